@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+# One Makefile for the whole tree.  `make help` lists the targets.
+# Knobs: V=1  VARIANT=release|debug|asan|tsan|cov|fuzz|analyze  O=DIR  T=test  STRICT=1  FUZZ_S=s
+.DEFAULT_GOAL := all
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+VERSION := $(shell sed -n 's/^.define WB_VERSION "\(.*\)"/\1/p' agent/include/weightbridge/version.h)
+ABI     := 0
+VARIANT ?= release
+BUILD   ?= build
+O       := $(BUILD)/$(VARIANT)
+PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
+MANDIR  ?= $(PREFIX)/share/man
+PKG_CONFIG ?= pkg-config
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(VARIANT),fuzz)
+CC := clang
+endif
+
+ifneq ($(V),1)
+say = @printf '  %-7s %s\n' $(1) '$(2)' &&
+endif
+
+# ---- configuration: goals that need no compiler skip the probes ------------
+NOCONF := clean help format format-check dist deps
+ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
+DEPS_DEBIAN := gcc make pkg-config libuv1-dev libcurl4-openssl-dev libjansson-dev libyaml-dev \
+               libssl-dev libmicrohttpd-dev libxxhash-dev uthash-dev check
+DEPS_PKG := libuv libcurl jansson yaml-0.1 openssl libmicrohttpd libxxhash
+missing := $(strip $(foreach p,$(DEPS_PKG),$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),,$(p))) \
+           $(if $(shell $(PKG_CONFIG) --exists check 2>/dev/null && echo y),,check) \
+           $(if $(wildcard /usr/include/uthash.h /usr/local/include/uthash.h),,uthash))
+ifneq ($(missing),)
+$(info missing: $(missing))
+$(info $(shell tests/common/deps.sh $(DEPS_DEBIAN) >&2; echo done))
+still := $(strip $(foreach p,$(DEPS_PKG) check,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),,$(p))))
+$(if $(still),$(error missing: $(still).  On Debian: apt-get install $(DEPS_DEBIAN)))
+endif
+DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS_PKG))
+UV_LIBS    := $(shell $(PKG_CONFIG) --libs libuv)
+JSON_LIBS  := $(shell $(PKG_CONFIG) --libs jansson)
+SSL_LIBS   := $(shell $(PKG_CONFIG) --libs openssl)
+YAML_LIBS  := $(shell $(PKG_CONFIG) --libs yaml-0.1)
+HTTPD_LIBS := $(shell $(PKG_CONFIG) --libs libmicrohttpd)
+CURL_LIBS  := $(shell $(PKG_CONFIG) --libs libcurl)
+CHK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check)
+CHK_LIBS   := $(shell $(PKG_CONFIG) --libs check)
+endif
+
+WARN := -Wall -Wextra -Wshadow -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wstrict-prototypes \
+        -Wmissing-prototypes -Wold-style-definition -Wwrite-strings -Wcast-qual \
+        -Wimplicit-fallthrough -Wconversion -Wno-sign-conversion
+WERROR ?= -Werror
+
+FLAGS_release := -O2 -g -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+FLAGS_debug   := -O0 -g3 -DWB_DEBUG
+FLAGS_asan    := -O1 -g3 -DWB_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+FLAGS_tsan    := -O1 -g3 -DWB_DEBUG -fsanitize=thread
+FLAGS_cov     := -O0 -g3 --coverage
+FLAGS_analyze := -O1 -fanalyzer
+FLAGS_fuzz    := -O1 -g3 -DWB_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+ifeq ($(filter undefined,$(origin FLAGS_$(VARIANT))),undefined)
+$(error unknown VARIANT=$(VARIANT): release, debug, asan, tsan, cov, fuzz or analyze)
+endif
+
+override CPPFLAGS += -I. -Iagent -Iagent/include -D_GNU_SOURCE
+override CFLAGS   += -std=c11 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections \
+                     $(WARN) $(WERROR) $(FLAGS_$(VARIANT)) $(DEP_CFLAGS)
+override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
+
+# ---- modules: one folder = one archive, in link order (users before used) ---
+MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
+           operator-shim/reconcile operator-shim/spec agent/transfer agent/flow agent/xport \
+           agent/lane agent/extract agent/net agent/mem agent/proto planner kernels agent/base
+SUB_agent/xport := agent/xport/tcp agent/xport/shm agent/xport/sim
+# Files with main() are programs, not part of their module's archive.
+MAINS   := agent/daemon/main.c agent/ctl/main.c operator-shim/main.c
+src      = $(filter-out $(MAINS),$(sort $(foreach d,$(1) $(SUB_$(1)),$(wildcard $(d)/*.c))))
+obj      = $(patsubst %,$(O)/obj/%.o,$(1))
+archive  = $(O)/lib/libwb-$(subst /,-,$(1)).a
+PRESENT := $(foreach m,$(MODULES),$(if $(call src,$(m)),$(m)))
+ARCHIVES:= $(foreach m,$(PRESENT),$(call archive,$(m)))
+
+AGENT   := $(if $(wildcard agent/daemon/main.c),$(O)/bin/weightbridge-agent)
+OPERATOR:= $(if $(wildcard operator-shim/main.c),$(O)/bin/weightbridge-operator)
+WBCTL   := $(if $(wildcard agent/ctl/main.c),$(O)/bin/wbctl)
+# The client links libc alone: none of these may pull in another library.
+CLIENT_MODULES := $(filter agent/client agent/lane agent/extract agent/mem agent/proto planner kernels agent/base,$(PRESENT))
+HAVE_CLIENT := $(wildcard agent/client/libweightbridge.map)
+CLIENT_SO := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.so.$(ABI))
+CLIENT_A  := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.a)
+
+UNITS   := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
+TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
+COMMON  := $(call obj,$(wildcard tests/common/*.c))
+
+.PHONY: all lib check check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
+        demo bench install dist clean help deps FORCE
+all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
+lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
+
+$(O)/obj/%.c.o: %.c $(O)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<) $(CC) $(CPPFLAGS) $(CFLAGS) $(XCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(O)/obj/tests/%.c.o: XCFLAGS := $(CHK_CFLAGS) -Wno-conversion -Wno-missing-prototypes
+
+define module
+$(call archive,$(1)): $(call obj,$(call src,$(1)))
+endef
+$(foreach m,$(PRESENT),$(eval $(call module,$(m))))
+$(O)/lib/libwb-%.a:
+	@mkdir -p $(@D) && rm -f $@
+	$(call say,AR,$@) ar rcs $@ $^
+
+link = @mkdir -p $(@D) && printf '  %-7s %s\n' LD $@ && $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) \
+       -Wl,--start-group $(filter %.a,$^) -Wl,--end-group
+ALL_LIBS = $(UV_LIBS) $(JSON_LIBS) $(SSL_LIBS) $(YAML_LIBS) $(HTTPD_LIBS) $(CURL_LIBS) -lpthread -ldl -lm
+ifneq ($(AGENT),)
+$(AGENT): $(call obj,agent/daemon/main.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+endif
+ifneq ($(OPERATOR),)
+$(OPERATOR): $(call obj,operator-shim/main.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+endif
+ifneq ($(WBCTL),)
+$(WBCTL): $(call obj,agent/ctl/main.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+endif
+ifneq ($(CLIENT_SO),)
+$(CLIENT_SO): $(foreach m,$(CLIENT_MODULES),$(call archive,$(m))) agent/client/libweightbridge.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) $(if $(filter asan tsan,$(VARIANT)),,-Wl,-z,defs) \
+	  -Wl,--version-script=agent/client/libweightbridge.map $(LDFLAGS) -o $@ \
+	  -Wl,--whole-archive $(call archive,agent/client) -Wl,--no-whole-archive \
+	  -Wl,--start-group $(filter-out $(call archive,agent/client),$(filter %.a,$^)) -Wl,--end-group -lpthread
+	@ln -sf $(@F) $(O)/lib/libweightbridge.so
+$(CLIENT_A): $(call obj,$(foreach m,$(CLIENT_MODULES),$(call src,$(m))))
+	@rm -f $@
+	$(call say,AR,$@) ar rcs $@ $^
+endif
+$(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
+$(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
+$(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
+
+# Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
+$(O)/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' > $@
+FORCE:
+
+check: all $(UNITS) $(TOOLS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
+	@tests/run.sh $(O) $(T)
+submake = +@$(MAKE) --no-print-directory
+asan:                      ## the tests under ASan and UBSan
+	$(submake) VARIANT=asan check
+tsan:                      ## the tests under TSan
+	$(submake) VARIANT=tsan check
+coverage:                  ## the tests with gcov, line totals a file
+	$(submake) VARIANT=cov check
+	@cd $(BUILD)/cov && for f in $(foreach m,$(PRESENT),$(call src,$(m))); do \
+	  gcov -o obj/$$f.o $(CURDIR)/$$f 2>/dev/null | sed -n "s|^Lines executed:\(.*\)% of \(.*\)|\1% of \2 lines  $$f|p" | head -1; done
+fuzz:                      ## every fuzz target for FUZZ_S=20 seconds
+	$(submake) VARIANT=fuzz fuzz-run
+fuzz-run: $(FUZZERS)
+	@mkdir -p $(O)/crash; for f in $(FUZZERS); do n=$${f##*/}; mkdir -p $(O)/grow/$$n; \
+	  echo "fuzz $$n"; $$f -max_total_time=$(or $(FUZZ_S),20) -print_final_stats=0 -verbosity=0 -artifact_prefix=$(O)/crash/$$n- \
+	  $(O)/grow/$$n $$(ls -d tests/fuzz/corpus/$$n 2>/dev/null) || exit 1; done; echo "fuzz: $(words $(FUZZERS)) targets, no finding"
+C_FILES = $(wildcard $(shell git ls-files '*.c' '*.h'))
+format:                    ## clang-format in place
+	@clang-format -i $(C_FILES)
+format-check:
+	@clang-format --dry-run -Werror $(C_FILES)
+lint:                      ## format, layers, headers alone, SPDX lines, cppcheck, clang-tidy, man pages
+	@CC="$(CC)" DEP_CFLAGS="$(DEP_CFLAGS)" CPPFLAGS="$(CPPFLAGS)" tests/lint/run.sh
+analyze:                   ## gcc -fanalyzer over the tree
+	$(submake) VARIANT=analyze lib
+demo: all                  ## the whole job on this machine: no GPU, NIC or cluster
+	@tests/demo/run.sh $(O)
+bench: all $(BENCHES)      ## benchmarks, one JSON object a line
+	@tests/bench/run.sh $(O)
+install: all               ## DESTDIR and PREFIX are honoured
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1
+	install -m 755 $(AGENT) $(OPERATOR) $(WBCTL) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(CLIENT_SO) $(DESTDIR)$(LIBDIR)
+	ln -sf libweightbridge.so.$(ABI) $(DESTDIR)$(LIBDIR)/libweightbridge.so
+	install -m 644 $(CLIENT_A) $(DESTDIR)$(LIBDIR)
+	install -m 644 agent/include/weightbridge/*.h $(DESTDIR)$(PREFIX)/include/weightbridge
+	install -m 644 agent/daemon/*.8 operator-shim/*.8 $(DESTDIR)$(MANDIR)/man8
+	install -m 644 agent/ctl/*.1 $(DESTDIR)$(MANDIR)/man1
+dist:                      ## release tarball of HEAD
+	@git archive --prefix=weightbridge-$(VERSION)/ -o $(BUILD)/weightbridge-$(VERSION).tar.gz HEAD && ls $(BUILD)/weightbridge-$(VERSION).tar.gz
+clean:                     ## remove build/
+	@rm -rf $(BUILD)
+help:                      ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | column -t -s '|'
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

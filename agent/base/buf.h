@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_BUF_H
+#define WB_BASE_BUF_H
+/*
+ * A growing byte buffer with a cap, and a bounded reading cursor.
+ *
+ * Writers append and look at the error once at the end: after the first failure every append is a
+ * no-op and wb_buf_rc() says why.  Readers never read past the end: after the first short read the
+ * cursor is bad and every read gives zero.  Numbers are little-endian.  Layer: base (L0).
+ */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_buf {
+	uint8_t *data; /* owned */
+	size_t len, cap;
+	size_t max; /* bytes; appends beyond it fail with -E2BIG */
+	int rc; /* 0 or the first failure */
+};
+
+/** wb_buf_init - empty buffer that never grows above @max bytes.  Release with wb_buf_finish(). */
+void wb_buf_init(struct wb_buf *b, size_t max);
+void wb_buf_finish(struct wb_buf *b);
+/** wb_buf_reset - length 0, error cleared, memory kept. */
+void wb_buf_reset(struct wb_buf *b);
+void wb_buf_put(struct wb_buf *b, const void *p, size_t bytes);
+void wb_buf_u8(struct wb_buf *b, uint8_t v);
+void wb_buf_u16(struct wb_buf *b, uint16_t v);
+void wb_buf_u32(struct wb_buf *b, uint32_t v);
+void wb_buf_u64(struct wb_buf *b, uint64_t v);
+/** wb_buf_str - u32 length and the bytes of @s (NULL is the empty string). */
+void wb_buf_str(struct wb_buf *b, const char *s);
+/** wb_buf_pad - zero bytes up to a multiple of @align. */
+void wb_buf_pad(struct wb_buf *b, size_t align);
+void wb_buf_printf(struct wb_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap);
+/** wb_buf_json_str - @s as a quoted JSON string (invalid UTF-8 bytes become U+FFFD). */
+void wb_buf_json_str(struct wb_buf *b, const char *s);
+/** wb_buf_set_u32 / _u64 - overwrite at @at, which must lie inside. */
+void wb_buf_set_u32(struct wb_buf *b, size_t at, uint32_t v);
+void wb_buf_set_u64(struct wb_buf *b, size_t at, uint64_t v);
+/** wb_buf_cstr - the content as a C string ("" after a failure); valid until the next append. */
+const char *wb_buf_cstr(struct wb_buf *b);
+/** wb_buf_take - hand the bytes to the caller (wb_free()); the buffer is empty after.
+ *  Returns 0 or the first failure, and then frees. */
+int wb_buf_take(struct wb_buf *b, uint8_t **data_out, size_t *len_out);
+
+struct wb_cursor {
+	const uint8_t *p, *end; /* borrowed */
+	bool bad;
+};
+
+static inline struct wb_cursor wb_cursor(const void *p, size_t bytes)
+{
+	const uint8_t *b = p;
+
+	return (struct wb_cursor){b, b + bytes, false};
+}
+
+static inline size_t wb_cur_left(const struct wb_cursor *c)
+{
+	return (size_t)(c->end - c->p);
+}
+
+uint8_t wb_cur_u8(struct wb_cursor *c);
+uint16_t wb_cur_u16(struct wb_cursor *c);
+uint32_t wb_cur_u32(struct wb_cursor *c);
+uint64_t wb_cur_u64(struct wb_cursor *c);
+/** wb_cur_bytes - pointer to the next @bytes bytes inside the input, or NULL (cursor bad). */
+const uint8_t *wb_cur_bytes(struct wb_cursor *c, size_t bytes);
+/** wb_cur_str - owned copy of a string of at most @max bytes, no NUL inside; NULL = bad or no
+ *  memory (then @c->bad is false). */
+char *wb_cur_str(struct wb_cursor *c, size_t max);
+/** wb_cur_align - skip zero padding up to @align bytes from @start; other bytes make it bad. */
+void wb_cur_align(struct wb_cursor *c, const uint8_t *start, size_t align);
+/** wb_cur_count - a u32 count, bad when above @max or when @elem_bytes * count exceeds the rest. */
+uint32_t wb_cur_count(struct wb_cursor *c, uint32_t max, size_t elem_bytes);
+
+#endif

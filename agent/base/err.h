@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_ERR_H
+#define WB_BASE_ERR_H
+/*
+ * Errors: a negative code for programs and one sentence for people.
+ *
+ * Functions return 0 or a negative errno (or WB_E*).  The place that knows the cause writes the
+ * sentence with wb_err_set(); callers add context with wb_err_wrap(); only the owner of a task
+ * logs it.  Fixed size, no allocation.  Any thread.  Layer: base (L0).
+ */
+#include <stdarg.h>
+
+/* Domain codes, where errno has no word.  Outside errno's range. */
+enum {
+	WB_EVERSION = -4001, /* the peer speaks another protocol version */
+	WB_EPLAN = -4002, /* plan digest differs, or the plan is not valid */
+	WB_ECKSUM = -4003, /* bytes do not match their checksum */
+	WB_ESTALE = -4004, /* an older epoch, transfer or generation */
+	WB_EABORTED = -4005, /* the transfer ended, old weights intact */
+	WB_ETORN = -4006, /* parameters hold a mix of two versions */
+	WB_ENOTCOPY = -4007, /* load_weights does something that is not a copy */
+};
+
+/* The largest thing lost with the error: tells the caller what to rebuild. */
+enum wb_scope {
+	WB_SCOPE_NONE,
+	WB_SCOPE_CHUNK, /* retry the chunk */
+	WB_SCOPE_PEER, /* reconnect, route around */
+	WB_SCOPE_TRANSFER, /* end this transfer */
+	WB_SCOPE_PROCESS, /* drain and exit */
+};
+
+#define WB_ERR_MSG_MAX 1024
+
+struct wb_err {
+	int code; /* 0 = no error */
+	enum wb_scope scope;
+	char msg[WB_ERR_MSG_MAX]; /* a sentence; inner causes after ": " */
+};
+
+/** wb_err_set - record @code and a sentence; returns @code.  @err may be NULL. */
+int wb_err_set(struct wb_err *err, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/** wb_err_wrap - prefix the sentence already in @err with "context: "; returns @code. */
+int wb_err_wrap(struct wb_err *err, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/** wb_strerror - words for a code of this project or an errno (negative).  Static text. */
+const char *wb_strerror(int code);
+
+#endif

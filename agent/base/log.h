@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_LOG_H
+#define WB_BASE_LOG_H
+/*
+ * One event a line on stderr: text for people, JSON for machines.
+ *
+ * The message is constant; what varies goes into typed fields, so that lines can be grouped:
+ *	WB_LOG_INFO("agent", "peer connected", WB_S("peer", name), WB_U("rail", i));
+ * The level is tested before the arguments are evaluated; errno survives.  Never tokens, keys or
+ * weights.  Any thread (one write(2) a line).  Not on the chunk path.  Layer: base (L0).
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+enum wb_log_level { WB_LOG_ERROR, WB_LOG_WARN, WB_LOG_INFO_, WB_LOG_DEBUG_ };
+
+struct wb_field {
+	const char *key;
+	enum { WB_FIELD_END, WB_FIELD_STR, WB_FIELD_U64, WB_FIELD_I64, WB_FIELD_F64 } kind;
+	union {
+		const char *s;
+		uint64_t u;
+		int64_t i;
+		double f;
+	} v;
+};
+
+#define WB_S(k, x) ((struct wb_field){(k), WB_FIELD_STR, {.s = (x)}})
+#define WB_U(k, x) ((struct wb_field){(k), WB_FIELD_U64, {.u = (uint64_t)(x)}})
+#define WB_I(k, x) ((struct wb_field){(k), WB_FIELD_I64, {.i = (int64_t)(x)}})
+#define WB_F(k, x) ((struct wb_field){(k), WB_FIELD_F64, {.f = (x)}})
+
+extern int wb_log_level_max; /* set before threads start */
+
+void wb_log_emit(
+	enum wb_log_level level, const char *mod, const char *msg, const struct wb_field *fields);
+
+#define WB_LOG_AT(level, mod, msg, ...)                                                            \
+	do {                                                                                       \
+		if ((int)(level) <= wb_log_level_max)                                              \
+			wb_log_emit((level), (mod), (msg),                                         \
+				(const struct wb_field[]){                                         \
+					__VA_ARGS__ __VA_OPT__(, ){NULL, WB_FIELD_END, {0}}});     \
+	} while (0)
+#define WB_LOG_ERR(mod, ...) WB_LOG_AT(WB_LOG_ERROR, mod, __VA_ARGS__)
+#define WB_LOG_WRN(mod, ...) WB_LOG_AT(WB_LOG_WARN, mod, __VA_ARGS__)
+#define WB_LOG_INFO(mod, ...) WB_LOG_AT(WB_LOG_INFO_, mod, __VA_ARGS__)
+#define WB_LOG_DEBUG(mod, ...) WB_LOG_AT(WB_LOG_DEBUG_, mod, __VA_ARGS__)
+
+/**
+ * wb_log_setup - choose format and level
+ * @format:	"text", "json" or "auto" (text on a terminal, else JSON)
+ * @level:	"error", "warn", "info" or "debug"
+ * Call before threads start.  Returns 0 or -EINVAL.
+ */
+int wb_log_setup(const char *format, const char *level);
+/** wb_log_set_name - program or pod name in each line; borrowed for ever; NULL = none. */
+void wb_log_set_name(const char *name);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local uint64_t fail_in;
+static _Thread_local int fail_fired;
+
+void wb_mem_fail_at(uint64_t n)
+{
+	fail_in = n;
+	fail_fired = 0;
+}
+
+int wb_mem_failed(void)
+{
+	return fail_fired;
+}
+
+static int must_fail(void)
+{
+	if (!fail_in || --fail_in)
+		return 0;
+	fail_fired = 1;
+	return 1;
+}
+
+void *wb_alloc(size_t bytes)
+{
+	return must_fail() ? NULL : malloc(bytes ? bytes : 1);
+}
+
+void *wb_zalloc(size_t n, size_t bytes)
+{
+	return must_fail() ? NULL : calloc(n ? n : 1, bytes ? bytes : 1);
+}
+
+void *wb_realloc_array(void *p, size_t n, size_t bytes)
+{
+	return must_fail() ? NULL : reallocarray(p, n ? n : 1, bytes ? bytes : 1);
+}
+
+void *wb_memdup(const void *p, size_t bytes)
+{
+	void *copy = wb_alloc(bytes);
+
+	if (copy && bytes)
+		memcpy(copy, p, bytes);
+	return copy;
+}
+
+char *wb_strndup(const char *s, size_t n)
+{
+	size_t len = strnlen(s, n);
+	char *copy = wb_alloc(len + 1);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, s, len);
+	copy[len] = '\0';
+	return copy;
+}
+
+char *wb_strdup(const char *s)
+{
+	return wb_strndup(s, strlen(s));
+}
+
+void wb_free(void *p)
+{
+	free(p);
+}
+
+int wb_grow(void *pp, size_t *cap, size_t need, size_t max, size_t elem_bytes)
+{
+	void *old, *grown;
+	size_t want = *cap ? *cap : 8;
+
+	if (need <= *cap)
+		return 0;
+	if (need > max)
+		return -E2BIG;
+	while (want < need)
+		want *= 2;
+	if (want > max)
+		want = max;
+	memcpy(&old, pp, sizeof(old));
+	grown = wb_realloc_array(old, want, elem_bytes);
+	if (!grown)
+		return -ENOMEM;
+	memcpy(pp, &grown, sizeof(grown));
+	*cap = want;
+	return 0;
+}

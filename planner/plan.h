@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PLANNER_PLAN_H
+#define WB_PLANNER_PLAN_H
+/*
+ * Routing plans: which worker sends which part of the checkpoint to whom.
+ *
+ * Segments are lattice boxes of one tensor on which the set of holders (trainer workers that have
+ * every element) and the set of needers (rollout workers that want it) do not change.  All segments
+ * with the same holders, needers and wire dtype form one class: a virtual buffer, the segments'
+ * row-major wire images one after the other in (tensor, row, col) order, cut into a grid of
+ * chunk_bytes (the last chunk is shorter).  Grid and chunk numbers are the same in every stage.
+ *
+ * Routes cover a class's grid:
+ *	RECEIVE   trainer worker -> rollout worker of the domain that takes the chunk first
+ *	EXTERNAL  rollout worker -> rollout worker of another domain
+ *	INTERNAL  rollout worker -> rollout worker of the same domain
+ * Every needer's domain gets each chunk over the network exactly once (RECEIVE or EXTERNAL), and
+ * every other needer of that domain gets it by INTERNAL from the one that did.  RECEIVE routes of
+ * a class partition its grid, so trainers together send each needed byte once.
+ *
+ * Pure: no I/O, no clock, no threads; deterministic: equal input gives equal bytes and digest.
+ * Format: planner/FORMAT.md.  Source: paper section 3.2 ("Globally Optimized Weight Transfer"),
+ * lower bound equation 1.  Layer: planner (L1).
+ */
+#include "planner/map.h"
+
+#include <stdbool.h>
+
+#define WB_WORKERS_MAX 16384
+#define WB_CHUNK_BYTES_MIN (256u << 10)
+#define WB_CHUNK_BYTES_MAX (16u << 20)
+
+enum wb_role { WB_ROLE_TRAINER = 1, WB_ROLE_ROLLOUT = 2 };
+
+/* What the planner is told of a worker. */
+struct wb_plan_worker {
+	enum wb_role role;
+	uint32_t layout; /* index into the layouts */
+	uint32_t engine; /* rollouts: engine number, dense from 0; trainers: 0 */
+	uint32_t domain; /* exchange domain number, dense from 0: one an agent */
+	uint32_t node; /* node number, dense from 0; for the paper's bound */
+	uint64_t rail_bytes_per_s; /* of this worker's rail, each direction; 0 = unknown: equal */
+};
+
+struct wb_plan_input {
+	const struct wb_manifest *manifest;
+	const struct wb_map *const *layout; /* distinct maps */
+	uint32_t n_layout;
+	const struct wb_plan_worker *worker; /* trainers first is not required */
+	uint32_t n_worker;
+	uint64_t trainer_buffer_bytes, rollout_buffer_bytes; /* slot budget of one worker */
+	uint32_t chunk_bytes; /* 0 = choose: 4..16 MiB, down to 256 KiB when the budget is small */
+};
+
+struct wb_segment {
+	uint32_t class_id, tensor;
+	uint64_t row, col;
+	uint32_t n_row, n_col, row_step, col_step;
+	uint64_t wire_off; /* bytes from the start of the class's virtual buffer */
+};
+
+struct wb_class {
+	uint32_t seg_begin, seg_end; /* into segment[] */
+	uint32_t holder_begin, holder_end; /* into member[]: ascending worker numbers */
+	uint32_t needer_begin, needer_end;
+	uint32_t dtype; /* wire dtype */
+	uint32_t n_chunk;
+	uint64_t bytes;
+	uint32_t chunk_base; /* number of chunks in all classes before: a global chunk number */
+	uint32_t pad;
+};
+
+enum wb_stage { WB_STAGE_RECEIVE = 0, WB_STAGE_EXTERNAL = 1, WB_STAGE_INTERNAL = 2, WB_STAGES };
+
+struct wb_route {
+	uint32_t class_id;
+	uint32_t chunk_begin, chunk_end; /* chunk numbers inside the class */
+	uint32_t stage; /* enum wb_stage */
+	uint32_t src, dst; /* worker numbers */
+};
+
+struct wb_plan {
+	struct wb_digest digest, manifest;
+	uint32_t chunk_bytes;
+	uint32_t n_worker, n_layout, n_class, n_segment, n_member, n_route, n_chunk;
+	struct wb_plan_worker *worker; /* owned */
+	struct wb_digest *layout; /* owned: digests of the layouts, in input order */
+	struct wb_class *cls; /* owned */
+	struct wb_segment *segment; /* owned */
+	uint32_t *member; /* owned */
+	struct wb_route *route; /* owned; sorted by (stage, dst, class, chunk_begin) */
+	/* Minimum slot bytes of one worker of each role that this plan can run with. */
+	uint64_t trainer_slot_min_bytes, rollout_slot_min_bytes;
+	/* Bounds in ns when every rail rate is known, else 0. */
+	uint64_t node_bound_ns, worker_bound_ns;
+	uint64_t model_bytes; /* bytes that any rollout needs, each once */
+	uint64_t delivered_bytes; /* bytes that all rollout workers need together */
+};
+
+/**
+ * wb_plan_create - prove coverage and plan
+ * Returns 0; WB_EPLAN when the input cannot be served (the sentence lists all violations: a needed
+ * tensor range without holder, a parameter written twice, an unknown cast, a buffer below the
+ * minimum, with worker, parameter and range; cut at the sentence's length with "and N more");
+ * -EINVAL for bad numbers; -ENOMEM; -E2BIG.  Release with wb_plan_destroy().
+ */
+int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct wb_err *err);
+void wb_plan_destroy(struct wb_plan *p);
+int wb_plan_encode(const struct wb_plan *p, struct wb_buf *out);
+/** wb_plan_decode - 0, -EBADMSG, -ENOMEM; untrusted input; every index is checked. */
+int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_err *err);
+/** wb_plan_check - prove again what wb_plan_create() promises (volumes, coverage, acyclic stages)
+ *  from the plan and the layouts; 0 or WB_EPLAN with the first fault. */
+int wb_plan_check(const struct wb_plan *p, const struct wb_manifest *m,
+	const struct wb_map *const *layout, struct wb_err *err);
+
+/* Chunk c of a class covers wire bytes [c * chunk_bytes, +wb_chunk_bytes()). */
+static inline uint64_t wb_chunk_len(const struct wb_plan *p, const struct wb_class *k, uint32_t c)
+{
+	uint64_t at = (uint64_t)c * p->chunk_bytes;
+
+	return k->bytes - at < p->chunk_bytes ? k->bytes - at : p->chunk_bytes;
+}
+
+/* Text and JSON for people: bytes by rail, domain and stage, bounds and what sets them, rounds,
+ * memory, expected time.  @worker_name[i] and @engine_name[i] may be NULL. */
+int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
+	const char *const *worker_name, bool as_json, struct wb_buf *out);
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh OUTDIR [NAME]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
+# scripts tests/e2e/test_*.  Exit 0 pass, 77 skip (last line = reason), else fail.
+# STRICT=1 turns a skip into a failure.  The last line is "N passed, N failed, N skipped".
+set -u
+out=$(cd "$1" && pwd)
+only=${2:-}
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top" || exit 1
+export WB_BUILD=$out WB_TOP=$top PYTHONDONTWRITEBYTECODE=1
+export CK_VERBOSITY=${CK_VERBOSITY:-minimal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
+export CK_TAP_LOG_FILE_NAME
+case $out in */tsan) export CK_FORK=no CK_TIMEOUT_MULTIPLIER=5 ;; */asan) export CK_TIMEOUT_MULTIPLIER=3 ;; esac
+mkdir -p "$out/log" "$out/tmp"
+export TMPDIR=$out/tmp
+python=
+need_python() { [ -n "$python" ] || python=$(tests/common/venv.sh 2>"$out/log/venv.log") || python=; [ -n "$python" ]; }
+pass=0 fail=0 skip=0
+one() { # NAME COMMAND...
+	local name=$1 rc t0 t1
+	shift
+	CK_TAP_LOG_FILE_NAME=$out/log/$name.tap
+	t0=$(date +%s%N)
+	timeout -k 5 "${T_LIMIT:-300}" "$@" >"$out/log/$name.log" 2>&1 </dev/null
+	rc=$?
+	t1=$(date +%s%N)
+	case $rc in
+	0) pass=$((pass + 1)); printf 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
+	77) skip=$((skip + 1)); echo "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
+	124) fail=$((fail + 1)); echo "FAIL $name: still running after ${T_LIMIT:-300} s"; tail -40 "$out/log/$name.log" ;;
+	*) fail=$((fail + 1)); echo "FAIL $name (exit $rc)"; tail -60 "$out/log/$name.log" ;;
+	esac
+}
+for t in "$out"/tests/test_* tests/py/test_*.py tests/e2e/test_*; do
+	[ -f "$t" ] || continue
+	case $t in *.d) continue ;; esac
+	n=${t##*/}
+	n=${n%.*}
+	[ -z "$only" ] || [ "$only" = "$n" ] || continue
+	case $t in
+	*.py)
+		if need_python; then one "$n" "$python" "$t"; else
+			skip=$((skip + 1))
+			echo "SKIP $n: no Python with NumPy ($(tail -1 "$out/log/venv.log"))"
+		fi ;;
+	*) one "$n" "$t" ;;
+	esac
+done
+echo "$pass passed, $fail failed, $skip skipped"
+[ "$fail" -eq 0 ] || exit 1
+[ $((pass + fail + skip)) -gt 0 ] || exit 1
+[ -z "${STRICT:-}" ] || [ "$skip" -eq 0 ] || { echo "STRICT: a skip is a failure"; exit 1; }
