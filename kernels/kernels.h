@@ -42,7 +42,8 @@ struct wbk_box {
 	uint32_t n_row, n_col, repeat;
 	uint8_t wire_elem, mem_elem; /* bytes of an element */
 	uint8_t cast; /* enum wbk_cast */
-	uint8_t base; /* index into the bases table */
+	uint8_t pad;
+	uint32_t base; /* index into the bases table: a memory object of the worker */
 };
 
 /* The checksum of a set of checkpoint bytes: sum of w(p) * k(p) mod 2^64 over 32-bit little-endian
