@@ -47,16 +47,19 @@ struct wbk_box {
 };
 
 /* The checksum of a set of checkpoint bytes: sum of w(p) * k(p) mod 2^64 over 32-bit little-endian
- * words, p the word's position in the checkpoint; two lanes with two seeds.  Linear, so sums of
- * disjoint pieces (down to bytes) add up to the sum of the whole in any order. */
+ * words, p the word's position in the checkpoint; two lanes with two seeds.
+ *	k(p) = table[lane][p % 1024] * block_key(seed[lane], p / 1024)	(both factors odd)
+ * Linear, so sums of disjoint pieces (down to bytes) add up to the sum of the whole in any order.
+ * Table keys have 32 bits: a product fits one 32 x 32 -> 64 multiply, and a change of up to two
+ * words of a block is missed by a lane with probability 2^-31, as with wider keys at worst. */
 struct wbk_sum {
 	uint64_t lane[2];
 };
 
-/* Key tables of one seed pair: 16 KiB, made once a transfer. */
+/* Key tables of one seed pair: 8 KiB, made once a transfer. */
 struct wbk_sum_keys {
 	uint64_t seed[2];
-	uint64_t table[2][1024]; /* one key for each word of a 4 KiB block */
+	uint32_t table[2][1024]; /* one odd key for each word of a 4 KiB block */
 };
 
 /** wbk_sum_keys_init - fill @k for @seed (0 = the seed of `wbctl verify`). */
@@ -92,18 +95,28 @@ struct wbk_record {
 	int64_t value; /* never 0 */
 };
 
-/* Value-safe digit codes; see codes.h of the extractor for the tables. */
+/* Value-safe digit codes: every code is a finite, normal, nonzero number, and the BF16 and F32
+ * codes survive casts to each other.  Digit bits in parentheses.
+ *	BF16 (15)	sign | exponent 64..191 (7 bits) | 7 mantissa bits
+ *	F32 (15)	the BF16 code in the high half, low half zero
+ *	F16 (15)	sign | exponent 8..23 (4 bits) | 10 mantissa bits
+ *	E4M3 (7)	sign | exponent 4..11 (3 bits) | 3 mantissa bits
+ *	E5M2 (7)	sign | exponent 8..23 (4 bits) | 2 mantissa bits
+ *	I8 (7)		0x80 | digit, for signed and unsigned
+ *	I32 (31)	0x80000000 | digit
+ * Decoding rejects everything else: 0, -0, infinity, NaN, subnormals. */
 enum wbk_code {
-	WBK_CODE_BF16 = 1, /* 15 bits */
-	WBK_CODE_F32 = 2, /* the bf16 code shifted left 16 */
-	WBK_CODE_F16 = 3, /* 15 bits */
-	WBK_CODE_E4M3 = 4, /* 7 bits */
-	WBK_CODE_E5M2 = 5, /* 7 bits */
-	WBK_CODE_I8 = 6, /* 7 bits: 0x80 | digit */
-	WBK_CODE_I32 = 7, /* 31 bits: 0x80000000 | digit */
+	WBK_CODE_BF16 = 1,
+	WBK_CODE_F32 = 2,
+	WBK_CODE_F16 = 3,
+	WBK_CODE_E4M3 = 4,
+	WBK_CODE_E5M2 = 5,
+	WBK_CODE_I8 = 6,
+	WBK_CODE_I32 = 7,
+	WBK_CODE_COUNT,
 };
 
-/* One parameter in one pass.  row_pitch and elem strides in elements. */
+/* One parameter in one pass. */
 struct wbk_field {
 	const void *data;
 	uint64_t rows, cols;
@@ -112,7 +125,7 @@ struct wbk_field {
 	uint8_t code; /* enum wbk_code: how this parameter's dtype decodes */
 };
 
-/** wbk_encode - write the code of @digit, for @n elements, @out in the code's dtype. */
+/** wbk_encode_fill - write the code of @digit, for @n elements, @out in the code's dtype. */
 void wbk_encode_fill(enum wbk_code code, uint32_t digit, void *out, size_t n);
 /** wbk_encode_ramp - codes of digit(first + i), i < n, where digit(x) = (x >> shift) & mask. */
 void wbk_encode_ramp(
@@ -125,17 +138,16 @@ size_t wbk_code_elem_bytes(enum wbk_code code);
 
 /**
  * wbk_diff2 - emit the nonzeros of the field's second difference, in index order
- * @f:		field; elements whose class is not 0 count as 0
- * @row_begin:	first row to emit; continue a full buffer with *row_next
- * @rec, @cap:	record buffer and its capacity
- * @row_next:	on return, first row not emitted completely (== rows: done)
- * @n_bad:	number of copy-class elements that decode to nothing in the rows emitted; added to
- * @scratch:	3 * (cols + 2) int64_t
- * Returns the number of records written.  A row is emitted wholly or not at all; a row with more
- * than @cap records gives 0 records and *row_next == row_begin.
+ * @f:		field; elements whose class is not 0 count as 0, and so do those that are no code
+ * @begin:	first index (r * cols + c) to look at
+ * @rec, @cap:	record buffer and its capacity, at least 1
+ * @next:	on return, first index not looked at (== rows * cols: done); call again from there
+ * @n_bad:	copy-class elements in [@begin, *@next) that decode to nothing; added to
+ * Returns the number of records written.  No state is kept: reads the two rows and columns before
+ * each element again.
  */
-size_t wbk_diff2(const struct wbk_field *f, uint64_t row_begin, struct wbk_record *rec, size_t cap,
-	uint64_t *row_next, uint64_t *n_bad, int64_t *scratch);
+size_t wbk_diff2(const struct wbk_field *f, uint64_t begin, struct wbk_record *rec, size_t cap,
+	uint64_t *next, uint64_t *n_bad);
 
 #ifdef __cplusplus
 }
