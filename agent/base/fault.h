@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_FAULT_H
+#define WB_BASE_FAULT_H
+/*
+ * Faults on demand (WB_FAULT): so that a user can see what the system does when things break.
+ *
+ *	WB_FAULT = RULE [; RULE]...		RULE = ACTION=PLACE[:PROPERTY]...
+ *
+ * Actions
+ *	drop	break the connection		delay	hold back for a time
+ *	flip	change one bit of the bytes	kill	SIGKILL to this process
+ *	stall	stop a rail once for a time
+ * Places
+ *	wire	bytes on their way, at the sender	send	a source answers a grant
+ *	recv	a chunk arrived				relay	a re-pack from installed parameters
+ *	slot	bytes in a receive slot			install	parameters after install
+ *	railN	all that rail N does			ctrl	a control message
+ * Properties
+ *	0.01		probability of each hit (default 1)
+ *	2s 5ms 100us	a time (delay, stall; default 1s)
+ *	chunk=K		only the K-th time the rest matches, from 1 (counted from the start, or
+ *			within the version / transfer that is named)
+ *	version=V	only this version		transfer=T	only this transfer
+ *	rail=N		only this rail			seed=S		of the probability
+ *
+ * e.g. `flip=wire:0.01`, `kill=recv:chunk=5:version=6`, `stall=rail0:2s`, `delay=wire:5ms:0.1`.
+ *
+ * A NULL table costs one comparison.  Any thread (counters are atomic).  Layer: base (L0).
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wb_err;
+struct wb_fault; /* rules */
+
+enum wb_fault_action {
+	WB_FAULT_DROP = 1u << 0,
+	WB_FAULT_DELAY = 1u << 1,
+	WB_FAULT_FLIP = 1u << 2,
+	WB_FAULT_KILL = 1u << 3, /* carried out by wb_fault_hit() itself */
+	WB_FAULT_STALL = 1u << 4,
+};
+
+enum wb_fault_place {
+	WB_FAULT_WIRE,
+	WB_FAULT_SEND,
+	WB_FAULT_RECV,
+	WB_FAULT_RELAY,
+	WB_FAULT_SLOT,
+	WB_FAULT_INSTALL,
+	WB_FAULT_RAIL,
+	WB_FAULT_CTRL,
+	WB_FAULT_PLACES,
+};
+
+/* Where a program is when it asks.  Unknown numbers are WB_FAULT_ANY and match no rule that names
+ * one. */
+#define WB_FAULT_ANY UINT64_MAX
+struct wb_fault_at {
+	uint64_t version, transfer, rail;
+};
+
+struct wb_fault_hit {
+	unsigned actions; /* OR of enum wb_fault_action that fire now; 0 = go on */
+	uint64_t delay_ns; /* DELAY, STALL */
+	uint64_t bit; /* FLIP: a random number; take it modulo the bits there are */
+};
+
+/** wb_fault_parse - rules of @text (NULL or "" gives *out = NULL).  0, -EINVAL with a sentence that
+ *  names the rule, -ENOMEM.  Release with wb_fault_destroy(). */
+int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err);
+void wb_fault_destroy(struct wb_fault *f);
+
+/** wb__fault_hit - see wb_fault_hit(). */
+unsigned wb__fault_hit(struct wb_fault *f, enum wb_fault_place place, const struct wb_fault_at *at,
+	struct wb_fault_hit *hit);
+
+/** wb_fault_hit - what goes wrong at @place now; fills @hit and returns hit->actions.  A kill does
+ *  not return. */
+static inline unsigned wb_fault_hit(struct wb_fault *f, enum wb_fault_place place,
+	const struct wb_fault_at *at, struct wb_fault_hit *hit)
+{
+	return f ? wb__fault_hit(f, place, at, hit) : (hit->actions = 0);
+}
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_SIM_SIM_H
+#define WB_XPORT_SIM_SIM_H
+/*
+ * A network in one process and one thread: nodes, messages, timers, bulk transports, faults.
+ *
+ * Everything happens in wb_sim_step(), in the order of (time, number), by a fake clock that jumps
+ * from event to event.  The same seed, rules and calls give the same run.  Bytes pass each node's
+ * egress and each node's ingress at a rate, then take a latency and a random jitter; order is kept
+ * within a message pipe (from, to) and within a connection, not across them.
+ *
+ * A node is an agent (or an operator, a worker).  Its transport (wb_xport_open("sim", ...) with
+ * opts.sim = the net and opts.name = the node's name) makes events that wb_xport_poll() gives;
+ * on_ready says when to poll.  Callbacks run inside wb_sim_step() only and may call anything here
+ * but wb_sim_step(), wb_sim_net_destroy().
+ * Layer: xport (L2).
+ */
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_sim_net;
+
+struct wb_sim_opts {
+	uint64_t seed;
+	uint64_t latency_ns; /* 0 = 20 us */
+	uint64_t jitter_ns; /* up to so much more, random; may be 0 */
+	uint64_t bytes_per_s; /* of each node, each direction; 0 = 10 GB/s */
+};
+
+/** wb_sim_net_create - 0 or -ENOMEM.  Release with wb_sim_net_destroy(), after all transports of
+ *  the net are closed. */
+int wb_sim_net_create(const struct wb_sim_opts *o, struct wb_sim_net **out);
+void wb_sim_net_destroy(struct wb_sim_net *net);
+/** wb_sim_clock - the net's clock, valid as long as the net; starts at 1 s. */
+const struct wb_clock *wb_sim_clock(const struct wb_sim_net *net);
+/** wb_sim_rng - the net's random numbers, for whatever shall follow the seed. */
+struct wb_rng *wb_sim_rng(struct wb_sim_net *net);
+/** wb_sim_step - advance to the next event and let it happen; false: nothing left to happen. */
+bool wb_sim_step(struct wb_sim_net *net);
+/** wb_sim_run - step until nothing is left or the clock would pass @until_ns (then it stands
+ *  there); returns the number of events. */
+uint64_t wb_sim_run(struct wb_sim_net *net, uint64_t until_ns);
+
+/* ---- timers --------------------------------------------------------------------------------- */
+
+typedef void (*wb_sim_timer_fn)(void *ctx);
+/** wb_sim_timer - call @fn once at @at_ns (now, when that is past; never from inside the call).
+ *  Returns a number for wb_sim_timer_cancel(), or 0 when memory is out. */
+uint64_t wb_sim_timer(struct wb_sim_net *net, uint64_t at_ns, wb_sim_timer_fn fn, void *ctx);
+void wb_sim_timer_cancel(struct wb_sim_net *net, uint64_t timer);
+
+/* ---- nodes and messages --------------------------------------------------------------------- */
+
+struct wb_sim_node_ops { /* any may be NULL */
+	/* bytes are borrowed for the call */
+	void (*on_message)(void *ctx, const char *from, const void *data, size_t bytes);
+	/* the pipe with @peer broke; what was under way either way is gone.  The next wb_sim_send()
+	 * opens a new one. */
+	void (*on_peer_down)(void *ctx, const char *peer);
+	/* the node's transport has events */
+	void (*on_ready)(void *ctx);
+};
+
+/** wb_sim_node_add - 0, -EEXIST, -EINVAL (name), -ENOMEM.  @ops and @ctx are borrowed. */
+int wb_sim_node_add(
+	struct wb_sim_net *net, const char *name, const struct wb_sim_node_ops *ops, void *ctx);
+/** wb_sim_node_kill - the process dies now: no callback of it runs any more, nothing lands in its
+ *  memory, its pipes and connections break.  Its transport only answers close.  The name may be
+ *  added again. */
+void wb_sim_node_kill(struct wb_sim_net *net, const char *name);
+/** wb_sim_send - 0, -ENOENT (@from unknown), -ENOMEM, -EMSGSIZE (above 64 MiB).  A message to a
+ *  node that does not exist breaks the pipe. */
+int wb_sim_send(
+	struct wb_sim_net *net, const char *from, const char *to, const void *data, size_t bytes);
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+enum wb_sim_fault_kind {
+	WB_SIM_DROP, /* break the pipe or connection that carries the item; the item is lost */
+	WB_SIM_DELAY, /* the item, and what follows it on its pipe, comes ns later */
+	WB_SIM_DUP, /* messages and grants: the item comes twice */
+	WB_SIM_FLIP, /* data: one random bit of the piece is wrong */
+	WB_SIM_STALL, /* the receiving node handles nothing for ns */
+	WB_SIM_PARTITION, /* items wait until until_ns */
+	WB_SIM_KILL, /* the receiving node dies */
+};
+
+enum { /* items */
+	WB_SIM_MSG = 1u << 0,
+	WB_SIM_GRANT = 1u << 1, /* grants and cancels */
+	WB_SIM_DATA = 1u << 2, /* pieces of chunks, refusals, trailers */
+	WB_SIM_CONNECT = 1u << 3,
+	WB_SIM_ANY = 15,
+};
+
+struct wb_sim_fault {
+	enum wb_sim_fault_kind kind;
+	unsigned items; /* WB_SIM_MSG | ...; 0 = all */
+	const char *from, *to; /* copied; NULL = any */
+	uint64_t from_ns, until_ns; /* window of the sending time; until 0 = for ever */
+	uint64_t nth; /* only the n-th match, from 1; 0 = each */
+	uint32_t ppm; /* probability of each match in millionths; 0 = always */
+	uint64_t ns; /* DELAY, STALL; DELAY takes a random time up to it */
+};
+
+/** wb_sim_fault_add - add a rule; at most 64.  0 or -ENOSPC, -ENOMEM. */
+int wb_sim_fault_add(struct wb_sim_net *net, const struct wb_sim_fault *f);
+/** wb_sim_faults_clear - forget all rules. */
+void wb_sim_faults_clear(struct wb_sim_net *net);
+/** wb_sim_hits - how often any rule fired. */
+uint64_t wb_sim_hits(const struct wb_sim_net *net);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_XPORT_H
+#define WB_XPORT_XPORT_H
+/*
+ * Transports: chunks of bytes from one agent to another, asked for by the receiver.
+ *
+ * A connection carries data one way.  The receiver dials; it sends grants, each a credit for one
+ * chunk with a landing in its memory.  The source (the side that accepted) answers each grant once,
+ * with a write or a refusal.  A write is the chunk's bytes followed by a 32-byte trailer whose
+ * meaning belongs to the caller.  Two agents that send to each other have two connections.
+ *
+ * Every grant ends exactly once at the receiver: ARRIVED, REFUSED, CANCELLED or LOST.  Every write
+ * ends exactly once at the source: WRITE_DONE with a code.  Every connection that
+ * wb_xport_connect() returned or CONN_UP announced ends exactly once: CONN_DOWN, after all its LOST
+ * and WRITE_DONE. After CANCELLED, LOST or CONN_DOWN nothing is written to the landings concerned
+ * any more; the landing's content is then undefined until a later grant fills it.
+ *
+ * Connections are made inside an epoch: both sides must hold its key and prove so in a mutual
+ * challenge that names epoch, dialer, acceptor and connection.
+ *
+ * Invariants: iov lists sum to the chunk's bytes; at most `depth` grants outstanding a connection,
+ * cancelled ones included until the source has answered them.
+ * Threads: every function here belongs to the loop thread of the transport's owner, and none
+ * blocks but open, close and listen.  Observer and trailer callbacks run on rail threads: they must
+ * not block, allocate or call the transport.  (sim: everything runs in the caller of step.)
+ * On the chunk path there is no allocation, no lock and no log.
+ * Layer: xport (L2).
+ */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define WB_XPORT_NAME_MAX 64 /* agent names, with the NUL */
+#define WB_XPORT_KEY_BYTES 32
+#define WB_XPORT_TRAILER_BYTES 32
+#define WB_XPORT_RAILS_MAX 16
+#define WB_XPORT_SOCKETS_MAX 16 /* a connection */
+#define WB_XPORT_DEPTH_MAX 256 /* grants outstanding a connection */
+#define WB_XPORT_CONNS_MAX 4096
+#define WB_XPORT_IOV_MAX 65536 /* ranges of one chunk */
+#define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
+#define WB_XPORT_ENDPOINT_MAX 1024
+/* Pieces given to observers are cut at the ends of iov ranges and else at multiples of this many
+ * wire bytes. */
+#define WB_XPORT_PIECE_ALIGN 64
+
+struct wb_xport; /* an open transport */
+struct wb_sim_net; /* xport/sim/sim.h */
+typedef uint32_t wb_conn_t; /* 0 = none; numbers are not used again soon */
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+struct wb_xport_rail {
+	/* tcp: "10.0.0.1:0", "[::1]:7001"; numeric, also the local address of dialled connections.
+	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name.  sim: unused. */
+	const char *addr;
+	const char
+		*advertise_host; /* tcp: goes into the endpoint text instead of addr's; or NULL */
+	uint64_t rate_bytes_per_s; /* cap in each direction on payload bytes; 0 = none */
+};
+
+struct wb_xport_opts {
+	const char *name; /* this agent's name, copied */
+	const struct wb_xport_rail *rail; /* copied */
+	uint32_t n_rail; /* 1 .. WB_XPORT_RAILS_MAX */
+	uint32_t sockets; /* a dialled connection has so many, spread over rails; 0 = 2 */
+	uint32_t depth; /* grants outstanding a dialled connection; 0 = 64 */
+	uint32_t conns_max; /* 0 = 256 */
+	uint32_t piece_bytes; /* observers get at most so much at once; 0 = 128 KiB */
+	uint32_t sock_buf_bytes; /* tcp: SO_SNDBUF and SO_RCVBUF; 0 = measured default */
+	uint64_t handshake_timeout_ns; /* dial and challenge; 0 = 5 s */
+	uint64_t spin_ns; /* a rail looks for work so long before it sleeps; 0 = 50 us, or not at
+			     all where there are fewer cores than 4 */
+	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real; sim: the net's */
+	struct wb_fault *fault; /* borrowed; NULL = none */
+	struct wb_sim_net *sim; /* sim only; borrowed */
+};
+
+/* What connections belong to.  Several may be known at once (e-1 and e, several objects). */
+struct wb_xport_epoch {
+	uint64_t object; /* transfer object, a hash of its uid */
+	uint64_t term, number;
+	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add(); ignored elsewhere */
+};
+
+/* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
+ * set, allowed everywhere. */
+struct wb_xport_region {
+	uint64_t object; /* only connections of this object's epochs may use it */
+	int fd; /* memfd with sealing allowed (F_SEAL_SHRINK is added); borrowed; -1 = private */
+	uint64_t fd_off; /* page aligned */
+	void *base; /* where it is mapped here; borrowed until deregistered */
+	size_t bytes;
+};
+
+struct wb_xport_peer {
+	const char *name; /* the agent that must answer */
+	const char *endpoint; /* what the peer's wb_xport_listen() said */
+	struct wb_xport_epoch epoch; /* must have been added */
+	uint64_t user; /* given back in wb_xport_conn_info */
+};
+
+/* ---- chunks ------------------------------------------------------------------------------- */
+
+struct wb_xport_chunk {
+	uint64_t transfer;
+	uint64_t bytes; /* 1 .. WB_XPORT_CHUNK_MAX, without trailer */
+	uint32_t cls, chunk, gen; /* class, its chunk number, generation of the grant */
+	uint32_t src, dst; /* worker numbers */
+};
+
+/**
+ * wb_observe_fn - sees the wire bytes of one chunk, each once, in order, while they are hot
+ * At the source before they are sent; at the receiver after they landed, in the landing.
+ */
+typedef void (*wb_observe_fn)(void *ctx, const void *data, size_t bytes, uint64_t wire_off);
+/** wb_trailer_fn - fill @out; called after the observer has seen the chunk's last byte. */
+typedef void (*wb_trailer_fn)(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES]);
+
+struct wb_xport_grant {
+	uint64_t cookie; /* comes back in the event that ends the grant */
+	struct wb_xport_chunk chunk;
+	const struct iovec *iov; /* landing; list and memory are borrowed until the end */
+	uint32_t n_iov; /* 1 .. WB_XPORT_IOV_MAX; no empty ranges */
+	wb_observe_fn observe; /* may be NULL */
+	void *ctx;
+};
+
+struct wb_xport_write {
+	uint64_t grant; /* wb_xport_event.grant of the GRANT */
+	uint64_t cookie; /* comes back in WRITE_DONE */
+	const struct iovec *iov; /* list and memory are borrowed until WRITE_DONE */
+	uint32_t n_iov;
+	wb_observe_fn observe; /* may be NULL */
+	wb_trailer_fn trailer; /* NULL = 32 zero bytes */
+	void *ctx;
+};
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+enum wb_xport_event_kind {
+	WB_XP_CONN_UP = 1, /* .info; both sides */
+	WB_XP_CONN_DOWN, /* .code .reason; nothing lands any more */
+	WB_XP_REJECTED, /* .code .reason: somebody failed to connect to us; conn = 0 */
+	/* receiver */
+	WB_XP_ARRIVED, /* .cookie .trailer: the landing is full */
+	WB_XP_REFUSED, /* .cookie .code: what the source passed to wb_xport_refuse() */
+	WB_XP_CANCELLED, /* .cookie: wb_xport_cancel() took effect */
+	WB_XP_LOST, /* .cookie .code: the connection went down first */
+	/* source */
+	WB_XP_GRANT, /* .grant .chunk: answer once with write or refuse */
+	WB_XP_GRANT_GONE, /* .grant: cancelled before it was answered; do not answer */
+	WB_XP_WRITE_DONE, /* .cookie .code: 0, -ECANCELED or why the connection went down; the
+			     source memory is free.  0 says sent, not arrived. */
+};
+
+struct wb_xport_conn_info {
+	wb_conn_t conn;
+	bool is_dialer; /* true: we receive on it; false: we are its source */
+	uint64_t user; /* dialer's wb_xport_peer.user, else 0 */
+	uint64_t object, term, number;
+	uint32_t n_socket, depth;
+	char peer[WB_XPORT_NAME_MAX];
+};
+
+struct wb_xport_event {
+	enum wb_xport_event_kind kind;
+	wb_conn_t conn;
+	int code; /* 0 or a negative errno / WB_E* */
+	uint32_t rail; /* that carried the chunk, where there is one */
+	uint64_t at_ns; /* when it happened, by the transport's clock */
+	uint64_t cookie, grant;
+	struct wb_xport_chunk chunk; /* GRANT */
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES]; /* ARRIVED */
+	const struct wb_xport_conn_info *info; /* CONN_UP, CONN_DOWN; valid until the next poll */
+	const char *reason; /* a sentence; valid until the next poll; NULL = none */
+};
+
+struct wb_xport_stats { /* of one rail, since open */
+	uint64_t rx_bytes, tx_bytes; /* payload */
+	uint64_t rx_chunks, tx_chunks;
+	uint64_t sleeps; /* times the rail's thread blocked */
+	uint64_t rejected; /* connections that failed the challenge */
+	uint64_t throttled_ns; /* time that work waited for the rate cap */
+};
+
+/* ---- operations --------------------------------------------------------------------------- */
+
+enum {
+	WB_XPORT_CAP_REGIONS = 1u << 0, /* sources must lie in registered regions with an fd */
+	WB_XPORT_CAP_THREADS = 1u << 1, /* rails have threads; event_fd() is worth polling */
+	WB_XPORT_CAP_LOCAL = 1u << 2, /* only between agents of one host */
+};
+
+/* One transport.  The functions below call through this table and say the contract. */
+struct wb_xport_ops {
+	const char *name;
+	uint32_t caps;
+	int (*open)(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
+	void (*close)(struct wb_xport *x);
+	int (*listen)(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
+	int (*adopt)(struct wb_xport *x, int fd_take, struct wb_err *err);
+	int (*epoch_add)(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+	int (*epoch_remove)(struct wb_xport *x, const struct wb_xport_epoch *e);
+	int (*region_add)(struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id,
+		struct wb_err *err);
+	int (*region_remove)(struct wb_xport *x, uint32_t id);
+	int (*connect)(struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out,
+		struct wb_err *err);
+	int (*disconnect)(struct wb_xport *x, wb_conn_t conn);
+	int (*grant)(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
+	int (*cancel)(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
+	int (*write)(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
+	int (*refuse)(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
+	int (*poll)(struct wb_xport *x, struct wb_xport_event *ev, int max);
+	int (*event_fd)(struct wb_xport *x);
+	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+};
+
+/* First member of every transport's own struct. */
+struct wb_xport {
+	const struct wb_xport_ops *ops;
+};
+
+/** wb_xport_find - the table of "tcp", "shm" or "sim"; NULL when unknown. */
+const struct wb_xport_ops *wb_xport_find(const char *name);
+
+/**
+ * wb_xport_open - start a transport and its rail threads
+ * Returns 0; -EINVAL bad options or name; -EMFILE, -ENOMEM, -EAGAIN from the system.  Blocks.
+ * Close with wb_xport_close().
+ */
+int wb_xport_open(const char *transport, const struct wb_xport_opts *o, struct wb_xport **out,
+	struct wb_err *err);
+/** wb_xport_close - drop all connections without events, stop the threads, free.  When it returns
+ *  nothing lands any more and no callback runs.  NULL is allowed.  Blocks (milliseconds). */
+void wb_xport_close(struct wb_xport *x);
+
+/**
+ * wb_xport_listen - accept connections on every rail
+ * @endpoint: text for the peers' wb_xport_peer.endpoint, WB_XPORT_ENDPOINT_MAX is enough
+ * Once.  Returns 0, -EALREADY, -EADDRINUSE, -EADDRNOTAVAIL, -ENOSPC, ...  Blocks.
+ */
+int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
+/** wb_xport_adopt - serve a stream socket that was accepted elsewhere, challenge not begun.
+ *  Takes @fd_take, also on failure.  Returns 0, -EAGAIN, -ENOTSUP (sim), -ENOMEM. */
+int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
+
+/** wb_xport_epoch_add - accept and make connections of this epoch.  The same key again is 0,
+ *  another key for a known epoch -EEXIST.  At most 64: -ENOSPC. */
+int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+/** wb_xport_epoch_remove - forget the key and disconnect all connections of the epoch.
+ *  Returns the number of connections that will report CONN_DOWN, or -ENOENT. */
+int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+
+/** wb_xport_region_add - make memory known as a source; the peers of its object learn of it.
+ *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable).  Release with wb_xport_region_remove(). */
+int wb_xport_region_add(
+	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
+/** wb_xport_region_remove - 0, -ENOENT, or -EBUSY while a write uses it. */
+int wb_xport_region_remove(struct wb_xport *x, uint32_t id);
+
+/**
+ * wb_xport_connect - dial a peer, to receive from it
+ * Asynchronous: CONN_UP or CONN_DOWN follows, never from inside the call.  A peer that refuses is
+ * heard: its sentence is the reason.  Returns 0, -EINVAL (endpoint, name), -ENOENT (epoch),
+ * -ENOSPC (conns_max), -ENOMEM.
+ */
+int wb_xport_connect(
+	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err);
+/** wb_xport_disconnect - revoke: everything outstanding ends as LOST / WRITE_DONE, then CONN_DOWN
+ *  (-ECONNABORTED).  Returns 0 or -ENOTCONN. */
+int wb_xport_disconnect(struct wb_xport *x, wb_conn_t conn);
+
+/**
+ * wb_xport_grant - ask for one chunk
+ * Returns 0; -EAGAIN (depth reached or queue full: keep it, try after the next poll); -ENOTCONN;
+ * -EINVAL (sizes; not the dialer's connection; not up yet).  On failure no event follows.
+ */
+int wb_xport_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
+/** wb_xport_cancel - take a grant back: CANCELLED follows, unless it ends otherwise first; bytes
+ *  under way go nowhere.  Returns 0, -ENOENT (no such cookie), -EALREADY, -EAGAIN, -ENOTCONN. */
+int wb_xport_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
+/**
+ * wb_xport_write - answer a grant with its bytes
+ * Returns 0; -ENOENT (no such open grant: answered or gone); -EINVAL (the list does not sum to the
+ * grant's bytes, or lies outside the registered regions where they are required); -EAGAIN;
+ * -ENOTCONN.  On failure no WRITE_DONE follows and the grant stays open.
+ */
+int wb_xport_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
+/** wb_xport_refuse - answer a grant with "no": @code (negative) arrives as REFUSED.  Returns as
+ *  wb_xport_write(). */
+int wb_xport_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
+
+/** wb_xport_poll - take up to @max events; returns their number.  Call until it returns fewer. */
+int wb_xport_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
+/** wb_xport_event_fd - readable when wb_xport_poll() has something; -1 where there is none. */
+int wb_xport_event_fd(struct wb_xport *x);
+/** wb_xport_rail_stats - counters of rail @rail; 0 or -EINVAL. */
+int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+
+static inline const char *wb_xport_name(const struct wb_xport *x)
+{
+	return x->ops->name;
+}
+
+static inline uint32_t wb_xport_caps(const struct wb_xport *x)
+{
+	return x->ops->caps;
+}
+
+#endif
