@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WEIGHTBRIDGE_H
+#define WEIGHTBRIDGE_H
+/*
+ * libweightbridge: what a worker process (one trainer or inference rank) calls.
+ *
+ * Life of a client:
+ *	open -> attach -> wait_planned -> { send ... | poll ... } -> close
+ * A trainer worker sends; a rollout worker polls.  An agent restarted underneath is attached again
+ * by itself, with the map, manifest and memory table of the first attach.
+ *
+ * Safe in a trainer: links libc alone; no signals, no global state; no thread, except one when the
+ * agent cannot map the parameters (private heap), which then packs and assembles inside this
+ * process.  Sockets, files and memory it makes are close-on-exec.
+ *
+ * Fork: a child must not use its parent's client.  Every call in the child fails with -EPERM and a
+ * sentence; only wb_client_close() is of use there (it frees, and leaves the parent's connection
+ * alone).
+ *
+ * Threads: one thread at a time may poll (wb_client_poll() and the update calls belong to it).  The
+ * other calls may come from any thread at once, close excepted: it must be the last call.
+ *
+ * Time: nanoseconds.  A timeout of WB_FOREVER never ends; 0 looks once.  Waits end early with
+ * -EINTR when a signal handler ran, so that a language runtime can run its own: call again.
+ *
+ * ABI: option structs begin with their own size; fields are only ever appended.
+ */
+#include "weightbridge/error.h"
+#include "weightbridge/version.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WB_API __attribute__((visibility("default")))
+#else
+#define WB_API
+#endif
+
+#define WB_FOREVER UINT64_MAX
+#define WB_SOCKET_DEFAULT "/run/weightbridge/agent.sock"
+
+struct wb_client; /* opaque */
+struct wb_client_transfer; /* opaque */
+
+/** wb_version - the library's version, WB_VERSION of the build.  Static text. */
+WB_API const char *wb_version(void);
+
+/* ---- open ------------------------------------------------------------------------------- */
+
+enum wb_client_role { WB_CLIENT_TRAINER = 1, WB_CLIENT_ROLLOUT = 2 };
+
+/* UNSET: the transfer object's spec decides.  Else it must agree with the spec. */
+enum wb_client_staging {
+	WB_CLIENT_STAGING_UNSET = 0,
+	WB_CLIENT_STAGING_NONE = 1,
+	WB_CLIENT_STAGING_HOST_MEMORY = 2,
+};
+
+struct wb_client_opts {
+	size_t size; /* sizeof(struct wb_client_opts) */
+	const char *socket; /* agent's socket; NULL: $WEIGHTBRIDGE_SOCKET, else WB_SOCKET_DEFAULT */
+	const char *object; /* WeightTransfer's name; NULL: $WEIGHTBRIDGE_OBJECT, else "" = the
+			       agent's only one */
+	const char *model; /* NULL or "": the object's only one */
+	const char *engine; /* rollout: the engine of this worker; NULL for a trainer */
+	int role; /* enum wb_client_role */
+	int64_t rank; /* hint; -1 = none */
+	int sender_staging, receiver_staging; /* enum wb_client_staging */
+	/* Bounds, ns; 0 = the default in parentheses. */
+	uint64_t connect_timeout; /* agent not there yet, no answer to hello or attach (60 s) */
+	uint64_t update_timeout; /* parked or in an update without a word of the agent (600 s) */
+	uint64_t repair_timeout; /* torn, waiting for repair (300 s) */
+	uint64_t reconnect_timeout; /* agent gone while this worker needs it (60 s) */
+};
+
+/**
+ * wb_client_open - connect to the agent of this pod and agree on a protocol version
+ * @opts:	borrowed for the call; strings are copied
+ * @out:	on success the client; untouched on failure
+ * Blocks, at most connect_timeout (an agent that is not there yet is waited for).  Returns 0;
+ * -EINVAL; -ETIMEDOUT (names the socket and the last cause); WB_CODE_VERSION; the agent's code
+ * with its sentence when it refuses; -ENOMEM; -EINTR.  Release with wb_client_close().
+ */
+WB_API int wb_client_open(
+	const struct wb_client_opts *opts, struct wb_client **out, struct wb_error *err);
+
+/**
+ * wb_client_close - finish and release
+ * @c:		NULL is allowed; freed whatever is returned
+ * @timeout:	how long to wait for the last transfer to become final on all engines
+ * Blocks.  Returns 0; -ETIMEDOUT or the transfer's code when the last transfer did not end well
+ * and no call has reported that yet; -EINTR (closed without waiting further).
+ */
+WB_API int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err);
+
+/* ---- attach ----------------------------------------------------------------------------- */
+
+enum wb_client_mem_kind {
+	WB_CLIENT_MEM_MEMFD = 1, /* the agent maps it */
+	WB_CLIENT_MEM_HEAP = 2, /* private memory: packed and assembled in this process */
+};
+
+struct wb_client_mem {
+	uint32_t kind; /* enum wb_client_mem_kind */
+	uint32_t device; /* 0 */
+	int fd; /* memfd, sealed F_SEAL_SHRINK, mapped shared; duplicated.  -1 for heap */
+	void *base; /* where this process sees it; must stay valid until close */
+	uint64_t bytes;
+};
+
+struct wb_client_param {
+	uint32_t mem; /* index of the memory object it lies in */
+	uint64_t offset; /* bytes from that object's start to the parameter's lowest byte */
+};
+
+struct wb_client_attach {
+	size_t size; /* sizeof(struct wb_client_attach) */
+	const void *manifest; /* encoded manifest (weightbridge/extract.h) */
+	size_t manifest_bytes;
+	const void *map; /* encoded source map */
+	size_t map_bytes;
+	const struct wb_client_mem *mem;
+	uint32_t n_mem;
+	const struct wb_client_param *param; /* parameter i of the map */
+	uint32_t n_param;
+};
+
+/**
+ * wb_client_attach - register this worker's parameters with the agent
+ * @a:		borrowed for the call; blobs are copied, memfds duplicated
+ * Blocks, at most connect_timeout.  Returns 0; -EINVAL (a parameter outside its memory, an
+ * unsealed memfd, more than WB_CLIENT_MEMFDS_MAX of them); -EALREADY; -ETIMEDOUT; the agent's
+ * code and sentence when it refuses; -ECONNRESET; -ENOMEM; -EINTR.
+ */
+WB_API int wb_client_attach(
+	struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err);
+
+#define WB_CLIENT_MEMFDS_MAX 29
+
+/** wb_client_worker - name the agent gave this worker ("" before attach).  Valid until close. */
+WB_API const char *wb_client_worker(struct wb_client *c);
+
+/* on_progress: @sentence as the agent gives it; only from inside the waiting call. */
+typedef void (*wb_client_progress_fn)(void *cookie, const char *sentence);
+
+struct wb_client_plan {
+	uint64_t term, number; /* the epoch */
+	int64_t version; /* the engine's committed version at that time, -1 = none */
+	char digest[64]; /* text */
+};
+
+/**
+ * wb_client_wait_planned - wait until all members have attached and the plan is active
+ * @on_progress: may be NULL
+ * @plan:	written on success; may be NULL
+ * Blocks.  Returns 0; -ETIMEDOUT (with the agent's last word: who is missing); the agent's code
+ * and sentence when it refuses; -ECONNRESET when the agent stays away; -EINTR.
+ */
+WB_API int wb_client_wait_planned(struct wb_client *c, uint64_t timeout,
+	wb_client_progress_fn on_progress, void *cookie, struct wb_client_plan *plan,
+	struct wb_error *err);
+
+/** wb_client_progress - last sentence of the agent ("" = none).  Valid until the next call. */
+WB_API const char *wb_client_progress(struct wb_client *c);
+
+/* ---- trainer worker --------------------------------------------------------------------- */
+
+enum wb_client_send_flags {
+	WB_CLIENT_SEND_HOLD = 1, /* parameters stay untouched until wb_client_release() */
+};
+
+enum wb_client_transfer_state {
+	WB_CLIENT_TRANSFER_ASKED = 0, /* the agent has not started it yet */
+	WB_CLIENT_TRANSFER_STARTED = 1,
+	WB_CLIENT_TRANSFER_RELEASED = 2, /* the trainer's parameters may change (unless held) */
+	WB_CLIENT_TRANSFER_FINAL = 3, /* every engine has an outcome */
+};
+
+struct wb_client_transfer_info {
+	uint64_t transfer; /* 0 until started */
+	int64_t version;
+	int state; /* enum wb_client_transfer_state */
+	int code; /* 0, or why it failed (WB_CODE_ABORTED ...) */
+	double seconds; /* since it was asked for, as the agent measured */
+	uint32_t n_engine;
+	char sentence[WB_ERROR_MSG_MAX]; /* "" or the cause */
+};
+
+/**
+ * wb_client_send - all trainer workers call this to send their parameters
+ * @version:	the caller's number, the same on all workers; -1 = the transfer's own
+ * @flags:	enum wb_client_send_flags
+ * @timeout:	bound of the wait for an earlier transfer that is still in flight (overlap: Wait)
+ * @out:	on success a handle; release with wb_client_transfer_free() before close
+ * Blocks only for the earlier transfer.  Returns 0; -EBUSY when another thread is inside
+ * wb_client_send(); -EINVAL on a rollout worker or before the plan; -ETIMEDOUT; -ECONNRESET;
+ * -ENOMEM; -EINTR.
+ */
+WB_API int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, uint64_t timeout,
+	struct wb_client_transfer **out, struct wb_error *err);
+
+/**
+ * wb_client_transfer_wait - wait until the transfer is at least in @state
+ * @state:	WB_CLIENT_TRANSFER_RELEASED or _FINAL
+ * Blocks.  Returns 0; WB_CODE_ABORTED or another code of the transfer when it failed;
+ * -ETIMEDOUT (the transfer goes on); -ECONNRESET when the agent went away meanwhile; -EINTR.
+ */
+WB_API int wb_client_transfer_wait(
+	struct wb_client_transfer *t, int state, uint64_t timeout, struct wb_error *err);
+
+/** wb_client_transfer_get - what is known now; takes in news without blocking. */
+WB_API void wb_client_transfer_get(
+	struct wb_client_transfer *t, struct wb_client_transfer_info *out);
+
+/** wb_client_transfer_engine - name and outcome of engine @i < n_engine; -ENOENT beyond.  The
+ *  buffers are NUL-terminated. */
+WB_API int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *name,
+	size_t name_bytes, char *state, size_t state_bytes);
+
+/** wb_client_release - end of a hold: the parameters may change now.  0 or as send. */
+WB_API int wb_client_release(struct wb_client_transfer *t, struct wb_error *err);
+
+/** wb_client_transfer_free - drop the handle; the transfer itself goes on.  NULL is allowed. */
+WB_API void wb_client_transfer_free(struct wb_client_transfer *t);
+
+/* ---- rollout worker --------------------------------------------------------------------- */
+
+enum wb_client_step {
+	WB_CLIENT_STEP_NONE = 0, /* go on serving; u->sentence says why when a transfer aborted */
+	WB_CLIENT_STEP_BEFORE = 1, /* run before_update_hook, then wb_client_update_begun() */
+	WB_CLIENT_STEP_AFTER = 2, /* committed: run after_update_hook, then _resumed() */
+};
+
+struct wb_client_update {
+	uint64_t transfer;
+	int64_t version;
+	char digest[64]; /* of the plan and version, text; AFTER only */
+	char sentence[WB_ERROR_MSG_MAX]; /* NONE after an abort: why; else "" */
+};
+
+/**
+ * wb_client_poll - count one poll; tell whether this worker has to stop here
+ * Once a decoding step, on every worker of the engine alike.  A few nanoseconds and no system call
+ * when there is nothing to do.
+ * Returns 0 (go on); 1: call wb_client_update_step() until it is done; -EPERM in a forked child,
+ * -EINVAL on a trainer worker or before attach.  Any one thread.
+ */
+WB_API int wb_client_poll(struct wb_client *c);
+
+/**
+ * wb_client_update_step - after poll gave 1: wait for what comes next
+ * @u:		written on success
+ * Blocks until the engine's workers have agreed, or the update has ended, or @timeout.
+ * Returns an enum wb_client_step >= 0.  After BEFORE call wb_client_update_begun() and then this
+ * again; after AFTER call wb_client_update_resumed() and serve; after NONE serve.
+ * WB_CODE_TORN: parameters are a mix and repair did not come within repair_timeout (do not serve;
+ * the next poll waits for repair again).  -ETIMEDOUT: @timeout passed, call again; or
+ * update_timeout passed (the sentence says what was awaited), the worker may serve on.
+ * -ECONNRESET: the agent stayed away for reconnect_timeout.  -EINTR: call again.
+ */
+WB_API int wb_client_update_step(
+	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err);
+
+/** wb_client_update_begun - answer to BEFORE: the hook returned (@code 0) or raised (@code < 0,
+ *  which aborts the transfer; @sentence says why, NULL allowed).  0 or -EINVAL. */
+WB_API int wb_client_update_begun(
+	struct wb_client *c, int code, const char *sentence, struct wb_error *err);
+
+/** wb_client_update_resumed - answer to AFTER, likewise.  The new weights stay either way. */
+WB_API int wb_client_update_resumed(
+	struct wb_client *c, int code, const char *sentence, struct wb_error *err);
+
+struct wb_client_hooks {
+	int (*before_update)(void *cookie, const struct wb_client_update *u); /* 0 or a code */
+	int (*after_update)(void *cookie, const struct wb_client_update *u);
+	void *cookie;
+};
+
+/**
+ * wb_client_poll_requests - poll, step and hooks in one call, for C programs
+ * @hooks:	may be NULL, and so may its functions
+ * Returns 1 and fills @u when the worker now runs a new version; 0 to go on; else as update_step
+ * (-EINTR is retried).
+ */
+WB_API int wb_client_poll_requests(struct wb_client *c, const struct wb_client_hooks *hooks,
+	struct wb_client_update *u, struct wb_error *err);
+
+/**
+ * wb_client_idle - the middle of a blocking update: wait until an update wants this engine
+ * For engines that do not poll in a loop.  A collective update(timeout) on all workers is
+ *	poll; when it gave 0: idle(timeout), then poll again
+ * so that each call counts twice, or ends at a stop, on every worker alike (aligned by call).
+ * Returns 1 when a stop is set, 0 at @timeout, else as update_step.
+ */
+WB_API int wb_client_idle(struct wb_client *c, uint64_t timeout, struct wb_error *err);
+
+/**
+ * wb_client_update_wait - that collective call with hooks, for C programs
+ * WB_FOREVER returns only with an update (or an error).  A finite timeout may end early, with 0,
+ * when another worker's has.  Returns as wb_client_poll_requests().
+ */
+WB_API int wb_client_update_wait(struct wb_client *c, uint64_t timeout,
+	const struct wb_client_hooks *hooks, struct wb_client_update *u, struct wb_error *err);
+
+/**
+ * wb_client_fileno - a descriptor that is readable when the worker should poll
+ * Stable over agent restarts; owned by the client; only to be waited on.  Negative on failure.
+ */
+WB_API int wb_client_fileno(struct wb_client *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
