@@ -14,7 +14,7 @@
  *	wire	bytes on their way, at the sender	send	a source answers a grant
  *	recv	a chunk arrived				relay	a re-pack from installed parameters
  *	slot	bytes in a receive slot			install	parameters after install
- *	railN	all that rail N does			ctrl	a control message
+ *	railN	all that rail N does (rail: any)			ctrl	a control message
  * Properties
  *	0.01		probability of each hit (default 1)
  *	2s 5ms 100us	a time (delay, stall; default 1s)

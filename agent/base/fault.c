@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RULES_MAX 32
+#define TEXT_MAX 4096
+
+struct rule {
+	unsigned action;
+	enum wb_fault_place place;
+	uint64_t rail, version, transfer, chunk; /* WB_FAULT_ANY; chunk 0 = each */
+	uint64_t ns;
+	uint64_t threshold; /* of 2^64: fires when the random number is below; 0 = always */
+	uint64_t seed;
+	_Atomic uint64_t hits;
+};
+
+struct wb_fault {
+	unsigned places; /* bit set: some rule is about it */
+	uint32_t n_rule;
+	struct rule rule[RULES_MAX];
+};
+
+static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall"};
+static const char *const place_name[] = {
+	"wire", "send", "recv", "relay", "slot", "install", "rail", "ctrl"};
+
+static bool parse_number(const char *s, uint64_t *out)
+{
+	char *end;
+
+	if (*s < '0' || *s > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(s, &end, 10);
+	return !errno && !*end;
+}
+
+/* "2s", "1.5ms", "100us", "7ns" */
+static bool parse_time(const char *s, uint64_t *ns)
+{
+	static const struct {
+		const char *unit;
+		double ns;
+	} units[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}};
+	char *end;
+	double v;
+
+	if (*s < '0' || *s > '9')
+		return false;
+	v = strtod(s, &end);
+	for (size_t i = 0; i < WB_ARRAY_SIZE(units); i++) {
+		if (!strcmp(end, units[i].unit) && v >= 0 && v * units[i].ns < 1e18) {
+			*ns = (uint64_t)(v * units[i].ns);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_probability(const char *s, uint64_t *threshold)
+{
+	char *end;
+	double v;
+
+	if (*s != '.' && (*s < '0' || *s > '9'))
+		return false;
+	v = strtod(s, &end);
+	if (*end || !(v > 0) || v > 1)
+		return false;
+	*threshold = v == 1 ? 0 : WB_MAX((uint64_t)(v * 18446744073709551616.0), 1u);
+	return true;
+}
+
+static bool parse_property(struct rule *r, char *s)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} props[] = {
+		{"chunk", offsetof(struct rule, chunk)},
+		{"version", offsetof(struct rule, version)},
+		{"transfer", offsetof(struct rule, transfer)},
+		{"rail", offsetof(struct rule, rail)},
+		{"seed", offsetof(struct rule, seed)},
+	};
+	char *eq = strchr(s, '=');
+
+	if (!eq)
+		return parse_time(s, &r->ns) || parse_probability(s, &r->threshold);
+	*eq = 0;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(props); i++) {
+		if (!strcmp(s, props[i].name))
+			return parse_number(
+				eq + 1, (uint64_t *)(void *)((char *)r + props[i].offset));
+	}
+	return false;
+}
+
+static bool parse_head(struct rule *r, char *s)
+{
+	char *eq = strchr(s, '=');
+	bool known = false;
+
+	if (!eq)
+		return false;
+	*eq++ = 0;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(action_name); i++) {
+		if (!strcmp(s, action_name[i]))
+			r->action = 1u << i;
+	}
+	for (size_t i = 0; i < WB_ARRAY_SIZE(place_name); i++) {
+		if (!strcmp(eq, place_name[i])) {
+			r->place = (enum wb_fault_place)i;
+			known = true;
+		}
+	}
+	if (!known && !strncmp(eq, "rail", 4) && parse_number(eq + 4, &r->rail)) {
+		r->place = WB_FAULT_RAIL;
+		known = true;
+	}
+	return r->action && known;
+}
+
+static bool parse_rule(struct rule *r, char *s)
+{
+	char *save = NULL;
+	char *part = strtok_r(s, ":", &save);
+
+	r->rail = r->version = r->transfer = WB_FAULT_ANY;
+	r->ns = 1000000000;
+	if (!part || !parse_head(r, part))
+		return false;
+	while ((part = strtok_r(NULL, ":", &save))) {
+		if (!parse_property(r, part))
+			return false;
+	}
+	return true;
+}
+
+static char *trim(char *s)
+{
+	size_t n;
+
+	s += strspn(s, " \t\n");
+	n = strlen(s);
+	while (n && strchr(" \t\n", s[n - 1]))
+		s[--n] = 0;
+	return s;
+}
+
+int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err)
+{
+	struct wb_fault *f;
+	char *copy, *save = NULL, *s;
+	char shown[80];
+	int rc = 0;
+
+	if (!text || !*text) {
+		*out = NULL;
+		return 0;
+	}
+	if (strnlen(text, TEXT_MAX) == TEXT_MAX)
+		return wb_err_set(err, -EINVAL, "WB_FAULT is longer than %d bytes", TEXT_MAX);
+	f = wb_zalloc(1, sizeof(*f));
+	copy = wb_strdup(text);
+	if (!f || !copy) {
+		rc = wb_err_set(err, -ENOMEM, "no memory for WB_FAULT");
+		goto fail;
+	}
+	for (s = strtok_r(copy, ";", &save); s; s = strtok_r(NULL, ";", &save)) {
+		s = trim(s);
+		if (!*s)
+			continue;
+		strncpy(shown, s, sizeof(shown) - 1);
+		shown[sizeof(shown) - 1] = 0;
+		if (f->n_rule == RULES_MAX) {
+			rc = wb_err_set(err, -EINVAL, "WB_FAULT has more than %d rules", RULES_MAX);
+			goto fail;
+		}
+		if (!parse_rule(&f->rule[f->n_rule], s)) {
+			rc = wb_err_set(err, -EINVAL,
+				"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
+				"drop delay flip kill stall; places are wire send recv relay slot "
+				"install railN ctrl; e.g. flip=wire:0.01 or stall=rail0:2s",
+				shown);
+			goto fail;
+		}
+		f->places |= 1u << f->rule[f->n_rule].place;
+		f->n_rule++;
+	}
+	wb_free(copy);
+	if (!f->n_rule) {
+		wb_free(f);
+		f = NULL;
+	}
+	*out = f;
+	return 0;
+fail:
+	wb_free(copy);
+	wb_free(f);
+	return rc;
+}
+
+void wb_fault_destroy(struct wb_fault *f)
+{
+	wb_free(f);
+}
+
+static bool matches(uint64_t want, uint64_t have)
+{
+	return want == WB_FAULT_ANY || want == have;
+}
+
+unsigned wb__fault_hit(struct wb_fault *f, enum wb_fault_place place, const struct wb_fault_at *at,
+	struct wb_fault_hit *hit)
+{
+	*hit = (struct wb_fault_hit){0};
+	if (!(f->places & (1u << place)))
+		return 0;
+	for (uint32_t i = 0; i < f->n_rule; i++) {
+		struct rule *r = &f->rule[i];
+		uint64_t n, random;
+
+		if (r->place != place || !matches(r->rail, at->rail) ||
+			!matches(r->version, at->version) || !matches(r->transfer, at->transfer))
+			continue;
+		n = atomic_fetch_add_explicit(&r->hits, 1, memory_order_relaxed) + 1;
+		random = wb_mix64(wb_mix64(r->seed + 1) ^ n);
+		if (r->chunk && n != r->chunk)
+			continue;
+		if (r->threshold && random >= r->threshold)
+			continue;
+		/* A stall is one event; a rail that passes here all the time stalls once. */
+		if (r->action == WB_FAULT_STALL && !r->threshold && !r->chunk && n != 1)
+			continue;
+		if (r->action == WB_FAULT_KILL)
+			kill(getpid(), SIGKILL);
+		hit->actions |= r->action;
+		hit->delay_ns = WB_MAX(hit->delay_ns, r->ns);
+		hit->bit = wb_mix64(random);
+	}
+	return hit->actions;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/ring.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct wb_fault *parse(const char *text)
+{
+	struct wb_fault *f = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_msg(!wb_fault_parse(text, &f, &err), "%s", err.msg);
+	return f;
+}
+
+START_TEST(empty_text_is_no_table)
+{
+	ck_assert_ptr_null(parse(NULL));
+	ck_assert_ptr_null(parse(""));
+	ck_assert_ptr_null(parse(" ; ;"));
+}
+END_TEST
+
+static const char *const bad[] = {"flip", "flip=", "flip=moon", "burn=wire", "flip=wire:2.0",
+	"flip=wire:chunk=x", "flip=wire:color=1", "delay=wire:5 apples", "kill=recv:0",
+	"drop=wire:1e99s", "=", "flip=wire:nan"};
+
+START_TEST(bad_rule_is_named)
+{
+	struct wb_fault *f = (void *)1;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_fault_parse(bad[_i], &f, &err), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(err.msg, bad[_i]));
+	ck_assert_ptr_eq(f, (void *)1);
+}
+END_TEST
+
+START_TEST(chunk_counts_within_the_named_version)
+{
+	struct wb_fault *f = parse("drop=recv:chunk=3:version=6; delay=wire:5ms");
+	struct wb_fault_at at = {5, WB_FAULT_ANY, 0};
+	struct wb_fault_hit hit;
+
+	for (int i = 0; i < 10; i++)
+		ck_assert_uint_eq(wb_fault_hit(f, WB_FAULT_RECV, &at, &hit), 0);
+	at.version = 6;
+	for (int i = 1; i < 10; i++)
+		ck_assert_uint_eq(
+			wb_fault_hit(f, WB_FAULT_RECV, &at, &hit), i == 3 ? WB_FAULT_DROP : 0);
+	ck_assert_uint_eq(wb_fault_hit(f, WB_FAULT_WIRE, &at, &hit), WB_FAULT_DELAY);
+	ck_assert_uint_eq(hit.delay_ns, 5000000);
+	ck_assert_uint_eq(wb_fault_hit(NULL, WB_FAULT_WIRE, &at, &hit), 0);
+	wb_fault_destroy(f);
+}
+END_TEST
+
+START_TEST(probability_and_stall_once)
+{
+	struct wb_fault *f = parse("flip=wire:0.1:seed=7;stall=rail1:2s");
+	struct wb_fault_at at = {WB_FAULT_ANY, 1, 1};
+	struct wb_fault_hit hit;
+	int n = 0, stalls = 0;
+
+	for (int i = 0; i < 10000; i++) {
+		n += wb_fault_hit(f, WB_FAULT_WIRE, &at, &hit) == WB_FAULT_FLIP;
+		stalls += wb_fault_hit(f, WB_FAULT_RAIL, &at, &hit) == WB_FAULT_STALL;
+	}
+	ck_assert_int_gt(n, 900);
+	ck_assert_int_lt(n, 1100);
+	ck_assert_int_eq(stalls, 1);
+	wb_fault_destroy(f);
+}
+END_TEST
+
+START_TEST(kill_is_sigkill)
+{
+	struct wb_fault *f = parse("kill=recv:chunk=2");
+	struct wb_fault_at at = {1, 1, 0};
+	struct wb_fault_hit hit;
+
+	wb_fault_hit(f, WB_FAULT_RECV, &at, &hit);
+	wb_fault_hit(f, WB_FAULT_RECV, &at, &hit);
+	exit(1);
+}
+END_TEST
+
+START_TEST(ring_full_is_eagain_and_keeps_order)
+{
+	struct wb_ring r;
+	uint64_t v;
+
+	ck_assert_int_eq(wb_ring_init(&r, 3, sizeof(v)), 0);
+	for (v = 0; v < 4; v++)
+		ck_assert_int_eq(wb_ring_push(&r, &v), 0);
+	ck_assert_int_eq(wb_ring_push(&r, &v), -EAGAIN);
+	ck_assert_uint_eq(wb_ring_room(&r), 0);
+	for (uint64_t i = 0; i < 4; i++) {
+		ck_assert_int_eq(wb_ring_pop(&r, &v), 0);
+		ck_assert_uint_eq(v, i);
+	}
+	ck_assert_int_eq(wb_ring_pop(&r, &v), -EAGAIN);
+	ck_assert(wb_ring_is_empty(&r));
+	wb_ring_finish(&r);
+}
+END_TEST
+
+#define MANY 200000
+
+static void *producer(void *arg)
+{
+	for (uint64_t i = 0; i < MANY; i++) {
+		uint64_t item[2] = {i, ~i};
+
+		while (wb_ring_push(arg, item))
+			sched_yield();
+	}
+	return NULL;
+}
+
+START_TEST(ring_between_threads_loses_nothing)
+{
+	struct wb_ring r;
+	pthread_t t;
+
+	ck_assert_int_eq(wb_ring_init(&r, 64, 16), 0);
+	ck_assert_int_eq(pthread_create(&t, NULL, producer, &r), 0);
+	for (uint64_t i = 0; i < MANY; i++) {
+		uint64_t item[2];
+
+		while (wb_ring_pop(&r, item))
+			sched_yield();
+		ck_assert(item[0] == i && item[1] == ~i);
+	}
+	pthread_join(t, NULL);
+	wb_ring_finish(&r);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("fault");
+	TCase *c = tcase_create("fault");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	suite_add_tcase(s, c);
+	tcase_add_test(c, empty_text_is_no_table);
+	tcase_add_loop_test(c, bad_rule_is_named, 0, WB_ARRAY_SIZE(bad));
+	tcase_add_test(c, chunk_counts_within_the_named_version);
+	tcase_add_test(c, probability_and_stall_once);
+	if (srunner_fork_status(r) == CK_FORK)
+		tcase_add_test_raise_signal(c, kill_is_sigkill, SIGKILL);
+	tcase_add_test(c, ring_full_is_eagain_and_keeps_order);
+	tcase_add_test(c, ring_between_threads_loses_nothing);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? 1 : 0;
+}
