@@ -35,7 +35,8 @@ void wb_buf_str(struct wb_buf *b, const char *s);
 /** wb_buf_pad - zero bytes up to a multiple of @align. */
 void wb_buf_pad(struct wb_buf *b, size_t align);
 void wb_buf_printf(struct wb_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap);
+void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 /** wb_buf_json_str - @s as a quoted JSON string (invalid UTF-8 bytes become U+FFFD). */
 void wb_buf_json_str(struct wb_buf *b, const char *s);
 /** wb_buf_set_u32 / _u64 - overwrite at @at, which must lie inside. */

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/spec/table.h"
+
+#include "base/base.h"
+
+#include <string.h>
+
+static const char *const staging_words[] = {"None", "HostMemory", NULL};
+static const char *const commit_words[] = {"EachEngine", "AllEngines", NULL};
+static const char *const overlap_words[] = {"Wait", "Supersede", NULL};
+static const char *const protocol_words[] = {"Verbs", "TCP", NULL};
+static const char *const device_words[] = {"Hardware", "Software", "Any", NULL};
+static const char *const gpu_words[] = {"Auto", "Required", "Disabled", NULL};
+static const char *const encryption_words[] = {"None", "TLS", NULL};
+
+static const char quantity_pattern[] = "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$";
+
+#define AT(member) .off = offsetof(struct wb_spec, member)
+#define SECONDS(lo, hi) .type = WB_SPEC_INT, .min = (lo), .max = (hi)
+#define SIZE(text)                                                                                 \
+	.type = WB_SPEC_QUANTITY, .dflt = "\"" text "\"", .pattern = quantity_pattern, .len_max = 24
+#define WORD(list, text) .type = WB_SPEC_WORD, .words = (list), .dflt = "\"" text "\""
+
+const struct wb_spec_field wb_spec_fields[] = {
+	{"spec", WB_SPEC_OBJECT, .is_required = true},
+	{"spec.suspend", WB_SPEC_BOOL, .dflt = "false", AT(suspend)},
+	{"spec.trainer", WB_SPEC_OBJECT, .is_required = true},
+	{"spec.trainer.workers", WB_SPEC_INT, .is_required = true, .min = 1, .max = 16384,
+		AT(trainer_workers)},
+	{"spec.trainer.bufferSize", SIZE("1Gi"), AT(trainer_buffer_bytes)},
+	{"spec.rollout", WB_SPEC_OBJECT, .is_required = true},
+	{"spec.rollout.workersPerEngine", WB_SPEC_INT, .is_required = true, .min = 1, .max = 1024,
+		AT(workers_per_engine)},
+	{"spec.rollout.engines", WB_SPEC_INT, .min = 1, .max = 512, AT(engines)},
+	{"spec.rollout.engineLabelKey", WB_SPEC_STRING, .dflt = "\"weightbridge.io/engine\"",
+		.max = WB_SPEC_LABEL_KEY_MAX, AT(engine_label_key)},
+	{"spec.rollout.bufferSize", SIZE("4Gi"), AT(rollout_buffer_bytes)},
+	{"spec.staging", WB_SPEC_OBJECT, .dflt = "{}"},
+	{"spec.staging.trainer", WORD(staging_words, "None"), AT(trainer_staging)},
+	{"spec.staging.rollout", WORD(staging_words, "None"), AT(rollout_staging)},
+	{"spec.commitPolicy", WORD(commit_words, "EachEngine"), AT(commit_policy)},
+	{"spec.overlap", WORD(overlap_words, "Wait"), AT(overlap)},
+	{"spec.transport", WB_SPEC_OBJECT, .dflt = "{}"},
+	{"spec.transport.protocols", WB_SPEC_WORDS, .words = protocol_words,
+		.dflt = "[\"Verbs\", \"TCP\"]", .min = 1, .max = 2, AT(protocols)},
+	{"spec.transport.deviceClass", WORD(device_words, "Any"), AT(device_class)},
+	{"spec.transport.gpuDirect", WORD(gpu_words, "Auto"), AT(gpu_direct)},
+	{"spec.transport.encryption", WORD(encryption_words, "None"), AT(encryption)},
+	{"spec.transport.devicePrefixes", WB_SPEC_STRINGS, .max = WB_SPEC_PREFIXES_MAX,
+		.len_min = 1, .len_max = WB_SPEC_PREFIX_MAX, AT(device_prefixes)},
+	{"spec.planDeadlineSeconds", SECONDS(1, 86400), .dflt = "600", AT(plan_deadline_s)},
+	{"spec.transferDeadlineSeconds", SECONDS(1, 86400), .dflt = "120", AT(transfer_deadline_s)},
+	{"spec.engineStepDeadlineSeconds", SECONDS(1, 86400), .dflt = "600",
+		AT(engine_step_deadline_s)},
+	{"spec.heartbeatTimeoutSeconds", SECONDS(5, 3600), .dflt = "15", AT(heartbeat_timeout_s)},
+};
+const size_t wb_spec_n_field = WB_ARRAY_SIZE(wb_spec_fields);
+
+static bool name_too_long(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return strlen(s->name) > 52;
+}
+
+static bool all_engines_unstaged(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->commit_policy == WB_COMMIT_ALL_ENGINES &&
+	       s->rollout_staging != WB_STAGING_HOST_MEMORY;
+}
+
+static bool supersede_unstaged(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->overlap == WB_OVERLAP_SUPERSEDE && s->rollout_staging != WB_STAGING_HOST_MEMORY;
+}
+
+static bool trainer_buffer_small(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->trainer_buffer_bytes < WB_SPEC_BUFFER_MIN;
+}
+
+static bool rollout_buffer_small(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->rollout_buffer_bytes < WB_SPEC_BUFFER_MIN;
+}
+
+static bool label_key_changed(const struct wb_spec *s, const struct wb_spec *old)
+{
+	return old && strcmp(s->engine_label_key, old->engine_label_key) != 0;
+}
+
+static bool software_gpu_direct(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->device_class == WB_DEVICE_SOFTWARE && s->gpu_direct == WB_GPU_DIRECT_REQUIRED;
+}
+
+#define NEEDS_ROLLOUT_STAGING                                                                      \
+	" || (has(self.staging) && has(self.staging.rollout) && self.staging.rollout == "          \
+	"'HostMemory')"
+#define AT_LEAST_64MI                                                                              \
+	"type(self) == int ? self >= 67108864 : quantity(self).compareTo(quantity('64Mi')) >= 0"
+
+const struct wb_spec_rule wb_spec_rules[] = {
+	{"", "size(self.metadata.name) <= 52", "metadata.name must be no more than 52 characters",
+		"metadata.name", name_too_long},
+	{"spec",
+		"!(has(self.commitPolicy) && self.commitPolicy == "
+		"'AllEngines')" NEEDS_ROLLOUT_STAGING,
+		"commitPolicy AllEngines needs staging.rollout HostMemory, parameters written in "
+		"place cannot be held back",
+		"spec.commitPolicy", all_engines_unstaged},
+	{"spec", "!(has(self.overlap) && self.overlap == 'Supersede')" NEEDS_ROLLOUT_STAGING,
+		"overlap Supersede needs staging.rollout HostMemory", "spec.overlap",
+		supersede_unstaged},
+	{"spec.trainer.bufferSize", AT_LEAST_64MI, "must be at least 64Mi",
+		"spec.trainer.bufferSize", trainer_buffer_small},
+	{"spec.rollout.engineLabelKey", "self == oldSelf", "Value is immutable",
+		"spec.rollout.engineLabelKey", label_key_changed},
+	{"spec.rollout.bufferSize", AT_LEAST_64MI, "must be at least 64Mi",
+		"spec.rollout.bufferSize", rollout_buffer_small},
+	{"spec.transport",
+		"!(has(self.deviceClass) && self.deviceClass == 'Software' && has(self.gpuDirect) "
+		"&& "
+		"self.gpuDirect == 'Required')",
+		"gpuDirect must not be Required when deviceClass is Software",
+		"spec.transport.gpuDirect", software_gpu_direct},
+};
+const size_t wb_spec_n_rule = WB_ARRAY_SIZE(wb_spec_rules);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_SPEC_TABLE_H
+#define WB_SPEC_TABLE_H
+/*
+ * The one table of WeightTransfer fields and rules.  Constant.  Layer: operator-shim/spec.
+ */
+#include "operator-shim/spec/spec.h"
+
+enum wb_spec_type {
+	WB_SPEC_OBJECT,
+	WB_SPEC_BOOL,
+	WB_SPEC_INT, /* uint32_t; 0 = not given */
+	WB_SPEC_QUANTITY, /* uint64_t bytes */
+	WB_SPEC_STRING, /* char[max + 1] */
+	WB_SPEC_WORD, /* uint32_t position in words */
+	WB_SPEC_WORDS, /* struct wb_spec_words */
+	WB_SPEC_STRINGS, /* struct wb_spec_strings */
+};
+
+struct wb_spec_field {
+	const char *path; /* "spec.rollout.bufferSize"; a parent stands before its children */
+	enum wb_spec_type type;
+	bool is_required;
+	const char *dflt; /* JSON text, or NULL */
+	int64_t min, max; /* INT: value; lists: number of items; STRING: max is the length */
+	const char *const *words; /* WORD and WORDS, ended by NULL */
+	const char *pattern; /* QUANTITY */
+	uint32_t len_min, len_max; /* QUANTITY and items of STRINGS: length; 0 = not limited */
+	size_t off; /* in struct wb_spec */
+};
+
+struct wb_spec_rule {
+	const char *path; /* where the CRD holds the rule; "" = the object itself */
+	const char *cel; /* the rule as Kubernetes evaluates it */
+	const char *message;
+	const char *blame; /* field whose line is named */
+	/* The same rule here: true when @now (changed from @old, which may be NULL) breaks it. */
+	bool (*is_broken)(const struct wb_spec *now, const struct wb_spec *old);
+};
+
+extern const struct wb_spec_field wb_spec_fields[];
+extern const size_t wb_spec_n_field;
+extern const struct wb_spec_rule wb_spec_rules[];
+extern const size_t wb_spec_n_rule;
+
+#define WB_SPEC_API_VERSION "weightbridge.io/v1alpha1"
+#define WB_SPEC_KIND "WeightTransfer"
+#define WB_SPEC_BUFFER_MIN (64u << 20)
+
+/** wb_spec_quantity - bytes of a quantity such as 1.5Gi (a part of a byte counts as one); -EINVAL
+ *  when it does not match the pattern, -ERANGE above 2^63 - 1. */
+int wb_spec_quantity(const char *s, uint64_t *out);
+/** wb_spec_leaf - last part of a path. */
+const char *wb_spec_leaf(const char *path);
+/** wb_spec_distance - edits from @a to @b: insert, delete, replace or swap neighbours, one each.
+ *  Words longer than 64 are cut. */
+unsigned wb_spec_distance(const char *a, const char *b);
+
+#endif
