@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/frame.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Sizes are a property of the type, so a peer cannot make us wait for more than we know. */
+static const uint16_t frame_bytes[WBP_BULK_TYPES] = {
+	[WBP_BULK_HELLO] = WBP_BULK_HELLO_BYTES,
+	[WBP_BULK_CHALLENGE] = WBP_BULK_PREFIX + WBP_BULK_NONCE + WBP_BULK_MAC,
+	[WBP_BULK_PROOF] = WBP_BULK_PREFIX + WBP_BULK_MAC,
+	[WBP_BULK_WELCOME] = WBP_BULK_PREFIX,
+	[WBP_BULK_REJECT] = WBP_BULK_PREFIX + 8 + WBP_BULK_TEXT,
+	[WBP_BULK_GRANT] = 64,
+	[WBP_BULK_CANCEL] = 16,
+	[WBP_BULK_WRITE] = WBP_BULK_ANSWER_BYTES,
+	[WBP_BULK_REFUSE] = WBP_BULK_ANSWER_BYTES,
+	[WBP_BULK_REGION] = 24,
+	[WBP_BULK_UNREGION] = 16,
+	[WBP_BULK_TABLE] = 0, /* variable */
+	[WBP_BULK_TRAILER] = 16 + WB_XPORT_TRAILER_BYTES,
+	[WBP_BULK_RELEASE] = 16,
+};
+
+struct out {
+	uint8_t *p;
+};
+
+static void put(struct out *o, uint64_t v, unsigned bytes)
+{
+	while (bytes--) {
+		*o->p++ = (uint8_t)v;
+		v >>= 8;
+	}
+}
+
+static void put_bytes(struct out *o, const void *p, size_t bytes)
+{
+	memcpy(o->p, p, bytes);
+	o->p += bytes;
+}
+
+bool wb__name_ok(const char *name)
+{
+	size_t n = name ? strnlen(name, WB_XPORT_NAME_MAX) : 0;
+
+	if (!n || n == WB_XPORT_NAME_MAX)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (name[i] <= ' ' || name[i] > '~')
+			return false;
+	}
+	return true;
+}
+
+int wb__frame_bytes(const uint8_t *prefix)
+{
+	struct wb_cursor c = wb_cursor(prefix, WBP_BULK_PREFIX);
+	uint32_t magic = wb_cur_u32(&c);
+	uint8_t version = wb_cur_u8(&c);
+	uint8_t type = wb_cur_u8(&c);
+	uint16_t bytes = wb_cur_u16(&c);
+
+	if (magic != WBP_BULK_MAGIC)
+		return -EBADMSG;
+	if (version != WBP_BULK_VERSION)
+		return WB_EVERSION;
+	if (!type || type >= WBP_BULK_TYPES)
+		return -EBADMSG;
+	if (type == WBP_BULK_TABLE) {
+		unsigned body = bytes - WBP_BULK_PREFIX;
+
+		if (bytes <= WBP_BULK_PREFIX || bytes > WBP_BULK_FRAME_MAX ||
+			body % WBP_BULK_RANGE_BYTES)
+			return -EBADMSG;
+	} else if (bytes != frame_bytes[type]) {
+		return -EBADMSG;
+	}
+	return bytes;
+}
+
+static void get_bytes(struct wb_cursor *c, void *out, size_t bytes)
+{
+	const uint8_t *p = wb_cur_bytes(c, bytes);
+
+	if (p)
+		memcpy(out, p, bytes);
+	else
+		memset(out, 0, bytes);
+}
+
+static void get_name(struct wb_cursor *c, char *out)
+{
+	get_bytes(c, out, WB_XPORT_NAME_MAX);
+	if (!memchr(out, 0, WB_XPORT_NAME_MAX) || !wb__name_ok(out)) {
+		out[0] = 0;
+		c->bad = true;
+	}
+}
+
+static void get_hello(struct wb_cursor *c, struct wb__hello *h)
+{
+	h->object = wb_cur_u64(c);
+	h->term = wb_cur_u64(c);
+	h->number = wb_cur_u64(c);
+	h->session = wb_cur_u64(c);
+	h->index = wb_cur_u16(c);
+	h->count = wb_cur_u16(c);
+	h->slots = wb_cur_u16(c);
+	h->over = wb_cur_u16(c);
+	wb_cur_u64(c);
+	get_bytes(c, h->nonce, sizeof(h->nonce));
+	get_name(c, h->dialer);
+	get_name(c, h->acceptor);
+	if (!h->count || h->count > WB_XPORT_SOCKETS_MAX || h->index >= h->count || !h->slots ||
+		h->slots > WB_XPORT_DEPTH_MAX)
+		c->bad = true;
+}
+
+static void get_chunk(struct wb_cursor *c, struct wb_xport_chunk *k)
+{
+	k->transfer = wb_cur_u64(c);
+	k->bytes = wb_cur_u64(c);
+	k->cls = wb_cur_u32(c);
+	k->chunk = wb_cur_u32(c);
+	k->gen = wb_cur_u32(c);
+	k->src = wb_cur_u32(c);
+	k->dst = wb_cur_u32(c);
+	if (!k->bytes || k->bytes > WB_XPORT_CHUNK_MAX)
+		c->bad = true;
+}
+
+/* A stranger's sentence may end up on a terminal. */
+static void get_text(struct wb_cursor *c, char *out)
+{
+	get_bytes(c, out, WBP_BULK_TEXT);
+	out[WBP_BULK_TEXT] = 0;
+	for (char *s = out; *s; s++) {
+		if (*s < ' ' || *s > '~')
+			*s = '?';
+	}
+}
+
+int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *f)
+{
+	struct wb_cursor c;
+
+	if (bytes < WBP_BULK_PREFIX || wb__frame_bytes(p) != (int)bytes)
+		return -EBADMSG;
+	c = wb_cursor(p + WBP_BULK_PREFIX, bytes - WBP_BULK_PREFIX);
+	f->type = p[5];
+	switch (f->type) {
+	case WBP_BULK_HELLO:
+		get_hello(&c, &f->hello);
+		break;
+	case WBP_BULK_CHALLENGE:
+		get_bytes(&c, f->nonce, sizeof(f->nonce));
+		get_bytes(&c, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_PROOF:
+		get_bytes(&c, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_REJECT:
+		f->code = (int32_t)wb_cur_u32(&c);
+		wb_cur_u32(&c);
+		get_text(&c, f->text);
+		break;
+	case WBP_BULK_GRANT:
+		f->id = wb_cur_u64(&c);
+		get_chunk(&c, &f->chunk);
+		break;
+	case WBP_BULK_WRITE:
+		f->id = wb_cur_u64(&c);
+		f->bytes = wb_cur_u64(&c);
+		break;
+	case WBP_BULK_REFUSE:
+		f->id = wb_cur_u64(&c);
+		f->code = (int32_t)wb_cur_u32(&c);
+		break;
+	case WBP_BULK_REGION:
+		f->region = wb_cur_u32(&c);
+		wb_cur_u32(&c);
+		f->bytes = wb_cur_u64(&c);
+		break;
+	case WBP_BULK_UNREGION:
+		f->region = wb_cur_u32(&c);
+		break;
+	case WBP_BULK_TABLE:
+		f->n_range = (uint32_t)(wb_cur_left(&c) / WBP_BULK_RANGE_BYTES);
+		f->range = c.p;
+		break;
+	case WBP_BULK_TRAILER:
+		f->id = wb_cur_u64(&c);
+		get_bytes(&c, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_CANCEL:
+	case WBP_BULK_RELEASE:
+		f->id = wb_cur_u64(&c);
+		break;
+	default: /* WELCOME */
+		break;
+	}
+	return c.bad ? -EBADMSG : 0;
+}
+
+static void put_hello(struct out *o, const struct wb__hello *h)
+{
+	put(o, h->object, 8);
+	put(o, h->term, 8);
+	put(o, h->number, 8);
+	put(o, h->session, 8);
+	put(o, h->index, 2);
+	put(o, h->count, 2);
+	put(o, h->slots, 2);
+	put(o, h->over, 2);
+	put(o, 0, 8);
+	put_bytes(o, h->nonce, sizeof(h->nonce));
+	put_bytes(o, h->dialer, sizeof(h->dialer));
+	put_bytes(o, h->acceptor, sizeof(h->acceptor));
+}
+
+size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
+{
+	size_t bytes = frame_bytes[f->type];
+	struct out o = {out};
+
+	if (f->type == WBP_BULK_TABLE)
+		bytes = WBP_BULK_PREFIX + (size_t)f->n_range * WBP_BULK_RANGE_BYTES;
+	assert(bytes >= WBP_BULK_PREFIX && bytes <= WBP_BULK_FRAME_MAX);
+	memset(out, 0, bytes);
+	put(&o, WBP_BULK_MAGIC, 4);
+	put(&o, WBP_BULK_VERSION, 1);
+	put(&o, f->type, 1);
+	put(&o, bytes, 2);
+	switch (f->type) {
+	case WBP_BULK_HELLO:
+		put_hello(&o, &f->hello);
+		break;
+	case WBP_BULK_CHALLENGE:
+		put_bytes(&o, f->nonce, sizeof(f->nonce));
+		put_bytes(&o, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_PROOF:
+		put_bytes(&o, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_REJECT:
+		put(&o, (uint32_t)f->code, 4);
+		put(&o, 0, 4);
+		put_bytes(&o, f->text, strnlen(f->text, WBP_BULK_TEXT));
+		break;
+	case WBP_BULK_GRANT:
+		put(&o, f->id, 8);
+		put(&o, f->chunk.transfer, 8);
+		put(&o, f->chunk.bytes, 8);
+		put(&o, f->chunk.cls, 4);
+		put(&o, f->chunk.chunk, 4);
+		put(&o, f->chunk.gen, 4);
+		put(&o, f->chunk.src, 4);
+		put(&o, f->chunk.dst, 4);
+		break;
+	case WBP_BULK_WRITE:
+		put(&o, f->id, 8);
+		put(&o, f->bytes, 8);
+		break;
+	case WBP_BULK_REFUSE:
+		put(&o, f->id, 8);
+		put(&o, (uint32_t)f->code, 4);
+		break;
+	case WBP_BULK_REGION:
+		put(&o, f->region, 4);
+		put(&o, 0, 4);
+		put(&o, f->bytes, 8);
+		break;
+	case WBP_BULK_UNREGION:
+		put(&o, f->region, 4);
+		break;
+	case WBP_BULK_TABLE:
+		put_bytes(&o, f->range, bytes - WBP_BULK_PREFIX);
+		break;
+	case WBP_BULK_TRAILER:
+		put(&o, f->id, 8);
+		put_bytes(&o, f->mac, sizeof(f->mac));
+		break;
+	case WBP_BULK_CANCEL:
+	case WBP_BULK_RELEASE:
+		put(&o, f->id, 8);
+		break;
+	default:
+		break;
+	}
+	return bytes;
+}
+
+void wb__range_put(uint8_t *ranges, uint32_t i, const struct wb__range *r)
+{
+	struct out o = {ranges + (size_t)i * WBP_BULK_RANGE_BYTES};
+
+	put(&o, r->region, 4);
+	put(&o, r->bytes, 4);
+	put(&o, r->off, 8);
+}

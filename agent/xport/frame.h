@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_FRAME_H
+#define WB_XPORT_FRAME_H
+/*
+ * Frames of the bulk connections (tcp and shm): pure encode and decode, fixed sizes.
+ *
+ * Every frame starts with 8 bytes {magic u32, version u8, type u8, bytes u16}, little-endian; bytes
+ * counts the whole frame and is a constant of the type, but for TABLE.
+ *
+ *	HELLO     dialer    who, to whom, epoch, session, socket number, slots, nonce
+ *	CHALLENGE acceptor  nonce, MAC
+ *	PROOF     dialer    MAC
+ *	WELCOME   acceptor  all sockets of the session are in
+ *	REJECT    acceptor  code and a sentence; then it closes
+ *	GRANT     dialer    slot + generation, chunk
+ *	CANCEL    dialer    take the grant back (answered with REFUSE if no WRITE has begun)
+ *	WRITE     acceptor  tcp: the payload and a 32-byte trailer follow; shm: TABLEs and a TRAILER
+ *	REFUSE    acceptor  code
+ *	REGION    acceptor  shm: a memory region, its fd comes with the frame
+ *	UNREGION  acceptor  shm: forget it
+ *	TABLE     acceptor  shm: ranges {region u32, bytes u32, offset u64} of the running WRITE
+ *	TRAILER   acceptor  shm: end of the running WRITE
+ *	RELEASE   dialer    shm: the bytes were copied, the source memory is free
+ *
+ * MACs are HMAC-SHA256 with the epoch's key over a label, the HELLO frame and the acceptor's nonce.
+ * Layer: xport (L2), internal.
+ */
+#include "base/buf.h"
+#include "xport/xport.h"
+
+#include <stdbool.h>
+
+#define WBP_BULK_MAGIC 0x4b4c4257u /* "WBLK" */
+#define WBP_BULK_VERSION 1
+#define WBP_BULK_PREFIX 8
+#define WBP_BULK_HELLO_BYTES 216
+#define WBP_BULK_ANSWER_BYTES 32 /* WRITE and REFUSE: what a tcp dialer reads at once */
+#define WBP_BULK_TEXT 200
+#define WBP_BULK_TABLE_MAX 128 /* ranges in one TABLE */
+#define WBP_BULK_RANGE_BYTES 16
+#define WBP_BULK_FRAME_MAX (WBP_BULK_PREFIX + WBP_BULK_TABLE_MAX * WBP_BULK_RANGE_BYTES)
+#define WBP_BULK_NONCE 32
+#define WBP_BULK_MAC 32
+
+enum wb__frame_type {
+	WBP_BULK_HELLO = 1,
+	WBP_BULK_CHALLENGE,
+	WBP_BULK_PROOF,
+	WBP_BULK_WELCOME,
+	WBP_BULK_REJECT,
+	WBP_BULK_GRANT,
+	WBP_BULK_CANCEL,
+	WBP_BULK_WRITE,
+	WBP_BULK_REFUSE,
+	WBP_BULK_REGION,
+	WBP_BULK_UNREGION,
+	WBP_BULK_TABLE,
+	WBP_BULK_TRAILER,
+	WBP_BULK_RELEASE,
+	WBP_BULK_TYPES,
+};
+
+enum { WBP_BULK_OVER_TCP = 1, WBP_BULK_OVER_SHM = 2 };
+
+struct wb__hello {
+	uint64_t object, term, number, session;
+	uint16_t index, count; /* this socket, sockets of the session */
+	uint16_t slots; /* grants outstanding on this socket */
+	uint16_t over; /* WBP_BULK_OVER_* */
+	uint8_t nonce[WBP_BULK_NONCE];
+	char dialer[WB_XPORT_NAME_MAX], acceptor[WB_XPORT_NAME_MAX];
+};
+
+struct wb__range {
+	uint32_t region, bytes;
+	uint64_t off;
+};
+
+struct wb__frame {
+	enum wb__frame_type type;
+	uint64_t id; /* GRANT CANCEL WRITE REFUSE TRAILER RELEASE */
+	int32_t code; /* REJECT REFUSE */
+	uint32_t region; /* REGION UNREGION */
+	uint64_t bytes; /* WRITE REGION */
+	uint32_t n_range; /* TABLE */
+	const uint8_t *range; /* TABLE: borrowed from the input; wb__range_get() */
+	struct wb_xport_chunk chunk; /* GRANT */
+	struct wb__hello hello; /* HELLO */
+	uint8_t nonce[WBP_BULK_NONCE]; /* CHALLENGE */
+	uint8_t mac[WBP_BULK_MAC]; /* CHALLENGE PROOF; TRAILER: the trailer */
+	char text[WBP_BULK_TEXT + 1]; /* REJECT: printable */
+};
+
+/** wb__frame_bytes - size of the frame that starts with @prefix (8 bytes), or -EBADMSG (not a
+ *  frame), WB_EVERSION. */
+int wb__frame_bytes(const uint8_t *prefix);
+/** wb__frame_decode - one whole frame of exactly @bytes bytes; 0 or -EBADMSG.  Untrusted input. */
+int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *out);
+/** wb__frame_encode - into @out (WBP_BULK_FRAME_MAX bytes); returns the size.  TABLE: @f->range
+ *  holds the encoded ranges. */
+size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out);
+
+static inline struct wb__range wb__range_get(const uint8_t *ranges, uint32_t i)
+{
+	struct wb_cursor c =
+		wb_cursor(ranges + (size_t)i * WBP_BULK_RANGE_BYTES, WBP_BULK_RANGE_BYTES);
+	struct wb__range r;
+
+	r.region = wb_cur_u32(&c);
+	r.bytes = wb_cur_u32(&c);
+	r.off = wb_cur_u64(&c);
+	return r;
+}
+void wb__range_put(uint8_t *ranges, uint32_t i, const struct wb__range *r);
+
+/** wb__name_ok - a name: 1..63 printable ASCII characters without blanks. */
+bool wb__name_ok(const char *name);
+
+/* auth.c: MACs of the challenge. */
+enum wb__mac_role { WB__MAC_ACCEPTOR, WB__MAC_DIALER };
+/** wb__mac - 0 or -EIO (the crypto library failed). */
+int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,
+	const uint8_t hello[WBP_BULK_HELLO_BYTES], const uint8_t nonce[WBP_BULK_NONCE],
+	uint8_t out[WBP_BULK_MAC]);
+/** wb__mac_eq - in constant time. */
+bool wb__mac_eq(const uint8_t a[WBP_BULK_MAC], const uint8_t b[WBP_BULK_MAC]);
+/** wb__random - fill from the system's generator; 0 or a negative errno. */
+int wb__random(void *p, size_t bytes);
+
+#endif
