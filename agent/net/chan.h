@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_NET_CHAN_H
+#define WB_NET_CHAN_H
+/*
+ * A channel: whole frames in order to one peer and back.
+ *
+ * The seam of the control plane: TLS (tls.h, listen.h) is one implementation, the simulator's is
+ * another.  What a frame is, only the framer knows (proto's wb_frame_length): net never looks
+ * inside.
+ *
+ * Life: created by a connect or handed out by a listener; wb_chan_bind() sets the callbacks;
+ * on_closed comes exactly once, never from inside a call on the channel, and is the last: after it
+ * returns the channel is freed.  wb_chan_close() asks for it; a lost peer brings it unasked.
+ *
+ * A half-open peer is not noticed by a channel: users send heartbeats.
+ * Threads: the loop's.  Layer: net (L1).
+ */
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_chan;
+
+#define WB_FRAME_HEAD_BYTES 16
+
+/**
+ * wb_framer_fn - length of the frame that begins with @head
+ * @head:	WB_FRAME_HEAD_BYTES bytes, untrusted
+ * @total_out:	bytes of the whole frame, at least WB_FRAME_HEAD_BYTES
+ * Returns 0 or negative with a sentence, which closes the channel.  Caps live here: the channel
+ * allocates what the framer allows.
+ */
+typedef int (*wb_framer_fn)(
+	void *cookie, const uint8_t *head, size_t *total_out, struct wb_err *err);
+
+struct wb_chan_cb {
+	void *cookie;
+	/* Connected and authenticated; frames may be sent.  Only for channels that were dialled. */
+	void (*on_open)(void *cookie, struct wb_chan *ch);
+	/* One whole frame; @frame is borrowed for the call. */
+	void (*on_frame)(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes);
+	/* The end; why->code is 0 after wb_chan_close() or when the peer closed in order. */
+	void (*on_closed)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
+};
+
+struct wb_chan_ops {
+	int (*send)(struct wb_chan *ch, const void *frame, size_t bytes);
+	void (*close)(struct wb_chan *ch);
+	const char *(*peer)(const struct wb_chan *ch);
+	const char *(*identity)(const struct wb_chan *ch);
+	size_t (*queued)(const struct wb_chan *ch);
+};
+
+/* First member of every implementation. */
+struct wb_chan {
+	const struct wb_chan_ops *ops;
+	struct wb_chan_cb cb;
+};
+
+/** wb_chan_bind - set the callbacks; again = from now on. */
+static inline void wb_chan_bind(struct wb_chan *ch, const struct wb_chan_cb *cb)
+{
+	ch->cb = *cb;
+}
+
+/**
+ * wb_chan_send - queue one frame
+ * @frame:	whole frame, copied
+ * Returns 0 (queued, not delivered); -EAGAIN when the queue is at its cap (the peer does not
+ * read: slow down or close); -EMSGSIZE above the cap by itself; -ENOTCONN before on_open or after
+ * the end began; -ENOMEM.
+ */
+static inline int wb_chan_send(struct wb_chan *ch, const void *frame, size_t bytes)
+{
+	return ch->ops->send(ch, frame, bytes);
+}
+
+/** wb_chan_close - send what is queued (for a bounded time), then end.  Further frames of the peer
+ *  are dropped.  Calling it again does nothing. */
+static inline void wb_chan_close(struct wb_chan *ch)
+{
+	ch->ops->close(ch);
+}
+
+/** wb_chan_peer - "host:port" of the peer, for people.  Valid while the channel lives. */
+static inline const char *wb_chan_peer(const struct wb_chan *ch)
+{
+	return ch->ops->peer(ch);
+}
+
+/** wb_chan_identity - key id that the peer proved to hold ("" with certificates). */
+static inline const char *wb_chan_identity(const struct wb_chan *ch)
+{
+	return ch->ops->identity(ch);
+}
+
+/** wb_chan_queued - bytes not yet given to the system. */
+static inline size_t wb_chan_queued(const struct wb_chan *ch)
+{
+	return ch->ops->queued(ch);
+}
+
+#endif

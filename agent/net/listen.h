@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_NET_LISTEN_H
+#define WB_NET_LISTEN_H
+/*
+ * One TCP port for control and bulk connections.
+ *
+ * The first byte of a new connection decides: 0x16 (a TLS handshake record) becomes a channel;
+ * anything else is handed out as a raw socket with that byte still unread, when the listener has
+ * an on_raw, and closed otherwise.  Silent connections end at a deadline.
+ * Threads: the loop's.  Layer: net (L1).
+ */
+#include "net/tls.h"
+
+struct wb_listener;
+
+struct wb_listen_cb {
+	void *cookie;
+	/* Handshake done.  Bind callbacks or close the channel before returning. */
+	void (*on_chan)(void *cookie, struct wb_chan *ch);
+	/* @fd_take: non-blocking, close-on-exec, the callee's; NULL = such connections are closed
+	 */
+	void (*on_raw)(void *cookie, int fd_take, const char *peer);
+	/* A connection that was turned away, with the reason; for logs and counters.  May be NULL.
+	 */
+	void (*on_refused)(void *cookie, const char *peer, const struct wb_err *why);
+};
+
+struct wb_listen_opts {
+	const char *host; /* address; NULL or "" = all */
+	uint16_t port; /* 0 = any free one */
+	struct wb_tls *tls; /* server context, referenced */
+	struct wb_chan_limits limits; /* connect_ns bounds silence and handshake */
+	uint32_t conns_max; /* channels and pending connections; 0 = 4096 */
+	uint32_t pending_max; /* connections without a finished handshake; 0 = 256 */
+};
+
+/** wb_listen - bind and listen.  0; -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, ... (address named);
+ *  -EINVAL; -ENOMEM.  Blocks for the name of the host (use an address). */
+int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct wb_listen_cb *cb,
+	struct wb_listener **out, struct wb_err *err);
+/** wb_listener_port - the port bound. */
+uint16_t wb_listener_port(const struct wb_listener *l);
+/** wb_listener_close - stop listening, drop unfinished connections (no callback) and free.
+ *  Channels handed out live on.  NULL is allowed. */
+void wb_listener_close(struct wb_listener *l);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_NET_SEQ_H
+#define WB_NET_SEQ_H
+/*
+ * Datagram connections on a unix socket (SOCK_SEQPACKET) with descriptors, the agent's side.
+ *
+ * Life as of a channel (chan.h): on_closed comes exactly once, from the loop, and is the last;
+ * after it returns the connection is freed.  Threads: the loop's.  Layer: net (L1).
+ */
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct wb_loop;
+struct wb_seq;
+struct wb_seq_listener;
+
+#define WB_SEQ_BYTES_MAX (128u << 10)
+#define WB_SEQ_FDS_MAX 32
+
+struct wb_seq_cb {
+	void *cookie;
+	/* One datagram, borrowed for the call.  @fds: set entries to -1 to keep them; the others
+	 * are closed afterwards. */
+	void (*on_msg)(void *cookie, struct wb_seq *s, const uint8_t *msg, size_t bytes, int *fds,
+		uint32_t n_fd);
+	/* The end; why->code 0 after wb_seq_close() or when the peer closed. */
+	void (*on_closed)(void *cookie, struct wb_seq *s, const struct wb_err *why);
+};
+
+struct wb_seq_peer {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+};
+
+/* A new connection: bind callbacks or close it before returning. */
+typedef void (*wb_seq_accept_fn)(void *cookie, struct wb_seq *s);
+
+struct wb_seq_listen_opts {
+	const char *path; /* at most 107 bytes */
+	mode_t mode; /* of the socket file; 0 = 0600 */
+	uint32_t conns_max; /* 0 = 1024; above: accepted and closed */
+	size_t queue_bytes_max; /* datagrams waiting for a slow peer; 0 = 1 MiB */
+};
+
+/**
+ * wb_seq_listen - serve a socket file
+ * A file left by a dead process is replaced: only a socket that nobody answers on.  Returns 0;
+ * -EADDRINUSE when somebody answers; -EEXIST when the path is no socket; -ENAMETOOLONG; -EACCES,
+ * ...; -ENOMEM; each with the path.
+ */
+int wb_seq_listen(struct wb_loop *loop, const struct wb_seq_listen_opts *o,
+	wb_seq_accept_fn on_accept, void *cookie, struct wb_seq_listener **out, struct wb_err *err);
+/** wb_seq_listener_close - stop, remove the file if it is still ours.  Connections live on. */
+void wb_seq_listener_close(struct wb_seq_listener *l);
+
+/** wb_seq_adopt - a connection over a connected SEQPACKET socket; takes @fd_take on success. */
+int wb_seq_adopt(struct wb_loop *loop, int fd_take, size_t queue_bytes_max, struct wb_seq **out,
+	struct wb_err *err);
+/** wb_seq_connect - dial a socket file (wbctl, tests).  Does not wait.  0 or -errno. */
+int wb_seq_connect(struct wb_loop *loop, const char *path, struct wb_seq **out, struct wb_err *err);
+void wb_seq_bind(struct wb_seq *s, const struct wb_seq_cb *cb);
+const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s);
+
+/**
+ * wb_seq_send - one datagram
+ * @fds:	borrowed (duplicated where the datagram has to wait); NULL when @n_fd is 0
+ * Returns 0; -EAGAIN when the queue is full; -EMSGSIZE above WB_SEQ_BYTES_MAX, for nothing, or for
+ * too many descriptors; -ENOTCONN when it has ended; -ENOMEM; -EMFILE.
+ */
+int wb_seq_send(struct wb_seq *s, const void *msg, size_t bytes, const int *fds, uint32_t n_fd);
+/** wb_seq_close - send what is queued (not longer than a second), then end. */
+void wb_seq_close(struct wb_seq *s);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_NET_TLS_H
+#define WB_NET_TLS_H
+/*
+ * Channels over TLS 1.3 on TCP.
+ *
+ * Two modes.  PSK: both sides hold a pre-shared key, named by its id; no certificates.  CERT: the
+ * server shows a certificate, the client verifies it against a CA file and the server's name; who
+ * the client is, its first message must say (Kubernetes).  Only TLS_AES_128_GCM_SHA256 and
+ * TLS_AES_256_GCM_SHA384; no tickets, no resumption, no early data.
+ *
+ * Threads: the loop's; a context may be shared by many channels of one loop.  Layer: net (L1).
+ */
+#include "net/chan.h"
+#include "net/psk.h"
+
+struct wb_loop;
+struct wb_tls; /* context: keys or certificates of one side */
+
+enum wb_tls_mode { WB_TLS_PSK = 1, WB_TLS_CERT = 2 };
+
+/* Server: the key with this id into @out; 0 or -ENOENT.  Called inside a handshake. */
+typedef int (*wb_psk_find_fn)(void *cookie, const char *id, struct wb_psk *out);
+
+struct wb_tls_opts {
+	enum wb_tls_mode mode;
+	const struct wb_psk *psk; /* PSK client: its key (copied).  Server: its only key, or NULL */
+	wb_psk_find_fn psk_find; /* PSK server: looks keys up; asked before psk */
+	void *psk_cookie;
+	const char *cert_file, *key_file; /* CERT server, PEM; reread by wb_tls_reload() */
+	const char *ca_file; /* CERT client, PEM; NULL = the system's */
+	const char *server_name; /* CERT client: name to verify; NULL = the host dialled */
+};
+
+/** wb_tls_create - a context.  Blocks for the files.  0; -EINVAL; -ENOENT, -EACCES, ... or
+ *  -EBADMSG for a bad file (named); -ENOMEM.  Release with wb_tls_put(). */
+int wb_tls_server_create(const struct wb_tls_opts *o, struct wb_tls **out, struct wb_err *err);
+int wb_tls_client_create(const struct wb_tls_opts *o, struct wb_tls **out, struct wb_err *err);
+/** wb_tls_reload - read certificate, key or CA again for future connections (rotation).  On
+ *  failure the old ones stay. */
+int wb_tls_reload(struct wb_tls *t, struct wb_err *err);
+/** wb_tls_put - drop the caller's reference; channels keep theirs.  NULL is allowed. */
+void wb_tls_put(struct wb_tls *t);
+
+struct wb_chan_limits {
+	wb_framer_fn framer; /* required */
+	void *framer_cookie;
+	size_t queue_bytes_max; /* 0 = 64 MiB */
+	uint64_t connect_ns; /* name, TCP and TLS together; 0 = 10 s */
+	uint64_t linger_ns; /* to send the queue at close; 0 = 2 s */
+};
+
+/**
+ * wb_tls_connect - dial a peer
+ * @tls:	client context
+ * @host:	name or address; @port: 1..65535; addresses of a name are tried in turn
+ * @cb:		on_open or on_closed follows, never from inside the call; on_closed says in one
+ *		sentence what to fix (wrong key, wrong certificate, nobody listens, no answer)
+ * Returns 0, -EINVAL or -ENOMEM.
+ */
+int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
+	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/messages.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* clang-format off */
+#define N_OFF_BOOL(st, name) 0
+#define N_OFF_U32(st, name) 0
+#define N_OFF_U64(st, name) 0
+#define N_OFF_I64(st, name) 0
+#define N_OFF_STR(st, name) 0
+#define N_OFF_DIGEST(st, name) 0
+#define N_OFF_BLOB(st, name) offsetof(struct st, n_##name)
+#define N_OFF_U32S(st, name) offsetof(struct st, n_##name)
+#define N_OFF_U64S(st, name) offsetof(struct st, n_##name)
+#define N_OFF_STRS(st, name) offsetof(struct st, n_##name)
+#define N_OFF_STRUCT(st, name) 0
+#define N_OFF_STRUCTS(st, name) offsetof(struct st, n_##name)
+
+#define ROW_F(st, kind, name, max, opt, since, doc) \
+	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), NULL},
+#define ROW_S(st, kind, name, sub, max, opt, since, doc) \
+	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), &sub_##sub},
+
+#define SUB_TABLE(sub) \
+	static const struct wb_fdef fields_##sub[] = {WBF_##sub(ROW_F, ROW_S, wb_p_##sub)}; \
+	static const struct wb_table sub_##sub = { \
+		#sub, fields_##sub, WB_ARRAY_SIZE(fields_##sub), sizeof(struct wb_p_##sub)};
+WB_SUBS(SUB_TABLE)
+
+#define MSG_TABLE(no, NAME, lower, enc, cap, who, doc) \
+	static const struct wb_fdef fields_##NAME[] = {WBF_##lower(ROW_F, ROW_S, wb_msg_##lower)}; \
+	static const struct wb_table msg_##NAME = { \
+		#NAME, fields_##NAME, WB_ARRAY_SIZE(fields_##NAME), sizeof(struct wb_msg_##lower)};
+WB_MESSAGES(MSG_TABLE)
+
+#define MSG_INFO(no, NAME, lower, enc, cap, who, doc) \
+	{no, WB_ENC_##enc, cap, #NAME, who, &msg_##NAME},
+static const struct wb_msg_info infos[] = {WB_MESSAGES(MSG_INFO)};
+/* clang-format on */
+
+const struct wb_msg_info *wb_msg_at(uint32_t i)
+{
+	return i < WB_ARRAY_SIZE(infos) ? &infos[i] : NULL;
+}
+
+const struct wb_msg_info *wb_msg_info(uint32_t type)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(infos); i++)
+		if (infos[i].type == type)
+			return &infos[i];
+	return NULL;
+}
+
+const char *wb_msg_name(uint32_t type)
+{
+	const struct wb_msg_info *m = wb_msg_info(type);
+
+	return m ? m->name : "?";
+}
+
+void wb_msg_free(uint32_t type, void *msg)
+{
+	const struct wb_msg_info *m = wb_msg_info(type);
+
+	assert(m);
+	wb_table_clear(m->table, msg);
+}
+
+int wb_msg_encode_bin(
+	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err)
+{
+	const struct wb_msg_info *m = wb_msg_info(f->type);
+	struct wb_frame head = *f;
+	uint8_t bytes[WB_FRAME_BYTES];
+	size_t at = out->len;
+	int rc;
+
+	assert(m && m->encoding == WB_ENC_BIN && f->version);
+	wb_buf_put(out, (const uint8_t[WB_FRAME_BYTES]){0}, WB_FRAME_BYTES);
+	rc = wb_table_encode_bin(m->table, msg, f->version, out, err);
+	if (rc < 0)
+		return rc;
+	if (out->len - at - WB_FRAME_BYTES > m->cap)
+		return wb_err_set(err, -E2BIG, "message %s: %zu bytes, at most %u are allowed",
+			m->name, out->len - at - WB_FRAME_BYTES, m->cap);
+	head.bytes = (uint32_t)(out->len - at - WB_FRAME_BYTES);
+	wb_frame_encode(&head, bytes);
+	memcpy(out->data + at, bytes, sizeof(bytes));
+	return 0;
+}
+
+int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err)
+{
+	const struct wb_msg_info *m = wb_msg_info(f->type);
+
+	if (!m || m->encoding != WB_ENC_BIN)
+		return wb_err_set(err, -EBADMSG, "message 0x%x (%s) is not a binary message",
+			f->type, wb_msg_name(f->type));
+	return wb_table_decode_bin(m->table, body, f->bytes, f->version, WBP_VERSION_MAX, msg, err);
+}

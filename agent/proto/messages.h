@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PROTO_MESSAGES_H
+#define WB_PROTO_MESSAGES_H
+/*
+ * Every message, each in one block: from it come the C struct, the field table of both codecs and
+ * the check of PROTOCOL.md.
+ *
+ * To add a message: write its block WBF_<name>(F, S, X), name it in WB_MESSAGES with a number never
+ * used before, and describe it in PROTOCOL.md (a test compares).  To add a field to a message that
+ * has shipped: append it with the protocol version that brings it as `since`, and make it OPT.
+ *
+ *	F(X, KIND, name, max, REQ|OPT, since, doc)
+ *		KIND: BOOL U32 U64 I64 STR DIGEST BLOB U32S U64S STRS (enum wb_fkind)
+ *		max: bytes of a string or blob, elements of an array; numbers: greatest, 0 = any
+ *	S(X, STRUCT|STRUCTS, name, sub, max, REQ|OPT, since, doc)
+ *		sub: a block of WB_SUBS, above it
+ *	M(number, NAME, name, BIN|JSON, cap, "who > whom", doc)
+ *		cap: greatest body in bytes
+ *
+ * X is the struct that the block is expanded for; blocks pass it on.
+ * Struct of message NAME: struct wb_msg_name; of a sub-block: struct wb_p_sub.  Arrays and blobs
+ * have their count in n_<field>.  Everything is pure; any thread.  Layer: proto (L1).
+ */
+#include "proto/codec.h"
+#include "proto/frame.h"
+
+/* The protocol version of this build and the oldest it still speaks (N with N-1). */
+#define WBP_VERSION_MAX 1
+#define WBP_VERSION_MIN 1
+
+#define WBP_NAME_MAX 256
+#define WBP_TEXT_MAX 1024
+#define WBP_HOST_MAX 256
+#define WBP_WORKERS_MAX 16384
+#define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
+
+/* clang-format off */
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+#define WBF_epoch(F, S, X) \
+	F(X, U64, term, 0, REQ, 1, "term of the operator that made the plan") \
+	F(X, U64, number, 0, REQ, 1, "rises within the term")
+
+#define WBF_mem(F, S, X) \
+	F(X, U32, kind, 0, REQ, 1, "memory kind (enum wb_mem_kind)") \
+	F(X, U32, device, 0, REQ, 1, "device number, 0 for host memory") \
+	F(X, U64, bytes, 0, REQ, 1, "length of the memory object")
+
+#define WBF_engine_state(F, S, X) \
+	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine name") \
+	F(X, STR, state, 64, REQ, 1, "state name") \
+	F(X, I64, version, 0, REQ, 1, "committed version, -1 = none") \
+	F(X, U64, transfer, 0, REQ, 1, "committed transfer, 0 = none") \
+	F(X, I64, code, 0, OPT, 1, "why it failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
+#define WBF_worker(F, S, X) \
+	F(X, U32, id, 0, REQ, 1, "number of the worker at its agent") \
+	F(X, STR, name, WBP_NAME_MAX, REQ, 1, "name for people") \
+	F(X, U32, role, 2, REQ, 1, "1 trainer, 2 rollout") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine of a rollout worker") \
+	F(X, I64, rank, 0, REQ, 1, "rank as claimed, -1 = none") \
+	F(X, DIGEST, manifest, 0, REQ, 1, "manifest of its model") \
+	F(X, DIGEST, map, 0, REQ, 1, "its source map") \
+	F(X, U32, mem_kind, 0, REQ, 1, "kind of its parameters' memory") \
+	F(X, U32, sender_staging, 2, OPT, 1, "0 unset, 1 None, 2 HostMemory") \
+	F(X, U32, receiver_staging, 2, OPT, 1, "the same for receiving") \
+	F(X, I64, version, 0, REQ, 1, "version its parameters hold, -1 = unknown") \
+	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it")
+
+#define WBF_endpoint(F, S, X) \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
+	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
+	F(X, U32, port, 65535, REQ, 1, "control port") \
+	F(X, STR, bulk, WBP_TEXT_MAX, OPT, 1, "endpoint text of the transport") \
+	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of its workers") \
+	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order")
+
+#define WBF_phase(F, S, X) \
+	F(X, STR, name, 64, REQ, 1, "phase: drain, before, wire, install, after") \
+	F(X, U64, start_ns, 0, REQ, 1, "agent's monotonic clock") \
+	F(X, U64, end_ns, 0, REQ, 1, "the same")
+
+#define WBF_worker_report(F, S, X) \
+	F(X, U32, worker, 0, REQ, 1, "plan number") \
+	F(X, U64, stop_ns, 0, REQ, 1, "when it stopped for the transfer, agent's clock") \
+	F(X, U64, resume_ns, 0, REQ, 1, "when it resumed") \
+	F(X, U64, sent_bytes, 0, REQ, 1, "wire bytes it sent") \
+	F(X, U64, received_bytes, 0, REQ, 1, "wire bytes it received and verified") \
+	F(X, U64, resent_chunks, 0, OPT, 1, "chunks asked for again") \
+	S(X, STRUCTS, phases, phase, 32, OPT, 1, "times by phase")
+
+#define WBF_object(F, S, X) \
+	F(X, STR, name, WBP_NAME_MAX, REQ, 1, "namespace/name") \
+	F(X, U64, uid, 0, REQ, 1, "hash of the object's uid") \
+	F(X, STR, model, WBP_NAME_MAX, REQ, 1, "model name") \
+	F(X, U32, sender_staging, 2, REQ, 1, "1 None, 2 HostMemory") \
+	F(X, U32, receiver_staging, 2, REQ, 1, "the same for receiving") \
+	F(X, U32, overlap, 2, REQ, 1, "1 Wait, 2 Supersede") \
+	F(X, U32, commit, 2, REQ, 1, "1 EachEngine, 2 AllEngines") \
+	F(X, U64, trainer_buffer_bytes, 0, REQ, 1, "slots of one trainer worker") \
+	F(X, U64, rollout_buffer_bytes, 0, REQ, 1, "slots of one rollout worker") \
+	F(X, U64, transfer_deadline_ns, 0, REQ, 1, "bound of all byte movement") \
+	F(X, U64, step_deadline_ns, 0, REQ, 1, "bound of a wait for user code") \
+	F(X, U64, plan_deadline_ns, 0, REQ, 1, "from first attach to Planned") \
+	F(X, BOOL, checksums, 0, REQ, 1, "sums on the wire") \
+	F(X, BOOL, read_back, 0, OPT, 1, "sum installed parameters again") \
+	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer the operator knows")
+
+/* Sub-structs in order of use: a block names only those above it. */
+#define WB_SUBS(T) \
+	T(epoch) T(mem) T(engine_state) T(worker) T(endpoint) T(phase) T(worker_report) \
+	T(object)
+
+/* ---- app and agent ------------------------------------------------------------------------- */
+
+#define WBF_app_hello(F, S, X) \
+	F(X, U32, version_min, 0, REQ, 1, "oldest protocol version the library speaks") \
+	F(X, U32, version_max, 0, REQ, 1, "newest") \
+	F(X, STR, library, 64, REQ, 1, "version of the library, for people") \
+	F(X, U32, pid, 0, REQ, 1, "process as the worker sees it, for people") \
+	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = the agent's only one") \
+	F(X, STR, model, WBP_NAME_MAX, OPT, 1, "model; empty = the object's only one") \
+	F(X, U32, role, 2, REQ, 1, "1 trainer, 2 rollout") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine of a rollout worker") \
+	F(X, I64, rank, 0, REQ, 1, "hint; -1 = none") \
+	F(X, U32, sender_staging, 2, OPT, 1, "0 unset, 1 None, 2 HostMemory") \
+	F(X, U32, receiver_staging, 2, OPT, 1, "the same for receiving")
+
+#define WBF_app_welcome(F, S, X) \
+	F(X, U32, version, 0, REQ, 1, "version agreed on") \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object of this connection")
+
+#define WBF_app_reject(F, S, X) \
+	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix")
+
+#define WBF_app_attach(F, S, X) \
+	F(X, DIGEST, manifest, 0, REQ, 1, "digest of the manifest") \
+	F(X, U64, manifest_bytes, 0, REQ, 1, "its length in fd 0") \
+	F(X, DIGEST, map, 0, REQ, 1, "digest of the source map") \
+	F(X, U64, map_bytes, 0, REQ, 1, "its length in fd 1") \
+	F(X, U32, n_param, 1u << 20, REQ, 1, "entries {u32 mem, u32 0, u64 offset} in fd 2") \
+	S(X, STRUCTS, mems, mem, 64, REQ, 1, "memory objects; those with an fd use fd 3, 4, ... in order")
+
+#define WBF_app_attached(F, S, X) \
+	F(X, U32, id, 0, REQ, 1, "number of the worker at this agent") \
+	F(X, STR, worker, WBP_NAME_MAX, REQ, 1, "its name")
+
+#define WBF_app_progress(F, S, X) \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what is awaited")
+
+#define WBF_app_planned(F, S, X) \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch now active") \
+	F(X, DIGEST, plan, 0, REQ, 1, "digest of the plan") \
+	F(X, I64, version, 0, REQ, 1, "committed version of the engine, -1 = none")
+
+#define WBF_app_send(F, S, X) \
+	F(X, I64, version, 0, REQ, 1, "caller's number, -1 = the transfer's own") \
+	F(X, U32, flags, 0, REQ, 1, "1 = hold")
+
+#define WBF_app_transfer(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "number of the transfer, 0 = not started") \
+	F(X, I64, version, 0, REQ, 1, "its version") \
+	F(X, U32, state, 3, REQ, 1, "0 asked, 1 started, 2 released, 3 final") \
+	F(X, I64, code, 0, OPT, 1, "why it failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
+	F(X, U64, elapsed_ns, 0, REQ, 1, "since it was asked for") \
+	S(X, STRUCTS, engines, engine_state, 64, OPT, 1, "outcome of each engine; the rest in the next message") \
+	F(X, BOOL, more, 0, OPT, 1, "the next message continues the engines")
+
+#define WBF_app_release(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "held transfer; parameters may change now")
+
+#define WBF_app_go(F, S, X) \
+	F(X, U32, stop, 0, REQ, 1, "new stop of the poll word, 0 = none: look again")
+
+#define WBF_app_parked(F, S, X) \
+	F(X, U32, count, 0, REQ, 1, "poll at which the worker stopped")
+
+#define WBF_app_before(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, version, 0, REQ, 1, "version that comes")
+
+#define WBF_app_begun(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, code, 0, REQ, 1, "0, or why the hook failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what the hook raised")
+
+#define WBF_app_after(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, version, 0, REQ, 1, "version the parameters hold") \
+	F(X, DIGEST, digest, 0, REQ, 1, "of the plan and version")
+
+#define WBF_app_resumed(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, code, 0, REQ, 1, "0, or why the hook failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what the hook raised")
+
+#define WBF_app_aborted(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, version, 0, REQ, 1, "its version") \
+	F(X, I64, code, 0, REQ, 1, "why") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why, naming the culprit; old weights are intact")
+
+#define WBF_app_torn(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer that left a mix") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why, naming the culprit")
+
+#define WBF_app_idle(F, S, X) \
+	F(X, U32, count, 0, REQ, 1, "poll count at which the worker waits to be woken") \
+	F(X, BOOL, waits, 0, REQ, 1, "true: waits; false: waits no more")
+
+#define WBF_app_bye(F, S, X) \
+	F(X, BOOL, waits, 0, REQ, 1, "true: tell when the last transfer is final; false: gone")
+
+#define WBF_app_lane(F, S, X) \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch of the plan in fd 0") \
+	F(X, U32, worker, 0, REQ, 1, "this worker's plan number") \
+	F(X, U64, plan_bytes, 0, REQ, 1, "length of the plan") \
+	F(X, U64, slot_bytes, 0, REQ, 1, "slot arena in fd 1") \
+	F(X, U32, n_slot, 0, REQ, 1, "its slots; command ring, event ring in fd 2, their eventfds 3 and 4")
+
+#define WBF_app_lane_ready(F, S, X) \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
+	F(X, I64, code, 0, REQ, 1, "0, or why the worker cannot run its lane") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
+/* ---- agent and operator -------------------------------------------------------------------- */
+
+#define WBF_hello(F, S, X) \
+	F(X, U32, version_min, 0, REQ, 1, "oldest protocol version the agent speaks") \
+	F(X, U32, version_max, 0, REQ, 1, "newest") \
+	F(X, STR, build, 64, REQ, 1, "version of the program, for people") \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name, unique within its objects") \
+	F(X, STR, token, 16384, OPT, 1, "projected token; not with a pre-shared key") \
+	F(X, STRS, objects, 64, REQ, 1, "transfer objects it serves; empty = all it is told") \
+	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for the paper's bound") \
+	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
+	F(X, U32, port, 65535, REQ, 1, "control port") \
+	F(X, STR, bulk, WBP_TEXT_MAX, REQ, 1, "endpoint text of its transport") \
+	F(X, STRS, transports, 16, REQ, 1, "transports it has, best first") \
+	F(X, U64, rail_bytes_per_s, 0, OPT, 1, "of all its rails, each direction; 0 = unknown") \
+	F(X, U64, memory_limit_bytes, 0, OPT, 1, "of its control group; 0 = none") \
+	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer it has seen")
+
+#define WBF_welcome(F, S, X) \
+	F(X, U32, version, 0, REQ, 1, "version agreed on") \
+	F(X, STR, operator_name, WBP_NAME_MAX, REQ, 1, "who answered") \
+	F(X, U64, term, 0, REQ, 1, "its term") \
+	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; three missed = gone") \
+	S(X, STRUCTS, objects, object, 64, REQ, 1, "objects this agent serves")
+
+#define WBF_reject(F, S, X) \
+	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix") \
+	F(X, BOOL, retry, 0, REQ, 1, "false: the same again cannot succeed")
+
+#define WBF_redirect(F, S, X) \
+	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "the leader's address") \
+	F(X, U32, port, 65535, REQ, 1, "its port")
+
+#define WBF_workers(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCTS, workers, worker, 1024, REQ, 1, "all workers attached now; replaces the list before")
+
+#define WBF_want(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	F(X, STRS, digests, 4096, REQ, 1, "maps and manifests nobody has uploaded yet")
+
+#define WBF_content(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	F(X, U32, kind, 3, REQ, 1, "1 manifest, 2 map, 3 plan") \
+	F(X, DIGEST, digest, 0, REQ, 1, "of the whole content") \
+	F(X, U64, total_bytes, 0, REQ, 1, "its length") \
+	F(X, U64, offset, 0, REQ, 1, "of this part; parts come in order") \
+	F(X, BLOB, data, 4u << 20, REQ, 1, "the part")
+
+#define WBF_progress(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what is awaited, for workers that wait")
+
+#define WBF_plan(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch of the plan") \
+	F(X, DIGEST, digest, 0, REQ, 1, "of the plan; its CONTENT came before") \
+	F(X, STR, key, 64, REQ, 1, "32-byte key of the epoch, hex") \
+	S(X, STRUCTS, agents, endpoint, 4096, REQ, 1, "all agents of the plan") \
+	F(X, STRS, engines, 4096, REQ, 1, "engine names in plan order")
+
+#define WBF_ready(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
+	F(X, DIGEST, digest, 0, REQ, 1, "of the plan it checked")
+
+#define WBF_refuse(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch that cannot run here") \
+	F(X, I64, code, 0, REQ, 1, "why") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "the same for people, with figures")
+
+#define WBF_activate(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch every agent has said READY for")
+
+#define WBF_report(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, version, 0, REQ, 1, "its version") \
+	F(X, STR, state, 64, REQ, 1, "state name") \
+	F(X, I64, code, 0, OPT, 1, "why it failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
+	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
+	F(X, U64, clock_error_ns, 0, OPT, 1, "greatest error of the offset") \
+	S(X, STRUCTS, engines, engine_state, 4096, OPT, 1, "engines led here; from the leader: all") \
+	S(X, STRUCTS, workers, worker_report, 1024, OPT, 1, "workers of this agent")
+
+#define WBF_heartbeat(F, S, X) \
+	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock") \
+	F(X, U64, echo_ns, 0, OPT, 1, "sent_ns of the heartbeat this one answers") \
+	F(X, U64, echo_received_ns, 0, OPT, 1, "when that one came, this sender's clock")
+
+#define WBF_drain(F, S, X) \
+	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = all") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why the sender leaves")
+
+/* ---- agent and agent ----------------------------------------------------------------------- */
+
+#define WBF_peer_hello(F, S, X) \
+	F(X, U32, version_min, 0, REQ, 1, "oldest protocol version") \
+	F(X, U32, version_max, 0, REQ, 1, "newest") \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "who dials") \
+	F(X, STR, to, WBP_NAME_MAX, REQ, 1, "whom it means to reach") \
+	F(X, U64, object, 0, REQ, 1, "uid of the transfer object") \
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch whose key this connection uses")
+
+#define WBF_peer_welcome(F, S, X) \
+	F(X, U32, version, 0, REQ, 1, "version agreed on") \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "who answers") \
+	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer it has seen")
+
+#define WBF_prepare(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer; PREPARE implies ACTIVATE of the connection's epoch") \
+	F(X, I64, version, 0, REQ, 1, "caller's version") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine the receiver leads; empty: told as a member") \
+	F(X, U32, flags, 0, OPT, 1, "1 feed: only this engine, led by a rollout") \
+	F(X, U64, deadline_ns, 0, REQ, 1, "time left for all byte movement") \
+	F(X, U64, seed, 0, REQ, 1, "seed of the checksum keys")
+
+#define WBF_prepared(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine") \
+	F(X, I64, code, 0, REQ, 1, "0 or why not; WB_ESTALE: take a transfer above last_transfer") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
+	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer seen here")
+
+#define WBF_sending(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the leader to start one") \
+	F(X, I64, version, 0, REQ, 1, "version its workers passed to send_weights") \
+	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of trainer workers that called")
+
+#define WBF_promise_ask(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine")
+
+#define WBF_promise(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine") \
+	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers") \
+	F(X, U32S, stops, WBP_WORKERS_MAX, REQ, 1, "poll at which each stops, same order")
+
+#define WBF_target(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine") \
+	F(X, U32, stop, 0, REQ, 1, "poll at which all workers change")
+
+/* A step reached by workers of the sending agent; the lead counts them. */
+#define WBF_step(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine; empty: trainers") \
+	F(X, STR, step, 32, REQ, 1, "parked, begun, received, verified, staged, installed, resumed") \
+	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers") \
+	F(X, I64, code, 0, OPT, 1, "why they failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
+/* What the lead or leader tells its members to do next. */
+#define WBF_order(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine; empty: trainers, or all") \
+	F(X, STR, order, 32, REQ, 1, "before, move, install, commit, release, abort, torn, revoke") \
+	F(X, I64, code, 0, OPT, 1, "why, for abort and torn") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
+/* The outcome of an engine, from its lead to the leader; repeated until ACK. */
+#define WBF_outcome(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	S(X, STRUCTS, engines, engine_state, 4096, REQ, 1, "states") \
+	F(X, U32S, missing, WBP_WORKERS_MAX, OPT, 1, "workers that lack chunks")
+
+#define WBF_state_ask(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer; 0 = the last") \
+	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine")
+
+#define WBF_state(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, STR, state, 64, REQ, 1, "state of the transfer here") \
+	S(X, STRUCTS, engines, engine_state, 4096, REQ, 1, "engines known here")
+
+/* Chunks installed at a rollout worker: exchange may ask for them. */
+#define WBF_have(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, U32, worker, 0, REQ, 1, "plan number") \
+	F(X, U32S, chunks, 1u << 18, REQ, 1, "pairs {first, count} of global chunk numbers")
+
+#define WBF_ack(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer") \
+	F(X, I64, code, 0, REQ, 1, "0 or why not") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+#define WB_MESSAGES(M) \
+	M(0x101, APP_HELLO, app_hello, BIN, 16384, "app > agent", "first message of a worker") \
+	M(0x102, APP_WELCOME, app_welcome, BIN, 16384, "agent > app", "reply to APP_HELLO") \
+	M(0x103, APP_REJECT, app_reject, BIN, 16384, "agent > app", "reply to any request that is refused") \
+	M(0x104, APP_ATTACH, app_attach, BIN, 65536, "app > agent", "registers parameters; carries fds") \
+	M(0x105, APP_ATTACHED, app_attached, BIN, 16384, "agent > app", "reply to APP_ATTACH; fd 0 is the poll page of a rollout") \
+	M(0x106, APP_PROGRESS, app_progress, BIN, 16384, "agent > app", "news for a worker that waits") \
+	M(0x107, APP_PLANNED, app_planned, BIN, 16384, "agent > app", "a plan is active") \
+	M(0x108, APP_SEND, app_send, BIN, 16384, "app > agent", "send_weights was called") \
+	M(0x109, APP_TRANSFER, app_transfer, BIN, 120000, "agent > app", "state of the transfer that APP_SEND's id asked for") \
+	M(0x10a, APP_RELEASE, app_release, BIN, 16384, "app > agent", "end of a hold") \
+	M(0x10b, APP_GO, app_go, BIN, 16384, "agent > app", "the stop of the poll word changed") \
+	M(0x10c, APP_PARKED, app_parked, BIN, 16384, "app > agent", "the worker stands at its stop") \
+	M(0x10d, APP_BEFORE, app_before, BIN, 16384, "agent > app", "run before_update_hook") \
+	M(0x10e, APP_BEGUN, app_begun, BIN, 16384, "app > agent", "it has run") \
+	M(0x10f, APP_AFTER, app_after, BIN, 16384, "agent > app", "committed: run after_update_hook") \
+	M(0x110, APP_RESUMED, app_resumed, BIN, 16384, "app > agent", "it has run, the worker serves") \
+	M(0x111, APP_ABORTED, app_aborted, BIN, 16384, "agent > app", "the transfer ended, serve the old weights") \
+	M(0x112, APP_TORN, app_torn, BIN, 16384, "agent > app", "parameters are a mix: do not serve") \
+	M(0x113, APP_IDLE, app_idle, BIN, 16384, "app > agent", "a blocking update waits to be woken") \
+	M(0x114, APP_BYE, app_bye, BIN, 16384, "app > agent", "the worker closes") \
+	M(0x118, APP_LANE, app_lane, BIN, 16384, "agent > app", "run the lane in this process; carries fds") \
+	M(0x119, APP_LANE_READY, app_lane_ready, BIN, 16384, "app > agent", "reply to APP_LANE") \
+	M(0x201, HELLO, hello, JSON, 65536, "agent > operator", "first message of an agent") \
+	M(0x202, WELCOME, welcome, JSON, 262144, "operator > agent", "reply to HELLO") \
+	M(0x203, REJECT, reject, JSON, 16384, "any > any", "reply to any request that is refused") \
+	M(0x204, REDIRECT, redirect, JSON, 16384, "operator > agent", "a standby names the leader") \
+	M(0x205, WORKERS, workers, JSON, 4194304, "agent > operator", "workers attached to this agent") \
+	M(0x206, WANT, want, JSON, 262144, "operator > agent", "content the operator lacks") \
+	M(0x207, CONTENT, content, BIN, 4194304 + 4096, "any > any", "part of a manifest, map or plan") \
+	M(0x208, PROGRESS, progress, JSON, 16384, "operator > agent", "what planning waits for") \
+	M(0x209, PLAN, plan, JSON, 4194304, "operator > agent", "a plan to check, its key and agents") \
+	M(0x20a, READY, ready, JSON, 16384, "agent > operator", "the plan can run here") \
+	M(0x20b, REFUSE, refuse, JSON, 16384, "agent > operator", "it cannot") \
+	M(0x20c, ACTIVATE, activate, JSON, 16384, "operator > agent", "all are READY") \
+	M(0x20d, REPORT, report, JSON, 4194304, "agent > operator", "times and outcome of a transfer") \
+	M(0x20e, HEARTBEAT, heartbeat, JSON, 16384, "any > any", "alive; estimates the clock offset") \
+	M(0x20f, DRAIN, drain, JSON, 16384, "any > any", "the sender leaves in order") \
+	M(0x301, PEER_HELLO, peer_hello, JSON, 16384, "agent > agent", "first message of the agent that dialled") \
+	M(0x302, PEER_WELCOME, peer_welcome, JSON, 16384, "agent > agent", "reply to PEER_HELLO") \
+	M(0x303, PREPARE, prepare, JSON, 16384, "leader > lead, lead > member", "a transfer begins") \
+	M(0x304, PREPARED, prepared, JSON, 16384, "agent > agent", "reply to PREPARE") \
+	M(0x305, SENDING, sending, JSON, 262144, "agent > leader", "trainer workers have called send_weights") \
+	M(0x306, PROMISE_ASK, promise_ask, JSON, 16384, "lead > member", "promise a stop") \
+	M(0x307, PROMISE, promise, JSON, 524288, "member > lead", "reply to PROMISE_ASK") \
+	M(0x308, TARGET, target, JSON, 16384, "lead > member", "the common stop") \
+	M(0x309, STEP, step, JSON, 262144, "member > lead, lead > leader", "workers reached a step") \
+	M(0x30a, ORDER, order, JSON, 16384, "leader > lead, lead > member", "what comes next") \
+	M(0x30b, OUTCOME, outcome, JSON, 4194304, "lead > leader", "states of engines") \
+	M(0x30c, STATE_ASK, state_ask, JSON, 16384, "agent > agent", "ask after a lost reply") \
+	M(0x30d, STATE, state, JSON, 4194304, "agent > agent", "reply to STATE_ASK") \
+	M(0x30e, HAVE, have, BIN, 2097152, "agent > agent", "chunks that can be asked for") \
+	M(0x30f, ACK, ack, JSON, 16384, "agent > agent", "reply where nothing else is to be said")
+
+/* ---- from blocks to C ---------------------------------------------------------------------- */
+
+#define WB__DECL_BOOL(name) bool name;
+#define WB__DECL_U32(name) uint32_t name;
+#define WB__DECL_U64(name) uint64_t name;
+#define WB__DECL_I64(name) int64_t name;
+#define WB__DECL_STR(name) char *name;
+#define WB__DECL_DIGEST(name) struct wb_digest name;
+#define WB__DECL_BLOB(name) uint8_t *name; uint32_t n_##name;
+#define WB__DECL_U32S(name) uint32_t *name; uint32_t n_##name;
+#define WB__DECL_U64S(name) uint64_t *name; uint32_t n_##name;
+#define WB__DECL_STRS(name) char **name; uint32_t n_##name;
+#define WB__DECL_STRUCT(name, sub) struct wb_p_##sub name;
+#define WB__DECL_STRUCTS(name, sub) struct wb_p_##sub *name; uint32_t n_##name;
+#define WB__DECL_F(x, kind, name, max, opt, since, doc) WB__DECL_##kind(name)
+#define WB__DECL_S(x, kind, name, sub, max, opt, since, doc) WB__DECL_##kind(name, sub)
+#define WB__SUB_STRUCT(sub) struct wb_p_##sub { WBF_##sub(WB__DECL_F, WB__DECL_S, ) };
+WB_SUBS(WB__SUB_STRUCT)
+#define WB__MSG_STRUCT(no, NAME, lower, enc, cap, who, doc) \
+	struct wb_msg_##lower { WBF_##lower(WB__DECL_F, WB__DECL_S, ) };
+WB_MESSAGES(WB__MSG_STRUCT)
+
+#define WB__MSG_ENUM(no, NAME, lower, enc, cap, who, doc) WBP_##NAME = no,
+enum wb_msg_type { WBP_NONE = 0, WB_MESSAGES(WB__MSG_ENUM) };
+
+/* Room for any message; decode into it and switch on the frame's type. */
+#define WB__MSG_MEMBER(no, NAME, lower, enc, cap, who, doc) struct wb_msg_##lower lower;
+union wb_msg { WB_MESSAGES(WB__MSG_MEMBER) };
+/* clang-format on */
+
+enum wb_encoding { WB_ENC_BIN = 1, WB_ENC_JSON = 2 };
+
+struct wb_msg_info {
+	uint16_t type;
+	uint8_t encoding; /* enum wb_encoding */
+	uint32_t cap; /* greatest body, bytes */
+	const char *name; /* "HELLO" */
+	const char *who; /* "agent > operator" */
+	const struct wb_table *table;
+};
+
+/** wb_msg_info - what is known of a message number; NULL when unknown. */
+const struct wb_msg_info *wb_msg_info(uint32_t type);
+/** wb_msg_at - the @i-th message of the list, NULL beyond its end. */
+const struct wb_msg_info *wb_msg_at(uint32_t i);
+/** wb_msg_name - "HELLO", or "?".  Static text. */
+const char *wb_msg_name(uint32_t type);
+/** wb_msg_free - free what the message owns and zero it; @type must be known. */
+void wb_msg_free(uint32_t type, void *msg);
+
+/**
+ * wb_msg_encode_bin - append header and body of a BIN message
+ * @f:		version, flags, type and id read; bytes ignored
+ * @msg:	struct of that type
+ * Returns 0; -EINVAL (a value out of its bounds; named), -E2BIG, -ENOMEM.  libc only.
+ */
+int wb_msg_encode_bin(
+	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+/**
+ * wb_msg_decode_bin - decode the body of a BIN message
+ * @f:		header, checked by wb_frame_decode(); @body: f->bytes bytes, untrusted
+ * @msg:	struct of f->type (or union wb_msg); filled on success: wb_msg_free(); else zeroed
+ * Returns 0; -EBADMSG naming message and field (also: not a BIN message); -ENOMEM.  libc only.
+ */
+int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
+/** wb_msg_encode / wb_msg_decode - the same for both encodings; json.c, needs jansson. */
+int wb_msg_encode(
+	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+int wb_msg_decode(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
+
+#endif
