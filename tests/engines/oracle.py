@@ -63,12 +63,12 @@ def _plane(array, block):
     return part.T if block.turned else part
 
 
-def _tensor_plane(ckpt, name):
-    """(words of the tensor as rows and columns, dtype)."""
+def _tensor_plane(ckpt, name, flat):
+    """(words of the tensor as rows and columns, dtype); flat: as one column."""
     t = ckpt[name]
     dtype = {2: "F16" if t.dtype == np.float16 else "BF16", 4: "F32"}[t.dtype.itemsize]
     t = t.view(WORDS[dtype])
-    return (t[:, None] if t.ndim == 1 else t), dtype
+    return (t.reshape(-1, 1) if t.ndim == 1 or flat else t), dtype
 
 
 def _convert(words, have, want):
@@ -97,7 +97,7 @@ def build(spec, ckpt, version=1):
         for b in rule.blocks():
             plane = _plane(a, b)
             for t, tensor in enumerate(b.names):
-                words, dtype = _tensor_plane(ckpt, tensor)
+                words, dtype = _tensor_plane(ckpt, tensor, b.flat)
                 mine = np.flatnonzero(b.tid == t)
                 flip = words.dtype.type(versions.word(dtype, version))
                 plane[mine] = _convert(words[b.src[mine], b.col:b.col + b.width] ^ flip, dtype,
@@ -156,7 +156,7 @@ def _check_piece(wrong, block, plane, ckpt, piece, spec):
     step = max(1, CHUNK_BYTES // max(1, block.width * plane.dtype.itemsize))
     words = dtype = None
     if tensor is not None:
-        words, dtype = _tensor_plane(ckpt, tensor)
+        words, dtype = _tensor_plane(ckpt, tensor, block.flat)
         words = words[src_rows, block.col:block.col + block.width]
     mine = plane[rows]
     for i in range(0, n, step):

@@ -14,13 +14,15 @@ class Block:
 
     index: where in the parameter the part lies (prefix of indices).  turned: the part is the
     transpose of what is described.  tid -1 is a row of zeros.  1-D parameters are one column.
+    flat: the tensors are seen as one column too, src counts their elements.
     """
 
-    def __init__(self, names, tid, src, width, col=0, index=(), turned=False):
+    def __init__(self, names, tid, src, width, col=0, index=(), turned=False, flat=False):
         self.names = [names] if isinstance(names, str) else list(names)
         self.src = np.asarray(src, np.int64)
         self.tid = np.broadcast_to(np.asarray(tid, np.int64), self.src.shape)
         self.width, self.col, self.index, self.turned = width, col, index, turned
+        self.flat = flat
 
 
 class Rule:
@@ -218,6 +220,18 @@ def fsdp2(spec):
             Block(f"{p}{e}.down_proj.weight", 0, np.arange(h), w, index=(i,))
             for i, e in enumerate(experts)], dtype)
 
+    def flat(unit, names):
+        ends = np.cumsum([int(np.prod(m.shape[x])) for x in names])
+        n = (int(ends[-1]) + world - 1) // world
+
+        def blocks():
+            i = rank * n + np.arange(n)
+            t = np.searchsorted(ends, i, side="right")
+            src = i - np.concatenate(([0], ends))[t]
+            return [Block(names, np.where(t < len(names), t, -1), src, 1, flat=True)]
+        m.add(unit + "._flat_param", (n,), blocks, dtype)
+
+    units = {}
     extra = tuple(f"model.layers.{c.layers + i}." for i in range(c.mtp_layers))
     for name, shape in m.shape.items():
         if (extra and name.startswith(extra)) or (name == "lm_head.weight"
@@ -225,13 +239,19 @@ def fsdp2(spec):
             continue
         if name.endswith("correction_bias"):
             m.whole(name, name, "F32")
+        elif m.get("flat", False):
+            inner = name.removeprefix("model.layers.")
+            unit = "model" if inner == name else "model.layers." + inner.partition(".")[0]
+            units.setdefault(unit, []).append(name)
         elif m.get("stacked", False) and ".mlp.experts." in name:
             p = name.split(".experts.")[0] + ".experts."
             if p + "down_proj" not in m.out:
                 stack(p)
         else:
             shard(name, shape)
-    if c.tie_word_embeddings and m.get("tied", "omit") == "alias":
+    for unit, names in units.items():
+        flat(unit, names)
+    if c.tie_word_embeddings and m.get("tied", "omit") == "alias" and not units:
         m.out["lm_head.weight"] = m.out["model.embed_tokens.weight"]
     return m.out
 

@@ -94,7 +94,7 @@ class Rollout(base.Engine):
             self._mlp(p + "mlp.", hf + "mlp.", tp, self.spec["tp_rank"] % tp)
 
     def _gqa(self, p, hf):
-        """Query heads, key heads, value heads of this rank; KV heads are shared past their count."""
+        """Query heads, key heads, value heads of this rank; KV heads are shared by ranks."""
         c, tp, rank = self.config, self.attn_tp, self.attn_rank
         q = base.share(c.heads, tp, "heads") * c.head_dim
         if tp <= c.kv_heads:

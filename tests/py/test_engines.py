@@ -4,15 +4,18 @@ import json
 import os
 import random
 import struct
+import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "demo")]
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
-from engines import arena, make, models, oracle, safetensors_io, versions  # noqa: E402
+import make_checkpoint  # noqa: E402
+from engines import arena, deploy, make, models, oracle, safetensors_io, versions  # noqa: E402
 from engines.base import LoadError  # noqa: E402
 
 SEED = int(os.environ.get("WB_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
@@ -52,7 +55,9 @@ def specs():
                 dict(pp=3, pp_rank=2, stages=[1, 1, 2]), dict(pp=3, pp_rank=1, stages=[1, 1, 2])]
     shards = [dict(), dict(world=4, rank=3), dict(world=3, rank=2), dict(world=7, rank=6),
               dict(world=3, rank=1, masters=True), dict(world=3, rank=2, stacked=True),
-              dict(world=5, rank=4, stacked=True, masters=True), dict(world=2, rank=0, tied="alias")]
+              dict(world=5, rank=4, stacked=True, masters=True),
+              dict(world=2, rank=0, tied="alias"), dict(world=7, rank=3, flat=True),
+              dict(world=7, rank=6, flat=True, masters=True)]
     engines = [dict(), dict(tp=2, tp_rank=1), dict(tp=4, tp_rank=3, tied="alias"),
                dict(tp=8, tp_rank=7), dict(tp=8, tp_rank=5, ep=8), dict(tp=4, tp_rank=2, ep=2),
                dict(tp=4, tp_rank=3, dp=2, ep=4, dense_tp=1),
@@ -152,6 +157,44 @@ def counts_are_those_of_the_published_deployments():
         assert (params, pairs, round(size / 1e9, 2)) == want, (name, s, params, pairs, size)
     assert models.tensor_count(models.load("Moonlight-16B-A3B"))[0] == 5317
     assert models.tensor_count(models.load("Qwen3-30B-A3B"))[0] == 18867
+
+
+def trainers_hold_what_engines_need():
+    n = 0
+    for c, trainer, engine in (
+            (TIED, deploy.megatron(TIED, 4, tp=2, pp=2), deploy.engine("vllm", TIED, 2)),
+            (MOE, deploy.megatron(MOE, 16, tp=4, pp=2, ep=8),
+             deploy.engine("sglang", MOE, 8, ep=8)),
+            (MLA, deploy.megatron(MLA, 8, tp=2, ep=8),
+             deploy.engine("sglang", MLA, 4, dp=2, ep=4, dense_tp=1, draft=True)),
+            (DENSE, deploy.fsdp2(DENSE, 7), deploy.engine("vllm", DENSE, 2, pp=2)),
+            (MOE, deploy.fsdp2(MOE, 5, flat=True), deploy.engine("vllm", MOE, 4, ep=2))):
+        shapes = {name: shape for name, shape, _ in models.tensors(c)}
+        held = {name: np.zeros(s, np.bool_) for name, s in shapes.items()}
+        for spec in trainer:
+            for mask, where in _places(spec, held):
+                mask[where] = True
+        for spec in engine:
+            for mask, where in _places(spec, held):
+                assert mask[where].all(), (spec, where)
+                n += 1
+    assert deploy.demo(TIED)[0][3]["pp_rank"] == 1
+    for name in "abcde":
+        trainer, engines = deploy.pair(name)
+        assert (len(trainer), sum(map(len, engines))) == {
+            "a": (8, 8), "b": (16, 16), "c": (128, 64), "d": (256, 256), "e": (16, 16)}[name]
+    return f"{n} rectangles"
+
+
+def _places(spec, masks):
+    """Yield (mask of a tensor, index of a rectangle that the worker has)."""
+    for rule in oracle.rules(spec).values():
+        for b in rule.blocks():
+            for tensor, _, rows in oracle.pieces(b):
+                if tensor:
+                    mask = masks[tensor]
+                    mask = mask.reshape(-1, 1) if b.flat or mask.ndim == 1 else mask
+                    yield mask, (rows, slice(b.col, b.col + b.width))
 
 
 def every_element_differs_between_versions():
@@ -306,6 +349,49 @@ def user_configs_are_read_or_refused_by_a_sentence():
         raises(models.ModelError, "model.norm.weight is missing", models.fit, DENSE, present)
 
 
+def made_checkpoints_are_whole_and_kept():
+    c = models.load("Qwen3-0.6B", layers=2, width=32)
+    with tempfile.TemporaryDirectory() as tmp:
+        said = []
+        one = make_checkpoint.make(c, where=tmp, say=said.append)
+        assert make_checkpoint.make(c, where=tmp, say=said.append) == one and len(said) == 1
+        cut = make_checkpoint.make(c, shards=3, where=tmp)
+        assert len([n for n in os.listdir(cut) if n.endswith(".safetensors")]) == 3
+        for folder in (one, cut):
+            files = safetensors_io.Checkpoint(folder)
+            assert "lm_head.weight" in files
+            assert models.tensors(models.fit(models.from_hf(folder), files.info())) \
+                == models.tensors(c)
+        words = safetensors_io.Checkpoint(one)["model.embed_tokens.weight"]
+        assert len(np.unique(words)) > 50000
+        moe = make_checkpoint.make(MLA, where=tmp, finite=True)
+        for name, t in safetensors_io.Checkpoint(moe).items():
+            bits = t.view(np.uint16) if t.dtype == np.uint16 else t.view(np.uint32) >> 16
+            assert ((bits & 0x7F80) != 0x7F80).all(), name
+        assert models.fit(models.from_hf(moe), safetensors_io.Checkpoint(moe).info()) == MLA
+
+
+def verify_runs_in_a_process_of_its_own():
+    spec = {"framework": "vllm", "model": TIED.to_dict(), "tp": 2, "tied": "alias"}
+    tool = os.path.join(os.path.dirname(make_checkpoint.__file__), "verify.py")
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = make_checkpoint.make(TIED, where=tmp)
+        engine, mem = arena.for_spec(spec, pitch=16)
+        engine.load_weights(safetensors_io.Checkpoint(folder).items())
+        both = json.dumps({"image": mem.describe(engine.params), "spec": spec})
+
+        def run(version):
+            return subprocess.run([sys.executable, tool, "--checkpoint", folder, "--version",
+                                   str(version)], input=both, text=True, capture_output=True,
+                                  check=False)
+        good = run(1)
+        assert good.returncode == 0 and json.loads(good.stdout)["wrong"] == [], good.stderr
+        bad = run(2)
+        assert bad.returncode == 1 and "model.norm.weight[0]" in bad.stdout
+        mem.buffer[0] = 0
+        assert "1 canary bytes overwritten, the first at 0" in run(1).stdout
+
+
 def widths_and_layers_shrink():
     c = models.load("Qwen3-30B-A3B", layers=2, width=16)
     assert (c.hidden, c.head_dim, c.experts, c.layers, c.heads) == (128, 8, 128, 2, 32)
@@ -316,7 +402,9 @@ def main():
     print(f"seed {SEED}")
     for test in (loaders_agree_with_the_oracle, verify_finds_any_wrong_element,
                  counts_are_those_of_the_published_deployments,
-                 every_element_differs_between_versions, loaders_name_what_they_refuse,
+                 trainers_hold_what_engines_need, every_element_differs_between_versions,
+                 made_checkpoints_are_whole_and_kept, verify_runs_in_a_process_of_its_own,
+                 loaders_name_what_they_refuse,
                  loaders_take_views_and_ml_dtypes, tied_embeddings_share_storage,
                  canaries_and_pads_are_checked, safetensors_round_trips_and_refuses,
                  user_configs_are_read_or_refused_by_a_sentence, widths_and_layers_shrink):
