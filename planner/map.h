@@ -14,13 +14,15 @@
  *	rows row + a * row_step (a < n_row), columns col + b * col_step (b < n_col),
  * to parameter elements
  *	dst + a * dst_row_stride + b * dst_col_stride + k * dst_repeat_stride (k < repeat),
- * counted in elements from the parameter's first byte (strides may be negative or, for a != 0 with
- * n_row == 1, are zero).  Plain, transposed, strided, reversed and broadcast copies are all this
- * one form.  What is not copied is listed as regions.
+ * counted in elements from the parameter's first byte (strides may be negative; along an axis of
+ * one element they are zero).  Plain, transposed, strided, reversed and broadcast copies are all
+ * this one form.  What is not copied is listed as regions: ops and regions of a parameter together
+ * hold each of its elements once (the planner refuses a rollout layout where they do not).
  *
  * Invariants of a parsed object (checked by the readers): every op lies inside its tensor and its
  * parameter; steps >= 1, counts >= 1; ops sorted by (tensor, row, col, param, dst); names unique
- * in the manifest.  The encoding is canonical: equal content gives equal bytes and digest.
+ * in the manifest.  A step or stride along an axis of one element is 1 or 0: wb_map_create() makes
+ * it so.  The encoding is canonical: equal content gives equal bytes and digest.
  * Format: planner/FORMAT.md.  Threads: read-only after creation.  Layer: planner (L1).
  */
 #include "base/dtype.h"
@@ -52,6 +54,7 @@ struct wb_tensor {
 
 struct wb_manifest {
 	struct wb_tensor *tensor; /* owned */
+	uint32_t *by_name; /* owned: tensor numbers in the order of their names */
 	uint32_t n;
 	uint64_t rows, bytes; /* sums over tensors; bytes without alignment gaps */
 	struct wb_digest digest;
@@ -114,7 +117,8 @@ struct wb_map {
  * wb_map_create - map from arrays that the caller hands over
  * @m:		manifest; borrowed for the call
  * @map:	n_* and arrays filled (allocated with wb_alloc family); on success the arrays belong
- *		to the returned map, ops sorted and digest set; on failure the caller keeps them
+ *		to the returned map, ops and regions sorted, digests set; on failure the
+ *		caller keeps them (ops may be in another order)
  * Returns 0; -EINVAL with the offending parameter or tensor named; -ENOMEM.
  */
 int wb_map_create(
