@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_EXTRACT_SRCMAP_H
+#define WB_EXTRACT_SRCMAP_H
+/*
+ * The result of extraction: manifest, source map, and the parameters that are views of others.
+ *
+ * A parameter that lies inside another one's memory (tied weights, views) has no ops of its own in
+ * the map: what is written for its owner is written for it.  Read-only after creation, any thread.
+ * Layer: extract.
+ */
+#include "planner/map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_buf;
+struct wb_err;
+
+#define WB_ALIAS_NONE UINT32_MAX
+
+struct wb_alias {
+	uint32_t owner; /* parameter number, or WB_ALIAS_NONE */
+	uint64_t offset; /* elements from the owner's first */
+};
+
+struct wb_srcmap_stats {
+	uint32_t n_pass;
+	bool from_cache;
+	uint64_t n_record, load_ns, host_ns; /* load: between next_pass and end_pass */
+};
+
+struct wb_srcmap {
+	struct wb_manifest *manifest; /* owned */
+	struct wb_map *map; /* owned */
+	struct wb_alias *alias; /* owned; one a parameter of the map */
+	struct wb_srcmap_stats stats; /* not part of the encoding */
+};
+
+/** wb_srcmap_create - takes @manifest, @map and @alias on success.  0 or -ENOMEM. */
+int wb_srcmap_create(struct wb_manifest *manifest, struct wb_map *map, struct wb_alias *alias,
+	struct wb_srcmap **out);
+void wb_srcmap_destroy(struct wb_srcmap *s);
+
+int wb_srcmap_encode(const struct wb_srcmap *s, struct wb_buf *out);
+/** wb_srcmap_decode - 0, -EBADMSG or -ENOMEM; @p is untrusted. */
+int wb_srcmap_decode(const void *p, size_t bytes, struct wb_srcmap **out, struct wb_err *err);
+
+/**
+ * wb_srcmap_apply - build parameters from checkpoint tensors by the map alone
+ * @tensor:	data of each manifest tensor, row-major and dense, in its dtype; NULL only where no
+ *		parameter asked for needs it
+ * @param:	first element of each parameter of the map; NULL = leave out
+ * Constants are written, unwritten elements left alone.  Returns 0; -EINVAL (names the tensor that
+ * is missing); -ENOMEM.
+ */
+int wb_srcmap_apply(const struct wb_srcmap *s, const void *const *tensor, void *const *param,
+	struct wb_err *err);
+
+/** wb_srcmap_report - text for people: ops and nests a parameter, constants, unwritten, times. */
+int wb_srcmap_report(const struct wb_srcmap *s, struct wb_buf *out);
+
+/** wb_srcmap_nests - ops of one parameter folded with equal extents and constant deltas;
+ *  the number of loop nests left, or -ENOMEM. */
+int64_t wb_srcmap_nests(const struct wb_srcmap *s, uint32_t param);
+
+#endif
