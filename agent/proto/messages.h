@@ -34,6 +34,27 @@
 #define WBP_WORKERS_MAX 16384
 #define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
 
+/* Values inside app messages. */
+enum wb_app_mem_kind { WB_APP_MEM_MEMFD = 1, WB_APP_MEM_HEAP = 2 };
+enum wb_app_lane { WB_APP_LANE_AGENT = 0, WB_APP_LANE_WORKER = 1 }; /* who packs and assembles */
+enum wb_app_staging {
+	WB_APP_STAGING_UNSET = 0,
+	WB_APP_STAGING_NONE = 1,
+	WB_APP_STAGING_HOST_MEMORY = 2,
+};
+enum wb_app_send_flag { WB_APP_SEND_HOLD = 1 };
+enum wb_app_send_progress {
+	WB_APP_SEND_STARTED = 1,
+	WB_APP_SEND_RELEASED = 2, /* send_weights returns */
+	WB_APP_SEND_FINAL = 3, /* every engine has an outcome */
+};
+enum wb_app_end_result {
+	WB_APP_END_COMMITTED = 1,
+	WB_APP_END_ABORTED = 2,
+	WB_APP_END_TORN = 3, /* keep blocking for repair: another BEGIN or END comes */
+	WB_APP_END_TORN_FINAL = 4, /* raise */
+};
+
 /* clang-format off */
 
 /* ---- parts --------------------------------------------------------------------------------- */
@@ -41,11 +62,6 @@
 #define WBF_epoch(F, S, X) \
 	F(X, U64, term, 0, REQ, 1, "term of the operator that made the plan") \
 	F(X, U64, number, 0, REQ, 1, "rises within the term")
-
-#define WBF_mem(F, S, X) \
-	F(X, U32, kind, 0, REQ, 1, "memory kind (enum wb_mem_kind)") \
-	F(X, U32, device, 0, REQ, 1, "device number, 0 for host memory") \
-	F(X, U64, bytes, 0, REQ, 1, "length of the memory object")
 
 #define WBF_engine_state(F, S, X) \
 	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine name") \
@@ -110,123 +126,111 @@
 
 /* Sub-structs in order of use: a block names only those above it. */
 #define WB_SUBS(T) \
-	T(epoch) T(mem) T(engine_state) T(worker) T(endpoint) T(phase) T(worker_report) \
+	T(epoch) T(engine_state) T(worker) T(endpoint) T(phase) T(worker_report) \
 	T(object)
 
 /* ---- app and agent ------------------------------------------------------------------------- */
 
+/* One SEQPACKET datagram each.  The poll page is pollword.h.  WELCOME, REJECT, STATUS and PLANNED may
+ * come again: an agent that restarted is attached again, a plan is made anew. */
+
 #define WBF_app_hello(F, S, X) \
-	F(X, U32, version_min, 0, REQ, 1, "oldest protocol version the library speaks") \
-	F(X, U32, version_max, 0, REQ, 1, "newest") \
-	F(X, STR, library, 64, REQ, 1, "version of the library, for people") \
-	F(X, U32, pid, 0, REQ, 1, "process as the worker sees it, for people") \
+	F(X, U32, proto_min, 0, REQ, 1, "oldest protocol version the library speaks") \
+	F(X, U32, proto_max, 0, REQ, 1, "newest") \
+	F(X, STR, lib_version, 64, REQ, 1, "version of the library, for people") \
+	F(X, U32, pid, 0, REQ, 1, "process as the worker sees it, for people")
+
+#define WBF_app_welcome(F, S, X) \
+	F(X, U32, proto, 0, REQ, 1, "version agreed on") \
+	F(X, STR, agent_version, 64, REQ, 1, "version of the agent, for people") \
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name")
+
+#define WBF_app_reject(F, S, X) \
+	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix; the agent closes")
+
+/* fds: manifest, map, table, then one memfd for each memory of kind memfd, in order.  The table,
+ * packed: n_mem x {u32 kind (enum wb_app_mem_kind), u32 device, u64 bytes, u64 address in the
+ * worker}, n_param x {u32 mem, u32 0, u64 offset in bytes}; its row i is parameter i of the map. */
+#define WBF_app_attach(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = the agent's only one") \
 	F(X, STR, model, WBP_NAME_MAX, OPT, 1, "model; empty = the object's only one") \
 	F(X, U32, role, 2, REQ, 1, "1 trainer, 2 rollout") \
 	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine of a rollout worker") \
 	F(X, I64, rank, 0, REQ, 1, "hint; -1 = none") \
-	F(X, U32, sender_staging, 2, OPT, 1, "0 unset, 1 None, 2 HostMemory") \
-	F(X, U32, receiver_staging, 2, OPT, 1, "the same for receiving")
+	F(X, U32, sender_staging, 2, REQ, 1, "0 unset, 1 None, 2 HostMemory") \
+	F(X, U32, receiver_staging, 2, REQ, 1, "the same for receiving") \
+	F(X, U64, manifest_bytes, 0, REQ, 1, "length of the manifest in fd 0") \
+	F(X, U64, map_bytes, 0, REQ, 1, "of the source map in fd 1") \
+	F(X, U64, table_bytes, 0, REQ, 1, "of the table in fd 2") \
+	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
+	F(X, U32, n_param, 0, REQ, 1, "parameters in the table")
 
-#define WBF_app_welcome(F, S, X) \
-	F(X, U32, version, 0, REQ, 1, "version agreed on") \
-	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
-	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object of this connection")
-
-#define WBF_app_reject(F, S, X) \
-	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
-	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix")
-
-#define WBF_app_attach(F, S, X) \
-	F(X, DIGEST, manifest, 0, REQ, 1, "digest of the manifest") \
-	F(X, U64, manifest_bytes, 0, REQ, 1, "its length in fd 0") \
-	F(X, DIGEST, map, 0, REQ, 1, "digest of the source map") \
-	F(X, U64, map_bytes, 0, REQ, 1, "its length in fd 1") \
-	F(X, U32, n_param, 1u << 20, REQ, 1, "entries {u32 mem, u32 0, u64 offset} in fd 2") \
-	S(X, STRUCTS, mems, mem, 64, REQ, 1, "memory objects; those with an fd use fd 3, 4, ... in order")
-
+/* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
-	F(X, U32, id, 0, REQ, 1, "number of the worker at this agent") \
-	F(X, STR, worker, WBP_NAME_MAX, REQ, 1, "its name")
+	F(X, U32, worker, 0, REQ, 1, "number of the worker at this agent") \
+	F(X, STR, name, WBP_NAME_MAX, REQ, 1, "its name") \
+	F(X, U32, lane, 1, REQ, 1, "enum wb_app_lane")
 
-#define WBF_app_progress(F, S, X) \
+#define WBF_app_status(F, S, X) \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what is awaited")
 
 #define WBF_app_planned(F, S, X) \
-	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch now active") \
-	F(X, DIGEST, plan, 0, REQ, 1, "digest of the plan") \
+	F(X, U64, term, 0, REQ, 1, "epoch now active: term") \
+	F(X, U64, number, 0, REQ, 1, "and number") \
+	F(X, STR, digest, 64, REQ, 1, "digest of the plan") \
 	F(X, I64, version, 0, REQ, 1, "committed version of the engine, -1 = none")
 
 #define WBF_app_send(F, S, X) \
 	F(X, I64, version, 0, REQ, 1, "caller's number, -1 = the transfer's own") \
-	F(X, U32, flags, 0, REQ, 1, "1 = hold")
+	F(X, U32, flags, 0, REQ, 1, "enum wb_app_send_flag")
 
-#define WBF_app_transfer(F, S, X) \
+#define WBF_app_send_state(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "number of the transfer, 0 = not started") \
 	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, U32, state, 3, REQ, 1, "0 asked, 1 started, 2 released, 3 final") \
-	F(X, I64, code, 0, OPT, 1, "why it failed") \
+	F(X, U32, state, 3, REQ, 1, "enum wb_app_send_progress") \
+	F(X, I64, code, 0, REQ, 1, "< 0: it failed, and state is final") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
-	F(X, U64, elapsed_ns, 0, REQ, 1, "since it was asked for") \
-	S(X, STRUCTS, engines, engine_state, 64, OPT, 1, "outcome of each engine; the rest in the next message") \
-	F(X, BOOL, more, 0, OPT, 1, "the next message continues the engines")
+	F(X, STRS, engine, 1024, REQ, 1, "engines with news") \
+	F(X, STRS, engine_state, 1024, REQ, 1, "their states, same order") \
+	F(X, U64, seconds_x1e6, 0, REQ, 1, "microseconds since it was asked for")
 
 #define WBF_app_release(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "held transfer; parameters may change now")
 
-#define WBF_app_go(F, S, X) \
-	F(X, U32, stop, 0, REQ, 1, "new stop of the poll word, 0 = none: look again")
-
 #define WBF_app_parked(F, S, X) \
 	F(X, U32, count, 0, REQ, 1, "poll at which the worker stopped")
 
-#define WBF_app_before(F, S, X) \
+#define WBF_app_go(F, S, X) \
+	F(X, U32, stop, 0, OPT, 1, "for traces; the poll word holds")
+
+#define WBF_app_wake(F, S, X) \
+	F(X, U32, stop, 0, OPT, 1, "for traces; the poll word holds")
+
+#define WBF_app_begin(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, version, 0, REQ, 1, "version that comes")
 
 #define WBF_app_begun(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, code, 0, REQ, 1, "0, or why the hook failed") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what the hook raised")
+	F(X, I64, code, 0, REQ, 1, "0, or why before_update_hook failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what it raised")
 
-#define WBF_app_after(F, S, X) \
+#define WBF_app_end(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, version, 0, REQ, 1, "version the parameters hold") \
-	F(X, DIGEST, digest, 0, REQ, 1, "of the plan and version")
+	F(X, I64, version, 0, REQ, 1, "version the parameters hold, when committed") \
+	F(X, U32, result, 4, REQ, 1, "enum wb_app_end_result") \
+	F(X, STR, digest, 64, OPT, 1, "of the plan and version") \
+	F(X, I64, code, 0, REQ, 1, "why, when not committed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people, naming the culprit")
 
 #define WBF_app_resumed(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, code, 0, REQ, 1, "0, or why the hook failed") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what the hook raised")
+	F(X, I64, code, 0, REQ, 1, "0, or why after_update_hook failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what it raised")
 
-#define WBF_app_aborted(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, I64, code, 0, REQ, 1, "why") \
-	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why, naming the culprit; old weights are intact")
-
-#define WBF_app_torn(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer that left a mix") \
-	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why, naming the culprit")
-
-#define WBF_app_idle(F, S, X) \
-	F(X, U32, count, 0, REQ, 1, "poll count at which the worker waits to be woken") \
-	F(X, BOOL, waits, 0, REQ, 1, "true: waits; false: waits no more")
-
-#define WBF_app_bye(F, S, X) \
-	F(X, BOOL, waits, 0, REQ, 1, "true: tell when the last transfer is final; false: gone")
-
-#define WBF_app_lane(F, S, X) \
-	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch of the plan in fd 0") \
-	F(X, U32, worker, 0, REQ, 1, "this worker's plan number") \
-	F(X, U64, plan_bytes, 0, REQ, 1, "length of the plan") \
-	F(X, U64, slot_bytes, 0, REQ, 1, "slot arena in fd 1") \
-	F(X, U32, n_slot, 0, REQ, 1, "its slots; command ring, event ring in fd 2, their eventfds 3 and 4")
-
-#define WBF_app_lane_ready(F, S, X) \
-	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
-	F(X, I64, code, 0, REQ, 1, "0, or why the worker cannot run its lane") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+#define WBF_app_detach(F, S, X) \
+	F(X, U32, reason, 0, OPT, 1, "0 = clean close; the agent answers by closing")
 
 /* ---- agent and operator -------------------------------------------------------------------- */
 
@@ -425,26 +429,22 @@
 #define WB_MESSAGES(M) \
 	M(0x101, APP_HELLO, app_hello, BIN, 16384, "app > agent", "first message of a worker") \
 	M(0x102, APP_WELCOME, app_welcome, BIN, 16384, "agent > app", "reply to APP_HELLO") \
-	M(0x103, APP_REJECT, app_reject, BIN, 16384, "agent > app", "reply to any request that is refused") \
-	M(0x104, APP_ATTACH, app_attach, BIN, 65536, "app > agent", "registers parameters; carries fds") \
-	M(0x105, APP_ATTACHED, app_attached, BIN, 16384, "agent > app", "reply to APP_ATTACH; fd 0 is the poll page of a rollout") \
-	M(0x106, APP_PROGRESS, app_progress, BIN, 16384, "agent > app", "news for a worker that waits") \
+	M(0x103, APP_REJECT, app_reject, BIN, 16384, "agent > app", "APP_HELLO or APP_ATTACH is refused") \
+	M(0x104, APP_ATTACH, app_attach, BIN, 16384, "app > agent", "registers parameters; carries fds") \
+	M(0x105, APP_ATTACHED, app_attached, BIN, 16384, "agent > app", "reply to APP_ATTACH; carries fds") \
+	M(0x106, APP_STATUS, app_status, BIN, 16384, "agent > app", "news for a worker that waits") \
 	M(0x107, APP_PLANNED, app_planned, BIN, 16384, "agent > app", "a plan is active") \
 	M(0x108, APP_SEND, app_send, BIN, 16384, "app > agent", "send_weights was called") \
-	M(0x109, APP_TRANSFER, app_transfer, BIN, 120000, "agent > app", "state of the transfer that APP_SEND's id asked for") \
+	M(0x109, APP_SEND_STATE, app_send_state, BIN, 120000, "agent > app", "state of that transfer") \
 	M(0x10a, APP_RELEASE, app_release, BIN, 16384, "app > agent", "end of a hold") \
 	M(0x10b, APP_GO, app_go, BIN, 16384, "agent > app", "the stop of the poll word changed") \
-	M(0x10c, APP_PARKED, app_parked, BIN, 16384, "app > agent", "the worker stands at its stop") \
-	M(0x10d, APP_BEFORE, app_before, BIN, 16384, "agent > app", "run before_update_hook") \
-	M(0x10e, APP_BEGUN, app_begun, BIN, 16384, "app > agent", "it has run") \
-	M(0x10f, APP_AFTER, app_after, BIN, 16384, "agent > app", "committed: run after_update_hook") \
-	M(0x110, APP_RESUMED, app_resumed, BIN, 16384, "app > agent", "it has run, the worker serves") \
-	M(0x111, APP_ABORTED, app_aborted, BIN, 16384, "agent > app", "the transfer ended, serve the old weights") \
-	M(0x112, APP_TORN, app_torn, BIN, 16384, "agent > app", "parameters are a mix: do not serve") \
-	M(0x113, APP_IDLE, app_idle, BIN, 16384, "app > agent", "a blocking update waits to be woken") \
-	M(0x114, APP_BYE, app_bye, BIN, 16384, "app > agent", "the worker closes") \
-	M(0x118, APP_LANE, app_lane, BIN, 16384, "agent > app", "run the lane in this process; carries fds") \
-	M(0x119, APP_LANE_READY, app_lane_ready, BIN, 16384, "app > agent", "reply to APP_LANE") \
+	M(0x10c, APP_WAKE, app_wake, BIN, 16384, "agent > app", "an update wants this engine: poll") \
+	M(0x10d, APP_PARKED, app_parked, BIN, 16384, "app > agent", "the worker stands at its stop") \
+	M(0x10e, APP_BEGIN, app_begin, BIN, 16384, "agent > app", "run before_update_hook") \
+	M(0x10f, APP_BEGUN, app_begun, BIN, 16384, "app > agent", "it has run") \
+	M(0x110, APP_END, app_end, BIN, 16384, "agent > app", "the update ended: see result") \
+	M(0x111, APP_RESUMED, app_resumed, BIN, 16384, "app > agent", "after_update_hook has run") \
+	M(0x112, APP_DETACH, app_detach, BIN, 16384, "app > agent", "the worker closes") \
 	M(0x201, HELLO, hello, JSON, 65536, "agent > operator", "first message of an agent") \
 	M(0x202, WELCOME, welcome, JSON, 262144, "operator > agent", "reply to HELLO") \
 	M(0x203, REJECT, reject, JSON, 16384, "any > any", "reply to any request that is refused") \

@@ -50,6 +50,12 @@ static inline bool wb_poll_is_parked(uint64_t word)
 	return wb_poll_stop(word) && wb_poll_stop(word) == wb_poll_count(word);
 }
 
+/** wb_poll_is_ahead - a stop is set that this worker has not reached yet. */
+static inline bool wb_poll_is_ahead(uint64_t word)
+{
+	return wb_poll_stop(word) && wb_poll_later(wb_poll_stop(word), wb_poll_count(word));
+}
+
 static inline uint64_t wb_poll_load(const uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);

@@ -259,7 +259,7 @@ WB_API int wb_client_poll(struct wb_client *c);
  * Returns an enum wb_client_step >= 0.  After BEFORE call wb_client_update_begun() and then this
  * again; after AFTER call wb_client_update_resumed() and serve; after NONE serve.
  * WB_CODE_TORN: parameters are a mix and repair did not come within repair_timeout (do not serve;
- * the next poll waits for repair again).  -ETIMEDOUT: @timeout passed, call again; or
+ * the next poll waits for repair again).  -EAGAIN: @timeout passed, call again.  -ETIMEDOUT:
  * update_timeout passed (the sentence says what was awaited), the worker may serve on.
  * -ECONNRESET: the agent stayed away for reconnect_timeout.  -EINTR: call again.
  */

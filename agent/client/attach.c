@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "client/internal.h"
+#include "client/seq.h"
+#include "proto/messages.h"
+#include "proto/pollword.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TABLE_MEM_BYTES 24
+#define TABLE_PARAM_BYTES 16
+#define BLOB_FDS 3 /* manifest, map, table */
+
+static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS <= WB__SEQ_FDS_MAX, "fds of one datagram");
+
+static int write_all(int fd, const void *p, size_t bytes)
+{
+	const char *b = p;
+	ssize_t n;
+
+	while (bytes) {
+		n = write(fd, b, bytes);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		b += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+/* A memfd that holds a copy of @p and can never change again, so that the agent may map it. */
+static int sealed_copy(const char *name, const void *p, size_t bytes, struct wb_error *err)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc;
+
+	if (fd < 0)
+		return wb__fail(err, -errno, "memfd_create: %s", strerror(errno));
+	rc = write_all(fd, p, bytes);
+	if (!rc && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL))
+		rc = -errno;
+	if (!rc)
+		return fd;
+	close(fd);
+	return wb__fail(err, rc, "write %zu bytes of the %s: %s", bytes, name, wb_strerror(rc));
+}
+
+static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error *err)
+{
+	struct stat st;
+	int seals;
+
+	if (!m->bytes || !m->base)
+		return wb__fail(err, -EINVAL, "memory object %u is empty", i);
+	if (m->kind == WB_CLIENT_MEM_HEAP)
+		return 0;
+	if (m->kind != WB_CLIENT_MEM_MEMFD)
+		return wb__fail(err, -EINVAL, "memory object %u: unknown kind %u", i, m->kind);
+	seals = fcntl(m->fd, F_GET_SEALS);
+	if (seals < 0)
+		return wb__fail(err, -EINVAL, "memory object %u: descriptor %d is no memfd: %s", i,
+			m->fd, strerror(errno));
+	if (!(seals & F_SEAL_SHRINK))
+		return wb__fail(err, -EINVAL,
+			"memory object %u: the memfd is not sealed with F_SEAL_SHRINK, so the "
+			"agent cannot trust its size",
+			i);
+	if (fstat(m->fd, &st) || (uint64_t)st.st_size < m->bytes)
+		return wb__fail(err, -EINVAL,
+			"memory object %u: the memfd is shorter than %llu bytes", i,
+			(unsigned long long)m->bytes);
+	return 0;
+}
+
+static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
+{
+	uint32_t i, n_fd = 0;
+	int rc;
+
+	if (a->size < sizeof(*a) || !a->manifest || !a->manifest_bytes || !a->map || !a->map_bytes)
+		return wb__fail(err, -EINVAL, "attach needs a manifest and a source map");
+	if (!a->n_mem || !a->n_param)
+		return wb__fail(err, -EINVAL, "attach without a parameter");
+	for (i = 0; i < a->n_mem; i++) {
+		rc = check_mem(&a->mem[i], i, err);
+		if (rc)
+			return rc;
+		n_fd += a->mem[i].kind == WB_CLIENT_MEM_MEMFD;
+	}
+	if (n_fd > WB_CLIENT_MEMFDS_MAX)
+		return wb__fail(err, -EINVAL,
+			"%u memfd memory objects, at most %d can be attached: allocate the "
+			"parameters from fewer pools",
+			n_fd, WB_CLIENT_MEMFDS_MAX);
+	for (i = 0; i < a->n_param; i++)
+		if (a->param[i].mem >= a->n_mem ||
+			a->param[i].offset >= a->mem[a->param[i].mem].bytes)
+			return wb__fail(
+				err, -EINVAL, "parameter %u lies outside its memory object", i);
+	return 0;
+}
+
+static int table_fd(const struct wb_client_attach *a, uint64_t *bytes_out, struct wb_error *err)
+{
+	struct wb_buf b;
+	uint32_t i;
+	int fd;
+
+	wb_buf_init(
+		&b, (size_t)a->n_mem * TABLE_MEM_BYTES + (size_t)a->n_param * TABLE_PARAM_BYTES);
+	for (i = 0; i < a->n_mem; i++) {
+		wb_buf_u32(&b, a->mem[i].kind);
+		wb_buf_u32(&b, a->mem[i].device);
+		wb_buf_u64(&b, a->mem[i].bytes);
+		wb_buf_u64(&b, (uint64_t)(uintptr_t)a->mem[i].base);
+	}
+	for (i = 0; i < a->n_param; i++) {
+		wb_buf_u32(&b, a->param[i].mem);
+		wb_buf_u32(&b, 0);
+		wb_buf_u64(&b, a->param[i].offset);
+	}
+	*bytes_out = b.len;
+	fd = b.rc ? wb__fail(err, b.rc, "the table of parameters: %s", wb_strerror(b.rc))
+		  : sealed_copy("table of parameters", b.data, b.len, err);
+	wb_buf_finish(&b);
+	return fd;
+}
+
+void wb__reg_destroy(struct wb__reg *r)
+{
+	uint32_t i;
+
+	if (!r)
+		return;
+	for (i = 0; r->mem && i < r->n_mem; i++)
+		if (r->mem[i].fd >= 0)
+			close(r->mem[i].fd);
+	if (r->manifest_fd >= 0)
+		close(r->manifest_fd);
+	if (r->map_fd >= 0)
+		close(r->map_fd);
+	if (r->table_fd >= 0)
+		close(r->table_fd);
+	wb_free(r->mem);
+	wb_free(r);
+}
+
+static int copy_mem(struct wb__reg *r, const struct wb_client_attach *a, struct wb_error *err)
+{
+	uint32_t i;
+
+	r->mem = wb_zalloc(a->n_mem, sizeof(*r->mem));
+	if (!r->mem)
+		return wb__fail(err, -ENOMEM, "no memory for %u memory objects", a->n_mem);
+	r->n_mem = a->n_mem;
+	r->n_param = a->n_param;
+	for (i = 0; i < a->n_mem; i++) {
+		r->mem[i] = a->mem[i];
+		r->mem[i].fd = -1;
+	}
+	for (i = 0; i < a->n_mem; i++) {
+		if (a->mem[i].kind != WB_CLIENT_MEM_MEMFD)
+			continue;
+		r->mem[i].fd = fcntl(a->mem[i].fd, F_DUPFD_CLOEXEC, 3);
+		if (r->mem[i].fd < 0)
+			return wb__fail(err, -errno, "duplicate a memfd: %s", strerror(errno));
+		r->n_fd++;
+	}
+	return 0;
+}
+
+static int make_reg(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err)
+{
+	struct wb__reg *r = wb_zalloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return wb__fail(err, -ENOMEM, "no memory to attach");
+	r->manifest_fd = r->map_fd = r->table_fd = -1;
+	r->manifest_bytes = a->manifest_bytes;
+	r->map_bytes = a->map_bytes;
+	rc = copy_mem(r, a, err);
+	if (!rc)
+		rc = r->manifest_fd = sealed_copy("manifest", a->manifest, a->manifest_bytes, err);
+	if (rc >= 0)
+		rc = r->map_fd = sealed_copy("source map", a->map, a->map_bytes, err);
+	if (rc >= 0)
+		rc = r->table_fd = table_fd(a, &r->table_bytes, err);
+	if (rc < 0) {
+		wb__reg_destroy(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+void wb__attach_send(struct wb_client *c)
+{
+	const struct wb__reg *r = c->reg;
+	struct wb_msg_app_attach m = {.object = c->object,
+		.model = c->model,
+		.engine = c->engine,
+		.role = c->role,
+		.rank = c->rank,
+		.sender_staging = c->sender_staging,
+		.receiver_staging = c->receiver_staging,
+		.manifest_bytes = r->manifest_bytes,
+		.map_bytes = r->map_bytes,
+		.table_bytes = r->table_bytes,
+		.n_mem = r->n_mem,
+		.n_param = r->n_param};
+	int fds[WB__SEQ_FDS_MAX] = {r->manifest_fd, r->map_fd, r->table_fd};
+	unsigned n = BLOB_FDS;
+	uint32_t i;
+
+	for (i = 0; i < r->n_mem; i++)
+		if (r->mem[i].fd >= 0)
+			fds[n++] = r->mem[i].fd;
+	if (!wb__send_msg(c, WBP_APP_ATTACH, &m, fds, n))
+		wb__attaching(c);
+}
+
+void wb__detach(struct wb_client *c)
+{
+	if (c->page)
+		munmap(c->page, WB_POLL_PAGE_BYTES);
+	c->page = NULL;
+	c->hot->word = NULL;
+}
+
+int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err)
+{
+	struct stat st;
+	void *p, *at;
+
+	if (n_fd < 1 || fstat(fds[0], &st) || st.st_size < WB_POLL_PAGE_BYTES)
+		return wb_err_set(err, -EPROTO, "the agent attached without a poll page");
+	if (lane != WB_APP_LANE_AGENT)
+		return wb_err_set(err, -ENOTSUP,
+			"the agent asks for a lane in this process, which this build has not");
+	/* The page of a restarted agent takes the place of the old one, since a poll may be
+	 * running. */
+	at = c->page;
+	p = mmap(at, WB_POLL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0),
+		fds[0], 0);
+	if (p == MAP_FAILED)
+		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
+	c->page = p;
+	if (c->role == WB_CLIENT_ROLLOUT)
+		c->hot->word = &c->page->word;
+	return 0;
+}
+
+static int ready_attached(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	return c->conn == WB__UP ? 1 : wb__lost(c, "attach", err);
+}
+
+int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err)
+{
+	struct wb__reg *reg = NULL;
+	bool again;
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&c->lock);
+	rc = c->generation ? wb__fail(err, -EALREADY, "this worker is attached already") : 0;
+	again = c->reg != NULL; /* the call before this was interrupted */
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		return rc;
+	if (!again) {
+		rc = check_attach(a, err);
+		if (!rc)
+			rc = make_reg(a, &reg, err);
+		if (rc)
+			return rc;
+		pthread_mutex_lock(&c->lock);
+		c->reg = reg;
+		if (c->conn == WB__WELCOMED)
+			wb__attach_send(c);
+		pthread_mutex_unlock(&c->lock);
+	}
+	rc = wb__wait(c, wb__deadline(c->connect_timeout), ready_attached, NULL, err);
+	if (rc == -ETIMEDOUT)
+		return wb__fail(err, rc,
+			"no answer to attach from the agent at %s within %.1f s%s%s", c->socket,
+			(double)c->connect_timeout / 1e9, c->cause.code ? ": " : "", c->cause.msg);
+	return rc < 0 ? rc : 0;
+}
+
+const char *wb_client_worker(struct wb_client *c)
+{
+	return wb__usable(c, NULL) ? "" : c->worker;
+}
+
+struct plan_wait {
+	uint64_t seen; /* status shown */
+	bool is_news;
+	char text[WB_ERROR_MSG_MAX];
+};
+
+static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	struct plan_wait *w = arg;
+
+	if (c->conn == WB__UP && c->is_planned)
+		return 1;
+	if (c->status_seq != w->seen) {
+		w->seen = c->status_seq;
+		memcpy(w->text, c->status, sizeof(w->text));
+		w->is_news = true;
+		return 2;
+	}
+	return wb__lost(c, "wait for the plan", err);
+}
+
+int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_progress_fn on_progress,
+	void *cookie, struct wb_client_plan *plan, struct wb_error *err)
+{
+	struct plan_wait w = {0};
+	uint64_t deadline;
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (!c->reg)
+		return wb__fail(err, -EINVAL, "wait_planned before attach");
+	deadline = wb__deadline(timeout);
+	while ((rc = wb__wait(c, deadline, ready_planned, &w, err)) == 2)
+		if (on_progress)
+			on_progress(cookie, w.text);
+	if (rc == -ETIMEDOUT)
+		return wb__fail(err, rc, "no plan within %.1f s; the agent's last word: %s",
+			(double)timeout / 1e9, w.text[0] ? w.text : "(none)");
+	if (rc < 0)
+		return rc;
+	if (plan) {
+		pthread_mutex_lock(&c->lock);
+		*plan = c->plan;
+		pthread_mutex_unlock(&c->lock);
+	}
+	return 0;
+}
+
+const char *wb_client_progress(struct wb_client *c)
+{
+	if (wb__usable(c, NULL))
+		return "";
+	pthread_mutex_lock(&c->lock);
+	memcpy(c->status_out, c->status, sizeof(c->status_out));
+	pthread_mutex_unlock(&c->lock);
+	return c->status_out;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/internal.h"
+#include "client/seq.h"
+#include "proto/frame.h"
+#include "proto/messages.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BACKOFF_MAX (2 * WB_NS_PER_S)
+#define SEND_TIMEOUT_MS 5000
+
+uint64_t wb__now(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+uint64_t wb__deadline(uint64_t timeout)
+{
+	uint64_t now = wb__now();
+
+	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
+}
+
+int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (err) {
+		err->code = code;
+		va_start(ap, fmt);
+		vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+		va_end(ap);
+	}
+	return code;
+}
+
+int wb__usable(struct wb_client *c, struct wb_error *err)
+{
+	if (!c)
+		return wb__fail(err, -EINVAL, "no client");
+	if (!c->hot->alive)
+		return wb__fail(err, -EPERM,
+			"this process was forked from the one that attached: a child must not use "
+			"its parent's WeightBridge client; open one after the fork");
+	return 0;
+}
+
+static void set_timer(struct wb_client *c, uint64_t at_ns)
+{
+	struct itimerspec ts = {0};
+
+	ts.it_value.tv_sec = (time_t)(at_ns / WB_NS_PER_S);
+	ts.it_value.tv_nsec = (long)(at_ns % WB_NS_PER_S);
+	timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+}
+
+static void set_conn(struct wb_client *c, enum wb__conn conn)
+{
+	uint64_t at = 0; /* disarms the timer */
+
+	c->conn = conn;
+	c->since_ns = wb__now();
+	if (conn == WB__DOWN)
+		at = c->retry_at_ns;
+	else if (conn == WB__HELLO || conn == WB__ATTACHING)
+		at = wb__deadline(c->connect_timeout);
+	set_timer(c, at);
+	wb__attention(c);
+}
+
+static void plan_retry(struct wb_client *c)
+{
+	uint64_t half = c->backoff_ns / 2;
+
+	c->retry_at_ns = wb__now() + half + wb_rng_below(&c->rng, half + 1);
+	c->backoff_ns = c->backoff_ns * 2 > BACKOFF_MAX ? BACKOFF_MAX : c->backoff_ns * 2;
+}
+
+static void go_down(struct wb_client *c)
+{
+	if (c->fd >= 0) {
+		/* A forked child may keep the socket open, so closing alone would not remove it. */
+		epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
+		close(c->fd);
+		c->fd = -1;
+	}
+	if (!c->lost_ns)
+		c->lost_ns = wb__now();
+	if (c->conn == WB__UP)
+		c->backoff_ns = WB__BACKOFF_MIN;
+	c->is_planned = false;
+	plan_retry(c);
+	set_conn(c, WB__DOWN);
+	wb__send_lost(c);
+	wb__update_lost(c);
+}
+
+void wb__drop(struct wb_client *c, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	c->cause.code = code;
+	va_start(ap, fmt);
+	vsnprintf(c->cause.msg, sizeof(c->cause.msg), fmt, ap);
+	va_end(ap);
+	go_down(c);
+}
+
+int wb__send_msg(struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd)
+{
+	struct wb_frame f = {.version = (uint8_t)c->proto, .type = type};
+	struct wb_err err = {0};
+	struct wb_buf b;
+	int rc;
+
+	if (c->fd < 0)
+		return -ENOTCONN;
+	wb_buf_init(&b, WB__MSG_MAX);
+	rc = wb_msg_encode_bin(&f, msg, &b, &err);
+	if (!rc)
+		rc = wb__seq_send(c->fd, b.data, b.len, fds, n_fd, SEND_TIMEOUT_MS);
+	wb_buf_finish(&b);
+	if (!rc)
+		return 0;
+	if (err.code)
+		wb__drop(c, rc, "%s", err.msg);
+	else if (rc == -EAGAIN)
+		wb__drop(c, rc, "the agent at %s has not read for %d s", c->socket,
+			SEND_TIMEOUT_MS / 1000);
+	else
+		wb__drop(c, rc, "the agent at %s went away (%s)", c->socket, wb_strerror(rc));
+	return rc;
+}
+
+static void send_hello(struct wb_client *c)
+{
+	struct wb_msg_app_hello m = {.proto_min = WBP_VERSION_MIN, .proto_max = WBP_VERSION_MAX};
+	char version[] = WB_VERSION;
+
+	m.lib_version = version;
+	m.pid = (uint32_t)getpid();
+	c->proto = WBP_VERSION_MIN;
+	wb__send_msg(c, WBP_APP_HELLO, &m, NULL, 0);
+}
+
+static void try_connect(struct wb_client *c)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	int fd = wb__seq_connect(c->socket);
+
+	if (fd < 0) {
+		wb__drop(c, fd, "connect to %s: %s", c->socket, wb_strerror(fd));
+		return;
+	}
+	c->fd = fd;
+	if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev)) {
+		wb__drop(c, -errno, "watch the socket: %s", wb_strerror(-errno));
+		return;
+	}
+	set_conn(c, WB__HELLO);
+	send_hello(c);
+}
+
+static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
+{
+	if (m->proto < WBP_VERSION_MIN || m->proto > WBP_VERSION_MAX) {
+		wb_err_set(&c->refused, WB_EVERSION,
+			"the agent (version %s) wants protocol %u, this library (version %s) "
+			"speaks %u to %u",
+			m->agent_version, m->proto, WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX);
+		wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
+		return;
+	}
+	c->proto = m->proto;
+	set_conn(c, WB__WELCOMED);
+	if (c->reg)
+		wb__attach_send(c);
+}
+
+void wb__attaching(struct wb_client *c)
+{
+	set_conn(c, WB__ATTACHING);
+}
+
+static void on_attached(
+	struct wb_client *c, const struct wb_msg_app_attached *m, int *fds, unsigned n)
+{
+	struct wb_err err = {0};
+
+	if (wb__attached(c, m->lane, fds, n, &err)) {
+		wb__drop(c, err.code, "%s", err.msg);
+		return;
+	}
+	snprintf(c->worker, sizeof(c->worker), "%s", m->name);
+	c->lost_ns = 0;
+	c->refused.code = 0;
+	c->backoff_ns = WB__BACKOFF_MIN;
+	c->generation++;
+	set_conn(c, WB__UP);
+	wb__update_again(c);
+}
+
+static void on_reject(struct wb_client *c, const struct wb_msg_app_reject *m)
+{
+	int code = m->code < 0 && m->code > -100000 ? (int)m->code : -EPERM;
+
+	wb_err_set(&c->refused, code, "%s", m->sentence);
+	/* Refused when it was attached before: the cause may pass, do not hurry. */
+	c->backoff_ns = BACKOFF_MAX;
+	wb__drop(c, code, "%s", m->sentence);
+}
+
+static void set_status(struct wb_client *c, const char *sentence)
+{
+	snprintf(c->status, sizeof(c->status), "%s", sentence);
+	c->status_seq++;
+}
+
+static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
+{
+	c->plan.term = m->term;
+	c->plan.number = m->number;
+	c->plan.version = m->version;
+	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
+	c->is_planned = true;
+}
+
+static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *fds, unsigned n_fd)
+{
+	switch (type) {
+	case WBP_APP_WELCOME:
+		on_welcome(c, &m->app_welcome);
+		break;
+	case WBP_APP_REJECT:
+		on_reject(c, &m->app_reject);
+		break;
+	case WBP_APP_ATTACHED:
+		on_attached(c, &m->app_attached, fds, n_fd);
+		break;
+	case WBP_APP_STATUS:
+		set_status(c, m->app_status.sentence);
+		break;
+	case WBP_APP_PLANNED:
+		on_planned(c, &m->app_planned);
+		break;
+	case WBP_APP_SEND_STATE:
+		wb__on_send_state(c, &m->app_send_state);
+		break;
+	case WBP_APP_GO:
+		wb__on_go(c);
+		break;
+	case WBP_APP_WAKE:
+		wb__on_wake(c);
+		break;
+	case WBP_APP_BEGIN:
+		wb__on_begin(c, &m->app_begin);
+		break;
+	default:
+		wb__on_end(c, &m->app_end);
+		break;
+	}
+}
+
+static bool is_expected(const struct wb_client *c, uint16_t type)
+{
+	switch (type) {
+	case WBP_APP_REJECT:
+		return true;
+	case WBP_APP_WELCOME:
+		return c->conn == WB__HELLO;
+	case WBP_APP_ATTACHED:
+		return c->conn == WB__ATTACHING;
+	case WBP_APP_STATUS:
+		return c->conn >= WB__ATTACHING;
+	case WBP_APP_PLANNED:
+		return c->conn == WB__UP;
+	case WBP_APP_SEND_STATE:
+		return c->conn == WB__UP && c->role == WB_CLIENT_TRAINER;
+	case WBP_APP_GO:
+	case WBP_APP_WAKE:
+	case WBP_APP_BEGIN:
+	case WBP_APP_END:
+		return c->conn == WB__UP && c->role == WB_CLIENT_ROLLOUT;
+	default:
+		return false;
+	}
+}
+
+static void dispatch(struct wb_client *c, const uint8_t *p, size_t bytes, int *fds, unsigned n_fd)
+{
+	const uint8_t *body;
+	struct wb_err err = {0};
+	struct wb_frame f;
+	union wb_msg m;
+	int rc;
+
+	rc = wb_frame_check(p, bytes, &f, &body, &err);
+	if (!rc && !is_expected(c, f.type))
+		rc = wb_err_set(&err, -EPROTO, "%s out of place", wb_msg_name(f.type));
+	if (!rc)
+		rc = wb_msg_decode_bin(&f, body, &m, &err);
+	if (rc) {
+		wb__drop(c, rc, "the agent at %s sent what cannot be read: %s", c->socket, err.msg);
+		return;
+	}
+	act(c, f.type, &m, fds, n_fd);
+	wb_msg_free(f.type, &m);
+}
+
+static void take_news(struct wb_client *c)
+{
+	int fds[WB__SEQ_FDS_MAX];
+	unsigned n_fd, i;
+	int64_t got;
+
+	while (c->fd >= 0) {
+		got = wb__seq_recv(c->fd, c->rx, WB__MSG_MAX, fds, &n_fd);
+		if (got == -EAGAIN)
+			return;
+		if (got == -ECONNRESET && c->refused.code && c->conn != WB__UP)
+			wb__drop(c, c->refused.code, "%s", c->refused.msg);
+		else if (got < 0)
+			wb__drop(c, (int)got, "the agent at %s went away (%s)", c->socket,
+				wb_strerror((int)got));
+		else
+			dispatch(c, c->rx, (size_t)got, fds, n_fd);
+		for (i = 0; i < n_fd; i++) /* those taken are -1 */
+			if (fds[i] >= 0)
+				close(fds[i]);
+	}
+}
+
+void wb__pump(struct wb_client *c)
+{
+	uint64_t now, expired;
+
+	if (c->conn != WB__UP && c->conn != WB__WELCOMED) {
+		now = wb__now();
+		if (read(c->timer_fd, &expired, sizeof(expired)) < 0)
+			assert(errno == EAGAIN || errno == EINTR || errno == ECANCELED);
+		if (c->conn == WB__DOWN) {
+			if (now < c->retry_at_ns || (c->refused.code && !c->generation))
+				return;
+			try_connect(c);
+		} else if (now - c->since_ns >= c->connect_timeout) {
+			wb__drop(c, -ETIMEDOUT, "no answer to %s from the agent at %s after %.1f s",
+				c->conn == WB__HELLO ? "hello" : "attach", c->socket,
+				(double)c->connect_timeout / 1e9);
+		}
+	}
+	take_news(c);
+}
+
+int wb__lost(struct wb_client *c, const char *what, struct wb_error *err)
+{
+	if (c->refused.code && !c->generation)
+		return wb__fail(err, c->refused.code, "%s", c->refused.msg);
+	if (!c->generation || !c->lost_ns || wb__now() - c->lost_ns < c->reconnect_timeout)
+		return 0;
+	return wb__fail(err, c->refused.code ? c->refused.code : -ECONNRESET,
+		"%s: the agent is lost and did not take this worker back within %.1f s: %s", what,
+		(double)c->reconnect_timeout / 1e9, c->cause.msg);
+}
+
+int wb__wait(
+	struct wb_client *c, uint64_t deadline, wb__ready_fn ready, void *arg, struct wb_error *err)
+{
+	struct pollfd pfd = {.fd = c->epfd, .events = POLLIN};
+	uint64_t now, ms;
+	int rc;
+
+	for (;;) {
+		pthread_mutex_lock(&c->lock);
+		wb__pump(c);
+		rc = ready(c, arg, err);
+		pthread_mutex_unlock(&c->lock);
+		if (rc)
+			return rc;
+		now = wb__now();
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		ms = (deadline - now) / WB_NS_PER_MS + 1;
+		if (poll(&pfd, 1, ms < WB__SLICE_MS ? (int)ms : WB__SLICE_MS) < 0 && errno == EINTR)
+			return wb__fail(err, -EINTR, "interrupted by a signal");
+	}
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_CLIENT_INTERNAL_H
+#define WB_CLIENT_INTERNAL_H
+/*
+ * Inside libweightbridge: one client, its connection, its two roles.
+ *
+ * All state but `hot` is guarded by `lock`, held only for short, non-blocking stretches.  Whoever
+ * waits polls the client's epoll descriptor without the lock, then takes it, takes in the news
+ * (wb__pump) and looks at its own condition; a wait sleeps at most SLICE at a time, because another
+ * waiting thread may have taken in the news.
+ *
+ * Functions named wb__* with a client expect the lock held, unless they say otherwise.
+ * Layer: client (L3).
+ */
+#include "base/err.h"
+#include "base/hash.h"
+#include "weightbridge/weightbridge.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_poll_page;
+struct wb__lane;
+
+#define WB__SLICE_MS 100
+#define WB__MSG_MAX (128u << 10) /* bytes of a datagram */
+#define WB__BACKOFF_MIN 20000000ull /* ns */
+
+/* What poll touches.  Its page is wiped in a forked child (MADV_WIPEONFORK), so `alive` is 0 there
+ * and the parent's poll word, which the child shares, is left alone. */
+struct wb__hot {
+	uint64_t alive; /* 1 */
+	uint64_t *word; /* poll word of the present attachment */
+	uint32_t attention; /* not 0: poll has to take the slow way; any thread sets it */
+	uint32_t n; /* polls, to look at the clock now and then */
+	uint32_t mask; /* look at the clock when (n & mask) == 0 */
+	uint64_t look_ns, look_at_ns; /* interval and next time to look at the socket */
+};
+
+enum wb__conn {
+	WB__DOWN, /* no socket; retry_at_ns says when to try */
+	WB__HELLO, /* connected, hello sent */
+	WB__WELCOMED, /* nothing to attach yet */
+	WB__ATTACHING, /* attach sent */
+	WB__UP,
+};
+
+/* Where a rollout worker is in an update. */
+enum wb__phase {
+	WB__RUN,
+	WB__PARKED, /* at its stop */
+	WB__BEFORE, /* BEGIN came: the caller runs before_update_hook */
+	WB__BEGUN, /* BEGUN sent: parameters change */
+	WB__TORN, /* parameters are a mix */
+	WB__AFTER, /* END came, committed: the caller runs after_update_hook */
+};
+
+/* What was attached, kept to attach again.  All descriptors are owned. */
+struct wb__reg {
+	int manifest_fd, map_fd, table_fd; /* sealed memfds */
+	uint64_t manifest_bytes, map_bytes, table_bytes;
+	uint32_t n_mem, n_param, n_fd;
+	struct wb_client_mem *mem; /* owned; fd duplicated */
+};
+
+struct wb_client_transfer {
+	struct wb_client *c; /* NULL once closed or followed by another; atomic */
+	unsigned refs; /* the caller's and the client's */
+	struct wb_client_transfer_info info;
+	uint32_t flags;
+	char **engine, **engine_state; /* info.n_engine each, owned */
+	bool reported; /* a failure has been returned to the caller */
+	bool release_wanted, release_sent; /* of a hold */
+};
+
+struct wb_client {
+	struct wb__hot *hot; /* own page */
+	pthread_mutex_t lock; /* guards: all below */
+
+	/* options, owned */
+	char *socket, *object, *model, *engine;
+	uint32_t role, sender_staging, receiver_staging;
+	int64_t rank;
+	uint64_t connect_timeout, update_timeout, repair_timeout, reconnect_timeout;
+
+	/* connection */
+	enum wb__conn conn;
+	int fd; /* -1 when down */
+	int epfd, timer_fd; /* epfd = {fd, timer_fd}, for waits in here */
+	int user_epfd, wake_fd; /* user_epfd = {epfd, wake_fd}, what fileno gives */
+	uint32_t proto; /* version agreed on */
+	uint32_t generation; /* of the attachment; rises with each ATTACHED */
+	uint64_t since_ns; /* when conn became what it is (HELLO, ATTACHING) or was lost (DOWN) */
+	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */
+	uint64_t retry_at_ns, backoff_ns;
+	struct wb_rng rng; /* jitter */
+	struct wb_err cause; /* why conn is down */
+	struct wb_err refused; /* the agent's REJECT; code 0 = none */
+	uint8_t *rx; /* WB__MSG_MAX */
+
+	/* attachment */
+	struct wb__reg *reg; /* NULL before attach */
+	struct wb_poll_page *page;
+	struct wb__lane *lane;
+	char worker[WB_ERROR_MSG_MAX];
+	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
+	uint64_t status_seq;
+	bool is_planned;
+	struct wb_client_plan plan;
+
+	/* trainer */
+	struct wb_client_transfer *cur; /* last transfer or NULL */
+	bool is_sending;
+
+	/* rollout */
+	enum wb__phase phase;
+	uint64_t phase_ns; /* when phase was entered or the agent last spoke about it */
+	uint32_t parked_count, parked_generation;
+	bool is_wake; /* wake_fd is readable */
+	bool was_torn; /* the update that runs repairs a torn worker */
+	bool is_torn_final; /* the agent gave up: raise at once */
+	uint64_t transfer;
+	int64_t version;
+	char digest[64];
+	char why[WB_ERROR_MSG_MAX]; /* abort or tear */
+};
+
+/* ---- conn.c: the connection ---- */
+
+/** wb__now - CLOCK_MONOTONIC, ns. */
+uint64_t wb__now(void);
+/** wb__deadline - now + @timeout without overflow. */
+uint64_t wb__deadline(uint64_t timeout);
+/** wb__fail - set the public error; returns @code. */
+int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** wb__usable - 0, or -EPERM (forked child), -EINVAL (NULL).  No lock needed. */
+int wb__usable(struct wb_client *c, struct wb_error *err);
+/** wb__pump - reconnect when it is time, take in all messages.  Never blocks. */
+void wb__pump(struct wb_client *c);
+/** wb__drop - the connection is of no use any more: close it, plan a retry. */
+void wb__drop(struct wb_client *c, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** wb__send_msg - encode and send; on failure the connection is dropped.  0 or negative. */
+int wb__send_msg(
+	struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd);
+/** wb__attaching - attach has been sent. */
+void wb__attaching(struct wb_client *c);
+/** wb__attention - recompute hot->attention. */
+void wb__attention(struct wb_client *c);
+
+/* A condition: > 0 met, 0 not yet, < 0 failed with @err set.  Lock held. */
+typedef int (*wb__ready_fn)(struct wb_client *c, void *arg, struct wb_error *err);
+
+/**
+ * wb__wait - wait for a condition; lock NOT held
+ * @deadline:	ns; at it -ETIMEDOUT is returned and @err left alone
+ * Returns what @ready gave when not 0; -ETIMEDOUT; -EINTR (err set).
+ */
+int wb__wait(struct wb_client *c, uint64_t deadline, wb__ready_fn ready, void *arg,
+	struct wb_error *err);
+/** wb__lost - 0, or -ECONNRESET when the agent has been away for too long, or its refusal. */
+int wb__lost(struct wb_client *c, const char *what, struct wb_error *err);
+
+/* ---- attach.c ---- */
+
+void wb__attach_send(struct wb_client *c);
+/** wb__attached - the agent answered; takes the descriptors.  0 or negative: drop. */
+int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err);
+void wb__reg_destroy(struct wb__reg *r);
+void wb__detach(struct wb_client *c);
+
+/* ---- send.c, update.c: news for the roles ---- */
+
+struct wb_msg_app_send_state;
+struct wb_msg_app_begin;
+struct wb_msg_app_end;
+void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
+void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
+void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m);
+void wb__on_go(struct wb_client *c);
+void wb__on_wake(struct wb_client *c);
+/** wb__send_finish - wait for the last transfer, report its failure; lock NOT held. */
+int wb__send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err);
+/** wb__transfer_orphan - from now on the handle holds a result and no client. */
+void wb__transfer_orphan(struct wb_client_transfer *t);
+/** wb__send_lost, wb__update_lost - the connection is gone; _again: attached anew. */
+void wb__send_lost(struct wb_client *c);
+void wb__update_lost(struct wb_client *c);
+void wb__update_again(struct wb_client *c);
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "client/internal.h"
+#include "proto/messages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void free_engines(struct wb_client_transfer *t)
+{
+	uint32_t i;
+
+	for (i = 0; i < t->info.n_engine; i++) {
+		wb_free(t->engine[i]);
+		wb_free(t->engine_state[i]);
+	}
+	wb_free(t->engine);
+	wb_free(t->engine_state);
+	t->engine = t->engine_state = NULL;
+	t->info.n_engine = 0;
+}
+
+/* Drops one of the two references; the client's lock is held or the client is gone. */
+static void put(struct wb_client_transfer *t)
+{
+	if (--t->refs)
+		return;
+	free_engines(t);
+	wb_free(t);
+}
+
+/* The client a handle belongs to, NULL when it only holds an old result. */
+static struct wb_client *client_of(const struct wb_client_transfer *t)
+{
+	struct wb_client *c = __atomic_load_n(&t->c, __ATOMIC_ACQUIRE);
+
+	return c && !wb__usable(c, NULL) ? c : NULL;
+}
+
+void wb__transfer_orphan(struct wb_client_transfer *t)
+{
+	__atomic_store_n(&t->c, NULL, __ATOMIC_RELEASE);
+}
+
+static bool is_final(const struct wb_client_transfer *t)
+{
+	return t->info.state == WB_CLIENT_TRANSFER_FINAL;
+}
+
+static void set_engines(struct wb_client_transfer *t, const struct wb_msg_app_send_state *m)
+{
+	uint32_t i, n = m->n_engine < m->n_engine_state ? m->n_engine : m->n_engine_state;
+
+	free_engines(t);
+	t->engine = wb_zalloc(n, sizeof(*t->engine));
+	t->engine_state = wb_zalloc(n, sizeof(*t->engine_state));
+	if (!t->engine || !t->engine_state) {
+		free_engines(t);
+		return;
+	}
+	for (i = 0; i < n; i++) {
+		t->engine[i] = wb_strdup(m->engine[i]);
+		t->engine_state[i] = wb_strdup(m->engine_state[i]);
+	}
+	t->info.n_engine = n;
+}
+
+static void send_release(struct wb_client *c, struct wb_client_transfer *t)
+{
+	struct wb_msg_app_release m = {.transfer = t->info.transfer};
+
+	if (!t->release_wanted || t->release_sent || !m.transfer)
+		return;
+	t->release_sent = true;
+	wb__send_msg(c, WBP_APP_RELEASE, &m, NULL, 0);
+}
+
+void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m)
+{
+	struct wb_client_transfer *t = c->cur;
+
+	if (!t || is_final(t) || (t->info.transfer && t->info.transfer != m->transfer))
+		return; /* news of a transfer that nobody asks about any more */
+	t->info.transfer = m->transfer;
+	t->info.version = m->version;
+	if ((int)m->state > t->info.state)
+		t->info.state = (int)m->state;
+	t->info.seconds = (double)m->seconds_x1e6 / 1e6;
+	if (m->code < 0) {
+		t->info.code = m->code > INT32_MIN ? (int)m->code : WB_CODE_ABORTED;
+		t->info.state = WB_CLIENT_TRANSFER_FINAL;
+	}
+	if (m->sentence)
+		snprintf(t->info.sentence, sizeof(t->info.sentence), "%s", m->sentence);
+	if (m->n_engine)
+		set_engines(t, m);
+	send_release(c, t);
+}
+
+void wb__send_lost(struct wb_client *c)
+{
+	struct wb_client_transfer *t = c->cur;
+
+	if (!t || is_final(t))
+		return;
+	t->info.state = WB_CLIENT_TRANSFER_FINAL;
+	t->info.code = -ECONNRESET;
+	snprintf(t->info.sentence, sizeof(t->info.sentence),
+		"the agent went away during the transfer, whose outcome is not known here: %.800s",
+		c->cause.msg);
+}
+
+/* The transfer's failure as an error, once. */
+static int report(struct wb_client_transfer *t, struct wb_error *err)
+{
+	t->reported = true;
+	return wb__fail(err, t->info.code, "transfer %llu (version %lld): %.900s",
+		(unsigned long long)t->info.transfer, (long long)t->info.version,
+		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code));
+}
+
+static int ready_to_send(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	if (c->cur && !is_final(c->cur))
+		return 0;
+	if (c->conn == WB__UP && c->is_planned)
+		return 1;
+	return wb__lost(c, "send", err);
+}
+
+static int begin_send(struct wb_client *c, struct wb_error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->is_sending)
+		rc = wb__fail(err, -EBUSY,
+			"another thread is inside send_weights of this worker: one at a time");
+	else if (!c->generation)
+		rc = wb__fail(err, -EINVAL, "send before attach");
+	else
+		c->is_sending = true;
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static int send_wait(struct wb_client *c, uint64_t timeout, struct wb_error *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->cur && (c->cur->flags & WB_CLIENT_SEND_HOLD)) {
+		c->cur->release_wanted = true; /* a new version ends the hold of the last */
+		send_release(c, c->cur);
+	}
+	pthread_mutex_unlock(&c->lock);
+	rc = wb__wait(c, wb__deadline(timeout), ready_to_send, NULL, err);
+	if (rc != -ETIMEDOUT)
+		return rc < 0 ? rc : 0;
+	pthread_mutex_lock(&c->lock);
+	if (c->cur && !is_final(c->cur))
+		wb__fail(err, rc, "transfer %llu (version %lld) is still in flight after %.1f s",
+			(unsigned long long)c->cur->info.transfer, (long long)c->cur->info.version,
+			(double)timeout / 1e9);
+	else
+		wb__fail(err, rc, "no plan to send by after %.1f s; the agent's last word: %.800s",
+			(double)timeout / 1e9, c->status[0] ? c->status : "(none)");
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+/* Lock held: ask the agent, keep the handle. */
+static int ask(struct wb_client *c, int64_t version, uint32_t flags,
+	struct wb_client_transfer **out, struct wb_error *err)
+{
+	struct wb_msg_app_send m = {.version = version, .flags = flags};
+	struct wb_client_transfer *t;
+	int rc;
+
+	if (c->cur && c->cur->info.code < 0 && !c->cur->reported)
+		return report(c->cur, err);
+	t = wb_zalloc(1, sizeof(*t));
+	if (!t)
+		return wb__fail(err, -ENOMEM, "no memory for a transfer");
+	rc = wb__send_msg(c, WBP_APP_SEND, &m, NULL, 0);
+	if (rc) {
+		wb_free(t);
+		return wb__fail(err, -ECONNRESET, "send: %s", c->cause.msg);
+	}
+	if (c->cur) {
+		wb__transfer_orphan(c->cur);
+		put(c->cur);
+	}
+	t->c = c;
+	t->refs = 2;
+	t->flags = flags;
+	t->info.version = version;
+	*out = c->cur = t;
+	return 0;
+}
+
+int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, uint64_t timeout,
+	struct wb_client_transfer **out, struct wb_error *err)
+{
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (c->role != WB_CLIENT_TRAINER)
+		return wb__fail(err, -EINVAL, "only a trainer worker sends weights");
+	if (version < -1)
+		return wb__fail(err, -EINVAL, "version %lld is negative", (long long)version);
+	rc = begin_send(c, err);
+	if (rc)
+		return rc;
+	rc = send_wait(c, timeout, err);
+	pthread_mutex_lock(&c->lock);
+	if (!rc)
+		rc = ask(c, version, flags, out, err);
+	c->is_sending = false;
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+struct transfer_wait {
+	struct wb_client_transfer *t;
+	int state;
+};
+
+static int ready_transfer(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	const struct transfer_wait *w = arg;
+
+	(void)c;
+	if (w->t->info.code < 0)
+		return report(w->t, err);
+	return w->t->info.state >= w->state;
+}
+
+int wb_client_transfer_wait(
+	struct wb_client_transfer *t, int state, uint64_t timeout, struct wb_error *err)
+{
+	static const char *const word[] = {"asked for", "started", "received", "final"};
+	struct transfer_wait w = {t, state};
+	struct wb_client_transfer_info info;
+	struct wb_client *c;
+	int rc;
+
+	if (!t || state < WB_CLIENT_TRANSFER_STARTED || state > WB_CLIENT_TRANSFER_FINAL)
+		return wb__fail(err, -EINVAL, "no such state of a transfer to wait for");
+	c = client_of(t);
+	if (!c) {
+		rc = ready_transfer(NULL, &w, err);
+		return rc > 0 ? 0 : rc ? rc : wb__fail(err, -ENOTCONN, "the client is closed");
+	}
+	rc = wb__wait(c, wb__deadline(timeout), ready_transfer, &w, err);
+	if (rc == -ETIMEDOUT) {
+		wb_client_transfer_get(t, &info);
+		wb__fail(err, rc,
+			"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
+			(unsigned long long)info.transfer, (long long)info.version,
+			word[info.state], word[state], (double)timeout / 1e9,
+			info.sentence[0] ? ": " : "", info.sentence);
+	}
+	return rc > 0 ? 0 : rc;
+}
+
+void wb_client_transfer_get(struct wb_client_transfer *t, struct wb_client_transfer_info *out)
+{
+	struct wb_client *c = client_of(t);
+
+	if (!c) {
+		*out = t->info;
+		return;
+	}
+	pthread_mutex_lock(&c->lock);
+	wb__pump(c);
+	*out = t->info;
+	pthread_mutex_unlock(&c->lock);
+}
+
+int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *name,
+	size_t name_bytes, char *state, size_t state_bytes)
+{
+	struct wb_client *c = client_of(t);
+	int rc = -ENOENT;
+
+	if (c)
+		pthread_mutex_lock(&c->lock);
+	if (i < t->info.n_engine) {
+		snprintf(name, name_bytes, "%s", t->engine[i] ? t->engine[i] : "");
+		snprintf(state, state_bytes, "%s", t->engine_state[i] ? t->engine_state[i] : "");
+		rc = 0;
+	}
+	if (c)
+		pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
+{
+	struct wb_client *c = client_of(t);
+
+	if (!c)
+		return 0;
+	if (!(t->flags & WB_CLIENT_SEND_HOLD))
+		return wb__fail(err, -EINVAL, "this transfer was not sent with hold");
+	pthread_mutex_lock(&c->lock);
+	t->release_wanted = true;
+	if (t == c->cur)
+		send_release(c, t);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+void wb_client_transfer_free(struct wb_client_transfer *t)
+{
+	struct wb_client *c;
+
+	if (!t)
+		return;
+	c = client_of(t);
+	if (c)
+		pthread_mutex_lock(&c->lock);
+	put(t);
+	if (c)
+		pthread_mutex_unlock(&c->lock);
+}
+
+int wb__send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err)
+{
+	struct wb_client_transfer *t = c->cur;
+	int rc = 0;
+
+	if (!t || (is_final(t) && (t->reported || !t->info.code)))
+		return 0;
+	if ((t->flags & WB_CLIENT_SEND_HOLD) && !t->release_wanted)
+		wb_client_release(t, NULL);
+	rc = wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, timeout, err);
+	return rc;
+}

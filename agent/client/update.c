@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/internal.h"
+#include "proto/messages.h"
+#include "proto/pollword.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void set_phase(struct wb_client *c, enum wb__phase phase)
+{
+	c->phase = phase;
+	c->phase_ns = wb__now();
+	wb__attention(c);
+}
+
+static void say_why(struct wb_client *c, const char *sentence)
+{
+	snprintf(c->why, sizeof(c->why), "%s", sentence ? sentence : "");
+}
+
+/* fileno() stops being readable on account of a wake. */
+static void clear_wake(struct wb_client *c)
+{
+	uint64_t n;
+
+	if (!c->is_wake)
+		return;
+	if (read(c->wake_fd, &n, sizeof(n)) < 0)
+		assert(errno == EAGAIN || errno == EINTR);
+	c->is_wake = false;
+	wb__attention(c);
+}
+
+static void set_wake(struct wb_client *c)
+{
+	uint64_t one = 1;
+
+	if (c->is_wake)
+		return;
+	if (write(c->wake_fd, &one, sizeof(one)) < 0)
+		assert(errno == EAGAIN || errno == EINTR);
+	c->is_wake = true;
+	wb__attention(c);
+}
+
+static void park(struct wb_client *c, uint32_t count)
+{
+	struct wb_msg_app_parked m = {.count = count};
+
+	c->parked_count = count;
+	c->parked_generation = c->generation;
+	clear_wake(c);
+	wb__send_msg(c, WBP_APP_PARKED, &m, NULL, 0);
+}
+
+/* A torn worker does not serve, so it may poll up to any stop at once: that is how an agent that
+ * came back finds it parked. */
+static void poll_while_torn(struct wb_client *c)
+{
+	uint64_t w;
+
+	if (c->conn != WB__UP || !c->hot->word)
+		return;
+	w = wb_poll_load(c->hot->word);
+	while (wb_poll_is_ahead(w))
+		w = wb_poll_add(c->hot->word);
+	if (wb_poll_is_parked(w) &&
+		(c->parked_generation != c->generation || c->parked_count != wb_poll_count(w)))
+		park(c, wb_poll_count(w));
+}
+
+/* ---- news from the agent ---- */
+
+void wb__on_go(struct wb_client *c)
+{
+	if (c->phase == WB__PARKED && !wb_poll_is_parked(wb_poll_load(c->hot->word))) {
+		say_why(c, "");
+		set_phase(c, WB__RUN);
+	}
+}
+
+void wb__on_wake(struct wb_client *c)
+{
+	if (c->phase == WB__RUN)
+		set_wake(c);
+}
+
+void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
+{
+	struct wb_msg_app_begun no = {.transfer = m->transfer, .code = -EAGAIN};
+	char sentence[] = "this worker is not parked: it gave up waiting or its agent restarted";
+
+	if (c->phase != WB__PARKED && c->phase != WB__TORN) {
+		no.sentence = sentence;
+		wb__send_msg(c, WBP_APP_BEGUN, &no, NULL, 0);
+		return;
+	}
+	c->transfer = m->transfer;
+	c->version = m->version;
+	c->was_torn = c->phase == WB__TORN;
+	set_phase(c, WB__BEFORE);
+}
+
+void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
+{
+	if (c->phase == WB__RUN || c->phase == WB__AFTER)
+		return; /* it has left that update already */
+	say_why(c, m->sentence);
+	c->is_torn_final = m->result == WB_APP_END_TORN_FINAL;
+	switch (m->result) {
+	case WB_APP_END_COMMITTED:
+		c->transfer = m->transfer;
+		c->version = m->version;
+		snprintf(c->digest, sizeof(c->digest), "%s", m->digest ? m->digest : "");
+		set_phase(c, WB__AFTER);
+		break;
+	case WB_APP_END_ABORTED:
+		/* Aborted while torn: what was torn stays torn. */
+		set_phase(c, c->phase == WB__TORN || c->was_torn ? WB__TORN : WB__RUN);
+		break;
+	default:
+		set_phase(c, WB__TORN);
+		break;
+	}
+}
+
+void wb__update_lost(struct wb_client *c)
+{
+	/* Before BEGUN nothing has been written: PARKED waits for the agent, BEFORE for its hook.
+	 */
+	if (c->phase == WB__BEGUN) {
+		say_why(c, "the agent went away during the update");
+		set_phase(c, WB__TORN);
+	}
+}
+
+void wb__update_again(struct wb_client *c)
+{
+	if (c->phase == WB__PARKED) {
+		say_why(c, "the agent restarted, which released this worker from its stop");
+		set_phase(c, WB__RUN);
+	}
+	/* Time without an agent does not count against the repair. */
+	c->phase_ns = wb__now();
+	wb__attention(c);
+}
+
+/* ---- poll ---- */
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int stop_here(struct wb_client *c, uint64_t w)
+{
+	if (c->phase == WB__RUN && wb_poll_is_parked(w)) {
+		set_phase(c, WB__PARKED);
+		say_why(c, "");
+		park(c, wb_poll_count(w));
+	}
+	return c->phase != WB__RUN;
+}
+
+/* The poll has been counted: @w is the word after it. */
+static int poll_look(struct wb_client *c, uint64_t w)
+{
+	uint64_t now = coarse_ns();
+	int rc;
+
+	/* The stop itself needs no look at the socket, and none may delay it. */
+	if (!wb_poll_stop(w) && !__atomic_load_n(&c->hot->attention, __ATOMIC_RELAXED) &&
+		now < c->hot->look_at_ns)
+		return 0;
+	pthread_mutex_lock(&c->lock);
+	rc = stop_here(c, w);
+	if (!rc) {
+		c->hot->look_at_ns = now + c->hot->look_ns;
+		wb__pump(c);
+		/* No stop: the update that woke this worker is gone again. */
+		if (!wb_poll_is_ahead(wb_poll_load(c->hot->word)))
+			clear_wake(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static int poll_attention(struct wb_client *c)
+{
+	int rc = wb__usable(c, NULL);
+	uint64_t w;
+
+	if (rc)
+		return rc;
+	if (!c->hot->word)
+		return -EINVAL; /* a trainer, or not attached */
+	pthread_mutex_lock(&c->lock);
+	rc = c->phase != WB__RUN;
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		return 1; /* still in an update: this is no new poll */
+	w = wb_poll_add(c->hot->word);
+	return poll_look(c, w);
+}
+
+int wb_client_poll(struct wb_client *c)
+{
+	struct wb__hot *h = c->hot;
+	uint64_t w;
+
+	if (__builtin_expect(!h->alive, 0))
+		return -EPERM;
+	if (__builtin_expect(__atomic_load_n(&h->attention, __ATOMIC_RELAXED), 0))
+		return poll_attention(c);
+	w = wb_poll_add(h->word);
+	if (__builtin_expect(!wb_poll_stop(w) && (++h->n & h->mask), 1))
+		return 0;
+	return poll_look(c, w);
+}
+
+/* ---- steps of an update ---- */
+
+static void fill(const struct wb_client *c, struct wb_client_update *u)
+{
+	memset(u, 0, sizeof(*u));
+	u->transfer = c->transfer;
+	u->version = c->version;
+}
+
+/* Waits that only the agent can end are bounded here too, each with its own sentence. */
+static int overdue(struct wb_client *c, struct wb_error *err)
+{
+	uint64_t waited = wb__now() - c->phase_ns;
+	int rc;
+
+	if (c->phase == WB__PARKED) {
+		rc = wb__lost(c, "parked for an update", err);
+		if (!rc && waited < c->update_timeout)
+			return 0;
+		if (!rc)
+			rc = wb__fail(err, -ETIMEDOUT,
+				"parked at poll %u for %.1f s, and the agent neither began the "
+				"update nor released this worker",
+				c->parked_count, (double)waited / 1e9);
+		set_phase(c, WB__RUN);
+		return rc;
+	}
+	if (c->phase == WB__BEGUN && waited >= c->update_timeout) {
+		say_why(c, "the agent did not end the update");
+		set_phase(c, WB__TORN);
+		waited = c->repair_timeout;
+	}
+	if (c->phase != WB__TORN || (waited < c->repair_timeout && !c->is_torn_final))
+		return 0;
+	c->phase_ns = wb__now(); /* the next poll waits for repair again */
+	c->is_torn_final = false;
+	return wb__fail(err, WB_CODE_TORN,
+		"transfer %llu (version %lld) left this worker's parameters a mix of two versions, "
+		"and no repair came within %.1f s: do not serve (%.700s)",
+		(unsigned long long)c->transfer, (long long)c->version, (double)waited / 1e9,
+		c->why[0] ? c->why : c->cause.msg);
+}
+
+#define STEP_RUN 100 /* ready functions give > 0 for "met"; steps begin at 0 */
+
+struct step {
+	struct wb_client_update *u;
+	bool is_overdue;
+};
+
+static int ready_step(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	struct step *s = arg;
+	struct wb_client_update *u = s->u;
+	int rc;
+
+	fill(c, u);
+	switch (c->phase) {
+	case WB__RUN:
+		snprintf(u->sentence, sizeof(u->sentence), "%s", c->why);
+		return STEP_RUN;
+	case WB__BEFORE:
+		return WB_CLIENT_STEP_BEFORE;
+	case WB__AFTER:
+		snprintf(u->digest, sizeof(u->digest), "%s", c->digest);
+		return WB_CLIENT_STEP_AFTER;
+	case WB__TORN:
+		poll_while_torn(c);
+		break;
+	default:
+		break;
+	}
+	rc = overdue(c, err);
+	s->is_overdue = rc < 0;
+	return rc;
+}
+
+int wb_client_update_step(
+	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err)
+{
+	struct step s = {.u = u};
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (c->role != WB_CLIENT_ROLLOUT)
+		return wb__fail(err, -EINVAL, "only a rollout worker takes part in updates");
+	rc = wb__wait(c, wb__deadline(timeout), ready_step, &s, err);
+	if (rc == -ETIMEDOUT && !s.is_overdue)
+		rc = wb__fail(err, -EAGAIN, "the update is still going on");
+	return rc == STEP_RUN ? WB_CLIENT_STEP_NONE : rc;
+}
+
+int wb_client_update_begun(
+	struct wb_client *c, int code, const char *sentence, struct wb_error *err)
+{
+	struct wb_msg_app_begun m = {.code = code};
+	char text[WB_ERROR_MSG_MAX];
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	snprintf(text, sizeof(text), "%.1000s", sentence ? sentence : "");
+	pthread_mutex_lock(&c->lock);
+	if (c->phase != WB__BEFORE) {
+		rc = wb__fail(err, -EINVAL, "no update waits for before_update_hook");
+	} else {
+		m.transfer = c->transfer;
+		m.sentence = text;
+		/* From here on the parameters may change, unless the agent is gone: then nobody
+		 * has been told that they may. */
+		if (c->conn == WB__UP && c->parked_generation == c->generation &&
+			!wb__send_msg(c, WBP_APP_BEGUN, &m, NULL, 0)) {
+			set_phase(c, WB__BEGUN);
+		} else {
+			say_why(c, "the agent went away before the update began");
+			set_phase(c, c->was_torn ? WB__TORN : WB__RUN);
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+int wb_client_update_resumed(
+	struct wb_client *c, int code, const char *sentence, struct wb_error *err)
+{
+	struct wb_msg_app_resumed m = {.code = code};
+	char text[WB_ERROR_MSG_MAX];
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	snprintf(text, sizeof(text), "%.1000s", sentence ? sentence : "");
+	pthread_mutex_lock(&c->lock);
+	if (c->phase != WB__AFTER) {
+		rc = wb__fail(err, -EINVAL, "no update waits for after_update_hook");
+	} else {
+		m.transfer = c->transfer;
+		m.sentence = text;
+		c->was_torn = false;
+		if (c->conn == WB__UP && c->parked_generation == c->generation)
+			wb__send_msg(c, WBP_APP_RESUMED, &m, NULL, 0);
+		set_phase(c, WB__RUN);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static int ready_idle(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	if (c->phase != WB__RUN || wb_poll_is_ahead(wb_poll_load(c->hot->word)))
+		return 1;
+	clear_wake(c);
+	return wb__lost(c, "wait for an update", err);
+}
+
+int wb_client_idle(struct wb_client *c, uint64_t timeout, struct wb_error *err)
+{
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (!c->hot->word)
+		return wb__fail(err, -EINVAL, "only an attached rollout worker waits for updates");
+	rc = wb__wait(c, wb__deadline(timeout), ready_idle, NULL, err);
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+int wb_client_fileno(struct wb_client *c)
+{
+	int rc = wb__usable(c, NULL);
+
+	if (rc)
+		return rc;
+	/* Who waits on it polls when it is readable: look at the socket then, not once a second. */
+	c->hot->mask = 0;
+	c->hot->look_ns = 1000000;
+	c->hot->look_at_ns = 0;
+	return c->user_epfd;
+}
+
+/* ---- the same in one call, for C programs ---- */
+
+static int run_steps(struct wb_client *c, const struct wb_client_hooks *hooks,
+	struct wb_client_update *u, struct wb_error *err)
+{
+	int rc, code;
+
+	for (;;) {
+		rc = wb_client_update_step(c, WB_FOREVER, u, err);
+		if (rc == -EINTR)
+			continue;
+		if (rc <= 0)
+			return rc;
+		if (rc == WB_CLIENT_STEP_AFTER)
+			break;
+		code = hooks && hooks->before_update ? hooks->before_update(hooks->cookie, u) : 0;
+		rc = wb_client_update_begun(c, code, code ? "before_update failed" : "", err);
+		if (rc)
+			return rc;
+	}
+	code = hooks && hooks->after_update ? hooks->after_update(hooks->cookie, u) : 0;
+	rc = wb_client_update_resumed(c, code, code ? "after_update failed" : "", err);
+	return rc ? rc : 1;
+}
+
+static int counted(struct wb_client *c, const struct wb_client_hooks *hooks,
+	struct wb_client_update *u, struct wb_error *err)
+{
+	int rc = wb_client_poll(c);
+
+	if (rc > 0)
+		return run_steps(c, hooks, u, err);
+	if (rc < 0 && !wb__usable(c, err))
+		wb__fail(err, rc, "only an attached rollout worker polls");
+	return rc;
+}
+
+int wb_client_poll_requests(struct wb_client *c, const struct wb_client_hooks *hooks,
+	struct wb_client_update *u, struct wb_error *err)
+{
+	return counted(c, hooks, u, err);
+}
+
+int wb_client_update_wait(struct wb_client *c, uint64_t timeout,
+	const struct wb_client_hooks *hooks, struct wb_client_update *u, struct wb_error *err)
+{
+	uint64_t deadline = wb__deadline(timeout), now;
+	int rc;
+
+	do {
+		rc = counted(c, hooks, u, err);
+		if (rc)
+			return rc;
+		do {
+			now = wb__now();
+			rc = wb_client_idle(c, deadline > now ? deadline - now : 0, err);
+		} while (rc == -EINTR);
+		if (rc < 0)
+			return rc;
+		rc = counted(c, hooks, u, err);
+		if (rc)
+			return rc;
+	} while (timeout == WB_FOREVER);
+	return 0;
+}
