@@ -55,6 +55,28 @@ enum wb_app_end_result {
 	WB_APP_END_TORN_FINAL = 4, /* raise */
 };
 
+/* PEER.kind.  Leader, lead, party, trainers: agent/DESIGN.md. */
+enum wbp_peer {
+	WBP_PEER_PREPARE = 1, /* leader > lead */
+	WBP_PEER_REFUSED, /* lead > leader */
+	WBP_PEER_STOP, /* lead > party */
+	WBP_PEER_PROMISE, /* party > lead */
+	WBP_PEER_TARGET, /* lead > party */
+	WBP_PEER_STOPPED, /* party > lead */
+	WBP_PEER_OPEN, /* lead > party */
+	WBP_PEER_PROGRESS, /* party > lead */
+	WBP_PEER_END, /* lead > party */
+	WBP_PEER_ENDED, /* party > lead */
+	WBP_PEER_ENGINE, /* lead > leader */
+	WBP_PEER_LOST, /* leader > lead > party */
+	WBP_PEER_CANCEL, /* leader > lead */
+	WBP_PEER_TRIGGER, /* trainers > leader */
+	WBP_PEER_SERVE, /* leader > trainers */
+	WBP_PEER_RELEASE, /* leader > trainers */
+	WBP_PEER_FINAL, /* leader > trainers */
+	WBP_PEER_TRAINER_LOST, /* trainers > leader */
+};
+
 /* clang-format off */
 
 /* ---- parts --------------------------------------------------------------------------------- */
@@ -307,7 +329,9 @@ enum wb_app_end_result {
 
 #define WBF_activate(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
-	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch every agent has said READY for")
+	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch every agent has said READY for") \
+	F(X, U32S, feed, 4096, OPT, 1, "engines that must be fed before they serve, by plan number") \
+	F(X, U32S, feed_source, 4096, OPT, 1, "the engine that feeds each, same order")
 
 #define WBF_report(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -346,83 +370,32 @@ enum wb_app_end_result {
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "who answers") \
 	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer it has seen")
 
-#define WBF_prepare(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer; PREPARE implies ACTIVATE of the connection's epoch") \
-	F(X, I64, version, 0, REQ, 1, "caller's version") \
-	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine the receiver leads; empty: told as a member") \
-	F(X, U32, flags, 0, OPT, 1, "1 feed: only this engine, led by a rollout") \
-	F(X, U64, deadline_ns, 0, REQ, 1, "time left for all byte movement") \
-	F(X, U64, seed, 0, REQ, 1, "seed of the checksum keys")
-
-#define WBF_prepared(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine") \
-	F(X, I64, code, 0, REQ, 1, "0 or why not; WB_ESTALE: take a transfer above last_transfer") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
-	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer seen here")
-
-#define WBF_sending(F, S, X) \
+/* One message of a transfer between agents; kind says which fields count (PROTOCOL.md). */
+#define WBF_peer(F, S, X) \
+	F(X, U32, kind, 64, REQ, 1, "enum wbp_peer") \
+	F(X, STR, uid, WBP_NAME_MAX, REQ, 1, "uid of the transfer object") \
+	F(X, U64, term, 0, REQ, 1, "epoch") \
+	F(X, U64, number, 0, REQ, 1, "epoch") \
 	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the leader to start one") \
-	F(X, I64, version, 0, REQ, 1, "version its workers passed to send_weights") \
-	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of trainer workers that called")
-
-#define WBF_promise_ask(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine")
-
-#define WBF_promise(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine") \
-	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers") \
-	F(X, U32S, stops, WBP_WORKERS_MAX, REQ, 1, "poll at which each stops, same order")
-
-#define WBF_target(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine") \
-	F(X, U32, stop, 0, REQ, 1, "poll at which all workers change")
-
-/* A step reached by workers of the sending agent; the lead counts them. */
-#define WBF_step(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine; empty: trainers") \
-	F(X, STR, step, 32, REQ, 1, "parked, begun, received, verified, staged, installed, resumed") \
-	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers") \
-	F(X, I64, code, 0, OPT, 1, "why they failed") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
-
-/* What the lead or leader tells its members to do next. */
-#define WBF_order(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine; empty: trainers, or all") \
-	F(X, STR, order, 32, REQ, 1, "before, move, install, commit, release, abort, torn, revoke") \
-	F(X, I64, code, 0, OPT, 1, "why, for abort and torn") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
-
-/* The outcome of an engine, from its lead to the leader; repeated until ACK. */
-#define WBF_outcome(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	S(X, STRUCTS, engines, engine_state, 4096, REQ, 1, "states") \
-	F(X, U32S, missing, WBP_WORKERS_MAX, OPT, 1, "workers that lack chunks")
-
-#define WBF_state_ask(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer; 0 = the last") \
-	F(X, STR, engine, WBP_NAME_MAX, OPT, 1, "engine")
-
-#define WBF_state(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, STR, state, 64, REQ, 1, "state of the transfer here") \
-	S(X, STRUCTS, engines, engine_state, 4096, REQ, 1, "engines known here")
-
-/* Chunks installed at a rollout worker: exchange may ask for them. */
-#define WBF_have(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, U32, worker, 0, REQ, 1, "plan number") \
-	F(X, U32S, chunks, 1u << 18, REQ, 1, "pairs {first, count} of global chunk numbers")
-
-#define WBF_ack(F, S, X) \
-	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, code, 0, REQ, 1, "0 or why not") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+	F(X, I64, version, 0, OPT, 1, "caller's version") \
+	F(X, U32, engine, 0, OPT, 1, "engine, by its number in the plan") \
+	F(X, U32, source, 0, OPT, 1, "feeds: the engine that holds the version") \
+	F(X, U32, leader, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
+	F(X, U32, count, 0, OPT, 1, "PROMISE, TARGET: a poll count") \
+	F(X, U32, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END: result") \
+	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
+	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
+	F(X, I64, code, 0, OPT, 1, "why it failed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people, naming the culprit") \
+	F(X, U64, highest, 0, OPT, 1, "REFUSED: highest transfer seen") \
+	F(X, U64, sum0, 0, OPT, 1, "content sum of the sender's share, lane 0") \
+	F(X, U64, sum1, 0, OPT, 1, "lane 1") \
+	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \
+	F(X, U64, stall_ns, 0, OPT, 1, "stall of the workers concerned, summed") \
+	F(X, U32, n_stall, 0, OPT, 1, "how many workers") \
+	F(X, U64, elapsed_ns, 0, OPT, 1, "FINAL: of the whole transfer") \
+	F(X, STRS, engines, 4096, OPT, 1, "FINAL: engine names") \
+	F(X, STRS, states, 4096, OPT, 1, "FINAL: their states")
 
 /* ---- the list ------------------------------------------------------------------------------ */
 
@@ -462,19 +435,7 @@ enum wb_app_end_result {
 	M(0x20f, DRAIN, drain, JSON, 16384, "any > any", "the sender leaves in order") \
 	M(0x301, PEER_HELLO, peer_hello, JSON, 16384, "agent > agent", "first message of the agent that dialled") \
 	M(0x302, PEER_WELCOME, peer_welcome, JSON, 16384, "agent > agent", "reply to PEER_HELLO") \
-	M(0x303, PREPARE, prepare, JSON, 16384, "leader > lead, lead > member", "a transfer begins") \
-	M(0x304, PREPARED, prepared, JSON, 16384, "agent > agent", "reply to PREPARE") \
-	M(0x305, SENDING, sending, JSON, 262144, "agent > leader", "trainer workers have called send_weights") \
-	M(0x306, PROMISE_ASK, promise_ask, JSON, 16384, "lead > member", "promise a stop") \
-	M(0x307, PROMISE, promise, JSON, 524288, "member > lead", "reply to PROMISE_ASK") \
-	M(0x308, TARGET, target, JSON, 16384, "lead > member", "the common stop") \
-	M(0x309, STEP, step, JSON, 262144, "member > lead, lead > leader", "workers reached a step") \
-	M(0x30a, ORDER, order, JSON, 16384, "leader > lead, lead > member", "what comes next") \
-	M(0x30b, OUTCOME, outcome, JSON, 4194304, "lead > leader", "states of engines") \
-	M(0x30c, STATE_ASK, state_ask, JSON, 16384, "agent > agent", "ask after a lost reply") \
-	M(0x30d, STATE, state, JSON, 4194304, "agent > agent", "reply to STATE_ASK") \
-	M(0x30e, HAVE, have, BIN, 2097152, "agent > agent", "chunks that can be asked for") \
-	M(0x30f, ACK, ack, JSON, 16384, "agent > agent", "reply where nothing else is to be said")
+	M(0x303, PEER, peer, BIN, 1048576, "agent > agent", "a step of a transfer")
 
 /* ---- from blocks to C ---------------------------------------------------------------------- */
 

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_FLOW_FLOW_H
+#define WB_FLOW_FLOW_H
+/*
+ * The bytes of one transfer on their way through one agent.
+ *
+ * A flow fetches the chunks its open sinks (local rollout workers) want and answers the grants of
+ * other agents from its open sources (local trainer workers; rollout workers once a chunk is
+ * installed and verified).  It is a state machine: the owner hands it transport and lane events and
+ * is told when a sink has its receive stage, has everything, or cannot go on.
+ *
+ * A chunk ends in a slot and is assembled by a lane, or, where memory is mapped here and the
+ * ranges are long, lands in the parameters themselves.  Either way its sum is held against the
+ * trainer's, which travels in the trailer.
+ *
+ * Threads: loop thread; observers run on rail threads and touch only their flight.  Layer: L3.
+ */
+#include "flow/local.h"
+#include "flow/slots.h"
+#include "kernels/kernels.h"
+#include "xport/xport.h"
+
+struct wb_flow;
+struct wb_lane_job;
+
+struct wb_flow_env {
+	void *ctx;
+	struct wb_xport *xport; /* borrowed */
+	const struct wb_clock *clock;
+	/* Connection to receive from agent @domain, 0 = not up; the owner dials and reports
+	 * wb_flow_conn_up(). */
+	wb_conn_t (*conn)(void *ctx, uint32_t domain);
+	/* All RECEIVE chunks of the sink are verified. */
+	void (*on_received)(void *ctx, struct wb_flow *f, uint32_t worker);
+	/* All chunks of the sink are installed and verified. */
+	void (*on_complete)(void *ctx, struct wb_flow *f, uint32_t worker);
+	/* The sink cannot be completed; said once. */
+	void (*on_failed)(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err);
+};
+
+struct wb_flow_opts {
+	struct wb_local *local; /* borrowed, outlives the flow */
+	struct wb_slots *slots; /* borrowed, shared by the flows of an agent */
+	const struct wb_flow_env *env; /* borrowed */
+	uint64_t transfer;
+	uint64_t sum_seed; /* the same at every agent of the transfer */
+	bool sums; /* false: no checksums (benchmarks) */
+	uint32_t window; /* grants outstanding an edge, 0 = 3 */
+	uint64_t stall_ns; /* a receive edge without progress for so long is given up; 0 = never */
+};
+
+struct wb_flow_stats {
+	uint64_t bytes[WB_STAGES]; /* verified, by stage */
+	uint64_t sent_bytes;
+	uint32_t chunks, resent, mismatched, refused;
+	uint64_t first_write_ns; /* when the first parameter byte could change; 0 = never */
+};
+
+int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb_err *err);
+/** wb_flow_destroy - only when wb_flow_is_idle(). */
+void wb_flow_destroy(struct wb_flow *f);
+/** wb_flow_stop - no new work; what is under way ends.  Idle follows through events. */
+void wb_flow_stop(struct wb_flow *f);
+bool wb_flow_is_idle(const struct wb_flow *f);
+uint64_t wb_flow_transfer(const struct wb_flow *f);
+const struct wb_local *wb_flow_local(const struct wb_flow *f);
+
+/** wb_flow_open_source - a trainer worker's parameters may be read from now on. */
+void wb_flow_open_source(struct wb_flow *f, uint32_t worker);
+/** wb_flow_close_source - refuse further grants to it; wb_flow_source_busy() tells the rest. */
+void wb_flow_close_source(struct wb_flow *f, uint32_t worker);
+bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker);
+/** wb_flow_cut_source - drop the connections of those who still read from it. */
+void wb_flow_cut_source(struct wb_flow *f, uint32_t worker);
+/** wb_flow_mark_installed - a rollout worker already holds the version (feeds). @sums: of an
+ *  earlier flow of the same grid, or NULL. */
+void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_flow *sums);
+
+/**
+ * wb_flow_open_sink - fetch everything a rollout worker wants
+ * @feed: when not NULL, the plan workers to fetch from are those with feed[w] != 0, whatever the
+ *	plan routes say (borrowed for the flow's life)
+ */
+void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed);
+/** wb_flow_lose_worker - plan worker @w is no source any more; its share goes to others. */
+void wb_flow_lose_worker(struct wb_flow *f, uint32_t w);
+
+/* Events.  The owner routes by cookie (a flight of ours) or by transfer (grants). */
+void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev);
+void wb_flow_on_xport(const struct wb_xport_event *ev); /* cookie events; finds its flow */
+void wb_flow_on_lane(const struct wb_lane_job *job);
+void wb_flow_conn_up(struct wb_flow *f, uint32_t domain);
+void wb_flow_grant_gone(struct wb_flow *f, uint64_t grant);
+/** wb_flow_tick - look at deadlines; returns when to call again (0 = never). */
+uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns);
+
+void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out);
+/** wb_flow_digest - sum of the chunk sums of the classes @worker needs (its content digest). */
+struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker);
+/** wb_flow_waiting_for - for a sentence: what the sink waits for ("chunk 3 of class 1 from worker
+ *  2, receive stage"); "" when nothing. */
+const char *wb_flow_waiting_for(struct wb_flow *f, uint32_t worker, char *out, size_t cap);
+
+#endif

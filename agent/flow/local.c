@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "flow/local.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int bind_members(struct wb_local *l, struct wb_err *err)
+{
+	for (uint32_t i = 0; i < l->n; i++) {
+		struct wb_member *m = &l->member[i];
+		int rc;
+
+		if (m->plan_worker >= l->plan->n_worker)
+			return wb_err_set(err, WB_EPLAN,
+				"worker %u is not in the plan of %u workers", m->plan_worker,
+				l->plan->n_worker);
+		l->index_of[m->plan_worker] = (int32_t)i;
+		rc = wb_binding_create(
+			l->plan, l->manifest, m->map, m->plan_worker, &l->binding[i], err);
+		if (rc < 0)
+			return rc;
+		l->boxes_max = WB_MAX(l->boxes_max, wb_binding_boxes_max(l->binding[i]));
+	}
+	return 0;
+}
+
+static int list_wants(struct wb_local *l, struct wb_err *err)
+{
+	const struct wb_plan *p = l->plan;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < p->n_route; i++)
+		if (l->index_of[p->route[i].dst] >= 0)
+			n += p->route[i].chunk_end - p->route[i].chunk_begin;
+	l->want = wb_zalloc(n, sizeof(*l->want));
+	if (!l->want)
+		return wb_err_set(err, -ENOMEM, "no memory for %llu chunks", (unsigned long long)n);
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+
+		for (uint32_t c = r->chunk_begin; l->index_of[r->dst] >= 0 && c < r->chunk_end; c++)
+			l->want[l->n_want++] = (struct wb_want){
+				.worker = (uint32_t)l->index_of[r->dst],
+				.cls = r->class_id,
+				.chunk = c,
+				.src = r->src,
+				.stage = (uint8_t)r->stage,
+			};
+	}
+	return 0;
+}
+
+int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manifest,
+	const struct wb_member *member, uint32_t n, struct wb_local **out, struct wb_err *err)
+{
+	struct wb_local *l = wb_zalloc(1, sizeof(*l));
+	int rc = -ENOMEM;
+
+	assert(n > 0);
+	if (!l)
+		return wb_err_set(err, -ENOMEM, "no memory for a plan");
+	l->plan = plan;
+	l->manifest = manifest;
+	l->n = n;
+	l->member = wb_memdup(member, n * sizeof(*member));
+	l->binding = wb_zalloc(n, sizeof(struct wb_binding *));
+	l->index_of = wb_zalloc(plan->n_worker, sizeof(*l->index_of));
+	if (!l->member || !l->binding || !l->index_of) {
+		wb_err_set(err, rc, "no memory for a plan of %u workers", plan->n_worker);
+		goto err_destroy;
+	}
+	memset(l->index_of, 0xff, plan->n_worker * sizeof(*l->index_of));
+	rc = bind_members(l, err);
+	if (rc < 0)
+		goto err_destroy;
+	l->domain = plan->worker[member[0].plan_worker].domain;
+	rc = list_wants(l, err);
+	if (rc < 0)
+		goto err_destroy;
+	*out = l;
+	return 0;
+err_destroy:
+	wb_local_destroy(l);
+	return rc;
+}
+
+void wb_local_destroy(struct wb_local *l)
+{
+	if (!l)
+		return;
+	for (uint32_t i = 0; l->binding && i < l->n; i++)
+		wb_binding_destroy(l->binding[i]);
+	wb_free(l->binding);
+	wb_free(l->member);
+	wb_free(l->index_of);
+	wb_free(l->want);
+	wb_free(l);
+}
+
+int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk, bool all,
+	struct wbk_box *box, uint32_t *scratch)
+{
+	const struct wb_member *m = &l->member[index];
+	int n = wb_binding_boxes(l->binding[index], cls, chunk, all, box, scratch, l->boxes_max);
+
+	for (int i = 0; i < n; i++) {
+		const struct wb_place *at = &m->place[scratch[i]];
+
+		box[i].base = at->mem;
+		box[i].mem_off += at->off_bytes;
+	}
+	return n;
+}
+
+static bool in_members(const struct wb_plan *p, uint32_t begin, uint32_t end, uint32_t worker)
+{
+	while (begin < end) {
+		uint32_t mid = begin + (end - begin) / 2;
+
+		if (p->member[mid] == worker)
+			return true;
+		if (p->member[mid] < worker)
+			begin = mid + 1;
+		else
+			end = mid;
+	}
+	return false;
+}
+
+bool wb_local_is_member(const struct wb_local *l, uint32_t index, uint32_t cls)
+{
+	const struct wb_class *k = &l->plan->cls[cls];
+	uint32_t w = l->member[index].plan_worker;
+
+	return in_members(l->plan, k->holder_begin, k->holder_end, w) ||
+	       in_members(l->plan, k->needer_begin, k->needer_end, w);
+}

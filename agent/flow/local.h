@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_FLOW_LOCAL_H
+#define WB_FLOW_LOCAL_H
+/*
+ * What one plan means for one agent: its workers, their memory, and the list of chunks they want.
+ *
+ * Made once when a plan arrives, used by every transfer of that plan.  Owns the bindings; borrows
+ * the plan, the manifest, the maps and the workers' memory, which must outlive it.  Loop thread.
+ * Layer: flow (L3).
+ */
+#include "planner/binding.h"
+#include "planner/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wb_err;
+struct wb_lane;
+
+/* Where parameter i of a worker lies: memory object and byte offset in it. */
+struct wb_place {
+	uint32_t mem;
+	uint64_t off_bytes;
+};
+
+/* One worker of this agent, as the attach gave it.  Borrowed by wb_local. */
+struct wb_member {
+	uint32_t plan_worker; /* its number in the plan */
+	const struct wb_map *map;
+	const struct wb_place *place; /* one a parameter */
+	void *const *base; /* each memory object's address here; NULL = not mapped */
+	struct wb_lane *lane;
+};
+
+/* A chunk that a local rollout worker wants, as the plan routes it. */
+struct wb_want {
+	uint32_t worker; /* local index */
+	uint32_t cls, chunk;
+	uint32_t src; /* plan worker */
+	uint8_t stage; /* enum wb_stage */
+};
+
+struct wb_local {
+	const struct wb_plan *plan;
+	const struct wb_manifest *manifest;
+	uint32_t domain;
+	uint32_t n;
+	struct wb_member *member; /* owned array */
+	struct wb_binding **binding; /* owned */
+	int32_t *index_of; /* owned: plan worker -> local index or -1 */
+	struct wb_want *want; /* owned: by stage, then destination and route order */
+	uint32_t n_want;
+	size_t boxes_max; /* of any chunk of any local worker */
+};
+
+/**
+ * wb_local_create - index a plan for this agent
+ * @member, @n: this agent's workers that take part
+ * Returns 0; WB_EPLAN when the plan does not fit the maps (named); -ENOMEM.
+ */
+int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manifest,
+	const struct wb_member *member, uint32_t n, struct wb_local **out, struct wb_err *err);
+void wb_local_destroy(struct wb_local *l);
+
+/**
+ * wb_local_boxes - boxes of a chunk in a local worker's memory objects
+ * @all: every copy (to assemble); false: one for each wire byte, in wire order
+ * Returns the count (<= l->boxes_max) or -errno.
+ */
+int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk, bool all,
+	struct wbk_box *box, uint32_t *scratch);
+
+/** wb_local_is_member - does worker @index hold or need class @cls? */
+bool wb_local_is_member(const struct wb_local *l, uint32_t index, uint32_t cls);
+
+#endif

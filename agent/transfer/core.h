@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_CORE_H
+#define WB_TRANSFER_CORE_H
+/*
+ * The agent's brain: workers, epochs and the state machines of transfers.
+ *
+ * Events in (a worker's message, a peer's message, a transport or lane event, time), actions out
+ * through struct wb_core_env.  No sockets, no clock of its own, no threads: the daemon drives it
+ * with libuv and TLS, the simulator with a fake clock.  Everything an env function is given is
+ * borrowed for the call; env functions must not call back into the core.
+ *
+ * Roles played for each object (shared DESIGN, section 3): the *leader* of a transfer, the *lead*
+ * of an engine, a *party* (an engine's workers in this agent), the *trainers* of this agent.
+ *
+ * Threads: loop thread.  Layer: transfer (L3).
+ */
+#include "flow/flow.h"
+#include "proto/messages.h"
+#include "proto/pollword.h"
+#include "transfer/roster.h"
+
+struct wb_core;
+struct wb_err;
+
+enum wb_engine_state {
+	WB_ENGINE_IDLE,
+	WB_ENGINE_PREPARING,
+	WB_ENGINE_RECEIVING,
+	WB_ENGINE_RECEIVED, /* the trainers are not needed any more */
+	WB_ENGINE_COMMITTED,
+	WB_ENGINE_ABORTED, /* old weights intact */
+	WB_ENGINE_TORN, /* parameters are a mix */
+	WB_ENGINE_UNKNOWN, /* not heard of */
+};
+
+const char *wb_engine_state_name(enum wb_engine_state s);
+
+/* What is told about an ended transfer (leader) or an engine's end (lead). */
+struct wb_core_report {
+	const char *uid;
+	uint64_t term, number, transfer;
+	int64_t version;
+	bool is_feed, is_final; /* final: the whole transfer; else one engine */
+	const char *result; /* Succeeded, Aborted, Torn, TimedOut */
+	uint32_t n_engine;
+	const char *const *engine, *const *state, *const *sentence;
+	const char *culprit;
+	uint64_t begin_wall_ns, end_wall_ns, stall_ns; /* stall: mean of this agent's workers */
+	uint64_t bytes[WB_STAGES];
+};
+
+struct wb_core_env {
+	void *ctx;
+	const struct wb_clock *clock;
+	struct wb_xport *xport;
+	void (*to_worker)(void *ctx, uint32_t worker, uint16_t type, const void *msg);
+	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
+		const struct wb_msg_peer *msg);
+	void (*report)(void *ctx, const struct wb_core_report *r);
+	/* A mark for the trace: what happened to whom; value is a count or bytes. */
+	void (*trace)(
+		void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value);
+};
+
+struct wb_core_opts {
+	const char *agent; /* this agent's name */
+	bool sums; /* checksums on the wire */
+	uint32_t window; /* grants outstanding an edge; 0 = 3 */
+	void *arena; /* slots; registered by the daemon */
+	size_t arena_bytes;
+};
+
+/* A worker as attached.  Pointers are borrowed until wb_core_detach(). */
+struct wb_core_worker {
+	uint32_t id; /* the daemon's number, unique for ever */
+	const char *object, *engine, *name;
+	enum wb_role role;
+	const struct wb_manifest *manifest;
+	const struct wb_map *map;
+	const struct wb_place *place;
+	void *const *base;
+	struct wb_lane *lane;
+	struct wb_poll_page *page; /* rollouts; shared with the worker */
+};
+
+int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
+	struct wb_core **out, struct wb_err *err);
+void wb_core_destroy(struct wb_core *c);
+
+int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);
+/** wb_core_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
+ *  true when nothing uses its memory; else false: call wb_core_is_detached() after events. */
+bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why);
+bool wb_core_is_detached(struct wb_core *c, uint32_t worker);
+
+/**
+ * wb_core_install - a plan and its roster arrived
+ * Takes @plan_take and @roster_take (also on failure).  Returns 0 (say READY); WB_EPLAN, WB_ESTALE
+ * (older term), -ENOENT (a worker that is not here), -EINVAL (buffer), -ENOMEM.
+ */
+int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
+	struct wb_err *err);
+/** wb_core_activate - transfers may use the epoch; tells the workers that they are planned. */
+int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
+/** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds. */
+int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+	uint32_t engine, uint32_t source_engine, struct wb_err *err);
+/** wb_core_expect_feed - an engine of this agent must not run before it is fed. */
+void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine);
+
+void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg);
+void wb_core_peer_msg(
+	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *msg);
+/** wb_core_peer_down - the control channel to an agent of an epoch is gone and stays so. */
+void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+	uint32_t agent, const char *why);
+/** wb_core_pump - drain transport and lane events (call when their fds are readable). */
+void wb_core_pump(struct wb_core *c);
+/** wb_core_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
+uint64_t wb_core_tick(struct wb_core *c);
+
+/* For HELLO and status: what a worker's engine holds, the highest transfer and term seen. */
+uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version);
+uint64_t wb_core_highest(const struct wb_core *c, const char *object);
+bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
+	struct wb_digest *digest);
+bool wb_core_is_busy(const struct wb_core *c);
+struct wb_buf;
+/** wb_core_status_json - append the state of all objects as a JSON array. */
+void wb_core_status_json(const struct wb_core *c, struct wb_buf *out);
+
+#endif

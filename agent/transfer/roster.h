@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_ROSTER_H
+#define WB_TRANSFER_ROSTER_H
+/*
+ * Who takes part in an epoch: agents with their addresses, engines, workers, deadlines.
+ *
+ * Comes from the operator beside the plan.  Index = the plan's number: agents are the plan's
+ * domains, engines its engines, workers its workers.  Owned by the epoch.  Layer: transfer (L3).
+ */
+#include <stdint.h>
+
+#define WB_ROSTER_KEY_BYTES 32
+
+struct wb_roster_agent {
+	char *name;
+	char *control; /* host:port of its control channel */
+	char *bulk; /* endpoint of its transport */
+};
+
+struct wb_roster_engine {
+	char *name;
+	uint32_t lead; /* agent */
+};
+
+struct wb_roster_worker {
+	char *name; /* "pod/worker 3 (rank 1)" for sentences */
+	uint32_t local; /* the worker's number at its agent */
+};
+
+struct wb_roster {
+	char *uid, *object; /* uid of the transfer object; namespace/name */
+	uint64_t term, number;
+	uint8_t key[WB_ROSTER_KEY_BYTES];
+	struct wb_roster_agent *agent;
+	struct wb_roster_engine *engine;
+	struct wb_roster_worker *worker;
+	uint32_t n_agent, n_engine, n_worker;
+	uint32_t leader; /* agent of the trainer worker that leads */
+	uint64_t transfer_deadline_ns, engine_step_deadline_ns;
+};
+
+void wb_roster_finish(struct wb_roster *r);
+
+#endif
