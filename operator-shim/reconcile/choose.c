@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of the attached workers make up the plan, and who is missing. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pick {
+	const struct worker *w;
+	struct agent *a;
+};
+
+void wb__membership_finish(struct membership *m)
+{
+	wb_free(m->m);
+	wb_free(m->layout);
+	memset(m, 0, sizeof(*m));
+}
+
+bool wb__has_engine(const struct membership *m, const char *name)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (m->m[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(m->m[i].engine, name))
+			return true;
+	return false;
+}
+
+/* Plan order: trainers first; by engine, rank, agent's name, worker number.  Rank 0 of the trainer
+ * comes first and so leads. */
+static int by_plan_order(const void *x, const void *y)
+{
+	const struct pick *a = x, *b = y;
+	int c;
+
+	if (a->w->role != b->w->role)
+		return a->w->role < b->w->role ? -1 : 1;
+	c = strcmp(a->w->engine, b->w->engine);
+	if (c)
+		return c;
+	if (a->w->rank != b->w->rank)
+		return a->w->rank < b->w->rank ? -1 : 1;
+	c = strcmp(a->a->name, b->a->name);
+	if (c)
+		return c;
+	return a->w->id < b->w->id ? -1 : a->w->id > b->w->id;
+}
+
+static bool is_whole(const struct wb_recon *r, const struct worker *w)
+{
+	const struct engine *e;
+
+	if (w->role == WB_ROLE_TRAINER)
+		return true;
+	e = wb__engine(r, w->engine);
+	return e && e->n_worker == r->spec.workers_per_engine;
+}
+
+/* Dense numbers, in plan order, for the agents (domains) and their nodes. */
+static void number_agents(struct wb_recon *r, const struct pick *p, size_t n)
+{
+	uint32_t n_domain = 0, n_node = 0;
+
+	for (size_t i = 0; i < r->n_agent; i++)
+		r->agent[i].domain = r->agent[i].node_number = WB_RECON_NONE;
+	for (size_t i = 0; i < n; i++) {
+		struct agent *a = p[i].a;
+
+		if (a->domain != WB_RECON_NONE)
+			continue;
+		a->domain = n_domain++;
+		for (size_t k = 0; k < r->n_agent; k++)
+			if (r->agent[k].node_hash == a->node_hash &&
+				r->agent[k].node_number != WB_RECON_NONE)
+				a->node_number = r->agent[k].node_number;
+		if (a->node_number == WB_RECON_NONE)
+			a->node_number = n_node++;
+	}
+}
+
+static int layout_of(struct membership *m, struct wb_digest map, uint32_t *out)
+{
+	int rc;
+
+	for (size_t i = 0; i < m->n_layout; i++)
+		if (wb_digest_eq(m->layout[i], map)) {
+			*out = (uint32_t)i;
+			return 0;
+		}
+	rc = wb_grow(
+		&m->layout, &m->layout_cap, m->n_layout + 1, WB_WORKERS_MAX, sizeof(*m->layout));
+	if (rc < 0)
+		return rc;
+	*out = (uint32_t)m->n_layout;
+	m->layout[m->n_layout++] = map;
+	return 0;
+}
+
+static int add_member(struct membership *m, const struct pick *p)
+{
+	const struct worker *w = p->w;
+	struct wb_recon_member *to;
+	uint32_t layout = 0;
+	int rc;
+
+	rc = wb_grow(&m->m, &m->cap, m->n + 1, WB_WORKERS_MAX, sizeof(*m->m));
+	if (rc == 0)
+		rc = layout_of(m, w->map, &layout);
+	if (rc < 0)
+		return rc;
+	to = &m->m[m->n];
+	memset(to, 0, sizeof(*to));
+	to->agent = p->a->id;
+	to->worker = w->id;
+	to->instance = w->instance;
+	to->rank = w->rank;
+	to->plan_index = w->plan_index;
+	to->map = w->map;
+	to->manifest = w->manifest;
+	memcpy(to->engine, w->engine, sizeof(to->engine));
+	to->plan.role = w->role;
+	to->plan.layout = layout;
+	to->plan.rail_bytes_per_s = w->rail_bytes_per_s;
+	to->plan.domain = p->a->domain;
+	to->plan.node = p->a->node_number;
+	if (w->role == WB_ROLE_ROLLOUT) {
+		const struct wb_recon_member *prev = m->n ? to - 1 : NULL;
+
+		if (!prev || prev->plan.role != WB_ROLE_ROLLOUT ||
+			strcmp(prev->engine, to->engine) != 0)
+			m->n_engine++;
+		to->plan.engine = m->n_engine - 1;
+	}
+	m->n_domain = WB_MAX(m->n_domain, to->plan.domain + 1);
+	m->n++;
+	return 0;
+}
+
+/* Two memberships with the same print need the same plan in the same places. */
+static int fingerprint(const struct wb_recon *r, struct membership *m)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 64u << 20);
+	wb_buf_u64(&b, r->spec.trainer_buffer_bytes);
+	wb_buf_u64(&b, r->spec.rollout_buffer_bytes);
+	wb_buf_u32(&b, r->spec.trainer_staging);
+	wb_buf_u32(&b, r->spec.rollout_staging);
+	for (size_t i = 0; i < m->n; i++) {
+		const struct wb_recon_member *w = &m->m[i];
+
+		wb_buf_u64(&b, w->instance);
+		wb_buf_u32(&b, w->worker);
+		wb_buf_u32(&b, w->plan.role);
+		wb_buf_str(&b, w->engine);
+		wb_buf_u64(&b, w->map.hi);
+		wb_buf_u64(&b, w->map.lo);
+		wb_buf_u64(&b, w->manifest.hi);
+		wb_buf_u64(&b, w->manifest.lo);
+	}
+	if (b.rc == 0)
+		m->print = wb_digest_of(b.data, b.len);
+	wb_buf_finish(&b);
+	return b.rc;
+}
+
+static void list_names(
+	const struct wb_recon *r, struct wb_buf *b, enum wb_role role, const char *engine)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *w = &r->worker[i];
+		char name[256];
+
+		if (w->is_refused || w->role != role || strcmp(w->engine, engine) != 0)
+			continue;
+		if (n++ == 8) {
+			wb_buf_printf(b, ", ...");
+			break;
+		}
+		wb__worker_name(r, w, name, sizeof(name));
+		wb_buf_printf(b, "%s%s", n == 1 ? "" : ", ", name);
+	}
+	if (!n)
+		wb_buf_printf(b, "none");
+}
+
+static void say_ranks_missing(const struct wb_recon *r, struct wb_buf *b)
+{
+	uint32_t said = 0;
+
+	for (uint32_t rank = 0; rank < r->spec.trainer_workers && said < 8; rank++) {
+		bool is_there = false, has_ranks = true;
+
+		for (size_t i = 0; i < r->n_worker; i++) {
+			const struct worker *w = &r->worker[i];
+
+			if (w->role != WB_ROLE_TRAINER || w->is_refused)
+				continue;
+			has_ranks &= w->rank >= 0;
+			is_there |= w->rank == rank;
+		}
+		if (!has_ranks || is_there)
+			continue;
+		wb_buf_printf(b, "%s%u", said ? ", " : ", missing rank ", rank);
+		said++;
+	}
+}
+
+static void say_engines(const struct wb_recon *r, struct wb_buf *b, uint32_t want)
+{
+	unsigned said = 0;
+
+	wb_buf_printf(b, "%swaiting for %u of %u engines of %u workers", b->len ? "; " : "",
+		want - r->n_engine_up, want, r->spec.workers_per_engine);
+	for (size_t i = 0; i < r->n_engine && said < 8; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (!e->n_worker || e->n_up == r->spec.workers_per_engine)
+			continue;
+		wb_buf_printf(b, "%s engine %s has %u of %u (", said++ ? "," : ";", e->name,
+			e->n_up, r->spec.workers_per_engine);
+		list_names(r, b, WB_ROLE_ROLLOUT, e->name);
+		wb_buf_printf(b, ")");
+	}
+}
+
+static void say_aside(struct wb_recon *r)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 65536);
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (!e->n_worker || e->n_up == r->spec.workers_per_engine)
+			continue;
+		wb_buf_printf(&b, "%sengine %s has %u of %u workers (", b.len ? "; " : "", e->name,
+			e->n_up, r->spec.workers_per_engine);
+		list_names(r, &b, WB_ROLE_ROLLOUT, e->name);
+		wb_buf_printf(&b, ")");
+	}
+	snprintf(r->aside, sizeof(r->aside), "%s", wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+}
+
+static void say_lost(const struct wb_recon *r, struct wb_buf *b)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (!r->agent[i].is_up)
+			wb_buf_printf(b, "; agent %s is not connected", r->agent[i].name);
+}
+
+static void say_waiting(struct wb_recon *r, uint32_t want_engines)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 65536);
+	if (r->n_trainer_up < r->spec.trainer_workers) {
+		wb_buf_printf(&b, "waiting for %u of %u trainer workers",
+			r->spec.trainer_workers - r->n_trainer_up, r->spec.trainer_workers);
+		if (r->n_trainer_up)
+			say_ranks_missing(r, &b);
+		wb_buf_printf(&b, "; attached: ");
+		list_names(r, &b, WB_ROLE_TRAINER, "");
+	}
+	if (r->n_engine_up < want_engines)
+		say_engines(r, &b, want_engines);
+	if (b.len)
+		say_lost(r, &b);
+	snprintf(r->waiting, sizeof(r->waiting), "%s", wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+}
+
+static void count_up(struct wb_recon *r)
+{
+	uint32_t want = r->spec.engines ? r->spec.engines : 1;
+
+	r->n_trainer_up = r->n_engine_up = 0;
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *w = &r->worker[i];
+		const struct agent *a = wb__agent_by_instance(r, w->instance);
+
+		if (w->role == WB_ROLE_TRAINER && !w->is_refused && a && a->is_up)
+			r->n_trainer_up++;
+	}
+	for (size_t i = 0; i < r->n_engine; i++)
+		r->n_engine_up += r->engine[i].n_up == r->spec.workers_per_engine;
+	r->is_complete = r->n_trainer_up == r->spec.trainer_workers && r->n_engine_up >= want;
+	say_waiting(r, want);
+	r->aside[0] = '\0';
+	if (r->is_complete)
+		say_aside(r);
+}
+
+int wb__choose(struct wb_recon *r, struct membership *out)
+{
+	struct pick *p = wb_zalloc(r->n_worker + 1, sizeof(*p));
+	size_t n = 0;
+	int rc = 0;
+
+	if (!p)
+		return -ENOMEM;
+	memset(out, 0, sizeof(*out));
+	count_up(r);
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *w = &r->worker[i];
+		struct agent *a = wb__agent_by_instance(r, w->instance);
+
+		if (a && !w->is_refused && is_whole(r, w))
+			p[n++] = (struct pick){w, a};
+	}
+	qsort(p, n, sizeof(*p), by_plan_order);
+	number_agents(r, p, n);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = add_member(out, &p[i]);
+	if (rc == 0)
+		rc = fingerprint(r, out);
+	if (rc < 0)
+		wb__membership_finish(out);
+	wb_free(p);
+	return rc;
+}

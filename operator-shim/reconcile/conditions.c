@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conditions of the status, and what waiting workers are told. */
+#include "base/err.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+__attribute__((format(printf, 6, 7))) static void set(struct wb_recon *r, struct wb_recon_now now,
+	enum cond_type type, enum cond_status status, const char *reason, const char *fmt, ...)
+{
+	struct cond *c = &r->cond[type];
+	va_list ap;
+
+	/* The time is that of the status, not of reason or message. */
+	if (c->status != status || !c->since_wall_ns)
+		c->since_wall_ns = now.wall_ns;
+	c->status = status;
+	c->reason = reason;
+	va_start(ap, fmt);
+	vsnprintf(c->message, sizeof(c->message), fmt, ap);
+	va_end(ap);
+}
+
+static size_t count_agents(const struct wb_recon *r, const char **lost)
+{
+	size_t n = 0;
+
+	*lost = NULL;
+	for (size_t i = 0; i < r->n_agent; i++) {
+		n += r->agent[i].is_up;
+		if (!r->agent[i].is_up)
+			*lost = r->agent[i].name;
+	}
+	return n;
+}
+
+static void members(struct wb_recon *r, struct wb_recon_now now)
+{
+	const char *lost, *sep = *r->refused ? "; refused: " : "";
+	size_t n = count_agents(r, &lost);
+
+	if (r->is_complete)
+		set(r, now, COND_MEMBERS, COND_TRUE, "AllAgentsConnected",
+			"%u trainer workers and %u engines of %u workers, %zu "
+			"agents%s%.300s%s%.500s",
+			r->n_trainer_up, r->n_engine_up, r->spec.workers_per_engine, n,
+			*r->aside ? "; " : "", r->aside, sep, r->refused);
+	else
+		set(r, now, COND_MEMBERS, COND_FALSE, lost ? "AgentLost" : "WaitingForAgents",
+			"%.600s%s%.400s", r->waiting, sep, r->refused);
+}
+
+static const char *const stage_words[] = {
+	[STAGE_NONE] = "waiting for members",
+	[STAGE_SETTLING] = "all members are here, waiting a moment for more",
+	[STAGE_BLOBS] = "reading source maps",
+	[STAGE_COMPUTING] = "planning",
+	[STAGE_SENDING] = "the plan is sent, waiting for agents to be ready",
+	[STAGE_FAILED] = "",
+};
+
+static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
+{
+	const struct routing *p = &r->active;
+	uint64_t bound = WB_MAX(p->info.node_bound_ns, p->info.worker_bound_ns);
+	size_t used = (size_t)snprintf(out, bytes, "epoch %llu.%llu, %zu workers",
+		(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number, p->who.n);
+
+	if (p->has_info && used < bytes)
+		used += (size_t)snprintf(out + used, bytes - used, ": %.2f GB, %u rounds",
+			(double)p->info.model_bytes / 1e9, p->info.rounds);
+	if (p->has_info && bound && used < bytes)
+		snprintf(out + used, bytes - used, ", lower bound %.1f ms (%s)",
+			(double)bound / 1e6, *p->bound ? p->bound : "rails");
+}
+
+static void planned(struct wb_recon *r, struct wb_recon_now now)
+{
+	char text[512];
+
+	if (r->stage == STAGE_FAILED) {
+		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%s", r->fail);
+	} else if (r->active.epoch.term) {
+		say_plan(r, text, sizeof(text));
+		set(r, now, COND_PLANNED, COND_TRUE, "PlanDistributed", "%s%s%s", text,
+			r->stage == STAGE_NONE || r->is_checking ? "" : "; next: ",
+			r->stage == STAGE_NONE || r->is_checking ? "" : stage_words[r->stage]);
+	} else if (r->is_late) {
+		set(r, now, COND_PLANNED, COND_FALSE, "PlanDeadlineExceeded",
+			"no plan within %u s: %.900s", r->spec.plan_deadline_s,
+			*r->waiting ? r->waiting : stage_words[r->stage]);
+	} else if (r->is_complete && r->adopt_until_ns && r->stage == STAGE_NONE) {
+		set(r, now, COND_PLANNED, COND_UNKNOWN, "PlanOutdated",
+			"agents run a plan; waiting for all its members to come back");
+	} else {
+		set(r, now, COND_PLANNED, COND_FALSE, "WaitingForSourceMaps", "%s",
+			stage_words[r->stage]);
+	}
+}
+
+static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
+{
+	const struct transfer *last = r->n_recent ? &r->recent[0] : NULL;
+	const struct engine *behind = NULL;
+	unsigned n = 0, n_behind = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (!e->n_worker && !wb__has_engine(&r->active.who, e->name))
+			continue;
+		n++;
+		if (e->held.transfer == r->top.transfer && !e->held.is_torn && !e->is_mixed &&
+			e->n_worker)
+			continue;
+		n_behind++;
+		behind = behind ? behind : e;
+	}
+	if (last && last->t.result != WB_RESULT_SUCCEEDED && last->t.transfer > r->top.transfer)
+		set(r, now, COND_UP_TO_DATE, COND_FALSE, "TransferFailed",
+			"transfer %llu: %s%s%.700s", (unsigned long long)last->t.transfer,
+			wb_recon_result_name(last->t.result), *last->message ? ": " : "",
+			last->message);
+	else if (!r->top.transfer)
+		set(r, now, COND_UP_TO_DATE, COND_FALSE, "NoTransferYet",
+			"no transfer has been committed yet");
+	else if (behind)
+		set(r, now, COND_UP_TO_DATE, COND_FALSE, "EnginesBehind",
+			"%u of %u engines do not run version %lld: engine %s %s%s%.600s", n_behind,
+			n, (long long)r->top.version, behind->name,
+			!behind->n_worker      ? "has no workers"
+			: behind->held.is_torn ? "is torn"
+					       : "is behind",
+			*behind->message ? ": " : "", behind->message);
+	else
+		set(r, now, COND_UP_TO_DATE, COND_TRUE, "AllEnginesAtVersion",
+			"all %u engines run version %lld, transfer %llu", n,
+			(long long)r->top.version, (unsigned long long)r->top.transfer);
+}
+
+static void degraded(struct wb_recon *r, struct wb_recon_now now)
+{
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (r->engine[i].held.is_torn) {
+			set(r, now, COND_DEGRADED, COND_TRUE, "EngineTorn",
+				"engine %s holds a mix of two versions and does not serve; the "
+				"next send_weights repairs it",
+				r->engine[i].name);
+			return;
+		}
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (!strcasecmp(r->engine[i].transport, "tcp") &&
+			r->spec.protocols.v[0] == WB_PROTOCOL_VERBS) {
+			set(r, now, COND_DEGRADED, COND_TRUE, "TCPFallback",
+				"engine %s is reached by TCP, Verbs is preferred",
+				r->engine[i].name);
+			return;
+		}
+	set(r, now, COND_DEGRADED, COND_FALSE, "AsExpected", "%s", "");
+}
+
+static void ready(struct wb_recon *r, struct wb_recon_now now)
+{
+	const struct cond *m = &r->cond[COND_MEMBERS], *p = &r->cond[COND_PLANNED];
+
+	if (r->spec.suspend)
+		set(r, now, COND_READY, COND_FALSE, "Suspended", "spec.suspend is true");
+	else if (m->status != COND_TRUE)
+		set(r, now, COND_READY, m->status, m->reason, "%s", m->message);
+	else if (p->status != COND_TRUE)
+		set(r, now, COND_READY, p->status, p->reason, "%s", p->message);
+	else if (r->current.t.transfer)
+		set(r, now, COND_READY, COND_TRUE, "TransferInProgress",
+			"transfer %llu, version %lld is running",
+			(unsigned long long)r->current.t.transfer, (long long)r->current.t.version);
+	else
+		set(r, now, COND_READY, COND_TRUE, "Idle", "%s", "");
+}
+
+static void notice(struct wb_recon *r)
+{
+	char text[WB_RECON_SENTENCE_MAX] = "";
+	int code = 0;
+
+	if (r->stage == STAGE_FAILED) {
+		code = WB_EPLAN;
+		snprintf(text, sizeof(text), "%s", r->fail);
+	} else if (!r->active.epoch.term || *r->waiting) {
+		code = r->is_late ? -ETIMEDOUT : 0;
+		snprintf(text, sizeof(text), "%.900s%s",
+			*r->waiting ? r->waiting : stage_words[r->stage],
+			r->is_late ? ", and planDeadlineSeconds are over" : "");
+	} else if (*r->aside || r->stage != STAGE_NONE) {
+		snprintf(text, sizeof(text), "%s",
+			*r->aside ? r->aside : stage_words[r->is_checking ? 0 : r->stage]);
+		if (r->is_checking && !*r->aside)
+			text[0] = '\0';
+	}
+	if (r->notice_gen && code == r->notice_code && !strcmp(text, r->notice))
+		return;
+	r->notice_code = code;
+	memcpy(r->notice, text, sizeof(text));
+	r->notice_gen++;
+}
+
+void wb__conditions(struct wb_recon *r, struct wb_recon_now now)
+{
+	members(r, now);
+	planned(r, now);
+	up_to_date(r, now);
+	degraded(r, now);
+	ready(r, now);
+	notice(r);
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a membership to an active plan, one stage after the other. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void wb__fail(struct wb_recon *r, const char *reason, const char *sentence)
+{
+	r->stage = STAGE_FAILED;
+	r->fail_reason = reason;
+	snprintf(r->fail, sizeof(r->fail), "%s", sentence);
+	wb__event(r, "PlanFailed", sentence);
+}
+
+/* Which agents have members in the active and the next plan. */
+static void mark_agents(struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		r->agent[i].is_in_active = r->agent[i].is_in_next = false;
+	for (size_t i = 0; i < r->active.who.n + r->next.who.n; i++) {
+		bool is_active = i < r->active.who.n;
+		const struct wb_recon_member *m =
+			is_active ? &r->active.who.m[i] : &r->next.who.m[i - r->active.who.n];
+		struct agent *a = wb__agent_by_instance(r, m->instance);
+
+		if (a && is_active)
+			a->is_in_active = true;
+		else if (a)
+			a->is_in_next = true;
+	}
+}
+
+static void forget_next(struct wb_recon *r)
+{
+	wb__membership_finish(&r->next.who);
+	memset(&r->next, 0, sizeof(r->next));
+	r->stage = STAGE_NONE;
+	r->is_checking = false;
+	mark_agents(r);
+}
+
+static int copy_membership(struct membership *to, const struct membership *from)
+{
+	struct membership c = *from;
+
+	c.m = wb_memdup(from->m, from->n * sizeof(*from->m));
+	c.layout = wb_memdup(from->layout, from->n_layout * sizeof(*from->layout));
+	c.cap = from->n;
+	c.layout_cap = from->n_layout;
+	if (!c.m || !c.layout) {
+		wb__membership_finish(&c);
+		return -ENOMEM;
+	}
+	*to = c;
+	return 0;
+}
+
+/* ---- adoption ---- */
+
+/* The plan that agents run, when all wanted workers are in it and nobody is missing. */
+static bool can_adopt(const struct wb_recon *r, const struct membership *m, const struct agent **by)
+{
+	const struct agent *first = NULL;
+
+	for (size_t i = 0; i < m->n; i++) {
+		const struct agent *a = wb__agent_by_id(r, m->m[i].agent);
+
+		if (!a || !a->running.term || m->n != a->plan_workers || m->m[i].plan_index >= m->n)
+			return false;
+		first = first ? first : a;
+		if (!same_epoch(a->running, first->running) || !wb_digest_eq(a->plan, first->plan))
+			return false;
+	}
+	*by = first;
+	return first != NULL;
+}
+
+/* Put members where the running plan has them; -EINVAL when two claim one place. */
+static int order_by_index(struct membership *m)
+{
+	struct wb_recon_member *to = wb_zalloc(m->n, sizeof(*to));
+
+	if (!to)
+		return -ENOMEM;
+	for (size_t i = 0; i < m->n; i++) {
+		struct wb_recon_member *at = &to[m->m[i].plan_index];
+
+		if (at->plan.role) {
+			wb_free(to);
+			return -EINVAL;
+		}
+		*at = m->m[i];
+	}
+	wb_free(m->m);
+	m->m = to;
+	m->cap = m->n;
+	return 0;
+}
+
+static void mark_adopted(struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (same_epoch(r->agent[i].running, r->active.epoch))
+			r->agent[i].sent = r->agent[i].ready = r->active.epoch;
+}
+
+static int adopt(struct wb_recon *r, const struct agent *by, const struct membership *who)
+{
+	char text[200], digest[WB_DIGEST_TEXT];
+
+	r->active.who = *who;
+	r->active.epoch = by->running;
+	r->active.digest = by->plan;
+	mark_adopted(r);
+	mark_agents(r);
+	r->is_checking = true; /* plan it here too, for /plan and the bounds */
+	r->stage = STAGE_BLOBS;
+	snprintf(text, sizeof(text), "kept the running plan, epoch %llu.%llu, %s",
+		(unsigned long long)by->running.term, (unsigned long long)by->running.number,
+		wb_digest_text(by->plan, digest));
+	return wb__event(r, "PlanAdopted", text);
+}
+
+/* 1: adopted; 0: cannot; or -ENOMEM. */
+static int try_adopt(struct wb_recon *r)
+{
+	const struct agent *by = NULL;
+	struct membership who;
+	int rc;
+
+	if (!can_adopt(r, &r->wanted, &by))
+		return 0;
+	rc = copy_membership(&who, &r->wanted);
+	if (rc < 0)
+		return rc;
+	rc = order_by_index(&who);
+	if (rc < 0) {
+		wb__membership_finish(&who);
+		return rc == -EINVAL ? 0 : rc;
+	}
+	rc = adopt(r, by, &who);
+	return rc < 0 ? rc : 1;
+}
+
+/* ---- stages ---- */
+
+static struct blob *find_blob(const struct wb_recon *r, struct wb_digest d)
+{
+	for (size_t i = 0; i < r->n_blob; i++)
+		if (wb_digest_eq(r->blob[i].digest, d))
+			return &r->blob[i];
+	return NULL;
+}
+
+static int want_blob(
+	struct wb_recon *r, struct wb_digest d, bool is_manifest, uint32_t agent, bool *is_here)
+{
+	struct blob *b = find_blob(r, d);
+	int rc;
+
+	if (!b) {
+		rc = wb_grow(&r->blob, &r->blob_cap, r->n_blob + 1, 2 * WB_WORKERS_MAX,
+			sizeof(*r->blob));
+		if (rc < 0)
+			return rc;
+		b = &r->blob[r->n_blob++];
+		*b = (struct blob){.digest = d, .is_manifest = is_manifest, .asked = WB_RECON_NONE};
+	}
+	*is_here = b->is_here;
+	if (b->is_here || (b->asked != WB_RECON_NONE && wb__agent_by_id(r, b->asked)))
+		return 0;
+	rc = wb__act(r,
+		&(struct wb_recon_action){.what = WB_DO_NEED_BLOB,
+			.agent = agent,
+			.digest = d,
+			.is_manifest = is_manifest},
+		NULL);
+	if (rc == 0)
+		b->asked = agent;
+	return rc;
+}
+
+static bool same_manifest(struct wb_recon *r, const struct membership *m)
+{
+	char text[600], a[WB_DIGEST_TEXT], b[WB_DIGEST_TEXT];
+
+	for (size_t i = 1; i < m->n; i++) {
+		const struct wb_recon_member *x = &m->m[0], *y = &m->m[i];
+		const struct agent *ax, *ay;
+
+		if (wb_digest_eq(x->manifest, y->manifest))
+			continue;
+		ax = wb__agent_by_instance(r, x->instance);
+		ay = wb__agent_by_instance(r, y->instance);
+		snprintf(text, sizeof(text),
+			"workers describe different checkpoints: %.150s/%u has manifest %s, "
+			"%.150s/%u has %s; all must list the same tensors, types and shapes in "
+			"the same order",
+			ax ? ax->name : "?", x->worker, wb_digest_text(x->manifest, a),
+			ay ? ay->name : "?", y->worker, wb_digest_text(y->manifest, b));
+		wb__fail(r, "TensorMismatch", text);
+		return false;
+	}
+	return true;
+}
+
+static int gather_blobs(struct wb_recon *r, const struct membership *m)
+{
+	bool is_all = true, is_here;
+	int rc = 0;
+
+	if (!same_manifest(r, m))
+		return 0;
+	for (size_t i = 0; i < m->n && rc == 0; i++) {
+		const struct agent *a = wb__agent_by_instance(r, m->m[i].instance);
+
+		if (!a || !a->is_up) {
+			is_all = false; /* it may come back, or will be expired */
+			continue;
+		}
+		rc = want_blob(r, m->m[i].manifest, true, a->id, &is_here);
+		is_all &= rc == 0 && is_here;
+		if (rc == 0)
+			rc = want_blob(r, m->m[i].map, false, a->id, &is_here);
+		is_all &= rc == 0 && is_here;
+	}
+	if (rc < 0 || !is_all)
+		return rc;
+	r->stage = STAGE_COMPUTING;
+	return wb__act(r, &(struct wb_recon_action){.what = WB_DO_PLAN, .job = ++r->job}, NULL);
+}
+
+static bool is_feeding(const struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (r->engine[i].feed_until_ns)
+			return true;
+	return false;
+}
+
+static int activate(struct wb_recon *r)
+{
+	char text[200];
+
+	wb__membership_finish(&r->active.who);
+	r->active = r->next;
+	memset(&r->next, 0, sizeof(r->next));
+	r->stage = STAGE_NONE;
+	mark_agents(r);
+	wb__stop_feeds(r);
+	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines",
+		(unsigned long long)r->active.epoch.term,
+		(unsigned long long)r->active.epoch.number, r->active.who.n,
+		r->active.who.n_engine);
+	return wb__event(r, "PlanActivated", text);
+}
+
+static int send_plan(struct wb_recon *r)
+{
+	bool is_ready = true;
+
+	/* A running transfer, or feed, ends first; a new plan moves buffers. */
+	if (!r->next.epoch.term && (r->current.t.transfer || is_feeding(r)))
+		return 0;
+	if (!r->next.epoch.term)
+		r->next.epoch = (struct wb_recon_epoch){r->term, ++r->last_number};
+	for (size_t i = 0; i < r->n_agent; i++) {
+		struct agent *a = &r->agent[i];
+		int rc;
+
+		if (!a->is_in_next)
+			continue;
+		is_ready &= a->is_up && same_epoch(a->ready, r->next.epoch);
+		if (!a->is_up || same_epoch(a->sent, r->next.epoch))
+			continue;
+		rc = wb__act(r,
+			&(struct wb_recon_action){.what = WB_DO_SEND_PLAN,
+				.agent = a->id,
+				.epoch = r->next.epoch,
+				.digest = r->next.digest},
+			NULL);
+		if (rc < 0)
+			return rc;
+		a->sent = r->next.epoch;
+	}
+	return is_ready ? activate(r) : 0;
+}
+
+int wb__tell_active(struct wb_recon *r)
+{
+	if (!r->active.epoch.term)
+		return 0;
+	for (size_t i = 0; i < r->n_agent; i++) {
+		struct agent *a = &r->agent[i];
+		int rc;
+
+		if (!a->is_up || !a->is_in_active ||
+			(same_epoch(a->told, r->active.epoch) && a->told_gen == r->feed_gen))
+			continue;
+		rc = wb__act(r,
+			&(struct wb_recon_action){.what = WB_DO_ACTIVATE,
+				.agent = a->id,
+				.epoch = r->active.epoch,
+				.digest = r->active.digest},
+			NULL);
+		if (rc < 0)
+			return rc;
+		a->told = r->active.epoch;
+		a->told_gen = r->feed_gen;
+	}
+	return 0;
+}
+
+static void say_not_ready(const struct wb_recon *r, char *out, size_t bytes)
+{
+	size_t used = (size_t)snprintf(out, bytes, "the plan was sent, but not all are ready: ");
+	unsigned n = 0;
+
+	for (size_t i = 0; i < r->n_agent && used < bytes; i++) {
+		const struct agent *a = &r->agent[i];
+
+		if (!a->is_in_next || same_epoch(a->ready, r->next.epoch))
+			continue;
+		used += (size_t)snprintf(
+			out + used, bytes - used, "%s%s", n++ ? ", " : "agent ", a->name);
+	}
+}
+
+/* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on. */
+static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
+{
+	uint64_t bound = r->spec.plan_deadline_s * WB_NS_PER_S;
+	bool is_waiting = r->n_worker &&
+			  (!r->active.epoch.term || (r->stage != STAGE_NONE && !r->is_checking));
+	char text[WB_RECON_SENTENCE_MAX];
+
+	r->is_late = false;
+	if (!is_waiting) {
+		r->wait_since_ns = 0;
+		return;
+	}
+	if (!r->wait_since_ns)
+		r->wait_since_ns = now.ns;
+	if (now.ns - r->wait_since_ns < bound) {
+		wb__due(r, r->wait_since_ns + bound);
+		return;
+	}
+	r->is_late = true;
+	if (r->stage == STAGE_SENDING && r->next.epoch.term) {
+		say_not_ready(r, text, sizeof(text));
+		wb__fail(r, "PlanDeadlineExceeded", text);
+	}
+}
+
+/* Decide whether the wanted membership needs another plan, and start on it. */
+static int start_next(struct wb_recon *r, struct wb_recon_now now)
+{
+	bool is_new = !r->active.epoch.term;
+	int rc;
+
+	if (!is_new && wb_digest_eq(r->wanted.print, r->active.who.print)) {
+		if (!r->is_checking && (r->stage != STAGE_NONE || r->next.who.n))
+			forget_next(r);
+		return 0;
+	}
+	if (!r->is_complete) {
+		if (!r->is_checking && (r->stage != STAGE_NONE || r->next.who.n))
+			forget_next(r);
+		return 0;
+	}
+	if (is_new && r->adopt_until_ns) {
+		rc = try_adopt(r);
+		if (rc)
+			return rc < 0 ? rc : 0;
+		if (now.ns < r->adopt_until_ns) {
+			wb__due(r, r->adopt_until_ns);
+			return 0;
+		}
+	}
+	if (r->stage != STAGE_NONE && !r->is_checking &&
+		wb_digest_eq(r->wanted.print, r->next.who.print))
+		return 0;
+	forget_next(r);
+	r->stage_due_ns = now.ns + r->o.settle_ns;
+	r->stage = STAGE_SETTLING;
+	rc = copy_membership(&r->next.who, &r->wanted);
+	mark_agents(r);
+	return rc;
+}
+
+static int run_stage(struct wb_recon *r, struct wb_recon_now now)
+{
+	if (r->is_checking)
+		return r->stage == STAGE_BLOBS ? gather_blobs(r, &r->active.who) : 0;
+	if (r->stage == STAGE_SETTLING) {
+		if (now.ns < r->stage_due_ns) {
+			wb__due(r, r->stage_due_ns);
+			return 0;
+		}
+		r->stage = STAGE_BLOBS;
+	}
+	if (r->stage == STAGE_BLOBS)
+		return gather_blobs(r, &r->next.who);
+	if (r->stage == STAGE_SENDING)
+		return send_plan(r);
+	return 0;
+}
+
+int wb__advance(struct wb_recon *r, struct wb_recon_now now)
+{
+	enum stage before;
+	int rc = 0;
+
+	if (r->is_dirty) {
+		struct membership m;
+
+		rc = wb__choose(r, &m);
+		if (rc < 0)
+			return rc;
+		wb__membership_finish(&r->wanted);
+		r->wanted = m;
+		r->is_dirty = false;
+		mark_agents(r);
+	}
+	rc = start_next(r, now);
+	do {
+		before = r->stage;
+		if (rc == 0)
+			rc = run_stage(r, now);
+	} while (rc == 0 && r->stage != before);
+	run_deadline(r, now);
+	return rc;
+}
+
+/* ---- reports ---- */
+
+int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
+	const char *sentence)
+{
+	struct blob *b = find_blob(r, digest);
+
+	if (!b)
+		return 0;
+	b->is_here = rc == 0;
+	b->asked = WB_RECON_NONE;
+	if (rc < 0 && r->stage == STAGE_BLOBS && !r->is_checking)
+		wb__fail(r, "TensorMismatch", sentence ? sentence : wb_strerror(rc));
+	return wb__look(r, now);
+}
+
+/* The planner says one sentence for all its refusals; programs want a word. */
+static const char *reason_of(const struct wb_recon_planned *p)
+{
+	const char *s = p->sentence ? p->sentence : "";
+
+	if (strstr(s, "buffer") || strstr(s, "slot"))
+		return "BufferTooSmall";
+	if (strstr(s, "cast") || strstr(s, "dtype"))
+		return "DtypeMismatch";
+	return "TensorMismatch";
+}
+
+static void keep_info(struct routing *p, const struct wb_recon_planned *in, uint64_t wall_ns)
+{
+	p->digest = in->plan;
+	p->info = *in;
+	snprintf(p->bound, sizeof(p->bound), "%s", in->bound ? in->bound : "");
+	p->info.sentence = p->info.bound = NULL;
+	p->computed_wall_ns = wall_ns;
+	p->has_info = true;
+}
+
+int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_planned *p)
+{
+	if (p->job != r->job || r->stage != STAGE_COMPUTING)
+		return 0; /* the membership has changed in the meantime */
+	if (r->is_checking) {
+		r->is_checking = false;
+		r->stage = STAGE_NONE;
+		if (p->rc == 0 && wb_digest_eq(p->plan, r->active.digest))
+			keep_info(&r->active, p, now.wall_ns);
+		else
+			wb__event(r, "PlanDiffers",
+				"this operator would plan otherwise; the running plan stays until "
+				"the membership changes");
+	} else if (p->rc < 0) {
+		wb__fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
+	} else {
+		keep_info(&r->next, p, now.wall_ns);
+		r->stage = STAGE_SENDING;
+	}
+	return wb__look(r, now);
+}
+
+int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	struct wb_recon_epoch epoch, int rc, const char *sentence)
+{
+	struct agent *a = wb__agent_by_id(r, agent);
+	char text[WB_RECON_SENTENCE_MAX];
+
+	if (!a)
+		return 0;
+	if (rc == 0) {
+		a->ready = epoch;
+	} else if (r->stage == STAGE_SENDING && same_epoch(epoch, r->next.epoch)) {
+		snprintf(text, sizeof(text), "agent %.200s cannot take the plan: %.700s", a->name,
+			sentence ? sentence : wb_strerror(rc));
+		wb__fail(r,
+			rc == -ENOMEM || rc == -ENOSPC ? "MemoryLimitTooSmall"
+			: rc == -ENODEV                ? "NoUsableDevice"
+						       : "PlanRefused",
+			text);
+	}
+	return wb__look(r, now);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines that are behind get the current version from one that has it. */
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ATTEMPTS_MAX 5
+#define BACKOFF_NS WB_NS_PER_S
+
+static bool is_source(const struct wb_recon *r, const struct engine *e)
+{
+	return e->n_up == r->spec.workers_per_engine && !e->is_mixed && !e->held.is_torn &&
+	       e->held.transfer && e->held.transfer == r->top.transfer &&
+	       wb__has_engine(&r->active.who, e->name);
+}
+
+static bool is_behind(const struct wb_recon *r, const struct engine *e)
+{
+	return e->n_up == r->spec.workers_per_engine && r->top.transfer &&
+	       (e->is_mixed || e->held.is_torn || e->held.transfer < r->top.transfer) &&
+	       wb__has_engine(&r->active.who, e->name);
+}
+
+/* Sources take turns: the n-th try asks the n-th one. */
+static const struct engine *pick_source(const struct wb_recon *r, uint32_t turn)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++)
+		n += is_source(r, &r->engine[i]);
+	if (!n)
+		return NULL;
+	turn %= n;
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (is_source(r, &r->engine[i]) && turn-- == 0)
+			return &r->engine[i];
+	return NULL;
+}
+
+static void end_feed(struct engine *e)
+{
+	memset(&e->feed, 0, sizeof(e->feed));
+	e->feed_until_ns = e->feed_next_ns = 0;
+}
+
+void wb__stop_feeds(struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_engine; i++)
+		end_feed(&r->engine[i]);
+	r->n_feed = 0;
+}
+
+void wb__feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+{
+	(void)r;
+	e->feed_until_ns = 0;
+	e->feed_next_ns = now.ns + (BACKOFF_NS << e->feed.attempt);
+}
+
+static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+{
+	const struct engine *src = pick_source(r, e->feed.attempt);
+	char text[400];
+
+	if (!src)
+		return 0;
+	if (e->feed.transfer != r->top.transfer)
+		e->feed.attempt = 0;
+	memcpy(e->feed.engine, e->name, sizeof(e->feed.engine));
+	memcpy(e->feed.source, src->name, sizeof(e->feed.source));
+	e->feed.transfer = r->top.transfer;
+	e->feed.version = r->top.version;
+	e->feed.attempt++;
+	e->feed_until_ns = now.ns + r->spec.transfer_deadline_s * WB_NS_PER_S;
+	r->feed_gen++;
+	snprintf(text, sizeof(text), "engine %s gets version %lld from engine %s", e->name,
+		(long long)r->top.version, src->name);
+	return wb__event(r, "EngineFed", text);
+}
+
+static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+{
+	if (!is_behind(r, e)) {
+		end_feed(e);
+		return 0;
+	}
+	if (e->feed_until_ns && now.ns >= e->feed_until_ns)
+		wb__feed_failed(r, e, now);
+	if (e->feed_until_ns) {
+		wb__due(r, e->feed_until_ns);
+		return 0;
+	}
+	if (e->feed.transfer == r->top.transfer && e->feed.attempt >= ATTEMPTS_MAX)
+		return 0; /* the next transfer brings it up to date */
+	if (now.ns < e->feed_next_ns) {
+		wb__due(r, e->feed_next_ns);
+		return 0;
+	}
+	return start_feed(r, e, now);
+}
+
+static int list_feeds(struct wb_recon *r)
+{
+	size_t n = 0;
+	int rc;
+
+	rc = wb_grow(&r->feed, &r->feed_cap, r->n_engine, WB_WORKERS_MAX, sizeof(*r->feed));
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (r->engine[i].feed_until_ns)
+			r->feed[n++] = r->engine[i].feed;
+	r->n_feed = n;
+	return 0;
+}
+
+int wb__feed(struct wb_recon *r, struct wb_recon_now now)
+{
+	bool is_allowed = r->active.epoch.term && !r->current.t.transfer && !r->spec.suspend &&
+			  (r->stage == STAGE_NONE || r->stage == STAGE_FAILED || r->is_checking);
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_engine && rc == 0; i++)
+		if (is_allowed || r->engine[i].feed_until_ns)
+			rc = look_at(r, &r->engine[i], now);
+	return rc == 0 ? list_feeds(r) : rc;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_RECONCILE_INTERNAL_H
+#define WB_RECONCILE_INTERNAL_H
+/*
+ * State of one object, shared by the files of this folder.
+ */
+#include "base/base.h"
+#include "base/clock.h"
+#include "operator-shim/reconcile/reconcile.h"
+
+struct agent {
+	uint32_t id;
+	char name[WB_RECON_NAME_MAX + 1], node[WB_RECON_NAME_MAX + 1];
+	uint64_t instance;
+	bool is_up;
+	uint64_t lost_at_ns; /* while not up: when it counts as gone */
+	/* What this connection was told and has said. */
+	struct wb_recon_epoch running, sent, ready, told;
+	struct wb_digest plan;
+	uint32_t plan_workers, told_gen, notice_gen;
+	bool is_in_active, is_in_next; /* has members in that plan */
+	uint64_t node_hash;
+	uint32_t domain, node_number; /* scratch of choose.c */
+};
+
+struct worker {
+	uint64_t instance; /* of its agent */
+	uint32_t id;
+	enum wb_role role;
+	char engine[WB_RECON_ENGINE_MAX + 1];
+	int64_t rank;
+	struct wb_digest map, manifest;
+	uint64_t rail_bytes_per_s;
+	struct wb_recon_held held;
+	uint32_t plan_index;
+	bool is_refused;
+};
+
+struct engine {
+	char name[WB_RECON_ENGINE_MAX + 1];
+	enum wb_recon_engine_state state;
+	char transport[65], memory_path[65], reason[129];
+	char message[WB_RECON_SENTENCE_MAX];
+	/* Recounted from the workers at each look. */
+	uint32_t n_worker, n_up;
+	struct wb_recon_held held;
+	bool is_mixed; /* its workers hold different transfers */
+	/* Feeding it. */
+	struct wb_recon_feed feed; /* transfer 0 = none */
+	uint64_t feed_until_ns; /* 0 = not running */
+	uint64_t feed_next_ns;
+};
+
+struct blob {
+	struct wb_digest digest;
+	bool is_manifest, is_here;
+	uint32_t asked; /* agent id, WB_RECON_NONE */
+	bool is_wanted;
+};
+
+enum stage {
+	STAGE_NONE,
+	STAGE_SETTLING,
+	STAGE_BLOBS,
+	STAGE_COMPUTING,
+	STAGE_SENDING,
+	STAGE_FAILED, /* until the membership changes */
+};
+
+struct membership {
+	struct wb_recon_member *m; /* owned */
+	size_t n, cap;
+	struct wb_digest *layout; /* owned */
+	size_t n_layout, layout_cap;
+	uint32_t n_engine, n_domain;
+	struct wb_digest print; /* of everything above and the spec */
+};
+
+struct routing {
+	struct membership who;
+	struct wb_recon_epoch epoch; /* 0 = none */
+	struct wb_digest digest;
+	struct wb_recon_planned info;
+	char bound[129];
+	uint64_t computed_wall_ns;
+	bool has_info;
+};
+
+enum cond_type { COND_READY, COND_MEMBERS, COND_PLANNED, COND_UP_TO_DATE, COND_DEGRADED, CONDS };
+enum cond_status { COND_UNKNOWN, COND_TRUE, COND_FALSE };
+
+struct cond {
+	enum cond_status status;
+	uint64_t since_wall_ns;
+	const char *reason; /* static */
+	char message[WB_RECON_SENTENCE_MAX];
+};
+
+#define RECENT_MAX 10
+
+struct transfer {
+	struct wb_recon_transfer_report t; /* pointers inside are not used */
+	char engine[WB_RECON_ENGINE_MAX + 1], pod[WB_RECON_NAME_MAX + 1], rail[65], phase[65];
+	char message[WB_RECON_SENTENCE_MAX];
+};
+
+struct wb_recon {
+	struct wb_recon_opts o;
+	struct wb_spec spec;
+	uint64_t term, last_number;
+	uint64_t transfer_seen;
+	struct wb_recon_held top; /* greatest transfer any engine committed */
+
+	struct agent *agent;
+	size_t n_agent, agent_cap;
+	struct worker *worker;
+	size_t n_worker, worker_cap;
+	struct engine *engine; /* sorted by name */
+	size_t n_engine, engine_cap;
+	struct blob *blob;
+	size_t n_blob, blob_cap;
+
+	struct routing active, next;
+	enum stage stage;
+	uint64_t stage_due_ns, next_since_ns;
+	uint32_t job;
+	bool is_checking; /* the job plans an adopted epoch again */
+	const char *fail_reason; /* static; STAGE_FAILED */
+	char fail[WB_RECON_SENTENCE_MAX];
+	uint64_t wait_since_ns; /* first attach without a plan, 0 = not waiting */
+	bool is_late; /* planDeadlineSeconds are over */
+	uint64_t adopt_until_ns; /* wait so long for members of a running plan */
+
+	struct membership wanted;
+	bool is_dirty; /* workers or agents changed: choose again */
+	bool is_complete; /* the wanted members are connected */
+	uint32_t n_trainer_up, n_engine_up;
+	char waiting[WB_RECON_SENTENCE_MAX]; /* who is missing; "" = nobody */
+	char aside[WB_RECON_SENTENCE_MAX]; /* engines that are incomplete beside complete ones */
+	char refused[WB_RECON_SENTENCE_MAX]; /* last refusal of a worker that is still there */
+
+	uint32_t feed_gen;
+	struct wb_recon_feed *feed; /* running, for wb_recon_feeds() */
+	size_t n_feed, feed_cap;
+
+	struct transfer current; /* t.transfer 0 = none */
+	uint64_t current_until_ns;
+	struct transfer recent[RECENT_MAX]; /* newest first */
+	uint32_t n_recent;
+
+	struct cond cond[CONDS];
+	uint32_t notice_gen;
+	int notice_code;
+	char notice[WB_RECON_SENTENCE_MAX];
+
+	struct wb_recon_action *action; /* ring would be nicer; queues are short */
+	size_t n_action, action_cap, action_at;
+	uint64_t due_ns;
+};
+
+/* members.c */
+struct agent *wb__agent_by_id(const struct wb_recon *r, uint32_t id);
+struct agent *wb__agent_by_instance(const struct wb_recon *r, uint64_t instance);
+struct engine *wb__engine(const struct wb_recon *r, const char *name);
+void wb__worker_name(const struct wb_recon *r, const struct worker *w, char *out, size_t bytes);
+/** wb__count_engines - recount engines from workers; makes missing ones. */
+int wb__count_engines(struct wb_recon *r);
+void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now);
+/** wb__drop_engines - forget engines without workers that are in no plan. */
+void wb__drop_engines(struct wb_recon *r);
+
+/* choose.c */
+/** wb__choose - wanted membership into @out; sets is_complete and waiting. */
+int wb__choose(struct wb_recon *r, struct membership *out);
+void wb__membership_finish(struct membership *m);
+bool wb__has_engine(const struct membership *m, const char *name);
+
+/* epoch.c */
+int wb__advance(struct wb_recon *r, struct wb_recon_now now);
+/** wb__tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
+int wb__tell_active(struct wb_recon *r);
+void wb__fail(struct wb_recon *r, const char *reason, const char *sentence);
+
+/* feed.c */
+int wb__feed(struct wb_recon *r, struct wb_recon_now now);
+void wb__stop_feeds(struct wb_recon *r);
+void wb__feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
+
+/* conditions.c */
+void wb__conditions(struct wb_recon *r, struct wb_recon_now now);
+
+/* state.c */
+int wb__act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);
+int wb__event(struct wb_recon *r, const char *reason, const char *sentence);
+void wb__due(struct wb_recon *r, uint64_t at_ns);
+int wb__look(struct wb_recon *r, struct wb_recon_now now);
+
+static inline bool same_epoch(struct wb_recon_epoch a, struct wb_recon_epoch b)
+{
+	return a.term == b.term && a.number == b.number;
+}
+
+#endif

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct agent *wb__agent_by_id(const struct wb_recon *r, uint32_t id)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].id == id && r->agent[i].is_up)
+			return &r->agent[i];
+	return NULL;
+}
+
+struct agent *wb__agent_by_instance(const struct wb_recon *r, uint64_t instance)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].instance == instance)
+			return &r->agent[i];
+	return NULL;
+}
+
+static struct agent *agent_by_name(const struct wb_recon *r, const char *name)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (!strcmp(r->agent[i].name, name))
+			return &r->agent[i];
+	return NULL;
+}
+
+struct engine *wb__engine(const struct wb_recon *r, const char *name)
+{
+	size_t lo = 0, hi = r->n_engine;
+
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		int c = strcmp(name, r->engine[mid].name);
+
+		if (!c)
+			return &r->engine[mid];
+		if (c < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+static int make_engine(struct wb_recon *r, const char *name)
+{
+	size_t at = 0;
+	int rc;
+
+	if (wb__engine(r, name))
+		return 0;
+	rc = wb_grow(
+		&r->engine, &r->engine_cap, r->n_engine + 1, WB_WORKERS_MAX, sizeof(*r->engine));
+	if (rc < 0)
+		return rc;
+	while (at < r->n_engine && strcmp(r->engine[at].name, name) < 0)
+		at++;
+	memmove(&r->engine[at + 1], &r->engine[at], (r->n_engine - at) * sizeof(*r->engine));
+	memset(&r->engine[at], 0, sizeof(r->engine[at]));
+	snprintf(r->engine[at].name, sizeof(r->engine[at].name), "%s", name);
+	r->n_engine++;
+	return 0;
+}
+
+static void count_worker(struct engine *e, const struct worker *w, bool is_up)
+{
+	if (!e->n_worker) {
+		e->held = w->held;
+		e->is_mixed = false;
+	} else if (w->held.transfer != e->held.transfer) {
+		e->is_mixed = true;
+		if (w->held.transfer < e->held.transfer)
+			e->held = w->held;
+	}
+	e->held.is_torn |= w->held.is_torn;
+	e->n_worker++;
+	e->n_up += is_up;
+}
+
+int wb__count_engines(struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_engine; i++) {
+		r->engine[i].n_worker = r->engine[i].n_up = 0;
+		r->engine[i].is_mixed = false;
+		r->engine[i].held = (struct wb_recon_held){0};
+	}
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *w = &r->worker[i];
+		const struct agent *a = wb__agent_by_instance(r, w->instance);
+		int rc;
+
+		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
+			continue;
+		rc = make_engine(r, w->engine);
+		if (rc < 0)
+			return rc;
+		count_worker(wb__engine(r, w->engine), w, a && a->is_up);
+	}
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (e->n_worker == r->spec.workers_per_engine && !e->held.is_torn &&
+			e->held.transfer > r->top.transfer)
+			r->top = e->held;
+	}
+	return 0;
+}
+
+void wb__drop_engines(struct wb_recon *r)
+{
+	size_t keep = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++) {
+		struct engine *e = &r->engine[i];
+
+		if (!e->n_worker && !wb__has_engine(&r->active.who, e->name))
+			continue;
+		if (keep != i)
+			r->engine[keep] = *e;
+		keep++;
+	}
+	r->n_engine = keep;
+}
+
+void wb__worker_name(const struct wb_recon *r, const struct worker *w, char *out, size_t bytes)
+{
+	const struct agent *a = wb__agent_by_instance(r, w->instance);
+
+	if (w->rank >= 0)
+		snprintf(out, bytes, "%.200s/%u (rank %lld)", a ? a->name : "?", w->id,
+			(long long)w->rank);
+	else
+		snprintf(out, bytes, "%.200s/%u", a ? a->name : "?", w->id);
+}
+
+static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker, const char *why)
+{
+	return wb__act(r,
+		&(struct wb_recon_action){
+			.what = WB_DO_REJECT, .agent = a->id, .worker = worker, .code = -EEXIST},
+		why);
+}
+
+/* Why @w cannot take part beside those that are there: true and a sentence. */
+static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *why, size_t bytes)
+{
+	bool is_trainer = w->role == WB_ROLE_TRAINER;
+	uint32_t want = is_trainer ? r->spec.trainer_workers : r->spec.workers_per_engine, n = 0;
+	char mine[256], other[256], group[192];
+
+	wb__worker_name(r, w, mine, sizeof(mine));
+	if (is_trainer)
+		snprintf(group, sizeof(group), "the trainer");
+	else
+		snprintf(group, sizeof(group), "engine %s", w->engine);
+	if (w->rank >= (int64_t)want) {
+		snprintf(why, bytes,
+			"worker %s: %s has %u workers by the spec (%s), so ranks are 0 to %u", mine,
+			group, want, is_trainer ? "trainer.workers" : "rollout.workersPerEngine",
+			want - 1);
+		return true;
+	}
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *o = &r->worker[i];
+
+		if (o->is_refused || o->role != w->role || strcmp(o->engine, w->engine) != 0)
+			continue;
+		n++;
+		if (w->rank < 0 || o->rank != w->rank)
+			continue;
+		wb__worker_name(r, o, other, sizeof(other));
+		snprintf(why, bytes,
+			"rank %lld of %s is claimed by two workers, %s and %s: give each its own "
+			"rank, or none",
+			(long long)w->rank, group, other, mine);
+		return true;
+	}
+	if (n < want)
+		return false;
+	snprintf(why, bytes, "worker %s: %s already has its %u workers (%s)", mine, group, want,
+		is_trainer ? "trainer.workers" : "rollout.workersPerEngine");
+	return true;
+}
+
+static void drop_worker(struct wb_recon *r, size_t i)
+{
+	if (r->worker[i].is_refused)
+		r->refused[0] = '\0';
+	memmove(&r->worker[i], &r->worker[i + 1], (r->n_worker - i - 1) * sizeof(*r->worker));
+	r->n_worker--;
+}
+
+static void drop_workers_of(struct wb_recon *r, uint64_t instance)
+{
+	for (size_t i = r->n_worker; i-- > 0;)
+		if (r->worker[i].instance == instance)
+			drop_worker(r, i);
+}
+
+static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb_recon_worker *in)
+{
+	char why[WB_RECON_SENTENCE_MAX];
+	struct worker w = {.instance = a->instance,
+		.id = in->id,
+		.role = in->role,
+		.rank = in->rank,
+		.map = in->map,
+		.manifest = in->manifest,
+		.rail_bytes_per_s = in->rail_bytes_per_s,
+		.held = in->held,
+		.plan_index = in->plan_index};
+	int rc;
+
+	if (in->role == WB_ROLE_ROLLOUT)
+		snprintf(w.engine, sizeof(w.engine), "%s", in->engine ? in->engine : "");
+	for (size_t i = r->n_worker; i-- > 0;)
+		if (r->worker[i].instance == a->instance && r->worker[i].id == in->id)
+			drop_worker(r, i); /* said again */
+	rc = wb_grow(&r->worker, &r->worker_cap, r->n_worker + 1, 2 * WB_WORKERS_MAX,
+		sizeof(*r->worker));
+	if (rc < 0)
+		return rc;
+	if (is_unwanted(r, &w, why, sizeof(why))) {
+		w.is_refused = true;
+		snprintf(r->refused, sizeof(r->refused), "%s", why);
+		rc = reject(r, a, w.id, why);
+	}
+	r->worker[r->n_worker++] = w;
+	if (rc == 0 && w.held.transfer > r->transfer_seen)
+		r->transfer_seen = w.held.transfer;
+	return rc;
+}
+
+static void drop_agent(struct wb_recon *r, struct agent *a)
+{
+	size_t i = (size_t)(a - r->agent);
+
+	drop_workers_of(r, a->instance);
+	memmove(a, a + 1, (r->n_agent - i - 1) * sizeof(*a));
+	r->n_agent--;
+}
+
+static int say_lost(struct wb_recon *r, const struct agent *a)
+{
+	char text[400];
+
+	snprintf(text, sizeof(text), "agent %s did not come back within %u s", a->name,
+		r->spec.heartbeat_timeout_s);
+	return wb__event(r, "AgentLost", text);
+}
+
+void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now)
+{
+	for (size_t i = r->n_agent; i-- > 0;) {
+		struct agent *a = &r->agent[i];
+
+		if (a->is_up)
+			continue;
+		if (now.ns < a->lost_at_ns) {
+			wb__due(r, a->lost_at_ns);
+			continue;
+		}
+		say_lost(r, a);
+		drop_agent(r, a);
+		r->is_dirty = true;
+	}
+}
+
+/* Our term must be above every term heard from another run of the operator. */
+static void raise_term(struct wb_recon *r, const struct wb_recon_agent *in)
+{
+	bool is_ours = in->heard_operator == r->o.operator_id;
+
+	if (r->term == 0)
+		r->term = 1;
+	if (in->heard_term > r->term || (in->heard_term == r->term && !is_ours)) {
+		r->term = in->heard_term + 1;
+		r->last_number = 0;
+	}
+	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer_seen);
+}
+
+/* The slot of an agent that connects: its old one, or a new one. */
+static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, struct agent **out)
+{
+	struct agent *a = wb__agent_by_instance(r, in->instance);
+	int rc;
+
+	if (!a) {
+		a = agent_by_name(r, in->name);
+		if (a && a->is_up) {
+			rc = reject(r, a, WB_RECON_NONE,
+				"another agent of this name has connected: agents need different "
+				"names");
+			if (rc < 0)
+				return rc;
+		}
+		if (a)
+			drop_agent(r, a); /* another run: what the old one had is gone */
+		rc = wb_grow(&r->agent, &r->agent_cap, r->n_agent + 1, WB_RECON_AGENTS_MAX,
+			sizeof(*r->agent));
+		if (rc < 0)
+			return rc;
+		a = &r->agent[r->n_agent++];
+	}
+	memset(a, 0, sizeof(*a));
+	snprintf(a->name, sizeof(a->name), "%s", in->name);
+	snprintf(a->node, sizeof(a->node), "%s", in->node ? in->node : in->name);
+	a->node_hash = wb_hash64(a->node, strlen(a->node), 0);
+	a->id = in->id;
+	a->instance = in->instance;
+	a->is_up = true;
+	a->running = in->running;
+	a->plan = in->plan;
+	a->plan_workers = in->plan_workers;
+	*out = a;
+	return 0;
+}
+
+int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_agent *in)
+{
+	struct agent *a;
+	int rc, worst = 0;
+
+	r->is_dirty = true;
+	raise_term(r, in);
+	rc = place_agent(r, in, &a);
+	if (rc < 0)
+		return rc;
+	if (in->running.term && !r->active.epoch.term && !r->adopt_until_ns)
+		r->adopt_until_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
+	drop_workers_of(r, a->instance);
+	for (size_t i = 0; i < in->n_worker; i++) {
+		rc = add_worker(r, a, &in->worker[i]);
+		worst = rc < 0 ? rc : worst;
+	}
+	rc = wb__look(r, now);
+	return worst < 0 ? worst : rc;
+}
+
+int wb_recon_agent_down(
+	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly)
+{
+	struct agent *a = wb__agent_by_id(r, agent);
+
+	if (!a)
+		return 0;
+	r->is_dirty = true;
+	if (is_orderly) {
+		drop_agent(r, a);
+	} else {
+		a->is_up = false;
+		a->lost_at_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
+	}
+	return wb__look(r, now);
+}
+
+int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	const struct wb_recon_worker *worker)
+{
+	const struct agent *a = wb__agent_by_id(r, agent);
+	int rc, look;
+
+	if (!a)
+		return 0;
+	r->is_dirty = true;
+	rc = add_worker(r, a, worker);
+	look = wb__look(r, now);
+	return rc < 0 ? rc : look;
+}
+
+int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker)
+{
+	const struct agent *a = wb__agent_by_id(r, agent);
+
+	r->is_dirty = true;
+	for (size_t i = r->n_worker; a && i-- > 0;)
+		if (r->worker[i].instance == a->instance && r->worker[i].id == worker)
+			drop_worker(r, i);
+	return wb__look(r, now);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_RECONCILE_RECONCILE_H
+#define WB_RECONCILE_RECONCILE_H
+/*
+ * The decisions of the operator about one WeightTransfer.
+ *
+ * The caller reports what it sees; each report returns 0 or -ENOMEM and leaves actions, which the
+ * caller takes with wb_recon_take() and carries out in order.  Nothing here waits: when
+ * wb_recon_due_ns() has come, the caller reports a tick.
+ *
+ * Membership: all trainer workers of the spec and every complete engine (at least one, or as many
+ * as rollout.engines says).  It is stable for a moment before it is planned.  A plan is sent to all
+ * agents with members, and activated when all of them are READY.  Another membership gives another
+ * epoch, after the running transfer has ended.  Agents that come back unchanged to a new operator
+ * with a running plan keep it (adoption).
+ *
+ * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
+ * status field changes only on a report.
+ * Threads: one at a time.  Layer: operator-shim/reconcile (over base, planner, spec).
+ */
+#include "base/hash.h"
+#include "operator-shim/spec/spec.h"
+#include "planner/plan.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WB_RECON_NAME_MAX 253 /* of an agent or a node */
+#define WB_RECON_ENGINE_MAX 127 /* name of an engine */
+#define WB_RECON_SENTENCE_MAX 1024
+#define WB_RECON_AGENTS_MAX 16384
+#define WB_RECON_NONE UINT32_MAX
+
+struct wb_recon; /* opaque */
+
+struct wb_recon_now {
+	uint64_t ns; /* monotonic */
+	uint64_t wall_ns; /* since the epoch; for the times in status only */
+};
+
+struct wb_recon_epoch {
+	uint64_t term, number; /* 0, 0 = none */
+};
+
+struct wb_recon_opts {
+	uint64_t operator_id; /* random, of this run of the operator; not 0 */
+	uint64_t settle_ns; /* membership must be unchanged for so long before it is planned */
+	uint64_t term_min; /* our term is at least this */
+};
+
+/* ---- reports ---- */
+
+struct wb_recon_held {
+	uint64_t transfer; /* committed; 0 = none */
+	int64_t version;
+	bool is_torn;
+};
+
+struct wb_recon_worker {
+	uint32_t id; /* the agent's; never used twice in one run of the agent */
+	enum wb_role role;
+	const char *engine; /* rollouts; borrowed for the call */
+	int64_t rank; /* hint; -1 = none */
+	struct wb_digest map, manifest;
+	uint64_t rail_bytes_per_s; /* 0 = unknown */
+	struct wb_recon_held held;
+	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECON_NONE */
+};
+
+struct wb_recon_agent {
+	uint32_t id; /* the caller's, of this connection; never used twice */
+	const char *name, *node; /* borrowed for the call */
+	uint64_t instance; /* random, of this run of the agent */
+	uint64_t heard_term, heard_operator; /* the highest term it ever heard, and from whom */
+	struct wb_recon_epoch running; /* active plan, 0 = none */
+	struct wb_digest plan; /* its digest */
+	uint32_t plan_workers; /* its number of workers, all agents together */
+	uint64_t transfer_seen; /* greatest transfer it ever took part in */
+	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
+	size_t n_worker;
+};
+
+struct wb_recon_planned {
+	uint32_t job; /* of the action */
+	int rc; /* 0 or the planner's code */
+	const char *sentence; /* when rc < 0; borrowed for the call */
+	struct wb_digest plan;
+	uint32_t n_tensor, rounds;
+	uint64_t model_bytes, delivered_bytes;
+	uint64_t node_bound_ns, worker_bound_ns; /* 0 = unknown */
+	const char *bound; /* what sets it, or NULL */
+	uint64_t planning_ns;
+};
+
+enum wb_recon_engine_state {
+	WB_ENGINE_IDLE,
+	WB_ENGINE_PREPARING,
+	WB_ENGINE_RECEIVING,
+	WB_ENGINE_STAGED,
+	WB_ENGINE_DECIDED,
+	WB_ENGINE_INSTALLING,
+	WB_ENGINE_COMMITTED,
+	WB_ENGINE_ABORTED,
+	WB_ENGINE_TORN,
+	WB_ENGINE_UNKNOWN,
+	WB_ENGINE_STATES,
+};
+
+struct wb_recon_engine_report {
+	const char *engine;
+	enum wb_recon_engine_state state;
+	uint64_t transfer; /* the transfer this is about */
+	int64_t version;
+	bool is_feed; /* brought by another engine, outside a transfer */
+	const char *transport, *memory_path; /* or NULL */
+	const char *reason, *message; /* or NULL */
+};
+
+enum wb_recon_result {
+	WB_RESULT_SUCCEEDED,
+	WB_RESULT_SUPERSEDED,
+	WB_RESULT_ABORTED,
+	WB_RESULT_TORN,
+	WB_RESULT_TIMED_OUT,
+	WB_RESULTS,
+};
+
+struct wb_recon_culprit {
+	const char *engine, *pod, *rail, *phase; /* NULL = not known */
+	uint32_t worker; /* WB_RECON_NONE = not known */
+};
+
+struct wb_recon_transfer_report {
+	uint64_t transfer;
+	int64_t version;
+	bool is_end; /* else it has just begun */
+	enum wb_recon_result result;
+	uint64_t start_wall_ns, end_wall_ns;
+	uint64_t ewtt_ns, stall_ns; /* end to end; mean stall a worker */
+	uint64_t network_bytes, delivered_bytes;
+	struct wb_recon_culprit culprit;
+	const char *message; /* or NULL */
+};
+
+/* ---- actions ---- */
+
+enum wb_recon_do {
+	WB_DO_NEED_BLOB, /* ask agent for the map or manifest with this digest */
+	WB_DO_PLAN, /* plan wb_recon_members() and report it with this job number */
+	WB_DO_SEND_PLAN, /* send epoch, members and the plan with this digest to agent */
+	WB_DO_ACTIVATE, /* tell agent that epoch is active, with wb_recon_feeds() */
+	WB_DO_REJECT, /* refuse worker (or, WB_RECON_NONE, the agent's connection) */
+	WB_DO_NOTICE, /* tell agent's waiting workers: code 0 = how far it is, else why not */
+	WB_DO_EVENT, /* for the log and for Kubernetes events */
+};
+
+struct wb_recon_action {
+	enum wb_recon_do what;
+	uint32_t agent, worker; /* ids */
+	uint32_t job;
+	bool is_manifest; /* NEED_BLOB */
+	struct wb_digest digest;
+	struct wb_recon_epoch epoch;
+	int code;
+	const char *reason; /* EVENT; static */
+	char *sentence; /* owned by the action; may be NULL */
+};
+
+/* One worker of a membership, in plan order: index i is worker number i of the plan. */
+struct wb_recon_member {
+	uint32_t agent, worker; /* ids */
+	uint64_t instance; /* of the agent */
+	uint32_t plan_index; /* that the agent reported */
+	char engine[WB_RECON_ENGINE_MAX + 1];
+	int64_t rank;
+	struct wb_digest map, manifest;
+	struct wb_plan_worker plan; /* layout: position in wb_recon_layouts() */
+};
+
+struct wb_recon_feed {
+	char engine[WB_RECON_ENGINE_MAX + 1], source[WB_RECON_ENGINE_MAX + 1];
+	uint64_t transfer;
+	int64_t version;
+	uint32_t attempt; /* from 1; another number is another try */
+};
+
+/** wb_recon_create - state of one object; @spec is copied.  0, -EINVAL, -ENOMEM. */
+int wb_recon_create(
+	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out);
+void wb_recon_destroy(struct wb_recon *r);
+
+/* Reports.  Each returns 0, or -ENOMEM with the state still consistent (report a tick later).
+ * An unknown id is ignored: its owner went in the meantime. */
+int wb_recon_agent_up(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_agent *agent);
+/** @is_orderly: it said goodbye; else it may come back within heartbeatTimeoutSeconds. */
+int wb_recon_agent_down(
+	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly);
+int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	const struct wb_recon_worker *worker);
+int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker);
+/** A map or manifest arrived whole (rc 0) or is not usable (@sentence). */
+int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
+	const char *sentence);
+int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_planned *p);
+/** @rc: 0, or why the agent cannot take the plan. */
+int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	struct wb_recon_epoch epoch, int rc, const char *sentence);
+int wb_recon_engine(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *e);
+int wb_recon_transfer(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t);
+int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now);
+/** Another spec for the same object (already checked with wb_spec_check_update()). */
+int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec);
+
+/** wb_recon_take - next action, false when there is none.  wb_free() its sentence. */
+bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out);
+/** wb_recon_due_ns - when a tick is due, UINT64_MAX = never. */
+uint64_t wb_recon_due_ns(const struct wb_recon *r);
+uint64_t wb_recon_term(const struct wb_recon *r);
+const struct wb_spec *wb_recon_get_spec(const struct wb_recon *r);
+
+/** wb_recon_members - membership being planned or distributed, else the active one.  Valid until
+ *  the next report. */
+const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n);
+/** wb_recon_layouts - distinct map digests of that membership. */
+const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n);
+/** wb_recon_feeds - engines to be brought to the current version by another engine. */
+const struct wb_recon_feed *wb_recon_feeds(const struct wb_recon *r, size_t *n);
+/** wb_recon_active - epoch and digest of the active plan (term 0 = none). */
+struct wb_recon_epoch wb_recon_active(const struct wb_recon *r, struct wb_digest *digest_out);
+/** wb_recon_transfer_seen - greatest transfer number any agent reported. */
+uint64_t wb_recon_transfer_seen(const struct wb_recon *r);
+
+/** wb_recon_status - the CRD's status object.  New reference; NULL = no memory. */
+json_t *wb_recon_status(const struct wb_recon *r);
+
+const char *wb_recon_state_name(enum wb_recon_engine_state s);
+const char *wb_recon_result_name(enum wb_recon_result s);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What agents say about engines and transfers. */
+#include "operator-shim/reconcile/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const state_names[WB_ENGINE_STATES] = {
+	[WB_ENGINE_IDLE] = "Idle",
+	[WB_ENGINE_PREPARING] = "Preparing",
+	[WB_ENGINE_RECEIVING] = "Receiving",
+	[WB_ENGINE_STAGED] = "Staged",
+	[WB_ENGINE_DECIDED] = "Decided",
+	[WB_ENGINE_INSTALLING] = "Installing",
+	[WB_ENGINE_COMMITTED] = "Committed",
+	[WB_ENGINE_ABORTED] = "Aborted",
+	[WB_ENGINE_TORN] = "Torn",
+	[WB_ENGINE_UNKNOWN] = "Unknown",
+};
+
+static const char *const result_names[WB_RESULTS] = {
+	[WB_RESULT_SUCCEEDED] = "Succeeded",
+	[WB_RESULT_SUPERSEDED] = "Superseded",
+	[WB_RESULT_ABORTED] = "Aborted",
+	[WB_RESULT_TORN] = "Torn",
+	[WB_RESULT_TIMED_OUT] = "TimedOut",
+};
+
+const char *wb_recon_state_name(enum wb_recon_engine_state s)
+{
+	return (unsigned)s < WB_ENGINE_STATES ? state_names[s] : "Unknown";
+}
+
+const char *wb_recon_result_name(enum wb_recon_result s)
+{
+	return (unsigned)s < WB_RESULTS ? result_names[s] : "Aborted";
+}
+
+#define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
+
+/* Committed and Torn say what the engine's workers hold; other states leave that as it was. */
+static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
+{
+	for (size_t i = 0; i < r->n_worker; i++) {
+		struct worker *w = &r->worker[i];
+
+		if (w->role != WB_ROLE_ROLLOUT || w->is_refused || strcmp(w->engine, e->engine))
+			continue;
+		if (e->state == WB_ENGINE_COMMITTED && e->transfer >= w->held.transfer)
+			w->held = (struct wb_recon_held){e->transfer, e->version, false};
+		else if (e->state == WB_ENGINE_TORN)
+			w->held.is_torn = true;
+	}
+}
+
+int wb_recon_engine(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *in)
+{
+	struct engine *e = wb__engine(r, in->engine);
+
+	if (!e)
+		return 0;
+	e->state = in->state;
+	if (in->transport)
+		KEEP(e->transport, in->transport);
+	if (in->memory_path)
+		KEEP(e->memory_path, in->memory_path);
+	KEEP(e->reason, in->reason);
+	KEEP(e->message, in->message);
+	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer);
+	hold(r, in);
+	if (in->is_feed && e->feed_until_ns &&
+		(in->state == WB_ENGINE_ABORTED || in->state == WB_ENGINE_TORN ||
+			in->state == WB_ENGINE_UNKNOWN))
+		wb__feed_failed(r, e, now);
+	return wb__look(r, now);
+}
+
+static void keep_transfer(struct transfer *to, const struct wb_recon_transfer_report *t)
+{
+	to->t = *t;
+	KEEP(to->engine, t->culprit.engine);
+	KEEP(to->pod, t->culprit.pod);
+	KEEP(to->rail, t->culprit.rail);
+	KEEP(to->phase, t->culprit.phase);
+	KEEP(to->message, t->message);
+	to->t.message = NULL;
+	to->t.culprit.engine = to->t.culprit.pod = NULL;
+	to->t.culprit.rail = to->t.culprit.phase = NULL;
+}
+
+static bool is_known(const struct wb_recon *r, uint64_t transfer)
+{
+	for (uint32_t i = 0; i < r->n_recent; i++)
+		if (r->recent[i].t.transfer == transfer)
+			return true;
+	return false;
+}
+
+/* Reports come again after a reconnection, and late: kept in order, each once. */
+static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_report *t)
+{
+	char text[WB_RECON_SENTENCE_MAX];
+	uint32_t at = 0;
+
+	if (r->current.t.transfer && r->current.t.transfer <= t->transfer)
+		r->current.t.transfer = 0;
+	if (is_known(r, t->transfer))
+		return 0;
+	while (at < r->n_recent && r->recent[at].t.transfer > t->transfer)
+		at++;
+	if (at == RECENT_MAX)
+		return 0;
+	if (r->n_recent < RECENT_MAX)
+		r->n_recent++;
+	memmove(&r->recent[at + 1], &r->recent[at], (r->n_recent - at - 1) * sizeof(r->recent[0]));
+	keep_transfer(&r->recent[at], t);
+	snprintf(text, sizeof(text), "transfer %llu, version %lld: %s%s%.700s",
+		(unsigned long long)t->transfer, (long long)t->version,
+		wb_recon_result_name(t->result), t->message && *t->message ? ": " : "",
+		t->message ? t->message : "");
+	return wb__event(r,
+		t->result == WB_RESULT_SUCCEEDED   ? "TransferCompleted"
+		: t->result == WB_RESULT_TIMED_OUT ? "TransferTimedOut"
+						   : "TransferFailed",
+		text);
+}
+
+int wb_recon_transfer(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
+{
+	int rc = 0, look;
+
+	r->transfer_seen = WB_MAX(r->transfer_seen, t->transfer);
+	if (t->is_end) {
+		rc = end_transfer(r, t);
+	} else if (!is_known(r, t->transfer) && t->transfer > r->current.t.transfer) {
+		wb__stop_feeds(r); /* a newer transfer overtakes them */
+		keep_transfer(&r->current, t);
+		/* Nobody may report the end when its leader dies. */
+		r->current_until_ns =
+			now.ns + (r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *
+					 WB_NS_PER_S;
+	}
+	look = wb__look(r, now);
+	return rc < 0 ? rc : look;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ACTIONS_MAX (1u << 20)
+
+int wb_recon_create(
+	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out)
+{
+	struct wb_recon *r;
+
+	if (!o->operator_id)
+		return -EINVAL;
+	r = wb_zalloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->o = *o;
+	r->spec = *spec;
+	r->term = o->term_min;
+	r->due_ns = UINT64_MAX;
+	for (size_t i = 0; i < CONDS; i++)
+		r->cond[i].reason = "Initializing";
+	*out = r;
+	return 0;
+}
+
+static void finish_routing(struct routing *p)
+{
+	wb__membership_finish(&p->who);
+}
+
+void wb_recon_destroy(struct wb_recon *r)
+{
+	if (!r)
+		return;
+	for (size_t i = r->action_at; i < r->n_action; i++)
+		wb_free(r->action[i].sentence);
+	wb_free(r->action);
+	wb_free(r->agent);
+	wb_free(r->worker);
+	wb_free(r->engine);
+	wb_free(r->blob);
+	wb_free(r->feed);
+	finish_routing(&r->active);
+	finish_routing(&r->next);
+	wb__membership_finish(&r->wanted);
+	wb_free(r);
+}
+
+int wb__act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence)
+{
+	char *copy = NULL;
+	int rc;
+
+	rc = wb_grow(&r->action, &r->action_cap, r->n_action + 1, ACTIONS_MAX, sizeof(*r->action));
+	if (rc < 0)
+		return rc;
+	if (sentence) {
+		copy = wb_strdup(sentence);
+		if (!copy)
+			return -ENOMEM;
+	}
+	r->action[r->n_action] = *a;
+	r->action[r->n_action].sentence = copy;
+	r->n_action++;
+	return 0;
+}
+
+int wb__event(struct wb_recon *r, const char *reason, const char *sentence)
+{
+	return wb__act(
+		r, &(struct wb_recon_action){.what = WB_DO_EVENT, .reason = reason}, sentence);
+}
+
+bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out)
+{
+	if (r->action_at == r->n_action) {
+		r->action_at = r->n_action = 0;
+		return false;
+	}
+	*out = r->action[r->action_at++];
+	return true;
+}
+
+void wb__due(struct wb_recon *r, uint64_t at_ns)
+{
+	r->due_ns = WB_MIN(r->due_ns, at_ns);
+}
+
+uint64_t wb_recon_due_ns(const struct wb_recon *r)
+{
+	return r->due_ns;
+}
+
+uint64_t wb_recon_term(const struct wb_recon *r)
+{
+	return r->term;
+}
+
+const struct wb_spec *wb_recon_get_spec(const struct wb_recon *r)
+{
+	return &r->spec;
+}
+
+uint64_t wb_recon_transfer_seen(const struct wb_recon *r)
+{
+	return r->transfer_seen;
+}
+
+struct wb_recon_epoch wb_recon_active(const struct wb_recon *r, struct wb_digest *digest_out)
+{
+	if (digest_out)
+		*digest_out = r->active.digest;
+	return r->active.epoch;
+}
+
+static const struct membership *shown(const struct wb_recon *r)
+{
+	bool is_next = r->stage == STAGE_COMPUTING || r->stage == STAGE_SENDING;
+
+	return is_next && !r->is_checking ? &r->next.who : &r->active.who;
+}
+
+const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n)
+{
+	*n = shown(r)->n;
+	return shown(r)->m;
+}
+
+const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n)
+{
+	*n = shown(r)->n_layout;
+	return shown(r)->layout;
+}
+
+const struct wb_recon_feed *wb_recon_feeds(const struct wb_recon *r, size_t *n)
+{
+	*n = r->n_feed;
+	return r->feed;
+}
+
+static int tell_one(struct wb_recon *r, struct agent *a)
+{
+	int rc;
+
+	if (a->notice_gen == r->notice_gen)
+		return 0;
+	rc = wb__act(r,
+		&(struct wb_recon_action){
+			.what = WB_DO_NOTICE, .agent = a->id, .code = r->notice_code},
+		r->notice);
+	if (rc == 0)
+		a->notice_gen = r->notice_gen;
+	return rc;
+}
+
+/* Workers that wait for the plan are told how far it is, and why not. */
+static int tell_waiting(struct wb_recon *r)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_agent && rc == 0; i++)
+		if (r->agent[i].is_up)
+			rc = tell_one(r, &r->agent[i]);
+	return rc;
+}
+
+int wb__look(struct wb_recon *r, struct wb_recon_now now)
+{
+	int rc;
+
+	r->due_ns = UINT64_MAX;
+	wb__expire_agents(r, now);
+	if (r->current.t.transfer && now.ns >= r->current_until_ns)
+		r->current.t.transfer = 0;
+	else if (r->current.t.transfer)
+		wb__due(r, r->current_until_ns);
+	rc = wb__count_engines(r);
+	if (rc == 0)
+		rc = wb__advance(r, now);
+	if (rc == 0)
+		rc = wb__feed(r, now);
+	if (rc == 0)
+		rc = wb__tell_active(r);
+	wb__drop_engines(r);
+	wb__conditions(r, now);
+	if (rc == 0)
+		rc = tell_waiting(r);
+	if (rc < 0)
+		wb__due(r, now.ns + WB_NS_PER_S); /* memory was short: look again */
+	return rc;
+}
+
+int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now)
+{
+	return wb__look(r, now);
+}
+
+int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec)
+{
+	r->spec = *spec;
+	r->is_dirty = true;
+	/* Refusals depend on the counts: judge everybody again at the next attach. */
+	return wb__look(r, now);
+}

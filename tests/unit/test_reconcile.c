@@ -1,0 +1,979 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operator's decisions: reports in, actions out, as text so that a test reads like a log. */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "operator-shim/reconcile/reconcile.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S WB_NS_PER_S
+
+static struct wb_recon *r;
+static struct wb_recon_now now;
+static struct wb_buf out;
+
+static struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine)
+{
+	static char text[512];
+	struct wb_spec *s = NULL, got;
+	struct wb_err err = {0};
+	size_t n = 0;
+
+	snprintf(text, sizeof(text),
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
+		"spec: {trainer: {workers: %u}, rollout: {workersPerEngine: %u}}\n",
+		trainers, per_engine);
+	ck_assert_msg(wb_spec_load("f", text, strlen(text), &s, &n, &err) == 0, "%s", err.msg);
+	got = *s;
+	wb_free(s);
+	return got;
+}
+
+static void make(const struct wb_spec *spec, uint64_t id)
+{
+	wb_recon_destroy(r);
+	ck_assert_int_eq(wb_recon_create(&(struct wb_recon_opts){.operator_id = id}, spec, &r), 0);
+}
+
+static void set_up(void)
+{
+	struct wb_spec s = spec_of(2, 1);
+
+	now = (struct wb_recon_now){1000 * S, 1700000000 * S};
+	wb_buf_init(&out, 1 << 20);
+	make(&s, 77);
+}
+
+static void tear_down(void)
+{
+	wb_recon_destroy(r);
+	r = NULL;
+	wb_buf_finish(&out);
+}
+
+static struct wb_digest dig(unsigned v)
+{
+	return (struct wb_digest){0, v};
+}
+
+static void put_action(const struct wb_recon_action *a)
+{
+	static const char *const names[] = {
+		"need", "plan", "send", "activate", "reject", "notice", "event"};
+	size_t n;
+
+	if (out.len)
+		wb_buf_printf(&out, " ");
+	wb_buf_printf(&out, "%s", names[a->what]);
+	if (a->what == WB_DO_NEED_BLOB)
+		wb_buf_printf(&out, "(%s%u@%u)", a->is_manifest ? "M" : "m", (unsigned)a->digest.lo,
+			a->agent);
+	if (a->what == WB_DO_PLAN)
+		wb_buf_printf(&out, "(%u)", a->job);
+	if (a->what == WB_DO_SEND_PLAN || a->what == WB_DO_ACTIVATE)
+		wb_buf_printf(&out, "(%u:%u.%u)", a->agent, (unsigned)a->epoch.term,
+			(unsigned)a->epoch.number);
+	if (a->what == WB_DO_ACTIVATE) {
+		const struct wb_recon_feed *f = wb_recon_feeds(r, &n);
+
+		for (size_t i = 0; i < n; i++)
+			wb_buf_printf(&out, "<-%s:%s/%u#%u", f[i].engine, f[i].source,
+				(unsigned)f[i].transfer, f[i].attempt);
+	}
+	if (a->what == WB_DO_REJECT)
+		wb_buf_printf(&out, "(%u/%d: %s)", a->agent, (int)a->worker, a->sentence);
+	if (a->what == WB_DO_EVENT)
+		wb_buf_printf(&out, "(%s)", a->reason);
+	if (a->what == WB_DO_NOTICE)
+		wb_buf_printf(&out, "(%u %d %s)", a->agent, a->code, a->sentence);
+}
+
+/* Actions since the last call; notices only when asked for. */
+static const char *did(bool with_notices)
+{
+	struct wb_recon_action a;
+
+	wb_buf_reset(&out);
+	while (wb_recon_take(r, &a)) {
+		if (a.what != WB_DO_NOTICE || with_notices)
+			put_action(&a);
+		wb_free(a.sentence);
+	}
+	return wb_buf_cstr(&out);
+}
+
+static struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned map)
+{
+	return (struct wb_recon_worker){.id = id,
+		.role = WB_ROLE_TRAINER,
+		.rank = rank,
+		.map = dig(map),
+		.manifest = dig(1),
+		.plan_index = WB_RECON_NONE};
+}
+
+static struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map)
+{
+	struct wb_recon_worker w = trainer(id, -1, map);
+
+	w.role = WB_ROLE_ROLLOUT;
+	w.engine = engine;
+	return w;
+}
+
+static struct wb_recon_agent agent(
+	uint32_t id, const char *name, const struct wb_recon_worker *w, size_t n)
+{
+	return (struct wb_recon_agent){
+		.id = id, .name = name, .instance = id, .worker = w, .n_worker = n};
+}
+
+static void up(struct wb_recon_agent a)
+{
+	ck_assert_int_eq(wb_recon_agent_up(r, now, &a), 0);
+}
+
+static void blobs(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i <= to; i++)
+		ck_assert_int_eq(wb_recon_blob(r, now, dig(i), 0, NULL), 0);
+}
+
+static void planned(uint32_t job, unsigned digest)
+{
+	struct wb_recon_planned p = {.job = job,
+		.plan = dig(digest),
+		.model_bytes = 1190000000,
+		.rounds = 3,
+		.worker_bound_ns = 153000000,
+		.bound = "rollout ingress"};
+
+	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
+}
+
+static void ready(uint32_t agent_id, uint64_t term, uint64_t number)
+{
+	ck_assert_int_eq(
+		wb_recon_ready(r, now, agent_id, (struct wb_recon_epoch){term, number}, 0, NULL),
+		0);
+}
+
+static void engine(const char *name, enum wb_recon_engine_state s, uint64_t transfer, bool is_feed)
+{
+	struct wb_recon_engine_report e = {.engine = name,
+		.state = s,
+		.transfer = transfer,
+		.version = (int64_t)transfer * 10,
+		.is_feed = is_feed};
+
+	ck_assert_int_eq(wb_recon_engine(r, now, &e), 0);
+}
+
+static void transfer(uint64_t t, bool is_end, enum wb_recon_result result)
+{
+	struct wb_recon_transfer_report rep = {.transfer = t,
+		.version = (int64_t)t * 10,
+		.is_end = is_end,
+		.result = result,
+		.start_wall_ns = now.wall_ns,
+		.end_wall_ns = now.wall_ns + S,
+		.ewtt_ns = 188 * WB_NS_PER_MS,
+		.stall_ns = 138 * WB_NS_PER_MS,
+		.network_bytes = 10,
+		.delivered_bytes = 235000000,
+		.culprit.worker = WB_RECON_NONE};
+
+	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+}
+
+/* Two trainer workers on agent 1, one-worker engines e1 on agent 2 and e2 on agent 3; active. */
+static void run_two_engines(void)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_spec s = spec_of(2, 1);
+
+	s.engines = 2;
+	make(&s, 77);
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll-a", &e1, 1));
+	up(agent(3, "roll-b", &e2, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	ready(2, 1, 1);
+	ready(3, 1, 1);
+	did(false);
+	ck_assert_uint_eq(wb_recon_active(r, NULL).term, 1);
+}
+
+static const char *cond(const char *type, const char **reason, const char **message)
+{
+	static char status[16], why[128], text[2048];
+	json_t *o = wb_recon_status(r), *c;
+	size_t i;
+
+	status[0] = '\0';
+	json_array_foreach(json_object_get(o, "conditions"), i, c)
+	{
+		if (strcmp(json_string_value(json_object_get(c, "type")), type) != 0)
+			continue;
+		snprintf(status, sizeof(status), "%s",
+			json_string_value(json_object_get(c, "status")));
+		snprintf(why, sizeof(why), "%s", json_string_value(json_object_get(c, "reason")));
+		snprintf(
+			text, sizeof(text), "%s", json_string_value(json_object_get(c, "message")));
+	}
+	json_decref(o);
+	if (reason)
+		*reason = why;
+	if (message)
+		*message = text;
+	return status;
+}
+
+static int64_t field(const char *a, const char *b)
+{
+	json_t *o = wb_recon_status(r), *v = json_object_get(o, a);
+	int64_t n;
+
+	v = b ? json_object_get(v, b) : v;
+	n = v ? json_integer_value(v) : -1;
+	json_decref(o);
+	return n;
+}
+
+START_TEST(members_maps_plan_ready_then_active)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+
+	up(agent(1, "train", t, 2));
+	ck_assert_str_eq(did(false), "");
+	up(agent(2, "roll", &e, 1));
+	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
+	blobs(1, 1);
+	blobs(10, 11);
+	ck_assert_str_eq(did(false), "");
+	blobs(12, 12);
+	ck_assert_str_eq(did(false), "plan(1)");
+	planned(1, 99);
+	ck_assert_str_eq(did(false), "send(1:1.1) send(2:1.1)");
+	ready(2, 1, 1);
+	ck_assert_str_eq(did(false), "");
+	ready(1, 1, 1);
+	ck_assert_str_eq(did(false), "event(PlanActivated) activate(1:1.1) activate(2:1.1)");
+	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
+}
+END_TEST
+
+START_TEST(trainer_rank_0_comes_first_in_the_plan)
+{
+	struct wb_recon_worker t0 = trainer(1, 1, 10), t1 = trainer(1, 0, 11);
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	const struct wb_recon_member *m;
+	size_t n;
+
+	up(agent(1, "a", &t0, 1));
+	up(agent(2, "b", &t1, 1));
+	up(agent(3, "c", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	m = wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 3);
+	ck_assert_uint_eq(m[0].agent, 2);
+	ck_assert_uint_eq(m[1].agent, 1);
+	ck_assert_uint_eq(m[2].agent, 3);
+	ck_assert_uint_eq(m[0].plan.domain, 0);
+	ck_assert_uint_eq(m[2].plan.domain, 2);
+	ck_assert_uint_eq(m[2].plan.layout, 2);
+}
+END_TEST
+
+START_TEST(membership_settles_before_it_is_planned)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_spec s = spec_of(2, 1);
+
+	wb_recon_destroy(r);
+	ck_assert_int_eq(
+		wb_recon_create(&(struct wb_recon_opts){.operator_id = 7, .settle_ns = S}, &s, &r),
+		0);
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll-a", &e1, 1));
+	ck_assert_str_eq(did(false), "");
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + S);
+	now.ns += S / 2;
+	up(agent(3, "roll-b", &e2, 1));
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + S);
+	now.ns += S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
+}
+END_TEST
+
+START_TEST(two_workers_claiming_one_rank_are_both_named)
+{
+	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(4, 0, 11);
+
+	up(agent(1, "pod-a", &t0, 1));
+	up(agent(2, "pod-b", &t1, 1));
+	ck_assert_str_eq(did(false),
+		"reject(2/4: rank 0 of the trainer is claimed by two workers, pod-a/1 (rank 0) and "
+		"pod-b/4 (rank 0): give each its own rank, or none)");
+}
+END_TEST
+
+START_TEST(rank_beyond_the_count_is_refused)
+{
+	struct wb_recon_worker t = trainer(1, 2, 10);
+
+	up(agent(1, "pod-a", &t, 1));
+	ck_assert_str_eq(did(false),
+		"reject(1/1: worker pod-a/1 (rank 2): the trainer has 2 workers by the spec "
+		"(trainer.workers), so ranks are 0 to 1)");
+}
+END_TEST
+
+START_TEST(worker_too_many_is_refused)
+{
+	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e1", 12);
+
+	up(agent(1, "pod-a", &e1, 1));
+	up(agent(2, "pod-b", &e2, 1));
+	ck_assert_str_eq(did(false), "reject(2/1: worker pod-b/1: engine e1 already has its 1 "
+				     "workers (rollout.workersPerEngine))");
+}
+END_TEST
+
+START_TEST(missing_worker_is_named_at_the_deadline)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 3, 11), trainer(3, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_spec s = spec_of(4, 2);
+	const char *reason, *message;
+
+	make(&s, 77);
+	up(agent(1, "train", t, 3));
+	up(agent(2, "roll", &e, 1));
+	did(true);
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 600 * S);
+	now.ns += 600 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
+	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
+	ck_assert_str_eq(message,
+		"no plan within 600 s: waiting for 1 of 4 trainer workers, missing rank 2; "
+		"attached: train/1 (rank 0), train/2 (rank 3), train/3 (rank 1); waiting for 1 of "
+		"1 engines of 2 workers; engine e1 has 1 of 2 (roll/1)");
+	ck_assert_ptr_nonnull(strstr(did(true), "notice(1 -110 waiting for 1 of 4 trainer"));
+	ck_assert_str_eq(cond("Ready", &reason, NULL), "False");
+	ck_assert_str_eq(reason, "WaitingForAgents");
+}
+END_TEST
+
+START_TEST(latecomer_after_the_deadline_is_still_planned)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+
+	up(agent(1, "train", t, 2));
+	now.ns += 601 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	did(false);
+	up(agent(2, "roll", &e, 1));
+	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
+}
+END_TEST
+
+START_TEST(different_manifests_are_refused_by_both_names)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	const char *reason, *message;
+
+	e.manifest = dig(2);
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	ck_assert_str_eq(did(false), "event(PlanFailed)");
+	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
+	ck_assert_str_eq(reason, "TensorMismatch");
+	ck_assert_ptr_nonnull(strstr(message, "train/1 has manifest xxh128:"));
+	ck_assert_ptr_nonnull(strstr(message, "roll/1 has xxh128:"));
+}
+END_TEST
+
+START_TEST(planner_refusal_reaches_everybody_and_is_not_repeated)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_recon_planned p = {
+		.job = 1, .rc = WB_EPLAN, .sentence = "tensor x is needed and nobody has it"};
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	did(true);
+	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
+	ck_assert_str_eq(did(true), "event(PlanFailed) "
+				    "notice(1 -4002 tensor x is needed and nobody has it) "
+				    "notice(2 -4002 tensor x is needed and nobody has it)");
+	now.ns += 10 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(true), "");
+	/* Another layout on the rollout side: try again. */
+	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	e.id = 2;
+	e.map = dig(13);
+	ck_assert_int_eq(wb_recon_attached(r, now, 2, &e), 0);
+	ck_assert_str_eq(did(false), "need(m13@2)");
+}
+END_TEST
+
+START_TEST(agent_that_cannot_take_the_plan_is_named)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	const char *reason, *message;
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ck_assert_int_eq(wb_recon_ready(r, now, 2, (struct wb_recon_epoch){1, 1}, -ENOMEM,
+				 "needs 9 GiB, the limit is 8 GiB"),
+		0);
+	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
+	ck_assert_str_eq(reason, "MemoryLimitTooSmall");
+	ck_assert_str_eq(
+		message, "agent roll cannot take the plan: needs 9 GiB, the limit is 8 GiB");
+}
+END_TEST
+
+START_TEST(agents_not_ready_are_named_at_the_deadline)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	const char *reason, *message;
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	now.ns += 600 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
+	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
+	ck_assert_str_eq(message, "the plan was sent, but not all are ready: agent roll");
+}
+END_TEST
+
+START_TEST(lost_engine_leaves_the_plan_after_the_running_transfer)
+{
+	run_two_engines();
+	transfer(6, false, 0);
+	/* Two engines are wanted by the spec: with one, the plan stays as it is. */
+	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_str_eq(cond("MembersConnected", NULL, NULL), "False");
+}
+END_TEST
+
+/* As run_two_engines(), but one engine is enough. */
+static void run_one_needed(void)
+{
+	struct wb_spec s = spec_of(2, 1);
+
+	run_two_engines();
+	s.engines = 0;
+	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_str_eq(did(false), "");
+}
+
+START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
+{
+	run_one_needed();
+	transfer(6, false, 0);
+	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	ck_assert_str_eq(did(false), "plan(2)");
+	planned(2, 98);
+	ck_assert_str_eq(did(false), ""); /* the transfer runs */
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	transfer(6, true, WB_RESULT_SUCCEEDED);
+	ck_assert_str_eq(did(false), "event(TransferCompleted) send(1:1.2) send(3:1.2)");
+	ready(1, 1, 2);
+	ready(3, 1, 2);
+	ck_assert_str_eq(did(false), "event(PlanActivated) activate(1:1.2) activate(3:1.2)");
+}
+END_TEST
+
+START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
+{
+	struct wb_recon_worker e1 = rollout(2, "e1", 12);
+
+	run_one_needed();
+	transfer(6, false, 0);
+	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	transfer(6, true, WB_RESULT_SUCCEEDED);
+	ck_assert_int_eq(wb_recon_attached(r, now, 2, &e1), 0);
+	ck_assert_str_eq(did(false), "plan(2) event(TransferCompleted) plan(3)");
+	planned(2, 97); /* of a membership that is over */
+	ck_assert_str_eq(did(false), "");
+	planned(3, 99);
+	ck_assert_str_eq(did(false), "send(1:1.2) send(2:1.2) send(3:1.2)");
+	ready(1, 1, 2);
+	ready(2, 1, 2);
+	ready(3, 1, 2);
+	ck_assert_str_eq(did(false), "event(PlanActivated) event(EngineFed) "
+				     "activate(1:1.2)<-e1:e2/6#1 activate(2:1.2)<-e1:e2/6#1 "
+				     "activate(3:1.2)<-e1:e2/6#1");
+	ck_assert_int_eq(field("updatedEngines", NULL), 1);
+	engine("e1", WB_ENGINE_COMMITTED, 6, true);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_int_eq(field("updatedEngines", NULL), 2);
+	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
+	ck_assert_int_eq(field("version", NULL), 60);
+}
+END_TEST
+
+START_TEST(failed_feed_is_tried_again_later)
+{
+	run_two_engines();
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#1 "
+				     "activate(2:1.1)<-e1:e2/6#1 activate(3:1.1)<-e1:e2/6#1");
+	engine("e1", WB_ENGINE_ABORTED, 6, true);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 2 * S);
+	now.ns += 2 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#2 "
+				     "activate(2:1.1)<-e1:e2/6#2 activate(3:1.1)<-e1:e2/6#2");
+}
+END_TEST
+
+START_TEST(newer_transfer_overtakes_a_feed)
+{
+	size_t n;
+
+	run_two_engines();
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	wb_recon_feeds(r, &n);
+	ck_assert_uint_eq(n, 1);
+	transfer(7, false, 0);
+	wb_recon_feeds(r, &n);
+	ck_assert_uint_eq(n, 0);
+	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
+	engine("e1", WB_ENGINE_COMMITTED, 7, false);
+	engine("e2", WB_ENGINE_COMMITTED, 7, false);
+	transfer(7, true, WB_RESULT_SUCCEEDED);
+	ck_assert_int_eq(field("transfer", NULL), 7);
+	ck_assert_int_eq(field("lastTransfer", "endToEndMilliseconds"), 188);
+	ck_assert_int_eq(field("lastTransfer", "throughputGigabitsPerSecond"), 10);
+}
+END_TEST
+
+static void back(uint32_t id, const char *name, struct wb_recon_worker *w, size_t n, uint32_t index,
+	uint64_t heard)
+{
+	struct wb_recon_agent a = agent(id, name, w, n);
+
+	a.heard_term = heard;
+	a.heard_operator = 77;
+	a.running = (struct wb_recon_epoch){3, 5};
+	a.plan = dig(99);
+	a.plan_workers = 4;
+	for (size_t i = 0; i < n; i++) {
+		w[i].plan_index = index + (uint32_t)i;
+		w[i].held = (struct wb_recon_held){6, 60, false};
+	}
+	up(a);
+}
+
+START_TEST(new_operator_adopts_the_running_plan)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_recon_epoch e;
+	struct wb_spec s = spec_of(2, 1);
+
+	make(&s, 78);
+	back(21, "train", t, 2, 0, 3);
+	back(22, "roll-a", &e1, 1, 2, 4);
+	/* One engine would be enough, but the running plan has four workers. */
+	ck_assert_str_eq(did(false), "");
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
+	back(23, "roll-b", &e2, 1, 3, 3);
+	ck_assert_str_eq(did(false), "event(PlanAdopted) need(M1@21) need(m10@21) need(m11@21) "
+				     "need(m12@22) activate(21:3.5) activate(22:3.5) "
+				     "activate(23:3.5)");
+	e = wb_recon_active(r, NULL);
+	ck_assert_uint_eq(e.term, 3);
+	ck_assert_uint_eq(e.number, 5);
+	ck_assert_uint_gt(wb_recon_term(r), 4);
+	ck_assert_int_eq(field("transfer", NULL), 6);
+	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
+	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
+	blobs(1, 1);
+	blobs(10, 12);
+	ck_assert_str_eq(did(false), "plan(1)");
+	planned(1, 99);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_int_eq(field("plan", "rounds"), 3);
+}
+END_TEST
+
+START_TEST(running_plan_with_a_member_gone_is_replaced_after_a_while)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_spec s = spec_of(2, 1);
+
+	make(&s, 78);
+	back(21, "train", t, 2, 0, 3);
+	back(22, "roll-a", &e1, 1, 2, 4);
+	blobs(1, 1);
+	now.ns += 15 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "need(M1@21) need(m10@21) need(m11@21) need(m12@22)");
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 98);
+	ck_assert_str_eq(did(false), "plan(1) send(21:5.1) send(22:5.1)");
+}
+END_TEST
+
+START_TEST(agent_back_within_the_timeout_changes_nothing)
+{
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_recon_agent a;
+
+	run_one_needed();
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
+	now.ns += 14 * S;
+	a = agent(12, "roll-a", &e1, 1);
+	a.instance = 2;
+	a.heard_term = 1;
+	a.heard_operator = 77;
+	up(a);
+	ck_assert_str_eq(did(false), "activate(12:1.1)");
+	ck_assert_uint_eq(wb_recon_term(r), 1);
+}
+END_TEST
+
+START_TEST(agent_gone_for_longer_is_lost)
+{
+	run_one_needed();
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	now.ns += 15 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
+}
+END_TEST
+
+START_TEST(restarted_agent_replaces_itself_at_once)
+{
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_recon_agent a;
+
+	run_one_needed();
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	a = agent(12, "roll-a", &e1, 1);
+	up(a);
+	ck_assert_str_eq(did(false), "plan(2)");
+	planned(2, 99);
+	ck_assert_str_eq(did(false), "send(1:1.2) send(3:1.2) send(12:1.2)");
+}
+END_TEST
+
+START_TEST(second_agent_of_one_name_takes_over)
+{
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+
+	run_one_needed();
+	up(agent(12, "roll-a", &e1, 1));
+	ck_assert_str_eq(did(false), "reject(2/-1: another agent of this name has connected: "
+				     "agents need different names) plan(2)");
+}
+END_TEST
+
+START_TEST(term_is_above_every_term_heard)
+{
+	struct wb_recon_worker t = trainer(1, 0, 10);
+	struct wb_recon_agent a = agent(1, "a", &t, 1);
+
+	a.heard_term = 9;
+	a.heard_operator = 5;
+	up(a);
+	ck_assert_uint_eq(wb_recon_term(r), 10);
+	a = agent(2, "b", NULL, 0);
+	a.heard_term = 10;
+	a.heard_operator = 77; /* us */
+	up(a);
+	ck_assert_uint_eq(wb_recon_term(r), 10);
+	a = agent(3, "c", NULL, 0);
+	a.heard_term = 10;
+	a.heard_operator = 5;
+	up(a);
+	ck_assert_uint_eq(wb_recon_term(r), 11);
+}
+END_TEST
+
+START_TEST(torn_engine_degrades_and_is_fed)
+{
+	const char *reason;
+
+	run_two_engines();
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	did(false);
+	transfer(7, false, 0);
+	engine("e2", WB_ENGINE_TORN, 7, false);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_str_eq(cond("Degraded", &reason, NULL), "True");
+	ck_assert_str_eq(reason, "EngineTorn");
+	engine("e1", WB_ENGINE_COMMITTED, 7, false);
+	transfer(7, true, WB_RESULT_SUCCEEDED);
+	ck_assert_str_eq(did(false),
+		"event(TransferCompleted) event(EngineFed) activate(1:1.1)<-e2:e1/7#1 "
+		"activate(2:1.1)<-e2:e1/7#1 activate(3:1.1)<-e2:e1/7#1");
+	engine("e2", WB_ENGINE_COMMITTED, 7, true);
+	ck_assert_str_eq(cond("Degraded", NULL, NULL), "False");
+}
+END_TEST
+
+START_TEST(status_transfer_never_falls_and_reports_count_once)
+{
+	run_two_engines();
+	engine("e1", WB_ENGINE_COMMITTED, 9, false);
+	engine("e2", WB_ENGINE_COMMITTED, 8, false);
+	transfer(9, true, WB_RESULT_SUCCEEDED);
+	transfer(8, true, WB_RESULT_TIMED_OUT);
+	transfer(9, true, WB_RESULT_SUCCEEDED);
+	ck_assert_int_eq(field("transfer", NULL), 9);
+	ck_assert_int_eq(field("lastTransfer", "transfer"), 9);
+	{
+		json_t *o = wb_recon_status(r), *list = json_object_get(o, "recentTransfers");
+
+		ck_assert_uint_eq(json_array_size(list), 2);
+		json_decref(o);
+	}
+	for (uint64_t t = 10; t < 30; t++)
+		transfer(t, true, WB_RESULT_ABORTED);
+	{
+		json_t *o = wb_recon_status(r), *list = json_object_get(o, "recentTransfers");
+
+		ck_assert_uint_eq(json_array_size(list), 10);
+		json_decref(o);
+	}
+	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "False");
+}
+END_TEST
+
+START_TEST(suspended_object_is_not_ready)
+{
+	struct wb_spec s = spec_of(2, 1);
+	const char *reason;
+
+	run_two_engines();
+	s.engines = 2;
+	s.suspend = true;
+	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_str_eq(cond("Ready", &reason, NULL), "False");
+	ck_assert_str_eq(reason, "Suspended");
+}
+END_TEST
+
+START_TEST(transition_time_changes_with_the_status_only)
+{
+	json_t *a, *b, *c;
+
+	run_two_engines();
+	a = wb_recon_status(r);
+	now.wall_ns += 100 * S;
+	now.ns += S;
+	transfer(6, false, 0); /* Ready stays True, the reason changes */
+	b = wb_recon_status(r);
+	c = json_array_get(json_object_get(a, "conditions"), 0);
+	ck_assert(json_equal(json_object_get(c, "lastTransitionTime"),
+		json_object_get(json_array_get(json_object_get(b, "conditions"), 0),
+			"lastTransitionTime")));
+	ck_assert(!json_equal(c, json_array_get(json_object_get(b, "conditions"), 0)));
+	json_decref(a);
+	json_decref(b);
+}
+END_TEST
+
+/* Random reports: nothing crashes, epochs rise, status.transfer never falls, and whenever all
+ * agents have answered everything, the plan covers exactly what is attached. */
+START_TEST(random_reports_keep_the_invariants)
+{
+	uint64_t seed = 1000 + (uint64_t)_i;
+	struct wb_rng rng = {seed};
+	struct wb_recon_epoch last = {0};
+	uint64_t top = 0;
+	uint32_t next_id = 1;
+
+	printf("seed %llu\n", (unsigned long long)seed);
+	for (unsigned step = 0; step < 400; step++) {
+		char name[16], eng[16];
+		uint32_t id = next_id > 1 ? 1 + (uint32_t)wb_rng_below(&rng, next_id) : 1;
+		struct wb_recon_worker w;
+		struct wb_recon_agent a;
+		struct wb_recon_action act;
+		struct wb_recon_epoch e;
+
+		now.ns += wb_rng_below(&rng, 4 * S);
+		snprintf(name, sizeof(name), "p%u", (unsigned)wb_rng_below(&rng, 5));
+		snprintf(eng, sizeof(eng), "e%u", (unsigned)wb_rng_below(&rng, 3));
+		w = wb_rng_below(&rng, 2) ? rollout(1 + (uint32_t)wb_rng_below(&rng, 2), eng, 12)
+					  : trainer(1 + (uint32_t)wb_rng_below(&rng, 2),
+						    (int64_t)wb_rng_below(&rng, 3) - 1, 10);
+		switch (wb_rng_below(&rng, 8)) {
+		case 0:
+		case 1:
+			a = agent(next_id, name, &w, 1);
+			a.instance = 100 + wb_rng_below(&rng, 10);
+			a.heard_term = wb_rng_below(&rng, 4);
+			next_id++;
+			up(a);
+			break;
+		case 2:
+			wb_recon_agent_down(r, now, id, wb_rng_below(&rng, 2));
+			break;
+		case 3:
+			wb_recon_attached(r, now, id, &w);
+			break;
+		case 4:
+			wb_recon_detached(r, now, id, 1);
+			break;
+		case 5:
+			engine(eng, (enum wb_recon_engine_state)wb_rng_below(&rng, 10),
+				wb_rng_below(&rng, 20), wb_rng_below(&rng, 2));
+			break;
+		case 6:
+			transfer(1 + wb_rng_below(&rng, 20), wb_rng_below(&rng, 2),
+				(enum wb_recon_result)wb_rng_below(&rng, 5));
+			break;
+		default:
+			wb_recon_tick(r, now);
+		}
+		while (wb_recon_take(r, &act)) {
+			wb_free(act.sentence);
+			if (act.what == WB_DO_NEED_BLOB)
+				wb_recon_blob(r, now, act.digest, 0, NULL);
+			else if (act.what == WB_DO_PLAN)
+				planned(act.job, 50 + act.job);
+			else if (act.what == WB_DO_SEND_PLAN)
+				ready(act.agent, act.epoch.term, act.epoch.number);
+		}
+		e = wb_recon_active(r, NULL);
+		ck_assert(e.term > last.term || (e.term == last.term && e.number >= last.number));
+		last = e;
+		ck_assert_uint_ge(wb_recon_term(r), e.term);
+		{
+			json_t *o = wb_recon_status(r), *t = json_object_get(o, "transfer");
+
+			ck_assert_uint_ge(t ? (uint64_t)json_integer_value(t) : 0, top);
+			top = t ? (uint64_t)json_integer_value(t) : 0;
+			json_decref(o);
+		}
+	}
+}
+END_TEST
+
+START_TEST(reports_survive_each_failed_allocation)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_recon_agent a = agent(1, "train", t, 2), b = agent(2, "roll", &e, 1);
+	struct wb_spec s = spec_of(2, 1);
+	bool is_done = false;
+
+	for (uint64_t at = 1; !is_done; at++) {
+		make(&s, 77);
+		wb_mem_fail_at(at);
+		wb_recon_agent_up(r, now, &a);
+		wb_recon_agent_up(r, now, &b);
+		is_done = !wb_mem_failed();
+		wb_mem_fail_at(0);
+		/* What was not possible then is done at the next report. */
+		up(a);
+		up(b);
+		did(false);
+		blobs(1, 1);
+		blobs(10, 12);
+		planned(1, 99);
+		ready(1, 1, 1);
+		ready(2, 1, 1);
+		ck_assert_uint_eq(wb_recon_active(r, NULL).number, 1);
+	}
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("reconcile");
+	TCase *tc = tcase_create("decisions");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, members_maps_plan_ready_then_active);
+	tcase_add_test(tc, trainer_rank_0_comes_first_in_the_plan);
+	tcase_add_test(tc, membership_settles_before_it_is_planned);
+	tcase_add_test(tc, two_workers_claiming_one_rank_are_both_named);
+	tcase_add_test(tc, rank_beyond_the_count_is_refused);
+	tcase_add_test(tc, worker_too_many_is_refused);
+	tcase_add_test(tc, missing_worker_is_named_at_the_deadline);
+	tcase_add_test(tc, latecomer_after_the_deadline_is_still_planned);
+	tcase_add_test(tc, different_manifests_are_refused_by_both_names);
+	tcase_add_test(tc, planner_refusal_reaches_everybody_and_is_not_repeated);
+	tcase_add_test(tc, agent_that_cannot_take_the_plan_is_named);
+	tcase_add_test(tc, agents_not_ready_are_named_at_the_deadline);
+	tcase_add_test(tc, lost_engine_leaves_the_plan_after_the_running_transfer);
+	tcase_add_test(tc, membership_change_gives_a_new_epoch_after_the_transfer);
+	tcase_add_test(tc, restarted_engine_is_fed_by_one_that_holds_the_version);
+	tcase_add_test(tc, failed_feed_is_tried_again_later);
+	tcase_add_test(tc, newer_transfer_overtakes_a_feed);
+	tcase_add_test(tc, new_operator_adopts_the_running_plan);
+	tcase_add_test(tc, running_plan_with_a_member_gone_is_replaced_after_a_while);
+	tcase_add_test(tc, agent_back_within_the_timeout_changes_nothing);
+	tcase_add_test(tc, agent_gone_for_longer_is_lost);
+	tcase_add_test(tc, restarted_agent_replaces_itself_at_once);
+	tcase_add_test(tc, second_agent_of_one_name_takes_over);
+	tcase_add_test(tc, term_is_above_every_term_heard);
+	tcase_add_test(tc, torn_engine_degrades_and_is_fed);
+	tcase_add_test(tc, status_transfer_never_falls_and_reports_count_once);
+	tcase_add_test(tc, suspended_object_is_not_ready);
+	tcase_add_test(tc, transition_time_changes_with_the_status_only);
+	tcase_add_loop_test(tc, random_reports_keep_the_invariants, 0, 20);
+	tcase_add_test(tc, reports_survive_each_failed_allocation);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *sr = srunner_create(suite());
+	int n;
+
+	srunner_run_all(sr, CK_ENV);
+	n = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+}
