@@ -36,12 +36,13 @@ enum wb_fkind {
 	WBF_U32, /* uint32_t */
 	WBF_U64, /* uint64_t; JSON integer, or decimal string above 2^63 - 1 */
 	WBF_I64, /* int64_t */
-	WBF_STR, /* char *, owned; u32 length, bytes; max = bytes */
+	WBF_STR, /* const char *, owned; u32 length, bytes; max = bytes */
 	WBF_DIGEST, /* struct wb_digest; hi, lo; JSON text form, "" = none */
-	WBF_BLOB, /* uint8_t *, owned, uint32_t n_NAME; u32 length, bytes; binary messages only */
-	WBF_U32S, /* uint32_t *, owned, uint32_t n_NAME; u32 count, values; max = elements */
-	WBF_U64S, /* uint64_t *, likewise */
-	WBF_STRS, /* char **, likewise; each string at most WB_STRS_ITEM_MAX bytes */
+	WBF_BLOB, /* const uint8_t *, owned, uint32_t n_NAME; u32 length, bytes; binary messages
+		     only */
+	WBF_U32S, /* const uint32_t *, owned, uint32_t n_NAME; u32 count, values; max = elements */
+	WBF_U64S, /* const uint64_t *, likewise */
+	WBF_STRS, /* const char **, likewise; each string at most WB_STRS_ITEM_MAX bytes */
 	WBF_STRUCT, /* embedded struct; its fields in place; JSON object */
 	WBF_STRUCTS, /* struct *, owned, uint32_t n_NAME; u32 count, structs; JSON array of objects
 		      */

@@ -4,9 +4,9 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "proto/internal.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* clang-format off */
 #define N_OFF_BOOL(st, name) 0
@@ -72,27 +72,34 @@ void wb_msg_free(uint32_t type, void *msg)
 	wb_table_clear(m->table, msg);
 }
 
-int wb_msg_encode_bin(
-	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err)
+int wb__msg_encode(const struct wb_frame *f, const struct wb_msg_info *m, const void *msg,
+	wb__encode_fn fn, struct wb_buf *out, struct wb_err *err)
 {
-	const struct wb_msg_info *m = wb_msg_info(f->type);
+	static const uint8_t room[WB_FRAME_BYTES];
 	struct wb_frame head = *f;
-	uint8_t bytes[WB_FRAME_BYTES];
 	size_t at = out->len;
 	int rc;
 
-	assert(m && m->encoding == WB_ENC_BIN && f->version);
-	wb_buf_put(out, (const uint8_t[WB_FRAME_BYTES]){0}, WB_FRAME_BYTES);
-	rc = wb_table_encode_bin(m->table, msg, f->version, out, err);
+	assert(f->version);
+	wb_buf_put(out, room, sizeof(room));
+	rc = fn(m->table, msg, f->version, out, err);
 	if (rc < 0)
 		return rc;
 	if (out->len - at - WB_FRAME_BYTES > m->cap)
 		return wb_err_set(err, -E2BIG, "message %s: %zu bytes, at most %u are allowed",
 			m->name, out->len - at - WB_FRAME_BYTES, m->cap);
 	head.bytes = (uint32_t)(out->len - at - WB_FRAME_BYTES);
-	wb_frame_encode(&head, bytes);
-	memcpy(out->data + at, bytes, sizeof(bytes));
+	wb_frame_encode(&head, out->data + at);
 	return 0;
+}
+
+int wb_msg_encode_bin(
+	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err)
+{
+	const struct wb_msg_info *m = wb_msg_info(f->type);
+
+	assert(m && m->encoding == WB_ENC_BIN);
+	return wb__msg_encode(f, m, msg, wb_table_encode_bin, out, err);
 }
 
 int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err)

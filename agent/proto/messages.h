@@ -443,12 +443,12 @@ enum wbp_peer {
 #define WB__DECL_U32(name) uint32_t name;
 #define WB__DECL_U64(name) uint64_t name;
 #define WB__DECL_I64(name) int64_t name;
-#define WB__DECL_STR(name) char *name;
+#define WB__DECL_STR(name) const char *name;
 #define WB__DECL_DIGEST(name) struct wb_digest name;
-#define WB__DECL_BLOB(name) uint8_t *name; uint32_t n_##name;
-#define WB__DECL_U32S(name) uint32_t *name; uint32_t n_##name;
-#define WB__DECL_U64S(name) uint64_t *name; uint32_t n_##name;
-#define WB__DECL_STRS(name) char **name; uint32_t n_##name;
+#define WB__DECL_BLOB(name) const uint8_t *name; uint32_t n_##name;
+#define WB__DECL_U32S(name) const uint32_t *name; uint32_t n_##name;
+#define WB__DECL_U64S(name) const uint64_t *name; uint32_t n_##name;
+#define WB__DECL_STRS(name) const char **name; uint32_t n_##name;
 #define WB__DECL_STRUCT(name, sub) struct wb_p_##sub name;
 #define WB__DECL_STRUCTS(name, sub) struct wb_p_##sub *name; uint32_t n_##name;
 #define WB__DECL_F(x, kind, name, max, opt, since, doc) WB__DECL_##kind(name)

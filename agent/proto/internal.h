@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PROTO_INTERNAL_H
+#define WB_PROTO_INTERNAL_H
+/* Shared by the two codecs.  Layer: proto (L1). */
+#include "proto/messages.h"
+
+#include <string.h>
+
+/** wb__field - address of a field's value; wb__count - of its count (arrays and blobs). */
+static inline void *wb__field(void *msg, const struct wb_fdef *f)
+{
+	return (char *)msg + f->offset;
+}
+
+static inline const void *wb__field_in(const void *msg, const struct wb_fdef *f)
+{
+	return (const char *)msg + f->offset;
+}
+
+static inline uint32_t *wb__count(void *msg, const struct wb_fdef *f)
+{
+	return (uint32_t *)(void *)((char *)msg + f->n_offset);
+}
+
+static inline uint32_t wb__count_in(const void *msg, const struct wb_fdef *f)
+{
+	uint32_t n;
+
+	memcpy(&n, (const char *)msg + f->n_offset, sizeof(n));
+	return n;
+}
+
+static inline const void *wb__pointer_in(const void *msg, const struct wb_fdef *f)
+{
+	const void *p;
+
+	memcpy(&p, (const char *)msg + f->offset, sizeof(p));
+	return p;
+}
+
+/** wb__check_value - 0, or -EINVAL when the field's value in @msg is above its bound. */
+int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err);
+
+typedef int (*wb__encode_fn)(const struct wb_table *t, const void *msg, uint32_t version,
+	struct wb_buf *out, struct wb_err *err);
+/** wb__msg_encode - header and body, the body by @fn. */
+int wb__msg_encode(const struct wb_frame *f, const struct wb_msg_info *m, const void *msg,
+	wb__encode_fn fn, struct wb_buf *out, struct wb_err *err);
+
+#endif
