@@ -110,6 +110,9 @@ lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 $(O)/obj/%.c.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<) $(CC) $(CPPFLAGS) $(CFLAGS) $(XCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+ifeq ($(VARIANT),release)
+$(O)/obj/kernels/%.c.o: XCFLAGS := -O3
+endif
 $(O)/obj/tests/%.c.o: XCFLAGS := $(CHK_CFLAGS) -Wno-conversion -Wno-missing-prototypes
 
 define module

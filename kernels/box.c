@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pack and assemble: boxes between parameters and the wire.
+ *
+ * Three ways, best first.  Rows whose elements are adjacent in memory are copied and summed in one
+ * pass.  Transposed boxes (a column of the box adjacent in memory) go by tiles through block
+ * transposes.  All else, and all casts, go by tiles through a small buffer on the stack.  Tiles are
+ * small enough for the sum to find the wire bytes in cache.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/internal.h"
+
+#define TILE_BYTES (32u << 10)
+#define STREAM_MIN_BYTES (512u << 10) /* below this the caches may still help the next reader */
+
+struct job {
+	const struct wbk_sum_keys *keys;
+	struct wbk_sum *sum; /* NULL = no sum */
+	struct wbk_box b;
+	uint8_t *mem, *wire; /* element (0, 0) */
+	bool pack, stream;
+};
+
+static bool is_one_pos_run(const struct wbk_box *b)
+{
+	return b->pos_col_stride == b->wire_elem || b->n_col == 1;
+}
+
+/* Boxes that are the same set of elements with fewer, longer rows. */
+static void normalise(struct job *j)
+{
+	struct wbk_box *b = &j->b;
+
+	if (b->n_col == 1) {
+		b->n_col = b->n_row;
+		b->n_row = 1;
+		b->col_stride = b->row_stride;
+		b->pos_col_stride = b->pos_row_stride;
+	}
+	if (b->n_col == 1) {
+		b->col_stride = b->mem_elem;
+		b->pos_col_stride = b->wire_elem;
+	}
+	if (b->n_row == 1) {
+		b->row_stride = (int64_t)b->n_col * b->col_stride;
+		b->pos_row_stride = b->n_col * b->pos_col_stride;
+	} else if (b->row_stride == (int64_t)b->n_col * b->col_stride &&
+		   (!j->sum || b->pos_row_stride == b->n_col * b->pos_col_stride) &&
+		   (uint64_t)b->n_row * b->n_col <= UINT32_MAX) {
+		b->n_col *= b->n_row;
+		b->n_row = 1;
+	}
+}
+
+/* Add rows [r, r + n_row) x columns [c, c + n_col) of the wire image at @at, @pitch bytes a row. */
+static void sum_tile(
+	const struct job *j, const uint8_t *at, size_t r, size_t c, size_t n_row, size_t n_col)
+{
+	const struct wbk_box *b = &j->b;
+	uint64_t pos = b->pos + r * b->pos_row_stride + c * b->pos_col_stride;
+	size_t pitch = (size_t)b->n_col * b->wire_elem;
+	struct wbk__rows rows = {.pos = pos,
+		.pos_stride = b->pos_row_stride,
+		.src = at,
+		.src_stride = (int64_t)pitch,
+		.row_bytes = n_col * b->wire_elem,
+		.n_row = n_row};
+
+	if (is_one_pos_run(b)) {
+		wbk__rows_sum(j->keys, &rows, j->sum);
+		return;
+	}
+	for (size_t i = 0; i < n_row; i++)
+		for (size_t k = 0; k < n_col; k++)
+			wbk_sum_add(j->keys, pos + i * b->pos_row_stride + k * b->pos_col_stride,
+				at + i * pitch + k * b->wire_elem, b->wire_elem, j->sum);
+}
+
+static inline __attribute__((always_inline)) void move_row(size_t elem, const uint8_t *src,
+	int64_t src_stride, uint8_t *dst, int64_t dst_stride, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(dst + (int64_t)i * dst_stride, src + (int64_t)i * src_stride, elem);
+}
+
+static void move_strided(size_t elem, const uint8_t *src, int64_t src_stride, uint8_t *dst,
+	int64_t dst_stride, size_t n)
+{
+	switch (elem) {
+	case 1:
+		move_row(1, src, src_stride, dst, dst_stride, n);
+		break;
+	case 2:
+		move_row(2, src, src_stride, dst, dst_stride, n);
+		break;
+	case 4:
+		move_row(4, src, src_stride, dst, dst_stride, n);
+		break;
+	default:
+		move_row(elem, src, src_stride, dst, dst_stride, n);
+	}
+}
+
+struct tile {
+	uint8_t *wire, *mem; /* element (0, 0) of the tile */
+	size_t n_row, n_col;
+};
+
+/* Dense rows of memory elements at @dense (@pitch bytes a row) to or from the tile's memory. */
+static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *dense, size_t pitch)
+{
+	const struct wbk_box *b = &j->b;
+
+	if (b->row_stride == b->mem_elem && b->col_stride != b->mem_elem && t->n_row > 1) {
+		struct wbk__grid g = {.src = dense,
+			.dst = t->mem,
+			.src_stride = (int64_t)pitch,
+			.dst_stride = b->col_stride,
+			.n_a = t->n_row,
+			.n_b = t->n_col};
+
+		wbk__transpose(b->mem_elem, &g, j->stream);
+		return;
+	}
+	for (size_t r = 0; r < t->n_row; r++)
+		move_strided(b->mem_elem, dense + r * pitch, b->mem_elem,
+			t->mem + (int64_t)r * b->row_stride, b->col_stride, t->n_col);
+}
+
+static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *dense, size_t pitch)
+{
+	const struct wbk_box *b = &j->b;
+
+	if (b->row_stride == b->mem_elem && b->col_stride != b->mem_elem && t->n_row > 1) {
+		struct wbk__grid g = {.src = t->mem,
+			.dst = dense,
+			.src_stride = b->col_stride,
+			.dst_stride = (int64_t)pitch,
+			.n_a = t->n_col,
+			.n_b = t->n_row};
+
+		wbk__transpose(b->mem_elem, &g, false);
+		return;
+	}
+	for (size_t r = 0; r < t->n_row; r++)
+		move_strided(b->mem_elem, t->mem + (int64_t)r * b->row_stride, b->col_stride,
+			dense + r * pitch, b->mem_elem, t->n_col);
+}
+
+static void tile_pack(const struct job *j, const struct tile *t)
+{
+	const struct wbk_box *b = &j->b;
+	size_t wire_pitch = (size_t)b->n_col * b->wire_elem, pitch = t->n_col * b->mem_elem;
+	_Alignas(64) uint8_t buf[TILE_BYTES];
+
+	if (b->cast == WBK_COPY) {
+		mem_to_dense(j, t, t->wire, wire_pitch);
+		return;
+	}
+	if (b->col_stride != b->mem_elem)
+		mem_to_dense(j, t, buf, pitch);
+	for (size_t r = 0; r < t->n_row; r++)
+		wbk_cast_back(b->cast,
+			b->col_stride == b->mem_elem ? t->mem + (int64_t)r * b->row_stride
+						     : buf + r * pitch,
+			t->wire + r * wire_pitch, t->n_col);
+}
+
+static void tile_assemble(const struct job *j, const struct tile *t)
+{
+	const struct wbk_box *b = &j->b;
+	size_t wire_pitch = (size_t)b->n_col * b->wire_elem, pitch = t->n_col * b->mem_elem;
+	_Alignas(64) uint8_t buf[TILE_BYTES];
+	uint8_t *dense = b->cast == WBK_COPY ? t->wire : buf;
+	bool direct = b->col_stride == b->mem_elem && b->cast != WBK_COPY && b->repeat == 1;
+
+	if (b->cast == WBK_COPY)
+		pitch = wire_pitch;
+	for (size_t r = 0; b->cast != WBK_COPY && r < t->n_row; r++)
+		wbk_cast_fwd(b->cast, t->wire + r * wire_pitch,
+			direct ? t->mem + (int64_t)r * b->row_stride : buf + r * pitch, t->n_col);
+	for (uint32_t i = 0; !direct && i < b->repeat; i++) {
+		struct tile copy = *t;
+
+		copy.mem += (int64_t)i * b->repeat_stride;
+		dense_to_mem(j, &copy, dense, pitch);
+	}
+}
+
+/* Tiles shaped so that both sides move whole cache lines; one fits the buffer in either dtype. */
+static void tile_shape(const struct job *j, size_t *rows, size_t *cols)
+{
+	const struct wbk_box *b = &j->b;
+	size_t elem = b->mem_elem > b->wire_elem ? b->mem_elem : b->wire_elem;
+	bool transposed = b->row_stride == b->mem_elem && b->n_row > 1;
+
+	if (transposed && j->pack) {
+		*rows = 64;
+		*cols = 512 / elem;
+	} else if (transposed) {
+		*rows = 128 / b->mem_elem;
+		*cols = (b->cast == WBK_COPY ? 1024u : 512u) / b->wire_elem;
+		if (*rows * *cols * elem > TILE_BYTES && b->cast != WBK_COPY)
+			*cols = TILE_BYTES / (*rows * elem);
+	} else {
+		*cols = TILE_BYTES / elem;
+		*rows = b->n_col < *cols ? *cols / b->n_col : 1;
+	}
+}
+
+static void by_tiles(struct job *j)
+{
+	const struct wbk_box *b = &j->b;
+	size_t rows, cols, lead = 0;
+
+	tile_shape(j, &rows, &cols);
+	/* Tiles end where lines of memory end. */
+	if (b->row_stride == b->mem_elem && (uintptr_t)j->mem % b->mem_elem == 0)
+		lead = (-(uintptr_t)j->mem & 63) / b->mem_elem;
+	for (size_t r = 0, nr; r < b->n_row; r += nr) {
+		nr = !r && lead ? lead : rows;
+		if (nr > b->n_row - r)
+			nr = b->n_row - r;
+		for (size_t c = 0, nc; c < b->n_col; c += nc) {
+			struct tile t = {
+				.wire = j->wire + (r * b->n_col + c) * b->wire_elem,
+				.mem = j->mem + (int64_t)r * b->row_stride +
+				       (int64_t)c * b->col_stride,
+				.n_row = nr,
+				.n_col = nc = b->n_col - c < cols ? b->n_col - c : cols,
+			};
+
+			if (j->pack)
+				tile_pack(j, &t);
+			if (j->sum)
+				sum_tile(j, t.wire, r, c, nr, nc);
+			if (!j->pack)
+				tile_assemble(j, &t);
+		}
+	}
+	if (j->stream)
+		wbk__stream_fence();
+}
+
+static void by_rows(struct job *j)
+{
+	const struct wbk_box *b = &j->b;
+	int64_t pitch = (int64_t)b->n_col * b->wire_elem;
+	struct wbk__rows r = {.pos = b->pos,
+		.pos_stride = b->pos_row_stride,
+		.src = j->pack ? j->mem : j->wire,
+		.dst = j->pack ? j->wire : j->mem,
+		.src_stride = j->pack ? b->row_stride : pitch,
+		.dst_stride = j->pack ? pitch : b->row_stride,
+		.row_bytes = (size_t)pitch,
+		.n_row = b->n_row,
+		.stream = j->stream};
+
+	if (j->sum && is_one_pos_run(b)) {
+		wbk__rows_sum(j->keys, &r, j->sum);
+	} else {
+		if (j->sum && !j->pack)
+			sum_tile(j, j->wire, 0, 0, b->n_row, b->n_col);
+		wbk__rows_copy(&r);
+		if (j->sum && j->pack)
+			sum_tile(j, j->wire, 0, 0, b->n_row, b->n_col);
+	}
+	for (uint32_t i = 1; !j->pack && i < b->repeat; i++) {
+		r.dst = j->mem + (int64_t)i * b->repeat_stride;
+		wbk__rows_copy(&r);
+	}
+}
+
+static void box_move(struct job *j)
+{
+	struct wbk_box *b = &j->b;
+
+	assert(wbk__cast_ok(b->cast, b->wire_elem, b->mem_elem));
+	if (!b->n_row || !b->n_col)
+		return;
+	normalise(j);
+	j->stream = !j->pack && (uint64_t)b->n_row * b->n_col * b->mem_elem >= STREAM_MIN_BYTES;
+	if (b->cast == WBK_COPY && b->col_stride == b->mem_elem)
+		by_rows(j);
+	else
+		by_tiles(j);
+}
+
+void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	assert(!n || (bases && box && wire && (keys || !sum)));
+	for (size_t i = 0; i < n; i++) {
+		struct job j = {.keys = keys,
+			.sum = sum,
+			.b = box[i],
+			.mem = (uint8_t *)bases[box[i].base] + box[i].mem_off,
+			.wire = (uint8_t *)wire + box[i].wire_off,
+			.pack = true};
+
+		box_move(&j);
+	}
+}
+
+void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	assert(!n || (bases && box && wire && (keys || !sum)));
+	for (size_t i = 0; i < n; i++) {
+		struct job j = {.keys = keys,
+			.sum = sum,
+			.b = box[i],
+			.mem = (uint8_t *)bases[box[i].base] + box[i].mem_off,
+			.wire = (uint8_t *)(uintptr_t)wire + box[i].wire_off};
+
+		box_move(&j);
+	}
+}
+
+void wbk_sum_wire(const struct wbk_box *box, size_t n, const void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	assert(!n || (box && wire && keys && sum));
+	for (size_t i = 0; i < n; i++) {
+		const uint8_t *at = (const uint8_t *)wire + box[i].wire_off;
+		struct job j = {.keys = keys, .sum = sum, .b = box[i]};
+
+		if (!j.b.n_row || !j.b.n_col)
+			continue;
+		j.b.row_stride = j.b.n_col; /* any; only positions count here */
+		j.b.col_stride = 1;
+		normalise(&j);
+		sum_tile(&j, at, 0, 0, j.b.n_row, j.b.n_col);
+	}
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WBK_CODES_H
+#define WBK_CODES_H
+/*
+ * Digit codes of one element, as inline functions for the bodies that loop over them.
+ *
+ * The floating codes shift their exponent window to 0, so a digit is sign | window | mantissa. With
+ * the windows chosen, BF16 and F16 come out the same on their 16-bit patterns, and so do E4M3 and
+ * E5M2 on their 8-bit ones.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+static inline uint32_t wbk__encode_float16(uint32_t digit)
+{
+	return ((digit & 0x3fff) + 0x2000) | (digit & 0x4000) << 1;
+}
+
+static inline uint32_t wbk__encode_float8(uint32_t digit)
+{
+	return ((digit & 0x3f) + 0x20) | (digit & 0x40) << 1;
+}
+
+/* The element's bit pattern, zero-extended. */
+static inline uint32_t wbk__encode_one(enum wbk_code code, uint32_t digit)
+{
+	switch (code) {
+	case WBK_CODE_BF16:
+	case WBK_CODE_F16:
+		return wbk__encode_float16(digit);
+	case WBK_CODE_F32:
+		return wbk__encode_float16(digit) << 16;
+	case WBK_CODE_E4M3:
+	case WBK_CODE_E5M2:
+		return wbk__encode_float8(digit);
+	case WBK_CODE_I8:
+		return 0x80 | (digit & 0x7f);
+	case WBK_CODE_I32:
+		return 0x80000000u | digit;
+	default:
+		return 0;
+	}
+}
+
+static inline int64_t wbk__decode_float16(uint32_t x)
+{
+	uint32_t t = (x & 0x7fff) - 0x2000;
+
+	return t < 0x4000 ? (int64_t)(t | (x >> 1 & 0x4000)) : -1;
+}
+
+/* @elem holds an element of the code's size, at any alignment. */
+static inline int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
+{
+	uint16_t h;
+	uint32_t w;
+
+	switch (code) {
+	case WBK_CODE_BF16:
+	case WBK_CODE_F16:
+		memcpy(&h, elem, 2);
+		return wbk__decode_float16(h);
+	case WBK_CODE_F32:
+		memcpy(&w, elem, 4);
+		return w & 0xffff ? -1 : wbk__decode_float16(w >> 16);
+	case WBK_CODE_E4M3:
+	case WBK_CODE_E5M2:
+		w = (*elem & 0x7fu) - 0x20;
+		return w < 0x40 ? (int64_t)(w | (*elem >> 1 & 0x40)) : -1;
+	case WBK_CODE_I8:
+		return *elem & 0x80 ? *elem & 0x7f : -1;
+	case WBK_CODE_I32:
+		memcpy(&w, elem, 4);
+		return w & 0x80000000u ? (int64_t)(w & 0x7fffffff) : -1;
+	default:
+		return -1;
+	}
+}
+
+static inline size_t wbk__code_bytes(enum wbk_code code)
+{
+	switch (code) {
+	case WBK_CODE_BF16:
+	case WBK_CODE_F16:
+		return 2;
+	case WBK_CODE_F32:
+	case WBK_CODE_I32:
+		return 4;
+	case WBK_CODE_E4M3:
+	case WBK_CODE_E5M2:
+	case WBK_CODE_I8:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WBK_INTERNAL_H
+#define WBK_INTERNAL_H
+/*
+ * Shared by the kernel bodies: rows that are copied and summed at once, transposes, the choice of
+ * instruction set.  Not for users of kernels.h (tests look in to compare the bodies).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#define WBK_X86 1
+#else
+#define WBK_X86 0
+#endif
+
+/* Instruction sets with a body of their own.  Linear: each includes the ones before. */
+enum wbk__isa { WBK__SCALAR = 0, WBK__AVX2 = 1, WBK__AVX512 = 2 };
+
+/* Tests and benchmarks: bodies above this are not used.  Written before any other call only. */
+extern enum wbk__isa wbk__isa_max;
+/** wbk__isa - the best set this CPU (and wbk__isa_max) allows. */
+enum wbk__isa wbk__isa(void);
+
+/* Rows of wire bytes: n_row rows of row_bytes bytes, each contiguous in the checkpoint. */
+struct wbk__rows {
+	uint64_t pos, pos_stride; /* checkpoint byte position of row 0; bytes to the next row */
+	const uint8_t *src;
+	uint8_t *dst; /* NULL = only sum */
+	int64_t src_stride, dst_stride; /* bytes */
+	size_t row_bytes, n_row;
+	bool stream; /* large, and not read again soon: stores may pass the caches by */
+};
+
+/** wbk__rows_sum - copy the rows (when dst is set) and add them to @s in the same pass. */
+void wbk__rows_sum(const struct wbk_sum_keys *k, const struct wbk__rows *r, struct wbk_sum *s);
+/** wbk__rows_copy - copy the rows. */
+void wbk__rows_copy(const struct wbk__rows *r);
+
+/* Bodies of the sum over whole words: @n words at word position @p of one row.  dst may be NULL. */
+typedef void wbk__words_fn(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
+	size_t n_word, struct wbk_sum *s);
+void wbk__words_scalar(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
+	size_t n_word, struct wbk_sum *s);
+#if WBK_X86
+void wbk__words_avx2(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
+	size_t n_word, struct wbk_sum *s);
+void wbk__words_avx512(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
+	size_t n_word, struct wbk_sum *s);
+#endif
+
+/* n_a x n_b elements: src has b adjacent and src_stride bytes from a to a, dst the other way. */
+struct wbk__grid {
+	const uint8_t *src;
+	uint8_t *dst;
+	int64_t src_stride, dst_stride;
+	size_t n_a, n_b;
+};
+
+/** wbk__transpose - dst[b][a] = src[a][b] for elements of @elem bytes.  @stream: stores may pass
+ * the caches by; call wbk__stream_fence() before the bytes are handed on. */
+void wbk__transpose(unsigned elem, const struct wbk__grid *g, bool stream);
+void wbk__stream_fence(void);
+
+/** wbk__cast_ok - whether the cast exists and fits the element sizes (bytes). */
+unsigned wbk__cast_ok(unsigned cast, unsigned wire_elem, unsigned mem_elem);
+
+static inline uint64_t wbk__block_key(uint64_t seed, uint64_t block)
+{
+	uint64_t x = seed + block * 0x9e3779b97f4a7c15u;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return (x ^ (x >> 31)) | 1;
+}
+
+#endif

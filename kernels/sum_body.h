@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The checksum over whole words with vectors, and the copy fused into it.  Included by one file an
+ * instruction set, which defines
+ *	FN		target attribute		VL	words of a vector
+ *	vec, vmask	a vector of words; a choice of lanes
+ *	v_zero v_load v_odd v_add v_mul v_shift v_store v_stream v_fence
+ *	v_mask_lo(n), v_mask_hi(n)	lanes below n, lanes from n on
+ *	v_load_mask v_store_mask v_mul64 v_fold
+ *
+ * A 64-bit lane of a vector holds two words.  v_mul multiplies the low ones; v_odd loads with the
+ * high ones moved down, which costs a load but no shuffle.  Sums of a block stay in vectors, are
+ * multiplied by the block key as vectors, and fold to a scalar once a call.  Long runs walk four
+ * blocks at once: the keys are loaded once for the four, and memory sees four streams.
+ */
+#include "kernels/internal.h"
+
+#define INLINE FN static inline __attribute__((always_inline))
+#define BLOCK 1024u /* words */
+
+enum mode { SUM, COPY, STREAM };
+
+struct acc {
+	vec l[2];
+};
+
+struct keys {
+	vec even[2], odd[2];
+};
+
+INLINE void add_products(struct acc *a, const struct keys *k, vec even, vec odd)
+{
+	for (unsigned i = 0; i < 2; i++)
+		a->l[i] = v_add(v_add(a->l[i], v_mul(even, k->even[i])), v_mul(odd, k->odd[i]));
+}
+
+/* One vector of data at @src, kept at @dst as well. */
+INLINE void step(struct acc *a, const struct keys *k, const uint8_t *src, uint8_t *dst, enum mode m)
+{
+	vec v = v_load(src);
+
+	if (m == COPY)
+		v_store(dst, v);
+	else if (m == STREAM)
+		v_stream(dst, v);
+	add_products(a, k, v, v_odd(src));
+}
+
+INLINE struct keys load_keys(const struct wbk_sum_keys *k, int64_t at)
+{
+	const uint32_t *k0 = k->table[0] + at, *k1 = k->table[1] + at;
+
+	return (struct keys){{v_load(k0), v_load(k1)}, {v_odd(k0), v_odd(k1)}};
+}
+
+/* Keys of the lanes in @m; the others are 0.  @at may lie outside the table where @m is not. */
+INLINE struct keys load_keys_mask(const struct wbk_sum_keys *k, int64_t at, vmask m)
+{
+	uintptr_t t0 = (uintptr_t)k->table[0] + (uintptr_t)(at * 4);
+	uintptr_t t1 = (uintptr_t)k->table[1] + (uintptr_t)(at * 4);
+	vec e0 = v_load_mask((const void *)t0, m), e1 = v_load_mask((const void *)t1, m);
+
+	return (struct keys){{e0, e1}, {v_shift(e0), v_shift(e1)}};
+}
+
+INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys *k, uint64_t block)
+{
+	for (unsigned i = 0; i < 2; i++)
+		t->l[i] = v_add(t->l[i], v_mul64(a->l[i], wbk__block_key(k->seed[i], block)));
+}
+
+/* At most a block's words, all in one block. */
+INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
+	size_t n, struct acc *t)
+{
+	struct acc a = {{v_zero(), v_zero()}};
+	int64_t at = (int64_t)(p % BLOCK);
+	size_t i = 0;
+
+	for (; i + VL <= n; i += VL) {
+		struct keys q = load_keys(k, at + (int64_t)i);
+
+		step(&a, &q, src + 4 * i, dst ? dst + 4 * i : NULL, dst ? COPY : SUM);
+	}
+	if (i < n) {
+		vmask m = v_mask_lo((unsigned)(n - i));
+		struct keys q = load_keys_mask(k, at + (int64_t)i, m);
+		vec v = v_load_mask(src + 4 * i, m);
+
+		if (dst)
+			v_store_mask(dst + 4 * i, m, v);
+		add_products(&a, &q, v, v_shift(v));
+	}
+	flush(t, &a, k, p / BLOCK);
+}
+
+/* The same vector of four blocks. */
+INLINE void step4(
+	struct acc a[4], const struct keys *q, const uint8_t *src, uint8_t *dst, enum mode m)
+{
+	for (unsigned b = 0; b < 4; b++)
+		__builtin_prefetch(src + (4 + b) * 4 * BLOCK);
+	step(&a[0], q, src, dst, m);
+	step(&a[1], q, src + 4 * BLOCK, dst + 4 * BLOCK, m);
+	step(&a[2], q, src + 8 * BLOCK, dst + 8 * BLOCK, m);
+	step(&a[3], q, src + 12 * BLOCK, dst + 12 * BLOCK, m);
+}
+
+INLINE void flush4(struct acc *t, struct acc a[4], const struct wbk_sum_keys *k, uint64_t block)
+{
+	for (unsigned b = 0; b < 4; b++) {
+		flush(t, &a[b], k, block + b);
+		a[b] = (struct acc){{v_zero(), v_zero()}};
+	}
+}
+
+/*
+ * 4 * BLOCK words from any p: four streams one block apart, each the end of a block and the start
+ * of the next one.  The vector that holds the border is multiplied twice, by the keys of its low
+ * and of its high lanes, so that vectors keep their alignment and streaming stores stay possible.
+ */
+INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
+	enum mode m, struct acc *t)
+{
+	struct acc a[4] = {{{v_zero(), v_zero()}}, {{v_zero(), v_zero()}}, {{v_zero(), v_zero()}},
+		{{v_zero(), v_zero()}}};
+	uint32_t x = (uint32_t)(p % BLOCK), till = BLOCK - x, i = 0;
+	struct keys q;
+
+	for (; i + VL <= till; i += VL) {
+		q = load_keys(k, x + i);
+		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+	}
+	if (i < till) {
+		q = load_keys_mask(k, x + i, v_mask_lo(till - i));
+		step4(a, &q, src + 4 * i, dst + 4 * i, SUM);
+	}
+	flush4(t, a, k, p / BLOCK);
+	if (!x)
+		return;
+	if (i < till) {
+		q = load_keys_mask(k, (int64_t)i - till, v_mask_hi(till - i));
+		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+		i += VL;
+	}
+	for (; i < BLOCK; i += VL) {
+		q = load_keys(k, i - till);
+		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+	}
+	flush4(t, a, k, p / BLOCK + 1);
+}
+
+/* One run of words.  Streaming stores want aligned vectors: a first piece brings dst there. */
+INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
+	size_t n_word, bool stream, struct acc *t)
+{
+	size_t lead = stream ? (-(uintptr_t)dst & (4 * VL - 1)) / 4 : 0;
+
+	if (stream && ((uintptr_t)dst % 4 || n_word < 4 * BLOCK + lead))
+		stream = false;
+	for (size_t i = 0, n; i < n_word; i += n) {
+		uint8_t *d = dst ? dst + 4 * i : NULL;
+
+		n = stream && lead && !i ? lead : 4 * BLOCK;
+		if (n_word - i >= n && n == 4 * BLOCK) {
+			if (!dst)
+				quad(k, p + i, src + 4 * i, NULL, SUM, t);
+			else if (stream)
+				quad(k, p + i, src + 4 * i, d, STREAM, t);
+			else
+				quad(k, p + i, src + 4 * i, d, COPY, t);
+			continue;
+		}
+		if (n > n_word - i)
+			n = n_word - i;
+		if (n > BLOCK - (p + i) % BLOCK)
+			n = BLOCK - (p + i) % BLOCK;
+		if (dst)
+			piece(k, p + i, src + 4 * i, d, n, t);
+		else
+			piece(k, p + i, src + 4 * i, NULL, n, t);
+	}
+	if (stream)
+		v_fence();
+}
+
+FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
+	size_t n_word, struct wbk_sum *s)
+{
+	struct acc t = {{v_zero(), v_zero()}};
+
+	for (size_t row = 0; row < r->n_row; row++) {
+		uint64_t p = (r->pos + row * r->pos_stride + head) / 4;
+		const uint8_t *src = r->src + (int64_t)row * r->src_stride + head;
+		uint8_t *dst = r->dst ? r->dst + (int64_t)row * r->dst_stride + head : NULL;
+
+		run(k, p, src, dst, n_word, r->stream, &t);
+	}
+	s->lane[0] += v_fold(t.l[0]);
+	s->lane[1] += v_fold(t.l[1]);
+}
