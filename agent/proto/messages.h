@@ -105,7 +105,8 @@ enum wbp_peer {
 	F(X, U32, sender_staging, 2, OPT, 1, "0 unset, 1 None, 2 HostMemory") \
 	F(X, U32, receiver_staging, 2, OPT, 1, "the same for receiving") \
 	F(X, I64, version, 0, REQ, 1, "version its parameters hold, -1 = unknown") \
-	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it")
+	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it") \
+	F(X, U32, plan_worker, 0, OPT, 1, "its number in the running plan + 1; 0 = in none")
 
 #define WBF_endpoint(F, S, X) \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
@@ -270,14 +271,18 @@ enum wbp_peer {
 	F(X, STRS, transports, 16, REQ, 1, "transports it has, best first") \
 	F(X, U64, rail_bytes_per_s, 0, OPT, 1, "of all its rails, each direction; 0 = unknown") \
 	F(X, U64, memory_limit_bytes, 0, OPT, 1, "of its control group; 0 = none") \
-	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer it has seen")
+	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer it has seen") \
+	F(X, U64, instance, 0, OPT, 1, "random, of this run of the agent") \
+	F(X, U64, term, 0, OPT, 1, "highest term it has heard of") \
+	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \
 	F(X, STR, operator_name, WBP_NAME_MAX, REQ, 1, "who answered") \
 	F(X, U64, term, 0, REQ, 1, "its term") \
 	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; three missed = gone") \
-	S(X, STRUCTS, objects, object, 64, REQ, 1, "objects this agent serves")
+	S(X, STRUCTS, objects, object, 64, REQ, 1, "objects this agent serves") \
+	F(X, U64, operator_id, 0, OPT, 1, "random, of this run of the operator")
 
 #define WBF_reject(F, S, X) \
 	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
@@ -290,7 +295,10 @@ enum wbp_peer {
 
 #define WBF_workers(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
-	S(X, STRUCTS, workers, worker, 1024, REQ, 1, "all workers attached now; replaces the list before")
+	S(X, STRUCTS, workers, worker, 1024, REQ, 1, "all workers attached now; replaces the list before") \
+	S(X, STRUCT, running, epoch, 0, OPT, 1, "active epoch, 0 = none") \
+	F(X, DIGEST, plan, 0, OPT, 1, "digest of its plan") \
+	F(X, U32, plan_workers, 0, OPT, 1, "number of its workers, all agents together")
 
 #define WBF_want(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -344,7 +352,14 @@ enum wbp_peer {
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
 	F(X, U64, clock_error_ns, 0, OPT, 1, "greatest error of the offset") \
 	S(X, STRUCTS, engines, engine_state, 4096, OPT, 1, "engines led here; from the leader: all") \
-	S(X, STRUCTS, workers, worker_report, 1024, OPT, 1, "workers of this agent")
+	S(X, STRUCTS, workers, worker_report, 1024, OPT, 1, "workers of this agent") \
+	F(X, BOOL, is_final, 0, OPT, 1, "the whole transfer has ended; else one engine has") \
+	F(X, BOOL, is_feed, 0, OPT, 1, "one engine fed another; no trainer took part") \
+	F(X, STR, culprit, WBP_NAME_MAX, OPT, 1, "who failed, by name") \
+	F(X, U64, begin_wall_ns, 0, OPT, 1, "wall clock of the agent") \
+	F(X, U64, end_wall_ns, 0, OPT, 1, "the same") \
+	F(X, U64, stall_ns, 0, OPT, 1, "mean stall of the workers concerned") \
+	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage")
 
 #define WBF_heartbeat(F, S, X) \
 	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock") \
