@@ -106,7 +106,8 @@ enum wbp_peer {
 	F(X, U32, receiver_staging, 2, OPT, 1, "the same for receiving") \
 	F(X, I64, version, 0, REQ, 1, "version its parameters hold, -1 = unknown") \
 	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it") \
-	F(X, U32, plan_worker, 0, OPT, 1, "its number in the running plan + 1; 0 = in none")
+	F(X, U32, plan_worker, 0, OPT, 1, "its number in the running plan + 1; 0 = in none") \
+	F(X, BOOL, torn, 0, OPT, 1, "its parameters are a mix of two versions")
 
 #define WBF_endpoint(F, S, X) \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
@@ -114,7 +115,8 @@ enum wbp_peer {
 	F(X, U32, port, 65535, REQ, 1, "control port") \
 	F(X, STR, bulk, WBP_TEXT_MAX, OPT, 1, "endpoint text of the transport") \
 	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of its workers") \
-	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order")
+	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order") \
+	F(X, STRS, names, WBP_WORKERS_MAX, OPT, 1, "their names, same order")
 
 #define WBF_phase(F, S, X) \
 	F(X, STR, name, 64, REQ, 1, "phase: drain, before, wire, install, after") \
@@ -314,7 +316,8 @@ enum wbp_peer {
 
 #define WBF_progress(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
-	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what is awaited, for workers that wait")
+	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what is awaited, for workers that wait") \
+	F(X, I64, code, 0, OPT, 1, "0: it goes on; else why workers that wait should give up")
 
 #define WBF_plan(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -339,14 +342,17 @@ enum wbp_peer {
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch every agent has said READY for") \
 	F(X, U32S, feed, 4096, OPT, 1, "engines that must be fed before they serve, by plan number") \
-	F(X, U32S, feed_source, 4096, OPT, 1, "the engine that feeds each, same order")
+	F(X, U32S, feed_source, 4096, OPT, 1, "the engine that feeds each, same order") \
+	F(X, U32S, feed_attempt, 4096, OPT, 1, "same order; another number is another try") \
+	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer the operator knows of") \
+	F(X, BOOL, suspended, 0, OPT, 1, "send_weights fails at once")
 
 #define WBF_report(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, STR, state, 64, REQ, 1, "state name") \
+	F(X, STR, state, 64, REQ, 1, "Started; when final Succeeded, Superseded, Aborted, Torn, TimedOut; else Engine or Workers: those lists are the news") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
@@ -359,7 +365,9 @@ enum wbp_peer {
 	F(X, U64, begin_wall_ns, 0, OPT, 1, "wall clock of the agent") \
 	F(X, U64, end_wall_ns, 0, OPT, 1, "the same") \
 	F(X, U64, stall_ns, 0, OPT, 1, "mean stall of the workers concerned") \
-	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage")
+	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \
+	F(X, STR, transport, 64, OPT, 1, "transport that carried them") \
+	F(X, STR, memory_path, 64, OPT, 1, "who wrote the parameters: agent or worker")
 
 #define WBF_heartbeat(F, S, X) \
 	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock") \
@@ -444,7 +452,7 @@ enum wbp_peer {
 	M(0x209, PLAN, plan, JSON, 4194304, "operator > agent", "a plan to check, its key and agents") \
 	M(0x20a, READY, ready, JSON, 16384, "agent > operator", "the plan can run here") \
 	M(0x20b, REFUSE, refuse, JSON, 16384, "agent > operator", "it cannot") \
-	M(0x20c, ACTIVATE, activate, JSON, 16384, "operator > agent", "all are READY") \
+	M(0x20c, ACTIVATE, activate, JSON, 262144, "operator > agent", "all are READY") \
 	M(0x20d, REPORT, report, JSON, 4194304, "agent > operator", "times and outcome of a transfer") \
 	M(0x20e, HEARTBEAT, heartbeat, JSON, 16384, "any > any", "alive; estimates the clock offset") \
 	M(0x20f, DRAIN, drain, JSON, 16384, "any > any", "the sender leaves in order") \

@@ -513,13 +513,13 @@ START_TEST(a_huge_count_is_refused_before_memory_is_taken)
 {
 	struct wb_err err = {0};
 	union wb_msg x;
-	uint8_t body[8 + 4 + 4 + 16] = {0};
-	struct wb_frame f = {1, 0, WBP_HAVE, sizeof(body), 0};
+	uint8_t body[32 + 4 + 16] = {0}; /* the count of engine is at 32 */
+	struct wb_frame f = {1, 0, WBP_APP_SEND_STATE, sizeof(body), 0};
 
-	memset(body + 12, 0xff, 4);
+	memset(body + 32, 0xff, 4);
 	ck_assert_int_eq(wb_msg_decode(&f, body, &x, &err), -EBADMSG);
 	ck_assert_msg(strstr(err.msg, "at most") != NULL, "%s", err.msg);
-	memcpy(body + 12, "\0\0\1\0", 4);
+	memcpy(body + 32, "\0\4\0\0", 4);
 	wb_mem_fail_at(1);
 	ck_assert_int_eq(wb_msg_decode(&f, body, &x, &err), -EBADMSG);
 	ck_assert(!wb_mem_failed());
