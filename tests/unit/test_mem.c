@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "mem/arena.h"
+#include "mem/cgroup.h"
+#include "mem/mem.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct wb_mem_desc desc(int fd, uint64_t offset, uint64_t bytes)
+{
+	return (struct wb_mem_desc){
+		.kind = WB_MEM_MEMFD, .fd = fd, .offset = offset, .bytes = bytes};
+}
+
+START_TEST(a_memfd_is_shared_with_its_worker)
+{
+	int fd = memfd_create("t", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct wb_mem_desc d = desc(fd, 4096, 5000);
+	struct wb_err err = {0};
+	struct wb_mem m;
+	char *p;
+
+	ck_assert_int_eq(ftruncate(fd, 12288), 0);
+	p = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_msg(!wb_mem_import(&d, &m, &err), "%s", err.msg);
+	p[4096 + 4999] = 'x';
+	ck_assert(((char *)m.addr)[4999] == 'x' && m.bytes == 5000);
+	ck_assert_int_eq(ftruncate(fd, 4096), -1); /* sealed */
+	close(fd);
+	ck_assert_int_eq(((char *)m.addr)[4999], 'x');
+	wb_mem_release(&m);
+	wb_mem_release(&m);
+	munmap(p, 12288);
+}
+END_TEST
+
+START_TEST(an_object_that_could_shrink_is_refused)
+{
+	char path[] = "/tmp/wb-mem-XXXXXX";
+	int sealed = memfd_create("t", MFD_CLOEXEC), file = mkstemp(path);
+	int fds[] = {sealed, file};
+	struct wb_err err = {0};
+	struct wb_mem m;
+
+	unlink(path);
+	for (size_t i = 0; i < WB_ARRAY_SIZE(fds); i++) {
+		struct wb_mem_desc d = desc(fds[i], 0, 4096);
+
+		ck_assert_int_eq(ftruncate(fds[i], 8192), 0);
+		ck_assert_int_eq(wb_mem_import(&d, &m, &err), -EPERM);
+		ck_assert_msg(strstr(err.msg, "MFD_ALLOW_SEALING") != NULL, "%s", err.msg);
+		close(fds[i]);
+	}
+}
+END_TEST
+
+static const struct {
+	uint64_t offset, bytes;
+	const char *word;
+} bad_range[] = {
+	{0, 0, "0 bytes at offset 0"},
+	{1, 10, "multiples of"},
+	{0, 8193, "8192 bytes long, 8193 were registered"},
+	{8192, 1, "8192 bytes long, 8193 were registered"},
+	{UINT64_MAX - 4095, 8192, "offset"},
+};
+
+START_TEST(a_range_outside_the_object_is_einval)
+{
+	int fd = wb_memfd_create("t", 8192, NULL);
+	struct wb_mem_desc d = desc(fd, bad_range[_i].offset, bad_range[_i].bytes);
+	struct wb_err err = {0};
+	struct wb_mem m;
+
+	ck_assert_int_eq(wb_mem_import(&d, &m, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, bad_range[_i].word) != NULL, "%s", err.msg);
+	close(fd);
+}
+END_TEST
+
+START_TEST(every_kind_says_what_it_can)
+{
+	struct wb_mem_desc d = {.kind = WB_MEM_HEAP, .fd = -1, .bytes = 10};
+	struct wb_err err = {0};
+	struct wb_mem m;
+
+	ck_assert_int_eq(wb_mem_import(&d, &m, &err), 0);
+	ck_assert_ptr_null(m.addr);
+	wb_mem_release(&m);
+	for (uint32_t k = WB_MEM_CUDA_VMM; k <= WB_MEM_DMABUF; k++) {
+		ck_assert_int_eq(wb_mem_ops(k)->probe(&err), -ENOSYS);
+		d.kind = k;
+		ck_assert_int_eq(wb_mem_import(&d, &m, &err), -ENOSYS);
+		ck_assert_msg(strstr(err.msg, "CUDA") != NULL, "%s", err.msg);
+	}
+	d.kind = 77;
+	ck_assert_int_eq(wb_mem_import(&d, &m, &err), -EINVAL);
+	ck_assert_str_eq(wb_mem_kind_name(77), "?");
+	ck_assert_str_eq(wb_mem_kind_name(WB_MEM_MEMFD), "memfd");
+}
+END_TEST
+
+START_TEST(slots_are_handed_out_once_and_generations_rise)
+{
+	struct wb_arena_opts o = {"t", 8192, 5, true};
+	struct wb_rng r = {3};
+	struct wb_err err = {0};
+	struct wb_arena *a;
+	uint32_t out[5], n = 0, gen[5] = {0};
+
+	ck_assert_msg(!wb_arena_create(&o, &a, &err), "%s", err.msg);
+	ck_assert_uint_eq(wb_arena_bytes(a), 5 * 8192);
+	for (int i = 0; i < 1000; i++) {
+		if (wb_rng_below(&r, 2)) {
+			uint32_t slot = wb_arena_get(a);
+
+			if (n == 5) {
+				ck_assert_uint_eq(slot, WB_ARENA_NONE);
+				continue;
+			}
+			ck_assert_uint_lt(slot, 5);
+			for (uint32_t k = 0; k < n; k++)
+				ck_assert_uint_ne(out[k], slot);
+			ck_assert_uint_eq(wb_arena_gen(a, slot), gen[slot]);
+			memset(wb_arena_addr(a, slot), i, 8192);
+			out[n++] = slot;
+		} else if (n) {
+			uint32_t k = (uint32_t)wb_rng_below(&r, n), slot = out[k];
+
+			wb_arena_put(a, slot);
+			gen[slot]++;
+			out[k] = out[--n];
+		}
+		ck_assert_uint_eq(wb_arena_n_free(a), 5 - n);
+	}
+	wb_arena_destroy(a);
+}
+END_TEST
+
+START_TEST(putting_a_free_slot_is_caught)
+{
+	struct wb_arena_opts o = {"t", 4096, 1, false};
+	struct wb_arena *a;
+
+	ck_assert_int_eq(wb_arena_create(&o, &a, NULL), 0);
+	wb_arena_put(a, 0);
+}
+END_TEST
+
+START_TEST(another_process_sees_the_arena)
+{
+	struct wb_arena_opts o = {"t", 4096, 4, false};
+	struct wb_err err = {0};
+	struct wb_arena *a, *b;
+	int status;
+	pid_t pid;
+
+	ck_assert_int_eq(wb_arena_create(&o, &a, &err), 0);
+	pid = fork();
+	if (!pid) {
+		if (wb_arena_open(wb_arena_fd(a), 4096, 4, &b, &err))
+			_exit(1);
+		strcpy(wb_arena_addr(b, 3), "hello");
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert_str_eq(wb_arena_addr(a, 3), "hello");
+	ck_assert_int_eq(wb_arena_open(wb_arena_fd(a), 4096, 5, &b, &err), -EINVAL);
+	wb_arena_destroy(a);
+}
+END_TEST
+
+START_TEST(bad_arenas_are_refused_and_nothing_leaks)
+{
+	struct wb_arena_opts o = {"t", 4096, 3, false};
+	struct wb_arena *a = NULL;
+	struct wb_err err = {0};
+
+	for (uint64_t n = 1;; n++) {
+		int rc;
+
+		wb_mem_fail_at(n);
+		rc = wb_arena_create(&o, &a, &err);
+		if (!wb_mem_failed())
+			break;
+		ck_assert_int_eq(rc, -ENOMEM);
+		ck_assert_ptr_null(a);
+	}
+	wb_mem_fail_at(0);
+	wb_arena_destroy(a);
+	o.slot_bytes = 100;
+	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
+	o.slot_bytes = 1ull << 62;
+	o.n_slot = 8;
+	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
+	o.n_slot = 0;
+	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
+}
+END_TEST
+
+/* ---- control groups -------------------------------------------------------------------------- */
+
+static char top[256];
+
+static void put(const char *path, const char *text)
+{
+	char name[1024], *p;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "%s/%s", top, path);
+	for (p = name + strlen(top) + 1; (p = strchr(p, '/')); p++) {
+		*p = '\0';
+		mkdir(name, 0700);
+		*p = '/';
+	}
+	f = fopen(name, "w");
+	ck_assert_ptr_nonnull(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static int read_fixture(struct wb_cgroup_memory *out, struct wb_err *err)
+{
+	char root[512], self[512];
+
+	snprintf(root, sizeof(root), "%s/cg", top);
+	snprintf(self, sizeof(self), "%s/self", top);
+	return wb_cgroup_memory(root, self, out, err);
+}
+
+static void make_top(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(top, sizeof(top), "%s/wb-mem-XXXXXX", tmp ? tmp : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(top));
+}
+
+static void drop_top(void)
+{
+	char cmd[512];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", top);
+	ck_assert_int_eq(system(cmd), 0);
+}
+
+START_TEST(the_smallest_limit_up_the_tree_counts)
+{
+	struct wb_cgroup_memory m;
+	struct wb_err err = {0};
+
+	put("self", "12:pids:/old\n0::/pod/app\n");
+	put("cg/pod/app/memory.max", "max\n");
+	put("cg/pod/app/memory.current", "111\n");
+	put("cg/pod/memory.max", "1073741824\n");
+	put("cg/pod/memory.current", "222\n");
+	ck_assert_msg(!read_fixture(&m, &err), "%s", err.msg);
+	ck_assert_uint_eq(m.limit_bytes, 1073741824);
+	ck_assert_uint_eq(m.used_bytes, 222);
+	put("cg/pod/app/memory.max", "4096\n");
+	ck_assert_int_eq(read_fixture(&m, &err), 0);
+	ck_assert(m.limit_bytes == 4096 && m.used_bytes == 111);
+}
+END_TEST
+
+START_TEST(no_limit_is_uint64_max)
+{
+	struct wb_cgroup_memory m;
+	struct wb_err err = {0};
+
+	put("self", "0::/\n");
+	put("cg/memory.max", "max\n");
+	put("cg/memory.current", "5\n");
+	ck_assert_int_eq(read_fixture(&m, &err), 0);
+	ck_assert(m.limit_bytes == UINT64_MAX && m.used_bytes == 5);
+}
+END_TEST
+
+START_TEST(a_container_that_sees_the_hosts_path_reads_its_root)
+{
+	struct wb_cgroup_memory m;
+	struct wb_err err = {0};
+
+	put("self", "0::/kubepods/pod1/c1\n");
+	put("cg/memory.max", "8192\n");
+	put("cg/memory.current", "5\n");
+	ck_assert_int_eq(read_fixture(&m, &err), 0);
+	ck_assert_uint_eq(m.limit_bytes, 8192);
+	put("self", "0::/../other\n");
+	ck_assert_int_eq(read_fixture(&m, &err), 0);
+	ck_assert_uint_eq(m.limit_bytes, 8192);
+}
+END_TEST
+
+START_TEST(what_is_not_version_2_is_said)
+{
+	struct wb_cgroup_memory m;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(read_fixture(&m, &err), -ENOENT);
+	put("self", "3:memory:/x\n");
+	ck_assert_int_eq(read_fixture(&m, &err), -ENOENT);
+	ck_assert_uint_eq(m.limit_bytes, UINT64_MAX);
+	put("self", "0::/\n");
+	put("cg/memory.max", "12 GB\n");
+	ck_assert_int_eq(read_fixture(&m, &err), -EBADMSG);
+	ck_assert_msg(strstr(err.msg, "12 GB") != NULL, "%s", err.msg);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("mem");
+	TCase *t = tcase_create("kinds");
+	SRunner *sr;
+	int failed;
+
+	tcase_add_test(t, a_memfd_is_shared_with_its_worker);
+	tcase_add_test(t, an_object_that_could_shrink_is_refused);
+	tcase_add_loop_test(t, a_range_outside_the_object_is_einval, 0, WB_ARRAY_SIZE(bad_range));
+	tcase_add_test(t, every_kind_says_what_it_can);
+	suite_add_tcase(s, t);
+	t = tcase_create("arena");
+	tcase_add_test(t, slots_are_handed_out_once_and_generations_rise);
+	if (!getenv("CK_FORK"))
+		tcase_add_test_raise_signal(t, putting_a_free_slot_is_caught, SIGABRT);
+	tcase_add_test(t, another_process_sees_the_arena);
+	tcase_add_test(t, bad_arenas_are_refused_and_nothing_leaks);
+	suite_add_tcase(s, t);
+	t = tcase_create("cgroup");
+	tcase_add_checked_fixture(t, make_top, drop_top);
+	tcase_add_test(t, the_smallest_limit_up_the_tree_counts);
+	tcase_add_test(t, no_limit_is_uint64_max);
+	tcase_add_test(t, a_container_that_sees_the_hosts_path_reads_its_root);
+	tcase_add_test(t, what_is_not_version_2_is_said);
+	suite_add_tcase(s, t);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
