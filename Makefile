@@ -92,6 +92,7 @@ OPERATOR:= $(if $(wildcard operator-shim/main.c),$(O)/bin/weightbridge-operator)
 WBCTL   := $(if $(wildcard agent/ctl/main.c),$(O)/bin/wbctl)
 # The client links libc alone: none of these may pull in another library.
 CLIENT_MODULES := $(filter agent/client agent/lane agent/extract agent/mem agent/proto planner kernels agent/base,$(PRESENT))
+PUBLIC_A := $(foreach m,agent/client agent/extract,$(call archive,$(m))) # these hold the WB_API functions
 HAVE_CLIENT := $(wildcard agent/client/libweightbridge.map)
 CLIENT_SO := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.so.$(ABI))
 CLIENT_A  := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.a)
@@ -140,8 +141,8 @@ $(CLIENT_SO): $(foreach m,$(CLIENT_MODULES),$(call archive,$(m))) agent/client/l
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) $(if $(filter asan tsan,$(VARIANT)),,-Wl,-z,defs) \
 	  -Wl,--version-script=agent/client/libweightbridge.map $(LDFLAGS) -o $@ \
-	  -Wl,--whole-archive $(call archive,agent/client) -Wl,--no-whole-archive \
-	  -Wl,--start-group $(filter-out $(call archive,agent/client),$(filter %.a,$^)) -Wl,--end-group -lpthread
+	  -Wl,--whole-archive $(filter $(PUBLIC_A),$^) -Wl,--no-whole-archive \
+	  -Wl,--start-group $(filter-out $(PUBLIC_A),$(filter %.a,$^)) -Wl,--end-group -lpthread
 	@ln -sf $(@F) $(O)/lib/libweightbridge.so
 $(CLIENT_A): $(call obj,$(foreach m,$(CLIENT_MODULES),$(call src,$(m))))
 	@rm -f $@

@@ -307,7 +307,6 @@ const char *wb_client_worker(struct wb_client *c)
 
 struct plan_wait {
 	uint64_t seen; /* status shown */
-	bool is_news;
 	char text[WB_ERROR_MSG_MAX];
 };
 
@@ -315,14 +314,13 @@ static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	struct plan_wait *w = arg;
 
-	if (c->conn == WB__UP && c->is_planned)
-		return 1;
 	if (c->status_seq != w->seen) {
 		w->seen = c->status_seq;
 		memcpy(w->text, c->status, sizeof(w->text));
-		w->is_news = true;
 		return 2;
 	}
+	if (c->conn == WB__UP && c->is_planned)
+		return 1;
 	return wb__lost(c, "wait for the plan", err);
 }
 

@@ -1,0 +1,874 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+#include "base/mem.h"
+#include "client/seq.h"
+#include "tests/common/fx_agent.h"
+#include "weightbridge/weightbridge.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+#define S 1000000000ull
+
+static void says(const struct wb_error *err, const char *part)
+{
+	ck_assert_msg(strstr(err->msg, part) != NULL, "\"%s\" is not in: %s", part, err->msg);
+}
+
+/* ---- open and attach ---- */
+
+START_TEST(options_out_of_range_are_einval)
+{
+	struct fx_agent a;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_agent_name(&a);
+	o = fx_opts(&a, 3);
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -EINVAL);
+	o = fx_opts(&a, WB_CLIENT_TRAINER);
+	o.size = 8;
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -EINVAL);
+	o = fx_opts(&a, WB_CLIENT_TRAINER);
+	o.sender_staging = 9;
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -EINVAL);
+	o = fx_opts(&a, WB_CLIENT_TRAINER);
+	o.rank = -7;
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -EINVAL);
+	ck_assert_int_eq(wb_client_open(NULL, &c, NULL), -EINVAL);
+	ck_assert_ptr_null(c);
+	ck_assert_int_eq(wb_client_close(NULL, 0, NULL), 0);
+}
+END_TEST
+
+START_TEST(missing_agent_is_etimedout_naming_the_socket)
+{
+	struct fx_agent a;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_agent_name(&a);
+	o = fx_opts(&a, WB_CLIENT_TRAINER);
+	o.connect_timeout = 60 * MS;
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -ETIMEDOUT);
+	says(&err, a.path);
+	says(&err, "No such file");
+}
+END_TEST
+
+static char late_name[32]; /* as agent and worker name */
+
+static void script_hello_attach(struct fx_agent *a)
+{
+	struct wb_msg_app_attach *at;
+	struct wb_msg_app_hello *h;
+	uint32_t table[2 * 4 + 6];
+	struct stat st;
+
+	fx_agent_accept(a);
+	h = &fx_agent_expect(a, WBP_APP_HELLO)->app_hello;
+	ck_assert_uint_eq(h->proto_max, WBP_VERSION_MAX);
+	ck_assert_str_eq(h->lib_version, WB_VERSION);
+	ck_assert_uint_eq(h->pid, (uint32_t)getpid());
+	snprintf(late_name, sizeof(late_name), "agent");
+	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){1, late_name, late_name});
+	at = &fx_agent_expect(a, WBP_APP_ATTACH)->app_attach;
+	ck_assert_str_eq(at->object, "ns/wt");
+	ck_assert_str_eq(at->engine, "e0");
+	ck_assert_uint_eq(at->role, WB_CLIENT_ROLLOUT);
+	ck_assert_int_eq(at->rank, 0);
+	ck_assert_uint_eq(at->n_mem, 1);
+	ck_assert_uint_eq(at->n_param, 2);
+	ck_assert_uint_eq(a->n_fd, 3);
+	ck_assert_uint_eq(at->table_bytes, 24 + 2 * 16);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(fcntl(a->fds[i], F_GET_SEALS),
+			F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+		ck_assert(!fstat(a->fds[i], &st));
+		ck_assert_uint_eq(st.st_size, i == 0   ? at->manifest_bytes
+					      : i == 1 ? at->map_bytes
+						       : at->table_bytes);
+	}
+	ck_assert_int_eq(pread(a->fds[2], table, sizeof(table), 0), sizeof(table));
+	ck_assert_uint_eq(table[0], WB_APP_MEM_HEAP);
+	ck_assert_uint_eq(table[2], 256); /* bytes, low word */
+	ck_assert_uint_eq(table[6 + 4 + 2], 128); /* offset of parameter 1 */
+	fx_agent_attached(a);
+	fx_agent_send(a, WBP_APP_STATUS,
+		&(struct wb_msg_app_status){"waiting for 1 of 4 trainer workers"});
+	fx_agent_planned(a);
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+static void keep(void *cookie, const char *sentence)
+{
+	snprintf(cookie, 128, "%s", sentence);
+}
+
+START_TEST(attach_registers_and_planned_ends_the_wait)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_plan plan;
+	struct wb_client_opts o;
+	char seen[128] = "";
+
+	fx_script_start(&s, script_hello_attach);
+	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
+	ck_assert_msg(!wb_client_open(&o, &c, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_poll(c), -EINVAL); /* not attached */
+	ck_assert_int_eq(wb_client_wait_planned(c, 0, NULL, NULL, NULL, &err), -EINVAL);
+	ck_assert_msg(!fx_attach(c, &err), "%s", err.msg);
+	ck_assert_int_eq(fx_attach(c, &err), -EALREADY);
+	ck_assert_str_eq(wb_client_worker(c), "worker-x");
+	ck_assert_msg(!wb_client_wait_planned(c, S, keep, seen, &plan, &err), "%s", err.msg);
+	ck_assert_str_eq(seen, "waiting for 1 of 4 trainer workers");
+	ck_assert_str_eq(wb_client_progress(c), seen);
+	ck_assert_uint_eq(plan.term, 3);
+	ck_assert_uint_eq(plan.number, 5);
+	ck_assert_int_eq(plan.version, -1);
+	ck_assert_int_eq(wb_client_close(c, 0, &err), 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_reject_hello(struct fx_agent *a)
+{
+	char why[] = "this agent drains: it takes no new worker";
+
+	fx_agent_accept(a);
+	fx_agent_expect(a, WBP_APP_HELLO);
+	fx_agent_send(a, WBP_APP_REJECT, &(struct wb_msg_app_reject){-EBUSY, why});
+	fx_agent_drop(a);
+}
+
+START_TEST(reject_is_its_sentence_at_once)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_reject_hello);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), -EBUSY);
+	ck_assert_str_eq(err.msg, "this agent drains: it takes no new worker");
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_reject_attach(struct fx_agent *a)
+{
+	char why[] = "rank 0 of trainers is claimed by worker 3 already";
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_send(a, WBP_APP_REJECT, &(struct wb_msg_app_reject){-EEXIST, why});
+	fx_agent_drop(a);
+}
+
+START_TEST(attach_refused_is_its_sentence)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_reject_attach);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert(!wb_client_open(&o, &c, &err));
+	ck_assert_int_eq(fx_attach(c, &err), -EEXIST);
+	says(&err, "rank 0 of trainers is claimed");
+	ck_assert_int_eq(wb_client_close(c, 0, &err), 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_other_version(struct fx_agent *a)
+{
+	char text[] = "9.0";
+
+	fx_agent_accept(a);
+	fx_agent_expect(a, WBP_APP_HELLO);
+	fx_agent_send(
+		a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){WBP_VERSION_MAX + 1, text, text});
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(other_protocol_version_names_both)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_other_version);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), WB_CODE_VERSION);
+	says(&err, "9.0");
+	says(&err, WB_VERSION);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static const struct {
+	const char *bytes;
+	size_t n;
+} garbage[] = {{"GET / HTTP/1.1\r\n\r\n", 18}, {"x", 1},
+	{"WBP1\x01\x00\x07\x01\xff\xff\xff\x7f\0\0\0\0", 16}, /* PLANNED, length a lie */
+	{"WBP1\x01\x00\x0b\x01\x00\x00\x00\x00\0\0\0\0", 16}, /* GO out of place */
+	{"WBP1\x01\x00\x02\x01\x04\x00\x00\x00\0\0\0\0\1\0\0\0", 20}}; /* WELCOME, truncated */
+
+static int garbage_at;
+
+static void script_garbage(struct fx_agent *a)
+{
+	fx_agent_accept(a);
+	fx_agent_expect(a, WBP_APP_HELLO);
+	fx_agent_send_bytes(a, garbage[garbage_at].bytes, garbage[garbage_at].n);
+	fx_agent_wait_closed(a);
+	fx_agent_up(a); /* the worker comes back */
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(garbage_costs_the_connection_and_nothing_else)
+{
+	struct fx_script s;
+	struct wb_client *c;
+	struct wb_client_opts o;
+
+	garbage_at = _i;
+	fx_script_start(&s, script_garbage);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void *listen_late(void *arg)
+{
+	struct fx_agent *a = arg;
+
+	nanosleep(&(struct timespec){0, 50 * MS}, NULL);
+	fx_agent_listen(a);
+	fx_agent_up(a);
+	fx_agent_wait_closed(a);
+	return NULL;
+}
+
+START_TEST(agent_that_starts_later_is_waited_for)
+{
+	struct fx_agent a;
+	struct wb_client_opts o;
+	pthread_t t;
+
+	fx_agent_name(&a);
+	ck_assert(!pthread_create(&t, NULL, listen_late, &a));
+	o = fx_opts(&a, WB_CLIENT_TRAINER);
+	wb_client_close(fx_worker(&o), 0, NULL);
+	pthread_join(t, NULL);
+	fx_agent_stop(&a);
+}
+END_TEST
+
+static void script_never_planned(struct fx_agent *a)
+{
+	char text[] = "waiting for trainer-1 (pod t-1), which has not attached";
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	fx_agent_send(a, WBP_APP_STATUS, &(struct wb_msg_app_status){text});
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(plan_timeout_repeats_the_agents_last_word)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_never_planned);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert(!wb_client_open(&o, &c, &err) && !fx_attach(c, &err));
+	ck_assert_int_eq(wb_client_wait_planned(c, 60 * MS, NULL, NULL, NULL, &err), -ETIMEDOUT);
+	says(&err, "trainer-1 (pod t-1), which has not attached");
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_hello_only(struct fx_agent *a)
+{
+	fx_agent_hello(a);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(attach_that_cannot_work_is_refused_here)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	char heap[64];
+	int fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct wb_client_mem mem[WB_CLIENT_MEMFDS_MAX + 1];
+	struct wb_client_param param = {0, 0};
+	struct wb_client_attach at = {.size = sizeof(at),
+		.manifest = "m",
+		.manifest_bytes = 1,
+		.map = "m",
+		.map_bytes = 1,
+		.mem = mem,
+		.n_mem = 1,
+		.param = &param,
+		.n_param = 1};
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_hello_only);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert(!wb_client_open(&o, &c, &err));
+	mem[0] = (struct wb_client_mem){WB_CLIENT_MEM_MEMFD, 0, fd, heap, sizeof(heap)};
+	ck_assert(!ftruncate(fd, 32));
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	says(&err, "F_SEAL_SHRINK");
+	ck_assert(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	says(&err, "shorter");
+	mem[0].bytes = 32;
+	param.offset = 32;
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	says(&err, "parameter 0 lies outside");
+	param.offset = 0;
+	for (int i = 1; i <= WB_CLIENT_MEMFDS_MAX; i++)
+		mem[i] = mem[0];
+	at.n_mem = WB_CLIENT_MEMFDS_MAX + 1;
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	says(&err, "fewer pools");
+	mem[0].kind = 7;
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	at.n_mem = 0;
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
+	wb_client_close(c, 0, NULL);
+	close(fd);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static int many_fd;
+
+static void script_memfds(struct fx_agent *a)
+{
+	struct stat want, got;
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	ck_assert_uint_eq(a->n_fd, 3 + WB_CLIENT_MEMFDS_MAX);
+	ck_assert(!fstat(many_fd, &want) && !fstat(a->fds[3], &got));
+	ck_assert_uint_eq(want.st_ino, got.st_ino);
+	fx_agent_attached(a);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(memfds_travel_with_attach)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_mem mem[WB_CLIENT_MEMFDS_MAX];
+	struct wb_client_param param = {WB_CLIENT_MEMFDS_MAX - 1, 16};
+	struct wb_client_attach at = {.size = sizeof(at),
+		.manifest = "m",
+		.manifest_bytes = 1,
+		.map = "m",
+		.map_bytes = 1,
+		.mem = mem,
+		.n_mem = WB_CLIENT_MEMFDS_MAX,
+		.param = &param,
+		.n_param = 1};
+	struct wb_client_opts o;
+
+	many_fd = memfd_create("pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert(!ftruncate(many_fd, 4096) && !fcntl(many_fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	for (int i = 0; i < WB_CLIENT_MEMFDS_MAX; i++)
+		mem[i] = (struct wb_client_mem){WB_CLIENT_MEM_MEMFD, 0, many_fd, &s, 4096};
+	fx_script_start(&s, script_memfds);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert(!wb_client_open(&o, &c, &err));
+	ck_assert_msg(!wb_client_attach(c, &at, &err), "%s", err.msg);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+	close(many_fd);
+}
+END_TEST
+
+START_TEST(failed_allocation_leaves_nothing_behind)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_opts o;
+	int rc = -ENOMEM;
+
+	/* connect_timeout bounds the tries whose messages cannot be encoded */
+	fx_agent_start(&s.a);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	o.connect_timeout = 1;
+	for (uint64_t n = 1; rc != -ETIMEDOUT || wb_mem_failed(); n++) {
+		c = NULL;
+		wb_mem_fail_at(n);
+		rc = wb_client_open(&o, &c, &err);
+		ck_assert(rc == -ENOMEM || rc == -ETIMEDOUT);
+		ck_assert_ptr_null(c);
+		ck_assert_uint_lt(n, 100);
+	}
+	wb_mem_fail_at(0);
+	fx_agent_stop(&s.a);
+}
+END_TEST
+
+/* ---- sending ---- */
+
+static void state(struct fx_agent *a, uint64_t transfer, uint32_t st, int64_t code, const char *why)
+{
+	const char *engine[] = {"e0", "e1"};
+	const char *word[] = {"Committed", "Aborted"};
+	char text[256];
+
+	snprintf(text, sizeof(text), "%s", why);
+	fx_agent_send(a, WBP_APP_SEND_STATE,
+		&(struct wb_msg_app_send_state){.transfer = transfer,
+			.version = (int64_t)transfer * 10,
+			.state = st,
+			.code = code,
+			.sentence = text,
+			.engine = engine,
+			.engine_state = word,
+			.n_engine = st == WB_APP_SEND_FINAL ? 2 : 0,
+			.n_engine_state = st == WB_APP_SEND_FINAL ? 2 : 0,
+			.seconds_x1e6 = 1500000});
+}
+
+static void script_sends(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, 70);
+	state(a, 7, WB_APP_SEND_STARTED, 0, "");
+	state(a, 6, WB_APP_SEND_FINAL, -EIO, "old news");
+	state(a, 7, WB_APP_SEND_RELEASED, 0, "");
+	state(a, 7, WB_APP_SEND_FINAL, 0, "");
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, -1);
+	state(a, 8, WB_APP_SEND_STARTED, WB_EABORTED, "engine e0: worker 2 is gone");
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, 90);
+	state(a, 9, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+START_TEST(send_goes_through_its_states)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u, *v;
+	struct wb_client_transfer_info info;
+	struct wb_client_opts o;
+	char name[8], word[16];
+
+	fx_script_start(&s, script_sends);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_poll(c), -EINVAL);
+	ck_assert_int_eq(wb_client_send(c, -2, 0, S, &t, &err), -EINVAL);
+	ck_assert_msg(!wb_client_send(c, 70, 0, S, &t, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_release(t, &err), -EINVAL); /* not held */
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, S, &err), 0);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, S, &err), 0);
+	wb_client_transfer_get(t, &info);
+	ck_assert_uint_eq(info.transfer, 7);
+	ck_assert_int_eq(info.version, 70);
+	ck_assert_int_eq(info.code, 0);
+	ck_assert_double_eq(info.seconds, 1.5);
+	ck_assert_uint_eq(info.n_engine, 2);
+	ck_assert(!wb_client_transfer_engine(t, 1, name, sizeof(name), word, sizeof(word)));
+	ck_assert_str_eq(name, "e1");
+	ck_assert_str_eq(word, "Aborted");
+	ck_assert_int_eq(wb_client_transfer_engine(t, 2, name, 8, word, 16), -ENOENT);
+
+	/* A failure that nobody has seen comes out of the next send, once. */
+	ck_assert_int_eq(wb_client_send(c, -1, 0, S, &u, &err), 0);
+	ck_assert_int_eq(wb_client_send(c, 90, 0, S, &v, &err), WB_CODE_ABORTED);
+	says(&err, "transfer 8");
+	says(&err, "worker 2 is gone");
+	ck_assert_int_eq(wb_client_send(c, 90, 0, S, &v, &err), 0);
+	/* Old handles keep their result. */
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 0, &err), 0);
+	ck_assert_int_eq(
+		wb_client_transfer_wait(u, WB_CLIENT_TRANSFER_FINAL, 0, &err), WB_CODE_ABORTED);
+	wb_client_transfer_free(t);
+	wb_client_transfer_free(u);
+	ck_assert_int_eq(wb_client_close(c, S, &err), 0); /* waits for the last one */
+	wb_client_transfer_get(v, &info);
+	ck_assert_uint_eq(info.transfer, 9);
+	ck_assert_int_eq(info.state, WB_CLIENT_TRANSFER_FINAL);
+	wb_client_transfer_free(v);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_slow(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "engine e1 still receives");
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(second_send_waits_for_the_first_and_names_it_at_its_deadline)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_slow);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, S, &err));
+	ck_assert_int_eq(wb_client_send(c, 2, 0, 20 * MS, &u, &err), -ETIMEDOUT);
+	says(&err, "transfer 4 (version 40) is still in flight");
+	ck_assert_ptr_null(u);
+	ck_assert_int_eq(
+		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, MS, &err), -ETIMEDOUT);
+	says(&err, "received, not final");
+	says(&err, "engine e1 still receives");
+	ck_assert_int_eq(wb_client_close(c, 20 * MS, &err), -ETIMEDOUT);
+	wb_client_transfer_free(t);
+	fx_script_stop(&s);
+}
+END_TEST
+
+struct second {
+	struct wb_client *c;
+	int rc;
+	struct wb_error err;
+};
+
+static void *send_in_thread(void *arg)
+{
+	struct second *x = arg;
+	struct wb_client_transfer *t;
+
+	do /* until it is inside for good */
+		x->rc = wb_client_send(x->c, 2, 0, 5 * S, &t, &x->err);
+	while (x->rc == -EBUSY);
+	if (!x->rc)
+		wb_client_transfer_free(t);
+	return NULL;
+}
+
+static pthread_barrier_t both;
+
+static void script_release_later(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
+	pthread_barrier_wait(&both);
+	state(a, 4, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 5, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(send_from_a_second_thread_is_ebusy)
+{
+	struct fx_script s;
+	struct second x = {0};
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u;
+	struct wb_client_opts o;
+	pthread_t th;
+	int rc;
+
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_release_later);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	x.c = c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	ck_assert(!pthread_create(&th, NULL, send_in_thread, &x));
+	/* The other thread waits inside send: this one is turned away at some point. */
+	while ((rc = wb_client_send(c, 3, 0, 0, &u, &err)) == -ETIMEDOUT)
+		;
+	ck_assert_int_eq(rc, -EBUSY);
+	says(&err, "another thread is inside send_weights");
+	pthread_barrier_wait(&both);
+	/* While it is there, others may wait for the first transfer. */
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 5 * S, &err), 0);
+	pthread_join(th, NULL);
+	ck_assert_msg(x.rc == 0, "%s", x.err.msg);
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_close(c, S, &err), 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_hold(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.flags, WB_APP_SEND_HOLD);
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
+	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_RELEASE)->app_release.transfer, 4);
+	state(a, 4, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 5, WB_APP_SEND_RELEASED, 0, "");
+	fx_agent_expect(a, WBP_APP_RELEASE); /* by the next send */
+	state(a, 5, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 6, WB_APP_SEND_STARTED, 0, "");
+	fx_agent_expect(a, WBP_APP_RELEASE); /* by close */
+	state(a, 6, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+START_TEST(hold_ends_by_release_by_the_next_send_and_by_close)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_hold);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, WB_CLIENT_SEND_HOLD, S, &t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, S, &err));
+	ck_assert(!wb_client_release(t, &err));
+	ck_assert(!wb_client_release(t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, S, &err));
+	wb_client_transfer_free(t);
+	ck_assert(!wb_client_send(c, 2, WB_CLIENT_SEND_HOLD, S, &t, &err));
+	wb_client_transfer_free(t);
+	ck_assert(!wb_client_send(c, 3, WB_CLIENT_SEND_HOLD, S, &t, &err));
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_close(c, S, &err), 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_dies_in_send(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_STARTED, 0, "");
+	fx_agent_drop(a);
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 5, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(agent_lost_in_a_transfer_ends_it_and_the_next_one_works)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_dies_in_send);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	ck_assert_int_eq(
+		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, S, &err), -ECONNRESET);
+	says(&err, "the agent went away during the transfer");
+	wb_client_transfer_free(t);
+	ck_assert_msg(!wb_client_send(c, 1, 0, 5 * S, &t, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, S, &err), 0);
+	wb_client_transfer_free(t);
+	wb_client_close(c, S, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_dies_for_good(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	close(a->listen_fd);
+	a->listen_fd = -1;
+	fx_agent_drop(a);
+}
+
+START_TEST(agent_that_stays_away_is_econnreset_with_the_cause)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_dies_for_good);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	o.reconnect_timeout = 50 * MS;
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	ck_assert_int_eq(
+		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, S, &err), -ECONNRESET);
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_send(c, 2, 0, S, &t, &err), -ECONNRESET);
+	says(&err, "Connection refused");
+	ck_assert_int_eq(wb_client_close(c, S, &err), 0); /* reported already */
+	fx_script_stop(&s);
+}
+END_TEST
+
+/* ---- process ---- */
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+}
+
+START_TEST(signal_handler_ends_a_wait_with_eintr)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+	struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+	timer_t timer;
+	struct sigevent ev = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+	struct itimerspec in = {{0, 5 * MS}, {0, 5 * MS}};
+
+	fx_script_start(&s, script_slow);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	sigaction(SIGUSR1, &sa, NULL);
+	ck_assert(!timer_create(CLOCK_MONOTONIC, &ev, &timer));
+	timer_settime(timer, 0, &in, NULL);
+	ck_assert_int_eq(
+		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err), -EINTR);
+	timer_delete(timer);
+	wb_client_transfer_free(t);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+START_TEST(forked_child_is_kept_out)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+	pid_t pid;
+	int st;
+
+	fx_script_start(&s, script_slow);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 1, 0, S, &t, &err));
+	pid = fork();
+	if (!pid) {
+		bool ok = wb_client_send(c, 1, 0, S, &t, &err) == -EPERM &&
+			  strstr(err.msg, "forked") && wb_client_poll(c) == -EPERM &&
+			  wb_client_fileno(c) == -EPERM && !*wb_client_worker(c) &&
+			  wb_client_close(c, S, &err) == 0;
+
+		_exit(ok ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+	ck_assert_int_eq(st, 0);
+	/* The parent's connection has not noticed. */
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, S, &err), 0);
+	wb_client_transfer_free(t);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+START_TEST(datagram_without_room_is_dropped_whole)
+{
+	int sv[2], fds[WB__SEQ_FDS_MAX];
+	char big[512] = "", small[64];
+	unsigned n = 9;
+
+	ck_assert(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv));
+	ck_assert_int_eq(wb__seq_recv(sv[1], small, sizeof(small), fds, &n), -EAGAIN);
+	ck_assert(!wb__seq_send(sv[0], big, sizeof(big), &sv[0], 1, 0));
+	ck_assert_int_eq(wb__seq_recv(sv[1], small, sizeof(small), fds, &n), -EMSGSIZE);
+	ck_assert_uint_eq(n, 0);
+	while (!wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 0)) /* until the queue is full */
+		;
+	ck_assert_int_eq(wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 1), -EAGAIN);
+	close(sv[1]);
+	ck_assert_int_lt(wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 0), 0); /* no SIGPIPE */
+	ck_assert_int_eq(wb__seq_recv(sv[0], small, sizeof(small), fds, &n), -ECONNRESET);
+	close(sv[0]);
+	memset(big, 'x', sizeof(big) - 1);
+	big[sizeof(big) - 1] = 0;
+	ck_assert_int_eq(wb__seq_connect(big), -ENAMETOOLONG);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("client");
+	TCase *t = tcase_create("client");
+	int bad;
+
+	setenv("WEIGHTBRIDGE_SOCKET", "/nonexistent", 1); /* options must win */
+	tcase_set_timeout(t, 30);
+	tcase_add_test(t, options_out_of_range_are_einval);
+	tcase_add_test(t, missing_agent_is_etimedout_naming_the_socket);
+	tcase_add_test(t, attach_registers_and_planned_ends_the_wait);
+	tcase_add_test(t, reject_is_its_sentence_at_once);
+	tcase_add_test(t, attach_refused_is_its_sentence);
+	tcase_add_test(t, other_protocol_version_names_both);
+	tcase_add_loop_test(t, garbage_costs_the_connection_and_nothing_else, 0,
+		sizeof(garbage) / sizeof(garbage[0]));
+	tcase_add_test(t, agent_that_starts_later_is_waited_for);
+	tcase_add_test(t, plan_timeout_repeats_the_agents_last_word);
+	tcase_add_test(t, attach_that_cannot_work_is_refused_here);
+	tcase_add_test(t, memfds_travel_with_attach);
+	tcase_add_test(t, failed_allocation_leaves_nothing_behind);
+	tcase_add_test(t, send_goes_through_its_states);
+	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
+	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
+	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);
+	tcase_add_test(t, agent_lost_in_a_transfer_ends_it_and_the_next_one_works);
+	tcase_add_test(t, agent_that_stays_away_is_econnreset_with_the_cause);
+	tcase_add_test(t, signal_handler_ends_a_wait_with_eintr);
+	tcase_add_test(t, forked_child_is_kept_out);
+	tcase_add_test(t, datagram_without_room_is_dropped_whole);
+	suite_add_tcase(s, t);
+	SRunner *r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	bad = srunner_ntests_failed(r);
+	srunner_free(r);
+	return bad != 0;
+}
