@@ -19,7 +19,7 @@ struct job {
 	const struct wbk_sum_keys *keys;
 	struct wbk_sum *sum; /* NULL = no sum */
 	struct wbk_box b;
-	uint8_t *mem, *wire; /* element (0, 0) */
+	uint8_t *mem, *wire; /* element (0, 0); wire NULL = pack into nothing, for the sum */
 	bool pack, stream;
 };
 
@@ -54,28 +54,43 @@ static void normalise(struct job *j)
 	}
 }
 
-/* Add rows [r, r + n_row) x columns [c, c + n_col) of the wire image at @at, @pitch bytes a row. */
-static void sum_tile(
-	const struct job *j, const uint8_t *at, size_t r, size_t c, size_t n_row, size_t n_col)
+struct tile {
+	uint8_t *wire, *mem; /* element (0, 0) of the tile */
+	int64_t pitch; /* bytes from row to row of wire */
+	size_t r, c, n_row, n_col;
+};
+
+/* Add the wire image of a tile. */
+static void sum_tile(const struct job *j, const struct tile *t)
 {
 	const struct wbk_box *b = &j->b;
-	uint64_t pos = b->pos + r * b->pos_row_stride + c * b->pos_col_stride;
-	size_t pitch = (size_t)b->n_col * b->wire_elem;
+	uint64_t pos = b->pos + t->r * b->pos_row_stride + t->c * b->pos_col_stride;
 	struct wbk__rows rows = {.pos = pos,
 		.pos_stride = b->pos_row_stride,
-		.src = at,
-		.src_stride = (int64_t)pitch,
-		.row_bytes = n_col * b->wire_elem,
-		.n_row = n_row};
+		.src = t->wire,
+		.src_stride = t->pitch,
+		.row_bytes = t->n_col * b->wire_elem,
+		.n_row = t->n_row};
 
 	if (is_one_pos_run(b)) {
 		wbk__rows_sum(j->keys, &rows, j->sum);
 		return;
 	}
-	for (size_t i = 0; i < n_row; i++)
-		for (size_t k = 0; k < n_col; k++)
+	for (size_t i = 0; i < t->n_row; i++)
+		for (size_t k = 0; k < t->n_col; k++)
 			wbk_sum_add(j->keys, pos + i * b->pos_row_stride + k * b->pos_col_stride,
-				at + i * pitch + k * b->wire_elem, b->wire_elem, j->sum);
+				t->wire + (int64_t)i * t->pitch + k * b->wire_elem, b->wire_elem,
+				j->sum);
+}
+
+/* The whole box as one tile. */
+static struct tile whole(const struct job *j)
+{
+	return (struct tile){.wire = j->wire,
+		.mem = j->mem,
+		.pitch = (int64_t)j->b.n_col * j->b.wire_elem,
+		.n_row = j->b.n_row,
+		.n_col = j->b.n_col};
 }
 
 static inline __attribute__((always_inline)) void move_row(size_t elem, const uint8_t *src,
@@ -103,20 +118,15 @@ static void move_strided(size_t elem, const uint8_t *src, int64_t src_stride, ui
 	}
 }
 
-struct tile {
-	uint8_t *wire, *mem; /* element (0, 0) of the tile */
-	size_t n_row, n_col;
-};
-
 /* Dense rows of memory elements at @dense (@pitch bytes a row) to or from the tile's memory. */
-static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *dense, size_t pitch)
+static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *dense, int64_t pitch)
 {
 	const struct wbk_box *b = &j->b;
 
 	if (b->row_stride == b->mem_elem && b->col_stride != b->mem_elem && t->n_row > 1) {
 		struct wbk__grid g = {.src = dense,
 			.dst = t->mem,
-			.src_stride = (int64_t)pitch,
+			.src_stride = pitch,
 			.dst_stride = b->col_stride,
 			.n_a = t->n_row,
 			.n_b = t->n_col};
@@ -125,11 +135,11 @@ static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *den
 		return;
 	}
 	for (size_t r = 0; r < t->n_row; r++)
-		move_strided(b->mem_elem, dense + r * pitch, b->mem_elem,
+		move_strided(b->mem_elem, dense + (int64_t)r * pitch, b->mem_elem,
 			t->mem + (int64_t)r * b->row_stride, b->col_stride, t->n_col);
 }
 
-static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *dense, size_t pitch)
+static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *dense, int64_t pitch)
 {
 	const struct wbk_box *b = &j->b;
 
@@ -137,7 +147,7 @@ static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *den
 		struct wbk__grid g = {.src = t->mem,
 			.dst = dense,
 			.src_stride = b->col_stride,
-			.dst_stride = (int64_t)pitch,
+			.dst_stride = pitch,
 			.n_a = t->n_col,
 			.n_b = t->n_row};
 
@@ -146,17 +156,17 @@ static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *den
 	}
 	for (size_t r = 0; r < t->n_row; r++)
 		move_strided(b->mem_elem, t->mem + (int64_t)r * b->row_stride, b->col_stride,
-			dense + r * pitch, b->mem_elem, t->n_col);
+			dense + (int64_t)r * pitch, b->mem_elem, t->n_col);
 }
 
 static void tile_pack(const struct job *j, const struct tile *t)
 {
 	const struct wbk_box *b = &j->b;
-	size_t wire_pitch = (size_t)b->n_col * b->wire_elem, pitch = t->n_col * b->mem_elem;
+	int64_t pitch = (int64_t)t->n_col * b->mem_elem;
 	_Alignas(64) uint8_t buf[TILE_BYTES];
 
 	if (b->cast == WBK_COPY) {
-		mem_to_dense(j, t, t->wire, wire_pitch);
+		mem_to_dense(j, t, t->wire, t->pitch);
 		return;
 	}
 	if (b->col_stride != b->mem_elem)
@@ -164,23 +174,24 @@ static void tile_pack(const struct job *j, const struct tile *t)
 	for (size_t r = 0; r < t->n_row; r++)
 		wbk_cast_back(b->cast,
 			b->col_stride == b->mem_elem ? t->mem + (int64_t)r * b->row_stride
-						     : buf + r * pitch,
-			t->wire + r * wire_pitch, t->n_col);
+						     : buf + (int64_t)r * pitch,
+			t->wire + (int64_t)r * t->pitch, t->n_col);
 }
 
 static void tile_assemble(const struct job *j, const struct tile *t)
 {
 	const struct wbk_box *b = &j->b;
-	size_t wire_pitch = (size_t)b->n_col * b->wire_elem, pitch = t->n_col * b->mem_elem;
+	int64_t pitch = (int64_t)t->n_col * b->mem_elem;
 	_Alignas(64) uint8_t buf[TILE_BYTES];
 	uint8_t *dense = b->cast == WBK_COPY ? t->wire : buf;
 	bool direct = b->col_stride == b->mem_elem && b->cast != WBK_COPY && b->repeat == 1;
 
 	if (b->cast == WBK_COPY)
-		pitch = wire_pitch;
+		pitch = t->pitch;
 	for (size_t r = 0; b->cast != WBK_COPY && r < t->n_row; r++)
-		wbk_cast_fwd(b->cast, t->wire + r * wire_pitch,
-			direct ? t->mem + (int64_t)r * b->row_stride : buf + r * pitch, t->n_col);
+		wbk_cast_fwd(b->cast, t->wire + (int64_t)r * t->pitch,
+			direct ? t->mem + (int64_t)r * b->row_stride : buf + (int64_t)r * pitch,
+			t->n_col);
 	for (uint32_t i = 0; !direct && i < b->repeat; i++) {
 		struct tile copy = *t;
 
@@ -214,6 +225,7 @@ static void by_tiles(struct job *j)
 {
 	const struct wbk_box *b = &j->b;
 	size_t rows, cols, lead = 0;
+	_Alignas(64) uint8_t sink[TILE_BYTES];
 
 	tile_shape(j, &rows, &cols);
 	/* Tiles end where lines of memory end. */
@@ -224,18 +236,23 @@ static void by_tiles(struct job *j)
 		if (nr > b->n_row - r)
 			nr = b->n_row - r;
 		for (size_t c = 0, nc; c < b->n_col; c += nc) {
-			struct tile t = {
-				.wire = j->wire + (r * b->n_col + c) * b->wire_elem,
-				.mem = j->mem + (int64_t)r * b->row_stride +
-				       (int64_t)c * b->col_stride,
-				.n_row = nr,
-				.n_col = nc = b->n_col - c < cols ? b->n_col - c : cols,
-			};
+			struct tile t = whole(j);
 
+			t.r = r;
+			t.c = c;
+			t.n_row = nr;
+			t.n_col = nc = b->n_col - c < cols ? b->n_col - c : cols;
+			t.mem += (int64_t)r * b->row_stride + (int64_t)c * b->col_stride;
+			if (j->wire)
+				t.wire += (int64_t)r * t.pitch + c * b->wire_elem;
+			else
+				t.pitch = (int64_t)nc * b->wire_elem;
+			if (!j->wire)
+				t.wire = sink;
 			if (j->pack)
 				tile_pack(j, &t);
 			if (j->sum)
-				sum_tile(j, t.wire, r, c, nr, nc);
+				sum_tile(j, &t);
 			if (!j->pack)
 				tile_assemble(j, &t);
 		}
@@ -261,11 +278,16 @@ static void by_rows(struct job *j)
 	if (j->sum && is_one_pos_run(b)) {
 		wbk__rows_sum(j->keys, &r, j->sum);
 	} else {
-		if (j->sum && !j->pack)
-			sum_tile(j, j->wire, 0, 0, b->n_row, b->n_col);
-		wbk__rows_copy(&r);
-		if (j->sum && j->pack)
-			sum_tile(j, j->wire, 0, 0, b->n_row, b->n_col);
+		struct tile t = whole(j);
+
+		if (j->wire)
+			wbk__rows_copy(&r);
+		if (!j->wire) { /* the memory is its own wire image */
+			t.wire = j->mem;
+			t.pitch = b->row_stride;
+		}
+		if (j->sum)
+			sum_tile(j, &t);
 	}
 	for (uint32_t i = 1; !j->pack && i < b->repeat; i++) {
 		r.dst = j->mem + (int64_t)i * b->repeat_stride;
@@ -280,6 +302,7 @@ static void box_move(struct job *j)
 	assert(wbk__cast_ok(b->cast, b->wire_elem, b->mem_elem));
 	if (!b->n_row || !b->n_col)
 		return;
+	b->repeat += !b->repeat;
 	normalise(j);
 	j->stream = !j->pack && (uint64_t)b->n_row * b->n_col * b->mem_elem >= STREAM_MIN_BYTES;
 	if (b->cast == WBK_COPY && b->col_stride == b->mem_elem)
@@ -324,14 +347,55 @@ void wbk_sum_wire(const struct wbk_box *box, size_t n, const void *wire,
 {
 	assert(!n || (box && wire && keys && sum));
 	for (size_t i = 0; i < n; i++) {
-		const uint8_t *at = (const uint8_t *)wire + box[i].wire_off;
 		struct job j = {.keys = keys, .sum = sum, .b = box[i]};
+		struct tile t;
 
 		if (!j.b.n_row || !j.b.n_col)
 			continue;
+		j.wire = (uint8_t *)(uintptr_t)wire + box[i].wire_off;
 		j.b.row_stride = j.b.n_col; /* any; only positions count here */
 		j.b.col_stride = 1;
 		normalise(&j);
-		sum_tile(&j, at, 0, 0, j.b.n_row, j.b.n_col);
+		t = whole(&j);
+		sum_tile(&j, &t);
 	}
+}
+
+void wbk_sum_mem(void *const *bases, const struct wbk_box *box, size_t n,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	assert(!n || (bases && box && keys && sum));
+	for (size_t i = 0; i < n; i++) {
+		struct job j = {.keys = keys,
+			.sum = sum,
+			.b = box[i],
+			.mem = (uint8_t *)bases[box[i].base] + box[i].mem_off,
+			.pack = true};
+
+		box_move(&j);
+	}
+}
+
+int wbk_box_fits(const struct wbk_box *b, uint64_t mem_bytes, uint64_t wire_bytes)
+{
+	const int64_t stride[3] = {b->row_stride, b->col_stride, b->repeat_stride};
+	const uint32_t count[3] = {b->n_row, b->n_col, b->repeat};
+	__int128 lo = (__int128)b->mem_off, hi = lo + b->mem_elem;
+
+	if (!wbk__cast_ok(b->cast, b->wire_elem, b->mem_elem))
+		return 0;
+	if (!b->n_row || !b->n_col)
+		return 1;
+	for (int i = 0; i < 3; i++) {
+		__int128 span = count[i] ? (__int128)(count[i] - 1) * stride[i] : 0;
+
+		if (span < 0)
+			lo += span;
+		else
+			hi += span;
+	}
+	return lo >= 0 && hi <= (__int128)mem_bytes &&
+	       (unsigned __int128)b->wire_off +
+			       (unsigned __int128)b->n_row * b->n_col * b->wire_elem <=
+		       wire_bytes;
 }

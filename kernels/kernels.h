@@ -33,8 +33,8 @@ enum wbk_cast {
  *	base + mem_off + r * row_stride + c * col_stride	(bytes, strides may be negative)
  * in the wire buffer at wire_off + (r * n_col + c) * wire_elem, and in the checkpoint at
  *	pos + r * pos_row_stride + c * pos_col_stride		(bytes, strides positive)
- * With repeat > 1 assemble writes the box repeat times, repeat_stride bytes apart; pack reads the
- * first. */
+ * With repeat > 1 (0 is 1) assemble writes the box repeat times, repeat_stride bytes apart; pack
+ *reads the first. */
 struct wbk_box {
 	uint64_t wire_off, mem_off, pos;
 	uint64_t pos_row_stride, pos_col_stride;
@@ -64,6 +64,8 @@ struct wbk_sum_keys {
 
 /** wbk_sum_keys_init - fill @k for @seed (0 = the seed of `wbctl verify`). */
 void wbk_sum_keys_init(struct wbk_sum_keys *k, uint64_t seed);
+/** wbk_sum_keys_of - the same table from the two lane seeds (k->seed of another process). */
+void wbk_sum_keys_of(struct wbk_sum_keys *k, const uint64_t seed[2]);
 /** wbk_sum_add - add @bytes bytes at checkpoint byte position @pos (any alignment) to @s. */
 void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, size_t bytes,
 	struct wbk_sum *s);
@@ -83,6 +85,13 @@ void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const
 /** wbk_sum_wire - add the wire image of the boxes to @sum without moving anything. */
 void wbk_sum_wire(const struct wbk_box *box, size_t n, const void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
+
+/** wbk_sum_mem - add what wbk_pack() would write to @sum, without writing it. */
+void wbk_sum_mem(void *const *bases, const struct wbk_box *box, size_t n,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
+/** wbk_box_fits - 1 when the cast exists and the box touches nothing outside @mem_bytes bytes of
+ *  its memory and @wire_bytes of the wire; any numbers are allowed in @box. */
+int wbk_box_fits(const struct wbk_box *box, uint64_t mem_bytes, uint64_t wire_bytes);
 
 /** wbk_cast_fwd - convert @n elements wire -> memory; wbk_cast_back - memory -> wire. */
 void wbk_cast_fwd(enum wbk_cast cast, const void *wire, void *mem, size_t n);

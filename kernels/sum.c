@@ -19,14 +19,22 @@ enum wbk__isa wbk__isa(void)
 	return WBK__SCALAR;
 }
 
+void wbk_sum_keys_of(struct wbk_sum_keys *k, const uint64_t seed[2])
+{
+	assert(k && seed);
+	for (unsigned lane = 0; lane < 2; lane++) {
+		k->seed[lane] = seed[lane];
+		for (unsigned i = 0; i < 1024; i++)
+			k->table[lane][i] = (uint32_t)(wbk__block_key(~seed[lane], i) >> 32) | 1;
+	}
+}
+
 void wbk_sum_keys_init(struct wbk_sum_keys *k, uint64_t seed)
 {
-	assert(k);
-	for (unsigned lane = 0; lane < 2; lane++) {
-		k->seed[lane] = wbk__block_key(seed, 0x100000000u + lane);
-		for (unsigned i = 0; i < 1024; i++)
-			k->table[lane][i] = (uint32_t)(wbk__block_key(~k->seed[lane], i) >> 32) | 1;
-	}
+	uint64_t lanes[2] = {
+		wbk__block_key(seed, 0x100000000u), wbk__block_key(seed, 0x100000001u)};
+
+	wbk_sum_keys_of(k, lanes);
 }
 
 /* Part of a word: bytes @at .. of the word at word position @p, in the low bytes of @w. */

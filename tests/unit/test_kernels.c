@@ -268,6 +268,10 @@ START_TEST(boxes_move_as_a_byte_oracle_says)
 		ck_assert(same(s[0], s[1]) || !(s[0].lane[0] | s[0].lane[1]));
 		wbk_sum_wire(&b, 1, wire, &keys, &s[2]);
 		ck_assert(same(s[2], s[1]));
+		wbk_sum_mem(&base, &b, 1, &keys, &s[3]);
+		ck_assert(same(s[3], s[1]));
+		ck_assert(wbk_box_fits(&b, bytes, wire_bytes - 64));
+		ck_assert(!wbk_box_fits(&b, bytes, wire_bytes - 65));
 		for (size_t k = b.wire_off; k < wire_bytes - 64; k++)
 			wire[k] ^= 0x11;
 		memset(s, 0, sizeof(s));
@@ -327,6 +331,51 @@ START_TEST(large_boxes_move_as_a_byte_oracle_says)
 }
 END_TEST
 
+/* The bounds check against the set of bytes the oracle would touch. */
+START_TEST(box_that_fits_touches_nothing_outside)
+{
+	int n_fit = 0;
+
+	for (int i = 0; i < 20000; i++) {
+		struct wbk_box b = {.n_row = below(4),
+			.n_col = below(4),
+			.repeat = below(4),
+			.wire_elem = 1 << below(3),
+			.mem_off = below(60),
+			.wire_off = below(60),
+			.row_stride = (int64_t)below(60) - 30,
+			.col_stride = (int64_t)below(60) - 30,
+			.repeat_stride = (int64_t)below(60) - 30};
+		int64_t lo = 0, hi = 100, wire = b.wire_off;
+		bool fits;
+
+		b.mem_elem = b.wire_elem;
+		for (int64_t r = 0; r < b.n_row; r++)
+			for (int64_t c = 0; c < b.n_col; c++)
+				for (int64_t k = 0; k < (b.repeat ? b.repeat : 1); k++) {
+					int64_t at = (int64_t)b.mem_off + r * b.row_stride +
+						     c * b.col_stride + k * b.repeat_stride;
+
+					lo = at < lo ? at : lo;
+					hi = at + b.mem_elem > hi ? at + b.mem_elem : hi;
+					wire = b.wire_off + (r * b.n_col + c + 1) * b.wire_elem;
+				}
+		fits = !b.n_row || !b.n_col || (lo == 0 && hi == 100 && wire <= 80);
+		ck_assert_int_eq(wbk_box_fits(&b, 100, 80), fits);
+		n_fit += fits;
+	}
+	ck_assert_int_gt(n_fit, 1000);
+	for (int i = 0; i < 20000; i++) { /* any numbers: no overflow, and mostly a no */
+		struct wbk_box b;
+
+		fill((uint8_t *)&b, sizeof(b));
+		b.cast = WBK_COPY;
+		b.wire_elem = b.mem_elem = 2;
+		ck_assert(!wbk_box_fits(&b, UINT64_MAX >> (i % 64), UINT32_MAX));
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("kernels");
@@ -343,6 +392,7 @@ int main(void)
 	tcase_add_test(tc, sum_of_seed_0_never_changes);
 	tcase_add_loop_test(tc, boxes_move_as_a_byte_oracle_says, 0, 3 * KINDS);
 	tcase_add_loop_test(tc, large_boxes_move_as_a_byte_oracle_says, 0, 6);
+	tcase_add_test(tc, box_that_fits_touches_nothing_outside);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(sr, CK_ENV);
 	failed = srunner_ntests_failed(sr);
