@@ -66,9 +66,12 @@ static void number_agents(struct wb_recon *r, const struct pick *p, size_t n)
 
 	for (size_t i = 0; i < r->n_agent; i++)
 		r->agent[i].domain = r->agent[i].node_number = WB_RECON_NONE;
+	for (size_t i = 0; i < r->n_agent; i++)
+		r->agent[i].n_pick = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct agent *a = p[i].a;
 
+		a->n_pick++;
 		if (a->domain != WB_RECON_NONE)
 			continue;
 		a->domain = n_domain++;
@@ -123,7 +126,7 @@ static int add_member(struct membership *m, const struct pick *p)
 	memcpy(to->engine, w->engine, sizeof(to->engine));
 	to->plan.role = w->role;
 	to->plan.layout = layout;
-	to->plan.rail_bytes_per_s = w->rail_bytes_per_s;
+	to->plan.rail_bytes_per_s = p->a->rail_bytes_per_s / p->a->n_pick;
 	to->plan.domain = p->a->domain;
 	to->plan.node = p->a->node_number;
 	if (w->role == WB_ROLE_ROLLOUT) {

@@ -19,7 +19,8 @@ struct agent {
 	struct wb_digest plan;
 	uint32_t plan_workers, told_gen, notice_gen;
 	bool is_in_active, is_in_next; /* has members in that plan */
-	uint64_t node_hash;
+	uint64_t node_hash, rail_bytes_per_s;
+	uint32_t n_pick; /* scratch of choose.c */
 	uint32_t domain, node_number; /* scratch of choose.c */
 };
 
@@ -30,7 +31,6 @@ struct worker {
 	char engine[WB_RECON_ENGINE_MAX + 1];
 	int64_t rank;
 	struct wb_digest map, manifest;
-	uint64_t rail_bytes_per_s;
 	struct wb_recon_held held;
 	uint32_t plan_index;
 	bool is_refused;

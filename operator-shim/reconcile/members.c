@@ -212,7 +212,6 @@ static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb
 		.rank = in->rank,
 		.map = in->map,
 		.manifest = in->manifest,
-		.rail_bytes_per_s = in->rail_bytes_per_s,
 		.held = in->held,
 		.plan_index = in->plan_index};
 	int rc;
@@ -272,18 +271,14 @@ void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now)
 	}
 }
 
-/* Our term must be above every term heard from another run of the operator. */
-static void raise_term(struct wb_recon *r, const struct wb_recon_agent *in)
+void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)
 {
-	bool is_ours = in->heard_operator == r->o.operator_id;
-
 	if (r->term == 0)
 		r->term = 1;
-	if (in->heard_term > r->term || (in->heard_term == r->term && !is_ours)) {
-		r->term = in->heard_term + 1;
+	if (term > r->term || (term == r->term && from != r->o.operator_id)) {
+		r->term = term + 1;
 		r->last_number = 0;
 	}
-	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer_seen);
 }
 
 /* The slot of an agent that connects: its old one, or a new one. */
@@ -316,6 +311,7 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 	a->id = in->id;
 	a->instance = in->instance;
 	a->is_up = true;
+	a->rail_bytes_per_s = in->rail_bytes_per_s;
 	a->running = in->running;
 	a->plan = in->plan;
 	a->plan_workers = in->plan_workers;
@@ -329,7 +325,8 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 	int rc, worst = 0;
 
 	r->is_dirty = true;
-	raise_term(r, in);
+	wb_recon_hear(r, in->heard_term, in->heard_operator);
+	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer_seen);
 	rc = place_agent(r, in, &a);
 	if (rc < 0)
 		return rc;
@@ -359,6 +356,43 @@ int wb_recon_agent_down(
 		a->lost_at_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
 	}
 	return wb__look(r, now);
+}
+
+static const struct wb_recon_worker *in_list(
+	const struct wb_recon_worker *list, size_t n, const struct worker *w)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i].id == w->id && list[i].role == w->role &&
+			wb_digest_eq(list[i].map, w->map))
+			return &list[i];
+	return NULL;
+}
+
+static bool is_there(const struct wb_recon *r, uint64_t instance, uint32_t id)
+{
+	for (size_t i = 0; i < r->n_worker; i++)
+		if (r->worker[i].instance == instance && r->worker[i].id == id)
+			return true;
+	return false;
+}
+
+int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	const struct wb_recon_worker *worker, size_t n)
+{
+	const struct agent *a = wb__agent_by_id(r, agent);
+	int rc = 0, look;
+
+	if (!a)
+		return 0;
+	r->is_dirty = true;
+	for (size_t i = r->n_worker; i-- > 0;)
+		if (r->worker[i].instance == a->instance && !in_list(worker, n, &r->worker[i]))
+			drop_worker(r, i);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		if (!is_there(r, a->instance, worker[i].id))
+			rc = add_worker(r, a, &worker[i]);
+	look = wb__look(r, now);
+	return rc < 0 ? rc : look;
 }
 
 int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,

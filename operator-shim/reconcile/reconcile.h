@@ -64,7 +64,6 @@ struct wb_recon_worker {
 	const char *engine; /* rollouts; borrowed for the call */
 	int64_t rank; /* hint; -1 = none */
 	struct wb_digest map, manifest;
-	uint64_t rail_bytes_per_s; /* 0 = unknown */
 	struct wb_recon_held held;
 	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECON_NONE */
 };
@@ -77,6 +76,7 @@ struct wb_recon_agent {
 	struct wb_recon_epoch running; /* active plan, 0 = none */
 	struct wb_digest plan; /* its digest */
 	uint32_t plan_workers; /* its number of workers, all agents together */
+	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
@@ -95,17 +95,17 @@ struct wb_recon_planned {
 };
 
 enum wb_recon_engine_state {
-	WB_ENGINE_IDLE,
-	WB_ENGINE_PREPARING,
-	WB_ENGINE_RECEIVING,
-	WB_ENGINE_STAGED,
-	WB_ENGINE_DECIDED,
-	WB_ENGINE_INSTALLING,
-	WB_ENGINE_COMMITTED,
-	WB_ENGINE_ABORTED,
-	WB_ENGINE_TORN,
-	WB_ENGINE_UNKNOWN,
-	WB_ENGINE_STATES,
+	WB_RECON_IDLE,
+	WB_RECON_PREPARING,
+	WB_RECON_RECEIVING,
+	WB_RECON_STAGED,
+	WB_RECON_DECIDED,
+	WB_RECON_INSTALLING,
+	WB_RECON_COMMITTED,
+	WB_RECON_ABORTED,
+	WB_RECON_TORN,
+	WB_RECON_UNKNOWN,
+	WB_RECON_STATES,
 };
 
 struct wb_recon_engine_report {
@@ -191,6 +191,9 @@ int wb_recon_create(
 	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out);
 void wb_recon_destroy(struct wb_recon *r);
 
+/** wb_recon_hear - an agent has heard of @term from operator @from; ours must be above. */
+void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from);
+
 /* Reports.  Each returns 0, or -ENOMEM with the state still consistent (report a tick later).
  * An unknown id is ignored: its owner went in the meantime. */
 int wb_recon_agent_up(
@@ -198,6 +201,9 @@ int wb_recon_agent_up(
 /** @is_orderly: it said goodbye; else it may come back within heartbeatTimeoutSeconds. */
 int wb_recon_agent_down(
 	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly);
+/** All workers of an agent that is up; replaces the list before. */
+int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
+	const struct wb_recon_worker *worker, size_t n);
 int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	const struct wb_recon_worker *worker);
 int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker);

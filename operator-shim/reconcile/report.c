@@ -5,17 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const state_names[WB_ENGINE_STATES] = {
-	[WB_ENGINE_IDLE] = "Idle",
-	[WB_ENGINE_PREPARING] = "Preparing",
-	[WB_ENGINE_RECEIVING] = "Receiving",
-	[WB_ENGINE_STAGED] = "Staged",
-	[WB_ENGINE_DECIDED] = "Decided",
-	[WB_ENGINE_INSTALLING] = "Installing",
-	[WB_ENGINE_COMMITTED] = "Committed",
-	[WB_ENGINE_ABORTED] = "Aborted",
-	[WB_ENGINE_TORN] = "Torn",
-	[WB_ENGINE_UNKNOWN] = "Unknown",
+static const char *const state_names[WB_RECON_STATES] = {
+	[WB_RECON_IDLE] = "Idle",
+	[WB_RECON_PREPARING] = "Preparing",
+	[WB_RECON_RECEIVING] = "Receiving",
+	[WB_RECON_STAGED] = "Staged",
+	[WB_RECON_DECIDED] = "Decided",
+	[WB_RECON_INSTALLING] = "Installing",
+	[WB_RECON_COMMITTED] = "Committed",
+	[WB_RECON_ABORTED] = "Aborted",
+	[WB_RECON_TORN] = "Torn",
+	[WB_RECON_UNKNOWN] = "Unknown",
 };
 
 static const char *const result_names[WB_RESULTS] = {
@@ -28,7 +28,7 @@ static const char *const result_names[WB_RESULTS] = {
 
 const char *wb_recon_state_name(enum wb_recon_engine_state s)
 {
-	return (unsigned)s < WB_ENGINE_STATES ? state_names[s] : "Unknown";
+	return (unsigned)s < WB_RECON_STATES ? state_names[s] : "Unknown";
 }
 
 const char *wb_recon_result_name(enum wb_recon_result s)
@@ -46,9 +46,9 @@ static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused || strcmp(w->engine, e->engine))
 			continue;
-		if (e->state == WB_ENGINE_COMMITTED && e->transfer >= w->held.transfer)
+		if (e->state == WB_RECON_COMMITTED && e->transfer >= w->held.transfer)
 			w->held = (struct wb_recon_held){e->transfer, e->version, false};
-		else if (e->state == WB_ENGINE_TORN)
+		else if (e->state == WB_RECON_TORN)
 			w->held.is_torn = true;
 	}
 }
@@ -70,8 +70,8 @@ int wb_recon_engine(
 	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer);
 	hold(r, in);
 	if (in->is_feed && e->feed_until_ns &&
-		(in->state == WB_ENGINE_ABORTED || in->state == WB_ENGINE_TORN ||
-			in->state == WB_ENGINE_UNKNOWN))
+		(in->state == WB_RECON_ABORTED || in->state == WB_RECON_TORN ||
+			in->state == WB_RECON_UNKNOWN))
 		wb__feed_failed(r, e, now);
 	return wb__look(r, now);
 }

@@ -163,7 +163,7 @@ static void explain(const struct wb_recon *r, const struct engine *e, json_t *o)
 
 static json_t *engine(const struct wb_recon *r, const struct engine *e)
 {
-	enum wb_recon_engine_state state = e->held.is_torn ? WB_ENGINE_TORN : e->state;
+	enum wb_recon_engine_state state = e->held.is_torn ? WB_RECON_TORN : e->state;
 	json_t *o = json_object();
 
 	put(o, "name", json_string(e->name));

@@ -511,7 +511,7 @@ START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), ""); /* the transfer runs */
-	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_RECON_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	ck_assert_str_eq(did(false), "event(TransferCompleted) send(1:1.2) send(3:1.2)");
 	ready(1, 1, 2);
@@ -527,7 +527,7 @@ START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 	run_one_needed();
 	transfer(6, false, 0);
 	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
-	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_RECON_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	ck_assert_int_eq(wb_recon_attached(r, now, 2, &e1), 0);
 	ck_assert_str_eq(did(false), "plan(2) event(TransferCompleted) plan(3)");
@@ -542,7 +542,7 @@ START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 				     "activate(1:1.2)<-e1:e2/6#1 activate(2:1.2)<-e1:e2/6#1 "
 				     "activate(3:1.2)<-e1:e2/6#1");
 	ck_assert_int_eq(field("updatedEngines", NULL), 1);
-	engine("e1", WB_ENGINE_COMMITTED, 6, true);
+	engine("e1", WB_RECON_COMMITTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_int_eq(field("updatedEngines", NULL), 2);
 	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
@@ -553,10 +553,10 @@ END_TEST
 START_TEST(failed_feed_is_tried_again_later)
 {
 	run_two_engines();
-	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_RECON_COMMITTED, 6, false);
 	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#1 "
 				     "activate(2:1.1)<-e1:e2/6#1 activate(3:1.1)<-e1:e2/6#1");
-	engine("e1", WB_ENGINE_ABORTED, 6, true);
+	engine("e1", WB_RECON_ABORTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 2 * S);
 	now.ns += 2 * S;
@@ -571,15 +571,15 @@ START_TEST(newer_transfer_overtakes_a_feed)
 	size_t n;
 
 	run_two_engines();
-	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_RECON_COMMITTED, 6, false);
 	wb_recon_feeds(r, &n);
 	ck_assert_uint_eq(n, 1);
 	transfer(7, false, 0);
 	wb_recon_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
-	engine("e1", WB_ENGINE_COMMITTED, 7, false);
-	engine("e2", WB_ENGINE_COMMITTED, 7, false);
+	engine("e1", WB_RECON_COMMITTED, 7, false);
+	engine("e2", WB_RECON_COMMITTED, 7, false);
 	transfer(7, true, WB_RESULT_SUCCEEDED);
 	ck_assert_int_eq(field("transfer", NULL), 7);
 	ck_assert_int_eq(field("lastTransfer", "endToEndMilliseconds"), 188);
@@ -740,20 +740,20 @@ START_TEST(torn_engine_degrades_and_is_fed)
 	const char *reason;
 
 	run_two_engines();
-	engine("e1", WB_ENGINE_COMMITTED, 6, false);
-	engine("e2", WB_ENGINE_COMMITTED, 6, false);
+	engine("e1", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_RECON_COMMITTED, 6, false);
 	did(false);
 	transfer(7, false, 0);
-	engine("e2", WB_ENGINE_TORN, 7, false);
+	engine("e2", WB_RECON_TORN, 7, false);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_str_eq(cond("Degraded", &reason, NULL), "True");
 	ck_assert_str_eq(reason, "EngineTorn");
-	engine("e1", WB_ENGINE_COMMITTED, 7, false);
+	engine("e1", WB_RECON_COMMITTED, 7, false);
 	transfer(7, true, WB_RESULT_SUCCEEDED);
 	ck_assert_str_eq(did(false),
 		"event(TransferCompleted) event(EngineFed) activate(1:1.1)<-e2:e1/7#1 "
 		"activate(2:1.1)<-e2:e1/7#1 activate(3:1.1)<-e2:e1/7#1");
-	engine("e2", WB_ENGINE_COMMITTED, 7, true);
+	engine("e2", WB_RECON_COMMITTED, 7, true);
 	ck_assert_str_eq(cond("Degraded", NULL, NULL), "False");
 }
 END_TEST
@@ -761,8 +761,8 @@ END_TEST
 START_TEST(status_transfer_never_falls_and_reports_count_once)
 {
 	run_two_engines();
-	engine("e1", WB_ENGINE_COMMITTED, 9, false);
-	engine("e2", WB_ENGINE_COMMITTED, 8, false);
+	engine("e1", WB_RECON_COMMITTED, 9, false);
+	engine("e2", WB_RECON_COMMITTED, 8, false);
 	transfer(9, true, WB_RESULT_SUCCEEDED);
 	transfer(8, true, WB_RESULT_TIMED_OUT);
 	transfer(9, true, WB_RESULT_SUCCEEDED);
