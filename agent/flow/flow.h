@@ -82,6 +82,10 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
  *	plan routes say (borrowed for the flow's life)
  */
 void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed);
+/** wb_flow_drop_sink - stop fetching for a worker; what is under way is taken back. */
+void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker);
+bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker);
+bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_lose_worker - plan worker @w is no source any more; its share goes to others. */
 void wb_flow_lose_worker(struct wb_flow *f, uint32_t w);
 

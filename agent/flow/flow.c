@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "flow/internal.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FLAG_SUMMED 1u
+
+void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out)
+{
+	uint32_t flags = f->o.sums ? FLAG_SUMMED : 0;
+
+	memcpy(out, &sum.lane[0], 8);
+	memcpy(out + 8, &sum.lane[1], 8);
+	memcpy(out + 16, &flags, 4);
+	memcpy(out + 20, &gen, 4);
+	memcpy(out + 24, &f->o.transfer, 8);
+}
+
+int wb__trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum)
+{
+	uint64_t transfer;
+	uint32_t flags;
+
+	memcpy(&sum->lane[0], in, 8);
+	memcpy(&sum->lane[1], in + 8, 8);
+	memcpy(&flags, in + 16, 4);
+	memcpy(&transfer, in + 24, 8);
+	*has_sum = flags & FLAG_SUMMED;
+	return transfer == f->o.transfer ? 0 : WB_ESTALE;
+}
+
+struct wb_flight *wb__flight_get(struct flight_pool *p)
+{
+	struct wb_flight *fl = p->free;
+
+	if (!fl)
+		return NULL;
+	p->free = fl->next;
+	p->n_free--;
+	fl->next = NULL;
+	fl->slot = WB_SLOT_NONE;
+	fl->in_use = true;
+	fl->gone = false;
+	fl->n_box = fl->n_iov = 0;
+	fl->sum = (struct wbk_sum){{0, 0}};
+	return fl;
+}
+
+void wb__flight_put(struct wb_flight *fl)
+{
+	struct flight_pool *p = fl->kind == FLIGHT_SERVE ? &fl->flow->serve : &fl->flow->fetch;
+
+	if (fl->slot != WB_SLOT_NONE)
+		wb_slots_put(fl->flow->o.slots, fl->slot);
+	fl->slot = WB_SLOT_NONE;
+	fl->in_use = false;
+	fl->next = p->free;
+	p->free = fl;
+	p->n_free++;
+}
+
+static int pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind)
+{
+	size_t box_bytes = f->local->boxes_max * sizeof(struct wbk_box);
+	size_t iov_bytes = FLOW_IOV_MAX * sizeof(struct iovec);
+	size_t scratch_bytes = wb_align_up(f->local->boxes_max * sizeof(uint32_t), 16);
+	uint8_t *at;
+
+	p->all = wb_zalloc(n, sizeof(*p->all));
+	p->memory = wb_zalloc(n, box_bytes + iov_bytes + scratch_bytes);
+	if (!p->all || !p->memory)
+		return -ENOMEM;
+	at = p->memory;
+	for (uint32_t i = 0; i < n; i++) {
+		struct wb_flight *fl = &p->all[i];
+
+		fl->flow = f;
+		fl->kind = kind;
+		fl->slot = WB_SLOT_NONE;
+		fl->iov = (void *)at;
+		fl->box = (void *)(at + iov_bytes);
+		fl->scratch = (void *)(at + iov_bytes + box_bytes);
+		at += box_bytes + iov_bytes + scratch_bytes;
+		fl->next = p->free;
+		p->free = fl;
+	}
+	p->n = p->n_free = n;
+	return 0;
+}
+
+static void pool_finish(struct flight_pool *p)
+{
+	wb_free(p->all);
+	wb_free(p->memory);
+}
+
+/* Exchange runs beside the receive stage only where trainers cannot fill this agent's ingress:
+ * then waiting would waste it.  Else receive first, so that trainers leave early. */
+static bool trainers_are_narrow(const struct wb_flow *f)
+{
+	const struct wb_plan *p = f->plan;
+	uint64_t received = 0, here = 0;
+	uint32_t trainers = 0, sinks = 0, rollouts = 0;
+
+	for (uint32_t w = 0; w < p->n_worker; w++) {
+		if (p->worker[w].role == WB_ROLE_TRAINER)
+			trainers++;
+		else
+			rollouts++;
+		sinks += p->worker[w].role == WB_ROLE_ROLLOUT && f->local->index_of[w] >= 0;
+	}
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+		uint64_t n = r->chunk_end - r->chunk_begin;
+
+		if (r->stage != WB_STAGE_RECEIVE)
+			continue;
+		received += n;
+		here += f->local->index_of[r->dst] >= 0 ? n : 0;
+	}
+	/* Time of the trainers' egress against time of our ingress for the same stage. */
+	return trainers && sinks && rollouts && received * sinks * 9 > here * trainers * 10;
+}
+
+static int alloc_arrays(struct wb_flow *f)
+{
+	const struct wb_local *l = f->local;
+	uint32_t peers = f->n_domain;
+	int rc;
+
+	f->want = wb_zalloc(l->n_want, sizeof(*f->want));
+	f->edge = wb_zalloc(f->n_domain, sizeof(*f->edge));
+	f->sum = wb_zalloc(f->plan->n_chunk, sizeof(*f->sum));
+	f->sum_known = wb_zalloc(f->plan->n_chunk, 1);
+	f->have = wb_zalloc(l->n, sizeof(*f->have));
+	f->lost = wb_zalloc(f->plan->n_worker, 1);
+	f->source_open = wb_zalloc(l->n, 1);
+	f->sink = wb_zalloc(l->n, sizeof(*f->sink));
+	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
+		!f->source_open || !f->sink)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->n; i++)
+		if (!(f->have[i] = wb_zalloc(f->plan->n_chunk, 1)))
+			return -ENOMEM;
+	rc = pool_init(
+		f, &f->fetch, l->n_want ? WB_MIN(peers * f->o.window + 2, 48) : 1, FLIGHT_FETCH);
+	if (rc < 0)
+		return rc;
+	return pool_init(f, &f->serve, WB_MIN(peers * 4 + 4, 256), FLIGHT_SERVE);
+}
+
+int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb_err *err)
+{
+	struct wb_flow *f = wb_zalloc(1, sizeof(*f));
+
+	if (!f)
+		return wb_err_set(err, -ENOMEM, "no memory for transfer %llu",
+			(unsigned long long)o->transfer);
+	f->o = *o;
+	f->o.window = o->window ? o->window : 3;
+	f->local = o->local;
+	f->plan = o->local->plan;
+	for (uint32_t w = 0; w < f->plan->n_worker; w++)
+		f->n_domain = WB_MAX(f->n_domain, f->plan->worker[w].domain + 1);
+	if (alloc_arrays(f) < 0) {
+		wb_flow_destroy(f);
+		return wb_err_set(err, -ENOMEM, "no memory for the %u chunks of transfer %llu",
+			o->local->n_want, (unsigned long long)o->transfer);
+	}
+	for (uint32_t d = 0; d < f->n_domain; d++)
+		f->edge[d].receive = f->edge[d].exchange = (struct want_list){FLOW_NONE, FLOW_NONE};
+	wbk_sum_keys_init(&f->keys, o->sum_seed);
+	f->exchange_early = trainers_are_narrow(f);
+	*out = f;
+	return 0;
+}
+
+void wb_flow_destroy(struct wb_flow *f)
+{
+	if (!f)
+		return;
+	for (uint32_t i = 0; f->have && i < f->local->n; i++)
+		wb_free(f->have[i]);
+	pool_finish(&f->fetch);
+	pool_finish(&f->serve);
+	wb_free(f->want);
+	wb_free(f->edge);
+	wb_free(f->sum);
+	wb_free(f->sum_known);
+	wb_free(f->have);
+	wb_free(f->lost);
+	wb_free(f->source_open);
+	wb_free(f->sink);
+	wb_free(f);
+}
+
+bool wb_flow_is_idle(const struct wb_flow *f)
+{
+	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n;
+}
+
+void wb_flow_stop(struct wb_flow *f)
+{
+	f->stopping = true;
+	for (uint32_t i = 0; i < f->fetch.n; i++) {
+		struct wb_flight *fl = &f->fetch.all[i];
+
+		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE)
+			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
+	}
+	wb__serve_pump(f);
+}
+
+uint64_t wb_flow_transfer(const struct wb_flow *f)
+{
+	return f->o.transfer;
+}
+
+const struct wb_local *wb_flow_local(const struct wb_flow *f)
+{
+	return f->local;
+}
+
+void wb_flow_on_xport(const struct wb_xport_event *ev)
+{
+	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)ev->cookie;
+
+	if (fl->kind == FLIGHT_SERVE)
+		wb__serve_xport(fl, ev);
+	else
+		wb__fetch_xport(fl, ev);
+}
+
+void wb_flow_on_lane(const struct wb_lane_job *job)
+{
+	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)job->cookie;
+
+	if (fl->kind == FLIGHT_SERVE)
+		wb__serve_lane(fl, job);
+	else
+		wb__fetch_lane(fl, job);
+}
+
+int wb__flight_shape(struct wb_flight *fl, bool all)
+{
+	const struct wb_member *m = &fl->flow->local->member[fl->worker];
+	int n = wb_local_boxes(
+		fl->flow->local, fl->worker, fl->cls, fl->chunk, all, fl->box, fl->scratch);
+	int runs;
+
+	if (n < 0)
+		return n;
+	fl->n_box = (uint32_t)n;
+	if (!m->base)
+		return 0;
+	runs = wb_walk_runs(fl->box, fl->n_box, m->base, FLOW_RUN_BYTES_MIN, fl->iov, FLOW_IOV_MAX);
+	if (runs <= 0)
+		return 0;
+	fl->n_iov = (uint32_t)runs;
+	return 1;
+}
+
+int wb__flight_lane(struct wb_flight *fl, bool pack, bool sums)
+{
+	struct wb_flow *f = fl->flow;
+	struct wb_member *m = &f->local->member[fl->worker];
+	struct wb_lane_job job = {
+		.kind = pack ? WB_LANE_PACK : WB_LANE_ASSEMBLE,
+		.bases = m->base,
+		.box = fl->box,
+		.n_box = fl->n_box,
+		.wire = wb_slots_at(f->o.slots, fl->slot),
+		.wire_bytes = fl->bytes,
+		.keys = sums && f->o.sums ? &f->keys : NULL,
+		.cookie = (uint64_t)(uintptr_t)fl,
+	};
+
+	return wb_lane_submit(m->lane, &job);
+}
+
+struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker)
+{
+	struct wbk_sum s = {{0, 0}};
+
+	for (uint32_t k = 0; k < f->plan->n_class; k++)
+		for (uint32_t c = 0;
+			wb_local_is_member(f->local, worker, k) && c < f->plan->cls[k].n_chunk;
+			c++) {
+			s.lane[0] += f->sum[chunk_id(f, k, c)].lane[0];
+			s.lane[1] += f->sum[chunk_id(f, k, c)].lane[1];
+		}
+	return s;
+}
+
+void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out)
+{
+	*out = f->stats;
+}

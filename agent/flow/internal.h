@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_FLOW_INTERNAL_H
+#define WB_FLOW_INTERNAL_H
+/*
+ * Shared by flow.c (life), fetch.c (sinks), serve.c (sources).  Not for others.
+ */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "flow/flow.h"
+#include "flow/walk.h"
+#include "lane/lane.h"
+
+#define FLOW_RUN_BYTES_MIN 4096 /* shorter ranges go through a slot */
+#define FLOW_IOV_MAX 8192
+#define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
+#define FLOW_NONE UINT32_MAX
+
+enum want_state { WANT_CLOSED, WANT_QUEUED, WANT_FLYING, WANT_DONE };
+
+struct want_run {
+	uint8_t state;
+	uint8_t tries; /* at the present source */
+	uint16_t sources_tried;
+	bool counted; /* in its sink's left_receive: a trainer has to stay for it */
+	uint32_t gen;
+	uint32_t src; /* plan worker asked now */
+	uint32_t next; /* in an edge's queue */
+};
+
+struct want_list {
+	uint32_t head, tail;
+};
+
+/* An edge: everything this agent asks of one other agent (or of itself: local). */
+struct edge {
+	struct want_list receive, exchange;
+	uint32_t outstanding;
+	uint32_t serving; /* send slots held for grants of that agent */
+	uint64_t progress_ns;
+};
+
+enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE };
+enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA };
+
+/* One chunk on its way: the only thing rail and lane threads see. */
+struct wb_flight {
+	struct wb_flow *flow;
+	struct wb_flight *next; /* free list, or list of waiting grants */
+	enum flight_kind kind;
+	enum flight_step step;
+	uint32_t want; /* fetch, local */
+	uint32_t worker; /* local index: destination of a fetch, source of a serve */
+	uint32_t cls, chunk, gen, domain;
+	uint64_t bytes;
+	wb_conn_t conn;
+	uint64_t grant;
+	uint32_t slot; /* WB_SLOT_NONE = direct */
+	uint32_t n_box, n_iov;
+	bool in_use;
+	bool gone; /* the asker took the grant back */
+	struct wbk_box *box; /* owned by the pool: boxes_max */
+	struct iovec *iov; /* FLOW_IOV_MAX */
+	uint32_t *scratch; /* boxes_max */
+	struct wb_walk walk;
+	struct wbk_sum sum; /* what was seen here */
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+};
+
+struct flight_pool {
+	struct wb_flight *all, *free;
+	uint32_t n, n_free;
+	void *memory; /* boxes, iovs, scratch of all flights */
+};
+
+struct wb_flow {
+	struct wb_flow_opts o;
+	struct wb_local *local;
+	const struct wb_plan *plan;
+	struct wbk_sum_keys keys;
+	struct want_run *want; /* one a local->want */
+	struct edge *edge; /* one a domain */
+	uint32_t n_domain, next_edge;
+	struct flight_pool fetch, serve;
+	struct wb_flight *waiting; /* grants not yet answerable, oldest first */
+	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
+	uint8_t *sum_known;
+	uint8_t **have; /* by local worker: chunk installed and verified */
+	uint8_t *lost; /* by plan worker */
+	uint8_t *source_open; /* by local worker */
+	struct sink {
+		bool open, received, failed;
+		const uint8_t *feed;
+		uint32_t left_receive, left;
+	} * sink; /* by local worker */
+	uint32_t receive_pending; /* RECEIVE chunks of open sinks not yet asked for */
+	bool exchange_early; /* trainers' egress is the narrow place: let exchange fill the rest */
+	bool stopping;
+	struct wb_flow_stats stats;
+};
+
+static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t chunk)
+{
+	return f->plan->cls[cls].chunk_base + chunk;
+}
+
+struct wb_flight *wb__flight_get(struct flight_pool *p);
+void wb__flight_put(struct wb_flight *fl);
+/* Trailer: lane sums, flags, generation, transfer. */
+void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out);
+/* 0; WB_ESTALE for another transfer; *has_sum tells whether the source summed. */
+int wb__trailer_read(
+	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum);
+
+void wb__fetch_pump(struct wb_flow *f);
+void wb__fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+void wb__fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* Ask again for a chunk that was installed here and is found damaged. */
+void wb__fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+void wb__serve_pump(struct wb_flow *f);
+void wb__serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+void wb__serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
+int wb__flight_shape(struct wb_flight *fl, bool all);
+int wb__flight_lane(struct wb_flight *fl, bool pack, bool sums);
+
+#endif
