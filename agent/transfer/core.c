@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+const char *wb_engine_state_name(enum wb_engine_state s)
+{
+	static const char *const names[] = {
+		[WB_ENGINE_IDLE] = "Idle",
+		[WB_ENGINE_PREPARING] = "Preparing",
+		[WB_ENGINE_RECEIVING] = "Receiving",
+		[WB_ENGINE_RECEIVED] = "Receiving",
+		[WB_ENGINE_COMMITTED] = "Committed",
+		[WB_ENGINE_ABORTED] = "Aborted",
+		[WB_ENGINE_TORN] = "Torn",
+		[WB_ENGINE_UNKNOWN] = "Unknown",
+	};
+
+	return s < WB_ARRAY_SIZE(names) ? names[s] : "?";
+}
+
+int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
+	struct wb_core **out, struct wb_err *err)
+{
+	struct wb_core *c = wb_zalloc(1, sizeof(*c));
+
+	if (!c)
+		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
+	c->o = *o;
+	c->env = env;
+	c->self_tail = &c->self_head;
+	c->agent = wb_strdup(o->agent);
+	c->orphan = wb_zalloc(CORE_ORPHANS_MAX, sizeof(*c->orphan));
+	if (!c->agent || !c->orphan) {
+		wb_core_destroy(c);
+		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
+	}
+	*out = c;
+	return 0;
+}
+
+void wb_core_destroy(struct wb_core *c)
+{
+	if (!c)
+		return;
+	while (c->objects) {
+		struct object *next = c->objects->next;
+
+		wb__object_destroy(c->objects);
+		c->objects = next;
+	}
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		wb_free(c->worker[i]);
+	while (c->self_head) {
+		struct loop_msg *next = c->self_head->next;
+
+		wb_free(c->self_head->bytes);
+		wb_free(c->self_head);
+		c->self_head = next;
+	}
+	wb_free(c->conn);
+	wb_free(c->orphan);
+	wb_free(c->agent);
+	wb_free(c);
+}
+
+/* ---- workers ------------------------------------------------------------------------------ */
+
+static struct worker *find_worker(const struct wb_core *c, uint32_t id)
+{
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		if (c->worker[i]->w.id == id)
+			return c->worker[i];
+	return NULL;
+}
+
+int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err)
+{
+	struct worker *n;
+
+	if (c->n_worker == CORE_WORKERS_MAX)
+		return wb_err_set(
+			err, -ENOSPC, "this agent has %d workers already", CORE_WORKERS_MAX);
+	n = wb_zalloc(1, sizeof(*n));
+	if (!n)
+		return wb_err_set(err, -ENOMEM, "no memory for a worker");
+	n->w = *w;
+	n->held_version = -1;
+	c->worker[c->n_worker++] = n;
+	return 0;
+}
+
+/* A flow reads or writes the memory of a worker as long as one of its flights uses the lane or the
+ * wire; flows of the worker's object are stopped or lose it, and it is free when they are idle. */
+bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
+{
+	struct worker *w = find_worker(c, worker);
+
+	if (!w)
+		return true;
+	if (w->obj)
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (w->obj->flow[i] && wb__flow_has(w->obj, i, w))
+				return false;
+	for (struct object *o = c->objects; o; o = o->next) {
+		wb__epoch_forget(o->cur, w);
+		wb__epoch_forget(o->prev, w);
+	}
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		if (c->worker[i] == w)
+			c->worker[i] = c->worker[--c->n_worker];
+	wb_free(w);
+	return true;
+}
+
+bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
+{
+	struct worker *w = find_worker(c, worker);
+	struct object *o = w ? w->obj : NULL;
+
+	if (!w)
+		return true;
+	w->gone = true;
+	if (o) {
+		if (w->w.role == WB_ROLE_TRAINER)
+			wb__trainers_worker_lost(w, why ? why : "left");
+		else
+			wb__party_worker_lost(w, why ? why : "left");
+		/* What it held can be read from nobody any more: end flows that know its memory. */
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (o->flow[i] && wb__flow_has(o, i, w))
+				wb__flow_drop_worker(o, i, w);
+		wb__flows_reap(o);
+	}
+	wb__drain_self(c);
+	return wb_core_is_detached(c, worker);
+}
+
+uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version)
+{
+	const struct worker *w = find_worker(c, worker);
+
+	*version = w ? w->held_version : -1;
+	return w ? w->held_transfer : 0;
+}
+
+struct worker *wb__worker_of(struct epoch *e, uint32_t plan_worker)
+{
+	int32_t i = plan_worker < e->plan->n_worker ? e->local->index_of[plan_worker] : -1;
+
+	return i < 0 ? NULL : e->member[i];
+}
+
+const char *wb__worker_name(const struct epoch *e, uint32_t plan_worker)
+{
+	return plan_worker < e->r.n_worker ? e->r.worker[plan_worker].name : "?";
+}
+
+/* ---- messages ----------------------------------------------------------------------------- */
+
+void wb__trace(struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v)
+{
+	if (o->core->env->trace)
+		o->core->env->trace(o->core->env->ctx, what, who, transfer, v);
+}
+
+static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
+	wb__activate(e);
+	switch (m->kind) {
+	case WBP_PEER_PREPARE:
+	case WBP_PEER_PROMISE:
+	case WBP_PEER_STOPPED:
+	case WBP_PEER_PROGRESS:
+	case WBP_PEER_ENDED:
+	case WBP_PEER_CANCEL:
+		wb__lead_msg(e, from, m);
+		break;
+	case WBP_PEER_LOST:
+		wb__lead_msg(e, from, m);
+		wb__party_msg(e, from, m);
+		break;
+	case WBP_PEER_STOP:
+	case WBP_PEER_TARGET:
+	case WBP_PEER_OPEN:
+	case WBP_PEER_END:
+		wb__party_msg(e, from, m);
+		break;
+	case WBP_PEER_REFUSED:
+	case WBP_PEER_ENGINE:
+	case WBP_PEER_TRIGGER:
+	case WBP_PEER_TRAINER_LOST:
+		wb__leader_msg(e, from, m);
+		break;
+	case WBP_PEER_SERVE:
+	case WBP_PEER_RELEASE:
+	case WBP_PEER_FINAL:
+		wb__trainers_msg(e, from, m);
+		break;
+	default:
+		break;
+	}
+}
+
+static void send_self(struct epoch *e, const struct wb_msg_peer *m)
+{
+	struct wb_core *c = e->obj->core;
+	struct wb_frame frame = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
+	struct loop_msg *msg = wb_zalloc(1, sizeof(*msg));
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1u << 20);
+	if (!msg || wb_msg_encode_bin(&frame, m, &b, NULL) < 0 ||
+		wb_buf_take(&b, &msg->bytes, &msg->len) < 0) {
+		wb_buf_finish(&b);
+		wb_free(msg);
+		return;
+	}
+	msg->obj = e->obj;
+	*c->self_tail = msg;
+	c->self_tail = &msg->next;
+}
+
+void wb__send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+{
+	struct wb_core *c = e->obj->core;
+
+	m->uid = e->r.uid;
+	m->term = e->r.term;
+	m->number = e->r.number;
+	if (agent == e->me)
+		send_self(e, m);
+	else
+		c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
+}
+
+static struct object *find_object(struct wb_core *c, const char *uid)
+{
+	struct object *o = c->objects;
+
+	while (o && strcmp(o->uid, uid))
+		o = o->next;
+	return o;
+}
+
+void wb__drain_self(struct wb_core *c)
+{
+	if (c->draining_self)
+		return;
+	c->draining_self = true;
+	while (c->self_head) {
+		struct loop_msg *msg = c->self_head;
+		struct wb_frame f;
+		struct wb_msg_peer m;
+		const uint8_t *body;
+		struct epoch *e;
+
+		c->self_head = msg->next;
+		if (!c->self_head)
+			c->self_tail = &c->self_head;
+		if (wb_frame_check(msg->bytes, msg->len, &f, &body, NULL) == 0 &&
+			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
+			e = wb__epoch_find(msg->obj, m.term, m.number);
+			if (e)
+				dispatch(e, e->me, &m);
+			wb_msg_free(WBP_PEER, &m);
+		}
+		wb_free(msg->bytes);
+		wb_free(msg);
+	}
+	c->draining_self = false;
+}
+
+void wb_core_peer_msg(
+	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
+{
+	struct object *o = find_object(c, m->uid);
+	struct epoch *e = o ? wb__epoch_find(o, m->term, m->number) : NULL;
+
+	assert(type == WBP_PEER);
+	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
+		if (!strcmp(e->r.agent[i].name, from)) {
+			dispatch(e, i, m);
+			break;
+		}
+	wb__drain_self(c);
+}
+
+void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+	uint32_t agent, const char *why)
+{
+	struct object *o = find_object(c, uid);
+	struct epoch *e = o ? wb__epoch_find(o, term, number) : NULL;
+
+	if (!e || agent >= e->r.n_agent)
+		return;
+	wb__leader_agent_down(e, agent, why);
+	wb__lead_agent_down(e, agent, why);
+	wb__party_lead_down(e, agent, why);
+	wb__trainers_leader_down(e, agent, why);
+	wb__drain_self(c);
+}
+
+void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg)
+{
+	struct worker *w = find_worker(c, worker);
+
+	if (!w || w->gone)
+		return;
+	if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER)
+		wb__trainers_send(w, ((const struct wb_msg_app_send *)msg)->version);
+	else if (w->w.role == WB_ROLE_ROLLOUT)
+		wb__party_worker(w, type, msg);
+	wb__drain_self(c);
+}
+
+/* ---- transport and lanes ------------------------------------------------------------------- */
+
+static struct epoch *epoch_of_conn(struct wb_core *c, wb_conn_t conn)
+{
+	for (size_t i = 0; i < c->n_conn; i++)
+		if (c->conn[i].conn == conn)
+			return c->conn[i].e;
+	return NULL;
+}
+
+static struct epoch *epoch_of_info(struct wb_core *c, const struct wb_xport_conn_info *info)
+{
+	for (struct object *o = c->objects; o; o = o->next) {
+		struct epoch *e = wb__epoch_find(o, info->term, info->number);
+
+		if (e && e->xp.object == info->object)
+			return e;
+	}
+	return NULL;
+}
+
+static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
+{
+	struct epoch *e = epoch_of_info(c, ev->info);
+
+	if (!e || wb_grow(&c->conn, &c->cap_conn, c->n_conn + 1, 65536, sizeof(*c->conn)) < 0) {
+		(void)wb_xport_disconnect(c->env->xport, ev->conn);
+		return;
+	}
+	c->conn[c->n_conn].conn = ev->conn;
+	c->conn[c->n_conn++].e = e;
+	for (uint32_t d = 0; d < e->r.n_agent; d++) {
+		if (e->link[d].conn != ev->conn)
+			continue;
+		e->link[d].up = true;
+		e->link[d].backoff_ns = 0;
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (e->obj->flow[i] && e->obj->flow_epoch[i] == e &&
+				!e->obj->flow_stopped[i])
+				wb_flow_conn_up(e->obj->flow[i], d);
+	}
+}
+
+static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
+{
+	for (size_t i = 0; i < c->n_conn; i++)
+		if (c->conn[i].conn == ev->conn)
+			c->conn[i] = c->conn[--c->n_conn];
+	for (struct object *o = c->objects; o; o = o->next)
+		for (int k = 0; k < 2; k++) {
+			struct epoch *e = k ? o->prev : o->cur;
+
+			for (uint32_t d = 0; e && d < e->r.n_agent; d++)
+				if (e->link[d].conn == ev->conn) {
+					e->link[d].conn = 0;
+					e->link[d].up = false;
+					wb__trace(o, "connection lost", e->r.agent[d].name, 0,
+						(uint64_t)-ev->code);
+				}
+		}
+	for (uint32_t i = 0; i < c->n_orphan; i++)
+		if (c->orphan[i].ev.conn == ev->conn)
+			c->orphan[i--] = c->orphan[--c->n_orphan];
+}
+
+static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
+{
+	struct epoch *e = epoch_of_conn(c, ev->conn);
+	struct wb_flow *f = e ? wb__flow_get(e, ev->chunk.transfer, false) : NULL;
+
+	/* A feed asks for what the workers here hold since an earlier transfer. */
+	if (e && !f && wb__holds(e, ev->chunk.src, ev->chunk.transfer))
+		f = wb__flow_get(e, ev->chunk.transfer, true);
+	if (f) {
+		wb_flow_on_grant(f, ev);
+	} else if (!e || ev->chunk.transfer < e->obj->highest || c->n_orphan == CORE_ORPHANS_MAX) {
+		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, e ? WB_ESTALE : -EINVAL);
+	} else {
+		c->orphan[c->n_orphan++] = (struct orphan){
+			.ev = *ev, .e = e, .until_ns = now_ns(c) + e->r.transfer_deadline_ns};
+	}
+}
+
+static void grant_gone(struct wb_core *c, const struct wb_xport_event *ev)
+{
+	for (struct object *o = c->objects; o; o = o->next)
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (o->flow[i])
+				wb_flow_grant_gone(o->flow[i], ev->grant);
+	for (uint32_t i = 0; i < c->n_orphan; i++)
+		if (c->orphan[i].ev.grant == ev->grant)
+			c->orphan[i--] = c->orphan[--c->n_orphan];
+}
+
+static void on_event(struct wb_core *c, const struct wb_xport_event *ev)
+{
+	switch (ev->kind) {
+	case WB_XP_CONN_UP:
+		conn_up(c, ev);
+		break;
+	case WB_XP_CONN_DOWN:
+		conn_down(c, ev);
+		break;
+	case WB_XP_GRANT:
+		on_grant(c, ev);
+		break;
+	case WB_XP_GRANT_GONE:
+		grant_gone(c, ev);
+		break;
+	case WB_XP_REJECTED:
+		break;
+	default:
+		wb_flow_on_xport(ev);
+	}
+}
+
+void wb_core_pump(struct wb_core *c)
+{
+	struct wb_xport_event ev[64];
+	struct wb_lane_job job[32];
+	int n;
+
+	do {
+		n = wb_xport_poll(c->env->xport, ev, WB_ARRAY_SIZE(ev));
+		for (int i = 0; i < n; i++)
+			on_event(c, &ev[i]);
+	} while (n == (int)WB_ARRAY_SIZE(ev));
+	for (uint32_t w = 0; w < c->n_worker; w++) {
+		struct wb_lane *lane = c->worker[w]->w.lane;
+
+		do {
+			n = wb_lane_reap(lane, job, WB_ARRAY_SIZE(job));
+			for (int i = 0; i < n; i++)
+				wb_flow_on_lane(&job[i]);
+		} while (n == (int)WB_ARRAY_SIZE(job));
+	}
+	for (struct object *o = c->objects; o; o = o->next)
+		wb__flows_reap(o);
+	wb__drain_self(c);
+}
+
+uint64_t wb_core_tick(struct wb_core *c)
+{
+	uint64_t now = now_ns(c), next = 0;
+
+	for (uint32_t i = 0; i < c->n_orphan; i++)
+		if (now >= c->orphan[i].until_ns) {
+			(void)wb_xport_refuse(c->env->xport, c->orphan[i].ev.conn,
+				c->orphan[i].ev.grant, WB_ESTALE);
+			c->orphan[i--] = c->orphan[--c->n_orphan];
+		}
+	for (struct object *o = c->objects; o; o = o->next) {
+		next = sooner(next, wb__leader_tick(o, now));
+		next = sooner(next, wb__lead_tick(o, now));
+		next = sooner(next, wb__party_tick(o, now));
+		next = sooner(next, wb__trainers_tick(o, now));
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (o->flow[i] && !o->flow_stopped[i])
+				next = sooner(next, wb_flow_tick(o->flow[i], now));
+		wb__flows_reap(o);
+		next = sooner(next, wb__epoch_tick(o, now));
+	}
+	wb__drain_self(c);
+	return next;
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs: a plan and its roster, as far as they concern this agent. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void epoch_destroy(struct epoch *e)
+{
+	if (!e)
+		return;
+	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)
+		wb_free(e->party[i].feed);
+	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++)
+		wb_free(e->lead[i].agent);
+	if (e->xp.number)
+		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
+	wb_free(e->party);
+	wb_free(e->lead);
+	wb_free(e->trigger);
+	wb_free(e->link);
+	wb_free(e->member);
+	wb_local_destroy(e->local);
+	wb_plan_destroy(e->plan);
+	wb_roster_finish(&e->r);
+	wb_free(e);
+}
+
+void wb__object_destroy(struct object *o)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i])
+			wb_flow_destroy(o->flow[i]);
+	epoch_destroy(o->cur);
+	epoch_destroy(o->prev);
+	wb_slots_finish(&o->slots);
+	wb_free(o->leader.engine);
+	while (o->feeds) {
+		struct leader *next = o->feeds->next;
+
+		wb_free(o->feeds->engine);
+		wb_free(o->feeds);
+		o->feeds = next;
+	}
+	wb_free(o->trainers.final_body);
+	wb_free(o->uid);
+	wb_free(o->name);
+	wb_free(o);
+}
+
+struct epoch *wb__epoch_find(struct object *o, uint64_t term, uint64_t number)
+{
+	if (o->cur && o->cur->r.term == term && o->cur->r.number == number)
+		return o->cur;
+	if (o->prev && o->prev->r.term == term && o->prev->r.number == number)
+		return o->prev;
+	return NULL;
+}
+
+/* A worker's memory is gone: the epoch must not find it again. */
+void wb__epoch_forget(struct epoch *e, const struct worker *w)
+{
+	for (uint32_t i = 0; e && i < e->local->n; i++)
+		if (e->member[i] == w)
+			e->member[i] = NULL;
+}
+
+bool wb__flow_has(const struct object *o, int flow, const struct worker *w)
+{
+	const struct epoch *e = o->flow_epoch[flow];
+
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (e->member[i] == w)
+			return true;
+	return false;
+}
+
+/*
+ * A worker of the flow is gone.  The others may still need the flow (another engine of this pod, a
+ * feed), so only its part ends; the flow's memory of it goes when the flow is idle.
+ */
+void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w)
+{
+	struct epoch *e = o->flow_epoch[flow];
+	bool others = false;
+
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		if (e->member[i] == w) {
+			wb_flow_close_source(o->flow[flow], i);
+			wb_flow_drop_sink(o->flow[flow], i);
+		} else {
+			others |= e->member[i] && !e->member[i]->gone;
+		}
+	}
+	if (!others && !o->flow_stopped[flow]) {
+		wb_flow_stop(o->flow[flow]);
+		o->flow_stopped[flow] = true;
+	}
+}
+
+bool wb__holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+{
+	const struct worker *w = wb__worker_of(e, plan_worker);
+
+	return w && w->w.role == WB_ROLE_ROLLOUT && transfer && w->held_transfer == transfer;
+}
+
+static bool epoch_in_use(const struct object *o, const struct epoch *e)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && o->flow_epoch[i] == e)
+			return true;
+	if ((o->leader.state != LEADER_IDLE && o->leader.e == e) ||
+		(o->trainers.state != TRAINERS_IDLE && o->trainers.e == e))
+		return true;
+	for (const struct leader *f = o->feeds; f; f = f->next)
+		if (f->e == e)
+			return true;
+	for (uint32_t i = 0; i < e->r.n_engine; i++)
+		if ((e->party[i].state != PARTY_NONE && e->party[i].state != PARTY_TORN) ||
+			(e->lead[i].state != LEAD_NONE && e->lead[i].state != LEAD_DONE))
+			return true;
+	return false;
+}
+
+/* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
+uint64_t wb__epoch_tick(struct object *o, uint64_t now)
+{
+	(void)now;
+	if (o->prev && o->cur->is_active) {
+		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (o->flow[i] && o->flow_epoch[i] == o->prev && !o->flow_stopped[i] &&
+				wb__flow_is_kept(o, i)) {
+				wb_flow_stop(o->flow[i]);
+				o->flow_stopped[i] = true;
+			}
+		wb__flows_reap(o);
+		if (!epoch_in_use(o, o->prev)) {
+			epoch_destroy(o->prev);
+			o->prev = NULL;
+		}
+	}
+	return 0;
+}
+
+static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
+{
+	struct object *o = c->objects;
+
+	while (o && strcmp(o->uid, r->uid))
+		o = o->next;
+	if (o)
+		return o;
+	o = wb_zalloc(1, sizeof(*o));
+	if (!o)
+		return NULL;
+	o->core = c;
+	o->uid = wb_strdup(r->uid);
+	o->name = wb_strdup(r->object);
+	if (!o->uid || !o->name) {
+		wb__object_destroy(o);
+		return NULL;
+	}
+	o->next = c->objects;
+	c->objects = o;
+	return o;
+}
+
+static int find_me(struct epoch *e, struct wb_err *err)
+{
+	for (uint32_t i = 0; i < e->r.n_agent; i++)
+		if (!strcmp(e->r.agent[i].name, e->obj->core->agent)) {
+			e->me = i;
+			return 0;
+		}
+	return wb_err_set(err, -ENOENT, "the plan has no agent called %s", e->obj->core->agent);
+}
+
+static int collect_members(struct epoch *e, struct wb_err *err)
+{
+	struct wb_core *c = e->obj->core;
+	struct wb_member *m = wb_zalloc(e->r.n_worker, sizeof(*m));
+	uint32_t n = 0;
+	int rc = -ENOENT;
+
+	e->member = wb_zalloc(e->r.n_worker, sizeof(*e->member));
+	if (!m || !e->member) {
+		wb_free(m);
+		return wb_err_set(err, -ENOMEM, "no memory for %u workers", e->r.n_worker);
+	}
+	for (uint32_t w = 0; w < e->plan->n_worker; w++) {
+		struct worker *mine = NULL;
+
+		if (e->plan->worker[w].domain != e->me)
+			continue;
+		for (uint32_t i = 0; i < c->n_worker; i++)
+			if (c->worker[i]->w.id == e->r.worker[w].local && !c->worker[i]->gone)
+				mine = c->worker[i];
+		if (!mine) {
+			wb_err_set(err, rc,
+				"worker %u of the plan (%s) is not attached here any more", w,
+				e->r.worker[w].name);
+			goto out;
+		}
+		e->member[n] = mine;
+		m[n++] = (struct wb_member){
+			.plan_worker = w,
+			.map = mine->w.map,
+			.place = mine->w.place,
+			.base = mine->w.base,
+			.lane = mine->w.lane,
+		};
+	}
+	if (!n) {
+		wb_err_set(err, rc, "the plan has no worker of this agent");
+		goto out;
+	}
+	rc = wb_local_create(e->plan, e->member[0]->w.manifest, m, n, &e->local, err);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		e->member[i]->obj = e->obj;
+out:
+	wb_free(m);
+	return rc;
+}
+
+static int make_slots(struct epoch *e, struct wb_err *err)
+{
+	struct object *o = e->obj;
+	struct wb_core *c = o->core;
+	bool trains = false, rolls = false;
+	uint8_t share[WB_POOLS] = {0};
+
+	if (o->slots.n && o->slot_bytes == e->plan->chunk_bytes)
+		return 0;
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i])
+			return wb_err_set(err, -EBUSY,
+				"the plan's chunks changed to %u bytes while a transfer is in "
+				"flight",
+				e->plan->chunk_bytes);
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		trains |= e->member[i]->w.role == WB_ROLE_TRAINER;
+		rolls |= e->member[i]->w.role == WB_ROLE_ROLLOUT;
+	}
+	share[WB_POOL_RECEIVE] = rolls ? 6 : 0;
+	share[WB_POOL_EXCHANGE] = rolls ? 4 : 0;
+	share[WB_POOL_DOMAIN] = rolls ? 2 : 0;
+	share[WB_POOL_SEND] = rolls ? 4 : 16;
+	(void)trains;
+	wb_slots_finish(&o->slots);
+	o->slot_bytes = e->plan->chunk_bytes;
+	return wb_slots_init(&o->slots, c->o.arena, c->o.arena_bytes, o->slot_bytes, share, err);
+}
+
+static int build(struct epoch *e, struct wb_err *err)
+{
+	int rc = find_me(e, err);
+
+	if (rc == 0)
+		rc = collect_members(e, err);
+	if (rc == 0)
+		rc = make_slots(e, err);
+	if (rc < 0)
+		return rc;
+	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
+	e->party = wb_zalloc(e->r.n_engine, sizeof(*e->party));
+	e->lead = wb_zalloc(e->r.n_engine, sizeof(*e->lead));
+	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
+	if (!e->link || !e->party || !e->lead || !e->trigger)
+		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
+	wb__flow_env_init(e);
+	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
+	e->xp.term = e->r.term;
+	e->xp.number = e->r.number;
+	memcpy(e->xp.key, e->r.key, sizeof(e->xp.key));
+	rc = wb_xport_epoch_add(e->obj->core->env->xport, &e->xp, err);
+	if (rc < 0)
+		e->xp.number = 0;
+	return rc;
+}
+
+static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, struct wb_err *err)
+{
+	uint32_t domains = 0, engines = 0;
+
+	for (uint32_t w = 0; w < plan->n_worker; w++) {
+		domains = WB_MAX(domains, plan->worker[w].domain + 1);
+		if (plan->worker[w].role == WB_ROLE_ROLLOUT)
+			engines = WB_MAX(engines, plan->worker[w].engine + 1);
+	}
+	if (r->n_worker != plan->n_worker || domains > r->n_agent || engines > r->n_engine ||
+		r->leader >= r->n_agent)
+		return wb_err_set(err, WB_EPLAN,
+			"the roster (%u workers, %u agents, %u engines) does not fit the plan "
+			"(%u, %u, %u)",
+			r->n_worker, r->n_agent, r->n_engine, plan->n_worker, domains, engines);
+	return 0;
+}
+
+int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
+	struct wb_err *err)
+{
+	struct object *o = NULL;
+	struct epoch *e = wb_zalloc(1, sizeof(*e));
+	int rc;
+
+	if (!e) {
+		wb_plan_destroy(plan_take);
+		wb_roster_finish(roster_take);
+		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
+	}
+	e->plan = plan_take;
+	e->r = *roster_take;
+	memset(roster_take, 0, sizeof(*roster_take));
+	rc = check_roster(e->plan, &e->r, err);
+	if (rc == 0 && !(o = object_get(c, &e->r)))
+		rc = wb_err_set(err, -ENOMEM, "no memory for object %s", e->r.object);
+	if (rc < 0)
+		goto err_destroy;
+	e->obj = o;
+	if (o->cur && (e->r.term < o->cur->r.term ||
+			      (e->r.term == o->cur->r.term && e->r.number <= o->cur->r.number))) {
+		rc = wb_err_set(err, WB_ESTALE, "epoch %llu.%llu is not newer than %llu.%llu",
+			(unsigned long long)e->r.term, (unsigned long long)e->r.number,
+			(unsigned long long)o->cur->r.term, (unsigned long long)o->cur->r.number);
+		goto err_destroy;
+	}
+	if (o->prev && epoch_in_use(o, o->prev)) {
+		rc = wb_err_set(err, -EBUSY, "a transfer of epoch %llu.%llu is still under way",
+			(unsigned long long)o->prev->r.term, (unsigned long long)o->prev->r.number);
+		goto err_destroy;
+	}
+	rc = build(e, err);
+	if (rc < 0)
+		goto err_destroy;
+	/* An epoch that never became active is replaced; the active one is kept beside the new. */
+	if (o->prev && o->cur->is_active) {
+		epoch_destroy(o->prev);
+		o->prev = NULL;
+	}
+	if (o->cur && !o->cur->is_active && !epoch_in_use(o, o->cur))
+		epoch_destroy(o->cur);
+	else
+		o->prev = o->cur;
+	o->cur = e;
+	return 0;
+err_destroy:
+	epoch_destroy(e);
+	return rc;
+}
+
+static void tell_planned(struct epoch *e)
+{
+	struct wb_core *c = e->obj->core;
+	char digest[WB_DIGEST_TEXT];
+	struct wb_msg_app_planned m = {
+		.term = e->r.term,
+		.number = e->r.number,
+		.digest = wb_digest_text(e->plan->digest, digest),
+	};
+
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		if (!e->member[i] || e->member[i]->gone)
+			continue;
+		m.version = e->member[i]->held_version;
+		c->env->to_worker(c->env->ctx, e->member[i]->w.id, WBP_APP_PLANNED, &m);
+	}
+}
+
+void wb__activate(struct epoch *e)
+{
+	if (e->is_active)
+		return;
+	e->is_active = true;
+	/* Readers of what is held come to the new plan's flow; the sums go along. */
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (e->member[i] && e->member[i]->held_transfer)
+			(void)wb__flow_get(e, e->member[i]->held_transfer, true);
+	tell_planned(e);
+	wb__trainers_replanned(e);
+}
+
+int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
+{
+	struct object *o = c->objects;
+	struct epoch *e;
+
+	while (o && strcmp(o->uid, uid))
+		o = o->next;
+	e = o ? wb__epoch_find(o, term, number) : NULL;
+	if (!e)
+		return -ENOENT;
+	wb__activate(e);
+	wb__drain_self(c);
+	return 0;
+}
+
+int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+	uint32_t engine, uint32_t source_engine, struct wb_err *err)
+{
+	struct object *o = c->objects;
+	struct epoch *e;
+	int rc;
+
+	while (o && strcmp(o->uid, uid))
+		o = o->next;
+	e = o ? wb__epoch_find(o, term, number) : NULL;
+	if (!e || engine >= e->r.n_engine || source_engine >= e->r.n_engine)
+		return wb_err_set(err, -ENOENT, "no such epoch or engine for a feed");
+	rc = wb__leader_feed(e, engine, source_engine, err);
+	wb__drain_self(c);
+	return rc;
+}
+
+void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine)
+{
+	for (struct object *o = c->objects; o; o = o->next) {
+		if (strcmp(o->uid, uid) || !o->cur || engine >= o->cur->r.n_engine)
+			continue;
+		for_party_worker(
+			o->cur, engine, i) if (o->cur->member[i] && o->cur->member[i]->w.page)
+			wb_poll_promise(&o->cur->member[i]->w.page->word);
+	}
+}
+
+uint64_t wb_core_highest(const struct wb_core *c, const char *object)
+{
+	uint64_t highest = 0;
+
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (!object || !strcmp(o->name, object))
+			highest = WB_MAX(highest, WB_MAX(o->highest, o->issued));
+	return highest;
+}
+
+bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
+	struct wb_digest *digest)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (!strcmp(o->name, object) && o->cur && o->cur->is_active) {
+			*term = o->cur->r.term;
+			*number = o->cur->r.number;
+			*digest = o->cur->plan->digest;
+			return true;
+		}
+	return false;
+}
+
+bool wb_core_is_busy(const struct wb_core *c)
+{
+	for (const struct object *o = c->objects; o; o = o->next) {
+		if (o->leader.state != LEADER_IDLE || o->feeds ||
+			o->trainers.state != TRAINERS_IDLE)
+			return true;
+		for (uint32_t i = 0; o->cur && i < o->cur->r.n_engine; i++)
+			if (o->cur->party[i].state != PARTY_NONE)
+				return true;
+	}
+	return false;
+}

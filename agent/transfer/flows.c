@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The flows of an object: made on first need, kept while somebody may read from them. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (e->obj->flow[i] == f)
+			return e->obj->flow_epoch[i];
+	return e;
+}
+
+static wb_conn_t env_conn(void *ctx, uint32_t domain)
+{
+	struct epoch *e = ctx;
+	struct wb_core *c = e->obj->core;
+	struct link *l = &e->link[domain];
+	struct wb_xport_peer peer;
+
+	if (l->up)
+		return l->conn;
+	if (l->conn || now_ns(c) < l->retry_ns)
+		return 0;
+	peer = (struct wb_xport_peer){
+		.name = e->r.agent[domain].name,
+		.endpoint = e->r.agent[domain].bulk,
+		.epoch = e->xp,
+	};
+	l->backoff_ns =
+		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
+	l->retry_ns = now_ns(c) + l->backoff_ns;
+	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0)
+		l->conn = 0;
+	return 0;
+}
+
+static void env_received(void *ctx, struct wb_flow *f, uint32_t local)
+{
+	wb__party_received(epoch_of_flow(ctx, f), f, local);
+}
+
+static void env_complete(void *ctx, struct wb_flow *f, uint32_t local)
+{
+	wb__party_complete(epoch_of_flow(ctx, f), f, local);
+}
+
+static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
+{
+	wb__party_failed(epoch_of_flow(ctx, f), f, local, err);
+}
+
+int wb__flow_env_init(struct epoch *e)
+{
+	e->fenv = (struct wb_flow_env){
+		.ctx = e,
+		.xport = e->obj->core->env->xport,
+		.clock = e->obj->core->env->clock,
+		.conn = env_conn,
+		.on_received = env_received,
+		.on_complete = env_complete,
+		.on_failed = env_failed,
+	};
+	return 0;
+}
+
+uint64_t wb__seed(const struct object *o, uint64_t transfer)
+{
+	/* Both sides compute it: an old slot's data fails by its seed. */
+	return wb_hash64(o->uid, strlen(o->uid), transfer) | 1;
+}
+
+static void adopt_orphans(struct wb_core *c, struct wb_flow *f, struct epoch *e)
+{
+	uint32_t kept = 0, n = c->n_orphan;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct orphan *x = &c->orphan[i];
+
+		if (x->e == e && x->ev.chunk.transfer == wb_flow_transfer(f))
+			wb_flow_on_grant(f, &x->ev);
+		else
+			c->orphan[kept++] = *x;
+	}
+	c->n_orphan = kept;
+}
+
+/* Workers here that hold @transfer are sources from the start. */
+static void mark_holders(struct epoch *e, struct wb_flow *f)
+{
+	const struct wb_flow *sums = NULL;
+
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (e->obj->flow[i] && e->obj->flow[i] != f &&
+			wb_flow_transfer(e->obj->flow[i]) == wb_flow_transfer(f))
+			sums = e->obj->flow[i];
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (e->member[i] && e->member[i]->w.role == WB_ROLE_ROLLOUT &&
+			e->member[i]->held_transfer == wb_flow_transfer(f))
+			wb_flow_mark_installed(f, i, sums);
+}
+
+struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make)
+{
+	struct object *o = e->obj;
+	struct wb_flow_opts opts;
+	int at = -1;
+
+	for (int i = 0; i < CORE_FLOWS_MAX; i++) {
+		if (o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
+			wb_flow_transfer(o->flow[i]) == transfer)
+			return o->flow[i];
+		if (!o->flow[i] && at < 0)
+			at = i;
+	}
+	if (!make || at < 0)
+		return NULL;
+	opts = (struct wb_flow_opts){
+		.local = e->local,
+		.slots = &o->slots,
+		.env = &e->fenv,
+		.transfer = transfer,
+		.sum_seed = wb__seed(o, transfer),
+		.sums = o->core->o.sums,
+		.window = o->core->o.window,
+		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
+	};
+	if (wb_flow_create(&opts, &o->flow[at], NULL) < 0)
+		return NULL;
+	o->flow_epoch[at] = e;
+	o->flow_stopped[at] = false;
+	mark_holders(e, o->flow[at]);
+	adopt_orphans(o->core, o->flow[at], e);
+	return o->flow[at];
+}
+
+void wb__flows_retire(struct object *o, uint64_t below)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below) {
+			wb_flow_stop(o->flow[i]);
+			o->flow_stopped[i] = true;
+		}
+}
+
+static bool in_use(const struct object *o, int i)
+{
+	const struct epoch *e = o->flow_epoch[i];
+
+	if (o->trainers.flow == o->flow[i])
+		return true;
+	for (uint32_t en = 0; en < e->r.n_engine; en++)
+		if (e->party[en].flow == o->flow[i] && e->party[en].state != PARTY_NONE &&
+			e->party[en].state != PARTY_TORN)
+			return true;
+	return false;
+}
+
+static bool is_held(const struct object *o, int i)
+{
+	const struct epoch *e = o->flow_epoch[i];
+
+	for (uint32_t w = 0; w < e->local->n; w++)
+		if (e->member[w] && e->member[w]->held_transfer == wb_flow_transfer(o->flow[i]))
+			return true;
+	return false;
+}
+
+bool wb__flow_is_kept(const struct object *o, int flow)
+{
+	return !in_use(o, flow);
+}
+
+void wb__flows_prune(struct object *o, uint64_t below)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below &&
+			!in_use(o, i) && !is_held(o, i)) {
+			wb_flow_stop(o->flow[i]);
+			o->flow_stopped[i] = true;
+		}
+	wb__flows_reap(o);
+}
+
+void wb__flows_reap(struct object *o)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && o->flow_stopped[i] && wb_flow_is_idle(o->flow[i])) {
+			wb_flow_destroy(o->flow[i]);
+			o->flow[i] = NULL;
+			o->flow_epoch[i] = NULL;
+		}
+}
+
+/*
+ * Before parameters of an engine change: nobody may be reading them for an older transfer.  True
+ * when quiet; @cut drops the readers' connections (revocation).
+ */
+bool wb__flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut)
+{
+	struct object *o = e->obj;
+	bool quiet = true;
+
+	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
+		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer)
+			continue;
+		for_party_worker(e, engine, i)
+		{
+			int32_t at = -1;
+
+			for (uint32_t j = 0; j < o->flow_epoch[f]->local->n; j++)
+				if (o->flow_epoch[f]->member[j] == e->member[i])
+					at = (int32_t)j;
+			if (at < 0)
+				continue;
+			wb_flow_close_source(o->flow[f], (uint32_t)at);
+			if (wb_flow_source_busy(o->flow[f], (uint32_t)at)) {
+				quiet = false;
+				if (cut)
+					wb_flow_cut_source(o->flow[f], (uint32_t)at);
+			}
+		}
+	}
+	return quiet;
+}

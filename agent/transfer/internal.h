@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_INTERNAL_H
+#define WB_TRANSFER_INTERNAL_H
+/*
+ * The core's state: objects, their workers, epochs, and the runs of the four roles.
+ * Shared by the files of this folder.  Not for others.
+ */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "lane/lane.h"
+#include "transfer/core.h"
+
+#define CORE_WORKERS_MAX 256
+#define CORE_FLOWS_MAX 8
+#define CORE_ORPHANS_MAX 1024
+#define CORE_RETRY_MIN_NS (50 * WB_NS_PER_MS)
+#define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
+#define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
+
+struct object;
+
+struct worker {
+	struct wb_core_worker w;
+	struct object *obj;
+	uint64_t held_transfer, seen_transfer;
+	int64_t held_version;
+	bool gone; /* detached; waits for its last job */
+	/* same step */
+	bool is_parked, begun, resumed;
+	uint32_t parked_at;
+	bool expects_feed;
+	/* trainer */
+	bool has_sent;
+	int64_t sent_version;
+	uint64_t stop_ns, resume_ns; /* of the last transfer */
+};
+
+/* A bulk connection that this agent dials. */
+struct link {
+	wb_conn_t conn; /* 0 = none */
+	bool up;
+	uint64_t retry_ns, backoff_ns;
+};
+
+struct epoch {
+	struct object *obj;
+	struct wb_roster r;
+	struct wb_plan *plan;
+	struct wb_local *local;
+	struct worker **member; /* by local index */
+	struct link *link; /* by agent */
+	struct wb_xport_epoch xp;
+	struct wb_flow_env fenv;
+	uint32_t me; /* this agent's number in the roster */
+	bool is_active;
+	struct party *party; /* by engine */
+	struct lead *lead; /* by engine */
+	struct trigger *trigger; /* by agent */
+};
+
+/* An engine's workers in this agent, on their way through a transfer. */
+enum party_state {
+	PARTY_NONE,
+	PARTY_STOPPING, /* promised; workers run to the target */
+	PARTY_HOOKS, /* all parked; before_update_hook runs */
+	PARTY_STOPPED, /* waits for OPEN */
+	PARTY_OPENING, /* old readers of the parameters finish */
+	PARTY_MOVING,
+	PARTY_COMPLETE, /* waits for END */
+	PARTY_ENDING, /* after_update_hook runs */
+	PARTY_TORN, /* blocked until repaired */
+};
+
+struct party {
+	enum party_state state;
+	struct epoch *e;
+	struct wb_flow *flow;
+	uint32_t engine, lead, losses;
+	uint64_t transfer;
+	int64_t version;
+	bool is_feed, is_opened, has_target;
+	bool opening; /* sinks are being opened: no conclusions yet */
+	uint32_t source_engine, target;
+	uint8_t *feed; /* owned: plan workers to fetch from */
+	uint32_t n_received, n_complete;
+	uint64_t deadline_ns, drain_ns;
+};
+
+/* The lead's book of one engine in one transfer. */
+enum lead_state { LEAD_NONE, LEAD_PROMISES, LEAD_STOPS, LEAD_MOVING, LEAD_ENDING, LEAD_DONE };
+
+struct lead_agent {
+	/* bools only, in front: read by offset */
+	bool takes_part, promised, stopped, received, complete, ended, down;
+	uint32_t losses; /* losses it has taken in when it said received */
+};
+
+struct lead {
+	enum lead_state state;
+	struct epoch *e;
+	uint32_t engine, leader, losses, target;
+	uint64_t transfer;
+	int64_t version;
+	bool is_feed, cancelled, received_told;
+	uint32_t source_engine;
+	struct lead_agent *agent; /* owned, by agent */
+	enum wb_engine_state result;
+	int64_t code;
+	char sentence[WB_ERR_MSG_MAX];
+	uint64_t deadline_ns, begin_wall_ns;
+	uint64_t bytes[WB_STAGES];
+	uint64_t stall_ns, n_stall;
+	struct wbk_sum sum;
+};
+
+/* The leader's book of one transfer; a feed has one of its own. */
+enum leader_state { LEADER_IDLE, LEADER_RUNNING, LEADER_RELEASED };
+
+struct leader_engine {
+	bool takes_part;
+	enum wb_engine_state state;
+	uint32_t losses;
+	char sentence[512];
+};
+
+struct leader {
+	enum leader_state state;
+	struct epoch *e;
+	bool is_feed;
+	uint32_t feed_engine, source_engine;
+	uint64_t transfer;
+	int64_t version;
+	uint32_t losses;
+	struct leader_engine *engine; /* owned, by engine */
+	uint64_t begin_ns, begin_wall_ns, deadline_ns;
+	uint64_t bytes[WB_STAGES];
+	uint64_t stall_ns, n_stall;
+	struct leader *next; /* feeds */
+};
+
+/* What trainer agents have asked the leader for. */
+struct trigger {
+	bool asked;
+	int64_t version;
+	int64_t code;
+	char sentence[512];
+};
+
+/* The trainer workers of this agent in a transfer. */
+enum trainers_state {
+	TRAINERS_IDLE,
+	TRAINERS_ASKED,
+	TRAINERS_SERVING,
+	TRAINERS_RELEASING,
+	TRAINERS_RELEASED
+};
+
+struct trainers {
+	enum trainers_state state;
+	struct epoch *e;
+	struct wb_flow *flow;
+	uint64_t transfer;
+	int64_t version;
+	uint64_t begin_ns, drain_ns;
+	bool has_final; /* FINAL came while the release was under way */
+	uint8_t *final_body; /* owned: the message, encoded */
+	size_t final_len;
+};
+
+struct orphan {
+	struct wb_xport_event ev;
+	struct epoch *e;
+	uint64_t until_ns;
+};
+
+struct object {
+	struct wb_core *core;
+	struct object *next;
+	char *uid, *name;
+	struct epoch *cur, *prev; /* newest installed, the one before */
+	uint64_t highest; /* transfer that a PREPARE here has named */
+	uint64_t issued; /* transfer that our leader or trainers know */
+	struct wb_flow *flow[CORE_FLOWS_MAX];
+	struct epoch *flow_epoch[CORE_FLOWS_MAX];
+	bool flow_stopped[CORE_FLOWS_MAX];
+	struct wb_slots slots;
+	size_t slot_bytes;
+	struct leader leader;
+	struct leader *feeds;
+	struct trainers trainers;
+};
+
+struct loop_msg {
+	struct loop_msg *next;
+	struct object *obj;
+	uint32_t kind_agent; /* sender's agent number */
+	uint8_t *bytes;
+	size_t len;
+};
+
+struct wb_core {
+	struct wb_core_opts o;
+	const struct wb_core_env *env;
+	char *agent;
+	struct object *objects;
+	struct worker *worker[CORE_WORKERS_MAX];
+	uint32_t n_worker;
+	struct orphan *orphan;
+	uint32_t n_orphan;
+	struct loop_msg *self_head,
+		**self_tail; /* messages to ourselves, handled after each event */
+	bool draining_self;
+	struct {
+		wb_conn_t conn;
+		struct epoch *e;
+	} * conn;
+	size_t n_conn, cap_conn;
+};
+
+enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED };
+
+static inline uint64_t now_ns(const struct wb_core *c)
+{
+	return wb_now_ns(c->env->clock);
+}
+
+/* core.c */
+void wb__send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+void wb__trace(struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
+struct epoch *wb__epoch_find(struct object *o, uint64_t term, uint64_t number);
+void wb__activate(struct epoch *e);
+uint64_t wb__seed(const struct object *o, uint64_t transfer);
+struct worker *wb__worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
+const char *wb__worker_name(const struct epoch *e, uint32_t plan_worker);
+void wb__drain_self(struct wb_core *c);
+/* epoch.c */
+void wb__object_destroy(struct object *o);
+void wb__epoch_forget(struct epoch *e, const struct worker *w);
+uint64_t wb__epoch_tick(struct object *o, uint64_t now);
+bool wb__flow_has(const struct object *o, int flow, const struct worker *w);
+void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w);
+bool wb__holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
+/* flows.c */
+struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make);
+void wb__flows_retire(struct object *o, uint64_t below); /* stop flows of older transfers */
+void wb__flows_prune(struct object *o, uint64_t below); /* of those, the ones nobody holds */
+void wb__flows_reap(struct object *o);
+bool wb__flow_is_kept(const struct object *o, int flow); /* committed, only there for readers */
+bool wb__flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut);
+int wb__flow_env_init(struct epoch *e);
+/* party.c */
+void wb__party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__party_worker(struct worker *w, uint16_t type, const void *msg);
+void wb__party_worker_lost(struct worker *w, const char *why);
+void wb__party_lead_down(struct epoch *e, uint32_t agent, const char *why);
+void wb__party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
+void wb__party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
+void wb__party_failed(struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
+uint64_t wb__party_tick(struct object *o, uint64_t now);
+/* lead.c */
+void wb__lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__lead_agent_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__lead_tick(struct object *o, uint64_t now);
+/* leader.c */
+void wb__leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__leader_agent_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__leader_tick(struct object *o, uint64_t now);
+int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err);
+/* trainers.c */
+void wb__trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__trainers_replanned(struct epoch *e);
+void wb__trainers_send(struct worker *w, int64_t version);
+void wb__trainers_worker_lost(struct worker *w, const char *why);
+void wb__trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__trainers_tick(struct object *o, uint64_t now);
+
+static inline uint64_t sooner(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* Workers of @engine in this agent: for each local index i of a rollout of the engine. */
+#define for_party_worker(e, en, i)                                                                 \
+	for (uint32_t i = 0; i < (e)->local->n; i++)                                               \
+		if ((e)->plan->worker[(e)->local->member[i].plan_worker].role ==                   \
+				WB_ROLE_ROLLOUT &&                                                 \
+			(e)->plan->worker[(e)->local->member[i].plan_worker].engine == (en))
+
+#endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lead of an engine: brings its parties to one poll, opens them, and decides their end. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct wb_msg_peer order(const struct lead *l, uint32_t kind)
+{
+	return (struct wb_msg_peer){.kind = kind,
+		.transfer = l->transfer,
+		.version = l->version,
+		.engine = l->engine,
+		.feed = l->is_feed,
+		.source = l->source_engine,
+		.leader = l->leader};
+}
+
+static void send_all(struct lead *l, struct wb_msg_peer *m)
+{
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		if (l->agent[a].takes_part && !l->agent[a].down)
+			wb__send(l->e, a, m);
+}
+
+static bool all(const struct lead *l, size_t field)
+{
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		if (l->agent[a].takes_part && !*((const bool *)&l->agent[a] + field))
+			return false;
+	return true;
+}
+#define ALL(l, f) all(l, offsetof(struct lead_agent, f) / sizeof(bool))
+
+static void tell_leader(struct lead *l, enum wb_engine_state state)
+{
+	struct wb_msg_peer m = order(l, WBP_PEER_ENGINE);
+
+	m.state = state;
+	m.losses = l->losses;
+	m.code = l->code;
+	m.sentence = l->sentence[0] ? l->sentence : NULL;
+	m.bytes = l->bytes;
+	m.n_bytes = WB_STAGES;
+	m.stall_ns = l->stall_ns;
+	m.n_stall = (uint32_t)l->n_stall;
+	m.sum0 = l->sum.lane[0];
+	m.sum1 = l->sum.lane[1];
+	wb__send(l->e, l->leader, &m);
+}
+
+static void report(struct lead *l)
+{
+	const struct wb_core *c = l->e->obj->core;
+	const char *engine = l->e->r.engine[l->engine].name;
+	const char *state = wb_engine_state_name(l->result), *sentence = l->sentence;
+	struct wb_core_report r = {
+		.uid = l->e->r.uid,
+		.term = l->e->r.term,
+		.number = l->e->r.number,
+		.transfer = l->transfer,
+		.version = l->version,
+		.is_feed = l->is_feed,
+		.result = state,
+		.n_engine = 1,
+		.engine = &engine,
+		.state = &state,
+		.sentence = &sentence,
+		.culprit = l->sentence,
+		.begin_wall_ns = l->begin_wall_ns,
+		.end_wall_ns = wb_wall_ns(),
+		.stall_ns = l->n_stall ? l->stall_ns / l->n_stall : 0,
+	};
+
+	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
+	c->env->report(c->env->ctx, &r);
+}
+
+/* The end: tell the parties, then the leader.  Before the first byte the old weights are intact. */
+static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code, const char *why)
+{
+	struct wb_msg_peer m = order(l, WBP_PEER_END);
+
+	if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->state == LEAD_ENDING)
+		return;
+	l->result = result;
+	l->code = code;
+	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
+	m.state = result;
+	m.code = code;
+	m.sentence = l->sentence[0] ? l->sentence : NULL;
+	m.sum0 = l->sum.lane[0];
+	m.sum1 = l->sum.lane[1];
+	send_all(l, &m);
+	wb__trace(l->e->obj, wb_engine_state_name(result), l->e->r.engine[l->engine].name,
+		l->transfer, 0);
+	if (result == WB_ENGINE_COMMITTED) {
+		l->state = LEAD_ENDING; /* ENDED brings times; the decision stands */
+		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
+	} else {
+		l->state = LEAD_DONE;
+		l->deadline_ns = 0;
+		report(l);
+	}
+	if (result != WB_ENGINE_COMMITTED)
+		tell_leader(l, result);
+}
+
+static void fail(struct lead *l, int64_t code, const char *why)
+{
+	end_engine(l, l->state == LEAD_MOVING ? WB_ENGINE_TORN : WB_ENGINE_ABORTED, code, why);
+}
+
+static void refuse(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int64_t code, const char *why)
+{
+	struct wb_msg_peer no = {
+		.kind = WBP_PEER_REFUSED,
+		.transfer = m->transfer,
+		.engine = m->engine,
+		.feed = m->feed,
+		.code = code,
+		.highest = e->obj->highest,
+	};
+	char text[512];
+
+	snprintf(text, sizeof(text), "%s", why);
+	no.sentence = text;
+	wb__send(e, from, &no);
+}
+
+/* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost. */
+static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
+{
+	const struct lead *l = &e->lead[m->engine];
+
+	for_party_worker(e, m->engine,
+		i) if (e->member[i] &&
+		       (m->feed ? e->member[i]->held_transfer >= m->transfer
+				: e->member[i]->seen_transfer >= m->transfer)) return true;
+	if (m->feed)
+		return l->state != LEAD_NONE && l->state != LEAD_DONE && l->transfer >= m->transfer;
+	return m->transfer < e->obj->highest;
+}
+
+static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = &e->lead[m->engine];
+	struct lead_agent *agents = l->agent;
+	struct wb_msg_peer stop;
+	char text[256];
+
+	if (is_stale(e, m)) {
+		snprintf(text, sizeof(text),
+			"transfer %llu is not above %llu, the highest seen by agent %s",
+			(unsigned long long)m->transfer, (unsigned long long)e->obj->highest,
+			e->obj->core->agent);
+		refuse(e, from, m, WB_ESTALE, text);
+		return;
+	}
+	if (l->state != LEAD_NONE && l->state != LEAD_DONE)
+		fail(l, WB_ESTALE, "a newer transfer began");
+	if (!agents)
+		agents = wb_zalloc(e->r.n_agent, sizeof(*agents));
+	if (!agents) {
+		refuse(e, from, m, -ENOMEM, "no memory");
+		return;
+	}
+	memset(agents, 0, e->r.n_agent * sizeof(*agents));
+	*l = (struct lead){
+		.state = LEAD_PROMISES,
+		.e = e,
+		.engine = m->engine,
+		.leader = from,
+		.transfer = m->transfer,
+		.version = m->version,
+		.is_feed = m->feed,
+		.source_engine = m->source,
+		.agent = agents,
+		.deadline_ns = now_ns(e->obj->core) + e->r.engine_step_deadline_ns,
+		.begin_wall_ns = wb_wall_ns(),
+	};
+	for (uint32_t w = 0; w < e->plan->n_worker; w++)
+		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
+			e->plan->worker[w].engine == m->engine)
+			agents[e->plan->worker[w].domain].takes_part = true;
+	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+	for_party_worker(e, m->engine, i) if (e->member[i]) e->member[i]->seen_transfer =
+		m->transfer;
+	wb__trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, 0);
+	stop = order(l, WBP_PEER_STOP);
+	send_all(l, &stop);
+}
+
+static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct wb_msg_peer target = order(l, WBP_PEER_TARGET);
+	bool first = true;
+
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		first &= !l->agent[a].promised;
+	if (first || wb_poll_later(m->count, l->target))
+		l->target = m->count;
+	l->agent[from].promised = true;
+	if (!ALL(l, promised))
+		return;
+	l->state = LEAD_STOPS;
+	target.count = l->target;
+	send_all(l, &target);
+}
+
+static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct wb_msg_peer open = order(l, WBP_PEER_OPEN);
+
+	l->agent[from].stopped = true;
+	if (m->code < 0) {
+		fail(l, m->code, m->sentence);
+		return;
+	}
+	if (!ALL(l, stopped))
+		return;
+	l->state = LEAD_MOVING;
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+	wb__trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
+	send_all(l, &open);
+	tell_leader(l, WB_ENGINE_RECEIVING);
+}
+
+static bool received_all(const struct lead *l)
+{
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		if (l->agent[a].takes_part &&
+			!(l->agent[a].received && l->agent[a].losses == l->losses))
+			return false;
+	return true;
+}
+
+static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead_agent *a = &l->agent[from];
+
+	if (m->state == PROGRESS_FAILED) {
+		fail(l, m->code, m->sentence);
+		return;
+	}
+	if (l->state != LEAD_MOVING)
+		return;
+	if (m->state == PROGRESS_RECEIVED) {
+		a->received = true;
+		a->losses = m->losses;
+		if (received_all(l)) {
+			wb__trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
+				l->transfer, 0);
+			l->received_told = true;
+			tell_leader(l, WB_ENGINE_RECEIVED);
+		}
+		return;
+	}
+	if (!a->complete) {
+		l->sum.lane[0] += m->sum0;
+		l->sum.lane[1] += m->sum1;
+	}
+	a->complete = true;
+	if (ALL(l, complete))
+		end_engine(l, WB_ENGINE_COMMITTED, 0, NULL);
+}
+
+static void on_ended(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	if (l->state != LEAD_ENDING || l->agent[from].ended)
+		return;
+	l->agent[from].ended = true;
+	for (uint32_t s = 0; s < WB_STAGES && s < m->n_bytes; s++)
+		l->bytes[s] += m->bytes[s];
+	l->stall_ns += m->stall_ns;
+	l->n_stall += m->n_stall;
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		if (l->agent[a].takes_part && !l->agent[a].ended && !l->agent[a].down)
+			return;
+	l->state = LEAD_DONE;
+	l->deadline_ns = 0;
+	report(l);
+	tell_leader(l, WB_ENGINE_COMMITTED);
+}
+
+/* Another engine is lost: the parties take its share over. */
+static void on_lost(struct lead *l, const struct wb_msg_peer *m)
+{
+	struct wb_msg_peer lost = order(l, WBP_PEER_LOST);
+
+	if (l->losses >= m->losses || l->state == LEAD_DONE)
+		return;
+	l->losses = m->losses;
+	lost.losses = m->losses;
+	lost.source = m->source;
+	send_all(l, &lost);
+}
+
+void wb__lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l;
+
+	if (m->engine >= e->r.n_engine)
+		return;
+	l = &e->lead[m->engine];
+	if (m->kind == WBP_PEER_PREPARE) {
+		on_prepare(e, from, m);
+		return;
+	}
+	if (l->state == LEAD_NONE || l->transfer != m->transfer)
+		return;
+	if (m->kind == WBP_PEER_PROMISE && l->state == LEAD_PROMISES)
+		on_promise(l, from, m);
+	else if (m->kind == WBP_PEER_STOPPED && (l->state == LEAD_STOPS || m->code < 0))
+		on_stopped(l, from, m);
+	else if (m->kind == WBP_PEER_PROGRESS)
+		on_progress(l, from, m);
+	else if (m->kind == WBP_PEER_ENDED)
+		on_ended(l, from, m);
+	else if (m->kind == WBP_PEER_LOST && from == l->leader)
+		on_lost(l, m);
+	else if (m->kind == WBP_PEER_CANCEL && !received_all(l))
+		fail(l, m->code, m->sentence);
+}
+
+void wb__lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
+{
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct lead *l = &e->lead[en];
+		char text[WB_ERR_MSG_MAX];
+
+		if (l->state == LEAD_NONE || l->state == LEAD_DONE)
+			continue;
+		if (l->agent[agent].takes_part) {
+			l->agent[agent].down = true;
+			if (l->state == LEAD_ENDING) {
+				struct wb_msg_peer m = {0};
+
+				on_ended(l, agent, &m);
+				continue;
+			}
+			snprintf(text, sizeof(text), "agent %s is gone: %.800s",
+				e->r.agent[agent].name, why);
+			fail(l, -EHOSTDOWN, text);
+		} else if (l->leader == agent && !l->is_feed && !received_all(l)) {
+			/* What the trainers have not sent nobody has. */
+			snprintf(text, sizeof(text),
+				"the transfer's leader, agent %s, is gone: %.800s",
+				e->r.agent[agent].name, why);
+			fail(l, -EHOSTDOWN, text);
+		}
+	}
+}
+
+static void expired(struct lead *l)
+{
+	char text[WB_ERR_MSG_MAX], who[512] = "";
+
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++) {
+		const struct lead_agent *x = &l->agent[a];
+		bool late = l->state == LEAD_PROMISES ? !x->promised
+			    : l->state == LEAD_STOPS  ? !x->stopped
+			    : l->state == LEAD_MOVING ? !x->complete
+						      : !x->ended;
+
+		if (x->takes_part && late && strlen(who) < 400)
+			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
+				who[0] ? ", " : "", l->e->r.agent[a].name);
+	}
+	snprintf(text, sizeof(text), "engine %s: %s by %s within the deadline",
+		l->e->r.engine[l->engine].name,
+		l->state == LEAD_PROMISES ? "STOP was not answered"
+		: l->state == LEAD_STOPS
+			? "the common poll was not reached, or before_update_hook did not return,"
+		: l->state == LEAD_MOVING ? "not everything was received"
+					  : "after_update_hook did not return",
+		who);
+	if (l->state == LEAD_ENDING) {
+		for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+			l->agent[a].down |= !l->agent[a].ended;
+		l->state = LEAD_DONE; /* committed all the same */
+		l->deadline_ns = 0;
+		snprintf(l->sentence, sizeof(l->sentence), "%s", text);
+		report(l);
+		tell_leader(l, WB_ENGINE_COMMITTED);
+		return;
+	}
+	fail(l, -ETIMEDOUT, text);
+}
+
+uint64_t wb__lead_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = 0;
+
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+			struct lead *l = &e->lead[en];
+
+			if (!l->deadline_ns || l->state == LEAD_NONE || l->state == LEAD_DONE)
+				continue;
+			if (now >= l->deadline_ns)
+				expired(l);
+			else
+				next = sooner(next, l->deadline_ns);
+		}
+	}
+	return next;
+}

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The leader of a transfer: starts it when all trainers have asked, lets them go when the receive
+ * stage is verified, and knows the outcome of each engine.  Feeds have a leader of their own. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
+{
+	return (struct wb_msg_peer){.kind = kind,
+		.transfer = l->transfer,
+		.version = l->version,
+		.feed = l->is_feed,
+		.source = l->source_engine};
+}
+
+static bool has_trainer(const struct epoch *e, uint32_t agent)
+{
+	for (uint32_t w = 0; w < e->plan->n_worker; w++)
+		if (e->plan->worker[w].role == WB_ROLE_TRAINER &&
+			e->plan->worker[w].domain == agent)
+			return true;
+	return false;
+}
+
+static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
+{
+	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
+		if (has_trainer(l->e, a))
+			wb__send(l->e, a, m);
+}
+
+static bool is_end(enum wb_engine_state s)
+{
+	return s == WB_ENGINE_COMMITTED || s == WB_ENGINE_ABORTED || s == WB_ENGINE_TORN ||
+	       s == WB_ENGINE_UNKNOWN;
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+static const char *result_name(const struct leader *l, uint32_t committed, uint32_t torn)
+{
+	if (committed)
+		return "Succeeded";
+	(void)l;
+	return torn ? "Torn" : "Aborted";
+}
+
+static void finish(struct leader *l)
+{
+	struct epoch *e = l->e;
+	struct wb_core *c = e->obj->core;
+	uint32_t n = 0, committed = 0, torn = 0;
+	const char **name = wb_zalloc(e->r.n_engine, sizeof(*name));
+	const char **state = wb_zalloc(e->r.n_engine, sizeof(*state));
+	const char **why = wb_zalloc(e->r.n_engine, sizeof(*why));
+	struct wb_msg_peer m = note(l, WBP_PEER_FINAL);
+	const char *culprit = "";
+
+	for (uint32_t en = 0; name && state && why && en < e->r.n_engine; en++) {
+		struct leader_engine *x = &l->engine[en];
+
+		if (!x->takes_part)
+			continue;
+		name[n] = e->r.engine[en].name;
+		state[n] = wb_engine_state_name(x->state);
+		why[n++] = x->sentence;
+		committed += x->state == WB_ENGINE_COMMITTED;
+		torn += x->state == WB_ENGINE_TORN;
+		if (x->state != WB_ENGINE_COMMITTED && !culprit[0])
+			culprit = x->sentence;
+	}
+	m.engines = name;
+	m.states = state;
+	m.n_engines = m.n_states = n;
+	m.elapsed_ns = now_ns(c) - l->begin_ns;
+	if (!committed) {
+		m.code = torn ? WB_ETORN : WB_EABORTED;
+		m.sentence = "";
+	}
+	if (culprit[0])
+		m.sentence = culprit;
+	to_trainers(l, &m);
+	struct wb_core_report r = {
+		.uid = e->r.uid,
+		.term = e->r.term,
+		.number = e->r.number,
+		.transfer = l->transfer,
+		.version = l->version,
+		.is_feed = l->is_feed,
+		.is_final = true,
+		.result = result_name(l, committed, torn),
+		.n_engine = n,
+		.engine = name,
+		.state = state,
+		.sentence = why,
+		.culprit = culprit,
+		.begin_wall_ns = l->begin_wall_ns,
+		.end_wall_ns = wb_wall_ns(),
+		.stall_ns = l->n_stall ? l->stall_ns / l->n_stall : 0,
+	};
+	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
+	c->env->report(c->env->ctx, &r);
+	wb__trace(e->obj, "final", r.result, l->transfer, 0);
+	wb_free(name);
+	wb_free(state);
+	wb_free(why);
+}
+
+static void start_next(struct object *o);
+
+static void end_run(struct leader *l)
+{
+	struct object *o = l->e->obj;
+
+	finish(l);
+	if (!l->is_feed) {
+		l->state = LEADER_IDLE;
+		start_next(o);
+		return;
+	}
+	for (struct leader **at = &o->feeds; *at; at = &(*at)->next)
+		if (*at == l) {
+			*at = l->next;
+			wb_free(l->engine);
+			wb_free(l);
+			break;
+		}
+}
+
+/* After each news of an engine: may the trainers go, is everything over? */
+static void look(struct leader *l)
+{
+	bool received = true, over = true, any = false;
+
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		const struct leader_engine *x = &l->engine[en];
+
+		if (!x->takes_part)
+			continue;
+		over &= is_end(x->state);
+		received &= is_end(x->state) ||
+			    (x->state == WB_ENGINE_RECEIVED && x->losses == l->losses);
+		any |= x->state == WB_ENGINE_RECEIVED || x->state == WB_ENGINE_COMMITTED;
+	}
+	if (l->state == LEADER_RUNNING && received && any) {
+		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
+
+		l->state = LEADER_RELEASED;
+		wb__trace(l->e->obj, "released", "trainers", l->transfer, 0);
+		to_trainers(l, &m);
+	}
+	if (over)
+		end_run(l);
+}
+
+static void engine_ended(
+	struct leader *l, uint32_t engine, enum wb_engine_state state, const char *why)
+{
+	struct leader_engine *x = &l->engine[engine];
+
+	x->state = state;
+	snprintf(x->sentence, sizeof(x->sentence), "%s", why ? why : "");
+	if (state == WB_ENGINE_COMMITTED || l->is_feed)
+		return;
+	/* The others take its share over; until they say so the trainers stay. */
+	l->losses++;
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		struct wb_msg_peer m = note(l, WBP_PEER_LOST);
+
+		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+			continue;
+		m.engine = en;
+		m.source = engine;
+		m.losses = l->losses;
+		wb__send(l->e, l->e->r.engine[en].lead, &m);
+	}
+}
+
+/* ---- the beginning ------------------------------------------------------------------------ */
+
+static void send_prepare(struct leader *l, uint32_t engine)
+{
+	struct wb_msg_peer m = note(l, WBP_PEER_PREPARE);
+
+	m.engine = engine;
+	m.leader = l->e->me;
+	l->engine[engine].takes_part = true;
+	l->engine[engine].state = WB_ENGINE_PREPARING;
+	wb__send(l->e, l->e->r.engine[engine].lead, &m);
+}
+
+static int begin(struct leader *l, struct epoch *e)
+{
+	const struct wb_core *c = e->obj->core;
+
+	wb_free(l->engine);
+	l->engine = wb_zalloc(e->r.n_engine, sizeof(*l->engine));
+	if (!l->engine)
+		return -ENOMEM;
+	l->e = e;
+	l->state = LEADER_RUNNING;
+	l->losses = 0;
+	l->begin_ns = now_ns(c);
+	l->begin_wall_ns = wb_wall_ns();
+	l->stall_ns = l->n_stall = 0;
+	memset(l->bytes, 0, sizeof(l->bytes));
+	/* The leads have deadlines of their own; this one is for leads that are silent. */
+	l->deadline_ns = l->begin_ns + 2 * e->r.engine_step_deadline_ns +
+			 e->r.transfer_deadline_ns + 5 * WB_NS_PER_S;
+	return 0;
+}
+
+static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
+{
+	struct leader l = {.e = e};
+	struct wb_msg_peer m = note(&l, WBP_PEER_FINAL);
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "%s", why);
+	m.code = code;
+	m.sentence = text;
+	for (uint32_t a = 0; a < e->r.n_agent; a++)
+		e->trigger[a].asked = false;
+	to_trainers(&l, &m);
+}
+
+/* 1 all asked for the same; 0 not all yet; < 0 they disagree. */
+static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t cap)
+{
+	uint32_t first = UINT32_MAX;
+
+	for (uint32_t a = 0; a < e->r.n_agent; a++)
+		if (has_trainer(e, a) && !e->trigger[a].asked)
+			return 0;
+	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+		const struct trigger *t = &e->trigger[a];
+
+		if (!has_trainer(e, a))
+			continue;
+		if (t->code < 0) {
+			snprintf(why, cap, "%s", t->sentence);
+			return (int)t->code;
+		}
+		if (first == UINT32_MAX)
+			first = a;
+		if (t->version != e->trigger[first].version) {
+			snprintf(why, cap,
+				"the trainers passed different versions to send_weights: %lld at "
+				"%s, "
+				"%lld at %s",
+				(long long)e->trigger[first].version, e->r.agent[first].name,
+				(long long)t->version, e->r.agent[a].name);
+			return -EINVAL;
+		}
+		*version = t->version;
+	}
+	return 1;
+}
+
+static void start_transfer(struct epoch *e, int64_t version)
+{
+	struct object *o = e->obj;
+	struct leader *l = &o->leader;
+	struct wb_msg_peer serve;
+
+	if (begin(l, e) < 0) {
+		refuse_trainers(e, -ENOMEM, "no memory for the transfer");
+		return;
+	}
+	l->transfer = WB_MAX(o->highest, o->issued) + 1;
+	o->issued = l->transfer;
+	l->version = version < 0 ? (int64_t)l->transfer : version;
+	for (uint32_t a = 0; a < e->r.n_agent; a++)
+		e->trigger[a].asked = false;
+	wb__trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
+	serve = note(l, WBP_PEER_SERVE);
+	to_trainers(l, &serve);
+	for (uint32_t en = 0; en < e->r.n_engine; en++)
+		send_prepare(l, en);
+}
+
+static void start_next(struct object *o)
+{
+	struct epoch *e = o->cur;
+	int64_t version = -1;
+	char why[512];
+	int rc;
+
+	if (!e || !e->is_active || o->leader.state != LEADER_IDLE || o->feeds)
+		return;
+	rc = triggers_agree(e, &version, why, sizeof(why));
+	if (rc < 0)
+		refuse_trainers(e, rc, why);
+	else if (rc > 0)
+		start_transfer(e, version);
+}
+
+int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
+{
+	struct leader *l;
+	uint64_t held = 0;
+	int64_t version = -1;
+
+	for_party_worker(e, source, i) if (e->member[i])
+	{
+		held = e->member[i]->held_transfer;
+		version = e->member[i]->held_version;
+	}
+	if (!held)
+		return wb_err_set(
+			err, -ENOENT, "engine %s holds no version", e->r.engine[source].name);
+	for (l = e->obj->feeds; l; l = l->next)
+		if (l->feed_engine == engine)
+			return 0; /* under way */
+	l = wb_zalloc(1, sizeof(*l));
+	if (!l || begin(l, e) < 0) {
+		wb_free(l);
+		return wb_err_set(err, -ENOMEM, "no memory for a feed");
+	}
+	l->is_feed = true;
+	l->feed_engine = engine;
+	l->source_engine = source;
+	l->transfer = held;
+	l->version = version;
+	l->next = e->obj->feeds;
+	e->obj->feeds = l;
+	wb__trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
+	send_prepare(l, engine);
+	return 0;
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+static struct leader *find(struct epoch *e, const struct wb_msg_peer *m)
+{
+	for (struct leader *f = e->obj->feeds; m->feed && f; f = f->next)
+		if (f->e == e && f->transfer == m->transfer && f->feed_engine == m->engine)
+			return f;
+	return !m->feed && e->obj->leader.state != LEADER_IDLE && e->obj->leader.e == e &&
+			       e->obj->leader.transfer == m->transfer
+		       ? &e->obj->leader
+		       : NULL;
+}
+
+static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct trigger *t = &e->trigger[from];
+
+	t->asked = true;
+	t->version = m->version;
+	t->code = m->code;
+	snprintf(t->sentence, sizeof(t->sentence), "%s", m->sentence ? m->sentence : "");
+	start_next(e->obj);
+}
+
+static void on_refused(struct leader *l, const struct wb_msg_peer *m)
+{
+	struct object *o = l->e->obj;
+
+	if (m->engine >= l->e->r.n_engine)
+		return;
+	o->issued = WB_MAX(o->issued, m->highest);
+	wb__trace(o, "refused", l->e->r.engine[m->engine].name, m->transfer, m->highest);
+	engine_ended(l, m->engine, WB_ENGINE_ABORTED, m->sentence);
+	look(l);
+}
+
+static void on_engine(struct leader *l, const struct wb_msg_peer *m)
+{
+	struct leader_engine *x;
+
+	if (m->engine >= l->e->r.n_engine)
+		return;
+	x = &l->engine[m->engine];
+	if (is_end(x->state))
+		return;
+	if (!is_end(m->state)) {
+		x->state = m->state;
+		x->losses = m->losses;
+		look(l);
+		return;
+	}
+	for (uint32_t s = 0; s < WB_STAGES && s < m->n_bytes; s++)
+		l->bytes[s] += m->bytes[s];
+	l->stall_ns += m->stall_ns;
+	l->n_stall += m->n_stall;
+	engine_ended(l, m->engine, m->state, m->sentence);
+	look(l);
+}
+
+/* Trainers are gone: engines that still need them cannot go on. */
+static void cancel(struct leader *l, int64_t code, const char *why)
+{
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "%s", why);
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
+
+		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+			continue;
+		m.engine = en;
+		m.code = code;
+		m.sentence = text;
+		wb__send(l->e, l->e->r.engine[en].lead, &m);
+	}
+}
+
+void wb__leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct leader *l;
+
+	if (m->kind == WBP_PEER_TRIGGER) {
+		on_trigger(e, from, m);
+		return;
+	}
+	if (m->kind == WBP_PEER_TRAINER_LOST) {
+		e->trigger[from].asked = false;
+		if (e->obj->leader.state == LEADER_RUNNING && e->obj->leader.e == e)
+			cancel(&e->obj->leader, m->code, m->sentence ? m->sentence : "");
+		return;
+	}
+	l = find(e, m);
+	if (!l)
+		return;
+	if (m->kind == WBP_PEER_REFUSED)
+		on_refused(l, m);
+	else if (m->kind == WBP_PEER_ENGINE)
+		on_engine(l, m);
+}
+
+static void lead_down(struct leader *l, uint32_t agent, const char *why)
+{
+	char text[512];
+	bool any = false;
+
+	snprintf(text, sizeof(text), "agent %s is gone: %.400s", l->e->r.agent[agent].name, why);
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
+		if (l->engine[en].takes_part && !is_end(l->engine[en].state) &&
+			l->e->r.engine[en].lead == agent) {
+			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
+			any = true;
+		}
+	if (any)
+		look(l);
+}
+
+void wb__leader_agent_down(struct epoch *e, uint32_t agent, const char *why)
+{
+	struct leader *l = &e->obj->leader, *next;
+	char text[512];
+
+	if (e->trigger)
+		e->trigger[agent].asked = false;
+	for (struct leader *f = e->obj->feeds; f; f = next) {
+		next = f->next;
+		if (f->e == e)
+			lead_down(f, agent, why);
+	}
+	if (l->state == LEADER_IDLE || l->e != e)
+		return;
+	if (l->state == LEADER_RUNNING && has_trainer(e, agent)) {
+		snprintf(text, sizeof(text), "trainer agent %s is gone: %.400s",
+			e->r.agent[agent].name, why);
+		cancel(l, -EHOSTDOWN, text);
+	}
+	lead_down(l, agent, why);
+}
+
+static uint64_t tick_one(struct leader *l, uint64_t now)
+{
+	if (l->state == LEADER_IDLE)
+		return 0;
+	if (now < l->deadline_ns)
+		return l->deadline_ns;
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
+		if (l->engine[en].takes_part && !is_end(l->engine[en].state))
+			engine_ended(l, en, WB_ENGINE_UNKNOWN,
+				"its lead did not answer within the deadline");
+	look(l);
+	return now + WB_NS_PER_MS;
+}
+
+uint64_t wb__leader_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = tick_one(&o->leader, now);
+	struct leader *after;
+
+	for (struct leader *f = o->feeds; f; f = after) {
+		after = f->next;
+		next = sooner(next, tick_one(f, now));
+	}
+	start_next(o);
+	return next;
+}

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A party: the workers of one engine that live in this agent, on their way through a transfer. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
+{
+	return (struct wb_msg_peer){
+		.kind = kind, .transfer = p->transfer, .engine = p->engine, .version = p->version};
+}
+
+static void fail(struct party *p, int code, const char *sentence)
+{
+	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "%s", sentence);
+	m.state = PROGRESS_FAILED;
+	m.code = code;
+	m.sentence = text;
+	wb__send(p->e, p->lead, &m);
+}
+
+static void to_worker(struct worker *w, uint16_t type, const void *msg)
+{
+	struct wb_core *c = w->obj->core;
+
+	if (!w->gone)
+		c->env->to_worker(c->env->ctx, w->w.id, type, msg);
+}
+
+static struct wb_poll_page *page_of(struct worker *w)
+{
+	assert(w->w.page); /* every rollout has one */
+	return w->w.page;
+}
+
+/* ---- same step ---------------------------------------------------------------------------- */
+
+/* Promise for each worker that it stops at its next poll; the greatest promise is our answer. */
+static uint32_t promise_all(struct party *p)
+{
+	struct wb_msg_app_wake wake = {0};
+	uint32_t greatest = 0;
+	bool any = false;
+
+	for_party_worker(p->e, p->engine, i)
+	{
+		struct worker *w = p->e->member[i];
+		uint32_t stop;
+
+		if (!w)
+			continue;
+		w->begun = w->resumed = false;
+		stop = wb_poll_promise(&page_of(w)->word);
+		if (!any || wb_poll_later(stop, greatest))
+			greatest = stop;
+		any = true;
+		to_worker(w, WBP_APP_WAKE, &wake);
+	}
+	return greatest;
+}
+
+static void set_target(struct party *p, uint32_t target)
+{
+	p->has_target = true;
+	p->target = target;
+	for_party_worker(p->e, p->engine, i)
+	{
+		struct worker *w = p->e->member[i];
+		struct wb_msg_app_go go = {.stop = target};
+
+		if (!w)
+			continue;
+		if (wb_poll_stop(wb_poll_load(&page_of(w)->word)) == target)
+			continue;
+		wb_poll_set_stop(&page_of(w)->word, target);
+		w->is_parked = false;
+		to_worker(w, WBP_APP_GO, &go);
+	}
+}
+
+static bool all_at_target(const struct party *p)
+{
+	for_party_worker(p->e, p->engine, i)
+	{
+		const struct worker *w = p->e->member[i];
+
+		if (!w || !w->is_parked || w->parked_at != p->target)
+			return false;
+	}
+	return p->has_target;
+}
+
+static void begin_hooks(struct party *p)
+{
+	struct wb_msg_app_begin m = {.transfer = p->transfer, .version = p->version};
+
+	p->state = PARTY_HOOKS;
+	for_party_worker(p->e, p->engine, i)
+	{
+		p->e->member[i]->stop_ns = now_ns(p->e->obj->core);
+		p->e->member[i]->resume_ns = 0;
+		to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
+	}
+}
+
+static void check_parked(struct party *p)
+{
+	if (p->state == PARTY_STOPPING && all_at_target(p))
+		begin_hooks(p);
+}
+
+/* ---- orders of the lead ------------------------------------------------------------------- */
+
+static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = &e->party[m->engine];
+	struct wb_msg_peer answer;
+	uint8_t *feed = p->feed;
+
+	*p = (struct party){
+		.state = PARTY_STOPPING,
+		.e = e,
+		.engine = m->engine,
+		.lead = from,
+		.transfer = m->transfer,
+		.version = m->version,
+		.is_feed = m->feed,
+		.source_engine = m->source,
+		.feed = feed,
+	};
+	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+	wb__flows_prune(e->obj, m->transfer);
+	p->deadline_ns = 0; /* the lead watches the time of user code */
+	for_party_worker(e, m->engine, i) if (!e->member[i] || e->member[i]->gone)
+	{
+		char text[512];
+
+		snprintf(text, sizeof(text), "%s is not attached",
+			wb__worker_name(e, e->local->member[i].plan_worker));
+		fail(p, -ENOTCONN, text);
+		return;
+	}
+	answer = reply(p, WBP_PEER_PROMISE);
+	answer.count = promise_all(p);
+	wb__send(e, from, &answer);
+}
+
+static void report_stopped(struct party *p, int64_t code, const char *sentence)
+{
+	struct wb_msg_peer m = reply(p, WBP_PEER_STOPPED);
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
+	m.code = code;
+	m.sentence = code ? text : NULL;
+	p->state = PARTY_STOPPED;
+	wb__send(p->e, p->lead, &m);
+}
+
+static const uint8_t *feed_sources(struct party *p)
+{
+	const struct wb_plan *plan = p->e->plan;
+
+	if (!p->is_feed)
+		return NULL;
+	if (!p->feed)
+		p->feed = wb_zalloc(plan->n_worker, 1);
+	for (uint32_t w = 0; p->feed && w < plan->n_worker; w++)
+		p->feed[w] = plan->worker[w].role == WB_ROLE_ROLLOUT &&
+			     plan->worker[w].engine == p->source_engine;
+	return p->feed;
+}
+
+static uint32_t first_local(const struct party *p)
+{
+	for_party_worker(p->e, p->engine, i) return i;
+	return 0;
+}
+
+static void open_sinks(struct party *p)
+{
+	struct epoch *e = p->e;
+	const uint8_t *feed = feed_sources(p);
+
+	p->flow = wb__flow_get(e, p->transfer, true);
+	if (!p->flow || (p->is_feed && !feed)) {
+		fail(p, -ENOMEM, "no memory for the transfer");
+		return;
+	}
+	p->state = PARTY_MOVING;
+	p->is_opened = true;
+	p->deadline_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
+	for_party_worker(e, p->engine, i) e->member[i]->held_transfer = 0; /* from here on a mix */
+	p->opening = true;
+	for_party_worker(e, p->engine, i) wb_flow_open_sink(p->flow, i, feed);
+	p->opening = false;
+	wb__party_received(e, p->flow, 0);
+	wb__party_complete(e, p->flow, first_local(p));
+}
+
+static void on_open(struct party *p)
+{
+	if (p->state != PARTY_STOPPED)
+		return;
+	p->state = PARTY_OPENING;
+	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
+	if (wb__flows_quiet(p->e, p->engine, p->transfer, false))
+		open_sinks(p);
+}
+
+static void content_sum(const struct party *p, struct wbk_sum *sum)
+{
+	*sum = (struct wbk_sum){{0, 0}};
+	for_party_worker(p->e, p->engine, i)
+	{
+		struct wbk_sum s = wb_flow_worker_sum(p->flow, i);
+
+		sum->lane[0] += s.lane[0];
+		sum->lane[1] += s.lane[1];
+	}
+}
+
+static void on_committed(struct party *p, const struct wb_msg_peer *m)
+{
+	struct wb_msg_app_end end = {
+		.transfer = p->transfer, .version = p->version, .result = WB_APP_END_COMMITTED};
+	char digest[40];
+
+	snprintf(digest, sizeof(digest), "sum128:%016llx%016llx", (unsigned long long)m->sum0,
+		(unsigned long long)m->sum1);
+	end.digest = digest;
+	p->state = PARTY_ENDING;
+	wb__flows_retire(p->e->obj, p->transfer);
+	for_party_worker(p->e, p->engine, i)
+	{
+		struct worker *w = p->e->member[i];
+
+		if (!w)
+			continue;
+		w->held_transfer = p->transfer;
+		w->held_version = p->version;
+		w->expects_feed = false;
+		__atomic_store_n(&page_of(w)->transfer, p->transfer, __ATOMIC_RELAXED);
+		__atomic_store_n(&page_of(w)->version, (uint64_t)p->version, __ATOMIC_RELAXED);
+		w->is_parked = false;
+		wb_poll_set_stop(&page_of(w)->word, 0);
+		to_worker(w, WBP_APP_END, &end);
+	}
+}
+
+/* Stop moving: nothing may land after the workers are told. */
+static void stop_flow(struct party *p)
+{
+	if (!p->flow)
+		return;
+	for_party_worker(p->e, p->engine, i) wb_flow_drop_sink(p->flow, i);
+}
+
+static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
+{
+	bool torn = p->is_opened;
+	struct wb_msg_app_end end = {
+		.transfer = p->transfer,
+		.version = p->version,
+		.result = torn ? WB_APP_END_TORN : WB_APP_END_ABORTED,
+		.code = m->code,
+		.sentence = m->sentence,
+	};
+
+	stop_flow(p);
+	for_party_worker(p->e, p->engine, i)
+	{
+		struct worker *w = p->e->member[i];
+
+		if (!w)
+			continue;
+		if (!torn) {
+			bool was_begun = w->is_parked || p->state != PARTY_STOPPING;
+
+			wb_poll_set_stop(&page_of(w)->word, 0);
+			w->is_parked = false;
+			if (!was_begun) {
+				/* Never parked: the promise alone is released. */
+				struct wb_msg_app_go go = {0};
+
+				to_worker(w, WBP_APP_GO, &go);
+				continue;
+			}
+		}
+		w->resume_ns = torn ? 0 : now_ns(p->e->obj->core);
+		to_worker(w, WBP_APP_END, &end);
+	}
+	p->state = torn ? PARTY_TORN : PARTY_NONE;
+	if (torn)
+		p->deadline_ns = now_ns(p->e->obj->core) + p->e->r.transfer_deadline_ns;
+}
+
+static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
+{
+	/* m->source is the engine that is lost, m->engine the one told. */
+	struct party *p = &e->party[m->engine];
+
+	if (p->state == PARTY_NONE || p->transfer != m->transfer)
+		return;
+	p->losses = m->losses;
+	if (!p->flow) /* not opened yet: the flow must know all the same */
+		p->flow = wb__flow_get(e, p->transfer, true);
+	for (uint32_t w = 0; p->flow && w < e->plan->n_worker; w++)
+		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
+			e->plan->worker[w].engine == m->source)
+			wb_flow_lose_worker(p->flow, w);
+	wb__party_received(e, p->flow, 0); /* say again where we stand */
+}
+
+void wb__party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p;
+
+	if (m->engine >= e->r.n_engine)
+		return;
+	p = &e->party[m->engine];
+	if (m->kind == WBP_PEER_STOP) {
+		on_stop(e, from, m);
+		return;
+	}
+	if (p->state == PARTY_NONE || p->transfer != m->transfer)
+		return;
+	if (m->kind == WBP_PEER_TARGET && p->state == PARTY_STOPPING) {
+		set_target(p, m->count);
+		check_parked(p);
+	} else if (m->kind == WBP_PEER_OPEN) {
+		on_open(p);
+	} else if (m->kind == WBP_PEER_LOST) {
+		on_lost(e, m);
+	} else if (m->kind == WBP_PEER_END && p->state != PARTY_ENDING && p->state != PARTY_TORN) {
+		if (m->state == WB_ENGINE_COMMITTED)
+			on_committed(p, m);
+		else
+			on_failed_end(p, m);
+	}
+}
+
+/* ---- workers ------------------------------------------------------------------------------ */
+
+static struct party *party_of(struct worker *w, uint32_t *local)
+{
+	for (int k = 0; w->obj && k < 2; k++) {
+		struct epoch *e = k ? w->obj->prev : w->obj->cur;
+
+		for (uint32_t i = 0; e && i < e->local->n; i++) {
+			const struct wb_plan_worker *pw =
+				&e->plan->worker[e->local->member[i].plan_worker];
+
+			if (e->member[i] == w && pw->role == WB_ROLE_ROLLOUT &&
+				e->party[pw->engine].state != PARTY_NONE) {
+				*local = i;
+				return &e->party[pw->engine];
+			}
+		}
+	}
+	return NULL;
+}
+
+static void on_parked(struct worker *w, struct party *p, uint32_t count)
+{
+	struct wb_msg_app_go go = {0};
+	uint32_t stop = wb_poll_stop(wb_poll_load(&page_of(w)->word));
+
+	w->is_parked = true;
+	w->parked_at = count;
+	if (w->expects_feed && !p)
+		return; /* the feed's STOP is on its way */
+	if (!p || stop != count || (p->has_target && count != p->target)) {
+		/* The stop moved while the worker was on its way to the agent. */
+		w->is_parked = stop == count;
+		if (stop != count)
+			to_worker(w, WBP_APP_GO, &go);
+	}
+	if (p)
+		check_parked(p);
+}
+
+static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_begun *m)
+{
+	char text[WB_ERR_MSG_MAX];
+
+	if (p->state != PARTY_HOOKS || m->transfer != p->transfer)
+		return;
+	w->begun = true;
+	if (m->code < 0) {
+		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
+			m->sentence ? m->sentence : "?");
+		report_stopped(p, m->code, text);
+		return;
+	}
+	for_party_worker(p->e, p->engine, i) if (!p->e->member[i]->begun) return;
+	report_stopped(p, 0, NULL);
+}
+
+static void on_resumed(struct worker *w, struct party *p)
+{
+	struct wb_msg_peer m = reply(p, WBP_PEER_ENDED);
+	struct wb_flow_stats st;
+	uint64_t bytes[WB_STAGES];
+
+	if (p->state != PARTY_ENDING)
+		return;
+	w->resumed = true;
+	w->resume_ns = now_ns(p->e->obj->core);
+	for_party_worker(p->e, p->engine, i)
+	{
+		if (p->e->member[i] && !p->e->member[i]->resumed)
+			return;
+		if (p->e->member[i]) {
+			m.stall_ns += p->e->member[i]->resume_ns - p->e->member[i]->stop_ns;
+			m.n_stall++;
+		}
+	}
+	wb_flow_get_stats(p->flow, &st);
+	memcpy(bytes, st.bytes, sizeof(bytes));
+	m.bytes = bytes;
+	m.n_bytes = WB_STAGES;
+	p->state = PARTY_NONE;
+	p->flow = NULL; /* stays in the object, for those who read from us */
+	wb__send(p->e, p->lead, &m);
+}
+
+void wb__party_worker(struct worker *w, uint16_t type, const void *msg)
+{
+	uint32_t local;
+	struct party *p = party_of(w, &local);
+
+	if (type == WBP_APP_PARKED)
+		on_parked(w, p, ((const struct wb_msg_app_parked *)msg)->count);
+	else if (type == WBP_APP_BEGUN && p)
+		on_begun(w, p, msg);
+	else if (type == WBP_APP_RESUMED && p)
+		on_resumed(w, p);
+}
+
+void wb__party_worker_lost(struct worker *w, const char *why)
+{
+	uint32_t local;
+	struct party *p = party_of(w, &local);
+	char text[WB_ERR_MSG_MAX], where[128] = "";
+
+	if (!p)
+		return;
+	if (p->state == PARTY_ENDING) {
+		w->resumed = true; /* committed; the others go on */
+		on_resumed(w, p);
+		return;
+	}
+	if (p->state == PARTY_TORN)
+		return;
+	if (p->flow)
+		wb_flow_waiting_for(p->flow, local, where, sizeof(where));
+	snprintf(text, sizeof(text), "%s %s %s%s%s", w->w.name, why,
+		p->is_opened ? "in the receive stage" : "before the first byte",
+		where[0] ? ", waiting for " : "", where);
+	fail(p, -EPIPE, text);
+}
+
+/* ---- the flow speaks ---------------------------------------------------------------------- */
+
+static struct party *party_of_flow(struct epoch *e, const struct wb_flow *f, uint32_t local)
+{
+	uint32_t en = e->plan->worker[e->local->member[local].plan_worker].engine;
+
+	return e->party[en].flow == f && e->party[en].state == PARTY_MOVING ? &e->party[en] : NULL;
+}
+
+static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, uint32_t))
+{
+	for_party_worker(p->e, p->engine, i) if (!is(p->flow, i)) return false;
+	return true;
+}
+
+static void tell_progress(struct party *p, enum progress what)
+{
+	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
+	struct wbk_sum sum;
+
+	m.state = what;
+	m.losses = p->losses;
+	if (what == PROGRESS_COMPLETE) {
+		content_sum(p, &sum);
+		m.sum0 = sum.lane[0];
+		m.sum1 = sum.lane[1];
+	}
+	wb__send(p->e, p->lead, &m);
+}
+
+void wb__party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
+{
+	(void)local;
+	for (uint32_t en = 0; f && en < e->r.n_engine; en++) {
+		struct party *p = &e->party[en];
+
+		if (p->flow == f && !p->opening &&
+			(p->state == PARTY_MOVING || p->state == PARTY_COMPLETE) &&
+			each_sink(p, wb_flow_sink_received))
+			tell_progress(p, PROGRESS_RECEIVED);
+	}
+}
+
+void wb__party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
+{
+	struct party *p = party_of_flow(e, f, local);
+
+	if (!p || p->opening || !each_sink(p, wb_flow_sink_complete))
+		return;
+	p->state = PARTY_COMPLETE;
+	p->deadline_ns = 0;
+	tell_progress(p, PROGRESS_COMPLETE);
+}
+
+void wb__party_failed(struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err)
+{
+	struct party *p = party_of_flow(e, f, local);
+	char text[WB_ERR_MSG_MAX];
+
+	if (!p)
+		return;
+	snprintf(text, sizeof(text), "%s: %.900s",
+		wb__worker_name(e, e->local->member[local].plan_worker), err->msg);
+	fail(p, err->code, text);
+}
+
+/* ---- others go away, time passes ----------------------------------------------------------- */
+
+void wb__party_lead_down(struct epoch *e, uint32_t agent, const char *why)
+{
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct party *p = &e->party[en];
+		char text[WB_ERR_MSG_MAX];
+		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
+
+		if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING ||
+			p->lead != agent)
+			continue;
+		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
+			e->r.agent[agent].name, why);
+		on_failed_end(p, &m);
+	}
+}
+
+static void torn_for_good(struct party *p)
+{
+	struct wb_msg_app_end end = {
+		.transfer = p->transfer,
+		.version = p->version,
+		.result = WB_APP_END_TORN_FINAL,
+		.code = WB_ETORN,
+		.sentence = (char[]){"no transfer repaired the torn weights before the deadline"},
+	};
+
+	p->deadline_ns = 0;
+	for_party_worker(p->e, p->engine, i) if (p->e->member[i])
+		to_worker(p->e->member[i], WBP_APP_END, &end);
+}
+
+uint64_t wb__party_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = 0;
+
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+			struct party *p = &e->party[en];
+
+			if (p->state == PARTY_OPENING) {
+				bool cut = now >= p->drain_ns;
+
+				if (wb__flows_quiet(e, en, p->transfer, cut))
+					open_sinks(p);
+				else
+					next = sooner(next, now + WB_NS_PER_MS);
+			} else if (p->state == PARTY_TORN && p->deadline_ns) {
+				if (now >= p->deadline_ns)
+					torn_for_good(p);
+				next = sooner(next, p->deadline_ns);
+			}
+		}
+	}
+	return next;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer workers of this agent: ask the leader, serve their parameters, let them go. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define for_trainer(e, i)                                                                          \
+	for (uint32_t i = 0; i < (e)->local->n; i++)                                               \
+		if ((e)->plan->worker[(e)->local->member[i].plan_worker].role == WB_ROLE_TRAINER)
+
+static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
+{
+	struct wb_core *c = t->e->obj->core;
+
+	m->transfer = m->transfer ? m->transfer : t->transfer;
+	m->version = t->version;
+	m->seconds_x1e6 = (now_ns(c) - t->begin_ns) / WB_NS_PER_US;
+	for_trainer(t->e, i) if (t->e->member[i] && !t->e->member[i]->gone)
+		c->env->to_worker(c->env->ctx, t->e->member[i]->w.id, WBP_APP_SEND_STATE, m);
+}
+
+/* All trainer workers here have called: ask the leader. */
+static void ask(struct object *o)
+{
+	struct trainers *t = &o->trainers;
+	struct epoch *e = o->cur;
+	struct wb_msg_peer m = {.kind = WBP_PEER_TRIGGER, .version = -1};
+	const struct worker *first = NULL;
+	char text[512];
+
+	if (!e || !e->is_active || t->state != TRAINERS_IDLE)
+		return;
+	for_trainer(e, i)
+	{
+		const struct worker *w = e->member[i];
+
+		if (!w || w->gone || !w->has_sent)
+			return;
+		if (!first)
+			first = w;
+		if (w->sent_version != first->sent_version) {
+			snprintf(text, sizeof(text),
+				"different versions were passed to send_weights: %lld by %s, %lld "
+				"by %s",
+				(long long)first->sent_version, first->w.name,
+				(long long)w->sent_version, w->w.name);
+			m.code = -EINVAL;
+			m.sentence = text;
+		}
+	}
+	if (!first)
+		return;
+	m.version = first->sent_version;
+	t->state = TRAINERS_ASKED;
+	t->e = e;
+	t->flow = NULL;
+	t->transfer = 0;
+	t->version = m.version;
+	t->begin_ns = now_ns(o->core);
+	t->has_final = false;
+	for_trainer(e, i) e->member[i]->stop_ns = t->begin_ns;
+	wb__send(e, e->r.leader, &m);
+}
+
+void wb__trainers_send(struct worker *w, int64_t version)
+{
+	w->has_sent = true;
+	w->sent_version = version;
+	if (w->obj)
+		ask(w->obj);
+}
+
+/* A new plan: a question that was not answered is asked again under it. */
+void wb__trainers_replanned(struct epoch *e)
+{
+	struct trainers *t = &e->obj->trainers;
+
+	if (t->state == TRAINERS_ASKED && t->e != e) {
+		t->state = TRAINERS_IDLE;
+		t->e = NULL;
+	}
+	if (e == e->obj->cur)
+		ask(e->obj);
+}
+
+static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
+{
+	struct trainers *t = &e->obj->trainers;
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
+
+	if (t->state != TRAINERS_ASKED || t->e != e)
+		return;
+	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
+	t->transfer = m->transfer;
+	t->version = m->version;
+	t->flow = wb__flow_get(e, m->transfer, true);
+	if (!t->flow)
+		return; /* the receivers' deadline names us */
+	t->state = TRAINERS_SERVING;
+	for_trainer(e, i) e->member[i]->has_sent = false;
+	tell(t, &s);
+	for_trainer(e, i) wb_flow_open_source(t->flow, i);
+}
+
+static bool sources_busy(const struct trainers *t)
+{
+	for_trainer(t->e, i) if (t->flow && wb_flow_source_busy(t->flow, i)) return true;
+	return false;
+}
+
+static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
+{
+	struct object *o = t->e->obj;
+	struct wb_msg_app_send_state s = {
+		.transfer = m->transfer,
+		.state = WB_APP_SEND_FINAL,
+		.code = m->code,
+		.sentence = m->sentence,
+		.engine = m->engines,
+		.n_engine = m->n_engines,
+		.engine_state = m->states,
+		.n_engine_state = m->n_states,
+	};
+
+	for_trainer(t->e, i) if (t->e->member[i]) t->e->member[i]->has_sent &=
+		t->state == TRAINERS_RELEASED;
+	tell(t, &s);
+	wb__flows_prune(o, t->transfer + 1);
+	t->state = TRAINERS_IDLE;
+	t->flow = NULL;
+	t->e = NULL;
+	ask(o);
+}
+
+static void released(struct trainers *t)
+{
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
+	struct wb_frame f;
+	struct wb_msg_peer m;
+	const uint8_t *body;
+
+	t->state = TRAINERS_RELEASED;
+	for_trainer(t->e, i) if (t->e->member[i]) t->e->member[i]->resume_ns =
+		now_ns(t->e->obj->core);
+	tell(t, &s);
+	if (!t->has_final)
+		return;
+	t->has_final = false;
+	if (wb_frame_check(t->final_body, t->final_len, &f, &body, NULL) == 0 &&
+		wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
+		tell_final(t, &m);
+		wb_msg_free(WBP_PEER, &m);
+	}
+	wb_free(t->final_body);
+	t->final_body = NULL;
+}
+
+/* Parameters may change once nobody reads them any more. */
+static void release(struct trainers *t)
+{
+	for_trainer(t->e, i) if (t->flow) wb_flow_close_source(t->flow, i);
+	t->state = TRAINERS_RELEASING;
+	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
+	if (!sources_busy(t))
+		released(t);
+}
+
+static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
+{
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1u << 20);
+	wb_free(t->final_body);
+	t->final_body = NULL;
+	if (wb_msg_encode_bin(&f, m, &b, NULL) == 0 &&
+		wb_buf_take(&b, &t->final_body, &t->final_len) == 0)
+		t->has_final = true;
+	else
+		wb_buf_finish(&b);
+}
+
+void wb__trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct trainers *t = &e->obj->trainers;
+
+	if (from != e->r.leader)
+		return;
+	if (m->kind == WBP_PEER_SERVE) {
+		on_serve(e, m);
+		return;
+	}
+	if (t->state == TRAINERS_IDLE || t->e != e || (m->transfer && m->transfer != t->transfer))
+		return;
+	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING) {
+		release(t);
+	} else if (m->kind == WBP_PEER_FINAL) {
+		if (t->state == TRAINERS_SERVING)
+			release(t); /* it failed before the release */
+		if (t->state == TRAINERS_RELEASING)
+			keep_final(t, m);
+		else if (t->state == TRAINERS_RELEASED || t->state == TRAINERS_ASKED)
+			tell_final(t, m);
+	}
+}
+
+void wb__trainers_worker_lost(struct worker *w, const char *why)
+{
+	struct trainers *t = &w->obj->trainers;
+	struct wb_msg_peer m = {.kind = WBP_PEER_TRAINER_LOST, .code = -EPIPE};
+	char text[WB_ERR_MSG_MAX];
+
+	w->has_sent = false;
+	if (t->state == TRAINERS_IDLE || t->state == TRAINERS_RELEASED)
+		return;
+	snprintf(text, sizeof(text), "%s %s", w->w.name, why);
+	m.transfer = t->transfer;
+	m.sentence = text;
+	wb__send(t->e, t->e->r.leader, &m);
+	if (t->state == TRAINERS_ASKED)
+		t->state = TRAINERS_IDLE;
+}
+
+void wb__trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
+{
+	struct trainers *t = &e->obj->trainers;
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL, .code = -EHOSTDOWN, .sentence = text};
+
+	if (t->state == TRAINERS_IDLE || t->e != e || e->r.leader != agent)
+		return;
+	snprintf(text, sizeof(text), "the transfer's leader, agent %s, is gone: %.800s",
+		e->r.agent[agent].name, why);
+	m.transfer = t->transfer;
+	m.kind = WBP_PEER_FINAL;
+	wb__trainers_msg(e, agent, &m);
+}
+
+uint64_t wb__trainers_tick(struct object *o, uint64_t now)
+{
+	struct trainers *t = &o->trainers;
+
+	if (t->state != TRAINERS_RELEASING)
+		return 0;
+	if (!sources_busy(t)) {
+		released(t);
+		return 0;
+	}
+	for_trainer(t->e, i) if (now >= t->drain_ns) wb_flow_cut_source(t->flow, i);
+	return now + WB_NS_PER_MS;
+}
