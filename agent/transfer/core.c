@@ -40,6 +40,12 @@ int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	return 0;
 }
 
+void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes)
+{
+	c->o.arena = arena;
+	c->o.arena_bytes = bytes;
+}
+
 void wb_core_destroy(struct wb_core *c)
 {
 	if (!c)

@@ -86,6 +86,9 @@ struct wb_core_worker {
 int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	struct wb_core **out, struct wb_err *err);
 void wb_core_destroy(struct wb_core *c);
+/** wb_core_set_arena - memory for slots, known only when the first plan comes; before the first
+ *  wb_core_install() that succeeds. */
+void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes);
 
 int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);
 /** wb_core_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
