@@ -105,10 +105,27 @@ void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 	set_phase(c, WB__BEFORE);
 }
 
+/* An END may still be on its way when the worker has left that update and parked for another. */
+static bool is_end_of_this(const struct wb_client *c, const struct wb_msg_app_end *m)
+{
+	switch (c->phase) {
+	case WB__PARKED: /* aborted before it began: as GO */
+		return m->result == WB_APP_END_ABORTED &&
+		       !wb_poll_is_parked(wb_poll_load(c->hot->word));
+	case WB__BEFORE:
+	case WB__BEGUN:
+		return m->transfer == c->transfer;
+	case WB__TORN:
+		return m->transfer >= c->transfer;
+	default:
+		return false;
+	}
+}
+
 void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 {
-	if (c->phase == WB__RUN || c->phase == WB__AFTER)
-		return; /* it has left that update already */
+	if (!is_end_of_this(c, m))
+		return;
 	say_why(c, m->sentence);
 	c->is_torn_final = m->result == WB_APP_END_TORN_FINAL;
 	switch (m->result) {
