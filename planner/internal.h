@@ -1,11 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WB_PLANNER_INTERNAL_H
 #define WB_PLANNER_INTERNAL_H
-/* Shared between the files of the planner, not outside.  Layer: planner (L1). */
+/*
+ * Shared between the files of the planner, not outside.
+ *
+ * Making a plan goes: wb__faults collects what is wrong; wb__overlap proves that no parameter
+ * element has two sources; wb__refine cuts tensors into segments and finds the sets that hold and
+ * need them; wb__classes turns sets of layouts into classes over workers; wb__balance splits
+ * classes over workers; wb__routes cuts the chunk grids.  Layer: planner (L1).
+ */
 #include "base/buf.h"
-#include "planner/map.h"
+#include "planner/plan.h"
+
+#include <limits.h>
+
+struct wb_err;
 
 /** wb__name_read - a name of 1..WB_NAME_MAX bytes, owned; -EBADMSG or -ENOMEM. */
 int wb__name_read(struct wb_cursor *c, char **out);
+
+/* ---- sets of numbers, each stored once (set.c) ---- */
+
+struct wb__sets {
+	uint32_t *val; /* owned: all elements */
+	uint32_t *begin; /* owned: set i is val[begin[i] .. begin[i + 1]) */
+	uint32_t *slot; /* owned: open hash table of set number + 1 */
+	size_t cap_val, cap_begin, n_slot;
+	uint32_t n;
+};
+
+/** wb__sets_init - set 0 is the empty set.  -ENOMEM. */
+int wb__sets_init(struct wb__sets *s);
+void wb__sets_finish(struct wb__sets *s);
+/** wb__sets_put - number of the set @v[0..n), ascending without repeats; or -ENOMEM, -E2BIG. */
+int64_t wb__sets_put(struct wb__sets *s, const uint32_t *v, uint32_t n);
+static inline uint32_t wb__set_len(const struct wb__sets *s, uint32_t i)
+{
+	return s->begin[i + 1] - s->begin[i];
+}
+
+/* ---- what is wrong with the input, listed (faults.c) ---- */
+
+struct wb__faults {
+	char text[960];
+	size_t len;
+	uint32_t n, n_shown;
+};
+
+void wb__fault(struct wb__faults *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** wb__faults_rc - 0 without faults, else WB_EPLAN and the sentence. */
+int wb__faults_rc(const struct wb__faults *f, struct wb_err *err);
+
+/* ---- one-dimensional lattices (lattice.c) ---- */
+
+struct wb__axis {
+	uint64_t first, step, n; /* first + i * step, i < n; step >= 1, n >= 1 */
+};
+
+/** wb__axis_common - number of values in both. */
+uint64_t wb__axis_common(struct wb__axis a, struct wb__axis b);
+/** wb__axis_has - every value of @in is one of @a. */
+bool wb__axis_has(struct wb__axis a, struct wb__axis in);
+
+static inline struct wb__axis wb__op_rows(const struct wb_op *o)
+{
+	return (struct wb__axis){o->row, o->row_step, o->n_row};
+}
+static inline struct wb__axis wb__op_cols(const struct wb_op *o)
+{
+	return (struct wb__axis){o->col, o->col_step, o->n_col};
+}
+static inline struct wb__axis wb__seg_rows(const struct wb_segment *s)
+{
+	return (struct wb__axis){s->row, s->row_step, s->n_row};
+}
+static inline struct wb__axis wb__seg_cols(const struct wb_segment *s)
+{
+	return (struct wb__axis){s->col, s->col_step, s->n_col};
+}
+
+/* ---- the steps of planning ---- */
+
+/* A layout as the planner uses it. */
+struct wb__layout {
+	const struct wb_map *map;
+	uint32_t trainer, rollout; /* a worker that has it, UINT32_MAX = none of that role */
+};
+
+/* Layouts that hold a segment, need it exactly, need it rounded. */
+struct wb__combo {
+	uint32_t held, exact, lossy; /* set numbers */
+	uint32_t dtype;
+	uint32_t cls_exact, cls_lossy; /* class numbers once known, else UINT32_MAX */
+};
+
+struct wb__work {
+	const struct wb_plan_input *in;
+	struct wb__layout *layout; /* owned, in->n_layout */
+	struct wb__faults faults;
+	struct wb__sets sets; /* of layouts */
+	struct wb__combo *combo; /* owned */
+	size_t cap_combo;
+	uint32_t n_combo;
+	uint32_t *combo_slot; /* owned: open hash table of combo number + 1 */
+	size_t n_combo_slot;
+	struct wb_segment *seg; /* owned; class_id is a combo number; ordered by tensor, row, col */
+	size_t cap_seg, n_seg;
+	struct wb_plan *plan; /* owned until it is done */
+	size_t cap_member;
+};
+
+/** wb__who - "trainer worker 3", or with its name. */
+void wb__who(const struct wb_plan_input *in, uint32_t worker, char *out, size_t cap);
+
+/** wb__overlap - list the parameters of a layout in which an element has two sources or, for a
+ *  rollout layout, none.  0, -ENOMEM or -E2BIG. */
+int wb__overlap(struct wb__work *w, const struct wb__layout *l);
+/** wb__refine - segments and combos of every tensor; faults: bytes nobody holds, unknown casts. */
+int wb__refine(struct wb__work *w);
+/** wb__classes - plan->cls, segment, member from segments and combos. */
+int wb__classes(struct wb__work *w);
+
+/* Work of one kind that may be split over its members. */
+struct wb__group {
+	uint64_t bytes;
+	const uint32_t *member; /* borrowed */
+	uint32_t n;
+	uint64_t *share; /* n bytes counts that sum to bytes; written by wb__balance() */
+};
+
+/**
+ * wb__balance - split groups over members so that the most loaded member ends as early as possible
+ * @rate:	relative rate of each member number below @n_member, > 0
+ * @time_out:	greatest load / rate of the best split (a lower bound of every split)
+ * Returns 0 or -ENOMEM.
+ */
+int wb__balance(
+	struct wb__group *g, uint32_t n, const double *rate, uint32_t n_member, double *time_out);
+
+/* How a plan's classes are shared: a group for each holder set, and for each needer set one a
+ * domain (one a worker where the class is direct).  Classes with equal sets use the same groups. */
+struct wb__shares {
+	struct wb__group *send, *take; /* owned */
+	uint64_t *bytes; /* owned: storage of the shares */
+	uint32_t *take_member; /* owned: needer sets ordered by (domain, worker) */
+	uint32_t *send_of; /* owned: group of each class */
+	uint32_t *take_begin, *take_end; /* owned: groups of each class */
+	uint32_t n_send, n_take;
+	double send_time, take_time; /* bytes / rate of the most loaded worker in the best split */
+	uint64_t send_max, take_max; /* bytes of the most loaded worker */
+	bool is_rated; /* every rate is known: times are seconds */
+};
+
+/** wb__shares_make - balance both sides of a plan that has classes and members; 0 or -ENOMEM. */
+int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
+void wb__shares_finish(struct wb__shares *s);
+/** wb__routes_make - plan->route from the shares; the grids are set.  0, -ENOMEM, -E2BIG. */
+int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);
+/** wb__node_bound - the paper's lower bound in ns; *node: node that sets it, UINT32_MAX = trainer
+ *  egress.  0 when a rate is unknown.  -ENOMEM is negative. */
+int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node);
 
 #endif

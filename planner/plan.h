@@ -16,7 +16,14 @@
  *	INTERNAL  rollout worker -> rollout worker of the same domain
  * Every needer's domain gets each chunk over the network exactly once (RECEIVE or EXTERNAL), and
  * every other needer of that domain gets it by INTERNAL from the one that did.  RECEIVE routes of
- * a class partition its grid, so trainers together send each needed byte once.
+ * a class partition its grid, so trainers together send each needed byte once.  EXTERNAL sources
+ * are the RECEIVE destinations of the same chunk, INTERNAL sources the ones that took it from the
+ * network: the stages are ordered and no chunk waits in a circle.
+ *
+ * A needer whose parameter cannot give the wire value back bit for bit (F32 checkpoint, BF16
+ * parameter) is nobody's source.  Such needers are in a class of their own, a direct class: every
+ * one of them receives the whole grid from the trainers.  When other workers need the same bytes
+ * exactly, wb_class.primary of the direct class names their class, which has the same segments.
  *
  * Pure: no I/O, no clock, no threads; deterministic: equal input gives equal bytes and digest.
  * Format: planner/FORMAT.md.  Source: paper section 3.2 ("Globally Optimized Weight Transfer"),
@@ -29,6 +36,8 @@
 #define WB_WORKERS_MAX 16384
 #define WB_CHUNK_BYTES_MIN (256u << 10)
 #define WB_CHUNK_BYTES_MAX (16u << 20)
+/* Slots of a pool that keep an edge busy: one filled, one on the wire, one drained. */
+#define WB_POOL_DEPTH 3
 
 enum wb_role { WB_ROLE_TRAINER = 1, WB_ROLE_ROLLOUT = 2 };
 
@@ -48,8 +57,12 @@ struct wb_plan_input {
 	uint32_t n_layout;
 	const struct wb_plan_worker *worker; /* trainers first is not required */
 	uint32_t n_worker;
-	uint64_t trainer_buffer_bytes, rollout_buffer_bytes; /* slot budget of one worker */
-	uint32_t chunk_bytes; /* 0 = choose: 4..16 MiB, down to 256 KiB when the budget is small */
+	const char *const *worker_name; /* for sentences; NULL, or NULL entries: "worker 3" */
+	/* Slot budget of one worker, all pools together; 0 = no limit. */
+	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
+	/* 0 = choose: 4..16 MiB, down to 256 KiB when the budget or the model is small.  Else a
+	 * multiple of 64 within WB_CHUNK_BYTES_MIN..MAX. */
+	uint32_t chunk_bytes;
 };
 
 struct wb_segment {
@@ -67,6 +80,8 @@ struct wb_class {
 	uint32_t n_chunk;
 	uint64_t bytes;
 	uint32_t chunk_base; /* number of chunks in all classes before: a global chunk number */
+	uint32_t primary; /* the class itself, or for a direct class the one with the same bytes */
+	uint32_t is_direct; /* 1: every needer receives everything from holders, none is a source */
 	uint32_t pad;
 };
 
@@ -89,7 +104,9 @@ struct wb_plan {
 	struct wb_segment *segment; /* owned */
 	uint32_t *member; /* owned */
 	struct wb_route *route; /* owned; sorted by (stage, dst, class, chunk_begin) */
-	/* Minimum slot bytes of one worker of each role that this plan can run with. */
+	/* Minimum slot bytes of one worker of each role that this plan can run with: WB_POOL_DEPTH
+	 * chunks for each pool: trainers one (send), rollouts receive and, when the plan has
+	 * exchange routes, exchange in and exchange out. */
 	uint64_t trainer_slot_min_bytes, rollout_slot_min_bytes;
 	/* Bounds in ns when every rail rate is known, else 0. */
 	uint64_t node_bound_ns, worker_bound_ns;

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner/internal.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void wb__fault(struct wb__faults *f, const char *fmt, ...)
+{
+	char text[600];
+	va_list ap;
+	size_t len;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	len = strlen(text);
+	f->n++;
+	/* Shown from the first on without gaps: what is cut is the tail. */
+	if (f->n_shown + 1 < f->n || f->len + len + 3 > sizeof(f->text))
+		return;
+	f->len += (size_t)snprintf(
+		f->text + f->len, sizeof(f->text) - f->len, "%s%s", f->len ? "; " : "", text);
+	f->n_shown++;
+}
+
+int wb__faults_rc(const struct wb__faults *f, struct wb_err *err)
+{
+	if (!f->n)
+		return 0;
+	if (f->n == f->n_shown)
+		return wb_err_set(err, WB_EPLAN, "%s", f->text);
+	return wb_err_set(err, WB_EPLAN, "%s; and %" PRIu32 " more", f->text, f->n - f->n_shown);
+}
+
+void wb__who(const struct wb_plan_input *in, uint32_t worker, char *out, size_t cap)
+{
+	const char *role = in->worker[worker].role == WB_ROLE_TRAINER ? "trainer" : "rollout";
+
+	if (in->worker_name && in->worker_name[worker])
+		snprintf(out, cap, "%s worker %.120s", role, in->worker_name[worker]);
+	else
+		snprintf(out, cap, "%s worker %" PRIu32, role, worker);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner/plan.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "planner/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define CHUNK_ALIGN 64
+#define CHUNKS_MAX (1u << 30)
+
+static int check_worker(const struct wb_plan_input *in, uint32_t i, struct wb_err *err)
+{
+	const struct wb_plan_worker *w = &in->worker[i];
+
+	if (w->role != WB_ROLE_TRAINER && w->role != WB_ROLE_ROLLOUT)
+		return wb_err_set(err, -EINVAL, "worker %" PRIu32 " has no known role", i);
+	if (w->layout >= in->n_layout || w->engine >= in->n_worker || w->domain >= in->n_worker ||
+		w->node >= in->n_worker)
+		return wb_err_set(err, -EINVAL,
+			"worker %" PRIu32 " is in layout %" PRIu32 " of %" PRIu32
+			", engine %" PRIu32 ", domain %" PRIu32 ", node %" PRIu32
+			": a number is too large",
+			i, w->layout, in->n_layout, w->engine, w->domain, w->node);
+	return 0;
+}
+
+static int check_input(const struct wb_plan_input *in, struct wb_err *err)
+{
+	uint32_t n_role[3] = {0};
+
+	if (in->n_worker > WB_WORKERS_MAX)
+		return wb_err_set(err, -E2BIG, "%" PRIu32 " workers, at most %d", in->n_worker,
+			WB_WORKERS_MAX);
+	if (in->chunk_bytes &&
+		(in->chunk_bytes < WB_CHUNK_BYTES_MIN || in->chunk_bytes > WB_CHUNK_BYTES_MAX ||
+			in->chunk_bytes % CHUNK_ALIGN))
+		return wb_err_set(err, -EINVAL,
+			"chunks of %" PRIu32 " bytes: a multiple of %d from %u to %u is wanted",
+			in->chunk_bytes, CHUNK_ALIGN, WB_CHUNK_BYTES_MIN, WB_CHUNK_BYTES_MAX);
+	for (uint32_t i = 0; i < in->n_layout; i++)
+		if (!wb_digest_eq(in->layout[i]->manifest, in->manifest->digest))
+			return wb_err_set(err, -EINVAL,
+				"layout %" PRIu32 " was made for another manifest", i);
+	for (uint32_t i = 0; i < in->n_worker; i++) {
+		int rc = check_worker(in, i, err);
+
+		if (rc < 0)
+			return rc;
+		n_role[in->worker[i].role]++;
+	}
+	if (!n_role[WB_ROLE_TRAINER] || !n_role[WB_ROLE_ROLLOUT])
+		return wb_err_set(err, -EINVAL,
+			"a plan needs a trainer and a rollout worker; there are %" PRIu32
+			" and %" PRIu32,
+			n_role[WB_ROLE_TRAINER], n_role[WB_ROLE_ROLLOUT]);
+	return 0;
+}
+
+/* Layouts with one worker of each role that has them. */
+static int find_roles(struct wb__work *w)
+{
+	const struct wb_plan_input *in = w->in;
+
+	w->layout = wb_zalloc(in->n_layout, sizeof(*w->layout));
+	if (!w->layout)
+		return -ENOMEM;
+	for (uint32_t l = 0; l < in->n_layout; l++)
+		w->layout[l] = (struct wb__layout){in->layout[l], UINT32_MAX, UINT32_MAX};
+	for (uint32_t i = in->n_worker; i-- > 0;) {
+		struct wb__layout *l = &w->layout[in->worker[i].layout];
+
+		if (in->worker[i].role == WB_ROLE_TRAINER)
+			l->trainer = i;
+		else
+			l->rollout = i;
+	}
+	return 0;
+}
+
+static int start_plan(struct wb__work *w)
+{
+	const struct wb_plan_input *in = w->in;
+	struct wb_plan *p = w->plan = wb_zalloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->worker = wb_memdup(in->worker, in->n_worker * sizeof(*p->worker));
+	p->layout = wb_zalloc(in->n_layout, sizeof(*p->layout));
+	if (!p->worker || !p->layout)
+		return -ENOMEM;
+	p->n_worker = in->n_worker;
+	p->n_layout = in->n_layout;
+	p->manifest = in->manifest->digest;
+	for (uint32_t l = 0; l < in->n_layout; l++)
+		p->layout[l] = in->layout[l]->digest;
+	return 0;
+}
+
+static int cut_grids(struct wb_plan *p)
+{
+	uint64_t base = 0;
+
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		uint64_t n = wb_ceil_div(p->cls[c].bytes, p->chunk_bytes);
+
+		p->cls[c].chunk_base = (uint32_t)base;
+		p->cls[c].n_chunk = (uint32_t)n;
+		base += n;
+		if (n > CHUNKS_MAX || base > CHUNKS_MAX)
+			return -E2BIG;
+	}
+	p->n_chunk = (uint32_t)base;
+	return 0;
+}
+
+static bool has_exchange(const struct wb_plan *p)
+{
+	for (uint32_t c = 0; c < p->n_class; c++)
+		if (!p->cls[c].is_direct && p->cls[c].needer_end - p->cls[c].needer_begin > 1)
+			return true;
+	return false;
+}
+
+/*
+ * A worker's load should be at least 128 chunks, so that rounding to chunks costs under 1 %, and
+ * 4 MiB keep a rail busy; larger chunks only where a worker would have very many.
+ */
+static uint32_t choose_chunk(
+	const struct wb_plan_input *in, const struct wb_plan *p, const struct wb__shares *s)
+{
+	uint64_t load = WB_MAX(s->send_max, s->take_max), chunk = WB_CHUNK_BYTES_MIN;
+	uint64_t slots = (uint64_t)WB_POOL_DEPTH * (has_exchange(p) ? 3 : 1);
+
+	while (chunk < WB_CHUNK_BYTES_MAX) {
+		uint64_t next = 2 * chunk;
+		bool is_coarse = load / next < 128 || (next > (4u << 20) && load / chunk < 8192);
+
+		if (is_coarse ||
+			(in->trainer_buffer_bytes &&
+				next * WB_POOL_DEPTH > in->trainer_buffer_bytes) ||
+			(in->rollout_buffer_bytes && next * slots > in->rollout_buffer_bytes))
+			break;
+		chunk = next;
+	}
+	return (uint32_t)chunk;
+}
+
+static void check_buffer(struct wb__work *w, enum wb_role role, uint64_t have, uint64_t min)
+{
+	bool is_trainer = role == WB_ROLE_TRAINER;
+
+	if (!have || have >= min)
+		return;
+	wb__fault(&w->faults,
+		"%s workers have %" PRIu64 " bytes of slots, this plan needs at least %" PRIu64
+		" (%" PRIu64 " chunks of %" PRIu32 "): raise %s",
+		is_trainer ? "trainer" : "rollout", have, min, min / w->plan->chunk_bytes,
+		w->plan->chunk_bytes,
+		is_trainer ? "spec.trainer.bufferSize" : "spec.rollout.bufferSize");
+}
+
+static int size_slots(struct wb__work *w, const struct wb__shares *s)
+{
+	struct wb_plan *p = w->plan;
+	uint64_t pool;
+	int rc;
+
+	p->chunk_bytes = w->in->chunk_bytes ? w->in->chunk_bytes : choose_chunk(w->in, p, s);
+	rc = cut_grids(p);
+	if (rc < 0)
+		return rc;
+	pool = (uint64_t)WB_POOL_DEPTH * p->chunk_bytes;
+	p->trainer_slot_min_bytes = pool;
+	p->rollout_slot_min_bytes = has_exchange(p) ? 3 * pool : pool;
+	check_buffer(w, WB_ROLE_TRAINER, w->in->trainer_buffer_bytes, p->trainer_slot_min_bytes);
+	check_buffer(w, WB_ROLE_ROLLOUT, w->in->rollout_buffer_bytes, p->rollout_slot_min_bytes);
+	return 0;
+}
+
+static int add_sums(struct wb_plan *p, const struct wb__shares *s)
+{
+	int64_t bound = wb__node_bound(p, NULL);
+
+	if (bound < 0)
+		return (int)bound;
+	p->node_bound_ns = (uint64_t)bound;
+	if (s->is_rated)
+		p->worker_bound_ns = (uint64_t)(WB_MAX(s->send_time, s->take_time) * 1e9);
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		const struct wb_class *k = &p->cls[c];
+
+		p->model_bytes += k->primary == c ? k->bytes : 0;
+		p->delivered_bytes += k->bytes * (k->needer_end - k->needer_begin);
+	}
+	return 0;
+}
+
+static int set_digest(struct wb_plan *p)
+{
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, SIZE_MAX / 2);
+	rc = wb_plan_encode(p, &b);
+	if (!rc)
+		p->digest = wb_digest_of(b.data, b.len);
+	wb_buf_finish(&b);
+	return rc;
+}
+
+static int make(struct wb__work *w)
+{
+	struct wb__shares s = {0};
+	int rc = wb__classes(w);
+
+	if (!rc)
+		rc = wb__shares_make(w->plan, &s);
+	if (!rc)
+		rc = size_slots(w, &s);
+	if (!rc && !w->faults.n) {
+		rc = wb__routes_make(w->plan, &s);
+		if (!rc)
+			rc = add_sums(w->plan, &s);
+		if (!rc)
+			rc = set_digest(w->plan);
+	}
+	wb__shares_finish(&s);
+	return rc;
+}
+
+int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct wb_err *err)
+{
+	struct wb__work w = {.in = in};
+	int rc;
+
+	assert(in && in->manifest && out);
+	rc = check_input(in, err);
+	if (rc < 0)
+		return rc;
+	rc = wb__sets_init(&w.sets);
+	if (!rc)
+		rc = find_roles(&w);
+	if (!rc)
+		rc = start_plan(&w);
+	for (uint32_t l = 0; l < in->n_layout && !rc; l++)
+		if (w.layout[l].trainer != UINT32_MAX || w.layout[l].rollout != UINT32_MAX)
+			rc = wb__overlap(&w, &w.layout[l]);
+	if (!rc)
+		rc = wb__refine(&w);
+	if (!rc)
+		rc = make(&w);
+	if (rc < 0)
+		wb_err_set(err, rc, "planning for %" PRIu32 " workers: %s", in->n_worker,
+			wb_strerror(rc));
+	else
+		rc = wb__faults_rc(&w.faults, err);
+	if (!rc) {
+		*out = w.plan;
+		w.plan = NULL;
+	}
+	wb_plan_destroy(w.plan);
+	wb__sets_finish(&w.sets);
+	wb_free(w.layout);
+	wb_free(w.combo);
+	wb_free(w.combo_slot);
+	wb_free(w.seg);
+	return rc;
+}
+
+void wb_plan_destroy(struct wb_plan *p)
+{
+	if (!p)
+		return;
+	wb_free(p->worker);
+	wb_free(p->layout);
+	wb_free(p->cls);
+	wb_free(p->segment);
+	wb_free(p->member);
+	wb_free(p->route);
+	wb_free(p);
+}

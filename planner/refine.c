@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cut every tensor into boxes on which the set of covering ops does not change.
+ *
+ * Rows are swept in bands between op boundaries; in a band the columns are cut where an op that is
+ * open begins or ends; a box that is covered by the same ops as the one above it continues it.  A
+ * tensor with stepped ops is first split into residue classes of rows and columns, in each of which
+ * every op is a plain box; where the common step is large, stepped ops are cut into single rows or
+ * columns instead.
+ */
+#include "planner/internal.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP_MAX 64
+#define RECTS_MAX (1u << 24)
+#define SEGMENTS_MAX (1u << 27)
+#define COMBOS_MAX (1u << 26)
+
+struct ref {
+	uint32_t layout, op;
+};
+
+/* An op's box in the coordinates of the residue class. */
+struct rect {
+	uint64_t r0, r1, c0, c1;
+	uint32_t ref; /* number in the tensor's list */
+};
+
+/* A cell of the band: columns and the refs that cover them. */
+struct cell {
+	uint64_t r0, c0, c1;
+	uint32_t begin, n; /* into band.ref */
+};
+
+struct band {
+	struct cell *cell;
+	uint32_t *ref;
+	size_t cap_cell, cap_ref, n_cell, n_ref;
+	uint64_t end; /* row after the last */
+};
+
+struct refine {
+	struct wb__work *w;
+	const struct ref *ref; /* of the tensor */
+	uint32_t tensor, n_ref;
+	uint64_t row_step, row_off, col_step, col_off; /* residue class */
+	struct rect *rect;
+	size_t cap_rect, n_rect;
+	uint32_t *open; /* rects over the band, by ref */
+	size_t cap_open, n_open;
+	uint64_t *cut;
+	size_t cap_cut, n_cut;
+	struct band band[2];
+	uint32_t *layout; /* scratch of set making: three lists of n_layout */
+	/* What nobody holds, for one sentence a tensor. */
+	uint64_t missing, miss_row[2], miss_col[2];
+	struct ref miss_needer, miss_caster;
+	bool has_caster;
+};
+
+static const struct wb_op *op_of(const struct refine *f, struct ref r)
+{
+	return &f->w->layout[r.layout].map->op[r.op];
+}
+
+static const struct wb_param *param_of(const struct refine *f, struct ref r)
+{
+	const struct wb_map *map = f->w->layout[r.layout].map;
+
+	return &map->param[map->op[r.op].param];
+}
+
+static int by_u64(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void sort_unique(uint64_t *v, size_t *n)
+{
+	size_t kept = 0;
+
+	if (!*n)
+		return;
+	qsort(v, *n, sizeof(*v), by_u64);
+	for (size_t i = 1; i < *n; i++)
+		if (v[i] != v[kept])
+			v[++kept] = v[i];
+	*n = kept + 1;
+}
+
+static int add_rect(struct refine *f, struct rect r)
+{
+	int rc = wb_grow(&f->rect, &f->cap_rect, f->n_rect + 1, RECTS_MAX, sizeof(r));
+
+	if (!rc)
+		f->rect[f->n_rect++] = r;
+	return rc;
+}
+
+/* The part of an axis in residue class (step, off), in quotient coordinates; false: none. */
+static bool residue(struct wb__axis a, uint64_t step, uint64_t off, uint64_t *begin, uint64_t *end)
+{
+	uint64_t skip = 0, stride = step / a.step;
+
+	if (a.n == 1) {
+		*begin = a.first / step;
+		*end = *begin + 1;
+		return a.first % step == off;
+	}
+	if (step % a.step || a.first % a.step != off % a.step)
+		return false;
+	while ((a.first + skip * a.step) % step != off)
+		skip++;
+	if (skip >= a.n)
+		return false;
+	*begin = (a.first + skip * a.step) / step;
+	*end = *begin + (a.n - 1 - skip) / stride + 1;
+	return true;
+}
+
+/* Rects of one op; an axis whose step does not divide the class's is cut into single lines. */
+static int add_op(struct refine *f, uint32_t ref)
+{
+	const struct wb_op *o = op_of(f, f->ref[ref]);
+	struct wb__axis rows = wb__op_rows(o), cols = wb__op_cols(o);
+	uint64_t n_r = f->row_step % rows.step ? rows.n : 1;
+	uint64_t n_c = f->col_step % cols.step ? cols.n : 1;
+	struct rect x = {.ref = ref};
+
+	for (uint64_t i = 0; i < n_r; i++) {
+		struct wb__axis r = rows;
+
+		if (n_r > 1)
+			r = (struct wb__axis){rows.first + i * rows.step, 1, 1};
+		if (!residue(r, f->row_step, f->row_off, &x.r0, &x.r1))
+			continue;
+		for (uint64_t k = 0; k < n_c; k++) {
+			struct wb__axis c = cols;
+			int rc;
+
+			if (n_c > 1)
+				c = (struct wb__axis){cols.first + k * cols.step, 1, 1};
+			if (!residue(c, f->col_step, f->col_off, &x.c0, &x.c1))
+				continue;
+			rc = add_rect(f, x);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	return 0;
+}
+
+/* Layouts of a cell by what they do with it; lists stay ascending since refs are. */
+static void sort_layouts(struct refine *f, const uint32_t *ref, uint32_t n, uint32_t len[3],
+	struct ref *needer, struct ref *caster)
+{
+	uint32_t n_layout = f->w->in->n_layout;
+	uint32_t *held = f->layout, *exact = held + n_layout, *lossy = exact + n_layout;
+	enum wb_dtype wire = f->w->in->manifest->tensor[f->tensor].dtype;
+
+	memset(len, 0, 3 * sizeof(*len));
+	needer->layout = caster->layout = UINT32_MAX;
+	for (uint32_t i = 0; i < n; i++) {
+		struct ref r = f->ref[ref[i]];
+		const struct wb__layout *l = &f->w->layout[r.layout];
+		bool is_exact = false;
+		int cast = wb_cast_between(wire, param_of(f, r)->dtype, &is_exact);
+
+		if (cast < 0)
+			*caster = r;
+		else if (l->trainer != UINT32_MAX && (!len[0] || held[len[0] - 1] != r.layout))
+			held[len[0]++] = r.layout;
+		if (l->rollout == UINT32_MAX)
+			continue;
+		*needer = r;
+		/* One exact copy makes the layout a source, wherever else it rounds. */
+		if (is_exact && len[2] && lossy[len[2] - 1] == r.layout)
+			len[2]--;
+		if (len[1] && exact[len[1] - 1] == r.layout)
+			continue;
+		if (is_exact)
+			exact[len[1]++] = r.layout;
+		else if (!len[2] || lossy[len[2] - 1] != r.layout)
+			lossy[len[2]++] = r.layout;
+	}
+}
+
+static int combo_rehash(struct wb__work *w)
+{
+	size_t n_slot = w->n_combo_slot ? 2 * w->n_combo_slot : 1024;
+	uint32_t *slot = wb_zalloc(n_slot, sizeof(*slot));
+
+	if (!slot)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < w->n_combo; i++) {
+		size_t at = wb_hash64(&w->combo[i], 4 * sizeof(uint32_t), 0) & (n_slot - 1);
+
+		while (slot[at])
+			at = (at + 1) & (n_slot - 1);
+		slot[at] = i + 1;
+	}
+	wb_free(w->combo_slot);
+	w->combo_slot = slot;
+	w->n_combo_slot = n_slot;
+	return 0;
+}
+
+static int64_t combo_put(struct wb__work *w, struct wb__combo c)
+{
+	size_t at;
+	int rc = 0;
+
+	_Static_assert(
+		offsetof(struct wb__combo, cls_exact) == 4 * sizeof(uint32_t), "hashed part");
+	if (2 * (size_t)w->n_combo >= w->n_combo_slot)
+		rc = combo_rehash(w);
+	if (!rc)
+		rc = wb_grow(&w->combo, &w->cap_combo, w->n_combo + 1, COMBOS_MAX, sizeof(c));
+	if (rc < 0)
+		return rc;
+	at = wb_hash64(&c, 4 * sizeof(uint32_t), 0) & (w->n_combo_slot - 1);
+	for (; w->combo_slot[at]; at = (at + 1) & (w->n_combo_slot - 1))
+		if (!memcmp(&w->combo[w->combo_slot[at] - 1], &c, 4 * sizeof(uint32_t)))
+			return w->combo_slot[at] - 1;
+	w->combo[w->n_combo] = c;
+	w->combo_slot[at] = ++w->n_combo;
+	return w->n_combo - 1;
+}
+
+static void note_missing(struct refine *f, const struct wb_segment *s)
+{
+	uint64_t last_row = s->row + (uint64_t)(s->n_row - 1) * s->row_step;
+	uint64_t last_col = s->col + (uint64_t)(s->n_col - 1) * s->col_step;
+
+	if (!f->missing) {
+		f->miss_row[0] = s->row;
+		f->miss_row[1] = last_row;
+		f->miss_col[0] = s->col;
+		f->miss_col[1] = last_col;
+	}
+	f->missing += (uint64_t)s->n_row * s->n_col;
+	f->miss_row[0] = WB_MIN(f->miss_row[0], s->row);
+	f->miss_row[1] = WB_MAX(f->miss_row[1], last_row);
+	f->miss_col[0] = WB_MIN(f->miss_col[0], s->col);
+	f->miss_col[1] = WB_MAX(f->miss_col[1], last_col);
+}
+
+/* A finished cell becomes a segment, if anybody needs it. */
+static int emit(struct refine *f, const struct band *b, const struct cell *c)
+{
+	struct wb__work *w = f->w;
+	uint32_t n_layout = w->in->n_layout, len[3];
+	struct wb__combo combo = {.dtype = w->in->manifest->tensor[f->tensor].dtype};
+	struct ref needer, caster;
+	struct wb_segment s = {
+		.tensor = f->tensor,
+		.row = c->r0 * f->row_step + f->row_off,
+		.col = c->c0 * f->col_step + f->col_off,
+		.n_row = (uint32_t)(b->end - c->r0),
+		.n_col = (uint32_t)(c->c1 - c->c0),
+	};
+	int64_t set[3], id;
+	int rc;
+
+	s.row_step = s.n_row > 1 ? (uint32_t)f->row_step : 1;
+	s.col_step = s.n_col > 1 ? (uint32_t)f->col_step : 1;
+	sort_layouts(f, b->ref + c->begin, c->n, len, &needer, &caster);
+	if (!len[1] && !len[2])
+		return 0;
+	if (!len[0]) {
+		note_missing(f, &s);
+		f->miss_needer = needer;
+		f->has_caster = caster.layout != UINT32_MAX;
+		f->miss_caster = caster;
+		return 0;
+	}
+	for (int i = 0; i < 3; i++) {
+		set[i] = wb__sets_put(&w->sets, f->layout + (size_t)i * n_layout, len[i]);
+		if (set[i] < 0)
+			return (int)set[i];
+	}
+	combo.held = (uint32_t)set[0];
+	combo.exact = (uint32_t)set[1];
+	combo.lossy = (uint32_t)set[2];
+	id = combo_put(w, combo);
+	if (id < 0)
+		return (int)id;
+	s.class_id = (uint32_t)id;
+	rc = wb_grow(&w->seg, &w->cap_seg, w->n_seg + 1, SEGMENTS_MAX, sizeof(s));
+	if (!rc)
+		w->seg[w->n_seg++] = s;
+	return rc;
+}
+
+/* Cells of @next that continue one of @prev start where that one does; the others of prev end. */
+static int join(struct refine *f, const struct band *prev, struct band *next, uint64_t row)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < prev->n_cell; i++) {
+		const struct cell *p = &prev->cell[i];
+		struct cell *n;
+		int rc;
+
+		while (k < next->n_cell && next->cell[k].c0 < p->c0)
+			k++;
+		n = k < next->n_cell && prev->end == row ? &next->cell[k] : NULL;
+		if (n && n->c0 == p->c0 && n->c1 == p->c1 && n->n == p->n &&
+			!memcmp(next->ref + n->begin, prev->ref + p->begin,
+				p->n * sizeof(*prev->ref))) {
+			n->r0 = p->r0;
+			continue;
+		}
+		rc = emit(f, prev, p);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* The cells of the band of rows [row, end) from the open rects. */
+static int make_band(struct refine *f, struct band *b, uint64_t row, uint64_t end)
+{
+	int rc;
+
+	b->n_cell = b->n_ref = 0;
+	b->end = end;
+	rc = wb_grow(&f->cut, &f->cap_cut, 2 * f->n_open, SIZE_MAX / 64, sizeof(*f->cut));
+	if (rc < 0)
+		return rc;
+	f->n_cut = 0;
+	for (size_t i = 0; i < f->n_open; i++) {
+		f->cut[f->n_cut++] = f->rect[f->open[i]].c0;
+		f->cut[f->n_cut++] = f->rect[f->open[i]].c1;
+	}
+	sort_unique(f->cut, &f->n_cut);
+	for (size_t k = 0; k + 1 < f->n_cut; k++) {
+		struct cell c = {row, f->cut[k], f->cut[k + 1], (uint32_t)b->n_ref, 0};
+
+		rc = wb_grow(
+			&b->ref, &b->cap_ref, b->n_ref + f->n_open, UINT32_MAX, sizeof(*b->ref));
+		if (!rc)
+			rc = wb_grow(&b->cell, &b->cap_cell, b->n_cell + 1, UINT32_MAX, sizeof(c));
+		if (rc < 0)
+			return rc;
+		for (size_t i = 0; i < f->n_open; i++) {
+			const struct rect *r = &f->rect[f->open[i]];
+
+			if (r->c0 <= c.c0 && r->c1 >= c.c1)
+				b->ref[b->n_ref++] = r->ref;
+		}
+		c.n = (uint32_t)(b->n_ref - c.begin);
+		if (c.n)
+			b->cell[b->n_cell++] = c;
+	}
+	return 0;
+}
+
+static int by_first_row(const void *a, const void *b)
+{
+	const struct rect *x = a, *y = b;
+
+	if (x->r0 != y->r0)
+		return x->r0 < y->r0 ? -1 : 1;
+	if (x->ref != y->ref)
+		return x->ref < y->ref ? -1 : 1;
+	return x->c0 < y->c0 ? -1 : x->c0 > y->c0;
+}
+
+/* Drop rects that end at @row, add those that begin there; the list stays in ref order. */
+static int open_rects(struct refine *f, uint64_t row, size_t *next)
+{
+	size_t kept = 0;
+	int rc;
+
+	for (size_t i = 0; i < f->n_open; i++)
+		if (f->rect[f->open[i]].r1 > row)
+			f->open[kept++] = f->open[i];
+	f->n_open = kept;
+	for (; *next < f->n_rect && f->rect[*next].r0 == row; ++*next) {
+		size_t at;
+
+		rc = wb_grow(&f->open, &f->cap_open, f->n_open + 1, RECTS_MAX, sizeof(*f->open));
+		if (rc < 0)
+			return rc;
+		for (at = f->n_open++; at; at--) {
+			if (f->rect[f->open[at - 1]].ref <= f->rect[*next].ref)
+				break;
+			f->open[at] = f->open[at - 1];
+		}
+		f->open[at] = (uint32_t)*next;
+	}
+	return 0;
+}
+
+/* Row boundaries of all rects, kept apart from the column cuts of a band. */
+static int row_cuts(const struct refine *f, uint64_t **out, size_t *n_out)
+{
+	uint64_t *v = wb_alloc(2 * f->n_rect * sizeof(*v));
+	size_t n = 0;
+
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < f->n_rect; i++) {
+		v[n++] = f->rect[i].r0;
+		v[n++] = f->rect[i].r1;
+	}
+	sort_unique(v, &n);
+	*out = v;
+	*n_out = n;
+	return 0;
+}
+
+static int sweep(struct refine *f)
+{
+	struct band *prev = &f->band[0], *next = &f->band[1], *swap;
+	uint64_t *cut = NULL;
+	size_t n_cut = 0, at = 0;
+	int rc;
+
+	if (!f->n_rect)
+		return 0;
+	qsort(f->rect, f->n_rect, sizeof(*f->rect), by_first_row);
+	rc = row_cuts(f, &cut, &n_cut);
+	f->n_open = prev->n_cell = 0;
+	for (size_t i = 0; i + 1 < n_cut && !rc; i++) {
+		rc = open_rects(f, cut[i], &at);
+		if (!rc)
+			rc = make_band(f, next, cut[i], cut[i + 1]);
+		if (!rc)
+			rc = join(f, prev, next, cut[i]);
+		swap = prev;
+		prev = next;
+		next = swap;
+	}
+	for (size_t k = 0; k < prev->n_cell && !rc; k++)
+		rc = emit(f, prev, &prev->cell[k]);
+	wb_free(cut);
+	return rc;
+}
+
+static uint64_t common_step(uint64_t a, uint64_t b)
+{
+	uint64_t x = a, y = b;
+
+	while (y) {
+		uint64_t r = x % y;
+
+		x = y;
+		y = r;
+	}
+	return a / x * b;
+}
+
+/* Common steps of the tensor's ops; an op that would make them too large is cut up instead. */
+static void steps(struct refine *f)
+{
+	f->row_step = f->col_step = 1;
+	for (uint32_t i = 0; i < f->n_ref; i++) {
+		const struct wb_op *o = op_of(f, f->ref[i]);
+		uint64_t row = common_step(f->row_step, o->row_step);
+		uint64_t col = common_step(f->col_step, o->col_step);
+
+		f->row_step = row <= STEP_MAX ? row : f->row_step;
+		f->col_step = col <= STEP_MAX ? col : f->col_step;
+	}
+}
+
+static void say_missing(const struct refine *f)
+{
+	const struct wb_tensor *t = &f->w->in->manifest->tensor[f->tensor];
+	char who[160], by[160], cast[320] = "";
+
+	wb__who(f->w->in, f->w->layout[f->miss_needer.layout].rollout, who, sizeof(who));
+	if (f->has_caster && f->w->layout[f->miss_caster.layout].trainer != UINT32_MAX) {
+		wb__who(f->w->in, f->w->layout[f->miss_caster.layout].trainer, by, sizeof(by));
+		snprintf(cast, sizeof(cast), " (%s has it as %s in %.64s: no known cast to %s)", by,
+			wb_dtype_name(param_of(f, f->miss_caster)->dtype),
+			param_of(f, f->miss_caster)->name, wb_dtype_name(t->dtype));
+	}
+	wb__fault(&f->w->faults,
+		"tensor %.120s: %" PRIu64 " elements in rows %" PRIu64 "-%" PRIu64
+		", columns %" PRIu64 "-%" PRIu64 " are held by no trainer%s; %s needs them for "
+		"parameter %.120s",
+		t->name, f->missing, f->miss_row[0], f->miss_row[1], f->miss_col[0], f->miss_col[1],
+		cast, who, param_of(f, f->miss_needer)->name);
+}
+
+static int by_seg(const void *a, const void *b)
+{
+	const struct wb_segment *x = a, *y = b;
+
+	if (x->row != y->row)
+		return x->row < y->row ? -1 : 1;
+	return x->col < y->col ? -1 : x->col > y->col;
+}
+
+static int refine_tensor(struct refine *f)
+{
+	size_t first = f->w->n_seg;
+	int rc = 0;
+
+	steps(f);
+	f->missing = 0;
+	f->has_caster = false;
+	for (f->row_off = 0; f->row_off < f->row_step; f->row_off++) {
+		for (f->col_off = 0; f->col_off < f->col_step; f->col_off++) {
+			f->n_rect = 0;
+			for (uint32_t i = 0; i < f->n_ref && !rc; i++)
+				rc = add_op(f, i);
+			if (!rc)
+				rc = sweep(f);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	if (f->missing)
+		say_missing(f);
+	if (f->w->n_seg > first)
+		qsort(f->w->seg + first, f->w->n_seg - first, sizeof(*f->w->seg), by_seg);
+	return 0;
+}
+
+/* Rollout parameters that cannot take their tensor's type: one fault an op. */
+static void check_casts(struct wb__work *w)
+{
+	for (uint32_t l = 0; l < w->in->n_layout; l++) {
+		const struct wb_map *map = w->layout[l].map;
+
+		for (uint32_t i = 0; w->layout[l].rollout != UINT32_MAX && i < map->n_op; i++) {
+			const struct wb_op *o = &map->op[i];
+			const struct wb_tensor *t = &w->in->manifest->tensor[o->tensor];
+			bool is_exact;
+			char who[160];
+
+			if (wb_cast_between(t->dtype, map->param[o->param].dtype, &is_exact) >= 0)
+				continue;
+			wb__who(w->in, w->layout[l].rollout, who, sizeof(who));
+			wb__fault(&w->faults,
+				"%s: parameter %.120s is %s, its source %.120s is %s: no known "
+				"cast",
+				who, map->param[o->param].name,
+				wb_dtype_name(map->param[o->param].dtype), t->name,
+				wb_dtype_name(t->dtype));
+		}
+	}
+}
+
+/* All ops of used layouts, by tensor; begin[t] .. begin[t + 1]. */
+static int list_refs(struct wb__work *w, struct ref **ref_out, uint32_t **begin_out)
+{
+	uint32_t n_tensor = w->in->manifest->n;
+	uint32_t *begin = wb_zalloc((size_t)n_tensor + 2, sizeof(*begin));
+	struct ref *ref = NULL;
+	uint64_t n = 0;
+
+	for (uint32_t l = 0; l < w->in->n_layout; l++)
+		n += w->layout[l].map->n_op;
+	if (begin && n < UINT32_MAX)
+		ref = wb_alloc(n * sizeof(*ref));
+	if (!ref) {
+		wb_free(begin);
+		return n < UINT32_MAX ? -ENOMEM : -E2BIG;
+	}
+	for (int pass = 0; pass < 2; pass++) {
+		for (uint32_t l = 0; l < w->in->n_layout; l++) {
+			const struct wb__layout *x = &w->layout[l];
+
+			if (x->trainer == UINT32_MAX && x->rollout == UINT32_MAX)
+				continue;
+			for (uint32_t i = 0; i < x->map->n_op; i++) {
+				uint32_t t = x->map->op[i].tensor;
+
+				if (pass)
+					ref[begin[t + 1]++] = (struct ref){l, i};
+				else
+					begin[t + 2]++;
+			}
+		}
+		for (uint32_t t = 2; !pass && t < n_tensor + 2; t++)
+			begin[t] += begin[t - 1];
+	}
+	*ref_out = ref;
+	*begin_out = begin;
+	return 0;
+}
+
+int wb__refine(struct wb__work *w)
+{
+	struct refine f = {.w = w};
+	struct ref *ref = NULL;
+	uint32_t *begin = NULL;
+	int rc;
+
+	check_casts(w);
+	rc = list_refs(w, &ref, &begin);
+	if (rc < 0)
+		return rc;
+	f.layout = wb_alloc(3 * (size_t)w->in->n_layout * sizeof(*f.layout));
+	if (!f.layout)
+		rc = -ENOMEM;
+	for (uint32_t t = 0; t < w->in->manifest->n && !rc; t++) {
+		f.tensor = t;
+		f.ref = ref + begin[t];
+		f.n_ref = begin[t + 1] - begin[t];
+		rc = refine_tensor(&f);
+	}
+	wb_free(f.layout);
+	wb_free(f.rect);
+	wb_free(f.open);
+	wb_free(f.cut);
+	for (int i = 0; i < 2; i++) {
+		wb_free(f.band[i].cell);
+		wb_free(f.band[i].ref);
+	}
+	wb_free(ref);
+	wb_free(begin);
+	return rc;
+}

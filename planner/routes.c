@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cut the chunk grids: who sends which chunk to whom.
+ *
+ * Holders partition a class's grid by their shares, and so do the needers of every domain (the
+ * takers).  Where no taker changes, the chunks are split evenly over the domains: the part of a
+ * domain comes to it from the trainers, the other domains' takers get it from its taker.  Since a
+ * taker passes on at most what it takes, exchange never loads a rail more than ingress does.
+ * Rounding to whole chunks carries its error to the next class, so a worker is never more than
+ * about a chunk away from its share, whatever the number of classes; large classes come first.
+ */
+#include "planner/internal.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUTES_MAX (1u << 27)
+
+struct want {
+	int64_t bytes;
+	uint32_t pos;
+};
+
+/* Chunks [previous end, end) belong to the worker. */
+struct range {
+	uint32_t end, worker;
+};
+
+struct routing {
+	struct wb_plan *p;
+	const struct wb__shares *s;
+	size_t cap_route;
+	/* By worker: bytes owed (share less what was given so far) as sender, as taker, as first.
+	 */
+	int64_t *owed_send, *owed_take, *owed_first;
+	uint32_t *started; /* by worker: classes whose first domain it was */
+	struct want *want; /* scratch of n_worker */
+	uint32_t *count; /* scratch of n_worker */
+	struct range *hold; /* holders of the class at hand */
+	uint32_t n_hold;
+	struct range *take; /* takers; those of group g begin at take_at[g] */
+	size_t cap_take;
+	uint32_t *take_at; /* by group of the class; one more */
+	uint32_t *taker; /* by group: its taker in the interval at hand */
+	uint32_t *cut; /* interval bounds */
+	size_t cap_cut, n_cut;
+};
+
+static int by_want(const void *a, const void *b)
+{
+	const struct want *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+static uint64_t range_bytes(
+	const struct wb_plan *p, const struct wb_class *k, uint32_t a, uint32_t b)
+{
+	uint64_t end = WB_MIN((uint64_t)b * p->chunk_bytes, k->bytes);
+
+	return end - WB_MIN((uint64_t)a * p->chunk_bytes, end);
+}
+
+/* A member's part of a class, as of its group. */
+static int64_t part(const struct wb__group *g, uint32_t pos, uint64_t bytes)
+{
+	return g->bytes ? (int64_t)((unsigned __int128)bytes * g->share[pos] / g->bytes) : 0;
+}
+
+/* Whole chunks in @want bytes, at most *left, which are taken off it. */
+static uint32_t whole_chunks(int64_t want, uint32_t chunk_bytes, uint32_t *left)
+{
+	uint64_t n = want > 0 ? (uint64_t)want / chunk_bytes : 0;
+
+	n = WB_MIN(n, *left);
+	*left -= (uint32_t)n;
+	return (uint32_t)n;
+}
+
+/* count[i] of the @n_chunk chunks to member i: its part and what it is owed from before, rounded.
+ */
+static void apportion(struct routing *r, uint32_t n_chunk, uint64_t bytes,
+	const struct wb__group *g, const int64_t *owed)
+{
+	uint32_t left = n_chunk, n = g->n, i = 0, chunk = r->p->chunk_bytes;
+
+	for (uint32_t k = 0; k < n; k++) {
+		int64_t want = part(g, k, bytes) + owed[g->member[k]];
+
+		r->count[k] = whole_chunks(want, chunk, &left);
+		r->want[k] = (struct want){want - (int64_t)r->count[k] * chunk, k};
+	}
+	if (left)
+		qsort(r->want, n, sizeof(*r->want), by_want);
+	for (; left; left--, i = (i + 1) % n)
+		r->count[r->want[i].pos]++;
+}
+
+/* Ranges in member order from member @turn on; what was given is taken off what is owed. */
+static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const struct wb__group *g,
+	uint32_t turn, int64_t *owed, struct range *out)
+{
+	uint32_t at = 0, n = 0;
+
+	for (uint32_t i = 0; i < g->n; i++) {
+		uint32_t pos = (i + turn) % g->n, count = r->count[pos], w = g->member[pos];
+
+		owed[w] += part(g, pos, k->bytes);
+		owed[w] -= (int64_t)range_bytes(r->p, k, at, at + count);
+		at += count;
+		if (count)
+			out[n++] = (struct range){at, w};
+	}
+	return n;
+}
+
+static int add_route(struct routing *r, struct wb_route x)
+{
+	struct wb_plan *p = r->p;
+	int rc = wb_grow(&p->route, &r->cap_route, (size_t)p->n_route + 1, ROUTES_MAX, sizeof(x));
+
+	if (!rc)
+		p->route[p->n_route++] = x;
+	return rc;
+}
+
+/* Receive routes of chunks [a, b) to one worker from whoever holds them. */
+static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, uint32_t dst)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < r->n_hold && at < b; i++) {
+		uint32_t lo = WB_MAX(at, a), hi = WB_MIN(r->hold[i].end, b);
+		int rc = 0;
+
+		if (lo < hi)
+			rc = add_route(r, (struct wb_route){cls, lo, hi, WB_STAGE_RECEIVE,
+						  r->hold[i].worker, dst});
+		if (rc < 0)
+			return rc;
+		at = r->hold[i].end;
+	}
+	return 0;
+}
+
+/* The domain with which an interval begins: the one whose taker has begun least often. */
+static uint32_t first_domain(struct routing *r, uint32_t n)
+{
+	uint32_t best = 0;
+
+	for (uint32_t g = 1; g < n; g++)
+		if (r->started[r->taker[g]] < r->started[r->taker[best]])
+			best = g;
+	r->started[r->taker[best]]++;
+	return best;
+}
+
+/* Chunks [a, b), in which every group has one taker: receive and external routes. */
+static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, uint32_t n)
+{
+	const struct wb_class *k = &r->p->cls[cls];
+	int64_t even = (int64_t)(range_bytes(r->p, k, a, b) / n);
+	uint32_t turn = n > 1 ? first_domain(r, n) : 0, at = a;
+	uint32_t left = b - a, chunk = r->p->chunk_bytes;
+
+	for (uint32_t g = 0; g < n; g++) {
+		int64_t want = even + r->owed_first[r->taker[g]];
+
+		r->count[g] = whole_chunks(want, chunk, &left);
+		r->want[g] = (struct want){want - (int64_t)r->count[g] * chunk, (g + n - turn) % n};
+	}
+	if (left)
+		qsort(r->want, n, sizeof(*r->want), by_want);
+	for (uint32_t i = 0; left; left--, i = (i + 1) % n)
+		r->count[(r->want[i].pos + turn) % n]++;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t g = (i + turn) % n, end = at + r->count[g], src = r->taker[g];
+		int rc = 0;
+
+		r->owed_first[src] += even - (int64_t)range_bytes(r->p, k, at, end);
+		if (end > at)
+			rc = receive(r, cls, at, end, src);
+		for (uint32_t d = 0; d < n && end > at && !rc; d++)
+			if (d != g)
+				rc = add_route(r, (struct wb_route){cls, at, end, WB_STAGE_EXTERNAL,
+							  src, r->taker[d]});
+		if (rc < 0)
+			return rc;
+		at = end;
+	}
+	return 0;
+}
+
+/* Inside a domain every other needer gets each range from its taker. */
+static int route_inside(struct routing *r, uint32_t cls, const struct wb__group *g,
+	const struct range *take, uint32_t n_take)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < n_take; i++) {
+		for (uint32_t m = 0; m < g->n; m++) {
+			int rc;
+
+			if (g->member[m] == take[i].worker)
+				continue;
+			rc = add_route(r, (struct wb_route){cls, at, take[i].end, WB_STAGE_INTERNAL,
+						  take[i].worker, g->member[m]});
+			if (rc < 0)
+				return rc;
+		}
+		at = take[i].end;
+	}
+	return 0;
+}
+
+static int by_u32(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Takers of every group, and the bounds of the intervals between any two changes. */
+static int lay_takers(struct routing *r, uint32_t cls)
+{
+	const struct wb_class *k = &r->p->cls[cls];
+	uint32_t g0 = r->s->take_begin[cls], n = r->s->take_end[cls] - g0, at = 0;
+	int rc;
+
+	r->n_cut = 0;
+	for (uint32_t g = 0; g < n; g++) {
+		const struct wb__group *t = &r->s->take[g0 + g];
+
+		rc = wb_grow(&r->take, &r->cap_take, at + t->n, SIZE_MAX / 64, sizeof(*r->take));
+		if (!rc)
+			rc = wb_grow(&r->cut, &r->cap_cut, r->n_cut + t->n, SIZE_MAX / 64,
+				sizeof(*r->cut));
+		if (rc < 0)
+			return rc;
+		apportion(r, k->n_chunk, k->bytes, t, r->owed_take);
+		r->take_at[g] = at;
+		at += lay_ranges(r, k, t, 0, r->owed_take, r->take + at);
+		for (uint32_t i = r->take_at[g]; i < at; i++)
+			r->cut[r->n_cut++] = r->take[i].end;
+		rc = route_inside(r, cls, t, r->take + r->take_at[g], at - r->take_at[g]);
+		if (rc < 0)
+			return rc;
+	}
+	r->take_at[n] = at;
+	qsort(r->cut, r->n_cut, sizeof(*r->cut), by_u32);
+	return 0;
+}
+
+static int route_class(struct routing *r, uint32_t cls)
+{
+	const struct wb_class *k = &r->p->cls[cls];
+	const struct wb__group *send = &r->s->send[r->s->send_of[cls]];
+	uint32_t g0 = r->s->take_begin[cls], n = r->s->take_end[cls] - g0, from = 0;
+	int rc;
+
+	apportion(r, k->n_chunk, k->bytes, send, r->owed_send);
+	r->n_hold = lay_ranges(r, k, send, 0, r->owed_send, r->hold);
+	rc = lay_takers(r, cls);
+	for (size_t i = 0; i < r->n_cut && !rc; i++) {
+		if (r->cut[i] == from)
+			continue;
+		for (uint32_t g = 0; g < n; g++) {
+			while (r->take[r->take_at[g]].end <= from)
+				r->take_at[g]++;
+			r->taker[g] = r->take[r->take_at[g]].worker;
+		}
+		rc = route_interval(r, cls, from, r->cut[i], n);
+		from = r->cut[i];
+	}
+	return rc;
+}
+
+/* Everybody gets everything from the trainers, each beginning with another holder. */
+static int route_direct(struct routing *r, uint32_t cls)
+{
+	const struct wb_class *k = &r->p->cls[cls];
+	const struct wb__group *send = &r->s->send[r->s->send_of[cls]];
+
+	for (uint32_t i = k->needer_begin; i < k->needer_end; i++) {
+		int rc;
+
+		apportion(r, k->n_chunk, k->bytes, send, r->owed_send);
+		r->n_hold = lay_ranges(
+			r, k, send, (i - k->needer_begin) % send->n, r->owed_send, r->hold);
+		rc = receive(r, cls, 0, k->n_chunk, r->p->member[i]);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int by_route(const void *a, const void *b)
+{
+	const struct wb_route *x = a, *y = b;
+
+	if (x->stage != y->stage)
+		return x->stage < y->stage ? -1 : 1;
+	if (x->dst != y->dst)
+		return x->dst < y->dst ? -1 : 1;
+	if (x->class_id != y->class_id)
+		return x->class_id < y->class_id ? -1 : 1;
+	return x->chunk_begin < y->chunk_begin ? -1 : x->chunk_begin > y->chunk_begin;
+}
+
+static void sort_and_merge(struct wb_plan *p)
+{
+	uint32_t kept = 0;
+
+	if (!p->n_route)
+		return;
+	qsort(p->route, p->n_route, sizeof(*p->route), by_route);
+	for (uint32_t i = 1; i < p->n_route; i++) {
+		struct wb_route *x = &p->route[kept], *y = &p->route[i];
+
+		if (x->stage == y->stage && x->dst == y->dst && x->src == y->src &&
+			x->class_id == y->class_id && x->chunk_end == y->chunk_begin)
+			x->chunk_end = y->chunk_end;
+		else
+			p->route[++kept] = *y;
+	}
+	p->n_route = kept + 1;
+}
+
+struct sized {
+	uint64_t bytes;
+	uint32_t cls;
+};
+
+static int by_size(const void *a, const void *b)
+{
+	const struct sized *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->cls < y->cls ? -1 : x->cls > y->cls;
+}
+
+static int route_all(struct routing *r)
+{
+	struct wb_plan *p = r->p;
+	struct sized *order = wb_zalloc(p->n_class, sizeof(*order));
+	int rc = 0;
+
+	if (!order)
+		return -ENOMEM;
+	for (uint32_t c = 0; c < p->n_class; c++)
+		order[c] = (struct sized){p->cls[c].bytes, c};
+	if (p->n_class)
+		qsort(order, p->n_class, sizeof(*order), by_size);
+	for (uint32_t i = 0; i < p->n_class && !rc; i++)
+		rc = p->cls[order[i].cls].is_direct ? route_direct(r, order[i].cls)
+						    : route_class(r, order[i].cls);
+	wb_free(order);
+	if (!rc)
+		sort_and_merge(p);
+	return rc;
+}
+
+int wb__routes_make(struct wb_plan *p, const struct wb__shares *s)
+{
+	struct routing r = {.p = p, .s = s};
+	size_t n = p->n_worker;
+	int rc = -ENOMEM;
+
+	r.owed_send = wb_zalloc(3 * n, sizeof(*r.owed_send));
+	r.owed_take = r.owed_send + n;
+	r.owed_first = r.owed_take + n;
+	r.started = wb_zalloc(n, sizeof(*r.started));
+	r.want = wb_zalloc(n, sizeof(*r.want));
+	r.count = wb_zalloc(n, sizeof(*r.count));
+	r.hold = wb_zalloc(n, sizeof(*r.hold));
+	r.take_at = wb_zalloc(n + 1, sizeof(*r.take_at));
+	r.taker = wb_zalloc(n, sizeof(*r.taker));
+	if (r.owed_send && r.started && r.want && r.count && r.hold && r.take_at && r.taker)
+		rc = route_all(&r);
+	wb_free(r.owed_send);
+	wb_free(r.started);
+	wb_free(r.want);
+	wb_free(r.count);
+	wb_free(r.hold);
+	wb_free(r.take_at);
+	wb_free(r.taker);
+	wb_free(r.take);
+	wb_free(r.cut);
+	return rc;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much of each class every holder sends and every needer takes from the network. */
+#include "planner/internal.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double *rates(const struct wb_plan *p, bool *is_rated)
+{
+	double *rate = wb_zalloc(p->n_worker, sizeof(*rate));
+
+	*is_rated = true;
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		*is_rated &= p->worker[i].rail_bytes_per_s != 0;
+	for (uint32_t i = 0; rate && i < p->n_worker; i++)
+		rate[i] = *is_rated ? (double)p->worker[i].rail_bytes_per_s : 1;
+	return rate;
+}
+
+/* Groups of equal holder sets.  Equal sets begin at the same member. */
+static int group_send(const struct wb_plan *p, struct wb__shares *s)
+{
+	uint32_t *seen = wb_zalloc((size_t)p->n_member + 1, sizeof(*seen));
+
+	if (!seen)
+		return -ENOMEM;
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		const struct wb_class *k = &p->cls[c];
+		uint32_t copies = k->is_direct ? k->needer_end - k->needer_begin : 1;
+		uint32_t *at = &seen[k->holder_begin];
+
+		if (!*at) {
+			s->send[s->n_send] =
+				(struct wb__group){.member = p->member + k->holder_begin,
+					.n = k->holder_end - k->holder_begin};
+			*at = ++s->n_send;
+		}
+		s->send[*at - 1].bytes += k->bytes * copies;
+		s->send_of[c] = *at - 1;
+	}
+	wb_free(seen);
+	return 0;
+}
+
+struct by_domain {
+	uint32_t domain, worker;
+};
+
+static int cmp_domain(const void *a, const void *b)
+{
+	const struct by_domain *x = a, *y = b;
+
+	if (x->domain != y->domain)
+		return x->domain < y->domain ? -1 : 1;
+	return x->worker < y->worker ? -1 : x->worker > y->worker;
+}
+
+/* Groups of one needer set, in take_member from @at on. */
+static uint32_t cut_set(const struct wb_plan *p, const struct wb_class *k, struct wb__shares *s,
+	struct by_domain *tmp, uint32_t at)
+{
+	uint32_t n = k->needer_end - k->needer_begin, begin = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t w = p->member[k->needer_begin + i];
+
+		tmp[i] = (struct by_domain){p->worker[w].domain, w};
+	}
+	qsort(tmp, n, sizeof(*tmp), cmp_domain);
+	for (uint32_t i = 0; i < n; i++) {
+		s->take_member[at + i] = tmp[i].worker;
+		if (i + 1 < n && !k->is_direct && tmp[i + 1].domain == tmp[i].domain)
+			continue;
+		s->take[s->n_take++] = (struct wb__group){
+			.member = s->take_member + at + begin, .n = i + 1 - begin};
+		begin = i + 1;
+	}
+	return at + n;
+}
+
+static int group_take(const struct wb_plan *p, struct wb__shares *s)
+{
+	/* First class with the set, + 1; direct classes count apart. */
+	uint32_t *seen = wb_zalloc(2 * ((size_t)p->n_member + 1), sizeof(*seen)), at = 0;
+	struct by_domain *tmp = wb_zalloc(p->n_worker, sizeof(*tmp));
+
+	if (!seen || !tmp) {
+		wb_free(seen);
+		wb_free(tmp);
+		return -ENOMEM;
+	}
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		const struct wb_class *k = &p->cls[c];
+		uint32_t *first = &seen[2 * k->needer_begin + k->is_direct];
+
+		if (*first) {
+			s->take_begin[c] = s->take_begin[*first - 1];
+			s->take_end[c] = s->take_end[*first - 1];
+		} else {
+			*first = c + 1;
+			s->take_begin[c] = s->n_take;
+			at = cut_set(p, k, s, tmp, at);
+			s->take_end[c] = s->n_take;
+		}
+		for (uint32_t g = s->take_begin[c]; g < s->take_end[c]; g++)
+			s->take[g].bytes += k->bytes;
+	}
+	wb_free(seen);
+	wb_free(tmp);
+	return 0;
+}
+
+static int share_storage(struct wb__shares *s)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_send; i++)
+		n += s->send[i].n;
+	for (uint32_t i = 0; i < s->n_take; i++)
+		n += s->take[i].n;
+	s->bytes = wb_zalloc(n, sizeof(*s->bytes));
+	if (!s->bytes)
+		return -ENOMEM;
+	n = 0;
+	for (uint32_t i = 0; i < s->n_send; i++) {
+		s->send[i].share = s->bytes + n;
+		n += s->send[i].n;
+	}
+	for (uint32_t i = 0; i < s->n_take; i++) {
+		s->take[i].share = s->bytes + n;
+		n += s->take[i].n;
+	}
+	return 0;
+}
+
+/* Each domain by itself, so that one slow domain does not leave the others unbalanced. */
+static int balance_take(const struct wb_plan *p, struct wb__shares *s, const double *rate)
+{
+	struct wb__group *g = wb_zalloc(s->n_take, sizeof(*g));
+	uint32_t *begin = wb_zalloc((size_t)p->n_worker + 2, sizeof(*begin)), lo = 0;
+	int rc = g && begin ? 0 : -ENOMEM;
+
+	for (int pass = 0; pass < 2 && !rc; pass++) {
+		for (uint32_t i = 0; i < s->n_take; i++) {
+			uint32_t d = p->worker[s->take[i].member[0]].domain;
+
+			if (pass)
+				g[begin[d + 1]++] = s->take[i];
+			else
+				begin[d + 2]++;
+		}
+		for (uint32_t d = 2; !pass && d < p->n_worker + 2; d++)
+			begin[d] += begin[d - 1];
+	}
+	for (uint32_t d = 0; d < p->n_worker && !rc; d++) {
+		double time = 0;
+
+		if (begin[d + 1] > lo)
+			rc = wb__balance(g + lo, begin[d + 1] - lo, rate, p->n_worker, &time);
+		s->take_time = WB_MAX(s->take_time, time);
+		lo = begin[d + 1];
+	}
+	wb_free(g);
+	wb_free(begin);
+	return rc;
+}
+
+static int most_loaded(
+	const struct wb_plan *p, const struct wb__group *g, uint32_t n, uint64_t *most)
+{
+	uint64_t *load = wb_zalloc(p->n_worker, sizeof(*load));
+
+	if (!load)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < g[i].n; k++)
+			load[g[i].member[k]] += g[i].share[k];
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		*most = WB_MAX(*most, load[i]);
+	wb_free(load);
+	return 0;
+}
+
+int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
+{
+	struct wb__shares s = {0};
+	double *rate = rates(p, &s.is_rated);
+	int rc = rate ? 0 : -ENOMEM;
+
+	s.send = wb_zalloc(p->n_class, sizeof(*s.send));
+	s.take = wb_zalloc(2 * (size_t)p->n_member, sizeof(*s.take));
+	s.take_member = wb_zalloc(2 * (size_t)p->n_member, sizeof(*s.take_member));
+	s.send_of = wb_zalloc(p->n_class, sizeof(*s.send_of));
+	s.take_begin = wb_zalloc(p->n_class, sizeof(*s.take_begin));
+	s.take_end = wb_zalloc(p->n_class, sizeof(*s.take_end));
+	if (!s.send || !s.take || !s.take_member || !s.send_of || !s.take_begin || !s.take_end)
+		rc = -ENOMEM;
+	if (!rc)
+		rc = group_send(p, &s);
+	if (!rc)
+		rc = group_take(p, &s);
+	if (!rc)
+		rc = share_storage(&s);
+	if (!rc)
+		rc = wb__balance(s.send, s.n_send, rate, p->n_worker, &s.send_time);
+	if (!rc)
+		rc = balance_take(p, &s, rate);
+	if (!rc)
+		rc = most_loaded(p, s.send, s.n_send, &s.send_max);
+	if (!rc)
+		rc = most_loaded(p, s.take, s.n_take, &s.take_max);
+	wb_free(rate);
+	if (rc < 0) {
+		wb__shares_finish(&s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+void wb__shares_finish(struct wb__shares *s)
+{
+	wb_free(s->send);
+	wb_free(s->take);
+	wb_free(s->bytes);
+	wb_free(s->take_member);
+	wb_free(s->send_of);
+	wb_free(s->take_begin);
+	wb_free(s->take_end);
+	memset(s, 0, sizeof(*s));
+}
