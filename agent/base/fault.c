@@ -248,7 +248,8 @@ unsigned wb__fault_hit(struct wb_fault *f, enum wb_fault_place place, const stru
 		if (r->action == WB_FAULT_KILL)
 			kill(getpid(), SIGKILL);
 		hit->actions |= r->action;
-		hit->delay_ns = WB_MAX(hit->delay_ns, r->ns);
+		if (r->action & (WB_FAULT_DELAY | WB_FAULT_STALL))
+			hit->delay_ns = WB_MAX(hit->delay_ns, r->ns);
 		hit->bit = wb_mix64(random);
 	}
 	return hit->actions;

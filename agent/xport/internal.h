@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_INTERNAL_H
+#define WB_XPORT_INTERNAL_H
+/*
+ * What tcp and shm share: connections of several stream sockets, rails with a thread each.
+ *
+ * The loop thread owns connections and ops; a rail thread owns its sockets.  They meet in two
+ * rings a rail: commands down, events up; what an item points to changes owner with it.
+ *
+ *	loop.c		the operations of wb_xport_ops, conn table, events for the user
+ *	rail.c		rail thread: sleep, wake, rate caps, deadlines
+ *	handshake.c	the challenge
+ *	sock.c		frames in, frames out, grants and answers of one socket
+ *	tcp/, shm/	addresses, and how payload moves: struct wb__link_ops
+ *
+ * A socket belongs to one conn for life.  The rail closes it and says EV_DOWN; the loop answers
+ * with CMD_FREE, the last command that names it, and only then is it freed: so no ring ever holds a
+ * dangling socket.  Ops live as long as their conn, which outlives its sockets.
+ *
+ * A slot is the place of one grant on one socket; slot numbers are agreed in HELLO, both sides keep
+ * a table.  A new grant may use a slot when the answer to the last one is complete.
+ * Layer: xport (L2), internal.
+ */
+#include "base/base.h"
+#include "base/ring.h"
+#include "xport/frame.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define WB__RING_ITEMS 4096
+#define WB__HANDSHAKES_MAX 128 /* sockets of a rail that nobody has vouched for yet */
+#define WB__EPOCHS_MAX 64
+#define WB__REGIONS_MAX 1024
+#define WB__RX_BYTES (2 * WBP_BULK_FRAME_MAX)
+#define WB__QUANTUM (1u << 20) /* bytes a socket may move before others get a turn */
+#define WB__SCRATCH (64u << 10)
+#define WB__IOV_BATCH 64
+#define WB__REASON_MAX 320
+#define WB__EV_ROOM 8 /* a step makes fewer events than this */
+
+struct wb__sx;
+struct wb__rail;
+struct wb__conn;
+
+/* ---- ops: a grant at the receiver, a write at the source --------------------------------------
+ */
+
+/* A place in an op's iov list. */
+struct wb__at {
+	uint32_t i;
+	size_t off; /* into iov[i] */
+	uint64_t done; /* wire bytes before it */
+};
+
+enum wb__op_state { WB__OP_FREE, WB__OP_OUT, WB__OP_CANCELLING, WB__OP_CANCELLED };
+
+struct wb__op {
+	/* set by the loop before the command, then constant */
+	uint64_t cookie, id, bytes;
+	const struct iovec *iov;
+	uint32_t n_iov;
+	wb_observe_fn observe;
+	wb_trailer_fn trailer;
+	void *ctx;
+	/* rail */
+	struct wb__at at, seen; /* moved; shown to the observer */
+	uint64_t flip_bit; /* fault: position in the chunk, UINT64_MAX = none */
+	bool is_dead; /* cancelled: the landing is not ours any more */
+	/* loop */
+	enum wb__op_state state;
+	uint32_t gen;
+};
+
+/** wb__op_span - memory at @at and how much of it is contiguous. */
+static inline uint8_t *wb__op_span(const struct wb__op *op, const struct wb__at *at, size_t *len)
+{
+	*len = op->iov[at->i].iov_len - at->off;
+	return (uint8_t *)op->iov[at->i].iov_base + at->off;
+}
+
+static inline void wb__op_skip(const struct wb__op *op, struct wb__at *at, size_t n)
+{
+	at->done += n;
+	while (n) {
+		size_t left = op->iov[at->i].iov_len - at->off;
+
+		if (n < left) {
+			at->off += n;
+			return;
+		}
+		n -= left;
+		at->i++;
+		at->off = 0;
+	}
+}
+
+/** wb__op_gather - iov entries for up to @max bytes from @at; returns their number. */
+int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, struct iovec *out);
+/** wb__op_observe - show the observer what lies before @upto (a ragged end waits for more). */
+void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes);
+/** wb__op_flip - carry out a flip fault when it lies in [from, op->at.done), in the landing. */
+void wb__op_flip(struct wb__op *op, uint64_t from);
+
+/* ---- sockets (rail thread) --------------------------------------------------------------------
+ */
+
+enum wb__sock_state {
+	WB__S_CONNECTING, /* dialer */
+	WB__S_CHALLENGE, /* dialer: HELLO sent */
+	WB__S_WELCOME, /* dialer: PROOF sent */
+	WB__S_HELLO, /* acceptor */
+	WB__S_PROOF, /* acceptor: CHALLENGE sent */
+	WB__S_ADMIT, /* acceptor: proved; the loop decides */
+	WB__S_UP,
+	WB__S_CLOSED,
+};
+
+/* The source's side of a slot. */
+enum wb__in_state {
+	WB__IN_FREE,
+	WB__IN_WAITING, /* the loop has not answered */
+	WB__IN_GONE, /* cancelled before that; the loop knows or will */
+	WB__IN_WRITE, /* queued */
+	WB__IN_REFUSE, /* queued */
+	WB__IN_SENDING,
+	WB__IN_SENT, /* shm: until RELEASE */
+};
+
+struct wb__in {
+	uint64_t id, bytes;
+	enum wb__in_state state;
+	int code; /* REFUSE */
+	struct wb__op *op; /* WRITE .. SENT */
+	struct wb__in *next; /* in the socket's answer queue */
+};
+
+enum { WB__ON_NONE, WB__ON_READY, WB__ON_WAIT };
+
+struct wb__sock {
+	struct wb__conn *conn; /* loop's; NULL until admitted */
+	struct wb__rail *rail;
+	bool is_dialer;
+	uint32_t n_slot;
+	int fd;
+	enum wb__sock_state state;
+	int code; /* why it closed */
+	char reason[WB__REASON_MAX];
+	char peer[WB_XPORT_NAME_MAX]; /* "" until known */
+
+	/* scheduling */
+	struct wb__sock *prev, *next; /* ready or waiting list */
+	struct wb__sock *all_prev, *all_next;
+	struct wb__sock *down_next;
+	uint8_t on;
+	bool rd_ready, wr_ready, is_hup;
+	bool is_counted; /* among the rail's handshakes */
+	uint64_t deadline_ns; /* handshake */
+	uint64_t hold_until_ns; /* fault: delay */
+	bool drop_soon; /* fault: drop in the middle of the chunk */
+
+	/* frames */
+	uint8_t rxb[WB__RX_BYTES];
+	uint32_t rx_at, rx_have; /* bytes [at, have) are unread */
+	bool in_payload; /* the link reads */
+	uint8_t *txb; /* control frames out */
+	uint32_t tx_at, tx_have, tx_cap;
+
+	/* handshake */
+	struct wb__hello hello;
+	uint8_t hello_raw[WBP_BULK_HELLO_BYTES];
+	uint8_t key[WB_XPORT_KEY_BYTES];
+	uint8_t nonce[WBP_BULK_NONCE]; /* acceptor's */
+
+	/* receiver */
+	struct wb__op **grant; /* [n_slot] */
+	struct wb__op *rx_op; /* whose bytes come now */
+	uint32_t rx_slot;
+	uint64_t rx_left; /* payload bytes to come */
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+	uint32_t trailer_have;
+
+	/* source */
+	struct wb__in *in; /* [n_slot] */
+	struct wb__in *q_head, **q_tail;
+	struct wb__in *tx_in; /* being sent */
+	bool is_trailer_queued;
+
+	void *link; /* the link's own */
+};
+
+/* What a step of a socket comes to; negative errno: close it. */
+enum {
+	WB__IDLE = 0, /* until the socket or a command says more */
+	WB__AGAIN = 1, /* budget used up */
+	WB__WAIT = 2, /* rate cap, full ring, fault: the rail's wake time is set */
+};
+
+/* ---- rails ------------------------------------------------------------------------------------
+ */
+
+struct wb__bucket {
+	double rate, tokens, burst; /* bytes/s (0 = no cap), bytes */
+	uint64_t last_ns;
+};
+
+struct wb__list {
+	struct wb__sock *head, *tail;
+};
+
+struct wb__rail {
+	struct wb__sx *x;
+	uint32_t index;
+	pthread_t thread;
+	bool is_started, is_stopping;
+	int epfd, cmd_fd, listen_fd;
+	char addr[256], advertise[128];
+	char unlink_path[128]; /* shm: at close */
+	struct wb_ring cmd, ev;
+	_Atomic int asleep;
+	/* rail thread */
+	struct wb__list ready, waiting;
+	struct wb__sock *all;
+	struct wb__sock *down_head, **down_tail; /* EV_DOWN that found no room */
+	uint64_t now_ns, wake_ns, stall_until_ns, idle_since_ns, accept_at_ns, throttled_until_ns;
+	uint32_t n_handshake;
+	struct wb__bucket rx, tx;
+	uint8_t *scratch;
+	void *link; /* the link's own */
+	/* counters: written by the rail, read by the loop */
+	_Atomic uint64_t rx_bytes, tx_bytes, rx_chunks, tx_chunks, sleeps, rejected, throttled_ns;
+};
+
+enum wb__cmd_kind {
+	WB__CMD_STOP = 1,
+	WB__CMD_LISTEN, /* n = fd */
+	WB__CMD_ADOPT, /* n = fd */
+	WB__CMD_DIAL, /* sock */
+	WB__CMD_ADMIT, /* sock */
+	WB__CMD_CLOSE, /* sock, code */
+	WB__CMD_FREE, /* sock */
+	WB__CMD_GRANT, /* sock, op, chunk */
+	WB__CMD_CANCEL, /* sock, op, id */
+	WB__CMD_WRITE, /* sock, op, id */
+	WB__CMD_REFUSE, /* sock, id, code */
+	WB__CMD_REGION, /* p = region (rail keeps a copy), n = id */
+	WB__CMD_UNREGION, /* n = id */
+};
+
+struct wb__cmd {
+	enum wb__cmd_kind kind;
+	int code;
+	uint64_t id;
+	int64_t n;
+	struct wb__sock *sock;
+	struct wb__op *op;
+	struct wb_xport_chunk chunk; /* GRANT */
+	struct wb_xport_region region; /* REGION; its fd is given to the rail */
+};
+
+enum wb__ev_kind {
+	WB__EV_AUTHED = 1, /* sock: accepted and proved */
+	WB__EV_UP, /* sock: welcome */
+	WB__EV_DOWN, /* sock: closed; code and reason in it */
+	WB__EV_ARRIVED, /* op, trailer */
+	WB__EV_REFUSED, /* op, code */
+	WB__EV_CANCELLED, /* op: nothing lands any more */
+	WB__EV_RETIRED, /* op: a cancelled one's answer is over, the slot is free */
+	WB__EV_GRANT, /* id, chunk */
+	WB__EV_GONE, /* id */
+	WB__EV_WRITTEN, /* op, code */
+};
+
+struct wb__ev {
+	enum wb__ev_kind kind;
+	int code;
+	struct wb__sock *sock;
+	struct wb__op *op;
+	uint64_t id, at_ns;
+	union {
+		struct wb_xport_chunk chunk;
+		uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+	} u;
+};
+
+/* ---- links: tcp and shm -----------------------------------------------------------------------
+ */
+
+struct wb__link_ops {
+	uint16_t over; /* WBP_BULK_OVER_* */
+	bool rx_exact; /* payload follows WRITE in the stream: a dialer reads frame by frame */
+	uint32_t tx_extra; /* bytes of control frames beyond those of the slots */
+	/* loop thread; fds are non-blocking */
+	int (*listen)(struct wb__rail *r, int *fd, char *endpoint, size_t cap, struct wb_err *err);
+	int (*dial)(struct wb__rail *r, const char *endpoint, int *fd, struct wb_err *err);
+	void (*tune)(struct wb__sx *x, int fd);
+	/* rail thread */
+	int (*rail_open)(struct wb__rail *r); /* before the thread starts */
+	void (*rail_close)(struct wb__rail *r); /* after it ended */
+	int (*region)(struct wb__rail *r, const struct wb__cmd *c); /* REGION, UNREGION */
+	int (*sock_open)(struct wb__sock *s); /* it is UP */
+	void (*sock_close)(struct wb__sock *s);
+	ssize_t (*recv)(struct wb__sock *s, void *p, size_t n); /* frames; -1 and errno */
+	int (*on_frame)(struct wb__sock *s, const struct wb__frame *f); /* of the link's own */
+	int (*rx_begin)(struct wb__sock *s); /* WRITE came: rx_op (may be dead), rx_left */
+	int (*rx_payload)(struct wb__sock *s, uint32_t *budget); /* while in_payload */
+	int (*tx_begin)(struct wb__sock *s); /* tx_in: queue the WRITE frame */
+	int (*tx_payload)(struct wb__sock *s, uint32_t *budget); /* until tx_in is NULL */
+};
+
+extern const struct wb__link_ops wb__link_tcp, wb__link_shm;
+
+/* ---- the transport (loop thread, but for what is marked) ---------------------------------------
+ */
+
+struct wb__region {
+	bool is_used;
+	uint32_t refs; /* writes */
+	struct wb_xport_region r;
+};
+
+struct wb__sx {
+	struct wb_xport base; /* first */
+	const struct wb__link_ops *link;
+	struct wb_xport_opts o; /* pointers inside are not kept, but clock and fault */
+	char name[WB_XPORT_NAME_MAX];
+	struct wb__rail *rail; /* [n_rail] */
+	uint32_t n_rail;
+	int event_fd;
+	_Atomic int signalled; /* an event_fd write is under way or unread */
+	bool is_listening;
+	struct wb__conn **conn; /* [conns_max] */
+	uint32_t n_conn, conn_hint, conn_gen;
+	uint32_t adopt_next;
+	struct wb__conn *dying, **dying_tail; /* telling the user of the end */
+	struct wb__conn *dead; /* freed at the next poll */
+	struct wb__sock *rejected; /* freed at the next poll */
+	struct wb__region region[WB__REGIONS_MAX];
+	uint32_t n_region; /* highest used + 1 */
+	pthread_mutex_t epoch_lock; /* guards: epoch, n_epoch; leaf; not on the chunk path */
+	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
+	uint32_t n_epoch;
+};
+
+static inline struct wb__sx *wb__sx(struct wb_xport *x)
+{
+	return wb_container_of(x, struct wb__sx, base);
+}
+
+/** wb__epoch_find - copy the key of an epoch; false: unknown.  Any thread. */
+bool wb__epoch_find(
+	struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key);
+
+/* rail.c */
+int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
+void wb__rail_close(struct wb__rail *r);
+/** wb__cmd - loop: push a command; -EAGAIN when half of the ring is used. */
+int wb__cmd(struct wb__rail *r, const struct wb__cmd *c);
+/** wb__cmd_must - loop: push a command that may not fail; yields to the rail when full. */
+void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c);
+/** wb__emit - rail: push an event; there is room (wb__rail_has_room()). */
+void wb__emit(struct wb__rail *r, struct wb__ev *e);
+static inline bool wb__rail_has_room(struct wb__rail *r)
+{
+	return wb_ring_room(&r->ev) >= WB__EV_ROOM;
+}
+/** wb__rail_wake_at - the waiting sockets are looked at again at @ns. */
+static inline void wb__rail_wake_at(struct wb__rail *r, uint64_t ns)
+{
+	r->wake_ns = WB_MIN(r->wake_ns, ns);
+}
+/** wb__rail_ready - @s has something to do. */
+void wb__rail_ready(struct wb__rail *r, struct wb__sock *s);
+/** wb__bucket_ok - payload may move now; else the wake time is set. */
+bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b);
+static inline void wb__bucket_take(struct wb__bucket *b, size_t bytes)
+{
+	b->tokens -= (double)bytes;
+}
+static inline void wb__count(_Atomic uint64_t *c, uint64_t n)
+{
+	atomic_store_explicit(
+		c, atomic_load_explicit(c, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* sock.c */
+struct wb__sock *wb__sock_create(struct wb__rail *r, int fd, bool is_dialer);
+/** wb__sock_tables - slot tables and the control buffer, before the socket is UP.  Dialer: the
+ * loop, before CMD_DIAL; acceptor: the rail.  0 or -ENOMEM. */
+int wb__sock_tables(struct wb__sock *s, uint32_t n_slot);
+void wb__sock_free(struct wb__sock *s);
+/** wb__sock_fail - note why (the first cause stays); returns @code. */
+int wb__sock_fail(struct wb__sock *s, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** wb__sock_errno - wb__sock_fail() for an errno of a socket call. */
+int wb__sock_errno(struct wb__sock *s, int err);
+/** wb__sock_turn - let it work for a quantum: WB__IDLE, _AGAIN, _WAIT or negative. */
+int wb__sock_turn(struct wb__sock *s);
+/** wb__sock_send - queue a control frame; there is room by construction, else -EPROTO. */
+int wb__sock_send(struct wb__sock *s, const struct wb__frame *f);
+/** wb__sock_flush - send queued control frames; 1 = all sent, 0 = socket full, negative. */
+int wb__sock_flush(struct wb__sock *s, int flags);
+void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c); /* GRANT CANCEL WRITE REFUSE */
+/** wb__sock_arrived - the running answer is complete; trailer in s->trailer. */
+void wb__sock_arrived(struct wb__sock *s);
+/** wb__sock_written - the running (or, shm, an earlier) write is over. */
+void wb__sock_written(struct wb__sock *s, struct wb__in *in);
+/** wb__sock_in - the source's slot of @id when it is there, else NULL. */
+struct wb__in *wb__sock_in(struct wb__sock *s, uint64_t id);
+/** wb__fault_begin - faults at the start of a chunk that this side moves; 0 or negative. */
+int wb__fault_begin(struct wb__sock *s, struct wb__op *op);
+
+/* handshake.c */
+int wb__handshake_start(struct wb__sock *s); /* dialer: connected */
+int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw);
+int wb__handshake_welcome(struct wb__sock *s); /* acceptor: admitted */
+/** wb__handshake_reject - tell the dialer why, as far as the socket takes it. */
+void wb__handshake_reject(struct wb__sock *s);
+
+/* loop.c */
+int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
+	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
+void wb__sx_close(struct wb_xport *x);
+int wb__sx_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
+int wb__sx_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
+int wb__sx_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+int wb__sx_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb__sx_region_add(
+	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
+int wb__sx_region_remove(struct wb_xport *x, uint32_t id);
+int wb__sx_connect(
+	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err);
+int wb__sx_disconnect(struct wb_xport *x, wb_conn_t conn);
+int wb__sx_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
+int wb__sx_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
+int wb__sx_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
+int wb__sx_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
+int wb__sx_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
+int wb__sx_event_fd(struct wb_xport *x);
+int wb__sx_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+
+/* xport.c names these. */
+extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm, wb_xport_sim;
+
+#endif

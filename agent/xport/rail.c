@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/internal.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EPOLL_BATCH 64
+#define TURNS_A_ROUND 16 /* sockets that run between two looks at commands and epoll */
+#define BURST_NS (2 * WB_NS_PER_MS)
+#define ACCEPT_RETRY_NS (100 * WB_NS_PER_MS)
+#define ROOM_RETRY_NS (100 * WB_NS_PER_US)
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+static void list_del(struct wb__list *l, struct wb__sock *s)
+{
+	if (s->prev)
+		s->prev->next = s->next;
+	else
+		l->head = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	else
+		l->tail = s->prev;
+	s->prev = s->next = NULL;
+	s->on = WB__ON_NONE;
+}
+
+static void list_add(struct wb__list *l, struct wb__sock *s, uint8_t on)
+{
+	s->prev = l->tail;
+	s->next = NULL;
+	if (l->tail)
+		l->tail->next = s;
+	else
+		l->head = s;
+	l->tail = s;
+	s->on = on;
+}
+
+static void unlist(struct wb__rail *r, struct wb__sock *s)
+{
+	if (s->on == WB__ON_READY)
+		list_del(&r->ready, s);
+	else if (s->on == WB__ON_WAIT)
+		list_del(&r->waiting, s);
+}
+
+void wb__rail_ready(struct wb__rail *r, struct wb__sock *s)
+{
+	if (s->on == WB__ON_READY || s->state == WB__S_CLOSED)
+		return;
+	unlist(r, s);
+	list_add(&r->ready, s, WB__ON_READY);
+}
+
+/* ---- rate caps --------------------------------------------------------------------------------
+ */
+
+static void bucket_init(struct wb__bucket *b, uint64_t rate, uint64_t now_ns)
+{
+	b->rate = (double)rate;
+	b->burst = WB_MAX(b->rate * BURST_NS / 1e9, 65536.0);
+	b->tokens = 0;
+	b->last_ns = now_ns;
+}
+
+bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b)
+{
+	double want;
+	uint64_t wait_ns, until;
+
+	if (b->rate <= 0)
+		return true;
+	if (r->now_ns > b->last_ns) {
+		b->tokens += b->rate * (double)(r->now_ns - b->last_ns) / 1e9;
+		b->tokens = WB_MIN(b->tokens, b->burst);
+		b->last_ns = r->now_ns;
+	}
+	if (b->tokens > 0)
+		return true;
+	/* Wait for a quarter of the burst, so that a capped rail does not wake for crumbs. */
+	want = b->burst / 4 - b->tokens;
+	wait_ns = (uint64_t)(want * 1e9 / b->rate) + 1;
+	until = r->now_ns + wait_ns;
+	wb__rail_wake_at(r, until);
+	if (until > r->throttled_until_ns) {
+		wb__count(&r->throttled_ns, until - WB_MAX(r->now_ns, r->throttled_until_ns));
+		r->throttled_until_ns = until;
+	}
+	return false;
+}
+
+/* ---- commands and events ----------------------------------------------------------------------
+ */
+
+static void wake(struct wb__rail *r)
+{
+	uint64_t one = 1;
+
+	if (atomic_exchange(&r->asleep, 0))
+		while (write(r->cmd_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+}
+
+int wb__cmd(struct wb__rail *r, const struct wb__cmd *c)
+{
+	/* The other half is for commands that may not fail. */
+	if (wb_ring_room(&r->cmd) <= WB__RING_ITEMS / 2)
+		return -EAGAIN;
+	wb_ring_push(&r->cmd, c);
+	wake(r);
+	return 0;
+}
+
+void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c)
+{
+	/* The rail takes commands between any two quanta, so this ends. */
+	while (wb_ring_push(&r->cmd, c)) {
+		wake(r);
+		sched_yield();
+	}
+	wake(r);
+}
+
+void wb__emit(struct wb__rail *r, struct wb__ev *e)
+{
+	uint64_t one = 1;
+	int rc;
+
+	e->at_ns = wb_now_ns(r->x->o.clock);
+	rc = wb_ring_push(&r->ev, e);
+	assert(!rc);
+	if (!atomic_exchange(&r->x->signalled, 1))
+		while (write(r->x->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+}
+
+static void say_down(struct wb__rail *r, struct wb__sock *s)
+{
+	struct wb__ev e = {.kind = WB__EV_DOWN, .sock = s, .code = s->code};
+
+	if (!r->down_head && wb_ring_room(&r->ev)) {
+		wb__emit(r, &e);
+		return;
+	}
+	s->down_next = NULL;
+	*r->down_tail = s;
+	r->down_tail = &s->down_next;
+}
+
+static void say_down_late(struct wb__rail *r)
+{
+	while (r->down_head && wb_ring_room(&r->ev)) {
+		struct wb__sock *s = r->down_head;
+		struct wb__ev e = {.kind = WB__EV_DOWN, .sock = s, .code = s->code};
+
+		r->down_head = s->down_next;
+		if (!r->down_head)
+			r->down_tail = &r->down_head;
+		wb__emit(r, &e);
+	}
+	if (r->down_head)
+		wb__rail_wake_at(r, r->now_ns + ROOM_RETRY_NS);
+}
+
+/* ---- sockets come and go ----------------------------------------------------------------------
+ */
+
+static int watch(struct wb__rail *r, struct wb__sock *s)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = s};
+
+	s->all_next = r->all;
+	if (r->all)
+		r->all->all_prev = s;
+	r->all = s;
+	s->deadline_ns = r->now_ns + r->x->o.handshake_timeout_ns;
+	s->is_counted = true;
+	r->n_handshake++;
+	if (epoll_ctl(r->epfd, EPOLL_CTL_ADD, s->fd, &e))
+		return wb__sock_errno(s, errno);
+	return 0;
+}
+
+static void close_sock(struct wb__rail *r, struct wb__sock *s)
+{
+	if (s->state == WB__S_CLOSED)
+		return;
+	if (!s->is_dialer && s->state != WB__S_UP) {
+		wb__handshake_reject(s);
+		wb__count(&r->rejected, 1);
+	}
+	if (s->link)
+		r->x->link->sock_close(s);
+	unlist(r, s);
+	close(s->fd); /* leaves epoll by itself */
+	s->fd = -1;
+	s->state = WB__S_CLOSED;
+	if (s->is_counted)
+		r->n_handshake--;
+	s->is_counted = false;
+	say_down(r, s);
+}
+
+static void forget_sock(struct wb__rail *r, struct wb__sock *s)
+{
+	if (s->all_next)
+		s->all_next->all_prev = s->all_prev;
+	if (s->all_prev)
+		s->all_prev->all_next = s->all_next;
+	else if (r->all == s)
+		r->all = s->all_next;
+	wb__sock_free(s);
+}
+
+/* Takes @fd. */
+static void take_fd(struct wb__rail *r, int fd)
+{
+	struct wb__sock *s;
+
+	if (r->n_handshake >= WB__HANDSHAKES_MAX || !(s = wb__sock_create(r, fd, false))) {
+		wb__count(&r->rejected, 1);
+		close(fd);
+		return;
+	}
+	r->x->link->tune(r->x, fd);
+	s->state = WB__S_HELLO;
+	if (watch(r, s))
+		close_sock(r, s);
+}
+
+static void watch_listener(struct wb__rail *r, int op, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.ptr = &r->listen_fd};
+
+	epoll_ctl(r->epfd, op, r->listen_fd, &e);
+}
+
+static void accept_some(struct wb__rail *r)
+{
+	for (int i = 0; i < 16; i++) {
+		int fd = accept4(r->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0) {
+			/* Without descriptors the listener would wake us for ever: try later. */
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+				errno == ENOMEM) {
+				watch_listener(r, EPOLL_CTL_MOD, 0);
+				r->accept_at_ns = r->now_ns + ACCEPT_RETRY_NS;
+			}
+			return;
+		}
+		take_fd(r, fd);
+	}
+}
+
+static void check_deadlines(struct wb__rail *r)
+{
+	struct wb__sock *s = r->n_handshake ? r->all : NULL, *next;
+	uint64_t now = r->now_ns;
+
+	for (; s; s = next) {
+		next = s->all_next;
+		if (!s->is_counted)
+			continue;
+		if (s->state == WB__S_UP) {
+			s->is_counted = false;
+			r->n_handshake--;
+		} else if (now >= s->deadline_ns) {
+			wb__sock_fail(s, -ETIMEDOUT,
+				"%s%s did not finish the challenge in time (%s)",
+				s->peer[0] ? "agent " : "a peer", s->peer,
+				s->state == WB__S_CONNECTING ? "not connected" : "no answer");
+			close_sock(r, s);
+		} else {
+			wb__rail_wake_at(r, s->deadline_ns);
+		}
+	}
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void run_command(struct wb__rail *r, const struct wb__cmd *c)
+{
+	struct wb__sock *s = c->sock;
+
+	switch (c->kind) {
+	case WB__CMD_STOP:
+		r->is_stopping = true;
+		break;
+	case WB__CMD_LISTEN:
+		r->listen_fd = (int)c->n;
+		watch_listener(r, EPOLL_CTL_ADD, EPOLLIN);
+		break;
+	case WB__CMD_ADOPT:
+		take_fd(r, (int)c->n);
+		break;
+	case WB__CMD_DIAL:
+		if (watch(r, s))
+			close_sock(r, s);
+		break;
+	case WB__CMD_ADMIT:
+		if (s->state != WB__S_ADMIT)
+			break;
+		if (wb__handshake_welcome(s) < 0)
+			close_sock(r, s);
+		else
+			wb__rail_ready(r, s);
+		break;
+	case WB__CMD_CLOSE:
+		if (s->state == WB__S_CLOSED)
+			break;
+		wb__sock_fail(s, c->code, "%s", wb_strerror(c->code));
+		close_sock(r, s);
+		break;
+	case WB__CMD_FREE:
+		forget_sock(r, s);
+		break;
+	case WB__CMD_REGION:
+	case WB__CMD_UNREGION:
+		r->x->link->region(r, c);
+		break;
+	default:
+		if (s->state == WB__S_UP) {
+			wb__sock_cmd(s, c);
+			wb__rail_ready(r, s);
+		}
+		break;
+	}
+}
+
+static void run_commands(struct wb__rail *r)
+{
+	struct wb__cmd c;
+
+	/* Commands can make an event each (a write that comes too late). */
+	while (wb__rail_has_room(r) && !wb_ring_pop(&r->cmd, &c)) {
+		run_command(r, &c);
+		r->idle_since_ns = 0;
+	}
+	if (!wb__rail_has_room(r))
+		wb__rail_wake_at(r, r->now_ns + ROOM_RETRY_NS);
+}
+
+/* Everybody who waited for a time looks again, and says anew until when. */
+static void run_timers(struct wb__rail *r)
+{
+	if (r->now_ns >= r->wake_ns) {
+		r->wake_ns = UINT64_MAX;
+		while (r->waiting.head)
+			wb__rail_ready(r, r->waiting.head);
+	}
+	check_deadlines(r);
+	if (r->accept_at_ns && r->now_ns >= r->accept_at_ns) {
+		r->accept_at_ns = 0;
+		watch_listener(r, EPOLL_CTL_MOD, EPOLLIN);
+	}
+	if (r->accept_at_ns)
+		wb__rail_wake_at(r, r->accept_at_ns);
+}
+
+static void run_sockets(struct wb__rail *r)
+{
+	for (int i = 0; i < TURNS_A_ROUND && r->ready.head; i++) {
+		struct wb__sock *s = r->ready.head;
+		int rc;
+
+		if (r->now_ns < r->stall_until_ns) {
+			wb__rail_wake_at(r, r->stall_until_ns);
+			return;
+		}
+		list_del(&r->ready, s);
+		if (r->rx.rate > 0 || r->tx.rate > 0)
+			r->now_ns = wb_now_ns(r->x->o.clock);
+		rc = wb__sock_turn(s);
+		if (rc < 0)
+			close_sock(r, s);
+		else if (rc == WB__AGAIN)
+			wb__rail_ready(r, s);
+		else if (rc == WB__WAIT && s->on == WB__ON_NONE)
+			list_add(&r->waiting, s, WB__ON_WAIT);
+		r->idle_since_ns = 0;
+	}
+}
+
+static bool has_work(struct wb__rail *r)
+{
+	return r->ready.head && r->now_ns >= r->stall_until_ns;
+}
+
+/* Nanoseconds to sleep in epoll; 0 = only look. */
+static uint64_t sleep_ns(struct wb__rail *r)
+{
+	if (has_work(r))
+		return 0;
+	if (!r->idle_since_ns)
+		r->idle_since_ns = r->now_ns;
+	if (r->now_ns - r->idle_since_ns < r->x->o.spin_ns)
+		return 0;
+	return r->wake_ns > r->now_ns ? r->wake_ns - r->now_ns : 0;
+}
+
+static int wait_events(struct wb__rail *r, struct epoll_event *e)
+{
+	uint64_t ns = sleep_ns(r);
+	struct timespec ts = {(time_t)(ns / WB_NS_PER_S), (long)(ns % WB_NS_PER_S)};
+	int n;
+
+	if (!ns)
+		return epoll_wait(r->epfd, e, EPOLL_BATCH, 0);
+	/* Say that we sleep, then look again: a command pushed before the look is seen here, one
+	 * pushed after it wakes us. */
+	atomic_exchange(&r->asleep, 1);
+	if (!wb_ring_is_empty(&r->cmd) && wb__rail_has_room(r)) {
+		atomic_store(&r->asleep, 0);
+		return 0;
+	}
+	wb__count(&r->sleeps, 1);
+	n = epoll_pwait2(r->epfd, e, EPOLL_BATCH, r->wake_ns == UINT64_MAX ? NULL : &ts, NULL);
+	if (n < 0 && errno == ENOSYS)
+		n = epoll_wait(r->epfd, e, EPOLL_BATCH,
+			r->wake_ns == UINT64_MAX ? -1 : (int)WB_MIN(ns / WB_NS_PER_MS + 1, 1000u));
+	atomic_store(&r->asleep, 0);
+	return n;
+}
+
+static void take_events(struct wb__rail *r, const struct epoll_event *e, int n)
+{
+	uint64_t v;
+
+	for (int i = 0; i < n; i++) {
+		struct wb__sock *s = e[i].data.ptr;
+
+		if (e[i].data.ptr == &r->cmd_fd) {
+			if (read(r->cmd_fd, &v, sizeof(v)) < 0)
+				continue;
+		} else if (e[i].data.ptr == &r->listen_fd) {
+			accept_some(r);
+		} else {
+			if (e[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+				s->rd_ready = true;
+			if (e[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+				s->is_hup = true;
+			if (e[i].events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+				s->wr_ready = true;
+			wb__rail_ready(r, s);
+		}
+	}
+}
+
+static void *rail_main(void *arg)
+{
+	struct wb__rail *r = arg;
+	struct epoll_event e[EPOLL_BATCH];
+	sigset_t all;
+	char name[16];
+
+	/* Signals belong to the process that we live in, not to us. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	snprintf(name, sizeof(name), "wb-rail%u", r->index % 1000);
+	pthread_setname_np(pthread_self(), name);
+	for (;;) {
+		r->now_ns = wb_now_ns(r->x->o.clock);
+		run_timers(r);
+		run_commands(r);
+		if (r->is_stopping)
+			break;
+		say_down_late(r);
+		run_sockets(r);
+		r->now_ns = wb_now_ns(r->x->o.clock);
+		take_events(r, e, wait_events(r, e));
+	}
+	while (r->all) {
+		struct wb__sock *s = r->all;
+
+		if (s->state != WB__S_CLOSED) {
+			if (s->link)
+				r->x->link->sock_close(s);
+			close(s->fd);
+		}
+		forget_sock(r, s);
+	}
+	return NULL;
+}
+
+int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o)
+{
+	struct wb__rail *r = &x->rail[index];
+	struct epoll_event e = {.events = EPOLLIN, .data.ptr = &r->cmd_fd};
+	uint64_t now = wb_now_ns(x->o.clock);
+	int rc;
+
+	r->x = x;
+	r->index = index;
+	r->wake_ns = UINT64_MAX;
+	r->down_tail = &r->down_head;
+	bucket_init(&r->rx, o->rate_bytes_per_s, now);
+	bucket_init(&r->tx, o->rate_bytes_per_s, now);
+	snprintf(r->addr, sizeof(r->addr), "%s", o->addr ? o->addr : "");
+	snprintf(r->advertise, sizeof(r->advertise), "%s",
+		o->advertise_host ? o->advertise_host : "");
+	r->epfd = epoll_create1(EPOLL_CLOEXEC);
+	r->cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (r->epfd < 0 || r->cmd_fd < 0 || epoll_ctl(r->epfd, EPOLL_CTL_ADD, r->cmd_fd, &e))
+		return -errno;
+	r->scratch = wb_alloc(WB__SCRATCH);
+	if (!r->scratch)
+		return -ENOMEM;
+	rc = wb_ring_init(&r->cmd, WB__RING_ITEMS, sizeof(struct wb__cmd));
+	if (!rc)
+		rc = wb_ring_init(&r->ev, WB__RING_ITEMS, sizeof(struct wb__ev));
+	if (!rc)
+		rc = x->link->rail_open(r);
+	if (!rc)
+		rc = -pthread_create(&r->thread, NULL, rail_main, r);
+	r->is_started = !rc;
+	return rc;
+}
+
+void wb__rail_close(struct wb__rail *r)
+{
+	struct wb__cmd c = {.kind = WB__CMD_STOP};
+
+	if (r->is_started) {
+		wb__cmd_must(r, &c);
+		pthread_join(r->thread, NULL);
+		/* Sockets and fds whose command was not read any more. */
+		while (!wb_ring_pop(&r->cmd, &c)) {
+			if (c.kind == WB__CMD_DIAL) {
+				close(c.sock->fd);
+				wb__sock_free(c.sock);
+			} else if (c.kind == WB__CMD_ADOPT || c.kind == WB__CMD_LISTEN) {
+				close((int)c.n);
+			} else if (c.kind == WB__CMD_REGION && c.region.fd >= 0) {
+				close(c.region.fd);
+			}
+		}
+	}
+	if (r->x && r->x->link->rail_close)
+		r->x->link->rail_close(r);
+	if (r->listen_fd > 0)
+		close(r->listen_fd);
+	if (r->epfd > 0)
+		close(r->epfd);
+	if (r->cmd_fd > 0)
+		close(r->cmd_fd);
+	if (r->unlink_path[0])
+		unlink(r->unlink_path);
+	wb_ring_finish(&r->cmd);
+	wb_ring_finish(&r->ev);
+	wb_free(r->scratch);
+}

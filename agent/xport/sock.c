@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/internal.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HANDSHAKE_TX 1024
+#define FRAMES_A_TURN 64
+
+/* ---- ops --------------------------------------------------------------------------------------
+ */
+
+int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, struct iovec *out)
+{
+	struct wb__at a = *at;
+	int n = 0;
+
+	while (max && n < WB__IOV_BATCH && a.i < op->n_iov) {
+		size_t len;
+		uint8_t *p = wb__op_span(op, &a, &len);
+
+		len = WB_MIN(len, max);
+		out[n].iov_base = p;
+		out[n++].iov_len = len;
+		max -= len;
+		wb__op_skip(op, &a, len);
+	}
+	return n;
+}
+
+void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
+{
+	if (!op->observe)
+		return;
+	while (op->seen.done < upto) {
+		size_t len, n;
+		uint8_t *p = wb__op_span(op, &op->seen, &len);
+
+		n = WB_MIN(WB_MIN(len, (size_t)piece_bytes), upto - op->seen.done);
+		if (n < len) { /* not the range's end: cut where word sums like it */
+			uint64_t end = op->seen.done + n;
+
+			end -= end % WB_XPORT_PIECE_ALIGN;
+			if (end <= op->seen.done)
+				return;
+			n = end - op->seen.done;
+		}
+		op->observe(op->ctx, p, n, op->seen.done);
+		wb__op_skip(op, &op->seen, n);
+	}
+}
+
+void wb__op_flip(struct wb__op *op, uint64_t from)
+{
+	struct wb__at a = {0};
+	size_t len;
+
+	if (op->flip_bit == UINT64_MAX || op->flip_bit / 8 < from ||
+		op->flip_bit / 8 >= op->at.done)
+		return;
+	wb__op_skip(op, &a, op->flip_bit / 8);
+	*wb__op_span(op, &a, &len) ^= (uint8_t)(1u << op->flip_bit % 8);
+	op->flip_bit = UINT64_MAX;
+}
+
+int wb__fault_begin(struct wb__sock *s, struct wb__op *op)
+{
+	struct wb__rail *r = s->rail;
+	struct wb_fault *fault = r->x->o.fault;
+	struct wb_fault_at at = {WB_FAULT_ANY, WB_FAULT_ANY, r->index};
+	struct wb_fault_hit hit;
+
+	op->flip_bit = UINT64_MAX;
+	if (!fault)
+		return 0;
+	if (wb_fault_hit(fault, WB_FAULT_RAIL, &at, &hit)) {
+		if (hit.actions & (WB_FAULT_STALL | WB_FAULT_DELAY))
+			r->stall_until_ns = r->now_ns + hit.delay_ns;
+		if (hit.actions & WB_FAULT_DROP)
+			return wb__sock_fail(s, -ECONNABORTED, "dropped by WB_FAULT");
+	}
+	if (wb_fault_hit(fault, WB_FAULT_WIRE, &at, &hit)) {
+		if (hit.actions & (WB_FAULT_STALL | WB_FAULT_DELAY))
+			s->hold_until_ns = r->now_ns + hit.delay_ns;
+		if (hit.actions & WB_FAULT_FLIP)
+			op->flip_bit = hit.bit % (op->bytes * 8);
+		if (hit.actions & WB_FAULT_DROP)
+			s->drop_soon = true;
+	}
+	return 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------
+ */
+
+struct wb__sock *wb__sock_create(struct wb__rail *r, int fd, bool is_dialer)
+{
+	struct wb__sock *s = wb_zalloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->txb = wb_alloc(HANDSHAKE_TX);
+	if (!s->txb) {
+		wb_free(s);
+		return NULL;
+	}
+	s->tx_cap = HANDSHAKE_TX;
+	s->rail = r;
+	s->fd = fd;
+	s->is_dialer = is_dialer;
+	s->q_tail = &s->q_head;
+	return s;
+}
+
+int wb__sock_tables(struct wb__sock *s, uint32_t n_slot)
+{
+	/* A slot has at most a GRANT, a CANCEL and a RELEASE (or an answer) under way. */
+	uint32_t cap = HANDSHAKE_TX + n_slot * 3 * 64 + s->rail->x->link->tx_extra;
+	uint8_t *txb = wb_alloc(cap);
+
+	if (!txb)
+		return -ENOMEM;
+	if (s->is_dialer)
+		s->grant = wb_zalloc(n_slot, sizeof(*s->grant));
+	else
+		s->in = wb_zalloc(n_slot, sizeof(*s->in));
+	if (!s->grant && !s->in) {
+		wb_free(txb);
+		return -ENOMEM;
+	}
+	/* Whatever the handshake has queued was sent: both sides wait for each other. */
+	memcpy(txb, s->txb, s->tx_have);
+	wb_free(s->txb);
+	s->txb = txb;
+	s->tx_cap = cap;
+	s->n_slot = n_slot;
+	return 0;
+}
+
+void wb__sock_free(struct wb__sock *s)
+{
+	if (!s)
+		return;
+	wb_free(s->txb);
+	wb_free(s->grant);
+	wb_free(s->in);
+	wb_free(s);
+}
+
+int wb__sock_fail(struct wb__sock *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->code)
+		return s->code;
+	s->code = code;
+	va_start(ap, fmt);
+	vsnprintf(s->reason, sizeof(s->reason), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int wb__sock_errno(struct wb__sock *s, int err)
+{
+	const char *who = s->peer[0] ? s->peer : "a peer";
+
+	if (!err) /* end of file */
+		return wb__sock_fail(s, -ECONNRESET, "agent %s closed the connection%s", who,
+			s->in_payload || s->tx_in ? " in the middle of a chunk" : "");
+	if (s->state == WB__S_CONNECTING)
+		return wb__sock_fail(s, -err, "cannot connect to agent %s: %s", who, strerror(err));
+	return wb__sock_fail(s, -err, "the connection with agent %s broke: %s", who, strerror(err));
+}
+
+/* ---- frames out -------------------------------------------------------------------------------
+ */
+
+int wb__sock_send(struct wb__sock *s, const struct wb__frame *f)
+{
+	uint8_t buf[WBP_BULK_FRAME_MAX];
+	size_t n = wb__frame_encode(f, buf);
+
+	if (s->tx_at) {
+		memmove(s->txb, s->txb + s->tx_at, s->tx_have - s->tx_at);
+		s->tx_have -= s->tx_at;
+		s->tx_at = 0;
+	}
+	if (s->tx_cap - s->tx_have < n)
+		return wb__sock_fail(s, -EPROTO, "agent %s makes us answer too much", s->peer);
+	memcpy(s->txb + s->tx_have, buf, n);
+	s->tx_have += (uint32_t)n;
+	return 0;
+}
+
+int wb__sock_flush(struct wb__sock *s, int flags)
+{
+	while (s->tx_at < s->tx_have) {
+		ssize_t n;
+
+		if (!s->wr_ready)
+			return 0;
+		n = send(s->fd, s->txb + s->tx_at, s->tx_have - s->tx_at,
+			MSG_DONTWAIT | MSG_NOSIGNAL | flags);
+		if (n < 0) {
+			if (errno == EINTR)
+				continue;
+			if (errno != EAGAIN)
+				return wb__sock_errno(s, errno);
+			s->wr_ready = false;
+			return 0;
+		}
+		s->tx_at += (uint32_t)n;
+	}
+	s->tx_at = s->tx_have = 0;
+	return 1;
+}
+
+static void queue_answer(struct wb__sock *s, struct wb__in *in)
+{
+	in->next = NULL;
+	*s->q_tail = in;
+	s->q_tail = &in->next;
+}
+
+static int start_answer(struct wb__sock *s)
+{
+	struct wb__in *in = s->q_head;
+	struct wb__frame f = {.type = WBP_BULK_REFUSE, .id = in->id, .code = in->code};
+	int rc;
+
+	s->q_head = in->next;
+	if (!s->q_head)
+		s->q_tail = &s->q_head;
+	if (in->state == WB__IN_REFUSE) {
+		in->state = WB__IN_FREE;
+		return wb__sock_send(s, &f);
+	}
+	in->state = WB__IN_SENDING;
+	s->tx_in = in;
+	s->is_trailer_queued = false;
+	in->op->at = in->op->seen = (struct wb__at){0};
+	in->op->is_dead = false;
+	rc = wb__fault_begin(s, in->op);
+	return rc ? rc : s->rail->x->link->tx_begin(s);
+}
+
+/* Control frames, then answers one after the other. */
+static int turn_out(struct wb__sock *s)
+{
+	struct wb__rail *r = s->rail;
+	uint32_t budget = WB__QUANTUM;
+	int rc;
+
+	for (;;) {
+		rc = wb__sock_flush(s, s->tx_in && !s->is_trailer_queued ? MSG_MORE : 0);
+		if (rc <= 0)
+			return rc; /* 0: WB__IDLE until the socket has room */
+		if (s->state != WB__S_UP || (!s->tx_in && !s->q_head))
+			return WB__IDLE;
+		if (r->now_ns < s->hold_until_ns) {
+			wb__rail_wake_at(r, s->hold_until_ns);
+			return WB__WAIT;
+		}
+		if (!wb__rail_has_room(r)) {
+			wb__rail_wake_at(r, r->now_ns + 100 * WB_NS_PER_US);
+			return WB__WAIT;
+		}
+		if (!budget)
+			return WB__AGAIN;
+		if (!s->tx_in)
+			rc = start_answer(s);
+		else
+			rc = r->x->link->tx_payload(s, &budget);
+		if (rc)
+			return rc;
+		if (s->tx_in && !s->wr_ready)
+			return WB__IDLE;
+	}
+}
+
+void wb__sock_written(struct wb__sock *s, struct wb__in *in)
+{
+	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = in->op};
+
+	in->state = WB__IN_FREE;
+	in->op = NULL;
+	wb__count(&s->rail->tx_chunks, 1);
+	wb__emit(s->rail, &e);
+}
+
+/* ---- frames in --------------------------------------------------------------------------------
+ */
+
+static struct wb__op *grant_of(struct wb__sock *s, uint64_t id)
+{
+	uint32_t slot = (uint32_t)(id & 0xffff);
+	struct wb__op *op = slot < s->n_slot ? s->grant[slot] : NULL;
+
+	return op && op->id == id ? op : NULL;
+}
+
+/* The source's answer to a grant is complete: the slot is free again. */
+static void retire(struct wb__sock *s, struct wb__op *op, struct wb__ev *e)
+{
+	s->grant[op->id & 0xffff] = NULL;
+	if (op->is_dead)
+		e->kind = WB__EV_RETIRED;
+	e->op = op;
+	e->sock = s;
+	wb__emit(s->rail, e);
+}
+
+void wb__sock_arrived(struct wb__sock *s)
+{
+	struct wb__ev e = {.kind = WB__EV_ARRIVED};
+
+	memcpy(e.u.trailer, s->trailer, sizeof(e.u.trailer));
+	wb__count(&s->rail->rx_chunks, 1);
+	retire(s, s->rx_op, &e);
+	s->rx_op = NULL;
+	s->in_payload = false;
+}
+
+static int on_write(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__op *op = grant_of(s, f->id);
+
+	if (!op || s->rx_op)
+		return wb__sock_fail(
+			s, -EPROTO, "agent %s sent a chunk that was not asked for", s->peer);
+	if (f->bytes != op->bytes)
+		return wb__sock_fail(s, -EPROTO,
+			"agent %s sent a chunk of %llu bytes where %llu were asked for", s->peer,
+			(unsigned long long)f->bytes, (unsigned long long)op->bytes);
+	s->rx_op = op;
+	s->rx_slot = (uint32_t)(f->id & 0xffff);
+	s->rx_left = f->bytes;
+	s->trailer_have = 0;
+	op->at = op->seen = (struct wb__at){0};
+	op->flip_bit = UINT64_MAX;
+	return s->rail->x->link->rx_begin(s);
+}
+
+static int on_refuse(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__op *op = grant_of(s, f->id);
+	struct wb__ev e = {.kind = WB__EV_REFUSED, .code = f->code < 0 ? f->code : -EPROTO};
+
+	if (!op || op == s->rx_op)
+		return wb__sock_fail(
+			s, -EPROTO, "agent %s refused what was not asked for", s->peer);
+	retire(s, op, &e);
+	return 0;
+}
+
+struct wb__in *wb__sock_in(struct wb__sock *s, uint64_t id)
+{
+	uint32_t slot = (uint32_t)(id & 0xffff);
+	struct wb__in *in = slot < s->n_slot ? &s->in[slot] : NULL;
+
+	return in && in->state != WB__IN_FREE && in->id == id ? in : NULL;
+}
+
+static int on_grant(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__ev e = {.kind = WB__EV_GRANT, .sock = s, .id = f->id};
+	uint32_t slot = (uint32_t)(f->id & 0xffff);
+
+	if (slot >= s->n_slot || f->id >> 48 || s->in[slot].state != WB__IN_FREE)
+		return wb__sock_fail(s, -EPROTO, "agent %s asks for more than was agreed", s->peer);
+	s->in[slot].id = f->id;
+	s->in[slot].bytes = f->chunk.bytes;
+	s->in[slot].state = WB__IN_WAITING;
+	e.u.chunk = f->chunk;
+	wb__emit(s->rail, &e);
+	return 0;
+}
+
+static void late_write(struct wb__sock *s, struct wb__op *op)
+{
+	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = op, .code = -ECANCELED};
+
+	wb__emit(s->rail, &e);
+}
+
+static int on_cancel(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__in *in = wb__sock_in(s, f->id);
+	struct wb__ev e = {.kind = WB__EV_GONE, .sock = s, .id = f->id};
+
+	if (!in)
+		return 0; /* crossed with our answer */
+	if (in->state == WB__IN_WAITING) {
+		in->state = WB__IN_GONE;
+		wb__emit(s->rail, &e);
+	} else if (in->state == WB__IN_WRITE) {
+		late_write(s, in->op);
+		in->op = NULL;
+		in->state = WB__IN_REFUSE;
+		in->code = -ECANCELED;
+	}
+	return 0;
+}
+
+static int on_frame(struct wb__sock *s, const uint8_t *raw, size_t bytes)
+{
+	struct wb__frame f;
+
+	if (wb__frame_decode(raw, bytes, &f))
+		return wb__sock_fail(s, -EBADMSG, "%s%s sent a damaged frame",
+			s->peer[0] ? "agent " : "a peer", s->peer);
+	if (s->state != WB__S_UP)
+		return wb__handshake_frame(s, &f, raw);
+	if (s->is_dialer && f.type == WBP_BULK_WRITE)
+		return on_write(s, &f);
+	if (s->is_dialer && f.type == WBP_BULK_REFUSE)
+		return on_refuse(s, &f);
+	if (!s->is_dialer && f.type == WBP_BULK_GRANT)
+		return on_grant(s, &f);
+	if (!s->is_dialer && f.type == WBP_BULK_CANCEL)
+		return on_cancel(s, &f);
+	if (s->rail->x->link->on_frame)
+		return s->rail->x->link->on_frame(s, &f);
+	return wb__sock_fail(
+		s, -EPROTO, "agent %s sent an unexpected frame of type %d", s->peer, (int)f.type);
+}
+
+/* Read up to @want bytes (or what there is room for); 1 = got some, 0 = none now, negative. */
+static int read_some(struct wb__sock *s, uint32_t want)
+{
+	const struct wb__link_ops *link = s->rail->x->link;
+	size_t room;
+	ssize_t n;
+
+	if (!s->rd_ready)
+		return 0;
+	if (s->rx_at == s->rx_have) {
+		s->rx_at = s->rx_have = 0;
+	} else if (s->rx_at && sizeof(s->rxb) - s->rx_at < WBP_BULK_FRAME_MAX) {
+		memmove(s->rxb, s->rxb + s->rx_at, s->rx_have - s->rx_at);
+		s->rx_have -= s->rx_at;
+		s->rx_at = 0;
+	}
+	room = sizeof(s->rxb) - s->rx_have;
+	if (link->rx_exact && s->is_dialer)
+		room = WB_MIN(room, want);
+	for (;;) {
+		n = link->recv(s, s->rxb + s->rx_have, room);
+		if (n > 0)
+			break;
+		if (!n)
+			return wb__sock_errno(s, 0);
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return wb__sock_errno(s, errno);
+		s->rd_ready = false;
+		return 0;
+	}
+	s->rx_have += (uint32_t)n;
+	return 1;
+}
+
+/* One frame, if there is a whole one: 1, 0 (socket empty) or negative. */
+static int next_frame(struct wb__sock *s)
+{
+	for (;;) {
+		uint32_t have = s->rx_have - s->rx_at;
+		const uint8_t *p = s->rxb + s->rx_at;
+		int need = WBP_BULK_PREFIX, rc;
+
+		if (have >= WBP_BULK_PREFIX) {
+			need = wb__frame_bytes(p);
+			if (need < 0)
+				return wb__sock_fail(s, need,
+					need == WB_EVERSION
+						? "%s%s speaks another version of the protocol"
+						: "%s%s sent something that is not a frame",
+					s->peer[0] ? "agent " : "a peer", s->peer);
+		} else if (s->state == WB__S_UP) {
+			need = WBP_BULK_ANSWER_BYTES; /* the only frames where it matters */
+		}
+		if (have >= WBP_BULK_PREFIX && have >= (uint32_t)need) {
+			s->rx_at += (uint32_t)need;
+			rc = on_frame(s, p, (size_t)need);
+			return rc ? rc : 1;
+		}
+		rc = read_some(s, (uint32_t)need - have);
+		if (rc <= 0)
+			return rc;
+	}
+}
+
+static int turn_in(struct wb__sock *s)
+{
+	struct wb__rail *r = s->rail;
+	uint32_t budget = WB__QUANTUM, frames = FRAMES_A_TURN;
+	int rc;
+
+	for (;;) {
+		if (!wb__rail_has_room(r)) {
+			wb__rail_wake_at(r, r->now_ns + 100 * WB_NS_PER_US);
+			return WB__WAIT;
+		}
+		if (!budget || !frames--)
+			return WB__AGAIN;
+		if (s->in_payload) {
+			rc = r->x->link->rx_payload(s, &budget);
+			if (rc || s->in_payload)
+				return rc;
+			continue;
+		}
+		rc = next_frame(s);
+		if (rc <= 0)
+			return rc;
+	}
+}
+
+/* ---- commands and turns -----------------------------------------------------------------------
+ */
+
+static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
+{
+	struct wb__frame f = {.type = WBP_BULK_GRANT, .id = c->op->id, .chunk = c->chunk};
+
+	c->op->is_dead = false;
+	s->grant[c->op->id & 0xffff] = c->op;
+	wb__sock_send(s, &f); /* a failure is in s->code; the turn sees it */
+}
+
+static void cmd_cancel(struct wb__sock *s, const struct wb__cmd *c)
+{
+	struct wb__frame f = {.type = WBP_BULK_CANCEL, .id = c->id};
+	struct wb__ev e = {.kind = WB__EV_CANCELLED, .sock = s, .op = c->op};
+
+	if (grant_of(s, c->id) != c->op || c->op->is_dead)
+		return; /* it ended first; that event is on its way */
+	c->op->is_dead = true;
+	if (c->op != s->rx_op)
+		wb__sock_send(s, &f);
+	wb__emit(s->rail, &e);
+}
+
+static void cmd_answer(struct wb__sock *s, const struct wb__cmd *c)
+{
+	struct wb__in *in = wb__sock_in(s, c->id);
+
+	if (!in || (in->state != WB__IN_WAITING && in->state != WB__IN_GONE)) {
+		if (c->kind == WB__CMD_WRITE)
+			late_write(s, c->op);
+		return;
+	}
+	in->code = c->code;
+	if (c->kind == WB__CMD_WRITE && in->state == WB__IN_WAITING) {
+		in->op = c->op;
+		in->state = WB__IN_WRITE;
+	} else {
+		if (c->kind == WB__CMD_WRITE) {
+			late_write(s, c->op);
+			in->code = -ECANCELED;
+		}
+		in->state = WB__IN_REFUSE;
+	}
+	queue_answer(s, in);
+}
+
+void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c)
+{
+	switch (c->kind) {
+	case WB__CMD_GRANT:
+		cmd_grant(s, c);
+		break;
+	case WB__CMD_CANCEL:
+		cmd_cancel(s, c);
+		break;
+	default:
+		cmd_answer(s, c);
+		break;
+	}
+}
+
+static int finish_connect(struct wb__sock *s)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	if (!s->wr_ready)
+		return 0;
+	if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		err = errno;
+	return err ? wb__sock_errno(s, err) : wb__handshake_start(s);
+}
+
+int wb__sock_turn(struct wb__sock *s)
+{
+	int in, out, rc;
+
+	if (s->code)
+		return s->code;
+	if (s->state == WB__S_CONNECTING) {
+		rc = finish_connect(s);
+		if (rc || s->state == WB__S_CONNECTING)
+			return rc;
+	}
+	in = turn_in(s);
+	if (in < 0)
+		return in;
+	out = turn_out(s);
+	if (out < 0)
+		return out;
+	if (s->code)
+		return s->code;
+	if (in == WB__AGAIN || out == WB__AGAIN)
+		return WB__AGAIN;
+	return in == WB__WAIT || out == WB__WAIT ? WB__WAIT : WB__IDLE;
+}

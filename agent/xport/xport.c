@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/xport.h"
+
+#include "base/base.h"
+#include "xport/internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct wb_xport_ops *const transports[] = {
+	&wb_xport_tcp,
+};
+
+const struct wb_xport_ops *wb_xport_find(const char *name)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(transports); i++) {
+		if (!strcmp(transports[i]->name, name))
+			return transports[i];
+	}
+	return NULL;
+}
+
+int wb_xport_open(const char *transport, const struct wb_xport_opts *o, struct wb_xport **out,
+	struct wb_err *err)
+{
+	const struct wb_xport_ops *ops = wb_xport_find(transport);
+
+	if (!ops)
+		return wb_err_set(err, -EINVAL,
+			"there is no transport '%.40s'; there are tcp, shm and sim", transport);
+	return ops->open(o, out, err);
+}
+
+void wb_xport_close(struct wb_xport *x)
+{
+	if (x)
+		x->ops->close(x);
+}
+
+int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err)
+{
+	return x->ops->listen(x, endpoint, cap, err);
+}
+
+int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err)
+{
+	return x->ops->adopt(x, fd_take, err);
+}
+
+int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err)
+{
+	return x->ops->epoch_add(x, e, err);
+}
+
+int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e)
+{
+	return x->ops->epoch_remove(x, e);
+}
+
+int wb_xport_region_add(
+	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err)
+{
+	return x->ops->region_add(x, r, id, err);
+}
+
+int wb_xport_region_remove(struct wb_xport *x, uint32_t id)
+{
+	return x->ops->region_remove(x, id);
+}
+
+int wb_xport_connect(
+	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
+{
+	return x->ops->connect(x, p, out, err);
+}
+
+int wb_xport_disconnect(struct wb_xport *x, wb_conn_t conn)
+{
+	return x->ops->disconnect(x, conn);
+}
+
+int wb_xport_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g)
+{
+	return x->ops->grant(x, conn, g);
+}
+
+int wb_xport_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
+{
+	return x->ops->cancel(x, conn, cookie);
+}
+
+int wb_xport_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w)
+{
+	return x->ops->write(x, conn, w);
+}
+
+int wb_xport_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code)
+{
+	return x->ops->refuse(x, conn, grant, code);
+}
+
+int wb_xport_poll(struct wb_xport *x, struct wb_xport_event *ev, int max)
+{
+	return x->ops->poll(x, ev, max);
+}
+
+int wb_xport_event_fd(struct wb_xport *x)
+{
+	return x->ops->event_fd(x);
+}
+
+int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out)
+{
+	return x->ops->stats(x, rail, out);
+}
