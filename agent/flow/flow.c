@@ -50,13 +50,21 @@ struct wb_flight *wb__flight_get(struct flight_pool *p)
 	return fl;
 }
 
+void wb__slot_put(struct wb_flight *fl)
+{
+	if (fl->slot == WB_SLOT_NONE)
+		return;
+	wb_slots_put(fl->flow->o.slots, fl->slot);
+	fl->slot = WB_SLOT_NONE;
+	if (fl->kind == FLIGHT_SERVE)
+		fl->flow->edge[fl->domain].serving--;
+}
+
 void wb__flight_put(struct wb_flight *fl)
 {
 	struct flight_pool *p = fl->kind == FLIGHT_SERVE ? &fl->flow->serve : &fl->flow->fetch;
 
-	if (fl->slot != WB_SLOT_NONE)
-		wb_slots_put(fl->flow->o.slots, fl->slot);
-	fl->slot = WB_SLOT_NONE;
+	wb__slot_put(fl);
 	fl->in_use = false;
 	fl->next = p->free;
 	p->free = fl;
@@ -201,6 +209,28 @@ void wb_flow_destroy(struct wb_flow *f)
 bool wb_flow_is_idle(const struct wb_flow *f)
 {
 	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n;
+}
+
+static bool touches(const struct wb_flight *fl, uint32_t worker)
+{
+	const struct wb_flow *f = fl->flow;
+
+	if (!fl->in_use || (fl->kind == FLIGHT_SERVE && fl->step == STEP_WAIT))
+		return false;
+	return fl->worker == worker ||
+	       (fl->kind == FLIGHT_LOCAL &&
+		       f->local->index_of[f->want[fl->want].src] == (int32_t)worker);
+}
+
+bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
+{
+	for (uint32_t i = 0; i < f->fetch.n; i++)
+		if (touches(&f->fetch.all[i], worker))
+			return true;
+	for (uint32_t i = 0; i < f->serve.n; i++)
+		if (touches(&f->serve.all[i], worker))
+			return true;
+	return false;
 }
 
 void wb_flow_stop(struct wb_flow *f)

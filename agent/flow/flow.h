@@ -82,6 +82,8 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
  *	plan routes say (borrowed for the flow's life)
  */
 void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed);
+/** wb_flow_uses - does anything under way touch the memory of local worker @worker? */
+bool wb_flow_uses(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_drop_sink - stop fetching for a worker; what is under way is taken back. */
 void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker);
 bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker);

@@ -106,6 +106,7 @@ static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t 
 
 struct wb_flight *wb__flight_get(struct flight_pool *p);
 void wb__flight_put(struct wb_flight *fl);
+void wb__slot_put(struct wb_flight *fl);
 /* Trailer: lane sums, flags, generation, transfer. */
 void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out);
 /* 0; WB_ESTALE for another transfer; *has_sum tells whether the source summed. */

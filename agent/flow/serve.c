@@ -102,16 +102,15 @@ static int answer(struct wb_flight *fl)
 	fl->slot = wb_slots_get(f->o.slots, WB_POOL_SEND);
 	if (fl->slot == WB_SLOT_NONE)
 		return -EAGAIN;
+	f->edge[fl->domain].serving++; /* until the slot is put back */
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
 	fl->step = STEP_LANE;
 	if (wb__flight_lane(fl, true, true) < 0) {
-		wb_slots_put(f->o.slots, fl->slot);
-		fl->slot = WB_SLOT_NONE;
+		wb__slot_put(fl);
 		fl->step = STEP_WAIT;
 		return -EAGAIN;
 	}
-	f->edge[fl->domain].serving++;
 	return 0;
 }
 
@@ -186,7 +185,6 @@ void wb__serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
 	fl->sum = job->sum;
-	f->edge[fl->domain].serving--;
 	if (job->rc < 0 || fl->gone) {
 		refuse(fl, job->rc < 0 ? job->rc : -ECANCELED);
 	} else if (f->o.sums && f->sum_known[id] &&

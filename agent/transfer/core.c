@@ -107,7 +107,7 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 		return true;
 	if (w->obj)
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (w->obj->flow[i] && wb__flow_has(w->obj, i, w))
+			if (w->obj->flow[i] && wb__flow_uses(w->obj, i, w))
 				return false;
 	for (struct object *o = c->objects; o; o = o->next) {
 		wb__epoch_forget(o->cur, w);
@@ -135,7 +135,7 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 			wb__party_worker_lost(w, why ? why : "left");
 		/* What it held can be read from nobody any more: end flows that know its memory. */
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i] && wb__flow_has(o, i, w))
+			if (o->flow[i])
 				wb__flow_drop_worker(o, i, w);
 		wb__flows_reap(o);
 	}
@@ -438,26 +438,29 @@ static void on_event(struct wb_core *c, const struct wb_xport_event *ev)
 	}
 }
 
-void wb_core_pump(struct wb_core *c)
+static bool pump_once(struct wb_core *c)
 {
 	struct wb_xport_event ev[64];
 	struct wb_lane_job job[32];
-	int n;
+	bool any = false;
+	int n = wb_xport_poll(c->env->xport, ev, WB_ARRAY_SIZE(ev));
 
-	do {
-		n = wb_xport_poll(c->env->xport, ev, WB_ARRAY_SIZE(ev));
-		for (int i = 0; i < n; i++)
-			on_event(c, &ev[i]);
-	} while (n == (int)WB_ARRAY_SIZE(ev));
+	any |= n > 0;
+	for (int i = 0; i < n; i++)
+		on_event(c, &ev[i]);
 	for (uint32_t w = 0; w < c->n_worker; w++) {
-		struct wb_lane *lane = c->worker[w]->w.lane;
-
-		do {
-			n = wb_lane_reap(lane, job, WB_ARRAY_SIZE(job));
-			for (int i = 0; i < n; i++)
-				wb_flow_on_lane(&job[i]);
-		} while (n == (int)WB_ARRAY_SIZE(job));
+		n = wb_lane_reap(c->worker[w]->w.lane, job, WB_ARRAY_SIZE(job));
+		any |= n > 0;
+		for (int i = 0; i < n; i++)
+			wb_flow_on_lane(&job[i]);
 	}
+	return any;
+}
+
+void wb_core_pump(struct wb_core *c)
+{
+	while (pump_once(c))
+		;
 	for (struct object *o = c->objects; o; o = o->next)
 		wb__flows_reap(o);
 	wb__drain_self(c);

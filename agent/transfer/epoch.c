@@ -65,12 +65,13 @@ void wb__epoch_forget(struct epoch *e, const struct worker *w)
 			e->member[i] = NULL;
 }
 
-bool wb__flow_has(const struct object *o, int flow, const struct worker *w)
+/* Does a flow still touch the worker's memory? */
+bool wb__flow_uses(const struct object *o, int flow, const struct worker *w)
 {
 	const struct epoch *e = o->flow_epoch[flow];
 
 	for (uint32_t i = 0; i < e->local->n; i++)
-		if (e->member[i] == w)
+		if (e->member[i] == w && wb_flow_uses(o->flow[flow], i))
 			return true;
 	return false;
 }
@@ -82,17 +83,18 @@ bool wb__flow_has(const struct object *o, int flow, const struct worker *w)
 void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w)
 {
 	struct epoch *e = o->flow_epoch[flow];
-	bool others = false;
+	bool others = false, known = false;
 
 	for (uint32_t i = 0; i < e->local->n; i++) {
 		if (e->member[i] == w) {
+			known = true;
 			wb_flow_close_source(o->flow[flow], i);
 			wb_flow_drop_sink(o->flow[flow], i);
 		} else {
 			others |= e->member[i] && !e->member[i]->gone;
 		}
 	}
-	if (!others && !o->flow_stopped[flow]) {
+	if (known && !others && !o->flow_stopped[flow]) {
 		wb_flow_stop(o->flow[flow]);
 		o->flow_stopped[flow] = true;
 	}
@@ -418,9 +420,14 @@ void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine)
 	for (struct object *o = c->objects; o; o = o->next) {
 		if (strcmp(o->uid, uid) || !o->cur || engine >= o->cur->r.n_engine)
 			continue;
-		for_party_worker(
-			o->cur, engine, i) if (o->cur->member[i] && o->cur->member[i]->w.page)
-			wb_poll_promise(&o->cur->member[i]->w.page->word);
+		for_party_worker (o->cur, engine, i) {
+			struct worker *w = o->cur->member[i];
+
+			if (!w || !w->w.page)
+				continue;
+			w->expects_feed = true;
+			wb_poll_promise(&w->w.page->word);
+		}
 	}
 }
 
@@ -458,4 +465,55 @@ bool wb_core_is_busy(const struct wb_core *c)
 				return true;
 	}
 	return false;
+}
+
+static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
+{
+	uint64_t transfer = 0;
+	int64_t version = -1;
+
+	for_party_worker (e, en, i) {
+		if (!e->member[i])
+			continue;
+		transfer = e->member[i]->held_transfer;
+		version = e->member[i]->held_version;
+	}
+	wb_buf_printf(out, "{\"engine\":");
+	wb_buf_json_str(out, e->r.engine[en].name);
+	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"party\":%d,\"lead\":%d}",
+		(unsigned long long)transfer, (long long)version, (int)e->party[en].state,
+		(int)e->lead[en].state);
+}
+
+void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
+{
+	wb_buf_u8(out, '[');
+	for (const struct object *o = c->objects; o; o = o->next) {
+		bool first = true;
+
+		wb_buf_printf(out, "%s{\"object\":", o == c->objects ? "" : ",");
+		wb_buf_json_str(out, o->name);
+		wb_buf_printf(out, ",\"highestTransfer\":%llu",
+			(unsigned long long)WB_MAX(o->highest, o->issued));
+		if (o->cur)
+			wb_buf_printf(out,
+				",\"epoch\":{\"term\":%llu,\"number\":%llu,\"active\":%s}",
+				(unsigned long long)o->cur->r.term,
+				(unsigned long long)o->cur->r.number,
+				o->cur->is_active ? "true" : "false");
+		wb_buf_printf(out, ",\"engines\":[");
+		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
+			bool here = false;
+
+			for_party_worker (o->cur, en, i)
+				here = true;
+			if (!here)
+				continue;
+			wb_buf_printf(out, "%s", first ? "" : ",");
+			first = false;
+			put_engine(o->cur, en, out);
+		}
+		wb_buf_printf(out, "]}");
+	}
+	wb_buf_u8(out, ']');
 }

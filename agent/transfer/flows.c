@@ -206,8 +206,7 @@ bool wb__flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool c
 	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
 		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer)
 			continue;
-		for_party_worker(e, engine, i)
-		{
+		for_party_worker (e, engine, i) {
 			int32_t at = -1;
 
 			for (uint32_t j = 0; j < o->flow_epoch[f]->local->n; j++)

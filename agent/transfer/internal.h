@@ -240,7 +240,7 @@ void wb__drain_self(struct wb_core *c);
 void wb__object_destroy(struct object *o);
 void wb__epoch_forget(struct epoch *e, const struct worker *w);
 uint64_t wb__epoch_tick(struct object *o, uint64_t now);
-bool wb__flow_has(const struct object *o, int flow, const struct worker *w);
+bool wb__flow_uses(const struct object *o, int flow, const struct worker *w);
 void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w);
 bool wb__holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
 /* flows.c */

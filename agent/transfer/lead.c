@@ -135,10 +135,10 @@ static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct lead *l = &e->lead[m->engine];
 
-	for_party_worker(e, m->engine,
-		i) if (e->member[i] &&
-		       (m->feed ? e->member[i]->held_transfer >= m->transfer
-				: e->member[i]->seen_transfer >= m->transfer)) return true;
+	for_party_worker (e, m->engine, i)
+		if (e->member[i] && (m->feed ? e->member[i]->held_transfer >= m->transfer
+					     : e->member[i]->seen_transfer >= m->transfer))
+			return true;
 	if (m->feed)
 		return l->state != LEAD_NONE && l->state != LEAD_DONE && l->transfer >= m->transfer;
 	return m->transfer < e->obj->highest;
@@ -186,8 +186,9 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 			e->plan->worker[w].engine == m->engine)
 			agents[e->plan->worker[w].domain].takes_part = true;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
-	for_party_worker(e, m->engine, i) if (e->member[i]) e->member[i]->seen_transfer =
-		m->transfer;
+	for_party_worker (e, m->engine, i)
+		if (e->member[i])
+			e->member[i]->seen_transfer = m->transfer;
 	wb__trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, 0);
 	stop = order(l, WBP_PEER_STOP);
 	send_all(l, &stop);

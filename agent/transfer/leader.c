@@ -304,11 +304,11 @@ int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb
 	uint64_t held = 0;
 	int64_t version = -1;
 
-	for_party_worker(e, source, i) if (e->member[i])
-	{
-		held = e->member[i]->held_transfer;
-		version = e->member[i]->held_version;
-	}
+	for_party_worker (e, source, i)
+		if (e->member[i]) {
+			held = e->member[i]->held_transfer;
+			version = e->member[i]->held_version;
+		}
 	if (!held)
 		return wb_err_set(
 			err, -ENOENT, "engine %s holds no version", e->r.engine[source].name);

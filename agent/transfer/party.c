@@ -47,8 +47,7 @@ static uint32_t promise_all(struct party *p)
 	uint32_t greatest = 0;
 	bool any = false;
 
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 		uint32_t stop;
 
@@ -68,8 +67,7 @@ static void set_target(struct party *p, uint32_t target)
 {
 	p->has_target = true;
 	p->target = target;
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 		struct wb_msg_app_go go = {.stop = target};
 
@@ -85,8 +83,7 @@ static void set_target(struct party *p, uint32_t target)
 
 static bool all_at_target(const struct party *p)
 {
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		const struct worker *w = p->e->member[i];
 
 		if (!w || !w->is_parked || w->parked_at != p->target)
@@ -100,8 +97,7 @@ static void begin_hooks(struct party *p)
 	struct wb_msg_app_begin m = {.transfer = p->transfer, .version = p->version};
 
 	p->state = PARTY_HOOKS;
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->stop_ns = now_ns(p->e->obj->core);
 		p->e->member[i]->resume_ns = 0;
 		to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
@@ -136,15 +132,15 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
-	for_party_worker(e, m->engine, i) if (!e->member[i] || e->member[i]->gone)
-	{
-		char text[512];
+	for_party_worker (e, m->engine, i)
+		if (!e->member[i] || e->member[i]->gone) {
+			char text[512];
 
-		snprintf(text, sizeof(text), "%s is not attached",
-			wb__worker_name(e, e->local->member[i].plan_worker));
-		fail(p, -ENOTCONN, text);
-		return;
-	}
+			snprintf(text, sizeof(text), "%s is not attached",
+				wb__worker_name(e, e->local->member[i].plan_worker));
+			fail(p, -ENOTCONN, text);
+			return;
+		}
 	answer = reply(p, WBP_PEER_PROMISE);
 	answer.count = promise_all(p);
 	wb__send(e, from, &answer);
@@ -178,7 +174,8 @@ static const uint8_t *feed_sources(struct party *p)
 
 static uint32_t first_local(const struct party *p)
 {
-	for_party_worker(p->e, p->engine, i) return i;
+	for_party_worker (p->e, p->engine, i)
+		return i;
 	return 0;
 }
 
@@ -195,9 +192,11 @@ static void open_sinks(struct party *p)
 	p->state = PARTY_MOVING;
 	p->is_opened = true;
 	p->deadline_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
-	for_party_worker(e, p->engine, i) e->member[i]->held_transfer = 0; /* from here on a mix */
+	for_party_worker (e, p->engine, i)
+		e->member[i]->held_transfer = 0; /* from here on a mix */
 	p->opening = true;
-	for_party_worker(e, p->engine, i) wb_flow_open_sink(p->flow, i, feed);
+	for_party_worker (e, p->engine, i)
+		wb_flow_open_sink(p->flow, i, feed);
 	p->opening = false;
 	wb__party_received(e, p->flow, 0);
 	wb__party_complete(e, p->flow, first_local(p));
@@ -216,8 +215,7 @@ static void on_open(struct party *p)
 static void content_sum(const struct party *p, struct wbk_sum *sum)
 {
 	*sum = (struct wbk_sum){{0, 0}};
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		struct wbk_sum s = wb_flow_worker_sum(p->flow, i);
 
 		sum->lane[0] += s.lane[0];
@@ -236,8 +234,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 	end.digest = digest;
 	p->state = PARTY_ENDING;
 	wb__flows_retire(p->e->obj, p->transfer);
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
 		if (!w)
@@ -258,12 +255,14 @@ static void stop_flow(struct party *p)
 {
 	if (!p->flow)
 		return;
-	for_party_worker(p->e, p->engine, i) wb_flow_drop_sink(p->flow, i);
+	for_party_worker (p->e, p->engine, i)
+		wb_flow_drop_sink(p->flow, i);
 }
 
 static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	bool torn = p->is_opened;
+	/* One that was to be fed must not serve what it has. */
+	bool torn = p->is_opened || p->is_feed;
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
 		.version = p->version,
@@ -273,8 +272,7 @@ static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 	};
 
 	stop_flow(p);
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
 		if (!w)
@@ -398,7 +396,9 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 		report_stopped(p, m->code, text);
 		return;
 	}
-	for_party_worker(p->e, p->engine, i) if (!p->e->member[i]->begun) return;
+	for_party_worker (p->e, p->engine, i)
+		if (!p->e->member[i]->begun)
+			return;
 	report_stopped(p, 0, NULL);
 }
 
@@ -412,8 +412,7 @@ static void on_resumed(struct worker *w, struct party *p)
 		return;
 	w->resumed = true;
 	w->resume_ns = now_ns(p->e->obj->core);
-	for_party_worker(p->e, p->engine, i)
-	{
+	for_party_worker (p->e, p->engine, i) {
 		if (p->e->member[i] && !p->e->member[i]->resumed)
 			return;
 		if (p->e->member[i]) {
@@ -477,7 +476,9 @@ static struct party *party_of_flow(struct epoch *e, const struct wb_flow *f, uin
 
 static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, uint32_t))
 {
-	for_party_worker(p->e, p->engine, i) if (!is(p->flow, i)) return false;
+	for_party_worker (p->e, p->engine, i)
+		if (!is(p->flow, i))
+			return false;
 	return true;
 }
 
@@ -561,8 +562,9 @@ static void torn_for_good(struct party *p)
 	};
 
 	p->deadline_ns = 0;
-	for_party_worker(p->e, p->engine, i) if (p->e->member[i])
-		to_worker(p->e->member[i], WBP_APP_END, &end);
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i])
+			to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
 uint64_t wb__party_tick(struct object *o, uint64_t now)

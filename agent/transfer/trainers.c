@@ -17,8 +17,10 @@ static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
 	m->transfer = m->transfer ? m->transfer : t->transfer;
 	m->version = t->version;
 	m->seconds_x1e6 = (now_ns(c) - t->begin_ns) / WB_NS_PER_US;
-	for_trainer(t->e, i) if (t->e->member[i] && !t->e->member[i]->gone)
-		c->env->to_worker(c->env->ctx, t->e->member[i]->w.id, WBP_APP_SEND_STATE, m);
+	for_trainer (t->e, i)
+		if (t->e->member[i] && !t->e->member[i]->gone)
+			c->env->to_worker(
+				c->env->ctx, t->e->member[i]->w.id, WBP_APP_SEND_STATE, m);
 }
 
 /* All trainer workers here have called: ask the leader. */
@@ -32,8 +34,7 @@ static void ask(struct object *o)
 
 	if (!e || !e->is_active || t->state != TRAINERS_IDLE)
 		return;
-	for_trainer(e, i)
-	{
+	for_trainer (e, i) {
 		const struct worker *w = e->member[i];
 
 		if (!w || w->gone || !w->has_sent)
@@ -60,7 +61,8 @@ static void ask(struct object *o)
 	t->version = m.version;
 	t->begin_ns = now_ns(o->core);
 	t->has_final = false;
-	for_trainer(e, i) e->member[i]->stop_ns = t->begin_ns;
+	for_trainer (e, i)
+		e->member[i]->stop_ns = t->begin_ns;
 	wb__send(e, e->r.leader, &m);
 }
 
@@ -99,14 +101,18 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	if (!t->flow)
 		return; /* the receivers' deadline names us */
 	t->state = TRAINERS_SERVING;
-	for_trainer(e, i) e->member[i]->has_sent = false;
+	for_trainer (e, i)
+		e->member[i]->has_sent = false;
 	tell(t, &s);
-	for_trainer(e, i) wb_flow_open_source(t->flow, i);
+	for_trainer (e, i)
+		wb_flow_open_source(t->flow, i);
 }
 
 static bool sources_busy(const struct trainers *t)
 {
-	for_trainer(t->e, i) if (t->flow && wb_flow_source_busy(t->flow, i)) return true;
+	for_trainer (t->e, i)
+		if (t->flow && wb_flow_source_busy(t->flow, i))
+			return true;
 	return false;
 }
 
@@ -124,8 +130,9 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		.n_engine_state = m->n_states,
 	};
 
-	for_trainer(t->e, i) if (t->e->member[i]) t->e->member[i]->has_sent &=
-		t->state == TRAINERS_RELEASED;
+	for_trainer (t->e, i)
+		if (t->e->member[i])
+			t->e->member[i]->has_sent &= t->state == TRAINERS_RELEASED;
 	tell(t, &s);
 	wb__flows_prune(o, t->transfer + 1);
 	t->state = TRAINERS_IDLE;
@@ -142,8 +149,9 @@ static void released(struct trainers *t)
 	const uint8_t *body;
 
 	t->state = TRAINERS_RELEASED;
-	for_trainer(t->e, i) if (t->e->member[i]) t->e->member[i]->resume_ns =
-		now_ns(t->e->obj->core);
+	for_trainer (t->e, i)
+		if (t->e->member[i])
+			t->e->member[i]->resume_ns = now_ns(t->e->obj->core);
 	tell(t, &s);
 	if (!t->has_final)
 		return;
@@ -160,7 +168,9 @@ static void released(struct trainers *t)
 /* Parameters may change once nobody reads them any more. */
 static void release(struct trainers *t)
 {
-	for_trainer(t->e, i) if (t->flow) wb_flow_close_source(t->flow, i);
+	for_trainer (t->e, i)
+		if (t->flow)
+			wb_flow_close_source(t->flow, i);
 	t->state = TRAINERS_RELEASING;
 	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
 	if (!sources_busy(t))
@@ -248,6 +258,8 @@ uint64_t wb__trainers_tick(struct object *o, uint64_t now)
 		released(t);
 		return 0;
 	}
-	for_trainer(t->e, i) if (now >= t->drain_ns) wb_flow_cut_source(t->flow, i);
+	for_trainer (t->e, i)
+		if (now >= t->drain_ns)
+			wb_flow_cut_source(t->flow, i);
 	return now + WB_NS_PER_MS;
 }
