@@ -289,7 +289,9 @@ enum wbp_peer {
 #define WBF_reject(F, S, X) \
 	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix") \
-	F(X, BOOL, retry, 0, REQ, 1, "false: the same again cannot succeed")
+	F(X, BOOL, retry, 0, REQ, 1, "false: the same again cannot succeed") \
+	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "object concerned; empty = the connection") \
+	F(X, U32, worker, 0, OPT, 1, "the refused worker's id + 1; 0 = the whole sender")
 
 #define WBF_redirect(F, S, X) \
 	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "the leader's address") \

@@ -89,24 +89,36 @@ static void keep_transfer(struct transfer *to, const struct wb_recon_transfer_re
 	to->t.culprit.rail = to->t.culprit.phase = NULL;
 }
 
-static bool is_known(const struct wb_recon *r, uint64_t transfer)
+static struct transfer *find_recent(struct wb_recon *r, uint64_t transfer)
 {
 	for (uint32_t i = 0; i < r->n_recent; i++)
 		if (r->recent[i].t.transfer == transfer)
-			return true;
-	return false;
+			return &r->recent[i];
+	return NULL;
+}
+
+/* The same transfer again: its times and bytes may have become known in the meantime. */
+static void refine(struct transfer *to, const struct wb_recon_transfer_report *t)
+{
+	to->t.ewtt_ns = t->ewtt_ns ? t->ewtt_ns : to->t.ewtt_ns;
+	to->t.stall_ns = t->stall_ns ? t->stall_ns : to->t.stall_ns;
+	to->t.network_bytes = WB_MAX(to->t.network_bytes, t->network_bytes);
+	to->t.delivered_bytes = WB_MAX(to->t.delivered_bytes, t->delivered_bytes);
 }
 
 /* Reports come again after a reconnection, and late: kept in order, each once. */
 static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_report *t)
 {
+	struct transfer *known = find_recent(r, t->transfer);
 	char text[WB_RECON_SENTENCE_MAX];
 	uint32_t at = 0;
 
 	if (r->current.t.transfer && r->current.t.transfer <= t->transfer)
 		r->current.t.transfer = 0;
-	if (is_known(r, t->transfer))
+	if (known) {
+		refine(known, t);
 		return 0;
+	}
 	while (at < r->n_recent && r->recent[at].t.transfer > t->transfer)
 		at++;
 	if (at == RECENT_MAX)
@@ -134,7 +146,7 @@ int wb_recon_transfer(
 	r->transfer_seen = WB_MAX(r->transfer_seen, t->transfer);
 	if (t->is_end) {
 		rc = end_transfer(r, t);
-	} else if (!is_known(r, t->transfer) && t->transfer > r->current.t.transfer) {
+	} else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer) {
 		wb__stop_feeds(r); /* a newer transfer overtakes them */
 		keep_transfer(&r->current, t);
 		/* Nobody may report the end when its leader dies. */

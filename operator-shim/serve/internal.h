@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_SERVE_INTERNAL_H
+#define WB_SERVE_INTERNAL_H
+/*
+ * State of the operator's endpoint, shared by the files of this folder.
+ */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "operator-shim/reconcile/reconcile.h"
+#include "operator-shim/serve/metrics.h"
+#include "operator-shim/serve/serve.h"
+#include "proto/messages.h"
+
+#define MOD "operator"
+#define HELLO_DEADLINE_NS (10 * WB_NS_PER_S)
+#define CONTENT_PART_BYTES (1u << 20)
+#define MANIFEST_BYTES_MAX (256u << 20)
+#define MAP_BYTES_MAX (1u << 30)
+#define UPLOADS_MAX 4096
+#define KEY_BYTES 32
+#define XFERS_MAX 16
+
+enum content_kind { CONTENT_MANIFEST = 1, CONTENT_MAP = 2, CONTENT_PLAN = 3 };
+
+/* Immutable bytes by digest.  Counted on the loop thread only. */
+struct blob {
+	uint32_t refs;
+	enum content_kind kind;
+	struct wb_digest digest;
+	uint8_t *data; /* owned */
+	size_t bytes;
+};
+
+struct upload {
+	enum content_kind kind;
+	struct wb_digest digest;
+	uint64_t total_bytes;
+	uint8_t *data; /* owned; grows with what has come, never on the sender's word */
+	size_t got_bytes, cap;
+};
+
+/* What a peer says about one object. */
+struct joined {
+	bool is_in;
+	struct wb_msg_workers workers; /* last list, owned */
+};
+
+enum peer_state { PEER_NEW, PEER_OPEN, PEER_CLOSING };
+
+struct peer {
+	struct peer *next;
+	struct wb_serve *s; /* NULL once serve is gone */
+	struct wb_chan *ch;
+	enum peer_state state;
+	uint32_t id; /* reconcile's agent id */
+	uint32_t version;
+	struct wb_msg_hello hello; /* owned */
+	uint64_t heard_ns;
+	struct joined *joined; /* owned; one an object */
+	struct upload *upload; /* owned; what was asked for and has not come whole */
+	size_t n_upload, upload_cap;
+	bool is_orderly;
+};
+
+struct epoch_key {
+	struct wb_recon_epoch epoch;
+	uint8_t key[KEY_BYTES];
+};
+
+struct phase {
+	char name[32];
+	int64_t start_ns, end_ns; /* operator's clock */
+};
+
+struct worker_times {
+	uint32_t worker; /* plan number */
+	uint64_t agent_instance;
+	char agent[64];
+	int64_t stop_ns, resume_ns; /* operator's clock */
+	uint64_t error_ns;
+	struct phase *phase; /* owned */
+	uint32_t n_phase;
+};
+
+struct xfer {
+	uint64_t transfer; /* 0 = free */
+	int64_t version;
+	bool is_final;
+	struct wb_recon_transfer_report end; /* texts point into the fields below */
+	char message[WB_RECON_SENTENCE_MAX], culprit[WBP_NAME_MAX + 1];
+	uint64_t bytes[WB_STAGES];
+	uint64_t stall_sum_ns, n_stall; /* where only means were reported */
+	uint64_t resent, error_ns;
+	struct worker_times *worker; /* owned */
+	size_t n_worker, cap;
+};
+
+struct object {
+	struct wb_spec spec;
+	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* namespace/name */
+	uint64_t uid;
+	struct wb_recon *r;
+	struct epoch_key epoch_key[2]; /* newest first */
+	struct blob *plan, *next_plan; /* references */
+	struct blob *manifest, *next_manifest;
+	struct xfer xfer[XFERS_MAX]; /* ring */
+	unsigned xfer_at;
+};
+
+struct job;
+
+struct wb_serve {
+	struct wb_serve_env env;
+	char name[WBP_NAME_MAX + 1];
+	uint64_t operator_id;
+	uint64_t created_wall_ns;
+	struct object *object; /* owned */
+	size_t n_object;
+	struct peer *peer; /* list */
+	uint32_t last_peer_id;
+	struct blob **blob; /* owned references */
+	size_t n_blob, blob_cap;
+	struct job *job; /* list of running ones */
+	struct wb_metrics *metrics;
+	bool is_acting, is_draining;
+};
+
+/* serve.c */
+struct wb_recon_now wb__now(const struct wb_serve *s);
+struct object *wb__object(const struct wb_serve *s, const char *name);
+/** wb__act_all - carry out what reconcile wants; call after every report to it. */
+void wb__act_all(struct wb_serve *s);
+uint64_t wb__heartbeat_timeout_ns(const struct wb_serve *s);
+
+/* peer.c */
+struct peer *wb__peer(const struct wb_serve *s, uint32_t id);
+/** wb__send - encode and queue; a peer that cannot take it is closed. */
+void wb__send(struct peer *p, uint16_t type, const void *msg);
+void wb__close_peer(struct peer *p);
+void wb__reject(struct peer *p, int code, bool retry, const char *sentence);
+void wb__free_peer(struct peer *p);
+/** wb__check_peers - close silent ones; returns when to look again. */
+uint64_t wb__check_peers(struct wb_serve *s);
+
+/* members.c */
+void wb__on_workers(struct peer *p, struct wb_msg_workers *m);
+void wb__leave(struct peer *p, struct object *o, bool is_orderly);
+
+/* content.c */
+struct blob *wb__find_blob(const struct wb_serve *s, struct wb_digest d, enum content_kind kind);
+void wb__blob_put(struct blob *b);
+struct blob *wb__blob_get(struct blob *b);
+/** wb__blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
+struct blob *wb__blob_make(
+	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes);
+void wb__ask_for(struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
+void wb__on_content(struct peer *p, const struct wb_msg_content *m);
+void wb__send_content(struct peer *p, const struct object *o, const struct blob *b);
+
+/* plan.c */
+int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number);
+void wb__forget_jobs(struct wb_serve *s);
+
+/* send.c */
+void wb__send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__fill_object(const struct object *o, struct wb_p_object *out);
+
+/* report.c */
+void wb__on_report(struct peer *p, const struct wb_msg_report *m);
+void wb__free_xfer(struct xfer *x);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* WORKERS: what agents have attached, as reconcile wants it. */
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void refuse_worker(
+	struct peer *p, const struct object *o, const struct wb_p_worker *w, const char *sentence)
+{
+	struct wb_msg_reject m = {
+		.code = -EINVAL, .sentence = sentence, .object = o->key, .worker = w->id + 1};
+
+	wb_metric_add(p->s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
+	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", sentence));
+	wb__send(p, WBP_REJECT, &m);
+}
+
+static const char *staging_name(uint32_t v)
+{
+	return v == WB_APP_STAGING_NONE ? "None" : "HostMemory";
+}
+
+/* An adapter's own idea of staging must be the spec's. */
+static bool is_staging_agreed(struct peer *p, const struct object *o, const struct wb_p_worker *w)
+{
+	bool is_trainer = w->role == WB_ROLE_TRAINER;
+	uint32_t asked = is_trainer ? w->sender_staging : w->receiver_staging;
+	uint32_t spec = (is_trainer ? o->spec.trainer_staging : o->spec.rollout_staging) + 1;
+	char text[400];
+
+	if (asked == WB_APP_STAGING_UNSET || asked == spec)
+		return true;
+	snprintf(text, sizeof(text),
+		"worker %.150s asks for %s_staging %s, but spec.staging.%s is %s: change one of "
+		"them, or leave the argument out",
+		w->name, is_trainer ? "sender" : "receiver", staging_name(asked),
+		is_trainer ? "trainer" : "rollout", staging_name(spec));
+	refuse_worker(p, o, w, text);
+	return false;
+}
+
+static bool is_worker_sound(struct peer *p, const struct object *o, const struct wb_p_worker *w)
+{
+	char text[400];
+
+	if (w->role != WB_ROLE_TRAINER && w->role != WB_ROLE_ROLLOUT) {
+		snprintf(text, sizeof(text), "worker %.150s has no role", w->name);
+	} else if (w->role == WB_ROLE_ROLLOUT && (!w->engine || !*w->engine)) {
+		snprintf(text, sizeof(text),
+			"worker %.150s is a rollout worker without an engine: name its engine",
+			w->name);
+	} else if (w->engine && strlen(w->engine) > WB_RECON_ENGINE_MAX) {
+		snprintf(text, sizeof(text),
+			"worker %.150s: the engine's name is longer than %d characters", w->name,
+			WB_RECON_ENGINE_MAX);
+	} else {
+		return is_staging_agreed(p, o, w);
+	}
+	refuse_worker(p, o, w, text);
+	return false;
+}
+
+static size_t translate(struct peer *p, const struct object *o, const struct wb_msg_workers *m,
+	struct wb_recon_worker *out)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < m->n_workers; i++) {
+		const struct wb_p_worker *w = &m->workers[i];
+
+		if (!is_worker_sound(p, o, w))
+			continue;
+		out[n++] = (struct wb_recon_worker){.id = w->id,
+			.role = (enum wb_role)w->role,
+			.engine = w->engine,
+			.rank = w->rank,
+			.map = w->map,
+			.manifest = w->manifest,
+			.held = {w->transfer, w->version, w->torn},
+			.plan_index = w->plan_worker ? w->plan_worker - 1 : WB_RECON_NONE};
+	}
+	return n;
+}
+
+static void report(struct peer *p, struct object *o, const struct wb_msg_workers *m,
+	const struct wb_recon_worker *w, size_t n)
+{
+	struct joined *j = &p->joined[o - p->s->object];
+	struct wb_recon_agent a = {.id = p->id,
+		.name = p->hello.agent,
+		.node = p->hello.node && *p->hello.node ? p->hello.node : NULL,
+		.instance = p->hello.instance,
+		.heard_term = p->hello.term,
+		.heard_operator = p->hello.term_operator,
+		.running = {m->running.term, m->running.number},
+		.plan = m->plan,
+		.plan_workers = m->plan_workers,
+		.transfer_seen = p->hello.last_transfer,
+		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
+		.worker = w,
+		.n_worker = n};
+	int rc;
+
+	if (j->is_in)
+		rc = wb_recon_workers(o->r, wb__now(p->s), p->id, w, n);
+	else
+		rc = wb_recon_agent_up(o->r, wb__now(p->s), &a);
+	j->is_in = true;
+	if (rc < 0)
+		WB_LOG_ERR(MOD, "report not taken", WB_S("object", o->key),
+			WB_S("why", wb_strerror(rc)));
+}
+
+/* Takes the message's content. */
+void wb__on_workers(struct peer *p, struct wb_msg_workers *m)
+{
+	struct object *o = wb__object(p->s, m->object);
+	struct wb_recon_worker *w;
+	struct joined *j;
+
+	if (!o) {
+		wb__reject(
+			p, -ENOENT, false, "WORKERS of an object that this operator does not have");
+		return;
+	}
+	w = wb_zalloc(m->n_workers + 1, sizeof(*w));
+	if (!w) {
+		wb__close_peer(p);
+		return;
+	}
+	report(p, o, m, w, translate(p, o, m, w));
+	wb_free(w);
+	j = &p->joined[o - p->s->object];
+	wb_msg_free(WBP_WORKERS, &j->workers);
+	j->workers = *m;
+	memset(m, 0, sizeof(*m));
+}
+
+void wb__leave(struct peer *p, struct object *o, bool is_orderly)
+{
+	struct joined *j = &p->joined[o - p->s->object];
+
+	if (j->is_in)
+		wb_recon_agent_down(o->r, wb__now(p->s), p->id, is_orderly);
+	j->is_in = false;
+	wb_msg_free(WBP_WORKERS, &j->workers);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/serve/metrics.h"
+
+#define COUNTER(name, help, ...)                                                                   \
+	{                                                                                          \
+		name, help, WB_METRIC_COUNTER, {__VA_ARGS__}, 0, 0                                 \
+	}
+#define GAUGE(name, help, ...)                                                                     \
+	{                                                                                          \
+		name, help, WB_METRIC_GAUGE, {__VA_ARGS__}, 0, 0                                   \
+	}
+#define HISTOGRAM(name, help, lo, hi)                                                              \
+	{                                                                                          \
+		name, help, WB_METRIC_HISTOGRAM, {NULL}, lo, hi                                    \
+	}
+
+const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
+	[WB_SM_BUILD_INFO] = GAUGE("wb_build_info", "Always 1; version of the program.", "version"),
+	[WB_SM_OBJECTS] = GAUGE("wb_objects", "WeightTransfer objects served.", NULL),
+	[WB_SM_READY] = GAUGE("wb_objects_ready", "Objects whose Ready condition is True.", NULL),
+	[WB_SM_AGENTS] = GAUGE("wb_agents", "Agents connected.", NULL),
+	[WB_SM_WORKERS] = GAUGE("wb_workers", "Workers attached to those agents.", NULL),
+	[WB_SM_ENGINES] = GAUGE("wb_engines", "Engines with at least one worker.", NULL),
+	[WB_SM_ENGINES_UPDATED] =
+		GAUGE("wb_engines_updated", "Engines that run the newest transfer.", NULL),
+	[WB_SM_CONNECTIONS] = COUNTER("wb_connections_total", "Connections of agents.", NULL),
+	[WB_SM_REFUSED] =
+		COUNTER("wb_refused_total", "Connections and workers turned away.", "what"),
+	[WB_SM_LOST] =
+		COUNTER("wb_agents_lost_total", "Connections that ended without DRAIN.", NULL),
+	[WB_SM_FRAMES] = COUNTER("wb_frames_total", "Messages of agents.", NULL),
+	[WB_SM_CONTENT_BYTES] =
+		COUNTER("wb_content_bytes_total", "Bytes of manifests, maps and plans.", "dir"),
+	[WB_SM_PLANS] = COUNTER("wb_plans_total", "Plans computed.", "result"),
+	[WB_SM_PLANNING_SECONDS] =
+		HISTOGRAM("wb_planning_seconds", "Time to compute a plan.", -10, 7),
+	[WB_SM_TRANSFERS] = COUNTER("wb_transfers_total", "Transfers that have ended.", "result"),
+	[WB_SM_TRANSFER_SECONDS] = HISTOGRAM("wb_transfer_seconds",
+		"First worker stops to last worker resumes, of succeeded transfers.", -10, 9),
+	[WB_SM_STALL_SECONDS] = HISTOGRAM(
+		"wb_stall_seconds", "Mean time a worker stood still, a transfer.", -10, 9),
+	[WB_SM_BYTES] = COUNTER("wb_bytes_total", "Verified bytes.", "stage"),
+	[WB_SM_RESENT] =
+		COUNTER("wb_chunks_retried_total", "Chunks that were asked for again.", NULL),
+	[WB_SM_BOUND_RATIO] = GAUGE("wb_plan_lower_bound_ratio",
+		"Last transfer's time by the lower bound of its plan.", NULL),
+	[WB_SM_LOOP_LAG] = GAUGE(
+		"wb_loop_lag_seconds", "Longest round of the loop since the last scrape.", NULL),
+};

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection of an agent: its life, its frames. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct peer *wb__peer(const struct wb_serve *s, uint32_t id)
+{
+	for (struct peer *p = s->peer; p; p = p->next)
+		if (p->id == id && p->state == PEER_OPEN)
+			return p;
+	return NULL;
+}
+
+void wb__close_peer(struct peer *p)
+{
+	if (p->state == PEER_CLOSING)
+		return;
+	p->state = PEER_CLOSING;
+	wb_chan_close(p->ch);
+}
+
+void wb__send(struct peer *p, uint16_t type, const void *msg)
+{
+	struct wb_frame f = {
+		.version = (uint8_t)(p->version ? p->version : WBP_VERSION_MAX), .type = type};
+	struct wb_err err = {0};
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, wb_msg_info(type)->cap + WB_FRAME_BYTES);
+	rc = wb_msg_encode(&f, msg, &b, &err);
+	if (rc == 0)
+		rc = wb_chan_send(p->ch, b.data, b.len);
+	wb_buf_finish(&b);
+	if (rc == 0)
+		return;
+	WB_LOG_ERR(MOD, "message not sent", WB_S("type", wb_msg_name(type)),
+		WB_S("agent", p->hello.agent ? p->hello.agent : "?"),
+		WB_S("why", err.msg[0] ? err.msg : wb_strerror(rc)));
+	wb__close_peer(p);
+}
+
+void wb__reject(struct peer *p, int code, bool retry, const char *sentence)
+{
+	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
+
+	if (p->state == PEER_CLOSING)
+		return;
+	wb__send(p, WBP_REJECT, &m);
+	wb__close_peer(p);
+}
+
+void wb__free_peer(struct peer *p)
+{
+	wb_msg_free(WBP_HELLO, &p->hello);
+	for (size_t i = 0; i < p->n_upload; i++)
+		wb_free(p->upload[i].data);
+	wb_free(p->upload);
+	wb_free(p->joined);
+	wb_free(p);
+}
+
+static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why)
+{
+	struct peer *p = cookie, **at;
+	struct wb_serve *s = p->s;
+
+	(void)ch;
+	if (s) {
+		for (at = &s->peer; *at != p; at = &(*at)->next)
+			;
+		*at = p->next;
+		if (p->hello.agent && !p->is_orderly && !s->is_draining) {
+			wb_metric_add(s->metrics, WB_SM_LOST, NULL, 1);
+			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
+				WB_S("why", why->code ? why->msg : "it closed"));
+		}
+		for (size_t i = 0; i < s->n_object && p->joined; i++)
+			wb__leave(p, &s->object[i], p->is_orderly);
+		wb__act_all(s);
+	}
+	wb__free_peer(p);
+}
+
+/* ---- HELLO ---- */
+
+static void list_objects(const struct wb_serve *s, struct wb_buf *b)
+{
+	for (size_t i = 0; i < s->n_object && i < 8; i++)
+		wb_buf_printf(b, "%s%s", i ? ", " : "", s->object[i].key);
+}
+
+static bool knows_objects(struct peer *p)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		struct wb_buf b;
+
+		if (wb__object(p->s, p->hello.objects[i]))
+			continue;
+		wb_buf_init(&b, WBP_TEXT_MAX);
+		wb_buf_printf(
+			&b, "this operator has no object %.100s; it serves ", p->hello.objects[i]);
+		list_objects(p->s, &b);
+		wb__reject(p, -ENOENT, false, wb_buf_cstr(&b));
+		wb_buf_finish(&b);
+		return false;
+	}
+	return true;
+}
+
+static bool serves(const struct peer *p, const struct object *o)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++)
+		if (wb__object(p->s, p->hello.objects[i]) == o)
+			return true;
+	return p->hello.n_objects == 0;
+}
+
+static void send_welcome(struct peer *p)
+{
+	struct wb_serve *s = p->s;
+	struct wb_msg_welcome m = {.version = p->version,
+		.operator_name = s->name,
+		.operator_id = s->operator_id,
+		.term = wb_recon_term(s->object[0].r),
+		.heartbeat_ns = wb__heartbeat_timeout_ns(s) / 3};
+
+	m.objects = wb_zalloc(s->n_object, sizeof(*m.objects));
+	if (!m.objects) {
+		wb__close_peer(p);
+		return;
+	}
+	for (size_t i = 0; i < s->n_object; i++)
+		if (serves(p, &s->object[i]))
+			wb__fill_object(&s->object[i], &m.objects[m.n_objects++]);
+	wb__send(p, WBP_WELCOME, &m);
+	wb_free(m.objects); /* its strings are borrowed */
+}
+
+/* Takes the message's content. */
+static void on_hello(struct peer *p, struct wb_msg_hello *m)
+{
+	struct wb_serve *s = p->s;
+	struct wb_err err = {0};
+	char who[300];
+	int rc;
+
+	p->hello = *m;
+	memset(m, 0, sizeof(*m));
+	snprintf(who, sizeof(who), "agent %s", p->hello.agent);
+	rc = wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
+		p->hello.version_max, &p->version, &err);
+	if (rc < 0) {
+		wb__reject(p, rc, false, err.msg);
+		return;
+	}
+	if (!p->hello.agent[0] || !p->hello.instance) {
+		wb__reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
+		return;
+	}
+	if (!knows_objects(p))
+		return;
+	p->joined = wb_zalloc(s->n_object, sizeof(*p->joined));
+	if (!p->joined) {
+		wb__close_peer(p);
+		return;
+	}
+	p->state = PEER_OPEN;
+	for (size_t i = 0; i < s->n_object; i++)
+		wb_recon_hear(s->object[i].r, p->hello.term, p->hello.term_operator);
+	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
+		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
+	send_welcome(p);
+}
+
+/* ---- frames ---- */
+
+static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
+{
+	uint64_t now = wb_now_ns(p->s->env.clock);
+	struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
+
+	if (!m->echo_ns)
+		wb__send(p, WBP_HEARTBEAT, &reply);
+}
+
+static void on_ready(
+	struct peer *p, const char *object, struct wb_p_epoch epoch, int rc, const char *sentence)
+{
+	struct object *o = wb__object(p->s, object);
+	struct wb_recon_epoch e = {epoch.term, epoch.number};
+
+	if (o)
+		wb_recon_ready(o->r, wb__now(p->s), p->id, e, rc, sentence);
+}
+
+static void on_drain(struct peer *p, const struct wb_msg_drain *m)
+{
+	struct object *o;
+
+	WB_LOG_INFO(MOD, "agent leaves", WB_S("agent", p->hello.agent),
+		WB_S("object", m->object && *m->object ? m->object : "all"),
+		WB_S("why", m->sentence));
+	if (m->object && *m->object) {
+		o = wb__object(p->s, m->object);
+		if (o)
+			wb__leave(p, o, true);
+		return;
+	}
+	p->is_orderly = true;
+	for (size_t i = 0; i < p->s->n_object; i++)
+		wb__leave(p, &p->s->object[i], true);
+}
+
+static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
+{
+	switch (type) {
+	case WBP_WORKERS:
+		wb__on_workers(p, &m->workers);
+		break;
+	case WBP_CONTENT:
+		wb__on_content(p, &m->content);
+		break;
+	case WBP_READY:
+		on_ready(p, m->ready.object, m->ready.epoch, 0, NULL);
+		break;
+	case WBP_REFUSE:
+		on_ready(p, m->refuse.object, m->refuse.epoch,
+			m->refuse.code < 0 ? (int)m->refuse.code : -EINVAL, m->refuse.sentence);
+		break;
+	case WBP_REPORT:
+		wb__on_report(p, &m->report);
+		break;
+	case WBP_HEARTBEAT:
+		on_heartbeat(p, &m->heartbeat);
+		break;
+	case WBP_DRAIN:
+		on_drain(p, &m->drain);
+		break;
+	case WBP_REJECT:
+		WB_LOG_WRN(MOD, "agent refused this operator", WB_S("agent", p->hello.agent),
+			WB_S("why", m->reject.sentence));
+		wb__close_peer(p);
+		break;
+	default:
+		wb__reject(p, -EPROTO, false, "not a message for an operator");
+	}
+}
+
+static int decode(struct peer *p, const uint8_t *frame, size_t bytes, struct wb_frame *f,
+	union wb_msg *m, struct wb_err *err)
+{
+	const uint8_t *body = NULL;
+	int rc = wb_frame_check(frame, bytes, f, &body, err);
+
+	if (rc < 0)
+		return rc;
+	if ((p->state == PEER_NEW) != (f->type == WBP_HELLO))
+		return wb_err_set(err, -EPROTO, "%s came where HELLO must be first, and only first",
+			wb_msg_name(f->type));
+	return wb_msg_decode(f, body, m, err);
+}
+
+static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes)
+{
+	struct peer *p = cookie;
+	struct wb_serve *s = p->s;
+	struct wb_err err = {0};
+	struct wb_frame f = {0};
+	union wb_msg m;
+
+	(void)ch;
+	if (!s || p->state == PEER_CLOSING)
+		return;
+	wb_metric_add(s->metrics, WB_SM_FRAMES, NULL, 1);
+	p->heard_ns = wb_now_ns(s->env.clock);
+	if (decode(p, frame, bytes, &f, &m, &err) < 0) {
+		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("frame"), 1);
+		WB_LOG_WRN(MOD, "bad message", WB_S("peer", wb_chan_peer(p->ch)),
+			WB_S("why", err.msg));
+		wb__reject(p, err.code, false, err.msg);
+		return;
+	}
+	if (f.type == WBP_HELLO)
+		on_hello(p, &m.hello);
+	else
+		dispatch(p, f.type, &m);
+	wb_msg_free(f.type, &m);
+	wb__act_all(s);
+}
+
+void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
+{
+	struct peer *p = s->is_draining ? NULL : wb_zalloc(1, sizeof(*p));
+	struct wb_chan_cb cb = {.cookie = p, .on_frame = on_frame, .on_closed = on_closed};
+
+	if (!p) {
+		wb_chan_close(ch);
+		return;
+	}
+	wb_metric_add(s->metrics, WB_SM_CONNECTIONS, NULL, 1);
+	p->s = s;
+	p->ch = ch;
+	p->id = ++s->last_peer_id;
+	p->heard_ns = wb_now_ns(s->env.clock);
+	p->next = s->peer;
+	s->peer = p;
+	wb_chan_bind(ch, &cb);
+	wb__act_all(s);
+}
+
+uint64_t wb__check_peers(struct wb_serve *s)
+{
+	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
+	uint64_t timeout = wb__heartbeat_timeout_ns(s);
+
+	for (struct peer *p = s->peer; p; p = p->next) {
+		uint64_t bound = p->heard_ns + (p->state == PEER_NEW ? HELLO_DEADLINE_NS : timeout);
+
+		if (p->state == PEER_CLOSING)
+			continue;
+		if (now < bound) {
+			due = WB_MIN(due, bound);
+			continue;
+		}
+		WB_LOG_WRN(MOD, "agent is silent",
+			WB_S("agent", p->hello.agent ? p->hello.agent : wb_chan_peer(p->ch)));
+		wb__close_peer(p);
+	}
+	return due;
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planning on another thread: a job owns all it reads. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+	struct job *next;
+	struct wb_serve *s; /* NULL once serve is gone */
+	size_t object;
+	uint32_t number;
+	/* input */
+	struct blob *manifest, **layout; /* references */
+	size_t n_layout;
+	struct wb_plan_worker *worker; /* owned */
+	char **name; /* owned; of the workers */
+	size_t n_worker;
+	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
+	/* output */
+	int rc;
+	struct wb_err err;
+	uint8_t *plan; /* owned */
+	size_t plan_bytes;
+	struct wb_digest digest;
+	struct wb_recon_planned info;
+	uint64_t began_ns;
+};
+
+static void free_job(struct job *j)
+{
+	wb__blob_put(j->manifest);
+	for (size_t i = 0; i < j->n_layout; i++)
+		wb__blob_put(j->layout[i]);
+	for (size_t i = 0; i < j->n_worker; i++)
+		wb_free(j->name[i]);
+	wb_free(j->layout);
+	wb_free(j->name);
+	wb_free(j->worker);
+	wb_free(j->plan);
+	wb_free(j);
+}
+
+/* ---- on the worker thread ---- */
+
+/* The planner counts workers; people know them by name. */
+static void name_workers(struct job *j)
+{
+	static const char word[] = "worker ";
+	struct wb_buf b;
+	const char *s = j->err.msg;
+
+	wb_buf_init(&b, WB_ERR_MSG_MAX * 4);
+	while (*s) {
+		unsigned long n;
+		char *end;
+
+		if (strncmp(s, word, sizeof(word) - 1) != 0 ||
+			!isdigit((unsigned char)s[sizeof(word) - 1])) {
+			wb_buf_u8(&b, (uint8_t)*s++);
+			continue;
+		}
+		n = strtoul(s + sizeof(word) - 1, &end, 10);
+		if (n < j->n_worker)
+			wb_buf_printf(&b, "worker %s", j->name[n]);
+		else
+			wb_buf_put(&b, s, (size_t)(end - s));
+		s = end;
+	}
+	snprintf(j->err.msg, sizeof(j->err.msg), "%s", wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+}
+
+/* How often the fullest rollout buffer is filled in one transfer. */
+static uint32_t count_rounds(const struct job *j, const struct wb_plan *p)
+{
+	uint64_t *in = wb_zalloc(p->n_worker, sizeof(*in)), most = 0;
+
+	if (!in)
+		return 0;
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+		const struct wb_class *k = &p->cls[r->class_id];
+
+		for (uint32_t c = r->chunk_begin; c < r->chunk_end && r->stage != WB_STAGE_INTERNAL;
+			c++)
+			in[r->dst] += wb_chunk_len(p, k, c);
+	}
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		most = WB_MAX(most, in[i]);
+	wb_free(in);
+	return (uint32_t)wb_ceil_div(most, WB_MAX(j->rollout_buffer_bytes, 1));
+}
+
+/* What sets the node bound: max(M / B_T, max_v M_v / B_v). */
+static const char *name_bound(const struct wb_plan *p)
+{
+	uint64_t rate = 0;
+
+	if (!p->node_bound_ns)
+		return NULL;
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		if (p->worker[i].role == WB_ROLE_TRAINER)
+			rate += p->worker[i].rail_bytes_per_s;
+	if (!rate)
+		return NULL;
+	return (double)p->model_bytes / (double)rate * 1e9 > 0.99 * (double)p->node_bound_ns
+		       ? "trainer egress"
+		       : "rollout ingress";
+}
+
+static int encode(struct job *j, const struct wb_manifest *m, const struct wb_plan *p)
+{
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, 1u << 30);
+	rc = wb_plan_encode(p, &b);
+	if (rc == 0)
+		rc = wb_buf_take(&b, &j->plan, &j->plan_bytes);
+	else
+		wb_buf_finish(&b);
+	if (rc < 0)
+		return wb_err_set(&j->err, rc, "encode the plan: %s", wb_strerror(rc));
+	j->digest = p->digest;
+	j->info = (struct wb_recon_planned){.job = j->number,
+		.plan = p->digest,
+		.n_tensor = m->n,
+		.rounds = count_rounds(j, p),
+		.model_bytes = p->model_bytes,
+		.delivered_bytes = p->delivered_bytes,
+		.node_bound_ns = p->node_bound_ns,
+		.worker_bound_ns = p->worker_bound_ns,
+		.bound = name_bound(p)};
+	return 0;
+}
+
+static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map **map)
+{
+	struct wb_plan_input in = {.manifest = m,
+		.layout = (const struct wb_map *const *)map,
+		.n_layout = (uint32_t)j->n_layout,
+		.worker = j->worker,
+		.n_worker = (uint32_t)j->n_worker,
+		.trainer_buffer_bytes = j->trainer_buffer_bytes,
+		.rollout_buffer_bytes = j->rollout_buffer_bytes};
+	struct wb_plan *plan = NULL;
+	int rc = wb_plan_create(&in, &plan, &j->err);
+
+	if (rc == 0) {
+		rc = encode(j, m, plan);
+		wb_plan_destroy(plan);
+	}
+	return rc;
+}
+
+static int decode_and_plan(struct job *j)
+{
+	struct wb_map **map = wb_zalloc(j->n_layout, sizeof(struct wb_map *));
+	struct wb_manifest *m = NULL;
+	int rc = -ENOMEM;
+
+	if (!map)
+		return wb_err_set(&j->err, rc, "out of memory");
+	rc = wb_manifest_decode(j->manifest->data, j->manifest->bytes, &m, &j->err);
+	for (size_t i = 0; i < j->n_layout && rc == 0; i++)
+		rc = wb_map_decode(m, j->layout[i]->data, j->layout[i]->bytes, &map[i], &j->err);
+	if (rc == 0)
+		rc = make_plan(j, m, map);
+	for (size_t i = 0; i < j->n_layout; i++)
+		wb_map_destroy(map[i]);
+	wb_free(map);
+	wb_manifest_destroy(m);
+	return rc;
+}
+
+static void work(void *cookie)
+{
+	struct job *j = cookie;
+
+	j->rc = decode_and_plan(j);
+	if (j->rc < 0)
+		name_workers(j);
+}
+
+/* ---- on the loop ---- */
+
+static void keep_plan(struct wb_serve *s, struct object *o, struct job *j)
+{
+	struct wb_digest active;
+	struct blob *b = wb__blob_make(CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
+
+	(void)s;
+	j->plan = NULL;
+	if (!b)
+		return; /* the plan cannot be sent; agents stay unready until the deadline */
+	wb_recon_active(o->r, &active);
+	if (wb_digest_eq(active, j->digest)) {
+		wb__blob_put(o->plan);
+		wb__blob_put(o->manifest);
+		o->plan = wb__blob_get(b);
+		o->manifest = wb__blob_get(j->manifest);
+	}
+	wb__blob_put(o->next_plan);
+	wb__blob_put(o->next_manifest);
+	o->next_plan = b;
+	o->next_manifest = wb__blob_get(j->manifest);
+}
+
+static void done(void *cookie)
+{
+	struct job *j = cookie, **at;
+	struct wb_serve *s = j->s;
+	struct object *o;
+
+	if (!s) {
+		free_job(j);
+		return;
+	}
+	for (at = &s->job; *at != j; at = &(*at)->next)
+		;
+	*at = j->next;
+	o = &s->object[j->object];
+	j->info.job = j->number;
+	j->info.rc = j->rc;
+	j->info.sentence = j->err.msg;
+	j->info.planning_ns = wb_now_ns(s->env.clock) - j->began_ns;
+	wb_metric_add(s->metrics, WB_SM_PLANS, WB_LABELS(j->rc ? "refused" : "planned"), 1);
+	wb_metric_observe(
+		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
+	if (j->rc == 0)
+		keep_plan(s, o, j);
+	wb_recon_planned(o->r, wb__now(s), &j->info);
+	free_job(j);
+	wb__act_all(s);
+}
+
+static const char *worker_name(
+	const struct wb_serve *s, size_t object, const struct wb_recon_member *m)
+{
+	const struct peer *p = wb__peer(s, m->agent);
+	const struct wb_msg_workers *w = p ? &p->joined[object].workers : NULL;
+
+	for (uint32_t i = 0; w && i < w->n_workers; i++)
+		if (w->workers[i].id == m->worker)
+			return w->workers[i].name;
+	return "?";
+}
+
+/* Copy what the thread needs; the members are valid only now. */
+static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
+{
+	size_t n, n_layout;
+	const struct wb_recon_member *m = wb_recon_members(o->r, &n);
+	const struct wb_digest *layout = wb_recon_layouts(o->r, &n_layout);
+
+	j->worker = wb_zalloc(n, sizeof(*j->worker));
+	j->name = wb_zalloc(n, sizeof(*j->name));
+	j->layout = wb_zalloc(n_layout, sizeof(struct blob *));
+	if (!j->worker || !j->name || !j->layout)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		j->worker[i] = m[i].plan;
+		j->name[i] = wb_strdup(worker_name(s, j->object, &m[i]));
+		if (!j->name[i])
+			return -ENOMEM;
+		j->n_worker = i + 1;
+	}
+	for (size_t i = 0; i < n_layout; i++) {
+		j->layout[i] = wb__blob_get(wb__find_blob(s, layout[i], CONTENT_MAP));
+		if (!j->layout[i])
+			return -ENOENT;
+		j->n_layout = i + 1;
+	}
+	j->manifest = wb__blob_get(wb__find_blob(s, m[0].manifest, CONTENT_MANIFEST));
+	return j->manifest ? 0 : -ENOENT;
+}
+
+int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number)
+{
+	struct job *j = wb_zalloc(1, sizeof(*j));
+	int rc;
+
+	if (!j)
+		return -ENOMEM;
+	j->s = s;
+	j->object = (size_t)(o - s->object);
+	j->number = number;
+	j->trainer_buffer_bytes = o->spec.trainer_buffer_bytes;
+	j->rollout_buffer_bytes = o->spec.rollout_buffer_bytes;
+	j->began_ns = wb_now_ns(s->env.clock);
+	rc = fill_job(s, o, j);
+	if (rc == 0)
+		rc = s->env.work(s->env.ctx, work, done, j);
+	if (rc < 0) {
+		struct wb_recon_planned p = {
+			.job = number, .rc = rc, .sentence = "planning could not start"};
+
+		free_job(j);
+		wb_recon_planned(o->r, wb__now(s), &p);
+		return rc;
+	}
+	j->next = s->job;
+	s->job = j;
+	return 0;
+}
+
+void wb__forget_jobs(struct wb_serve *s)
+{
+	for (struct job *j = s->job; j; j = j->next)
+		j->s = NULL;
+	s->job = NULL;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* REPORT: what engines hold, how transfers ended, and the times of all workers put together. */
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
+
+void wb__free_xfer(struct xfer *x)
+{
+	for (size_t i = 0; i < x->n_worker; i++)
+		wb_free(x->worker[i].phase);
+	wb_free(x->worker);
+	memset(x, 0, sizeof(*x));
+}
+
+static struct xfer *find_xfer(struct object *o, uint64_t transfer)
+{
+	for (unsigned i = 0; i < XFERS_MAX; i++)
+		if (o->xfer[i].transfer == transfer)
+			return &o->xfer[i];
+	return NULL;
+}
+
+static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
+{
+	struct xfer *x = find_xfer(o, m->transfer);
+
+	if (x)
+		return x;
+	x = &o->xfer[o->xfer_at++ % XFERS_MAX];
+	wb__free_xfer(x);
+	x->transfer = m->transfer;
+	x->version = m->version;
+	return x;
+}
+
+static int state_of(const char *name)
+{
+	for (int i = 0; i < WB_RECON_STATES; i++)
+		if (!strcmp(name, wb_recon_state_name((enum wb_recon_engine_state)i)))
+			return i;
+	/* The unstaged mode's name for "everything is here". */
+	return !strcmp(name, "Received") ? WB_RECON_RECEIVING : WB_RECON_UNKNOWN;
+}
+
+static int result_of(const char *name)
+{
+	for (int i = 0; i < WB_RESULTS; i++)
+		if (!strcmp(name, wb_recon_result_name((enum wb_recon_result)i)))
+			return i;
+	return -1;
+}
+
+static void engines(struct peer *p, struct object *o, const struct wb_msg_report *m)
+{
+	for (uint32_t i = 0; i < m->n_engines; i++) {
+		const struct wb_p_engine_state *e = &m->engines[i];
+		int state = state_of(e->state);
+		bool is_done = state == WB_RECON_COMMITTED;
+		struct wb_recon_engine_report r = {.engine = e->engine,
+			.state = (enum wb_recon_engine_state)state,
+			.transfer = is_done && e->transfer ? e->transfer : m->transfer,
+			.version = is_done && e->transfer ? e->version : m->version,
+			.is_feed = m->is_feed,
+			.transport = m->transport && *m->transport ? m->transport : NULL,
+			.memory_path = m->memory_path && *m->memory_path ? m->memory_path : NULL,
+			.reason = e->code ? "TransferFailed" : NULL,
+			.message = e->sentence};
+
+		wb_recon_engine(o->r, wb__now(p->s), &r);
+	}
+}
+
+static void keep_phases(struct worker_times *t, const struct wb_p_worker_report *w, int64_t shift)
+{
+	t->phase = wb_zalloc(w->n_phases + 1, sizeof(*t->phase));
+	for (uint32_t i = 0; t->phase && i < w->n_phases; i++) {
+		struct phase *ph = &t->phase[t->n_phase++];
+
+		snprintf(ph->name, sizeof(ph->name), "%s", w->phases[i].name);
+		ph->start_ns = (int64_t)w->phases[i].start_ns - shift;
+		ph->end_ns = (int64_t)w->phases[i].end_ns - shift;
+	}
+}
+
+static bool has_worker(const struct xfer *x, const struct peer *p, uint32_t worker)
+{
+	for (size_t i = 0; i < x->n_worker; i++)
+		if (x->worker[i].worker == worker &&
+			x->worker[i].agent_instance == p->hello.instance)
+			return true;
+	return false;
+}
+
+/* The agent's clock less ours is clock_offset_ns, give or take clock_error_ns. */
+static void workers(const struct peer *p, struct xfer *x, const struct wb_msg_report *m)
+{
+	int64_t shift = m->clock_offset_ns;
+
+	for (uint32_t i = 0; i < m->n_workers; i++) {
+		const struct wb_p_worker_report *w = &m->workers[i];
+		struct worker_times *t;
+
+		if (has_worker(x, p, w->worker) || wb_grow(&x->worker, &x->cap, x->n_worker + 1,
+							   WB_WORKERS_MAX, sizeof(*x->worker)) < 0)
+			continue;
+		t = &x->worker[x->n_worker++];
+		*t = (struct worker_times){.worker = w->worker,
+			.agent_instance = p->hello.instance,
+			.stop_ns = (int64_t)w->stop_ns - shift,
+			.resume_ns = (int64_t)w->resume_ns - shift,
+			.error_ns = m->clock_error_ns};
+		snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
+		keep_phases(t, w, shift);
+		x->resent += w->resent_chunks;
+	}
+}
+
+/* EWTT and AGST from all workers' times, where there are any; else what the leader measured. */
+static void sum_up(struct xfer *x)
+{
+	int64_t first = INT64_MAX, last = INT64_MIN;
+	uint64_t stall = 0, n = 0, err[2] = {0, 0};
+
+	for (size_t i = 0; i < x->n_worker; i++) {
+		const struct worker_times *t = &x->worker[i];
+
+		if (t->resume_ns <= t->stop_ns)
+			continue;
+		if (t->stop_ns < first)
+			err[0] = t->error_ns;
+		if (t->resume_ns > last)
+			err[1] = t->error_ns;
+		first = WB_MIN(first, t->stop_ns);
+		last = WB_MAX(last, t->resume_ns);
+		stall += (uint64_t)(t->resume_ns - t->stop_ns);
+		n++;
+	}
+	if (n) {
+		x->end.ewtt_ns = (uint64_t)(last - first);
+		x->end.stall_ns = stall / n;
+		x->error_ns = err[0] + err[1];
+		return;
+	}
+	if (x->end.end_wall_ns > x->end.start_wall_ns)
+		x->end.ewtt_ns = x->end.end_wall_ns - x->end.start_wall_ns;
+	if (x->n_stall)
+		x->end.stall_ns = x->stall_sum_ns / x->n_stall;
+}
+
+static void measure(struct wb_serve *s, struct object *o, const struct xfer *x)
+{
+	const char *result = wb_recon_result_name(x->end.result);
+	json_t *status = wb_recon_status(o->r);
+	json_t *ms = json_object_get(json_object_get(status, "plan"), "lowerBoundMilliseconds");
+
+	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
+	wb_metric_add(s->metrics, WB_SM_RESENT, NULL, (double)x->resent);
+	if (x->end.result == WB_RESULT_SUCCEEDED) {
+		wb_metric_observe(
+			s->metrics, WB_SM_TRANSFER_SECONDS, NULL, (double)x->end.ewtt_ns / 1e9);
+		wb_metric_observe(
+			s->metrics, WB_SM_STALL_SECONDS, NULL, (double)x->end.stall_ns / 1e9);
+		if (json_integer_value(ms) > 0)
+			wb_metric_set(s->metrics, WB_SM_BOUND_RATIO, NULL,
+				(double)x->end.ewtt_ns / 1e6 / (double)json_integer_value(ms));
+	}
+	json_decref(status);
+}
+
+static void add_bytes(struct wb_serve *s, struct xfer *x, const struct wb_msg_report *m)
+{
+	for (uint32_t i = 0; i < m->n_bytes && i < WB_STAGES; i++) {
+		x->bytes[i] += m->bytes[i];
+		wb_metric_add(
+			s->metrics, WB_SM_BYTES, WB_LABELS(stage_names[i]), (double)m->bytes[i]);
+	}
+}
+
+/* Who the culprit is: an engine of the object, or else a pod. */
+static void blame(const struct object *o, struct xfer *x, const char *culprit)
+{
+	size_t n;
+	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+
+	snprintf(x->culprit, sizeof(x->culprit), "%s", culprit ? culprit : "");
+	x->end.culprit = (struct wb_recon_culprit){.worker = WB_RECON_NONE};
+	if (!*x->culprit)
+		return;
+	for (size_t i = 0; i < n; i++)
+		if (w[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(w[i].engine, x->culprit)) {
+			x->end.culprit.engine = x->culprit;
+			return;
+		}
+	x->end.culprit.pod = x->culprit;
+}
+
+static void final(struct object *o, struct xfer *x, const struct wb_msg_report *m, int result)
+{
+	x->is_final = true;
+	snprintf(x->message, sizeof(x->message), "%s", m->sentence ? m->sentence : "");
+	x->end.transfer = m->transfer;
+	x->end.version = m->version;
+	x->end.is_end = true;
+	x->end.result = (enum wb_recon_result)result;
+	x->end.start_wall_ns = m->begin_wall_ns;
+	x->end.end_wall_ns = m->end_wall_ns;
+	x->end.message = x->message;
+	blame(o, x, m->culprit);
+}
+
+static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
+{
+	sum_up(x);
+	x->end.network_bytes = x->bytes[WB_STAGE_RECEIVE] + x->bytes[WB_STAGE_EXTERNAL];
+	x->end.delivered_bytes = x->end.network_bytes + x->bytes[WB_STAGE_INTERNAL];
+	wb_recon_transfer(o->r, wb__now(s), &x->end);
+}
+
+void wb__on_report(struct peer *p, const struct wb_msg_report *m)
+{
+	struct object *o = wb__object(p->s, m->object);
+	int result = m->is_final && !m->is_feed ? result_of(m->state) : -1;
+	struct xfer *x;
+	bool is_first;
+
+	if (!o || !m->transfer)
+		return;
+	engines(p, o, m);
+	if (m->is_feed) {
+		for (uint32_t i = 0; i < m->n_bytes && i < WB_STAGES; i++)
+			wb_metric_add(
+				p->s->metrics, WB_SM_BYTES, WB_LABELS("feed"), (double)m->bytes[i]);
+		return;
+	}
+	x = get_xfer(o, m);
+	if (!strcmp(m->state, "Started")) {
+		struct wb_recon_transfer_report t = {.transfer = m->transfer,
+			.version = m->version,
+			.start_wall_ns = m->begin_wall_ns,
+			.culprit.worker = WB_RECON_NONE};
+
+		wb_recon_transfer(o->r, wb__now(p->s), &t);
+		return;
+	}
+	is_first = !x->is_final && result >= 0;
+	if (x->is_final && result >= 0)
+		return; /* said again after a reconnection */
+	workers(p, x, m);
+	add_bytes(p->s, x, m);
+	if (m->stall_ns) {
+		x->stall_sum_ns += m->stall_ns;
+		x->n_stall++;
+	}
+	if (is_first)
+		final(o, x, m, result);
+	if (x->is_final)
+		tell(p->s, o, x);
+	if (is_first)
+		measure(p->s, o, x);
+}

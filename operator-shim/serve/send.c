@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PLAN and ACTIVATE. */
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void wb__fill_object(const struct object *o, struct wb_p_object *out)
+{
+	*out = (struct wb_p_object){.name = o->key,
+		.uid = o->uid,
+		.model = "",
+		.sender_staging = o->spec.trainer_staging + 1,
+		.receiver_staging = o->spec.rollout_staging + 1,
+		.overlap = o->spec.overlap + 1,
+		.commit = o->spec.commit_policy + 1,
+		.trainer_buffer_bytes = o->spec.trainer_buffer_bytes,
+		.rollout_buffer_bytes = o->spec.rollout_buffer_bytes,
+		.transfer_deadline_ns = o->spec.transfer_deadline_s * WB_NS_PER_S,
+		.step_deadline_ns = o->spec.engine_step_deadline_s * WB_NS_PER_S,
+		.plan_deadline_ns = o->spec.plan_deadline_s * WB_NS_PER_S,
+		.checksums = true,
+		.last_transfer = wb_recon_transfer_seen(o->r)};
+}
+
+/* One key an epoch; kept so that an agent that reconnects gets the same. */
+static const uint8_t *key_of(struct wb_serve *s, struct object *o, struct wb_recon_epoch e)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(o->epoch_key); i++)
+		if (o->epoch_key[i].epoch.term == e.term &&
+			o->epoch_key[i].epoch.number == e.number)
+			return o->epoch_key[i].key;
+	o->epoch_key[1] = o->epoch_key[0];
+	o->epoch_key[0].epoch = e;
+	if (s->env.random(s->env.ctx, o->epoch_key[0].key, KEY_BYTES) < 0) {
+		o->epoch_key[0].epoch = (struct wb_recon_epoch){0};
+		return NULL;
+	}
+	return o->epoch_key[0].key;
+}
+
+static void hex(const uint8_t *p, size_t n, char *out)
+{
+	static const char digit[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = digit[p[i] >> 4];
+		out[2 * i + 1] = digit[p[i] & 15];
+	}
+	out[2 * n] = '\0';
+}
+
+static const char *name_of(const struct wb_msg_workers *w, uint32_t id)
+{
+	for (uint32_t i = 0; i < w->n_workers; i++)
+		if (w->workers[i].id == id)
+			return w->workers[i].name;
+	return "";
+}
+
+/* The workers of one endpoint while they are collected. */
+struct roll {
+	uint32_t *number, *id; /* owned */
+	const char **name; /* owned; the strings are borrowed */
+	uint32_t n;
+};
+
+static void free_rolls(struct roll *r, size_t n)
+{
+	for (size_t i = 0; r && i < n; i++) {
+		wb_free(r[i].number);
+		wb_free(r[i].id);
+		wb_free(r[i].name);
+	}
+	wb_free(r);
+}
+
+static int make_rolls(
+	const struct wb_recon_member *w, size_t n, uint32_t n_domain, struct roll **out)
+{
+	struct roll *r = wb_zalloc(n_domain, sizeof(*r));
+	bool is_whole = r != NULL;
+
+	for (size_t i = 0; r && i < n; i++)
+		r[w[i].plan.domain].n++;
+	for (uint32_t d = 0; r && d < n_domain; d++) {
+		r[d].number = wb_zalloc(r[d].n, sizeof(*r[d].number));
+		r[d].id = wb_zalloc(r[d].n, sizeof(*r[d].id));
+		r[d].name = wb_zalloc(r[d].n, sizeof(*r[d].name));
+		is_whole &= r[d].number && r[d].id && r[d].name;
+		r[d].n = 0;
+	}
+	if (!is_whole) {
+		free_rolls(r, n_domain);
+		return -ENOMEM;
+	}
+	*out = r;
+	return 0;
+}
+
+static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const struct roll *r)
+{
+	*e = (struct wb_p_endpoint){.agent = p->hello.agent,
+		.host = p->hello.host,
+		.port = p->hello.port,
+		.bulk = p->hello.bulk,
+		.workers = r->number,
+		.n_workers = r->n,
+		.ids = r->id,
+		.n_ids = r->n,
+		.names = r->name,
+		.n_names = r->n};
+}
+
+/* Endpoint i is domain i of the plan.  Strings are borrowed from the peers, lists from @roll. */
+static int fill_endpoints(
+	const struct wb_serve *s, const struct object *o, struct wb_msg_plan *m, struct roll **roll)
+{
+	size_t n, object = (size_t)(o - s->object);
+	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	int rc;
+
+	for (size_t i = 0; i < n; i++)
+		m->n_agents = WB_MAX(m->n_agents, w[i].plan.domain + 1);
+	rc = make_rolls(w, n, m->n_agents, roll);
+	m->agents = wb_zalloc(m->n_agents, sizeof(*m->agents));
+	if (rc < 0 || !m->agents)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		const struct peer *p = wb__peer(s, w[i].agent);
+		struct roll *r = &(*roll)[w[i].plan.domain];
+
+		if (!p)
+			return -ENOTCONN; /* it just left; reconcile will say what to do */
+		r->number[r->n] = (uint32_t)i;
+		r->id[r->n] = w[i].worker;
+		r->name[r->n++] = name_of(&p->joined[object].workers, w[i].worker);
+		set_endpoint(&m->agents[w[i].plan.domain], p, r);
+	}
+	return 0;
+}
+
+static int fill_engines(const struct object *o, struct wb_msg_plan *m)
+{
+	size_t n;
+	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+
+	m->engines = wb_zalloc(n, sizeof(*m->engines));
+	if (!m->engines)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (w[i].plan.role == WB_ROLE_ROLLOUT) {
+			m->engines[w[i].plan.engine] = w[i].engine;
+			m->n_engines = WB_MAX(m->n_engines, w[i].plan.engine + 1);
+		}
+	return 0;
+}
+
+void wb__send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+{
+	struct peer *p = wb__peer(s, a->agent);
+	const uint8_t *key = key_of(s, o, a->epoch);
+	char text[2 * KEY_BYTES + 1];
+	struct wb_msg_plan m = {.object = o->key,
+		.epoch = {a->epoch.term, a->epoch.number},
+		.digest = a->digest,
+		.key = text};
+	struct roll *roll = NULL;
+	int rc;
+
+	if (!p || !key || !o->next_plan || !wb_digest_eq(o->next_plan->digest, a->digest)) {
+		WB_LOG_ERR(MOD, "plan not sent", WB_S("object", o->key));
+		return;
+	}
+	hex(key, KEY_BYTES, text);
+	rc = fill_endpoints(s, o, &m, &roll);
+	if (rc == 0)
+		rc = fill_engines(o, &m);
+	if (rc == 0) {
+		wb__send_content(p, o, o->next_plan);
+		if (p->state == PEER_OPEN)
+			wb__send(p, WBP_PLAN, &m);
+	} else if (rc == -ENOMEM) {
+		wb__close_peer(p); /* it comes back and asks again */
+	}
+	free_rolls(roll, m.n_agents);
+	wb_free(m.agents);
+	wb_free(m.engines);
+	memset(text, 0, sizeof(text));
+}
+
+static uint32_t engine_number(const struct object *o, const char *name)
+{
+	size_t n;
+	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+
+	for (size_t i = 0; i < n; i++)
+		if (w[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(w[i].engine, name))
+			return w[i].plan.engine;
+	return UINT32_MAX;
+}
+
+/* The plan that was next is now the active one. */
+static void promote(struct object *o, struct wb_digest active)
+{
+	if (!o->next_plan || !wb_digest_eq(o->next_plan->digest, active) ||
+		(o->plan && wb_digest_eq(o->plan->digest, active)))
+		return;
+	wb__blob_put(o->plan);
+	wb__blob_put(o->manifest);
+	o->plan = wb__blob_get(o->next_plan);
+	o->manifest = wb__blob_get(o->next_manifest);
+}
+
+void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+{
+	struct peer *p = wb__peer(s, a->agent);
+	size_t n;
+	const struct wb_recon_feed *f = wb_recon_feeds(o->r, &n);
+	struct wb_msg_activate m = {.object = o->key,
+		.epoch = {a->epoch.term, a->epoch.number},
+		.last_transfer = wb_recon_transfer_seen(o->r),
+		.suspended = o->spec.suspend};
+	uint32_t *list;
+
+	promote(o, a->digest);
+	if (!p)
+		return;
+	list = wb_zalloc(3 * n + 1, sizeof(*list));
+	if (!list) {
+		wb__close_peer(p);
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		list[i] = engine_number(o, f[i].engine);
+		list[n + i] = engine_number(o, f[i].source);
+		list[2 * n + i] = f[i].attempt;
+	}
+	m.feed = list;
+	m.feed_source = list + n;
+	m.feed_attempt = list + 2 * n;
+	m.n_feed = m.n_feed_source = m.n_feed_attempt = (uint32_t)n;
+	wb__send(p, WBP_ACTIVATE, &m);
+	wb_free(list);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+#include "weightbridge/version.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct wb_recon_now wb__now(const struct wb_serve *s)
+{
+	return (struct wb_recon_now){wb_now_ns(s->env.clock), s->env.wall_ns(s->env.ctx)};
+}
+
+struct object *wb__object(const struct wb_serve *s, const char *name)
+{
+	struct object *by_name = NULL;
+	unsigned n = 0;
+
+	if (!name || !*name)
+		return s->n_object == 1 ? &s->object[0] : NULL;
+	for (size_t i = 0; i < s->n_object; i++) {
+		if (!strcmp(s->object[i].key, name))
+			return &s->object[i];
+		if (!strcmp(s->object[i].spec.name, name)) {
+			by_name = &s->object[i];
+			n++;
+		}
+	}
+	return n == 1 ? by_name : NULL;
+}
+
+uint64_t wb__heartbeat_timeout_ns(const struct wb_serve *s)
+{
+	uint32_t least = UINT32_MAX;
+
+	for (size_t i = 0; i < s->n_object; i++)
+		least = WB_MIN(least, s->object[i].spec.heartbeat_timeout_s);
+	return least * WB_NS_PER_S;
+}
+
+static int make_object(struct wb_serve *s, const struct wb_serve_opts *o, size_t i)
+{
+	struct wb_recon_opts ro = {.operator_id = s->operator_id, .settle_ns = o->settle_ns};
+	struct object *obj = &s->object[i];
+	int rc;
+
+	obj->spec = o->spec[i];
+	obj->uid = wb_spec_uid(&obj->spec);
+	snprintf(obj->key, sizeof(obj->key), "%s/%s", obj->spec.namespace_, obj->spec.name);
+	rc = wb_recon_create(&ro, &obj->spec, &obj->r);
+	if (rc == 0)
+		rc = wb_recon_tick(obj->r, wb__now(s));
+	return rc;
+}
+
+int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *env,
+	struct wb_serve **out, struct wb_err *err)
+{
+	struct wb_serve *s = wb_zalloc(1, sizeof(*s));
+	int rc = -ENOMEM;
+
+	assert(o->n_spec > 0);
+	if (!s)
+		return wb_err_set(err, rc, "out of memory");
+	s->env = *env;
+	s->created_wall_ns = env->wall_ns(env->ctx);
+	snprintf(s->name, sizeof(s->name), "%s", o->name);
+	s->object = wb_zalloc(o->n_spec, sizeof(*s->object));
+	if (s->object)
+		rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
+	if (rc == 0)
+		rc = env->random(env->ctx, &s->operator_id, sizeof(s->operator_id));
+	/* 63 bits, so that it is an integer in every JSON; 0 means unknown. */
+	s->operator_id = (s->operator_id >> 1) | 1;
+	for (size_t i = 0; i < o->n_spec && rc == 0; i++) {
+		s->n_object = i + 1;
+		rc = make_object(s, o, i);
+	}
+	if (rc < 0) {
+		wb_serve_destroy(s);
+		return wb_err_set(err, rc, "start the operator: %s", wb_strerror(rc));
+	}
+	wb_metric_set(s->metrics, WB_SM_BUILD_INFO, WB_LABELS(WB_VERSION), 1);
+	*out = s;
+	return 0;
+}
+
+static void free_object(struct object *o)
+{
+	wb_recon_destroy(o->r);
+	wb__blob_put(o->plan);
+	wb__blob_put(o->next_plan);
+	wb__blob_put(o->manifest);
+	wb__blob_put(o->next_manifest);
+	for (size_t i = 0; i < XFERS_MAX; i++)
+		wb__free_xfer(&o->xfer[i]);
+	memset(o->epoch_key, 0, sizeof(o->epoch_key));
+}
+
+void wb_serve_destroy(struct wb_serve *s)
+{
+	struct peer *p;
+
+	if (!s)
+		return;
+	wb__forget_jobs(s);
+	while ((p = s->peer)) {
+		s->peer = p->next;
+		p->s = NULL; /* its last callback frees it */
+		wb_chan_close(p->ch);
+	}
+	for (size_t i = 0; i < s->n_object; i++)
+		free_object(&s->object[i]);
+	for (size_t i = 0; i < s->n_blob; i++)
+		wb__blob_put(s->blob[i]);
+	wb_free(s->blob);
+	wb_free(s->object);
+	wb_metrics_destroy(s->metrics);
+	wb_free(s);
+}
+
+size_t wb_serve_n_agent(const struct wb_serve *s)
+{
+	size_t n = 0;
+
+	for (const struct peer *p = s->peer; p; p = p->next)
+		n += p->state == PEER_OPEN;
+	return n;
+}
+
+bool wb_serve_is_busy(const struct wb_serve *s)
+{
+	return s->job != NULL;
+}
+
+struct wb_metrics *wb_serve_own_metrics(struct wb_serve *s)
+{
+	return s->metrics;
+}
+
+void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err *why)
+{
+	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("connection"), 1);
+	WB_LOG_WRN(MOD, "connection refused", WB_S("peer", peer), WB_S("why", why->msg));
+}
+
+/* ---- actions ---- */
+
+static void need_blob(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+{
+	enum content_kind kind = a->is_manifest ? CONTENT_MANIFEST : CONTENT_MAP;
+	struct peer *p;
+
+	if (wb__find_blob(s, a->digest, kind)) {
+		wb_recon_blob(o->r, wb__now(s), a->digest, 0, NULL);
+		return;
+	}
+	p = wb__peer(s, a->agent);
+	if (p)
+		wb__ask_for(p, o, a->digest, kind);
+}
+
+static void reject(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
+{
+	struct wb_msg_reject m = {.code = a->code, .sentence = a->sentence};
+	struct peer *p = wb__peer(s, a->agent);
+
+	wb_metric_add(s->metrics, WB_SM_REFUSED,
+		WB_LABELS(a->worker == WB_RECON_NONE ? "agent" : "worker"), 1);
+	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", a->sentence));
+	if (!p)
+		return;
+	if (a->worker == WB_RECON_NONE) {
+		wb__reject(p, a->code, true, a->sentence);
+		return;
+	}
+	m.object = o->key;
+	m.worker = a->worker + 1;
+	wb__send(p, WBP_REJECT, &m);
+}
+
+static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
+{
+	struct wb_msg_progress m = {.object = o->key, .sentence = a->sentence, .code = a->code};
+	struct peer *p = wb__peer(s, a->agent);
+
+	if (p)
+		wb__send(p, WBP_PROGRESS, &m);
+}
+
+static void act(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+{
+	int rc;
+
+	switch (a->what) {
+	case WB_DO_NEED_BLOB:
+		need_blob(s, o, a);
+		break;
+	case WB_DO_PLAN:
+		rc = wb__start_job(s, o, a->job);
+		if (rc < 0)
+			WB_LOG_ERR(MOD, "planning did not start", WB_S("object", o->key),
+				WB_S("why", wb_strerror(rc)));
+		break;
+	case WB_DO_SEND_PLAN:
+		wb__send_plan(s, o, a);
+		break;
+	case WB_DO_ACTIVATE:
+		wb__send_activate(s, o, a);
+		break;
+	case WB_DO_REJECT:
+		reject(s, o, a);
+		break;
+	case WB_DO_NOTICE:
+		notice(s, o, a);
+		break;
+	case WB_DO_EVENT:
+		WB_LOG_INFO(MOD, a->reason, WB_S("object", o->key), WB_S("text", a->sentence));
+		break;
+	}
+}
+
+void wb__act_all(struct wb_serve *s)
+{
+	struct wb_recon_action a;
+	uint64_t due;
+
+	/* Actions may report to reconcile in turn: the outer loop takes what follows. */
+	if (s->is_acting)
+		return;
+	s->is_acting = true;
+	for (size_t i = 0; i < s->n_object; i++)
+		while (wb_recon_take(s->object[i].r, &a)) {
+			act(s, &s->object[i], &a);
+			wb_free(a.sentence);
+		}
+	s->is_acting = false;
+	due = wb__check_peers(s);
+	for (size_t i = 0; i < s->n_object; i++)
+		due = WB_MIN(due, wb_recon_due_ns(s->object[i].r));
+	s->env.arm(s->env.ctx, due);
+}
+
+void wb_serve_tick(struct wb_serve *s)
+{
+	struct wb_recon_now now = wb__now(s);
+
+	for (size_t i = 0; i < s->n_object; i++)
+		if (wb_recon_due_ns(s->object[i].r) <= now.ns)
+			wb_recon_tick(s->object[i].r, now);
+	wb__act_all(s);
+}
+
+void wb_serve_drain(struct wb_serve *s, const char *why)
+{
+	struct wb_msg_drain m = {.sentence = why};
+
+	s->is_draining = true;
+	for (struct peer *p = s->peer; p; p = p->next) {
+		if (p->state == PEER_OPEN)
+			wb__send(p, WBP_DRAIN, &m);
+		wb__close_peer(p);
+	}
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_SERVE_SERVE_H
+#define WB_SERVE_SERVE_H
+/*
+ * The operator towards its agents.
+ *
+ * Events in: a channel that was accepted, its frames, time.  Actions out: frames, and work for a
+ * thread.  Everything between is reconcile's.  What agents upload is kept by digest for as long as
+ * the operator runs; everything else can be built again from agents that reconnect.
+ *
+ * Threads: the loop's; only planning runs elsewhere.  Layer: operator-shim/serve.
+ */
+#include "base/clock.h"
+#include "net/chan.h"
+#include "operator-shim/spec/spec.h"
+
+#include <jansson.h>
+
+struct wb_buf;
+struct wb_serve; /* opaque */
+
+struct wb_serve_env {
+	void *ctx;
+	const struct wb_clock *clock; /* monotonic */
+	uint64_t (*wall_ns)(void *ctx); /* since the epoch, for status */
+	int (*random)(void *ctx, void *out, size_t bytes); /* unpredictable bytes; 0 or negative */
+	/* Call wb_serve_tick() at this time (UINT64_MAX = never); replaces what was asked before.
+	 */
+	void (*arm)(void *ctx, uint64_t at_ns);
+	/* Run @work on another thread, then @done on this one.  0 or negative. */
+	int (*work)(void *ctx, void (*work)(void *), void (*done)(void *), void *cookie);
+};
+
+struct wb_serve_opts {
+	const char *name; /* of this operator, for agents' logs */
+	const struct wb_spec *spec; /* copied */
+	size_t n_spec;
+	uint64_t settle_ns; /* see wb_recon_opts; 0 = at once */
+};
+
+/** wb_serve_create - 0, -EINVAL, -ENOMEM or the random source's error. */
+int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *env,
+	struct wb_serve **out, struct wb_err *err);
+/** wb_serve_destroy - closes what is open, and frees; a running job ends by itself.  NULL is
+ *  allowed.  Channels' last callbacks may come later and do no harm. */
+void wb_serve_destroy(struct wb_serve *s);
+
+/** wb_serve_accept - a new channel; serve binds its callbacks. */
+void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch);
+/** wb_serve_refused - a connection that got no channel (wrong key ...), for log and metrics. */
+void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err *why);
+void wb_serve_tick(struct wb_serve *s);
+/** wb_serve_drain - tell agents that this operator leaves, and close all channels. */
+void wb_serve_drain(struct wb_serve *s, const char *why);
+/** wb_serve_n_agent - agents connected now. */
+size_t wb_serve_n_agent(const struct wb_serve *s);
+/** wb_serve_is_busy - a job of ours runs on a thread. */
+bool wb_serve_is_busy(const struct wb_serve *s);
+
+/**
+ * wb_serve_object - one object as JSON: apiVersion, kind, metadata, spec, status, and under
+ * "detail" what the CRD has no place for (bytes by stage, times with their uncertainty)
+ * @name:	"namespace/name" or "name"; NULL = the only one
+ * New reference; NULL when there is no such object, or no memory.
+ */
+json_t *wb_serve_object(const struct wb_serve *s, const char *name);
+/** wb_serve_list - all objects as a WeightTransferList.  New reference. */
+json_t *wb_serve_list(const struct wb_serve *s);
+/** wb_serve_plan - encoded active plan of an object, borrowed; NULL = none known here. */
+const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes);
+/** wb_serve_manifest - encoded manifest of that plan, borrowed; NULL = none known here. */
+const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes);
+/** wb_serve_trace - append the last transfers of an object as trace events (JSON object format,
+ *  opens in Perfetto); false = no such object. */
+bool wb_serve_trace(const struct wb_serve *s, const char *name, struct wb_buf *out);
+/** wb_serve_metrics - append Prometheus text. */
+void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out);
+struct wb_metrics;
+/** wb_serve_own_metrics - for figures that main adds: see the enum in metrics.h. */
+struct wb_metrics *wb_serve_own_metrics(struct wb_serve *s);
+
+#endif

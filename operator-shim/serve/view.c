@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is shown: objects as JSON, traces, metrics. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static json_t *stage_bytes(const struct xfer *x)
+{
+	return json_pack("{s:I, s:I, s:I}", "receive", (json_int_t)x->bytes[WB_STAGE_RECEIVE],
+		"external", (json_int_t)x->bytes[WB_STAGE_EXTERNAL], "internal",
+		(json_int_t)x->bytes[WB_STAGE_INTERNAL]);
+}
+
+static json_t *xfer_json(const struct xfer *x)
+{
+	json_t *o = json_pack("{s:I, s:s, s:f, s:f, s:f, s:I, s:o}", "transfer",
+		(json_int_t)x->transfer, "result", wb_recon_result_name(x->end.result),
+		"endToEndMilliseconds", (double)x->end.ewtt_ns / 1e6,
+		"endToEndUncertaintyMilliseconds", (double)x->error_ns / 1e6,
+		"averageStallMilliseconds", (double)x->end.stall_ns / 1e6, "resentChunks",
+		(json_int_t)x->resent, "bytes", stage_bytes(x));
+
+	if (o && x->version >= 0)
+		json_object_set_new(o, "version", json_integer(x->version));
+	if (o && x->message[0])
+		json_object_set_new(o, "message", json_string(x->message));
+	if (o && x->culprit[0])
+		json_object_set_new(o, "culprit", json_string(x->culprit));
+	return o;
+}
+
+static json_t *transfers(const struct object *o)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 1; i <= XFERS_MAX; i++) {
+		const struct xfer *x = &o->xfer[(o->xfer_at - i) % XFERS_MAX];
+
+		if (x->transfer && x->is_final)
+			json_array_append_new(list, xfer_json(x));
+	}
+	return list;
+}
+
+static json_t *agents(const struct wb_serve *s, size_t object)
+{
+	json_t *list = json_array();
+
+	for (const struct peer *p = s->peer; p; p = p->next) {
+		json_t *a;
+
+		if (p->state != PEER_OPEN || !p->joined[object].is_in)
+			continue;
+		a = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i}", "name", p->hello.agent, "node",
+			p->hello.node, "host", p->hello.host, "port", (int)p->hello.port, "build",
+			p->hello.build, "workers", (int)p->joined[object].workers.n_workers);
+		if (a && p->hello.rail_bytes_per_s)
+			json_object_set_new(a, "railBytesPerSecond",
+				json_integer((json_int_t)p->hello.rail_bytes_per_s));
+		if (a)
+			json_array_append_new(list, a);
+	}
+	return list;
+}
+
+static json_t *created(const struct wb_serve *s)
+{
+	time_t t = (time_t)(s->created_wall_ns / WB_NS_PER_S);
+	char text[32] = "";
+	struct tm tm;
+
+	if (gmtime_r(&t, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return json_string(text);
+}
+
+static json_t *object_json(const struct wb_serve *s, const struct object *o)
+{
+	return json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:o, s:o, s:{s:s, s:o, s:o}}", "apiVersion",
+		"weightbridge.io/v1alpha1", "kind", "WeightTransfer", "metadata", "name",
+		o->spec.name, "namespace", o->spec.namespace_, "creationTimestamp", created(s),
+		"spec", wb_spec_json(&o->spec), "status", wb_recon_status(o->r), "detail",
+		"operator", s->name, "agents", agents(s, (size_t)(o - s->object)), "transfers",
+		transfers(o));
+}
+
+json_t *wb_serve_object(const struct wb_serve *s, const char *name)
+{
+	const struct object *o = wb__object(s, name);
+
+	return o ? object_json(s, o) : NULL;
+}
+
+json_t *wb_serve_list(const struct wb_serve *s)
+{
+	json_t *items = json_array();
+
+	for (size_t i = 0; i < s->n_object; i++)
+		json_array_append_new(items, object_json(s, &s->object[i]));
+	return json_pack("{s:s, s:s, s:o}", "apiVersion", "weightbridge.io/v1alpha1", "kind",
+		"WeightTransferList", "items", items);
+}
+
+const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes)
+{
+	const struct object *o = wb__object(s, name);
+
+	if (!o || !o->plan)
+		return NULL;
+	*bytes = o->plan->bytes;
+	return o->plan->data;
+}
+
+const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes)
+{
+	const struct object *o = wb__object(s, name);
+
+	if (!o || !o->manifest)
+		return NULL;
+	*bytes = o->manifest->bytes;
+	return o->manifest->data;
+}
+
+/* ---- trace ---- */
+
+static void put_span(struct wb_buf *b, const struct xfer *x, const struct worker_times *w,
+	const char *name, int64_t from_ns, int64_t to_ns)
+{
+	wb_buf_printf(
+		b, "%s\n{\"ph\":\"X\",\"cat\":\"transfer\",\"name\":", b->len > 40 ? "," : "");
+	wb_buf_json_str(b, name);
+	wb_buf_printf(b,
+		",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"transfer\":%llu,"
+		"\"version\":%lld,\"uncertainty_us\":%.3f}}",
+		(unsigned)(w->agent_instance & 0x7fffffff), w->worker, (double)from_ns / 1e3,
+		(double)(to_ns - from_ns) / 1e3, (unsigned long long)x->transfer,
+		(long long)x->version, (double)w->error_ns / 1e3);
+}
+
+static void put_names(struct wb_buf *b, const struct worker_times *w)
+{
+	unsigned pid = (unsigned)(w->agent_instance & 0x7fffffff);
+
+	wb_buf_printf(b,
+		",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", pid);
+	wb_buf_json_str(b, w->agent);
+	wb_buf_printf(b,
+		"}},\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":"
+		"{\"name\":\"worker %u\"}}",
+		pid, w->worker, w->worker);
+}
+
+static void put_xfer(struct wb_buf *b, const struct xfer *x)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "version %lld", (long long)x->version);
+	for (size_t i = 0; i < x->n_worker; i++) {
+		const struct worker_times *w = &x->worker[i];
+
+		if (w->resume_ns <= w->stop_ns)
+			continue;
+		put_span(b, x, w, name, w->stop_ns, w->resume_ns);
+		put_names(b, w);
+		for (uint32_t k = 0; k < w->n_phase; k++)
+			if (w->phase[k].end_ns > w->phase[k].start_ns)
+				put_span(b, x, w, w->phase[k].name, w->phase[k].start_ns,
+					w->phase[k].end_ns);
+	}
+}
+
+bool wb_serve_trace(const struct wb_serve *s, const char *name, struct wb_buf *out)
+{
+	const struct object *o = wb__object(s, name);
+
+	if (!o)
+		return false;
+	wb_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+	for (unsigned i = XFERS_MAX; i > 0; i--)
+		put_xfer(out, &o->xfer[(o->xfer_at - i) % XFERS_MAX]);
+	wb_buf_printf(out, "\n]}\n");
+	return true;
+}
+
+/* ---- metrics ---- */
+
+static void gauges(struct wb_serve *s)
+{
+	double ready = 0, worker = 0, engine = 0, updated = 0;
+
+	for (size_t i = 0; i < s->n_object; i++) {
+		json_t *st = wb_recon_status(s->object[i].r), *c;
+		size_t k;
+
+		worker += (double)json_integer_value(json_object_get(st, "connectedWorkers"));
+		engine += (double)json_integer_value(json_object_get(st, "engineCount"));
+		updated += (double)json_integer_value(json_object_get(st, "updatedEngines"));
+		json_array_foreach(json_object_get(st, "conditions"), k, c)
+		{
+			const char *type = json_string_value(json_object_get(c, "type"));
+			const char *is = json_string_value(json_object_get(c, "status"));
+
+			ready += type && is && !strcmp(type, "Ready") && !strcmp(is, "True");
+		}
+		json_decref(st);
+	}
+	wb_metric_set(s->metrics, WB_SM_OBJECTS, NULL, (double)s->n_object);
+	wb_metric_set(s->metrics, WB_SM_READY, NULL, ready);
+	wb_metric_set(s->metrics, WB_SM_AGENTS, NULL, (double)wb_serve_n_agent(s));
+	wb_metric_set(s->metrics, WB_SM_WORKERS, NULL, worker);
+	wb_metric_set(s->metrics, WB_SM_ENGINES, NULL, engine);
+	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, updated);
+}
+
+void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out)
+{
+	gauges(s);
+	wb_metrics_write(s->metrics, out);
+}
