@@ -14,14 +14,14 @@ struct pick {
 	struct agent *a;
 };
 
-void wb__membership_finish(struct membership *m)
+void wb__recon_membership_finish(struct membership *m)
 {
 	wb_free(m->m);
 	wb_free(m->layout);
 	memset(m, 0, sizeof(*m));
 }
 
-bool wb__has_engine(const struct membership *m, const char *name)
+bool wb__recon_has_engine(const struct membership *m, const char *name)
 {
 	for (size_t i = 0; i < m->n; i++)
 		if (m->m[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(m->m[i].engine, name))
@@ -55,7 +55,7 @@ static bool is_whole(const struct wb_recon *r, const struct worker *w)
 
 	if (w->role == WB_ROLE_TRAINER)
 		return true;
-	e = wb__engine(r, w->engine);
+	e = wb__recon_engine(r, w->engine);
 	return e && e->n_worker == r->spec.workers_per_engine;
 }
 
@@ -185,7 +185,7 @@ static void list_names(
 			wb_buf_printf(b, ", ...");
 			break;
 		}
-		wb__worker_name(r, w, name, sizeof(name));
+		wb__recon_worker_name(r, w, name, sizeof(name));
 		wb_buf_printf(b, "%s%s", n == 1 ? "" : ", ", name);
 	}
 	if (!n)
@@ -286,7 +286,7 @@ static void count_up(struct wb_recon *r)
 	r->n_trainer_up = r->n_engine_up = 0;
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		const struct agent *a = wb__agent_by_instance(r, w->instance);
+		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
 
 		if (w->role == WB_ROLE_TRAINER && !w->is_refused && a && a->is_up)
 			r->n_trainer_up++;
@@ -300,7 +300,7 @@ static void count_up(struct wb_recon *r)
 		say_aside(r);
 }
 
-int wb__choose(struct wb_recon *r, struct membership *out)
+int wb__recon_choose(struct wb_recon *r, struct membership *out)
 {
 	struct pick *p = wb_zalloc(r->n_worker + 1, sizeof(*p));
 	size_t n = 0;
@@ -312,7 +312,7 @@ int wb__choose(struct wb_recon *r, struct membership *out)
 	count_up(r);
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		struct agent *a = wb__agent_by_instance(r, w->instance);
+		struct agent *a = wb__recon_agent_by_instance(r, w->instance);
 
 		if (a && !w->is_refused && is_whole(r, w))
 			p[n++] = (struct pick){w, a};
@@ -324,7 +324,7 @@ int wb__choose(struct wb_recon *r, struct membership *out)
 	if (rc == 0)
 		rc = fingerprint(r, out);
 	if (rc < 0)
-		wb__membership_finish(out);
+		wb__recon_membership_finish(out);
 	wb_free(p);
 	return rc;
 }

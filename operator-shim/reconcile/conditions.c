@@ -110,7 +110,7 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
 
-		if (!e->n_worker && !wb__has_engine(&r->active.who, e->name))
+		if (!e->n_worker && !wb__recon_has_engine(&r->active.who, e->name))
 			continue;
 		n++;
 		if (e->held.transfer == r->top.transfer && !e->held.is_torn && !e->is_mixed &&
@@ -206,7 +206,7 @@ static void notice(struct wb_recon *r)
 	r->notice_gen++;
 }
 
-void wb__conditions(struct wb_recon *r, struct wb_recon_now now)
+void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now)
 {
 	members(r, now);
 	planned(r, now);

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__fail(struct wb_recon *r, const char *reason, const char *sentence)
+void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence)
 {
 	r->stage = STAGE_FAILED;
 	r->fail_reason = reason;
 	snprintf(r->fail, sizeof(r->fail), "%s", sentence);
-	wb__event(r, "PlanFailed", sentence);
+	wb__recon_event(r, "PlanFailed", sentence);
 }
 
 /* Which agents have members in the active and the next plan. */
@@ -25,7 +25,7 @@ static void mark_agents(struct wb_recon *r)
 		bool is_active = i < r->active.who.n;
 		const struct wb_recon_member *m =
 			is_active ? &r->active.who.m[i] : &r->next.who.m[i - r->active.who.n];
-		struct agent *a = wb__agent_by_instance(r, m->instance);
+		struct agent *a = wb__recon_agent_by_instance(r, m->instance);
 
 		if (a && is_active)
 			a->is_in_active = true;
@@ -36,7 +36,7 @@ static void mark_agents(struct wb_recon *r)
 
 static void forget_next(struct wb_recon *r)
 {
-	wb__membership_finish(&r->next.who);
+	wb__recon_membership_finish(&r->next.who);
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
 	r->is_checking = false;
@@ -52,7 +52,7 @@ static int copy_membership(struct membership *to, const struct membership *from)
 	c.cap = from->n;
 	c.layout_cap = from->n_layout;
 	if (!c.m || !c.layout) {
-		wb__membership_finish(&c);
+		wb__recon_membership_finish(&c);
 		return -ENOMEM;
 	}
 	*to = c;
@@ -67,7 +67,7 @@ static bool can_adopt(const struct wb_recon *r, const struct membership *m, cons
 	const struct agent *first = NULL;
 
 	for (size_t i = 0; i < m->n; i++) {
-		const struct agent *a = wb__agent_by_id(r, m->m[i].agent);
+		const struct agent *a = wb__recon_agent_by_id(r, m->m[i].agent);
 
 		if (!a || !a->running.term || m->n != a->plan_workers || m->m[i].plan_index >= m->n)
 			return false;
@@ -122,7 +122,7 @@ static int adopt(struct wb_recon *r, const struct agent *by, const struct member
 	snprintf(text, sizeof(text), "kept the running plan, epoch %llu.%llu, %s",
 		(unsigned long long)by->running.term, (unsigned long long)by->running.number,
 		wb_digest_text(by->plan, digest));
-	return wb__event(r, "PlanAdopted", text);
+	return wb__recon_event(r, "PlanAdopted", text);
 }
 
 /* 1: adopted; 0: cannot; or -ENOMEM. */
@@ -139,7 +139,7 @@ static int try_adopt(struct wb_recon *r)
 		return rc;
 	rc = order_by_index(&who);
 	if (rc < 0) {
-		wb__membership_finish(&who);
+		wb__recon_membership_finish(&who);
 		return rc == -EINVAL ? 0 : rc;
 	}
 	rc = adopt(r, by, &who);
@@ -171,9 +171,9 @@ static int want_blob(
 		*b = (struct blob){.digest = d, .is_manifest = is_manifest, .asked = WB_RECON_NONE};
 	}
 	*is_here = b->is_here;
-	if (b->is_here || (b->asked != WB_RECON_NONE && wb__agent_by_id(r, b->asked)))
+	if (b->is_here || (b->asked != WB_RECON_NONE && wb__recon_agent_by_id(r, b->asked)))
 		return 0;
-	rc = wb__act(r,
+	rc = wb__recon_act(r,
 		&(struct wb_recon_action){.what = WB_DO_NEED_BLOB,
 			.agent = agent,
 			.digest = d,
@@ -194,15 +194,15 @@ static bool same_manifest(struct wb_recon *r, const struct membership *m)
 
 		if (wb_digest_eq(x->manifest, y->manifest))
 			continue;
-		ax = wb__agent_by_instance(r, x->instance);
-		ay = wb__agent_by_instance(r, y->instance);
+		ax = wb__recon_agent_by_instance(r, x->instance);
+		ay = wb__recon_agent_by_instance(r, y->instance);
 		snprintf(text, sizeof(text),
 			"workers describe different checkpoints: %.150s/%u has manifest %s, "
 			"%.150s/%u has %s; all must list the same tensors, types and shapes in "
 			"the same order",
 			ax ? ax->name : "?", x->worker, wb_digest_text(x->manifest, a),
 			ay ? ay->name : "?", y->worker, wb_digest_text(y->manifest, b));
-		wb__fail(r, "TensorMismatch", text);
+		wb__recon_fail(r, "TensorMismatch", text);
 		return false;
 	}
 	return true;
@@ -216,7 +216,7 @@ static int gather_blobs(struct wb_recon *r, const struct membership *m)
 	if (!same_manifest(r, m))
 		return 0;
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
-		const struct agent *a = wb__agent_by_instance(r, m->m[i].instance);
+		const struct agent *a = wb__recon_agent_by_instance(r, m->m[i].instance);
 
 		if (!a || !a->is_up) {
 			is_all = false; /* it may come back, or will be expired */
@@ -231,7 +231,8 @@ static int gather_blobs(struct wb_recon *r, const struct membership *m)
 	if (rc < 0 || !is_all)
 		return rc;
 	r->stage = STAGE_COMPUTING;
-	return wb__act(r, &(struct wb_recon_action){.what = WB_DO_PLAN, .job = ++r->job}, NULL);
+	return wb__recon_act(
+		r, &(struct wb_recon_action){.what = WB_DO_PLAN, .job = ++r->job}, NULL);
 }
 
 static bool is_feeding(const struct wb_recon *r)
@@ -246,17 +247,17 @@ static int activate(struct wb_recon *r)
 {
 	char text[200];
 
-	wb__membership_finish(&r->active.who);
+	wb__recon_membership_finish(&r->active.who);
 	r->active = r->next;
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
 	mark_agents(r);
-	wb__stop_feeds(r);
+	wb__recon_stop_feeds(r);
 	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines",
 		(unsigned long long)r->active.epoch.term,
 		(unsigned long long)r->active.epoch.number, r->active.who.n,
 		r->active.who.n_engine);
-	return wb__event(r, "PlanActivated", text);
+	return wb__recon_event(r, "PlanActivated", text);
 }
 
 static int send_plan(struct wb_recon *r)
@@ -277,7 +278,7 @@ static int send_plan(struct wb_recon *r)
 		is_ready &= a->is_up && same_epoch(a->ready, r->next.epoch);
 		if (!a->is_up || same_epoch(a->sent, r->next.epoch))
 			continue;
-		rc = wb__act(r,
+		rc = wb__recon_act(r,
 			&(struct wb_recon_action){.what = WB_DO_SEND_PLAN,
 				.agent = a->id,
 				.epoch = r->next.epoch,
@@ -290,7 +291,7 @@ static int send_plan(struct wb_recon *r)
 	return is_ready ? activate(r) : 0;
 }
 
-int wb__tell_active(struct wb_recon *r)
+int wb__recon_tell_active(struct wb_recon *r)
 {
 	if (!r->active.epoch.term)
 		return 0;
@@ -301,7 +302,7 @@ int wb__tell_active(struct wb_recon *r)
 		if (!a->is_up || !a->is_in_active ||
 			(same_epoch(a->told, r->active.epoch) && a->told_gen == r->feed_gen))
 			continue;
-		rc = wb__act(r,
+		rc = wb__recon_act(r,
 			&(struct wb_recon_action){.what = WB_DO_ACTIVATE,
 				.agent = a->id,
 				.epoch = r->active.epoch,
@@ -346,13 +347,13 @@ static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
 	if (!r->wait_since_ns)
 		r->wait_since_ns = now.ns;
 	if (now.ns - r->wait_since_ns < bound) {
-		wb__due(r, r->wait_since_ns + bound);
+		wb__recon_due(r, r->wait_since_ns + bound);
 		return;
 	}
 	r->is_late = true;
 	if (r->stage == STAGE_SENDING && r->next.epoch.term) {
 		say_not_ready(r, text, sizeof(text));
-		wb__fail(r, "PlanDeadlineExceeded", text);
+		wb__recon_fail(r, "PlanDeadlineExceeded", text);
 	}
 }
 
@@ -377,7 +378,7 @@ static int start_next(struct wb_recon *r, struct wb_recon_now now)
 		if (rc)
 			return rc < 0 ? rc : 0;
 		if (now.ns < r->adopt_until_ns) {
-			wb__due(r, r->adopt_until_ns);
+			wb__recon_due(r, r->adopt_until_ns);
 			return 0;
 		}
 	}
@@ -398,7 +399,7 @@ static int run_stage(struct wb_recon *r, struct wb_recon_now now)
 		return r->stage == STAGE_BLOBS ? gather_blobs(r, &r->active.who) : 0;
 	if (r->stage == STAGE_SETTLING) {
 		if (now.ns < r->stage_due_ns) {
-			wb__due(r, r->stage_due_ns);
+			wb__recon_due(r, r->stage_due_ns);
 			return 0;
 		}
 		r->stage = STAGE_BLOBS;
@@ -410,7 +411,7 @@ static int run_stage(struct wb_recon *r, struct wb_recon_now now)
 	return 0;
 }
 
-int wb__advance(struct wb_recon *r, struct wb_recon_now now)
+int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now)
 {
 	enum stage before;
 	int rc = 0;
@@ -418,10 +419,10 @@ int wb__advance(struct wb_recon *r, struct wb_recon_now now)
 	if (r->is_dirty) {
 		struct membership m;
 
-		rc = wb__choose(r, &m);
+		rc = wb__recon_choose(r, &m);
 		if (rc < 0)
 			return rc;
-		wb__membership_finish(&r->wanted);
+		wb__recon_membership_finish(&r->wanted);
 		r->wanted = m;
 		r->is_dirty = false;
 		mark_agents(r);
@@ -448,8 +449,8 @@ int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest 
 	b->is_here = rc == 0;
 	b->asked = WB_RECON_NONE;
 	if (rc < 0 && r->stage == STAGE_BLOBS && !r->is_checking)
-		wb__fail(r, "TensorMismatch", sentence ? sentence : wb_strerror(rc));
-	return wb__look(r, now);
+		wb__recon_fail(r, "TensorMismatch", sentence ? sentence : wb_strerror(rc));
+	return wb__recon_look(r, now);
 }
 
 /* The planner says one sentence for all its refusals; programs want a word. */
@@ -484,22 +485,22 @@ int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct w
 		if (p->rc == 0 && wb_digest_eq(p->plan, r->active.digest))
 			keep_info(&r->active, p, now.wall_ns);
 		else
-			wb__event(r, "PlanDiffers",
+			wb__recon_event(r, "PlanDiffers",
 				"this operator would plan otherwise; the running plan stays until "
 				"the membership changes");
 	} else if (p->rc < 0) {
-		wb__fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
+		wb__recon_fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
 	} else {
 		keep_info(&r->next, p, now.wall_ns);
 		r->stage = STAGE_SENDING;
 	}
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }
 
 int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	struct wb_recon_epoch epoch, int rc, const char *sentence)
 {
-	struct agent *a = wb__agent_by_id(r, agent);
+	struct agent *a = wb__recon_agent_by_id(r, agent);
 	char text[WB_RECON_SENTENCE_MAX];
 
 	if (!a)
@@ -509,11 +510,11 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	} else if (r->stage == STAGE_SENDING && same_epoch(epoch, r->next.epoch)) {
 		snprintf(text, sizeof(text), "agent %.200s cannot take the plan: %.700s", a->name,
 			sentence ? sentence : wb_strerror(rc));
-		wb__fail(r,
+		wb__recon_fail(r,
 			rc == -ENOMEM || rc == -ENOSPC ? "MemoryLimitTooSmall"
 			: rc == -ENODEV                ? "NoUsableDevice"
 						       : "PlanRefused",
 			text);
 	}
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }

@@ -14,14 +14,14 @@ static bool is_source(const struct wb_recon *r, const struct engine *e)
 {
 	return e->n_up == r->spec.workers_per_engine && !e->is_mixed && !e->held.is_torn &&
 	       e->held.transfer && e->held.transfer == r->top.transfer &&
-	       wb__has_engine(&r->active.who, e->name);
+	       wb__recon_has_engine(&r->active.who, e->name);
 }
 
 static bool is_behind(const struct wb_recon *r, const struct engine *e)
 {
 	return e->n_up == r->spec.workers_per_engine && r->top.transfer &&
 	       (e->is_mixed || e->held.is_torn || e->held.transfer < r->top.transfer) &&
-	       wb__has_engine(&r->active.who, e->name);
+	       wb__recon_has_engine(&r->active.who, e->name);
 }
 
 /* Sources take turns: the n-th try asks the n-th one. */
@@ -46,14 +46,14 @@ static void end_feed(struct engine *e)
 	e->feed_until_ns = e->feed_next_ns = 0;
 }
 
-void wb__stop_feeds(struct wb_recon *r)
+void wb__recon_stop_feeds(struct wb_recon *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++)
 		end_feed(&r->engine[i]);
 	r->n_feed = 0;
 }
 
-void wb__feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
 {
 	(void)r;
 	e->feed_until_ns = 0;
@@ -78,7 +78,7 @@ static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now 
 	r->feed_gen++;
 	snprintf(text, sizeof(text), "engine %s gets version %lld from engine %s", e->name,
 		(long long)r->top.version, src->name);
-	return wb__event(r, "EngineFed", text);
+	return wb__recon_event(r, "EngineFed", text);
 }
 
 static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
@@ -88,15 +88,15 @@ static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now
 		return 0;
 	}
 	if (e->feed_until_ns && now.ns >= e->feed_until_ns)
-		wb__feed_failed(r, e, now);
+		wb__recon_feed_failed(r, e, now);
 	if (e->feed_until_ns) {
-		wb__due(r, e->feed_until_ns);
+		wb__recon_due(r, e->feed_until_ns);
 		return 0;
 	}
 	if (e->feed.transfer == r->top.transfer && e->feed.attempt >= ATTEMPTS_MAX)
 		return 0; /* the next transfer brings it up to date */
 	if (now.ns < e->feed_next_ns) {
-		wb__due(r, e->feed_next_ns);
+		wb__recon_due(r, e->feed_next_ns);
 		return 0;
 	}
 	return start_feed(r, e, now);
@@ -117,7 +117,7 @@ static int list_feeds(struct wb_recon *r)
 	return 0;
 }
 
-int wb__feed(struct wb_recon *r, struct wb_recon_now now)
+int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now)
 {
 	bool is_allowed = r->active.epoch.term && !r->current.t.transfer && !r->spec.suspend &&
 			  (r->stage == STAGE_NONE || r->stage == STAGE_FAILED || r->is_checking);

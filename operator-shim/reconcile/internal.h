@@ -159,41 +159,42 @@ struct wb_recon {
 };
 
 /* members.c */
-struct agent *wb__agent_by_id(const struct wb_recon *r, uint32_t id);
-struct agent *wb__agent_by_instance(const struct wb_recon *r, uint64_t instance);
-struct engine *wb__engine(const struct wb_recon *r, const char *name);
-void wb__worker_name(const struct wb_recon *r, const struct worker *w, char *out, size_t bytes);
-/** wb__count_engines - recount engines from workers; makes missing ones. */
-int wb__count_engines(struct wb_recon *r);
-void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now);
-/** wb__drop_engines - forget engines without workers that are in no plan. */
-void wb__drop_engines(struct wb_recon *r);
+struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id);
+struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance);
+struct engine *wb__recon_engine(const struct wb_recon *r, const char *name);
+void wb__recon_worker_name(
+	const struct wb_recon *r, const struct worker *w, char *out, size_t bytes);
+/** wb__recon_count_engines - recount engines from workers; makes missing ones. */
+int wb__recon_count_engines(struct wb_recon *r);
+void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_drop_engines - forget engines without workers that are in no plan. */
+void wb__recon_drop_engines(struct wb_recon *r);
 
 /* choose.c */
-/** wb__choose - wanted membership into @out; sets is_complete and waiting. */
-int wb__choose(struct wb_recon *r, struct membership *out);
-void wb__membership_finish(struct membership *m);
-bool wb__has_engine(const struct membership *m, const char *name);
+/** wb__recon_choose - wanted membership into @out; sets is_complete and waiting. */
+int wb__recon_choose(struct wb_recon *r, struct membership *out);
+void wb__recon_membership_finish(struct membership *m);
+bool wb__recon_has_engine(const struct membership *m, const char *name);
 
 /* epoch.c */
-int wb__advance(struct wb_recon *r, struct wb_recon_now now);
-/** wb__tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
-int wb__tell_active(struct wb_recon *r);
-void wb__fail(struct wb_recon *r, const char *reason, const char *sentence);
+int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
+int wb__recon_tell_active(struct wb_recon *r);
+void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence);
 
 /* feed.c */
-int wb__feed(struct wb_recon *r, struct wb_recon_now now);
-void wb__stop_feeds(struct wb_recon *r);
-void wb__feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
+int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now);
+void wb__recon_stop_feeds(struct wb_recon *r);
+void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
 
 /* conditions.c */
-void wb__conditions(struct wb_recon *r, struct wb_recon_now now);
+void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
 
 /* state.c */
-int wb__act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);
-int wb__event(struct wb_recon *r, const char *reason, const char *sentence);
-void wb__due(struct wb_recon *r, uint64_t at_ns);
-int wb__look(struct wb_recon *r, struct wb_recon_now now);
+int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);
+int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence);
+void wb__recon_due(struct wb_recon *r, uint64_t at_ns);
+int wb__recon_look(struct wb_recon *r, struct wb_recon_now now);
 
 static inline bool same_epoch(struct wb_recon_epoch a, struct wb_recon_epoch b)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct agent *wb__agent_by_id(const struct wb_recon *r, uint32_t id)
+struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].id == id && r->agent[i].is_up)
@@ -14,7 +14,7 @@ struct agent *wb__agent_by_id(const struct wb_recon *r, uint32_t id)
 	return NULL;
 }
 
-struct agent *wb__agent_by_instance(const struct wb_recon *r, uint64_t instance)
+struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].instance == instance)
@@ -30,7 +30,7 @@ static struct agent *agent_by_name(const struct wb_recon *r, const char *name)
 	return NULL;
 }
 
-struct engine *wb__engine(const struct wb_recon *r, const char *name)
+struct engine *wb__recon_engine(const struct wb_recon *r, const char *name)
 {
 	size_t lo = 0, hi = r->n_engine;
 
@@ -53,7 +53,7 @@ static int make_engine(struct wb_recon *r, const char *name)
 	size_t at = 0;
 	int rc;
 
-	if (wb__engine(r, name))
+	if (wb__recon_engine(r, name))
 		return 0;
 	rc = wb_grow(
 		&r->engine, &r->engine_cap, r->n_engine + 1, WB_WORKERS_MAX, sizeof(*r->engine));
@@ -83,7 +83,7 @@ static void count_worker(struct engine *e, const struct worker *w, bool is_up)
 	e->n_up += is_up;
 }
 
-int wb__count_engines(struct wb_recon *r)
+int wb__recon_count_engines(struct wb_recon *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++) {
 		r->engine[i].n_worker = r->engine[i].n_up = 0;
@@ -92,7 +92,7 @@ int wb__count_engines(struct wb_recon *r)
 	}
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		const struct agent *a = wb__agent_by_instance(r, w->instance);
+		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
 		int rc;
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
@@ -100,7 +100,7 @@ int wb__count_engines(struct wb_recon *r)
 		rc = make_engine(r, w->engine);
 		if (rc < 0)
 			return rc;
-		count_worker(wb__engine(r, w->engine), w, a && a->is_up);
+		count_worker(wb__recon_engine(r, w->engine), w, a && a->is_up);
 	}
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
@@ -112,14 +112,14 @@ int wb__count_engines(struct wb_recon *r)
 	return 0;
 }
 
-void wb__drop_engines(struct wb_recon *r)
+void wb__recon_drop_engines(struct wb_recon *r)
 {
 	size_t keep = 0;
 
 	for (size_t i = 0; i < r->n_engine; i++) {
 		struct engine *e = &r->engine[i];
 
-		if (!e->n_worker && !wb__has_engine(&r->active.who, e->name))
+		if (!e->n_worker && !wb__recon_has_engine(&r->active.who, e->name))
 			continue;
 		if (keep != i)
 			r->engine[keep] = *e;
@@ -128,9 +128,10 @@ void wb__drop_engines(struct wb_recon *r)
 	r->n_engine = keep;
 }
 
-void wb__worker_name(const struct wb_recon *r, const struct worker *w, char *out, size_t bytes)
+void wb__recon_worker_name(
+	const struct wb_recon *r, const struct worker *w, char *out, size_t bytes)
 {
-	const struct agent *a = wb__agent_by_instance(r, w->instance);
+	const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
 
 	if (w->rank >= 0)
 		snprintf(out, bytes, "%.200s/%u (rank %lld)", a ? a->name : "?", w->id,
@@ -141,7 +142,7 @@ void wb__worker_name(const struct wb_recon *r, const struct worker *w, char *out
 
 static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker, const char *why)
 {
-	return wb__act(r,
+	return wb__recon_act(r,
 		&(struct wb_recon_action){
 			.what = WB_DO_REJECT, .agent = a->id, .worker = worker, .code = -EEXIST},
 		why);
@@ -154,7 +155,7 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 	uint32_t want = is_trainer ? r->spec.trainer_workers : r->spec.workers_per_engine, n = 0;
 	char mine[256], other[256], group[192];
 
-	wb__worker_name(r, w, mine, sizeof(mine));
+	wb__recon_worker_name(r, w, mine, sizeof(mine));
 	if (is_trainer)
 		snprintf(group, sizeof(group), "the trainer");
 	else
@@ -174,7 +175,7 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 		n++;
 		if (w->rank < 0 || o->rank != w->rank)
 			continue;
-		wb__worker_name(r, o, other, sizeof(other));
+		wb__recon_worker_name(r, o, other, sizeof(other));
 		snprintf(why, bytes,
 			"rank %lld of %s is claimed by two workers, %s and %s: give each its own "
 			"rank, or none",
@@ -251,10 +252,10 @@ static int say_lost(struct wb_recon *r, const struct agent *a)
 
 	snprintf(text, sizeof(text), "agent %s did not come back within %u s", a->name,
 		r->spec.heartbeat_timeout_s);
-	return wb__event(r, "AgentLost", text);
+	return wb__recon_event(r, "AgentLost", text);
 }
 
-void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now)
+void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
 {
 	for (size_t i = r->n_agent; i-- > 0;) {
 		struct agent *a = &r->agent[i];
@@ -262,7 +263,7 @@ void wb__expire_agents(struct wb_recon *r, struct wb_recon_now now)
 		if (a->is_up)
 			continue;
 		if (now.ns < a->lost_at_ns) {
-			wb__due(r, a->lost_at_ns);
+			wb__recon_due(r, a->lost_at_ns);
 			continue;
 		}
 		say_lost(r, a);
@@ -284,7 +285,7 @@ void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)
 /* The slot of an agent that connects: its old one, or a new one. */
 static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, struct agent **out)
 {
-	struct agent *a = wb__agent_by_instance(r, in->instance);
+	struct agent *a = wb__recon_agent_by_instance(r, in->instance);
 	int rc;
 
 	if (!a) {
@@ -337,14 +338,14 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 		rc = add_worker(r, a, &in->worker[i]);
 		worst = rc < 0 ? rc : worst;
 	}
-	rc = wb__look(r, now);
+	rc = wb__recon_look(r, now);
 	return worst < 0 ? worst : rc;
 }
 
 int wb_recon_agent_down(
 	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly)
 {
-	struct agent *a = wb__agent_by_id(r, agent);
+	struct agent *a = wb__recon_agent_by_id(r, agent);
 
 	if (!a)
 		return 0;
@@ -355,7 +356,7 @@ int wb_recon_agent_down(
 		a->is_up = false;
 		a->lost_at_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
 	}
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }
 
 static const struct wb_recon_worker *in_list(
@@ -379,7 +380,7 @@ static bool is_there(const struct wb_recon *r, uint64_t instance, uint32_t id)
 int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	const struct wb_recon_worker *worker, size_t n)
 {
-	const struct agent *a = wb__agent_by_id(r, agent);
+	const struct agent *a = wb__recon_agent_by_id(r, agent);
 	int rc = 0, look;
 
 	if (!a)
@@ -391,31 +392,31 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (!is_there(r, a->instance, worker[i].id))
 			rc = add_worker(r, a, &worker[i]);
-	look = wb__look(r, now);
+	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }
 
 int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	const struct wb_recon_worker *worker)
 {
-	const struct agent *a = wb__agent_by_id(r, agent);
+	const struct agent *a = wb__recon_agent_by_id(r, agent);
 	int rc, look;
 
 	if (!a)
 		return 0;
 	r->is_dirty = true;
 	rc = add_worker(r, a, worker);
-	look = wb__look(r, now);
+	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }
 
 int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker)
 {
-	const struct agent *a = wb__agent_by_id(r, agent);
+	const struct agent *a = wb__recon_agent_by_id(r, agent);
 
 	r->is_dirty = true;
 	for (size_t i = r->n_worker; a && i-- > 0;)
 		if (r->worker[i].instance == a->instance && r->worker[i].id == worker)
 			drop_worker(r, i);
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }

@@ -56,7 +56,7 @@ static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
 int wb_recon_engine(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *in)
 {
-	struct engine *e = wb__engine(r, in->engine);
+	struct engine *e = wb__recon_engine(r, in->engine);
 
 	if (!e)
 		return 0;
@@ -72,8 +72,8 @@ int wb_recon_engine(
 	if (in->is_feed && e->feed_until_ns &&
 		(in->state == WB_RECON_ABORTED || in->state == WB_RECON_TORN ||
 			in->state == WB_RECON_UNKNOWN))
-		wb__feed_failed(r, e, now);
-	return wb__look(r, now);
+		wb__recon_feed_failed(r, e, now);
+	return wb__recon_look(r, now);
 }
 
 static void keep_transfer(struct transfer *to, const struct wb_recon_transfer_report *t)
@@ -131,7 +131,7 @@ static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_repor
 		(unsigned long long)t->transfer, (long long)t->version,
 		wb_recon_result_name(t->result), t->message && *t->message ? ": " : "",
 		t->message ? t->message : "");
-	return wb__event(r,
+	return wb__recon_event(r,
 		t->result == WB_RESULT_SUCCEEDED   ? "TransferCompleted"
 		: t->result == WB_RESULT_TIMED_OUT ? "TransferTimedOut"
 						   : "TransferFailed",
@@ -147,13 +147,13 @@ int wb_recon_transfer(
 	if (t->is_end) {
 		rc = end_transfer(r, t);
 	} else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer) {
-		wb__stop_feeds(r); /* a newer transfer overtakes them */
+		wb__recon_stop_feeds(r); /* a newer transfer overtakes them */
 		keep_transfer(&r->current, t);
 		/* Nobody may report the end when its leader dies. */
 		r->current_until_ns =
 			now.ns + (r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *
 					 WB_NS_PER_S;
 	}
-	look = wb__look(r, now);
+	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -29,7 +29,7 @@ int wb_recon_create(
 
 static void finish_routing(struct routing *p)
 {
-	wb__membership_finish(&p->who);
+	wb__recon_membership_finish(&p->who);
 }
 
 void wb_recon_destroy(struct wb_recon *r)
@@ -46,11 +46,11 @@ void wb_recon_destroy(struct wb_recon *r)
 	wb_free(r->feed);
 	finish_routing(&r->active);
 	finish_routing(&r->next);
-	wb__membership_finish(&r->wanted);
+	wb__recon_membership_finish(&r->wanted);
 	wb_free(r);
 }
 
-int wb__act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence)
+int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence)
 {
 	char *copy = NULL;
 	int rc;
@@ -69,9 +69,9 @@ int wb__act(struct wb_recon *r, const struct wb_recon_action *a, const char *sen
 	return 0;
 }
 
-int wb__event(struct wb_recon *r, const char *reason, const char *sentence)
+int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence)
 {
-	return wb__act(
+	return wb__recon_act(
 		r, &(struct wb_recon_action){.what = WB_DO_EVENT, .reason = reason}, sentence);
 }
 
@@ -85,7 +85,7 @@ bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out)
 	return true;
 }
 
-void wb__due(struct wb_recon *r, uint64_t at_ns)
+void wb__recon_due(struct wb_recon *r, uint64_t at_ns)
 {
 	r->due_ns = WB_MIN(r->due_ns, at_ns);
 }
@@ -148,7 +148,7 @@ static int tell_one(struct wb_recon *r, struct agent *a)
 
 	if (a->notice_gen == r->notice_gen)
 		return 0;
-	rc = wb__act(r,
+	rc = wb__recon_act(r,
 		&(struct wb_recon_action){
 			.what = WB_DO_NOTICE, .agent = a->id, .code = r->notice_code},
 		r->notice);
@@ -168,35 +168,35 @@ static int tell_waiting(struct wb_recon *r)
 	return rc;
 }
 
-int wb__look(struct wb_recon *r, struct wb_recon_now now)
+int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 {
 	int rc;
 
 	r->due_ns = UINT64_MAX;
-	wb__expire_agents(r, now);
+	wb__recon_expire_agents(r, now);
 	if (r->current.t.transfer && now.ns >= r->current_until_ns)
 		r->current.t.transfer = 0;
 	else if (r->current.t.transfer)
-		wb__due(r, r->current_until_ns);
-	rc = wb__count_engines(r);
+		wb__recon_due(r, r->current_until_ns);
+	rc = wb__recon_count_engines(r);
 	if (rc == 0)
-		rc = wb__advance(r, now);
+		rc = wb__recon_advance(r, now);
 	if (rc == 0)
-		rc = wb__feed(r, now);
+		rc = wb__recon_feed(r, now);
 	if (rc == 0)
-		rc = wb__tell_active(r);
-	wb__drop_engines(r);
-	wb__conditions(r, now);
+		rc = wb__recon_tell_active(r);
+	wb__recon_drop_engines(r);
+	wb__recon_conditions(r, now);
 	if (rc == 0)
 		rc = tell_waiting(r);
 	if (rc < 0)
-		wb__due(r, now.ns + WB_NS_PER_S); /* memory was short: look again */
+		wb__recon_due(r, now.ns + WB_NS_PER_S); /* memory was short: look again */
 	return rc;
 }
 
 int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now)
 {
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }
 
 int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec)
@@ -204,5 +204,5 @@ int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_s
 	r->spec = *spec;
 	r->is_dirty = true;
 	/* Refusals depend on the counts: judge everybody again at the next attach. */
-	return wb__look(r, now);
+	return wb__recon_look(r, now);
 }

@@ -222,7 +222,7 @@ static unsigned count_workers(const struct wb_recon *r)
 	unsigned n = 0;
 
 	for (size_t i = 0; i < r->n_worker; i++) {
-		const struct agent *a = wb__agent_by_instance(r, r->worker[i].instance);
+		const struct agent *a = wb__recon_agent_by_instance(r, r->worker[i].instance);
 
 		n += a && a->is_up && !r->worker[i].is_refused;
 	}

@@ -9,7 +9,8 @@
 
 #define BLOBS_MAX (1u << 20)
 
-struct blob *wb__find_blob(const struct wb_serve *s, struct wb_digest d, enum content_kind kind)
+struct blob *wb__serve_find_blob(
+	const struct wb_serve *s, struct wb_digest d, enum content_kind kind)
 {
 	for (size_t i = 0; i < s->n_blob; i++)
 		if (s->blob[i]->kind == kind && wb_digest_eq(s->blob[i]->digest, d))
@@ -17,14 +18,14 @@ struct blob *wb__find_blob(const struct wb_serve *s, struct wb_digest d, enum co
 	return NULL;
 }
 
-struct blob *wb__blob_get(struct blob *b)
+struct blob *wb__serve_blob_get(struct blob *b)
 {
 	if (b)
 		b->refs++;
 	return b;
 }
 
-void wb__blob_put(struct blob *b)
+void wb__serve_blob_put(struct blob *b)
 {
 	if (!b || --b->refs)
 		return;
@@ -32,7 +33,7 @@ void wb__blob_put(struct blob *b)
 	wb_free(b);
 }
 
-struct blob *wb__blob_make(
+struct blob *wb__serve_blob_make(
 	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes)
 {
 	struct blob *b = wb_zalloc(1, sizeof(*b));
@@ -53,7 +54,7 @@ static struct upload *find_upload(struct peer *p, struct wb_digest d)
 	return NULL;
 }
 
-void wb__ask_for(struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind)
+void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind)
 {
 	char text[WB_DIGEST_TEXT];
 	const char *list = text;
@@ -62,13 +63,13 @@ void wb__ask_for(struct peer *p, struct object *o, struct wb_digest d, enum cont
 	if (!find_upload(p, d)) {
 		if (wb_grow(&p->upload, &p->upload_cap, p->n_upload + 1, UPLOADS_MAX,
 			    sizeof(*p->upload)) < 0) {
-			wb__close_peer(p);
+			wb__serve_close_peer(p);
 			return;
 		}
 		p->upload[p->n_upload++] = (struct upload){.kind = kind, .digest = d};
 	}
 	wb_digest_text(d, text);
-	wb__send(p, WBP_WANT, &m);
+	wb__serve_send(p, WBP_WANT, &m);
 }
 
 static void drop_upload(struct peer *p, struct upload *u)
@@ -85,17 +86,17 @@ static void keep(struct peer *p, struct upload *u)
 	struct blob *b;
 	int rc = 0;
 
-	b = wb__blob_make(u->kind, d, u->data, u->got_bytes);
+	b = wb__serve_blob_make(u->kind, d, u->data, u->got_bytes);
 	u->data = NULL;
 	drop_upload(p, u);
 	if (!b || wb_grow(&s->blob, &s->blob_cap, s->n_blob + 1, BLOBS_MAX, sizeof(*s->blob)) < 0) {
-		wb__blob_put(b);
+		wb__serve_blob_put(b);
 		rc = -ENOMEM;
 	} else {
 		s->blob[s->n_blob++] = b;
 	}
 	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_blob(s->object[i].r, wb__now(s), d, rc,
+		wb_recon_blob(s->object[i].r, wb__serve_now(s), d, rc,
 			rc ? "out of memory for a source map" : NULL);
 }
 
@@ -120,7 +121,7 @@ static int add_part(struct upload *u, const struct wb_msg_content *m)
 	return 0;
 }
 
-void wb__on_content(struct peer *p, const struct wb_msg_content *m)
+void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m)
 {
 	struct upload *u = find_upload(p, m->digest);
 	struct wb_digest got;
@@ -131,7 +132,7 @@ void wb__on_content(struct peer *p, const struct wb_msg_content *m)
 		return; /* asked for before, and come in the meantime from elsewhere */
 	rc = add_part(u, m);
 	if (rc < 0) {
-		wb__reject(p, rc, true,
+		wb__serve_reject(p, rc, true,
 			rc == -EBADMSG ? "CONTENT parts do not follow each other, or are too long"
 				       : "no memory for CONTENT");
 		return;
@@ -140,14 +141,14 @@ void wb__on_content(struct peer *p, const struct wb_msg_content *m)
 		return;
 	got = wb_digest_of(u->data, u->got_bytes);
 	if (!wb_digest_eq(got, u->digest)) {
-		wb__reject(
+		wb__serve_reject(
 			p, WB_ECKSUM, true, "CONTENT does not have the digest it was sent under");
 		return;
 	}
 	keep(p, u);
 }
 
-void wb__send_content(struct peer *p, const struct object *o, const struct blob *b)
+void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b)
 {
 	struct wb_msg_content m = {
 		.object = o->key, .kind = b->kind, .digest = b->digest, .total_bytes = b->bytes};
@@ -155,7 +156,7 @@ void wb__send_content(struct peer *p, const struct object *o, const struct blob 
 	do {
 		m.data = b->data + m.offset;
 		m.n_data = (uint32_t)WB_MIN(b->bytes - m.offset, CONTENT_PART_BYTES);
-		wb__send(p, WBP_CONTENT, &m);
+		wb__serve_send(p, WBP_CONTENT, &m);
 		m.offset += m.n_data;
 	} while (m.offset < b->bytes && p->state == PEER_OPEN);
 	wb_metric_add(p->s->metrics, WB_SM_CONTENT_BYTES, WB_LABELS("out"), (double)b->bytes);

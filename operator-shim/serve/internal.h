@@ -127,48 +127,50 @@ struct wb_serve {
 };
 
 /* serve.c */
-struct wb_recon_now wb__now(const struct wb_serve *s);
-struct object *wb__object(const struct wb_serve *s, const char *name);
-/** wb__act_all - carry out what reconcile wants; call after every report to it. */
-void wb__act_all(struct wb_serve *s);
-uint64_t wb__heartbeat_timeout_ns(const struct wb_serve *s);
+struct wb_recon_now wb__serve_now(const struct wb_serve *s);
+struct object *wb__serve_object(const struct wb_serve *s, const char *name);
+/** wb__serve_act_all - carry out what reconcile wants; call after every report to it. */
+void wb__serve_act_all(struct wb_serve *s);
+uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s);
 
 /* peer.c */
-struct peer *wb__peer(const struct wb_serve *s, uint32_t id);
-/** wb__send - encode and queue; a peer that cannot take it is closed. */
-void wb__send(struct peer *p, uint16_t type, const void *msg);
-void wb__close_peer(struct peer *p);
-void wb__reject(struct peer *p, int code, bool retry, const char *sentence);
-void wb__free_peer(struct peer *p);
-/** wb__check_peers - close silent ones; returns when to look again. */
-uint64_t wb__check_peers(struct wb_serve *s);
+struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
+/** wb__serve_send - encode and queue; a peer that cannot take it is closed. */
+void wb__serve_send(struct peer *p, uint16_t type, const void *msg);
+void wb__serve_close_peer(struct peer *p);
+void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence);
+void wb__serve_free_peer(struct peer *p);
+/** wb__serve_check_peers - close silent ones; returns when to look again. */
+uint64_t wb__serve_check_peers(struct wb_serve *s);
 
 /* members.c */
-void wb__on_workers(struct peer *p, struct wb_msg_workers *m);
-void wb__leave(struct peer *p, struct object *o, bool is_orderly);
+void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m);
+void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 
 /* content.c */
-struct blob *wb__find_blob(const struct wb_serve *s, struct wb_digest d, enum content_kind kind);
-void wb__blob_put(struct blob *b);
-struct blob *wb__blob_get(struct blob *b);
-/** wb__blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
-struct blob *wb__blob_make(
+struct blob *wb__serve_find_blob(
+	const struct wb_serve *s, struct wb_digest d, enum content_kind kind);
+void wb__serve_blob_put(struct blob *b);
+struct blob *wb__serve_blob_get(struct blob *b);
+/** wb__serve_blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
+struct blob *wb__serve_blob_make(
 	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes);
-void wb__ask_for(struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
-void wb__on_content(struct peer *p, const struct wb_msg_content *m);
-void wb__send_content(struct peer *p, const struct object *o, const struct blob *b);
+void wb__serve_ask_for(
+	struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
+void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m);
+void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b);
 
 /* plan.c */
-int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number);
-void wb__forget_jobs(struct wb_serve *s);
+int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number);
+void wb__serve_forget_jobs(struct wb_serve *s);
 
 /* send.c */
-void wb__send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
-void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
-void wb__fill_object(const struct object *o, struct wb_p_object *out);
+void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
 
 /* report.c */
-void wb__on_report(struct peer *p, const struct wb_msg_report *m);
-void wb__free_xfer(struct xfer *x);
+void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m);
+void wb__serve_free_xfer(struct xfer *x);
 
 #endif

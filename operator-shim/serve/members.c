@@ -15,7 +15,7 @@ static void refuse_worker(
 
 	wb_metric_add(p->s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
 	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", sentence));
-	wb__send(p, WBP_REJECT, &m);
+	wb__serve_send(p, WBP_REJECT, &m);
 }
 
 static const char *staging_name(uint32_t v)
@@ -105,9 +105,9 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 	int rc;
 
 	if (j->is_in)
-		rc = wb_recon_workers(o->r, wb__now(p->s), p->id, w, n);
+		rc = wb_recon_workers(o->r, wb__serve_now(p->s), p->id, w, n);
 	else
-		rc = wb_recon_agent_up(o->r, wb__now(p->s), &a);
+		rc = wb_recon_agent_up(o->r, wb__serve_now(p->s), &a);
 	j->is_in = true;
 	if (rc < 0)
 		WB_LOG_ERR(MOD, "report not taken", WB_S("object", o->key),
@@ -115,20 +115,20 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 }
 
 /* Takes the message's content. */
-void wb__on_workers(struct peer *p, struct wb_msg_workers *m)
+void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 {
-	struct object *o = wb__object(p->s, m->object);
+	struct object *o = wb__serve_object(p->s, m->object);
 	struct wb_recon_worker *w;
 	struct joined *j;
 
 	if (!o) {
-		wb__reject(
+		wb__serve_reject(
 			p, -ENOENT, false, "WORKERS of an object that this operator does not have");
 		return;
 	}
 	w = wb_zalloc(m->n_workers + 1, sizeof(*w));
 	if (!w) {
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 		return;
 	}
 	report(p, o, m, w, translate(p, o, m, w));
@@ -139,12 +139,12 @@ void wb__on_workers(struct peer *p, struct wb_msg_workers *m)
 	memset(m, 0, sizeof(*m));
 }
 
-void wb__leave(struct peer *p, struct object *o, bool is_orderly)
+void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 {
 	struct joined *j = &p->joined[o - p->s->object];
 
 	if (j->is_in)
-		wb_recon_agent_down(o->r, wb__now(p->s), p->id, is_orderly);
+		wb_recon_agent_down(o->r, wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;
 	wb_msg_free(WBP_WORKERS, &j->workers);
 }

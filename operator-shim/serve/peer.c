@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct peer *wb__peer(const struct wb_serve *s, uint32_t id)
+struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 {
 	for (struct peer *p = s->peer; p; p = p->next)
 		if (p->id == id && p->state == PEER_OPEN)
@@ -16,7 +16,7 @@ struct peer *wb__peer(const struct wb_serve *s, uint32_t id)
 	return NULL;
 }
 
-void wb__close_peer(struct peer *p)
+void wb__serve_close_peer(struct peer *p)
 {
 	if (p->state == PEER_CLOSING)
 		return;
@@ -24,7 +24,7 @@ void wb__close_peer(struct peer *p)
 	wb_chan_close(p->ch);
 }
 
-void wb__send(struct peer *p, uint16_t type, const void *msg)
+void wb__serve_send(struct peer *p, uint16_t type, const void *msg)
 {
 	struct wb_frame f = {
 		.version = (uint8_t)(p->version ? p->version : WBP_VERSION_MAX), .type = type};
@@ -42,20 +42,20 @@ void wb__send(struct peer *p, uint16_t type, const void *msg)
 	WB_LOG_ERR(MOD, "message not sent", WB_S("type", wb_msg_name(type)),
 		WB_S("agent", p->hello.agent ? p->hello.agent : "?"),
 		WB_S("why", err.msg[0] ? err.msg : wb_strerror(rc)));
-	wb__close_peer(p);
+	wb__serve_close_peer(p);
 }
 
-void wb__reject(struct peer *p, int code, bool retry, const char *sentence)
+void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)
 {
 	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
 
 	if (p->state == PEER_CLOSING)
 		return;
-	wb__send(p, WBP_REJECT, &m);
-	wb__close_peer(p);
+	wb__serve_send(p, WBP_REJECT, &m);
+	wb__serve_close_peer(p);
 }
 
-void wb__free_peer(struct peer *p)
+void wb__serve_free_peer(struct peer *p)
 {
 	wb_msg_free(WBP_HELLO, &p->hello);
 	for (size_t i = 0; i < p->n_upload; i++)
@@ -81,10 +81,10 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 				WB_S("why", why->code ? why->msg : "it closed"));
 		}
 		for (size_t i = 0; i < s->n_object && p->joined; i++)
-			wb__leave(p, &s->object[i], p->is_orderly);
-		wb__act_all(s);
+			wb__serve_leave(p, &s->object[i], p->is_orderly);
+		wb__serve_act_all(s);
 	}
-	wb__free_peer(p);
+	wb__serve_free_peer(p);
 }
 
 /* ---- HELLO ---- */
@@ -100,13 +100,13 @@ static bool knows_objects(struct peer *p)
 	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
 		struct wb_buf b;
 
-		if (wb__object(p->s, p->hello.objects[i]))
+		if (wb__serve_object(p->s, p->hello.objects[i]))
 			continue;
 		wb_buf_init(&b, WBP_TEXT_MAX);
 		wb_buf_printf(
 			&b, "this operator has no object %.100s; it serves ", p->hello.objects[i]);
 		list_objects(p->s, &b);
-		wb__reject(p, -ENOENT, false, wb_buf_cstr(&b));
+		wb__serve_reject(p, -ENOENT, false, wb_buf_cstr(&b));
 		wb_buf_finish(&b);
 		return false;
 	}
@@ -116,7 +116,7 @@ static bool knows_objects(struct peer *p)
 static bool serves(const struct peer *p, const struct object *o)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++)
-		if (wb__object(p->s, p->hello.objects[i]) == o)
+		if (wb__serve_object(p->s, p->hello.objects[i]) == o)
 			return true;
 	return p->hello.n_objects == 0;
 }
@@ -128,17 +128,17 @@ static void send_welcome(struct peer *p)
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = wb_recon_term(s->object[0].r),
-		.heartbeat_ns = wb__heartbeat_timeout_ns(s) / 3};
+		.heartbeat_ns = wb__serve_heartbeat_timeout_ns(s) / 3};
 
 	m.objects = wb_zalloc(s->n_object, sizeof(*m.objects));
 	if (!m.objects) {
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 		return;
 	}
 	for (size_t i = 0; i < s->n_object; i++)
 		if (serves(p, &s->object[i]))
-			wb__fill_object(&s->object[i], &m.objects[m.n_objects++]);
-	wb__send(p, WBP_WELCOME, &m);
+			wb__serve_fill_object(&s->object[i], &m.objects[m.n_objects++]);
+	wb__serve_send(p, WBP_WELCOME, &m);
 	wb_free(m.objects); /* its strings are borrowed */
 }
 
@@ -156,18 +156,18 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	rc = wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
 		p->hello.version_max, &p->version, &err);
 	if (rc < 0) {
-		wb__reject(p, rc, false, err.msg);
+		wb__serve_reject(p, rc, false, err.msg);
 		return;
 	}
 	if (!p->hello.agent[0] || !p->hello.instance) {
-		wb__reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
+		wb__serve_reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
 		return;
 	}
 	if (!knows_objects(p))
 		return;
 	p->joined = wb_zalloc(s->n_object, sizeof(*p->joined));
 	if (!p->joined) {
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 		return;
 	}
 	p->state = PEER_OPEN;
@@ -186,17 +186,17 @@ static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
 	struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
 
 	if (!m->echo_ns)
-		wb__send(p, WBP_HEARTBEAT, &reply);
+		wb__serve_send(p, WBP_HEARTBEAT, &reply);
 }
 
 static void on_ready(
 	struct peer *p, const char *object, struct wb_p_epoch epoch, int rc, const char *sentence)
 {
-	struct object *o = wb__object(p->s, object);
+	struct object *o = wb__serve_object(p->s, object);
 	struct wb_recon_epoch e = {epoch.term, epoch.number};
 
 	if (o)
-		wb_recon_ready(o->r, wb__now(p->s), p->id, e, rc, sentence);
+		wb_recon_ready(o->r, wb__serve_now(p->s), p->id, e, rc, sentence);
 }
 
 static void on_drain(struct peer *p, const struct wb_msg_drain *m)
@@ -207,24 +207,24 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 		WB_S("object", m->object && *m->object ? m->object : "all"),
 		WB_S("why", m->sentence));
 	if (m->object && *m->object) {
-		o = wb__object(p->s, m->object);
+		o = wb__serve_object(p->s, m->object);
 		if (o)
-			wb__leave(p, o, true);
+			wb__serve_leave(p, o, true);
 		return;
 	}
 	p->is_orderly = true;
 	for (size_t i = 0; i < p->s->n_object; i++)
-		wb__leave(p, &p->s->object[i], true);
+		wb__serve_leave(p, &p->s->object[i], true);
 }
 
 static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 {
 	switch (type) {
 	case WBP_WORKERS:
-		wb__on_workers(p, &m->workers);
+		wb__serve_on_workers(p, &m->workers);
 		break;
 	case WBP_CONTENT:
-		wb__on_content(p, &m->content);
+		wb__serve_on_content(p, &m->content);
 		break;
 	case WBP_READY:
 		on_ready(p, m->ready.object, m->ready.epoch, 0, NULL);
@@ -234,7 +234,7 @@ static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 			m->refuse.code < 0 ? (int)m->refuse.code : -EINVAL, m->refuse.sentence);
 		break;
 	case WBP_REPORT:
-		wb__on_report(p, &m->report);
+		wb__serve_on_report(p, &m->report);
 		break;
 	case WBP_HEARTBEAT:
 		on_heartbeat(p, &m->heartbeat);
@@ -245,10 +245,10 @@ static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 	case WBP_REJECT:
 		WB_LOG_WRN(MOD, "agent refused this operator", WB_S("agent", p->hello.agent),
 			WB_S("why", m->reject.sentence));
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 		break;
 	default:
-		wb__reject(p, -EPROTO, false, "not a message for an operator");
+		wb__serve_reject(p, -EPROTO, false, "not a message for an operator");
 	}
 }
 
@@ -283,7 +283,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("frame"), 1);
 		WB_LOG_WRN(MOD, "bad message", WB_S("peer", wb_chan_peer(p->ch)),
 			WB_S("why", err.msg));
-		wb__reject(p, err.code, false, err.msg);
+		wb__serve_reject(p, err.code, false, err.msg);
 		return;
 	}
 	if (f.type == WBP_HELLO)
@@ -291,7 +291,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	else
 		dispatch(p, f.type, &m);
 	wb_msg_free(f.type, &m);
-	wb__act_all(s);
+	wb__serve_act_all(s);
 }
 
 void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
@@ -311,13 +311,13 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	p->next = s->peer;
 	s->peer = p;
 	wb_chan_bind(ch, &cb);
-	wb__act_all(s);
+	wb__serve_act_all(s);
 }
 
-uint64_t wb__check_peers(struct wb_serve *s)
+uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
 	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
-	uint64_t timeout = wb__heartbeat_timeout_ns(s);
+	uint64_t timeout = wb__serve_heartbeat_timeout_ns(s);
 
 	for (struct peer *p = s->peer; p; p = p->next) {
 		uint64_t bound = p->heard_ns + (p->state == PEER_NEW ? HELLO_DEADLINE_NS : timeout);
@@ -330,7 +330,7 @@ uint64_t wb__check_peers(struct wb_serve *s)
 		}
 		WB_LOG_WRN(MOD, "agent is silent",
 			WB_S("agent", p->hello.agent ? p->hello.agent : wb_chan_peer(p->ch)));
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 	}
 	return due;
 }

@@ -34,9 +34,9 @@ struct job {
 
 static void free_job(struct job *j)
 {
-	wb__blob_put(j->manifest);
+	wb__serve_blob_put(j->manifest);
 	for (size_t i = 0; i < j->n_layout; i++)
-		wb__blob_put(j->layout[i]);
+		wb__serve_blob_put(j->layout[i]);
 	for (size_t i = 0; i < j->n_worker; i++)
 		wb_free(j->name[i]);
 	wb_free(j->layout);
@@ -193,7 +193,7 @@ static void work(void *cookie)
 static void keep_plan(struct wb_serve *s, struct object *o, struct job *j)
 {
 	struct wb_digest active;
-	struct blob *b = wb__blob_make(CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
+	struct blob *b = wb__serve_blob_make(CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
 
 	(void)s;
 	j->plan = NULL;
@@ -201,15 +201,15 @@ static void keep_plan(struct wb_serve *s, struct object *o, struct job *j)
 		return; /* the plan cannot be sent; agents stay unready until the deadline */
 	wb_recon_active(o->r, &active);
 	if (wb_digest_eq(active, j->digest)) {
-		wb__blob_put(o->plan);
-		wb__blob_put(o->manifest);
-		o->plan = wb__blob_get(b);
-		o->manifest = wb__blob_get(j->manifest);
+		wb__serve_blob_put(o->plan);
+		wb__serve_blob_put(o->manifest);
+		o->plan = wb__serve_blob_get(b);
+		o->manifest = wb__serve_blob_get(j->manifest);
 	}
-	wb__blob_put(o->next_plan);
-	wb__blob_put(o->next_manifest);
+	wb__serve_blob_put(o->next_plan);
+	wb__serve_blob_put(o->next_manifest);
 	o->next_plan = b;
-	o->next_manifest = wb__blob_get(j->manifest);
+	o->next_manifest = wb__serve_blob_get(j->manifest);
 }
 
 static void done(void *cookie)
@@ -235,15 +235,15 @@ static void done(void *cookie)
 		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
 	if (j->rc == 0)
 		keep_plan(s, o, j);
-	wb_recon_planned(o->r, wb__now(s), &j->info);
+	wb_recon_planned(o->r, wb__serve_now(s), &j->info);
 	free_job(j);
-	wb__act_all(s);
+	wb__serve_act_all(s);
 }
 
 static const char *worker_name(
 	const struct wb_serve *s, size_t object, const struct wb_recon_member *m)
 {
-	const struct peer *p = wb__peer(s, m->agent);
+	const struct peer *p = wb__serve_peer(s, m->agent);
 	const struct wb_msg_workers *w = p ? &p->joined[object].workers : NULL;
 
 	for (uint32_t i = 0; w && i < w->n_workers; i++)
@@ -272,16 +272,16 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 		j->n_worker = i + 1;
 	}
 	for (size_t i = 0; i < n_layout; i++) {
-		j->layout[i] = wb__blob_get(wb__find_blob(s, layout[i], CONTENT_MAP));
+		j->layout[i] = wb__serve_blob_get(wb__serve_find_blob(s, layout[i], CONTENT_MAP));
 		if (!j->layout[i])
 			return -ENOENT;
 		j->n_layout = i + 1;
 	}
-	j->manifest = wb__blob_get(wb__find_blob(s, m[0].manifest, CONTENT_MANIFEST));
+	j->manifest = wb__serve_blob_get(wb__serve_find_blob(s, m[0].manifest, CONTENT_MANIFEST));
 	return j->manifest ? 0 : -ENOENT;
 }
 
-int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number)
+int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 {
 	struct job *j = wb_zalloc(1, sizeof(*j));
 	int rc;
@@ -302,7 +302,7 @@ int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number)
 			.job = number, .rc = rc, .sentence = "planning could not start"};
 
 		free_job(j);
-		wb_recon_planned(o->r, wb__now(s), &p);
+		wb_recon_planned(o->r, wb__serve_now(s), &p);
 		return rc;
 	}
 	j->next = s->job;
@@ -310,7 +310,7 @@ int wb__start_job(struct wb_serve *s, struct object *o, uint32_t number)
 	return 0;
 }
 
-void wb__forget_jobs(struct wb_serve *s)
+void wb__serve_forget_jobs(struct wb_serve *s)
 {
 	for (struct job *j = s->job; j; j = j->next)
 		j->s = NULL;

@@ -9,7 +9,7 @@
 
 static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
 
-void wb__free_xfer(struct xfer *x)
+void wb__serve_free_xfer(struct xfer *x)
 {
 	for (size_t i = 0; i < x->n_worker; i++)
 		wb_free(x->worker[i].phase);
@@ -32,7 +32,7 @@ static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
 	if (x)
 		return x;
 	x = &o->xfer[o->xfer_at++ % XFERS_MAX];
-	wb__free_xfer(x);
+	wb__serve_free_xfer(x);
 	x->transfer = m->transfer;
 	x->version = m->version;
 	return x;
@@ -71,7 +71,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.reason = e->code ? "TransferFailed" : NULL,
 			.message = e->sentence};
 
-		wb_recon_engine(o->r, wb__now(p->s), &r);
+		wb_recon_engine(o->r, wb__serve_now(p->s), &r);
 	}
 }
 
@@ -218,12 +218,12 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 	sum_up(x);
 	x->end.network_bytes = x->bytes[WB_STAGE_RECEIVE] + x->bytes[WB_STAGE_EXTERNAL];
 	x->end.delivered_bytes = x->end.network_bytes + x->bytes[WB_STAGE_INTERNAL];
-	wb_recon_transfer(o->r, wb__now(s), &x->end);
+	wb_recon_transfer(o->r, wb__serve_now(s), &x->end);
 }
 
-void wb__on_report(struct peer *p, const struct wb_msg_report *m)
+void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 {
-	struct object *o = wb__object(p->s, m->object);
+	struct object *o = wb__serve_object(p->s, m->object);
 	int result = m->is_final && !m->is_feed ? result_of(m->state) : -1;
 	struct xfer *x;
 	bool is_first;
@@ -244,7 +244,7 @@ void wb__on_report(struct peer *p, const struct wb_msg_report *m)
 			.start_wall_ns = m->begin_wall_ns,
 			.culprit.worker = WB_RECON_NONE};
 
-		wb_recon_transfer(o->r, wb__now(p->s), &t);
+		wb_recon_transfer(o->r, wb__serve_now(p->s), &t);
 		return;
 	}
 	is_first = !x->is_final && result >= 0;

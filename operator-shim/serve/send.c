@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__fill_object(const struct object *o, struct wb_p_object *out)
+void wb__serve_fill_object(const struct object *o, struct wb_p_object *out)
 {
 	*out = (struct wb_p_object){.name = o->key,
 		.uid = o->uid,
@@ -129,7 +129,7 @@ static int fill_endpoints(
 	if (rc < 0 || !m->agents)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		const struct peer *p = wb__peer(s, w[i].agent);
+		const struct peer *p = wb__serve_peer(s, w[i].agent);
 		struct roll *r = &(*roll)[w[i].plan.domain];
 
 		if (!p)
@@ -158,9 +158,9 @@ static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 	return 0;
 }
 
-void wb__send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
 {
-	struct peer *p = wb__peer(s, a->agent);
+	struct peer *p = wb__serve_peer(s, a->agent);
 	const uint8_t *key = key_of(s, o, a->epoch);
 	char text[2 * KEY_BYTES + 1];
 	struct wb_msg_plan m = {.object = o->key,
@@ -179,11 +179,11 @@ void wb__send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_a
 	if (rc == 0)
 		rc = fill_engines(o, &m);
 	if (rc == 0) {
-		wb__send_content(p, o, o->next_plan);
+		wb__serve_send_content(p, o, o->next_plan);
 		if (p->state == PEER_OPEN)
-			wb__send(p, WBP_PLAN, &m);
+			wb__serve_send(p, WBP_PLAN, &m);
 	} else if (rc == -ENOMEM) {
-		wb__close_peer(p); /* it comes back and asks again */
+		wb__serve_close_peer(p); /* it comes back and asks again */
 	}
 	free_rolls(roll, m.n_agents);
 	wb_free(m.agents);
@@ -208,15 +208,15 @@ static void promote(struct object *o, struct wb_digest active)
 	if (!o->next_plan || !wb_digest_eq(o->next_plan->digest, active) ||
 		(o->plan && wb_digest_eq(o->plan->digest, active)))
 		return;
-	wb__blob_put(o->plan);
-	wb__blob_put(o->manifest);
-	o->plan = wb__blob_get(o->next_plan);
-	o->manifest = wb__blob_get(o->next_manifest);
+	wb__serve_blob_put(o->plan);
+	wb__serve_blob_put(o->manifest);
+	o->plan = wb__serve_blob_get(o->next_plan);
+	o->manifest = wb__serve_blob_get(o->next_manifest);
 }
 
-void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
 {
-	struct peer *p = wb__peer(s, a->agent);
+	struct peer *p = wb__serve_peer(s, a->agent);
 	size_t n;
 	const struct wb_recon_feed *f = wb_recon_feeds(o->r, &n);
 	struct wb_msg_activate m = {.object = o->key,
@@ -230,7 +230,7 @@ void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_rec
 		return;
 	list = wb_zalloc(3 * n + 1, sizeof(*list));
 	if (!list) {
-		wb__close_peer(p);
+		wb__serve_close_peer(p);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -242,6 +242,6 @@ void wb__send_activate(struct wb_serve *s, struct object *o, const struct wb_rec
 	m.feed_source = list + n;
 	m.feed_attempt = list + 2 * n;
 	m.n_feed = m.n_feed_source = m.n_feed_attempt = (uint32_t)n;
-	wb__send(p, WBP_ACTIVATE, &m);
+	wb__serve_send(p, WBP_ACTIVATE, &m);
 	wb_free(list);
 }

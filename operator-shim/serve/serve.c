@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct wb_recon_now wb__now(const struct wb_serve *s)
+struct wb_recon_now wb__serve_now(const struct wb_serve *s)
 {
 	return (struct wb_recon_now){wb_now_ns(s->env.clock), s->env.wall_ns(s->env.ctx)};
 }
 
-struct object *wb__object(const struct wb_serve *s, const char *name)
+struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 {
 	struct object *by_name = NULL;
 	unsigned n = 0;
@@ -31,7 +31,7 @@ struct object *wb__object(const struct wb_serve *s, const char *name)
 	return n == 1 ? by_name : NULL;
 }
 
-uint64_t wb__heartbeat_timeout_ns(const struct wb_serve *s)
+uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s)
 {
 	uint32_t least = UINT32_MAX;
 
@@ -51,7 +51,7 @@ static int make_object(struct wb_serve *s, const struct wb_serve_opts *o, size_t
 	snprintf(obj->key, sizeof(obj->key), "%s/%s", obj->spec.namespace_, obj->spec.name);
 	rc = wb_recon_create(&ro, &obj->spec, &obj->r);
 	if (rc == 0)
-		rc = wb_recon_tick(obj->r, wb__now(s));
+		rc = wb_recon_tick(obj->r, wb__serve_now(s));
 	return rc;
 }
 
@@ -90,12 +90,12 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 static void free_object(struct object *o)
 {
 	wb_recon_destroy(o->r);
-	wb__blob_put(o->plan);
-	wb__blob_put(o->next_plan);
-	wb__blob_put(o->manifest);
-	wb__blob_put(o->next_manifest);
+	wb__serve_blob_put(o->plan);
+	wb__serve_blob_put(o->next_plan);
+	wb__serve_blob_put(o->manifest);
+	wb__serve_blob_put(o->next_manifest);
 	for (size_t i = 0; i < XFERS_MAX; i++)
-		wb__free_xfer(&o->xfer[i]);
+		wb__serve_free_xfer(&o->xfer[i]);
 	memset(o->epoch_key, 0, sizeof(o->epoch_key));
 }
 
@@ -105,7 +105,7 @@ void wb_serve_destroy(struct wb_serve *s)
 
 	if (!s)
 		return;
-	wb__forget_jobs(s);
+	wb__serve_forget_jobs(s);
 	while ((p = s->peer)) {
 		s->peer = p->next;
 		p->s = NULL; /* its last callback frees it */
@@ -114,7 +114,7 @@ void wb_serve_destroy(struct wb_serve *s)
 	for (size_t i = 0; i < s->n_object; i++)
 		free_object(&s->object[i]);
 	for (size_t i = 0; i < s->n_blob; i++)
-		wb__blob_put(s->blob[i]);
+		wb__serve_blob_put(s->blob[i]);
 	wb_free(s->blob);
 	wb_free(s->object);
 	wb_metrics_destroy(s->metrics);
@@ -153,19 +153,19 @@ static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reco
 	enum content_kind kind = a->is_manifest ? CONTENT_MANIFEST : CONTENT_MAP;
 	struct peer *p;
 
-	if (wb__find_blob(s, a->digest, kind)) {
-		wb_recon_blob(o->r, wb__now(s), a->digest, 0, NULL);
+	if (wb__serve_find_blob(s, a->digest, kind)) {
+		wb_recon_blob(o->r, wb__serve_now(s), a->digest, 0, NULL);
 		return;
 	}
-	p = wb__peer(s, a->agent);
+	p = wb__serve_peer(s, a->agent);
 	if (p)
-		wb__ask_for(p, o, a->digest, kind);
+		wb__serve_ask_for(p, o, a->digest, kind);
 }
 
 static void reject(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
 {
 	struct wb_msg_reject m = {.code = a->code, .sentence = a->sentence};
-	struct peer *p = wb__peer(s, a->agent);
+	struct peer *p = wb__serve_peer(s, a->agent);
 
 	wb_metric_add(s->metrics, WB_SM_REFUSED,
 		WB_LABELS(a->worker == WB_RECON_NONE ? "agent" : "worker"), 1);
@@ -173,21 +173,21 @@ static void reject(struct wb_serve *s, const struct object *o, const struct wb_r
 	if (!p)
 		return;
 	if (a->worker == WB_RECON_NONE) {
-		wb__reject(p, a->code, true, a->sentence);
+		wb__serve_reject(p, a->code, true, a->sentence);
 		return;
 	}
 	m.object = o->key;
 	m.worker = a->worker + 1;
-	wb__send(p, WBP_REJECT, &m);
+	wb__serve_send(p, WBP_REJECT, &m);
 }
 
 static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
 {
 	struct wb_msg_progress m = {.object = o->key, .sentence = a->sentence, .code = a->code};
-	struct peer *p = wb__peer(s, a->agent);
+	struct peer *p = wb__serve_peer(s, a->agent);
 
 	if (p)
-		wb__send(p, WBP_PROGRESS, &m);
+		wb__serve_send(p, WBP_PROGRESS, &m);
 }
 
 static void act(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
@@ -199,16 +199,16 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 		need_blob(s, o, a);
 		break;
 	case WB_DO_PLAN:
-		rc = wb__start_job(s, o, a->job);
+		rc = wb__serve_start_job(s, o, a->job);
 		if (rc < 0)
 			WB_LOG_ERR(MOD, "planning did not start", WB_S("object", o->key),
 				WB_S("why", wb_strerror(rc)));
 		break;
 	case WB_DO_SEND_PLAN:
-		wb__send_plan(s, o, a);
+		wb__serve_send_plan(s, o, a);
 		break;
 	case WB_DO_ACTIVATE:
-		wb__send_activate(s, o, a);
+		wb__serve_send_activate(s, o, a);
 		break;
 	case WB_DO_REJECT:
 		reject(s, o, a);
@@ -222,7 +222,7 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 	}
 }
 
-void wb__act_all(struct wb_serve *s)
+void wb__serve_act_all(struct wb_serve *s)
 {
 	struct wb_recon_action a;
 	uint64_t due;
@@ -237,7 +237,7 @@ void wb__act_all(struct wb_serve *s)
 			wb_free(a.sentence);
 		}
 	s->is_acting = false;
-	due = wb__check_peers(s);
+	due = wb__serve_check_peers(s);
 	for (size_t i = 0; i < s->n_object; i++)
 		due = WB_MIN(due, wb_recon_due_ns(s->object[i].r));
 	s->env.arm(s->env.ctx, due);
@@ -245,12 +245,12 @@ void wb__act_all(struct wb_serve *s)
 
 void wb_serve_tick(struct wb_serve *s)
 {
-	struct wb_recon_now now = wb__now(s);
+	struct wb_recon_now now = wb__serve_now(s);
 
 	for (size_t i = 0; i < s->n_object; i++)
 		if (wb_recon_due_ns(s->object[i].r) <= now.ns)
 			wb_recon_tick(s->object[i].r, now);
-	wb__act_all(s);
+	wb__serve_act_all(s);
 }
 
 void wb_serve_drain(struct wb_serve *s, const char *why)
@@ -260,7 +260,7 @@ void wb_serve_drain(struct wb_serve *s, const char *why)
 	s->is_draining = true;
 	for (struct peer *p = s->peer; p; p = p->next) {
 		if (p->state == PEER_OPEN)
-			wb__send(p, WBP_DRAIN, &m);
-		wb__close_peer(p);
+			wb__serve_send(p, WBP_DRAIN, &m);
+		wb__serve_close_peer(p);
 	}
 }

@@ -90,7 +90,7 @@ static json_t *object_json(const struct wb_serve *s, const struct object *o)
 
 json_t *wb_serve_object(const struct wb_serve *s, const char *name)
 {
-	const struct object *o = wb__object(s, name);
+	const struct object *o = wb__serve_object(s, name);
 
 	return o ? object_json(s, o) : NULL;
 }
@@ -107,7 +107,7 @@ json_t *wb_serve_list(const struct wb_serve *s)
 
 const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes)
 {
-	const struct object *o = wb__object(s, name);
+	const struct object *o = wb__serve_object(s, name);
 
 	if (!o || !o->plan)
 		return NULL;
@@ -117,7 +117,7 @@ const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *by
 
 const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes)
 {
-	const struct object *o = wb__object(s, name);
+	const struct object *o = wb__serve_object(s, name);
 
 	if (!o || !o->manifest)
 		return NULL;
@@ -175,7 +175,7 @@ static void put_xfer(struct wb_buf *b, const struct xfer *x)
 
 bool wb_serve_trace(const struct wb_serve *s, const char *name, struct wb_buf *out)
 {
-	const struct object *o = wb__object(s, name);
+	const struct object *o = wb__serve_object(s, name);
 
 	if (!o)
 		return false;

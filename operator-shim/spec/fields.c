@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__refuse(struct wb__check *c, uint32_t line, const char *path, const char *fmt, ...)
+void wb__spec_refuse(
+	struct wb__spec_check *c, uint32_t line, const char *path, const char *fmt, ...)
 {
 	size_t used = strlen(c->text);
 	char what[384];
@@ -21,7 +22,7 @@ void wb__refuse(struct wb__check *c, uint32_t line, const char *path, const char
 		c->file, line, path, what);
 }
 
-unsigned wb__tolerance(const char *word)
+unsigned wb__spec_tolerance(const char *word)
 {
 	return (unsigned)WB_MAX(strlen(word) / 3, 2u);
 }
@@ -45,7 +46,7 @@ static bool is_bool_text(const char *s)
 	return !strcmp(s, "true") || !strcmp(s, "false");
 }
 
-bool wb__is_string(const struct wb_yaml_node *v)
+bool wb__spec_is_string(const struct wb_yaml_node *v)
 {
 	int64_t unused;
 
@@ -53,37 +54,37 @@ bool wb__is_string(const struct wb_yaml_node *v)
 	       (!v->is_plain || (!parse_int(v->text, &unused) && !is_bool_text(v->text)));
 }
 
-static void set_bool(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_bool(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	if (v->kind != WB_YAML_SCALAR || !v->is_plain || !is_bool_text(v->text)) {
-		wb__refuse(c, v->line, f->path, "must be true or false");
+		wb__spec_refuse(c, v->line, f->path, "must be true or false");
 		return;
 	}
 	*(bool *)at = v->text[0] == 't';
 }
 
-static void set_int(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_int(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	int64_t n;
 
 	if (v->kind != WB_YAML_SCALAR || !v->is_plain || !parse_int(v->text, &n)) {
-		wb__refuse(c, v->line, f->path, "must be a whole number, without quotes");
+		wb__spec_refuse(c, v->line, f->path, "must be a whole number, without quotes");
 		return;
 	}
 	if (n < f->min)
-		wb__refuse(c, v->line, f->path, "%lld is below the minimum of %lld", (long long)n,
-			(long long)f->min);
+		wb__spec_refuse(c, v->line, f->path, "%lld is below the minimum of %lld",
+			(long long)n, (long long)f->min);
 	else if (n > f->max)
-		wb__refuse(c, v->line, f->path, "%lld is above the maximum of %lld", (long long)n,
-			(long long)f->max);
+		wb__spec_refuse(c, v->line, f->path, "%lld is above the maximum of %lld",
+			(long long)n, (long long)f->max);
 	else
 		*(uint32_t *)at = (uint32_t)n;
 }
 
-static void set_quantity(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_quantity(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	uint64_t *out = at;
 	int rc = -EINVAL;
@@ -97,19 +98,19 @@ static void set_quantity(
 	if (v->kind == WB_YAML_SCALAR)
 		rc = wb_spec_quantity(v->text, out);
 	if (rc == -ERANGE)
-		wb__refuse(c, v->line, f->path, "%.24s is too large", v->text);
+		wb__spec_refuse(c, v->line, f->path, "%.24s is too large", v->text);
 	else if (rc < 0)
-		wb__refuse(c, v->line, f->path,
+		wb__spec_refuse(c, v->line, f->path,
 			"must be a number of bytes or a quantity such as 512Mi or 1.5Gi");
 }
 
-static void set_string(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_string(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
-	if (!wb__is_string(v))
-		wb__refuse(c, v->line, f->path, "must be a string");
+	if (!wb__spec_is_string(v))
+		wb__spec_refuse(c, v->line, f->path, "must be a string");
 	else if (strlen(v->text) > (size_t)f->max)
-		wb__refuse(
+		wb__spec_refuse(
 			c, v->line, f->path, "is longer than %lld characters", (long long)f->max);
 	else
 		memcpy(at, v->text, strlen(v->text) + 1);
@@ -125,17 +126,17 @@ static void list_words(const struct wb_spec_field *f, char *out, size_t bytes)
 			out + used, bytes - used, "%s%s", i ? ", " : "", f->words[i]);
 }
 
-static bool find_word(struct wb__check *c, const struct wb_spec_field *f,
+static bool find_word(struct wb__spec_check *c, const struct wb_spec_field *f,
 	const struct wb_yaml_node *v, uint32_t *out)
 {
 	const char *meant = NULL, *text = v->kind == WB_YAML_SCALAR ? v->text : "";
-	unsigned least = wb__tolerance(text) + 1;
+	unsigned least = wb__spec_tolerance(text) + 1;
 	char all[128];
 
 	for (uint32_t i = 0; f->words[i]; i++) {
 		unsigned d = wb_spec_distance(text, f->words[i]);
 
-		if (wb__is_string(v) && !strcmp(text, f->words[i])) {
+		if (wb__spec_is_string(v) && !strcmp(text, f->words[i])) {
 			*out = i;
 			return true;
 		}
@@ -146,36 +147,36 @@ static bool find_word(struct wb__check *c, const struct wb_spec_field *f,
 	}
 	list_words(f, all, sizeof(all));
 	if (meant)
-		wb__refuse(c, v->line, f->path, "%.64s is none of %s; did you mean %s?", text, all,
-			meant);
+		wb__spec_refuse(c, v->line, f->path, "%.64s is none of %s; did you mean %s?", text,
+			all, meant);
 	else
-		wb__refuse(c, v->line, f->path, "%.64s is none of %s", text, all);
+		wb__spec_refuse(c, v->line, f->path, "%.64s is none of %s", text, all);
 	return false;
 }
 
-static void set_word(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_word(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	find_word(c, f, v, at);
 }
 
 static bool check_list(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v)
+	struct wb__spec_check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v)
 {
 	if (v->kind != WB_YAML_LIST) {
-		wb__refuse(c, v->line, f->path, "must be a list");
+		wb__spec_refuse(c, v->line, f->path, "must be a list");
 		return false;
 	}
 	if (v->n < f->min || v->n > f->max) {
-		wb__refuse(c, v->line, f->path, "has %u items, allowed are %lld to %lld", v->n,
+		wb__spec_refuse(c, v->line, f->path, "has %u items, allowed are %lld to %lld", v->n,
 			(long long)f->min, (long long)f->max);
 		return false;
 	}
 	return true;
 }
 
-static void set_words(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_words(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	struct wb_spec_words got = {0};
 
@@ -188,7 +189,7 @@ static void set_words(
 			return;
 		for (uint32_t k = 0; k < got.n; k++)
 			if (got.v[k] == w) {
-				wb__refuse(c, v->child[i].line, f->path, "%s is there twice",
+				wb__spec_refuse(c, v->child[i].line, f->path, "%s is there twice",
 					f->words[w]);
 				return;
 			}
@@ -198,8 +199,8 @@ static void set_words(
 	*(struct wb_spec_words *)at = got;
 }
 
-static void set_strings(
-	struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v, void *at)
+static void set_strings(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, void *at)
 {
 	struct wb_spec_strings *out = at;
 
@@ -209,16 +210,16 @@ static void set_strings(
 	for (uint32_t i = 0; i < v->n; i++) {
 		const struct wb_yaml_node *s = v->child[i].value;
 
-		if (!wb__is_string(s) || strlen(s->text) < f->len_min ||
+		if (!wb__spec_is_string(s) || strlen(s->text) < f->len_min ||
 			strlen(s->text) > f->len_max) {
-			wb__refuse(c, v->child[i].line, f->path,
+			wb__spec_refuse(c, v->child[i].line, f->path,
 				"an item must be a string of %u to %u characters", f->len_min,
 				f->len_max);
 			return;
 		}
 		for (uint32_t k = 0; k < out->n; k++)
 			if (!strcmp(out->v[k], s->text)) {
-				wb__refuse(
+				wb__spec_refuse(
 					c, v->child[i].line, f->path, "%s is there twice", s->text);
 				return;
 			}
@@ -226,8 +227,8 @@ static void set_strings(
 	}
 }
 
-static void (*const setters[])(
-	struct wb__check *, const struct wb_spec_field *, const struct wb_yaml_node *, void *) = {
+static void (*const setters[])(struct wb__spec_check *, const struct wb_spec_field *,
+	const struct wb_yaml_node *, void *) = {
 	[WB_SPEC_OBJECT] = NULL,
 	[WB_SPEC_BOOL] = set_bool,
 	[WB_SPEC_INT] = set_int,
@@ -238,8 +239,8 @@ static void (*const setters[])(
 	[WB_SPEC_STRINGS] = set_strings,
 };
 
-void wb__set_field(struct wb__check *c, const struct wb_spec_field *f, const struct wb_yaml_node *v,
-	struct wb_spec *s)
+void wb__spec_set_field(struct wb__spec_check *c, const struct wb_spec_field *f,
+	const struct wb_yaml_node *v, struct wb_spec *s)
 {
 	assert(f->type != WB_SPEC_OBJECT);
 	setters[f->type](c, f, v, (char *)s + f->off);

@@ -29,7 +29,7 @@ static bool is_child(const char *parent, const char *path)
 static const struct wb_spec_field *guess_field(const char *parent, const char *key, bool *is_far)
 {
 	const struct wb_spec_field *best = NULL;
-	unsigned least = wb__tolerance(key) + 1;
+	unsigned least = wb__spec_tolerance(key) + 1;
 
 	*is_far = false;
 	for (size_t i = 0; i < wb_spec_n_field; i++) {
@@ -49,7 +49,8 @@ static const struct wb_spec_field *guess_field(const char *parent, const char *k
 	return best;
 }
 
-static void refuse_unknown(struct wb__check *c, uint32_t line, const char *parent, const char *key)
+static void refuse_unknown(
+	struct wb__spec_check *c, uint32_t line, const char *parent, const char *key)
 {
 	const struct wb_spec_field *f;
 	char path[256];
@@ -58,10 +59,10 @@ static void refuse_unknown(struct wb__check *c, uint32_t line, const char *paren
 	f = guess_field(parent, key, &is_far);
 	snprintf(path, sizeof(path), "%s.%.128s", parent, key);
 	if (f)
-		wb__refuse(c, line, path, "unknown field, did you mean %s?",
+		wb__spec_refuse(c, line, path, "unknown field, did you mean %s?",
 			is_far ? f->path : wb_spec_leaf(f->path));
 	else
-		wb__refuse(c, line, path, "unknown field");
+		wb__spec_refuse(c, line, path, "unknown field");
 }
 
 static int set_defaults(struct wb_spec *s, struct wb_err *err)
@@ -70,7 +71,7 @@ static int set_defaults(struct wb_spec *s, struct wb_err *err)
 	memcpy(s->namespace_, "default", sizeof("default"));
 	for (size_t i = 0; i < wb_spec_n_field; i++) {
 		const struct wb_spec_field *f = &wb_spec_fields[i];
-		struct wb__check c = {.file = "defaults"};
+		struct wb__spec_check c = {.file = "defaults"};
 		struct wb_yaml_node **doc = NULL;
 		size_t n = 0;
 		int rc;
@@ -81,14 +82,15 @@ static int set_defaults(struct wb_spec *s, struct wb_err *err)
 		rc = wb_yaml_read(c.file, f->dflt, strlen(f->dflt), &doc, &n, err);
 		if (rc < 0)
 			return rc;
-		wb__set_field(&c, f, doc[0], s);
+		wb__spec_set_field(&c, f, doc[0], s);
 		wb_yaml_free(doc, n);
 		assert(!c.n);
 	}
 	return 0;
 }
 
-static void check_required(struct wb__check *c, const char *parent, const struct wb_yaml_node *map)
+static void check_required(
+	struct wb__spec_check *c, const char *parent, const struct wb_yaml_node *map)
 {
 	for (size_t i = 0; i < wb_spec_n_field; i++) {
 		const struct wb_spec_field *f = &wb_spec_fields[i];
@@ -98,15 +100,15 @@ static void check_required(struct wb__check *c, const char *parent, const struct
 			continue;
 		v = wb_yaml_get(map, wb_spec_leaf(f->path));
 		if (!v || wb_yaml_is_null(v))
-			wb__refuse(c, map->line, f->path, "is required");
+			wb__spec_refuse(c, map->line, f->path, "is required");
 	}
 }
 
-static void check_map(
-	struct wb__check *c, const char *path, const struct wb_yaml_node *map, struct wb_spec *s)
+static void check_map(struct wb__spec_check *c, const char *path, const struct wb_yaml_node *map,
+	struct wb_spec *s)
 {
 	if (map->kind != WB_YAML_MAP) {
-		wb__refuse(c, map->line, path, "must be a map of fields");
+		wb__spec_refuse(c, map->line, path, "must be a map of fields");
 		return;
 	}
 	for (uint32_t i = 0; i < map->n; i++) {
@@ -123,7 +125,7 @@ static void check_map(
 		else if (f->type == WB_SPEC_OBJECT)
 			check_map(c, f->path, ch->value, s);
 		else
-			wb__set_field(c, f, ch->value, s);
+			wb__spec_set_field(c, f, ch->value, s);
 	}
 	check_required(c, path, map);
 }
@@ -145,8 +147,8 @@ static bool is_dns_name(const char *s, size_t max)
 	return true;
 }
 
-static void check_name(
-	struct wb__check *c, const struct wb_yaml_node *map, const char *key, char *out, size_t max)
+static void check_name(struct wb__spec_check *c, const struct wb_yaml_node *map, const char *key,
+	char *out, size_t max)
 {
 	const struct wb_yaml_node *v = wb_yaml_get(map, key);
 	char path[64];
@@ -154,11 +156,11 @@ static void check_name(
 	snprintf(path, sizeof(path), "metadata.%s", key);
 	if (!v || wb_yaml_is_null(v)) {
 		if (!strcmp(key, "name"))
-			wb__refuse(c, map->line, path, "is required");
+			wb__spec_refuse(c, map->line, path, "is required");
 		return;
 	}
-	if (!wb__is_string(v) || !is_dns_name(v->text, max)) {
-		wb__refuse(c, v->line, path,
+	if (!wb__spec_is_string(v) || !is_dns_name(v->text, max)) {
+		wb__spec_refuse(c, v->line, path,
 			"must be lower-case letters, digits, '-' and '.', at most %zu characters, "
 			"with a letter or digit at both ends",
 			max);
@@ -167,7 +169,8 @@ static void check_name(
 	memcpy(out, v->text, strlen(v->text) + 1);
 }
 
-static void check_metadata(struct wb__check *c, const struct wb_yaml_node *root, struct wb_spec *s)
+static void check_metadata(
+	struct wb__spec_check *c, const struct wb_yaml_node *root, struct wb_spec *s)
 {
 	static const char *const known[] = {"name", "namespace", "labels", "annotations", "uid",
 		"resourceVersion", "generation", "creationTimestamp", "managedFields",
@@ -176,7 +179,8 @@ static void check_metadata(struct wb__check *c, const struct wb_yaml_node *root,
 	const struct wb_yaml_node *m = wb_yaml_get(root, "metadata");
 
 	if (!m || m->kind != WB_YAML_MAP) {
-		wb__refuse(c, m ? m->line : root->line, "metadata", "is required, with a name");
+		wb__spec_refuse(
+			c, m ? m->line : root->line, "metadata", "is required, with a name");
 		return;
 	}
 	for (uint32_t i = 0; i < m->n; i++) {
@@ -185,20 +189,20 @@ static void check_metadata(struct wb__check *c, const struct wb_yaml_node *root,
 		while (*k && strcmp(*k, m->child[i].key) != 0)
 			k++;
 		if (!*k)
-			wb__refuse(c, m->child[i].line, "metadata", "%.64s: unknown field",
+			wb__spec_refuse(c, m->child[i].line, "metadata", "%.64s: unknown field",
 				m->child[i].key);
 	}
 	check_name(c, m, "name", s->name, WB_SPEC_NAME_MAX);
 	check_name(c, m, "namespace", s->namespace_, WB_SPEC_NAMESPACE_MAX);
 }
 
-static void check_word(
-	struct wb__check *c, const struct wb_yaml_node *root, const char *key, const char *want)
+static void check_word(struct wb__spec_check *c, const struct wb_yaml_node *root, const char *key,
+	const char *want)
 {
 	const struct wb_yaml_node *v = wb_yaml_get(root, key);
 
 	if (!v || v->kind != WB_YAML_SCALAR || strcmp(v->text, want) != 0)
-		wb__refuse(c, v ? v->line : root->line, key, "must be %s", want);
+		wb__spec_refuse(c, v ? v->line : root->line, key, "must be %s", want);
 }
 
 /* Line of the value at @path, or of its nearest parent that is there. */
@@ -221,25 +225,26 @@ static uint32_t line_at(const struct wb_yaml_node *root, const char *path)
 }
 
 static void check_rules(
-	struct wb__check *c, const struct wb_yaml_node *root, const struct wb_spec *s)
+	struct wb__spec_check *c, const struct wb_yaml_node *root, const struct wb_spec *s)
 {
 	for (size_t i = 0; i < wb_spec_n_rule; i++) {
 		const struct wb_spec_rule *r = &wb_spec_rules[i];
 
 		if (r->is_broken(s, NULL))
-			wb__refuse(c, line_at(root, r->blame), *r->path ? r->path : "metadata.name",
-				"%s", r->message);
+			wb__spec_refuse(c, line_at(root, r->blame),
+				*r->path ? r->path : "metadata.name", "%s", r->message);
 	}
 }
 
-static void check_document(struct wb__check *c, const struct wb_yaml_node *root, struct wb_spec *s)
+static void check_document(
+	struct wb__spec_check *c, const struct wb_yaml_node *root, struct wb_spec *s)
 {
 	static const char *const known[] = {
 		"apiVersion", "kind", "metadata", "spec", "status", NULL};
 	const struct wb_yaml_node *spec;
 
 	if (root->kind != WB_YAML_MAP) {
-		wb__refuse(c, root->line, "document", "must be a map of fields");
+		wb__spec_refuse(c, root->line, "document", "must be a map of fields");
 		return;
 	}
 	check_word(c, root, "apiVersion", WB_SPEC_API_VERSION);
@@ -254,13 +259,13 @@ static void check_document(struct wb__check *c, const struct wb_yaml_node *root,
 		if (*k)
 			continue;
 		f = guess_field("spec", root->child[i].key, &is_far);
-		wb__refuse(c, root->child[i].line, root->child[i].key, "unknown field%s%s%s",
+		wb__spec_refuse(c, root->child[i].line, root->child[i].key, "unknown field%s%s%s",
 			f ? ", did you mean " : "", f ? f->path : "", f ? "?" : "");
 	}
 	check_metadata(c, root, s);
 	spec = wb_yaml_get(root, "spec");
 	if (!spec || wb_yaml_is_null(spec)) {
-		wb__refuse(c, root->line, "spec", "is required");
+		wb__spec_refuse(c, root->line, "spec", "is required");
 		return;
 	}
 	check_map(c, "spec", spec, s);
@@ -269,7 +274,7 @@ static void check_document(struct wb__check *c, const struct wb_yaml_node *root,
 		check_rules(c, root, s);
 }
 
-static int load_documents(struct wb__check *c, struct wb_yaml_node *const *doc, size_t n,
+static int load_documents(struct wb__spec_check *c, struct wb_yaml_node *const *doc, size_t n,
 	struct wb_spec *spec, struct wb_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -281,8 +286,8 @@ static int load_documents(struct wb__check *c, struct wb_yaml_node *const *doc, 
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(spec[k].name, spec[i].name) &&
 				!strcmp(spec[k].namespace_, spec[i].namespace_))
-				wb__refuse(c, doc[i]->line, "metadata.name", "%s/%s is there twice",
-					spec[i].namespace_, spec[i].name);
+				wb__spec_refuse(c, doc[i]->line, "metadata.name",
+					"%s/%s is there twice", spec[i].namespace_, spec[i].name);
 	}
 	if (c->n)
 		return wb_err_set(err, -EINVAL, "%s", c->text);
@@ -292,7 +297,7 @@ static int load_documents(struct wb__check *c, struct wb_yaml_node *const *doc, 
 int wb_spec_load(const char *file, const void *text, size_t bytes, struct wb_spec **spec, size_t *n,
 	struct wb_err *err)
 {
-	struct wb__check c = {.file = file};
+	struct wb__spec_check c = {.file = file};
 	struct wb_yaml_node **doc = NULL;
 	struct wb_spec *got = NULL;
 	size_t n_doc = 0;
