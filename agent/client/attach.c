@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "client/internal.h"
 #include "client/seq.h"
+#include "mem/mem.h"
 #include "proto/messages.h"
 #include "proto/pollword.h"
 
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define TABLE_MEM_BYTES 24
@@ -56,8 +56,8 @@ static int sealed_copy(const char *name, const void *p, size_t bytes, struct wb_
 
 static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error *err)
 {
-	struct stat st;
-	int seals;
+	struct wb_err why = {0};
+	int rc;
 
 	if (!m->bytes || !m->base)
 		return wb__fail(err, -EINVAL, "memory object %u is empty", i);
@@ -65,20 +65,8 @@ static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error 
 		return 0;
 	if (m->kind != WB_CLIENT_MEM_MEMFD)
 		return wb__fail(err, -EINVAL, "memory object %u: unknown kind %u", i, m->kind);
-	seals = fcntl(m->fd, F_GET_SEALS);
-	if (seals < 0)
-		return wb__fail(err, -EINVAL, "memory object %u: descriptor %d is no memfd: %s", i,
-			m->fd, strerror(errno));
-	if (!(seals & F_SEAL_SHRINK))
-		return wb__fail(err, -EINVAL,
-			"memory object %u: the memfd is not sealed with F_SEAL_SHRINK, so the "
-			"agent cannot trust its size",
-			i);
-	if (fstat(m->fd, &st) || (uint64_t)st.st_size < m->bytes)
-		return wb__fail(err, -EINVAL,
-			"memory object %u: the memfd is shorter than %llu bytes", i,
-			(unsigned long long)m->bytes);
-	return 0;
+	rc = wb_memfd_check(m->fd, m->bytes, NULL, &why);
+	return rc ? wb__fail(err, rc, "number %u: %.900s", i, why.msg) : 0;
 }
 
 static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
@@ -229,34 +217,52 @@ void wb__attach_send(struct wb_client *c)
 		wb__attaching(c);
 }
 
-void wb__detach(struct wb_client *c)
+void wb__detach(struct wb_client *c, bool is_owner)
 {
+	wb__lane_stop(c->lane, is_owner);
+	c->lane = NULL;
 	if (c->page)
 		munmap(c->page, WB_POLL_PAGE_BYTES);
 	c->page = NULL;
 	c->hot->word = NULL;
 }
 
-int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err)
+/* The page of a restarted agent takes the place of the old one, since a poll may be running. */
+static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 {
-	struct stat st;
-	void *p, *at;
+	int place = c->page ? MAP_FIXED : 0;
+	void *p;
+	int rc = wb_memfd_check(fd, WB_POLL_PAGE_BYTES, NULL, err);
 
-	if (n_fd < 1 || fstat(fds[0], &st) || st.st_size < WB_POLL_PAGE_BYTES)
-		return wb_err_set(err, -EPROTO, "the agent attached without a poll page");
-	if (lane != WB_APP_LANE_AGENT)
-		return wb_err_set(err, -ENOTSUP,
-			"the agent asks for a lane in this process, which this build has not");
-	/* The page of a restarted agent takes the place of the old one, since a poll may be
-	 * running. */
-	at = c->page;
-	p = mmap(at, WB_POLL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0),
-		fds[0], 0);
+	if (rc)
+		return wb_err_wrap(err, rc, "poll page");
+	p = mmap(c->page, WB_POLL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | place, fd, 0);
 	if (p == MAP_FAILED)
 		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
 	c->page = p;
 	if (c->role == WB_CLIENT_ROLLOUT)
 		c->hot->word = &c->page->word;
+	return 0;
+}
+
+int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err)
+{
+	struct wb__lane *l = NULL;
+	int rc;
+
+	if (n_fd < 1)
+		return wb_err_set(err, -EPROTO, "the agent attached without a poll page");
+	if (lane == WB_APP_LANE_WORKER) {
+		rc = wb__lane_start(c->reg, fds + 1, n_fd - 1, &l, err);
+		if (rc)
+			return rc;
+	}
+	rc = map_page(c, fds[0], err);
+	if (rc) {
+		wb__lane_stop(l, true);
+		return rc;
+	}
+	c->lane = l;
 	return 0;
 }
 

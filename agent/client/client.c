@@ -130,7 +130,7 @@ static void destroy(struct wb_client *c)
 		wb_client_transfer_free(c->cur);
 	}
 	if (c->hot) {
-		wb__detach(c);
+		wb__detach(c, c->hot->alive);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));
 	}
 	wb__reg_destroy(c->reg);

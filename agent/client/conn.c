@@ -96,6 +96,8 @@ static void go_down(struct wb_client *c)
 		close(c->fd);
 		c->fd = -1;
 	}
+	wb__lane_stop(c->lane, true); /* nothing may write for an agent that is gone */
+	c->lane = NULL;
 	if (!c->lost_ns)
 		c->lost_ns = wb__now();
 	if (c->conn == WB__UP)

@@ -170,7 +170,23 @@ void wb__attach_send(struct wb_client *c);
 /** wb__attached - the agent answered; takes the descriptors.  0 or negative: drop. */
 int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err);
 void wb__reg_destroy(struct wb__reg *r);
-void wb__detach(struct wb_client *c);
+/** wb__detach - let go of the poll page and the lane; @is_owner as wb__lane_stop(). */
+void wb__detach(struct wb_client *c, bool is_owner);
+
+/* ---- lane.c ---- */
+
+#define WB__LANE_FDS 4 /* rings, submit, complete, slots */
+
+/**
+ * wb__lane_start - run the agent's jobs on the registered memory, in a thread
+ * @reg:	borrowed until stop
+ * @fds:	those taken become -1
+ */
+int wb__lane_start(const struct wb__reg *reg, int *fds, unsigned n_fd, struct wb__lane **out,
+	struct wb_err *err);
+/** wb__lane_stop - ends the thread after the job it is at; @is_owner: false in a forked child,
+ *  which has no such thread.  NULL is allowed. */
+void wb__lane_stop(struct wb__lane *l, bool is_owner);
 
 /* ---- send.c, update.c: news for the roles ---- */
 

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "client/seq.h"
+#include "mem/mem.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -181,8 +182,8 @@ void fx_agent_page(struct fx_agent *a)
 		munmap(a->page, WB_POLL_PAGE_BYTES);
 	if (a->page_fd >= 0)
 		close(a->page_fd);
-	a->page_fd = memfd_create("poll page", MFD_CLOEXEC);
-	need(a->page_fd >= 0 && !ftruncate(a->page_fd, WB_POLL_PAGE_BYTES), "poll page");
+	a->page_fd = wb_memfd_create("poll page", WB_POLL_PAGE_BYTES, NULL);
+	need(a->page_fd >= 0, "poll page");
 	a->page = mmap(NULL, WB_POLL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, a->page_fd, 0);
 	need(a->page != MAP_FAILED, "map the poll page");
 }
@@ -277,10 +278,11 @@ struct wb_client_opts fx_opts(const struct fx_agent *a, int role)
 		.reconnect_timeout = 5000000000};
 }
 
+float fx_heap[64];
+
 int fx_attach(struct wb_client *c, struct wb_error *err)
 {
-	static float heap[64];
-	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, heap, sizeof(heap)};
+	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, fx_heap, sizeof(fx_heap)};
 	struct wb_client_param param[2] = {{0, 0}, {0, 128}};
 	struct wb_client_attach at = {.size = sizeof(at),
 		.manifest = "manifest",

@@ -64,7 +64,8 @@ void fx_agent_update(struct fx_agent *a, uint64_t transfer, uint32_t result);
 
 /** fx_opts - options of a worker at @a: short waits, no staging, rank 0. */
 struct wb_client_opts fx_opts(const struct fx_agent *a, int role);
-/** fx_attach - attach two parameters in heap memory. */
+/** fx_attach - attach two parameters, 128 bytes each, in heap memory. */
+extern float fx_heap[64];
 int fx_attach(struct wb_client *c, struct wb_error *err);
 /** fx_worker - open, attach, wait for the plan, against a script that does fx_agent_up(). */
 struct wb_client *fx_worker(const struct wb_client_opts *o);

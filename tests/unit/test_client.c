@@ -2,12 +2,15 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "client/seq.h"
+#include "lane/lane.h"
+#include "mem/mem.h"
 #include "tests/common/fx_agent.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,7 +330,8 @@ START_TEST(attach_that_cannot_work_is_refused_here)
 	struct wb_error err;
 	struct wb_client *c = NULL;
 	char heap[64];
-	int fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int never = memfd_create("unsealed", MFD_CLOEXEC);
 	struct wb_client_mem mem[WB_CLIENT_MEMFDS_MAX + 1];
 	struct wb_client_param param = {0, 0};
 	struct wb_client_attach at = {.size = sizeof(at),
@@ -344,13 +348,14 @@ START_TEST(attach_that_cannot_work_is_refused_here)
 	fx_script_start(&s, script_hello_only);
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
 	ck_assert(!wb_client_open(&o, &c, &err));
-	mem[0] = (struct wb_client_mem){WB_CLIENT_MEM_MEMFD, 0, fd, heap, sizeof(heap)};
+	mem[0] = (struct wb_client_mem){WB_CLIENT_MEM_MEMFD, 0, never, heap, sizeof(heap)};
+	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EPERM);
+	says(&err, "cannot be sealed");
+	mem[0].fd = fd;
 	ck_assert(!ftruncate(fd, 32));
 	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
-	says(&err, "F_SEAL_SHRINK");
-	ck_assert(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
-	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
-	says(&err, "shorter");
+	says(&err, "32 bytes long");
+	ck_assert(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
 	mem[0].bytes = 32;
 	param.offset = 32;
 	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
@@ -367,6 +372,7 @@ START_TEST(attach_that_cannot_work_is_refused_here)
 	ck_assert_int_eq(wb_client_attach(c, &at, &err), -EINVAL);
 	wb_client_close(c, 0, NULL);
 	close(fd);
+	close(never);
 	fx_script_stop(&s);
 }
 END_TEST
@@ -415,6 +421,98 @@ START_TEST(memfds_travel_with_attach)
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 	close(many_fd);
+}
+END_TEST
+
+static pthread_barrier_t both;
+
+static void script_lane(struct fx_agent *a)
+{
+	struct wb_lane_remote_fds lane_fds;
+	struct wb_lane_job job = {.kind = WB_LANE_ASSEMBLE};
+	struct wbk_box box = {.wire_off = 8,
+		.mem_off = 128,
+		.row_stride = 4,
+		.col_stride = 4,
+		.n_row = 1,
+		.n_col = 4,
+		.repeat = 1,
+		.wire_elem = 4,
+		.mem_elem = 4,
+		.pos_col_stride = 4,
+		.pos_row_stride = 16};
+	struct wb_lane *lane;
+	struct wb_err err = {0};
+	int arena_fd = wb_memfd_create("slots", 4096, &err);
+	float *arena = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, arena_fd, 0);
+
+	for (int i = 0; i < 4; i++)
+		arena[2 + i] = (float)(i + 1);
+	for (int round = 0; round < 2; round++) { /* again after a restart */
+		ck_assert_msg(!wb_lane_create_remote(NULL, arena, 4096, &lane, &lane_fds, &err),
+			"%s", err.msg);
+		fx_agent_hello(a);
+		fx_agent_expect(a, WBP_APP_ATTACH);
+		fx_agent_page(a);
+		fx_agent_send_fds(a, WBP_APP_ATTACHED,
+			&(struct wb_msg_app_attached){7, "worker-x", WB_APP_LANE_WORKER},
+			(int[]){a->page_fd, lane_fds.shared, lane_fds.submit, lane_fds.complete,
+				arena_fd},
+			5);
+		fx_agent_planned(a);
+		job.box = &box;
+		job.n_box = 1;
+		job.wire = arena + 0;
+		job.wire_bytes = 4096;
+		ck_assert_int_eq(wb_lane_submit(lane, &job), 0);
+		for (int n = 0; !n;) {
+			struct pollfd p = {.fd = wb_lane_fd(lane), .events = POLLIN};
+
+			ck_assert_int_eq(poll(&p, 1, 10000), 1);
+			n = wb_lane_reap(lane, &job, 1);
+		}
+		ck_assert_int_eq(job.rc, 0);
+		if (round)
+			pthread_barrier_wait(&both);
+		if (round)
+			fx_agent_wait_closed(a);
+		fx_agent_drop(a);
+		if (!round)
+			pthread_barrier_wait(&both);
+		wb_lane_destroy(lane);
+		arena[2] = 10;
+	}
+	munmap(arena, 4096);
+	close(arena_fd);
+}
+
+START_TEST(worker_packs_and_assembles_where_the_agent_cannot)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client_opts o;
+	struct wb_client *c;
+	pid_t pid;
+	int st;
+
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_lane);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	pthread_barrier_wait(&both); /* the first agent is gone */
+	ck_assert_float_eq(fx_heap[32], 1);
+	ck_assert_float_eq(fx_heap[35], 4);
+	ck_assert_float_eq(fx_heap[36], 0);
+	ck_assert_msg(!wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), "%s", err.msg);
+	pthread_barrier_wait(&both);
+	ck_assert_float_eq(fx_heap[32], 10);
+	pid = fork(); /* a child without the lane's thread closes */
+	if (!pid)
+		_exit(wb_client_close(c, 0, NULL));
+	ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+	ck_assert_int_eq(st, 0);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
 }
 END_TEST
 
@@ -583,8 +681,6 @@ static void *send_in_thread(void *arg)
 		wb_client_transfer_free(t);
 	return NULL;
 }
-
-static pthread_barrier_t both;
 
 static void script_release_later(struct fx_agent *a)
 {
@@ -855,6 +951,7 @@ int main(void)
 	tcase_add_test(t, plan_timeout_repeats_the_agents_last_word);
 	tcase_add_test(t, attach_that_cannot_work_is_refused_here);
 	tcase_add_test(t, memfds_travel_with_attach);
+	tcase_add_test(t, worker_packs_and_assembles_where_the_agent_cannot);
 	tcase_add_test(t, failed_allocation_leaves_nothing_behind);
 	tcase_add_test(t, send_goes_through_its_states);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);

@@ -108,7 +108,8 @@ enum wb_client_mem_kind {
 struct wb_client_mem {
 	uint32_t kind; /* enum wb_client_mem_kind */
 	uint32_t device; /* 0 */
-	int fd; /* memfd, sealed F_SEAL_SHRINK, mapped shared; duplicated.  -1 for heap */
+	int fd; /* memfd, mapped shared, sealed F_SEAL_SHRINK (the seal is set when it is missing);
+		   duplicated.  -1 for heap */
 	void *base; /* where this process sees it; must stay valid until close */
 	uint64_t bytes;
 };
@@ -133,8 +134,9 @@ struct wb_client_attach {
 /**
  * wb_client_attach - register this worker's parameters with the agent
  * @a:		borrowed for the call; blobs are copied, memfds duplicated
- * Blocks, at most connect_timeout.  Returns 0; -EINVAL (a parameter outside its memory, an
- * unsealed memfd, more than WB_CLIENT_MEMFDS_MAX of them); -EALREADY; -ETIMEDOUT; the agent's
+ * Blocks, at most connect_timeout.  Returns 0; -EINVAL (a parameter outside its memory, a
+ * short memfd, more than WB_CLIENT_MEMFDS_MAX of them); -EPERM (a memfd that cannot be sealed);
+ * -EALREADY; -ETIMEDOUT; the agent's
  * code and sentence when it refuses; -ECONNRESET; -ENOMEM; -EINTR.
  */
 WB_API int wb_client_attach(
