@@ -269,7 +269,7 @@ int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, st
 static int ready_attached(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	return c->conn == WB__UP ? 1 : wb__lost(c, "attach", err);
+	return c->generation ? 1 : wb__lost(c, "attach", err);
 }
 
 int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err)

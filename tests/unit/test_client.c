@@ -472,8 +472,7 @@ static void script_lane(struct fx_agent *a)
 			n = wb_lane_reap(lane, &job, 1);
 		}
 		ck_assert_int_eq(job.rc, 0);
-		if (round)
-			pthread_barrier_wait(&both);
+		pthread_barrier_wait(&both);
 		if (round)
 			fx_agent_wait_closed(a);
 		fx_agent_drop(a);
@@ -481,6 +480,7 @@ static void script_lane(struct fx_agent *a)
 			pthread_barrier_wait(&both);
 		wb_lane_destroy(lane);
 		arena[2] = 10;
+		box.mem_off = 0;
 	}
 	munmap(arena, 4096);
 	close(arena_fd);
@@ -499,19 +499,21 @@ START_TEST(worker_packs_and_assembles_where_the_agent_cannot)
 	fx_script_start(&s, script_lane);
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
 	c = fx_worker(&o);
+	pthread_barrier_wait(&both);
 	pthread_barrier_wait(&both); /* the first agent is gone */
+	ck_assert_msg(!wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), "%s", err.msg);
 	ck_assert_float_eq(fx_heap[32], 1);
 	ck_assert_float_eq(fx_heap[35], 4);
 	ck_assert_float_eq(fx_heap[36], 0);
-	ck_assert_msg(!wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), "%s", err.msg);
 	pthread_barrier_wait(&both);
-	ck_assert_float_eq(fx_heap[32], 10);
 	pid = fork(); /* a child without the lane's thread closes */
 	if (!pid)
 		_exit(wb_client_close(c, 0, NULL));
 	ck_assert_int_eq(waitpid(pid, &st, 0), pid);
 	ck_assert_int_eq(st, 0);
 	wb_client_close(c, 0, NULL);
+	ck_assert_float_eq(fx_heap[0], 10);
+	ck_assert_float_eq(fx_heap[3], 4);
 	fx_script_stop(&s);
 }
 END_TEST
