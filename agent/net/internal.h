@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_NET_INTERNAL_H
+#define WB_NET_INTERNAL_H
+/* Shared between the files of net.  Layer: net (L1). */
+#include "net/listen.h"
+#include "net/loop.h"
+
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+/* A call from the loop that needs no memory; embedded in what it is about. */
+struct wb__defer {
+	struct wb__defer *next;
+	wb_loop_fn fn;
+	void *cookie;
+};
+void wb__defer(struct wb_loop *loop, struct wb__defer *d);
+
+/** wb__addr_text - "1.2.3.4:5" or "[::1]:5". */
+void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap);
+#define WB__PEER_MAX 128
+
+/** wb__accept_pause - true when @e means that this process is out of descriptors or memory:
+ *  waiting a moment is better than asking again at once. */
+bool wb__accept_pause(int e);
+#define WB__ACCEPT_PAUSE_NS 100000000ull
+
+/* ---- unix sockets (seq.c) -------------------------------------------------------------------- */
+
+struct wb_seq;
+/** wb__seq_dial - a connected socket for @path, or a negative errno. */
+int wb__seq_dial(const char *path);
+void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie);
+
+/* ---- TLS contexts (tls.c) -------------------------------------------------------------------- */
+
+/* What the key callbacks learn of one connection; SSL_get_app_data() of its SSL. */
+struct wb__tls_seen {
+	struct wb_tls *tls;
+	char identity[WB_PSK_ID_MAX]; /* key id that the client named */
+	bool was_named, was_found;
+};
+
+struct wb_tls *wb__tls_ref(struct wb_tls *t);
+enum wb_tls_mode wb__tls_mode(const struct wb_tls *t);
+bool wb__tls_is_server(const struct wb_tls *t);
+/** wb__tls_ssl - a connection's SSL on @fd; @host: dialled, NULL at a server.  NULL: no memory. */
+SSL *wb__tls_ssl(struct wb_tls *t, int fd, const char *host, struct wb__tls_seen *seen);
+/** wb__tls_sentence - why the handshake on @ssl failed, and what to fix; clears OpenSSL's queue. */
+int wb__tls_sentence(SSL *ssl, const struct wb__tls_seen *seen, const char *peer, int ssl_error,
+	int sys_error, struct wb_err *err);
+/** wb__tls_check - after a handshake: was the key really used?  0 or -EACCES. */
+int wb__tls_check(SSL *ssl, const struct wb__tls_seen *seen, const char *peer, struct wb_err *err);
+
+/* ---- channels of a listener (tls_chan.c) ----------------------------------------------------- */
+
+struct wb__chan_owner { /* a listener's hooks; NULL members are not called */
+	void *cookie;
+	void *gone_cookie;
+	void (*on_ready)(void *cookie, struct wb_chan *ch); /* handshake done */
+	void (*on_failed)(void *cookie, struct wb_chan *ch, const char *peer,
+		const struct wb_err *why); /* it failed; frees itself after */
+	void (*on_gone)(void *gone_cookie); /* a ready channel was freed */
+};
+
+/** wb__tls_accept - server side of a connected socket; takes @fd_take on success. */
+int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const char *peer,
+	const struct wb_chan_limits *limits, const struct wb__chan_owner *owner,
+	struct wb_chan **out);
+/** wb__tls_abandon - end a channel whose handshake is not done; no callback. */
+void wb__tls_abandon(struct wb_chan *ch);
+
+void wb__tcp_tune(int fd);
+
+#endif

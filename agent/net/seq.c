@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/seq.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define QUEUE_BYTES_DEFAULT (1u << 20)
+#define MSGS_A_ROUND 32 /* then other connections have their turn */
+
+struct datagram {
+	struct datagram *next;
+	size_t bytes;
+	uint32_t n_fd;
+	int fds[WB_SEQ_FDS_MAX]; /* owned */
+	uint8_t data[];
+};
+
+struct wb_seq {
+	struct wb_loop *loop;
+	struct wb_seq_cb cb;
+	struct wb_seq_peer peer;
+	int fd;
+	struct wb_watch *watch;
+	struct wb_timer *linger;
+	struct datagram *head, **tail;
+	size_t queued_bytes, queue_bytes_max;
+	bool is_closing, has_ended;
+	struct wb_err why;
+	struct wb__defer end;
+	void (*on_gone)(void *cookie); /* tells the listener; may be NULL */
+	void *gone_cookie;
+};
+
+union cmsg_space {
+	struct cmsghdr align;
+	uint8_t bytes[CMSG_SPACE(sizeof(int) * WB_SEQ_FDS_MAX)];
+};
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+static void drop_datagram(struct wb_seq *s)
+{
+	struct datagram *d = s->head;
+
+	s->head = d->next;
+	if (!s->head)
+		s->tail = &s->head;
+	s->queued_bytes -= d->bytes;
+	for (uint32_t i = 0; i < d->n_fd; i++)
+		close(d->fds[i]);
+	wb_free(d);
+}
+
+static void seq_ended(void *cookie)
+{
+	struct wb_seq *s = cookie;
+
+	if (s->cb.on_closed)
+		s->cb.on_closed(s->cb.cookie, s, &s->why);
+	if (s->on_gone)
+		s->on_gone(s->gone_cookie);
+	wb_free(s);
+}
+
+/* @why may be NULL: closed in order. */
+static void seq_end(struct wb_seq *s, const struct wb_err *why)
+{
+	if (s->has_ended)
+		return;
+	s->has_ended = true;
+	if (why)
+		s->why = *why;
+	wb_watch_destroy(s->watch);
+	wb_timer_destroy(s->linger);
+	close(s->fd);
+	while (s->head)
+		drop_datagram(s);
+	s->end.fn = seq_ended;
+	s->end.cookie = s;
+	wb__defer(s->loop, &s->end);
+}
+
+static void seq_fail(struct wb_seq *s, int code, const char *what)
+{
+	struct wb_err e = {0};
+
+	wb_err_set(
+		&e, code, "worker process %d: %s: %s", (int)s->peer.pid, what, wb_strerror(code));
+	seq_end(s, &e);
+}
+
+static void linger_over(void *cookie)
+{
+	seq_end(cookie, NULL);
+}
+
+void wb_seq_close(struct wb_seq *s)
+{
+	if (s->is_closing || s->has_ended)
+		return;
+	s->is_closing = true;
+	if (!s->head) {
+		seq_end(s, NULL);
+		return;
+	}
+	wb_watch_set(s->watch, WB_WRITABLE);
+	wb_timer_start(s->linger, WB_NS_PER_S, 0);
+}
+
+/* ---- send ------------------------------------------------------------------------------------ */
+
+static int send_now(int fd, const void *p, size_t bytes, const int *fds, uint32_t n_fd)
+{
+	union {
+		const void *in;
+		void *out;
+	} data = {.in = p}; /* iovec has no const */
+	struct iovec iov = {data.out, bytes};
+	struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
+	union cmsg_space space;
+	ssize_t n;
+
+	if (n_fd) {
+		struct cmsghdr *cm = &space.align;
+
+		memset(&space, 0, sizeof(space));
+		mh.msg_control = &space;
+		mh.msg_controllen = CMSG_SPACE(sizeof(int) * n_fd);
+		cm->cmsg_level = SOL_SOCKET;
+		cm->cmsg_type = SCM_RIGHTS;
+		cm->cmsg_len = CMSG_LEN(sizeof(int) * n_fd);
+		memcpy(CMSG_DATA(cm), fds, sizeof(int) * n_fd);
+	}
+	do {
+		n = sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+static int enqueue(struct wb_seq *s, const void *msg, size_t bytes, const int *fds, uint32_t n_fd)
+{
+	struct datagram *d;
+
+	if (s->queued_bytes + bytes > s->queue_bytes_max)
+		return -EAGAIN;
+	d = wb_alloc(sizeof(*d) + bytes);
+	if (!d)
+		return -ENOMEM;
+	memset(d, 0, sizeof(*d));
+	d->bytes = bytes;
+	memcpy(d->data, msg, bytes);
+	for (; d->n_fd < n_fd; d->n_fd++) {
+		d->fds[d->n_fd] = fcntl(fds[d->n_fd], F_DUPFD_CLOEXEC, 3);
+		if (d->fds[d->n_fd] < 0) {
+			int rc = -errno;
+
+			while (d->n_fd)
+				close(d->fds[--d->n_fd]);
+			wb_free(d);
+			return rc;
+		}
+	}
+	*s->tail = d;
+	s->tail = &d->next;
+	s->queued_bytes += bytes;
+	wb_watch_set(s->watch, WB_READABLE | WB_WRITABLE);
+	return 0;
+}
+
+int wb_seq_send(struct wb_seq *s, const void *msg, size_t bytes, const int *fds, uint32_t n_fd)
+{
+	int rc;
+
+	if (!bytes || bytes > WB_SEQ_BYTES_MAX || n_fd > WB_SEQ_FDS_MAX)
+		return -EMSGSIZE;
+	if (s->is_closing || s->has_ended)
+		return -ENOTCONN;
+	if (s->head)
+		return enqueue(s, msg, bytes, fds, n_fd);
+	rc = send_now(s->fd, msg, bytes, fds, n_fd);
+	/* ETOOMANYREFS: too many descriptors under way to this user; they drain. */
+	if (rc == -EAGAIN || rc == -ENOBUFS || rc == -ETOOMANYREFS)
+		return enqueue(s, msg, bytes, fds, n_fd);
+	if (rc == -EMSGSIZE || rc == -EBADF)
+		return rc;
+	if (rc < 0) {
+		seq_fail(s, rc, "send");
+		return -ENOTCONN;
+	}
+	return 0;
+}
+
+static void flush(struct wb_seq *s)
+{
+	int rc = 0;
+
+	while (s->head && !rc) {
+		rc = send_now(s->fd, s->head->data, s->head->bytes, s->head->fds, s->head->n_fd);
+		if (!rc)
+			drop_datagram(s);
+	}
+	if (rc < 0 && rc != -EAGAIN && rc != -ENOBUFS && rc != -ETOOMANYREFS) {
+		seq_fail(s, rc, "send");
+		return;
+	}
+	if (s->head)
+		return;
+	if (s->is_closing)
+		seq_end(s, NULL);
+	else
+		wb_watch_set(s->watch, WB_READABLE);
+}
+
+/* ---- receive --------------------------------------------------------------------------------- */
+
+static uint32_t take_fds(struct msghdr *mh, int *fds)
+{
+	struct cmsghdr *cm;
+	uint32_t n = 0;
+
+	for (cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
+		size_t k = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+			continue;
+		assert(n + k <= WB_SEQ_FDS_MAX);
+		memcpy(fds + n, CMSG_DATA(cm), k * sizeof(int));
+		n += (uint32_t)k;
+	}
+	return n;
+}
+
+/* One datagram; false when there is nothing more to read now. */
+static bool receive(struct wb_seq *s, uint8_t *buf)
+{
+	struct iovec iov = {buf, WB_SEQ_BYTES_MAX};
+	union cmsg_space space;
+	struct msghdr mh = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &space,
+		.msg_controllen = sizeof(space)};
+	int fds[WB_SEQ_FDS_MAX];
+	uint32_t n_fd;
+	ssize_t n;
+
+	n = recvmsg(s->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0) {
+		if (errno != EAGAIN && errno != EINTR)
+			seq_fail(s, -errno, "receive");
+		return errno == EINTR;
+	}
+	n_fd = take_fds(&mh, fds);
+	if (n == 0 && !n_fd)
+		seq_end(s, NULL);
+	else if (mh.msg_flags & MSG_TRUNC)
+		seq_fail(s, -EMSGSIZE, "a datagram above the limit");
+	else if (mh.msg_flags & MSG_CTRUNC)
+		seq_fail(s, -EMFILE, "its descriptors did not fit");
+	else if (s->cb.on_msg)
+		s->cb.on_msg(s->cb.cookie, s, buf, (size_t)n, fds, n_fd);
+	for (uint32_t i = 0; i < n_fd; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return !s->has_ended && !s->is_closing;
+}
+
+static void seq_fired(void *cookie, int events)
+{
+	struct wb_seq *s = cookie;
+	uint8_t buf[WB_SEQ_BYTES_MAX];
+	int n = 0;
+
+	if (events & WB_WRITABLE)
+		flush(s);
+	if (!(events & WB_READABLE) || s->is_closing || s->has_ended)
+		return;
+	while (n++ < MSGS_A_ROUND && receive(s, buf))
+		;
+}
+
+/* ---- making connections ---------------------------------------------------------------------- */
+
+int wb_seq_adopt(struct wb_loop *loop, int fd_take, size_t queue_bytes_max, struct wb_seq **out,
+	struct wb_err *err)
+{
+	struct wb_seq *s = wb_zalloc(1, sizeof(*s));
+	struct ucred uc = {0};
+	socklen_t len = sizeof(uc);
+	int rc;
+
+	if (!s)
+		return wb_err_set(err, -ENOMEM, "worker connection: out of memory");
+	s->loop = loop;
+	s->fd = fd_take;
+	s->tail = &s->head;
+	s->queue_bytes_max = queue_bytes_max ? queue_bytes_max : QUEUE_BYTES_DEFAULT;
+	if (!getsockopt(fd_take, SOL_SOCKET, SO_PEERCRED, &uc, &len))
+		s->peer = (struct wb_seq_peer){uc.pid, uc.uid, uc.gid};
+	rc = wb_timer_create(loop, linger_over, s, &s->linger);
+	if (!rc) {
+		rc = wb_watch_create(loop, fd_take, WB_READABLE, seq_fired, s, &s->watch);
+		if (rc < 0)
+			wb_timer_destroy(s->linger);
+	}
+	if (rc < 0) {
+		wb_free(s);
+		return wb_err_set(err, rc, "worker connection: %s", wb_strerror(rc));
+	}
+	*out = s;
+	return 0;
+}
+
+void wb_seq_bind(struct wb_seq *s, const struct wb_seq_cb *cb)
+{
+	s->cb = *cb;
+}
+
+const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s)
+{
+	return &s->peer;
+}
+
+void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie)
+{
+	s->on_gone = on_gone;
+	s->gone_cookie = cookie;
+}
+
+int wb__seq_dial(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd, rc;
+
+	if (strlen(path) >= sizeof(sa.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(sa.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (!connect(fd, (const struct sockaddr *)&sa, sizeof(sa)))
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+int wb_seq_connect(struct wb_loop *loop, const char *path, struct wb_seq **out, struct wb_err *err)
+{
+	int fd = wb__seq_dial(path), rc;
+
+	if (fd < 0)
+		return wb_err_set(err, fd, "socket %s: %s", path, wb_strerror(fd));
+	rc = wb_seq_adopt(loop, fd, 0, out, err);
+	if (rc < 0)
+		close(fd);
+	return rc;
+}
