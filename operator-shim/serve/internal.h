@@ -58,6 +58,7 @@ struct peer {
 	struct wb_msg_hello hello; /* owned */
 	uint64_t heard_ns;
 	struct joined *joined; /* owned; one an object */
+	size_t n_joined;
 	struct upload *upload; /* owned; what was asked for and has not come whole */
 	size_t n_upload, upload_cap;
 	bool is_orderly;

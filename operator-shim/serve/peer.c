@@ -61,6 +61,8 @@ void wb__serve_free_peer(struct peer *p)
 	for (size_t i = 0; i < p->n_upload; i++)
 		wb_free(p->upload[i].data);
 	wb_free(p->upload);
+	for (size_t i = 0; i < p->n_joined; i++)
+		wb_msg_free(WBP_WORKERS, &p->joined[i].workers);
 	wb_free(p->joined);
 	wb_free(p);
 }
@@ -170,6 +172,7 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		wb__serve_close_peer(p);
 		return;
 	}
+	p->n_joined = s->n_object;
 	p->state = PEER_OPEN;
 	for (size_t i = 0; i < s->n_object; i++)
 		wb_recon_hear(s->object[i].r, p->hello.term, p->hello.term_operator);
