@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SenderAdapter and ReceiverAdapter: what a trainer and an inference worker call.
+
+    sender = SenderAdapter(load_weights, params=params, manifest=manifest).connect()
+    transfer = sender.send_weights()          # on every trainer worker, after each step
+
+    receiver = ReceiverAdapter(load_weights, params=params, manifest=manifest,
+                               engine="e0").connect()
+    update = receiver.poll_requests()         # on every worker of the engine, each decoding step
+"""
+
+import ctypes
+import errno
+import os
+import re
+import sys
+import time
+import weakref
+from dataclasses import dataclass
+
+from . import _lib, memory
+from .errors import WeightBridgeError, WeightBridgeTimeout, from_code
+
+_STAGING = {None: 0, "None": 1, "HostMemory": 2}
+_STATES = {_lib.ASKED: "asked", _lib.STARTED: "started", _lib.RELEASED: "released",
+           _lib.FINAL: "final"}
+_SLICE = 1.0  # s; waits come back this often, so that Ctrl-C is never far away
+_EXIT_TIMEOUT = 60.0  # s to wait for commit when the process ends without close()
+
+
+def _ns(seconds):
+    return _lib.FOREVER if seconds is None else max(0, int(seconds * 1e9))
+
+
+def _text(value):
+    return None if value is None else str(value).encode()
+
+
+def _check(rc, err):
+    if rc < 0:
+        raise from_code(rc, err.text)
+    return rc
+
+
+def _waited(timeout, call):
+    """Run `call(timeout_ns, err)` in slices until it is done, or raise at the timeout."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE if end is None else min(_SLICE, max(0.0, end - time.monotonic()))
+        err = _lib.Error()
+        rc = call(_ns(left), err)
+        if rc in (-errno.EINTR, -errno.EAGAIN):
+            continue
+        if rc != -errno.ETIMEDOUT:
+            return _check(rc, err)
+        if end is not None and time.monotonic() >= end:
+            said = re.sub(r"(within|after) [\d.]+ s", rf"\1 {timeout:.1f} s", err.text, count=1)
+            raise WeightBridgeTimeout(said, rc)
+
+
+def _finish(handle, timeout):
+    """Close a client; returns (rc, sentence)."""
+    err = _lib.Error()
+    return _lib.load().wb_client_close(handle, _ns(timeout), err), err.text
+
+
+def _not_connected(_handle):
+    return -errno.ENOTCONN
+
+
+class _Adapter:
+    """What both adapters do: attach to the agent, keep the attachment, close."""
+
+    _role = 0
+
+    def __init__(self, load_weights, *, params=None, manifest=None, object=None, model=None,
+                 rank=None, socket=None, reload=None, framework=None, cache_dir=None,
+                 source_map=None, engine=None, sender_staging=None, receiver_staging=None,
+                 connect_timeout=60.0, update_timeout=600.0, repair_timeout=300.0,
+                 reconnect_timeout=60.0):
+        for name, value in (("sender_staging", sender_staging),
+                            ("receiver_staging", receiver_staging)):
+            if value not in _STAGING:
+                raise ValueError(f"{name} is {value!r}: 'None', 'HostMemory', or not given")
+        if not callable(load_weights) and source_map is None:
+            raise TypeError("load_weights must be callable: it takes an iterator of "
+                            "(name, tensor)")
+        if not params:
+            raise ValueError("params is empty: give a dict of parameter name to array")
+        self._load_weights = load_weights
+        self._params = dict(params)
+        self._manifest = manifest
+        self._extract_options = {k: v for k, v in (("reload", reload), ("framework", framework),
+                                                   ("cache_dir", cache_dir)) if v is not None}
+        self._strings = {"socket": _text(socket), "object": _text(object), "model": _text(model),
+                         "engine": _text(engine)}
+        self._rank = -1 if rank is None else int(rank)
+        self._staging = _STAGING[sender_staging], _STAGING[receiver_staging]
+        self._timeouts = {"connect_timeout": connect_timeout, "update_timeout": update_timeout,
+                          "repair_timeout": repair_timeout,
+                          "reconnect_timeout": reconnect_timeout}
+        self.source_map = source_map
+        self.plan = None
+        self._handle = None
+        self._keep = None
+        self._finalizer = None
+
+    def connect(self, timeout=None, progress=None):
+        """Attach to the agent, and wait until every member has and the plan is active.
+
+        Probes `load_weights` (the parameters come back as they were).  `timeout` (seconds) bounds
+        the wait for the plan; None: as long as it takes.  `progress`: a callable that gets each
+        sentence; True or False: print them to stderr or not; None: print on a terminal.
+        """
+        if self._handle is not None:
+            raise WeightBridgeError("already connected")
+        self._open()
+        try:
+            if self.source_map is None:
+                self.source_map = self._extract()
+            self._attach()
+            self._wait_planned(timeout, progress)
+        except BaseException:
+            self._close(0.0)
+            raise
+        return self
+
+    def close(self, timeout=None):
+        """Detach.  A trainer worker waits for the last transfer's outcome, at most `timeout`
+        seconds (None: as long as it takes), and raises when it failed and nobody was told."""
+        rc, said = self._close(timeout)
+        if rc < 0 and rc != -errno.EINTR:
+            raise from_code(rc, said)
+
+    @property
+    def worker(self):
+        """Name the agent gave this worker, "" when not connected."""
+        return _lib.load().wb_client_worker(self._handle).decode() if self._handle else ""
+
+    def __enter__(self):
+        return self if self._handle else self.connect()
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            self.close()
+        else:
+            self._close(0.0)  # what went wrong already is what counts
+
+    def _client(self):
+        if self._handle is None:
+            raise WeightBridgeError("not connected: call connect() first")
+        return self._handle
+
+    def _open(self):
+        opts = _lib.Opts(size=ctypes.sizeof(_lib.Opts), role=self._role, rank=self._rank,
+                         sender_staging=self._staging[0], receiver_staging=self._staging[1],
+                         **self._strings, **{k: _ns(v) for k, v in self._timeouts.items()})
+        lib, handle = _lib.load(), ctypes.c_void_p()
+        end = time.monotonic() + self._timeouts["connect_timeout"]
+        while True:
+            err = _lib.Error()
+            rc = lib.wb_client_open(opts, handle, err)
+            if rc != -errno.EINTR or time.monotonic() >= end:
+                break
+        _check(rc, err)
+        self._handle = handle.value
+        self._finalizer = weakref.finalize(self, _finish, self._handle, _EXIT_TIMEOUT)
+
+    def _extract(self):
+        import weightbridge
+
+        return weightbridge.extract(self._load_weights, self._manifest, self._params,
+                                    **self._extract_options)
+
+    def _attach(self):
+        source = self.source_map
+        manifest, blob = source.manifest_blob(), source.map_blob()
+        names = list(source.param_names)
+        missing = [n for n in names if n not in self._params]
+        if missing:
+            raise WeightBridgeError("the source map has parameters that params has not: "
+                                    + ", ".join(missing[:8]))
+        spans = [(n, *memory.span(self._params[n])) for n in names]
+        mems, places, keep = memory.register(spans)
+        self._keep = keep, self._params
+        mem = (_lib.Mem * len(mems))(*[_lib.Mem(kind, 0, fd, base, size)
+                                       for kind, fd, base, size in mems])
+        param = (_lib.Param * len(places))(*places)
+        attach = _lib.Attach(size=ctypes.sizeof(_lib.Attach),
+                             manifest=ctypes.cast(manifest, ctypes.c_void_p),
+                             manifest_bytes=len(manifest),
+                             map=ctypes.cast(blob, ctypes.c_void_p), map_bytes=len(blob),
+                             mem=mem, n_mem=len(mems), param=param, n_param=len(places))
+        while True:  # interrupted: the same call goes on
+            err = _lib.Error()
+            rc = _lib.load().wb_client_attach(self._handle, attach, err)
+            if rc != -errno.EINTR:
+                break
+        _check(rc, err)
+
+    def _wait_planned(self, timeout, progress):
+        if progress is None:
+            progress = sys.stderr.isatty()
+        if progress is True:
+            progress = _print_progress
+        raised, told, plan = [], [None], _lib.Plan()
+
+        def tell(_cookie, sentence):
+            if raised or not progress or sentence == told[0]:
+                return  # each slice of the wait hears the last sentence again
+            told[0] = sentence
+            try:
+                progress(sentence.decode("utf-8", "replace"))
+            except BaseException as e:  # noqa: B902 (must not pass through C)
+                raised.append(e)
+
+        callback = _lib.Progress(tell)
+
+        def once(ns, err):
+            rc = _lib.load().wb_client_wait_planned(self._handle, ns, callback, None, plan, err)
+            if raised:
+                raise raised[0]
+            return rc
+
+        _waited(timeout, once)
+        self.plan = {"term": plan.term, "number": plan.number, "digest": plan.digest.decode(),
+                     "version": None if plan.version < 0 else plan.version}
+
+    def _close(self, timeout):
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return 0, ""
+        self._finalizer.detach()
+        return _finish(handle, timeout)
+
+
+def _print_progress(sentence):
+    print(f"weightbridge: {sentence}", file=sys.stderr, flush=True)
+
+
+class Transfer:
+    """One transfer, as this trainer worker sees it."""
+
+    def __init__(self, adapter, handle):
+        self._adapter = adapter
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _lib.load().wb_client_transfer_free, handle)
+        self._finalizer.atexit = False
+
+    def _info(self):
+        info = _lib.TransferInfo()
+        _lib.load().wb_client_transfer_get(self._handle, info)
+        return info
+
+    @property
+    def transfer(self):
+        """Number of the transfer, 0 until it has started."""
+        return self._info().transfer
+
+    @property
+    def version(self):
+        """The version sent; None until the agent has chosen one (send_weights without version)."""
+        version = self._info().version
+        return None if version < 0 else version
+
+    @property
+    def state(self):
+        """'asked', 'started', 'released' (this worker's parameters may change), 'final', 'failed'.
+        """
+        info = self._info()
+        return "failed" if info.code < 0 else _STATES[info.state]
+
+    @property
+    def sentence(self):
+        """The cause of a failure, or what the agent last said about this transfer."""
+        return self._info().sentence.decode("utf-8", "replace")
+
+    @property
+    def seconds(self):
+        """Duration so far, as the agent measured it."""
+        return self._info().seconds
+
+    @property
+    def engines(self):
+        """Engine name -> its state in this transfer, as far as known."""
+        lib, out = _lib.load(), {}
+        name, state = ctypes.create_string_buffer(1024), ctypes.create_string_buffer(256)
+        while lib.wb_client_transfer_engine(self._handle, len(out), name, len(name), state,
+                                            len(state)) == 0:
+            out[name.value.decode()] = state.value.decode()
+        return out
+
+    def wait(self, timeout=None):
+        """Wait until every engine has an outcome; returns self.  Raises TransferAborted when the
+        transfer failed (an engine lost is none, unless all were; see `engines`), and
+        WeightBridgeTimeout at the timeout (seconds)."""
+        self._wait(_lib.FINAL, timeout)
+        return self
+
+    def release(self):
+        """End of a hold: this worker's parameters may change now."""
+        err = _lib.Error()
+        _check(_lib.load().wb_client_release(self._handle, err), err)
+
+    def _wait(self, state, timeout):
+        lib = _lib.load()
+        _waited(timeout, lambda ns, err: lib.wb_client_transfer_wait(self._handle, state, ns, err))
+
+    def __repr__(self):
+        info = self._info()
+        return (f"<Transfer {info.transfer} version {info.version} "
+                f"{'failed' if info.code < 0 else _STATES[info.state]}>")
+
+
+class SenderAdapter(_Adapter):
+    """A trainer worker.
+
+    load_weights     takes an iterator of (name, tensor) and writes the parameters in place
+    params           dict of name -> array or tensor (or (array, dtype)); must stay where they are
+    manifest         what the checkpoint holds: list of (name, shape, dtype), safetensors file or
+                     index (see weightbridge.extract)
+    object, model    which transfer object and model; not needed when the agent has only one
+    rank             hint for people and for choosing a leader
+    socket           the agent's; else $WEIGHTBRIDGE_SOCKET, else /run/weightbridge/agent.sock
+    sender_staging   'None' or 'HostMemory'; must agree with the object's spec
+    reload, framework, cache_dir   passed to weightbridge.extract
+    """
+
+    _role = _lib.TRAINER
+
+    def __init__(self, load_weights=None, *, sender_staging=None, **options):
+        super().__init__(load_weights, sender_staging=sender_staging, **options)
+
+    def send_weights(self, version=None, hold=False, timeout=None):
+        """Send the parameters; every trainer worker calls it, with the same version.
+
+        Waits for an earlier transfer, then until this worker's parameters may change (with
+        `hold=True` they must stay as they are until `Transfer.release()`).  Returns a Transfer.
+        Raises what the earlier transfer failed with, when no call has told yet.
+        """
+        lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
+        number = -1 if version is None else int(version)
+        if number < 0 and version is not None:
+            raise ValueError(f"version {version} is negative")
+        flags = _lib.SEND_HOLD if hold else 0
+        _waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
+        transfer = Transfer(self, handle.value)
+        transfer._wait(_lib.RELEASED, timeout)
+        return transfer
+
+
+@dataclass(frozen=True)
+class Update:
+    """New weights are in place."""
+
+    version: int
+    transfer: int
+    digest: str
+
+
+class ReceiverAdapter(_Adapter):
+    """An inference worker.  Arguments as SenderAdapter, and
+
+    engine               name of the engine (model replica) this worker belongs to
+    receiver_staging     'None' or 'HostMemory'; must agree with the object's spec
+    before_update_hook   called with the version before the first parameter byte changes; raising
+                         aborts the transfer, and poll_requests raises the same
+    after_update_hook    called with the version when it is in place (drop prefix caches here)
+    """
+
+    _role = _lib.ROLLOUT
+
+    def __init__(self, load_weights=None, *, engine=None, receiver_staging=None,
+                 before_update_hook=None, after_update_hook=None, **options):
+        super().__init__(load_weights, receiver_staging=receiver_staging,
+                         engine=engine or os.environ.get("WEIGHTBRIDGE_ENGINE"), **options)
+        self._before, self._after = before_update_hook, after_update_hook
+        self._poll = _not_connected
+        self.last_abort = None  # why the last transfer that aborted here did, a sentence
+
+    def connect(self, timeout=None, progress=None):
+        super().connect(timeout, progress)
+        self._poll = _lib.poll_function()
+        return self
+
+    connect.__doc__ = _Adapter.connect.__doc__
+
+    def poll_requests(self):
+        """Once a decoding step, on every worker of the engine alike: None, or an Update when new
+        weights have been put in place.  Nothing to do costs less than a microsecond; an update
+        blocks.  Raises WeightsTorn when the parameters are a mix and were not repaired in time."""
+        rc = self._poll(self._handle)
+        return None if rc == 0 else self._steps(rc)
+
+    def update(self, timeout=None):
+        """For engines that do not poll: wait for an update.  A collective call: every worker of
+        the engine makes it, and it returns the Update of the same call on all.  None at the timeout
+        (seconds), or a little earlier when another worker's has passed."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            update = self.poll_requests()
+            if update is None:
+                self._idle(end)
+                update = self.poll_requests()
+            if update is not None or end is not None:
+                return update
+
+    def fileno(self):
+        """A descriptor that is readable when poll_requests should be called; for select."""
+        return _check(_lib.load().wb_client_fileno(self._client()), _lib.Error())
+
+    def _close(self, timeout):
+        self._poll = _not_connected
+        return super()._close(timeout)
+
+    def _idle(self, end):
+        lib = _lib.load()
+        while True:
+            left = _SLICE if end is None else min(_SLICE, max(0.0, end - time.monotonic()))
+            err = _lib.Error()
+            rc = lib.wb_client_idle(self._client(), _ns(left), err)
+            if rc > 0 or (rc == 0 and end is not None and time.monotonic() >= end):
+                return
+            if rc not in (0, -errno.EINTR):
+                _check(rc, err)
+
+    def _steps(self, rc):
+        client = self._client()
+        if rc < 0:
+            raise from_code(rc, "this process was forked from the one that attached: a child must "
+                            "not poll for its parent" if rc == -errno.EPERM
+                            else "only an attached rollout worker polls")
+        lib, u, raised = _lib.load(), _lib.Update(), None
+        while True:
+            step = self._next_step(lib, client, u)
+            if step == _lib.STEP_NONE:
+                self.last_abort = u.sentence.decode("utf-8", "replace") or self.last_abort
+                if raised is not None:
+                    raise raised
+                return None
+            if step == _lib.STEP_AFTER:
+                break
+            raised = self._run_hook(lib.wb_client_update_begun, self._before, u.version)
+        update = Update(u.version, u.transfer, u.digest.decode())
+        raised = self._run_hook(lib.wb_client_update_resumed, self._after, u.version)
+        if raised is not None:
+            raise raised
+        return update
+
+    def _next_step(self, lib, client, u):
+        while True:
+            err = _lib.Error()
+            rc = lib.wb_client_update_step(client, _ns(_SLICE), u, err)
+            if rc not in (-errno.EAGAIN, -errno.EINTR):
+                return _check(rc, err)
+
+    def _run_hook(self, answer, hook, version):
+        """Run a hook and tell the agent; returns what it raised."""
+        raised, said = None, b""
+        try:
+            if hook is not None:
+                hook(version)
+        except BaseException as e:  # noqa: B902 (the agent must be told first)
+            raised, said = e, f"{type(e).__name__}: {e}".encode()[:900]
+        err = _lib.Error()
+        _check(answer(self._handle, -errno.ECANCELED if raised else 0, said, err), err)
+        return raised

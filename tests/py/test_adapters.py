@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SenderAdapter, ReceiverAdapter and shared memory against a scripted agent."""
+
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+
+TOP = os.environ.get("WB_TOP") or os.path.join(os.path.dirname(__file__), "..", "..")
+sys.path[:0] = [os.path.join(TOP, "agent", "python"), os.path.dirname(os.path.abspath(__file__))]
+
+import numpy as np  # noqa: E402
+
+import fake_agent as fa  # noqa: E402
+import weightbridge as wb  # noqa: E402
+
+TESTS = []
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+class FakeMap:
+    """Stands for a SourceMap: what attach needs of it."""
+
+    def __init__(self, names):
+        self.param_names = names
+
+    def manifest_blob(self):
+        return b"manifest"
+
+    def map_blob(self):
+        return b"source map"
+
+
+def raises(kind, part, f, *args, **kw):
+    try:
+        f(*args, **kw)
+    except kind as e:
+        assert part in str(e), f"{part!r} is not in: {e}"
+        return e
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+PARAMS = {"a": np.zeros(100, np.float32), "b": np.zeros((8, 8), np.float32)}
+
+
+def sender(agent, **kw):
+    return wb.SenderAdapter(None, params=PARAMS, source_map=FakeMap(list(PARAMS)),
+                            socket=agent.path, connect_timeout=10, reconnect_timeout=5, **kw)
+
+
+def receiver(agent, **kw):
+    return wb.ReceiverAdapter(None, params=PARAMS, source_map=FakeMap(list(PARAMS)), engine="e0",
+                              socket=agent.path, connect_timeout=10, **kw)
+
+
+def poll(r, bound=20.0):
+    end = time.monotonic() + bound
+    while time.monotonic() < end:
+        update = r.poll_requests()
+        if update is not None or r.last_abort:
+            return update
+    raise AssertionError("no update")
+
+
+@test
+def arguments_are_checked_before_anything_is_opened():
+    load = len  # any callable
+    raises(ValueError, "sender_staging", wb.SenderAdapter, load, params=PARAMS,
+           sender_staging="Disk")
+    raises(ValueError, "params is empty", wb.SenderAdapter, load)
+    raises(TypeError, "load_weights", wb.SenderAdapter, 3, params=PARAMS)
+    r = wb.ReceiverAdapter(load, params=PARAMS)
+    raises(wb.WeightBridgeError, "connect", r.poll_requests)
+    raises(wb.WeightBridgeError, "connect", r.fileno)
+    raises(wb.WeightBridgeError, "connect", r.update, 0)
+    r.close()
+    e = raises(wb.WeightBridgeError, "/nonexistent/x", wb.SenderAdapter(
+        load, params=PARAMS, socket="/nonexistent/x", connect_timeout=0.05).connect)
+    assert isinstance(e, TimeoutError)
+
+
+@test
+def connect_attaches_and_tells_progress():
+    def play(a):
+        a.hello()
+        play.attach = a.expect(fa.ATTACH)
+        play.table = os.pread(a.fds[2], 1000, 0)
+        a.attached()
+        for n in (1, 2):
+            a.send(fa.STATUS, f"waiting for {n} of 4 trainer workers")
+        play.heard.wait(10)
+        a.send(fa.PLANNED, 3, 5, "xxh128:" + "1" * 32, 40)
+        a.expect(fa.DETACH)
+
+    play.heard, said = threading.Event(), []
+
+    def progress(sentence):
+        said.append(sentence)
+        if "2 of 4" in sentence:
+            play.heard.set()
+
+    with fa.Script(play) as s:
+        r = receiver(s.agent, object="ns/wt", model="actor", rank=3, receiver_staging="HostMemory")
+        r.connect(10, progress=progress)
+        assert r.worker == "worker-x"
+        assert r.plan == {"term": 3, "number": 5, "digest": "xxh128:" + "1" * 32, "version": 40}
+        raises(wb.WeightBridgeError, "already", r.connect)
+        r.close()
+        r.close()
+        raises(wb.WeightBridgeError, "connect", r.poll_requests)
+    assert said[-1] == "waiting for 2 of 4 trainer workers" and len(said) == len(set(said))
+    obj, model, role, engine, rank, send, recv = play.attach[:7]
+    assert (obj, model, role, engine, rank) == ("ns/wt", "actor", 2, "e0", 3)
+    assert (send, recv) == (0, 2)
+    n_mem, n_param = play.attach[10:]
+    assert n_param == 2 and len(play.table) == 24 * n_mem + 16 * n_param
+    for i, array in enumerate(PARAMS.values()):
+        mem, _, offset = struct.unpack_from("<IIQ", play.table, 24 * n_mem + 16 * i)
+        kind, _, size, base = struct.unpack_from("<IIQQ", play.table, 24 * mem)
+        assert kind == 2 and base + offset == array.ctypes.data
+        assert offset + array.nbytes <= size and size % 4096 == 0
+
+
+@test
+def reject_is_its_sentence():
+    def play(a):
+        a.hello()
+        a.expect(fa.ATTACH)
+        a.send(fa.REJECT, -17, "rank 0 is claimed twice: by worker-1 and worker-2")
+
+    with fa.Script(play) as s:
+        raises(wb.WeightBridgeError, "claimed twice: by worker-1", sender(s.agent).connect)
+
+
+@test
+def plan_that_does_not_come_names_who_is_missing():
+    def play(a):
+        a.hello()
+        a.expect(fa.ATTACH)
+        a.attached()
+        a.send(fa.STATUS, "waiting for rollout worker e1/0")
+        a.recv()
+
+    with fa.Script(play) as s:
+        e = raises(wb.WeightBridgeTimeout, "e1/0", sender(s.agent).connect, 0.1, False)
+        assert "within 0.1 s" in str(e), e
+
+
+@test
+def send_weights_returns_a_transfer():
+    def play(a):
+        a.up()
+        assert a.expect(fa.SEND) == [70, 0]
+        a.state(7, 1)
+        a.state(7, 2)
+        play.go.wait(10)
+        a.state(7, 3, engines={"e0": "Committed", "e1": "Torn"})
+        assert a.expect(fa.SEND) == [-1, 1]
+        a.state(8, 2)
+        assert a.expect(fa.RELEASE) == [8]
+        a.state(8, 3, fa.E_ABORTED, "all engines are gone")
+        a.expect(fa.DETACH)
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        with sender(s.agent, rank=0) as t:
+            one = t.send_weights(70)
+            assert (one.state, one.version, one.transfer) == ("released", 70, 7)
+            e = raises(wb.WeightBridgeTimeout, "transfer 7", one.wait, 0.05)
+            assert "after 0.1 s" in str(e), e
+            play.go.set()
+            assert one.wait(10) is one and one.state == "final"
+            assert one.engines == {"e0": "Committed", "e1": "Torn"} and one.seconds == 1.5
+            two = t.send_weights(hold=True)
+            two.release()
+            raises(wb.TransferAborted, "all engines are gone", two.wait)
+            assert two.state == "failed" and "failed" in repr(two)
+        assert one.engines == {"e0": "Committed", "e1": "Torn"}  # after close as well
+
+
+@test
+def failure_nobody_saw_comes_from_the_next_send_or_close():
+    def play(a):
+        a.up()
+        for transfer in (1, 2):
+            a.expect(fa.SEND)
+            a.state(transfer, 2)
+            play.returned.wait(10)
+            play.returned.clear()
+            a.state(transfer, 3, fa.E_ABORTED, f"cause {transfer}")
+        a.expect(fa.DETACH)
+
+    play.returned = threading.Event()
+    with fa.Script(play) as s:
+        t = sender(s.agent).connect()
+        t.send_weights(1)
+        play.returned.set()
+        raises(wb.TransferAborted, "cause 1", t.send_weights, 2)
+        t.send_weights(2)
+        play.returned.set()
+        raises(wb.TransferAborted, "cause 2", t.close)
+
+
+@test
+def second_thread_inside_send_weights_is_told_so():
+    def play(a):
+        a.up()
+        a.expect(fa.SEND)
+        a.state(1, 2)
+        play.go.wait(10)
+        a.state(1, 3)
+        a.expect(fa.SEND)
+        a.state(2, 3)
+        a.recv()
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        t = sender(s.agent).connect()
+        t.send_weights(1)
+        second = threading.Thread(target=t.send_weights, args=(2,))
+        second.start()
+        for _ in range(10000):  # until the other one is inside
+            e = raises(wb.WeightBridgeError, "", t.send_weights, 3, timeout=0)
+            if "another thread" in str(e):
+                break
+            time.sleep(0.001)
+        assert "another thread is inside send_weights" in str(e)
+        play.go.set()
+        second.join(10)
+        assert not second.is_alive()
+        t.close()
+
+
+@test
+def receiver_runs_hooks_and_returns_updates():
+    def play(a):
+        a.up()
+        for transfer in (1, 2):
+            a.stop_far()
+            a.expect(fa.PARKED)
+            a.send(fa.BEGIN, transfer, transfer * 10)
+            assert a.expect(fa.BEGUN) == [transfer, 0, ""]
+            a.end(transfer, fa.COMMITTED)
+            assert a.expect(fa.RESUMED) == [transfer, 0, ""]
+        a.recv()
+
+    seen = []
+    with fa.Script(play) as s:
+        with receiver(s.agent, before_update_hook=lambda v: seen.append(("before", v)),
+                      after_update_hook=lambda v: seen.append(("after", v))) as r:
+            one, two = poll(r), poll(r)
+    assert (one.version, one.transfer, one.digest) == (10, 1, "xxh128:" + "2" * 32)
+    assert two.version == 20
+    assert seen == [("before", 10), ("after", 10), ("before", 20), ("after", 20)]
+
+
+@test
+def hook_that_raises_aborts_and_raises_here():
+    def play(a):
+        a.up()
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 1, 10)
+        _, code, said = a.expect(fa.BEGUN)
+        assert code < 0 and said == "KeyError: 'busy'", said
+        a.end(1, fa.ABORTED, "worker-x: before_update_hook raised KeyError")
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 2, 20)
+        a.expect(fa.BEGUN)
+        a.end(2, fa.COMMITTED)
+        _, code, said = a.expect(fa.RESUMED)
+        assert code < 0 and said == "ValueError: cache"
+        a.recv()
+
+    def before(version):
+        if version == 10:
+            raise KeyError("busy")
+
+    def after(version):
+        raise ValueError("cache")
+
+    with fa.Script(play) as s:
+        with receiver(s.agent, before_update_hook=before, after_update_hook=after) as r:
+            raises(KeyError, "busy", poll, r)
+            assert r.last_abort == "worker-x: before_update_hook raised KeyError"
+            r.last_abort = None
+            assert r.poll_requests() is None
+            raises(ValueError, "cache", poll, r)
+
+
+@test
+def aborted_update_is_none_and_says_why():
+    def play(a):
+        a.up()
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 1, 10)
+        a.expect(fa.BEGUN)
+        a.end(1, fa.ABORTED, "trainer-3 is gone")
+        a.recv()
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            assert poll(r) is None and r.last_abort == "trainer-3 is gone"
+
+
+@test
+def torn_raises_until_repaired():
+    def play(a):
+        a.up()
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 1, 10)
+        a.expect(fa.BEGUN)
+        a.end(1, fa.TORN, "trainer-3 is gone")
+        play.go.wait(10)
+        a.end(2, fa.COMMITTED)
+        a.expect(fa.RESUMED)
+        a.recv()
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        with receiver(s.agent, repair_timeout=0.05) as r:
+            raises(wb.WeightsTorn, "trainer-3 is gone", poll, r)
+            raises(wb.WeightsTorn, "do not serve", r.poll_requests)
+            play.go.set()
+            for _ in range(1000):
+                try:
+                    assert poll(r).transfer == 2
+                    break
+                except wb.WeightsTorn:
+                    pass
+
+
+@test
+def update_waits_and_fileno_wakes():
+    def play(a):
+        a.up()
+        for transfer in (1, 2):
+            play.go.wait(10)
+            play.go.clear()
+            time.sleep(0.05)  # the worker is inside its wait, most likely: both orders must work
+            a.set_stop(a.word()[0] + 1)
+            a.send(fa.WAKE, 0)
+            a.expect(fa.PARKED)
+            a.send(fa.BEGIN, transfer, transfer * 10)
+            a.expect(fa.BEGUN)
+            a.end(transfer, fa.COMMITTED)
+            a.expect(fa.RESUMED)
+        a.recv()
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            t0 = time.monotonic()
+            assert r.update(0.05) is None and time.monotonic() - t0 >= 0.05
+            play.go.set()
+            assert r.update(10).version == 10
+            assert not select.select([r], [], [], 0)[0]
+            play.go.set()
+            update = None
+            while update is None:
+                assert select.select([r], [], [], 10)[0]
+                update = r.poll_requests()
+            assert update.version == 20
+
+
+@test
+def restarted_agent_gets_the_worker_back():
+    def play(a):
+        first = a.up()
+        blobs = a.blobs
+        a.drop()
+        assert a.up() == first and a.blobs == blobs
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 1, 10)
+        a.expect(fa.BEGUN)
+        a.end(1, fa.COMMITTED)
+        a.expect(fa.RESUMED)
+        a.recv()
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            assert poll(r).version == 10
+
+
+@test
+def forked_child_is_told_and_harms_nothing():
+    def play(a):
+        a.up()
+        a.expect(fa.DETACH)
+        play.count = a.word()[0]
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    raises(wb.WeightBridgeError, "forked", r.poll_requests)
+                    raises(wb.WeightBridgeError, "forked", r.update, 1)
+                    r.close()
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+            r.poll_requests()
+    assert play.count == 1
+
+
+@test
+def signal_reaches_a_waiting_worker():
+    class Stop(Exception):
+        pass
+
+    def handler(*_):
+        raise Stop()
+
+    def play(a):
+        a.up()
+        a.recv()
+
+    old = signal.signal(signal.SIGALRM, handler)
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            t0 = time.monotonic()
+            raises(Stop, "", r.update)
+            assert time.monotonic() - t0 < 5
+            assert r.poll_requests() is None
+    signal.signal(signal.SIGALRM, old)
+
+
+@test
+def pool_memory_is_attached_as_memfds():
+    pool = wb.SharedMemoryPool(1 << 20)
+    a = pool.empty((100, 3), "F32")
+    b = pool.empty(7, np.int8)
+    c = pool.copy(np.arange(12, dtype=np.int32).reshape(3, 4))
+    big = pool.empty(2 << 20, "U8")  # a second memfd
+    heap = np.zeros(10, np.float64)
+    own = wb.empty((4, 4), "BF16")
+    assert own.itemsize == 2 and a.dtype == np.float32 and not a.any()
+    assert (c == np.arange(12).reshape(3, 4)).all() and a.ctypes.data % 64 == 0
+    arrays = {"a": a, "a.T": a.T[1:], "b": b, "back": c[::-1, ::-2], "big": big, "heap": heap,
+              "own": own}
+
+    def play(agent):
+        agent.up()
+        play.table, play.n_fd = agent.blobs[2], len(agent.memfds)
+        agent.recv()
+
+    with fa.Script(play) as s:
+        wb.SenderAdapter(None, params=arrays, source_map=FakeMap(list(arrays)),
+                         socket=s.agent.path).connect().close()
+    assert play.n_fd == 3
+    n_mem = (len(play.table) - 16 * len(arrays)) // 24
+    assert n_mem == 4
+    low = {"back": c.ctypes.data + 4, "a.T": a.ctypes.data + 4}
+    for i, (name, array) in enumerate(arrays.items()):
+        mem, _, offset = struct.unpack_from("<IIQ", play.table, 24 * n_mem + 16 * i)
+        kind, _, size, base = struct.unpack_from("<IIQQ", play.table, 24 * mem)
+        assert kind == (2 if name == "heap" else 1), name
+        assert base + offset == low.get(name, array.ctypes.data), name
+        assert offset < size
+    # Arrays outlive their pool, and so does the registration.
+    del pool
+    a[...] = 1
+    assert wb.memory.register([("a", a.ctypes.data, a.nbytes)])[0][0][0] == 1
+    raises(wb.WeightBridgeError, "parameter z is empty", wb.memory.register, [("z", 1, 0)])
+
+
+@test
+def heap_ranges_of_touching_pages_are_merged():
+    page = 4096
+    spans = [("a", 10 * page + 8, 100), ("b", 10 * page + 200, page), ("c", 12 * page, 4),
+             ("d", 20 * page - 4, 8)]
+    mems, places, _ = wb.memory.register(spans)
+    assert mems == [(2, -1, 10 * page, 3 * page), (2, -1, 19 * page, 2 * page)]
+    assert places == [(0, 8), (0, 200), (0, 2 * page), (1, page - 4)]
+
+
+@test
+def anything_with_memory_has_a_span():
+    a = np.zeros((4, 6), np.float32)
+    base = a.ctypes.data
+    assert wb.memory.span(a) == (base, 96)
+    assert wb.memory.span((a[1:3, ::2], "F32")) == (base + 24, 24 + 20)
+    assert wb.memory.span(memoryview(a)) == (base, 96)
+    assert wb.memory.span(a[:0])[1] == 0
+
+    class Tensor:  # as torch's
+        shape = (2, 3)
+
+        def data_ptr(self):
+            return 4096
+
+        def element_size(self):
+            return 2
+
+        def stride(self):
+            return (1, 4)
+
+    assert wb.memory.span(Tensor()) == (4096, (1 + 8) * 2 + 2)
+
+
+@test
+def idle_poll_costs_little():
+    def play(a):
+        a.up()
+        a.recv()
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            runs, n = [], 200000
+            for _ in range(7):
+                f = r.poll_requests
+                t0 = time.perf_counter_ns()
+                for _ in range(n):
+                    f()
+                runs.append((time.perf_counter_ns() - t0) / n)
+    print(f"idle poll_requests: {sorted(runs)[3]:.0f} ns (median of 7)")
+
+
+def main():
+    for f in TESTS:
+        t0 = time.monotonic()
+        try:
+            f()
+        except BaseException:
+            print(f"FAIL {f.__name__}", flush=True)
+            raise
+        print(f"ok   {f.__name__} {(time.monotonic() - t0) * 1000:.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
