@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "extract/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Parameters that share memory.  One that lies wholly inside another (tied weights, views) is an
+ * alias of it and needs no ops; sharing in any other way cannot be one layout and is refused.
+ * Ranges of bytes find the pairs, a bitmap of the elements decides: views of one buffer whose
+ * elements only alternate share nothing.
+ */
+
+struct range {
+	uint64_t begin, end; /* addresses */
+	uint32_t number;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	if (x->begin != y->begin)
+		return x->begin < y->begin ? -1 : 1;
+	if (x->end != y->end)
+		return x->end > y->end ? -1 : 1; /* the larger one first: it owns */
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static struct range range_of(const struct wb_probe *p, uint32_t i)
+{
+	const struct wb__param *a = &p->param[i];
+	uint64_t begin = (uint64_t)(uintptr_t)a->data;
+
+	return (struct range){begin, begin + a->geom.span * a->elem_bytes, i};
+}
+
+/* Elements of @b that are elements of @a; -ENOMEM. */
+static int64_t count_shared(const struct wb__param *a, const struct wb__param *b)
+{
+	uint8_t *bits = wb_zalloc(a->geom.span / 8 + 1, 1);
+	int64_t at = (b->data - a->data) / (int64_t)a->elem_bytes, shared = 0;
+
+	if (!bits)
+		return -ENOMEM;
+	for (uint64_t r = 0; r < a->geom.rows_all; r++) {
+		uint64_t e = wb__geom_row(&a->geom, r);
+
+		for (uint64_t c = 0; c < a->geom.cols; c++, e++)
+			bits[e / 8] |= (uint8_t)(1u << e % 8);
+	}
+	for (uint64_t r = 0; r < b->geom.rows_all; r++) {
+		int64_t e = at + (int64_t)wb__geom_row(&b->geom, r);
+
+		for (uint64_t c = 0; c < b->geom.cols; c++, e++)
+			shared +=
+				e >= 0 && (uint64_t)e < a->geom.span && (bits[e / 8] >> e % 8 & 1);
+	}
+	wb_free(bits);
+	return shared;
+}
+
+static bool is_dense(const struct wb__param *a)
+{
+	return a->geom.total == a->geom.span;
+}
+
+/* @a begins first; ranges overlap. */
+static int judge(struct wb_probe *p, uint32_t na, uint32_t nb, struct wb_err *err)
+{
+	struct wb__param *a = &p->param[na], *b = &p->param[nb];
+	bool is_aligned =
+		a->elem_bytes == b->elem_bytes && (size_t)(b->data - a->data) % a->elem_bytes == 0;
+	int64_t shared;
+
+	if (!is_aligned && !(is_dense(a) && is_dense(b)))
+		return wb_err_set(err, -EINVAL,
+			"parameters %s and %s share a range of memory with element sizes or "
+			"alignments that differ",
+			a->name, b->name);
+	if (!is_aligned)
+		return wb_err_set(err, -EINVAL,
+			"parameters %s (%s) and %s (%s) share memory but not element by element",
+			a->name, wb_dtype_name(a->dtype), b->name, wb_dtype_name(b->dtype));
+	if (is_dense(a) && is_dense(b) &&
+		b->data + b->geom.span * b->elem_bytes <= a->data + a->geom.span * a->elem_bytes)
+		shared = (int64_t)b->geom.total;
+	else
+		shared = count_shared(a, b);
+	if (shared <= 0)
+		return (int)shared;
+	if (a->dtype != b->dtype)
+		return wb_err_set(err, -EINVAL,
+			"parameters %s (%s) and %s (%s) are the same memory with two types",
+			a->name, wb_dtype_name(a->dtype), b->name, wb_dtype_name(b->dtype));
+	if ((uint64_t)shared != b->geom.total)
+		return wb_err_set(err, -EINVAL,
+			"parameters %s and %s share %lld of their elements: neither is a view of "
+			"the other",
+			a->name, b->name, (long long)shared);
+	b->state = WB__ALIAS;
+	b->alias.owner = na;
+	b->alias.offset = (uint64_t)(b->data - a->data) / a->elem_bytes;
+	return wb__region_whole(b, nb, WB_REGION_UNWRITTEN);
+}
+
+int wb__alias_find(struct wb_probe *p, struct wb_err *err)
+{
+	struct range *r = wb_zalloc(p->n_param, sizeof(*r));
+	uint32_t n = 0;
+	int rc = 0;
+
+	if (!r)
+		return wb_err_set(err, -ENOMEM, "memory ranges");
+	for (uint32_t i = 0; i < p->n_param; i++)
+		if (p->param[i].geom.total)
+			r[n++] = range_of(p, i);
+	qsort(r, n, sizeof(*r), by_begin);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		if (p->param[r[i].number].state == WB__ALIAS)
+			continue;
+		for (uint32_t k = i + 1; k < n && r[k].begin < r[i].end && !rc; k++)
+			if (p->param[r[k].number].state != WB__ALIAS)
+				rc = judge(p, r[i].number, r[k].number, err);
+	}
+	wb_free(r);
+	return rc;
+}

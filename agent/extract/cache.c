@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "extract/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * Maps on disk, named by what they depend on: manifest, parameter table, the caller's key.  A file
+ * is magic, version, name (two u64), digest of the payload (two u64), u64 length, payload (an
+ * encoded source map).  It is only ever a guess: the hash pass proves it against load_weights.
+ */
+#define MAGIC 0x434d4257u /* "WBMC" */
+#define VERSION 1
+#define FILE_MAX (UINT64_C(1) << 30)
+
+struct wb_digest wb__cache_name(const struct wb_probe *p)
+{
+	struct wb_digest d = {0, 0};
+	struct wb_buf b;
+
+	wb_buf_init(&b, FILE_MAX);
+	wb_buf_u32(&b, VERSION);
+	wb_buf_u64(&b, p->manifest->digest.hi);
+	wb_buf_u64(&b, p->manifest->digest.lo);
+	wb_buf_str(&b, p->cache_key);
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		const struct wb__param *a = &p->param[i];
+
+		wb_buf_str(&b, a->name);
+		wb_buf_u32(&b, a->dtype);
+		wb_buf_u32(&b, a->ndim);
+		for (uint32_t k = 0; k < a->ndim; k++) {
+			wb_buf_u64(&b, a->shape[k]);
+			wb_buf_u64(&b, (uint64_t)a->stride[k]);
+		}
+		wb_buf_u32(&b, a->alias.owner);
+		wb_buf_u64(&b, a->alias.offset);
+	}
+	if (!b.rc)
+		d = wb_digest_of(b.data, b.len);
+	wb_buf_finish(&b);
+	return d;
+}
+
+const uint8_t *wb__cache_check(const void *file, size_t bytes, struct wb_digest name,
+	size_t *payload_bytes, const char **why)
+{
+	struct wb_cursor c = wb_cursor(file, bytes);
+	struct wb_digest is, sum;
+	const uint8_t *payload;
+	uint64_t n;
+
+	if (wb_cur_u32(&c) != MAGIC || wb_cur_u32(&c) != VERSION) {
+		*why = "it is no map cache of this version";
+		return NULL;
+	}
+	is.hi = wb_cur_u64(&c);
+	is.lo = wb_cur_u64(&c);
+	sum.hi = wb_cur_u64(&c);
+	sum.lo = wb_cur_u64(&c);
+	n = wb_cur_u64(&c);
+	if (c.bad || n != wb_cur_left(&c)) {
+		*why = "it is cut off or too long";
+		return NULL;
+	}
+	payload = wb_cur_bytes(&c, (size_t)n);
+	if (!wb_digest_eq(is, name)) {
+		*why = "it belongs to other parameters";
+		return NULL;
+	}
+	if (!wb_digest_eq(wb_digest_of(payload, (size_t)n), sum)) {
+		*why = "its content is damaged";
+		return NULL;
+	}
+	*payload_bytes = (size_t)n;
+	return payload;
+}
+
+static int path_of(
+	const struct wb_probe *p, struct wb_digest name, const char *end, char *path, size_t bytes)
+{
+	int n = snprintf(path, bytes, "%s/%016" PRIx64 "%016" PRIx64 "%s", p->cache_dir, name.hi,
+		name.lo, end);
+
+	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
+}
+
+/* 0 and the file's bytes, or a negative errno. */
+static int read_file(const char *path, uint8_t **out, size_t *bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+	uint8_t *data = NULL;
+	struct stat st;
+	size_t at = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) < 0)
+		rc = -errno;
+	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > FILE_MAX)
+		rc = -EFBIG;
+	else if (!(data = wb_alloc((size_t)st.st_size)))
+		rc = -ENOMEM;
+	while (!rc && at < (size_t)st.st_size) {
+		ssize_t n = read(fd, data + at, (size_t)st.st_size - at);
+
+		if (n < 0 && errno != EINTR)
+			rc = -errno;
+		else if (n == 0)
+			break;
+		else if (n > 0)
+			at += (size_t)n;
+	}
+	close(fd);
+	if (rc) {
+		wb_free(data);
+		return rc;
+	}
+	*out = data;
+	*bytes = at;
+	return 0;
+}
+
+/* Is the parameter all unwritten?  Then it is not touched. */
+static bool is_left(const struct wb__param *a)
+{
+	for (size_t i = 0; i < a->n_region; i++)
+		if (a->region[i].kind != WB_REGION_UNWRITTEN)
+			return false;
+	return !a->n_op;
+}
+
+static int take_map(struct wb_probe *p, const struct wb_map *map)
+{
+	for (uint32_t i = 0; i < map->n_op; i++) {
+		struct wb__param *a = &p->param[map->op[i].param];
+
+		if (wb_grow(&a->op, &a->op_cap, a->n_op + 1, WB_OPS_MAX, sizeof(*a->op)) < 0)
+			return -ENOMEM;
+		a->op[a->n_op++] = map->op[i];
+	}
+	for (uint32_t i = 0; i < map->n_region; i++) {
+		struct wb__param *a = &p->param[map->region[i].param];
+
+		if (a->state == WB__ALIAS)
+			continue; /* has it already */
+		if (wb_grow(&a->region, &a->region_cap, a->n_region + 1, WB_OPS_MAX,
+			    sizeof(*a->region)) < 0)
+			return -ENOMEM;
+		a->region[a->n_region++] = map->region[i];
+		a->needs_snapshot |= map->region[i].kind == WB_REGION_UNWRITTEN;
+	}
+	for (uint32_t i = 0; i < p->n_param; i++)
+		if (p->param[i].state == WB__ACTIVE && is_left(&p->param[i]))
+			p->param[i].state = WB__LEFT;
+	return 0;
+}
+
+/* The name holds all of this too; a second look costs nothing. */
+static bool is_same_table(const struct wb_probe *p, const struct wb_srcmap *s)
+{
+	if (!wb_digest_eq(s->manifest->digest, p->manifest->digest) ||
+		s->map->n_param != p->n_param)
+		return false;
+	for (uint32_t i = 0; i < p->n_param; i++)
+		if (strcmp(s->map->param[i].name, p->param[i].name) != 0 ||
+			s->map->param[i].dtype != p->param[i].dtype ||
+			s->map->param[i].span != p->param[i].geom.span ||
+			s->alias[i].owner != p->param[i].alias.owner)
+			return false;
+	return true;
+}
+
+static void forget(struct wb_probe *p)
+{
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		p->param[i].n_op = 0;
+		p->param[i].needs_snapshot = false;
+		if (p->param[i].state != WB__ALIAS)
+			p->param[i].n_region = 0;
+	}
+}
+
+void wb__cache_load(struct wb_probe *p)
+{
+	struct wb_digest name = wb__cache_name(p);
+	struct wb_srcmap *s = NULL;
+	const char *why = "";
+	struct wb_err err = {0};
+	const uint8_t *payload;
+	char path[4096];
+	uint8_t *data;
+	size_t bytes, n;
+	int rc = path_of(p, name, ".map", path, sizeof(path));
+
+	if (!rc)
+		rc = read_file(path, &data, &bytes);
+	if (rc < 0) {
+		if (rc != -ENOENT)
+			wb__note(p, "map cache %s not read: %s", path, strerror(-rc));
+		return;
+	}
+	payload = wb__cache_check(data, bytes, name, &n, &why);
+	if (payload && wb_srcmap_decode(payload, n, &s, &err) < 0)
+		why = err.msg;
+	else if (s && !is_same_table(p, s))
+		why = "it belongs to other parameters";
+	else if (s && take_map(p, s->map) < 0)
+		why = "no memory";
+	else if (s)
+		p->is_cached = true;
+	if (!p->is_cached) {
+		forget(p);
+		wb__note(p, "map cache %s ignored: %s", path, why);
+	}
+	wb_srcmap_destroy(s);
+	wb_free(data);
+}
+
+static int make_dirs(const char *dir)
+{
+	char path[4096];
+	size_t n = strlen(dir);
+
+	if (!n || n >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, dir, n + 1);
+	for (size_t i = 1; i <= n; i++) {
+		if (path[i] != '/' && path[i])
+			continue;
+		path[i] = '\0';
+		if (mkdir(path, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		path[i] = i < n ? '/' : '\0';
+	}
+	return 0;
+}
+
+static int write_all(int fd, const uint8_t *data, size_t bytes)
+{
+	while (bytes) {
+		ssize_t n = write(fd, data, bytes);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			data += n;
+			bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* A whole file under its name or none: written beside it, then renamed. */
+static int write_file(const struct wb_probe *p, struct wb_digest name, const struct wb_buf *b)
+{
+	char path[4096], beside[4096];
+	int fd, rc = path_of(p, name, ".map", path, sizeof(path));
+
+	if (!rc)
+		rc = path_of(p, name, ".XXXXXX", beside, sizeof(beside));
+	if (!rc)
+		rc = make_dirs(p->cache_dir);
+	if (rc < 0)
+		return rc;
+	fd = mkostemp(beside, O_CLOEXEC); /* mode 0600 */
+	if (fd < 0)
+		return -errno;
+	rc = write_all(fd, b->data, b->len);
+	if (close(fd) < 0 && !rc)
+		rc = -errno;
+	if (!rc && rename(beside, path) < 0)
+		rc = -errno;
+	if (rc < 0)
+		unlink(beside);
+	return rc;
+}
+
+void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s)
+{
+	struct wb_digest name = wb__cache_name(p), sum;
+	size_t begin, at;
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, FILE_MAX);
+	wb_buf_u32(&b, MAGIC);
+	wb_buf_u32(&b, VERSION);
+	wb_buf_u64(&b, name.hi);
+	wb_buf_u64(&b, name.lo);
+	at = b.len;
+	for (int i = 0; i < 3; i++)
+		wb_buf_u64(&b, 0);
+	begin = b.len;
+	rc = wb_srcmap_encode(s, &b);
+	if (!rc) {
+		sum = wb_digest_of(b.data + begin, b.len - begin);
+		wb_buf_set_u64(&b, at, sum.hi);
+		wb_buf_set_u64(&b, at + 8, sum.lo);
+		wb_buf_set_u64(&b, at + 16, b.len - begin);
+		rc = write_file(p, name, &b);
+	}
+	if (rc < 0)
+		wb__note(p, "map not kept in %s: %s", p->cache_dir, strerror(-rc));
+	wb_buf_finish(&b);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/mem.h"
+#include "extract/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/*
+ * Two constant loads tell the classes apart.  After the first one, what is not its constant is
+ * "residual" and kept with its value; the second runs on a sentinel.  Per element, from the raw
+ * values r0, r1 after each: (A, B) is a copy, r1 == sentinel is unwritten, r0 == r1 is a constant,
+ * all else is arithmetic on the value.
+ */
+
+struct sweep {
+	struct wb_probe *p;
+	const struct wb__piece *piece;
+	enum wb_pass_kind kind;
+};
+
+static size_t count_equal(const uint8_t *p, size_t elem_bytes, uint32_t raw, size_t n)
+{
+	size_t same = 0;
+
+	if (elem_bytes == 2) {
+		const uint16_t *v = (const uint16_t *)(const void *)p;
+
+		for (size_t i = 0; i < n; i++)
+			same += v[i] == (uint16_t)raw;
+	} else if (elem_bytes == 4) {
+		const uint32_t *v = (const uint32_t *)(const void *)p;
+
+		for (size_t i = 0; i < n; i++)
+			same += v[i] == raw;
+	} else {
+		for (size_t i = 0; i < n; i++)
+			same += p[i] == (uint8_t)raw;
+	}
+	return same;
+}
+
+static int count_task(void *ctx, size_t task)
+{
+	struct sweep *s = ctx;
+	const struct wb__piece *k = &s->piece[task];
+	struct wb__param *a = &s->p->param[k->param];
+	uint32_t raw = wb__const_raw(a->dtype, s->kind);
+	uint64_t same = 0;
+
+	for (uint64_t r = k->row; r < k->row_end; r++)
+		same += count_equal(a->data + (wb__geom_row(&a->geom, r) + k->col) * a->elem_bytes,
+			a->elem_bytes, raw, k->col_end - k->col);
+	pthread_mutex_lock(&s->p->lock);
+	a->n_equal += same;
+	pthread_mutex_unlock(&s->p->lock);
+	return 0;
+}
+
+static int count_all(struct wb_probe *p, enum wb_pass_kind kind)
+{
+	struct sweep s = {.p = p, .kind = kind};
+	struct wb__piece *piece;
+	size_t n;
+	int rc = wb__pieces(p, &piece, &n);
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < p->n_param; i++)
+		p->param[i].n_equal = 0;
+	s.piece = piece;
+	rc = wb__parallel(p->threads, n, count_task, &s);
+	wb_free(piece);
+	return rc;
+}
+
+static int residual_put(struct wb__residual *res, uint64_t index, const uint8_t *elem, size_t bytes)
+{
+	struct wb__run *last = res->n ? &res->run[res->n - 1] : NULL;
+	int rc;
+
+	rc = wb_grow(&res->value, &res->value_cap, (res->n_value + 1) * bytes, SIZE_MAX / 2, 1);
+	if (rc < 0)
+		return rc;
+	memcpy(res->value + res->n_value * bytes, elem, bytes);
+	if (last && last->begin + last->n == index) {
+		last->n++;
+	} else {
+		rc = wb_grow(&res->run, &res->cap, res->n + 1, SIZE_MAX / 64, sizeof(*res->run));
+		if (rc < 0)
+			return rc;
+		res->run[res->n++] = (struct wb__run){index, 1, res->n_value};
+	}
+	res->n_value++;
+	return 0;
+}
+
+static int residual_take(struct wb__param *a)
+{
+	const struct wb__geom *g = &a->geom;
+	uint32_t raw = wb__const_raw(a->dtype, WB_PASS_CONST);
+	int rc = 0;
+
+	for (uint64_t r = 0; r < g->rows_all && !rc; r++) {
+		const uint8_t *row = a->data + wb__geom_row(g, r) * a->elem_bytes;
+
+		if (count_equal(row, a->elem_bytes, raw, g->cols) == g->cols)
+			continue;
+		for (uint64_t c = 0; c < g->cols && !rc; c++)
+			if (wb__raw_at(row + c * a->elem_bytes, a->elem_bytes) != raw)
+				rc = residual_put(&a->residual, r * g->cols + c,
+					row + c * a->elem_bytes, a->elem_bytes);
+	}
+	return rc;
+}
+
+static bool equals_snapshot(const struct wb__param *a)
+{
+	const struct wb__geom *g = &a->geom;
+	size_t row_bytes = g->cols * a->elem_bytes;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		if (memcmp(a->data + wb__geom_row(g, r) * a->elem_bytes,
+			    a->snapshot + r * row_bytes, row_bytes) != 0)
+			return false;
+	return true;
+}
+
+uint64_t wb__content_hash(const struct wb__param *a)
+{
+	const struct wb__geom *g = &a->geom;
+	uint64_t h = 0;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		h = wb_hash64(
+			a->data + wb__geom_row(g, r) * a->elem_bytes, g->cols * a->elem_bytes, h);
+	return h;
+}
+
+static int first_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+
+	if (a->state != WB__ACTIVE || a->n_equal == a->geom.total)
+		return 0;
+	if (!a->n_equal && (!a->snapshot || equals_snapshot(a))) {
+		a->state = WB__LEFT;
+		a->hash = wb__content_hash(a);
+		return wb__region_whole(a, (uint32_t)task, WB_REGION_UNWRITTEN);
+	}
+	return residual_take(a);
+}
+
+int wb__classify_first(struct wb_probe *p)
+{
+	int rc = count_all(p, WB_PASS_CONST);
+
+	return rc < 0 ? rc : wb__parallel(p->threads, p->n_param, first_task, p);
+}
+
+void wb__prefill(struct wb__param *a)
+{
+	const struct wb__geom *g = &a->geom;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		wb__raw_fill(a->data + wb__geom_row(g, r) * a->elem_bytes, a->elem_bytes,
+			wb__sentinel_raw(a->dtype), g->cols);
+}
+
+/* Walks the residual along with ascending indices. */
+struct residual_at {
+	const struct wb__residual *res;
+	size_t run;
+};
+
+static uint64_t first_raw(const struct wb__param *a, struct residual_at *at, uint64_t index)
+{
+	const struct wb__residual *res = at->res;
+
+	while (at->run < res->n && res->run[at->run].begin + res->run[at->run].n <= index)
+		at->run++;
+	if (at->run == res->n || res->run[at->run].begin > index)
+		return wb__const_raw(a->dtype, WB_PASS_CONST);
+	return wb__raw_at(res->value + (res->run[at->run].at + index - res->run[at->run].begin) *
+					       a->elem_bytes,
+		a->elem_bytes);
+}
+
+static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64_t r0, uint64_t r1)
+{
+	if (r0 == wb__const_raw(a->dtype, WB_PASS_CONST) &&
+		r1 == wb__const_raw(a->dtype, WB_PASS_CONST_B))
+		return WB__COPY;
+	/* With a snapshot a constant that equals the sentinel is told from no write at all. */
+	if (r1 == wb__sentinel_raw(a->dtype) &&
+		(!a->snapshot ||
+			wb__raw_at(a->snapshot + index * a->elem_bytes, a->elem_bytes) == r0))
+		return WB__UNWRITTEN;
+	return r0 == r1 ? WB__CONSTANT : WB__ARITHMETIC;
+}
+
+/* Classes of one row; the rows that are plain copies cost one look. */
+static void class_row(
+	struct wb__param *a, uint64_t row, struct residual_at *at, struct wb__bad *bad)
+{
+	const struct wb__geom *g = &a->geom;
+	const uint8_t *elem = a->data + wb__geom_row(g, row) * a->elem_bytes;
+	uint64_t index = row * g->cols;
+
+	first_raw(a, at, index); /* brings the walk here */
+	if ((at->run == a->residual.n || a->residual.run[at->run].begin >= index + g->cols) &&
+		count_equal(elem, a->elem_bytes, wb__const_raw(a->dtype, WB_PASS_CONST_B),
+			g->cols) == g->cols) {
+		memset(a->cls + index, WB__COPY, g->cols);
+		return;
+	}
+	for (uint64_t end = index + g->cols; index < end; index++, elem += a->elem_bytes) {
+		enum wb__class c = class_of(
+			a, index, first_raw(a, at, index), wb__raw_at(elem, a->elem_bytes));
+
+		a->cls[index] = (uint8_t)c;
+		if (c != WB__ARITHMETIC)
+			continue;
+		if (!bad->n++)
+			bad->first = index;
+		bad->last = index;
+	}
+}
+
+static int second_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+	const struct wb__geom *g = &a->geom;
+	struct residual_at at = {&a->residual, 0};
+	struct wb__bad bad = {0};
+	char range[WB__RANGE_TEXT];
+
+	if (a->state == WB__LEFT && g->total && wb__content_hash(a) != a->hash)
+		wb__fault(a, "all %" PRIu64 " elements: arithmetic on the value", g->total);
+	if (a->state != WB__ACTIVE || (a->n_equal == g->total && !a->residual.n))
+		return 0;
+	a->cls = wb_alloc(g->total);
+	if (!a->cls)
+		return -ENOMEM;
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		class_row(a, r, &at, &bad);
+	if (bad.n) {
+		wb__fault(a, "%s (%" PRIu64 " elements): arithmetic on the value",
+			wb__range_text(a, bad.first, bad.last, range), bad.n);
+		return 0;
+	}
+	return wb__regions(p, a);
+}
+
+int wb__classify_second(struct wb_probe *p)
+{
+	int rc = count_all(p, WB_PASS_CONST_B);
+
+	return rc < 0 ? rc : wb__parallel(p->threads, p->n_param, second_task, p);
+}

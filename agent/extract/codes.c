@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "extract/internal.h"
+
+#include <string.h>
+
+/*
+ * Digits of a type, and the words that mean something before there are digits.
+ *
+ * Where a probe has 16-bit floats of both kinds (or F16 beside F32), an element may be cast between
+ * them on its way, and no 15-bit code survives that.  Such a probe is "mixed": BF16, F16 and F32
+ * tensors all use digits of 11 bits as numbers 2^-7 .. 2^8 with 7 mantissa bits, which all three
+ * types hold exactly.  As BF16 codes they are the digits 7168 + d, so the ordinary decoder reads
+ * them with a constant too much (F16 parameters are widened to F32 first).
+ */
+#define MIXED_BITS 11
+#define MIXED_OFFSET 7168
+#define MIXED_BF16 0x3c00u /* the BF16 word of mixed digit 0 */
+#define MIXED_F16 0x2000u
+
+static const struct {
+	enum wbk_code code;
+	uint32_t a, b; /* constants of the two passes */
+	uint32_t sentinel; /* quiet NaN where there is one */
+} types[WB_DT_COUNT] = {
+	[WB_BF16] = {WBK_CODE_BF16, 0x3fc0, 0xc0a0, 0x7fe5},
+	[WB_F32] = {WBK_CODE_F32, 0x3fc00000, 0xc0a00000, 0x7fe5a5a5},
+	[WB_F16] = {WBK_CODE_F16, 0x3e00, 0xc500, 0x7e5a},
+	[WB_F8_E4M3] = {WBK_CODE_E4M3, 0x3c, 0xca, 0x7f},
+	[WB_F8_E5M2] = {WBK_CODE_E5M2, 0x3e, 0xc5, 0x7f},
+	[WB_I8] = {WBK_CODE_I8, 3, 0xfb, 0x5a},
+	[WB_U8] = {WBK_CODE_I8, 3, 0xfb, 0x5a},
+	[WB_I32] = {WBK_CODE_I32, 3, 0xfffffffb, 0x5a5a5a5a},
+};
+
+enum wbk_code wb__code_of(enum wb_dtype t)
+{
+	return types[t].code;
+}
+
+uint32_t wb__const_raw(enum wb_dtype t, enum wb_pass_kind kind)
+{
+	return kind == WB_PASS_CONST ? types[t].a : types[t].b;
+}
+
+uint32_t wb__sentinel_raw(enum wb_dtype t)
+{
+	return types[t].sentinel;
+}
+
+static bool is_float16or32(enum wb_dtype t)
+{
+	return t == WB_BF16 || t == WB_F16 || t == WB_F32;
+}
+
+unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t)
+{
+	return p->is_mixed && is_float16or32(t) ? MIXED_BITS : wbk_code_bits(types[t].code);
+}
+
+int64_t wb__code_offset(const struct wb_probe *p, enum wb_dtype t)
+{
+	return p->is_mixed && is_float16or32(t) ? MIXED_OFFSET : 0;
+}
+
+static unsigned bits_of(uint64_t max)
+{
+	return max ? 64 - (unsigned)__builtin_clzll(max) : 1;
+}
+
+/* Digits of each kind; the pass count is the largest any tensor needs. */
+void wb__codes_setup(struct wb_probe *p)
+{
+	const struct wb_manifest *m = p->manifest;
+	bool has_f16 = false, has_other = false;
+
+	for (uint32_t i = 0; i < m->n; i++) {
+		has_f16 |= m->tensor[i].dtype == WB_F16;
+		has_other |= m->tensor[i].dtype == WB_BF16 || m->tensor[i].dtype == WB_F32;
+	}
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		has_f16 |= p->param[i].dtype == WB_F16;
+		has_other |= p->param[i].dtype == WB_BF16 || p->param[i].dtype == WB_F32;
+	}
+	p->is_mixed = has_f16 && has_other;
+	p->n_col_pass = p->n_row_pass = 1;
+	for (uint32_t i = 0; i < m->n; i++) {
+		const struct wb_tensor *t = &m->tensor[i];
+		unsigned w = wb__code_width(p, t->dtype);
+		uint64_t col = wb_ceil_div(bits_of(t->cols - 1), w);
+		uint64_t row = wb_ceil_div(bits_of(m->rows - 1), w);
+
+		p->n_col_pass = (uint32_t)WB_MAX(p->n_col_pass, col);
+		p->n_row_pass = (uint32_t)WB_MAX(p->n_row_pass, row);
+	}
+}
+
+uint64_t wb__raw_at(const uint8_t *p, size_t elem_bytes)
+{
+	uint64_t raw = 0;
+
+	memcpy(&raw, p, elem_bytes); /* little-endian */
+	return raw;
+}
+
+void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
+{
+	uint8_t block[256];
+
+	for (size_t i = 0; i < sizeof(block); i += elem_bytes)
+		memcpy(block + i, &raw, elem_bytes);
+	for (size_t left = n * elem_bytes; left;) {
+		size_t take = WB_MIN(left, sizeof(block));
+
+		memcpy(out, block, take);
+		out += take;
+		left -= take;
+	}
+}
+
+/* Words of @n digits in the mixed code; @word holds digits on entry when @out is BF16. */
+static void mixed_put(enum wb_dtype t, const uint32_t *digit, void *out, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t word = MIXED_BF16 + digit[i];
+
+		if (t == WB_F32)
+			word <<= 16;
+		else if (t == WB_F16)
+			word = MIXED_F16 + (digit[i] << 3);
+		memcpy((uint8_t *)out + i * wb_dtype_bytes(t), &word, wb_dtype_bytes(t));
+	}
+}
+
+/* Word of a digit in an ordinary code; the inverse of wbk_decode(). */
+static uint32_t encode(enum wb_dtype t, uint32_t d)
+{
+	switch (types[t].code) {
+	case WBK_CODE_BF16:
+		return (d & 0x4000) << 1 | (0x2000 + (d & 0x3fff));
+	case WBK_CODE_F32:
+		return ((d & 0x4000) << 1 | (0x2000 + (d & 0x3fff))) << 16;
+	case WBK_CODE_F16:
+		return (d & 0x4000) << 1 | (0x2000 + (d & 0x3fff));
+	case WBK_CODE_E4M3:
+		return (d & 0x40) << 1 | (0x20 + (d & 0x3f));
+	case WBK_CODE_E5M2:
+		return (d & 0x40) << 1 | (0x20 + (d & 0x3f));
+	case WBK_CODE_I8:
+		return 0x80 | d;
+	default:
+		return 0x80000000u | d;
+	}
+}
+
+#define BLOCK 64
+
+static void digits_put(
+	const struct wb_probe *p, enum wb_dtype t, const uint32_t *digit, void *out, size_t n)
+{
+	uint8_t *at = out;
+	size_t bytes = wb_dtype_bytes(t);
+
+	if (p->is_mixed && is_float16or32(t)) {
+		mixed_put(t, digit, out, n);
+	} else if (types[t].code == WBK_CODE_BF16) { /* the one that must be quick */
+		uint16_t word[BLOCK];
+
+		for (size_t i = 0; i < n; i++)
+			word[i] = (uint16_t)((digit[i] & 0x4000) << 1 |
+					     (0x2000 + (digit[i] & 0x3fff)));
+		memcpy(at, word, n * sizeof(*word));
+	} else {
+		for (size_t i = 0; i < n; i++) {
+			uint32_t word = encode(t, digit[i]);
+
+			memcpy(at + i * bytes, &word, bytes);
+		}
+	}
+}
+
+/* Codes of digit(first + i) = ((first + i) >> shift) & mask. */
+void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit *d, uint64_t first,
+	void *out, size_t n)
+{
+	size_t bytes = wb_dtype_bytes(t);
+
+	if (!(p->is_mixed && is_float16or32(t))) {
+		wbk_encode_ramp(types[t].code, first, d->shift, d->mask, out, n);
+		return;
+	}
+	for (size_t at = 0; at < n; at += BLOCK) {
+		uint32_t digit[BLOCK];
+		size_t take = WB_MIN(n - at, BLOCK);
+
+		for (size_t i = 0; i < take; i++)
+			digit[i] = (uint32_t)((first + at + i) >> d->shift) & d->mask;
+		mixed_put(t, digit, (uint8_t *)out + at * bytes, take);
+	}
+}
+
+/* Codes of the low bits of a hash of (row, column): independent of the ids' own digits. */
+void wb__hash_row(
+	const struct wb_probe *p, enum wb_dtype t, const struct wb__hash_at *a, void *out, size_t n)
+{
+	const unsigned width = wb__code_width(p, t);
+	const uint32_t mask = (uint32_t)((1ull << width) - 1);
+	const uint32_t row = (uint32_t)wb_mix64(a->seed ^ wb_mix64(a->row));
+	const uint32_t step = (uint32_t)a->step * 0x9e3779b1u;
+	uint32_t x = row + (uint32_t)a->col * 0x9e3779b1u;
+	size_t bytes = wb_dtype_bytes(t);
+
+	for (size_t at = 0; at < n; at += BLOCK) {
+		uint32_t digit[BLOCK];
+
+		/* A fixed count, so that the compiler can use vectors. */
+		for (uint32_t i = 0; i < BLOCK; i++) {
+			uint32_t h = x + i * step;
+
+			h = (h ^ h >> 16) * 0x7feb352du;
+			h = (h ^ h >> 15) * 0x846ca68bu;
+			digit[i] = (h ^ h >> 16) & mask;
+		}
+		x += BLOCK * step;
+		digits_put(p, t, digit, (uint8_t *)out + at * bytes, WB_MIN(n - at, BLOCK));
+	}
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_EXTRACT_INTERNAL_H
+#define WB_EXTRACT_INTERNAL_H
+/*
+ * Shared by the files of extract: geometry of a parameter, sparse fields, the state of a probe.
+ *
+ * A parameter's elements are numbered in physical order ("dense index"): dimensions sorted by
+ * stride, gaps left out.  Its last two axes make slabs of rows x cols; normally all outer axes
+ * fall into the rows and there is one slab.
+ */
+#include "base/buf.h"
+#include "extract/probe.h"
+#include "extract/srcmap.h"
+#include "kernels/kernels.h"
+
+#include <pthread.h>
+
+#define WB__AXES_MAX (WB_NDIM_MAX + 1)
+#define WB__RECORD_MAX (4u << 20)
+#define WB__CONSTANT_REGIONS_MAX 4096
+
+struct wb__geom {
+	uint32_t n_axis; /* >= 2 */
+	uint64_t n[WB__AXES_MAX];
+	int64_t stride[WB__AXES_MAX]; /* elements, >= 0; the last is 1 */
+	uint64_t slabs, rows, cols;
+	uint64_t rows_all, total; /* slabs * rows, elements */
+	uint64_t span; /* elements from the first to one past the last */
+};
+
+/* A sparse field: nonzeros by ascending index. */
+struct wb__recs {
+	struct wbk_record *r; /* owned */
+	size_t n, cap;
+};
+
+/* Elements that P0 did not turn into 1.5, with their values. */
+struct wb__run {
+	uint64_t begin, n; /* dense index, elements */
+	uint64_t at; /* index of the first value */
+};
+
+struct wb__residual {
+	struct wb__run *run; /* owned */
+	size_t n, cap;
+	uint8_t *value; /* owned; raw elements, one after the other */
+	size_t n_value, value_cap;
+};
+
+enum wb__class { WB__COPY = 0, WB__UNWRITTEN = 1, WB__ARITHMETIC = 2, WB__CONSTANT = 4 };
+
+enum wb__state {
+	WB__ACTIVE, /* takes part in the passes */
+	WB__LEFT, /* load_weights does not write it: never touched */
+	WB__ALIAS, /* inside another parameter's memory */
+	WB__FAULTY, /* not a copy: only read no more, and put back at the end */
+};
+
+/* Elements that are not what they should be: dense indices and their number. */
+struct wb__bad {
+	uint64_t first, last, n;
+};
+
+/* One parameter under probe. */
+struct wb__param {
+	char *name; /* owned */
+	enum wb_dtype dtype;
+	uint32_t ndim;
+	uint64_t shape[WB_NDIM_MAX];
+	int64_t stride[WB_NDIM_MAX];
+	uint8_t *data, *moved_to; /* borrowed; moved_to: where load_weights put it instead */
+	size_t elem_bytes;
+	enum wbk_code code;
+	struct wb__geom geom;
+	enum wb__state state;
+	bool is_nd; /* differences along every axis */
+	bool has_digits; /* its fields are whole, its ops recovered */
+	bool is_over; /* too many records in this round of digits */
+	struct wb_alias alias;
+	uint8_t *snapshot; /* owned; dense, NULL without */
+	bool needs_snapshot; /* even when the caller reloads */
+	bool is_merged; /* its constants are listed as unwritten: too many of them */
+	uint64_t hash; /* of the content when it was LEFT */
+	struct wb__residual residual;
+	uint8_t *cls; /* owned; dense classes, NULL = all copy */
+	struct wb__recs field[2]; /* 0: rows (g), 1: columns (j) */
+	struct wb_op *op; /* owned */
+	size_t n_op, op_cap;
+	struct wb_region *region; /* owned */
+	size_t n_region, region_cap;
+	uint64_t n_equal; /* elements that hold the constant of the pass */
+	struct wb__bad bad; /* found in the current pass */
+	char fault[256]; /* "" = none */
+};
+
+struct wb_probe {
+	const struct wb_manifest *manifest; /* borrowed */
+	struct wb__param *param; /* owned */
+	uint32_t n_param;
+	struct wb_probe_opts opts; /* strings owned below */
+	char *cache_dir, *cache_key; /* owned */
+	uint32_t threads;
+	/* Digits, by code: how many passes columns and rows take. */
+	bool is_mixed; /* 16-bit floats of both kinds: 11-bit digits that fit all */
+	uint32_t n_col_pass, n_row_pass;
+	/* The pass. */
+	struct wb_pass pass;
+	bool in_pass, is_done, is_restored;
+	bool is_cached; /* verifying a map from the cache */
+	uint32_t round; /* of digits: 0, or 1 for the N-D retry */
+	uint32_t hash_done;
+	struct wb_srcmap_stats stats;
+	uint64_t began_ns;
+	pthread_mutex_t lock; /* of what pieces of one parameter gather: bad, field */
+	struct wb_buf fault, note;
+};
+
+/* geom.c */
+int wb__geom_init(
+	struct wb__geom *g, const struct wb_probe_param *p, bool is_nd, struct wb_err *err);
+/** wb__geom_row - elements from the parameter's first to element (row, 0); row counts all slabs. */
+uint64_t wb__geom_row(const struct wb__geom *g, uint64_t row);
+uint64_t wb__geom_at(const struct wb__geom *g, uint64_t index);
+
+/* codes.c */
+enum wbk_code wb__code_of(enum wb_dtype t);
+void wb__codes_setup(struct wb_probe *p);
+/** wb__code_width - digit bits of a tensor or parameter type in this probe. */
+unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t);
+/** wb__code_offset - what a decoded digit of type @t has too much. */
+int64_t wb__code_offset(const struct wb_probe *p, enum wb_dtype t);
+uint32_t wb__const_raw(enum wb_dtype t, enum wb_pass_kind kind);
+uint32_t wb__sentinel_raw(enum wb_dtype t);
+uint64_t wb__raw_at(const uint8_t *p, size_t elem_bytes);
+void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n);
+struct wb__digit {
+	unsigned shift;
+	uint32_t mask;
+};
+/** wb__ramp - codes of the digit of first + i, i < @n. */
+void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit *d, uint64_t first,
+	void *out, size_t n);
+/** wb__hash_row - codes of the hash of elements (row, col + i * step), i < @n. */
+struct wb__hash_at {
+	uint64_t seed, row, col, step;
+};
+void wb__hash_row(const struct wb_probe *p, enum wb_dtype t, const struct wb__hash_at *at,
+	void *out, size_t n);
+
+/* work.c: @fn(ctx, task) for every task below @n, on some threads; the first failure is kept. */
+typedef int (*wb__task_fn)(void *ctx, size_t task);
+int wb__parallel(uint32_t threads, size_t n, wb__task_fn fn, void *ctx);
+/* A piece of a parameter that still takes part: rows [row, row_end) over all slabs, or columns when
+ * it has one row. */
+struct wb__piece {
+	uint32_t param;
+	uint64_t row, row_end, col, col_end;
+};
+int wb__pieces(const struct wb_probe *p, struct wb__piece **out, size_t *n_out);
+
+/* fields.c */
+void wb__recs_finish(struct wb__recs *a);
+int wb__recs_put(struct wb__recs *a, const struct wbk_record *r, size_t n, size_t max);
+/** wb__recs_add - a += scale * (b, its indices moved by @shift).  -E2BIG above @max. */
+int wb__recs_add(
+	struct wb__recs *a, const struct wb__recs *b, int64_t scale, uint64_t shift, size_t max);
+
+/* classify.c */
+int wb__classify_first(struct wb_probe *p);
+int wb__classify_second(struct wb_probe *p);
+void wb__prefill(struct wb__param *a);
+uint64_t wb__content_hash(const struct wb__param *a);
+
+/* regions.c */
+int wb__regions(struct wb_probe *p, struct wb__param *a);
+int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind kind);
+
+/* digits.c */
+int wb__digits_read(struct wb_probe *p);
+/** wb__indicator - second difference of "is a copy" along the axes of the parameter. */
+int wb__indicator(const struct wb__param *a, struct wb__recs *out);
+
+/* recover.c: boxes of affine source ids; each is 4 * n_axis + 2 words: lo[], n[], value of
+ * (g, j), slope of (g, j) per axis. */
+struct wb__boxes {
+	uint32_t n_axis;
+	int64_t *w; /* owned */
+	size_t n, cap, max;
+};
+#define WB__BOX_WORDS(n_axis) (4 * (size_t)(n_axis) + 2)
+void wb__boxes_finish(struct wb__boxes *b);
+/* @g, @j: sparse second differences of the ids along all axes of @geom; 0 outside copies. */
+int wb__recover(const struct wb__geom *geom, const struct wb__recs *g, const struct wb__recs *j,
+	struct wb__boxes *out);
+
+/* lattice.c */
+int wb__lattice(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
+	int64_t j_base);
+/* fold.c */
+void wb__fold(struct wb__param *a);
+int wb__recover_all(struct wb_probe *p);
+
+/* verify.c */
+int wb__verify(struct wb_probe *p); /* gathers in param.bad */
+void wb__verify_judge(struct wb_probe *p);
+
+/* alias.c */
+int wb__alias_find(struct wb_probe *p, struct wb_err *err);
+
+/* restore.c */
+int wb__snapshot(struct wb_probe *p);
+void wb__restore(struct wb_probe *p);
+
+/* faults.c: the first fault of a parameter is kept; called by who works on it alone. */
+void wb__fault(struct wb__param *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define WB__RANGE_TEXT 96
+/** wb__range_text - "rows a..b" of the dense indices @first to @last; returns @text. */
+const char *wb__range_text(
+	const struct wb__param *a, uint64_t first, uint64_t last, char text[WB__RANGE_TEXT]);
+/** wb__faults_text - gather all in p->fault; their number. */
+uint32_t wb__faults_text(struct wb_probe *p);
+void wb__note(struct wb_probe *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* cache.c */
+struct wb_digest wb__cache_name(const struct wb_probe *p);
+void wb__cache_load(struct wb_probe *p);
+void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s);
+/** wb__cache_check - the payload of a cache file, or NULL with the reason. */
+const uint8_t *wb__cache_check(const void *file, size_t bytes, struct wb_digest name,
+	size_t *payload_bytes, const char **why);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "extract/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The order of passes: constant, constant on a sentinel, column digits, row digits, (both again,
+ * with differences along every axis, for parameters whose records were too many), hashes.  With a
+ * map from the cache: one hash pass, and all of the above only if that does not hold.
+ */
+
+/* Parameters that may do with fewer records when differenced along all their axes. */
+static bool start_nd_round(struct wb_probe *p)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		struct wb__param *a = &p->param[i];
+		struct wb_probe_param shape = {.name = a->name, .ndim = a->ndim};
+		struct wb__geom g;
+
+		if (a->state != WB__ACTIVE || !a->is_over)
+			continue;
+		memcpy(shape.shape, a->shape, sizeof(shape.shape));
+		memcpy(shape.stride, a->stride, sizeof(shape.stride));
+		if (p->round || wb__geom_init(&g, &shape, true, NULL) < 0 ||
+			g.n_axis == a->geom.n_axis) {
+			wb__fault(a,
+				"record overflow: more than %" PRIu64
+				" jumps in the order of its elements",
+				p->opts.record_max);
+			continue;
+		}
+		a->geom = g;
+		a->is_nd = any = true;
+		a->is_over = false;
+		wb__recs_finish(&a->field[0]);
+		wb__recs_finish(&a->field[1]);
+	}
+	if (any)
+		p->round++;
+	return any;
+}
+
+static uint32_t n_expected(const struct wb_probe *p)
+{
+	uint32_t digits = p->n_col_pass + p->n_row_pass;
+
+	return p->is_cached ? p->opts.n_hash : 2 + digits * (1 + p->round) + p->opts.n_hash;
+}
+
+/* The pass after the current one; 0 = none. */
+static enum wb_pass_kind advance(struct wb_probe *p, uint32_t *digit)
+{
+	*digit = p->pass.digit + 1;
+	switch (p->pass.kind) {
+	case WB_PASS_CONST:
+		return WB_PASS_CONST_B;
+	case WB_PASS_COLUMN:
+		if (*digit < p->n_col_pass)
+			return WB_PASS_COLUMN;
+		*digit = 0;
+		return WB_PASS_ROW;
+	case WB_PASS_ROW:
+		if (*digit < p->n_row_pass)
+			return WB_PASS_ROW;
+		*digit = 0;
+		return start_nd_round(p) ? WB_PASS_COLUMN : WB_PASS_HASH;
+	case WB_PASS_HASH:
+		return p->hash_done < p->opts.n_hash ? WB_PASS_HASH : 0;
+	case WB_PASS_CONST_B:
+		*digit = 0;
+		return WB_PASS_COLUMN;
+	default:
+		*digit = 0;
+		return p->is_cached ? WB_PASS_HASH : WB_PASS_CONST;
+	}
+}
+
+static void name_pass(const struct wb_probe *p, struct wb_pass *pass)
+{
+	static const char *const names[] = {
+		[WB_PASS_CONST] = "constant",
+		[WB_PASS_CONST_B] = "second constant",
+		[WB_PASS_COLUMN] = "column digit",
+		[WB_PASS_ROW] = "row digit",
+		[WB_PASS_HASH] = "hash",
+	};
+
+	if (pass->kind == WB_PASS_COLUMN || pass->kind == WB_PASS_ROW)
+		snprintf(pass->name, sizeof(pass->name), "%s %" PRIu32, names[pass->kind],
+			pass->digit);
+	else
+		snprintf(pass->name, sizeof(pass->name), "%s%s", names[pass->kind],
+			p->is_cached ? " (map from the cache)" : "");
+}
+
+static int prefill_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+
+	if (a->state == WB__ACTIVE && a->geom.total)
+		wb__prefill(a);
+	return 0;
+}
+
+static int left_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+
+	if (a->state == WB__LEFT && a->geom.total)
+		a->hash = wb__content_hash(a);
+	return 0;
+}
+
+int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *err)
+{
+	uint64_t t0 = wb_now_ns(&wb_clock_real);
+	enum wb_pass_kind kind;
+	uint32_t digit;
+	int rc = 0;
+
+	if (p->in_pass)
+		return wb_err_set(err, -EINVAL, "pass %s was not ended", p->pass.name);
+	if (p->is_done)
+		return 0;
+	kind = advance(p, &digit);
+	if (!kind) {
+		p->is_done = true;
+		return 0;
+	}
+	p->pass.kind = kind;
+	p->pass.digit = digit;
+	p->pass.index = p->stats.n_pass++;
+	p->pass.n_expected = n_expected(p);
+	name_pass(p, &p->pass);
+	if (p->is_cached && !p->hash_done)
+		rc = wb__parallel(p->threads, p->n_param, left_task, p);
+	if (!rc && (kind == WB_PASS_CONST_B || (p->is_cached && !p->hash_done)))
+		rc = wb__parallel(p->threads, p->n_param, prefill_task, p);
+	if (rc < 0)
+		return wb_err_set(err, rc, "pass %s", p->pass.name);
+	p->in_pass = true;
+	if (p->opts.on_progress)
+		p->opts.on_progress(p->opts.cookie, &p->pass, 0);
+	*pass = p->pass;
+	p->began_ns = wb_now_ns(&wb_clock_real);
+	p->stats.host_ns += p->began_ns - t0;
+	return 1;
+}
+
+/* Parameters that are not where they were: rebinding loaders. */
+static int check_storage(
+	struct wb_probe *p, const struct wb_probe_param *now, uint32_t n, struct wb_err *err)
+{
+	if (!now)
+		return 0;
+	if (n != p->n_param)
+		return wb_err_set(
+			err, -EINVAL, "%" PRIu32 " parameters, %" PRIu32 " before", n, p->n_param);
+	for (uint32_t i = 0; i < n; i++) {
+		struct wb__param *a = &p->param[i];
+		bool same = now[i].dtype == a->dtype && now[i].ndim == a->ndim;
+
+		for (uint32_t d = 0; same && d < a->ndim; d++)
+			same = now[i].shape[d] == a->shape[d] &&
+			       (now[i].stride[d] == a->stride[d] || a->shape[d] <= 1);
+		if ((same && now[i].data == a->data) || !a->geom.total)
+			continue;
+		wb__fault(a, "%s",
+			same ? "all elements: its storage was moved during load_weights (it must "
+			       "be written in place)"
+			     : "all elements: its shape, strides or type changed during "
+			       "load_weights (it must be written in place)");
+		a->moved_to = same ? now[i].data : NULL;
+	}
+	return 0;
+}
+
+static void forget_ops(struct wb_probe *p)
+{
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		struct wb__param *a = &p->param[i];
+
+		if (a->state == WB__ALIAS)
+			continue;
+		a->n_op = 0;
+		if (a->geom.total)
+			a->n_region = 0;
+		if (a->state == WB__LEFT)
+			a->state = WB__ACTIVE;
+	}
+}
+
+static int end_hash(struct wb_probe *p)
+{
+	bool is_bad = false;
+	int rc = wb__verify(p);
+
+	p->hash_done++;
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < p->n_param; i++)
+		is_bad |= p->param[i].bad.n != 0;
+	if (!is_bad || !p->is_cached) {
+		wb__verify_judge(p);
+		return 0;
+	}
+	for (uint32_t i = 0; i < p->n_param; i++)
+		p->param[i].bad = (struct wb__bad){0};
+	wb__note(p, "the map in the cache is not what load_weights does now: probing anew");
+	wb__restore(p);
+	forget_ops(p);
+	p->is_cached = false;
+	p->hash_done = 0;
+	p->pass.kind = 0;
+	return 0;
+}
+
+int wb_probe_end_pass(
+	struct wb_probe *p, const struct wb_probe_param *param, uint32_t n, struct wb_err *err)
+{
+	uint64_t t0 = wb_now_ns(&wb_clock_real);
+	struct wb_pass ended = p->pass;
+	int rc;
+
+	if (!p->in_pass)
+		return wb_err_set(err, -EINVAL, "no pass to end");
+	rc = check_storage(p, param, n, err);
+	if (rc < 0)
+		return rc;
+	p->in_pass = false;
+	p->stats.load_ns += t0 - p->began_ns;
+	switch (p->pass.kind) {
+	case WB_PASS_CONST:
+		rc = wb__classify_first(p);
+		break;
+	case WB_PASS_CONST_B:
+		rc = wb__classify_second(p);
+		break;
+	case WB_PASS_HASH:
+		rc = end_hash(p);
+		break;
+	default:
+		rc = wb__digits_read(p);
+		if (!rc && p->pass.kind == WB_PASS_ROW && p->pass.digit + 1 == p->n_row_pass)
+			rc = wb__recover_all(p);
+		break;
+	}
+	p->stats.host_ns += wb_now_ns(&wb_clock_real) - t0;
+	if (rc < 0)
+		return wb_err_set(err, rc, "after pass %s", ended.name);
+	if (p->opts.on_progress)
+		p->opts.on_progress(p->opts.cookie, &ended, 1);
+	return 0;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/mem.h"
+#include "extract/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int snapshot_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+	const struct wb__geom *g = &a->geom;
+	size_t row_bytes = g->cols * a->elem_bytes;
+
+	if (a->state == WB__ALIAS || !g->total || (p->opts.keep_no_snapshot && !a->needs_snapshot))
+		return 0;
+	a->snapshot = wb_alloc(g->total * a->elem_bytes);
+	if (!a->snapshot)
+		return -ENOMEM;
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		memcpy(a->snapshot + r * row_bytes, a->data + wb__geom_row(g, r) * a->elem_bytes,
+			row_bytes);
+	return 0;
+}
+
+int wb__snapshot(struct wb_probe *p)
+{
+	return wb__parallel(p->threads, p->n_param, snapshot_task, p);
+}
+
+static void put_back(const struct wb__param *a, uint8_t *data)
+{
+	const struct wb__geom *g = &a->geom;
+	size_t row_bytes = g->cols * a->elem_bytes;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		memcpy(data + wb__geom_row(g, r) * a->elem_bytes, a->snapshot + r * row_bytes,
+			row_bytes);
+}
+
+/* Without a snapshot: only what load_weights will not write again. */
+static void put_back_unwritten(const struct wb__param *a)
+{
+	uint32_t first = wb__const_raw(a->dtype, WB_PASS_CONST);
+	const struct wb__residual *res = &a->residual;
+	size_t run = 0;
+
+	for (uint64_t i = 0; i < a->geom.total; i++) {
+		uint8_t *elem = a->data + wb__geom_at(&a->geom, i) * a->elem_bytes;
+
+		if (a->cls[i] != WB__UNWRITTEN)
+			continue;
+		while (run < res->n && res->run[run].begin + res->run[run].n <= i)
+			run++;
+		if (run < res->n && res->run[run].begin <= i)
+			memcpy(elem,
+				res->value + (res->run[run].at + i - res->run[run].begin) *
+						     a->elem_bytes,
+				a->elem_bytes);
+		else
+			memcpy(elem, &first, a->elem_bytes); /* it held just that */
+	}
+}
+
+static int restore_task(void *ctx, size_t task)
+{
+	struct wb_probe *p = ctx;
+	struct wb__param *a = &p->param[task];
+
+	if (a->state != WB__ACTIVE && a->state != WB__FAULTY)
+		return 0;
+	if (a->snapshot) {
+		put_back(a, a->data);
+		if (a->moved_to)
+			put_back(a, a->moved_to);
+	} else if (a->cls) {
+		put_back_unwritten(a);
+	}
+	return 0;
+}
+
+void wb__restore(struct wb_probe *p)
+{
+	/* Tasks cannot fail. */
+	(void)wb__parallel(p->threads, p->n_param, restore_task, p);
+}
