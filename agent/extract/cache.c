@@ -198,8 +198,8 @@ void wb__cache_load(struct wb_probe *p)
 	struct wb_err err = {0};
 	const uint8_t *payload;
 	char path[4096];
-	uint8_t *data;
-	size_t bytes, n;
+	uint8_t *data = NULL;
+	size_t bytes = 0, n = 0;
 	int rc = path_of(p, name, ".map", path, sizeof(path));
 
 	if (!rc)

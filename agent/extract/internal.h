@@ -17,6 +17,7 @@
 
 #define WB__AXES_MAX (WB_NDIM_MAX + 1)
 #define WB__RECORD_MAX (4u << 20)
+#define WB__OPS_MAX (8u << 20) /* of one parameter */
 #define WB__CONSTANT_REGIONS_MAX 4096
 
 struct wb__geom {

@@ -139,7 +139,7 @@ static int put_op(struct place *pl, const struct part *t, const struct wb_tensor
 		.dst = t->dst,
 	};
 	int64_t g = t->g, j = t->j;
-	int rc = wb_grow(&a->op, &a->op_cap, a->n_op + 1, pl->p->opts.record_max, sizeof(o));
+	int rc = wb_grow(&a->op, &a->op_cap, a->n_op + 1, WB__OPS_MAX, sizeof(o));
 
 	if (rc < 0)
 		return rc;
@@ -331,7 +331,7 @@ static int recover_param(struct wb_probe *p, uint32_t number)
 	struct wb__param *a = &p->param[number];
 	/* Large enough that no affine run of copies can pass through 0, which means no copy. */
 	int64_t shift = (int64_t)p->manifest->rows + 1;
-	struct wb__boxes b = {.max = p->opts.record_max};
+	struct wb__boxes b = {.max = WB__OPS_MAX};
 	struct wb__recs ones = {0};
 	int rc = wb__indicator(a, &ones);
 
@@ -345,8 +345,7 @@ static int recover_param(struct wb_probe *p, uint32_t number)
 	if (!rc)
 		wb__fold(a);
 	if (rc == -E2BIG) {
-		wb__fault(a, "record overflow: more than %" PRIu64 " separate copies",
-			p->opts.record_max);
+		wb__fault(a, "record overflow: more than %u separate copies", WB__OPS_MAX);
 		rc = 0;
 	} else if (rc == -EDOM) {
 		rc = 0; /* a fault, written */

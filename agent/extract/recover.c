@@ -131,8 +131,9 @@ static int leaf(struct sweep *s, const uint64_t *lo_in, const uint64_t *n_in, co
 static int sweep_last(struct sweep *s, const struct lane *in)
 {
 	uint32_t axis = s->g->n_axis - 1, len = in->len;
-	int64_t v[COEFS_MAX] = {0}; /* E, then S */
+	int64_t v[COEFS_MAX]; /* E, then S */
 
+	memset(v, 0, 2 * len * sizeof(*v));
 	for (size_t i = 0; i < in->n; i++) {
 		uint64_t end = i + 1 < in->n ? in->at[i + 1] : s->g->n[axis];
 		int rc;
