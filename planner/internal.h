@@ -161,4 +161,9 @@ int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);
  *  egress.  0 when a rate is unknown.  -ENOMEM is negative. */
 int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node);
 
+/** wb__plan_sane - every number of a plan is in range; 0 or -EBADMSG. */
+int wb__plan_sane(const struct wb_plan *p, struct wb_err *err);
+/** wb__check_routes - every needer gets every chunk once, in the order of the stages. */
+int wb__check_routes(const struct wb_plan *p, struct wb_err *err);
+
 #endif

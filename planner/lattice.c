@@ -37,6 +37,16 @@ uint64_t wb__axis_common(struct wb__axis a, struct wb__axis b)
 		return 0;
 	if (a.step == 1 && b.step == 1)
 		return (uint64_t)(end - begin + 1);
+	if (a.n == 1 || b.n == 1) {
+		struct wb__axis one = a.n == 1 ? a : b, many = a.n == 1 ? b : a;
+
+		return one.first >= many.first && (one.first - many.first) % many.step == 0;
+	}
+	if (a.step == b.step) {
+		if (a.first % a.step != b.first % a.step)
+			return 0;
+		return (uint64_t)(end - begin) / a.step + 1;
+	}
 	/* at = a.first + k * a.step with at = b.first (mod b.step): k from the inverse. */
 	g = gcd_inv(a.step % b.step ? a.step % b.step : b.step, b.step, &inv);
 	if (a.first % g != b.first % g)

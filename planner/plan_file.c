@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "planner/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -313,10 +314,14 @@ static bool routes_ok(const struct wb_plan *p)
 	return true;
 }
 
-static int check_plan(const struct wb_plan *p, struct wb_err *err)
+int wb__plan_sane(const struct wb_plan *p, struct wb_err *err)
 {
 	uint32_t seg = 0, chunk = 0;
 
+	if (p->chunk_bytes < WB_CHUNK_BYTES_MIN || p->chunk_bytes > WB_CHUNK_BYTES_MAX ||
+		p->chunk_bytes % 64)
+		return wb_err_set(
+			err, -EBADMSG, "plan: chunks of %" PRIu32 " bytes", p->chunk_bytes);
 	for (uint32_t i = 0; i < p->n_class; i++) {
 		if (!class_ok(p, i, seg, chunk) ||
 			__builtin_add_overflow(chunk, p->cls[i].n_chunk, &chunk))
@@ -361,8 +366,7 @@ static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *count, 
 		at += (uint64_t)count[s] * record[s].bytes;
 	}
 	wb_cur_align(c, start, SECTION_ALIGN);
-	if (c->bad || at != whole || p->chunk_bytes < WB_CHUNK_BYTES_MIN ||
-		p->chunk_bytes > WB_CHUNK_BYTES_MAX || p->chunk_bytes % 64)
+	if (c->bad || at != whole)
 		return wb_err_set(err, -EBADMSG, "plan: header or length is damaged");
 	return 0;
 }
@@ -406,7 +410,7 @@ int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, str
 			rc = wb_err_set(err, -EBADMSG, "plan: a %s is damaged", record[s].name);
 	}
 	if (!rc)
-		rc = check_plan(p, err);
+		rc = wb__plan_sane(p, err);
 	if (rc < 0) {
 		wb_plan_destroy(p);
 		return rc;

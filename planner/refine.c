@@ -19,9 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_MAX 64
+/* Residue classes of one axis, and ops times residue classes of a tensor. */
+#define STEP_MAX 1024
+#define RESIDUES_MAX (1u << 20)
 #define RECTS_MAX (1u << 24)
-#define SEGMENTS_MAX (1u << 27)
+#define SEGMENTS_MAX (1u << 23)
 #define COMBOS_MAX (1u << 26)
 
 struct ref {
@@ -56,8 +58,9 @@ struct refine {
 	size_t cap_rect, n_rect;
 	uint32_t *open; /* rects over the band, by ref */
 	size_t cap_open, n_open;
-	uint64_t *cut;
-	size_t cap_cut, n_cut;
+	uint64_t *cut; /* columns at which the band's cells change */
+	const struct rect **by_col, **over; /* open rects by first column; those over the cell */
+	size_t cap_cut, cap_by_col, cap_over, n_over;
 	struct band band[2];
 	uint32_t *layout; /* scratch of set making: three lists of n_layout */
 	/* What nobody holds, for one sentence a tensor. */
@@ -328,40 +331,78 @@ static int join(struct refine *f, const struct band *prev, struct band *next, ui
 	return 0;
 }
 
+static int by_first_col(const void *a, const void *b)
+{
+	const struct rect *x = *(const struct rect *const *)a, *y = *(const struct rect *const *)b;
+
+	if (x->c0 != y->c0)
+		return x->c0 < y->c0 ? -1 : 1;
+	return x->ref < y->ref ? -1 : x->ref > y->ref;
+}
+
+/* Drop what ends at column @at from the list, add what begins there, in ref order. */
+static void turn_column(struct refine *f, uint64_t at, size_t *next)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < f->n_over; i++)
+		if (f->over[i]->c1 > at)
+			f->over[kept++] = f->over[i];
+	for (; *next < f->n_open && f->by_col[*next]->c0 == at; ++*next) {
+		size_t i = kept++;
+
+		for (; i && f->over[i - 1]->ref > f->by_col[*next]->ref; i--)
+			f->over[i] = f->over[i - 1];
+		f->over[i] = f->by_col[*next];
+	}
+	f->n_over = kept;
+}
+
+static int band_scratch(struct refine *f)
+{
+	int rc = wb_grow(&f->cut, &f->cap_cut, 2 * f->n_open, SIZE_MAX / 64, sizeof(*f->cut));
+
+	if (!rc)
+		rc = wb_grow(
+			&f->by_col, &f->cap_by_col, f->n_open, SIZE_MAX / 64, sizeof(*f->by_col));
+	if (!rc)
+		rc = wb_grow(&f->over, &f->cap_over, f->n_open, SIZE_MAX / 64, sizeof(*f->over));
+	return rc;
+}
+
 /* The cells of the band of rows [row, end) from the open rects. */
 static int make_band(struct refine *f, struct band *b, uint64_t row, uint64_t end)
 {
-	int rc;
+	size_t n_cut = 0, next = 0;
+	int rc = band_scratch(f);
 
-	b->n_cell = b->n_ref = 0;
-	b->end = end;
-	rc = wb_grow(&f->cut, &f->cap_cut, 2 * f->n_open, SIZE_MAX / 64, sizeof(*f->cut));
 	if (rc < 0)
 		return rc;
-	f->n_cut = 0;
+	b->n_cell = b->n_ref = f->n_over = 0;
+	b->end = end;
 	for (size_t i = 0; i < f->n_open; i++) {
-		f->cut[f->n_cut++] = f->rect[f->open[i]].c0;
-		f->cut[f->n_cut++] = f->rect[f->open[i]].c1;
+		f->by_col[i] = &f->rect[f->open[i]];
+		f->cut[n_cut++] = f->by_col[i]->c0;
+		f->cut[n_cut++] = f->by_col[i]->c1;
 	}
-	sort_unique(f->cut, &f->n_cut);
-	for (size_t k = 0; k + 1 < f->n_cut; k++) {
+	sort_unique(f->cut, &n_cut);
+	if (f->n_open)
+		qsort(f->by_col, f->n_open, sizeof(*f->by_col), by_first_col);
+	for (size_t k = 0; k + 1 < n_cut; k++) {
 		struct cell c = {row, f->cut[k], f->cut[k + 1], (uint32_t)b->n_ref, 0};
 
-		rc = wb_grow(
-			&b->ref, &b->cap_ref, b->n_ref + f->n_open, UINT32_MAX, sizeof(*b->ref));
+		turn_column(f, c.c0, &next);
+		if (!f->n_over)
+			continue;
+		c.n = (uint32_t)f->n_over;
+		rc = wb_grow(&b->ref, &b->cap_ref, b->n_ref + c.n, UINT32_MAX, sizeof(*b->ref));
 		if (!rc)
 			rc = wb_grow(&b->cell, &b->cap_cell, b->n_cell + 1, UINT32_MAX, sizeof(c));
 		if (rc < 0)
 			return rc;
-		for (size_t i = 0; i < f->n_open; i++) {
-			const struct rect *r = &f->rect[f->open[i]];
-
-			if (r->c0 <= c.c0 && r->c1 >= c.c1)
-				b->ref[b->n_ref++] = r->ref;
-		}
-		c.n = (uint32_t)(b->n_ref - c.begin);
-		if (c.n)
-			b->cell[b->n_cell++] = c;
+		for (size_t i = 0; i < f->n_over; i++)
+			b->ref[b->n_ref++] = f->over[i]->ref;
+		b->cell[b->n_cell++] = c;
 	}
 	return 0;
 }
@@ -471,8 +512,10 @@ static void steps(struct refine *f)
 		uint64_t row = common_step(f->row_step, o->row_step);
 		uint64_t col = common_step(f->col_step, o->col_step);
 
-		f->row_step = row <= STEP_MAX ? row : f->row_step;
-		f->col_step = col <= STEP_MAX ? col : f->col_step;
+		if (row <= STEP_MAX && row * f->col_step * f->n_ref <= RESIDUES_MAX)
+			f->row_step = row;
+		if (col <= STEP_MAX && col * f->row_step * f->n_ref <= RESIDUES_MAX)
+			f->col_step = col;
 	}
 }
 
@@ -619,6 +662,8 @@ int wb__refine(struct wb__work *w)
 	wb_free(f.rect);
 	wb_free(f.open);
 	wb_free(f.cut);
+	wb_free((void *)f.by_col);
+	wb_free((void *)f.over);
 	for (int i = 0; i < 2; i++) {
 		wb_free(f.band[i].cell);
 		wb_free(f.band[i].ref);

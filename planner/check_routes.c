@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Play the routes of every class chunk by chunk: who has it, who took it from the network. */
+#include "planner/internal.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define NOBODY UINT32_MAX
+
+struct play {
+	const struct wb_plan *p;
+	struct wb_err *err;
+	const struct wb_class *k;
+	uint32_t cls;
+	uint32_t *pos; /* by worker: position among the needers, NOBODY = none */
+	uint32_t *slot; /* by domain: its number in the class */
+	uint8_t *is_holder; /* by worker */
+	uint32_t n_domain;
+	uint32_t *first; /* by chunk: who received it */
+	uint32_t *taker; /* by domain slot and chunk: who took it from the network */
+	uint8_t *has; /* bit by needer position and chunk */
+	size_t cap_first, cap_taker, cap_has;
+};
+
+static int fault(const struct play *y, const struct wb_route *r, const char *what)
+{
+	return wb_err_set(y->err, WB_EPLAN,
+		"class %" PRIu32 " chunks %" PRIu32 "-%" PRIu32 " from worker %" PRIu32
+		" to worker %" PRIu32 ": %s",
+		r->class_id, r->chunk_begin, r->chunk_end - 1, r->src, r->dst, what);
+}
+
+static int enter(struct play *y, uint32_t cls)
+{
+	const struct wb_plan *p = y->p;
+	const struct wb_class *k = y->k = &p->cls[cls];
+	uint32_t n = k->needer_end - k->needer_begin;
+	size_t bits = ((size_t)n * k->n_chunk + 7) / 8, n_taker;
+	int rc;
+
+	y->cls = cls;
+	y->n_domain = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t w = p->member[k->needer_begin + i], d = p->worker[w].domain;
+
+		y->pos[w] = i;
+		if (y->slot[d] == NOBODY)
+			y->slot[d] = y->n_domain++;
+	}
+	for (uint32_t i = k->holder_begin; i < k->holder_end; i++)
+		y->is_holder[p->member[i]] = 1;
+	n_taker = (size_t)y->n_domain * k->n_chunk;
+	rc = wb_grow(&y->first, &y->cap_first, k->n_chunk, SIZE_MAX / 64, sizeof(*y->first));
+	if (!rc)
+		rc = wb_grow(&y->taker, &y->cap_taker, n_taker, SIZE_MAX / 64, sizeof(*y->taker));
+	if (!rc)
+		rc = wb_grow(&y->has, &y->cap_has, bits, SIZE_MAX / 64, 1);
+	if (rc < 0)
+		return rc;
+	memset(y->first, 0xff, k->n_chunk * sizeof(*y->first));
+	memset(y->taker, 0xff, n_taker * sizeof(*y->taker));
+	memset(y->has, 0, bits);
+	return 0;
+}
+
+static void leave(struct play *y)
+{
+	const struct wb_plan *p = y->p;
+
+	for (uint32_t i = y->k->needer_begin; i < y->k->needer_end; i++) {
+		y->pos[p->member[i]] = NOBODY;
+		y->slot[p->worker[p->member[i]].domain] = NOBODY;
+	}
+	for (uint32_t i = y->k->holder_begin; i < y->k->holder_end; i++)
+		y->is_holder[p->member[i]] = 0;
+}
+
+/* One chunk of one route; NULL, or what is wrong with it. */
+static const char *play_chunk(struct play *y, const struct wb_route *r, uint32_t c)
+{
+	const struct wb_plan_worker *w = y->p->worker;
+	uint32_t *taker = &y->taker[(size_t)y->slot[w[r->dst].domain] * y->k->n_chunk + c];
+	size_t bit = (size_t)y->pos[r->dst] * y->k->n_chunk + c;
+	bool is_inside = w[r->src].domain == w[r->dst].domain;
+
+	if (y->has[bit / 8] & 1 << bit % 8)
+		return "it gets this twice";
+	y->has[bit / 8] |= (uint8_t)(1 << bit % 8);
+	switch (r->stage) {
+	case WB_STAGE_RECEIVE:
+		if (!y->is_holder[r->src])
+			return "the source is no holder";
+		if (!y->k->is_direct && y->first[c] != NOBODY)
+			return "trainers send this twice";
+		if (!y->k->is_direct && *taker != NOBODY)
+			return "its domain gets this twice";
+		y->first[c] = *taker = r->dst;
+		return NULL;
+	case WB_STAGE_EXTERNAL:
+		if (y->k->is_direct || y->first[c] != r->src || is_inside)
+			return "the source is not the one that received this, or inside the domain";
+		if (*taker != NOBODY)
+			return "its domain gets this twice";
+		*taker = r->dst;
+		return NULL;
+	default:
+		if (y->k->is_direct || *taker != r->src || !is_inside)
+			return "the source is not the one of its domain that took this";
+		return NULL;
+	}
+}
+
+static int play_class(struct play *y, const uint32_t *route, uint32_t n)
+{
+	size_t bits = (size_t)(y->k->needer_end - y->k->needer_begin) * y->k->n_chunk;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct wb_route *r = &y->p->route[route[i]];
+
+		if (y->pos[r->dst] == NOBODY)
+			return fault(y, r, "the destination does not need it");
+		for (uint32_t c = r->chunk_begin; c < r->chunk_end; c++) {
+			const char *what = play_chunk(y, r, c);
+
+			if (what)
+				return fault(y, r, what);
+		}
+	}
+	for (size_t b = 0; b < bits; b++)
+		if (!(y->has[b / 8] & 1 << b % 8))
+			return wb_err_set(y->err, WB_EPLAN,
+				"worker %" PRIu32 " does not get chunk %zu of class %" PRIu32,
+				y->p->member[y->k->needer_begin + b / y->k->n_chunk],
+				b % y->k->n_chunk, y->cls);
+	return 0;
+}
+
+static int route_order(const struct wb_route *x, const struct wb_route *y)
+{
+	if (x->stage != y->stage)
+		return x->stage < y->stage ? -1 : 1;
+	if (x->dst != y->dst)
+		return x->dst < y->dst ? -1 : 1;
+	if (x->class_id != y->class_id)
+		return x->class_id < y->class_id ? -1 : 1;
+	return x->chunk_begin < y->chunk_begin ? -1 : x->chunk_begin > y->chunk_begin;
+}
+
+/* Routes by class, in plan order and so by stage: list[begin[c]] .. list[begin[c + 1]]. */
+static int list_routes(const struct wb_plan *p, uint32_t *begin, uint32_t *list, struct wb_err *err)
+{
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		if (i && route_order(&p->route[i - 1], &p->route[i]) >= 0)
+			return wb_err_set(err, WB_EPLAN, "route %" PRIu32 " is out of order", i);
+		begin[p->route[i].class_id + 2]++;
+	}
+	for (uint32_t c = 2; c < p->n_class + 2; c++)
+		begin[c] += begin[c - 1];
+	for (uint32_t i = 0; i < p->n_route; i++)
+		list[begin[p->route[i].class_id + 1]++] = i;
+	return 0;
+}
+
+int wb__check_routes(const struct wb_plan *p, struct wb_err *err)
+{
+	struct play y = {.p = p, .err = err};
+	uint32_t *begin = wb_zalloc((size_t)p->n_class + 2, sizeof(*begin));
+	uint32_t *list = wb_zalloc(p->n_route, sizeof(*list));
+	int rc = -ENOMEM;
+
+	y.pos = wb_alloc(p->n_worker * sizeof(*y.pos));
+	y.slot = wb_alloc(p->n_worker * sizeof(*y.slot));
+	y.is_holder = wb_zalloc(p->n_worker, 1);
+	if (begin && list && y.pos && y.slot && y.is_holder) {
+		memset(y.pos, 0xff, p->n_worker * sizeof(*y.pos));
+		memset(y.slot, 0xff, p->n_worker * sizeof(*y.slot));
+		rc = list_routes(p, begin, list, err);
+	} else {
+		wb_err_set(err, rc, "checking %" PRIu32 " routes", p->n_route);
+	}
+	for (uint32_t c = 0; c < p->n_class && !rc; c++) {
+		rc = enter(&y, c);
+		if (rc < 0)
+			wb_err_set(err, rc, "checking %" PRIu32 " routes", p->n_route);
+		else
+			rc = play_class(&y, list + begin[c], begin[c + 1] - begin[c]);
+		leave(&y);
+	}
+	wb_free(begin);
+	wb_free(list);
+	wb_free(y.pos);
+	wb_free(y.slot);
+	wb_free(y.is_holder);
+	wb_free(y.first);
+	wb_free(y.taker);
+	wb_free(y.has);
+	return rc;
+}
