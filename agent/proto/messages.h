@@ -28,6 +28,9 @@
 #define WBP_VERSION_MAX 1
 #define WBP_VERSION_MIN 1
 
+/* Id of the key that agents and a standalone operator share. */
+#define WBP_OPERATOR_PSK_ID "weightbridge"
+
 #define WBP_NAME_MAX 256
 #define WBP_TEXT_MAX 1024
 #define WBP_HOST_MAX 256

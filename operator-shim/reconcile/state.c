@@ -21,6 +21,7 @@ int wb_recon_create(
 	r->spec = *spec;
 	r->term = o->term_min;
 	r->due_ns = UINT64_MAX;
+	r->is_dirty = true;
 	for (size_t i = 0; i < CONDS; i++)
 		r->cond[i].reason = "Initializing";
 	*out = r;
@@ -201,6 +202,8 @@ int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now)
 
 int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec)
 {
+	if (r->spec.suspend != spec->suspend)
+		r->feed_gen++; /* agents hear of it with ACTIVATE */
 	r->spec = *spec;
 	r->is_dirty = true;
 	/* Refusals depend on the counts: judge everybody again at the next attach. */

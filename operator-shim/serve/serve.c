@@ -253,6 +253,40 @@ void wb_serve_tick(struct wb_serve *s)
 	wb__serve_act_all(s);
 }
 
+static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
+{
+	for (size_t i = 0; i < s->n_object; i++)
+		if (!strcmp(s->object[i].spec.name, spec->name) &&
+			!strcmp(s->object[i].spec.namespace_, spec->namespace_))
+			return &s->object[i];
+	return NULL;
+}
+
+int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
+{
+	int rc = 0;
+
+	if (n != s->n_object)
+		return wb_err_set(err, -EINVAL,
+			"%zu objects were served and %zu are in the files: restart to change that",
+			s->n_object, n);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const struct object *o = object_of(s, &spec[i]);
+
+		rc = o ? wb_spec_check_update(&o->spec, &spec[i], err)
+		       : wb_err_set(err, -EINVAL, "%s/%s is new: restart to serve it",
+				 spec[i].namespace_, spec[i].name);
+	}
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct object *o = object_of(s, &spec[i]);
+
+		o->spec = spec[i];
+		rc = wb_recon_spec(o->r, wb__serve_now(s), &spec[i]);
+	}
+	wb__serve_act_all(s);
+	return rc;
+}
+
 void wb_serve_drain(struct wb_serve *s, const char *why)
 {
 	struct wb_msg_drain m = {.sentence = why};

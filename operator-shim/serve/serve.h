@@ -52,6 +52,9 @@ void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err 
 void wb_serve_tick(struct wb_serve *s);
 /** wb_serve_drain - tell agents that this operator leaves, and close all channels. */
 void wb_serve_drain(struct wb_serve *s, const char *why);
+/** wb_serve_update - the same objects, described anew.  0; -EINVAL when an object is new or gone
+ *  (that needs a restart) or a field may not change; then nothing has changed.  -ENOMEM. */
+int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err);
 /** wb_serve_n_agent - agents connected now. */
 size_t wb_serve_n_agent(const struct wb_serve *s);
 /** wb_serve_is_busy - a job of ours runs on a thread. */

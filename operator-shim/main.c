@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weightbridge-operator: options, the loop, signals; the rest is serve's. */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/listen.h"
+#include "net/loop.h"
+#include "operator-shim/options.h"
+#include "operator-shim/pages.h"
+#include "proto/messages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOD "operator"
+
+struct app {
+	struct wb__operator_options o;
+	struct wb_loop *loop;
+	struct wb_timer *timer;
+	struct wb_signal *sigterm, *sigint, *sighup;
+	struct wb_tls *tls;
+	struct wb_listener *listener;
+	struct wb_http *http;
+	struct wb_serve *serve;
+	struct wb__pages pages;
+	bool is_stopping;
+};
+
+/* ---- what serve asks of the world ---- */
+
+static uint64_t wall_ns(void *ctx)
+{
+	(void)ctx;
+	return wb_wall_ns();
+}
+
+static int fill_random(void *ctx, void *out, size_t bytes)
+{
+	(void)ctx;
+	return wb_random_bytes(out, bytes);
+}
+
+static void arm(void *ctx, uint64_t at_ns)
+{
+	struct app *a = ctx;
+	uint64_t now = wb_now_ns(&wb_clock_real);
+
+	if (!a->timer)
+		return; /* stopping */
+	if (at_ns == UINT64_MAX)
+		wb_timer_stop(a->timer);
+	else
+		wb_timer_start(a->timer, at_ns > now ? at_ns - now : 0, 0);
+}
+
+static int work(void *ctx, void (*fn)(void *), void (*done)(void *), void *cookie)
+{
+	struct app *a = ctx;
+
+	return wb_loop_work(a->loop, fn, done, cookie);
+}
+
+/* ---- events ---- */
+
+static void on_timer(void *cookie)
+{
+	struct app *a = cookie;
+
+	if (!a->is_stopping)
+		wb_serve_tick(a->serve);
+}
+
+static void on_chan(void *cookie, struct wb_chan *ch)
+{
+	struct app *a = cookie;
+
+	wb_serve_accept(a->serve, ch);
+}
+
+static void on_refused(void *cookie, const char *peer, const struct wb_err *why)
+{
+	struct app *a = cookie;
+
+	wb_serve_refused(a->serve, peer, why);
+}
+
+static void close_inputs(struct app *a)
+{
+	wb_listener_close(a->listener);
+	wb_http_stop(a->http);
+	wb_timer_destroy(a->timer);
+	wb_signal_destroy(a->sighup);
+	a->listener = NULL;
+	a->http = NULL;
+	a->timer = NULL;
+	a->sighup = NULL;
+}
+
+/* Agents go on without us; the loop ends when the last channel has closed. */
+static void on_stop(void *cookie)
+{
+	struct app *a = cookie;
+
+	if (a->is_stopping)
+		_exit(EXIT_FAILURE); /* asked twice */
+	a->is_stopping = true;
+	a->pages.is_ready = false;
+	WB_LOG_INFO(MOD, "stopping");
+	wb_serve_drain(a->serve, "the operator stops; transfers go on without it");
+	close_inputs(a);
+}
+
+/* ---- start ---- */
+
+struct specs {
+	struct wb_spec *list; /* owned */
+	size_t n;
+};
+
+static bool has_name(const struct specs *all, const struct wb_spec *s)
+{
+	for (size_t i = 0; i < all->n; i++)
+		if (!strcmp(all->list[i].name, s->name) &&
+			!strcmp(all->list[i].namespace_, s->namespace_))
+			return true;
+	return false;
+}
+
+static int add_specs(
+	struct specs *all, const char *file, const struct wb_spec *s, size_t n, struct wb_err *err)
+{
+	struct wb_spec *list = wb_realloc_array(all->list, all->n + n, sizeof(*list));
+
+	if (!list)
+		return wb_err_set(err, -ENOMEM, "out of memory");
+	all->list = list;
+	for (size_t i = 0; i < n; i++) {
+		if (has_name(all, &s[i]))
+			return wb_err_set(err, -EINVAL, "%s: %s/%s is in an earlier file already",
+				file, s[i].namespace_, s[i].name);
+		all->list[all->n++] = s[i];
+	}
+	return 0;
+}
+
+static int read_specs(const struct wb__operator_options *o, struct specs *out, struct wb_err *err)
+{
+	struct specs all = {0};
+	int rc = 0;
+
+	for (size_t i = 0; i < o->n_file && rc == 0; i++) {
+		struct wb_spec *s = NULL;
+		size_t n = 0;
+
+		rc = wb_spec_load_file(o->file[i], &s, &n, err);
+		if (rc == 0)
+			rc = add_specs(&all, o->file[i], s, n, err);
+		wb_free(s);
+	}
+	if (rc < 0)
+		wb_free(all.list);
+	else
+		*out = all;
+	return rc;
+}
+
+static void on_reload(void *cookie)
+{
+	struct app *a = cookie;
+	struct wb_err err = {0};
+	struct specs all = {0};
+
+	if (read_specs(&a->o, &all, &err) < 0 ||
+		wb_serve_update(a->serve, all.list, all.n, &err) < 0)
+		WB_LOG_ERR(MOD, "files not taken, the old objects stay", WB_S("why", err.msg));
+	else
+		WB_LOG_INFO(MOD, "files read again");
+	wb_free(all.list);
+}
+
+static int start_serve(struct app *a, struct wb_err *err)
+{
+	struct wb_serve_env env = {a, &wb_clock_real, wall_ns, fill_random, arm, work};
+	struct wb_serve_opts so = {.name = a->o.name, .settle_ns = a->o.settle_ns};
+	struct specs all = {0};
+	int rc;
+
+	rc = read_specs(&a->o, &all, err);
+	if (rc < 0)
+		return rc;
+	so.spec = all.list;
+	so.n_spec = all.n;
+	rc = wb_serve_create(&so, &env, &a->serve, err);
+	wb_free(all.list);
+	return rc;
+}
+
+static int start_tls(struct app *a, struct wb_err *err)
+{
+	struct wb_tls_opts to = {.mode = WB_TLS_PSK};
+	struct wb_psk psk;
+	int rc;
+
+	rc = wb_psk_read(a->o.psk_file, WBP_OPERATOR_PSK_ID, &psk, err);
+	if (rc < 0)
+		return rc;
+	to.psk = &psk;
+	rc = wb_tls_server_create(&to, &a->tls, err);
+	wb_psk_clear(&psk);
+	return rc;
+}
+
+static int start_listener(struct app *a, struct wb_err *err)
+{
+	struct wb_listen_opts lo = {.host = a->o.listen.host,
+		.port = a->o.listen.port,
+		.tls = a->tls,
+		.limits = {.framer = wb_frame_length}};
+	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};
+	int rc = wb_listen(a->loop, &lo, &cb, &a->listener, err);
+
+	if (rc == -EADDRINUSE)
+		wb_err_wrap(err, rc, "is another operator running?");
+	return rc;
+}
+
+static int start_http(struct app *a, struct wb_err *err)
+{
+	a->pages = (struct wb__pages){a->serve, a->loop, true};
+	if (!a->o.has_http)
+		return 0;
+	return wb_http_start(a->loop, a->o.http.host, a->o.http.port, wb__pages_answer, &a->pages,
+		&a->http, err);
+}
+
+/* Whole or not at all: readers wait for the name. */
+static int write_ports(const struct app *a, struct wb_err *err)
+{
+	char tmp[4096], text[64];
+	int fd, n, rc = 0;
+
+	if (!a->o.port_file[0])
+		return 0;
+	n = snprintf(text, sizeof(text), "listen %u\nhttp %u\n", wb_listener_port(a->listener),
+		a->http ? wb_http_port(a->http) : 0);
+	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", a->o.port_file) >= sizeof(tmp))
+		return wb_err_set(err, -ENAMETOOLONG, "--port-file: the name is too long");
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return wb_err_set(err, -errno, "open %s: %s", tmp, strerror(errno));
+	if (write(fd, text, (size_t)n) != n)
+		rc = wb_err_set(err, -EIO, "write %s: %s", tmp, strerror(errno));
+	close(fd);
+	if (rc == 0 && rename(tmp, a->o.port_file))
+		rc = wb_err_set(err, -errno, "rename to %s: %s", a->o.port_file, strerror(errno));
+	return rc;
+}
+
+static int start(struct app *a, struct wb_err *err)
+{
+	int rc = wb_loop_create(&a->loop, err);
+
+	if (rc < 0)
+		return rc;
+	rc = wb_timer_create(a->loop, on_timer, a, &a->timer);
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGTERM, on_stop, a, &a->sigterm);
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGINT, on_stop, a, &a->sigint);
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGHUP, on_reload, a, &a->sighup);
+	if (rc < 0)
+		return wb_err_set(err, rc, "timers and signals: %s", wb_strerror(rc));
+	rc = start_serve(a, err);
+	if (rc == 0)
+		rc = start_tls(a, err);
+	if (rc == 0)
+		rc = start_listener(a, err);
+	if (rc == 0)
+		rc = start_http(a, err);
+	return rc == 0 ? write_ports(a, err) : rc;
+}
+
+static void finish(struct app *a)
+{
+	close_inputs(a);
+	wb_signal_destroy(a->sigterm);
+	wb_signal_destroy(a->sigint);
+	wb_serve_destroy(a->serve);
+	wb_tls_put(a->tls);
+	wb_loop_destroy(a->loop);
+}
+
+int main(int argc, char **argv)
+{
+	struct wb_err err = {0};
+	struct app a = {0};
+	int rc;
+
+	rc = wb__operator_parse(argc, argv, &a.o, &err);
+	if (rc == WB_OPERATOR_DONE)
+		return EXIT_SUCCESS;
+	if (rc == 0)
+		rc = start(&a, &err);
+	if (rc < 0) {
+		/* A refused file has one sentence a line: for people, not for the log. */
+		fprintf(stderr, "weightbridge-operator: %s\n", err.msg);
+		finish(&a);
+		return EXIT_FAILURE;
+	}
+	WB_LOG_INFO(MOD, "listening", WB_U("port", wb_listener_port(a.listener)),
+		WB_U("http", a.http ? wb_http_port(a.http) : 0));
+	wb_loop_run(a.loop);
+	WB_LOG_INFO(MOD, "stopped");
+	finish(&a);
+	return EXIT_SUCCESS;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/pages.h"
+
+#include "base/base.h"
+#include "net/loop.h"
+#include "operator-shim/serve/metrics.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*page_fn)(struct wb__pages *p, const char *object, struct wb_http_reply *r);
+
+static int metrics(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	struct wb_loop_lag lag;
+
+	(void)object;
+	wb_loop_lag(p->loop, &lag);
+	wb_metric_set(wb_serve_own_metrics(p->serve), WB_SM_LOOP_LAG, NULL,
+		(double)lag.busy_max_ns / 1e9);
+	r->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	wb_serve_metrics(p->serve, &r->body);
+	return 0;
+}
+
+/* The loop answers, so it turns. */
+static int healthz(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	(void)p;
+	(void)object;
+	wb_buf_printf(&r->body, "ok\n");
+	return 0;
+}
+
+static int readyz(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	(void)object;
+	r->status = p->is_ready ? 200 : 503;
+	wb_buf_printf(&r->body, "%s\n", p->is_ready ? "ok" : "stopping");
+	return 0;
+}
+
+static int put_json(json_t *v, struct wb_http_reply *r)
+{
+	char *text;
+
+	if (!v)
+		return -ENOENT;
+	text = json_dumps(v, JSON_INDENT(1));
+	json_decref(v);
+	if (!text)
+		return -ENOMEM;
+	r->content_type = "application/json";
+	wb_buf_printf(&r->body, "%s\n", text);
+	free(text);
+	return 0;
+}
+
+static int status(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	return put_json(wb_serve_object(p->serve, object), r);
+}
+
+static int objects(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	(void)object;
+	return put_json(wb_serve_list(p->serve), r);
+}
+
+static int put_bytes(const void *data, size_t bytes, struct wb_http_reply *r)
+{
+	if (!data)
+		return -ENOENT;
+	r->content_type = "application/octet-stream";
+	wb_buf_put(&r->body, data, bytes);
+	return r->body.rc;
+}
+
+static int plan(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	size_t bytes = 0;
+	const void *data = wb_serve_plan(p->serve, object, &bytes);
+
+	return put_bytes(data, bytes, r);
+}
+
+static int manifest(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	size_t bytes = 0;
+	const void *data = wb_serve_manifest(p->serve, object, &bytes);
+
+	return put_bytes(data, bytes, r);
+}
+
+static int trace(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	r->content_type = "application/json";
+	return wb_serve_trace(p->serve, object, &r->body) ? 0 : -ENOENT;
+}
+
+static const struct {
+	const char *path;
+	page_fn fn;
+} pages[] = {
+	{"/metrics", metrics},
+	{"/healthz", healthz},
+	{"/readyz", readyz},
+	{"/status", status},
+	{"/objects", objects},
+	{"/plan", plan},
+	{"/manifest", manifest},
+	{"/trace", trace},
+};
+
+int wb__pages_answer(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++)
+		if (!strcmp(path, pages[i].path))
+			return pages[i].fn(cookie, wb_http_query(rq, "object"), r);
+	return -ENOENT;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_OPERATOR_PAGES_H
+#define WB_OPERATOR_PAGES_H
+/*
+ * The operator's HTTP pages: metrics, probes, objects, plans, traces.  Threads: the loop's.
+ */
+#include "net/http.h"
+#include "operator-shim/serve/serve.h"
+
+struct wb_loop;
+
+struct wb__pages {
+	struct wb_serve *serve;
+	struct wb_loop *loop;
+	bool is_ready; /* agents can connect */
+};
+
+/** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */
+int wb__pages_answer(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r);
+
+#endif

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weightbridge-operator as a user starts it: pages, signals, refusals.  Standard library only."""
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+TOP = os.environ.get("WB_TOP", ".")
+BIN = os.path.join(os.environ["WB_BUILD"], "bin", "weightbridge-operator")
+GOOD = """apiVersion: weightbridge.io/v1alpha1
+kind: WeightTransfer
+metadata: {name: demo}
+spec:
+  trainer: {workers: 4}
+  rollout: {workersPerEngine: 2}
+"""
+
+
+def write(path, text, mode=0o644):
+    with open(path, "w") as f:
+        f.write(text)
+    os.chmod(path, mode)
+
+
+def wait_for(path, proc):
+    end = time.monotonic() + 20
+    while not os.path.exists(path):
+        assert proc.poll() is None, proc.stderr.read()
+        assert time.monotonic() < end, "no port file"
+        time.sleep(0.01)
+    return dict(line.split() for line in open(path))
+
+
+def get(port, path, want=200):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as r:
+            assert r.status == want, (path, r.status)
+            return r.read()
+    except urllib.error.HTTPError as e:
+        assert e.code == want, (path, e.code)
+        return e.read()
+
+
+def refused(args):
+    p = subprocess.run([BIN] + args, capture_output=True, text=True, timeout=20)
+    assert p.returncode == 1, (args, p.returncode)
+    return p.stderr
+
+
+def check_refusals(d, key, port):
+    spec, bad = os.path.join(d, "transfer.yaml"), os.path.join(d, "bad.yaml")
+    write(bad, GOOD.replace("workersPerEngine", "workersPerEngin"))
+    text = refused(["--file", bad, "--psk-file", key])
+    assert "bad.yaml:6: spec.rollout.workersPerEngin: unknown field, did you mean workersPerEngine?" in text
+    assert "spec.rollout.workersPerEngine: is required" in text
+    text = refused(["--file", os.path.join(d, "none"), "--psk-file", key])
+    assert "No such file" in text, text
+    text = refused(["--file", spec, "--psk-file", key, "--listen", f"127.0.0.1:{port}"])
+    assert "another operator" in text and str(port) in text, text
+    os.chmod(key, 0o640)
+    text = refused(["--file", spec, "--psk-file", key, "--listen", "127.0.0.1:0"])
+    assert "chmod 600" in text, text
+    os.chmod(key, 0o600)
+    assert "--file FILE is missing" in refused([])
+    assert "--listen x: expected HOST:PORT" in refused(["--listen", "x"])
+    text = refused(["--file", spec, "--file", spec, "--psk-file", key])
+    assert "default/demo is in an earlier file" in text, text
+
+
+def check_pages(port):
+    o = json.loads(get(port, "/status"))
+    assert o["kind"] == "WeightTransfer" and o["metadata"]["name"] == "demo"
+    assert o["spec"]["rollout"]["bufferSize"] == "4Gi"
+    c = {x["type"]: x for x in o["status"]["conditions"]}
+    assert set(c) == {"Ready", "MembersConnected", "Planned", "UpToDate", "Degraded"}
+    assert c["Ready"]["status"] == "False" and "4 of 4 trainer workers" in c["Ready"]["message"]
+    assert json.loads(get(port, "/objects"))["items"][0] == json.loads(get(port, "/status?object=default/demo"))
+    assert json.loads(get(port, "/trace"))["traceEvents"] == []
+    assert get(port, "/healthz") == b"ok\n" and get(port, "/readyz") == b"ok\n"
+    text = get(port, "/metrics").decode()
+    assert "\nwb_agents 0\n" in text and "wb_build_info{version=" in text
+    for path in ("/plan", "/status?object=x", "/nothing"):
+        get(port, path, 404)
+
+
+def check_reload(d, proc, port):
+    spec = os.path.join(d, "transfer.yaml")
+    write(spec, GOOD + "  suspend: true\n")
+    proc.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 20
+    while True:
+        o = json.loads(get(port, "/status"))
+        ready = next(c for c in o["status"]["conditions"] if c["type"] == "Ready")
+        if ready["reason"] == "Suspended":
+            break
+        assert time.monotonic() < end, ready
+        time.sleep(0.01)
+    # A bad file changes nothing.
+    write(spec, GOOD + "  suspnd: false\n")
+    proc.send_signal(signal.SIGHUP)
+    assert json.loads(get(port, "/status"))["spec"]["suspend"] is True
+    write(spec, GOOD)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as d:
+        spec, key, ports = (os.path.join(d, n) for n in ("transfer.yaml", "key", "ports"))
+        write(spec, GOOD)
+        write(key, secrets.token_hex(32), 0o600)
+        proc = subprocess.Popen(
+            [BIN, "--file", spec, "--psk-file", key, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+             "--port-file", ports, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
+        try:
+            p = wait_for(ports, proc)
+            check_pages(p["http"])
+            check_refusals(d, key, p["listen"])
+            check_reload(d, proc, p["http"])
+            proc.send_signal(signal.SIGTERM)
+            log = proc.communicate(timeout=20)[1]
+        finally:
+            proc.kill()
+        assert proc.returncode == 0, (proc.returncode, log)
+        for line in log.splitlines():
+            json.loads(line)
+        assert any(json.loads(line)["msg"] == "stopped" for line in log.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
