@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {"tcp"};
+static const char *const kinds[] = {"tcp", "sim"};
 #define KINDS WB_ARRAY_SIZE(kinds)
 
 /* One chunk on both sides. */

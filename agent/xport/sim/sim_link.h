@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_SIM_SIM_LINK_H
+#define WB_XPORT_SIM_SIM_LINK_H
+/*
+ * Connections of the simulated transport: what travels on them and what it does when it arrives.
+ * sim_link.c; sim.c has the operations.  One thread.  Layer: xport (L2), internal.
+ */
+#include "xport/internal.h"
+#include "xport/sim/sim_internal.h"
+
+/* A connection: two ends, kept while an end or an item names it. */
+struct wb__sim_link {
+	uint32_t refs;
+	bool is_cut; /* fault: nothing that was sent arrives */
+	struct wb__sim_end *end[2]; /* dialer, acceptor; NULL = closed */
+	struct wb__sim_node *node[2];
+	uint64_t last_ns[2]; /* last delivery to the dialer, to the acceptor */
+	uint64_t inflight;
+	struct wb_xport_epoch epoch;
+	uint32_t depth;
+};
+
+struct wb__sim_ask {
+	uint64_t id; /* the source's number */
+	uint64_t op; /* the receiver's */
+	uint64_t bytes;
+	struct wb__sim_ask *next;
+};
+
+struct wb__sim_write {
+	struct wb__op op; /* id = the receiver's number */
+	struct wb__sim_end *end;
+	struct wb__sim_write *next; /* in the end's list */
+	struct wb__sim_write *tx_next; /* in the transport's queue */
+	bool is_queued;
+};
+
+struct wb__sim_end {
+	struct wb__simx *x;
+	struct wb__sim_link *link;
+	int side; /* 0 dialer, 1 acceptor */
+	bool is_up;
+	struct wb_xport_conn_info info;
+	struct wb__op *op; /* dialer: [depth] */
+	uint32_t outstanding;
+	struct wb__sim_ask *ask; /* acceptor */
+	struct wb__sim_write *write;
+	struct wb__sim_end *next;
+};
+
+/* An event for the user, with what its pointers point to. */
+struct wb__sim_told {
+	struct wb_xport_event ev;
+	struct wb_xport_conn_info info;
+	char reason[WB__REASON_MAX];
+	struct wb__sim_told *next;
+};
+
+struct wb__simx {
+	struct wb_xport base; /* first */
+	struct wb_sim_net *net;
+	struct wb__sim_node *node;
+	char name[WB_XPORT_NAME_MAX];
+	bool is_dead, is_listening, is_tx_due;
+	uint32_t depth, conns_max, piece_bytes, n_end;
+	uint64_t next_id;
+	wb_conn_t next_conn;
+	struct wb__sim_end *end;
+	struct wb__sim_told *head, **tail, *old;
+	struct wb__sim_write *tx_head, **tx_tail;
+	struct wb_xport_region region[WB__REGIONS_MAX];
+	bool has_region[WB__REGIONS_MAX];
+	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
+	uint32_t n_epoch;
+	struct wb_xport_stats stats;
+};
+
+enum wb__sim_what {
+	WB__SIM_CONNECT,
+	WB__SIM_WELCOME,
+	WB__SIM_DOWN,
+	WB__SIM_GRANT,
+	WB__SIM_CANCEL,
+	WB__SIM_REFUSE,
+	WB__SIM_PIECE,
+	WB__SIM_LAST
+};
+
+struct wb__sim_item {
+	struct wb__sim_ev e;
+	struct wb__sim_link *link;
+	int side; /* who gets it */
+	enum wb__sim_what what;
+	uint64_t op, off;
+	int code;
+	struct wb_xport_chunk chunk;
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+	char text[WB__REASON_MAX]; /* WB__SIM_CONNECT: the dialer's name for us; WB__SIM_DOWN: why
+				    */
+	char peer[WB_XPORT_NAME_MAX];
+	size_t bytes;
+	uint8_t data[];
+};
+
+static inline struct wb__simx *wb__simx_of(struct wb_xport *x)
+{
+	return wb_container_of(x, struct wb__simx, base);
+}
+
+/** wb__sim_tell - queue an event for the user of @x; @e may be NULL.  Fill in the rest. */
+struct wb_xport_event *wb__sim_tell(
+	struct wb__simx *x, enum wb_xport_event_kind kind, const struct wb__sim_end *e, int code);
+/** wb__sim_say - give the event a sentence. */
+void wb__sim_say(struct wb_xport_event *ev, const char *reason);
+void wb__sim_told_free(struct wb__sim_told *t);
+struct wb__sim_end *wb__sim_end_create(
+	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer);
+void wb__sim_end_free(struct wb__sim_end *e);
+/** wb__sim_end_down - tell all that is owed, CONN_DOWN last, and free. */
+void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason);
+/** wb__sim_say_down - let the other end know, after all that was sent. */
+void wb__sim_say_down(struct wb__sim_end *e);
+struct wb__sim_item *wb__sim_item_make(
+	struct wb__sim_link *l, int side, enum wb__sim_what what, size_t bytes);
+/** wb__sim_item_send - takes @it; it arrives after a latency, faults allowing. */
+void wb__sim_item_send(struct wb_sim_net *net, struct wb__sim_item *it);
+struct wb_xport_epoch *wb__sim_epoch_find(struct wb__simx *x, const struct wb_xport_epoch *e);
+/** wb__sim_ask_find - where the open grant hangs, by our number or by the receiver's. */
+struct wb__sim_ask **wb__sim_ask_find(struct wb__sim_end *e, uint64_t id, bool by_op);
+void wb__sim_refuse(struct wb__sim_end *e, uint64_t op, int code);
+/** wb__sim_tx_add - queue a write. */
+void wb__sim_tx_add(struct wb__simx *x, struct wb__sim_write *w);
+
+#endif
