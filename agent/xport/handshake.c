@@ -62,7 +62,7 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 	if (h->over != x->link->over)
 		return wb__sock_fail(
 			s, -EPROTO, "agent %s speaks another transport to us", h->dialer);
-	if (!wb__epoch_find(x, h->object, h->term, h->number, s->key))
+	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, s->key))
 		return wb__sock_fail(s, WB_ESTALE,
 			"agent %s does not know epoch %llu.%llu of object %016llx, which agent %s "
 			"names",

@@ -347,8 +347,8 @@ static inline struct wb__sx *wb__sx(struct wb_xport *x)
 	return wb_container_of(x, struct wb__sx, base);
 }
 
-/** wb__epoch_find - copy the key of an epoch; false: unknown.  Any thread. */
-bool wb__epoch_find(
+/** wb__sx_epoch_find - copy the key of an epoch; false: unknown.  Any thread. */
+bool wb__sx_epoch_find(
 	struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key);
 
 /* rail.c */

@@ -199,7 +199,8 @@ static bool same_epoch(
 	return e->object == object && e->term == term && e->number == number;
 }
 
-bool wb__epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key)
+bool wb__sx_epoch_find(
+	struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key)
 {
 	bool found = false;
 
@@ -218,7 +219,7 @@ int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, stru
 	struct wb__sx *x = wb__sx(base);
 	uint8_t key[WB_XPORT_KEY_BYTES];
 
-	if (wb__epoch_find(x, e->object, e->term, e->number, key)) {
+	if (wb__sx_epoch_find(x, e->object, e->term, e->number, key)) {
 		if (!memcmp(key, e->key, sizeof(key)))
 			return 0;
 		return wb_err_set(err, -EEXIST, "epoch %llu.%llu is known with another key",
@@ -373,7 +374,7 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		close(fd);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
-	wb__epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, s->key);
+	wb__sx_epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, s->key);
 	s->conn = c;
 	s->state = WB__S_CONNECTING;
 	s->hello = (struct wb__hello){.object = p->epoch.object,
@@ -402,7 +403,7 @@ int wb__sx_connect(
 
 	if (!wb__name_ok(p->name) || !p->endpoint)
 		return wb_err_set(err, -EINVAL, "a peer needs a name and an endpoint");
-	if (!wb__epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, NULL))
+	if (!wb__sx_epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, NULL))
 		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
 			(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number);
 	info.object = p->epoch.object;

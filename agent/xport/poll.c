@@ -75,7 +75,7 @@ static bool on_authed(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 	const struct wb__hello *h = &s->hello;
 	struct wb__conn *c = find_session(x, h);
 
-	if (!wb__epoch_find(x, h->object, h->term, h->number, NULL)) {
+	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, NULL)) {
 		close_sock(s, WB_ESTALE);
 		return false;
 	}

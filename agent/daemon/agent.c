@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/agent.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "daemon/addr.h"
+#include "daemon/apps.h"
+#include "daemon/env.h"
+#include "daemon/metrics.h"
+#include "daemon/oplink.h"
+#include "daemon/peers.h"
+#include "daemon/trace.h"
+#include "net/listen.h"
+#include "net/loop.h"
+#include "proto/frame.h"
+#include "weightbridge/version.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOD "agent"
+#define TRACE_ENTRIES 8192
+#define DRAIN_LOOK_NS (50 * WB_NS_PER_MS)
+#define STOP_NS (3 * WB_NS_PER_S) /* for connections to end; then the process just exits */
+
+static uint64_t now_ns(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+void wb__agent_quit(struct wb__agent *a, int exit_code)
+{
+	if (a->is_stopping)
+		return;
+	a->is_stopping = true;
+	a->exit_code = exit_code;
+	wb_loop_stop(a->loop);
+}
+
+/* ---- SIGTERM --------------------------------------------------------------------------------- */
+
+static void drain_look(void *cookie)
+{
+	struct wb__agent *a = cookie;
+
+	if (!wb_core_is_busy(a->core)) {
+		wb__agent_quit(a, 0);
+	} else if (now_ns() >= a->drain_until_ns) {
+		WB_LOG_ERR(MOD, "stopping in the middle of a transfer: the grace period is over");
+		wb__agent_quit(a, 1);
+	}
+}
+
+static void on_signal(void *cookie)
+{
+	struct wb__agent *a = cookie;
+
+	if (a->drain_until_ns) { /* the second one */
+		unlink(a->o.socket);
+		_exit(1);
+	}
+	a->drain_until_ns = now_ns() + a->o.grace_ns;
+	WB_LOG_INFO(
+		MOD, "stopping", WB_S("transfer", wb_core_is_busy(a->core) ? "running" : "none"));
+	wb__oplink_draining(a->oplink);
+	wb__apps_status(a->apps, "agent %s is stopping", a->o.name);
+	wb_timer_start(a->drain_timer, 1, DRAIN_LOOK_NS);
+}
+
+/* ---- listener -------------------------------------------------------------------------------- */
+
+static void on_chan(void *cookie, struct wb_chan *ch)
+{
+	struct wb__agent *a = cookie;
+
+	wb__peers_accept(a->peers, ch);
+}
+
+static void on_raw(void *cookie, int fd_take, const char *peer)
+{
+	struct wb__agent *a = cookie;
+	struct wb_err err = {0};
+
+	if (wb_xport_adopt(a->xport, fd_take, &err) < 0)
+		WB_LOG_WRN(MOD, "bulk connection not taken", WB_S("address", peer),
+			WB_S("reason", err.msg));
+}
+
+static void on_refused(void *cookie, const char *peer, const struct wb_err *why)
+{
+	(void)cookie;
+	WB_LOG_WRN(MOD, "connection refused", WB_S("address", peer), WB_S("reason", why->msg));
+}
+
+static int start_listener(struct wb__agent *a, const char *host, struct wb_err *err)
+{
+	struct wb_tls_opts t = {
+		.mode = WB_TLS_PSK, .psk_find = wb__peers_psk_find, .psk_cookie = a->peers};
+	struct wb_listen_cb cb = {.cookie = a,
+		.on_chan = on_chan,
+		.on_raw = strcmp(a->o.transport, "tcp") ? NULL : on_raw,
+		.on_refused = on_refused};
+	struct wb_listen_opts o = {
+		.host = host, .port = a->o.listen_port, .limits.framer = wb_frame_length};
+	int rc = wb_tls_server_create(&t, &a->tls, err);
+
+	if (rc < 0)
+		return rc;
+	o.tls = a->tls;
+	rc = wb_listen(a->loop, &o, &cb, &a->listener, err);
+	if (rc == 0)
+		a->port = wb_listener_port(a->listener);
+	return rc;
+}
+
+/* ---- transport ------------------------------------------------------------------------------- */
+
+static int open_xport(struct wb__agent *a, const char *host, struct wb_err *err)
+{
+	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX];
+	struct wb_xport_opts o = {
+		.name = a->o.name, .rail = rail, .n_rail = a->o.n_rail, .fault = a->fault};
+	char addr[WB__ADDR_MAX + 16];
+
+	wb__addr_join(host, 0, addr, sizeof(addr));
+	for (uint32_t i = 0; i < a->o.n_rail; i++)
+		rail[i] = (struct wb_xport_rail){
+			.addr = strcmp(a->o.transport, "shm") ? addr : "unix:@",
+			.rate_bytes_per_s = a->o.rail_bytes_per_s};
+	return wb_xport_open(a->o.transport, &o, &a->xport, err);
+}
+
+/* tcp: bulk connections come to the control port, one socket or more for each rail. */
+static int say_bulk(struct wb__agent *a, const char *advertise, struct wb_err *err)
+{
+	char one[WB__ADDR_MAX + 16];
+	size_t at = 0;
+
+	if (strcmp(a->o.transport, "tcp"))
+		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
+	wb__addr_join(advertise, a->port, one, sizeof(one));
+	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++)
+		at += (size_t)snprintf(
+			a->bulk + at, sizeof(a->bulk) - at, "%s%s", i ? "," : "", one);
+	return 0;
+}
+
+/* What others dial: as told, else the address listened on, else the one that faces the operator. */
+static int find_advertise(
+	struct wb__agent *a, const char *listen, char out[WB__ADDR_MAX], struct wb_err *err)
+{
+	if (a->o.advertise[0])
+		return wb__addr_numeric(a->o.advertise, out, err);
+	if (!wb__addr_is_any(listen)) {
+		snprintf(out, WB__ADDR_MAX, "%s", listen);
+		return 0;
+	}
+	return wb__addr_towards(a->o.operator_host, a->o.operator_port, out, err);
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+static int start_signals(struct wb__agent *a, struct wb_err *err)
+{
+	int rc = wb_signal_create(a->loop, SIGTERM, on_signal, a, &a->sigterm);
+
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGINT, on_signal, a, &a->sigint);
+	if (rc == 0)
+		rc = wb_timer_create(a->loop, drain_look, a, &a->drain_timer);
+	return rc < 0 ? wb_err_set(err, rc, "signals: %s", wb_strerror(rc)) : 0;
+}
+
+static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_err *err)
+{
+	char listen[WB__ADDR_MAX];
+	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
+
+	if (rc == 0)
+		rc = wb_random_bytes(&a->instance, sizeof(a->instance));
+	a->instance |= 1; /* never 0 */
+	if (rc == 0)
+		rc = wb__addr_numeric(a->o.listen_host, listen, err);
+	if (rc == 0)
+		rc = find_advertise(a, listen, advertise, err);
+	if (rc == 0)
+		rc = wb_loop_create(&a->loop, err);
+	if (rc < 0)
+		return rc;
+	a->o.advertise = advertise;
+	a->trace = wb__trace_create(a->o.name, TRACE_ENTRIES);
+	if (!a->trace)
+		return wb_err_set(err, -ENOMEM, "no memory for the trace");
+	rc = open_xport(a, listen, err);
+	if (rc == 0)
+		rc = wb__env_start(a, &a->env, err);
+	if (rc == 0)
+		rc = wb__apps_start(a, &a->apps, err);
+	if (rc == 0)
+		rc = wb__peers_start(a, &a->peers, err);
+	if (rc == 0)
+		rc = start_listener(a, listen, err);
+	if (rc == 0)
+		rc = say_bulk(a, advertise, err);
+	if (rc == 0)
+		rc = wb__http_start(a, &a->http, err);
+	if (rc == 0)
+		rc = start_signals(a, err);
+	if (rc == 0)
+		rc = wb__oplink_start(a, &a->oplink, err);
+	return rc;
+}
+
+static void wake_up(void *cookie)
+{
+	(void)cookie;
+}
+
+static bool is_quiet(const struct wb__agent *a)
+{
+	return (!a->apps || wb__apps_is_empty(a->apps)) &&
+	       (!a->peers || wb__peers_is_empty(a->peers)) &&
+	       (!a->oplink || wb__oplink_is_closed(a->oplink));
+}
+
+/* Ask everything to end, and wait for it: ends come from the loop. */
+static bool end_connections(struct wb__agent *a)
+{
+	uint64_t until = now_ns() + STOP_NS;
+	struct wb_timer *tick = NULL;
+
+	if (a->listener)
+		wb_listener_close(a->listener);
+	a->listener = NULL;
+	if (a->apps)
+		wb__apps_close(a->apps);
+	if (a->peers)
+		wb__peers_close(a->peers);
+	if (a->oplink)
+		wb__oplink_close(a->oplink);
+	if (wb_timer_create(a->loop, wake_up, a, &tick) < 0)
+		return false;
+	wb_timer_start(tick, 1, 10 * WB_NS_PER_MS); /* so that a round always ends */
+	while (!is_quiet(a) && now_ns() < until) {
+		wb_loop_run_once(a->loop, true);
+		if (a->core)
+			wb_core_pump(a->core);
+		if (a->apps)
+			wb__apps_reap(a->apps);
+	}
+	wb_timer_destroy(tick);
+	return is_quiet(a);
+}
+
+static void stop(struct wb__agent *a)
+{
+	if (!a->loop)
+		goto out;
+	a->is_stopping = true;
+	wb__http_stop(a->http);
+	if (!end_connections(a)) {
+		/* Something hangs on; the kernel takes it all back. */
+		WB_LOG_WRN(MOD, "not all connections ended in time");
+		_exit(a->exit_code ? a->exit_code : 1);
+	}
+	wb__oplink_destroy(a->oplink);
+	wb__env_stop(a->env); /* core and transport, before the maps they use */
+	wb_xport_close(a->xport);
+	wb__apps_destroy(a->apps);
+	wb__peers_destroy(a->peers);
+	wb_tls_put(a->tls);
+	if (a->drain_timer)
+		wb_timer_destroy(a->drain_timer);
+	if (a->sigterm)
+		wb_signal_destroy(a->sigterm);
+	if (a->sigint)
+		wb_signal_destroy(a->sigint);
+	wb_loop_destroy(a->loop);
+	wb__trace_destroy(a->trace);
+out:
+	wb_fault_destroy(a->fault);
+}
+
+int wb__agent_run(const struct wb__options *o)
+{
+	struct wb__agent a = {.o = *o};
+	char advertise[WB__ADDR_MAX];
+	struct wb_err err = {0};
+
+	if (start(&a, advertise, &err) < 0) {
+		fprintf(stderr, "weightbridge-agent: %s\n", err.msg[0] ? err.msg : "cannot start");
+		a.exit_code = 1;
+		stop(&a);
+		return 1;
+	}
+	WB_LOG_INFO(MOD, "started", WB_S("version", WB_VERSION), WB_S("socket", a.o.socket),
+		WB_S("advertise", a.o.advertise), WB_U("port", a.port),
+		WB_S("transport", a.o.transport), WB_U("rails", a.o.n_rail),
+		WB_S("checksums", a.o.sums ? "on" : "off"));
+	if (a.fault)
+		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));
+	if (!a.is_stopping)
+		wb_loop_run(a.loop);
+	stop(&a);
+	WB_LOG_INFO(MOD, "stopped", WB_I("exit", a.exit_code));
+	return a.exit_code;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_AGENT_H
+#define WB_DAEMON_AGENT_H
+/*
+ * The agent: everything that lives as long as the process, and the order of start and stop.
+ *
+ * One loop thread runs all of this; rail and lane threads live inside xport and lane.  The core
+ * (transfer/core.h) decides, the parts here carry: apps (workers), peers (agents), oplink (the
+ * operator), env (the core's calls out, pumping, timers).
+ * Layer: daemon (L4).
+ */
+#include "daemon/options.h"
+#include "net/tls.h"
+#include "transfer/core.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb__apps;
+struct wb__env;
+struct wb__http;
+struct wb__oplink;
+struct wb__peers;
+struct wb__trace_ring;
+struct wb_fault;
+struct wb_listener;
+struct wb_loop;
+struct wb_signal;
+struct wb_timer;
+struct wb_xport;
+
+struct wb__agent {
+	struct wb__options o;
+	uint64_t instance; /* random, of this run */
+	struct wb_loop *loop;
+	struct wb_fault *fault;
+	struct wb_xport *xport;
+	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
+	struct wb__env *env; /* core, its timers and watches, the arena */
+	struct wb_core *core; /* owned by env */
+	struct wb__apps *apps;
+	struct wb__peers *peers;
+	struct wb__oplink *oplink;
+	struct wb__http *http;
+	struct wb__trace_ring *trace;
+	struct wb_listener *listener;
+	struct wb_tls *tls; /* server side, towards agents */
+	uint16_t port; /* of the listener */
+	struct wb_signal *sigterm, *sigint;
+	struct wb_timer *drain_timer;
+	uint64_t drain_until_ns; /* 0 = not draining */
+	bool is_stopping; /* the loop is being left */
+	int exit_code;
+};
+
+/** wb__agent_run - start, run until a signal or a failure, stop.  Returns the exit status of the
+ *  program; says why on the log. */
+int wb__agent_run(const struct wb__options *o);
+/** wb__agent_quit - leave the loop with @exit_code (the first call counts). */
+void wb__agent_quit(struct wb__agent *a, int exit_code);
+static inline bool wb__agent_is_draining(const struct wb__agent *a)
+{
+	return a->drain_until_ns != 0;
+}
+
+#endif

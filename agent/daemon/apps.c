@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/apps.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/content.h"
+#include "daemon/env.h"
+#include "daemon/oplink.h"
+#include "daemon/trace.h"
+#include "daemon/wire.h"
+#include "lane/lane.h"
+#include "net/seq.h"
+#include "weightbridge/version.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOD "apps"
+
+enum app_state { APP_HELLO, APP_WELCOMED, APP_UP, APP_CLOSING };
+
+/* A connection; it may become a worker. */
+struct app {
+	struct app *next;
+	struct wb__apps *s;
+	struct wb_seq *conn;
+	enum app_state state;
+	uint32_t proto, pid;
+	struct wb__worker *w; /* NULL before ATTACH and after it left */
+};
+
+struct wb__apps {
+	struct wb__agent *a;
+	struct wb_seq_listener *listener;
+	struct app *apps;
+	struct wb__worker *workers;
+	struct wb__contents *contents;
+	uint32_t last_id;
+	char status[WB_ERR_MSG_MAX]; /* last news for workers without a plan */
+};
+
+static const char *role_name(enum wb_role r)
+{
+	return r == WB_ROLE_TRAINER ? "trainer" : "rollout";
+}
+
+static void drop(struct app *app)
+{
+	if (app->state != APP_CLOSING)
+		wb_seq_close(app->conn);
+	app->state = APP_CLOSING;
+}
+
+static void refuse(struct app *app, int code, const char *sentence)
+{
+	char text[WBP_TEXT_MAX];
+	struct wb_msg_app_reject m = {.code = code, .sentence = text};
+
+	snprintf(text, sizeof(text), "%s", sentence);
+	WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", text));
+	if (app->state != APP_CLOSING)
+		(void)wb__wire_send_seq(app->conn, app->proto ? app->proto : WBP_VERSION_MIN,
+			WBP_APP_REJECT, &m, NULL, 0);
+	drop(app);
+}
+
+/* ---- hello and attach --------------------------------------------------------------------- */
+
+static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
+{
+	struct wb__agent *a = app->s->a;
+	struct wb_msg_app_welcome out;
+	struct wb_err err = {0};
+	char version[] = WB_VERSION, name[WB_XPORT_NAME_MAX];
+	int rc;
+
+	if (!app->pid) /* another pid namespace: the number the worker itself knows */
+		app->pid = m->pid;
+	rc = wb_version_agree("the client library", WBP_VERSION_MIN, WBP_VERSION_MAX, m->proto_min,
+		m->proto_max, &app->proto, &err);
+	if (rc < 0) {
+		refuse(app, rc, err.msg);
+		return;
+	}
+	snprintf(name, sizeof(name), "%s", a->o.name);
+	out = (struct wb_msg_app_welcome){
+		.proto = app->proto, .agent_version = version, .agent = name};
+	app->state = APP_WELCOMED;
+	if (wb__wire_send_seq(app->conn, app->proto, WBP_APP_WELCOME, &out, NULL, 0) < 0)
+		drop(app);
+}
+
+static int check_claim(
+	const struct wb__apps *s, const struct wb_msg_app_attach *m, struct wb_err *err)
+{
+	if (wb__agent_is_draining(s->a))
+		return wb_err_set(err, -ESHUTDOWN, "agent %s is stopping", s->a->o.name);
+	for (const struct wb__worker *w = s->workers; w; w = w->next) {
+		if (w->is_leaving || (uint32_t)w->role != m->role || w->rank < 0 ||
+			w->rank != m->rank || strcmp(w->engine, m->engine ? m->engine : ""))
+			continue;
+		return wb_err_set(err, -EEXIST,
+			"rank %lld of %s%s is claimed already by %s (pid %u)", (long long)m->rank,
+			m->role == WB_ROLE_TRAINER ? "the trainer" : "engine ", w->engine, w->name,
+			w->pid);
+	}
+	return 0;
+}
+
+static int send_attached(struct app *app, struct wb__worker *w)
+{
+	struct wb_msg_app_attached m = {
+		.worker = w->id,
+		.name = w->name,
+		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
+	};
+	int fds[5] = {w->page_fd}, n = 1;
+
+	if (w->lane_fds) {
+		fds[n++] = w->lane_fds->shared;
+		fds[n++] = w->lane_fds->submit;
+		fds[n++] = w->lane_fds->complete;
+		fds[n++] = wb__env_arena_fd(w->a->env);
+	}
+	return wb__wire_send_seq(app->conn, app->proto, WBP_APP_ATTACHED, &m, fds, (uint32_t)n);
+}
+
+static void send_status(struct app *app)
+{
+	struct wb_msg_app_status m = {.sentence = app->s->status};
+
+	if (app->s->status[0] && app->state == APP_UP)
+		(void)wb__wire_send_seq(app->conn, app->proto, WBP_APP_STATUS, &m, NULL, 0);
+}
+
+static int enter_core(struct wb__worker *w, struct wb_err *err)
+{
+	const struct wb_core_worker cw = {
+		.id = w->id,
+		.object = w->object,
+		.engine = w->engine,
+		.name = w->name,
+		.role = w->role,
+		.manifest = w->manifest,
+		.map = w->map,
+		.place = w->place,
+		.base = w->base,
+		.lane = w->lane,
+		.page = w->role == WB_ROLE_ROLLOUT ? w->page : NULL,
+	};
+	int rc = wb_core_attach(w->a->core, &cw, err);
+
+	w->in_core = rc == 0;
+	return rc;
+}
+
+static void log_attached(const struct wb__worker *w)
+{
+	char map[WB_DIGEST_TEXT];
+
+	WB_LOG_INFO(MOD, "worker attached", WB_S("worker", w->name), WB_U("pid", w->pid),
+		WB_S("role", role_name(w->role)), WB_S("engine", w->engine), WB_I("rank", w->rank),
+		WB_U("params", w->map->n_param), WB_S("map", wb_digest_text(w->map->digest, map)),
+		WB_S("lane", w->lane_fds ? "worker" : "agent"));
+}
+
+static void on_attach(
+	struct app *app, const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd)
+{
+	struct wb__apps *s = app->s;
+	struct wb__worker *w = NULL;
+	struct wb_err err = {0};
+	int rc = check_claim(s, m, &err);
+
+	if (rc == 0)
+		rc = wb__oplink_check_names(s->a->oplink, m->object, m->model, &err);
+	if (rc == 0)
+		rc = wb__worker_create(s->a, s->contents, s->last_id + 1, m, fds, n_fd, &w, &err);
+	if (rc == 0)
+		rc = enter_core(w, &err);
+	if (rc == 0)
+		rc = send_attached(app, w);
+	if (rc < 0) {
+		if (w && w->in_core)
+			(void)wb_core_detach(s->a->core, w->id, NULL);
+		wb__worker_destroy(w);
+		refuse(app, rc, err.code ? err.msg : wb_strerror(rc));
+		return;
+	}
+	s->last_id++;
+	w->conn = app->conn;
+	w->pid = app->pid;
+	w->next = s->workers;
+	s->workers = w;
+	app->w = w;
+	app->state = APP_UP;
+	log_attached(w);
+	wb__trace_mark(s->a->trace, "attached", w->name, 0, w->pid);
+	send_status(app);
+	wb__oplink_workers_changed(s->a->oplink);
+	wb__env_kick(s->a->env);
+}
+
+/* ---- leaving ------------------------------------------------------------------------------- */
+
+static void leave(struct app *app, const char *why)
+{
+	struct wb__worker *w = app->w;
+
+	if (!w)
+		return;
+	app->w = NULL;
+	w->conn = NULL;
+	w->is_leaving = true;
+	if (why)
+		WB_LOG_WRN(MOD, "worker lost", WB_S("worker", w->name), WB_U("pid", w->pid),
+			WB_S("engine", w->engine), WB_S("reason", why));
+	else
+		WB_LOG_INFO(MOD, "worker detached", WB_S("worker", w->name), WB_U("pid", w->pid),
+			WB_S("engine", w->engine));
+	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
+	wb_lane_abort(w->lane);
+	(void)wb_core_detach(app->s->a->core, w->id, why);
+	wb__oplink_workers_changed(app->s->a->oplink);
+	wb__env_kick(app->s->a->env); /* reaps */
+}
+
+void wb__apps_reap(struct wb__apps *s)
+{
+	struct wb__worker **at = &s->workers, *w;
+
+	while ((w = *at)) {
+		if (!w->is_leaving || !wb_core_is_detached(s->a->core, w->id) ||
+			!wb__worker_regions_remove(w)) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		wb__worker_destroy(w);
+	}
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static bool is_expected(const struct app *app, uint16_t type)
+{
+	switch (type) {
+	case WBP_APP_HELLO:
+		return app->state == APP_HELLO;
+	case WBP_APP_ATTACH:
+		return app->state == APP_WELCOMED;
+	case WBP_APP_DETACH:
+		return app->state != APP_HELLO;
+	case WBP_APP_SEND:
+	case WBP_APP_RELEASE:
+		return app->state == APP_UP && app->w->role == WB_ROLE_TRAINER;
+	case WBP_APP_PARKED:
+	case WBP_APP_BEGUN:
+	case WBP_APP_RESUMED:
+		return app->state == APP_UP && app->w->role == WB_ROLE_ROLLOUT;
+	default:
+		return false;
+	}
+}
+
+static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t bytes, int *fds,
+	uint32_t n_fd)
+{
+	struct app *app = cookie;
+	struct wb_err err = {0};
+	struct wb_frame f;
+	union wb_msg m;
+	int rc;
+
+	(void)conn;
+	if (app->state == APP_CLOSING)
+		return;
+	rc = wb__wire_decode(msg, bytes, &f, &m, &err);
+	if (rc < 0) {
+		refuse(app, rc, err.msg);
+		return;
+	}
+	if (!is_expected(app, f.type)) {
+		wb_err_set(&err, -EPROTO, "%s is out of place", wb_msg_name(f.type));
+		refuse(app, -EPROTO, err.msg);
+	} else if (f.type == WBP_APP_HELLO) {
+		on_hello(app, &m.app_hello);
+	} else if (f.type == WBP_APP_ATTACH) {
+		on_attach(app, &m.app_attach, fds, n_fd);
+	} else if (f.type == WBP_APP_DETACH) {
+		leave(app, NULL);
+		drop(app);
+	} else {
+		wb_core_worker_msg(app->s->a->core, app->w->id, f.type, &m);
+		wb__env_kick(app->s->a->env);
+	}
+	wb_msg_free(f.type, &m);
+}
+
+static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *why)
+{
+	struct app *app = cookie, **at = &app->s->apps;
+	char text[WB_ERR_MSG_MAX];
+
+	(void)conn;
+	if (app->w && why->code && why->code != -ECONNRESET)
+		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
+			app->pid, why->msg);
+	else if (app->w)
+		snprintf(text, sizeof(text), "%s (pid %u) exited", app->w->name, app->pid);
+	leave(app, text);
+	while (*at != app)
+		at = &(*at)->next;
+	*at = app->next;
+	wb_free(app);
+}
+
+static void on_accept(void *cookie, struct wb_seq *conn)
+{
+	struct wb__apps *s = cookie;
+	struct app *app = wb_zalloc(1, sizeof(*app));
+	const struct wb_seq_peer *peer = wb_seq_peer(conn);
+
+	if (!app) {
+		wb_seq_close(conn);
+		return;
+	}
+	app->s = s;
+	app->conn = conn;
+	app->pid = peer && peer->pid > 0 ? (uint32_t)peer->pid : 0;
+	app->next = s->apps;
+	s->apps = app;
+	wb_seq_bind(
+		conn, &(struct wb_seq_cb){.cookie = app, .on_msg = on_msg, .on_closed = on_closed});
+}
+
+/* ---- from the rest of the agent ------------------------------------------------------------ */
+
+int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *err)
+{
+	struct wb_seq_listen_opts o = {.path = a->o.socket};
+	struct wb__apps *s = wb_zalloc(1, sizeof(*s));
+	int rc = -ENOMEM;
+
+	if (s)
+		s->contents = wb__contents_create();
+	if (!s || !s->contents) {
+		wb_err_set(err, rc, "no memory for the workers' socket");
+		goto err_destroy;
+	}
+	s->a = a;
+	rc = wb_seq_listen(a->loop, &o, on_accept, s, &s->listener, err);
+	if (rc < 0)
+		goto err_destroy;
+	*out = s;
+	return 0;
+err_destroy:
+	wb__apps_destroy(s);
+	return rc;
+}
+
+void wb__apps_close(struct wb__apps *s)
+{
+	if (s->listener)
+		wb_seq_listener_close(s->listener);
+	s->listener = NULL;
+	for (struct app *app = s->apps; app; app = app->next) {
+		leave(app, NULL);
+		drop(app);
+	}
+}
+
+bool wb__apps_is_empty(const struct wb__apps *s)
+{
+	return !s->apps && !s->workers;
+}
+
+void wb__apps_destroy(struct wb__apps *s)
+{
+	if (!s)
+		return;
+	assert(wb__apps_is_empty(s));
+	wb__contents_destroy(s->contents);
+	wb_free(s);
+}
+
+static struct app *app_of(const struct wb__apps *s, uint32_t worker)
+{
+	for (struct app *app = s->apps; app; app = app->next)
+		if (app->w && app->w->id == worker)
+			return app;
+	return NULL;
+}
+
+void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg)
+{
+	struct app *app = app_of(s, worker);
+	int rc;
+
+	if (!app || app->state != APP_UP)
+		return;
+	rc = wb__wire_send_seq(app->conn, app->proto, type, msg, NULL, 0);
+	if (rc < 0) {
+		/* Without this message the worker would wait for ever. */
+		WB_LOG_ERR(MOD, "cannot send to worker", WB_S("worker", app->w->name),
+			WB_S("message", wb_msg_name(type)), WB_S("reason", wb_strerror(rc)));
+		drop(app);
+	}
+	if (type == WBP_APP_PLANNED && !app->w->is_planned) {
+		app->w->is_planned = true;
+		WB_LOG_INFO(MOD, "worker planned", WB_S("worker", app->w->name));
+	}
+}
+
+void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *sentence)
+{
+	struct app *app = app_of(s, worker);
+
+	if (!app)
+		return;
+	leave(app, NULL);
+	refuse(app, code, sentence);
+}
+
+void wb__apps_status(struct wb__apps *s, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(s->status, sizeof(s->status), fmt, ap);
+	va_end(ap);
+	for (struct app *app = s->apps; app; app = app->next)
+		if (app->w && !app->w->is_planned)
+			send_status(app);
+}
+
+void wb__apps_give_up(struct wb__apps *s, int code, const char *sentence)
+{
+	for (struct app *app = s->apps; app; app = app->next) {
+		if (!app->w || app->w->is_planned)
+			continue;
+		leave(app, NULL);
+		refuse(app, code, sentence);
+	}
+}
+
+struct wb__worker *wb__apps_first(const struct wb__apps *s)
+{
+	return s->workers;
+}
+
+struct wb__worker *wb__apps_find(const struct wb__apps *s, uint32_t id)
+{
+	for (struct wb__worker *w = s->workers; w; w = w->next)
+		if (w->id == id && !w->is_leaving)
+			return w;
+	return NULL;
+}
+
+struct wb__contents *wb__apps_contents(struct wb__apps *s)
+{
+	return s->contents;
+}
+
+void wb__apps_check_object(struct wb__apps *s, const char *object, const char *model)
+{
+	char text[WBP_TEXT_MAX];
+
+	for (struct app *app = s->apps; app; app = app->next) {
+		struct wb__worker *w = app->w;
+
+		if (!w || ((!w->object[0] || !strcmp(w->object, object)) &&
+				  (!w->model[0] || !model[0] || !strcmp(w->model, model))))
+			continue;
+		snprintf(text, sizeof(text),
+			"this agent serves object %s with model %s, the worker wants object %s, "
+			"model %s",
+			object, model, w->object[0] ? w->object : "(any)",
+			w->model[0] ? w->model : "(any)");
+		leave(app, NULL);
+		refuse(app, -ENOENT, text);
+	}
+}

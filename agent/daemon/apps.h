@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_APPS_H
+#define WB_DAEMON_APPS_H
+/*
+ * The workers of this pod: the socket they attach to, their messages, their comings and goings.
+ *
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "daemon/worker.h"
+
+struct wb__apps;
+struct wb__contents;
+
+/** wb__apps_start - serve the socket.  0; -EADDRINUSE, ... with the path. */
+int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *err);
+/** wb__apps_close - no new workers, and close the connections of all: their ends follow from the
+ *  loop. */
+void wb__apps_close(struct wb__apps *s);
+/** wb__apps_is_empty - all connections have ended and no worker is left. */
+bool wb__apps_is_empty(const struct wb__apps *s);
+/** wb__apps_destroy - when it is empty.  NULL is allowed. */
+void wb__apps_destroy(struct wb__apps *s);
+
+/** wb__apps_send - a message of the core to a worker. */
+void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg);
+/** wb__apps_status - tell workers that wait for a plan what is awaited; kept for those to come. */
+void wb__apps_status(struct wb__apps *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/** wb__apps_give_up - tell workers that wait for a plan why there will be none, and close. */
+void wb__apps_give_up(struct wb__apps *s, int code, const char *sentence);
+/** wb__apps_refuse - the operator cannot take this worker: tell it why, and close. */
+void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *sentence);
+/** wb__apps_reap - free workers that nothing uses any more. */
+void wb__apps_reap(struct wb__apps *s);
+
+/** wb__apps_first - the list of workers, leaving ones too; w->next goes on. */
+struct wb__worker *wb__apps_first(const struct wb__apps *s);
+/** wb__apps_find - NULL when it left. */
+struct wb__worker *wb__apps_find(const struct wb__apps *s, uint32_t id);
+struct wb__contents *wb__apps_contents(struct wb__apps *s);
+/** wb__apps_check_object - the object is known now: refuse workers that meant another. */
+void wb__apps_check_object(struct wb__apps *s, const char *object, const char *model);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/env.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/metrics.h"
+#include "daemon/oplink.h"
+#include "daemon/peers.h"
+#include "daemon/trace.h"
+#include "mem/mem.h"
+#include "net/loop.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MOD "transfer"
+/* Sparse: only slots that are used take memory.  Room for every worker an agent may have. */
+#define RESERVE_BYTES (64ull << 30)
+
+struct wb__env {
+	struct wb__agent *a;
+	struct wb_core_env env;
+	struct wb_watch *xport_watch;
+	struct wb_timer *timer;
+	bool is_kicked;
+	int arena_fd;
+	void *arena;
+	uint64_t reserve, used;
+	uint32_t region;
+	bool has_region;
+};
+
+/* ---- what the core asks for ---------------------------------------------------------------- */
+
+static void to_worker(void *ctx, uint32_t worker, uint16_t type, const void *msg)
+{
+	struct wb__env *e = ctx;
+
+	wb__apps_send(e->a->apps, worker, type, msg);
+}
+
+static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
+	const struct wb_msg_peer *msg)
+{
+	struct wb__env *e = ctx;
+
+	wb__peers_send(e->a->peers, r, agent, type, msg);
+}
+
+static void report(void *ctx, const struct wb_core_report *r)
+{
+	struct wb__env *e = ctx;
+	const char *who = r->n_engine == 1 ? r->engine[0] : "engines";
+	uint64_t ns = r->end_wall_ns > r->begin_wall_ns ? r->end_wall_ns - r->begin_wall_ns : 0;
+
+	if (r->is_final)
+		WB_LOG_INFO(MOD, r->is_feed ? "feed ended" : "transfer ended",
+			WB_U("transfer", r->transfer), WB_I("version", r->version),
+			WB_S("result", r->result), WB_U("engines", r->n_engine),
+			WB_F("seconds", (double)ns / 1e9), WB_U("bytes_receive", r->bytes[0]),
+			WB_U("bytes_external", r->bytes[1]), WB_U("bytes_internal", r->bytes[2]),
+			WB_S("culprit", r->culprit ? r->culprit : ""));
+	else
+		WB_LOG_INFO(MOD, "engine ended", WB_U("transfer", r->transfer),
+			WB_I("version", r->version), WB_S("engine", who), WB_S("state", r->result),
+			WB_F("seconds", (double)ns / 1e9),
+			WB_S("reason", r->n_engine && r->sentence && r->sentence[0] ? r->sentence[0]
+										    : ""));
+	wb__trace_span(e->a->trace,
+		r->is_feed    ? "feed"
+		: r->is_final ? "transfer"
+			      : "update",
+		r->is_final ? "leader" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
+	wb__metrics_report(e->a->http, r);
+	wb__oplink_report(e->a->oplink, r);
+}
+
+static void trace(void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value)
+{
+	struct wb__env *e = ctx;
+
+	wb__trace_mark(e->a->trace, what, who, transfer, value);
+	if (!strcmp(what, "transfer")) {
+		WB_LOG_INFO(MOD, "transfer begins", WB_U("transfer", transfer),
+			WB_I("version", (int64_t)value));
+		wb__oplink_started(e->a->oplink, transfer, (int64_t)value, false);
+	} else if (!strcmp(what, "feed")) {
+		WB_LOG_INFO(MOD, "feed begins", WB_U("transfer", transfer),
+			WB_I("version", (int64_t)value), WB_S("engine", who));
+		wb__oplink_started(e->a->oplink, transfer, (int64_t)value, true);
+	} else {
+		WB_LOG_DEBUG(MOD, "mark", WB_S("what", what), WB_S("who", who),
+			WB_U("transfer", transfer), WB_U("value", value));
+	}
+}
+
+/* ---- driving it ----------------------------------------------------------------------------- */
+
+static void tick(struct wb__env *e)
+{
+	uint64_t now, next;
+
+	next = wb_core_tick(e->a->core);
+	wb__apps_reap(e->a->apps);
+	if (!next) {
+		wb_timer_stop(e->timer);
+		return;
+	}
+	now = wb_now_ns(&wb_clock_real);
+	wb_timer_start(e->timer, next > now ? next - now : WB_NS_PER_MS, 0);
+}
+
+static void on_timer(void *cookie)
+{
+	tick(cookie);
+}
+
+static void on_kick(void *cookie)
+{
+	struct wb__env *e = cookie;
+
+	e->is_kicked = false;
+	if (e->a->core)
+		tick(e);
+}
+
+void wb__env_kick(struct wb__env *e)
+{
+	if (e->is_kicked || e->a->is_stopping)
+		return;
+	e->is_kicked = true;
+	if (wb_loop_defer(e->a->loop, on_kick, e) < 0) {
+		e->is_kicked = false;
+		wb_timer_start(e->timer, WB_NS_PER_MS, 0);
+	}
+}
+
+void wb__env_pump(struct wb__env *e)
+{
+	if (!e->a->core)
+		return;
+	wb_core_pump(e->a->core);
+	wb__env_kick(e);
+}
+
+static void xport_ready(void *cookie, int events)
+{
+	(void)events;
+	wb__env_pump(cookie);
+}
+
+/* ---- arena ---------------------------------------------------------------------------------- */
+
+static int map_arena(struct wb__env *e, struct wb_err *err)
+{
+	e->reserve = WB_MAX(RESERVE_BYTES, wb_align_up(e->a->o.buffer_bytes, 1u << 20));
+	e->arena_fd = wb_memfd_create("weightbridge slots", e->reserve, err);
+	if (e->arena_fd < 0)
+		return e->arena_fd;
+	e->arena = mmap(NULL, e->reserve, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+		e->arena_fd, 0);
+	if (e->arena == MAP_FAILED) {
+		e->arena = NULL;
+		return wb_err_set(err, -errno, "map %llu bytes of slots: %s",
+			(unsigned long long)e->reserve, strerror(errno));
+	}
+	return 0;
+}
+
+void *wb__env_arena(const struct wb__env *e)
+{
+	return e->arena;
+}
+
+int wb__env_arena_fd(const struct wb__env *e)
+{
+	return e->arena_fd;
+}
+
+uint64_t wb__env_arena_reserve(const struct wb__env *e)
+{
+	return e->reserve;
+}
+
+uint64_t wb__env_arena_used(const struct wb__env *e)
+{
+	return e->used;
+}
+
+int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+{
+	struct wb_xport_region r = {.object = object, .fd = e->arena_fd, .base = e->arena};
+	int rc;
+
+	if (e->used)
+		return 0;
+	if (bytes > e->reserve)
+		return wb_err_set(err, -EINVAL,
+			"the workers here lend %llu bytes of buffers together, an agent uses at "
+			"most "
+			"%llu: start it with --buffer",
+			(unsigned long long)bytes, (unsigned long long)e->reserve);
+	r.bytes = bytes;
+	if (wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS) {
+		rc = wb_xport_region_add(e->a->xport, &r, &e->region, err);
+		if (rc < 0)
+			return wb_err_wrap(err, rc, "slots");
+		e->has_region = true;
+	}
+	e->used = bytes;
+	wb_core_set_arena(e->a->core, e->arena, bytes);
+	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
+	return 0;
+}
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
+int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
+{
+	struct wb__env *e = wb_zalloc(1, sizeof(*e));
+	struct wb_core_opts o = {.agent = a->o.name, .sums = a->o.sums};
+	int rc;
+
+	if (!e)
+		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
+	*out = e;
+	e->a = a;
+	e->env = (struct wb_core_env){.ctx = e,
+		.clock = &wb_clock_real,
+		.xport = a->xport,
+		.to_worker = to_worker,
+		.to_peer = to_peer,
+		.report = report,
+		.trace = trace};
+	e->arena_fd = -1;
+	rc = map_arena(e, err);
+	if (rc == 0)
+		rc = wb_core_create(&o, &e->env, &a->core, err);
+	if (rc < 0)
+		return rc;
+	rc = wb_timer_create(a->loop, on_timer, e, &e->timer);
+	if (rc == 0 && wb_xport_event_fd(a->xport) >= 0)
+		rc = wb_watch_create(a->loop, wb_xport_event_fd(a->xport), WB_READABLE, xport_ready,
+			e, &e->xport_watch);
+	return rc < 0 ? wb_err_set(err, rc, "watch the transport: %s", wb_strerror(rc)) : 0;
+}
+
+void wb__env_stop(struct wb__env *e)
+{
+	if (!e)
+		return;
+	if (e->xport_watch)
+		wb_watch_destroy(e->xport_watch);
+	wb_timer_destroy(e->timer);
+	wb_core_destroy(e->a->core);
+	e->a->core = NULL;
+	if (e->has_region)
+		(void)wb_xport_region_remove(e->a->xport, e->region);
+	wb_xport_close(e->a->xport);
+	e->a->xport = NULL;
+	if (e->arena)
+		munmap(e->arena, e->reserve);
+	if (e->arena_fd >= 0)
+		close(e->arena_fd);
+	wb_free(e);
+}

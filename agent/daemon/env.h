@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_ENV_H
+#define WB_DAEMON_ENV_H
+/*
+ * The core in its surroundings: its calls out, its events in, its timer, the slot arena.
+ *
+ * The arena is a sparse memfd mapped at start; how much of it becomes slots is known when the first
+ * plan comes (--buffer, or the object's buffer size for every worker here).
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb__agent;
+struct wb__env;
+struct wb_err;
+struct wb_msg_plan;
+
+int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err);
+/** wb__env_stop - destroys the core; all workers have left it.  NULL is allowed. */
+void wb__env_stop(struct wb__env *e);
+
+void *wb__env_arena(const struct wb__env *e);
+int wb__env_arena_fd(const struct wb__env *e);
+/** wb__env_arena_reserve - bytes mapped and of the memfd; slots take the first part. */
+uint64_t wb__env_arena_reserve(const struct wb__env *e);
+/** wb__env_arena_use - first plan: so many bytes become slots and a source of @object for the
+ *  transport.  Later calls change nothing. */
+int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err);
+uint64_t wb__env_arena_used(const struct wb__env *e);
+
+/** wb__env_pump - transport or lanes have events. */
+void wb__env_pump(struct wb__env *e);
+/** wb__env_kick - the core was called: look at its timers soon. */
+void wb__env_kick(struct wb__env *e);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/agent.h"
+
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	struct wb_err err = {0};
+	struct wb__options o;
+	int rc = wb__options_parse(argc, argv, &o, &err);
+
+	if (rc < 0) {
+		fprintf(stderr, "weightbridge-agent: %s\n", err.msg);
+		return 2;
+	}
+	if (rc == WB__OPTIONS_DONE)
+		return 0;
+	(void)wb_log_setup(o.log_format, o.log_level);
+	wb_log_set_name(o.name);
+	return wb__agent_run(&o);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/metrics.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/env.h"
+#include "daemon/oplink.h"
+#include "daemon/peers.h"
+#include "daemon/status.h"
+#include "daemon/trace.h"
+#include "net/http.h"
+#include "net/loop.h"
+#include "weightbridge/version.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOD "http"
+
+enum {
+	M_BUILD,
+	M_WORKERS,
+	M_PEERS,
+	M_OPERATOR,
+	M_RECONNECTS,
+	M_TRANSFERS,
+	M_UPDATES,
+	M_TRANSFER_SECONDS,
+	M_UPDATE_SECONDS,
+	M_STALL,
+	M_STAGE_BYTES,
+	M_BYTES,
+	M_CHUNKS,
+	M_THROTTLED,
+	M_SLEEPS,
+	M_BUFFER,
+	M_LOOP_LAG,
+	M_LOOP_BUSY,
+	M_CLOCK_OFFSET,
+	M_CLOCK_ERROR,
+};
+
+static const struct wb_metric table[] = {
+	[M_BUILD] = {"wb_build_info", "Version of this program", WB_METRIC_GAUGE, {"version"}, 0,
+		0},
+	[M_WORKERS] = {"wb_workers", "Workers attached", WB_METRIC_GAUGE, {"role"}, 0, 0},
+	[M_PEERS] = {"wb_peers", "Control channels to other agents", WB_METRIC_GAUGE, {NULL}, 0, 0},
+	[M_OPERATOR] = {"wb_operator_up", "1 while the operator is connected", WB_METRIC_GAUGE,
+		{NULL}, 0, 0},
+	[M_RECONNECTS] = {"wb_operator_reconnects_total",
+		"Connections to the operator after the first", WB_METRIC_COUNTER, {NULL}, 0, 0},
+	[M_TRANSFERS] = {"wb_transfers_total", "Transfers and feeds led here, by result",
+		WB_METRIC_COUNTER, {"kind", "result"}, 0, 0},
+	[M_UPDATES] = {"wb_engine_updates_total", "Updates of engines led here, by state",
+		WB_METRIC_COUNTER, {"state"}, 0, 0},
+	[M_TRANSFER_SECONDS] = {"wb_transfer_seconds", "Duration of transfers led here",
+		WB_METRIC_HISTOGRAM, {NULL}, -6, 8},
+	[M_UPDATE_SECONDS] = {"wb_engine_update_seconds", "Duration of updates of engines led here",
+		WB_METRIC_HISTOGRAM, {NULL}, -6, 8},
+	[M_STALL] = {"wb_stall_seconds", "Mean stall of the workers of an update",
+		WB_METRIC_HISTOGRAM, {NULL}, -8, 6},
+	[M_STAGE_BYTES] = {"wb_stage_bytes_total", "Verified bytes of transfers led here, by stage",
+		WB_METRIC_COUNTER, {"stage"}, 0, 0},
+	[M_BYTES] = {"wb_bytes_total", "Payload bytes, by rail and direction", WB_METRIC_COUNTER,
+		{"rail", "dir"}, 0, 0},
+	[M_CHUNKS] = {"wb_chunks_total", "Chunks, by rail and direction", WB_METRIC_COUNTER,
+		{"rail", "dir"}, 0, 0},
+	[M_THROTTLED] = {"wb_rail_throttled_seconds_total",
+		"Time that work waited for the rate cap", WB_METRIC_COUNTER, {"rail"}, 0, 0},
+	[M_SLEEPS] = {"wb_rail_sleeps_total", "Times a rail's thread blocked", WB_METRIC_COUNTER,
+		{"rail"}, 0, 0},
+	[M_BUFFER] = {"wb_buffer_bytes", "Memory for slots", WB_METRIC_GAUGE, {NULL}, 0, 0},
+	[M_LOOP_LAG] = {"wb_loop_lag_seconds", "Longest round of the loop since the last scrape",
+		WB_METRIC_GAUGE, {NULL}, 0, 0},
+	[M_LOOP_BUSY] = {"wb_loop_busy_seconds_total", "Time the loop worked", WB_METRIC_COUNTER,
+		{NULL}, 0, 0},
+	[M_CLOCK_OFFSET] = {"wb_clock_offset_seconds", "This machine's clock less the operator's",
+		WB_METRIC_GAUGE, {NULL}, 0, 0},
+	[M_CLOCK_ERROR] = {"wb_clock_error_seconds", "Greatest error of the offset",
+		WB_METRIC_GAUGE, {NULL}, 0, 0},
+};
+
+struct wb__http {
+	struct wb__agent *a;
+	struct wb_metrics *m;
+	struct wb_http *server;
+};
+
+static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
+
+void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r)
+{
+	double s = r->end_wall_ns > r->begin_wall_ns
+			   ? (double)(r->end_wall_ns - r->begin_wall_ns) / 1e9
+			   : 0;
+
+	if (!h)
+		return;
+	if (!r->is_final) {
+		wb_metric_add(h->m, M_UPDATES, WB_LABELS(r->result), 1);
+		wb_metric_observe(h->m, M_UPDATE_SECONDS, NULL, s);
+		wb_metric_observe(h->m, M_STALL, NULL, (double)r->stall_ns / 1e9);
+		return;
+	}
+	wb_metric_add(h->m, M_TRANSFERS, WB_LABELS(r->is_feed ? "feed" : "transfer", r->result), 1);
+	wb_metric_observe(h->m, M_TRANSFER_SECONDS, NULL, s);
+	for (int i = 0; i < WB_STAGES; i++)
+		wb_metric_add(h->m, M_STAGE_BYTES, WB_LABELS(stage_names[i]), (double)r->bytes[i]);
+}
+
+static void sample_rails(struct wb__http *h)
+{
+	for (uint32_t i = 0; i < h->a->o.n_rail; i++) {
+		struct wb_xport_stats st;
+		char rail[12];
+
+		if (wb_xport_rail_stats(h->a->xport, i, &st) < 0)
+			return;
+		snprintf(rail, sizeof(rail), "%u", i);
+		wb_metric_set(h->m, M_BYTES, WB_LABELS(rail, "rx"), (double)st.rx_bytes);
+		wb_metric_set(h->m, M_BYTES, WB_LABELS(rail, "tx"), (double)st.tx_bytes);
+		wb_metric_set(h->m, M_CHUNKS, WB_LABELS(rail, "rx"), (double)st.rx_chunks);
+		wb_metric_set(h->m, M_CHUNKS, WB_LABELS(rail, "tx"), (double)st.tx_chunks);
+		wb_metric_set(h->m, M_THROTTLED, WB_LABELS(rail), (double)st.throttled_ns / 1e9);
+		wb_metric_set(h->m, M_SLEEPS, WB_LABELS(rail), (double)st.sleeps);
+	}
+}
+
+static void sample(struct wb__http *h)
+{
+	struct wb__agent *a = h->a;
+	struct wb__oplink_state op;
+	struct wb_loop_lag lag;
+	double n[2] = {0, 0};
+
+	for (struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
+		n[w->role == WB_ROLE_ROLLOUT] += !w->is_leaving;
+	wb_metric_set(h->m, M_WORKERS, WB_LABELS("trainer"), n[0]);
+	wb_metric_set(h->m, M_WORKERS, WB_LABELS("rollout"), n[1]);
+	wb_metric_set(h->m, M_PEERS, NULL, wb__peers_n_up(a->peers));
+	wb__oplink_state(a->oplink, &op);
+	wb_metric_set(h->m, M_OPERATOR, NULL, op.is_up);
+	wb_metric_set(h->m, M_RECONNECTS, NULL, (double)op.reconnects);
+	wb_metric_set(h->m, M_CLOCK_OFFSET, NULL, (double)op.clock_offset_ns / 1e9);
+	wb_metric_set(h->m, M_CLOCK_ERROR, NULL, (double)op.clock_error_ns / 1e9);
+	wb_metric_set(h->m, M_BUFFER, NULL, (double)wb__env_arena_used(a->env));
+	wb_loop_lag(a->loop, &lag);
+	wb_metric_set(h->m, M_LOOP_LAG, NULL, (double)lag.busy_max_ns / 1e9);
+	wb_metric_set(h->m, M_LOOP_BUSY, NULL, (double)lag.busy_ns / 1e9);
+	sample_rails(h);
+}
+
+static void ready(struct wb__http *h, struct wb_http_reply *r)
+{
+	struct wb__oplink_state op;
+
+	wb__oplink_state(h->a->oplink, &op);
+	if (wb__agent_is_draining(h->a))
+		wb_buf_printf(&r->body, "not ready: the agent is stopping\n");
+	else if (!op.term)
+		wb_buf_printf(&r->body, "not ready: no plan yet%s%s\n", op.trouble[0] ? ": " : "",
+			op.trouble);
+	else
+		wb_buf_printf(&r->body, "ready\n");
+	r->status = op.term && !wb__agent_is_draining(h->a) ? 200 : 503;
+}
+
+static int on_request(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	struct wb__http *h = cookie;
+	const char *transfer;
+
+	if (!strcmp(path, "/metrics")) {
+		sample(h);
+		r->content_type = "text/plain; version=0.0.4; charset=utf-8";
+		wb_metrics_write(h->m, &r->body);
+	} else if (!strcmp(path, "/healthz")) {
+		wb_buf_printf(&r->body, "ok\n"); /* the loop turns, or nobody would answer */
+	} else if (!strcmp(path, "/readyz")) {
+		ready(h, r);
+	} else if (!strcmp(path, "/status")) {
+		r->content_type = "application/json";
+		wb__status_json(h->a, &r->body);
+	} else if (!strcmp(path, "/trace")) {
+		transfer = wb_http_query(rq, "transfer");
+		r->content_type = "application/json";
+		wb__trace_json(h->a->trace, transfer ? strtoull(transfer, NULL, 10) : 0, &r->body);
+	} else {
+		return -ENOENT;
+	}
+	return r->body.rc;
+}
+
+int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *err)
+{
+	struct wb__http *h = wb_zalloc(1, sizeof(*h));
+	int rc = -ENOMEM;
+
+	if (h)
+		rc = wb_metrics_create(table, WB_ARRAY_SIZE(table), &h->m);
+	if (rc < 0) {
+		wb_free(h);
+		return wb_err_set(err, rc, "no memory for metrics");
+	}
+	h->a = a;
+	wb_metric_set(h->m, M_BUILD, WB_LABELS(WB_VERSION), 1);
+	if (a->o.has_http)
+		rc = wb_http_start(
+			a->loop, a->o.http_host, a->o.http_port, on_request, h, &h->server, err);
+	if (rc < 0) {
+		wb__http_stop(h);
+		return rc;
+	}
+	if (h->server)
+		WB_LOG_INFO(MOD, "listening", WB_S("host", a->o.http_host),
+			WB_U("port", wb_http_port(h->server)));
+	*out = h;
+	return 0;
+}
+
+void wb__http_stop(struct wb__http *h)
+{
+	if (!h)
+		return;
+	wb_http_stop(h->server);
+	wb_metrics_destroy(h->m);
+	wb_free(h);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_METRICS_H
+#define WB_DAEMON_METRICS_H
+/*
+ * What the agent shows over HTTP: /metrics, /healthz, /readyz, /status, /trace.
+ *
+ * Loop thread.  Layer: daemon (L4).
+ */
+struct wb__agent;
+struct wb__http;
+struct wb_core_report;
+struct wb_err;
+
+/** wb__http_start - counters; and the server when an address was given.  0 or negative. */
+int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *err);
+/** wb__http_stop - NULL is allowed. */
+void wb__http_stop(struct wb__http *h);
+/** wb__metrics_report - an engine or a transfer has ended.  @h NULL: nothing. */
+void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r);
+
+#endif

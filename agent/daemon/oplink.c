@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/oplink.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/env.h"
+#include "daemon/oplink_internal.h"
+#include "daemon/wire.h"
+#include "net/loop.h"
+#include "weightbridge/version.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOD "oplink"
+#define PSK_ID "weightbridge"
+#define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
+#define BACKOFF_MAX_NS (5 * WB_NS_PER_S)
+#define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
+#define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
+#define HEARTBEATS_MISSED 3
+
+static void dial(struct wb__oplink *l);
+
+static uint64_t now_ns(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+int wb__oplink_send(struct wb__oplink *l, uint16_t type, const void *msg)
+{
+	int rc = -ENOTCONN;
+
+	if (l->state != OP_UP && !(l->state == OP_HELLO && type == WBP_HELLO))
+		return rc;
+	rc = wb__wire_send(l->chan, l->proto, type, msg);
+	if (rc < 0) {
+		WB_LOG_ERR(MOD, "message not sent", WB_S("message", wb_msg_name(type)),
+			WB_S("reason", wb_strerror(rc)));
+		wb__oplink_end(l, rc, "a message could not be sent");
+	}
+	return rc;
+}
+
+void wb__oplink_end(struct wb__oplink *l, int code, const char *why)
+{
+	if (l->state == OP_DOWN || l->state == OP_ENDING)
+		return;
+	l->state = OP_ENDING;
+	wb_err_set(&l->cause, code, "%s", why);
+	wb_chan_close(l->chan);
+}
+
+/* ---- connect --------------------------------------------------------------------------------- */
+
+static void schedule(struct wb__oplink *l)
+{
+	uint64_t half = l->backoff_ns / 2;
+
+	wb_timer_start(l->timer, half + wb_rng_below(&l->rng, half + 1), 0);
+	l->backoff_ns = WB_MIN(l->backoff_ns * 2, BACKOFF_MAX_NS);
+}
+
+/* The same again cannot succeed.  Before the first welcome that is a mistake in how this agent was
+ * started; later the operator changed, and may change back. */
+static void give_up(struct wb__oplink *l, int code, const char *why)
+{
+	struct wb__agent *a = l->a;
+
+	WB_LOG_ERR(
+		MOD, "refused by the operator", WB_S("operator", l->address), WB_S("reason", why));
+	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why);
+	wb__apps_give_up(a->apps, code, why);
+	if (!l->was_up) {
+		wb__agent_quit(a, 1);
+		return;
+	}
+	l->backoff_ns = BACKOFF_REFUSED_NS;
+	schedule(l);
+}
+
+static void went_down(struct wb__oplink *l, const struct wb_err *why)
+{
+	bool was_up = l->state == OP_UP || (l->state == OP_ENDING && l->is_welcomed);
+	const char *text = why->msg[0] ? why->msg : "it closed the connection";
+
+	l->chan = NULL;
+	l->state = OP_DOWN;
+	l->is_welcomed = false;
+	wb__plans_reset(l->plans);
+	wb__uploads_reset(l);
+	if (l->is_closing)
+		return;
+	if (l->is_refused || (why->code == -EACCES && !l->was_up)) {
+		give_up(l, why->code, text);
+		return;
+	}
+	if (was_up || strcmp(l->trouble, text))
+		WB_LOG_WRN(MOD, "operator not reached", WB_S("operator", l->address),
+			WB_S("reason", text));
+	snprintf(l->trouble, sizeof(l->trouble), "%.900s", text);
+	wb__apps_status(l->a->apps, "agent %s waits for the operator at %s: %.600s", l->a->o.name,
+		l->address, text);
+	if (was_up)
+		l->backoff_ns = BACKOFF_MIN_NS;
+	schedule(l);
+}
+
+static void on_open(void *cookie, struct wb_chan *ch)
+{
+	struct wb__oplink *l = cookie;
+	struct wb__agent *a = l->a;
+	const char *object = a->o.object, *transport = a->o.transport;
+	struct wb_msg_hello m = {
+		.version_min = WBP_VERSION_MIN,
+		.version_max = WBP_VERSION_MAX,
+		.build = WB_VERSION,
+		.agent = a->o.name,
+		.objects = &object,
+		.n_objects = object[0] ? 1 : 0,
+		.node = a->o.node,
+		.host = a->o.advertise,
+		.port = a->port,
+		.bulk = a->bulk,
+		.transports = &transport,
+		.n_transports = 1,
+		.rail_bytes_per_s = a->o.rail_bytes_per_s * a->o.n_rail,
+		.memory_limit_bytes = l->memory_limit_bytes,
+		.last_transfer = wb_core_highest(a->core, NULL),
+		.instance = a->instance,
+		.term = l->term,
+		.term_operator = l->term_operator,
+	};
+
+	(void)ch;
+	if (l->state != OP_DIALLING)
+		return;
+	l->state = OP_HELLO;
+	l->proto = WBP_VERSION_MAX;
+	l->heard_ns = now_ns();
+	wb_timer_start(l->timer, HEARTBEAT_DEFAULT_NS, HEARTBEAT_DEFAULT_NS);
+	(void)wb__oplink_send(l, WBP_HELLO, &m);
+}
+
+static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why)
+{
+	struct wb__oplink *l = cookie;
+	struct wb_err cause = l->state == OP_ENDING ? l->cause : *why;
+
+	(void)ch;
+	went_down(l, &cause);
+}
+
+static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes)
+{
+	struct wb__oplink *l = cookie;
+	struct wb_err err = {0};
+	struct wb_frame f;
+	union wb_msg m;
+	int rc;
+
+	(void)ch;
+	if (l->state == OP_ENDING || l->state == OP_DOWN)
+		return;
+	l->heard_ns = now_ns();
+	rc = wb__wire_decode(frame, bytes, &f, &m, &err);
+	if (rc < 0) {
+		wb__oplink_end(l, rc, err.msg);
+		return;
+	}
+	wb__oplink_act(l, f.type, &m);
+	wb_msg_free(f.type, &m);
+}
+
+static void dial(struct wb__oplink *l)
+{
+	struct wb_chan_limits limits = {.framer = wb_frame_length};
+	struct wb_chan_cb cb = {
+		.cookie = l, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
+	int rc;
+
+	memset(&l->cause, 0, sizeof(l->cause));
+	l->is_refused = false;
+	rc = wb_tls_connect(l->a->loop, l->tls, l->a->o.operator_host, l->a->o.operator_port,
+		&limits, &cb, &l->chan);
+	if (rc < 0) {
+		schedule(l);
+		return;
+	}
+	l->state = OP_DIALLING;
+}
+
+/* ---- heartbeats ------------------------------------------------------------------------------ */
+
+static void on_timer(void *cookie)
+{
+	struct wb__oplink *l = cookie;
+	uint64_t now = now_ns();
+	struct wb_msg_heartbeat m = {.sent_ns = now};
+
+	if (l->state == OP_DOWN) {
+		if (!l->is_closing)
+			dial(l);
+	} else if (l->state == OP_HELLO && now - l->heard_ns > 10 * WB_NS_PER_S) {
+		wb__oplink_end(l, -ETIMEDOUT, "no answer to HELLO within 10 s");
+	} else if (l->state == OP_UP) {
+		if (now - l->heard_ns > HEARTBEATS_MISSED * l->heartbeat_ns)
+			wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
+		else
+			(void)wb__oplink_send(l, WBP_HEARTBEAT, &m);
+	}
+}
+
+/* Offset as NTP finds it; the exchange with the smallest error of the last few counts. */
+void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m)
+{
+	uint64_t now = now_ns();
+	struct clock_sample *s, *best = NULL;
+	int64_t there, back;
+
+	if (!m->echo_ns) {
+		struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
+
+		(void)wb__oplink_send(l, WBP_HEARTBEAT, &reply);
+		return;
+	}
+	there = (int64_t)(m->echo_received_ns - m->echo_ns);
+	back = (int64_t)(m->sent_ns - now);
+	s = &l->sample[l->n_sample++ % WB_ARRAY_SIZE(l->sample)];
+	s->offset_ns = -(there / 2 + back / 2);
+	s->error_ns = (uint64_t)((there - back) / 2) + 1;
+	for (size_t i = 0; i < WB_MIN(l->n_sample, WB_ARRAY_SIZE(l->sample)); i++)
+		if (!best || l->sample[i].error_ns < best->error_ns)
+			best = &l->sample[i];
+	l->clock = *best;
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb_digest digest,
+	const struct wb_err *err)
+{
+	struct wb__oplink *l = cookie;
+	struct wb_msg_ready ready = {.object = l->object, .epoch = *epoch, .digest = digest};
+	struct wb_msg_refuse refuse = {.object = l->object, .epoch = *epoch};
+
+	if (!err) {
+		(void)wb__oplink_send(l, WBP_READY, &ready);
+		return;
+	}
+	refuse.code = err->code ? err->code : -EINVAL;
+	refuse.sentence = err->msg;
+	(void)wb__oplink_send(l, WBP_REFUSE, &refuse);
+}
+
+static int make_tls(struct wb__oplink *l, struct wb_err *err)
+{
+	struct wb_psk psk;
+	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &psk};
+	int rc = wb_psk_read(l->a->o.psk_file, PSK_ID, &psk, err);
+
+	if (rc < 0)
+		return rc;
+	rc = wb_tls_client_create(&o, &l->tls, err);
+	wb_psk_clear(&psk);
+	return rc;
+}
+
+int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err *err)
+{
+	struct wb__oplink *l = wb_zalloc(1, sizeof(*l));
+	struct wb__plans_cb cb = {.cookie = l, .on_installed = on_installed};
+	int rc;
+
+	if (!l)
+		return wb_err_set(err, -ENOMEM, "no memory for the operator's connection");
+	l->a = a;
+	*out = l;
+	l->rng.state = a->instance;
+	l->backoff_ns = BACKOFF_MIN_NS;
+	l->memory_limit_bytes = wb__memory_limit();
+	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator_host, a->o.operator_port);
+	rc = make_tls(l, err);
+	if (rc < 0)
+		return rc;
+	rc = wb_timer_create(a->loop, on_timer, l, &l->timer);
+	if (rc == 0)
+		rc = wb_timer_create(a->loop, wb__oplink_news, l, &l->news_timer);
+	if (rc == 0)
+		rc = wb__plans_create(a, &cb, &l->plans);
+	if (rc < 0)
+		return wb_err_set(err, rc, "no memory for the operator's connection");
+	wb__apps_status(a->apps, "agent %s connects to the operator at %s", a->o.name, l->address);
+	dial(l);
+	return 0;
+}
+
+void wb__oplink_close(struct wb__oplink *l)
+{
+	l->is_closing = true;
+	if (l->timer)
+		wb_timer_stop(l->timer);
+	if (l->news_timer)
+		wb_timer_stop(l->news_timer);
+	wb__oplink_end(l, 0, "");
+}
+
+bool wb__oplink_is_closed(const struct wb__oplink *l)
+{
+	return l->state == OP_DOWN;
+}
+
+void wb__oplink_destroy(struct wb__oplink *l)
+{
+	if (!l)
+		return;
+	wb__plans_destroy(l->plans);
+	wb__uploads_reset(l);
+	wb__reports_drop(l);
+	if (l->timer)
+		wb_timer_destroy(l->timer);
+	if (l->news_timer)
+		wb_timer_destroy(l->news_timer);
+	wb_tls_put(l->tls);
+	wb_free(l);
+}
+
+void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out)
+{
+	struct wb_p_epoch e = wb__plans_running(l->plans, NULL, NULL);
+
+	*out = (struct wb__oplink_state){
+		.is_up = l->state == OP_UP,
+		.object = l->object,
+		.term = e.term,
+		.number = e.number,
+		.clock_offset_ns = l->clock.offset_ns,
+		.clock_error_ns = l->clock.error_ns,
+		.reconnects = l->n_up ? l->n_up - 1 : 0,
+		.trouble = l->state == OP_UP ? "" : l->trouble,
+	};
+}

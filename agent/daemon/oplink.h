@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_OPLINK_H
+#define WB_DAEMON_OPLINK_H
+/*
+ * The connection to the operator: who is here goes up, plans come down.
+ *
+ * Lost connections are made again with backoff and jitter; transfers go on meanwhile.
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "proto/messages.h"
+#include "transfer/core.h"
+
+struct wb__agent;
+struct wb__oplink;
+
+/** wb__oplink_start - read the key, begin to dial.  0 or negative with a sentence. */
+int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err *err);
+/** wb__oplink_close - say goodbye and close; its end follows from the loop. */
+void wb__oplink_close(struct wb__oplink *l);
+/** wb__oplink_is_closed - the channel's end has come; may be destroyed. */
+bool wb__oplink_is_closed(const struct wb__oplink *l);
+void wb__oplink_destroy(struct wb__oplink *l);
+
+/** wb__oplink_workers_changed - tell the operator soon who is attached. */
+void wb__oplink_workers_changed(struct wb__oplink *l);
+/** wb__oplink_report - of the core. */
+void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r);
+/** wb__oplink_started - a transfer that this agent leads has begun. */
+void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed);
+/** wb__oplink_check_names - may a worker of this object and model attach?  NULL, "" = any.  0 or
+ *  -ENOENT. */
+int wb__oplink_check_names(
+	const struct wb__oplink *l, const char *object, const char *model, struct wb_err *err);
+/** wb__oplink_draining - tell the operator that this agent leaves. */
+void wb__oplink_draining(struct wb__oplink *l);
+
+struct wb__oplink_state {
+	bool is_up; /* welcomed now */
+	const char *object; /* "" = not known yet */
+	uint64_t term, number; /* of the active plan, 0 = none */
+	int64_t clock_offset_ns; /* this clock less the operator's */
+	uint64_t clock_error_ns; /* 0 = not known */
+	uint64_t reconnects;
+	const char *trouble; /* why it is down, "" = it is not */
+};
+void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_OPLINK_INTERNAL_H
+#define WB_DAEMON_OPLINK_INTERNAL_H
+/*
+ * Shared by oplink.c (the connection), opmsg.c (what messages mean) and uplink.c (what goes up).
+ * Not for others.
+ */
+#include "base/err.h"
+#include "base/hash.h"
+#include "daemon/oplink.h"
+#include "daemon/plans.h"
+#include "net/tls.h"
+
+struct wb_timer;
+
+enum op_state { OP_DOWN, OP_DIALLING, OP_HELLO, OP_UP, OP_ENDING };
+
+#define UPLOADS_MAX 4096
+#define REPORTS_MAX 64
+
+struct clock_sample {
+	int64_t offset_ns; /* our clock less the operator's */
+	uint64_t error_ns;
+};
+
+/* Content that the operator asked for. */
+struct upload {
+	struct wb_digest digest;
+	bool is_map;
+	uint8_t *data; /* owned; NULL = not begun */
+	size_t bytes, at;
+};
+
+/* A report while there is no connection. */
+struct held_report {
+	uint8_t *frame; /* owned */
+	size_t bytes;
+};
+
+struct wb__oplink {
+	struct wb__agent *a;
+	struct wb_tls *tls;
+	struct wb_chan *chan;
+	enum op_state state;
+	struct wb_timer *timer; /* retry when down, heartbeats when up */
+	struct wb_timer *news_timer; /* list of workers, uploads */
+	struct wb_rng rng;
+	uint64_t backoff_ns, heartbeat_ns, heard_ns;
+	uint32_t proto;
+	struct wb_err cause; /* OP_ENDING: why we ended it */
+	bool is_closing, is_refused, is_welcomed, was_up;
+	uint64_t n_up;
+	char address[300];
+	char trouble[WB_ERR_MSG_MAX];
+	uint64_t term, term_operator; /* highest heard */
+	uint64_t memory_limit_bytes;
+	char object[WBP_NAME_MAX + 1], model[WBP_NAME_MAX + 1]; /* "" = not known yet */
+	struct clock_sample clock, sample[16];
+	uint64_t n_sample;
+	struct wb__plans *plans;
+	bool workers_due;
+	struct upload *upload; /* owned */
+	size_t n_upload, upload_cap;
+	struct held_report report[REPORTS_MAX];
+	uint32_t n_report;
+};
+
+int wb__oplink_send(struct wb__oplink *l, uint16_t type, const void *msg);
+/** wb__oplink_end - close the connection because of @why; it is dialled again. */
+void wb__oplink_end(struct wb__oplink *l, int code, const char *why);
+void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);
+
+/* opmsg.c */
+void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
+
+/* uplink.c */
+/** wb__oplink_news - timer: send the list of workers and parts of uploads. */
+void wb__oplink_news(void *cookie);
+void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
+void wb__uploads_reset(struct wb__oplink *l);
+void wb__reports_flush(struct wb__oplink *l);
+void wb__reports_drop(struct wb__oplink *l);
+/** wb__memory_limit - of this process's control group, 0 = none. */
+uint64_t wb__memory_limit(void);
+
+#endif

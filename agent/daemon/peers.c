@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/peers.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/env.h"
+#include "daemon/peers_internal.h"
+#include "daemon/wire.h"
+#include "net/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOD "peers"
+#define QUEUE_MAX 4096
+#define RETRY_NS (100 * WB_NS_PER_MS)
+#define GIVE_UP_NS WB_NS_PER_S
+#define CONNECT_NS (3 * WB_NS_PER_S)
+#define BEAT_NS (2 * WB_NS_PER_S)
+#define SILENT_NS (10 * WB_NS_PER_S)
+#define EPOCHS_MAX 8 /* of one object: the core uses two, others were replaced unused */
+
+static void dial(struct peer *peer);
+
+static uint64_t now_ns(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+/* ---- queue ---------------------------------------------------------------------------------- */
+
+static void queue_clear(struct peer *peer)
+{
+	for (uint32_t i = 0; i < peer->n_queue; i++)
+		wb_free(peer->queue[i].data);
+	wb_free(peer->queue);
+	peer->queue = NULL;
+	peer->n_queue = 0;
+	peer->queue_cap = 0;
+}
+
+static int queue_add(struct peer *peer, uint16_t type, const void *msg)
+{
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
+	struct frame *q;
+	struct wb_buf b;
+	int rc;
+
+	rc = wb_grow(
+		&peer->queue, &peer->queue_cap, peer->n_queue + 1, QUEUE_MAX, sizeof(*peer->queue));
+	if (rc < 0)
+		return rc;
+	wb_buf_init(&b, (size_t)wb_msg_info(type)->cap + WB_FRAME_BYTES);
+	rc = wb_msg_encode(&f, msg, &b, NULL);
+	if (rc < 0) {
+		wb_buf_finish(&b);
+		return rc;
+	}
+	q = &peer->queue[peer->n_queue];
+	rc = wb_buf_take(&b, &q->data, &q->len);
+	peer->n_queue += rc == 0;
+	return rc;
+}
+
+static void queue_flush(struct peer *peer)
+{
+	for (uint32_t i = 0; i < peer->n_queue; i++)
+		if (wb_chan_send(peer->out->chan, peer->queue[i].data, peer->queue[i].len) < 0)
+			wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
+	queue_clear(peer);
+}
+
+/* ---- life of a peer -------------------------------------------------------------------------- */
+
+static struct conn *any_up(const struct peer *peer)
+{
+	for (struct conn *c = peer->e->p->conns; c; c = c->next)
+		if (c->peer == peer && c->state == CONN_UP)
+			return c;
+	return NULL;
+}
+
+static void arm(struct wb__peers *p)
+{
+	uint64_t next = 0;
+
+	if (p->is_closing) {
+		wb_timer_stop(p->timer);
+		return;
+	}
+	if (p->conns)
+		next = WB_NS_PER_S;
+	for (struct epoch_keys *e = p->epochs; e; e = e->next)
+		for (uint32_t i = 0; i < e->n; i++)
+			if (e->peer[i].retry_ns)
+				next = RETRY_NS / 2;
+	if (next)
+		wb_timer_start(p->timer, next, 0);
+	else
+		wb_timer_stop(p->timer);
+}
+
+static void give_up(struct peer *peer, const char *why)
+{
+	struct epoch_keys *e = peer->e;
+	struct wb__peers *p = e->p;
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->name, peer->control,
+		why);
+	queue_clear(peer);
+	peer->retry_ns = peer->failed_ns = 0;
+	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->name), WB_S("epoch", e->id),
+		WB_S("reason", text));
+	if (p->a->core) {
+		wb_core_peer_down(
+			p->a->core, e->uid, e->term, e->number, (uint32_t)(peer - e->peer), text);
+		wb__env_kick(p->a->env);
+	}
+}
+
+/* The peer has no channel any more: try again for a moment, or say that it is gone. */
+static void lost(struct peer *peer, int code, bool is_final, const char *why)
+{
+	uint64_t now = now_ns();
+
+	peer->out = any_up(peer);
+	if (peer->out) {
+		queue_flush(peer);
+		return;
+	}
+	if (!peer->failed_ns)
+		peer->failed_ns = now;
+	if (!code || is_final || now - peer->failed_ns >= GIVE_UP_NS)
+		give_up(peer, why);
+	else
+		peer->retry_ns = now + RETRY_NS;
+	arm(peer->e->p);
+}
+
+void wb__peer_up(struct peer *peer, struct conn *c)
+{
+	peer->failed_ns = peer->retry_ns = 0;
+	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
+		WB_S("address", wb_chan_peer(c->chan)),
+		WB_S("dialled", c->is_dialled ? "yes" : "no"));
+	if (peer->out && peer->out->state == CONN_UP)
+		return; /* this one is for the other side's messages */
+	peer->out = c;
+	queue_flush(peer);
+}
+
+void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why)
+{
+	if (peer->out == c)
+		lost(peer, code, is_final, why);
+}
+
+static void dial(struct peer *peer)
+{
+	struct wb__peers *p = peer->e->p;
+	struct wb_chan_limits limits = {.framer = wb_frame_length, .connect_ns = CONNECT_NS};
+	struct conn *c = wb__peer_conn_create(p, true);
+	struct wb_chan_cb cb;
+	int rc = -ENOMEM;
+
+	peer->retry_ns = 0;
+	if (c) {
+		c->peer = peer;
+		cb = wb__peer_conn_callbacks(c);
+		rc = wb_tls_connect(
+			p->a->loop, peer->e->tls, peer->host, peer->port, &limits, &cb, &c->chan);
+		if (rc < 0)
+			wb__peer_conn_free(c);
+	}
+	if (rc == 0) {
+		peer->out = c;
+	} else { /* no callback comes, and none may come from here */
+		if (!peer->failed_ns)
+			peer->failed_ns = now_ns();
+		peer->retry_ns = now_ns() + RETRY_NS;
+	}
+	arm(p);
+}
+
+static void on_timer(void *cookie)
+{
+	struct wb__peers *p = cookie;
+	uint64_t now = now_ns();
+
+	for (struct epoch_keys *e = p->epochs; e; e = e->next)
+		for (uint32_t i = 0; i < e->n; i++)
+			if (e->peer[i].retry_ns && now >= e->peer[i].retry_ns && !e->peer[i].out)
+				dial(&e->peer[i]);
+	for (struct conn *c = p->conns; c; c = c->next) {
+		if (c->state == CONN_AWAIT_HELLO && now - c->heard_ns > CONNECT_NS)
+			wb__peer_conn_end(c, -ETIMEDOUT, "it did not say who it is");
+		if (c->state != CONN_UP)
+			continue;
+		if (now - c->heard_ns > SILENT_NS)
+			wb__peer_conn_end(c, -ETIMEDOUT, "it has been silent for 10 s");
+		else if (now - c->beat_ns >= BEAT_NS)
+			wb__peer_conn_beat(c, now);
+	}
+	arm(p);
+}
+
+/* ---- epochs ---------------------------------------------------------------------------------- */
+
+static void epoch_free(struct epoch_keys *e)
+{
+	for (uint32_t i = 0; e->peer && i < e->n; i++) {
+		queue_clear(&e->peer[i]);
+		wb_free(e->peer[i].name);
+		wb_free(e->peer[i].control);
+	}
+	wb_tls_put(e->tls);
+	wb_psk_clear(&e->psk);
+	wb_free(e->peer);
+	wb_free(e->uid);
+	wb_free(e);
+}
+
+/* Its channels end in order; they outlive the epoch by a moment and must not look at it. */
+static void epoch_drop(struct epoch_keys *e)
+{
+	for (struct conn *c = e->p->conns; c; c = c->next) {
+		if (!c->peer || c->peer->e != e)
+			continue;
+		c->peer = NULL;
+		wb__peer_conn_end(c, 0, "");
+	}
+	epoch_free(e);
+}
+
+static void drop_old(struct wb__peers *p, const char *uid)
+{
+	struct epoch_keys **at = &p->epochs, *e;
+	int n = 0;
+
+	while ((e = *at)) {
+		if (strcmp(e->uid, uid) || ++n <= EPOCHS_MAX) {
+			at = &e->next;
+			continue;
+		}
+		*at = e->next;
+		epoch_drop(e);
+	}
+}
+
+static int copy_peers(struct epoch_keys *e, const struct wb_roster *r)
+{
+	e->peer = wb_zalloc(r->n_agent, sizeof(*e->peer));
+	if (!e->peer)
+		return -ENOMEM;
+	e->n = r->n_agent;
+	for (uint32_t i = 0; i < e->n; i++) {
+		struct peer *peer = &e->peer[i];
+
+		peer->e = e;
+		peer->name = wb_strdup(r->agent[i].name);
+		peer->control = wb_strdup(r->agent[i].control);
+		if (!peer->name || !peer->control)
+			return -ENOMEM;
+		if (wb__parse_host_port(
+			    peer->control, peer->host, sizeof(peer->host), &peer->port) < 0)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+static void epoch_id(const struct wb_roster *r, char out[WB_PSK_ID_MAX])
+{
+	snprintf(out, WB_PSK_ID_MAX, "%.64s/%llu/%llu", r->uid, (unsigned long long)r->term,
+		(unsigned long long)r->number);
+}
+
+struct epoch_keys *wb__peers_epoch(struct wb__peers *p, const char *id)
+{
+	for (struct epoch_keys *e = p->epochs; e; e = e->next)
+		if (!strcmp(e->id, id))
+			return e;
+	return NULL;
+}
+
+int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r)
+{
+	struct wb_tls_opts o = {.mode = WB_TLS_PSK};
+	char id[WB_PSK_ID_MAX];
+	struct epoch_keys *e;
+	int rc = -ENOMEM;
+
+	epoch_id(r, id);
+	if (wb__peers_epoch(p, id))
+		return 0;
+	e = wb_zalloc(1, sizeof(*e));
+	if (!e)
+		return rc;
+	e->p = p;
+	e->uid = wb_strdup(r->uid);
+	e->object = strtoull(r->uid, NULL, 16);
+	e->term = r->term;
+	e->number = r->number;
+	snprintf(e->id, sizeof(e->id), "%s", id);
+	snprintf(e->psk.id, sizeof(e->psk.id), "%s", e->id);
+	memcpy(e->psk.key, r->key, sizeof(r->key));
+	e->psk.bytes = sizeof(r->key);
+	o.psk = &e->psk;
+	if (e->uid)
+		rc = copy_peers(e, r);
+	if (rc == 0)
+		rc = wb_tls_client_create(&o, &e->tls, NULL);
+	if (rc < 0) {
+		epoch_free(e);
+		return rc;
+	}
+	e->next = p->epochs;
+	p->epochs = e;
+	drop_old(p, e->uid);
+	return 0;
+}
+
+int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out)
+{
+	struct epoch_keys *e = wb__peers_epoch(cookie, id);
+
+	if (!e)
+		return -ENOENT;
+	*out = e->psk;
+	return 0;
+}
+
+/* ---- from the rest of the agent -------------------------------------------------------------- */
+
+static bool is_broken_on_demand(struct wb__peers *p, const struct wb_msg_peer *msg)
+{
+	struct wb_fault_at at = {
+		.version = (uint64_t)msg->version, .transfer = msg->transfer, .rail = WB_FAULT_ANY};
+	struct wb_fault_hit hit;
+
+	return wb_fault_hit(p->a->fault, WB_FAULT_CTRL, &at, &hit) & WB_FAULT_DROP;
+}
+
+void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent, uint16_t type,
+	const struct wb_msg_peer *msg)
+{
+	char id[WB_PSK_ID_MAX];
+	struct epoch_keys *e;
+	struct peer *peer;
+
+	epoch_id(r, id);
+	e = wb__peers_epoch(p, id);
+	if (!e || agent >= e->n || p->is_closing)
+		return;
+	peer = &e->peer[agent];
+	if (peer->out && peer->out->state == CONN_UP) {
+		if (wb__wire_send(peer->out->chan, peer->out->proto, type, msg) == 0) {
+			if (is_broken_on_demand(p, msg))
+				wb__peer_conn_end(peer->out, -ECONNRESET, "cut by WB_FAULT");
+			return;
+		}
+		wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
+	}
+	if (queue_add(peer, type, msg) < 0) {
+		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name),
+			WB_S("message", wb_msg_name(type)));
+		return;
+	}
+	if (!peer->out && !peer->retry_ns)
+		dial(peer);
+}
+
+int wb__peers_start(struct wb__agent *a, struct wb__peers **out, struct wb_err *err)
+{
+	struct wb__peers *p = wb_zalloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return wb_err_set(err, -ENOMEM, "no memory for peers");
+	p->a = a;
+	rc = wb_timer_create(a->loop, on_timer, p, &p->timer);
+	if (rc < 0) {
+		wb_free(p);
+		return wb_err_set(err, rc, "no memory for peers");
+	}
+	*out = p;
+	return 0;
+}
+
+void wb__peers_close(struct wb__peers *p)
+{
+	p->is_closing = true;
+	wb_timer_stop(p->timer);
+	for (struct conn *c = p->conns; c; c = c->next) {
+		c->peer = NULL;
+		wb__peer_conn_end(c, 0, "");
+	}
+}
+
+bool wb__peers_is_empty(const struct wb__peers *p)
+{
+	return !p->conns;
+}
+
+void wb__peers_destroy(struct wb__peers *p)
+{
+	if (!p)
+		return;
+	while (p->epochs) {
+		struct epoch_keys *next = p->epochs->next;
+
+		epoch_free(p->epochs);
+		p->epochs = next;
+	}
+	wb_timer_destroy(p->timer);
+	wb_free(p);
+}
+
+uint32_t wb__peers_n_up(const struct wb__peers *p)
+{
+	uint32_t n = 0;
+
+	for (const struct conn *c = p->conns; c; c = c->next)
+		n += c->state == CONN_UP;
+	return n;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_PEERS_H
+#define WB_DAEMON_PEERS_H
+/*
+ * Control channels to other agents, one for each agent of an epoch, dialled when first needed.
+ *
+ * Both sides prove that they hold the epoch's key.  A channel that is lost is dialled again a few
+ * times within about a second; then the core is told that the agent is gone.  Either side's channel
+ * serves both directions; when both dial at once each keeps sending on its own.
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "net/psk.h"
+#include "proto/messages.h"
+#include "transfer/roster.h"
+
+#include <stdbool.h>
+
+struct wb__agent;
+struct wb__peers;
+struct wb_chan;
+
+int wb__peers_start(struct wb__agent *a, struct wb__peers **out, struct wb_err *err);
+/** wb__peers_close - close all channels; their ends follow from the loop. */
+void wb__peers_close(struct wb__peers *p);
+bool wb__peers_is_empty(const struct wb__peers *p);
+void wb__peers_destroy(struct wb__peers *p);
+
+/** wb__peers_epoch_add - know the agents and the key of an epoch (copied).  Old epochs of the
+ *  object go.  0 or -ENOMEM. */
+int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r);
+/** wb__peers_send - a message of the core; queued until the channel is up. */
+void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent, uint16_t type,
+	const struct wb_msg_peer *msg);
+/** wb__peers_psk_find - wb_psk_find_fn of the listener; cookie = the peers. */
+int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out);
+/** wb__peers_accept - a channel the listener handed out. */
+void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch);
+/** wb__peers_n_up - channels that are up. */
+uint32_t wb__peers_n_up(const struct wb__peers *p);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_PEERS_INTERNAL_H
+#define WB_DAEMON_PEERS_INTERNAL_H
+/*
+ * Shared by peers.c (who is needed, retries, epochs) and conn.c (one channel).  Not for others.
+ */
+#include "daemon/peers.h"
+#include "net/tls.h"
+
+struct wb_timer;
+
+enum conn_state {
+	CONN_DIALLING,
+	CONN_AWAIT_WELCOME, /* dialled: hello sent */
+	CONN_AWAIT_HELLO, /* accepted */
+	CONN_UP,
+	CONN_ENDING,
+};
+
+struct conn {
+	struct conn *next;
+	struct wb__peers *p;
+	struct peer *peer; /* NULL: not known yet, or of no interest any more */
+	struct wb_chan *chan;
+	enum conn_state state;
+	bool is_dialled;
+	bool is_refused; /* the peer said that trying again is of no use */
+	uint32_t proto;
+	uint64_t heard_ns, beat_ns;
+	struct wb_err cause; /* why we ended it; code 0: in order, or not we */
+	bool has_cause;
+};
+
+struct frame {
+	uint8_t *data;
+	size_t len;
+};
+
+struct peer {
+	struct epoch_keys *e;
+	char *name, *control;
+	char host[256];
+	uint16_t port;
+	struct conn *out; /* channel that our messages take; NULL = none */
+	struct frame *queue; /* messages until it is up */
+	size_t n_queue, queue_cap;
+	uint64_t failed_ns; /* first failure in a row, 0 = none */
+	uint64_t retry_ns; /* dial again then, 0 = no */
+};
+
+struct epoch_keys {
+	struct epoch_keys *next; /* newest first */
+	struct wb__peers *p;
+	char *uid;
+	uint64_t object, term, number;
+	char id[WB_PSK_ID_MAX]; /* uid/term/number */
+	struct wb_psk psk;
+	struct wb_tls *tls; /* to dial with */
+	struct peer *peer; /* by agent */
+	uint32_t n;
+};
+
+struct wb__peers {
+	struct wb__agent *a;
+	struct epoch_keys *epochs;
+	struct conn *conns;
+	struct wb_timer *timer;
+	bool is_closing;
+};
+
+struct epoch_keys *wb__peers_epoch(struct wb__peers *p, const char *id);
+void wb__peer_up(struct peer *peer, struct conn *c);
+/** wb__peer_lost - @code 0: it left in order; @is_final: no use to try again. */
+void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why);
+
+struct conn *wb__peer_conn_create(struct wb__peers *p, bool is_dialled);
+/** wb__peer_conn_free - one whose channel never was. */
+void wb__peer_conn_free(struct conn *c);
+struct wb_chan_cb wb__peer_conn_callbacks(struct conn *c);
+/** wb__peer_conn_end - close it; @code and @why are given to wb__peer_lost() when the end comes. */
+void wb__peer_conn_end(struct conn *c, int code, const char *why);
+void wb__peer_conn_beat(struct conn *c, uint64_t now);
+
+#endif

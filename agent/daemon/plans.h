@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_PLANS_H
+#define WB_DAEMON_PLANS_H
+/*
+ * Plans on their way from the operator into the core: parts are put together, checked, given a
+ * roster and installed; activation and feeds follow.
+ *
+ * Nothing of what the operator sends is trusted to fit: numbers and digests are checked.
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "proto/messages.h"
+
+#include <stdbool.h>
+
+struct wb__agent;
+struct wb__plans;
+
+#define WB__PLAN_BYTES_MAX (1u << 30)
+
+struct wb__plans_cb {
+	void *cookie;
+	/* The plan can run here (@err NULL), or cannot. */
+	void (*on_installed)(void *cookie, const struct wb_p_epoch *epoch, struct wb_digest digest,
+		const struct wb_err *err);
+};
+
+int wb__plans_create(struct wb__agent *a, const struct wb__plans_cb *cb, struct wb__plans **out);
+void wb__plans_destroy(struct wb__plans *p);
+/** wb__plans_object - what WELCOME said; later plans go by it. */
+void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o);
+/** wb__plans_reset - the connection is lost: forget parts and plans not yet installed. */
+void wb__plans_reset(struct wb__plans *p);
+
+/** wb__plans_content - a part of a plan.  0; -EBADMSG, -ENOMEM: close the connection. */
+int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struct wb_err *err);
+/** wb__plans_plan - PLAN: takes the message's content (it is zeroed).  The answer comes by
+ *  on_installed, not before this returns where a transfer must end first. */
+void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m);
+void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m);
+
+/** wb__plans_running - the active epoch: 0 term = none.  @digest, @n_worker may be NULL. */
+struct wb_p_epoch wb__plans_running(
+	const struct wb__plans *p, struct wb_digest *digest, uint32_t *n_worker);
+/** wb__plans_worker - number + 1 of worker @id in the active plan, 0 = in none. */
+uint32_t wb__plans_worker(const struct wb__plans *p, uint32_t id);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/roll.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "daemon/addr.h"
+#include "net/psk.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+static int allocate(const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *r,
+	struct wb__roll *roll)
+{
+	r->agent = wb_zalloc(m->n_agents, sizeof(*r->agent));
+	r->engine = wb_zalloc(m->n_engines, sizeof(*r->engine));
+	r->worker = wb_zalloc(plan->n_worker, sizeof(*r->worker));
+	roll->local = wb_zalloc(plan->n_worker, sizeof(*roll->local));
+	roll->lead = wb_zalloc(m->n_engines, sizeof(*roll->lead));
+	roll->is_mine = wb_zalloc(m->n_engines, sizeof(*roll->is_mine));
+	roll->attempt = wb_zalloc(m->n_engines, sizeof(*roll->attempt));
+	roll->engine = wb_zalloc(m->n_engines, sizeof(*roll->engine));
+	if (!r->agent || !r->engine || !r->worker || !roll->local || !roll->lead ||
+		!roll->is_mine || !roll->attempt || !roll->engine)
+		return -ENOMEM;
+	r->n_agent = m->n_agents;
+	r->n_engine = roll->n_engine = m->n_engines;
+	r->n_worker = roll->n_worker = plan->n_worker;
+	for (uint32_t w = 0; w < plan->n_worker; w++)
+		roll->local[w] = NONE;
+	for (uint32_t e = 0; e < m->n_engines; e++)
+		roll->lead[e] = NONE;
+	return 0;
+}
+
+static int add_worker(const struct wb_p_endpoint *e, uint32_t agent, uint32_t i,
+	const struct wb_plan *plan, struct wb_roster *r, struct wb_err *err)
+{
+	uint32_t w = e->workers[i];
+	char name[WBP_NAME_MAX + 32];
+
+	if (w >= plan->n_worker || plan->worker[w].domain != agent || r->worker[w].name)
+		return wb_err_set(err, WB_EPLAN,
+			"agent %s is said to have worker %u, which the plan has elsewhere or not "
+			"at all",
+			e->agent, w);
+	if (i < e->n_names && e->names[i] && e->names[i][0])
+		snprintf(name, sizeof(name), "%.256s", e->names[i]);
+	else
+		snprintf(name, sizeof(name), "%.200s/worker %u", e->agent, e->ids[i]);
+	r->worker[w].local = e->ids[i];
+	r->worker[w].name = wb_strdup(name);
+	return r->worker[w].name ? 0 : -ENOMEM;
+}
+
+static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct wb_plan *plan,
+	struct wb_roster *r, struct wb_err *err)
+{
+	char control[WBP_HOST_MAX + 16];
+	int rc = 0;
+
+	if (e->n_workers != e->n_ids)
+		return wb_err_set(err, -EBADMSG, "agent %s: %u workers, %u ids", e->agent,
+			e->n_workers, e->n_ids);
+	wb__addr_join(e->host, (uint16_t)e->port, control, sizeof(control));
+	r->agent[agent].name = wb_strdup(e->agent);
+	r->agent[agent].control = wb_strdup(control);
+	r->agent[agent].bulk = wb_strdup(e->bulk ? e->bulk : "");
+	if (!r->agent[agent].name || !r->agent[agent].control || !r->agent[agent].bulk)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < e->n_workers && rc == 0; i++)
+		rc = add_worker(e, agent, i, plan, r, err);
+	return rc;
+}
+
+/* Leads: the agent of an engine's first worker, and of the first trainer worker. */
+static int choose_leads(
+	const struct wb_plan *plan, struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+{
+	r->leader = NONE;
+	for (uint32_t w = 0; w < plan->n_worker; w++) {
+		const struct wb_plan_worker *x = &plan->worker[w];
+
+		if (!r->worker[w].name)
+			return wb_err_set(err, WB_EPLAN, "worker %u of the plan is at no agent", w);
+		if (x->domain == roll->me)
+			roll->local[w] = r->worker[w].local;
+		if (x->role == WB_ROLE_TRAINER) {
+			if (r->leader == NONE)
+				r->leader = x->domain;
+			continue;
+		}
+		if (x->engine >= roll->n_engine)
+			return wb_err_set(
+				err, WB_EPLAN, "engine %u of the plan has no name", x->engine);
+		if (roll->lead[x->engine] == NONE)
+			roll->lead[x->engine] = x->domain;
+		roll->is_mine[x->engine] |= x->domain == roll->me;
+	}
+	if (r->leader == NONE)
+		return wb_err_set(err, WB_EPLAN, "the plan has no trainer worker");
+	for (uint32_t e = 0; e < roll->n_engine; e++) {
+		if (roll->lead[e] == NONE)
+			return wb_err_set(err, WB_EPLAN, "engine %s has no worker in the plan",
+				r->engine[e].name);
+		r->engine[e].lead = roll->lead[e];
+	}
+	return 0;
+}
+
+static int fill(const char *me, const struct wb_msg_plan *m, const struct wb_plan *plan,
+	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+{
+	int rc = 0;
+
+	roll->me = NONE;
+	for (uint32_t a = 0; a < m->n_agents && rc == 0; a++) {
+		rc = add_agent(&m->agents[a], a, plan, r, err);
+		if (!strcmp(m->agents[a].agent, me))
+			roll->me = a;
+	}
+	if (rc == 0 && roll->me == NONE)
+		return wb_err_set(err, -ENOENT, "the plan has no agent called %s", me);
+	for (uint32_t e = 0; e < m->n_engines && rc == 0; e++) {
+		r->engine[e].name = wb_strdup(m->engines[e]);
+		roll->engine[e] = wb_strdup(m->engines[e]);
+		if (!r->engine[e].name || !roll->engine[e])
+			rc = -ENOMEM;
+	}
+	return rc < 0 ? rc : choose_leads(plan, r, roll, err);
+}
+
+int wb__roll_create(const char *me, const struct wb_p_object *o, const char *uid,
+	const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *roster,
+	struct wb__roll *roll, struct wb_err *err)
+{
+	int rc;
+
+	memset(roster, 0, sizeof(*roster));
+	memset(roll, 0, sizeof(*roll));
+	if (!m->n_agents || !m->n_engines)
+		return wb_err_set(err, -EBADMSG, "the plan has %u agents and %u engines",
+			m->n_agents, m->n_engines);
+	if (wb_hex_parse(m->key, roster->key, sizeof(roster->key)) < 0)
+		return wb_err_set(err, -EBADMSG, "the key of the epoch is not %d hex digits",
+			2 * WB_ROSTER_KEY_BYTES);
+	roster->uid = wb_strdup(uid);
+	roster->object = wb_strdup(m->object);
+	roster->term = m->epoch.term;
+	roster->number = m->epoch.number;
+	roster->transfer_deadline_ns = o->transfer_deadline_ns;
+	roster->engine_step_deadline_ns = o->step_deadline_ns;
+	rc = roster->uid && roster->object ? allocate(m, plan, roster, roll) : -ENOMEM;
+	if (rc == 0)
+		rc = fill(me, m, plan, roster, roll, err);
+	if (rc == -ENOMEM)
+		wb_err_set(err, rc, "no memory for the roster of %u agents", m->n_agents);
+	if (rc < 0) {
+		wb_roster_finish(roster);
+		wb__roll_finish(roll);
+	}
+	return rc;
+}
+
+void wb__roll_finish(struct wb__roll *r)
+{
+	for (uint32_t e = 0; r->engine && e < r->n_engine; e++)
+		wb_free(r->engine[e]);
+	wb_free(r->engine);
+	wb_free(r->local);
+	wb_free(r->lead);
+	wb_free(r->is_mine);
+	wb_free(r->attempt);
+	memset(r, 0, sizeof(*r));
+}
+
+bool wb__roll_feed_is_new(const struct wb__roll *r, uint32_t engine, uint32_t attempt)
+{
+	return engine < r->n_engine && r->attempt[engine] != attempt;
+}

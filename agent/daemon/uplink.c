@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes up to the operator: who is attached, contents it wants, reports. */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/content.h"
+#include "daemon/oplink_internal.h"
+#include "mem/cgroup.h"
+#include "net/loop.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MOD "oplink"
+#define PART_BYTES (1u << 20)
+#define QUEUED_MAX (8u << 20) /* of the channel, before uploads wait */
+#define UPLOAD_RETRY_NS (10 * WB_NS_PER_MS)
+#define CONTENT_MANIFEST 1
+#define CONTENT_MAP 2
+
+uint64_t wb__memory_limit(void)
+{
+	struct wb_cgroup_memory m;
+
+	if (wb_cgroup_memory(NULL, NULL, &m, NULL) < 0 || m.limit_bytes == UINT64_MAX)
+		return 0;
+	return m.limit_bytes;
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct wb_p_worker *out)
+{
+	*out = (struct wb_p_worker){.id = w->id,
+		.name = w->name,
+		.role = w->role,
+		.engine = w->engine,
+		.rank = w->rank,
+		.manifest = w->manifest->digest,
+		.map = w->map->digest,
+		.mem_kind = w->has_heap ? WB_APP_MEM_HEAP : WB_APP_MEM_MEMFD,
+		.sender_staging = w->sender_staging,
+		.receiver_staging = w->receiver_staging,
+		.plan_worker = wb__plans_worker(l->plans, w->id)};
+	out->transfer = wb_core_held(l->a->core, w->id, &out->version);
+}
+
+static void send_workers(struct wb__oplink *l)
+{
+	struct wb_msg_workers m = {.object = l->object};
+	uint32_t n = 0;
+
+	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
+		n += !w->is_leaving;
+	m.workers = wb_zalloc(n, sizeof(*m.workers));
+	if (!m.workers) {
+		wb_timer_start(l->news_timer, WB_NS_PER_S, 0);
+		return;
+	}
+	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
+		if (!w->is_leaving)
+			fill_worker(l, w, &m.workers[m.n_workers++]);
+	m.running = wb__plans_running(l->plans, &m.plan, &m.plan_workers);
+	l->workers_due = false;
+	(void)wb__oplink_send(l, WBP_WORKERS, &m);
+	wb_free(m.workers);
+}
+
+void wb__oplink_workers_changed(struct wb__oplink *l)
+{
+	l->workers_due = true;
+	if (l->state == OP_UP)
+		wb_timer_start(l->news_timer, WB_NS_PER_MS, 0);
+}
+
+/* ---- uploads --------------------------------------------------------------------------------- */
+
+static void upload_pop(struct wb__oplink *l)
+{
+	wb_free(l->upload[0].data);
+	l->n_upload--;
+	memmove(&l->upload[0], &l->upload[1], l->n_upload * sizeof(l->upload[0]));
+}
+
+void wb__uploads_reset(struct wb__oplink *l)
+{
+	while (l->n_upload)
+		upload_pop(l);
+	wb_free(l->upload);
+	l->upload = NULL;
+	l->upload_cap = 0;
+}
+
+void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m)
+{
+	for (uint32_t i = 0; i < m->n_digests; i++) {
+		struct wb_digest d;
+
+		if (wb_digest_parse(m->digests[i], &d) < 0 ||
+			wb_grow(&l->upload, &l->upload_cap, l->n_upload + 1, UPLOADS_MAX,
+				sizeof(*l->upload)) < 0) {
+			wb__oplink_end(l, -EPROTO, "it wants more than there can be");
+			return;
+		}
+		l->upload[l->n_upload++] = (struct upload){.digest = d};
+	}
+	wb_timer_start(l->news_timer, 1, 0);
+}
+
+static int upload_begin(struct wb__oplink *l, struct upload *u)
+{
+	char digest[WB_DIGEST_TEXT];
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, WB__MAP_BYTES_MAX);
+	rc = wb__contents_encode(wb__apps_contents(l->a->apps), u->digest, &u->is_map, &b);
+	if (rc == 0)
+		rc = wb_buf_take(&b, &u->data, &u->bytes);
+	else
+		wb_buf_finish(&b);
+	wb_digest_text(u->digest, digest);
+	if (rc < 0)
+		WB_LOG_ERR(MOD, "content wanted that cannot be sent", WB_S("digest", digest),
+			WB_S("reason", wb_strerror(rc)));
+	else
+		WB_LOG_INFO(MOD, "upload", WB_S("what", u->is_map ? "map" : "manifest"),
+			WB_S("digest", digest), WB_U("bytes", u->bytes));
+	return rc;
+}
+
+/* Parts as far as the channel takes them without holding up other messages. */
+static void upload_some(struct wb__oplink *l)
+{
+	while (l->n_upload && l->state == OP_UP) {
+		struct upload *u = &l->upload[0];
+		struct wb_msg_content m = {.object = l->object};
+
+		if (!u->data && upload_begin(l, u) < 0) {
+			upload_pop(l);
+			continue;
+		}
+		if (wb_chan_queued(l->chan) > QUEUED_MAX) {
+			wb_timer_start(l->news_timer, UPLOAD_RETRY_NS, 0);
+			return;
+		}
+		m.kind = u->is_map ? CONTENT_MAP : CONTENT_MANIFEST;
+		m.digest = u->digest;
+		m.total_bytes = u->bytes;
+		m.offset = u->at;
+		m.data = u->data + u->at;
+		m.n_data = (uint32_t)WB_MIN(u->bytes - u->at, PART_BYTES);
+		if (wb__oplink_send(l, WBP_CONTENT, &m) < 0)
+			return;
+		u->at += m.n_data;
+		if (u->at == u->bytes)
+			upload_pop(l);
+	}
+}
+
+void wb__oplink_news(void *cookie)
+{
+	struct wb__oplink *l = cookie;
+
+	if (l->state != OP_UP)
+		return;
+	if (l->workers_due)
+		send_workers(l);
+	upload_some(l);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+void wb__reports_drop(struct wb__oplink *l)
+{
+	for (uint32_t i = 0; i < l->n_report; i++)
+		wb_free(l->report[i].frame);
+	l->n_report = 0;
+}
+
+void wb__reports_flush(struct wb__oplink *l)
+{
+	for (uint32_t i = 0; i < l->n_report; i++)
+		if (wb_chan_send(l->chan, l->report[i].frame, l->report[i].bytes) < 0)
+			break;
+	wb__reports_drop(l);
+}
+
+/* The operator is away: it hears of it when it is back; the oldest go. */
+static void hold(struct wb__oplink *l, const struct wb_msg_report *m)
+{
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_REPORT};
+	struct held_report *r;
+	struct wb_buf b;
+
+	if (l->n_report == REPORTS_MAX) {
+		wb_free(l->report[0].frame);
+		memmove(&l->report[0], &l->report[1], (--l->n_report) * sizeof(l->report[0]));
+	}
+	r = &l->report[l->n_report];
+	wb_buf_init(&b, (size_t)wb_msg_info(WBP_REPORT)->cap + WB_FRAME_BYTES);
+	if (wb_msg_encode(&f, m, &b, NULL) < 0 || wb_buf_take(&b, &r->frame, &r->bytes) < 0)
+		wb_buf_finish(&b);
+	else
+		l->n_report++;
+}
+
+static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
+{
+	m->object = l->object;
+	m->clock_offset_ns = l->clock.offset_ns;
+	m->clock_error_ns = l->clock.error_ns;
+	m->transport = wb_xport_name(l->a->xport);
+	m->memory_path = "agent";
+	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
+		if (w->has_heap)
+			m->memory_path = "worker";
+	if (wb__oplink_send(l, WBP_REPORT, m) < 0)
+		hold(l, m);
+}
+
+static int code_of(const char *state)
+{
+	if (!strcmp(state, wb_engine_state_name(WB_ENGINE_COMMITTED)))
+		return 0;
+	return !strcmp(state, wb_engine_state_name(WB_ENGINE_TORN)) ? WB_ETORN : WB_EABORTED;
+}
+
+static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_engine_state *e)
+{
+	*e = (struct wb_p_engine_state){.engine = r->engine[i],
+		.state = r->state[i],
+		.version = -1,
+		.code = code_of(r->state[i]),
+		.sentence = r->sentence && r->sentence[i] ? r->sentence[i] : ""};
+	if (!e->code) {
+		e->version = r->version;
+		e->transfer = r->transfer;
+	}
+}
+
+void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
+{
+	struct wb_msg_report m = {.epoch = {r->term, r->number},
+		.transfer = r->transfer,
+		.version = r->version,
+		.state = r->is_final ? r->result : "Engine",
+		.sentence = r->culprit ? r->culprit : "",
+		.is_final = r->is_final,
+		.is_feed = r->is_feed,
+		.begin_wall_ns = r->begin_wall_ns,
+		.end_wall_ns = r->end_wall_ns,
+		.stall_ns = r->stall_ns};
+
+	m.engines = wb_zalloc(r->n_engine, sizeof(*m.engines));
+	if (!m.engines)
+		return;
+	for (uint32_t i = 0; i < r->n_engine; i++) {
+		fill_engine(r, i, &m.engines[m.n_engines++]);
+		if (!m.culprit && m.engines[i].code)
+			m.culprit = r->engine[i];
+	}
+	if (r->is_final) { /* an engine's bytes are in the sum of the whole */
+		m.bytes = r->bytes;
+		m.n_bytes = WB_STAGES;
+	} else {
+		m.stall_ns = 0;
+	}
+	if (m.culprit)
+		m.code = code_of(r->state[0]) ? code_of(r->state[0]) : WB_EABORTED;
+	send_report(l, &m);
+	wb_free(m.engines);
+}
+
+void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed)
+{
+	struct wb_msg_report m = {.epoch = wb__plans_running(l->plans, NULL, NULL),
+		.transfer = transfer,
+		.version = version,
+		.state = "Started",
+		.is_feed = is_feed,
+		.begin_wall_ns = wb_wall_ns()};
+
+	if (!is_feed)
+		send_report(l, &m);
+}
+
+void wb__oplink_draining(struct wb__oplink *l)
+{
+	struct wb_msg_drain m = {.sentence = "the agent was told to stop"};
+
+	if (l->state == OP_UP)
+		(void)wb__oplink_send(l, WBP_DRAIN, &m);
+}

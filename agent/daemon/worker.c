@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/worker.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/content.h"
+#include "daemon/env.h"
+#include "lane/lane.h"
+#include "net/loop.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOB_FDS 3 /* manifest, map, table */
+#define TABLE_MEM_BYTES 24
+#define TABLE_PARAM_BYTES 16
+#define MEM_BYTES_MAX (1ull << 46)
+#define REGION_NONE UINT32_MAX
+
+static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct wb_err *err)
+{
+	if (!m->n_mem || m->n_mem > WB_PARAMS_MAX || !m->n_param || m->n_param > WB_PARAMS_MAX)
+		return wb_err_set(err, -EINVAL,
+			"attach with %u memory objects and %u parameters: 1 to %u of each are "
+			"taken",
+			m->n_mem, m->n_param, WB_PARAMS_MAX);
+	if (n_fd < BLOB_FDS)
+		return wb_err_set(
+			err, -EINVAL, "attach came with %u descriptors, needs %d", n_fd, BLOB_FDS);
+	if (m->table_bytes !=
+		(uint64_t)m->n_mem * TABLE_MEM_BYTES + (uint64_t)m->n_param * TABLE_PARAM_BYTES)
+		return wb_err_set(err, -EINVAL,
+			"the table of %u memory objects and %u parameters has %llu bytes", m->n_mem,
+			m->n_param, (unsigned long long)m->table_bytes);
+	if (m->role != WB_ROLE_TRAINER && m->role != WB_ROLE_ROLLOUT)
+		return wb_err_set(err, -EINVAL, "attach with role %u", m->role);
+	if (m->role == WB_ROLE_ROLLOUT && !(m->engine && m->engine[0]))
+		return wb_err_set(err, -EINVAL, "a rollout worker attached without an engine name");
+	return 0;
+}
+
+static int import_mem(struct wb__worker *w, uint32_t i, struct wb_cursor *c, const int *fds,
+	uint32_t n_fd, uint32_t *at, struct wb_err *err)
+{
+	struct wb_mem_desc d = {.fd = -1};
+	int rc;
+
+	d.kind = (enum wb_mem_kind)wb_cur_u32(c);
+	d.device = wb_cur_u32(c);
+	d.bytes = wb_cur_u64(c);
+	(void)wb_cur_u64(c); /* its address in the worker: only the worker's lane needs it */
+	if (!d.bytes || d.bytes > MEM_BYTES_MAX)
+		return wb_err_set(err, -EINVAL, "memory object %u of %llu bytes", i,
+			(unsigned long long)d.bytes);
+	if (d.kind == WB_MEM_MEMFD) {
+		if (*at == n_fd)
+			return wb_err_set(err, -EINVAL,
+				"memory object %u is a memfd, but no descriptor came for it", i);
+		d.fd = fds[(*at)++];
+	}
+	rc = wb_mem_import(&d, &w->mem[i], err);
+	if (rc < 0)
+		return wb_err_wrap(err, rc, "memory object %u", i);
+	w->base[i] = w->mem[i].addr;
+	w->has_heap |= !w->mem[i].addr;
+	return 0;
+}
+
+static int read_places(struct wb__worker *w, struct wb_cursor *c, struct wb_err *err)
+{
+	for (uint32_t i = 0; i < w->map->n_param; i++) {
+		const struct wb_param *p = &w->map->param[i];
+		struct wb_place *at = &w->place[i];
+		size_t elem = wb_dtype_bytes(p->dtype);
+		uint64_t bytes, end;
+
+		at->mem = wb_cur_u32(c);
+		(void)wb_cur_u32(c);
+		at->off_bytes = wb_cur_u64(c);
+		if (at->mem >= w->n_mem)
+			return wb_err_set(err, -EINVAL,
+				"parameter %s lies in memory object %u of %u", p->name, at->mem,
+				w->n_mem);
+		if (!wb_mul_u64(p->span, elem, &bytes) || !wb_add_u64(at->off_bytes, bytes, &end) ||
+			end > w->mem[at->mem].bytes)
+			return wb_err_set(err, -EINVAL,
+				"parameter %s of %llu elements at byte %llu reaches beyond its "
+				"memory "
+				"object of %llu bytes",
+				p->name, (unsigned long long)p->span,
+				(unsigned long long)at->off_bytes,
+				(unsigned long long)w->mem[at->mem].bytes);
+		if (at->off_bytes % elem)
+			return wb_err_set(err, -EINVAL,
+				"parameter %s is not aligned to its %zu bytes", p->name, elem);
+	}
+	return 0;
+}
+
+static int read_table(struct wb__worker *w, const struct wb_msg_app_attach *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err)
+{
+	uint32_t at = BLOB_FDS;
+	struct wb_cursor c;
+	uint8_t *table;
+	int rc;
+
+	if (m->n_param != w->map->n_param)
+		return wb_err_set(err, -EINVAL, "the table has %u parameters, the source map %u",
+			m->n_param, w->map->n_param);
+	w->mem = wb_zalloc(m->n_mem, sizeof(*w->mem));
+	w->base = wb_zalloc(m->n_mem, sizeof(*w->base));
+	w->region = wb_zalloc(m->n_mem, sizeof(*w->region));
+	w->place = wb_zalloc(m->n_param, sizeof(*w->place));
+	if (!w->mem || !w->base || !w->region || !w->place)
+		return wb_err_set(err, -ENOMEM, "no memory for %u parameters", m->n_param);
+	for (uint32_t i = 0; i < m->n_mem; i++)
+		w->region[i] = REGION_NONE;
+	rc = wb__read_memfd(
+		"table of parameters", fds[2], m->table_bytes, m->table_bytes, &table, err);
+	if (rc < 0)
+		return rc;
+	c = wb_cursor(table, m->table_bytes);
+	w->n_mem = m->n_mem;
+	for (uint32_t i = 0; rc == 0 && i < m->n_mem; i++)
+		rc = import_mem(w, i, &c, fds, n_fd, &at, err);
+	if (rc == 0)
+		rc = read_places(w, &c, err);
+	if (rc == 0 && c.bad)
+		rc = wb_err_set(err, -EINVAL, "the table of parameters is too short");
+	if (rc == 0 && at != n_fd)
+		rc = wb_err_set(err, -EINVAL, "attach came with %u descriptors more than its table",
+			n_fd - at);
+	wb_free(table);
+	return rc;
+}
+
+static int make_page(struct wb__worker *w, struct wb_err *err)
+{
+	void *p;
+
+	w->page_fd = wb_memfd_create("poll page", WB_POLL_PAGE_BYTES, err);
+	if (w->page_fd < 0)
+		return w->page_fd;
+	p = mmap(NULL, WB_POLL_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, w->page_fd, 0);
+	if (p == MAP_FAILED)
+		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
+	w->page = p;
+	return 0;
+}
+
+static void lane_ready(void *cookie, int events)
+{
+	(void)events;
+	wb__env_pump(((struct wb__worker *)cookie)->a->env);
+}
+
+static int make_lane(struct wb__worker *w, struct wb_err *err)
+{
+	struct wb_lane_opts o = {0};
+	char name[16];
+	int rc;
+
+	snprintf(name, sizeof(name), "lane %u", w->id);
+	o.name = name;
+	if (w->has_heap) {
+		w->lane_fds = wb_zalloc(1, sizeof(*w->lane_fds));
+		if (!w->lane_fds)
+			return wb_err_set(err, -ENOMEM, "no memory for a lane");
+		rc = wb_lane_create_remote(&o, wb__env_arena(w->a->env),
+			wb__env_arena_reserve(w->a->env), &w->lane, w->lane_fds, err);
+	} else {
+		rc = wb_lane_create_host(&o, &w->lane, err);
+	}
+	if (rc < 0)
+		return rc;
+	if (wb_lane_fd(w->lane) >= 0)
+		rc = wb_watch_create(w->a->loop, wb_lane_fd(w->lane), WB_READABLE, lane_ready, w,
+			&w->lane_watch);
+	return rc < 0 ? wb_err_set(err, rc, "watch a lane: %s", wb_strerror(rc)) : 0;
+}
+
+static int copy_strings(struct wb__worker *w, const struct wb_msg_app_attach *m, struct wb_err *err)
+{
+	w->object = wb_strdup(m->object ? m->object : "");
+	w->model = wb_strdup(m->model ? m->model : "");
+	w->engine = wb_strdup(m->role == WB_ROLE_ROLLOUT && m->engine ? m->engine : "");
+	if (!w->object || !w->model || !w->engine)
+		return wb_err_set(err, -ENOMEM, "no memory for a worker");
+	return 0;
+}
+
+int wb__worker_create(struct wb__agent *a, struct wb__contents *contents, uint32_t id,
+	const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd, struct wb__worker **out,
+	struct wb_err *err)
+{
+	struct wb__worker *w;
+	int rc = check_counts(m, n_fd, err);
+
+	if (rc < 0)
+		return rc;
+	w = wb_zalloc(1, sizeof(*w));
+	if (!w)
+		return wb_err_set(err, -ENOMEM, "no memory for a worker");
+	w->a = a;
+	w->id = id;
+	w->page_fd = -1;
+	w->role = (enum wb_role)m->role;
+	w->rank = m->rank < 0 ? -1 : m->rank;
+	w->sender_staging = m->sender_staging;
+	w->receiver_staging = m->receiver_staging;
+	snprintf(w->name, sizeof(w->name), "%s/worker %u", a->o.name, id);
+	rc = copy_strings(w, m, err);
+	if (rc == 0)
+		rc = wb__contents_manifest(contents, fds[0], m->manifest_bytes, &w->manifest, err);
+	if (rc == 0)
+		rc = wb__contents_map(contents, w->manifest, fds[1], m->map_bytes, &w->map, err);
+	if (rc == 0)
+		rc = read_table(w, m, fds, n_fd, err);
+	if (rc == 0)
+		rc = make_page(w, err);
+	if (rc == 0)
+		rc = make_lane(w, err);
+	if (rc < 0) {
+		wb__worker_destroy(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void wb__worker_destroy(struct wb__worker *w)
+{
+	if (!w)
+		return;
+	wb_watch_destroy(w->lane_watch);
+	wb_lane_destroy(w->lane);
+	wb_free(w->lane_fds);
+	for (uint32_t i = 0; w->mem && i < w->n_mem; i++)
+		wb_mem_release(&w->mem[i]);
+	if (w->page)
+		munmap(w->page, WB_POLL_PAGE_BYTES);
+	if (w->page_fd >= 0)
+		close(w->page_fd);
+	wb_free(w->mem);
+	wb_free(w->base);
+	wb_free(w->region);
+	wb_free(w->place);
+	wb_free(w->object);
+	wb_free(w->model);
+	wb_free(w->engine);
+	wb_free(w);
+}
+
+int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
+{
+	int rc;
+
+	if (w->region_object == object || !(wb_xport_caps(w->a->xport) & WB_XPORT_CAP_REGIONS))
+		return 0;
+	if (!wb__worker_regions_remove(w))
+		return wb_err_set(err, -EBUSY, "the memory of %s serves another object", w->name);
+	w->region_object = object;
+	for (uint32_t i = 0; i < w->n_mem; i++) {
+		struct wb_xport_region r = {.object = object,
+			.fd = w->mem[i].fd,
+			.base = w->mem[i].addr,
+			.bytes = w->mem[i].bytes};
+
+		if (!w->mem[i].addr)
+			continue;
+		rc = wb_xport_region_add(w->a->xport, &r, &w->region[i], err);
+		if (rc < 0)
+			return wb_err_wrap(err, rc, "memory object %u of %s", i, w->name);
+	}
+	return 0;
+}
+
+bool wb__worker_regions_remove(struct wb__worker *w)
+{
+	if (!w->region_object)
+		return true;
+	for (uint32_t i = 0; i < w->n_mem; i++) {
+		if (w->region[i] == REGION_NONE)
+			continue;
+		if (wb_xport_region_remove(w->a->xport, w->region[i]) == -EBUSY)
+			return false;
+		w->region[i] = REGION_NONE;
+	}
+	w->region_object = 0;
+	return true;
+}

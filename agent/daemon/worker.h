@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_WORKER_H
+#define WB_DAEMON_WORKER_H
+/*
+ * A worker as attached: its layout, its memory as mapped here, its lane and its poll page.
+ *
+ * Made from what an untrusted process sent: every length and index is checked.  Lives until the
+ * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
+ */
+#include "mem/mem.h"
+#include "proto/messages.h"
+#include "transfer/core.h"
+
+struct wb__agent;
+struct wb__contents;
+struct wb_seq;
+struct wb_watch;
+
+struct wb__worker {
+	struct wb__worker *next;
+	struct wb__agent *a;
+	struct wb_seq *conn; /* NULL = it left */
+	uint32_t id, pid;
+	char name[WB_XPORT_NAME_MAX + 32]; /* "rollout-0/worker 3" */
+	char *object, *model, *engine; /* owned */
+	enum wb_role role;
+	int64_t rank;
+	uint32_t sender_staging, receiver_staging;
+	const struct wb_manifest *manifest; /* of the contents */
+	const struct wb_map *map;
+	struct wb_mem *mem; /* owned, n_mem each */
+	void **base;
+	uint32_t *region; /* of mem, n_region valid; UINT32_MAX = none */
+	uint64_t region_object; /* 0 = not registered */
+	uint32_t n_mem;
+	struct wb_place *place; /* owned, one a parameter */
+	struct wb_poll_page *page; /* mapped */
+	int page_fd;
+	bool has_heap; /* part of its memory only it can touch: the lane runs there */
+	struct wb_lane *lane;
+	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
+	struct wb_watch *lane_watch;
+	bool in_core, is_planned;
+	bool is_leaving; /* detached; waits for the core */
+};
+
+/**
+ * wb__worker_create - check and import what APP_ATTACH brought
+ * @fds: borrowed, @n_fd of them
+ * Returns 0 or negative with a sentence for the worker.  Release with wb__worker_destroy().
+ */
+int wb__worker_create(struct wb__agent *a, struct wb__contents *contents, uint32_t id,
+	const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd, struct wb__worker **out,
+	struct wb_err *err);
+/** wb__worker_destroy - only when the core does not know it (any more).  NULL is allowed. */
+void wb__worker_destroy(struct wb__worker *w);
+
+/** wb__worker_regions_add - make its memory known to the transport as a source, where the transport
+ *  asks for that.  Again: nothing.  0 or negative. */
+int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err);
+/** wb__worker_regions_remove - true when none is left; false: a write still uses one, again later.
+ */
+bool wb__worker_regions_remove(struct wb__worker *w);
+
+#endif
