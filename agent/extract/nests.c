@@ -99,24 +99,18 @@ static size_t fold_once(struct nest *v, size_t n)
 int64_t wb_srcmap_nests(const struct wb_srcmap *s, uint32_t param)
 {
 	const struct wb_map *map = s->map;
-	size_t n = 0, before;
-	struct nest *v;
+	size_t n = s->op_first[param + 1] - s->op_first[param], before;
+	struct nest *v = wb_zalloc(n, sizeof(*v));
 
-	for (uint32_t i = 0; i < map->n_op; i++)
-		n += map->op[i].param == param;
-	v = wb_zalloc(n, sizeof(*v));
 	if (!v)
 		return -ENOMEM;
-	n = 0;
-	for (uint32_t i = 0; i < map->n_op; i++) {
-		const struct wb_op *o = &map->op[i];
+	for (size_t i = 0; i < n; i++) {
+		const struct wb_op *o = &map->op[s->op_order[s->op_first[param] + i]];
 
-		if (o->param != param)
-			continue;
-		v[n].op = *o;
-		v[n].row = (int64_t)(s->manifest->tensor[o->tensor].row_base + o->row);
-		v[n].col = (int64_t)o->col;
-		v[n++].dst = (int64_t)o->dst;
+		v[i].op = *o;
+		v[i].row = (int64_t)(s->manifest->tensor[o->tensor].row_base + o->row);
+		v[i].col = (int64_t)o->col;
+		v[i].dst = (int64_t)o->dst;
 	}
 	do {
 		before = n;

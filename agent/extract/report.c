@@ -12,7 +12,7 @@
 
 /* What one parameter is made of. */
 struct row {
-	uint32_t n_op, first_op; /* first_op: into the list of ops by parameter */
+	uint32_t n_op;
 	uint64_t copied, constant, unwritten; /* elements */
 	uint64_t value; /* of the first constant */
 	uint32_t n_constant;
@@ -57,8 +57,8 @@ static void put_op(struct wb_buf *out, const struct wb_srcmap *s, const struct w
 	wb_buf_printf(out, "\n");
 }
 
-static void put_param(struct wb_buf *out, const struct wb_srcmap *s, uint32_t i,
-	const struct row *row, const uint32_t *by_param)
+static void put_param(
+	struct wb_buf *out, const struct wb_srcmap *s, uint32_t i, const struct row *row)
 {
 	const struct wb_param *p = &s->map->param[i];
 	int64_t nests;
@@ -81,30 +81,20 @@ static void put_param(struct wb_buf *out, const struct wb_srcmap *s, uint32_t i,
 		wb_buf_printf(out, "  unwritten: %" PRIu64 " elements", row->unwritten);
 	wb_buf_printf(out, "\n");
 	for (uint32_t k = 0; k < WB_MIN(row->n_op, SOURCES_SHOWN); k++)
-		put_op(out, s, &s->map->op[by_param[row->first_op + k]]);
+		put_op(out, s, &s->map->op[s->op_order[s->op_first[i] + k]]);
 	if (row->n_op > SOURCES_SHOWN)
 		wb_buf_printf(out, "    and %" PRIu32 " more\n", row->n_op - SOURCES_SHOWN);
 }
 
-static void count(const struct wb_map *map, struct row *row, uint32_t *by_param)
+static void count(const struct wb_srcmap *s, struct row *row)
 {
-	uint32_t at = 0;
+	const struct wb_map *map = s->map;
 
 	for (uint32_t i = 0; i < map->n_op; i++) {
 		const struct wb_op *o = &map->op[i];
 
 		row[o->param].n_op++;
 		row[o->param].copied += (uint64_t)o->n_row * o->n_col * o->repeat;
-	}
-	for (uint32_t i = 0; i < map->n_param; i++) {
-		row[i].first_op = at;
-		at += row[i].n_op;
-		row[i].n_op = 0;
-	}
-	for (uint32_t i = 0; i < map->n_op; i++) {
-		struct row *r = &row[map->op[i].param];
-
-		by_param[r->first_op + r->n_op++] = i;
 	}
 	for (uint32_t i = 0; i < map->n_region; i++) {
 		const struct wb_region *g = &map->region[i];
@@ -153,15 +143,13 @@ static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct
 int wb_srcmap_report(const struct wb_srcmap *s, struct wb_buf *out)
 {
 	struct row *row = wb_zalloc(s->map->n_param, sizeof(*row));
-	uint32_t *by_param = wb_zalloc(s->map->n_op, sizeof(*by_param));
 
-	if (row && by_param) {
-		count(s->map, row, by_param);
-		put_head(out, s, row);
-		for (uint32_t i = 0; i < s->map->n_param; i++)
-			put_param(out, s, i, &row[i], by_param);
-	}
-	wb_free(by_param);
+	if (!row)
+		return -ENOMEM;
+	count(s, row);
+	put_head(out, s, row);
+	for (uint32_t i = 0; i < s->map->n_param; i++)
+		put_param(out, s, i, &row[i]);
 	wb_free(row);
-	return row && by_param ? out->rc : -ENOMEM;
+	return out->rc;
 }

@@ -16,6 +16,26 @@
 #define MAGIC 0x4d534257u /* "WBSM" */
 #define VERSION 1
 
+/* Op numbers grouped by parameter, in the map's order. */
+static int index_ops(struct wb_srcmap *s)
+{
+	const struct wb_map *map = s->map;
+	uint32_t *at;
+
+	s->op_first = wb_zalloc((size_t)map->n_param + 2, sizeof(*s->op_first));
+	s->op_order = wb_zalloc(map->n_op, sizeof(*s->op_order));
+	if (!s->op_first || !s->op_order)
+		return -ENOMEM;
+	at = s->op_first + 1; /* shifted by one while filling */
+	for (uint32_t i = 0; i < map->n_op; i++)
+		at[map->op[i].param + 1]++;
+	for (uint32_t i = 0; i < map->n_param; i++)
+		at[i + 1] += at[i];
+	for (uint32_t i = 0; i < map->n_op; i++)
+		s->op_order[at[map->op[i].param]++] = i;
+	return 0;
+}
+
 int wb_srcmap_create(struct wb_manifest *manifest, struct wb_map *map, struct wb_alias *alias,
 	struct wb_srcmap **out)
 {
@@ -24,8 +44,13 @@ int wb_srcmap_create(struct wb_manifest *manifest, struct wb_map *map, struct wb
 	assert(manifest && map && alias);
 	if (!s)
 		return -ENOMEM;
-	s->manifest = manifest;
 	s->map = map;
+	if (index_ops(s) < 0) {
+		s->map = NULL;
+		wb_srcmap_destroy(s);
+		return -ENOMEM;
+	}
+	s->manifest = manifest;
 	s->alias = alias;
 	*out = s;
 	return 0;
@@ -38,6 +63,8 @@ void wb_srcmap_destroy(struct wb_srcmap *s)
 	wb_manifest_destroy(s->manifest);
 	wb_map_destroy(s->map);
 	wb_free(s->alias);
+	wb_free(s->op_first);
+	wb_free(s->op_order);
 	wb_free(s);
 }
 

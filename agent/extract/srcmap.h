@@ -34,6 +34,9 @@ struct wb_srcmap {
 	struct wb_manifest *manifest; /* owned */
 	struct wb_map *map; /* owned */
 	struct wb_alias *alias; /* owned; one a parameter of the map */
+	uint32_t
+		*op_first; /* owned; ops of parameter i: op_order[op_first[i] .. op_first[i + 1]) */
+	uint32_t *op_order; /* owned */
 	struct wb_srcmap_stats stats; /* not part of the encoding */
 };
 

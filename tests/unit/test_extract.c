@@ -571,7 +571,7 @@ START_TEST(random_tables_come_back)
 	struct sim s = {.rng = {1000 + (uint64_t)_i}};
 
 	fprintf(stderr, "seed %d\n", 1000 + _i);
-	for (int round = 0; round < 20; round++) {
+	for (int round = 0; round < 10; round++) {
 		s.opts.threads = 1;
 		for (uint64_t k = 1 + wb_rng_below(&s.rng, 5); k-- > 0;)
 			fxl_tensor(&s, wb_rng_below(&s.rng, 2) ? WB_BF16 : WB_F32,

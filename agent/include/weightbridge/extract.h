@@ -143,6 +143,8 @@ WB_API const char *wb_extract_notes(struct wb_extract *x);
 WB_API void wb_sourcemap_close(struct wb_sourcemap *s);
 /** wb_sourcemap_digest - text form into @text (64 bytes): equal for equal layouts. */
 WB_API void wb_sourcemap_digest(const struct wb_sourcemap *s, char *text);
+/** wb_sourcemap_manifest_blob - as wb_manifest_blob() of the manifest it was made with. */
+WB_API int wb_sourcemap_manifest_blob(const struct wb_sourcemap *s, struct wb_extract_blob *out);
 /** wb_sourcemap_map_blob - the encoded map, as wb_client_attach() wants it.  0 or -ENOMEM. */
 WB_API int wb_sourcemap_map_blob(const struct wb_sourcemap *s, struct wb_extract_blob *out);
 /** wb_sourcemap_blob - everything, for wb_sourcemap_read().  0 or -ENOMEM. */
