@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__fault(struct wb__faults *f, const char *fmt, ...)
+void wb__plan_fault(struct wb__faults *f, const char *fmt, ...)
 {
 	char text[600];
 	va_list ap;

@@ -219,7 +219,7 @@ static void two_sources(struct wb__work *w, const struct wb__layout *l, const st
 	char who[160];
 
 	wb__who(w->in, l->rollout != UINT32_MAX ? l->rollout : l->trainer, who, sizeof(who));
-	wb__fault(&w->faults,
+	wb__plan_fault(&w->faults,
 		"%s: parameter %.120s: elements %" PRIu64 "-%" PRIu64 " and %" PRIu64 "-%" PRIu64
 		" overlap, so some are written twice",
 		who, p->name, a->lo, a->hi, b->lo, b->hi);
@@ -275,7 +275,7 @@ static void check_whole(struct wb__work *w, const struct wb__layout *l, const st
 	if (have >= want)
 		return;
 	wb__who(w->in, l->rollout, who, sizeof(who));
-	wb__fault(&w->faults,
+	wb__plan_fault(&w->faults,
 		"%s: parameter %.120s: %" PRIu64 " of %" PRIu64
 		" elements are neither copied nor listed as constant or unwritten",
 		who, p->name, want - have, want);

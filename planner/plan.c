@@ -37,11 +37,11 @@ static int check_input(const struct wb_plan_input *in, struct wb_err *err)
 		return wb_err_set(err, -E2BIG, "%" PRIu32 " workers, at most %d", in->n_worker,
 			WB_WORKERS_MAX);
 	if (in->chunk_bytes &&
-		(in->chunk_bytes < WB_CHUNK_BYTES_MIN || in->chunk_bytes > WB_CHUNK_BYTES_MAX ||
+		(in->chunk_bytes < WB_CHUNK_BYTES_LEAST || in->chunk_bytes > WB_CHUNK_BYTES_MAX ||
 			in->chunk_bytes % CHUNK_ALIGN))
 		return wb_err_set(err, -EINVAL,
 			"chunks of %" PRIu32 " bytes: a multiple of %d from %u to %u is wanted",
-			in->chunk_bytes, CHUNK_ALIGN, WB_CHUNK_BYTES_MIN, WB_CHUNK_BYTES_MAX);
+			in->chunk_bytes, CHUNK_ALIGN, WB_CHUNK_BYTES_LEAST, WB_CHUNK_BYTES_MAX);
 	for (uint32_t i = 0; i < in->n_layout; i++)
 		if (!wb_digest_eq(in->layout[i]->manifest, in->manifest->digest))
 			return wb_err_set(err, -EINVAL,
@@ -156,7 +156,7 @@ static void check_buffer(struct wb__work *w, enum wb_role role, uint64_t have, u
 
 	if (!have || have >= min)
 		return;
-	wb__fault(&w->faults,
+	wb__plan_fault(&w->faults,
 		"%s workers have %" PRIu64 " bytes of slots, this plan needs at least %" PRIu64
 		" (%" PRIu64 " chunks of %" PRIu32 "): raise %s",
 		is_trainer ? "trainer" : "rollout", have, min, min / w->plan->chunk_bytes,

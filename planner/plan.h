@@ -34,7 +34,8 @@
 #include <stdbool.h>
 
 #define WB_WORKERS_MAX 16384
-#define WB_CHUNK_BYTES_MIN (256u << 10)
+#define WB_CHUNK_BYTES_MIN (256u << 10) /* of the planner's own choice */
+#define WB_CHUNK_BYTES_LEAST 1024u /* that a caller may ask for: small models in simulations */
 #define WB_CHUNK_BYTES_MAX (16u << 20)
 /* Slots of a pool that keep an edge busy: one filled, one on the wire, one drained. */
 #define WB_POOL_DEPTH 3
@@ -61,7 +62,7 @@ struct wb_plan_input {
 	/* Slot budget of one worker, all pools together; 0 = no limit. */
 	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
 	/* 0 = choose: 4..16 MiB, down to 256 KiB when the budget or the model is small.  Else a
-	 * multiple of 64 within WB_CHUNK_BYTES_MIN..MAX. */
+	 * multiple of 64 within WB_CHUNK_BYTES_LEAST..MAX. */
 	uint32_t chunk_bytes;
 };
 

@@ -318,7 +318,7 @@ int wb__plan_sane(const struct wb_plan *p, struct wb_err *err)
 {
 	uint32_t seg = 0, chunk = 0;
 
-	if (p->chunk_bytes < WB_CHUNK_BYTES_MIN || p->chunk_bytes > WB_CHUNK_BYTES_MAX ||
+	if (p->chunk_bytes < WB_CHUNK_BYTES_LEAST || p->chunk_bytes > WB_CHUNK_BYTES_MAX ||
 		p->chunk_bytes % 64)
 		return wb_err_set(
 			err, -EBADMSG, "plan: chunks of %" PRIu32 " bytes", p->chunk_bytes);

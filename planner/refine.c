@@ -531,7 +531,7 @@ static void say_missing(const struct refine *f)
 			wb_dtype_name(param_of(f, f->miss_caster)->dtype),
 			param_of(f, f->miss_caster)->name, wb_dtype_name(t->dtype));
 	}
-	wb__fault(&f->w->faults,
+	wb__plan_fault(&f->w->faults,
 		"tensor %.120s: %" PRIu64 " elements in rows %" PRIu64 "-%" PRIu64
 		", columns %" PRIu64 "-%" PRIu64 " are held by no trainer%s; %s needs them for "
 		"parameter %.120s",
@@ -589,7 +589,7 @@ static void check_casts(struct wb__work *w)
 			if (wb_cast_between(t->dtype, map->param[o->param].dtype, &is_exact) >= 0)
 				continue;
 			wb__who(w->in, w->layout[l].rollout, who, sizeof(who));
-			wb__fault(&w->faults,
+			wb__plan_fault(&w->faults,
 				"%s: parameter %.120s is %s, its source %.120s is %s: no known "
 				"cast",
 				who, map->param[o->param].name,

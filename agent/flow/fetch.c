@@ -183,7 +183,7 @@ static int landing(struct wb_flight *fl, enum wb_pool pool)
 
 	n_all = wb_local_boxes(
 		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
-	shape = wb__flight_shape(fl, false);
+	shape = wb__flow_flight_shape(fl, false);
 	if (n_all < 0 || shape < 0)
 		return n_all < 0 ? n_all : shape;
 	if (shape == 1 && n_all == (int)fl->n_box && pool != WB_POOL_DOMAIN) {
@@ -224,7 +224,7 @@ static int send_grant(struct wb_flight *fl)
 static struct wb_flight *flight_for(struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
-	struct wb_flight *fl = wb__flight_get(&f->fetch);
+	struct wb_flight *fl = wb__flow_flight_get(&f->fetch);
 
 	if (!fl)
 		return NULL;
@@ -254,7 +254,7 @@ static int start_fetch(struct wb_flow *f, uint32_t i, wb_conn_t conn)
 	if (rc == 0)
 		rc = send_grant(fl);
 	if (rc < 0) {
-		wb__flight_put(fl);
+		wb__flow_flight_put(fl);
 		return rc == -ENOTCONN ? -EAGAIN : rc;
 	}
 	if (fl->slot == WB_SLOT_NONE && !f->stats.first_write_ns)
@@ -285,18 +285,18 @@ static int start_local(struct wb_flow *f, uint32_t i)
 	fl->kind = FLIGHT_LOCAL;
 	fl->slot = wb_slots_get(f->o.slots, WB_POOL_DOMAIN);
 	if (fl->slot == WB_SLOT_NONE) {
-		wb__flight_put(fl);
+		wb__flow_flight_put(fl);
 		return -EAGAIN;
 	}
 	dst = fl->worker;
 	fl->worker = (uint32_t)f->local->index_of[f->want[i].src];
-	rc = wb__flight_shape(fl, false);
+	rc = wb__flow_flight_shape(fl, false);
 	fl->step = STEP_WIRE;
 	if (rc >= 0)
-		rc = wb__flight_lane(fl, true, true);
+		rc = wb__flow_flight_lane(fl, true, true);
 	fl->worker = dst;
 	if (rc < 0)
-		wb__flight_put(fl);
+		wb__flow_flight_put(fl);
 	return rc < 0 ? rc : 0;
 }
 
@@ -375,7 +375,7 @@ static bool pump_edge(struct wb_flow *f, uint32_t d)
 	return start_one(f, &e->exchange, conn);
 }
 
-void wb__fetch_pump(struct wb_flow *f)
+void wb__flow_fetch_pump(struct wb_flow *f)
 {
 	bool any = !f->stopping;
 
@@ -419,10 +419,10 @@ static void end_ok(struct wb_flight *fl, bool has_sum)
 	f->stats.chunks++;
 	s->left--;
 	count_trainer(f, fl->want, false);
-	wb__flight_put(fl);
+	wb__flow_flight_put(fl);
 	announce(f, worker);
-	wb__serve_pump(f);
-	wb__fetch_pump(f);
+	wb__flow_serve_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 /* Ask again: the same source a few times, then another. */
@@ -439,10 +439,10 @@ static void end_again(struct wb_flight *fl, int code, bool next_source)
 		r->sources_tried++;
 	}
 	r->state = WANT_CLOSED;
-	wb__flight_put(fl);
+	wb__flow_flight_put(fl);
 	if (!f->stopping && !f->sink[f->local->want[i].worker].failed)
 		enqueue(f, i, code);
-	wb__fetch_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 static void verify(struct wb_flight *fl)
@@ -451,7 +451,7 @@ static void verify(struct wb_flight *fl)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	struct wbk_sum want;
 	bool has_sum;
-	int rc = wb__trailer_read(f, fl->trailer, &want, &has_sum);
+	int rc = wb__flow_trailer_read(f, fl->trailer, &want, &has_sum);
 
 	if (rc < 0 || (has_sum && f->o.sums && memcmp(&want, &fl->sum, sizeof(want)))) {
 		end_again(fl, rc < 0 ? rc : WB_ECKSUM, false);
@@ -473,28 +473,28 @@ static void edge_done(struct wb_flight *fl)
 static void to_lane(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
-	int rc = wb__flight_shape(fl, false);
+	int rc = wb__flow_flight_shape(fl, false);
 
 	if (!f->stats.first_write_ns)
 		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
 	fl->step = STEP_LANE;
 	if (rc >= 0)
-		rc = wb__flight_lane(fl, false, true);
+		rc = wb__flow_flight_lane(fl, false, true);
 	if (rc < 0)
 		end_again(fl, rc, false);
 }
 
-void wb__fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
+void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	edge_done(fl);
 	switch (ev->kind) {
 	case WB_XP_ARRIVED:
 		memcpy(fl->trailer, ev->trailer, sizeof(fl->trailer));
 		if (fl->flow->stopping || fl->flow->sink[fl->worker].failed) {
-			wb__flight_put(fl);
+			wb__flow_flight_put(fl);
 		} else if (fl->slot != WB_SLOT_NONE) {
 			to_lane(fl);
-			wb__fetch_pump(fl->flow);
+			wb__flow_fetch_pump(fl->flow);
 		} else {
 			fl->sum = fl->walk.sum;
 			verify(fl);
@@ -516,20 +516,20 @@ static void local_packed(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
 	/* The trailer is what the source worker's bytes must sum to. */
-	wb__trailer_write(f, f->sum_known[id] ? f->sum[id] : job->sum, fl->gen, fl->trailer);
+	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : job->sum, fl->gen, fl->trailer);
 	if (job->rc < 0)
 		end_again(fl, job->rc, true);
 	else
 		to_lane(fl);
 }
 
-void wb__fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
+void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 {
 	struct wb_flow *f = fl->flow;
 	int n_all, n_one = (int)fl->n_box;
 
 	if (f->stopping || f->sink[fl->worker].failed) {
-		wb__flight_put(fl);
+		wb__flow_flight_put(fl);
 		return;
 	}
 	if (fl->step == STEP_WIRE) {
@@ -548,13 +548,13 @@ void wb__fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 		/* The worker holds copies of these elements: write them all. */
 		fl->n_box = (uint32_t)n_all;
 		fl->step = STEP_LANE_EXTRA;
-		if (wb__flight_lane(fl, false, false) == 0)
+		if (wb__flow_flight_lane(fl, false, false) == 0)
 			return;
 	}
 	verify(fl);
 }
 
-void wb__fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
 {
 	for (uint32_t i = 0; i < f->local->n_want; i++) {
 		const struct wb_want *w = &f->local->want[i];
@@ -586,7 +586,7 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 			enqueue(f, i, 0);
 		}
 	announce(f, worker);
-	wb__fetch_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 static void drop_list(struct wb_flow *f, struct want_list *q, uint32_t worker)
@@ -619,7 +619,7 @@ void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
 			fl->worker == worker)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
 bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker)
@@ -664,13 +664,13 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 		}
 	}
-	wb__fetch_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
 {
 	(void)domain;
-	wb__fetch_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
@@ -693,8 +693,8 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 			next = due;
 		}
 	}
-	wb__serve_pump(f);
-	wb__fetch_pump(f);
+	wb__flow_serve_pump(f);
+	wb__flow_fetch_pump(f);
 	return next;
 }
 

@@ -9,7 +9,7 @@
 
 #define FLAG_SUMMED 1u
 
-void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out)
+void wb__flow_trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out)
 {
 	uint32_t flags = f->o.sums ? FLAG_SUMMED : 0;
 
@@ -20,7 +20,8 @@ void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen
 	memcpy(out + 24, &f->o.transfer, 8);
 }
 
-int wb__trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum)
+int wb__flow_trailer_read(
+	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum)
 {
 	uint64_t transfer;
 	uint32_t flags;
@@ -33,7 +34,7 @@ int wb__trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk_sum 
 	return transfer == f->o.transfer ? 0 : WB_ESTALE;
 }
 
-struct wb_flight *wb__flight_get(struct flight_pool *p)
+struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 {
 	struct wb_flight *fl = p->free;
 
@@ -50,7 +51,7 @@ struct wb_flight *wb__flight_get(struct flight_pool *p)
 	return fl;
 }
 
-void wb__slot_put(struct wb_flight *fl)
+void wb__flow_slot_put(struct wb_flight *fl)
 {
 	if (fl->slot == WB_SLOT_NONE)
 		return;
@@ -60,11 +61,11 @@ void wb__slot_put(struct wb_flight *fl)
 		fl->flow->edge[fl->domain].serving--;
 }
 
-void wb__flight_put(struct wb_flight *fl)
+void wb__flow_flight_put(struct wb_flight *fl)
 {
 	struct flight_pool *p = fl->kind == FLIGHT_SERVE ? &fl->flow->serve : &fl->flow->fetch;
 
-	wb__slot_put(fl);
+	wb__flow_slot_put(fl);
 	fl->in_use = false;
 	fl->next = p->free;
 	p->free = fl;
@@ -242,7 +243,7 @@ void wb_flow_stop(struct wb_flow *f)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
 uint64_t wb_flow_transfer(const struct wb_flow *f)
@@ -260,9 +261,9 @@ void wb_flow_on_xport(const struct wb_xport_event *ev)
 	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)ev->cookie;
 
 	if (fl->kind == FLIGHT_SERVE)
-		wb__serve_xport(fl, ev);
+		wb__flow_serve_xport(fl, ev);
 	else
-		wb__fetch_xport(fl, ev);
+		wb__flow_fetch_xport(fl, ev);
 }
 
 void wb_flow_on_lane(const struct wb_lane_job *job)
@@ -270,12 +271,12 @@ void wb_flow_on_lane(const struct wb_lane_job *job)
 	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)job->cookie;
 
 	if (fl->kind == FLIGHT_SERVE)
-		wb__serve_lane(fl, job);
+		wb__flow_serve_lane(fl, job);
 	else
-		wb__fetch_lane(fl, job);
+		wb__flow_fetch_lane(fl, job);
 }
 
-int wb__flight_shape(struct wb_flight *fl, bool all)
+int wb__flow_flight_shape(struct wb_flight *fl, bool all)
 {
 	const struct wb_member *m = &fl->flow->local->member[fl->worker];
 	int n = wb_local_boxes(
@@ -294,7 +295,7 @@ int wb__flight_shape(struct wb_flight *fl, bool all)
 	return 1;
 }
 
-int wb__flight_lane(struct wb_flight *fl, bool pack, bool sums)
+int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums)
 {
 	struct wb_flow *f = fl->flow;
 	struct wb_member *m = &f->local->member[fl->worker];

@@ -104,25 +104,26 @@ static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t 
 	return f->plan->cls[cls].chunk_base + chunk;
 }
 
-struct wb_flight *wb__flight_get(struct flight_pool *p);
-void wb__flight_put(struct wb_flight *fl);
-void wb__slot_put(struct wb_flight *fl);
+struct wb_flight *wb__flow_flight_get(struct flight_pool *p);
+void wb__flow_flight_put(struct wb_flight *fl);
+void wb__flow_slot_put(struct wb_flight *fl);
 /* Trailer: lane sums, flags, generation, transfer. */
-void wb__trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out);
+void wb__flow_trailer_write(
+	const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out);
 /* 0; WB_ESTALE for another transfer; *has_sum tells whether the source summed. */
-int wb__trailer_read(
+int wb__flow_trailer_read(
 	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum);
 
-void wb__fetch_pump(struct wb_flow *f);
-void wb__fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
-void wb__fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+void wb__flow_fetch_pump(struct wb_flow *f);
+void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* Ask again for a chunk that was installed here and is found damaged. */
-void wb__fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
-void wb__serve_pump(struct wb_flow *f);
-void wb__serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
-void wb__serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+void wb__flow_serve_pump(struct wb_flow *f);
+void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
-int wb__flight_shape(struct wb_flight *fl, bool all);
-int wb__flight_lane(struct wb_flight *fl, bool pack, bool sums);
+int wb__flow_flight_shape(struct wb_flight *fl, bool all);
+int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums);
 
 #endif

@@ -11,7 +11,7 @@ static void refuse(struct wb_flight *fl, int code)
 	/* -ENOENT and -ENOTCONN: nobody waits for the answer any more. */
 	if (!fl->gone)
 		(void)wb_xport_refuse(fl->flow->o.env->xport, fl->conn, fl->grant, code);
-	wb__flight_put(fl);
+	wb__flow_flight_put(fl);
 }
 
 static bool is_trainer(const struct wb_flow *f, uint32_t worker)
@@ -50,7 +50,7 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 
 	if (fl->slot == WB_SLOT_NONE)
 		fl->sum = fl->walk.sum;
-	wb__trailer_write(f, f->sum_known[id] ? f->sum[id] : fl->sum, fl->gen, out);
+	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : fl->sum, fl->gen, out);
 }
 
 static int write_out(struct wb_flight *fl)
@@ -87,7 +87,7 @@ static int answer(struct wb_flight *fl)
 
 	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
 		return write_out(fl);
-	shape = wb__flight_shape(fl, false);
+	shape = wb__flow_flight_shape(fl, false);
 	if (shape < 0) {
 		refuse(fl, shape);
 		return 0;
@@ -106,15 +106,15 @@ static int answer(struct wb_flight *fl)
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
 	fl->step = STEP_LANE;
-	if (wb__flight_lane(fl, true, true) < 0) {
-		wb__slot_put(fl);
+	if (wb__flow_flight_lane(fl, true, true) < 0) {
+		wb__flow_slot_put(fl);
 		fl->step = STEP_WAIT;
 		return -EAGAIN;
 	}
 	return 0;
 }
 
-void wb__serve_pump(struct wb_flow *f)
+void wb__flow_serve_pump(struct wb_flow *f)
 {
 	struct wb_flight **at = &f->waiting;
 
@@ -151,7 +151,7 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EINVAL);
 		return;
 	}
-	fl = wb__flight_get(&f->serve);
+	fl = wb__flow_flight_get(&f->serve);
 	if (!fl) {
 		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EBUSY);
 		return;
@@ -168,7 +168,7 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 	for (end = &f->waiting; *end; end = &(*end)->next)
 		;
 	*end = fl;
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
 void wb_flow_grant_gone(struct wb_flow *f, uint64_t grant)
@@ -176,10 +176,10 @@ void wb_flow_grant_gone(struct wb_flow *f, uint64_t grant)
 	for (uint32_t i = 0; i < f->serve.n; i++)
 		if (f->serve.all[i].in_use && f->serve.all[i].grant == grant)
 			f->serve.all[i].gone = true;
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
-void wb__serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
+void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
@@ -190,17 +190,17 @@ void wb__serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	} else if (f->o.sums && f->sum_known[id] &&
 		   memcmp(&fl->sum, &f->sum[id], sizeof(fl->sum))) {
 		/* Installed here, verified, and different now: repair before anybody gets it. */
-		wb__fetch_again(f, fl->worker, fl->cls, fl->chunk);
+		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk);
 		refuse(fl, WB_ECKSUM);
 	} else if (write_out(fl) == -EAGAIN) {
 		fl->next = f->waiting;
 		f->waiting = fl;
 	}
-	wb__serve_pump(f);
-	wb__fetch_pump(f);
+	wb__flow_serve_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
-void wb__serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
+void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
@@ -211,24 +211,24 @@ void wb__serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		f->stats.sent_bytes += fl->bytes;
 		if (was_direct && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
-			wb__fetch_again(f, fl->worker, fl->cls, fl->chunk);
+			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk);
 	}
-	wb__flight_put(fl);
-	wb__serve_pump(f);
-	wb__fetch_pump(f);
+	wb__flow_flight_put(fl);
+	wb__flow_serve_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker)
 {
 	f->source_open[worker] = 1;
-	wb__serve_pump(f);
-	wb__fetch_pump(f);
+	wb__flow_serve_pump(f);
+	wb__flow_fetch_pump(f);
 }
 
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker)
 {
 	f->source_open[worker] = 2;
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker)
@@ -250,7 +250,7 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
 		memcpy(f->sum, sums->sum, f->plan->n_chunk * sizeof(*f->sum));
 		memcpy(f->sum_known, sums->sum_known, f->plan->n_chunk);
 	}
-	wb__serve_pump(f);
+	wb__flow_serve_pump(f);
 }
 
 void wb_flow_cut_source(struct wb_flow *f, uint32_t worker)

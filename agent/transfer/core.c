@@ -50,10 +50,11 @@ void wb_core_destroy(struct wb_core *c)
 {
 	if (!c)
 		return;
+	c->closing = true;
 	while (c->objects) {
 		struct object *next = c->objects->next;
 
-		wb__object_destroy(c->objects);
+		wb__core_object_destroy(c->objects);
 		c->objects = next;
 	}
 	for (uint32_t i = 0; i < c->n_worker; i++)
@@ -107,11 +108,11 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 		return true;
 	if (w->obj)
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (w->obj->flow[i] && wb__flow_uses(w->obj, i, w))
+			if (w->obj->flow[i] && wb__core_flow_uses(w->obj, i, w))
 				return false;
 	for (struct object *o = c->objects; o; o = o->next) {
-		wb__epoch_forget(o->cur, w);
-		wb__epoch_forget(o->prev, w);
+		wb__core_epoch_forget(o->cur, w);
+		wb__core_epoch_forget(o->prev, w);
 	}
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i] == w)
@@ -130,16 +131,16 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 	w->gone = true;
 	if (o) {
 		if (w->w.role == WB_ROLE_TRAINER)
-			wb__trainers_worker_lost(w, why ? why : "left");
+			wb__core_trainers_worker_lost(w, why ? why : "left");
 		else
-			wb__party_worker_lost(w, why ? why : "left");
+			wb__core_party_worker_lost(w, why ? why : "left");
 		/* What it held can be read from nobody any more: end flows that know its memory. */
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i])
-				wb__flow_drop_worker(o, i, w);
-		wb__flows_reap(o);
+				wb__core_flow_drop_worker(o, i, w);
+		wb__core_flows_reap(o);
 	}
-	wb__drain_self(c);
+	wb__core_drain_self(c);
 	return wb_core_is_detached(c, worker);
 }
 
@@ -151,21 +152,22 @@ uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version
 	return w ? w->held_transfer : 0;
 }
 
-struct worker *wb__worker_of(struct epoch *e, uint32_t plan_worker)
+struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker)
 {
 	int32_t i = plan_worker < e->plan->n_worker ? e->local->index_of[plan_worker] : -1;
 
 	return i < 0 ? NULL : e->member[i];
 }
 
-const char *wb__worker_name(const struct epoch *e, uint32_t plan_worker)
+const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker)
 {
 	return plan_worker < e->r.n_worker ? e->r.worker[plan_worker].name : "?";
 }
 
 /* ---- messages ----------------------------------------------------------------------------- */
 
-void wb__trace(struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v)
+void wb__core_trace(
+	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v)
 {
 	if (o->core->env->trace)
 		o->core->env->trace(o->core->env->ctx, what, who, transfer, v);
@@ -174,7 +176,7 @@ void wb__trace(struct object *o, const char *what, const char *who, uint64_t tra
 static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
-	wb__activate(e);
+	wb__core_activate(e);
 	switch (m->kind) {
 	case WBP_PEER_PREPARE:
 	case WBP_PEER_PROMISE:
@@ -182,28 +184,28 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	case WBP_PEER_PROGRESS:
 	case WBP_PEER_ENDED:
 	case WBP_PEER_CANCEL:
-		wb__lead_msg(e, from, m);
+		wb__core_lead_msg(e, from, m);
 		break;
 	case WBP_PEER_LOST:
-		wb__lead_msg(e, from, m);
-		wb__party_msg(e, from, m);
+		wb__core_lead_msg(e, from, m);
+		wb__core_party_msg(e, from, m);
 		break;
 	case WBP_PEER_STOP:
 	case WBP_PEER_TARGET:
 	case WBP_PEER_OPEN:
 	case WBP_PEER_END:
-		wb__party_msg(e, from, m);
+		wb__core_party_msg(e, from, m);
 		break;
 	case WBP_PEER_REFUSED:
 	case WBP_PEER_ENGINE:
 	case WBP_PEER_TRIGGER:
 	case WBP_PEER_TRAINER_LOST:
-		wb__leader_msg(e, from, m);
+		wb__core_leader_msg(e, from, m);
 		break;
 	case WBP_PEER_SERVE:
 	case WBP_PEER_RELEASE:
 	case WBP_PEER_FINAL:
-		wb__trainers_msg(e, from, m);
+		wb__core_trainers_msg(e, from, m);
 		break;
 	default:
 		break;
@@ -229,7 +231,7 @@ static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 	c->self_tail = &msg->next;
 }
 
-void wb__send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
 	struct wb_core *c = e->obj->core;
 
@@ -251,7 +253,7 @@ static struct object *find_object(struct wb_core *c, const char *uid)
 	return o;
 }
 
-void wb__drain_self(struct wb_core *c)
+void wb__core_drain_self(struct wb_core *c)
 {
 	if (c->draining_self)
 		return;
@@ -268,7 +270,7 @@ void wb__drain_self(struct wb_core *c)
 			c->self_tail = &c->self_head;
 		if (wb_frame_check(msg->bytes, msg->len, &f, &body, NULL) == 0 &&
 			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
-			e = wb__epoch_find(msg->obj, m.term, m.number);
+			e = wb__core_epoch_find(msg->obj, m.term, m.number);
 			if (e)
 				dispatch(e, e->me, &m);
 			wb_msg_free(WBP_PEER, &m);
@@ -283,7 +285,7 @@ void wb_core_peer_msg(
 	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
 {
 	struct object *o = find_object(c, m->uid);
-	struct epoch *e = o ? wb__epoch_find(o, m->term, m->number) : NULL;
+	struct epoch *e = o ? wb__core_epoch_find(o, m->term, m->number) : NULL;
 
 	assert(type == WBP_PEER);
 	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
@@ -291,22 +293,22 @@ void wb_core_peer_msg(
 			dispatch(e, i, m);
 			break;
 		}
-	wb__drain_self(c);
+	wb__core_drain_self(c);
 }
 
 void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t agent, const char *why)
 {
 	struct object *o = find_object(c, uid);
-	struct epoch *e = o ? wb__epoch_find(o, term, number) : NULL;
+	struct epoch *e = o ? wb__core_epoch_find(o, term, number) : NULL;
 
 	if (!e || agent >= e->r.n_agent)
 		return;
-	wb__leader_agent_down(e, agent, why);
-	wb__lead_agent_down(e, agent, why);
-	wb__party_lead_down(e, agent, why);
-	wb__trainers_leader_down(e, agent, why);
-	wb__drain_self(c);
+	wb__core_leader_agent_down(e, agent, why);
+	wb__core_lead_agent_down(e, agent, why);
+	wb__core_party_lead_down(e, agent, why);
+	wb__core_trainers_leader_down(e, agent, why);
+	wb__core_drain_self(c);
 }
 
 void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg)
@@ -316,10 +318,10 @@ void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const
 	if (!w || w->gone)
 		return;
 	if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER)
-		wb__trainers_send(w, ((const struct wb_msg_app_send *)msg)->version);
+		wb__core_trainers_send(w, ((const struct wb_msg_app_send *)msg)->version);
 	else if (w->w.role == WB_ROLE_ROLLOUT)
-		wb__party_worker(w, type, msg);
-	wb__drain_self(c);
+		wb__core_party_worker(w, type, msg);
+	wb__core_drain_self(c);
 }
 
 /* ---- transport and lanes ------------------------------------------------------------------- */
@@ -335,7 +337,7 @@ static struct epoch *epoch_of_conn(struct wb_core *c, wb_conn_t conn)
 static struct epoch *epoch_of_info(struct wb_core *c, const struct wb_xport_conn_info *info)
 {
 	for (struct object *o = c->objects; o; o = o->next) {
-		struct epoch *e = wb__epoch_find(o, info->term, info->number);
+		struct epoch *e = wb__core_epoch_find(o, info->term, info->number);
 
 		if (e && e->xp.object == info->object)
 			return e;
@@ -378,7 +380,7 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 				if (e->link[d].conn == ev->conn) {
 					e->link[d].conn = 0;
 					e->link[d].up = false;
-					wb__trace(o, "connection lost", e->r.agent[d].name, 0,
+					wb__core_trace(o, "connection lost", e->r.agent[d].name, 0,
 						(uint64_t)-ev->code);
 				}
 		}
@@ -390,11 +392,11 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_conn(c, ev->conn);
-	struct wb_flow *f = e ? wb__flow_get(e, ev->chunk.transfer, false) : NULL;
+	struct wb_flow *f = e ? wb__core_flow_get(e, ev->chunk.transfer, false) : NULL;
 
 	/* A feed asks for what the workers here hold since an earlier transfer. */
-	if (e && !f && wb__holds(e, ev->chunk.src, ev->chunk.transfer))
-		f = wb__flow_get(e, ev->chunk.transfer, true);
+	if (e && !f && wb__core_holds(e, ev->chunk.src, ev->chunk.transfer))
+		f = wb__core_flow_get(e, ev->chunk.transfer, true);
 	if (f) {
 		wb_flow_on_grant(f, ev);
 	} else if (!e || ev->chunk.transfer < e->obj->highest || c->n_orphan == CORE_ORPHANS_MAX) {
@@ -462,8 +464,8 @@ void wb_core_pump(struct wb_core *c)
 	while (pump_once(c))
 		;
 	for (struct object *o = c->objects; o; o = o->next)
-		wb__flows_reap(o);
-	wb__drain_self(c);
+		wb__core_flows_reap(o);
+	wb__core_drain_self(c);
 }
 
 uint64_t wb_core_tick(struct wb_core *c)
@@ -477,16 +479,16 @@ uint64_t wb_core_tick(struct wb_core *c)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
 	for (struct object *o = c->objects; o; o = o->next) {
-		next = sooner(next, wb__leader_tick(o, now));
-		next = sooner(next, wb__lead_tick(o, now));
-		next = sooner(next, wb__party_tick(o, now));
-		next = sooner(next, wb__trainers_tick(o, now));
+		next = sooner(next, wb__core_leader_tick(o, now));
+		next = sooner(next, wb__core_lead_tick(o, now));
+		next = sooner(next, wb__core_party_tick(o, now));
+		next = sooner(next, wb__core_trainers_tick(o, now));
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i] && !o->flow_stopped[i])
 				next = sooner(next, wb_flow_tick(o->flow[i], now));
-		wb__flows_reap(o);
-		next = sooner(next, wb__epoch_tick(o, now));
+		wb__core_flows_reap(o);
+		next = sooner(next, wb__core_epoch_tick(o, now));
 	}
-	wb__drain_self(c);
+	wb__core_drain_self(c);
 	return next;
 }

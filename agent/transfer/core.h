@@ -85,6 +85,8 @@ struct wb_core_worker {
 
 int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	struct wb_core **out, struct wb_err *err);
+/** wb_core_destroy - only after the transport is closed and the lanes are destroyed: nothing may
+ *  touch the core's buffers any more.  NULL is allowed. */
 void wb_core_destroy(struct wb_core *c);
 /** wb_core_set_arena - memory for slots, known only when the first plan comes; before the first
  *  wb_core_install() that succeeds. */

@@ -13,7 +13,7 @@ static void epoch_destroy(struct epoch *e)
 		wb_free(e->party[i].feed);
 	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++)
 		wb_free(e->lead[i].agent);
-	if (e->xp.number)
+	if (e->xp.number && !e->obj->core->closing)
 		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
 	wb_free(e->party);
 	wb_free(e->lead);
@@ -26,7 +26,7 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e);
 }
 
-void wb__object_destroy(struct object *o)
+void wb__core_object_destroy(struct object *o)
 {
 	for (int i = 0; i < CORE_FLOWS_MAX; i++)
 		if (o->flow[i])
@@ -48,7 +48,7 @@ void wb__object_destroy(struct object *o)
 	wb_free(o);
 }
 
-struct epoch *wb__epoch_find(struct object *o, uint64_t term, uint64_t number)
+struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number)
 {
 	if (o->cur && o->cur->r.term == term && o->cur->r.number == number)
 		return o->cur;
@@ -58,7 +58,7 @@ struct epoch *wb__epoch_find(struct object *o, uint64_t term, uint64_t number)
 }
 
 /* A worker's memory is gone: the epoch must not find it again. */
-void wb__epoch_forget(struct epoch *e, const struct worker *w)
+void wb__core_epoch_forget(struct epoch *e, const struct worker *w)
 {
 	for (uint32_t i = 0; e && i < e->local->n; i++)
 		if (e->member[i] == w)
@@ -66,7 +66,7 @@ void wb__epoch_forget(struct epoch *e, const struct worker *w)
 }
 
 /* Does a flow still touch the worker's memory? */
-bool wb__flow_uses(const struct object *o, int flow, const struct worker *w)
+bool wb__core_flow_uses(const struct object *o, int flow, const struct worker *w)
 {
 	const struct epoch *e = o->flow_epoch[flow];
 
@@ -80,7 +80,7 @@ bool wb__flow_uses(const struct object *o, int flow, const struct worker *w)
  * A worker of the flow is gone.  The others may still need the flow (another engine of this pod, a
  * feed), so only its part ends; the flow's memory of it goes when the flow is idle.
  */
-void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w)
+void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *w)
 {
 	struct epoch *e = o->flow_epoch[flow];
 	bool others = false, known = false;
@@ -100,9 +100,9 @@ void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w)
 	}
 }
 
-bool wb__holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
-	const struct worker *w = wb__worker_of(e, plan_worker);
+	const struct worker *w = wb__core_worker_of(e, plan_worker);
 
 	return w && w->w.role == WB_ROLE_ROLLOUT && transfer && w->held_transfer == transfer;
 }
@@ -126,18 +126,18 @@ static bool epoch_in_use(const struct object *o, const struct epoch *e)
 }
 
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
-uint64_t wb__epoch_tick(struct object *o, uint64_t now)
+uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
 	(void)now;
 	if (o->prev && o->cur->is_active) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i] && o->flow_epoch[i] == o->prev && !o->flow_stopped[i] &&
-				wb__flow_is_kept(o, i)) {
+				wb__core_flow_is_kept(o, i)) {
 				wb_flow_stop(o->flow[i]);
 				o->flow_stopped[i] = true;
 			}
-		wb__flows_reap(o);
+		wb__core_flows_reap(o);
 		if (!epoch_in_use(o, o->prev)) {
 			epoch_destroy(o->prev);
 			o->prev = NULL;
@@ -161,7 +161,7 @@ static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
 	o->uid = wb_strdup(r->uid);
 	o->name = wb_strdup(r->object);
 	if (!o->uid || !o->name) {
-		wb__object_destroy(o);
+		wb__core_object_destroy(o);
 		return NULL;
 	}
 	o->next = c->objects;
@@ -271,7 +271,7 @@ static int build(struct epoch *e, struct wb_err *err)
 	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
 	if (!e->link || !e->party || !e->lead || !e->trigger)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
-	wb__flow_env_init(e);
+	wb__core_flow_env_init(e);
 	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
 	e->xp.term = e->r.term;
 	e->xp.number = e->r.number;
@@ -370,7 +370,7 @@ static void tell_planned(struct epoch *e)
 	}
 }
 
-void wb__activate(struct epoch *e)
+void wb__core_activate(struct epoch *e)
 {
 	if (e->is_active)
 		return;
@@ -378,9 +378,9 @@ void wb__activate(struct epoch *e)
 	/* Readers of what is held come to the new plan's flow; the sums go along. */
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->held_transfer)
-			(void)wb__flow_get(e, e->member[i]->held_transfer, true);
+			(void)wb__core_flow_get(e, e->member[i]->held_transfer, true);
 	tell_planned(e);
-	wb__trainers_replanned(e);
+	wb__core_trainers_replanned(e);
 }
 
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
@@ -390,11 +390,11 @@ int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t
 
 	while (o && strcmp(o->uid, uid))
 		o = o->next;
-	e = o ? wb__epoch_find(o, term, number) : NULL;
+	e = o ? wb__core_epoch_find(o, term, number) : NULL;
 	if (!e)
 		return -ENOENT;
-	wb__activate(e);
-	wb__drain_self(c);
+	wb__core_activate(e);
+	wb__core_drain_self(c);
 	return 0;
 }
 
@@ -407,11 +407,11 @@ int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t num
 
 	while (o && strcmp(o->uid, uid))
 		o = o->next;
-	e = o ? wb__epoch_find(o, term, number) : NULL;
+	e = o ? wb__core_epoch_find(o, term, number) : NULL;
 	if (!e || engine >= e->r.n_engine || source_engine >= e->r.n_engine)
 		return wb_err_set(err, -ENOENT, "no such epoch or engine for a feed");
-	rc = wb__leader_feed(e, engine, source_engine, err);
-	wb__drain_self(c);
+	rc = wb__core_leader_feed(e, engine, source_engine, err);
+	wb__core_drain_self(c);
 	return rc;
 }
 

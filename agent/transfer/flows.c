@@ -39,20 +39,20 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 
 static void env_received(void *ctx, struct wb_flow *f, uint32_t local)
 {
-	wb__party_received(epoch_of_flow(ctx, f), f, local);
+	wb__core_party_received(epoch_of_flow(ctx, f), f, local);
 }
 
 static void env_complete(void *ctx, struct wb_flow *f, uint32_t local)
 {
-	wb__party_complete(epoch_of_flow(ctx, f), f, local);
+	wb__core_party_complete(epoch_of_flow(ctx, f), f, local);
 }
 
 static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
-	wb__party_failed(epoch_of_flow(ctx, f), f, local, err);
+	wb__core_party_failed(epoch_of_flow(ctx, f), f, local, err);
 }
 
-int wb__flow_env_init(struct epoch *e)
+int wb__core_flow_env_init(struct epoch *e)
 {
 	e->fenv = (struct wb_flow_env){
 		.ctx = e,
@@ -66,7 +66,7 @@ int wb__flow_env_init(struct epoch *e)
 	return 0;
 }
 
-uint64_t wb__seed(const struct object *o, uint64_t transfer)
+uint64_t wb__core_seed(const struct object *o, uint64_t transfer)
 {
 	/* Both sides compute it: an old slot's data fails by its seed. */
 	return wb_hash64(o->uid, strlen(o->uid), transfer) | 1;
@@ -102,7 +102,7 @@ static void mark_holders(struct epoch *e, struct wb_flow *f)
 			wb_flow_mark_installed(f, i, sums);
 }
 
-struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make)
+struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
 {
 	struct object *o = e->obj;
 	struct wb_flow_opts opts;
@@ -122,7 +122,7 @@ struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make)
 		.slots = &o->slots,
 		.env = &e->fenv,
 		.transfer = transfer,
-		.sum_seed = wb__seed(o, transfer),
+		.sum_seed = wb__core_seed(o, transfer),
 		.sums = o->core->o.sums,
 		.window = o->core->o.window,
 		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
@@ -136,7 +136,7 @@ struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make)
 	return o->flow[at];
 }
 
-void wb__flows_retire(struct object *o, uint64_t below)
+void wb__core_flows_retire(struct object *o, uint64_t below)
 {
 	for (int i = 0; i < CORE_FLOWS_MAX; i++)
 		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below) {
@@ -168,12 +168,12 @@ static bool is_held(const struct object *o, int i)
 	return false;
 }
 
-bool wb__flow_is_kept(const struct object *o, int flow)
+bool wb__core_flow_is_kept(const struct object *o, int flow)
 {
 	return !in_use(o, flow);
 }
 
-void wb__flows_prune(struct object *o, uint64_t below)
+void wb__core_flows_prune(struct object *o, uint64_t below)
 {
 	for (int i = 0; i < CORE_FLOWS_MAX; i++)
 		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below &&
@@ -181,10 +181,10 @@ void wb__flows_prune(struct object *o, uint64_t below)
 			wb_flow_stop(o->flow[i]);
 			o->flow_stopped[i] = true;
 		}
-	wb__flows_reap(o);
+	wb__core_flows_reap(o);
 }
 
-void wb__flows_reap(struct object *o)
+void wb__core_flows_reap(struct object *o)
 {
 	for (int i = 0; i < CORE_FLOWS_MAX; i++)
 		if (o->flow[i] && o->flow_stopped[i] && wb_flow_is_idle(o->flow[i])) {
@@ -198,7 +198,7 @@ void wb__flows_reap(struct object *o)
  * Before parameters of an engine change: nobody may be reading them for an older transfer.  True
  * when quiet; @cut drops the readers' connections (revocation).
  */
-bool wb__flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut)
+bool wb__core_flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut)
 {
 	struct object *o = e->obj;
 	bool quiet = true;

@@ -213,6 +213,7 @@ struct wb_core {
 	struct loop_msg *self_head,
 		**self_tail; /* messages to ourselves, handled after each event */
 	bool draining_self;
+	bool closing; /* the transport is gone */
 	struct {
 		wb_conn_t conn;
 		struct epoch *e;
@@ -228,54 +229,57 @@ static inline uint64_t now_ns(const struct wb_core *c)
 }
 
 /* core.c */
-void wb__send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
-void wb__trace(struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
-struct epoch *wb__epoch_find(struct object *o, uint64_t term, uint64_t number);
-void wb__activate(struct epoch *e);
-uint64_t wb__seed(const struct object *o, uint64_t transfer);
-struct worker *wb__worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
-const char *wb__worker_name(const struct epoch *e, uint32_t plan_worker);
-void wb__drain_self(struct wb_core *c);
+void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+void wb__core_trace(
+	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
+struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number);
+void wb__core_activate(struct epoch *e);
+uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
+struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
+const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
+void wb__core_drain_self(struct wb_core *c);
 /* epoch.c */
-void wb__object_destroy(struct object *o);
-void wb__epoch_forget(struct epoch *e, const struct worker *w);
-uint64_t wb__epoch_tick(struct object *o, uint64_t now);
-bool wb__flow_uses(const struct object *o, int flow, const struct worker *w);
-void wb__flow_drop_worker(struct object *o, int flow, const struct worker *w);
-bool wb__holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
+void wb__core_object_destroy(struct object *o);
+void wb__core_epoch_forget(struct epoch *e, const struct worker *w);
+uint64_t wb__core_epoch_tick(struct object *o, uint64_t now);
+bool wb__core_flow_uses(const struct object *o, int flow, const struct worker *w);
+void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *w);
+bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
 /* flows.c */
-struct wb_flow *wb__flow_get(struct epoch *e, uint64_t transfer, bool make);
-void wb__flows_retire(struct object *o, uint64_t below); /* stop flows of older transfers */
-void wb__flows_prune(struct object *o, uint64_t below); /* of those, the ones nobody holds */
-void wb__flows_reap(struct object *o);
-bool wb__flow_is_kept(const struct object *o, int flow); /* committed, only there for readers */
-bool wb__flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut);
-int wb__flow_env_init(struct epoch *e);
+struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make);
+void wb__core_flows_retire(struct object *o, uint64_t below); /* stop flows of older transfers */
+void wb__core_flows_prune(struct object *o, uint64_t below); /* of those, the ones nobody holds */
+void wb__core_flows_reap(struct object *o);
+bool wb__core_flow_is_kept(
+	const struct object *o, int flow); /* committed, only there for readers */
+bool wb__core_flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut);
+int wb__core_flow_env_init(struct epoch *e);
 /* party.c */
-void wb__party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__party_worker(struct worker *w, uint16_t type, const void *msg);
-void wb__party_worker_lost(struct worker *w, const char *why);
-void wb__party_lead_down(struct epoch *e, uint32_t agent, const char *why);
-void wb__party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
-void wb__party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
-void wb__party_failed(struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
-uint64_t wb__party_tick(struct object *o, uint64_t now);
+void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);
+void wb__core_party_worker_lost(struct worker *w, const char *why);
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why);
+void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
+void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
+void wb__core_party_failed(
+	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
+uint64_t wb__core_party_tick(struct object *o, uint64_t now);
 /* lead.c */
-void wb__lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__lead_agent_down(struct epoch *e, uint32_t agent, const char *why);
-uint64_t wb__lead_tick(struct object *o, uint64_t now);
+void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 /* leader.c */
-void wb__leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__leader_agent_down(struct epoch *e, uint32_t agent, const char *why);
-uint64_t wb__leader_tick(struct object *o, uint64_t now);
-int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err);
+void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__core_leader_tick(struct object *o, uint64_t now);
+int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err);
 /* trainers.c */
-void wb__trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__trainers_replanned(struct epoch *e);
-void wb__trainers_send(struct worker *w, int64_t version);
-void wb__trainers_worker_lost(struct worker *w, const char *why);
-void wb__trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
-uint64_t wb__trainers_tick(struct object *o, uint64_t now);
+void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_trainers_replanned(struct epoch *e);
+void wb__core_trainers_send(struct worker *w, int64_t version);
+void wb__core_trainers_worker_lost(struct worker *w, const char *why);
+void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
+uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);
 
 static inline uint64_t sooner(uint64_t a, uint64_t b)
 {

@@ -21,7 +21,7 @@ static void send_all(struct lead *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].down)
-			wb__send(l->e, a, m);
+			wb__core_send(l->e, a, m);
 }
 
 static bool all(const struct lead *l, size_t field)
@@ -47,7 +47,7 @@ static void tell_leader(struct lead *l, enum wb_engine_state state)
 	m.n_stall = (uint32_t)l->n_stall;
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
-	wb__send(l->e, l->leader, &m);
+	wb__core_send(l->e, l->leader, &m);
 }
 
 static void report(struct lead *l)
@@ -93,7 +93,7 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
 	send_all(l, &m);
-	wb__trace(l->e->obj, wb_engine_state_name(result), l->e->r.engine[l->engine].name,
+	wb__core_trace(l->e->obj, wb_engine_state_name(result), l->e->r.engine[l->engine].name,
 		l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
 		l->state = LEAD_ENDING; /* ENDED brings times; the decision stands */
@@ -127,7 +127,7 @@ static void refuse(
 
 	snprintf(text, sizeof(text), "%s", why);
 	no.sentence = text;
-	wb__send(e, from, &no);
+	wb__core_send(e, from, &no);
 }
 
 /* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost. */
@@ -189,7 +189,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	for_party_worker (e, m->engine, i)
 		if (e->member[i])
 			e->member[i]->seen_transfer = m->transfer;
-	wb__trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, 0);
+	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, 0);
 	stop = order(l, WBP_PEER_STOP);
 	send_all(l, &stop);
 }
@@ -224,7 +224,7 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 		return;
 	l->state = LEAD_MOVING;
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
-	wb__trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
+	wb__core_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
 	tell_leader(l, WB_ENGINE_RECEIVING);
 }
@@ -252,7 +252,7 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		a->received = true;
 		a->losses = m->losses;
 		if (received_all(l)) {
-			wb__trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
+			wb__core_trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
 				l->transfer, 0);
 			l->received_told = true;
 			tell_leader(l, WB_ENGINE_RECEIVED);
@@ -299,7 +299,7 @@ static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 	send_all(l, &lost);
 }
 
-void wb__lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l;
 
@@ -326,7 +326,7 @@ void wb__lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		fail(l, m->code, m->sentence);
 }
 
-void wb__lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct lead *l = &e->lead[en];
@@ -391,7 +391,7 @@ static void expired(struct lead *l)
 	fail(l, -ETIMEDOUT, text);
 }
 
-uint64_t wb__lead_tick(struct object *o, uint64_t now)
+uint64_t wb__core_lead_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 

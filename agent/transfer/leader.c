@@ -29,7 +29,7 @@ static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
 		if (has_trainer(l->e, a))
-			wb__send(l->e, a, m);
+			wb__core_send(l->e, a, m);
 }
 
 static bool is_end(enum wb_engine_state s)
@@ -103,7 +103,7 @@ static void finish(struct leader *l)
 	};
 	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
 	c->env->report(c->env->ctx, &r);
-	wb__trace(e->obj, "final", r.result, l->transfer, 0);
+	wb__core_trace(e->obj, "final", r.result, l->transfer, 0);
 	wb_free(name);
 	wb_free(state);
 	wb_free(why);
@@ -149,7 +149,7 @@ static void look(struct leader *l)
 		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
 
 		l->state = LEADER_RELEASED;
-		wb__trace(l->e->obj, "released", "trainers", l->transfer, 0);
+		wb__core_trace(l->e->obj, "released", "trainers", l->transfer, 0);
 		to_trainers(l, &m);
 	}
 	if (over)
@@ -175,7 +175,7 @@ static void engine_ended(
 		m.engine = en;
 		m.source = engine;
 		m.losses = l->losses;
-		wb__send(l->e, l->e->r.engine[en].lead, &m);
+		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
 
@@ -189,7 +189,7 @@ static void send_prepare(struct leader *l, uint32_t engine)
 	m.leader = l->e->me;
 	l->engine[engine].takes_part = true;
 	l->engine[engine].state = WB_ENGINE_PREPARING;
-	wb__send(l->e, l->e->r.engine[engine].lead, &m);
+	wb__core_send(l->e, l->e->r.engine[engine].lead, &m);
 }
 
 static int begin(struct leader *l, struct epoch *e)
@@ -275,7 +275,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 	l->version = version < 0 ? (int64_t)l->transfer : version;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
-	wb__trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
+	wb__core_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
 	serve = note(l, WBP_PEER_SERVE);
 	to_trainers(l, &serve);
 	for (uint32_t en = 0; en < e->r.n_engine; en++)
@@ -298,7 +298,7 @@ static void start_next(struct object *o)
 		start_transfer(e, version);
 }
 
-int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
+int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
 {
 	struct leader *l;
 	uint64_t held = 0;
@@ -327,7 +327,7 @@ int wb__leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb
 	l->version = version;
 	l->next = e->obj->feeds;
 	e->obj->feeds = l;
-	wb__trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
+	wb__core_trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
 	send_prepare(l, engine);
 	return 0;
 }
@@ -363,7 +363,7 @@ static void on_refused(struct leader *l, const struct wb_msg_peer *m)
 	if (m->engine >= l->e->r.n_engine)
 		return;
 	o->issued = WB_MAX(o->issued, m->highest);
-	wb__trace(o, "refused", l->e->r.engine[m->engine].name, m->transfer, m->highest);
+	wb__core_trace(o, "refused", l->e->r.engine[m->engine].name, m->transfer, m->highest);
 	engine_ended(l, m->engine, WB_ENGINE_ABORTED, m->sentence);
 	look(l);
 }
@@ -405,11 +405,11 @@ static void cancel(struct leader *l, int64_t code, const char *why)
 		m.engine = en;
 		m.code = code;
 		m.sentence = text;
-		wb__send(l->e, l->e->r.engine[en].lead, &m);
+		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
 
-void wb__leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct leader *l;
 
@@ -448,7 +448,7 @@ static void lead_down(struct leader *l, uint32_t agent, const char *why)
 		look(l);
 }
 
-void wb__leader_agent_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why)
 {
 	struct leader *l = &e->obj->leader, *next;
 	char text[512];
@@ -484,7 +484,7 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
-uint64_t wb__leader_tick(struct object *o, uint64_t now)
+uint64_t wb__core_leader_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = tick_one(&o->leader, now);
 	struct leader *after;

@@ -21,7 +21,7 @@ static void fail(struct party *p, int code, const char *sentence)
 	m.state = PROGRESS_FAILED;
 	m.code = code;
 	m.sentence = text;
-	wb__send(p->e, p->lead, &m);
+	wb__core_send(p->e, p->lead, &m);
 }
 
 static void to_worker(struct worker *w, uint16_t type, const void *msg)
@@ -130,20 +130,20 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		.feed = feed,
 	};
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
-	wb__flows_prune(e->obj, m->transfer);
+	wb__core_flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
 	for_party_worker (e, m->engine, i)
 		if (!e->member[i] || e->member[i]->gone) {
 			char text[512];
 
 			snprintf(text, sizeof(text), "%s is not attached",
-				wb__worker_name(e, e->local->member[i].plan_worker));
+				wb__core_worker_name(e, e->local->member[i].plan_worker));
 			fail(p, -ENOTCONN, text);
 			return;
 		}
 	answer = reply(p, WBP_PEER_PROMISE);
 	answer.count = promise_all(p);
-	wb__send(e, from, &answer);
+	wb__core_send(e, from, &answer);
 }
 
 static void report_stopped(struct party *p, int64_t code, const char *sentence)
@@ -155,7 +155,7 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 	m.code = code;
 	m.sentence = code ? text : NULL;
 	p->state = PARTY_STOPPED;
-	wb__send(p->e, p->lead, &m);
+	wb__core_send(p->e, p->lead, &m);
 }
 
 static const uint8_t *feed_sources(struct party *p)
@@ -184,7 +184,7 @@ static void open_sinks(struct party *p)
 	struct epoch *e = p->e;
 	const uint8_t *feed = feed_sources(p);
 
-	p->flow = wb__flow_get(e, p->transfer, true);
+	p->flow = wb__core_flow_get(e, p->transfer, true);
 	if (!p->flow || (p->is_feed && !feed)) {
 		fail(p, -ENOMEM, "no memory for the transfer");
 		return;
@@ -198,8 +198,8 @@ static void open_sinks(struct party *p)
 	for_party_worker (e, p->engine, i)
 		wb_flow_open_sink(p->flow, i, feed);
 	p->opening = false;
-	wb__party_received(e, p->flow, 0);
-	wb__party_complete(e, p->flow, first_local(p));
+	wb__core_party_received(e, p->flow, 0);
+	wb__core_party_complete(e, p->flow, first_local(p));
 }
 
 static void on_open(struct party *p)
@@ -208,7 +208,7 @@ static void on_open(struct party *p)
 		return;
 	p->state = PARTY_OPENING;
 	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
-	if (wb__flows_quiet(p->e, p->engine, p->transfer, false))
+	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, false))
 		open_sinks(p);
 }
 
@@ -233,7 +233,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		(unsigned long long)m->sum1);
 	end.digest = digest;
 	p->state = PARTY_ENDING;
-	wb__flows_retire(p->e->obj, p->transfer);
+	wb__core_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
@@ -307,15 +307,15 @@ static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
 		return;
 	p->losses = m->losses;
 	if (!p->flow) /* not opened yet: the flow must know all the same */
-		p->flow = wb__flow_get(e, p->transfer, true);
+		p->flow = wb__core_flow_get(e, p->transfer, true);
 	for (uint32_t w = 0; p->flow && w < e->plan->n_worker; w++)
 		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
 			e->plan->worker[w].engine == m->source)
 			wb_flow_lose_worker(p->flow, w);
-	wb__party_received(e, p->flow, 0); /* say again where we stand */
+	wb__core_party_received(e, p->flow, 0); /* say again where we stand */
 }
 
-void wb__party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p;
 
@@ -426,10 +426,10 @@ static void on_resumed(struct worker *w, struct party *p)
 	m.n_bytes = WB_STAGES;
 	p->state = PARTY_NONE;
 	p->flow = NULL; /* stays in the object, for those who read from us */
-	wb__send(p->e, p->lead, &m);
+	wb__core_send(p->e, p->lead, &m);
 }
 
-void wb__party_worker(struct worker *w, uint16_t type, const void *msg)
+void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 {
 	uint32_t local;
 	struct party *p = party_of(w, &local);
@@ -442,7 +442,7 @@ void wb__party_worker(struct worker *w, uint16_t type, const void *msg)
 		on_resumed(w, p);
 }
 
-void wb__party_worker_lost(struct worker *w, const char *why)
+void wb__core_party_worker_lost(struct worker *w, const char *why)
 {
 	uint32_t local;
 	struct party *p = party_of(w, &local);
@@ -494,10 +494,10 @@ static void tell_progress(struct party *p, enum progress what)
 		m.sum0 = sum.lane[0];
 		m.sum1 = sum.lane[1];
 	}
-	wb__send(p->e, p->lead, &m);
+	wb__core_send(p->e, p->lead, &m);
 }
 
-void wb__party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
+void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 {
 	(void)local;
 	for (uint32_t en = 0; f && en < e->r.n_engine; en++) {
@@ -510,7 +510,7 @@ void wb__party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 	}
 }
 
-void wb__party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
+void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 {
 	struct party *p = party_of_flow(e, f, local);
 
@@ -521,7 +521,8 @@ void wb__party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 	tell_progress(p, PROGRESS_COMPLETE);
 }
 
-void wb__party_failed(struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err)
+void wb__core_party_failed(
+	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
 	struct party *p = party_of_flow(e, f, local);
 	char text[WB_ERR_MSG_MAX];
@@ -529,13 +530,13 @@ void wb__party_failed(struct epoch *e, struct wb_flow *f, uint32_t local, const 
 	if (!p)
 		return;
 	snprintf(text, sizeof(text), "%s: %.900s",
-		wb__worker_name(e, e->local->member[local].plan_worker), err->msg);
+		wb__core_worker_name(e, e->local->member[local].plan_worker), err->msg);
 	fail(p, err->code, text);
 }
 
 /* ---- others go away, time passes ----------------------------------------------------------- */
 
-void wb__party_lead_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct party *p = &e->party[en];
@@ -567,7 +568,7 @@ static void torn_for_good(struct party *p)
 			to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
-uint64_t wb__party_tick(struct object *o, uint64_t now)
+uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 
@@ -580,7 +581,7 @@ uint64_t wb__party_tick(struct object *o, uint64_t now)
 			if (p->state == PARTY_OPENING) {
 				bool cut = now >= p->drain_ns;
 
-				if (wb__flows_quiet(e, en, p->transfer, cut))
+				if (wb__core_flows_quiet(e, en, p->transfer, cut))
 					open_sinks(p);
 				else
 					next = sooner(next, now + WB_NS_PER_MS);

@@ -63,10 +63,10 @@ static void ask(struct object *o)
 	t->has_final = false;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
-	wb__send(e, e->r.leader, &m);
+	wb__core_send(e, e->r.leader, &m);
 }
 
-void wb__trainers_send(struct worker *w, int64_t version)
+void wb__core_trainers_send(struct worker *w, int64_t version)
 {
 	w->has_sent = true;
 	w->sent_version = version;
@@ -75,7 +75,7 @@ void wb__trainers_send(struct worker *w, int64_t version)
 }
 
 /* A new plan: a question that was not answered is asked again under it. */
-void wb__trainers_replanned(struct epoch *e)
+void wb__core_trainers_replanned(struct epoch *e)
 {
 	struct trainers *t = &e->obj->trainers;
 
@@ -97,7 +97,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
 	t->transfer = m->transfer;
 	t->version = m->version;
-	t->flow = wb__flow_get(e, m->transfer, true);
+	t->flow = wb__core_flow_get(e, m->transfer, true);
 	if (!t->flow)
 		return; /* the receivers' deadline names us */
 	t->state = TRAINERS_SERVING;
@@ -134,7 +134,7 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		if (t->e->member[i])
 			t->e->member[i]->has_sent &= t->state == TRAINERS_RELEASED;
 	tell(t, &s);
-	wb__flows_prune(o, t->transfer + 1);
+	wb__core_flows_prune(o, t->transfer + 1);
 	t->state = TRAINERS_IDLE;
 	t->flow = NULL;
 	t->e = NULL;
@@ -192,7 +192,7 @@ static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
 		wb_buf_finish(&b);
 }
 
-void wb__trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 
@@ -216,7 +216,7 @@ void wb__trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	}
 }
 
-void wb__trainers_worker_lost(struct worker *w, const char *why)
+void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 {
 	struct trainers *t = &w->obj->trainers;
 	struct wb_msg_peer m = {.kind = WBP_PEER_TRAINER_LOST, .code = -EPIPE};
@@ -228,12 +228,12 @@ void wb__trainers_worker_lost(struct worker *w, const char *why)
 	snprintf(text, sizeof(text), "%s %s", w->w.name, why);
 	m.transfer = t->transfer;
 	m.sentence = text;
-	wb__send(t->e, t->e->r.leader, &m);
+	wb__core_send(t->e, t->e->r.leader, &m);
 	if (t->state == TRAINERS_ASKED)
 		t->state = TRAINERS_IDLE;
 }
 
-void wb__trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
 {
 	struct trainers *t = &e->obj->trainers;
 	char text[WB_ERR_MSG_MAX];
@@ -245,10 +245,10 @@ void wb__trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
 		e->r.agent[agent].name, why);
 	m.transfer = t->transfer;
 	m.kind = WBP_PEER_FINAL;
-	wb__trainers_msg(e, agent, &m);
+	wb__core_trainers_msg(e, agent, &m);
 }
 
-uint64_t wb__trainers_tick(struct object *o, uint64_t now)
+uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
 
