@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole agents over the simulated network: transfers, same step, losses, feeds. */
+#include "tests/common/world.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void all_hold(struct world *w, int64_t version)
+{
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
+		if (w->worker[i].alive) {
+			ck_assert_msg(world_holds(w, &w->worker[i], version),
+				"worker %u does not hold version %lld: %s", i, (long long)version,
+				w->worker[i].why);
+			ck_assert_int_eq(w->worker[i].version, version);
+		}
+}
+
+static const struct world_opts shapes[] = {
+	{.seed = 1,
+		.trainer_agents = 1,
+		.trainers_per_agent = 1,
+		.engines = 1,
+		.agents_per_engine = 1,
+		.workers_per_agent = 1},
+	{.seed = 2,
+		.trainer_agents = 2,
+		.trainers_per_agent = 2,
+		.engines = 2,
+		.agents_per_engine = 1,
+		.workers_per_agent = 2},
+	{.seed = 3,
+		.trainer_agents = 2,
+		.trainers_per_agent = 1,
+		.engines = 2,
+		.agents_per_engine = 2,
+		.workers_per_agent = 1},
+	{.seed = 4,
+		.trainer_agents = 1,
+		.trainers_per_agent = 4,
+		.engines = 4,
+		.agents_per_engine = 1,
+		.workers_per_agent = 1},
+	{.seed = 5,
+		.trainer_agents = 2,
+		.trainers_per_agent = 2,
+		.engines = 3,
+		.agents_per_engine = 2,
+		.workers_per_agent = 2,
+		.scale = 256},
+};
+
+START_TEST(every_version_arrives_byte_for_byte)
+{
+	struct world w;
+
+	world_init(&w, &shapes[_i]);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 5; v++) {
+		world_send(&w, v);
+		ck_assert_msg(world_run(&w, 20 * WB_NS_PER_S), "version %lld hangs", (long long)v);
+		world_run_for(&w, WB_NS_PER_MS);
+		all_hold(&w, v);
+		ck_assert_str_eq(w.last_result, "Succeeded");
+	}
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(all_workers_of_an_engine_change_at_the_same_poll)
+{
+	struct world_opts o = shapes[4];
+	struct world w;
+
+	o.poll_ns = 20 * WB_NS_PER_MS;
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 20; v++) {
+		uint32_t at[8] = {0};
+
+		world_send(&w, v);
+		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		for (uint32_t i = w.n_trainer; i < w.n_worker; i++) {
+			uint32_t *first = &at[w.worker[i].engine];
+
+			if (!*first)
+				*first = w.worker[i].changed_at;
+			ck_assert_uint_eq(*first, w.worker[i].changed_at);
+		}
+	}
+	world_finish(&w);
+}
+END_TEST
+
+/* Kill an engine's agent at a random moment of a transfer: the others commit, the dead one comes
+ * back and is fed without a trainer. */
+START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
+{
+	struct world_opts o = shapes[1];
+	struct wb_rng rng = {(uint64_t)_i};
+	struct world w;
+	struct wb_err err = {0};
+	uint32_t dead;
+	bool torn;
+
+	o.seed = 100 + (uint64_t)_i;
+	o.scale = 256;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	world_send(&w, 2);
+	world_run_for(&w, 50000 + wb_rng_below(&rng, 1500000));
+	dead = world_agent_of_engine(&w, 1);
+	world_kill_agent(&w, dead);
+	ck_assert_msg(world_run(&w, 60 * WB_NS_PER_S), "seed %d: the send hangs", _i);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	/* Lost after the trainers were let go, what only it held is lost with it: the other engine
+	 * is Torn, says so, and the next transfer repairs it. */
+	torn = w.worker[w.n_trainer].n_torn > 0;
+	if (torn) {
+		ck_assert_str_eq(w.last_result, "Torn");
+		ck_assert_msg(
+			strstr(w.last_culprit, "has no source left") != NULL, "%s", w.last_culprit);
+	} else {
+		ck_assert_msg(world_holds(&w, &w.worker[w.n_trainer], 2), "seed %d: %s %s", _i,
+			w.last_result, w.last_culprit);
+	}
+	world_restart(&w, dead);
+	world_plan(&w);
+	if (torn)
+		goto repair;
+	wb_core_expect_feed(w.agent[dead].core, "uid-of-the-simulated-object", 1);
+	ck_assert_int_eq(wb_core_feed(w.agent[world_agent_of_engine(&w, 0)].core,
+				 "uid-of-the-simulated-object", 1, 2, 1, 0, &err),
+		0);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	all_hold(&w, 2);
+repair:
+	world_send(&w, 3);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	all_hold(&w, 3);
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(flipped_bits_on_the_wire_are_caught_and_sent_again)
+{
+	struct world w;
+	struct wb_sim_fault f = {.kind = WB_SIM_FLIP, .items = WB_SIM_DATA, .ppm = 50000};
+
+	world_init(&w, &shapes[2]);
+	world_plan(&w);
+	wb_sim_fault_add(w.net, &f);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		all_hold(&w, v);
+	}
+	ck_assert_uint_gt(wb_sim_hits(w.net), 0);
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(one_slot_a_pool_does_not_deadlock)
+{
+	struct world_opts o = shapes[4];
+	struct world w;
+
+	o.arena_bytes = 4 * 2048;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 1);
+	world_finish(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("sim");
+	TCase *tc = tcase_create("world");
+	SRunner *sr;
+	int failed;
+
+	tcase_add_loop_test(tc, every_version_arrives_byte_for_byte, 0,
+		(int)(sizeof(shapes) / sizeof(shapes[0])));
+	tcase_add_test(tc, all_workers_of_an_engine_change_at_the_same_poll);
+	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
+	tcase_add_test(tc, flipped_bits_on_the_wire_are_caught_and_sent_again);
+	tcase_add_test(tc, one_slot_a_pool_does_not_deadlock);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
