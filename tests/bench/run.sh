@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# run.sh OUTDIR   All benchmarks: one JSON object a line on stdout.
+set -eu
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../.."
+for b in "$out"/bench/*; do
+	case $b in *.d) continue ;; esac
+	[ -x "$b" ] && "$b"
+done
+python=$(tests/common/venv.sh) || { echo '{"bench": "e2e", "skipped": "no Python with NumPy"}'; exit 0; }
+exec "$python" tests/bench/e2e.py "$out"
