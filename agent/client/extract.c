@@ -332,6 +332,24 @@ int wb_sourcemap_report(const struct wb_sourcemap *w, struct wb_extract_blob *ou
 	return take_blob(&b, out);
 }
 
+uint32_t wb_sourcemap_n_tensor(const struct wb_sourcemap *w)
+{
+	return w->s->manifest->n;
+}
+
+int wb_sourcemap_tensor(const struct wb_sourcemap *w, uint32_t i, struct wb_extract_tensor *out)
+{
+	const struct wb_tensor *t;
+
+	if (i >= w->s->manifest->n)
+		return -ENOENT;
+	t = &w->s->manifest->tensor[i];
+	*out = (struct wb_extract_tensor){
+		.name = t->name, .dtype = wb_dtype_name(t->dtype), .ndim = t->ndim};
+	memcpy(out->shape, t->shape, sizeof(out->shape));
+	return 0;
+}
+
 uint32_t wb_sourcemap_n_param(const struct wb_sourcemap *w)
 {
 	return w->s->map->n_param;

@@ -169,6 +169,10 @@ struct wb_sourcemap_param {
 	uint64_t owner_offset; /* elements from the owner's first */
 };
 
+WB_API uint32_t wb_sourcemap_n_tensor(const struct wb_sourcemap *s);
+/** wb_sourcemap_tensor - tensor @i of the manifest; strings valid until close.  0 or -ENOENT. */
+WB_API int wb_sourcemap_tensor(
+	const struct wb_sourcemap *s, uint32_t i, struct wb_extract_tensor *out);
 WB_API uint32_t wb_sourcemap_n_param(const struct wb_sourcemap *s);
 /** wb_sourcemap_param - 0, -ENOENT or -ENOMEM. */
 WB_API int wb_sourcemap_param(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WeightBridge: moves new weights from trainers to inference engines.
 
+    extract                          which checkpoint element each parameter element is a copy of
     SenderAdapter, ReceiverAdapter   what a trainer and an inference worker call
     empty, SharedMemoryPool          parameter memory that the agent can map: faster
 """
@@ -8,6 +9,9 @@
 from .adapters import ReceiverAdapter, SenderAdapter, Transfer, Update
 from .errors import TransferAborted, WeightBridgeError, WeightBridgeTimeout, WeightsTorn
 from .memory import SharedMemoryPool, empty
+from .probing import LoadWeightsError, NotCopyError, extract
+from .sourcemap import SourceMap
 
-__all__ = ["ReceiverAdapter", "SenderAdapter", "SharedMemoryPool", "Transfer", "TransferAborted",
-           "Update", "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty"]
+__all__ = ["LoadWeightsError", "NotCopyError", "ReceiverAdapter", "SenderAdapter",
+           "SharedMemoryPool", "SourceMap", "Transfer", "TransferAborted", "Update",
+           "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty", "extract"]

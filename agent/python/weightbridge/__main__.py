@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m weightbridge extract MODULE:FUNCTION   show what a loader does."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from .errors import WeightBridgeError
+from .probing import extract
+
+
+def _target(text):
+    """What MODULE:FUNCTION returns."""
+    module, _, function = text.partition(":")
+    if not module or not function:
+        raise WeightBridgeError(f"{text!r} is not MODULE:FUNCTION")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as e:
+        raise WeightBridgeError(f"module {module}: {e}") from e
+    for part in function.split("."):
+        if not hasattr(found, part):
+            raise WeightBridgeError(f"module {module} has no {function}")
+        found = getattr(found, part)
+    made = found()
+    if isinstance(made, dict):
+        missing = {"load_weights", "manifest", "params"} - set(made)
+        if missing:
+            raise WeightBridgeError(f"{text}() returned a dict without {', '.join(missing)}")
+        return dict(made)
+    try:
+        load_weights, manifest, params = made
+    except (TypeError, ValueError) as e:
+        raise WeightBridgeError(
+            f"{text}() must return (load_weights, manifest, params), or a dict of them") from e
+    return {"load_weights": load_weights, "manifest": manifest, "params": params}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m weightbridge")
+    commands = parser.add_subparsers(dest="command", required=True)
+    p = commands.add_parser(
+        "extract", help="show which checkpoint element each parameter element is a copy of",
+        description="Probes the load_weights that FUNCTION() returns: a tuple (load_weights, "
+                    "manifest, params), or a dict of these and other arguments of "
+                    "weightbridge.extract.")
+    p.add_argument("target", metavar="MODULE:FUNCTION")
+    p.add_argument("--json", action="store_true", help="the whole map as JSON")
+    p.add_argument("--framework", choices=("numpy", "torch"))
+    p.add_argument("--cache-dir", metavar="DIR", help="keep maps there")
+    args = parser.parse_args(argv)
+    try:
+        options = _target(args.target)
+        if args.framework:
+            options["framework"] = args.framework
+        if args.cache_dir:
+            options["cache_dir"] = args.cache_dir
+        found = extract(**options)
+    except WeightBridgeError as e:
+        print(f"weightbridge: {e}", file=sys.stderr)
+        return 1
+    for line in found.notes.splitlines():
+        print(f"weightbridge: {line}", file=sys.stderr)
+    try:
+        sys.stdout.write(found.to_json() if args.json else found.report())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

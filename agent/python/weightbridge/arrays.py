@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays and tensors as memory: parameters of a worker, and tensors that look like a checkpoint's.
+
+NumPy holds BF16 as uint16 words, or as ml_dtypes.bfloat16; float8 as uint8 words or ml_dtypes'.
+"""
+
+import ctypes
+import math
+
+from . import _extract_abi as abi
+from .errors import WeightBridgeError
+from .manifest import dtype_name
+
+_BYTES = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "I32": 4}
+_NUMPY = {"BF16": "uint16", "F32": "float32", "F16": "float16", "F8_E4M3": "uint8",
+          "F8_E5M2": "uint8", "I8": "int8", "U8": "uint8", "I32": "int32"}
+_ML = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+_TORCH = {"BF16": "bfloat16", "F32": "float32", "F16": "float16", "F8_E4M3": "float8_e4m3fn",
+          "F8_E5M2": "float8_e5m2", "I8": "int8", "U8": "uint8", "I32": "int32"}
+
+
+def _is_torch(array):
+    return hasattr(array, "data_ptr") and hasattr(array, "stride")
+
+
+def _numpy_face(array):
+    """(address, shape, strides in bytes, dtype, is writable)."""
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        array = (np.from_dlpack(array) if hasattr(array, "__dlpack__")
+                 else np.asarray(memoryview(array)))
+    if not array.dtype.isnative:
+        raise WeightBridgeError("its bytes are in the other order")
+    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype,
+            array.flags.writeable)
+
+
+def _torch_face(tensor):
+    if tensor.device.type != "cpu":
+        raise WeightBridgeError(f"it is on {tensor.device}: only CPU tensors can be probed")
+    item = tensor.element_size()
+    return (tensor.data_ptr(), tuple(tensor.shape), tuple(s * item for s in tensor.stride()),
+            tensor.dtype, True)
+
+
+def _split(value):
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value
+    return value, None
+
+
+def describe(name, value):
+    """A parameter, array or (array, dtype), as the library wants it."""
+    array, declared = _split(value)
+    try:
+        address, shape, strides, dtype, writable = (
+            _torch_face(array) if _is_torch(array) else _numpy_face(array))
+        if declared is not None:
+            kind = dtype_name(declared)
+        else:
+            kind = "BF16" if getattr(dtype, "name", "") == "uint16" else dtype_name(dtype)
+    except (WeightBridgeError, TypeError, ValueError, BufferError) as e:
+        raise WeightBridgeError(f"parameter {name}: {e}") from e
+    item = _BYTES[kind]
+    size = dtype.itemsize if hasattr(dtype, "itemsize") else array.element_size()
+    if size != item:
+        raise WeightBridgeError(f"parameter {name}: elements of {size} bytes are no {kind}")
+    if not writable:
+        raise WeightBridgeError(f"parameter {name} is read-only")
+    if len(shape) > abi.NDIM:
+        raise WeightBridgeError(f"parameter {name} has more than {abi.NDIM} dimensions")
+    if any(s % item for s, n in zip(strides, shape) if n > 1):
+        raise WeightBridgeError(f"parameter {name}: its strides are no whole elements")
+    p = abi.Param(name=name.encode(), dtype=kind.encode(), ndim=len(shape), data=address)
+    p.shape[:len(shape)] = shape
+    p.stride[:len(shape)] = [s // item for s in strides]
+    return p
+
+
+def has_ml_dtypes(params):
+    """Does any parameter have a type of ml_dtypes?"""
+    return any(str(getattr(getattr(_split(v)[0], "dtype", ""), "name", "")) in _ML.values()
+               and not _is_torch(_split(v)[0]) for v in params.values())
+
+
+class NumpyMaker:
+    """Makes NumPy arrays for tensors of a checkpoint."""
+
+    def __init__(self, use_ml_dtypes):
+        import numpy as np
+
+        self._np = np
+        self.dtypes = {k: np.dtype(v) for k, v in _NUMPY.items()}
+        if use_ml_dtypes:
+            import ml_dtypes
+
+            self.dtypes.update({k: np.dtype(getattr(ml_dtypes, v)) for k, v in _ML.items()})
+
+    def empty(self, shape, dtype):
+        """A new array; (array, address, bytes)."""
+        array = self._np.empty(shape, self.dtypes[dtype])
+        return array, array.__array_interface__["data"][0], array.nbytes
+
+    def expand(self, array, shape):
+        return self._np.broadcast_to(array, shape)
+
+    def spanning(self, span, shape, strides, dtype):
+        """A zeroed array of `span` elements, and its view with shape and strides (elements)."""
+        flat = self._np.zeros(max(span, 1), self.dtypes[dtype])
+        return flat, self.window(flat, 0, shape, strides)
+
+    def window(self, flat, offset, shape, strides):
+        return self._np.lib.stride_tricks.as_strided(
+            flat[offset:], shape, [s * flat.itemsize for s in strides])
+
+    def source(self, array):
+        """Address of a dense tensor, something to keep alive, its shape, bytes an element."""
+        if _is_torch(array):
+            array = array.detach().contiguous()
+            return array.data_ptr(), array, tuple(array.shape), array.element_size()
+        array = self._np.ascontiguousarray(array).reshape(self._np.shape(array))
+        return array.__array_interface__["data"][0], array, array.shape, array.itemsize
+
+
+class TorchMaker:
+    """Makes torch tensors for tensors of a checkpoint."""
+
+    def __init__(self):
+        import torch
+
+        self._torch = torch
+        self.dtypes = {k: getattr(torch, v) for k, v in _TORCH.items() if hasattr(torch, v)}
+
+    def empty(self, shape, dtype):
+        tensor = self._torch.empty(shape, dtype=self.dtypes[dtype])
+        return tensor, tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+    def expand(self, tensor, shape):
+        return tensor.expand(shape)
+
+    def spanning(self, span, shape, strides, dtype):
+        flat = self._torch.zeros(max(span, 1), dtype=self.dtypes[dtype])
+        return flat, self.window(flat, 0, shape, strides)
+
+    def window(self, flat, offset, shape, strides):
+        return self._torch.as_strided(flat, shape, strides, offset)
+
+    def source(self, tensor):
+        if not _is_torch(tensor):
+            return NumpyMaker(False).source(tensor)
+        tensor = tensor.detach().contiguous()
+        return tensor.data_ptr(), tensor, tuple(tensor.shape), tensor.element_size()
+
+
+def maker(framework, use_ml_dtypes):
+    if framework == "numpy":
+        return NumpyMaker(use_ml_dtypes)
+    if framework == "torch":
+        try:
+            return TorchMaker()
+        except ImportError as e:
+            raise WeightBridgeError("framework is 'torch', but torch is not installed") from e
+    raise WeightBridgeError(f"framework {framework!r} is not known: 'numpy' or 'torch'")
+
+
+def n_bytes(shape, dtype):
+    return math.prod(shape) * _BYTES[dtype]
+
+
+def address_of(flat):
+    """First byte of a flat array or tensor."""
+    return flat.data_ptr() if _is_torch(flat) else flat.__array_interface__["data"][0]
+
+
+def void_pointers(addresses):
+    return (ctypes.c_void_p * len(addresses))(*addresses)

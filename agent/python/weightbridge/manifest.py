@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensors a checkpoint holds: from a list, a safetensors file, its folder or its index."""
+
+import json
+import os
+import struct
+
+from ._extract_abi import NDIM
+from .errors import WeightBridgeError
+
+_HEADER_MAX = 100 << 20
+# safetensors' names, and NumPy's and torch's words for them
+_NAMES = {"BF16": "BF16", "F32": "F32", "F16": "F16", "F8_E4M3": "F8_E4M3",
+          "F8_E5M2": "F8_E5M2", "I8": "I8", "U8": "U8", "I32": "I32",
+          "bfloat16": "BF16", "float32": "F32", "float16": "F16", "float8_e4m3fn": "F8_E4M3",
+          "float8_e5m2": "F8_E5M2", "int8": "I8", "uint8": "U8", "int32": "I32"}
+
+
+def dtype_name(dtype):
+    """safetensors' name of a dtype given as that name, or as NumPy's or torch's dtype."""
+    text = str(getattr(dtype, "name", dtype)).rsplit(".", 1)[-1]
+    if text not in _NAMES and isinstance(dtype, type):
+        text = dtype.__name__
+    if text not in _NAMES:
+        raise WeightBridgeError(f"type {dtype} is not supported: one of {', '.join(_NAMES)}")
+    return _NAMES[text]
+
+
+def _read_header(path):
+    """name -> (shape, dtype) of one file."""
+    try:
+        with open(path, "rb") as f:
+            raw = f.read(8)
+            size = struct.unpack("<Q", raw)[0] if len(raw) == 8 else 0
+            if not 2 <= size <= _HEADER_MAX:
+                raise WeightBridgeError(f"{path}: not a safetensors file")
+            raw = f.read(size)
+    except OSError as e:
+        raise WeightBridgeError(f"{path}: {e.strerror}") from e
+    try:
+        if len(raw) != size:
+            raise ValueError("cut off")
+        head = json.loads(raw)
+        return {name: (tuple(int(n) for n in t["shape"]), t["dtype"])
+                for name, t in head.items() if name != "__metadata__"}
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise WeightBridgeError(f"{path}: its safetensors header is damaged: {e}") from e
+
+
+def _read_index(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            where = json.load(f)["weight_map"]
+        files = sorted(set(where.values()))
+    except OSError as e:
+        raise WeightBridgeError(f"{path}: {e.strerror}") from e
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise WeightBridgeError(f"{path}: not an index of safetensors files: {e}") from e
+    tensors = {}
+    for name in files:
+        if os.path.basename(name) != name:
+            raise WeightBridgeError(f"{path}: file name {name!r} leads elsewhere")
+        for key, value in _read_header(os.path.join(os.path.dirname(path), name)).items():
+            if where.get(key) == name:
+                tensors[key] = value
+    missing = [key for key in where if key not in tensors]
+    if missing:
+        raise WeightBridgeError(f"{path}: tensor {missing[0]} is not in {where[missing[0]]}"
+                                + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
+    return tensors
+
+
+def _read_folder(path):
+    names = sorted(os.listdir(path))
+    index = [n for n in names if n.endswith(".safetensors.index.json")]
+    if index:
+        return _read_index(os.path.join(path, index[0]))
+    tensors = {}
+    for name in names:
+        if not name.endswith(".safetensors"):
+            continue
+        for key, value in _read_header(os.path.join(path, name)).items():
+            if key in tensors:
+                raise WeightBridgeError(f"{path}: tensor {key} is in two files")
+            tensors[key] = value
+    if not tensors:
+        raise WeightBridgeError(f"{path}: no safetensors files")
+    return tensors
+
+
+def read(manifest):
+    """List of (name, shape, dtype) from what a user gives as manifest.
+
+    A list keeps its order; tensors of files are sorted by name, however the files are cut.
+    """
+    if isinstance(manifest, (str, os.PathLike)):
+        path = os.fspath(manifest)
+        if os.path.isdir(path):
+            tensors = _read_folder(path)
+        elif path.endswith(".json"):
+            tensors = _read_index(path)
+        else:
+            tensors = _read_header(path)
+        manifest = [(name, *tensors[name]) for name in sorted(tensors)]
+    out = []
+    for entry in manifest:
+        try:
+            name, shape, dtype = entry
+            shape = tuple(int(n) for n in shape)
+        except (TypeError, ValueError) as e:
+            raise WeightBridgeError(
+                f"manifest entry {entry!r}: needs (name, shape, dtype)") from e
+        if len(shape) > NDIM:
+            raise WeightBridgeError(f"tensor {name} has more than {NDIM} dimensions")
+        try:
+            out.append((name, shape, dtype_name(dtype)))
+        except WeightBridgeError as e:
+            raise WeightBridgeError(f"tensor {name}: {e}") from e
+    if not out:
+        raise WeightBridgeError("the manifest is empty")
+    return out
