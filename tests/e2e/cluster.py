@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole deployment on this machine: operator, agents, toy workers, each a process.
+
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=1)
+        c.agent("train")
+        w = c.worker("train", "trainer", index=0, of=2)
+        w.expect("planned")
+
+Ports are free ones, files live in a temporary folder, everything ends with the `with` block.
+"""
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+BUILD = os.environ.get("WB_BUILD", os.path.join(os.path.dirname(__file__), "../../build/release"))
+SLOW = 4 if BUILD.endswith(("asan", "tsan")) else 1
+TIMEOUT = 20.0 * SLOW
+
+
+class Failed(AssertionError):
+    """Something did not come, or came wrong."""
+
+
+class Proc:
+    """A child process; its lines come through a queue and are kept."""
+
+    def __init__(self, name, argv, env=None, stdin=False, out=None):
+        self.name, self.lines, self.seen = name, queue.Queue(), []
+        self.p = subprocess.Popen(
+            argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if out is None else out, text=True, bufsize=1,
+            env={**os.environ, **(env or {})})
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.p.stdout:
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def say(self, line):
+        self.p.stdin.write(line + "\n")
+        self.p.stdin.flush()
+
+    def expect(self, pattern, timeout=None, reject=r"^error |bad"):
+        """Next line that matches; lines in between are kept.  Fails at the end or at a line that
+        matches `reject`."""
+        end = time.monotonic() + (timeout or TIMEOUT)
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise Failed(f"{self.name}: no /{pattern}/; last: {self.seen[-12:]}") from None
+            if line is None:
+                self.lines.put(None)
+                raise Failed(f"{self.name} ended (exit {self.p.wait()}) before /{pattern}/; last: "
+                             f"{self.seen[-12:]}")
+            self.seen.append(line)
+            m = re.search(pattern, line)
+            if m:
+                return m
+            if reject and re.search(reject, line):
+                raise Failed(f"{self.name}: {line} (waiting for /{pattern}/)")
+
+    def drain(self):
+        """Lines that have come so far."""
+        out = []
+        while not self.lines.empty():
+            line = self.lines.get()
+            if line is None:
+                self.lines.put(None)
+                break
+            self.seen.append(line)
+            out.append(line)
+        return out
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+
+    def stop(self, timeout=None):
+        """SIGTERM; its exit status."""
+        self.p.terminate()
+        return self.p.wait(timeout or TIMEOUT)
+
+    def wait(self, timeout=None):
+        return self.p.wait(timeout or TIMEOUT)
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(self, level="info"):
+        self.dir = tempfile.mkdtemp(prefix="wb-e2e-")
+        self.level, self.procs = level, []
+        self.agents = {}
+        self.op = None
+        self.key = self.path("key")
+        self.write_key(self.key, "a7" * 32)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    @staticmethod
+    def write_key(path, text):
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as f:
+            f.write(text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for p in self.procs:
+            if p.p.poll() is None:
+                p.kill()
+        if kind:
+            for p in self.procs:
+                p.drain()
+                print(f"---- {p.name} (exit {p.p.poll()})")
+                print("\n".join(p.seen[-60:]))
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _start(self, *args, **kw):
+        p = Proc(*args, **kw)
+        self.procs.append(p)
+        return p
+
+    def spec(self, trainers, per_engine, engines=None, **extra):
+        """Write the object's file; returns its path.  `extra`: top fields of spec, as JSON."""
+        rollout = {"workersPerEngine": per_engine}
+        if engines:
+            rollout["engines"] = engines
+        rollout.update(extra.pop("rollout", {}))
+        trainer = {"workers": trainers, **extra.pop("trainer", {})}
+        body = {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer",
+                "metadata": {"name": "toy"},
+                "spec": {"trainer": trainer, "rollout": rollout, **extra}}
+        path = self.path("object.yaml")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(body, f)  # JSON is YAML
+        return path
+
+    def operator(self, trainers=1, per_engine=1, engines=None, settle_ms=100, env=None, port=0,
+                 **extra):
+        """Start the operator; `port` 0 = any, else the one of an earlier operator."""
+        spec = self.spec(trainers, per_engine, engines, **extra)
+        ports = self.path("ports")
+        if os.path.exists(ports):
+            os.unlink(ports)
+        self.op = self._start("operator", [
+            f"{BUILD}/bin/weightbridge-operator", "--file", spec, "--psk-file", self.key,
+            "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", ports,
+            "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level],
+            env=env)
+        end = time.monotonic() + TIMEOUT
+        while not os.path.exists(ports):
+            if time.monotonic() > end or self.op.p.poll() is not None:
+                raise Failed(f"operator does not start: {self.op.drain()}")
+            time.sleep(0.01)
+        with open(ports, encoding="utf-8") as f:
+            got = dict(line.split() for line in f)
+        self.op.port, self.op.http = int(got["listen"]), int(got["http"])
+        return self.op
+
+    def agent(self, name, *args, env=None, wait=True, key=None, port=None):
+        """Start an agent (a pod)."""
+        sock = self.path(f"{name}.sock")
+        a = self._start(name, [
+            f"{BUILD}/bin/weightbridge-agent", "--name", name, "--node", name, "--socket", sock,
+            "--operator", f"127.0.0.1:{port or self.op.port}", "--psk-file", key or self.key,
+            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "text",
+            "--log-level", self.level, *args], env=env)
+        a.socket = sock
+        self.agents[name] = a
+        if wait:
+            a.http = int(a.expect(r"http: listening .*port=(\d+)", reject=None)[1])
+            a.expect(r"agent: started", reject=None)
+        return a
+
+    def worker(self, pod, role, index=0, of=1, engine=None, cut="rows", heap=False, rows=256,
+               cols=256, tensors=3, rank=None):
+        """Start a toy worker in a pod."""
+        name = f"{engine or role}-{index}"
+        argv = [f"{BUILD}/tools/toy_worker", "--socket", self.agents[pod].socket, "--role", role,
+                "--index", str(index), "--of", str(of), "--cut", cut, "--rows", str(rows),
+                "--cols", str(cols), "--tensors", str(tensors)]
+        if engine:
+            argv += ["--engine", engine]
+        if heap:
+            argv.append("--heap")
+        if rank is not None:
+            argv += ["--rank", str(rank)]
+        return self._start(name, argv, stdin=True)
+
+    def get(self, proc, path):
+        """GET from a daemon's HTTP; (status, text)."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{proc.http}{path}", timeout=10) as r:
+                return r.status, r.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, e.read().decode()
+
+    def until(self, what, fn, timeout=None):
+        """Wait until fn() gives something true; for states that nobody announces."""
+        end = time.monotonic() + (timeout or TIMEOUT)
+        while True:
+            got = fn()
+            if got:
+                return got
+            if time.monotonic() > end:
+                raise Failed(f"never: {what}")
+            time.sleep(0.02)
+
+
+def run(*tests):
+    """Run test functions; exit status for the runner."""
+    for t in tests:
+        t0 = time.monotonic()
+        t()
+        print(f"ok {t.__name__} {time.monotonic() - t0:.2f} s", flush=True)

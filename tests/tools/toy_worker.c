@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * toy_worker - a worker with made-up weights, for tests of whole processes.
+ *
+ *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
+ *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
+ *		[--object NS/NAME]
+ *
+ * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
+ * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
+ * or columns, is this worker's parameter.
+ *
+ * Commands on stdin, one a line; answers on stdout:
+ *	fill V		parameters hold version V
+ *	send V		fill, send_weights, wait until final	"sent V state=... seconds=..."
+ *	check V		compare				"check V ok" or "check V bad: ..."
+ *	quit		close in order			"bye"
+ * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
+ * when one aborted.  Failures: "error CODE sentence".  Stdin at its end: exit without closing.
+ */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "mem/mem.h"
+#include "planner/map.h"
+#include "weightbridge/weightbridge.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct toy {
+	const char *socket, *engine, *object;
+	int role;
+	uint32_t index, of, rows, cols, tensors;
+	int64_t rank;
+	bool by_cols, is_heap;
+	/* derived: this worker's part */
+	uint32_t row0, n_row, col0, n_col;
+	uint32_t *data; /* tensors x n_row x n_col */
+	size_t bytes;
+	int fd;
+	struct wb_client *c;
+};
+
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+}
+
+static void must(int rc, const char *what, const char *sentence)
+{
+	if (rc >= 0)
+		return;
+	say("error %d %s: %s", rc, what, sentence);
+	exit(1);
+}
+
+static uint32_t element(int64_t version, uint32_t tensor, uint64_t k)
+{
+	return (uint32_t)wb_mix64((uint64_t)version << 48 ^ (uint64_t)tensor << 40 ^ k);
+}
+
+static uint64_t key(const struct toy *t, uint32_t r, uint32_t c)
+{
+	return (uint64_t)(t->row0 + r) * t->cols + t->col0 + c;
+}
+
+static void fill(struct toy *t, int64_t version)
+{
+	uint32_t *p = t->data;
+
+	for (uint32_t x = 0; x < t->tensors; x++)
+		for (uint32_t r = 0; r < t->n_row; r++)
+			for (uint32_t c = 0; c < t->n_col; c++)
+				*p++ = element(version, x, key(t, r, c));
+}
+
+/* Number of wrong elements; the first one is described. */
+static uint64_t check(const struct toy *t, int64_t version, char *what, size_t cap)
+{
+	const uint32_t *p = t->data;
+	uint64_t bad = 0;
+
+	what[0] = '\0';
+	for (uint32_t x = 0; x < t->tensors; x++)
+		for (uint32_t r = 0; r < t->n_row; r++)
+			for (uint32_t c = 0; c < t->n_col; c++, p++)
+				if (*p != element(version, x, key(t, r, c)) && !bad++)
+					snprintf(what, cap, "tensor %u row %u col %u", x, r, c);
+	return bad;
+}
+
+static void say_checked(const struct toy *t, const char *verb, int64_t version)
+{
+	char what[96];
+	uint64_t bad = check(t, version, what, sizeof(what));
+
+	if (bad)
+		say("%s %lld bad: %llu elements, first at %s", verb, (long long)version,
+			(unsigned long long)bad, what);
+	else
+		say("%s %lld ok", verb, (long long)version);
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+static void make_manifest(const struct toy *t, struct wb_manifest **out)
+{
+	struct wb_tensor *x = wb_zalloc(t->tensors, sizeof(*x));
+	struct wb_err err = {0};
+	char name[32];
+
+	for (uint32_t i = 0; i < t->tensors; i++) {
+		snprintf(name, sizeof(name), "layers.%u.weight", i);
+		x[i].name = wb_strdup(name);
+		x[i].dtype = wb_dtype_parse("F32");
+		x[i].ndim = 2;
+		x[i].shape[0] = t->rows;
+		x[i].shape[1] = t->cols;
+	}
+	must(wb_manifest_create(x, t->tensors, out, &err), "manifest", err.msg);
+	for (uint32_t i = 0; i < t->tensors; i++)
+		wb_free(x[i].name);
+	wb_free(x);
+}
+
+static void make_map(const struct toy *t, const struct wb_manifest *m, struct wb_map **out)
+{
+	struct wb_map map = {.n_param = t->tensors, .n_op = t->tensors};
+	struct wb_err err = {0};
+	char name[32];
+
+	map.param = wb_zalloc(t->tensors, sizeof(*map.param));
+	map.op = wb_zalloc(t->tensors, sizeof(*map.op));
+	for (uint32_t i = 0; i < t->tensors; i++) {
+		struct wb_param *p = &map.param[i];
+
+		snprintf(name, sizeof(name), "part.%u", i);
+		p->name = wb_strdup(name);
+		p->dtype = wb_dtype_parse("F32");
+		p->ndim = 2;
+		p->shape[0] = t->n_row;
+		p->shape[1] = t->n_col;
+		p->stride[0] = t->n_col;
+		p->stride[1] = 1;
+		p->span = (uint64_t)t->n_row * t->n_col;
+		map.op[i] = (struct wb_op){.param = i,
+			.tensor = i,
+			.row = t->row0,
+			.col = t->col0,
+			.n_row = t->n_row,
+			.n_col = t->n_col,
+			.row_step = 1,
+			.col_step = 1,
+			.dst_row_stride = t->n_col,
+			.dst_col_stride = 1,
+			.repeat = 1};
+	}
+	must(wb_map_create(m, &map, out, &err), "map", err.msg);
+}
+
+static void make_memory(struct toy *t)
+{
+	struct wb_err err = {0};
+	void *p;
+
+	t->bytes = (size_t)t->tensors * t->n_row * t->n_col * sizeof(uint32_t);
+	t->fd = -1;
+	if (!t->is_heap) {
+		t->fd = wb_memfd_create("toy", t->bytes, &err);
+		must(t->fd, "memory", err.msg);
+	}
+	p = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
+		t->is_heap ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, t->fd, 0);
+	must(p == MAP_FAILED ? -errno : 0, "memory", "mmap");
+	t->data = p;
+}
+
+static void say_progress(void *cookie, const char *sentence)
+{
+	(void)cookie;
+	say("status %s", sentence);
+}
+
+static void attach(struct toy *t)
+{
+	struct wb_client_opts o = {.size = sizeof(o),
+		.socket = t->socket,
+		.object = t->object,
+		.engine = t->engine,
+		.role = t->role,
+		.rank = t->rank,
+		.connect_timeout = 10000000000ull,
+		.reconnect_timeout = 10000000000ull};
+	struct wb_client_mem mem = {.kind = t->is_heap ? WB_CLIENT_MEM_HEAP : WB_CLIENT_MEM_MEMFD,
+		.fd = t->fd,
+		.base = t->data,
+		.bytes = t->bytes};
+	struct wb_client_param *param = wb_zalloc(t->tensors, sizeof(*param));
+	struct wb_manifest *m;
+	struct wb_map *map;
+	struct wb_buf mb, pb;
+	struct wb_error err = {0};
+	struct wb_client_attach a = {.size = sizeof(a), .mem = &mem, .n_mem = 1, .param = param};
+
+	make_manifest(t, &m);
+	make_map(t, m, &map);
+	wb_buf_init(&mb, 1u << 28);
+	wb_buf_init(&pb, 1u << 28);
+	must(wb_manifest_encode(m, &mb), "manifest", "encode");
+	must(wb_map_encode(map, &pb), "map", "encode");
+	for (uint32_t i = 0; i < t->tensors; i++)
+		param[i].offset = (uint64_t)i * t->n_row * t->n_col * sizeof(uint32_t);
+	a.manifest = mb.data;
+	a.manifest_bytes = mb.len;
+	a.map = pb.data;
+	a.map_bytes = pb.len;
+	a.n_param = t->tensors;
+	must(wb_client_open(&o, &t->c, &err), "open", err.msg);
+	must(wb_client_attach(t->c, &a, &err), "attach", err.msg);
+	say("attached %s", wb_client_worker(t->c));
+	must(wb_client_wait_planned(t->c, WB_FOREVER, say_progress, NULL, NULL, &err), "plan",
+		err.msg);
+	say("planned");
+	wb_buf_finish(&mb);
+	wb_buf_finish(&pb);
+	wb_map_destroy(map);
+	wb_manifest_destroy(m);
+	wb_free(param);
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static void send_version(struct toy *t, int64_t version)
+{
+	struct wb_client_transfer *x = NULL;
+	struct wb_client_transfer_info info;
+	struct wb_error err = {0};
+	char text[512] = "", name[64], state[32];
+	int rc;
+
+	fill(t, version);
+	rc = wb_client_send(t->c, version, 0, WB_FOREVER, &x, &err);
+	if (rc == 0)
+		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_RELEASED, WB_FOREVER, &err);
+	if (rc == 0) {
+		say("released %lld", (long long)version);
+		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err);
+	}
+	if (rc < 0) {
+		say("error %d send: %s", rc, err.msg);
+		wb_client_transfer_free(x);
+		return;
+	}
+	wb_client_transfer_get(x, &info);
+	for (uint32_t i = 0; i < info.n_engine; i++) {
+		size_t at = strlen(text);
+
+		(void)wb_client_transfer_engine(x, i, name, sizeof(name), state, sizeof(state));
+		snprintf(text + at, sizeof(text) - at, " %s=%s", name, state);
+	}
+	say("sent %lld seconds=%.3f%s", (long long)info.version, info.seconds, text);
+	wb_client_transfer_free(x);
+}
+
+static void command(struct toy *t, const char *line)
+{
+	struct wb_error err = {0};
+	long long v = 0;
+
+	if (sscanf(line, "fill %lld", &v) == 1) {
+		fill(t, v);
+		say("filled %lld", v);
+	} else if (sscanf(line, "send %lld", &v) == 1) {
+		send_version(t, v);
+	} else if (sscanf(line, "check %lld", &v) == 1) {
+		say_checked(t, "check", v);
+	} else if (!strncmp(line, "quit", 4)) {
+		must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
+		say("bye");
+		exit(0);
+	}
+}
+
+static void poll_once(struct toy *t)
+{
+	struct wb_client_update u;
+	struct wb_error err = {0};
+	int rc = wb_client_poll_requests(t->c, NULL, &u, &err);
+
+	if (rc == 1)
+		say_checked(t, "update", u.version);
+	else if (rc < 0)
+		say("error %d poll: %s", rc, err.msg);
+	else if (u.sentence[0])
+		say("none: %s", u.sentence);
+	if (rc == -ECONNRESET)
+		exit(1);
+}
+
+static void run(struct toy *t)
+{
+	char line[256];
+
+	setvbuf(stdin, NULL, _IONBF, 0); /* what is read is what poll() knows */
+	for (;;) {
+		struct pollfd p = {.fd = 0, .events = POLLIN};
+		int n = poll(&p, 1, t->role == WB_CLIENT_ROLLOUT ? 1 : -1);
+
+		if (n > 0 && !fgets(line, sizeof(line), stdin))
+			_exit(0);
+		if (n > 0)
+			command(t, line);
+		if (t->role == WB_CLIENT_ROLLOUT)
+			poll_once(t);
+	}
+}
+
+static void parse(int argc, char **argv, struct toy *t)
+{
+	static const struct option longs[] = {{"socket", 1, NULL, 's'}, {"role", 1, NULL, 'r'},
+		{"engine", 1, NULL, 'e'}, {"index", 1, NULL, 'i'}, {"of", 1, NULL, 'n'},
+		{"cut", 1, NULL, 'c'}, {"rows", 1, NULL, 'R'}, {"cols", 1, NULL, 'C'},
+		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
+		{"object", 1, NULL, 'o'}, {NULL, 0, NULL, 0}};
+	int c;
+
+	*t = (struct toy){.role = WB_CLIENT_TRAINER,
+		.of = 1,
+		.rows = 64,
+		.cols = 64,
+		.tensors = 2,
+		.rank = -2,
+		.fd = -1};
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1)
+		switch (c) {
+		case 's':
+			t->socket = optarg;
+			break;
+		case 'r':
+			t->role = strcmp(optarg, "rollout") ? WB_CLIENT_TRAINER : WB_CLIENT_ROLLOUT;
+			break;
+		case 'e':
+			t->engine = optarg;
+			break;
+		case 'o':
+			t->object = optarg;
+			break;
+		case 'i':
+			t->index = (uint32_t)atoi(optarg);
+			break;
+		case 'n':
+			t->of = (uint32_t)atoi(optarg);
+			break;
+		case 'c':
+			t->by_cols = !strcmp(optarg, "cols");
+			break;
+		case 'R':
+			t->rows = (uint32_t)atoi(optarg);
+			break;
+		case 'C':
+			t->cols = (uint32_t)atoi(optarg);
+			break;
+		case 'T':
+			t->tensors = (uint32_t)atoi(optarg);
+			break;
+		case 'h':
+			t->is_heap = true;
+			break;
+		case 'k':
+			t->rank = atoi(optarg);
+			break;
+		default:
+			exit(2);
+		}
+	if (t->rank == -2)
+		t->rank = t->index;
+	t->n_row = t->by_cols ? t->rows : t->rows / t->of;
+	t->n_col = t->by_cols ? t->cols / t->of : t->cols;
+	t->row0 = t->by_cols ? 0 : t->index * t->n_row;
+	t->col0 = t->by_cols ? t->index * t->n_col : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct toy t;
+
+	parse(argc, argv, &t);
+	make_memory(&t);
+	fill(&t, 0);
+	attach(&t);
+	run(&t);
+	return 0;
+}
