@@ -25,6 +25,7 @@
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
 #define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
 #define HEARTBEATS_MISSED 3
+#define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
 
 static void dial(struct wb__oplink *l);
 
@@ -212,8 +213,12 @@ static void on_timer(void *cookie)
 	} else if (l->state == OP_UP) {
 		if (now - l->heard_ns > HEARTBEATS_MISSED * l->heartbeat_ns)
 			wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
-		else
-			(void)wb__oplink_send(l, WBP_HEARTBEAT, &m);
+		else if (wb__oplink_send(l, WBP_HEARTBEAT, &m) == 0)
+			/* The first few come quickly: they measure the clocks' offset. */
+			wb_timer_start(l->timer,
+				l->n_beat++ < WB_ARRAY_SIZE(l->sample) / 2 ? FIRST_BEATS_NS
+									   : l->heartbeat_ns,
+				l->heartbeat_ns);
 	}
 }
 

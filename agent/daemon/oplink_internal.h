@@ -49,7 +49,7 @@ struct wb__oplink {
 	uint32_t proto;
 	struct wb_err cause; /* OP_ENDING: why we ended it */
 	bool is_closing, is_refused, is_welcomed, was_up;
-	uint64_t n_up;
+	uint64_t n_up, n_beat;
 	char address[300];
 	char trouble[WB_ERR_MSG_MAX];
 	uint64_t term, term_operator; /* highest heard */

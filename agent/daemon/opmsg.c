@@ -60,6 +60,7 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	l->is_welcomed = l->was_up = true;
 	l->trouble[0] = '\0';
 	l->n_up++;
+	l->n_beat = 0;
 	wb_timer_start(l->timer, 1, l->heartbeat_ns);
 	WB_LOG_INFO(MOD, "operator connected", WB_S("operator", l->address),
 		WB_S("name", m->operator_name), WB_S("object", l->object), WB_U("term", m->term));

@@ -148,6 +148,7 @@ static void lost(struct peer *peer, int code, bool is_final, const char *why)
 void wb__peer_up(struct peer *peer, struct conn *c)
 {
 	peer->failed_ns = peer->retry_ns = 0;
+	arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
 		WB_S("address", wb_chan_peer(c->chan)),
 		WB_S("dialled", c->is_dialled ? "yes" : "no"));
