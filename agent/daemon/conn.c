@@ -164,6 +164,9 @@ static void act(struct conn *c, uint16_t type, const union wb_msg *m)
 	} else if (type == WBP_PEER && c->state == CONN_UP) {
 		if (!c->peer)
 			return;
+		WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name),
+			WB_U("kind", m->peer.kind), WB_U("transfer", m->peer.transfer),
+			WB_U("engine", m->peer.engine));
 		wb_core_peer_msg(c->p->a->core, c->peer->name, type, &m->peer);
 		wb__env_kick(c->p->a->env);
 	} else if (type == WBP_PEER_HELLO && c->state == CONN_AWAIT_HELLO) {

@@ -152,7 +152,7 @@ void wb__peer_up(struct peer *peer, struct conn *c)
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
 		WB_S("address", wb_chan_peer(c->chan)),
 		WB_S("dialled", c->is_dialled ? "yes" : "no"));
-	if (peer->out && peer->out->state == CONN_UP)
+	if (peer->out && peer->out != c && peer->out->state == CONN_UP)
 		return; /* this one is for the other side's messages */
 	peer->out = c;
 	queue_flush(peer);
@@ -361,6 +361,8 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	if (!e || agent >= e->n || p->is_closing)
 		return;
 	peer = &e->peer[agent];
+	WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
+		WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
 	if (peer->out && peer->out->state == CONN_UP) {
 		if (wb__wire_send(peer->out->chan, peer->out->proto, type, msg) == 0) {
 			if (is_broken_on_demand(p, msg))
