@@ -111,8 +111,9 @@ class NumpyMaker:
         return flat, self.window(flat, 0, shape, strides)
 
     def window(self, flat, offset, shape, strides):
-        return self._np.lib.stride_tricks.as_strided(
-            flat[offset:], shape, [s * flat.itemsize for s in strides])
+        item = flat.itemsize  # from bytes, since types of ml_dtypes have no buffer format
+        return self._np.ndarray(shape, flat.dtype, flat.view(self._np.uint8), offset * item,
+                                [s * item for s in strides])
 
     def source(self, array):
         """Address of a dense tensor, something to keep alive, its shape, bytes an element."""
