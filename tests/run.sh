@@ -17,6 +17,11 @@ case $out in */tsan) export CK_FORK=no CK_TIMEOUT_MULTIPLIER=5 ;; */asan) export
 mkdir -p "$out/log" "$out/tmp"
 export TMPDIR=$out/tmp
 python=
+# Python itself is not instrumented: the sanitizer of the library it loads has to come first.
+preload=
+case $out in */asan) preload=libasan.so ;; */tsan) preload=libtsan.so ;; esac
+[ -z "$preload" ] || preload=$("${CC:-gcc}" -print-file-name="$preload")
+python_one() { one "$1" env ${preload:+LD_PRELOAD="$preload"} ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}" "$python" "$2"; }
 need_python() { [ -n "$python" ] || python=$(tests/common/venv.sh 2>"$out/log/venv.log") || python=; [ -n "$python" ]; }
 pass=0 fail=0 skip=0
 one() { # NAME COMMAND...
@@ -42,7 +47,7 @@ for t in "$out"/tests/test_* tests/py/test_*.py tests/e2e/test_*; do
 	[ -z "$only" ] || [ "$only" = "$n" ] || continue
 	case $t in
 	*.py)
-		if need_python; then one "$n" "$python" "$t"; else
+		if need_python; then python_one "$n" "$t"; else
 			skip=$((skip + 1))
 			echo "SKIP $n: no Python with NumPy ($(tail -1 "$out/log/venv.log"))"
 		fi ;;

@@ -176,8 +176,11 @@ static uint64_t coarse_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static int stop_here(struct wb_client *c, uint64_t w)
+/* Lock held.  The word is read again: another thread may have taken in the GO meanwhile. */
+static int stop_here(struct wb_client *c)
 {
+	uint64_t w = wb_poll_load(c->hot->word);
+
 	if (c->phase == WB__RUN && wb_poll_is_parked(w)) {
 		set_phase(c, WB__PARKED);
 		say_why(c, "");
@@ -197,7 +200,7 @@ static int poll_look(struct wb_client *c, uint64_t w)
 		now < c->hot->look_at_ns)
 		return 0;
 	pthread_mutex_lock(&c->lock);
-	rc = stop_here(c, w);
+	rc = stop_here(c);
 	if (!rc) {
 		c->hot->look_at_ns = now + c->hot->look_ns;
 		wb__pump(c);
