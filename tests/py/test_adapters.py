@@ -450,6 +450,7 @@ def pool_memory_is_attached_as_memfds():
     own = wb.empty((4, 4), "BF16")
     assert own.itemsize == 2 and a.dtype == np.float32 and not a.any()
     assert (c == np.arange(12).reshape(3, 4)).all() and a.ctypes.data % 64 == 0
+    empty = np.zeros((0, 5), np.float32)  # of an uneven shard: not attached
     arrays = {"a": a, "a.T": a.T[1:], "b": b, "back": c[::-1, ::-2], "big": big, "heap": heap,
               "own": own}
 
@@ -459,7 +460,7 @@ def pool_memory_is_attached_as_memfds():
         agent.recv()
 
     with fa.Script(play) as s:
-        wb.SenderAdapter(None, params=arrays, source_map=FakeMap(list(arrays)),
+        wb.SenderAdapter(None, params={**arrays, "empty": empty}, source_map=FakeMap(list(arrays)),
                          socket=s.agent.path).connect().close()
     assert play.n_fd == 3
     n_mem = (len(play.table) - 16 * len(arrays)) // 24

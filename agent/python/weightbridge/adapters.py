@@ -114,6 +114,10 @@ class _Adapter:
         """
         if self._handle is not None:
             raise WeightBridgeError("already connected")
+        # Uneven shards leave some ranks with nothing of a parameter: there is nothing to move.
+        self._params = {n: a for n, a in self._params.items() if memory.span(a)[1]}
+        if not self._params:
+            raise WeightBridgeError("all parameters of this worker are empty")
         self._open()
         try:
             if self.source_map is None:
