@@ -28,8 +28,11 @@ def test(f):
 class FakeMap:
     """Stands for a SourceMap: what attach needs of it."""
 
-    def __init__(self, names):
-        self.param_names = names
+    def __init__(self, params):
+        self.param_names, self.params = list(params), params
+
+    def param(self, name):
+        return {"shape": self.params[name].shape}
 
     def manifest_blob(self):
         return b"manifest"
@@ -51,12 +54,12 @@ PARAMS = {"a": np.zeros(100, np.float32), "b": np.zeros((8, 8), np.float32)}
 
 
 def sender(agent, **kw):
-    return wb.SenderAdapter(None, params=PARAMS, source_map=FakeMap(list(PARAMS)),
+    return wb.SenderAdapter(None, params=PARAMS, source_map=FakeMap(PARAMS),
                             socket=agent.path, connect_timeout=10, reconnect_timeout=5, **kw)
 
 
 def receiver(agent, **kw):
-    return wb.ReceiverAdapter(None, params=PARAMS, source_map=FakeMap(list(PARAMS)), engine="e0",
+    return wb.ReceiverAdapter(None, params=PARAMS, source_map=FakeMap(PARAMS), engine="e0",
                               socket=agent.path, connect_timeout=10, **kw)
 
 
@@ -126,6 +129,48 @@ def connect_attaches_and_tells_progress():
         kind, _, size, base = struct.unpack_from("<IIQQ", play.table, 24 * mem)
         assert kind == 2 and base + offset == array.ctypes.data
         assert offset + array.nbytes <= size and size % 4096 == 0
+
+
+@test
+def connect_probes_load_weights():
+    pool = wb.SharedMemoryPool()
+    params = {"qkv": pool.empty((6, 4), "F32"), "norm": np.full(4, 7, np.float32),
+              "none": np.zeros((0, 4), np.float32)}
+    params["qkv"][...] = 5
+    manifest = [("q", (4, 4), "F32"), ("k", (2, 4), "F32"), ("norm", (4,), "F32")]
+
+    def load_weights(weights):
+        for name, tensor in weights:
+            if name == "q":
+                params["qkv"][:4] = tensor
+            elif name == "k":
+                params["qkv"][4:] = tensor
+            else:
+                params["norm"][...] = tensor
+
+    def play(a):
+        play.attach = a.up()
+        play.blobs = a.blobs
+        a.recv()
+
+    with fa.Script(play) as s:
+        t = wb.SenderAdapter(load_weights, params=params, manifest=manifest, socket=s.agent.path)
+        with t.connect(10, progress=False):
+            source = t.source_map
+    assert (params["qkv"] == 5).all() and (params["norm"] == 7).all()  # as before
+    assert source.param_names == ["qkv", "norm"]
+    assert play.blobs[:2] == [source.manifest_blob(), source.map_blob()]
+    assert play.attach[7:9] == [len(play.blobs[0]), len(play.blobs[1])]
+
+    other = {"qkv": np.zeros((6, 5), np.float32), "norm": params["norm"]}
+    with fa.Script(lambda a: (a.hello(), a.recv())) as s:
+        raises(wb.WeightBridgeError, "shape (6, 5), the source map was made for (6, 4)",
+               wb.SenderAdapter(None, params=other, source_map=source,
+                                socket=s.agent.path).connect)
+    with fa.Script(lambda a: (a.hello(), a.recv())) as s:
+        raises(wb.NotCopyError, "qkv", wb.SenderAdapter(
+            lambda w: params["qkv"].__setitem__(slice(4), dict(w)["q"] * 2), params=params,
+            manifest=manifest, socket=s.agent.path).connect)
 
 
 @test
@@ -460,7 +505,7 @@ def pool_memory_is_attached_as_memfds():
         agent.recv()
 
     with fa.Script(play) as s:
-        wb.SenderAdapter(None, params={**arrays, "empty": empty}, source_map=FakeMap(list(arrays)),
+        wb.SenderAdapter(None, params={**arrays, "empty": empty}, source_map=FakeMap(arrays),
                          socket=s.agent.path).connect().close()
     assert play.n_fd == 3
     n_mem = (len(play.table) - 16 * len(arrays)) // 24

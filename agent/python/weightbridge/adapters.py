@@ -108,7 +108,7 @@ class _Adapter:
     def connect(self, timeout=None, progress=None):
         """Attach to the agent, and wait until every member has and the plan is active.
 
-        Probes `load_weights` (the parameters come back as they were).  `timeout` (seconds) bounds
+        Probes `load_weights` (see weightbridge.extract), unless a source map was given.  `timeout` (seconds) bounds
         the wait for the plan; None: as long as it takes.  `progress`: a callable that gets each
         sentence; True or False: print them to stderr or not; None: print on a terminal.
         """
@@ -121,7 +121,7 @@ class _Adapter:
         self._open()
         try:
             if self.source_map is None:
-                self.source_map = self._extract()
+                self.source_map = self._extract(progress)
             self._attach()
             self._wait_planned(timeout, progress)
         except BaseException:
@@ -170,20 +170,30 @@ class _Adapter:
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, _finish, self._handle, _EXIT_TIMEOUT)
 
-    def _extract(self):
-        import weightbridge
+    def _extract(self, progress):
+        from .probing import extract
 
-        return weightbridge.extract(self._load_weights, self._manifest, self._params,
-                                    **self._extract_options)
+        return extract(self._load_weights, self._manifest, self._params, progress=progress,
+                       **self._extract_options)
+
+    def _check_shapes(self, source, names):
+        wrong = [n for n in names if n not in self._params]
+        if wrong:
+            raise WeightBridgeError("the source map has parameters that params has not: "
+                                    + ", ".join(wrong[:8]))
+        for name in names:
+            array = self._params[name]
+            have = tuple(array[0].shape if isinstance(array, (tuple, list)) else array.shape)
+            want = source.param(name)["shape"]
+            if have != want:
+                raise WeightBridgeError(f"parameter {name} has shape {have}, the source map was "
+                                        f"made for {want}")
 
     def _attach(self):
         source = self.source_map
         manifest, blob = source.manifest_blob(), source.map_blob()
         names = list(source.param_names)
-        missing = [n for n in names if n not in self._params]
-        if missing:
-            raise WeightBridgeError("the source map has parameters that params has not: "
-                                    + ", ".join(missing[:8]))
+        self._check_shapes(source, names)
         spans = [(n, *memory.span(self._params[n])) for n in names]
         mems, places, keep = memory.register(spans)
         self._keep = keep, self._params
@@ -328,6 +338,9 @@ class SenderAdapter(_Adapter):
     socket           the agent's; else $WEIGHTBRIDGE_SOCKET, else /run/weightbridge/agent.sock
     sender_staging   'None' or 'HostMemory'; must agree with the object's spec
     reload, framework, cache_dir   passed to weightbridge.extract
+    source_map       the result of weightbridge.extract, when it is there already
+    connect_timeout, reconnect_timeout   seconds to wait for an agent that is not there yet, or went
+                     away while it is needed
     """
 
     _role = _lib.TRAINER
@@ -370,6 +383,8 @@ class ReceiverAdapter(_Adapter):
     before_update_hook   called with the version before the first parameter byte changes; raising
                          aborts the transfer, and poll_requests raises the same
     after_update_hook    called with the version when it is in place (drop prefix caches here)
+    update_timeout, repair_timeout   seconds to wait for an agent that says nothing during an
+                         update, and for the repair of torn weights
     """
 
     _role = _lib.ROLLOUT
