@@ -226,13 +226,29 @@ START_TEST(the_lag_is_the_time_of_the_callbacks)
 }
 END_TEST
 
+struct job {
+	int work, done;
+};
+static void job_work(void *cookie)
+{
+	((struct job *)cookie)->work = 1;
+}
+static void job_done(void *cookie)
+{
+	struct job *j = cookie;
+
+	ck_assert_int_eq(j->work, 1);
+	j->done = 1;
+}
+
 START_TEST(work_runs_on_the_pool_and_signals_arrive)
 {
-	int done = 0, signals = 0;
+	struct job job = {0, 0};
 	struct wb_signal *s;
+	int signals = 0;
 
-	ck_assert_int_eq(wb_loop_work(loop, count, count, &done), 0);
-	run_until(&done, 2);
+	ck_assert_int_eq(wb_loop_work(loop, job_work, job_done, &job), 0);
+	run_until(&job.done, 1);
 	ck_assert_int_eq(wb_signal_create(loop, SIGUSR1, count, &signals, &s), 0);
 	raise(SIGUSR1);
 	run_until(&signals, 1);
