@@ -263,7 +263,10 @@ static bool expect_name(const struct wb_tls *t, SSL *ssl, const char *host)
 
 	if (is_address(name))
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
-	return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
+	/* SSL_set_tlsext_host_name() without its cast, which drops a const. */
+	return SSL_set1_host(ssl, name) == 1 &&
+	       SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+		       (void *)(uintptr_t)name) == 1;
 }
 
 SSL *wb__tls_ssl(struct wb_tls *t, int fd, const char *host, struct wb__tls_seen *seen)
