@@ -562,6 +562,45 @@ START_TEST(a_port_in_use_is_eaddrinuse)
 }
 END_TEST
 
+START_TEST(making_things_without_memory_is_enomem_and_leaks_nothing)
+{
+	struct wb_psk k = key("k", 1);
+	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &k};
+	struct wb_tls *ct = psk_tls(false, "k", 1), *st;
+	struct end e = {0};
+	struct wb_listen_opts lo = {.host = "127.0.0.1", .limits = limits};
+	const struct wb_listen_cb lcb = {&e, on_chan, NULL, NULL};
+	struct wb_chan_cb cb = cb_of(&e);
+	struct wb_listener *l;
+	int rc = -ENOMEM, at[3] = {0}, step = 0;
+
+	/* Three creations in turn, each with its first, second, ... allocation failing. */
+	while (step < 3) {
+		wb_mem_fail_at((uint64_t)++at[step]);
+		if (step == 0)
+			rc = wb_tls_server_create(&o, &st, NULL);
+		else if (step == 1)
+			rc = wb_listen(loop, &lo, &lcb, &l, NULL);
+		else
+			rc = wb_tls_connect(loop, ct, "127.0.0.1", 1, &limits, &cb, &e.ch);
+		if (wb_mem_failed()) {
+			ck_assert_int_eq(rc, -ENOMEM);
+			continue;
+		}
+		wb_mem_fail_at(0);
+		ck_assert_int_eq(rc, 0);
+		lo.tls = st;
+		step++;
+	}
+	ck_assert(at[0] > 1 && at[1] > 3 && at[2] > 3);
+	wb_chan_close(e.ch);
+	run_until(&e.closed, 1);
+	wb_listener_close(l);
+	wb_tls_put(st);
+	wb_tls_put(ct);
+}
+END_TEST
+
 /* ---- certificates ---------------------------------------------------------------------------- */
 
 static char dir[256];
@@ -757,6 +796,7 @@ static Suite *suite(void)
 	tcase_add_test(t, too_many_connections_are_turned_away_and_closing_drops_the_rest);
 	tcase_add_test(t, nobody_listening_and_no_answer_are_said);
 	tcase_add_test(t, a_port_in_use_is_eaddrinuse);
+	tcase_add_test(t, making_things_without_memory_is_enomem_and_leaks_nothing);
 	suite_add_tcase(s, t);
 	t = tcase_create("cert");
 	tcase_add_checked_fixture(t, cert_set_up, cert_tear_down);
