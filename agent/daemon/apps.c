@@ -149,7 +149,7 @@ static int enter_core(struct wb__worker *w, struct wb_err *err)
 		.manifest = w->manifest,
 		.map = w->map,
 		.place = w->place,
-		.base = w->base,
+		.base = w->has_heap ? NULL : w->base, /* NULL: all work goes to its lane */
 		.lane = w->lane,
 		.page = w->role == WB_ROLE_ROLLOUT ? w->page : NULL,
 	};
