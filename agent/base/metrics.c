@@ -28,7 +28,10 @@ struct wb_metrics {
 
 static size_t n_bucket(const struct wb_metric *d)
 {
-	return (size_t)(d->log2_hi - d->log2_lo + 2);
+	int n = d->log2_hi - d->log2_lo + 2;
+
+	assert(n > 1);
+	return (size_t)n;
 }
 
 static void finish_series(struct series *s)

@@ -87,6 +87,7 @@ static enum MHD_Result answer(struct wb_http *h, struct MHD_Connection *conn, co
 	return reply_bytes(conn, r.status, r.content_type, data, bytes, MHD_RESPMEM_MUST_FREE);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): libmicrohttpd sets the parameters. */
 static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, const char *url,
 	const char *method, const char *version, const char *upload, size_t *upload_bytes,
 	void **state)

@@ -5,7 +5,7 @@ set -u
 cmd="apt-get install -y --no-install-recommends $*"
 run=
 if [ "$(id -u)" = 0 ]; then
-	run=env
+	run="env"
 elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
 	run=sudo
 fi
