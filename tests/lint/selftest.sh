@@ -13,7 +13,7 @@ fresh() {
 	mkdir -p "$tree"/agent/{base,net,proto,xport/tcp,xport/shm} "$tree"/{planner,kernels,operator-shim/reconcile}
 	for d in agent/base agent/net agent/proto agent/xport agent/xport/tcp agent/xport/shm planner kernels operator-shim/reconcile; do
 		echo "# $d" >"$tree/$d/README.md"
-		echo "$spdx" >"$tree/$d/a.c"
+		printf "%s\nextern int a;\n" "$spdx" >"$tree/$d/a.c"
 	done
 	echo '#include "base/err.h"' >>"$tree/planner/a.c"
 	echo '#include "planner/plan.h"' >>"$tree/operator-shim/reconcile/a.c"
