@@ -129,14 +129,21 @@ static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *den
 			.src_stride = pitch,
 			.dst_stride = b->col_stride,
 			.n_a = t->n_row,
-			.n_b = t->n_col};
+			.n_b = t->n_col,
+			.ahead = dense == t->wire ? (int64_t)t->n_col * b->wire_elem : 0};
 
 		wbk__transpose(b->mem_elem, &g, j->stream);
 		return;
 	}
-	for (size_t r = 0; r < t->n_row; r++)
-		move_strided(b->mem_elem, dense + (int64_t)r * pitch, b->mem_elem,
-			t->mem + (int64_t)r * b->row_stride, b->col_stride, t->n_col);
+	for (size_t r = 0; r < t->n_row; r++) {
+		uint8_t *mem = t->mem + (int64_t)r * b->row_stride;
+
+		if (b->col_stride == b->mem_elem && j->stream)
+			wbk__copy_stream(mem, dense + (int64_t)r * pitch, t->n_col * b->mem_elem);
+		else
+			move_strided(b->mem_elem, dense + (int64_t)r * pitch, b->mem_elem, mem,
+				b->col_stride, t->n_col);
+	}
 }
 
 static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *dense, int64_t pitch)
@@ -149,7 +156,8 @@ static void mem_to_dense(const struct job *j, const struct tile *t, uint8_t *den
 			.src_stride = b->col_stride,
 			.dst_stride = pitch,
 			.n_a = t->n_col,
-			.n_b = t->n_row};
+			.n_b = t->n_row,
+			.ahead = (int64_t)t->n_col * b->col_stride};
 
 		wbk__transpose(b->mem_elem, &g, false);
 		return;
@@ -184,7 +192,8 @@ static void tile_assemble(const struct job *j, const struct tile *t)
 	int64_t pitch = (int64_t)t->n_col * b->mem_elem;
 	_Alignas(64) uint8_t buf[TILE_BYTES];
 	uint8_t *dense = b->cast == WBK_COPY ? t->wire : buf;
-	bool direct = b->col_stride == b->mem_elem && b->cast != WBK_COPY && b->repeat == 1;
+	bool direct =
+		b->col_stride == b->mem_elem && b->cast != WBK_COPY && b->repeat == 1 && !j->stream;
 
 	if (b->cast == WBK_COPY)
 		pitch = t->pitch;

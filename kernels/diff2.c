@@ -17,13 +17,16 @@
 #include "kernels/internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define STEP 16
+#define STEP 32u /* elements of a vector */
+#define STRIDE (4 * STEP) /* elements between looks at the result of the test */
 
-typedef uint8_t v16u8 __attribute__((vector_size(16)));
-typedef int16_t v16i16 __attribute__((vector_size(32)));
-typedef uint16_t v16u16 __attribute__((vector_size(32)));
-typedef uint32_t v16u32 __attribute__((vector_size(64)));
-typedef uint64_t v4u64 __attribute__((vector_size(32)));
+typedef uint8_t vu8 __attribute__((vector_size(STEP)));
+typedef uint16_t vu16 __attribute__((vector_size(2 * STEP)));
+typedef uint32_t vu32 __attribute__((vector_size(4 * STEP)));
+typedef uint64_t vu64 __attribute__((vector_size(2 * STEP)));
+
+/* Reads as elements that are no code, and as classes of copies. */
+static const uint8_t zeros[4 * STEP];
 
 /* Walks the elements of one call. */
 struct walk {
@@ -37,88 +40,130 @@ struct walk {
 };
 
 /* Vectors go by pointer: passed by value their ABI depends on the instruction set. */
-INLINE bool is_any(const v16u16 *x)
+INLINE bool is_any(const vu16 *x)
 {
-	v4u64 y;
+	vu64 y;
 
 	memcpy(&y, x, sizeof(y));
-	return (y[0] | y[1] | y[2] | y[3]) != 0;
+	return ((y[0] | y[1]) | (y[2] | y[3]) | (y[4] | y[5]) | (y[6] | y[7])) != 0;
 }
 
-/* Digits of 16 elements at @p, 0 where there is none; *@bad has the lanes of those set. */
-INLINE void decode16(enum wbk_code code, const uint8_t *p, v16u16 *v, v16u16 *bad)
+/* Digits of STEP elements at @p, 0 where there is none; *@bad has the lanes of those set. */
+INLINE void decode(enum wbk_code code, const uint8_t *p, vu16 *v, vu16 *bad)
 {
-	v16u16 x, t, ok;
+	vu16 x, t, ok;
 
 	if (code == WBK_CODE_BF16) {
-		memcpy(&x, p, 32);
+		memcpy(&x, p, sizeof(x));
 	} else if (code == WBK_CODE_F32) {
-		v16u32 w;
+		vu32 w;
 
-		memcpy(&w, p, 64);
-		x = __builtin_convertvector(w >> 16, v16u16);
+		memcpy(&w, p, sizeof(w));
+		x = __builtin_convertvector(w >> 16, vu16);
 		/* A low half makes the pattern no code: 0 is none. */
-		x &= (v16u16)(__builtin_convertvector(w & 0xffff, v16u16) == 0);
+		x &= (vu16)(__builtin_convertvector(w & 0xffff, vu16) == 0);
 	} else {
-		v16u8 b;
+		vu8 b;
 
-		memcpy(&b, p, 16);
-		x = __builtin_convertvector(b, v16u16);
+		memcpy(&b, p, sizeof(b));
+		x = __builtin_convertvector(b, vu16);
 	}
 	if (code == WBK_CODE_I8) {
-		ok = (v16u16)(x >= 0x80);
+		ok = (vu16)(x >= 0x80);
 		x &= 0x7f;
 	} else if (code == WBK_CODE_E4M3) {
 		t = (x & 0x7f) - 0x20;
-		ok = (v16u16)(t < 0x40);
+		ok = (vu16)(t < 0x40);
 		x = t | (x >> 1 & 0x40);
 	} else {
 		t = (x & 0x7fff) - 0x2000;
-		ok = (v16u16)(t < 0x4000);
+		ok = (vu16)(t < 0x4000);
 		x = t | (x >> 1 & 0x4000);
 	}
 	*bad = ~ok;
 	*v = x & ok;
 }
 
-/* v of 16 elements of row @r at column @c. */
-INLINE void values(enum wbk_code code, const struct walk *w, uint64_t r, v16u16 *v, v16u16 *bad)
+/* A row as the test reads it: absent rows and absent classes point at zeros and stay there. */
+struct line {
+	const uint8_t *data, *cls;
+	size_t data_step, cls_step; /* bytes an element; 0 = stay */
+};
+
+INLINE struct line line_of(enum wbk_code code, const struct wbk_field *f, uint64_t r, uint64_t back)
 {
-	const struct wbk_field *f = w->f;
-	const uint8_t *row = (const uint8_t *)f->data +
-			     (int64_t)r * f->row_stride * (int64_t)wbk__code_bytes(code);
+	struct line l = {zeros, zeros, 0, 0};
+	size_t bytes = wbk__code_bytes(code);
 
-	decode16(code, row + w->c * wbk__code_bytes(code), v, bad);
+	if (r < back)
+		return l;
+	r -= back;
+	l.data = (const uint8_t *)f->data + (int64_t)r * f->row_stride * (int64_t)bytes;
+	l.data_step = bytes;
 	if (f->cls) {
-		v16u16 copy;
-		v16u8 b;
+		l.cls = f->cls + r * f->cols;
+		l.cls_step = 1;
+	}
+	return l;
+}
 
-		memcpy(&b, f->cls + r * f->cols + w->c, 16);
-		copy = (v16u16)(__builtin_convertvector(b, v16u16) == 0);
+INLINE void load(
+	enum wbk_code code, bool has_cls, const struct line *l, uint64_t c, vu16 *v, vu16 *bad)
+{
+	decode(code, l->data + c * l->data_step, v, bad);
+	if (has_cls) {
+		vu16 copy;
+		vu8 b;
+
+		memcpy(&b, l->cls + c * l->cls_step, sizeof(b));
+		copy = (vu16)(__builtin_convertvector(b, vu16) == 0);
 		*v &= copy;
 		*bad &= copy;
 	}
 }
 
-/* True when the 16 elements at the walk have D = 0; then the walk has passed them. */
-INLINE bool skip16(enum wbk_code code, struct walk *w)
+/* The test of STEP elements: no lane set = all are good and have u == @flat. */
+INLINE void test(enum wbk_code code, bool has_cls, const struct line l[3], uint64_t c,
+	uint16_t flat, vu16 *off)
 {
-	v16u16 zero = {0}, bad, ignored, v0 = zero, v1 = zero, v2 = zero, d1, d2, u, off;
+	vu16 bad, ignored, v0, v1, v2, d1, d2, u;
 
-	values(code, w, w->r, &v0, &bad);
-	if (w->r >= 1)
-		values(code, w, w->r - 1, &v1, &ignored);
-	if (w->r >= 2)
-		values(code, w, w->r - 2, &v2, &ignored);
+	load(code, has_cls, &l[0], c, &v0, &bad);
+	load(code, has_cls, &l[1], c, &v1, &ignored);
+	load(code, has_cls, &l[2], c, &v2, &ignored);
 	d1 = v0 - v1;
 	d2 = v1 - v2;
 	u = d1 - d2;
-	/* Wrapped u, or a sign that says it overflowed, or a bad element. */
-	off = (u ^ (uint16_t)w->flat) | (((d1 ^ d2) & (d1 ^ u)) >> 15) | bad;
-	if (is_any(&off))
-		return false;
-	w->c += STEP;
-	return true;
+	/* Another u, or a sign that says it overflowed, or an element that is no code. */
+	*off |= (u ^ flat) | (((d1 ^ d2) & (d1 ^ u)) & 0x8000) | bad;
+}
+
+/* First column from the walk's on that is not known to have D = 0; u is flat up to the walk. */
+INLINE uint64_t skip(enum wbk_code code, bool has_cls, const struct walk *w)
+{
+	const struct line l[3] = {line_of(code, w->f, w->r, 0), line_of(code, w->f, w->r, 1),
+		line_of(code, w->f, w->r, 2)};
+	uint64_t c = w->c, cols = w->f->cols;
+	uint16_t flat = (uint16_t)w->flat;
+	vu16 off = {0};
+
+	for (; c + STRIDE <= cols; c += STRIDE) {
+		for (unsigned i = 0; i < STRIDE; i += STEP)
+			test(code, has_cls, l, c + i, flat, &off);
+		if (is_any(&off))
+			break;
+	}
+	off = (vu16){0};
+	for (; c + STEP <= cols; c += STEP) {
+		test(code, has_cls, l, c, flat, &off);
+		if (is_any(&off))
+			return c;
+	}
+	if (c == cols || cols < STEP)
+		return c;
+	/* The rest, together with columns that were passed before. */
+	test(code, has_cls, l, cols - STEP, flat, &off);
+	return is_any(&off) ? c : cols;
 }
 
 struct value {
@@ -162,7 +207,7 @@ INLINE void exact_u(
 	}
 }
 
-/* The next @n <= 16 elements in full; false when the records ran out on the way. */
+/* The next @n <= STEP elements in full; false when the records ran out on the way. */
 INLINE bool exact(enum wbk_code code, struct walk *w, size_t n)
 {
 	int64_t u[STEP + 2];
@@ -195,11 +240,11 @@ INLINE void walk_all(enum wbk_code code, struct walk *w)
 		w->is_flat = !w->c;
 		w->flat = 0;
 		while (w->c < f->cols) {
-			size_t n = f->cols - w->c < STEP ? (size_t)(f->cols - w->c) : STEP;
-
-			if (code != WBK_CODE_I32 && n == STEP && w->is_flat && skip16(code, w))
-				continue;
-			if (!exact(code, w, n))
+			if (code != WBK_CODE_I32 && w->is_flat)
+				w->c = f->cls ? skip(code, true, w) : skip(code, false, w);
+			if (w->c < f->cols &&
+				!exact(code, w,
+					(size_t)(f->cols - w->c < STEP ? f->cols - w->c : STEP)))
 				return;
 		}
 	}
@@ -232,7 +277,30 @@ __attribute__((target("avx2"))) static void walk_avx2(struct walk *w)
 {
 	walk_code(w);
 }
+
+__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))) static void walk_avx512(
+	struct walk *w)
+{
+	walk_code(w);
+}
 #endif
+
+static void walk(struct walk *w)
+{
+#if WBK_X86
+	switch (wbk__isa()) {
+	case WBK__AVX512:
+		walk_avx512(w);
+		return;
+	case WBK__AVX2:
+		walk_avx2(w);
+		return;
+	default:
+		break;
+	}
+#endif
+	walk_code(w);
+}
 
 size_t wbk_diff2(const struct wbk_field *f, uint64_t begin, struct wbk_record *rec, size_t cap,
 	uint64_t *next, uint64_t *n_bad)
@@ -246,12 +314,7 @@ size_t wbk_diff2(const struct wbk_field *f, uint64_t begin, struct wbk_record *r
 	}
 	w.r = begin / f->cols;
 	w.c = begin % f->cols;
-#if WBK_X86
-	if (wbk__isa() >= WBK__AVX2)
-		walk_avx2(&w);
-	else
-#endif
-		walk_code(&w);
+	walk(&w);
 	*next = w.r * f->cols + w.c;
 	*n_bad += w.n_bad;
 	return w.n;

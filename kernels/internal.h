@@ -13,6 +13,7 @@
 
 #if defined(__x86_64__)
 #define WBK_X86 1
+#include <emmintrin.h>
 #else
 #define WBK_X86 0
 #endif
@@ -58,11 +59,25 @@ struct wbk__grid {
 	uint8_t *dst;
 	int64_t src_stride, dst_stride;
 	size_t n_a, n_b;
+	int64_t ahead; /* bytes from a source line to the one to prefetch; 0 = none */
 };
 
 /** wbk__transpose - dst[b][a] = src[a][b] for elements of @elem bytes.  @stream: stores may pass
  * the caches by; call wbk__stream_fence() before the bytes are handed on. */
 void wbk__transpose(unsigned elem, const struct wbk__grid *g, bool stream);
+/* 64 bytes past the caches; @dst aligned to 64. */
+static inline void wbk__line_stream(uint8_t *dst, const uint8_t *src)
+{
+#if WBK_X86
+	for (int i = 0; i < 64; i += 16)
+		_mm_stream_si128((__m128i *)(void *)(dst + i),
+			_mm_loadu_si128((const __m128i *)(const void *)(src + i)));
+#else
+	__builtin_memcpy(dst, src, 64);
+#endif
+}
+/** wbk__copy_stream - memcpy past the caches where dst has whole lines. */
+void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n);
 void wbk__stream_fence(void);
 
 /** wbk__cast_ok - whether the cast exists and fits the element sizes (bytes). */

@@ -154,18 +154,6 @@ void wbk__rows_sum(const struct wbk_sum_keys *k, const struct wbk__rows *r, stru
 	}
 }
 
-void wbk__rows_copy(const struct wbk__rows *r)
-{
-	const uint8_t *src = r->src;
-	uint8_t *dst = r->dst;
-
-	for (size_t row = 0; row < r->n_row; row++) {
-		memcpy(dst, src, r->row_bytes);
-		src += r->src_stride;
-		dst += r->dst_stride;
-	}
-}
-
 void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, size_t bytes,
 	struct wbk_sum *s)
 {

@@ -69,9 +69,9 @@ INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys 
 		t->l[i] = v_add(t->l[i], v_mul64(a->l[i], wbk__block_key(k->seed[i], block)));
 }
 
-/* At most a block's words, all in one block. */
+/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector. */
 INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	size_t n, struct acc *t)
+	size_t n, enum mode m, struct acc *t)
 {
 	struct acc a = {{v_zero(), v_zero()}};
 	int64_t at = (int64_t)(p % BLOCK);
@@ -80,15 +80,15 @@ INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, 
 	for (; i + VL <= n; i += VL) {
 		struct keys q = load_keys(k, at + (int64_t)i);
 
-		step(&a, &q, src + 4 * i, dst ? dst + 4 * i : NULL, dst ? COPY : SUM);
+		step(&a, &q, src + 4 * i, m == SUM ? NULL : dst + 4 * i, m);
 	}
 	if (i < n) {
-		vmask m = v_mask_lo((unsigned)(n - i));
-		struct keys q = load_keys_mask(k, at + (int64_t)i, m);
-		vec v = v_load_mask(src + 4 * i, m);
+		vmask left = v_mask_lo((unsigned)(n - i));
+		struct keys q = load_keys_mask(k, at + (int64_t)i, left);
+		vec v = v_load_mask(src + 4 * i, left);
 
-		if (dst)
-			v_store_mask(dst + 4 * i, m, v);
+		if (m != SUM)
+			v_store_mask(dst + 4 * i, left, v);
 		add_products(&a, &q, v, v_shift(v));
 	}
 	flush(t, &a, k, p / BLOCK);
@@ -150,38 +150,49 @@ INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, u
 	flush4(t, a, k, p / BLOCK + 1);
 }
 
+INLINE enum mode mode_at(const uint8_t *dst, bool stream)
+{
+	if (!dst)
+		return SUM;
+	return stream && (uintptr_t)dst % (4 * VL) == 0 ? STREAM : COPY;
+}
+
+/* The first words of a run of @n; returns how many. */
+INLINE size_t some(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
+	size_t n, enum mode m, struct acc *t)
+{
+	if (n >= 4 * BLOCK) {
+		quad(k, p, src, dst, m, t);
+		return 4 * BLOCK;
+	}
+	if (n > BLOCK - p % BLOCK)
+		n = BLOCK - p % BLOCK;
+	piece(k, p, src, dst, n, m, t);
+	return n;
+}
+
 /* One run of words.  Streaming stores want aligned vectors: a first piece brings dst there. */
 INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
 	size_t n_word, bool stream, struct acc *t)
 {
 	size_t lead = stream ? (-(uintptr_t)dst & (4 * VL - 1)) / 4 : 0;
 
-	if (stream && ((uintptr_t)dst % 4 || n_word < 4 * BLOCK + lead))
-		stream = false;
 	for (size_t i = 0, n; i < n_word; i += n) {
-		uint8_t *d = dst ? dst + 4 * i : NULL;
+		const uint8_t *from = src + 4 * i;
+		uint8_t *to = dst ? dst + 4 * i : NULL;
 
-		n = stream && lead && !i ? lead : 4 * BLOCK;
-		if (n_word - i >= n && n == 4 * BLOCK) {
-			if (!dst)
-				quad(k, p + i, src + 4 * i, NULL, SUM, t);
-			else if (stream)
-				quad(k, p + i, src + 4 * i, d, STREAM, t);
-			else
-				quad(k, p + i, src + 4 * i, d, COPY, t);
-			continue;
+		n = !i && lead && lead < n_word ? lead : n_word - i;
+		switch (mode_at(to, stream)) {
+		case SUM:
+			n = some(k, p + i, from, NULL, n, SUM, t);
+			break;
+		case COPY:
+			n = some(k, p + i, from, to, n, COPY, t);
+			break;
+		default:
+			n = some(k, p + i, from, to, n, STREAM, t);
 		}
-		if (n > n_word - i)
-			n = n_word - i;
-		if (n > BLOCK - (p + i) % BLOCK)
-			n = BLOCK - (p + i) % BLOCK;
-		if (dst)
-			piece(k, p + i, src + 4 * i, d, n, t);
-		else
-			piece(k, p + i, src + 4 * i, NULL, n, t);
 	}
-	if (stream)
-		v_fence();
 }
 
 FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
@@ -196,6 +207,8 @@ FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, si
 
 		run(k, p, src, dst, n_word, r->stream, &t);
 	}
+	if (r->stream)
+		v_fence();
 	s->lane[0] += v_fold(t.l[0]);
 	s->lane[1] += v_fold(t.l[1]);
 }

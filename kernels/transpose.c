@@ -9,9 +9,6 @@
 #include <string.h>
 
 #include "kernels/internal.h"
-#if WBK_X86
-#include <emmintrin.h>
-#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -95,8 +92,9 @@ INLINE void blocks(unsigned elem, const struct wbk__grid *g)
 {
 	const size_t n = 16 / elem;
 
-	for (size_t b = 0; b < g->n_b; b += n) {
-		for (size_t a = 0; a < g->n_a; a += n) {
+	/* All of b first: a source line is read whole before another may push it out of its set. */
+	for (size_t a = 0; a < g->n_a; a += n) {
+		for (size_t b = 0; b < g->n_b; b += n) {
 			const uint8_t *s = g->src + (int64_t)a * g->src_stride + b * elem;
 			uint8_t *d = g->dst + (int64_t)b * g->dst_stride + a * elem;
 
@@ -149,19 +147,9 @@ INLINE void any(unsigned elem, const struct wbk__grid *g)
 		plain(elem, sub(elem, g, na, 0, g->n_a - na, g->n_b));
 }
 
-INLINE void put_line(uint8_t *dst, const uint8_t *line)
-{
-#if WBK_X86
-	for (int i = 0; i < 64; i += 16)
-		_mm_stream_si128((__m128i *)(void *)(dst + i),
-			_mm_load_si128((const __m128i *)(const void *)(line + i)));
-#else
-	memcpy(dst, line, 64);
-#endif
-}
-
-/* Whole 64-byte lines of dst, aligned, past the caches: half the traffic, no wait for ownership. */
-INLINE void lines(unsigned elem, const struct wbk__grid *g)
+/* n_a fills whole lines of dst.  They are put together in a buffer, since lines of dst may share
+ * one set of the cache; streamed, they save half the traffic and the wait for ownership. */
+INLINE void lines(unsigned elem, const struct wbk__grid *g, bool stream)
 {
 	const size_t line = 64 / elem;
 	_Alignas(64) uint8_t buf[64 * 64];
@@ -173,11 +161,18 @@ INLINE void lines(unsigned elem, const struct wbk__grid *g)
 			struct wbk__grid t = sub(elem, g, a, b, line, nb);
 			uint8_t *dst = t.dst;
 
+			/* Each line of src once, for the tile after this one. */
+			for (size_t i = 0; g->ahead && i < line; i++)
+				__builtin_prefetch(t.src + (int64_t)i * g->src_stride + g->ahead);
 			t.dst = buf;
 			t.dst_stride = 64;
 			any(elem, &t);
-			for (size_t i = 0; i < nb; i++, dst += g->dst_stride)
-				put_line(dst, buf + 64 * i);
+			for (size_t i = 0; i < nb; i++, dst += g->dst_stride) {
+				if (stream)
+					wbk__line_stream(dst, buf + 64 * i);
+				else
+					memcpy(dst, buf + 64 * i, 64);
+			}
 		}
 	}
 }
@@ -188,14 +183,16 @@ INLINE void transpose(unsigned elem, const struct wbk__grid *g, bool stream)
 	size_t lead = (-(uintptr_t)g->dst & 63) / elem, n;
 	struct wbk__grid t;
 
-	if (!WBK_X86 || !stream || g->dst_stride % 64 || (uintptr_t)g->dst % elem ||
-		g->n_a < lead + line) {
-		any(elem, g);
-		return;
-	}
+	if (g->dst_stride % 64 || (uintptr_t)g->dst % elem)
+		stream = false;
+	if (!stream || lead > g->n_a)
+		lead = 0;
 	n = (g->n_a - lead) / line * line;
 	t = sub(elem, g, lead, 0, n, g->n_b);
-	lines(elem, &t);
+	if (stream)
+		lines(elem, &t, true);
+	else
+		lines(elem, &t, false);
 	t = sub(elem, g, 0, 0, lead, g->n_b);
 	any(elem, &t);
 	t = sub(elem, g, lead + n, 0, g->n_a - lead - n, g->n_b);
@@ -217,11 +214,4 @@ void wbk__transpose(unsigned elem, const struct wbk__grid *g, bool stream)
 	default:
 		plain(elem, *g);
 	}
-}
-
-void wbk__stream_fence(void)
-{
-#if WBK_X86
-	_mm_sfence();
-#endif
 }
