@@ -168,6 +168,8 @@ void wb__serve_forget_jobs(struct wb_serve *s);
 /* send.c */
 void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
 void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+/** wb__serve_worker_name - name of the worker with this id, "" when it is not in the list. */
+const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
 void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
 
 /* report.c */

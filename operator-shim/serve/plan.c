@@ -244,12 +244,8 @@ static const char *worker_name(
 	const struct wb_serve *s, size_t object, const struct wb_recon_member *m)
 {
 	const struct peer *p = wb__serve_peer(s, m->agent);
-	const struct wb_msg_workers *w = p ? &p->joined[object].workers : NULL;
 
-	for (uint32_t i = 0; w && i < w->n_workers; i++)
-		if (w->workers[i].id == m->worker)
-			return w->workers[i].name;
-	return "?";
+	return p ? wb__serve_worker_name(&p->joined[object].workers, m->worker) : "?";
 }
 
 /* Copy what the thread needs; the members are valid only now. */

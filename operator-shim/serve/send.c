@@ -52,7 +52,7 @@ static void hex(const uint8_t *p, size_t n, char *out)
 	out[2 * n] = '\0';
 }
 
-static const char *name_of(const struct wb_msg_workers *w, uint32_t id)
+const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id)
 {
 	for (uint32_t i = 0; i < w->n_workers; i++)
 		if (w->workers[i].id == id)
@@ -136,7 +136,7 @@ static int fill_endpoints(
 			return -ENOTCONN; /* it just left; reconcile will say what to do */
 		r->number[r->n] = (uint32_t)i;
 		r->id[r->n] = w[i].worker;
-		r->name[r->n++] = name_of(&p->joined[object].workers, w[i].worker);
+		r->name[r->n++] = wb__serve_worker_name(&p->joined[object].workers, w[i].worker);
 		set_endpoint(&m->agents[w[i].plan.domain], p, r);
 	}
 	return 0;

@@ -67,6 +67,27 @@ static json_t *agents(const struct wb_serve *s, size_t object)
 	return list;
 }
 
+/* Workers in plan order, so that plans can be explained with names. */
+static json_t *members(const struct wb_serve *s, const struct object *o)
+{
+	json_t *list = json_array();
+	size_t n, object = (size_t)(o - s->object);
+	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct peer *p = wb__serve_peer(s, w[i].agent);
+		json_t *m = json_pack("{s:s, s:s, s:s, s:s}", "name",
+			p ? wb__serve_worker_name(&p->joined[object].workers, w[i].worker) : "",
+			"agent", p ? p->hello.agent : "", "role",
+			w[i].plan.role == WB_ROLE_TRAINER ? "trainer" : "rollout", "engine",
+			w[i].engine);
+
+		if (m)
+			json_array_append_new(list, m);
+	}
+	return list;
+}
+
 static json_t *created(const struct wb_serve *s)
 {
 	time_t t = (time_t)(s->created_wall_ns / WB_NS_PER_S);
@@ -80,12 +101,12 @@ static json_t *created(const struct wb_serve *s)
 
 static json_t *object_json(const struct wb_serve *s, const struct object *o)
 {
-	return json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:o, s:o, s:{s:s, s:o, s:o}}", "apiVersion",
-		"weightbridge.io/v1alpha1", "kind", "WeightTransfer", "metadata", "name",
-		o->spec.name, "namespace", o->spec.namespace_, "creationTimestamp", created(s),
-		"spec", wb_spec_json(&o->spec), "status", wb_recon_status(o->r), "detail",
-		"operator", s->name, "agents", agents(s, (size_t)(o - s->object)), "transfers",
-		transfers(o));
+	return json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:o, s:o, s:{s:s, s:o, s:o, s:o}}",
+		"apiVersion", "weightbridge.io/v1alpha1", "kind", "WeightTransfer", "metadata",
+		"name", o->spec.name, "namespace", o->spec.namespace_, "creationTimestamp",
+		created(s), "spec", wb_spec_json(&o->spec), "status", wb_recon_status(o->r),
+		"detail", "operator", s->name, "agents", agents(s, (size_t)(o - s->object)),
+		"members", members(s, o), "transfers", transfers(o));
 }
 
 json_t *wb_serve_object(const struct wb_serve *s, const char *name)

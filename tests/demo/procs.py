@@ -148,8 +148,8 @@ class Deployment:
             self.program("weightbridge-operator"), "--file", self.yaml, "--listen", listen,
             "--psk-file", self.psk, "--http", "127.0.0.1:0", "--port-file", port,
             "--log-format", "text"], self.folder, env)
-        ports = self.operator.wait_file(port).split()
-        self.operator_port, self.operator_http = ports[0], ports[1]
+        ports = [x for x in self.operator.wait_file(port).split() if x.isdigit()]
+        self.operator_port, self.operator_http = ports
 
     def start_agent(self, name, env=None, *options):
         ports = os.path.join(self.folder, name + ".port")
@@ -162,7 +162,7 @@ class Deployment:
             "--http", "127.0.0.1:0", "--port-file", ports, "--log-format", "text",
             *options], self.folder, env)
         self.agents[name] = a
-        a.http = a.wait_file(ports).split()[1]
+        a.http = [x for x in a.wait_file(ports).split() if x.isdigit()][1]
         return a
 
     def socket(self, agent):

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_CTL_CTL_H
+#define WB_CTL_CTL_H
+/*
+ * Commands of wbctl.  Each prints to stdout and returns 0, or a negative code and a sentence.
+ * Layer: ctl (L4).
+ */
+#include <stdbool.h>
+
+struct wb_err;
+
+#define WB_CTL_OPERATOR "127.0.0.1:9402"
+
+struct wb__ctl_opts {
+	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
+	const char *agent_addr; /* of an agent's pages; NULL = not given */
+	const char *object; /* NULL = the only one */
+	const char *file; /* of a plan; NULL = from the operator */
+	const char *manifest; /* file; NULL = none */
+	bool is_json, is_wide;
+};
+
+int wb__ctl_get(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err);
+
+/** wb__ctl_operator - address of the operator: given, $WEIGHTBRIDGE_OPERATOR_HTTP or default. */
+const char *wb__ctl_operator(const struct wb__ctl_opts *o);
+
+#endif

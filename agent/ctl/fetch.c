@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/fetch.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static size_t on_data(char *data, size_t size, size_t n, void *cookie)
+{
+	struct wb_buf *out = cookie;
+
+	wb_buf_put(out, data, size * n);
+	return out->rc ? 0 : size * n; /* 0 ends the transfer */
+}
+
+static int make_url(CURL *c, const char *addr, const char *path, const char *object, char *out,
+	size_t bytes)
+{
+	char *text = object ? curl_easy_escape(c, object, 0) : NULL;
+	int n;
+
+	if (object && !text)
+		return -ENOMEM;
+	n = snprintf(out, bytes, "http://%s%s%s%s", addr, path, text ? "?object=" : "",
+		text ? text : "");
+	curl_free(text);
+	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
+}
+
+static int translate(CURLcode code, const char *addr, const struct wb_buf *out, struct wb_err *err)
+{
+	if (out->rc == -E2BIG)
+		return wb_err_set(err, -E2BIG, "%s: the page is larger than %zu bytes", addr,
+			out->max);
+	switch (code) {
+	case CURLE_COULDNT_CONNECT:
+		return wb_err_set(err, -ECONNREFUSED,
+			"nobody answers at %s: is the daemon running, and started with --http?",
+			addr);
+	case CURLE_OPERATION_TIMEDOUT:
+		return wb_err_set(err, -ETIMEDOUT, "%s does not answer", addr);
+	case CURLE_COULDNT_RESOLVE_HOST:
+	case CURLE_URL_MALFORMAT:
+		return wb_err_set(err, -EINVAL, "'%s' is not a HOST:PORT that can be reached", addr);
+	case CURLE_OUT_OF_MEMORY:
+		return wb_err_set(err, -ENOMEM, "out of memory");
+	default:
+		return wb_err_set(err, -EIO, "%s: %s", addr, curl_easy_strerror(code));
+	}
+}
+
+static int judge(CURL *c, const char *addr, const char *path, const char *object,
+	struct wb_err *err)
+{
+	long status = 0;
+
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	if (status == 200)
+		return 0;
+	if (status == 404)
+		return wb_err_set(err, -ENOENT,
+			"%s has no %s%s%s%s", addr, path + 1, object ? " for object " : "",
+			object ? object : "",
+			object ? "" : " (several objects: name one; no plan yet: nothing to show)");
+	return wb_err_set(err, -EIO, "%s answers %ld for %s", addr, status, path);
+}
+
+static int get(CURL *c, const char *url, struct wb_buf *out)
+{
+	curl_easy_setopt(c, CURLOPT_URL, url);
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http");
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
+	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 5L);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT, 30L);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, out);
+	return (int)curl_easy_perform(c);
+}
+
+int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct wb_buf *out,
+	struct wb_err *err)
+{
+	CURL *c = curl_easy_init();
+	char url[1024];
+	int rc;
+
+	if (!c)
+		return wb_err_set(err, -ENOMEM, "out of memory");
+	rc = make_url(c, addr, path, object, url, sizeof(url));
+	if (rc < 0) {
+		wb_err_set(err, rc, "the address or object is too long");
+	} else {
+		CURLcode code = (CURLcode)get(c, url, out);
+
+		rc = code ? translate(code, addr, out, err) : judge(c, addr, path, object, err);
+	}
+	curl_easy_cleanup(c);
+	return rc;
+}
+
+int wb__ctl_fetch_json(const char *addr, const char *path, const char *object, json_t **out,
+	struct wb_err *err)
+{
+	struct wb_buf b;
+	json_error_t why;
+	int rc;
+
+	wb_buf_init(&b, 64u << 20);
+	rc = wb__ctl_fetch(addr, path, object, &b, err);
+	if (rc == 0) {
+		*out = json_loadb((const char *)b.data, b.len, JSON_REJECT_DUPLICATES, &why);
+		if (!*out)
+			rc = wb_err_set(err, -EBADMSG, "%s%s is not JSON: %s", addr, path, why.text);
+	}
+	wb_buf_finish(&b);
+	return rc;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_CTL_FETCH_H
+#define WB_CTL_FETCH_H
+/*
+ * A page of a daemon, by HTTP GET.  Layer: ctl (L4).  Blocks, at most 30 s.
+ */
+#include <jansson.h>
+
+struct wb_buf;
+struct wb_err;
+
+#define WB_CTL_PAGE_MAX (1u << 30)
+
+/**
+ * wb__ctl_fetch - GET http://@addr@path into @out (initialised by the caller; its cap bounds the
+ * page)
+ * @object:	value of the query argument "object", NULL = none
+ * Returns 0; -ENOENT (404: the daemon does not have it); -ECONNREFUSED, -ETIMEDOUT, -EIO with a
+ * sentence that names the address; -E2BIG; -ENOMEM.
+ */
+int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct wb_buf *out,
+	struct wb_err *err);
+/** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */
+int wb__ctl_fetch_json(const char *addr, const char *path, const char *object, json_t **out,
+	struct wb_err *err);
+
+#endif

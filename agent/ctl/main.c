@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wbctl: look at operators, agents and plans. */
+#include "base/base.h"
+#include "base/err.h"
+#include "ctl/ctl.h"
+#include "weightbridge/version.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+	const char *name; /* one word, or two */
+	const char *arg; /* of the positional argument, for the help */
+	int (*run)(const struct wb__ctl_opts *o, struct wb_err *err);
+	bool takes_file; /* the argument is a file, else an object */
+	const char *help;
+} commands[] = {
+	{"get", "[OBJECT]", wb__ctl_get, false, "one line an object, as kubectl get wt"},
+	{"describe", "[OBJECT]", wb__ctl_describe, false, "all that is known of an object"},
+	{"status", "", wb__ctl_status, false, "of an agent (--agent), else as get"},
+	{"plan explain", "[FILE]", wb__ctl_plan_explain, true,
+		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
+	{"trace", "[OBJECT]", wb__ctl_trace, false,
+		"the last transfers as a trace; open the output in Perfetto"},
+};
+
+enum { OPT_OPERATOR = 1, OPT_AGENT, OPT_OBJECT, OPT_MANIFEST, OPT_JSON, OPT_HELP, OPT_VERSION };
+
+static const struct option longs[] = {
+	{"operator", required_argument, NULL, OPT_OPERATOR},
+	{"agent", required_argument, NULL, OPT_AGENT},
+	{"object", required_argument, NULL, OPT_OBJECT},
+	{"manifest", required_argument, NULL, OPT_MANIFEST},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"output", required_argument, NULL, 'o'},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"version", no_argument, NULL, OPT_VERSION},
+	{NULL, 0, NULL, 0},
+};
+
+static void print_help(void)
+{
+	char left[64];
+
+	printf("usage: wbctl COMMAND [OPTION]...\nLooks at operators, agents and plans.\n\n");
+	for (size_t i = 0; i < WB_ARRAY_SIZE(commands); i++) {
+		snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].arg);
+		printf("  %-24s %s\n", left, commands[i].help);
+	}
+	printf("\n"
+	       "  --operator HOST:PORT     the operator's --http address (default: "
+	       "$WEIGHTBRIDGE_OPERATOR_HTTP,\n"
+	       "                           else " WB_CTL_OPERATOR ")\n"
+	       "  --agent HOST:PORT        an agent's --http address\n"
+	       "  --object NAME            object, when the operator has several\n"
+	       "  --manifest FILE          manifest of the plan in FILE, for tensor names\n"
+	       "  --json, -o json          machine-readable output\n"
+	       "  -o wide                  more columns\n"
+	       "  --help, --version\n");
+}
+
+const char *wb__ctl_operator(const struct wb__ctl_opts *o)
+{
+	const char *env = getenv("WEIGHTBRIDGE_OPERATOR_HTTP");
+
+	if (o->operator_addr)
+		return o->operator_addr;
+	return env && *env ? env : WB_CTL_OPERATOR;
+}
+
+/* 1: done, 0: go on, negative: refused. */
+static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
+{
+	switch (c) {
+	case OPT_OPERATOR:
+		o->operator_addr = optarg;
+		return 0;
+	case OPT_AGENT:
+		o->agent_addr = optarg;
+		return 0;
+	case OPT_OBJECT:
+		o->object = optarg;
+		return 0;
+	case OPT_MANIFEST:
+		o->manifest = optarg;
+		return 0;
+	case OPT_JSON:
+		o->is_json = true;
+		return 0;
+	case 'o':
+		o->is_json = !strcmp(optarg, "json");
+		o->is_wide = !strcmp(optarg, "wide");
+		return o->is_json || o->is_wide
+			? 0
+			: wb_err_set(err, -EINVAL, "-o %s: expected wide or json", optarg);
+	case OPT_HELP:
+		print_help();
+		return 1;
+	case OPT_VERSION:
+		printf("wbctl %s\n", WB_VERSION);
+		return 1;
+	case ':':
+		return wb_err_set(err, -EINVAL, "an option needs a value (see --help)");
+	default:
+		return wb_err_set(err, -EINVAL, "unknown option (see --help)");
+	}
+}
+
+static bool is_command(size_t i, char **word, int n, int *used)
+{
+	const char *space = strchr(commands[i].name, ' ');
+	size_t first = space ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
+
+	if (n < 1 || strlen(word[0]) != first || strncmp(word[0], commands[i].name, first) != 0)
+		return false;
+	*used = space ? 2 : 1;
+	return !space || (n > 1 && !strcmp(word[1], space + 1));
+}
+
+static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(commands); i++) {
+		int used = 0;
+
+		if (!is_command(i, word, n, &used))
+			continue;
+		/* kubectl's habit: get wt NAME */
+		if (used < n && (!strcmp(word[used], "wt") || !strcmp(word[used], "weighttransfer")))
+			used++;
+		if (n - used > 1)
+			return wb_err_set(err, -EINVAL, "unexpected argument '%s'", word[used + 1]);
+		if (n - used == 1 && commands[i].takes_file)
+			o->file = word[used];
+		else if (n - used == 1)
+			o->object = word[used];
+		return commands[i].run(o, err);
+	}
+	return wb_err_set(err, -EINVAL, n ? "unknown command '%s' (see --help)" : "no command (see --help)%s",
+		n ? word[0] : "");
+}
+
+int main(int argc, char **argv)
+{
+	struct wb__ctl_opts o = {0};
+	struct wb_err err = {0};
+	int c, rc = 0;
+
+	opterr = 0;
+	while (rc == 0 && (c = getopt_long(argc, argv, ":o:", longs, NULL)) != -1)
+		rc = take_option(c, &o, &err);
+	if (rc > 0)
+		return EXIT_SUCCESS;
+	if (rc == 0) {
+		curl_global_init(CURL_GLOBAL_DEFAULT);
+		rc = run(argv + optind, argc - optind, &o, &err);
+		curl_global_cleanup();
+	}
+	if (rc == 0 && (fflush(stdout) || ferror(stdout)))
+		rc = wb_err_set(&err, -EIO, "write to stdout: %s", strerror(errno));
+	if (rc < 0)
+		fprintf(stderr, "wbctl: %s\n", err.msg);
+	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

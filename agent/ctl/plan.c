@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wbctl plan explain and wbctl trace. */
+#include "planner/plan.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "ctl/ctl.h"
+#include "ctl/fetch.h"
+#include "ctl/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int read_file(const char *path, struct wb_buf *out, struct wb_err *err)
+{
+	uint8_t part[65536];
+	ssize_t n = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return wb_err_set(err, -errno, "open %s: %s", path, strerror(errno));
+	while (!out->rc && (n = read(fd, part, sizeof(part))) > 0)
+		wb_buf_put(out, part, (size_t)n);
+	if (n < 0)
+		out->rc = -errno;
+	close(fd);
+	return out->rc ? wb_err_set(err, out->rc, "read %s: %s", path, wb_strerror(out->rc)) : 0;
+}
+
+struct sources {
+	struct wb_buf plan, manifest;
+	json_t *object; /* NULL when the plan came from a file */
+};
+
+static int read_sources(const struct wb__ctl_opts *o, struct sources *s, struct wb_err *err)
+{
+	const char *addr = wb__ctl_operator(o);
+	int rc;
+
+	if (o->file) {
+		rc = read_file(o->file, &s->plan, err);
+		if (rc == 0 && o->manifest)
+			rc = read_file(o->manifest, &s->manifest, err);
+		return rc;
+	}
+	rc = wb__ctl_fetch(addr, "/plan", o->object, &s->plan, err);
+	if (rc == 0)
+		rc = wb__ctl_fetch(addr, "/manifest", o->object, &s->manifest, err);
+	if (rc == 0)
+		rc = wb__ctl_fetch_json(addr, "/status", o->object, &s->object, err);
+	return rc;
+}
+
+/* Names of the plan's workers as the operator knows them; NULL = numbers are shown. */
+static const char **worker_names(const struct sources *s, const struct wb_plan *p)
+{
+	const json_t *m = wb__ctl_at(s->object, "detail.members");
+	const char **name;
+
+	if (json_array_size(m) != p->n_worker)
+		return NULL;
+	name = wb_zalloc(p->n_worker, sizeof(*name));
+	for (uint32_t i = 0; name && i < p->n_worker; i++)
+		name[i] = json_string_value(json_object_get(json_array_get(m, i), "name"));
+	return name;
+}
+
+static int explain(const struct wb__ctl_opts *o, const struct sources *s, const struct wb_plan *p,
+	const struct wb_manifest *m)
+{
+	const char **name = worker_names(s, p);
+	struct wb_buf text;
+	int rc;
+
+	wb_buf_init(&text, WB_CTL_PAGE_MAX);
+	rc = wb_plan_explain(p, m, name, o->is_json, &text);
+	if (rc == 0)
+		rc = text.rc;
+	if (rc == 0)
+		fwrite(text.data, 1, text.len, stdout);
+	wb_buf_finish(&text);
+	wb_free(name);
+	return rc;
+}
+
+int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	struct wb_manifest *m = NULL;
+	struct wb_plan *p = NULL;
+	struct sources s = {0};
+	int rc;
+
+	wb_buf_init(&s.plan, WB_CTL_PAGE_MAX);
+	wb_buf_init(&s.manifest, WB_CTL_PAGE_MAX);
+	rc = read_sources(o, &s, err);
+	if (rc == 0)
+		rc = wb_plan_decode(s.plan.data, s.plan.len, &p, err);
+	if (rc == 0 && s.manifest.len)
+		rc = wb_manifest_decode(s.manifest.data, s.manifest.len, &m, err);
+	if (rc == 0 && m && !wb_digest_eq(m->digest, p->manifest))
+		rc = wb_err_set(err, -EINVAL, "the manifest is not the one of this plan");
+	if (rc == 0) {
+		rc = explain(o, &s, p, m);
+		if (rc < 0)
+			wb_err_set(err, rc, "explain the plan: %s", wb_strerror(rc));
+	}
+	wb_plan_destroy(p);
+	wb_manifest_destroy(m);
+	json_decref(s.object);
+	wb_buf_finish(&s.plan);
+	wb_buf_finish(&s.manifest);
+	return rc;
+}
+
+int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, WB_CTL_PAGE_MAX);
+	rc = wb__ctl_fetch(o->agent_addr ? o->agent_addr : wb__ctl_operator(o), "/trace",
+		o->agent_addr ? NULL : o->object, &b, err);
+	if (rc == 0)
+		fwrite(b.data, 1, b.len, stdout);
+	wb_buf_finish(&b);
+	return rc;
+}
