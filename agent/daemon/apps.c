@@ -173,6 +173,7 @@ static void on_attach(
 	struct app *app, const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd)
 {
 	struct wb__apps *s = app->s;
+	struct wb__attach_in in = {.id = s->last_id + 1, .m = m, .fds = fds, .n_fd = n_fd};
 	struct wb__worker *w = NULL;
 	struct wb_err err = {0};
 	int rc = check_claim(s, m, &err);
@@ -180,7 +181,7 @@ static void on_attach(
 	if (rc == 0)
 		rc = wb__oplink_check_names(s->a->oplink, m->object, m->model, &err);
 	if (rc == 0)
-		rc = wb__worker_create(s->a, s->contents, s->last_id + 1, m, fds, n_fd, &w, &err);
+		rc = wb__worker_create(s->a, s->contents, &in, &w, &err);
 	if (rc == 0)
 		rc = enter_core(w, &err);
 	if (rc == 0)

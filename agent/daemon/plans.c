@@ -140,11 +140,13 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 	struct wb__roll roll = {0};
 	struct wb_roster roster = {0};
 	struct wb_plan *plan = NULL;
+	struct wb__roll_in in = {.me = p->a->o.name, .object = &p->object, .uid = p->uid, .m = m};
 	int rc = decode(p, m, &plan, err);
 
 	if (rc < 0)
 		return rc;
-	rc = wb__roll_create(p->a->o.name, &p->object, p->uid, m, plan, &roster, &roll, err);
+	in.plan = plan;
+	rc = wb__roll_create(&in, &roster, &roll, err);
 	if (rc == 0)
 		rc = prepare_memory(p, plan, &roll, err);
 	if (rc == 0) {

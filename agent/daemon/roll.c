@@ -133,10 +133,10 @@ static int fill(const char *me, const struct wb_msg_plan *m, const struct wb_pla
 	return rc < 0 ? rc : choose_leads(plan, r, roll, err);
 }
 
-int wb__roll_create(const char *me, const struct wb_p_object *o, const char *uid,
-	const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *roster,
-	struct wb__roll *roll, struct wb_err *err)
+int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,
+	struct wb_err *err)
 {
+	const struct wb_msg_plan *m = in->m;
 	int rc;
 
 	memset(roster, 0, sizeof(*roster));
@@ -147,15 +147,15 @@ int wb__roll_create(const char *me, const struct wb_p_object *o, const char *uid
 	if (wb_hex_parse(m->key, roster->key, sizeof(roster->key)) < 0)
 		return wb_err_set(err, -EBADMSG, "the key of the epoch is not %d hex digits",
 			2 * WB_ROSTER_KEY_BYTES);
-	roster->uid = wb_strdup(uid);
+	roster->uid = wb_strdup(in->uid);
 	roster->object = wb_strdup(m->object);
 	roster->term = m->epoch.term;
 	roster->number = m->epoch.number;
-	roster->transfer_deadline_ns = o->transfer_deadline_ns;
-	roster->engine_step_deadline_ns = o->step_deadline_ns;
-	rc = roster->uid && roster->object ? allocate(m, plan, roster, roll) : -ENOMEM;
+	roster->transfer_deadline_ns = in->object->transfer_deadline_ns;
+	roster->engine_step_deadline_ns = in->object->step_deadline_ns;
+	rc = roster->uid && roster->object ? allocate(m, in->plan, roster, roll) : -ENOMEM;
 	if (rc == 0)
-		rc = fill(me, m, plan, roster, roll, err);
+		rc = fill(in->me, m, in->plan, roster, roll, err);
 	if (rc == -ENOMEM)
 		wb_err_set(err, rc, "no memory for the roster of %u agents", m->n_agents);
 	if (rc < 0) {

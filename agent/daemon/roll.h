@@ -22,16 +22,23 @@ struct wb__roll {
 	char **engine; /* names */
 };
 
+/* What is put together; all borrowed. */
+struct wb__roll_in {
+	const char *me; /* this agent's name */
+	const struct wb_p_object *object;
+	const char *uid; /* the object's, 16 hex digits */
+	const struct wb_msg_plan *m;
+	const struct wb_plan *plan;
+};
+
 /**
  * wb__roll_create - check PLAN against the plan and fill both
- * @me: this agent's name; @o: the object; @uid: 16 hex digits
  * Agent i of the message must be domain i of the plan, and name each of its workers once.  Returns
  * 0; WB_EPLAN or -EBADMSG with what does not fit; -ENOENT: no part in it for this agent; -ENOMEM.
  * On failure both are empty.
  */
-int wb__roll_create(const char *me, const struct wb_p_object *o, const char *uid,
-	const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *roster,
-	struct wb__roll *roll, struct wb_err *err);
+int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,
+	struct wb_err *err);
 void wb__roll_finish(struct wb__roll *r);
 /** wb__roll_feed_is_new - @engine exists, and this attempt to feed it is not the one known. */
 bool wb__roll_feed_is_new(const struct wb__roll *r, uint32_t engine, uint32_t attempt);

@@ -197,12 +197,12 @@ static int copy_strings(struct wb__worker *w, const struct wb_msg_app_attach *m,
 	return 0;
 }
 
-int wb__worker_create(struct wb__agent *a, struct wb__contents *contents, uint32_t id,
-	const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd, struct wb__worker **out,
-	struct wb_err *err)
+int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
+	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err)
 {
+	const struct wb_msg_app_attach *m = in->m;
 	struct wb__worker *w;
-	int rc = check_counts(m, n_fd, err);
+	int rc = check_counts(m, in->n_fd, err);
 
 	if (rc < 0)
 		return rc;
@@ -210,20 +210,22 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents, uint32
 	if (!w)
 		return wb_err_set(err, -ENOMEM, "no memory for a worker");
 	w->a = a;
-	w->id = id;
+	w->id = in->id;
 	w->page_fd = -1;
 	w->role = (enum wb_role)m->role;
 	w->rank = m->rank < 0 ? -1 : m->rank;
 	w->sender_staging = m->sender_staging;
 	w->receiver_staging = m->receiver_staging;
-	snprintf(w->name, sizeof(w->name), "%s/worker %u", a->o.name, id);
+	snprintf(w->name, sizeof(w->name), "%s/worker %u", a->o.name, w->id);
 	rc = copy_strings(w, m, err);
 	if (rc == 0)
-		rc = wb__contents_manifest(contents, fds[0], m->manifest_bytes, &w->manifest, err);
+		rc = wb__contents_manifest(
+			contents, in->fds[0], m->manifest_bytes, &w->manifest, err);
 	if (rc == 0)
-		rc = wb__contents_map(contents, w->manifest, fds[1], m->map_bytes, &w->map, err);
+		rc = wb__contents_map(
+			contents, w->manifest, in->fds[1], m->map_bytes, &w->map, err);
 	if (rc == 0)
-		rc = read_table(w, m, fds, n_fd, err);
+		rc = read_table(w, m, in->fds, in->n_fd, err);
 	if (rc == 0)
 		rc = make_page(w, err);
 	if (rc == 0)

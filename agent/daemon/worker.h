@@ -44,14 +44,20 @@ struct wb__worker {
 	bool is_leaving; /* detached; waits for the core */
 };
 
+/* What came with APP_ATTACH; borrowed. */
+struct wb__attach_in {
+	uint32_t id; /* number for the new worker */
+	const struct wb_msg_app_attach *m;
+	const int *fds;
+	uint32_t n_fd;
+};
+
 /**
  * wb__worker_create - check and import what APP_ATTACH brought
- * @fds: borrowed, @n_fd of them
  * Returns 0 or negative with a sentence for the worker.  Release with wb__worker_destroy().
  */
-int wb__worker_create(struct wb__agent *a, struct wb__contents *contents, uint32_t id,
-	const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd, struct wb__worker **out,
-	struct wb_err *err);
+int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
+	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err);
 /** wb__worker_destroy - only when the core does not know it (any more).  NULL is allowed. */
 void wb__worker_destroy(struct wb__worker *w);
 
