@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/portfile.h"
 #include "net/listen.h"
 #include "net/loop.h"
 #include "operator-shim/options.h"
@@ -240,29 +241,6 @@ static int start_http(struct app *a, struct wb_err *err)
 		&a->http, err);
 }
 
-/* Whole or not at all: readers wait for the name. */
-static int write_ports(const struct app *a, struct wb_err *err)
-{
-	char tmp[4096], text[64];
-	int fd, n, rc = 0;
-
-	if (!a->o.port_file[0])
-		return 0;
-	n = snprintf(text, sizeof(text), "listen %u\nhttp %u\n", wb_listener_port(a->listener),
-		a->http ? wb_http_port(a->http) : 0);
-	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", a->o.port_file) >= sizeof(tmp))
-		return wb_err_set(err, -ENAMETOOLONG, "--port-file: the name is too long");
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return wb_err_set(err, -errno, "open %s: %s", tmp, strerror(errno));
-	if (write(fd, text, (size_t)n) != n)
-		rc = wb_err_set(err, -EIO, "write %s: %s", tmp, strerror(errno));
-	close(fd);
-	if (rc == 0 && rename(tmp, a->o.port_file))
-		rc = wb_err_set(err, -errno, "rename to %s: %s", a->o.port_file, strerror(errno));
-	return rc;
-}
-
 static int start(struct app *a, struct wb_err *err)
 {
 	int rc = wb_loop_create(&a->loop, err);
@@ -285,7 +263,10 @@ static int start(struct app *a, struct wb_err *err)
 		rc = start_listener(a, err);
 	if (rc == 0)
 		rc = start_http(a, err);
-	return rc == 0 ? write_ports(a, err) : rc;
+	if (rc < 0)
+		return rc;
+	return wb_port_file_write(a->o.port_file, wb_listener_port(a->listener),
+		a->http ? wb_http_port(a->http) : 0, err);
 }
 
 static void finish(struct app *a)

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/portfile.h"
 #include "daemon/addr.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
@@ -214,6 +215,8 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 		rc = wb__http_start(a, &a->http, err);
 	if (rc == 0)
 		rc = start_signals(a, err);
+	if (rc == 0)
+		rc = wb_port_file_write(a->o.port_file, a->port, wb__http_port(a->http), err);
 	if (rc == 0)
 		rc = wb__oplink_start(a, &a->oplink, err);
 	return rc;

@@ -96,6 +96,11 @@ struct wb__http {
 	struct wb_http *server;
 };
 
+uint16_t wb__http_port(const struct wb__http *h)
+{
+	return h && h->server ? wb_http_port(h->server) : 0;
+}
+
 static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
 
 void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r)

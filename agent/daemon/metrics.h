@@ -6,6 +6,8 @@
  *
  * Loop thread.  Layer: daemon (L4).
  */
+#include <stdint.h>
+
 struct wb__agent;
 struct wb__http;
 struct wb_core_report;
@@ -13,6 +15,8 @@ struct wb_err;
 
 /** wb__http_start - counters; and the server when an address was given.  0 or negative. */
 int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *err);
+/** wb__http_port - port of the pages, 0 = none. */
+uint16_t wb__http_port(const struct wb__http *h);
 /** wb__http_stop - NULL is allowed. */
 void wb__http_stop(struct wb__http *h);
 /** wb__metrics_report - an engine or a transfer has ended.  @h NULL: nothing. */

@@ -203,6 +203,12 @@ static int set_http(struct wb__options *o, const char *arg)
 	return wb__parse_host_port(arg, o->http_host, sizeof(o->http_host), &o->http_port);
 }
 
+static int set_port_file(struct wb__options *o, const char *arg)
+{
+	o->port_file = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
 static int set_checksums(struct wb__options *o, const char *arg)
 {
 	o->sums = !strcmp(arg, "on");
@@ -256,6 +262,8 @@ static const struct option_row rows[] = {
 		"memory for slots (default: the object's bufferSize for each worker here)"},
 	{"http", "HOST:PORT", set_http, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /trace (default: not)"},
+	{"port-file", "FILE", set_port_file, "a file name",
+		"write the ports in use to FILE once they listen"},
 	{"checksums", "on|off", set_checksums, "on or off",
 		"sums of every chunk on the wire; off is for benchmarks (default: on)"},
 	{"grace", "SECONDS", set_grace, "0 to 86400",

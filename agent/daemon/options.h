@@ -29,6 +29,7 @@ struct wb__options {
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
+	const char *port_file; /* NULL = none */
 	bool has_http;
 	char http_host[256];
 	uint16_t http_port;

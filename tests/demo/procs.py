@@ -148,8 +148,8 @@ class Deployment:
             self.program("weightbridge-operator"), "--file", self.yaml, "--listen", listen,
             "--psk-file", self.psk, "--http", "127.0.0.1:0", "--port-file", port,
             "--log-format", "text"], self.folder, env)
-        ports = [x for x in self.operator.wait_file(port).split() if x.isdigit()]
-        self.operator_port, self.operator_http = ports
+        ports = dict(x.split() for x in self.operator.wait_file(port).splitlines())
+        self.operator_port, self.operator_http = ports["listen"], ports["http"]
 
     def start_agent(self, name, env=None, *options):
         ports = os.path.join(self.folder, name + ".port")
@@ -162,7 +162,7 @@ class Deployment:
             "--http", "127.0.0.1:0", "--port-file", ports, "--log-format", "text",
             *options], self.folder, env)
         self.agents[name] = a
-        a.http = [x for x in a.wait_file(ports).split() if x.isdigit()][1]
+        a.http = dict(x.split() for x in a.wait_file(ports).splitlines())["http"]
         return a
 
     def socket(self, agent):

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_PORTFILE_H
+#define WB_BASE_PORTFILE_H
+/*
+ * The ports a program listens on, for whoever started it with port 0.  Layer: base (L0).
+ */
+#include <stdint.h>
+
+struct wb_err;
+
+/** wb_port_file_write - write "listen N\nhttp M\n" to @path, whole or not at all (readers wait for
+ *  the name).  @path NULL or "" is 0.  0 or -errno.  Blocks. */
+int wb_port_file_write(
+	const char *path, uint16_t listen_port, uint16_t http_port, struct wb_err *err);
+
+#endif
