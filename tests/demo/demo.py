@@ -194,7 +194,7 @@ def run(build, folder):
     checkpoint, config = make_checkpoint.find(
         layers=int(os.environ.get("LAYERS") or 0) or None, say=lambda text: say("  " + text))
     size = sum(os.path.getsize(os.path.join(checkpoint, f)) for f in os.listdir(checkpoint))
-    say(f"  checkpoint  {size / 1e9:.2f} GB, {models.tensor_count(config)} tensors, "
+    say(f"  checkpoint  {size / 1e9:.2f} GB, {models.tensor_count(config)[0]} tensors, "
         f"{config.layers} layers")
     d = Demo(build, folder, checkpoint, config)
     try:

@@ -14,6 +14,11 @@ import urllib.request
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+# Large arrays come and go while a loader is probed.  Kept in the heap they are not given back to
+# the kernel and faulted in again each time, which costs more than all the rest on some machines.
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+
+
 class Failed(Exception):
     """A sentence for the user."""
 
@@ -74,7 +79,8 @@ class Worker:
         with open(self.log, "ab") as log:
             self.p = subprocess.Popen([sys.executable, os.path.join(TOP, "tests/demo/worker.py"),
                                        path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      stderr=log, text=True, env={**os.environ, **(env or {})})
+                                      stderr=log, text=True,
+                                      env={**os.environ, **HEAP, **(env or {})})
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):

@@ -38,9 +38,8 @@ def main():
     say("ready", seconds=time.monotonic() - t0, bytes=engine.nbytes(), pid=os.getpid())
     args = dict(object=o["object"], params=engine.params, manifest=o["checkpoint"], rank=o["rank"],
                 socket=o["socket"], framework="numpy",
-                progress=lambda text: say("progress", text=text))
-    if memory.fd >= 0:
-        args["memory"] = [(memory.buffer, memory.fd)]
+                expand_bytes=1 << 20, cache_dir=o.get("cache"))
+    shared = weightbridge.share(memory.buffer, memory.fd) if memory.fd >= 0 else None
     if trainer:
         adapter = weightbridge.SenderAdapter(engine.load_weights, **args)
     else:
@@ -49,10 +48,10 @@ def main():
             before_update_hook=lambda version: say("before", version=version),
             after_update_hook=lambda version: say("after", version=version), **args)
     t0 = time.monotonic()
-    adapter.connect(timeout=o.get("timeout", 120))
-    report = getattr(adapter, "source_map", None)
-    say("planned", seconds=time.monotonic() - t0,
-        digest=getattr(report, "digest", None), ops=getattr(report, "n_ops", None))
+    adapter.connect(timeout=o.get("timeout", 120),
+                    progress=lambda text: say("progress", text=text))
+    say("planned", seconds=time.monotonic() - t0, digest=adapter.source_map.digest,
+        shared=shared is not None)
     pick = selectors.DefaultSelector()
     os.set_blocking(0, False)
     pick.register(0, selectors.EVENT_READ)

@@ -3,15 +3,15 @@
 
     extract                          which checkpoint element each parameter element is a copy of
     SenderAdapter, ReceiverAdapter   what a trainer and an inference worker call
-    empty, SharedMemoryPool          parameter memory that the agent can map: faster
+    empty, share, SharedMemoryPool   parameter memory that the agent can map: faster
 """
 
 from .adapters import ReceiverAdapter, SenderAdapter, Transfer, Update
 from .errors import TransferAborted, WeightBridgeError, WeightBridgeTimeout, WeightsTorn
-from .memory import SharedMemoryPool, empty
+from .memory import SharedMemoryPool, empty, share
 from .probing import LoadWeightsError, NotCopyError, extract
 from .sourcemap import SourceMap
 
 __all__ = ["LoadWeightsError", "NotCopyError", "ReceiverAdapter", "SenderAdapter",
            "SharedMemoryPool", "SourceMap", "Transfer", "TransferAborted", "Update",
-           "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty", "extract"]
+           "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty", "extract", "share"]

@@ -75,7 +75,7 @@ class _Adapter:
 
     def __init__(self, load_weights, *, params=None, manifest=None, object=None, model=None,
                  rank=None, socket=None, reload=None, framework=None, cache_dir=None,
-                 source_map=None, engine=None, sender_staging=None, receiver_staging=None,
+                 expand_bytes=None, source_map=None, engine=None, sender_staging=None, receiver_staging=None,
                  connect_timeout=60.0, update_timeout=600.0, repair_timeout=300.0,
                  reconnect_timeout=60.0):
         for name, value in (("sender_staging", sender_staging),
@@ -91,7 +91,8 @@ class _Adapter:
         self._params = dict(params)
         self._manifest = manifest
         self._extract_options = {k: v for k, v in (("reload", reload), ("framework", framework),
-                                                   ("cache_dir", cache_dir)) if v is not None}
+                                                   ("cache_dir", cache_dir),
+                                                   ("expand_bytes", expand_bytes)) if v is not None}
         self._strings = {"socket": _text(socket), "object": _text(object), "model": _text(model),
                          "engine": _text(engine)}
         self._rank = -1 if rank is None else int(rank)

@@ -120,6 +120,31 @@ class SharedMemoryPool:
 _default = None
 
 
+class _Foreign:
+    """A memfd that the caller made and mapped."""
+
+    def __init__(self, mapping, fd):
+        view = memoryview(mapping)
+        if view.readonly or not view.contiguous:
+            raise WeightBridgeError("share() takes a writable, contiguous mapping of the memfd")
+        self.bytes = view.nbytes
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        self.fd = os.dup(fd)
+        self.mapping = mapping
+        weakref.finalize(self, os.close, self.fd)
+        fcntl.fcntl(self.fd, _F_ADD_SEALS, _F_SEAL_SHRINK)
+        _segments.add(self)
+
+
+def share(mapping, fd):
+    """Tell that `mapping` (a writable buffer, MAP_SHARED) is memfd `fd` from its first byte.
+
+    Parameters in it are then used by the agent in place.  The memfd is sealed against shrinking.
+    Returns an object to be held as long as the parameters are used.
+    """
+    return _Foreign(mapping, fd)
+
+
 def empty(shape, dtype="float32"):
     """An array in memory that the agent can map, from a pool of this process."""
     global _default
