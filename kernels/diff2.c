@@ -17,7 +17,7 @@
 #include "kernels/internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define STEP 32u /* elements of a vector */
+#define STEP 16u /* elements of a vector */
 #define STRIDE (4 * STEP) /* elements between looks at the result of the test */
 
 typedef uint8_t vu8 __attribute__((vector_size(STEP)));
@@ -45,7 +45,7 @@ INLINE bool is_any(const vu16 *x)
 	vu64 y;
 
 	memcpy(&y, x, sizeof(y));
-	return ((y[0] | y[1]) | (y[2] | y[3]) | (y[4] | y[5]) | (y[6] | y[7])) != 0;
+	return ((y[0] | y[1]) | (y[2] | y[3])) != 0;
 }
 
 /* Digits of STEP elements at @p, 0 where there is none; *@bad has the lanes of those set. */
@@ -171,7 +171,7 @@ struct value {
 	bool bad;
 };
 
-INLINE struct value value_at(enum wbk_code code, const struct wbk_field *f, uint64_t r, uint64_t c)
+static struct value value_at(enum wbk_code code, const struct wbk_field *f, uint64_t r, uint64_t c)
 {
 	const uint8_t *row = (const uint8_t *)f->data +
 			     (int64_t)r * f->row_stride * (int64_t)wbk__code_bytes(code);
@@ -186,7 +186,7 @@ INLINE struct value value_at(enum wbk_code code, const struct wbk_field *f, uint
 }
 
 /* u over columns [c - 2, c + n) of the walk's row; columns before the first are 0. */
-INLINE void exact_u(
+static void exact_u(
 	enum wbk_code code, const struct walk *w, size_t n, int64_t u[STEP + 2], bool bad[STEP])
 {
 	for (size_t i = 0; i < n + 2; i++) {
@@ -208,7 +208,7 @@ INLINE void exact_u(
 }
 
 /* The next @n <= STEP elements in full; false when the records ran out on the way. */
-INLINE bool exact(enum wbk_code code, struct walk *w, size_t n)
+static bool exact(enum wbk_code code, struct walk *w, size_t n)
 {
 	int64_t u[STEP + 2];
 	bool bad[STEP];
@@ -232,74 +232,72 @@ INLINE bool exact(enum wbk_code code, struct walk *w, size_t n)
 	return true;
 }
 
-INLINE void walk_all(enum wbk_code code, struct walk *w)
+/* One body for all elements of a code is much code: the variants are few on purpose. */
+INLINE uint64_t skip_code(bool has_cls, const struct walk *w)
+{
+	switch (w->f->code) {
+	case WBK_CODE_BF16:
+	case WBK_CODE_F16:
+		return skip(WBK_CODE_BF16, has_cls, w);
+	case WBK_CODE_F32:
+		return skip(WBK_CODE_F32, has_cls, w);
+	case WBK_CODE_E4M3:
+	case WBK_CODE_E5M2:
+		return skip(WBK_CODE_E4M3, has_cls, w);
+	case WBK_CODE_I8:
+		return skip(WBK_CODE_I8, has_cls, w);
+	default:
+		return w->c;
+	}
+}
+
+typedef uint64_t skip_fn(const struct walk *w);
+
+/* Without vectors of 32 bytes the test gains nothing over the full computation. */
+static uint64_t skip_none(const struct walk *w)
+{
+	return w->c;
+}
+
+#if WBK_X86
+__attribute__((target("avx2"))) static uint64_t skip_avx2(const struct walk *w)
+{
+	return skip_code(false, w);
+}
+
+__attribute__((target("avx2"))) static uint64_t skip_avx2_cls(const struct walk *w)
+{
+	return skip_code(true, w);
+}
+#endif
+
+static skip_fn *skip_body(bool has_cls)
+{
+#if WBK_X86
+	if (wbk__isa() >= WBK__AVX2)
+		return has_cls ? skip_avx2_cls : skip_avx2;
+#endif
+	(void)has_cls;
+	return skip_none;
+}
+
+static void walk(struct walk *w)
 {
 	const struct wbk_field *f = w->f;
+	skip_fn *body = skip_body(f->cls != NULL);
 
 	for (; w->r < f->rows; w->r++, w->c = 0) {
 		w->is_flat = !w->c;
 		w->flat = 0;
 		while (w->c < f->cols) {
-			if (code != WBK_CODE_I32 && w->is_flat)
-				w->c = f->cls ? skip(code, true, w) : skip(code, false, w);
+			if (w->is_flat)
+				w->c = body(w);
 			if (w->c < f->cols &&
-				!exact(code, w,
+				!exact(f->code, w,
 					(size_t)(f->cols - w->c < STEP ? f->cols - w->c : STEP)))
 				return;
 		}
 	}
-}
-
-INLINE void walk_code(struct walk *w)
-{
-	switch (w->f->code) {
-	case WBK_CODE_BF16:
-	case WBK_CODE_F16:
-		walk_all(WBK_CODE_BF16, w);
-		break;
-	case WBK_CODE_F32:
-		walk_all(WBK_CODE_F32, w);
-		break;
-	case WBK_CODE_E4M3:
-	case WBK_CODE_E5M2:
-		walk_all(WBK_CODE_E4M3, w);
-		break;
-	case WBK_CODE_I8:
-		walk_all(WBK_CODE_I8, w);
-		break;
-	default:
-		walk_all(WBK_CODE_I32, w);
-	}
-}
-
-#if WBK_X86
-__attribute__((target("avx2"))) static void walk_avx2(struct walk *w)
-{
-	walk_code(w);
-}
-
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))) static void walk_avx512(
-	struct walk *w)
-{
-	walk_code(w);
-}
-#endif
-
-static void walk(struct walk *w)
-{
-#if WBK_X86
-	switch (wbk__isa()) {
-	case WBK__AVX512:
-		walk_avx512(w);
-		return;
-	case WBK__AVX2:
-		walk_avx2(w);
-		return;
-	default:
-		break;
-	}
-#endif
-	walk_code(w);
 }
 
 size_t wbk_diff2(const struct wbk_field *f, uint64_t begin, struct wbk_record *rec, size_t cap,

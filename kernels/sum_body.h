@@ -15,6 +15,8 @@
  */
 #include "kernels/internal.h"
 
+#ifdef FN /* nothing by itself */
+
 #define INLINE FN static inline __attribute__((always_inline))
 #define BLOCK 1024u /* words */
 
@@ -212,3 +214,5 @@ FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, si
 	s->lane[0] += v_fold(t.l[0]);
 	s->lane[1] += v_fold(t.l[1]);
 }
+
+#endif
