@@ -319,7 +319,7 @@ static int check_overlaps(struct check *c)
 		if (x.trainer != UINT32_MAX || x.rollout != UINT32_MAX)
 			rc = wb__overlap(&w, &x);
 	}
-	return rc ? rc : wb__faults_rc(&w.faults, c->err);
+	return rc ? rc : wb__plan_faults_rc(&w.faults, c->err);
 }
 
 static int check_sums(struct check *c)

@@ -28,7 +28,7 @@ void wb__plan_fault(struct wb__faults *f, const char *fmt, ...)
 	f->n_shown++;
 }
 
-int wb__faults_rc(const struct wb__faults *f, struct wb_err *err)
+int wb__plan_faults_rc(const struct wb__faults *f, struct wb_err *err)
 {
 	if (!f->n)
 		return 0;

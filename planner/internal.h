@@ -47,9 +47,10 @@ struct wb__faults {
 	uint32_t n, n_shown;
 };
 
-void wb__plan_fault(struct wb__faults *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/** wb__faults_rc - 0 without faults, else WB_EPLAN and the sentence. */
-int wb__faults_rc(const struct wb__faults *f, struct wb_err *err);
+void wb__plan_fault(struct wb__faults *f, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/** wb__plan_faults_rc - 0 without faults, else WB_EPLAN and the sentence. */
+int wb__plan_faults_rc(const struct wb__faults *f, struct wb_err *err);
 
 /* ---- one-dimensional lattices (lattice.c) ---- */
 

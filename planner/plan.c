@@ -258,7 +258,7 @@ int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct 
 		wb_err_set(err, rc, "planning for %" PRIu32 " workers: %s", in->n_worker,
 			wb_strerror(rc));
 	else
-		rc = wb__faults_rc(&w.faults, err);
+		rc = wb__plan_faults_rc(&w.faults, err);
 	if (!rc) {
 		*out = w.plan;
 		w.plan = NULL;

@@ -140,8 +140,13 @@ static inline uint64_t wb_chunk_len(const struct wb_plan *p, const struct wb_cla
 	return k->bytes - at < p->chunk_bytes ? k->bytes - at : p->chunk_bytes;
 }
 
-/* Text and JSON for people: bytes by rail, domain and stage, bounds and what sets them, rounds,
- * memory, expected time.  @worker_name[i] and @engine_name[i] may be NULL. */
+/**
+ * wb_plan_explain - the plan as text or JSON: bytes by rail, domain and stage, bounds and what sets
+ * them, rounds, memory, expected time, classes
+ * @m:		names of tensors, or NULL
+ * @worker_name: name of each worker; NULL, or NULL entries: "worker 3"
+ * Returns 0, -ENOMEM or -E2BIG (the buffer's cap).
+ */
 int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 	const char *const *worker_name, bool as_json, struct wb_buf *out);
 

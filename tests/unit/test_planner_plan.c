@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB (1024 * 1024u)
-
 /* Two trainers hold rows, four rollouts (two domains of two) need columns; a norm everybody has;
  * an lm_head that nobody loads. */
 struct small {
@@ -93,6 +91,454 @@ START_TEST(row_shards_meet_column_shards)
 }
 END_TEST
 
+/* ---- refusals ---- */
+
+/* What is done to the small deployment, and what the sentence must say. */
+static void no_change(struct small *s)
+{
+	(void)s;
+}
+
+static void drop_trainer(struct small *s)
+{
+	/* Worker 1 becomes a copy of worker 0: the lower rows are held by nobody. */
+	s->worker[1].layout = 0;
+}
+
+static void small_trainer_buffer(struct small *s)
+{
+	s->in.trainer_buffer_bytes = 700000;
+}
+
+static void small_rollout_buffer(struct small *s)
+{
+	s->in.rollout_buffer_bytes = 2000000;
+}
+
+static void large_chunk(struct small *s)
+{
+	s->in.chunk_bytes = WB_CHUNK_BYTES_MAX + 64;
+}
+
+static void bad_layout(struct small *s)
+{
+	s->worker[3].layout = 4;
+}
+
+static void no_rollout(struct small *s)
+{
+	s->in.n_worker = 2;
+}
+
+static void relayout(struct small *s, int i, struct fx_map *f)
+{
+	wb_map_destroy(s->layout[i]);
+	s->layout[i] = fx_map_done(f);
+}
+
+static void int_norm(struct small *s)
+{
+	struct fx_map f = {.m = s->m};
+	uint32_t n = fx_param(&f, "norm", WB_I8, 0, 4096);
+
+	fx_copy(&f, n, "norm", (struct fx_box){0, 1, 0, 4096, 0, 0});
+	relayout(s, 2, &f);
+}
+
+static void int_masters(struct small *s)
+{
+	struct fx_map f;
+	uint32_t w;
+
+	for (int i = 0; i < 2; i++) {
+		memset(&f, 0, sizeof(f));
+		f.m = s->m;
+		w = fx_param(&f, "w", WB_I32, 4096, 4096);
+		fx_copy(&f, w, "w", (struct fx_box){0, 4096, 0, 4096, 0, 0});
+		w = fx_param(&f, "norm", WB_F32, 0, 4096);
+		fx_copy(&f, w, "norm", (struct fx_box){0, 1, 0, 4096, 0, 0});
+		relayout(s, i, &f);
+	}
+}
+
+/* Two ops of the fused parameter share rows 1000-1023. */
+static void overlap(struct small *s)
+{
+	struct fx_map f = {.m = s->m};
+	uint32_t w = fx_param(&f, "fused", WB_BF16, 2024, 4096);
+
+	fx_copy(&f, w, "w", (struct fx_box){0, 1024, 0, 4096, 0, 0});
+	fx_copy(&f, w, "lm_head", (struct fx_box){0, 1024, 0, 4096, 1000, 0});
+	relayout(s, 3, &f);
+}
+
+static void hole(struct small *s)
+{
+	struct fx_map f = {.m = s->m};
+	uint32_t w = fx_param(&f, "holed", WB_BF16, 10, 4096);
+
+	fx_copy(&f, w, "w", (struct fx_box){0, 9, 0, 4096, 0, 0});
+	relayout(s, 3, &f);
+}
+
+static void lm_head_needed(struct small *s)
+{
+	struct fx_map f = {.m = s->m};
+	uint32_t w = fx_param(&f, "head", WB_BF16, 10, 4096);
+
+	fx_copy(&f, w, "lm_head", (struct fx_box){100, 10, 0, 4096, 0, 0});
+	relayout(s, 3, &f);
+}
+
+static void many(struct small *s)
+{
+	drop_trainer(s);
+	int_norm(s);
+	overlap(s);
+}
+
+static const struct {
+	void (*change)(struct small *);
+	int rc;
+	const char *want[3];
+} refusals[] = {
+	{no_change, 0, {""}},
+	{drop_trainer, WB_EPLAN,
+		{"tensor w: 8388608 elements in rows 2048-4095, columns 0-4095 are held by no "
+		 "trainer",
+			"rollout worker 3 needs them for parameter w"}},
+	{small_trainer_buffer, WB_EPLAN,
+		{"trainer workers have 700000 bytes", "at least 786432",
+			"spec.trainer.bufferSize"}},
+	{small_rollout_buffer, WB_EPLAN,
+		{"rollout workers have 2000000 bytes", "at least 2359296",
+			"spec.rollout.bufferSize"}},
+	{large_chunk, -EINVAL, {"16777280"}},
+	{bad_layout, -EINVAL, {"worker 3 is in layout 4 of 4"}},
+	{no_rollout, -EINVAL, {"there are 2 and 0"}},
+	{int_norm, WB_EPLAN, {"rollout worker 2: parameter norm is I8, its source norm is F32"}},
+	{int_masters, WB_EPLAN, {"has it as I32 in w: no known cast to BF16"}},
+	{overlap, WB_EPLAN,
+		{"rollout worker 3: parameter fused: elements 0-4194303 and 4096000-8290303 "
+		 "overlap"}},
+	{hole, WB_EPLAN, {"parameter holed: 4096 of 40960 elements are neither copied"}},
+	{lm_head_needed, WB_EPLAN, {"tensor lm_head: 40960 elements in rows 100-109"}},
+	{many, WB_EPLAN, {"parameter fused", "norm is I8", "tensor lm_head: 4194304"}},
+};
+
+START_TEST(bad_input_is_refused_with_a_sentence)
+{
+	struct small s;
+	struct wb_plan *p = (void *)1;
+	struct wb_err err = {0};
+	int rc;
+
+	small_init(&s, WB_F32);
+	refusals[_i].change(&s);
+	rc = wb_plan_create(&s.in, &p, &err);
+	ck_assert_msg(rc == refusals[_i].rc, "%d: %s", rc, err.msg);
+	for (int i = 0; i < 3 && refusals[_i].want[i]; i++)
+		ck_assert_msg(strstr(err.msg, refusals[_i].want[i]), "%s", err.msg);
+	if (rc)
+		ck_assert_ptr_eq(p, (void *)1);
+	else
+		wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(names_are_used_and_the_rest_is_counted)
+{
+	const char *names[6] = {"t-0/0", "t-0/1", "r-0/0", "r-0/1", "r-1/0", "r-1/1"};
+	struct wb_tensor t[200];
+	struct wb_map *layout[2];
+	struct fx_map f = {0};
+	char name[200][32];
+	struct small s = {0};
+	struct wb_plan *p;
+	struct wb_err err = {0};
+
+	for (int i = 0; i < 200; i++) {
+		snprintf(name[i], sizeof(name[i]), "layers.%d.w", i);
+		t[i] = fx_tensor(name[i], WB_BF16, 4, 4);
+	}
+	ck_assert(!wb_manifest_create(t, 200, &s.m, NULL));
+	f.m = s.m;
+	layout[0] = fx_map_done(&f);
+	f.m = s.m;
+	for (int i = 0; i < 200; i++)
+		fx_copy(&f, fx_param(&f, name[i], WB_BF16, 4, 4), name[i],
+			(struct fx_box){0, 4, 0, 4, 0, 0});
+	layout[1] = fx_map_done(&f);
+	s.worker[0] = (struct wb_plan_worker){WB_ROLE_TRAINER, 0, 0, 0, 0, 0};
+	s.worker[1] = (struct wb_plan_worker){WB_ROLE_ROLLOUT, 1, 0, 1, 1, 0};
+	s.in = (struct wb_plan_input){.manifest = s.m,
+		.layout = (const struct wb_map *const *)layout,
+		.n_layout = 2,
+		.worker = s.worker,
+		.n_worker = 2,
+		.worker_name = names + 1};
+	ck_assert_int_eq(wb_plan_create(&s.in, &p, &err), WB_EPLAN);
+	ck_assert_msg(strstr(err.msg, "rollout worker r-0/0 needs them"), "%s", err.msg);
+	ck_assert_msg(strstr(err.msg, "; and 19"), "%s", err.msg);
+	wb_map_destroy(layout[0]);
+	wb_map_destroy(layout[1]);
+	wb_manifest_destroy(s.m);
+}
+END_TEST
+
+/* ---- what a plan looks like ---- */
+
+START_TEST(a_needer_that_rounds_is_nobodys_source)
+{
+	struct small s;
+	struct wb_plan *p = NULL;
+	uint32_t n_direct = 0;
+
+	small_init(&s, WB_BF16);
+	ck_assert(!wb_plan_create(&s.in, &p, NULL));
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+
+		if (!p->cls[r->class_id].is_direct)
+			continue;
+		n_direct++;
+		ck_assert_uint_eq(r->stage, WB_STAGE_RECEIVE);
+		ck_assert_uint_lt(r->src, 2);
+	}
+	ck_assert_uint_eq(n_direct, 4);
+	ck_assert(!wb_plan_check(p, s.m, s.in.layout, NULL));
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(a_tensor_larger_than_the_buffer_is_cut)
+{
+	struct small s;
+	struct wb_plan *p = NULL;
+
+	small_init(&s, WB_F32);
+	s.in.trainer_buffer_bytes = 3 * WB_CHUNK_BYTES_MIN;
+	s.in.rollout_buffer_bytes = 9 * WB_CHUNK_BYTES_MIN;
+	ck_assert(!wb_plan_create(&s.in, &p, NULL));
+	ck_assert_uint_eq(p->chunk_bytes, WB_CHUNK_BYTES_MIN);
+	ck_assert_uint_gt(p->cls[0].bytes, s.in.rollout_buffer_bytes);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+/* A step that is too large for residue classes: every row is an op of its own. */
+START_TEST(large_steps_are_cut_into_lines)
+{
+	struct wb_tensor t = fx_tensor("w", WB_BF16, 2500, 3);
+	struct wb_map *layout[3];
+	struct small s = {0};
+	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+
+	ck_assert(!wb_manifest_create(&t, 1, &s.m, NULL));
+	for (uint32_t l = 0; l < 3; l++) {
+		struct fx_map f = {.m = s.m};
+		uint32_t w = fx_param(&f, "w", WB_BF16, l < 2 ? 1250 : 2500, 3);
+
+		/* Trainers interleave rows in pairs 1250 apart; the rollout has them all. */
+		for (uint64_t i = 0; i < 625 && l < 2; i++)
+			fx_op(&f, (struct wb_op){.param = w,
+					  .row = 2 * i + l,
+					  .n_row = 2,
+					  .n_col = 3,
+					  .row_step = 1250,
+					  .col_step = 1,
+					  .dst = 6 * i,
+					  .dst_row_stride = 3,
+					  .dst_col_stride = 1,
+					  .repeat = 1});
+		if (l == 2)
+			fx_copy(&f, w, "w", (struct fx_box){0, 2500, 0, 3, 0, 0});
+		layout[l] = fx_map_done(&f);
+		s.worker[l] = (struct wb_plan_worker){
+			l < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, l, 0, l, l, 0};
+	}
+	s.in = (struct wb_plan_input){.manifest = s.m,
+		.layout = (const struct wb_map *const *)layout,
+		.n_layout = 3,
+		.worker = s.worker,
+		.n_worker = 3};
+	ck_assert_msg(!wb_plan_create(&s.in, &p, &err), "%s", err.msg);
+	ck_assert_uint_eq(p->n_segment, 2500);
+	ck_assert_uint_eq(p->n_class, 2);
+	ck_assert_msg(!wb_plan_check(p, s.m, s.in.layout, &err), "%s", err.msg);
+	wb_plan_destroy(p);
+	for (int l = 0; l < 3; l++)
+		wb_map_destroy(layout[l]);
+	wb_manifest_destroy(s.m);
+}
+END_TEST
+
+START_TEST(uneven_rates_get_uneven_shares)
+{
+	struct small s;
+	struct wb_plan *p = NULL;
+	uint64_t sent[6] = {0};
+
+	small_init(&s, WB_F32);
+	s.worker[1].layout = 0; /* both trainers hold the upper rows */
+	for (int i = 2; i < 6; i++)
+		s.worker[i].layout = 0;
+	s.worker[1].rail_bytes_per_s = 3000000;
+	ck_assert(!wb_plan_create(&s.in, &p, NULL));
+	for (uint32_t i = 0; i < p->n_route; i++)
+		if (p->route[i].stage == WB_STAGE_RECEIVE)
+			sent[p->route[i].src] += p->route[i].chunk_end - p->route[i].chunk_begin;
+	ck_assert_uint_eq(sent[0] + sent[1], p->n_chunk);
+	ck_assert_uint_le(sent[0], p->n_chunk / 4 + 1);
+	ck_assert_uint_ge(sent[0], p->n_chunk / 4 - 1);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+/* ---- bytes ---- */
+
+static struct wb_plan *golden_plan(struct small *s)
+{
+	struct wb_plan *p = NULL;
+
+	small_init(s, WB_BF16);
+	ck_assert(!wb_plan_create(&s->in, &p, NULL));
+	return p;
+}
+
+START_TEST(the_encoding_is_the_one_of_the_golden_file)
+{
+	struct small s;
+	struct wb_plan *p = golden_plan(&s);
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1 << 20);
+	ck_assert(!wb_plan_encode(p, &b));
+	fx_golden("plan-1.bin", b.data, b.len);
+	wb_buf_finish(&b);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(damaged_plans_are_refused_or_canonical)
+{
+	struct small s;
+	struct wb_plan *p = golden_plan(&s), *got;
+	struct wb_buf b, b2;
+
+	wb_buf_init(&b, 1 << 20);
+	wb_buf_init(&b2, 1 << 20);
+	ck_assert(!wb_plan_encode(p, &b));
+	for (size_t n = 0; n < b.len; n++)
+		ck_assert_int_eq(wb_plan_decode(b.data, n, &got, NULL), -EBADMSG);
+	for (size_t bit = 0; bit < 8 * b.len; bit++) {
+		b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		if (!wb_plan_decode(b.data, b.len, &got, NULL)) {
+			wb_buf_reset(&b2);
+			ck_assert(!wb_plan_encode(got, &b2));
+			ck_assert(b.len == b2.len && !memcmp(b.data, b2.data, b.len));
+			wb_plan_check(got, s.m, s.in.layout, NULL);
+			wb_buf_reset(&b2);
+			wb_plan_explain(got, s.m, NULL, true, &b2);
+			wb_plan_destroy(got);
+		}
+		b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	wb_buf_finish(&b);
+	wb_buf_finish(&b2);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(allocation_failures_leave_outputs_untouched)
+{
+	struct small s;
+	struct wb_plan *p = golden_plan(&s), *got;
+	struct wb_binding *b;
+	struct wb_buf bytes;
+	int rc = -ENOMEM;
+
+	wb_buf_init(&bytes, 1 << 20);
+	ck_assert(!wb_plan_encode(p, &bytes));
+	for (uint64_t n = 1; rc; n++) {
+		got = (void *)1;
+		wb_mem_fail_at(n);
+		rc = wb_plan_create(&s.in, &got, NULL);
+		wb_mem_fail_at(0);
+		ck_assert(rc == 0 || (rc == -ENOMEM && got == (void *)1));
+	}
+	wb_plan_destroy(got);
+	rc = -ENOMEM;
+	for (uint64_t n = 1; rc; n++) {
+		got = (void *)1;
+		wb_mem_fail_at(n);
+		rc = wb_plan_decode(bytes.data, bytes.len, &got, NULL);
+		wb_mem_fail_at(0);
+		ck_assert(rc == 0 || (rc == -ENOMEM && got == (void *)1));
+	}
+	wb_plan_destroy(got);
+	rc = -ENOMEM;
+	for (uint64_t n = 1; rc; n++) {
+		b = (void *)1;
+		wb_mem_fail_at(n);
+		rc = wb_binding_create(p, s.m, s.layout[2], 2, &b, NULL);
+		wb_mem_fail_at(0);
+		ck_assert(rc == 0 || (rc == -ENOMEM && b == (void *)1));
+	}
+	wb_binding_destroy(b);
+	rc = -ENOMEM;
+	for (uint64_t n = 1; rc; n++) {
+		wb_mem_fail_at(n);
+		rc = wb_plan_check(p, s.m, s.in.layout, NULL);
+		wb_mem_fail_at(0);
+		ck_assert(rc == 0 || rc == -ENOMEM);
+	}
+	wb_buf_finish(&bytes);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(a_binding_of_another_layout_is_refused)
+{
+	struct small s;
+	struct wb_plan *p = golden_plan(&s);
+	struct wb_binding *b = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_binding_create(p, s.m, s.layout[3], 2, &b, &err), WB_EPLAN);
+	ck_assert_ptr_nonnull(strstr(err.msg, "another layout of worker 2"));
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
+START_TEST(the_explanation_says_what_sets_the_bound)
+{
+	struct small s;
+	struct wb_plan *p = golden_plan(&s);
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1 << 20);
+	ck_assert(!wb_plan_explain(p, s.m, NULL, false, &b));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), "set by egress of all trainers"));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), "norm (direct: its needers round it)"));
+	wb_buf_reset(&b);
+	ck_assert(!wb_plan_explain(p, NULL, NULL, true, &b));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), "\"node_bound_set_by\":\"trainer egress\""));
+	wb_buf_finish(&b);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("planner_plan");
@@ -102,6 +548,17 @@ int main(void)
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, row_shards_meet_column_shards);
+	tcase_add_loop_test(c, bad_input_is_refused_with_a_sentence, 0, WB_ARRAY_SIZE(refusals));
+	tcase_add_test(c, names_are_used_and_the_rest_is_counted);
+	tcase_add_test(c, a_needer_that_rounds_is_nobodys_source);
+	tcase_add_test(c, a_tensor_larger_than_the_buffer_is_cut);
+	tcase_add_test(c, large_steps_are_cut_into_lines);
+	tcase_add_test(c, uneven_rates_get_uneven_shares);
+	tcase_add_test(c, the_encoding_is_the_one_of_the_golden_file);
+	tcase_add_test(c, damaged_plans_are_refused_or_canonical);
+	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
+	tcase_add_test(c, a_binding_of_another_layout_is_refused);
+	tcase_add_test(c, the_explanation_says_what_sets_the_bound);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
 	srunner_free(r);
