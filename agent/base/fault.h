@@ -11,10 +11,13 @@
  *	flip	change one bit of the bytes	kill	SIGKILL to this process
  *	stall	stop a rail once for a time
  * Places
- *	wire	bytes on their way, at the sender	send	a source answers a grant
- *	recv	a chunk arrived				relay	a re-pack from installed parameters
- *	slot	bytes in a receive slot			install	parameters after install
- *	railN	all that rail N does (rail: any)			ctrl	a control message
+ *	wire	bytes on their way, at the side that moves them (tcp: source, shm: receiver)
+ *	railN	what rail N does (rail: any)	send	a source answers a grant
+ *	recv	a chunk arrived			relay	a re-pack from installed parameters
+ *	slot	bytes in a receive slot		install	parameters after install
+ *	ctrl	a control message
+ * The transports ask at wire and rail, where they know neither version nor transfer; flow asks at
+ * the others.
  * Properties
  *	0.01		probability of each hit (default 1)
  *	2s 5ms 100us	a time (delay, stall; default 1s)

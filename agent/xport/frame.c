@@ -17,7 +17,7 @@ static const uint16_t frame_bytes[WBP_BULK_TYPES] = {
 	[WBP_BULK_CANCEL] = 16,
 	[WBP_BULK_WRITE] = WBP_BULK_ANSWER_BYTES,
 	[WBP_BULK_REFUSE] = WBP_BULK_ANSWER_BYTES,
-	[WBP_BULK_REGION] = 24,
+	[WBP_BULK_REGION] = 32,
 	[WBP_BULK_UNREGION] = 16,
 	[WBP_BULK_TABLE] = 0, /* variable */
 	[WBP_BULK_TRAILER] = 16 + WB_XPORT_TRAILER_BYTES,
@@ -183,6 +183,7 @@ int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *f)
 		f->region = wb_cur_u32(&c);
 		wb_cur_u32(&c);
 		f->bytes = wb_cur_u64(&c);
+		f->id = wb_cur_u64(&c);
 		break;
 	case WBP_BULK_UNREGION:
 		f->region = wb_cur_u32(&c);
@@ -272,6 +273,7 @@ size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
 		put(&o, f->region, 4);
 		put(&o, 0, 4);
 		put(&o, f->bytes, 8);
+		put(&o, f->id, 8);
 		break;
 	case WBP_BULK_UNREGION:
 		put(&o, f->region, 4);

@@ -78,7 +78,7 @@ struct wb__range {
 
 struct wb__frame {
 	enum wb__frame_type type;
-	uint64_t id; /* GRANT CANCEL WRITE REFUSE TRAILER RELEASE */
+	uint64_t id; /* GRANT CANCEL WRITE REFUSE TRAILER RELEASE; REGION: offset in the fd */
 	int32_t code; /* REJECT REFUSE */
 	uint32_t region; /* REGION UNREGION */
 	uint64_t bytes; /* WRITE REGION */

@@ -304,6 +304,7 @@ struct wb__link_ops {
 	int (*on_frame)(struct wb__sock *s, const struct wb__frame *f); /* of the link's own */
 	int (*rx_begin)(struct wb__sock *s); /* WRITE came: rx_op (may be dead), rx_left */
 	int (*rx_payload)(struct wb__sock *s, uint32_t *budget); /* while in_payload */
+	int (*tx_idle)(struct wb__sock *s); /* between answers: 0, 1 = socket full, negative */
 	int (*tx_begin)(struct wb__sock *s); /* tx_in: queue the WRITE frame */
 	int (*tx_payload)(struct wb__sock *s, uint32_t *budget); /* until tx_in is NULL */
 };

@@ -232,7 +232,6 @@ static int start_answer(struct wb__sock *s)
 {
 	struct wb__in *in = s->q_head;
 	struct wb__frame f = {.type = WBP_BULK_REFUSE, .id = in->id, .code = in->code};
-	int rc;
 
 	s->q_head = in->next;
 	if (!s->q_head)
@@ -246,8 +245,7 @@ static int start_answer(struct wb__sock *s)
 	s->is_trailer_queued = false;
 	in->op->at = in->op->seen = (struct wb__at){0};
 	in->op->is_dead = false;
-	rc = wb__fault_begin(s, in->op);
-	return rc ? rc : s->rail->x->link->tx_begin(s);
+	return s->rail->x->link->tx_begin(s);
 }
 
 /* Control frames, then answers one after the other. */
@@ -261,6 +259,11 @@ static int turn_out(struct wb__sock *s)
 		rc = wb__sock_flush(s, s->tx_in && !s->is_trailer_queued ? MSG_MORE : 0);
 		if (rc <= 0)
 			return rc; /* 0: WB__IDLE until the socket has room */
+		if (s->state == WB__S_UP && !s->tx_in && r->x->link->tx_idle) {
+			rc = r->x->link->tx_idle(s);
+			if (rc)
+				return rc < 0 ? rc : WB__IDLE;
+		}
 		if (s->state != WB__S_UP || (!s->tx_in && !s->q_head))
 			return WB__IDLE;
 		if (r->now_ns < s->hold_until_ns) {
@@ -448,7 +451,8 @@ static int read_some(struct wb__sock *s, uint32_t want)
 		s->rx_at = 0;
 	}
 	room = sizeof(s->rxb) - s->rx_have;
-	if (link->rx_exact && s->is_dialer)
+	/* What follows WELCOME may come with descriptors, for which the link is not ready before. */
+	if (s->is_dialer && (link->rx_exact || s->state != WB__S_UP))
 		room = WB_MIN(room, want);
 	for (;;) {
 		n = link->recv(s, s->rxb + s->rx_have, room);

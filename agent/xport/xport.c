@@ -10,6 +10,7 @@
 
 static const struct wb_xport_ops *const transports[] = {
 	&wb_xport_tcp,
+	&wb_xport_shm,
 	&wb_xport_sim,
 };
 

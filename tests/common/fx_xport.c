@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GIVE_UP_NS (20 * WB_NS_PER_S)
+#define GIVE_UP_NS (40 * WB_NS_PER_S)
 
 const struct wb_xport_epoch fx_epoch = {FX_OBJECT, 3, 7, {1, 2, 3, 4, 5}};
 

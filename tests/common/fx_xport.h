@@ -51,7 +51,7 @@ wb_conn_t fx_dial(struct fx_xport *f, const struct wb_xport_epoch *e, const char
 /** fx_join - connect and wait until both sides are up. */
 void fx_join(struct fx_xport *f);
 void fx_close(struct fx_xport *f);
-/** fx_pump - let something happen and collect events; fails the test after 20 s in all. */
+/** fx_pump - let something happen and collect events; fails the test after 40 s in all. */
 void fx_pump(struct fx_xport *f);
 /** fx_wait - pump until @side has seen @n events of @kind. */
 void fx_wait(struct fx_xport *f, struct fx_side *side, enum wb_xport_event_kind kind, int n);

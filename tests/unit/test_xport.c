@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {"tcp", "sim"};
+static const char *const kinds[] = {"tcp", "shm", "sim"};
 #define KINDS WB_ARRAY_SIZE(kinds)
 
 /* One chunk on both sides. */
@@ -812,7 +812,7 @@ END_TEST
 /* ---- faults and strangers ----------------------------------------------------------------------
  */
 
-#define REAL_KINDS 1 /* tcp and shm; the simulated net has its own faults */
+#define REAL_KINDS 2 /* tcp and shm; the simulated net has its own faults */
 
 START_TEST(flip_fault_changes_one_bit_at_the_receiver_only)
 {
@@ -884,7 +884,7 @@ START_TEST(garbage_and_silence_are_rejected)
 	struct wb_rng r = {3};
 	int fd[2];
 
-	fx_open(&f, kinds[_i], &(struct fx_opts){.handshake_ns = 50 * WB_NS_PER_MS});
+	fx_open(&f, kinds[_i], &(struct fx_opts){.handshake_ns = 300 * WB_NS_PER_MS});
 	for (int i = 0; i < 8; i++) {
 		uint8_t junk[300];
 

@@ -274,8 +274,9 @@ static int tcp_rx_payload(struct wb__sock *s, uint32_t *budget)
 static int tcp_tx_begin(struct wb__sock *s)
 {
 	struct wb__frame f = {.type = WBP_BULK_WRITE, .id = s->tx_in->id, .bytes = s->tx_in->bytes};
+	int rc = wb__fault_begin(s, s->tx_in->op);
 
-	return wb__sock_send(s, &f);
+	return rc ? rc : wb__sock_send(s, &f);
 }
 
 /* Flip fault: the byte with the bit goes alone, from a copy; the source memory stays whole. */

@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Payload does not pass the socket: after WRITE come TABLEs of ranges in the source's regions and a
+ * TRAILER; the receiver copies from its read-only maps and answers RELEASE.
+ */
+#include "xport/internal.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 128
+#define FDS_MAX 8 /* received and not yet claimed by their REGION frame */
+
+/* A rail's own list of this agent's regions: rails and loop share nothing. */
+struct shm_rail {
+	struct wb_xport_region region[WB__REGIONS_MAX]; /* bytes 0 = none; fd owned */
+	uint32_t gen[WB__REGIONS_MAX];
+	uint32_t n_region, gen_last;
+};
+
+struct shm_map {
+	uint8_t *base; /* NULL = none */
+	size_t bytes;
+};
+
+struct shm_sock {
+	/* source */
+	uint32_t told[WB__REGIONS_MAX]; /* generation that the peer knows; 0 = none */
+	bool is_dirty; /* something to tell */
+	bool is_begun; /* WRITE was queued */
+	uint32_t hint; /* region of the last range */
+	/* receiver */
+	struct shm_map map[WB__REGIONS_MAX];
+	int fd[FDS_MAX];
+	uint32_t n_fd;
+	struct wb__range range[WBP_BULK_TABLE_MAX];
+	uint32_t n_range, at_range;
+};
+
+/* ---- addresses --------------------------------------------------------------------------------
+ */
+
+/* "unix:/path", "unix:@name", "unix:@" (for listening: any name). */
+static int parse_addr(const char *text, bool may_be_any, struct sockaddr_un *a, socklen_t *len,
+	struct wb_err *err)
+{
+	const char *name = text + 5;
+	size_t n = strlen(text) < 5 ? 0 : strlen(name);
+
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	if (strncmp(text, "unix:", 5) || !n || n >= sizeof(a->sun_path) ||
+		(*name != '/' && *name != '@') || (n == 1 && (*name == '/' || !may_be_any)))
+		return wb_err_set(err, -EINVAL,
+			"'%.100s' is not like unix:/path or unix:@name (at most %zu characters)",
+			text, sizeof(a->sun_path) - 1);
+	memcpy(a->sun_path, name, n);
+	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (*name == '/'));
+	if (*name == '@')
+		a->sun_path[0] = 0;
+	if (n == 1)
+		*len = sizeof(sa_family_t); /* the kernel picks an abstract name */
+	return 0;
+}
+
+/* A socket file that nobody serves is left over from a process that died. */
+static void remove_stale(const struct sockaddr_un *a, socklen_t len)
+{
+	struct stat st;
+	int fd;
+
+	if (!a->sun_path[0] || stat(a->sun_path, &st) || !S_ISSOCK(st.st_mode))
+		return;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	if (connect(fd, (const struct sockaddr *)a, len) && errno == ECONNREFUSED)
+		unlink(a->sun_path);
+	close(fd);
+}
+
+static int shm_listen(
+	struct wb__rail *r, int *fd_out, char *endpoint, size_t cap, struct wb_err *err)
+{
+	struct sockaddr_un a;
+	socklen_t len;
+	int rc = parse_addr(r->addr, true, &a, &len, err), fd, n;
+
+	if (rc)
+		return rc;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return wb_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+	remove_stale(&a, len);
+	if (bind(fd, (struct sockaddr *)&a, len) || listen(fd, BACKLOG)) {
+		rc = wb_err_set(err, -errno, "rail %u cannot listen on %s: %s", r->index, r->addr,
+			strerror(errno));
+		close(fd);
+		return rc;
+	}
+	if (a.sun_path[0])
+		snprintf(r->unlink_path, sizeof(r->unlink_path), "%s", a.sun_path);
+	len = sizeof(a);
+	memset(&a, 0, sizeof(a));
+	getsockname(fd, (struct sockaddr *)&a, &len);
+	n = a.sun_path[0] ? snprintf(endpoint, cap, "unix:%s", a.sun_path)
+			  : snprintf(endpoint, cap, "unix:@%.*s",
+				    (int)(len - offsetof(struct sockaddr_un, sun_path) - 1),
+				    a.sun_path + 1);
+	if (n < 0 || (size_t)n >= cap) {
+		close(fd);
+		return wb_err_set(err, -ENOSPC, "no room for the endpoint text");
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+static int shm_dial(struct wb__rail *r, const char *endpoint, int *fd_out, struct wb_err *err)
+{
+	struct sockaddr_un a;
+	socklen_t len;
+	int rc = parse_addr(endpoint, false, &a, &len, err), fd;
+
+	(void)r;
+	if (rc)
+		return rc;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return wb_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+	if (connect(fd, (struct sockaddr *)&a, len)) {
+		rc = wb_err_set(err, -errno, "cannot connect to %s: %s", endpoint, strerror(errno));
+		close(fd);
+		return rc;
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+static void shm_tune(struct wb__sx *x, int fd)
+{
+	(void)x;
+	(void)fd;
+}
+
+/* ---- rails and sockets ------------------------------------------------------------------------
+ */
+
+static int shm_rail_open(struct wb__rail *r)
+{
+	r->link = wb_zalloc(1, sizeof(struct shm_rail));
+	return r->link ? 0 : -ENOMEM;
+}
+
+static void shm_rail_close(struct wb__rail *r)
+{
+	struct shm_rail *sr = r->link;
+
+	for (uint32_t i = 0; sr && i < sr->n_region; i++) {
+		if (sr->region[i].bytes && sr->region[i].fd >= 0)
+			close(sr->region[i].fd);
+	}
+	wb_free(sr);
+}
+
+static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
+{
+	struct shm_rail *sr = r->link;
+	struct wb_xport_region *g = &sr->region[c->n];
+
+	if (g->bytes && g->fd >= 0)
+		close(g->fd);
+	g->bytes = 0;
+	if (c->kind == WB__CMD_REGION) {
+		*g = c->region;
+		sr->gen[c->n] = ++sr->gen_last;
+		sr->n_region = WB_MAX(sr->n_region, (uint32_t)c->n + 1);
+	}
+	for (struct wb__sock *s = r->all; s; s = s->all_next) {
+		if (!s->link || s->is_dialer)
+			continue;
+		((struct shm_sock *)s->link)->is_dirty = true;
+		wb__rail_ready(r, s);
+	}
+	return 0;
+}
+
+static int shm_sock_open(struct wb__sock *s)
+{
+	struct shm_sock *h = wb_zalloc(1, sizeof(*h));
+
+	if (!h)
+		return wb__sock_fail(s, -ENOMEM, "no memory for the regions of agent %s", s->peer);
+	h->is_dirty = !s->is_dialer;
+	s->link = h;
+	return 0;
+}
+
+static void unmap(struct shm_map *m)
+{
+	if (m->base)
+		munmap(m->base, m->bytes);
+	m->base = NULL;
+}
+
+static void shm_sock_close(struct wb__sock *s)
+{
+	struct shm_sock *h = s->link;
+
+	for (uint32_t i = 0; i < WB__REGIONS_MAX; i++)
+		unmap(&h->map[i]);
+	while (h->n_fd)
+		close(h->fd[--h->n_fd]);
+	wb_free(h);
+	s->link = NULL;
+}
+
+/* ---- receiver: frames and descriptors ---------------------------------------------------------
+ */
+
+static ssize_t shm_recv(struct wb__sock *s, void *p, size_t n)
+{
+	struct shm_sock *h = s->link;
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(FDS_MAX * sizeof(int))];
+	} control;
+	struct iovec v = {p, n};
+	struct msghdr m = {.msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf)};
+	ssize_t got;
+
+	/* Only a receiver takes descriptors, and only from a peer that has proved itself. */
+	if (!h || !s->is_dialer)
+		return recv(s->fd, p, n, MSG_DONTWAIT);
+	got = recvmsg(s->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (got < 0)
+		return got;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		size_t k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < k; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (h->n_fd < FDS_MAX)
+				h->fd[h->n_fd++] = fd;
+			else
+				close(fd); /* its REGION will miss it */
+		}
+	}
+	return got;
+}
+
+static int on_region(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct shm_sock *h = s->link;
+	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct stat st;
+	uint64_t end;
+	void *p;
+	int fd, seals;
+
+	if (!h->n_fd || f->region >= WB__REGIONS_MAX || h->map[f->region].base || !f->bytes ||
+		f->id % page || !wb_add_u64(f->id, f->bytes, &end))
+		return wb__sock_fail(s, -EPROTO, "agent %s announced a bad region", s->peer);
+	fd = h->fd[0];
+	memmove(h->fd, h->fd + 1, --h->n_fd * sizeof(int));
+	/* Memory that could shrink would kill us with SIGBUS in the middle of a copy. */
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || (uint64_t)st.st_size < end) {
+		close(fd);
+		return wb__sock_fail(s, -EPERM,
+			"a region of agent %s is too small or not sealed against shrinking",
+			s->peer);
+	}
+	p = mmap(NULL, f->bytes, PROT_READ, MAP_SHARED, fd, (off_t)f->id);
+	close(fd);
+	if (p == MAP_FAILED)
+		return wb__sock_fail(
+			s, -errno, "cannot map a region of agent %s: %s", s->peer, strerror(errno));
+	h->map[f->region] = (struct shm_map){p, f->bytes};
+	return 0;
+}
+
+static int on_unregion(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct shm_sock *h = s->link;
+
+	if (f->region >= WB__REGIONS_MAX || !h->map[f->region].base || s->rx_op)
+		return wb__sock_fail(s, -EPROTO, "agent %s took back a bad region", s->peer);
+	unmap(&h->map[f->region]);
+	return 0;
+}
+
+static int on_table(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct shm_sock *h = s->link;
+	uint64_t left = s->rx_left;
+
+	if (!s->rx_op)
+		return wb__sock_fail(s, -EPROTO, "agent %s sent ranges of no chunk", s->peer);
+	for (uint32_t i = 0; i < f->n_range; i++) {
+		struct wb__range g = wb__range_get(f->range, i);
+		const struct shm_map *m =
+			g.region < WB__REGIONS_MAX ? &h->map[g.region] : &(struct shm_map){0};
+		uint64_t end;
+
+		if (!m->base || !g.bytes || g.bytes > left || !wb_add_u64(g.off, g.bytes, &end) ||
+			end > m->bytes)
+			return wb__sock_fail(s, -EPROTO,
+				"agent %s sent a range outside of its regions or its chunk",
+				s->peer);
+		left -= g.bytes;
+		h->range[i] = g;
+	}
+	h->n_range = f->n_range;
+	h->at_range = 0;
+	s->in_payload = true;
+	return 0;
+}
+
+static int on_trailer(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__frame release = {.type = WBP_BULK_RELEASE, .id = f->id};
+
+	if (!s->rx_op || s->rx_left || s->rx_op->id != f->id)
+		return wb__sock_fail(s, -EPROTO, "agent %s ended a chunk too soon", s->peer);
+	memcpy(s->trailer, f->mac, sizeof(s->trailer));
+	wb__sock_arrived(s);
+	return wb__sock_send(s, &release);
+}
+
+static int on_release(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__in *in = wb__sock_in(s, f->id);
+
+	if (!in || in->state != WB__IN_SENT)
+		return wb__sock_fail(s, -EPROTO, "agent %s released what was not sent", s->peer);
+	wb__sock_written(s, in);
+	return 0;
+}
+
+static int shm_on_frame(struct wb__sock *s, const struct wb__frame *f)
+{
+	if (!s->is_dialer && f->type == WBP_BULK_RELEASE)
+		return on_release(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_REGION)
+		return on_region(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_UNREGION)
+		return on_unregion(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_TABLE)
+		return on_table(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_TRAILER)
+		return on_trailer(s, f);
+	return wb__sock_fail(
+		s, -EPROTO, "agent %s sent an unexpected frame of type %d", s->peer, (int)f->type);
+}
+
+/* ---- receiver: the copy -----------------------------------------------------------------------
+ */
+
+static int shm_rx_begin(struct wb__sock *s)
+{
+	/* The receiver moves the bytes, so faults of the wire are its. */
+	return wb__fault_begin(s, s->rx_op);
+}
+
+/* Copy a piece of the first range that is left; returns its bytes. */
+static size_t copy_piece(struct wb__sock *s, uint32_t budget)
+{
+	struct shm_sock *h = s->link;
+	struct wb__range *g = &h->range[h->at_range];
+	struct wb__op *op = s->rx_op;
+	uint64_t from = op->at.done;
+	size_t n = WB_MIN(WB_MIN(g->bytes, s->rail->x->o.piece_bytes), budget);
+
+	if (!op->is_dead) {
+		size_t len;
+		uint8_t *p = wb__op_span(op, &op->at, &len);
+
+		n = WB_MIN(n, len);
+		memcpy(p, h->map[g->region].base + g->off, n);
+		wb__op_skip(op, &op->at, n);
+		wb__op_flip(op, from);
+		wb__op_observe(op, op->at.done, s->rail->x->o.piece_bytes);
+	}
+	g->off += n;
+	g->bytes -= (uint32_t)n;
+	h->at_range += !g->bytes;
+	s->rx_left -= n;
+	return n;
+}
+
+static int shm_rx_payload(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__rail *r = s->rail;
+	struct shm_sock *h = s->link;
+
+	if (r->now_ns < s->hold_until_ns) {
+		wb__rail_wake_at(r, s->hold_until_ns);
+		return WB__WAIT;
+	}
+	while (h->at_range < h->n_range) {
+		size_t n;
+
+		if (!*budget)
+			return WB__AGAIN;
+		if (!wb__bucket_ok(r, &r->rx))
+			return WB__WAIT;
+		n = copy_piece(s, *budget);
+		*budget -= (uint32_t)n;
+		wb__bucket_take(&r->rx, n);
+		wb__count(&r->rx_bytes, n);
+		if (s->drop_soon && s->rx_left <= s->rx_op->bytes / 2)
+			return wb__sock_fail(s, -ECONNABORTED, "dropped by WB_FAULT");
+	}
+	s->in_payload = false;
+	return 0;
+}
+
+/* ---- source -----------------------------------------------------------------------------------
+ */
+
+/* REGION with its descriptor: on its own, behind an empty buffer.  1 = sent, 0 = full, negative. */
+static int send_region(struct wb__sock *s, const struct wb_xport_region *g, uint32_t id)
+{
+	struct wb__frame f = {
+		.type = WBP_BULK_REGION, .region = id, .bytes = g->bytes, .id = g->fd_off};
+	uint8_t buf[WBP_BULK_FRAME_MAX];
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec v = {buf, wb__frame_encode(&f, buf)};
+	struct msghdr m = {.msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	ssize_t n;
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &g->fd, sizeof(int));
+	do {
+		n = sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == ETOOMANYREFS)) {
+		s->wr_ready = false;
+		return 0;
+	}
+	if (n < 0)
+		return wb__sock_errno(s, errno);
+	/* The descriptor went with the first byte; the rest may follow without. */
+	memcpy(s->txb, buf + n, v.iov_len - (size_t)n);
+	s->tx_have = (uint32_t)(v.iov_len - (size_t)n);
+	return 1;
+}
+
+/* Tell the peer which regions came and went; 0 = all told, 1 = socket full, negative. */
+static int shm_tx_idle(struct wb__sock *s)
+{
+	struct shm_rail *sr = s->rail->link;
+	struct shm_sock *h = s->link;
+	int rc;
+
+	if (!h->is_dirty || s->is_dialer)
+		return 0;
+	for (uint32_t i = 0; i < sr->n_region; i++) {
+		struct wb_xport_region *g = &sr->region[i];
+		bool is_theirs = g->bytes && g->fd >= 0 && g->object == s->hello.object;
+		struct wb__frame gone = {.type = WBP_BULK_UNREGION, .region = i};
+
+		if (h->told[i] && (!is_theirs || h->told[i] != sr->gen[i])) {
+			rc = wb__sock_send(s, &gone);
+			h->told[i] = 0;
+			if (!rc)
+				rc = wb__sock_flush(s, 0);
+			if (rc <= 0)
+				return rc < 0 ? rc : 1;
+		}
+		if (!is_theirs || h->told[i])
+			continue;
+		rc = send_region(s, g, i);
+		if (rc <= 0)
+			return rc < 0 ? rc : 1;
+		h->told[i] = sr->gen[i];
+		rc = wb__sock_flush(s, 0);
+		if (rc <= 0)
+			return rc < 0 ? rc : 1;
+	}
+	h->is_dirty = false;
+	return 0;
+}
+
+static int shm_tx_begin(struct wb__sock *s)
+{
+	((struct shm_sock *)s->link)->is_begun = false;
+	return 0;
+}
+
+/* Where a range of the source lies; the loop has checked that it does. */
+static bool find_range(struct wb__sock *s, const uint8_t *p, struct wb__range *out)
+{
+	struct shm_rail *sr = s->rail->link;
+	struct shm_sock *h = s->link;
+
+	for (uint32_t k = 0; k < sr->n_region; k++) {
+		uint32_t i = (h->hint + k) % sr->n_region;
+		const struct wb_xport_region *g = &sr->region[i];
+		const uint8_t *base = g->base;
+
+		if (!g->bytes || g->object != s->hello.object || p < base || p >= base + g->bytes)
+			continue;
+		h->hint = i;
+		out->region = i;
+		out->off = (uint64_t)(p - base);
+		return true;
+	}
+	return false;
+}
+
+static int send_table(struct wb__sock *s, struct wb__op *op)
+{
+	uint8_t ranges[WBP_BULK_TABLE_MAX * WBP_BULK_RANGE_BYTES];
+	struct wb__frame f = {.type = WBP_BULK_TABLE, .range = ranges};
+
+	while (op->at.done < op->bytes && f.n_range < WBP_BULK_TABLE_MAX) {
+		struct wb__range g;
+		size_t len;
+		const uint8_t *p = wb__op_span(op, &op->at, &len);
+
+		if (!find_range(s, p, &g))
+			return wb__sock_fail(s, -EFAULT, "a write lies outside of the regions");
+		g.bytes = (uint32_t)len;
+		wb__range_put(ranges, f.n_range++, &g);
+		wb__op_skip(op, &op->at, len);
+	}
+	return wb__sock_send(s, &f);
+}
+
+static int end_write(struct wb__sock *s, struct wb__op *op)
+{
+	struct wb__frame f = {.type = WBP_BULK_TRAILER, .id = op->id};
+
+	if (op->trailer)
+		op->trailer(op->ctx, f.mac);
+	s->tx_in->state = WB__IN_SENT;
+	s->tx_in = NULL;
+	wb__count(&s->rail->tx_bytes, op->bytes);
+	return wb__sock_send(s, &f);
+}
+
+/* One step: WRITE, a TABLE, a look at a piece, or the TRAILER.  Called with an empty buffer. */
+static int shm_tx_payload(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__rail *r = s->rail;
+	struct shm_sock *h = s->link;
+	struct wb__op *op = s->tx_in->op;
+	struct wb__frame f = {.type = WBP_BULK_WRITE, .id = op->id, .bytes = op->bytes};
+	uint64_t upto;
+
+	if (!h->is_begun) {
+		if (!wb__bucket_ok(r, &r->tx))
+			return WB__WAIT;
+		wb__bucket_take(&r->tx, op->bytes);
+		h->is_begun = true;
+		return wb__sock_send(s, &f);
+	}
+	if (op->at.done < op->bytes)
+		return send_table(s, op);
+	if (op->observe && op->seen.done < op->bytes) {
+		upto = WB_MIN(op->bytes, op->seen.done + WB_MIN(*budget, r->x->o.piece_bytes));
+		*budget -= (uint32_t)(upto - op->seen.done);
+		if (upto - op->seen.done < WB_XPORT_PIECE_ALIGN)
+			upto = WB_MIN(op->bytes, op->seen.done + WB_XPORT_PIECE_ALIGN);
+		wb__op_observe(op, upto, r->x->o.piece_bytes);
+		return 0;
+	}
+	return end_write(s, op);
+}
+
+const struct wb__link_ops wb__link_shm = {
+	.over = WBP_BULK_OVER_SHM,
+	.tx_extra = 4 * WBP_BULK_FRAME_MAX,
+	.listen = shm_listen,
+	.dial = shm_dial,
+	.tune = shm_tune,
+	.rail_open = shm_rail_open,
+	.rail_close = shm_rail_close,
+	.region = shm_region,
+	.sock_open = shm_sock_open,
+	.sock_close = shm_sock_close,
+	.recv = shm_recv,
+	.on_frame = shm_on_frame,
+	.rx_begin = shm_rx_begin,
+	.rx_payload = shm_rx_payload,
+	.tx_idle = shm_tx_idle,
+	.tx_begin = shm_tx_begin,
+	.tx_payload = shm_tx_payload,
+};
+
+static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
+{
+	struct wb_xport_opts mine = *o;
+
+	/* More sockets than rails would only map everything twice. */
+	if (!mine.sockets || mine.sockets > mine.n_rail)
+		mine.sockets = WB_MIN(mine.n_rail, (uint32_t)WB_XPORT_SOCKETS_MAX);
+	return wb__sx_open(&wb_xport_shm, &wb__link_shm, &mine, out, err);
+}
+
+const struct wb_xport_ops wb_xport_shm = {
+	.name = "shm",
+	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
+	.open = shm_open_xport,
+	.close = wb__sx_close,
+	.listen = wb__sx_listen,
+	.adopt = wb__sx_adopt,
+	.epoch_add = wb__sx_epoch_add,
+	.epoch_remove = wb__sx_epoch_remove,
+	.region_add = wb__sx_region_add,
+	.region_remove = wb__sx_region_remove,
+	.connect = wb__sx_connect,
+	.disconnect = wb__sx_disconnect,
+	.grant = wb__sx_grant,
+	.cancel = wb__sx_cancel,
+	.write = wb__sx_write,
+	.refuse = wb__sx_refuse,
+	.poll = wb__sx_poll,
+	.event_fd = wb__sx_event_fd,
+	.stats = wb__sx_stats,
+};
