@@ -12,6 +12,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* A block is a call: inlined into every caller, gcc needs minutes and a gigabyte for this file. */
+#define BLOCK static __attribute__((noinline))
+
 typedef uint8_t v16u8 __attribute__((vector_size(16)));
 typedef uint16_t v8u16 __attribute__((vector_size(16)));
 typedef uint32_t v4u32 __attribute__((vector_size(16)));
@@ -38,7 +41,7 @@ typedef uint32_t v4u32 __attribute__((vector_size(16)));
 #define LOAD(r) memcpy(&a[r], src + (r)*ss, 16);
 #define STORE_A(r) memcpy(dst + (r)*ds, &a[r], 16);
 
-INLINE void block_u8(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
+BLOCK void block_u8(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 {
 #define AB(r) PAIR(LO_U8, HI_U8, b, a, 8, r)
 #define BA(r) PAIR(LO_U8, HI_U8, a, b, 8, r)
@@ -54,7 +57,7 @@ INLINE void block_u8(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 #undef BA
 }
 
-INLINE void block_u16(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
+BLOCK void block_u16(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 {
 #define AB(r) PAIR(LO_U16, HI_U16, b, a, 4, r)
 #define BA(r) PAIR(LO_U16, HI_U16, a, b, 4, r)
@@ -71,7 +74,7 @@ INLINE void block_u16(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 #undef STORE_B
 }
 
-INLINE void block_u32(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
+BLOCK void block_u32(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 {
 #define AB(r) PAIR(LO_U32, HI_U32, b, a, 2, r)
 #define BA(r) PAIR(LO_U32, HI_U32, a, b, 2, r)
