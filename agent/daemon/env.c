@@ -236,6 +236,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 	e->env = (struct wb_core_env){.ctx = e,
 		.clock = &wb_clock_real,
 		.xport = a->xport,
+		.fault = a->fault,
 		.to_worker = to_worker,
 		.to_peer = to_peer,
 		.report = report,

@@ -412,6 +412,9 @@ static void end_ok(struct wb_flight *fl, bool has_sum)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk), worker = fl->worker;
 	struct sink *s = &f->sink[worker];
 
+	/* A parameter that goes bad after it was verified: the next reader's sum tells. */
+	if (fl->slot == WB_SLOT_NONE && fl->n_iov)
+		wb__flow_fault(f, WB_FAULT_INSTALL, fl->iov[0].iov_base, fl->iov[0].iov_len);
 	f->want[fl->want].state = WANT_DONE;
 	f->have[worker][id] = 1;
 	f->sum_known[id] |= has_sum;
@@ -490,6 +493,11 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	switch (ev->kind) {
 	case WB_XP_ARRIVED:
 		memcpy(fl->trailer, ev->trailer, sizeof(fl->trailer));
+		if (from_trainer(fl->flow, fl->want))
+			wb__flow_fault(fl->flow, WB_FAULT_RECV, NULL, 0);
+		if (fl->slot != WB_SLOT_NONE)
+			wb__flow_fault(fl->flow, WB_FAULT_SLOT,
+				wb_slots_at(fl->flow->o.slots, fl->slot), fl->bytes);
 		if (fl->flow->stopping || fl->flow->sink[fl->worker].failed) {
 			wb__flow_flight_put(fl);
 		} else if (fl->slot != WB_SLOT_NONE) {

@@ -173,6 +173,7 @@ int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb
 	f->o.window = o->window ? o->window : 3;
 	f->local = o->local;
 	f->plan = o->local->plan;
+	f->version = WB_FAULT_ANY;
 	for (uint32_t w = 0; w < f->plan->n_worker; w++)
 		f->n_domain = WB_MAX(f->n_domain, f->plan->worker[w].domain + 1);
 	if (alloc_arrays(f) < 0) {
@@ -244,6 +245,23 @@ void wb_flow_stop(struct wb_flow *f)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
 	wb__flow_serve_pump(f);
+}
+
+void wb_flow_set_version(struct wb_flow *f, int64_t version)
+{
+	f->version = (uint64_t)version;
+}
+
+unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, uint64_t bytes)
+{
+	struct wb_fault_at at = {f->version, f->o.transfer, WB_FAULT_ANY};
+	struct wb_fault_hit hit;
+
+	if (!wb_fault_hit(f->o.env->fault, place, &at, &hit))
+		return 0;
+	if ((hit.actions & WB_FAULT_FLIP) && p && bytes)
+		((uint8_t *)p)[hit.bit / 8 % bytes] ^= (uint8_t)(1u << hit.bit % 8);
+	return hit.actions;
 }
 
 uint64_t wb_flow_transfer(const struct wb_flow *f)

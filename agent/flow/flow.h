@@ -27,6 +27,7 @@ struct wb_flow_env {
 	void *ctx;
 	struct wb_xport *xport; /* borrowed */
 	const struct wb_clock *clock;
+	struct wb_fault *fault; /* borrowed; NULL = none */
 	/* Connection to receive from agent @domain, 0 = not up; the owner dials and reports
 	 * wb_flow_conn_up(). */
 	wb_conn_t (*conn)(void *ctx, uint32_t domain);
@@ -63,6 +64,8 @@ void wb_flow_destroy(struct wb_flow *f);
 void wb_flow_stop(struct wb_flow *f);
 bool wb_flow_is_idle(const struct wb_flow *f);
 uint64_t wb_flow_transfer(const struct wb_flow *f);
+/** wb_flow_set_version - the caller's number, for faults that name one. */
+void wb_flow_set_version(struct wb_flow *f, int64_t version);
 const struct wb_local *wb_flow_local(const struct wb_flow *f);
 
 /** wb_flow_open_source - a trainer worker's parameters may be read from now on. */

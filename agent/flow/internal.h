@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "flow/flow.h"
 #include "flow/walk.h"
 #include "lane/lane.h"
@@ -96,6 +97,7 @@ struct wb_flow {
 	uint32_t receive_pending; /* RECEIVE chunks of open sinks not yet asked for */
 	bool exchange_early; /* trainers' egress is the narrow place: let exchange fill the rest */
 	bool stopping;
+	uint64_t version; /* WB_FAULT_ANY = not known */
 	struct wb_flow_stats stats;
 };
 
@@ -114,6 +116,8 @@ void wb__flow_trailer_write(
 int wb__flow_trailer_read(
 	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum);
 
+/* Faults on demand at @place; a flip changes one bit of the @bytes at @p. */
+unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, uint64_t bytes);
 void wb__flow_fetch_pump(struct wb_flow *f);
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);

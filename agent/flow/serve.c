@@ -88,6 +88,8 @@ static int answer(struct wb_flight *fl)
 	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
 		return write_out(fl);
 	shape = wb__flow_flight_shape(fl, false);
+	if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP)
+		shape = -EIO;
 	if (shape < 0) {
 		refuse(fl, shape);
 		return 0;
@@ -185,6 +187,8 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
 	fl->sum = job->sum;
+	if (!is_trainer(f, fl->worker))
+		wb__flow_fault(f, WB_FAULT_RELAY, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
 	if (job->rc < 0 || fl->gone) {
 		refuse(fl, job->rc < 0 ? job->rc : -ECANCELED);
 	} else if (f->o.sums && f->sum_known[id] &&

@@ -53,6 +53,7 @@ struct wb_core_env {
 	void *ctx;
 	const struct wb_clock *clock;
 	struct wb_xport *xport;
+	struct wb_fault *fault; /* borrowed; NULL = none */
 	void (*to_worker)(void *ctx, uint32_t worker, uint16_t type, const void *msg);
 	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
 		const struct wb_msg_peer *msg);

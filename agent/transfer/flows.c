@@ -58,6 +58,7 @@ int wb__core_flow_env_init(struct epoch *e)
 		.ctx = e,
 		.xport = e->obj->core->env->xport,
 		.clock = e->obj->core->env->clock,
+		.fault = e->obj->core->env->fault,
 		.conn = env_conn,
 		.on_received = env_received,
 		.on_complete = env_complete,

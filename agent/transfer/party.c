@@ -189,6 +189,7 @@ static void open_sinks(struct party *p)
 		fail(p, -ENOMEM, "no memory for the transfer");
 		return;
 	}
+	wb_flow_set_version(p->flow, p->version);
 	p->state = PARTY_MOVING;
 	p->is_opened = true;
 	p->deadline_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;

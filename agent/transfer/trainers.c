@@ -100,6 +100,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	t->flow = wb__core_flow_get(e, m->transfer, true);
 	if (!t->flow)
 		return; /* the receivers' deadline names us */
+	wb_flow_set_version(t->flow, t->version);
 	t->state = TRAINERS_SERVING;
 	for_trainer (e, i)
 		e->member[i]->has_sent = false;

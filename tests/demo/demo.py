@@ -77,7 +77,7 @@ class Demo(Deployment):
             self.start_agent(f"trainer-{pod}")
         for e in range(2):
             # The fault is armed from the start and goes off in transfer 6 alone.
-            fault = {"WB_FAULT": f"kill=recv:chunk=5:transfer={KILLED}"} if e == 1 else {}
+            fault = {"WB_FAULT": f"kill=recv:chunk=5:version={KILLED}"} if e == 1 else {}
             self.start_agent(f"engine-{e}", fault)
         for r, spec in enumerate(self.trainer_specs):
             self.trainers.append(self.start_worker(
@@ -151,7 +151,7 @@ def explain(d):
 
 def kill_and_return(d, bound, moved):
     say(f"\nVersion {KILLED}: engine-1 is killed with -9 in the receive stage "
-        f"(WB_FAULT=kill=recv:chunk=5:transfer={KILLED} at its agent; its workers go with the pod)")
+        f"(WB_FAULT=kill=recv:chunk=5:version={KILLED} at its agent; its workers go with the pod)")
     for w in d.trainers:
         w.send(do="send", version=KILLED)
     agent = d.agents["engine-1"]
