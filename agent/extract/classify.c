@@ -20,25 +20,39 @@ struct sweep {
 	enum wb_pass_kind kind;
 };
 
-static size_t count_equal(const uint8_t *p, size_t elem_bytes, uint32_t raw, size_t n)
+#define BLOCK_BYTES 4096
+
+static size_t count_slowly(const uint8_t *p, size_t elem_bytes, uint32_t raw, size_t n)
 {
 	size_t same = 0;
 
-	if (elem_bytes == 2) {
-		const uint16_t *v = (const uint16_t *)(const void *)p;
+	for (size_t i = 0; i < n; i++)
+		same += wb__raw_at(p + i * elem_bytes, elem_bytes) == raw;
+	return same;
+}
 
-		for (size_t i = 0; i < n; i++)
-			same += v[i] == (uint16_t)raw;
-	} else if (elem_bytes == 4) {
-		const uint32_t *v = (const uint32_t *)(const void *)p;
+/* Elements that hold @raw.  Nearly always all: whole blocks are compared with @block, which does.
+ */
+static size_t count_equal(
+	const uint8_t *p, size_t elem_bytes, const uint8_t block[BLOCK_BYTES], size_t n)
+{
+	uint32_t raw = (uint32_t)wb__raw_at(block, elem_bytes);
+	size_t same = 0, each = BLOCK_BYTES / elem_bytes;
 
-		for (size_t i = 0; i < n; i++)
-			same += v[i] == raw;
-	} else {
-		for (size_t i = 0; i < n; i++)
-			same += p[i] == (uint8_t)raw;
+	for (size_t at = 0; at < n; at += each) {
+		size_t take = WB_MIN(each, n - at);
+
+		same += !memcmp(p + at * elem_bytes, block, take * elem_bytes)
+				? take
+				: count_slowly(p + at * elem_bytes, elem_bytes, raw, take);
 	}
 	return same;
+}
+
+static void block_of(const struct wb__param *a, enum wb_pass_kind kind, uint8_t block[BLOCK_BYTES])
+{
+	wb__raw_fill(
+		block, a->elem_bytes, wb__const_raw(a->dtype, kind), BLOCK_BYTES / a->elem_bytes);
 }
 
 static int count_task(void *ctx, size_t task)
@@ -46,12 +60,13 @@ static int count_task(void *ctx, size_t task)
 	struct sweep *s = ctx;
 	const struct wb__piece *k = &s->piece[task];
 	struct wb__param *a = &s->p->param[k->param];
-	uint32_t raw = wb__const_raw(a->dtype, s->kind);
+	uint8_t block[BLOCK_BYTES];
 	uint64_t same = 0;
 
+	block_of(a, s->kind, block);
 	for (uint64_t r = k->row; r < k->row_end; r++)
 		same += count_equal(a->data + (wb__geom_row(&a->geom, r) + k->col) * a->elem_bytes,
-			a->elem_bytes, raw, k->col_end - k->col);
+			a->elem_bytes, block, k->col_end - k->col);
 	pthread_mutex_lock(&s->p->lock);
 	a->n_equal += same;
 	pthread_mutex_unlock(&s->p->lock);
@@ -100,12 +115,14 @@ static int residual_take(struct wb__param *a)
 {
 	const struct wb__geom *g = &a->geom;
 	uint32_t raw = wb__const_raw(a->dtype, WB_PASS_CONST);
+	uint8_t block[BLOCK_BYTES];
 	int rc = 0;
 
+	block_of(a, WB_PASS_CONST, block);
 	for (uint64_t r = 0; r < g->rows_all && !rc; r++) {
 		const uint8_t *row = a->data + wb__geom_row(g, r) * a->elem_bytes;
 
-		if (count_equal(row, a->elem_bytes, raw, g->cols) == g->cols)
+		if (count_equal(row, a->elem_bytes, block, g->cols) == g->cols)
 			continue;
 		for (uint64_t c = 0; c < g->cols && !rc; c++)
 			if (wb__raw_at(row + c * a->elem_bytes, a->elem_bytes) != raw)
@@ -202,8 +219,8 @@ static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64
 }
 
 /* Classes of one row; the rows that are plain copies cost one look. */
-static void class_row(
-	struct wb__param *a, uint64_t row, struct residual_at *at, struct wb__bad *bad)
+static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
+	struct residual_at *at, struct wb__bad *bad)
 {
 	const struct wb__geom *g = &a->geom;
 	const uint8_t *elem = a->data + wb__geom_row(g, row) * a->elem_bytes;
@@ -211,8 +228,7 @@ static void class_row(
 
 	first_raw(a, at, index); /* brings the walk here */
 	if ((at->run == a->residual.n || a->residual.run[at->run].begin >= index + g->cols) &&
-		count_equal(elem, a->elem_bytes, wb__const_raw(a->dtype, WB_PASS_CONST_B),
-			g->cols) == g->cols) {
+		count_equal(elem, a->elem_bytes, block, g->cols) == g->cols) {
 		memset(a->cls + index, WB__COPY, g->cols);
 		return;
 	}
@@ -236,6 +252,7 @@ static int second_task(void *ctx, size_t task)
 	const struct wb__geom *g = &a->geom;
 	struct residual_at at = {&a->residual, 0};
 	struct wb__bad bad = {0};
+	uint8_t block[BLOCK_BYTES];
 	char range[WB__RANGE_TEXT];
 
 	if (a->state == WB__LEFT && g->total && wb__content_hash(a) != a->hash)
@@ -245,8 +262,9 @@ static int second_task(void *ctx, size_t task)
 	a->cls = wb_alloc(g->total);
 	if (!a->cls)
 		return -ENOMEM;
+	block_of(a, WB_PASS_CONST_B, block);
 	for (uint64_t r = 0; r < g->rows_all; r++)
-		class_row(a, r, &at, &bad);
+		class_row(a, r, block, &at, &bad);
 	if (bad.n) {
 		wb__fault(a, "%s (%" PRIu64 " elements): arithmetic on the value",
 			wb__range_text(a, bad.first, bad.last, range), bad.n);

@@ -105,16 +105,16 @@ uint64_t wb__raw_at(const uint8_t *p, size_t elem_bytes)
 
 void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
 {
-	uint8_t block[256];
+	size_t bytes = n * elem_bytes, done = WB_MIN(bytes, 64 * elem_bytes);
 
-	for (size_t i = 0; i < sizeof(block); i += elem_bytes)
-		memcpy(block + i, &raw, elem_bytes);
-	for (size_t left = n * elem_bytes; left;) {
-		size_t take = WB_MIN(left, sizeof(block));
+	for (size_t i = 0; i < done; i += elem_bytes)
+		memcpy(out + i, &raw, elem_bytes);
+	/* From what is there already, in pieces that stay in the first-level cache. */
+	while (done < bytes) {
+		size_t take = WB_MIN(WB_MIN(done, 8192), bytes - done);
 
-		memcpy(out, block, take);
-		out += take;
-		left -= take;
+		memcpy(out + done, out, take);
+		done += take;
 	}
 }
 
@@ -199,6 +199,43 @@ void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit 
 	}
 }
 
+/* Hashes of BLOCK columns; a fixed count, so that the compiler can use vectors. */
+static inline __attribute__((always_inline)) void hash_block(
+	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+{
+	for (uint32_t i = 0; i < BLOCK; i++) {
+		uint32_t h = x + i * step;
+
+		h = (h ^ h >> 16) * 0x7feb352du;
+		h = (h ^ h >> 15) * 0x846ca68bu;
+		digit[i] = (h ^ h >> 16) & mask;
+	}
+}
+
+static void hash_plain(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+{
+	hash_block(x, step, mask, digit);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void hash_avx2(
+	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+{
+	hash_block(x, step, mask, digit);
+}
+#endif
+
+typedef void (*hash_fn)(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit);
+
+static hash_fn hash_body(void)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2"))
+		return hash_avx2;
+#endif
+	return hash_plain;
+}
+
 /* Codes of the low bits of a hash of (row, column): independent of the ids' own digits. */
 void wb__hash_row(
 	const struct wb_probe *p, enum wb_dtype t, const struct wb__hash_at *a, void *out, size_t n)
@@ -209,18 +246,12 @@ void wb__hash_row(
 	const uint32_t step = (uint32_t)a->step * 0x9e3779b1u;
 	uint32_t x = row + (uint32_t)a->col * 0x9e3779b1u;
 	size_t bytes = wb_dtype_bytes(t);
+	hash_fn hash = hash_body();
 
 	for (size_t at = 0; at < n; at += BLOCK) {
 		uint32_t digit[BLOCK];
 
-		/* A fixed count, so that the compiler can use vectors. */
-		for (uint32_t i = 0; i < BLOCK; i++) {
-			uint32_t h = x + i * step;
-
-			h = (h ^ h >> 16) * 0x7feb352du;
-			h = (h ^ h >> 15) * 0x846ca68bu;
-			digit[i] = (h ^ h >> 16) & mask;
-		}
+		hash(x, step, mask, digit);
 		x += BLOCK * step;
 		digits_put(p, t, digit, (uint8_t *)out + at * bytes, WB_MIN(n - at, BLOCK));
 	}

@@ -124,9 +124,9 @@ class _Probe:
             yield name, self._fake(make, i, shape, dtype, expand_bytes)
 
     def _fake(self, make, i, shape, dtype, expand_bytes):
-        kind, small = self._lib.wb_extract_fill_kind(self._handle, i), shape
-        if expand_bytes is None or arrays.n_bytes(shape, dtype) < expand_bytes:
-            kind = abi.FILL_FULL
+        kind, small = abi.FILL_FULL, shape
+        if expand_bytes is not None and arrays.n_bytes(shape, dtype) >= expand_bytes:
+            kind = self._lib.wb_extract_fill_kind(self._handle, i)
         if kind in (abi.FILL_COLUMNS, abi.FILL_ONE):
             small = (1,) * len(small[:-1]) + small[-1:]
         if kind in (abi.FILL_ROWS, abi.FILL_ONE):
