@@ -36,8 +36,8 @@ static void nested(const json_t *v, int depth)
 			printf("%*s%s:", depth * 2, "", key);
 			for (size_t i = 0; i < json_array_size(item); i++)
 				printf("%s %s", i ? "," : "",
-					wb__ctl_text(json_array_get(item, i), "", text,
-						sizeof(text)));
+					wb__ctl_text(
+						json_array_get(item, i), "", text, sizeof(text)));
 			putchar('\n');
 		} else {
 			printf("%*s%s: %s\n", depth * 2, "", key,

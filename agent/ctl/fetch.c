@@ -17,8 +17,8 @@ static size_t on_data(char *data, size_t size, size_t n, void *cookie)
 	return out->rc ? 0 : size * n; /* 0 ends the transfer */
 }
 
-static int make_url(CURL *c, const char *addr, const char *path, const char *object, char *out,
-	size_t bytes)
+static int make_url(
+	CURL *c, const char *addr, const char *path, const char *object, char *out, size_t bytes)
 {
 	char *text = object ? curl_easy_escape(c, object, 0) : NULL;
 	int n;
@@ -34,8 +34,8 @@ static int make_url(CURL *c, const char *addr, const char *path, const char *obj
 static int translate(CURLcode code, const char *addr, const struct wb_buf *out, struct wb_err *err)
 {
 	if (out->rc == -E2BIG)
-		return wb_err_set(err, -E2BIG, "%s: the page is larger than %zu bytes", addr,
-			out->max);
+		return wb_err_set(
+			err, -E2BIG, "%s: the page is larger than %zu bytes", addr, out->max);
 	switch (code) {
 	case CURLE_COULDNT_CONNECT:
 		return wb_err_set(err, -ECONNREFUSED,
@@ -45,7 +45,8 @@ static int translate(CURLcode code, const char *addr, const struct wb_buf *out, 
 		return wb_err_set(err, -ETIMEDOUT, "%s does not answer", addr);
 	case CURLE_COULDNT_RESOLVE_HOST:
 	case CURLE_URL_MALFORMAT:
-		return wb_err_set(err, -EINVAL, "'%s' is not a HOST:PORT that can be reached", addr);
+		return wb_err_set(
+			err, -EINVAL, "'%s' is not a HOST:PORT that can be reached", addr);
 	case CURLE_OUT_OF_MEMORY:
 		return wb_err_set(err, -ENOMEM, "out of memory");
 	default:
@@ -53,8 +54,8 @@ static int translate(CURLcode code, const char *addr, const struct wb_buf *out, 
 	}
 }
 
-static int judge(CURL *c, const char *addr, const char *path, const char *object,
-	struct wb_err *err)
+static int judge(
+	CURL *c, const char *addr, const char *path, const char *object, struct wb_err *err)
 {
 	long status = 0;
 
@@ -62,9 +63,8 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 	if (status == 200)
 		return 0;
 	if (status == 404)
-		return wb_err_set(err, -ENOENT,
-			"%s has no %s%s%s%s", addr, path + 1, object ? " for object " : "",
-			object ? object : "",
+		return wb_err_set(err, -ENOENT, "%s has no %s%s%s%s", addr, path + 1,
+			object ? " for object " : "", object ? object : "",
 			object ? "" : " (several objects: name one; no plan yet: nothing to show)");
 	return wb_err_set(err, -EIO, "%s answers %ld for %s", addr, status, path);
 }
@@ -103,8 +103,8 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 	return rc;
 }
 
-int wb__ctl_fetch_json(const char *addr, const char *path, const char *object, json_t **out,
-	struct wb_err *err)
+int wb__ctl_fetch_json(
+	const char *addr, const char *path, const char *object, json_t **out, struct wb_err *err)
 {
 	struct wb_buf b;
 	json_error_t why;
@@ -115,7 +115,8 @@ int wb__ctl_fetch_json(const char *addr, const char *path, const char *object, j
 	if (rc == 0) {
 		*out = json_loadb((const char *)b.data, b.len, JSON_REJECT_DUPLICATES, &why);
 		if (!*out)
-			rc = wb_err_set(err, -EBADMSG, "%s%s is not JSON: %s", addr, path, why.text);
+			rc = wb_err_set(
+				err, -EBADMSG, "%s%s is not JSON: %s", addr, path, why.text);
 	}
 	wb_buf_finish(&b);
 	return rc;

@@ -21,7 +21,7 @@ struct wb_err;
 int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct wb_buf *out,
 	struct wb_err *err);
 /** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */
-int wb__ctl_fetch_json(const char *addr, const char *path, const char *object, json_t **out,
-	struct wb_err *err);
+int wb__ctl_fetch_json(
+	const char *addr, const char *path, const char *object, json_t **out, struct wb_err *err);
 
 #endif

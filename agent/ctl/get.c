@@ -75,8 +75,8 @@ static bool is_asked_for(const json_t *o, const char *object)
 	if (!object)
 		return true;
 	wb__ctl_text(o, "metadata.name", name, sizeof(name));
-	snprintf(full, sizeof(full), "%s/%s",
-		wb__ctl_text(o, "metadata.namespace", ns, sizeof(ns)), name);
+	snprintf(full, sizeof(full), "%s/%s", wb__ctl_text(o, "metadata.namespace", ns, sizeof(ns)),
+		name);
 	return !strcmp(object, name) || !strcmp(object, full);
 }
 

@@ -7,7 +7,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/** wb__ctl_at - value at a path such as "status.plan.rounds"; NULL when there is none.  Borrowed. */
+/** wb__ctl_at - value at a path such as "status.plan.rounds"; NULL when there is none.  Borrowed.
+ */
 const json_t *wb__ctl_at(const json_t *v, const char *path);
 /** wb__ctl_text - string, number or boolean at @path as text in @out; "" when absent.  Returns
  *  @out. */

@@ -95,8 +95,8 @@ static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
 		o->is_json = !strcmp(optarg, "json");
 		o->is_wide = !strcmp(optarg, "wide");
 		return o->is_json || o->is_wide
-			? 0
-			: wb_err_set(err, -EINVAL, "-o %s: expected wide or json", optarg);
+			       ? 0
+			       : wb_err_set(err, -EINVAL, "-o %s: expected wide or json", optarg);
 	case OPT_HELP:
 		print_help();
 		return 1;
@@ -129,7 +129,8 @@ static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 		if (!is_command(i, word, n, &used))
 			continue;
 		/* kubectl's habit: get wt NAME */
-		if (used < n && (!strcmp(word[used], "wt") || !strcmp(word[used], "weighttransfer")))
+		if (used < n &&
+			(!strcmp(word[used], "wt") || !strcmp(word[used], "weighttransfer")))
 			used++;
 		if (n - used > 1)
 			return wb_err_set(err, -EINVAL, "unexpected argument '%s'", word[used + 1]);
@@ -139,7 +140,8 @@ static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 			o->object = word[used];
 		return commands[i].run(o, err);
 	}
-	return wb_err_set(err, -EINVAL, n ? "unknown command '%s' (see --help)" : "no command (see --help)%s",
+	return wb_err_set(err, -EINVAL,
+		n ? "unknown command '%s' (see --help)" : "no command (see --help)%s",
 		n ? word[0] : "");
 }
 

@@ -22,7 +22,8 @@ static int read_file(const char *path, struct wb_buf *out, struct wb_err *err)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return wb_err_set(err, -errno, "open %s: %s", path, strerror(errno));
+		return wb_err_set(err, -errno, "open %s: %s (an object is named by --object)", path,
+			strerror(errno));
 	while (!out->rc && (n = read(fd, part, sizeof(part))) > 0)
 		wb_buf_put(out, part, (size_t)n);
 	if (n < 0)
