@@ -143,21 +143,22 @@ static int take_params(const struct wb_extract_param *from, uint32_t n, struct w
 int wb_extract_open(const struct wb_manifest *m, const struct wb_extract_param *param, uint32_t n,
 	const struct wb_extract_opts *opts, struct wb_extract **out, struct wb_error *error)
 {
+	struct wb_extract_opts given = {0};
 	struct wb_probe_opts o = {0};
 	struct wb_err err = {0};
 	struct wb_extract *x;
 	int rc;
 
 	if (opts) {
-		if (opts->size != sizeof(*opts))
-			return give_text(-EINVAL, error, "options of another version");
-		o.threads = opts->threads;
-		o.n_hash = opts->n_hash;
-		o.record_max = opts->record_max;
-		o.seed = opts->seed;
-		o.keep_no_snapshot = opts->reload != 0;
-		o.cache_dir = opts->cache_dir;
-		o.cache_key = opts->cache_key;
+		/* A caller built with an older header has fewer fields, a newer one more. */
+		memcpy(&given, opts, WB_MIN(opts->size, sizeof(given)));
+		o.threads = given.threads;
+		o.n_hash = given.n_hash;
+		o.record_max = given.record_max;
+		o.seed = given.seed;
+		o.keep_no_snapshot = given.reload != 0;
+		o.cache_dir = given.cache_dir;
+		o.cache_key = given.cache_key;
 	}
 	x = wb_zalloc(1, sizeof(*x));
 	if (x)

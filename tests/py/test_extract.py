@@ -284,6 +284,38 @@ def what_is_not_a_copy_is_listed_whole():
 
 
 @test
+def every_kind_of_change_to_values_is_refused():
+    r = np.random.default_rng(1)
+    p = np.zeros((24, 32), np.float32)
+    both = np.zeros((2, 24, 32), np.float32)
+
+    def late(t):  # right in all passes but one
+        late.calls += 1
+        return t[::-1] if late.calls == 4 else t
+
+    late.calls = 0
+    changes = {"minus one": lambda t: t - 1, "scaled": lambda t: t * 0.5, "exp": np.exp,
+               "negated": lambda t: -t, "absolute": np.abs, "sum": lambda t: t + t[::-1],
+               "clamped": lambda t: np.clip(t, -1.6, 1.6),
+               "clamped far": lambda t: np.clip(t, -100, 100), "sorted": np.sort,
+               "shuffled": r.permutation, "one pass": late,
+               "quantised": lambda t: np.rint(t / 0.1).clip(-128, 127) * np.float32(0.1),
+               "mean": lambda t: np.broadcast_to(t.mean(1, keepdims=True), t.shape),
+               "largest": lambda t: np.broadcast_to(t.max(1, keepdims=True), t.shape)}
+    for name, change in changes.items():
+        def load(weights, change=change):
+            for n, t in weights:
+                both[0] = t
+                with np.errstate(all="ignore"):
+                    p[:] = change(t)
+                both[1] = t
+        e = raises(wb.NotCopyError, "parameter p: ", wb.extract, load, [("t", (24, 32), "F32")],
+                   {"p": p, "both": both})
+        assert len(e.faults) == 1, (name, e.faults)
+        assert not p.any() and not both.any()
+
+
+@test
 def a_tensor_that_is_skipped_leaves_its_rows_unwritten():
     w = Worker()
 
