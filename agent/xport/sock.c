@@ -451,7 +451,8 @@ static int read_some(struct wb__sock *s, uint32_t want)
 		s->rx_at = 0;
 	}
 	room = sizeof(s->rxb) - s->rx_have;
-	/* What follows WELCOME may come with descriptors, for which the link is not ready before. */
+	/* What follows WELCOME may come with descriptors, for which the link is not ready before.
+	 */
 	if (s->is_dialer && (link->rx_exact || s->state != WB__S_UP))
 		room = WB_MIN(room, want);
 	for (;;) {

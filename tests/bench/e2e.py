@@ -62,8 +62,7 @@ class Pair(Deployment):
             w.wait("planned", 240)
 
     def one(self, version):
-        for w in self.trainers:
-            w.send(do="send", version=version)
+        self.send(self.trainers, version)
         sent = [w.wait("sent", version=version) for w in self.trainers]
         done = [w.wait("update", version=version) for w in self.rollouts]
         start = min(s["start"] for s in sent)
@@ -147,8 +146,7 @@ def bound(build, checkpoint, config):
             limit = moved / rate  # each engine's pod takes the model over its own rail
             out = []
             for v in range(1, REPS + 2):
-                for w in ts:
-                    w.send(do="send", version=v)
+                d.send(ts, v)
                 sent = [w.wait("sent", version=v) for w in ts]
                 done = [w.wait("update", version=v) for w in rs]
                 start = min(s["start"] for s in sent)

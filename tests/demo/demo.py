@@ -111,10 +111,9 @@ class Demo(Deployment):
             total += json.loads(text)["bytes"]
         return total
 
-    def send(self, version, engines):
+    def transfer(self, version, engines):
         """One version; returns (EWTT s, mean trainer stall s, per engine outcome)."""
-        for w in self.trainers:
-            w.send(do="send", version=version)
+        self.send(self.trainers, version)
         sent = [w.wait("sent", version=version) for w in self.trainers]
         updates = [w.wait("update", version=version) for e in engines for w in self.rollouts[e]]
         start = min(s["start"] for s in sent)
@@ -152,8 +151,7 @@ def explain(d):
 def kill_and_return(d, bound, moved):
     say(f"\nVersion {KILLED}: engine-1 is killed with -9 in the receive stage "
         f"(WB_FAULT=kill=recv:chunk=5:version={KILLED} at its agent; its workers go with the pod)")
-    for w in d.trainers:
-        w.send(do="send", version=KILLED)
+    d.send(d.trainers, KILLED)
     agent = d.agents["engine-1"]
     try:
         agent.p.wait(60)
@@ -209,10 +207,10 @@ def run(build, folder):
             f"{rate / 1e9:.2f} GB/s, so {bound * 1e3:.0f} ms\n")
         say("version  transfer  EWTT (ms)  stall(ms)    GB/s  EWTT/bound       verified")
         for v in range(1, KILLED):
-            r = d.send(v, (0, 1))
+            r = d.transfer(v, (0, 1))
             row(v, r, moved, bound, d.verify(0, v) + d.verify(1, v))
         kill_and_return(d, bound, moved)
-        r = d.send(KILLED + 1, (0, 1))
+        r = d.transfer(KILLED + 1, (0, 1))
         say("\nversion  transfer  EWTT (ms)  stall(ms)    GB/s  EWTT/bound       verified")
         row(KILLED + 1, r, moved, bound, d.verify(0, KILLED + 1) + d.verify(1, KILLED + 1))
         say(f"  outcome: {r['engines']}")

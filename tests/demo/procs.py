@@ -184,6 +184,15 @@ class Deployment:
         self.workers[name] = w
         return w
 
+    def send(self, trainers, version):
+        """A step of the trainers: new values everywhere, then send_weights on all at once."""
+        for w in trainers:
+            w.send(do="set", version=version)
+        for w in trainers:
+            w.wait("set", version=version)
+        for w in trainers:
+            w.send(do="send", version=version)
+
     def metrics(self, agent):
         """Counters of an agent: dict 'name{labels}' -> value."""
         url = f"http://127.0.0.1:{self.agents[agent].http}/metrics"

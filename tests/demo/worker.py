@@ -3,10 +3,11 @@
 
 worker.py SPEC.json	Reads commands from stdin and writes events to stdout, one JSON object a line.
 SPEC: {"role", "engine", "rank", "socket", "object", "checkpoint", "spec", "python"}.
-Commands	{"do": "send", "version": N}	trainers: set_version(N) in place, send_weights(N)
+Commands	{"do": "set", "version": N}	trainers: every element changes, in place
+		{"do": "send", "version": N}	trainers: send_weights(N)
 		{"do": "image"}			where the parameters lie, for verify.py
 		{"do": "exit"}
-Events		ready, extracted, planned, sent, update, image, error.
+Events		ready, planned, set, sent, update, image, error.
 Rollouts poll all the time between commands, as an engine does between steps.
 """
 import json
@@ -80,8 +81,10 @@ def main():
                 return
             if command["do"] == "image":
                 say("image", image=memory.describe(engine.params))
-            elif command["do"] == "send":
+            elif command["do"] == "set":
                 engine.set_version(command["version"])
+                say("set", version=command["version"])
+            elif command["do"] == "send":
                 t0 = time.monotonic()
                 transfer = adapter.send_weights(command["version"])
                 released = time.monotonic()
