@@ -129,6 +129,7 @@ int wb__send_msg(struct wb_client *c, uint16_t type, const void *msg, const int 
 
 	if (c->fd < 0)
 		return -ENOTCONN;
+	wb__lane_pass(c->lane);
 	wb_buf_init(&b, WB__MSG_MAX);
 	rc = wb_msg_encode_bin(&f, msg, &b, &err);
 	if (!rc)
@@ -308,6 +309,7 @@ static void dispatch(struct wb_client *c, const uint8_t *p, size_t bytes, int *f
 	union wb_msg m;
 	int rc;
 
+	wb__lane_pass(c->lane);
 	rc = wb_frame_check(p, bytes, &f, &body, &err);
 	if (!rc && !is_expected(c, f.type))
 		rc = wb_err_set(&err, -EPROTO, "%s out of place", wb_msg_name(f.type));

@@ -187,6 +187,8 @@ int wb__lane_start(const struct wb__reg *reg, int *fds, unsigned n_fd, struct wb
 /** wb__lane_stop - ends the thread after the job it is at; @is_owner: false in a forked child,
  *  which has no such thread.  NULL is allowed. */
 void wb__lane_stop(struct wb__lane *l, bool is_owner);
+/** wb__lane_pass - around every message: parameters change hands by messages.  NULL is allowed. */
+void wb__lane_pass(struct wb__lane *l);
 
 /* ---- send.c, update.c: news for the roles ---- */
 

@@ -105,6 +105,12 @@ fail:
 	return rc;
 }
 
+void wb__lane_pass(struct wb__lane *l)
+{
+	if (l)
+		wb_lane_worker_pass(l->worker);
+}
+
 void wb__lane_stop(struct wb__lane *l, bool is_owner)
 {
 	if (!l)

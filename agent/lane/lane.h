@@ -113,6 +113,12 @@ int wb_lane_worker_open(
  *  byte outside the memory objects and the arena, whatever the shared page says.  Returns 0 when
  *  stopped, -EPROTO when the rings make no sense. */
 int wb_lane_worker_run(struct wb_lane_worker *w);
+/**
+ * wb_lane_worker_pass - hand the parameters from the application to the lane, or back
+ * The order of their accesses comes from messages through the agent, a process that the memory
+ * model does not know.  Both sides of each hand-over call this: release and acquire.  Any thread.
+ */
+void wb_lane_worker_pass(struct wb_lane_worker *w);
 /** wb_lane_worker_stop - make run return after the job it is at.  Any thread. */
 void wb_lane_worker_stop(struct wb_lane_worker *w);
 /** wb_lane_worker_close - only after run has returned.  NULL is allowed. */

@@ -21,6 +21,7 @@ struct wb_lane_worker {
 	struct wb_lane_shm *shm;
 	uint32_t done;
 	_Atomic bool stop;
+	_Atomic uint32_t turn; /* see wb_lane_worker_pass() */
 	bool has_keys;
 	struct wbk_sum_keys keys;
 };
@@ -88,6 +89,11 @@ static void run_entry(struct wb_lane_worker *w, struct wb_lane_shm_entry *e)
 	e->sum[1] = sum.lane[1];
 }
 
+void wb_lane_worker_pass(struct wb_lane_worker *w)
+{
+	atomic_fetch_add_explicit(&w->turn, 1, memory_order_acq_rel);
+}
+
 int wb_lane_worker_run(struct wb_lane_worker *w)
 {
 	while (!atomic_load(&w->stop)) {
@@ -102,7 +108,9 @@ int wb_lane_worker_run(struct wb_lane_worker *w)
 				return rc;
 			continue;
 		}
+		wb_lane_worker_pass(w);
 		run_entry(w, &w->shm->entry[w->done % WB_LANE_SHM_ENTRIES]);
+		wb_lane_worker_pass(w);
 		atomic_store_explicit(&w->shm->done, ++w->done, memory_order_release);
 		wb__lane_signal(w->o.fds.complete);
 	}
