@@ -269,6 +269,20 @@ static bool is_expected(const struct app *app, uint16_t type)
 	}
 }
 
+/* A transfer that begins now would not end here. */
+static void refuse_send(struct app *app, const struct wb_msg_app_send *m)
+{
+	char text[WBP_TEXT_MAX];
+	struct wb_msg_app_send_state out = {.version = m->version,
+		.state = WB_APP_SEND_FINAL,
+		.code = -ESHUTDOWN,
+		.sentence = text};
+
+	snprintf(text, sizeof(text), "agent %s is stopping and begins no transfer",
+		app->s->a->o.name);
+	wb__apps_send(app->s, app->w->id, WBP_APP_SEND_STATE, &out);
+}
+
 static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t bytes, int *fds,
 	uint32_t n_fd)
 {
@@ -296,6 +310,8 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 	} else if (f.type == WBP_APP_DETACH) {
 		leave(app, NULL);
 		drop(app);
+	} else if (f.type == WBP_APP_SEND && wb__agent_is_draining(app->s->a)) {
+		refuse_send(app, &m.app_send);
 	} else {
 		wb_core_worker_msg(app->s->a->core, app->w->id, f.type, &m);
 		wb__env_kick(app->s->a->env);

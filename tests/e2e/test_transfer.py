@@ -85,17 +85,53 @@ def without_checksums_and_with_two_rails():
     versions_arrive(args=("--checksums", "off", "--rails", "2", "--rail-rate", "500M"))
 
 
-def flipped_bits_are_sent_again():
+def survive(fault, pod):
+    """A version arrives whole although something goes wrong on the way."""
     with Cluster() as c:
-        c.operator(trainers=1, per_engine=1)
-        c.agent("t0", env={"WB_FAULT": "flip=wire:chunk=1"})
+        c.operator(trainers=1, per_engine=1, engines=2)
+        for name in ("t0", "r0", "r1"):
+            c.agent(name, env={"WB_FAULT": fault} if name == pod else None)
+        w = [c.worker("t0", "trainer")]
+        w += [c.worker(f"r{e}", "rollout", engine=f"e{e}") for e in (0, 1)]
+        for x in w:
+            x.expect("planned")
+        for v in (1, 2):
+            send(w[:1], v)
+            sent(w[:1], v, "Committed")
+            updated(w[1:], v)
+
+
+def flipped_bits_are_sent_again():
+    survive("flip=wire:chunk=1", "t0")
+    survive("flip=slot:chunk=1", "r0")
+
+
+def lost_connections_are_made_again():
+    survive("drop=send:chunk=1", "t0")
+    survive("drop=recv:chunk=1:version=2", "r0")
+    survive("drop=ctrl:chunk=2", "t0")
+
+
+def an_agent_killed_while_it_receives_costs_its_engine_alone():
+    with Cluster() as c:
+        small = {"bufferSize": "64Mi"}  # many chunks, so that each engine receives some itself
+        c.operator(trainers=1, per_engine=1, engines=2, trainer=small, rollout=small)
+        c.agent("t0")
         c.agent("r0")
-        t, r = c.worker("t0", "trainer"), c.worker("r0", "rollout", engine="e0")
-        t.expect("planned")
-        r.expect("planned")
-        send([t], 1)
-        sent([t], 1, "Committed")
-        updated([r], 1)
+        c.agent("r1", env={"WB_FAULT": "kill=recv:version=2:chunk=3"})
+        size = {"rows": 2048, "cols": 1024}
+        w = [c.worker("t0", "trainer", **size)]
+        w += [c.worker(f"r{e}", "rollout", engine=f"e{e}", **size) for e in (0, 1)]
+        for x in w:
+            x.expect("planned")
+        send(w[:1], 1)
+        sent(w[:1], 1)
+        updated(w[1:], 1)
+        send(w[:1], 2)
+        said = sent(w[:1], 2, "e0=Committed", reject=None)[0]
+        assert "e1=Committed" not in said, said
+        updated(w[1:2], 2)
+        assert c.agents["r1"].wait() == -9
 
 
 def the_state_is_shown():
@@ -158,6 +194,8 @@ if __name__ == "__main__":
     tests = [one_engine, two_engines_over_two_trainer_pods,
              private_heap_is_served_by_the_workers_lane, megabytes_with_small_buffers,
              without_checksums_and_with_two_rails, flipped_bits_are_sent_again,
+             lost_connections_are_made_again,
+             an_agent_killed_while_it_receives_costs_its_engine_alone,
              the_state_is_shown, a_killed_pod_is_named_and_fed_when_it_is_back,
              transfers_go_on_without_the_operator]
     run(*[t for t in tests if not names or t.__name__ in names])
