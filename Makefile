@@ -150,7 +150,7 @@ $(CLIENT_A): $(call obj,$(foreach m,$(CLIENT_MODULES),$(call src,$(m))))
 endif
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
-$(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(call obj,tests/common/geometry.c tests/common/fx_plan.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
 
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
