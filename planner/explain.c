@@ -97,10 +97,11 @@ static int count_routes(struct explain *e)
 {
 	const struct wb_plan *p = e->p;
 	uint64_t *sent = wb_zalloc(2 * (size_t)p->n_worker, sizeof(*sent));
-	uint64_t *taken = sent + p->n_worker;
+	uint64_t *taken;
 
 	if (!sent)
 		return -ENOMEM;
+	taken = sent + p->n_worker;
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
 		uint64_t n = route_bytes(p, r), chunks = r->chunk_end - r->chunk_begin;
