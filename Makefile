@@ -172,9 +172,7 @@ coverage:                  ## the tests with gcov, line totals a file
 fuzz:                      ## every fuzz target for FUZZ_S=20 seconds
 	$(submake) VARIANT=fuzz fuzz-run
 fuzz-run: $(FUZZERS)
-	@mkdir -p $(O)/crash; for f in $(FUZZERS); do n=$${f##*/}; mkdir -p $(O)/grow/$$n; \
-	  echo "fuzz $$n"; $$f -max_total_time=$(or $(FUZZ_S),20) -print_final_stats=0 -verbosity=0 -artifact_prefix=$(O)/crash/$$n- \
-	  $(O)/grow/$$n $$(ls -d tests/fuzz/corpus/$$n 2>/dev/null) || exit 1; done; echo "fuzz: $(words $(FUZZERS)) targets, no finding"
+	@FUZZ_S=$(FUZZ_S) tests/fuzz/run.sh $(O) $(FUZZERS)
 C_FILES = $(wildcard $(shell git ls-files '*.c' '*.h'))
 format:                    ## clang-format in place
 	@clang-format -i $(C_FILES)

@@ -67,5 +67,5 @@ int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node_out)
 			*node_out = v;
 	}
 	wb_free(node);
-	return is_rated ? (int64_t)(best * 1e9) : 0;
+	return is_rated ? wb__ns_of(best) : 0;
 }

@@ -157,7 +157,7 @@ static void find_busiest(struct explain *e)
 {
 	const struct wb_plan *p = e->p;
 	double best = -1;
-	uint64_t rate;
+	double rate, fill;
 
 	for (uint32_t i = 0; i < p->n_worker; i++) {
 		double r =
@@ -172,10 +172,10 @@ static void find_busiest(struct explain *e)
 	}
 	if (!p->worker_bound_ns)
 		return;
-	rate = p->worker[e->busiest].rail_bytes_per_s;
-	e->rail_ns = (uint64_t)(best * 1e9);
-	e->expected_ns = e->rail_ns + (uint64_t)((e->bytes[WB_STAGE_EXTERNAL] ? 2.0 : 1.0) *
-						 p->chunk_bytes / (double)rate * 1e9);
+	rate = (double)WB_MAX(p->worker[e->busiest].rail_bytes_per_s, 1);
+	fill = (e->bytes[WB_STAGE_EXTERNAL] ? 2.0 : 1.0) * p->chunk_bytes / rate;
+	e->rail_ns = (uint64_t)wb__ns_of(best);
+	e->expected_ns = (uint64_t)wb__ns_of(best + fill);
 }
 
 static int measure(struct explain *e)

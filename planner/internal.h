@@ -16,6 +16,12 @@
 
 struct wb_err;
 
+/** wb__ns_of - ns of @s >= 0 seconds; INT64_MAX when more: a plan read from a file has any rate. */
+static inline int64_t wb__ns_of(double s)
+{
+	return s < 9.2e9 ? (int64_t)(s * 1e9) : INT64_MAX;
+}
+
 /** wb__name_read - a name of 1..WB_NAME_MAX bytes, owned; -EBADMSG or -ENOMEM. */
 int wb__name_read(struct wb_cursor *c, char **out);
 

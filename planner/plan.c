@@ -190,7 +190,7 @@ static int add_sums(struct wb_plan *p, const struct wb__shares *s)
 		return (int)bound;
 	p->node_bound_ns = (uint64_t)bound;
 	if (s->is_rated)
-		p->worker_bound_ns = (uint64_t)(WB_MAX(s->send_time, s->take_time) * 1e9);
+		p->worker_bound_ns = (uint64_t)wb__ns_of(WB_MAX(s->send_time, s->take_time));
 	for (uint32_t c = 0; c < p->n_class; c++) {
 		const struct wb_class *k = &p->cls[c];
 

@@ -539,6 +539,31 @@ START_TEST(the_explanation_says_what_sets_the_bound)
 }
 END_TEST
 
+/* Read from a file, rails may have any rate, and a time may be longer than 64 bits of ns. */
+START_TEST(the_explanation_stands_rails_of_any_rate)
+{
+	static const uint64_t rate[] = {0, 1, UINT64_MAX};
+	struct small s;
+	struct wb_plan *p = golden_plan(&s);
+	struct wb_buf b;
+
+	p->worker_bound_ns = 1;
+	wb_buf_init(&b, 1 << 20);
+	for (size_t i = 0; i < WB_ARRAY_SIZE(rate); i++)
+		for (uint32_t w = 0; w <= p->n_worker; w++) {
+			for (uint32_t v = 0; v < p->n_worker; v++)
+				p->worker[v].rail_bytes_per_s = v == w ? 50 : rate[i];
+			p->cls[0].bytes = UINT64_MAX;
+			wb_buf_reset(&b);
+			ck_assert(!wb_plan_explain(p, s.m, NULL, true, &b));
+			ck_assert_ptr_null(strstr(wb_buf_cstr(&b), "inf"));
+		}
+	wb_buf_finish(&b);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("planner_plan");
@@ -559,6 +584,7 @@ int main(void)
 	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
 	tcase_add_test(c, a_binding_of_another_layout_is_refused);
 	tcase_add_test(c, the_explanation_says_what_sets_the_bound);
+	tcase_add_test(c, the_explanation_stands_rails_of_any_rate);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
 	srunner_free(r);
