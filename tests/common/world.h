@@ -13,41 +13,68 @@
 #include "xport/sim/sim.h"
 
 #define WORLD_TENSORS 5
+#define WORLD_AGENTS 32
+#define WORLD_WORKERS 64
+
+/* Where a worker's process stands; as in the client library (client/update.c). */
+enum world_phase {
+	WORLD_DOWN, /* no process */
+	WORLD_CONNECTING, /* attached or not; connect() has not returned: it does not poll yet */
+	WORLD_RUN,
+	WORLD_PARKED,
+	WORLD_BEFORE, /* before_update_hook runs */
+	WORLD_BEGUN, /* its parameters may change */
+	WORLD_AFTER, /* after_update_hook runs */
+	WORLD_TORN,
+};
 
 struct world_worker {
 	struct world *world;
-	uint32_t agent, plan_worker, id, tp_rank, tp;
+	uint32_t index; /* in world.worker */
+	uint32_t agent, tp_rank, tp;
 	enum wb_role role;
 	uint32_t engine;
-	bool alive, parked, in_update;
+	uint32_t id; /* of its attachment; 0 = not attached */
+	uint32_t life; /* processes so far */
+	enum world_phase phase;
+	bool was_torn, poll_due, hook_raises, is_attaching;
+	uint32_t parked_id, parked_count;
+	uint64_t transfer; /* of the update it is in */
+	int64_t to_version;
+	uint64_t phase_ns, stall_until_ns, up_ns, down_ns;
 	struct wb_map *map;
 	uint8_t *memory; /* all parameters, one memory object */
 	size_t bytes;
-	void *base[1];
+	void **base;
 	struct wb_place *place;
 	struct wb_lane *lane;
-	struct wb_poll_page page;
-	uint64_t poll_ns; /* greatest pause between polls */
-	uint32_t polls;
+	struct wb_poll_page *page;
+	uint64_t poll_ns, hook_ns; /* greatest pause between polls, greatest time in a hook */
 	/* what happened */
 	int64_t version; /* installed */
 	uint32_t changed_at; /* poll count of the last change */
 	uint32_t n_updates, n_aborted, n_torn;
-	int send_state;
+	bool is_torn_final;
+	int send_state; /* enum wb_app_send; 0 = none */
 	int64_t send_code;
+	uint64_t send_ns;
 	char why[512];
 };
 
 struct world_agent {
 	struct world *world;
+	uint32_t index;
 	char name[32];
-	bool alive, counts_bytes;
+	bool alive;
+	uint32_t life; /* processes so far */
 	struct wb_core *core;
 	struct wb_core_env env;
+	struct wb_fault *fault; /* owned; NULL = none; before world_init's start or a restart */
 	struct wb_xport *xport;
 	uint8_t *arena;
-	uint64_t timer;
+	uint64_t timer, stall_until_ns;
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
+	uint32_t leaving[WORLD_WORKERS], n_leaving; /* attachments that still are in use */
 };
 
 struct world_opts {
@@ -58,23 +85,61 @@ struct world_opts {
 	uint32_t chunk_bytes; /* 0 = the planner's choice */
 	size_t arena_bytes; /* 0 = 64 chunks */
 	uint64_t poll_ns; /* 0 = 200 us */
+	uint64_t hook_ns; /* greatest time in a hook */
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
+	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
+	const char *fault; /* WB_FAULT of every agent; NULL = none */
+};
+
+/* A plan and who takes part in it; indices are the world's. */
+struct world_epoch {
+	uint64_t term, number;
+	uint32_t n_agent, n_engine, n_worker;
+	uint32_t agent[WORLD_AGENTS], life[WORLD_AGENTS];
+	uint32_t engine[8];
+	uint32_t worker[WORLD_WORKERS], id[WORLD_WORKERS];
+	uint8_t *bytes; /* the plan, encoded */
+	size_t len;
+	struct world_epoch *next; /* older */
+};
+
+struct world_junk {
+	struct world_junk *next;
+	struct wb_lane *lane;
+	struct wb_poll_page *page;
+	void *memory, *base;
+};
+
+/* What a test may want to hear of.  Any may be NULL. */
+struct world_watch {
+	void *ctx;
+	void (*phase)(void *ctx, struct world_worker *k, enum world_phase before);
+	void (*trace)(void *ctx, struct world_agent *a, const char *what, const char *who,
+		uint64_t transfer, uint64_t value);
+	void (*report)(void *ctx, struct world_agent *a, const struct wb_core_report *r);
+	void (*send_state)(void *ctx, struct world_worker *k);
 };
 
 struct world {
 	struct world_opts o;
 	struct wb_sim_net *net;
 	struct wb_manifest *manifest;
-	struct wb_plan *plan;
-	struct world_agent agent[32];
-	struct world_worker worker[64];
-	uint32_t n_agent, n_worker, n_trainer;
+	struct world_agent agent[WORLD_AGENTS];
+	struct world_worker worker[WORLD_WORKERS];
+	uint32_t n_agent, n_worker, n_trainer, next_id;
 	uint64_t term, number;
+	struct world_epoch *epochs; /* newest first */
+	struct world_junk *junk;
+	struct world_watch watch;
+	bool is_tracing;
+	uint64_t digest; /* of all that was said and marked so far */
 	/* reports of leaders */
 	uint32_t n_final;
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
 };
+
+extern const char *const world_uid;
 
 void world_init(struct world *w, const struct world_opts *o);
 void world_finish(struct world *w);
@@ -86,9 +151,47 @@ void world_send(struct world *w, int64_t version);
 bool world_run(struct world *w, uint64_t limit_ns);
 /** world_run_for - just let time pass. */
 void world_run_for(struct world *w, uint64_t ns);
+uint64_t world_now(const struct world *w);
+/** world_kill_agent - SIGKILL to the agent and, with @pod, to the workers of its pod; those that
+ *  survive attach again when it is back. */
 void world_kill_agent(struct world *w, uint32_t agent);
-/** world_restart - a killed agent and its workers come back, with zeroed parameters. */
+void world_kill_agent_only(struct world *w, uint32_t agent);
+void world_kill_worker(struct world *w, uint32_t worker);
+/** world_start_agent - a killed agent comes back, without its dead workers. */
+void world_start_agent(struct world *w, uint32_t agent);
+/** world_start_worker - a new process with zeroed parameters, attached when its agent is there. */
+void world_start_worker(struct world *w, uint32_t worker);
+/** world_stall_agent - SIGSTOP for @ns. */
+void world_stall_agent(struct world *w, uint32_t agent, uint64_t ns);
+/** world_restart - a killed agent and its dead workers come back, those with zeroed parameters. */
 void world_restart(struct world *w, uint32_t agent);
+/** world_epoch_make - plan over the workers that are attached, of engines that are complete; NULL:
+ *  not all trainers are there, or no engine.  The world keeps it. */
+struct world_epoch *world_epoch_make(struct world *w);
+/** world_epoch_install - wb_core_install() of it at an agent. */
+int world_epoch_install(
+	struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_err *err);
+/** world_member - does the agent take part; its number there or -1. */
+int world_epoch_agent(const struct world_epoch *e, uint32_t agent);
+int world_epoch_engine(const struct world_epoch *e, uint32_t engine);
+/** world_fill - write @version (< 0: zeroes) into a worker's parameters. */
+void world_fill(struct world_worker *k, int64_t version);
+/** world_send_one - one trainer calls send_weights with what it has. */
+void world_send_one(struct world_worker *k, int64_t version);
+/** world_after - let an agent go on after a call into its core. */
+void world_after(struct world_agent *a);
+/** world_note - add to the digest of the run. */
+void world_note(struct world *w, const void *data, size_t bytes);
+
+/* world.c and world_worker.c to each other */
+void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uint32_t engine,
+	uint32_t tp, uint32_t rank);
+void world_worker_destroy(struct world_worker *k);
+void world_worker_attach(struct world_worker *k);
+void world_worker_agent_lost(struct world_worker *k);
+void world_to_worker(struct world_agent *a, uint32_t id, uint16_t type, const void *msg);
+void world_must(int rc, const struct wb_err *err);
+
 /** world_holds - every byte of the worker's parameters is that of @version. */
 bool world_holds(const struct world *w, const struct world_worker *k, int64_t version);
 uint32_t world_agent_of_engine(const struct world *w, uint32_t engine);

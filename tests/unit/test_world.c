@@ -10,7 +10,7 @@
 static void all_hold(struct world *w, int64_t version)
 {
 	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
-		if (w->worker[i].alive) {
+		if (w->worker[i].phase != WORLD_DOWN) {
 			ck_assert_msg(world_holds(w, &w->worker[i], version),
 				"worker %u does not hold version %lld: %s", i, (long long)version,
 				w->worker[i].why);

@@ -72,6 +72,11 @@ int wb_sim_node_add(
  *  memory, its pipes and connections break.  Its transport only answers close.  The name may be
  *  added again. */
 void wb_sim_node_kill(struct wb_sim_net *net, const char *name);
+/** wb_sim_node_stall - SIGSTOP for @ns: what comes for the node waits. */
+void wb_sim_node_stall(struct wb_sim_net *net, const char *name, uint64_t ns);
+/** wb_sim_pipe_cut - break the pipe of messages between two nodes, both are told; no-op when there
+ *  is none. */
+void wb_sim_pipe_cut(struct wb_sim_net *net, const char *a, const char *b);
 /** wb_sim_send - 0, -ENOENT (@from unknown), -ENOMEM, -EMSGSIZE (above 64 MiB).  A message to a
  *  node that does not exist breaks the pipe. */
 int wb_sim_send(

@@ -566,3 +566,20 @@ void wb_sim_node_kill(struct wb_sim_net *net, const char *name)
 	n->is_dead = true;
 	n->ops = NULL;
 }
+
+void wb_sim_node_stall(struct wb_sim_net *net, const char *name, uint64_t ns)
+{
+	struct wb__sim_node *n = wb__sim_node_find(net, name);
+
+	if (n)
+		n->stall_until_ns = WB_MAX(n->stall_until_ns, net->clock.now + ns);
+}
+
+void wb_sim_pipe_cut(struct wb_sim_net *net, const char *a, const char *b)
+{
+	struct wb__sim_node *x = wb__sim_node_find(net, a), *y = wb__sim_node_find(net, b);
+	struct pipe *p = x && y ? pipe_find(net, x, y, false) : NULL;
+
+	if (p)
+		pipe_break(net, p);
+}

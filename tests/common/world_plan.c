@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans of the simulated world. */
+#include "tests/common/world.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const world_uid = "uid-of-the-simulated-object";
+
+uint32_t world_agent_of_engine(const struct world *w, uint32_t engine)
+{
+	return w->o.trainer_agents + engine * w->o.agents_per_engine;
+}
+
+static bool is_complete(const struct world *w, enum wb_role role, uint32_t engine)
+{
+	for (uint32_t i = 0; i < w->n_worker; i++)
+		if (w->worker[i].role == role && w->worker[i].engine == engine && !w->worker[i].id)
+			return false;
+	return true;
+}
+
+int world_epoch_agent(const struct world_epoch *e, uint32_t agent)
+{
+	for (uint32_t i = 0; i < e->n_agent; i++)
+		if (e->agent[i] == agent)
+			return (int)i;
+	return -1;
+}
+
+int world_epoch_engine(const struct world_epoch *e, uint32_t engine)
+{
+	for (uint32_t i = 0; i < e->n_engine; i++)
+		if (e->engine[i] == engine)
+			return (int)i;
+	return -1;
+}
+
+static bool choose_members(const struct world *w, struct world_epoch *e)
+{
+	if (!is_complete(w, WB_ROLE_TRAINER, 0))
+		return false;
+	for (uint32_t en = 0; en < w->o.engines; en++)
+		if (is_complete(w, WB_ROLE_ROLLOUT, en))
+			e->engine[e->n_engine++] = en;
+	for (uint32_t i = 0; i < w->n_worker; i++) {
+		const struct world_worker *k = &w->worker[i];
+
+		if (k->role == WB_ROLE_ROLLOUT && world_epoch_engine(e, k->engine) < 0)
+			continue;
+		e->id[e->n_worker] = k->id;
+		e->worker[e->n_worker++] = i;
+		if (world_epoch_agent(e, k->agent) < 0) {
+			e->life[e->n_agent] = w->agent[k->agent].life;
+			e->agent[e->n_agent++] = k->agent;
+		}
+	}
+	return e->n_engine > 0;
+}
+
+static void make_plan(struct world *w, struct world_epoch *e)
+{
+	const struct wb_map *layout[WORLD_WORKERS];
+	struct wb_plan_worker pw[WORLD_WORKERS];
+	struct wb_plan_input in = {.manifest = w->manifest,
+		.layout = layout,
+		.worker = pw,
+		.n_worker = e->n_worker,
+		.trainer_buffer_bytes = 64 * (uint64_t)w->o.chunk_bytes, /* the arena may be less */
+		.rollout_buffer_bytes = 64 * (uint64_t)w->o.chunk_bytes,
+		.chunk_bytes = w->o.chunk_bytes};
+	struct wb_plan *plan;
+	struct wb_err err = {0};
+	struct wb_buf b;
+
+	for (uint32_t i = 0; i < e->n_worker; i++) {
+		const struct world_worker *k = &w->worker[e->worker[i]];
+		uint32_t l = 0, domain = (uint32_t)world_epoch_agent(e, k->agent);
+
+		while (l < in.n_layout && !wb_digest_eq(layout[l]->digest, k->map->digest))
+			l++;
+		if (l == in.n_layout)
+			layout[in.n_layout++] = k->map;
+		pw[i] = (struct wb_plan_worker){
+			.role = k->role, .layout = l, .domain = domain, .node = domain};
+		if (k->role == WB_ROLE_ROLLOUT)
+			pw[i].engine = (uint32_t)world_epoch_engine(e, k->engine);
+	}
+	world_must(wb_plan_create(&in, &plan, &err), &err);
+	wb_buf_init(&b, 64u << 20);
+	world_must(wb_plan_encode(plan, &b), NULL);
+	world_must(wb_buf_take(&b, &e->bytes, &e->len), NULL);
+	wb_plan_destroy(plan);
+}
+
+struct world_epoch *world_epoch_make(struct world *w)
+{
+	struct world_epoch *e = wb_zalloc(1, sizeof(*e));
+
+	if (!choose_members(w, e)) {
+		wb_free(e);
+		return NULL;
+	}
+	e->term = w->term;
+	e->number = ++w->number;
+	make_plan(w, e);
+	e->next = w->epochs;
+	w->epochs = e;
+	return e;
+}
+
+static void fill_roster(const struct world *w, const struct world_epoch *e, struct wb_roster *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->uid = wb_strdup(world_uid);
+	r->object = wb_strdup("default/sim");
+	r->term = e->term;
+	r->number = e->number;
+	memset(r->key, 7, sizeof(r->key));
+	r->n_agent = e->n_agent;
+	r->n_engine = e->n_engine;
+	r->n_worker = e->n_worker;
+	r->agent = wb_zalloc(r->n_agent, sizeof(*r->agent));
+	r->engine = wb_zalloc(r->n_engine, sizeof(*r->engine));
+	r->worker = wb_zalloc(r->n_worker, sizeof(*r->worker));
+	for (uint32_t i = 0; i < e->n_agent; i++) {
+		r->agent[i].name = wb_strdup(w->agent[e->agent[i]].name);
+		r->agent[i].bulk = wb_strdup(w->agent[e->agent[i]].endpoint);
+	}
+	for (uint32_t i = 0; i < e->n_engine; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "e%u", e->engine[i]);
+		r->engine[i].name = wb_strdup(name);
+		r->engine[i].lead =
+			(uint32_t)world_epoch_agent(e, world_agent_of_engine(w, e->engine[i]));
+	}
+	for (uint32_t i = 0; i < e->n_worker; i++) {
+		const struct world_worker *k = &w->worker[e->worker[i]];
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s/worker %u", w->agent[k->agent].name, k->index);
+		r->worker[i].name = wb_strdup(name);
+		r->worker[i].local = e->id[i];
+	}
+	r->transfer_deadline_ns = w->o.transfer_deadline_ns;
+	r->engine_step_deadline_ns = w->o.step_deadline_ns;
+}
+
+int world_epoch_install(
+	struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_err *err)
+{
+	struct wb_plan *copy;
+	struct wb_roster r;
+
+	world_must(wb_plan_decode(e->bytes, e->len, &copy, err), err);
+	fill_roster(w, e, &r);
+	return wb_core_install(w->agent[agent].core, copy, &r, err);
+}
+
+void world_plan(struct world *w)
+{
+	struct world_epoch *e = world_epoch_make(w);
+	struct wb_err err = {0};
+
+	for (uint32_t i = 0; i < e->n_agent; i++)
+		world_must(world_epoch_install(w, e, e->agent[i], &err), &err);
+	for (uint32_t i = 0; i < e->n_agent; i++) {
+		struct world_agent *a = &w->agent[e->agent[i]];
+
+		world_must(wb_core_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_after(a);
+	}
+}

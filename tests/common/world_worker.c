@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers of the simulated world: their parameters, and a model of the client library. */
+#include "tests/common/world.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "lane/lane.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SOCKET_NS 5000
+#define RECONNECT_NS (50 * WB_NS_PER_MS)
+
+/* ---- parameters --------------------------------------------------------------------------- */
+
+static uint16_t word_at(uint64_t pos, int64_t version)
+{
+	return version < 0 ? 0
+			   : (uint16_t)wb_mix64(pos * 31 + (uint64_t)version * 0x9e3779b97f4a7c15u);
+}
+
+/* Trainers: rows of each matrix; rollouts: columns, odd tensors transposed; the vector: whole. */
+static void make_map(struct world_worker *k)
+{
+	const struct wb_manifest *m = k->world->manifest;
+	struct wb_map map;
+	struct wb_err err = {0};
+	size_t at = 0;
+
+	memset(&map, 0, sizeof(map));
+	map.n_param = map.n_op = WORLD_TENSORS;
+	map.param = wb_zalloc(WORLD_TENSORS, sizeof(*map.param));
+	map.op = wb_zalloc(WORLD_TENSORS, sizeof(*map.op));
+	k->place = wb_zalloc(WORLD_TENSORS, sizeof(*k->place));
+	for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
+		const struct wb_tensor *t = &m->tensor[i];
+		struct wb_param *p = &map.param[i];
+		struct wb_op *op = &map.op[i];
+		bool rows = k->role == WB_ROLE_TRAINER, whole = t->ndim == 1;
+		uint64_t r = whole || !rows ? t->rows : t->rows / k->tp;
+		uint64_t c = whole || rows ? t->cols : t->cols / k->tp;
+		bool turned = !rows && !whole && i % 2;
+
+		p->name = wb_strdup(t->name);
+		p->dtype = WB_BF16;
+		p->ndim = 2;
+		p->shape[0] = turned ? c : r;
+		p->shape[1] = turned ? r : c;
+		p->stride[0] = (int64_t)p->shape[1];
+		p->stride[1] = 1;
+		p->span = r * c;
+		*op = (struct wb_op){
+			.param = i,
+			.tensor = i,
+			.row = rows && !whole ? r * k->tp_rank : 0,
+			.col = rows || whole ? 0 : c * k->tp_rank,
+			.n_row = (uint32_t)r,
+			.n_col = (uint32_t)c,
+			.row_step = 1,
+			.col_step = 1,
+			.dst_row_stride = turned ? 1 : (int64_t)c,
+			.dst_col_stride = turned ? (int64_t)r : 1,
+			.repeat = 1,
+		};
+		k->place[i] = (struct wb_place){0, at};
+		at += p->span * 2;
+	}
+	k->bytes = at;
+	world_must(wb_map_create(m, &map, &k->map, &err), &err);
+}
+
+/* Visit every element: where it lies and what its checkpoint position is. */
+static void each_word(const struct world_worker *k,
+	bool (*visit)(uint16_t *at, uint64_t pos, void *ctx), void *ctx)
+{
+	for (uint32_t i = 0; i < k->map->n_op; i++) {
+		const struct wb_op *op = &k->map->op[i];
+		const struct wb_tensor *t = &k->world->manifest->tensor[op->tensor];
+		uint16_t *param = (uint16_t *)(void *)(k->memory + k->place[op->param].off_bytes);
+
+		for (uint64_t r = 0; r < op->n_row; r++)
+			for (uint64_t c = 0; c < op->n_col; c++) {
+				uint64_t pos =
+					t->byte_base + ((op->row + r) * t->cols + op->col + c) * 2;
+
+				if (!visit(param + op->dst + (int64_t)r * op->dst_row_stride +
+						    (int64_t)c * op->dst_col_stride,
+					    pos, ctx))
+					return;
+			}
+	}
+}
+
+static bool fill(uint16_t *at, uint64_t pos, void *ctx)
+{
+	*at = word_at(pos, *(const int64_t *)ctx);
+	return true;
+}
+
+struct check {
+	int64_t version;
+	bool same;
+};
+
+static bool compare(uint16_t *at, uint64_t pos, void *ctx)
+{
+	struct check *c = ctx;
+
+	c->same = *at == word_at(pos, c->version);
+	return c->same;
+}
+
+void world_fill(struct world_worker *k, int64_t version)
+{
+	each_word(k, fill, &version);
+}
+
+bool world_holds(const struct world *w, const struct world_worker *k, int64_t version)
+{
+	struct check c = {version, true};
+
+	(void)w;
+	each_word(k, compare, &c);
+	return c.same;
+}
+
+/* ---- the socket between worker and agent --------------------------------------------------- */
+
+/* A message takes a moment; it is gone when either side is.  The order is kept. */
+struct parcel {
+	struct world_worker *k;
+	uint32_t id;
+	bool up;
+	uint16_t type;
+	union wb_msg msg;
+};
+
+static void on_message(struct world_worker *k, uint16_t type, union wb_msg *m);
+
+static void on_parcel(void *ctx)
+{
+	struct parcel *p = ctx;
+	struct world_worker *k = p->k;
+	struct world *w = k->world;
+	struct world_agent *a = &w->agent[k->agent];
+	uint64_t stall = p->up ? a->stall_until_ns : k->stall_until_ns;
+
+	if (k->phase != WORLD_DOWN && a->alive && p->id == k->id) {
+		if (stall > world_now(w)) {
+			wb_sim_timer(w->net, stall, on_parcel, p);
+			return;
+		}
+		if (p->up) {
+			wb_core_worker_msg(a->core, k->id, p->type, &p->msg);
+			world_after(a);
+		} else {
+			on_message(k, p->type, &p->msg);
+		}
+	}
+	wb_msg_free(p->type, &p->msg);
+	free(p);
+}
+
+static void post(struct world_worker *k, bool up, uint16_t type, const void *msg)
+{
+	struct world *w = k->world;
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type}, g;
+	struct parcel *p = calloc(1, sizeof(*p));
+	uint64_t *last = up ? &k->up_ns : &k->down_ns;
+	const uint8_t *body;
+	struct wb_err err = {0};
+	struct wb_buf b;
+
+	p->k = k;
+	p->id = k->id;
+	p->up = up;
+	p->type = type;
+	wb_buf_init(&b, 1u << 17);
+	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
+	world_note(w, b.data, b.len);
+	world_must(wb_frame_check(b.data, b.len, &g, &body, &err), &err);
+	world_must(wb_msg_decode_bin(&g, body, &p->msg, &err), &err);
+	wb_buf_finish(&b);
+	*last = WB_MAX(*last, world_now(w) + SOCKET_NS);
+	wb_sim_timer(w->net, *last, on_parcel, p);
+}
+
+static void say(struct world_worker *k, uint16_t type, const void *msg)
+{
+	if (k->id)
+		post(k, true, type, msg);
+}
+
+void world_to_worker(struct world_agent *a, uint32_t id, uint16_t type, const void *msg)
+{
+	for (uint32_t i = 0; i < a->world->n_worker; i++)
+		if (a->world->worker[i].id == id)
+			post(&a->world->worker[i], false, type, msg);
+}
+
+/* ---- the client library, as client/update.c has it ------------------------------------------ */
+
+static void poll_later(struct world_worker *k);
+
+static void set_phase(struct world_worker *k, enum world_phase phase)
+{
+	enum world_phase before = k->phase;
+	const struct world_watch *x = &k->world->watch;
+
+	k->phase = phase;
+	k->phase_ns = world_now(k->world);
+	if (x->phase)
+		x->phase(x->ctx, k, before);
+	if (phase == WORLD_RUN || phase == WORLD_TORN)
+		poll_later(k);
+}
+
+static void park(struct world_worker *k, uint32_t count)
+{
+	struct wb_msg_app_parked m = {.count = count};
+
+	k->parked_id = k->id;
+	k->parked_count = count;
+	say(k, WBP_APP_PARKED, &m);
+}
+
+/* A torn worker does not serve, so it may poll up to any stop at once. */
+static void poll_while_torn(struct world_worker *k)
+{
+	uint64_t w = wb_poll_load(&k->page->word);
+
+	if (!k->id)
+		return;
+	while (wb_poll_is_ahead(w))
+		w = wb_poll_add(&k->page->word);
+	if (wb_poll_is_parked(w) && (k->parked_id != k->id || k->parked_count != wb_poll_count(w)))
+		park(k, wb_poll_count(w));
+}
+
+static void on_poll(void *ctx)
+{
+	struct world_worker *k = ctx;
+	uint64_t word;
+
+	k->poll_due = false;
+	if (k->stall_until_ns > world_now(k->world)) {
+		k->poll_due = true;
+		wb_sim_timer(k->world->net, k->stall_until_ns, on_poll, k);
+		return;
+	}
+	if (k->phase == WORLD_TORN) {
+		poll_while_torn(k);
+		poll_later(k);
+	}
+	if (k->phase != WORLD_RUN)
+		return;
+	word = wb_poll_add(&k->page->word);
+	if (wb_poll_is_parked(word)) {
+		set_phase(k, WORLD_PARKED);
+		park(k, wb_poll_count(word));
+		return;
+	}
+	poll_later(k);
+}
+
+static void poll_later(struct world_worker *k)
+{
+	struct wb_sim_net *net = k->world->net;
+
+	if (k->poll_due || k->role != WB_ROLE_ROLLOUT)
+		return;
+	k->poll_due = true;
+	wb_sim_timer(net, world_now(k->world) + 1 + wb_rng_below(wb_sim_rng(net), k->poll_ns),
+		on_poll, k);
+}
+
+/* A hook of the user runs; it may take its time. */
+struct hook {
+	struct world_worker *k;
+	uint32_t life;
+	enum world_phase phase;
+	uint64_t transfer;
+};
+
+static void begun(struct world_worker *k)
+{
+	static char raised[] = "ValueError: the hook does not want to";
+	struct wb_msg_app_begun m = {.transfer = k->transfer};
+
+	if (k->hook_raises) {
+		m.code = -EPERM;
+		m.sentence = raised;
+		k->hook_raises = false;
+	}
+	if (k->id && k->parked_id == k->id) {
+		set_phase(k, WORLD_BEGUN);
+		say(k, WBP_APP_BEGUN, &m);
+	} else {
+		set_phase(k, k->was_torn ? WORLD_TORN : WORLD_RUN);
+	}
+}
+
+static void resumed(struct world_worker *k)
+{
+	struct wb_msg_app_resumed r = {.transfer = k->transfer};
+
+	k->was_torn = false;
+	k->is_torn_final = false;
+	k->version = k->to_version;
+	k->changed_at = wb_poll_count(k->page->word);
+	k->n_updates++;
+	if (k->id && k->parked_id == k->id)
+		say(k, WBP_APP_RESUMED, &r);
+	set_phase(k, WORLD_RUN);
+}
+
+static void on_hook(void *ctx)
+{
+	struct hook *h = ctx;
+	struct world_worker *k = h->k;
+
+	if (k->life == h->life && k->phase == h->phase && k->transfer == h->transfer) {
+		if (k->stall_until_ns > world_now(k->world)) {
+			wb_sim_timer(k->world->net, k->stall_until_ns, on_hook, h);
+			return;
+		}
+		if (h->phase == WORLD_BEFORE)
+			begun(k);
+		else
+			resumed(k);
+	}
+	free(h);
+}
+
+static void run_hook(struct world_worker *k)
+{
+	struct wb_sim_net *net = k->world->net;
+	struct hook *h = calloc(1, sizeof(*h));
+
+	*h = (struct hook){k, k->life, k->phase, k->transfer};
+	wb_sim_timer(net,
+		world_now(k->world) + (k->hook_ns ? wb_rng_below(wb_sim_rng(net), k->hook_ns) : 0),
+		on_hook, h);
+}
+
+static void on_begin(struct world_worker *k, const struct wb_msg_app_begin *m)
+{
+	static char sentence[] = "this worker is not parked: its agent restarted";
+	struct wb_msg_app_begun no = {
+		.transfer = m->transfer, .code = -EAGAIN, .sentence = sentence};
+
+	if (k->phase != WORLD_PARKED && k->phase != WORLD_TORN) {
+		say(k, WBP_APP_BEGUN, &no);
+		return;
+	}
+	k->transfer = m->transfer;
+	k->to_version = m->version;
+	k->was_torn = k->phase == WORLD_TORN;
+	set_phase(k, WORLD_BEFORE);
+	run_hook(k);
+}
+
+static bool is_end_of_this(const struct world_worker *k, const struct wb_msg_app_end *m)
+{
+	switch (k->phase) {
+	case WORLD_PARKED:
+		return m->result == WB_APP_END_ABORTED && !wb_poll_is_parked(k->page->word);
+	case WORLD_BEFORE:
+	case WORLD_BEGUN:
+		return m->transfer == k->transfer;
+	case WORLD_TORN:
+		return m->transfer >= k->transfer;
+	default:
+		return false;
+	}
+}
+
+static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
+{
+	if (!is_end_of_this(k, m))
+		return;
+	snprintf(k->why, sizeof(k->why), "%s", m->sentence ? m->sentence : "");
+	k->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
+	if (m->result == WB_APP_END_COMMITTED) {
+		k->transfer = m->transfer;
+		k->to_version = m->version;
+		set_phase(k, WORLD_AFTER);
+		run_hook(k);
+	} else if (m->result == WB_APP_END_ABORTED) {
+		k->n_aborted++;
+		set_phase(k, k->phase == WORLD_TORN || k->was_torn ? WORLD_TORN : WORLD_RUN);
+	} else {
+		k->n_torn++;
+		set_phase(k, WORLD_TORN);
+	}
+}
+
+static void on_send_state(struct world_worker *k, const struct wb_msg_app_send_state *m)
+{
+	const struct world_watch *x = &k->world->watch;
+
+	if (!k->send_ns)
+		return;
+	k->send_state = (int)m->state;
+	k->send_code = m->code;
+	if (m->state == WB_APP_SEND_FINAL)
+		k->send_ns = 0;
+	snprintf(k->why, sizeof(k->why), "%s", m->sentence ? m->sentence : "");
+	if (x->send_state)
+		x->send_state(x->ctx, k);
+}
+
+static void on_message(struct world_worker *k, uint16_t type, union wb_msg *m)
+{
+	if (type == WBP_APP_GO && k->phase == WORLD_PARKED && !wb_poll_is_parked(k->page->word))
+		set_phase(k, WORLD_RUN);
+	else if (type == WBP_APP_PLANNED && k->phase == WORLD_CONNECTING)
+		set_phase(k, WORLD_RUN);
+	else if (type == WBP_APP_BEGIN)
+		on_begin(k, &m->app_begin);
+	else if (type == WBP_APP_END)
+		on_end(k, &m->app_end);
+	else if (type == WBP_APP_SEND_STATE)
+		on_send_state(k, &m->app_send_state);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+static void junk_add(struct world_worker *k, bool memory)
+{
+	struct world_junk *j = wb_zalloc(1, sizeof(*j));
+
+	*j = (struct world_junk){
+		k->world->junk, k->lane, k->page, memory ? k->memory : NULL, k->base};
+	k->world->junk = j;
+	k->lane = NULL;
+	k->page = NULL;
+	k->base = NULL;
+}
+
+/* A page for each attachment, as the agent makes them; the count goes on. */
+void world_worker_attach(struct world_worker *k)
+{
+	static const char *const engines[] = {"e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7"};
+	struct world_agent *a = &k->world->agent[k->agent];
+	struct wb_err err = {0};
+	struct wb_core_worker c;
+	uint32_t count = k->page ? wb_poll_count(k->page->word) : 0;
+
+	if (k->page)
+		junk_add(k, false);
+	k->page = wb_zalloc(1, sizeof(*k->page));
+	k->page->word = count;
+	k->base = wb_zalloc(1, sizeof(*k->base));
+	k->base[0] = k->memory;
+	k->id = ++k->world->next_id;
+	world_must(wb_lane_create_inline(NULL, &k->lane, &err), &err);
+	c = (struct wb_core_worker){
+		.id = k->id,
+		.object = "default/sim",
+		.engine = engines[k->engine],
+		.name = a->name,
+		.role = k->role,
+		.manifest = k->world->manifest,
+		.map = k->map,
+		.place = k->place,
+		.base = k->base,
+		.lane = k->lane,
+		.page = k->role == WB_ROLE_ROLLOUT ? k->page : NULL,
+	};
+	world_must(wb_core_attach(a->core, &c, &err), &err);
+	if (k->phase == WORLD_PARKED) /* the restart released it from its stop */
+		set_phase(k, WORLD_RUN);
+}
+
+static void on_attach(void *ctx)
+{
+	struct hook *h = ctx;
+	struct world_worker *k = h->k;
+
+	if (k->life == h->life && k->phase != WORLD_DOWN) {
+		k->is_attaching = false;
+		if (k->stall_until_ns > world_now(k->world)) {
+			k->is_attaching = true;
+			wb_sim_timer(k->world->net, k->stall_until_ns, on_attach, h);
+			return;
+		}
+		if (!k->id && k->world->agent[k->agent].alive)
+			world_worker_attach(k);
+	}
+	free(h);
+}
+
+static void attach_later(struct world_worker *k)
+{
+	struct wb_sim_net *net = k->world->net;
+	struct hook *h;
+
+	if (k->is_attaching)
+		return;
+	h = calloc(1, sizeof(*h));
+	*h = (struct hook){.k = k, .life = k->life};
+	k->is_attaching = true;
+	wb_sim_timer(net, world_now(k->world) + wb_rng_below(wb_sim_rng(net), RECONNECT_NS),
+		on_attach, h);
+}
+
+/* The agent is gone (or comes back): what the client makes of it. */
+void world_worker_agent_lost(struct world_worker *k)
+{
+	const struct world_watch *x = &k->world->watch;
+
+	if (k->world->agent[k->agent].alive) {
+		attach_later(k);
+		return;
+	}
+	k->id = 0;
+	if (k->phase == WORLD_BEGUN)
+		set_phase(k, WORLD_TORN);
+	if (k->send_ns) {
+		k->send_ns = 0;
+		k->send_state = WB_APP_SEND_FINAL;
+		k->send_code = -ECONNRESET;
+		snprintf(k->why, sizeof(k->why), "the agent went away");
+		if (x->send_state)
+			x->send_state(x->ctx, k);
+	}
+}
+
+void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uint32_t engine,
+	uint32_t tp, uint32_t rank)
+{
+	struct world_worker *k = &w->worker[w->n_worker];
+
+	*k = (struct world_worker){.world = w,
+		.index = w->n_worker++,
+		.agent = agent,
+		.role = role,
+		.engine = engine,
+		.tp = tp,
+		.tp_rank = rank,
+		.hook_ns = w->o.hook_ns,
+		.poll_ns = w->o.poll_ns};
+	make_map(k);
+	world_start_worker(w, k->index);
+}
+
+void world_start_worker(struct world *w, uint32_t worker)
+{
+	struct world_worker *k = &w->worker[worker];
+
+	if (k->phase != WORLD_DOWN)
+		return;
+	k->memory = wb_zalloc(1, k->bytes);
+	k->life++;
+	k->version = -1;
+	k->changed_at = 0;
+	k->was_torn = k->is_torn_final = k->is_attaching = false;
+	k->send_state = 0;
+	k->send_ns = 0;
+	set_phase(k, WORLD_CONNECTING);
+	if (w->agent[k->agent].alive)
+		world_worker_attach(k);
+}
+
+void world_kill_worker(struct world *w, uint32_t worker)
+{
+	struct world_worker *k = &w->worker[worker];
+	struct world_agent *a = &w->agent[k->agent];
+
+	if (k->phase == WORLD_DOWN)
+		return;
+	set_phase(k, WORLD_DOWN);
+	k->send_ns = 0;
+	if (k->id && a->alive) {
+		if (!wb_core_detach(a->core, k->id, "exited (killed)"))
+			a->leaving[a->n_leaving++] = k->id;
+		world_after(a);
+	}
+	k->id = 0;
+	junk_add(k, true);
+	k->memory = NULL;
+}
+
+void world_worker_destroy(struct world_worker *k)
+{
+	k->phase = WORLD_DOWN;
+	wb_lane_destroy(k->lane);
+	wb_map_destroy(k->map);
+	wb_free(k->place);
+	wb_free(k->page);
+	wb_free(k->base);
+	wb_free(k->memory);
+}
+
+/* ---- trainers ----------------------------------------------------------------------------- */
+
+void world_send_one(struct world_worker *k, int64_t version)
+{
+	struct wb_msg_app_send m = {.version = version};
+
+	k->send_state = 0;
+	k->send_code = 0;
+	k->send_ns = world_now(k->world);
+	say(k, WBP_APP_SEND, &m);
+}
