@@ -1,9 +1,13 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks of whole transfers, one JSON object a line; ratios are within one run.
 
-e2e.py OUTDIR [NAME...]   names: tcp, shm, bound, control; default all.
-REPS=7, MIB=512 (the model is scaled by its layers).
+e2e.py [--out DIR] [--case NAME[,NAME...]] [--n N] [--sums on|off|both] [--peers NAME,...]
+
+A line has name, figure, unit, bar, met (bar and met null where nothing is asked), and what it was
+made of.  A ratio is the median over N pairs (our transfer, the peer's right after it).
 """
+import argparse
 import json
 import os
 import statistics
@@ -12,33 +16,35 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "demo"), os.path.join(HERE, "..")]
+TOP = os.path.dirname(os.path.dirname(HERE))
+try:
+    import ml_dtypes  # noqa: F401
+    import numpy  # noqa: F401
+except ImportError:  # run by hand with another Python
+    found = subprocess.run([os.path.join(TOP, "tests/common/venv.sh")], capture_output=True,
+                           text=True, check=True).stdout.strip()
+    os.execv(found, [found, *sys.argv])
+sys.path[:0] = [HERE, os.path.join(TOP, "tests/demo"), os.path.join(TOP, "tests")]
 
 import make_checkpoint  # noqa: E402
+import peers  # noqa: E402
 from engines import deploy, models  # noqa: E402
 from procs import Deployment, Failed  # noqa: E402
 
-REPS = int(os.environ.get("REPS", 7))
+MIB = 512
+# (case, peer): most that ours may take as a multiple of theirs, with sums off and on.
+BARS = {("tcp-plain", "gloo raw"): (1.25, 1.45),
+        ("tcp-transposed", "gloo p2p"): (None, 0.55),
+        ("tcp-plain", "gloo bcast"): (0.1, 0.1),
+        ("tcp-transposed", "gloo bcast"): (0.1, 0.1),
+        ("shm-plain", "memcpy"): (1.6, 2.3)}
 
 
-def put(**fields):
-    print(json.dumps(fields), flush=True)
-
-
-def memcpy_seconds(nbytes):
-    """Two processes copy half of nbytes each: the time of the slower one."""
-    code = ("import numpy,sys,time\n"
-            "n=int(sys.argv[1]); a=numpy.ones(n,'u1'); b=numpy.zeros(n,'u1'); b[:]=a\n"
-            "sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.read(1)\n"
-            "t=time.monotonic(); b[:]=a; print(time.monotonic()-t)\n")
-    ps = [subprocess.Popen([sys.executable, "-c", code, str(nbytes // 2)], stdin=subprocess.PIPE,
-                           stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    for p in ps:
-        p.stdout.read(1)
-    for p in ps:
-        p.stdin.write("g")
-        p.stdin.flush()
-    return max(float(p.communicate()[0]) for p in ps)
+def put(name, figure, unit, bar=None, **fields):
+    """One result.  `bar`: what the figure may be at most."""
+    print(json.dumps({"name": name, "figure": figure, "unit": unit, "bar": bar,
+                      "met": None if bar is None or figure is None else figure <= bar, **fields}),
+          flush=True)
 
 
 class Pair(Deployment):
@@ -53,15 +59,19 @@ class Pair(Deployment):
             self.start_agent(n, None, *options)
         trainers = deploy.fsdp2(config, 2)
         rollouts = deploy.engine("vllm", config, 2, tied="alias", gate_up=gate_up)
-        self.trainers = [self.start_worker(f"trainer-{i}", f"t{i}", "trainer", i, s, checkpoint)
+        # Source maps are kept between runs (and verified by the probe), which halves the start.
+        maps = os.path.join(make_checkpoint.cache_dir(), "maps")
+        self.trainers = [self.start_worker(f"trainer-{i}", f"t{i}", "trainer", i, s, checkpoint,
+                                           cache=maps)
                          for i, s in enumerate(trainers)]
         self.rollouts = [self.start_worker(f"engine-{'ab'[i]}", f"r{i}", "rollout", i, s,
-                                           checkpoint, engine="engine-0")
+                                           checkpoint, engine="engine-0", cache=maps)
                          for i, s in enumerate(rollouts)]
         for w in self.workers.values():
             w.wait("planned", 240)
 
     def one(self, version):
+        """(seconds from the first send_weights to the last update, mean stall of trainers)."""
         self.send(self.trainers, version)
         sent = [w.wait("sent", version=version) for w in self.trainers]
         done = [w.wait("update", version=version) for w in self.rollouts]
@@ -70,64 +80,73 @@ class Pair(Deployment):
                 statistics.mean(s["released"] - s["start"] for s in sent))
 
 
-def pairs(build, transport, checkpoint, config):
-    """EWTT of plain and transposed, sums on and off, interleaved with memcpy."""
-    runs = {}
-    for kind in ("plain", "transposed"):
-        for sums in ("off", "on"):
-            with tempfile.TemporaryDirectory() as folder:
-                d = Pair(build, folder, checkpoint, config,
-                         ["--transport", transport, "--checksums", sums],
-                         "transposed" if kind == "transposed" else "rows")
-                try:
-                    moved = d.status()["status"]["plan"]["modelBytes"]
-                    d.one(1)
-                    times, copies = [], []
-                    for v in range(2, REPS + 2):
-                        times.append(d.one(v)[0])
-                        copies.append(memcpy_seconds(moved))
-                finally:
-                    d.stop()
-            t, c = statistics.median(times), statistics.median(copies)
-            runs[kind, sums] = t
-            put(bench=f"{transport} {kind}", sums=sums, staging="None", mib=moved >> 20,
-                seconds=round(t, 4), min=round(min(times), 4), max=round(max(times), 4),
-                GBps=round(moved / t / 1e9, 2), memcpy_seconds=round(c, 4),
-                times_memcpy=round(t / c, 2))
-    return runs, moved
+class Peers:
+    """The peers of a run; they come up while our own processes do.  Absent ones say why once."""
+
+    def __init__(self, names):
+        self.names, self.up, self.ready = names, {}, set()
+        for kind, start in (("gloo", peers.gloo), ("memcpy", peers.memcpy)):
+            if any(n.split()[0] == kind for n in names):
+                self._try(kind, lambda: self.up.update({kind: start(MIB)}))
+
+    def _try(self, kind, action):
+        try:
+            action()
+        except peers.Absent as e:
+            put(kind, None, "s", skipped=str(e))
+            self.up.pop(kind, None)
+
+    def get(self, name):
+        """A function that measures that peer once, or None."""
+        kind, _, mode = name.partition(" ")
+        if kind in self.up and kind not in self.ready:
+            self._try(kind, self.up[kind].wait_ready)
+            self.ready.add(kind)
+        group = self.up.get(kind)
+        return (lambda: group.run(mode or "go")) if group else None
+
+    def close(self):
+        for g in self.up.values():
+            g.close()
 
 
-def gloo(mib):
-    """Seconds of each gloo mode in this run, or None with the reason printed."""
-    p = subprocess.run([os.environ.get("WB_TORCH_PYTHON", sys.executable),
-                        os.path.join(HERE, "gloo.py"), str(mib), str(REPS)],
-                       capture_output=True, text=True, check=False)
-    if p.returncode:
-        put(bench="gloo", skipped=(p.stderr.strip().splitlines() or ["no output"])[-1])
-        return None
-    out = {}
-    for line in p.stdout.splitlines():
-        r = json.loads(line)
-        put(**r)
-        out[r["bench"]] = r["seconds"]
-    return out
+def transfer(a, case, sums, theirs):
+    """One deployment, N transfers, each followed by one run of each peer."""
+    transport, kind = case.split("-")
+    config = deploy.BENCH_512M
+    checkpoint = make_checkpoint.make(config)
+    with tempfile.TemporaryDirectory() as folder:
+        d = Pair(a.out, folder, checkpoint, config, ["--transport", transport, "--checksums", sums],
+                 "transposed" if kind == "transposed" else "rows")
+        try:
+            moved = d.status()["status"]["plan"]["modelBytes"]
+            run = {n: f for n in theirs.names if (f := theirs.get(n))}
+            d.one(1)
+            for f in run.values():
+                f()
+            ours, took = [], {n: [] for n in run}
+            for v in range(2, a.n + 2):
+                ours.append(d.one(v)[0])
+                for n, f in run.items():
+                    if n != "gloo bcast" or len(took[n]) < 3:  # seconds each
+                        took[n].append(f())
+        finally:
+            d.stop()
+    t = statistics.median(ours)
+    put(case, round(t, 4), "s", sums=sums, staging="None", mib=moved >> 20,
+        GBps=round(moved / t / 1e9, 2), min=round(min(ours), 4), max=round(max(ours), 4), n=a.n)
+    for n, other in took.items():
+        bar = BARS.get((case, n), (None, None))[sums == "on"]
+        put(f"{case} / {n}", round(statistics.median(x / y for x, y in zip(ours, other)), 3), "x",
+            bar, sums=sums, ours=round(t, 4), theirs=round(statistics.median(other), 4),
+            theirs_min=round(min(other), 4), n=a.n)
 
 
-def tcp(build, checkpoint, config):
-    base = gloo(512)
-    runs, _ = pairs(build, "tcp", checkpoint, config)
-    if not base:
-        return
-    for (kind, sums), t in runs.items():
-        for name, s in base.items():
-            put(ratio=f"tcp {kind} / {name}", sums=sums, value=round(t / s, 3))
-
-
-def bound(build, checkpoint, config):
+def capped(a):
     """2 + 2 domains on capped rails: EWTT / bound and trainer stall / EWTT."""
     rate = int(os.environ.get("RAIL_RATE", 40_000_000))
     with tempfile.TemporaryDirectory() as folder:
-        d = Deployment(build, folder, "  trainer: {workers: 2, bufferSize: 64Mi}\n"
+        d = Deployment(a.out, folder, "  trainer: {workers: 2, bufferSize: 64Mi}\n"
                        "  rollout: {workersPerEngine: 1, engines: 2, bufferSize: 64Mi}\n")
         small = models.load("Qwen3-30B-A3B", 2, 16)
         where = make_checkpoint.make(small)
@@ -145,7 +164,7 @@ def bound(build, checkpoint, config):
             moved = d.status()["status"]["plan"]["modelBytes"]
             limit = moved / rate  # each engine's pod takes the model over its own rail
             out = []
-            for v in range(1, REPS + 2):
+            for v in range(1, a.n + 2):
                 d.send(ts, v)
                 sent = [w.wait("sent", version=v) for w in ts]
                 done = [w.wait("update", version=v) for w in rs]
@@ -154,29 +173,45 @@ def bound(build, checkpoint, config):
                             statistics.mean(s["released"] - s["start"] for s in sent)))
             out = out[1:]
             ewtt = statistics.median(e for e, _ in out)
-            put(bench="capped rails", sums="on", mib=moved >> 20, rail_bytes_per_s=rate,
-                bound_seconds=round(limit, 4), seconds=round(ewtt, 4),
-                ewtt_over_bound=round(ewtt / limit, 3),
-                stall_over_ewtt=round(statistics.median(s / e for e, s in out), 3))
+            about = {"sums": "on", "staging": "None", "mib": moved >> 20, "n": a.n,
+                     "rail_bytes_per_s": rate, "bound": round(limit, 4), "seconds": round(ewtt, 4)}
+            put("capped rails: EWTT / bound", round(ewtt / limit, 3), "x", 1.15, **about)
+            put("capped rails: trainer stall / EWTT",
+                round(statistics.median(s / e for e, s in out), 3), "x", 0.60, **about)
         finally:
             d.stop()
 
 
+CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped"]
+
+
 def main():
-    build = os.path.abspath(sys.argv[1])
-    names = sys.argv[2:] or ["tcp", "shm", "bound"]
-    config = deploy.BENCH_512M
-    try:
-        checkpoint = make_checkpoint.make(config)
-        if "tcp" in names:
-            tcp(build, checkpoint, config)
-        if "shm" in names:
-            pairs(build, "shm", checkpoint, config)
-        if "bound" in names:
-            bound(build, checkpoint, config)
-    except Failed as e:
-        put(bench="e2e", failed=str(e))
-        sys.exit(1)
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    p.add_argument("--out", default=os.path.join(TOP, "build/release"), help="what make built")
+    p.add_argument("--case", default=",".join(CASES), help="of " + ", ".join(CASES))
+    p.add_argument("--n", type=int, default=7, help="repetitions (7)")
+    p.add_argument("--sums", choices=["on", "off", "both"], default="both")
+    p.add_argument("--peers", help="of gloo raw, gloo p2p, gloo bcast, memcpy; none (default: those "
+                   "with a bar for the case)")
+    a = p.parse_args()
+    a.out = os.path.abspath(a.out)
+    for case in a.case.split(","):
+        if case not in CASES:
+            p.error(f"no case {case!r}")
+        names = [n for c, n in BARS if c == case] if a.peers is None else \
+            [n for n in a.peers.split(",") if n != "none"]
+        theirs = Peers(names)
+        try:
+            if case == "capped":
+                capped(a)
+                continue
+            for sums in ["off", "on"] if a.sums == "both" else [a.sums]:
+                transfer(a, case, sums, theirs)
+        except Failed as e:
+            put(case, None, "s", failed=str(e))
+            sys.exit(1)
+        finally:
+            theirs.close()
 
 
 if __name__ == "__main__":

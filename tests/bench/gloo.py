@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's gloo needs for the same bytes: one JSON object a line for each mode.
+"""What torch's gloo needs for the same bytes: one rank of four, told by its standard input.
 
-gloo.py MIB REPS	Two trainer ranks with row shards, two rollout ranks with column shards.
+gloo.py RANK PORT MIB	Ranks 0 and 1 are trainers with row shards, 2 and 3 rollouts with column shards.
+Lines in: a mode.  Lines out: the seconds from a barrier to the next one.
 raw	every byte once between a trainer and a rollout, no reshaping
 p2p	pack, send and receive, assemble into a transposed fused gate_up
 bcast	gather each tensor on one trainer, broadcast it, each rollout takes its slice
 """
-import json
+import datetime
 import os
-import socket
-import statistics
 import sys
 import time
+import warnings
 
-try:
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-except ImportError as e:
-    sys.exit(f"torch is not installed ({e}): pip install torch, or set WB_TORCH_PYTHON")
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 
 HIDDEN, WIDE = 2048, 8192
 
@@ -74,32 +72,20 @@ class Rank:
                 m.copy_(full[:, self.side * cols:(self.side + 1) * cols].t())
 
 
-def worker(rank, mib, reps, port):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=4)
-    layers = max(1, mib * (1 << 20) // (WIDE * HIDDEN * 2))
-    r = Rank(rank, layers)
-    for mode in ("raw", "p2p", "bcast"):
-        times = []
-        for _ in range(reps + 1):
-            dist.barrier()
-            start = time.monotonic()
-            getattr(r, mode)()
-            dist.barrier()
-            times.append(time.monotonic() - start)
-        if rank == 0:
-            print(json.dumps({"bench": f"gloo {mode}", "mib": layers * WIDE * HIDDEN * 2 >> 20,
-                              "seconds": round(statistics.median(times[1:]), 4),
-                              "min": round(min(times[1:]), 4)}), flush=True)
-    dist.barrier()
-    os._exit(0)
-
-
 def main():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
-    mp.start_processes(worker, (int(sys.argv[1]), int(sys.argv[2]), port), nprocs=4,
-                       start_method="spawn")
+    rank, port, mib = (int(x) for x in sys.argv[1:4])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=4,
+                            timeout=datetime.timedelta(seconds=120))
+    r = Rank(rank, max(1, mib * (1 << 20) // (WIDE * HIDDEN * 2)))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        dist.barrier()
+        start = time.monotonic()
+        getattr(r, line.strip())()
+        dist.barrier()
+        print(time.monotonic() - start, flush=True)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,4 +9,4 @@ for b in "$out"/bench/*; do
 	[ -x "$b" ] && "$b"
 done
 python=$(tests/common/venv.sh) || { echo '{"bench": "e2e", "skipped": "no Python with NumPy"}'; exit 0; }
-exec "$python" tests/bench/e2e.py "$out"
+exec "$python" tests/bench/e2e.py --out "$out"
