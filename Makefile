@@ -103,7 +103,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib check check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
+.PHONY: all lib check check-cluster check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
         demo bench install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -160,6 +160,9 @@ FORCE:
 
 check: all $(UNITS) $(TOOLS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
 	@tests/run.sh $(O) $(T)
+check-cluster: all $(TOOLS)  ## the operator against a real kube-apiserver (built once, 10 minutes)
+	@tests/cluster/build.sh >/dev/null
+	@TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)
 submake = +@$(MAKE) --no-print-directory
 asan:                      ## the tests under ASan and UBSan
 	$(submake) VARIANT=asan check

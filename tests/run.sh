@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
-# scripts tests/e2e/test_*.  Exit 0 pass, 77 skip (last line = reason), else fail.
+# scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
 # STRICT=1 turns a skip into a failure.  The last line is "N passed, N failed, N skipped".
 set -u
 out=$(cd "$1" && pwd)
@@ -39,7 +39,7 @@ one() { # NAME COMMAND...
 	*) fail=$((fail + 1)); echo "FAIL $name (exit $rc)"; tail -60 "$out/log/$name.log" ;;
 	esac
 }
-for t in "$out"/tests/test_* tests/py/test_*.py tests/e2e/test_*; do
+for t in ${TESTS:-"$out"/tests/test_* tests/py/test_*.py tests/e2e/test_*}; do
 	[ -f "$t" ] || continue
 	case $t in *.d) continue ;; esac
 	n=${t##*/}

@@ -563,7 +563,10 @@ static unsigned check_described(const char *path, const json_t *node)
 	char child[512];
 	unsigned n = 1;
 
-	ck_assert_msg(text && strlen(text) > 8, "%s has no description", path);
+	if (!strcmp(path, ".metadata")) /* Kubernetes refuses a description here */
+		ck_assert_uint_eq(json_object_size(node), 1);
+	else
+		ck_assert_msg(text && strlen(text) > 8, "%s has no description", path);
 	json_object_foreach(props, key, v)
 	{
 		snprintf(child, sizeof(child), "%s.%s", path, key);
