@@ -73,6 +73,7 @@ struct wb_client_transfer {
 	char **engine, **engine_state; /* info.n_engine each, owned */
 	bool reported; /* a failure has been returned to the caller */
 	bool release_wanted, release_sent; /* of a hold */
+	bool is_held; /* the agent may still read the parameters */
 };
 
 struct wb_client {

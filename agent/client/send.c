@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RELEASE_TIMEOUT (60ull * 1000000000ull)
+
 static void free_engines(struct wb_client_transfer *t)
 {
 	uint32_t i;
@@ -87,6 +89,7 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 	if ((int)m->state > t->info.state)
 		t->info.state = (int)m->state;
 	t->info.seconds = (double)m->seconds_x1e6 / 1e6;
+	t->is_held = m->held && m->state == WB_APP_SEND_RELEASED && m->code >= 0;
 	if (m->code < 0) {
 		t->info.code = m->code > INT32_MIN ? (int)m->code : WB_CODE_ABORTED;
 		t->info.state = WB_CLIENT_TRANSFER_FINAL;
@@ -105,6 +108,7 @@ void wb__send_lost(struct wb_client *c)
 	if (!t || is_final(t))
 		return;
 	t->info.state = WB_CLIENT_TRANSFER_FINAL;
+	t->is_held = false;
 	t->info.code = -ECONNRESET;
 	snprintf(t->info.sentence, sizeof(t->info.sentence),
 		"the agent went away during the transfer, whose outcome is not known here: %.800s",
@@ -299,9 +303,19 @@ int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *na
 	return rc;
 }
 
+static int ready_unheld(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	const struct wb_client_transfer *t = arg;
+
+	(void)c;
+	(void)err;
+	return is_final(t) || !t->is_held;
+}
+
 int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
 {
 	struct wb_client *c = client_of(t);
+	int rc;
 
 	if (!c)
 		return 0;
@@ -312,7 +326,12 @@ int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
 	if (t == c->cur)
 		send_release(c, t);
 	pthread_mutex_unlock(&c->lock);
-	return 0;
+	/* Somebody may be reading: the agent ends that within seconds. */
+	rc = wb__wait(c, wb__deadline(RELEASE_TIMEOUT), ready_unheld, t, err);
+	if (rc == -ETIMEDOUT)
+		wb__fail(err, rc, "the agent has not answered the end of the hold for %.0f s",
+			(double)RELEASE_TIMEOUT / 1e9);
+	return rc > 0 ? 0 : rc;
 }
 
 void wb_client_transfer_free(struct wb_client_transfer *t)

@@ -221,7 +221,8 @@ enum wbp_peer {
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, STRS, engine, 1024, REQ, 1, "engines with news") \
 	F(X, STRS, engine_state, 1024, REQ, 1, "their states, same order") \
-	F(X, U64, seconds_x1e6, 0, REQ, 1, "microseconds since it was asked for")
+	F(X, U64, seconds_x1e6, 0, REQ, 1, "microseconds since it was asked for") \
+	F(X, BOOL, held, 0, OPT, 1, "released, but held: parameters stay until APP_RELEASE is answered by one without")
 
 #define WBF_app_release(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "held transfer; parameters may change now")

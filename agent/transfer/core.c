@@ -311,29 +311,18 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 	wb__core_drain_self(c);
 }
 
-/* Better no than a promise that is not kept. */
-static void refuse_hold(struct wb_core *c, struct worker *w)
-{
-	struct wb_msg_app_send_state m = {
-		.version = -1,
-		.state = WB_APP_SEND_FINAL,
-		.code = -EOPNOTSUPP,
-		.sentence = "hold=True is not supported by this version: leave it out",
-	};
-
-	c->env->to_worker(c->env->ctx, w->w.id, WBP_APP_SEND_STATE, &m);
-}
-
 void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg)
 {
 	struct worker *w = find_worker(c, worker);
 
 	if (!w || w->gone)
 		return;
-	if (type == WBP_APP_SEND && ((const struct wb_msg_app_send *)msg)->flags & WB_APP_SEND_HOLD)
-		refuse_hold(c, w);
-	else if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER)
-		wb__core_trainers_send(w, ((const struct wb_msg_app_send *)msg)->version);
+	if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER) {
+		const struct wb_msg_app_send *m = msg;
+
+		wb__core_trainers_send(w, m->version, m->flags & WB_APP_SEND_HOLD);
+	} else if (type == WBP_APP_RELEASE && w->w.role == WB_ROLE_TRAINER && w->obj)
+		wb__core_trainers_release(w, ((const struct wb_msg_app_release *)msg)->transfer);
 	else if (w->w.role == WB_ROLE_ROLLOUT)
 		wb__core_party_worker(w, type, msg);
 	wb__core_drain_self(c);

@@ -33,7 +33,9 @@ struct worker {
 	uint32_t parked_at;
 	bool expects_feed;
 	/* trainer */
-	bool has_sent;
+	bool has_sent, sent_hold;
+	bool holds; /* its parameters stay as they are beyond the receive stage */
+	bool letting_go; /* it has ended its hold, readers may be left */
 	int64_t sent_version;
 	uint64_t stop_ns, resume_ns; /* of the last transfer */
 };
@@ -165,6 +167,7 @@ struct trainers {
 	uint64_t transfer;
 	int64_t version;
 	uint64_t begin_ns, drain_ns;
+	bool is_told; /* the workers know that they are released */
 	bool has_final; /* FINAL came while the release was under way */
 	uint8_t *final_body; /* owned: the message, encoded */
 	size_t final_len;
@@ -276,7 +279,8 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 /* trainers.c */
 void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_trainers_replanned(struct epoch *e);
-void wb__core_trainers_send(struct worker *w, int64_t version);
+void wb__core_trainers_send(struct worker *w, int64_t version, bool hold);
+void wb__core_trainers_release(struct worker *w, uint64_t transfer);
 void wb__core_trainers_worker_lost(struct worker *w, const char *why);
 void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);

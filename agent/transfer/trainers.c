@@ -10,17 +10,23 @@
 	for (uint32_t i = 0; i < (e)->local->n; i++)                                               \
 		if ((e)->plan->worker[(e)->local->member[i].plan_worker].role == WB_ROLE_TRAINER)
 
-static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
+static void tell_one(struct trainers *t, struct worker *w, struct wb_msg_app_send_state *m)
 {
 	struct wb_core *c = t->e->obj->core;
 
 	m->transfer = m->transfer ? m->transfer : t->transfer;
 	m->version = t->version;
 	m->seconds_x1e6 = (now_ns(c) - t->begin_ns) / WB_NS_PER_US;
+	m->held = m->state == WB_APP_SEND_RELEASED && (w->holds || w->letting_go);
+	if (!w->gone)
+		c->env->to_worker(c->env->ctx, w->w.id, WBP_APP_SEND_STATE, m);
+}
+
+static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
+{
 	for_trainer (t->e, i)
-		if (t->e->member[i] && !t->e->member[i]->gone)
-			c->env->to_worker(
-				c->env->ctx, t->e->member[i]->w.id, WBP_APP_SEND_STATE, m);
+		if (t->e->member[i])
+			tell_one(t, t->e->member[i], m);
 }
 
 /* All trainer workers here have called: ask the leader. */
@@ -60,16 +66,17 @@ static void ask(struct object *o)
 	t->transfer = 0;
 	t->version = m.version;
 	t->begin_ns = now_ns(o->core);
-	t->has_final = false;
+	t->has_final = t->is_told = false;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
 	wb__core_send(e, e->r.leader, &m);
 }
 
-void wb__core_trainers_send(struct worker *w, int64_t version)
+void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
 {
 	w->has_sent = true;
 	w->sent_version = version;
+	w->sent_hold = hold;
 	if (w->obj)
 		ask(w->obj);
 }
@@ -102,19 +109,30 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 		return; /* the receivers' deadline names us */
 	wb_flow_set_version(t->flow, t->version);
 	t->state = TRAINERS_SERVING;
-	for_trainer (e, i)
-		e->member[i]->has_sent = false;
+	for_trainer (e, i) {
+		e->member[i]->has_sent = e->member[i]->letting_go = false;
+		e->member[i]->holds = e->member[i]->sent_hold;
+	}
 	tell(t, &s);
 	for_trainer (e, i)
 		wb_flow_open_source(t->flow, i);
 }
 
+/* Does anybody still read parameters that this agent has closed? */
 static bool sources_busy(const struct trainers *t)
 {
 	for_trainer (t->e, i)
-		if (t->flow && wb_flow_source_busy(t->flow, i))
+		if (t->flow && !(t->e->member[i] && t->e->member[i]->holds) &&
+			wb_flow_source_busy(t->flow, i))
 			return true;
 	return false;
+}
+
+static void close_sources(struct trainers *t)
+{
+	for_trainer (t->e, i)
+		if (t->flow && !(t->e->member[i] && t->e->member[i]->holds))
+			wb_flow_close_source(t->flow, i);
 }
 
 static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
@@ -142,6 +160,21 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 	ask(o);
 }
 
+/* A hold ends: the worker may change its parameters once nobody reads them any more. */
+static void let_go(struct trainers *t)
+{
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
+
+	for_trainer (t->e, i) {
+		struct worker *w = t->e->member[i];
+
+		if (!w || !w->letting_go || (t->flow && wb_flow_source_busy(t->flow, i)))
+			continue;
+		w->letting_go = false;
+		tell_one(t, w, &s);
+	}
+}
+
 static void released(struct trainers *t)
 {
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
@@ -153,7 +186,9 @@ static void released(struct trainers *t)
 	for_trainer (t->e, i)
 		if (t->e->member[i])
 			t->e->member[i]->resume_ns = now_ns(t->e->obj->core);
-	tell(t, &s);
+	if (!t->is_told)
+		tell(t, &s);
+	t->is_told = true;
 	if (!t->has_final)
 		return;
 	t->has_final = false;
@@ -169,9 +204,7 @@ static void released(struct trainers *t)
 /* Parameters may change once nobody reads them any more. */
 static void release(struct trainers *t)
 {
-	for_trainer (t->e, i)
-		if (t->flow)
-			wb_flow_close_source(t->flow, i);
+	close_sources(t);
 	t->state = TRAINERS_RELEASING;
 	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
 	if (!sources_busy(t))
@@ -193,6 +226,36 @@ static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
 		wb_buf_finish(&b);
 }
 
+/* Every engine has its outcome: nobody will ask again, so a hold has nothing left to hold. */
+static void on_final(struct trainers *t, const struct wb_msg_peer *m)
+{
+	if (t->state == TRAINERS_ASKED) {
+		tell_final(t, m);
+		return;
+	}
+	keep_final(t, m);
+	for_trainer (t->e, i)
+		if (t->e->member[i])
+			t->e->member[i]->holds = t->e->member[i]->letting_go = false;
+	release(t);
+}
+
+/* The worker's own word: its parameters are to change. */
+void wb__core_trainers_release(struct worker *w, uint64_t transfer)
+{
+	struct trainers *t = &w->obj->trainers;
+
+	if (t->state == TRAINERS_IDLE || t->transfer != transfer || !w->holds)
+		return;
+	w->holds = false;
+	if (t->state != TRAINERS_RELEASED)
+		return; /* no hold beyond the receive stage then */
+	w->letting_go = true;
+	t->drain_ns = now_ns(w->obj->core) + CORE_DRAIN_NS;
+	close_sources(t);
+	let_go(t);
+}
+
 void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
@@ -208,12 +271,7 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING) {
 		release(t);
 	} else if (m->kind == WBP_PEER_FINAL) {
-		if (t->state == TRAINERS_SERVING)
-			release(t); /* it failed before the release */
-		if (t->state == TRAINERS_RELEASING)
-			keep_final(t, m);
-		else if (t->state == TRAINERS_RELEASED || t->state == TRAINERS_ASKED)
-			tell_final(t, m);
+		on_final(t, m);
 	}
 }
 
@@ -253,14 +311,17 @@ uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
 
-	if (t->state != TRAINERS_RELEASING)
+	if (t->state != TRAINERS_RELEASING && t->state != TRAINERS_RELEASED)
 		return 0;
+	if (t->state == TRAINERS_RELEASED)
+		let_go(t);
 	if (!sources_busy(t)) {
-		released(t);
+		if (t->state == TRAINERS_RELEASING)
+			released(t);
 		return 0;
 	}
 	for_trainer (t->e, i)
-		if (now >= t->drain_ns)
+		if (now >= t->drain_ns && !(t->e->member[i] && t->e->member[i]->holds))
 			wb_flow_cut_source(t->flow, i);
 	return now + WB_NS_PER_MS;
 }

@@ -57,6 +57,8 @@ struct world_worker {
 	bool is_torn_final;
 	int send_state; /* enum wb_app_send; 0 = none */
 	int64_t send_code;
+	uint64_t send_transfer;
+	bool held; /* released, and a hold stands */
 	uint64_t send_ns;
 	char why[512];
 };
@@ -89,6 +91,7 @@ struct world_opts {
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
+	bool hold; /* send_weights(hold=True): the test calls world_release() */
 };
 
 /* A plan and who takes part in it; indices are the world's. */
@@ -147,6 +150,8 @@ void world_finish(struct world *w);
 void world_plan(struct world *w);
 /** world_send - every trainer writes @version into its parameters and calls send_weights. */
 void world_send(struct world *w, int64_t version);
+/** world_release - every trainer that holds ends its hold. */
+void world_release(struct world *w);
 /** world_run - until every trainer's send is final, or @limit_ns of simulated time passed. */
 bool world_run(struct world *w, uint64_t limit_ns);
 /** world_run_for - just let time pass. */

@@ -408,6 +408,8 @@ static void on_send_state(struct world_worker *k, const struct wb_msg_app_send_s
 		return;
 	k->send_state = (int)m->state;
 	k->send_code = m->code;
+	k->send_transfer = m->transfer;
+	k->held = m->held;
 	if (m->state == WB_APP_SEND_FINAL)
 		k->send_ns = 0;
 	snprintf(k->why, sizeof(k->why), "%s", m->sentence ? m->sentence : "");
@@ -602,10 +604,22 @@ void world_worker_destroy(struct world_worker *k)
 
 void world_send_one(struct world_worker *k, int64_t version)
 {
-	struct wb_msg_app_send m = {.version = version};
+	struct wb_msg_app_send m = {
+		.version = version, .flags = k->world->o.hold ? WB_APP_SEND_HOLD : 0};
 
+	k->held = false;
 	k->send_state = 0;
 	k->send_code = 0;
 	k->send_ns = world_now(k->world);
 	say(k, WBP_APP_SEND, &m);
+}
+
+void world_release(struct world *w)
+{
+	for (uint32_t i = 0; i < w->n_trainer; i++) {
+		struct wb_msg_app_release m = {.transfer = w->worker[i].send_transfer};
+
+		if (w->worker[i].held)
+			say(&w->worker[i], WBP_APP_RELEASE, &m);
+	}
 }

@@ -186,7 +186,7 @@ class Cluster:
         return a
 
     def worker(self, pod, role, index=0, of=1, engine=None, cut="rows", heap=False, rows=256,
-               cols=256, tensors=3, rank=None):
+               cols=256, tensors=3, rank=None, args=()):
         """Start a toy worker in a pod."""
         name = f"{engine or role}-{index}"
         argv = [f"{BUILD}/tools/toy_worker", "--socket", self.agents[pod].socket, "--role", role,
@@ -198,6 +198,7 @@ class Cluster:
             argv.append("--heap")
         if rank is not None:
             argv += ["--rank", str(rank)]
+        argv += args
         return self._start(name, argv, stdin=True)
 
     def get(self, proc, path):

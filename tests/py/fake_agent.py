@@ -18,7 +18,7 @@ END, RESUMED, DETACH = range(0x110, 0x113)
 
 # Fields in order: I u32, Q u64, q i64, s string, S strings.
 FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQII", ATTACHED: "IsI",
-          STATUS: "s", PLANNED: "QQsq", SEND: "qI", SEND_STATE: "QqIqsSSQ", RELEASE: "Q", GO: "I",
+          STATUS: "s", PLANNED: "QQsq", SEND: "qI", SEND_STATE: "QqIqsSSQB", RELEASE: "Q", GO: "I",
           WAKE: "I", PARKED: "I", BEGIN: "Qq", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
           DETACH: "I"}
 
@@ -146,7 +146,7 @@ class Agent:
     def state(self, transfer, state, code=0, sentence="", engines=None):
         engines = engines or {}
         self.send(SEND_STATE, transfer, transfer * 10, state, code, sentence, list(engines),
-                  list(engines.values()), 1500000)
+                  list(engines.values()), 1500000, 0)
 
 
 class Script(threading.Thread):

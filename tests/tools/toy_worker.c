@@ -4,7 +4,7 @@
  *
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
- *		[--object NS/NAME]
+ *		[--object NS/NAME] [--scribble]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -13,10 +13,13 @@
  * Commands on stdin, one a line; answers on stdout:
  *	fill V		parameters hold version V
  *	send V		fill, send_weights, wait until final	"sent V state=... seconds=..."
+ *	hold V		the same with hold; returns at		"released V"
+ *	release		ends the hold, overwrites the parameters "let go", then as send
  *	check V		compare				"check V ok" or "check V bad: ..."
  *	quit		close in order			"bye"
  * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
  * when one aborted.  Failures: "error CODE sentence".  Stdin at its end: exit without closing.
+ * --scribble: a trainer overwrites its parameters as soon as they are released.
  */
 #include "base/base.h"
 #include "base/buf.h"
@@ -42,13 +45,14 @@ struct toy {
 	int role;
 	uint32_t index, of, rows, cols, tensors;
 	int64_t rank;
-	bool by_cols, is_heap;
+	bool by_cols, is_heap, scribbles;
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
 	uint32_t *data; /* tensors x n_row x n_col */
 	size_t bytes;
 	int fd;
 	struct wb_client *c;
+	struct wb_client_transfer *held;
 };
 
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -247,22 +251,33 @@ static void attach(struct toy *t)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static void send_version(struct toy *t, int64_t version)
+/* Until its parameters may change or, with hold, until the receive stage is over. */
+static struct wb_client_transfer *start_send(struct toy *t, int64_t version, uint32_t flags)
 {
 	struct wb_client_transfer *x = NULL;
-	struct wb_client_transfer_info info;
 	struct wb_error err = {0};
-	char text[512] = "", name[64], state[32];
 	int rc;
 
 	fill(t, version);
-	rc = wb_client_send(t->c, version, 0, WB_FOREVER, &x, &err);
+	rc = wb_client_send(t->c, version, flags, WB_FOREVER, &x, &err);
 	if (rc == 0)
 		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_RELEASED, WB_FOREVER, &err);
 	if (rc == 0) {
 		say("released %lld", (long long)version);
-		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err);
+		return x;
 	}
+	say("error %d send: %s", rc, err.msg);
+	wb_client_transfer_free(x);
+	return NULL;
+}
+
+static void end_send(struct wb_client_transfer *x)
+{
+	struct wb_client_transfer_info info;
+	struct wb_error err = {0};
+	char text[512] = "", name[64], state[32];
+	int rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err);
+
 	if (rc < 0) {
 		say("error %d send: %s", rc, err.msg);
 		wb_client_transfer_free(x);
@@ -279,6 +294,33 @@ static void send_version(struct toy *t, int64_t version)
 	wb_client_transfer_free(x);
 }
 
+static void send_version(struct toy *t, int64_t version)
+{
+	struct wb_client_transfer *x = start_send(t, version, 0);
+
+	if (x && t->scribbles)
+		memset(t->data, 0xee, t->bytes);
+	if (x)
+		end_send(x);
+}
+
+static void release(struct toy *t)
+{
+	struct wb_client_transfer *x = t->held;
+	struct wb_error err = {0};
+	int rc = wb_client_release(x, &err);
+
+	t->held = NULL;
+	if (rc < 0) {
+		say("error %d release: %s", rc, err.msg);
+		wb_client_transfer_free(x);
+		return;
+	}
+	memset(t->data, 0xee, t->bytes);
+	say("let go");
+	end_send(x);
+}
+
 static void command(struct toy *t, const char *line)
 {
 	struct wb_error err = {0};
@@ -289,6 +331,10 @@ static void command(struct toy *t, const char *line)
 		say("filled %lld", v);
 	} else if (sscanf(line, "send %lld", &v) == 1) {
 		send_version(t, v);
+	} else if (sscanf(line, "hold %lld", &v) == 1) {
+		t->held = start_send(t, v, WB_CLIENT_SEND_HOLD);
+	} else if (!strncmp(line, "release", 7) && t->held) {
+		release(t);
 	} else if (sscanf(line, "check %lld", &v) == 1) {
 		say_checked(t, "check", v);
 	} else if (!strncmp(line, "quit", 4)) {
@@ -338,7 +384,7 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"engine", 1, NULL, 'e'}, {"index", 1, NULL, 'i'}, {"of", 1, NULL, 'n'},
 		{"cut", 1, NULL, 'c'}, {"rows", 1, NULL, 'R'}, {"cols", 1, NULL, 'C'},
 		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
-		{"object", 1, NULL, 'o'}, {NULL, 0, NULL, 0}};
+		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {NULL, 0, NULL, 0}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -382,6 +428,9 @@ static void parse(int argc, char **argv, struct toy *t)
 			break;
 		case 'h':
 			t->is_heap = true;
+			break;
+		case 'x':
+			t->scribbles = true;
 			break;
 		case 'k':
 			t->rank = atoi(optarg);

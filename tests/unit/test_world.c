@@ -149,6 +149,78 @@ repair:
 }
 END_TEST
 
+static uint32_t n_held(const struct world *w)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->n_trainer; i++)
+		n += w->worker[i].held;
+	return n;
+}
+
+/* An engine dies right after the trainers' release, with chunks that only it has.  Without a hold
+ * the other one is Torn; with it those chunks are sent again. */
+START_TEST(a_hold_sends_again_what_a_lost_engine_alone_had)
+{
+	struct world_opts o = shapes[1];
+	struct wb_rng rng = {(uint64_t)_i};
+	struct world w;
+
+	o.seed = 100 + (uint64_t)_i;
+	o.scale = 256;
+	o.hold = _i % 2;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	world_send(&w, 2);
+	while (w.worker[0].send_state < WB_APP_SEND_RELEASED)
+		world_run_for(&w, 2000);
+	world_run_for(&w, wb_rng_below(&rng, 20000));
+	world_kill_agent(&w, world_agent_of_engine(&w, 1));
+	ck_assert_msg(world_run(&w, 60 * WB_NS_PER_S), "seed %d: the send hangs", _i);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_uint_eq(w.worker[w.n_trainer].n_torn, o.hold ? 0 : 1);
+	ck_assert_str_eq(w.last_result, o.hold ? "Succeeded" : "Torn");
+	if (o.hold)
+		all_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(a_hold_lasts_until_release_or_the_last_outcome)
+{
+	struct world_opts o = shapes[1];
+	struct world w;
+	bool seen = false;
+
+	o.hold = true;
+	o.scale = 256;
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 4; v++) {
+		world_send(&w, v);
+		for (int step = 0; step < 5000 && !n_held(&w); step++)
+			world_run_for(&w, 2000);
+		if (n_held(&w) && v % 2) {
+			/* Every worker is let go although the transfer is not over. */
+			world_release(&w);
+			world_run_for(&w, 20000);
+			seen |= w.worker[0].send_state == WB_APP_SEND_RELEASED;
+			ck_assert_uint_eq(n_held(&w), 0);
+			memset(w.worker[0].memory, 0xee, w.worker[0].bytes);
+		}
+		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		ck_assert_uint_eq(n_held(&w), 0); /* final: nothing is left to hold */
+		all_hold(&w, v);
+	}
+	ck_assert(seen);
+	world_finish(&w);
+}
+END_TEST
+
 START_TEST(flipped_bits_on_the_wire_are_caught_and_sent_again)
 {
 	struct world w;
@@ -195,6 +267,8 @@ int main(void)
 		(int)(sizeof(shapes) / sizeof(shapes[0])));
 	tcase_add_test(tc, all_workers_of_an_engine_change_at_the_same_poll);
 	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
+	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
+	tcase_add_test(tc, a_hold_lasts_until_release_or_the_last_outcome);
 	tcase_add_test(tc, flipped_bits_on_the_wire_are_caught_and_sent_again);
 	tcase_add_test(tc, one_slot_a_pool_does_not_deadlock);
 	suite_add_tcase(s, tc);

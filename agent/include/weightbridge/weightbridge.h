@@ -224,7 +224,8 @@ WB_API void wb_client_transfer_get(
 WB_API int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *name,
 	size_t name_bytes, char *state, size_t state_bytes);
 
-/** wb_client_release - end of a hold: the parameters may change now.  0 or as send. */
+/** wb_client_release - end of a hold: on return nobody reads the parameters any more, they may
+ *  change.  0; -EINTR (call again), -ETIMEDOUT or as send.  Blocks while somebody still reads. */
 WB_API int wb_client_release(struct wb_client_transfer *t, struct wb_error *err);
 
 /** wb_client_transfer_free - drop the handle; the transfer itself goes on.  NULL is allowed. */

@@ -313,9 +313,13 @@ class Transfer:
         return self
 
     def release(self):
-        """End of a hold: this worker's parameters may change now."""
-        err = _lib.Error()
-        _check(_lib.load().wb_client_release(self._handle, err), err)
+        """End of a hold: when it returns, nobody reads this worker's parameters any more."""
+        while True:
+            err = _lib.Error()
+            rc = _lib.load().wb_client_release(self._handle, err)
+            if rc != -errno.EINTR:
+                break
+        _check(rc, err)
 
     def _wait(self, state, timeout):
         lib = _lib.load()
