@@ -113,15 +113,17 @@ void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
+/* A region that holds all of a range; regions may overlap. */
 static struct wb__region *region_of(
-	struct wb__sx *x, uint64_t object, const uint8_t *p, size_t *bytes, uint32_t *hint)
+	struct wb__sx *x, uint64_t object, const uint8_t *p, size_t bytes, uint32_t *hint)
 {
 	for (uint32_t k = 0; k < x->n_region; k++) {
 		struct wb__region *g = &x->region[(*hint + k) % x->n_region];
 		const uint8_t *base = g->r.base;
 
-		if (g->is_used && g->r.object == object && p >= base && p < base + g->r.bytes) {
-			*bytes = WB_MIN(*bytes, (size_t)(base + g->r.bytes - p));
+		if (g->is_used && g->r.fd >= 0 && g->r.object == object && p >= base &&
+			(size_t)(p - base) < g->r.bytes &&
+			bytes <= g->r.bytes - (size_t)(p - base)) {
 			*hint = (uint32_t)(g - x->region);
 			return g;
 		}
@@ -136,10 +138,9 @@ static uint32_t count_ranges(
 	uint32_t hint = 0, i;
 
 	for (i = 0; i < n_iov; i++) {
-		size_t len = iov[i].iov_len;
-		struct wb__region *g = region_of(x, object, iov[i].iov_base, &len, &hint);
+		struct wb__region *g = region_of(x, object, iov[i].iov_base, iov[i].iov_len, &hint);
 
-		if (!g || len != iov[i].iov_len || g->r.fd < 0)
+		if (!g)
 			return i;
 		g->refs += by;
 	}

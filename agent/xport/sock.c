@@ -370,11 +370,25 @@ struct wb__in *wb__sock_in(struct wb__sock *s, uint64_t id)
 	return in && in->state != WB__IN_FREE && in->id == id ? in : NULL;
 }
 
+/* A turn may end between the trailer's last byte and our note of it, and the receiver may be quick:
+ * its next grant for the slot says that all of the answer has arrived. */
+static void note_sent(struct wb__sock *s, uint32_t slot)
+{
+	struct wb__in *in = s->tx_in;
+
+	if (slot >= s->n_slot || in != &s->in[slot] || !s->is_trailer_queued ||
+		s->tx_at < s->tx_have)
+		return;
+	s->tx_in = NULL;
+	wb__sock_written(s, in);
+}
+
 static int on_grant(struct wb__sock *s, const struct wb__frame *f)
 {
 	struct wb__ev e = {.kind = WB__EV_GRANT, .sock = s, .id = f->id};
 	uint32_t slot = (uint32_t)(f->id & 0xffff);
 
+	note_sent(s, slot);
 	if (slot >= s->n_slot || f->id >> 48 || s->in[slot].state != WB__IN_FREE)
 		return wb__sock_fail(s, -EPROTO, "agent %s asks for more than was agreed", s->peer);
 	s->in[slot].id = f->id;

@@ -136,6 +136,21 @@ static int collect(struct fx_side *s)
 	return all;
 }
 
+void fx_pump_some(struct fx_xport *f)
+{
+	struct pollfd p[2] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}};
+
+	if (f->net) {
+		(void)wb_sim_step(f->net);
+	} else {
+		p[0].fd = wb_xport_event_fd(f->src.x);
+		p[1].fd = wb_xport_event_fd(f->dst.x);
+		ppoll(p, 2, &(struct timespec){0, 50000}, NULL);
+	}
+	collect(&f->src);
+	collect(&f->dst);
+}
+
 void fx_pump(struct fx_xport *f)
 {
 	struct pollfd p[2];

@@ -53,6 +53,8 @@ void fx_join(struct fx_xport *f);
 void fx_close(struct fx_xport *f);
 /** fx_pump - let something happen and collect events; fails the test after 40 s in all. */
 void fx_pump(struct fx_xport *f);
+/** fx_pump_some - the same, but hardly waits: perhaps nothing happened. */
+void fx_pump_some(struct fx_xport *f);
 /** fx_wait - pump until @side has seen @n events of @kind. */
 void fx_wait(struct fx_xport *f, struct fx_side *side, enum wb_xport_event_kind kind, int n);
 /** fx_take - the next event of @kind from @from on; moves *from behind it; NULL: none. */

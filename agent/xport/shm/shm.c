@@ -514,7 +514,7 @@ static int shm_tx_begin(struct wb__sock *s)
 }
 
 /* Where a range of the source lies; the loop has checked that it does. */
-static bool find_range(struct wb__sock *s, const uint8_t *p, struct wb__range *out)
+static bool find_range(struct wb__sock *s, const uint8_t *p, size_t len, struct wb__range *out)
 {
 	struct shm_rail *sr = s->rail->link;
 	struct shm_sock *h = s->link;
@@ -524,10 +524,12 @@ static bool find_range(struct wb__sock *s, const uint8_t *p, struct wb__range *o
 		const struct wb_xport_region *g = &sr->region[i];
 		const uint8_t *base = g->base;
 
-		if (!g->bytes || g->object != s->hello.object || p < base || p >= base + g->bytes)
+		if (!g->bytes || g->fd < 0 || g->object != s->hello.object || p < base ||
+			(size_t)(p - base) >= g->bytes || len > g->bytes - (size_t)(p - base))
 			continue;
 		h->hint = i;
 		out->region = i;
+		out->bytes = (uint32_t)len;
 		out->off = (uint64_t)(p - base);
 		return true;
 	}
@@ -544,9 +546,8 @@ static int send_table(struct wb__sock *s, struct wb__op *op)
 		size_t len;
 		const uint8_t *p = wb__op_span(op, &op->at, &len);
 
-		if (!find_range(s, p, &g))
+		if (!find_range(s, p, len, &g))
 			return wb__sock_fail(s, -EFAULT, "a write lies outside of the regions");
-		g.bytes = (uint32_t)len;
 		wb__range_put(ranges, f.n_range++, &g);
 		wb__op_skip(op, &op->at, len);
 	}
