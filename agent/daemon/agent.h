@@ -10,6 +10,7 @@
  * Layer: daemon (L4).
  */
 #include "daemon/options.h"
+#include "daemon/wire.h"
 #include "net/tls.h"
 #include "transfer/core.h"
 
@@ -43,6 +44,7 @@ struct wb__agent {
 	struct wb__peers *peers;
 	struct wb__oplink *oplink;
 	struct wb__http *http;
+	struct wb__wire_counts wire[WB__WIRE_CHANNELS];
 	struct wb__trace_ring *trace;
 	struct wb_listener *listener;
 	struct wb_tls *tls; /* server side, towards agents */

@@ -56,6 +56,12 @@ static void drop(struct app *app)
 	app->state = APP_CLOSING;
 }
 
+static int tell(struct app *app, uint16_t type, const void *msg, const struct wb__wire_fds *fds)
+{
+	return wb__wire_send_seq(app->conn, app->proto ? app->proto : WBP_VERSION_MIN, type, msg,
+		fds, &app->s->a->wire[WB__WIRE_WORKER]);
+}
+
 static void refuse(struct app *app, int code, const char *sentence)
 {
 	char text[WBP_TEXT_MAX];
@@ -64,8 +70,7 @@ static void refuse(struct app *app, int code, const char *sentence)
 	snprintf(text, sizeof(text), "%s", sentence);
 	WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", text));
 	if (app->state != APP_CLOSING)
-		(void)wb__wire_send_seq(app->conn, app->proto ? app->proto : WBP_VERSION_MIN,
-			WBP_APP_REJECT, &m, NULL, 0);
+		(void)tell(app, WBP_APP_REJECT, &m, NULL);
 	drop(app);
 }
 
@@ -91,7 +96,7 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 	out = (struct wb_msg_app_welcome){
 		.proto = app->proto, .agent_version = version, .agent = name};
 	app->state = APP_WELCOMED;
-	if (wb__wire_send_seq(app->conn, app->proto, WBP_APP_WELCOME, &out, NULL, 0) < 0)
+	if (tell(app, WBP_APP_WELCOME, &out, NULL) < 0)
 		drop(app);
 }
 
@@ -119,15 +124,16 @@ static int send_attached(struct app *app, struct wb__worker *w)
 		.name = w->name,
 		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
 	};
-	int fds[5] = {w->page_fd}, n = 1;
+	int fds[5] = {w->page_fd};
+	struct wb__wire_fds out = {.fd = fds, .n = 1};
 
 	if (w->lane_fds) {
-		fds[n++] = w->lane_fds->shared;
-		fds[n++] = w->lane_fds->submit;
-		fds[n++] = w->lane_fds->complete;
-		fds[n++] = wb__env_arena_fd(w->a->env);
+		fds[out.n++] = w->lane_fds->shared;
+		fds[out.n++] = w->lane_fds->submit;
+		fds[out.n++] = w->lane_fds->complete;
+		fds[out.n++] = wb__env_arena_fd(w->a->env);
 	}
-	return wb__wire_send_seq(app->conn, app->proto, WBP_APP_ATTACHED, &m, fds, (uint32_t)n);
+	return tell(app, WBP_APP_ATTACHED, &m, &out);
 }
 
 static void send_status(struct app *app)
@@ -135,7 +141,7 @@ static void send_status(struct app *app)
 	struct wb_msg_app_status m = {.sentence = app->s->status};
 
 	if (app->s->status[0] && app->state == APP_UP)
-		(void)wb__wire_send_seq(app->conn, app->proto, WBP_APP_STATUS, &m, NULL, 0);
+		(void)tell(app, WBP_APP_STATUS, &m, NULL);
 }
 
 static int enter_core(struct wb__worker *w, struct wb_err *err)
@@ -295,7 +301,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 	(void)conn;
 	if (app->state == APP_CLOSING)
 		return;
-	rc = wb__wire_decode(msg, bytes, &f, &m, &err);
+	rc = wb__wire_decode(msg, bytes, &app->s->a->wire[WB__WIRE_WORKER], &f, &m, &err);
 	if (rc < 0) {
 		refuse(app, rc, err.msg);
 		return;
@@ -421,7 +427,7 @@ void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const voi
 
 	if (!app || app->state != APP_UP)
 		return;
-	rc = wb__wire_send_seq(app->conn, app->proto, type, msg, NULL, 0);
+	rc = tell(app, type, msg, NULL);
 	if (rc < 0) {
 		/* Without this message the worker would wait for ever. */
 		WB_LOG_ERR(MOD, "cannot send to worker", WB_S("worker", app->w->name),

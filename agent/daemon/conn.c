@@ -15,6 +15,11 @@
 
 #define MOD "peers"
 
+static struct wb__wire_counts *counts(struct conn *c)
+{
+	return &c->p->a->wire[WB__WIRE_AGENT];
+}
+
 struct conn *wb__peer_conn_create(struct wb__peers *p, bool is_dialled)
 {
 	struct conn *c = wb_zalloc(1, sizeof(*c));
@@ -56,7 +61,7 @@ void wb__peer_conn_beat(struct conn *c, uint64_t now)
 	struct wb_msg_heartbeat m = {.sent_ns = now};
 
 	c->beat_ns = now;
-	(void)wb__wire_send(c->chan, c->proto, WBP_HEARTBEAT, &m);
+	(void)wb__wire_send(c->chan, c->proto, WBP_HEARTBEAT, &m, counts(c));
 }
 
 static void reject(struct conn *c, int code, const char *sentence)
@@ -67,7 +72,7 @@ static void reject(struct conn *c, int code, const char *sentence)
 	snprintf(text, sizeof(text), "%s", sentence);
 	WB_LOG_WRN(
 		MOD, "peer refused", WB_S("address", wb_chan_peer(c->chan)), WB_S("reason", text));
-	(void)wb__wire_send(c->chan, c->proto, WBP_REJECT, &m);
+	(void)wb__wire_send(c->chan, c->proto, WBP_REJECT, &m, counts(c));
 	wb__peer_conn_end(c, code, text);
 }
 
@@ -89,7 +94,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	m.epoch.term = e->term;
 	m.epoch.number = e->number;
 	c->state = CONN_AWAIT_WELCOME;
-	if (wb__wire_send(c->chan, WBP_VERSION_MAX, WBP_PEER_HELLO, &m) < 0)
+	if (wb__wire_send(c->chan, WBP_VERSION_MAX, WBP_PEER_HELLO, &m, counts(c)) < 0)
 		wb__peer_conn_end(c, -ECONNRESET, "hello could not be sent");
 }
 
@@ -135,7 +140,7 @@ static void on_hello(struct conn *c, const struct wb_msg_peer_hello *m)
 	out.version = c->proto;
 	out.agent = name;
 	out.last_transfer = wb_core_highest(c->p->a->core, NULL);
-	if (wb__wire_send(c->chan, c->proto, WBP_PEER_WELCOME, &out) < 0) {
+	if (wb__wire_send(c->chan, c->proto, WBP_PEER_WELCOME, &out, counts(c)) < 0) {
 		wb__peer_conn_end(c, -ECONNRESET, "welcome could not be sent");
 		return;
 	}
@@ -194,7 +199,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	if (c->state == CONN_ENDING)
 		return;
 	c->heard_ns = wb_now_ns(&wb_clock_real);
-	rc = wb__wire_decode(frame, bytes, &f, &m, &err);
+	rc = wb__wire_decode(frame, bytes, counts(c), &f, &m, &err);
 	if (rc < 0) {
 		wb__peer_conn_end(c, rc, err.msg);
 		return;

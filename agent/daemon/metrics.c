@@ -41,6 +41,9 @@ enum {
 	M_STAGE_BYTES,
 	M_BYTES,
 	M_CHUNKS,
+	M_CONTROL_BYTES,
+	M_CONTROL_FRAMES,
+	M_BEATS,
 	M_THROTTLED,
 	M_SLEEPS,
 	M_BUFFER,
@@ -75,6 +78,15 @@ static const struct wb_metric table[] = {
 		{"rail", "dir"}, 0, 0},
 	[M_CHUNKS] = {"wb_chunks_total", "Chunks, by rail and direction", WB_METRIC_COUNTER,
 		{"rail", "dir"}, 0, 0},
+	[M_CONTROL_BYTES] = {"wb_control_bytes_total",
+		"Bytes of control messages but heartbeats, by the other end and direction",
+		WB_METRIC_COUNTER, {"channel", "dir"}, 0, 0},
+	[M_CONTROL_FRAMES] = {"wb_control_messages_total",
+		"Control messages but heartbeats, by the other end and direction",
+		WB_METRIC_COUNTER, {"channel", "dir"}, 0, 0},
+	[M_BEATS] = {"wb_heartbeat_bytes_total",
+		"Bytes of heartbeats of both directions, by the other end", WB_METRIC_COUNTER,
+		{"channel"}, 0, 0},
 	[M_THROTTLED] = {"wb_rail_throttled_seconds_total",
 		"Time that work waited for the rate cap", WB_METRIC_COUNTER, {"rail"}, 0, 0},
 	[M_SLEEPS] = {"wb_rail_sleeps_total", "Times a rail's thread blocked", WB_METRIC_COUNTER,
@@ -141,6 +153,27 @@ static void sample_rails(struct wb__http *h)
 	}
 }
 
+static void sample_control(struct wb__http *h)
+{
+	static const char *const name[] = {
+		[WB__WIRE_OPERATOR] = "operator",
+		[WB__WIRE_AGENT] = "agent",
+		[WB__WIRE_WORKER] = "worker",
+	};
+
+	for (int i = 0; i < WB__WIRE_CHANNELS; i++) {
+		const struct wb__wire_counts *c = &h->a->wire[i];
+
+		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "tx"), (double)c->tx.bytes);
+		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "rx"), (double)c->rx.bytes);
+		wb_metric_set(
+			h->m, M_CONTROL_FRAMES, WB_LABELS(name[i], "tx"), (double)c->tx.frames);
+		wb_metric_set(
+			h->m, M_CONTROL_FRAMES, WB_LABELS(name[i], "rx"), (double)c->rx.frames);
+		wb_metric_set(h->m, M_BEATS, WB_LABELS(name[i]), (double)c->beat.bytes);
+	}
+}
+
 static void sample(struct wb__http *h)
 {
 	struct wb__agent *a = h->a;
@@ -163,6 +196,7 @@ static void sample(struct wb__http *h)
 	wb_metric_set(h->m, M_LOOP_LAG, NULL, (double)lag.busy_max_ns / 1e9);
 	wb_metric_set(h->m, M_LOOP_BUSY, NULL, (double)lag.busy_ns / 1e9);
 	sample_rails(h);
+	sample_control(h);
 }
 
 static void ready(struct wb__http *h, struct wb_http_reply *r)

@@ -40,7 +40,7 @@ int wb__oplink_send(struct wb__oplink *l, uint16_t type, const void *msg)
 
 	if (l->state != OP_UP && !(l->state == OP_HELLO && type == WBP_HELLO))
 		return rc;
-	rc = wb__wire_send(l->chan, l->proto, type, msg);
+	rc = wb__wire_send(l->chan, l->proto, type, msg, &l->a->wire[WB__WIRE_OPERATOR]);
 	if (rc < 0) {
 		WB_LOG_ERR(MOD, "message not sent", WB_S("message", wb_msg_name(type)),
 			WB_S("reason", wb_strerror(rc)));
@@ -170,7 +170,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	if (l->state == OP_ENDING || l->state == OP_DOWN)
 		return;
 	l->heard_ns = now_ns();
-	rc = wb__wire_decode(frame, bytes, &f, &m, &err);
+	rc = wb__wire_decode(frame, bytes, &l->a->wire[WB__WIRE_OPERATOR], &f, &m, &err);
 	if (rc < 0) {
 		wb__oplink_end(l, rc, err.msg);
 		return;

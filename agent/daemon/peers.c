@@ -72,7 +72,8 @@ static int queue_add(struct peer *peer, uint16_t type, const void *msg)
 static void queue_flush(struct peer *peer)
 {
 	for (uint32_t i = 0; i < peer->n_queue; i++)
-		if (wb_chan_send(peer->out->chan, peer->queue[i].data, peer->queue[i].len) < 0)
+		if (wb__wire_send_frame(peer->out->chan, peer->queue[i].data, peer->queue[i].len,
+			    &peer->e->p->a->wire[WB__WIRE_AGENT]) < 0)
 			wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
 	queue_clear(peer);
 }
@@ -364,7 +365,8 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
 		WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
 	if (peer->out && peer->out->state == CONN_UP) {
-		if (wb__wire_send(peer->out->chan, peer->out->proto, type, msg) == 0) {
+		if (wb__wire_send(peer->out->chan, peer->out->proto, type, msg,
+			    &p->a->wire[WB__WIRE_AGENT]) == 0) {
 			if (is_broken_on_demand(p, msg))
 				wb__peer_conn_end(peer->out, -ECONNRESET, "cut by WB_FAULT");
 			return;

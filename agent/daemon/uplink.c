@@ -187,7 +187,8 @@ void wb__reports_drop(struct wb__oplink *l)
 void wb__reports_flush(struct wb__oplink *l)
 {
 	for (uint32_t i = 0; i < l->n_report; i++)
-		if (wb_chan_send(l->chan, l->report[i].frame, l->report[i].bytes) < 0)
+		if (wb__wire_send_frame(l->chan, l->report[i].frame, l->report[i].bytes,
+			    &l->a->wire[WB__WIRE_OPERATOR]) < 0)
 			break;
 	wb__reports_drop(l);
 }

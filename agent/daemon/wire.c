@@ -16,34 +16,56 @@ static int encode(uint32_t version, uint16_t type, const void *msg, struct wb_bu
 	return wb_msg_encode(&f, msg, b, NULL);
 }
 
-int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg)
+static void count(struct wb__wire_count *c, size_t bytes)
+{
+	c->frames++;
+	c->bytes += bytes;
+}
+
+int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg,
+	struct wb__wire_counts *counts)
 {
 	struct wb_buf b;
 	int rc = encode(version, type, msg, &b);
 
 	if (rc == 0)
 		rc = wb_chan_send(ch, b.data, b.len);
+	if (rc == 0)
+		count(type == WBP_HEARTBEAT ? &counts->beat : &counts->tx, b.len);
 	wb_buf_finish(&b);
 	return rc;
 }
 
 int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const void *msg,
-	const int *fds, uint32_t n_fd)
+	const struct wb__wire_fds *fds, struct wb__wire_counts *counts)
 {
 	struct wb_buf b;
 	int rc = encode(version, type, msg, &b);
 
 	if (rc == 0)
-		rc = wb_seq_send(s, b.data, b.len, fds, n_fd);
+		rc = wb_seq_send(s, b.data, b.len, fds ? fds->fd : NULL, fds ? fds->n : 0);
+	if (rc == 0)
+		count(&counts->tx, b.len);
 	wb_buf_finish(&b);
 	return rc;
 }
 
-int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb_frame *f, union wb_msg *msg,
-	struct wb_err *err)
+int wb__wire_send_frame(
+	struct wb_chan *ch, const void *frame, size_t bytes, struct wb__wire_counts *counts)
+{
+	int rc = wb_chan_send(ch, frame, bytes);
+
+	if (rc == 0)
+		count(&counts->tx, bytes);
+	return rc;
+}
+
+int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb__wire_counts *counts,
+	struct wb_frame *f, union wb_msg *msg, struct wb_err *err)
 {
 	const uint8_t *body;
 	int rc = wb_frame_check(frame, bytes, f, &body, err);
 
+	count(rc == 0 && f->type == WBP_HEARTBEAT ? &counts->beat : &counts->rx, bytes);
 	return rc < 0 ? rc : wb_msg_decode(f, body, msg, err);
 }

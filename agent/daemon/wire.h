@@ -2,7 +2,7 @@
 #ifndef WB_DAEMON_WIRE_H
 #define WB_DAEMON_WIRE_H
 /*
- * Messages over channels and datagram connections: encode, send; check, decode.
+ * Messages over channels and datagram connections: encode, send; check, decode; count.
  *
  * Loop thread.  Layer: daemon (L4).
  */
@@ -11,15 +11,41 @@
 struct wb_chan;
 struct wb_seq;
 
-/** wb__wire_send - encode @msg at protocol @version and queue it on a channel.  Negative: as
- *  wb_msg_encode() or wb_chan_send(). */
-int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg);
-/** wb__wire_send_seq - the same as one datagram with descriptors (borrowed). */
+enum wb__wire_channel {
+	WB__WIRE_OPERATOR,
+	WB__WIRE_AGENT, /* other agents */
+	WB__WIRE_WORKER,
+	WB__WIRE_CHANNELS,
+};
+
+struct wb__wire_count {
+	uint64_t frames, bytes; /* whole frames, as given to TLS or the socket */
+};
+
+/* Of one kind of channel, since the start. */
+struct wb__wire_counts {
+	struct wb__wire_count tx, rx;
+	struct wb__wire_count beat; /* heartbeats of both ways, which are in neither of the above */
+};
+
+struct wb__wire_fds {
+	const int *fd; /* borrowed */
+	uint32_t n;
+};
+
+/** wb__wire_send - encode @msg at protocol @version, queue it on a channel and count it.  Negative:
+ *  as wb_msg_encode() or wb_chan_send(). */
+int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg,
+	struct wb__wire_counts *counts);
+/** wb__wire_send_seq - the same as one datagram with descriptors (@fds NULL: none). */
 int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const void *msg,
-	const int *fds, uint32_t n_fd);
-/** wb__wire_decode - check and decode a whole frame (untrusted).  On success release with
+	const struct wb__wire_fds *fds, struct wb__wire_counts *counts);
+/** wb__wire_send_frame - one that was encoded before. */
+int wb__wire_send_frame(
+	struct wb_chan *ch, const void *frame, size_t bytes, struct wb__wire_counts *counts);
+/** wb__wire_decode - count, check and decode a whole frame (untrusted).  On success release with
  *  wb_msg_free(f->type, msg). */
-int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb_frame *f, union wb_msg *msg,
-	struct wb_err *err);
+int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb__wire_counts *counts,
+	struct wb_frame *f, union wb_msg *msg, struct wb_err *err);
 
 #endif

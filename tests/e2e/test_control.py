@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a warm transfer costs beside its bytes: control messages do not grow with the model, and the
+agents' memory grows neither with the model nor with the number of transfers."""
+import re
+import time
+
+from cluster import Cluster, Failed, SLOW, TIMEOUT, run
+
+# Counted here: all frames of the agents' channels to the operator, to each other and to workers, as
+# they are given to TLS or the socket; heartbeats apart, as they come by the clock; grants and
+# trailers apart, as they come with the chunks and so with the bytes.
+GRANT_BYTES, ANSWER_BYTES, TRAILER_BYTES = 64, 32, 32  # per chunk
+PER_WORKER = 64 << 10
+LARGE = 100 if SLOW == 1 else 8  # MiB
+RESIDENT_MAX = 32 << 20
+# In 20 transfers; 1 KiB each goes to the ring of traces until that is full, some to the heap's own
+# slack.  A leak of as little as 130 bytes a chunk is above it.
+GROWTH_MAX = 512 << 10
+
+
+def metrics(c, agent):
+    out = {}
+    for line in c.get(agent, "/metrics")[1].splitlines():
+        m = re.match(r"(wb_\w+)(?:\{(.*)\})? (\S+)$", line)
+        if m:
+            out[m[1], m[2] or ""] = float(m[3])
+    return out
+
+
+def deploy(c, rows, cols):
+    """2 trainers cut by rows, 1 engine of 2 workers cut by columns; an agent each."""
+    c.operator(trainers=2, per_engine=2, engines=1)
+    for name in ("t0", "t1", "r0", "r1"):
+        c.agent(name, "--checksums", "on")
+    t = [c.worker(f"t{i}", "trainer", i, 2, rows=rows, cols=cols, tensors=1) for i in (0, 1)]
+    r = [c.worker(f"r{i}", "rollout", i, 2, engine="e0", cut="cols", rows=rows, cols=cols,
+                  tensors=1) for i in (0, 1)]
+    for w in t + r:
+        w.expect("planned", timeout=4 * TIMEOUT)
+    return t, r
+
+
+def transfer(t, r, version):
+    for w in t:
+        w.say(f"send {version}")
+    for w in t:
+        w.expect(rf"sent {version} .*Committed", timeout=4 * TIMEOUT)
+    for w in r:
+        w.expect(f"update {version} ok", timeout=4 * TIMEOUT)
+
+
+def settled(c):
+    """Metrics of all agents once nothing is said any more."""
+    end, last = time.monotonic() + TIMEOUT, None
+    while time.monotonic() < end:
+        now = {n: metrics(c, a) for n, a in c.agents.items()}
+        control = {n: {k: v for k, v in m.items() if k[0].startswith("wb_control")}
+                   for n, m in now.items()}
+        if control == last:
+            return now
+        last = control
+        time.sleep(0.25)
+    raise Failed(f"agents keep on talking: {last}")
+
+
+def cost(mib):
+    """{agent: {series: what one warm transfer added}} for a model of that size."""
+    with Cluster() as c:
+        t, r = deploy(c, 512 * mib, 512)
+        for v in (1, 2):
+            transfer(t, r, v)
+        before = settled(c)
+        transfer(t, r, 3)
+        after = settled(c)
+        return {n: {k: after[n][k] - before[n].get(k, 0) for k in after[n]} for n in after}
+
+
+def resident(agent):
+    """(anonymous, of files) bytes of a process.  Slots and workers' memory are memfds, which count
+    as shared memory, so neither is in these."""
+    with open(f"/proc/{agent.p.pid}/status", encoding="ascii") as f:
+        kib = dict(re.findall(r"(Rss\w+):\s+(\d+) kB", f.read()))
+    return int(kib["RssAnon"]) << 10, int(kib["RssFile"]) << 10
+
+
+def agents_stay_small():
+    if SLOW != 1:
+        print("not with a sanitizer, whose own memory would be counted")
+        return
+    with Cluster() as c:
+        t, r = deploy(c, 512 * LARGE, 512)
+        before, after = {}, {}
+        # The greatest of each window: parts of the heap go back to the kernel and come again.
+        for first, last, most in ((1, 5, None), (6, 25, before), (26, 45, after)):
+            for v in range(first, last + 1):
+                transfer(t, r, v)
+                for n, a in c.agents.items() if most is not None else ():
+                    most[n] = max(most.get(n, (0, 0)), resident(a))
+        for n, (anon, file) in after.items():
+            print(f"{n}: {anon >> 10} KiB anonymous (20 transfers before: "
+                  f"{before[n][0] >> 10}), {file >> 10} of files")
+            assert anon + file < RESIDENT_MAX, n
+            assert anon - before[n][0] < GROWTH_MAX, n
+
+
+def of(delta, what, channel=None):
+    return int(sum(v for k, v in delta.items()
+                   if k[0] == what and (not channel or f'channel="{channel}"' in k[1])))
+
+
+def show(mib, one):
+    for agent, d in sorted(one.items()):
+        chunks = of(d, "wb_chunks_total")
+        print(f"{mib} MiB, {agent}: {of(d, 'wb_control_bytes_total')} bytes of control in "
+              f"{of(d, 'wb_control_messages_total')} messages; on the rails "
+              f"{chunks * (GRANT_BYTES + ANSWER_BYTES + TRAILER_BYTES)} bytes of grants and "
+              f"trailers for {chunks} chunks; heartbeats {of(d, 'wb_heartbeat_bytes_total')}")
+
+
+def control_does_not_grow_with_the_model():
+    small, large = cost(1), cost(LARGE)
+    show(1, small)
+    show(LARGE, large)
+    for agent, a in small.items():
+        b = large[agent]
+        for d in (a, b):
+            assert of(d, "wb_control_bytes_total") <= PER_WORKER, agent
+        for channel in ("operator", "agent"):
+            n = [of(d, "wb_control_messages_total", channel) for d in (a, b)]
+            assert n[0] == n[1], (agent, channel, n)
+            n = [of(d, "wb_control_bytes_total", channel) for d in (a, b)]
+            # Times and byte counts are decimal numbers: some have a digit more.
+            assert abs(n[0] - n[1]) <= 64, (agent, channel, n)
+        # A worker that has not yet reached the step when its engine stops is told to go on to it:
+        # one small message more, or less.
+        n = [of(d, "wb_control_messages_total", "worker") for d in (a, b)]
+        assert abs(n[0] - n[1]) <= 1, (agent, n)
+        n = [of(d, "wb_control_bytes_total", "worker") for d in (a, b)]
+        assert abs(n[0] - n[1]) <= 32, (agent, n)
+
+
+if __name__ == "__main__":
+    run(control_does_not_grow_with_the_model, agents_stay_small)
