@@ -17,6 +17,7 @@
 #include "xport/xport.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ struct wb__env {
 	bool is_kicked;
 	int arena_fd;
 	void *arena;
-	uint64_t reserve, used;
+	uint64_t reserve, used, images; /* of the arena: slots, then snapshots */
 	uint32_t region;
 	bool has_region;
 };
@@ -195,9 +196,61 @@ uint64_t wb__env_arena_used(const struct wb__env *e)
 	return e->used;
 }
 
+static uint64_t images_at(const struct wb__env *e)
+{
+	return wb_align_up(e->used, 4096);
+}
+
+/* The transport sees slots and snapshots as one source. */
+static int set_region(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+{
+	struct wb_xport_region r = {
+		.object = object, .fd = e->arena_fd, .base = e->arena, .bytes = bytes};
+	int rc;
+
+	if (!(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS))
+		return 0;
+	if (e->has_region && wb_xport_region_remove(e->a->xport, e->region) == -EBUSY)
+		return wb_err_set(err, -EBUSY, "slots are being read");
+	e->has_region = false;
+	rc = wb_xport_region_add(e->a->xport, &r, &e->region, err);
+	if (rc < 0)
+		return wb_err_wrap(err, rc, "slots");
+	e->has_region = true;
+	return 0;
+}
+
+uint8_t *wb__env_images_base(const struct wb__env *e)
+{
+	return (uint8_t *)e->arena + images_at(e);
+}
+
+int wb__env_images(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+{
+	int rc;
+
+	if (bytes <= e->images)
+		return 0;
+	if (wb_core_is_sending(e->a->core))
+		return wb_err_set(err, -EBUSY, "snapshots are in use");
+	if (bytes > e->reserve - images_at(e))
+		return wb_err_set(err, -EINVAL, "snapshots of %llu bytes, at most %llu fit",
+			(unsigned long long)bytes, (unsigned long long)(e->reserve - images_at(e)));
+	/* Taken now, so that a transfer cannot fail for want of it. */
+	rc = posix_fallocate(e->arena_fd, (off_t)images_at(e), (off_t)bytes);
+	if (rc)
+		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
+			(unsigned long long)bytes, strerror(rc));
+	rc = set_region(e, images_at(e) + bytes, object, err);
+	if (rc < 0)
+		return rc;
+	e->images = bytes;
+	WB_LOG_INFO(MOD, "snapshots reserved", WB_U("bytes", bytes));
+	return 0;
+}
+
 int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
-	struct wb_xport_region r = {.object = object, .fd = e->arena_fd, .base = e->arena};
 	int rc;
 
 	if (e->used)
@@ -208,13 +261,9 @@ int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct
 			"most "
 			"%llu: start it with --buffer",
 			(unsigned long long)bytes, (unsigned long long)e->reserve);
-	r.bytes = bytes;
-	if (wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS) {
-		rc = wb_xport_region_add(e->a->xport, &r, &e->region, err);
-		if (rc < 0)
-			return wb_err_wrap(err, rc, "slots");
-		e->has_region = true;
-	}
+	rc = set_region(e, bytes, object, err);
+	if (rc < 0)
+		return rc;
 	e->used = bytes;
 	wb_core_set_arena(e->a->core, e->arena, bytes);
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));

@@ -28,6 +28,11 @@ uint64_t wb__env_arena_reserve(const struct wb__env *e);
 /** wb__env_arena_use - first plan: so many bytes become slots and a source of @object for the
  *  transport.  Later calls change nothing. */
 int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err);
+/** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
+ *  shrinks.  0; -EBUSY while a transfer reads what is there, again later; -EINVAL, -ENOMEM. */
+int wb__env_images(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err);
+/** wb__env_images_base - first byte of it, page aligned. */
+uint8_t *wb__env_images_base(const struct wb__env *e);
 uint64_t wb__env_arena_used(const struct wb__env *e);
 
 /** wb__env_pump - transport or lanes have events. */

@@ -44,5 +44,7 @@ struct wb__oplink_state {
 	const char *trouble; /* why it is down, "" = it is not */
 };
 void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out);
+/** wb__memory_limit - of this process's control group, 0 = none. */
+uint64_t wb__memory_limit(void);
 
 #endif

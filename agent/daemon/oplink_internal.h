@@ -80,7 +80,5 @@ void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
 void wb__uploads_reset(struct wb__oplink *l);
 void wb__reports_flush(struct wb__oplink *l);
 void wb__reports_drop(struct wb__oplink *l);
-/** wb__memory_limit - of this process's control group, 0 = none. */
-uint64_t wb__memory_limit(void);
 
 #endif

@@ -197,6 +197,11 @@ static int set_buffer(struct wb__options *o, const char *arg)
 	return rc < 0 || o->buffer_bytes < (1u << 20) ? -EINVAL : 0;
 }
 
+static int set_staging_limit(struct wb__options *o, const char *arg)
+{
+	return wb__parse_size(arg, false, &o->staging_limit_bytes);
+}
+
 static int set_http(struct wb__options *o, const char *arg)
 {
 	o->has_http = true;
@@ -260,6 +265,8 @@ static const struct option_row rows[] = {
 	{"rails", "N", set_rails, "1 to 16", "threads and sockets groups (default: 1)"},
 	{"buffer", "SIZE", set_buffer, "a size of at least 1Mi, such as 512Mi",
 		"memory for slots (default: the object's bufferSize for each worker here)"},
+	{"staging-limit", "SIZE", set_staging_limit, "a size such as 8Gi",
+		"greatest staging memory of this agent (default: the control group's limit)"},
 	{"http", "HOST:PORT", set_http, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /trace (default: not)"},
 	{"port-file", "FILE", set_port_file, "a file name",

@@ -11,6 +11,7 @@
 #include "daemon/env.h"
 #include "daemon/peers.h"
 #include "daemon/roll.h"
+#include "daemon/staging.h"
 #include "daemon/worker.h"
 #include "net/loop.h"
 
@@ -127,8 +128,16 @@ static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
 	const struct wb__roll *roll, struct wb_err *err)
 {
 	uint64_t object = wb_hash64(p->uid, strlen(p->uid), 0); /* as the core names it */
-	int rc = wb__env_arena_use(p->a->env, buffer_bytes(p, plan, roll), object, err);
+	uint64_t buffers = buffer_bytes(p, plan, roll);
+	struct wb__staging_in in = {.plan = plan,
+		.roll = roll,
+		.object = &p->object,
+		.object_hash = object,
+		.buffer_bytes = buffers};
+	int rc = wb__env_arena_use(p->a->env, buffers, object, err);
 
+	if (rc == 0)
+		rc = wb__staging_reserve(p->a, &in, err);
 	for (struct wb__worker *w = wb__apps_first(p->a->apps); w && rc == 0; w = w->next)
 		if (!w->is_leaving)
 			rc = wb__worker_regions_add(w, object, err);

@@ -153,6 +153,10 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 	roster->number = m->epoch.number;
 	roster->transfer_deadline_ns = in->object->transfer_deadline_ns;
 	roster->engine_step_deadline_ns = in->object->step_deadline_ns;
+	roster->trainer_staged = in->object->sender_staging == WB_APP_STAGING_HOST_MEMORY;
+	roster->rollout_staged = in->object->receiver_staging == WB_APP_STAGING_HOST_MEMORY;
+	roster->supersede = in->object->overlap == 2;
+	roster->all_engines = in->object->commit == 2;
 	rc = roster->uid && roster->object ? allocate(m, in->plan, roster, roll) : -ENOMEM;
 	if (rc == 0)
 		rc = fill(in->me, m, in->plan, roster, roll, err);

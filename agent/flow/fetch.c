@@ -268,9 +268,34 @@ static bool local_ready(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
 
-	if (from_trainer(f, i))
+	if (from_trainer(f, i) && !(f->snap && f->snap[src].image))
 		return f->source_open[src] == 1;
 	return f->have[src][chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk)];
+}
+
+/* The source has a snapshot: packed already. */
+static int start_local_image(struct wb_flight *fl)
+{
+	uint32_t id = chunk_id(fl->flow, fl->cls, fl->chunk);
+	int rc = wb__flow_flight_shape(fl, false);
+
+	wb__flow_trailer_write(fl->flow, fl->flow->sum[id], fl->gen, fl->trailer);
+	fl->step = STEP_LANE;
+	if (rc >= 0)
+		rc = wb__flow_flight_lane(fl, false, true);
+	if (rc < 0)
+		wb__flow_flight_put(fl);
+	return rc < 0 ? rc : 0;
+}
+
+/* A snapshot holds only what the plan gives its worker to send: another holder has this chunk. */
+static bool lacks(const struct wb_flow *f, uint32_t i)
+{
+	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
+
+	return from_trainer(f, i) && f->snap && f->snap[src].image &&
+	       !wb__flow_image_at(
+		       f, src, chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
 }
 
 /* Inside the agent: pack from one worker into a slot, assemble into the other. */
@@ -283,6 +308,10 @@ static int start_local(struct wb_flow *f, uint32_t i)
 	if (!fl)
 		return -EAGAIN;
 	fl->kind = FLIGHT_LOCAL;
+	fl->wire = wb__flow_image_at(
+		f, (uint32_t)f->local->index_of[f->want[i].src], chunk_id(f, fl->cls, fl->chunk));
+	if (fl->wire)
+		return start_local_image(fl);
 	fl->slot = wb_slots_get(f->o.slots, WB_POOL_DOMAIN);
 	if (fl->slot == WB_SLOT_NONE) {
 		wb__flow_flight_put(fl);
@@ -335,7 +364,16 @@ static void pump_local(struct wb_flow *f, struct want_list *q)
 	bool full = false;
 
 	while ((i = pop(f, q)) != FLOW_NONE) {
-		int rc = full || !local_ready(f, i) ? -EAGAIN : start_local(f, i);
+		int rc;
+
+		if (lacks(f, i)) {
+			f->receive_pending--;
+			f->want[i].state = WANT_CLOSED;
+			f->want[i].sources_tried++;
+			enqueue(f, i, -ENOENT);
+			continue;
+		}
+		rc = full || !local_ready(f, i) ? -EAGAIN : start_local(f, i);
 
 		if (rc == 0)
 			started(f, i);

@@ -44,6 +44,7 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	p->n_free--;
 	fl->next = NULL;
 	fl->slot = WB_SLOT_NONE;
+	fl->wire = NULL;
 	fl->in_use = true;
 	fl->gone = false;
 	fl->n_box = fl->n_iov = 0;
@@ -63,7 +64,9 @@ void wb__flow_slot_put(struct wb_flight *fl)
 
 void wb__flow_flight_put(struct wb_flight *fl)
 {
-	struct flight_pool *p = fl->kind == FLIGHT_SERVE ? &fl->flow->serve : &fl->flow->fetch;
+	struct flight_pool *p = fl->kind == FLIGHT_SERVE  ? &fl->flow->serve
+				: fl->kind == FLIGHT_SNAP ? &fl->flow->snaps
+							  : &fl->flow->fetch;
 
 	wb__flow_slot_put(fl);
 	fl->in_use = false;
@@ -72,10 +75,10 @@ void wb__flow_flight_put(struct wb_flight *fl)
 	p->n_free++;
 }
 
-static int pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind)
+int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind)
 {
 	size_t box_bytes = f->local->boxes_max * sizeof(struct wbk_box);
-	size_t iov_bytes = FLOW_IOV_MAX * sizeof(struct iovec);
+	size_t iov_bytes = kind == FLIGHT_SNAP ? 0 : FLOW_IOV_MAX * sizeof(struct iovec);
 	size_t scratch_bytes = wb_align_up(f->local->boxes_max * sizeof(uint32_t), 16);
 	uint8_t *at;
 
@@ -155,11 +158,11 @@ static int alloc_arrays(struct wb_flow *f)
 	for (uint32_t i = 0; i < l->n; i++)
 		if (!(f->have[i] = wb_zalloc(f->plan->n_chunk, 1)))
 			return -ENOMEM;
-	rc = pool_init(
+	rc = wb__flow_pool_init(
 		f, &f->fetch, l->n_want ? WB_MIN(peers * f->o.window + 2, 48) : 1, FLIGHT_FETCH);
 	if (rc < 0)
 		return rc;
-	return pool_init(f, &f->serve, WB_MIN(peers * 4 + 4, 256), FLIGHT_SERVE);
+	return wb__flow_pool_init(f, &f->serve, WB_MIN(peers * 4 + 4, 256), FLIGHT_SERVE);
 }
 
 int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb_err *err)
@@ -197,6 +200,8 @@ void wb_flow_destroy(struct wb_flow *f)
 		wb_free(f->have[i]);
 	pool_finish(&f->fetch);
 	pool_finish(&f->serve);
+	pool_finish(&f->snaps);
+	wb_free(f->snap);
 	wb_free(f->want);
 	wb_free(f->edge);
 	wb_free(f->sum);
@@ -210,17 +215,18 @@ void wb_flow_destroy(struct wb_flow *f)
 
 bool wb_flow_is_idle(const struct wb_flow *f)
 {
-	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n;
+	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n &&
+	       f->snaps.n_free == f->snaps.n;
 }
 
 static bool touches(const struct wb_flight *fl, uint32_t worker)
 {
 	const struct wb_flow *f = fl->flow;
 
-	if (!fl->in_use || (fl->kind == FLIGHT_SERVE && fl->step == STEP_WAIT))
+	if (!fl->in_use || (fl->kind == FLIGHT_SERVE && (fl->step == STEP_WAIT || fl->wire)))
 		return false;
 	return fl->worker == worker ||
-	       (fl->kind == FLIGHT_LOCAL &&
+	       (fl->kind == FLIGHT_LOCAL && !fl->wire &&
 		       f->local->index_of[f->want[fl->want].src] == (int32_t)worker);
 }
 
@@ -231,6 +237,9 @@ bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
 			return true;
 	for (uint32_t i = 0; i < f->serve.n; i++)
 		if (touches(&f->serve.all[i], worker))
+			return true;
+	for (uint32_t i = 0; i < f->snaps.n; i++)
+		if (touches(&f->snaps.all[i], worker))
 			return true;
 	return false;
 }
@@ -245,6 +254,7 @@ void wb_flow_stop(struct wb_flow *f)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
 	wb__flow_serve_pump(f);
+	wb__flow_snap_pump(f);
 }
 
 void wb_flow_set_version(struct wb_flow *f, int64_t version)
@@ -290,6 +300,8 @@ void wb_flow_on_lane(const struct wb_lane_job *job)
 
 	if (fl->kind == FLIGHT_SERVE)
 		wb__flow_serve_lane(fl, job);
+	else if (fl->kind == FLIGHT_SNAP)
+		wb__flow_snap_lane(fl, job);
 	else
 		wb__flow_fetch_lane(fl, job);
 }
@@ -322,7 +334,7 @@ int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums)
 		.bases = m->base,
 		.box = fl->box,
 		.n_box = fl->n_box,
-		.wire = wb_slots_at(f->o.slots, fl->slot),
+		.wire = fl->wire ? fl->wire : wb_slots_at(f->o.slots, fl->slot),
 		.wire_bytes = fl->bytes,
 		.keys = sums && f->o.sums ? &f->keys : NULL,
 		.cookie = (uint64_t)(uintptr_t)fl,

@@ -15,6 +15,7 @@
  *
  * Threads: loop thread; observers run on rail threads and touch only their flight.  Layer: L3.
  */
+#include "flow/image.h"
 #include "flow/local.h"
 #include "flow/slots.h"
 #include "kernels/kernels.h"
@@ -35,6 +36,8 @@ struct wb_flow_env {
 	void (*on_received)(void *ctx, struct wb_flow *f, uint32_t worker);
 	/* All chunks of the sink are installed and verified. */
 	void (*on_complete)(void *ctx, struct wb_flow *f, uint32_t worker);
+	/* The snapshot of a trainer worker is taken (0), or could not be; said once. */
+	void (*on_snapped)(void *ctx, struct wb_flow *f, uint32_t worker, int rc);
 	/* The sink cannot be completed; said once. */
 	void (*on_failed)(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err);
 };
@@ -70,6 +73,16 @@ const struct wb_local *wb_flow_local(const struct wb_flow *f);
 
 /** wb_flow_open_source - a trainer worker's parameters may be read from now on. */
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker);
+/**
+ * wb_flow_open_image - take a snapshot of a trainer worker and serve from it
+ * @image, @base: layout and memory, image->bytes of it (borrowed for the flow's life)
+ * A chunk is served as soon as it is in the image; on_snapped says when the parameters may change.
+ * What the plan gives to other sources is refused.  0 or -ENOMEM.
+ */
+int wb_flow_open_image(
+	struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base);
+/** wb_flow_image_is_whole - the flow needs the worker's parameters no more. */
+bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_close_source - refuse further grants to it; wb_flow_source_busy() tells the rest. */
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker);
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker);

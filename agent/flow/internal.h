@@ -41,7 +41,7 @@ struct edge {
 	uint64_t progress_ns;
 };
 
-enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE };
+enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE, FLIGHT_SNAP };
 enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA };
 
 /* One chunk on its way: the only thing rail and lane threads see. */
@@ -57,6 +57,7 @@ struct wb_flight {
 	wb_conn_t conn;
 	uint64_t grant;
 	uint32_t slot; /* WB_SLOT_NONE = direct */
+	void *wire; /* the chunk in an image, instead of a slot; NULL = none */
 	uint32_t n_box, n_iov;
 	bool in_use;
 	bool gone; /* the asker took the grant back */
@@ -74,6 +75,15 @@ struct flight_pool {
 	void *memory; /* boxes, iovs, scratch of all flights */
 };
 
+/* A trainer worker's snapshot on its way. */
+struct snap {
+	const struct wb_image *image; /* NULL = served from parameters */
+	uint8_t *base;
+	uint32_t next, n_out; /* of image->chunk */
+	int rc;
+	bool is_told;
+};
+
 struct wb_flow {
 	struct wb_flow_opts o;
 	struct wb_local *local;
@@ -82,11 +92,12 @@ struct wb_flow {
 	struct want_run *want; /* one a local->want */
 	struct edge *edge; /* one a domain */
 	uint32_t n_domain, next_edge;
-	struct flight_pool fetch, serve;
+	struct flight_pool fetch, serve, snaps;
+	struct snap *snap; /* by local worker; NULL = no snapshots */
 	struct wb_flight *waiting; /* grants not yet answerable, oldest first */
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
-	uint8_t **have; /* by local worker: chunk installed and verified */
+	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker */
 	uint8_t *source_open; /* by local worker */
 	struct sink {
@@ -106,6 +117,7 @@ static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t 
 	return f->plan->cls[cls].chunk_base + chunk;
 }
 
+int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind);
 struct wb_flight *wb__flow_flight_get(struct flight_pool *p);
 void wb__flow_flight_put(struct wb_flight *fl);
 void wb__flow_slot_put(struct wb_flight *fl);
@@ -126,6 +138,10 @@ void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint
 void wb__flow_serve_pump(struct wb_flow *f);
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+void wb__flow_snap_pump(struct wb_flow *f);
+void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* Where a chunk lies in the image of @worker; NULL = it has none or not this chunk. */
+void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id);
 /* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
 int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums);

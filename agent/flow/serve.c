@@ -24,6 +24,13 @@ static int readiness(const struct wb_flow *f, const struct wb_flight *fl)
 {
 	if (f->stopping)
 		return -ECANCELED;
+	if (f->snap && f->snap[fl->worker].image && f->source_open[fl->worker] == 1) {
+		if (!wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk)))
+			return -ENOENT; /* another holder has it */
+		return f->have[fl->worker][chunk_id(f, fl->cls, fl->chunk)]
+			       ? 1
+			       : f->snap[fl->worker].rc;
+	}
 	if (is_trainer(f, fl->worker))
 		return f->source_open[fl->worker] == 1 ? 1
 		       : f->source_open[fl->worker]    ? -ECANCELED
@@ -48,7 +55,7 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
-	if (fl->slot == WB_SLOT_NONE)
+	if (fl->slot == WB_SLOT_NONE && !fl->wire)
 		fl->sum = fl->walk.sum;
 	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : fl->sum, fl->gen, out);
 }
@@ -56,7 +63,7 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 static int write_out(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
-	bool direct = fl->slot == WB_SLOT_NONE;
+	bool direct = fl->slot == WB_SLOT_NONE && !fl->wire;
 	struct wb_xport_write w = {
 		.grant = fl->grant,
 		.cookie = (uint64_t)(uintptr_t)fl,
@@ -85,6 +92,17 @@ static int answer(struct wb_flight *fl)
 	struct wb_flow *f = fl->flow;
 	int shape;
 
+	fl->wire = wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk));
+	if (fl->wire && !(wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP)) {
+		/* Packed and summed when the snapshot was taken. */
+		fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
+		fl->n_iov = 1;
+		return write_out(fl);
+	}
+	if (fl->wire) {
+		refuse(fl, -EIO);
+		return 0;
+	}
 	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
 		return write_out(fl);
 	shape = wb__flow_flight_shape(fl, false);
@@ -208,7 +226,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
-	bool was_direct = fl->slot == WB_SLOT_NONE;
+	bool was_direct = fl->slot == WB_SLOT_NONE && !fl->wire;
 
 	assert(ev->kind == WB_XP_WRITE_DONE);
 	if (ev->code == 0) {
@@ -243,6 +261,9 @@ bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker)
 		if (fl->in_use && fl->worker == worker && fl->step != STEP_WAIT)
 			return true;
 	}
+	for (uint32_t i = 0; i < f->snaps.n; i++)
+		if (f->snaps.all[i].in_use && f->snaps.all[i].worker == worker)
+			return true;
 	return false;
 }
 

@@ -144,6 +144,16 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 	return wb_core_is_detached(c, worker);
 }
 
+void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes)
+{
+	struct worker *w = find_worker(c, worker);
+
+	if (!w)
+		return;
+	w->image = base;
+	w->image_bytes = bytes;
+}
+
 uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version)
 {
 	const struct worker *w = find_worker(c, worker);

@@ -93,6 +93,14 @@ void wb_core_destroy(struct wb_core *c);
  *  wb_core_install() that succeeds. */
 void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes);
 
+/**
+ * wb_core_set_image - memory for the snapshots of a trainer worker; before an epoch with staged
+ * trainers is installed
+ * @base, @bytes: wb_image_bytes() of the plan at least; borrowed until detached and idle
+ */
+void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes);
+/** wb_core_is_sending - a transfer of trainers here is under way. */
+bool wb_core_is_sending(const struct wb_core *c);
 int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);
 /** wb_core_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
  *  true when nothing uses its memory; else false: call wb_core_is_detached() after events. */

@@ -15,6 +15,9 @@ static void epoch_destroy(struct epoch *e)
 		wb_free(e->lead[i].agent);
 	if (e->xp.number && !e->obj->core->closing)
 		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
+	for (uint32_t i = 0; e->image && i < e->local->n; i++)
+		wb_image_destroy(e->image[i]);
+	wb_free(e->image);
 	wb_free(e->party);
 	wb_free(e->lead);
 	wb_free(e->trigger);
@@ -83,10 +86,12 @@ bool wb__core_flow_uses(const struct object *o, int flow, const struct worker *w
 void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *w)
 {
 	struct epoch *e = o->flow_epoch[flow];
-	bool others = false, known = false;
+	bool others = false, known = false, serves = false;
 
 	for (uint32_t i = 0; i < e->local->n; i++) {
-		if (e->member[i] == w) {
+		if (e->member[i] == w && wb_flow_image_is_whole(o->flow[flow], i)) {
+			serves = true; /* what it had to send is here */
+		} else if (e->member[i] == w) {
 			known = true;
 			wb_flow_close_source(o->flow[flow], i);
 			wb_flow_drop_sink(o->flow[flow], i);
@@ -94,7 +99,7 @@ void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *
 			others |= e->member[i] && !e->member[i]->gone;
 		}
 	}
-	if (known && !others && !o->flow_stopped[flow]) {
+	if (known && !others && !serves && !o->flow_stopped[flow]) {
 		wb_flow_stop(o->flow[flow]);
 		o->flow_stopped[flow] = true;
 	}
@@ -255,6 +260,29 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	return wb_slots_init(&o->slots, c->o.arena, c->o.arena_bytes, o->slot_bytes, share, err);
 }
 
+static int make_images(struct epoch *e, struct wb_err *err)
+{
+	if (!e->r.trainer_staged)
+		return 0;
+	e->image = wb_zalloc(e->local->n, sizeof(*e->image));
+	if (!e->image)
+		return wb_err_set(err, -ENOMEM, "no memory for snapshots");
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		const struct worker *w = e->member[i];
+
+		if (w->w.role != WB_ROLE_TRAINER)
+			continue;
+		if (wb_image_create(e->plan, e->local->member[i].plan_worker, &e->image[i]) < 0)
+			return wb_err_set(err, -ENOMEM, "no memory for the layout of a snapshot");
+		if (e->image[i]->bytes > w->image_bytes)
+			return wb_err_set(err, -ENOBUFS,
+				"the snapshot of %s takes %llu bytes, %llu are reserved", w->w.name,
+				(unsigned long long)e->image[i]->bytes,
+				(unsigned long long)w->image_bytes);
+	}
+	return 0;
+}
+
 static int build(struct epoch *e, struct wb_err *err)
 {
 	int rc = find_me(e, err);
@@ -263,6 +291,8 @@ static int build(struct epoch *e, struct wb_err *err)
 		rc = collect_members(e, err);
 	if (rc == 0)
 		rc = make_slots(e, err);
+	if (rc == 0)
+		rc = make_images(e, err);
 	if (rc < 0)
 		return rc;
 	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
@@ -451,6 +481,14 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 			*digest = o->cur->plan->digest;
 			return true;
 		}
+	return false;
+}
+
+bool wb_core_is_sending(const struct wb_core *c)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (o->trainers.state != TRAINERS_IDLE)
+			return true;
 	return false;
 }
 

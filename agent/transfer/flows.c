@@ -47,6 +47,11 @@ static void env_complete(void *ctx, struct wb_flow *f, uint32_t local)
 	wb__core_party_complete(epoch_of_flow(ctx, f), f, local);
 }
 
+static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
+{
+	wb__core_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
+}
+
 static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
 	wb__core_party_failed(epoch_of_flow(ctx, f), f, local, err);
@@ -63,6 +68,7 @@ int wb__core_flow_env_init(struct epoch *e)
 		.on_received = env_received,
 		.on_complete = env_complete,
 		.on_failed = env_failed,
+		.on_snapped = env_snapped,
 	};
 	return 0;
 }

@@ -37,6 +37,8 @@ struct worker {
 	bool holds; /* its parameters stay as they are beyond the receive stage */
 	bool letting_go; /* it has ended its hold, readers may be left */
 	int64_t sent_version;
+	uint8_t *image; /* borrowed */
+	uint64_t image_bytes;
 	uint64_t stop_ns, resume_ns; /* of the last transfer */
 };
 
@@ -53,6 +55,7 @@ struct epoch {
 	struct wb_plan *plan;
 	struct wb_local *local;
 	struct worker **member; /* by local index */
+	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
 	struct link *link; /* by agent */
 	struct wb_xport_epoch xp;
 	struct wb_flow_env fenv;
@@ -281,6 +284,7 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 void wb__core_trainers_replanned(struct epoch *e);
 void wb__core_trainers_send(struct worker *w, int64_t version, bool hold);
 void wb__core_trainers_release(struct worker *w, uint64_t transfer);
+void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc);
 void wb__core_trainers_worker_lost(struct worker *w, const char *why);
 void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);

@@ -7,6 +7,7 @@
  * Comes from the operator beside the plan.  Index = the plan's number: agents are the plan's
  * domains, engines its engines, workers its workers.  Owned by the epoch.  Layer: transfer (L3).
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #define WB_ROSTER_KEY_BYTES 32
@@ -37,6 +38,11 @@ struct wb_roster {
 	uint32_t n_agent, n_engine, n_worker;
 	uint32_t leader; /* agent of the trainer worker that leads */
 	uint64_t transfer_deadline_ns, engine_step_deadline_ns;
+	/* The object's mode, the same at every agent. */
+	bool trainer_staged; /* trainers send from a snapshot */
+	bool rollout_staged; /* rollouts receive beside their parameters */
+	bool all_engines; /* no engine changes before all of them can */
+	bool supersede; /* a newer version takes the place of one not installed yet */
 };
 
 void wb_roster_finish(struct wb_roster *r);

@@ -94,6 +94,52 @@ void wb__core_trainers_replanned(struct epoch *e)
 		ask(e->obj);
 }
 
+static void trainer_failed(struct trainers *t, int code, const char *sentence)
+{
+	struct wb_msg_peer m = {
+		.kind = WBP_PEER_TRAINER_LOST, .code = code, .transfer = t->transfer};
+	char text[WB_ERR_MSG_MAX];
+
+	snprintf(text, sizeof(text), "%s", sentence);
+	m.sentence = text;
+	wb__core_send(t->e, t->e->r.leader, &m);
+}
+
+/* The worker goes on; whoever needs its chunks gets them from the snapshot. */
+void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc)
+{
+	struct trainers *t = &e->obj->trainers;
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
+	struct worker *w = e->member[local];
+	char text[512];
+
+	if (t->flow != f || t->e != e || !w)
+		return;
+	if (rc < 0) {
+		snprintf(text, sizeof(text), "no snapshot of %s: %s", w->w.name, wb_strerror(rc));
+		if (t->state == TRAINERS_SERVING)
+			trainer_failed(t, rc, text);
+		return;
+	}
+	wb__core_trace(e->obj, "snapshot", w->w.name, t->transfer, e->image[local]->bytes);
+	w->resume_ns = now_ns(e->obj->core);
+	if (t->state == TRAINERS_SERVING)
+		tell_one(t, w, &s);
+}
+
+static void open_sources(struct trainers *t)
+{
+	struct epoch *e = t->e;
+
+	t->is_told = e->r.trainer_staged; /* each worker is told by its own snapshot */
+	for_trainer (e, i) {
+		if (!e->r.trainer_staged)
+			wb_flow_open_source(t->flow, i);
+		else if (wb_flow_open_image(t->flow, i, e->image[i], e->member[i]->image) < 0)
+			trainer_failed(t, -ENOMEM, "no memory for a snapshot");
+	}
+}
+
 static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
@@ -111,11 +157,11 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	t->state = TRAINERS_SERVING;
 	for_trainer (e, i) {
 		e->member[i]->has_sent = e->member[i]->letting_go = false;
-		e->member[i]->holds = e->member[i]->sent_hold;
+		/* A snapshot holds by itself. */
+		e->member[i]->holds = e->member[i]->sent_hold && !e->r.trainer_staged;
 	}
 	tell(t, &s);
-	for_trainer (e, i)
-		wb_flow_open_source(t->flow, i);
+	open_sources(t);
 }
 
 /* Does anybody still read parameters that this agent has closed? */
@@ -268,7 +314,7 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 	}
 	if (t->state == TRAINERS_IDLE || t->e != e || (m->transfer && m->transfer != t->transfer))
 		return;
-	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING) {
+	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING && !e->r.trainer_staged) {
 		release(t);
 	} else if (m->kind == WBP_PEER_FINAL) {
 		on_final(t, m);
@@ -278,16 +324,16 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 {
 	struct trainers *t = &w->obj->trainers;
-	struct wb_msg_peer m = {.kind = WBP_PEER_TRAINER_LOST, .code = -EPIPE};
-	char text[WB_ERR_MSG_MAX];
+	char text[512];
 
 	w->has_sent = false;
 	if (t->state == TRAINERS_IDLE || t->state == TRAINERS_RELEASED)
 		return;
-	snprintf(text, sizeof(text), "%s %s", w->w.name, why);
-	m.transfer = t->transfer;
-	m.sentence = text;
-	wb__core_send(t->e, t->e->r.leader, &m);
+	for_trainer (t->e, i)
+		if (t->e->member[i] == w && t->flow && wb_flow_image_is_whole(t->flow, i))
+			return;
+	snprintf(text, sizeof(text), "%s %.400s", w->w.name, why);
+	trainer_failed(t, -EPIPE, text);
 	if (t->state == TRAINERS_ASKED)
 		t->state = TRAINERS_IDLE;
 }

@@ -44,6 +44,7 @@ struct world_worker {
 	uint64_t phase_ns, stall_until_ns, up_ns, down_ns;
 	struct wb_map *map;
 	uint8_t *memory; /* all parameters, one memory object */
+	uint8_t *image; /* room for a snapshot; of its agent */
 	size_t bytes;
 	void **base;
 	struct wb_place *place;
@@ -91,6 +92,7 @@ struct world_opts {
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
+	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
 };
 

@@ -150,6 +150,10 @@ static void fill_roster(const struct world *w, const struct world_epoch *e, stru
 	}
 	r->transfer_deadline_ns = w->o.transfer_deadline_ns;
 	r->engine_step_deadline_ns = w->o.step_deadline_ns;
+	r->trainer_staged = w->o.trainer_staged;
+	r->rollout_staged = w->o.rollout_staged;
+	r->all_engines = w->o.all_engines;
+	r->supersede = w->o.supersede;
 }
 
 int world_epoch_install(

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define SOCKET_NS 5000
+#define IMAGE_BYTES(k) (2 * (k)->bytes + (64u << 10))
 #define RECONNECT_NS (50 * WB_NS_PER_MS)
 
 /* ---- parameters --------------------------------------------------------------------------- */
@@ -476,6 +477,8 @@ void world_worker_attach(struct world_worker *k)
 		.page = k->role == WB_ROLE_ROLLOUT ? k->page : NULL,
 	};
 	world_must(wb_core_attach(a->core, &c, &err), &err);
+	if (k->role == WB_ROLE_TRAINER)
+		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
 	if (k->phase == WORLD_PARKED) /* the restart released it from its stop */
 		set_phase(k, WORLD_RUN);
 }
@@ -549,6 +552,8 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 		.hook_ns = w->o.hook_ns,
 		.poll_ns = w->o.poll_ns};
 	make_map(k);
+	if (role == WB_ROLE_TRAINER)
+		k->image = wb_zalloc(1, IMAGE_BYTES(k));
 	world_start_worker(w, k->index);
 }
 
@@ -598,6 +603,7 @@ void world_worker_destroy(struct world_worker *k)
 	wb_free(k->page);
 	wb_free(k->base);
 	wb_free(k->memory);
+	wb_free(k->image);
 }
 
 /* ---- trainers ----------------------------------------------------------------------------- */

@@ -27,7 +27,46 @@ def a_hold_keeps_parameters_until_release():
         quit_all(t + rollouts)
 
 
+def snapshot_spec(**more):
+    return {"staging": {"trainer": "HostMemory"}, **more}
+
+
+def trainers_go_on_after_their_snapshot(**kw):
+    """--scribble: parameters are overwritten as soon as they are released."""
+    with Cluster() as c:
+        t, r = deploy(c, engines=2, operator=snapshot_spec(), worker={"args": ["--scribble"]}, **kw)
+        rollouts = sum(r.values(), [])
+        for v in (1, 2, 3):
+            for w in t:
+                w.say(f"send {v}")
+            for w in t:
+                w.expect(f"released {v}")
+                w.expect(f"sent {v} .*e0=Committed e1=Committed")
+            updated(rollouts, v)
+        quit_all(t + rollouts)
+
+
+def snapshots_of_private_heap():
+    trainers_go_on_after_their_snapshot(heap=True)
+
+
+def snapshots_over_shared_memory():
+    trainers_go_on_after_their_snapshot(args=["--transport", "shm"])
+
+
+def snapshots_beyond_the_limit_are_refused_with_figures():
+    with Cluster() as c:
+        c.operator(**snapshot_spec())
+        a = c.agent("pod", "--staging-limit", "256Ki")
+        c.worker("pod", "trainer")
+        c.worker("pod", "rollout", engine="e0")
+        a.expect(r"plan refused.*staging takes 786432 bytes at agent pod .*--staging-limit is 262144",
+                 reject=None)
+
+
 if __name__ == "__main__":
     names = sys.argv[1:]
-    tests = [a_hold_keeps_parameters_until_release]
+    tests = [a_hold_keeps_parameters_until_release, trainers_go_on_after_their_snapshot,
+             snapshots_of_private_heap, snapshots_over_shared_memory,
+             snapshots_beyond_the_limit_are_refused_with_figures]
     run(*[t for t in tests if not names or t.__name__ in names])

@@ -26,14 +26,14 @@ def quit_all(workers):
         w.expect("bye")
 
 
-def deploy(c, engines=1, per_engine=2, trainers=2, pods=1, args=(), operator=None, **kw):
+def deploy(c, engines=1, per_engine=2, trainers=2, pods=1, args=(), operator=None, worker=None, **kw):
     """Trainer pods and one pod an engine; ([trainers], {engine: [rollouts]})."""
     c.operator(trainers=trainers, per_engine=per_engine, engines=engines, **(operator or {}))
     for p in range(pods):
         c.agent(f"t{p}", *args)
     for e in range(engines):
         c.agent(f"r{e}", *args)
-    t = [c.worker(f"t{i * pods // trainers}", "trainer", i, trainers, **kw)
+    t = [c.worker(f"t{i * pods // trainers}", "trainer", i, trainers, **kw, **(worker or {}))
          for i in range(trainers)]
     r = {f"e{e}": engine(c, e, per_engine, **kw) for e in range(engines)}
     for w in t + sum(r.values(), []):

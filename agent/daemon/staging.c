@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/staging.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/env.h"
+#include "daemon/oplink.h"
+#include "daemon/roll.h"
+#include "daemon/worker.h"
+#include "flow/image.h"
+#include "proto/messages.h"
+
+#include <errno.h>
+
+#define IMAGE_ALIGN 4096
+
+static unsigned long long ull(uint64_t v)
+{
+	return v;
+}
+
+static bool is_mine(const struct wb__staging_in *in, uint32_t w, enum wb_role role)
+{
+	return in->plan->worker[w].domain == in->roll->me && in->plan->worker[w].role == role;
+}
+
+static uint64_t image_bytes(const struct wb__staging_in *in)
+{
+	uint64_t bytes = 0;
+
+	if (in->object->sender_staging != WB_APP_STAGING_HOST_MEMORY)
+		return 0;
+	for (uint32_t w = 0; w < in->plan->n_worker; w++)
+		if (is_mine(in, w, WB_ROLE_TRAINER))
+			bytes += wb_align_up(wb_image_bytes(in->plan, w), IMAGE_ALIGN);
+	return bytes;
+}
+
+static int check_limits(const struct wb__agent *a, const struct wb__staging_in *in, uint64_t images,
+	uint64_t areas, struct wb_err *err)
+{
+	uint64_t group = wb__memory_limit(), need = images + areas;
+
+	if (a->o.staging_limit_bytes && need > a->o.staging_limit_bytes)
+		return wb_err_set(err, -ENOMEM,
+			"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for "
+			"staging "
+			"areas), --staging-limit is %llu: raise it, or set spec.staging to None",
+			ull(need), a->o.name, ull(images), ull(areas),
+			ull(a->o.staging_limit_bytes));
+	if (need && group && need + in->buffer_bytes > group)
+		return wb_err_set(err, -ENOMEM,
+			"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for "
+			"staging "
+			"areas) beside %llu of buffers, the memory limit is %llu: raise it, or set "
+			"spec.staging to None",
+			ull(need), a->o.name, ull(images), ull(areas), ull(in->buffer_bytes),
+			ull(group));
+	return 0;
+}
+
+static int reserve_images(
+	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
+{
+	int rc = wb__env_images(a->env, bytes, in->object_hash, err);
+	uint8_t *at;
+
+	if (rc < 0 || !bytes)
+		return rc;
+	at = wb__env_images_base(a->env);
+	for (uint32_t w = 0; w < in->plan->n_worker; w++) {
+		uint64_t n;
+
+		if (!is_mine(in, w, WB_ROLE_TRAINER))
+			continue;
+		n = wb_align_up(wb_image_bytes(in->plan, w), IMAGE_ALIGN);
+		wb_core_set_image(a->core, in->roll->local[w], at, n);
+		at += n;
+	}
+	return 0;
+}
+
+int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
+{
+	uint64_t images = image_bytes(in);
+	int rc = check_limits(a, in, images, 0, err);
+
+	return rc < 0 ? rc : reserve_images(a, in, images, err);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_STAGING_H
+#define WB_DAEMON_STAGING_H
+/*
+ * Memory for staging, set aside when a plan comes: snapshots of trainer workers behind the slots,
+ * staging areas of rollout workers in memfds that the workers keep.
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "planner/plan.h"
+
+struct wb__agent;
+struct wb__roll;
+struct wb_err;
+struct wb_p_object;
+
+/* What a plan is to be staged by; all borrowed. */
+struct wb__staging_in {
+	const struct wb_plan *plan;
+	const struct wb__roll *roll;
+	const struct wb_p_object *object;
+	uint64_t object_hash; /* as the transport names the object */
+	uint64_t buffer_bytes; /* slots, which count against the limit too */
+};
+
+/**
+ * wb__staging_reserve - take the memory that the object's mode needs for this plan
+ * Again for a plan that needs no more: nothing.  Returns 0; -ENOMEM with the figures when it is
+ * more than --staging-limit or the control group allows; -EBUSY while what is there is in use: call
+ * again later.  Blocks while pages are taken.
+ */
+int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
+
+#endif
