@@ -27,7 +27,7 @@ agent/ctl           weightbridge base proto mem net planner kernels xport lane e
 operator-shim/spec       base
 operator-shim/reconcile  base planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile
-operator-shim/kube       base
+operator-shim/kube       weightbridge base net operator-shim/spec
 operator-shim            weightbridge base net proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube
 '
 # Folders where a header of the system is not welcome: FOLDER REGEXP REASON

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pure parts of the Kubernetes client: cutting a watch stream, kubeconfigs, text, waiting. */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "operator-shim/kube/config.h"
+#include "operator-shim/kube/cursor.h"
+#include "operator-shim/kube/text.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cursor ---- */
+
+struct seen {
+	char text[512];
+	unsigned n, stop_after;
+};
+
+static int note(void *cookie, enum wb_kube_event what, json_t *o)
+{
+	struct seen *s = cookie;
+	const char *name = json_string_value(json_object_get(o, "n"));
+
+	snprintf(s->text + strlen(s->text), sizeof(s->text) - strlen(s->text), "%d%s;", what,
+		name ? name : "");
+	return ++s->n == s->stop_after ? -ECANCELED : 0;
+}
+
+static int feed(const char *text, size_t n, size_t cut1, size_t cut2, size_t max, struct seen *s)
+{
+	struct wb_kube_cursor c;
+	struct wb_err err = {0};
+	int rc;
+
+	memset(s->text, 0, sizeof(s->text));
+	s->n = 0;
+	wb_kube_cursor_init(&c, max, note, s);
+	rc = wb_kube_cursor_feed(&c, text, cut1, &err);
+	if (rc == 0)
+		rc = wb_kube_cursor_feed(&c, text + cut1, cut2 - cut1, &err);
+	if (rc == 0)
+		rc = wb_kube_cursor_feed(&c, text + cut2, n - cut2, &err);
+	if (rc == 0)
+		rc = wb_kube_cursor_end(&c, &err);
+	ck_assert(rc == 0 || rc == -ECANCELED || err.msg[0]);
+	if (rc < 0)
+		ck_assert_int_eq(wb_kube_cursor_feed(&c, "x", 1, NULL), rc);
+	wb_kube_cursor_finish(&c);
+	return rc;
+}
+
+static const struct {
+	const char *text, *want;
+	int rc;
+	unsigned stop_after;
+} streams[] = {
+	{"{\"type\":\"ADDED\",\"object\":{\"n\":\"a\"}}\n\r\n{\"type\":\"MODIFIED\",\"object\":{"
+	 "\"n\":"
+	 "\"b\"}}\n",
+		"0a;1b;", 0, 0},
+	{"{\"type\":\"DELETED\",\"object\":{\"n\":\"\xc3\xa9\"}}\n{\"type\":\"BOOKMARK\","
+	 "\"object\":{}}",
+		"2\xc3\xa9;3;", 0, 0},
+	{"{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n", "4;", 0, 0},
+	{"{\"type\":\"NEWER\"}\n{\"type\":\"NEWER\",\"object\":{\"n\":\"x\"}}\n", "5;5x;", 0, 0},
+	{"", "", 0, 0},
+	{"\n\n", "", 0, 0},
+	{"{\"type\":\"ADDED\",\"object\":{\"n\":\"a\"}}\nx\n{}", "0a;", -EPROTO, 0},
+	{"{\"type\":\"ADDED\"}\n", "", -EPROTO, 0},
+	{"{\"type\":\"ADDED\",\"object\":[]}\n", "", -EPROTO, 0},
+	{"{\"object\":{}}\n", "", -EPROTO, 0},
+	{"{\"type\":\"ADDED\",\"type\":\"ADDED\",\"object\":{}}\n", "", -EPROTO, 0},
+	{"[]\n", "", -EPROTO, 0},
+	{"{\"type\":\"ADDED\",\"object\":{\"n\":\"a\"", "", -EPROTO, 0},
+	{"{\"type\":\"ADDED\",\"object\":{\"n\":\"a\"}}\n{\"type\":\"ADDED\",\"object\":{\"n\":"
+	 "\"b\"}}\n",
+		"0a;", -ECANCELED, 1},
+};
+
+START_TEST(cut_anywhere_gives_the_same_events)
+{
+	const char *text = streams[_i].text;
+	size_t n = strlen(text);
+
+	for (size_t a = 0; a <= n; a++)
+		for (size_t b = a; b <= n; b++) {
+			struct seen s = {.stop_after = streams[_i].stop_after};
+
+			ck_assert_int_eq(feed(text, n, a, b, 4096, &s), streams[_i].rc);
+			ck_assert_str_eq(s.text, streams[_i].want);
+		}
+}
+END_TEST
+
+START_TEST(long_line_is_refused_wherever_it_is_cut)
+{
+	const char *text = "{\"type\":\"ADDED\",\"object\":{\"n\":\"abc\"}}\n";
+	size_t n = strlen(text);
+	struct seen s = {0};
+
+	for (size_t a = 0; a <= n; a++) {
+		ck_assert_int_eq(feed(text, n, a, a, n - 1, &s), 0);
+		ck_assert_int_eq(feed(text, n, a, a, n - 2, &s), -E2BIG);
+		ck_assert_uint_eq(s.n, 0);
+	}
+}
+END_TEST
+
+/* ---- text ---- */
+
+START_TEST(escape_leaves_only_unreserved)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1024);
+	wb_kube_put_escaped(&b, "aZ9-._~/?&= %+\xc3\xa9\n,!()");
+	ck_assert_str_eq(wb_buf_cstr(&b), "aZ9-._~%2F%3F%26%3D%20%25%2B%C3%A9%0A%2C%21%28%29");
+	wb_buf_finish(&b);
+}
+END_TEST
+
+static const struct {
+	const char *in, *out; /* NULL = refused */
+} base64[] = {
+	{"", ""},
+	{"Zg==", "f"},
+	{"Zm8=", "fo"},
+	{"Zm9v", "foo"},
+	{"Zm9v\nYmFy\r\n", "foobar"},
+	{"Zg=", NULL},
+	{"Zg", NULL},
+	{"Z===", NULL},
+	{"====", NULL},
+	{"Zg==Zg==", NULL},
+	{"Zm9v!", NULL},
+	{"Z g=", NULL},
+	{"Zm9vYg==x", NULL},
+	{"+/+/", "\xfb\xff\xbf"},
+};
+
+START_TEST(base64_is_strict)
+{
+	uint8_t *out = NULL;
+	size_t n = 0;
+	int rc = wb_kube_base64(base64[_i].in, &out, &n);
+
+	if (!base64[_i].out) {
+		ck_assert_int_eq(rc, -EINVAL);
+		return;
+	}
+	ck_assert_int_eq(rc, 0);
+	ck_assert_uint_eq(n, strlen(base64[_i].out));
+	ck_assert_mem_eq(out, base64[_i].out, n + 1);
+	wb_free(out);
+}
+END_TEST
+
+START_TEST(time_has_microseconds)
+{
+	char text[WB_KUBE_TIME_TEXT];
+
+	ck_assert_str_eq(wb_kube_time(1767322845000006789ull, text), "2026-01-02T03:00:45.000006Z");
+	ck_assert_str_eq(wb_kube_time(0, text), "1970-01-01T00:00:00.000000Z");
+}
+END_TEST
+
+START_TEST(backoff_grows_jitters_obeys_and_forgets)
+{
+	struct wb_kube_backoff b = {.min_ns = 500, .max_ns = 30000, .healthy_ns = 60000};
+	uint64_t least = UINT64_MAX, most = 0, now = 1000;
+
+	for (int i = 0; i < 12; i++) {
+		uint64_t w = wb_kube_backoff_next(&b, now, UINT64_MAX - 7 * (uint64_t)i, 0);
+
+		ck_assert_uint_ge(w, 250);
+		ck_assert_uint_le(w, 30000);
+		now += w;
+	}
+	ck_assert_uint_eq(b.next_ns, 30000);
+	for (uint64_t i = 0; i < 1000; i++) {
+		struct wb_kube_backoff c = b;
+		uint64_t w = wb_kube_backoff_next(&c, now, i * 6364136223846793005ull >> 3, 0);
+
+		least = WB_MIN(least, w);
+		most = WB_MAX(most, w);
+	}
+	ck_assert_uint_lt(least, 3000); /* full jitter: also short ones */
+	ck_assert_uint_gt(most, 27000);
+	ck_assert_uint_eq(wb_kube_backoff_next(&b, now, 0, 5 * WB_NS_PER_S), 5 * WB_NS_PER_S);
+	ck_assert_uint_eq(wb_kube_backoff_next(&b, now, 0, 9999 * WB_NS_PER_S), 600 * WB_NS_PER_S);
+	wb_kube_backoff_next(&b, now + 200000, 0, 0);
+	ck_assert_uint_eq(b.next_ns, 1000); /* was healthy for long: starts anew */
+}
+END_TEST
+
+/* ---- config ---- */
+
+#define HEAD                                                                                       \
+	"apiVersion: v1\nkind: Config\ncurrent-context: c\n"                                       \
+	"contexts:\n- {name: x, context: {cluster: y}}\n"                                          \
+	"- name: c\n  context: {cluster: k, user: u, namespace: n}\n"
+#define CLUSTER "clusters:\n- name: k\n  cluster: {server: \"https://h:6443/p//\"}\n"
+#define USER(text) "users:\n- name: u\n  user: {" text "}\n"
+
+static const struct {
+	const char *text, *want; /* part of the sentence; NULL = taken */
+} configs[] = {
+	{HEAD CLUSTER USER("token: t"), NULL},
+	{HEAD CLUSTER USER(""), NULL},
+	{HEAD CLUSTER "users:\n- name: u\n  user: null\n", NULL},
+	{HEAD CLUSTER USER("client-certificate: a, client-key: /b"), NULL},
+	{HEAD CLUSTER USER("client-certificate-data: Zg==, client-key-data: Zg=="), NULL},
+	{HEAD CLUSTER USER("exec: {command: aws}"), "user u logs in by a program (exec)"},
+	{HEAD CLUSTER USER("auth-provider: {name: gcp}"), "auth-provider"},
+	{HEAD CLUSTER USER("username: a"), "a password"},
+	{HEAD CLUSTER USER("client-key: a"), "client-certificate and client-key together"},
+	{HEAD CLUSTER USER("token: \"a\\r\\nb: c\""), "more than one line"},
+	{HEAD CLUSTER USER("token: \"a\\x01b\""), "control character"},
+	{HEAD CLUSTER USER("token: [a]"), "token must be a word"},
+	{HEAD CLUSTER USER("client-key-data: \"?\", client-certificate: a"), "not base64"},
+	{HEAD CLUSTER "users: []\n", "no user named u"},
+	{HEAD USER("token: t"), "no cluster named k"},
+	{HEAD "clusters: 5\n", "no cluster named k"},
+	{HEAD "clusters:\n- name: k\n  cluster: {server: \"http://h\"}\n", "https://"},
+	{HEAD "clusters:\n- name: k\n  cluster: {server: \"https://\"}\n", "https://"},
+	{HEAD "clusters:\n- name: k\n  cluster: {}\n", "no server"},
+	{HEAD "clusters:\n- name: k\n  cluster: [1]\n", "is not a map"},
+	{"current-context: z\ncontexts: []\n", "no context named z"},
+	{"contexts: []\n", "no current-context"},
+	{"- a\n", "not a kubeconfig"},
+	{"", "not a kubeconfig"},
+	{"a: b\n---\na: b\n", "not a kubeconfig"},
+	{"a: &x [1]\nb: *x\n", "not supported"},
+	{"a: {", "not YAML"},
+};
+
+START_TEST(kubeconfig_is_taken_or_refused_with_a_sentence)
+{
+	struct wb_kube_config c;
+	struct wb_err err = {0};
+	int rc = wb_kube_config_parse(
+		"kc", "/dir", configs[_i].text, strlen(configs[_i].text), &c, &err);
+
+	if (!configs[_i].want) {
+		ck_assert_msg(rc == 0, "%s", err.msg);
+		ck_assert_str_eq(c.server, "https://h:6443/p");
+		ck_assert_str_eq(c.namespace_, "n");
+		if (c.cert.file) {
+			ck_assert_str_eq(c.cert.file, "/dir/a");
+			ck_assert_str_eq(c.key.file, "/b");
+		}
+		wb_kube_config_finish(&c);
+		return;
+	}
+	ck_assert_int_lt(rc, 0);
+	ck_assert_int_eq(rc, err.code);
+	ck_assert_msg(strstr(err.msg, configs[_i].want) && strstr(err.msg, "kc"), "%s", err.msg);
+	ck_assert_msg(!strstr(err.msg, "secret"), "%s", err.msg);
+}
+END_TEST
+
+START_TEST(short_memory_leaves_nothing)
+{
+	const char *text =
+		HEAD CLUSTER USER("client-certificate-data: Zg==, client-key: b, token: t");
+
+	for (uint64_t n = 1;; n++) {
+		struct wb_kube_config c;
+		struct wb_err err = {0};
+		int rc;
+
+		wb_mem_fail_at(n);
+		rc = wb_kube_config_parse("kc", "d", text, strlen(text), &c, &err);
+		if (!wb_mem_failed()) {
+			ck_assert_int_eq(rc, 0);
+			wb_kube_config_finish(&c);
+			break;
+		}
+		ck_assert_int_eq(rc, -ENOMEM);
+	}
+	wb_mem_fail_at(0);
+}
+END_TEST
+
+START_TEST(outside_of_a_pod_is_said)
+{
+	struct wb_kube_config c;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_kube_config_in_cluster(NULL, "443", "/none", &c, &err), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(err.msg, "KUBERNETES_SERVICE_HOST"));
+	ck_assert_int_eq(wb_kube_config_in_cluster("::1", "443", "/none", &c, &err), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(err.msg, "/none/token"));
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("kube");
+	TCase *tc = tcase_create("kube");
+
+	tcase_add_loop_test(tc, cut_anywhere_gives_the_same_events, 0, (int)WB_ARRAY_SIZE(streams));
+	tcase_add_test(tc, long_line_is_refused_wherever_it_is_cut);
+	tcase_add_test(tc, escape_leaves_only_unreserved);
+	tcase_add_loop_test(tc, base64_is_strict, 0, (int)WB_ARRAY_SIZE(base64));
+	tcase_add_test(tc, time_has_microseconds);
+	tcase_add_test(tc, backoff_grows_jitters_obeys_and_forgets);
+	tcase_add_loop_test(
+		tc, kubeconfig_is_taken_or_refused_with_a_sentence, 0, (int)WB_ARRAY_SIZE(configs));
+	tcase_add_test(tc, short_memory_leaves_nothing);
+	tcase_add_test(tc, outside_of_a_pod_is_said);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *r = srunner_create(suite());
+	int failed;
+
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
