@@ -103,14 +103,17 @@ static void bench_sum(void)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct pair x = {0};
 
-		printf("{\"bench\":\"sum\",\"lanes\":2,\"bytes\":%zu", sizes[i]);
+		printf("{\"name\":\"checksum of %zu bytes\"", sizes[i]);
 		for (enum wbk__isa k = WBK__SCALAR; k <= best; k++) {
 			wbk__isa_max = k;
 			x = median(run_sum, &pos, run_xxh3, sizes[i]);
-			printf(",\"%s_gb_s\":%.2f", isa[k], (double)sizes[i] / x.s / 1e9);
+			printf(",\"%s_GBps\":%.2f", isa[k], (double)sizes[i] / x.s / 1e9);
 		}
-		printf(",\"body\":\"%s\",\"ns\":%.0f,\"xxh3_128_time_over_sum\":%.2f}\n", isa[best],
-			x.s * 1e9, x.of_ref);
+		printf(",\"figure\":%.2f,\"unit\":\"GB/"
+		       "s\",\"bar\":null,\"met\":null,\"body\":\"%s\","
+		       "\"ns\":%.0f,\"xxh3_128_GBps\":%.2f}\n",
+			(double)sizes[i] / x.s / 1e9, isa[best], x.s * 1e9,
+			(double)sizes[i] / x.s / x.of_ref / 1e9);
 	}
 }
 
@@ -167,8 +170,9 @@ static void bench_moves(void)
 	both = cast;
 	both.row_stride = 4;
 	both.col_stride = ROWS * 4;
-	printf("{\"bench\":\"memcpy\",\"bytes\":%zu,\"gb_s\":%.2f}\n", N_BOX * BOX_BYTES,
-		(double)(N_BOX * BOX_BYTES) / t.s / 1e9);
+	printf("{\"name\":\"memcpy of %zu bytes\",\"figure\":%.2f,\"unit\":\"GB/s\",\"bar\":null,"
+	       "\"met\":null}\n",
+		N_BOX * BOX_BYTES, (double)(N_BOX * BOX_BYTES) / t.s / 1e9);
 	const struct move moves[] = {{"dense", dense, 0, 0}, {"rows", rows, 0, 0},
 		{"rows_256", narrow, 0, 0}, {"transposed", transposed, 0, 0},
 		{"bf16_to_f32", cast, 0, 0}, {"bf16_to_f32_transposed", both, 0, 0}};
@@ -180,7 +184,8 @@ static void bench_moves(void)
 			m.pack = way / 2;
 			m.sums = way % 2;
 			t = median(run_move, &m, run_memcpy, N_BOX * BOX_BYTES);
-			printf("{\"bench\":\"%s\",\"box\":\"%s\",\"sums\":\"%s\",\"gb_s\":%.2f,"
+			printf("{\"name\":\"%s %s\",\"sums\":\"%s\",\"figure\":%.2f,"
+			       "\"unit\":\"GB/s\",\"bar\":null,\"met\":null,"
 			       "\"of_memcpy\":%.2f}\n",
 				m.pack ? "pack" : "assemble", m.name, m.sums ? "on" : "off",
 				(double)(N_BOX * BOX_BYTES) / t.s / 1e9, t.of_ref);
@@ -243,8 +248,8 @@ static void bench_diff2(void)
 					wbk_encode_ramp(f.code, 7, 0, mask, row, COLS);
 			}
 			t = median(run_diff2, &f, run_read, bytes);
-			printf("{\"bench\":\"diff2\",\"dtype\":\"%s\",\"pass\":\"%s\",\"gb_s\":%."
-			       "2f,"
+			printf("{\"name\":\"diff2 %s, digit of %s\",\"figure\":%.2f,"
+			       "\"unit\":\"GB/s\",\"bar\":null,\"met\":null,"
 			       "\"of_read\":%.2f}\n",
 				kinds[i].name, pass ? "rows" : "columns", (double)bytes / t.s / 1e9,
 				t.of_ref);

@@ -54,10 +54,11 @@ int main(void)
 		waited[i] = run(c);
 	qsort(plain, RUNS, sizeof(*plain), compare);
 	qsort(waited, RUNS, sizeof(*waited), compare);
-	printf("{\"bench\":\"poll\",\"calls\":%u,\"runs\":%d,\"idle_ns\":%.1f,"
-	       "\"idle_with_fileno_ns\":%.1f,\"bound_ns\":%.0f,\"ok\":%s}\n",
-		CALLS, RUNS, plain[RUNS / 2], waited[RUNS / 2], BOUND_NS,
-		plain[RUNS / 2] < BOUND_NS ? "true" : "false");
+	printf("{\"name\":\"idle poll from "
+	       "C\",\"figure\":%.1f,\"unit\":\"ns\",\"bar\":%.0f,\"met\":%s,"
+	       "\"with_fileno_ns\":%.1f,\"calls\":%u,\"n\":%d}\n",
+		plain[RUNS / 2], BOUND_NS, plain[RUNS / 2] < BOUND_NS ? "true" : "false",
+		waited[RUNS / 2], CALLS, RUNS);
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 	return plain[RUNS / 2] < BOUND_NS ? 0 : 1;

@@ -8,5 +8,7 @@ for b in "$out"/bench/*; do
 	case $b in *.d) continue ;; esac
 	[ -x "$b" ] && "$b"
 done
-python=$(tests/common/venv.sh) || { echo '{"bench": "e2e", "skipped": "no Python with NumPy"}'; exit 0; }
+python=$(tests/common/venv.sh) || { echo '{"name": "e2e", "figure": null, "skipped": "no Python with NumPy"}'; exit 0; }
+"$python" tests/bench/poll.py --out "$out"
+"$python" tests/bench/extract.py --out "$out"
 exec "$python" tests/bench/e2e.py --out "$out"
