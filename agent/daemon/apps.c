@@ -2,6 +2,7 @@
 #include "daemon/apps.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,6 +13,7 @@
 #include "daemon/trace.h"
 #include "daemon/wire.h"
 #include "lane/lane.h"
+#include "net/loop.h"
 #include "net/seq.h"
 #include "weightbridge/version.h"
 
@@ -21,6 +23,7 @@
 #include <string.h>
 
 #define MOD "apps"
+#define HELLO_NS (5 * WB_NS_PER_S) /* from connecting to saying who it is */
 
 enum app_state { APP_HELLO, APP_WELCOMED, APP_UP, APP_CLOSING };
 
@@ -31,12 +34,14 @@ struct app {
 	struct wb_seq *conn;
 	enum app_state state;
 	uint32_t proto, pid;
+	uint64_t since_ns;
 	struct wb__worker *w; /* NULL before ATTACH and after it left */
 };
 
 struct wb__apps {
 	struct wb__agent *a;
 	struct wb_seq_listener *listener;
+	struct wb_timer *timer; /* runs while somebody has not said HELLO */
 	struct app *apps;
 	struct wb__worker *workers;
 	struct wb__contents *contents;
@@ -336,11 +341,33 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 			app->pid, why->msg);
 	else if (app->w)
 		snprintf(text, sizeof(text), "%s (pid %u) exited", app->w->name, app->pid);
+	else if (why->code && why->code != -ECONNRESET)
+		WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", why->msg));
 	leave(app, text);
 	while (*at != app)
 		at = &(*at)->next;
 	*at = app->next;
 	wb_free(app);
+}
+
+/* The library says HELLO at once; what does not, is none and would hold a descriptor for ever. */
+static void end_silent(void *cookie)
+{
+	struct wb__apps *s = cookie;
+	uint64_t now = wb_now_ns(&wb_clock_real), next = UINT64_MAX;
+
+	for (struct app *app = s->apps; app; app = app->next) {
+		uint64_t until = app->since_ns + HELLO_NS;
+
+		if (app->state != APP_HELLO)
+			continue;
+		if (now >= until)
+			refuse(app, -ETIMEDOUT, "it connected and did not say who it is");
+		else
+			next = WB_MIN(next, until - now);
+	}
+	if (next != UINT64_MAX)
+		wb_timer_start(s->timer, next, 0);
 }
 
 static void on_accept(void *cookie, struct wb_seq *conn)
@@ -356,8 +383,11 @@ static void on_accept(void *cookie, struct wb_seq *conn)
 	app->s = s;
 	app->conn = conn;
 	app->pid = peer && peer->pid > 0 ? (uint32_t)peer->pid : 0;
+	app->since_ns = wb_now_ns(&wb_clock_real);
 	app->next = s->apps;
 	s->apps = app;
+	if (!wb_timer_is_running(s->timer))
+		wb_timer_start(s->timer, HELLO_NS, 0);
 	wb_seq_bind(
 		conn, &(struct wb_seq_cb){.cookie = app, .on_msg = on_msg, .on_closed = on_closed});
 }
@@ -377,7 +407,9 @@ int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *er
 		goto err_destroy;
 	}
 	s->a = a;
-	rc = wb_seq_listen(a->loop, &o, on_accept, s, &s->listener, err);
+	rc = wb_timer_create(a->loop, end_silent, s, &s->timer);
+	if (rc == 0)
+		rc = wb_seq_listen(a->loop, &o, on_accept, s, &s->listener, err);
 	if (rc < 0)
 		goto err_destroy;
 	*out = s;
@@ -408,6 +440,7 @@ void wb__apps_destroy(struct wb__apps *s)
 	if (!s)
 		return;
 	assert(wb__apps_is_empty(s));
+	wb_timer_destroy(s->timer);
 	wb__contents_destroy(s->contents);
 	wb_free(s);
 }

@@ -217,7 +217,9 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 	/* A peer that leaves before it has answered has not left in order. */
 	int code = !cause->code && !was_up ? -ECONNRESET : cause->code;
 
-	(void)ch;
+	if (!peer && cause->code)
+		WB_LOG_WRN(MOD, "peer refused", WB_S("address", wb_chan_peer(ch)),
+			WB_S("reason", cause->msg));
 	if (peer && !c->p->is_closing) {
 		c->state = CONN_ENDING;
 		wb__peer_lost(peer, c, code, c->is_refused,

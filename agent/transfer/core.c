@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
 #include "transfer/internal.h"
 
 #include <errno.h>
@@ -448,6 +449,7 @@ static void on_event(struct wb_core *c, const struct wb_xport_event *ev)
 		grant_gone(c, ev);
 		break;
 	case WB_XP_REJECTED:
+		WB_LOG_WRN("bulk", "connection refused", WB_S("reason", ev->reason));
 		break;
 	default:
 		wb_flow_on_xport(ev);

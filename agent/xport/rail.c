@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -195,12 +196,29 @@ static int watch(struct wb__rail *r, struct wb__sock *s)
 	return 0;
 }
 
+/* Whom to look for: what a stranger calls itself may not be so. */
+static void say_from(struct wb__sock *s)
+{
+	struct sockaddr_storage a = {0};
+	socklen_t len = sizeof(a);
+	size_t at = strlen(s->reason);
+	char host[64], port[16];
+
+	if (getpeername(s->fd, (struct sockaddr *)&a, &len) ||
+		(a.ss_family != AF_INET && a.ss_family != AF_INET6) ||
+		getnameinfo((struct sockaddr *)&a, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
+		return;
+	snprintf(s->reason + at, sizeof(s->reason) - at, " (from %s port %s)", host, port);
+}
+
 static void close_sock(struct wb__rail *r, struct wb__sock *s)
 {
 	if (s->state == WB__S_CLOSED)
 		return;
 	if (!s->is_dialer && s->state != WB__S_UP) {
 		wb__handshake_reject(s);
+		say_from(s);
 		wb__count(&r->rejected, 1);
 	}
 	if (s->link)

@@ -168,14 +168,18 @@ int wb__sock_fail(struct wb__sock *s, int code, const char *fmt, ...)
 
 int wb__sock_errno(struct wb__sock *s, int err)
 {
-	const char *who = s->peer[0] ? s->peer : "a peer";
+	const char *agent = s->peer[0] ? "agent " : "a peer", *who = s->peer;
 
 	if (!err) /* end of file */
-		return wb__sock_fail(s, -ECONNRESET, "agent %s closed the connection%s", who,
-			s->in_payload || s->tx_in ? " in the middle of a chunk" : "");
+		return wb__sock_fail(s, -ECONNRESET, "%s%s closed the connection%s", agent, who,
+			s->in_payload || s->tx_in ? " in the middle of a chunk"
+			: s->state == WB__S_UP    ? ""
+						  : " before the challenge was over");
 	if (s->state == WB__S_CONNECTING)
-		return wb__sock_fail(s, -err, "cannot connect to agent %s: %s", who, strerror(err));
-	return wb__sock_fail(s, -err, "the connection with agent %s broke: %s", who, strerror(err));
+		return wb__sock_fail(
+			s, -err, "cannot connect to %s%s: %s", agent, who, strerror(err));
+	return wb__sock_fail(
+		s, -err, "the connection with %s%s broke: %s", agent, who, strerror(err));
 }
 
 /* ---- frames out -------------------------------------------------------------------------------

@@ -72,7 +72,6 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 	struct peer *p = cookie, **at;
 	struct wb_serve *s = p->s;
 
-	(void)ch;
 	if (s) {
 		for (at = &s->peer; *at != p; at = &(*at)->next)
 			;
@@ -82,6 +81,8 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
 				WB_S("why", why->code ? why->msg : "it closed"));
 		}
+		if (!p->hello.agent && why->code)
+			wb_serve_refused(s, wb_chan_peer(ch), why);
 		for (size_t i = 0; i < s->n_object && p->joined; i++)
 			wb__serve_leave(p, &s->object[i], p->is_orderly);
 		wb__serve_act_all(s);

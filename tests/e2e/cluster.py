@@ -9,6 +9,7 @@
 
 Ports are free ones, files live in a temporary folder, everything ends with the `with` block.
 """
+import concurrent.futures
 import json
 import os
 import queue
@@ -221,9 +222,13 @@ class Cluster:
             time.sleep(0.02)
 
 
-def run(*tests):
-    """Run test functions; exit status for the runner."""
-    for t in tests:
+def run(*tests, together=False):
+    """Run test functions; exit status for the runner.  `together`: those that wait for time more
+    than they work, each in a thread."""
+    def one(t):
         t0 = time.monotonic()
         t()
         print(f"ok {t.__name__} {time.monotonic() - t0:.2f} s", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(len(tests) if together else 1) as pool:
+        for f in [pool.submit(one, t) for t in tests]:
+            f.result()
