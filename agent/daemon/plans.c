@@ -168,6 +168,8 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 		wb_roster_finish(&roster);
 	} else {
 		rc = wb_core_install(p->a->core, plan, &roster, err);
+		/* A leader that was restarted has forgotten which numbers it used. */
+		wb_core_seen(p->a->core, p->uid, m->last_transfer);
 		wb__env_kick(p->a->env);
 	}
 	if (rc < 0) {
@@ -282,6 +284,7 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 		return;
 	}
 	expect_feeds(p, n, m);
+	wb_core_seen(p->a->core, p->uid, m->last_transfer);
 	rc = wb_core_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);
 	if (rc < 0)
 		WB_LOG_WRN(MOD, "cannot activate", WB_U("number", m->epoch.number),

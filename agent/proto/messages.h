@@ -78,6 +78,7 @@ enum wbp_peer {
 	WBP_PEER_RELEASE, /* leader > trainers */
 	WBP_PEER_FINAL, /* leader > trainers */
 	WBP_PEER_TRAINER_LOST, /* trainers > leader */
+	WBP_PEER_CONFIRM, /* any > any: only to say ack */
 };
 
 /* clang-format off */
@@ -331,7 +332,8 @@ enum wbp_peer {
 	F(X, DIGEST, digest, 0, REQ, 1, "of the plan; its CONTENT came before") \
 	F(X, STR, key, 64, REQ, 1, "32-byte key of the epoch, hex") \
 	S(X, STRUCTS, agents, endpoint, 4096, REQ, 1, "all agents of the plan") \
-	F(X, STRS, engines, 4096, REQ, 1, "engine names in plan order")
+	F(X, STRS, engines, 4096, REQ, 1, "engine names in plan order") \
+	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer the operator knows of")
 
 #define WBF_ready(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -424,7 +426,10 @@ enum wbp_peer {
 	F(X, U32, n_stall, 0, OPT, 1, "how many workers") \
 	F(X, U64, elapsed_ns, 0, OPT, 1, "FINAL: of the whole transfer") \
 	F(X, STRS, engines, 4096, OPT, 1, "FINAL: engine names") \
-	F(X, STRS, states, 4096, OPT, 1, "FINAL: their states")
+	F(X, STRS, states, 4096, OPT, 1, "FINAL: their states") \
+	F(X, U64, seq, 0, OPT, 1, "number of the message between these two agents in this epoch; 0: none") \
+	F(X, U64, base, 0, OPT, 1, "first number that the sender still keeps: those below never come") \
+	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in")
 
 /* ---- the list ------------------------------------------------------------------------------ */
 

@@ -244,15 +244,13 @@ static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 
 void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
-	struct wb_core *c = e->obj->core;
-
 	m->uid = e->r.uid;
 	m->term = e->r.term;
 	m->number = e->r.number;
 	if (agent == e->me)
 		send_self(e, m);
 	else
-		c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
+		wb__core_wire_send(e, agent, m);
 }
 
 static struct object *find_object(struct wb_core *c, const char *uid)
@@ -301,7 +299,8 @@ void wb_core_peer_msg(
 	assert(type == WBP_PEER);
 	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
 		if (!strcmp(e->r.agent[i].name, from)) {
-			dispatch(e, i, m);
+			if (wb__core_wire_take(e, i, m))
+				dispatch(e, i, m);
 			break;
 		}
 	wb__core_drain_self(c);
@@ -315,6 +314,7 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 
 	if (!e || agent >= e->r.n_agent)
 		return;
+	wb__core_wire_clear(&e->wire[agent]);
 	wb__core_leader_agent_down(e, agent, why);
 	wb__core_lead_agent_down(e, agent, why);
 	wb__core_party_lead_down(e, agent, why);
@@ -495,6 +495,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
 	for (struct object *o = c->objects; o; o = o->next) {
+		next = sooner(next, wb__core_wire_tick(o, now));
 		next = sooner(next, wb__core_leader_tick(o, now));
 		next = sooner(next, wb__core_lead_tick(o, now));
 		next = sooner(next, wb__core_party_tick(o, now));

@@ -114,6 +114,9 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker);
  */
 int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
 	struct wb_err *err);
+/** wb_core_seen - others have seen transfer numbers up to @transfer; a leader here goes on above.
+ */
+void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer);
 /** wb_core_activate - transfers may use the epoch; tells the workers that they are planned. */
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
 /** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds. */

@@ -21,6 +21,9 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e->party);
 	wb_free(e->lead);
 	wb_free(e->trigger);
+	for (uint32_t i = 0; e->wire && i < e->r.n_agent; i++)
+		wb__core_wire_clear(&e->wire[i]);
+	wb_free(e->wire);
 	wb_free(e->link);
 	wb_free(e->member);
 	wb_local_destroy(e->local);
@@ -123,6 +126,8 @@ static bool epoch_in_use(const struct object *o, const struct epoch *e)
 	for (const struct leader *f = o->feeds; f; f = f->next)
 		if (f->e == e)
 			return true;
+	if (wb__core_wire_is_busy(e))
+		return true;
 	for (uint32_t i = 0; i < e->r.n_engine; i++)
 		if ((e->party[i].state != PARTY_NONE && e->party[i].state != PARTY_TORN) ||
 			(e->lead[i].state != LEAD_NONE && e->lead[i].state != LEAD_DONE))
@@ -144,6 +149,7 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 			}
 		wb__core_flows_reap(o);
 		if (!epoch_in_use(o, o->prev)) {
+			wb__core_wire_flush(o->prev);
 			epoch_destroy(o->prev);
 			o->prev = NULL;
 		}
@@ -296,10 +302,11 @@ static int build(struct epoch *e, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
+	e->wire = wb_zalloc(e->r.n_agent, sizeof(*e->wire));
 	e->party = wb_zalloc(e->r.n_engine, sizeof(*e->party));
 	e->lead = wb_zalloc(e->r.n_engine, sizeof(*e->lead));
 	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
-	if (!e->link || !e->party || !e->lead || !e->trigger)
+	if (!e->link || !e->wire || !e->party || !e->lead || !e->trigger)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
 	wb__core_flow_env_init(e);
 	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
@@ -358,7 +365,8 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 			(unsigned long long)o->cur->r.term, (unsigned long long)o->cur->r.number);
 		goto err_destroy;
 	}
-	if (o->prev && epoch_in_use(o, o->prev)) {
+	/* One that never became active only gives up its place: what runs may run on. */
+	if (o->prev && o->cur->is_active && epoch_in_use(o, o->prev)) {
 		rc = wb_err_set(err, -EBUSY, "a transfer of epoch %llu.%llu is still under way",
 			(unsigned long long)o->prev->r.term, (unsigned long long)o->prev->r.number);
 		goto err_destroy;
@@ -413,6 +421,13 @@ void wb__core_activate(struct epoch *e)
 	wb__core_trainers_replanned(e);
 }
 
+void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)
+{
+	for (struct object *o = c->objects; o; o = o->next)
+		if (!strcmp(o->uid, uid))
+			o->issued = WB_MAX(o->issued, transfer);
+}
+
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
 {
 	struct object *o = c->objects;
@@ -453,7 +468,8 @@ void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine)
 		for_party_worker (o->cur, engine, i) {
 			struct worker *w = o->cur->member[i];
 
-			if (!w || !w->w.page)
+			/* One that holds a version serves that until the feed stops it. */
+			if (!w || !w->w.page || w->held_transfer)
 				continue;
 			w->expects_feed = true;
 			wb_poll_promise(&w->w.page->word);

@@ -191,10 +191,25 @@ void wb__core_flows_prune(struct object *o, uint64_t below)
 	wb__core_flows_reap(o);
 }
 
+/* Who still has its name must not touch it: its workers are gone, or it was overtaken. */
+static void forget_flow(struct object *o, const struct wb_flow *f)
+{
+	if (o->trainers.flow == f)
+		o->trainers.flow = NULL;
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+			if (e->party[en].flow == f)
+				e->party[en].flow = NULL;
+	}
+}
+
 void wb__core_flows_reap(struct object *o)
 {
 	for (int i = 0; i < CORE_FLOWS_MAX; i++)
 		if (o->flow[i] && o->flow_stopped[i] && wb_flow_is_idle(o->flow[i])) {
+			forget_flow(o, o->flow[i]);
 			wb_flow_destroy(o->flow[i]);
 			o->flow[i] = NULL;
 			o->flow_epoch[i] = NULL;

@@ -49,6 +49,13 @@ struct link {
 	uint64_t retry_ns, backoff_ns;
 };
 
+/* Control messages to and from one agent: link.c. */
+struct wire {
+	uint64_t tx_seq, rx_seq; /* last sent, last taken in */
+	struct kept *head, *tail; /* owned: not confirmed yet */
+	uint64_t resend_ns, backoff_ns, confirm_ns; /* 0 = nothing due */
+};
+
 struct epoch {
 	struct object *obj;
 	struct wb_roster r;
@@ -57,6 +64,7 @@ struct epoch {
 	struct worker **member; /* by local index */
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
 	struct link *link; /* by agent */
+	struct wire *wire; /* by agent */
 	struct wb_xport_epoch xp;
 	struct wb_flow_env fenv;
 	uint32_t me; /* this agent's number in the roster */
@@ -244,6 +252,13 @@ uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
 const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
 void wb__core_drain_self(struct wb_core *c);
+/* link.c */
+void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_wire_clear(struct wire *w);
+void wb__core_wire_flush(struct epoch *e); /* confirm now what is not confirmed */
+bool wb__core_wire_is_busy(const struct epoch *e);
+uint64_t wb__core_wire_tick(struct object *o, uint64_t now);
 /* epoch.c */
 void wb__core_object_destroy(struct object *o);
 void wb__core_epoch_forget(struct epoch *e, const struct worker *w);

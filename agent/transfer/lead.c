@@ -189,7 +189,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	for_party_worker (e, m->engine, i)
 		if (e->member[i])
 			e->member[i]->seen_transfer = m->transfer;
-	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, 0);
+	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
 	stop = order(l, WBP_PEER_STOP);
 	send_all(l, &stop);
 }

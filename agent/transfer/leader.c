@@ -477,9 +477,14 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 	if (now < l->deadline_ns)
 		return l->deadline_ns;
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !is_end(l->engine[en].state))
-			engine_ended(l, en, WB_ENGINE_UNKNOWN,
-				"its lead did not answer within the deadline");
+		if (l->engine[en].takes_part && !is_end(l->engine[en].state)) {
+			char text[256];
+
+			snprintf(text, sizeof(text),
+				"its lead, agent %.150s, did not answer within the deadline",
+				l->e->r.agent[l->e->r.engine[en].lead].name);
+			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
+		}
 	look(l);
 	return now + WB_NS_PER_MS;
 }

@@ -179,11 +179,23 @@ static uint32_t first_local(const struct party *p)
 	return 0;
 }
 
+static bool all_here(const struct party *p)
+{
+	for_party_worker (p->e, p->engine, i)
+		if (!p->e->member[i] || p->e->member[i]->gone)
+			return false;
+	return true;
+}
+
 static void open_sinks(struct party *p)
 {
 	struct epoch *e = p->e;
 	const uint8_t *feed = feed_sources(p);
 
+	if (!all_here(p)) { /* the lead knows; END is on its way */
+		p->state = PARTY_STOPPED;
+		return;
+	}
 	p->flow = wb__core_flow_get(e, p->transfer, true);
 	if (!p->flow || (p->is_feed && !feed)) {
 		fail(p, -ENOMEM, "no memory for the transfer");
@@ -260,10 +272,19 @@ static void stop_flow(struct party *p)
 		wb_flow_drop_sink(p->flow, i);
 }
 
+static bool holds_something(const struct party *p)
+{
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i] && !p->e->member[i]->held_transfer)
+			return false;
+	return true;
+}
+
 static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	/* One that was to be fed must not serve what it has. */
-	bool torn = p->is_opened || p->is_feed;
+	/* One that is new and was to be fed must not serve what it has; one that is only behind
+	 * goes on with what it holds. */
+	bool torn = p->is_opened || (p->is_feed && !holds_something(p));
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
 		.version = p->version,
@@ -398,7 +419,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 		return;
 	}
 	for_party_worker (p->e, p->engine, i)
-		if (!p->e->member[i]->begun)
+		if (!p->e->member[i] || !p->e->member[i]->begun)
 			return;
 	report_stopped(p, 0, NULL);
 }
@@ -421,10 +442,12 @@ static void on_resumed(struct worker *w, struct party *p)
 			m.n_stall++;
 		}
 	}
-	wb_flow_get_stats(p->flow, &st);
-	memcpy(bytes, st.bytes, sizeof(bytes));
-	m.bytes = bytes;
-	m.n_bytes = WB_STAGES;
+	if (p->flow) {
+		wb_flow_get_stats(p->flow, &st);
+		memcpy(bytes, st.bytes, sizeof(bytes));
+		m.bytes = bytes;
+		m.n_bytes = WB_STAGES;
+	}
 	p->state = PARTY_NONE;
 	p->flow = NULL; /* stays in the object, for those who read from us */
 	wb__core_send(p->e, p->lead, &m);

@@ -166,7 +166,8 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 	struct wb_msg_plan m = {.object = o->key,
 		.epoch = {a->epoch.term, a->epoch.number},
 		.digest = a->digest,
-		.key = text};
+		.key = text,
+		.last_transfer = wb_recon_transfer_seen(o->r)};
 	struct roll *roll = NULL;
 	int rc;
 

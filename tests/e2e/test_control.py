@@ -9,6 +9,7 @@ from cluster import Cluster, Failed, SLOW, TIMEOUT, run
 # Counted here: all frames of the agents' channels to the operator, to each other and to workers, as
 # they are given to TLS or the socket; heartbeats apart, as they come by the clock; grants and
 # trailers apart, as they come with the chunks and so with the bytes.
+CONFIRMS = 6  # who has nothing to answer for 200 ms confirms what it got
 GRANT_BYTES, ANSWER_BYTES, TRAILER_BYTES = 64, 32, 32  # per chunk
 PER_WORKER = 64 << 10
 LARGE = 100 if SLOW == 1 else 8  # MiB
@@ -125,12 +126,12 @@ def control_does_not_grow_with_the_model():
         b = large[agent]
         for d in (a, b):
             assert of(d, "wb_control_bytes_total") <= PER_WORKER, agent
-        for channel in ("operator", "agent"):
+        for channel, extra in (("operator", 0), ("agent", CONFIRMS)):
             n = [of(d, "wb_control_messages_total", channel) for d in (a, b)]
-            assert n[0] == n[1], (agent, channel, n)
+            assert abs(n[0] - n[1]) <= extra, (agent, channel, n)
             n = [of(d, "wb_control_bytes_total", channel) for d in (a, b)]
             # Times and byte counts are decimal numbers: some have a digit more.
-            assert abs(n[0] - n[1]) <= 64, (agent, channel, n)
+            assert abs(n[0] - n[1]) <= 64 + 128 * extra, (agent, channel, n)
         # A worker that has not yet reached the step when its engine stops is told to go on to it:
         # one small message more, or less.
         n = [of(d, "wb_control_messages_total", "worker") for d in (a, b)]
