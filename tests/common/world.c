@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SILENT_NS (10 * WB_NS_PER_S) /* without a sign of life: given up */
 #define GIVE_UP_NS WB_NS_PER_S /* a peer that cannot be reached for so long is gone */
 
 void world_must(int rc, const struct wb_err *err)
@@ -111,13 +112,13 @@ static struct world_agent *agent_named(struct world *w, const char *name)
 	return NULL;
 }
 
-/* @peer's process @life is gone, or cannot be reached. */
+/* Processes of @peer are gone, or cannot be reached: all up to @life. */
 static void tell_down(struct world_agent *a, const struct world_agent *peer, uint32_t life)
 {
 	for (const struct world_epoch *e = a->world->epochs; e; e = e->next) {
 		int i = world_epoch_agent(e, peer->index);
 
-		if (i >= 0 && e->life[i] == life)
+		if (i >= 0 && e->life[i] <= life)
 			wb_core_peer_down(a->core, world_uid, e->term, e->number, (uint32_t)i,
 				"connection reset");
 	}
@@ -126,7 +127,7 @@ static void tell_down(struct world_agent *a, const struct world_agent *peer, uin
 
 struct lost {
 	struct world_agent *a, *peer;
-	uint32_t a_life, peer_life;
+	uint32_t a_life;
 };
 
 static void on_lost(void *ctx)
@@ -138,9 +139,10 @@ static void on_lost(void *ctx)
 		wb_sim_timer(l->a->world->net, l->a->stall_until_ns, on_lost, l);
 		return;
 	}
-	/* Dialled again in time, nobody hears of it; what was under way is lost. */
-	if (here && !(l->peer->alive && l->peer->life == l->peer_life))
-		tell_down(l->a, l->peer, l->peer_life);
+	/* Dialled again in time, nobody hears of it; what was under way is lost.  A new process
+	 * does not know the keys of the old one's epochs. */
+	if (here)
+		tell_down(l->a, l->peer, l->peer->life - l->peer->alive);
 	free(l);
 }
 
@@ -155,8 +157,7 @@ static void on_peer_down(void *ctx, const char *name)
 		return;
 	}
 	l = calloc(1, sizeof(*l));
-	/* A process that died is known by the number it had when it took part. */
-	*l = (struct lost){a, peer, a->life, peer->life};
+	*l = (struct lost){a, peer, a->life};
 	wb_sim_timer(net, world_now(a->world) + 1 + wb_rng_below(wb_sim_rng(net), GIVE_UP_NS),
 		on_lost, l);
 }
@@ -250,6 +251,7 @@ static void start_agent(struct world_agent *a)
 	world_must(wb_core_create(&co, &a->env, &a->core, &err), &err);
 	a->n_leaving = 0;
 	a->stall_until_ns = 0;
+	a->is_silent = false;
 	a->life++;
 	a->alive = true;
 }
@@ -318,8 +320,10 @@ static void stop_agent(struct world_agent *a)
 void world_finish(struct world *w)
 {
 	for (uint32_t i = 0; i < w->n_agent; i++) {
-		if (w->agent[i].core)
+		if (w->agent[i].alive) {
+			wb_sim_node_kill(w->net, w->agent[i].name);
 			stop_agent(&w->agent[i]);
+		}
 		wb_free(w->agent[i].arena);
 	}
 	for (uint32_t i = 0; i < w->n_worker; i++)
@@ -385,12 +389,59 @@ void world_restart(struct world *w, uint32_t agent)
 			world_start_worker(w, i);
 }
 
+struct stall {
+	struct world_agent *a;
+	uint32_t life;
+};
+
+/* Its connections were closed by the others; it finds out when it runs again. */
+static void on_stall_over(void *ctx)
+{
+	struct stall *s = ctx;
+	struct world *w = s->a->world;
+
+	if (s->a->alive && s->a->life == s->life && is_stalled(s->a)) {
+		wb_sim_timer(w->net, s->a->stall_until_ns, on_stall_over, s);
+		return;
+	}
+	if (s->a->alive && s->a->life == s->life) {
+		s->a->is_silent = false;
+		for (uint32_t i = 0; i < w->n_agent; i++)
+			if (&w->agent[i] != s->a)
+				tell_down(s->a, &w->agent[i], w->agent[i].life);
+	}
+	free(s);
+}
+
+static void on_silent(void *ctx)
+{
+	struct stall *s = ctx;
+	struct world *w = s->a->world;
+
+	if (!s->a->alive || s->a->life != s->life || !is_stalled(s->a) || s->a->is_silent) {
+		free(s);
+		return;
+	}
+	s->a->is_silent = true;
+	for (uint32_t i = 0; i < w->n_agent; i++) {
+		struct world_agent *b = &w->agent[i];
+
+		wb_sim_pipe_cut(w->net, s->a->name, b->name);
+		if (b != s->a && b->alive && !is_stalled(b))
+			tell_down(b, s->a, s->life);
+	}
+	wb_sim_timer(w->net, s->a->stall_until_ns, on_stall_over, s);
+}
+
 void world_stall_agent(struct world *w, uint32_t agent, uint64_t ns)
 {
 	struct world_agent *a = &w->agent[agent];
+	struct stall *s = calloc(1, sizeof(*s));
 
 	a->stall_until_ns = WB_MAX(a->stall_until_ns, world_now(w) + ns);
 	wb_sim_node_stall(w->net, a->name, ns);
+	*s = (struct stall){a, a->life};
+	wb_sim_timer(w->net, world_now(w) + SILENT_NS, on_silent, s);
 }
 
 /* ---- runs --------------------------------------------------------------------------------- */

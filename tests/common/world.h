@@ -30,6 +30,7 @@ enum world_phase {
 
 struct world_worker {
 	struct world *world;
+	char name[48];
 	uint32_t index; /* in world.worker */
 	uint32_t agent, tp_rank, tp;
 	enum wb_role role;
@@ -69,6 +70,7 @@ struct world_agent {
 	uint32_t index;
 	char name[32];
 	bool alive;
+	bool is_silent; /* stopped for so long that others gave it up */
 	uint32_t life; /* processes so far */
 	struct wb_core *core;
 	struct wb_core_env env;
@@ -89,6 +91,8 @@ struct world_opts {
 	size_t arena_bytes; /* 0 = 64 chunks */
 	uint64_t poll_ns; /* 0 = 200 us */
 	uint64_t hook_ns; /* greatest time in a hook */
+	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
+			 * collective in each step */
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
@@ -103,6 +107,7 @@ struct world_epoch {
 	uint32_t agent[WORLD_AGENTS], life[WORLD_AGENTS];
 	uint32_t engine[8];
 	uint32_t worker[WORLD_WORKERS], id[WORLD_WORKERS];
+	uint64_t seen; /* highest transfer its operator knew */
 	uint8_t *bytes; /* the plan, encoded */
 	size_t len;
 	struct world_epoch *next; /* older */
@@ -168,7 +173,7 @@ void world_kill_worker(struct world *w, uint32_t worker);
 void world_start_agent(struct world *w, uint32_t agent);
 /** world_start_worker - a new process with zeroed parameters, attached when its agent is there. */
 void world_start_worker(struct world *w, uint32_t worker);
-/** world_stall_agent - SIGSTOP for @ns. */
+/** world_stall_agent - SIGSTOP for @ns; others give it up when that is long. */
 void world_stall_agent(struct world *w, uint32_t agent, uint64_t ns);
 /** world_restart - a killed agent and its dead workers come back, those with zeroed parameters. */
 void world_restart(struct world *w, uint32_t agent);
@@ -181,6 +186,8 @@ int world_epoch_install(
 /** world_member - does the agent take part; its number there or -1. */
 int world_epoch_agent(const struct world_epoch *e, uint32_t agent);
 int world_epoch_engine(const struct world_epoch *e, uint32_t engine);
+/** world_is_seen - the operator knows the worker as attached. */
+bool world_is_seen(const struct world *w, const struct world_worker *k);
 /** world_fill - write @version (< 0: zeroes) into a worker's parameters. */
 void world_fill(struct world_worker *k, int64_t version);
 /** world_send_one - one trainer calls send_weights with what it has. */

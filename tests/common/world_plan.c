@@ -17,10 +17,16 @@ uint32_t world_agent_of_engine(const struct world *w, uint32_t engine)
 	return w->o.trainer_agents + engine * w->o.agents_per_engine;
 }
 
+bool world_is_seen(const struct world *w, const struct world_worker *k)
+{
+	return k->id && !w->agent[k->agent].is_silent;
+}
+
 static bool is_complete(const struct world *w, enum wb_role role, uint32_t engine)
 {
 	for (uint32_t i = 0; i < w->n_worker; i++)
-		if (w->worker[i].role == role && w->worker[i].engine == engine && !w->worker[i].id)
+		if (w->worker[i].role == role && w->worker[i].engine == engine &&
+			!world_is_seen(w, &w->worker[i]))
 			return false;
 	return true;
 }
@@ -141,11 +147,7 @@ static void fill_roster(const struct world *w, const struct world_epoch *e, stru
 			(uint32_t)world_epoch_agent(e, world_agent_of_engine(w, e->engine[i]));
 	}
 	for (uint32_t i = 0; i < e->n_worker; i++) {
-		const struct world_worker *k = &w->worker[e->worker[i]];
-		char name[64];
-
-		snprintf(name, sizeof(name), "%s/worker %u", w->agent[k->agent].name, k->index);
-		r->worker[i].name = wb_strdup(name);
+		r->worker[i].name = wb_strdup(w->worker[e->worker[i]].name);
 		r->worker[i].local = e->id[i];
 	}
 	r->transfer_deadline_ns = w->o.transfer_deadline_ns;

@@ -243,6 +243,25 @@ static void poll_while_torn(struct world_worker *k)
 		park(k, wb_poll_count(w));
 }
 
+/* Steps of one engine: nobody runs away from the slowest of those that run. */
+static bool is_ahead(const struct world_worker *k)
+{
+	const struct world *w = k->world;
+	uint32_t count = wb_poll_count(k->page->word);
+
+	for (uint32_t i = 0; w->o.drift && i < w->n_worker; i++) {
+		const struct world_worker *x = &w->worker[i];
+
+		if (x->role != k->role || x->engine != k->engine || x->phase == WORLD_DOWN ||
+			x->phase == WORLD_TORN)
+			continue;
+		if (wb_poll_later(
+			    count, (x->page ? wb_poll_count(x->page->word) : 0) + w->o.drift - 1))
+			return true;
+	}
+	return false;
+}
+
 static void on_poll(void *ctx)
 {
 	struct world_worker *k = ctx;
@@ -260,6 +279,10 @@ static void on_poll(void *ctx)
 	}
 	if (k->phase != WORLD_RUN)
 		return;
+	if (is_ahead(k)) {
+		poll_later(k);
+		return;
+	}
 	word = wb_poll_add(&k->page->word);
 	if (wb_poll_is_parked(word)) {
 		set_phase(k, WORLD_PARKED);
@@ -467,7 +490,7 @@ void world_worker_attach(struct world_worker *k)
 		.id = k->id,
 		.object = "default/sim",
 		.engine = engines[k->engine],
-		.name = a->name,
+		.name = k->name,
 		.role = k->role,
 		.manifest = k->world->manifest,
 		.map = k->map,
@@ -541,6 +564,7 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 	uint32_t tp, uint32_t rank)
 {
 	struct world_worker *k = &w->worker[w->n_worker];
+	char pod[sizeof(w->agent[0].name)];
 
 	*k = (struct world_worker){.world = w,
 		.index = w->n_worker++,
@@ -551,6 +575,8 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 		.tp_rank = rank,
 		.hook_ns = w->o.hook_ns,
 		.poll_ns = w->o.poll_ns};
+	memcpy(pod, w->agent[agent].name, sizeof(pod));
+	snprintf(k->name, sizeof(k->name), "%s/worker %u", pod, k->index);
 	make_map(k);
 	if (role == WB_ROLE_TRAINER)
 		k->image = wb_zalloc(1, IMAGE_BYTES(k));

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/common/chaos.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_NS (2 * WB_NS_PER_MS)
+#define EVENTS_MAX 2000000
+#define SETTLE_NS (120 * WB_NS_PER_S)
+#define SCRIBBLE 1000000 /* what trainers write once they may */
+
+static const char *phase_name(enum world_phase p)
+{
+	static const char *const names[] = {
+		"down", "connecting", "running", "parked", "before", "begun", "after", "torn"};
+
+	return names[p];
+}
+
+static void wrong(struct chaos *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void wrong(struct chaos *c, const char *fmt, ...)
+{
+	size_t at;
+	va_list ap;
+
+	if (c->wrong[0])
+		return;
+	at = (size_t)snprintf(
+		c->wrong, sizeof(c->wrong), "%.6f ms: ", (double)world_now(c->w) / 1e6);
+	va_start(ap, fmt);
+	vsnprintf(c->wrong + at, sizeof(c->wrong) - at, fmt, ap);
+	va_end(ap);
+	for (uint32_t i = 0; c->o.is_tracing && i < c->w->n_worker; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		fprintf(stderr, "worker %u engine %u %s id %u version %lld count %u stop %u%s%s\n",
+			i, k->engine, phase_name(k->phase), k->id, (long long)k->version,
+			k->page ? wb_poll_count(k->page->word) : 0,
+			k->page ? wb_poll_stop(k->page->word) : 0, k->poll_due ? " polls" : "",
+			k->stall_until_ns > world_now(c->w) ? " stopped" : "");
+	}
+}
+
+static uint64_t below(struct chaos *c, uint64_t n)
+{
+	return wb_rng_below(&c->rng, n);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- what is checked when a worker's phase changes ------------------------------------------- */
+
+static uint64_t hash_of(const struct world_worker *k)
+{
+	return wb_hash64(k->memory, k->bytes, 0);
+}
+
+static void check_bytes(
+	struct chaos *c, const struct world_worker *k, int64_t version, const char *when)
+{
+	if (!world_holds(c->w, k, version))
+		wrong(c, "worker %u of engine %u does not hold version %lld %s", k->index,
+			k->engine, (long long)version, when);
+}
+
+static void check_same_poll(struct chaos *c, const struct world_worker *k)
+{
+	uint32_t count = wb_poll_count(k->page->word), en = k->engine;
+
+	if (!c->engine[en].is_set || c->engine[en].transfer != k->transfer) {
+		c->engine[en].is_set = true;
+		c->engine[en].transfer = k->transfer;
+		c->engine[en].count = count;
+	} else if (c->engine[en].count != count) {
+		wrong(c, "engine %u changes at different polls in transfer %llu: %u and %u", en,
+			(unsigned long long)k->transfer, c->engine[en].count, count);
+	}
+}
+
+static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
+{
+	struct chaos *c = ctx;
+
+	if (k->role != WB_ROLE_ROLLOUT || !c->w->net)
+		return;
+	if (c->o.is_tracing)
+		fprintf(stderr, "%14.6f worker %u (engine %u): %s -> %s\n",
+			(double)world_now(c->w) / 1e6, k->index, k->engine, phase_name(before),
+			phase_name(k->phase));
+	switch (k->phase) {
+	case WORLD_BEGUN:
+		if (k->was_torn && c->torn[k->index].has_hash &&
+			hash_of(k) != c->torn[k->index].hash)
+			wrong(c, "something was written to worker %u after it was told Torn",
+				k->index);
+		if (!k->was_torn)
+			check_bytes(c, k, k->version, "when an update begins");
+		break;
+	case WORLD_TORN:
+		if (before == WORLD_TORN)
+			break; /* the end of the repair's deadline */
+		c->n_torn++;
+		c->torn[k->index].hash = hash_of(k);
+		c->torn[k->index].has_hash = true;
+		break;
+	case WORLD_AFTER:
+		c->torn[k->index].has_hash = false;
+		check_bytes(c, k, k->to_version, "when told Committed");
+		check_same_poll(c, k);
+		break;
+	case WORLD_RUN:
+		c->n_updates += before == WORLD_AFTER;
+		check_bytes(c, k, k->version, "when it runs on");
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- what is checked when agents decide -------------------------------------------------------
+ */
+
+static int64_t version_of(const struct chaos *c, uint64_t transfer)
+{
+	for (uint32_t i = c->n_version; i-- > 0;)
+		if (c->versions[i % 64].transfer == transfer)
+			return c->versions[i % 64].version;
+	return -1;
+}
+
+static void on_trace(void *ctx, struct world_agent *a, const char *what, const char *who,
+	uint64_t transfer, uint64_t value)
+{
+	struct chaos *c = ctx;
+	uint32_t en = (uint32_t)(who[1] - '0');
+
+	world_op_trace(&c->op, a, what, transfer);
+	if (!strcmp(what, "transfer")) {
+		c->versions[c->n_version % 64].transfer = transfer;
+		c->versions[c->n_version++ % 64].version = (int64_t)value;
+	} else if (!strcmp(what, "feed")) {
+		c->n_feed++;
+	} else if (!strcmp(what, "prepare") && en < 8) {
+		c->engine[en].is_set = false;
+		/* Unless all who knew it are dead. */
+		if (!value && transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
+			wrong(c, "number %llu is prepared twice for %s",
+				(unsigned long long)transfer, who);
+		c->engine[en].prepared = later(c->engine[en].prepared, transfer);
+	} else if (!strcmp(what, "Committed") && en < 8) {
+		c->engine[en].committed = transfer;
+		for (uint32_t i = 0; i < c->w->n_worker; i++) {
+			struct world_worker *k = &c->w->worker[i];
+
+			if (k->role == WB_ROLE_ROLLOUT && k->engine == en &&
+				k->phase == WORLD_BEGUN && k->transfer == transfer)
+				check_bytes(c, k, version_of(c, transfer), "at the commit");
+		}
+	}
+}
+
+static bool names_someone(const char *text)
+{
+	static const char *const words[] = {"agent ", "worker", "engine ", "trainer", "transfer"};
+
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(words); i++)
+		if (strstr(text, words[i]))
+			return true;
+	return false;
+}
+
+static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *r)
+{
+	struct chaos *c = ctx;
+
+	world_op_report(&c->op, a, r);
+	for (uint32_t i = 0; i < r->n_engine; i++) {
+		uint32_t en = (uint32_t)(r->engine[i][1] - '0');
+
+		if (!strcmp(r->state[i], "Committed")) {
+			if (c->engine[en].committed < r->transfer)
+				wrong(c,
+					"%s reports %s committed in transfer %llu, its lead never "
+					"did",
+					a->name, r->engine[i], (unsigned long long)r->transfer);
+		} else if (!names_someone(r->sentence[i])) {
+			wrong(c, "%s says that %s is %s in transfer %llu and names nobody: '%s'",
+				a->name, r->engine[i], r->state[i], (unsigned long long)r->transfer,
+				r->sentence[i]);
+		}
+	}
+	if (r->is_final && !r->is_feed) {
+		c->n_committed += !strcmp(r->result, "Succeeded");
+		c->n_aborted += strcmp(r->result, "Succeeded") != 0;
+	}
+}
+
+/* ---- trainers ----------------------------------------------------------------------------------
+ */
+
+static void on_send_state(void *ctx, struct world_worker *k)
+{
+	struct chaos *c = ctx;
+
+	if (c->o.is_tracing)
+		fprintf(stderr, "%14.6f trainer %u: send state %d code %lld %s\n",
+			(double)world_now(c->w) / 1e6, k->index, k->send_state,
+			(long long)k->send_code, k->why);
+	if (k->send_state == WB_APP_SEND_FINAL && k->send_code < 0 && !names_someone(k->why))
+		wrong(c, "send_weights of trainer %u fails with %lld and names nobody: '%s'",
+			k->index, (long long)k->send_code, k->why);
+	/* They may change from here on: whoever reads on gets caught. */
+	if (k->send_state == WB_APP_SEND_RELEASED || k->send_state == WB_APP_SEND_FINAL)
+		world_fill(k, c->version + SCRIBBLE);
+}
+
+static void call(struct chaos *c, struct world_worker *k)
+{
+	world_fill(k, c->version);
+	k->version = c->version;
+	world_send_one(k, c->version);
+	c->round_ns = world_now(c->w);
+}
+
+/* All trainers call send_weights, wait, and go on; who lost his agent calls again. */
+static void drive(struct chaos *c)
+{
+	uint64_t now = world_now(c->w);
+	uint32_t n = 0, idle = 0;
+
+	for (uint32_t i = 0; i < c->w->n_trainer; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		n += k->phase == WORLD_RUN && k->id;
+		idle += k->phase == WORLD_RUN && k->id && !k->send_ns;
+	}
+	if (n < c->w->n_trainer || !idle) {
+		c->idle_ns = 0;
+		return;
+	}
+	if (!c->idle_ns)
+		c->idle_ns = now + (idle == n ? below(c, 5 * WB_NS_PER_MS) : WB_NS_PER_S);
+	if (now < c->idle_ns || (idle == n && c->is_paused))
+		return;
+	c->idle_ns = 0;
+	if (idle == n) {
+		c->version++;
+		c->rounds -= c->rounds > 0;
+		c->is_paused = !c->rounds;
+	}
+	for (uint32_t i = 0; i < c->w->n_trainer; i++)
+		if (!c->w->worker[i].send_ns)
+			call(c, &c->w->worker[i]);
+}
+
+/* ---- deadlines ----------------------------------------------------------------------------------
+ */
+
+static uint64_t bound_ns(const struct chaos *c)
+{
+	/* What a leader allows its leads, and the drains before and after. */
+	return 2 * c->w->o.step_deadline_ns + c->w->o.transfer_deadline_ns + 20 * WB_NS_PER_S;
+}
+
+static void check_worker_time(struct chaos *c, const struct world_worker *k, uint64_t now)
+{
+	uint64_t since = later(k->phase_ns, c->fault_ns);
+
+	switch (k->phase) {
+	case WORLD_PARKED:
+		/* One that is to be fed waits for that, or for the next transfer; how long is the
+		 * client's business. */
+		if (c->op.is_behind)
+			return;
+		break;
+	case WORLD_BEFORE:
+	case WORLD_BEGUN:
+	case WORLD_AFTER:
+		break;
+	case WORLD_TORN: /* the deadline of the repair is the client's when the agent is new */
+		if (k->is_torn_final || k->parked_id != k->id)
+			return;
+		break;
+	default:
+		return;
+	}
+	if (now > since + bound_ns(c))
+		wrong(c, "worker %u (engine %u) is %s for %.1f s: no wait may be so long", k->index,
+			k->engine, phase_name(k->phase), (double)(now - since) / 1e9);
+}
+
+static void check_times(struct chaos *c)
+{
+	uint64_t now = world_now(c->w), since;
+
+	if (c->n_restart)
+		c->fault_ns = later(c->fault_ns, now);
+	for (uint32_t i = 0; i < c->w->n_worker; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		if (k->role == WB_ROLE_ROLLOUT) {
+			check_worker_time(c, k, now);
+			continue;
+		}
+		since = later(later(k->send_ns, c->round_ns), later(c->fault_ns, c->op.changed_ns));
+		if (k->send_ns && now > since + bound_ns(c))
+			wrong(c, "trainer %u waits in send_weights for %.1f s", k->index,
+				(double)(now - since) / 1e9);
+	}
+}
+
+/* ---- faults
+ * --------------------------------------------------------------------------------------- */
+
+enum fault {
+	KILL_AGENT,
+	KILL_POD,
+	KILL_WORKERS,
+	STALL_AGENT,
+	STALL_WORKER,
+	KILL_OPERATOR,
+	CUT_CONTROL,
+	DROP_MESSAGE,
+	DROP_BULK,
+	DELAY,
+	DOUBLE,
+	FLIP,
+	PARTITION,
+	HOOK_RAISES,
+	FAULTS,
+};
+
+static const char *const fault_names[] = {"kill agent", "kill pod", "kill workers", "stall agent",
+	"stall worker", "kill operator", "cut control", "drop message", "drop bulk", "delay",
+	"double", "flip", "partition", "hook raises"};
+
+struct restart {
+	struct chaos *c;
+	enum fault what;
+	uint32_t agent;
+	enum wb_role role;
+	uint32_t engine;
+};
+
+static void on_restart(void *ctx)
+{
+	struct restart *r = ctx;
+	struct chaos *c = r->c;
+	struct world *w = c->w;
+
+	if (r->what == KILL_OPERATOR)
+		world_op_restart(&c->op);
+	else if (r->what != KILL_WORKERS)
+		world_start_agent(w, r->agent);
+	if (r->what == KILL_WORKERS)
+		for (uint32_t i = 0; i < w->n_worker; i++)
+			if (w->worker[i].role == r->role && w->worker[i].engine == r->engine)
+				world_start_worker(w, i);
+	c->n_restart--;
+	c->fault_ns = later(c->fault_ns, world_now(w));
+	free(r);
+}
+
+static void restart_later(
+	struct chaos *c, enum fault what, const struct world_worker *k, uint32_t agent)
+{
+	struct restart *r = calloc(1, sizeof(*r));
+	uint64_t ns = 1 + below(c, below(c, 2) ? 3 * WB_NS_PER_S : 20 * WB_NS_PER_MS);
+
+	*r = (struct restart){c, what, agent, k ? k->role : WB_ROLE_TRAINER, k ? k->engine : 0};
+	c->n_restart++;
+	wb_sim_timer(c->w->net, world_now(c->w) + ns, on_restart, r);
+}
+
+/* An engine, or the trainers, are one program: all its processes go and come together. */
+static void kill_group(struct chaos *c, const struct world_worker *k)
+{
+	for (uint32_t i = 0; i < c->w->n_worker; i++)
+		if (c->w->worker[i].role == k->role && c->w->worker[i].engine == k->engine)
+			world_kill_worker(c->w, i);
+	restart_later(c, KILL_WORKERS, k, 0);
+}
+
+static void kill_pod(struct chaos *c, uint32_t agent)
+{
+	struct world *w = c->w;
+
+	world_kill_agent(w, agent);
+	restart_later(c, KILL_POD, NULL, agent);
+	for (uint32_t i = 0; i < w->n_worker; i++)
+		if (w->worker[i].agent == agent) {
+			kill_group(c, &w->worker[i]);
+			break;
+		}
+}
+
+static void add_rule(struct chaos *c, enum wb_sim_fault_kind kind, unsigned items)
+{
+	struct world *w = c->w;
+	uint64_t now = world_now(w);
+	const char *to = w->agent[below(c, w->n_agent)].name;
+	struct wb_sim_fault f = {.kind = kind, .items = items, .from_ns = now};
+
+	if (below(c, 2))
+		f.to = to;
+	if (kind == WB_SIM_DROP) {
+		f.nth = 1 + below(c, 5);
+	} else if (kind == WB_SIM_PARTITION) {
+		f.to = to;
+		f.until_ns = now + below(c, 3 * WB_NS_PER_S);
+	} else {
+		f.ppm = (uint32_t)(1 + below(c, 200000));
+		f.ns = below(c, 20 * WB_NS_PER_MS);
+		f.until_ns = now + below(c, 2 * WB_NS_PER_S);
+	}
+	if (wb_sim_fault_add(w->net, &f) < 0) {
+		wb_sim_faults_clear(w->net);
+		(void)wb_sim_fault_add(w->net, &f);
+	}
+	c->fault_ns = later(c->fault_ns, later(now, f.until_ns));
+}
+
+static void stall(struct chaos *c, enum fault what, uint32_t agent, struct world_worker *k)
+{
+	static const uint64_t most[] = {50 * WB_NS_PER_MS, 2 * WB_NS_PER_S, 14 * WB_NS_PER_S};
+	struct world *w = c->w;
+	uint64_t ns = 1 + below(c, most[below(c, 3)]), now = world_now(w);
+
+	if (what == STALL_AGENT)
+		world_stall_agent(w, agent, ns);
+	else
+		k->stall_until_ns = now + ns;
+	c->fault_ns = later(c->fault_ns, now + ns);
+}
+
+static void inject(struct chaos *c)
+{
+	struct world *w = c->w;
+	enum fault what = (enum fault)below(c, FAULTS);
+	uint32_t agent = (uint32_t)below(c, w->n_agent), b = (uint32_t)below(c, w->n_agent);
+	struct world_worker *k = &w->worker[below(c, w->n_worker)];
+
+	if (!(c->fault_kinds >> what & 1))
+		return;
+	c->n_fault++;
+	c->fault_ns = later(c->fault_ns, world_now(w));
+	if (c->o.is_tracing)
+		fprintf(stderr, "%14.6f FAULT %s (agent %s, worker %u)\n",
+			(double)world_now(w) / 1e6, fault_names[what], w->agent[agent].name,
+			k->index);
+	switch (what) {
+	case KILL_AGENT:
+		if (!w->agent[agent].alive)
+			return;
+		world_kill_agent_only(w, agent);
+		restart_later(c, what, NULL, agent);
+		break;
+	case KILL_POD:
+		if (w->agent[agent].alive)
+			kill_pod(c, agent);
+		break;
+	case KILL_WORKERS:
+		if (k->phase != WORLD_DOWN)
+			kill_group(c, k);
+		break;
+	case STALL_AGENT:
+	case STALL_WORKER:
+		stall(c, what, agent, k);
+		break;
+	case KILL_OPERATOR:
+		if (!c->op.alive)
+			return;
+		world_op_kill(&c->op);
+		restart_later(c, what, NULL, 0);
+		break;
+	case CUT_CONTROL:
+		wb_sim_pipe_cut(w->net, w->agent[agent].name, w->agent[b].name);
+		break;
+	case DROP_MESSAGE:
+		add_rule(c, WB_SIM_DROP, WB_SIM_MSG);
+		break;
+	case DROP_BULK:
+		add_rule(c, WB_SIM_DROP, WB_SIM_GRANT | WB_SIM_DATA | WB_SIM_CONNECT);
+		break;
+	case DELAY:
+		add_rule(c, WB_SIM_DELAY, below(c, 2) ? WB_SIM_MSG : 0);
+		break;
+	case DOUBLE:
+		add_rule(c, WB_SIM_DUP, WB_SIM_MSG | WB_SIM_GRANT);
+		break;
+	case FLIP:
+		add_rule(c, WB_SIM_FLIP, WB_SIM_DATA);
+		break;
+	case PARTITION:
+		add_rule(c, WB_SIM_PARTITION, 0);
+		break;
+	default:
+		k->hook_raises = k->role == WB_ROLE_ROLLOUT;
+		break;
+	}
+}
+
+/* ---- the run
+ * --------------------------------------------------------------------------------------- */
+
+static void on_look(void *ctx)
+{
+	struct chaos *c = ctx;
+
+	if (!c->w->net || c->digest)
+		return; /* the run is over */
+	drive(c);
+	check_times(c);
+	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);
+}
+
+/* One event and what must hold after it; false at the end. */
+static bool step(struct chaos *c)
+{
+	if (c->wrong[0] || !wb_sim_step(c->w->net))
+		return false;
+	if (++c->events > EVENTS_MAX)
+		wrong(c, "more than %d events: something goes round in circles", EVENTS_MAX);
+	if (!c->is_over && below(c, 1000000) < c->fault_ppm)
+		inject(c);
+	if (!below(c, 64)) {
+		struct world_worker *k = &c->w->worker[below(c, c->w->n_worker)];
+
+		if (k->role == WB_ROLE_ROLLOUT && k->phase == WORLD_RUN)
+			check_bytes(c, k, k->version, "while it runs");
+	}
+	return !c->wrong[0];
+}
+
+static void shape(struct chaos *c, struct world_opts *o)
+{
+	static const uint64_t polls[] = {300000, 2000000, 20000000};
+	static const uint64_t hooks[] = {0, 100000, 20000000};
+
+	*o = (struct world_opts){
+		.seed = c->o.seed,
+		.trainer_agents = 1 + (uint32_t)below(c, 3),
+		.trainers_per_agent = 1 + (uint32_t)below(c, 2),
+		.engines = 1 + (uint32_t)below(c, 4),
+		.agents_per_engine = 1 + (uint32_t)below(c, 2),
+		.workers_per_agent = 1 + (uint32_t)below(c, 2),
+		.poll_ns = polls[below(c, 3)],
+		.hook_ns = hooks[below(c, 3)],
+		.step_deadline_ns = WB_NS_PER_S * (1 + below(c, 3)),
+		.transfer_deadline_ns = WB_NS_PER_S * (1 + below(c, 12)),
+		.drift = 1 + (uint32_t)below(c, 10),
+		.peers_reconnect = true,
+	};
+	/* Rows are cut by the trainers, columns (64 and more) by an engine's workers. */
+	if (o->trainer_agents == 3)
+		o->trainer_agents = o->trainers_per_agent == 1 ? 4 : 2;
+	o->scale = 16u << below(c, 3);
+	if (!below(c, 4))
+		o->arena_bytes = 4 * 2048;
+}
+
+static uint32_t n_waiting(const struct chaos *c)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->w->n_trainer; i++)
+		n += c->w->worker[i].send_ns != 0;
+	return n;
+}
+
+static bool settled(const struct chaos *c)
+{
+	for (uint32_t i = 0; i < c->w->n_worker; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		if (k->phase == WORLD_DOWN || k->phase == WORLD_CONNECTING || !k->id)
+			return false;
+		if (k->phase == WORLD_BEFORE || k->phase == WORLD_BEGUN || k->phase == WORLD_AFTER)
+			return false;
+	}
+	return !c->n_restart && !n_waiting(c) && c->is_paused && world_now(c->w) >= c->fault_ns &&
+	       world_op_is_quiet(&c->op);
+}
+
+/* Faults are over: soon all is planned again, and the next transfer commits everywhere. */
+static void finale(struct chaos *c)
+{
+	uint64_t end;
+	uint32_t before;
+
+	end = later(world_now(c->w), c->fault_ns) + SETTLE_NS;
+	while (!settled(c))
+		if (!step(c))
+			return;
+		else if (world_now(c->w) > end) {
+			wrong(c,
+				"does not come to rest after the faults: stage %d, %u trainers "
+				"wait, %u restarts, quiet %d",
+				(int)c->op.stage, n_waiting(c), c->n_restart,
+				world_op_is_quiet(&c->op));
+			return;
+		}
+	c->rounds = 1;
+	c->is_paused = false;
+	before = c->n_committed;
+	end = world_now(c->w) + bound_ns(c);
+	while (!c->is_paused || n_waiting(c))
+		if (!step(c))
+			return;
+		else if (world_now(c->w) > end) {
+			wrong(c, "the transfer after the faults does not end");
+			return;
+		}
+	if (c->n_committed != before + 1)
+		wrong(c, "the transfer after the faults ends as %s: %s", c->w->last_result,
+			c->w->last_culprit);
+	end = world_now(c->w) + WB_NS_PER_S;
+	while (world_now(c->w) < end)
+		if (!step(c))
+			return;
+	for (uint32_t i = c->w->n_trainer; i < c->w->n_worker; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		if (k->version != c->version || !world_holds(c->w, k, c->version))
+			wrong(c,
+				"after the faults worker %u (engine %u, %s) is at version %lld, "
+				"not %lld: %s",
+				i, k->engine, phase_name(k->phase), (long long)k->version,
+				(long long)c->version, c->w->last_culprit);
+	}
+}
+
+bool chaos_run(struct chaos *c, const struct chaos_opts *o)
+{
+	struct world_opts wo;
+	uint32_t r;
+
+	memset(c, 0, sizeof(*c));
+	c->o = *o;
+	c->rng.state = wb_mix64(o->seed ^ 0x5eed);
+	shape(c, &wo);
+	c->w = calloc(1, sizeof(*c->w));
+	world_init(c->w, &wo);
+	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
+	c->w->watch = (struct world_watch){c, on_phase, on_trace, on_report, on_send_state};
+	world_op_start(&c->op, c->w);
+	r = c->rounds = 2 + (uint32_t)below(c, 6);
+	c->fault_ppm = 200u << below(c, 5);
+	c->fault_kinds = below(c, 2) ? UINT32_MAX : (uint32_t)below(c, 1u << FAULTS);
+	c->version = 0;
+	c->is_over = o->is_quiet;
+	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);
+	while (!(c->is_paused && !n_waiting(c)) && c->events < 60000 * r && step(c))
+		;
+	c->is_over = true;
+	c->rounds = 0;
+	c->is_paused = true;
+	wb_sim_faults_clear(c->w->net);
+	for (uint32_t i = 0; i < c->w->n_worker; i++)
+		c->w->worker[i].hook_raises = false;
+	if (!c->wrong[0])
+		finale(c);
+	c->digest = wb_mix64(c->w->digest ^ c->events) | 1;
+	c->op.alive = false;
+	c->w->watch = (struct world_watch){0};
+	world_finish(c->w);
+	free(c->w);
+	c->w = NULL;
+	return !c->wrong[0];
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_CHAOS_H
+#define TESTS_CHAOS_H
+/*
+ * Simulation testing: from one seed a deployment, transfers, faults at any event, and invariants
+ * that are checked after each event.
+ *
+ *	shape		trainers, engines, pods, workers, sizes, deadlines, the mode
+ *	faults		processes killed and stopped (agents, workers, the operator), connections
+ *			cut, messages lost, late, doubled, bits flipped, hooks that raise
+ *	checked		no worker runs with anything but the version it was told; nothing is written
+ *			outside BEGUN; all workers of an engine change at the same poll; Committed
+ *only when every worker of the engine holds every byte; every wait ends within its deadline, and
+ *what failed is named; when faults stop, the next transfer commits everywhere
+ *
+ * The same seed gives the same run: chaos.digest is over all messages and marks with their times.
+ */
+#include "tests/common/world_op.h"
+
+#define CHAOS_MODES 1 /* staging of trainers x rollouts; unstaged alone so far */
+
+struct chaos_opts {
+	uint64_t seed;
+	int mode; /* -1 = from the seed */
+	bool is_quiet; /* no faults */
+	bool is_tracing;
+};
+
+struct chaos {
+	struct chaos_opts o;
+	struct world *w;
+	struct world_op op;
+	struct wb_rng rng;
+	uint32_t rounds, fault_ppm, fault_kinds; /* kinds: a mask */
+	bool is_over; /* no more faults */
+	bool is_paused; /* no new versions */
+	int64_t version; /* of the present round */
+	uint64_t round_ns; /* when it began, or a trainer last called */
+	uint64_t fault_ns; /* when the last fault ends */
+	uint64_t idle_ns; /* some trainers are idle while others wait since */
+	uint64_t events;
+	uint32_t n_fault, n_restart; /* restarts under way */
+	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
+	struct {
+		uint64_t transfer, hash;
+		bool has_hash;
+	} torn[WORLD_WORKERS];
+	struct {
+		uint64_t transfer;
+		uint32_t count;
+		bool is_set;
+		uint64_t prepared;
+		uint64_t committed; /* decided by its lead */
+	} engine[8];
+	struct {
+		uint64_t transfer;
+		int64_t version;
+	} versions[64];
+	uint32_t n_version;
+	uint64_t digest;
+	char wrong[2048]; /* the first violation; "" = none */
+};
+
+/** chaos_run - the whole run of a seed; false: c->wrong says what was violated. */
+bool chaos_run(struct chaos *c, const struct chaos_opts *o);
+
+#endif

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/common/world_op.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_NS (10 * WB_NS_PER_MS)
+#define SETTLE_NS (50 * WB_NS_PER_MS)
+#define ORDER_NS (2 * WB_NS_PER_MS)
+#define BUSY_RETRY_NS (50 * WB_NS_PER_MS)
+#define ATTEMPTS_MAX 5
+
+/* ---- orders and answers -------------------------------------------------------------------- */
+
+enum order_kind { INSTALL, ACTIVATE, READY, REFUSED };
+
+struct order {
+	struct world_op *op;
+	enum order_kind kind;
+	uint32_t op_life, agent, agent_life;
+	struct world_epoch *e;
+	struct world_feed feed[8];
+	uint64_t seen;
+};
+
+static void on_order(void *ctx);
+
+static void send_order(
+	struct world_op *op, enum order_kind kind, uint32_t agent, struct world_epoch *e)
+{
+	struct world *w = op->w;
+	struct order *o = calloc(1, sizeof(*o));
+	uint64_t *last = &op->pipe_ns[agent][kind >= READY];
+	struct wb_rng *rng = wb_sim_rng(w->net);
+
+	*o = (struct order){op, kind, op->life, agent, w->agent[agent].life, e, {{0}}, op->seen};
+	memcpy(o->feed, op->feed, sizeof(o->feed));
+	*last = WB_MAX(*last, world_now(w) + 1 + wb_rng_below(rng, ORDER_NS));
+	wb_sim_timer(w->net, *last, on_order, o);
+}
+
+static void try_install(struct world_op *op, uint32_t agent, struct world_epoch *e);
+
+struct retry {
+	struct world_op *op;
+	uint32_t agent, life;
+	struct world_epoch *e;
+};
+
+static void on_retry(void *ctx)
+{
+	struct retry r = *(struct retry *)ctx;
+	struct world_agent *a = &r.op->w->agent[r.agent];
+
+	free(ctx);
+	if (a->alive && a->life == r.life && r.op->waiting[r.agent] == r.e)
+		try_install(r.op, r.agent, r.e);
+}
+
+static void try_install(struct world_op *op, uint32_t agent, struct world_epoch *e)
+{
+	struct world *w = op->w;
+	struct wb_err err = {0};
+	int rc = world_epoch_install(w, e, agent, &err);
+
+	wb_core_seen(w->agent[agent].core, world_uid, e->seen);
+	world_after(&w->agent[agent]);
+	if (w->is_tracing)
+		fprintf(stderr, "%14.6f %s: plan %llu.%llu: %d %s\n", (double)world_now(w) / 1e6,
+			w->agent[agent].name, (unsigned long long)e->term,
+			(unsigned long long)e->number, rc, err.msg);
+	op->waiting[agent] = rc == -EBUSY ? e : NULL;
+	if (rc == -EBUSY) {
+		struct retry *r = calloc(1, sizeof(*r));
+
+		*r = (struct retry){op, agent, w->agent[agent].life, e};
+		wb_sim_timer(w->net, world_now(w) + BUSY_RETRY_NS, on_retry, r);
+		return;
+	}
+	if (rc == 0) {
+		op->known[agent] = e;
+		op->known_life[agent] = w->agent[agent].life;
+		memset(op->attempt[agent], 0, sizeof(op->attempt[agent]));
+	}
+	send_order(op, rc ? REFUSED : READY, agent, e);
+}
+
+static void do_activate(struct world_op *op, const struct order *o)
+{
+	struct world *w = op->w;
+	struct world_agent *a = &w->agent[o->agent];
+	bool fresh[8] = {false};
+
+	for (uint32_t en = 0; en < w->o.engines; en++) {
+		int i = world_epoch_engine(o->e, en);
+
+		if (i < 0 || !o->feed[en].until_ns ||
+			op->attempt[o->agent][en] == o->feed[en].attempt)
+			continue;
+		op->attempt[o->agent][en] = o->feed[en].attempt;
+		fresh[en] = true;
+		for (uint32_t k = 0; k < w->n_worker; k++)
+			if (w->worker[k].role == WB_ROLE_ROLLOUT && w->worker[k].engine == en &&
+				w->worker[k].agent == o->agent) {
+				wb_core_expect_feed(a->core, world_uid, (uint32_t)i);
+				break;
+			}
+	}
+	wb_core_seen(a->core, world_uid, o->seen);
+	if (wb_core_activate(a->core, world_uid, o->e->term, o->e->number) == 0)
+		for (uint32_t en = 0; en < w->o.engines; en++) {
+			struct wb_err err = {0};
+			int to = world_epoch_engine(o->e, en);
+			int from = world_epoch_engine(o->e, o->feed[en].source);
+
+			if (fresh[en] && from >= 0 &&
+				world_agent_of_engine(w, o->feed[en].source) == o->agent)
+				(void)wb_core_feed(a->core, world_uid, o->e->term, o->e->number,
+					(uint32_t)to, (uint32_t)from, &err);
+		}
+	world_after(a);
+}
+
+static void at_agent(struct world_op *op, struct order *o)
+{
+	if (o->kind == ACTIVATE) {
+		do_activate(op, o);
+		return;
+	}
+	if (op->known[o->agent] == o->e && op->known_life[o->agent] == o->agent_life)
+		send_order(op, READY, o->agent, o->e); /* it had reconnected */
+	else
+		try_install(op, o->agent, o->e);
+}
+
+static void on_order(void *ctx)
+{
+	struct order *o = ctx;
+	struct world_op *op = o->op;
+	struct world *w = op->w;
+	struct world_agent *a = &w->agent[o->agent];
+
+	if (a->alive && a->life == o->agent_life && op->alive && op->life == o->op_life) {
+		if (o->kind <= ACTIVATE && a->stall_until_ns > world_now(w)) {
+			wb_sim_timer(w->net, a->stall_until_ns, on_order, o);
+			return;
+		}
+		if (o->kind <= ACTIVATE)
+			at_agent(op, o);
+		else if (o->kind == READY && o->e == op->next)
+			op->ready_life[o->agent] = o->agent_life;
+		else if (o->kind == REFUSED && o->e == op->next) {
+			op->next = NULL; /* planned again at the next tick */
+			op->stage = WORLD_OP_NONE;
+		}
+	}
+	free(o);
+}
+
+/* ---- what is wanted -------------------------------------------------------------------------- */
+
+/* Attachments of trainers and complete engines; 0: no plan is possible. */
+static uint64_t signature(const struct world *w)
+{
+	uint64_t h = 1;
+	bool any = false;
+
+	for (uint32_t i = 0; i < w->n_worker; i++) {
+		const struct world_worker *k = &w->worker[i];
+		bool whole = true;
+
+		for (uint32_t j = 0; j < w->n_worker; j++)
+			whole &= w->worker[j].role != k->role || w->worker[j].engine != k->engine ||
+				 world_is_seen(w, &w->worker[j]);
+		if (k->role == WB_ROLE_TRAINER && !whole)
+			return 0;
+		any |= whole && k->role == WB_ROLE_ROLLOUT;
+		h = wb_mix64(h ^ (whole ? k->id : 0));
+	}
+	return any ? h : 0;
+}
+
+static uint64_t signature_of(const struct world *w, const struct world_epoch *e)
+{
+	uint64_t h = 1;
+
+	for (uint32_t i = 0; i < w->n_worker; i++) {
+		uint32_t id = 0;
+
+		for (uint32_t j = 0; e && j < e->n_worker; j++)
+			if (e->worker[j] == i)
+				id = e->id[j];
+		h = wb_mix64(h ^ id);
+	}
+	return h;
+}
+
+/* ---- feeds ----------------------------------------------------------------------------------- */
+
+/* What all workers of an engine hold; 0 when they differ, nothing, or it is not all there. */
+static uint64_t held(const struct world_op *op, uint32_t engine, bool *is_up)
+{
+	const struct world *w = op->w;
+	uint64_t all = 0;
+	bool first = true;
+
+	*is_up = world_epoch_engine(op->active, engine) >= 0;
+	for (uint32_t j = 0; j < op->active->n_worker; j++) {
+		const struct world_worker *k = &w->worker[op->active->worker[j]];
+		int64_t version;
+		uint64_t t;
+
+		if (k->role != WB_ROLE_ROLLOUT || k->engine != engine)
+			continue;
+		if (k->id != op->active->id[j] || !world_is_seen(w, k)) {
+			*is_up = false;
+			return 0;
+		}
+		t = wb_core_held(w->agent[k->agent].core, k->id, &version);
+		all = first || t == all ? t : 0;
+		first = false;
+	}
+	return all;
+}
+
+static void feed_one(struct world_op *op, uint32_t en, uint64_t now)
+{
+	struct world_feed *f = &op->feed[en];
+	const struct world *w = op->w;
+	bool up;
+	uint64_t have = held(op, en, &up);
+
+	if (!up || have >= op->top) {
+		memset(f, 0, sizeof(*f));
+		return;
+	}
+	op->is_behind = true;
+	if (f->until_ns && now >= f->until_ns) {
+		f->until_ns = 0;
+		f->next_ns = now + (WB_NS_PER_S << WB_MIN(f->attempt, 4u));
+	}
+	if (f->transfer != op->top)
+		*f = (struct world_feed){.transfer = op->top};
+	if (f->until_ns || f->attempt >= ATTEMPTS_MAX || now < f->next_ns)
+		return;
+	for (uint32_t n = 0; n < w->o.engines; n++) {
+		uint32_t s = (n + f->attempt) % w->o.engines;
+
+		if (s == en || held(op, s, &up) != op->top || !up)
+			continue;
+		f->source = s;
+		f->attempt++;
+		f->until_ns = now + w->o.transfer_deadline_ns;
+		op->gen++;
+		return;
+	}
+}
+
+static void stop_feeds(struct world_op *op)
+{
+	memset(op->feed, 0, sizeof(op->feed));
+}
+
+static bool is_feeding(const struct world_op *op)
+{
+	for (uint32_t en = 0; en < 8; en++)
+		if (op->feed[en].until_ns)
+			return true;
+	return false;
+}
+
+static void feeds(struct world_op *op, uint64_t now)
+{
+	op->is_behind = false;
+	if (!op->active || op->running)
+		return;
+	for (uint32_t en = 0; en < op->w->o.engines; en++) {
+		bool up;
+
+		op->top = WB_MAX(op->top, held(op, en, &up));
+	}
+	for (uint32_t en = 0; op->top && en < op->w->o.engines; en++)
+		if (op->stage != WORLD_OP_SENDING || op->feed[en].until_ns)
+			feed_one(op, en, now);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void tell_active(struct world_op *op)
+{
+	struct world *w = op->w;
+
+	for (uint32_t i = 0; op->active && i < op->active->n_agent; i++) {
+		uint32_t a = op->active->agent[i];
+
+		if (!w->agent[a].alive || w->agent[a].is_silent ||
+			w->agent[a].life != op->active->life[i] ||
+			(op->told_life[a] == w->agent[a].life && op->told_gen[a] == op->gen))
+			continue;
+		op->told_life[a] = w->agent[a].life;
+		op->told_gen[a] = op->gen;
+		send_order(op, ACTIVATE, a, op->active);
+	}
+}
+
+static void send_plan(struct world_op *op)
+{
+	struct world *w = op->w;
+	bool ready = true;
+
+	if (!op->next) {
+		if (op->running || is_feeding(op))
+			return; /* they end first */
+		op->next = world_epoch_make(w);
+		if (op->next)
+			op->next->seen = op->seen;
+		if (!op->next) {
+			op->stage = WORLD_OP_NONE;
+			return;
+		}
+		memset(op->ready_life, 0, sizeof(op->ready_life));
+		for (uint32_t i = 0; i < op->next->n_agent; i++)
+			send_order(op, INSTALL, op->next->agent[i], op->next);
+		return;
+	}
+	for (uint32_t i = 0; i < op->next->n_agent; i++)
+		ready &= op->ready_life[op->next->agent[i]] == op->next->life[i];
+	if (!ready)
+		return;
+	op->active = op->next;
+	op->next = NULL;
+	op->stage = WORLD_OP_NONE;
+	op->changed_ns = world_now(w);
+	op->seen_active = op->active->seen;
+	memset(op->told_life, 0, sizeof(op->told_life));
+	stop_feeds(op);
+}
+
+static void advance(struct world_op *op, uint64_t now)
+{
+	uint64_t want = signature(op->w);
+
+	if (!want || want == signature_of(op->w, op->active)) {
+		op->stage = WORLD_OP_NONE;
+		op->next = NULL;
+		return;
+	}
+	if (op->stage == WORLD_OP_NONE || want != op->wanted) {
+		op->wanted = want;
+		op->next = NULL;
+		op->stage = WORLD_OP_SETTLING;
+		op->stage_due_ns = now + wb_rng_below(wb_sim_rng(op->w->net), SETTLE_NS);
+	}
+	if (op->stage == WORLD_OP_SETTLING && now >= op->stage_due_ns)
+		op->stage = WORLD_OP_SENDING;
+	if (op->stage == WORLD_OP_SENDING)
+		send_plan(op);
+}
+
+/* The running plan, if all who matter run the same and it fits. */
+static struct world_epoch *adoptable(const struct world_op *op)
+{
+	const struct world *w = op->w;
+	struct world_epoch *found = NULL;
+
+	for (uint32_t i = 0; i < w->n_agent; i++) {
+		uint64_t term, number;
+		struct wb_digest digest;
+		struct world_epoch *e = w->epochs;
+
+		if (!w->agent[i].alive ||
+			!wb_core_epoch(w->agent[i].core, "default/sim", &term, &number, &digest))
+			return NULL;
+		while (e && (e->term != term || e->number != number))
+			e = e->next;
+		if (!e || (found && e != found))
+			return NULL;
+		found = e;
+	}
+	return found && signature_of(w, found) == signature(w) ? found : NULL;
+}
+
+static void on_tick(void *ctx)
+{
+	struct order *o = ctx;
+	struct world_op *op = o->op;
+	uint64_t now = world_now(op->w);
+
+	if (!op->alive || op->life != o->op_life) {
+		free(o);
+		return;
+	}
+	if (op->running && !(op->w->agent[op->running_agent].alive &&
+				   op->w->agent[op->running_agent].life == op->running_life))
+		op->running = 0; /* its leader is dead */
+	for (uint32_t i = 0; i < op->w->n_agent; i++)
+		if (op->w->agent[i].alive && !op->w->agent[i].is_silent)
+			op->seen = WB_MAX(op->seen, wb_core_highest(op->w->agent[i].core, NULL));
+	advance(op, now);
+	feeds(op, now);
+	tell_active(op);
+	wb_sim_timer(op->w->net, now + TICK_NS, on_tick, o);
+}
+
+static void start(struct world_op *op)
+{
+	struct order *o = calloc(1, sizeof(*o));
+
+	op->alive = true;
+	op->life++;
+	*o = (struct order){.op = op, .op_life = op->life};
+	wb_sim_timer(op->w->net, world_now(op->w) + 1, on_tick, o);
+}
+
+void world_op_start(struct world_op *op, struct world *w)
+{
+	memset(op, 0, sizeof(*op));
+	op->w = w;
+	start(op);
+}
+
+void world_op_kill(struct world_op *op)
+{
+	op->alive = false;
+}
+
+void world_op_restart(struct world_op *op)
+{
+	if (op->alive)
+		return;
+	op->w->term++;
+	op->stage = WORLD_OP_NONE;
+	op->next = NULL;
+	op->active = adoptable(op);
+	op->running = 0;
+	op->top = 0; /* what it has seen is in the stored status */
+	memset(op->told_life, 0, sizeof(op->told_life));
+	memset(op->ready_life, 0, sizeof(op->ready_life));
+	stop_feeds(op);
+	start(op);
+}
+
+bool world_op_is_quiet(const struct world_op *op)
+{
+	if (!op->alive || op->stage != WORLD_OP_NONE || !op->active || is_feeding(op) ||
+		op->running || signature(op->w) != signature_of(op->w, op->active))
+		return false;
+	for (uint32_t i = 0; i < op->active->n_agent; i++) {
+		uint32_t a = op->active->agent[i];
+		uint64_t term, number;
+		struct wb_digest d;
+
+		if (!wb_core_epoch(op->w->agent[a].core, "default/sim", &term, &number, &d) ||
+			term != op->active->term || number != op->active->number)
+			return false;
+	}
+	return true;
+}
+
+/* ---- what it hears ----------------------------------------------------------------------------
+ */
+
+void world_op_trace(struct world_op *op, struct world_agent *a, const char *what, uint64_t transfer)
+{
+	if (!op->alive || strcmp(what, "transfer"))
+		return;
+	op->running = transfer;
+	op->running_agent = a->index;
+	op->running_life = a->life;
+	stop_feeds(op); /* overtaken */
+}
+
+void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_core_report *r)
+{
+	(void)a;
+	if (!op->alive)
+		return;
+	if (r->is_final && !r->is_feed && r->transfer == op->running)
+		op->running = 0;
+	for (uint32_t i = 0; i < r->n_engine; i++) {
+		struct world_feed *f = &op->feed[r->engine[i][1] - '0'];
+
+		if (!strcmp(r->state[i], "Committed"))
+			op->top = WB_MAX(op->top, r->transfer);
+		else if (r->is_feed && f->until_ns)
+			f->until_ns = world_now(op->w); /* another try */
+	}
+}

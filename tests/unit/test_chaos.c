@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Simulation tests (tests/common/chaos.h).
+ *
+ *	test_chaos			seeds of `make check`, and what they are worth
+ *	test_chaos FIRST COUNT [MODE]	that many seeds; ends with the figures
+ *	test_chaos seed N [MODE]	one seed, with its trace on stderr
+ */
+#include "tests/common/chaos.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHECK_SEEDS 300
+#define A_TEST 10 /* seeds a process */
+
+static struct chaos c; /* large */
+
+/* Runs that once failed. */
+static const uint64_t regressions[] = {389, 482, 1103, 1228, 1571, 1665, 1742, 1823, 1845, 1872};
+
+START_TEST(seeds_keep_the_invariants)
+{
+	for (uint64_t s = (uint64_t)_i * A_TEST; s < (uint64_t)(_i + 1) * A_TEST; s++) {
+		struct chaos_opts o = {.seed = 1 + s, .mode = -1};
+
+		ck_assert_msg(
+			chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
+	}
+}
+END_TEST
+
+START_TEST(seeds_that_failed_once_pass)
+{
+	struct chaos_opts o = {.seed = regressions[_i], .mode = -1};
+
+	ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
+}
+END_TEST
+
+START_TEST(a_seed_replays_exactly)
+{
+	struct chaos_opts o = {.seed = 77 + (uint64_t)_i, .mode = -1};
+	uint64_t digest, events;
+
+	chaos_run(&c, &o);
+	digest = c.digest;
+	events = c.events;
+	chaos_run(&c, &o);
+	ck_assert_uint_eq(events, c.events);
+	ck_assert_uint_eq(digest, c.digest);
+	o.seed++;
+	chaos_run(&c, &o);
+	ck_assert_uint_ne(digest, c.digest);
+}
+END_TEST
+
+static int run_seeds(uint64_t first, uint64_t count, int mode)
+{
+	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
+	uint64_t events = 0, failed = 0;
+	time_t begin = time(NULL);
+
+	for (uint64_t s = first; s < first + count; s++) {
+		struct chaos_opts o = {.seed = s, .mode = mode};
+
+		if (!chaos_run(&c, &o)) {
+			printf("FAIL seed %llu: %s\n", (unsigned long long)s, c.wrong);
+			fflush(stdout);
+			failed++;
+		}
+		committed += c.n_committed;
+		failed_runs += c.n_aborted;
+		faults += c.n_fault;
+		torn += c.n_torn;
+		updates += c.n_updates;
+		feeds += c.n_feed;
+		events += c.events;
+	}
+	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not, "
+	       "%llu updates of workers, %llu torn, %llu feeds, %ld s\n",
+		(unsigned long long)first, (unsigned long long)(first + count - 1),
+		(unsigned long long)events, (unsigned long long)faults,
+		(unsigned long long)committed, (unsigned long long)failed_runs,
+		(unsigned long long)updates, (unsigned long long)torn, (unsigned long long)feeds,
+		(long)(time(NULL) - begin));
+	printf("%llu passed, %llu failed, 0 skipped\n", (unsigned long long)(count - failed),
+		(unsigned long long)failed);
+	return failed ? 1 : 0;
+}
+
+static int run_one(uint64_t seed, int mode)
+{
+	struct chaos_opts o = {.seed = seed, .mode = mode, .is_tracing = true};
+	bool ok = chaos_run(&c, &o);
+
+	printf("seed %llu: %s; %llu events, %u faults, digest %016llx\n", (unsigned long long)seed,
+		ok ? "ok" : c.wrong, (unsigned long long)c.events, c.n_fault,
+		(unsigned long long)c.digest);
+	return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	Suite *s = suite_create("chaos");
+	TCase *tc = tcase_create("chaos");
+	SRunner *sr;
+	int failed, mode = argc > 3 ? atoi(argv[3]) : -1;
+
+	if (argc > 2 && !strcmp(argv[1], "seed"))
+		return run_one(strtoull(argv[2], NULL, 0), mode);
+	if (argc > 2)
+		return run_seeds(strtoull(argv[1], NULL, 0), strtoull(argv[2], NULL, 0), mode);
+	tcase_add_loop_test(tc, a_seed_replays_exactly, 0, 5);
+	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
+		(int)(sizeof(regressions) / sizeof(regressions[0])));
+	tcase_add_loop_test(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
