@@ -63,7 +63,7 @@ FLAGS_debug   := -O0 -g3 -DWB_DEBUG
 FLAGS_asan    := -O1 -g3 -DWB_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 FLAGS_tsan    := -O1 -g3 -DWB_DEBUG -fsanitize=thread
 FLAGS_cov     := -O0 -g3 --coverage
-FLAGS_analyze := -O1 -fanalyzer
+FLAGS_analyze := -O1 -fanalyzer -DWB_ANALYZE
 FLAGS_fuzz    := -O1 -g3 -DWB_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 ifeq ($(filter undefined,$(origin FLAGS_$(VARIANT))),undefined)
 $(error unknown VARIANT=$(VARIANT): release, debug, asan, tsan, cov, fuzz or analyze)

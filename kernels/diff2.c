@@ -210,8 +210,8 @@ static void exact_u(
 /* The next @n <= STEP elements in full; false when the records ran out on the way. */
 static bool exact(enum wbk_code code, struct walk *w, size_t n)
 {
-	int64_t u[STEP + 2];
-	bool bad[STEP];
+	int64_t u[STEP + 2] = {0};
+	bool bad[STEP] = {false};
 
 	exact_u(code, w, n, u, bad);
 	for (size_t i = 0; i < n; i++) {

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef wb_err_set /* err.h, WB_ANALYZE */
+#undef wb_err_wrap
+
 int wb_err_set(struct wb_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;

@@ -49,4 +49,17 @@ int wb_err_wrap(struct wb_err *err, int code, const char *fmt, ...)
 /** wb_strerror - words for a code of this project or an errno (negative).  Static text. */
 const char *wb_strerror(int code);
 
+#ifdef WB_ANALYZE
+/* make analyze: GCC's analyzer looks into one file at a time.  It is told that these return what
+ * they are given, and that it is negative. */
+static inline int wb__err_negative(int rc)
+{
+	if (rc >= 0)
+		__builtin_unreachable();
+	return rc;
+}
+#define wb_err_set(err, rc, ...) (wb_err_set(err, rc, __VA_ARGS__), wb__err_negative(rc))
+#define wb_err_wrap(err, rc, ...) (wb_err_wrap(err, rc, __VA_ARGS__), wb__err_negative(rc))
+#endif
+
 #endif

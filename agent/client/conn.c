@@ -33,6 +33,7 @@ uint64_t wb__deadline(uint64_t timeout)
 	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
+#undef wb__fail /* internal.h, WB_ANALYZE */
 int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
 {
 	va_list ap;

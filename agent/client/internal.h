@@ -137,6 +137,9 @@ uint64_t wb__deadline(uint64_t timeout);
 /** wb__fail - set the public error; returns @code. */
 int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+#ifdef WB_ANALYZE /* see base/err.h */
+#define wb__fail(err, rc, ...) (wb__fail(err, rc, __VA_ARGS__), wb__err_negative(rc))
+#endif
 /** wb__usable - 0, or -EPERM (forked child), -EINVAL (NULL).  No lock needed. */
 int wb__usable(struct wb_client *c, struct wb_error *err);
 /** wb__pump - reconnect when it is time, take in all messages.  Never blocks. */

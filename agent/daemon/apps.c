@@ -197,7 +197,7 @@ static void on_attach(
 		rc = enter_core(w, &err);
 	if (rc == 0)
 		rc = send_attached(app, w);
-	if (rc < 0) {
+	if (rc) {
 		if (w && w->in_core)
 			(void)wb_core_detach(s->a->core, w->id, NULL);
 		wb__worker_destroy(w);

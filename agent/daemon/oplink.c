@@ -226,7 +226,7 @@ static void on_timer(void *cookie)
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m)
 {
 	uint64_t now = now_ns();
-	struct clock_sample *s, *best = NULL;
+	struct clock_sample *s, *best = &l->sample[0];
 	int64_t there, back;
 
 	if (!m->echo_ns) {
@@ -240,8 +240,8 @@ void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat
 	s = &l->sample[l->n_sample++ % WB_ARRAY_SIZE(l->sample)];
 	s->offset_ns = -(there / 2 + back / 2);
 	s->error_ns = (uint64_t)((there - back) / 2) + 1;
-	for (size_t i = 0; i < WB_MIN(l->n_sample, WB_ARRAY_SIZE(l->sample)); i++)
-		if (!best || l->sample[i].error_ns < best->error_ns)
+	for (size_t i = 1; i < WB_MIN(l->n_sample, WB_ARRAY_SIZE(l->sample)); i++)
+		if (l->sample[i].error_ns < best->error_ns)
 			best = &l->sample[i];
 	l->clock = *best;
 }

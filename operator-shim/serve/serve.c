@@ -280,6 +280,8 @@ int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, st
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		struct object *o = object_of(s, &spec[i]);
 
+		if (!o) /* found above */
+			continue;
 		o->spec = spec[i];
 		rc = wb_recon_spec(o->r, wb__serve_now(s), &spec[i]);
 	}

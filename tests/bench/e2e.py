@@ -182,7 +182,34 @@ def capped(a):
             d.stop()
 
 
-CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped"]
+# 1 MiB (and some norms).
+SMALL = models.config({
+    "arch": "qwen3", "layers": 2, "hidden": 128, "heads": 4, "kv_heads": 2, "head_dim": 32,
+    "vocab": 1024, "intermediate": 384, "tie_word_embeddings": True})
+
+
+def latency(a):
+    """From the first send_weights to the last update of a model of 1 MiB; engines wait."""
+    n = max(50, a.n)
+    checkpoint = make_checkpoint.make(SMALL)
+    for transport in ("tcp", "shm"):
+        with tempfile.TemporaryDirectory() as folder:
+            d = Pair(a.out, folder, checkpoint, SMALL, ["--transport", transport])
+            try:
+                for v in range(1, 11):
+                    d.one(v)
+                times = sorted(d.one(v)[0] for v in range(11, n + 11))
+                if a.trace:
+                    with open(a.trace, "w", encoding="utf-8") as f:
+                        json.dump({k: d.trace(k) for k in d.agents}, f)
+            finally:
+                d.stop()
+        put(f"latency of 1 MiB, {transport}", round(statistics.median(times) * 1e3, 3), "ms", 3.0,
+            sums="on", staging="None", min=round(times[0] * 1e3, 3),
+            p90=round(times[n * 9 // 10] * 1e3, 3), n=n)
+
+
+CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency"]
 
 
 def main():
@@ -193,6 +220,7 @@ def main():
     p.add_argument("--sums", choices=["on", "off", "both"], default="both")
     p.add_argument("--peers", help="of gloo raw, gloo p2p, gloo bcast, memcpy; none (default: those "
                    "with a bar for the case)")
+    p.add_argument("--trace", help="file for the agents' traces of the latency case")
     a = p.parse_args()
     a.out = os.path.abspath(a.out)
     for case in a.case.split(","):
@@ -202,8 +230,8 @@ def main():
             [n for n in a.peers.split(",") if n != "none"]
         theirs = Peers(names)
         try:
-            if case == "capped":
-                capped(a)
+            if case in ("capped", "latency"):
+                (capped if case == "capped" else latency)(a)
                 continue
             for sums in ["off", "on"] if a.sums == "both" else [a.sums]:
                 transfer(a, case, sums, theirs)

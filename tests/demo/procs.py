@@ -201,6 +201,12 @@ class Deployment:
         return {x.rsplit(" ", 1)[0]: float(x.rsplit(" ", 1)[1])
                 for x in lines if x and not x.startswith("#")}
 
+    def trace(self, agent):
+        """Events that an agent keeps."""
+        url = f"http://127.0.0.1:{self.agents[agent].http}/trace"
+        with urllib.request.urlopen(url, timeout=5) as r:
+            return json.load(r)["traceEvents"]
+
     def status(self):
         url = f"http://127.0.0.1:{self.operator_http}/status"
         with urllib.request.urlopen(url, timeout=5) as r:

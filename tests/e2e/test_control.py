@@ -14,9 +14,9 @@ GRANT_BYTES, ANSWER_BYTES, TRAILER_BYTES = 64, 32, 32  # per chunk
 PER_WORKER = 64 << 10
 LARGE = 100 if SLOW == 1 else 8  # MiB
 RESIDENT_MAX = 32 << 20
-# In 20 transfers; 1 KiB each goes to the ring of traces until that is full, some to the heap's own
-# slack.  A leak of as little as 130 bytes a chunk is above it.
-GROWTH_MAX = 512 << 10
+# What a transfer takes while it runs (2.6 MiB) may be there or not when we look, and the ring of
+# traces fills.  With 240 transfers a leak of 13 KiB each is above it.
+GROWTH_MAX = 3 << 20
 
 
 def metrics(c, agent):
@@ -84,24 +84,32 @@ def resident(agent):
     return int(kib["RssAnon"]) << 10, int(kib["RssFile"]) << 10
 
 
+def stay_small(mib, windows):
+    """`windows`: number of transfers in each; the last two are compared by their greatest."""
+    with Cluster() as c:
+        t, r = deploy(c, 512 * mib, 512)
+        seen, v = [], 0
+        for n in windows:
+            seen.append({a: (0, 0) for a in c.agents})
+            for _ in range(n):
+                v += 1
+                transfer(t, r, v)
+                for a, p in c.agents.items():
+                    seen[-1][a] = max(seen[-1][a], resident(p))
+        for a, (anon, file) in seen[-1].items():
+            before = seen[-2][a][0]
+            print(f"{mib} MiB, {a}: {anon >> 10} KiB anonymous ({windows[-1]} transfers before: "
+                  f"{before >> 10}), {file >> 10} of files")
+            assert anon + file < RESIDENT_MAX, a
+            assert anon - before < GROWTH_MAX, a
+
+
 def agents_stay_small():
     if SLOW != 1:
         print("not with a sanitizer, whose own memory would be counted")
         return
-    with Cluster() as c:
-        t, r = deploy(c, 512 * LARGE, 512)
-        before, after = {}, {}
-        # The greatest of each window: parts of the heap go back to the kernel and come again.
-        for first, last, most in ((1, 5, None), (6, 25, before), (26, 45, after)):
-            for v in range(first, last + 1):
-                transfer(t, r, v)
-                for n, a in c.agents.items() if most is not None else ():
-                    most[n] = max(most.get(n, (0, 0)), resident(a))
-        for n, (anon, file) in after.items():
-            print(f"{n}: {anon >> 10} KiB anonymous (20 transfers before: "
-                  f"{before[n][0] >> 10}), {file >> 10} of files")
-            assert anon + file < RESIDENT_MAX, n
-            assert anon - before[n][0] < GROWTH_MAX, n
+    stay_small(LARGE, (5, 15, 20))
+    stay_small(1, (20, 40, 240))
 
 
 def of(delta, what, channel=None):
@@ -132,12 +140,12 @@ def control_does_not_grow_with_the_model():
             n = [of(d, "wb_control_bytes_total", channel) for d in (a, b)]
             # Times and byte counts are decimal numbers: some have a digit more.
             assert abs(n[0] - n[1]) <= 64 + 128 * extra, (agent, channel, n)
-        # A worker that has not yet reached the step when its engine stops is told to go on to it:
-        # one small message more, or less.
+        # A worker that has not yet reached the step of its engine is told to go on, and says when
+        # it is there: some small messages more or fewer, as it happens.
         n = [of(d, "wb_control_messages_total", "worker") for d in (a, b)]
-        assert abs(n[0] - n[1]) <= 1, (agent, n)
+        assert abs(n[0] - n[1]) <= 4, (agent, n)
         n = [of(d, "wb_control_bytes_total", "worker") for d in (a, b)]
-        assert abs(n[0] - n[1]) <= 32, (agent, n)
+        assert abs(n[0] - n[1]) <= 96, (agent, n)
 
 
 if __name__ == "__main__":
