@@ -163,6 +163,8 @@ check: all $(UNITS) $(TOOLS)  ## all tests (T=name runs one; STRICT=1 makes a sk
 check-cluster: all $(TOOLS)  ## the operator against a real kube-apiserver (built once, 10 minutes)
 	@tests/cluster/build.sh >/dev/null
 	@TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)
+check-sim: $(O)/tests/test_chaos  ## SEEDS=10000 simulated deployments with faults at any event
+	@tests/sim/run.sh $(O)
 submake = +@$(MAKE) --no-print-directory
 asan:                      ## the tests under ASan and UBSan
 	$(submake) VARIANT=asan check

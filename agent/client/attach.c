@@ -16,6 +16,7 @@
 
 #define TABLE_MEM_BYTES 24
 #define TABLE_PARAM_BYTES 16
+#define POLLS_BETWEEN_MAX 1000000
 #define BLOB_FDS 3 /* manifest, map, table */
 
 static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS <= WB__SEQ_FDS_MAX, "fds of one datagram");
@@ -210,6 +211,8 @@ void wb__attach_send(struct wb_client *c)
 	unsigned n = BLOB_FDS;
 	uint32_t i;
 
+	c->attach_count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
+	m.count = c->attach_count;
 	for (i = 0; i < r->n_mem; i++)
 		if (r->mem[i].fd >= 0)
 			fds[n++] = r->mem[i].fd;
@@ -231,6 +234,7 @@ void wb__detach(struct wb_client *c, bool is_owner)
 static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 {
 	int place = c->page ? MAP_FIXED : 0;
+	uint32_t count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
 	void *p;
 	int rc = wb_memfd_check(fd, WB_POLL_PAGE_BYTES, NULL, err);
 
@@ -240,6 +244,10 @@ static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 	if (p == MAP_FAILED)
 		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
 	c->page = p;
+	/* The agent goes on from attach_count, an older one from 0; what was polled since comes on
+	 * top. */
+	for (count -= c->attach_count; count && count < POLLS_BETWEEN_MAX; count--)
+		wb_poll_add(&c->page->word);
 	if (c->role == WB_CLIENT_ROLLOUT)
 		c->hot->word = &c->page->word;
 	return 0;

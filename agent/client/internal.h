@@ -92,6 +92,7 @@ struct wb_client {
 	int epfd, timer_fd; /* epfd = {fd, timer_fd}, for waits in here */
 	int user_epfd, wake_fd; /* user_epfd = {epfd, wake_fd}, what fileno gives */
 	uint32_t proto; /* version agreed on */
+	uint32_t attach_count; /* polls when it last asked to be attached */
 	uint32_t generation; /* of the attachment; rises with each ATTACHED */
 	uint64_t since_ns; /* when conn became what it is (HELLO, ATTACHING) or was lost (DOWN) */
 	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */

@@ -142,7 +142,8 @@ static int read_table(struct wb__worker *w, const struct wb_msg_app_attach *m, c
 	return rc;
 }
 
-static int make_page(struct wb__worker *w, struct wb_err *err)
+/* The counts of an engine's workers are compared: one that lost its agent goes on counting. */
+static int make_page(struct wb__worker *w, uint32_t count, struct wb_err *err)
 {
 	void *p;
 
@@ -153,6 +154,7 @@ static int make_page(struct wb__worker *w, struct wb_err *err)
 	if (p == MAP_FAILED)
 		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
 	w->page = p;
+	w->page->word = count;
 	return 0;
 }
 
@@ -227,7 +229,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	if (rc == 0)
 		rc = read_table(w, m, in->fds, in->n_fd, err);
 	if (rc == 0)
-		rc = make_page(w, err);
+		rc = make_page(w, m->count, err);
 	if (rc == 0)
 		rc = make_lane(w, err);
 	if (rc < 0) {

@@ -193,7 +193,8 @@ enum wbp_peer {
 	F(X, U64, map_bytes, 0, REQ, 1, "of the source map in fd 1") \
 	F(X, U64, table_bytes, 0, REQ, 1, "of the table in fd 2") \
 	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
-	F(X, U32, n_param, 0, REQ, 1, "parameters in the table")
+	F(X, U32, n_param, 0, REQ, 1, "parameters in the table") \
+	F(X, U32, count, 0, OPT, 1, "polls of a rollout worker so far: one that attaches again goes on")
 
 /* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \

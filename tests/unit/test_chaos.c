@@ -8,6 +8,8 @@
  */
 #include "tests/common/chaos.h"
 
+#include "base/log.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +112,7 @@ int main(int argc, char **argv)
 	SRunner *sr;
 	int failed, mode = argc > 3 ? atoi(argv[3]) : -1;
 
+	wb_log_level_max = WB_LOG_ERROR;
 	if (argc > 2 && !strcmp(argv[1], "seed"))
 		return run_one(strtoull(argv[2], NULL, 0), mode);
 	if (argc > 2)
