@@ -146,14 +146,6 @@ static int add_specs(
 		if (has_name(all, &s[i]))
 			return wb_err_set(err, -EINVAL, "%s: %s/%s is in an earlier file already",
 				file, s[i].namespace_, s[i].name);
-		/* Moving unstaged what was to be staged would break what the mode promises. */
-		if (s[i].rollout_staging != WB_STAGING_NONE)
-			return wb_err_set(err, -EOPNOTSUPP,
-				"%s: %s/%s: spec.staging.rollout HostMemory is not supported by "
-				"this "
-				"version: use "
-				"None",
-				file, s[i].namespace_, s[i].name);
 		all->list[all->n++] = s[i];
 	}
 	return 0;

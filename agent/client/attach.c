@@ -19,7 +19,7 @@
 #define POLLS_BETWEEN_MAX 1000000
 #define BLOB_FDS 3 /* manifest, map, table */
 
-static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS <= WB__SEQ_FDS_MAX, "fds of one datagram");
+static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS + 1 <= WB__SEQ_FDS_MAX, "fds of one datagram");
 
 static int write_all(int fd, const void *p, size_t bytes)
 {
@@ -140,6 +140,7 @@ void wb__reg_destroy(struct wb__reg *r)
 	if (r->table_fd >= 0)
 		close(r->table_fd);
 	wb_free(r->mem);
+	wb_free(r->param);
 	wb_free(r);
 }
 
@@ -148,7 +149,8 @@ static int copy_mem(struct wb__reg *r, const struct wb_client_attach *a, struct 
 	uint32_t i;
 
 	r->mem = wb_zalloc(a->n_mem, sizeof(*r->mem));
-	if (!r->mem)
+	r->param = wb_memdup(a->param, a->n_param * sizeof(*r->param));
+	if (!r->mem || !r->param)
 		return wb__fail(err, -ENOMEM, "no memory for %u memory objects", a->n_mem);
 	r->n_mem = a->n_mem;
 	r->n_param = a->n_param;
@@ -210,12 +212,16 @@ void wb__attach_send(struct wb_client *c)
 	int fds[WB__SEQ_FDS_MAX] = {r->manifest_fd, r->map_fd, r->table_fd};
 	unsigned n = BLOB_FDS;
 	uint32_t i;
+	int area_fd;
 
 	c->attach_count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
 	m.count = c->attach_count;
 	for (i = 0; i < r->n_mem; i++)
 		if (r->mem[i].fd >= 0)
 			fds[n++] = r->mem[i].fd;
+	area_fd = wb__area_fd(c->area, &m.area_bytes);
+	if (area_fd >= 0)
+		fds[n++] = area_fd;
 	if (!wb__send_msg(c, WBP_APP_ATTACH, &m, fds, n))
 		wb__attaching(c);
 }

@@ -133,6 +133,7 @@ static void destroy(struct wb_client *c)
 		wb__detach(c, c->hot->alive);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));
 	}
+	wb__area_destroy(c->area);
 	wb__reg_destroy(c->reg);
 	close_fd(c->fd);
 	close_fd(c->wake_fd);

@@ -241,6 +241,16 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->is_planned = true;
 }
 
+static void on_area(struct wb_client *c, const struct wb_msg_app_area *m, int *fds, unsigned n)
+{
+	struct wb_err err = {0};
+
+	if (n != 1)
+		wb__drop(c, -EPROTO, "a staging area came with %u descriptors", n);
+	else if (wb__area_take(c, m->bytes, &fds[0], &err) < 0)
+		wb__drop(c, err.code, "%s", err.msg);
+}
+
 static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *fds, unsigned n_fd)
 {
 	switch (type) {
@@ -271,6 +281,12 @@ static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *
 	case WBP_APP_BEGIN:
 		wb__on_begin(c, &m->app_begin);
 		break;
+	case WBP_APP_AREA:
+		on_area(c, &m->app_area, fds, n_fd);
+		break;
+	case WBP_APP_INSTALL:
+		wb__on_install(c, &m->app_install);
+		break;
 	default:
 		wb__on_end(c, &m->app_end);
 		break;
@@ -295,6 +311,8 @@ static bool is_expected(const struct wb_client *c, uint16_t type)
 	case WBP_APP_GO:
 	case WBP_APP_WAKE:
 	case WBP_APP_BEGIN:
+	case WBP_APP_AREA:
+	case WBP_APP_INSTALL:
 	case WBP_APP_END:
 		return c->conn == WB__UP && c->role == WB_CLIENT_ROLLOUT;
 	default:

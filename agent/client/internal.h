@@ -23,6 +23,7 @@
 
 struct wb_poll_page;
 struct wb__lane;
+struct wb__area;
 
 #define WB__SLICE_MS 100
 #define WB__MSG_MAX (128u << 10) /* bytes of a datagram */
@@ -52,7 +53,9 @@ enum wb__phase {
 	WB__RUN,
 	WB__PARKED, /* at its stop */
 	WB__BEFORE, /* BEGIN came: the caller runs before_update_hook */
-	WB__BEGUN, /* BEGUN sent: parameters change */
+	WB__BEGUN, /* BEGUN sent: parameters change, unless the update is staged */
+	WB__INSTALL, /* staged and decided: the caller's thread copies */
+	WB__INSTALLED, /* the parameters are new, the other workers' may not be */
 	WB__TORN, /* parameters are a mix */
 	WB__AFTER, /* END came, committed: the caller runs after_update_hook */
 };
@@ -63,6 +66,7 @@ struct wb__reg {
 	uint64_t manifest_bytes, map_bytes, table_bytes;
 	uint32_t n_mem, n_param, n_fd;
 	struct wb_client_mem *mem; /* owned; fd duplicated */
+	struct wb_client_param *param; /* owned */
 };
 
 struct wb_client_transfer {
@@ -106,6 +110,7 @@ struct wb_client {
 	struct wb__reg *reg; /* NULL before attach */
 	struct wb_poll_page *page;
 	struct wb__lane *lane;
+	struct wb__area *area; /* staging; NULL = none */
 	char worker[WB_ERROR_MSG_MAX];
 	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
 	uint64_t status_seq;
@@ -121,6 +126,8 @@ struct wb_client {
 	uint64_t phase_ns; /* when phase was entered or the agent last spoke about it */
 	uint32_t parked_count, parked_generation;
 	bool is_wake; /* wake_fd is readable */
+	bool is_staged; /* no parameter changes before INSTALL */
+	bool is_copying; /* a thread is at it, without the lock */
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */
 	uint64_t transfer;
@@ -178,6 +185,17 @@ void wb__reg_destroy(struct wb__reg *r);
 /** wb__detach - let go of the poll page and the lane; @is_owner as wb__lane_stop(). */
 void wb__detach(struct wb_client *c, bool is_owner);
 
+/* ---- area.c ---- */
+
+/** wb__area_take - the agent's staging area takes the place of an earlier one; @fd: taken. */
+int wb__area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
+/** wb__area_fd - to attach again with; -1 = none. */
+int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
+/** wb__area_install - copy into the parameters; the lock is NOT needed.  0, or WB_ESTALE when
+ *  @transfer is not whole in it.  Blocks for as long as the memory takes. */
+int wb__area_install(struct wb__area *a, uint64_t transfer);
+void wb__area_destroy(struct wb__area *a);
+
 /* ---- lane.c ---- */
 
 #define WB__LANE_FDS 4 /* rings, submit, complete, slots */
@@ -200,8 +218,10 @@ void wb__lane_pass(struct wb__lane *l);
 struct wb_msg_app_send_state;
 struct wb_msg_app_begin;
 struct wb_msg_app_end;
+struct wb_msg_app_install;
 void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
 void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
+void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m);
 void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m);
 void wb__on_go(struct wb_client *c);
 void wb__on_wake(struct wb_client *c);

@@ -102,7 +102,52 @@ void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 	c->transfer = m->transfer;
 	c->version = m->version;
 	c->was_torn = c->phase == WB__TORN;
+	c->is_staged = m->staged;
 	set_phase(c, WB__BEFORE);
+}
+
+void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
+{
+	struct wb_msg_app_installed no = {.transfer = m->transfer, .code = -EAGAIN};
+	char sentence[] = "this worker is not in the update: it gave up waiting or its agent "
+			  "restarted";
+
+	if (c->phase != WB__BEGUN || c->transfer != m->transfer || !c->area) {
+		no.sentence = sentence;
+		wb__send_msg(c, WBP_APP_INSTALLED, &no, NULL, 0);
+		return;
+	}
+	set_phase(c, WB__INSTALL);
+}
+
+/* Once begun it is finished, agent or not: the decision stands. */
+static void install(struct wb_client *c)
+{
+	struct wb_msg_app_installed m = {0};
+	struct wb__area *area;
+	uint32_t generation;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->phase != WB__INSTALL || c->is_copying) {
+		pthread_mutex_unlock(&c->lock);
+		return;
+	}
+	c->is_copying = true;
+	area = c->area;
+	m.transfer = c->transfer;
+	generation = c->parked_generation;
+	pthread_mutex_unlock(&c->lock);
+	m.code = wb__area_install(area, m.transfer);
+	pthread_mutex_lock(&c->lock);
+	c->is_copying = false;
+	if (c->conn == WB__UP && c->generation == generation &&
+		!wb__send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
+		set_phase(c, WB__INSTALLED);
+	} else {
+		say_why(c, "the agent went away during the install, which is complete here");
+		set_phase(c, WB__TORN);
+	}
+	pthread_mutex_unlock(&c->lock);
 }
 
 /* An END may still be on its way when the worker has left that update and parked for another. */
@@ -114,6 +159,7 @@ static bool is_end_of_this(const struct wb_client *c, const struct wb_msg_app_en
 		       !wb_poll_is_parked(wb_poll_load(c->hot->word));
 	case WB__BEFORE:
 	case WB__BEGUN:
+	case WB__INSTALLED:
 		return m->transfer == c->transfer;
 	case WB__TORN:
 		return m->transfer >= c->transfer;
@@ -149,7 +195,10 @@ void wb__update_lost(struct wb_client *c)
 {
 	/* Before BEGUN nothing has been written: PARKED waits for the agent, BEFORE for its hook.
 	 */
-	if (c->phase == WB__BEGUN) {
+	if (c->phase == WB__BEGUN && c->is_staged) {
+		say_why(c, "the agent went away before the update was installed");
+		set_phase(c, c->was_torn ? WB__TORN : WB__RUN);
+	} else if (c->phase == WB__BEGUN || c->phase == WB__INSTALLED) {
 		say_why(c, "the agent went away during the update");
 		set_phase(c, WB__TORN);
 	}
@@ -272,7 +321,7 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 		set_phase(c, WB__RUN);
 		return rc;
 	}
-	if (c->phase == WB__BEGUN && waited >= c->update_timeout) {
+	if ((c->phase == WB__BEGUN || c->phase == WB__INSTALLED) && waited >= c->update_timeout) {
 		say_why(c, "the agent did not end the update");
 		set_phase(c, WB__TORN);
 		waited = c->repair_timeout;
@@ -289,6 +338,7 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 }
 
 #define STEP_RUN 100 /* ready functions give > 0 for "met"; steps begin at 0 */
+#define STEP_INSTALL 101
 
 struct step {
 	struct wb_client_update *u;
@@ -311,6 +361,10 @@ static int ready_step(struct wb_client *c, void *arg, struct wb_error *err)
 	case WB__AFTER:
 		snprintf(u->digest, sizeof(u->digest), "%s", c->digest);
 		return WB_CLIENT_STEP_AFTER;
+	case WB__INSTALL:
+		if (!c->is_copying)
+			return STEP_INSTALL;
+		break;
 	case WB__TORN:
 		poll_while_torn(c);
 		break;
@@ -326,13 +380,15 @@ int wb_client_update_step(
 	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err)
 {
 	struct step s = {.u = u};
+	uint64_t deadline = wb__deadline(timeout);
 	int rc = wb__usable(c, err);
 
 	if (rc)
 		return rc;
 	if (c->role != WB_CLIENT_ROLLOUT)
 		return wb__fail(err, -EINVAL, "only a rollout worker takes part in updates");
-	rc = wb__wait(c, wb__deadline(timeout), ready_step, &s, err);
+	while ((rc = wb__wait(c, deadline, ready_step, &s, err)) == STEP_INSTALL)
+		install(c);
 	if (rc == -ETIMEDOUT && !s.is_overdue)
 		rc = wb__fail(err, -EAGAIN, "the update is still going on");
 	return rc == STEP_RUN ? WB_CLIENT_STEP_NONE : rc;

@@ -273,6 +273,7 @@ static bool is_expected(const struct app *app, uint16_t type)
 		return app->state == APP_UP && app->w->role == WB_ROLE_TRAINER;
 	case WBP_APP_PARKED:
 	case WBP_APP_BEGUN:
+	case WBP_APP_INSTALLED:
 	case WBP_APP_RESUMED:
 		return app->state == APP_UP && app->w->role == WB_ROLE_ROLLOUT;
 	default:
@@ -455,12 +456,18 @@ static struct app *app_of(const struct wb__apps *s, uint32_t worker)
 
 void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg)
 {
+	wb__apps_send_fd(s, worker, type, msg, -1);
+}
+
+void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd)
+{
 	struct app *app = app_of(s, worker);
+	struct wb__wire_fds out = {.fd = &fd, .n = 1};
 	int rc;
 
 	if (!app || app->state != APP_UP)
 		return;
-	rc = tell(app, type, msg, NULL);
+	rc = tell(app, type, msg, fd < 0 ? NULL : &out);
 	if (rc < 0) {
 		/* Without this message the worker would wait for ever. */
 		WB_LOG_ERR(MOD, "cannot send to worker", WB_S("worker", app->w->name),

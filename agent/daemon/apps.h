@@ -22,6 +22,8 @@ bool wb__apps_is_empty(const struct wb__apps *s);
 void wb__apps_destroy(struct wb__apps *s);
 
 /** wb__apps_send - a message of the core to a worker. */
+/** wb__apps_send_fd - the same with a descriptor (borrowed). */
+void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd);
 void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg);
 /** wb__apps_status - tell workers that wait for a plan what is awaited; kept for those to come. */
 void wb__apps_status(struct wb__apps *s, const char *fmt, ...)

@@ -11,6 +11,7 @@
 #include "daemon/metrics.h"
 #include "daemon/oplink.h"
 #include "daemon/peers.h"
+#include "daemon/store.h"
 #include "daemon/trace.h"
 #include "mem/mem.h"
 #include "net/loop.h"
@@ -29,6 +30,7 @@
 struct wb__env {
 	struct wb__agent *a;
 	struct wb_core_env env;
+	struct wb_core_store store;
 	struct wb_watch *xport_watch;
 	struct wb_timer *timer;
 	bool is_kicked;
@@ -282,6 +284,8 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
 	*out = e;
 	e->a = a;
+	wb__store_init(&e->store, a->o.socket);
+	o.store = &e->store;
 	e->env = (struct wb_core_env){.ctx = e,
 		.clock = &wb_clock_real,
 		.xport = a->xport,

@@ -10,6 +10,7 @@
 #include "daemon/roll.h"
 #include "daemon/worker.h"
 #include "flow/image.h"
+#include "lane/area.h"
 #include "proto/messages.h"
 
 #include <errno.h>
@@ -82,10 +83,44 @@ static int reserve_images(
 	return 0;
 }
 
+static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_in *in)
+{
+	uint64_t bytes = 0;
+
+	if (in->object->receiver_staging != WB_APP_STAGING_HOST_MEMORY)
+		return 0;
+	for (uint32_t i = 0; i < in->plan->n_worker; i++) {
+		const struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)
+						     ? wb__apps_find(a->apps, in->roll->local[i])
+						     : NULL;
+
+		bytes += w ? WB_AREA_HEAD_BYTES + wb_area_used(w->map) : 0;
+	}
+	return bytes;
+}
+
+static int reserve_areas(
+	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; bytes && rc == 0 && i < in->plan->n_worker; i++) {
+		struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)
+					       ? wb__apps_find(a->apps, in->roll->local[i])
+					       : NULL;
+
+		if (w)
+			rc = wb__worker_area(w, err);
+	}
+	return rc;
+}
+
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
 {
-	uint64_t images = image_bytes(in);
-	int rc = check_limits(a, in, images, 0, err);
+	uint64_t images = image_bytes(in), areas = area_bytes(a, in);
+	int rc = check_limits(a, in, images, areas, err);
 
-	return rc < 0 ? rc : reserve_images(a, in, images, err);
+	if (rc == 0)
+		rc = reserve_images(a, in, images, err);
+	return rc < 0 ? rc : reserve_areas(a, in, areas, err);
 }

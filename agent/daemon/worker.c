@@ -4,8 +4,11 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/area.h"
 #include "daemon/content.h"
 #include "daemon/env.h"
 #include "lane/lane.h"
@@ -18,6 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define MOD "worker"
 #define BLOB_FDS 3 /* manifest, map, table */
 #define TABLE_MEM_BYTES 24
 #define TABLE_PARAM_BYTES 16
@@ -31,7 +35,7 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 			"attach with %u memory objects and %u parameters: 1 to %u of each are "
 			"taken",
 			m->n_mem, m->n_param, WB_PARAMS_MAX);
-	if (n_fd < BLOB_FDS)
+	if (n_fd < BLOB_FDS + (m->area_bytes ? 1u : 0u))
 		return wb_err_set(
 			err, -EINVAL, "attach came with %u descriptors, needs %d", n_fd, BLOB_FDS);
 	if (m->table_bytes !=
@@ -199,6 +203,82 @@ static int copy_strings(struct wb__worker *w, const struct wb_msg_app_attach *m,
 	return 0;
 }
 
+/* ---- staging area -------------------------------------------------------------------------- */
+
+static uint64_t *mem_sizes(const struct wb__worker *w)
+{
+	uint64_t *size = wb_zalloc(w->n_mem, sizeof(*size));
+
+	for (uint32_t i = 0; size && i < w->n_mem; i++)
+		size[i] = w->mem[i].bytes;
+	return size;
+}
+
+/* What an earlier agent of this worker received may have to be installed still.  One that does not
+ * fit is no reason to refuse the worker: it gets a new one. */
+static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
+{
+	uint64_t *size = mem_sizes(w);
+	struct wb_err err = {0};
+
+	if (size && wb__area_import(size, w->n_mem, bytes, fd, &w->area, &err) < 0)
+		WB_LOG_WRN(MOD, "staging area not taken over", WB_S("worker", w->name),
+			WB_S("reason", err.msg));
+	wb_free(size);
+}
+
+static int make_area(struct wb__worker *w, struct wb_err *err)
+{
+	uint64_t *size = mem_sizes(w);
+	int rc = size ? wb__area_create(size, w->n_mem, wb_area_used(w->map), &w->area, err)
+		      : wb_err_set(err, -ENOMEM, "no memory for a staging area");
+
+	wb_free(size);
+	return rc;
+}
+
+/* The area is mapped here, whatever the parameters are. */
+static int make_area_lane(struct wb__worker *w, struct wb_err *err)
+{
+	struct wb_lane_opts o = {0};
+	char name[16];
+	int rc;
+
+	if (!w->lane_fds) {
+		w->area_lane = w->lane;
+		return 0;
+	}
+	snprintf(name, sizeof(name), "stage %u", w->id);
+	o.name = name;
+	rc = wb_lane_create_host(&o, &w->area_lane, err);
+	if (rc == 0 && wb_lane_fd(w->area_lane) >= 0)
+		rc = wb_watch_create(w->a->loop, wb_lane_fd(w->area_lane), WB_READABLE, lane_ready,
+			w, &w->area_watch);
+	return rc;
+}
+
+int wb__worker_area(struct wb__worker *w, struct wb_err *err)
+{
+	struct wb_core_area ca;
+	struct wb_msg_app_area m;
+	int rc = w->area ? 0 : make_area(w, err);
+
+	if (rc == 0 && !w->area_lane)
+		rc = make_area_lane(w, err);
+	if (rc < 0 || w->area->in_core)
+		return rc;
+	if (w->area->is_new) {
+		m = (struct wb_msg_app_area){.bytes = w->area->bytes};
+		wb__apps_send_fd(w->a->apps, w->id, WBP_APP_AREA, &m, w->area->fd);
+		w->area->is_new = false;
+	}
+	ca = (struct wb_core_area){
+		.head = wb__area_head(w->area), .base = w->area->base, .lane = w->area_lane};
+	wb_core_set_area(w->a->core, w->id, &ca);
+	w->area->in_core = true;
+	return 0;
+}
+
 int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err)
 {
@@ -227,7 +307,9 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		rc = wb__contents_map(
 			contents, w->manifest, in->fds[1], m->map_bytes, &w->map, err);
 	if (rc == 0)
-		rc = read_table(w, m, in->fds, in->n_fd, err);
+		rc = read_table(w, m, in->fds, in->n_fd - (m->area_bytes ? 1 : 0), err);
+	if (rc == 0 && m->area_bytes)
+		keep_area(w, m->area_bytes, in->fds[in->n_fd - 1]);
 	if (rc == 0)
 		rc = make_page(w, m->count, err);
 	if (rc == 0)
@@ -244,6 +326,10 @@ void wb__worker_destroy(struct wb__worker *w)
 {
 	if (!w)
 		return;
+	wb_watch_destroy(w->area_watch);
+	if (w->area_lane != w->lane)
+		wb_lane_destroy(w->area_lane);
+	wb__area_destroy(w->area);
 	wb_watch_destroy(w->lane_watch);
 	wb_lane_destroy(w->lane);
 	wb_free(w->lane_fds);
@@ -263,11 +349,11 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_free(w);
 }
 
-int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
+static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
 {
 	int rc;
 
-	if (w->region_object == object || !(wb_xport_caps(w->a->xport) & WB_XPORT_CAP_REGIONS))
+	if (w->region_object == object)
 		return 0;
 	if (!wb__worker_regions_remove(w))
 		return wb_err_set(err, -EBUSY, "the memory of %s serves another object", w->name);
@@ -287,8 +373,35 @@ int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err 
 	return 0;
 }
 
+int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
+{
+	int rc;
+
+	if (!(wb_xport_caps(w->a->xport) & WB_XPORT_CAP_REGIONS))
+		return 0;
+	rc = params_regions_add(w, object, err);
+	if (rc < 0)
+		return rc;
+	if (w->area && w->area->region == REGION_NONE) {
+		struct wb_xport_region r = {.object = object,
+			.fd = w->area->fd,
+			.base = w->area->map,
+			.bytes = w->area->bytes};
+
+		rc = wb_xport_region_add(w->a->xport, &r, &w->area->region, err);
+		if (rc < 0)
+			return wb_err_wrap(err, rc, "staging area of %s", w->name);
+	}
+	return 0;
+}
+
 bool wb__worker_regions_remove(struct wb__worker *w)
 {
+	if (w->area && w->area->region != REGION_NONE) {
+		if (wb_xport_region_remove(w->a->xport, w->area->region) == -EBUSY)
+			return false;
+		w->area->region = REGION_NONE;
+	}
 	if (!w->region_object)
 		return true;
 	for (uint32_t i = 0; i < w->n_mem; i++) {

@@ -12,6 +12,7 @@
 #include "transfer/core.h"
 
 struct wb__agent;
+struct wb__area;
 struct wb__contents;
 struct wb_seq;
 struct wb_watch;
@@ -40,6 +41,9 @@ struct wb__worker {
 	struct wb_lane *lane;
 	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
 	struct wb_watch *lane_watch;
+	struct wb__area *area; /* owned; NULL = not staged */
+	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
+	struct wb_watch *area_watch;
 	bool in_core, is_planned;
 	bool is_leaving; /* detached; waits for the core */
 };
@@ -60,6 +64,10 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err);
 /** wb__worker_destroy - only when the core does not know it (any more).  NULL is allowed. */
 void wb__worker_destroy(struct wb__worker *w);
+
+/** wb__worker_area - a staging area for a rollout worker: the one it has kept, or a new one that it
+ *  is given.  Again: nothing.  0 or negative.  Blocks while pages are taken. */
+int wb__worker_area(struct wb__worker *w, struct wb_err *err);
 
 /** wb__worker_regions_add - make its memory known to the transport as a source, where the transport
  *  asks for that.  Again: nothing.  0 or negative. */

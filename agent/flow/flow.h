@@ -88,6 +88,9 @@ void wb_flow_close_source(struct wb_flow *f, uint32_t worker);
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_cut_source - drop the connections of those who still read from it. */
 void wb_flow_cut_source(struct wb_flow *f, uint32_t worker);
+/** wb_flow_cut_worker - the same, and those on which something may still land in its memory: after
+ *  CONN_DOWN nothing does. */
+void wb_flow_cut_worker(struct wb_flow *f, uint32_t worker);
 /** wb_flow_mark_installed - a rollout worker already holds the version (feeds). @sums: of an
  *  earlier flow of the same grid, or NULL. */
 void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_flow *sums);

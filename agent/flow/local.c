@@ -92,6 +92,11 @@ void wb_local_destroy(struct wb_local *l)
 {
 	if (!l)
 		return;
+	if (l->is_view) {
+		wb_free(l->member);
+		wb_free(l);
+		return;
+	}
 	for (uint32_t i = 0; l->binding && i < l->n; i++)
 		wb_binding_destroy(l->binding[i]);
 	wb_free(l->binding);
@@ -99,6 +104,22 @@ void wb_local_destroy(struct wb_local *l)
 	wb_free(l->index_of);
 	wb_free(l->want);
 	wb_free(l);
+}
+
+int wb_local_view(const struct wb_local *of, const struct wb_member *member, struct wb_local **out)
+{
+	struct wb_local *l = wb_memdup(of, sizeof(*of));
+
+	if (!l)
+		return -ENOMEM;
+	l->is_view = true;
+	l->member = wb_memdup(member, of->n * sizeof(*member));
+	if (!l->member) {
+		wb_free(l);
+		return -ENOMEM;
+	}
+	*out = l;
+	return 0;
 }
 
 int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk, bool all,

@@ -8,6 +8,7 @@
  * the plan, the manifest, the maps and the workers' memory, which must outlive it.  Loop thread.
  * Layer: flow (L3).
  */
+#include "lane/area.h"
 #include "planner/binding.h"
 #include "planner/plan.h"
 
@@ -16,12 +17,6 @@
 
 struct wb_err;
 struct wb_lane;
-
-/* Where parameter i of a worker lies: memory object and byte offset in it. */
-struct wb_place {
-	uint32_t mem;
-	uint64_t off_bytes;
-};
 
 /* One worker of this agent, as the attach gave it.  Borrowed by wb_local. */
 struct wb_member {
@@ -51,6 +46,7 @@ struct wb_local {
 	struct wb_want *want; /* owned: by stage, then destination and route order */
 	uint32_t n_want;
 	size_t boxes_max; /* of any chunk of any local worker */
+	bool is_view; /* only member is owned */
 };
 
 /**
@@ -61,6 +57,9 @@ struct wb_local {
 int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manifest,
 	const struct wb_member *member, uint32_t n, struct wb_local **out, struct wb_err *err);
 void wb_local_destroy(struct wb_local *l);
+/** wb_local_view - the same plan and workers with other memory: @member (as many, in the same
+ *  order) takes the place of @of's.  @of must outlive it.  0 or -ENOMEM. */
+int wb_local_view(const struct wb_local *of, const struct wb_member *member, struct wb_local **out);
 
 /**
  * wb_local_boxes - boxes of a chunk in a local worker's memory objects

@@ -278,6 +278,18 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
 	wb__flow_serve_pump(f);
 }
 
+void wb_flow_cut_worker(struct wb_flow *f, uint32_t worker)
+{
+	wb_flow_cut_source(f, worker);
+	for (uint32_t i = 0; i < f->fetch.n; i++) {
+		const struct wb_flight *fl = &f->fetch.all[i];
+
+		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->worker == worker &&
+			fl->step == STEP_WIRE)
+			(void)wb_xport_disconnect(f->o.env->xport, fl->conn);
+	}
+}
+
 void wb_flow_cut_source(struct wb_flow *f, uint32_t worker)
 {
 	for (uint32_t i = 0; i < f->serve.n; i++) {

@@ -79,6 +79,14 @@ enum wbp_peer {
 	WBP_PEER_FINAL, /* leader > trainers */
 	WBP_PEER_TRAINER_LOST, /* trainers > leader */
 	WBP_PEER_CONFIRM, /* any > any: only to say ack */
+	WBP_PEER_STAGE, /* lead > party: receive into staging areas */
+	WBP_PEER_INSTALL, /* lead > party: from there into the parameters */
+	WBP_PEER_DECIDED, /* leader > lead: COMMIT was chosen */
+	WBP_PEER_RESUME, /* party > lead: what the areas here hold, under a new plan */
+	WBP_PEER_BALLOT, /* proposer > judge: promise, and tell what was accepted */
+	WBP_PEER_BALLOTED, /* judge > proposer */
+	WBP_PEER_ACCEPT, /* proposer > judge */
+	WBP_PEER_ACCEPTED, /* judge > proposer */
 };
 
 /* clang-format off */
@@ -194,7 +202,8 @@ enum wbp_peer {
 	F(X, U64, table_bytes, 0, REQ, 1, "of the table in fd 2") \
 	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
 	F(X, U32, n_param, 0, REQ, 1, "parameters in the table") \
-	F(X, U32, count, 0, OPT, 1, "polls of a rollout worker so far: one that attaches again goes on")
+	F(X, U32, count, 0, OPT, 1, "polls of a rollout worker so far: one that attaches again goes on") \
+	F(X, U64, area_bytes, 0, OPT, 1, "staging area of an earlier attachment, in one more fd; 0 = none")
 
 /* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
@@ -240,7 +249,8 @@ enum wbp_peer {
 
 #define WBF_app_begin(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
-	F(X, I64, version, 0, REQ, 1, "version that comes")
+	F(X, I64, version, 0, REQ, 1, "version that comes") \
+	F(X, BOOL, staged, 0, OPT, 1, "no parameter changes before APP_INSTALL")
 
 #define WBF_app_begun(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
@@ -259,6 +269,19 @@ enum wbp_peer {
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, code, 0, REQ, 1, "0, or why after_update_hook failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "what it raised")
+
+/* fd: the area (agent/lane/area.h), for the worker to keep. */
+#define WBF_app_area(F, S, X) \
+	F(X, U64, bytes, 0, REQ, 1, "of the staging area")
+
+#define WBF_app_install(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer, whole in the staging area") \
+	F(X, I64, version, 0, REQ, 1, "its version")
+
+#define WBF_app_installed(F, S, X) \
+	F(X, U64, transfer, 0, REQ, 1, "transfer that the parameters hold") \
+	F(X, I64, code, 0, REQ, 1, "0, or why it could not be installed") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
 
 #define WBF_app_detach(F, S, X) \
 	F(X, U32, reason, 0, OPT, 1, "0 = clean close; the agent answers by closing")
@@ -430,7 +453,10 @@ enum wbp_peer {
 	F(X, STRS, states, 4096, OPT, 1, "FINAL: their states") \
 	F(X, U64, seq, 0, OPT, 1, "number of the message between these two agents in this epoch; 0: none") \
 	F(X, U64, base, 0, OPT, 1, "first number that the sender still keeps: those below never come") \
-	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in")
+	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
+	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
+	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
+	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already")
 
 /* ---- the list ------------------------------------------------------------------------------ */
 
@@ -453,6 +479,9 @@ enum wbp_peer {
 	M(0x110, APP_END, app_end, BIN, 16384, "agent > app", "the update ended: see result") \
 	M(0x111, APP_RESUMED, app_resumed, BIN, 16384, "app > agent", "after_update_hook has run") \
 	M(0x112, APP_DETACH, app_detach, BIN, 16384, "app > agent", "the worker closes") \
+	M(0x113, APP_AREA, app_area, BIN, 16384, "agent > app", "a staging area; carries its fd") \
+	M(0x114, APP_INSTALL, app_install, BIN, 16384, "agent > app", "copy the staging area into the parameters") \
+	M(0x115, APP_INSTALLED, app_installed, BIN, 16384, "app > agent", "that is done") \
 	M(0x201, HELLO, hello, JSON, 65536, "agent > operator", "first message of an agent") \
 	M(0x202, WELCOME, welcome, JSON, 262144, "operator > agent", "reply to HELLO") \
 	M(0x203, REJECT, reject, JSON, 16384, "any > any", "reply to any request that is refused") \

@@ -12,6 +12,9 @@ const char *wb_engine_state_name(enum wb_engine_state s)
 		[WB_ENGINE_PREPARING] = "Preparing",
 		[WB_ENGINE_RECEIVING] = "Receiving",
 		[WB_ENGINE_RECEIVED] = "Receiving",
+		[WB_ENGINE_STAGED] = "Staged",
+		[WB_ENGINE_DECIDED] = "Decided",
+		[WB_ENGINE_INSTALLING] = "Installing",
 		[WB_ENGINE_COMMITTED] = "Committed",
 		[WB_ENGINE_ABORTED] = "Aborted",
 		[WB_ENGINE_TORN] = "Torn",
@@ -155,6 +158,21 @@ void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t 
 	w->image_bytes = bytes;
 }
 
+void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a)
+{
+	struct worker *w = find_worker(c, worker);
+
+	if (!w)
+		return;
+	w->area = *a;
+	if (wb_area_state(a->head) == WB_AREA_FILLING)
+		wb_area_set(a->head, WB_AREA_EMPTY); /* by an agent that is gone */
+	if (!w->held_transfer && a->head->held_transfer) {
+		w->held_transfer = a->head->held_transfer;
+		w->held_version = a->head->held_version;
+	}
+}
+
 uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version)
 {
 	const struct worker *w = find_worker(c, worker);
@@ -195,7 +213,19 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	case WBP_PEER_PROGRESS:
 	case WBP_PEER_ENDED:
 	case WBP_PEER_CANCEL:
+	case WBP_PEER_DECIDED:
 		wb__core_lead_msg(e, from, m);
+		break;
+	case WBP_PEER_RESUME:
+		wb__core_resume_msg(e, from, m);
+		break;
+	case WBP_PEER_BALLOT:
+	case WBP_PEER_ACCEPT:
+		wb__core_judge_msg(e, from, m);
+		break;
+	case WBP_PEER_BALLOTED:
+	case WBP_PEER_ACCEPTED:
+		wb__core_ballot_msg(e, from, m);
 		break;
 	case WBP_PEER_LOST:
 		wb__core_lead_msg(e, from, m);
@@ -204,6 +234,8 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	case WBP_PEER_STOP:
 	case WBP_PEER_TARGET:
 	case WBP_PEER_OPEN:
+	case WBP_PEER_STAGE:
+	case WBP_PEER_INSTALL:
 	case WBP_PEER_END:
 		wb__core_party_msg(e, from, m);
 		break;
@@ -407,11 +439,8 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_conn(c, ev->conn);
-	struct wb_flow *f = e ? wb__core_flow_get(e, ev->chunk.transfer, false) : NULL;
+	struct wb_flow *f = e ? wb__core_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
 
-	/* A feed asks for what the workers here hold since an earlier transfer. */
-	if (e && !f && wb__core_holds(e, ev->chunk.src, ev->chunk.transfer))
-		f = wb__core_flow_get(e, ev->chunk.transfer, true);
 	if (f) {
 		wb_flow_on_grant(f, ev);
 	} else if (!e || ev->chunk.transfer < e->obj->highest || c->n_orphan == CORE_ORPHANS_MAX) {
@@ -471,6 +500,12 @@ static bool pump_once(struct wb_core *c)
 		any |= n > 0;
 		for (int i = 0; i < n; i++)
 			wb_flow_on_lane(&job[i]);
+		if (!c->worker[w]->area.lane || c->worker[w]->area.lane == c->worker[w]->w.lane)
+			continue;
+		n = wb_lane_reap(c->worker[w]->area.lane, job, WB_ARRAY_SIZE(job));
+		any |= n > 0;
+		for (int i = 0; i < n; i++)
+			wb_flow_on_lane(&job[i]);
 	}
 	return any;
 }
@@ -498,6 +533,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 		next = sooner(next, wb__core_wire_tick(o, now));
 		next = sooner(next, wb__core_leader_tick(o, now));
 		next = sooner(next, wb__core_lead_tick(o, now));
+		next = sooner(next, wb__core_ballot_tick(o, now));
 		next = sooner(next, wb__core_party_tick(o, now));
 		next = sooner(next, wb__core_trainers_tick(o, now));
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)

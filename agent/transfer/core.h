@@ -15,6 +15,7 @@
  * Threads: loop thread.  Layer: transfer (L3).
  */
 #include "flow/flow.h"
+#include "lane/area.h"
 #include "proto/messages.h"
 #include "proto/pollword.h"
 #include "transfer/roster.h"
@@ -27,6 +28,9 @@ enum wb_engine_state {
 	WB_ENGINE_PREPARING,
 	WB_ENGINE_RECEIVING,
 	WB_ENGINE_RECEIVED, /* the trainers are not needed any more */
+	WB_ENGINE_STAGED, /* whole and verified beside the parameters */
+	WB_ENGINE_DECIDED, /* will be installed */
+	WB_ENGINE_INSTALLING, /* parameters are changing */
 	WB_ENGINE_COMMITTED,
 	WB_ENGINE_ABORTED, /* old weights intact */
 	WB_ENGINE_TORN, /* parameters are a mix */
@@ -63,10 +67,21 @@ struct wb_core_env {
 		void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value);
 };
 
+/* Files that outlive this process: the decisions that this agent is a judge of. */
+struct wb_core_store {
+	void *ctx;
+	/* Replace what is kept under @name; on return a killed process finds it again.  0 or < 0.
+	 */
+	int (*save)(void *ctx, const char *name, const void *data, size_t bytes);
+	/* Bytes read into @data (<= @cap); 0 = nothing there; < 0: it cannot be known. */
+	int64_t (*load)(void *ctx, const char *name, void *data, size_t cap);
+};
+
 struct wb_core_opts {
 	const char *agent; /* this agent's name */
 	bool sums; /* checksums on the wire */
 	uint32_t window; /* grants outstanding an edge; 0 = 3 */
+	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
 	void *arena; /* slots; registered by the daemon */
 	size_t arena_bytes;
 };
@@ -99,6 +114,15 @@ void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes);
  * @base, @bytes: wb_image_bytes() of the plan at least; borrowed until detached and idle
  */
 void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes);
+/* The staging area of a rollout worker; borrowed until detached and idle. */
+struct wb_core_area {
+	struct wb_area_head *head; /* wb_area_check()ed */
+	void *const *base; /* each memory object's shadow, mapped here */
+	struct wb_lane *lane; /* of this process: packs and assembles in the area */
+};
+/** wb_core_set_area - before an epoch with staged rollouts is installed; what its head says is
+ *  taken up when the epoch becomes active. */
+void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a);
 /** wb_core_is_sending - a transfer of trainers here is under way. */
 bool wb_core_is_sending(const struct wb_core *c);
 int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);

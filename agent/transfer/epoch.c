@@ -11,8 +11,10 @@ static void epoch_destroy(struct epoch *e)
 		return;
 	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)
 		wb_free(e->party[i].feed);
-	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++)
+	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++) {
 		wb_free(e->lead[i].agent);
+		wb_free(e->lead[i].resume.heard);
+	}
 	if (e->xp.number && !e->obj->core->closing)
 		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
 	for (uint32_t i = 0; e->image && i < e->local->n; i++)
@@ -26,6 +28,7 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e->wire);
 	wb_free(e->link);
 	wb_free(e->member);
+	wb_local_destroy(e->staged);
 	wb_local_destroy(e->local);
 	wb_plan_destroy(e->plan);
 	wb_roster_finish(&e->r);
@@ -177,6 +180,7 @@ static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
 	}
 	o->next = c->objects;
 	c->objects = o;
+	wb__core_judge_load(o);
 	return o;
 }
 
@@ -289,6 +293,34 @@ static int make_images(struct epoch *e, struct wb_err *err)
 	return 0;
 }
 
+/* The same plan over the areas instead of the rollouts' parameters. */
+static int make_staged(struct epoch *e, struct wb_err *err)
+{
+	struct wb_member *m;
+	int rc;
+
+	if (!e->r.rollout_staged)
+		return 0;
+	m = wb_memdup(e->local->member, e->local->n * sizeof(*m));
+	if (!m)
+		return wb_err_set(err, -ENOMEM, "no memory for staging");
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		const struct worker *w = e->member[i];
+
+		if (w->w.role != WB_ROLE_ROLLOUT)
+			continue;
+		if (!w->area.head) {
+			wb_free(m);
+			return wb_err_set(err, -ENOBUFS, "%s has no staging area", w->w.name);
+		}
+		m[i].base = w->area.base;
+		m[i].lane = w->area.lane;
+	}
+	rc = wb_local_view(e->local, m, &e->staged);
+	wb_free(m);
+	return rc < 0 ? wb_err_set(err, rc, "no memory for staging") : 0;
+}
+
 static int build(struct epoch *e, struct wb_err *err)
 {
 	int rc = find_me(e, err);
@@ -299,6 +331,8 @@ static int build(struct epoch *e, struct wb_err *err)
 		rc = make_slots(e, err);
 	if (rc == 0)
 		rc = make_images(e, err);
+	if (rc == 0)
+		rc = make_staged(e, err);
 	if (rc < 0)
 		return rc;
 	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
@@ -419,6 +453,7 @@ void wb__core_activate(struct epoch *e)
 			(void)wb__core_flow_get(e, e->member[i]->held_transfer, true);
 	tell_planned(e);
 	wb__core_trainers_replanned(e);
+	wb__core_resume(e);
 }
 
 void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)

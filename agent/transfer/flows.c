@@ -94,8 +94,16 @@ static void adopt_orphans(struct wb_core *c, struct wb_flow *f, struct epoch *e)
 	c->n_orphan = kept;
 }
 
+/* Does the area still have what the worker committed? */
+static bool area_holds(const struct worker *w, uint64_t transfer)
+{
+	const struct wb_area_head *h = w->area.head;
+
+	return h && h->transfer == transfer && wb_area_state(h) >= WB_AREA_WHOLE;
+}
+
 /* Workers here that hold @transfer are sources from the start. */
-static void mark_holders(struct epoch *e, struct wb_flow *f)
+static void mark_holders(struct epoch *e, struct wb_flow *f, bool staged)
 {
 	const struct wb_flow *sums = NULL;
 
@@ -105,11 +113,12 @@ static void mark_holders(struct epoch *e, struct wb_flow *f)
 			sums = e->obj->flow[i];
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->w.role == WB_ROLE_ROLLOUT &&
-			e->member[i]->held_transfer == wb_flow_transfer(f))
+			e->member[i]->held_transfer == wb_flow_transfer(f) &&
+			(!staged || area_holds(e->member[i], wb_flow_transfer(f))))
 			wb_flow_mark_installed(f, i, sums);
 }
 
-struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
+static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged, bool make)
 {
 	struct object *o = e->obj;
 	struct wb_flow_opts opts;
@@ -117,7 +126,7 @@ struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
 
 	for (int i = 0; i < CORE_FLOWS_MAX; i++) {
 		if (o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
-			wb_flow_transfer(o->flow[i]) == transfer)
+			o->flow_staged[i] == staged && wb_flow_transfer(o->flow[i]) == transfer)
 			return o->flow[i];
 		if (!o->flow[i] && at < 0)
 			at = i;
@@ -125,7 +134,7 @@ struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
 	if (!make || at < 0)
 		return NULL;
 	opts = (struct wb_flow_opts){
-		.local = e->local,
+		.local = staged ? e->staged : e->local,
 		.slots = &o->slots,
 		.env = &e->fenv,
 		.transfer = transfer,
@@ -138,9 +147,30 @@ struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
 		return NULL;
 	o->flow_epoch[at] = e;
 	o->flow_stopped[at] = false;
-	mark_holders(e, o->flow[at]);
+	o->flow_staged[at] = staged;
+	mark_holders(e, o->flow[at], staged);
 	adopt_orphans(o->core, o->flow[at], e);
 	return o->flow[at];
+}
+
+struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
+{
+	return flow_get(e, transfer, e->staged != NULL, make);
+}
+
+struct wb_flow *wb__core_flow_direct(struct epoch *e, uint64_t transfer, bool make)
+{
+	return flow_get(e, transfer, false, make);
+}
+
+/* What a worker committed may be in its area still, or only in its parameters. */
+struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+{
+	bool holds = wb__core_holds(e, plan_worker, transfer);
+	bool staged =
+		e->staged && (!holds || area_holds(wb__core_worker_of(e, plan_worker), transfer));
+
+	return flow_get(e, transfer, staged, holds);
 }
 
 void wb__core_flows_retire(struct object *o, uint64_t below)
@@ -217,16 +247,19 @@ void wb__core_flows_reap(struct object *o)
 }
 
 /*
- * Before parameters of an engine change: nobody may be reading them for an older transfer.  True
- * when quiet; @cut drops the readers' connections (revocation).
+ * Before parameters or areas of an engine change: nobody may be reading them for an older transfer,
+ * and nothing of an older one may still land there.  True when quiet; @cut drops the connections
+ * (revocation).
  */
-bool wb__core_flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut)
+bool wb__core_flows_quiet(
+	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut)
 {
 	struct object *o = e->obj;
 	bool quiet = true;
 
 	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
-		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer)
+		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer ||
+			o->flow_staged[f] != (what == QUIET_AREAS))
 			continue;
 		for_party_worker (e, engine, i) {
 			int32_t at = -1;
@@ -237,10 +270,10 @@ bool wb__core_flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, b
 			if (at < 0)
 				continue;
 			wb_flow_close_source(o->flow[f], (uint32_t)at);
-			if (wb_flow_source_busy(o->flow[f], (uint32_t)at)) {
+			if (wb_flow_uses(o->flow[f], (uint32_t)at)) {
 				quiet = false;
 				if (cut)
-					wb_flow_cut_source(o->flow[f], (uint32_t)at);
+					wb_flow_cut_worker(o->flow[f], (uint32_t)at);
 			}
 		}
 	}

@@ -16,6 +16,7 @@
 #define CORE_WORKERS_MAX 256
 #define CORE_FLOWS_MAX 8
 #define CORE_ORPHANS_MAX 1024
+#define CORE_VERDICTS_MAX 64
 #define CORE_RETRY_MIN_NS (50 * WB_NS_PER_MS)
 #define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
@@ -37,6 +38,8 @@ struct worker {
 	bool holds; /* its parameters stay as they are beyond the receive stage */
 	bool letting_go; /* it has ended its hold, readers may be left */
 	int64_t sent_version;
+	struct wb_core_area area; /* rollout; head NULL = none */
+	bool installed;
 	uint8_t *image; /* borrowed */
 	uint64_t image_bytes;
 	uint64_t stop_ns, resume_ns; /* of the last transfer */
@@ -60,7 +63,8 @@ struct epoch {
 	struct object *obj;
 	struct wb_roster r;
 	struct wb_plan *plan;
-	struct wb_local *local;
+	struct wb_local *local; /* parameters */
+	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
 	struct worker **member; /* by local index */
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
 	struct link *link; /* by agent */
@@ -77,11 +81,14 @@ struct epoch {
 /* An engine's workers in this agent, on their way through a transfer. */
 enum party_state {
 	PARTY_NONE,
+	PARTY_CLEARING, /* staged: old readers of the areas finish */
+	PARTY_STAGED, /* whole in the areas; the workers run */
 	PARTY_STOPPING, /* promised; workers run to the target */
 	PARTY_HOOKS, /* all parked; before_update_hook runs */
 	PARTY_STOPPED, /* waits for OPEN */
 	PARTY_OPENING, /* old readers of the parameters finish */
-	PARTY_MOVING,
+	PARTY_MOVING, /* into parameters, or areas */
+	PARTY_COPYING, /* the workers install */
 	PARTY_COMPLETE, /* waits for END */
 	PARTY_ENDING, /* after_update_hook runs */
 	PARTY_TORN, /* blocked until repaired */
@@ -95,6 +102,9 @@ struct party {
 	uint64_t transfer;
 	int64_t version;
 	bool is_feed, is_opened, has_target;
+	bool is_staged; /* by areas */
+	bool is_decided; /* no hook can stop it any more */
+	bool was_torn; /* before this run; stays so unless it commits */
 	bool opening; /* sinks are being opened: no conclusions yet */
 	uint32_t source_engine, target;
 	uint8_t *feed; /* owned: plan workers to fetch from */
@@ -103,11 +113,50 @@ struct party {
 };
 
 /* The lead's book of one engine in one transfer. */
-enum lead_state { LEAD_NONE, LEAD_PROMISES, LEAD_STOPS, LEAD_MOVING, LEAD_ENDING, LEAD_DONE };
+enum lead_state {
+	LEAD_NONE,
+	LEAD_STAGING, /* into areas, the workers run */
+	LEAD_STAGED, /* waits for the decision */
+	LEAD_PROMISES,
+	LEAD_STOPS,
+	LEAD_MOVING,
+	LEAD_INSTALLING,
+	LEAD_ENDING,
+	LEAD_DONE
+};
+
+/* One that proposes a decision, and learns which was chosen. */
+enum ballot_state { BALLOT_NONE, BALLOT_ASKING, BALLOT_ACCEPTING, BALLOT_WAITING };
+enum decision { DECIDE_NONE, DECIDE_COMMIT, DECIDE_ABORT };
+
+struct ballot {
+	enum ballot_state state;
+	struct object *obj;
+	uint64_t transfer, number, accepted, seen; /* seen: greatest number met */
+	uint64_t retry_ns, backoff_ns;
+	enum decision want, value;
+	uint32_t n_judge, n_yes;
+	uint64_t judge[WB_AREA_JUDGES_MAX];
+	bool answered[WB_AREA_JUDGES_MAX];
+};
+
+/* What this agent remembers as a judge of one transfer; kept in a file. */
+struct verdict {
+	uint64_t transfer, promised, accepted;
+	uint64_t value; /* enum decision */
+};
+
+/* What parties say of their areas under a new plan. */
+struct resume {
+	bool *heard; /* owned, by agent */
+	uint64_t transfer;
+	int64_t version;
+	bool is_pending, is_whole, is_installing;
+};
 
 struct lead_agent {
 	/* bools only, in front: read by offset */
-	bool takes_part, promised, stopped, received, complete, ended, down;
+	bool takes_part, promised, stopped, received, complete, installed, ended, down;
 	uint32_t losses; /* losses it has taken in when it said received */
 };
 
@@ -118,6 +167,9 @@ struct lead {
 	uint64_t transfer;
 	int64_t version;
 	bool is_feed, cancelled, received_told;
+	bool is_staged, is_decided, is_installing;
+	struct ballot ballot;
+	struct resume resume;
 	uint32_t source_engine;
 	struct lead_agent *agent; /* owned, by agent */
 	enum wb_engine_state result;
@@ -143,6 +195,8 @@ struct leader {
 	enum leader_state state;
 	struct epoch *e;
 	bool is_feed;
+	bool is_proposed, is_decided, is_cancelled, is_superseded;
+	struct ballot ballot;
 	uint32_t feed_engine, source_engine;
 	uint64_t transfer;
 	int64_t version;
@@ -200,6 +254,11 @@ struct object {
 	struct wb_flow *flow[CORE_FLOWS_MAX];
 	struct epoch *flow_epoch[CORE_FLOWS_MAX];
 	bool flow_stopped[CORE_FLOWS_MAX];
+	bool flow_staged[CORE_FLOWS_MAX]; /* rollouts by their areas */
+	struct verdict verdict[CORE_VERDICTS_MAX]; /* by transfer, oldest first */
+	uint32_t n_verdict;
+	uint64_t forgotten; /* transfers up to here have no verdict any more */
+	bool is_judge; /* verdicts were read, or there was nothing to read */
 	struct wb_slots slots;
 	size_t slot_bytes;
 	struct leader leader;
@@ -235,7 +294,7 @@ struct wb_core {
 	size_t n_conn, cap_conn;
 };
 
-enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED };
+enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED, PROGRESS_INSTALLED };
 
 static inline uint64_t now_ns(const struct wb_core *c)
 {
@@ -267,13 +326,21 @@ bool wb__core_flow_uses(const struct object *o, int flow, const struct worker *w
 void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *w);
 bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
 /* flows.c */
+/* By areas where the object is staged. */
 struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make);
+/* By parameters in any mode: feeds. */
+struct wb_flow *wb__core_flow_direct(struct epoch *e, uint64_t transfer, bool make);
+/* One that @plan_worker of this agent may be read from; NULL = none (yet). */
+struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
 void wb__core_flows_retire(struct object *o, uint64_t below); /* stop flows of older transfers */
 void wb__core_flows_prune(struct object *o, uint64_t below); /* of those, the ones nobody holds */
 void wb__core_flows_reap(struct object *o);
 bool wb__core_flow_is_kept(
 	const struct object *o, int flow); /* committed, only there for readers */
-bool wb__core_flows_quiet(struct epoch *e, uint32_t engine, uint64_t transfer, bool cut);
+/* What of the engine's workers nobody may touch any more. */
+enum quiet { QUIET_PARAMS, QUIET_AREAS };
+bool wb__core_flows_quiet(
+	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut);
 int wb__core_flow_env_init(struct epoch *e);
 /* party.c */
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
@@ -285,11 +352,44 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 void wb__core_party_failed(
 	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
 uint64_t wb__core_party_tick(struct object *o, uint64_t now);
+/* stage.c */
+void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_party_staged(struct party *p);
+bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_party_copy(struct party *p);
+void wb__core_party_install(struct party *p);
+void wb__core_party_installed(
+	struct worker *w, struct party *p, const struct wb_msg_app_installed *m);
+void wb__core_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
+/* party.c, for stage.c */
+void wb__core_party_fail(struct party *p, int code, const char *sentence);
+void wb__core_party_open(struct party *p);
+void wb__core_party_progress(struct party *p, enum progress what);
+void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
+/* judge.c */
+void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+void wb__core_judge_load(struct object *o);
+/* ballot.c */
+void wb__core_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer);
+void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
+	const uint64_t *judge, uint32_t n_judge);
+void wb__core_ballot_stop(struct ballot *b);
+void wb__core_ballot_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+uint64_t wb__core_ballot_tick(struct object *o, uint64_t now);
+uint64_t wb__core_judge_hash(const char *agent);
+uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX]);
+/* resume.c */
+void wb__core_resume(struct epoch *e);
+void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /* lead.c */
+void wb__core_lead_resume(struct lead *l, const struct resume *r);
+void wb__core_lead_chosen(struct lead *l, enum decision d);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why);
 uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 /* leader.c */
+void wb__core_leader_chosen(struct leader *l, enum decision d);
+bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
 void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why);
 uint64_t wb__core_leader_tick(struct object *o, uint64_t now);

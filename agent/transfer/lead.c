@@ -84,6 +84,7 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->state == LEAD_ENDING)
 		return;
+	wb__core_ballot_stop(&l->ballot);
 	l->result = result;
 	l->code = code;
 	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
@@ -107,9 +108,24 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 		tell_leader(l, result);
 }
 
+/* May this engine give the transfer up by itself? */
+static bool is_free(const struct lead *l)
+{
+	return !l->is_staged || l->state == LEAD_STAGING ||
+	       (!l->e->r.all_engines && !l->is_installing);
+}
+
+/* Before the first byte the old weights are intact.  A decision stands: who cannot follow it must
+ * not serve; the next plan, transfer or feed repairs. */
 static void fail(struct lead *l, int64_t code, const char *why)
 {
-	end_engine(l, l->state == LEAD_MOVING ? WB_ENGINE_TORN : WB_ENGINE_ABORTED, code, why);
+	bool torn = l->is_staged ? l->is_installing || l->is_decided : l->state == LEAD_MOVING;
+
+	end_engine(l,
+		torn         ? WB_ENGINE_TORN
+		: is_free(l) ? WB_ENGINE_ABORTED
+			     : WB_ENGINE_UNKNOWN,
+		code, why);
 }
 
 static void refuse(
@@ -144,13 +160,26 @@ static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
 	return m->transfer < e->obj->highest;
 }
 
+static void set_parties(struct lead *l)
+{
+	const struct wb_plan *plan = l->e->plan;
+
+	for (uint32_t w = 0; w < plan->n_worker; w++)
+		if (plan->worker[w].role == WB_ROLE_ROLLOUT && plan->worker[w].engine == l->engine)
+			l->agent[plan->worker[w].domain].takes_part = true;
+}
+
 static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct lead_agent *agents = l->agent;
 	struct wb_msg_peer stop;
+	bool staged = e->staged && !m->feed;
 	char text[256];
 
+	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
+	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
+		wb__core_lead_chosen(l, DECIDE_COMMIT);
 	if (is_stale(e, m)) {
 		snprintf(text, sizeof(text),
 			"transfer %llu is not above %llu, the highest seen by agent %s",
@@ -169,7 +198,9 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	}
 	memset(agents, 0, e->r.n_agent * sizeof(*agents));
 	*l = (struct lead){
-		.state = LEAD_PROMISES,
+		.state = staged ? LEAD_STAGING : LEAD_PROMISES,
+		.is_staged = staged,
+		.resume = l->resume,
 		.e = e,
 		.engine = m->engine,
 		.leader = from,
@@ -178,20 +209,101 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		.is_feed = m->feed,
 		.source_engine = m->source,
 		.agent = agents,
-		.deadline_ns = now_ns(e->obj->core) + e->r.engine_step_deadline_ns,
+		.deadline_ns = now_ns(e->obj->core) +
+			       (staged ? e->r.transfer_deadline_ns : e->r.engine_step_deadline_ns),
 		.begin_wall_ns = wb_wall_ns(),
 	};
-	for (uint32_t w = 0; w < e->plan->n_worker; w++)
-		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
-			e->plan->worker[w].engine == m->engine)
-			agents[e->plan->worker[w].domain].takes_part = true;
+	set_parties(l);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	for_party_worker (e, m->engine, i)
 		if (e->member[i])
 			e->member[i]->seen_transfer = m->transfer;
 	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
-	stop = order(l, WBP_PEER_STOP);
+	stop = order(l, staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
 	send_all(l, &stop);
+	if (staged)
+		tell_leader(l, WB_ENGINE_RECEIVING);
+}
+
+/* All is whole beside the parameters, and it is to be installed. */
+static void begin_stop(struct lead *l)
+{
+	struct wb_msg_peer stop = order(l, WBP_PEER_STOP);
+
+	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		l->agent[a].promised = l->agent[a].stopped = l->agent[a].installed = false;
+	l->state = LEAD_PROMISES;
+	l->sum = (struct wbk_sum){{0, 0}};
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
+	stop.value = l->is_decided;
+	send_all(l, &stop);
+}
+
+/* In doubt: ask those who keep the decision, and close it if there is none. */
+static void ask_judges(struct lead *l)
+{
+	l->deadline_ns = 0;
+	if (l->ballot.state != BALLOT_NONE)
+		return;
+	wb__core_trace(l->e->obj, "in doubt", l->e->r.engine[l->engine].name, l->transfer, 0);
+	for_party_worker (l->e, l->engine, i) {
+		const struct wb_area_head *h = l->e->member[i] ? l->e->member[i]->area.head : NULL;
+
+		if (!h || h->transfer != l->transfer)
+			continue;
+		wb__core_ballot_ask(&l->ballot, l->e->obj, l->transfer, h->judge, h->n_judge);
+		return;
+	}
+}
+
+void wb__core_lead_chosen(struct lead *l, enum decision d)
+{
+	wb__core_ballot_stop(&l->ballot);
+	if (l->state != LEAD_STAGED)
+		return;
+	wb__core_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against",
+		l->e->r.engine[l->engine].name, l->transfer, 0);
+	if (d == DECIDE_COMMIT) {
+		l->is_decided = true;
+		tell_leader(l, WB_ENGINE_DECIDED);
+		begin_stop(l);
+	} else {
+		end_engine(l, WB_ENGINE_ABORTED, WB_EABORTED,
+			"the transfer was decided against: not every engine was ready");
+	}
+}
+
+static void on_staged(struct lead *l)
+{
+	l->state = LEAD_STAGED;
+	tell_leader(l, WB_ENGINE_STAGED);
+	if (!l->e->r.all_engines) {
+		begin_stop(l);
+		return;
+	}
+	/* The leader has its own deadlines; this is for one that is silent. */
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+}
+
+/* Under a new plan: all parties have whole areas of one transfer that has not been committed. */
+void wb__core_lead_resume(struct lead *l, const struct resume *r)
+{
+	struct epoch *e = l->e;
+
+	memset(l->agent, 0, e->r.n_agent * sizeof(*l->agent));
+	l->state = LEAD_STAGED;
+	l->is_staged = true;
+	l->is_decided = l->is_installing = l->received_told = false;
+	l->leader = e->r.leader;
+	l->transfer = r->transfer;
+	l->version = r->version;
+	l->begin_wall_ns = wb_wall_ns();
+	set_parties(l);
+	wb__core_trace(e->obj, "resume", e->r.engine[l->engine].name, l->transfer, 0);
+	if (e->r.all_engines)
+		ask_judges(l);
+	else
+		wb__core_lead_chosen(l, r->is_installing ? DECIDE_COMMIT : DECIDE_ABORT);
 }
 
 static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
@@ -222,6 +334,16 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	}
 	if (!ALL(l, stopped))
 		return;
+	if (l->is_staged) {
+		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
+
+		l->state = LEAD_INSTALLING;
+		l->is_installing = true;
+		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+		send_all(l, &install);
+		tell_leader(l, WB_ENGINE_INSTALLING);
+		return;
+	}
 	l->state = LEAD_MOVING;
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
 	wb__core_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
@@ -246,7 +368,15 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		fail(l, m->code, m->sentence);
 		return;
 	}
-	if (l->state != LEAD_MOVING)
+	if (m->state == PROGRESS_INSTALLED && l->state == LEAD_INSTALLING && !a->installed) {
+		l->sum.lane[0] += m->sum0;
+		l->sum.lane[1] += m->sum1;
+		a->installed = true;
+		if (ALL(l, installed))
+			end_engine(l, WB_ENGINE_COMMITTED, 0, NULL);
+		return;
+	}
+	if (l->state != LEAD_MOVING && l->state != LEAD_STAGING)
 		return;
 	if (m->state == PROGRESS_RECEIVED) {
 		a->received = true;
@@ -264,7 +394,11 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		l->sum.lane[1] += m->sum1;
 	}
 	a->complete = true;
-	if (ALL(l, complete))
+	if (!ALL(l, complete))
+		return;
+	if (l->is_staged)
+		on_staged(l);
+	else
 		end_engine(l, WB_ENGINE_COMMITTED, 0, NULL);
 }
 
@@ -299,6 +433,19 @@ static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 	send_all(l, &lost);
 }
 
+/* The leader gives up: it has not asked for a decision, so there is none. */
+static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
+{
+	bool late = l->is_staged ? l->is_installing || l->is_decided : l->state == LEAD_ENDING;
+
+	if (late || (!m->value && !l->e->r.all_engines && received_all(l)))
+		return;
+	if (l->is_staged)
+		end_engine(l, WB_ENGINE_ABORTED, m->code, m->sentence);
+	else if (!m->value)
+		fail(l, m->code, m->sentence);
+}
+
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l;
@@ -322,8 +469,18 @@ void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		on_ended(l, from, m);
 	else if (m->kind == WBP_PEER_LOST && from == l->leader)
 		on_lost(l, m);
-	else if (m->kind == WBP_PEER_CANCEL && !received_all(l))
-		fail(l, m->code, m->sentence);
+	else if (m->kind == WBP_PEER_DECIDED && from == l->leader)
+		wb__core_lead_chosen(l, DECIDE_COMMIT);
+	else if (m->kind == WBP_PEER_CANCEL && from == l->leader)
+		on_cancel(l, m);
+}
+
+/* What the trainers have not sent nobody has; and no decision can come of it any more. */
+static bool needs_leader(const struct lead *l)
+{
+	if (l->is_staged)
+		return l->state == LEAD_STAGING && (l->e->r.all_engines || !received_all(l));
+	return !l->is_feed && !received_all(l);
 }
 
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
@@ -345,12 +502,13 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
 			snprintf(text, sizeof(text), "agent %s is gone: %.800s",
 				e->r.agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
-		} else if (l->leader == agent && !l->is_feed && !received_all(l)) {
-			/* What the trainers have not sent nobody has. */
+		} else if (l->leader == agent && needs_leader(l)) {
 			snprintf(text, sizeof(text),
 				"the transfer's leader, agent %s, is gone: %.800s",
 				e->r.agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
+		} else if (l->leader == agent && l->state == LEAD_STAGED && l->e->r.all_engines) {
+			ask_judges(l);
 		}
 	}
 }
@@ -359,12 +517,18 @@ static void expired(struct lead *l)
 {
 	char text[WB_ERR_MSG_MAX], who[512] = "";
 
+	if (l->state == LEAD_STAGED) { /* the leader is silent */
+		ask_judges(l);
+		return;
+	}
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++) {
 		const struct lead_agent *x = &l->agent[a];
-		bool late = l->state == LEAD_PROMISES ? !x->promised
-			    : l->state == LEAD_STOPS  ? !x->stopped
-			    : l->state == LEAD_MOVING ? !x->complete
-						      : !x->ended;
+		bool late = l->state == LEAD_PROMISES     ? !x->promised
+			    : l->state == LEAD_STOPS      ? !x->stopped
+			    : l->state == LEAD_MOVING     ? !x->complete
+			    : l->state == LEAD_STAGING    ? !x->complete
+			    : l->state == LEAD_INSTALLING ? !x->installed
+							  : !x->ended;
 
 		if (x->takes_part && late && strlen(who) < 400)
 			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
@@ -375,8 +539,10 @@ static void expired(struct lead *l)
 		l->state == LEAD_PROMISES ? "STOP was not answered"
 		: l->state == LEAD_STOPS
 			? "the common poll was not reached, or before_update_hook did not return,"
-		: l->state == LEAD_MOVING ? "not everything was received"
-					  : "after_update_hook did not return",
+		: l->state == LEAD_MOVING || l->state == LEAD_STAGING
+			? "not everything was received"
+		: l->state == LEAD_INSTALLING ? "the new weights were not installed"
+					      : "after_update_hook did not return",
 		who);
 	if (l->state == LEAD_ENDING) {
 		for (uint32_t a = 0; a < l->e->r.n_agent; a++)

@@ -16,7 +16,7 @@ static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
 		.source = l->source_engine};
 }
 
-static bool has_trainer(const struct epoch *e, uint32_t agent)
+bool wb__core_has_trainer(const struct epoch *e, uint32_t agent)
 {
 	for (uint32_t w = 0; w < e->plan->n_worker; w++)
 		if (e->plan->worker[w].role == WB_ROLE_TRAINER &&
@@ -28,7 +28,7 @@ static bool has_trainer(const struct epoch *e, uint32_t agent)
 static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
-		if (has_trainer(l->e, a))
+		if (wb__core_has_trainer(l->e, a))
 			wb__core_send(l->e, a, m);
 }
 
@@ -38,13 +38,20 @@ static bool is_end(enum wb_engine_state s)
 	       s == WB_ENGINE_UNKNOWN;
 }
 
+/* One decision for all engines. */
+static bool is_joint(const struct leader *l)
+{
+	return l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed;
+}
+
 /* ---- the end ------------------------------------------------------------------------------ */
 
 static const char *result_name(const struct leader *l, uint32_t committed, uint32_t torn)
 {
 	if (committed)
 		return "Succeeded";
-	(void)l;
+	if (l->is_superseded)
+		return "Superseded";
 	return torn ? "Torn" : "Aborted";
 }
 
@@ -76,8 +83,8 @@ static void finish(struct leader *l)
 	m.states = state;
 	m.n_engines = m.n_states = n;
 	m.elapsed_ns = now_ns(c) - l->begin_ns;
-	if (!committed) {
-		m.code = torn ? WB_ETORN : WB_EABORTED;
+	if (!committed || (is_joint(l) && committed < n)) {
+		m.code = l->is_superseded ? 0 : torn ? WB_ETORN : WB_EABORTED;
 		m.sentence = "";
 	}
 	if (culprit[0])
@@ -130,10 +137,32 @@ static void end_run(struct leader *l)
 		}
 }
 
+/* Trainers are gone: engines that still need them cannot go on. */
+static void cancel(struct leader *l, int64_t code, const char *why, bool supersede)
+{
+	char text[WB_ERR_MSG_MAX];
+
+	if (l->is_proposed || (l->is_cancelled && !supersede))
+		return;
+	l->is_cancelled = true;
+	snprintf(text, sizeof(text), "%s", why);
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
+
+		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+			continue;
+		m.engine = en;
+		m.code = code;
+		m.sentence = text;
+		m.value = supersede;
+		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
+	}
+}
+
 /* After each news of an engine: may the trainers go, is everything over? */
 static void look(struct leader *l)
 {
-	bool received = true, over = true, any = false;
+	bool received = true, over = true, any = false, staged = true, lost = false;
 
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		const struct leader_engine *x = &l->engine[en];
@@ -141,10 +170,19 @@ static void look(struct leader *l)
 		if (!x->takes_part)
 			continue;
 		over &= is_end(x->state);
-		received &= is_end(x->state) ||
+		received &= is_end(x->state) || x->state > WB_ENGINE_RECEIVED ||
 			    (x->state == WB_ENGINE_RECEIVED && x->losses == l->losses);
-		any |= x->state == WB_ENGINE_RECEIVED || x->state == WB_ENGINE_COMMITTED;
+		any |= x->state >= WB_ENGINE_RECEIVED && x->state <= WB_ENGINE_COMMITTED;
+		staged &= x->state == WB_ENGINE_STAGED;
+		lost |= is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
 	}
+	if (is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
+		l->is_proposed = true;
+		wb__core_trace(l->e->obj, "proposed", "commit", l->transfer, 0);
+		wb__core_ballot_first(&l->ballot, l->e, l->transfer);
+	}
+	if (is_joint(l) && lost && !over)
+		cancel(l, WB_EABORTED, "another engine cannot: all or none", false);
 	if (l->state == LEADER_RUNNING && received && any) {
 		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
 
@@ -203,6 +241,8 @@ static int begin(struct leader *l, struct epoch *e)
 	l->e = e;
 	l->state = LEADER_RUNNING;
 	l->losses = 0;
+	l->is_proposed = l->is_decided = l->is_cancelled = l->is_superseded = false;
+	wb__core_ballot_stop(&l->ballot);
 	l->begin_ns = now_ns(c);
 	l->begin_wall_ns = wb_wall_ns();
 	l->stall_ns = l->n_stall = 0;
@@ -233,12 +273,12 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 	uint32_t first = UINT32_MAX;
 
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (has_trainer(e, a) && !e->trigger[a].asked)
+		if (wb__core_has_trainer(e, a) && !e->trigger[a].asked)
 			return 0;
 	for (uint32_t a = 0; a < e->r.n_agent; a++) {
 		const struct trigger *t = &e->trigger[a];
 
-		if (!has_trainer(e, a))
+		if (!wb__core_has_trainer(e, a))
 			continue;
 		if (t->code < 0) {
 			snprintf(why, cap, "%s", t->sentence);
@@ -391,20 +431,24 @@ static void on_engine(struct leader *l, const struct wb_msg_peer *m)
 	look(l);
 }
 
-/* Trainers are gone: engines that still need them cannot go on. */
-static void cancel(struct leader *l, int64_t code, const char *why)
+void wb__core_leader_chosen(struct leader *l, enum decision d)
 {
-	char text[WB_ERR_MSG_MAX];
-
-	snprintf(text, sizeof(text), "%s", why);
+	wb__core_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against", "leader",
+		l->transfer, 0);
+	wb__core_ballot_stop(&l->ballot);
+	if (d == DECIDE_ABORT) {
+		l->is_proposed = false; /* it will never be COMMIT */
+		cancel(l, WB_EABORTED, "an engine in doubt had the transfer decided against",
+			false);
+		return;
+	}
+	l->is_decided = true;
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
-		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
+		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
 
 		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
-		m.code = code;
-		m.sentence = text;
 		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
@@ -420,7 +464,7 @@ void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	if (m->kind == WBP_PEER_TRAINER_LOST) {
 		e->trigger[from].asked = false;
 		if (e->obj->leader.state == LEADER_RUNNING && e->obj->leader.e == e)
-			cancel(&e->obj->leader, m->code, m->sentence ? m->sentence : "");
+			cancel(&e->obj->leader, m->code, m->sentence ? m->sentence : "", false);
 		return;
 	}
 	l = find(e, m);
@@ -462,10 +506,10 @@ void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why
 	}
 	if (l->state == LEADER_IDLE || l->e != e)
 		return;
-	if (l->state == LEADER_RUNNING && has_trainer(e, agent)) {
+	if (l->state == LEADER_RUNNING && wb__core_has_trainer(e, agent)) {
 		snprintf(text, sizeof(text), "trainer agent %s is gone: %.400s",
 			e->r.agent[agent].name, why);
-		cancel(l, -EHOSTDOWN, text);
+		cancel(l, -EHOSTDOWN, text, false);
 	}
 	lead_down(l, agent, why);
 }
@@ -476,6 +520,11 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 		return 0;
 	if (now < l->deadline_ns)
 		return l->deadline_ns;
+	if (is_joint(l) && !l->is_proposed && !l->is_cancelled && !l->is_feed) {
+		l->deadline_ns = now + l->e->r.engine_step_deadline_ns;
+		cancel(l, -ETIMEDOUT, "not every engine was ready within the deadline", false);
+		return l->deadline_ns;
+	}
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
 		if (l->engine[en].takes_part && !is_end(l->engine[en].state)) {
 			char text[256];

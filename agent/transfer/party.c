@@ -12,7 +12,7 @@ static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
 		.kind = kind, .transfer = p->transfer, .engine = p->engine, .version = p->version};
 }
 
-static void fail(struct party *p, int code, const char *sentence)
+void wb__core_party_fail(struct party *p, int code, const char *sentence)
 {
 	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	char text[WB_ERR_MSG_MAX];
@@ -24,7 +24,7 @@ static void fail(struct party *p, int code, const char *sentence)
 	wb__core_send(p->e, p->lead, &m);
 }
 
-static void to_worker(struct worker *w, uint16_t type, const void *msg)
+void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg)
 {
 	struct wb_core *c = w->obj->core;
 
@@ -58,7 +58,7 @@ static uint32_t promise_all(struct party *p)
 		if (!any || wb_poll_later(stop, greatest))
 			greatest = stop;
 		any = true;
-		to_worker(w, WBP_APP_WAKE, &wake);
+		wb__core_to_worker(w, WBP_APP_WAKE, &wake);
 	}
 	return greatest;
 }
@@ -77,7 +77,7 @@ static void set_target(struct party *p, uint32_t target)
 			continue;
 		wb_poll_set_stop(&page_of(w)->word, target);
 		w->is_parked = false;
-		to_worker(w, WBP_APP_GO, &go);
+		wb__core_to_worker(w, WBP_APP_GO, &go);
 	}
 }
 
@@ -94,13 +94,14 @@ static bool all_at_target(const struct party *p)
 
 static void begin_hooks(struct party *p)
 {
-	struct wb_msg_app_begin m = {.transfer = p->transfer, .version = p->version};
+	struct wb_msg_app_begin m = {
+		.transfer = p->transfer, .version = p->version, .staged = p->is_staged};
 
 	p->state = PARTY_HOOKS;
 	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->stop_ns = now_ns(p->e->obj->core);
 		p->e->member[i]->resume_ns = 0;
-		to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
+		wb__core_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
 	}
 }
 
@@ -112,12 +113,26 @@ static void check_parked(struct party *p)
 
 /* ---- orders of the lead ------------------------------------------------------------------- */
 
+static void promise(struct party *p)
+{
+	struct wb_msg_peer answer = reply(p, WBP_PEER_PROMISE);
+
+	p->state = PARTY_STOPPING;
+	p->has_target = false;
+	answer.count = promise_all(p);
+	wb__core_send(p->e, p->lead, &answer);
+}
+
 static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
-	struct wb_msg_peer answer;
 	uint8_t *feed = p->feed;
 
+	if (e->staged && !m->feed) {
+		if (wb__core_party_restage(e, from, m))
+			promise(p);
+		return;
+	}
 	*p = (struct party){
 		.state = PARTY_STOPPING,
 		.e = e,
@@ -138,12 +153,10 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 
 			snprintf(text, sizeof(text), "%s is not attached",
 				wb__core_worker_name(e, e->local->member[i].plan_worker));
-			fail(p, -ENOTCONN, text);
+			wb__core_party_fail(p, -ENOTCONN, text);
 			return;
 		}
-	answer = reply(p, WBP_PEER_PROMISE);
-	answer.count = promise_all(p);
-	wb__core_send(e, from, &answer);
+	promise(p);
 }
 
 static void report_stopped(struct party *p, int64_t code, const char *sentence)
@@ -187,26 +200,35 @@ static bool all_here(const struct party *p)
 	return true;
 }
 
-static void open_sinks(struct party *p)
+void wb__core_party_open(struct party *p)
 {
 	struct epoch *e = p->e;
 	const uint8_t *feed = feed_sources(p);
 
 	if (!all_here(p)) { /* the lead knows; END is on its way */
-		p->state = PARTY_STOPPED;
+		p->state = p->is_staged ? PARTY_MOVING : PARTY_STOPPED;
 		return;
 	}
-	p->flow = wb__core_flow_get(e, p->transfer, true);
+	p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
+			     : wb__core_flow_get(e, p->transfer, true);
 	if (!p->flow || (p->is_feed && !feed)) {
-		fail(p, -ENOMEM, "no memory for the transfer");
+		wb__core_party_fail(p, -ENOMEM, "no memory for the transfer");
 		return;
 	}
 	wb_flow_set_version(p->flow, p->version);
 	p->state = PARTY_MOVING;
-	p->is_opened = true;
+	p->is_opened = !p->is_staged;
 	p->deadline_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
-	for_party_worker (e, p->engine, i)
-		e->member[i]->held_transfer = 0; /* from here on a mix */
+	for_party_worker (e, p->engine, i) {
+		struct worker *w = e->member[i];
+
+		if (!p->is_staged)
+			w->held_transfer = 0; /* from here on a mix */
+		if (w->area.head && !p->is_staged) {
+			w->area.head->held_transfer = 0;
+			wb_area_set(w->area.head, WB_AREA_EMPTY); /* not what is coming */
+		}
+	}
 	p->opening = true;
 	for_party_worker (e, p->engine, i)
 		wb_flow_open_sink(p->flow, i, feed);
@@ -221,15 +243,19 @@ static void on_open(struct party *p)
 		return;
 	p->state = PARTY_OPENING;
 	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
-	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, false))
-		open_sinks(p);
+	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
+		wb__core_party_open(p);
 }
 
 static void content_sum(const struct party *p, struct wbk_sum *sum)
 {
 	*sum = (struct wbk_sum){{0, 0}};
 	for_party_worker (p->e, p->engine, i) {
-		struct wbk_sum s = wb_flow_worker_sum(p->flow, i);
+		const struct worker *w = p->e->member[i];
+		const struct wb_area_head *h = p->is_staged && w ? w->area.head : NULL;
+		struct wbk_sum s = h         ? (struct wbk_sum){{h->sum[0], h->sum[1]}}
+				   : p->flow ? wb_flow_worker_sum(p->flow, i)
+					     : (struct wbk_sum){{0, 0}};
 
 		sum->lane[0] += s.lane[0];
 		sum->lane[1] += s.lane[1];
@@ -254,19 +280,24 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 			continue;
 		w->held_transfer = p->transfer;
 		w->held_version = p->version;
+		if (w->area.head) {
+			w->area.head->held_version = p->version;
+			w->area.head->held_transfer = p->transfer;
+		}
 		w->expects_feed = false;
 		__atomic_store_n(&page_of(w)->transfer, p->transfer, __ATOMIC_RELAXED);
 		__atomic_store_n(&page_of(w)->version, (uint64_t)p->version, __ATOMIC_RELAXED);
 		w->is_parked = false;
 		wb_poll_set_stop(&page_of(w)->word, 0);
-		to_worker(w, WBP_APP_END, &end);
+		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
 }
 
 /* Stop moving: nothing may land after the workers are told. */
 static void stop_flow(struct party *p)
 {
-	if (!p->flow)
+	/* What is whole in the areas goes on to others that take it from here. */
+	if (!p->flow || (p->is_staged && p->state != PARTY_MOVING))
 		return;
 	for_party_worker (p->e, p->engine, i)
 		wb_flow_drop_sink(p->flow, i);
@@ -282,9 +313,11 @@ static bool holds_something(const struct party *p)
 
 static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	/* One that is new and was to be fed must not serve what it has; one that is only behind
-	 * goes on with what it holds. */
-	bool torn = p->is_opened || (p->is_feed && !holds_something(p));
+	/* One that is new and was to be fed must not serve what it has, nor one that the decision
+	 * is for; one that is only behind goes on with what it holds. */
+	bool torn = p->is_opened || (p->is_feed && !holds_something(p)) ||
+		    (p->is_decided && m->state != WB_ENGINE_ABORTED);
+	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
 		.version = p->version,
@@ -294,10 +327,12 @@ static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 	};
 
 	stop_flow(p);
+	if (p->is_staged && m->state == WB_ENGINE_ABORTED)
+		wb__core_party_forget(p->e, p->engine, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
-		if (!w)
+		if (!w || (runs && !torn))
 			continue;
 		if (!torn) {
 			bool was_begun = w->is_parked || p->state != PARTY_STOPPING;
@@ -308,13 +343,14 @@ static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 				/* Never parked: the promise alone is released. */
 				struct wb_msg_app_go go = {0};
 
-				to_worker(w, WBP_APP_GO, &go);
+				wb__core_to_worker(w, WBP_APP_GO, &go);
 				continue;
 			}
 		}
 		w->resume_ns = torn ? 0 : now_ns(p->e->obj->core);
-		to_worker(w, WBP_APP_END, &end);
+		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
+	torn |= p->was_torn;
 	p->state = torn ? PARTY_TORN : PARTY_NONE;
 	if (torn)
 		p->deadline_ns = now_ns(p->e->obj->core) + p->e->r.transfer_deadline_ns;
@@ -329,7 +365,8 @@ static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
 		return;
 	p->losses = m->losses;
 	if (!p->flow) /* not opened yet: the flow must know all the same */
-		p->flow = wb__core_flow_get(e, p->transfer, true);
+		p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
+				     : wb__core_flow_get(e, p->transfer, true);
 	for (uint32_t w = 0; p->flow && w < e->plan->n_worker; w++)
 		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
 			e->plan->worker[w].engine == m->source)
@@ -348,8 +385,18 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		on_stop(e, from, m);
 		return;
 	}
+	if (m->kind == WBP_PEER_STAGE) {
+		wb__core_party_stage(e, from, m);
+		return;
+	}
+	if (m->kind == WBP_PEER_END && p->state == PARTY_NONE && m->state == WB_ENGINE_ABORTED)
+		wb__core_party_forget(e, m->engine, m->transfer);
 	if (p->state == PARTY_NONE || p->transfer != m->transfer)
 		return;
+	if (m->kind == WBP_PEER_INSTALL && p->state == PARTY_STOPPED) {
+		wb__core_party_install(p);
+		return;
+	}
 	if (m->kind == WBP_PEER_TARGET && p->state == PARTY_STOPPING) {
 		set_target(p, m->count);
 		check_parked(p);
@@ -399,7 +446,7 @@ static void on_parked(struct worker *w, struct party *p, uint32_t count)
 		/* The stop moved while the worker was on its way to the agent. */
 		w->is_parked = stop == count;
 		if (stop != count)
-			to_worker(w, WBP_APP_GO, &go);
+			wb__core_to_worker(w, WBP_APP_GO, &go);
 	}
 	if (p)
 		check_parked(p);
@@ -415,8 +462,11 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
 			m->sentence ? m->sentence : "?");
-		report_stopped(p, m->code, text);
-		return;
+		wb__core_trace(p->e->obj, "hook raised", w->w.name, p->transfer, 0);
+		if (!p->is_decided) {
+			report_stopped(p, m->code, text);
+			return;
+		}
 	}
 	for_party_worker (p->e, p->engine, i)
 		if (!p->e->member[i] || !p->e->member[i]->begun)
@@ -460,6 +510,8 @@ void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 
 	if (type == WBP_APP_PARKED)
 		on_parked(w, p, ((const struct wb_msg_app_parked *)msg)->count);
+	else if (type == WBP_APP_INSTALLED && p)
+		wb__core_party_installed(w, p, msg);
 	else if (type == WBP_APP_BEGUN && p)
 		on_begun(w, p, msg);
 	else if (type == WBP_APP_RESUMED && p)
@@ -486,7 +538,7 @@ void wb__core_party_worker_lost(struct worker *w, const char *why)
 	snprintf(text, sizeof(text), "%s %s %s%s%s", w->w.name, why,
 		p->is_opened ? "in the receive stage" : "before the first byte",
 		where[0] ? ", waiting for " : "", where);
-	fail(p, -EPIPE, text);
+	wb__core_party_fail(p, -EPIPE, text);
 }
 
 /* ---- the flow speaks ---------------------------------------------------------------------- */
@@ -506,14 +558,14 @@ static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, 
 	return true;
 }
 
-static void tell_progress(struct party *p, enum progress what)
+void wb__core_party_progress(struct party *p, enum progress what)
 {
 	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	struct wbk_sum sum;
 
 	m.state = what;
 	m.losses = p->losses;
-	if (what == PROGRESS_COMPLETE) {
+	if (what == PROGRESS_COMPLETE || what == PROGRESS_INSTALLED) {
 		content_sum(p, &sum);
 		m.sum0 = sum.lane[0];
 		m.sum1 = sum.lane[1];
@@ -530,7 +582,7 @@ void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 		if (p->flow == f && !p->opening &&
 			(p->state == PARTY_MOVING || p->state == PARTY_COMPLETE) &&
 			each_sink(p, wb_flow_sink_received))
-			tell_progress(p, PROGRESS_RECEIVED);
+			wb__core_party_progress(p, PROGRESS_RECEIVED);
 	}
 }
 
@@ -542,7 +594,9 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 		return;
 	p->state = PARTY_COMPLETE;
 	p->deadline_ns = 0;
-	tell_progress(p, PROGRESS_COMPLETE);
+	if (p->is_staged)
+		wb__core_party_staged(p);
+	wb__core_party_progress(p, PROGRESS_COMPLETE);
 }
 
 void wb__core_party_failed(
@@ -555,7 +609,7 @@ void wb__core_party_failed(
 		return;
 	snprintf(text, sizeof(text), "%s: %.900s",
 		wb__core_worker_name(e, e->local->member[local].plan_worker), err->msg);
-	fail(p, err->code, text);
+	wb__core_party_fail(p, err->code, text);
 }
 
 /* ---- others go away, time passes ----------------------------------------------------------- */
@@ -589,7 +643,7 @@ static void torn_for_good(struct party *p)
 	p->deadline_ns = 0;
 	for_party_worker (p->e, p->engine, i)
 		if (p->e->member[i])
-			to_worker(p->e->member[i], WBP_APP_END, &end);
+			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
 uint64_t wb__core_party_tick(struct object *o, uint64_t now)
@@ -605,8 +659,17 @@ uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 			if (p->state == PARTY_OPENING) {
 				bool cut = now >= p->drain_ns;
 
-				if (wb__core_flows_quiet(e, en, p->transfer, cut))
-					open_sinks(p);
+				if (!wb__core_flows_quiet(e, en, p->transfer, QUIET_PARAMS, cut))
+					next = sooner(next, now + WB_NS_PER_MS);
+				else if (p->is_staged)
+					wb__core_party_copy(p);
+				else
+					wb__core_party_open(p);
+			} else if (p->state == PARTY_CLEARING) {
+				bool cut = now >= p->drain_ns;
+
+				if (wb__core_flows_quiet(e, en, p->transfer, QUIET_AREAS, cut))
+					wb__core_party_open(p);
 				else
 					next = sooner(next, now + WB_NS_PER_MS);
 			} else if (p->state == PARTY_TORN && p->deadline_ns) {

@@ -229,7 +229,7 @@ void fx_agent_go(struct fx_agent *a, uint32_t stop)
 
 void fx_agent_begin(struct fx_agent *a, uint64_t transfer)
 {
-	struct wb_msg_app_begin m = {transfer, (int64_t)transfer * 10};
+	struct wb_msg_app_begin m = {.transfer = transfer, .version = (int64_t)transfer * 10};
 
 	fx_agent_send(a, WBP_APP_BEGIN, &m);
 }

@@ -226,12 +226,36 @@ static void env_to_worker(void *ctx, uint32_t worker, uint16_t type, const void 
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+static int store_save(void *ctx, const char *name, const void *data, size_t bytes)
+{
+	struct world_agent *a = ctx;
+
+	(void)name; /* there is one object */
+	if (bytes > sizeof(a->file))
+		return -1;
+	memcpy(a->file, data, bytes);
+	a->n_file = bytes;
+	return 0;
+}
+
+static int64_t store_load(void *ctx, const char *name, void *data, size_t cap)
+{
+	struct world_agent *a = ctx;
+
+	(void)name;
+	memcpy(data, a->file, WB_MIN(cap, a->n_file));
+	return (int64_t)a->n_file;
+}
+
 static void start_agent(struct world_agent *a)
 {
 	struct world *w = a->world;
 	struct wb_xport_opts xo = {.name = a->name, .sim = w->net};
-	struct wb_core_opts co = {
-		.agent = a->name, .sums = true, .arena = a->arena, .arena_bytes = w->o.arena_bytes};
+	struct wb_core_opts co = {.agent = a->name,
+		.sums = true,
+		.arena = a->arena,
+		.arena_bytes = w->o.arena_bytes,
+		.store = &a->store};
 	struct wb_err err = {0};
 
 	world_must(wb_sim_node_add(w->net, a->name, &node_ops, a), NULL);
@@ -248,6 +272,7 @@ static void start_agent(struct world_agent *a)
 		.report = env_report,
 		.trace = env_trace,
 	};
+	a->store = (struct wb_core_store){a, store_save, store_load};
 	world_must(wb_core_create(&co, &a->env, &a->core, &err), &err);
 	a->n_leaving = 0;
 	a->stall_until_ns = 0;
@@ -336,6 +361,7 @@ void world_finish(struct world *w)
 		wb_lane_destroy(j->lane);
 		wb_free(j->page);
 		wb_free(j->memory);
+		wb_free(j->area);
 		wb_free(j->base);
 		wb_free(j);
 	}

@@ -23,7 +23,9 @@ enum world_phase {
 	WORLD_RUN,
 	WORLD_PARKED,
 	WORLD_BEFORE, /* before_update_hook runs */
-	WORLD_BEGUN, /* its parameters may change */
+	WORLD_BEGUN, /* its parameters may change, unless staged */
+	WORLD_INSTALL, /* it copies its staging area into them */
+	WORLD_INSTALLED,
 	WORLD_AFTER, /* after_update_hook runs */
 	WORLD_TORN,
 };
@@ -46,6 +48,9 @@ struct world_worker {
 	struct wb_map *map;
 	uint8_t *memory; /* all parameters, one memory object */
 	uint8_t *image; /* room for a snapshot; of its agent */
+	uint8_t *area; /* staging area; of its process */
+	uint64_t area_bytes;
+	bool is_staged;
 	size_t bytes;
 	void **base;
 	struct wb_place *place;
@@ -77,6 +82,9 @@ struct world_agent {
 	struct wb_fault *fault; /* owned; NULL = none; before world_init's start or a restart */
 	struct wb_xport *xport;
 	uint8_t *arena;
+	struct wb_core_store store;
+	uint8_t file[4096]; /* survives the process */
+	size_t n_file;
 	uint64_t timer, stall_until_ns;
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
 	uint32_t leaving[WORLD_WORKERS], n_leaving; /* attachments that still are in use */
@@ -117,7 +125,7 @@ struct world_junk {
 	struct world_junk *next;
 	struct wb_lane *lane;
 	struct wb_poll_page *page;
-	void *memory, *base;
+	void *memory, *base, *area;
 };
 
 /* What a test may want to hear of.  Any may be NULL. */

@@ -343,6 +343,33 @@ static void resumed(struct world_worker *k)
 	set_phase(k, WORLD_RUN);
 }
 
+/* The decision stands: the copy is finished whether the agent is there or not. */
+static void installed(struct world_worker *k)
+{
+	struct wb_msg_app_installed m = {.transfer = k->transfer};
+	struct wb_area_head *h = (struct wb_area_head *)(void *)k->area;
+	void *from = k->area + WB_AREA_HEAD_BYTES, *to = k->memory;
+	struct wb_area_range *r;
+	uint32_t n;
+
+	if (wb_area_state(h) < WB_AREA_WHOLE || h->transfer != k->transfer) {
+		m.code = WB_ESTALE;
+	} else {
+		h->held_transfer = 0;
+		wb_area_set(h, WB_AREA_INSTALLING);
+		world_must(wb_area_ranges(k->map, k->place, &r, &n), NULL);
+		wb_area_copy(r, n, &from, &to);
+		wb_free(r);
+		wb_area_set(h, WB_AREA_INSTALLED);
+	}
+	if (k->id && k->parked_id == k->id) {
+		set_phase(k, WORLD_INSTALLED);
+		say(k, WBP_APP_INSTALLED, &m);
+	} else {
+		set_phase(k, WORLD_TORN);
+	}
+}
+
 static void on_hook(void *ctx)
 {
 	struct hook *h = ctx;
@@ -355,6 +382,8 @@ static void on_hook(void *ctx)
 		}
 		if (h->phase == WORLD_BEFORE)
 			begun(k);
+		else if (h->phase == WORLD_INSTALL)
+			installed(k);
 		else
 			resumed(k);
 	}
@@ -385,7 +414,20 @@ static void on_begin(struct world_worker *k, const struct wb_msg_app_begin *m)
 	k->transfer = m->transfer;
 	k->to_version = m->version;
 	k->was_torn = k->phase == WORLD_TORN;
+	k->is_staged = m->staged;
 	set_phase(k, WORLD_BEFORE);
+	run_hook(k);
+}
+
+static void on_install(struct world_worker *k, const struct wb_msg_app_install *m)
+{
+	struct wb_msg_app_installed no = {.transfer = m->transfer, .code = -EAGAIN};
+
+	if (k->phase != WORLD_BEGUN || k->transfer != m->transfer) {
+		say(k, WBP_APP_INSTALLED, &no);
+		return;
+	}
+	set_phase(k, WORLD_INSTALL);
 	run_hook(k);
 }
 
@@ -396,6 +438,7 @@ static bool is_end_of_this(const struct world_worker *k, const struct wb_msg_app
 		return m->result == WB_APP_END_ABORTED && !wb_poll_is_parked(k->page->word);
 	case WORLD_BEFORE:
 	case WORLD_BEGUN:
+	case WORLD_INSTALLED:
 		return m->transfer == k->transfer;
 	case WORLD_TORN:
 		return m->transfer >= k->transfer;
@@ -449,6 +492,8 @@ static void on_message(struct world_worker *k, uint16_t type, union wb_msg *m)
 		set_phase(k, WORLD_RUN);
 	else if (type == WBP_APP_BEGIN)
 		on_begin(k, &m->app_begin);
+	else if (type == WBP_APP_INSTALL)
+		on_install(k, &m->app_install);
 	else if (type == WBP_APP_END)
 		on_end(k, &m->app_end);
 	else if (type == WBP_APP_SEND_STATE)
@@ -461,8 +506,8 @@ static void junk_add(struct world_worker *k, bool memory)
 {
 	struct world_junk *j = wb_zalloc(1, sizeof(*j));
 
-	*j = (struct world_junk){
-		k->world->junk, k->lane, k->page, memory ? k->memory : NULL, k->base};
+	*j = (struct world_junk){k->world->junk, k->lane, k->page, memory ? k->memory : NULL,
+		k->base, memory ? k->area : NULL};
 	k->world->junk = j;
 	k->lane = NULL;
 	k->page = NULL;
@@ -482,8 +527,9 @@ void world_worker_attach(struct world_worker *k)
 		junk_add(k, false);
 	k->page = wb_zalloc(1, sizeof(*k->page));
 	k->page->word = count;
-	k->base = wb_zalloc(1, sizeof(*k->base));
+	k->base = wb_zalloc(2, sizeof(*k->base));
 	k->base[0] = k->memory;
+	k->base[1] = k->area ? k->area + WB_AREA_HEAD_BYTES : NULL;
 	k->id = ++k->world->next_id;
 	world_must(wb_lane_create_inline(NULL, &k->lane, &err), &err);
 	c = (struct wb_core_worker){
@@ -502,6 +548,12 @@ void world_worker_attach(struct world_worker *k)
 	world_must(wb_core_attach(a->core, &c, &err), &err);
 	if (k->role == WB_ROLE_TRAINER)
 		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
+	if (k->area) {
+		struct wb_core_area area = {
+			.head = (void *)k->area, .base = k->base + 1, .lane = k->lane};
+
+		wb_core_set_area(a->core, k->id, &area);
+	}
 	if (k->phase == WORLD_PARKED) /* the restart released it from its stop */
 		set_phase(k, WORLD_RUN);
 }
@@ -548,7 +600,9 @@ void world_worker_agent_lost(struct world_worker *k)
 		return;
 	}
 	k->id = 0;
-	if (k->phase == WORLD_BEGUN)
+	if (k->phase == WORLD_BEGUN && k->is_staged)
+		set_phase(k, k->was_torn ? WORLD_TORN : WORLD_RUN);
+	else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED)
 		set_phase(k, WORLD_TORN);
 	if (k->send_ns) {
 		k->send_ns = 0;
@@ -590,6 +644,13 @@ void world_start_worker(struct world *w, uint32_t worker)
 	if (k->phase != WORLD_DOWN)
 		return;
 	k->memory = wb_zalloc(1, k->bytes);
+	if (k->role == WB_ROLE_ROLLOUT && w->o.rollout_staged) {
+		uint64_t bytes = k->bytes;
+
+		k->area_bytes = wb_area_layout(&bytes, 1, NULL);
+		k->area = wb_zalloc(1, k->area_bytes);
+		wb_area_reset((void *)k->area, k->area_bytes);
+	}
 	k->life++;
 	k->version = -1;
 	k->changed_at = 0;
@@ -617,7 +678,7 @@ void world_kill_worker(struct world *w, uint32_t worker)
 	}
 	k->id = 0;
 	junk_add(k, true);
-	k->memory = NULL;
+	k->memory = k->area = NULL;
 }
 
 void world_worker_destroy(struct world_worker *k)
@@ -630,6 +691,7 @@ void world_worker_destroy(struct world_worker *k)
 	wb_free(k->base);
 	wb_free(k->memory);
 	wb_free(k->image);
+	wb_free(k->area);
 }
 
 /* ---- trainers ----------------------------------------------------------------------------- */

@@ -64,9 +64,56 @@ def snapshots_beyond_the_limit_are_refused_with_figures():
                  reject=None)
 
 
+MODES = {
+    "none": {},
+    "trainer": {"staging": {"trainer": "HostMemory"}},
+    "rollout": {"staging": {"rollout": "HostMemory"}},
+    "both": {"staging": {"trainer": "HostMemory", "rollout": "HostMemory"}},
+    "joint": {"staging": {"rollout": "HostMemory"}, "commitPolicy": "AllEngines"},
+}
+
+
+def staged_versions_arrive(mode, engines=2, **kw):
+    with Cluster() as c:
+        args = ["--scribble"] if mode in ("trainer", "both") else []
+        t, r = deploy(c, engines=engines, operator=MODES[mode], worker={"args": args}, **kw)
+        rollouts = sum(r.values(), [])
+        for v in (1, 2, 3):
+            for w in t:
+                w.say(f"send {v}")
+            for w in t:
+                w.expect(f"sent {v} .*e0=Committed e1=Committed")
+            updated(rollouts, v)
+        quit_all(t + rollouts)
+        for a in c.agents.values():
+            assert a.stop() == 0, a.drain()
+
+
+def engines_install_what_was_staged():
+    staged_versions_arrive("rollout")
+
+
+def both_sides_are_staged():
+    staged_versions_arrive("both", pods=2)
+
+
+def staging_of_private_heap():
+    staged_versions_arrive("both", heap=True)
+
+
+def staging_over_shared_memory():
+    staged_versions_arrive("rollout", args=["--transport", "shm"])
+
+
+def engines_commit_together():
+    staged_versions_arrive("joint")
+
+
 if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [a_hold_keeps_parameters_until_release, trainers_go_on_after_their_snapshot,
              snapshots_of_private_heap, snapshots_over_shared_memory,
-             snapshots_beyond_the_limit_are_refused_with_figures]
+             snapshots_beyond_the_limit_are_refused_with_figures,
+             engines_install_what_was_staged, both_sides_are_staged, staging_of_private_heap,
+             staging_over_shared_memory, engines_commit_together]
     run(*[t for t in tests if not names or t.__name__ in names])

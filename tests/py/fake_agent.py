@@ -17,9 +17,9 @@ SEND, SEND_STATE, RELEASE, GO, WAKE, PARKED, BEGIN, BEGUN = range(0x108, 0x110)
 END, RESUMED, DETACH = range(0x110, 0x113)
 
 # Fields in order: I u32, Q u64, q i64, s string, S strings.
-FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQII", ATTACHED: "IsI",
+FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQIIIQ", ATTACHED: "IsI",
           STATUS: "s", PLANNED: "QQsq", SEND: "qI", SEND_STATE: "QqIqsSSQB", RELEASE: "Q", GO: "I",
-          WAKE: "I", PARKED: "I", BEGIN: "Qq", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
+          WAKE: "I", PARKED: "I", BEGIN: "QqB", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
           DETACH: "I"}
 
 COMMITTED, ABORTED, TORN, TORN_FINAL = 1, 2, 3, 4
@@ -28,6 +28,7 @@ E_ABORTED = -4005
 
 def encode(kind, *values):
     body = b""
+    values += (0,) * (len(FIELDS[kind]) - len(values))  # fields that came later
     assert len(values) == len(FIELDS[kind])
     for code, v in zip(FIELDS[kind], values):
         if code == "s":
@@ -146,7 +147,7 @@ class Agent:
     def state(self, transfer, state, code=0, sentence="", engines=None):
         engines = engines or {}
         self.send(SEND_STATE, transfer, transfer * 10, state, code, sentence, list(engines),
-                  list(engines.values()), 1500000, 0)
+                  list(engines.values()), 1500000)
 
 
 class Script(threading.Thread):

@@ -122,7 +122,7 @@ def connect_attaches_and_tells_progress():
     obj, model, role, engine, rank, send, recv = play.attach[:7]
     assert (obj, model, role, engine, rank) == ("ns/wt", "actor", 2, "e0", 3)
     assert (send, recv) == (0, 2)
-    n_mem, n_param = play.attach[10:]
+    n_mem, n_param = play.attach[10:12]
     assert n_param == 2 and len(play.table) == 24 * n_mem + 16 * n_param
     for i, array in enumerate(PARAMS.values()):
         mem, _, offset = struct.unpack_from("<IIQ", play.table, 24 * n_mem + 16 * i)

@@ -54,11 +54,36 @@ static const struct world_opts shapes[] = {
 
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
 
+/* The synchronisation modes, and with staged rollouts both policies. */
+static const struct mode {
+	const char *name;
+	bool trainer_staged, rollout_staged, all_engines;
+} modes[] = {
+	{"None, None", false, false, false},
+	{"HostMemory, None", true, false, false},
+	{"None, HostMemory", false, true, false},
+	{"HostMemory, HostMemory", true, true, false},
+	{"None, HostMemory, AllEngines", false, true, true},
+	{"HostMemory, HostMemory, AllEngines", true, true, true},
+};
+#define N_MODES ((int)(sizeof(modes) / sizeof(modes[0])))
+
+static struct world_opts with_mode(const struct world_opts *shape, const struct mode *m)
+{
+	struct world_opts o = *shape;
+
+	o.trainer_staged = m->trainer_staged;
+	o.rollout_staged = m->rollout_staged;
+	o.all_engines = m->all_engines;
+	return o;
+}
+
 START_TEST(every_version_arrives_byte_for_byte)
 {
+	struct world_opts o = with_mode(&shapes[_i % N_SHAPES], &modes[_i / N_SHAPES]);
 	struct world w;
 
-	world_init(&w, &shapes[_i]);
+	world_init(&w, &o);
 	world_plan(&w);
 	for (int64_t v = 1; v <= 5; v++) {
 		world_send(&w, v);
@@ -367,7 +392,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
-	tcase_add_loop_test(tc, every_version_arrives_byte_for_byte, 0, N_SHAPES);
+	tcase_add_loop_test(tc, every_version_arrives_byte_for_byte, 0, N_SHAPES * N_MODES);
 	tcase_add_test(tc, all_workers_of_an_engine_change_at_the_same_poll);
 	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
 	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);

@@ -142,7 +142,7 @@ struct wb_client_attach {
 WB_API int wb_client_attach(
 	struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err);
 
-#define WB_CLIENT_MEMFDS_MAX 29
+#define WB_CLIENT_MEMFDS_MAX 28
 
 /** wb_client_worker - name the agent gave this worker ("" before attach).  Valid until close. */
 WB_API const char *wb_client_worker(struct wb_client *c);

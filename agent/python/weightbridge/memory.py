@@ -80,7 +80,7 @@ class SharedMemoryPool:
     """Hands out zeroed NumPy arrays in memory that the agent can map.
 
     `bytes` is the size of the first memfd; further ones are added as needed.  One pool, or few,
-    should hold all parameters: at most 29 memfds can be attached.  (A torch tensor over an array:
+    should hold all parameters: at most 28 memfds can be attached.  (A torch tensor over an array:
     `torch.from_numpy(array)`, BF16 by `.view(torch.bfloat16)` of a uint16 one.)
     """
 

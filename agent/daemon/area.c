@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/area.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "mem/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void wb__area_destroy(struct wb__area *a)
+{
+	if (!a)
+		return;
+	if (a->map)
+		munmap(a->map, a->bytes);
+	if (a->fd >= 0)
+		close(a->fd);
+	wb_free(a->base);
+	wb_free(a);
+}
+
+/* Takes @fd. */
+static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
+	struct wb__area **out, struct wb_err *err)
+{
+	struct wb__area *a = wb_zalloc(1, sizeof(*a));
+	uint64_t *off = wb_zalloc(n_mem, sizeof(*off));
+	void *p;
+
+	if (a)
+		a->base = wb_zalloc(n_mem, sizeof(*a->base));
+	if (!a || !off || !a->base) {
+		close(fd);
+		wb_free(off);
+		if (a)
+			a->fd = -1;
+		wb__area_destroy(a);
+		return wb_err_set(err, -ENOMEM, "no memory for a staging area");
+	}
+	a->fd = fd;
+	a->bytes = bytes;
+	a->region = UINT32_MAX;
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (p == MAP_FAILED) {
+		wb_free(off);
+		wb__area_destroy(a);
+		return wb_err_set(err, -ENOMEM, "map a staging area of %llu bytes: %s",
+			(unsigned long long)bytes, strerror(errno));
+	}
+	a->map = p;
+	wb_area_layout(mem_bytes, n_mem, off);
+	for (uint32_t i = 0; i < n_mem; i++)
+		a->base[i] = a->map + off[i];
+	wb_free(off);
+	*out = a;
+	return 0;
+}
+
+int wb__area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used, struct wb__area **out,
+	struct wb_err *err)
+{
+	uint64_t bytes = wb_area_layout(mem_bytes, n_mem, NULL);
+	int fd = wb_memfd_create("weightbridge staging", bytes, err);
+	int rc = 0;
+
+	if (fd < 0)
+		return fd;
+	if (used + used / 8 + WB_AREA_HEAD_BYTES >= bytes)
+		rc = posix_fallocate(fd, 0, (off_t)bytes);
+	if (rc) {
+		close(fd);
+		return wb_err_set(err, -rc, "no memory for a staging area of %llu bytes: %s",
+			(unsigned long long)bytes, strerror(rc));
+	}
+	rc = map_area(mem_bytes, n_mem, bytes, fd, out, err);
+	if (rc < 0)
+		return rc;
+	wb_area_reset(wb__area_head(*out), bytes);
+	(*out)->is_new = true;
+	return 0;
+}
+
+int wb__area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
+	struct wb__area **out, struct wb_err *err)
+{
+	int rc, mine;
+
+	if (bytes != wb_area_layout(mem_bytes, n_mem, NULL))
+		return wb_err_set(err, -EINVAL, "a staging area of other parameters");
+	rc = wb_memfd_check(fd, bytes, NULL, err);
+	if (rc < 0)
+		return rc;
+	mine = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (mine < 0)
+		return wb_err_set(err, -errno, "duplicate a staging area: %s", strerror(errno));
+	rc = map_area(mem_bytes, n_mem, bytes, mine, out, err);
+	if (rc < 0)
+		return rc;
+	if (wb_area_check(wb__area_head(*out), bytes))
+		return 0;
+	wb__area_destroy(*out);
+	*out = NULL;
+	return wb_err_set(err, -EINVAL, "a staging area whose head is not one");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_AREA_H
+#define WB_DAEMON_AREA_H
+/*
+ * The agent's side of a worker's staging area: its mapping here and its lane.
+ * Loop thread.  Layer: daemon (L4).
+ */
+#include "lane/area.h"
+
+struct wb__area {
+	int fd;
+	uint64_t bytes;
+	uint8_t *map;
+	void **base; /* owned: shadow of each memory object */
+	uint32_t region; /* of the transport; UINT32_MAX = none */
+	bool is_new; /* the worker does not have it yet */
+	bool in_core;
+};
+
+struct wb_err;
+
+/** wb__area_create - a new one, empty, for memory objects of these sizes.  @used: bytes of it that
+ *  will be written; when that is nearly all, the pages are taken now.  0 or negative. */
+int wb__area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used, struct wb__area **out,
+	struct wb_err *err);
+/** wb__area_import - one that a worker has kept; untrusted.  @fd: borrowed.  0; -EINVAL when it is
+ *  not an area for these memory objects; -ENOMEM. */
+int wb__area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
+	struct wb__area **out, struct wb_err *err);
+static inline struct wb_area_head *wb__area_head(const struct wb__area *a)
+{
+	return (struct wb_area_head *)(void *)a->map;
+}
+void wb__area_destroy(struct wb__area *a);
+
+#endif

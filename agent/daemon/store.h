@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_STORE_H
+#define WB_DAEMON_STORE_H
+/*
+ * Small files beside the workers' socket, a folder that outlives the agent's process (in a pod: an
+ * emptyDir).  A save replaces the file whole.  Blocks for a moment.  Layer: daemon (L4).
+ */
+#include "transfer/core.h"
+
+/** wb__store_init - @socket: path of the workers' socket, borrowed; files are @socket.NAME. */
+void wb__store_init(struct wb_core_store *s, const char *socket);
+
+#endif

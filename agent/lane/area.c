@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lane/area.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PAGE 4096u
+
+uint64_t wb_area_layout(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t *off)
+{
+	uint64_t at = WB_AREA_HEAD_BYTES;
+
+	for (uint32_t i = 0; i < n_mem; i++) {
+		if (off)
+			off[i] = at;
+		at += wb_align_up(mem_bytes[i], PAGE);
+	}
+	return at;
+}
+
+static uint64_t n_elem(const struct wb_op *op)
+{
+	return (uint64_t)op->n_row * op->n_col * (op->repeat ? op->repeat : 1);
+}
+
+uint64_t wb_area_used(const struct wb_map *map)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < map->n_op; i++)
+		bytes += n_elem(&map->op[i]) * wb_dtype_bytes(map->param[map->op[i].param].dtype);
+	return bytes;
+}
+
+bool wb_area_check(const struct wb_area_head *h, uint64_t bytes)
+{
+	return h->magic == WB_AREA_MAGIC && h->bytes == bytes && h->state <= WB_AREA_INSTALLED &&
+	       h->n_judge <= WB_AREA_JUDGES_MAX;
+}
+
+void wb_area_reset(struct wb_area_head *h, uint64_t bytes)
+{
+	memset(h, 0, sizeof(*h));
+	h->magic = WB_AREA_MAGIC;
+	h->bytes = bytes;
+	h->version = h->held_version = -1;
+}
+
+/* Elements written in each parameter: when it is all of them, one range does. */
+static uint64_t *count_elems(const struct wb_map *map)
+{
+	uint64_t *n = wb_zalloc(map->n_param, sizeof(*n));
+
+	for (uint32_t i = 0; n && i < map->n_op; i++)
+		n[map->op[i].param] += n_elem(&map->op[i]);
+	return n;
+}
+
+static void add_op(const struct wb_map *map, const struct wb_op *op, const struct wb_place *at,
+	struct wb_area_range *r, uint32_t *n)
+{
+	int64_t elem = (int64_t)wb_dtype_bytes(map->param[op->param].dtype);
+	bool rows = op->dst_col_stride == 1 || op->n_col == 1;
+	uint32_t reps = op->repeat ? op->repeat : 1;
+
+	/* Rows that are one piece each, or else columns that are, or else single elements. */
+	for (uint32_t k = 0; k < reps; k++)
+		r[(*n)++] = (struct wb_area_range){
+			.mem = at->mem,
+			.off = at->off_bytes +
+			       (uint64_t)((int64_t)op->dst + k * op->dst_repeat_stride) *
+				       (uint64_t)elem,
+			.bytes = rows ? op->n_col * (uint64_t)elem : (uint64_t)elem,
+			.n_row = op->n_row,
+			.row_stride = op->dst_row_stride * elem,
+			.n_rep = rows ? 1 : op->n_col,
+			.rep_stride = op->dst_col_stride * elem,
+		};
+}
+
+int wb_area_ranges(const struct wb_map *map, const struct wb_place *place,
+	struct wb_area_range **out, uint32_t *n_out)
+{
+	uint64_t *elems = count_elems(map), most = map->n_param;
+	struct wb_area_range *r;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < map->n_op; i++)
+		most += map->op[i].repeat ? map->op[i].repeat : 1;
+	r = wb_zalloc(most, sizeof(*r));
+	if (!elems || !r) {
+		wb_free(elems);
+		wb_free(r);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < map->n_param; i++)
+		if (elems[i] == map->param[i].span && elems[i])
+			r[n++] = (struct wb_area_range){
+				.mem = place[i].mem,
+				.off = place[i].off_bytes,
+				.bytes = map->param[i].span * wb_dtype_bytes(map->param[i].dtype),
+				.n_row = 1,
+				.n_rep = 1,
+			};
+	for (uint32_t i = 0; i < map->n_op; i++)
+		if (elems[map->op[i].param] != map->param[map->op[i].param].span)
+			add_op(map, &map->op[i], &place[map->op[i].param], r, &n);
+	wb_free(elems);
+	*out = r;
+	*n_out = n;
+	return 0;
+}
+
+void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, void *const *to)
+{
+	for (uint32_t i = 0; i < n; i++)
+		for (uint64_t row = 0; row < r[i].n_row; row++)
+			for (uint64_t k = 0; k < r[i].n_rep; k++) {
+				int64_t at = (int64_t)r[i].off + (int64_t)row * r[i].row_stride +
+					     (int64_t)k * r[i].rep_stride;
+
+				memcpy((char *)to[r[i].mem] + at, (char *)from[r[i].mem] + at,
+					r[i].bytes);
+			}
+}

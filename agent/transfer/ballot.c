@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ballots: whoever leads a joint transfer proposes COMMIT, once every engine is staged; an engine
+ * in doubt proposes ABORT and learns what was chosen.  The leader's first ballot has number 1 and
+ * needs no round of questions, since no other ballot can be lower.
+ */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RETRY_MIN_NS (100 * WB_NS_PER_MS)
+
+uint64_t wb__core_judge_hash(const char *agent)
+{
+	return wb_hash64(agent, strlen(agent), 0);
+}
+
+/* Judges by name, so that they are found again under another plan. */
+uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX])
+{
+	uint32_t n = 0;
+
+	for (uint32_t a = 0; a < e->r.n_agent && n < WB_AREA_JUDGES_MAX; a++)
+		if (wb__core_has_trainer(e, a))
+			judge[n++] = wb__core_judge_hash(e->r.agent[a].name);
+	return n;
+}
+
+/* The newest plan in use: judges that restarted are found there. */
+static struct epoch *epoch_of(const struct ballot *b)
+{
+	struct object *o = b->obj;
+
+	return o->cur && (o->cur->is_active || !o->prev) ? o->cur : o->prev;
+}
+
+static void send(struct ballot *b, uint32_t kind)
+{
+	struct epoch *e = epoch_of(b);
+	struct wb_msg_peer m = {.kind = kind,
+		.transfer = b->transfer,
+		.ballot = b->number,
+		.value = kind == WBP_PEER_ACCEPT ? b->value : 0};
+
+	b->n_yes = 0;
+	memset(b->answered, 0, sizeof(b->answered));
+	b->retry_ns = now_ns(b->obj->core) + b->backoff_ns;
+	for (uint32_t a = 0; e && a < e->r.n_agent; a++)
+		for (uint32_t j = 0; j < b->n_judge; j++)
+			if (b->judge[j] == wb__core_judge_hash(e->r.agent[a].name))
+				wb__core_send(e, a, &m);
+}
+
+static void ask(struct ballot *b)
+{
+	uint64_t round = (b->seen >> 32) + 1;
+
+	b->number = round << 32 | (wb__core_judge_hash(b->obj->core->agent) & UINT32_MAX);
+	b->seen = b->number;
+	b->accepted = 0;
+	b->value = b->want;
+	b->state = BALLOT_ASKING;
+	send(b, WBP_PEER_BALLOT);
+}
+
+void wb__core_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer)
+{
+	*b = (struct ballot){.state = BALLOT_ACCEPTING,
+		.obj = e->obj,
+		.transfer = transfer,
+		.number = 1,
+		.seen = 1,
+		.want = DECIDE_COMMIT, /* the leader knows that every engine is staged */
+		.value = DECIDE_COMMIT,
+		.backoff_ns = RETRY_MIN_NS};
+	b->n_judge = wb__core_judges(e, b->judge);
+	send(b, WBP_PEER_ACCEPT);
+}
+
+void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
+	const uint64_t *judge, uint32_t n_judge)
+{
+	*b = (struct ballot){.obj = o,
+		.transfer = transfer,
+		.want = DECIDE_ABORT,
+		.n_judge = n_judge,
+		.backoff_ns = RETRY_MIN_NS};
+	memcpy(b->judge, judge, n_judge * sizeof(*judge));
+	ask(b);
+}
+
+void wb__core_ballot_stop(struct ballot *b)
+{
+	b->state = BALLOT_NONE;
+}
+
+/* 1 when a majority has said yes to the present step. */
+static bool count(struct ballot *b, uint64_t judge)
+{
+	for (uint32_t j = 0; j < b->n_judge; j++)
+		if (b->judge[j] == judge && !b->answered[j]) {
+			b->answered[j] = true;
+			b->n_yes++;
+		}
+	return b->n_yes > b->n_judge / 2;
+}
+
+/* DECIDE_NONE: not yet. */
+static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_t judge)
+{
+	if (m->code < 0) {
+		/* Somebody was ahead: wait a little, so that one of us comes through. */
+		if (m->ballot > b->number && b->state != BALLOT_WAITING) {
+			b->seen = WB_MAX(b->seen, m->ballot);
+			b->state = BALLOT_WAITING;
+			b->retry_ns = now_ns(b->obj->core) + b->backoff_ns / 4 +
+				      wb__core_judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
+		}
+		return DECIDE_NONE;
+	}
+	if (m->ballot != b->number)
+		return DECIDE_NONE;
+	if (m->kind == WBP_PEER_BALLOTED && b->state == BALLOT_ASKING) {
+		if (m->accepted > b->accepted) {
+			b->accepted = m->accepted;
+			b->value = m->value == DECIDE_COMMIT ? DECIDE_COMMIT : DECIDE_ABORT;
+		}
+		if (count(b, judge)) {
+			b->state = BALLOT_ACCEPTING;
+			send(b, WBP_PEER_ACCEPT);
+		}
+	} else if (m->kind == WBP_PEER_ACCEPTED && b->state == BALLOT_ACCEPTING) {
+		if (count(b, judge))
+			return b->value;
+	}
+	return DECIDE_NONE;
+}
+
+void wb__core_ballot_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	uint64_t judge = wb__core_judge_hash(e->r.agent[from].name);
+	struct object *o = e->obj;
+	enum decision d;
+
+	if (o->leader.ballot.state != BALLOT_NONE && o->leader.ballot.transfer == m->transfer) {
+		d = take(&o->leader.ballot, m, judge);
+		if (d != DECIDE_NONE)
+			wb__core_leader_chosen(&o->leader, d);
+	}
+	for (int k = 0; k < 2; k++) {
+		struct epoch *x = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; x && en < x->r.n_engine; en++) {
+			struct ballot *b = &x->lead[en].ballot;
+
+			if (b->state == BALLOT_NONE || b->transfer != m->transfer)
+				continue;
+			d = take(b, m, judge);
+			if (d != DECIDE_NONE)
+				wb__core_lead_chosen(&x->lead[en], d);
+		}
+	}
+}
+
+static uint64_t tick_one(struct ballot *b, uint64_t now)
+{
+	if (b->state == BALLOT_NONE)
+		return 0;
+	if (now >= b->retry_ns) {
+		b->backoff_ns = WB_MIN(b->backoff_ns * 2, CORE_RETRY_MAX_NS);
+		ask(b);
+	}
+	return b->retry_ns;
+}
+
+uint64_t wb__core_ballot_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = tick_one(&o->leader.ballot, now);
+
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+			next = sooner(next, tick_one(&e->lead[en].ballot, now));
+	}
+	return next;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Judges: the agents of trainer workers keep the decision on a joint transfer, COMMIT or ABORT, in
+ * one Paxos register each transfer.  A judge answers only after what it says is in its file, so
+ * that a killed and restarted one keeps its word.
+ */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The file: forgotten, then the verdicts, all numbers in this machine's byte order. */
+#define FILE_CAP (8 + CORE_VERDICTS_MAX * sizeof(struct verdict))
+
+static void file_name(const struct object *o, char out[WB_DIGEST_TEXT + 16])
+{
+	snprintf(out, WB_DIGEST_TEXT + 16, "decisions-%016llx",
+		(unsigned long long)wb_hash64(o->uid, strlen(o->uid), 0));
+}
+
+void wb__core_judge_load(struct object *o)
+{
+	const struct wb_core_store *s = o->core->o.store;
+	uint8_t data[FILE_CAP];
+	char name[WB_DIGEST_TEXT + 16];
+	int64_t n;
+
+	o->is_judge = true;
+	if (!s)
+		return;
+	file_name(o, name);
+	n = s->load(s->ctx, name, data, sizeof(data));
+	if (n == 0)
+		return;
+	/* One that does not know what it promised must not speak. */
+	if (n < 8 || (size_t)(n - 8) % sizeof(struct verdict)) {
+		o->is_judge = false;
+		return;
+	}
+	memcpy(&o->forgotten, data, 8);
+	o->n_verdict = (uint32_t)((size_t)(n - 8) / sizeof(struct verdict));
+	memcpy(o->verdict, data + 8, o->n_verdict * sizeof(struct verdict));
+}
+
+static int save(const struct object *o)
+{
+	const struct wb_core_store *s = o->core->o.store;
+	uint8_t data[FILE_CAP];
+	char name[WB_DIGEST_TEXT + 16];
+
+	if (!s)
+		return 0;
+	file_name(o, name);
+	memcpy(data, &o->forgotten, 8);
+	memcpy(data + 8, o->verdict, o->n_verdict * sizeof(struct verdict));
+	return s->save(s->ctx, name, data, 8 + o->n_verdict * sizeof(struct verdict));
+}
+
+/* NULL: too old to know anything of. */
+static struct verdict *verdict_of(struct object *o, uint64_t transfer)
+{
+	uint32_t at = 0;
+
+	while (at < o->n_verdict && o->verdict[at].transfer < transfer)
+		at++;
+	if (at < o->n_verdict && o->verdict[at].transfer == transfer)
+		return &o->verdict[at];
+	if (transfer <= o->forgotten || !o->is_judge)
+		return NULL;
+	if (o->n_verdict == CORE_VERDICTS_MAX) {
+		if (at == 0)
+			return NULL;
+		o->forgotten = o->verdict[0].transfer;
+		memmove(o->verdict, o->verdict + 1, --o->n_verdict * sizeof(*o->verdict));
+		at--;
+	}
+	memmove(o->verdict + at + 1, o->verdict + at, (o->n_verdict - at) * sizeof(*o->verdict));
+	o->n_verdict++;
+	o->verdict[at] = (struct verdict){.transfer = transfer};
+	return &o->verdict[at];
+}
+
+void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct verdict *v = verdict_of(e->obj, m->transfer), was;
+	struct wb_msg_peer answer = {
+		.kind = m->kind == WBP_PEER_BALLOT ? WBP_PEER_BALLOTED : WBP_PEER_ACCEPTED,
+		.transfer = m->transfer,
+		.ballot = m->ballot,
+	};
+
+	if (!v || (m->kind == WBP_PEER_ACCEPT && m->value != DECIDE_COMMIT &&
+			  m->value != DECIDE_ABORT))
+		return;
+	was = *v;
+	if (m->kind == WBP_PEER_BALLOT && m->ballot > v->promised) {
+		v->promised = m->ballot;
+	} else if (m->kind == WBP_PEER_ACCEPT && m->ballot >= v->promised) {
+		v->promised = v->accepted = m->ballot;
+		v->value = m->value;
+	} else {
+		answer.code = WB_ESTALE;
+		answer.ballot = v->promised;
+	}
+	if (answer.code == 0 && save(e->obj) < 0) {
+		*v = was;
+		return;
+	}
+	answer.accepted = v->accepted;
+	answer.value = (uint32_t)v->value;
+	wb__core_send(e, from, &answer);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A new plan after an agent was lost: staging areas outlive agents, so each party says what its
+ * areas hold, and the engine's lead takes up a transfer that was whole and has no end yet.
+ */
+#include "transfer/internal.h"
+
+#include <string.h>
+
+#define SAYS_PENDING 1u /* not committed here */
+#define SAYS_WHOLE 2u /* in every area of this agent */
+#define SAYS_INSTALLING 4u /* a parameter may have changed */
+
+static void look(struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
+{
+	const struct wb_area_head *h;
+
+	for_party_worker (e, engine, i) {
+		h = e->member[i] ? e->member[i]->area.head : NULL;
+		if (!h || wb_area_state(h) < WB_AREA_WHOLE || h->transfer < m->transfer)
+			continue;
+		m->transfer = h->transfer;
+		m->version = h->version;
+	}
+	if (!m->transfer)
+		return;
+	m->state = SAYS_WHOLE;
+	for_party_worker (e, engine, i) {
+		h = e->member[i] ? e->member[i]->area.head : NULL;
+		if (!h || wb_area_state(h) < WB_AREA_WHOLE || h->transfer != m->transfer)
+			m->state &= ~SAYS_WHOLE;
+		else if (h->held_transfer != m->transfer)
+			m->state |= SAYS_PENDING |
+				    (wb_area_state(h) >= WB_AREA_INSTALLING ? SAYS_INSTALLING : 0);
+	}
+}
+
+/* Under the plan before, its lead goes on with it: nothing to take up. */
+static bool is_led(const struct epoch *e, uint32_t engine)
+{
+	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+			return prev->party[en].state != PARTY_NONE &&
+			       prev->party[en].state != PARTY_TORN;
+	return false;
+}
+
+void wb__core_resume(struct epoch *e)
+{
+	for (uint32_t en = 0; e->staged && en < e->r.n_engine; en++) {
+		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
+		bool here = false;
+
+		for_party_worker (e, en, i)
+			here = true;
+		if (!here)
+			continue;
+		if (!is_led(e, en))
+			look(e, en, &m);
+		wb__core_send(e, e->r.engine[en].lead, &m);
+	}
+}
+
+/* Under the plan before it goes on by itself. */
+static bool is_running(const struct epoch *e, uint32_t engine)
+{
+	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	if (e->lead[engine].state != LEAD_NONE && e->lead[engine].state != LEAD_DONE)
+		return true;
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+			return prev->lead[en].state != LEAD_NONE &&
+			       prev->lead[en].state != LEAD_DONE;
+	return false;
+}
+
+static bool all_heard(const struct epoch *e, uint32_t engine, const struct resume *r)
+{
+	for (uint32_t w = 0; w < e->plan->n_worker; w++)
+		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
+			e->plan->worker[w].engine == engine && !r->heard[e->plan->worker[w].domain])
+			return false;
+	return true;
+}
+
+void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l;
+	struct resume *r;
+
+	if (m->engine >= e->r.n_engine || !e->staged)
+		return;
+	l = &e->lead[m->engine];
+	r = &l->resume;
+	if (!r->heard) {
+		r->heard = wb_zalloc(e->r.n_agent, sizeof(*r->heard));
+		r->is_whole = true;
+	}
+	if (!l->agent)
+		l->agent = wb_zalloc(e->r.n_agent, sizeof(*l->agent));
+	if (!r->heard || !l->agent)
+		return;
+	r->heard[from] = true;
+	r->is_whole &= m->state & SAYS_WHOLE && (!r->transfer || r->transfer == m->transfer);
+	r->is_pending |= m->state & SAYS_PENDING;
+	r->is_installing |= m->state & SAYS_INSTALLING;
+	if (m->transfer > r->transfer) {
+		r->transfer = m->transfer;
+		r->version = m->version;
+	}
+	if (!all_heard(e, m->engine, r) || !r->is_pending || !r->is_whole ||
+		is_running(e, m->engine))
+		return;
+	l->e = e;
+	l->engine = m->engine;
+	wb__core_lead_resume(l, r);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A staged party: receives into areas while its workers run, and has them install at the stop. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_attached(struct party *p)
+{
+	for_party_worker (p->e, p->engine, i) {
+		char text[512];
+
+		if (p->e->member[i] && !p->e->member[i]->gone && p->e->member[i]->area.head)
+			continue;
+		snprintf(text, sizeof(text), "%s is not attached",
+			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker));
+		wb__core_party_fail(p, -ENOTCONN, text);
+		return false;
+	}
+	return true;
+}
+
+/* Nothing of an older transfer is read from the areas or lands there any more: fill them. */
+static void clear(struct party *p)
+{
+	struct epoch *e = p->e;
+
+	for_party_worker (e, p->engine, i) {
+		struct wb_area_head *h = e->member[i]->area.head;
+
+		wb_area_set(h, WB_AREA_FILLING);
+		h->transfer = p->transfer;
+		h->version = p->version;
+		h->n_judge = e->r.all_engines ? wb__core_judges(e, h->judge) : 0;
+	}
+	p->state = PARTY_CLEARING;
+	p->drain_ns = now_ns(e->obj->core) + CORE_DRAIN_NS;
+	if (wb__core_flows_quiet(e, p->engine, p->transfer, QUIET_AREAS, false))
+		wb__core_party_open(p);
+}
+
+/* The same engine under the plan before: what it knew is in the areas. */
+static void take_over(struct epoch *e, const char *engine, struct party *p)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, engine) &&
+			prev->party[en].state != PARTY_NONE) {
+			p->was_torn |= prev->party[en].state == PARTY_TORN;
+			prev->party[en].state = PARTY_NONE;
+			prev->party[en].flow = NULL;
+		}
+}
+
+void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = &e->party[m->engine];
+	struct party old = *p;
+
+	if (!e->staged)
+		return;
+	*p = (struct party){
+		.state = PARTY_CLEARING,
+		.e = e,
+		.engine = m->engine,
+		.lead = from,
+		.transfer = m->transfer,
+		.version = m->version,
+		.is_staged = true,
+		.was_torn = old.state == PARTY_TORN || old.was_torn,
+		.feed = old.feed,
+	};
+	take_over(e, e->r.engine[m->engine].name, p);
+	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+	wb__core_flows_prune(e->obj, m->transfer);
+	if (is_attached(p))
+		clear(p);
+}
+
+/* Everything is in the areas and verified: they say so themselves, for a next agent. */
+void wb__core_party_staged(struct party *p)
+{
+	p->state = PARTY_STAGED;
+	for_party_worker (p->e, p->engine, i) {
+		struct wb_area_head *h = p->e->member[i] ? p->e->member[i]->area.head : NULL;
+		struct wbk_sum s = wb_flow_worker_sum(p->flow, i);
+
+		if (!h)
+			continue; /* it left: the lead knows */
+		h->sum[0] = s.lane[0];
+		h->sum[1] = s.lane[1];
+		wb_area_set(h, WB_AREA_WHOLE);
+	}
+	wb__core_trace(p->e->obj, "staged", p->e->r.engine[p->engine].name, p->transfer, 0);
+}
+
+static bool is_whole(const struct worker *w, uint64_t transfer)
+{
+	return w && w->area.head && w->area.head->transfer == transfer &&
+	       wb_area_state(w->area.head) >= WB_AREA_WHOLE;
+}
+
+/* STOP for a staged install.  False: it cannot be, the lead has been told. */
+bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = &e->party[m->engine];
+
+	if (p->transfer != m->transfer || p->state != PARTY_STAGED) {
+		uint8_t *feed = p->feed;
+		bool was_torn = p->state == PARTY_TORN;
+
+		*p = (struct party){.e = e,
+			.state = PARTY_STAGED,
+			.engine = m->engine,
+			.transfer = m->transfer,
+			.version = m->version,
+			.is_staged = true,
+			.was_torn = was_torn,
+			.feed = feed};
+		take_over(e, e->r.engine[m->engine].name, p);
+	}
+	p->lead = from;
+	p->is_decided = m->value;
+	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+	if (!is_attached(p))
+		return false;
+	for_party_worker (e, p->engine, i) {
+		char text[512];
+
+		if (is_whole(e->member[i], p->transfer))
+			continue;
+		snprintf(text, sizeof(text), "%s has lost what was staged", e->member[i]->w.name);
+		wb__core_party_fail(p, -ENODATA, text);
+		return false;
+	}
+	return true;
+}
+
+/* INSTALL: from here on only forward. */
+void wb__core_party_install(struct party *p)
+{
+	p->state = PARTY_OPENING;
+	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
+	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
+		wb__core_party_copy(p);
+}
+
+void wb__core_party_copy(struct party *p)
+{
+	struct wb_msg_app_install m = {.transfer = p->transfer, .version = p->version};
+
+	p->state = PARTY_COPYING;
+	p->is_opened = true;
+	wb__core_trace(p->e->obj, "install", p->e->r.engine[p->engine].name, p->transfer, 0);
+	for_party_worker (p->e, p->engine, i) {
+		struct worker *w = p->e->member[i];
+
+		if (!w)
+			continue;
+		w->installed = false;
+		w->held_transfer = 0;
+		wb__core_to_worker(w, WBP_APP_INSTALL, &m);
+	}
+}
+
+void wb__core_party_installed(
+	struct worker *w, struct party *p, const struct wb_msg_app_installed *m)
+{
+	char text[WB_ERR_MSG_MAX];
+
+	if (p->state != PARTY_COPYING || m->transfer != p->transfer)
+		return;
+	if (m->code < 0) {
+		snprintf(text, sizeof(text), "%s did not install: %.800s", w->w.name,
+			m->sentence && m->sentence[0] ? m->sentence : wb_strerror((int)m->code));
+		wb__core_party_fail(p, (int)m->code, text);
+		return;
+	}
+	w->installed = true;
+	for_party_worker (p->e, p->engine, i)
+		if (!p->e->member[i] || !p->e->member[i]->installed)
+			return;
+	p->state = PARTY_COMPLETE;
+	wb__core_party_progress(p, PROGRESS_INSTALLED);
+}
+
+/* Aborted: the areas hold nothing that counts. */
+void wb__core_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer)
+{
+	for_party_worker (e, engine, i) {
+		struct wb_area_head *h = e->member[i] ? e->member[i]->area.head : NULL;
+
+		if (h && h->transfer == transfer && h->held_transfer != transfer &&
+			wb_area_state(h) <= WB_AREA_WHOLE)
+			wb_area_set(h, WB_AREA_EMPTY);
+	}
+}
