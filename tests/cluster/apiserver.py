@@ -169,7 +169,7 @@ class ApiServer:
                 return False
         wait_for(ready, 120, 0.1)
 
-    def stop_api(self, how=signal.SIGTERM):
+    def stop_api(self, how=signal.SIGKILL):
         self.api.send_signal(how)
         self.api.wait(timeout=120)
 
