@@ -7,6 +7,7 @@
 #include "base/portfile.h"
 #include "net/listen.h"
 #include "net/loop.h"
+#include "operator-shim/cluster.h"
 #include "operator-shim/options.h"
 #include "operator-shim/pages.h"
 #include "proto/messages.h"
@@ -30,8 +31,9 @@ struct app {
 	struct wb_listener *listener;
 	struct wb_http *http;
 	struct wb_serve *serve;
+	struct wb__cluster *cluster; /* NULL = files */
 	struct wb__pages pages;
-	bool is_stopping;
+	bool is_stopping, is_lost;
 };
 
 /* ---- what serve asks of the world ---- */
@@ -66,6 +68,20 @@ static int work(void *ctx, void (*fn)(void *), void (*done)(void *), void *cooki
 	struct app *a = ctx;
 
 	return wb_loop_work(a->loop, fn, done, cookie);
+}
+
+static void on_serve_event(void *ctx, const struct wb_serve_event *e)
+{
+	struct app *a = ctx;
+
+	wb__cluster_event(a->cluster, e);
+}
+
+static void on_serve_changed(void *ctx)
+{
+	struct app *a = ctx;
+
+	wb__cluster_changed(a->cluster);
 }
 
 /* ---- events ---- */
@@ -104,18 +120,56 @@ static void close_inputs(struct app *a)
 	a->sighup = NULL;
 }
 
+static void end_cluster(void *cookie)
+{
+	struct app *a = cookie;
+
+	wb__cluster_stop(a->cluster);
+	a->cluster = NULL;
+}
+
+/* Not from inside the client's own callback. */
+static void on_released(void *cookie)
+{
+	struct app *a = cookie;
+
+	if (wb_loop_defer(a->loop, end_cluster, a) < 0)
+		_exit(EXIT_FAILURE);
+}
+
 /* Agents go on without us; the loop ends when the last channel has closed. */
+static void stop(struct app *a, const char *why)
+{
+	a->is_stopping = true;
+	a->pages.is_ready = false;
+	a->pages.cluster = NULL;
+	WB_LOG_INFO(MOD, "stopping");
+	wb_serve_drain(a->serve, why);
+	close_inputs(a);
+}
+
 static void on_stop(void *cookie)
 {
 	struct app *a = cookie;
 
 	if (a->is_stopping)
 		_exit(EXIT_FAILURE); /* asked twice */
-	a->is_stopping = true;
-	a->pages.is_ready = false;
-	WB_LOG_INFO(MOD, "stopping");
-	wb_serve_drain(a->serve, "the operator stops; transfers go on without it");
-	close_inputs(a);
+	stop(a, "the operator stops; transfers go on without it");
+	if (a->cluster)
+		wb__cluster_release(a->cluster, on_released, a);
+}
+
+/* Another replica may lead already: say nothing more, and let agents find it. */
+static void on_lost(void *cookie, const char *why)
+{
+	struct app *a = cookie;
+
+	WB_LOG_ERR(MOD, "this replica leads no more", WB_S("why", why));
+	a->is_lost = true;
+	if (a->is_stopping)
+		return;
+	stop(a, "another replica leads");
+	on_released(a);
 }
 
 /* ---- start ---- */
@@ -178,6 +232,8 @@ static void on_reload(void *cookie)
 	struct wb_err err = {0};
 	struct specs all = {0};
 
+	if (!a->o.n_file)
+		return; /* the cluster tells what changes */
 	if (read_specs(&a->o, &all, &err) < 0 ||
 		wb_serve_update(a->serve, all.list, all.n, &err) < 0)
 		WB_LOG_ERR(MOD, "files not taken, the old objects stay", WB_S("why", err.msg));
@@ -188,7 +244,14 @@ static void on_reload(void *cookie)
 
 static int start_serve(struct app *a, struct wb_err *err)
 {
-	struct wb_serve_env env = {a, &wb_clock_real, wall_ns, fill_random, arm, work};
+	struct wb_serve_env env = {.ctx = a,
+		.clock = &wb_clock_real,
+		.wall_ns = wall_ns,
+		.random = fill_random,
+		.arm = arm,
+		.work = work,
+		.event = on_serve_event,
+		.changed = on_serve_changed};
 	struct wb_serve_opts so = {.name = a->o.name, .settle_ns = a->o.settle_ns};
 	struct specs all = {0};
 	int rc;
@@ -201,6 +264,25 @@ static int start_serve(struct app *a, struct wb_err *err)
 	rc = wb_serve_create(&so, &env, &a->serve, err);
 	wb_free(all.list);
 	return rc;
+}
+
+static int start_cluster(struct app *a, struct wb_err *err)
+{
+	struct wb__cluster_cb cb = {a, on_lost};
+	char ns[WB_SPEC_NAMESPACE_MAX + 1] = "";
+	const char *slash = strchr(a->o.lease, '/');
+	struct wb__cluster_opts o = {.kubeconfig = a->o.is_in_cluster ? NULL : a->o.kubeconfig,
+		.watch_namespace = a->o.watch_namespace,
+		.lease_namespace = ns,
+		.lease_name = slash ? slash + 1 : "",
+		.name = a->o.name,
+		.address = a->o.advertise};
+
+	if (a->o.n_file)
+		return 0;
+	if (slash)
+		snprintf(ns, sizeof(ns), "%.*s", (int)(slash - a->o.lease), a->o.lease);
+	return wb__cluster_start(a->loop, a->serve, &o, &cb, &a->cluster, err);
 }
 
 static int start_tls(struct app *a, struct wb_err *err)
@@ -234,7 +316,7 @@ static int start_listener(struct app *a, struct wb_err *err)
 
 static int start_http(struct app *a, struct wb_err *err)
 {
-	a->pages = (struct wb__pages){a->serve, a->loop, true};
+	a->pages = (struct wb__pages){a->serve, a->loop, true, a->cluster};
 	if (!a->o.has_http)
 		return 0;
 	return wb_http_start(a->loop, a->o.http.host, a->o.http.port, wb__pages_answer, &a->pages,
@@ -262,6 +344,8 @@ static int start(struct app *a, struct wb_err *err)
 	if (rc == 0)
 		rc = start_listener(a, err);
 	if (rc == 0)
+		rc = start_cluster(a, err);
+	if (rc == 0)
 		rc = start_http(a, err);
 	if (rc < 0)
 		return rc;
@@ -274,6 +358,8 @@ static void finish(struct app *a)
 	close_inputs(a);
 	wb_signal_destroy(a->sigterm);
 	wb_signal_destroy(a->sigint);
+	wb__cluster_stop(a->cluster);
+	a->cluster = NULL;
 	wb_serve_destroy(a->serve);
 	wb_tls_put(a->tls);
 	wb_loop_destroy(a->loop);
@@ -301,5 +387,5 @@ int main(int argc, char **argv)
 	wb_loop_run(a.loop);
 	WB_LOG_INFO(MOD, "stopped");
 	finish(&a);
-	return EXIT_SUCCESS;
+	return a.is_lost ? EXIT_FAILURE : EXIT_SUCCESS;
 }

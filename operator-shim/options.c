@@ -95,6 +95,43 @@ static int set_name(struct wb__operator_options *o, const char *arg)
 	return *arg && strlen(arg) < 254 ? 0 : -EINVAL;
 }
 
+static int set_kubeconfig(struct wb__operator_options *o, const char *arg)
+{
+	o->kubeconfig = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
+static int set_in_cluster(struct wb__operator_options *o, const char *arg)
+{
+	(void)arg;
+	o->is_in_cluster = true;
+	return 0;
+}
+
+static int set_watch_namespace(struct wb__operator_options *o, const char *arg)
+{
+	o->watch_namespace = arg;
+	return strlen(arg) < 64 ? 0 : -EINVAL;
+}
+
+static int set_lease(struct wb__operator_options *o, const char *arg)
+{
+	const char *slash = strchr(arg, '/');
+
+	o->lease = arg;
+	return slash && slash != arg && slash[1] && slash - arg < 64 && strlen(slash) < 254
+		       ? 0
+		       : -EINVAL;
+}
+
+static int set_advertise(struct wb__operator_options *o, const char *arg)
+{
+	struct wb__operator_addr a;
+
+	o->advertise = arg;
+	return parse_addr(arg, &a) == 0 && a.host[0] ? 0 : -EINVAL;
+}
+
 static int set_settle(struct wb__operator_options *o, const char *arg)
 {
 	unsigned long ms = 0;
@@ -119,6 +156,17 @@ static int set_log_level(struct wb__operator_options *o, const char *arg)
 static const struct option_row rows[] = {
 	{"file", "FILE", set_file, "at most 64 file names",
 		"WeightTransfer objects to serve, YAML; may be given several times"},
+	{"in-cluster", NULL, set_in_cluster, NULL,
+		"serve the WeightTransfers of the cluster this pod runs in"},
+	{"kubeconfig", "FILE", set_kubeconfig, "a file name",
+		"serve the WeightTransfers of the cluster that FILE names"},
+	{"watch-namespace", "NS", set_watch_namespace, "at most 63 characters",
+		"only those of this namespace (default: all)"},
+	{"lease", "NS/NAME", set_lease, "NAMESPACE/NAME",
+		"Lease that says which replica leads (default: weightbridge-operator in the "
+		"namespace of the pod or of the context)"},
+	{"advertise", "HOST:PORT", set_advertise, "HOST:PORT",
+		"where other replicas send agents to when this one leads"},
 	{"listen", "HOST:PORT", set_listen, "HOST:PORT, or :PORT for all addresses",
 		"where agents connect (default: 0.0.0.0:7443; port 0: any)"},
 	{"psk-file", "FILE", set_psk_file, "a file name",
@@ -146,6 +194,7 @@ static void print_help(void)
 	char left[64];
 
 	printf("usage: weightbridge-operator --file FILE --psk-file FILE [OPTION]...\n"
+	       "       weightbridge-operator --in-cluster --psk-file FILE [OPTION]...\n"
 	       "Plans weight transfers and tells agents what to do.\n\n");
 	for (size_t i = 0; i < N_ROWS; i++) {
 		snprintf(left, sizeof(left), "--%s %s", rows[i].name,
@@ -164,6 +213,7 @@ static void set_defaults(struct wb__operator_options *o)
 	memset(o, 0, sizeof(*o));
 	o->listen.port = WB_OPERATOR_PORT;
 	o->psk_file = o->port_file = "";
+	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
 	o->name = host;
 	o->settle_ns = 500 * WB_NS_PER_MS;
 	o->log_format = "auto";
@@ -173,8 +223,14 @@ static void set_defaults(struct wb__operator_options *o)
 
 static int check(const struct wb__operator_options *o, struct wb_err *err)
 {
-	if (!o->n_file)
-		return wb_err_set(err, -EINVAL, "--file FILE is missing");
+	unsigned n = (o->n_file > 0) + o->is_in_cluster + (o->kubeconfig[0] != '\0');
+
+	if (!n)
+		return wb_err_set(err, -EINVAL,
+			"--file FILE is missing (or --in-cluster, or --kubeconfig FILE)");
+	if (n > 1)
+		return wb_err_set(
+			err, -EINVAL, "--file, --in-cluster and --kubeconfig exclude each other");
 	if (!o->psk_file[0])
 		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
 	return 0;

@@ -26,6 +26,11 @@ struct wb__operator_options {
 	const char *psk_file;
 	const char *port_file; /* "" = none */
 	const char *name;
+	/* A cluster instead of files. */
+	bool is_in_cluster;
+	const char *kubeconfig, *watch_namespace; /* "" = not given, all */
+	const char *lease; /* "namespace/name"; "" = default */
+	const char *advertise; /* "host:port"; "" = not known */
 	uint64_t settle_ns;
 	const char *log_format, *log_level;
 };

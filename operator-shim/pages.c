@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "net/loop.h"
+#include "operator-shim/cluster.h"
 #include "operator-shim/serve/metrics.h"
 
 #include <errno.h>
@@ -35,9 +36,14 @@ static int healthz(struct wb__pages *p, const char *object, struct wb_http_reply
 
 static int readyz(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
+	const char *why = p->is_ready ? NULL : "stopping";
+
 	(void)object;
-	r->status = p->is_ready ? 200 : 503;
-	wb_buf_printf(&r->body, "%s\n", p->is_ready ? "ok" : "stopping");
+	/* A standby is ready too: it sends agents to the leader. */
+	if (!why && p->cluster)
+		why = wb__cluster_why_unready(p->cluster);
+	r->status = why ? 503 : 200;
+	wb_buf_printf(&r->body, "%s\n", why ? why : "ok");
 	return 0;
 }
 

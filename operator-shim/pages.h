@@ -8,11 +8,13 @@
 #include "operator-shim/serve/serve.h"
 
 struct wb_loop;
+struct wb__cluster;
 
 struct wb__pages {
 	struct wb_serve *serve;
 	struct wb_loop *loop;
 	bool is_ready; /* agents can connect */
+	const struct wb__cluster *cluster; /* NULL = files */
 };
 
 /** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */

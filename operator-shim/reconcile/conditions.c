@@ -208,6 +208,10 @@ static void notice(struct wb_recon *r)
 
 void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now)
 {
+	if (r->is_stored) { /* nothing is known against what is stored */
+		notice(r);
+		return;
+	}
 	members(r, now);
 	planned(r, now);
 	up_to_date(r, now);

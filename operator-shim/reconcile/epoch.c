@@ -115,6 +115,7 @@ static int adopt(struct wb_recon *r, const struct agent *by, const struct member
 	r->active.who = *who;
 	r->active.epoch = by->running;
 	r->active.digest = by->plan;
+	wb__recon_restore_plan(r);
 	mark_adopted(r);
 	mark_agents(r);
 	r->is_checking = true; /* plan it here too, for /plan and the bounds */
@@ -483,7 +484,8 @@ int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct w
 		r->is_checking = false;
 		r->stage = STAGE_NONE;
 		if (p->rc == 0 && wb_digest_eq(p->plan, r->active.digest))
-			keep_info(&r->active, p, now.wall_ns);
+			keep_info(&r->active, p,
+				r->active.has_info ? r->active.computed_wall_ns : now.wall_ns);
 		else
 			wb__recon_event(r, "PlanDiffers",
 				"this operator would plan otherwise; the running plan stays until "

@@ -148,6 +148,12 @@ struct wb_recon {
 	struct transfer recent[RECENT_MAX]; /* newest first */
 	uint32_t n_recent;
 
+	/* What an earlier leader wrote. */
+	json_t *stored; /* shown while is_stored; its plan is shown until there is another */
+	bool is_stored;
+	uint64_t stored_until_ns;
+	uint64_t looks;
+
 	struct cond cond[CONDS];
 	uint32_t notice_gen;
 	int notice_code;
@@ -189,6 +195,15 @@ void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon
 
 /* conditions.c */
 void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
+
+/* restore.c */
+/** wb__recon_settle_stored - whether the stored status is still the best that is known. */
+void wb__recon_settle_stored(struct wb_recon *r, struct wb_recon_now now);
+
+/** wb__recon_restore_engine - what the stored status says of an engine that appears. */
+void wb__recon_restore_engine(const struct wb_recon *r, struct engine *e);
+/** wb__recon_restore_plan - the figures of the active plan, when the stored status has them. */
+void wb__recon_restore_plan(struct wb_recon *r);
 
 /* state.c */
 int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);

@@ -64,6 +64,7 @@ static int make_engine(struct wb_recon *r, const char *name)
 	memmove(&r->engine[at + 1], &r->engine[at], (r->n_engine - at) * sizeof(*r->engine));
 	memset(&r->engine[at], 0, sizeof(r->engine[at]));
 	snprintf(r->engine[at].name, sizeof(r->engine[at].name), "%s", name);
+	wb__recon_restore_engine(r, &r->engine[at]);
 	r->n_engine++;
 	return 0;
 }

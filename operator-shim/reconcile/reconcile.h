@@ -191,6 +191,15 @@ int wb_recon_create(
 	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out);
 void wb_recon_destroy(struct wb_recon *r);
 
+/**
+ * wb_recon_restore - go on from the status that an earlier leader wrote; right after creation
+ * @status:	borrowed, untrusted; what is not understood is left out
+ * Version, transfer and the last transfers are kept, our term is above that of the stored plan, and
+ * until a plan is active again or heartbeatTimeoutSeconds are over (silence then is evidence)
+ * wb_recon_status() is the stored one.  0 or -ENOMEM.
+ */
+int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *status);
+
 /** wb_recon_hear - an agent has heard of @term from operator @from; ours must be above. */
 void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from);
 
@@ -241,6 +250,8 @@ struct wb_recon_epoch wb_recon_active(const struct wb_recon *r, struct wb_digest
 /** wb_recon_transfer_seen - greatest transfer number any agent reported. */
 uint64_t wb_recon_transfer_seen(const struct wb_recon *r);
 
+/** wb_recon_looks - rises when the status may have changed. */
+uint64_t wb_recon_looks(const struct wb_recon *r);
 /** wb_recon_status - the CRD's status object.  New reference; NULL = no memory. */
 json_t *wb_recon_status(const struct wb_recon *r);
 

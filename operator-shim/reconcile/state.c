@@ -45,6 +45,7 @@ void wb_recon_destroy(struct wb_recon *r)
 	wb_free(r->engine);
 	wb_free(r->blob);
 	wb_free(r->feed);
+	json_decref(r->stored);
 	finish_routing(&r->active);
 	finish_routing(&r->next);
 	wb__recon_membership_finish(&r->wanted);
@@ -94,6 +95,11 @@ void wb__recon_due(struct wb_recon *r, uint64_t at_ns)
 uint64_t wb_recon_due_ns(const struct wb_recon *r)
 {
 	return r->due_ns;
+}
+
+uint64_t wb_recon_looks(const struct wb_recon *r)
+{
+	return r->looks;
 }
 
 uint64_t wb_recon_term(const struct wb_recon *r)
@@ -187,7 +193,9 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 	if (rc == 0)
 		rc = wb__recon_tell_active(r);
 	wb__recon_drop_engines(r);
+	wb__recon_settle_stored(r, now);
 	wb__recon_conditions(r, now);
+	r->looks++;
 	if (rc == 0)
 		rc = tell_waiting(r);
 	if (rc < 0)

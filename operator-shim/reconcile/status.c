@@ -232,8 +232,11 @@ static unsigned count_workers(const struct wb_recon *r)
 json_t *wb_recon_status(const struct wb_recon *r)
 {
 	unsigned n_agent = 0, n_seen, n_updated;
-	json_t *o = json_object(), *list;
+	json_t *o, *list;
 
+	if (r->is_stored)
+		return json_deep_copy(r->stored);
+	o = json_object();
 	for (size_t i = 0; i < r->n_agent; i++)
 		n_agent += r->agent[i].is_up;
 	list = engines(r, &n_seen, &n_updated);
@@ -248,6 +251,8 @@ json_t *wb_recon_status(const struct wb_recon *r)
 	put(o, "updatedEngines", number(n_updated));
 	if (r->active.epoch.term)
 		put(o, "plan", plan(r));
+	else if (json_object_get(r->stored, "plan"))
+		put(o, "plan", json_deep_copy(json_object_get(r->stored, "plan")));
 	put_transfers(r, o);
 	put(o, "engines", list);
 	return o;

@@ -96,7 +96,7 @@ static void keep(struct peer *p, struct upload *u)
 		s->blob[s->n_blob++] = b;
 	}
 	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_blob(s->object[i].r, wb__serve_now(s), d, rc,
+		wb_recon_blob(s->object[i]->r, wb__serve_now(s), d, rc,
 			rc ? "out of memory for a source map" : NULL);
 }
 

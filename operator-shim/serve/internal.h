@@ -42,6 +42,7 @@ struct upload {
 
 /* What a peer says about one object. */
 struct joined {
+	const struct object *o;
 	bool is_in;
 	struct wb_msg_workers workers; /* last list, owned */
 };
@@ -57,11 +58,12 @@ struct peer {
 	uint32_t version;
 	struct wb_msg_hello hello; /* owned */
 	uint64_t heard_ns;
-	struct joined *joined; /* owned; one an object */
-	size_t n_joined;
+	struct joined *joined; /* owned; those it has spoken of */
+	size_t n_joined, joined_cap;
 	struct upload *upload; /* owned; what was asked for and has not come whole */
 	size_t n_upload, upload_cap;
 	bool is_orderly;
+	bool is_let_go; /* by us: it will come back */
 };
 
 struct epoch_key {
@@ -116,8 +118,12 @@ struct wb_serve {
 	char name[WBP_NAME_MAX + 1];
 	uint64_t operator_id;
 	uint64_t created_wall_ns;
-	struct object *object; /* owned */
-	size_t n_object;
+	struct object **object; /* owned */
+	size_t n_object, object_cap;
+	uint64_t settle_ns;
+	bool is_open; /* objects come and go: an unknown one may yet come */
+	char leader_host[256]; /* agents are sent there; "" = we serve */
+	uint16_t leader_port;
 	struct peer *peer; /* list */
 	uint32_t last_peer_id;
 	struct blob **blob; /* owned references */
@@ -125,6 +131,7 @@ struct wb_serve {
 	struct job *job; /* list of running ones */
 	struct wb_metrics *metrics;
 	bool is_acting, is_draining;
+	uint64_t looks_told; /* of all objects, when the last change was told */
 };
 
 /* serve.c */
@@ -144,7 +151,15 @@ void wb__serve_free_peer(struct peer *p);
 /** wb__serve_check_peers - close silent ones; returns when to look again. */
 uint64_t wb__serve_check_peers(struct wb_serve *s);
 
+/* objects.c */
+int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d);
+void wb__serve_free_object(struct object *o);
+
 /* members.c */
+/** wb__serve_joined - what the peer has said about @o, or NULL. */
+struct joined *wb__serve_joined(const struct peer *p, const struct object *o);
+/** wb__serve_join - the same, made when there is none; NULL when memory is short. */
+struct joined *wb__serve_join(struct peer *p, const struct object *o);
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m);
 void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 
@@ -163,7 +178,8 @@ void wb__serve_send_content(struct peer *p, const struct object *o, const struct
 
 /* plan.c */
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number);
-void wb__serve_forget_jobs(struct wb_serve *s);
+/** wb__serve_forget_jobs - of one object, or of all (NULL): their results are dropped. */
+void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o);
 
 /* send.c */
 void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);

@@ -7,6 +7,26 @@
 #include <stdio.h>
 #include <string.h>
 
+struct joined *wb__serve_joined(const struct peer *p, const struct object *o)
+{
+	for (size_t i = 0; i < p->n_joined; i++)
+		if (p->joined[i].o == o)
+			return &p->joined[i];
+	return NULL;
+}
+
+struct joined *wb__serve_join(struct peer *p, const struct object *o)
+{
+	struct joined *j = wb__serve_joined(p, o);
+
+	if (j || wb_grow(&p->joined, &p->joined_cap, p->n_joined + 1, UINT16_MAX,
+			 sizeof(*p->joined)) < 0)
+		return j;
+	j = &p->joined[p->n_joined++];
+	*j = (struct joined){.o = o};
+	return j;
+}
+
 static void refuse_worker(
 	struct peer *p, const struct object *o, const struct wb_p_worker *w, const char *sentence)
 {
@@ -88,7 +108,7 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 static void report(struct peer *p, struct object *o, const struct wb_msg_workers *m,
 	const struct wb_recon_worker *w, size_t n)
 {
-	struct joined *j = &p->joined[o - p->s->object];
+	struct joined *j = wb__serve_joined(p, o);
 	struct wb_recon_agent a = {.id = p->id,
 		.name = p->hello.agent,
 		.node = p->hello.node && *p->hello.node ? p->hello.node : NULL,
@@ -122,18 +142,18 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	struct joined *j;
 
 	if (!o) {
-		wb__serve_reject(
-			p, -ENOENT, false, "WORKERS of an object that this operator does not have");
+		wb__serve_reject(p, -ENOENT, p->s->is_open,
+			"WORKERS of an object that this operator does not have");
 		return;
 	}
-	w = wb_zalloc(m->n_workers + 1, sizeof(*w));
+	w = wb__serve_join(p, o) ? wb_zalloc(m->n_workers + 1, sizeof(*w)) : NULL;
 	if (!w) {
 		wb__serve_close_peer(p);
 		return;
 	}
 	report(p, o, m, w, translate(p, o, m, w));
 	wb_free(w);
-	j = &p->joined[o - p->s->object];
+	j = wb__serve_joined(p, o);
 	wb_msg_free(WBP_WORKERS, &j->workers);
 	j->workers = *m;
 	memset(m, 0, sizeof(*m));
@@ -141,8 +161,10 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 
 void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 {
-	struct joined *j = &p->joined[o - p->s->object];
+	struct joined *j = wb__serve_joined(p, o);
 
+	if (!j)
+		return;
 	if (j->is_in)
 		wb_recon_agent_down(o->r, wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;

@@ -46,4 +46,7 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 		"Last transfer's time by the lower bound of its plan.", NULL),
 	[WB_SM_LOOP_LAG] = GAUGE(
 		"wb_loop_lag_seconds", "Longest round of the loop since the last scrape.", NULL),
+	[WB_SM_LEADER] =
+		GAUGE("wb_leader", "1 when this replica leads (0 without a cluster).", NULL),
+	[WB_SM_KUBE_WRITES] = COUNTER("wb_kube_writes_total", "Writes to the API server.", "what"),
 };

@@ -28,6 +28,8 @@ enum wb_serve_metric {
 	WB_SM_RESENT,
 	WB_SM_BOUND_RATIO,
 	WB_SM_LOOP_LAG,
+	WB_SM_LEADER,
+	WB_SM_KUBE_WRITES,
 	WB_SM_COUNT,
 };
 

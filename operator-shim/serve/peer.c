@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WELCOME_OBJECTS_MAX 64 /* of the message; agents in clusters name theirs */
+
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 {
 	for (struct peer *p = s->peer; p; p = p->next)
@@ -76,15 +78,15 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 		for (at = &s->peer; *at != p; at = &(*at)->next)
 			;
 		*at = p->next;
-		if (p->hello.agent && !p->is_orderly && !s->is_draining) {
+		if (p->hello.agent && !p->is_orderly && !p->is_let_go && !s->is_draining) {
 			wb_metric_add(s->metrics, WB_SM_LOST, NULL, 1);
 			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
 				WB_S("why", why->code ? why->msg : "it closed"));
 		}
 		if (!p->hello.agent && why->code)
 			wb_serve_refused(s, wb_chan_peer(ch), why);
-		for (size_t i = 0; i < s->n_object && p->joined; i++)
-			wb__serve_leave(p, &s->object[i], p->is_orderly);
+		for (size_t i = 0; i < s->n_object; i++)
+			wb__serve_leave(p, s->object[i], p->is_orderly);
 		wb__serve_act_all(s);
 	}
 	wb__serve_free_peer(p);
@@ -95,7 +97,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 static void list_objects(const struct wb_serve *s, struct wb_buf *b)
 {
 	for (size_t i = 0; i < s->n_object && i < 8; i++)
-		wb_buf_printf(b, "%s%s", i ? ", " : "", s->object[i].key);
+		wb_buf_printf(b, "%s%s", i ? ", " : "", s->object[i]->key);
 }
 
 static bool knows_objects(struct peer *p)
@@ -109,7 +111,9 @@ static bool knows_objects(struct peer *p)
 		wb_buf_printf(
 			&b, "this operator has no object %.100s; it serves ", p->hello.objects[i]);
 		list_objects(p->s, &b);
-		wb__serve_reject(p, -ENOENT, false, wb_buf_cstr(&b));
+		if (!p->s->n_object)
+			wb_buf_printf(&b, "none");
+		wb__serve_reject(p, -ENOENT, p->s->is_open, wb_buf_cstr(&b));
 		wb_buf_finish(&b);
 		return false;
 	}
@@ -124,23 +128,40 @@ static bool serves(const struct peer *p, const struct object *o)
 	return p->hello.n_objects == 0;
 }
 
+static uint64_t highest_term(const struct wb_serve *s)
+{
+	uint64_t term = 0;
+
+	for (size_t i = 0; i < s->n_object; i++)
+		term = WB_MAX(term, wb_recon_term(s->object[i]->r));
+	return term;
+}
+
+static void redirect(struct peer *p)
+{
+	struct wb_msg_redirect m = {.host = p->s->leader_host, .port = p->s->leader_port};
+
+	wb__serve_send(p, WBP_REDIRECT, &m);
+	wb__serve_close_peer(p);
+}
+
 static void send_welcome(struct peer *p)
 {
 	struct wb_serve *s = p->s;
 	struct wb_msg_welcome m = {.version = p->version,
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
-		.term = wb_recon_term(s->object[0].r),
+		.term = highest_term(s),
 		.heartbeat_ns = wb__serve_heartbeat_timeout_ns(s) / 3};
 
-	m.objects = wb_zalloc(s->n_object, sizeof(*m.objects));
+	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
 	if (!m.objects) {
 		wb__serve_close_peer(p);
 		return;
 	}
-	for (size_t i = 0; i < s->n_object; i++)
-		if (serves(p, &s->object[i]))
-			wb__serve_fill_object(&s->object[i], &m.objects[m.n_objects++]);
+	for (size_t i = 0; i < s->n_object && m.n_objects < WELCOME_OBJECTS_MAX; i++)
+		if (serves(p, s->object[i]))
+			wb__serve_fill_object(s->object[i], &m.objects[m.n_objects++]);
 	wb__serve_send(p, WBP_WELCOME, &m);
 	wb_free(m.objects); /* its strings are borrowed */
 }
@@ -166,17 +187,15 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		wb__serve_reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
 		return;
 	}
-	if (!knows_objects(p))
-		return;
-	p->joined = wb_zalloc(s->n_object, sizeof(*p->joined));
-	if (!p->joined) {
-		wb__serve_close_peer(p);
+	if (s->leader_host[0]) {
+		redirect(p);
 		return;
 	}
-	p->n_joined = s->n_object;
+	if (!knows_objects(p))
+		return;
 	p->state = PEER_OPEN;
 	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_hear(s->object[i].r, p->hello.term, p->hello.term_operator);
+		wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
 	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
 	send_welcome(p);
@@ -218,7 +237,7 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 	}
 	p->is_orderly = true;
 	for (size_t i = 0; i < p->s->n_object; i++)
-		wb__serve_leave(p, &p->s->object[i], true);
+		wb__serve_leave(p, p->s->object[i], true);
 }
 
 static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)

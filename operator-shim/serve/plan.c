@@ -12,8 +12,8 @@
 
 struct job {
 	struct job *next;
-	struct wb_serve *s; /* NULL once serve is gone */
-	size_t object;
+	struct wb_serve *s; /* NULL once serve or the object is gone */
+	struct object *object;
 	uint32_t number;
 	/* input */
 	struct blob *manifest, **layout; /* references */
@@ -225,7 +225,7 @@ static void done(void *cookie)
 	for (at = &s->job; *at != j; at = &(*at)->next)
 		;
 	*at = j->next;
-	o = &s->object[j->object];
+	o = j->object;
 	j->info.job = j->number;
 	j->info.rc = j->rc;
 	j->info.sentence = j->err.msg;
@@ -241,11 +241,12 @@ static void done(void *cookie)
 }
 
 static const char *worker_name(
-	const struct wb_serve *s, size_t object, const struct wb_recon_member *m)
+	const struct wb_serve *s, const struct object *o, const struct wb_recon_member *m)
 {
 	const struct peer *p = wb__serve_peer(s, m->agent);
+	const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 
-	return p ? wb__serve_worker_name(&p->joined[object].workers, m->worker) : "?";
+	return j ? wb__serve_worker_name(&j->workers, m->worker) : "?";
 }
 
 /* Copy what the thread needs; the members are valid only now. */
@@ -285,7 +286,7 @@ int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 	if (!j)
 		return -ENOMEM;
 	j->s = s;
-	j->object = (size_t)(o - s->object);
+	j->object = o;
 	j->number = number;
 	j->trainer_buffer_bytes = o->spec.trainer_buffer_bytes;
 	j->rollout_buffer_bytes = o->spec.rollout_buffer_bytes;
@@ -306,9 +307,14 @@ int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 	return 0;
 }
 
-void wb__serve_forget_jobs(struct wb_serve *s)
+void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o)
 {
-	for (struct job *j = s->job; j; j = j->next)
+	for (struct job **at = &s->job, *j; (j = *at);) {
+		if (o && j->object != o) {
+			at = &j->next;
+			continue;
+		}
+		*at = j->next;
 		j->s = NULL;
-	s->job = NULL;
+	}
 }

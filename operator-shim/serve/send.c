@@ -118,7 +118,7 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 static int fill_endpoints(
 	const struct wb_serve *s, const struct object *o, struct wb_msg_plan *m, struct roll **roll)
 {
-	size_t n, object = (size_t)(o - s->object);
+	size_t n;
 	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
 	int rc;
 
@@ -130,13 +130,14 @@ static int fill_endpoints(
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		const struct peer *p = wb__serve_peer(s, w[i].agent);
+		const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 		struct roll *r = &(*roll)[w[i].plan.domain];
 
-		if (!p)
+		if (!j)
 			return -ENOTCONN; /* it just left; reconcile will say what to do */
 		r->number[r->n] = (uint32_t)i;
 		r->id[r->n] = w[i].worker;
-		r->name[r->n++] = wb__serve_worker_name(&p->joined[object].workers, w[i].worker);
+		r->name[r->n++] = wb__serve_worker_name(&j->workers, w[i].worker);
 		set_endpoint(&m->agents[w[i].plan.domain], p, r);
 	}
 	return 0;

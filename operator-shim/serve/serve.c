@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define HEARTBEAT_TIMEOUT_S 15u
+
 struct wb_recon_now wb__serve_now(const struct wb_serve *s)
 {
 	return (struct wb_recon_now){wb_now_ns(s->env.clock), s->env.wall_ns(s->env.ctx)};
@@ -19,12 +21,12 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 	unsigned n = 0;
 
 	if (!name || !*name)
-		return s->n_object == 1 ? &s->object[0] : NULL;
+		return s->n_object == 1 ? s->object[0] : NULL;
 	for (size_t i = 0; i < s->n_object; i++) {
-		if (!strcmp(s->object[i].key, name))
-			return &s->object[i];
-		if (!strcmp(s->object[i].spec.name, name)) {
-			by_name = &s->object[i];
+		if (!strcmp(s->object[i]->key, name))
+			return s->object[i];
+		if (!strcmp(s->object[i]->spec.name, name)) {
+			by_name = s->object[i];
 			n++;
 		}
 	}
@@ -33,26 +35,11 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 
 uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s)
 {
-	uint32_t least = UINT32_MAX;
+	uint32_t least = s->n_object ? UINT32_MAX : HEARTBEAT_TIMEOUT_S;
 
 	for (size_t i = 0; i < s->n_object; i++)
-		least = WB_MIN(least, s->object[i].spec.heartbeat_timeout_s);
+		least = WB_MIN(least, s->object[i]->spec.heartbeat_timeout_s);
 	return least * WB_NS_PER_S;
-}
-
-static int make_object(struct wb_serve *s, const struct wb_serve_opts *o, size_t i)
-{
-	struct wb_recon_opts ro = {.operator_id = s->operator_id, .settle_ns = o->settle_ns};
-	struct object *obj = &s->object[i];
-	int rc;
-
-	obj->spec = o->spec[i];
-	obj->uid = wb_spec_uid(&obj->spec);
-	snprintf(obj->key, sizeof(obj->key), "%s/%s", obj->spec.namespace_, obj->spec.name);
-	rc = wb_recon_create(&ro, &obj->spec, &obj->r);
-	if (rc == 0)
-		rc = wb_recon_tick(obj->r, wb__serve_now(s));
-	return rc;
 }
 
 int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *env,
@@ -61,23 +48,21 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	struct wb_serve *s = wb_zalloc(1, sizeof(*s));
 	int rc = -ENOMEM;
 
-	assert(o->n_spec > 0);
 	if (!s)
 		return wb_err_set(err, rc, "out of memory");
 	s->env = *env;
 	s->created_wall_ns = env->wall_ns(env->ctx);
 	snprintf(s->name, sizeof(s->name), "%s", o->name);
-	s->object = wb_zalloc(o->n_spec, sizeof(*s->object));
-	if (s->object)
-		rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
+	s->settle_ns = o->settle_ns;
+	s->is_open = o->n_spec == 0;
+	rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
 	if (rc == 0)
 		rc = env->random(env->ctx, &s->operator_id, sizeof(s->operator_id));
 	/* 63 bits, so that it is an integer in every JSON; 0 means unknown. */
 	s->operator_id = (s->operator_id >> 1) | 1;
-	for (size_t i = 0; i < o->n_spec && rc == 0; i++) {
-		s->n_object = i + 1;
-		rc = make_object(s, o, i);
-	}
+	for (size_t i = 0; i < o->n_spec && rc == 0; i++)
+		rc = wb__serve_add_object(s, &(struct wb_serve_object_desc){.spec = &o->spec[i],
+						     .uid = wb_spec_uid(&o->spec[i])});
 	if (rc < 0) {
 		wb_serve_destroy(s);
 		return wb_err_set(err, rc, "start the operator: %s", wb_strerror(rc));
@@ -87,32 +72,20 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	return 0;
 }
 
-static void free_object(struct object *o)
-{
-	wb_recon_destroy(o->r);
-	wb__serve_blob_put(o->plan);
-	wb__serve_blob_put(o->next_plan);
-	wb__serve_blob_put(o->manifest);
-	wb__serve_blob_put(o->next_manifest);
-	for (size_t i = 0; i < XFERS_MAX; i++)
-		wb__serve_free_xfer(&o->xfer[i]);
-	memset(o->epoch_key, 0, sizeof(o->epoch_key));
-}
-
 void wb_serve_destroy(struct wb_serve *s)
 {
 	struct peer *p;
 
 	if (!s)
 		return;
-	wb__serve_forget_jobs(s);
+	wb__serve_forget_jobs(s, NULL);
 	while ((p = s->peer)) {
 		s->peer = p->next;
 		p->s = NULL; /* its last callback frees it */
 		wb_chan_close(p->ch);
 	}
 	for (size_t i = 0; i < s->n_object; i++)
-		free_object(&s->object[i]);
+		wb__serve_free_object(s->object[i]);
 	for (size_t i = 0; i < s->n_blob; i++)
 		wb__serve_blob_put(s->blob[i]);
 	wb_free(s->blob);
@@ -218,6 +191,9 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 		break;
 	case WB_DO_EVENT:
 		WB_LOG_INFO(MOD, a->reason, WB_S("object", o->key), WB_S("text", a->sentence));
+		if (s->env.event)
+			s->env.event(s->env.ctx,
+				&(struct wb_serve_event){o->key, a->reason, a->sentence});
 		break;
 	}
 }
@@ -225,22 +201,27 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 void wb__serve_act_all(struct wb_serve *s)
 {
 	struct wb_recon_action a;
-	uint64_t due;
+	uint64_t due, looks = s->n_object;
 
 	/* Actions may report to reconcile in turn: the outer loop takes what follows. */
 	if (s->is_acting)
 		return;
 	s->is_acting = true;
 	for (size_t i = 0; i < s->n_object; i++)
-		while (wb_recon_take(s->object[i].r, &a)) {
-			act(s, &s->object[i], &a);
+		while (wb_recon_take(s->object[i]->r, &a)) {
+			act(s, s->object[i], &a);
 			wb_free(a.sentence);
 		}
 	s->is_acting = false;
 	due = wb__serve_check_peers(s);
-	for (size_t i = 0; i < s->n_object; i++)
-		due = WB_MIN(due, wb_recon_due_ns(s->object[i].r));
+	for (size_t i = 0; i < s->n_object; i++) {
+		due = WB_MIN(due, wb_recon_due_ns(s->object[i]->r));
+		looks += wb_recon_looks(s->object[i]->r);
+	}
 	s->env.arm(s->env.ctx, due);
+	if (s->env.changed && looks != s->looks_told)
+		s->env.changed(s->env.ctx);
+	s->looks_told = looks;
 }
 
 void wb_serve_tick(struct wb_serve *s)
@@ -248,45 +229,9 @@ void wb_serve_tick(struct wb_serve *s)
 	struct wb_recon_now now = wb__serve_now(s);
 
 	for (size_t i = 0; i < s->n_object; i++)
-		if (wb_recon_due_ns(s->object[i].r) <= now.ns)
-			wb_recon_tick(s->object[i].r, now);
+		if (wb_recon_due_ns(s->object[i]->r) <= now.ns)
+			wb_recon_tick(s->object[i]->r, now);
 	wb__serve_act_all(s);
-}
-
-static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
-{
-	for (size_t i = 0; i < s->n_object; i++)
-		if (!strcmp(s->object[i].spec.name, spec->name) &&
-			!strcmp(s->object[i].spec.namespace_, spec->namespace_))
-			return &s->object[i];
-	return NULL;
-}
-
-int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
-{
-	int rc = 0;
-
-	if (n != s->n_object)
-		return wb_err_set(err, -EINVAL,
-			"%zu objects were served and %zu are in the files: restart to change that",
-			s->n_object, n);
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		const struct object *o = object_of(s, &spec[i]);
-
-		rc = o ? wb_spec_check_update(&o->spec, &spec[i], err)
-		       : wb_err_set(err, -EINVAL, "%s/%s is new: restart to serve it",
-				 spec[i].namespace_, spec[i].name);
-	}
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct object *o = object_of(s, &spec[i]);
-
-		if (!o) /* found above */
-			continue;
-		o->spec = spec[i];
-		rc = wb_recon_spec(o->r, wb__serve_now(s), &spec[i]);
-	}
-	wb__serve_act_all(s);
-	return rc;
 }
 
 void wb_serve_drain(struct wb_serve *s, const char *why)

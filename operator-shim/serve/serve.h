@@ -19,6 +19,19 @@
 struct wb_buf;
 struct wb_serve; /* opaque */
 
+struct wb_serve_event {
+	const char *object; /* "namespace/name" */
+	const char *reason, *text;
+};
+
+/* One object of a cluster. */
+struct wb_serve_object_desc {
+	const struct wb_spec *spec;
+	uint64_t uid; /* not 0; another uid is another object */
+	uint64_t term_min; /* our term is at least this */
+	const json_t *stored; /* status that an earlier leader wrote, or NULL; borrowed */
+};
+
 struct wb_serve_env {
 	void *ctx;
 	const struct wb_clock *clock; /* monotonic */
@@ -27,6 +40,10 @@ struct wb_serve_env {
 	/* Call wb_serve_tick() at this time (UINT64_MAX = never); replaces what was asked before.
 	 */
 	void (*arm)(void *ctx, uint64_t at_ns);
+	/* Optional: something worth a Kubernetes event; all borrowed. */
+	void (*event)(void *ctx, const struct wb_serve_event *e);
+	/* Optional: a status may have changed (wb_serve_looks() says which). */
+	void (*changed)(void *ctx);
 	/* Run @work on another thread, then @done on this one.  0 or negative. */
 	int (*work)(void *ctx, void (*work)(void *), void (*done)(void *), void *cookie);
 };
@@ -34,7 +51,7 @@ struct wb_serve_env {
 struct wb_serve_opts {
 	const char *name; /* of this operator, for agents' logs */
 	const struct wb_spec *spec; /* copied */
-	size_t n_spec;
+	size_t n_spec; /* 0: objects come by wb_serve_put() */
 	uint64_t settle_ns; /* see wb_recon_opts; 0 = at once */
 };
 
@@ -55,6 +72,20 @@ void wb_serve_drain(struct wb_serve *s, const char *why);
 /** wb_serve_update - the same objects, described anew.  0; -EINVAL when an object is new or gone
  *  (that needs a restart) or a field may not change; then nothing has changed.  -ENOMEM. */
 int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err);
+/**
+ * wb_serve_put - an object came or changed
+ * Agents of an object with another uid are let go and come back.  Only where serve was created
+ * without objects.  0; -EINVAL when a field may not change; -ENOMEM.
+ */
+int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struct wb_err *err);
+/** wb_serve_remove - the object is gone; its agents are let go.  @name: "namespace/name". */
+void wb_serve_remove(struct wb_serve *s, const char *name);
+/** wb_serve_status - the status of an object.  New reference; NULL = no such object. */
+json_t *wb_serve_status(const struct wb_serve *s, const char *name);
+/** wb_serve_looks - rises when that status may have changed; 0 = no such object. */
+uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
+/** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
+void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
 /** wb_serve_n_agent - agents connected now. */
 size_t wb_serve_n_agent(const struct wb_serve *s);
 /** wb_serve_is_busy - a job of ours runs on a thread. */

@@ -46,18 +46,19 @@ static json_t *transfers(const struct object *o)
 	return list;
 }
 
-static json_t *agents(const struct wb_serve *s, size_t object)
+static json_t *agents(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
 
 	for (const struct peer *p = s->peer; p; p = p->next) {
+		const struct joined *j = wb__serve_joined(p, o);
 		json_t *a;
 
-		if (p->state != PEER_OPEN || !p->joined[object].is_in)
+		if (p->state != PEER_OPEN || !j || !j->is_in)
 			continue;
 		a = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i}", "name", p->hello.agent, "node",
 			p->hello.node, "host", p->hello.host, "port", (int)p->hello.port, "build",
-			p->hello.build, "workers", (int)p->joined[object].workers.n_workers);
+			p->hello.build, "workers", (int)j->workers.n_workers);
 		if (a && p->hello.rail_bytes_per_s)
 			json_object_set_new(a, "railBytesPerSecond",
 				json_integer((json_int_t)p->hello.rail_bytes_per_s));
@@ -71,14 +72,15 @@ static json_t *agents(const struct wb_serve *s, size_t object)
 static json_t *members(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
-	size_t n, object = (size_t)(o - s->object);
+	size_t n;
 	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct peer *p = wb__serve_peer(s, w[i].agent);
+		const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 		json_t *m = json_pack("{s:s, s:s, s:s, s:s}", "name",
-			p ? wb__serve_worker_name(&p->joined[object].workers, w[i].worker) : "",
-			"agent", p ? p->hello.agent : "", "role",
+			j ? wb__serve_worker_name(&j->workers, w[i].worker) : "", "agent",
+			p ? p->hello.agent : "", "role",
 			w[i].plan.role == WB_ROLE_TRAINER ? "trainer" : "rollout", "engine",
 			w[i].engine);
 
@@ -105,8 +107,8 @@ static json_t *object_json(const struct wb_serve *s, const struct object *o)
 		"apiVersion", "weightbridge.io/v1alpha1", "kind", "WeightTransfer", "metadata",
 		"name", o->spec.name, "namespace", o->spec.namespace_, "creationTimestamp",
 		created(s), "spec", wb_spec_json(&o->spec), "status", wb_recon_status(o->r),
-		"detail", "operator", s->name, "agents", agents(s, (size_t)(o - s->object)),
-		"members", members(s, o), "transfers", transfers(o));
+		"detail", "operator", s->name, "agents", agents(s, o), "members", members(s, o),
+		"transfers", transfers(o));
 }
 
 json_t *wb_serve_object(const struct wb_serve *s, const char *name)
@@ -121,7 +123,7 @@ json_t *wb_serve_list(const struct wb_serve *s)
 	json_t *items = json_array();
 
 	for (size_t i = 0; i < s->n_object; i++)
-		json_array_append_new(items, object_json(s, &s->object[i]));
+		json_array_append_new(items, object_json(s, s->object[i]));
 	return json_pack("{s:s, s:s, s:o}", "apiVersion", "weightbridge.io/v1alpha1", "kind",
 		"WeightTransferList", "items", items);
 }
@@ -214,7 +216,7 @@ static void gauges(struct wb_serve *s)
 	double ready = 0, worker = 0, engine = 0, updated = 0;
 
 	for (size_t i = 0; i < s->n_object; i++) {
-		json_t *st = wb_recon_status(s->object[i].r), *c;
+		json_t *st = wb_recon_status(s->object[i]->r), *c;
 		size_t k;
 
 		worker += (double)json_integer_value(json_object_get(st, "connectedWorkers"));

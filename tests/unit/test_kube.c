@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/config.h"
 #include "operator-shim/kube/cursor.h"
+#include "operator-shim/kube/lease.h"
 #include "operator-shim/kube/text.h"
 
 #include <check.h>
@@ -299,6 +301,79 @@ START_TEST(outside_of_a_pod_is_said)
 }
 END_TEST
 
+/* ---- lease ---- */
+
+#define AGO(x) ((x)*WB_NS_PER_S)
+
+static const struct {
+	struct wb_kube_lease_view v;
+	bool leading;
+	enum wb_kube_lease_step want;
+} leases[] = {
+	{{"", 15, 0, 0}, false, WB_KUBE_LEASE_TAKE}, /* released */
+	{{"other", 15, AGO(14), 0}, false, WB_KUBE_LEASE_WAIT},
+	{{"other", 15, AGO(15), 0}, false, WB_KUBE_LEASE_TAKE}, /* not renewed for its time */
+	{{"me", 15, 0, 0}, false, WB_KUBE_LEASE_TAKE}, /* our write, whose answer got lost */
+	{{"me", 15, 0, AGO(9)}, true, WB_KUBE_LEASE_RENEW},
+	{{"me", 15, 0, AGO(10)}, true, WB_KUBE_LEASE_LOST}, /* before others may take it */
+	{{"other", 15, 0, 0}, true, WB_KUBE_LEASE_LOST},
+	{{"", 15, 0, 0}, true, WB_KUBE_LEASE_LOST},
+};
+
+START_TEST(lease_is_taken_renewed_or_lost)
+{
+	ck_assert_int_eq(wb_kube_lease_judge(&leases[_i].v, "me", leases[_i].leading, AGO(10)),
+		leases[_i].want);
+}
+END_TEST
+
+/* ---- bodies ---- */
+
+START_TEST(event_note_is_cut_between_characters)
+{
+	char note[1100];
+	struct wb_kube_event_about e = {"n", "t", "u", "i", "TransferTimedOut", note, 0, 255};
+	json_t *o;
+
+	memset(note, 'x', sizeof(note));
+	memcpy(note + 1023, "\xc3\xa9", 2);
+	note[1099] = '\0';
+	o = wb_kube_event_body(&e);
+	ck_assert_uint_eq(strlen(json_string_value(json_object_get(o, "note"))), 1023);
+	ck_assert_str_eq(json_string_value(json_object_get(o, "type")), "Warning");
+	ck_assert_str_eq(json_string_value(json_object_get(o, "action")), "Transfer");
+	json_decref(o);
+	e.reason = "Unheard";
+	e.note = "";
+	o = wb_kube_event_body(&e);
+	ck_assert_str_eq(json_string_value(json_object_get(o, "type")), "Normal");
+	ck_assert_str_ne(json_string_value(json_object_get(o, "action")), "");
+	json_decref(o);
+}
+END_TEST
+
+START_TEST(observed_generation_is_in_the_status_and_each_condition)
+{
+	json_t *st = json_loads("{\"conditions\":[{\"type\":\"a\"},{\"type\":\"b\"}]}", 0, NULL);
+	json_t *body;
+	char *text;
+
+	wb_kube_observed(st, 7);
+	body = wb_kube_apply_status("n", "t", "42", st);
+	text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+	ck_assert_str_eq(text,
+		"{\"apiVersion\":\"weightbridge.io/"
+		"v1alpha1\",\"kind\":\"WeightTransfer\",\"metadata\":"
+		"{\"name\":\"t\",\"namespace\":\"n\",\"resourceVersion\":\"42\"},\"status\":{"
+		"\"conditions\":[{\"observedGeneration\":7,\"type\":\"a\"},{\"observedGeneration\":"
+		"7,"
+		"\"type\":\"b\"}],\"observedGeneration\":7}}");
+	free(text);
+	json_decref(body);
+	json_decref(st);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("kube");
@@ -314,6 +389,9 @@ static Suite *suite(void)
 		tc, kubeconfig_is_taken_or_refused_with_a_sentence, 0, (int)WB_ARRAY_SIZE(configs));
 	tcase_add_test(tc, short_memory_leaves_nothing);
 	tcase_add_test(tc, outside_of_a_pod_is_said);
+	tcase_add_loop_test(tc, lease_is_taken_renewed_or_lost, 0, (int)WB_ARRAY_SIZE(leases));
+	tcase_add_test(tc, event_note_is_cut_between_characters);
+	tcase_add_test(tc, observed_generation_is_in_the_status_and_each_condition);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -104,7 +104,11 @@ static const char spec_text[] =
 
 static void set_up(void)
 {
-	struct wb_serve_env env = {NULL, &clk.clock, wall, fill_random, arm, work};
+	struct wb_serve_env env = {.clock = &clk.clock,
+		.wall_ns = wall,
+		.random = fill_random,
+		.arm = arm,
+		.work = work};
 	struct wb_serve_opts o = {.name = "op"};
 	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
@@ -775,6 +779,146 @@ START_TEST(destroy_while_a_job_runs_is_safe)
 }
 END_TEST
 
+/* ---- objects that come and go ---- */
+
+static void open_set_up(void)
+{
+	struct wb_serve_env env = {.clock = &clk.clock,
+		.wall_ns = wall,
+		.random = fill_random,
+		.arm = arm,
+		.work = work};
+	struct wb_serve_opts o = {.name = "op"};
+	struct wb_err err = {0};
+
+	wb_log_level_max = -1;
+	wb_fake_clock_init(&clk, 1000 * S);
+	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+}
+
+static int put_object(const char *change, uint64_t uid)
+{
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	char text[512];
+	size_t n = 0;
+	int rc;
+
+	snprintf(text, sizeof(text), "%s%s", spec_text, change);
+	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
+	rc = wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err);
+	wb_free(spec);
+	return rc;
+}
+
+static void hello_to_a(struct wire *w, const char *name, uint64_t instance)
+{
+	const char *object = "default/a";
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.agent = name,
+		.host = "10.0.0.1",
+		.port = 7444,
+		.instance = instance,
+		.objects = &object,
+		.n_objects = 1};
+
+	say(w, WBP_HELLO, &h);
+}
+
+START_TEST(object_may_come_after_its_agents)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	expect(&train, WBP_REJECT, &m);
+	ck_assert(m.reject.retry); /* unlike with files: it may yet come */
+	ck_assert(train.is_closed);
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
+	ck_assert_int_eq(put_object("", 7), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(object_that_goes_lets_its_agents_go)
+{
+	union wb_msg m;
+	json_t *st;
+
+	make_model();
+	ck_assert_int_eq(put_object("", 7), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	workers(&train, 1, NULL);
+	open_wire(&roll);
+	hello_to_a(&roll, "roll", 12);
+	welcome(&roll, 1);
+	workers(&roll, 2, "e1");
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, map_digest, &map_bytes);
+	ck_assert_ptr_nonnull(job_work);
+	st = wb_serve_status(s, "default/a");
+	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 2);
+	json_decref(st);
+	wb_serve_remove(s, "default/a");
+	run_job(); /* its result is dropped */
+	ck_assert_ptr_null(wb_serve_status(s, "default/a"));
+	want(&train, manifest_digest);
+	want(&train, map_digest);
+	expect(&train, WBP_DRAIN, &m);
+	wb_msg_free(WBP_DRAIN, &m);
+	ck_assert(train.is_closed && roll.is_closed);
+	/* The same name again is another object; the old connections end after. */
+	ck_assert_int_eq(put_object("", 8), 0);
+	end_both();
+	st = wb_serve_status(s, "default/a");
+	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 0);
+	json_decref(st);
+}
+END_TEST
+
+START_TEST(object_made_again_is_another_one)
+{
+	uint64_t looks;
+
+	ck_assert_int_eq(put_object("", 7), 0);
+	looks = wb_serve_looks(s, "default/a");
+	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_uint_eq(wb_serve_looks(s, "default/a"), looks); /* nothing new */
+	ck_assert_int_eq(put_object("", 8), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	ck_assert_int_eq(put_object("", 9), 0);
+	ck_assert(train.is_closed);
+	end_wire(&train);
+	ck_assert_uint_eq(wb_serve_looks(s, "default/b"), 0);
+	wb_serve_remove(s, "default/b");
+}
+END_TEST
+
+START_TEST(standby_names_the_leader)
+{
+	union wb_msg m;
+
+	wb_serve_redirect(s, "10.0.0.9", 7443);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	expect(&train, WBP_REDIRECT, &m);
+	ck_assert_str_eq(m.redirect.host, "10.0.0.9");
+	ck_assert_uint_eq(m.redirect.port, 7443);
+	ck_assert(train.is_closed);
+	wb_msg_free(WBP_REDIRECT, &m);
+	end_wire(&train);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *su = suite_create("serve");
@@ -795,6 +939,13 @@ static Suite *suite(void)
 	tcase_add_test(tc, drain_is_not_a_loss);
 	tcase_add_test(tc, operator_that_leaves_says_so);
 	tcase_add_test(tc, destroy_while_a_job_runs_is_safe);
+	suite_add_tcase(su, tc);
+	tc = tcase_create("objects");
+	tcase_add_checked_fixture(tc, open_set_up, tear_down);
+	tcase_add_test(tc, object_may_come_after_its_agents);
+	tcase_add_test(tc, object_that_goes_lets_its_agents_go);
+	tcase_add_test(tc, object_made_again_is_another_one);
+	tcase_add_test(tc, standby_names_the_leader);
 	suite_add_tcase(su, tc);
 	return su;
 }

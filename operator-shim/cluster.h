@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_OPERATOR_CLUSTER_H
+#define WB_OPERATOR_CLUSTER_H
+/*
+ * The operator in a cluster: WeightTransfers are watched and served, their status is written.
+ *
+ * One replica leads (a Lease) and serves; the others send agents to it.  Status is written by
+ * server-side apply, at most once a second an object and only when it differs from what is stored;
+ * the write carries the resourceVersion last seen, so it never lands on an object that was made
+ * again.  Events are posted when they happen; one that cannot be posted is dropped.
+ *
+ * Threads: the loop's.  Layer: operator-shim.
+ */
+#include "operator-shim/serve/serve.h"
+
+struct wb_loop;
+struct wb_err;
+struct wb__cluster; /* opaque */
+
+struct wb__cluster_opts {
+	const char *kubeconfig; /* NULL = of the pod */
+	const char *watch_namespace; /* "" = all */
+	const char *lease_namespace,
+		*lease_name; /* "" = the pod's, or default; the program's name */
+	const char *name; /* of this replica */
+	const char *address; /* "host:port" that agents reach us at; "" = not known */
+};
+
+struct wb__cluster_cb {
+	void *cookie;
+	void (*on_lost)(void *cookie, const char *why); /* another leads: end at once */
+};
+
+/** wb__cluster_start - @serve was created without objects and outlives this.  0 or negative with a
+ *  sentence.  Blocks for files. */
+int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
+	const struct wb__cluster_opts *o, const struct wb__cluster_cb *cb, struct wb__cluster **out,
+	struct wb_err *err);
+/** wb__cluster_stop - NULL is allowed. */
+void wb__cluster_stop(struct wb__cluster *c);
+/** wb__cluster_release - write what is due no more, give the lease up, then @done. */
+void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void *cookie);
+
+/* What serve tells: see struct wb_serve_env. */
+void wb__cluster_changed(struct wb__cluster *c);
+void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);
+
+/** wb__cluster_why_unready - NULL when agents may come, else why not.  Static text. */
+const char *wb__cluster_why_unready(const struct wb__cluster *c);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_KUBE_LEASE_H
+#define WB_KUBE_LEASE_H
+/*
+ * Who leads: one Lease object of coordination.k8s.io/v1, taken, renewed and watched by each
+ * replica.
+ *
+ * The decision is pure (wb_kube_lease_judge()); the rest asks and writes.  A record is expired when
+ * it has not changed for its duration by our own clock since we first saw it: clocks of other
+ * machines do not matter.  A write carries the resourceVersion that was read, so of two writers one
+ * is refused.  A leader that cannot renew for renew_ns has lost, and tells so before others may
+ * take over.  leaseTransitions rises with each new leader: the fencing number.
+ *
+ * Threads: the loop's.  Layer: operator-shim/kube (over base, net).
+ */
+#include "operator-shim/kube/http.h"
+
+#define WB_KUBE_LEASE_ADDRESS "weightbridge.io/address" /* annotation: where the leader serves */
+
+struct wb_kube_lease_view {
+	const char *holder; /* "" = nobody */
+	uint64_t duration_s;
+	uint64_t unchanged_ns; /* since the record changed, as seen by us */
+	uint64_t since_renewal_ns; /* of ours; only while we hold it */
+};
+
+enum wb_kube_lease_step {
+	WB_KUBE_LEASE_WAIT, /* somebody else leads */
+	WB_KUBE_LEASE_TAKE, /* nobody leads: become the holder */
+	WB_KUBE_LEASE_RENEW, /* we lead: write again */
+	WB_KUBE_LEASE_LOST, /* we led, and may not any more */
+};
+
+/** wb_kube_lease_judge - what to do about a record; @leading: we think we lead. */
+enum wb_kube_lease_step wb_kube_lease_judge(
+	const struct wb_kube_lease_view *v, const char *me, bool leading, uint64_t renew_ns);
+
+struct wb_kube_lease; /* opaque */
+
+struct wb_kube_lease_opts {
+	const char *namespace_, *name; /* of the Lease; copied */
+	const char *identity; /* of this replica; unique for each run; copied */
+	const char *address; /* "host:port" that agents reach us at; copied */
+	uint64_t duration_ns, renew_ns, retry_ns; /* 0 = 15 s, 10 s, 2 s */
+};
+
+struct wb_kube_lease_cb {
+	void *cookie;
+	/* We lead; @transitions is the fencing number. */
+	void (*on_leading)(void *cookie, uint64_t transitions);
+	/* We led and do not any more: stop at once. */
+	void (*on_lost)(void *cookie, const char *why);
+	/* Another leads, at @address ("" = not known). */
+	void (*on_other)(void *cookie, const char *holder, const char *address);
+};
+
+/** wb_kube_lease_start - 0 or -ENOMEM.  Release with wb_kube_lease_stop(). */
+int wb_kube_lease_start(struct wb_kube *k, const struct wb_kube_lease_opts *o,
+	const struct wb_kube_lease_cb *cb, struct wb_kube_lease **out);
+bool wb_kube_lease_is_leading(const struct wb_kube_lease *l);
+/** wb_kube_lease_stop - no callback comes after.  NULL is allowed. */
+void wb_kube_lease_stop(struct wb_kube_lease *l);
+/** wb_kube_lease_release - when we lead: give it up, so that the next takes over at once; then
+ *  @done (also when it fails).  No other callback comes after. */
+void wb_kube_lease_release(struct wb_kube_lease *l, void (*done)(void *cookie));
+
+#endif

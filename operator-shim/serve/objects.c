@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects that come, change and go. */
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OBJECTS_MAX 4096
+
+void wb__serve_free_object(struct object *o)
+{
+	wb_recon_destroy(o->r);
+	wb__serve_blob_put(o->plan);
+	wb__serve_blob_put(o->next_plan);
+	wb__serve_blob_put(o->manifest);
+	wb__serve_blob_put(o->next_manifest);
+	for (size_t i = 0; i < XFERS_MAX; i++)
+		wb__serve_free_xfer(&o->xfer[i]);
+	explicit_bzero(o->epoch_key, sizeof(o->epoch_key));
+	wb_free(o);
+}
+
+int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d)
+{
+	struct wb_recon_opts ro = {
+		.operator_id = s->operator_id, .settle_ns = s->settle_ns, .term_min = d->term_min};
+	struct wb_recon_now now = wb__serve_now(s);
+	struct object *o;
+	int rc = wb_grow(
+		&s->object, &s->object_cap, s->n_object + 1, OBJECTS_MAX, sizeof(*s->object));
+
+	if (rc < 0)
+		return rc;
+	o = wb_zalloc(1, sizeof(*o));
+	if (!o)
+		return -ENOMEM;
+	o->spec = *d->spec;
+	o->uid = d->uid;
+	snprintf(o->key, sizeof(o->key), "%s/%s", o->spec.namespace_, o->spec.name);
+	rc = wb_recon_create(&ro, &o->spec, &o->r);
+	if (rc == 0 && d->stored)
+		rc = wb_recon_restore(o->r, now, d->stored);
+	if (rc == 0)
+		rc = wb_recon_tick(o->r, now);
+	if (rc < 0) {
+		wb__serve_free_object(o);
+		return rc;
+	}
+	s->object[s->n_object++] = o;
+	return 0;
+}
+
+static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
+{
+	for (size_t i = 0; i < s->n_object; i++)
+		if (!strcmp(s->object[i]->spec.name, spec->name) &&
+			!strcmp(s->object[i]->spec.namespace_, spec->namespace_))
+			return s->object[i];
+	return NULL;
+}
+
+int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
+{
+	int rc = 0;
+
+	if (n != s->n_object)
+		return wb_err_set(err, -EINVAL,
+			"%zu objects were served and %zu are in the files: restart to change that",
+			s->n_object, n);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const struct object *o = object_of(s, &spec[i]);
+
+		rc = o ? wb_spec_check_update(&o->spec, &spec[i], err)
+		       : wb_err_set(err, -EINVAL, "%s/%s is new: restart to serve it",
+				 spec[i].namespace_, spec[i].name);
+	}
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct object *o = object_of(s, &spec[i]);
+
+		if (!o) /* found above */
+			continue;
+		o->spec = spec[i];
+		rc = wb_recon_spec(o->r, wb__serve_now(s), &spec[i]);
+	}
+	wb__serve_act_all(s);
+	return rc;
+}
+
+/* Agents that speak of @o, and those that want all objects there are, come back for another list.
+ */
+static void let_go(struct wb_serve *s, const struct object *o, const char *why)
+{
+	struct wb_msg_drain m = {.sentence = why};
+
+	for (struct peer *p = s->peer; p; p = p->next) {
+		bool is_about = p->hello.n_objects == 0;
+
+		for (uint32_t i = 0; i < p->hello.n_objects; i++)
+			is_about |= wb__serve_object(s, p->hello.objects[i]) == o;
+		if (p->state != PEER_OPEN || !is_about)
+			continue;
+		p->is_let_go = true;
+		wb__serve_send(p, WBP_DRAIN, &m);
+		wb__serve_close_peer(p);
+	}
+}
+
+static void drop_object(struct wb_serve *s, struct object *o, const char *why)
+{
+	size_t i = 0;
+
+	let_go(s, o, why);
+	wb__serve_forget_jobs(s, o);
+	for (struct peer *p = s->peer; p; p = p->next) {
+		struct joined *j = wb__serve_joined(p, o);
+
+		if (!j)
+			continue;
+		wb_msg_free(WBP_WORKERS, &j->workers);
+		*j = p->joined[--p->n_joined];
+	}
+	while (s->object[i] != o)
+		i++;
+	memmove(&s->object[i], &s->object[i + 1], (s->n_object - i - 1) * sizeof(struct object *));
+	s->n_object--;
+	wb__serve_free_object(o);
+}
+
+static bool is_same_spec(const struct wb_spec *a, const struct wb_spec *b)
+{
+	json_t *x = wb_spec_json(a), *y = wb_spec_json(b);
+	bool is_same = json_equal(x, y);
+
+	json_decref(x);
+	json_decref(y);
+	return is_same;
+}
+
+int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struct wb_err *err)
+{
+	struct object *o = object_of(s, d->spec);
+	int rc;
+
+	assert(s->is_open && d->uid);
+	if (o && o->uid != d->uid) {
+		drop_object(s, o, "the object was deleted and made again");
+		o = NULL;
+	}
+	if (!o) {
+		rc = wb__serve_add_object(s, d);
+		if (rc < 0)
+			return wb_err_set(err, rc, "out of memory");
+		let_go(s, NULL, "there is another object"); /* those that want all */
+	} else if (!is_same_spec(&o->spec, d->spec)) {
+		rc = wb_spec_check_update(&o->spec, d->spec, err);
+		if (rc < 0)
+			return rc;
+		o->spec = *d->spec;
+		rc = wb_recon_spec(o->r, wb__serve_now(s), d->spec);
+		if (rc < 0)
+			return wb_err_set(err, rc, "out of memory");
+	}
+	wb__serve_act_all(s);
+	return 0;
+}
+
+void wb_serve_remove(struct wb_serve *s, const char *name)
+{
+	struct object *o = wb__serve_object(s, name);
+
+	if (!o || strcmp(o->key, name) != 0)
+		return;
+	drop_object(s, o, "the object was deleted");
+	wb__serve_act_all(s);
+}
+
+json_t *wb_serve_status(const struct wb_serve *s, const char *name)
+{
+	const struct object *o = wb__serve_object(s, name);
+
+	return o ? wb_recon_status(o->r) : NULL;
+}
+
+uint64_t wb_serve_looks(const struct wb_serve *s, const char *name)
+{
+	const struct object *o = wb__serve_object(s, name);
+
+	return o ? wb_recon_looks(o->r) : 0;
+}
+
+void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port)
+{
+	snprintf(s->leader_host, sizeof(s->leader_host), "%s", host);
+	s->leader_port = port;
+}
