@@ -71,9 +71,10 @@ INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys 
 		t->l[i] = v_add(t->l[i], v_mul64(a->l[i], wbk__block_key(k->seed[i], block)));
 }
 
-/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector. */
+/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector.  @more: the
+ * run goes on behind them; hardware fetches ahead only up to the end of a page. */
 INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	size_t n, enum mode m, struct acc *t)
+	size_t n, bool more, enum mode m, struct acc *t)
 {
 	struct acc a = {{v_zero(), v_zero()}};
 	int64_t at = (int64_t)(p % BLOCK);
@@ -82,6 +83,8 @@ INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, 
 	for (; i + VL <= n; i += VL) {
 		struct keys q = load_keys(k, at + (int64_t)i);
 
+		if (more)
+			__builtin_prefetch(src + 4 * (i + BLOCK));
 		step(&a, &q, src + 4 * i, m == SUM ? NULL : dst + 4 * i, m);
 	}
 	if (i < n) {
@@ -167,9 +170,12 @@ INLINE size_t some(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src,
 		quad(k, p, src, dst, m, t);
 		return 4 * BLOCK;
 	}
-	if (n > BLOCK - p % BLOCK)
+	if (n > BLOCK - p % BLOCK) {
 		n = BLOCK - p % BLOCK;
-	piece(k, p, src, dst, n, m, t);
+		piece(k, p, src, dst, n, true, m, t);
+	} else {
+		piece(k, p, src, dst, n, false, m, t);
+	}
 	return n;
 }
 

@@ -83,7 +83,7 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 	uint8_t *at;
 
 	p->all = wb_zalloc(n, sizeof(*p->all));
-	p->memory = wb_zalloc(n, box_bytes + iov_bytes + scratch_bytes);
+	p->memory = wb_alloc(n * (box_bytes + iov_bytes + scratch_bytes));
 	if (!p->all || !p->memory)
 		return -ENOMEM;
 	at = p->memory;

@@ -12,6 +12,7 @@
 
 #define HANDSHAKE_TX 1024
 #define FRAMES_A_TURN 64
+#define FETCH_AHEAD 2048
 
 /* ---- ops --------------------------------------------------------------------------------------
  */
@@ -34,6 +35,20 @@ int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, 
 	return n;
 }
 
+/* Hardware fetches ahead only within a page: touch the next range while this one is summed. */
+static void fetch_next(const struct wb__op *op)
+{
+	const uint8_t *p;
+	size_t n;
+
+	if (op->seen.i + 1 >= op->n_iov)
+		return;
+	p = op->iov[op->seen.i + 1].iov_base;
+	n = WB_MIN(op->iov[op->seen.i + 1].iov_len, (size_t)FETCH_AHEAD);
+	for (size_t k = 0; k < n; k += 64)
+		__builtin_prefetch(p + k);
+}
+
 void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 {
 	if (!op->observe)
@@ -51,6 +66,8 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 				return;
 			n = end - op->seen.done;
 		}
+		if (n == len)
+			fetch_next(op);
 		op->observe(op->ctx, p, n, op->seen.done);
 		wb__op_skip(op, &op->seen, n);
 	}

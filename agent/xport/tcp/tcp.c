@@ -71,8 +71,44 @@ static void set_buffers(struct wb__sx *x, int fd)
 	}
 }
 
+static bool is_loopback(const struct sockaddr_storage *a)
+{
+	if (a->ss_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
+		&((const struct sockaddr_in6 *)b)->sin6_addr);
+}
+
+/* Both ends on this host: then no link is shared with others. */
+static bool is_within_host(int fd)
+{
+	struct sockaddr_storage here, there;
+	socklen_t n = sizeof(here), m = sizeof(there);
+
+	if (getsockname(fd, (struct sockaddr *)&here, &n) ||
+		getpeername(fd, (struct sockaddr *)&there, &m))
+		return false;
+	return is_loopback(&there) || same_address(&here, &there);
+}
+
 static void tcp_tune(struct wb__sx *x, int fd)
 {
+	/* Pacing (bbr) arms a timer for every few segments: a third of the CPU time of a transfer
+	 * within a host, where there is nothing to pace for.  On a network the host's choice stays;
+	 * reno is the one that every process may choose. */
+	if (is_within_host(fd))
+		(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+
 	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
