@@ -28,6 +28,10 @@ void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
 				__builtin_prefetch(src + s + 4 * PAGE);
 				wbk__line_stream(dst + s, src + s);
 			}
+	for (; i + PAGE + LINE <= n; i += LINE) {
+		__builtin_prefetch(src + i + PAGE); /* hardware stops at the end of a page */
+		wbk__line_stream(dst + i, src + i);
+	}
 	for (; i + LINE <= n; i += LINE)
 		wbk__line_stream(dst + i, src + i);
 	memcpy(dst + i, src + i, n - i);

@@ -70,6 +70,11 @@ void wbk_sum_keys_of(struct wbk_sum_keys *k, const uint64_t seed[2]);
 void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, size_t bytes,
 	struct wbk_sum *s);
 
+/** wbk_sum_copy - the same, and copy @data to @dst in the one pass, past the caches: for memory
+ * that is not read again soon.  @k NULL: only copy. */
+void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const void *data,
+	size_t bytes, struct wbk_sum *s);
+
 /**
  * wbk_pack - gather boxes into the wire buffer
  * @bases:	start of each parameter memory that box.base indexes

@@ -163,3 +163,22 @@ void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, s
 	if (bytes)
 		wbk__rows_sum(k, &r, s);
 }
+
+void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const void *data,
+	size_t bytes, struct wbk_sum *s)
+{
+	struct wbk__rows r = {.pos = pos,
+		.src = data,
+		.dst = dst,
+		.row_bytes = bytes,
+		.n_row = 1,
+		.stream = true};
+
+	assert((dst && data) || !bytes);
+	if (!bytes)
+		return;
+	if (k)
+		wbk__rows_sum(k, &r, s);
+	else
+		wbk__rows_copy(&r);
+}

@@ -127,7 +127,7 @@ static bool has_exchange(const struct wb_plan *p)
 }
 
 /*
- * A worker's load should be at least 128 chunks, so that rounding to chunks costs under 1 %, and
+ * A worker's load should be at least 64 chunks, so that rounding to chunks costs under 2 %, and
  * 4 MiB keep a rail busy; larger chunks only where a worker would have very many.
  */
 static uint32_t choose_chunk(
@@ -138,7 +138,7 @@ static uint32_t choose_chunk(
 
 	while (chunk < WB_CHUNK_BYTES_MAX) {
 		uint64_t next = 2 * chunk;
-		bool is_coarse = load / next < 128 || (next > (4u << 20) && load / chunk < 8192);
+		bool is_coarse = load / next < 64 || (next > (4u << 20) && load / chunk < 8192);
 
 		if (is_coarse ||
 			(in->trainer_buffer_bytes &&

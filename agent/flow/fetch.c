@@ -176,6 +176,14 @@ static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off
 	wb_walk_feed(&fl->walk, data, bytes);
 }
 
+static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t wire_off)
+{
+	struct wb_flight *fl = ctx;
+
+	(void)wire_off;
+	wb_walk_copy(&fl->walk, to, from, bytes);
+}
+
 static int landing(struct wb_flight *fl, enum wb_pool pool)
 {
 	struct wb_flow *f = fl->flow;
@@ -214,6 +222,8 @@ static int send_grant(struct wb_flight *fl)
 		.iov = fl->iov,
 		.n_iov = fl->n_iov,
 		.observe = direct && f->o.sums ? observe : NULL,
+		.copy = direct ? copy
+			       : NULL, /* a slot is read again at once: not past the caches */
 		.ctx = fl,
 	};
 

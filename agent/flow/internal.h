@@ -12,7 +12,7 @@
 #include "flow/walk.h"
 #include "lane/lane.h"
 
-#define FLOW_RUN_BYTES_MIN 4096 /* shorter ranges go through a slot */
+#define FLOW_RUN_BYTES_MIN 2048 /* shorter ranges go through a slot */
 #define FLOW_IOV_MAX 8192
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_NONE UINT32_MAX

@@ -32,18 +32,21 @@ static uint64_t run_at(const struct wbk_box *b, uint64_t in_box, uint64_t *pos)
 	return row_bytes - in_row;
 }
 
-void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes)
+/* The next bytes of the image lie at @p; copied to @dst unless NULL. */
+static void walk(struct wb_walk *w, uint8_t *dst, const uint8_t *p, size_t bytes)
 {
-	const uint8_t *p = data;
-
-	while (w->keys && bytes) {
+	while (bytes) {
 		const struct wbk_box *b = &w->box[w->at];
 		uint64_t pos, run;
 
 		assert(w->at < w->n_box);
 		run = run_at(b, w->in_box, &pos);
 		run = WB_MIN(run, bytes);
-		wbk_sum_add(w->keys, pos, p, run, &w->sum);
+		if (dst)
+			wbk_sum_copy(w->keys, pos, dst, p, run, &w->sum);
+		else
+			wbk_sum_add(w->keys, pos, p, run, &w->sum);
+		dst = dst ? dst + run : NULL;
 		p += run;
 		bytes -= run;
 		w->in_box += run;
@@ -52,6 +55,20 @@ void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes)
 			w->in_box = 0;
 		}
 	}
+}
+
+void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes)
+{
+	if (w->keys)
+		walk(w, NULL, data, bytes);
+}
+
+void wb_walk_copy(struct wb_walk *w, void *to, const void *from, size_t bytes)
+{
+	if (w->keys)
+		walk(w, to, from, bytes);
+	else
+		wbk_sum_copy(NULL, 0, to, from, bytes, NULL);
 }
 
 static int add_run(struct iovec *iov, size_t *n, size_t cap, char *at, size_t bytes)

@@ -27,6 +27,9 @@ void wb_walk_start(struct wb_walk *w, const struct wbk_box *box, uint32_t n_box,
 	const struct wbk_sum_keys *keys);
 /** wb_walk_feed - add the next @bytes wire bytes to the sum. */
 void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes);
+/** wb_walk_copy - copy the next @bytes wire bytes past the caches, and add them to the sum if any.
+ */
+void wb_walk_copy(struct wb_walk *w, void *to, const void *from, size_t bytes);
 
 /**
  * wb_walk_runs - the memory ranges of a chunk in wire order

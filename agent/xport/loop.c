@@ -514,6 +514,7 @@ int wb__sx_grant(struct wb_xport *base, wb_conn_t id, const struct wb_xport_gran
 	op->iov = g->iov;
 	op->n_iov = g->n_iov;
 	op->observe = g->observe;
+	op->copy = g->copy;
 	op->ctx = g->ctx;
 	cmd.op = op;
 	cmd.chunk = g->chunk;
@@ -598,6 +599,7 @@ int wb__sx_write(struct wb_xport *base, wb_conn_t id, const struct wb_xport_writ
 	op->iov = w->iov;
 	op->n_iov = w->n_iov;
 	op->observe = w->observe;
+	op->copy = NULL;
 	op->trailer = w->trailer;
 	op->ctx = w->ctx;
 	cmd.op = op;

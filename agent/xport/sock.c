@@ -12,7 +12,6 @@
 
 #define HANDSHAKE_TX 1024
 #define FRAMES_A_TURN 64
-#define FETCH_AHEAD 2048
 
 /* ---- ops --------------------------------------------------------------------------------------
  */
@@ -44,7 +43,7 @@ static void fetch_next(const struct wb__op *op)
 	if (op->seen.i + 1 >= op->n_iov)
 		return;
 	p = op->iov[op->seen.i + 1].iov_base;
-	n = WB_MIN(op->iov[op->seen.i + 1].iov_len, (size_t)FETCH_AHEAD);
+	n = WB_MIN(op->iov[op->seen.i + 1].iov_len, (size_t)WB__FETCH_AHEAD);
 	for (size_t k = 0; k < n; k += 64)
 		__builtin_prefetch(p + k);
 }

@@ -119,6 +119,12 @@ struct wb_xport_chunk {
  * At the source before they are sent; at the receiver after they landed, in the landing.
  */
 typedef void (*wb_observe_fn)(void *ctx, const void *data, size_t bytes, uint64_t wire_off);
+/**
+ * wb_copy_fn - move @bytes of the chunk from @from to @to, a part of the landing, and observe them
+ * In place of memcpy and the observer, where the receiver moves the bytes itself (shm): memory is
+ * read once.  Pieces come in order and end anywhere.
+ */
+typedef void (*wb_copy_fn)(void *ctx, void *to, const void *from, size_t bytes, uint64_t wire_off);
 /** wb_trailer_fn - fill @out; called after the observer has seen the chunk's last byte. */
 typedef void (*wb_trailer_fn)(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES]);
 
@@ -128,6 +134,7 @@ struct wb_xport_grant {
 	const struct iovec *iov; /* landing; list and memory are borrowed until the end */
 	uint32_t n_iov; /* 1 .. WB_XPORT_IOV_MAX; no empty ranges */
 	wb_observe_fn observe; /* may be NULL */
+	wb_copy_fn copy; /* may be NULL: memcpy, then observe */
 	void *ctx;
 };
 

@@ -378,13 +378,44 @@ static int shm_rx_begin(struct wb__sock *s)
 	return wb__fault_begin(s, s->rx_op);
 }
 
+/* @n bytes of the chunk, into one range of the landing. */
+static void move(struct wb__sock *s, uint8_t *to, const uint8_t *from, size_t n)
+{
+	struct wb__op *op = s->rx_op;
+	uint64_t at = op->at.done, flip = op->flip_bit / 8;
+	bool is_seen = !op->observe || op->seen.done == at;
+
+	wb__op_skip(op, &op->at, n);
+	/* A flip has to be there when the bytes are looked at. */
+	if (op->copy && is_seen && (flip < at || flip >= at + n)) {
+		op->copy(op->ctx, to, from, n, at);
+		op->seen = op->at;
+		return;
+	}
+	memcpy(to, from, n);
+	wb__op_flip(op, at);
+	wb__op_observe(op, op->at.done, s->rail->x->o.piece_bytes);
+}
+
+/* Hardware fetches ahead only within a page: ask for the next range before this one is copied. */
+static void fetch_next(const struct shm_sock *h)
+{
+	const struct wb__range *g = &h->range[h->at_range + 1];
+	const uint8_t *p;
+
+	if (h->at_range + 1 >= h->n_range)
+		return;
+	p = h->map[g->region].base + g->off;
+	for (size_t k = 0; k < WB_MIN(g->bytes, WB__FETCH_AHEAD); k += 64)
+		__builtin_prefetch(p + k);
+}
+
 /* Copy a piece of the first range that is left; returns its bytes. */
 static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 {
 	struct shm_sock *h = s->link;
 	struct wb__range *g = &h->range[h->at_range];
 	struct wb__op *op = s->rx_op;
-	uint64_t from = op->at.done;
 	size_t n = WB_MIN(WB_MIN(g->bytes, s->rail->x->o.piece_bytes), budget);
 
 	if (!op->is_dead) {
@@ -392,10 +423,9 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 		uint8_t *p = wb__op_span(op, &op->at, &len);
 
 		n = WB_MIN(n, len);
-		memcpy(p, h->map[g->region].base + g->off, n);
-		wb__op_skip(op, &op->at, n);
-		wb__op_flip(op, from);
-		wb__op_observe(op, op->at.done, s->rail->x->o.piece_bytes);
+		if (n == g->bytes)
+			fetch_next(h);
+		move(s, p, h->map[g->region].base + g->off, n);
 	}
 	g->off += n;
 	g->bytes -= (uint32_t)n;
@@ -580,7 +610,9 @@ static int shm_tx_payload(struct wb__sock *s, uint32_t *budget)
 			return WB__WAIT;
 		wb__bucket_take(&r->tx, op->bytes);
 		h->is_begun = true;
-		return wb__sock_send(s, &f);
+		if (wb__sock_send(s, &f) < 0)
+			return s->code;
+		return send_table(s, op);
 	}
 	if (op->at.done < op->bytes)
 		return send_table(s, op);
