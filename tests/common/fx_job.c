@@ -19,6 +19,12 @@ static void observe(void *ctx, const void *data, size_t bytes, uint64_t off)
 	j->pieces[l->side]++;
 }
 
+static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t off)
+{
+	memcpy(to, from, bytes);
+	observe(ctx, to, bytes, off);
+}
+
 static void put_trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 {
 	struct fx_look *l = ctx;
@@ -105,6 +111,8 @@ struct wb_xport_grant fx_grant_of(const struct fx_job *j, uint64_t cookie, struc
 
 	if (l) {
 		g.observe = observe;
+		/* Half of the jobs move their bytes themselves, where the transport lets them. */
+		g.copy = j->bytes % 2 ? copy : NULL;
 		g.ctx = l;
 	}
 	return g;

@@ -77,6 +77,33 @@ START_TEST(sum_is_its_definition_at_any_place)
 }
 END_TEST
 
+START_TEST(sum_copy_copies_sums_and_touches_nothing_else)
+{
+	uint8_t *p = malloc(100000), *q = malloc(100000), *was = malloc(100000);
+	size_t n_max[] = {40, 700, 9000, 70000};
+
+	wbk__isa_max = _i;
+	fill(p, 100000);
+	for (int i = 0; i < 160; i++) {
+		size_t n = below(n_max[i % 4]), at = below(64), to = below(200);
+		uint64_t pos = below(1 << 14);
+		struct wbk_sum a = {{1, 2}}, b = {{1, 2}};
+
+		fill(q, 100000);
+		memcpy(was, q, 100000);
+		memcpy(was + to, p + at, n);
+		wbk_sum_copy(i % 5 ? &keys : NULL, pos, q + to, p + at, n, &a);
+		ck_assert_msg(!memcmp(q, was, 100000), "isa %d bytes %zu to %zu", _i, n, to);
+		if (i % 5)
+			oracle_sum(pos, p + at, n, &b);
+		ck_assert(same(a, b));
+	}
+	free(p);
+	free(q);
+	free(was);
+}
+END_TEST
+
 START_TEST(sum_of_any_split_is_the_sum)
 {
 	uint8_t *p = malloc(60000);
@@ -393,6 +420,7 @@ int main(void)
 	setup();
 	printf("seed %llu (WB_SEED=)\n", (unsigned long long)rng.state);
 	tcase_add_loop_test(tc, sum_is_its_definition_at_any_place, 0, 3);
+	tcase_add_loop_test(tc, sum_copy_copies_sums_and_touches_nothing_else, 0, 3);
 	tcase_add_loop_test(tc, sum_of_any_split_is_the_sum, 0, 3);
 	tcase_add_loop_test(tc, sum_is_linear, 0, 3);
 	tcase_add_test(tc, sum_sees_flips_and_swaps_in_each_lane);
