@@ -414,21 +414,31 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-static struct party *party_of(struct worker *w, uint32_t *local)
+static struct party *party_in(struct epoch *e, const struct worker *w, uint32_t *local)
 {
-	for (int k = 0; w->obj && k < 2; k++) {
-		struct epoch *e = k ? w->obj->prev : w->obj->cur;
+	for (uint32_t i = 0; e && i < e->local->n; i++) {
+		const struct wb_plan_worker *pw = &e->plan->worker[e->local->member[i].plan_worker];
 
-		for (uint32_t i = 0; e && i < e->local->n; i++) {
-			const struct wb_plan_worker *pw =
-				&e->plan->worker[e->local->member[i].plan_worker];
-
-			if (e->member[i] == w && pw->role == WB_ROLE_ROLLOUT &&
-				e->party[pw->engine].state != PARTY_NONE) {
-				*local = i;
-				return &e->party[pw->engine];
-			}
+		if (e->member[i] == w && pw->role == WB_ROLE_ROLLOUT &&
+			e->party[pw->engine].state != PARTY_NONE) {
+			*local = i;
+			return &e->party[pw->engine];
 		}
+	}
+	return NULL;
+}
+
+/* The next transfer, of a newer plan, may begin while after_update_hook of this one runs.
+ * @transfer 0: the one that is not over. */
+static struct party *party_of(struct worker *w, uint64_t transfer)
+{
+	uint32_t local;
+
+	for (int k = 0; w->obj && k < 2; k++) {
+		struct party *p = party_in(k ? w->obj->prev : w->obj->cur, w, &local);
+
+		if (p && (transfer ? p->transfer == transfer : p->state != PARTY_ENDING))
+			return p;
 	}
 	return NULL;
 }
@@ -505,8 +515,12 @@ static void on_resumed(struct worker *w, struct party *p)
 
 void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 {
-	uint32_t local;
-	struct party *p = party_of(w, &local);
+	uint64_t transfer =
+		type == WBP_APP_INSTALLED ? ((const struct wb_msg_app_installed *)msg)->transfer
+		: type == WBP_APP_BEGUN   ? ((const struct wb_msg_app_begun *)msg)->transfer
+		: type == WBP_APP_RESUMED ? ((const struct wb_msg_app_resumed *)msg)->transfer
+					  : 0;
+	struct party *p = party_of(w, transfer);
 
 	if (type == WBP_APP_PARKED)
 		on_parked(w, p, ((const struct wb_msg_app_parked *)msg)->count);
@@ -518,14 +532,10 @@ void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 		on_resumed(w, p);
 }
 
-void wb__core_party_worker_lost(struct worker *w, const char *why)
+static void lost_in(struct party *p, struct worker *w, uint32_t local, const char *why)
 {
-	uint32_t local;
-	struct party *p = party_of(w, &local);
 	char text[WB_ERR_MSG_MAX], where[128] = "";
 
-	if (!p)
-		return;
 	if (p->state == PARTY_ENDING) {
 		w->resumed = true; /* committed; the others go on */
 		on_resumed(w, p);
@@ -539,6 +549,17 @@ void wb__core_party_worker_lost(struct worker *w, const char *why)
 		p->is_opened ? "in the receive stage" : "before the first byte",
 		where[0] ? ", waiting for " : "", where);
 	wb__core_party_fail(p, -EPIPE, text);
+}
+
+void wb__core_party_worker_lost(struct worker *w, const char *why)
+{
+	for (int k = 0; w->obj && k < 2; k++) {
+		uint32_t local;
+		struct party *p = party_in(k ? w->obj->prev : w->obj->cur, w, &local);
+
+		if (p)
+			lost_in(p, w, local, why);
+	}
 }
 
 /* ---- the flow speaks ---------------------------------------------------------------------- */
