@@ -249,7 +249,8 @@ static int begin(struct leader *l, struct epoch *e)
 	memset(l->bytes, 0, sizeof(l->bytes));
 	/* The leads have deadlines of their own; this one is for leads that are silent. */
 	l->deadline_ns = l->begin_ns + 2 * e->r.engine_step_deadline_ns +
-			 e->r.transfer_deadline_ns + 5 * WB_NS_PER_S;
+			 (e->r.rollout_staged ? 2 : 1) * e->r.transfer_deadline_ns +
+			 5 * WB_NS_PER_S;
 	return 0;
 }
 

@@ -17,7 +17,8 @@
 static const char *phase_name(enum world_phase p)
 {
 	static const char *const names[] = {
-		"down", "connecting", "running", "parked", "before", "begun", "after", "torn"};
+		"down", "connecting", "running", "parked", "before", "begun",
+		"install", "installed", "after", "torn"};
 
 	return names[p];
 }
@@ -136,6 +137,20 @@ static int64_t version_of(const struct chaos *c, uint64_t transfer)
 	return -1;
 }
 
+/* All engines or none. */
+static void check_joint(struct chaos *c, uint64_t transfer)
+{
+	int yes = -1, no = -1;
+
+	for (int en = 0; c->w->o.all_engines && en < 8; en++) {
+		yes = c->engine[en].committed == transfer ? en : yes;
+		no = c->engine[en].aborted == transfer ? en : no;
+	}
+	if (yes >= 0 && no >= 0)
+		wrong(c, "transfer %llu is committed by engine %d and aborted by engine %d",
+			(unsigned long long)transfer, yes, no);
+}
+
 static void on_trace(void *ctx, struct world_agent *a, const char *what, const char *who,
 	uint64_t transfer, uint64_t value)
 {
@@ -150,18 +165,24 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
 		c->engine[en].is_set = false;
+		c->engine[en].is_feed = value;
 		/* Unless all who knew it are dead. */
 		if (!value && transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
 			wrong(c, "number %llu is prepared twice for %s",
 				(unsigned long long)transfer, who);
 		c->engine[en].prepared = later(c->engine[en].prepared, transfer);
+	} else if (!strcmp(what, "Aborted") && en < 8 && !c->engine[en].is_feed) {
+		c->engine[en].aborted = transfer;
+		check_joint(c, transfer);
 	} else if (!strcmp(what, "Committed") && en < 8) {
 		c->engine[en].committed = transfer;
+		check_joint(c, transfer);
 		for (uint32_t i = 0; i < c->w->n_worker; i++) {
 			struct world_worker *k = &c->w->worker[i];
 
 			if (k->role == WB_ROLE_ROLLOUT && k->engine == en &&
-				k->phase == WORLD_BEGUN && k->transfer == transfer)
+				(k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED) &&
+				k->transfer == transfer)
 				check_bytes(c, k, version_of(c, transfer), "at the commit");
 		}
 	}
@@ -267,7 +288,8 @@ static void drive(struct chaos *c)
 static uint64_t bound_ns(const struct chaos *c)
 {
 	/* What a leader allows its leads, and the drains before and after. */
-	return 2 * c->w->o.step_deadline_ns + c->w->o.transfer_deadline_ns + 20 * WB_NS_PER_S;
+	return 2 * c->w->o.step_deadline_ns +
+	       (c->w->o.rollout_staged ? 2 : 1) * c->w->o.transfer_deadline_ns + 20 * WB_NS_PER_S;
 }
 
 static void check_worker_time(struct chaos *c, const struct world_worker *k, uint64_t now)
@@ -283,6 +305,8 @@ static void check_worker_time(struct chaos *c, const struct world_worker *k, uin
 		break;
 	case WORLD_BEFORE:
 	case WORLD_BEGUN:
+	case WORLD_INSTALL:
+	case WORLD_INSTALLED:
 	case WORLD_AFTER:
 		break;
 	case WORLD_TORN: /* the deadline of the repair is the client's when the agent is new */
@@ -544,6 +568,7 @@ static void shape(struct chaos *c, struct world_opts *o)
 {
 	static const uint64_t polls[] = {300000, 2000000, 20000000};
 	static const uint64_t hooks[] = {0, 100000, 20000000};
+	uint64_t mode = c->o.mode < 0 ? wb_mix64(c->o.seed) % CHAOS_MODES : (uint64_t)c->o.mode;
 
 	*o = (struct world_opts){
 		.seed = c->o.seed,
@@ -559,6 +584,9 @@ static void shape(struct chaos *c, struct world_opts *o)
 		.drift = 1 + (uint32_t)below(c, 10),
 		.peers_reconnect = true,
 	};
+	o->trainer_staged = mode % 2;
+	o->rollout_staged = mode >= 2;
+	o->all_engines = mode >= 4;
 	/* Rows are cut by the trainers, columns (64 and more) by an engine's workers. */
 	if (o->trainer_agents == 3)
 		o->trainer_agents = o->trainers_per_agent == 1 ? 4 : 2;
@@ -583,7 +611,7 @@ static bool settled(const struct chaos *c)
 
 		if (k->phase == WORLD_DOWN || k->phase == WORLD_CONNECTING || !k->id)
 			return false;
-		if (k->phase == WORLD_BEFORE || k->phase == WORLD_BEGUN || k->phase == WORLD_AFTER)
+		if (k->phase >= WORLD_BEFORE && k->phase <= WORLD_AFTER)
 			return false;
 	}
 	return !c->n_restart && !n_waiting(c) && c->is_paused && world_now(c->w) >= c->fault_ns &&

@@ -17,7 +17,8 @@
  */
 #include "tests/common/world_op.h"
 
-#define CHAOS_MODES 1 /* staging of trainers x rollouts; unstaged alone so far */
+/* Staging of trainers (1) and rollouts (2); 4 and 5: as 2 and 3, all engines commit together. */
+#define CHAOS_MODES 6
 
 struct chaos_opts {
 	uint64_t seed;
@@ -51,6 +52,8 @@ struct chaos {
 		bool is_set;
 		uint64_t prepared;
 		uint64_t committed; /* decided by its lead */
+		uint64_t aborted; /* by its lead; not a feed */
+		bool is_feed;
 	} engine[8];
 	struct {
 		uint64_t transfer;
