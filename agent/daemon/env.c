@@ -86,6 +86,13 @@ static void report(void *ctx, const struct wb_core_report *r)
 	wb__oplink_report(e->a->oplink, r);
 }
 
+static void times(void *ctx, const struct wb_core_times *t)
+{
+	struct wb__env *e = ctx;
+
+	wb__oplink_times(e->a->oplink, t);
+}
+
 static void trace(void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value)
 {
 	struct wb__env *e = ctx;
@@ -293,6 +300,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		.to_worker = to_worker,
 		.to_peer = to_peer,
 		.report = report,
+		.times = times,
 		.trace = trace};
 	e->arena_fd = -1;
 	rc = map_arena(e, err);

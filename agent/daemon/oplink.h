@@ -11,6 +11,7 @@
 #include "transfer/core.h"
 
 struct wb__agent;
+struct wb_core_times;
 struct wb__oplink;
 
 /** wb__oplink_start - read the key, begin to dial.  0 or negative with a sentence. */
@@ -25,6 +26,8 @@ void wb__oplink_destroy(struct wb__oplink *l);
 void wb__oplink_workers_changed(struct wb__oplink *l);
 /** wb__oplink_report - of the core. */
 void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r);
+/** wb__oplink_times - of the core. */
+void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t);
 /** wb__oplink_started - a transfer that this agent leads has begun. */
 void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed);
 /** wb__oplink_check_names - may a worker of this object and model attach?  NULL, "" = any.  0 or

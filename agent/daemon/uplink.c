@@ -279,6 +279,18 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
 	wb_free(m.engines);
 }
 
+void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t)
+{
+	struct wb_msg_report m = {.epoch = {t->term, t->number},
+		.transfer = t->transfer,
+		.version = t->version,
+		.state = "Workers",
+		.workers = t->worker,
+		.n_workers = t->n_worker};
+
+	send_report(l, &m);
+}
+
 void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed)
 {
 	struct wb_msg_report m = {.epoch = wb__plans_running(l->plans, NULL, NULL),

@@ -53,6 +53,14 @@ struct wb_core_report {
 	uint64_t bytes[WB_STAGES];
 };
 
+/* When workers of this agent stood still for a transfer, and for what; the env's clock. */
+struct wb_core_times {
+	uint64_t term, number, transfer;
+	int64_t version;
+	struct wb_p_worker_report *worker;
+	uint32_t n_worker;
+};
+
 struct wb_core_env {
 	void *ctx;
 	const struct wb_clock *clock;
@@ -62,6 +70,7 @@ struct wb_core_env {
 	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
 		const struct wb_msg_peer *msg);
 	void (*report)(void *ctx, const struct wb_core_report *r);
+	void (*times)(void *ctx, const struct wb_core_times *t); /* may be NULL */
 	/* A mark for the trace: what happened to whom; value is a count or bytes. */
 	void (*trace)(
 		void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value);

@@ -42,7 +42,7 @@ struct worker {
 	bool installed;
 	uint8_t *image; /* borrowed */
 	uint64_t image_bytes;
-	uint64_t stop_ns, resume_ns; /* of the last transfer */
+	uint64_t stop_ns, begun_ns, resume_ns; /* of the last transfer */
 };
 
 /* A bulk connection that this agent dials. */
@@ -110,6 +110,8 @@ struct party {
 	uint8_t *feed; /* owned: plan workers to fetch from */
 	uint32_t n_received, n_complete;
 	uint64_t deadline_ns, drain_ns;
+	/* when its phases began and ended */
+	uint64_t begin_ns, open_ns, complete_ns, copy_ns, copied_ns, end_ns;
 };
 
 /* The lead's book of one engine in one transfer. */
@@ -264,6 +266,7 @@ struct object {
 	struct leader leader;
 	struct leader *feeds;
 	struct trainers trainers;
+	uint64_t resent_transfer, resent_told; /* chunks sent again that were reported */
 };
 
 struct loop_msg {
@@ -381,6 +384,9 @@ uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MA
 /* resume.c */
 void wb__core_resume(struct epoch *e);
 void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/* times.c: to the env, when the workers go on. */
+void wb__core_times_party(struct party *p);
+void wb__core_times_trainers(struct trainers *t);
 /* lead.c */
 void wb__core_lead_resume(struct lead *l, const struct resume *r);
 void wb__core_lead_chosen(struct lead *l, enum decision d);

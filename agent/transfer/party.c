@@ -98,9 +98,9 @@ static void begin_hooks(struct party *p)
 		.transfer = p->transfer, .version = p->version, .staged = p->is_staged};
 
 	p->state = PARTY_HOOKS;
+	p->begin_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
-		p->e->member[i]->stop_ns = now_ns(p->e->obj->core);
-		p->e->member[i]->resume_ns = 0;
+		p->e->member[i]->begun_ns = p->e->member[i]->resume_ns = 0;
 		wb__core_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
 	}
 }
@@ -218,7 +218,8 @@ void wb__core_party_open(struct party *p)
 	wb_flow_set_version(p->flow, p->version);
 	p->state = PARTY_MOVING;
 	p->is_opened = !p->is_staged;
-	p->deadline_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
+	p->open_ns = now_ns(e->obj->core);
+	p->deadline_ns = p->open_ns + e->r.transfer_deadline_ns;
 	for_party_worker (e, p->engine, i) {
 		struct worker *w = e->member[i];
 
@@ -272,6 +273,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		(unsigned long long)m->sum1);
 	end.digest = digest;
 	p->state = PARTY_ENDING;
+	p->end_ns = now_ns(p->e->obj->core);
 	wb__core_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
@@ -450,6 +452,7 @@ static void on_parked(struct worker *w, struct party *p, uint32_t count)
 
 	w->is_parked = true;
 	w->parked_at = count;
+	w->stop_ns = w->obj ? now_ns(w->obj->core) : 0;
 	if (w->expects_feed && !p)
 		return; /* the feed's STOP is on its way */
 	if (!p || stop != count || (p->has_target && count != p->target)) {
@@ -469,6 +472,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 	if (p->state != PARTY_HOOKS || m->transfer != p->transfer)
 		return;
 	w->begun = true;
+	w->begun_ns = now_ns(p->e->obj->core);
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
 			m->sentence ? m->sentence : "?");
@@ -508,6 +512,7 @@ static void on_resumed(struct worker *w, struct party *p)
 		m.bytes = bytes;
 		m.n_bytes = WB_STAGES;
 	}
+	wb__core_times_party(p);
 	p->state = PARTY_NONE;
 	p->flow = NULL; /* stays in the object, for those who read from us */
 	wb__core_send(p->e, p->lead, &m);
@@ -614,6 +619,7 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 	if (!p || p->opening || !each_sink(p, wb_flow_sink_complete))
 		return;
 	p->state = PARTY_COMPLETE;
+	p->complete_ns = now_ns(e->obj->core);
 	p->deadline_ns = 0;
 	if (p->is_staged)
 		wb__core_party_staged(p);

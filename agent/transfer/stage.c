@@ -152,6 +152,7 @@ void wb__core_party_copy(struct party *p)
 	struct wb_msg_app_install m = {.transfer = p->transfer, .version = p->version};
 
 	p->state = PARTY_COPYING;
+	p->copy_ns = now_ns(p->e->obj->core);
 	p->is_opened = true;
 	wb__core_trace(p->e->obj, "install", p->e->r.engine[p->engine].name, p->transfer, 0);
 	for_party_worker (p->e, p->engine, i) {
@@ -183,6 +184,7 @@ void wb__core_party_installed(
 		if (!p->e->member[i] || !p->e->member[i]->installed)
 			return;
 	p->state = PARTY_COMPLETE;
+	p->copied_ns = now_ns(p->e->obj->core);
 	wb__core_party_progress(p, PROGRESS_INSTALLED);
 }
 

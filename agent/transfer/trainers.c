@@ -199,6 +199,8 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		if (t->e->member[i])
 			t->e->member[i]->has_sent &= t->state == TRAINERS_RELEASED;
 	tell(t, &s);
+	if (t->state == TRAINERS_RELEASED)
+		wb__core_times_trainers(t);
 	wb__core_flows_prune(o, t->transfer + 1);
 	t->state = TRAINERS_IDLE;
 	t->flow = NULL;
