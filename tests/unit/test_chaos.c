@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#define CHECK_SEEDS 300
+#define CHECK_SEEDS 240
 #define A_TEST 10 /* seeds a process */
 
 static struct chaos c; /* large */
@@ -117,6 +117,7 @@ int main(int argc, char **argv)
 		return run_one(strtoull(argv[2], NULL, 0), mode);
 	if (argc > 2)
 		return run_seeds(strtoull(argv[1], NULL, 0), strtoull(argv[2], NULL, 0), mode);
+	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_seed_replays_exactly, 0, 5);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
