@@ -15,6 +15,8 @@
  *	send V		fill, send_weights, wait until final	"sent V state=... seconds=..."
  *	hold V		the same with hold; returns at		"released V"
  *	release		ends the hold, overwrites the parameters "let go", then as send
+ *	second V	send, and meanwhile again from two threads, which must be refused:
+ *			"refused CODE sentence" twice, then as send
  *	check V		compare				"check V ok" or "check V bad: ..."
  *	quit		close in order			"bye"
  * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
@@ -33,6 +35,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,6 +307,37 @@ static void send_version(struct toy *t, int64_t version)
 		end_send(x);
 }
 
+#define SECOND_NS 300000000ull /* a second send waits so long for the first to end */
+
+/* Parameters are not touched: these sends must not come to anything. */
+static void *send_again(void *cookie)
+{
+	struct wb_client_transfer *x = NULL;
+	struct wb_error err = {0};
+	struct toy *t = cookie;
+	int rc = wb_client_send(t->c, 99, 0, SECOND_NS, &x, &err);
+
+	say(rc ? "refused %d %s" : "error %d sent twice %s", rc, err.msg);
+	return NULL;
+}
+
+static void send_thrice(struct toy *t, int64_t version)
+{
+	struct wb_client_transfer *x = NULL;
+	struct wb_error err = {0};
+	pthread_t thread[2];
+	int rc;
+
+	fill(t, version);
+	rc = wb_client_send(t->c, version, 0, WB_FOREVER, &x, &err);
+	must(rc, "send", err.msg);
+	for (int i = 0; i < 2; i++)
+		must(-pthread_create(&thread[i], NULL, send_again, t), "thread", "");
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	end_send(x);
+}
+
 static void release(struct toy *t)
 {
 	struct wb_client_transfer *x = t->held;
@@ -331,6 +365,8 @@ static void command(struct toy *t, const char *line)
 		say("filled %lld", v);
 	} else if (sscanf(line, "send %lld", &v) == 1) {
 		send_version(t, v);
+	} else if (sscanf(line, "second %lld", &v) == 1) {
+		send_thrice(t, v);
 	} else if (sscanf(line, "hold %lld", &v) == 1) {
 		t->held = start_send(t, v, WB_CLIENT_SEND_HOLD);
 	} else if (!strncmp(line, "release", 7) && t->held) {
