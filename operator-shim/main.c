@@ -2,6 +2,7 @@
 /* weightbridge-operator: options, the loop, signals; the rest is serve's. */
 #include "base/base.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/portfile.h"
@@ -33,6 +34,7 @@ struct app {
 	struct wb_serve *serve;
 	struct wb__cluster *cluster; /* NULL = files */
 	struct wb__pages pages;
+	struct wb_fault *fault;
 	bool is_stopping, is_lost;
 };
 
@@ -251,7 +253,8 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.arm = arm,
 		.work = work,
 		.event = on_serve_event,
-		.changed = on_serve_changed};
+		.changed = on_serve_changed,
+		.fault = a->fault};
 	struct wb_serve_opts so = {.name = a->o.name, .settle_ns = a->o.settle_ns};
 	struct specs all = {0};
 	int rc;
@@ -325,8 +328,10 @@ static int start_http(struct app *a, struct wb_err *err)
 
 static int start(struct app *a, struct wb_err *err)
 {
-	int rc = wb_loop_create(&a->loop, err);
+	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
 
+	if (rc == 0)
+		rc = wb_loop_create(&a->loop, err);
 	if (rc < 0)
 		return rc;
 	rc = wb_timer_create(a->loop, on_timer, a, &a->timer);
@@ -363,6 +368,7 @@ static void finish(struct app *a)
 	wb_serve_destroy(a->serve);
 	wb_tls_put(a->tls);
 	wb_loop_destroy(a->loop);
+	wb_fault_destroy(a->fault);
 }
 
 int main(int argc, char **argv)

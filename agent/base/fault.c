@@ -33,8 +33,8 @@ struct wb_fault {
 };
 
 static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall"};
-static const char *const place_name[] = {
-	"wire", "send", "recv", "relay", "slot", "install", "rail", "ctrl"};
+static const char *const place_name[] = {"wire", "send", "recv", "relay", "slot", "install", "rail",
+	"ctrl", "attach", "plan", "ready", "activate", "prepare", "release", "commit"};
 
 static bool parse_number(const char *s, uint64_t *out)
 {

@@ -16,6 +16,12 @@
  *	recv	a chunk arrived			relay	a re-pack from installed parameters
  *	slot	bytes in a receive slot		install	parameters after install
  *	ctrl	a control message
+ *	attach	a worker attached		plan	agent: a plan came; operator: one leaves
+ *	ready	agent: is about to say READY; operator: an agent said so
+ *	activate	agent: ACTIVATE came; operator: one leaves
+ *	prepare	a transfer reaches this agent	release	trainers are about to be let go
+ *	commit	the outcome reaches this agent: its engine commits, its trainers are done
+ * From attach on only kill has a meaning.
  * The transports ask at wire and rail, where they know neither version nor transfer; flow asks at
  * the others.
  * Properties
@@ -53,6 +59,13 @@ enum wb_fault_place {
 	WB_FAULT_INSTALL,
 	WB_FAULT_RAIL,
 	WB_FAULT_CTRL,
+	WB_FAULT_ATTACH,
+	WB_FAULT_PLAN,
+	WB_FAULT_READY,
+	WB_FAULT_ACTIVATE,
+	WB_FAULT_PREPARE,
+	WB_FAULT_RELEASE,
+	WB_FAULT_COMMIT,
 	WB_FAULT_PLACES,
 };
 
@@ -84,6 +97,15 @@ static inline unsigned wb_fault_hit(struct wb_fault *f, enum wb_fault_place plac
 	const struct wb_fault_at *at, struct wb_fault_hit *hit)
 {
 	return f ? wb__fault_hit(f, place, at, hit) : (hit->actions = 0);
+}
+
+/** wb_fault_phase - wb_fault_hit() where only kill counts, outside of transfers. */
+static inline void wb_fault_phase(struct wb_fault *f, enum wb_fault_place place)
+{
+	struct wb_fault_at at = {WB_FAULT_ANY, WB_FAULT_ANY, WB_FAULT_ANY};
+	struct wb_fault_hit hit;
+
+	(void)wb_fault_hit(f, place, &at, &hit);
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent.h"
@@ -212,6 +213,7 @@ static void on_attach(
 	app->w = w;
 	app->state = APP_UP;
 	log_attached(w);
+	wb_fault_phase(s->a->fault, WB_FAULT_ATTACH);
 	wb__trace_mark(s->a->trace, "attached", w->name, 0, w->pid);
 	send_status(app);
 	wb__oplink_workers_changed(s->a->oplink);

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent.h"
@@ -256,6 +257,7 @@ static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb
 	struct wb_msg_refuse refuse = {.object = l->object, .epoch = *epoch};
 
 	if (!err) {
+		wb_fault_phase(l->a->fault, WB_FAULT_READY);
 		(void)wb__oplink_send(l, WBP_READY, &ready);
 		return;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the operator says. */
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/agent.h"
 #include "daemon/apps.h"
@@ -129,11 +130,13 @@ static void act_up(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 		break;
 	case WBP_PLAN:
 		if (is_ours(l, m->plan.object)) {
+			wb_fault_phase(l->a->fault, WB_FAULT_PLAN);
 			hear_term(l, m->plan.epoch.term, l->term_operator);
 			wb__plans_plan(l->plans, &m->plan);
 		}
 		break;
 	case WBP_ACTIVATE:
+		wb_fault_phase(l->a->fault, WB_FAULT_ACTIVATE);
 		if (is_ours(l, m->activate.object))
 			wb__plans_activate(l->plans, &m->activate);
 		break;

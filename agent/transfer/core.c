@@ -274,6 +274,15 @@ static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 	c->self_tail = &msg->next;
 }
 
+void wb__core_fault(
+	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version)
+{
+	struct wb_fault_at at = {(uint64_t)version, transfer, WB_FAULT_ANY};
+	struct wb_fault_hit hit;
+
+	(void)wb_fault_hit(o->core->env->fault, place, &at, &hit);
+}
+
 void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
 	m->uid = e->r.uid;

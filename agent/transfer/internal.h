@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "lane/lane.h"
 #include "transfer/core.h"
@@ -309,6 +310,9 @@ void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
 void wb__core_trace(
 	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
 struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number);
+/** wb__core_fault - WB_FAULT may end the process here. */
+void wb__core_fault(
+	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version);
 void wb__core_activate(struct epoch *e);
 uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */

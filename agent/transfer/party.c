@@ -145,6 +145,7 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		.feed = feed,
 	};
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+	wb__core_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
 	wb__core_flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
 	for_party_worker (e, m->engine, i)
@@ -269,6 +270,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		.transfer = p->transfer, .version = p->version, .result = WB_APP_END_COMMITTED};
 	char digest[40];
 
+	wb__core_fault(p->e->obj, WB_FAULT_COMMIT, p->transfer, p->version);
 	snprintf(digest, sizeof(digest), "sum128:%016llx%016llx", (unsigned long long)m->sum0,
 		(unsigned long long)m->sum1);
 	end.digest = digest;

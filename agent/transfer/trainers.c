@@ -150,6 +150,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
 	t->transfer = m->transfer;
 	t->version = m->version;
+	wb__core_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
 	t->flow = wb__core_flow_get(e, m->transfer, true);
 	if (!t->flow)
 		return; /* the receivers' deadline names us */
@@ -252,6 +253,7 @@ static void released(struct trainers *t)
 /* Parameters may change once nobody reads them any more. */
 static void release(struct trainers *t)
 {
+	wb__core_fault(t->e->obj, WB_FAULT_RELEASE, t->transfer, t->version);
 	close_sources(t);
 	t->state = TRAINERS_RELEASING;
 	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
@@ -281,6 +283,7 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 		tell_final(t, m);
 		return;
 	}
+	wb__core_fault(t->e->obj, WB_FAULT_COMMIT, t->transfer, t->version);
 	keep_final(t, m);
 	for_trainer (t->e, i)
 		if (t->e->member[i])

@@ -45,6 +45,7 @@ struct engine {
 	uint32_t n_worker, n_up;
 	struct wb_recon_held held;
 	bool is_mixed; /* its workers hold different transfers */
+	uint64_t ended_transfer; /* the last it reported the end of */
 	/* Feeding it. */
 	struct wb_recon_feed feed; /* transfer 0 = none */
 	uint64_t feed_until_ns; /* 0 = not running */
@@ -144,7 +145,9 @@ struct wb_recon {
 	size_t n_feed, feed_cap;
 
 	struct transfer current; /* t.transfer 0 = none */
-	uint64_t current_until_ns;
+	uint64_t current_until_ns, current_leader; /* instance of an agent; 0 = not known */
+	uint64_t current_alone_ns; /* the leader is gone; then engines still have so long */
+	char current_leader_name[WB_RECON_NAME_MAX + 1];
 	struct transfer recent[RECENT_MAX]; /* newest first */
 	uint32_t n_recent;
 
@@ -164,6 +167,10 @@ struct wb_recon {
 	uint64_t due_ns;
 };
 
+/* report.c */
+/** wb__recon_check_leader - a transfer whose leader's process is gone has nobody to report its end:
+ *  it ended with what its engines say. */
+int wb__recon_check_leader(struct wb_recon *r, struct wb_recon_now now);
 /* members.c */
 struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id);
 struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance);

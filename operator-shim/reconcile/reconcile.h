@@ -133,6 +133,7 @@ struct wb_recon_culprit {
 };
 
 struct wb_recon_transfer_report {
+	uint32_t agent; /* who says so: of a begin, its leader */
 	uint64_t transfer;
 	int64_t version;
 	bool is_end; /* else it has just begun */

@@ -36,6 +36,8 @@ const char *wb_recon_result_name(enum wb_recon_result s)
 	return (unsigned)s < WB_RESULTS ? result_names[s] : "Aborted";
 }
 
+#define ALONE_NS (5 * WB_NS_PER_S)
+
 #define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
 
 /* Committed and Torn say what the engine's workers hold; other states leave that as it was. */
@@ -61,6 +63,8 @@ int wb_recon_engine(
 	if (!e)
 		return 0;
 	e->state = in->state;
+	if (in->state >= WB_RECON_COMMITTED)
+		e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
 	if (in->transport)
 		KEEP(e->transport, in->transport);
 	if (in->memory_path)
@@ -138,9 +142,60 @@ static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_repor
 		text);
 }
 
+static enum wb_recon_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
+{
+	enum wb_recon_result worst = WB_RESULT_SUCCEEDED;
+
+	for (size_t i = 0; i < r->n_worker; i++) {
+		const struct worker *w = &r->worker[i];
+
+		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
+			continue;
+		if (w->held.is_torn)
+			return WB_RESULT_TORN;
+		if (w->held.transfer < transfer)
+			worst = WB_RESULT_ABORTED;
+	}
+	return worst;
+}
+
+/* Engines notice by themselves that nobody leads any more, or have ended already. */
+static bool engines_have_ended(struct wb_recon *r, struct wb_recon_now now)
+{
+	if (!r->current_alone_ns)
+		r->current_alone_ns = now.ns + ALONE_NS;
+	for (size_t i = 0; i < r->n_engine && now.ns < r->current_alone_ns; i++)
+		if (r->engine[i].n_up && r->engine[i].ended_transfer < r->current.t.transfer) {
+			wb__recon_due(r, r->current_alone_ns);
+			return false;
+		}
+	return true;
+}
+
+int wb__recon_check_leader(struct wb_recon *r, struct wb_recon_now now)
+{
+	char text[WB_RECON_SENTENCE_MAX];
+	struct wb_recon_transfer_report t = {.transfer = r->current.t.transfer,
+		.version = r->current.t.version,
+		.is_end = true,
+		.start_wall_ns = r->current.t.start_wall_ns,
+		.end_wall_ns = now.wall_ns,
+		.culprit.worker = WB_RECON_NONE,
+		.message = text};
+
+	if (!t.transfer || !r->current_leader ||
+		wb__recon_agent_by_instance(r, r->current_leader) || !engines_have_ended(r, now))
+		return 0;
+	snprintf(text, sizeof(text), "its leader, agent %s, is gone", r->current_leader_name);
+	t.culprit.pod = r->current_leader_name;
+	t.result = result_by_engines(r, t.transfer);
+	return end_transfer(r, &t);
+}
+
 int wb_recon_transfer(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
 {
+	const struct agent *from = wb__recon_agent_by_id(r, t->agent);
 	int rc = 0, look;
 
 	r->transfer_seen = WB_MAX(r->transfer_seen, t->transfer);
@@ -149,6 +204,9 @@ int wb_recon_transfer(
 	} else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer) {
 		wb__recon_stop_feeds(r); /* a newer transfer overtakes them */
 		keep_transfer(&r->current, t);
+		r->current_alone_ns = 0;
+		r->current_leader = from ? from->instance : 0;
+		KEEP(r->current_leader_name, from ? from->name : "");
 		/* Nobody may report the end when its leader dies. */
 		r->current_until_ns =
 			now.ns + (r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *

@@ -181,6 +181,9 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 
 	r->due_ns = UINT64_MAX;
 	wb__recon_expire_agents(r, now);
+	rc = wb__recon_check_leader(r, now);
+	if (rc < 0)
+		return rc;
 	if (r->current.t.transfer && now.ns >= r->current_until_ns)
 		r->current.t.transfer = 0;
 	else if (r->current.t.transfer)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connection of an agent: its life, its frames. */
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -218,6 +219,7 @@ static void on_ready(
 	struct object *o = wb__serve_object(p->s, object);
 	struct wb_recon_epoch e = {epoch.term, epoch.number};
 
+	wb_fault_phase(p->s->env.fault, WB_FAULT_READY);
 	if (o)
 		wb_recon_ready(o->r, wb__serve_now(p->s), p->id, e, rc, sentence);
 }

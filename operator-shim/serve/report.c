@@ -239,7 +239,8 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	}
 	x = get_xfer(o, m);
 	if (!strcmp(m->state, "Started")) {
-		struct wb_recon_transfer_report t = {.transfer = m->transfer,
+		struct wb_recon_transfer_report t = {.agent = p->id,
+			.transfer = m->transfer,
 			.version = m->version,
 			.start_wall_ns = m->begin_wall_ns,
 			.culprit.worker = WB_RECON_NONE};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PLAN and ACTIVATE. */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -182,6 +183,7 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 		rc = fill_engines(o, &m);
 	if (rc == 0) {
 		wb__serve_send_content(p, o, o->next_plan);
+		wb_fault_phase(s->env.fault, WB_FAULT_PLAN);
 		if (p->state == PEER_OPEN)
 			wb__serve_send(p, WBP_PLAN, &m);
 	} else if (rc == -ENOMEM) {
@@ -244,6 +246,7 @@ void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct 
 	m.feed_source = list + n;
 	m.feed_attempt = list + 2 * n;
 	m.n_feed = m.n_feed_source = m.n_feed_attempt = (uint32_t)n;
+	wb_fault_phase(s->env.fault, WB_FAULT_ACTIVATE);
 	wb__serve_send(p, WBP_ACTIVATE, &m);
 	wb_free(list);
 }

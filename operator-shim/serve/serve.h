@@ -46,6 +46,7 @@ struct wb_serve_env {
 	void (*changed)(void *ctx);
 	/* Run @work on another thread, then @done on this one.  0 or negative. */
 	int (*work)(void *ctx, void (*work)(void *), void (*done)(void *), void *cookie);
+	struct wb_fault *fault; /* borrowed; NULL = none */
 };
 
 struct wb_serve_opts {

@@ -186,6 +186,7 @@ static inline void transfer(uint64_t t, bool is_end, enum wb_recon_result result
 {
 	struct wb_recon_transfer_report rep = {.transfer = t,
 		.version = (int64_t)t * 10,
+		.agent = 1,
 		.is_end = is_end,
 		.result = result,
 		.start_wall_ns = now.wall_ns,

@@ -222,13 +222,17 @@ class Cluster:
             time.sleep(0.02)
 
 
-def run(*tests, together=False):
-    """Run test functions; exit status for the runner.  `together`: those that wait for time more
-    than they work, each in a thread."""
+def run(*tests, together=1):
+    """Run test functions; exit status for the runner.  `together`: so many at once."""
     def one(t):
         t0 = time.monotonic()
         t()
         print(f"ok {t.__name__} {time.monotonic() - t0:.2f} s", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(len(tests) if together else 1) as pool:
-        for f in [pool.submit(one, t) for t in tests]:
-            f.result()
+    with concurrent.futures.ThreadPoolExecutor(together) as pool:
+        done = {t: pool.submit(one, t) for t in tests}
+        for t, f in done.items():
+            try:
+                f.result()
+            except Exception:
+                print(f"FAILED {t.__name__}", flush=True)
+                raise

@@ -338,4 +338,4 @@ if __name__ == "__main__":
     import sys
     tests = [the_workers_socket, the_agents_port, a_bulk_socket_of_shared_memory,
              the_operators_port, the_pages]
-    run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]], together=True)
+    run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]], together=5)

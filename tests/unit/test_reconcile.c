@@ -282,6 +282,26 @@ START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
 }
 END_TEST
 
+START_TEST(a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_agent a = agent(4, "train", t, 2);
+
+	a.instance = 44; /* another process */
+	run_two_engines();
+	transfer(6, false, 0);
+	engine("e1", WB_RECON_TORN, 6, false);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	ck_assert_str_eq(did(false), ""); /* it may come back */
+	up(a);
+	ck_assert_str_eq(did(false), "plan(2)");
+	planned(2, 98);
+	ck_assert_str_eq(did(false), ""); /* e2 has not said how it ended */
+	engine("e2", WB_RECON_ABORTED, 6, false);
+	ck_assert_str_eq(did(false), "event(TransferFailed) send(2:1.2) send(3:1.2) send(4:1.2)");
+}
+END_TEST
+
 START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 {
 	struct wb_recon_worker e1 = rollout(2, "e1", 12);
@@ -710,6 +730,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, lost_engine_leaves_the_plan_after_the_running_transfer);
 	tcase_add_test(tc, membership_change_gives_a_new_epoch_after_the_transfer);
 	tcase_add_test(tc, restarted_engine_is_fed_by_one_that_holds_the_version);
+	tcase_add_test(tc, a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say);
 	tcase_add_test(tc, failed_feed_is_tried_again_later);
 	tcase_add_test(tc, newer_transfer_overtakes_a_feed);
 	tcase_add_test(tc, new_operator_adopts_the_running_plan);
