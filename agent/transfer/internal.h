@@ -20,6 +20,7 @@
 #define CORE_VERDICTS_MAX 64
 #define CORE_RETRY_MIN_NS (50 * WB_NS_PER_MS)
 #define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
+#define CORE_LATE_NS (WB_NS_PER_S / 2) /* for a party to say what it waits for at the deadline */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
 struct object;

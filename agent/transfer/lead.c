@@ -209,8 +209,9 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		.is_feed = m->feed,
 		.source_engine = m->source,
 		.agent = agents,
-		.deadline_ns = now_ns(e->obj->core) +
-			       (staged ? e->r.transfer_deadline_ns : e->r.engine_step_deadline_ns),
+		.deadline_ns =
+			now_ns(e->obj->core) + (staged ? e->r.transfer_deadline_ns + CORE_LATE_NS
+						       : e->r.engine_step_deadline_ns),
 		.begin_wall_ns = wb_wall_ns(),
 	};
 	set_parties(l);
@@ -345,7 +346,7 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 		return;
 	}
 	l->state = LEAD_MOVING;
-	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns + CORE_LATE_NS;
 	wb__core_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
 	tell_leader(l, WB_ENGINE_RECEIVING);

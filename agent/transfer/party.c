@@ -675,6 +675,24 @@ static void torn_for_good(struct party *p)
 			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
+/* The deadline of all movement: which worker waits, and for what. */
+static void too_late(struct party *p)
+{
+	char text[WB_ERR_MSG_MAX], what[256];
+
+	p->deadline_ns = 0;
+	for_party_worker (p->e, p->engine, i) {
+		if (wb_flow_sink_complete(p->flow, i))
+			continue;
+		wb_flow_waiting_for(p->flow, i, what, sizeof(what));
+		snprintf(text, sizeof(text),
+			"%s did not receive everything within the deadline, waiting for %s",
+			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker), what);
+		wb__core_party_fail(p, -ETIMEDOUT, text);
+		return;
+	}
+}
+
 uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
@@ -701,10 +719,14 @@ uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 					wb__core_party_open(p);
 				else
 					next = sooner(next, now + WB_NS_PER_MS);
-			} else if (p->state == PARTY_TORN && p->deadline_ns) {
-				if (now >= p->deadline_ns)
+			} else if (p->deadline_ns &&
+				   (p->state == PARTY_TORN || p->state == PARTY_MOVING)) {
+				if (now < p->deadline_ns)
+					next = sooner(next, p->deadline_ns);
+				else if (p->state == PARTY_TORN)
 					torn_for_good(p);
-				next = sooner(next, p->deadline_ns);
+				else
+					too_late(p);
 			}
 		}
 	}
