@@ -556,6 +556,39 @@ bool wb_core_is_busy(const struct wb_core *c)
 	return false;
 }
 
+static const char *party_name(enum party_state s)
+{
+	static const char *const names[] = {
+		[PARTY_NONE] = "Idle",
+		[PARTY_CLEARING] = "Clearing",
+		[PARTY_STAGED] = "Staged",
+		[PARTY_STOPPING] = "Stopping",
+		[PARTY_HOOKS] = "Hooks",
+		[PARTY_STOPPED] = "Stopped",
+		[PARTY_OPENING] = "Opening",
+		[PARTY_MOVING] = "Moving",
+		[PARTY_COPYING] = "Copying",
+		[PARTY_COMPLETE] = "Complete",
+		[PARTY_ENDING] = "Ending",
+		[PARTY_TORN] = "Torn",
+	};
+
+	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
+}
+
+static const char *trainers_name(enum trainers_state s)
+{
+	static const char *const names[] = {
+		[TRAINERS_IDLE] = "Idle",
+		[TRAINERS_ASKED] = "Asked",
+		[TRAINERS_SERVING] = "Serving",
+		[TRAINERS_RELEASING] = "Releasing",
+		[TRAINERS_RELEASED] = "Released",
+	};
+
+	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
+}
+
 static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 {
 	uint64_t transfer = 0;
@@ -569,9 +602,8 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 	}
 	wb_buf_printf(out, "{\"engine\":");
 	wb_buf_json_str(out, e->r.engine[en].name);
-	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"party\":%d,\"lead\":%d}",
-		(unsigned long long)transfer, (long long)version, (int)e->party[en].state,
-		(int)e->lead[en].state);
+	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
+		(unsigned long long)transfer, (long long)version, party_name(e->party[en].state));
 }
 
 void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
@@ -590,6 +622,7 @@ void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 				(unsigned long long)o->cur->r.term,
 				(unsigned long long)o->cur->r.number,
 				o->cur->is_active ? "true" : "false");
+		wb_buf_printf(out, ",\"trainers\":\"%s\"", trainers_name(o->trainers.state));
 		wb_buf_printf(out, ",\"engines\":[");
 		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
 			bool here = false;

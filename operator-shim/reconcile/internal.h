@@ -33,6 +33,7 @@ struct worker {
 	struct wb_digest map, manifest;
 	struct wb_recon_held held;
 	uint32_t plan_index;
+	struct wb_recon_epoch joined; /* it came when this was active: takes part in later ones */
 	bool is_refused;
 };
 

@@ -215,7 +215,10 @@ static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb
 		.map = in->map,
 		.manifest = in->manifest,
 		.held = in->held,
-		.plan_index = in->plan_index};
+		.plan_index = in->plan_index,
+		/* One that is known to a plan has only said hello again. */
+		.joined = in->plan_index == WB_RECON_NONE ? r->active.epoch
+							  : (struct wb_recon_epoch){0}};
 	int rc;
 
 	if (in->role == WB_ROLE_ROLLOUT)

@@ -114,6 +114,7 @@ struct wb_recon_engine_report {
 	uint64_t transfer; /* the transfer this is about */
 	int64_t version;
 	bool is_feed; /* brought by another engine, outside a transfer */
+	struct wb_recon_epoch epoch; /* of the plan it ran by; term 0 = not known */
 	const char *transport, *memory_path; /* or NULL */
 	const char *reason, *message; /* or NULL */
 };

@@ -48,6 +48,11 @@ static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused || strcmp(w->engine, e->engine))
 			continue;
+		/* A late report: this one came after the transfer. */
+		if (e->epoch.term && (e->epoch.term < w->joined.term ||
+					     (e->epoch.term == w->joined.term &&
+						     e->epoch.number <= w->joined.number)))
+			continue;
 		if (e->state == WB_RECON_COMMITTED && e->transfer >= w->held.transfer)
 			w->held = (struct wb_recon_held){e->transfer, e->version, false};
 		else if (e->state == WB_RECON_TORN)

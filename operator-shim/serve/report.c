@@ -66,6 +66,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.transfer = is_done && e->transfer ? e->transfer : m->transfer,
 			.version = is_done && e->transfer ? e->version : m->version,
 			.is_feed = m->is_feed,
+			.epoch = {m->epoch.term, m->epoch.number},
 			.transport = m->transport && *m->transport ? m->transport : NULL,
 			.memory_path = m->memory_path && *m->memory_path ? m->memory_path : NULL,
 			.reason = e->code ? "TransferFailed" : NULL,

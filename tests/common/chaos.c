@@ -16,9 +16,8 @@
 
 static const char *phase_name(enum world_phase p)
 {
-	static const char *const names[] = {
-		"down", "connecting", "running", "parked", "before", "begun",
-		"install", "installed", "after", "torn"};
+	static const char *const names[] = {"down", "connecting", "running", "parked", "before",
+		"begun", "install", "installed", "after", "torn"};
 
 	return names[p];
 }

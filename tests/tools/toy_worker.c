@@ -4,7 +4,7 @@
  *
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
- *		[--object NS/NAME] [--scribble]
+ *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--scribble]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -33,14 +33,17 @@
 #include "weightbridge/weightbridge.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 struct toy {
@@ -48,6 +51,10 @@ struct toy {
 	int role;
 	uint32_t index, of, rows, cols, tensors;
 	int64_t rank;
+	uint32_t hook_ms, step_ms;
+	const char *collective;
+	uint64_t polls, *steps; /* steps: of all workers of the engine, shared; NULL = none */
+	struct wb_rng rng;
 	bool by_cols, is_heap, scribbles;
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
@@ -380,12 +387,48 @@ static void command(struct toy *t, const char *line)
 	}
 }
 
+static void nap(uint32_t ms)
+{
+	struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+	(void)nanosleep(&ts, NULL);
+}
+
+static int hook(void *cookie, const struct wb_client_update *u)
+{
+	const struct toy *t = cookie;
+
+	(void)u;
+	nap(t->hook_ms);
+	return 0;
+}
+
+/* A step of the engine: it takes a random time, and with --collective PATH no worker begins the
+ * next before all have ended it (counters in a file that the engine's workers share). */
+static void step(struct toy *t)
+{
+	if (t->step_ms)
+		nap((uint32_t)wb_rng_below(&t->rng, t->step_ms + 1));
+	t->polls++;
+	if (!t->steps)
+		return;
+	__atomic_store_n(&t->steps[t->index], t->polls, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; i < t->of; i++)
+		while (__atomic_load_n(&t->steps[i], __ATOMIC_ACQUIRE) < t->polls)
+			sched_yield();
+}
+
 static void poll_once(struct toy *t)
 {
+	struct wb_client_hooks hooks = {hook, hook, t};
 	struct wb_client_update u;
 	struct wb_error err = {0};
-	int rc = wb_client_poll_requests(t->c, NULL, &u, &err);
+	int rc;
 
+	step(t);
+	rc = wb_client_poll_requests(t->c, t->hook_ms ? &hooks : NULL, &u, &err);
+	if (rc == 1 && t->step_ms)
+		say("stopped %lld at %llu", (long long)u.version, (unsigned long long)t->polls);
 	if (rc == 1)
 		say_checked(t, "update", u.version);
 	else if (rc < 0)
@@ -420,7 +463,8 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"engine", 1, NULL, 'e'}, {"index", 1, NULL, 'i'}, {"of", 1, NULL, 'n'},
 		{"cut", 1, NULL, 'c'}, {"rows", 1, NULL, 'R'}, {"cols", 1, NULL, 'C'},
 		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
-		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {NULL, 0, NULL, 0}};
+		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"hook-ms", 1, NULL, 'H'},
+		{"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'}, {NULL, 0, NULL, 0}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -465,6 +509,15 @@ static void parse(int argc, char **argv, struct toy *t)
 		case 'h':
 			t->is_heap = true;
 			break;
+		case 'H':
+			t->hook_ms = (uint32_t)atoi(optarg);
+			break;
+		case 'S':
+			t->step_ms = (uint32_t)atoi(optarg);
+			break;
+		case 'L':
+			t->collective = optarg;
+			break;
 		case 'x':
 			t->scribbles = true;
 			break;
@@ -482,12 +535,28 @@ static void parse(int argc, char **argv, struct toy *t)
 	t->col0 = t->by_cols ? t->index * t->n_col : 0;
 }
 
+static void join(struct toy *t)
+{
+	int fd;
+
+	t->rng.state = (uint64_t)getpid() << 20 ^ t->index;
+	if (!t->collective)
+		return;
+	fd = open(t->collective, O_RDWR | O_CREAT, 0600);
+	must(fd, "collective", t->collective);
+	must(ftruncate(fd, 4096), "collective", t->collective);
+	t->steps = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	must(t->steps == MAP_FAILED ? -errno : 0, "collective", t->collective);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct toy t;
 
 	parse(argc, argv, &t);
 	make_memory(&t);
+	join(&t);
 	fill(&t, 0);
 	attach(&t);
 	run(&t);

@@ -22,7 +22,8 @@
 static struct chaos c; /* large */
 
 /* Runs that once failed. */
-static const uint64_t regressions[] = {389, 482, 1103, 1228, 1571, 1665, 1742, 1823, 1845, 1872};
+static const uint64_t regressions[] = {
+	389, 482, 1103, 1228, 1571, 1665, 1742, 1823, 1845, 1872, 1806, 2374};
 
 START_TEST(seeds_keep_the_invariants)
 {
