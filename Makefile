@@ -103,7 +103,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib check check-cluster check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
+.PHONY: all lib check check-cluster check-sim check-kill check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
         demo bench install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -165,6 +165,8 @@ check-cluster: all $(TOOLS)  ## the operator against a real kube-apiserver (buil
 	@TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
+check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
+	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
 submake = +@$(MAKE) --no-print-directory
 asan:                      ## the tests under ASan and UBSan
 	$(submake) VARIANT=asan check

@@ -181,6 +181,10 @@ static void env_to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, ui
 	struct wb_buf b;
 	struct wb_err err = {0};
 
+	for (uint32_t i = 0;
+		a->world->o.naive && msg->kind == WBP_PEER_PROMISE && i < a->world->n_worker; i++)
+		if (a->world->worker[i].agent == a->index && a->world->worker[i].page)
+			wb_poll_set_stop(&a->world->worker[i].page->word, 0);
 	wb_buf_init(&b, 1u << 20);
 	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
 	(void)wb_sim_send(a->world->net, a->name, r->agent[agent].name, b.data, b.len);

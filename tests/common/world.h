@@ -102,6 +102,7 @@ struct world_opts {
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
+	bool naive; /* agents say the greatest count + 1 and promise nothing: what not to do */
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */

@@ -4,7 +4,8 @@
  *
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
- *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--scribble]
+ *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
+ *[--scribble]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -37,7 +38,6 @@
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,7 @@ struct toy {
 	const char *collective;
 	uint64_t polls, *steps; /* steps: of all workers of the engine, shared; NULL = none */
 	struct wb_rng rng;
+	bool waits;
 	bool by_cols, is_heap, scribbles;
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
@@ -415,7 +416,7 @@ static void step(struct toy *t)
 	__atomic_store_n(&t->steps[t->index], t->polls, __ATOMIC_RELEASE);
 	for (uint32_t i = 0; i < t->of; i++)
 		while (__atomic_load_n(&t->steps[i], __ATOMIC_ACQUIRE) < t->polls)
-			sched_yield();
+			nap(1);
 }
 
 static void poll_once(struct toy *t)
@@ -425,8 +426,13 @@ static void poll_once(struct toy *t)
 	struct wb_error err = {0};
 	int rc;
 
-	step(t);
-	rc = wb_client_poll_requests(t->c, t->hook_ms ? &hooks : NULL, &u, &err);
+	if (t->waits) {
+		t->polls++; /* a call, not a poll */
+		rc = wb_client_update_wait(t->c, 1000000000, NULL, &u, &err);
+	} else {
+		step(t);
+		rc = wb_client_poll_requests(t->c, t->hook_ms ? &hooks : NULL, &u, &err);
+	}
 	if (rc == 1 && t->step_ms)
 		say("stopped %lld at %llu", (long long)u.version, (unsigned long long)t->polls);
 	if (rc == 1)
@@ -464,7 +470,8 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"cut", 1, NULL, 'c'}, {"rows", 1, NULL, 'R'}, {"cols", 1, NULL, 'C'},
 		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
 		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"hook-ms", 1, NULL, 'H'},
-		{"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'}, {NULL, 0, NULL, 0}};
+		{"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'}, {"wait", 0, NULL, 'W'},
+		{NULL, 0, NULL, 0}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -517,6 +524,9 @@ static void parse(int argc, char **argv, struct toy *t)
 			break;
 		case 'L':
 			t->collective = optarg;
+			break;
+		case 'W':
+			t->waits = true;
 			break;
 		case 'x':
 			t->scribbles = true;

@@ -122,6 +122,61 @@ START_TEST(all_workers_of_an_engine_change_at_the_same_poll)
 }
 END_TEST
 
+/* 4 workers of one engine in 2 pods; true when all changed at the same poll, in each version. */
+static bool same_step(const struct world_opts *more, int64_t versions)
+{
+	struct world_opts o = {.trainer_agents = 1,
+		.trainers_per_agent = 1,
+		.engines = 1,
+		.agents_per_engine = 2,
+		.workers_per_agent = 2,
+		.scale = 16,
+		.poll_ns = 20 * WB_NS_PER_MS,
+		.seed = more->seed,
+		.naive = more->naive,
+		.drift = more->drift};
+	struct world w;
+	bool same = true;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; same && v <= versions; v++) {
+		world_send(&w, v);
+		same = world_run(&w, 60 * WB_NS_PER_S) && !strcmp(w.last_result, "Succeeded");
+		world_run_for(&w, WB_NS_PER_MS);
+		for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+			same &= w.worker[i].version == v &&
+				w.worker[i].changed_at == w.worker[w.n_trainer].changed_at;
+	}
+	world_finish(&w);
+	return same;
+}
+
+START_TEST(a_thousand_versions_change_at_the_same_poll_without_a_barrier)
+{
+	struct world_opts o = {.seed = 7};
+
+	ck_assert(same_step(&o, 1000));
+}
+END_TEST
+
+/* The test above is worth something: without the promise it fails. */
+START_TEST(greatest_count_plus_one_without_a_promise_is_not_enough)
+{
+	struct world_opts o = {.seed = 7, .naive = true};
+
+	ck_assert(!same_step(&o, 1000));
+}
+END_TEST
+
+START_TEST(workers_in_a_collective_of_their_own_do_not_deadlock)
+{
+	struct world_opts o = {.seed = 8, .drift = 1};
+
+	ck_assert(same_step(&o, 200));
+}
+END_TEST
+
 /* Kill an engine's agent at a random moment of a transfer: the others commit, the dead one comes
  * back and is fed without a trainer. */
 START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
@@ -394,6 +449,9 @@ int main(void)
 
 	tcase_add_loop_test(tc, every_version_arrives_byte_for_byte, 0, N_SHAPES * N_MODES);
 	tcase_add_test(tc, all_workers_of_an_engine_change_at_the_same_poll);
+	tcase_add_test(tc, a_thousand_versions_change_at_the_same_poll_without_a_barrier);
+	tcase_add_test(tc, greatest_count_plus_one_without_a_promise_is_not_enough);
+	tcase_add_test(tc, workers_in_a_collective_of_their_own_do_not_deadlock);
 	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
 	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
 	tcase_add_test(tc, a_hold_lasts_until_release_or_the_last_outcome);
