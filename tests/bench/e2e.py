@@ -209,7 +209,48 @@ def latency(a):
             p90=round(times[n * 9 // 10] * 1e3, 3), n=n)
 
 
-CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency"]
+def commit(a):
+    """The decision for two engines, one agent each: from the moment that the last has everything
+    staged until the last knows that all of them install."""
+    n = max(50, a.n)
+    checkpoint = make_checkpoint.make(SMALL)
+    with tempfile.TemporaryDirectory() as folder:
+        d = Deployment(a.out, folder, "  trainer: {workers: 1, bufferSize: 64Mi}\n"
+                       "  rollout: {workersPerEngine: 1, engines: 2, bufferSize: 64Mi}\n"
+                       "  staging: {rollout: HostMemory}\n  commitPolicy: AllEngines\n")
+        try:
+            d.start_operator()
+            for name in ("trainer-0", "engine-0", "engine-1"):
+                d.start_agent(name)
+            ts = [d.start_worker("trainer-0", "t0", "trainer", 0, s, checkpoint)
+                  for s in deploy.fsdp2(SMALL, 1)]
+            rs = [d.start_worker(f"engine-{e}", f"r{e}", "rollout", 0, s, checkpoint,
+                                 engine=f"engine-{e}")
+                  for e in range(2) for s in deploy.engine("vllm", SMALL, 1, tied="alias")]
+            for w in d.workers.values():
+                w.wait("planned", 120)
+            for v in range(1, n + 11):
+                d.send(ts, v)
+                for w in ts:
+                    w.wait("sent", version=v)
+                for w in rs:
+                    w.wait("update", version=v)
+            last = {"staged": {}, "decided": {}}
+            for name in ("engine-0", "engine-1"):
+                for e in d.trace(name):
+                    if e["name"] in last:
+                        at, k = last[e["name"]], e["args"]["transfer"]
+                        at[k] = max(at.get(k, 0), e["ts"])
+        finally:
+            d.stop()
+    took = sorted((last["decided"][k] - last["staged"][k]) / 1e3
+                  for k in sorted(last["decided"])[10:])
+    put("commit round of two engines", round(statistics.median(took), 3), "ms", 1.0,
+        commitPolicy="AllEngines", staging="rollout", min=round(took[0], 3),
+        p90=round(took[len(took) * 9 // 10], 3), n=len(took))
+
+
+CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency", "commit"]
 
 
 def main():
@@ -230,8 +271,9 @@ def main():
             [n for n in a.peers.split(",") if n != "none"]
         theirs = Peers(names)
         try:
-            if case in ("capped", "latency"):
-                (capped if case == "capped" else latency)(a)
+            special = {"capped": capped, "latency": latency, "commit": commit}.get(case)
+            if special:
+                special(a)
                 continue
             for sums in ["off", "on"] if a.sums == "both" else [a.sums]:
                 transfer(a, case, sums, theirs)
