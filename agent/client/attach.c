@@ -359,7 +359,7 @@ int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_prog
 	while ((rc = wb__wait(c, deadline, ready_planned, &w, err)) == 2)
 		if (on_progress)
 			on_progress(cookie, w.text);
-	if (rc == -ETIMEDOUT)
+	if (rc == -ETIMEDOUT && wb__now() >= deadline) /* else the agent's own word */
 		return wb__fail(err, rc, "no plan within %.1f s; the agent's last word: %s",
 			(double)timeout / 1e9, w.text[0] ? w.text : "(none)");
 	if (rc < 0)

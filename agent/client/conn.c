@@ -101,7 +101,7 @@ static void go_down(struct wb_client *c)
 	c->lane = NULL;
 	if (!c->lost_ns)
 		c->lost_ns = wb__now();
-	if (c->conn == WB__UP)
+	if (c->conn == WB__UP && !c->refused.code)
 		c->backoff_ns = WB__BACKOFF_MIN;
 	c->is_planned = false;
 	plan_retry(c);
@@ -238,7 +238,7 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->plan.number = m->number;
 	c->plan.version = m->version;
 	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
-	c->is_planned = true;
+	c->is_planned = c->was_planned = true;
 }
 
 static void on_area(struct wb_client *c, const struct wb_msg_app_area *m, int *fds, unsigned n)
@@ -365,6 +365,15 @@ static void take_news(struct wb_client *c)
 	}
 }
 
+/* Refused for good: the caller hears why.  One that has worked already comes back for as long as
+ * reconnect_timeout says, and so does one whose agent is being replaced. */
+static bool is_turned_away(const struct wb_client *c)
+{
+	if (!c->refused.code || c->was_planned)
+		return false;
+	return !c->generation || c->refused.code != -ESHUTDOWN;
+}
+
 void wb__pump(struct wb_client *c)
 {
 	uint64_t now, expired;
@@ -374,7 +383,7 @@ void wb__pump(struct wb_client *c)
 		if (read(c->timer_fd, &expired, sizeof(expired)) < 0)
 			assert(errno == EAGAIN || errno == EINTR || errno == ECANCELED);
 		if (c->conn == WB__DOWN) {
-			if (now < c->retry_at_ns || (c->refused.code && !c->generation))
+			if (now < c->retry_at_ns || is_turned_away(c))
 				return;
 			try_connect(c);
 		} else if (now - c->since_ns >= c->connect_timeout) {
@@ -388,7 +397,7 @@ void wb__pump(struct wb_client *c)
 
 int wb__lost(struct wb_client *c, const char *what, struct wb_error *err)
 {
-	if (c->refused.code && !c->generation)
+	if (is_turned_away(c))
 		return wb__fail(err, c->refused.code, "%s", c->refused.msg);
 	if (!c->generation || !c->lost_ns || wb__now() - c->lost_ns < c->reconnect_timeout)
 		return 0;

@@ -230,9 +230,8 @@ def run(*tests, together=1):
         print(f"ok {t.__name__} {time.monotonic() - t0:.2f} s", flush=True)
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
         done = {t: pool.submit(one, t) for t in tests}
-        for t, f in done.items():
-            try:
-                f.result()
-            except Exception:
-                print(f"FAILED {t.__name__}", flush=True)
-                raise
+        bad = {t.__name__: f.exception() for t, f in done.items() if f.exception()}
+        for name, why in bad.items():
+            print(f"FAILED {name}: {why}", flush=True)
+        for why in bad.values():
+            raise why

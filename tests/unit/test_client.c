@@ -301,6 +301,36 @@ static void script_never_planned(struct fx_agent *a)
 	fx_agent_wait_closed(a);
 }
 
+static void script_cannot_plan(struct fx_agent *a)
+{
+	char why[] = "waiting for 1 of 2 trainer workers, and planDeadlineSeconds are over";
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	fx_agent_send(a, WBP_APP_REJECT, &(struct wb_msg_app_reject){-ETIMEDOUT, why});
+	fx_agent_drop(a); /* and nobody comes back: accept() would see it */
+}
+
+START_TEST(a_worker_that_cannot_be_planned_hears_why_at_once)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c = NULL;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_cannot_plan);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert(!wb_client_open(&o, &c, &err) && !fx_attach(c, &err));
+	ck_assert_int_eq(wb_client_wait_planned(c, WB_FOREVER, NULL, NULL, NULL, &err), -ETIMEDOUT);
+	says(&err, "waiting for 1 of 2 trainer workers, and planDeadlineSeconds are over");
+	ck_assert_int_eq(wb_client_wait_planned(c, S, NULL, NULL, NULL, &err), -ETIMEDOUT);
+	says(&err, "planDeadlineSeconds");
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
 START_TEST(plan_timeout_repeats_the_agents_last_word)
 {
 	struct fx_script s;
@@ -580,6 +610,7 @@ int main(void)
 	tcase_add_test(t, attach_registers_and_planned_ends_the_wait);
 	tcase_add_test(t, reject_is_its_sentence_at_once);
 	tcase_add_test(t, attach_refused_is_its_sentence);
+	tcase_add_test(t, a_worker_that_cannot_be_planned_hears_why_at_once);
 	tcase_add_test(t, other_protocol_version_names_both);
 	tcase_add_loop_test(t, garbage_costs_the_connection_and_nothing_else, 0,
 		sizeof(garbage) / sizeof(garbage[0]));
