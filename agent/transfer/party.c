@@ -318,9 +318,10 @@ static bool holds_something(const struct party *p)
 static void on_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
 	/* One that is new and was to be fed must not serve what it has, nor one that the decision
-	 * is for; one that is only behind goes on with what it holds. */
+	 * is for and whose other agents may have been told to install; one that is only behind goes
+	 * on with what it holds. */
 	bool torn = p->is_opened || (p->is_feed && !holds_something(p)) ||
-		    (p->is_decided && m->state != WB_ENGINE_ABORTED);
+		    (p->is_decided && m->state != WB_ENGINE_ABORTED && p->state >= PARTY_STOPPED);
 	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
@@ -580,6 +581,8 @@ static struct party *party_of_flow(struct epoch *e, const struct wb_flow *f, uin
 
 static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, uint32_t))
 {
+	if (!p->flow) /* it ended with the last worker here */
+		return false;
 	for_party_worker (p->e, p->engine, i)
 		if (!is(p->flow, i))
 			return false;
@@ -681,6 +684,8 @@ static void too_late(struct party *p)
 	char text[WB_ERR_MSG_MAX], what[256];
 
 	p->deadline_ns = 0;
+	if (!p->flow) /* it ended with the last worker here: the lead knows */
+		return;
 	for_party_worker (p->e, p->engine, i) {
 		if (wb_flow_sink_complete(p->flow, i))
 			continue;
