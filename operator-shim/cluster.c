@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/loop.h"
+#include "operator-shim/identity.h"
 #include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/lease.h"
 #include "operator-shim/kube/text.h"
@@ -43,6 +44,7 @@ struct item {
 	unsigned own_at;
 	uint64_t completed_at_ns; /* last event about a completed transfer */
 	unsigned n_completed; /* not told since */
+	uint64_t refused; /* hash of the last refusal that was told */
 };
 
 struct wb__cluster {
@@ -50,6 +52,8 @@ struct wb__cluster {
 	struct wb_serve *serve;
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube;
+	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
+	struct wb__identity *identity; /* while leading */
 	struct wb_kube_lease *lease;
 	struct wb_kube_watch *watch;
 	struct wb_timer *timer;
@@ -139,6 +143,25 @@ static void post_completed(struct item *i, const char *text)
 	post(i, "TransferCompleted", note);
 }
 
+/* An agent that is refused comes again and again: told once. */
+static void post_refused(struct item *i, const char *text)
+{
+	uint64_t hash = wb_hash64(text, strlen(text), 0);
+
+	if (i->refused == hash)
+		return;
+	i->refused = hash;
+	post(i, "AuthenticationRejected", text);
+}
+
+void wb__cluster_authenticate(
+	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim)
+{
+	if (c && c->identity)
+		wb__identity_ask(c->identity, peer, claim);
+	/* Else: closed at the deadline of its HELLO, and it comes again. */
+}
+
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)
 {
 	struct item *i = c && c->is_leading ? find(c, e->object) : NULL;
@@ -147,6 +170,8 @@ void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)
 		return;
 	if (!strcmp(e->reason, "TransferCompleted"))
 		post_completed(i, e->text ? e->text : "");
+	else if (!strcmp(e->reason, "AuthenticationRejected"))
+		post_refused(i, e->text ? e->text : "");
 	else
 		post(i, e->reason, e->text ? e->text : "");
 }
@@ -418,6 +443,10 @@ static void on_leading(void *cookie, uint64_t transitions)
 	wb_buf_init(&b, 4096);
 	wb_kube_wt_path(&b, c->watch_namespace, NULL, "");
 	o.path = wb_buf_cstr(&b);
+	if (c->reviews && wb__identity_start(c->kube, c->reviews, c->serve, c->watch_namespace,
+				  &c->identity) < 0)
+		b.rc = -ENOMEM;
+	c->reviews = NULL;
 	if (b.rc || wb_kube_watch_start(c->kube, &o, &cb, &c->watch) < 0)
 		c->cb.on_lost(c->cb.cookie, "out of memory");
 	wb_buf_finish(&b);
@@ -451,21 +480,31 @@ static void on_other(void *cookie, const char *holder, const char *address)
 
 /* ---- life ---- */
 
+static int load_config(
+	const struct wb__cluster_opts *o, struct wb_kube_config *out, struct wb_err *err)
+{
+	if (o->kubeconfig)
+		return wb_kube_config_load(o->kubeconfig, out, err);
+	return wb_kube_config_in_cluster(getenv("KUBERNETES_SERVICE_HOST"),
+		getenv("KUBERNETES_SERVICE_PORT"), WB_KUBE_ACCOUNT_DIR, out, err);
+}
+
 static int connect_api(
 	struct wb__cluster *c, const struct wb__cluster_opts *o, char **ns, struct wb_err *err)
 {
+	struct wb_kube_opts ko = {0}, reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
 	struct wb_kube_config config;
-	struct wb_kube_opts ko = {0};
-	int rc;
+	int rc = load_config(o, &config, err);
 
-	rc = o->kubeconfig ? wb_kube_config_load(o->kubeconfig, &config, err)
-			   : wb_kube_config_in_cluster(getenv("KUBERNETES_SERVICE_HOST"),
-				     getenv("KUBERNETES_SERVICE_PORT"), WB_KUBE_ACCOUNT_DIR,
-				     &config, err);
 	if (rc < 0)
 		return rc;
 	*ns = wb_strdup(config.namespace_ ? config.namespace_ : "default");
-	return wb_kube_create(c->loop, &config, &ko, &c->kube, err);
+	rc = wb_kube_create(c->loop, &config, &ko, &c->kube, err);
+	if (rc == 0 && o->has_tokens)
+		rc = load_config(o, &config, err);
+	if (rc == 0 && o->has_tokens)
+		rc = wb_kube_create(c->loop, &config, &reviews, &c->reviews, err);
+	return rc;
 }
 
 static int start_lease(struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns)
@@ -516,6 +555,8 @@ void wb__cluster_stop(struct wb__cluster *c)
 
 	if (!c)
 		return;
+	wb__identity_stop(c->identity);
+	wb_kube_destroy(c->reviews);
 	wb_kube_watch_stop(c->watch);
 	wb_kube_lease_stop(c->lease);
 	while ((i = c->item)) {
@@ -554,5 +595,7 @@ const char *wb__cluster_why_unready(const struct wb__cluster *c)
 		return "the API server does not answer";
 	if (c->is_leading && (!c->watch || !wb_kube_watch_is_synced(c->watch)))
 		return "WeightTransfers are not listed yet";
+	if (c->identity && !wb__identity_is_synced(c->identity))
+		return "pods are not listed yet";
 	return NULL;
 }

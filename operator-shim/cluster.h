@@ -24,6 +24,7 @@ struct wb__cluster_opts {
 		*lease_name; /* "" = the pod's, or default; the program's name */
 	const char *name; /* of this replica */
 	const char *address; /* "host:port" that agents reach us at; "" = not known */
+	bool has_tokens; /* agents show tokens: pods are watched, tokens reviewed */
 };
 
 struct wb__cluster_cb {
@@ -43,6 +44,8 @@ void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void
 
 /* What serve tells: see struct wb_serve_env. */
 void wb__cluster_changed(struct wb__cluster *c);
+void wb__cluster_authenticate(
+	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);
 
 /** wb__cluster_why_unready - NULL when agents may come, else why not.  Static text. */

@@ -22,11 +22,12 @@
 #include <unistd.h>
 
 #define MOD "operator"
+#define TLS_RELOAD_NS (60 * WB_NS_PER_S)
 
 struct app {
 	struct wb__operator_options o;
 	struct wb_loop *loop;
-	struct wb_timer *timer;
+	struct wb_timer *timer, *tls_timer;
 	struct wb_signal *sigterm, *sigint, *sighup;
 	struct wb_tls *tls;
 	struct wb_listener *listener;
@@ -79,6 +80,13 @@ static void on_serve_event(void *ctx, const struct wb_serve_event *e)
 	wb__cluster_event(a->cluster, e);
 }
 
+static void on_serve_claim(void *ctx, uint32_t peer, const struct wb_serve_claim *claim)
+{
+	struct app *a = ctx;
+
+	wb__cluster_authenticate(a->cluster, peer, claim);
+}
+
 static void on_serve_changed(void *ctx)
 {
 	struct app *a = ctx;
@@ -115,10 +123,11 @@ static void close_inputs(struct app *a)
 	wb_listener_close(a->listener);
 	wb_http_stop(a->http);
 	wb_timer_destroy(a->timer);
+	wb_timer_destroy(a->tls_timer);
 	wb_signal_destroy(a->sighup);
 	a->listener = NULL;
 	a->http = NULL;
-	a->timer = NULL;
+	a->timer = a->tls_timer = NULL;
 	a->sighup = NULL;
 }
 
@@ -252,6 +261,7 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.random = fill_random,
 		.arm = arm,
 		.work = work,
+		.authenticate = a->o.tls_cert[0] ? on_serve_claim : NULL,
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};
@@ -279,7 +289,8 @@ static int start_cluster(struct app *a, struct wb_err *err)
 		.lease_namespace = ns,
 		.lease_name = slash ? slash + 1 : "",
 		.name = a->o.name,
-		.address = a->o.advertise};
+		.address = a->o.advertise,
+		.has_tokens = a->o.tls_cert[0] != '\0'};
 
 	if (a->o.n_file)
 		return 0;
@@ -288,12 +299,32 @@ static int start_cluster(struct app *a, struct wb_err *err)
 	return wb__cluster_start(a->loop, a->serve, &o, &cb, &a->cluster, err);
 }
 
+/* Certificates are renewed in place. */
+static void on_tls_timer(void *cookie)
+{
+	struct app *a = cookie;
+	struct wb_err err = {0};
+
+	if (wb_tls_reload(a->tls, &err) < 0)
+		WB_LOG_ERR(MOD, "certificate not read, the old one stays", WB_S("why", err.msg));
+}
+
 static int start_tls(struct app *a, struct wb_err *err)
 {
 	struct wb_tls_opts to = {.mode = WB_TLS_PSK};
 	struct wb_psk psk;
 	int rc;
 
+	if (a->o.tls_cert[0]) {
+		to = (struct wb_tls_opts){
+			.mode = WB_TLS_CERT, .cert_file = a->o.tls_cert, .key_file = a->o.tls_key};
+		rc = wb_tls_server_create(&to, &a->tls, err);
+		if (rc == 0)
+			rc = wb_timer_create(a->loop, on_tls_timer, a, &a->tls_timer);
+		if (rc == 0)
+			wb_timer_start(a->tls_timer, TLS_RELOAD_NS, TLS_RELOAD_NS);
+		return rc;
+	}
 	rc = wb_psk_read(a->o.psk_file, WBP_OPERATOR_PSK_ID, &psk, err);
 	if (rc < 0)
 		return rc;

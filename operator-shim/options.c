@@ -77,6 +77,18 @@ static int set_psk_file(struct wb__operator_options *o, const char *arg)
 	return *arg ? 0 : -EINVAL;
 }
 
+static int set_tls_cert(struct wb__operator_options *o, const char *arg)
+{
+	o->tls_cert = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
+static int set_tls_key(struct wb__operator_options *o, const char *arg)
+{
+	o->tls_key = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
 static int set_http(struct wb__operator_options *o, const char *arg)
 {
 	o->has_http = true;
@@ -171,6 +183,9 @@ static const struct option_row rows[] = {
 		"where agents connect (default: 0.0.0.0:7443; port 0: any)"},
 	{"psk-file", "FILE", set_psk_file, "a file name",
 		"key shared with the agents: 64 to 128 hex digits, mode 0600"},
+	{"tls-cert", "FILE", set_tls_cert, "a file name",
+		"instead: certificate for agents, who show tokens of their pods (with a cluster)"},
+	{"tls-key", "FILE", set_tls_key, "a file name", "its key; both are read again each minute"},
 	{"http", "HOST:PORT", set_http, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /objects /plan /manifest /trace "
 		"(default: not)"},
@@ -212,7 +227,7 @@ static void set_defaults(struct wb__operator_options *o)
 		snprintf(host, sizeof(host), "localhost");
 	memset(o, 0, sizeof(*o));
 	o->listen.port = WB_OPERATOR_PORT;
-	o->psk_file = o->port_file = "";
+	o->psk_file = o->port_file = o->tls_cert = o->tls_key = "";
 	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
 	o->name = host;
 	o->settle_ns = 500 * WB_NS_PER_MS;
@@ -231,8 +246,15 @@ static int check(const struct wb__operator_options *o, struct wb_err *err)
 	if (n > 1)
 		return wb_err_set(
 			err, -EINVAL, "--file, --in-cluster and --kubeconfig exclude each other");
-	if (!o->psk_file[0])
+	if (!o->psk_file[0] && !o->tls_cert[0])
 		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
+	if (!o->tls_cert[0] != !o->tls_key[0] || (o->psk_file[0] && o->tls_cert[0]))
+		return wb_err_set(err, -EINVAL,
+			"give either --psk-file, or --tls-cert and --tls-key together");
+	if (o->tls_cert[0] && o->n_file)
+		return wb_err_set(err, -EINVAL,
+			"--tls-cert: tokens need a cluster (--in-cluster or --kubeconfig) to check "
+			"them");
 	return 0;
 }
 

@@ -23,7 +23,8 @@ struct wb__operator_options {
 	size_t n_file;
 	struct wb__operator_addr listen, http;
 	bool has_http;
-	const char *psk_file;
+	const char *psk_file; /* "" = tokens */
+	const char *tls_cert, *tls_key; /* "" = a shared key */
 	const char *port_file; /* "" = none */
 	const char *name;
 	/* A cluster instead of files. */

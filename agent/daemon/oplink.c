@@ -20,7 +20,6 @@
 #include <string.h>
 
 #define MOD "oplink"
-#define PSK_ID "weightbridge"
 #define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
 #define BACKOFF_MAX_NS (5 * WB_NS_PER_S)
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
@@ -139,15 +138,19 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.term = l->term,
 		.term_operator = l->term_operator,
 	};
+	char *token;
 
 	(void)ch;
 	if (l->state != OP_DIALLING)
 		return;
+	token = wb__oplink_token(l);
+	m.token = token;
 	l->state = OP_HELLO;
 	l->proto = WBP_VERSION_MAX;
 	l->heard_ns = now_ns();
 	wb_timer_start(l->timer, HEARTBEAT_DEFAULT_NS, HEARTBEAT_DEFAULT_NS);
 	(void)wb__oplink_send(l, WBP_HELLO, &m);
+	wb__oplink_token_free(token);
 }
 
 static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why)
@@ -185,10 +188,15 @@ static void dial(struct wb__oplink *l)
 	struct wb_chan_limits limits = {.framer = wb_frame_length};
 	struct wb_chan_cb cb = {
 		.cookie = l, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
+	struct wb_err err = {0};
 	int rc;
 
 	memset(&l->cause, 0, sizeof(l->cause));
 	l->is_refused = false;
+	if (wb__oplink_tls(l, &err) < 0) {
+		went_down(l, &err);
+		return;
+	}
 	rc = wb_tls_connect(l->a->loop, l->tls, l->a->o.operator_host, l->a->o.operator_port,
 		&limits, &cb, &l->chan);
 	if (rc < 0) {
@@ -266,19 +274,6 @@ static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb
 	(void)wb__oplink_send(l, WBP_REFUSE, &refuse);
 }
 
-static int make_tls(struct wb__oplink *l, struct wb_err *err)
-{
-	struct wb_psk psk;
-	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &psk};
-	int rc = wb_psk_read(l->a->o.psk_file, PSK_ID, &psk, err);
-
-	if (rc < 0)
-		return rc;
-	rc = wb_tls_client_create(&o, &l->tls, err);
-	wb_psk_clear(&psk);
-	return rc;
-}
-
 int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err *err)
 {
 	struct wb__oplink *l = wb_zalloc(1, sizeof(*l));
@@ -293,7 +288,8 @@ int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err
 	l->backoff_ns = BACKOFF_MIN_NS;
 	l->memory_limit_bytes = wb__memory_limit();
 	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator_host, a->o.operator_port);
-	rc = make_tls(l, err);
+	/* A key must be there; what a pod has may come after us. */
+	rc = a->o.psk_file[0] ? wb__oplink_tls(l, err) : 0;
 	if (rc < 0)
 		return rc;
 	rc = wb_timer_create(a->loop, on_timer, l, &l->timer);

@@ -81,4 +81,11 @@ void wb__uploads_reset(struct wb__oplink *l);
 void wb__reports_flush(struct wb__oplink *l);
 void wb__reports_drop(struct wb__oplink *l);
 
+/* optls.c */
+/** wb__oplink_tls - make or refresh the context for the next dial.  Blocks for small files. */
+int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err);
+/** wb__oplink_token - the pod's token, secret; NULL or "" = none.  wb__oplink_token_free(). */
+char *wb__oplink_token(const struct wb__oplink *l);
+void wb__oplink_token_free(char *token);
+
 #endif

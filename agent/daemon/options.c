@@ -149,6 +149,24 @@ static int set_psk_file(struct wb__options *o, const char *arg)
 	return *arg ? 0 : -EINVAL;
 }
 
+static int set_token_file(struct wb__options *o, const char *arg)
+{
+	o->token_file = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
+static int set_ca_file(struct wb__options *o, const char *arg)
+{
+	o->ca_file = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
+static int set_operator_name(struct wb__options *o, const char *arg)
+{
+	o->operator_name = arg;
+	return *arg ? 0 : -EINVAL;
+}
+
 static int set_object(struct wb__options *o, const char *arg)
 {
 	const char *slash = strchr(arg, '/');
@@ -251,6 +269,12 @@ static const struct option_row rows[] = {
 	{"operator", "HOST:PORT", set_operator, "HOST:PORT", "the operator to ask for plans"},
 	{"psk-file", "FILE", set_psk_file, "a file name",
 		"key shared with the operator: 64 to 128 hex digits, mode 0600"},
+	{"token-file", "FILE", set_token_file, "a file name",
+		"instead of a key: token of this pod, shown to the operator"},
+	{"ca-file", "FILE", set_ca_file, "a file name",
+		"with a token: authority that the operator's certificate must come from"},
+	{"operator-name", "NAME", set_operator_name, "a host name",
+		"with a token: name in the operator's certificate (default: the host dialled)"},
 	{"object", "NS/NAME", set_object, "NAMESPACE/NAME",
 		"transfer object to serve (default: the only one the operator has)"},
 	{"listen", "HOST:PORT", set_listen, "HOST:PORT, or :PORT for all addresses",
@@ -308,6 +332,7 @@ static void set_defaults(struct wb__options *o)
 	o->node = host;
 	o->socket = WB_AGENT_SOCKET;
 	o->psk_file = o->object = o->advertise = "";
+	o->token_file = o->ca_file = o->operator_name = "";
 	snprintf(o->listen_host, sizeof(o->listen_host), "0.0.0.0");
 	o->listen_port = 7444;
 	o->transport = "tcp";
@@ -328,8 +353,14 @@ static int check(struct wb__options *o, struct wb_err *err)
 	}
 	if (!o->operator_port)
 		return wb_err_set(err, -EINVAL, "--operator HOST:PORT is missing");
-	if (!o->psk_file[0])
+	if (!o->psk_file[0] && !o->token_file[0])
 		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
+	if (o->psk_file[0] && o->token_file[0])
+		return wb_err_set(err, -EINVAL, "--psk-file and --token-file exclude each other");
+	if (!o->token_file[0] != !o->ca_file[0])
+		return wb_err_set(err, -EINVAL, "--token-file and --ca-file belong together");
+	if (o->token_file[0] && !o->object[0])
+		return wb_err_set(err, -EINVAL, "--token-file needs --object NAMESPACE/NAME");
 	return 0;
 }
 

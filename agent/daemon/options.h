@@ -20,7 +20,8 @@ struct wb__options {
 	const char *socket;
 	char operator_host[256];
 	uint16_t operator_port; /* 0 = no operator was named */
-	const char *psk_file;
+	const char *psk_file; /* "" = a token instead */
+	const char *token_file, *ca_file, *operator_name; /* "" = none, none, the host dialled */
 	const char *object; /* "" = what the operator says */
 	char listen_host[256];
 	uint16_t listen_port;

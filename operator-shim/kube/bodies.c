@@ -48,6 +48,7 @@ static const struct {
 	const char *reason, *type, *action;
 } kinds[] = {
 	{"AgentLost", "Warning", "Connect"},
+	{"AuthenticationRejected", "Warning", "Connect"},
 	{"EngineFed", "Normal", "Transfer"},
 	{"PlanActivated", "Normal", "Plan"},
 	{"PlanAdopted", "Normal", "Plan"},

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #define MOD "kube"
-#define QUEUE_MAX 65536
 
 uint64_t wb_kube_random(void)
 {
@@ -113,6 +112,8 @@ static void finish_request(struct wb_kube_rq *rq, CURLcode rc)
 	rq->call.done(rq->call.cookie, &r);
 	json_decref(r.body);
 	free_request(rq);
+	if (k->list && !wb_timer_is_running(k->pump))
+		wb_timer_start(k->pump, 0, 0);
 }
 
 /* Outside of curl: requests that ended, and those that were cancelled inside of it. */
@@ -168,6 +169,8 @@ void wb__kube_pump(struct wb_kube *k)
 
 		if (rq->is_running || rq->is_cancelled || rq->start_rc < 0)
 			continue;
+		if (k->n_running >= k->o.in_flight && !rq->is_second)
+			return; /* what ends calls this again */
 		if (k->tokens < 1) {
 			wb_timer_start(k->pump, WB_NS_PER_S / k->o.per_s + WB_NS_PER_MS, 0);
 			return;
@@ -264,6 +267,7 @@ int wb_kube_create(struct wb_loop *loop, struct wb_kube_config *config_take,
 	k->o.call_ns = o->call_ns ? o->call_ns : 30 * WB_NS_PER_S;
 	k->o.per_s = o->per_s ? o->per_s : 50;
 	k->o.burst = o->burst ? o->burst : 100;
+	k->o.in_flight = o->in_flight ? o->in_flight : 64;
 	k->tokens = k->o.burst;
 	k->filled_ns = wb_now_ns(&wb_clock_real);
 	rc = wb_timer_create(loop, on_pump, k, &k->pump);

@@ -29,6 +29,7 @@ struct wb_kube_rq; /* opaque: one request under way */
 struct wb_kube_opts {
 	uint64_t connect_ns, call_ns; /* 0 = 10 s, 30 s */
 	unsigned per_s, burst; /* requests; 0 = 50, 100 */
+	unsigned in_flight; /* at a time, watches included; 0 = 64 */
 };
 
 struct wb_kube_reply {

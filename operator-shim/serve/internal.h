@@ -47,7 +47,7 @@ struct joined {
 	struct wb_msg_workers workers; /* last list, owned */
 };
 
-enum peer_state { PEER_NEW, PEER_OPEN, PEER_CLOSING };
+enum peer_state { PEER_NEW, PEER_CLAIMED, PEER_OPEN, PEER_CLOSING };
 
 struct peer {
 	struct peer *next;

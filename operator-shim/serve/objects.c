@@ -195,3 +195,25 @@ void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port)
 	snprintf(s->leader_host, sizeof(s->leader_host), "%s", host);
 	s->leader_port = port;
 }
+
+void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why)
+{
+	const struct object *o = wb__serve_object(s, object);
+	struct wb_msg_drain m = {.sentence = why};
+
+	for (struct peer *p = s->peer; p; p = p->next) {
+		bool is_about = false;
+
+		if (p->state == PEER_CLOSING || !p->hello.agent ||
+			strcmp(p->hello.agent, agent) != 0)
+			continue;
+		for (uint32_t i = 0; i < p->hello.n_objects; i++)
+			is_about |= o && wb__serve_object(s, p->hello.objects[i]) == o;
+		if (!is_about)
+			continue;
+		if (p->state == PEER_OPEN)
+			wb__serve_send(p, WBP_DRAIN, &m);
+		wb__serve_close_peer(p);
+	}
+	wb__serve_act_all(s);
+}

@@ -167,6 +167,39 @@ static void send_welcome(struct peer *p)
 	wb_free(m.objects); /* its strings are borrowed */
 }
 
+static void admit(struct peer *p)
+{
+	struct wb_serve *s = p->s;
+
+	p->state = PEER_OPEN;
+	for (size_t i = 0; i < s->n_object; i++)
+		wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
+	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
+		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
+	send_welcome(p);
+}
+
+/* Who it is, somebody else finds out; until then it is told nothing. */
+static void claim(struct peer *p)
+{
+	const char *key[WELCOME_OBJECTS_MAX];
+	struct wb_serve_claim c = {.agent = p->hello.agent, .token = p->hello.token, .object = key};
+
+	/* Short names are made whole: what the token is for has both parts. */
+	for (uint32_t i = 0; i < p->hello.n_objects && i < WELCOME_OBJECTS_MAX; i++)
+		key[c.n_object++] = wb__serve_object(p->s, p->hello.objects[i])->key;
+
+	if (!c.token || !*c.token || !c.n_object) {
+		wb__serve_reject(p, -EPERM, false,
+			!c.n_object ? "name the object this agent serves (--object)"
+				    : "this operator wants a token (--token-file)");
+		return;
+	}
+	p->state = PEER_CLAIMED;
+	p->s->env.authenticate(p->s->env.ctx, p->id, &c);
+	explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
+}
+
 /* Takes the message's content. */
 static void on_hello(struct peer *p, struct wb_msg_hello *m)
 {
@@ -194,12 +227,32 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	}
 	if (!knows_objects(p))
 		return;
-	p->state = PEER_OPEN;
-	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
-	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
-		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
-	send_welcome(p);
+	if (s->env.authenticate)
+		claim(p);
+	else
+		admit(p);
+}
+
+void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence)
+{
+	struct peer *p = s->peer;
+
+	while (p && p->id != peer)
+		p = p->next;
+	if (!p || p->state != PEER_CLAIMED)
+		return;
+	if (rc == 0 && knows_objects(p)) {
+		admit(p);
+	} else if (rc < 0) {
+		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("token"), 1);
+		WB_LOG_WRN(MOD, "agent not authenticated", WB_S("agent", p->hello.agent),
+			WB_S("peer", wb_chan_peer(p->ch)), WB_S("why", sentence));
+		for (uint32_t i = 0; s->env.event && i < p->hello.n_objects; i++)
+			s->env.event(s->env.ctx, &(struct wb_serve_event){p->hello.objects[i],
+							 "AuthenticationRejected", sentence});
+		wb__serve_reject(p, rc, true, sentence);
+	}
+	wb__serve_act_all(s);
 }
 
 /* ---- frames ---- */
@@ -285,6 +338,9 @@ static int decode(struct peer *p, const uint8_t *frame, size_t bytes, struct wb_
 
 	if (rc < 0)
 		return rc;
+	if (p->state == PEER_CLAIMED)
+		return wb_err_set(
+			err, -EPROTO, "%s came before the answer to HELLO", wb_msg_name(f->type));
 	if ((p->state == PEER_NEW) != (f->type == WBP_HELLO))
 		return wb_err_set(err, -EPROTO, "%s came where HELLO must be first, and only first",
 			wb_msg_name(f->type));
@@ -345,7 +401,7 @@ uint64_t wb__serve_check_peers(struct wb_serve *s)
 	uint64_t timeout = wb__serve_heartbeat_timeout_ns(s);
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		uint64_t bound = p->heard_ns + (p->state == PEER_NEW ? HELLO_DEADLINE_NS : timeout);
+		uint64_t bound = p->heard_ns + (p->state < PEER_OPEN ? HELLO_DEADLINE_NS : timeout);
 
 		if (p->state == PEER_CLOSING)
 			continue;

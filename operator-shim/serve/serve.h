@@ -32,6 +32,13 @@ struct wb_serve_object_desc {
 	const json_t *stored; /* status that an earlier leader wrote, or NULL; borrowed */
 };
 
+/* What an agent says it is; borrowed for the call. */
+struct wb_serve_claim {
+	const char *agent, *token; /* the token is secret */
+	const char *const *object; /* "namespace/name" */
+	size_t n_object; /* at least 1 */
+};
+
 struct wb_serve_env {
 	void *ctx;
 	const struct wb_clock *clock; /* monotonic */
@@ -40,6 +47,9 @@ struct wb_serve_env {
 	/* Call wb_serve_tick() at this time (UINT64_MAX = never); replaces what was asked before.
 	 */
 	void (*arm)(void *ctx, uint64_t at_ns);
+	/* Optional: find out whether the claim holds, then wb_serve_authenticated(), later and not
+	 * from in here. */
+	void (*authenticate)(void *ctx, uint32_t peer, const struct wb_serve_claim *c);
 	/* Optional: something worth a Kubernetes event; all borrowed. */
 	void (*event)(void *ctx, const struct wb_serve_event *e);
 	/* Optional: a status may have changed (wb_serve_looks() says which). */
@@ -85,6 +95,11 @@ void wb_serve_remove(struct wb_serve *s, const char *name);
 json_t *wb_serve_status(const struct wb_serve *s, const char *name);
 /** wb_serve_looks - rises when that status may have changed; 0 = no such object. */
 uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
+/** wb_serve_authenticated - the answer about @peer, which may be gone: 0 lets it in, else it is
+ *  turned away with the sentence, and may come again. */
+void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence);
+/** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
+void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
 /** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
 /** wb_serve_n_agent - agents connected now. */

@@ -88,8 +88,12 @@ class ApiServer:
         return self
 
     def __exit__(self, *exc):
-        if exc[0] and os.environ.get("WB_CLUSTER_LOG"):
-            sys.stderr.write(open(self.path("apiserver.log")).read()[-8000:])
+        if exc[0]:  # what the programs said, the API server only when asked
+            for name in sorted(os.listdir(self.dir)):
+                if name.endswith(".log") and (name not in ("apiserver.log", "etcd.log") or
+                                              os.environ.get("WB_CLUSTER_LOG")):
+                    text = open(self.path(name), errors="replace").read()
+                    sys.stderr.write(f"---- {name}\n{text[-3000:]}\n")
         self.stop()
 
     # ---- certificates ----

@@ -34,6 +34,7 @@ class Program:
         return self.p.wait(timeout=60)
 
     def text(self):
+        """Its log so far."""
         return open(self.log, errors="replace").read()
 
 
@@ -48,8 +49,8 @@ class Operator(Program):
                 f.write(secrets.token_hex(32))
         file = c.path(f"operator{Operator.n}.ports")
         super().__init__(c, f"operator{Operator.n}", [
-            os.path.join(BIN, "weightbridge-operator"), "--kubeconfig", config or c.kubeconfig, "--psk-file", self.key,
-            "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", file, "--settle-ms", "50",
+            os.path.join(BIN, "weightbridge-operator"), "--kubeconfig", config or c.kubeconfig,
+            *(["--psk-file", self.key] if "--tls-cert" not in args else []), "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", file, "--settle-ms", "50",
             "--name", f"operator-{Operator.n}", "--log-format", "text", *args])
         self.ports = ports_of(file, self.p)
 
@@ -73,13 +74,12 @@ class Operator(Program):
 class Worker(Program):
     """An agent with one toy worker: commands in, lines out."""
 
-    def __init__(self, c, operator_port, name, role, index, of, engine=None):
+    def __init__(self, c, operator_port, name, role, index, of, engine=None, auth=None):
         self.name = name
-        key = c.path("key")
         sock = c.path(name + ".sock")
         self.agent = Program(c, "agent-" + name, [
             os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{operator_port}",
-            "--psk-file", key, "--socket", sock, "--listen", "127.0.0.1:0", "--object", "default/t"])
+            *(auth or ["--psk-file", c.path("key")]), "--socket", sock, "--listen", "127.0.0.1:0", "--object", "default/t"])
         wait_for(lambda: os.path.exists(sock), 20)
         args = [os.path.join(TOOLS, "toy_worker"), "--socket", sock, "--role", role, "--index", str(index), "--of",
                 str(of), "--rows", "64", "--cols", "64", "--tensors", "4"]

@@ -9,6 +9,7 @@
 #include "operator-shim/kube/cursor.h"
 #include "operator-shim/kube/lease.h"
 #include "operator-shim/kube/text.h"
+#include "operator-shim/kube/token.h"
 
 #include <check.h>
 #include <errno.h>
@@ -374,6 +375,73 @@ START_TEST(observed_generation_is_in_the_status_and_each_condition)
 }
 END_TEST
 
+/* ---- tokens ---- */
+
+#define REVIEW(name, extra)                                                                        \
+	"{\"status\":{\"authenticated\":true,\"audiences\":[\"weightbridge.io/n/t\"],"             \
+	"\"user\":{\"username\":\"" name "\",\"extra\":{" extra "}}}}"
+#define POD                                                                                        \
+	"\"authentication.kubernetes.io/pod-name\":[\"p\"],"                                       \
+	"\"authentication.kubernetes.io/pod-uid\":[\"u\"]"
+
+static const struct {
+	const char *review, *want; /* part of the sentence; NULL = good */
+} reviews[] = {
+	{REVIEW("system:serviceaccount:n:a", POD), NULL},
+	{"{}", "not valid for audience weightbridge.io/n/t: Kubernetes refused it"},
+	{"{\"status\":{\"authenticated\":false,\"error\":\"expired\"}}", "n/t: expired"},
+	{"{\"status\":{\"authenticated\":\"true\"}}", "not valid"},
+	{"{\"status\":{\"authenticated\":true}}", "not for audience"},
+	{"{\"status\":{\"authenticated\":true,\"audiences\":[\"weightbridge.io/n/x\",5]}}",
+		"not for audience"},
+	{REVIEW("admin", POD), "not of a service account"},
+	{REVIEW("system:serviceaccount::a", POD), "not of a service account"},
+	{REVIEW("system:serviceaccount:n:", POD), "not of a service account"},
+	{REVIEW("system:serviceaccount:n", POD), "not of a service account"},
+	{REVIEW("system:serviceaccount:n:a", ""), "not bound to a pod"},
+	{REVIEW("system:serviceaccount:n:a", "\"authentication.kubernetes.io/pod-name\":[\"p\"]"),
+		"not bound to a pod"},
+	{REVIEW("system:serviceaccount:n:a", "\"authentication.kubernetes.io/pod-name\":\"p\""),
+		"not bound to a pod"},
+};
+
+START_TEST(token_is_judged_by_the_review_alone)
+{
+	const char *object = "n/t";
+	json_t *o = json_loads(reviews[_i].review, 0, NULL);
+	struct wb_kube_who who;
+	struct wb_err err = {0};
+	int rc = wb_kube_review_judge(o, &object, 1, &who, &err);
+
+	json_decref(o);
+	if (!reviews[_i].want) {
+		ck_assert_int_eq(rc, 0);
+		ck_assert_str_eq(who.ns, "n");
+		ck_assert_str_eq(who.account, "a");
+		ck_assert_str_eq(who.pod, "p");
+		ck_assert_str_eq(who.pod_uid, "u");
+		return;
+	}
+	ck_assert_int_eq(rc, -EPERM);
+	ck_assert_msg(strstr(err.msg, reviews[_i].want), "%s", err.msg);
+}
+END_TEST
+
+START_TEST(review_asks_for_each_object)
+{
+	const char *object[] = {"n/t", "n/u"};
+	json_t *o = wb_kube_review_body("tok", object, 2);
+	char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+
+	ck_assert_str_eq(text,
+		"{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenReview\",\"spec\":{"
+		"\"audiences\":[\"weightbridge.io/n/t\",\"weightbridge.io/n/u\"],\"token\":"
+		"\"tok\"}}");
+	free(text);
+	json_decref(o);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("kube");
@@ -390,6 +458,9 @@ static Suite *suite(void)
 	tcase_add_test(tc, short_memory_leaves_nothing);
 	tcase_add_test(tc, outside_of_a_pod_is_said);
 	tcase_add_loop_test(tc, lease_is_taken_renewed_or_lost, 0, (int)WB_ARRAY_SIZE(leases));
+	tcase_add_loop_test(
+		tc, token_is_judged_by_the_review_alone, 0, (int)WB_ARRAY_SIZE(reviews));
+	tcase_add_test(tc, review_asks_for_each_object);
 	tcase_add_test(tc, event_note_is_cut_between_characters);
 	tcase_add_test(tc, observed_generation_is_in_the_status_and_each_condition);
 	suite_add_tcase(s, tc);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the agent proves who it is to the operator: a shared key, or its pod's token. */
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/agent.h"
+#include "daemon/oplink_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOD "oplink"
+#define PSK_ID "weightbridge"
+#define TOKEN_MAX 16384
+
+static int make_psk(struct wb__oplink *l, struct wb_err *err)
+{
+	struct wb_psk psk;
+	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &psk};
+	int rc = wb_psk_read(l->a->o.psk_file, PSK_ID, &psk, err);
+
+	if (rc < 0)
+		return rc;
+	rc = wb_tls_client_create(&o, &l->tls, err);
+	wb_psk_clear(&psk);
+	return rc;
+}
+
+int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
+{
+	struct wb_tls_opts o = {.mode = WB_TLS_CERT,
+		.ca_file = l->a->o.ca_file,
+		.server_name = l->a->o.operator_name[0] ? l->a->o.operator_name : NULL};
+
+	if (l->a->o.psk_file[0])
+		return l->tls ? 0 : make_psk(l, err);
+	/* The authority's certificate is renewed in place, and may come after us. */
+	return l->tls ? wb_tls_reload(l->tls, err) : wb_tls_client_create(&o, &l->tls, err);
+}
+
+char *wb__oplink_token(const struct wb__oplink *l)
+{
+	const char *path = l->a->o.token_file;
+	char *token;
+	ssize_t n = -1;
+	int fd;
+
+	if (!path[0])
+		return NULL;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	token = wb_zalloc(1, TOKEN_MAX);
+	if (fd >= 0 && token)
+		n = read(fd, token, TOKEN_MAX - 1);
+	if (n <= 0)
+		WB_LOG_ERR(MOD, "token not read", WB_S("file", path),
+			WB_S("reason", n < 0 ? strerror(errno) : "it is empty"));
+	if (fd >= 0)
+		close(fd);
+	if (n > 0)
+		token[strcspn(token, "\r\n")] = '\0';
+	return token;
+}
+
+void wb__oplink_token_free(char *token)
+{
+	if (token)
+		explicit_bzero(token, TOKEN_MAX);
+	wb_free(token);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/identity.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "operator-shim/kube/text.h"
+#include "operator-shim/kube/token.h"
+#include "operator-shim/kube/watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEY_BYTES (WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2)
+#define OBJECTS_MAX 64
+#define AGENT_NAME_MAX 63 /* of an agent; longer names of pods are cut */
+
+struct wb__identity {
+	struct wb_kube *reviews; /* owned */
+	struct wb_serve *serve;
+	struct wb_kube_watch *pods;
+};
+
+struct review {
+	struct wb__identity *d;
+	uint32_t peer;
+	char agent[AGENT_NAME_MAX + 1];
+	char **object; /* owned */
+	size_t n;
+};
+
+static void free_review(struct review *v)
+{
+	for (size_t i = 0; v->object && i < v->n; i++)
+		wb_free(v->object[i]);
+	wb_free(v->object);
+	wb_free(v);
+}
+
+static const char *label_of(const json_t *pod)
+{
+	const char *s = json_string_value(json_object_get(
+		json_object_get(json_object_get(pod, "metadata"), "labels"), WB__LABEL_NAME));
+
+	return s ? s : "";
+}
+
+static int check_pod(const struct wb__identity *d, const struct wb_kube_who *who,
+	const char *object, const char *agent, struct wb_err *err)
+{
+	const json_t *pod = wb_kube_watch_get(d->pods, who->ns, who->pod);
+	const char *name = strchr(object, '/') + 1;
+
+	if (strlen(who->ns) != (size_t)(name - 1 - object) ||
+		strncmp(object, who->ns, strlen(who->ns)) != 0)
+		return wb_err_set(err, -EPERM,
+			"the token is of namespace %s, object %.320s is in another", who->ns,
+			object);
+	if (!pod || strcmp(wb_kube_meta(pod, "uid"), who->pod_uid) != 0 ||
+		*wb_kube_meta(pod, "deletionTimestamp"))
+		return wb_err_set(err, -EPERM,
+			"the token is of pod %s/%.253s, which is not there (any more) with label "
+			"%s",
+			who->ns, who->pod, WB__LABEL_NAME);
+	if (strcmp(label_of(pod), name) != 0)
+		return wb_err_set(err, -EPERM, "pod %.253s has label %s: %.253s, not %.253s",
+			who->pod, WB__LABEL_NAME, label_of(pod), name);
+	if (strncmp(who->pod, agent, AGENT_NAME_MAX) != 0)
+		return wb_err_set(err, -EPERM,
+			"the token is of pod %.253s, but the agent calls itself %.63s: an agent "
+			"has "
+			"the name of its pod",
+			who->pod, agent);
+	return 0;
+}
+
+static void on_review(void *cookie, const struct wb_kube_reply *r)
+{
+	struct review *v = cookie;
+	const char *const *object = (const char *const *)v->object;
+	struct wb_err err = {0};
+	struct wb_kube_who who;
+	int rc;
+
+	if (r->err.code)
+		rc = wb_err_set(
+			&err, -EAGAIN, "the token could not be checked: %.800s", r->err.msg);
+	else
+		rc = wb_kube_review_judge(r->body, object, v->n, &who, &err);
+	for (size_t i = 0; i < v->n && rc == 0; i++)
+		rc = check_pod(v->d, &who, object[i], v->agent, &err);
+	wb_serve_authenticated(v->d->serve, v->peer, rc, err.msg);
+	free_review(v);
+}
+
+static struct review *make_review(
+	struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c)
+{
+	struct review *v = wb_zalloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	v->d = d;
+	v->peer = peer;
+	snprintf(v->agent, sizeof(v->agent), "%s", c->agent);
+	v->n = WB_MIN(c->n_object, OBJECTS_MAX);
+	v->object = wb_zalloc(v->n, sizeof(*v->object));
+	for (size_t i = 0; v->object && i < v->n; i++) {
+		v->object[i] = wb_strdup(c->object[i]);
+		if (!v->object[i]) {
+			free_review(v);
+			return NULL;
+		}
+	}
+	if (v->object)
+		return v;
+	free_review(v);
+	return NULL;
+}
+
+void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c)
+{
+	struct review *v = make_review(d, peer, c);
+	struct wb_kube_call call = {
+		.method = "POST", .path = WB_KUBE_REVIEWS, .done = on_review, .cookie = v};
+
+	if (!v)
+		return; /* it is closed at the deadline of its HELLO, and comes again */
+	call.body = wb_kube_review_body(c->token, c->object, v->n);
+	if (!call.body || wb_kube_send(d->reviews, &call, NULL) < 0)
+		free_review(v);
+	json_decref(call.body);
+}
+
+/* ---- pods ---- */
+
+static void on_put(void *cookie, json_t *pod)
+{
+	(void)cookie;
+	(void)pod;
+}
+
+static void on_gone(void *cookie, json_t *pod)
+{
+	struct wb__identity *d = cookie;
+	char key[KEY_BYTES], agent[AGENT_NAME_MAX + 1];
+
+	snprintf(key, sizeof(key), "%.63s/%.253s", wb_kube_meta(pod, "namespace"), label_of(pod));
+	snprintf(agent, sizeof(agent), "%.63s", wb_kube_meta(pod, "name"));
+	wb_serve_let_go(d->serve, key, agent, "the pod of this agent was deleted");
+}
+
+/* A thousand pods are kept: only what is looked at. */
+static void trim(void *cookie, json_t *pod)
+{
+	json_t *meta = json_object_get(pod, "metadata");
+
+	(void)cookie;
+	json_object_del(pod, "spec");
+	json_object_del(pod, "status");
+	json_object_del(meta, "annotations");
+	json_object_del(meta, "ownerReferences");
+}
+
+int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struct wb_serve *serve,
+	const char *ns, struct wb__identity **out)
+{
+	struct wb__identity *d = wb_zalloc(1, sizeof(*d));
+	struct wb_kube_watch_cb cb = {d, on_put, on_gone, NULL, trim};
+	struct wb_kube_watch_opts o = {.label_selector = WB__LABEL_NAME};
+	struct wb_buf b;
+	int rc;
+
+	if (!d) {
+		wb_kube_destroy(reviews_take);
+		return -ENOMEM;
+	}
+	d->reviews = reviews_take;
+	d->serve = serve;
+	wb_buf_init(&b, 1024);
+	wb_buf_printf(&b, *ns ? "/api/v1/namespaces/" : "/api/v1");
+	wb_kube_put_escaped(&b, ns);
+	wb_buf_printf(&b, "/pods");
+	o.path = wb_buf_cstr(&b);
+	rc = b.rc;
+	if (rc == 0)
+		rc = wb_kube_watch_start(kube, &o, &cb, &d->pods);
+	wb_buf_finish(&b);
+	if (rc < 0) {
+		wb__identity_stop(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+void wb__identity_stop(struct wb__identity *d)
+{
+	if (!d)
+		return;
+	wb_kube_watch_stop(d->pods);
+	wb_kube_destroy(d->reviews);
+	wb_free(d);
+}
+
+bool wb__identity_is_synced(const struct wb__identity *d)
+{
+	return wb_kube_watch_is_synced(d->pods);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_OPERATOR_IDENTITY_H
+#define WB_OPERATOR_IDENTITY_H
+/*
+ * Which pod an agent is in: its token is shown to the API server, and what that says must fit a
+ * pod that lives, carries the object's name as its label, and has the agent's name.
+ *
+ * Reviews have a client of their own (200 a second, 32 at a time), so that a thousand agents that
+ * come back do not hold up status writes.  When a pod goes, its agent's connection is closed.
+ * Threads: the loop's.  Layer: operator-shim.
+ */
+#include "operator-shim/kube/http.h"
+#include "operator-shim/serve/serve.h"
+
+#define WB__LABEL_NAME "weightbridge.io/name"
+
+struct wb__identity; /* opaque */
+
+/** wb__identity_start - @kube: for the pods; @reviews_take: for the tokens, ours from here on (also
+ *  on failure).  @ns: "" = all.  0 or -ENOMEM.  Release with wb__identity_stop(). */
+int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struct wb_serve *serve,
+	const char *ns, struct wb__identity **out);
+void wb__identity_stop(struct wb__identity *d);
+void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c);
+/** wb__identity_is_synced - the pods are known. */
+bool wb__identity_is_synced(const struct wb__identity *d);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/kube/token.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ACCOUNT "system:serviceaccount:"
+
+json_t *wb_kube_audience(const char *object)
+{
+	return json_sprintf("weightbridge.io/%s", object);
+}
+
+json_t *wb_kube_review_body(const char *token, const char *const *object, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, wb_kube_audience(object[i]));
+	return json_pack("{s:s, s:s, s:{s:s, s:o}}", "apiVersion", "authentication.k8s.io/v1",
+		"kind", "TokenReview", "spec", "token", token, "audiences", list);
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "";
+}
+
+/* extra holds lists; ours have one element. */
+static const char *extra(const json_t *user, const char *key)
+{
+	const char *s = json_string_value(
+		json_array_get(json_object_get(json_object_get(user, "extra"), key), 0));
+
+	return s ? s : "";
+}
+
+static bool has_audience(const json_t *status, const char *object)
+{
+	json_t *want = wb_kube_audience(object), *a;
+	bool found = false;
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "audiences"), i, a)
+	{
+		found |= json_equal(a, want);
+	}
+	json_decref(want);
+	return found;
+}
+
+/* "system:serviceaccount:NAMESPACE:NAME" */
+static int split_account(const char *user, struct wb_kube_who *out)
+{
+	const char *ns = user + strlen(ACCOUNT), *colon;
+
+	if (strncmp(user, ACCOUNT, strlen(ACCOUNT)) != 0)
+		return -EPERM;
+	colon = strchr(ns, ':');
+	if (!colon || colon == ns || (size_t)(colon - ns) >= sizeof(out->ns) || !colon[1] ||
+		strlen(colon + 1) >= sizeof(out->account))
+		return -EPERM;
+	snprintf(out->ns, sizeof(out->ns), "%.*s", (int)(colon - ns), ns);
+	snprintf(out->account, sizeof(out->account), "%s", colon + 1);
+	return 0;
+}
+
+int wb_kube_review_judge(const json_t *review, const char *const *object, size_t n,
+	struct wb_kube_who *out, struct wb_err *err)
+{
+	const json_t *status = json_object_get(review, "status");
+	const json_t *user = json_object_get(status, "user");
+	const char *pod = extra(user, "authentication.kubernetes.io/pod-name");
+	const char *uid = extra(user, "authentication.kubernetes.io/pod-uid");
+
+	memset(out, 0, sizeof(*out));
+	if (!json_is_true(json_object_get(status, "authenticated")))
+		return wb_err_set(err, -EPERM,
+			"the token is not valid for audience weightbridge.io/%.320s: %.300s",
+			n ? object[0] : "",
+			*text(status, "error") ? text(status, "error") : "Kubernetes refused it");
+	for (size_t i = 0; i < n; i++)
+		if (!has_audience(status, object[i]))
+			return wb_err_set(err, -EPERM,
+				"the token is not for audience weightbridge.io/%.320s: set it in "
+				"the "
+				"pod's projected volume",
+				object[i]);
+	if (split_account(text(user, "username"), out) < 0)
+		return wb_err_set(err, -EPERM, "the token is not of a service account");
+	if (!*pod || !*uid || strlen(pod) >= sizeof(out->pod) ||
+		strlen(uid) >= sizeof(out->pod_uid))
+		return wb_err_set(err, -EPERM,
+			"the token is not bound to a pod: use a projected volume, not a Secret");
+	snprintf(out->pod, sizeof(out->pod), "%s", pod);
+	snprintf(out->pod_uid, sizeof(out->pod_uid), "%s", uid);
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_KUBE_TOKEN_H
+#define WB_KUBE_TOKEN_H
+/*
+ * Whose token is this: authentication.k8s.io/v1 TokenReview, asked and judged.  Pure.
+ *
+ * The API server is asked each time: it alone knows that a pod was deleted.  A token is good only
+ * for all audiences that were asked for, and only when it is bound to a pod.
+ * Threads: any.  Layer: operator-shim/kube (over base).
+ */
+#include <jansson.h>
+#include <stddef.h>
+
+struct wb_err;
+
+#define WB_KUBE_REVIEWS "/apis/authentication.k8s.io/v1/tokenreviews"
+
+struct wb_kube_who {
+	char ns[64], account[254]; /* of the service account */
+	char pod[254], pod_uid[64];
+};
+
+/** wb_kube_audience - "weightbridge.io/NAMESPACE/NAME" of an object "NAMESPACE/NAME".  New
+ *  reference. */
+json_t *wb_kube_audience(const char *object);
+/** wb_kube_review_body - a review of @token for one audience an object.  New reference; NULL = no
+ *  memory.  Holds the token: do not log. */
+json_t *wb_kube_review_body(const char *token, const char *const *object, size_t n);
+/** wb_kube_review_judge - what the answer says.  0; -EPERM with a sentence that says what to fix.
+ */
+int wb_kube_review_judge(const json_t *review, const char *const *object, size_t n,
+	struct wb_kube_who *out, struct wb_err *err);
+
+#endif

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents show tokens of their pods: the right one is let in, every other one is refused with a sentence."""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import ApiServer, free_ports, wait_for  # noqa: E402
+from op import BIN, Operator, Program, Worker, status, transfer_object  # noqa: E402
+
+PODS = "/api/v1/namespaces/{}/pods"
+
+
+def make_pod(c, name, label="t", ns="default"):
+    return c.post(PODS.format(ns), {
+        "metadata": {"name": name, "labels": {"weightbridge.io/name": label} if label else {}},
+        "spec": {"automountServiceAccountToken": False, "containers": [{"name": "app", "image": "none"}]}})
+
+
+def make_token(c, pod, audience="weightbridge.io/default/t"):
+    meta = pod["metadata"]
+    ref = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
+    r = c.post(f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/default/token",
+               {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                "spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": ref}})
+    return r["status"]["token"]
+
+
+def auth(c, name, token):
+    file = c.path(name + ".token")
+    with open(file, "w") as f:
+        f.write(token)
+    return ["--token-file", file, "--ca-file", c.path("pki", "ca.crt"), "--operator-name", "operator.test"]
+
+
+class Stranger(Program):
+    """An agent without a worker, that is to be refused."""
+    n = 0
+
+    def __init__(self, c, port, name, token, object_="default/t"):
+        Stranger.n += 1
+        super().__init__(c, f"stranger{Stranger.n}", [
+            os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{port}", "--socket",
+            c.path(f"stranger{Stranger.n}.sock"), "--listen", "127.0.0.1:0", "--object", object_,
+            *auth(c, f"stranger{Stranger.n}", token)])
+
+    def hears(self, text):
+        try:
+            wait_for(lambda: text in self.text(), 10)
+        finally:
+            self.stop(9)
+            self.said = self.text()
+            assert text in self.said, (text, self.said[-1500:])
+
+
+def refused(c, port, pods):
+    good = pods["train-0"]
+    other = make_pod(c, "other-0", "another")
+    plain = make_pod(c, "plain-0", None)
+    Stranger(c, port, "train-0", make_token(c, good, "weightbridge.io/default/x")).hears("not valid for audience")
+    Stranger(c, port, "train-0", make_token(c, pods["roll-0"])).hears("but the agent calls itself train-0")
+    Stranger(c, port, "other-0", make_token(c, other)).hears("has label weightbridge.io/name: another, not t")
+    Stranger(c, port, "plain-0", make_token(c, plain)).hears("is not there (any more) with label")
+    Stranger(c, port, "train-0", "not.a.token").hears("not valid for audience")
+    Stranger(c, port, "train-0", make_token(c, good), "default/none").hears("this operator has no object default/none")
+    # A token of no pod.
+    t = c.post("/api/v1/namespaces/default/serviceaccounts/default/token",
+               {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                "spec": {"audiences": ["weightbridge.io/default/t"]}})["status"]["token"]
+    Stranger(c, port, "train-0", t).hears("not bound to a pod")
+    # A person with a certificate of the cluster, but another namespace's pod.
+    c.post("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    c.post("/api/v1/namespaces/elsewhere/serviceaccounts", {"metadata": {"name": "default"}})
+    far = make_pod(c, "train-0", "t", "elsewhere")
+    Stranger(c, port, "train-0", make_token(c, far)).hears("is of namespace elsewhere")
+    # A pod that was deleted: its token is no longer good.
+    gone = make_pod(c, "gone-0")
+    token = make_token(c, gone)
+    c.raw(PODS.format("default") + "/gone-0?gracePeriodSeconds=0", "DELETE")
+    Stranger(c, port, "gone-0", token).hears("not valid for audience")
+    # No token and no certificate: not even a channel.
+    assert "belong together" in no_ca(c, port)
+
+
+def no_ca(c, port):
+    p = Program(c, "noca", [os.path.join(BIN, "weightbridge-agent"), "--name", "x", "--operator", f"127.0.0.1:{port}",
+                            "--object", "default/t", "--token-file", c.path("train-0.token")])
+    p.p.wait(timeout=20)
+    return p.text()
+
+
+def main():
+    with ApiServer() as c:
+        c.install_crd()
+        c.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        c.certificate("operator", "/CN=operator", "DNS:operator.test")
+        port = free_ports(1)[0]
+        op = Operator(c, port, args=["--tls-cert", c.path("pki", "operator.crt"),
+                                     "--tls-key", c.path("pki", "operator.key")])
+        wait_for(op.is_ready, 20)
+        c.kubectl("apply", "-f", "-", stdin=transfer_object())
+        pods = {n: make_pod(c, n) for n in ("train-0", "roll-0")}
+        wait_for(lambda: status(c), 20)
+        refused(c, port, pods)
+        workers = [Worker(c, port, n, r, 0, 1, e, auth(c, n, make_token(c, pods[n])))
+                   for n, r, e in (("train-0", "trainer", None), ("roll-0", "rollout", "e0"))]
+        c.kubectl("wait", "--for=condition=Ready", "wt/t", "--timeout=30s")
+        for v in (1, 2):
+            workers[0].say(f"send {v}")
+            assert "Committed" in workers[0].until(f"sent {v}")
+        wait_for(lambda: status(c).get("version") == 2, 20)
+        # The pod goes: its agent is let go at once, and cannot come back.
+        t = time.monotonic()
+        c.raw(PODS.format("default") + "/roll-0?gracePeriodSeconds=0", "DELETE")
+        wait_for(lambda: "the pod of this agent was deleted" in workers[1].agent.text(), 20, 0.005)
+        print(f"agent told {1000 * (time.monotonic() - t):.0f} ms after its pod was deleted")
+        wait_for(lambda: "not valid for audience" in workers[1].agent.text(), 20)
+        # Tokens are in no log and no event.
+        text = op.text() + c.kubectl("get", "events", "-o", "yaml")
+        assert "eyJ" not in text
+        assert "AuthenticationRejected" in c.kubectl("describe", "wt", "t")
+        for w in workers:
+            w.end()
+        assert op.stop() == 0
+
+
+if __name__ == "__main__":
+    t = time.monotonic()
+    main()
+    print(f"{time.monotonic() - t:.1f} s")

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operator's endpoint in a cluster: objects that come and go, agents that show tokens. */
+#include "tests/common/fx_serve.h"
+
+/* ---- objects that come and go ---- */
+
+static void open_set_up(void)
+{
+	struct wb_serve_env env = {.clock = &clk.clock,
+		.wall_ns = wall,
+		.random = fill_random,
+		.arm = arm,
+		.work = work};
+	struct wb_serve_opts o = {.name = "op"};
+	struct wb_err err = {0};
+
+	wb_log_level_max = -1;
+	wb_fake_clock_init(&clk, 1000 * S);
+	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+}
+
+static int put_object(const char *change, uint64_t uid)
+{
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	char text[512];
+	size_t n = 0;
+	int rc;
+
+	snprintf(text, sizeof(text), "%s%s", spec_text, change);
+	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
+	rc = wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err);
+	wb_free(spec);
+	return rc;
+}
+
+static void hello_to_a(struct wire *w, const char *name, uint64_t instance)
+{
+	const char *object = "default/a";
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.agent = name,
+		.host = "10.0.0.1",
+		.port = 7444,
+		.instance = instance,
+		.objects = &object,
+		.n_objects = 1};
+
+	say(w, WBP_HELLO, &h);
+}
+
+START_TEST(object_may_come_after_its_agents)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	expect(&train, WBP_REJECT, &m);
+	ck_assert(m.reject.retry); /* unlike with files: it may yet come */
+	ck_assert(train.is_closed);
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
+	ck_assert_int_eq(put_object("", 7), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(object_that_goes_lets_its_agents_go)
+{
+	union wb_msg m;
+	json_t *st;
+
+	make_model();
+	ck_assert_int_eq(put_object("", 7), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	workers(&train, 1, NULL);
+	open_wire(&roll);
+	hello_to_a(&roll, "roll", 12);
+	welcome(&roll, 1);
+	workers(&roll, 2, "e1");
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, map_digest, &map_bytes);
+	ck_assert_ptr_nonnull(job_work);
+	st = wb_serve_status(s, "default/a");
+	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 2);
+	json_decref(st);
+	wb_serve_remove(s, "default/a");
+	run_job(); /* its result is dropped */
+	ck_assert_ptr_null(wb_serve_status(s, "default/a"));
+	want(&train, manifest_digest);
+	want(&train, map_digest);
+	expect(&train, WBP_DRAIN, &m);
+	wb_msg_free(WBP_DRAIN, &m);
+	ck_assert(train.is_closed && roll.is_closed);
+	/* The same name again is another object; the old connections end after. */
+	ck_assert_int_eq(put_object("", 8), 0);
+	end_both();
+	st = wb_serve_status(s, "default/a");
+	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 0);
+	json_decref(st);
+}
+END_TEST
+
+START_TEST(object_made_again_is_another_one)
+{
+	uint64_t looks;
+
+	ck_assert_int_eq(put_object("", 7), 0);
+	looks = wb_serve_looks(s, "default/a");
+	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_uint_eq(wb_serve_looks(s, "default/a"), looks); /* nothing new */
+	ck_assert_int_eq(put_object("", 8), 0);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	welcome(&train, 1);
+	ck_assert_int_eq(put_object("", 9), 0);
+	ck_assert(train.is_closed);
+	end_wire(&train);
+	ck_assert_uint_eq(wb_serve_looks(s, "default/b"), 0);
+	wb_serve_remove(s, "default/b");
+}
+END_TEST
+
+START_TEST(standby_names_the_leader)
+{
+	union wb_msg m;
+
+	wb_serve_redirect(s, "10.0.0.9", 7443);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	expect(&train, WBP_REDIRECT, &m);
+	ck_assert_str_eq(m.redirect.host, "10.0.0.9");
+	ck_assert_uint_eq(m.redirect.port, 7443);
+	ck_assert(train.is_closed);
+	wb_msg_free(WBP_REDIRECT, &m);
+	end_wire(&train);
+}
+END_TEST
+
+/* ---- tokens ---- */
+
+static uint32_t claimed_peer;
+static char claimed[128];
+
+static void authenticate(void *ctx, uint32_t peer, const struct wb_serve_claim *c)
+{
+	(void)ctx;
+	claimed_peer = peer;
+	snprintf(claimed, sizeof(claimed), "%s %s %zu %s", c->agent, c->token, c->n_object,
+		c->object[0]);
+}
+
+static void token_set_up(void)
+{
+	struct wb_serve_env env = {.clock = &clk.clock,
+		.wall_ns = wall,
+		.random = fill_random,
+		.arm = arm,
+		.authenticate = authenticate,
+		.work = work};
+	struct wb_serve_opts o = {.name = "op"};
+	struct wb_err err = {0};
+
+	wb_log_level_max = -1;
+	wb_fake_clock_init(&clk, 1000 * S);
+	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+	ck_assert_int_eq(put_object("", 7), 0);
+	claimed_peer = 0;
+}
+
+static void hello_with(struct wire *w, const char *token, const char *object)
+{
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.agent = "train",
+		.host = "10.0.0.1",
+		.port = 7444,
+		.instance = 11,
+		.token = token,
+		.objects = &object,
+		.n_objects = object ? 1 : 0};
+
+	say(w, WBP_HELLO, &h);
+}
+
+START_TEST(token_is_asked_about_before_anything_is_told)
+{
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	ck_assert_str_eq(claimed, "train secret 1 default/a"); /* the whole name */
+	expect_nothing(&train);
+	wb_serve_authenticated(s, claimed_peer + 1, 0, ""); /* nobody */
+	expect_nothing(&train);
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&train, 1);
+	wb_serve_authenticated(s, claimed_peer, -EPERM, "late"); /* it is in */
+	ck_assert(!train.is_closed);
+	wb_serve_let_go(s, "default/a", "other", "gone");
+	ck_assert(!train.is_closed);
+	wb_serve_let_go(s, "default/a", "train", "gone");
+	ck_assert(train.is_closed);
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(refused_token_is_told_why_and_may_come_again)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	wb_serve_authenticated(s, claimed_peer, -EPERM, "not of this pod");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert_str_eq(m.reject.sentence, "not of this pod");
+	ck_assert(m.reject.retry && train.is_closed);
+	wb_msg_free(WBP_REJECT, &m);
+	wb_serve_authenticated(s, claimed_peer, 0, ""); /* too late */
+	expect_nothing(&train);
+	end_wire(&train);
+	wb_serve_authenticated(s, claimed_peer, 0, ""); /* gone */
+}
+END_TEST
+
+static const struct {
+	const char *token, *object;
+} nothing_claimed[] = {{NULL, "default/a"}, {"", "default/a"}, {"secret", NULL}};
+
+START_TEST(claim_without_token_or_object_is_refused)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_with(&train, nothing_claimed[_i].token, nothing_claimed[_i].object);
+	expect(&train, WBP_REJECT, &m);
+	wb_msg_free(WBP_REJECT, &m);
+	ck_assert(train.is_closed && !claimed_peer);
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
+{
+	union wb_msg m;
+	struct wb_msg_heartbeat beat = {.sent_ns = 1};
+
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	say(&train, WBP_HEARTBEAT, &beat);
+	expect(&train, WBP_REJECT, &m);
+	wb_msg_free(WBP_REJECT, &m);
+	ck_assert(train.is_closed);
+	end_wire(&train);
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	clk.now += 10 * S;
+	wb_serve_tick(s);
+	ck_assert(train.is_closed);
+	/* The object goes while the answer is awaited. */
+	end_wire(&train);
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	wb_serve_remove(s, "default/a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert(m.reject.retry);
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *su = suite_create("serve_objects");
+	TCase *tc;
+
+	tc = tcase_create("objects");
+	tcase_add_checked_fixture(tc, open_set_up, tear_down);
+	tcase_add_test(tc, object_may_come_after_its_agents);
+	tcase_add_test(tc, object_that_goes_lets_its_agents_go);
+	tcase_add_test(tc, object_made_again_is_another_one);
+	tcase_add_test(tc, standby_names_the_leader);
+	suite_add_tcase(su, tc);
+	tc = tcase_create("tokens");
+	tcase_add_checked_fixture(tc, token_set_up, tear_down);
+	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
+	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
+	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,
+		(int)WB_ARRAY_SIZE(nothing_claimed));
+	tcase_add_test(tc, claimed_peer_may_not_speak_and_not_wait_for_ever);
+	suite_add_tcase(su, tc);
+	return su;
+}
+
+int main(void)
+{
+	SRunner *sr = srunner_create(suite());
+	int n;
+
+	srunner_run_all(sr, CK_ENV);
+	n = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+}
