@@ -476,6 +476,13 @@ static void end_ok(struct wb_flight *fl, bool has_sum)
 	wb__flow_fetch_pump(f);
 }
 
+static void mismatch(struct wb_flow *f, uint32_t src)
+{
+	f->stats.mismatched++;
+	if (f->o.env->on_mismatch)
+		f->o.env->on_mismatch(f->o.env->ctx, f, src);
+}
+
 /* Ask again: the same source a few times, then another. */
 static void end_again(struct wb_flight *fl, int code, bool next_source)
 {
@@ -484,7 +491,8 @@ static void end_again(struct wb_flight *fl, int code, bool next_source)
 	struct want_run *r = &f->want[i];
 
 	f->stats.resent++;
-	f->stats.mismatched += code == WB_ECKSUM;
+	if (code == WB_ECKSUM)
+		mismatch(f, r->src);
 	if (next_source || ++r->tries >= FLOW_TRIES_MAX) {
 		r->tries = 0;
 		r->sources_tried++;
@@ -618,7 +626,7 @@ void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint
 		if (w->worker != worker || w->cls != cls || w->chunk != chunk ||
 			f->want[i].state != WANT_DONE)
 			continue;
-		f->stats.mismatched++;
+		mismatch(f, f->local->member[worker].plan_worker); /* its memory, not the wire */
 		f->have[worker][chunk_id(f, cls, chunk)] = 0;
 		f->sink[worker].left++;
 		enqueue(f, i, WB_ECKSUM);

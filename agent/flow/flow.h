@@ -38,6 +38,9 @@ struct wb_flow_env {
 	void (*on_complete)(void *ctx, struct wb_flow *f, uint32_t worker);
 	/* The snapshot of a trainer worker is taken (0), or could not be; said once. */
 	void (*on_snapped)(void *ctx, struct wb_flow *f, uint32_t worker, int rc);
+	/* Bytes of plan worker @src did not have the trainer's sum: they are asked for again.  May
+	 * be NULL. */
+	void (*on_mismatch)(void *ctx, struct wb_flow *f, uint32_t src);
 	/* The sink cannot be completed; said once. */
 	void (*on_failed)(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err);
 };

@@ -158,6 +158,22 @@ void wb__flow_serve_pump(struct wb_flow *f)
 	}
 }
 
+/* The asker repairs a chunk that this worker is waiting for it to send: each would wait for ever.
+ */
+static bool waits_for_asker(
+	const struct wb_flow *f, uint32_t worker, const struct wb_xport_chunk *c)
+{
+	if (c->gen < 2 || is_trainer(f, worker) || f->have[worker][chunk_id(f, c->cls, c->chunk)])
+		return false;
+	for (uint32_t i = 0; i < f->local->n_want; i++) {
+		const struct wb_want *w = &f->local->want[i];
+
+		if (w->worker == worker && w->cls == c->cls && w->chunk == c->chunk)
+			return f->want[i].state != WANT_DONE && f->want[i].src == c->dst;
+	}
+	return false;
+}
+
 void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 {
 	const struct wb_xport_chunk *c = &ev->chunk;
@@ -169,6 +185,10 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 		c->bytes != wb_chunk_len(f->plan, &f->plan->cls[c->cls], c->chunk) ||
 		!wb_local_is_member(f->local, (uint32_t)worker, c->cls)) {
 		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EINVAL);
+		return;
+	}
+	if (waits_for_asker(f, (uint32_t)worker, c)) {
+		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EDEADLK);
 		return;
 	}
 	fl = wb__flow_flight_get(&f->serve);

@@ -52,6 +52,14 @@ static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
 	wb__core_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
 }
 
+/* Said by name; counted by whoever keeps the marks. */
+static void env_mismatch(void *ctx, struct wb_flow *f, uint32_t src)
+{
+	struct epoch *e = epoch_of_flow(ctx, f);
+
+	wb__core_trace(e->obj, "mismatch", wb__core_worker_name(e, src), wb_flow_transfer(f), src);
+}
+
 static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
 	wb__core_party_failed(epoch_of_flow(ctx, f), f, local, err);
@@ -67,6 +75,7 @@ int wb__core_flow_env_init(struct epoch *e)
 		.conn = env_conn,
 		.on_received = env_received,
 		.on_complete = env_complete,
+		.on_mismatch = env_mismatch,
 		.on_failed = env_failed,
 		.on_snapped = env_snapped,
 	};

@@ -219,6 +219,7 @@ static void env_trace(
 		fprintf(stderr, "%14.6f %s: %s %s transfer %llu value %llu\n",
 			(double)world_now(w) / 1e6, a->name, what, who,
 			(unsigned long long)transfer, (unsigned long long)value);
+	w->n_mismatch += !strcmp(what, "mismatch");
 	if (w->watch.trace)
 		w->watch.trace(w->watch.ctx, a, what, who, transfer, value);
 }

@@ -153,7 +153,7 @@ struct world {
 	bool is_tracing;
 	uint64_t digest; /* of all that was said and marked so far */
 	/* reports of leaders */
-	uint32_t n_final;
+	uint32_t n_final, n_mismatch;
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
 };

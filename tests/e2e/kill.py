@@ -95,7 +95,18 @@ class Job:
                     return e["phase"]
         return "?"
 
+    def restart_torn(self):
+        """WeightsTorn was raised: such an engine ends, and is started again."""
+        for group in ("e0", "e1"):
+            lines = sum((w.drain_checked() for w in self.workers[group]), [])
+            if any(re.match(r"error -4006", line) for line in lines):
+                print(f"{group} ends with WeightsTorn and is started again", flush=True)
+                for w in self.workers[group]:
+                    w.kill()
+                self.start_group(group)
+
     def is_planned(self):
+        self.restart_torn()
         seen = set()
         n = 0
         for pod in self.pods:
@@ -154,9 +165,11 @@ class Job:
 
 
 def drain_checked(self):
-    for line in self.drain():
+    lines = self.drain()
+    for line in lines:
         if re.search(r" bad", line):
             raise Failed(f"{self.name}: {line}")
+    return lines
 
 
 def is_named(said):

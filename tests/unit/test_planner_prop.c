@@ -433,6 +433,61 @@ START_TEST(volumes_are_exact_and_rails_balanced)
 }
 END_TEST
 
+/*
+ * Pools are ordered receive -> exchange -> domain: what a chunk waits for has come by an earlier
+ * one, and trainers wait for nobody.  So no cycle of waits exists, whatever the number of slots.
+ */
+static void check_pools(const struct wb_plan *p)
+{
+	const uint8_t none = 0xff;
+	uint8_t *by = malloc((size_t)p->n_worker * p->n_chunk); /* stage by which it arrives */
+
+	memset(by, none, (size_t)p->n_worker * p->n_chunk);
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+
+		for (uint32_t c = r->chunk_begin; c < r->chunk_end; c++) {
+			uint8_t *at = &by[(size_t)r->dst * p->n_chunk +
+					  p->cls[r->class_id].chunk_base + c];
+
+			ck_assert_msg(*at == none, "a chunk arrives twice");
+			*at = (uint8_t)r->stage;
+		}
+	}
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+		bool trains = p->worker[r->src].role == WB_ROLE_TRAINER;
+
+		ck_assert_int_eq(p->worker[r->dst].role, WB_ROLE_ROLLOUT);
+		ck_assert_int_eq(r->stage == WB_STAGE_RECEIVE, trains);
+		ck_assert(r->stage != WB_STAGE_INTERNAL ||
+			  p->worker[r->src].domain == p->worker[r->dst].domain);
+		for (uint32_t c = r->chunk_begin; !trains && c < r->chunk_end; c++) {
+			uint8_t has = by[(size_t)r->src * p->n_chunk +
+					 p->cls[r->class_id].chunk_base + c];
+
+			/* Exchange passes on what trainers sent, never what exchange brought. */
+			ck_assert_msg(has != none && has < r->stage, "stage %u waits for stage %u",
+				r->stage, has);
+		}
+	}
+	free(by);
+}
+
+START_TEST(pools_wait_only_for_earlier_pools)
+{
+	struct fx_deploy_opts o = {first_seed + 500 + (uint64_t)_i, 30, 2000, 6, 5, _i % 2};
+	struct fx_deploy d;
+	struct wb_plan *p;
+
+	fx_deploy_random(&d, &o);
+	p = plan_of(&d);
+	check_pools(p);
+	wb_plan_destroy(p);
+	fx_deploy_finish(&d);
+}
+END_TEST
+
 START_TEST(same_input_same_bytes_and_they_decode)
 {
 	struct fx_deploy_opts o = {first_seed + (uint64_t)_i, 20, 300, 4, 4, false};
@@ -540,6 +595,7 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, packed_bytes_assemble_to_what_a_load_gives, 0, n);
 	tcase_add_loop_test(c, volumes_are_exact_and_rails_balanced, 0, n);
+	tcase_add_loop_test(c, pools_wait_only_for_earlier_pools, 0, n);
 	tcase_add_loop_test(c, same_input_same_bytes_and_they_decode, 0, n);
 	tcase_add_loop_test(c, mutated_plans_fail_the_check, 0, n);
 	srunner_run_all(r, CK_ENV);

@@ -440,6 +440,152 @@ START_TEST(one_slot_a_pool_does_not_deadlock)
 }
 END_TEST
 
+/* Two to four engines pass on what they got to each other, all ways at once, by one slot each. */
+START_TEST(engines_relay_both_ways_with_one_slot_a_pool)
+{
+	struct world_opts o = {.seed = 60 + (uint64_t)_i,
+		.trainer_agents = 2,
+		.trainers_per_agent = 1,
+		.engines = (uint32_t)_i,
+		.agents_per_engine = 1,
+		.workers_per_agent = 2,
+		.scale = 256,
+		.chunk_bytes = 2048,
+		.arena_bytes = 4 * 2048};
+	struct world w;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		all_hold(&w, v);
+	}
+	for (uint32_t e = 0; e < o.engines; e++) {
+		struct wb_xport_stats s;
+
+		ck_assert_int_eq(
+			wb_xport_rail_stats(w.agent[world_agent_of_engine(&w, e)].xport, 0, &s), 0);
+		ck_assert_uint_gt(s.tx_chunks, 0); /* to the others */
+		ck_assert_uint_gt(s.rx_chunks, s.tx_chunks / 8);
+	}
+	world_finish(&w);
+}
+END_TEST
+
+/* What engine e2's agent does when it is told to receive: nothing. */
+static void stop_reading(void *ctx, struct world_agent *a, const char *what, const char *who,
+	uint64_t transfer, uint64_t value)
+{
+	(void)ctx;
+	(void)transfer;
+	(void)value;
+	if (!strcmp(what, "receive") && !strcmp(who, "e2"))
+		world_stall_agent(a->world, a->index, 3 * WB_NS_PER_S);
+}
+
+START_TEST(a_peer_that_reads_nothing_does_not_stop_other_edges)
+{
+	struct world_opts o = {.seed = 70,
+		.trainer_agents = 2,
+		.trainers_per_agent = 1,
+		.engines = 3,
+		.agents_per_engine = 1,
+		.workers_per_agent = 1,
+		.scale = 1024,
+		.chunk_bytes = 2048,
+		.arena_bytes = 16 * 2048,
+		.transfer_deadline_ns = 8 * WB_NS_PER_S};
+	struct world w;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	w.watch.trace = stop_reading;
+	world_send(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t e = 0; e < 2; e++) {
+		struct wb_xport_stats s;
+
+		ck_assert_int_eq(
+			wb_xport_rail_stats(w.agent[world_agent_of_engine(&w, e)].xport, 0, &s), 0);
+		ck_assert_msg(s.rx_chunks > 100, "engine %u got %llu chunks meanwhile", e,
+			(unsigned long long)s.rx_chunks);
+	}
+	ck_assert(w.agent[world_agent_of_engine(&w, 2)].stall_until_ns > world_now(&w));
+	w.watch.trace = NULL;
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 1);
+	world_finish(&w);
+}
+END_TEST
+
+/* A bit flips at each place on the way: found by its sum, sent again, and the version is right. */
+static const char *const flips[] = {
+	"flip=slot:chunk=3", "flip=slot:0.02", "flip=relay:chunk=2", "flip=relay:0.2"};
+
+START_TEST(flipped_bits_are_caught_wherever_they_happen)
+{
+	struct world_opts o = shapes[2];
+	struct world w;
+
+	o.fault = flips[_i];
+	o.scale = 256;
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		all_hold(&w, v);
+	}
+	ck_assert_uint_gt(w.n_mismatch, 0);
+	world_finish(&w);
+}
+END_TEST
+
+/* A parameter that goes bad after it was verified: who reads it next tells.  It is repaired from
+ * the trainers, or, when they have been let go and nobody else has it, the engine says so at once.
+ */
+START_TEST(a_parameter_that_goes_bad_is_repaired_or_named)
+{
+	struct world_opts o = shapes[1];
+	uint32_t repaired = 0, named = 0;
+
+	o.workers_per_agent = 1; /* whole matrices: chunks land in the parameters themselves */
+	o.scale = 512;
+	o.chunk_bytes = 16384;
+	for (uint32_t k = 1; k <= 3; k++) { /* those of the first version */
+		char fault[40];
+		struct world w;
+
+		snprintf(fault, sizeof(fault), "flip=install:chunk=%u", k);
+		o.fault = fault;
+		world_init(&w, &o);
+		world_plan(&w);
+		world_send(&w, 1);
+		ck_assert(world_run(&w, 4 * WB_NS_PER_S)); /* not by a deadline */
+		world_run_for(&w, WB_NS_PER_MS);
+		if (w.n_mismatch && !w.last_culprit[0]) {
+			repaired++;
+			all_hold(&w, 1);
+		} else if (w.n_mismatch) {
+			named++;
+			ck_assert_msg(strstr(w.last_culprit, "no source left") != NULL, "%s",
+				w.last_culprit);
+		}
+		world_send(&w, 2);
+		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		all_hold(&w, 2);
+		world_finish(&w);
+	}
+	printf("%u repaired, %u named\n", repaired, named);
+	ck_assert_uint_gt(repaired, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("sim");
@@ -460,7 +606,12 @@ int main(void)
 	tcase_add_loop_test(tc, a_snapshot_sends_again_when_parameters_are_gone, 0, 60);
 	tcase_add_loop_test(tc, trainers_may_exit_once_their_snapshot_is_taken, 0, N_SHAPES);
 	tcase_add_test(tc, flipped_bits_on_the_wire_are_caught_and_sent_again);
+	tcase_add_loop_test(tc, flipped_bits_are_caught_wherever_they_happen, 0,
+		(int)(sizeof(flips) / sizeof(flips[0])));
+	tcase_add_test(tc, a_parameter_that_goes_bad_is_repaired_or_named);
 	tcase_add_test(tc, one_slot_a_pool_does_not_deadlock);
+	tcase_add_loop_test(tc, engines_relay_both_ways_with_one_slot_a_pool, 2, 5);
+	tcase_add_test(tc, a_peer_that_reads_nothing_does_not_stop_other_edges);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
