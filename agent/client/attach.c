@@ -251,9 +251,10 @@ static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
 	c->page = p;
 	/* The agent goes on from attach_count, an older one from 0; what was polled since comes on
-	 * top. */
-	for (count -= c->attach_count; count && count < POLLS_BETWEEN_MAX; count--)
-		wb_poll_add(&c->page->word);
+	 * top.  It may have promised a stop already, which must not be jumped over. */
+	count -= c->attach_count;
+	c->owed = count < POLLS_BETWEEN_MAX ? count : 0;
+	wb__poll_owed(c);
 	if (c->role == WB_CLIENT_ROLLOUT)
 		c->hot->word = &c->page->word;
 	return 0;

@@ -97,6 +97,7 @@ struct wb_client {
 	int user_epfd, wake_fd; /* user_epfd = {epfd, wake_fd}, what fileno gives */
 	uint32_t proto; /* version agreed on */
 	uint32_t attach_count; /* polls when it last asked to be attached */
+	uint32_t owed; /* polls that a new page does not count yet */
 	uint32_t generation; /* of the attachment; rises with each ATTACHED */
 	uint64_t since_ns; /* when conn became what it is (HELLO, ATTACHING) or was lost (DOWN) */
 	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */
@@ -233,5 +234,7 @@ void wb__transfer_orphan(struct wb_client_transfer *t);
 void wb__send_lost(struct wb_client *c);
 void wb__update_lost(struct wb_client *c);
 void wb__update_again(struct wb_client *c);
+/** wb__poll_owed - count the polls that the page is owed, up to a stop. */
+void wb__poll_owed(struct wb_client *c);
 
 #endif

@@ -75,12 +75,23 @@ static void poll_while_torn(struct wb_client *c)
 
 /* ---- news from the agent ---- */
 
+void wb__poll_owed(struct wb_client *c)
+{
+	for (; c->owed && !wb_poll_is_parked(wb_poll_load(&c->page->word)); c->owed--)
+		wb_poll_add(&c->page->word);
+}
+
 void wb__on_go(struct wb_client *c)
 {
-	if (c->phase == WB__PARKED && !wb_poll_is_parked(wb_poll_load(c->hot->word))) {
-		say_why(c, "");
-		set_phase(c, WB__RUN);
+	if (c->phase != WB__PARKED || wb_poll_is_parked(wb_poll_load(c->hot->word)))
+		return;
+	wb__poll_owed(c);
+	if (wb_poll_is_parked(wb_poll_load(c->hot->word))) {
+		park(c, wb_poll_count(wb_poll_load(c->hot->word)));
+		return;
 	}
+	say_why(c, "");
+	set_phase(c, WB__RUN);
 }
 
 void wb__on_wake(struct wb_client *c)
@@ -253,8 +264,9 @@ static int poll_look(struct wb_client *c, uint64_t w)
 	if (!rc) {
 		c->hot->look_at_ns = now + c->hot->look_ns;
 		wb__pump(c);
+		rc = stop_here(c); /* a new page may stand at a stop */
 		/* No stop: the update that woke this worker is gone again. */
-		if (!wb_poll_is_ahead(wb_poll_load(c->hot->word)))
+		if (!rc && !wb_poll_is_ahead(wb_poll_load(c->hot->word)))
 			clear_wake(c);
 	}
 	pthread_mutex_unlock(&c->lock);
