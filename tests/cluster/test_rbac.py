@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of operator-shim/role.yaml are what the operator needs: with them all works, without any one it does not."""
+import copy
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import TOP, ApiServer, HttpError, wait_for  # noqa: E402
+from op import API, Operator, conditions, status, transfer_object  # noqa: E402
+from test_tokens import Stranger, make_pod, make_token  # noqa: E402
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1/"
+NAME = "weightbridge-operator"
+ROLES = {"ClusterRole": RBAC + "clusterroles", "Role": RBAC + "namespaces/system/roles"}
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
+
+
+def set_up(c):
+    c.post("/api/v1/namespaces", {"metadata": {"name": "system"}})
+    for ns in ("system", "default"):
+        c.post(f"/api/v1/namespaces/{ns}/serviceaccounts", {"metadata": {"name": "default"}})
+    c.kubectl("apply", "-n", "system", "-f", os.path.join(TOP, "operator-shim", "role.yaml"))
+    c.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", "--serviceaccount=system:default")
+    c.kubectl("create", "rolebinding", "-n", "system", NAME, f"--role={NAME}", "--serviceaccount=system:default")
+    t = c.post("/api/v1/namespaces/system/serviceaccounts/default/token",
+               {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}})
+    with open(c.path("op.token"), "w") as f:
+        f.write(t["status"]["token"])
+    c.certificate("operator", "/CN=operator", "DNS:operator.test")
+    return c.write_kubeconfig("op", {"tokenFile": c.path("op.token")})
+
+
+def start(c, config):
+    return Operator(c, 0, config, ["--lease", f"system/{NAME}", "--tls-cert", c.path("pki", "operator.crt"),
+                                   "--tls-key", c.path("pki", "operator.key")])
+
+
+def works(c, op, n):
+    """Everything the operator does, once: each step returns what is missing, or nothing."""
+    name = f"t{n}"
+    c.post(API, json.loads(transfer_object(name)))
+    pod = make_pod(c, f"p{n}", name)
+    wait_for(lambda: len(conditions(status(c, name))) == 5, 15)
+    Stranger(c, op.ports["listen"], f"p{n}", "nonsense", f"default/{name}").hears("not valid for audience")
+    s = Stranger(c, op.ports["listen"], f"p{n}", make_token(c, pod, f"weightbridge.io/default/{name}"),
+                 f"default/{name}")
+    wait_for(lambda: "agent connected" in op.text(), 15)
+    s.stop(9)
+    wait_for(lambda: "AuthenticationRejected" in c.kubectl("describe", "wt", name), 15)
+
+
+def may_do_no_more(c):
+    """Nothing outside of its rules: a few of the things one would want most."""
+    token = open(c.path("op.token")).read()
+    for method, path, body in [
+            ("GET", "/api/v1/secrets", None), ("GET", "/api/v1/nodes", None), ("GET", "/api/v1/configmaps", None),
+            ("PATCH", API + "/t0", {"spec": {"suspend": True}}), ("DELETE", API + "/t0", None),
+            ("DELETE", "/api/v1/namespaces/default/pods/p0", None), ("GET", "/api/v1/namespaces/default/pods/p0", None),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases", None),
+            ("DELETE", f"{LEASES}/{NAME}", None)]:
+        try:
+            c.raw(path, method, body, "application/merge-patch+json", token)
+        except HttpError as e:
+            assert e.code == 403, (method, path, e)
+            continue
+        raise AssertionError(f"{method} {path} was allowed")
+
+
+def without(c, config, kind, at, rule, verb):
+    """Take one verb of one rule away: the operator says which rule is missing."""
+    path = f"{ROLES[kind]}/{NAME}"
+    whole = c.get(path)
+    less = copy.deepcopy(whole)
+    less["rules"][at]["verbs"].remove(verb)
+    if not less["rules"][at]["verbs"]:
+        del less["rules"][at]
+    c.raw(path, "PUT", less)
+    if "leases" in rule["resources"] and verb == "create":
+        try:
+            c.raw(f"{LEASES}/{NAME}", "DELETE")
+        except HttpError:
+            pass
+    op = start(c, config)
+    resource = rule["resources"][0]
+    try:
+        provoke(c, op, resource, verb)
+        wait_for(lambda: "a rule is missing in the operator's role" in op.text() and
+                 f'cannot {verb} resource \\"{resource}\\"' in op.text(), 20)
+    finally:
+        op.stop(9)
+        now = c.get(path)
+        now["rules"] = whole["rules"]
+        c.raw(path, "PUT", now)
+    drop_lease(c)
+
+
+def provoke(c, op, resource, verb):
+    if resource not in ("tokenreviews", "events"):
+        if resource == "weighttransfers/status":
+            c.kubectl("patch", "wt", "t0", "--type=merge", "-p", json.dumps({"spec": {"planDeadlineSeconds":
+                                                                                      int(time.time()) % 10000 + 1}}))
+        return
+    wait_for(lambda: op.metric("wb_leader") == 1, 20)
+    wait_for(op.is_ready, 20)
+    s = Stranger(c, op.ports["listen"], "p0", "nonsense", "default/t0")
+    wait_for(lambda: "operator not reached" in s.text(), 20)
+    s.stop(9)
+
+
+def drop_lease(c):
+    """The killed one held it: nobody waits for its end."""
+    try:
+        c.raw(f"{LEASES}/{NAME}", "DELETE")
+    except HttpError:
+        pass
+
+
+def main():
+    with ApiServer() as c:
+        c.install_crd()
+        config = set_up(c)
+        op = start(c, config)
+        wait_for(op.is_ready, 20)
+        works(c, op, 0)
+        assert "missing in the operator's role" not in op.text(), op.text()
+        assert op.stop() == 0
+        may_do_no_more(c)
+        n = 0
+        for kind, path in ROLES.items():
+            for at, rule in enumerate(c.get(f"{path}/{NAME}")["rules"]):
+                for verb in rule["verbs"]:
+                    without(c, config, kind, at, rule, verb)
+                    n += 1
+        print(f"{n} verbs, each needed")
+
+
+if __name__ == "__main__":
+    t = time.monotonic()
+    main()
+    print(f"{time.monotonic() - t:.1f} s")
