@@ -88,7 +88,7 @@ class _Adapter:
         if not params:
             raise ValueError("params is empty: give a dict of parameter name to array")
         self._load_weights = load_weights
-        self._params = dict(params)
+        self._params, self._given = dict(params), params
         self._manifest = manifest
         self._extract_options = {k: v for k, v in (("reload", reload), ("framework", framework),
                                                    ("cache_dir", cache_dir),
@@ -174,7 +174,10 @@ class _Adapter:
     def _extract(self, progress):
         from .probing import extract
 
-        return extract(self._load_weights, self._manifest, self._params, progress=progress,
+        # The caller's own dict shows when a loader puts other storage into it.
+        whole = isinstance(self._given, dict) and len(self._given) == len(self._params)
+        return extract(self._load_weights, self._manifest,
+                       self._given if whole else self._params, progress=progress,
                        **self._extract_options)
 
     def _check_shapes(self, source, names):
