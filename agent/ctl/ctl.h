@@ -13,7 +13,7 @@ struct wb_err;
 
 struct wb__ctl_opts {
 	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
-	const char *agent_addr; /* of an agent's pages; NULL = not given */
+	const char *agent_addr; /* of an agent's pages (verify: of several); NULL = not given */
 	const char *object; /* NULL = the only one */
 	const char *file; /* of a plan; NULL = from the operator */
 	const char *manifest; /* file; NULL = none */
@@ -24,6 +24,7 @@ int wb__ctl_get(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err);
 
 /** wb__ctl_operator - address of the operator: given, $WEIGHTBRIDGE_OPERATOR_HTTP or default. */

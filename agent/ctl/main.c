@@ -24,6 +24,8 @@ static const struct {
 	{"status", "", wb__ctl_status, false, "of an agent (--agent), else as get"},
 	{"plan explain", "[FILE]", wb__ctl_plan_explain, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
+	{"verify", "", wb__ctl_verify, false,
+		"compare what engines hold with the trainers (--agent A,B,...)"},
 	{"trace", "[OBJECT]", wb__ctl_trace, false,
 		"the last transfers as a trace; open the output in Perfetto"},
 };

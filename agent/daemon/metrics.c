@@ -231,6 +231,10 @@ static int on_request(
 	} else if (!strcmp(path, "/status")) {
 		r->content_type = "application/json";
 		wb__status_json(h->a, &r->body);
+	} else if (!strcmp(path, "/digest")) {
+		r->content_type = "application/json";
+		wb_core_digest_json(h->a->core, &r->body);
+		wb__env_kick(h->a->env);
 	} else if (!strcmp(path, "/trace")) {
 		transfer = wb_http_query(rq, "transfer");
 		r->content_type = "application/json";

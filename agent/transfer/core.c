@@ -539,6 +539,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
 	for (struct object *o = c->objects; o; o = o->next) {
+		next = sooner(next, wb__core_digest_tick(o, now));
 		next = sooner(next, wb__core_wire_tick(o, now));
 		next = sooner(next, wb__core_leader_tick(o, now));
 		next = sooner(next, wb__core_lead_tick(o, now));

@@ -176,6 +176,9 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 	struct wb_digest *digest);
 bool wb_core_is_busy(const struct wb_core *c);
 struct wb_buf;
+/** wb_core_digest_json - begin to sum what workers hold, or append the sums when that is done:
+ *  {"done": false} says to ask again (and to call wb_core_tick()). */
+void wb_core_digest_json(struct wb_core *c, struct wb_buf *out);
 /** wb_core_status_json - append the state of all objects as a JSON array. */
 void wb_core_status_json(const struct wb_core *c, struct wb_buf *out);
 

@@ -9,6 +9,8 @@ static void epoch_destroy(struct epoch *e)
 {
 	if (!e)
 		return;
+	if (e->obj)
+		wb__core_digest_cancel(e->obj);
 	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)
 		wb_free(e->party[i].feed);
 	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++) {

@@ -268,6 +268,7 @@ struct object {
 	struct leader leader;
 	struct leader *feeds;
 	struct trainers trainers;
+	struct digest *digest; /* owned: sums for wbctl verify, under way; NULL = none */
 	uint64_t resent_transfer, resent_told; /* chunks sent again that were reported */
 };
 
@@ -319,6 +320,9 @@ uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
 const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
 void wb__core_drain_self(struct wb_core *c);
+/* digest.c */
+void wb__core_digest_cancel(struct object *o);
+uint64_t wb__core_digest_tick(struct object *o, uint64_t now);
 /* link.c */
 void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
 bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);

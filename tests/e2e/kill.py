@@ -233,7 +233,7 @@ def one(job, role, phase, counts):
     victim.p.send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
     if not stop:
         victim.p.wait()
-    if hit == "Asked":
+    if hit == "Asked" and job.workers["trainer"][1].p.poll() is None:
         job.workers["trainer"][1].say(f"send {job.version}")
     time.sleep(pause if stop else job.rng.choice([0, 0.05, 0.5]))
     recover(job, role, victim, group, stop)
@@ -286,7 +286,7 @@ def main(count, seed, only):
                         done += 1
                         print(f"{mode}, {role}, {phase}: hit {hit}, {outcome} after {took:.1f} s",
                               flush=True)
-            except Failed as e:
+            except (Failed, BrokenPipeError) as e:
                 fails += 1
                 print(f"FAIL {what}: {e}", flush=True)
                 if fails > 5:

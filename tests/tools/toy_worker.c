@@ -18,6 +18,7 @@
  *	release		ends the hold, overwrites the parameters "let go", then as send
  *	second V	send, and meanwhile again from two threads, which must be refused:
  *			"refused CODE sentence" twice, then as send
+ *	flip		changes one bit of the parameters	"flipped"
  *	check V		compare				"check V ok" or "check V bad: ..."
  *	quit		close in order			"bye"
  * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
@@ -381,6 +382,9 @@ static void command(struct toy *t, const char *line)
 		release(t);
 	} else if (sscanf(line, "check %lld", &v) == 1) {
 		say_checked(t, "check", v);
+	} else if (!strncmp(line, "flip", 4)) {
+		t->data[0] ^= 1;
+		say("flipped");
 	} else if (!strncmp(line, "quit", 4)) {
 		must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
 		say("bye");

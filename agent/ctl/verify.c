@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wbctl verify: what engines hold, by sums that do not depend on a layout, against each other and
+ * the trainers. */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "ctl/ctl.h"
+#include "ctl/fetch.h"
+#include "ctl/json.h"
+#include "ctl/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define GROUPS_MAX 256
+#define CLASSES_MAX (1u << 20)
+#define POLL_NS 50000000
+
+/* The trainers, or an engine: one copy of the model between them. */
+struct group {
+	char name[128]; /* "" = trainers */
+	int64_t version;
+	uint64_t transfer;
+	uint32_t n_worker, n_known, n_unreadable;
+	bool changing;
+	struct class_sum {
+		bool known;
+		uint64_t lane[2];
+		char from[128];
+	} * cls; /* owned */
+	uint64_t total[2];
+	char wrong[400]; /* the first replica that differs */
+};
+
+struct verify {
+	struct group group[GROUPS_MAX];
+	uint32_t n;
+	uint32_t n_class;
+	char plan[64];
+};
+
+static struct group *group_of(struct verify *v, const char *engine)
+{
+	struct group *g;
+
+	for (uint32_t i = 0; i < v->n; i++)
+		if (!strcmp(v->group[i].name, engine))
+			return &v->group[i];
+	if (v->n == GROUPS_MAX)
+		return NULL;
+	g = &v->group[v->n++];
+	snprintf(g->name, sizeof(g->name), "%s", engine);
+	g->version = -1;
+	g->cls = wb_zalloc(v->n_class, sizeof(*g->cls));
+	return g->cls ? g : NULL;
+}
+
+static void add_sum(struct verify *v, struct group *g, const char *worker, const json_t *sum)
+{
+	uint32_t k = (uint32_t)json_integer_value(json_array_get(sum, 0));
+	const char *a = json_string_value(json_array_get(sum, 1));
+	const char *b = json_string_value(json_array_get(sum, 2));
+	uint64_t lane[2] = {a ? strtoull(a, NULL, 16) : 0, b ? strtoull(b, NULL, 16) : 0};
+	struct class_sum *c;
+
+	if (k >= v->n_class)
+		return;
+	c = &g->cls[k];
+	if (!c->known) {
+		c->known = true;
+		memcpy(c->lane, lane, sizeof(lane));
+		snprintf(c->from, sizeof(c->from), "%s", worker);
+		g->n_known++;
+		g->total[0] += lane[0];
+		g->total[1] += lane[1];
+	} else if (memcmp(c->lane, lane, sizeof(lane)) && !g->wrong[0]) {
+		snprintf(g->wrong, sizeof(g->wrong), "%s and %s differ in class %u", c->from,
+			worker, k);
+	}
+}
+
+static int add_worker(struct verify *v, const json_t *w, struct wb_err *err)
+{
+	char name[128], engine[128], state[32];
+	struct group *g;
+	const json_t *sums;
+
+	wb__ctl_text(w, "name", name, sizeof(name));
+	wb__ctl_text(w, "state", state, sizeof(state));
+	wb__ctl_text(w, "engine", engine, sizeof(engine));
+	if (!json_string_length(json_object_get(w, "engine")))
+		engine[0] = '\0';
+	g = group_of(v, engine);
+	if (!g)
+		return wb_err_set(err, -ENOMEM, "more than %d engines", GROUPS_MAX);
+	g->n_worker++;
+	g->n_unreadable += !strcmp(state, "unreadable");
+	g->changing |= !strcmp(state, "changing");
+	if (engine[0]) {
+		g->transfer = (uint64_t)json_integer_value(json_object_get(w, "transfer"));
+		g->version = json_integer_value(json_object_get(w, "version"));
+	}
+	sums = json_object_get(w, "sums");
+	for (size_t i = 0; i < json_array_size(sums); i++)
+		add_sum(v, g, name, json_array_get(sums, i));
+	return 0;
+}
+
+static int add_page(struct verify *v, const json_t *page, const char *addr, const char *object,
+	struct wb_err *err)
+{
+	const json_t *o, *w;
+	char name[256], plan[64];
+	size_t i, k;
+	int rc = 0;
+
+	json_array_foreach(json_object_get(page, "objects"), i, o)
+	{
+		uint32_t n = (uint32_t)json_integer_value(json_object_get(o, "classes"));
+
+		if (object && strcmp(object, wb__ctl_text(o, "object", name, sizeof(name))) != 0)
+			continue;
+		wb__ctl_text(o, "plan", plan, sizeof(plan));
+		if (!v->plan[0]) {
+			snprintf(v->plan, sizeof(v->plan), "%s", plan);
+			v->n_class = WB_MIN(n, CLASSES_MAX);
+		}
+		if (strcmp(v->plan, plan) != 0)
+			return wb_err_set(err, -ESTALE,
+				"agent %s has plan %s, another has %s: ask again", addr, plan,
+				v->plan);
+		json_array_foreach(json_object_get(o, "workers"), k, w)
+		{
+			rc = add_worker(v, w, err);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	return rc;
+}
+
+static int ask(struct verify *v, const char *addr, const char *object, struct wb_err *err)
+{
+	struct timespec nap = {0, POLL_NS};
+	json_t *page = NULL;
+	int rc;
+
+	for (;;) {
+		rc = wb__ctl_fetch_json(addr, "/digest", NULL, &page, err);
+		if (rc < 0)
+			return rc;
+		if (json_is_true(json_object_get(page, "done")))
+			break;
+		json_decref(page);
+		nanosleep(&nap, NULL);
+	}
+	rc = add_page(v, page, addr, object, err);
+	json_decref(page);
+	return rc;
+}
+
+/* What is to be said of @g against @ref; true when it is right. */
+static bool judge(const struct verify *v, const struct group *g, const struct group *ref, char *out,
+	size_t cap)
+{
+	uint32_t n = 0, first = 0;
+
+	if (g->wrong[0]) {
+		snprintf(out, cap, "%s", g->wrong);
+		return false;
+	}
+	if (g->changing || g->n_unreadable || g->n_known < v->n_class) {
+		snprintf(out, cap, "%s",
+			g->changing       ? "changes just now"
+			: g->n_unreadable ? "in part in private memory, which only workers read"
+					  : "not all of its agents were asked");
+		return true;
+	}
+	for (uint32_t k = 0; ref && ref != g && k < v->n_class; k++)
+		if (ref->cls[k].known && memcmp(ref->cls[k].lane, g->cls[k].lane, 16) != 0) {
+			first = n++ ? first : k;
+		}
+	if (n)
+		snprintf(out, cap, "differs from %s in %u of %u classes, first %u of %s",
+			ref->name[0] ? ref->name : "the trainers", n, v->n_class, first,
+			g->cls[first].from);
+	else
+		snprintf(out, cap, "%s%s", !ref || ref == g ? "" : "same as ",
+			!ref || ref == g ? "-"
+			: ref->name[0]   ? ref->name
+					 : "the trainers");
+	return !n;
+}
+
+/* Trainers, while they have not gone on; else the first engine of the same transfer. */
+static const struct group *reference(const struct verify *v, const struct group *g)
+{
+	for (uint32_t i = 0; i < v->n; i++)
+		if (!v->group[i].name[0])
+			return &v->group[i];
+	for (uint32_t i = 0; i < v->n; i++)
+		if (v->group[i].transfer == g->transfer)
+			return &v->group[i];
+	return NULL;
+}
+
+static int print(const struct verify *v, struct wb_err *err)
+{
+	static const char *const heads[] = {
+		"NAME", "VERSION", "WORKERS", "CLASSES", "DIGEST", "RESULT"};
+	struct wb__ctl_table t;
+	uint32_t wrong = 0;
+	int rc;
+
+	wb__ctl_table_init(&t, WB_ARRAY_SIZE(heads));
+	for (size_t i = 0; i < WB_ARRAY_SIZE(heads); i++)
+		wb__ctl_cell(&t, "%s", heads[i]);
+	for (uint32_t i = 0; i < v->n; i++) {
+		const struct group *g = &v->group[i];
+		char text[600];
+
+		wrong += !judge(v, g, reference(v, g), text, sizeof(text));
+		wb__ctl_cell(&t, "%s", g->name[0] ? g->name : "(trainers)");
+		if (g->name[0])
+			wb__ctl_cell(&t, "%lld", (long long)g->version);
+		else
+			wb__ctl_cell(&t, "-");
+		wb__ctl_cell(&t, "%u", g->n_worker);
+		wb__ctl_cell(&t, "%u/%u", g->n_known, v->n_class);
+		wb__ctl_cell(&t, "sum128:%016llx%016llx", (unsigned long long)g->total[0],
+			(unsigned long long)g->total[1]);
+		wb__ctl_cell(&t, "%s", text);
+	}
+	rc = wb__ctl_print(&t, "", stdout);
+	wb__ctl_table_finish(&t);
+	if (rc == 0 && wrong)
+		rc = wb_err_set(err, -EILSEQ,
+			"%u of %u do not hold what they should (trainers may have gone on since)",
+			wrong, v->n);
+	return rc;
+}
+
+int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	struct verify *v;
+	char *list, *save = NULL;
+	int rc = 0;
+
+	if (!o->agent_addr)
+		return wb_err_set(err, -EINVAL,
+			"verify reads agents: --agent HOST:PORT,HOST:PORT... of all that matter");
+	v = wb_zalloc(1, sizeof(*v));
+	list = wb_strdup(o->agent_addr);
+	if (!v || !list)
+		rc = wb_err_set(err, -ENOMEM, "no memory");
+	for (char *a = list ? strtok_r(list, ",", &save) : NULL; rc == 0 && a;
+		a = strtok_r(NULL, ",", &save))
+		rc = ask(v, a, o->object, err);
+	if (rc == 0)
+		rc = v->n ? print(v, err)
+			  : wb_err_set(err, -ENOENT, "these agents have no plan yet");
+	for (uint32_t i = 0; v && i < v->n; i++)
+		wb_free(v->group[i].cls);
+	wb_free(list);
+	wb_free(v);
+	return rc;
+}
