@@ -108,7 +108,8 @@ def flipped_bits_are_sent_again():
 
 def lost_connections_are_made_again():
     survive("drop=send:chunk=1", "t0")
-    survive("drop=recv:chunk=1:version=2", "r0")
+    survive("drop=wire:chunk=1", "t0")
+    survive("drop=rail0:chunk=2", "t0")
     survive("drop=ctrl:chunk=2", "t0")
 
 

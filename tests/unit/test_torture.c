@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Torture: what makes something fails with -ENOMEM and leaks nothing, whichever of its allocations
+ * fails.  For modules whose own tests do not do it; leaks are the sanitizer's to find.
+ */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/content.h"
+#include "daemon/trace.h"
+#include "flow/flow.h"
+#include "flow/image.h"
+#include "flow/local.h"
+#include "flow/slots.h"
+#include "lane/lane.h"
+#include "net/http.h"
+#include "net/loop.h"
+#include "net/seq.h"
+#include "operator-shim/serve/serve.h"
+#include "operator-shim/spec/spec.h"
+#include "planner/binding.h"
+#include "planner/plan.h"
+#include "tests/common/fx_plan.h"
+#include "transfer/core.h"
+#include "xport/sim/sim.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TRIES_MAX 1000
+
+/* A trainer with the upper rows, one with the lower, a rollout with all; all in one agent. */
+static struct deployment {
+	struct wb_manifest *m;
+	struct wb_map *map[3];
+	struct wb_plan_worker worker[3];
+	struct wb_plan *plan;
+	struct wb_place place;
+	struct wb_member member[3];
+	struct wb_lane *lane;
+	struct wb_local *local;
+	struct wb_loop *loop;
+	struct wb_spec *spec;
+	size_t n_spec;
+	int fd;
+} d;
+
+static uint8_t memory[1 << 20];
+static void *base[1] = {memory};
+
+static struct wb_map *rows(uint64_t from, uint64_t n)
+{
+	struct fx_map f = {.m = d.m};
+	uint32_t w = fx_param(&f, "w", WB_BF16, n, 256);
+
+	fx_copy(&f, w, "w", (struct fx_box){from, n, 0, 256, 0, 0});
+	return fx_map_done(&f);
+}
+
+static void set_up(void)
+{
+	static const char text[] =
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
+		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
+	struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
+	struct wb_lane_opts lo = {0};
+	struct wb_err err = {0};
+
+	wb_log_level_max = -1;
+	ck_assert(!wb_manifest_create(&t, 1, &d.m, NULL));
+	d.map[0] = rows(0, 256);
+	d.map[1] = rows(256, 256);
+	d.map[2] = rows(0, 512);
+	for (uint32_t i = 0; i < 3; i++)
+		d.worker[i] = (struct wb_plan_worker){
+			i < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, i, 0, 0, 0, 0};
+	struct wb_plan_input in = {.manifest = d.m,
+		.layout = (const struct wb_map *const *)d.map,
+		.n_layout = 3,
+		.worker = d.worker,
+		.n_worker = 3};
+
+	ck_assert_msg(!wb_plan_create(&in, &d.plan, &err), "%s", err.msg);
+	ck_assert_msg(!wb_lane_create_inline(&lo, &d.lane, &err), "%s", err.msg);
+	for (uint32_t i = 0; i < 3; i++)
+		d.member[i] = (struct wb_member){i, d.map[i], &d.place, base, d.lane};
+	ck_assert_msg(!wb_local_create(d.plan, d.m, d.member, 3, &d.local, &err), "%s", err.msg);
+	ck_assert(!wb_loop_create(&d.loop, NULL));
+	ck_assert(!wb_spec_load("f", text, sizeof(text) - 1, &d.spec, &d.n_spec, &err));
+	d.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static void tear_down(void)
+{
+	close(d.fd);
+	wb_free(d.spec);
+	wb_loop_destroy(d.loop);
+	wb_local_destroy(d.local);
+	wb_lane_destroy(d.lane);
+	wb_plan_destroy(d.plan);
+	for (int i = 0; i < 3; i++)
+		wb_map_destroy(d.map[i]);
+	wb_manifest_destroy(d.m);
+}
+
+/* ---- the makers: make it, and when that went well destroy it; the result ------------------ */
+
+static int fault(void)
+{
+	struct wb_fault *f = NULL;
+	int rc = wb_fault_parse("flip=wire:0.01;kill=recv:chunk=5:version=6", &f, NULL);
+
+	wb_fault_destroy(f);
+	return rc;
+}
+
+static int trace_ring(void)
+{
+	struct wb__trace_ring *t = wb__trace_create("a", 16);
+
+	wb__trace_destroy(t);
+	return t ? 0 : -ENOMEM;
+}
+
+static int contents(void)
+{
+	struct wb__contents *c = wb__contents_create();
+
+	wb__contents_destroy(c);
+	return c ? 0 : -ENOMEM;
+}
+
+static int loop(void)
+{
+	struct wb_loop *l = NULL;
+	int rc = wb_loop_create(&l, NULL);
+
+	wb_loop_destroy(l);
+	return rc;
+}
+
+static void nothing(void *cookie)
+{
+	(void)cookie;
+}
+
+static void nothing_ready(void *cookie, int events)
+{
+	(void)cookie;
+	(void)events;
+}
+
+static int timer(void)
+{
+	struct wb_timer *t = NULL;
+	int rc = wb_timer_create(d.loop, nothing, NULL, &t);
+
+	wb_timer_destroy(t);
+	return rc;
+}
+
+static int watch(void)
+{
+	struct wb_watch *w = NULL;
+	int rc = wb_watch_create(d.loop, d.fd, WB_READABLE, nothing_ready, NULL, &w);
+
+	if (!rc)
+		wb_watch_destroy(w);
+	return rc;
+}
+
+static int signals(void)
+{
+	struct wb_signal *s = NULL;
+	int rc = wb_signal_create(d.loop, SIGUSR1, nothing, NULL, &s);
+
+	if (!rc)
+		wb_signal_destroy(s);
+	return rc;
+}
+
+static void on_accept(void *cookie, struct wb_seq *s)
+{
+	(void)cookie;
+	wb_seq_close(s);
+}
+
+static int seq_listener(void)
+{
+	char path[100];
+	struct wb_seq_listen_opts o = {.path = path};
+	struct wb_seq_listener *l = NULL;
+	const char *tmp = getenv("TMPDIR");
+	int rc;
+
+	snprintf(path, sizeof(path), "%.60s/torture-%d", tmp ? tmp : "/tmp", (int)getpid());
+	rc = wb_seq_listen(d.loop, &o, on_accept, NULL, &l, NULL);
+	if (!rc)
+		wb_seq_listener_close(l);
+	return rc;
+}
+
+static int not_found(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)cookie;
+	(void)path;
+	(void)rq;
+	(void)r;
+	return -ENOENT;
+}
+
+static int http(void)
+{
+	struct wb_http *h = NULL;
+	int rc = wb_http_start(d.loop, "127.0.0.1", 0, not_found, NULL, &h, NULL);
+
+	wb_http_stop(h);
+	return rc;
+}
+
+static int sim_net(void)
+{
+	struct wb_sim_opts o = {.seed = 1};
+	struct wb_sim_net *n = NULL;
+	int rc = wb_sim_net_create(&o, &n);
+
+	if (!rc)
+		wb_sim_net_destroy(n);
+	return rc;
+}
+
+static int binding(void)
+{
+	struct wb_binding *b = NULL;
+	int rc = wb_binding_create(d.plan, d.m, d.map[2], 2, &b, NULL);
+
+	wb_binding_destroy(b);
+	return rc;
+}
+
+static int local(void)
+{
+	struct wb_local *l = NULL;
+	int rc = wb_local_create(d.plan, d.m, d.member, 3, &l, NULL);
+
+	wb_local_destroy(l);
+	return rc;
+}
+
+static int local_view(void)
+{
+	struct wb_local *l = NULL;
+	int rc = wb_local_view(d.local, d.member, &l);
+
+	if (!rc)
+		wb_local_destroy(l);
+	return rc;
+}
+
+static int image(void)
+{
+	struct wb_image *i = NULL;
+	int rc = wb_image_create(d.plan, 0, &i);
+
+	if (!rc)
+		wb_image_destroy(i);
+	return rc;
+}
+
+static int slots(void)
+{
+	static const uint8_t share[WB_POOLS] = {8, 8};
+	struct wb_slots s = {0};
+	int rc = wb_slots_init(&s, memory, sizeof(memory), 65536, share, NULL);
+
+	if (!rc)
+		wb_slots_finish(&s);
+	return rc;
+}
+
+static int flow(void)
+{
+	struct wb_flow_env env = {.clock = &wb_clock_real};
+	struct wb_slots s = {0};
+	struct wb_flow_opts o = {
+		.local = d.local, .slots = &s, .env = &env, .transfer = 1, .sums = true};
+	struct wb_flow *f = NULL;
+	int rc = wb_flow_create(&o, &f, NULL);
+
+	if (!rc)
+		wb_flow_destroy(f);
+	return rc;
+}
+
+static int core(void)
+{
+	struct wb_core_env env = {.clock = &wb_clock_real};
+	struct wb_core_opts o = {.agent = "a", .sums = true};
+	struct wb_core *c = NULL;
+	int rc = wb_core_create(&o, &env, &c, NULL);
+
+	if (!rc)
+		wb_core_destroy(c);
+	return rc;
+}
+
+static uint64_t wall(void *ctx)
+{
+	(void)ctx;
+	return 1;
+}
+
+static int zeros(void *ctx, void *out, size_t bytes)
+{
+	(void)ctx;
+	memset(out, 0, bytes);
+	return 0;
+}
+
+static void arm(void *ctx, uint64_t at_ns)
+{
+	(void)ctx;
+	(void)at_ns;
+}
+
+static int serve(void)
+{
+	struct wb_serve_env env = {
+		.clock = &wb_clock_real, .wall_ns = wall, .random = zeros, .arm = arm};
+	struct wb_serve_opts o = {.name = "op", .spec = d.spec, .n_spec = d.n_spec};
+	struct wb_serve *s = NULL;
+	int rc = wb_serve_create(&o, &env, &s, NULL);
+
+	if (!rc)
+		wb_serve_destroy(s);
+	return rc;
+}
+
+static const struct {
+	const char *name;
+	int (*make)(void);
+} makers[] = {{"fault", fault}, {"trace", trace_ring}, {"contents", contents}, {"loop", loop},
+	{"timer", timer}, {"watch", watch}, {"signal", signals}, {"seq listener", seq_listener},
+	{"http", http}, {"sim net", sim_net}, {"binding", binding}, {"local", local},
+	{"local view", local_view}, {"image", image}, {"slots", slots}, {"flow", flow},
+	{"core", core}, {"serve", serve}};
+
+START_TEST(each_lost_allocation_is_enomem)
+{
+	/* The operator's first look at an object is repeated by the next event, and its version as
+	 * a metric is lost, as all metrics are when memory is short. */
+	int spare = makers[_i].make == serve ? 10 : 0;
+	uint64_t n;
+
+	for (n = 1; n < TRIES_MAX; n++) {
+		int rc;
+
+		wb_mem_fail_at(n);
+		rc = makers[_i].make();
+		if (!wb_mem_failed())
+			break;
+		if (rc == 0 && spare-- > 0)
+			continue;
+		ck_assert_msg(rc == -ENOMEM, "%s: allocation %d lost: %d (%s)", makers[_i].name,
+			(int)n, rc, wb_strerror(rc));
+	}
+	wb_mem_fail_at(0);
+	ck_assert_msg(n > 1 && n < TRIES_MAX, "%s: %d allocations", makers[_i].name, (int)n - 1);
+	ck_assert_msg(makers[_i].make() == 0, "%s", makers[_i].name);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("torture");
+	TCase *t = tcase_create("makers");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_loop_test(t, each_lost_allocation_is_enomem, 0, (int)WB_ARRAY_SIZE(makers));
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? 1 : 0;
+}
