@@ -373,6 +373,32 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
 	return 0;
 }
 
+/* What is whole in staging areas and in doubt waits for judges that only a newer plan may reach:
+ * that plan takes it up (resume.c). */
+static void hand_over_staged(struct object *o, struct epoch *e)
+{
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct lead *l = &e->lead[en];
+		struct party *p = &e->party[en];
+
+		if (l->state == LEAD_STAGED && l->ballot.state != BALLOT_NONE) {
+			wb__core_ballot_stop(&l->ballot);
+			l->state = LEAD_DONE;
+		}
+		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED) {
+			p->state = PARTY_NONE;
+			p->flow = NULL;
+		}
+	}
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
+			wb__core_flow_is_kept(o, i)) {
+			wb_flow_stop(o->flow[i]);
+			o->flow_stopped[i] = true;
+		}
+	wb__core_flows_reap(o);
+}
+
 int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
 	struct wb_err *err)
 {
@@ -401,6 +427,8 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 			(unsigned long long)o->cur->r.term, (unsigned long long)o->cur->r.number);
 		goto err_destroy;
 	}
+	if (o->prev && o->cur->is_active)
+		hand_over_staged(o, o->prev);
 	/* One that never became active only gives up its place: what runs may run on. */
 	if (o->prev && o->cur->is_active && epoch_in_use(o, o->prev)) {
 		rc = wb_err_set(err, -EBUSY, "a transfer of epoch %llu.%llu is still under way",

@@ -32,7 +32,8 @@ struct worker {
 	int64_t held_version;
 	bool gone; /* detached; waits for its last job */
 	/* same step */
-	bool is_parked, begun, resumed;
+	bool is_parked, begun;
+	uint64_t resuming; /* transfer whose after_update_hook it runs; 0 = none */
 	uint32_t parked_at;
 	bool expects_feed;
 	/* trainer */

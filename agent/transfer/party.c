@@ -53,7 +53,7 @@ static uint32_t promise_all(struct party *p)
 
 		if (!w)
 			continue;
-		w->begun = w->resumed = false;
+		w->begun = false;
 		stop = wb_poll_promise(&page_of(w)->word);
 		if (!any || wb_poll_later(stop, greatest))
 			greatest = stop;
@@ -284,6 +284,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 			continue;
 		w->held_transfer = p->transfer;
 		w->held_version = p->version;
+		w->resuming = p->transfer;
 		if (w->area.head) {
 			w->area.head->held_version = p->version;
 			w->area.head->held_transfer = p->transfer;
@@ -499,10 +500,11 @@ static void on_resumed(struct worker *w, struct party *p)
 
 	if (p->state != PARTY_ENDING)
 		return;
-	w->resumed = true;
+	if (w->resuming == p->transfer)
+		w->resuming = 0;
 	w->resume_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
-		if (p->e->member[i] && !p->e->member[i]->resumed)
+		if (p->e->member[i] && p->e->member[i]->resuming == p->transfer)
 			return;
 		if (p->e->member[i]) {
 			m.stall_ns += p->e->member[i]->resume_ns - p->e->member[i]->stop_ns;
@@ -545,7 +547,7 @@ static void lost_in(struct party *p, struct worker *w, uint32_t local, const cha
 	char text[WB_ERR_MSG_MAX], where[128] = "";
 
 	if (p->state == PARTY_ENDING) {
-		w->resumed = true; /* committed; the others go on */
+		/* committed; the others go on */
 		on_resumed(w, p);
 		return;
 	}
@@ -724,6 +726,16 @@ uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 					wb__core_party_open(p);
 				else
 					next = sooner(next, now + WB_NS_PER_MS);
+			} else if (p->state == PARTY_ENDING) {
+				/* The lead has long given up waiting; the version stands. */
+				uint64_t due = p->end_ns + 2 * e->r.engine_step_deadline_ns;
+
+				if (now >= due) {
+					p->state = PARTY_NONE;
+					p->flow = NULL;
+				} else {
+					next = sooner(next, due);
+				}
 			} else if (p->deadline_ns &&
 				   (p->state == PARTY_TORN || p->state == PARTY_MOVING)) {
 				if (now < p->deadline_ns)

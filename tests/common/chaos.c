@@ -164,13 +164,14 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
 		c->engine[en].is_set = false;
-		c->engine[en].is_feed = value;
+		if (value)
+			c->engine[en].feed = transfer;
 		/* Unless all who knew it are dead. */
 		if (!value && transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
 			wrong(c, "number %llu is prepared twice for %s",
 				(unsigned long long)transfer, who);
 		c->engine[en].prepared = later(c->engine[en].prepared, transfer);
-	} else if (!strcmp(what, "Aborted") && en < 8 && !c->engine[en].is_feed) {
+	} else if (!strcmp(what, "Aborted") && en < 8 && c->engine[en].feed != transfer) {
 		c->engine[en].aborted = transfer;
 		check_joint(c, transfer);
 	} else if (!strcmp(what, "Committed") && en < 8) {

@@ -53,7 +53,7 @@ struct chaos {
 		uint64_t prepared;
 		uint64_t committed; /* decided by its lead */
 		uint64_t aborted; /* by its lead; not a feed */
-		bool is_feed;
+		uint64_t feed; /* transfer that another engine brings */
 	} engine[8];
 	struct {
 		uint64_t transfer;
