@@ -700,6 +700,50 @@ static void too_late(struct party *p)
 	}
 }
 
+/* Old readers finish, then the party goes on. */
+static uint64_t drain(struct party *p, uint64_t now)
+{
+	bool opens = p->state == PARTY_OPENING;
+
+	if (!wb__core_flows_quiet(p->e, p->engine, p->transfer, opens ? QUIET_PARAMS : QUIET_AREAS,
+		    now >= p->drain_ns))
+		return now + WB_NS_PER_MS;
+	if (opens && p->is_staged)
+		wb__core_party_copy(p);
+	else
+		wb__core_party_open(p);
+	return 0;
+}
+
+static uint64_t tick_one(struct party *p, uint64_t now)
+{
+	uint64_t due = p->deadline_ns;
+
+	switch (p->state) {
+	case PARTY_OPENING:
+	case PARTY_CLEARING:
+		return drain(p, now);
+	case PARTY_ENDING: /* the lead has long given up waiting; the version stands */
+		due = p->end_ns + 2 * p->e->r.engine_step_deadline_ns;
+		if (now < due)
+			return due;
+		p->state = PARTY_NONE;
+		p->flow = NULL;
+		return 0;
+	case PARTY_TORN:
+	case PARTY_MOVING:
+		if (!due || now < due)
+			return due;
+		if (p->state == PARTY_TORN)
+			torn_for_good(p);
+		else
+			too_late(p);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
 uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
@@ -707,45 +751,8 @@ uint64_t wb__core_party_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
-			struct party *p = &e->party[en];
-
-			if (p->state == PARTY_OPENING) {
-				bool cut = now >= p->drain_ns;
-
-				if (!wb__core_flows_quiet(e, en, p->transfer, QUIET_PARAMS, cut))
-					next = sooner(next, now + WB_NS_PER_MS);
-				else if (p->is_staged)
-					wb__core_party_copy(p);
-				else
-					wb__core_party_open(p);
-			} else if (p->state == PARTY_CLEARING) {
-				bool cut = now >= p->drain_ns;
-
-				if (wb__core_flows_quiet(e, en, p->transfer, QUIET_AREAS, cut))
-					wb__core_party_open(p);
-				else
-					next = sooner(next, now + WB_NS_PER_MS);
-			} else if (p->state == PARTY_ENDING) {
-				/* The lead has long given up waiting; the version stands. */
-				uint64_t due = p->end_ns + 2 * e->r.engine_step_deadline_ns;
-
-				if (now >= due) {
-					p->state = PARTY_NONE;
-					p->flow = NULL;
-				} else {
-					next = sooner(next, due);
-				}
-			} else if (p->deadline_ns &&
-				   (p->state == PARTY_TORN || p->state == PARTY_MOVING)) {
-				if (now < p->deadline_ns)
-					next = sooner(next, p->deadline_ns);
-				else if (p->state == PARTY_TORN)
-					torn_for_good(p);
-				else
-					too_late(p);
-			}
-		}
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+			next = sooner(next, tick_one(&e->party[en], now));
 	}
 	return next;
 }
