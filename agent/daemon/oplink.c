@@ -197,8 +197,13 @@ static void dial(struct wb__oplink *l)
 		went_down(l, &err);
 		return;
 	}
-	rc = wb_tls_connect(l->a->loop, l->tls, l->a->o.operator_host, l->a->o.operator_port,
-		&limits, &cb, &l->chan);
+	/* One try there: a leader that is gone is found again through the address. */
+	rc = l->leader_host[0] && l->leader_port
+		     ? wb_tls_connect(l->a->loop, l->tls, l->leader_host, l->leader_port, &limits,
+			       &cb, &l->chan)
+		     : wb_tls_connect(l->a->loop, l->tls, l->a->o.operator_host,
+			       l->a->o.operator_port, &limits, &cb, &l->chan);
+	l->leader_host[0] = '\0';
 	if (rc < 0) {
 		schedule(l);
 		return;

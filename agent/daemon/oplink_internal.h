@@ -51,6 +51,8 @@ struct wb__oplink {
 	bool is_closing, is_refused, is_welcomed, was_up;
 	uint64_t n_up, n_beat;
 	char address[300];
+	char leader_host[WBP_HOST_MAX + 1]; /* where a standby sent us; "" = dial the address */
+	uint16_t leader_port;
 	char trouble[WB_ERR_MSG_MAX];
 	uint64_t term, term_operator; /* highest heard */
 	uint64_t memory_limit_bytes;

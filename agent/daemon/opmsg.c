@@ -162,6 +162,8 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 	} else if (type == WBP_REDIRECT) {
 		snprintf(why, sizeof(why), "it is a standby; the leader is at %.64s:%u",
 			m->redirect.host, m->redirect.port);
+		snprintf(l->leader_host, sizeof(l->leader_host), "%s", m->redirect.host);
+		l->leader_port = (uint16_t)m->redirect.port;
 		wb__oplink_end(l, -EAGAIN, why);
 	} else if (l->state == OP_UP) {
 		act_up(l, type, m);

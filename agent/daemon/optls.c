@@ -32,7 +32,9 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 {
 	struct wb_tls_opts o = {.mode = WB_TLS_CERT,
 		.ca_file = l->a->o.ca_file,
-		.server_name = l->a->o.operator_name[0] ? l->a->o.operator_name : NULL};
+		/* Also where a standby sends us to an address: the name is the operator's. */
+		.server_name =
+			l->a->o.operator_name[0] ? l->a->o.operator_name : l->a->o.operator_host};
 
 	if (l->a->o.psk_file[0])
 		return l->tls ? 0 : make_psk(l, err);

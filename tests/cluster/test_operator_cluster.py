@@ -212,6 +212,18 @@ def made_again(c, workers):
     wait_for(lambda: status(c).get("version") == 7, 30)
 
 
+def redirected(c):
+    """An agent that asks a standby is sent to the leader, and its engine is fed the current version."""
+    standby = Operator(c)
+    wait_for(standby.is_ready, 20)
+    wait_for(lambda: c.get(LEASE)["metadata"]["annotations"]["weightbridge.io/address"], 10)
+    w = Worker(c, standby.ports["listen"], "late", "rollout", 0, 1, "e9")
+    wait_for(lambda: {e["name"]: e.get("version") for e in status(c)["engines"]}.get("e9") == 7, 30)
+    assert "it is a standby; the leader is at 127.0.0.1" in w.agent.text()
+    assert standby.stop() == 0
+    return w
+
+
 def lost_lease(c, op):
     """Another holder in the lease: this one ends."""
     lease = c.get(LEASE)
@@ -226,7 +238,7 @@ def main():
         c.install_crd()
         c.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         port = free_ports(1)[0]
-        op = Operator(c, port, args=["--advertise", f"127.0.0.1:{port}"])
+        op = Operator(c, port)
         wait_for(op.is_ready, 20)
         first_status(c, op)
         spec_changes(c)
@@ -238,6 +250,7 @@ def main():
         lease_deleted(c, op)
         server_restarts(c, op, workers)
         made_again(c, workers)
+        workers.append(redirected(c))
         lost_lease(c, op)
         for w in workers:
             w.end()
