@@ -150,6 +150,14 @@ int wb__area_fd(const struct wb__area *a, uint64_t *bytes)
 	return a ? a->fd : -1;
 }
 
+bool wb__area_holds(const struct wb__area *a, uint64_t transfer)
+{
+	const struct wb_area_head *h = a ? (const struct wb_area_head *)(const void *)a->map : NULL;
+
+	return h && wb_area_state(h) == WB_AREA_INSTALLED && h->transfer == transfer &&
+	       h->held_transfer == transfer;
+}
+
 int wb__area_install(struct wb__area *a, uint64_t transfer)
 {
 	struct wb_area_head *h = (struct wb_area_head *)(void *)a->map;

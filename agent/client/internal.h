@@ -195,6 +195,8 @@ int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
 /** wb__area_install - copy into the parameters; the lock is NOT needed.  0, or WB_ESTALE when
  *  @transfer is not whole in it.  Blocks for as long as the memory takes. */
 int wb__area_install(struct wb__area *a, uint64_t transfer);
+/** wb__area_holds - has the agent marked @transfer as committed? */
+bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
 void wb__area_destroy(struct wb__area *a);
 
 /* ---- lane.c ---- */

@@ -209,6 +209,10 @@ void wb__update_lost(struct wb_client *c)
 	if (c->phase == WB__BEGUN && c->is_staged) {
 		say_why(c, "the agent went away before the update was installed");
 		set_phase(c, c->was_torn ? WB__TORN : WB__RUN);
+	} else if (c->phase == WB__INSTALLED && wb__area_holds(c->area, c->transfer)) {
+		/* Committed: only the message is lost. */
+		c->digest[0] = '\0';
+		set_phase(c, WB__AFTER);
 	} else if (c->phase == WB__BEGUN || c->phase == WB__INSTALLED) {
 		say_why(c, "the agent went away during the update");
 		set_phase(c, WB__TORN);

@@ -365,6 +365,9 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 void wb__core_party_failed(
 	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
 uint64_t wb__core_party_tick(struct object *o, uint64_t now);
+/* The same engine has begun something under a newer plan @e. */
+void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
+void wb__core_party_broken(struct party *p, const char *why);
 /* stage.c */
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_party_staged(struct party *p);
@@ -399,6 +402,8 @@ void wb__core_times_party(struct party *p);
 void wb__core_times_trainers(struct trainers *t);
 /* lead.c */
 void wb__core_lead_resume(struct lead *l, const struct resume *r);
+/* The run cannot end: its areas are taken up under the new plan. */
+void wb__core_lead_broken(struct lead *l, const char *why);
 void wb__core_lead_chosen(struct lead *l, enum decision d);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why);

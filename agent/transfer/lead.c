@@ -169,6 +169,18 @@ static void set_parties(struct lead *l)
 			l->agent[plan->worker[w].domain].takes_part = true;
 }
 
+/* What the engine was about under the plan before is overtaken. */
+static void overtake(struct epoch *e, const struct wb_msg_peer *m)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
+			prev->lead[en].transfer <= m->transfer &&
+			prev->lead[en].state != LEAD_ENDING)
+			wb__core_lead_broken(&prev->lead[en], "overtaken under a newer plan");
+}
+
 static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
@@ -190,6 +202,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	}
 	if (l->state != LEAD_NONE && l->state != LEAD_DONE)
 		fail(l, WB_ESTALE, "a newer transfer began");
+	overtake(e, m);
 	if (!agents)
 		agents = wb_zalloc(e->r.n_agent, sizeof(*agents));
 	if (!agents) {
@@ -512,6 +525,23 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
 			ask_judges(l);
 		}
 	}
+}
+
+void wb__core_lead_broken(struct lead *l, const char *why)
+{
+	char text[512];
+
+	if (!l->is_staged || l->state == LEAD_NONE || l->state == LEAD_DONE)
+		return;
+	if (l->state == LEAD_ENDING) { /* committed; times are lost */
+		l->state = LEAD_DONE;
+		l->deadline_ns = 0;
+		report(l);
+		tell_leader(l, WB_ENGINE_COMMITTED);
+		return;
+	}
+	snprintf(text, sizeof(text), "engine %s: %.400s", l->e->r.engine[l->engine].name, why);
+	fail(l, -EHOSTDOWN, text);
 }
 
 static void expired(struct lead *l)

@@ -123,6 +123,7 @@ static void end_run(struct leader *l)
 	struct object *o = l->e->obj;
 
 	finish(l);
+	wb__core_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
 		l->state = LEADER_IDLE;
 		start_next(o);

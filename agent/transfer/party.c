@@ -133,6 +133,8 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 			promise(p);
 		return;
 	}
+	if (e->staged)
+		wb__core_party_overtaken(e, m->engine);
 	*p = (struct party){
 		.state = PARTY_STOPPING,
 		.e = e,
@@ -481,7 +483,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
 			m->sentence ? m->sentence : "?");
 		wb__core_trace(p->e->obj, "hook raised", w->w.name, p->transfer, 0);
-		if (!p->is_decided) {
+		if (!p->is_decided || m->code == -EAGAIN) { /* -EAGAIN: it was not parked */
 			report_stopped(p, m->code, text);
 			return;
 		}
@@ -662,6 +664,27 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why)
 			e->r.agent[agent].name, why);
 		on_failed_end(p, &m);
 	}
+}
+
+void wb__core_party_broken(struct party *p, const char *why)
+{
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .state = WB_ENGINE_UNKNOWN};
+
+	if (!p->is_staged || p->state == PARTY_NONE || p->state == PARTY_TORN ||
+		p->state == PARTY_ENDING)
+		return;
+	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
+	on_failed_end(p, &m);
+}
+
+void wb__core_party_overtaken(struct epoch *e, uint32_t engine)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+			wb__core_party_broken(&prev->party[en], "overtaken under a newer plan");
 }
 
 static void torn_for_good(struct party *p)

@@ -35,6 +35,41 @@ static void look(struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
 	}
 }
 
+static bool has_worker(const struct epoch *e, const struct epoch *old, uint32_t w)
+{
+	const char *agent = old->r.agent[old->plan->worker[w].domain].name;
+
+	for (uint32_t i = 0; i < e->plan->n_worker; i++)
+		if (e->r.worker[i].local == old->r.worker[w].local &&
+			!strcmp(e->r.agent[e->plan->worker[i].domain].name, agent))
+			return true;
+	return false;
+}
+
+/* Have all workers of an engine stayed attached since the plan before? */
+static bool is_same(const struct epoch *e, const struct epoch *old, uint32_t engine)
+{
+	for (uint32_t w = 0; w < old->plan->n_worker; w++)
+		if (old->plan->worker[w].role == WB_ROLE_ROLLOUT &&
+			old->plan->worker[w].engine == engine && !has_worker(e, old, w))
+			return false;
+	return true;
+}
+
+/* What an engine was about under the plan before cannot end there when one of its agents or workers
+ * is another now; that news may be ahead of the connection's. */
+static void end_old_runs(struct epoch *e, struct epoch *old)
+{
+	static const char why[] = "an agent or a worker of the engine was restarted";
+
+	for (uint32_t en = 0; en < old->r.n_engine; en++) {
+		if (is_same(e, old, en))
+			continue;
+		wb__core_lead_broken(&old->lead[en], why);
+		wb__core_party_broken(&old->party[en], why);
+	}
+}
+
 /* Under the plan before, its lead goes on with it: nothing to take up. */
 static bool is_led(const struct epoch *e, uint32_t engine)
 {
@@ -43,12 +78,15 @@ static bool is_led(const struct epoch *e, uint32_t engine)
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
 			return prev->party[en].state != PARTY_NONE &&
+			       prev->party[en].state != PARTY_ENDING &&
 			       prev->party[en].state != PARTY_TORN;
 	return false;
 }
 
 void wb__core_resume(struct epoch *e)
 {
+	if (e->staged && e == e->obj->cur && e->obj->prev)
+		end_old_runs(e, e->obj->prev);
 	for (uint32_t en = 0; e->staged && en < e->r.n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
 		bool here = false;

@@ -40,17 +40,17 @@ static void clear(struct party *p)
 		wb__core_party_open(p);
 }
 
-/* The same engine under the plan before: what it knew is in the areas. */
-static void take_over(struct epoch *e, const char *engine, struct party *p)
+/* The same engine under the plan before: what it knew is in the areas, its workers are let go. */
+static void take_over(struct epoch *e, struct party *p)
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
+	wb__core_party_overtaken(e, p->engine);
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, engine) &&
-			prev->party[en].state != PARTY_NONE) {
-			p->was_torn |= prev->party[en].state == PARTY_TORN;
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[p->engine].name) &&
+			prev->party[en].state == PARTY_TORN) {
+			p->was_torn = true;
 			prev->party[en].state = PARTY_NONE;
-			prev->party[en].flow = NULL;
 		}
 }
 
@@ -72,7 +72,7 @@ void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_pe
 		.was_torn = old.state == PARTY_TORN || old.was_torn,
 		.feed = old.feed,
 	};
-	take_over(e, e->r.engine[m->engine].name, p);
+	take_over(e, p);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__core_flows_prune(e->obj, m->transfer);
 	if (is_attached(p))
@@ -119,7 +119,7 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 			.is_staged = true,
 			.was_torn = was_torn,
 			.feed = feed};
-		take_over(e, e->r.engine[m->engine].name, p);
+		take_over(e, p);
 	}
 	p->lead = from;
 	p->is_decided = m->value;

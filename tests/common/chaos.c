@@ -10,8 +10,9 @@
 #include <string.h>
 
 #define LOOK_NS (2 * WB_NS_PER_MS)
-#define EVENTS_MAX 2000000
+#define EVENTS_MAX 5000000
 #define SETTLE_NS (120 * WB_NS_PER_S)
+#define REST_NS (300 * WB_NS_PER_MS)
 #define SCRIBBLE 1000000 /* what trainers write once they may */
 
 static const char *phase_name(enum world_phase p)
@@ -142,7 +143,7 @@ static void check_joint(struct chaos *c, uint64_t transfer)
 	int yes = -1, no = -1;
 
 	for (int en = 0; c->w->o.all_engines && en < 8; en++) {
-		yes = c->engine[en].committed == transfer ? en : yes;
+		yes = c->engine[en].last == transfer ? en : yes;
 		no = c->engine[en].aborted == transfer ? en : no;
 	}
 	if (yes >= 0 && no >= 0)
@@ -160,6 +161,10 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	if (!strcmp(what, "transfer")) {
 		c->versions[c->n_version % 64].transfer = transfer;
 		c->versions[c->n_version++ % 64].version = (int64_t)value;
+	} else if (!strcmp(what, "in doubt")) {
+		c->n_doubt++;
+	} else if (!strcmp(what, "resume")) {
+		c->n_resumed++;
 	} else if (!strcmp(what, "feed")) {
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
@@ -175,7 +180,8 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->engine[en].aborted = transfer;
 		check_joint(c, transfer);
 	} else if (!strcmp(what, "Committed") && en < 8) {
-		c->engine[en].committed = transfer;
+		c->engine[en].last = transfer;
+		c->engine[en].committed = later(c->engine[en].committed, transfer);
 		check_joint(c, transfer);
 		for (uint32_t i = 0; i < c->w->n_worker; i++) {
 			struct world_worker *k = &c->w->worker[i];
@@ -621,14 +627,19 @@ static bool settled(const struct chaos *c)
 /* Faults are over: soon all is planned again, and the next transfer commits everywhere. */
 static void finale(struct chaos *c)
 {
-	uint64_t end;
+	uint64_t end, since = 0;
 	uint32_t before;
 
 	end = later(world_now(c->w), c->fault_ns) + SETTLE_NS;
-	while (!settled(c))
+	/* For a while: an operator needs a moment to see who is back. */
+	while (!since || world_now(c->w) < since + REST_NS) {
 		if (!step(c))
 			return;
-		else if (world_now(c->w) > end) {
+		if (!settled(c))
+			since = 0;
+		else if (!since)
+			since = world_now(c->w);
+		if (!since && world_now(c->w) > end) {
 			wrong(c,
 				"does not come to rest after the faults: stage %d, %u trainers "
 				"wait, %u restarts, quiet %d",
@@ -636,6 +647,7 @@ static void finale(struct chaos *c)
 				world_op_is_quiet(&c->op));
 			return;
 		}
+	}
 	c->rounds = 1;
 	c->is_paused = false;
 	before = c->n_committed;

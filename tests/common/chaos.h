@@ -42,6 +42,7 @@ struct chaos {
 	uint64_t events;
 	uint32_t n_fault, n_restart; /* restarts under way */
 	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
+	uint32_t n_doubt, n_resumed; /* leads that had to ask, and that took a transfer up */
 	struct {
 		uint64_t transfer, hash;
 		bool has_hash;
@@ -52,6 +53,7 @@ struct chaos {
 		bool is_set;
 		uint64_t prepared;
 		uint64_t committed; /* decided by its lead */
+		uint64_t last; /* the last of those: a feed may bring an older one */
 		uint64_t aborted; /* by its lead; not a feed */
 		uint64_t feed; /* transfer that another engine brings */
 	} engine[8];

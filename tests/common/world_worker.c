@@ -590,6 +590,15 @@ static void attach_later(struct world_worker *k)
 		on_attach, h);
 }
 
+/* Only the message was lost. */
+static bool is_committed(const struct world_worker *k)
+{
+	const struct wb_area_head *h = (const struct wb_area_head *)(const void *)k->area;
+
+	return h->transfer == k->transfer && h->held_transfer == k->transfer &&
+	       wb_area_state(h) == WB_AREA_INSTALLED;
+}
+
 /* The agent is gone (or comes back): what the client makes of it. */
 void world_worker_agent_lost(struct world_worker *k)
 {
@@ -602,7 +611,10 @@ void world_worker_agent_lost(struct world_worker *k)
 	k->id = 0;
 	if (k->phase == WORLD_BEGUN && k->is_staged)
 		set_phase(k, k->was_torn ? WORLD_TORN : WORLD_RUN);
-	else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED)
+	else if (k->phase == WORLD_INSTALLED && is_committed(k)) {
+		set_phase(k, WORLD_AFTER);
+		run_hook(k);
+	} else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED)
 		set_phase(k, WORLD_TORN);
 	if (k->send_ns) {
 		k->send_ns = 0;

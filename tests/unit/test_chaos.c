@@ -64,7 +64,7 @@ END_TEST
 static int run_seeds(uint64_t first, uint64_t count, int mode)
 {
 	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
-	uint64_t events = 0, failed = 0;
+	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0;
 	time_t begin = time(NULL);
 
 	for (uint64_t s = first; s < first + count; s++) {
@@ -81,14 +81,18 @@ static int run_seeds(uint64_t first, uint64_t count, int mode)
 		torn += c.n_torn;
 		updates += c.n_updates;
 		feeds += c.n_feed;
+		doubts += c.n_doubt;
+		resumed += c.n_resumed;
 		events += c.events;
 	}
 	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not, "
-	       "%llu updates of workers, %llu torn, %llu feeds, %ld s\n",
+	       "%llu updates of workers, %llu torn, %llu feeds, %llu in doubt, %llu resumed, "
+	       "%ld s\n",
 		(unsigned long long)first, (unsigned long long)(first + count - 1),
 		(unsigned long long)events, (unsigned long long)faults,
 		(unsigned long long)committed, (unsigned long long)failed_runs,
 		(unsigned long long)updates, (unsigned long long)torn, (unsigned long long)feeds,
+		(unsigned long long)doubts, (unsigned long long)resumed,
 		(long)(time(NULL) - begin));
 	printf("%llu passed, %llu failed, 0 skipped\n", (unsigned long long)(count - failed),
 		(unsigned long long)failed);

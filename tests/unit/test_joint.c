@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One decision for all engines: the leader, the lead of an engine, another agent of an engine or a
+ * second judge is killed or stopped after every single event between the first engine that is
+ * staged and the end.  Never may two engines hold different versions once everybody is back.
+ */
+#include "tests/common/world_op.h"
+
+#include "base/log.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POINTS 180 /* events after the first engine is staged; the transfer is over by then */
+#define A_TEST 12
+#define STEP 9 /* `test_joint 1` takes every point */
+#define STOP_NS (14 * WB_NS_PER_S)
+
+enum victim { LEADER, LEAD, PARTY, JUDGE, VICTIMS };
+static const char *const victims[] = {"leader", "lead", "party", "judge"};
+
+struct run {
+	struct world w;
+	struct world_op op;
+	bool is_staged, is_wrong;
+	char wrong[256];
+	uint32_t n_doubt, n_resume;
+	bool is_tracing; /* stays */
+};
+
+static void on_trace(void *ctx, struct world_agent *a, const char *what, const char *who,
+	uint64_t transfer, uint64_t value)
+{
+	struct run *r = ctx;
+
+	(void)who;
+	(void)value;
+	world_op_trace(&r->op, a, what, transfer);
+	r->is_staged |= !strcmp(what, "staged") && transfer == 2;
+	r->n_doubt += !strcmp(what, "in doubt");
+	r->n_resume += !strcmp(what, "resume");
+}
+
+static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *rep)
+{
+	struct run *r = ctx;
+
+	world_op_report(&r->op, a, rep);
+}
+
+static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
+{
+	struct run *r = ctx;
+	bool told = k->phase == WORLD_AFTER, runs = k->phase == WORLD_RUN;
+
+	(void)before;
+	if (k->role != WB_ROLE_ROLLOUT || (!told && !runs))
+		return;
+	if (!world_holds(&r->w, k, told ? k->to_version : k->version)) {
+		r->is_wrong = true;
+		snprintf(r->wrong, sizeof(r->wrong), "worker %u %s version %lld without its bytes",
+			k->index, told ? "is told" : "serves",
+			(long long)(told ? k->to_version : k->version));
+	}
+}
+
+static uint32_t agent_of(const struct world *w, enum victim v)
+{
+	switch (v) {
+	case LEADER:
+		return 0;
+	case JUDGE:
+		return 1;
+	case LEAD:
+		return world_agent_of_engine(w, 1);
+	default:
+		return world_agent_of_engine(w, 1) + 1;
+	}
+}
+
+/* All engines the same; every worker runs and holds what it was told. */
+static bool is_even(const struct world *w, int64_t *version)
+{
+	*version = w->worker[w->n_trainer].version;
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
+		if (w->worker[i].phase != WORLD_RUN || w->worker[i].version != *version ||
+			!world_holds(w, &w->worker[i], *version))
+			return false;
+	return true;
+}
+
+static bool is_alone; /* not run by Check */
+#define NEED(cond, ...)                                                                            \
+	do {                                                                                       \
+		if (cond)                                                                          \
+			break;                                                                     \
+		if (!is_alone)                                                                     \
+			ck_abort_msg(__VA_ARGS__);                                                 \
+		printf(__VA_ARGS__);                                                               \
+		printf("\n");                                                                      \
+		exit(1);                                                                           \
+	} while (0)
+
+static void one(struct run *r, enum victim v, bool kill, int point)
+{
+	struct world_opts o = {.seed = 7 + (uint64_t)point,
+		.trainer_agents = 3,
+		.trainers_per_agent = 1,
+		.engines = 2,
+		.agents_per_engine = 2,
+		.workers_per_agent = 1,
+		.scale = 48,
+		.poll_ns = 50000,
+		.step_deadline_ns = WB_NS_PER_S,
+		.transfer_deadline_ns = WB_NS_PER_S,
+		.peers_reconnect = true,
+		.trainer_staged = point % 2,
+		.rollout_staged = true,
+		.all_engines = true};
+	struct world *w = &r->w;
+	uint32_t agent;
+	int64_t version;
+	uint64_t end;
+
+	memset(r, 0, offsetof(struct run, is_tracing));
+	world_init(w, &o);
+	w->is_tracing = r->is_tracing;
+	w->watch = (struct world_watch){
+		.ctx = r, .trace = on_trace, .report = on_report, .phase = on_phase};
+	world_op_start(&r->op, w);
+	while (!r->op.active)
+		world_run_for(w, WB_NS_PER_MS);
+	world_run_for(w, 100 * WB_NS_PER_MS);
+	world_send(w, 1);
+	NEED(world_run(w, 20 * WB_NS_PER_S), "at %d", point);
+	world_run_for(w, 10 * WB_NS_PER_MS);
+	world_send(w, 2);
+	while (!r->is_staged)
+		NEED(wb_sim_step(w->net), "at %d", point);
+	for (int n = 0; n < point; n++)
+		NEED(wb_sim_step(w->net), "at %d", point);
+	agent = agent_of(w, v);
+	if (kill) {
+		world_kill_agent_only(w, agent);
+		world_run_for(w, 300 * WB_NS_PER_MS);
+		world_start_agent(w, agent);
+	} else {
+		world_stall_agent(w, agent, STOP_NS);
+	}
+	end = world_now(w) + 60 * WB_NS_PER_S;
+	if (!kill) /* nobody may depend on it meanwhile, nor on its return */
+		world_run_for(w, STOP_NS + WB_NS_PER_S);
+	do {
+		world_run_for(w, 200 * WB_NS_PER_MS);
+	} while ((!is_even(w, &version) || !world_op_is_quiet(&r->op)) && world_now(w) < end);
+	NEED(!r->is_wrong, "%s at %d: %s", victims[v], point, r->wrong);
+	NEED(is_even(w, &version),
+		"%s %s at %d: engines differ: worker phases %d %d %d %d, versions %lld %lld %lld "
+		"%lld (%s)",
+		victims[v], kill ? "killed" : "stopped", point, (int)w->worker[3].phase,
+		(int)w->worker[4].phase, (int)w->worker[5].phase, (int)w->worker[6].phase,
+		(long long)w->worker[3].version, (long long)w->worker[4].version,
+		(long long)w->worker[5].version, (long long)w->worker[6].version, w->last_culprit);
+	NEED(version == 1 || version == 2, "version %lld", (long long)version);
+	world_send(w, 3);
+	NEED(world_run(w, 60 * WB_NS_PER_S), "%s at %d: the next one hangs", victims[v], point);
+	world_run_for(w, WB_NS_PER_S);
+	NEED(is_even(w, &version) && version == 3, "%s %s at %d: the next one: %s", victims[v],
+		kill ? "killed" : "stopped", point, w->last_culprit);
+	NEED(!r->is_wrong, "%s at %d: %s", victims[v], point, r->wrong);
+	r->op.alive = false;
+	w->watch = (struct world_watch){0};
+	world_finish(w);
+}
+
+static struct run r;
+
+START_TEST(no_moment_of_a_loss_parts_the_engines)
+{
+	enum victim v = (enum victim)(_i % VICTIMS);
+	bool kill = _i / VICTIMS % 2;
+	int first = _i / VICTIMS / 2 * A_TEST;
+
+	for (int p = first + _i % STEP; p < first + A_TEST; p += STEP)
+		one(&r, v, kill, p);
+}
+END_TEST
+
+/* What the points are worth: how often the decision was asked for, and a transfer taken up. */
+static int figures(int step)
+{
+	for (int v = 0; v < VICTIMS; v++)
+		for (int kill = 0; kill < 2; kill++) {
+			uint32_t doubt = 0, resume = 0, n = 0;
+
+			for (int p = 0; p < POINTS; p += step, n++) {
+				one(&r, (enum victim)v, kill, p);
+				doubt += r.n_doubt;
+				resume += r.n_resume;
+			}
+			printf("%-7s %-7s at %u points: %u in doubt, %u taken up again\n",
+				victims[v], kill ? "killed" : "stopped", n, doubt, resume);
+		}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	Suite *s = suite_create("joint");
+	TCase *tc = tcase_create("joint");
+	SRunner *sr;
+	int failed;
+
+	wb_log_level_max = WB_LOG_ERROR;
+	is_alone = argc > 1;
+	if (argc > 3) { /* one, with its trace */
+		r.is_tracing = true;
+		one(&r, (enum victim)atoi(argv[1]), atoi(argv[2]), atoi(argv[3]));
+		return 0;
+	}
+	if (argc > 1)
+		return figures(atoi(argv[1]));
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(
+		tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
