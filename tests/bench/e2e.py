@@ -103,7 +103,9 @@ class Peers:
             self._try(kind, self.up[kind].wait_ready)
             self.ready.add(kind)
         group = self.up.get(kind)
-        return (lambda: group.run(mode or "go")) if group else None
+        # The better of two copies: the first still pays for what ran before it.
+        once = 2 if kind == "memcpy" else 1
+        return (lambda: min(group.run(mode or "go") for _ in range(once))) if group else None
 
     def close(self):
         for g in self.up.values():

@@ -4,8 +4,10 @@
 gloo.py RANK PORT MIB	Ranks 0 and 1 are trainers with row shards, 2 and 3 rollouts with column shards.
 Lines in: a mode.  Lines out: the seconds from a barrier to the next one.
 raw	every byte once between a trainer and a rollout, no reshaping
-p2p	pack, send and receive, assemble into a transposed fused gate_up
+p2p	pack, send and receive, assemble; what is gate_up is transposed
 bcast	gather each tensor on one trainer, broadcast it, each rollout takes its slice
+
+3/8 of the bytes are gate_up, as in the model that our own transfers of the same name move.
 """
 import datetime
 import os
@@ -31,8 +33,10 @@ class Rank:
             self.mine = [torch.randint(-9, 9, (half, HIDDEN), dtype=torch.int16)
                          for _ in range(layers)]
         else:
-            # Column shards, transposed: [HIDDEN / 2, WIDE].
-            self.mine = [torch.zeros(HIDDEN // 2, WIDE, dtype=torch.int16) for _ in range(layers)]
+            # Column shards: [WIDE, HIDDEN / 2], or transposed.
+            self.mine = [torch.zeros(HIDDEN // 2, WIDE, dtype=torch.int16).t()
+                         if i < layers * 3 // 8 else
+                         torch.zeros(WIDE, HIDDEN // 2, dtype=torch.int16) for i in range(layers)]
         self.flat = torch.zeros(layers * half * HIDDEN, dtype=torch.int16)
 
     def raw(self):
@@ -55,7 +59,7 @@ class Rank:
         if self.rank >= 2:
             for frm in range(2):
                 for i, m in enumerate(self.mine):
-                    m[:, frm * half:(frm + 1) * half].copy_(parts[frm, i].view(half, cols).t())
+                    m[frm * half:(frm + 1) * half].copy_(parts[frm, i].view(half, cols))
 
     def bcast(self):
         cols = HIDDEN // 2
@@ -69,7 +73,7 @@ class Rank:
             if self.rank != 1:
                 dist.broadcast(full.view(torch.uint8), 0, group=self.all)
             if self.rank >= 2:
-                m.copy_(full[:, self.side * cols:(self.side + 1) * cols].t())
+                m.copy_(full[:, self.side * cols:(self.side + 1) * cols])
 
 
 def main():
