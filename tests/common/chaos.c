@@ -467,7 +467,7 @@ static void stall(struct chaos *c, enum fault what, uint32_t agent, struct world
 	if (what == STALL_AGENT)
 		world_stall_agent(w, agent, ns);
 	else
-		k->stall_until_ns = now + ns;
+		k->stall_until_ns = later(k->stall_until_ns, now + ns);
 	c->fault_ns = later(c->fault_ns, now + ns);
 }
 

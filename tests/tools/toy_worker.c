@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *[--scribble]
+ *[--scribble] [--watch]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -23,10 +23,13 @@
  *	quit		close in order			"bye"
  * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
  * when one aborted.  Failures: "error CODE sentence".  Stdin at its end: exit without closing.
+ * --watch: says how long each update or send blocked the worker, and, by a thread that reads a
+ * rollout's parameters all the time, when the first byte changed after before_update_hook.
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  */
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -65,6 +68,9 @@ struct toy {
 	int fd;
 	struct wb_client *c;
 	struct wb_client_transfer *held;
+	/* --watch: a thread reads the parameters all the time */
+	bool watches;
+	uint64_t first_ns, begin_ns; /* first changed byte since the last update; hook before it */
 };
 
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -95,6 +101,59 @@ static uint32_t element(int64_t version, uint32_t tensor, uint64_t k)
 static uint64_t key(const struct toy *t, uint32_t r, uint32_t c)
 {
 	return (uint64_t)(t->row0 + r) * t->cols + t->col0 + c;
+}
+
+static uint64_t now(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+/* Reads while others write: that is the point. */
+__attribute__((no_sanitize("thread"))) static void *watch(void *arg)
+{
+	struct toy *t = arg;
+	const volatile uint32_t *p = t->data;
+	size_t n = t->bytes / sizeof(uint32_t);
+	uint32_t *last = wb_zalloc(n, sizeof(*last));
+	struct timespec pause = {0, 500000};
+
+	for (size_t i = 0; i < n; i++)
+		last[i] = p[i];
+	for (;;) {
+		for (size_t i = 0; i < n; i++) {
+			if (last[i] == p[i])
+				continue;
+			last[i] = p[i];
+			if (!__atomic_load_n(&t->first_ns, __ATOMIC_ACQUIRE))
+				__atomic_store_n(&t->first_ns, now(), __ATOMIC_RELEASE);
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	return NULL;
+}
+
+static int before(void *cookie, const struct wb_client_update *u)
+{
+	struct toy *t = cookie;
+
+	(void)u;
+	t->begin_ns = now();
+	/* A byte that changed before the hook ran would stay for all to see. */
+	if (__atomic_load_n(&t->first_ns, __ATOMIC_ACQUIRE))
+		say("bad: a byte changed before before_update_hook");
+	return 0;
+}
+
+static void say_blocked(struct toy *t, int64_t version)
+{
+	uint64_t end = now();
+	struct timespec pause = {0, 20000000};
+
+	(void)nanosleep(&pause, NULL); /* the thread has seen it all by then */
+	say("blocked %lld ms=%.1f first=%.1f", (long long)version,
+		(double)(end - t->begin_ns) / 1e6,
+		((double)t->first_ns - (double)t->begin_ns) / 1e6);
+	__atomic_store_n(&t->first_ns, 0, __ATOMIC_RELEASE);
 }
 
 static void fill(struct toy *t, int64_t version)
@@ -271,10 +330,14 @@ static struct wb_client_transfer *start_send(struct toy *t, int64_t version, uin
 	int rc;
 
 	fill(t, version);
+	t->begin_ns = now();
 	rc = wb_client_send(t->c, version, flags, WB_FOREVER, &x, &err);
 	if (rc == 0)
 		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_RELEASED, WB_FOREVER, &err);
 	if (rc == 0) {
+		if (t->watches)
+			say("blocked %lld ms=%.1f", (long long)version,
+				(double)(now() - t->begin_ns) / 1e6);
 		say("released %lld", (long long)version);
 		return x;
 	}
@@ -425,7 +488,7 @@ static void step(struct toy *t)
 
 static void poll_once(struct toy *t)
 {
-	struct wb_client_hooks hooks = {hook, hook, t};
+	struct wb_client_hooks hooks = {t->watches ? before : hook, hook, t};
 	struct wb_client_update u;
 	struct wb_error err = {0};
 	int rc;
@@ -435,8 +498,11 @@ static void poll_once(struct toy *t)
 		rc = wb_client_update_wait(t->c, 1000000000, NULL, &u, &err);
 	} else {
 		step(t);
-		rc = wb_client_poll_requests(t->c, t->hook_ms ? &hooks : NULL, &u, &err);
+		rc = wb_client_poll_requests(
+			t->c, t->hook_ms || t->watches ? &hooks : NULL, &u, &err);
 	}
+	if (rc == 1 && t->watches)
+		say_blocked(t, u.version);
 	if (rc == 1 && t->step_ms)
 		say("stopped %lld at %llu", (long long)u.version, (unsigned long long)t->polls);
 	if (rc == 1)
@@ -473,9 +539,9 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"engine", 1, NULL, 'e'}, {"index", 1, NULL, 'i'}, {"of", 1, NULL, 'n'},
 		{"cut", 1, NULL, 'c'}, {"rows", 1, NULL, 'R'}, {"cols", 1, NULL, 'C'},
 		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
-		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"hook-ms", 1, NULL, 'H'},
-		{"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'}, {"wait", 0, NULL, 'W'},
-		{NULL, 0, NULL, 0}};
+		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"watch", 0, NULL, 'w'},
+		{"hook-ms", 1, NULL, 'H'}, {"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'},
+		{"wait", 0, NULL, 'W'}, {NULL, 0, NULL, 0}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -487,6 +553,9 @@ static void parse(int argc, char **argv, struct toy *t)
 		.fd = -1};
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1)
 		switch (c) {
+		case 'w':
+			t->watches = true;
+			break;
 		case 's':
 			t->socket = optarg;
 			break;
@@ -573,6 +642,11 @@ int main(int argc, char **argv)
 	join(&t);
 	fill(&t, 0);
 	attach(&t);
+	if (t.watches && t.role == WB_CLIENT_ROLLOUT) {
+		pthread_t thread;
+
+		must(-pthread_create(&thread, NULL, watch, &t), "watch", "thread");
+	}
 	run(&t);
 	return 0;
 }
