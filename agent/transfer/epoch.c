@@ -381,7 +381,8 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 		struct lead *l = &e->lead[en];
 		struct party *p = &e->party[en];
 
-		if (l->state == LEAD_STAGED && l->ballot.state != BALLOT_NONE) {
+		if (l->state == LEAD_STAGED &&
+			(l->ballot.state != BALLOT_NONE || p->state != PARTY_STAGED)) {
 			wb__core_ballot_stop(&l->ballot);
 			l->state = LEAD_DONE;
 		}

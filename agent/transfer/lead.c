@@ -169,21 +169,32 @@ static void set_parties(struct lead *l)
 			l->agent[plan->worker[w].domain].takes_part = true;
 }
 
-/* What the engine was about under the plan before is overtaken. */
-static void overtake(struct epoch *e, const struct wb_msg_peer *m)
+/* The engine may still be in a transfer of the plan before: its workers are in one at a time. */
+static struct lead *lead_before(const struct epoch *e, uint32_t engine)
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
-			prev->lead[en].transfer <= m->transfer &&
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
+			prev->lead[en].state != LEAD_NONE && prev->lead[en].state != LEAD_DONE &&
 			prev->lead[en].state != LEAD_ENDING)
-			wb__core_lead_broken(&prev->lead[en], "overtaken under a newer plan");
+			return &prev->lead[en];
+	return NULL;
+}
+
+/* What the engine was about under the plan before is overtaken. */
+static void overtake(struct epoch *e, const struct wb_msg_peer *m)
+{
+	struct lead *before = lead_before(e, m->engine);
+
+	if (before && before->transfer <= m->transfer)
+		wb__core_lead_broken(before, "overtaken under a newer plan");
 }
 
 static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
+	struct lead *before;
 	struct lead_agent *agents = l->agent;
 	struct wb_msg_peer stop;
 	bool staged = e->staged && !m->feed;
@@ -198,6 +209,13 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 			(unsigned long long)m->transfer, (unsigned long long)e->obj->highest,
 			e->obj->core->agent);
 		refuse(e, from, m, WB_ESTALE, text);
+		return;
+	}
+	before = lead_before(e, m->engine);
+	if (before && m->feed && before->state != LEAD_STAGED) {
+		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
+			e->r.engine[m->engine].name, (unsigned long long)before->transfer);
+		refuse(e, from, m, -EBUSY, text);
 		return;
 	}
 	if (l->state != LEAD_NONE && l->state != LEAD_DONE)
