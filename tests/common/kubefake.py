@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import shutil
 import socket
 import ssl
 import subprocess
@@ -14,6 +15,8 @@ BIN = os.path.join(os.environ["WB_BUILD"], "tools", "kube_watch")
 
 
 def openssl(*args):
+    if not shutil.which("openssl"):  # a bare Debian has the library alone
+        subprocess.run([os.path.join(os.path.dirname(__file__), "deps.sh"), "openssl"], check=True)
     subprocess.run(["openssl", *args], check=True, capture_output=True)
 
 
