@@ -39,6 +39,7 @@ class Proc:
         self.p = subprocess.Popen(
             argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if out is None else out, text=True, bufsize=1,
+            errors="replace",  # a reader that dies would hide what was said
             env={**os.environ, **(env or {})})
         threading.Thread(target=self._read, daemon=True).start()
 
