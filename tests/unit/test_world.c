@@ -52,6 +52,15 @@ static const struct world_opts shapes[] = {
 		.agents_per_engine = 2,
 		.workers_per_agent = 2,
 		.scale = 256},
+	/* Runs long enough to go from and into parameters directly, not through slots. */
+	{.seed = 6,
+		.trainer_agents = 2,
+		.trainers_per_agent = 1,
+		.engines = 2,
+		.agents_per_engine = 2,
+		.workers_per_agent = 1,
+		.scale = 1024,
+		.chunk_bytes = 16384},
 };
 
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
@@ -408,7 +417,8 @@ START_TEST(trainers_may_exit_once_their_snapshot_is_taken)
 END_TEST
 
 /* Half of the chunks come long after the deadline: by then their memory is told torn, or (staged)
- * belongs to the next transfer. */
+ * belongs to the next transfer.  Large chunks, or none would land in parameters by itself: what
+ * comes late into a slot is only thrown away. */
 START_TEST(late_writes_land_nowhere)
 {
 	struct world_opts o = with_mode(&shapes[1], &modes[_i]);
@@ -417,6 +427,8 @@ START_TEST(late_writes_land_nowhere)
 	uint64_t was[WORLD_WORKERS] = {0};
 	struct world w;
 
+	o.scale = 1024;
+	o.chunk_bytes = 16384;
 	o.transfer_deadline_ns = 200 * WB_NS_PER_MS;
 	world_init(&w, &o);
 	world_plan(&w);
