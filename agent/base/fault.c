@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,8 +34,29 @@ struct wb_fault {
 };
 
 static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall"};
-static const char *const place_name[] = {"wire", "send", "recv", "relay", "slot", "install", "rail",
-	"ctrl", "attach", "plan", "ready", "activate", "prepare", "release", "commit"};
+#define MOVES (WB_FAULT_DROP | WB_FAULT_DELAY | WB_FAULT_STALL)
+
+/* What whoever asks at a place can do there, besides kill, which is done here. */
+static const struct {
+	const char *name;
+	unsigned actions;
+} places[] = {
+	[WB_FAULT_WIRE] = {"wire", MOVES | WB_FAULT_FLIP},
+	[WB_FAULT_SEND] = {"send", WB_FAULT_DROP},
+	[WB_FAULT_RECV] = {"recv", 0},
+	[WB_FAULT_RELAY] = {"relay", WB_FAULT_FLIP},
+	[WB_FAULT_SLOT] = {"slot", WB_FAULT_FLIP},
+	[WB_FAULT_INSTALL] = {"install", WB_FAULT_FLIP},
+	[WB_FAULT_RAIL] = {"rail", MOVES},
+	[WB_FAULT_CTRL] = {"ctrl", WB_FAULT_DROP},
+	[WB_FAULT_ATTACH] = {"attach", 0},
+	[WB_FAULT_PLAN] = {"plan", 0},
+	[WB_FAULT_READY] = {"ready", 0},
+	[WB_FAULT_ACTIVATE] = {"activate", 0},
+	[WB_FAULT_PREPARE] = {"prepare", 0},
+	[WB_FAULT_RELEASE] = {"release", 0},
+	[WB_FAULT_COMMIT] = {"commit", 0},
+};
 
 static bool parse_number(const char *s, uint64_t *out)
 {
@@ -120,8 +142,8 @@ static bool parse_head(struct rule *r, char *s)
 		if (!strcmp(s, action_name[i]))
 			r->action = 1u << i;
 	}
-	for (size_t i = 0; i < WB_ARRAY_SIZE(place_name); i++) {
-		if (!strcmp(eq, place_name[i])) {
+	for (size_t i = 0; i < WB_ARRAY_SIZE(places); i++) {
+		if (!strcmp(eq, places[i].name)) {
 			r->place = (enum wb_fault_place)i;
 			known = true;
 		}
@@ -147,6 +169,26 @@ static bool parse_rule(struct rule *r, char *s)
 			return false;
 	}
 	return true;
+}
+
+static bool has_effect(const struct rule *r)
+{
+	return r->action & (places[r->place].actions | WB_FAULT_KILL);
+}
+
+/* A rule that does nothing would make its user believe that all is well. */
+static int no_effect(const struct rule *r, const char *shown, struct wb_err *err)
+{
+	char can[64] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(action_name); i++) {
+		if ((places[r->place].actions | WB_FAULT_KILL) & 1u << i)
+			at += (size_t)snprintf(
+				can + at, sizeof(can) - at, "%s%s", at ? " " : "", action_name[i]);
+	}
+	return wb_err_set(err, -EINVAL, "WB_FAULT rule '%s' would do nothing: at %s one can %s",
+		shown, places[r->place].name, can);
 }
 
 static char *trim(char *s)
@@ -193,8 +235,13 @@ int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err)
 			rc = wb_err_set(err, -EINVAL,
 				"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
 				"drop delay flip kill stall; places are wire send recv relay slot "
-				"install railN ctrl; e.g. flip=wire:0.01 or stall=rail0:2s",
+				"install railN ctrl attach plan ready activate prepare release "
+				"commit; e.g. flip=wire:0.01 or stall=rail0:2s",
 				shown);
+			goto fail;
+		}
+		if (!has_effect(&f->rule[f->n_rule])) {
+			rc = no_effect(&f->rule[f->n_rule], shown, err);
 			goto fail;
 		}
 		f->places |= 1u << f->rule[f->n_rule].place;

@@ -21,7 +21,8 @@
  *	activate	agent: ACTIVATE came; operator: one leaves
  *	prepare	a transfer reaches this agent	release	trainers are about to be let go
  *	commit	the outcome reaches this agent: its engine commits, its trainers are done
- * From attach on only kill has a meaning.
+ * kill has a meaning everywhere; drop at wire, rail, send (the source refuses) and ctrl; flip at
+ * wire, slot, relay and install; delay and stall at wire and rail.  Other pairs are refused.
  * The transports ask at wire and rail, where they know neither version nor transfer; flow asks at
  * the others.
  * Properties

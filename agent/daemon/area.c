@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void wb__area_destroy(struct wb__area *a)
+void wb__worker_area_destroy(struct wb__worker_area *a)
 {
 	if (!a)
 		return;
@@ -26,9 +26,9 @@ void wb__area_destroy(struct wb__area *a)
 
 /* Takes @fd. */
 static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
-	struct wb__area **out, struct wb_err *err)
+	struct wb__worker_area **out, struct wb_err *err)
 {
-	struct wb__area *a = wb_zalloc(1, sizeof(*a));
+	struct wb__worker_area *a = wb_zalloc(1, sizeof(*a));
 	uint64_t *off = wb_zalloc(n_mem, sizeof(*off));
 	void *p;
 
@@ -39,7 +39,7 @@ static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 		wb_free(off);
 		if (a)
 			a->fd = -1;
-		wb__area_destroy(a);
+		wb__worker_area_destroy(a);
 		return wb_err_set(err, -ENOMEM, "no memory for a staging area");
 	}
 	a->fd = fd;
@@ -48,7 +48,7 @@ static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED) {
 		wb_free(off);
-		wb__area_destroy(a);
+		wb__worker_area_destroy(a);
 		return wb_err_set(err, -ENOMEM, "map a staging area of %llu bytes: %s",
 			(unsigned long long)bytes, strerror(errno));
 	}
@@ -61,8 +61,8 @@ static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 	return 0;
 }
 
-int wb__area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used, struct wb__area **out,
-	struct wb_err *err)
+int wb__worker_area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used,
+	struct wb__worker_area **out, struct wb_err *err)
 {
 	uint64_t bytes = wb_area_layout(mem_bytes, n_mem, NULL);
 	int fd = wb_memfd_create("weightbridge staging", bytes, err);
@@ -80,13 +80,13 @@ int wb__area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used, st
 	rc = map_area(mem_bytes, n_mem, bytes, fd, out, err);
 	if (rc < 0)
 		return rc;
-	wb_area_reset(wb__area_head(*out), bytes);
+	wb_area_reset(wb__worker_area_head(*out), bytes);
 	(*out)->is_new = true;
 	return 0;
 }
 
-int wb__area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
-	struct wb__area **out, struct wb_err *err)
+int wb__worker_area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
+	struct wb__worker_area **out, struct wb_err *err)
 {
 	int rc, mine;
 
@@ -101,9 +101,9 @@ int wb__area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 	rc = map_area(mem_bytes, n_mem, bytes, mine, out, err);
 	if (rc < 0)
 		return rc;
-	if (wb_area_check(wb__area_head(*out), bytes))
+	if (wb_area_check(wb__worker_area_head(*out), bytes))
 		return 0;
-	wb__area_destroy(*out);
+	wb__worker_area_destroy(*out);
 	*out = NULL;
 	return wb_err_set(err, -EINVAL, "a staging area whose head is not one");
 }

@@ -7,7 +7,7 @@
  */
 #include "lane/area.h"
 
-struct wb__area {
+struct wb__worker_area {
 	int fd;
 	uint64_t bytes;
 	uint8_t *map;
@@ -19,18 +19,18 @@ struct wb__area {
 
 struct wb_err;
 
-/** wb__area_create - a new one, empty, for memory objects of these sizes.  @used: bytes of it that
- *  will be written; when that is nearly all, the pages are taken now.  0 or negative. */
-int wb__area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used, struct wb__area **out,
-	struct wb_err *err);
-/** wb__area_import - one that a worker has kept; untrusted.  @fd: borrowed.  0; -EINVAL when it is
- *  not an area for these memory objects; -ENOMEM. */
-int wb__area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
-	struct wb__area **out, struct wb_err *err);
-static inline struct wb_area_head *wb__area_head(const struct wb__area *a)
+/** wb__worker_area_create - a new one, empty, for memory objects of these sizes.  @used: bytes of
+ * it that will be written; when that is nearly all, the pages are taken now.  0 or negative. */
+int wb__worker_area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used,
+	struct wb__worker_area **out, struct wb_err *err);
+/** wb__worker_area_import - one that a worker has kept; untrusted.  @fd: borrowed.  0; -EINVAL when
+ * it is not an area for these memory objects; -ENOMEM. */
+int wb__worker_area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
+	struct wb__worker_area **out, struct wb_err *err);
+static inline struct wb_area_head *wb__worker_area_head(const struct wb__worker_area *a)
 {
 	return (struct wb_area_head *)(void *)a->map;
 }
-void wb__area_destroy(struct wb__area *a);
+void wb__worker_area_destroy(struct wb__worker_area *a);
 
 #endif

@@ -221,7 +221,7 @@ static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 	uint64_t *size = mem_sizes(w);
 	struct wb_err err = {0};
 
-	if (size && wb__area_import(size, w->n_mem, bytes, fd, &w->area, &err) < 0)
+	if (size && wb__worker_area_import(size, w->n_mem, bytes, fd, &w->area, &err) < 0)
 		WB_LOG_WRN(MOD, "staging area not taken over", WB_S("worker", w->name),
 			WB_S("reason", err.msg));
 	wb_free(size);
@@ -230,7 +230,7 @@ static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 static int make_area(struct wb__worker *w, struct wb_err *err)
 {
 	uint64_t *size = mem_sizes(w);
-	int rc = size ? wb__area_create(size, w->n_mem, wb_area_used(w->map), &w->area, err)
+	int rc = size ? wb__worker_area_create(size, w->n_mem, wb_area_used(w->map), &w->area, err)
 		      : wb_err_set(err, -ENOMEM, "no memory for a staging area");
 
 	wb_free(size);
@@ -273,7 +273,7 @@ int wb__worker_area(struct wb__worker *w, struct wb_err *err)
 		w->area->is_new = false;
 	}
 	ca = (struct wb_core_area){
-		.head = wb__area_head(w->area), .base = w->area->base, .lane = w->area_lane};
+		.head = wb__worker_area_head(w->area), .base = w->area->base, .lane = w->area_lane};
 	wb_core_set_area(w->a->core, w->id, &ca);
 	w->area->in_core = true;
 	return 0;
@@ -329,7 +329,7 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_watch_destroy(w->area_watch);
 	if (w->area_lane != w->lane)
 		wb_lane_destroy(w->area_lane);
-	wb__area_destroy(w->area);
+	wb__worker_area_destroy(w->area);
 	wb_watch_destroy(w->lane_watch);
 	wb_lane_destroy(w->lane);
 	wb_free(w->lane_fds);

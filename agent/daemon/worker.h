@@ -12,7 +12,7 @@
 #include "transfer/core.h"
 
 struct wb__agent;
-struct wb__area;
+struct wb__worker_area;
 struct wb__contents;
 struct wb_seq;
 struct wb_watch;
@@ -41,7 +41,7 @@ struct wb__worker {
 	struct wb_lane *lane;
 	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
 	struct wb_watch *lane_watch;
-	struct wb__area *area; /* owned; NULL = not staged */
+	struct wb__worker_area *area; /* owned; NULL = not staged */
 	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
 	struct wb_watch *area_watch;
 	bool in_core, is_planned;

@@ -83,6 +83,8 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 	uint8_t *at;
 
 	p->all = wb_zalloc(n, sizeof(*p->all));
+	/* Not cleared: a flight's lists are written before they are read, and most of this memory
+	 * is never touched. */
 	p->memory = wb_alloc(n * (box_bytes + iov_bytes + scratch_bytes));
 	if (!p->all || !p->memory)
 		return -ENOMEM;

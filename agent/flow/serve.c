@@ -92,22 +92,20 @@ static int answer(struct wb_flight *fl)
 	struct wb_flow *f = fl->flow;
 	int shape;
 
+	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
+		return write_out(fl);
+	if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP) {
+		refuse(fl, -EIO);
+		return 0;
+	}
 	fl->wire = wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk));
-	if (fl->wire && !(wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP)) {
+	if (fl->wire) {
 		/* Packed and summed when the snapshot was taken. */
 		fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
 		fl->n_iov = 1;
 		return write_out(fl);
 	}
-	if (fl->wire) {
-		refuse(fl, -EIO);
-		return 0;
-	}
-	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
-		return write_out(fl);
 	shape = wb__flow_flight_shape(fl, false);
-	if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP)
-		shape = -EIO;
 	if (shape < 0) {
 		refuse(fl, shape);
 		return 0;

@@ -97,6 +97,14 @@ static inline void wb__op_skip(const struct wb__op *op, struct wb__at *at, size_
 	}
 }
 
+/* Hardware fetches ahead only within a page: ask for the start of the next range early. */
+static inline void wb__fetch_ahead(const void *p, size_t bytes)
+{
+	bytes = WB_MIN(bytes, (size_t)WB__FETCH_AHEAD);
+	for (size_t k = 0; k < bytes; k += 64)
+		__builtin_prefetch((const char *)p + k);
+}
+
 /** wb__op_gather - iov entries for up to @max bytes from @at; returns their number. */
 int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, struct iovec *out);
 /** wb__op_observe - show the observer what lies before @upto (a ragged end waits for more). */

@@ -34,20 +34,6 @@ int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, 
 	return n;
 }
 
-/* Hardware fetches ahead only within a page: touch the next range while this one is summed. */
-static void fetch_next(const struct wb__op *op)
-{
-	const uint8_t *p;
-	size_t n;
-
-	if (op->seen.i + 1 >= op->n_iov)
-		return;
-	p = op->iov[op->seen.i + 1].iov_base;
-	n = WB_MIN(op->iov[op->seen.i + 1].iov_len, (size_t)WB__FETCH_AHEAD);
-	for (size_t k = 0; k < n; k += 64)
-		__builtin_prefetch(p + k);
-}
-
 void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 {
 	if (!op->observe)
@@ -65,8 +51,9 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 				return;
 			n = end - op->seen.done;
 		}
-		if (n == len)
-			fetch_next(op);
+		if (n == len && op->seen.i + 1 < op->n_iov)
+			wb__fetch_ahead(
+				op->iov[op->seen.i + 1].iov_base, op->iov[op->seen.i + 1].iov_len);
 		op->observe(op->ctx, p, n, op->seen.done);
 		wb__op_skip(op, &op->seen, n);
 	}

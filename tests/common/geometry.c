@@ -612,3 +612,18 @@ void geo_finish(struct geometry *g)
 	free(g->layout);
 	free(g->worker);
 }
+
+uint32_t geo_set_pairs(const struct wb_plan *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		bool is_new = true;
+
+		for (uint32_t k = 0; k < c && is_new; k++)
+			is_new = p->cls[k].holder_begin != p->cls[c].holder_begin ||
+				 p->cls[k].needer_begin != p->cls[c].needer_begin;
+		n += is_new;
+	}
+	return n;
+}

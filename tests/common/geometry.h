@@ -45,4 +45,7 @@ struct geometry {
 void geo_make(struct geometry *g, const struct geo_setting *s, const char *models);
 void geo_finish(struct geometry *g);
 
+/** geo_set_pairs - distinct (holders, needers): classes without regard to the type. */
+uint32_t geo_set_pairs(const struct wb_plan *p);
+
 #endif

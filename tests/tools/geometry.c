@@ -18,22 +18,6 @@ static double ms_since(uint64_t t0)
 	return (double)(wb_now_ns(&wb_clock_real) - t0) / 1e6;
 }
 
-/* Distinct (holders, needers) pairs: classes without regard to the type. */
-static uint32_t n_set_pair(const struct wb_plan *p)
-{
-	uint32_t n = 0;
-
-	for (uint32_t c = 0; c < p->n_class; c++) {
-		bool is_new = true;
-
-		for (uint32_t k = 0; k < c && is_new; k++)
-			is_new = p->cls[k].holder_begin != p->cls[c].holder_begin ||
-				 p->cls[k].needer_begin != p->cls[c].needer_begin;
-		n += is_new;
-	}
-	return n;
-}
-
 static double busiest(const struct wb_plan *p)
 {
 	static uint64_t out[WB_WORKERS_MAX], in[WB_WORKERS_MAX];
@@ -89,8 +73,8 @@ static int run(const struct geo_setting *s, const char *models, bool explain)
 	       "\"worker_bound_ms\":%.1f,\"busiest_rail_ms\":%.1f,\"plan_bytes\":%zu,"
 	       "\"layouts_ms\":%.0f,\"plan_ms\":%.0f,\"check_ms\":%.0f}\n",
 		s->title, s->model, g.m->n, g.n_trainer, p->n_worker - g.n_trainer, p->n_layout,
-		(double)p->model_bytes / 1e9, p->n_segment, p->n_class, n_set_pair(p), p->n_route,
-		p->chunk_bytes >> 10, (double)p->node_bound_ns / 1e6,
+		(double)p->model_bytes / 1e9, p->n_segment, p->n_class, geo_set_pairs(p),
+		p->n_route, p->chunk_bytes >> 10, (double)p->node_bound_ns / 1e6,
 		(double)p->worker_bound_ns / 1e6, busiest(p), b.len, made_ms, planned_ms,
 		checked_ms);
 	wb_buf_reset(&b);

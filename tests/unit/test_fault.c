@@ -29,7 +29,8 @@ END_TEST
 
 static const char *const bad[] = {"flip", "flip=", "flip=moon", "burn=wire", "flip=wire:2.0",
 	"flip=wire:chunk=x", "flip=wire:color=1", "delay=wire:5 apples", "kill=recv:0",
-	"drop=wire:1e99s", "=", "flip=wire:nan"};
+	"drop=wire:1e99s", "=", "flip=wire:nan", "drop=recv", "flip=ctrl", "stall=send",
+	"delay=commit", "flip=rail0"};
 
 START_TEST(bad_rule_is_named)
 {
@@ -44,16 +45,16 @@ END_TEST
 
 START_TEST(chunk_counts_within_the_named_version)
 {
-	struct wb_fault *f = parse("drop=recv:chunk=3:version=6; delay=wire:5ms");
+	struct wb_fault *f = parse("drop=send:chunk=3:version=6; delay=wire:5ms");
 	struct wb_fault_at at = {5, WB_FAULT_ANY, 0};
 	struct wb_fault_hit hit;
 
 	for (int i = 0; i < 10; i++)
-		ck_assert_uint_eq(wb_fault_hit(f, WB_FAULT_RECV, &at, &hit), 0);
+		ck_assert_uint_eq(wb_fault_hit(f, WB_FAULT_SEND, &at, &hit), 0);
 	at.version = 6;
 	for (int i = 1; i < 10; i++)
 		ck_assert_uint_eq(
-			wb_fault_hit(f, WB_FAULT_RECV, &at, &hit), i == 3 ? WB_FAULT_DROP : 0);
+			wb_fault_hit(f, WB_FAULT_SEND, &at, &hit), i == 3 ? WB_FAULT_DROP : 0);
 	ck_assert_uint_eq(wb_fault_hit(f, WB_FAULT_WIRE, &at, &hit), WB_FAULT_DELAY);
 	ck_assert_uint_eq(hit.delay_ns, 5000000);
 	ck_assert_uint_eq(wb_fault_hit(NULL, WB_FAULT_WIRE, &at, &hit), 0);

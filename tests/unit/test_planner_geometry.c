@@ -86,22 +86,6 @@ static void check_layouts(const struct geometry *g, const struct expected *x)
 	}
 }
 
-/* Distinct (holders, needers), whatever the type. */
-static uint32_t set_pairs(const struct wb_plan *p)
-{
-	uint32_t n = 0;
-
-	for (uint32_t c = 0; c < p->n_class; c++) {
-		bool is_new = true;
-
-		for (uint32_t k = 0; k < c && is_new; k++)
-			is_new = p->cls[k].holder_begin != p->cls[c].holder_begin ||
-				 p->cls[k].needer_begin != p->cls[c].needer_begin;
-		n += is_new;
-	}
-	return n;
-}
-
 /* Every network rail within 2 % of the worker-level bound; at most 64 network peers. */
 static void check_rails(const struct wb_plan *p)
 {
@@ -173,7 +157,7 @@ START_TEST(deployments_count_as_the_independent_table)
 	ck_assert_double_eq_tol((double)p->model_bytes / 1e9, x->model_gb, 0.01);
 	if (x->segments)
 		ck_assert_uint_eq(p->n_segment, x->segments);
-	ck_assert_uint_eq(set_pairs(p), x->set_pairs);
+	ck_assert_uint_eq(geo_set_pairs(p), x->set_pairs);
 	ck_assert_double_eq_tol((double)p->node_bound_ns / 1e6, x->node_ms, 0.06);
 	ck_assert_msg(!wb_plan_check(p, g.m, g.in.layout, &err), "%s", err.msg);
 	check_rails(p);

@@ -397,19 +397,6 @@ static void move(struct wb__sock *s, uint8_t *to, const uint8_t *from, size_t n)
 	wb__op_observe(op, op->at.done, s->rail->x->o.piece_bytes);
 }
 
-/* Hardware fetches ahead only within a page: ask for the next range before this one is copied. */
-static void fetch_next(const struct shm_sock *h)
-{
-	const struct wb__range *g = &h->range[h->at_range + 1];
-	const uint8_t *p;
-
-	if (h->at_range + 1 >= h->n_range)
-		return;
-	p = h->map[g->region].base + g->off;
-	for (size_t k = 0; k < WB_MIN(g->bytes, WB__FETCH_AHEAD); k += 64)
-		__builtin_prefetch(p + k);
-}
-
 /* Copy a piece of the first range that is left; returns its bytes. */
 static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 {
@@ -423,8 +410,8 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 		uint8_t *p = wb__op_span(op, &op->at, &len);
 
 		n = WB_MIN(n, len);
-		if (n == g->bytes)
-			fetch_next(h);
+		if (n == g->bytes && h->at_range + 1 < h->n_range)
+			wb__fetch_ahead(h->map[g[1].region].base + g[1].off, g[1].bytes);
 		move(s, p, h->map[g->region].base + g->off, n);
 	}
 	g->off += n;
