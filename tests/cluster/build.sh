@@ -1,29 +1,62 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# build.sh  Print a folder that holds etcd, kube-apiserver and kubectl; build them there when they are missing.
-# Sources come from the Go module proxy: needs Go 1.26 and about 4 GB of disk while it builds (10 minutes
-# on two cores).  The folder is in the user's cache, so this happens once; an interrupted build resumes.
-# KUBE_VERSION and ETCD_VERSION choose others.  Exit 77: no Go, or no way to the proxy.
+# build.sh [PART...]  Print a folder that holds the programs of the parts; build there what is missing.
+#   api   etcd, kube-apiserver, kubectl (the default)
+#   helm  helm
+#   node  kube-controller-manager, kube-scheduler, kubelet, kube-proxy, containerd with its shim and ctr,
+#         runc, CNI plugins (cni/), coredns
+# Sources come from the Go module proxy: needs Go 1.26 and about 6 GB of disk while it builds (api 10
+# minutes on two cores, helm 2, node 10); runc also a C compiler and libseccomp-dev.  The folder is in the
+# user's cache, so this happens once; an interrupted build resumes.  KUBE_VERSION and ETCD_VERSION choose
+# others.  Exit 77: no Go, or no way to the proxy.
 set -euo pipefail
 
 kube=${KUBE_VERSION:-1.36.3}
 etcd=${ETCD_VERSION:-3.6.16}
+helm=3.21.4 containerd=2.2.9 runc=1.4.3 cni=1.9.1 coredns=1.15.0
+[ $# -gt 0 ] || set -- api
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge
 dir=$cache/kube-$kube-etcd-$etcd
 go=$(command -v go || echo /usr/local/go/bin/go)
 
-have() { [ -x "$dir/etcd" ] && [ -x "$dir/kube-apiserver" ] && [ -x "$dir/kubectl" ]; }
-if have; then
+programs() { # PART
+	case $1 in
+	api) echo etcd kube-apiserver kubectl ;;
+	helm) echo "helm-$helm" ;;
+	node)
+		echo kube-controller-manager kube-scheduler kubelet kube-proxy "containerd-$containerd/containerd" \
+			"containerd-$containerd/containerd-shim-runc-v2" "containerd-$containerd/ctr" "runc-$runc" \
+			"cni-$cni/bridge" "cni-$cni/loopback" "cni-$cni/host-local" "cni-$cni/portmap" "coredns-$coredns"
+		;;
+	*) echo "build.sh: no part $1" >&2; exit 2 ;;
+	esac
+}
+have() { # PROGRAM...
+	for p; do [ -x "$dir/$p" ] || return 1; done
+}
+wanted=()
+for part; do
+	read -ra list <<<"$(programs "$part")"
+	wanted+=("${list[@]}")
+done
+# Names without a version, for those who use them.
+finish() {
+	for p in "helm:helm-$helm" "containerd:containerd-$containerd/containerd" "ctr:containerd-$containerd/ctr" \
+		"containerd-shim-runc-v2:containerd-$containerd/containerd-shim-runc-v2" "runc:runc-$runc" \
+		"cni:cni-$cni" "coredns:coredns-$coredns"; do
+		[ ! -e "$dir/${p#*:}" ] || [ "$(readlink "$dir/${p%%:*}")" = "${p#*:}" ] || ln -sfn "${p#*:}" "$dir/${p%%:*}"
+	done
 	echo "$dir"
 	exit 0
-fi
-[ -x "$go" ] || { echo "build.sh: no Go compiler to build kube-apiserver with" >&2; exit 77; }
+}
+if have "${wanted[@]}"; then finish; fi
+[ -x "$go" ] || { echo "build.sh: no Go compiler to build $* with" >&2; exit 77; }
 
 mkdir -p "$dir/work"
 exec 9>"$dir/lock"
 flock 9
+if have "${wanted[@]}"; then finish; fi
 export GOFLAGS='-mod=mod -buildvcs=false' GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOCACHE=$dir/work/objects
-have && { echo "$dir"; exit 0; }
 
 # module NAME MODULE VERSION: enter a main module that requires the wanted one, because
 # `go install package@version` refuses modules that carry replaces.
@@ -33,29 +66,75 @@ module() {
 	[ -f go.sum ] && return
 	printf 'module build.invalid/%s\n\ngo 1.26.0\n\nrequire %s v%s\n\n' "$1" "$2" "$3" >go.mod
 }
+# build NAME PACKAGE [FLAG...]: build a program of the module that was entered.
+build() {
+	local name=$1 package=$2
+	shift 2
+	have "$name" && return
+	"$go" build -trimpath "$@" -o out "$package" >&2 || exit 77
+	mkdir -p "$(dirname "$dir/$name")"
+	mv out "$dir/$name"
+}
 
-if [ ! -x "$dir/etcd" ]; then
+build_etcd() {
+	have etcd && return
 	module etcd go.etcd.io/etcd/server/v3 "$etcd"
-	"$go" build -trimpath -ldflags '-s -w' -o etcd go.etcd.io/etcd/server/v3 >&2 || exit 77
-	mv etcd "$dir/etcd"
-fi
+	build etcd go.etcd.io/etcd/server/v3 -ldflags '-s -w'
+}
 
 # Kubernetes requires its staging modules at v0.0.0 with replaces that point into its own tree, which
 # the proxy's archive lacks; each is published as k8s.io/NAME v0.MINOR.PATCH.
-module kube k8s.io/kubernetes "$kube"
-if ! grep -q '^replace' go.mod; then
-	gomod=$(cd / && "$go" mod download -json "k8s.io/kubernetes@v$kube" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
-	[ -n "$gomod" ] || exit 77
-	sed -n "s|^[[:space:]]*\(k8s.io/[a-z-]*\) => \./staging.*|replace \1 => \1 v0.${kube#1.}|p" "$gomod" >>go.mod
-fi
 minor=${kube#1.}
-v=k8s.io/component-base/version
-flags="-s -w -X $v.gitVersion=v$kube -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*} -X $v.gitTreeState=clean"
-for program in kube-apiserver kubectl; do
-	[ -x "$dir/$program" ] && continue
-	"$go" build -trimpath -ldflags "$flags" -o "$program" "k8s.io/kubernetes/cmd/$program" >&2
-	mv "$program" "$dir/$program"
+build_kube() { # PROGRAM...
+	have "$@" && return
+	module kube k8s.io/kubernetes "$kube"
+	if ! grep -q '^replace' go.mod; then
+		gomod=$(cd / && "$go" mod download -json "k8s.io/kubernetes@v$kube" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
+		[ -n "$gomod" ] || exit 77
+		sed -n "s|^[[:space:]]*\(k8s.io/[a-z-]*\) => \./staging.*|replace \1 => \1 v0.${kube#1.}|p" "$gomod" >>go.mod
+	fi
+	local v=k8s.io/component-base/version
+	local flags="-s -w -X $v.gitVersion=v$kube -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*} -X $v.gitTreeState=clean"
+	for program; do build "$program" "k8s.io/kubernetes/cmd/$program" -ldflags "$flags"; done
+}
+
+build_helm() {
+	have "helm-$helm" && return
+	module helm helm.sh/helm/v3 "$helm"
+	local h=helm.sh/helm/v3 m=${minor%%.*}
+	build "helm-$helm" $h/cmd/helm -ldflags "-s -w -X $h/internal/version.version=v$helm \
+		-X $h/pkg/chartutil.k8sVersionMinor=$m -X $h/pkg/lint/rules.k8sVersionMinor=$m"
+}
+
+build_node() {
+	local c=github.com/containerd/containerd/v2 p=github.com/containernetworking/plugins name
+	module containerd $c "$containerd"
+	for name in containerd containerd-shim-runc-v2 ctr; do
+		build "containerd-$containerd/$name" $c/cmd/$name -ldflags "-s -w -X $c/version.Version=v$containerd"
+	done
+	module cni $p "$cni"
+	for name in main/bridge main/loopback ipam/host-local meta/portmap; do
+		build "cni-$cni/${name#*/}" $p/plugins/$name -ldflags '-s -w'
+	done
+	# runc enters namespaces in C, so it alone is built with cgo, and linked statically.
+	module runc github.com/opencontainers/runc "$runc"
+	CGO_ENABLED=1 build "runc-$runc" github.com/opencontainers/runc -tags 'seccomp netgo osusergo' \
+		-ldflags '-s -w -extldflags -static'
+	build_kube kube-controller-manager kube-scheduler kubelet kube-proxy
+	module coredns github.com/coredns/coredns "$coredns"
+	build "coredns-$coredns" github.com/coredns/coredns -ldflags '-s -w'
+}
+
+for part; do
+	case $part in
+	api)
+		build_etcd
+		build_kube kube-apiserver kubectl
+		;;
+	helm) build_helm ;;
+	node) build_node ;;
+	esac
 done
 cd "$dir"
 rm -rf "$dir/work"
-echo "$dir"
+finish
