@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Images: the one made without an engine is the one of the Dockerfile, is small, runs as no root from
+its own files alone, and comes out the same twice."""
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+TOP = os.environ.get("WB_TOP", ".")
+BUILD = os.environ.get("WB_BUILD", "build/release")
+MAX_BYTES = 25 << 20
+
+if BUILD.rstrip("/").rsplit("/", 1)[-1] != "release":
+    print("images hold release programs")
+    sys.exit(77)
+
+
+def dockerfile():
+    """Stages of the Dockerfile: {name: [(instruction, rest)]}."""
+    text = open(os.path.join(TOP, "charts/images/Dockerfile")).read().replace("\\\n", " ")
+    stages, now = {}, None
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, rest = line.split(None, 1)
+        if word == "FROM":
+            base, name = re.fullmatch(r"(\S+) AS (\S+)", rest).groups()
+            now = stages[name] = [("FROM", base)]
+        else:
+            now.append((word, " ".join(rest.split())))
+    return stages
+
+
+def image(dir, part):
+    """Make the image twice; its parts."""
+    sums = []
+    for n in (1, 2):
+        file = os.path.join(dir, f"{part}{n}.tar")
+        out = subprocess.run([os.path.join(TOP, "charts/image.sh"), part, file], check=True, capture_output=True,
+                             text=True, env={**os.environ, "BUILD": BUILD}).stdout.split()
+        sums.append(hashlib.sha256(open(file, "rb").read()).hexdigest())
+    assert sums[0] == sums[1], f"{part}: two runs, two images"
+    t = tarfile.open(file)
+    read = lambda name: t.extractfile(name).read()
+    blob = lambda d: read("blobs/sha256/" + d.split(":")[1])
+    index = json.loads(read("index.json"))["manifests"][0]
+    manifest = json.loads(blob(index["digest"]))
+    for d in (index, manifest["config"], *manifest["layers"]):
+        b = blob(d["digest"])
+        assert len(b) == d["size"] and "sha256:" + hashlib.sha256(b).hexdigest() == d["digest"], d
+    config = json.loads(blob(manifest["config"]["digest"]))
+    assert config["rootfs"]["diff_ids"] == [l["digest"] for l in manifest["layers"]]
+    assert out == [index["annotations"]["io.containerd.image.name"], index["digest"]]
+    assert re.fullmatch(rf"localhost/weightbridge/{part}:\d+\.\d+\.\d+", out[0]), out
+    assert os.path.getsize(file) < MAX_BYTES, os.path.getsize(file)
+    layer = os.path.join(dir, part + ".layer")
+    with open(layer, "wb") as f:
+        f.write(blob(manifest["layers"][0]["digest"]))
+    return config["config"], layer
+
+
+def same_as_dockerfile(stages, part, config):
+    # Both take one folder that the same script makes of the same programs.
+    build = stages["build"]
+    assert ("RUN", f"charts/images/rootfs.sh {part} build/release /rootfs/{part}") in build, build
+    script = open(os.path.join(TOP, "charts/image.sh")).read()
+    assert '"$top/charts/images/rootfs.sh" "$part" "$build" "$work/root"' in script
+    assert stages[part] == [
+        ("FROM", "scratch"), ("COPY", f"--from=build /rootfs/{part} /"), ("USER", config["User"]),
+        ("ENTRYPOINT", json.dumps(config["Entrypoint"]))], stages[part]
+
+
+def packages(stages):
+    # What the Makefile wants to build with is what the Dockerfile installs.
+    make = open(os.path.join(TOP, "Makefile")).read().replace("\\\n", " ")
+    wanted = set(re.search(r"^DEPS_DEBIAN := (.*)$", make, re.M).group(1).split())
+    got = next(rest for word, rest in stages["build"] if "apt-get install" in rest).split("recommends ")[1].split()
+    assert wanted <= set(got), wanted - set(got)
+
+
+def runs(dir, part, layer, config):
+    if os.getuid() != 0:
+        return "not root: images were not run"
+    root = os.path.join(dir, part)
+    os.mkdir(root)
+    with tarfile.open(layer) as t:
+        for m in t:
+            assert m.isdir() or m.isfile(), (m.name, "neither file nor folder")
+            assert (m.uid, m.gid, m.mtime) == (0, 0, 0) and not m.mode & 0o6000, m.name
+            assert not m.mode & 0o002 or m.name == "./tmp", m.name
+        t.extractall(root)
+    uid, gid = map(int, config["User"].split(":"))
+    assert uid == gid == 65532
+    for program in (config["Entrypoint"][0], "/usr/bin/wbctl"):
+        def enter():
+            os.chroot(root)
+            os.chdir("/")
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+        r = subprocess.run([program, "--version"], preexec_fn=enter, env={}, capture_output=True, text=True)
+        assert r.returncode == 0 and re.fullmatch(rf"{os.path.basename(program)} \d+\.\d+\.\d+\n", r.stdout), r
+    return None
+
+
+def main():
+    stages = dockerfile()
+    assert list(stages) == ["build", "agent", "operator"]
+    packages(stages)
+    why = None
+    with tempfile.TemporaryDirectory() as dir:
+        os.chmod(dir, 0o755)
+        for part in ("agent", "operator"):
+            config, layer = image(dir, part)
+            assert config["Entrypoint"] == [f"/usr/bin/weightbridge-{part}"]
+            same_as_dockerfile(stages, part, config)
+            why = runs(dir, part, layer, config)
+    if why:
+        print(why)
+        return 77
+    return 0
+
+
+sys.exit(main())
