@@ -415,7 +415,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	rc = wb__operator_parse(argc, argv, &a.o, &err);
-	if (rc == WB_OPERATOR_DONE)
+	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
 	if (rc == 0)
 		rc = start(&a, &err);

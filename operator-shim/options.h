@@ -4,6 +4,8 @@
 /*
  * Command line of weightbridge-operator: one table gives the parser and the help text.
  */
+#include "base/cli.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,15 +15,10 @@ struct wb_err;
 #define WB_OPERATOR_FILES_MAX 64
 #define WB_OPERATOR_PORT 7443
 
-struct wb__operator_addr {
-	char host[256]; /* "" = all addresses */
-	uint16_t port; /* 0 = any */
-};
-
 struct wb__operator_options {
 	const char *file[WB_OPERATOR_FILES_MAX]; /* borrowed from argv, as all strings here */
 	size_t n_file;
-	struct wb__operator_addr listen, http;
+	struct wb_cli_addr listen, http;
 	bool has_http;
 	const char *psk_file; /* "" = tokens */
 	const char *tls_cert, *tls_key; /* "" = a shared key */
@@ -36,13 +33,7 @@ struct wb__operator_options {
 	const char *log_format, *log_level;
 };
 
-enum wb__operator_end { WB_OPERATOR_RUN, WB_OPERATOR_DONE };
-
-/**
- * wb__operator_parse - read the command line
- * Prints the text of --help and --version to stdout.  Returns WB_OPERATOR_RUN, WB_OPERATOR_DONE, or
- * -EINVAL with a sentence that names the option.
- */
+/** wb__operator_parse - read the command line.  As wb_cli_parse. */
 int wb__operator_parse(int argc, char **argv, struct wb__operator_options *o, struct wb_err *err);
 
 #endif

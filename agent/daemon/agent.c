@@ -110,7 +110,7 @@ static int start_listener(struct wb__agent *a, const char *host, struct wb_err *
 		.on_raw = strcmp(a->o.transport, "tcp") ? NULL : on_raw,
 		.on_refused = on_refused};
 	struct wb_listen_opts o = {
-		.host = host, .port = a->o.listen_port, .limits.framer = wb_frame_length};
+		.host = host, .port = a->o.listen.port, .limits.framer = wb_frame_length};
 	int rc = wb_tls_server_create(&t, &a->tls, err);
 
 	if (rc < 0)
@@ -164,7 +164,7 @@ static int find_advertise(
 		snprintf(out, WB__ADDR_MAX, "%s", listen);
 		return 0;
 	}
-	return wb__addr_towards(a->o.operator_host, a->o.operator_port, out, err);
+	return wb__addr_towards(a->o.operator.host, a->o.operator.port, out, err);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 		rc = wb_random_bytes(&a->instance, sizeof(a->instance));
 	a->instance |= 1; /* never 0 */
 	if (rc == 0)
-		rc = wb__addr_numeric(a->o.listen_host, listen, err);
+		rc = wb__addr_numeric(a->o.listen.host, listen, err);
 	if (rc == 0)
 		rc = find_advertise(a, listen, advertise, err);
 	if (rc == 0)

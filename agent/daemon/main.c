@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "weightbridge-agent: %s\n", err.msg);
 		return 2;
 	}
-	if (rc == WB__OPTIONS_DONE)
+	if (rc == WB_CLI_DONE)
 		return 0;
 	(void)wb_log_setup(o.log_format, o.log_level);
 	wb_log_set_name(o.name);

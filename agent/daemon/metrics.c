@@ -260,13 +260,13 @@ int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *er
 	wb_metric_set(h->m, M_BUILD, WB_LABELS(WB_VERSION), 1);
 	if (a->o.has_http)
 		rc = wb_http_start(
-			a->loop, a->o.http_host, a->o.http_port, on_request, h, &h->server, err);
+			a->loop, a->o.http.host, a->o.http.port, on_request, h, &h->server, err);
 	if (rc < 0) {
 		wb__http_stop(h);
 		return rc;
 	}
 	if (h->server)
-		WB_LOG_INFO(MOD, "listening", WB_S("host", a->o.http_host),
+		WB_LOG_INFO(MOD, "listening", WB_S("host", a->o.http.host),
 			WB_U("port", wb_http_port(h->server)));
 	*out = h;
 	return 0;

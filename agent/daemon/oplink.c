@@ -201,8 +201,8 @@ static void dial(struct wb__oplink *l)
 	rc = l->leader_host[0] && l->leader_port
 		     ? wb_tls_connect(l->a->loop, l->tls, l->leader_host, l->leader_port, &limits,
 			       &cb, &l->chan)
-		     : wb_tls_connect(l->a->loop, l->tls, l->a->o.operator_host,
-			       l->a->o.operator_port, &limits, &cb, &l->chan);
+		     : wb_tls_connect(l->a->loop, l->tls, l->a->o.operator.host,
+			       l->a->o.operator.port, &limits, &cb, &l->chan);
 	l->leader_host[0] = '\0';
 	if (rc < 0) {
 		schedule(l);
@@ -292,7 +292,7 @@ int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err
 	l->rng.state = a->instance;
 	l->backoff_ns = BACKOFF_MIN_NS;
 	l->memory_limit_bytes = wb__memory_limit();
-	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator_host, a->o.operator_port);
+	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator.host, a->o.operator.port);
 	/* A key must be there; what a pod has may come after us. */
 	rc = a->o.psk_file[0] ? wb__oplink_tls(l, err) : 0;
 	if (rc < 0)

@@ -34,7 +34,7 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 		.ca_file = l->a->o.ca_file,
 		/* Also where a standby sends us to an address: the name is the operator's. */
 		.server_name =
-			l->a->o.operator_name[0] ? l->a->o.operator_name : l->a->o.operator_host};
+			l->a->o.operator_name[0] ? l->a->o.operator_name : l->a->o.operator.host };
 
 	if (l->a->o.psk_file[0])
 		return l->tls ? 0 : make_psk(l, err);

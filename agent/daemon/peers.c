@@ -177,8 +177,8 @@ static void dial(struct peer *peer)
 	if (c) {
 		c->peer = peer;
 		cb = wb__peer_conn_callbacks(c);
-		rc = wb_tls_connect(
-			p->a->loop, peer->e->tls, peer->host, peer->port, &limits, &cb, &c->chan);
+		rc = wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host, peer->addr.port,
+			&limits, &cb, &c->chan);
 		if (rc < 0)
 			wb__peer_conn_free(c);
 	}
@@ -271,8 +271,7 @@ static int copy_peers(struct epoch_keys *e, const struct wb_roster *r)
 		peer->control = wb_strdup(r->agent[i].control);
 		if (!peer->name || !peer->control)
 			return -ENOMEM;
-		if (wb__parse_host_port(
-			    peer->control, peer->host, sizeof(peer->host), &peer->port) < 0)
+		if (wb_cli_addr(peer->control, &peer->addr) < 0)
 			return -EINVAL;
 	}
 	return 0;

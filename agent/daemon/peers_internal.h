@@ -4,6 +4,7 @@
 /*
  * Shared by peers.c (who is needed, retries, epochs) and conn.c (one channel).  Not for others.
  */
+#include "base/cli.h"
 #include "daemon/peers.h"
 #include "net/tls.h"
 
@@ -39,8 +40,7 @@ struct frame {
 struct peer {
 	struct epoch_keys *e;
 	char *name, *control;
-	char host[256];
-	uint16_t port;
+	struct wb_cli_addr addr;
 	struct conn *out; /* channel that our messages take; NULL = none */
 	struct frame *queue; /* messages until it is up */
 	size_t n_queue, queue_cap;

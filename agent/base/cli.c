@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cli.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_row(const char *name, const char *arg, const char *help)
+{
+	char left[64];
+
+	snprintf(left, sizeof(left), "--%s %s", name, arg ? arg : "");
+	printf("  %-24s %s\n", left, help);
+}
+
+static void print_help(const struct wb_cli *cli)
+{
+	printf("%s\n", cli->usage);
+	for (size_t i = 0; i < cli->n_row; i++)
+		print_row(cli->rows[i].name, cli->rows[i].arg, cli->rows[i].help);
+	print_row("help", NULL, "print this and exit");
+	print_row("version", NULL, "print the version and exit");
+	if (cli->notes)
+		printf("\n%s", cli->notes);
+}
+
+static int set(const struct wb_cli_row *row, void *options, const char *value)
+{
+	if (row->set)
+		return row->set(options, value);
+	if (!*value)
+		return -EINVAL;
+	*(const char **)((char *)options + row->at) = value;
+	return 0;
+}
+
+int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options, struct wb_err *err)
+{
+	struct option longs[WB_CLI_ROWS_MAX + 3] = {{0}};
+	int c, at = -1;
+
+	for (size_t i = 0; i < cli->n_row; i++)
+		longs[i] = (struct option){.name = cli->rows[i].name,
+			.has_arg = cli->rows[i].arg ? required_argument : no_argument};
+	longs[cli->n_row] = (struct option){.name = "help"};
+	longs[cli->n_row + 1] = (struct option){.name = "version"};
+	optind = 0;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":", longs, &at)) != -1) {
+		if (c == ':')
+			return wb_err_set(err, -EINVAL, "%s needs a value", argv[optind - 1]);
+		if (c)
+			return wb_err_set(
+				err, -EINVAL, "unknown option %s (see --help)", argv[optind - 1]);
+		if ((size_t)at == cli->n_row) {
+			print_help(cli);
+			return WB_CLI_DONE;
+		}
+		if ((size_t)at > cli->n_row) {
+			printf("%s %s\n", cli->program, cli->version);
+			return WB_CLI_DONE;
+		}
+		if (set(&cli->rows[at], options, optarg) < 0)
+			return wb_err_set(err, -EINVAL, "--%s %s: expected %s", cli->rows[at].name,
+				optarg, cli->rows[at].want);
+	}
+	if (optind < argc)
+		return wb_err_set(
+			err, -EINVAL, "unexpected argument '%s' (see --help)", argv[optind]);
+	return WB_CLI_RUN;
+}
+
+int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+	char *end;
+	unsigned long long v;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (errno || *end || v < min || v > max)
+		return -EINVAL;
+	*out = v;
+	return 0;
+}
+
+int wb_cli_size(const char *text, bool per_second, uint64_t *out)
+{
+	static const struct {
+		const char *name;
+		double factor;
+	} units[] = {
+		{"", 1},
+		{"k", 1e3},
+		{"K", 1e3},
+		{"M", 1e6},
+		{"G", 1e9},
+		{"T", 1e12},
+		{"Ki", 0x1p10},
+		{"Mi", 0x1p20},
+		{"Gi", 0x1p30},
+		{"Ti", 0x1p40},
+	};
+	char unit[8];
+	size_t n;
+	char *end;
+	double v;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	v = strtod(text, &end);
+	n = strlen(end);
+	if (per_second && n >= 2 && !strcmp(end + n - 2, "/s"))
+		n -= 2;
+	if (n && end[n - 1] == 'B')
+		n--;
+	if (n >= sizeof(unit))
+		return -EINVAL;
+	memcpy(unit, end, n);
+	unit[n] = '\0';
+	for (size_t i = 0; i < WB_ARRAY_SIZE(units); i++) {
+		if (strcmp(unit, units[i].name))
+			continue;
+		v = floor(v * units[i].factor);
+		if (!(v >= 0 && v <= 0x1p60))
+			return -EINVAL;
+		*out = (uint64_t)v;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int wb_cli_addr(const char *text, struct wb_cli_addr *out)
+{
+	const char *colon = strrchr(text, ':');
+	size_t n;
+	uint64_t port;
+
+	if (!colon || wb_cli_uint(colon + 1, 0, UINT16_MAX, &port) < 0)
+		return -EINVAL;
+	n = (size_t)(colon - text);
+	if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+		text++;
+		n -= 2;
+	} else if (memchr(text, ':', n)) {
+		return -EINVAL;
+	}
+	if (n >= sizeof(out->host))
+		return -EINVAL;
+	memcpy(out->host, text, n);
+	out->host[n] = '\0';
+	out->port = (uint16_t)port;
+	return 0;
+}
+
+bool wb_cli_is_object(const char *text, size_t max)
+{
+	const char *slash = strchr(text, '/');
+
+	return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && strlen(text) < max;
+}
+
+const char *wb_cli_host_name(void)
+{
+	static char host[254];
+
+	if (!host[0] && (gethostname(host, sizeof(host) - 1) || !host[0]))
+		snprintf(host, sizeof(host), "localhost");
+	return host;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cli.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct opts {
+	const char *file;
+	uint64_t n;
+	bool is_on;
+};
+
+static int set_n(void *options, const char *value)
+{
+	struct opts *o = options;
+
+	return wb_cli_uint(value, 1, 9, &o->n);
+}
+
+static int set_on(void *options, const char *value)
+{
+	struct opts *o = options;
+
+	ck_assert_ptr_null(value);
+	o->is_on = true;
+	return 0;
+}
+
+static const struct wb_cli_row rows[] = {
+	{"file", "FILE", NULL, offsetof(struct opts, file), "a file name", "what to read"},
+	{"number", "N", set_n, 0, "1 to 9", "how many"},
+	{"on", NULL, set_on, 0, NULL, "switch it on"},
+};
+static const struct wb_cli cli = {.program = "toy",
+	.version = "1.2",
+	.usage = "usage: toy\n",
+	.notes = "The end.\n",
+	.rows = rows,
+	.n_row = WB_ARRAY_SIZE(rows)};
+
+static const struct {
+	const char *argv[5];
+	const char *says; /* NULL: taken */
+} lines[] = {
+	{{"toy"}, NULL},
+	{{"toy", "--file", "x", "--number=7", "--on"}, NULL},
+	{{"toy", "--file="}, "--file : expected a file name"},
+	{{"toy", "--number", "10"}, "--number 10: expected 1 to 9"},
+	{{"toy", "--number", "x"}, "--number x: expected 1 to 9"},
+	{{"toy", "--number"}, "--number needs a value"},
+	{{"toy", "--numbr", "1"}, "unknown option --numbr (see --help)"},
+	{{"toy", "-x"}, "unknown option -x (see --help)"},
+	{{"toy", "--on", "more"}, "unexpected argument 'more' (see --help)"},
+};
+
+START_TEST(a_line_is_taken_or_refused_by_option)
+{
+	struct opts o = {.file = "default"};
+	struct wb_err err = {0};
+	char *argv[6] = {0};
+	int argc = 0, rc;
+
+	for (; argc < 5 && lines[_i].argv[argc]; argc++)
+		argv[argc] = strdup(lines[_i].argv[argc]);
+	rc = wb_cli_parse(&cli, argc, argv, &o, &err);
+	ck_assert_int_eq(rc, lines[_i].says ? -EINVAL : WB_CLI_RUN);
+	if (lines[_i].says)
+		ck_assert_str_eq(err.msg, lines[_i].says);
+	else if (argc > 1)
+		ck_assert(!strcmp(o.file, "x") && o.n == 7 && o.is_on);
+	else
+		ck_assert(!strcmp(o.file, "default") && !o.n && !o.is_on);
+	for (int i = 0; i < argc; i++)
+		free(argv[i]);
+}
+END_TEST
+
+START_TEST(help_lists_every_row_and_ends)
+{
+	char toy[] = "toy", help[] = "--help", version[] = "--version";
+	char *argv[] = {toy, _i ? version : help, NULL};
+	char text[1024] = {0};
+	struct opts o = {0};
+	FILE *f = tmpfile();
+	int out = dup(STDOUT_FILENO);
+
+	ck_assert_ptr_nonnull(f);
+	fflush(stdout);
+	ck_assert_int_ge(dup2(fileno(f), STDOUT_FILENO), 0);
+	ck_assert_int_eq(wb_cli_parse(&cli, 2, argv, &o, NULL), WB_CLI_DONE);
+	fflush(stdout);
+	ck_assert_int_ge(dup2(out, STDOUT_FILENO), 0);
+	rewind(f);
+	ck_assert_uint_gt(fread(text, 1, sizeof(text) - 1, f), 0);
+	if (_i)
+		ck_assert_str_eq(text, "toy 1.2\n");
+	else
+		ck_assert_str_eq(text, "usage: toy\n\n"
+				       "  --file FILE              what to read\n"
+				       "  --number N               how many\n"
+				       "  --on                     switch it on\n"
+				       "  --help                   print this and exit\n"
+				       "  --version                print the version and exit\n"
+				       "\nThe end.\n");
+	fclose(f);
+	close(out);
+}
+END_TEST
+
+static const struct {
+	const char *text;
+	bool per_second;
+	uint64_t bytes; /* UINT64_MAX: refused */
+} sizes[] = {
+	{"0", false, 0},
+	{"64Mi", false, 64u << 20},
+	{"1.5Gi", false, 3ull << 29},
+	{"1k", false, 1000},
+	{"100MB", false, 100000000},
+	{"100MB/s", true, 100000000},
+	{"100M/s", false, UINT64_MAX},
+	{"1048576Ti", false, 1ull << 60},
+	{"1048577Ti", false, UINT64_MAX},
+	{"", false, UINT64_MAX},
+	{"-1", false, UINT64_MAX},
+	{" 1", false, UINT64_MAX},
+	{"inf", false, UINT64_MAX},
+	{"1e400", false, UINT64_MAX},
+	{"5 M", false, UINT64_MAX},
+	{"5megabytes", false, UINT64_MAX},
+};
+
+START_TEST(a_size_has_decimal_and_binary_units)
+{
+	uint64_t got = 77;
+	int rc = wb_cli_size(sizes[_i].text, sizes[_i].per_second, &got);
+
+	if (sizes[_i].bytes == UINT64_MAX) {
+		ck_assert_int_eq(rc, -EINVAL);
+		ck_assert_uint_eq(got, 77);
+	} else {
+		ck_assert_int_eq(rc, 0);
+		ck_assert_uint_eq(got, sizes[_i].bytes);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *text, *host; /* host NULL: refused */
+	uint16_t port;
+} addrs[] = {
+	{"a:1", "a", 1},
+	{":7444", "", 7444},
+	{"[::1]:65535", "::1", 65535},
+	{"::1:5", NULL, 0},
+	{"a", NULL, 0},
+	{"a:", NULL, 0},
+	{"a:65536", NULL, 0},
+	{"a:-1", NULL, 0},
+	{"a:1x", NULL, 0},
+};
+
+START_TEST(an_address_is_host_and_port)
+{
+	struct wb_cli_addr a = {.host = "kept"};
+	int rc = wb_cli_addr(addrs[_i].text, &a);
+
+	ck_assert_int_eq(rc, addrs[_i].host ? 0 : -EINVAL);
+	ck_assert_str_eq(a.host, addrs[_i].host ? addrs[_i].host : "kept");
+	ck_assert_uint_eq(a.port, addrs[_i].port);
+}
+END_TEST
+
+START_TEST(a_host_name_that_does_not_fit_is_refused)
+{
+	struct wb_cli_addr a;
+	char text[300];
+
+	memset(text, 'h', sizeof(text));
+	snprintf(text + 256, sizeof(text) - 256, ":1");
+	ck_assert_int_eq(wb_cli_addr(text, &a), -EINVAL);
+	snprintf(text + 255, sizeof(text) - 255, ":1");
+	ck_assert_int_eq(wb_cli_addr(text, &a), 0);
+	ck_assert_uint_eq(strlen(a.host), 255);
+}
+END_TEST
+
+START_TEST(an_object_is_namespace_and_name)
+{
+	static const char *const bad[] = {"", "a", "/a", "a/", "a/b/c", "aaaa/bbbb"};
+
+	ck_assert(wb_cli_is_object("a/b", 9));
+	for (size_t i = 0; i < WB_ARRAY_SIZE(bad); i++)
+		ck_assert_msg(!wb_cli_is_object(bad[i], 9), "%s", bad[i]);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("cli");
+	TCase *t = tcase_create("all");
+	SRunner *r;
+	int failed;
+
+	tcase_add_loop_test(t, a_line_is_taken_or_refused_by_option, 0, WB_ARRAY_SIZE(lines));
+	tcase_add_loop_test(t, help_lists_every_row_and_ends, 0, 2);
+	tcase_add_loop_test(t, a_size_has_decimal_and_binary_units, 0, WB_ARRAY_SIZE(sizes));
+	tcase_add_loop_test(t, an_address_is_host_and_port, 0, WB_ARRAY_SIZE(addrs));
+	tcase_add_test(t, a_host_name_that_does_not_fit_is_refused);
+	tcase_add_test(t, an_object_is_namespace_and_name);
+	suite_add_tcase(s, t);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
