@@ -369,7 +369,8 @@ static void on_put(void *cookie, json_t *o)
 	struct wb__cluster *c = cookie;
 	struct wb_serve_object_desc d = {.uid = uid_of(wb_kube_meta(o, "uid")),
 		.term_min = c->term_min,
-		.stored = json_object_get(o, "status")};
+		.stored = json_object_get(o, "status"),
+		.has_pods = c->identity != NULL};
 	char key[sizeof(((struct item *)0)->key)];
 	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
@@ -393,6 +394,8 @@ static void on_put(void *cookie, json_t *o)
 		post(i, "SpecRefused", err.msg);
 	}
 	i->is_served |= rc == 0;
+	if (rc == 0 && c->identity)
+		wb__identity_tell(c->identity, i->ns, i->name);
 	wake(c, 0);
 }
 

@@ -86,6 +86,10 @@ static void on_review(void *cookie, const struct wb_kube_reply *r)
 	if (r->err.code)
 		rc = wb_err_set(
 			&err, -EAGAIN, "the token could not be checked: %.800s", r->err.msg);
+	else if (!wb_kube_watch_is_synced(v->d->pods))
+		rc = wb_err_set(&err, -EAGAIN,
+			"this operator has just begun to lead and does not "
+			"know the pods yet");
 	else
 		rc = wb_kube_review_judge(r->body, object, v->n, &who, &err);
 	for (size_t i = 0; i < v->n && rc == 0; i++)
@@ -135,10 +139,39 @@ void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_ser
 
 /* ---- pods ---- */
 
+/* What trim() left of it: */
+#define LIVE "live" /* it has not ended */
+#define SIDECAR "sidecar" /* it has an agent */
+
+static void tell(struct wb__identity *d, const json_t *pod)
+{
+	struct wb_serve_pod p = {.name = wb_kube_meta(pod, "name"),
+		.labels = json_object_get(json_object_get(pod, "metadata"), "labels"),
+		.has_sidecar = json_is_true(json_object_get(pod, SIDECAR))};
+	char key[KEY_BYTES];
+
+	snprintf(key, sizeof(key), "%.63s/%.253s", wb_kube_meta(pod, "namespace"), label_of(pod));
+	if (json_is_true(json_object_get(pod, LIVE)))
+		wb_serve_pod(d->serve, key, &p);
+	else
+		wb_serve_pod_gone(d->serve, key, p.name);
+}
+
+void wb__identity_tell(struct wb__identity *d, const char *ns, const char *name)
+{
+	const json_t *cache = wb_kube_watch_cache(d->pods), *pod;
+	const char *key;
+
+	json_object_foreach((json_t *)(uintptr_t)cache, key, pod)
+	{
+		if (!strcmp(wb_kube_meta(pod, "namespace"), ns) && !strcmp(label_of(pod), name))
+			tell(d, pod);
+	}
+}
+
 static void on_put(void *cookie, json_t *pod)
 {
-	(void)cookie;
-	(void)pod;
+	tell(cookie, pod);
 }
 
 static void on_gone(void *cookie, json_t *pod)
@@ -149,18 +182,49 @@ static void on_gone(void *cookie, json_t *pod)
 	snprintf(key, sizeof(key), "%.63s/%.253s", wb_kube_meta(pod, "namespace"), label_of(pod));
 	snprintf(agent, sizeof(agent), "%.63s", wb_kube_meta(pod, "name"));
 	wb_serve_let_go(d->serve, key, agent, "the pod of this agent was deleted");
+	wb_serve_pod_gone(d->serve, key, wb_kube_meta(pod, "name"));
+}
+
+static bool has_container(const json_t *spec, const char *list)
+{
+	const json_t *o;
+	size_t i;
+
+	json_array_foreach(json_object_get(spec, list), i, o)
+	{
+		const char *name = json_string_value(json_object_get(o, "name"));
+
+		if (name && !strcmp(name, WB__SIDECAR_NAME))
+			return true;
+	}
+	return false;
 }
 
 /* A thousand pods are kept: only what is looked at. */
 static void trim(void *cookie, json_t *pod)
 {
-	json_t *meta = json_object_get(pod, "metadata");
+	static const char *const kept[] = {
+		"name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp"};
+	const json_t *spec = json_object_get(pod, "spec"), *meta = json_object_get(pod, "metadata");
+	const char *phase =
+		json_string_value(json_object_get(json_object_get(pod, "status"), "phase"));
+	json_t *lean = json_object();
+	bool is_over;
 
 	(void)cookie;
+	phase = phase ? phase : "";
+	is_over = !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") ||
+		  *wb_kube_meta(pod, "deletionTimestamp");
+	json_object_set_new(pod, LIVE, json_boolean(!is_over));
+	json_object_set_new(pod, SIDECAR,
+		json_boolean(has_container(spec, "initContainers") ||
+			     has_container(spec, "containers")));
+	for (size_t i = 0; i < WB_ARRAY_SIZE(kept); i++)
+		if (json_object_get(meta, kept[i]))
+			json_object_set(lean, kept[i], json_object_get(meta, kept[i]));
+	json_object_set_new(pod, "metadata", lean);
 	json_object_del(pod, "spec");
 	json_object_del(pod, "status");
-	json_object_del(meta, "annotations");
-	json_object_del(meta, "ownerReferences");
 }
 
 int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struct wb_serve *serve,

@@ -7,12 +7,14 @@
  *
  * Reviews have a client of their own (200 a second, 32 at a time), so that a thousand agents that
  * come back do not hold up status writes.  When a pod goes, its agent's connection is closed.
+ * Serve is told of the pods of each object: their labels, and whether they have a sidecar.
  * Threads: the loop's.  Layer: operator-shim.
  */
 #include "operator-shim/kube/http.h"
 #include "operator-shim/serve/serve.h"
 
 #define WB__LABEL_NAME "weightbridge.io/name"
+#define WB__SIDECAR_NAME "weightbridge-agent" /* of the container with the agent */
 
 struct wb__identity; /* opaque */
 
@@ -22,6 +24,8 @@ int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struc
 	const char *ns, struct wb__identity **out);
 void wb__identity_stop(struct wb__identity *d);
 void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c);
+/** wb__identity_tell - tell serve the pods of an object that it did not have before. */
+void wb__identity_tell(struct wb__identity *d, const char *ns, const char *name);
 /** wb__identity_is_synced - the pods are known. */
 bool wb__identity_is_synced(const struct wb__identity *d);
 

@@ -45,8 +45,6 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 			m->n_param, (unsigned long long)m->table_bytes);
 	if (m->role != WB_ROLE_TRAINER && m->role != WB_ROLE_ROLLOUT)
 		return wb_err_set(err, -EINVAL, "attach with role %u", m->role);
-	if (m->role == WB_ROLE_ROLLOUT && !(m->engine && m->engine[0]))
-		return wb_err_set(err, -EINVAL, "a rollout worker attached without an engine name");
 	return 0;
 }
 

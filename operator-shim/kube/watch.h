@@ -57,6 +57,9 @@ void wb_kube_watch_stop(struct wb_kube_watch *w);
 bool wb_kube_watch_is_synced(const struct wb_kube_watch *w);
 /** wb_kube_watch_get - an object of the cache, borrowed; NULL = none.  @ns: "" = not namespaced. */
 json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const char *name);
+/** wb_kube_watch_cache - all of them, an object by "namespace/name"; borrowed, not to be changed.
+ */
+const json_t *wb_kube_watch_cache(const struct wb_kube_watch *w);
 size_t wb_kube_watch_count(const struct wb_kube_watch *w);
 const struct wb_kube_watch_stats *wb_kube_watch_get_stats(const struct wb_kube_watch *w);
 

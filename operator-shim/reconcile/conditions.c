@@ -40,17 +40,22 @@ static size_t count_agents(const struct wb_recon *r, const char **lost)
 static void members(struct wb_recon *r, struct wb_recon_now now)
 {
 	const char *lost, *sep = *r->refused ? "; refused: " : "";
+	const char *turned = r->refusal.until_ns ? r->refusal.text : "";
+	char bare[WB_RECON_SENTENCE_MAX];
 	size_t n = count_agents(r, &lost);
+
+	wb__recon_without_sidecar(r, bare, sizeof(bare));
 
 	if (r->is_complete)
 		set(r, now, COND_MEMBERS, COND_TRUE, "AllAgentsConnected",
 			"%u trainer workers and %u engines of %u workers, %zu "
-			"agents%s%.300s%s%.500s",
+			"agents%s%.250s%s%.300s%s%.250s",
 			r->n_trainer_up, r->n_engine_up, r->spec.workers_per_engine, n,
-			*r->aside ? "; " : "", r->aside, sep, r->refused);
+			*r->aside ? "; " : "", r->aside, sep, r->refused, *bare ? "; " : "", bare);
 	else
-		set(r, now, COND_MEMBERS, COND_FALSE, lost ? "AgentLost" : "WaitingForAgents",
-			"%.600s%s%.400s", r->waiting, sep, r->refused);
+		set(r, now, COND_MEMBERS, COND_FALSE, wb__recon_members_reason(r, lost, bare),
+			"%.250s%s%.250s%s%.250s%s%.250s", r->waiting, sep, r->refused,
+			*turned ? "; " : "", turned, *bare ? "; " : "", bare);
 }
 
 static const char *const stage_words[] = {

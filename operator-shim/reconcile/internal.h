@@ -53,6 +53,20 @@ struct engine {
 	uint64_t feed_next_ns;
 };
 
+struct pod {
+	char name[WB_RECON_AGENT_MAX + 1], role[64], engine[64];
+	bool has_sidecar;
+};
+
+/* Why a worker cannot take part. */
+enum member_fault { FAULT_NONE, FAULT_ROLE, FAULT_ENGINE, FAULT_COUNT };
+
+struct refusal {
+	enum wb_recon_refusal what;
+	uint64_t until_ns; /* 0 = none */
+	char agent[WB_RECON_AGENT_MAX + 1], text[WB_RECON_SENTENCE_MAX];
+};
+
 struct blob {
 	struct wb_digest digest;
 	bool is_manifest, is_here;
@@ -119,6 +133,9 @@ struct wb_recon {
 	size_t n_worker, worker_cap;
 	struct engine *engine; /* sorted by name */
 	size_t n_engine, engine_cap;
+	struct pod *pod; /* sorted by name */
+	size_t n_pod, pod_cap;
+	struct refusal refusal; /* of an agent, the last one */
 	struct blob *blob;
 	size_t n_blob, blob_cap;
 
@@ -140,6 +157,7 @@ struct wb_recon {
 	char waiting[WB_RECON_SENTENCE_MAX]; /* who is missing; "" = nobody */
 	char aside[WB_RECON_SENTENCE_MAX]; /* engines that are incomplete beside complete ones */
 	char refused[WB_RECON_SENTENCE_MAX]; /* last refusal of a worker that is still there */
+	enum member_fault refused_fault;
 
 	uint32_t feed_gen;
 	struct wb_recon_feed *feed; /* running, for wb_recon_feeds() */
@@ -183,6 +201,19 @@ int wb__recon_count_engines(struct wb_recon *r);
 void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_drop_engines - forget engines without workers that are in no plan. */
 void wb__recon_drop_engines(struct wb_recon *r);
+
+/* pods.c */
+/** wb__recon_pod - the pod of an agent, or NULL. */
+const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent);
+/** wb__recon_place_worker - its engine, as pod and app say; or a fault, with a sentence. */
+enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct agent *a,
+	struct worker *w, const char *app_engine, char *why, size_t bytes);
+void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_without_sidecar - names up to five, "" when all have one.  Returns @out. */
+const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes);
+/** wb__recon_members_reason - why members are missing; the worst that is known.  @bare: what the
+ *  function above says. */
+const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare);
 
 /* choose.c */
 /** wb__recon_choose - wanted membership into @out; sets is_complete and waiting. */

@@ -192,8 +192,10 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 
 static void drop_worker(struct wb_recon *r, size_t i)
 {
-	if (r->worker[i].is_refused)
+	if (r->worker[i].is_refused) {
 		r->refused[0] = '\0';
+		r->refused_fault = FAULT_NONE;
+	}
 	memmove(&r->worker[i], &r->worker[i + 1], (r->n_worker - i - 1) * sizeof(*r->worker));
 	r->n_worker--;
 }
@@ -219,10 +221,10 @@ static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb
 		/* One that is known to a plan has only said hello again. */
 		.joined = in->plan_index == WB_RECON_NONE ? r->active.epoch
 							  : (struct wb_recon_epoch){0}};
+	enum member_fault fault;
 	int rc;
 
-	if (in->role == WB_ROLE_ROLLOUT)
-		snprintf(w.engine, sizeof(w.engine), "%s", in->engine ? in->engine : "");
+	fault = wb__recon_place_worker(r, a, &w, in->engine, why, sizeof(why));
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == a->instance && r->worker[i].id == in->id)
 			drop_worker(r, i); /* said again */
@@ -230,8 +232,11 @@ static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb
 		sizeof(*r->worker));
 	if (rc < 0)
 		return rc;
-	if (is_unwanted(r, &w, why, sizeof(why))) {
+	if (fault == FAULT_NONE && is_unwanted(r, &w, why, sizeof(why)))
+		fault = FAULT_COUNT;
+	if (fault != FAULT_NONE) {
 		w.is_refused = true;
+		r->refused_fault = fault;
 		snprintf(r->refused, sizeof(r->refused), "%s", why);
 		rc = reject(r, a, w.id, why);
 	}

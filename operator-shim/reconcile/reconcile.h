@@ -8,6 +8,9 @@
  * caller takes with wb_recon_take() and carries out in order.  Nothing here waits: when
  * wb_recon_due_ns() has come, the caller reports a tick.
  *
+ * Where there are pods, a worker's engine is the value of its pod's label, with /NAME behind it
+ * when the app names one, and its role must be that of the label.
+ *
  * Membership: all trainer workers of the spec and every complete engine (at least one, or as many
  * as rollout.engines says).  It is stable for a moment before it is planned.  A plan is sent to all
  * agents with members, and activated when all of them are READY.  Another membership gives another
@@ -29,6 +32,7 @@
 
 #define WB_RECON_NAME_MAX 253 /* of an agent or a node */
 #define WB_RECON_ENGINE_MAX 127 /* name of an engine */
+#define WB_RECON_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
 #define WB_RECON_SENTENCE_MAX 1024
 #define WB_RECON_AGENTS_MAX 16384
 #define WB_RECON_NONE UINT32_MAX
@@ -48,6 +52,7 @@ struct wb_recon_opts {
 	uint64_t operator_id; /* random, of this run of the operator; not 0 */
 	uint64_t settle_ns; /* membership must be unchanged for so long before it is planned */
 	uint64_t term_min; /* our term is at least this */
+	bool has_pods; /* wb_recon_pod() tells of all that may take part */
 };
 
 /* ---- reports ---- */
@@ -61,7 +66,7 @@ struct wb_recon_held {
 struct wb_recon_worker {
 	uint32_t id; /* the agent's; never used twice in one run of the agent */
 	enum wb_role role;
-	const char *engine; /* rollouts; borrowed for the call */
+	const char *engine; /* rollouts: as the app says, may be "" with pods; borrowed */
 	int64_t rank; /* hint; -1 = none */
 	struct wb_digest map, manifest;
 	struct wb_recon_held held;
@@ -81,6 +86,13 @@ struct wb_recon_agent {
 	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
 };
+
+struct wb_recon_pod {
+	const char *name, *role, *engine; /* values of its labels, NULL = none; borrowed */
+	bool has_sidecar; /* it has an agent */
+};
+
+enum wb_recon_refusal { WB_REFUSED_TOKEN, WB_REFUSED_VERSION, WB_REFUSED_LIBRARY };
 
 struct wb_recon_planned {
 	uint32_t job; /* of the action */
@@ -230,6 +242,12 @@ int wb_recon_engine(
 int wb_recon_transfer(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t);
 int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now);
+/** A pod with this object's label, that has not ended; or news of it. */
+int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p);
+int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
+/** An agent that wants to serve this object was turned away. */
+int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
+	const char *agent, const char *sentence);
 /** Another spec for the same object (already checked with wb_spec_check_update()). */
 int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec);
 

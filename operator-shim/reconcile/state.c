@@ -43,6 +43,7 @@ void wb_recon_destroy(struct wb_recon *r)
 	wb_free(r->agent);
 	wb_free(r->worker);
 	wb_free(r->engine);
+	wb_free(r->pod);
 	wb_free(r->blob);
 	wb_free(r->feed);
 	json_decref(r->stored);
@@ -181,6 +182,7 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 
 	r->due_ns = UINT64_MAX;
 	wb__recon_expire_agents(r, now);
+	wb__recon_expire_refusal(r, now);
 	rc = wb__recon_check_leader(r, now);
 	if (rc < 0)
 		return rc;

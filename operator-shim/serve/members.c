@@ -68,10 +68,6 @@ static bool is_worker_sound(struct peer *p, const struct object *o, const struct
 
 	if (w->role != WB_ROLE_TRAINER && w->role != WB_ROLE_ROLLOUT) {
 		snprintf(text, sizeof(text), "worker %.150s has no role", w->name);
-	} else if (w->role == WB_ROLE_ROLLOUT && (!w->engine || !*w->engine)) {
-		snprintf(text, sizeof(text),
-			"worker %.150s is a rollout worker without an engine: name its engine",
-			w->name);
 	} else if (w->engine && strlen(w->engine) > WB_RECON_ENGINE_MAX) {
 		snprintf(text, sizeof(text),
 			"worker %.150s: the engine's name is longer than %d characters", w->name,

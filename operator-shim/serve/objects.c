@@ -24,8 +24,10 @@ void wb__serve_free_object(struct object *o)
 
 int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d)
 {
-	struct wb_recon_opts ro = {
-		.operator_id = s->operator_id, .settle_ns = s->settle_ns, .term_min = d->term_min};
+	struct wb_recon_opts ro = {.operator_id = s->operator_id,
+		.settle_ns = s->settle_ns,
+		.term_min = d->term_min,
+		.has_pods = d->has_pods};
 	struct wb_recon_now now = wb__serve_now(s);
 	struct object *o;
 	int rc = wb_grow(
@@ -188,6 +190,34 @@ uint64_t wb_serve_looks(const struct wb_serve *s, const char *name)
 	const struct object *o = wb__serve_object(s, name);
 
 	return o ? wb_recon_looks(o->r) : 0;
+}
+
+static const char *label(const struct wb_serve_pod *p, const char *key)
+{
+	return json_string_value(json_object_get(p->labels, key));
+}
+
+void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p)
+{
+	struct object *o = wb__serve_object(s, object);
+	struct wb_recon_pod rp = {.name = p->name, .has_sidecar = p->has_sidecar};
+
+	if (!o)
+		return;
+	rp.role = label(p, "weightbridge.io/role");
+	rp.engine = label(p, o->spec.engine_label_key);
+	(void)wb_recon_pod(o->r, wb__serve_now(s), &rp); /* short of memory: it is told again */
+	wb__serve_act_all(s);
+}
+
+void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name)
+{
+	struct object *o = wb__serve_object(s, object);
+
+	if (!o)
+		return;
+	(void)wb_recon_pod_gone(o->r, wb__serve_now(s), name);
+	wb__serve_act_all(s);
 }
 
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port)

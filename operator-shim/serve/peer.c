@@ -200,6 +200,18 @@ static void claim(struct peer *p)
 	explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
 }
 
+/* Objects that wait for this agent say why it does not come. */
+static void report_refused(struct peer *p, enum wb_recon_refusal what, const char *sentence)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
+
+		if (o)
+			(void)wb_recon_refused(
+				o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
+	}
+}
+
 /* Takes the message's content. */
 static void on_hello(struct peer *p, struct wb_msg_hello *m)
 {
@@ -214,6 +226,7 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	rc = wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
 		p->hello.version_max, &p->version, &err);
 	if (rc < 0) {
+		report_refused(p, WB_REFUSED_VERSION, err.msg);
 		wb__serve_reject(p, rc, false, err.msg);
 		return;
 	}
@@ -250,6 +263,8 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const cha
 		for (uint32_t i = 0; s->env.event && i < p->hello.n_objects; i++)
 			s->env.event(s->env.ctx, &(struct wb_serve_event){p->hello.objects[i],
 							 "AuthenticationRejected", sentence});
+		if (rc != -EAGAIN)
+			report_refused(p, WB_REFUSED_TOKEN, sentence);
 		wb__serve_reject(p, rc, true, sentence);
 	}
 	wb__serve_act_all(s);

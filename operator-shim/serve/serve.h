@@ -30,6 +30,14 @@ struct wb_serve_object_desc {
 	uint64_t uid; /* not 0; another uid is another object */
 	uint64_t term_min; /* our term is at least this */
 	const json_t *stored; /* status that an earlier leader wrote, or NULL; borrowed */
+	bool has_pods; /* wb_serve_pod() tells of all there are */
+};
+
+/* A pod of an object, that has not ended; borrowed for the call. */
+struct wb_serve_pod {
+	const char *name;
+	const json_t *labels; /* or NULL */
+	bool has_sidecar; /* it has an agent */
 };
 
 /* What an agent says it is; borrowed for the call. */
@@ -100,6 +108,11 @@ uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
+/** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  Unknown objects are
+ * ignored: tell again when they come. */
+void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p);
+/** wb_serve_pod_gone - it was deleted, or has ended. */
+void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name);
 /** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
 /** wb_serve_n_agent - agents connected now. */

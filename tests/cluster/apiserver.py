@@ -30,10 +30,10 @@ def skip(why):
     sys.exit(77)
 
 
-def programs():
-    r = subprocess.run([os.path.join(HERE, "build.sh")], capture_output=True, text=True)
+def programs(*parts):
+    r = subprocess.run([os.path.join(HERE, "build.sh"), *parts], capture_output=True, text=True)
     if r.returncode:
-        skip("etcd and kube-apiserver are not built: " + (r.stderr.strip().splitlines() or ["?"])[-1])
+        skip("the programs of a cluster are not built: " + (r.stderr.strip().splitlines() or ["?"])[-1])
     return r.stdout.strip()
 
 
@@ -69,14 +69,19 @@ class HttpError(Exception):
 
 
 class ApiServer:
+    host = "127.0.0.1"
+
     def __init__(self, **flags):
         self.prefix = programs()
-        self.dir = tempfile.mkdtemp(prefix="wbk")
+        self.dir = self.make_dir()
         atexit.register(self.stop)
         self.flags = flags  # further flags of kube-apiserver, with _ for -
         self.etcd = self.api = None
         os.mkdir(self.path("pki"))
         self.etcd_port, self.peer_port, self.port = free_ports(3)
+
+    def make_dir(self):
+        return tempfile.mkdtemp(prefix="wbk")
 
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
@@ -137,9 +142,9 @@ class ApiServer:
 
     # ---- programs ----
 
-    def spawn(self, program, log, args):
+    def spawn(self, program, log, args, inside=()):
         out = open(self.path(log), "ab")
-        return subprocess.Popen([os.path.join(self.prefix, program), *args], stdout=out, stderr=out,
+        return subprocess.Popen([*inside, os.path.join(self.prefix, program), *args], stdout=out, stderr=out,
                                 stdin=subprocess.DEVNULL, preexec_fn=die_with_parent, cwd=self.dir)
 
     def start_etcd(self):
@@ -153,8 +158,8 @@ class ApiServer:
         """Start kube-apiserver and wait until it is ready."""
         pki = lambda n: self.path("pki", n)
         flags = {
-            "etcd-servers": f"http://127.0.0.1:{self.etcd_port}", "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1", "endpoint-reconciler-type": "none", "secure-port": str(self.port),
+            "etcd-servers": f"http://127.0.0.1:{self.etcd_port}", "bind-address": self.host,
+            "advertise-address": self.host, "endpoint-reconciler-type": "none", "secure-port": str(self.port),
             "tls-cert-file": pki("server.crt"), "tls-private-key-file": pki("server.key"),
             "client-ca-file": pki("ca.crt"), "authorization-mode": "RBAC",
             "service-account-issuer": "https://kubernetes.default.svc", "service-account-key-file": pki("sa.pub"),
@@ -187,7 +192,7 @@ class ApiServer:
     # ---- requests ----
 
     def url(self):
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self.host}:{self.port}"
 
     def context(self, cert="admin"):
         c = ssl.create_default_context(cafile=self.path("pki", "ca.crt"))

@@ -32,7 +32,8 @@ programs() { # PART
 	esac
 }
 have() { # PROGRAM...
-	for p; do [ -x "$dir/$p" ] || return 1; done
+	local program
+	for program; do [ -x "$dir/$program" ] || return 1; done
 }
 wanted=()
 for part; do
@@ -107,14 +108,14 @@ build_helm() {
 }
 
 build_node() {
-	local c=github.com/containerd/containerd/v2 p=github.com/containernetworking/plugins name
+	local c=github.com/containerd/containerd/v2 plugins=github.com/containernetworking/plugins name
 	module containerd $c "$containerd"
 	for name in containerd containerd-shim-runc-v2 ctr; do
 		build "containerd-$containerd/$name" $c/cmd/$name -ldflags "-s -w -X $c/version.Version=v$containerd"
 	done
-	module cni $p "$cni"
+	module cni $plugins "$cni"
 	for name in main/bridge main/loopback ipam/host-local meta/portmap; do
-		build "cni-$cni/${name#*/}" $p/plugins/$name -ldflags '-s -w'
+		build "cni-$cni/${name#*/}" $plugins/plugins/$name -ldflags '-s -w'
 	done
 	# runc enters namespaces in C, so it alone is built with cgo, and linked statically.
 	module runc github.com/opencontainers/runc "$runc"

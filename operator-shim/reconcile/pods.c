@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the cluster says about an object's pods: which engine and role their workers have, and which
+ * of them have no agent. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "operator-shim/reconcile/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REFUSAL_NS (60 * WB_NS_PER_S) /* refused agents come again at least every 30 s */
+#define NAMED_MAX 5
+
+/* Position of the first pod whose name is not below @name. */
+static size_t place(const struct wb_recon *r, const char *name)
+{
+	size_t lo = 0, hi = r->n_pod;
+
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+
+		if (strcmp(r->pod[mid].name, name) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent)
+{
+	size_t i = place(r, agent);
+
+	return i < r->n_pod && !strcmp(r->pod[i].name, agent) ? &r->pod[i] : NULL;
+}
+
+static void fill(struct pod *to, const struct wb_recon_pod *p)
+{
+	memset(to, 0, sizeof(*to));
+	snprintf(to->name, sizeof(to->name), "%.*s", WB_RECON_AGENT_MAX, p->name);
+	snprintf(to->role, sizeof(to->role), "%.63s", p->role ? p->role : "");
+	snprintf(to->engine, sizeof(to->engine), "%.63s", p->engine ? p->engine : "");
+	to->has_sidecar = p->has_sidecar;
+}
+
+int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p)
+{
+	struct pod next;
+	size_t i;
+	int rc;
+
+	fill(&next, p);
+	i = place(r, next.name);
+	if (i == r->n_pod || strcmp(r->pod[i].name, next.name) != 0) {
+		rc = wb_grow(
+			&r->pod, &r->pod_cap, r->n_pod + 1, WB_RECON_AGENTS_MAX, sizeof(*r->pod));
+		if (rc < 0)
+			return rc;
+		memmove(&r->pod[i + 1], &r->pod[i], (r->n_pod - i) * sizeof(*r->pod));
+		r->n_pod++;
+	} else if (!memcmp(&r->pod[i], &next, sizeof(next))) {
+		return 0; /* most of what the API server says of a pod is not for us */
+	}
+	r->pod[i] = next;
+	return wb__recon_look(r, now);
+}
+
+int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name)
+{
+	char key[WB_RECON_AGENT_MAX + 1];
+	size_t i;
+
+	snprintf(key, sizeof(key), "%.*s", WB_RECON_AGENT_MAX, name);
+	i = place(r, key);
+	if (i == r->n_pod || strcmp(r->pod[i].name, key) != 0)
+		return 0;
+	memmove(&r->pod[i], &r->pod[i + 1], (r->n_pod - i - 1) * sizeof(*r->pod));
+	r->n_pod--;
+	return wb__recon_look(r, now);
+}
+
+int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
+	const char *agent, const char *sentence)
+{
+	struct refusal *f = &r->refusal;
+
+	f->what = what;
+	f->until_ns = now.ns + REFUSAL_NS;
+	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, agent);
+	snprintf(f->text, sizeof(f->text), "agent %s was refused: %.800s", f->agent, sentence);
+	return wb__recon_look(r, now);
+}
+
+void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
+{
+	struct refusal *f = &r->refusal;
+
+	if (!f->until_ns)
+		return;
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].is_up && !strcmp(r->agent[i].name, f->agent))
+			f->until_ns = now.ns; /* it was let in after all */
+	if (now.ns >= f->until_ns)
+		f->until_ns = 0;
+	else
+		wb__recon_due(r, f->until_ns);
+}
+
+static bool is_role(const struct pod *p, enum wb_role role)
+{
+	return !*p->role || !strcmp(p->role, "both") ||
+	       !strcmp(p->role, role == WB_ROLE_TRAINER ? "trainer" : "rollout");
+}
+
+enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct agent *a,
+	struct worker *w, const char *app_engine, char *why, size_t bytes)
+{
+	const struct pod *p = wb__recon_pod(r, a->name);
+
+	if (!app_engine)
+		app_engine = "";
+	if (p && !is_role(p, w->role)) {
+		snprintf(why, bytes,
+			"worker %.200s/%u is a %s worker, but label weightbridge.io/role of its "
+			"pod is '%s': change one of them",
+			a->name, w->id, w->role == WB_ROLE_TRAINER ? "trainer" : "rollout",
+			p->role);
+		return FAULT_ROLE;
+	}
+	if (w->role == WB_ROLE_TRAINER)
+		return FAULT_NONE;
+	if (p && *p->engine)
+		snprintf(w->engine, sizeof(w->engine), "%s%s%.63s", p->engine,
+			*app_engine ? "/" : "", app_engine);
+	else
+		snprintf(w->engine, sizeof(w->engine), "%s", app_engine);
+	if (*w->engine)
+		return FAULT_NONE;
+	if (p)
+		snprintf(why, bytes,
+			"rollout worker %.200s/%u has no engine: its pod has no label %s, and the "
+			"worker named none",
+			a->name, w->id, r->spec.engine_label_key);
+	else
+		snprintf(why, bytes, "rollout worker %.200s/%u has no engine: name its engine",
+			a->name, w->id);
+	return FAULT_ENGINE;
+}
+
+const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes)
+{
+	struct wb_buf b;
+	size_t n = 0;
+
+	wb_buf_init(&b, 4096);
+	for (size_t i = 0; i < r->n_pod; i++) {
+		if (r->pod[i].has_sidecar)
+			continue;
+		if (n++ < NAMED_MAX)
+			wb_buf_printf(&b, "%s%s", n == 1 ? "" : ", ", r->pod[i].name);
+	}
+	if (!n)
+		out[0] = '\0';
+	else
+		snprintf(out, bytes, "%zu pod%s ha%s no container weightbridge-agent: %s%s", n,
+			n == 1 ? "" : "s", n == 1 ? "s" : "ve", wb_buf_cstr(&b),
+			n > NAMED_MAX ? ", ..." : "");
+	wb_buf_finish(&b);
+	return out;
+}
+
+const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare)
+{
+	if (r->refused_fault == FAULT_ROLE && *r->refused)
+		return "RoleMismatch";
+	if (r->refused_fault == FAULT_ENGINE && *r->refused)
+		return "EngineLabelMissing";
+	if (r->refusal.until_ns)
+		return r->refusal.what == WB_REFUSED_VERSION   ? "ProtocolVersionMismatch"
+		       : r->refusal.what == WB_REFUSED_LIBRARY ? "LibraryVersionMismatch"
+							       : "AuthenticationRejected";
+	if (*bare)
+		return "SidecarMissing";
+	if (is_lost)
+		return "AgentLost";
+	if (r->o.has_pods && !r->n_pod)
+		return "WaitingForPods";
+	return "WaitingForAgents";
+}
