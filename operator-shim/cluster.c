@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/loop.h"
+#include "operator-shim/certs.h"
 #include "operator-shim/identity.h"
 #include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/lease.h"
@@ -54,6 +55,7 @@ struct wb__cluster {
 	struct wb_kube *kube;
 	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
 	struct wb__identity *identity; /* while leading */
+	struct wb__certs *certs; /* NULL = agents show no tokens */
 	struct wb_kube_lease *lease;
 	struct wb_kube_watch *watch;
 	struct wb_timer *timer;
@@ -314,6 +316,7 @@ static struct item *make_item(struct wb__cluster *c, const json_t *o, const char
 	snprintf(i->ns, sizeof(i->ns), "%s", wb_kube_meta(o, "namespace"));
 	snprintf(i->name, sizeof(i->name), "%s", wb_kube_meta(o, "name"));
 	snprintf(i->uid, sizeof(i->uid), "%s", wb_kube_meta(o, "uid"));
+	wb__certs_owner(c->certs, i->ns, i->name, i->uid, true);
 	i->backoff = (struct wb_kube_backoff){
 		.min_ns = WB_NS_PER_S, .max_ns = 30 * WB_NS_PER_S, .healthy_ns = 60 * WB_NS_PER_S};
 	i->written = json_incref(json_object_get(o, "status"));
@@ -411,6 +414,7 @@ static void on_gone(void *cookie, json_t *o)
 	if (!i)
 		return;
 	*at = i->next;
+	wb__certs_owner(c->certs, i->ns, i->name, i->uid, false);
 	free_item(i);
 	wb_serve_remove(c->serve, key);
 }
@@ -450,6 +454,7 @@ static void on_leading(void *cookie, uint64_t transitions)
 				  &c->identity) < 0)
 		b.rc = -ENOMEM;
 	c->reviews = NULL;
+	wb__certs_lead(c->certs);
 	if (b.rc || wb_kube_watch_start(c->kube, &o, &cb, &c->watch) < 0)
 		c->cb.on_lost(c->cb.cookie, "out of memory");
 	wb_buf_finish(&b);
@@ -521,6 +526,19 @@ static int start_lease(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 	return wb_kube_lease_start(c->kube, &lo, &cb, &c->lease);
 }
 
+static int start_certs(struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns)
+{
+	struct wb__certs_opts co = {.ns = *o->lease_namespace ? o->lease_namespace : ns,
+		.secret = *o->tls_secret ? o->tls_secret : NULL,
+		.ca_file = o->tls_ca,
+		.name = o->tls_name,
+		.n_name = o->n_tls_name,
+		.watch_namespace = o->watch_namespace};
+	struct wb__certs_cb cb = {c->cb.cookie, c->cb.on_pair};
+
+	return o->has_tokens ? wb__certs_start(c->kube, &co, &cb, &c->certs) : 0;
+}
+
 int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	const struct wb__cluster_opts *o, const struct wb__cluster_cb *cb, struct wb__cluster **out,
 	struct wb_err *err)
@@ -541,7 +559,7 @@ int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	snprintf(c->watch_namespace, sizeof(c->watch_namespace), "%s", o->watch_namespace);
 	rc = connect_api(c, o, &ns, err);
 	if (rc == 0 && (!ns || wb_timer_create(loop, sweep, c, &c->timer) < 0 ||
-			       start_lease(c, o, ns) < 0))
+			       start_certs(c, o, ns) < 0 || start_lease(c, o, ns) < 0))
 		rc = wb_err_set(err, -ENOMEM, "out of memory");
 	wb_free(ns);
 	if (rc < 0) {
@@ -559,6 +577,7 @@ void wb__cluster_stop(struct wb__cluster *c)
 	if (!c)
 		return;
 	wb__identity_stop(c->identity);
+	wb__certs_stop(c->certs);
 	wb_kube_destroy(c->reviews);
 	wb_kube_watch_stop(c->watch);
 	wb_kube_lease_stop(c->lease);
@@ -596,6 +615,8 @@ const char *wb__cluster_why_unready(const struct wb__cluster *c)
 	wb_kube_get_stats(c->kube, &st);
 	if (!st.last_ok_ns || now_ns() - st.last_ok_ns > STALE_NS)
 		return "the API server does not answer";
+	if (!wb__certs_has_pair(c->certs))
+		return "there is no certificate yet";
 	if (c->is_leading && (!c->watch || !wb_kube_watch_is_synced(c->watch)))
 		return "WeightTransfers are not listed yet";
 	if (c->identity && !wb__identity_is_synced(c->identity))

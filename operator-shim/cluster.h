@@ -24,12 +24,18 @@ struct wb__cluster_opts {
 		*lease_name; /* "" = the pod's, or default; the program's name */
 	const char *name; /* of this replica */
 	const char *address; /* "host:port" that agents reach us at; "" = not known */
+	const char *tls_secret; /* "" = the certificate is in files */
+	const char *tls_ca; /* of those files; "" = agents get it from elsewhere */
+	const char *const *tls_name; /* for the Secret */
+	size_t n_tls_name;
 	bool has_tokens; /* agents show tokens: pods are watched, tokens reviewed */
 };
 
 struct wb__cluster_cb {
 	void *cookie;
 	void (*on_lost)(void *cookie, const char *why); /* another leads: end at once */
+	/* With a Secret: certificate and key, PEM, at first and when they change. */
+	void (*on_pair)(void *cookie, const char *cert, const char *key);
 };
 
 /** wb__cluster_start - @serve was created without objects and outlives this.  0 or negative with a

@@ -267,7 +267,7 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.random = fill_random,
 		.arm = arm,
 		.work = work,
-		.authenticate = a->o.tls_cert[0] ? on_serve_claim : NULL,
+		.authenticate = wb__operator_has_tokens(&a->o) ? on_serve_claim : NULL,
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};
@@ -285,9 +285,20 @@ static int start_serve(struct app *a, struct wb_err *err)
 	return rc;
 }
 
+static void on_pair(void *cookie, const char *cert, const char *key)
+{
+	struct app *a = cookie;
+	struct wb_err err = {0};
+
+	if (wb_tls_set_pem(a->tls, cert, key, &err) < 0)
+		WB_LOG_ERR(MOD, "certificate not taken", WB_S("why", err.msg));
+	else
+		WB_LOG_INFO(MOD, "certificate in use");
+}
+
 static int start_cluster(struct app *a, struct wb_err *err)
 {
-	struct wb__cluster_cb cb = {a, on_lost};
+	struct wb__cluster_cb cb = {a, on_lost, on_pair};
 	char ns[WB_SPEC_NAMESPACE_MAX + 1] = "";
 	const char *slash = strchr(a->o.lease, '/');
 	struct wb__cluster_opts o = {.kubeconfig = a->o.is_in_cluster ? NULL : a->o.kubeconfig,
@@ -296,7 +307,11 @@ static int start_cluster(struct app *a, struct wb_err *err)
 		.lease_name = slash ? slash + 1 : "",
 		.name = a->o.name,
 		.address = a->o.advertise,
-		.has_tokens = a->o.tls_cert[0] != '\0'};
+		.tls_secret = a->o.tls_secret,
+		.tls_ca = a->o.tls_ca,
+		.tls_name = a->o.tls_name,
+		.n_tls_name = a->o.n_tls_name,
+		.has_tokens = wb__operator_has_tokens(&a->o)};
 
 	if (a->o.n_file)
 		return 0;
@@ -330,6 +345,10 @@ static int start_tls(struct app *a, struct wb_err *err)
 		if (rc == 0)
 			wb_timer_start(a->tls_timer, TLS_RELOAD_NS, TLS_RELOAD_NS);
 		return rc;
+	}
+	if (a->o.tls_secret[0]) {
+		to.mode = WB_TLS_CERT; /* nobody gets in before it is there */
+		return wb_tls_server_create(&to, &a->tls, err);
 	}
 	rc = wb_psk_read(a->o.psk_file, WBP_OPERATOR_PSK_ID, &psk, err);
 	if (rc < 0)

@@ -72,11 +72,29 @@ static int set_lease(void *options, const char *arg)
 static int set_advertise(void *options, const char *arg)
 {
 	struct wb__operator_options *o = options;
-
+	const char *colon = strrchr(arg, ':');
 	struct wb_cli_addr a;
 
-	o->advertise = arg;
-	return wb_cli_addr(arg, &a) == 0 && a.host[0] ? 0 : -EINVAL;
+	/* A pod knows its IPv6 address without brackets. */
+	if (colon && memchr(arg, ':', (size_t)(colon - arg)) && arg[0] != '[')
+		snprintf(o->advertise_text, sizeof(o->advertise_text), "[%.*s]%s",
+			(int)(colon - arg), arg, colon);
+	else
+		snprintf(o->advertise_text, sizeof(o->advertise_text), "%s", arg);
+	o->advertise = o->advertise_text;
+	return strlen(arg) < 256 && wb_cli_addr(o->advertise, &a) == 0 && a.host[0] ? 0 : -EINVAL;
+}
+
+/* It becomes part of a certificate. */
+static int set_tls_name(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+
+	if (!*arg || strlen(arg) > 253 || o->n_tls_name == WB_OPERATOR_NAMES_MAX ||
+		arg[strspn(arg, "abcdefghijklmnopqrstuvwxyz0123456789.-")])
+		return -EINVAL;
+	o->tls_name[o->n_tls_name++] = arg;
+	return 0;
 }
 
 static int set_settle(void *options, const char *arg)
@@ -128,6 +146,14 @@ static const struct wb_cli_row rows[] = {
 		"instead: certificate for agents, who show tokens of their pods (with a cluster)"},
 	{"tls-key", "FILE", TEXT(tls_key), "a file name",
 		"its key; both are read again each minute"},
+	{"tls-ca", "FILE", TEXT(tls_ca), "a file name",
+		"its authority, written into ConfigMap weightbridge-ca of each namespace with "
+		"objects"},
+	{"tls-secret", "NAME", TEXT(tls_secret), "a name",
+		"instead of files: Secret that the leader keeps a certificate and its authority "
+		"in"},
+	{"tls-name", "NAME", set_tls_name, 0, "at most 16 DNS names in small letters",
+		"name in that certificate; may be given several times"},
 	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /objects /plan /manifest /trace "
 		"(default: not)"},
@@ -157,12 +183,34 @@ static void set_defaults(struct wb__operator_options *o)
 	memset(o, 0, sizeof(*o));
 	o->listen.port = WB_OPERATOR_PORT;
 	o->psk_file = o->port_file = o->tls_cert = o->tls_key = "";
+	o->tls_ca = o->tls_secret = "";
 	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
 	o->name = wb_cli_host_name();
 	o->settle_ns = 500 * WB_NS_PER_MS;
 	o->log_format = "auto";
 	o->log_level = "info";
 	wb_log_setup(o->log_format, o->log_level);
+}
+
+static int check_tls(const struct wb__operator_options *o, struct wb_err *err)
+{
+	unsigned n = (o->psk_file[0] != 0) + (o->tls_cert[0] != 0) + (o->tls_secret[0] != 0);
+
+	if (!n)
+		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
+	if (n > 1 || !o->tls_cert[0] != !o->tls_key[0])
+		return wb_err_set(err, -EINVAL,
+			"give either --psk-file, or --tls-cert and --tls-key together, or "
+			"--tls-secret");
+	if (wb__operator_has_tokens(o) && o->n_file)
+		return wb_err_set(err, -EINVAL,
+			"--tls-cert, --tls-secret: tokens need a cluster (--in-cluster or "
+			"--kubeconfig) to check them");
+	if (o->tls_ca[0] && !o->tls_cert[0])
+		return wb_err_set(err, -EINVAL, "--tls-ca goes with --tls-cert");
+	if (!o->tls_secret[0] != !o->n_tls_name)
+		return wb_err_set(err, -EINVAL, "--tls-secret and --tls-name belong together");
+	return 0;
 }
 
 static int check(const struct wb__operator_options *o, struct wb_err *err)
@@ -175,16 +223,7 @@ static int check(const struct wb__operator_options *o, struct wb_err *err)
 	if (n > 1)
 		return wb_err_set(
 			err, -EINVAL, "--file, --in-cluster and --kubeconfig exclude each other");
-	if (!o->psk_file[0] && !o->tls_cert[0])
-		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
-	if (!o->tls_cert[0] != !o->tls_key[0] || (o->psk_file[0] && o->tls_cert[0]))
-		return wb_err_set(err, -EINVAL,
-			"give either --psk-file, or --tls-cert and --tls-key together");
-	if (o->tls_cert[0] && o->n_file)
-		return wb_err_set(err, -EINVAL,
-			"--tls-cert: tokens need a cluster (--in-cluster or --kubeconfig) to check "
-			"them");
-	return 0;
+	return check_tls(o, err);
 }
 
 int wb__operator_parse(int argc, char **argv, struct wb__operator_options *o, struct wb_err *err)

@@ -13,6 +13,7 @@
 struct wb_err;
 
 #define WB_OPERATOR_FILES_MAX 64
+#define WB_OPERATOR_NAMES_MAX 16
 #define WB_OPERATOR_PORT 7443
 
 struct wb__operator_options {
@@ -21,17 +22,28 @@ struct wb__operator_options {
 	struct wb_cli_addr listen, http;
 	bool has_http;
 	const char *psk_file; /* "" = tokens */
-	const char *tls_cert, *tls_key; /* "" = a shared key */
+	const char *tls_cert, *tls_key; /* "" = a shared key, or a Secret */
+	const char *tls_ca; /* "" = agents get it from elsewhere */
+	const char *tls_secret; /* "" = not from there */
+	const char *tls_name[WB_OPERATOR_NAMES_MAX];
+	size_t n_tls_name;
 	const char *port_file; /* "" = none */
 	const char *name;
 	/* A cluster instead of files. */
 	bool is_in_cluster;
 	const char *kubeconfig, *watch_namespace; /* "" = not given, all */
 	const char *lease; /* "namespace/name"; "" = default */
-	const char *advertise; /* "host:port"; "" = not known */
+	const char *advertise; /* "host:port", an IPv6 address in brackets; "" = not known */
+	char advertise_text[300];
 	uint64_t settle_ns;
 	const char *log_format, *log_level;
 };
+
+/** wb__operator_has_tokens - agents show tokens of their pods, not a shared key. */
+static inline bool wb__operator_has_tokens(const struct wb__operator_options *o)
+{
+	return o->tls_cert[0] || o->tls_secret[0];
+}
 
 /** wb__operator_parse - read the command line.  As wb_cli_parse. */
 int wb__operator_parse(int argc, char **argv, struct wb__operator_options *o, struct wb_err *err);

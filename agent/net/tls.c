@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <string.h>
@@ -115,6 +116,8 @@ static int load_files(const struct wb_tls *t, SSL_CTX *ctx, struct wb_err *err)
 			return file_error("CA file", t->ca_file ? t->ca_file : "(system)", err);
 		return 0;
 	}
+	if (!t->cert_file)
+		return 0; /* they come by wb_tls_set_pem() */
 	if (SSL_CTX_use_certificate_chain_file(ctx, t->cert_file) != 1)
 		return file_error("certificate", t->cert_file, err);
 	if (SSL_CTX_use_PrivateKey_file(ctx, t->key_file, SSL_FILETYPE_PEM) != 1)
@@ -169,7 +172,7 @@ static int create(
 
 	if (o->mode == WB_TLS_PSK
 			? (!o->psk && (!is_server || !o->psk_find))
-			: o->mode != WB_TLS_CERT || (is_server && (!o->cert_file || !o->key_file)))
+			: o->mode != WB_TLS_CERT || (is_server && !o->cert_file != !o->key_file))
 		return wb_err_set(err, -EINVAL, "TLS: neither a key nor a certificate was given");
 	t = wb_zalloc(1, sizeof(*t));
 	if (!t)
@@ -214,6 +217,43 @@ int wb_tls_reload(struct wb_tls *t, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	/* Connections hold their own reference to the old one. */
+	SSL_CTX_free(t->ctx);
+	t->ctx = ctx;
+	return 0;
+}
+
+static int use_pem(SSL_CTX *ctx, const char *cert, const char *key)
+{
+	BIO *b = BIO_new_mem_buf(cert, -1), *k = BIO_new_mem_buf(key, -1);
+	EVP_PKEY *pkey = k ? PEM_read_bio_PrivateKey(k, NULL, NULL, NULL) : NULL;
+	X509 *x = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
+	bool ok = x && pkey && SSL_CTX_use_certificate(ctx, x) == 1 &&
+		  SSL_CTX_use_PrivateKey(ctx, pkey) == 1 && SSL_CTX_check_private_key(ctx) == 1;
+
+	X509_free(x);
+	while (ok && (x = PEM_read_bio_X509(b, NULL, NULL, NULL))) {
+		ok = SSL_CTX_add1_chain_cert(ctx, x) == 1;
+		X509_free(x);
+	}
+	EVP_PKEY_free(pkey);
+	BIO_free(b);
+	BIO_free(k);
+	ERR_clear_error();
+	return ok ? 0 : -EBADMSG;
+}
+
+int wb_tls_set_pem(struct wb_tls *t, const char *cert, const char *key, struct wb_err *err)
+{
+	SSL_CTX *ctx;
+	int rc = make_ctx(t, &ctx, err);
+
+	if (rc < 0)
+		return rc;
+	rc = use_pem(ctx, cert, key);
+	if (rc < 0) {
+		SSL_CTX_free(ctx);
+		return wb_err_set(err, rc, "certificate and key are not usable, or not of a pair");
+	}
 	SSL_CTX_free(t->ctx);
 	t->ctx = ctx;
 	return 0;

@@ -27,7 +27,8 @@ struct wb_tls_opts {
 	const struct wb_psk *psk; /* PSK client: its key (copied).  Server: its only key, or NULL */
 	wb_psk_find_fn psk_find; /* PSK server: looks keys up; asked before psk */
 	void *psk_cookie;
-	const char *cert_file, *key_file; /* CERT server, PEM; reread by wb_tls_reload() */
+	const char *cert_file, *key_file; /* CERT server, PEM; reread by wb_tls_reload().  Both
+					   * NULL: nobody gets in before wb_tls_set_pem() */
 	const char *ca_file; /* CERT client, PEM; NULL = the system's */
 	const char *server_name; /* CERT client: name to verify; NULL = the host dialled */
 };
@@ -39,6 +40,9 @@ int wb_tls_client_create(const struct wb_tls_opts *o, struct wb_tls **out, struc
 /** wb_tls_reload - read certificate, key or CA again for future connections (rotation).  On
  *  failure the old ones stay. */
 int wb_tls_reload(struct wb_tls *t, struct wb_err *err);
+/** wb_tls_set_pem - a server's certificate chain and key for future connections, from memory.  0;
+ *  -EBADMSG when they are not usable or do not belong together (the old ones stay); -ENOMEM. */
+int wb_tls_set_pem(struct wb_tls *t, const char *cert, const char *key, struct wb_err *err);
 /** wb_tls_put - drop the caller's reference; channels keep theirs.  NULL is allowed. */
 void wb_tls_put(struct wb_tls *t);
 

@@ -104,6 +104,13 @@ int wb_kube_read_file(const char *path, char **out)
 	return rc;
 }
 
+int wb_kube_read_pem(const char *path, char **out)
+{
+	size_t n = 0;
+
+	return read_all(path, FILE_MAX, out, &n);
+}
+
 /* ---- kubeconfig ---- */
 
 struct parser {

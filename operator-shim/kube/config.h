@@ -64,6 +64,8 @@ void wb_kube_config_finish(struct wb_kube_config *c);
 /** wb_kube_read_file - a small file as a string without white space at its end (owned, secret).
  *  0, -errno, -E2BIG above 64 KiB, -EINVAL when it holds a control character.  Blocks. */
 int wb_kube_read_file(const char *path, char **out);
+/** wb_kube_read_pem - the same with line breaks kept: certificates. */
+int wb_kube_read_pem(const char *path, char **out);
 /** wb_kube_scrub - overwrite and free a string.  NULL is allowed. */
 void wb_kube_scrub(char *s);
 

@@ -75,6 +75,28 @@ bad:
 	return -EINVAL;
 }
 
+char *wb_kube_to_base64(const void *data, size_t bytes)
+{
+	static const char digit[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+	const uint8_t *d = data;
+	char *text = wb_alloc((bytes + 2) / 3 * 4 + 1), *at = text;
+
+	for (size_t i = 0; text && i < bytes; i += 3) {
+		size_t left = bytes - i;
+		uint32_t v = (uint32_t)d[i] << 16 | (left > 1 ? (uint32_t)d[i + 1] << 8 : 0) |
+			     (left > 2 ? d[i + 2] : 0);
+
+		*at++ = digit[v >> 18];
+		*at++ = digit[v >> 12 & 63];
+		*at++ = digit[left > 1 ? v >> 6 & 63 : 64];
+		*at++ = digit[left > 2 ? v & 63 : 64];
+	}
+	if (text)
+		*at = '\0';
+	return text;
+}
+
 const char *wb_kube_time(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT])
 {
 	time_t s = (time_t)(wall_ns / WB_NS_PER_S);

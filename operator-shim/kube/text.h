@@ -20,6 +20,9 @@ void wb_kube_put_escaped(struct wb_buf *b, const char *s);
  *  after the end that is not counted.  0, -EINVAL, -ENOMEM. */
 int wb_kube_base64(const char *text, uint8_t **out, size_t *bytes);
 
+/** wb_kube_to_base64 - encode, without line breaks.  Owned; NULL = no memory. */
+char *wb_kube_to_base64(const void *data, size_t bytes);
+
 #define WB_KUBE_TIME_TEXT 40
 /** wb_kube_time - "2026-01-02T03:04:05.000006Z", as MicroTime fields want it.  Returns @out. */
 const char *wb_kube_time(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT]);

@@ -22,7 +22,7 @@
 struct wb_kube_watch {
 	struct wb_kube *k;
 	struct wb_kube_watch_cb cb;
-	char *path, *selector; /* owned; selector escaped, "" = none */
+	char *path, *selector; /* owned; selector "" or "&labelSelector=..." */
 	unsigned page;
 	uint64_t watch_s, idle_ns;
 	struct wb_kube_backoff backoff;
@@ -263,8 +263,7 @@ static void start_list(struct wb_kube_watch *w)
 		w->stats.lists++;
 	}
 	wb_buf_init(&b, 65536);
-	wb_buf_printf(&b, "%s?limit=%u%s%s", w->path, w->page,
-		*w->selector ? "&labelSelector=" : "", w->selector);
+	wb_buf_printf(&b, "%s?limit=%u%s", w->path, w->page, w->selector);
 	if (w->more) {
 		wb_buf_printf(&b, "&continue=");
 		wb_kube_put_escaped(&b, w->more);
@@ -392,8 +391,8 @@ static void start_watch(struct wb_kube_watch *w)
 	w->stats.watches++;
 	wb_buf_init(&b, 65536);
 	wb_buf_printf(&b,
-		"%s?watch=1&allowWatchBookmarks=true&timeoutSeconds=%llu%s%s&resourceVersion=",
-		w->path, (unsigned long long)s, *w->selector ? "&labelSelector=" : "", w->selector);
+		"%s?watch=1&allowWatchBookmarks=true&timeoutSeconds=%llu%s&resourceVersion=",
+		w->path, (unsigned long long)s, w->selector);
 	wb_kube_put_escaped(&b, w->version);
 	rc = send(w, &c, &b);
 	if (rc < 0)
@@ -402,14 +401,21 @@ static void start_watch(struct wb_kube_watch *w)
 
 /* ---- life ---- */
 
-static char *escaped(const char *s)
+static char *make_selector(const struct wb_kube_watch_opts *o)
 {
 	struct wb_buf b;
 	uint8_t *out = NULL;
 	size_t n;
 
 	wb_buf_init(&b, 16384);
-	wb_kube_put_escaped(&b, s ? s : "");
+	if (o->label_selector) {
+		wb_buf_printf(&b, "&labelSelector=");
+		wb_kube_put_escaped(&b, o->label_selector);
+	}
+	if (o->name) {
+		wb_buf_printf(&b, "&fieldSelector=metadata.name%%3D");
+		wb_kube_put_escaped(&b, o->name);
+	}
 	wb_buf_u8(&b, 0);
 	wb_buf_take(&b, &out, &n);
 	return (char *)out;
@@ -431,7 +437,7 @@ int wb_kube_watch_start(struct wb_kube *k, const struct wb_kube_watch_opts *o,
 	w->backoff.max_ns = o->backoff_max_ns ? o->backoff_max_ns : 30 * WB_NS_PER_S;
 	w->backoff.healthy_ns = 60 * WB_NS_PER_S;
 	w->path = wb_strdup(o->path);
-	w->selector = escaped(o->label_selector);
+	w->selector = make_selector(o);
 	w->cache = json_object();
 	wb_kube_cursor_init(&w->cursor, LINE_MAX_BYTES, on_event, w);
 	if (!w->path || !w->selector || !w->cache ||

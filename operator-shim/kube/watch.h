@@ -34,6 +34,7 @@ struct wb_kube_watch_cb {
 struct wb_kube_watch_opts {
 	const char *path; /* "/api/v1/pods"; copied */
 	const char *label_selector; /* not yet escaped; NULL = all; copied */
+	const char *name; /* only objects of this name; NULL = all; copied */
 	unsigned page; /* objects a page; 0 = 500 */
 	uint64_t backoff_min_ns, backoff_max_ns; /* 0 = 0.5 s, 30 s */
 	uint64_t watch_s; /* 0 = 300 to 600, at random */

@@ -50,7 +50,7 @@ class Operator(Program):
         file = c.path(f"operator{Operator.n}.ports")
         super().__init__(c, f"operator{Operator.n}", [
             os.path.join(BIN, "weightbridge-operator"), "--kubeconfig", config or c.kubeconfig,
-            *(["--psk-file", self.key] if "--tls-cert" not in args else []), "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", file, "--settle-ms", "50",
+            *(["--psk-file", self.key] if not {"--tls-cert", "--tls-secret"} & set(args) else []), "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", file, "--settle-ms", "50",
             "--name", f"operator-{Operator.n}", "--log-format", "text",
             *(["--advertise", f"127.0.0.1:{port}"] if port else []), *args])
         self.ports = ports_of(file, self.p)

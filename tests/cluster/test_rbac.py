@@ -14,6 +14,8 @@ from test_tokens import Stranger, make_pod, make_token  # noqa: E402
 RBAC = "/apis/rbac.authorization.k8s.io/v1/"
 NAME = "weightbridge-operator"
 ROLES = {"ClusterRole": RBAC + "clusterroles", "Role": RBAC + "namespaces/system/roles"}
+CA = "/api/v1/namespaces/default/configmaps/weightbridge-ca"
+SECRET = f"/api/v1/namespaces/system/secrets/{NAME}-tls"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
 
 
@@ -28,13 +30,11 @@ def set_up(c):
                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}})
     with open(c.path("op.token"), "w") as f:
         f.write(t["status"]["token"])
-    c.certificate("operator", "/CN=operator", "DNS:operator.test")
     return c.write_kubeconfig("op", {"tokenFile": c.path("op.token")})
 
 
 def start(c, config):
-    return Operator(c, 0, config, ["--lease", f"system/{NAME}", "--tls-cert", c.path("pki", "operator.crt"),
-                                   "--tls-key", c.path("pki", "operator.key")])
+    return Operator(c, 0, config, ["--lease", f"system/{NAME}", "--tls-secret", NAME + "-tls", "--tls-name", "operator.test"])
 
 
 def works(c, op, n):
@@ -43,6 +43,10 @@ def works(c, op, n):
     c.post(API, json.loads(transfer_object(name)))
     pod = make_pod(c, f"p{n}", name)
     wait_for(lambda: len(conditions(status(c, name))) == 5, 15)
+    wait_for(lambda: "weightbridge-ca" in c.kubectl("get", "configmap", "-o", "name"), 15)
+    c.agent_ca = c.path("agents.crt")
+    with open(c.agent_ca, "w") as f:
+        f.write(c.get(CA)["data"]["ca.crt"])
     Stranger(c, op.ports["listen"], f"p{n}", "nonsense", f"default/{name}").hears("not valid for audience")
     s = Stranger(c, op.ports["listen"], f"p{n}", make_token(c, pod, f"weightbridge.io/default/{name}"),
                  f"default/{name}")
@@ -55,7 +59,9 @@ def may_do_no_more(c):
     """Nothing outside of its rules: a few of the things one would want most."""
     token = open(c.path("op.token")).read()
     for method, path, body in [
-            ("GET", "/api/v1/secrets", None), ("GET", "/api/v1/nodes", None), ("GET", "/api/v1/configmaps", None),
+            ("GET", "/api/v1/secrets", None), ("GET", "/api/v1/nodes", None), ("GET", "/api/v1/configmaps", None), ("GET", SECRET[:-4] + "-other", None),
+            ("GET", "/api/v1/namespaces/default/secrets", None), ("GET", CA[:-2] + "other", None),
+            ("POST", CA[:CA.rindex("/")], {"metadata": {"name": "other"}}), ("DELETE", SECRET, None),
             ("PATCH", API + "/t0", {"spec": {"suspend": True}}), ("DELETE", API + "/t0", None),
             ("DELETE", "/api/v1/namespaces/default/pods/p0", None), ("GET", "/api/v1/namespaces/default/pods/p0", None),
             ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases", None),
@@ -77,11 +83,11 @@ def without(c, config, kind, at, rule, verb):
     if not less["rules"][at]["verbs"]:
         del less["rules"][at]
     c.raw(path, "PUT", less)
-    if "leases" in rule["resources"] and verb == "create":
-        try:
-            c.raw(f"{LEASES}/{NAME}", "DELETE")
-        except HttpError:
-            pass
+    # What is there needs no rule to make it.
+    if verb == "create":
+        for resource, thing in (("leases", f"{LEASES}/{NAME}"), ("secrets", SECRET), ("configmaps", CA)):
+            if resource in rule["resources"]:
+                drop(c, thing)
     op = start(c, config)
     resource = rule["resources"][0]
     try:
@@ -93,11 +99,13 @@ def without(c, config, kind, at, rule, verb):
         now = c.get(path)
         now["rules"] = whole["rules"]
         c.raw(path, "PUT", now)
-    drop_lease(c)
+    drop(c, f"{LEASES}/{NAME}")  # the killed one held it: nobody waits for its end
 
 
 def provoke(c, op, resource, verb):
     if resource not in ("tokenreviews", "events"):
+        if (resource, verb) in (("secrets", "patch"), ("configmaps", "patch")):
+            c.raw(SECRET if resource == "secrets" else CA, "PATCH", {"data": None}, "application/merge-patch+json")
         if resource == "weighttransfers/status":
             c.kubectl("patch", "wt", "t0", "--type=merge", "-p", json.dumps({"spec": {"planDeadlineSeconds":
                                                                                       int(time.time()) % 10000 + 1}}))
@@ -109,12 +117,11 @@ def provoke(c, op, resource, verb):
     s.stop(9)
 
 
-def drop_lease(c):
-    """The killed one held it: nobody waits for its end."""
+def drop(c, path):
     try:
-        c.raw(f"{LEASES}/{NAME}", "DELETE")
-    except HttpError:
-        pass
+        c.raw(path, "DELETE")
+    except HttpError as e:
+        assert e.code == 404, e
 
 
 def main():

@@ -30,7 +30,7 @@ def auth(c, name, token):
     file = c.path(name + ".token")
     with open(file, "w") as f:
         f.write(token)
-    return ["--token-file", file, "--ca-file", c.path("pki", "ca.crt"), "--operator-name", "operator.test"]
+    return ["--token-file", file, "--ca-file", getattr(c, "agent_ca", c.path("pki", "ca.crt")), "--operator-name", "operator.test"]
 
 
 class Stranger(Program):

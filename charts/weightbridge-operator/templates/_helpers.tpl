@@ -1,0 +1,71 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */}}
+{{- define "weightbridge-operator.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 48 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "weightbridge-operator.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "weightbridge-operator.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 48 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Name of a thing that has no namespace: two releases of one name may be in two namespaces. */}}
+{{- define "weightbridge-operator.clusterName" -}}
+{{- $name := include "weightbridge-operator.fullname" . }}
+{{- if eq .Release.Namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" .Release.Namespace $name }}{{ end }}
+{{- end }}
+
+{{- define "weightbridge-operator.selector" -}}
+app.kubernetes.io/name: {{ include "weightbridge-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "weightbridge-operator.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "weightbridge-operator.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: weightbridge
+{{- end }}
+
+{{- define "weightbridge-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "weightbridge-operator.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* Reference of an image: list of root and the image's values. */}}
+{{- define "weightbridge-operator.image" -}}
+{{- $root := index . 0 }}{{- $i := index . 1 }}
+{{- $registry := default $i.registry $root.Values.global.imageRegistry }}
+{{- $name := $i.repository }}
+{{- if $registry }}{{ $name = printf "%s/%s" $registry $name }}{{ end }}
+{{- if $i.digest }}{{ printf "%s@%s" $name $i.digest }}{{ else }}{{ printf "%s:%s" $name (default $root.Chart.AppVersion $i.tag) }}{{ end }}
+{{- end }}
+
+{{- define "weightbridge-operator.tlsSecret" -}}
+{{- if eq .Values.tls.mode "ExistingSecret" }}
+{{- required "tls.existingSecret is needed with tls.mode ExistingSecret" .Values.tls.existingSecret }}
+{{- else }}
+{{- include "weightbridge-operator.fullname" . }}-tls
+{{- end }}
+{{- end }}
+
+{{/* Names in the certificate. The first is the one that agents dial. */}}
+{{- define "weightbridge-operator.dnsNames" -}}
+{{- $name := include "weightbridge-operator.fullname" . }}
+{{- $ns := .Release.Namespace -}}
+{{ $name }}.{{ $ns }}.svc
+{{ $name }}.{{ $ns }}.svc.cluster.local
+{{ $name }}.{{ $ns }}
+{{ $name }}
+{{- end }}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/camaps.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/loop.h"
+#include "operator-shim/certs.h"
+#include "operator-shim/kube/bodies.h"
+#include "operator-shim/kube/text.h"
+#include "operator-shim/kube/watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOD "certs"
+#define RETRY_NS (2 * WB_NS_PER_S)
+#define NS_BYTES 64
+
+struct space {
+	struct space *next;
+	struct wb__camaps *m;
+	char ns[NS_BYTES];
+	json_t *owner; /* uid -> name */
+	struct wb_kube_rq *rq;
+	uint64_t next_ns; /* not before */
+};
+
+struct wb__camaps {
+	struct wb_kube *kube;
+	char *watch_namespace, *pem; /* owned; pem NULL = not known yet */
+	struct wb_kube_watch *watch; /* while leading */
+	struct wb_timer *timer;
+	struct space *space; /* list */
+};
+
+static struct space *find(struct wb__camaps *m, const char *ns)
+{
+	struct space *s = m->space;
+
+	while (s && strcmp(s->ns, ns) != 0)
+		s = s->next;
+	return s;
+}
+
+static void wake(struct wb__camaps *m)
+{
+	if (m->watch)
+		wb_timer_start(m->timer, 0, 0);
+}
+
+/* ---- what should be, and what is ---- */
+
+static json_t *owners(const struct space *s)
+{
+	json_t *list = json_array(), *name;
+	const char *uid;
+
+	json_object_foreach(s->owner, uid, name)
+	{
+		json_array_append_new(list,
+			json_pack("{s:s, s:s, s:s, s:O}", "apiVersion", "weightbridge.io/v1alpha1",
+				"kind", "WeightTransfer", "uid", uid, "name", name));
+	}
+	return list;
+}
+
+/* Others may own it too; ours have to. */
+static bool is_as_wanted(const struct space *s)
+{
+	const json_t *o = wb_kube_watch_get(s->m->watch, s->ns, WB__CA_CONFIGMAP), *list, *owner;
+	const char *pem = json_string_value(json_object_get(json_object_get(o, "data"), "ca.crt"));
+	size_t i, n = 0;
+
+	if (!o || !pem || strcmp(pem, s->m->pem) != 0)
+		return false;
+	list = json_object_get(json_object_get(o, "metadata"), "ownerReferences");
+	json_array_foreach(list, i, owner)
+	{
+		const char *uid = json_string_value(json_object_get(owner, "uid"));
+
+		n += uid && json_object_get(s->owner, uid);
+	}
+	return n == json_object_size(s->owner);
+}
+
+/* ---- writing ---- */
+
+static void on_written(void *cookie, const struct wb_kube_reply *r)
+{
+	struct space *s = cookie;
+
+	s->rq = NULL;
+	if (r->err.code) {
+		WB_LOG_WRN(MOD, "authority not written", WB_S("namespace", s->ns),
+			WB_S("why", r->err.msg));
+		s->next_ns = wb_now_ns(&wb_clock_real) + RETRY_NS;
+	} else {
+		/* The watch brings what was written; until then it is not written again. */
+		s->next_ns = wb_now_ns(&wb_clock_real) + RETRY_NS / 4;
+	}
+	wb_timer_start(s->m->timer, RETRY_NS / 4, 0);
+}
+
+static void write_map(struct space *s)
+{
+	struct wb_kube_call call = {
+		.method = "PATCH", .content_type = WB_KUBE_APPLY, .done = on_written, .cookie = s};
+	struct wb_buf b;
+
+	wb_buf_init(&b, 4096);
+	wb_buf_printf(&b, "/api/v1/namespaces/");
+	wb_kube_put_escaped(&b, s->ns);
+	wb_buf_printf(&b,
+		"/configmaps/" WB__CA_CONFIGMAP "?force=true&fieldManager=" WB_KUBE_FIELD_MANAGER);
+	call.path = wb_buf_cstr(&b);
+	call.body = json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:{s:s}}", "apiVersion", "v1", "kind",
+		"ConfigMap", "metadata", "name", WB__CA_CONFIGMAP, "namespace", s->ns,
+		"ownerReferences", owners(s), "data", "ca.crt", s->m->pem);
+	if (!call.body || b.rc || wb_kube_send(s->m->kube, &call, &s->rq) < 0)
+		wb_timer_start(s->m->timer, RETRY_NS, 0);
+	json_decref(call.body);
+	wb_buf_finish(&b);
+}
+
+static void free_space(struct space *s)
+{
+	wb_kube_cancel(s->rq);
+	json_decref(s->owner);
+	wb_free(s);
+}
+
+static void sweep(void *cookie)
+{
+	struct wb__camaps *m = cookie;
+	struct space **at = &m->space, *s;
+	uint64_t now = wb_now_ns(&wb_clock_real), next_ns = UINT64_MAX;
+
+	if (!m->pem || !m->watch || !wb_kube_watch_is_synced(m->watch))
+		return;
+	while ((s = *at)) {
+		if (!json_object_size(s->owner)) {
+			*at = s->next; /* it goes with its owners */
+			free_space(s);
+			continue;
+		}
+		at = &s->next;
+		if (s->rq || is_as_wanted(s))
+			continue;
+		if (s->next_ns > now)
+			next_ns = WB_MIN(next_ns, s->next_ns);
+		else
+			write_map(s);
+	}
+	if (next_ns != UINT64_MAX)
+		wb_timer_start(m->timer, next_ns - now, 0);
+}
+
+/* ---- events ---- */
+
+static void on_put(void *cookie, json_t *map)
+{
+	struct wb__camaps *m = cookie;
+
+	if (find(m, wb_kube_meta(map, "namespace")))
+		wake(m);
+}
+
+static void on_synced(void *cookie)
+{
+	wake(cookie);
+}
+
+void wb__camaps_set(struct wb__camaps *m, const char *pem)
+{
+	char *copy;
+
+	if (!pem || (m->pem && !strcmp(m->pem, pem)))
+		return;
+	copy = wb_strdup(pem);
+	if (!copy)
+		return; /* the next reading tries again */
+	wb_free(m->pem);
+	m->pem = copy;
+	wake(m);
+}
+
+void wb__camaps_owner(
+	struct wb__camaps *m, const char *ns, const char *name, const char *uid, bool is_there)
+{
+	struct space *s = find(m, ns);
+
+	if (!s && is_there) {
+		s = wb_zalloc(1, sizeof(*s));
+		if (!s)
+			return;
+		s->m = m;
+		s->owner = json_object();
+		snprintf(s->ns, sizeof(s->ns), "%s", ns);
+		s->next = m->space;
+		m->space = s;
+	}
+	if (!s)
+		return;
+	if (is_there)
+		json_object_set_new(s->owner, uid, json_string(name));
+	else
+		json_object_del(s->owner, uid);
+	wake(m);
+}
+
+/* ---- life ---- */
+
+void wb__camaps_lead(struct wb__camaps *m)
+{
+	struct wb_kube_watch_cb cb = {m, on_put, on_put, on_synced, NULL};
+	struct wb_kube_watch_opts o = {.name = WB__CA_CONFIGMAP};
+	struct wb_buf b;
+
+	if (m->watch)
+		return;
+	wb_buf_init(&b, 1024);
+	wb_buf_printf(&b, *m->watch_namespace ? "/api/v1/namespaces/" : "/api/v1");
+	wb_kube_put_escaped(&b, m->watch_namespace);
+	wb_buf_printf(&b, "/configmaps");
+	o.path = wb_buf_cstr(&b);
+	if (b.rc || wb_kube_watch_start(m->kube, &o, &cb, &m->watch) < 0)
+		WB_LOG_ERR(MOD, "out of memory: authorities are not written");
+	wb_buf_finish(&b);
+}
+
+int wb__camaps_create(struct wb_kube *kube, const char *ns, struct wb__camaps **out)
+{
+	struct wb__camaps *m = wb_zalloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	m->kube = kube;
+	m->watch_namespace = wb_strdup(ns);
+	if (!m->watch_namespace || wb_timer_create(wb_kube_loop(kube), sweep, m, &m->timer) < 0) {
+		wb__camaps_destroy(m);
+		return -ENOMEM;
+	}
+	*out = m;
+	return 0;
+}
+
+void wb__camaps_destroy(struct wb__camaps *m)
+{
+	struct space *s;
+
+	if (!m)
+		return;
+	wb_kube_watch_stop(m->watch);
+	while ((s = m->space)) {
+		m->space = s->next;
+		free_space(s);
+	}
+	wb_timer_destroy(m->timer);
+	wb_free(m->watch_namespace);
+	wb_free(m->pem);
+	wb_free(m);
+}
