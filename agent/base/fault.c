@@ -33,7 +33,7 @@ struct wb_fault {
 	struct rule rule[RULES_MAX];
 };
 
-static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall"};
+static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall", "misplace"};
 #define MOVES (WB_FAULT_DROP | WB_FAULT_DELAY | WB_FAULT_STALL)
 
 /* What whoever asks at a place can do there, besides kill, which is done here. */
@@ -46,6 +46,7 @@ static const struct {
 	[WB_FAULT_RECV] = {"recv", 0},
 	[WB_FAULT_RELAY] = {"relay", WB_FAULT_FLIP},
 	[WB_FAULT_SLOT] = {"slot", WB_FAULT_FLIP},
+	[WB_FAULT_ASSEMBLE] = {"assemble", WB_FAULT_MISPLACE},
 	[WB_FAULT_INSTALL] = {"install", WB_FAULT_FLIP},
 	[WB_FAULT_RAIL] = {"rail", MOVES},
 	[WB_FAULT_CTRL] = {"ctrl", WB_FAULT_DROP},
@@ -234,9 +235,9 @@ int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err)
 		if (!parse_rule(&f->rule[f->n_rule], s)) {
 			rc = wb_err_set(err, -EINVAL,
 				"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
-				"drop delay flip kill stall; places are wire send recv relay slot "
-				"install railN ctrl attach plan ready activate prepare release "
-				"commit; e.g. flip=wire:0.01 or stall=rail0:2s",
+				"drop delay flip kill stall misplace; places are wire send recv "
+				"relay slot assemble install railN ctrl attach plan ready activate "
+				"prepare release commit; e.g. flip=wire:0.01 or stall=rail0:2s",
 				shown);
 			goto fail;
 		}

@@ -9,12 +9,13 @@
  * Actions
  *	drop	break the connection		delay	hold back for a time
  *	flip	change one bit of the bytes	kill	SIGKILL to this process
- *	stall	stop a rail once for a time
+ *	stall	stop a rail once for a time	misplace	put bytes where others belong
  * Places
  *	wire	bytes on their way, at the side that moves them (tcp: source, shm: receiver)
  *	railN	what rail N does (rail: any)	send	a source answers a grant
  *	recv	a chunk arrived			relay	a re-pack from installed parameters
- *	slot	bytes in a receive slot		install	parameters after install
+ *	slot	bytes in a receive slot		assemble  a chunk about to be put into parameters
+ *	install	parameters after install
  *	ctrl	a control message
  *	attach	a worker attached		plan	agent: a plan came; operator: one leaves
  *	ready	agent: is about to say READY; operator: an agent said so
@@ -22,7 +23,8 @@
  *	prepare	a transfer reaches this agent	release	trainers are about to be let go
  *	commit	the outcome reaches this agent: its engine commits, its trainers are done
  * kill has a meaning everywhere; drop at wire, rail, send (the source refuses) and ctrl; flip at
- * wire, slot, relay and install; delay and stall at wire and rail.  Other pairs are refused.
+ * wire, slot, relay and install; misplace at assemble; delay and stall at wire and rail.  Other
+ * pairs are refused.
  * The transports ask at wire and rail, where they know neither version nor transfer; flow asks at
  * the others.
  * Properties
@@ -49,6 +51,7 @@ enum wb_fault_action {
 	WB_FAULT_FLIP = 1u << 2,
 	WB_FAULT_KILL = 1u << 3, /* carried out by wb_fault_hit() itself */
 	WB_FAULT_STALL = 1u << 4,
+	WB_FAULT_MISPLACE = 1u << 5,
 };
 
 enum wb_fault_place {
@@ -57,6 +60,7 @@ enum wb_fault_place {
 	WB_FAULT_RECV,
 	WB_FAULT_RELAY,
 	WB_FAULT_SLOT,
+	WB_FAULT_ASSEMBLE,
 	WB_FAULT_INSTALL,
 	WB_FAULT_RAIL,
 	WB_FAULT_CTRL,

@@ -89,8 +89,9 @@ static const struct column transfers[] = {{"TRANSFER", "transfer"}, {"VERSION", 
 	{"RESULT", "result"}, {"EWTT(MS)", "endToEndMilliseconds"},
 	{"+-(MS)", "endToEndUncertaintyMilliseconds"}, {"STALL(MS)", "averageStallMilliseconds"},
 	{"RECEIVED", "bytes.receive"}, {"EXTERNAL", "bytes.external"},
-	{"INTERNAL", "bytes.internal"}, {"RESENT", "resentChunks"}, {"CULPRIT", "culprit"},
-	{"MESSAGE", "message"}};
+	{"INTERNAL", "bytes.internal"}, {"RESENT", "resentChunks"},
+	{"MISMATCHED", "mismatchedChunks"}, {"LAST MISMATCH", "lastMismatch"},
+	{"CULPRIT", "culprit"}, {"MESSAGE", "message"}};
 
 /* What was reached against what could be. */
 static void bound(const json_t *o)
@@ -160,6 +161,11 @@ static void agent_status(const json_t *v)
 	line(v, "Transfer running:", "busy");
 	line(v, "Draining:", "draining");
 	line(v, "Slot bytes:", "bufferBytes");
+	line(v, "Mismatches, wire:", "mismatches.wire");
+	line(v, "Mismatches, slot:", "mismatches.slot");
+	line(v, "Mismatches, relay:", "mismatches.relay");
+	line(v, "Mismatches, install:", "mismatches.install");
+	line(v, "Last mismatch:", "lastMismatch");
 	list("Workers", wb__ctl_at(v, "workers"), workers, WB_ARRAY_SIZE(workers));
 }
 

@@ -269,6 +269,7 @@ static void stop(struct wb__agent *a)
 		goto out;
 	a->is_stopping = true;
 	wb__http_stop(a->http);
+	a->http = NULL; /* the core has things to report until it is gone */
 	if (!end_connections(a)) {
 		/* Something hangs on; the kernel takes it all back. */
 		WB_LOG_WRN(MOD, "not all connections ended in time");

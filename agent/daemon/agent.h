@@ -54,6 +54,10 @@ struct wb__agent {
 	uint64_t drain_until_ns; /* 0 = not draining */
 	bool is_stopping; /* the loop is being left */
 	int exit_code;
+	struct { /* the last checksum that differed */
+		uint64_t transfer; /* 0 = none */
+		char text[320];
+	} mismatch;
 };
 
 /** wb__agent_run - start, run until a signal or a failure, stop.  Returns the exit status of the

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -86,9 +87,29 @@ static void report(void *ctx, const struct wb_core_report *r)
 	wb__oplink_report(e->a->oplink, r);
 }
 
+static void mismatch(void *ctx, const struct wb_core_mismatch *m)
+{
+	struct wb__env *e = ctx;
+	struct wb__agent *a = e->a;
+	char rail[24] = "";
+
+	if (m->rail != WB_FLOW_NO_RAIL)
+		snprintf(rail, sizeof(rail), ", rail %u", m->rail);
+	a->mismatch.transfer = m->transfer;
+	snprintf(a->mismatch.text, sizeof(a->mismatch.text),
+		"%s: chunk %u of class %u, parameter %.100s of %.64s, from %.64s%s", m->place,
+		m->chunk, m->cls, m->param, m->dst, m->src, rail);
+	WB_LOG_WRN(MOD, "checksum differs", WB_S("what", a->mismatch.text),
+		WB_U("transfer", m->transfer), WB_S("object", m->object));
+	wb__metrics_mismatch(a->http, m);
+}
+
 static void times(void *ctx, const struct wb_core_times *t)
 {
 	struct wb__env *e = ctx;
+
+	if (t->transfer == e->a->mismatch.transfer)
+		t->worker[0].mismatch = e->a->mismatch.text;
 
 	wb__oplink_times(e->a->oplink, t);
 }
@@ -284,7 +305,8 @@ int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct
 int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 {
 	struct wb__env *e = wb_zalloc(1, sizeof(*e));
-	struct wb_core_opts o = {.agent = a->o.name, .sums = a->o.sums};
+	struct wb_core_opts o = {
+		.agent = a->o.name, .sums = a->o.sums, .read_back = a->o.read_back};
 	int rc;
 
 	if (!e)
@@ -301,6 +323,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		.to_peer = to_peer,
 		.report = report,
 		.times = times,
+		.mismatch = mismatch,
 		.trace = trace};
 	e->arena_fd = -1;
 	rc = map_arena(e, err);

@@ -51,6 +51,7 @@ enum {
 	M_LOOP_BUSY,
 	M_CLOCK_OFFSET,
 	M_CLOCK_ERROR,
+	M_MISMATCH,
 };
 
 static const struct wb_metric table[] = {
@@ -100,6 +101,9 @@ static const struct wb_metric table[] = {
 		WB_METRIC_GAUGE, {NULL}, 0, 0},
 	[M_CLOCK_ERROR] = {"wb_clock_error_seconds", "Greatest error of the offset",
 		WB_METRIC_GAUGE, {NULL}, 0, 0},
+	[M_MISMATCH] = {"wb_checksum_mismatches_total",
+		"Chunks without the trainer's sum, asked for again, by where that was seen",
+		WB_METRIC_COUNTER, {"place"}, 0, 0},
 };
 
 struct wb__http {
@@ -111,6 +115,24 @@ struct wb__http {
 uint16_t wb__http_port(const struct wb__http *h)
 {
 	return h && h->server ? wb_http_port(h->server) : 0;
+}
+
+void wb__metrics_mismatch(struct wb__http *h, const struct wb_core_mismatch *m)
+{
+	if (h)
+		wb_metric_add(h->m, M_MISMATCH, WB_LABELS(m->place), 1);
+}
+
+void wb__metrics_mismatches_json(const struct wb__http *h, struct wb_buf *out)
+{
+	wb_buf_u8(out, '{');
+	for (int p = 0; p < WB_FLOW_PLACES; p++) {
+		const char *name = wb_flow_place_name((enum wb_flow_place)p);
+
+		wb_buf_printf(out, "%s\"%s\":%.0f", p ? "," : "", name,
+			wb_metric_get(h->m, M_MISMATCH, WB_LABELS(name)));
+	}
+	wb_buf_u8(out, '}');
 }
 
 static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
@@ -258,6 +280,9 @@ int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *er
 	}
 	h->a = a;
 	wb_metric_set(h->m, M_BUILD, WB_LABELS(WB_VERSION), 1);
+	for (int p = 0; p < WB_FLOW_PLACES; p++) /* there from the start, with 0 */
+		wb_metric_add(
+			h->m, M_MISMATCH, WB_LABELS(wb_flow_place_name((enum wb_flow_place)p)), 0);
 	if (a->o.has_http)
 		rc = wb_http_start(
 			a->loop, a->o.http.host, a->o.http.port, on_request, h, &h->server, err);

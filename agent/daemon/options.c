@@ -128,7 +128,8 @@ static int set_checksums(void *options, const char *arg)
 {
 	struct wb__options *o = options;
 
-	o->sums = !strcmp(arg, "on");
+	o->read_back = !strcmp(arg, "installed");
+	o->sums = o->read_back || !strcmp(arg, "on");
 	return o->sums || !strcmp(arg, "off") ? 0 : -EINVAL;
 }
 
@@ -195,8 +196,9 @@ static const struct wb_cli_row rows[] = {
 		"serve /metrics /healthz /readyz /status /trace (default: not)"},
 	{"port-file", "FILE", TEXT(port_file), "a file name",
 		"write the ports in use to FILE once they listen"},
-	{"checksums", "on|off", set_checksums, 0, "on or off",
-		"sums of every chunk on the wire; off is for benchmarks (default: on)"},
+	{"checksums", "on|off|installed", set_checksums, 0, "on, off or installed",
+		"sums of every chunk on the wire; off is for benchmarks, installed reads "
+		"parameters back as well (default: on)"},
 	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
 		"time for running transfers after SIGTERM (default: 25)"},
 	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",

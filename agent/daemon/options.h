@@ -33,7 +33,7 @@ struct wb__options {
 	const char *port_file; /* NULL = none */
 	bool has_http;
 	struct wb_cli_addr http;
-	bool sums;
+	bool sums, read_back;
 	uint64_t grace_ns;
 	const char *log_format, *log_level;
 };

@@ -5,6 +5,7 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/metrics.h"
 #include "daemon/oplink.h"
 #include "daemon/peers.h"
 #include "weightbridge/version.h"
@@ -67,7 +68,10 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 		worker(a, w, out);
 		comma = ",";
 	}
-	wb_buf_printf(out, "],\"objects\":");
+	wb_buf_printf(out, "],\"mismatches\":");
+	wb__metrics_mismatches_json(a->http, out);
+	text(out, "lastMismatch", a->mismatch.text);
+	wb_buf_printf(out, ",\"objects\":");
 	wb_core_status_json(a->core, out);
 	wb_buf_printf(out, "}\n");
 }

@@ -196,6 +196,7 @@ static int landing(struct wb_flight *fl, enum wb_pool pool)
 		return n_all < 0 ? n_all : shape;
 	if (shape == 1 && n_all == (int)fl->n_box && pool != WB_POOL_DOMAIN) {
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
+		wb__flow_misplace(fl);
 		return 0;
 	}
 	fl->slot = wb_slots_get(f->o.slots, pool);
@@ -283,16 +284,30 @@ static bool local_ready(const struct wb_flow *f, uint32_t i)
 	return f->have[src][chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk)];
 }
 
+/* From the slot, or the image, into the parameters. */
+static int assemble(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	int rc = wb__flow_flight_shape(fl, false);
+
+	if (!f->stats.first_write_ns)
+		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
+	fl->step = STEP_LANE;
+	fl->n_iov = 0;
+	if (rc < 0)
+		return rc;
+	wb__flow_misplace(fl);
+	return wb__flow_flight_lane(fl, false, true);
+}
+
 /* The source has a snapshot: packed already. */
 static int start_local_image(struct wb_flight *fl)
 {
 	uint32_t id = chunk_id(fl->flow, fl->cls, fl->chunk);
-	int rc = wb__flow_flight_shape(fl, false);
+	int rc;
 
 	wb__flow_trailer_write(fl->flow, fl->flow->sum[id], fl->gen, fl->trailer);
-	fl->step = STEP_LANE;
-	if (rc >= 0)
-		rc = wb__flow_flight_lane(fl, false, true);
+	rc = assemble(fl);
 	if (rc < 0)
 		wb__flow_flight_put(fl);
 	return rc < 0 ? rc : 0;
@@ -437,11 +452,11 @@ void wb__flow_fetch_pump(struct wb_flow *f)
 
 /* ---- ending ------------------------------------------------------------------------------- */
 
-static void announce(struct wb_flow *f, uint32_t worker)
+void wb__flow_announce(struct wb_flow *f, uint32_t worker)
 {
 	struct sink *s = &f->sink[worker];
 
-	if (s->failed || !s->open)
+	if (s->failed || !s->open || (s->left == 0 && !wb__flow_check_is_clean(f, worker)))
 		return;
 	if (!s->received && s->left_receive == 0) {
 		s->received = true;
@@ -453,46 +468,35 @@ static void announce(struct wb_flow *f, uint32_t worker)
 	}
 }
 
-static void end_ok(struct wb_flight *fl, bool has_sum)
+void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum)
 {
 	struct wb_flow *f = fl->flow;
 	const struct wb_want *w = &f->local->want[fl->want];
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk), worker = fl->worker;
 	struct sink *s = &f->sink[worker];
 
-	/* A parameter that goes bad after it was verified: the next reader's sum tells. */
-	if (fl->slot == WB_SLOT_NONE && fl->n_iov)
-		wb__flow_fault(f, WB_FAULT_INSTALL, fl->iov[0].iov_base, fl->iov[0].iov_len);
 	f->want[fl->want].state = WANT_DONE;
 	f->have[worker][id] = 1;
 	f->sum_known[id] |= has_sum;
 	f->stats.bytes[w->stage] += fl->bytes;
 	f->stats.chunks++;
 	s->left--;
+	s->clean = false;
 	count_trainer(f, fl->want, false);
 	wb__flow_flight_put(fl);
-	announce(f, worker);
+	wb__flow_announce(f, worker);
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 }
 
-static void mismatch(struct wb_flow *f, uint32_t src)
-{
-	f->stats.mismatched++;
-	if (f->o.env->on_mismatch)
-		f->o.env->on_mismatch(f->o.env->ctx, f, src);
-}
-
 /* Ask again: the same source a few times, then another. */
-static void end_again(struct wb_flight *fl, int code, bool next_source)
+void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t i = fl->want;
 	struct want_run *r = &f->want[i];
 
 	f->stats.resent++;
-	if (code == WB_ECKSUM)
-		mismatch(f, r->src);
 	if (next_source || ++r->tries >= FLOW_TRIES_MAX) {
 		r->tries = 0;
 		r->sources_tried++;
@@ -512,13 +516,19 @@ static void verify(struct wb_flight *fl)
 	bool has_sum;
 	int rc = wb__flow_trailer_read(f, fl->trailer, &want, &has_sum);
 
-	if (rc < 0 || (has_sum && f->o.sums && memcmp(&want, &fl->sum, sizeof(want)))) {
-		end_again(fl, rc < 0 ? rc : WB_ECKSUM, false);
+	if (rc == 0 && has_sum && f->o.sums && memcmp(&want, &fl->sum, sizeof(want))) {
+		wb__flow_mismatch(f,
+			fl->slot == WB_SLOT_NONE && !fl->wire ? WB_FLOW_WIRE : WB_FLOW_SLOT,
+			f->want[fl->want].src, fl->worker, fl);
+		rc = WB_ECKSUM;
+	}
+	if (rc < 0) {
+		wb__flow_fetch_retry(fl, rc, false);
 		return;
 	}
 	if (has_sum)
 		f->sum[id] = want;
-	end_ok(fl, has_sum);
+	wb__flow_installed(fl, has_sum);
 }
 
 static void edge_done(struct wb_flight *fl)
@@ -531,16 +541,10 @@ static void edge_done(struct wb_flight *fl)
 
 static void to_lane(struct wb_flight *fl)
 {
-	struct wb_flow *f = fl->flow;
-	int rc = wb__flow_flight_shape(fl, false);
+	int rc = assemble(fl);
 
-	if (!f->stats.first_write_ns)
-		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
-	fl->step = STEP_LANE;
-	if (rc >= 0)
-		rc = wb__flow_flight_lane(fl, false, true);
 	if (rc < 0)
-		end_again(fl, rc, false);
+		wb__flow_fetch_retry(fl, rc, false);
 }
 
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
@@ -548,6 +552,7 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	edge_done(fl);
 	switch (ev->kind) {
 	case WB_XP_ARRIVED:
+		fl->rail = ev->rail;
 		memcpy(fl->trailer, ev->trailer, sizeof(fl->trailer));
 		if (from_trainer(fl->flow, fl->want))
 			wb__flow_fault(fl->flow, WB_FAULT_RECV, NULL, 0);
@@ -566,11 +571,11 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		return;
 	case WB_XP_REFUSED:
 		fl->flow->stats.refused++;
-		end_again(fl, ev->code, ev->code != -EBUSY && ev->code != WB_ECKSUM);
+		wb__flow_fetch_retry(fl, ev->code, ev->code != -EBUSY && ev->code != WB_ECKSUM);
 		return;
 	default: /* CANCELLED, LOST: ask again when there is a connection */
 		fl->flow->want[fl->want].tries--;
-		end_again(fl, ev->code, false);
+		wb__flow_fetch_retry(fl, ev->code, false);
 	}
 }
 
@@ -582,7 +587,7 @@ static void local_packed(struct wb_flight *fl, const struct wb_lane_job *job)
 	/* The trailer is what the source worker's bytes must sum to. */
 	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : job->sum, fl->gen, fl->trailer);
 	if (job->rc < 0)
-		end_again(fl, job->rc, true);
+		wb__flow_fetch_retry(fl, job->rc, true);
 	else
 		to_lane(fl);
 }
@@ -600,33 +605,47 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 		local_packed(fl, job);
 		return;
 	}
+	if (fl->step == STEP_READ) {
+		wb__flow_read_done(fl, job);
+		return;
+	}
 	if (job->rc < 0) {
-		end_again(fl, job->rc, false);
+		wb__flow_fetch_retry(fl, job->rc, false);
 		return;
 	}
 	if (fl->step == STEP_LANE)
 		fl->sum = job->sum;
+	else if (f->copies)
+		f->copies[fl->worker][chunk_id(f, fl->cls, fl->chunk)] = job->sum;
 	n_all = wb_local_boxes(
 		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
 	if (fl->step == STEP_LANE && n_all > n_one) {
 		/* The worker holds copies of these elements: write them all. */
 		fl->n_box = (uint32_t)n_all;
 		fl->step = STEP_LANE_EXTRA;
-		if (wb__flow_flight_lane(fl, false, false) == 0)
+		if (wb__flow_flight_lane(fl, false, f->copies != NULL) == 0)
 			return;
 	}
 	verify(fl);
 }
 
-void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+void wb__flow_fetch_again(
+	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place)
 {
+	struct wb_flight note;
+
 	for (uint32_t i = 0; i < f->local->n_want; i++) {
 		const struct wb_want *w = &f->local->want[i];
 
 		if (w->worker != worker || w->cls != cls || w->chunk != chunk ||
 			f->want[i].state != WANT_DONE)
 			continue;
-		mismatch(f, f->local->member[worker].plan_worker); /* its memory, not the wire */
+		note = (struct wb_flight){.cls = cls, .chunk = chunk, .rail = WB_FLOW_NO_RAIL};
+		wb__flow_mismatch(f, place, f->want[i].src, worker, &note);
+		if (++f->want[i].tries >= FLOW_TRIES_MAX) {
+			f->want[i].tries = 0;
+			f->want[i].sources_tried++;
+		}
 		f->have[worker][chunk_id(f, cls, chunk)] = 0;
 		f->sink[worker].left++;
 		enqueue(f, i, WB_ECKSUM);
@@ -649,7 +668,7 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 			f->want[i] = (struct want_run){.gen = f->want[i].gen};
 			enqueue(f, i, 0);
 		}
-	announce(f, worker);
+	wb__flow_announce(f, worker);
 	wb__flow_fetch_pump(f);
 }
 
@@ -759,23 +778,6 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 	}
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
+	wb__flow_check_pump(f);
 	return next;
-}
-
-const char *wb_flow_waiting_for(struct wb_flow *f, uint32_t worker, char *out, size_t cap)
-{
-	out[0] = '\0';
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
-
-		if (w->worker != worker || f->want[i].state == WANT_DONE)
-			continue;
-		snprintf(out, cap,
-			"chunk %u of class %u from worker %u, %s stage, %u of %u chunks left",
-			w->chunk, w->cls, f->want[i].src,
-			from_trainer(f, i) ? "receive" : "exchange", f->sink[worker].left,
-			f->local->n_want);
-		break;
-	}
-	return out;
 }

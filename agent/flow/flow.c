@@ -46,7 +46,8 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	fl->slot = WB_SLOT_NONE;
 	fl->wire = NULL;
 	fl->in_use = true;
-	fl->gone = false;
+	fl->gone = fl->misplaced = false;
+	fl->rail = WB_FLOW_NO_RAIL;
 	fl->n_box = fl->n_iov = 0;
 	fl->sum = (struct wbk_sum){{0, 0}};
 	return fl;
@@ -64,9 +65,10 @@ void wb__flow_slot_put(struct wb_flight *fl)
 
 void wb__flow_flight_put(struct wb_flight *fl)
 {
-	struct flight_pool *p = fl->kind == FLIGHT_SERVE  ? &fl->flow->serve
-				: fl->kind == FLIGHT_SNAP ? &fl->flow->snaps
-							  : &fl->flow->fetch;
+	struct flight_pool *p = fl->kind == FLIGHT_SERVE   ? &fl->flow->serve
+				: fl->kind == FLIGHT_SNAP  ? &fl->flow->snaps
+				: fl->kind == FLIGHT_CHECK ? &fl->flow->checks
+							   : &fl->flow->fetch;
 
 	wb__flow_slot_put(fl);
 	fl->in_use = false;
@@ -78,7 +80,9 @@ void wb__flow_flight_put(struct wb_flight *fl)
 int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind)
 {
 	size_t box_bytes = f->local->boxes_max * sizeof(struct wbk_box);
-	size_t iov_bytes = kind == FLIGHT_SNAP ? 0 : FLOW_IOV_MAX * sizeof(struct iovec);
+	size_t iov_bytes = kind == FLIGHT_SNAP || kind == FLIGHT_CHECK
+				   ? 0
+				   : FLOW_IOV_MAX * sizeof(struct iovec);
 	size_t scratch_bytes = wb_align_up(f->local->boxes_max * sizeof(uint32_t), 16);
 	uint8_t *at;
 
@@ -140,6 +144,19 @@ static bool trainers_are_narrow(const struct wb_flow *f)
 	return trainers && sinks && rollouts && received * sinks * 9 > here * trainers * 10;
 }
 
+static int alloc_checks(struct wb_flow *f)
+{
+	if (!f->o.read_back || !f->o.sums || !f->local->n_want)
+		return 0;
+	f->copies = wb_zalloc(f->local->n, sizeof(*f->copies));
+	if (!f->copies)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < f->local->n; i++)
+		if (!(f->copies[i] = wb_zalloc(f->plan->n_chunk, sizeof(*f->copies[i]))))
+			return -ENOMEM;
+	return wb__flow_pool_init(f, &f->checks, 2 * f->local->n, FLIGHT_CHECK);
+}
+
 static int alloc_arrays(struct wb_flow *f)
 {
 	const struct wb_local *l = f->local;
@@ -160,6 +177,9 @@ static int alloc_arrays(struct wb_flow *f)
 	for (uint32_t i = 0; i < l->n; i++)
 		if (!(f->have[i] = wb_zalloc(f->plan->n_chunk, 1)))
 			return -ENOMEM;
+	rc = alloc_checks(f);
+	if (rc < 0)
+		return rc;
 	rc = wb__flow_pool_init(
 		f, &f->fetch, l->n_want ? WB_MIN(peers * f->o.window + 2, 48) : 1, FLIGHT_FETCH);
 	if (rc < 0)
@@ -203,6 +223,10 @@ void wb_flow_destroy(struct wb_flow *f)
 	pool_finish(&f->fetch);
 	pool_finish(&f->serve);
 	pool_finish(&f->snaps);
+	pool_finish(&f->checks);
+	for (uint32_t i = 0; f->copies && i < f->local->n; i++)
+		wb_free(f->copies[i]);
+	wb_free(f->copies);
 	wb_free(f->snap);
 	wb_free(f->want);
 	wb_free(f->edge);
@@ -218,7 +242,7 @@ void wb_flow_destroy(struct wb_flow *f)
 bool wb_flow_is_idle(const struct wb_flow *f)
 {
 	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n &&
-	       f->snaps.n_free == f->snaps.n;
+	       f->snaps.n_free == f->snaps.n && f->checks.n_free == f->checks.n;
 }
 
 static bool touches(const struct wb_flight *fl, uint32_t worker)
@@ -242,6 +266,9 @@ bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
 			return true;
 	for (uint32_t i = 0; i < f->snaps.n; i++)
 		if (touches(&f->snaps.all[i], worker))
+			return true;
+	for (uint32_t i = 0; i < f->checks.n; i++)
+		if (touches(&f->checks.all[i], worker))
 			return true;
 	return false;
 }
@@ -304,6 +331,8 @@ void wb_flow_on_lane(const struct wb_lane_job *job)
 		wb__flow_serve_lane(fl, job);
 	else if (fl->kind == FLIGHT_SNAP)
 		wb__flow_snap_lane(fl, job);
+	else if (fl->kind == FLIGHT_CHECK)
+		wb__flow_check_lane(fl, job);
 	else
 		wb__flow_fetch_lane(fl, job);
 }
@@ -362,4 +391,23 @@ struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker)
 void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out)
 {
 	*out = f->stats;
+}
+
+const char *wb_flow_waiting_for(struct wb_flow *f, uint32_t worker, char *out, size_t cap)
+{
+	out[0] = '\0';
+	for (uint32_t i = 0; i < f->local->n_want; i++) {
+		const struct wb_want *w = &f->local->want[i];
+
+		if (w->worker != worker || f->want[i].state == WANT_DONE)
+			continue;
+		snprintf(out, cap,
+			"chunk %u of class %u from worker %u, %s stage, %u of %u chunks left",
+			w->chunk, w->cls, f->want[i].src,
+			f->plan->worker[f->want[i].src].role == WB_ROLE_TRAINER ? "receive"
+										: "exchange",
+			f->sink[worker].left, f->local->n_want);
+		break;
+	}
+	return out;
 }

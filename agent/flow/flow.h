@@ -24,6 +24,25 @@
 struct wb_flow;
 struct wb_lane_job;
 
+/* Where bytes were found that differ from the trainer's. */
+enum wb_flow_place {
+	WB_FLOW_WIRE, /* on arrival, in the parameters they went straight to */
+	WB_FLOW_SLOT, /* on arrival, or in the slot they landed in */
+	WB_FLOW_RELAY, /* packed again, to be passed on */
+	WB_FLOW_INSTALL, /* read back from parameters or a staging area */
+	WB_FLOW_PLACES,
+};
+#define WB_FLOW_NO_RAIL UINT32_MAX
+
+struct wb_flow_mismatch {
+	enum wb_flow_place place;
+	uint32_t src, dst; /* plan workers: asked; whose memory it is */
+	uint32_t cls, chunk, rail; /* WB_FLOW_NO_RAIL: none was involved */
+	const char *param; /* of dst, the first one of the chunk; borrowed */
+};
+
+const char *wb_flow_place_name(enum wb_flow_place p);
+
 struct wb_flow_env {
 	void *ctx;
 	struct wb_xport *xport; /* borrowed */
@@ -38,9 +57,8 @@ struct wb_flow_env {
 	void (*on_complete)(void *ctx, struct wb_flow *f, uint32_t worker);
 	/* The snapshot of a trainer worker is taken (0), or could not be; said once. */
 	void (*on_snapped)(void *ctx, struct wb_flow *f, uint32_t worker, int rc);
-	/* Bytes of plan worker @src did not have the trainer's sum: they are asked for again.  May
-	 * be NULL. */
-	void (*on_mismatch)(void *ctx, struct wb_flow *f, uint32_t src);
+	/* Bytes did not have the trainer's sum: they are asked for again.  May be NULL. */
+	void (*on_mismatch)(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m);
 	/* The sink cannot be completed; said once. */
 	void (*on_failed)(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err);
 };
@@ -52,6 +70,8 @@ struct wb_flow_opts {
 	uint64_t transfer;
 	uint64_t sum_seed; /* the same at every agent of the transfer */
 	bool sums; /* false: no checksums (benchmarks) */
+	bool read_back; /* with sums: each chunk is read where it was installed, when it is and
+			   once more when all are */
 	uint32_t window; /* grants outstanding an edge, 0 = 3 */
 	uint64_t stall_ns; /* a receive edge without progress for so long is given up; 0 = never */
 };

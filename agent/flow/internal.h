@@ -41,8 +41,8 @@ struct edge {
 	uint64_t progress_ns;
 };
 
-enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE, FLIGHT_SNAP };
-enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA };
+enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE, FLIGHT_SNAP, FLIGHT_CHECK };
+enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA, STEP_READ };
 
 /* One chunk on its way: the only thing rail and lane threads see. */
 struct wb_flight {
@@ -58,9 +58,10 @@ struct wb_flight {
 	uint64_t grant;
 	uint32_t slot; /* WB_SLOT_NONE = direct */
 	void *wire; /* the chunk in an image, instead of a slot; NULL = none */
-	uint32_t n_box, n_iov;
+	uint32_t n_box, n_iov, rail;
 	bool in_use;
 	bool gone; /* the asker took the grant back */
+	bool misplaced; /* by WB_FAULT */
 	struct wbk_box *box; /* owned by the pool: boxes_max */
 	struct iovec *iov; /* FLOW_IOV_MAX */
 	uint32_t *scratch; /* boxes_max */
@@ -92,22 +93,27 @@ struct wb_flow {
 	struct want_run *want; /* one a local->want */
 	struct edge *edge; /* one a domain */
 	uint32_t n_domain, next_edge;
-	struct flight_pool fetch, serve, snaps;
+	struct flight_pool fetch, serve, snaps, checks;
 	struct snap *snap; /* by local worker; NULL = no snapshots */
 	struct wb_flight *waiting; /* grants not yet answerable, oldest first */
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker */
+	struct wbk_sum **copies; /* by local worker, to read back: sum over all copies of a chunk */
 	uint8_t *source_open; /* by local worker */
 	struct sink {
 		bool open, received, failed;
 		const uint8_t *feed;
 		uint32_t left_receive, left;
+		/* Reading back: all that is installed was read and is right; the pass under way. */
+		bool clean;
+		uint32_t pass, check_next; /* 0 = none; of local->want */
 	} * sink; /* by local worker */
 	uint32_t receive_pending; /* RECEIVE chunks of open sinks not yet asked for */
 	bool exchange_early; /* trainers' egress is the narrow place: let exchange fill the rest */
 	bool stopping;
+	uint32_t n_pass;
 	uint64_t version; /* WB_FAULT_ANY = not known */
 	struct wb_flow_stats stats;
 };
@@ -133,8 +139,24 @@ unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, u
 void wb__flow_fetch_pump(struct wb_flow *f);
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* The chunk counts as installed. */
+void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum);
+/* It does not: the same source a few times, then another. */
+void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source);
 /* Ask again for a chunk that was installed here and is found damaged. */
-void wb__flow_fetch_again(struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+void wb__flow_fetch_again(
+	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place);
+void wb__flow_announce(struct wb_flow *f, uint32_t worker);
+/* check.c: what was installed is read back, where that is wanted. */
+void wb__flow_mismatch(struct wb_flow *f, enum wb_flow_place place, uint32_t src, uint32_t worker,
+	const struct wb_flight *fl);
+void wb__flow_misplace(struct wb_flight *fl);
+void wb__flow_installed(struct wb_flight *fl, bool has_sum);
+void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job);
+/* All of the sink has been read and is right; else a pass over it begins. */
+bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker);
+void wb__flow_check_pump(struct wb_flow *f);
+void wb__flow_check_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 void wb__flow_serve_pump(struct wb_flow *f);
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);

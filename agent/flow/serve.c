@@ -230,7 +230,7 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	} else if (f->o.sums && f->sum_known[id] &&
 		   memcmp(&fl->sum, &f->sum[id], sizeof(fl->sum))) {
 		/* Installed here, verified, and different now: repair before anybody gets it. */
-		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk);
+		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
 		refuse(fl, WB_ECKSUM);
 	} else if (write_out(fl) == -EAGAIN) {
 		fl->next = f->waiting;
@@ -251,7 +251,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		f->stats.sent_bytes += fl->bytes;
 		if (was_direct && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
-			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk);
+			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
 	}
 	wb__flow_flight_put(fl);
 	wb__flow_serve_pump(f);

@@ -142,6 +142,8 @@ enum wbp_peer {
 	F(X, U64, sent_bytes, 0, REQ, 1, "wire bytes it sent") \
 	F(X, U64, received_bytes, 0, REQ, 1, "wire bytes it received and verified") \
 	F(X, U64, resent_chunks, 0, OPT, 1, "chunks asked for again") \
+	F(X, U64, mismatched_chunks, 0, OPT, 1, "of those, because of their checksum") \
+	F(X, STR, mismatch, WBP_TEXT_MAX, OPT, 1, "the last one, by name") \
 	S(X, STRUCTS, phases, phase, 32, OPT, 1, "times by phase")
 
 #define WBF_object(F, S, X) \

@@ -61,6 +61,14 @@ struct wb_core_times {
 	uint32_t n_worker;
 };
 
+/* Where, in whose memory, of whom; names are borrowed for the call. */
+struct wb_core_mismatch {
+	const char *place; /* wire, slot, relay, install */
+	const char *object, *src, *dst, *param;
+	uint64_t transfer;
+	uint32_t cls, chunk, rail; /* WB_FLOW_NO_RAIL */
+};
+
 struct wb_core_env {
 	void *ctx;
 	const struct wb_clock *clock;
@@ -71,6 +79,8 @@ struct wb_core_env {
 		const struct wb_msg_peer *msg);
 	void (*report)(void *ctx, const struct wb_core_report *r);
 	void (*times)(void *ctx, const struct wb_core_times *t); /* may be NULL */
+	/* Bytes did not have the trainer's sum, and are asked for again; may be NULL. */
+	void (*mismatch)(void *ctx, const struct wb_core_mismatch *m);
 	/* A mark for the trace: what happened to whom; value is a count or bytes. */
 	void (*trace)(
 		void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value);
@@ -89,6 +99,7 @@ struct wb_core_store {
 struct wb_core_opts {
 	const char *agent; /* this agent's name */
 	bool sums; /* checksums on the wire */
+	bool read_back; /* and of what was installed */
 	uint32_t window; /* grants outstanding an edge; 0 = 3 */
 	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
 	void *arena; /* slots; registered by the daemon */

@@ -52,12 +52,24 @@ static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
 	wb__core_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
 }
 
-/* Said by name; counted by whoever keeps the marks. */
-static void env_mismatch(void *ctx, struct wb_flow *f, uint32_t src)
+/* Said by name; counted by whoever is told. */
+static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m)
 {
 	struct epoch *e = epoch_of_flow(ctx, f);
+	const struct wb_core_env *env = e->obj->core->env;
+	struct wb_core_mismatch out = {.place = wb_flow_place_name(m->place),
+		.object = e->obj->name,
+		.src = wb__core_worker_name(e, m->src),
+		.dst = wb__core_worker_name(e, m->dst),
+		.param = m->param,
+		.transfer = wb_flow_transfer(f),
+		.cls = m->cls,
+		.chunk = m->chunk,
+		.rail = m->rail};
 
-	wb__core_trace(e->obj, "mismatch", wb__core_worker_name(e, src), wb_flow_transfer(f), src);
+	wb__core_trace(e->obj, "mismatch", out.src, out.transfer, m->chunk);
+	if (env->mismatch)
+		env->mismatch(env->ctx, &out);
 }
 
 static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
@@ -149,6 +161,7 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.transfer = transfer,
 		.sum_seed = wb__core_seed(o, transfer),
 		.sums = o->core->o.sums,
+		.read_back = o->core->o.read_back,
 		.window = o->core->o.window,
 		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
 	};

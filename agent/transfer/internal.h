@@ -270,7 +270,8 @@ struct object {
 	struct leader *feeds;
 	struct trainers trainers;
 	struct digest *digest; /* owned: sums for wbctl verify, under way; NULL = none */
-	uint64_t resent_transfer, resent_told; /* chunks sent again that were reported */
+	/* chunks sent again that were reported, and those for their sums */
+	uint64_t resent_transfer, resent_told, mismatched_told;
 };
 
 struct loop_msg {

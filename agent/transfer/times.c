@@ -51,17 +51,20 @@ static struct wb_p_worker_report *next(struct epoch *e, uint32_t local, uint32_t
 }
 
 /* Chunks are counted by flow, and a flow may serve several engines here: each chunk once. */
-static uint64_t resent_since(struct object *o, const struct wb_flow *f, uint64_t transfer)
+static void resent_since(
+	struct object *o, const struct wb_flow *f, uint64_t transfer, struct wb_p_worker_report *w)
 {
 	struct wb_flow_stats st;
-	uint64_t before = o->resent_transfer == transfer ? o->resent_told : 0;
+	bool is_same = o->resent_transfer == transfer;
 
 	if (!f)
-		return 0;
+		return;
 	wb_flow_get_stats(f, &st);
+	w->resent_chunks = st.resent - (is_same ? o->resent_told : 0);
+	w->mismatched_chunks = st.mismatched - (is_same ? o->mismatched_told : 0);
 	o->resent_transfer = transfer;
 	o->resent_told = st.resent;
-	return st.resent - before;
+	o->mismatched_told = st.mismatched;
 }
 
 void wb__core_times_party(struct party *p)
@@ -82,7 +85,7 @@ void wb__core_times_party(struct party *p)
 		add(r, AFTER, p->end_ns, r->resume_ns);
 	}
 	if (n)
-		w[0].resent_chunks = resent_since(e->obj, p->flow, p->transfer);
+		resent_since(e->obj, p->flow, p->transfer, &w[0]);
 	if (!p->is_feed)
 		tell(e, p->transfer, p->version, w, n);
 	wb_free(w);

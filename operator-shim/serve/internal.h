@@ -94,7 +94,8 @@ struct xfer {
 	char message[WB_RECON_SENTENCE_MAX], culprit[WBP_NAME_MAX + 1];
 	uint64_t bytes[WB_STAGES];
 	uint64_t stall_sum_ns, n_stall; /* where only means were reported */
-	uint64_t resent, error_ns;
+	uint64_t resent, mismatched, error_ns;
+	char mismatch[320]; /* the last one, by name */
 	struct worker_times *worker; /* owned */
 	size_t n_worker, cap;
 };

@@ -42,6 +42,8 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 	[WB_SM_BYTES] = COUNTER("wb_bytes_total", "Verified bytes.", "stage"),
 	[WB_SM_RESENT] =
 		COUNTER("wb_chunks_retried_total", "Chunks that were asked for again.", NULL),
+	[WB_SM_MISMATCHED] = COUNTER("wb_checksum_mismatches_total",
+		"Chunks without the trainer's sum, asked for again.", NULL),
 	[WB_SM_BOUND_RATIO] = GAUGE("wb_plan_lower_bound_ratio",
 		"Last transfer's time by the lower bound of its plan.", NULL),
 	[WB_SM_LOOP_LAG] = GAUGE(

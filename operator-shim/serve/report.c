@@ -118,6 +118,9 @@ static void workers(const struct peer *p, struct xfer *x, const struct wb_msg_re
 		snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
 		keep_phases(t, w, shift);
 		x->resent += w->resent_chunks;
+		x->mismatched += w->mismatched_chunks;
+		if (w->mismatch && *w->mismatch)
+			snprintf(x->mismatch, sizeof(x->mismatch), "%s", w->mismatch);
 	}
 }
 
@@ -161,6 +164,7 @@ static void measure(struct wb_serve *s, struct object *o, const struct xfer *x)
 
 	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
 	wb_metric_add(s->metrics, WB_SM_RESENT, NULL, (double)x->resent);
+	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)x->mismatched);
 	if (x->end.result == WB_RESULT_SUCCEEDED) {
 		wb_metric_observe(
 			s->metrics, WB_SM_TRANSFER_SECONDS, NULL, (double)x->end.ewtt_ns / 1e9);

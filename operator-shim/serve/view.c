@@ -17,17 +17,20 @@ static json_t *stage_bytes(const struct xfer *x)
 
 static json_t *xfer_json(const struct xfer *x)
 {
-	json_t *o = json_pack("{s:I, s:s, s:f, s:f, s:f, s:I, s:o}", "transfer",
+	json_t *o = json_pack("{s:I, s:s, s:f, s:f, s:f, s:I, s:I, s:o}", "transfer",
 		(json_int_t)x->transfer, "result", wb_recon_result_name(x->end.result),
 		"endToEndMilliseconds", (double)x->end.ewtt_ns / 1e6,
 		"endToEndUncertaintyMilliseconds", (double)x->error_ns / 1e6,
 		"averageStallMilliseconds", (double)x->end.stall_ns / 1e6, "resentChunks",
-		(json_int_t)x->resent, "bytes", stage_bytes(x));
+		(json_int_t)x->resent, "mismatchedChunks", (json_int_t)x->mismatched, "bytes",
+		stage_bytes(x));
 
 	if (o && x->version >= 0)
 		json_object_set_new(o, "version", json_integer(x->version));
 	if (o && x->message[0])
 		json_object_set_new(o, "message", json_string(x->message));
+	if (o && x->mismatch[0])
+		json_object_set_new(o, "lastMismatch", json_string(x->mismatch));
 	if (o && x->culprit[0])
 		json_object_set_new(o, "culprit", json_string(x->culprit));
 	return o;

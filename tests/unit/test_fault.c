@@ -30,7 +30,7 @@ END_TEST
 static const char *const bad[] = {"flip", "flip=", "flip=moon", "burn=wire", "flip=wire:2.0",
 	"flip=wire:chunk=x", "flip=wire:color=1", "delay=wire:5 apples", "kill=recv:0",
 	"drop=wire:1e99s", "=", "flip=wire:nan", "drop=recv", "flip=ctrl", "stall=send",
-	"delay=commit", "flip=rail0"};
+	"delay=commit", "flip=rail0", "misplace=wire", "flip=assemble"};
 
 START_TEST(bad_rule_is_named)
 {
