@@ -69,7 +69,8 @@ static void schedule(struct wb__oplink *l)
 }
 
 /* The same again cannot succeed.  Before the first welcome that is a mistake in how this agent was
- * started; later the operator changed, and may change back. */
+ * started; later the operator changed, and may change back.  In a pod all that is wrong is made
+ * right around the agent: certificates, tokens and labels are renewed, operators upgraded. */
 static void give_up(struct wb__oplink *l, int code, const char *why)
 {
 	struct wb__agent *a = l->a;
@@ -78,7 +79,7 @@ static void give_up(struct wb__oplink *l, int code, const char *why)
 		MOD, "refused by the operator", WB_S("operator", l->address), WB_S("reason", why));
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why);
 	wb__apps_give_up(a->apps, code, why);
-	if (!l->was_up) {
+	if (!l->was_up && !l->a->o.token_file[0]) {
 		wb__agent_quit(a, 1);
 		return;
 	}
@@ -98,7 +99,7 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why)
 	wb__uploads_reset(l);
 	if (l->is_closing)
 		return;
-	if (l->is_refused || (why->code == -EACCES && !l->was_up)) {
+	if (l->is_refused || (why->code == -EACCES && !l->was_up && !l->a->o.token_file[0])) {
 		give_up(l, why->code, text);
 		return;
 	}

@@ -326,7 +326,7 @@ int wb_kube_config_parse(const char *file, const char *dir, const void *text, si
 	return rc;
 }
 
-int wb_kube_config_load(const char *path, struct wb_kube_config *out, struct wb_err *err)
+static int load_one(const char *path, struct wb_kube_config *out, struct wb_err *err)
 {
 	const char *slash = strrchr(path, '/');
 	char *text = NULL, *dir;
@@ -342,6 +342,31 @@ int wb_kube_config_load(const char *path, struct wb_kube_config *out, struct wb_
 	explicit_bzero(text, bytes);
 	wb_free(text);
 	wb_free(dir);
+	return rc;
+}
+
+/* As in $KUBECONFIG: files between colons.  The first that is there counts; they are not merged. */
+int wb_kube_config_load(const char *paths, struct wb_kube_config *out, struct wb_err *err)
+{
+	const char *at = paths;
+	int rc = -ENOENT;
+
+	memset(out, 0, sizeof(*out));
+	while (rc == -ENOENT) {
+		size_t n = strcspn(at, ":");
+		char *path = n ? wb_strndup(at, n) : NULL;
+
+		if (n && !path)
+			return wb_err_set(err, -ENOMEM, "out of memory");
+		if (path)
+			rc = load_one(path, out, err);
+		wb_free(path);
+		if (!at[n])
+			break;
+		at += n + 1;
+	}
+	if (rc == -ENOENT && strchr(paths, ':'))
+		return wb_err_set(err, rc, "kubeconfig: none of %s is there", paths);
 	return rc;
 }
 

@@ -44,8 +44,9 @@ struct wb_kube_config {
 int wb_kube_config_parse(const char *file, const char *dir, const void *text, size_t bytes,
 	struct wb_kube_config *out, struct wb_err *err);
 
-/** wb_kube_config_load - the same from a file.  Blocks. */
-int wb_kube_config_load(const char *path, struct wb_kube_config *out, struct wb_err *err);
+/** wb_kube_config_load - the same from a file, or from the first that exists of several, between
+ *  colons.  Blocks. */
+int wb_kube_config_load(const char *paths, struct wb_kube_config *out, struct wb_err *err);
 
 #define WB_KUBE_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
 

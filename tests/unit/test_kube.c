@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- cursor ---- */
 
@@ -267,6 +268,28 @@ START_TEST(kubeconfig_is_taken_or_refused_with_a_sentence)
 }
 END_TEST
 
+START_TEST(first_kubeconfig_that_is_there_counts)
+{
+	const char *text = HEAD CLUSTER USER("token: t");
+	char file[] = "/tmp/wb-kubeconfig-XXXXXX", list[128];
+	int fd = mkstemp(file);
+	struct wb_kube_config c;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	snprintf(list, sizeof(list), "/none/a::%s:/none/b", file);
+	ck_assert_int_eq(wb_kube_config_load(list, &c, &err), 0);
+	ck_assert_str_eq(c.server, "https://h:6443/p");
+	wb_kube_config_finish(&c);
+	unlink(file);
+	ck_assert_int_eq(wb_kube_config_load(list, &c, &err), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(err.msg, "none of /none/a"));
+	ck_assert_int_eq(wb_kube_config_load("/none/a", &c, &err), -ENOENT);
+	ck_assert_str_eq(err.msg, "kubeconfig /none/a: No such file or directory");
+}
+END_TEST
+
 START_TEST(short_memory_leaves_nothing)
 {
 	const char *text =
@@ -455,6 +478,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, backoff_grows_jitters_obeys_and_forgets);
 	tcase_add_loop_test(
 		tc, kubeconfig_is_taken_or_refused_with_a_sentence, 0, (int)WB_ARRAY_SIZE(configs));
+	tcase_add_test(tc, first_kubeconfig_that_is_there_counts);
 	tcase_add_test(tc, short_memory_leaves_nothing);
 	tcase_add_test(tc, outside_of_a_pod_is_said);
 	tcase_add_loop_test(tc, lease_is_taken_renewed_or_lost, 0, (int)WB_ARRAY_SIZE(leases));

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An RL job in pods, as its users run it: 20 versions over pod addresses, and what kubectl shows of them."""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import wait_for  # noqa: E402
+from cluster import run  # noqa: E402
+from job import Job, add_images, columns, install_operator  # noqa: E402
+
+VERSIONS = 20
+
+
+def before_the_first(job):
+    """Ready holds before the first transfer; the engines are named by the label of their pods."""
+    job.ready()
+    row = columns(job.kubectl("get", "wt"))[0]
+    assert row["READY"] == "True" and row["ENGINES"] == "2" and row["VERSION"] == "", row
+    assert {e["name"] for e in job.status()["engines"]} == {"0", "1"}
+    assert job.condition("UpToDate")[:2] == ("False", "NoTransferYet")
+
+
+def versions(job):
+    for v in range(1, VERSIONS + 1):
+        line = job.send(v)
+        assert line.count("Committed") == 2, line
+    job.settled(VERSIONS)
+    for pod in job.pods("rollout"):
+        want = [f"update {v} ok" for v in range(1, VERSIONS + 1)]
+        job.heard(pod, f"update {VERSIONS} ")
+        got = [line for line in job.lines(pod) if line.startswith("update")]
+        assert got == want, (pod, got)
+
+
+def every_column(job):
+    # A transfer's figures come with its report, moments after the version.
+    row = wait_for(lambda: next((r for r in columns(job.kubectl("get", "wt", "-o", "wide"))
+                                 if r["REASON"] == "Idle" and r["UP-TO-DATE"] == "2"), None), 20)
+    print(" ".join(f"{k}={v}" for k, v in row.items()))
+    assert row["NAME"] == "wt" and row["READY"] == "True" and row["VERSION"] == str(VERSIONS)
+    assert row["ENGINES"] == "2" and row["AGENTS"] == "4"
+    for name in ("EWTT(MS)", "STALL(MS)", "LAST-TRANSFER", "AGE", "ROUNDS"):
+        assert row[name] not in ("", "<none>", "<unknown>"), row
+    missing = [k for k, v in row.items() if v in ("", "<none>", "<unknown>") and k not in ("BOUND(MS)", "GBIT/S")]
+    assert not missing, (missing, row)
+
+
+def described(job):
+    text = job.kubectl("describe", "wt", job.name)
+    for word in ("AllAgentsConnected", "PlanDistributed", "AllEnginesAtVersion", "PlanActivated", "TransferCompleted",
+                 "weightbridge.io/operator"):
+        assert word in text, (word, text)
+
+
+def nothing_privileged(job):
+    """What the pods run as, and what their agent cannot read."""
+    for pod in job.pods():
+        token = job.kubectl("exec", pod, "-c", "worker", "--", "ls", "/run/weightbridge")
+        assert "agent.sock" in token
+    spec = job.kubectl("get", "pod", "rollout-0", "-o", "jsonpath={.spec.initContainers[0].volumeMounts[*].name}")
+    assert "kube-api-access" not in spec, spec
+
+
+def main(c):
+    t = time.monotonic()
+    add_images(c)
+    install_operator(c)
+    print(f"operator up after {time.monotonic() - t:.1f} s")
+    t = time.monotonic()
+    job = Job(c, trainers=2, rollouts=2)
+    before_the_first(job)
+    print(f"job ready after {time.monotonic() - t:.1f} s")
+    t = time.monotonic()
+    versions(job)
+    print(f"{VERSIONS} versions in {time.monotonic() - t:.1f} s")
+    every_column(job)
+    described(job)
+    nothing_privileged(job)
+    t = time.monotonic()
+    job.delete()
+    print(f"pods gone after {time.monotonic() - t:.1f} s")
+
+
+if __name__ == "__main__":
+    run(main, __file__)
