@@ -399,7 +399,9 @@ static void on_accept(void *cookie, struct wb_seq *conn)
 
 int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *err)
 {
-	struct wb_seq_listen_opts o = {.path = a->o.socket};
+	/* In a pod the app has a user of its own: the volume says who may come, not the mode. */
+	mode_t mode = a->o.socket_mode ? a->o.socket_mode : a->o.token_file[0] ? 0666 : 0600;
+	struct wb_seq_listen_opts o = {.path = a->o.socket, .mode = mode};
 	struct wb__apps *s = wb_zalloc(1, sizeof(*s));
 	int rc = -ENOMEM;
 

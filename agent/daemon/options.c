@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_name(const char *s, size_t max)
@@ -42,6 +43,16 @@ static int set_socket(void *options, const char *arg)
 
 	o->socket = arg;
 	return *arg && strlen(arg) <= 107 ? 0 : -EINVAL;
+}
+
+static int set_socket_mode(void *options, const char *arg)
+{
+	struct wb__options *o = options;
+	char *end;
+	unsigned long mode = strtoul(arg, &end, 8);
+
+	o->socket_mode = (uint32_t)mode;
+	return *arg < '0' || *arg > '7' || *end || !mode || mode > 0777 ? -EINVAL : 0;
 }
 
 static int set_operator(void *options, const char *arg)
@@ -167,6 +178,9 @@ static const struct wb_cli_row rows[] = {
 		"machine it runs on, for the bound (default: host name)"},
 	{"socket", "PATH", set_socket, 0, "a path of 1 to 107 bytes",
 		"socket that workers attach to (default: " WB_AGENT_SOCKET ")"},
+	{"socket-mode", "MODE", set_socket_mode, 0, "three octal digits, such as 660",
+		"who may attach (default: 600; with a token 666, as only the containers meant "
+		"mount its folder)"},
 	{"operator", "HOST:PORT", set_operator, 0, "HOST:PORT", "the operator to ask for plans"},
 	{"psk-file", "FILE", TEXT(psk_file), "a file name",
 		"key shared with the operator: 64 to 128 hex digits, mode 0600"},

@@ -19,6 +19,7 @@ struct wb_err;
 struct wb__options {
 	const char *name, *node; /* borrowed from argv or static, as all strings here */
 	const char *socket;
+	uint32_t socket_mode; /* 0 = 0600, with a token 0666 */
 	struct wb_cli_addr operator;
 	const char *psk_file; /* "" = a token instead */
 	const char *token_file, *ca_file, *operator_name; /* "" = none, none, the host dialled */

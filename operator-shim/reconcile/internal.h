@@ -157,7 +157,6 @@ struct wb_recon {
 	char waiting[WB_RECON_SENTENCE_MAX]; /* who is missing; "" = nobody */
 	char aside[WB_RECON_SENTENCE_MAX]; /* engines that are incomplete beside complete ones */
 	char refused[WB_RECON_SENTENCE_MAX]; /* last refusal of a worker that is still there */
-	enum member_fault refused_fault;
 
 	uint32_t feed_gen;
 	struct wb_recon_feed *feed; /* running, for wb_recon_feeds() */
@@ -208,6 +207,9 @@ const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent);
 /** wb__recon_place_worker - its engine, as pod and app say; or a fault, with a sentence. */
 enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct agent *a,
 	struct worker *w, const char *app_engine, char *why, size_t bytes);
+/** wb__recon_note_fault - of a worker: FAULT_ROLE or FAULT_ENGINE. */
+void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member_fault fault,
+	struct wb_recon_now now, const char *sentence);
 void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_without_sidecar - names up to five, "" when all have one.  Returns @out. */
 const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes);

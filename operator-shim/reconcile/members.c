@@ -192,10 +192,8 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 
 static void drop_worker(struct wb_recon *r, size_t i)
 {
-	if (r->worker[i].is_refused) {
+	if (r->worker[i].is_refused)
 		r->refused[0] = '\0';
-		r->refused_fault = FAULT_NONE;
-	}
 	memmove(&r->worker[i], &r->worker[i + 1], (r->n_worker - i - 1) * sizeof(*r->worker));
 	r->n_worker--;
 }
@@ -207,7 +205,8 @@ static void drop_workers_of(struct wb_recon *r, uint64_t instance)
 			drop_worker(r, i);
 }
 
-static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb_recon_worker *in)
+static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct agent *a,
+	const struct wb_recon_worker *in)
 {
 	char why[WB_RECON_SENTENCE_MAX];
 	struct worker w = {.instance = a->instance,
@@ -236,8 +235,10 @@ static int add_worker(struct wb_recon *r, const struct agent *a, const struct wb
 		fault = FAULT_COUNT;
 	if (fault != FAULT_NONE) {
 		w.is_refused = true;
-		r->refused_fault = fault;
-		snprintf(r->refused, sizeof(r->refused), "%s", why);
+		if (fault == FAULT_COUNT)
+			snprintf(r->refused, sizeof(r->refused), "%s", why);
+		else
+			wb__recon_note_fault(r, a, fault, now, why);
 		rc = reject(r, a, w.id, why);
 	}
 	r->worker[r->n_worker++] = w;
@@ -344,7 +345,7 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 		r->adopt_until_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
 	drop_workers_of(r, a->instance);
 	for (size_t i = 0; i < in->n_worker; i++) {
-		rc = add_worker(r, a, &in->worker[i]);
+		rc = add_worker(r, now, a, &in->worker[i]);
 		worst = rc < 0 ? rc : worst;
 	}
 	rc = wb__recon_look(r, now);
@@ -400,7 +401,7 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 			drop_worker(r, i);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (!is_there(r, a->instance, worker[i].id))
-			rc = add_worker(r, a, &worker[i]);
+			rc = add_worker(r, now, a, &worker[i]);
 	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }
@@ -414,7 +415,7 @@ int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agen
 	if (!a)
 		return 0;
 	r->is_dirty = true;
-	rc = add_worker(r, a, worker);
+	rc = add_worker(r, now, a, worker);
 	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -76,6 +76,8 @@ int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *n
 	i = place(r, key);
 	if (i == r->n_pod || strcmp(r->pod[i].name, key) != 0)
 		return 0;
+	if (!strcmp(r->refusal.agent, key))
+		r->refusal.until_ns = 0; /* its successor is judged anew */
 	memmove(&r->pod[i], &r->pod[i + 1], (r->n_pod - i - 1) * sizeof(*r->pod));
 	r->n_pod--;
 	return wb__recon_look(r, now);
@@ -93,6 +95,31 @@ int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_
 	return wb__recon_look(r, now);
 }
 
+/* The refused worker ends, and may come again: the reason stays for that long. */
+void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member_fault fault,
+	struct wb_recon_now now, const char *sentence)
+{
+	struct refusal *f = &r->refusal;
+
+	f->what = fault == FAULT_ROLE ? WB_REFUSED_ROLE : WB_REFUSED_ENGINE;
+	f->until_ns = now.ns + REFUSAL_NS;
+	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, a->name);
+	snprintf(f->text, sizeof(f->text), "%.900s", sentence);
+}
+
+/* Whether what was refused has been let in after all. */
+static bool is_over(const struct wb_recon *r, const struct refusal *f, const struct agent *a)
+{
+	if (!a->is_up || strcmp(a->name, f->agent) != 0)
+		return false;
+	if (f->what == WB_REFUSED_TOKEN || f->what == WB_REFUSED_VERSION)
+		return true;
+	for (size_t i = 0; i < r->n_worker; i++)
+		if (r->worker[i].instance == a->instance && !r->worker[i].is_refused)
+			return true;
+	return false;
+}
+
 void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
 {
 	struct refusal *f = &r->refusal;
@@ -100,8 +127,8 @@ void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
 	if (!f->until_ns)
 		return;
 	for (size_t i = 0; i < r->n_agent; i++)
-		if (r->agent[i].is_up && !strcmp(r->agent[i].name, f->agent))
-			f->until_ns = now.ns; /* it was let in after all */
+		if (is_over(r, f, &r->agent[i]))
+			f->until_ns = now.ns;
 	if (now.ns >= f->until_ns)
 		f->until_ns = 0;
 	else
@@ -173,14 +200,16 @@ const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_
 
 const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare)
 {
-	if (r->refused_fault == FAULT_ROLE && *r->refused)
-		return "RoleMismatch";
-	if (r->refused_fault == FAULT_ENGINE && *r->refused)
-		return "EngineLabelMissing";
+	static const char *const refusals[] = {
+		[WB_REFUSED_TOKEN] = "AuthenticationRejected",
+		[WB_REFUSED_VERSION] = "ProtocolVersionMismatch",
+		[WB_REFUSED_LIBRARY] = "LibraryVersionMismatch",
+		[WB_REFUSED_ROLE] = "RoleMismatch",
+		[WB_REFUSED_ENGINE] = "EngineLabelMissing",
+	};
+
 	if (r->refusal.until_ns)
-		return r->refusal.what == WB_REFUSED_VERSION   ? "ProtocolVersionMismatch"
-		       : r->refusal.what == WB_REFUSED_LIBRARY ? "LibraryVersionMismatch"
-							       : "AuthenticationRejected";
+		return refusals[r->refusal.what];
 	if (*bare)
 		return "SidecarMissing";
 	if (is_lost)

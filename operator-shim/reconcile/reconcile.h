@@ -92,7 +92,14 @@ struct wb_recon_pod {
 	bool has_sidecar; /* it has an agent */
 };
 
-enum wb_recon_refusal { WB_REFUSED_TOKEN, WB_REFUSED_VERSION, WB_REFUSED_LIBRARY };
+/* Of an agent by its token or version, of a worker by its library, role or engine. */
+enum wb_recon_refusal {
+	WB_REFUSED_TOKEN,
+	WB_REFUSED_VERSION,
+	WB_REFUSED_LIBRARY,
+	WB_REFUSED_ROLE,
+	WB_REFUSED_ENGINE,
+};
 
 struct wb_recon_planned {
 	uint32_t job; /* of the action */

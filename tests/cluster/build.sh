@@ -17,6 +17,7 @@ helm=3.21.4 containerd=2.2.9 runc=1.4.3 cni=1.9.1 coredns=1.15.0
 [ $# -gt 0 ] || set -- api
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge
 dir=$cache/kube-$kube-etcd-$etcd
+here=$(cd "$(dirname "$0")" && pwd)
 go=$(command -v go || echo /usr/local/go/bin/go)
 
 programs() { # PART
@@ -117,6 +118,7 @@ build_node() {
 	for name in main/bridge main/loopback ipam/host-local meta/portmap; do
 		build "cni-$cni/${name#*/}" $plugins/plugins/$name -ldflags '-s -w'
 	done
+	if ! [ -f /usr/include/seccomp.h ]; then "$here/../common/deps.sh" libseccomp-dev >&2 || exit 77; fi
 	# runc enters namespaces in C, so it alone is built with cgo, and linked statically.
 	module runc github.com/opencontainers/runc "$runc"
 	CGO_ENABLED=1 build "runc-$runc" github.com/opencontainers/runc -tags 'seccomp netgo osusergo' \

@@ -22,6 +22,9 @@ NET, SERVICES = "10.244", "10.96.0"
 DIR = "/run/k"  # short: sockets lie in it
 CGROUPS = ["/sys/fs/cgroup"] + glob.glob("/sys/fs/cgroup/*/")
 NODES = 2
+# Programs the nodes need, and their Debian packages.
+TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2", "nft": "nftables",
+         "iptables": "iptables", "openssl": "openssl", "busybox": "busybox-static"}
 
 
 # ---- outside: namespaces, and what they do not take with them ----
@@ -56,8 +59,12 @@ def sweep():
 def check_means():
     if os.geteuid() != 0:
         skip("a cluster with nodes needs root")
-    for tool in ("unshare", "nsenter", "ip", "nft", "openssl", "mount"):
-        if not shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [p for t, p in TOOLS.items() if not shutil.which(t)]
+    if missing:
+        subprocess.run([os.path.join(HERE, "..", "common", "deps.sh"), *missing])
+    for tool in TOOLS:
+        if not shutil.which(tool):
             skip(f"a cluster with nodes needs the program {tool}")
     probe = ("mount -t tmpfs none /mnt && ip link add br0 type bridge && ip link add veth0 type veth peer name veth1 && nft add table ip t && "
              "nft add chain ip t c '{ type nat hook postrouting priority 100; }' && nft add rule ip t c masquerade && "
@@ -332,6 +339,28 @@ class Cluster(ApiServer):
             wait_for(n.proxied, 60)
         wait_for(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, 60)
         return self
+
+    def __exit__(self, *exc):
+        """After a failure: what a person would ask kubectl first; with WB_CLUSTER_LOG=DIR also all logs."""
+        if exc[0]:
+            self.explain()
+        if os.environ.get("WB_CLUSTER_LOG"):
+            for name in os.listdir(self.dir):
+                if name.endswith(".log"):
+                    shutil.copy(self.path(name), os.environ["WB_CLUSTER_LOG"])
+        self.stop()
+
+    def explain(self):
+        ask = lambda *a: sys.stderr.write(f"---- {' '.join(a)}\n{self.kubectl(*a, check=False).stdout}\n")
+        try:
+            ask("get", "wt", "-A", "-o", "wide")
+            ask("get", "pods", "-A", "-o", "wide")
+            ask("describe", "wt", "-A")
+            ask("get", "events", "-A")
+            for line in self.kubectl("get", "pods", "-A", "--no-headers", check=False).stdout.splitlines():
+                ask("logs", "-n", *line.split()[:2], "--all-containers", "--prefix", "--tail=25")
+        except Exception as e:  # the API server itself may be gone
+            sys.stderr.write(f"---- no more to say: {e}\n")
 
     def start_dns(self):
         with open(self.path("Corefile"), "w") as f:

@@ -178,7 +178,7 @@ class Job:
                 return x["status"], x["reason"], x["message"]
         return None, None, None
 
-    def ready(self, seconds=90):
+    def ready(self, seconds=40):
         self.kubectl("wait", "--for=condition=Ready", f"wt/{self.name}", f"--timeout={seconds}s")
 
     def exec(self, pod, *args, container="worker", **kw):

@@ -39,7 +39,7 @@ def every_column(job):
                                  if r["REASON"] == "Idle" and r["UP-TO-DATE"] == "2"), None), 20)
     print(" ".join(f"{k}={v}" for k, v in row.items()))
     assert row["NAME"] == "wt" and row["READY"] == "True" and row["VERSION"] == str(VERSIONS)
-    assert row["ENGINES"] == "2" and row["AGENTS"] == "4"
+    assert row["ENGINES"] == "2" and row["WORKERS"] == "4"
     for name in ("EWTT(MS)", "STALL(MS)", "LAST-TRANSFER", "AGE", "ROUNDS"):
         assert row[name] not in ("", "<none>", "<unknown>"), row
     missing = [k for k, v in row.items() if v in ("", "<none>", "<unknown>") and k not in ("BOUND(MS)", "GBIT/S")]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why members are missing, as the status says it, from a real API server's pods and tokens."""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import ApiServer, free_ports, wait_for  # noqa: E402
+from op import Operator, Worker, conditions, status, transfer_object  # noqa: E402
+from test_tokens import PODS, Stranger, auth, make_token  # noqa: E402
+
+
+def make_pod(c, name, sidecar=True, ns="default", **labels):
+    containers = [{"name": "app", "image": "none"}] + ([{"name": "weightbridge-agent", "image": "none"}] if sidecar else [])
+    return c.post(PODS.format(ns), {
+        "metadata": {"name": name, "labels": {"weightbridge.io/name": "t", **{f"weightbridge.io/{k}": v for k, v in labels.items()}}},
+        "spec": {"automountServiceAccountToken": False, "containers": containers}})
+
+
+def delete_pod(c, name):
+    c.raw(PODS.format("default") + f"/{name}?gracePeriodSeconds=0", "DELETE")
+
+
+def members(c, reason, *words, also_ready=True):
+    def so():
+        x = conditions(status(c))
+        m = x.get("MembersConnected", {})
+        so.__doc__ = f"MembersConnected says {reason} {words}; it says {m}"
+        return (m.get("reason") == reason and all(w in m["message"] for w in words)
+                and (not also_ready or x["Ready"]["reason"] == reason))
+    wait_for(so, 20, 0.1)
+
+
+def without_sidecar(c):
+    members(c, "WaitingForPods")
+    for i in range(7):
+        make_pod(c, f"bare-{i}", sidecar=False, role="rollout")
+    members(c, "SidecarMissing", "7 pods", "bare-0, bare-1, bare-2, bare-3, bare-4, ...")
+    for i in range(7):
+        delete_pod(c, f"bare-{i}")
+    members(c, "WaitingForPods")
+
+
+def bad_workers(c, port):
+    """A role and an engine that the labels contradict; each is put right by another pod."""
+    pod = make_pod(c, "r-0", role="trainer", engine="e0")
+    w = Worker(c, port, "r-0", "rollout", 0, 1, None, auth(c, "r-0", make_token(c, pod)))
+    members(c, "RoleMismatch", "r-0", "weightbridge.io/role of its pod is 'trainer'")
+    w.end()
+    delete_pod(c, "r-0")
+    members(c, "WaitingForPods")
+    pod = make_pod(c, "r-1", role="rollout")
+    w = Worker(c, port, "r-1", "rollout", 0, 1, None, auth(c, "r-1", make_token(c, pod)))
+    members(c, "EngineLabelMissing", "r-1", "weightbridge.io/engine")
+    w.end()
+    delete_pod(c, "r-1")
+
+
+def refused(c, port):
+    """An agent with a wrong token is the reason while it tries."""
+    pod = make_pod(c, "t-0", role="trainer")
+    p = Stranger(c, port, "t-0", make_token(c, pod, "weightbridge.io/default/other"), "default/t")
+    members(c, "AuthenticationRejected", "agent t-0 was refused", "not valid for audience")
+    p.stop(9)
+    return pod
+
+
+def labelled(c, port, trainer):
+    """Engines are named by their label, and by label and app."""
+    workers = [Worker(c, port, "t-0", "trainer", 0, 1, None, auth(c, "t-0", make_token(c, trainer)))]
+    for name, app in (("a", None), ("b", "x")):
+        pod = make_pod(c, "r-" + name, role="both", engine=name)
+        workers.append(Worker(c, port, "r-" + name, "rollout", 0, 1, app, auth(c, "r-" + name, make_token(c, pod))))
+    c.kubectl("wait", "--for=condition=Ready", "wt/t", "--timeout=30s")
+    wait_for(lambda: {e["name"] for e in status(c)["engines"]} == {"a", "b/x"}, 20)
+    make_pod(c, "bare", sidecar=False, role="rollout")
+    members(c, "AllAgentsConnected", "1 pod has no container weightbridge-agent: bare", also_ready=False)
+    workers[0].say("send 1")
+    line = workers[0].until("sent 1")
+    assert "a=Committed" in line and "b/x=Committed" in line, line
+    for w in workers[1:]:
+        w.until("update 1 ok")
+    # A leader after this one finds the same, though it hears of pods and agents in any order.
+    return workers
+
+
+def main():
+    with ApiServer() as c:
+        c.install_crd()
+        c.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        c.certificate("operator", "/CN=operator", "DNS:operator.test")
+        port = free_ports(1)[0]
+        args = ["--tls-cert", c.path("pki", "operator.crt"), "--tls-key", c.path("pki", "operator.key")]
+        op = Operator(c, port, args=args)
+        wait_for(op.is_ready, 20)
+        c.kubectl("apply", "-f", "-", stdin=transfer_object())
+        without_sidecar(c)
+        bad_workers(c, port)
+        trainer = refused(c, port)
+        workers = labelled(c, port, trainer)
+        before = status(c)["plan"]["digest"]
+        assert op.stop() == 0
+        op = Operator(c, port, args=args)
+        wait_for(lambda: "PlanAdopted" in op.text(), 30)
+        workers[0].say("send 2")
+        workers[0].until("sent 2")
+        wait_for(lambda: status(c).get("version") == 2, 20)
+        assert status(c)["plan"]["digest"] == before
+        for w in workers:
+            w.end()
+        assert op.stop() == 0
+
+
+if __name__ == "__main__":
+    t = time.monotonic()
+    main()
+    print(f"{time.monotonic() - t:.1f} s")
