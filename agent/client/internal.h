@@ -129,6 +129,7 @@ struct wb_client {
 	bool is_wake; /* wake_fd is readable */
 	bool is_staged; /* no parameter changes before INSTALL */
 	bool is_copying; /* a thread is at it, without the lock */
+	bool is_given_up; /* END came before the copy was made */
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */
 	uint64_t transfer;

@@ -128,6 +128,7 @@ void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 		wb__send_msg(c, WBP_APP_INSTALLED, &no, NULL, 0);
 		return;
 	}
+	c->is_given_up = false;
 	set_phase(c, WB__INSTALL);
 }
 
@@ -151,8 +152,10 @@ static void install(struct wb_client *c)
 	m.code = wb__area_install(area, m.transfer);
 	pthread_mutex_lock(&c->lock);
 	c->is_copying = false;
-	if (c->conn == WB__UP && c->generation == generation &&
-		!wb__send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
+	if (c->is_given_up) {
+		set_phase(c, WB__TORN);
+	} else if (c->conn == WB__UP && c->generation == generation &&
+		   !wb__send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
 		set_phase(c, WB__INSTALLED);
 	} else {
 		say_why(c, "the agent went away during the install, which is complete here");
@@ -181,10 +184,17 @@ static bool is_end_of_this(const struct wb_client *c, const struct wb_msg_app_en
 
 void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 {
-	if (!is_end_of_this(c, m))
+	/* A worker that was stopped may find INSTALL and the end of its engine's patience at once:
+	 * the copy is made, and nobody waits for it any more. */
+	bool early = c->phase == WB__INSTALL && m->transfer == c->transfer;
+
+	if (!early && !is_end_of_this(c, m))
 		return;
 	say_why(c, m->sentence);
 	c->is_torn_final = m->result == WB_APP_END_TORN_FINAL;
+	c->is_given_up = early;
+	if (early)
+		return;
 	switch (m->result) {
 	case WB_APP_END_COMMITTED:
 		c->transfer = m->transfer;
