@@ -556,13 +556,16 @@ uint64_t wb_core_highest(const struct wb_core *c, const char *object)
 bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
 	struct wb_digest *digest)
 {
-	for (const struct object *o = c->objects; o; o = o->next)
-		if (!strcmp(o->name, object) && o->cur && o->cur->is_active) {
-			*term = o->cur->r.term;
-			*number = o->cur->r.number;
-			*digest = o->cur->plan->digest;
-			return true;
-		}
+	for (const struct object *o = c->objects; o; o = o->next) {
+		const struct epoch *e = strcmp(o->name, object) ? NULL : active_epoch(o);
+
+		if (!e)
+			continue;
+		*term = e->r.term;
+		*number = e->r.number;
+		*digest = e->plan->digest;
+		return true;
+	}
 	return false;
 }
 

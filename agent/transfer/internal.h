@@ -314,6 +314,15 @@ void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
 void wb__core_trace(
 	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
 struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number);
+/* The newest plan that is active; NULL = none.  An operator may send a plan and never activate it:
+ * it died, or those it planned without came back. */
+static inline struct epoch *active_epoch(const struct object *o)
+{
+	return o->cur && o->cur->is_active     ? o->cur
+	       : o->prev && o->prev->is_active ? o->prev
+					       : NULL;
+}
+
 /** wb__core_fault - WB_FAULT may end the process here. */
 void wb__core_fault(
 	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version);

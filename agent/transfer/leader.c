@@ -326,12 +326,12 @@ static void start_transfer(struct epoch *e, int64_t version)
 
 static void start_next(struct object *o)
 {
-	struct epoch *e = o->cur;
+	struct epoch *e = active_epoch(o);
 	int64_t version = -1;
 	char why[512];
 	int rc;
 
-	if (!e || !e->is_active || o->leader.state != LEADER_IDLE || o->feeds)
+	if (!e || o->leader.state != LEADER_IDLE || o->feeds)
 		return;
 	rc = triggers_agree(e, &version, why, sizeof(why));
 	if (rc < 0)

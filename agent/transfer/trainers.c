@@ -33,12 +33,12 @@ static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
 static void ask(struct object *o)
 {
 	struct trainers *t = &o->trainers;
-	struct epoch *e = o->cur;
+	struct epoch *e = active_epoch(o);
 	struct wb_msg_peer m = {.kind = WBP_PEER_TRIGGER, .version = -1};
 	const struct worker *first = NULL;
 	char text[512];
 
-	if (!e || !e->is_active || t->state != TRAINERS_IDLE)
+	if (!e || t->state != TRAINERS_IDLE)
 		return;
 	for_trainer (e, i) {
 		const struct worker *w = e->member[i];
