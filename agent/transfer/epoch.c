@@ -155,6 +155,7 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 		wb__core_flows_reap(o);
 		if (!epoch_in_use(o, o->prev)) {
 			wb__core_wire_flush(o->prev);
+			wb__core_party_inherit(o->cur, o->prev);
 			epoch_destroy(o->prev);
 			o->prev = NULL;
 		}
@@ -441,6 +442,7 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 		goto err_destroy;
 	/* An epoch that never became active is replaced; the active one is kept beside the new. */
 	if (o->prev && o->cur->is_active) {
+		wb__core_party_inherit(o->cur, o->prev);
 		epoch_destroy(o->prev);
 		o->prev = NULL;
 	}

@@ -378,6 +378,9 @@ uint64_t wb__core_party_tick(struct object *o, uint64_t now);
 /* The same engine has begun something under a newer plan @e. */
 void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
 void wb__core_party_broken(struct party *p, const char *why);
+/* Torn under the plan before, and to be repaired under @e now? */
+bool wb__core_party_take_torn(struct epoch *e, uint32_t engine);
+void wb__core_party_inherit(struct epoch *to, const struct epoch *from);
 /* stage.c */
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_party_staged(struct party *p);

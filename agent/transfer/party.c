@@ -127,6 +127,7 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
 	uint8_t *feed = p->feed;
+	bool was_torn = p->state == PARTY_TORN || p->was_torn;
 
 	if (e->staged && !m->feed) {
 		if (wb__core_party_restage(e, from, m))
@@ -144,6 +145,7 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		.version = m->version,
 		.is_feed = m->feed,
 		.source_engine = m->source,
+		.was_torn = was_torn | wb__core_party_take_torn(e, m->engine),
 		.feed = feed,
 	};
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
@@ -277,6 +279,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		(unsigned long long)m->sum1);
 	end.digest = digest;
 	p->state = PARTY_ENDING;
+	p->was_torn = false;
 	p->end_ns = now_ns(p->e->obj->core);
 	wb__core_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
@@ -685,6 +688,45 @@ void wb__core_party_overtaken(struct epoch *e, uint32_t engine)
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
 			wb__core_party_broken(&prev->party[en], "overtaken under a newer plan");
+}
+
+bool wb__core_party_take_torn(struct epoch *e, uint32_t engine)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
+			prev->party[en].state == PARTY_TORN) {
+			prev->party[en].state = PARTY_NONE;
+			return true;
+		}
+	return false;
+}
+
+/* The plan under which they were torn goes: the wait for repair goes on under the next. */
+void wb__core_party_inherit(struct epoch *to, const struct epoch *from)
+{
+	for (uint32_t old = 0; old < from->r.n_engine; old++)
+		for (uint32_t en = 0; en < to->r.n_engine; en++) {
+			const struct party *was = &from->party[old];
+			struct party *p = &to->party[en];
+
+			if (was->state != PARTY_TORN ||
+				strcmp(from->r.engine[old].name, to->r.engine[en].name))
+				continue;
+			if (p->state != PARTY_NONE) {
+				p->was_torn |= p->transfer > was->transfer;
+				continue;
+			}
+			p->state = PARTY_TORN;
+			p->e = to;
+			p->engine = en;
+			p->lead = to->r.engine[en].lead;
+			p->transfer = was->transfer;
+			p->version = was->version;
+			p->is_staged = was->is_staged;
+			p->deadline_ns = was->deadline_ns;
+		}
 }
 
 static void torn_for_good(struct party *p)

@@ -43,15 +43,8 @@ static void clear(struct party *p)
 /* The same engine under the plan before: what it knew is in the areas, its workers are let go. */
 static void take_over(struct epoch *e, struct party *p)
 {
-	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
-
 	wb__core_party_overtaken(e, p->engine);
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[p->engine].name) &&
-			prev->party[en].state == PARTY_TORN) {
-			p->was_torn = true;
-			prev->party[en].state = PARTY_NONE;
-		}
+	p->was_torn |= wb__core_party_take_torn(e, p->engine);
 }
 
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
