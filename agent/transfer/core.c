@@ -331,6 +331,14 @@ void wb__core_drain_self(struct wb_core *c)
 	c->draining_self = false;
 }
 
+static void peer_lost(struct epoch *e, uint32_t agent, const char *why)
+{
+	wb__core_leader_agent_down(e, agent, why);
+	wb__core_lead_agent_down(e, agent, why);
+	wb__core_party_lead_down(e, agent, why);
+	wb__core_trainers_leader_down(e, agent, why);
+}
+
 void wb_core_peer_msg(
 	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
 {
@@ -340,7 +348,11 @@ void wb_core_peer_msg(
 	assert(type == WBP_PEER);
 	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
 		if (!strcmp(e->r.agent[i].name, from)) {
-			if (wb__core_wire_take(e, i, m))
+			bool has_gap, is_next = wb__core_wire_take(e, i, m, &has_gap);
+
+			if (has_gap)
+				peer_lost(e, i, "messages of it were lost");
+			if (is_next)
 				dispatch(e, i, m);
 			break;
 		}
@@ -355,11 +367,8 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 
 	if (!e || agent >= e->r.n_agent)
 		return;
-	wb__core_wire_clear(&e->wire[agent]);
-	wb__core_leader_agent_down(e, agent, why);
-	wb__core_lead_agent_down(e, agent, why);
-	wb__core_party_lead_down(e, agent, why);
-	wb__core_trainers_leader_down(e, agent, why);
+	wb__core_wire_down(&e->wire[agent], now_ns(c));
+	peer_lost(e, agent, why);
 	wb__core_drain_self(c);
 }
 

@@ -60,6 +60,8 @@ struct wire {
 	uint64_t tx_seq, rx_seq; /* last sent, last taken in */
 	struct kept *head, *tail; /* owned: not confirmed yet */
 	uint64_t resend_ns, backoff_ns, confirm_ns; /* 0 = nothing due */
+	bool is_down;
+	uint64_t gap_ns; /* some were given up: the peer is told until it says that it knows */
 };
 
 struct epoch {
@@ -236,7 +238,7 @@ struct trainers {
 	struct wb_flow *flow;
 	uint64_t transfer;
 	int64_t version;
-	uint64_t begin_ns, drain_ns;
+	uint64_t begin_ns, drain_ns, deadline_ns;
 	bool is_told; /* the workers know that they are released */
 	bool has_final; /* FINAL came while the release was under way */
 	uint8_t *final_body; /* owned: the message, encoded */
@@ -336,8 +338,9 @@ void wb__core_digest_cancel(struct object *o);
 uint64_t wb__core_digest_tick(struct object *o, uint64_t now);
 /* link.c */
 void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
-bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__core_wire_clear(struct wire *w);
+/* @has_gap: the peer has given some up, and us. */
+bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap);
+void wb__core_wire_down(struct wire *w, uint64_t now); /* until it is heard again */
 void wb__core_wire_flush(struct epoch *e); /* confirm now what is not confirmed */
 bool wb__core_wire_is_busy(const struct epoch *e);
 uint64_t wb__core_wire_tick(struct object *o, uint64_t now);

@@ -3,19 +3,24 @@
  * Control messages between two agents of an epoch come in order and once, or the peer is down.
  *
  * The channel below may break and be made again without anybody hearing of it; what was under way
- * is lost then.  So messages are numbered and kept until the peer has confirmed them; numbers that
- * were given up (the peer was called down) are skipped: `base` is the first one still kept.
+ * is lost then.  So messages are numbered and kept until the peer has confirmed them.  What is
+ * given up (the peer was called down, or answered none of many tries) is skipped: `base` is the
+ * first number still kept, and a peer that finds some missing calls the sender down as well.  It is
+ * told so until it has confirmed that, since nothing else may follow: who waits must not wait for
+ * ever.
  */
 #include "transfer/internal.h"
 
 #define RESEND_MIN_NS (600 * WB_NS_PER_MS)
 #define RESEND_MAX_NS (2 * WB_NS_PER_S)
 #define CONFIRM_NS (200 * WB_NS_PER_MS) /* most answers are confirmations anyway */
-#define GIVE_UP_NS (10 * WB_NS_PER_S) /* by then the channel has called the peer down */
+/* About 10 s of our own time: a stopped process must not give up what it could not send again. */
+#define TRIES_MAX 6
 
 struct kept {
 	struct kept *next;
-	uint64_t seq, born_ns;
+	uint64_t seq;
+	uint32_t tries;
 	uint8_t *bytes;
 	size_t len;
 };
@@ -31,8 +36,11 @@ static void drop_first(struct wire *w)
 	wb_free(k);
 }
 
-void wb__core_wire_clear(struct wire *w)
+void wb__core_wire_down(struct wire *w, uint64_t now)
 {
+	w->is_down = true;
+	w->tx_seq++; /* one that is missing, whatever else is */
+	w->gap_ns = now + 1;
 	while (w->head)
 		drop_first(w);
 	w->resend_ns = w->confirm_ns = 0;
@@ -52,7 +60,6 @@ static void keep(struct wire *w, const struct wb_msg_peer *m, uint64_t now)
 		return;
 	}
 	k->seq = m->seq;
-	k->born_ns = now;
 	if (w->tail)
 		w->tail->next = k;
 	else
@@ -84,7 +91,7 @@ void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	send(e, agent, m);
 }
 
-bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap)
 {
 	struct wire *w = &e->wire[from];
 	uint64_t now = now_ns(e->obj->core);
@@ -94,12 +101,18 @@ bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		w->backoff_ns = RESEND_MIN_NS;
 		w->resend_ns = w->head ? now + w->backoff_ns : 0;
 	}
-	if (!m->seq)
-		return m->kind != WBP_PEER_CONFIRM; /* an older agent does not number */
-	if (m->base > w->rx_seq + 1)
+	w->is_down = false;
+	if (m->ack >= w->tx_seq)
+		w->gap_ns = 0;
+	*has_gap = m->base > w->rx_seq + 1;
+	if (*has_gap)
 		w->rx_seq = m->base - 1;
+	if (!m->seq && !*has_gap)
+		return m->kind != WBP_PEER_CONFIRM; /* an older agent does not number */
 	if (!w->confirm_ns)
 		w->confirm_ns = now + CONFIRM_NS;
+	if (!m->seq)
+		return false;
 	if (m->seq != w->rx_seq + 1)
 		return false; /* known, or one before it is missing: it comes again */
 	w->rx_seq = m->seq;
@@ -122,8 +135,11 @@ static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 {
 	struct wire *w = &e->wire[agent];
 
-	while (w->head && now - w->head->born_ns >= GIVE_UP_NS)
-		drop_first(w);
+	if (w->head && w->head->tries++ == TRIES_MAX) {
+		wb_core_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
+			"it confirmed nothing");
+		return;
+	}
 	for (struct kept *k = w->head; k; k = k->next) {
 		struct wb_frame f;
 		struct wb_msg_peer m;
@@ -149,7 +165,7 @@ void wb__core_wire_flush(struct epoch *e)
 bool wb__core_wire_is_busy(const struct epoch *e)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (e->wire[a].head)
+		if (e->wire[a].head && !e->wire[a].is_down) /* no plan waits for the dead */
 			return true;
 	return false;
 }
@@ -166,9 +182,14 @@ uint64_t wb__core_wire_tick(struct object *o, uint64_t now)
 
 			if (w->resend_ns && now >= w->resend_ns)
 				resend(e, a, now);
+			if (w->gap_ns && now >= w->gap_ns) {
+				confirm(e, a);
+				w->gap_ns = now + RESEND_MAX_NS;
+			}
 			if (w->confirm_ns && now >= w->confirm_ns)
 				confirm(e, a);
 			next = sooner(next, w->resend_ns);
+			next = sooner(next, w->gap_ns);
 			next = sooner(next, w->confirm_ns);
 		}
 	}

@@ -156,6 +156,11 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 		return; /* the receivers' deadline names us */
 	wb_flow_set_version(t->flow, t->version);
 	t->state = TRAINERS_SERVING;
+	/* The leader has a deadline (begin() there) and may once wait for engines to end after it;
+	 * this one is for a leader whose last word was lost. */
+	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r.engine_step_deadline_ns +
+			 (e->r.rollout_staged ? 2 : 1) * e->r.transfer_deadline_ns +
+			 10 * WB_NS_PER_S;
 	for_trainer (e, i) {
 		e->member[i]->has_sent = e->member[i]->letting_go = false;
 		/* A snapshot holds by itself. */
@@ -343,25 +348,29 @@ void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 		t->state = TRAINERS_IDLE;
 }
 
+/* No word of the leader is to be expected any more. */
+static void end_without_leader(struct trainers *t, int code, const char *what, const char *why)
+{
+	struct epoch *e = t->e;
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {
+		.kind = WBP_PEER_FINAL, .code = code, .sentence = text, .transfer = t->transfer};
+
+	snprintf(text, sizeof(text), "the transfer's leader, agent %s, %s%.800s",
+		e->r.agent[e->r.leader].name, what, why);
+	wb__core_trainers_msg(e, e->r.leader, &m);
+}
+
 void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
 {
 	struct trainers *t = &e->obj->trainers;
-	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL, .code = -EHOSTDOWN, .sentence = text};
 
-	if (t->state == TRAINERS_IDLE || t->e != e || e->r.leader != agent)
-		return;
-	snprintf(text, sizeof(text), "the transfer's leader, agent %s, is gone: %.800s",
-		e->r.agent[agent].name, why);
-	m.transfer = t->transfer;
-	m.kind = WBP_PEER_FINAL;
-	wb__core_trainers_msg(e, agent, &m);
+	if (t->state != TRAINERS_IDLE && t->e == e && e->r.leader == agent)
+		end_without_leader(t, -EHOSTDOWN, "is gone: ", why);
 }
 
-uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
+static uint64_t release_tick(struct trainers *t, uint64_t now)
 {
-	struct trainers *t = &o->trainers;
-
 	if (t->state != TRAINERS_RELEASING && t->state != TRAINERS_RELEASED)
 		return 0;
 	if (t->state == TRAINERS_RELEASED)
@@ -375,4 +384,15 @@ uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 		if (now >= t->drain_ns && !(t->e->member[i] && t->e->member[i]->holds))
 			wb_flow_cut_source(t->flow, i);
 	return now + WB_NS_PER_MS;
+}
+
+uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
+{
+	struct trainers *t = &o->trainers;
+	uint64_t next;
+
+	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
+		end_without_leader(t, -ETIMEDOUT, "did not say how it ended", "");
+	next = release_tick(t, now);
+	return t->state >= TRAINERS_SERVING && !t->has_final ? sooner(next, t->deadline_ns) : next;
 }

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every wait ends: with news that is lost, plans that are never activated, repair that never comes.
+ */
+#include "tests/common/world.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct world_opts shape = {.seed = 11,
+	.trainer_agents = 2,
+	.trainers_per_agent = 1,
+	.engines = 2,
+	.agents_per_engine = 2,
+	.workers_per_agent = 1,
+	.step_deadline_ns = WB_NS_PER_S,
+	.transfer_deadline_ns = WB_NS_PER_S,
+	.peers_reconnect = true};
+
+static void all_hold(struct world *w, int64_t version)
+{
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++) {
+		ck_assert_msg(world_holds(w, &w->worker[i], version), "worker %u: %s", i,
+			w->worker[i].why);
+		ck_assert_int_eq(w->worker[i].version, version);
+		ck_assert_int_eq(w->worker[i].phase, WORLD_RUN);
+	}
+}
+
+/* The operator died, or those it had planned without came back: the plan before stays in use, at
+ * all agents or only at some. */
+START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_digest digest;
+	uint64_t term, number;
+	struct world w;
+
+	o.rollout_staged = _i & 1;
+	world_init(&w, &o);
+	world_plan(&w);
+	e = world_epoch_make(&w);
+	for (uint32_t i = 0; i < e->n_agent; i++)
+		if (_i < 2 || i % 2 == (uint32_t)_i % 2)
+			world_must(world_epoch_install(&w, e, e->agent[i], NULL), NULL);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		ck_assert_str_eq(w.last_result, "Succeeded");
+		all_hold(&w, v);
+	}
+	for (uint32_t i = 0; i < w.n_agent; i++) { /* what a new operator may adopt */
+		ck_assert(wb_core_epoch(w.agent[i].core, "default/sim", &term, &number, &digest));
+		ck_assert_uint_eq(number, 1);
+	}
+	world_plan(&w);
+	world_send(&w, 4);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 4);
+	world_finish(&w);
+}
+END_TEST
+
+static uint32_t n_phase(const struct world *w, enum world_phase phase)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
+		n += w->worker[i].phase == phase;
+	return n;
+}
+
+/* Workers torn by a trainer's death: the plan without the old process must not forget them. */
+START_TEST(the_wait_for_repair_ends_under_a_new_plan)
+{
+	struct world_opts o = shape;
+	struct world w;
+	uint32_t n = 0;
+
+	o.engines = 1;
+	o.trainer_staged = _i;
+	o.scale = 256;
+	o.transfer_deadline_ns = 5 * WB_NS_PER_S;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	while (n_phase(&w, WORLD_BEGUN) < 2)
+		ck_assert(wb_sim_step(w.net));
+	world_run_for(&w, 100000); /* the first bytes */
+	world_kill_agent(&w, 1);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_uint_eq(n_phase(&w, WORLD_TORN), 2);
+	world_restart(&w, 1);
+	world_plan(&w);
+	world_run_for(&w, 2 * WB_NS_PER_S); /* the plan before goes */
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		ck_assert(!w.worker[i].is_torn_final);
+	world_plan(&w); /* and another */
+	world_run_for(&w, o.transfer_deadline_ns + WB_NS_PER_S);
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		n += w.worker[i].is_torn_final;
+	ck_assert_uint_eq(n, 2); /* their polls raise */
+	world_send(&w, 2);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	all_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
+/* The leader's last word does not reach a trainer, though nobody calls the other one down: for
+ * good (its own deadline ends the wait), or until the leader has given it up (then it is told). */
+START_TEST(news_that_is_lost_is_not_waited_for)
+{
+	struct world_opts o = shape;
+	struct wb_sim_fault f = {.kind = WB_SIM_DROP, .items = WB_SIM_MSG};
+	bool is_short = _i & 1;
+	struct world w;
+	uint64_t begin;
+
+	o.rollout_staged = _i & 2;
+	o.step_deadline_ns = 5 * WB_NS_PER_S;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	while (w.worker[1].send_state != WB_APP_SEND_RELEASED)
+		ck_assert(wb_sim_step(w.net));
+	begin = f.from_ns = world_now(&w);
+	f.until_ns = is_short ? begin + 13 * WB_NS_PER_S : 0;
+	f.from = w.agent[0].name;
+	f.to = w.agent[1].name;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
+	ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+	ck_assert_uint_le(world_now(&w) - begin, (is_short ? 16 : 28) * WB_NS_PER_S);
+	ck_assert_int_lt(w.worker[1].send_code, 0);
+	ck_assert_msg(strstr(w.worker[1].why, "agent trainer-0") != NULL, "%s", w.worker[1].why);
+	all_hold(&w, 1);
+	wb_sim_faults_clear(w.net);
+	world_run_for(&w, 3 * WB_NS_PER_S);
+	world_send(&w, 2);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("waits");
+	TCase *tc = tcase_create("waits");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 30);
+	tcase_add_loop_test(tc, a_plan_that_is_never_activated_stops_no_transfer, 0, 4);
+	tcase_add_loop_test(tc, the_wait_for_repair_ends_under_a_new_plan, 0, 2);
+	tcase_add_loop_test(tc, news_that_is_lost_is_not_waited_for, 0, 4);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
