@@ -2,6 +2,7 @@
 #include "tests/common/chaos.h"
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <stdarg.h>
@@ -21,6 +22,21 @@ static const char *phase_name(enum world_phase p)
 		"begun", "install", "installed", "after", "torn"};
 
 	return names[p];
+}
+
+static void show_agent(const struct world_agent *a)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1u << 20);
+	if (a->alive)
+		wb_core_status_json(a->core, &b);
+	fprintf(stderr, "%s%s: %.*s\n", a->name,
+		!a->alive                                 ? " dead"
+		: a->stall_until_ns > world_now(a->world) ? " stopped"
+							  : "",
+		(int)b.len, (const char *)b.data);
+	wb_buf_finish(&b);
 }
 
 static void wrong(struct chaos *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -45,6 +61,8 @@ static void wrong(struct chaos *c, const char *fmt, ...)
 			k->page ? wb_poll_stop(k->page->word) : 0, k->poll_due ? " polls" : "",
 			k->stall_until_ns > world_now(c->w) ? " stopped" : "");
 	}
+	for (uint32_t i = 0; c->o.is_tracing && i < c->w->n_agent; i++)
+		show_agent(&c->w->agent[i]);
 }
 
 static uint64_t below(struct chaos *c, uint64_t n)
@@ -86,6 +104,26 @@ static void check_same_poll(struct chaos *c, const struct world_worker *k)
 	}
 }
 
+/* Never a mix: whoever takes part in a step of an engine has the version of the others. */
+static void on_serve(void *ctx, struct world_worker *k, uint32_t count)
+{
+	struct chaos *c = ctx;
+	uint32_t at = count % CHAOS_STEPS;
+
+	if (!c->step[k->engine][at].is_set || c->step[k->engine][at].count != count) {
+		c->step[k->engine][at].is_set = true;
+		c->step[k->engine][at].count = count;
+		c->step[k->engine][at].version = k->version;
+		c->step[k->engine][at].worker = k->index;
+	} else if (c->step[k->engine][at].version != k->version) {
+		wrong(c,
+			"engine %u serves a mix from poll %u on: worker %u version %lld, worker %u "
+			"version %lld",
+			k->engine, count, c->step[k->engine][at].worker,
+			(long long)c->step[k->engine][at].version, k->index, (long long)k->version);
+	}
+}
+
 static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 {
 	struct chaos *c = ctx;
@@ -97,6 +135,9 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 			(double)world_now(c->w) / 1e6, k->index, k->engine, phase_name(before),
 			phase_name(k->phase));
 	switch (k->phase) {
+	case WORLD_DOWN: /* with its whole engine, whose counts begin again */
+		memset(c->step[k->engine], 0, sizeof(c->step[k->engine]));
+		break;
 	case WORLD_BEGUN:
 		if (k->was_torn && c->torn[k->index].has_hash &&
 			hash_of(k) != c->torn[k->index].hash)
@@ -165,6 +206,8 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->n_doubt++;
 	} else if (!strcmp(what, "resume")) {
 		c->n_resumed++;
+		if (en < 8)
+			c->engine[en].is_set = false; /* it stops anew */
 	} else if (!strcmp(what, "feed")) {
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
@@ -365,12 +408,13 @@ enum fault {
 	FLIP,
 	PARTITION,
 	HOOK_RAISES,
+	REORDER,
 	FAULTS,
 };
 
 static const char *const fault_names[] = {"kill agent", "kill pod", "kill workers", "stall agent",
 	"stall worker", "kill operator", "cut control", "drop message", "drop bulk", "delay",
-	"double", "flip", "partition", "hook raises"};
+	"double", "flip", "partition", "hook raises", "reorder"};
 
 struct restart {
 	struct chaos *c;
@@ -525,6 +569,9 @@ static void inject(struct chaos *c)
 		break;
 	case DOUBLE:
 		add_rule(c, WB_SIM_DUP, WB_SIM_MSG | WB_SIM_GRANT);
+		break;
+	case REORDER:
+		add_rule(c, WB_SIM_REORDER, WB_SIM_MSG);
 		break;
 	case FLIP:
 		add_rule(c, WB_SIM_FLIP, WB_SIM_DATA);
@@ -691,7 +738,8 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->w = calloc(1, sizeof(*c->w));
 	world_init(c->w, &wo);
 	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
-	c->w->watch = (struct world_watch){c, on_phase, on_trace, on_report, on_send_state};
+	c->w->watch =
+		(struct world_watch){c, on_phase, on_serve, on_trace, on_report, on_send_state};
 	world_op_start(&c->op, c->w);
 	r = c->rounds = 2 + (uint32_t)below(c, 6);
 	c->fault_ppm = 200u << below(c, 5);

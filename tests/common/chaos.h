@@ -7,11 +7,12 @@
  *
  *	shape		trainers, engines, pods, workers, sizes, deadlines, the mode
  *	faults		processes killed and stopped (agents, workers, the operator), connections
- *			cut, messages lost, late, doubled, bits flipped, hooks that raise
+ *			cut, messages lost, late, doubled, overtaken, bits flipped, hooks that raise
  *	checked		no worker runs with anything but the version it was told; nothing is written
- *			outside BEGUN; all workers of an engine change at the same poll; Committed
- *only when every worker of the engine holds every byte; every wait ends within its deadline, and
- *what failed is named; when faults stop, the next transfer commits everywhere
+ *			outside BEGUN; the workers of an engine that serve a step (from one poll to
+ *			the next) do it with one version, and change at the same poll; Committed
+ *			only when every worker of the engine holds every byte; every wait ends within
+ *its deadline, and what failed is named; when faults stop, the next transfer commits everywhere
  *
  * The same seed gives the same run: chaos.digest is over all messages and marks with their times.
  */
@@ -19,6 +20,7 @@
 
 /* Staging of trainers (1) and rollouts (2); 4 and 5: as 2 and 3, all engines commit together. */
 #define CHAOS_MODES 6
+#define CHAOS_STEPS 1024 /* of an engine that are remembered */
 
 struct chaos_opts {
 	uint64_t seed;
@@ -43,6 +45,11 @@ struct chaos {
 	uint32_t n_fault, n_restart; /* restarts under way */
 	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
 	uint32_t n_doubt, n_resumed; /* leads that had to ask, and that took a transfer up */
+	struct {
+		int64_t version;
+		uint32_t count, worker;
+		bool is_set;
+	} step[8][CHAOS_STEPS]; /* what each engine has served last */
 	struct {
 		uint64_t transfer, hash;
 		bool has_hash;

@@ -50,7 +50,7 @@ struct world_worker {
 	uint8_t *image; /* room for a snapshot; of its agent */
 	uint8_t *area; /* staging area; of its process */
 	uint64_t area_bytes;
-	bool is_staged;
+	bool is_staged, is_given_up;
 	size_t bytes;
 	void **base;
 	struct wb_place *place;
@@ -133,6 +133,8 @@ struct world_junk {
 struct world_watch {
 	void *ctx;
 	void (*phase)(void *ctx, struct world_worker *k, enum world_phase before);
+	/* A step of an engine: the worker runs on with what it holds, from poll @count on. */
+	void (*serve)(void *ctx, struct world_worker *k, uint32_t count);
 	void (*trace)(void *ctx, struct world_agent *a, const char *what, const char *who,
 		uint64_t transfer, uint64_t value);
 	void (*report)(void *ctx, struct world_agent *a, const struct wb_core_report *r);

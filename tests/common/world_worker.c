@@ -208,6 +208,14 @@ void world_to_worker(struct world_agent *a, uint32_t id, uint16_t type, const vo
 
 static void poll_later(struct world_worker *k);
 
+static void serve(struct world_worker *k)
+{
+	const struct world_watch *x = &k->world->watch;
+
+	if (x->serve && k->role == WB_ROLE_ROLLOUT)
+		x->serve(x->ctx, k, k->page ? wb_poll_count(k->page->word) : 0);
+}
+
 static void set_phase(struct world_worker *k, enum world_phase phase)
 {
 	enum world_phase before = k->phase;
@@ -217,6 +225,8 @@ static void set_phase(struct world_worker *k, enum world_phase phase)
 	k->phase_ns = world_now(k->world);
 	if (x->phase)
 		x->phase(x->ctx, k, before);
+	if (phase == WORLD_RUN)
+		serve(k);
 	if (phase == WORLD_RUN || phase == WORLD_TORN)
 		poll_later(k);
 }
@@ -289,6 +299,7 @@ static void on_poll(void *ctx)
 		park(k, wb_poll_count(word));
 		return;
 	}
+	serve(k);
 	poll_later(k);
 }
 
@@ -362,7 +373,7 @@ static void installed(struct world_worker *k)
 		wb_free(r);
 		wb_area_set(h, WB_AREA_INSTALLED);
 	}
-	if (k->id && k->parked_id == k->id) {
+	if (!k->is_given_up && k->id && k->parked_id == k->id) {
 		set_phase(k, WORLD_INSTALLED);
 		say(k, WBP_APP_INSTALLED, &m);
 	} else {
@@ -427,6 +438,7 @@ static void on_install(struct world_worker *k, const struct wb_msg_app_install *
 		say(k, WBP_APP_INSTALLED, &no);
 		return;
 	}
+	k->is_given_up = false;
 	set_phase(k, WORLD_INSTALL);
 	run_hook(k);
 }
@@ -449,10 +461,15 @@ static bool is_end_of_this(const struct world_worker *k, const struct wb_msg_app
 
 static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
 {
-	if (!is_end_of_this(k, m))
+	bool early = k->phase == WORLD_INSTALL && m->transfer == k->transfer;
+
+	if (!early && !is_end_of_this(k, m))
 		return;
 	snprintf(k->why, sizeof(k->why), "%s", m->sentence ? m->sentence : "");
 	k->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
+	k->is_given_up = early;
+	if (early)
+		return;
 	if (m->result == WB_APP_END_COMMITTED) {
 		k->transfer = m->transfer;
 		k->to_version = m->version;

@@ -86,6 +86,29 @@ START_TEST(messages_keep_their_order)
 }
 END_TEST
 
+START_TEST(messages_are_overtaken_only_by_a_rule)
+{
+	struct box a, b;
+	struct wb_sim_net *net = net_with(&a, &b, 1);
+	struct wb_sim_fault f = {.kind = WB_SIM_REORDER, .ns = WB_NS_PER_MS, .nth = 3};
+	struct wb_sim_fault twice = {.kind = WB_SIM_DUP, .nth = 3};
+
+	wb_sim_fault_add(net, &f);
+	if (_i)
+		wb_sim_fault_add(net, &twice);
+	for (uint32_t i = 1; i <= 4; i++)
+		send(net, "a", "b", i);
+	while (wb_sim_step(net))
+		;
+	ck_assert_int_eq(b.n, 4 + _i);
+	ck_assert_uint_eq(b.got[0], 1);
+	ck_assert_uint_eq(b.got[1], 2);
+	ck_assert_uint_eq(b.got[2 + _i], 4);
+	ck_assert_uint_eq(b.got[3 + _i], 3);
+	wb_sim_net_destroy(net);
+}
+END_TEST
+
 START_TEST(drop_loses_what_is_under_way_and_tells_both)
 {
 	struct box a, b;
@@ -472,6 +495,7 @@ int main(void)
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, messages_keep_their_order);
+	tcase_add_loop_test(c, messages_are_overtaken_only_by_a_rule, 0, 2);
 	tcase_add_test(c, drop_loses_what_is_under_way_and_tells_both);
 	tcase_add_test(c, dup_stall_and_partition);
 	tcase_add_test(c, killed_node_is_silent_and_peers_hear);

@@ -7,7 +7,7 @@
  * Everything happens in wb_sim_step(), in the order of (time, number), by a fake clock that jumps
  * from event to event.  The same seed, rules and calls give the same run.  Bytes pass each node's
  * egress and each node's ingress at a rate, then take a latency and a random jitter; order is kept
- * within a message pipe (from, to) and within a connection, not across them.
+ * within a message pipe (from, to) and within a connection, not across them, unless a rule says so.
  *
  * A node is an agent (or an operator, a worker).  Its transport (wb_xport_open("sim", ...) with
  * opts.sim = the net and opts.name = the node's name) makes events that wb_xport_poll() gives;
@@ -87,11 +87,13 @@ int wb_sim_send(
 enum wb_sim_fault_kind {
 	WB_SIM_DROP, /* break the pipe or connection that carries the item; the item is lost */
 	WB_SIM_DELAY, /* the item, and what follows it on its pipe, comes ns later */
-	WB_SIM_DUP, /* messages and grants: the item comes twice */
+	WB_SIM_DUP, /* messages and grants: the item comes twice (REORDER: the second one late) */
 	WB_SIM_FLIP, /* data: one random bit of the piece is wrong */
 	WB_SIM_STALL, /* the receiving node handles nothing for ns */
 	WB_SIM_PARTITION, /* items wait until until_ns */
 	WB_SIM_KILL, /* the receiving node dies */
+	WB_SIM_REORDER, /* messages: the item comes up to ns later, what follows it may come before
+			 */
 };
 
 enum { /* items */
@@ -109,7 +111,7 @@ struct wb_sim_fault {
 	uint64_t from_ns, until_ns; /* window of the sending time; until 0 = for ever */
 	uint64_t nth; /* only the n-th match, from 1; 0 = each */
 	uint32_t ppm; /* probability of each match in millionths; 0 = always */
-	uint64_t ns; /* DELAY, STALL; DELAY takes a random time up to it */
+	uint64_t ns; /* DELAY, REORDER, STALL; the first two take a random time up to it */
 };
 
 /** wb_sim_fault_add - add a rule; at most 64.  0 or -ENOSPC, -ENOMEM. */

@@ -35,7 +35,7 @@ struct wb__sim_node {
 /* What the rules do to one item. */
 struct wb__sim_fate {
 	bool is_dropped, is_doubled, is_flipped;
-	uint64_t delay_ns, hold_until_ns;
+	uint64_t delay_ns, late_ns, hold_until_ns; /* late: overtaken by what follows */
 };
 
 /** wb__sim_schedule - let @e happen; takes it.  0, or -ENOMEM (then it is dropped). */

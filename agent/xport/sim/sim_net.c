@@ -321,6 +321,9 @@ struct wb__sim_fate wb__sim_fate(
 		case WB_SIM_DELAY:
 			fate.delay_ns += r->f.ns ? wb_rng_below(&net->rng, r->f.ns) + 1 : 0;
 			break;
+		case WB_SIM_REORDER:
+			fate.late_ns += r->f.ns ? wb_rng_below(&net->rng, r->f.ns) + 1 : 0;
+			break;
 		case WB_SIM_DUP:
 			fate.is_doubled = true;
 			break;
@@ -545,7 +548,7 @@ int wb_sim_send(
 			return -ENOMEM;
 		m->pipe = p;
 		m->incarnation = p->incarnation;
-		if (wb__sim_schedule(net, &m->e, at))
+		if (wb__sim_schedule(net, &m->e, at + (i == fate.is_doubled ? fate.late_ns : 0)))
 			return -ENOMEM;
 	}
 	return 0;
