@@ -444,7 +444,7 @@ enum wbp_peer {
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people, naming the culprit") \
-	F(X, U64, highest, 0, OPT, 1, "REFUSED: highest transfer seen") \
+	F(X, U64, highest, 0, OPT, 1, "REFUSED, TRIGGER: highest transfer seen") \
 	F(X, U64, sum0, 0, OPT, 1, "content sum of the sender's share, lane 0") \
 	F(X, U64, sum1, 0, OPT, 1, "lane 1") \
 	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \

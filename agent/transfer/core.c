@@ -336,7 +336,17 @@ static void peer_lost(struct epoch *e, uint32_t agent, const char *why)
 	wb__core_leader_agent_down(e, agent, why);
 	wb__core_lead_agent_down(e, agent, why);
 	wb__core_party_lead_down(e, agent, why);
-	wb__core_trainers_leader_down(e, agent, why);
+}
+
+/* It has called us down, maybe long ago, and what it said meanwhile is lost.  What was asked of it
+ * since is asked again. */
+static void on_gap(struct epoch *e, uint32_t agent)
+{
+	static const char why[] = "messages of it were lost";
+
+	peer_lost(e, agent, why);
+	if (e->obj->trainers.state != TRAINERS_ASKED)
+		wb__core_trainers_leader_down(e, agent, why);
 }
 
 void wb_core_peer_msg(
@@ -351,9 +361,11 @@ void wb_core_peer_msg(
 			bool has_gap, is_next = wb__core_wire_take(e, i, m, &has_gap);
 
 			if (has_gap)
-				peer_lost(e, i, "messages of it were lost");
+				on_gap(e, i);
 			if (is_next)
 				dispatch(e, i, m);
+			if (has_gap)
+				wb__core_trainers_ask_again(e, i);
 			break;
 		}
 	wb__core_drain_self(c);
@@ -369,6 +381,7 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 		return;
 	wb__core_wire_down(&e->wire[agent], now_ns(c));
 	peer_lost(e, agent, why);
+	wb__core_trainers_leader_down(e, agent, why);
 	wb__core_drain_self(c);
 }
 

@@ -218,6 +218,7 @@ struct leader {
 /* What trainer agents have asked the leader for. */
 struct trigger {
 	bool asked;
+	uint64_t highest; /* transfer that the agent knew: a later one answers it */
 	int64_t version;
 	int64_t code;
 	char sentence[512];
@@ -237,6 +238,7 @@ struct trainers {
 	struct epoch *e;
 	struct wb_flow *flow;
 	uint64_t transfer;
+	uint64_t asked_highest; /* transfer that was known when the leader was asked */
 	int64_t version;
 	uint64_t begin_ns, drain_ns, deadline_ns;
 	bool is_told; /* the workers know that they are released */
@@ -439,6 +441,8 @@ void wb__core_trainers_release(struct worker *w, uint64_t transfer);
 void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc);
 void wb__core_trainers_worker_lost(struct worker *w, const char *why);
 void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
+/* The leader may have called this agent down, and forgotten what it asked. */
+void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent);
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);
 
 static inline uint64_t sooner(uint64_t a, uint64_t b)

@@ -123,6 +123,10 @@ static void end_run(struct leader *l)
 	struct object *o = l->e->obj;
 
 	finish(l);
+	/* Asked again by one that does not know this transfer: its FINAL is the answer. */
+	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
+		if (l->e->trigger[a].highest < l->transfer)
+			l->e->trigger[a].asked = false;
 	wb__core_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
 		l->state = LEADER_IDLE;
@@ -392,6 +396,7 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	struct trigger *t = &e->trigger[from];
 
 	t->asked = true;
+	t->highest = m->highest;
 	t->version = m->version;
 	t->code = m->code;
 	snprintf(t->sentence, sizeof(t->sentence), "%s", m->sentence ? m->sentence : "");

@@ -29,47 +29,67 @@ static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
 			tell_one(t, t->e->member[i], m);
 }
 
+/* False: not all trainer workers here have called. */
+static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *text, size_t cap)
+{
+	const struct worker *first = NULL;
+
+	*m = (struct wb_msg_peer){.kind = WBP_PEER_TRIGGER};
+	for_trainer (e, i) {
+		const struct worker *w = e->member[i];
+
+		if (!w || w->gone || !w->has_sent)
+			return false;
+		if (!first)
+			first = w;
+		if (w->sent_version != first->sent_version) {
+			snprintf(text, cap,
+				"different versions were passed to send_weights: %lld by %s, %lld "
+				"by %s",
+				(long long)first->sent_version, first->w.name,
+				(long long)w->sent_version, w->w.name);
+			m->code = -EINVAL;
+			m->sentence = text;
+		}
+	}
+	m->version = first ? first->sent_version : -1;
+	return first != NULL;
+}
+
 /* All trainer workers here have called: ask the leader. */
 static void ask(struct object *o)
 {
 	struct trainers *t = &o->trainers;
 	struct epoch *e = active_epoch(o);
-	struct wb_msg_peer m = {.kind = WBP_PEER_TRIGGER, .version = -1};
-	const struct worker *first = NULL;
+	struct wb_msg_peer m;
 	char text[512];
 
-	if (!e || t->state != TRAINERS_IDLE)
+	if (!e || t->state != TRAINERS_IDLE || !make_trigger(e, &m, text, sizeof(text)))
 		return;
-	for_trainer (e, i) {
-		const struct worker *w = e->member[i];
-
-		if (!w || w->gone || !w->has_sent)
-			return;
-		if (!first)
-			first = w;
-		if (w->sent_version != first->sent_version) {
-			snprintf(text, sizeof(text),
-				"different versions were passed to send_weights: %lld by %s, %lld "
-				"by %s",
-				(long long)first->sent_version, first->w.name,
-				(long long)w->sent_version, w->w.name);
-			m.code = -EINVAL;
-			m.sentence = text;
-		}
-	}
-	if (!first)
-		return;
-	m.version = first->sent_version;
 	t->state = TRAINERS_ASKED;
 	t->e = e;
 	t->flow = NULL;
 	t->transfer = 0;
 	t->version = m.version;
+	t->asked_highest = m.highest = o->issued;
 	t->begin_ns = now_ns(o->core);
 	t->has_final = t->is_told = false;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
 	wb__core_send(e, e->r.leader, &m);
+}
+
+void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
+{
+	struct trainers *t = &e->obj->trainers;
+	struct wb_msg_peer m;
+	char text[512];
+
+	if (t->state != TRAINERS_ASKED || t->e != e || e->r.leader != agent ||
+		!make_trigger(e, &m, text, sizeof(text)))
+		return;
+	m.highest = t->asked_highest;
+	wb__core_send(e, agent, &m);
 }
 
 void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
@@ -322,7 +342,11 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 		on_serve(e, m);
 		return;
 	}
-	if (t->state == TRAINERS_IDLE || t->e != e || (m->transfer && m->transfer != t->transfer))
+	if (t->state == TRAINERS_IDLE || t->e != e)
+		return;
+	/* One that began with what was asked here, whatever became of SERVE, answers it. */
+	if (m->transfer && m->transfer != t->transfer &&
+		!(t->state == TRAINERS_ASKED && m->transfer > t->asked_highest))
 		return;
 	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING && !e->r.trainer_staged) {
 		release(t);

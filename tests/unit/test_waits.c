@@ -149,6 +149,40 @@ START_TEST(news_that_is_lost_is_not_waited_for)
 }
 END_TEST
 
+/* A trainer's question waits at the leader when one of the two calls the other one down, who is
+ * alive and hears nothing of it.  It is asked again, or forgotten by both. */
+START_TEST(a_question_is_not_lost_when_one_side_calls_the_other_down)
+{
+	struct world_opts o = shape;
+	struct world w;
+	uint32_t deaf = (uint32_t)_i;
+	int64_t v = 1;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	world_fill(&w.worker[1], v);
+	world_send_one(&w.worker[1], v);
+	world_run_for(&w, WB_NS_PER_MS);
+	wb_core_peer_down(w.agent[deaf].core, world_uid, 1, 1, 1 - deaf, "a test says so");
+	world_after(&w.agent[deaf]);
+	world_run_for(&w, WB_NS_PER_MS);
+	if (w.worker[1].send_state == WB_APP_SEND_FINAL) {
+		ck_assert_int_lt(w.worker[1].send_code, 0);
+		v++;
+		world_fill(&w.worker[1], v);
+		world_send_one(&w.worker[1], v);
+	}
+	world_fill(&w.worker[0], v);
+	world_send_one(&w.worker[0], v);
+	ck_assert(world_run(&w, 10 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	ck_assert_int_eq(w.worker[1].send_code, 0);
+	all_hold(&w, v);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("waits");
@@ -160,6 +194,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_plan_that_is_never_activated_stops_no_transfer, 0, 4);
 	tcase_add_loop_test(tc, the_wait_for_repair_ends_under_a_new_plan, 0, 2);
 	tcase_add_loop_test(tc, news_that_is_lost_is_not_waited_for, 0, 4);
+	tcase_add_loop_test(tc, a_question_is_not_lost_when_one_side_calls_the_other_down, 0, 2);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
