@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "daemon/agent.h"
+#include "daemon/probe.h"
 
 #include <stdio.h>
 
@@ -17,6 +18,8 @@ int main(int argc, char **argv)
 	}
 	if (rc == WB_CLI_DONE)
 		return 0;
+	if (o.probe[0])
+		return wb__probe(&o);
 	(void)wb_log_setup(o.log_format, o.log_level);
 	wb_log_set_name(o.name);
 	return wb__agent_run(&o);

@@ -236,6 +236,20 @@ static void ready(struct wb__http *h, struct wb_http_reply *r)
 	r->status = op.term && !wb__agent_is_draining(h->a) ? 200 : 503;
 }
 
+/* For the pod's readiness: an engine with a mix of versions must not be asked anything. */
+static void serving(struct wb__http *h, struct wb_http_reply *r)
+{
+	const char *engine = wb_core_torn(h->a->core);
+
+	if (engine) {
+		r->status = 503;
+		wb_buf_printf(
+			&r->body, "engine %s is Torn: its weights are a mix of versions\n", engine);
+	} else {
+		wb_buf_printf(&r->body, "ok\n");
+	}
+}
+
 static int on_request(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
@@ -250,6 +264,8 @@ static int on_request(
 		wb_buf_printf(&r->body, "ok\n"); /* the loop turns, or nobody would answer */
 	} else if (!strcmp(path, "/readyz")) {
 		ready(h, r);
+	} else if (!strcmp(path, "/serving")) {
+		serving(h, r);
 	} else if (!strcmp(path, "/status")) {
 		r->content_type = "application/json";
 		wb__status_json(h->a, &r->body);

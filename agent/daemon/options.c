@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "daemon/probe.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -144,6 +145,14 @@ static int set_checksums(void *options, const char *arg)
 	return o->sums || !strcmp(arg, "off") ? 0 : -EINVAL;
 }
 
+static int set_probe(void *options, const char *arg)
+{
+	struct wb__options *o = options;
+
+	o->probe = arg;
+	return wb__probe_check(arg);
+}
+
 static int set_grace(void *options, const char *arg)
 {
 	struct wb__options *o = options;
@@ -218,6 +227,8 @@ static const struct wb_cli_row rows[] = {
 	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
 		"text, json, or auto: text on a terminal (default: auto)"},
 	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug", "(default: info)"},
+	{"probe", "startup|live|ready", set_probe, 0, "startup, live or ready",
+		"ask a running agent with the same --socket, --http and --port-file, and exit"},
 };
 #undef TEXT
 
@@ -234,7 +245,7 @@ static void set_defaults(struct wb__options *o)
 	memset(o, 0, sizeof(*o));
 	o->node = wb_cli_host_name();
 	o->socket = WB_AGENT_SOCKET;
-	o->psk_file = o->object = o->advertise = "";
+	o->psk_file = o->object = o->advertise = o->probe = "";
 	o->token_file = o->ca_file = o->operator_name = "";
 	snprintf(o->listen.host, sizeof(o->listen.host), "0.0.0.0");
 	o->listen.port = 7444;
@@ -248,6 +259,10 @@ static void set_defaults(struct wb__options *o)
 
 static int check(struct wb__options *o, struct wb_err *err)
 {
+	if (o->probe[0])
+		return !strcmp(o->probe, "startup") || o->has_http
+			       ? 0
+			       : wb_err_set(err, -EINVAL, "--probe %s needs --http", o->probe);
 	if (!o->name) {
 		o->name = o->node;
 		if (!is_name(o->name, WB_XPORT_NAME_MAX - 1))

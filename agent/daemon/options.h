@@ -37,6 +37,7 @@ struct wb__options {
 	bool sums, read_back;
 	uint64_t grace_ns;
 	const char *log_format, *log_level;
+	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };
 
 /** wb__options_parse - read the command line.  As wb_cli_parse. */

@@ -190,6 +190,9 @@ struct wb_buf;
 /** wb_core_digest_json - begin to sum what workers hold, or append the sums when that is done:
  *  {"done": false} says to ask again (and to call wb_core_tick()). */
 void wb_core_digest_json(struct wb_core *c, struct wb_buf *out);
+/** wb_core_torn - name of an engine with workers here whose parameters are a mix of versions, NULL
+ * = none.  Borrowed. */
+const char *wb_core_torn(const struct wb_core *c);
 /** wb_core_status_json - append the state of all objects as a JSON array. */
 void wb_core_status_json(const struct wb_core *c, struct wb_buf *out);
 

@@ -642,6 +642,20 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 		(unsigned long long)transfer, (long long)version, party_name(e->party[en].state));
 }
 
+const char *wb_core_torn(const struct wb_core *c)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
+			const struct party *p = &o->cur->party[en];
+
+			/* Also while it is being repaired; it stays so unless that commits. */
+			if (p->state == PARTY_TORN ||
+				(p->state != PARTY_NONE && p->state != PARTY_ENDING && p->was_torn))
+				return o->cur->r.engine[en].name;
+		}
+	return NULL;
+}
+
 void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 {
 	wb_buf_u8(out, '[');

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agents with two rails: bytes are spread over both, a transfer takes as long as both rails need,
 and a rail that stands still, breaks or never works ends in a state that is named."""
+import os
+import subprocess
 import time
 
 from cluster import SLOW, TIMEOUT, Cluster, run
@@ -91,6 +93,15 @@ def a_rail_that_never_works_ends_the_transfer_with_a_name():
             assert time.monotonic() - t0 < 3 + 3 * SLOW
         lines = c.get(c.agents["r0"], "/metrics")[1]
         assert 'wb_engine_updates_total{state="Torn"} 2' in lines, lines
+        # The pod of such an engine is not ready; all else about it is well, and so are other pods.
+        assert probe(c.agents["r0"], "ready") == (1, "engine e0 is Torn: its weights are a mix of versions")
+        assert probe(c.agents["r0"], "live") == probe(c.agents["t0"], "ready") == (0, "")
+
+
+def probe(agent, what):
+    r = subprocess.run([os.path.join(os.environ["WB_BUILD"], "bin", "weightbridge-agent"), f"--probe={what}",
+                        f"--http=127.0.0.1:{agent.http}"], capture_output=True, text=True, timeout=20)
+    return r.returncode, r.stderr.strip()
 
 
 if __name__ == "__main__":

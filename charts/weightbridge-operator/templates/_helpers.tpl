@@ -49,7 +49,7 @@ app.kubernetes.io/part-of: weightbridge
 {{- $registry := default $i.registry $root.Values.global.imageRegistry }}
 {{- $name := $i.repository }}
 {{- if $registry }}{{ $name = printf "%s/%s" $registry $name }}{{ end }}
-{{- if $i.digest }}{{ printf "%s@%s" $name $i.digest }}{{ else }}{{ printf "%s:%s" $name (default $root.Chart.AppVersion $i.tag) }}{{ end }}
+{{- if $i.digest }}{{ printf "%s@%s" $name $i.digest }}{{ else }}{{ printf "%s:%s" $name (default $root.Chart.AppVersion $i.tag | toString) }}{{ end }}
 {{- end }}
 
 {{- define "weightbridge-operator.tlsSecret" -}}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/probe.h"
+
+#include "base/base.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define REPLY_MAX 4096
+
+static const struct {
+	const char *what, *page; /* page NULL: workers' socket */
+} probes[] = {
+	{"startup", NULL},
+	{"live", "/healthz"},
+	{"ready", "/serving"},
+};
+
+int wb__probe_check(const char *what)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(probes); i++)
+		if (!strcmp(what, probes[i].what))
+			return 0;
+	return -EINVAL;
+}
+
+static int no(const char *why, const char *detail)
+{
+	fprintf(stderr, "%s%s\n", why, detail);
+	return EXIT_FAILURE;
+}
+
+static int probe_socket(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
+
+	strncpy(sa.sun_path, path, sizeof(sa.sun_path) - 1);
+	rc = fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return rc ? no("workers cannot attach yet: ", strerror(rc)) : EXIT_SUCCESS;
+}
+
+/* The port that was asked for, or the one that was taken. */
+static uint16_t page_port(const struct wb__options *o)
+{
+	FILE *f = o->port_file ? fopen(o->port_file, "re") : NULL;
+	unsigned port = o->http.port;
+	char key[16];
+	unsigned value;
+
+	while (f && fscanf(f, "%15s %u", key, &value) == 2)
+		if (!strcmp(key, "http"))
+			port = value;
+	if (f)
+		fclose(f);
+	return (uint16_t)port;
+}
+
+static int connect_page(const struct wb__options *o)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET,
+		.sin_port = htons(page_port(o)),
+		.sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct timeval limit = {.tv_sec = 4};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+		return fd;
+	close(fd);
+	return -errno;
+}
+
+static int probe_page(const struct wb__options *o, const char *page)
+{
+	char text[REPLY_MAX], *body;
+	int fd = connect_page(o), n;
+	size_t len = 0;
+	ssize_t got = 0;
+
+	if (fd < 0)
+		return no("the agent is not reached: ", strerror(-fd));
+	n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n", page);
+	if (send(fd, text, (size_t)n, MSG_NOSIGNAL) == n)
+		while (len < sizeof(text) - 1 &&
+			(got = recv(fd, text + len, sizeof(text) - 1 - len, 0)) > 0)
+			len += (size_t)got;
+	close(fd);
+	text[len] = '\0';
+	body = strstr(text, "\r\n\r\n");
+	if (got < 0 || !body || strncmp(text, "HTTP/1.", 7) != 0)
+		return no("the agent does not answer", "");
+	if (!strncmp(text + 8, " 200", 4))
+		return EXIT_SUCCESS;
+	return no(body + 4, "");
+}
+
+int wb__probe(const struct wb__options *o)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(probes); i++) {
+		if (strcmp(o->probe, probes[i].what) != 0)
+			continue;
+		return probes[i].page ? probe_page(o, probes[i].page) : probe_socket(o->socket);
+	}
+	return EXIT_FAILURE;
+}

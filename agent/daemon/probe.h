@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_PROBE_H
+#define WB_DAEMON_PROBE_H
+/*
+ * weightbridge-agent --probe=...: asks a running agent of the same pod, for kubelet's probes.
+ *
+ * startup: workers can attach; the operator need not be there, so that its absence delays no job.
+ * live: the loop turns.  ready: no engine of this pod is Torn; nothing else makes a pod unready.
+ *
+ * Layer: daemon (L4).
+ */
+#include "daemon/options.h"
+
+/** wb__probe_check - @what is a probe.  0 or -EINVAL. */
+int wb__probe_check(const char *what);
+/** wb__probe - 0 = yes; 1 = no, with a sentence on stderr.  Blocks, at most 5 s. */
+int wb__probe(const struct wb__options *o);
+
+#endif
