@@ -374,11 +374,12 @@ int wb__core_flow_env_init(struct epoch *e);
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);
 void wb__core_party_worker_lost(struct worker *w, const char *why);
-void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why);
 void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
 void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
 void wb__core_party_failed(
 	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
+/* party_ends.c */
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why);
 uint64_t wb__core_party_tick(struct object *o, uint64_t now);
 /* The same engine has begun something under a newer plan @e. */
 void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
@@ -395,9 +396,11 @@ void wb__core_party_install(struct party *p);
 void wb__core_party_installed(
 	struct worker *w, struct party *p, const struct wb_msg_app_installed *m);
 void wb__core_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
-/* party.c, for stage.c */
+/* party.c, for stage.c and party_ends.c */
 void wb__core_party_fail(struct party *p, int code, const char *sentence);
 void wb__core_party_open(struct party *p);
+/* Anything but Committed; @m says what of it, and why. */
+void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
 void wb__core_party_progress(struct party *p, enum progress what);
 void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
 /* judge.c */

@@ -11,8 +11,9 @@
  *	checked		no worker runs with anything but the version it was told; nothing is written
  *			outside BEGUN; the workers of an engine that serve a step (from one poll to
  *			the next) do it with one version, and change at the same poll; Committed
- *			only when every worker of the engine holds every byte; every wait ends within
- *its deadline, and what failed is named; when faults stop, the next transfer commits everywhere
+ *			only when every worker of the engine holds every byte; every wait ends
+ *			within its deadline, and what failed is named; when faults stop, the next
+ *			transfer commits everywhere
  *
  * The same seed gives the same run: chaos.digest is over all messages and marks with their times.
  */

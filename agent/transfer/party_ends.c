@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ends the run of a party from outside, and its wait for repair: a lead that is gone, a newer
+ * plan, a deadline. */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why)
+{
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct party *p = &e->party[en];
+		char text[WB_ERR_MSG_MAX];
+		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
+
+		if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING ||
+			p->lead != agent)
+			continue;
+		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
+			e->r.agent[agent].name, why);
+		wb__core_party_failed_end(p, &m);
+	}
+}
+
+void wb__core_party_broken(struct party *p, const char *why)
+{
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .state = WB_ENGINE_UNKNOWN};
+
+	if (!p->is_staged || p->state == PARTY_NONE || p->state == PARTY_TORN ||
+		p->state == PARTY_ENDING)
+		return;
+	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
+	wb__core_party_failed_end(p, &m);
+}
+
+void wb__core_party_overtaken(struct epoch *e, uint32_t engine)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+			wb__core_party_broken(&prev->party[en], "overtaken under a newer plan");
+}
+
+bool wb__core_party_take_torn(struct epoch *e, uint32_t engine)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
+			prev->party[en].state == PARTY_TORN) {
+			prev->party[en].state = PARTY_NONE;
+			return true;
+		}
+	return false;
+}
+
+/* The plan under which they were torn goes: the wait for repair goes on under the next. */
+void wb__core_party_inherit(struct epoch *to, const struct epoch *from)
+{
+	for (uint32_t old = 0; old < from->r.n_engine; old++)
+		for (uint32_t en = 0; en < to->r.n_engine; en++) {
+			const struct party *was = &from->party[old];
+			struct party *p = &to->party[en];
+
+			if (was->state != PARTY_TORN ||
+				strcmp(from->r.engine[old].name, to->r.engine[en].name))
+				continue;
+			if (p->state != PARTY_NONE) {
+				p->was_torn |= p->transfer > was->transfer;
+				continue;
+			}
+			p->state = PARTY_TORN;
+			p->e = to;
+			p->engine = en;
+			p->lead = to->r.engine[en].lead;
+			p->transfer = was->transfer;
+			p->version = was->version;
+			p->is_staged = was->is_staged;
+			p->deadline_ns = was->deadline_ns;
+		}
+}
+
+static void torn_for_good(struct party *p)
+{
+	struct wb_msg_app_end end = {
+		.transfer = p->transfer,
+		.version = p->version,
+		.result = WB_APP_END_TORN_FINAL,
+		.code = WB_ETORN,
+		.sentence = (char[]){"no transfer repaired the torn weights before the deadline"},
+	};
+
+	p->deadline_ns = 0;
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i])
+			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
+}
+
+/* The deadline of all movement: which worker waits, and for what. */
+static void too_late(struct party *p)
+{
+	char text[WB_ERR_MSG_MAX], what[256];
+
+	p->deadline_ns = 0;
+	if (!p->flow) /* it ended with the last worker here: the lead knows */
+		return;
+	for_party_worker (p->e, p->engine, i) {
+		if (wb_flow_sink_complete(p->flow, i))
+			continue;
+		wb_flow_waiting_for(p->flow, i, what, sizeof(what));
+		snprintf(text, sizeof(text),
+			"%s did not receive everything within the deadline, waiting for %s",
+			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker), what);
+		wb__core_party_fail(p, -ETIMEDOUT, text);
+		return;
+	}
+}
+
+/* Old readers finish, then the party goes on. */
+static uint64_t drain(struct party *p, uint64_t now)
+{
+	bool opens = p->state == PARTY_OPENING;
+
+	if (!wb__core_flows_quiet(p->e, p->engine, p->transfer, opens ? QUIET_PARAMS : QUIET_AREAS,
+		    now >= p->drain_ns))
+		return now + WB_NS_PER_MS;
+	if (opens && p->is_staged)
+		wb__core_party_copy(p);
+	else
+		wb__core_party_open(p);
+	return 0;
+}
+
+static uint64_t tick_one(struct party *p, uint64_t now)
+{
+	uint64_t due = p->deadline_ns;
+
+	switch (p->state) {
+	case PARTY_OPENING:
+	case PARTY_CLEARING:
+		return drain(p, now);
+	case PARTY_ENDING: /* the lead has long given up waiting; the version stands */
+		due = p->end_ns + 2 * p->e->r.engine_step_deadline_ns;
+		if (now < due)
+			return due;
+		p->state = PARTY_NONE;
+		p->flow = NULL;
+		return 0;
+	case PARTY_TORN:
+	case PARTY_MOVING:
+		if (!due || now < due)
+			return due;
+		if (p->state == PARTY_TORN)
+			torn_for_good(p);
+		else
+			too_late(p);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+uint64_t wb__core_party_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = 0;
+
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+			next = sooner(next, tick_one(&e->party[en], now));
+	}
+	return next;
+}
