@@ -342,13 +342,14 @@ void wb__oplink_destroy(struct wb__oplink *l)
 
 void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out)
 {
-	struct wb_p_epoch e = wb__plans_running(l->plans, NULL, NULL);
+	struct wb__plan_note e;
 
+	wb__plans_running(l->plans, &e);
 	*out = (struct wb__oplink_state){
 		.is_up = l->state == OP_UP,
 		.object = l->object,
-		.term = e.term,
-		.number = e.number,
+		.term = e.epoch.term,
+		.number = e.epoch.number,
 		.clock_offset_ns = l->clock.offset_ns,
 		.clock_error_ns = l->clock.error_ns,
 		.reconnects = l->n_up ? l->n_up - 1 : 0,

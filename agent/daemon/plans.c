@@ -240,6 +240,8 @@ void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m)
 
 /* ---- activate -------------------------------------------------------------------------------- */
 
+static void settle(struct wb__plans *p);
+
 static void expect_feeds(struct wb__plans *p, struct epoch_note *n, const struct wb_msg_activate *m)
 {
 	for (uint32_t i = 0; i < m->n_feed; i++)
@@ -294,11 +296,7 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 			WB_U("number", m->epoch.number), WB_U("feeds", m->n_feed));
 	if (rc == 0)
 		start_feeds(p, n, m);
-	if (rc == 0 && is_installed) {
-		wb__roll_finish(&p->active.roll);
-		p->active = p->installed;
-		memset(&p->installed, 0, sizeof(p->installed));
-	}
+	settle(p);
 	wb__env_kick(p->a->env);
 }
 
@@ -347,22 +345,46 @@ void wb__plans_reset(struct wb__plans *p)
 	wb_msg_free(WBP_PLAN, &p->waiting);
 }
 
-struct wb_p_epoch wb__plans_running(
-	const struct wb__plans *p, struct wb_digest *digest, uint32_t *n_worker)
+/* The core may have begun to use a plan by itself: PREPARE implies ACTIVATE. */
+static void settle(struct wb__plans *p)
 {
-	if (digest)
-		*digest = p->active.digest;
-	if (n_worker)
-		*n_worker = p->active.roll.n_worker;
-	return p->active.epoch;
+	const struct wb_p_epoch *e = &p->installed.epoch;
+
+	if (!e->term || !wb_core_is_active(p->a->core, p->uid, e->term, e->number))
+		return;
+	wb__roll_finish(&p->active.roll);
+	p->active = p->installed;
+	memset(&p->installed, 0, sizeof(p->installed));
 }
 
-uint32_t wb__plans_worker(const struct wb__plans *p, uint32_t id)
+static void tell(const struct epoch_note *n, struct wb__plan_note *out)
 {
-	const struct wb__roll *r = &p->active.roll;
+	*out = (struct wb__plan_note){n->epoch, n->digest, n->roll.n_worker};
+}
 
+void wb__plans_running(struct wb__plans *p, struct wb__plan_note *out)
+{
+	settle(p);
+	tell(&p->active, out);
+}
+
+void wb__plans_ready(struct wb__plans *p, struct wb__plan_note *out)
+{
+	settle(p);
+	tell(&p->installed, out);
+}
+
+static uint32_t number_in(const struct wb__roll *r, uint32_t id)
+{
 	for (uint32_t w = 0; w < r->n_worker; w++)
 		if (r->local[w] == id)
 			return w + 1;
 	return 0;
+}
+
+void wb__plans_worker(struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready)
+{
+	settle(p);
+	*active = number_in(&p->active.roll, id);
+	*ready = number_in(&p->installed.roll, id);
 }

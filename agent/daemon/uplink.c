@@ -46,14 +46,15 @@ static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct
 		.map = w->map->digest,
 		.mem_kind = w->has_heap ? WB_APP_MEM_HEAP : WB_APP_MEM_MEMFD,
 		.sender_staging = w->sender_staging,
-		.receiver_staging = w->receiver_staging,
-		.plan_worker = wb__plans_worker(l->plans, w->id)};
+		.receiver_staging = w->receiver_staging};
+	wb__plans_worker(l->plans, w->id, &out->plan_worker, &out->ready_worker);
 	out->transfer = wb_core_held(l->a->core, w->id, &out->version);
 }
 
 static void send_workers(struct wb__oplink *l)
 {
 	struct wb_msg_workers m = {.object = l->object};
+	struct wb__plan_note running, ready;
 	uint32_t n = 0;
 
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
@@ -66,7 +67,14 @@ static void send_workers(struct wb__oplink *l)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (!w->is_leaving)
 			fill_worker(l, w, &m.workers[m.n_workers++]);
-	m.running = wb__plans_running(l->plans, &m.plan, &m.plan_workers);
+	wb__plans_running(l->plans, &running);
+	wb__plans_ready(l->plans, &ready);
+	m.running = running.epoch;
+	m.plan = running.digest;
+	m.plan_workers = running.n_worker;
+	m.ready = ready.epoch;
+	m.ready_plan = ready.digest;
+	m.ready_workers = ready.n_worker;
 	l->workers_due = false;
 	(void)wb__oplink_send(l, WBP_WORKERS, &m);
 	wb_free(m.workers);
@@ -293,13 +301,15 @@ void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t)
 
 void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed)
 {
-	struct wb_msg_report m = {.epoch = wb__plans_running(l->plans, NULL, NULL),
-		.transfer = transfer,
+	struct wb__plan_note running;
+	struct wb_msg_report m = {.transfer = transfer,
 		.version = version,
 		.state = "Started",
 		.is_feed = is_feed,
 		.begin_wall_ns = wb_wall_ns()};
 
+	wb__plans_running(l->plans, &running);
+	m.epoch = running.epoch;
 	if (!is_feed)
 		send_report(l, &m);
 }

@@ -87,6 +87,7 @@ enum wbp_peer {
 	WBP_PEER_BALLOTED, /* judge > proposer */
 	WBP_PEER_ACCEPT, /* proposer > judge */
 	WBP_PEER_ACCEPTED, /* judge > proposer */
+	WBP_PEER_ACTIVE, /* leader > trainers: transfers begin under this epoch */
 };
 
 /* clang-format off */
@@ -119,7 +120,8 @@ enum wbp_peer {
 	F(X, I64, version, 0, REQ, 1, "version its parameters hold, -1 = unknown") \
 	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it") \
 	F(X, U32, plan_worker, 0, OPT, 1, "its number in the running plan + 1; 0 = in none") \
-	F(X, BOOL, torn, 0, OPT, 1, "its parameters are a mix of two versions")
+	F(X, BOOL, torn, 0, OPT, 1, "its parameters are a mix of two versions") \
+	F(X, U32, ready_worker, 0, OPT, 1, "its number + 1 in the plan that waits for ACTIVATE; 0 = in none")
 
 #define WBF_endpoint(F, S, X) \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
@@ -333,7 +335,10 @@ enum wbp_peer {
 	S(X, STRUCTS, workers, worker, 1024, REQ, 1, "all workers attached now; replaces the list before") \
 	S(X, STRUCT, running, epoch, 0, OPT, 1, "active epoch, 0 = none") \
 	F(X, DIGEST, plan, 0, OPT, 1, "digest of its plan") \
-	F(X, U32, plan_workers, 0, OPT, 1, "number of its workers, all agents together")
+	F(X, U32, plan_workers, 0, OPT, 1, "number of its workers, all agents together") \
+	S(X, STRUCT, ready, epoch, 0, OPT, 1, "epoch that was READY here and is not active, 0 = none") \
+	F(X, DIGEST, ready_plan, 0, OPT, 1, "digest of its plan") \
+	F(X, U32, ready_workers, 0, OPT, 1, "number of its workers")
 
 #define WBF_want(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -377,7 +382,7 @@ enum wbp_peer {
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch every agent has said READY for") \
 	F(X, U32S, feed, 4096, OPT, 1, "engines that must be fed before they serve, by plan number") \
 	F(X, U32S, feed_source, 4096, OPT, 1, "the engine that feeds each, same order") \
-	F(X, U32S, feed_attempt, 4096, OPT, 1, "same order; another number is another try") \
+	F(X, U32S, feed_attempt, 4096, OPT, 1, "same order, not 0; another number is another try") \
 	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer the operator knows of") \
 	F(X, BOOL, suspended, 0, OPT, 1, "send_weights fails at once")
 

@@ -206,6 +206,8 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 {
 	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
 	wb__core_activate(e);
+	e->has_begun |= !m->feed && (m->kind == WBP_PEER_PREPARE || m->kind == WBP_PEER_STAGE ||
+					    m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_SERVE);
 	switch (m->kind) {
 	case WBP_PEER_PREPARE:
 	case WBP_PEER_PROMISE:

@@ -185,6 +185,8 @@ uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version
 uint64_t wb_core_highest(const struct wb_core *c, const char *object);
 bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
 	struct wb_digest *digest);
+/** wb_core_is_active - transfers may use, or have used, the epoch. */
+bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
 bool wb_core_is_busy(const struct wb_core *c);
 struct wb_buf;
 /** wb_core_digest_json - begin to sum what workers hold, or append the sums when that is done:

@@ -140,11 +140,41 @@ static bool epoch_in_use(const struct object *o, const struct epoch *e)
 	return false;
 }
 
+/* Memory was set aside for the newest plan: may a transfer of the one before begin in it? */
+static bool still_fits(const struct object *o, const struct epoch *e)
+{
+	if (e->plan->chunk_bytes != o->slot_bytes)
+		return false;
+	for (uint32_t i = 0; e->image && i < e->local->n; i++)
+		if (e->image[i] && e->member[i] && e->image[i]->bytes > e->member[i]->image_bytes)
+			return false;
+	return true;
+}
+
+/* READY for the newest, and ACTIVATE does not come: it may have come to others, who keep the plan
+ * before until a transfer of the newest begins. */
+uint64_t wb__core_usable_at(const struct object *o)
+{
+	bool waits = o->cur && !o->cur->is_active && o->prev && o->prev->is_active &&
+		     still_fits(o, o->prev);
+
+	return waits ? o->cur->ready_ns + CORE_READY_NS : 0;
+}
+
+struct epoch *wb__core_usable(const struct object *o)
+{
+	uint64_t at = wb__core_usable_at(o);
+
+	if (o->cur && o->cur->is_active)
+		return o->cur;
+	return at && now_ns(o->core) >= at ? o->prev : NULL;
+}
+
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
 uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
 	(void)now;
-	if (o->prev && o->cur->is_active) {
+	if (o->prev && o->cur->is_active && o->cur->has_begun) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i] && o->flow_epoch[i] == o->prev && !o->flow_stopped[i] &&
@@ -422,6 +452,7 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 	if (rc < 0)
 		goto err_destroy;
 	e->obj = o;
+	e->ready_ns = now_ns(c);
 	if (o->cur && (e->r.term < o->cur->r.term ||
 			      (e->r.term == o->cur->r.term && e->r.number <= o->cur->r.number))) {
 		rc = wb_err_set(err, WB_ESTALE, "epoch %llu.%llu is not newer than %llu.%llu",
@@ -567,6 +598,18 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 		*number = e->r.number;
 		*digest = e->plan->digest;
 		return true;
+	}
+	return false;
+}
+
+bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
+{
+	for (struct object *o = c->objects; o; o = o->next) {
+		const struct epoch *e =
+			strcmp(o->uid, uid) ? NULL : wb__core_epoch_find(o, term, number);
+
+		if (e)
+			return e->is_active;
 	}
 	return false;
 }

@@ -21,6 +21,7 @@
 #define CORE_RETRY_MIN_NS (50 * WB_NS_PER_MS)
 #define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
 #define CORE_LATE_NS (WB_NS_PER_S / 2) /* for a party to say what it waits for at the deadline */
+#define CORE_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
 struct object;
@@ -78,6 +79,9 @@ struct epoch {
 	struct wb_flow_env fenv;
 	uint32_t me; /* this agent's number in the roster */
 	bool is_active;
+	uint64_t ready_ns; /* when it was installed */
+	bool has_begun; /* a transfer: the plan before may go */
+	bool is_announced; /* leader: the trainers know that it is active */
 	struct party *party; /* by engine */
 	struct lead *lead; /* by engine */
 	struct trigger *trigger; /* by agent */
@@ -331,6 +335,10 @@ static inline struct epoch *active_epoch(const struct object *o)
 void wb__core_fault(
 	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version);
 void wb__core_activate(struct epoch *e);
+/* The plan that transfers begin under: the newest that is active here.  NULL = none (yet). */
+struct epoch *wb__core_usable(const struct object *o);
+/* When the plan before may be used instead of one that does not become active; 0 = not waiting. */
+uint64_t wb__core_usable_at(const struct object *o);
 uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
 const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);

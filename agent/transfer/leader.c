@@ -330,7 +330,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 
 static void start_next(struct object *o)
 {
-	struct epoch *e = active_epoch(o);
+	struct epoch *e = wb__core_usable(o);
 	int64_t version = -1;
 	char why[512];
 	int rc;
@@ -391,10 +391,25 @@ static struct leader *find(struct epoch *e, const struct wb_msg_peer *m)
 		       : NULL;
 }
 
+/* ACTIVATE has not come to all trainers, but to one: all ask under this plan. */
+static void announce(struct epoch *e)
+{
+	struct leader l = {.e = e};
+	struct wb_msg_peer m = note(&l, WBP_PEER_ACTIVE);
+
+	if (e->is_announced)
+		return;
+	e->is_announced = true;
+	to_trainers(&l, &m);
+}
+
 static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trigger *t = &e->trigger[from];
+	struct epoch *newest = wb__core_usable(e->obj);
 
+	if (newest)
+		announce(newest);
 	t->asked = true;
 	t->highest = m->highest;
 	t->version = m->version;

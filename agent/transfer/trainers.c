@@ -60,7 +60,7 @@ static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *tex
 static void ask(struct object *o)
 {
 	struct trainers *t = &o->trainers;
-	struct epoch *e = active_epoch(o);
+	struct epoch *e = wb__core_usable(o);
 	struct wb_msg_peer m;
 	char text[512];
 
@@ -413,8 +413,12 @@ static uint64_t release_tick(struct trainers *t, uint64_t now)
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
-	uint64_t next;
+	uint64_t next, at = t->state == TRAINERS_IDLE ? wb__core_usable_at(o) : 0;
 
+	if (at && now < at)
+		return at;
+	if (at)
+		ask(o);
 	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
 		end_without_leader(t, -ETIMEDOUT, "did not say how it ended", "");
 	next = release_tick(t, now);

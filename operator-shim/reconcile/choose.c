@@ -121,6 +121,7 @@ static int add_member(struct membership *m, const struct pick *p)
 	to->instance = w->instance;
 	to->rank = w->rank;
 	to->plan_index = w->plan_index;
+	to->waiting_index = w->waiting_index;
 	to->map = w->map;
 	to->manifest = w->manifest;
 	memcpy(to->engine, w->engine, sizeof(to->engine));

@@ -61,22 +61,29 @@ static int copy_membership(struct membership *to, const struct membership *from)
 
 /* ---- adoption ---- */
 
-/* The plan that agents run, when all wanted workers are in it and nobody is missing. */
-static bool can_adopt(const struct wb_recon *r, const struct membership *m, const struct agent **by)
+static bool is_plan(const struct wb_recon_known *a, const struct wb_recon_known *b)
 {
-	const struct agent *first = NULL;
+	return a->epoch.term && same_epoch(a->epoch, b->epoch) && wb_digest_eq(a->plan, b->plan) &&
+	       a->n_worker == b->n_worker;
+}
 
+/* Do the wanted workers make up this plan, and are all of them ready for it?  Then their numbers in
+ * it are left in plan_index. */
+static bool fits(const struct wb_recon *r, struct membership *m, const struct wb_recon_known *plan)
+{
+	if (m->n != plan->n_worker)
+		return false;
 	for (size_t i = 0; i < m->n; i++) {
 		const struct agent *a = wb__recon_agent_by_id(r, m->m[i].agent);
 
-		if (!a || !a->running.term || m->n != a->plan_workers || m->m[i].plan_index >= m->n)
+		if (!a || !(is_plan(&a->running, plan) || is_plan(&a->waiting, plan)))
 			return false;
-		first = first ? first : a;
-		if (!same_epoch(a->running, first->running) || !wb_digest_eq(a->plan, first->plan))
+		if (!is_plan(&a->running, plan))
+			m->m[i].plan_index = m->m[i].waiting_index;
+		if (m->m[i].plan_index >= m->n)
 			return false;
 	}
-	*by = first;
-	return first != NULL;
+	return true;
 }
 
 /* Put members where the running plan has them; -EINVAL when two claim one place. */
@@ -101,50 +108,67 @@ static int order_by_index(struct membership *m)
 	return 0;
 }
 
+/* All agents have it and have said READY; those that do not run it yet are told to. */
 static void mark_adopted(struct wb_recon *r)
 {
-	for (size_t i = 0; i < r->n_agent; i++)
-		if (same_epoch(r->agent[i].running, r->active.epoch))
-			r->agent[i].sent = r->agent[i].ready = r->active.epoch;
+	for (size_t i = 0; i < r->n_agent; i++) {
+		struct agent *a = &r->agent[i];
+
+		if (same_epoch(a->running.epoch, r->active.epoch) ||
+			same_epoch(a->waiting.epoch, r->active.epoch))
+			a->sent = a->ready = r->active.epoch;
+	}
 }
 
-static int adopt(struct wb_recon *r, const struct agent *by, const struct membership *who)
+static int adopt(
+	struct wb_recon *r, const struct wb_recon_known *plan, const struct membership *who)
 {
 	char text[200], digest[WB_DIGEST_TEXT];
 
 	r->active.who = *who;
-	r->active.epoch = by->running;
-	r->active.digest = by->plan;
+	r->active.epoch = plan->epoch;
+	r->active.digest = plan->plan;
 	wb__recon_restore_plan(r);
 	mark_adopted(r);
 	mark_agents(r);
 	r->is_checking = true; /* plan it here too, for /plan and the bounds */
 	r->stage = STAGE_BLOBS;
 	snprintf(text, sizeof(text), "kept the running plan, epoch %llu.%llu, %s",
-		(unsigned long long)by->running.term, (unsigned long long)by->running.number,
-		wb_digest_text(by->plan, digest));
+		(unsigned long long)plan->epoch.term, (unsigned long long)plan->epoch.number,
+		wb_digest_text(plan->plan, digest));
 	return wb__recon_event(r, "PlanAdopted", text);
 }
 
-/* 1: adopted; 0: cannot; or -ENOMEM. */
-static int try_adopt(struct wb_recon *r)
+/* 1: adopted; 0: does not fit; or -ENOMEM. */
+static int try_plan(struct wb_recon *r, const struct wb_recon_known *plan)
 {
-	const struct agent *by = NULL;
 	struct membership who;
 	int rc;
 
-	if (!can_adopt(r, &r->wanted, &by))
+	if (!plan->epoch.term)
 		return 0;
 	rc = copy_membership(&who, &r->wanted);
 	if (rc < 0)
 		return rc;
-	rc = order_by_index(&who);
+	rc = fits(r, &who, plan) ? order_by_index(&who) : -EINVAL;
 	if (rc < 0) {
 		wb__recon_membership_finish(&who);
 		return rc == -EINVAL ? 0 : rc;
 	}
-	rc = adopt(r, by, &who);
+	rc = adopt(r, plan, &who);
 	return rc < 0 ? rc : 1;
+}
+
+/* The newer one first.  1: adopted; 0: cannot; or -ENOMEM. */
+static int try_adopt(struct wb_recon *r)
+{
+	const struct agent *a = r->wanted.n ? wb__recon_agent_by_id(r, r->wanted.m[0].agent) : NULL;
+	int rc;
+
+	if (!a)
+		return 0;
+	rc = try_plan(r, &a->waiting);
+	return rc ? rc : try_plan(r, &a->running);
 }
 
 /* ---- stages ---- */

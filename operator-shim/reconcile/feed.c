@@ -74,6 +74,11 @@ static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now 
 	e->feed.transfer = r->top.transfer;
 	e->feed.version = r->top.version;
 	e->feed.attempt++;
+	/* Agents know the last try of an operator before us: begin somewhere else. */
+	if (!r->feed_serial)
+		r->feed_serial = (uint32_t)wb_mix64(r->o.operator_id);
+	r->feed_serial += r->feed_serial == UINT32_MAX ? 2 : 1;
+	e->feed.serial = r->feed_serial;
 	e->feed_until_ns = now.ns + r->spec.transfer_deadline_s * WB_NS_PER_S;
 	r->feed_gen++;
 	snprintf(text, sizeof(text), "engine %s gets version %lld from engine %s", e->name,

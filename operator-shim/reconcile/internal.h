@@ -15,9 +15,9 @@ struct agent {
 	bool is_up;
 	uint64_t lost_at_ns; /* while not up: when it counts as gone */
 	/* What this connection was told and has said. */
-	struct wb_recon_epoch running, sent, ready, told;
-	struct wb_digest plan;
-	uint32_t plan_workers, told_gen, notice_gen;
+	struct wb_recon_known running, waiting;
+	struct wb_recon_epoch sent, ready, told;
+	uint32_t told_gen, notice_gen;
 	bool is_in_active, is_in_next; /* has members in that plan */
 	uint64_t node_hash, rail_bytes_per_s;
 	uint32_t n_pick; /* scratch of choose.c */
@@ -32,7 +32,7 @@ struct worker {
 	int64_t rank;
 	struct wb_digest map, manifest;
 	struct wb_recon_held held;
-	uint32_t plan_index;
+	uint32_t plan_index, waiting_index;
 	struct wb_recon_epoch joined; /* it came when this was active: takes part in later ones */
 	bool is_refused;
 };
@@ -158,7 +158,7 @@ struct wb_recon {
 	char aside[WB_RECON_SENTENCE_MAX]; /* engines that are incomplete beside complete ones */
 	char refused[WB_RECON_SENTENCE_MAX]; /* last refusal of a worker that is still there */
 
-	uint32_t feed_gen;
+	uint32_t feed_gen, feed_serial;
 	struct wb_recon_feed *feed; /* running, for wb_recon_feeds() */
 	size_t n_feed, feed_cap;
 

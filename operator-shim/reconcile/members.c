@@ -217,12 +217,13 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 		.manifest = in->manifest,
 		.held = in->held,
 		.plan_index = in->plan_index,
-		/* One that is known to a plan has only said hello again. */
-		.joined = in->plan_index == WB_RECON_NONE ? r->active.epoch
-							  : (struct wb_recon_epoch){0}};
+		.waiting_index = in->waiting_index};
 	enum member_fault fault;
 	int rc;
 
+	/* One that is known to a plan has only said hello again. */
+	if (in->plan_index == WB_RECON_NONE && in->waiting_index == WB_RECON_NONE)
+		w.joined = r->active.epoch;
 	fault = wb__recon_place_worker(r, a, &w, in->engine, why, sizeof(why));
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == a->instance && r->worker[i].id == in->id)
@@ -324,8 +325,7 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 	a->is_up = true;
 	a->rail_bytes_per_s = in->rail_bytes_per_s;
 	a->running = in->running;
-	a->plan = in->plan;
-	a->plan_workers = in->plan_workers;
+	a->waiting = in->waiting;
 	*out = a;
 	return 0;
 }
@@ -341,7 +341,8 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 	rc = place_agent(r, in, &a);
 	if (rc < 0)
 		return rc;
-	if (in->running.term && !r->active.epoch.term && !r->adopt_until_ns)
+	if ((in->running.epoch.term || in->waiting.epoch.term) && !r->active.epoch.term &&
+		!r->adopt_until_ns)
 		r->adopt_until_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
 	drop_workers_of(r, a->instance);
 	for (size_t i = 0; i < in->n_worker; i++) {

@@ -15,7 +15,8 @@
  * as rollout.engines says).  It is stable for a moment before it is planned.  A plan is sent to all
  * agents with members, and activated when all of them are READY.  Another membership gives another
  * epoch, after the running transfer has ended.  Agents that come back unchanged to a new operator
- * with a running plan keep it (adoption).
+ * with a running plan keep it (adoption).  All of them are READY for a plan that one of them runs,
+ * so a plan that only some have heard ACTIVATE of is kept as well, and activated at the others.
  *
  * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
  * status field changes only on a report.
@@ -71,6 +72,14 @@ struct wb_recon_worker {
 	struct wb_digest map, manifest;
 	struct wb_recon_held held;
 	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECON_NONE */
+	uint32_t waiting_index; /* the same in its waiting plan */
+};
+
+/* A plan as an agent knows it; term 0 = none. */
+struct wb_recon_known {
+	struct wb_recon_epoch epoch;
+	struct wb_digest plan;
+	uint32_t n_worker; /* all agents together */
 };
 
 struct wb_recon_agent {
@@ -78,9 +87,8 @@ struct wb_recon_agent {
 	const char *name, *node; /* borrowed for the call */
 	uint64_t instance; /* random, of this run of the agent */
 	uint64_t heard_term, heard_operator; /* the highest term it ever heard, and from whom */
-	struct wb_recon_epoch running; /* active plan, 0 = none */
-	struct wb_digest plan; /* its digest */
-	uint32_t plan_workers; /* its number of workers, all agents together */
+	struct wb_recon_known running; /* its active plan */
+	struct wb_recon_known waiting; /* one that it was READY for and that is not active there */
 	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
@@ -193,7 +201,7 @@ struct wb_recon_action {
 struct wb_recon_member {
 	uint32_t agent, worker; /* ids */
 	uint64_t instance; /* of the agent */
-	uint32_t plan_index; /* that the agent reported */
+	uint32_t plan_index, waiting_index; /* that the agent reported */
 	char engine[WB_RECON_ENGINE_MAX + 1];
 	int64_t rank;
 	struct wb_digest map, manifest;
@@ -204,7 +212,8 @@ struct wb_recon_feed {
 	char engine[WB_RECON_ENGINE_MAX + 1], source[WB_RECON_ENGINE_MAX + 1];
 	uint64_t transfer;
 	int64_t version;
-	uint32_t attempt; /* from 1; another number is another try */
+	uint32_t attempt; /* at this version; from 1 */
+	uint32_t serial; /* of all tries, of earlier operators too: another number is another try */
 };
 
 /** wb_recon_create - state of one object; @spec is copied.  0, -EINVAL, -ENOMEM. */

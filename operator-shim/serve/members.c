@@ -96,7 +96,9 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 			.map = w->map,
 			.manifest = w->manifest,
 			.held = {w->transfer, w->version, w->torn},
-			.plan_index = w->plan_worker ? w->plan_worker - 1 : WB_RECON_NONE};
+			/* 0 = in none */
+			.plan_index = w->plan_worker - 1,
+			.waiting_index = w->ready_worker - 1};
 	}
 	return n;
 }
@@ -111,9 +113,8 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.instance = p->hello.instance,
 		.heard_term = p->hello.term,
 		.heard_operator = p->hello.term_operator,
-		.running = {m->running.term, m->running.number},
-		.plan = m->plan,
-		.plan_workers = m->plan_workers,
+		.running = {{m->running.term, m->running.number}, m->plan, m->plan_workers},
+		.waiting = {{m->ready.term, m->ready.number}, m->ready_plan, m->ready_workers},
 		.transfer_seen = p->hello.last_transfer,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
 		.worker = w,

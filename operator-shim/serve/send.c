@@ -240,7 +240,7 @@ void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct 
 	for (size_t i = 0; i < n; i++) {
 		list[i] = engine_number(o, f[i].engine);
 		list[n + i] = engine_number(o, f[i].source);
-		list[2 * n + i] = f[i].attempt;
+		list[2 * n + i] = f[i].serial;
 	}
 	m.feed = list;
 	m.feed_source = list + n;

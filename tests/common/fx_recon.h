@@ -121,7 +121,8 @@ static inline struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned
 		.rank = rank,
 		.map = dig(map),
 		.manifest = dig(1),
-		.plan_index = WB_RECON_NONE};
+		.plan_index = WB_RECON_NONE,
+		.waiting_index = WB_RECON_NONE};
 }
 
 static inline struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map)

@@ -100,9 +100,9 @@ static void do_activate(struct world_op *op, const struct order *o)
 		int i = world_epoch_engine(o->e, en);
 
 		if (i < 0 || !o->feed[en].until_ns ||
-			op->attempt[o->agent][en] == o->feed[en].attempt)
+			op->attempt[o->agent][en] == o->feed[en].serial)
 			continue;
-		op->attempt[o->agent][en] = o->feed[en].attempt;
+		op->attempt[o->agent][en] = o->feed[en].serial;
 		fresh[en] = true;
 		for (uint32_t k = 0; k < w->n_worker; k++)
 			if (w->worker[k].role == WB_ROLE_ROLLOUT && w->worker[k].engine == en &&
@@ -255,6 +255,7 @@ static void feed_one(struct world_op *op, uint32_t en, uint64_t now)
 			continue;
 		f->source = s;
 		f->attempt++;
+		f->serial = ++op->serial;
 		f->until_ns = now + w->o.transfer_deadline_ns;
 		op->gen++;
 		return;
@@ -362,27 +363,44 @@ static void advance(struct world_op *op, uint64_t now)
 		send_plan(op);
 }
 
-/* The running plan, if all who matter run the same and it fits. */
+static struct world_epoch *running_at(const struct world *w, uint32_t agent)
+{
+	uint64_t term, number;
+	struct wb_digest digest;
+	struct world_epoch *e = w->epochs;
+
+	if (!w->agent[agent].alive ||
+		!wb_core_epoch(w->agent[agent].core, "default/sim", &term, &number, &digest))
+		return NULL;
+	while (e && (e->term != term || e->number != number))
+		e = e->next;
+	return e;
+}
+
+static struct world_epoch *ready_at(const struct world_op *op, uint32_t agent)
+{
+	const struct world_agent *a = &op->w->agent[agent];
+
+	return a->alive && op->known_life[agent] == a->life ? op->known[agent] : NULL;
+}
+
+static bool is_everywhere(const struct world_op *op, const struct world_epoch *e)
+{
+	for (uint32_t i = 0; i < op->w->n_agent; i++)
+		if (running_at(op->w, i) != e && ready_at(op, i) != e)
+			return false;
+	return signature_of(op->w, e) == signature(op->w);
+}
+
+/* The plan that all run or are ready for, if it fits who is there. */
 static struct world_epoch *adoptable(const struct world_op *op)
 {
-	const struct world *w = op->w;
-	struct world_epoch *found = NULL;
+	struct world_epoch *e = ready_at(op, 0);
 
-	for (uint32_t i = 0; i < w->n_agent; i++) {
-		uint64_t term, number;
-		struct wb_digest digest;
-		struct world_epoch *e = w->epochs;
-
-		if (!w->agent[i].alive ||
-			!wb_core_epoch(w->agent[i].core, "default/sim", &term, &number, &digest))
-			return NULL;
-		while (e && (e->term != term || e->number != number))
-			e = e->next;
-		if (!e || (found && e != found))
-			return NULL;
-		found = e;
-	}
-	return found && signature_of(w, found) == signature(w) ? found : NULL;
+	if (e && is_everywhere(op, e))
+		return e;
+	e = running_at(op->w, 0);
+	return e && is_everywhere(op, e) ? e : NULL;
 }
 
 static void on_tick(void *ctx)

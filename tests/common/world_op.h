@@ -11,7 +11,7 @@
 enum world_op_stage { WORLD_OP_NONE, WORLD_OP_SETTLING, WORLD_OP_SENDING };
 
 struct world_feed {
-	uint32_t attempt, source; /* engines are the world's numbers */
+	uint32_t attempt, serial, source; /* engines are the world's numbers */
 	uint64_t transfer, until_ns, next_ns;
 };
 
@@ -29,7 +29,7 @@ struct world_op {
 	uint64_t seen; /* highest number any agent told of */
 	uint64_t seen_active; /* the same when the active plan was made active */
 	uint64_t top; /* highest committed transfer that it knows of */
-	uint32_t gen;
+	uint32_t gen, serial; /* serial: of feeds; agents outlive operators, so it does too */
 	struct world_feed feed[8];
 	bool is_behind;
 	uint64_t changed_ns; /* when a plan was activated */

@@ -369,76 +369,6 @@ START_TEST(newer_transfer_overtakes_a_feed)
 }
 END_TEST
 
-static void back(uint32_t id, const char *name, struct wb_recon_worker *w, size_t n, uint32_t index,
-	uint64_t heard)
-{
-	struct wb_recon_agent a = agent(id, name, w, n);
-
-	a.heard_term = heard;
-	a.heard_operator = 77;
-	a.running = (struct wb_recon_epoch){3, 5};
-	a.plan = dig(99);
-	a.plan_workers = 4;
-	for (size_t i = 0; i < n; i++) {
-		w[i].plan_index = index + (uint32_t)i;
-		w[i].held = (struct wb_recon_held){6, 60, false};
-	}
-	up(a);
-}
-
-START_TEST(new_operator_adopts_the_running_plan)
-{
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
-	struct wb_recon_epoch e;
-	struct wb_spec s = spec_of(2, 1);
-
-	make(&s, 78);
-	back(21, "train", t, 2, 0, 3);
-	back(22, "roll-a", &e1, 1, 2, 4);
-	/* One engine would be enough, but the running plan has four workers. */
-	ck_assert_str_eq(did(false), "");
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
-	back(23, "roll-b", &e2, 1, 3, 3);
-	ck_assert_str_eq(did(false), "event(PlanAdopted) need(M1@21) need(m10@21) need(m11@21) "
-				     "need(m12@22) activate(21:3.5) activate(22:3.5) "
-				     "activate(23:3.5)");
-	e = wb_recon_active(r, NULL);
-	ck_assert_uint_eq(e.term, 3);
-	ck_assert_uint_eq(e.number, 5);
-	ck_assert_uint_gt(wb_recon_term(r), 4);
-	ck_assert_int_eq(field("transfer", NULL), 6);
-	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
-	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
-	blobs(1, 1);
-	blobs(10, 12);
-	ck_assert_str_eq(did(false), "plan(1)");
-	planned(1, 99);
-	ck_assert_str_eq(did(false), "");
-	ck_assert_int_eq(field("plan", "rounds"), 3);
-}
-END_TEST
-
-START_TEST(running_plan_with_a_member_gone_is_replaced_after_a_while)
-{
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
-	struct wb_spec s = spec_of(2, 1);
-
-	make(&s, 78);
-	back(21, "train", t, 2, 0, 3);
-	back(22, "roll-a", &e1, 1, 2, 4);
-	blobs(1, 1);
-	now.ns += 15 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
-	ck_assert_str_eq(did(false), "need(M1@21) need(m10@21) need(m11@21) need(m12@22)");
-	blobs(1, 1);
-	blobs(10, 12);
-	planned(1, 98);
-	ck_assert_str_eq(did(false), "plan(1) send(21:5.1) send(22:5.1)");
-}
-END_TEST
-
 START_TEST(agent_back_within_the_timeout_changes_nothing)
 {
 	struct wb_recon_worker e1 = rollout(1, "e1", 12);
@@ -733,8 +663,6 @@ static Suite *suite(void)
 	tcase_add_test(tc, a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say);
 	tcase_add_test(tc, failed_feed_is_tried_again_later);
 	tcase_add_test(tc, newer_transfer_overtakes_a_feed);
-	tcase_add_test(tc, new_operator_adopts_the_running_plan);
-	tcase_add_test(tc, running_plan_with_a_member_gone_is_replaced_after_a_while);
 	tcase_add_test(tc, agent_back_within_the_timeout_changes_nothing);
 	tcase_add_test(tc, agent_gone_for_longer_is_lost);
 	tcase_add_test(tc, restarted_agent_replaces_itself_at_once);

@@ -79,9 +79,7 @@ START_TEST(adoption_after_a_restart_leaves_the_status_as_it_was)
 
 		a.heard_term = 1;
 		a.heard_operator = 77;
-		a.running = (struct wb_recon_epoch){1, 1};
-		a.plan = dig(99);
-		a.plan_workers = 4;
+		a.running = (struct wb_recon_known){{1, 1}, dig(99), 4};
 		for (size_t k = 0; k < n; k++) {
 			w[i][k].plan_index = index++;
 			w[i][k].held = (struct wb_recon_held){
