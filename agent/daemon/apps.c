@@ -283,17 +283,25 @@ static bool is_expected(const struct app *app, uint16_t type)
 	}
 }
 
-/* A transfer that begins now would not end here. */
+/* A transfer that begins now would not end here, or is not wanted. */
 static void refuse_send(struct app *app, const struct wb_msg_app_send *m)
 {
+	const struct wb__agent *a = app->s->a;
+	bool is_draining = wb__agent_is_draining(a);
 	char text[WBP_TEXT_MAX];
 	struct wb_msg_app_send_state out = {.version = m->version,
 		.state = WB_APP_SEND_FINAL,
-		.code = -ESHUTDOWN,
+		.code = is_draining ? -ESHUTDOWN : -ECANCELED,
 		.sentence = text};
 
-	snprintf(text, sizeof(text), "agent %s is stopping and begins no transfer",
-		app->s->a->o.name);
+	if (is_draining)
+		snprintf(text, sizeof(text), "agent %s is stopping and begins no transfer",
+			a->o.name);
+	else
+		snprintf(text, sizeof(text),
+			"the WeightTransfer is suspended: no transfer begins until its "
+			"spec.suspend "
+			"is false");
 	wb__apps_send(app->s, app->w->id, WBP_APP_SEND_STATE, &out);
 }
 
@@ -324,7 +332,8 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 	} else if (f.type == WBP_APP_DETACH) {
 		leave(app, NULL);
 		drop(app);
-	} else if (f.type == WBP_APP_SEND && wb__agent_is_draining(app->s->a)) {
+	} else if (f.type == WBP_APP_SEND &&
+		   (wb__agent_is_draining(app->s->a) || app->s->a->is_suspended)) {
 		refuse_send(app, &m.app_send);
 	} else {
 		wb_core_worker_msg(app->s->a->core, app->w->id, f.type, &m);

@@ -285,6 +285,7 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 			WB_U("number", m->epoch.number));
 		return;
 	}
+	p->a->is_suspended = m->suspended;
 	expect_feeds(p, n, m);
 	wb_core_seen(p->a->core, p->uid, m->last_transfer);
 	rc = wb_core_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);

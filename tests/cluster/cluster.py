@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 from apiserver import HERE, ApiServer, die_with_parent, libc, programs, skip, wait_for
 
@@ -229,7 +230,7 @@ conf_dir = '{d}/cni'
             "authorization": {"mode": "Webhook"}, "tlsCertFile": c.path("pki", self.name + ".crt"),
             "tlsPrivateKeyFile": c.path("pki", self.name + ".key"), "clusterDomain": "cluster.local",
             "clusterDNS": [f"{NET}.0.1"], "podLogsDir": d + "/pods", "volumePluginDir": d + "/plugins",
-            "failSwapOn": False, "imageGCHighThresholdPercent": 100, "registryPullQPS": 0, "syncFrequency": "5s",
+            "failSwapOn": False, "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}, "imageGCHighThresholdPercent": 100, "registryPullQPS": 0, "syncFrequency": "5s",
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"}})
         self.write("proxy.yaml", {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
@@ -359,6 +360,10 @@ class Cluster(ApiServer):
             ask("get", "events", "-A")
             for line in self.kubectl("get", "pods", "-A", "--no-headers", check=False).stdout.splitlines():
                 ask("logs", "-n", *line.split()[:2], "--all-containers", "--prefix", "--tail=25")
+            for pod in json.loads(self.kubectl("get", "pods", "-A", "-l", "weightbridge.io/name", "-o", "json"))["items"]:
+                page = f"http://{pod['status'].get('podIP')}:9402/status"
+                with urllib.request.urlopen(page, timeout=5) as r:
+                    sys.stderr.write(f"---- {pod['metadata']['name']} {page}\n{r.read().decode()}\n")
         except Exception as e:  # the API server itself may be gone
             sys.stderr.write(f"---- no more to say: {e}\n")
 

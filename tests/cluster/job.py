@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """An operator and an RL job in the pods of a cluster, by plain manifests: what the charts make, in small."""
-import base64
 import json
 import os
 import re
+import shutil
+import subprocess
 import threading
-import time
 
 from apiserver import TOP, wait_for
 from images import Tree, write_image
@@ -13,23 +13,22 @@ from images import Tree, write_image
 BUILD = os.environ.get("WB_BUILD", "build/release")
 SYSTEM = "weightbridge-system"
 SERVICE = f"weightbridge-operator.{SYSTEM}.svc"
-IMAGES = {"agent": "localhost/weightbridge/agent:test", "operator": "localhost/weightbridge/operator:test",
-          "toy": "localhost/weightbridge/toy:test"}
+VERSION = re.search(r'WB_VERSION "(.*)"', open(os.path.join(TOP, "agent/include/weightbridge/version.h")).read())[1]
+IMAGES = {n: f"localhost/weightbridge/{n}:{VERSION}" for n in ("agent", "operator", "toy")}
+SHAPE = "--rows 256 --cols 256 --tensors 8"  # 2 MiB
 SECURE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65532,
           "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def add_images(c):
     for part in ("agent", "operator"):
-        t = Tree()
-        t.program(f"usr/bin/weightbridge-{part}", f"{BUILD}/bin/weightbridge-{part}")
-        t.program("usr/bin/wbctl", f"{BUILD}/bin/wbctl")
-        t.directory("tmp", 0o1777)
-        c.import_image(write_image(c.path(part + ".tar"), IMAGES[part], t, [f"/usr/bin/weightbridge-{part}"]))
+        subprocess.run([os.path.join(TOP, "charts", "image.sh"), part, c.path(part + ".tar"), IMAGES[part]], check=True,
+                       capture_output=True, env={**os.environ, "BUILD": os.path.abspath(BUILD)})
+        c.import_image(c.path(part + ".tar"))
     t = Tree()
     t.program("usr/bin/toy_worker", f"{BUILD}/tools/toy_worker")
-    t.program("bin/busybox", "/bin/busybox")
-    for name in ("sh", "mkfifo", "rm", "echo", "cat", "ls", "kill", "id", "sleep"):
+    t.program("bin/busybox", shutil.which("busybox"))
+    for name in ("sh", "mkfifo", "rm", "echo", "cat", "ls", "sleep", "timeout", "seq"):
         t.link("bin/" + name, "busybox")
     t.directory("tmp", 0o1777)
     c.import_image(write_image(c.path("toy.tar"), IMAGES["toy"], t, ["/bin/sh"]))
@@ -45,54 +44,15 @@ def namespace(name):
             "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
-def read(c, name):
-    return open(c.path("pki", name)).read()
-
-
 def field(path):
     return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def operator_objects(c, replicas=2, args=()):
-    """Namespace, account, certificate, rights, Deployment and headless Service of the operator."""
-    if not os.path.exists(c.path("pki", "operator.crt")):
-        c.certificate("operator", "/CN=weightbridge-operator", "DNS:" + SERVICE)
-    meta = lambda name: {"name": name, "namespace": SYSTEM}
-    labels = {"app": "weightbridge-operator"}
-    secret = {k: base64.b64encode(read(c, v).encode()).decode() for k, v in (("tls.crt", "operator.crt"),
-                                                                             ("tls.key", "operator.key"))}
-    subject = [{"kind": "ServiceAccount", "name": "weightbridge-operator", "namespace": SYSTEM}]
-    bind = lambda kind, m: {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind + "Binding", "metadata": m,
-                            "subjects": subject, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind,
-                                                             "name": "weightbridge-operator"}}
-    container = {
-        "name": "operator", "image": IMAGES["operator"], "imagePullPolicy": "Never", "securityContext": SECURE,
-        "args": ["--in-cluster", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--listen=:7443", "--http=:9402",
-                 "--name=$(POD_NAME)", "--advertise=$(POD_IP):7443", "--settle-ms=100", *args],
-        "env": [{"name": "POD_NAME", **field("metadata.name")}, {"name": "POD_IP", **field("status.podIP")}],
-        "ports": [{"name": "agents", "containerPort": 7443}, {"name": "http", "containerPort": 9402}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 9402}, "periodSeconds": 1},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 9402}, "periodSeconds": 5},
-        "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}]}
-    return [
-        namespace(SYSTEM), {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("weightbridge-operator")},
-        {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": meta("weightbridge-tls"),
-         "data": secret},
-        bind("ClusterRole", {"name": "weightbridge-operator"}), bind("Role", meta("weightbridge-operator")),
-        {"apiVersion": "v1", "kind": "Service", "metadata": meta("weightbridge-operator"),
-         "spec": {"clusterIP": "None", "selector": labels, "ports": [{"name": "agents", "port": 7443}]}},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta("weightbridge-operator"),
-         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
-             "metadata": {"labels": labels},
-             "spec": {"serviceAccountName": "weightbridge-operator", "containers": [container],
-                      "volumes": [{"name": "tls", "secret": {"secretName": "weightbridge-tls"}}]}}}}]
-
-
-def install_operator(c, **kw):
-    c.install_crd()
-    apply(c, *operator_objects(c, **kw))
-    c.kubectl("apply", "-n", SYSTEM, "-f", os.path.join(TOP, "operator-shim", "role.yaml"))
-    c.kubectl("rollout", "status", "-n", SYSTEM, "deployment/weightbridge-operator", "--timeout=60s")
+def install_operator(c, *args):
+    """As a user does."""
+    apply(c, namespace(SYSTEM))
+    c.helm("install", "weightbridge-operator", os.path.join(TOP, "charts", "weightbridge-operator"), "-n", SYSTEM,
+           "--set", "settleMilliseconds=100", *args, "--wait", "--timeout", "60s")
 
 
 def sidecar(ns, name):
@@ -114,7 +74,7 @@ def sidecar(ns, name):
                          {"name": "weightbridge-none", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}
 
 
-def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", shape="--rows 256 --cols 256 --tensors 8"):
+def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", shape=SHAPE):
     """Pods of toy workers that take commands from a pipe in /tmp and say on stdout what happened."""
     labels = {"weightbridge.io/name": object_, "weightbridge.io/role": role, "app": name}
     script = ("rm -f /tmp/in; mkfifo /tmp/in; exec toy_worker --socket /run/weightbridge/agent.sock "
@@ -146,22 +106,17 @@ def weight_transfer(ns, name="wt", trainers=1, per_engine=1, **spec):
                 "workersPerEngine": per_engine, "engineLabelKey": "apps.kubernetes.io/pod-index"}, **spec}}
 
 
-def ca_map(c, ns):
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "weightbridge-ca", "namespace": ns},
-            "data": {"ca.crt": read(c, "ca.crt")}}
-
-
 class Job:
     """A WeightTransfer with its StatefulSets, in a namespace that enforces the restricted profile."""
 
-    def __init__(self, c, ns="rl", name="wt", trainers=1, rollouts=2, uid=1000, **spec):
+    def __init__(self, c, ns="rl", name="wt", trainers=1, rollouts=2, uid=1000, shape=SHAPE, **spec):
         self.c, self.ns, self.name, self.trainers = c, ns, name, trainers
         self.last = 0
         apply(c, namespace(ns))
-        apply(c, ca_map(c, ns), weight_transfer(ns, name, trainers, **spec))
+        apply(c, weight_transfer(ns, name, trainers, **spec))
         wait_for(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, 30)
-        apply(c, stateful_set(ns, "trainer", "trainer", trainers, uid, trainers, name),
-              stateful_set(ns, "rollout", "rollout", rollouts, uid, 1, name))
+        apply(c, stateful_set(ns, "trainer", "trainer", trainers, uid, trainers, name, shape),
+              stateful_set(ns, "rollout", "rollout", rollouts, uid, 1, name, shape))
 
     def kubectl(self, *args, **kw):
         return self.c.kubectl("-n", self.ns, *args, **kw)
@@ -186,7 +141,13 @@ class Job:
 
     def say(self, pod, text):
         """A command for a worker."""
-        self.exec(pod, "sh", "-c", f"echo {text} >/tmp/in")
+        self.exec(pod, "timeout", "5", "sh", "-c", f"echo {text} >/tmp/in")
+
+    def go_on_sending(self, first, last, period=0.3):
+        """The trainer sends versions first to last by itself, also while nobody can reach it."""
+        assert self.trainers == 1
+        self.exec("trainer-0", "sh", "-c",
+                  f"(for v in $(seq {first} {last}); do echo send $v; sleep {period}; done) >/tmp/in 2>&1 </dev/null &")
 
     def lines(self, pod, container="worker", *args):
         r = self.kubectl("logs", pod, "-c", container, *args, check=False)
@@ -229,8 +190,8 @@ class Job:
         wait_for(lambda: not self.pods(), 60)
 
 
-def agent_pid(c, node, pod_uid, name):
-    """Process ids, seen from the node, of a program in a pod."""
+def pids(program, pod_uid):
+    """Process ids, seen from the nodes, of a program in a pod."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -238,7 +199,7 @@ def agent_pid(c, node, pod_uid, name):
             group = open(f"/proc/{pid}/cgroup").read()
         except OSError:
             continue
-        if exe == name and pod_uid in group:
+        if exe == program and pod_uid in group:
             found.append(int(pid))
     return found
 

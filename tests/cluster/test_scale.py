@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job whose members and object change: scaled, suspended, deleted and made again, a trainer that starts over."""
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import wait_for  # noqa: E402
+from cluster import run  # noqa: E402
+from job import Job, add_images, apply, install_operator, stateful_set, weight_transfer  # noqa: E402
+
+
+def scale(job, n):
+    job.kubectl("scale", "statefulset", "rollout", f"--replicas={n}")
+
+
+def engines(job):
+    return {e["name"]: e.get("version") for e in job.status()["engines"]}
+
+
+def versions_of(job, pod):
+    return [int(line.split()[1]) for line in job.lines(pod) if line.startswith("update") and line.endswith(" ok")]
+
+
+def joins_without_a_send(job):
+    """A third engine reaches the current version by itself."""
+    job.send(1)
+    job.settled(1)
+    t = time.monotonic()
+    scale(job, 3)
+    wait_for(lambda: engines(job) == {"0": 1, "1": 1, "2": 1}, 40, 0.2)
+    assert versions_of(job, "rollout-2") == [1]
+    print(f"joiner at the current version after {time.monotonic() - t:.1f} s")
+
+
+def scaled_under_versions(job):
+    """2 to 3 to 1 while versions go on: the engine that stays misses none."""
+    scale(job, 2)
+    wait_for(lambda: "2" not in engines(job), 40, 0.2)
+    job.go_on_sending(2, 60, 0.4)
+    job.heard("rollout-0", "update 8 ")
+    scale(job, 3)
+    wait_for(lambda: (engines(job).get("2") or 0) > 8, 40, 0.2)
+    job.heard("rollout-0", f"update {engines(job)['2'] + 5} ")
+    scale(job, 1)
+    wait_for(lambda: job.pods("rollout") == ["rollout-0"], 40)
+    job.heard("trainer-0", "sent 60 ", 90)
+    job.heard("rollout-0", "update 60 ")
+    assert versions_of(job, "rollout-0") == list(range(1, 61))
+    job.settled(60)
+    wait_for(lambda: set(engines(job)) == {"0"}, 40, 0.2)
+    assert job.condition("UpToDate")[:2] == ("True", "AllEnginesAtVersion")
+
+
+def suspended(job):
+    patch = lambda v: job.kubectl("patch", "wt", "wt", "--type=merge", "-p", json.dumps({"spec": {"suspend": v}}))
+    patch(True)
+    job.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='Ready')].reason}=Suspended", "wt/wt",
+                "--timeout=20s")
+    n = len(job.lines("trainer-0"))
+
+    def refused():
+        """a send is refused"""
+        job.say("trainer-0", "send 61")
+        time.sleep(0.3)
+        return [x for x in job.lines("trainer-0")[n:] if x.startswith("error") and "suspended" in x]
+    wait_for(refused, 20, 0.2)
+    assert "update 61 ok" not in job.lines("rollout-0")
+    patch(False)
+    job.ready()
+
+
+def deleted_in_mid_transfer(job):
+    """The transfer that runs ends whole; the pods live, and the object made again gets them all."""
+    restarts = job.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+    job.go_on_sending(70, 79, 0.2)
+    job.heard("rollout-0", "update 72 ")
+    job.kubectl("delete", "wt", "wt")
+    time.sleep(3)
+    got = versions_of(job, "rollout-0")
+    job.say("rollout-0", f"check {got[-1]}")
+    assert job.heard("rollout-0", f"check {got[-1]} ").endswith(" ok")
+    apply(job.c, weight_transfer(job.ns))
+    t = time.monotonic()
+    # Pods older than their object have waited, and come at most a minute later.
+    job.ready(90)
+    print(f"ready {time.monotonic() - t:.1f} s after the object was made again")
+    n = len(job.lines("trainer-0"))
+    job.say("trainer-0", "send 80")
+    assert "Committed" in job.heard("trainer-0", "sent 80 ", after=n)
+    job.settled(80)
+    assert restarts == job.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+
+
+def trainer_starts_over(job):
+    """A trainer that starts anew and goes back to version 5: it is newer than 80, as its transfer is."""
+    before = job.status()["transfer"]
+    job.kubectl("delete", "pod", "trainer-0", "--wait=true")
+    wait_for(lambda: job.pods("trainer") == ["trainer-0"], 30)
+    job.kubectl("wait", "--for=condition=Ready", "pod/trainer-0", "--timeout=40s")
+    wait_for(lambda: "planned" in job.lines("trainer-0"), 40, 0.2)
+    assert "Committed" in job.send(5)
+    job.settled(5)
+    assert job.status()["transfer"] > before
+    assert versions_of(job, "rollout-0")[-1] == 5
+
+
+def two_objects(job):
+    """A pod serves the object of its label, whatever its sidecar asks for; the other says what it waits for."""
+    apply(job.c, weight_transfer(job.ns, "other"))
+    other = lambda: {x["type"]: x for x in json.loads(job.kubectl("get", "wt", "other", "-o", "json")).get(
+        "status", {}).get("conditions", [])}.get("MembersConnected", {})
+    wait_for(lambda: other().get("reason") == "WaitingForPods", 20, 0.2)
+    thief = stateful_set(job.ns, "thief", "rollout", 1, object_="other")
+    thief["spec"]["template"]["metadata"]["labels"]["weightbridge.io/name"] = "wt"
+    apply(job.c, thief)
+    wait_for(lambda: other().get("reason") == "AuthenticationRejected"
+             and "label weightbridge.io/name: wt, not other" in other()["message"], 40, 0.2)
+    assert "AuthenticationRejected" in job.kubectl("describe", "wt", "other")
+    job.kubectl("delete", "statefulset", "thief")
+    job.kubectl("delete", "wt", "other")
+    assert job.condition("Ready")[0] == "True"
+
+
+def main(c):
+    add_images(c)
+    install_operator(c)
+    job = Job(c, rollouts=2)
+    job.ready()
+    for case in (joins_without_a_send, scaled_under_versions, suspended, deleted_in_mid_transfer, trainer_starts_over,
+                 two_objects):
+        t = time.monotonic()
+        case(job)
+        print(f"{case.__name__}: {time.monotonic() - t:.1f} s")
+
+
+if __name__ == "__main__":
+    run(main, __file__)
