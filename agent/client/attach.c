@@ -75,8 +75,6 @@ static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
 	uint32_t i, n_fd = 0;
 	int rc;
 
-	if (a->size < sizeof(*a) || !a->manifest || !a->manifest_bytes || !a->map || !a->map_bytes)
-		return wb__fail(err, -EINVAL, "attach needs a manifest and a source map");
 	if (!a->n_mem || !a->n_param)
 		return wb__fail(err, -EINVAL, "attach without a parameter");
 	for (i = 0; i < a->n_mem; i++) {
@@ -169,20 +167,23 @@ static int copy_mem(struct wb__reg *r, const struct wb_client_attach *a, struct 
 	return 0;
 }
 
-static int make_reg(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err)
+int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err)
 {
-	struct wb__reg *r = wb_zalloc(1, sizeof(*r));
-	int rc;
+	struct wb__reg *r;
+	int rc = check_attach(a, err);
 
+	if (rc)
+		return rc;
+	r = wb_zalloc(1, sizeof(*r));
 	if (!r)
 		return wb__fail(err, -ENOMEM, "no memory to attach");
 	r->manifest_fd = r->map_fd = r->table_fd = -1;
 	r->manifest_bytes = a->manifest_bytes;
 	r->map_bytes = a->map_bytes;
 	rc = copy_mem(r, a, err);
-	if (!rc)
+	if (!rc && a->manifest)
 		rc = r->manifest_fd = sealed_copy("manifest", a->manifest, a->manifest_bytes, err);
-	if (rc >= 0)
+	if (rc >= 0 && a->map)
 		rc = r->map_fd = sealed_copy("source map", a->map, a->map_bytes, err);
 	if (rc >= 0)
 		rc = r->table_fd = table_fd(a, &r->table_bytes, err);
@@ -302,9 +303,10 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 	if (rc)
 		return rc;
 	if (!again) {
-		rc = check_attach(a, err);
-		if (!rc)
-			rc = make_reg(a, &reg, err);
+		if (a->size < sizeof(*a) || !a->manifest || !a->manifest_bytes || !a->map ||
+			!a->map_bytes)
+			return wb__fail(err, -EINVAL, "attach needs a manifest and a source map");
+		rc = wb__reg_make(a, &reg, err);
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&c->lock);

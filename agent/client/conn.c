@@ -106,6 +106,7 @@ static void go_down(struct wb_client *c)
 	c->is_planned = false;
 	plan_retry(c);
 	set_conn(c, WB__DOWN);
+	wb__mem_lost(c);
 	wb__send_lost(c);
 	wb__update_lost(c);
 }
@@ -189,7 +190,7 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 	}
 	c->proto = m->proto;
 	set_conn(c, WB__WELCOMED);
-	if (c->reg)
+	if (c->reg && c->mem != WB__MEM_RELEASED)
 		wb__attach_send(c);
 }
 
@@ -287,6 +288,12 @@ static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *
 	case WBP_APP_INSTALL:
 		wb__on_install(c, &m->app_install);
 		break;
+	case WBP_APP_MEM_RELEASED:
+		wb__on_mem_released(c, &m->app_mem_released);
+		break;
+	case WBP_APP_MEM_ACQUIRED:
+		wb__on_mem_acquired(c, &m->app_mem_acquired, fds, n_fd);
+		break;
 	default:
 		wb__on_end(c, &m->app_end);
 		break;
@@ -306,6 +313,10 @@ static bool is_expected(const struct wb_client *c, uint16_t type)
 		return c->conn >= WB__ATTACHING;
 	case WBP_APP_PLANNED:
 		return c->conn == WB__UP;
+	case WBP_APP_MEM_RELEASED:
+		return c->conn == WB__UP && c->mem == WB__MEM_RELEASING;
+	case WBP_APP_MEM_ACQUIRED:
+		return c->conn == WB__UP && c->mem == WB__MEM_ACQUIRING;
 	case WBP_APP_SEND_STATE:
 		return c->conn == WB__UP && c->role == WB_CLIENT_TRAINER;
 	case WBP_APP_GO:

@@ -60,6 +60,14 @@ enum wb__phase {
 	WB__AFTER, /* END came, committed: the caller runs after_update_hook */
 };
 
+/* Whether the agent may use the parameters' memory. */
+enum wb__mem {
+	WB__MEM_HELD,
+	WB__MEM_RELEASING, /* asked the agent to let go */
+	WB__MEM_RELEASED,
+	WB__MEM_ACQUIRING, /* told the agent that it is there again */
+};
+
 /* What was attached, kept to attach again.  All descriptors are owned. */
 struct wb__reg {
 	int manifest_fd, map_fd, table_fd; /* sealed memfds */
@@ -117,6 +125,11 @@ struct wb_client {
 	uint64_t status_seq;
 	bool is_planned, was_planned; /* now; ever */
 	struct wb_client_plan plan;
+
+	/* the parameters' memory: release_memory, acquire_memory */
+	enum wb__mem mem;
+	int mem_code; /* of the agent's last answer */
+	char mem_why[WB_ERROR_MSG_MAX];
 
 	/* trainer */
 	struct wb_client_transfer *cur; /* last transfer or NULL */
@@ -186,6 +199,20 @@ int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, st
 void wb__reg_destroy(struct wb__reg *r);
 /** wb__detach - let go of the poll page and the lane; @is_owner as wb__lane_stop(). */
 void wb__detach(struct wb_client *c, bool is_owner);
+
+/** wb__reg_make - check and copy a table of memory and parameters; @a without manifest and map
+ *  leaves those descriptors -1.  0 or negative. */
+int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err);
+
+/* ---- memory.c ---- */
+
+struct wb_msg_app_mem_released;
+struct wb_msg_app_mem_acquired;
+void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m);
+void wb__on_mem_acquired(
+	struct wb_client *c, const struct wb_msg_app_mem_acquired *m, int *fds, unsigned n_fd);
+/** wb__mem_lost - the connection is gone: so is the agent's use of the memory. */
+void wb__mem_lost(struct wb_client *c);
 
 /* ---- area.c ---- */
 

@@ -221,6 +221,10 @@ int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, uint64_
 		return rc;
 	rc = send_wait(c, timeout, err);
 	pthread_mutex_lock(&c->lock);
+	if (!rc && c->mem != WB__MEM_HELD)
+		rc = wb__fail(err, -EINVAL,
+			"this worker has released its memory: acquire_memory comes before "
+			"send_weights");
 	if (!rc)
 		rc = ask(c, version, flags, out, err);
 	c->is_sending = false;

@@ -144,8 +144,8 @@ int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err)
 }
 
 static const struct column workers[] = {{"WORKER", "name"}, {"ROLE", "role"}, {"ENGINE", "engine"},
-	{"RANK", "rank"}, {"PID", "pid"}, {"PLANNED", "planned"}, {"VERSION", "version"},
-	{"TRANSFER", "transfer"}, {"LANE", "lane"}, {"PARAMS", "params"}};
+	{"RANK", "rank"}, {"PID", "pid"}, {"PLANNED", "planned"}, {"ASLEEP", "asleep"},
+	{"VERSION", "version"}, {"TRANSFER", "transfer"}, {"LANE", "lane"}, {"PARAMS", "params"}};
 
 static void agent_status(const json_t *v)
 {

@@ -220,6 +220,79 @@ static void on_attach(
 	wb__env_kick(s->a->env);
 }
 
+/* ---- memory that goes and comes ------------------------------------------------------------- */
+
+static void say_released(struct app *app, int code, const char *sentence)
+{
+	char text[WBP_TEXT_MAX];
+	struct wb_msg_app_mem_released m = {.code = code, .sentence = text};
+
+	snprintf(text, sizeof(text), "%s", sentence);
+	if (tell(app, WBP_APP_MEM_RELEASED, &m, NULL) < 0)
+		drop(app);
+}
+
+static void on_mem_release(struct app *app)
+{
+	struct wb_err err = {0};
+	int rc = wb_core_sleep(app->s->a->core, app->w->id, &err);
+
+	if (rc < 0)
+		say_released(app, rc, err.msg);
+	else
+		app->w->is_releasing = true;
+	wb__env_kick(app->s->a->env); /* reaps: answers when nothing uses it any more */
+}
+
+static bool all_asleep(const struct wb__apps *s)
+{
+	for (const struct wb__worker *w = s->workers; w; w = w->next)
+		if (!w->is_leaving && (!wb_core_is_asleep(s->a->core, w->id) || w->is_releasing))
+			return false;
+	return true;
+}
+
+static void released(struct app *app)
+{
+	struct wb__worker *w = app->w;
+
+	w->is_releasing = false;
+	WB_LOG_INFO(MOD, "memory released", WB_S("worker", w->name));
+	if (all_asleep(app->s))
+		wb__env_sleep(app->s->a->env);
+	say_released(app, 0, "");
+}
+
+static void on_mem_acquire(
+	struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds, uint32_t n_fd)
+{
+	struct wb__worker *w = app->w;
+	char text[WBP_TEXT_MAX];
+	struct wb_msg_app_mem_acquired out = {
+		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT, .sentence = text};
+	int lane[4];
+	struct wb__wire_fds with = {.fd = lane};
+	struct wb_err err = {0};
+
+	if (w->is_releasing || !wb_core_is_asleep(app->s->a->core, w->id))
+		out.code = wb_err_set(&err, -EALREADY, "the memory of %s is not released", w->name);
+	if (out.code == 0)
+		out.code = wb__env_wake(app->s->a->env, &err);
+	if (out.code == 0)
+		out.code = wb__worker_remap(w, m, fds, n_fd, &err);
+	snprintf(text, sizeof(text), "%s", err.msg);
+	if (out.code == 0 && w->lane_fds) {
+		lane[with.n++] = w->lane_fds->shared;
+		lane[with.n++] = w->lane_fds->submit;
+		lane[with.n++] = w->lane_fds->complete;
+		lane[with.n++] = wb__env_arena_fd(w->a->env);
+	}
+	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
+		WB_S("worker", w->name), WB_S("reason", text));
+	if (tell(app, WBP_APP_MEM_ACQUIRED, &out, with.n ? &with : NULL) < 0)
+		drop(app);
+}
+
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void leave(struct app *app, const char *why)
@@ -248,6 +321,10 @@ void wb__apps_reap(struct wb__apps *s)
 {
 	struct wb__worker **at = &s->workers, *w;
 
+	for (struct app *app = s->apps; app; app = app->next)
+		if (app->w && app->w->is_releasing && wb_core_is_quiet(s->a->core, app->w->id) &&
+			wb__worker_unmap(app->w))
+			released(app);
 	while ((w = *at)) {
 		if (!w->is_leaving || !wb_core_is_detached(s->a->core, w->id) ||
 			!wb__worker_regions_remove(w)) {
@@ -270,6 +347,9 @@ static bool is_expected(const struct app *app, uint16_t type)
 		return app->state == APP_WELCOMED;
 	case WBP_APP_DETACH:
 		return app->state != APP_HELLO;
+	case WBP_APP_MEM_RELEASE:
+	case WBP_APP_MEM_ACQUIRE:
+		return app->state == APP_UP;
 	case WBP_APP_SEND:
 	case WBP_APP_RELEASE:
 		return app->state == APP_UP && app->w->role == WB_ROLE_TRAINER;
@@ -329,6 +409,10 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		on_hello(app, &m.app_hello);
 	} else if (f.type == WBP_APP_ATTACH) {
 		on_attach(app, &m.app_attach, fds, n_fd);
+	} else if (f.type == WBP_APP_MEM_RELEASE) {
+		on_mem_release(app);
+	} else if (f.type == WBP_APP_MEM_ACQUIRE) {
+		on_mem_acquire(app, &m.app_mem_acquire, fds, n_fd);
 	} else if (f.type == WBP_APP_DETACH) {
 		leave(app, NULL);
 		drop(app);

@@ -40,6 +40,7 @@ struct wb__env {
 	uint64_t reserve, used, images; /* of the arena: slots, then snapshots */
 	uint32_t region;
 	bool has_region;
+	bool is_empty; /* its pages were given back */
 };
 
 /* ---- what the core asks for ---------------------------------------------------------------- */
@@ -297,6 +298,28 @@ int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct
 	e->used = bytes;
 	wb_core_set_arena(e->a->core, e->arena, bytes);
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
+	return 0;
+}
+
+void wb__env_sleep(struct wb__env *e)
+{
+	off_t bytes = (off_t)(images_at(e) + e->images);
+
+	if (bytes && !wb_core_is_busy(e->a->core))
+		e->is_empty = !fallocate(
+			e->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes);
+}
+
+int wb__env_wake(struct wb__env *e, struct wb_err *err)
+{
+	int rc = 0;
+
+	if (e->is_empty && e->images)
+		rc = posix_fallocate(e->arena_fd, (off_t)images_at(e), (off_t)e->images);
+	if (rc)
+		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
+			(unsigned long long)e->images, strerror(rc));
+	e->is_empty = false;
 	return 0;
 }
 

@@ -40,4 +40,10 @@ void wb__env_pump(struct wb__env *e);
 /** wb__env_kick - the core was called: look at its timers soon. */
 void wb__env_kick(struct wb__env *e);
 
+/** wb__env_sleep - all workers' memory is away: give the pages of slots and snapshots back, unless
+ *  something is under way. */
+void wb__env_sleep(struct wb__env *e);
+/** wb__env_wake - take those of the snapshots again.  0 or -ENOMEM. */
+int wb__env_wake(struct wb__env *e, struct wb_err *err);
+
 #endif

@@ -109,7 +109,9 @@ static int reserve_areas(
 					       ? wb__apps_find(a->apps, in->roll->local[i])
 					       : NULL;
 
-		if (w)
+		if (w && wb_core_is_asleep(a->core, w->id))
+			w->had_area = true; /* gets it when its memory is there again */
+		else if (w)
 			rc = wb__worker_area(w, err);
 	}
 	return rc;

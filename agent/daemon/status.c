@@ -32,10 +32,11 @@ static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_bu
 	text(b, "map", wb_digest_text(w->map->digest, digest));
 	text(b, "lane", w->lane_fds ? "worker" : "agent");
 	wb_buf_printf(b,
-		",\"rank\":%" PRId64 ",\"pid\":%" PRIu32 ",\"params\":%" PRIu32
+		",\"asleep\":%s,\"rank\":%" PRId64 ",\"pid\":%" PRIu32 ",\"params\":%" PRIu32
 		",\"planned\":%s,\"leaving\":%s,\"transfer\":%" PRIu64 ",\"version\":%" PRId64 "}",
-		w->rank, w->pid, w->map->n_param, w->is_planned ? "true" : "false",
-		w->is_leaving ? "true" : "false", transfer, version);
+		wb_core_is_asleep(a->core, w->id) ? "true" : "false", w->rank, w->pid,
+		w->map->n_param, w->is_planned ? "true" : "false", w->is_leaving ? "true" : "false",
+		transfer, version);
 }
 
 void wb__status_json(struct wb__agent *a, struct wb_buf *out)

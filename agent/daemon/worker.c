@@ -38,11 +38,6 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 	if (n_fd < BLOB_FDS + (m->area_bytes ? 1u : 0u))
 		return wb_err_set(
 			err, -EINVAL, "attach came with %u descriptors, needs %d", n_fd, BLOB_FDS);
-	if (m->table_bytes !=
-		(uint64_t)m->n_mem * TABLE_MEM_BYTES + (uint64_t)m->n_param * TABLE_PARAM_BYTES)
-		return wb_err_set(err, -EINVAL,
-			"the table of %u memory objects and %u parameters has %llu bytes", m->n_mem,
-			m->n_param, (unsigned long long)m->table_bytes);
 	if (m->role != WB_ROLE_TRAINER && m->role != WB_ROLE_ROLLOUT)
 		return wb_err_set(err, -EINVAL, "attach with role %u", m->role);
 	return 0;
@@ -106,14 +101,26 @@ static int read_places(struct wb__worker *w, struct wb_cursor *c, struct wb_err 
 	return 0;
 }
 
-static int read_table(struct wb__worker *w, const struct wb_msg_app_attach *m, const int *fds,
-	uint32_t n_fd, struct wb_err *err)
+struct table {
+	uint32_t n_mem, n_param;
+	uint64_t bytes;
+	const int *fds; /* the table, then the memfds */
+	uint32_t n_fd;
+};
+
+static int read_table(struct wb__worker *w, const struct table *m, struct wb_err *err)
 {
-	uint32_t at = BLOB_FDS;
+	uint32_t at = 1;
 	struct wb_cursor c;
 	uint8_t *table;
 	int rc;
 
+	if (!m->n_mem || m->n_mem > WB_PARAMS_MAX || !m->n_fd ||
+		m->bytes != (uint64_t)m->n_mem * TABLE_MEM_BYTES +
+				    (uint64_t)m->n_param * TABLE_PARAM_BYTES)
+		return wb_err_set(err, -EINVAL,
+			"the table of %u memory objects and %u parameters has %llu bytes", m->n_mem,
+			m->n_param, (unsigned long long)m->bytes);
 	if (m->n_param != w->map->n_param)
 		return wb_err_set(err, -EINVAL, "the table has %u parameters, the source map %u",
 			m->n_param, w->map->n_param);
@@ -125,21 +132,20 @@ static int read_table(struct wb__worker *w, const struct wb_msg_app_attach *m, c
 		return wb_err_set(err, -ENOMEM, "no memory for %u parameters", m->n_param);
 	for (uint32_t i = 0; i < m->n_mem; i++)
 		w->region[i] = REGION_NONE;
-	rc = wb__read_memfd(
-		"table of parameters", fds[2], m->table_bytes, m->table_bytes, &table, err);
+	rc = wb__read_memfd("table of parameters", m->fds[0], m->bytes, m->bytes, &table, err);
 	if (rc < 0)
 		return rc;
-	c = wb_cursor(table, m->table_bytes);
+	c = wb_cursor(table, m->bytes);
 	w->n_mem = m->n_mem;
 	for (uint32_t i = 0; rc == 0 && i < m->n_mem; i++)
-		rc = import_mem(w, i, &c, fds, n_fd, &at, err);
+		rc = import_mem(w, i, &c, m->fds, m->n_fd, &at, err);
 	if (rc == 0)
 		rc = read_places(w, &c, err);
 	if (rc == 0 && c.bad)
 		rc = wb_err_set(err, -EINVAL, "the table of parameters is too short");
-	if (rc == 0 && at != n_fd)
+	if (rc == 0 && at != m->n_fd)
 		rc = wb_err_set(err, -EINVAL, "attach came with %u descriptors more than its table",
-			n_fd - at);
+			m->n_fd - at);
 	wb_free(table);
 	return rc;
 }
@@ -305,7 +311,13 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		rc = wb__contents_map(
 			contents, w->manifest, in->fds[1], m->map_bytes, &w->map, err);
 	if (rc == 0)
-		rc = read_table(w, m, in->fds, in->n_fd - (m->area_bytes ? 1 : 0), err);
+		rc = read_table(w,
+			&(struct table){.n_mem = m->n_mem,
+				.n_param = m->n_param,
+				.bytes = m->table_bytes,
+				.fds = in->fds + BLOB_FDS - 1,
+				.n_fd = in->n_fd - (BLOB_FDS - 1) - (m->area_bytes ? 1 : 0)},
+			err);
 	if (rc == 0 && m->area_bytes)
 		keep_area(w, m->area_bytes, in->fds[in->n_fd - 1]);
 	if (rc == 0)
@@ -380,7 +392,7 @@ int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err 
 	rc = params_regions_add(w, object, err);
 	if (rc < 0)
 		return rc;
-	if (w->area && w->area->region == REGION_NONE) {
+	if (w->area && w->area->map && w->area->region == REGION_NONE) {
 		struct wb_xport_region r = {.object = object,
 			.fd = w->area->fd,
 			.base = w->area->map,
@@ -411,4 +423,84 @@ bool wb__worker_regions_remove(struct wb__worker *w)
 	}
 	w->region_object = 0;
 	return true;
+}
+
+/* ---- memory that goes and comes ------------------------------------------------------------- */
+
+static void free_mem(struct wb__worker *w)
+{
+	for (uint32_t i = 0; w->mem && i < w->n_mem; i++)
+		wb_mem_release(&w->mem[i]);
+}
+
+bool wb__worker_unmap(struct wb__worker *w)
+{
+	uint64_t object = w->region_object;
+
+	if (!wb__worker_regions_remove(w))
+		return false;
+	w->slept_object = object;
+	free_mem(w);
+	for (uint32_t i = 0; i < w->n_mem; i++) {
+		w->mem[i] = (struct wb_mem){.fd = -1, .bytes = w->mem[i].bytes};
+		w->base[i] = NULL;
+	}
+	if (w->area) {
+		wb__worker_area_destroy(w->area);
+		w->area = NULL;
+		w->had_area = true;
+	}
+	return true;
+}
+
+int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err)
+{
+	struct wb__worker now = {.a = w->a, .map = w->map};
+	struct wb__worker old = *w;
+	int rc = read_table(&now,
+		&(struct table){.n_mem = m->n_mem,
+			.n_param = m->n_param,
+			.bytes = m->table_bytes,
+			.fds = fds,
+			.n_fd = n_fd},
+		err);
+
+	if (rc == 0 && now.has_heap != w->has_heap)
+		rc = wb_err_set(err, -EINVAL,
+			"%s was attached with %s memory, what it acquires is not: attach anew",
+			w->name, w->has_heap ? "private" : "shared");
+	if (rc == 0) {
+		w->mem = now.mem;
+		w->base = now.base;
+		w->region = now.region;
+		w->place = now.place;
+		w->n_mem = now.n_mem;
+		w->region_object = 0;
+		if (w->had_area)
+			rc = wb__worker_area(w, err);
+		if (rc == 0 && (old.region_object || old.slept_object))
+			rc = wb__worker_regions_add(
+				w, old.region_object ? old.region_object : old.slept_object, err);
+		if (rc == 0) {
+			wb_core_wake(
+				w->a->core, w->id, w->place, w->has_heap ? NULL : w->base, m->kept);
+			now = old;
+		} else {
+			(void)wb__worker_unmap(w);
+			w->slept_object = old.region_object ? old.region_object : old.slept_object;
+			now.mem = w->mem;
+			w->mem = old.mem;
+			w->base = old.base;
+			w->region = old.region;
+			w->place = old.place;
+			w->n_mem = old.n_mem;
+		}
+	}
+	free_mem(&now);
+	wb_free(now.mem);
+	wb_free(now.base);
+	wb_free(now.region);
+	wb_free(now.place);
+	return rc;
 }

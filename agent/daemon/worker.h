@@ -46,6 +46,9 @@ struct wb__worker {
 	struct wb_watch *area_watch;
 	bool in_core, is_planned;
 	bool is_leaving; /* detached; waits for the core */
+	bool is_releasing; /* its memory is let go of; waits for the core */
+	bool had_area; /* it had a staging area, and gets one again */
+	uint64_t slept_object; /* what its regions were registered for */
 };
 
 /* What came with APP_ATTACH; borrowed. */
@@ -68,6 +71,14 @@ void wb__worker_destroy(struct wb__worker *w);
 /** wb__worker_area - a staging area for a rollout worker: the one it has kept, or a new one that it
  *  is given.  Again: nothing.  0 or negative.  Blocks while pages are taken. */
 int wb__worker_area(struct wb__worker *w, struct wb_err *err);
+
+/** wb__worker_unmap - the core says that nothing uses its memory: drop the mappings, descriptors
+ *  and the staging area.  False: a write still uses a region, again later. */
+bool wb__worker_unmap(struct wb__worker *w);
+/** wb__worker_remap - the memory is there again, as a new table and memfds say.  0 or negative, and
+ *  nothing is mapped. */
+int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err);
 
 /** wb__worker_regions_add - make its memory known to the transport as a source, where the transport
  *  asks for that.  Again: nothing.  0 or negative. */

@@ -287,6 +287,26 @@ enum wbp_peer {
 	F(X, I64, code, 0, REQ, 1, "0, or why it could not be installed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
 
+#define WBF_app_mem_release(F, S, X) \
+	F(X, U32, reason, 0, OPT, 1, "0 = release_memory was called")
+
+#define WBF_app_mem_released(F, S, X) \
+	F(X, I64, code, 0, REQ, 1, "0: nothing of the worker's memory is used or mapped any more; -EBUSY: not now") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "why not")
+
+/* fds: the table, as in APP_ATTACH, then one memfd for each memory of kind memfd, in order. */
+#define WBF_app_mem_acquire(F, S, X) \
+	F(X, U64, table_bytes, 0, REQ, 1, "length of the table in fd 0") \
+	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
+	F(X, U32, n_param, 0, REQ, 1, "parameters in the table, as attached") \
+	F(X, BOOL, kept, 0, OPT, 1, "the parameters are what they were when they were released")
+
+/* fds: for a lane in the worker those of APP_ATTACHED after the poll page. */
+#define WBF_app_mem_acquired(F, S, X) \
+	F(X, U32, lane, 1, REQ, 1, "who packs and assembles: 0 agent, 1 worker") \
+	F(X, I64, code, 0, REQ, 1, "0, or why the memory cannot be used") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+
 #define WBF_app_detach(F, S, X) \
 	F(X, U32, reason, 0, OPT, 1, "0 = clean close; the agent answers by closing")
 
@@ -489,6 +509,10 @@ enum wbp_peer {
 	M(0x113, APP_AREA, app_area, BIN, 16384, "agent > app", "a staging area; carries its fd") \
 	M(0x114, APP_INSTALL, app_install, BIN, 16384, "agent > app", "copy the staging area into the parameters") \
 	M(0x115, APP_INSTALLED, app_installed, BIN, 16384, "app > agent", "that is done") \
+	M(0x116, APP_MEM_RELEASE, app_mem_release, BIN, 16384, "app > agent", "let go of the parameters' memory") \
+	M(0x117, APP_MEM_RELEASED, app_mem_released, BIN, 16384, "agent > app", "reply to APP_MEM_RELEASE") \
+	M(0x118, APP_MEM_ACQUIRE, app_mem_acquire, BIN, 16384, "app > agent", "the memory is there again; carries fds") \
+	M(0x119, APP_MEM_ACQUIRED, app_mem_acquired, BIN, 16384, "agent > app", "reply to APP_MEM_ACQUIRE; carries fds") \
 	M(0x201, HELLO, hello, JSON, 65536, "agent > operator", "first message of an agent") \
 	M(0x202, WELCOME, welcome, JSON, 262144, "operator > agent", "reply to HELLO") \
 	M(0x203, REJECT, reject, JSON, 16384, "any > any", "reply to any request that is refused") \

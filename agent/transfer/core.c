@@ -78,7 +78,7 @@ void wb_core_destroy(struct wb_core *c)
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-static struct worker *find_worker(const struct wb_core *c, uint32_t id)
+struct worker *wb__core_worker(const struct wb_core *c, uint32_t id)
 {
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->w.id == id)
@@ -106,7 +106,7 @@ int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_
  * wire; flows of the worker's object are stopped or lose it, and it is free when they are idle. */
 bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 {
-	struct worker *w = find_worker(c, worker);
+	struct worker *w = wb__core_worker(c, worker);
 
 	if (!w)
 		return true;
@@ -127,7 +127,7 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 
 bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 {
-	struct worker *w = find_worker(c, worker);
+	struct worker *w = wb__core_worker(c, worker);
 	struct object *o = w ? w->obj : NULL;
 
 	if (!w)
@@ -150,7 +150,7 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 
 void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes)
 {
-	struct worker *w = find_worker(c, worker);
+	struct worker *w = wb__core_worker(c, worker);
 
 	if (!w)
 		return;
@@ -160,7 +160,7 @@ void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t 
 
 void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a)
 {
-	struct worker *w = find_worker(c, worker);
+	struct worker *w = wb__core_worker(c, worker);
 
 	if (!w)
 		return;
@@ -175,7 +175,7 @@ void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_a
 
 uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version)
 {
-	const struct worker *w = find_worker(c, worker);
+	const struct worker *w = wb__core_worker(c, worker);
 
 	*version = w ? w->held_version : -1;
 	return w ? w->held_transfer : 0;
@@ -389,7 +389,7 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 
 void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg)
 {
-	struct worker *w = find_worker(c, worker);
+	struct worker *w = wb__core_worker(c, worker);
 
 	if (!w || w->gone)
 		return;

@@ -145,6 +145,22 @@ struct wb_core_area {
 void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a);
 /** wb_core_is_sending - a transfer of trainers here is under way. */
 bool wb_core_is_sending(const struct wb_core *c);
+/**
+ * wb_core_sleep - the worker's memory goes away for a while; its place in the plan stays
+ * From now on nothing new uses it: transfers are refused for its engine, by name.  What is under
+ * way ends: call wb_core_is_quiet() after events.  0; -EBUSY with a sentence when a transfer needs
+ * it.
+ */
+int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err);
+bool wb_core_is_quiet(const struct wb_core *c, uint32_t worker);
+bool wb_core_is_asleep(const struct wb_core *c, uint32_t worker);
+/**
+ * wb_core_wake - its memory is there again, perhaps elsewhere
+ * @place, @base: as in wb_core_attach(); a staging area has been set before
+ * @kept: the parameters hold what they held
+ */
+void wb_core_wake(struct wb_core *c, uint32_t worker, const struct wb_place *place,
+	void *const *base, bool kept);
 int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);
 /** wb_core_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
  *  true when nothing uses its memory; else false: call wb_core_is_detached() after events. */

@@ -63,7 +63,8 @@ static bool is_readable(const struct digest *d, uint32_t i)
 {
 	const struct worker *w = d->e->member[i];
 
-	return w && !w->gone && d->e->local->member[i].base && d->e->local->member[i].base[0];
+	return w && !w->gone && !w->asleep && d->e->local->member[i].base &&
+	       d->e->local->member[i].base[0];
 }
 
 static uint64_t add_chunk(struct digest *d)

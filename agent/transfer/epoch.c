@@ -342,7 +342,7 @@ static int make_staged(struct epoch *e, struct wb_err *err)
 
 		if (w->w.role != WB_ROLE_ROLLOUT)
 			continue;
-		if (!w->area.head) {
+		if (!w->area.head && !w->asleep) {
 			wb_free(m);
 			return wb_err_set(err, -ENOBUFS, "%s has no staging area", w->w.name);
 		}

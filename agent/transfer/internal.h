@@ -44,6 +44,9 @@ struct worker {
 	int64_t sent_version;
 	struct wb_core_area area; /* rollout; head NULL = none */
 	bool installed;
+	bool asleep; /* its memory is away; slept_*: what it held */
+	uint64_t slept_transfer;
+	int64_t slept_version;
 	uint8_t *image; /* borrowed */
 	uint64_t image_bytes;
 	uint64_t stop_ns, begun_ns, resume_ns; /* of the last transfer */
@@ -378,6 +381,10 @@ enum quiet { QUIET_PARAMS, QUIET_AREAS };
 bool wb__core_flows_quiet(
 	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut);
 int wb__core_flow_env_init(struct epoch *e);
+/* core.c */
+struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
+/* sleep.c: false with a sentence when the worker cannot take part in a transfer. */
+bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap);
 /* party.c */
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);

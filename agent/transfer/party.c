@@ -152,15 +152,14 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	wb__core_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
 	wb__core_flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
-	for_party_worker (e, m->engine, i)
-		if (!e->member[i] || e->member[i]->gone) {
-			char text[512];
+	for_party_worker (e, m->engine, i) {
+		char text[512];
 
-			snprintf(text, sizeof(text), "%s is not attached",
-				wb__core_worker_name(e, e->local->member[i].plan_worker));
-			wb__core_party_fail(p, -ENOTCONN, text);
-			return;
-		}
+		if (wb__core_can_take_part(e, i, text, sizeof(text)))
+			continue;
+		wb__core_party_fail(p, -ENOTCONN, text);
+		return;
+	}
 	promise(p);
 }
 

@@ -11,10 +11,9 @@ static bool is_attached(struct party *p)
 	for_party_worker (p->e, p->engine, i) {
 		char text[512];
 
-		if (p->e->member[i] && !p->e->member[i]->gone && p->e->member[i]->area.head)
+		if (wb__core_can_take_part(p->e, i, text, sizeof(text)) &&
+			p->e->member[i]->area.head)
 			continue;
-		snprintf(text, sizeof(text), "%s is not attached",
-			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker));
 		wb__core_party_fail(p, -ENOTCONN, text);
 		return false;
 	}

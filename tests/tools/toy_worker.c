@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *[--scribble] [--watch]
+ *		[--scribble] [--watch]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -25,6 +25,7 @@
  * when one aborted.  Failures: "error CODE sentence".  Stdin at its end: exit without closing.
  * --watch: says how long each update or send blocked the worker, and, by a thread that reads a
  * rollout's parameters all the time, when the first byte changed after before_update_hook.
+ * sleep and wake: release the parameters' memory, and acquire other memory, filled with zeros.
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  */
 #include "base/base.h"
@@ -267,6 +268,53 @@ static void make_memory(struct toy *t)
 	t->data = p;
 }
 
+static void make_table(
+	const struct toy *t, struct wb_client_mem *mem, struct wb_client_param *param)
+{
+	*mem = (struct wb_client_mem){.kind = t->is_heap ? WB_CLIENT_MEM_HEAP : WB_CLIENT_MEM_MEMFD,
+		.fd = t->fd,
+		.base = t->data,
+		.bytes = t->bytes};
+	for (uint32_t i = 0; i < t->tensors; i++)
+		param[i] = (struct wb_client_param){
+			.offset = (uint64_t)i * t->n_row * t->n_col * sizeof(uint32_t)};
+}
+
+/* As vLLM's sleep: the memory goes, and comes back elsewhere with nothing in it. */
+static void sleep_memory(struct toy *t)
+{
+	struct wb_error err = {0};
+	int rc = wb_client_release_memory(t->c, 10000000000ull, &err);
+
+	if (rc < 0) {
+		say("error %d sleep: %s", rc, err.msg);
+		return;
+	}
+	munmap(t->data, t->bytes);
+	if (t->fd >= 0)
+		close(t->fd);
+	/* What comes back shall lie elsewhere. */
+	(void)!mmap(t->data, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	t->data = NULL;
+	say("asleep");
+}
+
+static void wake_memory(struct toy *t)
+{
+	struct wb_client_param *param = wb_zalloc(t->tensors, sizeof(*param));
+	struct wb_client_mem mem;
+	struct wb_client_acquire a = {
+		.size = sizeof(a), .mem = &mem, .n_mem = 1, .param = param, .n_param = t->tensors};
+	struct wb_error err = {0};
+	int rc;
+
+	make_memory(t);
+	make_table(t, &mem, param);
+	rc = wb_client_acquire_memory(t->c, &a, 10000000000ull, &err);
+	say(rc < 0 ? "error %d wake: %s" : "awake", rc, err.msg);
+	wb_free(param);
+}
+
 static void say_progress(void *cookie, const char *sentence)
 {
 	(void)cookie;
@@ -283,10 +331,7 @@ static void attach(struct toy *t)
 		.rank = t->rank,
 		.connect_timeout = 10000000000ull,
 		.reconnect_timeout = 10000000000ull};
-	struct wb_client_mem mem = {.kind = t->is_heap ? WB_CLIENT_MEM_HEAP : WB_CLIENT_MEM_MEMFD,
-		.fd = t->fd,
-		.base = t->data,
-		.bytes = t->bytes};
+	struct wb_client_mem mem;
 	struct wb_client_param *param = wb_zalloc(t->tensors, sizeof(*param));
 	struct wb_manifest *m;
 	struct wb_map *map;
@@ -300,8 +345,7 @@ static void attach(struct toy *t)
 	wb_buf_init(&pb, 1u << 28);
 	must(wb_manifest_encode(m, &mb), "manifest", "encode");
 	must(wb_map_encode(map, &pb), "map", "encode");
-	for (uint32_t i = 0; i < t->tensors; i++)
-		param[i].offset = (uint64_t)i * t->n_row * t->n_col * sizeof(uint32_t);
+	make_table(t, &mem, param);
 	a.manifest = mb.data;
 	a.manifest_bytes = mb.len;
 	a.map = pb.data;
@@ -437,6 +481,12 @@ static void command(struct toy *t, const char *line)
 		say("filled %lld", v);
 	} else if (sscanf(line, "send %lld", &v) == 1) {
 		send_version(t, v);
+	} else if (sscanf(line, "sendonly %lld", &v) == 1) { /* without parameters */
+		struct wb_client_transfer *x = NULL;
+		int rc = wb_client_send(t->c, v, 0, 0, &x, &err);
+
+		say("error %d sendonly: %s", rc, err.msg);
+		wb_client_transfer_free(x);
 	} else if (sscanf(line, "second %lld", &v) == 1) {
 		send_thrice(t, v);
 	} else if (sscanf(line, "hold %lld", &v) == 1) {
@@ -445,6 +495,10 @@ static void command(struct toy *t, const char *line)
 		release(t);
 	} else if (sscanf(line, "check %lld", &v) == 1) {
 		say_checked(t, "check", v);
+	} else if (!strncmp(line, "sleep", 5)) {
+		sleep_memory(t);
+	} else if (!strncmp(line, "wake", 4)) {
+		wake_memory(t);
 	} else if (!strncmp(line, "flip", 4)) {
 		t->data[0] ^= 1;
 		say("flipped");

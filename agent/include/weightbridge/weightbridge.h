@@ -170,6 +170,43 @@ WB_API int wb_client_wait_planned(struct wb_client *c, uint64_t timeout,
 /** wb_client_progress - last sentence of the agent ("" = none).  Valid until the next call. */
 WB_API const char *wb_client_progress(struct wb_client *c);
 
+/* ---- memory that goes and comes ------------------------------------------------------------ */
+
+/**
+ * wb_client_release_memory - the parameters' memory is about to go away (sleep, a colocated
+ * trainer) On return nothing of it is used, mapped or registered by the agent or this library any
+ * more, and staging memory of this worker is given back; the worker keeps its place in the plan: no
+ * probe, no new plan, same epoch.  Until wb_client_acquire_memory() a trainer worker cannot send,
+ * and a transfer leaves this worker's engine behind at once, with a sentence that names it.  Polls
+ * still count and find nothing. Blocks while a transfer needs the memory: -ETIMEDOUT at @timeout
+ * says which (0 tries once; a release under way goes on: call again).  Releasing twice is 0.
+ * -EINVAL before attach.
+ */
+WB_API int wb_client_release_memory(struct wb_client *c, uint64_t timeout, struct wb_error *err);
+
+enum wb_client_acquire_flags {
+	WB_CLIENT_ACQUIRE_KEPT = 1, /* the parameters hold what they held at release */
+};
+
+struct wb_client_acquire {
+	size_t size; /* sizeof(struct wb_client_acquire) */
+	const struct wb_client_mem *mem; /* as in attach; may be other objects at other addresses */
+	uint32_t n_mem;
+	const struct wb_client_param *param; /* the same parameters in the same order */
+	uint32_t n_param;
+	uint32_t flags; /* enum wb_client_acquire_flags */
+};
+
+/**
+ * wb_client_acquire_memory - the memory is there again
+ * Without WB_CLIENT_ACQUIRE_KEPT nothing is fed from this worker until the next transfer.
+ * Blocks, at most @timeout.  0; -EALREADY when it is not released; -EINVAL (sizes do not fit the
+ * attached parameters, named; shared where private was attached or the other way round), and as
+ * attach.  After a failure the memory stays released.
+ */
+WB_API int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
+	uint64_t timeout, struct wb_error *err);
+
 /* ---- trainer worker --------------------------------------------------------------------- */
 
 enum wb_client_send_flags {

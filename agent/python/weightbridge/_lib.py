@@ -13,6 +13,7 @@ MSG_MAX = 1024
 TRAINER, ROLLOUT = 1, 2
 MEM_MEMFD, MEM_HEAP = 1, 2
 SEND_HOLD = 1
+ACQUIRE_KEPT = 1
 ASKED, STARTED, RELEASED, FINAL = 0, 1, 2, 3
 STEP_NONE, STEP_BEFORE, STEP_AFTER = 0, 1, 2
 MEMFDS_MAX = 28
@@ -59,6 +60,11 @@ class TransferInfo(Structure):
                 ("seconds", c_double), ("n_engine", c_uint32), ("sentence", c_char * MSG_MAX)]
 
 
+class Acquire(Structure):
+    _fields_ = [("size", c_size_t), ("mem", POINTER(Mem)), ("n_mem", c_uint32),
+                ("param", POINTER(Param)), ("n_param", c_uint32), ("flags", c_uint32)]
+
+
 class Update(Structure):
     _fields_ = [("transfer", c_uint64), ("version", c_int64), ("digest", c_char * 64),
                 ("sentence", c_char * MSG_MAX)]
@@ -72,6 +78,8 @@ _FUNCTIONS = {
     "wb_client_close": (c_int, [c_void_p, c_uint64, POINTER(Error)]),
     "wb_client_attach": (c_int, [c_void_p, POINTER(Attach), POINTER(Error)]),
     "wb_client_worker": (c_char_p, [c_void_p]),
+    "wb_client_release_memory": (c_int, [c_void_p, c_uint64, POINTER(Error)]),
+    "wb_client_acquire_memory": (c_int, [c_void_p, POINTER(Acquire), c_uint64, POINTER(Error)]),
     "wb_client_progress": (c_char_p, [c_void_p]),
     "wb_client_wait_planned": (c_int, [c_void_p, c_uint64, Progress, c_void_p, POINTER(Plan),
                                        POINTER(Error)]),

@@ -198,23 +198,55 @@ class _Adapter:
         manifest, blob = source.manifest_blob(), source.map_blob()
         names = list(source.param_names)
         self._check_shapes(source, names)
-        spans = [(n, *memory.span(self._params[n])) for n in names]
-        mems, places, keep = memory.register(spans)
-        self._keep = keep, self._params
-        mem = (_lib.Mem * len(mems))(*[_lib.Mem(kind, 0, fd, base, size)
-                                       for kind, fd, base, size in mems])
-        param = (_lib.Param * len(places))(*places)
+        mem, param = self._register(names)
         attach = _lib.Attach(size=ctypes.sizeof(_lib.Attach),
                              manifest=ctypes.cast(manifest, ctypes.c_void_p),
                              manifest_bytes=len(manifest),
                              map=ctypes.cast(blob, ctypes.c_void_p), map_bytes=len(blob),
-                             mem=mem, n_mem=len(mems), param=param, n_param=len(places))
+                             mem=mem, n_mem=len(mem), param=param, n_param=len(param))
         while True:  # interrupted: the same call goes on
             err = _lib.Error()
             rc = _lib.load().wb_client_attach(self._handle, attach, err)
             if rc != -errno.EINTR:
                 break
         _check(rc, err)
+
+    def _register(self, names):
+        spans = [(n, *memory.span(self._params[n])) for n in names]
+        mems, places, keep = memory.register(spans)
+        self._keep = keep, self._params
+        return ((_lib.Mem * len(mems))(*[_lib.Mem(kind, 0, fd, base, size)
+                                         for kind, fd, base, size in mems]),
+                (_lib.Param * len(places))(*places))
+
+    def release_memory(self, timeout=None):
+        """The parameters' memory is about to go away (an engine's sleep, a colocated trainer).
+
+        On return nobody uses or maps it any more, and this worker's staging memory is given back.
+        The worker keeps its place in the plan.  Until acquire_memory() its engine is left behind by
+        transfers, by name, and send_weights is refused.  Waits while a transfer needs the memory,
+        at most `timeout` seconds (None: as long as it takes)."""
+        lib, client = _lib.load(), self._client()
+        _waited(timeout, lambda ns, err: lib.wb_client_release_memory(client, ns, err))
+        self._keep = None
+
+    def acquire_memory(self, params=None, kept=False, timeout=None):
+        """The memory is there again: no probe, no new plan.
+
+        `params` when the arrays are others now (the same names, shapes and dtypes), else those given
+        before, wherever they are now.  `kept=True`: they hold what they held at release_memory(),
+        and this engine may feed others from them before the next transfer."""
+        if params is not None:
+            self._params = {n: a for n, a in dict(params).items() if memory.span(a)[1]}
+        names = list(self.source_map.param_names)
+        self._check_shapes(self.source_map, names)
+        mem, param = self._register(names)
+        acquire = _lib.Acquire(size=ctypes.sizeof(_lib.Acquire), mem=mem, n_mem=len(mem),
+                               param=param, n_param=len(param),
+                               flags=_lib.ACQUIRE_KEPT if kept else 0)
+        err = _lib.Error()
+        ns = _ns(self._timeouts["connect_timeout"] if timeout is None else timeout)
+        _check(_lib.load().wb_client_acquire_memory(self._client(), acquire, ns, err), err)
 
     def _wait_planned(self, timeout, progress):
         if progress is None:

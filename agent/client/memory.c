@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters' memory that goes away and comes back, while the worker keeps its place in the plan.
+ */
+#include "client/internal.h"
+#include "proto/messages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_NS 2000000 /* between two tries while the agent needs the memory */
+
+/* Everything of the memory that this library has: descriptors, lane, staging area. */
+static void let_go(struct wb_client *c)
+{
+	wb__lane_stop(c->lane, true);
+	c->lane = NULL;
+	wb__area_destroy(c->area);
+	c->area = NULL;
+	for (uint32_t i = 0; i < c->reg->n_mem; i++) {
+		if (c->reg->mem[i].fd >= 0)
+			close(c->reg->mem[i].fd);
+		c->reg->mem[i].fd = -1;
+	}
+	c->mem = WB__MEM_RELEASED;
+}
+
+void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m)
+{
+	c->mem_code = m->code < 0 ? (int)m->code : 0;
+	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
+	c->mem = WB__MEM_HELD;
+	if (!c->mem_code)
+		let_go(c);
+}
+
+void wb__on_mem_acquired(
+	struct wb_client *c, const struct wb_msg_app_mem_acquired *m, int *fds, unsigned n_fd)
+{
+	struct wb_err err = {0};
+
+	c->mem_code = m->code < 0 ? (int)m->code : 0;
+	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
+	c->mem = WB__MEM_HELD;
+	if (c->mem_code)
+		let_go(c);
+	else if (m->lane == WB_APP_LANE_WORKER &&
+		 wb__lane_start(c->reg, fds, n_fd, &c->lane, &err) < 0)
+		wb__drop(c, err.code, "%s", err.msg);
+}
+
+void wb__mem_lost(struct wb_client *c)
+{
+	if (c->mem == WB__MEM_RELEASING)
+		let_go(c);
+	else if (c->mem == WB__MEM_ACQUIRING)
+		c->mem = WB__MEM_HELD; /* attached anew, with what was acquired */
+}
+
+/* 1: released; 2: not now. */
+static int ready_released(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	(void)err;
+	return c->mem == WB__MEM_RELEASED ? 1 : c->mem == WB__MEM_HELD ? 2 : 0;
+}
+
+/* One question to the agent; -EBUSY with the reason when it needs the memory. */
+static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *err)
+{
+	struct wb_msg_app_mem_release m = {0};
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	wb__pump(c);
+	if (c->mem == WB__MEM_ACQUIRING)
+		rc = wb__fail(err, -EBUSY, "acquire_memory is under way in another thread");
+	else if (c->mem == WB__MEM_HELD && c->phase != WB__RUN)
+		rc = wb__fail(err, -EBUSY, "this worker is in an update: poll until it is over");
+	else if (c->mem == WB__MEM_HELD && c->conn != WB__UP)
+		let_go(c); /* no agent has it, and a new one is not given it */
+	else if (c->mem == WB__MEM_HELD) {
+		c->mem = WB__MEM_RELEASING;
+		if (wb__send_msg(c, WBP_APP_MEM_RELEASE, &m, NULL, 0))
+			wb__mem_lost(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (rc)
+		return rc;
+	rc = wb__wait(c, deadline, ready_released, NULL, err);
+	if (rc == 2)
+		rc = wb__fail(err, c->mem_code, "%s", c->mem_why);
+	if (rc == -ETIMEDOUT)
+		wb__fail(err, rc, "the agent still uses this worker's memory");
+	return rc;
+}
+
+int wb_client_release_memory(struct wb_client *c, uint64_t timeout, struct wb_error *err)
+{
+	struct timespec pause = {0, RETRY_NS};
+	uint64_t deadline = wb__deadline(timeout);
+	struct wb_error why = {0};
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (!c->generation)
+		return wb__fail(err, -EINVAL, "this worker has attached no memory");
+	while ((rc = ask_release(c, deadline, &why)) == -EBUSY && wb__now() < deadline)
+		(void)nanosleep(&pause, NULL);
+	if (rc == -EBUSY || rc == -ETIMEDOUT)
+		return wb__fail(err, -ETIMEDOUT, "the memory is not released after %.1f s: %.900s",
+			(double)timeout / 1e9, why.msg);
+	return rc < 0 ? wb__fail(err, rc, "%s", why.msg) : 0;
+}
+
+/* The new memory takes the place of what was attached. */
+static void exchange(struct wb__reg *r, struct wb__reg *now)
+{
+	struct wb__reg old = *r;
+
+	*r = *now;
+	*now = old;
+	r->manifest_fd = old.manifest_fd;
+	r->manifest_bytes = old.manifest_bytes;
+	r->map_fd = old.map_fd;
+	r->map_bytes = old.map_bytes;
+	now->manifest_fd = now->map_fd = -1;
+}
+
+static void tell_acquired(struct wb_client *c, bool kept)
+{
+	struct wb_msg_app_mem_acquire m = {.table_bytes = c->reg->table_bytes,
+		.n_mem = c->reg->n_mem,
+		.n_param = c->reg->n_param,
+		.kept = kept};
+	int fds[WB_CLIENT_MEMFDS_MAX + 1] = {c->reg->table_fd};
+	unsigned n = 1;
+
+	for (uint32_t i = 0; i < c->reg->n_mem; i++)
+		if (c->reg->mem[i].fd >= 0)
+			fds[n++] = c->reg->mem[i].fd;
+	c->mem = WB__MEM_ACQUIRING;
+	if (wb__send_msg(c, WBP_APP_MEM_ACQUIRE, &m, fds, n))
+		wb__mem_lost(c);
+}
+
+/* 1: the agent has it; 2: it refused. */
+static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	if (c->mem == WB__MEM_RELEASED)
+		return 2;
+	if (c->mem == WB__MEM_HELD && c->conn == WB__UP)
+		return 1;
+	return wb__lost(c, "acquire memory", err);
+}
+
+int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
+	uint64_t timeout, struct wb_error *err)
+{
+	struct wb_client_attach table = {.size = sizeof(table)};
+	struct wb__reg *now = NULL;
+	int rc = wb__usable(c, err);
+
+	if (rc)
+		return rc;
+	if (!a || a->size < sizeof(*a))
+		return wb__fail(err, -EINVAL, "acquire_memory with options of an unknown size");
+	table.mem = a->mem;
+	table.n_mem = a->n_mem;
+	table.param = a->param;
+	table.n_param = a->n_param;
+	rc = wb__reg_make(&table, &now, err);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&c->lock);
+	wb__pump(c);
+	if (c->mem != WB__MEM_RELEASED || !c->reg) {
+		rc = wb__fail(err, -EALREADY, "this worker's memory is not released");
+	} else if (now->n_param != c->reg->n_param) {
+		rc = wb__fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
+			c->reg->n_param, now->n_param);
+	} else {
+		exchange(c->reg, now);
+		c->mem_code = 0;
+		c->mem = WB__MEM_HELD;
+		if (c->conn == WB__UP)
+			tell_acquired(c, a->flags & WB_CLIENT_ACQUIRE_KEPT);
+		else if (c->conn == WB__WELCOMED)
+			wb__attach_send(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	wb__reg_destroy(now);
+	if (rc)
+		return rc;
+	rc = wb__wait(c, wb__deadline(timeout), ready_acquired, NULL, err);
+	if (rc == 2)
+		return wb__fail(err, c->mem_code, "%s", c->mem_why);
+	if (rc == -ETIMEDOUT)
+		return wb__fail(err, rc, "the agent did not take the memory within %.1f s",
+			(double)timeout / 1e9);
+	return rc < 0 ? rc : 0;
+}
