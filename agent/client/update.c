@@ -207,7 +207,9 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 		set_phase(c, c->phase == WB__TORN || c->was_torn ? WB__TORN : WB__RUN);
 		break;
 	default:
-		set_phase(c, WB__TORN);
+		/* The wait for repair began with the first word of it. */
+		if (c->phase != WB__TORN || !c->is_torn_final)
+			set_phase(c, WB__TORN);
 		break;
 	}
 }

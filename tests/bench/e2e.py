@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -50,10 +52,10 @@ def put(name, figure, unit, bar=None, **fields):
 class Pair(Deployment):
     """FSDP2 on 2 workers -> one engine of TP2, each worker with an agent of its own."""
 
-    def __init__(self, build, folder, checkpoint, config, options, gate_up="rows"):
+    def __init__(self, build, folder, checkpoint, config, options, gate_up="rows", spec=""):
         super().__init__(build, folder, "  trainer: {workers: 2, bufferSize: 256Mi}\n"
                          "  rollout: {workersPerEngine: 2, bufferSize: 256Mi}\n"
-                         "  engineStepDeadlineSeconds: 60\n")
+                         "  engineStepDeadlineSeconds: 60\n" + spec)
         self.start_operator()
         for n in ("trainer-0", "trainer-1", "engine-a", "engine-b"):
             self.start_agent(n, None, *options)
@@ -76,8 +78,22 @@ class Pair(Deployment):
         sent = [w.wait("sent", version=version) for w in self.trainers]
         done = [w.wait("update", version=version) for w in self.rollouts]
         start = min(s["start"] for s in sent)
+        self.snapshot = max(s["released"] - s["start"] for s in sent)
         return (max(u["t"] for u in done) - start,
                 statistics.mean(s["released"] - s["start"] for s in sent))
+
+    def install(self, version):
+        """Seconds that the slower worker copied its staging area, once the operator knows."""
+        url, end = f"http://127.0.0.1:{self.operator_http}/trace", time.monotonic() + 5
+        while True:
+            with urllib.request.urlopen(url, timeout=5) as r:
+                took = [e["dur"] / 1e6 for e in json.load(r)["traceEvents"]
+                        if e["name"] == "install" and e["args"]["version"] == version]
+            if len(took) == 2:
+                return max(took)
+            if time.monotonic() > end:
+                raise Failed(f"the operator knows {len(took)} installs of version {version}")
+            time.sleep(0.02)
 
 
 class Peers:
@@ -211,6 +227,33 @@ def latency(a):
             p90=round(times[n * 9 // 10] * 1e3, 3), n=n)
 
 
+def staging(a):
+    """Snapshot and install against two processes that copy the same bytes; the rails are slow, so
+    that nothing else moves meanwhile."""
+    checkpoint = make_checkpoint.make(deploy.BENCH_512M)
+    copies = peers.memcpy(MIB)
+    ours = {"snapshot": [], "install": []}
+    theirs = []
+    with tempfile.TemporaryDirectory() as folder:
+        d = Pair(a.out, folder, checkpoint, deploy.BENCH_512M, ["--rail-rate", "400M"],
+                 spec="  staging: {trainer: HostMemory, rollout: HostMemory}\n")
+        try:
+            copies.wait_ready()
+            for v in range(1, a.n + 3):
+                d.one(v)
+                ours["snapshot"].append(d.snapshot)
+                ours["install"].append(d.install(v))
+                theirs.append(min(copies.run() for _ in range(2)))
+        finally:
+            d.stop()
+            copies.close()
+    for name, took in ours.items():
+        put(f"{name} of {MIB} MiB / memcpy",
+            round(statistics.median(x / y for x, y in zip(took[2:], theirs[2:])), 3), "x", 1.25,
+            sums="on", ours=round(statistics.median(took[2:]), 4),
+            theirs=round(statistics.median(theirs[2:]), 4), n=a.n)
+
+
 def commit(a):
     """The decision for two engines, one agent each: from the moment that the last has everything
     staged until the last knows that all of them install."""
@@ -252,7 +295,8 @@ def commit(a):
         p90=round(took[len(took) * 9 // 10], 3), n=len(took))
 
 
-CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency", "commit"]
+CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency", "commit",
+         "staging"]
 
 
 def main():
@@ -273,7 +317,8 @@ def main():
             [n for n in a.peers.split(",") if n != "none"]
         theirs = Peers(names)
         try:
-            special = {"capped": capped, "latency": latency, "commit": commit}.get(case)
+            special = {"capped": capped, "latency": latency, "commit": commit,
+                       "staging": staging}.get(case)
             if special:
                 special(a)
                 continue

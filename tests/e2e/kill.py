@@ -6,9 +6,11 @@
 Two trainer pods, engine e0 over two pods, engine e1 in one; each transfer takes some tenths of a
 second in each phase.  A victim (leader's agent, engine lead's, the one beside it, a relay's, a
 rollout worker, a trainer worker, the operator) gets SIGKILL or SIGSTOP when the engine it is aimed
-at shows the wanted phase.  Then: the transfer ends within its deadline, with a sentence when it
-failed; nobody ever runs with wrong bytes; what was killed is started again; the next transfer
-commits at both engines, byte for byte.
+at shows the wanted phase, or, phase Message, an agent is killed by WB_FAULT right after one of its
+messages to other agents.  Then: the transfer ends within its deadline, with a sentence when it
+failed; nobody ever runs with wrong bytes; what was killed is started again; all workers of an engine
+hold the same version, byte for byte, and under AllEngines all engines the same; the next transfer
+commits at both engines.
 """
 import collections
 import json
@@ -30,9 +32,12 @@ MODES = {
     "None/HostMemory": {"staging": {"rollout": "HostMemory"}},
     "HostMemory/HostMemory": {"staging": {"trainer": "HostMemory", "rollout": "HostMemory"},
                               "commitPolicy": "AllEngines"},
+    "None/HostMemory, AllEngines": {"staging": {"rollout": "HostMemory"},
+                                    "commitPolicy": "AllEngines"},
 }
-UNSTAGED = ["Idle", "Asked", "Stopping", "Hooks", "Moving", "Ending"]
-STAGED = ["Idle", "Asked", "Moving", "Staged", "Stopping", "Hooks", "Ending"]
+UNSTAGED = ["Idle", "Asked", "Stopping", "Hooks", "Moving", "Ending", "Message"]
+STAGED = ["Idle", "Asked", "Moving", "Staged", "Stopping", "Hooks", "Ending", "Message"]
+MESSAGES = 14  # an agent of this deployment sends about so many a transfer
 ROLES = ["leader", "trainer agent", "lead", "party agent", "relay", "rollout worker",
          "trainer worker", "operator"]
 PODS = {"leader": "t0", "trainer agent": "t1", "lead": "r0", "party agent": "r1", "relay": "r2"}
@@ -57,11 +62,12 @@ class Job:
             self.start_group(group)
         self.expect_all("planned")
 
-    def start_agent(self, pod):
+    def start_agent(self, pod, fault=None):
         c = self.c
         if pod in c.agents:
             c.procs.remove(c.agents[pod])
-        self.pods[pod] = c.agent(pod, "--rail-rate", "8M")
+        self.pods[pod] = c.agent(pod, "--rail-rate", "8M",
+                                 env={"WB_FAULT": fault} if fault else None)
 
     def start_group(self, group):
         for w in self.workers.get(group, []):
@@ -133,6 +139,33 @@ class Job:
                 raise Failed("never planned again: " + json.dumps(
                     {p: self.status(p) for p in self.pods})) from None
             time.sleep(0.1)
+
+    def held(self):
+        """Engine -> versions that its workers hold, as their agents say."""
+        out = {"e0": [], "e1": []}
+        for pod in ("r0", "r1", "r2"):
+            for w in self.status(pod).get("workers", []):
+                out[w["engine"]].append(w["version"])
+        return out
+
+    def is_one(self):
+        held = self.held()
+        if any(len(v) != 2 or v[0] != v[1] or v[0] < 0 for v in held.values()):
+            return False
+        return "AllEngines" not in str(MODES[self.mode]) or held["e0"] == held["e1"]
+
+    def verify(self):
+        """Once recovered: one version an engine (AllEngines: one for all), and its bytes."""
+        try:
+            self.c.until("one version", self.is_one, BOUND_S)
+        except Failed:
+            raise Failed(f"versions are not one: {self.held()}, " + json.dumps(
+                {p: self.status(p) for p in self.pods})) from None
+        for engine, versions in self.held().items():
+            for w in self.workers[engine]:
+                w.say(f"check {versions[0]}")
+                w.expect(f"check {versions[0]} ok", reject=r"check .* bad")
+        return self.held()["e0"][0]
 
     def transfer_ends(self, began):
         """What each trainer was told; within the bound."""
@@ -208,6 +241,22 @@ def aim(job, role, phase, group):
     return now
 
 
+def aim_message(job, role):
+    """Kill an agent after one of its messages; whether it sent so many."""
+    pod, nth = PODS[role], job.rng.randint(1, MESSAGES)
+    job.pods[pod].kill()
+    job.version += 1
+    job.start_agent(pod, f"kill=ctrl:version={job.version}:chunk={nth}")
+    job.settle()
+    for w in job.workers["trainer"]:
+        w.drain_checked()
+        w.say(f"send {job.version}")
+    end = time.monotonic() + 3 * SLOW
+    while time.monotonic() < end and job.pods[pod].p.poll() is None:
+        time.sleep(0.01)
+    return "Message" if job.pods[pod].p.poll() is not None else "after its messages"
+
+
 def recover(job, role, victim, group, stopped):
     if stopped:
         victim.p.send_signal(signal.SIGCONT)
@@ -225,10 +274,14 @@ def recover(job, role, victim, group, stopped):
 
 
 def one(job, role, phase, counts):
-    victim, group = victim_of(job, role)
-    stop = job.rng.random() < 0.4
+    stop = job.rng.random() < 0.4 and phase != "Message"
     pause = job.rng.choice([0.05, 0.3, 0.3, 1.5, 1.5, 11]) if stop else 0
-    hit = aim(job, role, phase, group)
+    victim, group = victim_of(job, role)
+    if phase == "Message":
+        hit = aim_message(job, role)
+        victim = job.pods[PODS[role]]
+    else:
+        hit = aim(job, role, phase, group)
     began = time.monotonic()
     victim.p.send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
     if not stop:
@@ -251,7 +304,10 @@ def one(job, role, phase, counts):
             outcome = "error" if any(s.startswith("error") for s in said) else "killed"
     took = time.monotonic() - began
     job.settle()
+    counts["recovered to"]["newest" if job.verify() == job.version else "older"] += 1
     job.clean_commit()
+    if "AllEngines" in str(MODES[job.mode]):
+        counts["AllEngines"][hit] += 1
     counts["phase"][hit] += 1
     counts["role"][role] += 1
     counts["mode"][job.mode] += 1
@@ -279,7 +335,7 @@ def main(count, seed, only):
                         share -= 1
                         phase = min(phases, key=lambda p: (counts["aimed " + mode][p],
                                                            rng.random()))
-                        role = rng.choice(ROLES)
+                        role = rng.choice(ROLES if phase != "Message" else list(PODS))
                         counts["aimed " + mode][phase] += 1
                         what = f"{mode}, {role}, {phase}"
                         hit, outcome, took = one(job, role, phase, counts)
@@ -291,11 +347,13 @@ def main(count, seed, only):
                 print(f"FAIL {what}: {e}", flush=True)
                 if fails > 5:
                     share = 0
-    for k in ("phase", "role", "mode", "signal", "outcome"):
+    for k in ("phase", "AllEngines", "role", "mode", "signal", "outcome", "recovered to"):
         print(f"{k}: " + ", ".join(f"{n} {v}" for n, v in sorted(counts[k].items())))
     if count >= 200:
         wanted = set(UNSTAGED + STAGED) if not only else set(phases)
         short = [p for p in wanted if counts["phase"][p] < 5]
+        short += [f"{p} with AllEngines" for p in (STAGED if not only else [])
+                  if counts["AllEngines"][p] < 5]
         if short:
             print(f"FAIL fewer than 5 hits of {short}")
             fails += 1

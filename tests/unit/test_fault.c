@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct wb_fault *parse(const char *text)
 {
@@ -92,6 +93,102 @@ START_TEST(kill_is_sigkill)
 }
 END_TEST
 
+/* ---- the manual page ------------------------------------------------------------------------- */
+
+static char page[65536];
+
+static void read_page(void)
+{
+	const char *top = getenv("WB_TOP");
+	char name[4096];
+	size_t n;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "%s/agent/daemon/weightbridge-agent.8", top ? top : ".");
+	f = fopen(name, "r");
+	ck_assert_msg(f != NULL, "%s", name);
+	n = fread(page, 1, sizeof(page) - 1, f);
+	fclose(f);
+	page[n] = 0;
+	ck_assert_ptr_nonnull(strstr(page, ".SH FAULTS"));
+}
+
+static bool has_word(const char *line, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *at = line; (at = strstr(at, word)); at += n)
+		if (!strchr("abcdefghijklmnopqrstuvwxyz", at[n] ? at[n] : ' ') &&
+			(at == line || strchr(" \",", at[-1])))
+			return true;
+	return false;
+}
+
+/* Is there a heading ".BR ACTION... at PLACE..." with both? */
+static bool is_heading(const char *action, const char *place)
+{
+	char text[sizeof(page)], *save = NULL;
+
+	memcpy(text, strstr(page, ".SH FAULTS"), strlen(strstr(page, ".SH FAULTS")) + 1);
+	for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+		char *at = strstr(l, " at ");
+
+		if (strncmp(l, ".BR ", 4) || !at)
+			continue;
+		*at = 0;
+		if (has_word(l, action) && has_word(at + 1, place))
+			return true;
+	}
+	return false;
+}
+
+/* The words between @from and the next ';' of the sentence about a bad rule. */
+static int words(const char *sentence, const char *from, char out[][16], int cap)
+{
+	const char *at = strstr(sentence, from);
+	int n = 0, used;
+
+	ck_assert_ptr_nonnull(at);
+	for (at += strlen(from); n < cap && sscanf(at, " %15[a-zA-Z]%n", out[n], &used) == 1; n++)
+		at += used;
+	return n;
+}
+
+START_TEST(every_fault_is_in_the_manual_page_and_no_other)
+{
+	char action[16][16], place[32][16];
+	struct wb_fault *f = NULL;
+	struct wb_err err = {0};
+	int n_action, n_place;
+
+	read_page();
+	ck_assert_int_eq(wb_fault_parse("?", &f, &err), -EINVAL);
+	n_action = words(err.msg, "actions are", action, 16);
+	n_place = words(err.msg, "places are", place, 32);
+	ck_assert_int_eq(n_action, 6);
+	ck_assert_int_eq(n_place, WB_FAULT_PLACES);
+	for (int p = 0; p < n_place; p++) {
+		bool is_rail = !strcmp(place[p], "railN");
+
+		for (int a = 0; a < n_action; a++) {
+			char rule[40];
+			bool can;
+
+			snprintf(rule, sizeof(rule), "%.15s=%.15s", action[a],
+				is_rail ? "rail0" : place[p]);
+			can = wb_fault_parse(rule, &f, &err) == 0;
+			if (can)
+				wb_fault_destroy(f);
+			if (strcmp(action[a], "kill"))
+				ck_assert_msg(can == is_heading(action[a], place[p]), "%s: %s",
+					rule, can ? "not documented" : "documented, but refused");
+		}
+		ck_assert_msg(has_word(strstr(page, "kill \" at any place"), place[p]),
+			"kill at %s", place[p]);
+	}
+}
+END_TEST
+
 START_TEST(ring_full_is_eagain_and_keeps_order)
 {
 	struct wb_ring r;
@@ -158,6 +255,7 @@ int main(void)
 	tcase_add_test(c, probability_and_stall_once);
 	if (srunner_fork_status(r) == CK_FORK)
 		tcase_add_test_raise_signal(c, kill_is_sigkill, SIGKILL);
+	tcase_add_test(c, every_fault_is_in_the_manual_page_and_no_other);
 	tcase_add_test(c, ring_full_is_eagain_and_keeps_order);
 	tcase_add_test(c, ring_between_threads_loses_nothing);
 	srunner_run_all(r, CK_ENV);

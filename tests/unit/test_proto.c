@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- filling any struct by its table ------------------------------------------------------- */
 
@@ -605,6 +606,22 @@ static void ck_golden(const char *path, const char *now, const char *was)
 	fclose(f);
 }
 
+START_TEST(each_message_has_an_example_for_the_fuzzer)
+{
+	const struct wb_msg_info *m;
+	const char *top = getenv("WB_TOP");
+
+	for (uint32_t i = 0; (m = wb_msg_at(i)); i++) {
+		char name[4096];
+
+		snprintf(name, sizeof(name), "%s/tests/fuzz/corpus/fuzz_frame/%s", top ? top : ".",
+			m->name);
+		ck_assert_msg(
+			access(name, R_OK) == 0, "%s: its line of tests/golden/frames.txt", name);
+	}
+}
+END_TEST
+
 START_TEST(encodings_are_the_golden_ones)
 {
 	const struct wb_msg_info *m;
@@ -708,6 +725,7 @@ int main(void)
 	tcase_add_test(t, a_value_out_of_bounds_is_not_sent);
 	tcase_add_test(t, a_body_above_its_cap_is_not_sent);
 	tcase_add_test(t, encodings_are_the_golden_ones);
+	tcase_add_test(t, each_message_has_an_example_for_the_fuzzer);
 	tcase_add_test(t, protocol_md_has_every_message_and_field);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);

@@ -9,12 +9,14 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/area.h"
 #include "daemon/content.h"
 #include "daemon/trace.h"
 #include "flow/flow.h"
 #include "flow/image.h"
 #include "flow/local.h"
 #include "flow/slots.h"
+#include "lane/area.h"
 #include "lane/lane.h"
 #include "net/http.h"
 #include "net/loop.h"
@@ -288,12 +290,38 @@ static int slots(void)
 	return rc;
 }
 
+static int area_ranges(void)
+{
+	struct wb_area_range *r = NULL;
+	uint32_t n = 0;
+	int rc = wb_area_ranges(d.member[0].map, d.member[0].place, &r, &n);
+
+	if (!rc)
+		wb_free(r);
+	return rc;
+}
+
+static int area(void)
+{
+	static const uint64_t bytes[] = {4096, 8192};
+	struct wb__worker_area *a = NULL;
+	int rc = wb__worker_area_create(bytes, 2, 100, &a, NULL);
+
+	if (!rc)
+		wb__worker_area_destroy(a);
+	return rc;
+}
+
 static int flow(void)
 {
 	struct wb_flow_env env = {.clock = &wb_clock_real};
 	struct wb_slots s = {0};
-	struct wb_flow_opts o = {
-		.local = d.local, .slots = &s, .env = &env, .transfer = 1, .sums = true};
+	struct wb_flow_opts o = {.local = d.local,
+		.slots = &s,
+		.env = &env,
+		.transfer = 1,
+		.sums = true,
+		.read_back = true};
 	struct wb_flow *f = NULL;
 	int rc = wb_flow_create(&o, &f, NULL);
 
@@ -352,8 +380,8 @@ static const struct {
 } makers[] = {{"fault", fault}, {"trace", trace_ring}, {"contents", contents}, {"loop", loop},
 	{"timer", timer}, {"watch", watch}, {"signal", signals}, {"seq listener", seq_listener},
 	{"http", http}, {"sim net", sim_net}, {"binding", binding}, {"local", local},
-	{"local view", local_view}, {"image", image}, {"slots", slots}, {"flow", flow},
-	{"core", core}, {"serve", serve}};
+	{"local view", local_view}, {"image", image}, {"area ranges", area_ranges}, {"area", area},
+	{"slots", slots}, {"flow", flow}, {"core", core}, {"serve", serve}};
 
 START_TEST(each_lost_allocation_is_enomem)
 {
