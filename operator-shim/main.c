@@ -375,11 +375,15 @@ static int start_listener(struct app *a, struct wb_err *err)
 
 static int start_http(struct app *a, struct wb_err *err)
 {
-	a->pages = (struct wb__pages){a->serve, a->loop, true, a->cluster};
+	int rc;
+
+	a->pages = (struct wb__pages){a->serve, a->loop, true, a->cluster, 0};
 	if (!a->o.has_http)
 		return 0;
-	return wb_http_start(a->loop, a->o.http.host, a->o.http.port, wb__pages_answer, &a->pages,
+	rc = wb_http_start(a->loop, a->o.http.host, a->o.http.port, wb__pages_answer, &a->pages,
 		&a->http, err);
+	a->pages.port = a->http ? wb_http_port(a->http) : 0;
+	return rc;
 }
 
 static int start(struct app *a, struct wb_err *err)

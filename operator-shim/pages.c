@@ -7,6 +7,7 @@
 #include "operator-shim/serve/metrics.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,22 +109,51 @@ static int trace(struct wb__pages *p, const char *object, struct wb_http_reply *
 static const struct {
 	const char *path;
 	page_fn fn;
+	bool is_leaders; /* a standby knows nothing of it */
 } pages[] = {
-	{"/metrics", metrics},
-	{"/healthz", healthz},
-	{"/readyz", readyz},
-	{"/status", status},
-	{"/objects", objects},
-	{"/plan", plan},
-	{"/manifest", manifest},
-	{"/trace", trace},
+	{"/metrics", metrics, false},
+	{"/healthz", healthz, false},
+	{"/readyz", readyz, false},
+	{"/status", status, true},
+	{"/objects", objects, true},
+	{"/plan", plan, true},
+	{"/manifest", manifest, true},
+	{"/trace", trace, true},
 };
+
+static void send_to_leader(
+	const struct wb__pages *p, const char *path, const char *object, struct wb_http_reply *r)
+{
+	const char *host = wb_serve_leader(p->serve);
+	bool is_v6 = strchr(host, ':') != NULL;
+
+	r->status = 307;
+	snprintf(r->location, sizeof(r->location), "http://%s%s%s:%u%s%s%s", is_v6 ? "[" : "", host,
+		is_v6 ? "]" : "", p->port, path, object ? "?object=" : "", object ? object : "");
+	wb_buf_printf(&r->body, "the leader has it: %s\n", r->location);
+}
+
+/* It becomes part of a header. */
+static bool is_plain(const char *object)
+{
+	return !object ||
+	       (strlen(object) < 400 &&
+		       !object[strspn(object, "abcdefghijklmnopqrstuvwxyz0123456789.-/")]);
+}
 
 int wb__pages_answer(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
-	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++)
-		if (!strcmp(path, pages[i].path))
-			return pages[i].fn(cookie, wb_http_query(rq, "object"), r);
+	const char *object = wb_http_query(rq, "object");
+	struct wb__pages *p = cookie;
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++) {
+		if (strcmp(path, pages[i].path) != 0)
+			continue;
+		if (!pages[i].is_leaders || !*wb_serve_leader(p->serve) || !is_plain(object))
+			return pages[i].fn(p, object, r);
+		send_to_leader(p, path, object, r);
+		return 0;
+	}
 	return -ENOENT;
 }

@@ -15,6 +15,7 @@ struct wb__pages {
 	struct wb_loop *loop;
 	bool is_ready; /* agents can connect */
 	const struct wb__cluster *cluster; /* NULL = files */
+	uint16_t port; /* of the pages; a replica that leads has them at the same */
 };
 
 /** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */

@@ -15,8 +15,10 @@ struct wb__ctl_opts {
 	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
 	const char *agent_addr; /* of an agent's pages (verify: of several); NULL = not given */
 	const char *object; /* NULL = the only one */
-	const char *file; /* of a plan; NULL = from the operator */
+	const char *file; /* of a plan, or to inject into; NULL = from the operator, stdin */
 	const char *manifest; /* file; NULL = none */
+	const char *ns, *image; /* of inject; NULL = the document's, the default */
+	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	bool is_json, is_wide;
 };
 
@@ -26,8 +28,18 @@ int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_bundle(const struct wb__ctl_opts *o, struct wb_err *err);
 
 /** wb__ctl_operator - address of the operator: given, $WEIGHTBRIDGE_OPERATOR_HTTP or default. */
 const char *wb__ctl_operator(const struct wb__ctl_opts *o);
+
+/**
+ * wb__ctl_agent - address of an agent's pages: given, or of the agent whose container this is
+ * @text:	for the second
+ * NULL when neither.
+ */
+const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32]);
 
 #endif

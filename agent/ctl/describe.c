@@ -172,12 +172,14 @@ static void agent_status(const json_t *v)
 /* Of an agent, or in short of all objects of an operator. */
 int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err)
 {
+	char text[32];
+	const char *agent = wb__ctl_agent(o, text);
 	json_t *v = NULL;
 	int rc;
 
-	if (!o->agent_addr)
+	if (!agent)
 		return wb__ctl_get(o, err);
-	rc = wb__ctl_fetch_json(o->agent_addr, "/status", NULL, &v, err);
+	rc = wb__ctl_fetch_json(agent, "/status", NULL, &v, err);
 	if (rc < 0)
 		return rc;
 	if (o->is_json)

@@ -73,6 +73,10 @@ static int get(CURL *c, const char *url, struct wb_buf *out)
 {
 	curl_easy_setopt(c, CURLOPT_URL, url);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http");
+	/* A standby sends us to the leader. */
+	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
+	curl_easy_setopt(c, CURLOPT_MAXREDIRS, 2L);
+	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 5L);
@@ -101,6 +105,29 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 	}
 	curl_easy_cleanup(c);
 	return rc;
+}
+
+int wb__ctl_check_tls(const char *addr, const char *ca_file, struct wb_err *err)
+{
+	char url[512], why[CURL_ERROR_SIZE] = "";
+	CURL *c = curl_easy_init();
+	CURLcode code;
+
+	if (!c)
+		return wb_err_set(err, -ENOMEM, "out of memory");
+	snprintf(url, sizeof(url), "https://%.400s", addr);
+	curl_easy_setopt(c, CURLOPT_URL, url);
+	curl_easy_setopt(c, CURLOPT_CONNECT_ONLY, 1L); /* TLS, and no request: it is no HTTP */
+	curl_easy_setopt(c, CURLOPT_CAINFO, ca_file);
+	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 10L);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
+	code = curl_easy_perform(c);
+	curl_easy_cleanup(c);
+	return code ? wb_err_set(err, -EPROTO, "TLS with %s: %s", addr,
+			      *why ? why : curl_easy_strerror(code))
+		    : 0;
 }
 
 int wb__ctl_fetch_json(

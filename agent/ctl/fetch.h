@@ -23,5 +23,8 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 /** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */
 int wb__ctl_fetch_json(
 	const char *addr, const char *path, const char *object, json_t **out, struct wb_err *err);
+/** wb__ctl_check_tls - connect to @addr by TLS; its certificate has to be for that host, of the
+ *  authority in @ca_file.  0 or -EPROTO with a sentence. */
+int wb__ctl_check_tls(const char *addr, const char *ca_file, struct wb_err *err);
 
 #endif

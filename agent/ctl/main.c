@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
 	const char *name; /* one word, or two */
@@ -22,21 +23,45 @@ static const struct {
 	{"get", "[OBJECT]", wb__ctl_get, false, "one line an object, as kubectl get wt"},
 	{"describe", "[OBJECT]", wb__ctl_describe, false, "all that is known of an object"},
 	{"status", "", wb__ctl_status, false, "of an agent (--agent), else as get"},
-	{"plan explain", "[FILE]", wb__ctl_plan_explain, true,
+	{"plan explain", "[FILE|OBJECT]", wb__ctl_plan_explain, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
 	{"verify", "", wb__ctl_verify, false,
 		"compare what engines hold with the trainers (--agent A,B,...)"},
 	{"trace", "[OBJECT]", wb__ctl_trace, false,
 		"the last transfers as a trace; open the output in Perfetto"},
+	{"check", "", wb__ctl_check, false,
+		"whether an operator works (--operator), and shows its certificate (--tls)"},
+	{"inject", "-f FILE|-", wb__ctl_inject, false,
+		"add the agent to the pod templates of FILE that have label "
+		"weightbridge.io/inject=enabled"},
+	{"support-bundle", "", wb__ctl_bundle, false,
+		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
 
-enum { OPT_OPERATOR = 1, OPT_AGENT, OPT_OBJECT, OPT_MANIFEST, OPT_JSON, OPT_HELP, OPT_VERSION };
+enum {
+	OPT_OPERATOR = 1,
+	OPT_AGENT,
+	OPT_OBJECT,
+	OPT_MANIFEST,
+	OPT_TLS,
+	OPT_CA,
+	OPT_NAMESPACE,
+	OPT_IMAGE,
+	OPT_JSON,
+	OPT_HELP,
+	OPT_VERSION
+};
 
 static const struct option longs[] = {
 	{"operator", required_argument, NULL, OPT_OPERATOR},
 	{"agent", required_argument, NULL, OPT_AGENT},
 	{"object", required_argument, NULL, OPT_OBJECT},
 	{"manifest", required_argument, NULL, OPT_MANIFEST},
+	{"tls", required_argument, NULL, OPT_TLS},
+	{"ca-file", required_argument, NULL, OPT_CA},
+	{"namespace", required_argument, NULL, OPT_NAMESPACE},
+	{"image", required_argument, NULL, OPT_IMAGE},
+	{"file", required_argument, NULL, 'f'},
 	{"json", no_argument, NULL, OPT_JSON},
 	{"output", required_argument, NULL, 'o'},
 	{"help", no_argument, NULL, OPT_HELP},
@@ -57,9 +82,15 @@ static void print_help(void)
 	       "  --operator HOST:PORT     the operator's --http address (default: "
 	       "$WEIGHTBRIDGE_OPERATOR_HTTP,\n"
 	       "                           else " WB_CTL_OPERATOR ")\n"
-	       "  --agent HOST:PORT        an agent's --http address\n"
+	       "  --agent HOST:PORT        an agent's --http address (default: of this container)\n"
 	       "  --object NAME            object, when the operator has several\n"
 	       "  --manifest FILE          manifest of the plan in FILE, for tensor names\n"
+	       "  --tls HOST:PORT, --ca-file FILE\n"
+	       "                           check: where agents connect, and its authority\n"
+	       "  -f FILE, -n NAMESPACE, --image IMAGE, --operator HOST:PORT\n"
+	       "                           inject: manifests (- = stdin), of objects that name "
+	       "none,\n"
+	       "                           the agent's image, where agents find the operator\n"
 	       "  --json, -o json          machine-readable output\n"
 	       "  -o wide                  more columns\n"
 	       "  --help, --version\n");
@@ -72,6 +103,24 @@ const char *wb__ctl_operator(const struct wb__ctl_opts *o)
 	if (o->operator_addr)
 		return o->operator_addr;
 	return env && *env ? env : WB_CTL_OPERATOR;
+}
+
+const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
+{
+	const char *path = getenv("WEIGHTBRIDGE_AGENT_PORTS");
+	FILE *f = !o->agent_addr && !o->operator_addr && path ? fopen(path, "re") : NULL;
+	unsigned port, found = 0;
+	char key[16];
+
+	while (f && fscanf(f, "%15s %u", key, &port) == 2)
+		if (!strcmp(key, "http") && port < 65536)
+			found = port;
+	if (f)
+		fclose(f);
+	if (!found)
+		return o->agent_addr;
+	snprintf(text, 32, "127.0.0.1:%u", found);
+	return text;
 }
 
 /* 1: done, 0: go on, negative: refused. */
@@ -89,6 +138,22 @@ static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
 		return 0;
 	case OPT_MANIFEST:
 		o->manifest = optarg;
+		return 0;
+	case OPT_TLS:
+		o->tls_addr = optarg;
+		return 0;
+	case OPT_CA:
+		o->ca_file = optarg;
+		return 0;
+	case OPT_NAMESPACE:
+	case 'n':
+		o->ns = optarg;
+		return 0;
+	case OPT_IMAGE:
+		o->image = optarg;
+		return 0;
+	case 'f':
+		o->file = strcmp(optarg, "-") ? optarg : NULL;
 		return 0;
 	case OPT_JSON:
 		o->is_json = true;
@@ -136,7 +201,7 @@ static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 			used++;
 		if (n - used > 1)
 			return wb_err_set(err, -EINVAL, "unexpected argument '%s'", word[used + 1]);
-		if (n - used == 1 && commands[i].takes_file)
+		if (n - used == 1 && commands[i].takes_file && access(word[used], F_OK) == 0)
 			o->file = word[used];
 		else if (n - used == 1)
 			o->object = word[used];
@@ -154,7 +219,7 @@ int main(int argc, char **argv)
 	int c, rc = 0;
 
 	opterr = 0;
-	while (rc == 0 && (c = getopt_long(argc, argv, ":o:", longs, NULL)) != -1)
+	while (rc == 0 && (c = getopt_long(argc, argv, ":o:f:n:", longs, NULL)) != -1)
 		rc = take_option(c, &o, &err);
 	if (rc > 0)
 		return EXIT_SUCCESS;

@@ -119,12 +119,14 @@ int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err)
 
 int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err)
 {
+	char text[32];
+	const char *agent = wb__ctl_agent(o, text);
 	struct wb_buf b;
 	int rc;
 
 	wb_buf_init(&b, WB_CTL_PAGE_MAX);
-	rc = wb__ctl_fetch(o->agent_addr ? o->agent_addr : wb__ctl_operator(o), "/trace",
-		o->agent_addr ? NULL : o->object, &b, err);
+	rc = wb__ctl_fetch(
+		agent ? agent : wb__ctl_operator(o), "/trace", agent ? NULL : o->object, &b, err);
 	if (rc == 0)
 		fwrite(b.data, 1, b.len, stdout);
 	wb_buf_finish(&b);

@@ -35,8 +35,13 @@ const char *wb_http_query(struct wb_http_request *rq, const char *name)
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-static enum MHD_Result reply_bytes(struct MHD_Connection *conn, unsigned status, const char *type,
-	void *data, size_t bytes, enum MHD_ResponseMemoryMode mode)
+struct head {
+	unsigned status;
+	const char *type, *location; /* location "" = none */
+};
+
+static enum MHD_Result reply_bytes(struct MHD_Connection *conn, const struct head *head, void *data,
+	size_t bytes, enum MHD_ResponseMemoryMode mode)
 {
 	struct MHD_Response *r = MHD_create_response_from_buffer(bytes, data, mode);
 	enum MHD_Result ok;
@@ -46,21 +51,23 @@ static enum MHD_Result reply_bytes(struct MHD_Connection *conn, unsigned status,
 			wb_free(data);
 		return MHD_NO;
 	}
-	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, head->type);
+	if (head->location[0])
+		MHD_add_response_header(r, MHD_HTTP_HEADER_LOCATION, head->location);
+	if (head->status == MHD_HTTP_METHOD_NOT_ALLOWED)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-	ok = MHD_queue_response(conn, status, r);
+	ok = MHD_queue_response(conn, head->status, r);
 	MHD_destroy_response(r);
 	return ok;
 }
 
 static enum MHD_Result reply_text(struct MHD_Connection *conn, unsigned status, const char *text)
 {
+	struct head head = {status, "text/plain; charset=utf-8", ""};
 	char line[256];
 
 	snprintf(line, sizeof(line), "%s\n", text);
-	return reply_bytes(conn, status, "text/plain; charset=utf-8", line, strlen(line),
-		MHD_RESPMEM_MUST_COPY);
+	return reply_bytes(conn, &head, line, strlen(line), MHD_RESPMEM_MUST_COPY);
 }
 
 static enum MHD_Result answer(struct wb_http *h, struct MHD_Connection *conn, const char *path)
@@ -84,7 +91,8 @@ static enum MHD_Result answer(struct wb_http *h, struct MHD_Connection *conn, co
 	if (rc < 0)
 		return reply_text(conn, MHD_HTTP_INTERNAL_SERVER_ERROR, wb_strerror(rc));
 	/* libmicrohttpd frees with free(), as wb_free() does. */
-	return reply_bytes(conn, r.status, r.content_type, data, bytes, MHD_RESPMEM_MUST_FREE);
+	return reply_bytes(conn, &(struct head){r.status, r.content_type, r.location}, data, bytes,
+		MHD_RESPMEM_MUST_FREE);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): libmicrohttpd sets the parameters. */

@@ -18,6 +18,7 @@ struct wb_http;
 struct wb_http_reply {
 	unsigned status; /* 200 when the handler starts */
 	const char *content_type; /* static text; "text/plain; charset=utf-8" to start with */
+	char location[512]; /* of a redirection; "" to start with */
 	struct wb_buf body; /* empty to start with, at most WB_HTTP_BODY_MAX; server frees */
 };
 

@@ -220,6 +220,11 @@ void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name)
 	wb__serve_act_all(s);
 }
 
+const char *wb_serve_leader(const struct wb_serve *s)
+{
+	return s->leader_host;
+}
+
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port)
 {
 	snprintf(s->leader_host, sizeof(s->leader_host), "%s", host);

@@ -115,6 +115,8 @@ void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_
 void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name);
 /** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
+/** wb_serve_leader - host of the leader that agents are sent to, "" = we are it.  Borrowed. */
+const char *wb_serve_leader(const struct wb_serve *s);
 /** wb_serve_n_agent - agents connected now. */
 size_t wb_serve_n_agent(const struct wb_serve *s);
 /** wb_serve_is_busy - a job of ours runs on a thread. */

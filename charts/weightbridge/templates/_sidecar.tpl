@@ -8,8 +8,9 @@ Parts of a pod template. Each takes a dict:
 and to size memory, in quantities of one worker:
   bufferSize   as in the WeightTransfer (default 1Gi for trainers, 4Gi for rollouts)
   staging      bytes of its parameters where its side stages in HostMemory (default 0)
-or memory, the sidecar's memory as it is to be. hostNetwork: true where the pod has it; profile: other
-than the chart's. Of one pod give the same dict to all.
+or memory, the sidecar's memory as it is to be. hostNetwork: true where the pod has it; namespace: of
+the pod, where it is not the release's; profile, image, operator: other than the chart's. Of one pod give
+the same dict to all.
 */}}
 
 {{/* Labels by which a pod chooses its object. */}}
@@ -55,18 +56,18 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
 {{- $v := include "weightbridge.values" .root | fromYaml }}
 {{- $profile := default $v.profile .profile }}
 {{- if not (has $profile (list "Hardened" "IPCLock")) }}{{ fail (printf "weightbridge: profile is %v, not Hardened or IPCLock" $profile) }}{{ end }}
-{{- $listen := ternary "0" "7444" (default false .hostNetwork) }}
-{{- $http := ternary "0" "9402" (default false .hostNetwork) }}
+{{- $listen := default (ternary "0" "7444" (default false .hostNetwork)) .listen }}
+{{- $http := default (ternary "0" "9402" (default false .hostNetwork)) .http }}
 {{- $memory := include "weightbridge.memory" . }}
 - name: weightbridge-agent
-  image: {{ default (include "weightbridge.image" .root) .image }}
+  image: {{ default (include "weightbridge.image" .root) .image | quote }}
   imagePullPolicy: {{ $v.image.pullPolicy }}
   restartPolicy: Always
   args:
     - --name=$(POD_NAME)
     - --node=$(NODE_NAME)
     - --object=$(POD_NAMESPACE)/$(WEIGHTTRANSFER)
-    - --operator={{ $v.operator }}
+    - --operator={{ default $v.operator .operator }}
     - --token-file=/var/run/secrets/weightbridge/token
     - --ca-file=/var/run/secrets/weightbridge/ca.crt
     - --socket=/run/weightbridge/agent.sock
