@@ -377,6 +377,8 @@ void world_finish(struct world *w)
 		wb_free(e->bytes);
 		wb_free(e);
 	}
+	for (uint32_t i = 0; i < WORLD_TRUTHS; i++)
+		wb_free(w->truth[i].words);
 	wb_manifest_destroy(w->manifest);
 	wb_sim_net_destroy(w->net);
 }

@@ -13,6 +13,7 @@
 #include "xport/sim/sim.h"
 
 #define WORLD_TENSORS 5
+#define WORLD_TRUTHS 8
 #define WORLD_AGENTS 32
 #define WORLD_WORKERS 64
 
@@ -145,6 +146,11 @@ struct world {
 	struct world_opts o;
 	struct wb_sim_net *net;
 	struct wb_manifest *manifest;
+	struct {
+		int64_t version;
+		uint16_t *words; /* owned */
+	} truth[WORLD_TRUTHS]; /* the checkpoint at versions that were compared with last */
+	uint32_t next_truth;
 	struct world_agent agent[WORLD_AGENTS];
 	struct world_worker worker[WORLD_WORKERS];
 	uint32_t n_agent, n_worker, n_trainer, next_id;

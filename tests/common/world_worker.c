@@ -75,59 +75,84 @@ static void make_map(struct world_worker *k)
 	world_must(wb_map_create(m, &map, &k->map, &err), &err);
 }
 
-/* Visit every element: where it lies and what its checkpoint position is. */
-static void each_word(const struct world_worker *k,
-	bool (*visit)(uint16_t *at, uint64_t pos, void *ctx), void *ctx)
+/* The whole checkpoint at a version.  The last few are kept: they are compared with all the time.
+ */
+static const uint16_t *truth(struct world *w, int64_t version)
 {
+	const struct wb_tensor *last = &w->manifest->tensor[w->manifest->n - 1];
+	uint64_t n = last->byte_base / 2 + last->rows * last->cols;
+	uint32_t at = w->next_truth;
+
+	for (uint32_t i = 0; i < WORLD_TRUTHS; i++)
+		if (w->truth[i].words && w->truth[i].version == version)
+			return w->truth[i].words;
+	w->next_truth = (at + 1) % WORLD_TRUTHS;
+	if (!w->truth[at].words)
+		w->truth[at].words = wb_zalloc(n, sizeof(*w->truth[at].words));
+	w->truth[at].version = version;
+	for (uint64_t i = 0; i < n; i++)
+		w->truth[at].words[i] = word_at(2 * i, version);
+	return w->truth[at].words;
+}
+
+/* Each row of each parameter: where it lies, how far its elements are apart, and what is there in
+ * the checkpoint. */
+struct row {
+	uint16_t *at;
+	int64_t step;
+	const uint16_t *want;
+	uint32_t n;
+};
+
+static bool each_row(
+	const struct world_worker *k, int64_t version, bool (*visit)(const struct row *r))
+{
+	const uint16_t *all = truth(k->world, version);
+
 	for (uint32_t i = 0; i < k->map->n_op; i++) {
 		const struct wb_op *op = &k->map->op[i];
 		const struct wb_tensor *t = &k->world->manifest->tensor[op->tensor];
 		uint16_t *param = (uint16_t *)(void *)(k->memory + k->place[op->param].off_bytes);
 
-		for (uint64_t r = 0; r < op->n_row; r++)
-			for (uint64_t c = 0; c < op->n_col; c++) {
-				uint64_t pos =
-					t->byte_base + ((op->row + r) * t->cols + op->col + c) * 2;
+		for (uint64_t r = 0; r < op->n_row; r++) {
+			struct row row = {.at = param + op->dst + (int64_t)r * op->dst_row_stride,
+				.step = op->dst_col_stride,
+				.want = all + t->byte_base / 2 + (op->row + r) * t->cols + op->col,
+				.n = op->n_col};
 
-				if (!visit(param + op->dst + (int64_t)r * op->dst_row_stride +
-						    (int64_t)c * op->dst_col_stride,
-					    pos, ctx))
-					return;
-			}
+			if (!visit(&row))
+				return false;
+		}
 	}
-}
-
-static bool fill(uint16_t *at, uint64_t pos, void *ctx)
-{
-	*at = word_at(pos, *(const int64_t *)ctx);
 	return true;
 }
 
-struct check {
-	int64_t version;
-	bool same;
-};
-
-static bool compare(uint16_t *at, uint64_t pos, void *ctx)
+static bool fill(const struct row *r)
 {
-	struct check *c = ctx;
+	for (uint32_t c = 0; c < r->n; c++)
+		r->at[c * r->step] = r->want[c];
+	return true;
+}
 
-	c->same = *at == word_at(pos, c->version);
-	return c->same;
+static bool compare(const struct row *r)
+{
+	if (r->step == 1)
+		return !memcmp(r->at, r->want, r->n * sizeof(*r->at));
+	for (uint32_t c = 0; c < r->n; c++)
+		if (r->at[c * r->step] != r->want[c])
+			return false;
+	return true;
 }
 
 void world_fill(struct world_worker *k, int64_t version)
 {
-	each_word(k, fill, &version);
+	each_row(k, version, fill);
 }
 
 bool world_holds(const struct world *w, const struct world_worker *k, int64_t version)
 {
-	struct check c = {version, true};
-
 	(void)w;
-	each_word(k, compare, &c);
-	return c.same;
+	return each_row(k, version, compare);
 }
 
 /* ---- the socket between worker and agent --------------------------------------------------- */
