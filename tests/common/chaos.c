@@ -621,6 +621,10 @@ static void shape(struct chaos *c, struct world_opts *o)
 {
 	static const uint64_t polls[] = {300000, 2000000, 20000000};
 	static const uint64_t hooks[] = {0, 100000, 20000000};
+	/* Bits that go wrong inside agents, not on the wire; in versions before the last. */
+	static const char *const insides[] = {"flip=slot:0.05:version=1", "flip=slot:0.3:version=2",
+		"flip=relay:0.1:version=1", "flip=relay:0.5:version=2"};
+	uint64_t inside = wb_mix64(c->o.seed ^ 0xf11b);
 	uint64_t mode = c->o.mode < 0 ? wb_mix64(c->o.seed) % CHAOS_MODES : (uint64_t)c->o.mode;
 
 	*o = (struct world_opts){
@@ -646,6 +650,8 @@ static void shape(struct chaos *c, struct world_opts *o)
 	o->scale = 16u << below(c, 3);
 	if (!below(c, 4))
 		o->arena_bytes = 4 * 2048;
+	if (inside % 8 == 0 && !c->o.is_quiet)
+		o->fault = insides[inside / 8 % WB_ARRAY_SIZE(insides)];
 }
 
 static uint32_t n_waiting(const struct chaos *c)

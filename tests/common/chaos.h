@@ -7,7 +7,8 @@
  *
  *	shape		trainers, engines, pods, workers, sizes, deadlines, the mode
  *	faults		processes killed and stopped (agents, workers, the operator), connections
- *			cut, messages lost, late, doubled, overtaken, bits flipped, hooks that raise
+ *			cut, messages lost, late, doubled, overtaken, bits flipped (on
+ *			the wire, in a slot, at a relay), hooks that raise
  *	checked		no worker runs with anything but the version it was told; nothing is written
  *			outside BEGUN; the workers of an engine that serve a step (from one poll to
  *			the next) do it with one version, and change at the same poll; Committed
