@@ -104,24 +104,13 @@ static void check_same_poll(struct chaos *c, const struct world_worker *k)
 	}
 }
 
-/* Never a mix: whoever takes part in a step of an engine has the version of the others. */
 static void on_serve(void *ctx, struct world_worker *k, uint32_t count)
 {
 	struct chaos *c = ctx;
-	uint32_t at = count % CHAOS_STEPS;
+	char why[256];
 
-	if (!c->step[k->engine][at].is_set || c->step[k->engine][at].count != count) {
-		c->step[k->engine][at].is_set = true;
-		c->step[k->engine][at].count = count;
-		c->step[k->engine][at].version = k->version;
-		c->step[k->engine][at].worker = k->index;
-	} else if (c->step[k->engine][at].version != k->version) {
-		wrong(c,
-			"engine %u serves a mix from poll %u on: worker %u version %lld, worker %u "
-			"version %lld",
-			k->engine, count, c->step[k->engine][at].worker,
-			(long long)c->step[k->engine][at].version, k->index, (long long)k->version);
-	}
+	if (!world_steps_serve(&c->steps, k, count, why, sizeof(why)))
+		wrong(c, "%s", why);
 }
 
 static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
@@ -136,7 +125,7 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 			phase_name(k->phase));
 	switch (k->phase) {
 	case WORLD_DOWN: /* with its whole engine, whose counts begin again */
-		memset(c->step[k->engine], 0, sizeof(c->step[k->engine]));
+		world_steps_forget(&c->steps, k->engine);
 		break;
 	case WORLD_BEGUN:
 		if (k->was_torn && c->torn[k->index].has_hash &&

@@ -19,10 +19,10 @@
  * The same seed gives the same run: chaos.digest is over all messages and marks with their times.
  */
 #include "tests/common/world_op.h"
+#include "tests/common/world_steps.h"
 
 /* Staging of trainers (1) and rollouts (2); 4 and 5: as 2 and 3, all engines commit together. */
 #define CHAOS_MODES 6
-#define CHAOS_STEPS 1024 /* of an engine that are remembered */
 
 struct chaos_opts {
 	uint64_t seed;
@@ -47,11 +47,7 @@ struct chaos {
 	uint32_t n_fault, n_restart; /* restarts under way */
 	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
 	uint32_t n_doubt, n_resumed; /* leads that had to ask, and that took a transfer up */
-	struct {
-		int64_t version;
-		uint32_t count, worker;
-		bool is_set;
-	} step[8][CHAOS_STEPS]; /* what each engine has served last */
+	struct world_steps steps;
 	struct {
 		uint64_t transfer, hash;
 		bool has_hash;

@@ -2,9 +2,11 @@
 /*
  * One decision for all engines: the leader, the lead of an engine, another agent of an engine or a
  * second judge is killed or stopped after every single event between the first engine that is
- * staged and the end.  Never may two engines hold different versions once everybody is back.
+ * staged and the end.  Never may two engines hold different versions once everybody is back, nor
+ * the workers of one engine serve a mix meanwhile.
  */
 #include "tests/common/world_op.h"
+#include "tests/common/world_steps.h"
 
 #include "base/log.h"
 
@@ -28,6 +30,7 @@ static const char *const victims[] = {"leader", "lead", "party", "judge"};
 struct run {
 	struct world w;
 	struct world_op op;
+	struct world_steps steps;
 	bool is_staged, is_wrong;
 	char wrong[256];
 	uint32_t n_doubt, n_resume;
@@ -68,6 +71,13 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 			k->index, told ? "is told" : "serves",
 			(long long)(told ? k->to_version : k->version));
 	}
+}
+
+static void on_serve(void *ctx, struct world_worker *k, uint32_t count)
+{
+	struct run *r = ctx;
+
+	r->is_wrong |= !world_steps_serve(&r->steps, k, count, r->wrong, sizeof(r->wrong));
 }
 
 static uint32_t agent_of(const struct world *w, enum victim v)
@@ -131,8 +141,11 @@ static void one(struct run *r, enum victim v, bool kill, int point)
 	memset(r, 0, offsetof(struct run, is_tracing));
 	world_init(w, &o);
 	w->is_tracing = r->is_tracing;
-	w->watch = (struct world_watch){
-		.ctx = r, .trace = on_trace, .report = on_report, .phase = on_phase};
+	w->watch = (struct world_watch){.ctx = r,
+		.trace = on_trace,
+		.report = on_report,
+		.phase = on_phase,
+		.serve = on_serve};
 	world_op_start(&r->op, w);
 	while (!r->op.active)
 		world_run_for(w, WB_NS_PER_MS);
