@@ -325,7 +325,11 @@ static void drive(struct chaos *c)
 
 static uint64_t bound_ns(const struct chaos *c)
 {
-	/* What a leader allows its leads, and the drains before and after. */
+	/* A leader allows its leads 2 steps and the movement (with staging the install, too), and
+	 * itself 5 s more, then another step for those it cancels; a trainer waits 5 s longer than
+	 * that for the leader's last word: 3 steps + movement + 10 s.  Readers of what is to change
+	 * get 5 s.  Steps are 3 s at most here.  A peer that says nothing is given up after 10 s,
+	 * which is less. */
 	return 2 * c->w->o.step_deadline_ns +
 	       (c->w->o.rollout_staged ? 2 : 1) * c->w->o.transfer_deadline_ns + 20 * WB_NS_PER_S;
 }
