@@ -139,9 +139,9 @@ class Job:
     def exec(self, pod, *args, container="worker", **kw):
         return self.kubectl("exec", pod, "-c", container, "--", *args, **kw)
 
-    def say(self, pod, text):
+    def say(self, pod, text, check=True):
         """A command for a worker."""
-        self.exec(pod, "timeout", "5", "sh", "-c", f"echo {text} >/tmp/in")
+        return self.exec(pod, "timeout", "5", "sh", "-c", f"echo {text} >/tmp/in", check=check)
 
     def go_on_sending(self, first, last, period=0.3):
         """The trainer sends versions first to last by itself, also while nobody can reach it."""
