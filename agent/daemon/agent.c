@@ -71,8 +71,10 @@ static void on_signal(void *cookie)
 	a->drain_until_ns = now_ns() + a->o.grace_ns;
 	WB_LOG_INFO(
 		MOD, "stopping", WB_S("transfer", wb_core_is_busy(a->core) ? "running" : "none"));
-	wb__oplink_draining(a->oplink);
-	wb__apps_status(a->apps, "agent %s is stopping", a->o.name);
+	for (uint32_t i = 0; i < a->n_oplink; i++) {
+		wb__oplink_draining(a->oplink[i]);
+		wb__apps_status(a->apps, i, "agent %s is stopping", a->o.name);
+	}
 	wb_timer_start(a->drain_timer, 1, DRAIN_LOOK_NS);
 }
 
@@ -180,6 +182,17 @@ static int start_signals(struct wb__agent *a, struct wb_err *err)
 	return rc < 0 ? wb_err_set(err, rc, "signals: %s", wb_strerror(rc)) : 0;
 }
 
+static int start_oplinks(struct wb__agent *a, struct wb_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < a->o.n_served && rc == 0; i++) {
+		a->n_oplink++;
+		rc = wb__oplink_start(a, i, &a->oplink[i], err);
+	}
+	return rc;
+}
+
 static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_err *err)
 {
 	char listen[WB__ADDR_MAX];
@@ -218,7 +231,7 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 	if (rc == 0)
 		rc = wb_port_file_write(a->o.port_file, a->port, wb__http_port(a->http), err);
 	if (rc == 0)
-		rc = wb__oplink_start(a, &a->oplink, err);
+		rc = start_oplinks(a, err);
 	return rc;
 }
 
@@ -229,9 +242,11 @@ static void wake_up(void *cookie)
 
 static bool is_quiet(const struct wb__agent *a)
 {
+	for (uint32_t i = 0; i < a->n_oplink; i++)
+		if (a->oplink[i] && !wb__oplink_is_closed(a->oplink[i]))
+			return false;
 	return (!a->apps || wb__apps_is_empty(a->apps)) &&
-	       (!a->peers || wb__peers_is_empty(a->peers)) &&
-	       (!a->oplink || wb__oplink_is_closed(a->oplink));
+	       (!a->peers || wb__peers_is_empty(a->peers));
 }
 
 /* Ask everything to end, and wait for it: ends come from the loop. */
@@ -247,8 +262,9 @@ static bool end_connections(struct wb__agent *a)
 		wb__apps_close(a->apps);
 	if (a->peers)
 		wb__peers_close(a->peers);
-	if (a->oplink)
-		wb__oplink_close(a->oplink);
+	for (uint32_t i = 0; i < a->n_oplink; i++)
+		if (a->oplink[i])
+			wb__oplink_close(a->oplink[i]);
 	if (wb_timer_create(a->loop, wake_up, a, &tick) < 0)
 		return false;
 	wb_timer_start(tick, 1, 10 * WB_NS_PER_MS); /* so that a round always ends */
@@ -275,7 +291,8 @@ static void stop(struct wb__agent *a)
 		WB_LOG_WRN(MOD, "not all connections ended in time");
 		_exit(a->exit_code ? a->exit_code : 1);
 	}
-	wb__oplink_destroy(a->oplink);
+	for (uint32_t i = 0; i < a->n_oplink; i++)
+		wb__oplink_destroy(a->oplink[i]);
 	wb__env_stop(a->env); /* core and transport, before the maps they use */
 	wb_xport_close(a->xport);
 	wb__apps_destroy(a->apps);

@@ -42,7 +42,8 @@ struct wb__agent {
 	struct wb_core *core; /* owned by env */
 	struct wb__apps *apps;
 	struct wb__peers *peers;
-	struct wb__oplink *oplink;
+	struct wb__oplink *oplink[WB__OBJECTS_MAX]; /* by object served here */
+	uint32_t n_oplink;
 	struct wb__http *http;
 	struct wb__wire_counts wire[WB__WIRE_CHANNELS];
 	struct wb__trace_ring *trace;

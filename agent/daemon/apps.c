@@ -47,7 +47,7 @@ struct wb__apps {
 	struct wb__worker *workers;
 	struct wb__contents *contents;
 	uint32_t last_id;
-	char status[WB_ERR_MSG_MAX]; /* last news for workers without a plan */
+	char status[WB__OBJECTS_MAX][WB_ERR_MSG_MAX]; /* last news for workers without a plan */
 };
 
 static const char *role_name(enum wb_role r)
@@ -106,14 +106,15 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 		drop(app);
 }
 
-static int check_claim(
-	const struct wb__apps *s, const struct wb_msg_app_attach *m, struct wb_err *err)
+static int check_claim(const struct wb__apps *s, const struct wb_msg_app_attach *m,
+	uint32_t object_index, struct wb_err *err)
 {
 	if (wb__agent_is_draining(s->a))
 		return wb_err_set(err, -ESHUTDOWN, "agent %s is stopping", s->a->o.name);
 	for (const struct wb__worker *w = s->workers; w; w = w->next) {
-		if (w->is_leaving || (uint32_t)w->role != m->role || w->rank < 0 ||
-			w->rank != m->rank || strcmp(w->engine, m->engine ? m->engine : ""))
+		if (w->is_leaving || w->object_index != object_index ||
+			(uint32_t)w->role != m->role || w->rank < 0 || w->rank != m->rank ||
+			strcmp(w->engine, m->engine ? m->engine : ""))
 			continue;
 		return wb_err_set(err, -EEXIST,
 			"rank %lld of %s%s is claimed already by %s (pid %u)", (long long)m->rank,
@@ -137,16 +138,16 @@ static int send_attached(struct app *app, struct wb__worker *w)
 		fds[out.n++] = w->lane_fds->shared;
 		fds[out.n++] = w->lane_fds->submit;
 		fds[out.n++] = w->lane_fds->complete;
-		fds[out.n++] = wb__env_arena_fd(w->a->env);
+		fds[out.n++] = wb__env_arena_fd(w->a->env, w->object_index);
 	}
 	return tell(app, WBP_APP_ATTACHED, &m, &out);
 }
 
 static void send_status(struct app *app)
 {
-	struct wb_msg_app_status m = {.sentence = app->s->status};
+	struct wb_msg_app_status m = {.sentence = app->s->status[app->w->object_index]};
 
-	if (app->s->status[0] && app->state == APP_UP)
+	if (m.sentence[0] && app->state == APP_UP)
 		(void)tell(app, WBP_APP_STATUS, &m, NULL);
 }
 
@@ -188,10 +189,10 @@ static void on_attach(
 	struct wb__attach_in in = {.id = s->last_id + 1, .m = m, .fds = fds, .n_fd = n_fd};
 	struct wb__worker *w = NULL;
 	struct wb_err err = {0};
-	int rc = check_claim(s, m, &err);
+	int rc = wb__oplink_find(s->a, m->object, m->model, &in.object_index, &err);
 
 	if (rc == 0)
-		rc = wb__oplink_check_names(s->a->oplink, m->object, m->model, &err);
+		rc = check_claim(s, m, in.object_index, &err);
 	if (rc == 0)
 		rc = wb__worker_create(s->a, s->contents, &in, &w, &err);
 	if (rc == 0)
@@ -216,7 +217,7 @@ static void on_attach(
 	wb_fault_phase(s->a->fault, WB_FAULT_ATTACH);
 	wb__trace_mark(s->a->trace, "attached", w->name, 0, w->pid);
 	send_status(app);
-	wb__oplink_workers_changed(s->a->oplink);
+	wb__oplink_workers_changed(s->a->oplink[w->object_index]);
 	wb__env_kick(s->a->env);
 }
 
@@ -244,10 +245,11 @@ static void on_mem_release(struct app *app)
 	wb__env_kick(app->s->a->env); /* reaps: answers when nothing uses it any more */
 }
 
-static bool all_asleep(const struct wb__apps *s)
+static bool all_asleep(const struct wb__apps *s, uint32_t index)
 {
 	for (const struct wb__worker *w = s->workers; w; w = w->next)
-		if (!w->is_leaving && (!wb_core_is_asleep(s->a->core, w->id) || w->is_releasing))
+		if (!w->is_leaving && w->object_index == index &&
+			(!wb_core_is_asleep(s->a->core, w->id) || w->is_releasing))
 			return false;
 	return true;
 }
@@ -258,8 +260,8 @@ static void released(struct app *app)
 
 	w->is_releasing = false;
 	WB_LOG_INFO(MOD, "memory released", WB_S("worker", w->name));
-	if (all_asleep(app->s))
-		wb__env_sleep(app->s->a->env);
+	if (all_asleep(app->s, w->object_index))
+		wb__env_sleep(app->s->a->env, w->object_index);
 	say_released(app, 0, "");
 }
 
@@ -277,7 +279,7 @@ static void on_mem_acquire(
 	if (w->is_releasing || !wb_core_is_asleep(app->s->a->core, w->id))
 		out.code = wb_err_set(&err, -EALREADY, "the memory of %s is not released", w->name);
 	if (out.code == 0)
-		out.code = wb__env_wake(app->s->a->env, &err);
+		out.code = wb__env_wake(app->s->a->env, w->object_index, &err);
 	if (out.code == 0)
 		out.code = wb__worker_remap(w, m, fds, n_fd, &err);
 	snprintf(text, sizeof(text), "%s", err.msg);
@@ -285,7 +287,7 @@ static void on_mem_acquire(
 		lane[with.n++] = w->lane_fds->shared;
 		lane[with.n++] = w->lane_fds->submit;
 		lane[with.n++] = w->lane_fds->complete;
-		lane[with.n++] = wb__env_arena_fd(w->a->env);
+		lane[with.n++] = wb__env_arena_fd(w->a->env, w->object_index);
 	}
 	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
 		WB_S("worker", w->name), WB_S("reason", text));
@@ -313,7 +315,7 @@ static void leave(struct app *app, const char *why)
 	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
 	wb_lane_abort(w->lane);
 	(void)wb_core_detach(app->s->a->core, w->id, why);
-	wb__oplink_workers_changed(app->s->a->oplink);
+	wb__oplink_workers_changed(app->s->a->oplink[w->object_index]);
 	wb__env_kick(app->s->a->env); /* reaps */
 }
 
@@ -493,7 +495,7 @@ static void on_accept(void *cookie, struct wb_seq *conn)
 int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *err)
 {
 	/* In a pod the app has a user of its own: the volume says who may come, not the mode. */
-	mode_t mode = a->o.socket_mode ? a->o.socket_mode : a->o.token_file[0] ? 0666 : 0600;
+	mode_t mode = a->o.socket_mode ? a->o.socket_mode : a->o.n_token_file ? 0666 : 0600;
 	struct wb_seq_listen_opts o = {.path = a->o.socket, .mode = mode};
 	struct wb__apps *s = wb_zalloc(1, sizeof(*s));
 	int rc = -ENOMEM;
@@ -587,22 +589,22 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 	refuse(app, code, sentence);
 }
 
-void wb__apps_status(struct wb__apps *s, const char *fmt, ...)
+void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(s->status, sizeof(s->status), fmt, ap);
+	vsnprintf(s->status[index], sizeof(s->status[index]), fmt, ap);
 	va_end(ap);
 	for (struct app *app = s->apps; app; app = app->next)
-		if (app->w && !app->w->is_planned)
+		if (app->w && app->w->object_index == index && !app->w->is_planned)
 			send_status(app);
 }
 
-void wb__apps_give_up(struct wb__apps *s, int code, const char *sentence)
+void wb__apps_give_up(struct wb__apps *s, uint32_t index, int code, const char *sentence)
 {
 	for (struct app *app = s->apps; app; app = app->next) {
-		if (!app->w || app->w->is_planned)
+		if (!app->w || app->w->object_index != index || app->w->is_planned)
 			continue;
 		leave(app, NULL);
 		refuse(app, code, sentence);
@@ -627,15 +629,17 @@ struct wb__contents *wb__apps_contents(struct wb__apps *s)
 	return s->contents;
 }
 
-void wb__apps_check_object(struct wb__apps *s, const char *object, const char *model)
+void wb__apps_check_object(
+	struct wb__apps *s, uint32_t index, const char *object, const char *model)
 {
 	char text[WBP_TEXT_MAX];
 
 	for (struct app *app = s->apps; app; app = app->next) {
 		struct wb__worker *w = app->w;
 
-		if (!w || ((!w->object[0] || !strcmp(w->object, object)) &&
-				  (!w->model[0] || !model[0] || !strcmp(w->model, model))))
+		if (!w || w->object_index != index ||
+			((!w->object[0] || !strcmp(w->object, object)) &&
+				(!w->model[0] || !model[0] || !strcmp(w->model, model))))
 			continue;
 		snprintf(text, sizeof(text),
 			"this agent serves object %s with model %s, the worker wants object %s, "

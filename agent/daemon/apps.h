@@ -25,11 +25,13 @@ void wb__apps_destroy(struct wb__apps *s);
 /** wb__apps_send_fd - the same with a descriptor (borrowed). */
 void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd);
 void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg);
-/** wb__apps_status - tell workers that wait for a plan what is awaited; kept for those to come. */
-void wb__apps_status(struct wb__apps *s, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-/** wb__apps_give_up - tell workers that wait for a plan why there will be none, and close. */
-void wb__apps_give_up(struct wb__apps *s, int code, const char *sentence);
+/** wb__apps_status - tell workers of object @index that wait for a plan what is awaited; kept for
+ *  those to come. */
+void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** wb__apps_give_up - tell workers of object @index that wait for a plan why there will be none,
+ * and close. */
+void wb__apps_give_up(struct wb__apps *s, uint32_t index, int code, const char *sentence);
 /** wb__apps_refuse - the operator cannot take this worker: tell it why, and close. */
 void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *sentence);
 /** wb__apps_reap - free workers that nothing uses any more. */
@@ -40,7 +42,8 @@ struct wb__worker *wb__apps_first(const struct wb__apps *s);
 /** wb__apps_find - NULL when it left. */
 struct wb__worker *wb__apps_find(const struct wb__apps *s, uint32_t id);
 struct wb__contents *wb__apps_contents(struct wb__apps *s);
-/** wb__apps_check_object - the object is known now: refuse workers that meant another. */
-void wb__apps_check_object(struct wb__apps *s, const char *object, const char *model);
+/** wb__apps_check_object - object @index is known now: refuse workers that meant another. */
+void wb__apps_check_object(
+	struct wb__apps *s, uint32_t index, const char *object, const char *model);
 
 #endif

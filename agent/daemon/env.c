@@ -28,6 +28,16 @@
 /* Sparse: only slots that are used take memory.  Room for every worker an agent may have. */
 #define RESERVE_BYTES (64ull << 30)
 
+/* An object's arena: slots, then snapshots. */
+struct part {
+	int fd;
+	uint8_t *base;
+	uint64_t reserve, used, images;
+	uint32_t region;
+	bool has_region;
+	bool is_empty; /* its pages were given back */
+};
+
 struct wb__env {
 	struct wb__agent *a;
 	struct wb_core_env env;
@@ -35,12 +45,7 @@ struct wb__env {
 	struct wb_watch *xport_watch;
 	struct wb_timer *timer;
 	bool is_kicked;
-	int arena_fd;
-	void *arena;
-	uint64_t reserve, used, images; /* of the arena: slots, then snapshots */
-	uint32_t region;
-	bool has_region;
-	bool is_empty; /* its pages were given back */
+	struct part part[WB__OBJECTS_MAX]; /* by object */
 };
 
 /* ---- what the core asks for ---------------------------------------------------------------- */
@@ -64,6 +69,7 @@ static void report(void *ctx, const struct wb_core_report *r)
 {
 	struct wb__env *e = ctx;
 	const char *who = r->n_engine == 1 ? r->engine[0] : "engines";
+	struct wb__oplink *l = wb__oplink_by_uid(e->a, r->uid);
 	uint64_t ns = r->end_wall_ns > r->begin_wall_ns ? r->end_wall_ns - r->begin_wall_ns : 0;
 
 	if (r->is_final)
@@ -85,7 +91,8 @@ static void report(void *ctx, const struct wb_core_report *r)
 			      : "update",
 		r->is_final ? "leader" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
 	wb__metrics_report(e->a->http, r);
-	wb__oplink_report(e->a->oplink, r);
+	if (l)
+		wb__oplink_report(l, r);
 }
 
 static void mismatch(void *ctx, const struct wb_core_mismatch *m)
@@ -112,7 +119,10 @@ static void times(void *ctx, const struct wb_core_times *t)
 	if (t->transfer == e->a->mismatch.transfer)
 		t->worker[0].mismatch = e->a->mismatch.text;
 
-	wb__oplink_times(e->a->oplink, t);
+	struct wb__oplink *l = wb__oplink_by_uid(e->a, t->uid);
+
+	if (l)
+		wb__oplink_times(l, t);
 }
 
 static void trace(void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value)
@@ -122,12 +132,13 @@ static void trace(void *ctx, const char *what, const char *who, uint64_t transfe
 	wb__trace_mark(e->a->trace, what, who, transfer, value);
 	if (!strcmp(what, "transfer")) {
 		WB_LOG_INFO(MOD, "transfer begins", WB_U("transfer", transfer),
-			WB_I("version", (int64_t)value));
-		wb__oplink_started(e->a->oplink, transfer, (int64_t)value, false);
+			WB_I("version", (int64_t)value), WB_S("object", who));
+		if (wb__oplink_by_name(e->a, who))
+			wb__oplink_started(
+				wb__oplink_by_name(e->a, who), transfer, (int64_t)value, false);
 	} else if (!strcmp(what, "feed")) {
 		WB_LOG_INFO(MOD, "feed begins", WB_U("transfer", transfer),
 			WB_I("version", (int64_t)value), WB_S("engine", who));
-		wb__oplink_started(e->a->oplink, transfer, (int64_t)value, true);
 	} else {
 		WB_LOG_DEBUG(MOD, "mark", WB_S("what", what), WB_S("who", who),
 			WB_U("transfer", transfer), WB_U("value", value));
@@ -191,135 +202,157 @@ static void xport_ready(void *cookie, int events)
 
 /* ---- arena ---------------------------------------------------------------------------------- */
 
-static int map_arena(struct wb__env *e, struct wb_err *err)
+static int map_part(struct part *p, struct wb_err *err)
 {
-	e->reserve = WB_MAX(RESERVE_BYTES, wb_align_up(e->a->o.buffer_bytes, 1u << 20));
-	e->arena_fd = wb_memfd_create("weightbridge slots", e->reserve, err);
-	if (e->arena_fd < 0)
-		return e->arena_fd;
-	e->arena = mmap(NULL, e->reserve, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-		e->arena_fd, 0);
-	if (e->arena == MAP_FAILED) {
-		e->arena = NULL;
+	void *at;
+
+	p->fd = wb_memfd_create("weightbridge slots", p->reserve, err);
+	if (p->fd < 0)
+		return p->fd;
+	at = mmap(NULL, p->reserve, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd, 0);
+	if (at == MAP_FAILED)
 		return wb_err_set(err, -errno, "map %llu bytes of slots: %s",
-			(unsigned long long)e->reserve, strerror(errno));
-	}
+			(unsigned long long)p->reserve, strerror(errno));
+	p->base = at;
 	return 0;
 }
 
-void *wb__env_arena(const struct wb__env *e)
+static int map_arena(struct wb__env *e, struct wb_err *err)
 {
-	return e->arena;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < e->a->o.n_served && rc == 0; i++) {
+		e->part[i].reserve =
+			WB_MAX(RESERVE_BYTES, wb_align_up(e->a->o.buffer_bytes, 1u << 20));
+		rc = map_part(&e->part[i], err);
+	}
+	return rc;
 }
 
-int wb__env_arena_fd(const struct wb__env *e)
+void *wb__env_arena(const struct wb__env *e, uint32_t index)
 {
-	return e->arena_fd;
+	return e->part[index].base;
 }
 
-uint64_t wb__env_arena_reserve(const struct wb__env *e)
+int wb__env_arena_fd(const struct wb__env *e, uint32_t index)
 {
-	return e->reserve;
+	return e->part[index].fd;
+}
+
+uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index)
+{
+	return e->part[index].reserve;
 }
 
 uint64_t wb__env_arena_used(const struct wb__env *e)
 {
-	return e->used;
+	uint64_t used = 0;
+
+	for (uint32_t i = 0; i < e->a->o.n_served; i++)
+		used += e->part[i].used;
+	return used;
 }
 
-static uint64_t images_at(const struct wb__env *e)
+static uint64_t images_at(const struct part *p)
 {
-	return wb_align_up(e->used, 4096);
+	return wb_align_up(p->used, 4096);
 }
 
 /* The transport sees slots and snapshots as one source. */
-static int set_region(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+static int set_region(
+	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
-	struct wb_xport_region r = {
-		.object = object, .fd = e->arena_fd, .base = e->arena, .bytes = bytes};
+	struct wb_xport_region r = {.object = object, .fd = p->fd, .base = p->base, .bytes = bytes};
 	int rc;
 
 	if (!(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS))
 		return 0;
-	if (e->has_region && wb_xport_region_remove(e->a->xport, e->region) == -EBUSY)
+	if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
 		return wb_err_set(err, -EBUSY, "slots are being read");
-	e->has_region = false;
-	rc = wb_xport_region_add(e->a->xport, &r, &e->region, err);
+	p->has_region = false;
+	rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
 	if (rc < 0)
 		return wb_err_wrap(err, rc, "slots");
-	e->has_region = true;
+	p->has_region = true;
 	return 0;
 }
 
-uint8_t *wb__env_images_base(const struct wb__env *e)
+uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
 {
-	return (uint8_t *)e->arena + images_at(e);
+	return e->part[index].base + images_at(&e->part[index]);
 }
 
-int wb__env_images(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+int wb__env_images(
+	struct wb__env *e, uint32_t index, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
+	struct part *p = &e->part[index];
 	int rc;
 
-	if (bytes <= e->images)
+	if (bytes <= p->images)
 		return 0;
 	if (wb_core_is_sending(e->a->core))
 		return wb_err_set(err, -EBUSY, "snapshots are in use");
-	if (bytes > e->reserve - images_at(e))
+	if (bytes > p->reserve - images_at(p))
 		return wb_err_set(err, -EINVAL, "snapshots of %llu bytes, at most %llu fit",
-			(unsigned long long)bytes, (unsigned long long)(e->reserve - images_at(e)));
+			(unsigned long long)bytes, (unsigned long long)(p->reserve - images_at(p)));
 	/* Taken now, so that a transfer cannot fail for want of it. */
-	rc = posix_fallocate(e->arena_fd, (off_t)images_at(e), (off_t)bytes);
+	rc = posix_fallocate(p->fd, (off_t)images_at(p), (off_t)bytes);
 	if (rc)
 		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
 			(unsigned long long)bytes, strerror(rc));
-	rc = set_region(e, images_at(e) + bytes, object, err);
+	rc = set_region(e, p, images_at(p) + bytes, object, err);
 	if (rc < 0)
 		return rc;
-	e->images = bytes;
+	p->images = bytes;
 	WB_LOG_INFO(MOD, "snapshots reserved", WB_U("bytes", bytes));
 	return 0;
 }
 
-int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err)
+int wb__env_arena_use(
+	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
+	struct part *p = &e->part[index];
 	int rc;
 
-	if (e->used)
+	if (p->used)
 		return 0;
-	if (bytes > e->reserve)
+	if (bytes > p->reserve)
 		return wb_err_set(err, -EINVAL,
 			"the workers here lend %llu bytes of buffers together, an agent uses at "
 			"most "
 			"%llu: start it with --buffer",
-			(unsigned long long)bytes, (unsigned long long)e->reserve);
-	rc = set_region(e, bytes, object, err);
+			(unsigned long long)bytes, (unsigned long long)p->reserve);
+	rc = set_region(e, p, bytes, wb_hash64(uid, strlen(uid), 0), err);
+	if (rc == 0)
+		rc = wb_core_set_arena(e->a->core, uid, p->base, bytes);
 	if (rc < 0)
 		return rc;
-	e->used = bytes;
-	wb_core_set_arena(e->a->core, e->arena, bytes);
+	p->used = bytes;
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
 	return 0;
 }
 
-void wb__env_sleep(struct wb__env *e)
+void wb__env_sleep(struct wb__env *e, uint32_t index)
 {
-	off_t bytes = (off_t)(images_at(e) + e->images);
+	struct part *p = &e->part[index];
+	off_t bytes = (off_t)(images_at(p) + p->images);
 
 	if (bytes && !wb_core_is_busy(e->a->core))
-		e->is_empty = !fallocate(
-			e->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes);
+		p->is_empty =
+			!fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes);
 }
 
-int wb__env_wake(struct wb__env *e, struct wb_err *err)
+int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 {
+	struct part *p = &e->part[index];
 	int rc = 0;
 
-	if (e->is_empty && e->images)
-		rc = posix_fallocate(e->arena_fd, (off_t)images_at(e), (off_t)e->images);
+	if (p->is_empty && p->images)
+		rc = posix_fallocate(p->fd, (off_t)images_at(p), (off_t)p->images);
 	if (rc)
 		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
-			(unsigned long long)e->images, strerror(rc));
-	e->is_empty = false;
+			(unsigned long long)p->images, strerror(rc));
+	p->is_empty = false;
 	return 0;
 }
 
@@ -348,7 +381,8 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		.times = times,
 		.mismatch = mismatch,
 		.trace = trace};
-	e->arena_fd = -1;
+	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
+		e->part[i].fd = -1;
 	rc = map_arena(e, err);
 	if (rc == 0)
 		rc = wb_core_create(&o, &e->env, &a->core, err);
@@ -370,13 +404,16 @@ void wb__env_stop(struct wb__env *e)
 	wb_timer_destroy(e->timer);
 	wb_core_destroy(e->a->core);
 	e->a->core = NULL;
-	if (e->has_region)
-		(void)wb_xport_region_remove(e->a->xport, e->region);
+	for (uint32_t i = 0; i < e->a->o.n_served; i++)
+		if (e->part[i].has_region)
+			(void)wb_xport_region_remove(e->a->xport, e->part[i].region);
 	wb_xport_close(e->a->xport);
 	e->a->xport = NULL;
-	if (e->arena)
-		munmap(e->arena, e->reserve);
-	if (e->arena_fd >= 0)
-		close(e->arena_fd);
+	for (uint32_t i = 0; i < e->a->o.n_served; i++) {
+		if (e->part[i].base)
+			munmap(e->part[i].base, e->part[i].reserve);
+		if (e->part[i].fd >= 0)
+			close(e->part[i].fd);
+	}
 	wb_free(e);
 }

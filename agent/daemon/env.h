@@ -21,18 +21,22 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 /** wb__env_stop - destroys the core; all workers have left it.  NULL is allowed. */
 void wb__env_stop(struct wb__env *e);
 
-void *wb__env_arena(const struct wb__env *e);
-int wb__env_arena_fd(const struct wb__env *e);
+/* Each object served here has an arena of its own, a memfd. */
+void *wb__env_arena(const struct wb__env *e, uint32_t index);
+int wb__env_arena_fd(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_reserve - bytes mapped and of the memfd; slots take the first part. */
-uint64_t wb__env_arena_reserve(const struct wb__env *e);
-/** wb__env_arena_use - first plan: so many bytes become slots and a source of @object for the
- *  transport.  Later calls change nothing. */
-int wb__env_arena_use(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err);
+uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);
+/** wb__env_arena_use - first plan of object @index: so many bytes of its part become slots and a
+ *  source of @object for the transport.  Later calls change nothing. */
+int wb__env_arena_use(
+	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
 /** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
  *  shrinks.  0; -EBUSY while a transfer reads what is there, again later; -EINVAL, -ENOMEM. */
-int wb__env_images(struct wb__env *e, uint64_t bytes, uint64_t object, struct wb_err *err);
+int wb__env_images(
+	struct wb__env *e, uint32_t index, uint64_t bytes, uint64_t object, struct wb_err *err);
 /** wb__env_images_base - first byte of it, page aligned. */
-uint8_t *wb__env_images_base(const struct wb__env *e);
+uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index);
+/** wb__env_arena_used - slots of all objects. */
 uint64_t wb__env_arena_used(const struct wb__env *e);
 
 /** wb__env_pump - transport or lanes have events. */
@@ -40,10 +44,10 @@ void wb__env_pump(struct wb__env *e);
 /** wb__env_kick - the core was called: look at its timers soon. */
 void wb__env_kick(struct wb__env *e);
 
-/** wb__env_sleep - all workers' memory is away: give the pages of slots and snapshots back, unless
- *  something is under way. */
-void wb__env_sleep(struct wb__env *e);
+/** wb__env_sleep - the memory of all workers of an object is away: give the pages of slots and
+ * snapshots back, unless something is under way. */
+void wb__env_sleep(struct wb__env *e, uint32_t index);
 /** wb__env_wake - take those of the snapshots again.  0 or -ENOMEM. */
-int wb__env_wake(struct wb__env *e, struct wb_err *err);
+int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err);
 
 #endif

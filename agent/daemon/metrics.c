@@ -208,7 +208,7 @@ static void sample(struct wb__http *h)
 	wb_metric_set(h->m, M_WORKERS, WB_LABELS("trainer"), n[0]);
 	wb_metric_set(h->m, M_WORKERS, WB_LABELS("rollout"), n[1]);
 	wb_metric_set(h->m, M_PEERS, NULL, wb__peers_n_up(a->peers));
-	wb__oplink_state(a->oplink, &op);
+	wb__oplink_all(a, &op);
 	wb_metric_set(h->m, M_OPERATOR, NULL, op.is_up);
 	wb_metric_set(h->m, M_RECONNECTS, NULL, (double)op.reconnects);
 	wb_metric_set(h->m, M_CLOCK_OFFSET, NULL, (double)op.clock_offset_ns / 1e9);
@@ -225,7 +225,7 @@ static void ready(struct wb__http *h, struct wb_http_reply *r)
 {
 	struct wb__oplink_state op;
 
-	wb__oplink_state(h->a->oplink, &op);
+	wb__oplink_all(h->a, &op);
 	if (wb__agent_is_draining(h->a))
 		wb_buf_printf(&r->body, "not ready: the agent is stopping\n");
 	else if (!op.term)

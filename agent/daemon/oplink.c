@@ -78,8 +78,8 @@ static void give_up(struct wb__oplink *l, int code, const char *why)
 	WB_LOG_ERR(
 		MOD, "refused by the operator", WB_S("operator", l->address), WB_S("reason", why));
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why);
-	wb__apps_give_up(a->apps, code, why);
-	if (!l->was_up && !l->a->o.token_file[0]) {
+	wb__apps_give_up(a->apps, l->index, code, why);
+	if (!l->was_up && !l->served->token_file[0]) {
 		wb__agent_quit(a, 1);
 		return;
 	}
@@ -99,7 +99,7 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why)
 	wb__uploads_reset(l);
 	if (l->is_closing)
 		return;
-	if (l->is_refused || (why->code == -EACCES && !l->was_up && !l->a->o.token_file[0])) {
+	if (l->is_refused || (why->code == -EACCES && !l->was_up && !l->served->token_file[0])) {
 		give_up(l, why->code, text);
 		return;
 	}
@@ -107,8 +107,8 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why)
 		WB_LOG_WRN(MOD, "operator not reached", WB_S("operator", l->address),
 			WB_S("reason", text));
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", text);
-	wb__apps_status(l->a->apps, "agent %s waits for the operator at %s: %.600s", l->a->o.name,
-		l->address, text);
+	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator at %s: %.600s",
+		l->a->o.name, l->address, text);
 	if (was_up)
 		l->backoff_ns = BACKOFF_MIN_NS;
 	schedule(l);
@@ -118,7 +118,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 {
 	struct wb__oplink *l = cookie;
 	struct wb__agent *a = l->a;
-	const char *object = a->o.object, *transport = a->o.transport;
+	const char *object = l->served->object, *transport = a->o.transport;
 	struct wb_msg_hello m = {
 		.version_min = WBP_VERSION_MIN,
 		.version_max = WBP_VERSION_MAX,
@@ -134,7 +134,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.n_transports = 1,
 		.rail_bytes_per_s = a->o.rail_bytes_per_s * a->o.n_rail,
 		.memory_limit_bytes = l->memory_limit_bytes,
-		.last_transfer = wb_core_highest(a->core, NULL),
+		.last_transfer = wb_core_highest(a->core, l->object[0] ? l->object : NULL),
 		.instance = a->instance,
 		.term = l->term,
 		.term_operator = l->term_operator,
@@ -280,7 +280,8 @@ static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb
 	(void)wb__oplink_send(l, WBP_REFUSE, &refuse);
 }
 
-int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err *err)
+int wb__oplink_start(
+	struct wb__agent *a, uint32_t index, struct wb__oplink **out, struct wb_err *err)
 {
 	struct wb__oplink *l = wb_zalloc(1, sizeof(*l));
 	struct wb__plans_cb cb = {.cookie = l, .on_installed = on_installed};
@@ -289,23 +290,26 @@ int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err
 	if (!l)
 		return wb_err_set(err, -ENOMEM, "no memory for the operator's connection");
 	l->a = a;
+	l->index = index;
+	l->served = &a->o.served[index];
 	*out = l;
-	l->rng.state = a->instance;
+	l->rng.state = a->instance + index;
 	l->backoff_ns = BACKOFF_MIN_NS;
 	l->memory_limit_bytes = wb__memory_limit();
 	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator.host, a->o.operator.port);
 	/* A key must be there; what a pod has may come after us. */
-	rc = a->o.psk_file[0] ? wb__oplink_tls(l, err) : 0;
+	rc = l->served->psk_file[0] ? wb__oplink_tls(l, err) : 0;
 	if (rc < 0)
 		return rc;
 	rc = wb_timer_create(a->loop, on_timer, l, &l->timer);
 	if (rc == 0)
 		rc = wb_timer_create(a->loop, wb__oplink_news, l, &l->news_timer);
 	if (rc == 0)
-		rc = wb__plans_create(a, &cb, &l->plans);
+		rc = wb__plans_create(a, index, &cb, &l->plans);
 	if (rc < 0)
 		return wb_err_set(err, rc, "no memory for the operator's connection");
-	wb__apps_status(a->apps, "agent %s connects to the operator at %s", a->o.name, l->address);
+	wb__apps_status(
+		a->apps, index, "agent %s connects to the operator at %s", a->o.name, l->address);
 	dial(l);
 	return 0;
 }
@@ -355,4 +359,24 @@ void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out)
 		.reconnects = l->n_up ? l->n_up - 1 : 0,
 		.trouble = l->state == OP_UP ? "" : l->trouble,
 	};
+}
+
+void wb__oplink_all(const struct wb__agent *a, struct wb__oplink_state *out)
+{
+	wb__oplink_state(a->oplink[0], out);
+	for (uint32_t i = 1; i < a->n_oplink; i++) {
+		struct wb__oplink_state one;
+
+		wb__oplink_state(a->oplink[i], &one);
+		out->is_up &= one.is_up;
+		out->reconnects += one.reconnects;
+		if (!one.term)
+			out->term = out->number = 0;
+		if (!out->trouble[0])
+			out->trouble = one.trouble;
+		if (one.clock_error_ns > out->clock_error_ns) {
+			out->clock_error_ns = one.clock_error_ns;
+			out->clock_offset_ns = one.clock_offset_ns;
+		}
+	}
 }

@@ -2,7 +2,8 @@
 #ifndef WB_DAEMON_OPLINK_H
 #define WB_DAEMON_OPLINK_H
 /*
- * The connection to the operator: who is here goes up, plans come down.
+ * The connection to the operator, one for each object that is served here: who is here goes up,
+ * plans come down.
  *
  * Lost connections are made again with backoff and jitter; transfers go on meanwhile.
  * Loop thread.  Layer: daemon (L4).
@@ -14,8 +15,10 @@ struct wb__agent;
 struct wb_core_times;
 struct wb__oplink;
 
-/** wb__oplink_start - read the key, begin to dial.  0 or negative with a sentence. */
-int wb__oplink_start(struct wb__agent *a, struct wb__oplink **out, struct wb_err *err);
+/** wb__oplink_start - for object @index of the options: read the key, begin to dial.  0 or negative
+ *  with a sentence. */
+int wb__oplink_start(
+	struct wb__agent *a, uint32_t index, struct wb__oplink **out, struct wb_err *err);
 /** wb__oplink_close - say goodbye and close; its end follows from the loop. */
 void wb__oplink_close(struct wb__oplink *l);
 /** wb__oplink_is_closed - the channel's end has come; may be destroyed. */
@@ -30,10 +33,13 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r);
 void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t);
 /** wb__oplink_started - a transfer that this agent leads has begun. */
 void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed);
-/** wb__oplink_check_names - may a worker of this object and model attach?  NULL, "" = any.  0 or
- *  -ENOENT. */
-int wb__oplink_check_names(
-	const struct wb__oplink *l, const char *object, const char *model, struct wb_err *err);
+/** wb__oplink_find - which object a worker that attaches belongs to; NULL, "" = the only one, and
+ *  any model.  0 or -ENOENT. */
+int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, uint32_t *index_out,
+	struct wb_err *err);
+/** wb__oplink_by_uid, wb__oplink_by_name - of an object that a plan was installed for; NULL. */
+struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid);
+struct wb__oplink *wb__oplink_by_name(const struct wb__agent *a, const char *object);
 /** wb__oplink_draining - tell the operator that this agent leaves. */
 void wb__oplink_draining(struct wb__oplink *l);
 
@@ -47,6 +53,8 @@ struct wb__oplink_state {
 	const char *trouble; /* why it is down, "" = it is not */
 };
 void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out);
+/** wb__oplink_all - of all objects together: the worst of each. */
+void wb__oplink_all(const struct wb__agent *a, struct wb__oplink_state *out);
 /** wb__memory_limit - of this process's control group, 0 = none. */
 uint64_t wb__memory_limit(void);
 

@@ -39,6 +39,9 @@ struct held_report {
 
 struct wb__oplink {
 	struct wb__agent *a;
+	const struct wb__served *served; /* of the options */
+	uint32_t index; /* of the object among those served here */
+	char uid[17]; /* the object's, as the core names it; "" = not known yet */
 	struct wb_tls *tls;
 	struct wb_chan *chan;
 	enum op_state state;

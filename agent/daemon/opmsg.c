@@ -23,10 +23,10 @@ static void hear_term(struct wb__oplink *l, uint64_t term, uint64_t operator_id)
 	l->term_operator = operator_id;
 }
 
-/* An agent serves one object: its slots are one object's. */
+/* A connection is for one object. */
 static const struct wb_p_object *choose(struct wb__oplink *l, const struct wb_msg_welcome *m)
 {
-	const char *want = l->object[0] ? l->object : l->a->o.object;
+	const char *want = l->object[0] ? l->object : l->served->object;
 
 	for (uint32_t i = 0; i < m->n_objects; i++)
 		if (m->n_objects == 1 || !strcmp(m->objects[i].name, want))
@@ -47,7 +47,8 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	if (!o) {
 		l->is_refused = true;
 		wb__oplink_end(l, -ENOENT,
-			m->n_objects ? "the operator has several objects: name one with --object"
+			m->n_objects ? "the operator has several objects: name those of this pod "
+				       "with --object"
 				     : "the operator has no object for this agent");
 		return;
 	}
@@ -56,6 +57,7 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	hear_term(l, m->term, m->operator_id);
 	snprintf(l->object, sizeof(l->object), "%s", o->name);
 	snprintf(l->model, sizeof(l->model), "%s", o->model);
+	snprintf(l->uid, sizeof(l->uid), "%016llx", (unsigned long long)o->uid);
 	wb__plans_object(l->plans, o);
 	l->state = OP_UP;
 	l->is_welcomed = l->was_up = true;
@@ -65,8 +67,8 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	wb_timer_start(l->timer, 1, l->heartbeat_ns);
 	WB_LOG_INFO(MOD, "operator connected", WB_S("operator", l->address),
 		WB_S("name", m->operator_name), WB_S("object", l->object), WB_U("term", m->term));
-	wb__apps_check_object(l->a->apps, l->object, l->model);
-	wb__apps_status(l->a->apps, "agent %s waits for the operator's word on object %s",
+	wb__apps_check_object(l->a->apps, l->index, l->object, l->model);
+	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator's word on object %s",
 		l->a->o.name, l->object);
 	wb__reports_flush(l);
 	wb__oplink_workers_changed(l);
@@ -87,9 +89,9 @@ static void on_reject(struct wb__oplink *l, const struct wb_msg_reject *m)
 static void on_progress(struct wb__oplink *l, const struct wb_msg_progress *m)
 {
 	if (m->code < 0)
-		wb__apps_give_up(l->a->apps, (int)m->code, m->sentence);
+		wb__apps_give_up(l->a->apps, l->index, (int)m->code, m->sentence);
 	else
-		wb__apps_status(l->a->apps, "%s", m->sentence);
+		wb__apps_status(l->a->apps, l->index, "%s", m->sentence);
 }
 
 static void on_drain(const struct wb__oplink *l, const struct wb_msg_drain *m)
@@ -175,16 +177,51 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 	}
 }
 
-int wb__oplink_check_names(
-	const struct wb__oplink *l, const char *object, const char *model, struct wb_err *err)
+static const char *name_of(const struct wb__oplink *l)
 {
-	const char *ours = l->object[0] ? l->object : l->a->o.object;
+	return l->object[0] ? l->object : l->served->object;
+}
 
-	if (object && object[0] && ours[0] && strcmp(object, ours))
-		return wb_err_set(err, -ENOENT, "agent %s serves object %s, not %s", l->a->o.name,
-			ours, object);
+int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, uint32_t *index_out,
+	struct wb_err *err)
+{
+	const struct wb__oplink *l = NULL;
+	char names[512] = "";
+
+	for (uint32_t i = 0; i < a->n_oplink; i++) {
+		const char *ours = name_of(a->oplink[i]);
+		size_t at = strlen(names);
+
+		snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "", ours);
+		if (object && object[0] ? !strcmp(object, ours) || !ours[0] : a->n_oplink == 1)
+			l = a->oplink[i];
+	}
+	if (!l && !(object && object[0]))
+		return wb_err_set(err, -ENOENT,
+			"agent %s serves several objects (%s): name the worker's", a->o.name,
+			names);
+	if (!l)
+		return wb_err_set(err, -ENOENT, "agent %s serves object %s, not %s", a->o.name,
+			names, object);
 	if (model && model[0] && l->model[0] && strcmp(model, l->model))
-		return wb_err_set(
-			err, -ENOENT, "object %s has model %s, not %s", ours, l->model, model);
+		return wb_err_set(err, -ENOENT, "object %s has model %s, not %s", name_of(l),
+			l->model, model);
+	*index_out = l->index;
 	return 0;
+}
+
+struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid)
+{
+	for (uint32_t i = 0; i < a->n_oplink; i++)
+		if (a->oplink[i] && !strcmp(a->oplink[i]->uid, uid))
+			return a->oplink[i];
+	return NULL;
+}
+
+struct wb__oplink *wb__oplink_by_name(const struct wb__agent *a, const char *object)
+{
+	for (uint32_t i = 0; i < a->n_oplink; i++)
+		if (a->oplink[i] && !strcmp(a->oplink[i]->object, object))
+			return a->oplink[i];
+	return NULL;
 }

@@ -69,8 +69,33 @@ static int set_object(void *options, const char *arg)
 {
 	struct wb__options *o = options;
 
-	o->object = arg;
-	return wb_cli_is_object(arg, 256) ? 0 : -EINVAL;
+	for (uint32_t i = 0; i < o->n_served; i++)
+		if (!strcmp(o->served[i].object, arg))
+			return -EINVAL;
+	if (o->n_served == WB__OBJECTS_MAX || !wb_cli_is_object(arg, 256))
+		return -EINVAL;
+	o->served[o->n_served++].object = arg;
+	return 0;
+}
+
+static int set_psk_file(void *options, const char *arg)
+{
+	struct wb__options *o = options;
+
+	if (!*arg || o->n_psk_file == WB__OBJECTS_MAX)
+		return -EINVAL;
+	o->served[o->n_psk_file++].psk_file = arg;
+	return 0;
+}
+
+static int set_token_file(void *options, const char *arg)
+{
+	struct wb__options *o = options;
+
+	if (!*arg || o->n_token_file == WB__OBJECTS_MAX)
+		return -EINVAL;
+	o->served[o->n_token_file++].token_file = arg;
+	return 0;
 }
 
 static int set_listen(void *options, const char *arg)
@@ -191,16 +216,19 @@ static const struct wb_cli_row rows[] = {
 		"who may attach (default: 600; with a token 666, as only the containers meant "
 		"mount its folder)"},
 	{"operator", "HOST:PORT", set_operator, 0, "HOST:PORT", "the operator to ask for plans"},
-	{"psk-file", "FILE", TEXT(psk_file), "a file name",
-		"key shared with the operator: 64 to 128 hex digits, mode 0600"},
-	{"token-file", "FILE", TEXT(token_file), "a file name",
-		"instead of a key: token of this pod, shown to the operator"},
+	{"psk-file", "FILE", set_psk_file, 0, "a file name",
+		"key shared with the operator: 64 to 128 hex digits, mode 0600; with several "
+		"objects one for all, or one for each in their order"},
+	{"token-file", "FILE", set_token_file, 0, "a file name",
+		"instead of a key: token of this pod, shown to the operator; one for each "
+		"object"},
 	{"ca-file", "FILE", TEXT(ca_file), "a file name",
 		"with a token: authority that the operator's certificate must come from"},
 	{"operator-name", "NAME", TEXT(operator_name), "a host name",
 		"with a token: name in the operator's certificate (default: the host dialled)"},
-	{"object", "NS/NAME", set_object, 0, "NAMESPACE/NAME",
-		"transfer object to serve (default: the only one the operator has)"},
+	{"object", "NS/NAME", set_object, 0, "another NAMESPACE/NAME, at most 8 of them",
+		"transfer object to serve; may be given again (default: the only one the operator "
+		"has)"},
 	{"listen", "HOST:PORT", set_listen, 0, "HOST:PORT, or :PORT for all addresses",
 		"where other agents connect, control and bulk (default: 0.0.0.0:7444; port 0: "
 		"any)"},
@@ -245,8 +273,9 @@ static void set_defaults(struct wb__options *o)
 	memset(o, 0, sizeof(*o));
 	o->node = wb_cli_host_name();
 	o->socket = WB_AGENT_SOCKET;
-	o->psk_file = o->object = o->advertise = o->probe = "";
-	o->token_file = o->ca_file = o->operator_name = "";
+	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
+		o->served[i] = (struct wb__served){"", "", ""};
+	o->advertise = o->probe = o->ca_file = o->operator_name = "";
 	snprintf(o->listen.host, sizeof(o->listen.host), "0.0.0.0");
 	o->listen.port = 7444;
 	o->transport = "tcp";
@@ -255,6 +284,30 @@ static void set_defaults(struct wb__options *o)
 	o->grace_ns = 25000000000ull;
 	o->log_format = "auto";
 	o->log_level = "info";
+}
+
+/* Keys and tokens belong to objects by their order; one key is for all. */
+static int check_served(struct wb__options *o, struct wb_err *err)
+{
+	uint32_t n = o->n_served ? o->n_served : 1;
+
+	if (!o->n_psk_file && !o->n_token_file)
+		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
+	if (o->n_psk_file && o->n_token_file)
+		return wb_err_set(err, -EINVAL, "--psk-file and --token-file exclude each other");
+	if (!o->n_token_file != !o->ca_file[0])
+		return wb_err_set(err, -EINVAL, "--token-file and --ca-file belong together");
+	if (o->n_token_file && !o->n_served)
+		return wb_err_set(err, -EINVAL, "--token-file needs --object NAMESPACE/NAME");
+	if (o->n_token_file ? o->n_token_file != n : o->n_psk_file != 1 && o->n_psk_file != n)
+		return wb_err_set(err, -EINVAL,
+			"%u objects and %u %s files: give one for each, in their order", n,
+			o->n_token_file ? o->n_token_file : o->n_psk_file,
+			o->n_token_file ? "token" : "key");
+	for (uint32_t i = 1; o->n_psk_file == 1 && i < n; i++)
+		o->served[i].psk_file = o->served[0].psk_file;
+	o->n_served = n;
+	return 0;
 }
 
 static int check(struct wb__options *o, struct wb_err *err)
@@ -271,15 +324,7 @@ static int check(struct wb__options *o, struct wb_err *err)
 	}
 	if (!o->operator.port)
 		return wb_err_set(err, -EINVAL, "--operator HOST:PORT is missing");
-	if (!o->psk_file[0] && !o->token_file[0])
-		return wb_err_set(err, -EINVAL, "--psk-file FILE is missing");
-	if (o->psk_file[0] && o->token_file[0])
-		return wb_err_set(err, -EINVAL, "--psk-file and --token-file exclude each other");
-	if (!o->token_file[0] != !o->ca_file[0])
-		return wb_err_set(err, -EINVAL, "--token-file and --ca-file belong together");
-	if (o->token_file[0] && !o->object[0])
-		return wb_err_set(err, -EINVAL, "--token-file needs --object NAMESPACE/NAME");
-	return 0;
+	return check_served(o, err);
 }
 
 int wb__options_parse(int argc, char **argv, struct wb__options *o, struct wb_err *err)

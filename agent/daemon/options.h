@@ -16,14 +16,23 @@ struct wb_err;
 
 #define WB_AGENT_SOCKET "/run/weightbridge/agent.sock"
 
+#define WB__OBJECTS_MAX 8 /* served by one agent */
+
+/* An object and how the operator lets us speak for it. */
+struct wb__served {
+	const char *object; /* "" = what the operator says */
+	const char *psk_file; /* "" = a token instead */
+	const char *token_file;
+};
+
 struct wb__options {
 	const char *name, *node; /* borrowed from argv or static, as all strings here */
 	const char *socket;
 	uint32_t socket_mode; /* 0 = 0600, with a token 0666 */
 	struct wb_cli_addr operator;
-	const char *psk_file; /* "" = a token instead */
-	const char *token_file, *ca_file, *operator_name; /* "" = none, none, the host dialled */
-	const char *object; /* "" = what the operator says */
+	struct wb__served served[WB__OBJECTS_MAX];
+	uint32_t n_served, n_psk_file, n_token_file;
+	const char *ca_file, *operator_name; /* "" = none, the host dialled */
 	struct wb_cli_addr listen;
 	const char *advertise; /* "" = the listen address, or this host's own */
 	const char *transport;

@@ -19,7 +19,7 @@ static int make_psk(struct wb__oplink *l, struct wb_err *err)
 {
 	struct wb_psk psk;
 	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &psk};
-	int rc = wb_psk_read(l->a->o.psk_file, PSK_ID, &psk, err);
+	int rc = wb_psk_read(l->served->psk_file, PSK_ID, &psk, err);
 
 	if (rc < 0)
 		return rc;
@@ -36,7 +36,7 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 		.server_name =
 			l->a->o.operator_name[0] ? l->a->o.operator_name : l->a->o.operator.host };
 
-	if (l->a->o.psk_file[0])
+	if (l->served->psk_file[0])
 		return l->tls ? 0 : make_psk(l, err);
 	/* The authority's certificate is renewed in place, and may come after us. */
 	return l->tls ? wb_tls_reload(l->tls, err) : wb_tls_client_create(&o, &l->tls, err);
@@ -44,7 +44,7 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 
 char *wb__oplink_token(const struct wb__oplink *l)
 {
-	const char *path = l->a->o.token_file;
+	const char *path = l->served->token_file;
 	char *token;
 	ssize_t n = -1;
 	int fd;

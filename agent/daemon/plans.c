@@ -38,6 +38,7 @@ struct epoch_note {
 
 struct wb__plans {
 	struct wb__agent *a;
+	uint32_t index; /* of the object among those served here */
 	struct wb__plans_cb cb;
 	struct wb_p_object object; /* name and model owned here */
 	char uid[17]; /* the object's, 16 hex digits */
@@ -132,14 +133,15 @@ static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
 	struct wb__staging_in in = {.plan = plan,
 		.roll = roll,
 		.object = &p->object,
+		.object_index = p->index,
 		.object_hash = object,
 		.buffer_bytes = buffers};
-	int rc = wb__env_arena_use(p->a->env, buffers, object, err);
+	int rc = wb__env_arena_use(p->a->env, p->index, buffers, p->uid, err);
 
 	if (rc == 0)
 		rc = wb__staging_reserve(p->a, &in, err);
 	for (struct wb__worker *w = wb__apps_first(p->a->apps); w && rc == 0; w = w->next)
-		if (!w->is_leaving)
+		if (!w->is_leaving && w->object_index == p->index)
 			rc = wb__worker_regions_add(w, object, err);
 	return rc;
 }
@@ -303,7 +305,8 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-int wb__plans_create(struct wb__agent *a, const struct wb__plans_cb *cb, struct wb__plans **out)
+int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb__plans_cb *cb,
+	struct wb__plans **out)
 {
 	struct wb__plans *p = wb_zalloc(1, sizeof(*p));
 	int rc;
@@ -311,6 +314,7 @@ int wb__plans_create(struct wb__agent *a, const struct wb__plans_cb *cb, struct 
 	if (!p)
 		return -ENOMEM;
 	p->a = a;
+	p->index = object_index;
 	p->cb = *cb;
 	rc = wb_timer_create(a->loop, busy_over, p, &p->busy_timer);
 	if (rc < 0) {

@@ -24,7 +24,8 @@ struct wb__plans_cb {
 		const struct wb_err *err);
 };
 
-int wb__plans_create(struct wb__agent *a, const struct wb__plans_cb *cb, struct wb__plans **out);
+int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb__plans_cb *cb,
+	struct wb__plans **out);
 void wb__plans_destroy(struct wb__plans *p);
 /** wb__plans_object - what WELCOME said; later plans go by it. */
 void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o);

@@ -65,12 +65,12 @@ static int check_limits(const struct wb__agent *a, const struct wb__staging_in *
 static int reserve_images(
 	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
 {
-	int rc = wb__env_images(a->env, bytes, in->object_hash, err);
+	int rc = wb__env_images(a->env, in->object_index, bytes, in->object_hash, err);
 	uint8_t *at;
 
 	if (rc < 0 || !bytes)
 		return rc;
-	at = wb__env_images_base(a->env);
+	at = wb__env_images_base(a->env, in->object_index);
 	for (uint32_t w = 0; w < in->plan->n_worker; w++) {
 		uint64_t n;
 

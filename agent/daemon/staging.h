@@ -18,6 +18,7 @@ struct wb__staging_in {
 	const struct wb_plan *plan;
 	const struct wb__roll *roll;
 	const struct wb_p_object *object;
+	uint32_t object_index; /* among those served here */
 	uint64_t object_hash; /* as the transport names the object */
 	uint64_t buffer_bytes; /* slots, which count against the limit too */
 };

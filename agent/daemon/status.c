@@ -44,7 +44,7 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 	struct wb__oplink_state op;
 	const char *comma = "";
 
-	wb__oplink_state(a->oplink, &op);
+	wb__oplink_all(a, &op);
 	wb_buf_printf(out, "{\"version\":\"%s\"", WB_VERSION);
 	text(out, "agent", a->o.name);
 	text(out, "node", a->o.node);

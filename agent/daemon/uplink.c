@@ -51,6 +51,11 @@ static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct
 	out->transfer = wb_core_held(l->a->core, w->id, &out->version);
 }
 
+static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
+{
+	return !w->is_leaving && w->object_index == l->index;
+}
+
 static void send_workers(struct wb__oplink *l)
 {
 	struct wb_msg_workers m = {.object = l->object};
@@ -58,14 +63,14 @@ static void send_workers(struct wb__oplink *l)
 	uint32_t n = 0;
 
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
-		n += !w->is_leaving;
+		n += is_ours(l, w);
 	m.workers = wb_zalloc(n, sizeof(*m.workers));
 	if (!m.workers) {
 		wb_timer_start(l->news_timer, WB_NS_PER_S, 0);
 		return;
 	}
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
-		if (!w->is_leaving)
+		if (is_ours(l, w))
 			fill_worker(l, w, &m.workers[m.n_workers++]);
 	wb__plans_running(l->plans, &running);
 	wb__plans_ready(l->plans, &ready);
@@ -228,7 +233,7 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	m->transport = wb_xport_name(l->a->xport);
 	m->memory_path = "agent";
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
-		if (w->has_heap)
+		if (is_ours(l, w) && w->has_heap)
 			m->memory_path = "worker";
 	if (wb__oplink_send(l, WBP_REPORT, m) < 0)
 		hold(l, m);

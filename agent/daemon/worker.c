@@ -184,8 +184,9 @@ static int make_lane(struct wb__worker *w, struct wb_err *err)
 		w->lane_fds = wb_zalloc(1, sizeof(*w->lane_fds));
 		if (!w->lane_fds)
 			return wb_err_set(err, -ENOMEM, "no memory for a lane");
-		rc = wb_lane_create_remote(&o, wb__env_arena(w->a->env),
-			wb__env_arena_reserve(w->a->env), &w->lane, w->lane_fds, err);
+		rc = wb_lane_create_remote(&o, wb__env_arena(w->a->env, w->object_index),
+			wb__env_arena_reserve(w->a->env, w->object_index), &w->lane, w->lane_fds,
+			err);
 	} else {
 		rc = wb_lane_create_host(&o, &w->lane, err);
 	}
@@ -297,6 +298,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		return wb_err_set(err, -ENOMEM, "no memory for a worker");
 	w->a = a;
 	w->id = in->id;
+	w->object_index = in->object_index;
 	w->page_fd = -1;
 	w->role = (enum wb_role)m->role;
 	w->rank = m->rank < 0 ? -1 : m->rank;

@@ -22,6 +22,7 @@ struct wb__worker {
 	struct wb__agent *a;
 	struct wb_seq *conn; /* NULL = it left */
 	uint32_t id, pid;
+	uint32_t object_index; /* which of those served here */
 	char name[WB_XPORT_NAME_MAX + 32]; /* "rollout-0/worker 3" */
 	char *object, *model, *engine; /* owned */
 	enum wb_role role;
@@ -54,6 +55,7 @@ struct wb__worker {
 /* What came with APP_ATTACH; borrowed. */
 struct wb__attach_in {
 	uint32_t id; /* number for the new worker */
+	uint32_t object_index;
 	const struct wb_msg_app_attach *m;
 	const int *fds;
 	uint32_t n_fd;

@@ -3,6 +3,7 @@
 #include "transfer/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *wb_engine_state_name(enum wb_engine_state s)
@@ -44,10 +45,19 @@ int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	return 0;
 }
 
-void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes)
+int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t bytes)
 {
-	c->o.arena = arena;
-	c->o.arena_bytes = bytes;
+	uint32_t i = 0;
+
+	while (i < c->n_arena && strcmp(c->arena[i].uid, uid) != 0)
+		i++;
+	if (i == CORE_ARENAS_MAX || strlen(uid) >= sizeof(c->arena[i].uid))
+		return -ENOSPC;
+	snprintf(c->arena[i].uid, sizeof(c->arena[i].uid), "%s", uid);
+	c->arena[i].base = arena;
+	c->arena[i].bytes = bytes;
+	c->n_arena = WB_MAX(c->n_arena, i + 1);
+	return 0;
 }
 
 void wb_core_destroy(struct wb_core *c)

@@ -55,6 +55,7 @@ struct wb_core_report {
 
 /* When workers of this agent stood still for a transfer, and for what; the env's clock. */
 struct wb_core_times {
+	const char *uid;
 	uint64_t term, number, transfer;
 	int64_t version;
 	struct wb_p_worker_report *worker;
@@ -102,7 +103,7 @@ struct wb_core_opts {
 	bool read_back; /* and of what was installed */
 	uint32_t window; /* grants outstanding an edge; 0 = 3 */
 	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
-	void *arena; /* slots; registered by the daemon */
+	void *arena; /* slots of an object without wb_core_set_arena() */
 	size_t arena_bytes;
 };
 
@@ -124,9 +125,9 @@ int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 /** wb_core_destroy - only after the transport is closed and the lanes are destroyed: nothing may
  *  touch the core's buffers any more.  NULL is allowed. */
 void wb_core_destroy(struct wb_core *c);
-/** wb_core_set_arena - memory for slots, known only when the first plan comes; before the first
- *  wb_core_install() that succeeds. */
-void wb_core_set_arena(struct wb_core *c, void *arena, size_t bytes);
+/** wb_core_set_arena - memory for an object's slots, known only when its first plan comes; before
+ *  the first wb_core_install() that succeeds.  0 or -ENOSPC. */
+int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t bytes);
 
 /**
  * wb_core_set_image - memory for the snapshots of a trainer worker; before an epoch with staged

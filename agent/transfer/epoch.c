@@ -300,6 +300,10 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	(void)trains;
 	wb_slots_finish(&o->slots);
 	o->slot_bytes = e->plan->chunk_bytes;
+	for (uint32_t i = 0; i < c->n_arena; i++)
+		if (!strcmp(c->arena[i].uid, o->uid))
+			return wb_slots_init(&o->slots, c->arena[i].base, c->arena[i].bytes,
+				o->slot_bytes, share, err);
 	return wb_slots_init(&o->slots, c->o.arena, c->o.arena_bytes, o->slot_bytes, share, err);
 }
 

@@ -293,8 +293,16 @@ struct loop_msg {
 	size_t len;
 };
 
+#define CORE_ARENAS_MAX 8
+
 struct wb_core {
 	struct wb_core_opts o;
+	struct {
+		char uid[64];
+		void *base;
+		size_t bytes;
+	} arena[CORE_ARENAS_MAX];
+	uint32_t n_arena;
 	const struct wb_core_env *env;
 	char *agent;
 	struct object *objects;

@@ -449,6 +449,7 @@ static void on_engine(struct leader *l, const struct wb_msg_peer *m)
 		l->bytes[s] += m->bytes[s];
 	l->stall_ns += m->stall_ns;
 	l->n_stall += m->n_stall;
+	l->is_superseded |= l->is_feed && m->code == WB_ESTALE;
 	engine_ended(l, m->engine, m->state, m->sentence);
 	look(l);
 }

@@ -22,7 +22,8 @@ static void tell(struct epoch *e, uint64_t transfer, int64_t version, struct wb_
 	uint32_t n)
 {
 	const struct wb_core_env *env = e->obj->core->env;
-	struct wb_core_times times = {.term = e->r.term,
+	struct wb_core_times times = {.uid = e->r.uid,
+		.term = e->r.term,
 		.number = e->r.number,
 		.transfer = transfer,
 		.version = version,

@@ -135,20 +135,24 @@ class Cluster:
         self.procs.append(p)
         return p
 
-    def spec(self, trainers, per_engine, engines=None, **extra):
-        """Write the object's file; returns its path.  `extra`: top fields of spec, as JSON."""
+    @staticmethod
+    def body(trainers, per_engine, engines=None, name="toy", **extra):
+        """An object.  `extra`: top fields of spec, as JSON."""
         rollout = {"workersPerEngine": per_engine}
         if engines:
             rollout["engines"] = engines
         rollout.update(extra.pop("rollout", {}))
         trainer = {"workers": trainers, **extra.pop("trainer", {})}
-        body = {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer",
-                "metadata": {"name": "toy"},
+        return {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer",
+                "metadata": {"name": name},
                 "spec": {"trainer": trainer, "rollout": rollout, **extra}}
+
+    def spec(self, *args, more=(), **kw):
+        """Write the object's file, and `more` objects into it; returns its path."""
         path = self.path("object.yaml")
         with open(path, "w", encoding="utf-8") as f:
-            json.dump(body, f)  # JSON is YAML
-        return path
+            f.write("\n---\n".join(json.dumps(x) for x in (self.body(*args, **kw), *more)))
+        return path  # JSON is YAML
 
     def operator(self, trainers=1, per_engine=1, engines=None, settle_ms=100, env=None, port=0,
                  **extra):

@@ -18,6 +18,8 @@
  *	release		ends the hold, overwrites the parameters "let go", then as send
  *	second V	send, and meanwhile again from two threads, which must be refused:
  *			"refused CODE sentence" twice, then as send
+ *	vanish V	send, and exit without closing as soon as parameters may change
+ *	leave V		the same, but closes in order	"bye"
  *	flip		changes one bit of the parameters	"flipped"
  *	check V		compare				"check V ok" or "check V bad: ..."
  *	quit		close in order			"bye"
@@ -471,6 +473,20 @@ static void release(struct toy *t)
 	end_send(x);
 }
 
+/* The last send of a job: nothing is done any more once the parameters may change. */
+static void send_and_go(struct toy *t, int64_t version, bool closes)
+{
+	struct wb_error err = {0};
+
+	if (!start_send(t, version, 0))
+		exit(1);
+	if (!closes)
+		_exit(0);
+	must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
+	say("bye");
+	exit(0);
+}
+
 static void command(struct toy *t, const char *line)
 {
 	struct wb_error err = {0};
@@ -487,6 +503,10 @@ static void command(struct toy *t, const char *line)
 
 		say("error %d sendonly: %s", rc, err.msg);
 		wb_client_transfer_free(x);
+	} else if (sscanf(line, "vanish %lld", &v) == 1) {
+		send_and_go(t, v, false);
+	} else if (sscanf(line, "leave %lld", &v) == 1) {
+		send_and_go(t, v, true);
 	} else if (sscanf(line, "second %lld", &v) == 1) {
 		send_thrice(t, v);
 	} else if (sscanf(line, "hold %lld", &v) == 1) {

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who comes and goes: joiners of another layout, engines that start and stop during a stream of
+versions, trainers that restart, or end right after their last send."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+from cluster import BUILD, SLOW, Cluster, run
+from test_modes import MODES
+from test_transfer import deploy, engine, quit_all, send, sent, updated
+
+
+def stream(t, versions, rollouts):
+    for v in versions:
+        send(t, v)
+        sent(t, v, "Committed")
+        updated(rollouts, v)
+
+
+def counter(c, agent, name):
+    """A sample of /metrics, 0 when it is not there."""
+    m = re.search(re.escape(name) + r" ([\d.]+)", c.get(c.agents[agent], "/metrics")[1])
+    return float(m[1]) if m else 0
+
+
+def rows_engine(c, e, n=2, **kw):
+    return [c.worker(f"r{e}", "rollout", i, n, engine=f"e{e}", cut="rows", **kw) for i in range(n)]
+
+
+def a_joiner_of_another_layout_is_fed_without_trainers():
+    """Engine 0 is cut by columns, engine 1 by rows; the trainer processes are stopped."""
+    with Cluster() as c:
+        t, r = deploy(c)
+        stream(t, (1, 2), r["e0"])
+        received = counter(c, "t0", 'wb_bytes_total{rail="0",dir="tx"}')
+        for w in t:
+            os.kill(w.p.pid, signal.SIGSTOP)
+        c.agent("r1")
+        e1 = rows_engine(c, 1)
+        updated(e1, 2)
+        for w in e1:
+            assert not any("update 1" in x or "none" in x for x in w.seen), w.seen
+        assert counter(c, "t0", 'wb_bytes_total{rail="0",dir="tx"}') == received, \
+            "a trainer took part"
+        for w in t:
+            os.kill(w.p.pid, signal.SIGCONT)
+        stream(t, (3,), r["e0"] + e1)
+
+
+def a_joiner_serves_only_when_it_is_fed():
+    """On a slow rail: its first poll that returns brings the version, after the feed's end."""
+    with Cluster() as c:
+        t, r = deploy(c, per_engine=1, args=("--rail-rate", "1M"))
+        stream(t, (1,), r["e0"])
+        c.agent("r1", "--rail-rate", "1M")
+        begin = time.monotonic()
+        e1 = rows_engine(c, 1, 1)
+        c.agents["r0"].expect("feed begins", reject=None)
+        updated(e1, 1)
+        assert time.monotonic() - begin > 0.4, "786 KB at 1 MB/s"
+        assert "update 1 ok" == [x for x in e1[0].seen if "status" not in x][2]
+        c.agents["r0"].expect("feed ended .*result=Succeeded", reject=None)
+
+
+def a_newer_transfer_overtakes_a_feed():
+    with Cluster() as c:
+        t, r = deploy(c, per_engine=1, args=("--rail-rate", "600K"))
+        stream(t, (1,), r["e0"])
+        c.agent("r1", "--rail-rate", "600K")
+        e1 = rows_engine(c, 1, 1)
+        c.agents["r0"].expect("feed begins", reject=None)
+        time.sleep(0.3)  # 786 KB take 1.3 s: it is under way
+        send(t, 2)
+        sent(t, 2, "e0=Committed e1=Committed")
+        updated(r["e0"] + e1, 2)
+        assert not any("update 1" in x for x in e1[0].seen), e1[0].seen
+        c.agents["r0"].expect("feed ended .*result=Superseded", reject=None)
+        assert counter(c, "r0", 'wb_transfers_total{kind="feed",result="Superseded"}') == 1
+        assert counter(c, "r0", 'wb_transfers_total{kind="feed",result="Succeeded"}') == 0
+        stream(t, (3,), r["e0"] + e1)
+
+
+def engines_come_and_go_during_a_stream():
+    """2, then 3, then 1 engines, by starting and stopping pods alone."""
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=2, engines=1)
+        for name in ("t0", "r0", "r1"):
+            c.agent(name)
+        t = [c.worker("t0", "trainer", i, 2) for i in range(2)]
+        e0, e1 = engine(c, 0, 2), rows_engine(c, 1)
+        for w in t + e0 + e1:
+            w.expect("planned")
+        stream(t, range(1, 6), e0 + e1)
+        c.agent("r2")
+        e2 = engine(c, 2, 2)
+        updated(e2, 5)  # the current version, and nobody sent it
+        stream(t, range(6, 11), e0 + e1 + e2)
+        quit_all(e1)  # in order
+        assert c.agents["r1"].stop() == 0
+        stream(t, range(11, 16), e0 + e2)
+        for w in e2:  # not in order
+            w.kill()
+        c.agents["r2"].kill()
+        for v in range(16, 21):
+            send(t, v)
+            for w in t:
+                w.expect(f"sent {v} .*e0=Committed", reject=None)
+            updated(e0, v)
+        for w in e0:
+            got = [int(m[1]) for x in w.seen if (m := re.match(r"update (\d+) ok", x))]
+            assert got == list(range(1, 21)), got
+
+
+def wbctl_get(c):
+    out = subprocess.run([f"{BUILD}/bin/wbctl", "get", "-o", "json", "--operator",
+                          f"127.0.0.1:{c.op.http}"], capture_output=True, text=True, check=True)
+    return json.loads(out.stdout)
+
+
+def restarted_trainers_go_on_with_higher_transfers():
+    with Cluster() as c:
+        t, r = deploy(c)
+        stream(t, range(1, 21), r["e0"])
+        quit_all(t)
+        again = [c.worker("t0", "trainer", i, 2) for i in range(2)]
+        for w in again:
+            w.expect("planned")
+        stream(again, (5,), r["e0"])  # an older checkpoint
+        for w in again:
+            w.kill()
+        third = [c.worker("t0", "trainer", i, 2) for i in range(2)]
+        for w in third:
+            w.expect("planned")
+        stream(third, (5,), r["e0"])  # and once more
+
+        def shown():
+            status = json.loads(c.get(c.op, "/objects")[1])["items"][0]["status"]
+            return status.get("version") == 5 and status.get("transfer", 0) >= 22 and status
+        status = c.until("version 5 is shown", shown)
+        assert status["transfer"] == 22, status["transfer"]
+        assert '"version": 5' in json.dumps(wbctl_get(c)), wbctl_get(c)
+
+
+def ends_right_after_its_last_send(mode, verb, pods=1):
+    def test():
+        with Cluster() as c:
+            t, r = deploy(c, engines=2, pods=pods, operator=MODES[mode])
+            rollouts = sum(r.values(), [])
+            for v in (1, 2):
+                send(t, v)
+                sent(t, v, "e0=Committed e1=Committed")
+                updated(rollouts, v)
+            begin = time.monotonic()
+            for w in t:
+                w.say(f"{verb} 3")
+            for w in t:
+                assert w.wait() == 0, w.drain()
+            gone = time.monotonic() - begin
+            updated(rollouts, 3)
+            c.agents["t0"].expect("transfer ended transfer=3 .*result=Succeeded engines=2",
+                                  reject=None)
+            print(f"  {mode} {verb}: trainers gone after {gone * 1e3:.0f} ms", flush=True)
+            assert verb == "leave" or gone < 2 * SLOW
+    test.__name__ = f"ends_right_after_its_last_send: {mode} {verb} {pods}"
+    return test
+
+
+TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
+         a_newer_transfer_overtakes_a_feed, engines_come_and_go_during_a_stream,
+         restarted_trainers_go_on_with_higher_transfers]
+TESTS += [ends_right_after_its_last_send(mode, verb, pods) for mode in MODES
+          for verb, pods in (("vanish", 1), ("leave", 2))]
+
+if __name__ == "__main__":
+    import sys
+    run(*[t for t in TESTS if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])],
+        together=2)
