@@ -175,6 +175,7 @@ struct wb__sock {
 	bool in_payload; /* the link reads */
 	uint8_t *txb; /* control frames out */
 	uint32_t tx_at, tx_have, tx_cap;
+	uint32_t tx_lazy; /* so many of the queued bytes may wait for company, while rx_op is set */
 
 	/* handshake */
 	struct wb__hello hello;
@@ -409,6 +410,9 @@ int wb__sock_errno(struct wb__sock *s, int err);
 int wb__sock_turn(struct wb__sock *s);
 /** wb__sock_send - queue a control frame; there is room by construction, else -EPROTO. */
 int wb__sock_send(struct wb__sock *s, const struct wb__frame *f);
+/** wb__sock_send_lazy - queue a frame that wakes the peer for nothing urgent: it goes with the next
+ * one, at the latest when no chunk is coming in. */
+int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f);
 /** wb__sock_flush - send queued control frames; 1 = all sent, 0 = socket full, negative. */
 int wb__sock_flush(struct wb__sock *s, int flags);
 void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c); /* GRANT CANCEL WRITE REFUSE */

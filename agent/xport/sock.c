@@ -205,8 +205,21 @@ int wb__sock_send(struct wb__sock *s, const struct wb__frame *f)
 	return 0;
 }
 
+int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f)
+{
+	bool is_alone = s->tx_have - s->tx_at == s->tx_lazy;
+	int rc = wb__sock_send(s, f);
+
+	if (is_alone)
+		s->tx_lazy = s->tx_have - s->tx_at;
+	return rc;
+}
+
 int wb__sock_flush(struct wb__sock *s, int flags)
 {
+	if (s->rx_op && s->tx_have - s->tx_at == s->tx_lazy)
+		return 1;
+	s->tx_lazy = 0;
 	while (s->tx_at < s->tx_have) {
 		ssize_t n;
 

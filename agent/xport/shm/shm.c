@@ -340,7 +340,8 @@ static int on_trailer(struct wb__sock *s, const struct wb__frame *f)
 		return wb__sock_fail(s, -EPROTO, "agent %s ended a chunk too soon", s->peer);
 	memcpy(s->trailer, f->mac, sizeof(s->trailer));
 	wb__sock_arrived(s);
-	return wb__sock_send(s, &release);
+	/* The next grant is about to follow: one wake-up of the source for both. */
+	return wb__sock_send_lazy(s, &release);
 }
 
 static int on_release(struct wb__sock *s, const struct wb__frame *f)
