@@ -163,13 +163,6 @@ static void digits_put(
 
 	if (p->is_mixed && is_float16or32(t)) {
 		mixed_put(t, digit, out, n);
-	} else if (types[t].code == WBK_CODE_BF16) { /* the one that must be quick */
-		uint16_t word[BLOCK];
-
-		for (size_t i = 0; i < n; i++)
-			word[i] = (uint16_t)((digit[i] & 0x4000) << 1 |
-					     (0x2000 + (digit[i] & 0x3fff)));
-		memcpy(at, word, n * sizeof(*word));
 	} else {
 		for (size_t i = 0; i < n; i++) {
 			uint32_t word = encode(t, digit[i]);
@@ -199,16 +192,29 @@ void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit 
 	}
 }
 
+static inline __attribute__((always_inline)) uint32_t hash_of(uint32_t h)
+{
+	h = (h ^ h >> 16) * 0x7feb352du;
+	h = (h ^ h >> 15) * 0x846ca68bu;
+	return h ^ h >> 16;
+}
+
 /* Hashes of BLOCK columns; a fixed count, so that the compiler can use vectors. */
 static inline __attribute__((always_inline)) void hash_block(
 	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
 {
-	for (uint32_t i = 0; i < BLOCK; i++) {
-		uint32_t h = x + i * step;
+	for (uint32_t i = 0; i < BLOCK; i++)
+		digit[i] = hash_of(x + i * step) & mask;
+}
 
-		h = (h ^ h >> 16) * 0x7feb352du;
-		h = (h ^ h >> 15) * 0x846ca68bu;
-		digit[i] = (h ^ h >> 16) & mask;
+/* The same as BF16 words, all in registers: every element of a worker is verified so. */
+static inline __attribute__((always_inline)) void hash_bf16(
+	uint32_t x, uint32_t step, uint16_t *word, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t h = hash_of(x + (uint32_t)i * step);
+
+		word[i] = (uint16_t)((h & 0x4000) << 1 | (0x2000 + (h & 0x3fff)));
 	}
 }
 
@@ -217,23 +223,46 @@ static void hash_plain(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit
 	hash_block(x, step, mask, digit);
 }
 
+static void bf16_plain(uint32_t x, uint32_t step, uint16_t *word, size_t n)
+{
+	hash_bf16(x, step, word, n);
+}
+
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void hash_avx2(
 	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
 {
 	hash_block(x, step, mask, digit);
 }
+
+__attribute__((target("avx2"), optimize("O3"))) static void bf16_avx2(
+	uint32_t x, uint32_t step, uint16_t *word, size_t n)
+{
+	hash_bf16(x, step, word, n);
+}
+
+__attribute__((
+	target("avx512f,avx512bw,avx512vl,prefer-vector-width=512"), optimize("O3"))) static void
+bf16_avx512(uint32_t x, uint32_t step, uint16_t *word, size_t n)
+{
+	hash_bf16(x, step, word, n);
+}
 #endif
 
-typedef void (*hash_fn)(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit);
+struct hash_body {
+	void (*digits)(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit);
+	void (*bf16)(uint32_t x, uint32_t step, uint16_t *word, size_t n);
+};
 
-static hash_fn hash_body(void)
+static struct hash_body hash_body(void)
 {
 #if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+		return (struct hash_body){hash_avx2, bf16_avx512};
 	if (__builtin_cpu_supports("avx2"))
-		return hash_avx2;
+		return (struct hash_body){hash_avx2, bf16_avx2};
 #endif
-	return hash_plain;
+	return (struct hash_body){hash_plain, bf16_plain};
 }
 
 /* Codes of the low bits of a hash of (row, column): independent of the ids' own digits. */
@@ -246,12 +275,17 @@ void wb__hash_row(
 	const uint32_t step = (uint32_t)a->step * 0x9e3779b1u;
 	uint32_t x = row + (uint32_t)a->col * 0x9e3779b1u;
 	size_t bytes = wb_dtype_bytes(t);
-	hash_fn hash = hash_body();
+	struct hash_body hash = hash_body();
 
+	if (types[t].code == WBK_CODE_BF16 && width == 15 &&
+		(uintptr_t)out % sizeof(uint16_t) == 0) {
+		hash.bf16(x, step, out, n);
+		return;
+	}
 	for (size_t at = 0; at < n; at += BLOCK) {
 		uint32_t digit[BLOCK];
 
-		hash(x, step, mask, digit);
+		hash.digits(x, step, mask, digit);
 		x += BLOCK * step;
 		digits_put(p, t, digit, (uint8_t *)out + at * bytes, WB_MIN(n - at, BLOCK));
 	}
