@@ -36,7 +36,7 @@
 #define WB__QUANTUM (1u << 20) /* bytes a socket may move before others get a turn */
 #define WB__SCRATCH (64u << 10)
 #define WB__IOV_BATCH 64
-#define WB__FETCH_AHEAD 2048u /* bytes of the next range that are asked for early */
+#define WB__FETCH_AHEAD 512u /* bytes of the next range that are asked for early */
 #define WB__REASON_MAX 320
 #define WB__EV_ROOM 8 /* a step makes fewer events than this */
 
