@@ -241,8 +241,7 @@ void wb_metrics_write(const struct wb_metrics *m, struct wb_buf *out)
 	for (size_t i = 0; i < m->n; i++) {
 		const struct wb_metric *d = &m->def[i];
 
-		if (!m->metric[i].n)
-			continue;
+		/* Also of what has no value yet: so that it can be known what there is. */
 		wb_buf_printf(out, "# HELP %s ", d->name);
 		put_escaped(out, d->help, false);
 		wb_buf_printf(out, "\n# TYPE %s %s\n", d->name, types[d->type]);

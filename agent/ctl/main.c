@@ -177,6 +177,15 @@ static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
 	}
 }
 
+/* NAMESPACE/NAME, where there is no such file. */
+static bool is_object(const char *word)
+{
+	const char *slash = strchr(word, '/');
+
+	return slash && slash != word && slash[1] && !strchr(slash + 1, '/') &&
+	       access(word, F_OK) != 0;
+}
+
 static bool is_command(size_t i, char **word, int n, int *used)
 {
 	const char *space = strchr(commands[i].name, ' ');
@@ -201,7 +210,7 @@ static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 			used++;
 		if (n - used > 1)
 			return wb_err_set(err, -EINVAL, "unexpected argument '%s'", word[used + 1]);
-		if (n - used == 1 && commands[i].takes_file && access(word[used], F_OK) == 0)
+		if (n - used == 1 && commands[i].takes_file && !is_object(word[used]))
 			o->file = word[used];
 		else if (n - used == 1)
 			o->object = word[used];

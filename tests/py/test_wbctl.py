@@ -2,11 +2,14 @@
 """wbctl against canned pages: columns as in the CRD, tables, JSON, sentences.  Standard library only."""
 import glob
 import http.server
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 
@@ -41,13 +44,19 @@ FULL = an_object(
     engines=[{"name": "e0", "state": "Committed", "workers": 8, "version": 412, "transfer": 412}])
 NEW = an_object("new")
 PAGES = {"/objects": {"kind": "WeightTransferList", "items": [FULL, NEW]}, "/status?object=grpo-30b": FULL,
-         "/trace?object=grpo-30b": {"traceEvents": []}}
+         "/trace?object=grpo-30b": {"traceEvents": []}, "/status?object=default%2Fgrpo-30b": FULL}
 AGENT = {"agent": "a-0", "transport": "tcp", "operator": {"up": True, "trouble": ""},
          "workers": [{"name": "a-0/1", "role": "rollout", "engine": "e0", "rank": -1, "version": 3}]}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.server.leader:
+            self.send_response(307)
+            self.send_header("Location", f"http://{self.server.leader}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         page = AGENT if self.path == "/status" and self.server.agent else PAGES.get(self.path)
         body = (json.dumps(page) if page else "no").encode()
         self.send_response(200 if page else 404)
@@ -59,9 +68,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def serve(agent):
+def serve(agent, leader=None):
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    s.agent = agent
+    s.agent, s.leader = agent, leader
     threading.Thread(target=s.serve_forever, daemon=True).start()
     return f"127.0.0.1:{s.server_port}"
 
@@ -112,6 +121,34 @@ def check_others(addr, agent):
     assert run("--version").startswith("wbctl ")
 
 
+def check_inside(addr, agent):
+    """In the container of an agent nothing has to be named; elsewhere it is the operator."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ports") as f:
+        f.write(f"listen 1\nhttp {agent.split(':')[1]}\n")
+        f.flush()
+        env = {**os.environ, "WEIGHTBRIDGE_AGENT_PORTS": f.name, "TOKEN": "hidden-token"}
+        r = subprocess.run([BIN, "status"], env=env, capture_output=True, text=True, timeout=30)
+        assert "a-0/1" in r.stdout, r
+        files = bundle(env)
+        assert json.loads(files["agent-status.json"]) == AGENT and set(files) == {"agent-status.json", "about.txt"}
+    files = bundle({**os.environ, "WEIGHTBRIDGE_OPERATOR_HTTP": addr})
+    assert json.loads(files["operator-objects.json"])["items"][0] == FULL
+    assert json.loads(files["object-0-grpo-30b-status.json"]) == FULL
+    assert b"operator-metrics.txt: " in files["about.txt"]
+    r = subprocess.run([BIN, "support-bundle", "--operator", "127.0.0.1:1"], capture_output=True, timeout=30)
+    assert r.returncode == 1 and b"nothing was reached" in r.stderr
+    # A standby sends on.
+    assert "grpo-30b" in run("get", "--operator", serve(False, addr))
+
+
+def bundle(env):
+    r = subprocess.run([BIN, "support-bundle"], env=env, capture_output=True, timeout=30)
+    assert r.returncode == 0, r.stderr
+    assert b"hidden-token" not in r.stdout
+    with tarfile.open(fileobj=io.BytesIO(r.stdout)) as t:
+        return {os.path.basename(m.name): t.extractfile(m).read() for m in t.getmembers()}
+
+
 def check_plan():
     plans = sorted(glob.glob(os.path.join(TOP, "tests", "golden", "plan-*.bin")))
     assert plans, "no golden plan"
@@ -126,6 +163,7 @@ def main():
     addr, agent = serve(False), serve(True)
     check_get(addr)
     check_others(addr, agent)
+    check_inside(addr, agent)
     check_plan()
 
 

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts without a cluster: what they render, that it is always the same, that typos are caught, and that
+dashboard and alerts ask for what daemons show."""
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+import helm  # noqa: E402
+from helm import CHARTS, MONITORING, MUTATING, TOP, apis, render, template  # noqa: E402
+
+OP, LIB, JOB = "weightbridge-operator", "weightbridge", os.path.join("examples", "rl-job")
+BIN = os.path.join(os.environ.get("WB_BUILD", "build/release"), "bin")
+ALL = apis(MUTATING, *MONITORING)
+VALUES = [[], ALL, ["--set", "watchNamespace=rl"], ["--set", "tls.mode=CertManager"],
+          ["--set", "tls.mode=ExistingSecret,tls.existingSecret=mine"]]
+
+
+def one(docs, kind, end=""):
+    found = [d for d in docs if d["kind"] == kind and d["metadata"]["name"].endswith(end)]
+    assert len(found) == 1, (kind, end, [d["metadata"]["name"] for d in found])
+    return found[0]
+
+
+def lint():
+    for c in (OP, LIB, JOB):
+        helm.run("lint", "--strict", os.path.join(CHARTS, c))
+
+
+def same_bytes():
+    for v in VALUES:
+        assert template(OP, *v) == template(OP, *v)
+    assert template(JOB) == template(JOB)
+
+
+def crd():
+    text = open(os.path.join(TOP, "crds", "weighttransfer.yaml")).read()
+    assert text == open(os.path.join(CHARTS, OP, "files", "weighttransfer.yaml")).read(), "copy crds/weighttransfer.yaml"
+    want = helm.load(text)[0]
+    got = one(render(OP), "CustomResourceDefinition")
+    assert got["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    got["metadata"].pop("labels")
+    assert got == want
+    assert "annotations" not in one(render(OP, "--set", "crds.keep=false"), "CustomResourceDefinition")["metadata"]
+    assert not [d for d in render(OP, "--set", "crds.enabled=false") if d["kind"] == "CustomResourceDefinition"]
+
+
+def flat(rules):
+    """{(group, resource, names): verbs}"""
+    return {(g, r, tuple(x.get("resourceNames", []))): sorted(x["verbs"]) for x in rules for g in x["apiGroups"]
+            for r in x["resources"]}
+
+
+def rights():
+    """What a test proves to be needed, and nothing else; in one namespace all but one rule are a Role's."""
+    role = helm.load(open(os.path.join(TOP, "operator-shim", "role.yaml")).read())
+    want = {**flat(role[0]["rules"]), **flat(role[1]["rules"])}
+    got = {}
+    docs = render(OP, "--set", "fullnameOverride=weightbridge-operator,rbac.aggregate=false")
+    for d in docs:
+        if d["kind"] in ("Role", "ClusterRole"):
+            got.update(flat(d["rules"]))
+    assert got == want, (got, want)
+    docs = render(OP, "--set", "watchNamespace=rl,rbac.aggregate=false")
+    cluster = [d for d in docs if d["kind"] == "ClusterRole"]
+    assert [flat(d["rules"]) for d in cluster] == [{("authentication.k8s.io", "tokenreviews", ()): ["create"]}]
+    assert {d["metadata"]["namespace"] for d in docs if d["kind"] == "Role"} == {"rl", "system"}
+    roles = {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in docs if d["kind"].endswith("Role")}
+    for b in docs:
+        if b["kind"].endswith("Binding"):
+            ref = b["roleRef"]
+            assert (ref["kind"], b["metadata"].get("namespace"), ref["name"]) in roles, b
+            assert b["subjects"] == [{"kind": "ServiceAccount", "name": "wb-weightbridge-operator", "namespace": "system"}]
+
+
+TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
+         "podMonitor.interval=30", "weightbridge.profil=Hardened", "weightbridge.image.tga=1", "watchNamespace=Rl",
+         "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0"]
+
+
+def typos():
+    for t in TYPOS:
+        r = template(OP, "--set", t, check=False)
+        assert r.returncode != 0 and "schema" in r.stderr, (t, r.stderr[-300:])
+    for t in ("trainer.replica=2", "rolout.replicas=1", "weightbridge.cpuu=1"):
+        assert template(JOB, "--set", t, check=False).returncode != 0, t
+    r = template(OP, "--set", "tls.mode=ExistingSecret", check=False)
+    assert "tls.existingSecret is needed" in r.stderr
+
+
+def identity(d):
+    return d["apiVersion"], d["kind"], d["metadata"].get("namespace", ""), d["metadata"]["name"]
+
+
+def no_collisions():
+    """Two releases, also of one name, each for a namespace of its own."""
+    def things(release, ns, watch):
+        docs = render(OP, "--set", f"watchNamespace={watch}", *ALL, release=release, ns=ns)
+        return {identity(d) for d in docs if d["kind"] != "CustomResourceDefinition"}
+    a = things("wb", "one", "rl-1")
+    for other in (things("wb", "two", "rl-2"), things("wb2", "one", "rl-1"), things("wb", "one-x", "rl-1")):
+        assert not a & other, a & other
+    for d in render(OP, "--set", "watchNamespace=rl-1", *ALL):
+        if d["kind"].endswith("AdmissionPolicyBinding"):
+            assert d["spec"]["matchResources"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "rl-1"}}
+    # One object once; every name one that Kubernetes takes.
+    for v in VALUES:
+        ids = [identity(d) for d in render(OP, *v)]
+        assert len(ids) == len(set(ids))
+        assert all(re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", i[3]) and len(i[3]) < 254 for i in ids), ids
+
+
+def images():
+    digest = "sha256:" + "a" * 64
+    for args, want in (([], "localhost/weightbridge/operator:0.1.0"),
+                       (["--set", "image.tag=7"], "localhost/weightbridge/operator:7"),
+                       (["--set", "global.imageRegistry=r.example:5000"], "r.example:5000/weightbridge/operator:0.1.0"),
+                       (["--set", f"image.tag=7,image.digest={digest}"], f"localhost/weightbridge/operator@{digest}")):
+        docs = render(OP, *args, "--set", "global.imagePullSecrets={a},imagePullSecrets={b}", *apis(MUTATING))
+        for p in helm.pods(docs):
+            assert [c["image"] for c in p["spec"]["containers"]] == [want], p
+            assert p["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+        text = json.dumps(one(docs, "MutatingAdmissionPolicy"))
+        assert f"{'r.example:5000' if 'r.example' in want else 'localhost'}/weightbridge/agent:0.1.0" in text
+    p = helm.pods(render(JOB, "--set", "global.imageRegistry=r.example,weightbridge.image.tag=9"))
+    assert {x["spec"]["initContainers"][0]["image"] for x in p} == {"r.example/weightbridge/agent:9"}
+
+
+def restricted(pod):
+    """What Pod Security's restricted profile asks for."""
+    spec = pod["spec"]
+    outer = spec.get("securityContext", {})
+    for c in spec["containers"] + spec.get("initContainers", []):
+        s = {**outer, **c.get("securityContext", {})}
+        assert s["runAsNonRoot"] and s["runAsUser"] > 0 and not s["allowPrivilegeEscalation"], c["name"]
+        assert s["capabilities"] == {"drop": ["ALL"]} and s["seccompProfile"]["type"] == "RuntimeDefault"
+        assert s["readOnlyRootFilesystem"] and c["resources"]["requests"] and c["resources"].get("limits", {"memory"})
+    assert not spec.get("hostPID") and not any("hostPath" in v for v in spec.get("volumes", []))
+
+
+def options_of(program):
+    return set(re.findall(r"^  (--[a-z-]+)", subprocess.run([os.path.join(BIN, program), "--help"], check=True,
+                                                            capture_output=True, text=True).stdout, re.M))
+
+
+def pods_run():
+    """Pods are restricted, and give daemons options that these have."""
+    known = {"operator": options_of("weightbridge-operator"), "weightbridge-agent": options_of("weightbridge-agent")}
+    n = 0
+    for docs in [render(OP, *v) for v in VALUES] + [render(JOB)]:
+        for p in helm.pods(docs):
+            restricted(p)
+            for c in p["spec"]["containers"] + p["spec"].get("initContainers", []):
+                words = c.get("args", []) + [w for k in ("startupProbe", "livenessProbe", "readinessProbe")
+                                             for w in c.get(k, {}).get("exec", {}).get("command", [])]
+                got = {w.split("=")[0] for w in words if w.startswith("--")}
+                assert got <= known.get(c["name"], got), (c["name"], got - known[c["name"]])
+                n += len(got)
+    assert n > 80
+
+
+def gates():
+    kinds = {d["kind"] for d in render(OP)}
+    assert not kinds & {"PodMonitor", "PrometheusRule", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}
+    assert {"PodMonitor", "PrometheusRule", "MutatingAdmissionPolicy"} <= {d["kind"] for d in render(OP, *ALL)}
+    kinds = {d["kind"] for d in render(OP, *ALL, "--set", "injection.mode=None,podMonitor.enabled=false,"
+                                       "prometheusRule.enabled=false,dashboard.enabled=false,networkPolicy.enabled=false")}
+    assert not kinds & {"PodMonitor", "PrometheusRule", "MutatingAdmissionPolicy", "NetworkPolicy"}
+    docs = render(OP)
+    assert one(docs, "Deployment")["spec"]["replicas"] == 2 and one(docs, "PodDisruptionBudget")
+    policy = one(docs, "NetworkPolicy")["spec"]
+    labels = one(docs, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items() and policy["podSelector"]["matchLabels"]
+    for s in (d for d in docs if d["kind"] == "Service"):
+        assert s["spec"]["selector"].items() <= labels.items()
+    check = one(docs, "Pod", "-check")
+    assert not one(docs, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= check["metadata"]["labels"].items()
+
+
+MEMORY = [  # role, workers, bufferSize, staging -> Mi; 256 Mi beside
+    ("trainer", 1, None, None, 1024 + 256), ("rollout", 1, None, None, 4096 + 256), ("rollout", 8, "512Mi", None, 4096 + 256),
+    ("trainer", 2, "1.5Gi", "2Gi", 2 * 3584 + 256), ("rollout", 3, "1G", "0", 3 * 1000000000 / 2**20 + 256),
+]
+
+
+def memory():
+    for role, workers, buffer, staging, want in MEMORY:
+        args = [f"{role}.workersPerPod={workers}", f"{role}.bufferSize={buffer or ''}", f"{role}.staging={staging or '0'}"]
+        if not buffer:
+            args[1] = f"{role}.bufferSize={'1Gi' if role == 'trainer' else '4Gi'}"
+        pod = one(render(JOB, *[x for a in args for x in ("--set-string" if "staging" in a else "--set", a)]),
+                  "StatefulSet", role)["spec"]["template"]
+        r = pod["spec"]["initContainers"][0]["resources"]
+        assert r["limits"]["memory"] == r["requests"]["memory"] == f"{-int(-want // 1)}Mi", (role, r, want)
+
+
+def generated():
+    r = subprocess.run([os.path.join(CHARTS, "generate.sh"), helm.need(), "--check"], capture_output=True, text=True)
+    assert r.returncode == 0, "run charts/generate.sh HELM\n" + r.stdout
+
+
+# ---- metrics ----
+
+def scraped():
+    """Names of the metrics that an operator and an agent show."""
+    names = set()
+    with tempfile.TemporaryDirectory() as d:
+        key, files = os.path.join(d, "key"), [os.path.join(d, n) for n in ("op", "agent")]
+        with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+            f.write(secrets.token_hex(32))
+        common = ["--psk-file", key, "--http", "127.0.0.1:0", "--log-level", "error"]
+        programs = [
+            subprocess.Popen([os.path.join(BIN, "weightbridge-operator"), "--file",
+                              os.path.join(TOP, "crds", "examples", "minimal.yaml"), "--listen", "127.0.0.1:0",
+                              "--port-file", files[0], *common]),
+            subprocess.Popen([os.path.join(BIN, "weightbridge-agent"), "--name", "a", "--operator", "127.0.0.1:1",
+                              "--socket", os.path.join(d, "s"), "--listen", "127.0.0.1:0", "--port-file", files[1],
+                              *common])]
+        try:
+            for p, file in zip(programs, files):
+                end = time.monotonic() + 20
+                while not os.path.exists(file):
+                    assert p.poll() is None and time.monotonic() < end
+                    time.sleep(0.02)
+                port = dict(line.split() for line in open(file))["http"]
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as r:
+                    for line in r.read().decode().splitlines():
+                        if line.startswith("# TYPE "):
+                            name, kind = line.split()[2:4]
+                            names |= {name} if kind != "histogram" else {name + s for s in ("_bucket", "_sum", "_count")}
+        finally:
+            for p in programs:
+                p.kill()
+                p.wait()
+    return names
+
+
+def asked(text):
+    return set(re.findall(r"\bwb_[a-z_]+", text))
+
+
+def metrics(docs, rules):
+    names = scraped()
+    board = json.loads(one(docs, "ConfigMap", "-dashboard")["data"]["weightbridge.json"])
+    asks = [t["expr"] for p in board["panels"] for t in p["targets"]]
+    assert len(asks) > 20 and all(asked(a) for a in asks)
+    queries = asks + [json.dumps(board["templating"])] + [r["expr"] for g in rules["groups"] for r in g["rules"]]
+    for q in queries:
+        assert asked(q) <= names, (q, asked(q) - names)
+    # Nothing that daemons show is looked at by nobody without a reason: at least two thirds are.
+    shown = {re.sub(r"_(bucket|sum|count)$", "", n) for n in names}
+    used = {re.sub(r"_(bucket|sum|count)$", "", n) for q in queries for n in asked(q)}
+    assert len(used & shown) * 2 > len(shown), sorted(shown - used)
+
+
+def promtool():
+    """promtool of Debian's prometheus: installed, or taken out of the package, which is kept."""
+    for d in [*os.environ.get("PATH", "").split(":"), os.path.join(helm.cache(), "promtool", "usr", "bin")]:
+        if os.access(os.path.join(d, "promtool"), os.X_OK):
+            return os.path.join(d, "promtool")
+    to = os.path.join(helm.cache(), "promtool")
+    with tempfile.TemporaryDirectory() as d:
+        try:
+            subprocess.run(["apt-get", "download", "prometheus"], cwd=d, check=True, capture_output=True, timeout=120)
+            subprocess.run(["dpkg-deb", "-x", os.path.join(d, os.listdir(d)[0]), to], check=True, capture_output=True)
+        except (OSError, subprocess.SubprocessError, IndexError):
+            return None
+    return os.path.join(to, "usr", "bin", "promtool")
+
+
+def alerts(docs, rules):
+    tool = promtool()
+    with tempfile.TemporaryDirectory() as d:
+        file = os.path.join(d, "rules.yaml")
+        with open(file, "w") as f:
+            json.dump(rules, f)
+        if not tool:
+            print("no promtool: alerts and queries were not parsed")
+            return
+        r = subprocess.run([tool, "check", "rules", file], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0 and f"{len(rules['groups'][0]['rules'])} rules found" in r.stdout, r.stdout + r.stderr
+        # Queries of the dashboard parse too, as rules.
+        board = json.loads(one(docs, "ConfigMap", "-dashboard")["data"]["weightbridge.json"])
+        asks = [t["expr"].replace("$__rate_interval", "5m").replace("$namespace", "x") for p in board["panels"]
+                for t in p["targets"]]
+        with open(file, "w") as f:
+            json.dump({"groups": [{"name": "g", "rules": [{"record": f"r{i}", "expr": q} for i, q in enumerate(asks)]}]}, f)
+        r = subprocess.run([tool, "check", "rules", file], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, r.stdout + r.stderr
+
+
+def main():
+    helm.need()
+    for step in (lint, same_bytes, crd, rights, typos, no_collisions, images, pods_run, gates, memory, generated):
+        t = time.monotonic()
+        step()
+        print(f"{step.__name__}: {time.monotonic() - t:.1f} s", flush=True)
+    docs = render(OP, *ALL)
+    rules = one(docs, "PrometheusRule")["spec"]
+    metrics(docs, rules)
+    alerts(docs, rules)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
