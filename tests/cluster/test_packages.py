@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The charts as a user takes them: operator and job by helm, the sidecar of chart and policy in pods that run,
+wbctl inside of them, a second release beside the first, an upgrade in mid-job, and nothing left behind."""
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import TOP, wait_for  # noqa: E402
+from cluster import run  # noqa: E402
+from job import IMAGES, SECURE, SHAPE, SYSTEM, Job, add_images, apply, install_operator, namespace, weight_transfer  # noqa: E402
+
+CHARTS = os.path.join(TOP, "charts")
+CRD = "weighttransfers.weightbridge.io"
+SCRIPT = ("rm -f /tmp/in; mkfifo /tmp/in; I=0; [ $ROLE = rollout ] || I=${POD_NAME##*-}; exec toy_worker --socket "
+          f"/run/weightbridge/agent.sock --role $ROLE --index $I --of $TRAINERS {SHAPE} <>/tmp/in")
+
+
+class ChartJob(Job):
+    """charts/examples/rl-job with toy workers."""
+
+    def __init__(self, c, ns, release="grpo"):
+        self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
+        values = {"image": IMAGES["toy"], "pullPolicy": "Never", "terminationGracePeriodSeconds": 5,
+                  "weightbridge": {"image": {"pullPolicy": "Never"}, "cpu": "10m"}}
+        for side, n in (("trainer", 1), ("rollout", 2)):
+            values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],
+                            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
+        apply(c, namespace(ns))
+        c.helm("install", release, os.path.join(CHARTS, "examples", "rl-job"), "-n", ns, "-f", "-", "--wait", "--timeout",
+               "120s", stdin=json.dumps(values))
+
+    def send(self, version, seconds=60):
+        pod = f"{self.name}-trainer-0"
+        self.say(pod, f"send {version}")
+        return self.heard(pod, f"sent {version} ", seconds)
+
+
+def raw(c, *args):
+    """kubectl with bytes on stdout."""
+    r = subprocess.run([os.path.join(c.prefix, "kubectl"), "--kubeconfig", c.kubeconfig, *args], capture_output=True,
+                       timeout=60, env={**os.environ, "HOME": c.dir})
+    assert r.returncode == 0, (args, r.stderr)
+    return r.stdout
+
+
+def bundle(c, ns, pod, container, want, hidden):
+    data = raw(c, "-n", ns, "exec", pod, "-c", container, "--", "wbctl", "support-bundle")
+    with tarfile.open(fileobj=io.BytesIO(data)) as t:
+        files = {os.path.basename(m.name): t.extractfile(m).read() for m in t.getmembers()}
+    assert want <= set(files), (set(files), files.get("about.txt"))
+    for name, text in files.items():
+        for word in hidden:
+            assert word not in text, (name, word[:10])
+
+
+def hidden_words(c):
+    data = json.loads(c.kubectl("-n", SYSTEM, "get", "secret", "weightbridge-operator-tls", "-o", "json"))["data"]
+    keys = [base64.b64decode(data[k]).splitlines()[1] for k in ("tls.key", "ca.key")]
+    return [b"PRIVATE KEY", b"eyJ", *keys]
+
+
+def inside(c, job):
+    """What the issue promises to type."""
+    deploy = "deploy/weightbridge-operator"
+    for word in ("receive", "bound"):
+        assert word in c.kubectl("-n", SYSTEM, "exec", deploy, "--", "wbctl", "plan", "explain", f"rl/{job.name}").lower()
+    hidden = hidden_words(c)
+    pods = c.kubectl("-n", SYSTEM, "get", "pods", "-o", "name").split()
+    assert len(pods) == 2
+    for pod in pods:  # leader or standby: the same answers
+        assert "True" in c.kubectl("-n", SYSTEM, "exec", pod, "--", "wbctl", "get", job.name)
+        bundle(c, SYSTEM, pod, "operator", {"operator-metrics.txt", "operator-objects.json", "object-0-grpo-plan.bin"}, hidden)
+    for pod in job.pods():
+        out = job.exec(pod, "wbctl", "status", container="weightbridge-agent")
+        assert "Operator connected:" in out and "true" in out, out
+        assert "traceEvents" in job.exec(pod, "wbctl", "trace", container="weightbridge-agent")
+        bundle(c, job.ns, pod, "weightbridge-agent", {"agent-status.json", "agent-metrics.txt", "agent-trace.json"}, hidden)
+        # No token of the API server can be read in it.
+        r = job.exec(pod, "wbctl", "inject", "-f", "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                     container="weightbridge-agent", check=False)
+        assert "No such file" in r.stderr, r.stderr
+    for p in json.loads(job.kubectl("get", "pods", "-o", "json"))["items"]:
+        s = [x for x in p["status"]["initContainerStatuses"] if x["name"] == "weightbridge-agent"][0]
+        assert s["started"] and s["ready"] and s["restartCount"] == 0, s
+
+
+def by_policy(c, job):
+    """Pods that carry labels alone are given the agent, and move weights."""
+    apply(c, weight_transfer(job.ns, "two", 1, trainer={"workers": 1, "bufferSize": "64Mi"},
+                             rollout={"workersPerEngine": 1, "bufferSize": "64Mi",
+                                      "engineLabelKey": "apps.kubernetes.io/pod-index"}))
+    for role in ("trainer", "rollout"):
+        name = f"two-{role}"
+        labels = {"app": name, "weightbridge.io/inject": "enabled", "weightbridge.io/name": "two", "weightbridge.io/role": role}
+        worker = {"name": "worker", "image": IMAGES["toy"], "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", SCRIPT],
+                  "env": [{"name": "ROLE", "value": role}, {"name": "TRAINERS", "value": "1"},
+                          {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                  "securityContext": {**SECURE, "runAsUser": 1234}, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
+        apply(c, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": job.ns}, "spec": {
+            "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": {
+                "metadata": {"labels": labels, "annotations": {"weightbridge.io/memory": "256Mi"}},
+                "spec": {"terminationGracePeriodSeconds": 5, "containers": [worker],
+                         "volumes": [{"name": "tmp", "emptyDir": {}}]}}}})
+    job.kubectl("wait", "--for=condition=Ready", "wt/two", "--timeout=120s")
+    job.say("two-trainer-0", "send 1")
+    assert "Committed" in job.heard("two-trainer-0", "sent 1 ")
+    r = c.kubectl("-n", "default", "run", "bad", "--image=x", "--labels=weightbridge.io/inject=enabled", check=False)
+    assert "label weightbridge.io/name is missing" in r.stderr, r.stderr
+    job.kubectl("delete", "statefulset", "two-trainer", "two-rollout")
+    job.kubectl("delete", "wt", "two")
+
+
+def upgraded_in_mid_job(c, job):
+    """Every replica is replaced while versions move; none is lost."""
+    pod = f"{job.name}-trainer-0"
+    before = c.kubectl("-n", SYSTEM, "get", "pods", "-o", "name").split()
+    job.exec(pod, "sh", "-c", "(for v in $(seq 10 40); do echo send $v; sleep 0.3; done) >/tmp/in 2>&1 </dev/null &")
+    t = time.monotonic()
+    c.helm("upgrade", "weightbridge-operator", os.path.join(CHARTS, "weightbridge-operator"), "-n", SYSTEM, "--reuse-values",
+           "--set", "podAnnotations.again=yes", "--wait", "--timeout", "120s")
+    took = time.monotonic() - t
+    after = c.kubectl("-n", SYSTEM, "get", "pods", "--field-selector=status.phase=Running", "-o", "name").split()
+    assert not set(before) & set(after), (before, after)
+    job.heard(pod, "sent 40 ", 60)
+    for v in range(10, 41):
+        line = job.heard(pod, f"sent {v} ", 5)
+        assert line.count("Committed") == 2, line
+    job.settled(40, 60)
+    print(f"helm upgrade --wait: {took:.1f} s, 31 versions meanwhile and after")
+
+
+def a_second_release(c):
+    """For one namespace, in another: neither minds the other, nor the resource that is there."""
+    for ns in ("ops-2", "team-2"):
+        apply(c, namespace(ns))
+    chart = os.path.join(CHARTS, "weightbridge-operator")
+    c.helm("install", "wb", chart, "-n", "ops-2", "--set", "watchNamespace=team-2,replicas=1", "--wait", "--timeout", "60s")
+    notes = c.helm("get", "notes", "wb", "-n", "ops-2")
+    assert "was not made by this release" in notes, notes
+    c.helm("test", "wb", "-n", "ops-2", "--timeout", "60s")
+    c.helm("uninstall", "wb", "-n", "ops-2", "--wait", "--timeout", "60s")
+    assert c.kubectl("get", "crd", CRD, "-o", "name").strip()
+
+
+def leftovers(c, ns):
+    """Everything that the charts' release could have left, by any name."""
+    found = []
+    for scope, extra in (("true", ["-n", ns]), ("false", [])):
+        kinds = c.kubectl("api-resources", "--verbs=list", f"--namespaced={scope}", "-o", "name").split()
+        kinds = [k for k in kinds if not k.startswith(("events", "nodes"))]
+        for line in c.kubectl(*extra, "get", ",".join(kinds), "--ignore-not-found", "-o", "name").split():
+            if "weightbridge" in line or "wb-" in line:
+                found.append(line)
+    return [x for x in found if not x.startswith("namespace/")]
+
+
+def main(c):
+    add_images(c)
+    install_operator(c, "--set", "weightbridge.image.pullPolicy=Never,weightbridge.cpu=10m")
+    c.helm("test", "weightbridge-operator", "-n", SYSTEM, "--timeout", "60s")
+    t = time.monotonic()
+    job = ChartJob(c, "rl")
+    job.ready(60)
+    print(f"rl-job: {time.monotonic() - t:.1f} s from helm install to Ready")
+    for v in (1, 2, 3):
+        assert job.send(v).count("Committed") == 2
+    inside(c, job)
+    by_policy(c, job)
+    upgraded_in_mid_job(c, job)
+    a_second_release(c)
+    c.helm("uninstall", "grpo", "-n", "rl", "--wait", "--timeout", "120s")
+    wait_for(lambda: "weightbridge-ca" not in c.kubectl("-n", "rl", "get", "configmap", "-o", "name"), 60)
+    c.helm("uninstall", "weightbridge-operator", "-n", SYSTEM, "--wait", "--timeout", "120s")
+    # The second is the API server's own, made of the first.
+    want = ["customresourcedefinition.apiextensions.k8s.io/" + CRD, "apiservice.apiregistration.k8s.io/v1alpha1.weightbridge.io"]
+    try:
+        wait_for(lambda: leftovers(c, SYSTEM) == want, 20, 1)
+    except AssertionError:
+        raise AssertionError(f"left behind: {leftovers(c, SYSTEM)}") from None
+
+
+if __name__ == "__main__":
+    run(main, __file__)
