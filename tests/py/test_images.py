@@ -83,6 +83,14 @@ def packages(stages):
     assert wanted <= set(got), wanted - set(got)
 
 
+def example():
+    # It could not be built where there is no engine: at least all that it copies is there.
+    text = open(os.path.join(TOP, "charts/examples/rl-job/Dockerfile")).read()
+    for words in (line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")):
+        for w in words:
+            assert w.startswith("--") or w == "/venv" or os.path.exists(os.path.join(TOP, w)), w
+
+
 def runs(dir, part, layer, config):
     if os.getuid() != 0:
         return "not root: images were not run"
@@ -112,6 +120,7 @@ def main():
     stages = dockerfile()
     assert list(stages) == ["build", "agent", "operator"]
     packages(stages)
+    example()
     why = None
     with tempfile.TemporaryDirectory() as dir:
         os.chmod(dir, 0o755)

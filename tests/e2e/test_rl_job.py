@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of charts/examples/rl-job, as processes: versions arrive, and are what the oracle says."""
+import os
+import sys
+
+from cluster import BUILD, SLOW, Cluster, run
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+def pod(c, name, role, workers, **env):
+    return c._start("job-" + name, [sys.executable, os.path.join(TOP, "charts", "examples", "rl-job", "job.py")], env={
+        "ROLE": role, "WORKERS": str(workers), "TRAINERS": "2", "POD_NAME": name, "STEP": "0.2", "LAYERS": "1", "WIDTH": "16",
+        "WB_CACHE": c.path("checkpoint"), "WEIGHTBRIDGE_SOCKET": c.agents[name].socket, "WB_BUILD": BUILD, "MODEL": "",
+        "JOB_PATH": ":".join(os.path.join(TOP, p) for p in ("tests", "tests/demo", "agent/python")), **env})
+
+
+def both_engines_hold_every_version():
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=2)
+        pods = []
+        for name, role, workers, env in (("trainer-0", "trainer", 1, {}), ("trainer-1", "trainer", 1, {}),
+                                         ("rollout-0", "rollout", 2, {"WEIGHTBRIDGE_ENGINE": "e0"}), ("rollout-1", "rollout", 2, {"WEIGHTBRIDGE_ENGINE": "e1"})):
+            c.agent(name)
+            pods.append(pod(c, name, role, workers, **env))
+        for p in pods[2:]:
+            for _ in range(3 * 2):
+                line = p.expect(r"update \d+ .*", timeout=60 * SLOW, reject=r"Error|update \d+ (?!ok)").string
+                print(p.name, line)
+                assert line.endswith(" ok"), line
+        pods[0].expect(r"sent 3 ", timeout=60 * SLOW)
+
+
+if __name__ == "__main__":
+    run(both_engines_hold_every_version)
