@@ -211,12 +211,6 @@ static int add_specs(
 		if (has_name(all, &s[i]))
 			return wb_err_set(err, -EINVAL, "%s: %s/%s is in an earlier file already",
 				file, s[i].namespace_, s[i].name);
-		/* Better no than a promise that is not kept. */
-		if (s[i].overlap == WB_OVERLAP_SUPERSEDE)
-			return wb_err_set(err, -EOPNOTSUPP,
-				"%s: %s/%s: spec.overlap Supersede is not supported by this "
-				"version: use Wait",
-				file, s[i].namespace_, s[i].name);
 		all->list[all->n++] = s[i];
 	}
 	return 0;

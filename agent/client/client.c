@@ -129,6 +129,10 @@ static void destroy(struct wb_client *c)
 		wb__transfer_orphan(c->cur);
 		wb_client_transfer_free(c->cur);
 	}
+	if (c->prev) {
+		wb__transfer_orphan(c->prev);
+		wb_client_transfer_free(c->prev);
+	}
 	if (c->hot) {
 		wb__detach(c, c->hot->alive);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));

@@ -238,6 +238,7 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->plan.term = m->term;
 	c->plan.number = m->number;
 	c->plan.version = m->version;
+	c->supersedes = m->supersede;
 	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
 	c->is_planned = c->was_planned = true;
 }

@@ -133,6 +133,8 @@ struct wb_client {
 
 	/* trainer */
 	struct wb_client_transfer *cur; /* last transfer or NULL */
+	struct wb_client_transfer *prev; /* the one before, when cur was sent beside it, or NULL */
+	bool supersedes; /* a send may follow the release of the last */
 	bool is_sending;
 
 	/* rollout */

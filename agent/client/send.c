@@ -82,6 +82,8 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 {
 	struct wb_client_transfer *t = c->cur;
 
+	if (c->prev && m->transfer && c->prev->info.transfer == m->transfer)
+		t = c->prev;
 	if (!t || is_final(t) || (t->info.transfer && t->info.transfer != m->transfer))
 		return; /* news of a transfer that nobody asks about any more */
 	t->info.transfer = m->transfer;
@@ -101,10 +103,8 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 	send_release(c, t);
 }
 
-void wb__send_lost(struct wb_client *c)
+static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 {
-	struct wb_client_transfer *t = c->cur;
-
 	if (!t || is_final(t))
 		return;
 	t->info.state = WB_CLIENT_TRANSFER_FINAL;
@@ -113,6 +113,12 @@ void wb__send_lost(struct wb_client *c)
 	snprintf(t->info.sentence, sizeof(t->info.sentence),
 		"the agent went away during the transfer, whose outcome is not known here: %.800s",
 		c->cause.msg);
+}
+
+void wb__send_lost(struct wb_client *c)
+{
+	lose(c, c->prev);
+	lose(c, c->cur);
 }
 
 /* The transfer's failure as an error, once. */
@@ -124,10 +130,17 @@ static int report(struct wb_client_transfer *t, struct wb_error *err)
 		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code));
 }
 
+/* With overlap Supersede: the parameters were let go, and one transfer is in flight, not two. */
+static bool may_follow(const struct wb_client *c)
+{
+	return c->supersedes && c->cur->info.state >= WB_CLIENT_TRANSFER_RELEASED &&
+	       !c->cur->is_held && (!c->prev || is_final(c->prev));
+}
+
 static int ready_to_send(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	if (c->cur && !is_final(c->cur))
+	if (c->cur && !is_final(c->cur) && !may_follow(c))
 		return 0;
 	if (c->conn == WB__UP && c->is_planned)
 		return 1;
@@ -183,6 +196,8 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 	struct wb_client_transfer *t;
 	int rc;
 
+	if (c->prev && c->prev->info.code < 0 && !c->prev->reported)
+		return report(c->prev, err);
 	if (c->cur && c->cur->info.code < 0 && !c->cur->reported)
 		return report(c->cur, err);
 	t = wb_zalloc(1, sizeof(*t));
@@ -193,10 +208,11 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 		wb_free(t);
 		return wb__fail(err, -ECONNRESET, "send: %s", c->cause.msg);
 	}
-	if (c->cur) {
-		wb__transfer_orphan(c->cur);
-		put(c->cur);
+	if (c->prev) {
+		wb__transfer_orphan(c->prev);
+		put(c->prev);
 	}
+	c->prev = c->cur; /* its end may be news */
 	t->c = c;
 	t->refs = 2;
 	t->flags = flags;

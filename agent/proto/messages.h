@@ -87,6 +87,7 @@ enum wbp_peer {
 	WBP_PEER_BALLOTED, /* judge > proposer */
 	WBP_PEER_ACCEPT, /* proposer > judge */
 	WBP_PEER_ACCEPTED, /* judge > proposer */
+	WBP_PEER_NEXT, /* trainers > leader: the next version is ready; drop this where it can be */
 	WBP_PEER_ACTIVE, /* leader > trainers: transfers begin under this epoch */
 };
 
@@ -222,7 +223,8 @@ enum wbp_peer {
 	F(X, U64, term, 0, REQ, 1, "epoch now active: term") \
 	F(X, U64, number, 0, REQ, 1, "and number") \
 	F(X, STR, digest, 64, REQ, 1, "digest of the plan") \
-	F(X, I64, version, 0, REQ, 1, "committed version of the engine, -1 = none")
+	F(X, I64, version, 0, REQ, 1, "committed version of the engine, -1 = none") \
+	F(X, BOOL, supersede, 0, OPT, 1, "a trainer may send when it is released, before the end of the transfer before")
 
 #define WBF_app_send(F, S, X) \
 	F(X, I64, version, 0, REQ, 1, "caller's number, -1 = the transfer's own") \
@@ -483,7 +485,7 @@ enum wbp_peer {
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
 	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
 	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
-	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already")
+	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded")
 
 /* ---- the list ------------------------------------------------------------------------------ */
 

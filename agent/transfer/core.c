@@ -255,6 +255,7 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	case WBP_PEER_ENGINE:
 	case WBP_PEER_TRIGGER:
 	case WBP_PEER_TRAINER_LOST:
+	case WBP_PEER_NEXT:
 		wb__core_leader_msg(e, from, m);
 		break;
 	case WBP_PEER_SERVE:

@@ -500,6 +500,7 @@ static void tell_planned(struct epoch *e)
 		.term = e->r.term,
 		.number = e->r.number,
 		.digest = wb_digest_text(e->plan->digest, digest),
+		.supersede = e->r.supersede && e->r.rollout_staged,
 	};
 
 	for (uint32_t i = 0; i < e->local->n; i++) {

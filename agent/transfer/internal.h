@@ -182,6 +182,7 @@ struct lead {
 	int64_t version;
 	bool is_feed, cancelled, received_told;
 	bool is_staged, is_decided, is_installing;
+	bool is_superseded; /* dropped for a newer version */
 	struct ballot ballot;
 	struct resume resume;
 	uint32_t source_engine;
@@ -199,7 +200,7 @@ struct lead {
 enum leader_state { LEADER_IDLE, LEADER_RUNNING, LEADER_RELEASED };
 
 struct leader_engine {
-	bool takes_part;
+	bool takes_part, is_superseded;
 	enum wb_engine_state state;
 	uint32_t losses;
 	char sentence[512];
@@ -225,6 +226,7 @@ struct leader {
 /* What trainer agents have asked the leader for. */
 struct trigger {
 	bool asked;
+	uint64_t next_after; /* its next version is ready beside this transfer; 0 = not */
 	uint64_t highest; /* transfer that the agent knew: a later one answers it */
 	int64_t version;
 	int64_t code;
@@ -249,6 +251,7 @@ struct trainers {
 	int64_t version;
 	uint64_t begin_ns, drain_ns, deadline_ns;
 	bool is_told; /* the workers know that they are released */
+	bool has_next; /* the leader knows that the next version is ready */
 	bool has_final; /* FINAL came while the release was under way */
 	uint8_t *final_body; /* owned: the message, encoded */
 	size_t final_len;

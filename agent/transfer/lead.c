@@ -47,6 +47,7 @@ static void tell_leader(struct lead *l, enum wb_engine_state state)
 	m.n_stall = (uint32_t)l->n_stall;
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
+	m.value = l->is_superseded;
 	wb__core_send(l->e, l->leader, &m);
 }
 
@@ -54,7 +55,8 @@ static void report(struct lead *l)
 {
 	const struct wb_core *c = l->e->obj->core;
 	const char *engine = l->e->r.engine[l->engine].name;
-	const char *state = wb_engine_state_name(l->result), *sentence = l->sentence;
+	const char *state = l->is_superseded ? "Superseded" : wb_engine_state_name(l->result);
+	const char *sentence = l->sentence;
 	struct wb_core_report r = {
 		.uid = l->e->r.uid,
 		.term = l->e->r.term,
@@ -472,6 +474,7 @@ static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 
 	if (late || (!m->value && !l->e->r.all_engines && received_all(l)))
 		return;
+	l->is_superseded = l->is_staged && m->value;
 	if (l->is_staged)
 		end_engine(l, WB_ENGINE_ABORTED, m->code, m->sentence);
 	else if (!m->value)

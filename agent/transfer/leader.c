@@ -72,7 +72,7 @@ static void finish(struct leader *l)
 		if (!x->takes_part)
 			continue;
 		name[n] = e->r.engine[en].name;
-		state[n] = wb_engine_state_name(x->state);
+		state[n] = x->is_superseded ? "Superseded" : wb_engine_state_name(x->state);
 		why[n++] = x->sentence;
 		committed += x->state == WB_ENGINE_COMMITTED;
 		torn += x->state == WB_ENGINE_TORN;
@@ -418,6 +418,23 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	start_next(e->obj);
 }
 
+/* The next version is ready everywhere: engines that have not begun to install this one drop it. */
+static void on_next(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct leader *l = &e->obj->leader;
+
+	e->trigger[from].next_after = m->transfer;
+	if (l->state == LEADER_IDLE || l->e != e || l->transfer != m->transfer || l->is_proposed ||
+		!e->r.supersede || !e->r.rollout_staged)
+		return;
+	for (uint32_t a = 0; a < e->r.n_agent; a++)
+		if (wb__core_has_trainer(e, a) && e->trigger[a].next_after != l->transfer)
+			return;
+	l->is_superseded = true;
+	wb__core_trace(e->obj, "superseded", e->obj->name, l->transfer, 0);
+	cancel(l, WB_EABORTED, "superseded: the trainers have sent a newer version", true);
+}
+
 static void on_refused(struct leader *l, const struct wb_msg_peer *m)
 {
 	struct object *o = l->e->obj;
@@ -445,6 +462,7 @@ static void on_engine(struct leader *l, const struct wb_msg_peer *m)
 		look(l);
 		return;
 	}
+	x->is_superseded = m->value && m->state == WB_ENGINE_ABORTED;
 	for (uint32_t s = 0; s < WB_STAGES && s < m->n_bytes; s++)
 		l->bytes[s] += m->bytes[s];
 	l->stall_ns += m->stall_ns;
@@ -488,6 +506,10 @@ void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		e->trigger[from].asked = false;
 		if (e->obj->leader.state == LEADER_RUNNING && e->obj->leader.e == e)
 			cancel(&e->obj->leader, m->code, m->sentence ? m->sentence : "", false);
+		return;
+	}
+	if (m->kind == WBP_PEER_NEXT) {
+		on_next(e, from, m);
 		return;
 	}
 	l = find(e, m);

@@ -73,7 +73,7 @@ static void ask(struct object *o)
 	t->version = m.version;
 	t->asked_highest = m.highest = o->issued;
 	t->begin_ns = now_ns(o->core);
-	t->has_final = t->is_told = false;
+	t->has_final = t->is_told = t->has_next = false;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
 	wb__core_send(e, e->r.leader, &m);
@@ -92,13 +92,33 @@ void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
 	wb__core_send(e, agent, &m);
 }
 
+/* The next version is ready here while the last is on its way: engines may drop that. */
+static void offer_next(struct object *o)
+{
+	struct trainers *t = &o->trainers;
+	struct wb_msg_peer m = {.kind = WBP_PEER_NEXT, .transfer = t->transfer};
+
+	if (t->state < TRAINERS_SERVING || t->has_next || !t->e->r.supersede)
+		return;
+	for_trainer (t->e, i) {
+		const struct worker *w = t->e->member[i];
+
+		if (!w || w->gone || !w->has_sent)
+			return;
+	}
+	t->has_next = true;
+	wb__core_send(t->e, t->e->r.leader, &m);
+}
+
 void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
 {
 	w->has_sent = true;
 	w->sent_version = version;
 	w->sent_hold = hold;
-	if (w->obj)
-		ask(w->obj);
+	if (!w->obj)
+		return;
+	ask(w->obj);
+	offer_next(w->obj);
 }
 
 /* A new plan: a question that was not answered is asked again under it. */

@@ -43,6 +43,8 @@ static int state_of(const char *name)
 	for (int i = 0; i < WB_RECON_STATES; i++)
 		if (!strcmp(name, wb_recon_state_name((enum wb_recon_engine_state)i)))
 			return i;
+	if (!strcmp(name, "Superseded"))
+		return WB_RECON_ABORTED; /* what it had is intact */
 	/* The unstaged mode's name for "everything is here". */
 	return !strcmp(name, "Received") ? WB_RECON_RECEIVING : WB_RECON_UNKNOWN;
 }

@@ -257,6 +257,7 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 		}
 	}
 	if (r->is_final && !r->is_feed) {
+		c->n_superseded += !strcmp(r->result, "Superseded");
 		c->n_committed += !strcmp(r->result, "Succeeded");
 		c->n_aborted += strcmp(r->result, "Succeeded") != 0;
 	}
@@ -289,12 +290,40 @@ static void call(struct chaos *c, struct world_worker *k)
 	c->round_ns = world_now(c->w);
 }
 
+/* With overlap Supersede: all have been let go, and some call again before the end. */
+static bool overtake(struct chaos *c)
+{
+	if (!c->w->o.supersede || c->is_paused || below(c, 8))
+		return false;
+	for (uint32_t i = 0; i < c->w->n_trainer; i++) {
+		const struct world_worker *k = &c->w->worker[i];
+
+		if (k->phase != WORLD_RUN || !k->id || !k->send_ns || !k->send_transfer ||
+			k->send_state != WB_APP_SEND_RELEASED)
+			return false;
+	}
+	return true;
+}
+
+static void next_version(struct chaos *c)
+{
+	c->version++;
+	c->rounds -= c->rounds > 0;
+	c->is_paused = !c->rounds;
+}
+
 /* All trainers call send_weights, wait, and go on; who lost his agent calls again. */
 static void drive(struct chaos *c)
 {
 	uint64_t now = world_now(c->w);
 	uint32_t n = 0, idle = 0;
 
+	if (overtake(c)) {
+		next_version(c);
+		for (uint32_t i = 0; i < c->w->n_trainer; i++)
+			call(c, &c->w->worker[i]);
+		return;
+	}
 	for (uint32_t i = 0; i < c->w->n_trainer; i++) {
 		const struct world_worker *k = &c->w->worker[i];
 
@@ -310,11 +339,8 @@ static void drive(struct chaos *c)
 	if (now < c->idle_ns || (idle == n && c->is_paused))
 		return;
 	c->idle_ns = 0;
-	if (idle == n) {
-		c->version++;
-		c->rounds -= c->rounds > 0;
-		c->is_paused = !c->rounds;
-	}
+	if (idle == n)
+		next_version(c);
 	for (uint32_t i = 0; i < c->w->n_trainer; i++)
 		if (!c->w->worker[i].send_ns)
 			call(c, &c->w->worker[i]);
@@ -637,6 +663,7 @@ static void shape(struct chaos *c, struct world_opts *o)
 	o->trainer_staged = mode % 2;
 	o->rollout_staged = mode >= 2;
 	o->all_engines = mode >= 4;
+	o->supersede = o->rollout_staged && wb_mix64(c->o.seed ^ 0x5e7d) % 2;
 	/* Rows are cut by the trainers, columns (64 and more) by an engine's workers. */
 	if (o->trainer_agents == 3)
 		o->trainer_agents = o->trainers_per_agent == 1 ? 4 : 2;

@@ -200,7 +200,7 @@ void fx_agent_attached(struct fx_agent *a)
 void fx_agent_planned(struct fx_agent *a)
 {
 	char digest[] = "xxh128:00000000000000000000000000000001";
-	struct wb_msg_app_planned m = {3, 5, digest, -1};
+	struct wb_msg_app_planned m = {3, 5, digest, -1, false};
 
 	fx_agent_send(a, WBP_APP_PLANNED, &m);
 }

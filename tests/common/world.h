@@ -66,6 +66,7 @@ struct world_worker {
 	int send_state; /* enum wb_app_send; 0 = none */
 	int64_t send_code;
 	uint64_t send_transfer;
+	uint64_t before_transfer; /* sent beside this one, which has not ended; 0 = none */
 	bool held; /* released, and a hold stands */
 	uint64_t send_ns;
 	char why[512];

@@ -513,8 +513,8 @@ static void on_send_state(struct world_worker *k, const struct wb_msg_app_send_s
 {
 	const struct world_watch *x = &k->world->watch;
 
-	if (!k->send_ns)
-		return;
+	if (!k->send_ns || (m->transfer && m->transfer == k->before_transfer))
+		return; /* news of the one before */
 	k->send_state = (int)m->state;
 	k->send_code = m->code;
 	k->send_transfer = m->transfer;
@@ -756,6 +756,8 @@ void world_send_one(struct world_worker *k, int64_t version)
 		.version = version, .flags = k->world->o.hold ? WB_APP_SEND_HOLD : 0};
 
 	k->held = false;
+	k->before_transfer = k->send_ns ? k->send_transfer : 0;
+	k->send_transfer = 0;
 	k->send_state = 0;
 	k->send_code = 0;
 	k->send_ns = world_now(k->world);

@@ -18,7 +18,7 @@ END, RESUMED, DETACH = range(0x110, 0x113)
 
 # Fields in order: I u32, Q u64, q i64, s string, S strings.
 FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQIIIQ", ATTACHED: "IsI",
-          STATUS: "s", PLANNED: "QQsq", SEND: "qI", SEND_STATE: "QqIqsSSQB", RELEASE: "Q", GO: "I",
+          STATUS: "s", PLANNED: "QQsqB", SEND: "qI", SEND_STATE: "QqIqsSSQB", RELEASE: "Q", GO: "I",
           WAKE: "I", PARKED: "I", BEGIN: "QqB", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
           DETACH: "I"}
 
@@ -123,7 +123,7 @@ class Agent:
         self.blobs = [os.pread(fd, os.fstat(fd).st_size, 0) for fd in self.fds[:3]]
         self.memfds = [os.fstat(fd).st_ino for fd in self.fds[3:]]
         self.attached()
-        self.send(PLANNED, 3, 5, "xxh128:" + "1" * 32, -1)
+        self.send(PLANNED, 3, 5, "xxh128:" + "1" * 32, -1, 0)
         return said
 
     def word(self):

@@ -99,7 +99,7 @@ def connect_attaches_and_tells_progress():
         for n in (1, 2):
             a.send(fa.STATUS, f"waiting for {n} of 4 trainer workers")
         play.heard.wait(10)
-        a.send(fa.PLANNED, 3, 5, "xxh128:" + "1" * 32, 40)
+        a.send(fa.PLANNED, 3, 5, "xxh128:" + "1" * 32, 40, 0)
         a.expect(fa.DETACH)
 
     play.heard, said = threading.Event(), []

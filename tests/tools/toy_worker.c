@@ -16,6 +16,8 @@
  *	send V		fill, send_weights, wait until final	"sent V state=... seconds=..."
  *	hold V		the same with hold; returns at		"released V"
  *	release		ends the hold, overwrites the parameters "let go", then as send
+ *	burst V W	sends V to W, each as soon as the one before has let the parameters go, then
+ *			waits for all: "sent V ..." for each
  *	second V	send, and meanwhile again from two threads, which must be refused:
  *			"refused CODE sentence" twice, then as send
  *	vanish V	send, and exit without closing as soon as parameters may change
@@ -425,6 +427,22 @@ static void send_version(struct toy *t, int64_t version)
 		end_send(x);
 }
 
+#define BURST_MAX 64
+
+static void burst(struct toy *t, int64_t first, int64_t last)
+{
+	struct wb_client_transfer *x[BURST_MAX];
+	uint32_t n = 0;
+
+	for (int64_t v = first; v <= last && n < BURST_MAX; v++, n++) {
+		x[n] = start_send(t, v, 0);
+		if (!x[n])
+			exit(1);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		end_send(x[i]);
+}
+
 #define SECOND_NS 300000000ull /* a second send waits so long for the first to end */
 
 /* Parameters are not touched: these sends must not come to anything. */
@@ -490,9 +508,11 @@ static void send_and_go(struct toy *t, int64_t version, bool closes)
 static void command(struct toy *t, const char *line)
 {
 	struct wb_error err = {0};
-	long long v = 0;
+	long long v = 0, to = 0;
 
-	if (sscanf(line, "fill %lld", &v) == 1) {
+	if (sscanf(line, "burst %lld %lld", &v, &to) == 2) {
+		burst(t, v, to);
+	} else if (sscanf(line, "fill %lld", &v) == 1) {
 		fill(t, v);
 		say("filled %lld", v);
 	} else if (sscanf(line, "send %lld", &v) == 1) {

@@ -68,7 +68,7 @@ END_TEST
 static int run_seeds(uint64_t first, uint64_t count, int mode)
 {
 	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
-	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0;
+	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0, superseded = 0;
 	time_t begin = time(NULL);
 
 	for (uint64_t s = first; s < first + count; s++) {
@@ -81,6 +81,7 @@ static int run_seeds(uint64_t first, uint64_t count, int mode)
 		}
 		committed += c.n_committed;
 		failed_runs += c.n_aborted;
+		superseded += c.n_superseded;
 		faults += c.n_fault;
 		torn += c.n_torn;
 		updates += c.n_updates;
@@ -89,15 +90,16 @@ static int run_seeds(uint64_t first, uint64_t count, int mode)
 		resumed += c.n_resumed;
 		events += c.events;
 	}
-	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not, "
+	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not "
+	       "(%llu superseded), "
 	       "%llu updates of workers, %llu torn, %llu feeds, %llu in doubt, %llu resumed, "
 	       "%ld s\n",
 		(unsigned long long)first, (unsigned long long)(first + count - 1),
 		(unsigned long long)events, (unsigned long long)faults,
 		(unsigned long long)committed, (unsigned long long)failed_runs,
-		(unsigned long long)updates, (unsigned long long)torn, (unsigned long long)feeds,
-		(unsigned long long)doubts, (unsigned long long)resumed,
-		(long)(time(NULL) - begin));
+		(unsigned long long)superseded, (unsigned long long)updates,
+		(unsigned long long)torn, (unsigned long long)feeds, (unsigned long long)doubts,
+		(unsigned long long)resumed, (long)(time(NULL) - begin));
 	printf("%llu passed, %llu failed, 0 skipped\n", (unsigned long long)(count - failed),
 		(unsigned long long)failed);
 	return failed ? 1 : 0;

@@ -109,6 +109,58 @@ START_TEST(send_goes_through_its_states)
 }
 END_TEST
 
+/* overlap: Supersede; transfer 4 is let go, then 5 is sent beside it. */
+static void script_supersede(struct fx_agent *a)
+{
+	char digest[] = "xxh128:00000000000000000000000000000001";
+	struct wb_msg_app_planned m = {3, 5, digest, -1, true};
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	fx_agent_send(a, WBP_APP_PLANNED, &m);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_STARTED, 0, "");
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, 50);
+	state(a, 4, WB_APP_SEND_FINAL, 0, "superseded");
+	state(a, 5, WB_APP_SEND_STARTED, 0, "");
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(with_supersede_a_send_follows_the_release_of_the_last)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u, *v;
+	struct wb_client_transfer_info info;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_supersede);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 40, 0, S, &t, &err), 0);
+	ck_assert_int_eq(wb_client_send(c, 50, 0, S, &u, &err), 0);
+	/* The end of the first is the first's. */
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, S, &err), 0);
+	wb_client_transfer_get(t, &info);
+	ck_assert_uint_eq(info.transfer, 4);
+	ck_assert_str_eq(info.sentence, "superseded");
+	ck_assert_int_eq(wb_client_transfer_wait(u, WB_CLIENT_TRANSFER_STARTED, S, &err), 0);
+	wb_client_transfer_get(u, &info);
+	ck_assert_uint_eq(info.transfer, 5);
+	ck_assert_int_eq(info.state, WB_CLIENT_TRANSFER_STARTED);
+	/* A third waits until the second lets go. */
+	ck_assert_int_eq(wb_client_send(c, 60, 0, 50 * MS, &v, &err), -ETIMEDOUT);
+	says(&err, "transfer 5");
+	wb_client_transfer_free(t);
+	wb_client_transfer_free(u);
+	(void)wb_client_close(c, 10 * MS, &err);
+	fx_script_stop(&s);
+}
+END_TEST
+
 static void script_slow(struct fx_agent *a)
 {
 	fx_agent_up(a);
@@ -395,6 +447,7 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, send_goes_through_its_states);
+	tcase_add_test(t, with_supersede_a_send_follows_the_release_of_the_last);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
 	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);

@@ -236,7 +236,9 @@ struct wb_client_transfer_info {
  * @flags:	enum wb_client_send_flags
  * @timeout:	bound of the wait for an earlier transfer that is still in flight (overlap: Wait)
  * @out:	on success a handle; release with wb_client_transfer_free() before close
- * Blocks only for the earlier transfer.  Returns 0; -EBUSY when another thread is inside
+ * Blocks only for the earlier transfer: until its end or, with overlap: Supersede, until it has let
+ * this worker's parameters go (then engines that have not begun to install it drop it, and it ends
+ * with code 0 and their states "Superseded").  Returns 0; -EBUSY when another thread is inside
  * wb_client_send(); -EINVAL on a rollout worker or before the plan; -ETIMEDOUT; -ECONNRESET;
  * -ENOMEM; -EINTR.
  */

@@ -315,10 +315,16 @@ class Transfer:
 
     @property
     def state(self):
-        """'asked', 'started', 'released' (this worker's parameters may change), 'final', 'failed'.
-        """
+        """'asked', 'started', 'released' (this worker's parameters may change), 'final', 'failed',
+        'superseded' (overlap: Supersede; every engine dropped it for the next version)."""
         info = self._info()
-        return "failed" if info.code < 0 else _STATES[info.state]
+        if info.code < 0:
+            return "failed"
+        if info.state == _lib.FINAL:
+            engines = self.engines.values()
+            if "Superseded" in engines and "Committed" not in engines:
+                return "superseded"
+        return _STATES[info.state]
 
     @property
     def sentence(self):
