@@ -65,6 +65,7 @@ struct wire {
 	struct kept *head, *tail; /* owned: not confirmed yet */
 	uint64_t resend_ns, backoff_ns, confirm_ns; /* 0 = nothing due */
 	bool is_down;
+	uint64_t gap_backoff_ns;
 	uint64_t gap_ns; /* some were given up: the peer is told until it says that it knows */
 };
 

@@ -13,6 +13,7 @@
 
 #define RESEND_MIN_NS (600 * WB_NS_PER_MS)
 #define RESEND_MAX_NS (2 * WB_NS_PER_S)
+#define GAP_MAX_NS (60 * WB_NS_PER_S) /* it may be dead for as long as this plan lives */
 #define CONFIRM_NS (200 * WB_NS_PER_MS) /* most answers are confirmations anyway */
 /* About 10 s of our own time: a stopped process must not give up what it could not send again. */
 #define TRIES_MAX 6
@@ -39,8 +40,11 @@ static void drop_first(struct wire *w)
 void wb__core_wire_down(struct wire *w, uint64_t now)
 {
 	w->is_down = true;
-	w->tx_seq++; /* one that is missing, whatever else is */
-	w->gap_ns = now + 1;
+	if (!w->gap_ns) {
+		w->tx_seq++; /* one that is missing, whatever else is */
+		w->gap_ns = now + 1;
+		w->gap_backoff_ns = RESEND_MIN_NS;
+	}
 	while (w->head)
 		drop_first(w);
 	w->resend_ns = w->confirm_ns = 0;
@@ -184,7 +188,8 @@ uint64_t wb__core_wire_tick(struct object *o, uint64_t now)
 				resend(e, a, now);
 			if (w->gap_ns && now >= w->gap_ns) {
 				confirm(e, a);
-				w->gap_ns = now + RESEND_MAX_NS;
+				w->gap_ns = now + w->gap_backoff_ns;
+				w->gap_backoff_ns = WB_MIN(w->gap_backoff_ns * 2, GAP_MAX_NS);
 			}
 			if (w->confirm_ns && now >= w->confirm_ns)
 				confirm(e, a);

@@ -118,16 +118,18 @@ static int run_one(uint64_t seed, int mode)
 
 int main(int argc, char **argv)
 {
-	Suite *s = suite_create("chaos");
-	TCase *tc = tcase_create("chaos");
-	SRunner *sr;
 	int failed, mode = argc > 3 ? atoi(argv[3]) : -1;
+	SRunner *sr;
+	TCase *tc;
+	Suite *s;
 
 	wb_log_level_max = WB_LOG_ERROR;
 	if (argc > 2 && !strcmp(argv[1], "seed"))
 		return run_one(strtoull(argv[2], NULL, 0), mode);
 	if (argc > 2)
 		return run_seeds(strtoull(argv[1], NULL, 0), strtoull(argv[2], NULL, 0), mode);
+	s = suite_create("chaos");
+	tc = tcase_create("chaos");
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_seed_replays_exactly, 0, 5);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,

@@ -64,6 +64,34 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 }
 END_TEST
 
+/* Its operator died after ACTIVATE had reached the trainers' agents: PREPARE implies it. */
+START_TEST(activate_that_reached_half_of_the_agents_is_enough)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct world w;
+
+	o.rollout_staged = _i & 1;
+	o.all_engines = _i & 2;
+	world_init(&w, &o);
+	e = world_epoch_make(&w);
+	for (uint32_t i = 0; i < e->n_agent; i++)
+		world_must(world_epoch_install(&w, e, e->agent[i], NULL), NULL);
+	for (uint32_t i = 0; i < o.trainer_agents; i++) {
+		struct world_agent *a = &w.agent[e->agent[i]];
+
+		world_must(wb_core_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_after(a);
+	}
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	all_hold(&w, 1);
+	world_finish(&w);
+}
+END_TEST
+
 static uint32_t n_phase(const struct world *w, enum world_phase phase)
 {
 	uint32_t n = 0;
@@ -192,6 +220,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, a_plan_that_is_never_activated_stops_no_transfer, 0, 4);
+	tcase_add_loop_test(tc, activate_that_reached_half_of_the_agents_is_enough, 0, 4);
 	tcase_add_loop_test(tc, the_wait_for_repair_ends_under_a_new_plan, 0, 2);
 	tcase_add_loop_test(tc, news_that_is_lost_is_not_waited_for, 0, 4);
 	tcase_add_loop_test(tc, a_question_is_not_lost_when_one_side_calls_the_other_down, 0, 2);
