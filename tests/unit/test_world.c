@@ -242,6 +242,39 @@ repair:
 }
 END_TEST
 
+/* A leader that restarted and was told nothing begins with a number that has been used: it is
+ * refused by name, and the next one is above. */
+START_TEST(a_number_is_never_used_twice)
+{
+	struct world_opts o = with_mode(&shapes[1], &modes[_i]);
+	struct world w;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+	}
+	world_kill_agent(&w, 0);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_restart(&w, 0);
+	world_plan(&w);
+	world_send(&w, 4);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_str_eq(w.last_result, "Aborted");
+	ck_assert_msg(strstr(w.last_culprit, "is not above 3") != NULL, "%s", w.last_culprit);
+	all_hold(&w, 3);
+	world_send(&w, 5);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 5);
+	ck_assert_uint_gt(w.last_transfer, 3);
+	world_finish(&w);
+}
+END_TEST
+
 static uint32_t n_held(const struct world *w)
 {
 	uint32_t n = 0;
@@ -655,6 +688,7 @@ int main(void)
 	tcase_add_test(tc, greatest_count_plus_one_without_a_promise_is_not_enough);
 	tcase_add_test(tc, workers_in_a_collective_of_their_own_do_not_deadlock);
 	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
+	tcase_add_loop_test(tc, a_number_is_never_used_twice, 0, N_MODES);
 	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
 	tcase_add_test(tc, a_hold_lasts_until_release_or_the_last_outcome);
 	tcase_add_loop_test(tc, versions_arrive_from_snapshots, 0, N_SHAPES);
