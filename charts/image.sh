@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pack() { # ROOT FILE PATH...
-	tar -C "$1" --format=pax --pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime --sort=name \
+	tar -C "$1" --format=pax --xattrs --xattrs-include=security.capability --pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime --sort=name \
 		--mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$2" "${@:3}"
 }
 sum() { sha256sum "$1" | cut -d' ' -f1; }

@@ -121,10 +121,13 @@ static int emit(yaml_emitter_t *e, yaml_document_t *doc, struct wb_err *err)
 
 static int next(yaml_parser_t *p, yaml_document_t *doc, const char *name, struct wb_err *err)
 {
-	if (yaml_parser_load(p, doc))
-		return yaml_document_get_root_node(doc) ? 1 : 0;
-	return wb_err_set(err, -EINVAL, "%s:%zu: %s", name, p->problem_mark.line + 1,
-		p->problem ? p->problem : "not YAML");
+	if (!yaml_parser_load(p, doc))
+		return wb_err_set(err, -EINVAL, "%s:%zu: %s", name, p->problem_mark.line + 1,
+			p->problem ? p->problem : "not YAML");
+	if (yaml_document_get_root_node(doc))
+		return 1;
+	yaml_document_delete(doc); /* the end */
+	return 0;
 }
 
 static int run(struct wb__inject *j, yaml_parser_t *p, yaml_emitter_t *e, struct wb_err *err)

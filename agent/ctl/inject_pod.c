@@ -11,6 +11,8 @@
 
 #define TEXT_MAX 4096
 #define SIDECAR "weightbridge-agent"
+/* Its file has the capability: without, no user but root has it in effect. */
+#define LOCK_PROGRAM "/usr/bin/weightbridge-agent-ipclock"
 
 /* What is filled in between @signs@. */
 struct fill {
@@ -156,8 +158,11 @@ static bool add_lock(struct pod *p, int sidecar)
 	int caps =
 		wb__yaml_get(p->d, wb__yaml_get(p->d, sidecar, "securityContext"), "capabilities");
 	int list = ensure(p->d, caps, "add", true), word = add_text(p->d, "IPC_LOCK", false);
+	int command = ensure(p->d, sidecar, "command", true);
+	int program = add_text(p->d, LOCK_PROGRAM, false);
 
-	return list && word && yaml_document_append_sequence_item(p->d, list, word);
+	return list && word && yaml_document_append_sequence_item(p->d, list, word) && command &&
+	       program && yaml_document_append_sequence_item(p->d, command, program);
 }
 
 static bool add_sidecar(struct pod *p)

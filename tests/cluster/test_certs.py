@@ -115,6 +115,22 @@ def renewed(c, ports, drop):
     return old, new
 
 
+def files_of_others(c):
+    """Modes CertManager and ExistingSecret: certificate and authority in files, which somebody else renews."""
+    c.certificate("theirs", "/CN=theirs", "DNS:" + NAME)
+    ca = c.path("theirs.ca")
+    with open(ca, "w") as f:
+        f.write(open(c.path("pki", "ca.crt")).read())
+    op = Operator(c, 0, args=["--lease", "system/weightbridge-operator", "--tls-cert", c.path("pki", "theirs.crt"),
+                              "--tls-key", c.path("pki", "theirs.key"), "--tls-ca", ca])
+    wait_for(op.is_ready, 30)
+    wait_for(lambda: ca_of(c)["data"]["ca.crt"] == open(ca).read(), 30)
+    with open(ca, "a") as f:
+        f.write(open(c.path("pki", "ca.crt")).read())  # another one beside it
+    wait_for(lambda: ca_of(c)["data"]["ca.crt"] == open(ca).read(), 30)
+    op.stop()
+
+
 def main():
     with ApiServer() as c:
         c.install_crd()
@@ -181,6 +197,7 @@ def main():
             w.end()
         for o in ops:
             o.stop()
+        files_of_others(c)
 
 
 if __name__ == "__main__":

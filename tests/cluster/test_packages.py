@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apiserver import TOP, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
-from job import IMAGES, SECURE, SHAPE, SYSTEM, Job, add_images, apply, install_operator, namespace, weight_transfer  # noqa: E402
+from job import IMAGES, SECURE, SHAPE, SYSTEM, Job, add_images, apply, install_operator, namespace, pids, weight_transfer  # noqa: E402
 
 CHARTS = os.path.join(TOP, "charts")
 CRD = "weighttransfers.weightbridge.io"
@@ -116,6 +116,35 @@ def by_policy(c, job):
     job.kubectl("delete", "wt", "two")
 
 
+def agent_status(c, ns, pod, program):
+    """What the kernel says about the agent's process of a pod."""
+    uid = c.kubectl("-n", ns, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+    found = wait_for(lambda: pids(program, uid), 60)
+    return dict(line.split(":\t", 1) for line in open(f"/proc/{found[0]}/status").read().splitlines() if ":\t" in line)
+
+
+def capabilities(c, job):
+    """None in the hardened profile; the one to lock memory in the other, in effect, though it is not root."""
+    for pod in job.pods():
+        st = agent_status(c, job.ns, pod, "weightbridge-agent")
+        assert int(st["CapEff"], 16) == int(st["CapPrm"], 16) == int(st["CapBnd"], 16) == 0, st
+        assert st["NoNewPrivs"] == "1" and st["Uid"].split() == ["65532"] * 4 and st["Seccomp"] == "2", st
+    c.kubectl("create", "namespace", "lock")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {
+        "name": "p", "namespace": "lock", "labels": {"weightbridge.io/inject": "enabled", "weightbridge.io/name": "none",
+                                                     "weightbridge.io/role": "rollout"},
+        "annotations": {"weightbridge.io/profile": "IPCLock", "weightbridge.io/memory": "64Mi"}},
+        "spec": {"containers": [{"name": "w", "image": IMAGES["toy"], "imagePullPolicy": "Never",
+                                 "command": ["/bin/sh", "-c", "sleep 600"]}], "terminationGracePeriodSeconds": 1}}
+    wait_for(lambda: c.kubectl("-n", "lock", "get", "serviceaccount", "default", check=False).returncode == 0, 30)
+    apply(c, pod)
+    c.kubectl("-n", "lock", "wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
+    st = agent_status(c, "lock", "p", "weightbridge-agent-ipclock")
+    assert int(st["CapEff"], 16) == int(st["CapBnd"], 16) == 1 << 14, st  # CAP_IPC_LOCK
+    assert st["NoNewPrivs"] == "1" and st["Uid"].split() == ["65532"] * 4, st
+    c.kubectl("delete", "namespace", "lock")
+
+
 def upgraded_in_mid_job(c, job):
     """Every replica is replaced while versions move; none is lost."""
     pod = f"{job.name}-trainer-0"
@@ -172,6 +201,7 @@ def main(c):
         assert job.send(v).count("Committed") == 2
     inside(c, job)
     by_policy(c, job)
+    capabilities(c, job)
     upgraded_in_mid_job(c, job)
     a_second_release(c)
     c.helm("uninstall", "grpo", "-n", "rl", "--wait", "--timeout", "120s")

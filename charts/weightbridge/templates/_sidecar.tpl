@@ -63,6 +63,10 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
   image: {{ default (include "weightbridge.image" .root) .image | quote }}
   imagePullPolicy: {{ $v.image.pullPolicy }}
   restartPolicy: Always
+  {{- if eq $profile "IPCLock" }}
+  # The program whose file has the capability: without it, no user but root has it in effect.
+  command: [/usr/bin/weightbridge-agent-ipclock]
+  {{- end }}
   args:
     - --name=$(POD_NAME)
     - --node=$(NODE_NAME)
