@@ -187,7 +187,7 @@ uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version
 {
 	const struct worker *w = wb__core_worker(c, worker);
 
-	*version = w ? w->held_version : -1;
+	*version = w && w->held_transfer ? w->held_version : -1; /* a mix is no version */
 	return w ? w->held_transfer : 0;
 }
 

@@ -573,7 +573,7 @@ void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine)
 			struct worker *w = o->cur->member[i];
 
 			/* One that holds a version serves that until the feed stops it. */
-			if (!w || !w->w.page || w->held_transfer)
+			if (!w || !w->w.page || w->held_transfer || w->asleep)
 				continue;
 			w->expects_feed = true;
 			wb_poll_promise(&w->w.page->word);

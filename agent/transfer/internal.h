@@ -42,6 +42,7 @@ struct worker {
 	bool holds; /* its parameters stay as they are beyond the receive stage */
 	bool letting_go; /* it has ended its hold, readers may be left */
 	int64_t sent_version;
+	uint64_t sent_ns;
 	struct wb_core_area area; /* rollout; head NULL = none */
 	bool installed;
 	bool asleep; /* its memory is away; slept_*: what it held */
@@ -228,6 +229,7 @@ struct leader {
 struct trigger {
 	bool asked;
 	uint64_t next_after; /* its next version is ready beside this transfer; 0 = not */
+	uint64_t asked_ns;
 	uint64_t highest; /* transfer that the agent knew: a later one answers it */
 	int64_t version;
 	int64_t code;
@@ -396,6 +398,8 @@ int wb__core_flow_env_init(struct epoch *e);
 /* core.c */
 struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
 /* sleep.c: false with a sentence when the worker cannot take part in a transfer. */
+/* STOP or STAGE for an engine whose memory is away here: refused, nobody is stopped. */
+bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap);
 /* party.c */
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);

@@ -410,6 +410,8 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 
 	if (newest)
 		announce(newest);
+	if (!t->asked)
+		t->asked_ns = now_ns(e->obj->core);
 	t->asked = true;
 	t->highest = m->highest;
 	t->version = m->version;
@@ -583,6 +585,35 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
+/* Some trainers have called send_weights: the others' user code is awaited, but not for ever. */
+static uint64_t await_trainers(struct object *o, uint64_t now)
+{
+	struct epoch *e = wb__core_usable(o);
+	uint32_t first = UINT32_MAX, missing = UINT32_MAX;
+	char text[512];
+
+	for (uint32_t a = 0; e && o->leader.state == LEADER_IDLE && a < e->r.n_agent; a++) {
+		if (!wb__core_has_trainer(e, a))
+			continue;
+		if (!e->trigger[a].asked)
+			missing = WB_MIN(missing, a);
+		else if (first == UINT32_MAX || e->trigger[a].asked_ns < e->trigger[first].asked_ns)
+			first = a;
+	}
+	if (first == UINT32_MAX || missing == UINT32_MAX)
+		return 0;
+	if (now < e->trigger[first].asked_ns + e->r.engine_step_deadline_ns)
+		return e->trigger[first].asked_ns + e->r.engine_step_deadline_ns;
+	snprintf(text, sizeof(text),
+		"send_weights was called by the trainer workers of agent %.63s, but not by those "
+		"of "
+		"agent %.63s within engineStepDeadlineSeconds (%.0f s)",
+		e->r.agent[first].name, e->r.agent[missing].name,
+		(double)e->r.engine_step_deadline_ns / 1e9);
+	refuse_trainers(e, -ETIMEDOUT, text);
+	return now + WB_NS_PER_MS;
+}
+
 uint64_t wb__core_leader_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = tick_one(&o->leader, now);
@@ -593,5 +624,5 @@ uint64_t wb__core_leader_tick(struct object *o, uint64_t now)
 		next = sooner(next, tick_one(f, now));
 	}
 	start_next(o);
-	return next;
+	return sooner(next, await_trainers(o, now));
 }

@@ -391,6 +391,9 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 	if (m->engine >= e->r.n_engine)
 		return;
 	p = &e->party[m->engine];
+	if ((m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_STAGE) &&
+		wb__core_refuse_asleep(e, from, m))
+		return;
 	if (m->kind == WBP_PEER_STOP) {
 		on_stop(e, from, m);
 		return;

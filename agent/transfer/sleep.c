@@ -22,6 +22,29 @@ bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t 
 	return !text[0];
 }
 
+bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	/* No party comes of it, which an end could call torn: asleep is not a mix. */
+	struct wb_msg_peer no = {.kind = WBP_PEER_PROGRESS,
+		.transfer = m->transfer,
+		.engine = m->engine,
+		.version = m->version,
+		.state = PROGRESS_FAILED,
+		.code = -ENOTCONN};
+	char text[512];
+
+	for_party_worker (e, m->engine, i) {
+		if (!e->member[i] || !e->member[i]->asleep)
+			continue;
+		(void)wb__core_can_take_part(e, i, text, sizeof(text));
+		no.sentence = text;
+		e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
+		wb__core_send(e, from, &no);
+		return true;
+	}
+	return false;
+}
+
 static int trainer_is_free(const struct worker *w, struct wb_err *err)
 {
 	const struct trainers *t = &w->obj->trainers;

@@ -113,6 +113,7 @@ static void offer_next(struct object *o)
 void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
 {
 	w->has_sent = true;
+	w->sent_ns = w->obj ? now_ns(w->obj->core) : 0;
 	w->sent_version = version;
 	w->sent_hold = hold;
 	if (!w->obj)
@@ -430,15 +431,62 @@ static uint64_t release_tick(struct trainers *t, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
+/* Some workers here have called send_weights: the others' user code is awaited, but not for ever.
+ */
+static uint64_t await_callers(struct object *o, uint64_t now)
+{
+	struct trainers *t = &o->trainers;
+	struct epoch *e = wb__core_usable(o);
+	const struct worker *first = NULL;
+	uint32_t missing = UINT32_MAX;
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_FINAL, .code = -ETIMEDOUT};
+	char text[512];
+
+	for (uint32_t i = 0; e && i < e->local->n; i++) {
+		const struct worker *w = e->member[i];
+
+		if (e->plan->worker[e->local->member[i].plan_worker].role != WB_ROLE_TRAINER)
+			continue;
+		if (!w || !w->has_sent)
+			missing = e->local->member[i].plan_worker;
+		else if (!first || w->sent_ns < first->sent_ns)
+			first = w;
+	}
+	if (!first || missing == UINT32_MAX || !first->sent_ns)
+		return 0;
+	if (now < first->sent_ns + e->r.engine_step_deadline_ns)
+		return first->sent_ns + e->r.engine_step_deadline_ns;
+	snprintf(text, sizeof(text),
+		"send_weights was called by %.100s, but not by %.100s within "
+		"engineStepDeadlineSeconds (%.0f s)",
+		first->w.name, wb__core_worker_name(e, missing),
+		(double)e->r.engine_step_deadline_ns / 1e9);
+	s.sentence = text;
+	t->e = e;
+	t->transfer = 0;
+	t->version = first->sent_version;
+	t->begin_ns = first->sent_ns;
+	for_trainer (e, i)
+		if (e->member[i] && e->member[i]->has_sent) {
+			e->member[i]->has_sent = false;
+			tell_one(t, e->member[i], &s);
+		}
+	t->e = NULL;
+	return 0;
+}
+
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
+
 	uint64_t next, at = t->state == TRAINERS_IDLE ? wb__core_usable_at(o) : 0;
 
 	if (at && now < at)
 		return at;
 	if (at)
 		ask(o);
+	if (t->state == TRAINERS_IDLE)
+		return await_callers(o, now);
 	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
 		end_without_leader(t, -ETIMEDOUT, "did not say how it ended", "");
 	next = release_tick(t, now);

@@ -116,6 +116,23 @@ def an_agent_that_restarts_meanwhile_gets_the_new_memory():
         updated(r["e0"], 2)
 
 
+def an_engine_that_slept_through_a_version_is_fed_when_it_wakes():
+    with Cluster() as c:
+        t, r = deploy(c, engines=2)
+        send(t, 1)
+        sent(t, 1, "Committed")
+        updated(r["e0"] + r["e1"], 1)
+        do(r["e1"], "sleep", "^asleep")
+        send(t, 2)
+        sent(t, 2, "e0=Committed e1=Aborted", reject=None)
+        updated(r["e0"], 2)
+        do(r["e1"], "wake", "^awake")
+        updated(r["e1"], 2)  # from e0: no trainer takes part
+        send(t, 3)
+        sent(t, 3, "e0=Committed e1=Committed")
+        updated(r["e0"] + r["e1"], 3)
+
+
 def sending_while_asleep_is_refused_here():
     with Cluster() as c:
         t, r = deploy(c)
@@ -180,5 +197,6 @@ if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [of_parameters, of_private_heap, of_snapshots_and_staging_areas, over_shared_memory,
              an_agent_that_restarts_meanwhile_gets_the_new_memory,
+             an_engine_that_slept_through_a_version_is_fed_when_it_wakes,
              sending_while_asleep_is_refused_here, of_the_python_adapters]
     run(*[t for t in tests if not names or t.__name__ in names])

@@ -174,6 +174,19 @@ def a_killed_pod_is_named_and_fed_when_it_is_back():
         updated(r["e0"] + again, 3)
 
 
+def a_trainer_that_does_not_call_is_named_and_not_waited_for_for_ever():
+    for pods in (1, 2):  # beside the one that waits, or in another pod
+        with Cluster() as c:
+            t, r = deploy(c, pods=pods, operator={"engineStepDeadlineSeconds": 1})
+            t[0].say("send 1")
+            said = t[0].expect("error .*", reject=None).string
+            assert "send_weights was called by" in said, said
+            assert ("t0/worker 2" if pods == 1 else "agent t1") in said or "t0/worker 1" in said, said
+            send(t, 2)
+            sent(t, 2, "Committed")
+            updated(r["e0"], 2)
+
+
 def transfers_go_on_without_the_operator():
     with Cluster() as c:
         t, r = deploy(c)
@@ -198,5 +211,6 @@ if __name__ == "__main__":
              lost_connections_are_made_again,
              an_agent_killed_while_it_receives_costs_its_engine_alone,
              the_state_is_shown, a_killed_pod_is_named_and_fed_when_it_is_back,
+             a_trainer_that_does_not_call_is_named_and_not_waited_for_for_ever,
              transfers_go_on_without_the_operator]
     run(*[t for t in tests if not names or t.__name__ in names])

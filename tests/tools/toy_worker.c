@@ -583,7 +583,7 @@ static void step(struct toy *t)
 static void poll_once(struct toy *t)
 {
 	struct wb_client_hooks hooks = {t->watches ? before : hook, hook, t};
-	struct wb_client_update u;
+	struct wb_client_update u = {0};
 	struct wb_error err = {0};
 	int rc;
 
