@@ -6,6 +6,7 @@ import json
 import re
 
 from cluster import Cluster, run
+from test_modes import MODES
 from test_operator_faults import numbers
 from test_transfer import engine, send, sent, updated
 
@@ -30,10 +31,10 @@ def uploads(c):
     return out
 
 
-def new_operator(c):
+def new_operator(c, **kw):
     """It keeps what is there: the plans and workers of agents are as before."""
     plans, attached, ups = numbers(c), count(c, "worker attached"), uploads(c)
-    c.operator(trainers=2, per_engine=1, port=c.op.port)
+    c.operator(trainers=2, per_engine=1, port=c.op.port, **kw)
     c.op.expect("PlanAdopted", reject="PlanActivated", timeout=12)  # the heartbeat's 15 s are not awaited
     c.until("all are told", lambda: set(active(c).values()) == {int(plans["t0"][-1][1])})
     fresh = uploads(c) - ups
@@ -48,12 +49,13 @@ def two_versions(t, rollouts, first):
         updated(rollouts, v)
 
 
-def killed_at_the_joiners_activate(n, order, leader_has_it):
+def killed_at_the_joiners_activate(n, order, leader_has_it, mode="none"):
     """The plan for two engines replaces the one for one; `n` of three agents hear ACTIVATE (where
     r0 does, it begins to feed the joiner, which has heard by that)."""
     def test():
         with Cluster() as c:
-            c.operator(trainers=2, per_engine=1, env={"WB_FAULT": f"kill=activate:chunk={3 + n}"})
+            c.operator(trainers=2, per_engine=1, env={"WB_FAULT": f"kill=activate:chunk={3 + n}"},
+                       **MODES[mode])
             for name in order[:2]:
                 c.agent(name)
             t = [c.worker("t0", "trainer", i, 2) for i in (0, 1)]
@@ -73,13 +75,13 @@ def killed_at_the_joiners_activate(n, order, leader_has_it):
             assert ("e1=Committed" in said) == leader_has_it, said
             if leader_has_it:
                 updated(e1, 3)
-            plans, attached = new_operator(c)
+            plans, attached = new_operator(c, **MODES[mode])
             if not leader_has_it:
                 updated(e1, 3)  # fed
             two_versions(t, e0 + e1, 4)
             assert numbers(c) == plans, "the plan was made again"
             assert count(c, "worker attached") == attached, "workers were registered again"
-    test.__name__ = f"killed_at_the_joiners_activate: {n} of 3, leader {leader_has_it}"
+    test.__name__ = f"killed_at_the_joiners_activate: {n} of 3, leader {leader_has_it}, {mode}"
     return test
 
 
@@ -140,10 +142,10 @@ def restarted_in_steady_state_three_times():
 
 if __name__ == "__main__":
     import sys
-    tests = [killed_at_the_joiners_activate(1, ("t0", "r0", "r1"), True),
-             killed_at_the_joiners_activate(2, ("t0", "r0", "r1"), True),
-             killed_at_the_joiners_activate(1, ("r0", "t0", "r1"), False),
-             killed_at_the_first_activate, killed_before_any_activate,
-             restarted_in_steady_state_three_times]
+    tests = [killed_at_the_joiners_activate(*x, mode) for mode in ("none", "both", "joint") for x in (
+                 (1, ("t0", "r0", "r1"), True), (2, ("t0", "r0", "r1"), True),
+                 (1, ("r0", "t0", "r1"), False))]
+    tests += [killed_at_the_first_activate, killed_before_any_activate,
+              restarted_in_steady_state_three_times]
     run(*[t for t in tests if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])],
         together=3)

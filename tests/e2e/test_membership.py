@@ -144,6 +144,31 @@ def restarted_trainers_go_on_with_higher_transfers():
         assert '"version": 5' in json.dumps(wbctl_get(c)), wbctl_get(c)
 
 
+def restarted_trainer_pods_go_on_with_higher_transfers(mode, operator_too):
+    """The agent that numbered the transfers is gone, and then the operator with it: engines know.
+    (An operator that finds a running plan waits 15 s for all of its members.)"""
+    def test():
+        with Cluster() as c:
+            t, r = deploy(c, operator=MODES[mode])
+            stream(t, range(1, 4), r["e0"])
+            for k, with_operator in enumerate((False, True)[:1 + operator_too]):
+                for w in t:
+                    w.kill()
+                c.agents["t0"].kill()
+                if with_operator:
+                    c.op.kill()
+                    c.operator(2, 2, 1, port=c.op.port, **MODES[mode])
+                c.agent("t0")
+                t = [c.worker("t0", "trainer", i, 2) for i in range(2)]
+                for w in t:
+                    w.expect("planned", timeout=30)
+                stream(t, (1, 2), r["e0"])  # versions begin again
+                held = json.loads(c.get(c.agents["r0"], "/status")[1])["objects"][0]["engines"][0]
+                assert held["version"] == 2 and held["transfer"] == 5 + 2 * k, held
+    test.__name__ = f"restarted_trainer_pods_go_on_with_higher_transfers: {mode}"
+    return test
+
+
 def ends_right_after_its_last_send(mode, verb, pods=1):
     def test():
         with Cluster() as c:
@@ -170,7 +195,9 @@ def ends_right_after_its_last_send(mode, verb, pods=1):
 
 TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
          a_newer_transfer_overtakes_a_feed, engines_come_and_go_during_a_stream,
-         restarted_trainers_go_on_with_higher_transfers]
+         restarted_trainers_go_on_with_higher_transfers,
+         restarted_trainer_pods_go_on_with_higher_transfers("none", True),
+         restarted_trainer_pods_go_on_with_higher_transfers("both", False)]
 TESTS += [ends_right_after_its_last_send(mode, verb, pods) for mode in MODES
           for verb, pods in (("vanish", 1), ("leave", 2))]
 
