@@ -253,6 +253,11 @@ uint64_t wb__env_arena_used(const struct wb__env *e)
 	return used;
 }
 
+uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index)
+{
+	return e->part[index].images;
+}
+
 static uint64_t images_at(const struct part *p)
 {
 	return wb_align_up(p->used, 4096);
@@ -283,14 +288,14 @@ uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
 }
 
 int wb__env_images(
-	struct wb__env *e, uint32_t index, uint64_t bytes, uint64_t object, struct wb_err *err)
+	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
 	struct part *p = &e->part[index];
 	int rc;
 
 	if (bytes <= p->images)
 		return 0;
-	if (wb_core_is_sending(e->a->core))
+	if (wb_core_is_sending(e->a->core, uid))
 		return wb_err_set(err, -EBUSY, "snapshots are in use");
 	if (bytes > p->reserve - images_at(p))
 		return wb_err_set(err, -EINVAL, "snapshots of %llu bytes, at most %llu fit",
@@ -300,7 +305,7 @@ int wb__env_images(
 	if (rc)
 		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
 			(unsigned long long)bytes, strerror(rc));
-	rc = set_region(e, p, images_at(p) + bytes, object, err);
+	rc = set_region(e, p, images_at(p) + bytes, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc < 0)
 		return rc;
 	p->images = bytes;

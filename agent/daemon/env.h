@@ -33,11 +33,13 @@ int wb__env_arena_use(
 /** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
  *  shrinks.  0; -EBUSY while a transfer reads what is there, again later; -EINVAL, -ENOMEM. */
 int wb__env_images(
-	struct wb__env *e, uint32_t index, uint64_t bytes, uint64_t object, struct wb_err *err);
+	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
 /** wb__env_images_base - first byte of it, page aligned. */
 uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_used - slots of all objects. */
 uint64_t wb__env_arena_used(const struct wb__env *e);
+/** wb__env_images_used - snapshots of an object. */
+uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index);
 
 /** wb__env_pump - transport or lanes have events. */
 void wb__env_pump(struct wb__env *e);

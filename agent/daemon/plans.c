@@ -134,7 +134,7 @@ static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
 		.roll = roll,
 		.object = &p->object,
 		.object_index = p->index,
-		.object_hash = object,
+		.uid = p->uid,
 		.buffer_bytes = buffers};
 	int rc = wb__env_arena_use(p->a->env, p->index, buffers, p->uid, err);
 

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "daemon/agent.h"
 #include "daemon/apps.h"
+#include "daemon/area.h"
 #include "daemon/env.h"
 #include "daemon/oplink.h"
 #include "daemon/roll.h"
@@ -14,6 +15,7 @@
 #include "proto/messages.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #define IMAGE_ALIGN 4096
 
@@ -39,25 +41,43 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 	return bytes;
 }
 
+/* What the other objects of this agent have: one limit is for all. */
+static uint64_t others_have(const struct wb__agent *a, uint32_t index)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < a->o.n_served; i++)
+		bytes += i == index ? 0 : wb__env_images_used(a->env, i);
+	for (const struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
+		if (w->object_index != index && w->area)
+			bytes += w->area->bytes;
+	return bytes;
+}
+
 static int check_limits(const struct wb__agent *a, const struct wb__staging_in *in, uint64_t images,
 	uint64_t areas, struct wb_err *err)
 {
-	uint64_t group = wb__memory_limit(), need = images + areas;
+	uint64_t group = wb__memory_limit(), others = others_have(a, in->object_index);
+	uint64_t slots = WB_MAX(wb__env_arena_used(a->env), in->buffer_bytes);
+	uint64_t need = images + areas;
+	char beside[64] = "";
 
-	if (a->o.staging_limit_bytes && need > a->o.staging_limit_bytes)
+	if (others)
+		snprintf(beside, sizeof(beside), ", beside %llu of other objects", ull(others));
+	if (need && a->o.staging_limit_bytes && need + others > a->o.staging_limit_bytes)
 		return wb_err_set(err, -ENOMEM,
 			"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for "
 			"staging "
-			"areas), --staging-limit is %llu: raise it, or set spec.staging to None",
-			ull(need), a->o.name, ull(images), ull(areas),
+			"areas%s), --staging-limit is %llu: raise it, or set spec.staging to None",
+			ull(need), a->o.name, ull(images), ull(areas), beside,
 			ull(a->o.staging_limit_bytes));
-	if (need && group && need + in->buffer_bytes > group)
+	if (need && group && need + others + slots > group)
 		return wb_err_set(err, -ENOMEM,
 			"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for "
 			"staging "
-			"areas) beside %llu of buffers, the memory limit is %llu: raise it, or set "
-			"spec.staging to None",
-			ull(need), a->o.name, ull(images), ull(areas), ull(in->buffer_bytes),
+			"areas%s) beside %llu of buffers, the memory limit is %llu: raise it, or "
+			"set spec.staging to None",
+			ull(need), a->o.name, ull(images), ull(areas), beside, ull(slots),
 			ull(group));
 	return 0;
 }
@@ -65,7 +85,7 @@ static int check_limits(const struct wb__agent *a, const struct wb__staging_in *
 static int reserve_images(
 	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
 {
-	int rc = wb__env_images(a->env, in->object_index, bytes, in->object_hash, err);
+	int rc = wb__env_images(a->env, in->object_index, bytes, in->uid, err);
 	uint8_t *at;
 
 	if (rc < 0 || !bytes)

@@ -19,7 +19,7 @@ struct wb__staging_in {
 	const struct wb__roll *roll;
 	const struct wb_p_object *object;
 	uint32_t object_index; /* among those served here */
-	uint64_t object_hash; /* as the transport names the object */
+	const char *uid; /* the object's */
 	uint64_t buffer_bytes; /* slots, which count against the limit too */
 };
 

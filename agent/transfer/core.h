@@ -144,8 +144,8 @@ struct wb_core_area {
 /** wb_core_set_area - before an epoch with staged rollouts is installed; what its head says is
  *  taken up when the epoch becomes active. */
 void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a);
-/** wb_core_is_sending - a transfer of trainers here is under way. */
-bool wb_core_is_sending(const struct wb_core *c);
+/** wb_core_is_sending - a transfer of this object's trainers here is under way. */
+bool wb_core_is_sending(const struct wb_core *c, const char *uid);
 /**
  * wb_core_sleep - the worker's memory goes away for a while; its place in the plan stays
  * From now on nothing new uses it: transfers are refused for its engine, by name.  What is under

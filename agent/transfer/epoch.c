@@ -619,10 +619,10 @@ bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, 
 	return false;
 }
 
-bool wb_core_is_sending(const struct wb_core *c)
+bool wb_core_is_sending(const struct wb_core *c, const char *uid)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
-		if (o->trainers.state != TRAINERS_IDLE)
+		if (!strcmp(o->uid, uid) && o->trainers.state != TRAINERS_IDLE)
 			return true;
 	return false;
 }
@@ -635,6 +635,11 @@ bool wb_core_is_busy(const struct wb_core *c)
 			return true;
 		for (uint32_t i = 0; o->cur && i < o->cur->r.n_engine; i++)
 			if (o->cur->party[i].state != PARTY_NONE)
+				return true;
+		/* A transfer may have begun under the plan before. */
+		for (uint32_t i = 0; o->prev && i < o->prev->r.n_engine; i++)
+			if (o->prev->party[i].state != PARTY_NONE &&
+				o->prev->party[i].state != PARTY_TORN)
 				return true;
 	}
 	return false;

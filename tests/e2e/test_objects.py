@@ -158,6 +158,28 @@ def three_engines_of_one_pod_and_one_that_dies():
         updated([r[0], again, r[2]], 4)
 
 
+def staging_of_all_objects_together_is_held_against_the_limit():
+    """Each object's snapshots take 786432 bytes; the limit is enough for one."""
+    with Cluster() as c:
+        first, second = objects(2, actor="trainer", reference="trainer")
+        c.operator(1, 1, name="actor", more=[second], **MODES["trainer"])
+        a = c.agent("t0", "--staging-limit", "1Mi", "--object", "default/actor", "--object",
+                    "default/reference")
+        c.agent("r0", "--object", "default/actor", "--object", "default/reference")
+        for name in NAMES[:2]:
+            of = ["--object", f"default/{name}"]
+            t = c.worker("t0", "trainer", args=of)
+            r = c.worker("r0", "rollout", engine="e0", args=of)
+            if name == "actor":
+                for w in (t, r):
+                    w.expect("planned")
+                send([t], 1)
+                sent([t], 1, "e0=Committed")
+        a.expect(r"plan refused.*staging takes 786432 bytes at agent t0 .*beside 786432 of other objects"
+                 r".*--staging-limit is 1048576", reject=None)
+        assert first
+
+
 def a_worker_that_names_no_object_is_told_which_there_are():
     with Cluster() as c:
         c.operator(1, 1, name="actor", more=objects(2)[1:])
@@ -187,6 +209,7 @@ TESTS = [three_objects_in_one_pod_each_in_its_own_mode,
          two_objects_transfer_in_parallel_and_one_object_does_not,
          *[everything_in_one_pod(m) for m in ("none", "both", "joint")],
          three_engines_of_one_pod_and_one_that_dies,
+         staging_of_all_objects_together_is_held_against_the_limit,
          a_worker_that_names_no_object_is_told_which_there_are,
          keys_that_do_not_go_with_the_objects_are_refused]
 
