@@ -25,7 +25,8 @@ CGROUPS = ["/sys/fs/cgroup"] + glob.glob("/sys/fs/cgroup/*/")
 NODES = 2
 # Programs the nodes need, and their Debian packages.
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2", "nft": "nftables",
-         "iptables": "iptables", "openssl": "openssl", "busybox": "busybox-static"}
+         "iptables": "iptables", "openssl": "openssl", "busybox": "busybox-static",
+         "setcap": "libcap2-bin"}
 
 
 # ---- outside: namespaces, and what they do not take with them ----

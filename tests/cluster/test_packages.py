@@ -2,6 +2,7 @@
 """The charts as a user takes them: operator and job by helm, the sidecar of chart and policy in pods that run,
 wbctl inside of them, a second release beside the first, an upgrade in mid-job, and nothing left behind."""
 import base64
+import copy
 import io
 import json
 import os
@@ -11,8 +12,11 @@ import tarfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+import helm  # noqa: E402
 from apiserver import TOP, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
+from test_injection import CONTROLLERS  # noqa: E402
 from job import IMAGES, SECURE, SHAPE, SYSTEM, Job, add_images, apply, install_operator, namespace, pids, weight_transfer  # noqa: E402
 
 CHARTS = os.path.join(TOP, "charts")
@@ -24,14 +28,16 @@ SCRIPT = ("rm -f /tmp/in; mkfifo /tmp/in; I=0; [ $ROLE = rollout ] || I=${POD_NA
 class ChartJob(Job):
     """charts/examples/rl-job with toy workers."""
 
-    def __init__(self, c, ns, release="grpo"):
+    def __init__(self, c, ns, release="grpo", more=None):
         self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
         values = {"image": IMAGES["toy"], "pullPolicy": "Never", "terminationGracePeriodSeconds": 5,
                   "weightbridge": {"image": {"pullPolicy": "Never"}, "cpu": "10m"}}
         for side, n in (("trainer", 1), ("rollout", 2)):
             values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],
                             "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
-        apply(c, namespace(ns))
+        values.update(more or {})
+        if not more:
+            apply(c, namespace(ns))
         c.helm("install", release, os.path.join(CHARTS, "examples", "rl-job"), "-n", ns, "-f", "-", "--wait", "--timeout",
                "120s", stdin=json.dumps(values))
 
@@ -90,6 +96,13 @@ def inside(c, job):
         assert s["started"] and s["ready"] and s["restartCount"] == 0, s
 
 
+def worker_of(role):
+    return {"name": "worker", "image": IMAGES["toy"], "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", SCRIPT],
+            "env": [{"name": "ROLE", "value": role}, {"name": "TRAINERS", "value": "1"},
+                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "securityContext": {**SECURE, "runAsUser": 1234}, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
+
+
 def by_policy(c, job):
     """Pods that carry labels alone are given the agent, and move weights."""
     apply(c, weight_transfer(job.ns, "two", 1, trainer={"workers": 1, "bufferSize": "64Mi"},
@@ -98,14 +111,10 @@ def by_policy(c, job):
     for role in ("trainer", "rollout"):
         name = f"two-{role}"
         labels = {"app": name, "weightbridge.io/inject": "enabled", "weightbridge.io/name": "two", "weightbridge.io/role": role}
-        worker = {"name": "worker", "image": IMAGES["toy"], "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", SCRIPT],
-                  "env": [{"name": "ROLE", "value": role}, {"name": "TRAINERS", "value": "1"},
-                          {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                  "securityContext": {**SECURE, "runAsUser": 1234}, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
         apply(c, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": job.ns}, "spec": {
             "replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": {
                 "metadata": {"labels": labels, "annotations": {"weightbridge.io/memory": "256Mi"}},
-                "spec": {"terminationGracePeriodSeconds": 5, "containers": [worker],
+                "spec": {"terminationGracePeriodSeconds": 5, "containers": [worker_of(role)],
                          "volumes": [{"name": "tmp", "emptyDir": {}}]}}}})
     job.kubectl("wait", "--for=condition=Ready", "wt/two", "--timeout=120s")
     job.say("two-trainer-0", "send 1")
@@ -121,6 +130,53 @@ def agent_status(c, ns, pod, program):
     uid = c.kubectl("-n", ns, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
     found = wait_for(lambda: pids(program, uid), 60)
     return dict(line.split(":\t", 1) for line in open(f"/proc/{found[0]}/status").read().splitlines() if ":\t" in line)
+
+
+def examples_run(c):
+    """The pod templates of the examples, as pods with the labels that their controllers set: each has an engine of
+    the name that those labels give, and moves weights."""
+    ns = "examples"
+    apply(c, namespace(ns))
+    wait_for(lambda: c.kubectl("-n", ns, "get", "serviceaccount", "default", check=False).returncode == 0, 30)
+    job = Job.__new__(Job)
+    job.c, job.ns = c, ns
+    engine = {}
+    for kind, labels in CONTROLLERS.items():
+        docs = helm.load(open(os.path.join(CHARTS, "examples", kind + ".yaml")).read())
+        key = docs[0]["spec"]["rollout"]["engineLabelKey"]
+        apply(c, weight_transfer(ns, kind, 1, trainer={"workers": 1, "bufferSize": "64Mi"},
+                                 rollout={"workersPerEngine": 1, "bufferSize": "64Mi", "engineLabelKey": key}))
+        # Of each role the last: where there are leaders and workers, a worker.
+        for role, t in {p["metadata"]["labels"]["weightbridge.io/role"]: p for p in helm.pods(docs)
+                        if "labels" in p.get("metadata", {})}.items():
+            t = copy.deepcopy(t)
+            t["metadata"]["labels"].update(labels)
+            t["metadata"]["labels"]["weightbridge.io/name"] = kind
+            t["metadata"].update(name=f"{kind}-{role}-0", namespace=ns, annotations={"weightbridge.io/memory": "128Mi"})
+            engine[kind] = t["metadata"]["labels"].get(key)
+            t["spec"] = {"terminationGracePeriodSeconds": 1, "containers": [worker_of(role)], "restartPolicy": "Never",
+                         "volumes": [{"name": "tmp", "emptyDir": {}}]}
+            apply(c, {"apiVersion": "v1", "kind": "Pod", **t})
+    for kind in CONTROLLERS:
+        job.kubectl("wait", "--for=condition=Ready", f"wt/{kind}", "--timeout=120s")
+        job.say(f"{kind}-trainer-0", "send 1")
+        assert f"{engine[kind]}=Committed" in job.heard(f"{kind}-trainer-0", "sent 1 "), (kind, engine[kind])
+    c.kubectl("delete", "namespace", ns)
+
+
+def on_the_hosts_network(c):
+    """Pods of one node share its ports: agents take free ones, and are found."""
+    c.kubectl("create", "namespace", "host")
+    job = ChartJob(c, "host", "host", {"hostNetwork": True})
+    job.ready(60)
+    assert job.send(1).count("Committed") == 2
+    ports = set()
+    for p in json.loads(job.kubectl("get", "pods", "-o", "json"))["items"]:
+        st = json.loads(job.exec(p["metadata"]["name"], "wbctl", "status", "--json", container="weightbridge-agent"))
+        ports.add((p["spec"]["nodeName"], st["port"]))
+    assert len(ports) == 3 and 7444 not in {x for _, x in ports}, ports
+    c.helm("uninstall", "host", "-n", "host", "--wait", "--timeout", "60s")
+    c.kubectl("delete", "namespace", "host")
 
 
 def capabilities(c, job):
@@ -201,6 +257,8 @@ def main(c):
         assert job.send(v).count("Committed") == 2
     inside(c, job)
     by_policy(c, job)
+    examples_run(c)
+    on_the_hosts_network(c)
     capabilities(c, job)
     upgraded_in_mid_job(c, job)
     a_second_release(c)

@@ -20,6 +20,13 @@ if BUILD.rstrip("/").rsplit("/", 1)[-1] != "release":
     sys.exit(77)
 
 
+need = [p for p, f in (("libcap2-bin", "/usr/sbin/setcap"), ("ca-certificates", "/etc/ssl/certs/ca-certificates.crt"))
+        if not os.path.exists(f) and not os.path.exists(f.replace("/usr", ""))]
+if need and subprocess.run([os.path.join(TOP, "tests/common/deps.sh"), *need]).returncode:
+    print("missing packages: " + " ".join(need))
+    sys.exit(77)
+
+
 def dockerfile():
     """Stages of the Dockerfile: {name: [(instruction, rest)]}."""
     text = open(os.path.join(TOP, "charts/images/Dockerfile")).read().replace("\\\n", " ")

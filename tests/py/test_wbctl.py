@@ -149,6 +149,50 @@ def bundle(env):
         return {os.path.basename(m.name): t.extractfile(m).read() for m in t.getmembers()}
 
 
+MANIFEST = """# a comment
+kind: Job
+metadata: {name: j%s}
+spec:
+  template:
+    metadata:
+      labels: {weightbridge.io/inject: enabled, %s}
+    spec:
+      containers: [{name: a, image: "1", env: [{name: X, value: 'on'}]}]
+---
+kind: ConfigMap
+data: {a: "true", b: yes}
+"""
+
+
+def inject(text, *args, want=0):
+    p = subprocess.run([BIN, "inject", "-f", "-", *args], input=text, capture_output=True, text=True, timeout=30)
+    assert p.returncode == want, p
+    assert want == 0 or (not p.stdout and len(p.stderr.strip().splitlines()) == 1), p
+    return p.stderr if want else p.stdout
+
+
+def check_inject():
+    labels = "weightbridge.io/name: wt, weightbridge.io/role: trainer"
+    good = MANIFEST % (", namespace: rl", labels)
+    out = inject(good)
+    for part in ("weightbridge-agent", "weightbridge.io/rl/wt", "value: 'on'", 'a: "true", b: yes', 'memory: "2Gi"',
+                 "kubernetes.io/serviceaccount"):
+        assert part in out, (part, out)
+    assert inject(out) == out  # a second time changes nothing
+    assert "weightbridge.io/elsewhere/wt" in inject(MANIFEST % ("", labels), "-n", "elsewhere")
+    assert "example/agent:7" in inject(good, "--image", "example/agent:7")
+    # Without the label nothing is added, and what is there keeps its words.
+    plain = good.replace("weightbridge.io/inject: enabled, ", "")
+    assert "weightbridge-agent" not in inject(plain) and "value: 'on'" in inject(plain)
+    for text, sentence in ((MANIFEST % ("", labels), "give --namespace"),
+                           (MANIFEST % ("", "weightbridge.io/role: trainer"), "label weightbridge.io/name is missing"),
+                           (MANIFEST % ("", "weightbridge.io/name: wt"), "label weightbridge.io/role is missing"),
+                           (good.replace("trainer", "chief"), "is chief: it has to be trainer, rollout or both"),
+                           ("a: [1", "stdin:"), ("a: &a\n  b: *b\n", "stdin:"), ("[" * 100 + "]" * 100, "nested more than")):
+        assert sentence in inject(text, want=1), (sentence, inject(text, want=1))
+    assert "No such file" in run("inject", "-f", "/nonexistent", want=1)
+
+
 def check_plan():
     plans = sorted(glob.glob(os.path.join(TOP, "tests", "golden", "plan-*.bin")))
     assert plans, "no golden plan"
@@ -164,6 +208,7 @@ def main():
     check_get(addr)
     check_others(addr, agent)
     check_inside(addr, agent)
+    check_inject()
     check_plan()
 
 
