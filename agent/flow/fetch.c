@@ -115,8 +115,9 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i)
 	if (nth > 0 && usable(f, i, w->src))
 		nth--; /* the planned source was the first try */
 	got = nth_member(f, i, k->holder_begin, k->holder_end, w->chunk, &nth);
-	return got != FLOW_NONE ? got
-				: nth_member(f, i, k->needer_begin, k->needer_end, w->chunk, &nth);
+	if (got != FLOW_NONE || k->is_direct) /* its needers hold rounded values: nobody's source */
+		return got;
+	return nth_member(f, i, k->needer_begin, k->needer_end, w->chunk, &nth);
 }
 
 static void sink_failed(struct wb_flow *f, uint32_t i, int code)
@@ -129,11 +130,18 @@ static void sink_failed(struct wb_flow *f, uint32_t i, int code)
 	if (s->failed)
 		return;
 	s->failed = true;
-	wb_err_set(&err, code ? code : -EHOSTUNREACH,
-		"chunk %u of class %u (%s stage) has no source left after %u of them: the last was "
-		"worker %u: %s",
-		w->chunk, w->cls, w->stage == WB_STAGE_RECEIVE ? "receive" : "exchange",
-		f->want[i].sources_tried, f->want[i].src, wb_strerror(code ? code : -EHOSTUNREACH));
+	if (f->plan->cls[w->cls].is_direct && s->feed)
+		wb_err_set(&err, -EHOSTUNREACH,
+			"engines hold chunk %u of class %u rounded, so only trainers can send it",
+			w->chunk, w->cls);
+	else
+		wb_err_set(&err, code ? code : -EHOSTUNREACH,
+			"chunk %u of class %u (%s stage) has no source left after %u of them: the "
+			"last was "
+			"worker %u: %s",
+			w->chunk, w->cls, w->stage == WB_STAGE_RECEIVE ? "receive" : "exchange",
+			f->want[i].sources_tried, f->want[i].src,
+			wb_strerror(code ? code : -EHOSTUNREACH));
 	f->o.env->on_failed(f->o.env->ctx, f, w->worker, &err);
 }
 

@@ -83,6 +83,30 @@ def a_newer_transfer_overtakes_a_feed():
         stream(t, (3,), r["e0"] + e1)
 
 
+def copies_that_round_are_no_source():
+    """Engine 0 holds BF16 of an F32 model: it cannot feed its like, and says so; one that holds the
+    values themselves can."""
+    number, rounded = {"args": ["--floats"]}, {"args": ["--round"]}
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=1, engines=1, transferDeadlineSeconds=30)
+        for name in ("t0", "r0"):
+            c.agent(name)
+        t = [c.worker("t0", "trainer", i, 2, **number) for i in range(2)]
+        e0 = [c.worker("r0", "rollout", engine="e0", cut="cols", **rounded)]
+        for w in t + e0:
+            w.expect("planned")
+        stream(t, (1, 2), e0)
+        c.agent("r1")
+        e1 = [c.worker("r1", "rollout", engine="e1", **rounded)]
+        c.agents["r0"].expect("feed ended .*result=(Torn|Aborted).*rounded", reject=None, timeout=10)
+        assert not any("update" in x for x in e1[0].drain() + e1[0].seen), "it serves"
+        stream(t, (3,), e0 + e1)  # from the trainers
+        c.agent("r2")
+        e2 = [c.worker("r2", "rollout", engine="e2", cut="cols", **number)]
+        c.agents["r2"].expect("plan active", reject=None)
+        stream(t, (4,), e0 + e1 + e2)
+
+
 def engines_come_and_go_during_a_stream():
     """2, then 3, then 1 engines, by starting and stopping pods alone."""
     with Cluster() as c:
@@ -194,7 +218,7 @@ def ends_right_after_its_last_send(mode, verb, pods=1):
 
 
 TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
-         a_newer_transfer_overtakes_a_feed, engines_come_and_go_during_a_stream,
+         a_newer_transfer_overtakes_a_feed, copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
          restarted_trainers_go_on_with_higher_transfers,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),
          restarted_trainer_pods_go_on_with_higher_transfers("both", False)]

@@ -30,6 +30,8 @@
  * --watch: says how long each update or send blocked the worker, and, by a thread that reads a
  * rollout's parameters all the time, when the first byte changed after before_update_hook.
  * sleep and wake: release the parameters' memory, and acquire other memory, filled with zeros.
+ * --floats: elements are numbers from 1 to 2 and their negatives (all workers, for the next one)
+ * --round: a rollout's parameters are BF16: what it holds is not what was sent
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  */
 #include "base/base.h"
@@ -66,6 +68,7 @@ struct toy {
 	struct wb_rng rng;
 	bool waits;
 	bool by_cols, is_heap, scribbles;
+	bool floats, rounds; /* elements are numbers; parameters are BF16 */
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
 	uint32_t *data; /* tensors x n_row x n_col */
@@ -161,27 +164,48 @@ static void say_blocked(struct toy *t, int64_t version)
 	__atomic_store_n(&t->first_ns, 0, __ATOMIC_RELEASE);
 }
 
+/* What a parameter has for an element: itself, or rounded to BF16 (to nearest, ties to even). */
+static uint32_t stored(const struct toy *t, int64_t version, uint32_t tensor, uint64_t k)
+{
+	uint32_t x = element(version, tensor, k);
+
+	if (t->floats)
+		x = (x & 0x807fffff) | 0x3f800000;
+	return t->rounds ? (x + 0x7fff + (x >> 16 & 1)) >> 16 : x;
+}
+
+static uint32_t held(const struct toy *t, size_t i)
+{
+	return t->rounds ? ((const uint16_t *)t->data)[i] : t->data[i];
+}
+
 static void fill(struct toy *t, int64_t version)
 {
-	uint32_t *p = t->data;
+	size_t i = 0;
 
 	for (uint32_t x = 0; x < t->tensors; x++)
 		for (uint32_t r = 0; r < t->n_row; r++)
-			for (uint32_t c = 0; c < t->n_col; c++)
-				*p++ = element(version, x, key(t, r, c));
+			for (uint32_t c = 0; c < t->n_col; c++, i++) {
+				uint32_t e = stored(t, version, x, key(t, r, c));
+
+				if (t->rounds)
+					((uint16_t *)t->data)[i] = (uint16_t)e;
+				else
+					t->data[i] = e;
+			}
 }
 
 /* Number of wrong elements; the first one is described. */
 static uint64_t check(const struct toy *t, int64_t version, char *what, size_t cap)
 {
-	const uint32_t *p = t->data;
 	uint64_t bad = 0;
+	size_t i = 0;
 
 	what[0] = '\0';
 	for (uint32_t x = 0; x < t->tensors; x++)
 		for (uint32_t r = 0; r < t->n_row; r++)
-			for (uint32_t c = 0; c < t->n_col; c++, p++)
-				if (*p != element(version, x, key(t, r, c)) && !bad++)
+			for (uint32_t c = 0; c < t->n_col; c++, i++)
+				if (held(t, i) != stored(t, version, x, key(t, r, c)) && !bad++)
 					snprintf(what, cap, "tensor %u row %u col %u", x, r, c);
 	return bad;
 }
@@ -199,6 +223,11 @@ static void say_checked(const struct toy *t, const char *verb, int64_t version)
 }
 
 /* ---- layout ---------------------------------------------------------------------------------- */
+
+static size_t elem_bytes(const struct toy *t)
+{
+	return t->rounds ? sizeof(uint16_t) : sizeof(uint32_t);
+}
 
 static void make_manifest(const struct toy *t, struct wb_manifest **out)
 {
@@ -233,7 +262,7 @@ static void make_map(const struct toy *t, const struct wb_manifest *m, struct wb
 
 		snprintf(name, sizeof(name), "part.%u", i);
 		p->name = wb_strdup(name);
-		p->dtype = wb_dtype_parse("F32");
+		p->dtype = wb_dtype_parse(t->rounds ? "BF16" : "F32");
 		p->ndim = 2;
 		p->shape[0] = t->n_row;
 		p->shape[1] = t->n_col;
@@ -260,7 +289,7 @@ static void make_memory(struct toy *t)
 	struct wb_err err = {0};
 	void *p;
 
-	t->bytes = (size_t)t->tensors * t->n_row * t->n_col * sizeof(uint32_t);
+	t->bytes = (size_t)t->tensors * t->n_row * t->n_col * elem_bytes(t);
 	t->fd = -1;
 	if (!t->is_heap) {
 		t->fd = wb_memfd_create("toy", t->bytes, &err);
@@ -281,7 +310,7 @@ static void make_table(
 		.bytes = t->bytes};
 	for (uint32_t i = 0; i < t->tensors; i++)
 		param[i] = (struct wb_client_param){
-			.offset = (uint64_t)i * t->n_row * t->n_col * sizeof(uint32_t)};
+			.offset = (uint64_t)i * t->n_row * t->n_col * elem_bytes(t)};
 }
 
 /* As vLLM's sleep: the memory goes, and comes back elsewhere with nothing in it. */
@@ -635,7 +664,8 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"tensors", 1, NULL, 'T'}, {"heap", 0, NULL, 'h'}, {"rank", 1, NULL, 'k'},
 		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"watch", 0, NULL, 'w'},
 		{"hook-ms", 1, NULL, 'H'}, {"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'},
-		{"wait", 0, NULL, 'W'}, {NULL, 0, NULL, 0}};
+		{"wait", 0, NULL, 'W'}, {"floats", 0, NULL, 'f'}, {"round", 0, NULL, 'B'},
+		{NULL, 0, NULL, 0}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -691,6 +721,12 @@ static void parse(int argc, char **argv, struct toy *t)
 			break;
 		case 'L':
 			t->collective = optarg;
+			break;
+		case 'B':
+			t->rounds = t->floats = true;
+			break;
+		case 'f':
+			t->floats = true;
 			break;
 		case 'W':
 			t->waits = true;
