@@ -153,6 +153,10 @@ static int fingerprint(const struct wb_recon *r, struct membership *m)
 	wb_buf_u64(&b, r->spec.rollout_buffer_bytes);
 	wb_buf_u32(&b, r->spec.trainer_staging);
 	wb_buf_u32(&b, r->spec.rollout_staging);
+	wb_buf_u32(&b, r->spec.overlap);
+	wb_buf_u32(&b, r->spec.commit_policy);
+	wb_buf_u32(&b, r->spec.transfer_deadline_s);
+	wb_buf_u32(&b, r->spec.engine_step_deadline_s);
 	for (size_t i = 0; i < m->n; i++) {
 		const struct wb_recon_member *w = &m->m[i];
 

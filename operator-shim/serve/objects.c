@@ -63,6 +63,47 @@ static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
 	return NULL;
 }
 
+/* Agents that speak of @o, and those that want all objects there are, come back for another list.
+ */
+static void let_go(struct wb_serve *s, const struct object *o, const char *why)
+{
+	struct wb_msg_drain m = {.sentence = why};
+
+	for (struct peer *p = s->peer; p; p = p->next) {
+		bool is_about = p->hello.n_objects == 0;
+
+		for (uint32_t i = 0; i < p->hello.n_objects; i++)
+			is_about |= wb__serve_object(s, p->hello.objects[i]) == o;
+		if (p->state != PEER_OPEN || !is_about)
+			continue;
+		p->is_let_go = true;
+		wb__serve_send(p, WBP_DRAIN, &m);
+		wb__serve_close_peer(p);
+	}
+}
+
+/* Of what WELCOME tells agents of an object. */
+static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
+{
+	return a->trainer_staging == b->trainer_staging &&
+	       a->rollout_staging == b->rollout_staging && a->overlap == b->overlap &&
+	       a->commit_policy == b->commit_policy &&
+	       a->trainer_buffer_bytes == b->trainer_buffer_bytes &&
+	       a->rollout_buffer_bytes == b->rollout_buffer_bytes &&
+	       a->plan_deadline_s == b->plan_deadline_s &&
+	       a->transfer_deadline_s == b->transfer_deadline_s &&
+	       a->engine_step_deadline_s == b->engine_step_deadline_s;
+}
+
+/* Agents come back for what WELCOME says; a new plan follows. */
+static int change(struct wb_serve *s, struct object *o, const struct wb_spec *spec)
+{
+	if (!is_as_told(&o->spec, spec))
+		let_go(s, o, "the object has changed");
+	o->spec = *spec;
+	return wb_recon_spec(o->r, wb__serve_now(s), spec);
+}
+
 int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
 {
 	int rc = 0;
@@ -83,30 +124,10 @@ int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, st
 
 		if (!o) /* found above */
 			continue;
-		o->spec = spec[i];
-		rc = wb_recon_spec(o->r, wb__serve_now(s), &spec[i]);
+		rc = change(s, o, &spec[i]);
 	}
 	wb__serve_act_all(s);
 	return rc;
-}
-
-/* Agents that speak of @o, and those that want all objects there are, come back for another list.
- */
-static void let_go(struct wb_serve *s, const struct object *o, const char *why)
-{
-	struct wb_msg_drain m = {.sentence = why};
-
-	for (struct peer *p = s->peer; p; p = p->next) {
-		bool is_about = p->hello.n_objects == 0;
-
-		for (uint32_t i = 0; i < p->hello.n_objects; i++)
-			is_about |= wb__serve_object(s, p->hello.objects[i]) == o;
-		if (p->state != PEER_OPEN || !is_about)
-			continue;
-		p->is_let_go = true;
-		wb__serve_send(p, WBP_DRAIN, &m);
-		wb__serve_close_peer(p);
-	}
 }
 
 static void drop_object(struct wb_serve *s, struct object *o, const char *why)
@@ -159,8 +180,7 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 		rc = wb_spec_check_update(&o->spec, d->spec, err);
 		if (rc < 0)
 			return rc;
-		o->spec = *d->spec;
-		rc = wb_recon_spec(o->r, wb__serve_now(s), d->spec);
+		rc = change(s, o, d->spec);
 		if (rc < 0)
 			return wb_err_set(err, rc, "out of memory");
 	}

@@ -83,6 +83,22 @@ def a_newer_transfer_overtakes_a_feed():
         stream(t, (3,), r["e0"] + e1)
 
 
+def a_joiner_while_the_trainers_are_gone_is_fed_when_they_are_back():
+    """A plan needs trainers; what is current does not have to be sent again."""
+    with Cluster() as c:
+        t, r = deploy(c)
+        stream(t, (1, 2), r["e0"])
+        quit_all(t)
+        c.agent("r1")
+        e1 = rows_engine(c, 1)
+        e1[0].expect("status .*waiting for 2 of 2 trainer workers")
+        again = [c.worker("t0", "trainer", i, 2) for i in range(2)]
+        updated(e1, 2)
+        for w in again:
+            w.expect("planned")
+        stream(again, (3,), r["e0"] + e1)
+
+
 def copies_that_round_are_no_source():
     """Engine 0 holds BF16 of an F32 model: it cannot feed its like, and says so; one that holds the
     values themselves can."""
@@ -218,6 +234,7 @@ def ends_right_after_its_last_send(mode, verb, pods=1):
 
 
 TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
+         a_joiner_while_the_trainers_are_gone_is_fed_when_they_are_back,
          a_newer_transfer_overtakes_a_feed, copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
          restarted_trainers_go_on_with_higher_transfers,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),

@@ -2,6 +2,7 @@
 """send_weights while one is in flight: from other threads, from workers that are a version ahead."""
 import json
 import re
+import signal
 
 from cluster import Cluster, Failed, run
 from test_membership import counter
@@ -126,6 +127,24 @@ def a_newer_version_supersedes(mode, args=SLOWLY, **kw):
     return test
 
 
+def an_object_that_changes_is_planned_again_in_its_new_mode():
+    """SIGHUP reads the file again: agents come back for what it says now."""
+    with Cluster() as c:
+        t, r = deploy(c, per_engine=1, args=SLOWLY, rows=512, cols=512, tensors=1,
+                      operator={"staging": BOTH})
+        assert all(s == {"e0": "Committed"} for s in burst(c, t, 1, 2, engines=1))
+        for k, (mode, first) in enumerate((("both", 3), ("joint", 13), ("none", 23)), 2):
+            extra = SUPERSEDE.get(mode, {"staging": {"trainer": "None", "rollout": "None"}})
+            c.spec(trainers=2, per_engine=1, engines=1, **extra)
+            c.op.p.send_signal(signal.SIGHUP)
+            for a in c.agents.values():
+                a.expect(f"plan active .*number={k}", reject=None)
+            states = burst(c, t, first, first + 3, engines=1)
+            assert states[-1] == {"e0": "Committed"}, states
+            assert ({"e0": "Superseded"} in states) == (mode != "none"), (mode, states)
+            updated(r["e0"], first + 3)
+
+
 def with_wait_every_version_arrives():
     with Cluster() as c:
         t, r = deploy(c, per_engine=1, operator={"staging": BOTH})
@@ -140,5 +159,6 @@ if __name__ == "__main__":
              workers_that_disagree_about_the_version_are_both_named,
              a_worker_that_is_ahead_waits_for_the_others,
              *[a_newer_version_supersedes(mode) for mode in SUPERSEDE],
+             an_object_that_changes_is_planned_again_in_its_new_mode,
              with_wait_every_version_arrives]
     run(*[t for t in tests if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])])
