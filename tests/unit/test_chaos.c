@@ -25,9 +25,15 @@
 
 static struct chaos c; /* large */
 
-/* Runs that once failed. */
-static const uint64_t regressions[] = {
-	389, 482, 1103, 1228, 1571, 1665, 1742, 1823, 1845, 1872, 1806, 2374};
+/* Runs that once failed; what a seed makes has changed since, the failures have tests of their own
+ * where they were found to be bugs (test_waits, test_joint, test_world, test_client_install). */
+static const struct {
+	uint64_t seed;
+	int mode;
+} regressions[] = {{389, 0}, {482, 0}, {1103, 0}, {1228, 0}, {1571, 0}, {1665, 0}, {1742, 0},
+	{1823, 0}, {1845, 0}, {1872, 0}, {1806, 0}, {2374, 0}, {1588, -1}, {2552, -1}, {2739, -1},
+	{2871, -1}, {5785, -1}, {7519, -1}, {50748, -1}, {51356, -1}, {51652, -1}, {53406, -1},
+	{56273, -1}, {58399, -1}};
 
 START_TEST(seeds_keep_the_invariants)
 {
@@ -42,7 +48,7 @@ END_TEST
 
 START_TEST(seeds_that_failed_once_pass)
 {
-	struct chaos_opts o = {.seed = regressions[_i], .mode = 0};
+	struct chaos_opts o = {.seed = regressions[_i].seed, .mode = regressions[_i].mode};
 
 	ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
 }
