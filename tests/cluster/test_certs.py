@@ -196,7 +196,7 @@ def main():
         for w in workers:
             w.end()
         for o in ops:
-            o.stop()
+            assert o.stop() == 0
         files_of_others(c)
 
 

@@ -220,6 +220,27 @@ def upgraded_in_mid_job(c, job):
     print(f"helm upgrade --wait: {took:.1f} s, 31 versions meanwhile and after")
 
 
+def rotated_under_transfers(c, job):
+    """Certificate, then authority and certificate, made anew while 20 versions move; then agents come back by them."""
+    pod = f"{job.name}-trainer-0"
+    keys = lambda: json.loads(c.kubectl("-n", SYSTEM, "get", "secret", "weightbridge-operator-tls", "-o", "json"))["data"]
+    job.exec(pod, "sh", "-c", "(for v in $(seq 50 69); do echo send $v; sleep 0.5; done) >/tmp/in 2>&1 </dev/null &")
+    for drop in (["tls.crt"], ["ca.key", "tls.crt"]):
+        old = keys()
+        c.kubectl("-n", SYSTEM, "patch", "secret", "weightbridge-operator-tls", "--type=merge", "-p",
+                  json.dumps({"data": {k: None for k in drop}}))
+        new = wait_for(lambda: (lambda k: k if k.get("tls.crt", old["tls.crt"]) != old["tls.crt"] else None)(keys()), 30, 0.3)
+        assert ("ca.key" in drop) == (new["ca.crt"] != old["ca.crt"])
+    for v in range(50, 70):
+        assert job.heard(pod, f"sent {v} ", 60).count("Committed") == 2
+    # The kubelet brings the new authority; then an agent that is started anew is let in.
+    job.kubectl("delete", "pod", f"{job.name}-rollout-1", "--wait")
+    job.kubectl("wait", "--for=condition=Ready", "pod", f"{job.name}-rollout-1", "--timeout=60s")
+    wait_for(lambda: [e.get("version") for e in job.status()["engines"] if e["state"] == "Committed"] == [69, 69] or
+             [e.get("version") for e in job.status()["engines"]] == [69, 69], 150, 1)
+    assert job.send(70).count("Committed") == 2
+
+
 def a_second_release(c):
     """For one namespace, in another: neither minds the other, nor the resource that is there."""
     for ns in ("ops-2", "team-2"):
@@ -261,6 +282,7 @@ def main(c):
     on_the_hosts_network(c)
     capabilities(c, job)
     upgraded_in_mid_job(c, job)
+    rotated_under_transfers(c, job)
     a_second_release(c)
     c.helm("uninstall", "grpo", "-n", "rl", "--wait", "--timeout", "120s")
     wait_for(lambda: "weightbridge-ca" not in c.kubectl("-n", "rl", "get", "configmap", "-o", "name"), 60)
