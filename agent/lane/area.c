@@ -3,11 +3,13 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "kernels/kernels.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define PAGE 4096u
+#define STREAM_MIN 65536u /* shorter runs: memcpy */
 
 uint64_t wb_area_layout(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t *off)
 {
@@ -114,6 +116,15 @@ int wb_area_ranges(const struct wb_map *map, const struct wb_place *place,
 	return 0;
 }
 
+/* Long runs past the caches: twice as fast over small pages as memcpy. */
+static void copy(void *to, const void *from, uint64_t bytes)
+{
+	if (bytes < STREAM_MIN)
+		memcpy(to, from, bytes);
+	else
+		wbk_sum_copy(NULL, 0, to, from, bytes, NULL);
+}
+
 void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, void *const *to)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -122,7 +133,7 @@ void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, 
 				int64_t at = (int64_t)r[i].off + (int64_t)row * r[i].row_stride +
 					     (int64_t)k * r[i].rep_stride;
 
-				memcpy((char *)to[r[i].mem] + at, (char *)from[r[i].mem] + at,
+				copy((char *)to[r[i].mem] + at, (char *)from[r[i].mem] + at,
 					r[i].bytes);
 			}
 }

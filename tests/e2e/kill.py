@@ -130,8 +130,27 @@ class Job:
                 return False
         return n == 4 and len(seen) == 1 and all(x[2] for x in seen)
 
+    def is_in_doubt(self):
+        """Whole and staged, and a judge is missing: an agent without its trainer worker has no plan.
+        A trainer that lost its agent comes back with its next call."""
+        return any(not self.status(p).get("workers") for p in ("t0", "t1")) and any(
+            e["phase"] == "Staged" for p in ("r0", "r1", "r2")
+            for o in self.status(p).get("objects", []) for e in o["engines"])
+
+    def call_again(self):
+        self.version += 1
+        for w in self.workers["trainer"]:
+            w.say(f"send {self.version}")
+        for w in self.workers["trainer"]:
+            w.expect(r"sent \d+ .*|error .*", BOUND_S, reject=r" bad")
+
     def settle(self):
         """All are attached and planned, and nothing is under way, twice in a row."""
+        try:
+            self.c.until("planned", self.is_planned, 3 * SLOW)
+        except Failed:
+            if self.is_in_doubt():
+                self.call_again()
         for _ in range(2):
             try:
                 self.c.until("planned again", self.is_planned, BOUND_S)
