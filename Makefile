@@ -153,12 +153,26 @@ $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(l
 $(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(call obj,tests/common/geometry.c tests/common/fx_plan.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
 
+# Programs that speak other versions of the protocol, for the tests of what happens when those meet.
+VERSIONED := $(shell grep -l WBP_VERSION_M agent/*/*.c operator-shim/*/*.c)
+define speaking
+$(O)/obj/v$(1)-$(2)/%.c.o: %.c $(O)/flags
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$@) $$(CC) $$(CPPFLAGS) $$(CFLAGS) -DWBP_VERSION_MIN=$(1) -DWBP_VERSION_MAX=$(2) -MMD -MP -MF $$(@:.o=.d) -c -o $$@ $$<
+$(O)/tools/agent-v$(1)-$(2): $(call obj,agent/daemon/main.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
+$(O)/tools/operator-v$(1)-$(2): $(call obj,operator-shim/main.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
+$(O)/tools/toy_worker-v$(1)-$(2): $(call obj,tests/tools/toy_worker.c tests/common/geometry.c tests/common/fx_plan.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
+endef
+$(eval $(call speaking,1,2))
+$(eval $(call speaking,2,3))
+OTHERS  := $(addprefix $(O)/tools/,agent-v1-2 agent-v2-3 toy_worker-v2-3 operator-v1-2)
+
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
 $(O)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' > $@
 FORCE:
 
-check: all $(UNITS) $(TOOLS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
 	@tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]

@@ -70,8 +70,6 @@ static void reject(struct conn *c, int code, const char *sentence)
 	struct wb_msg_reject m = {.code = code, .sentence = text};
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	WB_LOG_WRN(
-		MOD, "peer refused", WB_S("address", wb_chan_peer(c->chan)), WB_S("reason", text));
 	(void)wb__wire_send(c->chan, c->proto, WBP_REJECT, &m, counts(c));
 	wb__peer_conn_end(c, code, text);
 }

@@ -139,6 +139,8 @@ static void lost(struct peer *peer, int code, bool is_final, const char *why)
 	}
 	if (!peer->failed_ns)
 		peer->failed_ns = now;
+	if (is_final)
+		peer->refused_ns = now;
 	if (!code || is_final || now - peer->failed_ns >= GIVE_UP_NS)
 		give_up(peer, why);
 	else
@@ -372,6 +374,9 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 		}
 		wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
 	}
+	/* What is said because it has refused us would be refused, and so for ever. */
+	if (!peer->out && peer->refused_ns && now_ns() - peer->refused_ns < RETRY_NS)
+		return;
 	if (queue_add(peer, type, msg) < 0) {
 		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name),
 			WB_S("message", wb_msg_name(type)));

@@ -46,6 +46,7 @@ struct peer {
 	size_t n_queue, queue_cap;
 	uint64_t failed_ns; /* first failure in a row, 0 = none */
 	uint64_t retry_ns; /* dial again then, 0 = no */
+	uint64_t refused_ns; /* it would not speak with us, 0 = never */
 };
 
 struct epoch_keys {

@@ -54,6 +54,8 @@ void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence
 
 	if (p->state == PEER_CLOSING)
 		return;
+	WB_LOG_WRN(MOD, "agent refused", WB_S("agent", p->hello.agent ? p->hello.agent : "?"),
+		WB_S("reason", sentence));
 	wb__serve_send(p, WBP_REJECT, &m);
 	wb__serve_close_peer(p);
 }

@@ -155,14 +155,14 @@ class Cluster:
         return path  # JSON is YAML
 
     def operator(self, trainers=1, per_engine=1, engines=None, settle_ms=100, env=None, port=0,
-                 **extra):
+                 program="bin/weightbridge-operator", **extra):
         """Start the operator; `port` 0 = any, else the one of an earlier operator."""
         spec = self.spec(trainers, per_engine, engines, **extra)
         ports = self.path("ports")
         if os.path.exists(ports):
             os.unlink(ports)
         self.op = self._start("operator", [
-            f"{BUILD}/bin/weightbridge-operator", "--file", spec, "--psk-file", self.key,
+            f"{BUILD}/{program}", "--file", spec, "--psk-file", self.key,
             "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", ports,
             "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level],
             env=env)
@@ -176,11 +176,12 @@ class Cluster:
         self.op.port, self.op.http = int(got["listen"]), int(got["http"])
         return self.op
 
-    def agent(self, name, *args, env=None, wait=True, key=None, port=None):
+    def agent(self, name, *args, env=None, wait=True, key=None, port=None,
+              program="bin/weightbridge-agent"):
         """Start an agent (a pod)."""
         sock = self.path(f"{name}.sock")
         a = self._start(name, [
-            f"{BUILD}/bin/weightbridge-agent", "--name", name, "--node", name, "--socket", sock,
+            f"{BUILD}/{program}", "--name", name, "--node", name, "--socket", sock,
             "--operator", f"127.0.0.1:{port or self.op.port}", "--psk-file", key or self.key,
             "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "text",
             "--log-level", self.level, *args], env=env)
@@ -192,10 +193,10 @@ class Cluster:
         return a
 
     def worker(self, pod, role, index=0, of=1, engine=None, cut="rows", heap=False, rows=256,
-               cols=256, tensors=3, rank=None, args=()):
+               cols=256, tensors=3, rank=None, args=(), program="tools/toy_worker"):
         """Start a toy worker in a pod."""
         name = f"{engine or role}-{index}"
-        argv = [f"{BUILD}/tools/toy_worker", "--socket", self.agents[pod].socket, "--role", role,
+        argv = [f"{BUILD}/{program}", "--socket", self.agents[pod].socket, "--role", role,
                 "--index", str(index), "--of", str(of), "--cut", cut, "--rows", str(rows),
                 "--cols", str(cols), "--tensors", str(tensors)]
         if engine:
