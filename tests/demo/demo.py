@@ -24,7 +24,7 @@ SPEC = """  trainer: {workers: 4, bufferSize: 128Mi}
   rollout: {workersPerEngine: 2, engines: 2, bufferSize: 128Mi}
   transferDeadlineSeconds: 60
   engineStepDeadlineSeconds: 60
-  planDeadlineSeconds: 120
+  planDeadlineSeconds: 600
   heartbeatTimeoutSeconds: 5
 """
 KILLED = 6
@@ -133,7 +133,7 @@ def phases(d):
     ready = [w.wait("ready") for w in d.workers.values()]
     say(f"  loaded      {sum(e['bytes'] for e in ready) / 1e9:.2f} GB of parameters in 8 workers, "
         f"slowest {max(e['seconds'] for e in ready):.1f} s")
-    planned = {n: w.wait("planned", 150) for n, w in d.workers.items()}
+    planned = {n: w.wait("planned", 650) for n, w in d.workers.items()}
     slow = max(planned, key=lambda n: planned[n]["seconds"])
     say(f"  extracted and planned, slowest {slow} after {planned[slow]['seconds']:.1f} s")
 

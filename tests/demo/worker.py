@@ -49,7 +49,7 @@ def main():
             before_update_hook=lambda version: say("before", version=version),
             after_update_hook=lambda version: say("after", version=version), **args)
     t0 = time.monotonic()
-    adapter.connect(timeout=o.get("timeout", 120),
+    adapter.connect(timeout=o.get("timeout", 600),
                     progress=lambda text: say("progress", text=text))
     say("planned", seconds=time.monotonic() - t0, digest=adapter.source_map.digest,
         shared=shared is not None)

@@ -160,6 +160,26 @@ def tensors_are_fresh_each_time():
 
 
 @test
+def memory_of_tensors_is_used_again_only_when_nobody_holds_any_of_it():
+    manifest = [(f"w{i}", (96, 512 + 64 * i), "BF16") for i in range(12)]
+    params = {n: np.zeros(s, np.uint16) for n, s, _ in manifest}
+    at, kept = [], []
+
+    def load(weights, keep):
+        for i, (name, t) in enumerate(weights):
+            at.append(t.__array_interface__["data"][0])
+            if keep and i % 3 == 0:  # a part of it, by way of other objects
+                part = memoryview(t[1:5].T) if i % 2 else t.reshape(-1)[7:99].view(np.uint8)
+                kept.append((part, bytes(part)))
+            params[name][...] = t
+
+    want = wb.extract(lambda w: load(w, False), manifest, params).digest
+    assert len(set(at)) < len(at) / 2, "memory is not used again"
+    assert wb.extract(lambda w: load(w, True), manifest, params).digest == want
+    assert kept and all(bytes(part) == then for part, then in kept)
+
+
+@test
 def lists_files_folders_and_indexes_are_manifests():
     w = Worker()
     ordered = sorted(w.manifest)

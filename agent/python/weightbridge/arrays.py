@@ -6,6 +6,7 @@ NumPy holds BF16 as uint16 words, or as ml_dtypes.bfloat16; float8 as uint8 word
 
 import ctypes
 import math
+import sys
 
 from . import _extract_abi as abi
 from .errors import WeightBridgeError
@@ -84,6 +85,34 @@ def has_ml_dtypes(params):
                and not _is_torch(_split(v)[0]) for v in params.values())
 
 
+class _Blocks:
+    """Memory for tensors, taken again when nobody holds anything of it any more.
+
+    That is what malloc does, too, but it gives large pieces back to the kernel, and to touch fresh
+    memory costs more than all else that is done with a made-up tensor.
+    """
+
+    LEAST, KEPT = 1 << 16, 8  # bytes below which there is no gain; blocks that are looked after
+
+    def __init__(self, np):
+        self._np, self._blocks = np, [np.empty(0, np.uint8)]
+        count = getattr(sys, "getrefcount", None)
+        self._count, self._idle = count, count(self._blocks[0]) if count else 0
+
+    def take(self, size):
+        """A block of at least `size` bytes."""
+        idle = [i for i in range(len(self._blocks))
+                if self._count and self._count(self._blocks[i]) <= self._idle]
+        fit = [i for i in idle if self._blocks[i].nbytes >= size]
+        if fit:
+            return self._blocks[min(fit, key=lambda i: self._blocks[i].nbytes)]
+        for i in reversed(idle):  # too small
+            del self._blocks[i]
+        block = self._np.empty(size, self._np.uint8)
+        self._blocks = [*self._blocks[-self.KEPT + 1:], block]
+        return block
+
+
 class NumpyMaker:
     """Makes NumPy arrays for tensors of a checkpoint."""
 
@@ -91,6 +120,7 @@ class NumpyMaker:
         import numpy as np
 
         self._np = np
+        self._blocks = _Blocks(np)
         self.dtypes = {k: np.dtype(v) for k, v in _NUMPY.items()}
         if use_ml_dtypes:
             import ml_dtypes
@@ -98,8 +128,12 @@ class NumpyMaker:
             self.dtypes.update({k: np.dtype(getattr(ml_dtypes, v)) for k, v in _ML.items()})
 
     def empty(self, shape, dtype):
-        """A new array; (array, address, bytes)."""
-        array = self._np.empty(shape, self.dtypes[dtype])
+        """An array whose memory is nobody else's; (array, address, bytes)."""
+        size = n_bytes(shape, dtype)
+        if size < _Blocks.LEAST:
+            array = self._np.empty(shape, self.dtypes[dtype])
+        else:
+            array = self._blocks.take(size)[:size].view(self.dtypes[dtype]).reshape(shape)
         return array, array.__array_interface__["data"][0], array.nbytes
 
     def expand(self, array, shape):
