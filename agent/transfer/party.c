@@ -353,6 +353,7 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 				/* Never parked: the promise alone is released. */
 				struct wb_msg_app_go go = {0};
 
+				w->resume_ns = 0; /* its times are of another transfer */
 				wb__core_to_worker(w, WBP_APP_GO, &go);
 				continue;
 			}
@@ -360,6 +361,8 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 		w->resume_ns = torn ? 0 : now_ns(p->e->obj->core);
 		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
+	if (!torn && !runs)
+		wb__core_times_party(p);
 	torn |= p->was_torn;
 	p->state = torn ? PARTY_TORN : PARTY_NONE;
 	if (torn)

@@ -246,7 +246,14 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		if (t->e->member[i])
 			t->e->member[i]->has_sent &= t->state == TRAINERS_RELEASED;
 	tell(t, &s);
-	if (t->state == TRAINERS_RELEASED)
+	/* Those of a transfer that failed stood still until now. */
+	for_trainer (t->e, i) {
+		struct worker *w = t->e->member[i];
+
+		if (w && w->resume_ns < w->stop_ns)
+			w->resume_ns = now_ns(t->e->obj->core);
+	}
+	if (t->state >= TRAINERS_SERVING)
 		wb__core_times_trainers(t);
 	wb__core_flows_prune(o, t->transfer + 1);
 	t->state = TRAINERS_IDLE;

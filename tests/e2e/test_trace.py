@@ -165,5 +165,25 @@ def traces_are_in_order():
             assert "transfer" in names if name == "t0" else "update" in names, (name, names)
 
 
+def an_aborted_transfer_has_its_times():
+    """One worker of the engine has stopped, the other is in a long step until the deadline."""
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=2, engineStepDeadlineSeconds=2)
+        c.agent("t0")
+        c.agent("r0")
+        t = c.worker("t0", "trainer")
+        r = [c.worker("r0", "rollout", i, 2, engine="e0", args=("--step-ms", "30000") if i else ())
+             for i in (0, 1)]
+        for w in (t, *r):
+            w.expect("planned")
+        t.say("send 1")
+        t.expect("(error .*|sent 1 .*)", reject=None)
+        text = c.until("the times of both sides", lambda: (x := wbctl(c)).count('"version 1"') >= 2 and x)
+        spans = [e for e in check(text) if e["name"] == "version 1"]
+        assert {e["args"]["transfer"] for e in spans} == {1}, spans
+        # The one that stopped stood still until the deadline; so did the trainer.
+        assert len(spans) == 2 and all(1e6 < e["dur"] < 20e6 for e in spans), spans
+
+
 if __name__ == "__main__":
-    run(traces_are_in_order)
+    run(traces_are_in_order, an_aborted_transfer_has_its_times)
