@@ -166,7 +166,7 @@ static int load_text(yaml_document_t *out, struct wb_err *err)
 }
 
 /* All or nothing: what was changed is printed when everything was. */
-static int run_buffered(struct wb__inject *j, FILE *in, struct wb_err *err)
+static int run_buffered(struct wb__inject *j, FILE *in, FILE *to, struct wb_err *err)
 {
 	yaml_parser_t p = {0};
 	yaml_emitter_t e = {0};
@@ -191,29 +191,39 @@ static int run_buffered(struct wb__inject *j, FILE *in, struct wb_err *err)
 	if (out)
 		fclose(out);
 	if (rc == 0)
-		fwrite(text, 1, bytes, stdout);
+		fwrite(text, 1, bytes, to);
 	free(text);
+	return rc;
+}
+
+int wb__inject_stream(
+	const struct wb__ctl_opts *o, FILE *in, FILE *to, size_t *n_out, struct wb_err *err)
+{
+	yaml_document_t text, doc;
+	struct wb__inject j = {.o = o, .text = &text, .doc = &doc};
+	int rc = load_text(&text, err);
+
+	if (rc < 0)
+		return rc;
+	rc = run_buffered(&j, in, to, err);
+	yaml_document_delete(&text);
+	*n_out = j.n;
 	return rc;
 }
 
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err)
 {
-	yaml_document_t text, doc;
-	struct wb__inject j = {.o = o, .text = &text, .doc = &doc};
 	FILE *in = o->file ? fopen(o->file, "re") : stdin;
+	size_t n = 0;
 	int rc;
 
 	if (!in)
 		return wb_err_set(err, -errno, "open %s: %s", o->file, strerror(errno));
-	rc = load_text(&text, err);
-	if (rc == 0) {
-		rc = run_buffered(&j, in, err);
-		yaml_document_delete(&text);
-	}
+	rc = wb__inject_stream(o, in, stdout, &n, err);
 	if (in != stdin)
 		fclose(in);
 	if (rc == 0)
-		fprintf(stderr, "%zu pod template%s with label " WB__LABEL_INJECT "=enabled\n", j.n,
-			j.n == 1 ? "" : "s");
+		fprintf(stderr, "%zu pod template%s with label " WB__LABEL_INJECT "=enabled\n", n,
+			n == 1 ? "" : "s");
 	return rc;
 }

@@ -8,6 +8,7 @@
 #include "ctl/ctl.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <yaml.h>
 
 #define WB__LABEL_INJECT "weightbridge.io/inject"
@@ -25,6 +26,11 @@ struct wb__inject {
 /** wb__inject_pod - into a pod or pod template (node number @pod) that has label inject=enabled.
  *  0, also where there is one already; -EINVAL with a sentence about a label; -ENOMEM. */
 int wb__inject_pod(struct wb__inject *j, int pod, const char *ns, struct wb_err *err);
+
+/** wb__inject_stream - all documents of @in, changed, to @to: all of them or, on failure, none.
+ *  @n_out: pods that got a sidecar.  0; -EINVAL with line and sentence; -ENOMEM. */
+int wb__inject_stream(
+	const struct wb__ctl_opts *o, FILE *in, FILE *to, size_t *n_out, struct wb_err *err);
 
 /* Nodes of a document are numbers, 0 = none: adding one moves the others in memory. */
 /** wb__yaml_get - value of @key in mapping @at; 0 when there is none. */

@@ -42,6 +42,13 @@ static bool set_key(yaml_document_t *d, int map, const char *key, int value)
 	return k && yaml_document_append_mapping_pair(d, map, k, value);
 }
 
+static bool is_mapping(yaml_document_t *d, int at)
+{
+	const yaml_node_t *n = yaml_document_get_node(d, at);
+
+	return n && n->type == YAML_MAPPING_NODE;
+}
+
 /* The mapping or sequence under @key, made when it is missing or null. */
 static int ensure(yaml_document_t *d, int map, const char *key, bool is_list)
 {
@@ -50,9 +57,15 @@ static int ensure(yaml_document_t *d, int map, const char *key, bool is_list)
 	yaml_node_t *m;
 	int made;
 
+	if (!is_mapping(d, map))
+		return 0;
 	if (n && n->type == (is_list ? YAML_SEQUENCE_NODE : YAML_MAPPING_NODE)) {
+		m = yaml_document_get_node(d, at);
 		/* [] and {} on a line of their own would stay there. */
-		yaml_document_get_node(d, at)->data.sequence.style = YAML_BLOCK_SEQUENCE_STYLE;
+		if (is_list)
+			m->data.sequence.style = YAML_BLOCK_SEQUENCE_STYLE;
+		else
+			m->data.mapping.style = YAML_BLOCK_MAPPING_STYLE;
 		return at;
 	}
 	made = is_list ? yaml_document_add_sequence(d, NULL, YAML_BLOCK_SEQUENCE_STYLE)
@@ -268,6 +281,17 @@ static bool is_quantity(const char *s)
 	return n && *s != '.' && (!s[n] || strstr(" Ki Mi Gi Ti Pi k M G T P m ", s + n) != NULL);
 }
 
+static int check_containers(const struct pod *p, struct wb_err *err)
+{
+	const yaml_node_t *n =
+		yaml_document_get_node(p->d, wb__yaml_get(p->d, p->spec, "containers"));
+
+	for (int *i = n->data.sequence.items.start; i < n->data.sequence.items.top; i++)
+		if (!is_mapping(p->d, *i))
+			return wb_err_set(err, -EINVAL, "a container of the pod has no fields");
+	return 0;
+}
+
 static int check_labels(const struct pod *p, struct wb_err *err)
 {
 	const char *role = label(p, "weightbridge.io/role");
@@ -354,6 +378,8 @@ int wb__inject_pod(struct wb__inject *j, int pod, const char *ns, struct wb_err 
 	if (strcmp(label(&p, WB__LABEL_INJECT), "enabled") != 0 || has_sidecar(&p))
 		return 0;
 	rc = check_labels(&p, err);
+	if (rc == 0)
+		rc = check_containers(&p, err);
 	if (rc < 0)
 		return rc;
 	if (!*ns)

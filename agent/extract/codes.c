@@ -235,15 +235,24 @@ __attribute__((target("avx2"))) static void hash_avx2(
 	hash_block(x, step, mask, digit);
 }
 
-__attribute__((target("avx2"), optimize("O3"))) static void bf16_avx2(
-	uint32_t x, uint32_t step, uint16_t *word, size_t n)
+/* clang optimises as it is told to on the command line, and knows no preferred width. */
+#if defined(__clang__)
+#define BF16_AVX2 __attribute__((target("avx2")))
+#define BF16_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
+#else
+#define BF16_AVX2 __attribute__((target("avx2"), optimize("O3")))
+#define BF16_AVX512                                                                                \
+	__attribute__((                                                                            \
+		target("avx512f,avx512bw,avx512vl,prefer-vector-width=512"), optimize("O"          \
+										      "3")))
+#endif
+
+BF16_AVX2 static void bf16_avx2(uint32_t x, uint32_t step, uint16_t *word, size_t n)
 {
 	hash_bf16(x, step, word, n);
 }
 
-__attribute__((
-	target("avx512f,avx512bw,avx512vl,prefer-vector-width=512"), optimize("O3"))) static void
-bf16_avx512(uint32_t x, uint32_t step, uint16_t *word, size_t n)
+BF16_AVX512 static void bf16_avx512(uint32_t x, uint32_t step, uint16_t *word, size_t n)
 {
 	hash_bf16(x, step, word, n);
 }
