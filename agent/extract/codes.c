@@ -241,10 +241,8 @@ __attribute__((target("avx2"))) static void hash_avx2(
 #define BF16_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 #else
 #define BF16_AVX2 __attribute__((target("avx2"), optimize("O3")))
-#define BF16_AVX512                                                                                \
-	__attribute__((                                                                            \
-		target("avx512f,avx512bw,avx512vl,prefer-vector-width=512"), optimize("O"          \
-										      "3")))
+#define BF16_WIDE "avx512f,avx512bw,avx512vl,prefer-vector-width=512"
+#define BF16_AVX512 __attribute__((target(BF16_WIDE), optimize("O3")))
 #endif
 
 BF16_AVX2 static void bf16_avx2(uint32_t x, uint32_t step, uint16_t *word, size_t n)
