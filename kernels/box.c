@@ -21,6 +21,7 @@ struct job {
 	struct wbk_box b;
 	uint8_t *mem, *wire; /* element (0, 0); wire NULL = pack into nothing, for the sum */
 	bool pack, stream;
+	bool cold; /* pack: the wire buffer is not read again soon */
 };
 
 static bool is_one_pos_run(const struct wbk_box *b)
@@ -307,21 +308,24 @@ static void by_rows(struct job *j)
 static void box_move(struct job *j)
 {
 	struct wbk_box *b = &j->b;
+	bool by_row;
 
 	assert(wbk__cast_ok(b->cast, b->wire_elem, b->mem_elem));
 	if (!b->n_row || !b->n_col)
 		return;
 	b->repeat += !b->repeat;
 	normalise(j);
-	j->stream = !j->pack && (uint64_t)b->n_row * b->n_col * b->mem_elem >= STREAM_MIN_BYTES;
-	if (b->cast == WBK_COPY && b->col_stride == b->mem_elem)
+	by_row = b->cast == WBK_COPY && b->col_stride == b->mem_elem;
+	j->stream = (j->pack ? j->cold && by_row : true) &&
+		    (uint64_t)b->n_row * b->n_col * b->mem_elem >= STREAM_MIN_BYTES;
+	if (by_row)
 		by_rows(j);
 	else
 		by_tiles(j);
 }
 
-void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
-	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+static void pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum, bool cold)
 {
 	assert(!n || (bases && box && wire && (keys || !sum)));
 	for (size_t i = 0; i < n; i++) {
@@ -330,10 +334,23 @@ void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wir
 			.b = box[i],
 			.mem = (uint8_t *)bases[box[i].base] + box[i].mem_off,
 			.wire = (uint8_t *)wire + box[i].wire_off,
-			.pack = true};
+			.pack = true,
+			.cold = cold};
 
 		box_move(&j);
 	}
+}
+
+void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	pack(bases, box, n, wire, keys, sum, false);
+}
+
+void wbk_pack_cold(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
+{
+	pack(bases, box, n, wire, keys, sum, true);
 }
 
 void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const void *wire,

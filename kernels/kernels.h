@@ -84,6 +84,9 @@ void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const v
  */
 void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
+/** wbk_pack_cold - the same past the caches: for a wire buffer that is not read again soon. */
+void wbk_pack_cold(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
+	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
 /** wbk_assemble - scatter boxes from the wire buffer; @sum: of the wire bytes read. */
 void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);

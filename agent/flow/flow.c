@@ -369,6 +369,7 @@ int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums)
 		.wire_bytes = fl->bytes,
 		.keys = sums && f->o.sums ? &f->keys : NULL,
 		.cookie = (uint64_t)(uintptr_t)fl,
+		.cold = fl->kind == FLIGHT_SNAP,
 	};
 
 	return wb_lane_submit(m->lane, &job);

@@ -28,7 +28,8 @@ void wb__lane_run(struct wb_lane_job *job)
 	job->rc = 0;
 	switch (job->kind) {
 	case WB_LANE_PACK:
-		wbk_pack(job->bases, job->box, job->n_box, job->wire, job->keys, sum);
+		(job->cold ? wbk_pack_cold : wbk_pack)(
+			job->bases, job->box, job->n_box, job->wire, job->keys, sum);
 		break;
 	case WB_LANE_ASSEMBLE:
 		wbk_assemble(job->bases, job->box, job->n_box, job->wire, job->keys, sum);

@@ -15,6 +15,7 @@
  */
 #include "kernels/kernels.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,7 @@ struct wb_lane_job {
 	uint64_t wire_bytes; /* boxes must not reach beyond */
 	const struct wbk_sum_keys *keys; /* NULL = no sum; needed for WB_LANE_SUM */
 	uint64_t cookie;
+	bool cold; /* PACK: the wire is not read again soon; a hint */
 	/* Results, at reap. */
 	struct wbk_sum sum;
 	int rc; /* 0; -EINVAL: a box out of bounds, nothing or part done; -EPIPE: worker gone;

@@ -296,7 +296,8 @@ START_TEST(boxes_move_as_a_byte_oracle_says)
 		memcpy(mem2, mem, bytes + 64);
 		fill(wire, wire_bytes);
 		memcpy(wire2, wire, wire_bytes);
-		wbk_pack(&base, &b, 1, wire, &keys, below(4) ? &s[0] : NULL);
+		(below(2) ? wbk_pack : wbk_pack_cold)(
+			&base, &b, 1, wire, &keys, below(4) ? &s[0] : NULL);
 		oracle_pack(&b, mem, wire2, &s[1]);
 		ck_assert_mem_eq(wire, wire2, wire_bytes);
 		ck_assert(same(s[0], s[1]) || !(s[0].lane[0] | s[0].lane[1]));
