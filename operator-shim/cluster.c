@@ -53,6 +53,7 @@ struct wb__cluster {
 	struct wb_serve *serve;
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube;
+	struct wb_kube *own; /* for the lease: a queue of writes must not cost the lead */
 	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
 	struct wb__identity *identity; /* while leading */
 	struct wb__certs *certs; /* NULL = agents show no tokens */
@@ -501,6 +502,7 @@ static int connect_api(
 	struct wb__cluster *c, const struct wb__cluster_opts *o, char **ns, struct wb_err *err)
 {
 	struct wb_kube_opts ko = {0}, reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
+	struct wb_kube_opts own = {.per_s = 10, .burst = 10, .in_flight = 4};
 	struct wb_kube_config config;
 	int rc = load_config(o, &config, err);
 
@@ -508,6 +510,10 @@ static int connect_api(
 		return rc;
 	*ns = wb_strdup(config.namespace_ ? config.namespace_ : "default");
 	rc = wb_kube_create(c->loop, &config, &ko, &c->kube, err);
+	if (rc == 0)
+		rc = load_config(o, &config, err);
+	if (rc == 0)
+		rc = wb_kube_create(c->loop, &config, &own, &c->own, err);
 	if (rc == 0 && o->has_tokens)
 		rc = load_config(o, &config, err);
 	if (rc == 0 && o->has_tokens)
@@ -523,7 +529,7 @@ static int start_lease(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 		.address = o->address};
 	struct wb_kube_lease_cb cb = {c, on_leading, on_lost, on_other};
 
-	return wb_kube_lease_start(c->kube, &lo, &cb, &c->lease);
+	return wb_kube_lease_start(c->own, &lo, &cb, &c->lease);
 }
 
 static int start_certs(struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns)
@@ -586,6 +592,7 @@ void wb__cluster_stop(struct wb__cluster *c)
 		free_item(i);
 	}
 	wb_timer_destroy(c->timer);
+	wb_kube_destroy(c->own);
 	wb_kube_destroy(c->kube);
 	wb_free(c);
 }
@@ -612,7 +619,7 @@ const char *wb__cluster_why_unready(const struct wb__cluster *c)
 {
 	struct wb_kube_stats st;
 
-	wb_kube_get_stats(c->kube, &st);
+	wb_kube_get_stats(c->own, &st); /* the lease is looked at all the time, by all replicas */
 	if (!st.last_ok_ns || now_ns() - st.last_ok_ns > STALE_NS)
 		return "the API server does not answer";
 	if (!wb__certs_has_pair(c->certs))

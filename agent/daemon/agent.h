@@ -53,7 +53,6 @@ struct wb__agent {
 	struct wb_signal *sigterm, *sigint;
 	struct wb_timer *drain_timer;
 	uint64_t drain_until_ns; /* 0 = not draining */
-	bool is_suspended; /* the operator says: no new transfers */
 	bool is_stopping; /* the loop is being left */
 	int exit_code;
 	struct { /* the last checksum that differed */

@@ -419,7 +419,8 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		leave(app, NULL);
 		drop(app);
 	} else if (f.type == WBP_APP_SEND &&
-		   (wb__agent_is_draining(app->s->a) || app->s->a->is_suspended)) {
+		   (wb__agent_is_draining(app->s->a) ||
+			   wb__oplink_is_suspended(app->s->a, app->w->object_index))) {
 		refuse_send(app, &m.app_send);
 	} else {
 		wb_core_worker_msg(app->s->a->core, app->w->id, f.type, &m);

@@ -36,6 +36,7 @@ struct part {
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
+	char uid[17]; /* of the object that uses it; "" = none yet */
 };
 
 struct wb__env {
@@ -313,12 +314,29 @@ int wb__env_images(
 	return 0;
 }
 
+/* The object was deleted and made again: the new one has another uid and the same memory. */
+static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct wb_err *err)
+{
+	int rc;
+
+	if (wb_core_is_busy(e->a->core))
+		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
+	rc = set_region(e, p, images_at(p) + p->images, wb_hash64(uid, strlen(uid), 0), err);
+	if (rc == 0)
+		rc = wb_core_set_arena(e->a->core, uid, p->base, p->used);
+	if (rc == 0)
+		snprintf(p->uid, sizeof(p->uid), "%s", uid);
+	return rc;
+}
+
 int wb__env_arena_use(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
 	struct part *p = &e->part[index];
 	int rc;
 
+	if (p->used && strcmp(p->uid, uid) != 0)
+		return hand_over(e, p, uid, err);
 	if (p->used)
 		return 0;
 	if (bytes > p->reserve)
@@ -333,6 +351,7 @@ int wb__env_arena_use(
 	if (rc < 0)
 		return rc;
 	p->used = bytes;
+	snprintf(p->uid, sizeof(p->uid), "%s", uid);
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
 	return 0;
 }

@@ -21,7 +21,7 @@
 
 #define MOD "oplink"
 #define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
-#define BACKOFF_MAX_NS (5 * WB_NS_PER_S)
+#define BACKOFF_MAX_NS (3 * WB_NS_PER_S)
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
 #define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
 #define HEARTBEATS_MISSED 3

@@ -37,6 +37,8 @@ void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version
  *  any model.  0 or -ENOENT. */
 int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, uint32_t *index_out,
 	struct wb_err *err);
+/** wb__oplink_is_suspended - no transfers of this object begin, says its operator. */
+bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index);
 /** wb__oplink_by_uid, wb__oplink_by_name - of an object that a plan was installed for; NULL. */
 struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid);
 struct wb__oplink *wb__oplink_by_name(const struct wb__agent *a, const char *object);

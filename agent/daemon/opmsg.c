@@ -210,6 +210,13 @@ int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, 
 	return 0;
 }
 
+bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index)
+{
+	const struct wb__oplink *l = object_index < a->n_oplink ? a->oplink[object_index] : NULL;
+
+	return l && wb__plans_is_suspended(l->plans);
+}
+
 struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid)
 {
 	for (uint32_t i = 0; i < a->n_oplink; i++)

@@ -46,6 +46,7 @@ struct wb__plans {
 	struct wb_msg_plan waiting; /* owned; object NULL = none */
 	struct wb_timer *busy_timer;
 	struct epoch_note installed, active;
+	bool is_suspended;
 };
 
 static unsigned long long ull(uint64_t v)
@@ -287,7 +288,7 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 			WB_U("number", m->epoch.number));
 		return;
 	}
-	p->a->is_suspended = m->suspended;
+	p->is_suspended = m->suspended;
 	expect_feeds(p, n, m);
 	wb_core_seen(p->a->core, p->uid, m->last_transfer);
 	rc = wb_core_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);
@@ -336,11 +337,26 @@ void wb__plans_destroy(struct wb__plans *p)
 	wb_free(p);
 }
 
+static void drop_note(struct epoch_note *n)
+{
+	wb__roll_finish(&n->roll);
+	memset(n, 0, sizeof(*n));
+}
+
 void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o)
 {
+	char uid[sizeof(p->uid)];
+
 	p->object = *o;
 	p->object.name = p->object.model = NULL; /* not ours */
-	snprintf(p->uid, sizeof(p->uid), "%016llx", ull(o->uid));
+	snprintf(uid, sizeof(uid), "%016llx", ull(o->uid));
+	if (p->uid[0] && strcmp(uid, p->uid) != 0) {
+		/* Deleted and made again: plans of the old one are not of this one. */
+		drop_note(&p->active);
+		drop_note(&p->installed);
+		p->is_suspended = false;
+	}
+	memcpy(p->uid, uid, sizeof(uid));
 }
 
 void wb__plans_reset(struct wb__plans *p)
@@ -365,6 +381,11 @@ static void settle(struct wb__plans *p)
 static void tell(const struct epoch_note *n, struct wb__plan_note *out)
 {
 	*out = (struct wb__plan_note){n->epoch, n->digest, n->roll.n_worker};
+}
+
+bool wb__plans_is_suspended(const struct wb__plans *p)
+{
+	return p->is_suspended;
 }
 
 void wb__plans_running(struct wb__plans *p, struct wb__plan_note *out)

@@ -38,6 +38,8 @@ int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struc
  *  on_installed, not before this returns where a transfer must end first. */
 void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m);
 void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m);
+/** wb__plans_is_suspended - the operator says: no new transfers. */
+bool wb__plans_is_suspended(const struct wb__plans *p);
 
 /* A plan that an operator may find here; term 0 = none. */
 struct wb__plan_note {

@@ -49,7 +49,8 @@ int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t by
 {
 	uint32_t i = 0;
 
-	while (i < c->n_arena && strcmp(c->arena[i].uid, uid) != 0)
+	/* Also one whose memory goes on to this object. */
+	while (i < c->n_arena && strcmp(c->arena[i].uid, uid) != 0 && c->arena[i].base != arena)
 		i++;
 	if (i == CORE_ARENAS_MAX || strlen(uid) >= sizeof(c->arena[i].uid))
 		return -ENOSPC;

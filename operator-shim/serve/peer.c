@@ -389,7 +389,9 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	else
 		dispatch(p, f.type, &m);
 	wb_msg_free(f.type, &m);
-	wb__serve_act_all(s);
+	/* Most of what comes, and it changes nothing: no look at all objects and peers for it. */
+	if (f.type != WBP_HEARTBEAT)
+		wb__serve_act_all(s);
 }
 
 void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
