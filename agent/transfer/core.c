@@ -459,8 +459,20 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 	}
 }
 
+/* Who waits in vain later says what became of the connection. */
+static void note_loss(struct object *o, struct link *l, const struct wb_xport_event *ev)
+{
+	if (l->lost_transfer != o->highest)
+		l->n_lost = 0;
+	l->lost_transfer = o->highest;
+	l->n_lost++;
+	snprintf(l->lost, sizeof(l->lost), "%s", ev->reason ? ev->reason : wb_strerror(ev->code));
+}
+
 static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 {
+	WB_LOG_INFO("bulk", "connection ended", WB_S("peer", ev->info ? ev->info->peer : "?"),
+		WB_S("reason", ev->reason ? ev->reason : wb_strerror(ev->code)));
 	for (size_t i = 0; i < c->n_conn; i++)
 		if (c->conn[i].conn == ev->conn)
 			c->conn[i] = c->conn[--c->n_conn];
@@ -472,6 +484,7 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 				if (e->link[d].conn == ev->conn) {
 					e->link[d].conn = 0;
 					e->link[d].up = false;
+					note_loss(o, &e->link[d], ev);
 					wb__core_trace(o, "connection lost", e->r.agent[d].name, 0,
 						(uint64_t)-ev->code);
 				}

@@ -58,6 +58,9 @@ struct link {
 	wb_conn_t conn; /* 0 = none */
 	bool up;
 	uint64_t retry_ns, backoff_ns;
+	uint64_t lost_transfer; /* when it was lost, so often, and the last time why */
+	uint32_t n_lost;
+	char lost[200];
 };
 
 /* Control messages to and from one agent: link.c. */

@@ -99,10 +99,28 @@ static void torn_for_good(struct party *p)
 			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
+/* Connections that were lost in this transfer, and on which rail; "" = none. */
+static const char *lost_links(const struct party *p, char *out, size_t cap)
+{
+	const struct epoch *e = p->e;
+
+	out[0] = '\0';
+	for (uint32_t d = 0; d < e->r.n_agent; d++) {
+		const struct link *l = &e->link[d];
+
+		if (!l->n_lost || l->lost_transfer != p->transfer)
+			continue;
+		snprintf(out, cap, "; the connection with agent %s was lost %u time%s, last %s",
+			e->r.agent[d].name, l->n_lost, l->n_lost == 1 ? "" : "s", l->lost);
+		break;
+	}
+	return out;
+}
+
 /* The deadline of all movement: which worker waits, and for what. */
 static void too_late(struct party *p)
 {
-	char text[WB_ERR_MSG_MAX], what[256];
+	char text[WB_ERR_MSG_MAX], what[256], lost[512];
 
 	p->deadline_ns = 0;
 	if (!p->flow) /* it ended with the last worker here: the lead knows */
@@ -112,8 +130,9 @@ static void too_late(struct party *p)
 			continue;
 		wb_flow_waiting_for(p->flow, i, what, sizeof(what));
 		snprintf(text, sizeof(text),
-			"%s did not receive everything within the deadline, waiting for %s",
-			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker), what);
+			"%s did not receive everything within the deadline, waiting for %s%s",
+			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker), what,
+			lost_links(p, lost, sizeof(lost)));
 		wb__core_party_fail(p, -ETIMEDOUT, text);
 		return;
 	}

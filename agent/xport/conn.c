@@ -98,15 +98,28 @@ void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *
 
 void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s)
 {
+	bool was_closing = c->state >= WB__C_CLOSING;
+	char text[WB__REASON_MAX];
+
 	for (uint32_t i = 0; i < c->info.n_socket; i++) {
 		if (c->sock[i] != s)
 			continue;
 		c->sock[i] = NULL;
 		c->n_present--;
 	}
-	if (c->state < WB__C_CLOSING)
-		wb__conn_close(x, c, s->code, s->reason);
-	else if (!c->n_present && c->state == WB__C_CLOSING)
+	if (x->n_rail > 1)
+		snprintf(text, sizeof(text), "rail %u: %.300s", s->rail->index, s->reason);
+	else
+		snprintf(text, sizeof(text), "%s", s->reason);
+	if (c->state < WB__C_CLOSING) {
+		wb__conn_close(x, c, s->code, text);
+		c->cause_ns = s->closed_ns;
+	} else if (s->closed_ns < c->cause_ns) { /* we heard of an effect of it first */
+		c->code = s->code;
+		c->cause_ns = s->closed_ns;
+		snprintf(c->reason, sizeof(c->reason), "%s", text);
+	}
+	if (was_closing && !c->n_present && c->state == WB__C_CLOSING)
 		die(x, c);
 }
 

@@ -39,6 +39,7 @@ struct wb__conn {
 	struct wb__ask *ask; /* source: [n_socket * n_slot] */
 	int code; /* why it ends */
 	char reason[WB__REASON_MAX];
+	uint64_t cause_ns; /* when the socket went down whose reason that is; 0 = none did */
 	uint32_t told; /* ops looked at while dying */
 	struct wb__conn *next; /* dying or dead */
 };

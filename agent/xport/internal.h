@@ -155,6 +155,7 @@ struct wb__sock {
 	int fd;
 	enum wb__sock_state state;
 	int code; /* why it closed */
+	uint64_t closed_ns;
 	char reason[WB__REASON_MAX];
 	char peer[WB_XPORT_NAME_MAX]; /* "" until known */
 

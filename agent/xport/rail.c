@@ -216,6 +216,7 @@ static void close_sock(struct wb__rail *r, struct wb__sock *s)
 {
 	if (s->state == WB__S_CLOSED)
 		return;
+	s->closed_ns = wb_now_ns(r->x->o.clock);
 	if (!s->is_dialer && s->state != WB__S_UP) {
 		wb__handshake_reject(s);
 		say_from(s);

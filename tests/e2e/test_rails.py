@@ -2,6 +2,7 @@
 """Agents with two rails: bytes are spread over both, a transfer takes as long as both rails need,
 and a rail that stands still, breaks or never works ends in a state that is named."""
 import os
+import re
 import subprocess
 import time
 
@@ -90,7 +91,10 @@ def a_rail_that_never_works_ends_the_transfer_with_a_name():
             # Writing was allowed, so the parameters count as a mix; it is said who waits for what.
             assert "error -4006" in said and "r0/worker 1 did not receive" in said, said
             assert "from worker 0, receive stage" in said, said
+            # One rail takes the other one with it; who sits at the broken end knows which it was.
+            assert re.search("connection with agent t0 was lost [0-9]+ times?, last rail [01]: ", said), said
             assert time.monotonic() - t0 < 3 + 3 * SLOW
+        c.agents["t0"].expect("connection ended peer=r0 reason=.rail 1: ", reject=None)
         lines = c.get(c.agents["r0"], "/metrics")[1]
         assert 'wb_engine_updates_total{state="Torn"} 2' in lines, lines
         # The pod of such an engine is not ready; all else about it is well, and so are other pods.
