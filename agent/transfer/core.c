@@ -178,6 +178,9 @@ void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_a
 	w->area = *a;
 	if (wb_area_state(a->head) == WB_AREA_FILLING)
 		wb_area_set(a->head, WB_AREA_EMPTY); /* by an agent that is gone */
+	/* Numbers that were used: everybody else who knew may be dead. */
+	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->transfer);
+	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->held_transfer);
 	if (!w->held_transfer && a->head->held_transfer) {
 		w->held_transfer = a->head->held_transfer;
 		w->held_version = a->head->held_version;

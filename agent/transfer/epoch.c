@@ -254,6 +254,7 @@ static int collect_members(struct epoch *e, struct wb_err *err)
 			goto out;
 		}
 		e->member[n] = mine;
+		e->obj->highest = WB_MAX(e->obj->highest, mine->seen_transfer);
 		m[n++] = (struct wb_member){
 			.plan_worker = w,
 			.map = mine->w.map,
@@ -588,6 +589,9 @@ uint64_t wb_core_highest(const struct wb_core *c, const char *object)
 	for (const struct object *o = c->objects; o; o = o->next)
 		if (!object || !strcmp(o->name, object))
 			highest = WB_MAX(highest, WB_MAX(o->highest, o->issued));
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		if (!object || !strcmp(c->worker[i]->w.object, object))
+			highest = WB_MAX(highest, c->worker[i]->seen_transfer);
 	return highest;
 }
 

@@ -275,6 +275,41 @@ START_TEST(a_number_is_never_used_twice)
 }
 END_TEST
 
+/* All agents were killed: the workers' areas still know the numbers that were used. */
+START_TEST(numbers_outlive_all_agents_with_the_areas)
+{
+	struct world_opts o = with_mode(&shapes[1], &modes[2 + _i]);
+	struct world w;
+
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+	}
+	for (uint32_t i = 0; i < w.n_agent; i++)
+		world_kill_agent_only(&w, i);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	for (uint32_t i = 0; i < w.n_agent; i++)
+		world_start_agent(&w, i);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = 0; i < w.n_agent; i++) /* what the operator hears */
+		ck_assert_uint_eq(wb_core_highest(w.agent[i].core, "default/sim"),
+			i < o.trainer_agents ? 0 : 3);
+	world_plan(&w);
+	world_send(&w, 4);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_msg(strstr(w.last_culprit, "is not above 3") != NULL, "%s", w.last_culprit);
+	world_send(&w, 5);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	all_hold(&w, 5);
+	world_finish(&w);
+}
+END_TEST
+
 static uint32_t n_held(const struct world *w)
 {
 	uint32_t n = 0;
@@ -689,6 +724,7 @@ int main(void)
 	tcase_add_test(tc, workers_in_a_collective_of_their_own_do_not_deadlock);
 	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
 	tcase_add_loop_test(tc, a_number_is_never_used_twice, 0, N_MODES);
+	tcase_add_loop_test(tc, numbers_outlive_all_agents_with_the_areas, 0, N_MODES - 2);
 	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
 	tcase_add_test(tc, a_hold_lasts_until_release_or_the_last_outcome);
 	tcase_add_loop_test(tc, versions_arrive_from_snapshots, 0, N_SHAPES);
