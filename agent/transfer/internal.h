@@ -276,6 +276,7 @@ struct object {
 	struct epoch *cur, *prev; /* newest installed, the one before */
 	uint64_t highest; /* transfer that a PREPARE here has named */
 	uint64_t issued; /* transfer that our leader or trainers know */
+	uint64_t given; /* by leaders here, kept in a file */
 	struct wb_flow *flow[CORE_FLOWS_MAX];
 	struct epoch *flow_epoch[CORE_FLOWS_MAX];
 	bool flow_stopped[CORE_FLOWS_MAX];
@@ -440,6 +441,8 @@ void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
 /* judge.c */
 void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_judge_load(struct object *o);
+/* A leader here has given a transfer this number: it outlives the process. */
+void wb__core_judge_number(struct object *o, uint64_t transfer);
 /* ballot.c */
 void wb__core_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer);
 void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,

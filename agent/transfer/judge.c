@@ -2,16 +2,19 @@
 /*
  * Judges: the agents of trainer workers keep the decision on a joint transfer, COMMIT or ABORT, in
  * one Paxos register each transfer.  A judge answers only after what it says is in its file, so
- * that a killed and restarted one keeps its word.
+ * that a killed and restarted one keeps its word.  The same file keeps the greatest number that a
+ * leader here has given to a transfer: none may be used twice.
  */
+#include "base/log.h"
 #include "transfer/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The file: forgotten, then the verdicts, all numbers in this machine's byte order. */
-#define FILE_CAP (8 + CORE_VERDICTS_MAX * sizeof(struct verdict))
+/* The file: forgotten, issued, then the verdicts, all numbers in this machine's byte order. */
+#define HEAD 16
+#define FILE_CAP (HEAD + CORE_VERDICTS_MAX * sizeof(struct verdict))
 
 static void file_name(const struct object *o, char out[WB_DIGEST_TEXT + 16])
 {
@@ -34,13 +37,15 @@ void wb__core_judge_load(struct object *o)
 	if (n == 0)
 		return;
 	/* One that does not know what it promised must not speak. */
-	if (n < 8 || (size_t)(n - 8) % sizeof(struct verdict)) {
+	if (n < HEAD || (size_t)(n - HEAD) % sizeof(struct verdict)) {
 		o->is_judge = false;
 		return;
 	}
 	memcpy(&o->forgotten, data, 8);
-	o->n_verdict = (uint32_t)((size_t)(n - 8) / sizeof(struct verdict));
-	memcpy(o->verdict, data + 8, o->n_verdict * sizeof(struct verdict));
+	memcpy(&o->given, data + 8, 8);
+	o->issued = WB_MAX(o->issued, o->given);
+	o->n_verdict = (uint32_t)((size_t)(n - HEAD) / sizeof(struct verdict));
+	memcpy(o->verdict, data + HEAD, o->n_verdict * sizeof(struct verdict));
 }
 
 static int save(const struct object *o)
@@ -53,8 +58,17 @@ static int save(const struct object *o)
 		return 0;
 	file_name(o, name);
 	memcpy(data, &o->forgotten, 8);
-	memcpy(data + 8, o->verdict, o->n_verdict * sizeof(struct verdict));
-	return s->save(s->ctx, name, data, 8 + o->n_verdict * sizeof(struct verdict));
+	memcpy(data + 8, &o->given, 8);
+	memcpy(data + HEAD, o->verdict, o->n_verdict * sizeof(struct verdict));
+	return s->save(s->ctx, name, data, HEAD + o->n_verdict * sizeof(struct verdict));
+}
+
+/* When it cannot be kept, engines, areas and the operator still know it. */
+void wb__core_judge_number(struct object *o, uint64_t transfer)
+{
+	o->given = transfer;
+	if (o->is_judge && save(o) < 0)
+		WB_LOG_WRN("transfer", "the number of a transfer cannot be kept");
 }
 
 /* NULL: too old to know anything of. */

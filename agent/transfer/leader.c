@@ -318,6 +318,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 	}
 	l->transfer = WB_MAX(o->highest, o->issued) + 1;
 	o->issued = l->transfer;
+	wb__core_judge_number(o, l->transfer);
 	l->version = version < 0 ? (int64_t)l->transfer : version;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
