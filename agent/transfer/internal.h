@@ -89,6 +89,8 @@ struct epoch {
 	bool is_active;
 	uint64_t ready_ns; /* when it was installed */
 	bool has_begun; /* a transfer: the plan before may go */
+	uint32_t n_refused; /* leader: refusals of what trainers asked */
+	uint32_t refused_seen; /* trainers: the last of those they heard of */
 	bool is_announced; /* leader: the trainers know that it is active */
 	struct party *party; /* by engine */
 	struct lead *lead; /* by engine */
@@ -253,6 +255,7 @@ struct trainers {
 	struct epoch *e;
 	struct wb_flow *flow;
 	uint64_t transfer;
+	uint32_t asked_refused; /* refusal that was known then: a later one answers it */
 	uint64_t asked_highest; /* transfer that was known when the leader was asked */
 	int64_t version;
 	uint64_t begin_ns, drain_ns, deadline_ns;

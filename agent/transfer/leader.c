@@ -268,6 +268,7 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 	snprintf(text, sizeof(text), "%s", why);
 	m.code = code;
 	m.sentence = text;
+	m.count = ++e->n_refused;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
 	to_trainers(&l, &m);
@@ -411,6 +412,17 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 
 	if (newest)
 		announce(newest);
+	/* Asked before it heard of the last refusal, which answers this, too. */
+	if (m->count != e->n_refused) {
+		struct leader l = {.e = e};
+		struct wb_msg_peer no = note(&l, WBP_PEER_FINAL);
+
+		no.code = -EAGAIN;
+		no.sentence = (char[]){"the call of other trainer workers was refused meanwhile"};
+		no.count = e->n_refused;
+		wb__core_send(e, from, &no);
+		return;
+	}
 	if (!t->asked)
 		t->asked_ns = now_ns(e->obj->core);
 	t->asked = true;

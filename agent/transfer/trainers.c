@@ -72,6 +72,7 @@ static void ask(struct object *o)
 	t->transfer = 0;
 	t->version = m.version;
 	t->asked_highest = m.highest = o->issued;
+	t->asked_refused = m.count = e->refused_seen;
 	t->begin_ns = now_ns(o->core);
 	t->has_final = t->is_told = t->has_next = false;
 	for_trainer (e, i)
@@ -89,6 +90,7 @@ void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
 		!make_trigger(e, &m, text, sizeof(text)))
 		return;
 	m.highest = t->asked_highest;
+	m.count = t->asked_refused;
 	wb__core_send(e, agent, &m);
 }
 
@@ -370,6 +372,14 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 		on_serve(e, m);
 		return;
 	}
+	if (m->kind == WBP_PEER_FINAL && !m->transfer && m->count != UINT32_MAX) {
+		bool is_asked = t->state == TRAINERS_ASKED && t->e == e;
+		bool is_old = m->count <= (is_asked ? t->asked_refused : e->refused_seen);
+
+		e->refused_seen = WB_MAX(e->refused_seen, m->count);
+		if (is_old)
+			return;
+	}
 	if (t->state == TRAINERS_IDLE || t->e != e)
 		return;
 	/* One that began with what was asked here, whatever became of SERVE, answers it. */
@@ -408,6 +418,7 @@ static void end_without_leader(struct trainers *t, int code, const char *what, c
 	struct wb_msg_peer m = {
 		.kind = WBP_PEER_FINAL, .code = code, .sentence = text, .transfer = t->transfer};
 
+	m.count = UINT32_MAX; /* of our own making */
 	snprintf(text, sizeof(text), "the transfer's leader, agent %s, %s%.800s",
 		e->r.agent[e->r.leader].name, what, why);
 	wb__core_trainers_msg(e, e->r.leader, &m);
