@@ -23,12 +23,16 @@ def both_engines_hold_every_version():
                                          ("rollout-0", "rollout", 2, {"WEIGHTBRIDGE_ENGINE": "e0"}), ("rollout-1", "rollout", 2, {"WEIGHTBRIDGE_ENGINE": "e1"})):
             c.agent(name)
             pods.append(pod(c, name, role, workers, **env))
-        for p in pods[2:]:
-            for _ in range(3 * 2):
-                line = p.expect(r"update \d+ .*", timeout=60 * SLOW, reject=r"Error|update \d+ (?!ok)").string
-                print(p.name, line)
-                assert line.endswith(" ok"), line
-        pods[0].expect(r"sent 3 ", timeout=60 * SLOW)
+        try:
+            for p in pods[2:]:
+                for _ in range(3 * 2):
+                    line = p.expect(r"update \d+ .*", timeout=60 * SLOW, reject=r"Error|update \d+ (?!ok)").string
+                    print(p.name, line)
+                    assert line.endswith(" ok"), line
+            pods[0].expect(r"sent 3 ", timeout=60 * SLOW)
+        finally:
+            for p in pods:  # each ends its workers; killed, it would leave them behind
+                p.stop(timeout=20)
 
 
 if __name__ == "__main__":
