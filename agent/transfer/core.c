@@ -348,21 +348,23 @@ void wb__core_drain_self(struct wb_core *c)
 	c->draining_self = false;
 }
 
-static void peer_lost(struct epoch *e, uint32_t agent, const char *why)
+/* In transfers up to @upto. */
+static void peer_lost(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
-	wb__core_leader_agent_down(e, agent, why);
-	wb__core_lead_agent_down(e, agent, why);
-	wb__core_party_lead_down(e, agent, why);
+	wb__core_leader_agent_down(e, agent, upto, why);
+	wb__core_lead_agent_down(e, agent, upto, why);
+	wb__core_party_lead_down(e, agent, upto, why);
 }
 
 /* It has called us down, maybe long ago, and what it said meanwhile is lost.  What was asked of it
  * since is asked again. */
-static void on_gap(struct epoch *e, uint32_t agent)
+static void on_gap(struct epoch *e, uint32_t agent, uint64_t upto)
 {
 	static const char why[] = "messages of it were lost";
+	const struct trainers *t = &e->obj->trainers;
 
-	peer_lost(e, agent, why);
-	if (e->obj->trainers.state != TRAINERS_ASKED)
+	peer_lost(e, agent, upto, why);
+	if (t->state != TRAINERS_ASKED && t->transfer <= upto)
 		wb__core_trainers_leader_down(e, agent, why);
 }
 
@@ -378,7 +380,7 @@ void wb_core_peer_msg(
 			bool has_gap, is_next = wb__core_wire_take(e, i, m, &has_gap);
 
 			if (has_gap)
-				on_gap(e, i);
+				on_gap(e, i, m->skipped ? m->skipped : UINT64_MAX);
 			if (is_next)
 				dispatch(e, i, m);
 			if (has_gap)
@@ -396,8 +398,8 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 
 	if (!e || agent >= e->r.n_agent)
 		return;
-	wb__core_wire_down(&e->wire[agent], now_ns(c));
-	peer_lost(e, agent, why);
+	wb__core_wire_down(&e->wire[agent], o->highest, now_ns(c));
+	peer_lost(e, agent, UINT64_MAX, why);
 	wb__core_trainers_leader_down(e, agent, why);
 	wb__core_drain_self(c);
 }

@@ -26,7 +26,7 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e->lead);
 	wb_free(e->trigger);
 	for (uint32_t i = 0; e->wire && i < e->r.n_agent; i++)
-		wb__core_wire_down(&e->wire[i], 0);
+		wb__core_wire_down(&e->wire[i], 0, 0);
 	wb_free(e->wire);
 	wb_free(e->link);
 	wb_free(e->member);

@@ -71,6 +71,8 @@ struct wire {
 	bool is_down;
 	uint64_t gap_backoff_ns;
 	uint64_t gap_ns; /* some were given up: the peer is told until it says that it knows */
+	uint64_t sent_transfer; /* highest that a message to it was about */
+	uint64_t skipped; /* highest that those given up were about */
 };
 
 struct epoch {
@@ -225,6 +227,7 @@ struct leader {
 	uint32_t losses;
 	struct leader_engine *engine; /* owned, by engine */
 	uint64_t begin_ns, begin_wall_ns, deadline_ns;
+	uint64_t idle_ns; /* when the last one ended */
 	uint64_t bytes[WB_STAGES];
 	uint64_t stall_ns, n_stall;
 	struct leader *next; /* feeds */
@@ -259,6 +262,7 @@ struct trainers {
 	uint64_t asked_highest; /* transfer that was known when the leader was asked */
 	int64_t version;
 	uint64_t begin_ns, drain_ns, deadline_ns;
+	uint64_t idle_ns; /* when the last one ended here */
 	bool is_told; /* the workers know that they are released */
 	bool has_next; /* the leader knows that the next version is ready */
 	bool has_final; /* FINAL came while the release was under way */
@@ -374,7 +378,9 @@ uint64_t wb__core_digest_tick(struct object *o, uint64_t now);
 void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
 /* @has_gap: the peer has given some up, and us. */
 bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap);
-void wb__core_wire_down(struct wire *w, uint64_t now); /* until it is heard again */
+/* Until it is heard again.  Transfers above @highest are not known here, so nothing about them was
+ * under way. */
+void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now);
 void wb__core_wire_flush(struct epoch *e); /* confirm now what is not confirmed */
 bool wb__core_wire_is_busy(const struct epoch *e);
 uint64_t wb__core_wire_tick(struct object *o, uint64_t now);
@@ -417,7 +423,7 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 void wb__core_party_failed(
 	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
 /* party_ends.c */
-void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why);
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_party_tick(struct object *o, uint64_t now);
 /* The same engine has begun something under a newer plan @e. */
 void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
@@ -467,13 +473,13 @@ void wb__core_lead_resume(struct lead *l, const struct resume *r);
 void wb__core_lead_broken(struct lead *l, const char *why);
 void wb__core_lead_chosen(struct lead *l, enum decision d);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why);
+void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 /* leader.c */
 void wb__core_leader_chosen(struct leader *l, enum decision d);
 bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
 void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why);
+void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_leader_tick(struct object *o, uint64_t now);
 int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err);
 /* trainers.c */

@@ -518,13 +518,13 @@ static bool needs_leader(const struct lead *l)
 	return !l->is_feed && !received_all(l);
 }
 
-void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct lead *l = &e->lead[en];
 		char text[WB_ERR_MSG_MAX];
 
-		if (l->state == LEAD_NONE || l->state == LEAD_DONE)
+		if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->transfer > upto)
 			continue;
 		if (l->agent[agent].takes_part) {
 			l->agent[agent].down = true;

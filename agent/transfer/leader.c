@@ -130,6 +130,7 @@ static void end_run(struct leader *l)
 	wb__core_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
 		l->state = LEADER_IDLE;
+		l->idle_ns = now_ns(o->core);
 		start_next(o);
 		return;
 	}
@@ -552,7 +553,7 @@ static void lead_down(struct leader *l, uint32_t agent, const char *why)
 		look(l);
 }
 
-void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	struct leader *l = &e->obj->leader, *next;
 	char text[512];
@@ -561,10 +562,10 @@ void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, const char *why
 		e->trigger[agent].asked = false;
 	for (struct leader *f = e->obj->feeds; f; f = next) {
 		next = f->next;
-		if (f->e == e)
+		if (f->e == e && f->transfer <= upto)
 			lead_down(f, agent, why);
 	}
-	if (l->state == LEADER_IDLE || l->e != e)
+	if (l->state == LEADER_IDLE || l->e != e || l->transfer > upto)
 		return;
 	if (l->state == LEADER_RUNNING && wb__core_has_trainer(e, agent)) {
 		snprintf(text, sizeof(text), "trainer agent %s is gone: %.400s",
@@ -598,11 +599,13 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
-/* Some trainers have called send_weights: the others' user code is awaited, but not for ever. */
+/* Some trainers have called send_weights: the others' user code is awaited, but not for ever.  It
+ * does not run while they are in the transfer before, or not in a plan yet. */
 static uint64_t await_trainers(struct object *o, uint64_t now)
 {
 	struct epoch *e = wb__core_usable(o);
 	uint32_t first = UINT32_MAX, missing = UINT32_MAX;
+	uint64_t until;
 	char text[512];
 
 	for (uint32_t a = 0; e && o->leader.state == LEADER_IDLE && a < e->r.n_agent; a++) {
@@ -615,12 +618,13 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	}
 	if (first == UINT32_MAX || missing == UINT32_MAX)
 		return 0;
-	if (now < e->trigger[first].asked_ns + e->r.engine_step_deadline_ns)
-		return e->trigger[first].asked_ns + e->r.engine_step_deadline_ns;
+	until = WB_MAX(e->trigger[first].asked_ns, WB_MAX(o->leader.idle_ns, e->ready_ns)) +
+		e->r.engine_step_deadline_ns;
+	if (now < until)
+		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by the trainer workers of agent %.63s, but not by those "
-		"of "
-		"agent %.63s within engineStepDeadlineSeconds (%.0f s)",
+		"of agent %.63s within engineStepDeadlineSeconds (%.0f s)",
 		e->r.agent[first].name, e->r.agent[missing].name,
 		(double)e->r.engine_step_deadline_ns / 1e9);
 	refuse_trainers(e, -ETIMEDOUT, text);

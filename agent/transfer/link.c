@@ -5,9 +5,10 @@
  * The channel below may break and be made again without anybody hearing of it; what was under way
  * is lost then.  So messages are numbered and kept until the peer has confirmed them.  What is
  * given up (the peer was called down, or answered none of many tries) is skipped: `base` is the
- * first number still kept, and a peer that finds some missing calls the sender down as well.  It is
- * told so until it has confirmed that, since nothing else may follow: who waits must not wait for
- * ever.
+ * first number still kept, and a peer that finds some missing calls the sender down as well, for
+ * the transfers that these can have been about: a younger one, which began before the peer heard of
+ * the gap, loses nothing.  It is told so until it has confirmed that, since nothing else may
+ * follow: who waits must not wait for ever.
  */
 #include "transfer/internal.h"
 
@@ -37,9 +38,10 @@ static void drop_first(struct wire *w)
 	wb_free(k);
 }
 
-void wb__core_wire_down(struct wire *w, uint64_t now)
+void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 {
 	w->is_down = true;
+	w->skipped = WB_MAX(highest, w->sent_transfer);
 	if (!w->gap_ns) {
 		w->tx_seq++; /* one that is missing, whatever else is */
 		w->gap_ns = now + 1;
@@ -82,6 +84,7 @@ static void send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 
 	m->base = w->head ? w->head->seq : w->tx_seq + 1;
 	m->ack = w->rx_seq;
+	m->skipped = w->skipped;
 	w->confirm_ns = 0;
 	c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
 }
@@ -91,6 +94,7 @@ void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	struct wire *w = &e->wire[agent];
 
 	m->seq = ++w->tx_seq;
+	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
 	keep(w, m, now_ns(e->obj->core));
 	send(e, agent, m);
 }
@@ -106,6 +110,8 @@ bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		w->resend_ns = w->head ? now + w->backoff_ns : 0;
 	}
 	w->is_down = false;
+	if (w->head)
+		w->head->tries = 0; /* it was silent, stopped perhaps, and is not any more */
 	if (m->ack >= w->tx_seq)
 		w->gap_ns = 0;
 	*has_gap = m->base > w->rx_seq + 1;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why)
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct party *p = &e->party[en];
@@ -15,7 +15,7 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, const char *why)
 		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
 
 		if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING ||
-			p->lead != agent)
+			p->lead != agent || p->transfer > upto)
 			continue;
 		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
 			e->r.agent[agent].name, why);

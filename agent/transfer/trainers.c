@@ -259,6 +259,7 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		wb__core_times_trainers(t);
 	wb__core_flows_prune(o, t->transfer + 1);
 	t->state = TRAINERS_IDLE;
+	t->idle_ns = now_ns(o->core);
 	t->flow = NULL;
 	t->e = NULL;
 	ask(o);
@@ -457,6 +458,7 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 	struct epoch *e = wb__core_usable(o);
 	const struct worker *first = NULL;
 	uint32_t missing = UINT32_MAX;
+	uint64_t until;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_FINAL, .code = -ETIMEDOUT};
 	char text[512];
 
@@ -472,8 +474,11 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 	}
 	if (!first || missing == UINT32_MAX || !first->sent_ns)
 		return 0;
-	if (now < first->sent_ns + e->r.engine_step_deadline_ns)
-		return first->sent_ns + e->r.engine_step_deadline_ns;
+	/* It does not run while they are in the transfer before, or not in a plan yet. */
+	until = WB_MAX(first->sent_ns, WB_MAX(t->idle_ns, e->ready_ns)) +
+		e->r.engine_step_deadline_ns;
+	if (now < until)
+		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by %.100s, but not by %.100s within "
 		"engineStepDeadlineSeconds (%.0f s)",

@@ -54,7 +54,7 @@ END_TEST
 
 START_TEST(five_pods_without_sidecar_are_named)
 {
-	char name[16];
+	char name[24];
 
 	make_with_pods(1);
 	pod("t-0", "trainer", NULL, true);

@@ -211,6 +211,40 @@ START_TEST(a_question_is_not_lost_when_one_side_calls_the_other_down)
 }
 END_TEST
 
+/* An agent gave messages up while its engine's lead was stopped, and the lead hears of it from the
+ * first answer in the next transfer: that one has lost nothing. */
+START_TEST(a_gap_ends_no_younger_transfer)
+{
+	struct wb_sim_fault f = {.kind = WB_SIM_DROP, .items = WB_SIM_MSG};
+	struct world_opts o = shape;
+	struct world_agent *lead, *other;
+	struct world w;
+
+	o.rollout_staged = _i & 1;
+	o.all_engines = _i & 2;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_S);
+	lead = &w.agent[o.trainer_agents];
+	other = lead + 1;
+	f.from = other->name;
+	f.to = lead->name;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
+	wb_core_peer_down(other->core, world_uid, 1, 1, o.trainer_agents, "a test says so");
+	world_after(other);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	wb_sim_faults_clear(w.net);
+	world_send(&w, 2);
+	ck_assert(world_run(&w, 10 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s", w.last_culprit);
+	all_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("waits");
@@ -224,6 +258,7 @@ int main(void)
 	tcase_add_loop_test(tc, the_wait_for_repair_ends_under_a_new_plan, 0, 2);
 	tcase_add_loop_test(tc, news_that_is_lost_is_not_waited_for, 0, 4);
 	tcase_add_loop_test(tc, a_question_is_not_lost_when_one_side_calls_the_other_down, 0, 2);
+	tcase_add_loop_test(tc, a_gap_ends_no_younger_transfer, 0, 4);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
