@@ -226,7 +226,8 @@ static void text_bounds(const struct explain *e)
 	char w[64], what[64];
 
 	if (!p->worker_bound_ns) {
-		wb_buf_printf(e->b, "bounds    unknown: a rail's rate is not known\n");
+		wb_buf_printf(e->b,
+			"bounds    unknown: no rate of the rails is known (agents: --rail-rate)\n");
 		return;
 	}
 	if (e->bound_node == UINT32_MAX)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define SOURCES_SHOWN 4
@@ -113,9 +114,21 @@ static void count(const struct wb_srcmap *s, struct row *row)
 	}
 }
 
+/* "1.503 GB", "12.0 kB". */
+static const char *size_text(uint64_t bytes, char out[32])
+{
+	if (bytes >= 1000000000)
+		snprintf(out, 32, "%.3f GB", (double)bytes / 1e9);
+	else if (bytes >= 1000000)
+		snprintf(out, 32, "%.1f MB", (double)bytes / 1e6);
+	else
+		snprintf(out, 32, "%.1f kB", (double)bytes / 1e3);
+	return out;
+}
+
 static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct row *row)
 {
-	char map[WB_DIGEST_TEXT], manifest[WB_DIGEST_TEXT];
+	char map[WB_DIGEST_TEXT], manifest[WB_DIGEST_TEXT], size[32];
 	uint64_t copied = 0;
 	int64_t nests = 0;
 
@@ -124,12 +137,12 @@ static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct
 		nests += row[i].n_op ? wb_srcmap_nests(s, i) : 0;
 	}
 	wb_buf_printf(out, "source map  %s\n", wb_digest_text(s->map->digest, map));
-	wb_buf_printf(out, "manifest    %s  %" PRIu32 " tensors, %.3f GB\n",
+	wb_buf_printf(out, "manifest    %s  %" PRIu32 " tensors, %s\n",
 		wb_digest_text(s->manifest->digest, manifest), s->manifest->n,
-		(double)s->manifest->bytes / 1e9);
+		size_text(s->manifest->bytes, size));
 	wb_buf_printf(out,
-		"parameters  %" PRIu32 ", %" PRIu32 " ops, %" PRId64 " nests, %.3f GB copied\n",
-		s->map->n_param, s->map->n_op, nests, (double)copied / 1e9);
+		"parameters  %" PRIu32 ", %" PRIu32 " ops, %" PRId64 " nests, %s copied\n",
+		s->map->n_param, s->map->n_op, nests, size_text(copied, size));
 	if (s->stats.n_pass)
 		wb_buf_printf(out,
 			"probing     %" PRIu32 " passes%s, load_weights %.3f s, own work %.3f s, "

@@ -148,6 +148,10 @@ def explain(d):
         say("  | " + line)
 
 
+def outcome(engines):
+    return ", ".join(f"{name} {state}" for name, state in sorted(engines.items()))
+
+
 def kill_and_return(d, bound, moved):
     say(f"\nVersion {KILLED}: engine-1 is killed with -9 in the receive stage "
         f"(WB_FAULT=kill=recv:chunk=5:version={KILLED} at its agent; its workers go with the pod)")
@@ -165,7 +169,7 @@ def kill_and_return(d, bound, moved):
     sent = [w.wait("sent", version=KILLED) for w in d.trainers]
     for w in d.rollouts[0]:
         w.wait("update", version=KILLED)
-    say(f"  outcome: {sent[0]['engines']}")
+    say(f"  outcome: {outcome(sent[0]['engines'])}")
     if sent[0]["engines"].get("engine-0") != "Committed":
         raise Failed(f"engine-0 did not commit version {KILLED}")
     say(f"  engine-0 holds version {KILLED}: {d.verify(0, KILLED) / 1e9:.2f} GB the same")
@@ -213,7 +217,7 @@ def run(build, folder):
         r = d.transfer(KILLED + 1, (0, 1))
         say("\nversion  transfer  EWTT (ms)  stall(ms)    GB/s  EWTT/bound       verified")
         row(KILLED + 1, r, moved, bound, d.verify(0, KILLED + 1) + d.verify(1, KILLED + 1))
-        say(f"  outcome: {r['engines']}")
+        say(f"  outcome: {outcome(r['engines'])}")
         status = d.status()["status"]
         say(f"  status: version {status.get('version')}, transfer {status.get('transfer')}, "
             f"{status.get('updatedEngines')} of {status.get('engineCount')} engines up to date")
