@@ -168,6 +168,8 @@ class Job:
         return out
 
     def is_one(self):
+        # One that raised WeightsTorn is ended by its user: in its collective the others wait for it.
+        self.restart_torn()
         held = self.held()
         if "rollout" not in str(MODES[self.mode]):
             # Written in place: an engine may be a mix, which is no version, until the next one.
