@@ -323,11 +323,17 @@ static void sleep_memory(struct toy *t)
 		say("error %d sleep: %s", rc, err.msg);
 		return;
 	}
-	munmap(t->data, t->bytes);
+	if (!t->data) { /* it sleeps already */
+		say("asleep");
+		return;
+	}
+	/* What comes back shall lie elsewhere, so nothing else is put here. */
+	if (mmap(t->data, t->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		MAP_FAILED)
+		must(-errno, "memory", "mmap");
 	if (t->fd >= 0)
 		close(t->fd);
-	/* What comes back shall lie elsewhere. */
-	(void)!mmap(t->data, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	t->fd = -1;
 	t->data = NULL;
 	say("asleep");
 }
