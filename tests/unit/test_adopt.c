@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A new operator finds a plan at the agents, and keeps it. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_recon.h"
 
 static void back(uint32_t id, const char *name, struct wb_recon_worker *w, size_t n, uint32_t index,
@@ -142,11 +143,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int n;
-
-	srunner_run_all(sr, CK_ENV);
-	n = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(suite());
 }

@@ -7,6 +7,7 @@
  *	test_chaos seed N [MODE]	one seed, with its trace on stderr
  */
 #include "tests/common/chaos.h"
+#include "tests/common/fx_check.h"
 
 #include "base/log.h"
 
@@ -124,8 +125,7 @@ static int run_one(uint64_t seed, int mode)
 
 int main(int argc, char **argv)
 {
-	int failed, mode = argc > 3 ? atoi(argv[3]) : -1;
-	SRunner *sr;
+	int mode = argc > 3 ? atoi(argv[3]) : -1;
 	TCase *tc;
 	Suite *s;
 
@@ -142,9 +142,5 @@ int main(int argc, char **argv)
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
 	tcase_add_loop_test(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

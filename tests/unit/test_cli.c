@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cli.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 #include "base/err.h"
@@ -206,8 +207,6 @@ int main(void)
 {
 	Suite *s = suite_create("cli");
 	TCase *t = tcase_create("all");
-	SRunner *r;
-	int failed;
 
 	tcase_add_loop_test(t, a_line_is_taken_or_refused_by_option, 0, WB_ARRAY_SIZE(lines));
 	tcase_add_loop_test(t, help_lists_every_row_and_ends, 0, 2);
@@ -216,9 +215,5 @@ int main(void)
 	tcase_add_test(t, a_host_name_that_does_not_fit_is_refused);
 	tcase_add_test(t, an_object_is_namespace_and_name);
 	suite_add_tcase(s, t);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_NORMAL);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+	return fx_run(s);
 }

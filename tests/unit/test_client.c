@@ -5,6 +5,7 @@
 #include "lane/lane.h"
 #include "mem/mem.h"
 #include "tests/common/fx_agent.h"
+#include "tests/common/fx_check.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
@@ -601,7 +602,6 @@ int main(void)
 {
 	Suite *s = suite_create("client");
 	TCase *t = tcase_create("client");
-	int bad;
 
 	setenv("WEIGHTBRIDGE_SOCKET", "/nonexistent", 1); /* options must win */
 	tcase_set_timeout(t, 30);
@@ -622,9 +622,5 @@ int main(void)
 	tcase_add_test(t, failed_allocation_leaves_nothing_behind);
 	tcase_add_test(t, datagram_without_room_is_dropped_whole);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	bad = srunner_ntests_failed(r);
-	srunner_free(r);
-	return bad != 0;
+	return fx_run(s);
 }

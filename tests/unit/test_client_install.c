@@ -6,6 +6,7 @@
 #include "mem/mem.h"
 #include "planner/map.h"
 #include "tests/common/fx_agent.h"
+#include "tests/common/fx_check.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
@@ -143,14 +144,9 @@ int main(void)
 {
 	Suite *s = suite_create("client_install");
 	TCase *t = tcase_create("client_install");
-	int bad;
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, given_up_before_its_copy_is_torn_and_repaired);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	bad = srunner_ntests_failed(r);
-	srunner_free(r);
-	return bad != 0;
+	return fx_run(s);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 #include "tests/common/fx_agent.h"
+#include "tests/common/fx_check.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
@@ -443,7 +444,6 @@ int main(void)
 {
 	Suite *s = suite_create("client_send");
 	TCase *t = tcase_create("client_send");
-	int bad;
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, send_goes_through_its_states);
@@ -456,9 +456,5 @@ int main(void)
 	tcase_add_test(t, signal_handler_ends_a_wait_with_eintr);
 	tcase_add_test(t, forked_child_is_kept_out);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	bad = srunner_ntests_failed(r);
-	srunner_free(r);
-	return bad != 0;
+	return fx_run(s);
 }

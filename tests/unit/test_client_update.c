@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "tests/common/fx_agent.h"
+#include "tests/common/fx_check.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
@@ -732,7 +733,6 @@ int main(void)
 {
 	Suite *s = suite_create("client_update");
 	TCase *t = tcase_create("client_update");
-	int bad;
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, count_wraps_without_touching_stop);
@@ -751,9 +751,5 @@ int main(void)
 	tcase_add_test(t, blocking_update_stays_aligned_when_only_one_times_out);
 	tcase_add_test(t, forked_child_does_not_poll_for_its_parent);
 	suite_add_tcase(s, t);
-	SRunner *r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	bad = srunner_ntests_failed(r);
-	srunner_free(r);
-	return bad != 0;
+	return fx_run(s);
 }

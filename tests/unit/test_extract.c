@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_loader.h"
 
 #include <check.h>
@@ -681,8 +682,6 @@ int main(void)
 {
 	Suite *s = suite_create("extract");
 	TCase *tc = tcase_create("extract");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_loop_test(tc, every_case_comes_out_exactly, 0, WB_ARRAY_SIZE(cases));
 	tcase_add_test(tc, small_bf16_takes_five_calls_and_more_rows_six);
@@ -694,9 +693,5 @@ int main(void)
 	tcase_add_loop_test(tc, apply_does_what_the_loader_does, 0, WB_ARRAY_SIZE(cases));
 	tcase_add_test(tc, apply_names_a_missing_tensor);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return fx_run(s);
 }

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_loader.h"
 
 #include <check.h>
@@ -431,8 +432,6 @@ int main(void)
 {
 	Suite *s = suite_create("extract_bad");
 	TCase *tc = tcase_create("extract_bad");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(tc, all_faults_are_named_with_range_and_reason);
 	tcase_add_test(tc, an_arithmetic_loader_is_found_without_a_snapshot);
@@ -452,9 +451,5 @@ int main(void)
 	tcase_add_test(tc, a_cache_that_cannot_be_written_is_only_a_note);
 	tcase_add_test(tc, creation_survives_any_failed_allocation);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return fx_run(s);
 }

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/ring.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -245,21 +246,17 @@ int main(void)
 {
 	Suite *s = suite_create("fault");
 	TCase *c = tcase_create("fault");
-	SRunner *r = srunner_create(s);
-	int failed;
+	const char *mode = getenv("CK_FORK");
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, empty_text_is_no_table);
 	tcase_add_loop_test(c, bad_rule_is_named, 0, WB_ARRAY_SIZE(bad));
 	tcase_add_test(c, chunk_counts_within_the_named_version);
 	tcase_add_test(c, probability_and_stall_once);
-	if (srunner_fork_status(r) == CK_FORK)
+	if (!mode || strcmp(mode, "no"))
 		tcase_add_test_raise_signal(c, kill_is_sigkill, SIGKILL);
 	tcase_add_test(c, every_fault_is_in_the_manual_page_and_no_other);
 	tcase_add_test(c, ring_full_is_eagain_and_keeps_order);
 	tcase_add_test(c, ring_between_threads_loses_nothing);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

@@ -5,6 +5,7 @@
  * staged and the end.  Never may two engines hold different versions once everybody is back, nor
  * the workers of one engine serve a mix meanwhile.
  */
+#include "tests/common/fx_check.h"
 #include "tests/common/world_op.h"
 #include "tests/common/world_steps.h"
 
@@ -227,8 +228,6 @@ int main(int argc, char **argv)
 {
 	Suite *s = suite_create("joint");
 	TCase *tc = tcase_create("joint");
-	SRunner *sr;
-	int failed;
 
 	wb_log_level_max = WB_LOG_ERROR;
 	is_alone = argc > 1;
@@ -243,9 +242,5 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(
 		tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/hash.h"
 #include "kernels/internal.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -415,8 +416,6 @@ int main(void)
 {
 	Suite *suite = suite_create("kernels");
 	TCase *tc = tcase_create("sum and boxes");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	setup();
 	printf("seed %llu (WB_SEED=)\n", (unsigned long long)rng.state);
@@ -430,8 +429,5 @@ int main(void)
 	tcase_add_loop_test(tc, large_boxes_move_as_a_byte_oracle_says, 0, 6);
 	tcase_add_test(tc, box_that_fits_touches_nothing_outside);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return fx_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/hash.h"
 #include "kernels/internal.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <math.h>
@@ -339,8 +340,6 @@ int main(void)
 {
 	Suite *suite = suite_create("kernels: casts, codes, diff2");
 	TCase *tc = tcase_create("all");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	setup();
 	printf("seed %llu (WB_SEED=)\n", (unsigned long long)rng.state);
@@ -351,8 +350,5 @@ int main(void)
 	tcase_add_loop_test(tc, ramp_is_its_definition, 0, 7);
 	tcase_add_loop_test(tc, diff2_emits_what_its_definition_says, 0, 21);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return fx_run(suite);
 }

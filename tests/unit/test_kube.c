@@ -10,6 +10,7 @@
 #include "operator-shim/kube/lease.h"
 #include "operator-shim/kube/text.h"
 #include "operator-shim/kube/token.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -493,11 +494,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *r = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(suite());
 }

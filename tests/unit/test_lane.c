@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "lane/lane.h"
 #include "lane/shared.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -431,8 +432,6 @@ int main(void)
 {
 	Suite *suite = suite_create("lane");
 	TCase *tc = tcase_create("lanes");
-	SRunner *sr = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tc, what_is_assembled_is_packed_again_with_the_same_sum, 0, KINDS);
 	tcase_add_loop_test(tc, full_is_eagain_and_order_is_kept, 0, KINDS);
@@ -444,8 +443,5 @@ int main(void)
 	tcase_add_test(tc, foreign_rings_are_refused);
 	tcase_add_loop_test(tc, failed_allocation_leaves_nothing, 0, THREAD + 1);
 	suite_add_tcase(suite, tc);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return fx_run(suite);
 }

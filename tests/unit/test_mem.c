@@ -6,6 +6,7 @@
 #include "mem/arena.h"
 #include "mem/cgroup.h"
 #include "mem/mem.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -326,8 +327,6 @@ int main(void)
 {
 	Suite *s = suite_create("mem");
 	TCase *t = tcase_create("kinds");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(t, a_memfd_is_shared_with_its_worker);
 	tcase_add_test(t, an_object_that_could_shrink_is_refused);
@@ -348,9 +347,5 @@ int main(void)
 	tcase_add_test(t, a_container_that_sees_the_hosts_path_reads_its_root);
 	tcase_add_test(t, what_is_not_version_2_is_said);
 	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(s);
 }

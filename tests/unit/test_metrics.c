@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -93,15 +94,10 @@ int main(void)
 {
 	Suite *s = suite_create("metrics");
 	TCase *tc = tcase_create("text");
-	SRunner *sr = srunner_create(s);
-	int n;
 
 	tcase_add_test(tc, text_is_what_prometheus_reads);
 	tcase_add_test(tc, series_are_bounded);
 	tcase_add_test(tc, create_survives_each_failed_allocation);
 	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_ENV);
-	n = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(s);
 }

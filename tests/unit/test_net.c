@@ -6,6 +6,7 @@
 #include "net/loop.h"
 #include "net/psk.h"
 #include "net/seq.h"
+#include "tests/common/fx_check.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -693,8 +694,6 @@ int main(void)
 {
 	Suite *s = suite_create("net");
 	TCase *t = tcase_create("loop");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, deferred_calls_run_in_order_and_never_inside);
@@ -726,9 +725,5 @@ int main(void)
 	tcase_add_loop_test(t, http_answers_get_and_nothing_else, 0, WB_ARRAY_SIZE(gets));
 	tcase_add_test(t, a_port_in_use_is_said_with_its_address);
 	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(s);
 }

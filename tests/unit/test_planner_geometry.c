@@ -5,6 +5,7 @@
  */
 #include "base/base.h"
 #include "base/err.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/geometry.h"
 
 #include <check.h>
@@ -197,15 +198,10 @@ int main(void)
 {
 	Suite *s = suite_create("planner_geometry");
 	TCase *c = tcase_create("geometry");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, small_deployments_plan_and_check, 0, WB_ARRAY_SIZE(small));
 	tcase_add_loop_test(c, deployments_count_as_the_independent_table, 0,
 		getenv("WB_SLOW") ? (int)WB_ARRAY_SIZE(rows) : 3);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

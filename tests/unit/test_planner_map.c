@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
 
 #include <check.h>
@@ -347,8 +348,6 @@ int main(void)
 {
 	Suite *s = suite_create("planner_map");
 	TCase *c = tcase_create("map");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, manifest_derives_rows_and_positions);
@@ -361,8 +360,5 @@ int main(void)
 	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
 	tcase_add_test(c, only_a_widening_cast_is_exact);
 	tcase_add_test(c, json_names_every_part);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

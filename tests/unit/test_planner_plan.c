@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "planner/binding.h"
 #include "planner/plan.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
 
 #include <check.h>
@@ -568,8 +569,6 @@ int main(void)
 {
 	Suite *s = suite_create("planner_plan");
 	TCase *c = tcase_create("plan");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, row_shards_meet_column_shards);
@@ -585,8 +584,5 @@ int main(void)
 	tcase_add_test(c, a_binding_of_another_layout_is_refused);
 	tcase_add_test(c, the_explanation_says_what_sets_the_bound);
 	tcase_add_test(c, the_explanation_stands_rails_of_any_rate);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

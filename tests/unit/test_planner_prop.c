@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "planner/binding.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_deploy.h"
 
 #include <check.h>
@@ -586,9 +587,8 @@ int main(void)
 {
 	Suite *s = suite_create("planner_prop");
 	TCase *c = tcase_create("prop");
-	SRunner *r = srunner_create(s);
 	const char *seed = getenv("WB_SEED");
-	int failed, n = getenv("WB_RUNS") ? atoi(getenv("WB_RUNS")) : 15;
+	int n = getenv("WB_RUNS") ? atoi(getenv("WB_RUNS")) : 15;
 
 	first_seed = seed ? strtoull(seed, NULL, 0) : 1;
 	printf("seeds %llu and on (WB_SEED, WB_RUNS)\n", (unsigned long long)first_seed);
@@ -598,8 +598,5 @@ int main(void)
 	tcase_add_loop_test(c, pools_wait_only_for_earlier_pools, 0, n);
 	tcase_add_loop_test(c, same_input_same_bytes_and_they_decode, 0, n);
 	tcase_add_loop_test(c, mutated_plans_fail_the_check, 0, n);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

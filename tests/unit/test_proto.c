@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "proto/messages.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -706,8 +707,6 @@ int main(void)
 {
 	Suite *s = suite_create("proto");
 	TCase *t = tcase_create("frame");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_test(t, a_frame_header_comes_back_as_it_was);
 	tcase_add_loop_test(t, a_bad_header_is_refused_by_name, 0, WB_ARRAY_SIZE(bad_head));
@@ -728,9 +727,5 @@ int main(void)
 	tcase_add_test(t, each_message_has_an_example_for_the_fuzzer);
 	tcase_add_test(t, protocol_md_has_every_message_and_field);
 	suite_add_tcase(s, t);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(s);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_recon.h"
 
 #include <check.h>
@@ -680,11 +681,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int n;
-
-	srunner_run_all(sr, CK_ENV);
-	n = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(suite());
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pods add to the decisions: engines by label, roles, missing sidecars, refused agents. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_recon.h"
 
 static void pod(const char *name, const char *role, const char *engine_label, bool has_sidecar)
@@ -197,8 +198,6 @@ int main(void)
 {
 	Suite *s = suite_create("reconcile_pods");
 	TCase *c = tcase_create("pods");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_test(c, no_pods_is_waiting_for_pods);
@@ -210,9 +209,5 @@ int main(void)
 	tcase_add_test(c, refused_agent_is_the_reason_until_it_is_let_in);
 	tcase_add_test(c, news_that_say_nothing_new_change_nothing);
 	suite_add_tcase(s, c);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

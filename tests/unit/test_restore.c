@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A new leader goes on from the status that the last one wrote. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_recon.h"
 
 /* An operator that ran, and another that starts with the status it wrote. */
@@ -130,11 +131,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int n;
-
-	srunner_run_all(sr, CK_ENV);
-	n = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(suite());
 }

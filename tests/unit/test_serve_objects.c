@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operator's endpoint in a cluster: objects that come and go, agents that show tokens. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_serve.h"
 
 /* ---- objects that come and go ---- */
@@ -298,11 +299,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(suite());
-	int n;
-
-	srunner_run_all(sr, CK_ENV);
-	n = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return fx_run(suite());
 }

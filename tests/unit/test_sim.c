@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "tests/common/fx_check.h"
 #include "xport/sim/sim.h"
 #include "xport/xport.h"
 
@@ -490,8 +491,6 @@ int main(void)
 {
 	Suite *s = suite_create("sim");
 	TCase *c = tcase_create("sim");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, messages_keep_their_order);
@@ -503,8 +502,5 @@ int main(void)
 	tcase_add_test(c, every_grant_and_write_ends_once_whatever_breaks);
 	tcase_add_test(c, a_seed_is_a_run);
 	tcase_add_test(c, ingress_is_shared);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

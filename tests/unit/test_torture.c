@@ -25,6 +25,7 @@
 #include "operator-shim/spec/spec.h"
 #include "planner/binding.h"
 #include "planner/plan.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
 #include "transfer/core.h"
 #include "xport/sim/sim.h"
@@ -412,14 +413,9 @@ int main(void)
 {
 	Suite *s = suite_create("torture");
 	TCase *t = tcase_create("makers");
-	SRunner *r = srunner_create(s);
-	int failed;
 
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_loop_test(t, each_lost_allocation_is_enomem, 0, (int)WB_ARRAY_SIZE(makers));
 	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every wait ends: with news that is lost, plans that are never activated, repair that never comes.
  */
+#include "tests/common/fx_check.h"
 #include "tests/common/world.h"
 
 #include <check.h>
@@ -249,8 +250,6 @@ int main(void)
 {
 	Suite *s = suite_create("waits");
 	TCase *tc = tcase_create("waits");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, a_plan_that_is_never_activated_stops_no_transfer, 0, 4);
@@ -260,9 +259,5 @@ int main(void)
 	tcase_add_loop_test(tc, a_question_is_not_lost_when_one_side_calls_the_other_down, 0, 2);
 	tcase_add_loop_test(tc, a_gap_ends_no_younger_transfer, 0, 4);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

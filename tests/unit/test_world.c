@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole agents over the simulated network: transfers, same step, losses, feeds. */
+#include "tests/common/fx_check.h"
 #include "tests/common/world.h"
 
 #include "base/hash.h"
@@ -721,8 +722,6 @@ int main(void)
 {
 	Suite *s = suite_create("sim");
 	TCase *tc = tcase_create("world");
-	SRunner *sr;
-	int failed;
 
 	tcase_add_loop_test(tc, every_version_arrives_byte_for_byte, 0, N_SHAPES * N_MODES);
 	tcase_add_test(tc, all_workers_of_an_engine_change_at_the_same_poll);
@@ -747,9 +746,5 @@ int main(void)
 	tcase_add_loop_test(tc, engines_relay_both_ways_with_one_slot_a_pool, 2, 5);
 	tcase_add_test(tc, a_peer_that_reads_nothing_does_not_stop_other_edges);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

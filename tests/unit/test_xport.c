@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of wb_xport_ops, over every transport: connections, bytes, misuse. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 
 #include <check.h>
@@ -373,8 +374,6 @@ int main(void)
 {
 	Suite *s = suite_create("xport");
 	TCase *c = tcase_create("xport");
-	SRunner *r;
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, connect_tells_both_sides_who_it_is, 0, FX_KINDS);
@@ -390,9 +389,5 @@ int main(void)
 	tcase_add_loop_test(c, wrong_answers_are_errors_and_leave_the_grant_open, 0, FX_KINDS);
 	tcase_add_loop_test(c, wrong_grants_are_errors, 0, FX_KINDS);
 	tcase_add_loop_test(c, regions_may_overlap, 0, FX_KINDS);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

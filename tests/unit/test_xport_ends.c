@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of wb_xport_ops, over every transport: cancels, ends, peers that are slow. */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 
 #include <check.h>
@@ -351,8 +352,6 @@ int main(void)
 {
 	Suite *s = suite_create("xport_ends");
 	TCase *c = tcase_create("xport_ends");
-	SRunner *r;
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, cancel_before_the_answer_takes_the_grant_back, 0, FX_KINDS);
@@ -362,9 +361,5 @@ int main(void)
 	tcase_add_loop_test(c, closing_in_the_middle_of_everything_is_clean, 0, FX_KINDS);
 	tcase_add_loop_test(c, slow_reader_does_not_stop_other_connections, 0, FX_KINDS);
 	tcase_add_loop_test(c, a_slot_is_free_as_soon_as_its_chunk_arrived, 0, FX_KINDS);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

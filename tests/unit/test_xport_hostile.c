@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults and strangers: what the real transports do when a peer, or memory, is not as it should. */
 #include "base/mem.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 #include "xport/frame.h"
 
@@ -466,8 +467,6 @@ int main(void)
 {
 	Suite *s = suite_create("xport_hostile");
 	TCase *c = tcase_create("xport_hostile");
-	SRunner *r;
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, flip_fault_changes_one_bit_at_the_receiver_only, 0, FX_REAL_KINDS);
@@ -481,9 +480,5 @@ int main(void)
 	tcase_add_loop_test(c, a_hello_cut_short_costs_nothing, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, a_source_that_breaks_the_rules_is_dropped_and_its_grants_are_lost, 0,
 		SOURCE_FAULTS);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

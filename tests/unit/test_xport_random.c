@@ -4,6 +4,7 @@
  * in a random order over several connections.  A connection ends only when somebody ended it, every
  * grant and every write ends once, and a call on a living connection never says that it is gone.
  */
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 
 #include <check.h>
@@ -336,14 +337,8 @@ int main(void)
 {
 	Suite *s = suite_create("xport_random");
 	TCase *c = tcase_create("xport_random");
-	SRunner *r;
-	int failed;
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, any_order_of_calls_keeps_the_contract, 0, FX_KINDS * SEEDS);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

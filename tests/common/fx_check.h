@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every unit test's main() ends with. */
+#ifndef WB_TESTS_FX_CHECK_H
+#define WB_TESTS_FX_CHECK_H
+
+#include <check.h>
+
+/*
+ * Runs and frees a suite; CK_VERBOSITY, CK_FORK and CK_RUN_CASE work. Returns main()'s exit status:
+ * 0 when every test passed, else 1.
+ */
+int fx_run(Suite *suite);
+
+#endif
