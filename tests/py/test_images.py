@@ -91,7 +91,7 @@ def packages(stages):
 
 
 def example():
-    # It could not be built where there is no engine: at least all that it copies is there.
+    # tests/cluster/test_dockerfile.py builds it; here: all that it copies is there.
     text = open(os.path.join(TOP, "charts/examples/rl-job/Dockerfile")).read()
     for words in (line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")):
         for w in words:
