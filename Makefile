@@ -163,9 +163,10 @@ $(O)/tools/agent-v$(1)-$(2): $(call obj,agent/daemon/main.c) $(patsubst %,$(O)/o
 $(O)/tools/operator-v$(1)-$(2): $(call obj,operator-shim/main.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
 $(O)/tools/toy_worker-v$(1)-$(2): $(call obj,tests/tools/toy_worker.c tests/common/geometry.c tests/common/fx_plan.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
 endef
-$(eval $(call speaking,1,2))
+$(eval $(call speaking,1,1))
 $(eval $(call speaking,2,3))
-OTHERS  := $(addprefix $(O)/tools/,agent-v1-2 agent-v2-3 toy_worker-v2-3 operator-v1-2)
+$(eval $(call speaking,3,4))
+OTHERS  := $(addprefix $(O)/tools/,agent-v1-1 toy_worker-v1-1 operator-v1-1 agent-v2-3 agent-v3-4 toy_worker-v3-4 operator-v2-3)
 
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
 $(O)/flags: FORCE
@@ -176,6 +177,7 @@ check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; STRICT=1 
 	@tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]
+	@python3 -B tests/cluster/compat.py >/dev/null || [ $$? -eq 77 ]
 	@T_LIMIT=$${T_LIMIT:-900} TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)

@@ -72,8 +72,8 @@ static int queue_add(struct peer *peer, uint16_t type, const void *msg)
 static void queue_flush(struct peer *peer)
 {
 	for (uint32_t i = 0; i < peer->n_queue; i++)
-		if (wb__wire_send_frame(peer->out->chan, peer->queue[i].data, peer->queue[i].len,
-			    &peer->e->p->a->wire[WB__WIRE_AGENT]) < 0)
+		if (wb__wire_send_frame(peer->out->chan, peer->out->proto, peer->queue[i].data,
+			    peer->queue[i].len, &peer->e->p->a->wire[WB__WIRE_AGENT]) < 0)
 			wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
 	queue_clear(peer);
 }

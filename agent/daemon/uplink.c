@@ -200,7 +200,7 @@ void wb__reports_drop(struct wb__oplink *l)
 void wb__reports_flush(struct wb__oplink *l)
 {
 	for (uint32_t i = 0; i < l->n_report; i++)
-		if (wb__wire_send_frame(l->chan, l->report[i].frame, l->report[i].bytes,
+		if (wb__wire_send_frame(l->chan, l->proto, l->report[i].frame, l->report[i].bytes,
 			    &l->a->wire[WB__WIRE_OPERATOR]) < 0)
 			break;
 	wb__reports_drop(l);

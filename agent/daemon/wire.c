@@ -50,11 +50,35 @@ int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const v
 	return rc;
 }
 
-int wb__wire_send_frame(
-	struct wb_chan *ch, const void *frame, size_t bytes, struct wb__wire_counts *counts)
+/* Not wb__wire_decode(), which counts. */
+static int send_again(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
+	struct wb__wire_counts *counts)
 {
-	int rc = wb_chan_send(ch, frame, bytes);
+	const uint8_t *body;
+	struct wb_frame f;
+	union wb_msg m;
+	int rc;
 
+	rc = wb_frame_check(frame, bytes, &f, &body, NULL);
+	if (rc == 0)
+		rc = wb_msg_decode(&f, body, &m, NULL);
+	if (rc < 0)
+		return rc;
+	rc = wb__wire_send(ch, version, f.type, &m, counts);
+	wb_msg_free(f.type, &m);
+	return rc;
+}
+
+int wb__wire_send_frame(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
+	struct wb__wire_counts *counts)
+{
+	struct wb_frame f;
+	int rc = wb_frame_decode(frame, bytes, &f, NULL);
+
+	if (rc == 0 && f.version != version)
+		return send_again(ch, version, frame, bytes, counts);
+	if (rc == 0)
+		rc = wb_chan_send(ch, frame, bytes);
 	if (rc == 0)
 		count(&counts->tx, bytes);
 	return rc;

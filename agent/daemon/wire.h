@@ -40,9 +40,10 @@ int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const voi
 /** wb__wire_send_seq - the same as one datagram with descriptors (@fds NULL: none). */
 int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const void *msg,
 	const struct wb__wire_fds *fds, struct wb__wire_counts *counts);
-/** wb__wire_send_frame - one that was encoded before. */
-int wb__wire_send_frame(
-	struct wb_chan *ch, const void *frame, size_t bytes, struct wb__wire_counts *counts);
+/** wb__wire_send_frame - one that was encoded before there was a channel; where @version, which was
+ *  agreed on since, is another, it is written anew.  Negative: as wb__wire_send(). */
+int wb__wire_send_frame(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
+	struct wb__wire_counts *counts);
 /** wb__wire_decode - count, check and decode a whole frame (untrusted).  On success release with
  *  wb_msg_free(f->type, msg). */
 int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb__wire_counts *counts,

@@ -25,9 +25,10 @@
 #include "proto/frame.h"
 
 /* The protocol version of this build and the oldest it still speaks (N with N-1).  Tests make
- * builds with other ranges. */
+ * builds with other ranges, and run this one beside builds of the commit in tests/cluster/compat.
+ */
 #ifndef WBP_VERSION_MAX
-#define WBP_VERSION_MAX 1
+#define WBP_VERSION_MAX 2
 #define WBP_VERSION_MIN 1
 #endif
 
@@ -486,10 +487,10 @@ enum wbp_peer {
 	F(X, U64, seq, 0, OPT, 1, "number of the message between these two agents in this epoch; 0: none") \
 	F(X, U64, base, 0, OPT, 1, "first number that the sender still keeps: whoever misses one below calls it down") \
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
-	F(X, U64, skipped, 0, OPT, 1, "highest transfer that messages below base are about; 0 = any") \
 	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
 	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
-	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded")
+	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded") \
+	F(X, U64, skipped, 0, OPT, 2, "highest transfer that messages below base are about; 0 = any")
 
 /* ---- the list ------------------------------------------------------------------------------ */
 

@@ -16,22 +16,28 @@ SERVICE = f"weightbridge-operator.{SYSTEM}.svc"
 VERSION = re.search(r'WB_VERSION "(.*)"', open(os.path.join(TOP, "agent/include/weightbridge/version.h")).read())[1]
 IMAGES = {n: f"localhost/weightbridge/{n}:{VERSION}" for n in ("agent", "operator", "toy")}
 SHAPE = "--rows 256 --cols 256 --tensors 8"  # 2 MiB
+# In a pod of charts/examples/rl-job.
+SCRIPT = ("rm -f /tmp/in; mkfifo /tmp/in; I=0; [ $ROLE = rollout ] || I=${POD_NAME##*-}; exec toy_worker --socket "
+          f"/run/weightbridge/agent.sock --role $ROLE --index $I --of $TRAINERS {SHAPE} <>/tmp/in")
 SECURE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65532,
           "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def add_images(c):
+def add_images(c, tree=TOP, tag=VERSION):
+    """Of the programs built here, or of another commit's tree, with its own scripts."""
+    build = os.path.abspath(BUILD) if tree == TOP else os.path.join(tree, "build", "release")
+    image = lambda part: f"localhost/weightbridge/{part}:{tag}"
     for part in ("agent", "operator"):
-        subprocess.run([os.path.join(TOP, "charts", "image.sh"), part, c.path(part + ".tar"), IMAGES[part]], check=True,
-                       capture_output=True, env={**os.environ, "BUILD": os.path.abspath(BUILD)})
+        subprocess.run([os.path.join(tree, "charts", "image.sh"), part, c.path(part + ".tar"), image(part)], check=True,
+                       capture_output=True, env={**os.environ, "BUILD": build})
         c.import_image(c.path(part + ".tar"))
     t = Tree()
-    t.program("usr/bin/toy_worker", f"{BUILD}/tools/toy_worker")
+    t.program("usr/bin/toy_worker", f"{build}/tools/toy_worker")
     t.program("bin/busybox", shutil.which("busybox"))
     for name in ("sh", "mkfifo", "rm", "echo", "cat", "ls", "sleep", "timeout", "seq"):
         t.link("bin/" + name, "busybox")
     t.directory("tmp", 0o1777)
-    c.import_image(write_image(c.path("toy.tar"), IMAGES["toy"], t, ["/bin/sh"]))
+    c.import_image(write_image(c.path("toy.tar"), image("toy"), t, ["/bin/sh"]))
 
 
 def apply(c, *objects):
@@ -188,6 +194,31 @@ class Job:
         self.kubectl("delete", "statefulset", "trainer", "rollout", "--ignore-not-found")
         self.kubectl("delete", "wt", self.name, "--ignore-not-found")
         wait_for(lambda: not self.pods(), 60)
+
+
+class ChartJob(Job):
+    """charts/examples/rl-job with toy workers; of another commit's tree with its images."""
+
+    def __init__(self, c, ns, release="grpo", more=None, tree=TOP, tag=VERSION):
+        self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
+        self.trainer = f"{release}-trainer-0"
+        values = {"image": f"localhost/weightbridge/toy:{tag}", "pullPolicy": "Never", "terminationGracePeriodSeconds": 5,
+                  "weightbridge": {"image": {"pullPolicy": "Never", "tag": tag}, "cpu": "10m"}}
+        for side, n in (("trainer", 1), ("rollout", 2)):
+            values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],
+                            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
+        values.update(more or {})
+        if not more:
+            apply(c, namespace(ns))
+        c.helm("install", release, os.path.join(tree, "charts", "examples", "rl-job"), "-n", ns, "-f", "-", "--wait",
+               "--timeout", "120s", stdin=json.dumps(values))
+
+    def pods(self, app=None):
+        return super().pods(app and f"{self.name}-{app}")
+
+    def send(self, version, seconds=60):
+        self.say(self.trainer, f"send {version}")
+        return self.heard(self.trainer, f"sent {version} ", seconds)
 
 
 def pids(program, pod_uid):

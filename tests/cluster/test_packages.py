@@ -17,34 +17,11 @@ import helm  # noqa: E402
 from apiserver import TOP, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
 from test_injection import CONTROLLERS  # noqa: E402
-from job import IMAGES, SECURE, SHAPE, SYSTEM, Job, add_images, apply, install_operator, namespace, pids, weight_transfer  # noqa: E402
+from job import (IMAGES, SCRIPT, SECURE, SYSTEM, ChartJob, Job, add_images, apply, install_operator, namespace, pids,  # noqa: E402
+                 weight_transfer)
 
 CHARTS = os.path.join(TOP, "charts")
 CRD = "weighttransfers.weightbridge.io"
-SCRIPT = ("rm -f /tmp/in; mkfifo /tmp/in; I=0; [ $ROLE = rollout ] || I=${POD_NAME##*-}; exec toy_worker --socket "
-          f"/run/weightbridge/agent.sock --role $ROLE --index $I --of $TRAINERS {SHAPE} <>/tmp/in")
-
-
-class ChartJob(Job):
-    """charts/examples/rl-job with toy workers."""
-
-    def __init__(self, c, ns, release="grpo", more=None):
-        self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
-        values = {"image": IMAGES["toy"], "pullPolicy": "Never", "terminationGracePeriodSeconds": 5,
-                  "weightbridge": {"image": {"pullPolicy": "Never"}, "cpu": "10m"}}
-        for side, n in (("trainer", 1), ("rollout", 2)):
-            values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],
-                            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
-        values.update(more or {})
-        if not more:
-            apply(c, namespace(ns))
-        c.helm("install", release, os.path.join(CHARTS, "examples", "rl-job"), "-n", ns, "-f", "-", "--wait", "--timeout",
-               "120s", stdin=json.dumps(values))
-
-    def send(self, version, seconds=60):
-        pod = f"{self.name}-trainer-0"
-        self.say(pod, f"send {version}")
-        return self.heard(pod, f"sent {version} ", seconds)
 
 
 def raw(c, *args):
