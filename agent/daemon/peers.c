@@ -194,6 +194,14 @@ static void dial(struct peer *peer)
 	arm(p);
 }
 
+static void try_again(struct peer *peer)
+{
+	if (peer->addr.port)
+		dial(peer);
+	else
+		give_up(peer, "it was absent when this was planned");
+}
+
 static void on_timer(void *cookie)
 {
 	struct wb__peers *p = cookie;
@@ -202,7 +210,7 @@ static void on_timer(void *cookie)
 	for (struct epoch_keys *e = p->epochs; e; e = e->next)
 		for (uint32_t i = 0; i < e->n; i++)
 			if (e->peer[i].retry_ns && now >= e->peer[i].retry_ns && !e->peer[i].out)
-				dial(&e->peer[i]);
+				try_again(&e->peer[i]);
 	for (struct conn *c = p->conns; c; c = c->next) {
 		if (c->state == CONN_AWAIT_HELLO && now - c->heard_ns > CONNECT_NS)
 			wb__peer_conn_end(c, -ETIMEDOUT, "it did not say who it is");
@@ -382,8 +390,14 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 			WB_S("message", wb_msg_name(type)));
 		return;
 	}
-	if (!peer->out && !peer->retry_ns)
-		dial(peer);
+	if (!peer->out && !peer->retry_ns) {
+		if (peer->addr.port) {
+			dial(peer);
+			return;
+		}
+		peer->retry_ns = now_ns(); /* nobody is told of it from in here */
+		arm(p);
+	}
 }
 
 int wb__peers_start(struct wb__agent *a, struct wb__peers **out, struct wb_err *err)

@@ -67,6 +67,7 @@ static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct
 			e->n_workers, e->n_ids);
 	wb__addr_join(e->host, (uint16_t)e->port, control, sizeof(control));
 	r->agent[agent].name = wb_strdup(e->agent);
+	r->agent[agent].is_absent = !e->port;
 	r->agent[agent].control = wb_strdup(control);
 	r->agent[agent].bulk = wb_strdup(e->bulk ? e->bulk : "");
 	if (!r->agent[agent].name || !r->agent[agent].control || !r->agent[agent].bulk)
@@ -119,7 +120,7 @@ static int fill(const char *me, const struct wb_msg_plan *m, const struct wb_pla
 	roll->me = NONE;
 	for (uint32_t a = 0; a < m->n_agents && rc == 0; a++) {
 		rc = add_agent(&m->agents[a], a, plan, r, err);
-		if (!strcmp(m->agents[a].agent, me))
+		if (m->agents[a].port && !strcmp(m->agents[a].agent, me))
 			roll->me = a;
 	}
 	if (rc == 0 && roll->me == NONE)

@@ -131,7 +131,7 @@ enum wbp_peer {
 #define WBF_endpoint(F, S, X) \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
 	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
-	F(X, U32, port, 65535, REQ, 1, "control port") \
+	F(X, U32, port, 65535, REQ, 1, "control port; 0 = absent: only the plan's geometry has it") \
 	F(X, STR, bulk, WBP_TEXT_MAX, OPT, 1, "endpoint text of the transport") \
 	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of its workers") \
 	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order") \

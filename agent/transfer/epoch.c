@@ -220,7 +220,7 @@ static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
 static int find_me(struct epoch *e, struct wb_err *err)
 {
 	for (uint32_t i = 0; i < e->r.n_agent; i++)
-		if (!strcmp(e->r.agent[i].name, e->obj->core->agent)) {
+		if (!e->r.agent[i].is_absent && !strcmp(e->r.agent[i].name, e->obj->core->agent)) {
 			e->me = i;
 			return 0;
 		}

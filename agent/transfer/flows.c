@@ -22,7 +22,7 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 
 	if (l->up)
 		return l->conn;
-	if (l->conn || now_ns(c) < l->retry_ns)
+	if (l->conn || now_ns(c) < l->retry_ns || e->r.agent[domain].is_absent)
 		return 0;
 	peer = (struct wb_xport_peer){
 		.name = e->r.agent[domain].name,

@@ -16,6 +16,7 @@ struct wb_roster_agent {
 	char *name;
 	char *control; /* host:port of its control channel */
 	char *bulk; /* endpoint of its transport */
+	bool is_absent; /* gone when this was planned: only the plan's geometry has its workers */
 };
 
 struct wb_roster_engine {

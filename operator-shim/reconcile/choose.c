@@ -59,8 +59,13 @@ static bool is_whole(const struct wb_recon *r, const struct worker *w)
 	return e && e->n_worker == r->spec.workers_per_engine;
 }
 
+/* How many domains and nodes have numbers. */
+struct numbers {
+	uint32_t domain, node;
+};
+
 /* Dense numbers, in plan order, for the agents (domains) and their nodes. */
-static void number_agents(struct wb_recon *r, const struct pick *p, size_t n)
+static struct numbers number_agents(struct wb_recon *r, const struct pick *p, size_t n)
 {
 	uint32_t n_domain = 0, n_node = 0;
 
@@ -82,6 +87,7 @@ static void number_agents(struct wb_recon *r, const struct pick *p, size_t n)
 		if (a->node_number == WB_RECON_NONE)
 			a->node_number = n_node++;
 	}
+	return (struct numbers){n_domain, n_node};
 }
 
 static int layout_of(struct membership *m, struct wb_digest map, uint32_t *out)
@@ -125,6 +131,7 @@ static int add_member(struct membership *m, const struct pick *p)
 	to->map = w->map;
 	to->manifest = w->manifest;
 	memcpy(to->engine, w->engine, sizeof(to->engine));
+	snprintf(to->agent_name, sizeof(to->agent_name), "%.*s", WB_RECON_AGENT_MAX, p->a->name);
 	to->plan.role = w->role;
 	to->plan.layout = layout;
 	to->plan.rail_bytes_per_s = p->a->rail_bytes_per_s / p->a->n_pick;
@@ -141,6 +148,57 @@ static int add_member(struct membership *m, const struct pick *p)
 	m->n_domain = WB_MAX(m->n_domain, to->plan.domain + 1);
 	m->n++;
 	return 0;
+}
+
+static int add_absent(
+	struct membership *m, const struct wb_recon_member *was, uint32_t domain, uint32_t node)
+{
+	uint32_t layout = 0;
+	int rc;
+
+	rc = wb_grow(&m->m, &m->cap, m->n + 1, WB_WORKERS_MAX, sizeof(*m->m));
+	if (rc == 0)
+		rc = layout_of(m, was->map, &layout);
+	if (rc < 0)
+		return rc;
+	m->m[m->n] = *was;
+	m->m[m->n].agent = WB_RECON_NONE;
+	m->m[m->n].instance = 0;
+	m->m[m->n].plan_index = m->m[m->n].waiting_index = WB_RECON_NONE;
+	m->m[m->n].is_absent = true;
+	m->m[m->n].plan.layout = layout;
+	m->m[m->n].plan.domain = domain;
+	m->m[m->n].plan.node = node;
+	m->n_domain = WB_MAX(m->n_domain, domain + 1);
+	m->n_absent++;
+	m->n++;
+	return 0;
+}
+
+/* Trainer workers of the active plan that are gone, behind the agents that are here. */
+static int add_all_absent(const struct wb_recon *r, struct membership *m, struct numbers next)
+{
+	const struct membership *was = &r->active.who;
+	uint32_t *number = wb_zalloc(was->n_domain + 1, sizeof(*number)); /* 0 = none yet */
+	int rc = number ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < was->n && rc == 0; i++) {
+		const struct wb_recon_member *w = &was->m[i];
+		bool is_here = false;
+
+		if (w->plan.role != WB_ROLE_TRAINER)
+			continue;
+		for (size_t k = 0; k < m->n - m->n_absent && !w->is_absent && !is_here; k++)
+			is_here = m->m[k].instance == w->instance && m->m[k].worker == w->worker;
+		if (is_here)
+			continue;
+		if (!number[w->plan.domain])
+			number[w->plan.domain] = 1 + next.domain++;
+		rc = add_absent(
+			m, w, number[w->plan.domain] - 1, next.node + number[w->plan.domain] - 1);
+	}
+	wb_free(number);
+	return rc;
 }
 
 /* Two memberships with the same print need the same plan in the same places. */
@@ -163,6 +221,7 @@ static int fingerprint(const struct wb_recon *r, struct membership *m)
 		wb_buf_u64(&b, w->instance);
 		wb_buf_u32(&b, w->worker);
 		wb_buf_u32(&b, w->plan.role);
+		wb_buf_u32(&b, w->is_absent);
 		wb_buf_str(&b, w->engine);
 		wb_buf_u64(&b, w->map.hi);
 		wb_buf_u64(&b, w->map.lo);
@@ -305,31 +364,60 @@ static void count_up(struct wb_recon *r)
 		say_aside(r);
 }
 
-int wb__recon_choose(struct wb_recon *r, struct membership *out)
+/* In an interim plan trainers are those of the plan before, here or not: one that is new waits
+ * until all are. */
+static size_t pick_workers(
+	struct wb_recon *r, const struct member_key *active, size_t n_active, struct pick *p)
 {
-	struct pick *p = wb_zalloc(r->n_worker + 1, sizeof(*p));
 	size_t n = 0;
-	int rc = 0;
 
-	if (!p)
-		return -ENOMEM;
-	memset(out, 0, sizeof(*out));
-	count_up(r);
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
 		struct agent *a = wb__recon_agent_by_instance(r, w->instance);
 
-		if (a && !w->is_refused && is_whole(r, w))
-			p[n++] = (struct pick){w, a};
+		if (!a || w->is_refused || !is_whole(r, w))
+			continue;
+		if (r->is_interim && w->role == WB_ROLE_TRAINER &&
+			!wb__recon_has_key(active, n_active, w->instance, w->id))
+			continue;
+		p[n++] = (struct pick){w, a};
 	}
 	qsort(p, n, sizeof(*p), by_plan_order);
-	number_agents(r, p, n);
-	for (size_t i = 0; i < n && rc == 0; i++)
+	return n;
+}
+
+static int fill(struct wb_recon *r, struct membership *out, const struct pick *p, size_t n)
+{
+	struct numbers next = number_agents(r, p, n);
+	size_t i = 0;
+	int rc = 0;
+
+	for (; i < n && rc == 0 && p[i].w->role == WB_ROLE_TRAINER; i++)
 		rc = add_member(out, &p[i]);
-	if (rc == 0)
-		rc = fingerprint(r, out);
+	if (rc == 0 && r->is_interim)
+		rc = add_all_absent(r, out, next);
+	for (; i < n && rc == 0; i++)
+		rc = add_member(out, &p[i]);
+	return rc == 0 ? fingerprint(r, out) : rc;
+}
+
+int wb__recon_choose(struct wb_recon *r, struct membership *out)
+{
+	struct pick *p = wb_zalloc(r->n_worker + 1, sizeof(*p));
+	size_t n_active, n;
+	struct member_key *active = wb__recon_active_keys(r, &n_active);
+	int rc = p && active ? 0 : -ENOMEM;
+
+	memset(out, 0, sizeof(*out));
+	if (rc == 0) {
+		count_up(r);
+		r->is_interim = wb__recon_is_interim(r, active, n_active);
+		n = pick_workers(r, active, n_active, p);
+		rc = fill(r, out, p, n);
+	}
 	if (rc < 0)
 		wb__recon_membership_finish(out);
+	wb_free(active);
 	wb_free(p);
 	return rc;
 }

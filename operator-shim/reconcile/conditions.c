@@ -74,6 +74,11 @@ static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
 	size_t used = (size_t)snprintf(out, bytes, "epoch %llu.%llu, %zu workers",
 		(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number, p->who.n);
 
+	if (p->who.n_absent && used < bytes)
+		used += (size_t)snprintf(out + used, bytes - used,
+			", of them %u trainer workers that are absent: until they are back engines "
+			"bring others what they hold",
+			p->who.n_absent);
 	if (p->has_info && used < bytes)
 		used += (size_t)snprintf(out + used, bytes - used, ": %.2f GB, %u rounds",
 			(double)p->info.model_bytes / 1e9, p->info.rounds);

@@ -25,7 +25,7 @@ static void mark_agents(struct wb_recon *r)
 		bool is_active = i < r->active.who.n;
 		const struct wb_recon_member *m =
 			is_active ? &r->active.who.m[i] : &r->next.who.m[i - r->active.who.n];
-		struct agent *a = wb__recon_agent_by_instance(r, m->instance);
+		struct agent *a = m->is_absent ? NULL : wb__recon_agent_by_instance(r, m->instance);
 
 		if (a && is_active)
 			a->is_in_active = true;
@@ -181,6 +181,13 @@ static struct blob *find_blob(const struct wb_recon *r, struct wb_digest d)
 	return NULL;
 }
 
+bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d)
+{
+	const struct blob *b = find_blob(r, d);
+
+	return b && b->is_here;
+}
+
 static int want_blob(
 	struct wb_recon *r, struct wb_digest d, bool is_manifest, uint32_t agent, bool *is_here)
 {
@@ -243,6 +250,8 @@ static int gather_blobs(struct wb_recon *r, const struct membership *m)
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
 		const struct agent *a = wb__recon_agent_by_instance(r, m->m[i].instance);
 
+		if (m->m[i].is_absent)
+			continue; /* its map is here */
 		if (!a || !a->is_up) {
 			is_all = false; /* it may come back, or will be expired */
 			continue;
@@ -270,7 +279,7 @@ static bool is_feeding(const struct wb_recon *r)
 
 static int activate(struct wb_recon *r)
 {
-	char text[200];
+	char text[300];
 
 	wb__recon_membership_finish(&r->active.who);
 	r->active = r->next;
@@ -278,10 +287,12 @@ static int activate(struct wb_recon *r)
 	r->stage = STAGE_NONE;
 	mark_agents(r);
 	wb__recon_stop_feeds(r);
-	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines",
+	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines%s",
 		(unsigned long long)r->active.epoch.term,
-		(unsigned long long)r->active.epoch.number, r->active.who.n,
-		r->active.who.n_engine);
+		(unsigned long long)r->active.epoch.number, r->active.who.n, r->active.who.n_engine,
+		r->active.who.n_absent
+			? "; trainer workers are absent, engines bring others what they hold"
+			: "");
 	return wb__recon_event(r, "PlanActivated", text);
 }
 
@@ -393,7 +404,7 @@ static int start_next(struct wb_recon *r, struct wb_recon_now now)
 			forget_next(r);
 		return 0;
 	}
-	if (!r->is_complete) {
+	if (!r->is_complete && !r->is_interim) {
 		if (!r->is_checking && (r->stage != STAGE_NONE || r->next.who.n))
 			forget_next(r);
 		return 0;
@@ -441,7 +452,8 @@ int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now)
 	enum stage before;
 	int rc = 0;
 
-	if (r->is_dirty) {
+	/* Without all trainers it also depends on what is active and which engines hold what. */
+	if (r->is_dirty || (!r->is_complete && r->active.epoch.term)) {
 		struct membership m;
 
 		rc = wb__recon_choose(r, &m);

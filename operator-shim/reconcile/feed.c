@@ -10,7 +10,7 @@
 #define ATTEMPTS_MAX 5
 #define BACKOFF_NS WB_NS_PER_S
 
-static bool is_source(const struct wb_recon *r, const struct engine *e)
+bool wb__recon_is_source(const struct wb_recon *r, const struct engine *e)
 {
 	return e->n_up == r->spec.workers_per_engine && !e->is_mixed && !e->held.is_torn &&
 	       e->held.transfer && e->held.transfer == r->top.transfer &&
@@ -30,12 +30,12 @@ static const struct engine *pick_source(const struct wb_recon *r, uint32_t turn)
 	uint32_t n = 0;
 
 	for (size_t i = 0; i < r->n_engine; i++)
-		n += is_source(r, &r->engine[i]);
+		n += wb__recon_is_source(r, &r->engine[i]);
 	if (!n)
 		return NULL;
 	turn %= n;
 	for (size_t i = 0; i < r->n_engine; i++)
-		if (is_source(r, &r->engine[i]) && turn-- == 0)
+		if (wb__recon_is_source(r, &r->engine[i]) && turn-- == 0)
 			return &r->engine[i];
 	return NULL;
 }

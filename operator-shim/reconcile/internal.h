@@ -88,7 +88,7 @@ struct membership {
 	size_t n, cap;
 	struct wb_digest *layout; /* owned */
 	size_t n_layout, layout_cap;
-	uint32_t n_engine, n_domain;
+	uint32_t n_engine, n_domain, n_absent;
 	struct wb_digest print; /* of everything above and the spec */
 };
 
@@ -153,6 +153,7 @@ struct wb_recon {
 	struct membership wanted;
 	bool is_dirty; /* workers or agents changed: choose again */
 	bool is_complete; /* the wanted members are connected */
+	bool is_interim; /* all but trainers, who are not needed to feed an engine that joins */
 	uint32_t n_trainer_up, n_engine_up;
 	char waiting[WB_RECON_SENTENCE_MAX]; /* who is missing; "" = nobody */
 	char aside[WB_RECON_SENTENCE_MAX]; /* engines that are incomplete beside complete ones */
@@ -223,14 +224,32 @@ int wb__recon_choose(struct wb_recon *r, struct membership *out);
 void wb__recon_membership_finish(struct membership *m);
 bool wb__recon_has_engine(const struct membership *m, const char *name);
 
+/* absent.c */
+/* Which worker of which agent. */
+struct member_key {
+	uint64_t instance;
+	uint32_t worker;
+};
+/** wb__recon_active_keys - of the active plan's members that are here, sorted; wb_free() it.  NULL
+ *  = no memory. */
+struct member_key *wb__recon_active_keys(const struct wb_recon *r, size_t *n);
+bool wb__recon_has_key(const struct member_key *k, size_t n, uint64_t instance, uint32_t worker);
+/** wb__recon_is_interim - engines that hold the version can bring it to one that is not in the
+ *  plan, while trainers are gone.  @active: the keys of the active plan. */
+bool wb__recon_is_interim(
+	const struct wb_recon *r, const struct member_key *active, size_t n_active);
+
 /* epoch.c */
 int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now);
+bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d);
 /** wb__recon_tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
 int wb__recon_tell_active(struct wb_recon *r);
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence);
 
 /* feed.c */
 int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_is_source - it holds the current version and is in the active plan. */
+bool wb__recon_is_source(const struct wb_recon *r, const struct engine *e);
 void wb__recon_stop_feeds(struct wb_recon *r);
 void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
 

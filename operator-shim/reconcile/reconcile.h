@@ -14,9 +14,12 @@
  * Membership: all trainer workers of the spec and every complete engine (at least one, or as many
  * as rollout.engines says).  It is stable for a moment before it is planned.  A plan is sent to all
  * agents with members, and activated when all of them are READY.  Another membership gives another
- * epoch, after the running transfer has ended.  Agents that come back unchanged to a new operator
- * with a running plan keep it (adoption).  All of them are READY for a plan that one of them runs,
- * so a plan that only some have heard ACTIVATE of is kept as well, and activated at the others.
+ * epoch, after the running transfer has ended.  While trainer workers are gone an engine that joins
+ * needs them only for the geometry of the classes: it is planned with those of the plan before as
+ * absent members, and fed by an engine that holds the version; the next plan has the new trainers.
+ * Agents that come back unchanged to a new operator with a running plan keep it (adoption).  All of
+ * them are READY for a plan that one of them runs, so a plan that only some have heard ACTIVATE of
+ * is kept as well, and activated at the others.
  *
  * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
  * status field changes only on a report.
@@ -203,8 +206,11 @@ struct wb_recon_member {
 	uint64_t instance; /* of the agent */
 	uint32_t plan_index, waiting_index; /* that the agent reported */
 	char engine[WB_RECON_ENGINE_MAX + 1];
+	char agent_name[WB_RECON_AGENT_MAX + 1]; /* cut */
 	int64_t rank;
 	struct wb_digest map, manifest;
+	bool is_absent; /* a trainer worker of the plan before that is gone: agent is WB_RECON_NONE
+			 */
 	struct wb_plan_worker plan; /* layout: position in wb_recon_layouts() */
 };
 

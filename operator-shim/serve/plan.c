@@ -246,7 +246,7 @@ static const char *worker_name(
 	const struct peer *p = wb__serve_peer(s, m->agent);
 	const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 
-	return j ? wb__serve_worker_name(&j->workers, m->worker) : "?";
+	return j ? wb__serve_worker_name(&j->workers, m->worker) : m->agent_name;
 }
 
 /* Copy what the thread needs; the members are valid only now. */

@@ -101,6 +101,20 @@ static int make_rolls(
 	return 0;
 }
 
+/* No address: nobody can be reached there, and nobody tries. */
+static void set_absent(struct wb_p_endpoint *e, const struct wb_recon_member *w, struct roll *r)
+{
+	*e = (struct wb_p_endpoint){.agent = w->agent_name,
+		.host = "",
+		.bulk = "",
+		.workers = r->number,
+		.n_workers = r->n,
+		.ids = r->id,
+		.n_ids = r->n,
+		.names = r->name,
+		.n_names = r->n};
+}
+
 static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const struct roll *r)
 {
 	*e = (struct wb_p_endpoint){.agent = p->hello.agent,
@@ -134,10 +148,15 @@ static int fill_endpoints(
 		const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 		struct roll *r = &(*roll)[w[i].plan.domain];
 
-		if (!j)
+		if (!j && !w[i].is_absent)
 			return -ENOTCONN; /* it just left; reconcile will say what to do */
 		r->number[r->n] = (uint32_t)i;
 		r->id[r->n] = w[i].worker;
+		if (w[i].is_absent) {
+			r->name[r->n++] = "";
+			set_absent(&m->agents[w[i].plan.domain], &w[i], r);
+			continue;
+		}
 		r->name[r->n++] = wb__serve_worker_name(&j->workers, w[i].worker);
 		set_endpoint(&m->agents[w[i].plan.domain], p, r);
 	}

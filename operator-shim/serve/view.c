@@ -83,10 +83,12 @@ static json_t *members(const struct wb_serve *s, const struct object *o)
 		const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
 		json_t *m = json_pack("{s:s, s:s, s:s, s:s}", "name",
 			j ? wb__serve_worker_name(&j->workers, w[i].worker) : "", "agent",
-			p ? p->hello.agent : "", "role",
+			p ? p->hello.agent : w[i].agent_name, "role",
 			w[i].plan.role == WB_ROLE_TRAINER ? "trainer" : "rollout", "engine",
 			w[i].engine);
 
+		if (m && w[i].is_absent)
+			json_object_set_new(m, "absent", json_true());
 		if (m)
 			json_array_append_new(list, m);
 	}

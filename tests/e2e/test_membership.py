@@ -83,20 +83,59 @@ def a_newer_transfer_overtakes_a_feed():
         stream(t, (3,), r["e0"] + e1)
 
 
-def a_joiner_while_the_trainers_are_gone_is_fed_when_they_are_back():
-    """A plan needs trainers; what is current does not have to be sent again."""
-    with Cluster() as c:
-        t, r = deploy(c)
-        stream(t, (1, 2), r["e0"])
-        quit_all(t)
-        c.agent("r1")
-        e1 = rows_engine(c, 1)
-        e1[0].expect("status .*waiting for 2 of 2 trainer workers")
-        again = [c.worker("t0", "trainer", i, 2) for i in range(2)]
-        updated(e1, 2)
-        for w in again:
-            w.expect("planned")
-        stream(again, (3,), r["e0"] + e1)
+def conditions(c):
+    status = json.loads(c.get(c.op, "/objects")[1])["items"][0]["status"]
+    return {x["type"]: (x["status"], x["message"]) for x in status["conditions"]}, status
+
+
+def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none"):
+    """Workers have ended and their agents were killed; later others come, with transfers of theirs."""
+    def test():
+        with Cluster() as c:
+            t, r = deploy(c, pods=2, operator={**MODES[mode], "heartbeatTimeoutSeconds": 5})
+            stream(t, (1, 2), r["e0"])
+            if in_order:
+                quit_all(t)
+            for w in t:
+                w.kill()
+            for name in ("t0", "t1"):
+                c.agents[name].kill()
+            c.agent("r1")
+            e1 = [c.worker("r1", "rollout", i, 2, engine="e1", cut=cut) for i in range(2)]
+            e1[0].expect("status .*waiting for 2 of 2 trainer workers", reject=None)
+            updated(e1, 2)  # byte for byte: the toy compares all of it
+            for w in e1:
+                assert not any(x.startswith(("update 1", "none")) for x in w.seen), w.seen
+            shown, status = c.until("both engines are shown at version 2", lambda: (
+                lambda got: got[1].get("updatedEngines") == 2 and got)(conditions(c)))
+            assert shown["MembersConnected"][0] == shown["Ready"][0] == "False", shown
+            assert "waiting for 2 of 2 trainer workers" in shown["Ready"][1], shown
+            assert "2 trainer workers that are absent" in shown["Planned"][1], shown
+            assert shown["UpToDate"][0] == "True", shown
+            c.agent("r2")  # from one that was fed itself, when the first has gone
+            for w in r["e0"]:
+                w.kill()
+            c.agents["r0"].kill()
+            e2 = engine(c, 2, 2)
+            updated(e2, 2)
+            for name in ("t0", "t1"):
+                c.agent(name)
+            again = [c.worker(f"t{i}", "trainer", i, 2) for i in range(2)]
+            for w in again:
+                w.expect("planned", timeout=30)
+            for v in (1, 3):  # an older checkpoint
+                send(again, v)
+                for w in again:
+                    w.expect(f"sent {v} .*e1=Committed e2=Committed", reject="^error |bad")
+                updated(e1 + e2, v)
+            held = json.loads(c.get(c.agents["r1"], "/status")[1])["objects"][0]["engines"][0]
+            assert held["version"] == 3 and held["transfer"] == 4, held
+            shown, status = c.until("Ready again", lambda: (
+                lambda got: got[0]["Ready"][0] == "True" and got)(conditions(c)))
+            assert status["transfer"] == 4 and "absent" not in shown["Planned"][1], status
+    test.__name__ = ("a_joiner_is_fed_while_all_trainers_are_gone: "
+                     f"{cut} {'in order' if in_order else 'killed'} {mode}")
+    return test
 
 
 def copies_that_round_are_no_source():
@@ -234,7 +273,9 @@ def ends_right_after_its_last_send(mode, verb, pods=1):
 
 
 TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
-         a_joiner_while_the_trainers_are_gone_is_fed_when_they_are_back,
+         a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
+         a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
+         a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
          a_newer_transfer_overtakes_a_feed, copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
          restarted_trainers_go_on_with_higher_transfers,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operator's decisions while trainers are gone: engines that join are fed all the same. */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_recon.h"
+
+/* Engine e1 holds transfer 6 under epoch 1.1; the agent of the trainers is 1. */
+static void run_one_engine(void)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll-a", &e1, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	ready(2, 1, 1);
+	engine("e1", WB_RECON_COMMITTED, 6, false);
+	did(false);
+	ck_assert_uint_eq(wb_recon_active(r, NULL).number, 1);
+}
+
+static void join(unsigned map)
+{
+	struct wb_recon_worker e2 = rollout(1, "e2", map);
+
+	up(agent(3, "roll-b", &e2, 1));
+}
+
+static void trainers_go(void)
+{
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, true), 0);
+}
+
+START_TEST(a_joiner_is_planned_with_absent_trainers_and_fed)
+{
+	const struct wb_recon_member *m;
+	const char *message;
+	size_t n;
+
+	run_one_engine();
+	trainers_go();
+	ck_assert_str_eq(did(false), "");
+	join(13);
+	ck_assert_str_eq(did(false), "need(m13@3)");
+	blobs(13, 13);
+	ck_assert_str_eq(did(false), "plan(2)");
+	m = wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+	for (size_t i = 0; i < 4; i++) {
+		ck_assert_int_eq(m[i].is_absent, i < 2);
+		ck_assert_int_eq(m[i].plan.role, i < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT);
+		ck_assert_uint_eq(m[i].agent, i < 2 ? WB_RECON_NONE : i);
+		ck_assert_uint_eq(m[i].plan.domain, i < 2 ? 2 : i - 2);
+		ck_assert_uint_eq(m[i].map.lo, 10 + i);
+	}
+	ck_assert_str_eq(m[0].agent_name, "train");
+	planned(2, 98);
+	ck_assert_str_eq(did(false), "send(2:1.2) send(3:1.2)");
+	ready(2, 1, 2);
+	ready(3, 1, 2);
+	ck_assert_str_eq(did(false), "event(PlanActivated) event(EngineFed) "
+				     "activate(2:1.2)<-e2:e1/6#1 activate(3:1.2)<-e2:e1/6#1");
+	ck_assert_str_eq(cond("MembersConnected", NULL, &message), "False");
+	ck_assert_ptr_nonnull(strstr(message, "waiting for 2 of 2 trainer workers"));
+	ck_assert_str_eq(cond("Planned", NULL, &message), "True");
+	ck_assert_ptr_nonnull(strstr(message, "2 trainer workers that are absent"));
+	ck_assert_str_eq(cond("Ready", NULL, NULL), "False");
+	engine("e2", WB_RECON_COMMITTED, 6, true);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_int_eq(field("updatedEngines", NULL), 2);
+	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
+}
+END_TEST
+
+START_TEST(trainers_that_are_back_are_planned_as_ever)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	const struct wb_recon_member *m;
+	size_t n;
+
+	run_one_engine();
+	trainers_go();
+	join(12);
+	planned(2, 98);
+	ready(2, 1, 2);
+	ready(3, 1, 2);
+	engine("e2", WB_RECON_COMMITTED, 6, true);
+	did(false);
+	up(agent(4, "train", t, 1)); /* one of two is not enough */
+	ck_assert_str_eq(did(false), "");
+	ck_assert_int_eq(wb_recon_attached(r, now, 4, &t[1]), 0);
+	ck_assert_str_eq(did(false), "plan(3)");
+	m = wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+	for (size_t i = 0; i < n; i++)
+		ck_assert(!m[i].is_absent);
+	planned(3, 99);
+	ck_assert_str_eq(did(false), "send(2:1.3) send(3:1.3) send(4:1.3)");
+}
+END_TEST
+
+START_TEST(one_trainer_pod_of_two_is_gone)
+{
+	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	const struct wb_recon_member *m;
+	size_t n;
+
+	up(agent(1, "train-0", &t0, 1));
+	up(agent(4, "train-1", &t1, 1));
+	up(agent(2, "roll-a", &e1, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	ready(2, 1, 1);
+	ready(4, 1, 1);
+	engine("e1", WB_RECON_COMMITTED, 6, false);
+	trainers_go();
+	join(12);
+	m = wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+	ck_assert_uint_eq(m[0].agent, 4); /* one that is here leads, and names the other */
+	ck_assert(!m[0].is_absent);
+	ck_assert_str_eq(m[1].agent_name, "train-0");
+	ck_assert(m[1].is_absent);
+	did(false);
+	planned(2, 98);
+	ck_assert_str_eq(did(false), "send(4:1.2) send(2:1.2) send(3:1.2)");
+	/* A new one has to wait for its like. */
+	t0.id = 2;
+	up(agent(5, "train-0", &t0, 1));
+	ck_assert_str_eq(did(false), "plan(3)");
+	wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+}
+END_TEST
+
+START_TEST(trainers_that_may_come_back_are_waited_for)
+{
+	run_one_engine();
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	join(12);
+	ck_assert_str_eq(did(false), "");
+	now.ns += 15 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
+}
+END_TEST
+
+START_TEST(a_first_version_needs_trainers)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll-a", &e1, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	ready(2, 1, 1);
+	did(false);
+	trainers_go();
+	join(12);
+	ck_assert_str_eq(did(false), "");
+	/* One that committed meanwhile is a source from then on. */
+	engine("e1", WB_RECON_COMMITTED, 6, false);
+	ck_assert_str_eq(did(false), "plan(2)");
+}
+END_TEST
+
+START_TEST(engines_that_leave_need_no_plan_and_others_join_after_them)
+{
+	struct wb_recon_worker e3 = rollout(1, "e3", 12);
+	const struct wb_recon_member *m;
+	size_t n;
+
+	run_one_engine();
+	trainers_go();
+	join(12);
+	planned(2, 98);
+	ready(2, 1, 2);
+	ready(3, 1, 2);
+	engine("e2", WB_RECON_COMMITTED, 6, true);
+	did(false);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
+	ck_assert_str_eq(did(false), "");
+	up(agent(5, "roll-c", &e3, 1)); /* e2, which was fed itself, is the source now */
+	m = wb_recon_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+	ck_assert(m[0].is_absent && m[1].is_absent);
+	ck_assert_uint_eq(m[1].plan.domain, 2);
+	planned(3, 97);
+	ready(3, 1, 3);
+	ready(5, 1, 3);
+	ck_assert_str_eq(did(false), "plan(3) send(3:1.3) send(5:1.3) event(PlanActivated) "
+				     "event(EngineFed) activate(3:1.3)<-e3:e2/6#1 "
+				     "activate(5:1.3)<-e3:e2/6#1");
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("absent");
+	TCase *tc = tcase_create("trainers are gone");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, a_joiner_is_planned_with_absent_trainers_and_fed);
+	tcase_add_test(tc, trainers_that_are_back_are_planned_as_ever);
+	tcase_add_test(tc, one_trainer_pod_of_two_is_gone);
+	tcase_add_test(tc, trainers_that_may_come_back_are_waited_for);
+	tcase_add_test(tc, a_first_version_needs_trainers);
+	tcase_add_test(tc, engines_that_leave_need_no_plan_and_others_join_after_them);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int main(void)
+{
+	return fx_run(suite());
+}
