@@ -167,18 +167,20 @@ def peer(c, port, id_=OPERATOR_ID, key=KEY):
 
 def epoch_of(c):
     """Object, term and number of the plan in force, as a stranger on the network sees them."""
-    for line in c.agents["t"].seen + c.agents["r"].seen:
-        m = re.search(r"peer up .*epoch=([0-9a-f]+)/(\d+)/(\d+)", line)
-        if m:
-            return m[1], int(m[2]), int(m[3])
-    raise Failed("no epoch in the log")
+    def look():
+        for a in c.agents.values():
+            a.drain()
+            for line in a.seen:
+                m = re.search(r"peer up .*epoch=([0-9a-f]+)/(\d+)/(\d+)", line)
+                if m:
+                    return m[1], int(m[2]), int(m[3])
+        return None
+    return c.until("an epoch in the log", look)
 
 
 def the_agents_port():
     with Cluster() as c:
         d = Deployed(c)
-        for a in c.agents.values():
-            a.drain()
         a = c.agents["r"]
         uid, term, number = epoch_of(c)
         port = int(re.search(r"port=(\d+)", next(x for x in a.seen if "agent: started" in x))[1])
