@@ -197,6 +197,7 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 		return;
 	switch (m->result) {
 	case WB_APP_END_COMMITTED:
+		c->was_torn |= c->phase == WB__TORN;
 		c->transfer = m->transfer;
 		c->version = m->version;
 		snprintf(c->digest, sizeof(c->digest), "%s", m->digest ? m->digest : "");
@@ -329,6 +330,8 @@ static void fill(const struct wb_client *c, struct wb_client_update *u)
 	memset(u, 0, sizeof(*u));
 	u->transfer = c->transfer;
 	u->version = c->version;
+	u->torn = c->phase == WB__TORN ||
+		  ((c->phase == WB__BEFORE || c->phase == WB__AFTER) && c->was_torn);
 }
 
 /* Waits that only the agent can end are bounded here too, each with its own sentence. */

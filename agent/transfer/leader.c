@@ -600,7 +600,7 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 }
 
 /* Some trainers have called send_weights: the others' user code is awaited, but not for ever.  It
- * does not run while they are in the transfer before, or not in a plan yet. */
+ * does not run while they are in the transfer before; nobody asks under a plan that is not here. */
 static uint64_t await_trainers(struct object *o, uint64_t now)
 {
 	struct epoch *e = wb__core_usable(o);
@@ -618,7 +618,7 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	}
 	if (first == UINT32_MAX || missing == UINT32_MAX)
 		return 0;
-	until = WB_MAX(e->trigger[first].asked_ns, WB_MAX(o->leader.idle_ns, e->ready_ns)) +
+	until = WB_MAX(e->trigger[first].asked_ns, o->leader.idle_ns) +
 		e->r.engine_step_deadline_ns;
 	if (now < until)
 		return until;

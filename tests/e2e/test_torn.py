@@ -8,10 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
-from cluster import BUILD, Cluster, SLOW, run
-from test_transfer import sent
+TOP = os.environ.get("WB_TOP") or os.path.join(os.path.dirname(__file__), "..", "..")
+sys.path.insert(0, os.path.join(TOP, "agent", "python"))
+
+import numpy as np  # noqa: E402
+
+import weightbridge as wb  # noqa: E402
+from cluster import BUILD, Cluster, SLOW, run  # noqa: E402
+from test_transfer import sent  # noqa: E402
 
 DEADLINE_S = 2 * SLOW
 SIZE = {"rows": 2048, "cols": 1024, "tensors": 2}  # 16 MiB, in long runs: straight into parameters
@@ -125,9 +132,120 @@ def the_same_version_sent_again_repairs():
     torn_blocks_then_raises_and_is_repaired(2)
 
 
+class Big:
+    """16 MiB of parameters and a loader that copies them."""
+
+    def __init__(self):
+        self.params = {"w": np.zeros((2048, 2048), np.float32)}
+
+    def load(self, weights):
+        for _, t in weights:
+            self.params["w"][...] = t
+
+    def adapter(self, c, kind, pod, **kw):
+        a = kind(self.load, params=self.params, manifest=[("w", (2048, 2048), "F32")],
+                 socket=c.agents[pod].socket, connect_timeout=30 * SLOW, **kw)
+        a.thread = threading.Thread(target=a.connect, daemon=True)
+        a.thread.start()
+        return a
+
+    def fill(self, version):
+        self.params["w"][...] = np.random.default_rng(version).standard_normal((2048, 2048),
+                                                                               np.float32)
+
+
+def hooks_see_a_mix_only_before_its_repair():
+    """The Python adapters: what hooks are called with while an update becomes Torn, a repair is
+    refused by a hook, and another one is not."""
+    with Cluster() as c:
+        small = {"bufferSize": "64Mi"}
+        c.operator(trainers=1, per_engine=1, engines=1, transferDeadlineSeconds=DEADLINE_S,
+                   trainer=small, rollout=small)
+        for pod in ("t0", "r0"):
+            c.agent(pod, "--rail-rate", "16M")
+        seen, refuse, s, r = [], [3], Big(), Big()
+
+        def before(version):
+            seen.append(("before", version, receiver.torn))
+            if version in refuse:
+                refuse.remove(version)
+                raise KeyError("not now")
+
+        sender = s.adapter(c, wb.SenderAdapter, "t0", reconnect_timeout=30 * SLOW)
+        receiver = r.adapter(c, wb.ReceiverAdapter, "r0", engine="e0", repair_timeout=60 * SLOW,
+                             before_update_hook=before, after_update_hook=lambda v: seen.append(
+                                 ("after", v, receiver.torn, r.params["w"].tobytes() == want(v))))
+        for a in (sender, receiver):
+            a.thread.join(30 * SLOW)
+            assert not a.thread.is_alive()
+
+        def want(version):
+            m = Big()
+            m.fill(version)
+            return m.params["w"].tobytes()
+
+        def kill_half_way():
+            one = np.frombuffer(want(1), np.float32).reshape(2048, 2048)
+            c.until("a byte of version 2", lambda: (r.params["w"] != one).any())
+            c.agents["t0"].kill()
+
+        def send(version):
+            """In a thread; what became of it."""
+            said = []
+
+            def one():
+                try:
+                    said.append(sender.send_weights(version).wait(30 * SLOW))
+                except wb.WeightBridgeError as e:
+                    said.append(e)
+            s.fill(version)
+            t = threading.Thread(target=one, daemon=True)
+            t.start()
+            return t, said
+
+        def poll():
+            end = time.monotonic() + 30 * SLOW
+            while time.monotonic() < end:
+                update = receiver.poll_requests()
+                if update:
+                    return update
+            raise AssertionError(f"no update: {seen}")
+
+        send(1)
+        assert poll().version == 1
+        assert seen == [("before", 1, False), ("after", 1, False, True)], seen
+        del seen[:]
+        send(2)
+        killer = threading.Thread(target=kill_half_way, daemon=True)
+        killer.start()
+        try:
+            poll()
+            raise AssertionError("it serves a mix")
+        except wb.WeightsTorn as e:
+            print(f"  {e}")
+        killer.join(30 * SLOW)
+        assert seen == [("before", 2, False)] and receiver.torn, seen
+        assert r.params["w"].tobytes() not in (want(1), want(2)), "no mix: the test is too slow"
+        c.agent("t0", "--rail-rate", "16M")
+        t, said = send(3)
+        try:
+            poll()
+            raise AssertionError("it serves a mix")
+        except wb.WeightsTorn as e:
+            assert isinstance(e.__cause__, KeyError), repr(e.__cause__)
+        t.join(30 * SLOW)
+        assert seen[1:] == [("before", 3, True)] and receiver.torn, seen
+        send(4)
+        assert poll().version == 4 and not receiver.torn
+        assert seen[2:] == [("before", 4, True), ("after", 4, False, True)], seen
+        assert phase(c, "r0") != "Torn"
+        receiver.close()
+
+
 if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [a_sender_that_wakes_up_after_the_deadline_writes_nothing_tcp,
              a_sender_that_wakes_up_after_the_deadline_writes_nothing_shm,
-             the_next_transfer_repairs, the_same_version_sent_again_repairs]
+             the_next_transfer_repairs, the_same_version_sent_again_repairs,
+             hooks_see_a_mix_only_before_its_repair]
     run(*[t for t in tests if not names or t.__name__ in names], together=2)

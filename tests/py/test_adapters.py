@@ -367,22 +367,42 @@ def torn_raises_until_repaired():
         a.expect(fa.BEGUN)
         a.end(1, fa.TORN, "trainer-3 is gone")
         play.go.wait(10)
-        a.end(2, fa.COMMITTED)
+        a.send(fa.BEGIN, 2, 20)
+        assert a.expect(fa.BEGUN)[1] < 0  # the hook would not have it
+        a.end(2, fa.ABORTED, "worker-x: before_update_hook raised KeyError")
+        a.send(fa.BEGIN, 3, 30)
+        a.expect(fa.BEGUN)
+        a.end(3, fa.COMMITTED)
         a.expect(fa.RESUMED)
         a.recv()
 
-    play.go = threading.Event()
+    def before(version):
+        seen.append(("before", version, r.torn))
+        if version == 20:
+            raise KeyError("busy")
+
+    def repaired():
+        for _ in range(1000):
+            try:
+                return poll(r)
+            except wb.WeightsTorn as e:
+                causes.add(type(e.__cause__))
+        raise AssertionError("no repair")
+
+    play.go, seen, causes = threading.Event(), [], set()
     with fa.Script(play) as s:
-        with receiver(s.agent, repair_timeout=0.05) as r:
+        r = receiver(s.agent, repair_timeout=0.05, before_update_hook=before,
+                     after_update_hook=lambda v: seen.append(("after", v, r.torn)))
+        with r:
+            assert not r.torn
             raises(wb.WeightsTorn, "trainer-3 is gone", poll, r)
             raises(wb.WeightsTorn, "do not serve", r.poll_requests)
+            assert r.torn and seen == [("before", 10, False)], seen
             play.go.set()
-            for _ in range(1000):
-                try:
-                    assert poll(r).transfer == 2
-                    break
-                except wb.WeightsTorn:
-                    pass
+            assert repaired().transfer == 3 and not r.torn
+            assert causes <= {type(None), KeyError}, causes
+    assert seen == [("before", 10, False), ("before", 20, True), ("before", 30, True),
+                    ("after", 30, False)], seen
 
 
 @test

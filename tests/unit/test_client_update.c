@@ -23,7 +23,7 @@ static void says(const struct wb_error *err, const char *part)
 	ck_assert_msg(strstr(err->msg, part) != NULL, "\"%s\" is not in: %s", part, err->msg);
 }
 
-/* What a worker saw: one letter each, in order. */
+/* What a worker saw: one letter each, in order; large while its parameters were a mix. */
 struct seen {
 	char what[64];
 	int before_rc, after_rc;
@@ -34,7 +34,7 @@ static int before(void *cookie, const struct wb_client_update *u)
 	struct seen *s = cookie;
 
 	ck_assert_int_eq(u->version, (int64_t)u->transfer * 10);
-	strcat(s->what, "b");
+	strcat(s->what, u->torn ? "B" : "b");
 	return s->before_rc;
 }
 
@@ -43,7 +43,7 @@ static int after(void *cookie, const struct wb_client_update *u)
 	struct seen *s = cookie;
 
 	ck_assert_ptr_nonnull(strstr(u->digest, "xxh128:"));
-	strcat(s->what, "a");
+	strcat(s->what, u->torn ? "A" : "a");
 	return s->after_rc;
 }
 
@@ -311,7 +311,7 @@ START_TEST(torn_worker_blocks_until_repaired)
 	c = fx_worker(&o);
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), 1);
 	ck_assert_uint_eq(u.transfer, 3);
-	ck_assert_str_eq(seen.what, "bbba");
+	ck_assert_str_eq(seen.what, "bBBA");
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }
@@ -350,6 +350,7 @@ START_TEST(torn_for_good_raises_and_never_returns_normally)
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), WB_CODE_TORN);
 	says(&err, "do not serve");
 	says(&err, "trainer-0 is gone");
+	ck_assert_str_eq(seen.what, "b"); /* no hook for what is no version */
 	/* Each further poll waits for repair again, and counts nothing. */
 	ck_assert_int_eq(wb_client_poll(c), 1);
 	ck_assert_int_eq(wb_client_update_step(c, 0, &u, &err), -EAGAIN);
@@ -358,6 +359,7 @@ START_TEST(torn_for_good_raises_and_never_returns_normally)
 	while (poll_until(c, &seen, FOREVER_POLLS, &u, &err) == WB_CODE_TORN)
 		;
 	ck_assert_uint_eq(u.transfer, 2);
+	ck_assert_str_eq(seen.what, "bA");
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }
@@ -446,7 +448,7 @@ static const struct {
 } killed[] = {
 	{script_killed_idle, "ba", true}, {script_killed_idle, "ba", false},
 	{script_killed_parked, "ba", false},
-	{script_killed_in_update, "bba", false}, /* torn, then repaired by the new agent */
+	{script_killed_in_update, "bBA", false}, /* torn, then repaired by the new agent */
 };
 
 START_TEST(killed_agent_gets_its_worker_back)

@@ -246,6 +246,130 @@ START_TEST(a_gap_ends_no_younger_transfer)
 }
 END_TEST
 
+/* Nothing of @items comes from one of the agents to another for @ns. */
+static void hold_back(
+	struct world *w, uint32_t first, uint32_t n, bool from_any, unsigned items, uint64_t ns)
+{
+	struct wb_sim_fault f = {.kind = WB_SIM_PARTITION,
+		.items = items,
+		.from_ns = world_now(w),
+		.until_ns = world_now(w) + ns};
+
+	for (uint32_t to = first; to < first + n; to++)
+		for (uint32_t from = first; from < (from_any ? first + 1 : first + n); from++) {
+			f.from = from_any ? NULL : w->agent[from].name;
+			f.to = w->agent[to].name;
+			ck_assert_int_eq(wb_sim_fault_add(w->net, &f), 0);
+		}
+}
+
+static void send_one(struct world_worker *k, int64_t version)
+{
+	world_fill(k, version);
+	world_send_one(k, version);
+}
+
+static void second_is_committed(struct world *w)
+{
+	ck_assert(world_run(w, 10 * WB_NS_PER_S));
+	world_run_for(w, 10 * WB_NS_PER_MS);
+	for (uint32_t i = 0; i < w->n_trainer; i++)
+		ck_assert_msg(
+			w->worker[i].send_code == 0, "%s: %s", w->worker[i].name, w->worker[i].why);
+	ck_assert_str_eq(w->last_result, "Succeeded");
+	all_hold(w, 2);
+}
+
+/* One worker of an agent was let go by its snapshot and calls again; the other one is in its
+ * user's code until the transfer has ended, which takes longer than engineStepDeadlineSeconds. */
+START_TEST(the_time_to_call_begins_when_the_transfer_before_has_ended)
+{
+	struct world_opts o = shape;
+	struct world w;
+	uint64_t begin;
+
+	o.trainer_agents = 1;
+	o.trainers_per_agent = 2;
+	o.trainer_staged = true;
+	o.transfer_deadline_ns = 10 * WB_NS_PER_S;
+	world_init(&w, &o);
+	world_plan(&w);
+	begin = world_now(&w);
+	hold_back(&w, 1, 4, true, WB_SIM_DATA, 5 * WB_NS_PER_S / 2);
+	world_send(&w, 1);
+	while (w.worker[0].send_state != WB_APP_SEND_RELEASED)
+		ck_assert(wb_sim_step(w.net));
+	send_one(&w.worker[0], 2);
+	while (w.worker[1].send_state != WB_APP_SEND_FINAL)
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_uint_gt(world_now(&w) - begin, 2 * o.step_deadline_ns);
+	ck_assert_int_eq(w.worker[1].send_code, 0);
+	world_run_for(&w, o.step_deadline_ns - 100 * WB_NS_PER_MS);
+	send_one(&w.worker[1], 2);
+	second_is_committed(&w);
+	world_finish(&w);
+}
+END_TEST
+
+/* One worker called under a plan whose other trainer worker is dead; the new one of the next plan
+ * has as long as anybody to call. */
+START_TEST(the_time_to_call_begins_with_the_plan)
+{
+	struct world_opts o = shape;
+	struct world w;
+
+	o.trainer_agents = 1;
+	o.trainers_per_agent = 2;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
+	world_kill_worker(&w, 1);
+	send_one(&w.worker[0], 2);
+	world_run_for(&w, o.step_deadline_ns - 100 * WB_NS_PER_MS);
+	world_start_worker(&w, 1);
+	world_plan(&w);
+	world_run_for(&w, o.step_deadline_ns - 100 * WB_NS_PER_MS);
+	send_one(&w.worker[1], 2);
+	second_is_committed(&w);
+	world_finish(&w);
+}
+END_TEST
+
+/* The same between agents: one was restarted and asks under the next plan, while the leader's
+ * workers are in a transfer of the plan before. */
+START_TEST(the_time_to_call_begins_when_the_leaders_transfer_has_ended)
+{
+	struct world_opts o = shape;
+	struct world w;
+	uint64_t begin;
+
+	o.agents_per_engine = 1;
+	o.transfer_deadline_ns = 10 * WB_NS_PER_S;
+	world_init(&w, &o);
+	world_plan(&w);
+	begin = world_now(&w);
+	hold_back(&w, 2, 2, false, WB_SIM_DATA, 5 * WB_NS_PER_S / 2);
+	world_send(&w, 1);
+	while (w.worker[0].send_state != WB_APP_SEND_RELEASED)
+		ck_assert(wb_sim_step(w.net));
+	world_run_for(&w, WB_NS_PER_MS);
+	world_kill_agent(&w, 1);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	world_restart(&w, 1);
+	world_plan(&w);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	send_one(&w.worker[1], 2);
+	while (w.worker[0].send_state != WB_APP_SEND_FINAL)
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_uint_gt(world_now(&w) - begin, 2 * o.step_deadline_ns);
+	world_run_for(&w, o.step_deadline_ns - 100 * WB_NS_PER_MS);
+	send_one(&w.worker[0], 2);
+	second_is_committed(&w);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("waits");
@@ -258,6 +382,9 @@ int main(void)
 	tcase_add_loop_test(tc, news_that_is_lost_is_not_waited_for, 0, 4);
 	tcase_add_loop_test(tc, a_question_is_not_lost_when_one_side_calls_the_other_down, 0, 2);
 	tcase_add_loop_test(tc, a_gap_ends_no_younger_transfer, 0, 4);
+	tcase_add_test(tc, the_time_to_call_begins_when_the_transfer_before_has_ended);
+	tcase_add_test(tc, the_time_to_call_begins_with_the_plan);
+	tcase_add_test(tc, the_time_to_call_begins_when_the_leaders_transfer_has_ended);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }

@@ -283,6 +283,8 @@ struct wb_client_update {
 	int64_t version;
 	char digest[64]; /* of the plan and version, text; AFTER only */
 	char sentence[WB_ERROR_MSG_MAX]; /* NONE after an abort: why; else "" */
+	uint32_t torn; /* BEFORE: the parameters are a mix, which this update is to repair; AFTER:
+			* they were, and it has */
 };
 
 /**
@@ -301,9 +303,11 @@ WB_API int wb_client_poll(struct wb_client *c);
  * Returns an enum wb_client_step >= 0.  After BEFORE call wb_client_update_begun() and then this
  * again; after AFTER call wb_client_update_resumed() and serve; after NONE serve.
  * WB_CODE_TORN: parameters are a mix and repair did not come within repair_timeout (do not serve;
- * the next poll waits for repair again).  -EAGAIN: @timeout passed, call again.  -ETIMEDOUT:
- * update_timeout passed (the sentence says what was awaited), the worker may serve on.
- * -ECONNRESET: the agent stayed away for reconnect_timeout.  -EINTR: call again.
+ * the next poll waits for repair again).  An update that leaves a mix runs no after_update_hook;
+ * the one that repairs it is an update like any other, with @u->torn set.  -EAGAIN: @timeout
+ * passed, call again.  -ETIMEDOUT: update_timeout passed (the sentence says what was awaited), the
+ * worker may serve on. -ECONNRESET: the agent stayed away for reconnect_timeout.  -EINTR: call
+ * again.
  */
 WB_API int wb_client_update_step(
 	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err);

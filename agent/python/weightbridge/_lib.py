@@ -67,7 +67,7 @@ class Acquire(Structure):
 
 class Update(Structure):
     _fields_ = [("transfer", c_uint64), ("version", c_int64), ("digest", c_char * 64),
-                ("sentence", c_char * MSG_MAX)]
+                ("sentence", c_char * MSG_MAX), ("torn", c_uint32)]
 
 
 Progress = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)

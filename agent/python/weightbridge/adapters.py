@@ -18,7 +18,7 @@ import time
 import weakref
 from dataclasses import dataclass
 
-from . import _lib, memory
+from . import _lib, errors, memory
 from .errors import WeightBridgeError, WeightBridgeTimeout, from_code
 
 _STAGING = {None: 0, "None": 1, "HostMemory": 2}
@@ -428,7 +428,8 @@ class ReceiverAdapter(_Adapter):
     receiver_staging     'None' or 'HostMemory'; must agree with the object's spec
     before_update_hook   called with the version before the first parameter byte changes; raising
                          aborts the transfer, and poll_requests raises the same
-    after_update_hook    called with the version when it is in place (drop prefix caches here)
+    after_update_hook    called with the version when it is in place (drop prefix caches here); an
+                         update that fails half-way (Torn) calls it only when it is repaired
     update_timeout, repair_timeout   seconds to wait for an agent that says nothing during an
                          update, and for the repair of torn weights
     """
@@ -442,6 +443,9 @@ class ReceiverAdapter(_Adapter):
         self._before, self._after = before_update_hook, after_update_hook
         self._poll = _not_connected
         self.last_abort = None  # why the last transfer that aborted here did, a sentence
+        # The parameters are a mix of two versions: so before_update_hook finds them in a repair,
+        # and who caught WeightsTorn.
+        self.torn = False
 
     def connect(self, timeout=None, progress=None):
         super().connect(timeout, progress)
@@ -497,15 +501,20 @@ class ReceiverAdapter(_Adapter):
                             else "only an attached rollout worker polls")
         lib, u, raised = _lib.load(), _lib.Update(), None
         while True:
-            step = self._next_step(lib, client, u)
+            try:
+                step = self._next_step(lib, client, u)
+            except errors.WeightsTorn as e:
+                raise e from raised  # a hook that would not have the repair
             if step == _lib.STEP_NONE:
                 self.last_abort = u.sentence.decode("utf-8", "replace") or self.last_abort
                 if raised is not None:
                     raise raised
                 return None
+            self.torn = bool(u.torn)
             if step == _lib.STEP_AFTER:
                 break
             raised = self._run_hook(lib.wb_client_update_begun, self._before, u.version)
+        self.torn = False
         update = Update(u.version, u.transfer, u.digest.decode())
         raised = self._run_hook(lib.wb_client_update_resumed, self._after, u.version)
         if raised is not None:
@@ -516,6 +525,7 @@ class ReceiverAdapter(_Adapter):
         while True:
             err = _lib.Error()
             rc = lib.wb_client_update_step(client, _ns(_SLICE), u, err)
+            self.torn |= rc == errors.TORN
             if rc not in (-errno.EAGAIN, -errno.EINTR):
                 return _check(rc, err)
 
