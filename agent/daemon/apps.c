@@ -161,8 +161,8 @@ static int enter_core(struct wb__worker *w, struct wb_err *err)
 		.role = w->role,
 		.manifest = w->manifest,
 		.map = w->map,
-		.place = w->place,
-		.base = w->has_heap ? NULL : w->base, /* NULL: all work goes to its lane */
+		.place = w->t.place,
+		.base = w->t.has_heap ? NULL : w->t.base, /* NULL: all work goes to its lane */
 		.lane = w->lane,
 		.page = w->role == WB_ROLE_ROLLOUT ? w->page : NULL,
 	};

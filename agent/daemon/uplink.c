@@ -44,7 +44,7 @@ static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct
 		.rank = w->rank,
 		.manifest = w->manifest->digest,
 		.map = w->map->digest,
-		.mem_kind = w->has_heap ? WB_APP_MEM_HEAP : WB_APP_MEM_MEMFD,
+		.mem_kind = w->t.has_heap ? WB_APP_MEM_HEAP : WB_APP_MEM_MEMFD,
 		.sender_staging = w->sender_staging,
 		.receiver_staging = w->receiver_staging};
 	wb__plans_worker(l->plans, w->id, &out->plan_worker, &out->ready_worker);
@@ -233,7 +233,7 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	m->transport = wb_xport_name(l->a->xport);
 	m->memory_path = "agent";
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
-		if (is_ours(l, w) && w->has_heap)
+		if (is_ours(l, w) && w->t.has_heap)
 			m->memory_path = "worker";
 	if (wb__oplink_send(l, WBP_REPORT, m) < 0)
 		hold(l, m);

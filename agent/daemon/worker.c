@@ -23,10 +23,6 @@
 
 #define MOD "worker"
 #define BLOB_FDS 3 /* manifest, map, table */
-#define TABLE_MEM_BYTES 24
-#define TABLE_PARAM_BYTES 16
-#define MEM_BYTES_MAX (1ull << 46)
-#define REGION_NONE UINT32_MAX
 
 static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct wb_err *err)
 {
@@ -41,113 +37,6 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 	if (m->role != WB_ROLE_TRAINER && m->role != WB_ROLE_ROLLOUT)
 		return wb_err_set(err, -EINVAL, "attach with role %u", m->role);
 	return 0;
-}
-
-static int import_mem(struct wb__worker *w, uint32_t i, struct wb_cursor *c, const int *fds,
-	uint32_t n_fd, uint32_t *at, struct wb_err *err)
-{
-	struct wb_mem_desc d = {.fd = -1};
-	int rc;
-
-	d.kind = (enum wb_mem_kind)wb_cur_u32(c);
-	d.device = wb_cur_u32(c);
-	d.bytes = wb_cur_u64(c);
-	(void)wb_cur_u64(c); /* its address in the worker: only the worker's lane needs it */
-	if (!d.bytes || d.bytes > MEM_BYTES_MAX)
-		return wb_err_set(err, -EINVAL, "memory object %u of %llu bytes", i,
-			(unsigned long long)d.bytes);
-	if (d.kind == WB_MEM_MEMFD) {
-		if (*at == n_fd)
-			return wb_err_set(err, -EINVAL,
-				"memory object %u is a memfd, but no descriptor came for it", i);
-		d.fd = fds[(*at)++];
-	}
-	rc = wb_mem_import(&d, &w->mem[i], err);
-	if (rc < 0)
-		return wb_err_wrap(err, rc, "memory object %u", i);
-	w->base[i] = w->mem[i].addr;
-	w->has_heap |= !w->mem[i].addr;
-	return 0;
-}
-
-static int read_places(struct wb__worker *w, struct wb_cursor *c, struct wb_err *err)
-{
-	for (uint32_t i = 0; i < w->map->n_param; i++) {
-		const struct wb_param *p = &w->map->param[i];
-		struct wb_place *at = &w->place[i];
-		size_t elem = wb_dtype_bytes(p->dtype);
-		uint64_t bytes, end;
-
-		at->mem = wb_cur_u32(c);
-		(void)wb_cur_u32(c);
-		at->off_bytes = wb_cur_u64(c);
-		if (at->mem >= w->n_mem)
-			return wb_err_set(err, -EINVAL,
-				"parameter %s lies in memory object %u of %u", p->name, at->mem,
-				w->n_mem);
-		if (!wb_mul_u64(p->span, elem, &bytes) || !wb_add_u64(at->off_bytes, bytes, &end) ||
-			end > w->mem[at->mem].bytes)
-			return wb_err_set(err, -EINVAL,
-				"parameter %s of %llu elements at byte %llu reaches beyond its "
-				"memory "
-				"object of %llu bytes",
-				p->name, (unsigned long long)p->span,
-				(unsigned long long)at->off_bytes,
-				(unsigned long long)w->mem[at->mem].bytes);
-		if (at->off_bytes % elem)
-			return wb_err_set(err, -EINVAL,
-				"parameter %s is not aligned to its %zu bytes", p->name, elem);
-	}
-	return 0;
-}
-
-struct table {
-	uint32_t n_mem, n_param;
-	uint64_t bytes;
-	const int *fds; /* the table, then the memfds */
-	uint32_t n_fd;
-};
-
-static int read_table(struct wb__worker *w, const struct table *m, struct wb_err *err)
-{
-	uint32_t at = 1;
-	struct wb_cursor c;
-	uint8_t *table;
-	int rc;
-
-	if (!m->n_mem || m->n_mem > WB_PARAMS_MAX || !m->n_fd ||
-		m->bytes != (uint64_t)m->n_mem * TABLE_MEM_BYTES +
-				    (uint64_t)m->n_param * TABLE_PARAM_BYTES)
-		return wb_err_set(err, -EINVAL,
-			"the table of %u memory objects and %u parameters has %llu bytes", m->n_mem,
-			m->n_param, (unsigned long long)m->bytes);
-	if (m->n_param != w->map->n_param)
-		return wb_err_set(err, -EINVAL, "the table has %u parameters, the source map %u",
-			m->n_param, w->map->n_param);
-	w->mem = wb_zalloc(m->n_mem, sizeof(*w->mem));
-	w->base = wb_zalloc(m->n_mem, sizeof(*w->base));
-	w->region = wb_zalloc(m->n_mem, sizeof(*w->region));
-	w->place = wb_zalloc(m->n_param, sizeof(*w->place));
-	if (!w->mem || !w->base || !w->region || !w->place)
-		return wb_err_set(err, -ENOMEM, "no memory for %u parameters", m->n_param);
-	for (uint32_t i = 0; i < m->n_mem; i++)
-		w->region[i] = REGION_NONE;
-	rc = wb__read_memfd("table of parameters", m->fds[0], m->bytes, m->bytes, &table, err);
-	if (rc < 0)
-		return rc;
-	c = wb_cursor(table, m->bytes);
-	w->n_mem = m->n_mem;
-	for (uint32_t i = 0; rc == 0 && i < m->n_mem; i++)
-		rc = import_mem(w, i, &c, m->fds, m->n_fd, &at, err);
-	if (rc == 0)
-		rc = read_places(w, &c, err);
-	if (rc == 0 && c.bad)
-		rc = wb_err_set(err, -EINVAL, "the table of parameters is too short");
-	if (rc == 0 && at != m->n_fd)
-		rc = wb_err_set(err, -EINVAL, "attach came with %u descriptors more than its table",
-			m->n_fd - at);
-	wb_free(table);
-	return rc;
 }
 
 /* The counts of an engine's workers are compared: one that lost its agent goes on counting. */
@@ -180,7 +69,7 @@ static int make_lane(struct wb__worker *w, struct wb_err *err)
 
 	snprintf(name, sizeof(name), "lane %u", w->id);
 	o.name = name;
-	if (w->has_heap) {
+	if (w->t.has_heap) {
 		w->lane_fds = wb_zalloc(1, sizeof(*w->lane_fds));
 		if (!w->lane_fds)
 			return wb_err_set(err, -ENOMEM, "no memory for a lane");
@@ -212,10 +101,10 @@ static int copy_strings(struct wb__worker *w, const struct wb_msg_app_attach *m,
 
 static uint64_t *mem_sizes(const struct wb__worker *w)
 {
-	uint64_t *size = wb_zalloc(w->n_mem, sizeof(*size));
+	uint64_t *size = wb_zalloc(w->t.n_mem, sizeof(*size));
 
-	for (uint32_t i = 0; size && i < w->n_mem; i++)
-		size[i] = w->mem[i].bytes;
+	for (uint32_t i = 0; size && i < w->t.n_mem; i++)
+		size[i] = w->t.mem[i].bytes;
 	return size;
 }
 
@@ -226,7 +115,7 @@ static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 	uint64_t *size = mem_sizes(w);
 	struct wb_err err = {0};
 
-	if (size && wb__worker_area_import(size, w->n_mem, bytes, fd, &w->area, &err) < 0)
+	if (size && wb__worker_area_import(size, w->t.n_mem, bytes, fd, &w->area, &err) < 0)
 		WB_LOG_WRN(MOD, "staging area not taken over", WB_S("worker", w->name),
 			WB_S("reason", err.msg));
 	wb_free(size);
@@ -235,8 +124,9 @@ static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 static int make_area(struct wb__worker *w, struct wb_err *err)
 {
 	uint64_t *size = mem_sizes(w);
-	int rc = size ? wb__worker_area_create(size, w->n_mem, wb_area_used(w->map), &w->area, err)
-		      : wb_err_set(err, -ENOMEM, "no memory for a staging area");
+	int rc =
+		size ? wb__worker_area_create(size, w->t.n_mem, wb_area_used(w->map), &w->area, err)
+		     : wb_err_set(err, -ENOMEM, "no memory for a staging area");
 
 	wb_free(size);
 	return rc;
@@ -313,13 +203,13 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		rc = wb__contents_map(
 			contents, w->manifest, in->fds[1], m->map_bytes, &w->map, err);
 	if (rc == 0)
-		rc = read_table(w,
-			&(struct table){.n_mem = m->n_mem,
+		rc = wb__table_read(
+			&(struct wb__table_in){.n_mem = m->n_mem,
 				.n_param = m->n_param,
 				.bytes = m->table_bytes,
 				.fds = in->fds + BLOB_FDS - 1,
 				.n_fd = in->n_fd - (BLOB_FDS - 1) - (m->area_bytes ? 1 : 0)},
-			err);
+			w->map, &w->t, err);
 	if (rc == 0 && m->area_bytes)
 		keep_area(w, m->area_bytes, in->fds[in->n_fd - 1]);
 	if (rc == 0)
@@ -345,16 +235,11 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_watch_destroy(w->lane_watch);
 	wb_lane_destroy(w->lane);
 	wb_free(w->lane_fds);
-	for (uint32_t i = 0; w->mem && i < w->n_mem; i++)
-		wb_mem_release(&w->mem[i]);
 	if (w->page)
 		munmap(w->page, WB_POLL_PAGE_BYTES);
 	if (w->page_fd >= 0)
 		close(w->page_fd);
-	wb_free(w->mem);
-	wb_free(w->base);
-	wb_free(w->region);
-	wb_free(w->place);
+	wb__table_finish(&w->t);
 	wb_free(w->object);
 	wb_free(w->model);
 	wb_free(w->engine);
@@ -370,15 +255,15 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 	if (!wb__worker_regions_remove(w))
 		return wb_err_set(err, -EBUSY, "the memory of %s serves another object", w->name);
 	w->region_object = object;
-	for (uint32_t i = 0; i < w->n_mem; i++) {
+	for (uint32_t i = 0; i < w->t.n_mem; i++) {
 		struct wb_xport_region r = {.object = object,
-			.fd = w->mem[i].fd,
-			.base = w->mem[i].addr,
-			.bytes = w->mem[i].bytes};
+			.fd = w->t.mem[i].fd,
+			.base = w->t.mem[i].addr,
+			.bytes = w->t.mem[i].bytes};
 
-		if (!w->mem[i].addr)
+		if (!w->t.mem[i].addr)
 			continue;
-		rc = wb_xport_region_add(w->a->xport, &r, &w->region[i], err);
+		rc = wb_xport_region_add(w->a->xport, &r, &w->t.region[i], err);
 		if (rc < 0)
 			return wb_err_wrap(err, rc, "memory object %u of %s", i, w->name);
 	}
@@ -394,7 +279,7 @@ int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err 
 	rc = params_regions_add(w, object, err);
 	if (rc < 0)
 		return rc;
-	if (w->area && w->area->map && w->area->region == REGION_NONE) {
+	if (w->area && w->area->map && w->area->region == WB__REGION_NONE) {
 		struct wb_xport_region r = {.object = object,
 			.fd = w->area->fd,
 			.base = w->area->map,
@@ -409,31 +294,25 @@ int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err 
 
 bool wb__worker_regions_remove(struct wb__worker *w)
 {
-	if (w->area && w->area->region != REGION_NONE) {
+	if (w->area && w->area->region != WB__REGION_NONE) {
 		if (wb_xport_region_remove(w->a->xport, w->area->region) == -EBUSY)
 			return false;
-		w->area->region = REGION_NONE;
+		w->area->region = WB__REGION_NONE;
 	}
 	if (!w->region_object)
 		return true;
-	for (uint32_t i = 0; i < w->n_mem; i++) {
-		if (w->region[i] == REGION_NONE)
+	for (uint32_t i = 0; i < w->t.n_mem; i++) {
+		if (w->t.region[i] == WB__REGION_NONE)
 			continue;
-		if (wb_xport_region_remove(w->a->xport, w->region[i]) == -EBUSY)
+		if (wb_xport_region_remove(w->a->xport, w->t.region[i]) == -EBUSY)
 			return false;
-		w->region[i] = REGION_NONE;
+		w->t.region[i] = WB__REGION_NONE;
 	}
 	w->region_object = 0;
 	return true;
 }
 
 /* ---- memory that goes and comes ------------------------------------------------------------- */
-
-static void free_mem(struct wb__worker *w)
-{
-	for (uint32_t i = 0; w->mem && i < w->n_mem; i++)
-		wb_mem_release(&w->mem[i]);
-}
 
 bool wb__worker_unmap(struct wb__worker *w)
 {
@@ -442,11 +321,7 @@ bool wb__worker_unmap(struct wb__worker *w)
 	if (!wb__worker_regions_remove(w))
 		return false;
 	w->slept_object = object;
-	free_mem(w);
-	for (uint32_t i = 0; i < w->n_mem; i++) {
-		w->mem[i] = (struct wb_mem){.fd = -1, .bytes = w->mem[i].bytes};
-		w->base[i] = NULL;
-	}
+	wb__table_release(&w->t);
 	if (w->area) {
 		wb__worker_area_destroy(w->area);
 		w->area = NULL;
@@ -458,51 +333,38 @@ bool wb__worker_unmap(struct wb__worker *w)
 int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err)
 {
-	struct wb__worker now = {.a = w->a, .map = w->map};
-	struct wb__worker old = *w;
-	int rc = read_table(&now,
-		&(struct table){.n_mem = m->n_mem,
-			.n_param = m->n_param,
-			.bytes = m->table_bytes,
-			.fds = fds,
-			.n_fd = n_fd},
-		err);
+	struct wb__table now, old = w->t;
+	uint64_t object = w->region_object ? w->region_object : w->slept_object;
+	int rc = wb__table_read(&(struct wb__table_in){.n_mem = m->n_mem,
+					.n_param = m->n_param,
+					.bytes = m->table_bytes,
+					.fds = fds,
+					.n_fd = n_fd},
+		w->map, &now, err);
 
-	if (rc == 0 && now.has_heap != w->has_heap)
+	if (rc == 0 && now.has_heap != old.has_heap)
 		rc = wb_err_set(err, -EINVAL,
 			"%s was attached with %s memory, what it acquires is not: attach anew",
-			w->name, w->has_heap ? "private" : "shared");
-	if (rc == 0) {
-		w->mem = now.mem;
-		w->base = now.base;
-		w->region = now.region;
-		w->place = now.place;
-		w->n_mem = now.n_mem;
-		w->region_object = 0;
-		if (w->had_area)
-			rc = wb__worker_area(w, err);
-		if (rc == 0 && (old.region_object || old.slept_object))
-			rc = wb__worker_regions_add(
-				w, old.region_object ? old.region_object : old.slept_object, err);
-		if (rc == 0) {
-			wb_core_wake(
-				w->a->core, w->id, w->place, w->has_heap ? NULL : w->base, m->kept);
-			now = old;
-		} else {
-			(void)wb__worker_unmap(w);
-			w->slept_object = old.region_object ? old.region_object : old.slept_object;
-			now.mem = w->mem;
-			w->mem = old.mem;
-			w->base = old.base;
-			w->region = old.region;
-			w->place = old.place;
-			w->n_mem = old.n_mem;
-		}
+			w->name, old.has_heap ? "private" : "shared");
+	if (rc < 0) {
+		wb__table_finish(&now);
+		return rc;
 	}
-	free_mem(&now);
-	wb_free(now.mem);
-	wb_free(now.base);
-	wb_free(now.region);
-	wb_free(now.place);
-	return rc;
+	w->t = now;
+	w->region_object = 0;
+	if (w->had_area)
+		rc = wb__worker_area(w, err);
+	if (rc == 0 && object)
+		rc = wb__worker_regions_add(w, object, err);
+	if (rc < 0) {
+		(void)wb__worker_unmap(w);
+		w->slept_object = object;
+		now = w->t;
+		w->t = old;
+		wb__table_finish(&now);
+		return rc;
+	}
+	wb_core_wake(w->a->core, w->id, w->t.place, w->t.has_heap ? NULL : w->t.base, m->kept);
+	wb__table_finish(&old);
+	return 0;
 }

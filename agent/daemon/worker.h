@@ -7,7 +7,7 @@
  * Made from what an untrusted process sent: every length and index is checked.  Lives until the
  * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
  */
-#include "mem/mem.h"
+#include "daemon/table.h"
 #include "proto/messages.h"
 #include "transfer/core.h"
 
@@ -30,15 +30,10 @@ struct wb__worker {
 	uint32_t sender_staging, receiver_staging;
 	const struct wb_manifest *manifest; /* of the contents */
 	const struct wb_map *map;
-	struct wb_mem *mem; /* owned, n_mem each */
-	void **base;
-	uint32_t *region; /* of mem, n_region valid; UINT32_MAX = none */
-	uint64_t region_object; /* 0 = not registered */
-	uint32_t n_mem;
-	struct wb_place *place; /* owned, one a parameter */
+	struct wb__table t; /* its memory; part of it only it can touch: its lane runs there */
+	uint64_t region_object; /* of the table's regions; 0 = not registered */
 	struct wb_poll_page *page; /* mapped */
 	int page_fd;
-	bool has_heap; /* part of its memory only it can touch: the lane runs there */
 	struct wb_lane *lane;
 	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
 	struct wb_watch *lane_watch;

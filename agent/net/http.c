@@ -115,6 +115,9 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 	}
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
 		return reply_text(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "405 only GET and HEAD");
+	/* The library takes any word for an address; handlers go on from its first slash. */
+	if (url[0] != '/')
+		return reply_text(conn, MHD_HTTP_BAD_REQUEST, "400 not an address of this server");
 	return answer(cookie, conn, url);
 }
 

@@ -84,9 +84,10 @@ void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	*b = (struct ballot){.obj = o,
 		.transfer = transfer,
 		.want = DECIDE_ABORT,
-		.n_judge = n_judge,
+		/* From an area, which its worker may have written to since it was checked. */
+		.n_judge = WB_MIN(n_judge, WB_AREA_JUDGES_MAX),
 		.backoff_ns = RETRY_MIN_NS};
-	memcpy(b->judge, judge, n_judge * sizeof(*judge));
+	memcpy(b->judge, judge, b->n_judge * sizeof(*judge));
 	ask(b);
 }
 

@@ -285,7 +285,8 @@ static void ask_judges(struct lead *l)
 
 		if (!h || h->transfer != l->transfer)
 			continue;
-		wb__core_ballot_ask(&l->ballot, l->e->obj, l->transfer, h->judge, h->n_judge);
+		wb__core_ballot_ask(&l->ballot, l->e->obj, l->transfer, h->judge,
+			__atomic_load_n(&h->n_judge, __ATOMIC_RELAXED));
 		return;
 	}
 }

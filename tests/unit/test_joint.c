@@ -206,6 +206,48 @@ START_TEST(no_moment_of_a_loss_parts_the_engines)
 }
 END_TEST
 
+/* A staging area is its worker's to write, too, at any time: also when its head says who keeps the
+ * decision.  An engine in doubt asks whom it can, and ends by its deadline. */
+START_TEST(a_count_of_judges_that_a_worker_wrote_is_not_believed)
+{
+	struct world_opts o = {.seed = 3,
+		.trainer_agents = 1,
+		.trainers_per_agent = 1,
+		.engines = 2,
+		.agents_per_engine = 1,
+		.workers_per_agent = 1,
+		.scale = 48,
+		.poll_ns = 50000,
+		.step_deadline_ns = WB_NS_PER_S,
+		.transfer_deadline_ns = WB_NS_PER_S,
+		.peers_reconnect = true,
+		.rollout_staged = true,
+		.all_engines = true};
+	struct world *w = &r.w;
+
+	memset(&r, 0, offsetof(struct run, is_tracing));
+	world_init(w, &o);
+	w->watch = (struct world_watch){.ctx = &r, .trace = on_trace, .report = on_report};
+	world_op_start(&r.op, w);
+	while (!r.op.active)
+		world_run_for(w, WB_NS_PER_MS);
+	world_run_for(w, 100 * WB_NS_PER_MS);
+	world_send(w, 1);
+	ck_assert(world_run(w, 20 * WB_NS_PER_S));
+	world_send(w, 2);
+	while (!r.is_staged)
+		ck_assert(wb_sim_step(w->net));
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
+		((struct wb_area_head *)(void *)w->worker[i].area)->n_judge = UINT32_MAX;
+	world_kill_agent_only(w, 0);
+	world_run_for(w, 10 * WB_NS_PER_S);
+	ck_assert_uint_gt(r.n_doubt, 0);
+	r.op.alive = false;
+	w->watch = (struct world_watch){0};
+	world_finish(w);
+}
+END_TEST
+
 /* What the points are worth: how often the decision was asked for, and a transfer taken up. */
 static int figures(int step)
 {
@@ -241,6 +283,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(
 		tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
+	tcase_add_test(tc, a_count_of_judges_that_a_worker_wrote_is_not_believed);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }

@@ -285,6 +285,39 @@ START_TEST(remote_box_out_of_bounds_is_einval_and_touches_nothing)
 }
 END_TEST
 
+/* Bytes of a box are distinct: one that visits some again could keep the lane for years. */
+START_TEST(remote_box_without_end_is_einval)
+{
+	struct wbk_box good, b;
+	struct wb_lane_job job;
+	struct rig r;
+
+	start(&r, _i, 0);
+	boxes(&good, 1, 100);
+	for (int i = 0; i < 3; i++) {
+		b = good;
+		if (i < 2)
+			b.n_row = b.n_col = UINT32_MAX, b.row_stride = b.col_stride = 0;
+		else
+			b.repeat = UINT32_MAX, b.repeat_stride = 0;
+		/* The wire bounds what is packed, nothing else bounds a sum. */
+		job = job_of(&r, i < 2 ? WB_LANE_SUM : WB_LANE_ASSEMBLE, &b, 1, 0);
+		ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
+		reap(&r, &job, 1);
+		ck_assert_int_eq(job.rc, -EINVAL);
+	}
+	/* Nothing to do, wherever it says it lies. */
+	b = good;
+	b.n_row = 0;
+	b.mem_off = b.wire_off = UINT64_MAX;
+	job = job_of(&r, WB_LANE_PACK, &b, 1, 0);
+	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
+	reap(&r, &job, 1);
+	ck_assert_int_eq(job.rc, 0);
+	stop(&r);
+}
+END_TEST
+
 START_TEST(jobs_of_a_dead_worker_end_with_epipe_after_abort)
 {
 	struct wbk_box b;
@@ -437,6 +470,7 @@ int main(void)
 	tcase_add_loop_test(tc, full_is_eagain_and_order_is_kept, 0, KINDS);
 	tcase_add_loop_test(
 		tc, remote_box_out_of_bounds_is_einval_and_touches_nothing, THREAD, KINDS);
+	tcase_add_loop_test(tc, remote_box_without_end_is_einval, THREAD, KINDS);
 	tcase_add_test(tc, jobs_of_a_dead_worker_end_with_epipe_after_abort);
 	tcase_add_test(tc, aborted_host_jobs_are_all_reaped);
 	tcase_add_test(tc, rings_that_make_no_sense_end_either_side);

@@ -653,6 +653,7 @@ static const struct {
 	{"GET /no HTTP/1.0\r\n\r\n", "404", "404 Not Found"},
 	{"GET /bad HTTP/1.0\r\n\r\n", "500", "Input/output error"},
 	{"POST /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "405", "only GET"},
+	{"GET metrics HTTP/1.0\r\n\r\n", "400", "not an address"},
 	{"rubbish\r\n\r\n", "", ""},
 };
 
