@@ -5,7 +5,7 @@
  * it once more, so that what one chunk did to another's place is found as well.
  */
 #include "base/mem.h"
-#include "flow/internal.h"
+#include "flow/wants.h"
 
 #include <errno.h>
 #include <string.h>

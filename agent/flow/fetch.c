@@ -1,178 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinks: ask for the chunks that local rollout workers want, install and verify them. */
-#include "flow/internal.h"
+/* Fetches: ask the chosen sources for chunks, install and verify what comes. */
+#include "flow/wants.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- queues ------------------------------------------------------------------------------- */
-
-static void push(struct wb_flow *f, struct want_list *q, uint32_t i)
-{
-	f->want[i].next = FLOW_NONE;
-	if (q->tail == FLOW_NONE)
-		q->head = i;
-	else
-		f->want[q->tail].next = i;
-	q->tail = i;
-}
-
-static uint32_t pop(struct wb_flow *f, struct want_list *q)
-{
-	uint32_t i = q->head;
-
-	if (i == FLOW_NONE)
-		return i;
-	q->head = f->want[i].next;
-	if (q->head == FLOW_NONE)
-		q->tail = FLOW_NONE;
-	return i;
-}
-
-static void push_front(struct wb_flow *f, struct want_list *q, uint32_t i)
-{
-	f->want[i].next = q->head;
-	q->head = i;
-	if (q->tail == FLOW_NONE)
-		q->tail = i;
-}
-
-static bool from_trainer(const struct wb_flow *f, uint32_t i)
-{
-	return f->plan->worker[f->want[i].src].role == WB_ROLE_TRAINER;
-}
-
-static struct want_list *queue_of(struct wb_flow *f, uint32_t i)
-{
-	struct edge *e = &f->edge[f->plan->worker[f->want[i].src].domain];
-
-	return from_trainer(f, i) ? &e->receive : &e->exchange;
-}
-
-/* ---- sources ------------------------------------------------------------------------------ */
-
-static bool usable(const struct wb_flow *f, uint32_t i, uint32_t w)
-{
-	const struct sink *s = &f->sink[f->local->want[i].worker];
-
-	return !f->lost[w] && w != f->local->member[f->local->want[i].worker].plan_worker &&
-	       (!s->feed || s->feed[w]);
-}
-
-/* The @k-th usable member of [begin, end), starting at @first; counts down *k past the others. */
-static uint32_t nth_member(const struct wb_flow *f, uint32_t i, uint32_t begin, uint32_t end,
-	uint32_t first, uint32_t *k)
-{
-	uint32_t n = end - begin;
-
-	for (uint32_t j = 0; j < n; j++) {
-		uint32_t w = f->plan->member[begin + (first + j) % n];
-
-		if (usable(f, i, w) && (*k)-- == 0)
-			return w;
-	}
-	return FLOW_NONE;
-}
-
-/*
- * The receiver of a chunk is gone: its share is spread over the needers that are left, each chunk
- * to one of them, which gets it from a trainer; all others from that one.  Every agent computes the
- * same from the same losses.
- */
-static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
-{
-	const struct wb_want *w = &f->local->want[i];
-	const struct wb_class *k = &f->plan->cls[w->cls];
-	uint32_t n_alive = 0, pick, t = FLOW_NONE, zero = w->chunk;
-
-	for (uint32_t j = k->needer_begin; j < k->needer_end; j++)
-		n_alive += !f->lost[f->plan->member[j]];
-	pick = n_alive ? w->chunk % n_alive : 0;
-	for (uint32_t j = k->needer_begin; j < k->needer_end && t == FLOW_NONE; j++)
-		if (!f->lost[f->plan->member[j]] && pick-- == 0)
-			t = f->plan->member[j];
-	if (t != FLOW_NONE && f->plan->worker[t].domain != f->local->domain)
-		return t;
-	pick = 0;
-	return nth_member(f, i, k->holder_begin, k->holder_end, zero, &pick);
-}
-
-/* Choose whom to ask; FLOW_NONE when nobody is left. */
-static uint32_t choose(const struct wb_flow *f, uint32_t i)
-{
-	const struct wb_want *w = &f->local->want[i];
-	const struct wb_class *k = &f->plan->cls[w->cls];
-	uint32_t nth = f->want[i].sources_tried, got;
-
-	if (nth == 0 && usable(f, i, w->src))
-		return w->src;
-	if (nth == 0 && !f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL) {
-		got = remap_lost(f, i);
-		if (got != FLOW_NONE)
-			return got;
-	}
-	if (nth > 0 && usable(f, i, w->src))
-		nth--; /* the planned source was the first try */
-	got = nth_member(f, i, k->holder_begin, k->holder_end, w->chunk, &nth);
-	if (got != FLOW_NONE || k->is_direct) /* its needers hold rounded values: nobody's source */
-		return got;
-	return nth_member(f, i, k->needer_begin, k->needer_end, w->chunk, &nth);
-}
-
-static void sink_failed(struct wb_flow *f, uint32_t i, int code)
-{
-	const struct wb_want *w = &f->local->want[i];
-	struct sink *s = &f->sink[w->worker];
-	struct wb_err err = {0};
-
-	f->want[i].state = WANT_CLOSED;
-	if (s->failed)
-		return;
-	s->failed = true;
-	if (f->plan->cls[w->cls].is_direct && s->feed)
-		wb_err_set(&err, -EHOSTUNREACH,
-			"engines hold chunk %u of class %u rounded, so only trainers can send it",
-			w->chunk, w->cls);
-	else
-		wb_err_set(&err, code ? code : -EHOSTUNREACH,
-			"chunk %u of class %u (%s stage) has no source left after %u of them: the "
-			"last was "
-			"worker %u: %s",
-			w->chunk, w->cls, w->stage == WB_STAGE_RECEIVE ? "receive" : "exchange",
-			f->want[i].sources_tried, f->want[i].src,
-			wb_strerror(code ? code : -EHOSTUNREACH));
-	f->o.env->on_failed(f->o.env->ctx, f, w->worker, &err);
-}
-
-/* Trainers may leave when no sink waits for one of them, whatever the plan's stage was. */
-static void count_trainer(struct wb_flow *f, uint32_t i, bool needed)
-{
-	struct sink *s = &f->sink[f->local->want[i].worker];
-
-	if (f->want[i].counted == needed)
-		return;
-	f->want[i].counted = needed;
-	s->left_receive += needed ? 1 : -1;
-	s->received = s->received && !needed;
-}
-
-static void enqueue(struct wb_flow *f, uint32_t i, int code)
-{
-	uint32_t src = choose(f, i);
-
-	if (src == FLOW_NONE) {
-		sink_failed(f, i, code);
-		return;
-	}
-	if (src != f->want[i].src)
-		f->want[i].tries = 0;
-	f->want[i].src = src;
-	f->want[i].state = WANT_QUEUED;
-	count_trainer(f, i, from_trainer(f, i));
-	push(f, queue_of(f, i), i);
-	f->receive_pending += from_trainer(f, i);
-}
 
 /* ---- starting ----------------------------------------------------------------------------- */
 
@@ -269,7 +101,7 @@ static int start_fetch(struct wb_flow *f, uint32_t i, wb_conn_t conn)
 	fl->kind = FLIGHT_FETCH;
 	fl->conn = conn;
 	e = &f->edge[fl->domain];
-	rc = landing(fl, from_trainer(f, i) ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE);
+	rc = landing(fl, wb__want_from_trainer(f, i) ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE);
 	if (rc == 0)
 		rc = send_grant(fl);
 	if (rc < 0) {
@@ -287,7 +119,7 @@ static bool local_ready(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
 
-	if (from_trainer(f, i) && !(f->snap && f->snap[src].image))
+	if (wb__want_from_trainer(f, i) && !(f->snap && f->snap[src].image))
 		return f->source_open[src] == 1;
 	return f->have[src][chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk)];
 }
@@ -326,7 +158,7 @@ static bool lacks(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
 
-	return from_trainer(f, i) && f->snap && f->snap[src].image &&
+	return wb__want_from_trainer(f, i) && f->snap && f->snap[src].image &&
 	       !wb__flow_image_at(
 		       f, src, chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
 }
@@ -365,13 +197,13 @@ static int start_local(struct wb_flow *f, uint32_t i)
 static void started(struct wb_flow *f, uint32_t i)
 {
 	f->want[i].state = WANT_FLYING;
-	f->receive_pending -= from_trainer(f, i);
+	f->receive_pending -= wb__want_from_trainer(f, i);
 }
 
 /* Start what the head of @q allows; false when nothing could be started. */
 static bool start_one(struct wb_flow *f, struct want_list *q, wb_conn_t conn)
 {
-	uint32_t i = pop(f, q);
+	uint32_t i = wb__want_pop(f, q);
 	int rc;
 
 	if (i == FLOW_NONE)
@@ -382,11 +214,11 @@ static bool start_one(struct wb_flow *f, struct want_list *q, wb_conn_t conn)
 		return true;
 	}
 	if (rc == -EAGAIN) {
-		push_front(f, q, i);
+		wb__want_push_front(f, q, i);
 		return false;
 	}
 	started(f, i);
-	sink_failed(f, i, rc);
+	wb__want_failed(f, i, rc);
 	return true;
 }
 
@@ -396,14 +228,14 @@ static void pump_local(struct wb_flow *f, struct want_list *q)
 	uint32_t i;
 	bool full = false;
 
-	while ((i = pop(f, q)) != FLOW_NONE) {
+	while ((i = wb__want_pop(f, q)) != FLOW_NONE) {
 		int rc;
 
 		if (lacks(f, i)) {
 			f->receive_pending--;
 			f->want[i].state = WANT_CLOSED;
 			f->want[i].sources_tried++;
-			enqueue(f, i, -ENOENT);
+			wb__want_enqueue(f, i, -ENOENT);
 			continue;
 		}
 		rc = full || !local_ready(f, i) ? -EAGAIN : start_local(f, i);
@@ -411,10 +243,10 @@ static void pump_local(struct wb_flow *f, struct want_list *q)
 		if (rc == 0)
 			started(f, i);
 		else if (rc == -EAGAIN)
-			push(f, &later, i);
+			wb__want_push(f, &later, i);
 		else {
 			started(f, i);
-			sink_failed(f, i, rc);
+			wb__want_failed(f, i, rc);
 		}
 		full = full || f->fetch.n_free == 0;
 	}
@@ -490,7 +322,7 @@ void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum)
 	f->stats.chunks++;
 	s->left--;
 	s->clean = false;
-	count_trainer(f, fl->want, false);
+	wb__want_count_trainer(f, fl->want, false);
 	wb__flow_flight_put(fl);
 	wb__flow_announce(f, worker);
 	wb__flow_serve_pump(f);
@@ -512,7 +344,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	r->state = WANT_CLOSED;
 	wb__flow_flight_put(fl);
 	if (!f->stopping && !f->sink[f->local->want[i].worker].failed)
-		enqueue(f, i, code);
+		wb__want_enqueue(f, i, code);
 	wb__flow_fetch_pump(f);
 }
 
@@ -562,7 +394,7 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	case WB_XP_ARRIVED:
 		fl->rail = ev->rail;
 		memcpy(fl->trailer, ev->trailer, sizeof(fl->trailer));
-		if (from_trainer(fl->flow, fl->want))
+		if (wb__want_from_trainer(fl->flow, fl->want))
 			wb__flow_fault(fl->flow, WB_FAULT_RECV, NULL, 0);
 		if (fl->slot != WB_SLOT_NONE)
 			wb__flow_fault(fl->flow, WB_FAULT_SLOT,
@@ -635,157 +467,4 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 			return;
 	}
 	verify(fl);
-}
-
-void wb__flow_fetch_again(
-	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place)
-{
-	struct wb_flight note;
-
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
-
-		if (w->worker != worker || w->cls != cls || w->chunk != chunk ||
-			f->want[i].state != WANT_DONE)
-			continue;
-		note = (struct wb_flight){.cls = cls, .chunk = chunk, .rail = WB_FLOW_NO_RAIL};
-		wb__flow_mismatch(f, place, f->want[i].src, worker, &note);
-		if (++f->want[i].tries >= FLOW_TRIES_MAX) {
-			f->want[i].tries = 0;
-			f->want[i].sources_tried++;
-		}
-		f->have[worker][chunk_id(f, cls, chunk)] = 0;
-		f->sink[worker].left++;
-		enqueue(f, i, WB_ECKSUM);
-	}
-}
-
-/* ---- opening and losing ------------------------------------------------------------------- */
-
-void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
-{
-	struct sink *s = &f->sink[worker];
-
-	assert(!s->open);
-	*s = (struct sink){.open = true, .feed = feed};
-	memset(f->have[worker], 0, f->plan->n_chunk);
-	for (uint32_t i = 0; i < f->local->n_want; i++)
-		s->left += f->local->want[i].worker == worker;
-	for (uint32_t i = 0; i < f->local->n_want; i++)
-		if (f->local->want[i].worker == worker) {
-			f->want[i] = (struct want_run){.gen = f->want[i].gen};
-			enqueue(f, i, 0);
-		}
-	wb__flow_announce(f, worker);
-	wb__flow_fetch_pump(f);
-}
-
-static void drop_list(struct wb_flow *f, struct want_list *q, uint32_t worker)
-{
-	struct want_list old = *q;
-	uint32_t i;
-
-	*q = (struct want_list){FLOW_NONE, FLOW_NONE};
-	while ((i = pop(f, &old)) != FLOW_NONE)
-		if (f->local->want[i].worker == worker) {
-			f->receive_pending -= from_trainer(f, i);
-			f->want[i].state = WANT_CLOSED;
-		} else {
-			push(f, q, i);
-		}
-}
-
-void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
-{
-	f->sink[worker].open = false;
-	f->sink[worker].failed = true;
-	for (uint32_t d = 0; d < f->n_domain; d++) {
-		drop_list(f, &f->edge[d].receive, worker);
-		drop_list(f, &f->edge[d].exchange, worker);
-	}
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-
-		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
-			fl->worker == worker)
-			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
-	}
-	wb__flow_serve_pump(f);
-}
-
-bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker)
-{
-	return f->sink[worker].left_receive == 0 && !f->sink[worker].failed;
-}
-
-bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker)
-{
-	return f->sink[worker].left == 0 && !f->sink[worker].failed;
-}
-
-static void requeue_list(struct wb_flow *f, struct want_list *q)
-{
-	struct want_list old = *q;
-	uint32_t i;
-
-	*q = (struct want_list){FLOW_NONE, FLOW_NONE};
-	while ((i = pop(f, &old)) != FLOW_NONE) {
-		f->receive_pending -= from_trainer(f, i);
-		f->want[i].state = WANT_CLOSED;
-		enqueue(f, i, -EHOSTDOWN);
-	}
-}
-
-void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
-{
-	struct edge *e = &f->edge[f->plan->worker[w].domain];
-
-	if (f->lost[w])
-		return;
-	f->lost[w] = 1;
-	requeue_list(f, &e->receive);
-	requeue_list(f, &e->exchange);
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-
-		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
-			f->want[fl->want].src == w) {
-			/* It may end at a trainer: do not let them go before that is known. */
-			count_trainer(f, fl->want, true);
-			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
-		}
-	}
-	wb__flow_fetch_pump(f);
-}
-
-void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
-{
-	(void)domain;
-	wb__flow_fetch_pump(f);
-}
-
-uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
-{
-	uint64_t next = 0;
-
-	for (uint32_t i = 0; f->o.stall_ns && i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-		struct edge *e = &f->edge[fl->domain];
-		uint64_t due = e->progress_ns + f->o.stall_ns;
-
-		/* A rollout source may rightly be waiting for its own chunks. */
-		if (!fl->in_use || fl->kind != FLIGHT_FETCH || fl->step != STEP_WIRE ||
-			!from_trainer(f, fl->want))
-			continue;
-		if (now_ns >= due) {
-			f->want[fl->want].tries = FLOW_TRIES_MAX;
-			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
-		} else if (!next || due < next) {
-			next = due;
-		}
-	}
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
-	wb__flow_check_pump(f);
-	return next;
 }

@@ -2,7 +2,8 @@
 #ifndef WB_FLOW_INTERNAL_H
 #define WB_FLOW_INTERNAL_H
 /*
- * Shared by flow.c (life), fetch.c (sinks), serve.c (sources).  Not for others.
+ * Shared by flow.c (life), wants.c (whom to ask for what), fetch.c (chunks on their way), serve.c
+ * (sources).  Not for others.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -143,9 +144,6 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum);
 /* It does not: the same source a few times, then another. */
 void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source);
-/* Ask again for a chunk that was installed here and is found damaged. */
-void wb__flow_fetch_again(
-	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place);
 void wb__flow_announce(struct wb_flow *f, uint32_t worker);
 /* check.c: what was installed is read back, where that is wanted. */
 void wb__flow_mismatch(struct wb_flow *f, enum wb_flow_place place, uint32_t src, uint32_t worker,

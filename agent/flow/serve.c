@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sources: answer grants from trainer parameters, or from installed and verified chunks. */
-#include "flow/internal.h"
+#include "flow/wants.h"
 
 #include <errno.h>
 #include <string.h>

@@ -206,6 +206,8 @@ int world_epoch_agent(const struct world_epoch *e, uint32_t agent);
 int world_epoch_engine(const struct world_epoch *e, uint32_t engine);
 /** world_is_seen - the operator knows the worker as attached. */
 bool world_is_seen(const struct world *w, const struct world_worker *k);
+/** world_make_map - give a new worker its source map and the bytes of its parameters. */
+void world_make_map(struct world_worker *k);
 /** world_fill - write @version (< 0: zeroes) into a worker's parameters. */
 void world_fill(struct world_worker *k, int64_t version);
 /** world_send_one - one trainer calls send_weights with what it has. */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What others may know of the objects here: for HELLO, status pages and who waits for an end. */
+#include "transfer/internal.h"
+
+#include <string.h>
+
+uint64_t wb_core_highest(const struct wb_core *c, const char *object)
+{
+	uint64_t highest = 0;
+
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (!object || !strcmp(o->name, object))
+			highest = WB_MAX(highest, WB_MAX(o->highest, o->issued));
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		if (!object || !strcmp(c->worker[i]->w.object, object))
+			highest = WB_MAX(highest, c->worker[i]->seen_transfer);
+	return highest;
+}
+
+bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
+	struct wb_digest *digest)
+{
+	for (const struct object *o = c->objects; o; o = o->next) {
+		const struct epoch *e = strcmp(o->name, object) ? NULL : active_epoch(o);
+
+		if (!e)
+			continue;
+		*term = e->r.term;
+		*number = e->r.number;
+		*digest = e->plan->digest;
+		return true;
+	}
+	return false;
+}
+
+bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
+{
+	for (struct object *o = c->objects; o; o = o->next) {
+		const struct epoch *e =
+			strcmp(o->uid, uid) ? NULL : wb__core_epoch_find(o, term, number);
+
+		if (e)
+			return e->is_active;
+	}
+	return false;
+}
+
+bool wb_core_is_sending(const struct wb_core *c, const char *uid)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (!strcmp(o->uid, uid) && o->trainers.state != TRAINERS_IDLE)
+			return true;
+	return false;
+}
+
+bool wb_core_is_busy(const struct wb_core *c)
+{
+	for (const struct object *o = c->objects; o; o = o->next) {
+		if (o->leader.state != LEADER_IDLE || o->feeds ||
+			o->trainers.state != TRAINERS_IDLE)
+			return true;
+		for (uint32_t i = 0; o->cur && i < o->cur->r.n_engine; i++)
+			if (o->cur->party[i].state != PARTY_NONE)
+				return true;
+		/* A transfer may have begun under the plan before. */
+		for (uint32_t i = 0; o->prev && i < o->prev->r.n_engine; i++)
+			if (o->prev->party[i].state != PARTY_NONE &&
+				o->prev->party[i].state != PARTY_TORN)
+				return true;
+	}
+	return false;
+}
+
+static const char *party_name(enum party_state s)
+{
+	static const char *const names[] = {
+		[PARTY_NONE] = "Idle",
+		[PARTY_CLEARING] = "Clearing",
+		[PARTY_STAGED] = "Staged",
+		[PARTY_STOPPING] = "Stopping",
+		[PARTY_HOOKS] = "Hooks",
+		[PARTY_STOPPED] = "Stopped",
+		[PARTY_OPENING] = "Opening",
+		[PARTY_MOVING] = "Moving",
+		[PARTY_COPYING] = "Copying",
+		[PARTY_COMPLETE] = "Complete",
+		[PARTY_ENDING] = "Ending",
+		[PARTY_TORN] = "Torn",
+	};
+
+	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
+}
+
+static const char *trainers_name(enum trainers_state s)
+{
+	static const char *const names[] = {
+		[TRAINERS_IDLE] = "Idle",
+		[TRAINERS_ASKED] = "Asked",
+		[TRAINERS_SERVING] = "Serving",
+		[TRAINERS_RELEASING] = "Releasing",
+		[TRAINERS_RELEASED] = "Released",
+	};
+
+	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
+}
+
+static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
+{
+	uint64_t transfer = 0;
+	int64_t version = -1;
+
+	for_party_worker (e, en, i) {
+		if (!e->member[i])
+			continue;
+		transfer = e->member[i]->held_transfer;
+		version = e->member[i]->held_version;
+	}
+	wb_buf_printf(out, "{\"engine\":");
+	wb_buf_json_str(out, e->r.engine[en].name);
+	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
+		(unsigned long long)transfer, (long long)version, party_name(e->party[en].state));
+}
+
+const char *wb_core_torn(const struct wb_core *c)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
+			const struct party *p = &o->cur->party[en];
+
+			/* Also while it is being repaired; it stays so unless that commits. */
+			if (p->state == PARTY_TORN ||
+				(p->state != PARTY_NONE && p->state != PARTY_ENDING && p->was_torn))
+				return o->cur->r.engine[en].name;
+		}
+	return NULL;
+}
+
+void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
+{
+	wb_buf_u8(out, '[');
+	for (const struct object *o = c->objects; o; o = o->next) {
+		bool first = true;
+
+		wb_buf_printf(out, "%s{\"object\":", o == c->objects ? "" : ",");
+		wb_buf_json_str(out, o->name);
+		wb_buf_printf(out, ",\"highestTransfer\":%llu",
+			(unsigned long long)WB_MAX(o->highest, o->issued));
+		if (o->cur)
+			wb_buf_printf(out,
+				",\"epoch\":{\"term\":%llu,\"number\":%llu,\"active\":%s}",
+				(unsigned long long)o->cur->r.term,
+				(unsigned long long)o->cur->r.number,
+				o->cur->is_active ? "true" : "false");
+		wb_buf_printf(out, ",\"trainers\":\"%s\"", trainers_name(o->trainers.state));
+		wb_buf_printf(out, ",\"engines\":[");
+		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
+			bool here = false;
+
+			for_party_worker (o->cur, en, i)
+				here = true;
+			if (!here)
+				continue;
+			wb_buf_printf(out, "%s", first ? "" : ",");
+			first = false;
+			put_engine(o->cur, en, out);
+		}
+		wb_buf_printf(out, "]}");
+	}
+	wb_buf_u8(out, ']');
+}
