@@ -12,22 +12,32 @@
 #include "daemon/area.h"
 #include "daemon/content.h"
 #include "daemon/trace.h"
+#include "extract/srcmap.h"
 #include "flow/flow.h"
 #include "flow/image.h"
 #include "flow/local.h"
 #include "flow/slots.h"
 #include "lane/area.h"
 #include "lane/lane.h"
+#include "mem/arena.h"
+#include "mem/mem.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/psk.h"
 #include "net/seq.h"
+#include "net/tls.h"
+#include "operator-shim/kube/text.h"
+#include "operator-shim/pki.h"
+#include "operator-shim/reconcile/reconcile.h"
 #include "operator-shim/serve/serve.h"
 #include "operator-shim/spec/spec.h"
+#include "operator-shim/spec/yaml.h"
 #include "planner/binding.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
 #include "transfer/core.h"
+#include "weightbridge/extract.h"
 #include "xport/sim/sim.h"
 
 #include <check.h>
@@ -54,10 +64,15 @@ static struct deployment {
 	struct wb_loop *loop;
 	struct wb_spec *spec;
 	size_t n_spec;
+	json_t *status;
+	struct wb_buf manifest, srcmap;
+	struct wb_lane *remote;
+	struct wb_lane_remote_fds lane_fds;
 	int fd;
 } d;
 
 static uint8_t memory[1 << 20];
+static struct wb_poll_page page;
 static void *base[1] = {memory};
 
 static struct wb_map *rows(uint64_t from, uint64_t n)
@@ -67,6 +82,26 @@ static struct wb_map *rows(uint64_t from, uint64_t n)
 
 	fx_copy(&f, w, "w", (struct fx_box){from, n, 0, 256, 0, 0});
 	return fx_map_done(&f);
+}
+
+static void set_up_blobs(void)
+{
+	struct wb_alias *alias = wb_zalloc(1, sizeof(*alias));
+	struct wb_manifest *m = NULL;
+	struct wb_map *map = NULL;
+	struct wb_srcmap *s = NULL;
+
+	alias->owner = WB_ALIAS_NONE;
+	wb_buf_init(&d.manifest, 1 << 20);
+	wb_buf_init(&d.srcmap, 1 << 20);
+	ck_assert(!wb_manifest_encode(d.m, &d.manifest));
+	ck_assert(!wb_manifest_decode(d.manifest.data, d.manifest.len, &m, NULL));
+	ck_assert(!wb_map_encode(d.map[2], &d.srcmap));
+	ck_assert(!wb_map_decode(m, d.srcmap.data, d.srcmap.len, &map, NULL));
+	wb_buf_reset(&d.srcmap);
+	ck_assert(!wb_srcmap_create(m, map, alias, &s));
+	ck_assert(!wb_srcmap_encode(s, &d.srcmap));
+	wb_srcmap_destroy(s);
 }
 
 static void set_up(void)
@@ -99,12 +134,20 @@ static void set_up(void)
 	ck_assert_msg(!wb_local_create(d.plan, d.m, d.member, 3, &d.local, &err), "%s", err.msg);
 	ck_assert(!wb_loop_create(&d.loop, NULL));
 	ck_assert(!wb_spec_load("f", text, sizeof(text) - 1, &d.spec, &d.n_spec, &err));
+	d.status = json_loads("{\"transfer\": 5, \"plan\": {\"term\": 2}}", 0, NULL);
+	ck_assert_ptr_nonnull(d.status);
+	set_up_blobs();
+	ck_assert(!wb_lane_create_remote(&lo, NULL, 0, &d.remote, &d.lane_fds, NULL));
 	d.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
 static void tear_down(void)
 {
 	close(d.fd);
+	json_decref(d.status);
+	wb_buf_finish(&d.manifest);
+	wb_buf_finish(&d.srcmap);
+	wb_lane_destroy(d.remote);
 	wb_free(d.spec);
 	wb_loop_destroy(d.loop);
 	wb_local_destroy(d.local);
@@ -331,6 +374,39 @@ static int flow(void)
 	return rc;
 }
 
+static void to_worker(void *ctx, uint32_t worker, uint16_t type, const void *msg)
+{
+	(void)ctx;
+	(void)worker;
+	(void)type;
+	(void)msg;
+}
+
+static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
+	const struct wb_msg_peer *msg)
+{
+	(void)ctx;
+	(void)r;
+	(void)agent;
+	(void)type;
+	(void)msg;
+}
+
+static void report(void *ctx, const struct wb_core_report *r)
+{
+	(void)ctx;
+	(void)r;
+}
+
+static void mark(void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value)
+{
+	(void)ctx;
+	(void)what;
+	(void)who;
+	(void)transfer;
+	(void)value;
+}
+
 static int core(void)
 {
 	struct wb_core_env env = {.clock = &wb_clock_real};
@@ -375,6 +451,189 @@ static int serve(void)
 	return rc;
 }
 
+/* Workers come, a plan, and they leave: all that the core makes on the way. */
+static int installed(void)
+{
+	struct wb_core_env env = {.clock = &wb_clock_real,
+		.to_worker = to_worker,
+		.to_peer = to_peer,
+		.report = report,
+		.trace = mark};
+	struct wb_core_opts o = {
+		.agent = "a", .sums = true, .arena = memory, .arena_bytes = sizeof(memory)};
+	struct wb_core *c = NULL;
+	int rc = wb_core_create(&o, &env, &c, NULL);
+
+	for (uint32_t i = 0; i < 3 && rc == 0; i++) {
+		struct wb_core_worker w = {.id = i + 1,
+			.object = "default/a",
+			.engine = i == 2 ? "e" : "",
+			.name = "w",
+			.role = i < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT,
+			.manifest = d.m,
+			.map = d.map[i],
+			.place = &d.place,
+			.base = base,
+			.lane = d.lane,
+			.page = i == 2 ? &page : NULL};
+
+		rc = wb_core_attach(c, &w, NULL);
+	}
+	for (uint32_t i = 0; i < 3 && c; i++)
+		(void)wb_core_detach(c, i + 1, NULL);
+	wb_core_destroy(c);
+	return rc;
+}
+
+static int recon(void)
+{
+	struct wb_recon_opts o = {.operator_id = 1};
+	struct wb_recon_now now = {1, 1};
+	struct wb_recon *r = NULL;
+	int rc = wb_recon_create(&o, d.spec, &r);
+
+	if (rc == 0)
+		rc = wb_recon_restore(r, now, d.status);
+	wb_recon_destroy(r);
+	return rc;
+}
+
+static int recon_agent(void)
+{
+	struct wb_recon_worker w = {.id = 1, .role = WB_ROLE_ROLLOUT, .engine = "e", .rank = -1};
+	struct wb_recon_agent a = {.id = 1, .name = "a", .worker = &w, .n_worker = 1};
+	struct wb_recon_opts o = {.operator_id = 1};
+	struct wb_recon_now now = {1, 1};
+	struct wb_recon *r = NULL;
+	int rc = wb_recon_create(&o, d.spec, &r);
+
+	if (rc == 0)
+		rc = wb_recon_agent_up(r, now, &a);
+	wb_recon_destroy(r);
+	return rc;
+}
+
+static int manifest(void)
+{
+	struct wb_extract_tensor t = {.name = "w", .dtype = "BF16", .ndim = 1, .shape = {5}};
+	struct wb_manifest *m = NULL;
+	int rc = wb_manifest_open(&t, 1, &m, NULL);
+
+	wb_manifest_destroy(m);
+	return rc;
+}
+
+static int manifest_read(void)
+{
+	struct wb_manifest *m = NULL;
+	int rc = wb_manifest_decode(d.manifest.data, d.manifest.len, &m, NULL);
+
+	wb_manifest_destroy(m);
+	return rc;
+}
+
+static int srcmap(void)
+{
+	struct wb_sourcemap *s = NULL;
+	int rc = wb_sourcemap_read(d.srcmap.data, d.srcmap.len, &s, NULL);
+
+	wb_sourcemap_close(s);
+	return rc;
+}
+
+static int extract(void)
+{
+	struct wb_extract_param p = {.name = "w",
+		.dtype = "BF16",
+		.ndim = 1,
+		.shape = {5},
+		.stride = {1},
+		.data = memory};
+	struct wb_extract *x = NULL;
+	int rc = wb_extract_open(d.m, &p, 1, NULL, &x, NULL);
+
+	wb_extract_close(x);
+	return rc;
+}
+
+static int lane_worker(void)
+{
+	struct wb_lane_mem mem = {memory, sizeof(memory)};
+	struct wb_lane_worker_opts o = {.fds = d.lane_fds, .mem = &mem, .n_mem = 1};
+	struct wb_lane_worker *w = NULL;
+	int rc;
+
+	o.fds.shared = dup(o.fds.shared);
+	o.fds.submit = dup(o.fds.submit);
+	o.fds.complete = dup(o.fds.complete);
+	rc = wb_lane_worker_open(&o, &w, NULL);
+	if (rc == 0) {
+		wb_lane_worker_close(w);
+		return 0;
+	}
+	close(o.fds.shared);
+	close(o.fds.submit);
+	close(o.fds.complete);
+	return rc;
+}
+
+static int arena(void)
+{
+	int fd = wb_memfd_create("arena", 8192, NULL), rc;
+	struct wb_arena *a = NULL;
+
+	rc = wb_arena_open(fd, 4096, 2, &a, NULL);
+	wb_arena_destroy(a);
+	close(fd);
+	return rc;
+}
+
+static int tls(void)
+{
+	struct wb_psk k = {.id = "i", .bytes = 32};
+	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &k};
+	struct wb_tls *t = NULL;
+	int rc = wb_tls_client_create(&o, &t, NULL);
+
+	wb_tls_put(t);
+	return rc;
+}
+
+static int yaml(void)
+{
+	static const char text[] = "a: [1, {b: c}, \"x\"]\n---\n- d\n";
+	struct wb_yaml_node **doc = NULL;
+	size_t n = 0;
+	int rc = wb_yaml_read("f", text, sizeof(text) - 1, &doc, &n, NULL);
+
+	if (rc == 0)
+		wb_yaml_free(doc, n);
+	return rc;
+}
+
+static int base64(void)
+{
+	uint8_t *out = NULL;
+	size_t n;
+	int rc = wb_kube_base64("aGVsbG8=", &out, &n);
+
+	wb_free(out);
+	return rc;
+}
+
+static int authority(void)
+{
+	static const char *const name[] = {"op.ns.svc"};
+	struct wb__pki_want w = {name, 1, 1700000000};
+	struct wb__pki p = {0};
+	struct wb_err err = {0};
+	int rc = wb__pki_make(&p, &w, WB__PKI_CA | WB__PKI_CERT, &err);
+
+	wb__pki_finish(&p);
+	/* OpenSSL does not say whose memory it was. */
+	return rc == -EIO && strstr(err.msg, "out of memory") ? -ENOMEM : rc;
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
@@ -382,13 +641,17 @@ static const struct {
 	{"timer", timer}, {"watch", watch}, {"signal", signals}, {"seq listener", seq_listener},
 	{"http", http}, {"sim net", sim_net}, {"binding", binding}, {"local", local},
 	{"local view", local_view}, {"image", image}, {"area ranges", area_ranges}, {"area", area},
-	{"slots", slots}, {"flow", flow}, {"core", core}, {"serve", serve}};
+	{"slots", slots}, {"flow", flow}, {"core", core}, {"serve", serve},
+	{"workers of a core", installed}, {"recon", recon}, {"agent of a recon", recon_agent},
+	{"manifest", manifest}, {"decoded manifest", manifest_read}, {"source map", srcmap},
+	{"extraction", extract}, {"worker's lane", lane_worker}, {"opened arena", arena},
+	{"tls", tls}, {"yaml", yaml}, {"base64", base64}, {"authority", authority}};
 
 START_TEST(each_lost_allocation_is_enomem)
 {
-	/* The operator's first look at an object is repeated by the next event, and its version as
-	 * a metric is lost, as all metrics are when memory is short. */
-	int spare = makers[_i].make == serve ? 10 : 0;
+	/* The operator's look at an object is repeated by the next event, and its version as a
+	 * metric is lost, as all metrics and notices are when memory is short. */
+	int spare = makers[_i].make == serve || makers[_i].make == recon_agent ? 10 : 0;
 	uint64_t n;
 
 	for (n = 1; n < TRIES_MAX; n++) {
