@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # One Makefile for the whole tree.  `make help` lists the targets.
-# Knobs: V=1  VARIANT=release|debug|asan|tsan|cov|fuzz|analyze  O=DIR  T=test  STRICT=1  FUZZ_S=s
+# Knobs: V=1  VARIANT=release|debug|asan|tsan|cov|fuzz|fuzzcov|analyze  O=DIR  T=test  STRICT=1  FUZZ_S=s
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -19,7 +19,7 @@ PKG_CONFIG ?= pkg-config
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-ifeq ($(VARIANT),fuzz)
+ifneq ($(filter fuzz fuzzcov,$(VARIANT)),)
 CC := clang
 endif
 
@@ -65,8 +65,9 @@ FLAGS_tsan    := -O1 -g3 -DWB_DEBUG -fsanitize=thread
 FLAGS_cov     := -O0 -g3 --coverage
 FLAGS_analyze := -O1 -fanalyzer -DWB_ANALYZE
 FLAGS_fuzz    := -O1 -g3 -DWB_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+FLAGS_fuzzcov := -O1 -g -fsanitize=fuzzer-no-link -fprofile-instr-generate -fcoverage-mapping
 ifeq ($(filter undefined,$(origin FLAGS_$(VARIANT))),undefined)
-$(error unknown VARIANT=$(VARIANT): release, debug, asan, tsan, cov, fuzz or analyze)
+$(error unknown VARIANT=$(VARIANT): release, debug, asan, tsan, cov, fuzz, fuzzcov or analyze)
 endif
 
 override CPPFLAGS += -I. -Iagent -Iagent/include -D_GNU_SOURCE
@@ -103,7 +104,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib check check-cluster check-sim check-kill check-py asan tsan coverage fuzz fuzz-run lint format format-check analyze \
+.PHONY: all lib check check-cluster check-sim check-kill check-py asan tsan coverage fuzz fuzz-run fuzz-cover fuzz-report lint format format-check analyze \
         demo bench install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -201,6 +202,10 @@ format:                    ## clang-format in place
 	@clang-format -i $(C_FILES)
 format-check:
 	@clang-format --dry-run -Werror $(C_FILES)
+fuzz-cover: fuzz           ## and then the lines of each parser that the targets reached
+	$(submake) VARIANT=fuzzcov fuzz-report
+fuzz-report: $(FUZZERS)
+	@tests/fuzz/cover.sh $(O) $(BUILD)/fuzz/grow $(FUZZERS)
 lint:                      ## format, layers, headers alone, SPDX lines, cppcheck, clang-tidy, man pages
 	@CC="$(CC)" DEP_CFLAGS="$(DEP_CFLAGS)" CPPFLAGS="$(CPPFLAGS)" tests/lint/run.sh
 analyze:                   ## gcc -fanalyzer over the tree

@@ -43,12 +43,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct wb_err err;
 	union wb_msg m;
 
-	if (wb_frame_decode(data, size, &f, &err) < 0)
+	size_t total = 0;
+	int rc = wb_frame_decode(data, size, &f, &err);
+
+	/* What a channel asks before it allocates a frame. */
+	if (size >= WB_FRAME_BYTES && wb_frame_length(NULL, data, &total, &err) == 0 &&
+		(rc < 0 || total != WB_FRAME_BYTES + (size_t)f.bytes ||
+			f.bytes > wb_msg_info(f.type)->cap))
+		abort();
+	if (rc < 0)
 		return 0;
 	/* Let the fuzzer grow bodies without keeping the length right. */
 	f.bytes = (uint32_t)(size - WB_FRAME_BYTES);
 	if (wb_msg_decode(&f, data + WB_FRAME_BYTES, &m, &err) < 0)
 		return 0;
+	if (f.type == WBP_HELLO) {
+		uint32_t agreed = 0;
+
+		if (wb_version_agree("it", WBP_VERSION_MIN, WBP_VERSION_MAX, m.hello.version_min,
+			    m.hello.version_max, &agreed, &err) == 0
+				? agreed < m.hello.version_min || agreed > WBP_VERSION_MAX
+				: !err.msg[0])
+			abort();
+	}
 	again(&f, &m);
 	wb_msg_free(f.type, &m);
 	return 0;

@@ -12,7 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct wb__ctl_opts o = {.ns = "rl"};
+	struct wb__ctl_opts o = {.ns = size % 3 ? "rl" : NULL,
+		.image = size % 2 ? "i" : NULL,
+		.operator_addr = size % 5 ? NULL : "op:1"};
 	struct wb_err err = {0};
 	FILE *in = size ? fmemopen((void *)(uintptr_t)data, size, "r") : NULL;
 	FILE *out = fopen("/dev/null", "w");

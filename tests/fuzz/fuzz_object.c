@@ -17,6 +17,42 @@ static const char text[] =
 	"{apiVersion: weightbridge.io/v1alpha1, kind: WeightTransfer, metadata: {name: a},"
 	" spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}}";
 
+/* The agents of the job come back, and say that they run the plan that the status names. */
+static void come_back(struct wb_recon *r, struct wb_recon_now now, const json_t *o)
+{
+	const json_t *plan = json_object_get(o, "plan");
+	const char *engine = json_string_value(
+		json_object_get(json_array_get(json_object_get(o, "engines"), 0), "name"));
+	const char *digest = json_string_value(json_object_get(plan, "digest"));
+	struct wb_recon_worker w[2] = {{.id = 1, .role = WB_ROLE_TRAINER, .rank = 0},
+		{.id = 1, .role = WB_ROLE_ROLLOUT, .engine = engine, .rank = -1}};
+	struct wb_recon_action a;
+	struct wb_recon_known known = {{2, 1}, {0, 7}, 2};
+
+	if (!engine || !*engine)
+		return;
+	if (digest)
+		(void)wb_digest_parse(digest, &known.plan);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct wb_recon_agent up = {.id = 10 + i,
+			.name = i ? "roll" : "train",
+			.instance = i,
+			.heard_term = 2,
+			.heard_operator = 9,
+			.running = known,
+			.worker = &w[i],
+			.n_worker = 1};
+
+		w[i].map = w[i].manifest = (struct wb_digest){0, 5};
+		w[i].plan_index = i;
+		w[i].waiting_index = WB_RECON_NONE;
+		if (wb_recon_agent_up(r, now, &up) < 0)
+			abort();
+	}
+	while (wb_recon_take(r, &a))
+		wb_free(a.sentence);
+}
+
 /* What was restored is a status that can be restored again, and transfer does not fall. */
 static void restore(const json_t *o)
 {
@@ -31,6 +67,7 @@ static void restore(const json_t *o)
 		abort();
 	if (wb_recon_create(&ro, spec, &r) < 0 || wb_recon_restore(r, now, o) < 0)
 		abort();
+	come_back(r, now, o);
 	now.ns += 60 * WB_NS_PER_S;
 	wb_recon_tick(r, now);
 	st = wb_recon_status(r);

@@ -27,6 +27,32 @@ static void read_map(const uint8_t *data, size_t bytes)
 	wb_srcmap_destroy(s);
 }
 
+/* The same as a cache file would hold it, and then cut, lengthened, damaged or another's. */
+static void in_file(const uint8_t *data, size_t bytes)
+{
+	struct wb_digest name = {1, 2}, sum = wb_digest_of(data, bytes);
+	const char *why = NULL;
+	struct wb_buf b;
+	size_t n = 0;
+
+	wb_buf_init(&b, bytes + 64);
+	wb_buf_put(&b, "WBMC\1\0\0\0", 8);
+	wb_buf_u64(&b, name.hi);
+	wb_buf_u64(&b, name.lo);
+	wb_buf_u64(&b, sum.hi);
+	wb_buf_u64(&b, sum.lo);
+	wb_buf_u64(&b, bytes);
+	wb_buf_put(&b, data, bytes);
+	if (wb__cache_check(b.data, b.len, name, &n, &why) != b.data + 48 || n != bytes)
+		abort();
+	if (wb__cache_check(b.data, b.len - 1, name, &n, &why) || !why)
+		abort();
+	b.data[bytes % b.len] ^= 1;
+	if (wb__cache_check(b.data, b.len, name, &n, &why))
+		abort();
+	wb_buf_finish(&b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	const uint8_t *payload;
@@ -40,6 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	payload = wb__cache_check(data, bytes, name, &n, &why);
 	if (payload ? n > bytes : !why)
 		abort();
+	if (bytes)
+		in_file(data, bytes);
 	read_map(data, bytes);
 	return 0;
 }
