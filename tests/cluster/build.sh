@@ -5,10 +5,10 @@
 #   helm  helm
 #   node  kube-controller-manager, kube-scheduler, kubelet, kube-proxy, containerd with its shim and ctr,
 #         runc, CNI plugins (cni/), coredns
-# Sources come from the Go module proxy: needs Go 1.26 and about 6 GB of disk while it builds (api 10
-# minutes on two cores, helm 2, node 10); runc also a C compiler and libseccomp-dev.  The folder is in the
-# user's cache, so this happens once; an interrupted build resumes.  KUBE_VERSION and ETCD_VERSION choose
-# others.  Exit 77: no Go, or no way to the proxy.
+# Sources come from the Go module proxy (GOPROXY), and where there is no Go 1.26 the compiler, too.  Needs about
+# 6 GB of disk while it builds (api 10 minutes on two cores, helm 2, node 10); runc also a C compiler and
+# libseccomp-dev.  The folder is in the user's cache, so this happens once; an interrupted build resumes.
+# KUBE_VERSION and ETCD_VERSION choose others.  Exit 77: no way to the proxy.
 set -euo pipefail
 
 kube=${KUBE_VERSION:-1.36.3}
@@ -18,7 +18,6 @@ helm=3.21.4 containerd=2.2.9 runc=1.4.3 cni=1.9.1 coredns=1.15.0
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge
 dir=$cache/kube-$kube-etcd-$etcd
 here=$(cd "$(dirname "$0")" && pwd)
-go=$(command -v go || echo /usr/local/go/bin/go)
 
 programs() { # PART
 	case $1 in
@@ -52,12 +51,37 @@ finish() {
 	exit 0
 }
 if have "${wanted[@]}"; then finish; fi
-[ -x "$go" ] || { echo "build.sh: no Go compiler to build $* with" >&2; exit 77; }
+
+# The compiler that is here, if it is new enough, else the proxy's, checked against the sum database's word.
+go_version=1.26.8
+declare -A go_sha256=([amd64]=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+	[arm64]=02b36b6787b3ac767668f630e2998df45a3b1f9ffee08d1bf3ef6487cd658d99)
+find_go() {
+	local arch zip top=$cache/go-$go_version name proxy=${GOPROXY:-https://proxy.golang.org}
+	for go in "$(command -v go || true)" /usr/local/go/bin/go "$top/bin/go"; do
+		[ ! -x "$go" ] || [ "$(printf '%s\n' go1.26 "$(GOTOOLCHAIN=local "$go" env GOVERSION)" | sort -V | head -1)" \
+			!= go1.26 ] || return 0
+	done
+	arch=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/') proxy=${proxy%%[,|]*}
+	name=golang.org/toolchain@v0.0.1-go$go_version.linux-$arch zip=$cache/go-$go_version.zip
+	[ -n "${go_sha256[$arch]:-}" ] || { echo "build.sh: no Go $go_version for $arch" >&2; exit 77; }
+	echo "build.sh: fetching Go $go_version" >&2
+	curl -fsSL --connect-timeout 20 -o "$zip" "$proxy/${name/@/\/@v\/}.zip" ||
+		{ echo "build.sh: no Go $go_version here, and none from $proxy" >&2; exit 77; }
+	echo "${go_sha256[$arch]}  $zip" | sha256sum --check --quiet >&2
+	rm -rf "$top" "$top.new"
+	python3 -m zipfile -e "$zip" "$top.new"
+	chmod -R +x "$top.new/$name/bin" "$top.new/$name/pkg/tool"
+	mv "$top.new/$name" "$top"
+	rm -rf "$top.new" "$zip"
+	go=$top/bin/go
+}
 
 mkdir -p "$dir/work"
 exec 9>"$dir/lock"
 flock 9
 if have "${wanted[@]}"; then finish; fi
+find_go
 export GOFLAGS='-mod=mod -buildvcs=false' GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOCACHE=$dir/work/objects
 
 # module NAME MODULE VERSION: enter a main module that requires the wanted one, because

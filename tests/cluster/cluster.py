@@ -17,6 +17,7 @@ import time
 import urllib.request
 
 from apiserver import HERE, ApiServer, die_with_parent, libc, programs, skip, wait_for
+from external import External
 
 BRIDGE = "kube"
 NET, SERVICES = "10.244", "10.96.0"
@@ -107,6 +108,11 @@ def be_init():
 
 
 def run(main, file, **opts):
+    """Run main(cluster) in a cluster of its own, or with EXTERNAL=1 in that of KUBECONFIG."""
+    if os.environ.get("EXTERNAL"):
+        with External() as c:
+            main(c)
+        return
     if "WB_CLUSTER_OUTER" not in os.environ:
         outside(file)
     be_init()
@@ -275,6 +281,7 @@ conf_dir = '{d}/cni'
 
 
 class Cluster(ApiServer):
+    owns_nodes = True
     host = NET + ".0.1"
 
     def __init__(self, **flags):

@@ -45,9 +45,9 @@ def apply(c, *objects):
     return c.kubectl("apply", "--server-side", "-f", "-", stdin=text)
 
 
-def namespace(name):
+def namespace(name, level="restricted"):
     return {"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+            "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}}
 
 
 def field(path):
@@ -80,7 +80,7 @@ def sidecar(ns, name):
                          {"name": "weightbridge-none", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}
 
 
-def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", shape=SHAPE):
+def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", shape=SHAPE, grace=5):
     """Pods of toy workers that take commands from a pipe in /tmp and say on stdout what happened."""
     labels = {"weightbridge.io/name": object_, "weightbridge.io/role": role, "app": name}
     script = ("rm -f /tmp/in; mkfifo /tmp/in; exec toy_worker --socket /run/weightbridge/agent.sock "
@@ -95,7 +95,7 @@ def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", sh
     auth = [{"serviceAccountToken": {"audience": f"weightbridge.io/{ns}/{object_}", "expirationSeconds": 3600, "path": "token"}},
             {"configMap": {"name": "weightbridge-ca", "optional": True, "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]
     spec = {
-        "terminationGracePeriodSeconds": 5, "initContainers": [sidecar(ns, object_)], "containers": [worker],
+        "terminationGracePeriodSeconds": grace, "initContainers": [sidecar(ns, object_)], "containers": [worker],
         "securityContext": {"fsGroup": 2000},
         "volumes": [{"name": "weightbridge-run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
                     {"name": "weightbridge-none", "emptyDir": {"medium": "Memory", "sizeLimit": "4Ki"}},
@@ -115,14 +115,15 @@ def weight_transfer(ns, name="wt", trainers=1, per_engine=1, **spec):
 class Job:
     """A WeightTransfer with its StatefulSets, in a namespace that enforces the restricted profile."""
 
-    def __init__(self, c, ns="rl", name="wt", trainers=1, rollouts=2, uid=1000, shape=SHAPE, **spec):
+    def __init__(self, c, ns="rl", name="wt", trainers=1, rollouts=2, uid=1000, shape=SHAPE, grace=5, level="restricted",
+                 **spec):
         self.c, self.ns, self.name, self.trainers = c, ns, name, trainers
         self.last = 0
-        apply(c, namespace(ns))
+        apply(c, namespace(ns, level))
         apply(c, weight_transfer(ns, name, trainers, **spec))
         wait_for(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, 30)
-        apply(c, stateful_set(ns, "trainer", "trainer", trainers, uid, trainers, name, shape),
-              stateful_set(ns, "rollout", "rollout", rollouts, uid, 1, name, shape))
+        apply(c, stateful_set(ns, "trainer", "trainer", trainers, uid, trainers, name, shape, grace),
+              stateful_set(ns, "rollout", "rollout", rollouts, uid, 1, name, shape, grace))
 
     def kubectl(self, *args, **kw):
         return self.c.kubectl("-n", self.ns, *args, **kw)
@@ -219,6 +220,41 @@ class ChartJob(Job):
     def send(self, version, seconds=60):
         self.say(self.trainer, f"send {version}")
         return self.heard(self.trainer, f"sent {version} ", seconds)
+
+
+class Sending:
+    """The trainer sends versions by itself, from a number on until it is told to stop."""
+
+    def __init__(self, job, first):
+        self.job, self.first = job, first
+        job.exec(job.trainer, "sh", "-c", ": >/tmp/go; rm -f /tmp/last; (v=%d; while [ -e /tmp/go ]; do echo send $v; sleep 0.3; "
+                 "v=$((v+1)); done >/tmp/in; echo $((v-1)) >/tmp/last) >/dev/null 2>&1 </dev/null &" % first)
+        job.heard(job.trainer, f"sent {first} ")
+
+    def so_far(self):
+        return [x for x in self.job.lines(self.job.trainer) if x.startswith("sent ") and int(x.split()[1]) >= self.first]
+
+    def some_more(self, n=2):
+        have = len(self.so_far())
+        wait_for(lambda: len(self.so_far()) >= have + n, 60, 0.2)
+
+    def stop(self):
+        """What became of each version, by engine."""
+        job = self.job
+        job.exec(job.trainer, "rm", "-f", "/tmp/go")
+        self.last = int(wait_for(lambda: job.exec(job.trainer, "cat", "/tmp/last", check=False).stdout.strip(), 20, 0.2))
+        job.heard(job.trainer, f"sent {self.last} ", 120)
+        lines = self.so_far()
+        assert [int(x.split()[1]) for x in lines] == list(range(self.first, self.last + 1)), lines
+        return [dict(re.findall(r"(\S+)=(\S+)", x.split(" ", 3)[3])) for x in lines]
+
+
+def installed(job, pod, first, last):
+    """An engine's worker has every version of these, in order, and found each byte right."""
+    job.heard(pod, f"update {last} ")
+    got = [x for x in job.lines(pod) if x.startswith("update")]
+    want = [f"update {v} ok" for v in range(first, last + 1)]
+    assert got[-len(want):] == want, (pod, got)
 
 
 def pids(program, pod_uid):

@@ -17,8 +17,8 @@ import helm  # noqa: E402
 from apiserver import TOP, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
 from test_injection import CONTROLLERS  # noqa: E402
-from job import (IMAGES, SCRIPT, SECURE, SYSTEM, ChartJob, Job, add_images, apply, install_operator, namespace, pids,  # noqa: E402
-                 weight_transfer)
+from job import (IMAGES, SCRIPT, SECURE, SYSTEM, ChartJob, Job, Sending, add_images, apply, install_operator,  # noqa: E402
+                 installed, namespace, pids, weight_transfer)
 
 CHARTS = os.path.join(TOP, "charts")
 CRD = "weighttransfers.weightbridge.io"
@@ -218,6 +218,32 @@ def rotated_under_transfers(c, job):
     assert job.send(70).count("Committed") == 2
 
 
+def reinstalled(c, job):
+    """The chart goes and comes under a job: versions go on without any operator, and the next one, of another
+    authority, finds the plan that runs."""
+    plan, number = job.status()["plan"], job.status()["transfer"]
+    ca = lambda: json.loads(job.kubectl("get", "configmap", "weightbridge-ca", "-o", "json"))["data"]["ca.crt"]
+    was = ca()
+    s = Sending(job, 80)
+    c.helm("uninstall", "weightbridge-operator", "-n", SYSTEM, "--wait", "--timeout", "120s")
+    s.some_more(3)
+    assert job.status()["plan"] == plan
+    t = time.monotonic()
+    install_operator(c, "--set", "weightbridge.image.pullPolicy=Never,weightbridge.cpu=10m")
+    wait_for(lambda: ca() != was, 60, 0.2)
+    # The kubelets bring the new authority to the pods.
+    wait_for(lambda: job.status()["transfer"] > number, 150, 0.3)
+    took = time.monotonic() - t
+    ends = s.stop()
+    assert all(list(e.values()) == ["Committed"] * 2 for e in ends), ends
+    job.settled(s.last, 150)
+    after = job.status()["plan"]
+    assert (after["digest"], after["number"]) == (plan["digest"], plan["number"]), (plan, after)
+    for pod in job.pods("rollout"):
+        installed(job, pod, s.first, s.last)
+    print(f"chart installed again: {len(ends)} versions meanwhile, agents back {took:.1f} s after the install")
+
+
 def a_second_release(c):
     """For one namespace, in another: neither minds the other, nor the resource that is there."""
     for ns in ("ops-2", "team-2"):
@@ -257,9 +283,11 @@ def main(c):
     by_policy(c, job)
     examples_run(c)
     on_the_hosts_network(c)
-    capabilities(c, job)
+    if c.owns_nodes:
+        capabilities(c, job)
     upgraded_in_mid_job(c, job)
     rotated_under_transfers(c, job)
+    reinstalled(c, job)
     a_second_release(c)
     c.helm("uninstall", "grpo", "-n", "rl", "--wait", "--timeout", "120s")
     wait_for(lambda: "weightbridge-ca" not in c.kubectl("-n", "rl", "get", "configmap", "-o", "name"), 60)

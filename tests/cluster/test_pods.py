@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An RL job in pods, as its users run it: 20 versions over pod addresses, and what kubectl shows of them."""
+import json
 import os
 import sys
 import time
@@ -7,7 +8,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apiserver import wait_for  # noqa: E402
 from cluster import run  # noqa: E402
-from job import Job, add_images, columns, install_operator  # noqa: E402
+from job import SHAPE, Job, add_images, columns, install_operator, stateful_set  # noqa: E402
 
 VERSIONS = 20
 
@@ -62,6 +63,36 @@ def nothing_privileged(job):
     assert "kube-api-access" not in spec, spec
 
 
+def socket_and_memory(job, uid):
+    """The agent has a user of its own; its socket and its files are what a worker of another may use, and no more."""
+    for pod in job.pods():
+        assert job.exec(pod, "cat", "/proc/self/status").split("Uid:")[1].split()[0] == str(uid)
+        rows = [x.split() for x in job.exec(pod, "ls", "-ln", "/run/weightbridge").splitlines() if "agent.sock" in x]
+        assert rows and all(r[2] == "65532" for r in rows), rows
+        assert {r[-1].rsplit("/")[-1]: r[0] for r in rows}["agent.sock"] == "srw-rw-rw-", rows
+
+
+def users(c):
+    """Workers of user 1000 and of the agent's own in a restricted namespace, where root may not be; of root in a
+    baseline one. Memory that the agent maps, and memory that only the worker has."""
+    for uid, level in ((1000, "restricted"), (65532, "restricted"), (0, "baseline")):
+        t = time.monotonic()
+        for heap in ("", " --heap"):
+            job = Job(c, f"user-{uid}{heap.strip('- ') and '-heap'}", rollouts=1, uid=uid, level=level, shape=SHAPE + heap)
+            job.ready()
+            for v in (1, 2, 3):
+                assert job.send(v).count("=Committed") == 1
+            assert [x for x in job.lines("rollout-0") if x.startswith("update")] == [f"update {v} ok" for v in (1, 2, 3)]
+            socket_and_memory(job, uid)
+            c.kubectl("delete", "namespace", job.ns, "--wait=false")
+        print(f"user {uid}: 3 versions each, {time.monotonic() - t:.1f} s")
+    pod = stateful_set("rl", "root", "rollout", 1, 0)["spec"]["template"]
+    pod.update(apiVersion="v1", kind="Pod")
+    pod["metadata"].update(name="root", namespace="rl")
+    r = c.kubectl("apply", "-f", "-", stdin=json.dumps(pod), check=False)
+    assert "violates PodSecurity" in r.stderr and "must not set runAsUser=0" in r.stderr, r.stderr
+
+
 def main(c):
     t = time.monotonic()
     add_images(c)
@@ -77,6 +108,8 @@ def main(c):
     every_column(job)
     described(job)
     nothing_privileged(job)
+    if "--short" not in sys.argv:
+        users(c)
     t = time.monotonic()
     job.delete()
     print(f"pods gone after {time.monotonic() - t:.1f} s")

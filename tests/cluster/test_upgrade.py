@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compat  # noqa: E402
 from apiserver import TOP, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
-from job import IMAGES, SYSTEM, VERSION, ChartJob, add_images, apply, namespace  # noqa: E402
+from job import IMAGES, SYSTEM, VERSION, ChartJob, Sending, add_images, apply, installed, namespace  # noqa: E402
 
 OLD = "compat"
 TOY_OLD = "localhost/weightbridge/toy:" + OLD
@@ -29,41 +29,6 @@ def helm_operator(c, tree, tag, verb):
     args = ["--reset-then-reuse-values"] if verb == "upgrade" else []
     c.helm(verb, RELEASE, os.path.join(tree, "charts", RELEASE), "-n", SYSTEM, *args, "--set",
            f"settleMilliseconds=100,image.tag={tag}", "--wait", "--timeout", "150s")
-
-
-class Sending:
-    """The trainer sends versions by itself, from a number on until it is told to stop."""
-
-    def __init__(self, job, first):
-        self.job, self.first = job, first
-        job.exec(job.trainer, "sh", "-c", ": >/tmp/go; rm -f /tmp/last; (v=%d; while [ -e /tmp/go ]; do echo send $v; sleep 0.3; "
-                 "v=$((v+1)); done >/tmp/in; echo $((v-1)) >/tmp/last) >/dev/null 2>&1 </dev/null &" % first)
-        job.heard(job.trainer, f"sent {first} ")
-
-    def so_far(self):
-        return [x for x in self.job.lines(self.job.trainer) if x.startswith("sent ") and int(x.split()[1]) >= self.first]
-
-    def some_more(self, n=2):
-        have = len(self.so_far())
-        wait_for(lambda: len(self.so_far()) >= have + n, 60, 0.2)
-
-    def stop(self):
-        """What became of each version, by engine."""
-        job = self.job
-        job.exec(job.trainer, "rm", "-f", "/tmp/go")
-        self.last = int(wait_for(lambda: job.exec(job.trainer, "cat", "/tmp/last", check=False).stdout.strip(), 20, 0.2))
-        job.heard(job.trainer, f"sent {self.last} ", 120)
-        lines = self.so_far()
-        assert [int(x.split()[1]) for x in lines] == list(range(self.first, self.last + 1)), lines
-        return [dict(re.findall(r"(\S+)=(\S+)", x.split(" ", 3)[3])) for x in lines]
-
-
-def installed(job, pod, first, last):
-    """An engine's worker has every version of these, in order, and found each byte right."""
-    job.heard(pod, f"update {last} ")
-    got = [x for x in job.lines(pod) if x.startswith("update")]
-    want = [f"update {v} ok" for v in range(first, last + 1)]
-    assert got[-len(want):] == want, (pod, got)
 
 
 def nothing_bad(job):

@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *		[--scribble] [--watch]
+ *		[--scribble] [--watch] [--term]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -24,15 +24,18 @@
  *	leave V		the same, but closes in order	"bye"
  *	flip		changes one bit of the parameters	"flipped"
  *	check V		compare				"check V ok" or "check V bad: ..."
+ *	hook MS		from now on each hook takes so long	"hooks MS"
  *	quit		close in order			"bye"
- * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "none: ..."
- * when one aborted.  Failures: "error CODE sentence".  Stdin at its end: exit without closing.
+ * A rollout worker polls all the time and says "update V ok" (or bad) for each update, "hook V" in
+ * hooks that take time, "none: ..." when one aborted.  Failures: "error CODE sentence".  End of
+ * stdin: exit without closing.
  * --watch: says how long each update or send blocked the worker, and, by a thread that reads a
  * rollout's parameters all the time, when the first byte changed after before_update_hook.
  * sleep and wake: release the parameters' memory, and acquire other memory, filled with zeros.
  * --floats: elements are numbers from 1 to 2 and their negatives (all workers, for the next one)
  * --round: a rollout's parameters are BF16: what it holds is not what was sent
  * --scribble: a trainer overwrites its parameters as soon as they are released.
+ * --term: SIGTERM ends it in order between two commands or polls, as "quit" does.
  */
 #include "base/base.h"
 #include "base/buf.h"
@@ -49,6 +52,7 @@
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +73,7 @@ struct toy {
 	bool waits;
 	bool by_cols, is_heap, scribbles;
 	bool floats, rounds; /* elements are numbers; parameters are BF16 */
+	bool terms; /* SIGTERM is "quit" */
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
 	uint32_t *data; /* tensors x n_row x n_col */
@@ -526,18 +531,23 @@ static void release(struct toy *t)
 	end_send(x);
 }
 
-/* The last send of a job: nothing is done any more once the parameters may change. */
-static void send_and_go(struct toy *t, int64_t version, bool closes)
+static void quit(struct toy *t)
 {
 	struct wb_error err = {0};
 
+	must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
+	say("bye");
+	exit(0);
+}
+
+/* The last send of a job: nothing is done any more once the parameters may change. */
+static void send_and_go(struct toy *t, int64_t version, bool closes)
+{
 	if (!start_send(t, version, 0))
 		exit(1);
 	if (!closes)
 		_exit(0);
-	must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
-	say("bye");
-	exit(0);
+	quit(t);
 }
 
 static void command(struct toy *t, const char *line)
@@ -577,10 +587,11 @@ static void command(struct toy *t, const char *line)
 	} else if (!strncmp(line, "flip", 4)) {
 		t->data[0] ^= 1;
 		say("flipped");
+	} else if (sscanf(line, "hook %lld", &v) == 1) {
+		t->hook_ms = (uint32_t)v;
+		say("hooks %lld", v);
 	} else if (!strncmp(line, "quit", 4)) {
-		must(wb_client_close(t->c, 10000000000ull, &err), "close", err.msg);
-		say("bye");
-		exit(0);
+		quit(t);
 	}
 }
 
@@ -595,7 +606,7 @@ static int hook(void *cookie, const struct wb_client_update *u)
 {
 	const struct toy *t = cookie;
 
-	(void)u;
+	say("hook %lld", (long long)u->version);
 	nap(t->hook_ms);
 	return 0;
 }
@@ -644,21 +655,61 @@ static void poll_once(struct toy *t)
 		exit(1);
 }
 
+static volatile sig_atomic_t is_told;
+
+static void on_term(int signal)
+{
+	(void)signal;
+	is_told = 1;
+}
+
 static void run(struct toy *t)
 {
+	const struct timespec ms = {0, 1000000};
+	struct sigaction sa = {.sa_handler = on_term};
+	sigset_t term, none;
 	char line[256];
 
+	sigemptyset(&term);
+	sigemptyset(&none);
+	sigaddset(&term, SIGTERM);
+	if (t->terms) { /* it comes while nothing is done, and interrupts nothing */
+		sigprocmask(SIG_BLOCK, &term, NULL);
+		sigaction(SIGTERM, &sa, NULL);
+	}
 	setvbuf(stdin, NULL, _IONBF, 0); /* what is read is what poll() knows */
 	for (;;) {
 		struct pollfd p = {.fd = 0, .events = POLLIN};
-		int n = poll(&p, 1, t->role == WB_CLIENT_ROLLOUT ? 1 : -1);
+		int n = ppoll(&p, 1, t->role == WB_CLIENT_ROLLOUT ? &ms : NULL, &none);
 
+		if (is_told)
+			quit(t);
 		if (n > 0 && !fgets(line, sizeof(line), stdin))
 			_exit(0);
 		if (n > 0)
 			command(t, line);
 		if (t->role == WB_CLIENT_ROLLOUT)
 			poll_once(t);
+	}
+}
+
+static void parse_one(struct toy *t, int c)
+{
+	switch (c) {
+	case 'r':
+		t->role = strcmp(optarg, "rollout") ? WB_CLIENT_TRAINER : WB_CLIENT_ROLLOUT;
+		break;
+	case 'c':
+		t->by_cols = !strcmp(optarg, "cols");
+		break;
+	case 'B':
+		t->rounds = t->floats = true;
+		break;
+	case 'k':
+		t->rank = atoi(optarg);
+		break;
+	default:
+		exit(2);
 	}
 }
 
@@ -671,7 +722,19 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"watch", 0, NULL, 'w'},
 		{"hook-ms", 1, NULL, 'H'}, {"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'},
 		{"wait", 0, NULL, 'W'}, {"floats", 0, NULL, 'f'}, {"round", 0, NULL, 'B'},
-		{NULL, 0, NULL, 0}};
+		{"term", 0, NULL, 't'}, {NULL, 0, NULL, 0}};
+	struct {
+		int c;
+		uint32_t *number;
+		bool *is;
+		const char **text;
+	} simple[] = {{'i', .number = &t->index}, {'n', .number = &t->of},
+		{'R', .number = &t->rows}, {'C', .number = &t->cols}, {'T', .number = &t->tensors},
+		{'H', .number = &t->hook_ms}, {'S', .number = &t->step_ms},
+		{'w', .is = &t->watches}, {'h', .is = &t->is_heap}, {'f', .is = &t->floats},
+		{'W', .is = &t->waits}, {'x', .is = &t->scribbles}, {'t', .is = &t->terms},
+		{'s', .text = &t->socket}, {'e', .text = &t->engine}, {'o', .text = &t->object},
+		{'L', .text = &t->collective}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,
@@ -681,71 +744,20 @@ static void parse(int argc, char **argv, struct toy *t)
 		.tensors = 2,
 		.rank = -2,
 		.fd = -1};
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1)
-		switch (c) {
-		case 'w':
-			t->watches = true;
-			break;
-		case 's':
-			t->socket = optarg;
-			break;
-		case 'r':
-			t->role = strcmp(optarg, "rollout") ? WB_CLIENT_TRAINER : WB_CLIENT_ROLLOUT;
-			break;
-		case 'e':
-			t->engine = optarg;
-			break;
-		case 'o':
-			t->object = optarg;
-			break;
-		case 'i':
-			t->index = (uint32_t)atoi(optarg);
-			break;
-		case 'n':
-			t->of = (uint32_t)atoi(optarg);
-			break;
-		case 'c':
-			t->by_cols = !strcmp(optarg, "cols");
-			break;
-		case 'R':
-			t->rows = (uint32_t)atoi(optarg);
-			break;
-		case 'C':
-			t->cols = (uint32_t)atoi(optarg);
-			break;
-		case 'T':
-			t->tensors = (uint32_t)atoi(optarg);
-			break;
-		case 'h':
-			t->is_heap = true;
-			break;
-		case 'H':
-			t->hook_ms = (uint32_t)atoi(optarg);
-			break;
-		case 'S':
-			t->step_ms = (uint32_t)atoi(optarg);
-			break;
-		case 'L':
-			t->collective = optarg;
-			break;
-		case 'B':
-			t->rounds = t->floats = true;
-			break;
-		case 'f':
-			t->floats = true;
-			break;
-		case 'W':
-			t->waits = true;
-			break;
-		case 'x':
-			t->scribbles = true;
-			break;
-		case 'k':
-			t->rank = atoi(optarg);
-			break;
-		default:
-			exit(2);
-		}
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		size_t i = 0;
+
+		while (i < WB_ARRAY_SIZE(simple) && simple[i].c != c)
+			i++;
+		if (i < WB_ARRAY_SIZE(simple) && simple[i].number)
+			*simple[i].number = (uint32_t)atoi(optarg);
+		else if (i < WB_ARRAY_SIZE(simple) && simple[i].text)
+			*simple[i].text = optarg;
+		else if (i < WB_ARRAY_SIZE(simple))
+			*simple[i].is = true;
+		else
+			parse_one(t, c);
+	}
 	if (t->rank == -2)
 		t->rank = t->index;
 	t->n_row = t->by_cols ? t->rows : t->rows / t->of;
