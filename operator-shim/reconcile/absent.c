@@ -66,6 +66,15 @@ static bool may_come_back(const struct wb_recon *r)
 	return false;
 }
 
+/* An agent of before such plans refuses them, and its workers end. */
+static bool somebody_needs_all(const struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].is_up && r->agent[i].needs_all)
+			return true;
+	return false;
+}
+
 bool wb__recon_is_interim(const struct wb_recon *r, const struct member_key *active, size_t n)
 {
 	const struct membership *m = &r->active.who;
@@ -77,7 +86,7 @@ bool wb__recon_is_interim(const struct wb_recon *r, const struct member_key *act
 		return false;
 	for (size_t i = 0; i < r->n_engine && !has_source; i++)
 		has_source = wb__recon_is_source(r, &r->engine[i]);
-	if (!has_source || !has_joiner(r, active, n) || may_come_back(r))
+	if (!has_source || !has_joiner(r, active, n) || may_come_back(r) || somebody_needs_all(r))
 		return false;
 	/* Nobody is left to ask for a map. */
 	for (size_t i = 0; i < m->n; i++)

@@ -19,6 +19,7 @@ struct agent {
 	struct wb_recon_epoch sent, ready, told;
 	uint32_t told_gen, notice_gen;
 	bool is_in_active, is_in_next; /* has members in that plan */
+	bool needs_all; /* as in struct wb_recon_agent */
 	uint64_t node_hash, rail_bytes_per_s;
 	uint32_t n_pick; /* scratch of choose.c */
 	uint32_t domain, node_number; /* scratch of choose.c */

@@ -326,6 +326,7 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 	a->rail_bytes_per_s = in->rail_bytes_per_s;
 	a->running = in->running;
 	a->waiting = in->waiting;
+	a->needs_all = in->needs_all;
 	*out = a;
 	return 0;
 }

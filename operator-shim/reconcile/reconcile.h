@@ -94,6 +94,7 @@ struct wb_recon_agent {
 	struct wb_recon_known waiting; /* one that it was READY for and that is not active there */
 	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
+	bool needs_all; /* it takes no plan with absent members (protocol version 1) */
 	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
 };

@@ -117,6 +117,7 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.waiting = {{m->ready.term, m->ready.number}, m->ready_plan, m->ready_workers},
 		.transfer_seen = p->hello.last_transfer,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
+		.needs_all = p->version < 2,
 		.worker = w,
 		.n_worker = n};
 	int rc;

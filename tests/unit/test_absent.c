@@ -74,6 +74,23 @@ START_TEST(a_joiner_is_planned_with_absent_trainers_and_fed)
 }
 END_TEST
 
+START_TEST(an_agent_of_the_version_before_is_given_no_such_plan)
+{
+	struct wb_recon_worker e2 = rollout(1, "e2", 12);
+	struct wb_recon_agent old = agent(3, "roll-b", &e2, 1), new = agent(4, "roll-b", &e2, 1);
+
+	run_one_engine();
+	trainers_go();
+	old.needs_all = true;
+	up(old);
+	ck_assert_str_eq(did(false), "");
+	ck_assert_str_eq(cond("MembersConnected", NULL, NULL), "False");
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 3, true), 0);
+	up(new);
+	ck_assert_str_eq(did(false), "plan(2)");
+}
+END_TEST
+
 START_TEST(trainers_that_are_back_are_planned_as_ever)
 {
 	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
@@ -209,6 +226,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, a_joiner_is_planned_with_absent_trainers_and_fed);
+	tcase_add_test(tc, an_agent_of_the_version_before_is_given_no_such_plan);
 	tcase_add_test(tc, trainers_that_are_back_are_planned_as_ever);
 	tcase_add_test(tc, one_trainer_pod_of_two_is_gone);
 	tcase_add_test(tc, trainers_that_may_come_back_are_waited_for);
