@@ -87,7 +87,7 @@ def maps_are_owned_and_repaired(c):
     o["metadata"]["namespace"] = "empty"
     c.post("/apis/weightbridge.io/v1alpha1/namespaces/empty/weighttransfers", o)
     wait_for(lambda: ca_of(c, "empty"), 20)
-    # Edited, and deleted: as before within two seconds.
+    # Edited, and deleted: as before at once (0.1 s on an idle machine), not with the next look at everything.
     for change in (lambda: c.raw(MAP.format("default"), "PATCH", {"data": {"ca.crt": "mine"}},
                                  "application/merge-patch+json"),
                    lambda: c.raw(MAP.format("default"), "PATCH", {"metadata": {"ownerReferences": None}},
@@ -97,7 +97,7 @@ def maps_are_owned_and_repaired(c):
         change()
         wait_for(lambda: ca_of(c) and ca_of(c)["data"]["ca.crt"] == secret(c)["ca.crt"] and len(owners(ca_of(c))) == 2,
                  20)
-        assert time.monotonic() - t < 3, time.monotonic() - t
+        assert time.monotonic() - t < 10, time.monotonic() - t
     # One owner goes, and is forgotten at the next writing.
     c.kubectl("delete", "wt", "u")
     c.raw(MAP.format("default"), "DELETE")
