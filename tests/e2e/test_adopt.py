@@ -49,6 +49,12 @@ def two_versions(t, rollouts, first):
         updated(rollouts, v)
 
 
+def join(c, *names):
+    """Start agents; the operator tells them in the order in which they connected."""
+    for name in names:
+        c.agent(name).expect("operator connected", reject=None)
+
+
 def killed_at_the_joiners_activate(n, order, leader_has_it, mode="none"):
     """The plan for two engines replaces the one for one; `n` of three agents hear ACTIVATE (where
     r0 does, it begins to feed the joiner, which has heard by that)."""
@@ -56,8 +62,7 @@ def killed_at_the_joiners_activate(n, order, leader_has_it, mode="none"):
         with Cluster() as c:
             c.operator(trainers=2, per_engine=1, env={"WB_FAULT": f"kill=activate:chunk={3 + n}"},
                        **MODES[mode])
-            for name in order[:2]:
-                c.agent(name)
+            join(c, *order[:2])
             t = [c.worker("t0", "trainer", i, 2) for i in (0, 1)]
             e0 = engine(c, 0, 1)
             for w in t + e0:
@@ -89,8 +94,7 @@ def killed_at_the_first_activate():
     """No plan was active before: one of two agents has heard of the first one."""
     with Cluster() as c:
         c.operator(trainers=2, per_engine=1, env={"WB_FAULT": "kill=activate:chunk=2"})
-        for name in ("t0", "r0"):
-            c.agent(name)
+        join(c, "t0", "r0")
         t = [c.worker("t0", "trainer", i, 2) for i in (0, 1)]
         e0 = engine(c, 0, 1)
         assert c.op.wait() == -9

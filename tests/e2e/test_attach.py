@@ -2,9 +2,10 @@
 """Agents, operator and workers as processes: attach, plan, leave, and what is refused."""
 import json
 import os
+import re
 import signal
 
-from cluster import BUILD, Cluster, Proc, run
+from cluster import BUILD, SLOW, Cluster, Proc, run
 
 
 def all_members_are_planned():
@@ -133,12 +134,44 @@ def help_and_version_are_printed():
     assert p.wait() == 0
 
 
+def sending(c, *args):
+    """(trainer's agent, trainer, rollout) in the middle of a transfer that takes three seconds."""
+    c.operator()
+    a = c.agent("t", "--rail-rate", "8M", *args)
+    c.agent("r")
+    size = {"rows": 2048, "cols": 1024}
+    t, r = c.worker("t", "trainer", **size), c.worker("r", "rollout", engine="e0", **size)
+    t.expect("planned")
+    r.expect("planned")
+    t.say("send 1")
+    c.until("bytes are on their way", lambda: re.search(
+        r'wb_bytes_total{[^}]*} [1-9]', c.get(c.agents["r"], "/metrics")[1]))
+    a.p.send_signal(signal.SIGTERM)
+    a.expect("stopping transfer=running")
+    return a, t, r
+
+
+def the_first_signal_lets_a_transfer_end():
+    with Cluster() as c:
+        a, t, r = sending(c)
+        t.expect("sent 1 .*e0=Committed")
+        r.expect("update 1 ok")
+        assert a.wait() == 0
+
+
+def the_grace_period_ends_it():
+    with Cluster() as c:
+        a, _, _ = sending(c, "--grace", "0")
+        a.expect("the grace period is over", reject=None)
+        assert a.wait() == 1
+
+
 def the_second_signal_ends_at_once():
     with Cluster() as c:
-        c.operator()
-        a = c.agent("a")
+        a, _, _ = sending(c)
         a.p.send_signal(signal.SIGINT)
-        assert a.wait() == 0
+        assert a.wait(1.5 * SLOW) == 1  # the transfer needs twice that
+        assert not os.path.exists(a.socket)
 
 
 def the_agent_waits_for_its_operator():
@@ -159,4 +192,5 @@ if __name__ == "__main__":
         a_busy_socket_is_refused_and_a_stale_one_replaced, an_unknown_object_is_refused,
         all_members_are_planned, who_is_missing_is_said,
         a_killed_worker_is_named_and_may_come_back, one_rank_is_claimed_once,
-        the_agent_waits_for_its_operator, the_second_signal_ends_at_once)
+        the_agent_waits_for_its_operator, the_first_signal_lets_a_transfer_end,
+        the_grace_period_ends_it, the_second_signal_ends_at_once)

@@ -34,7 +34,7 @@ struct run {
 	struct world_steps steps;
 	bool is_staged, is_wrong;
 	char wrong[256];
-	uint32_t n_doubt, n_resume;
+	uint32_t n_doubt, n_resume, n_decided;
 	bool is_tracing; /* stays */
 };
 
@@ -49,6 +49,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	r->is_staged |= !strcmp(what, "staged") && transfer == 2;
 	r->n_doubt += !strcmp(what, "in doubt");
 	r->n_resume += !strcmp(what, "resume");
+	r->n_decided += !strcmp(what, "decided") && transfer == 2;
 }
 
 static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *rep)
@@ -206,6 +207,65 @@ START_TEST(no_moment_of_a_loss_parts_the_engines)
 }
 END_TEST
 
+/*
+ * One engine has heard COMMIT when the leader and a second judge die; the other asks for the
+ * decision.  Those two were the majority that accepted it: they are asked after their restart, and
+ * what they said before is in their files only.
+ */
+START_TEST(judges_that_restart_keep_their_word)
+{
+	struct world_opts o = {.seed = 100 + (uint64_t)_i,
+		.trainer_agents = 3,
+		.trainers_per_agent = 1,
+		.engines = 2,
+		.agents_per_engine = 1,
+		.workers_per_agent = 1,
+		.scale = 48,
+		.poll_ns = 50000,
+		.step_deadline_ns = WB_NS_PER_S,
+		.transfer_deadline_ns = WB_NS_PER_S,
+		.peers_reconnect = true,
+		.trainer_staged = true,
+		.rollout_staged = true,
+		.all_engines = true};
+	struct world *w = &r.w;
+	int64_t version = -1;
+	uint64_t end;
+
+	memset(&r, 0, offsetof(struct run, is_tracing));
+	world_init(w, &o);
+	w->watch = (struct world_watch){.ctx = &r,
+		.trace = on_trace,
+		.report = on_report,
+		.phase = on_phase,
+		.serve = on_serve};
+	world_op_start(&r.op, w);
+	while (!r.op.active)
+		world_run_for(w, WB_NS_PER_MS);
+	world_run_for(w, 100 * WB_NS_PER_MS);
+	world_send(w, 1);
+	ck_assert(world_run(w, 20 * WB_NS_PER_S));
+	world_send(w, 2);
+	while (!r.n_decided)
+		ck_assert(wb_sim_step(w->net));
+	world_kill_agent_only(w, 0);
+	world_kill_agent_only(w, 1);
+	world_run_for(w, 300 * WB_NS_PER_MS);
+	world_start_agent(w, 0);
+	world_start_agent(w, 1);
+	end = world_now(w) + 60 * WB_NS_PER_S;
+	do {
+		world_run_for(w, 200 * WB_NS_PER_MS);
+	} while ((!is_even(w, &version) || !world_op_is_quiet(&r.op)) && world_now(w) < end);
+	ck_assert_msg(!r.is_wrong, "%s", r.wrong);
+	ck_assert_msg(is_even(w, &version) && version == 2, "engines hold %lld and %lld",
+		(long long)w->worker[3].version, (long long)w->worker[4].version);
+	r.op.alive = false;
+	w->watch = (struct world_watch){0};
+	world_finish(w);
+}
+END_TEST
+
 /* A staging area is its worker's to write, too, at any time: also when its head says who keeps the
  * decision.  An engine in doubt asks whom it can, and ends by its deadline. */
 START_TEST(a_count_of_judges_that_a_worker_wrote_is_not_believed)
@@ -283,6 +343,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(
 		tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
+	tcase_add_loop_test(tc, judges_that_restart_keep_their_word, 0, 6);
 	tcase_add_test(tc, a_count_of_judges_that_a_worker_wrote_is_not_believed);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
