@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 
 from cluster import BUILD, SLOW, Cluster, Proc, run
 
@@ -174,6 +175,37 @@ def the_second_signal_ends_at_once():
         assert not os.path.exists(a.socket)
 
 
+def probe(what, *args):
+    """(exit status, what it says) of the agent binary as a pod's probe."""
+    p = subprocess.run([f"{BUILD}/bin/weightbridge-agent", "--probe", what, *args],
+                       capture_output=True, text=True, timeout=30, check=False)
+    return p.returncode, p.stderr.strip()
+
+
+def probes_ask_a_running_agent():
+    with Cluster() as c:
+        c.operator()
+        a = c.agent("a")
+        ports = c.path("ports")
+        with open(ports, "w", encoding="ascii") as f:
+            f.write(f"listen 1\nhttp {a.http}\n")
+        socket, page = ("--socket", a.socket), ("--http", f"127.0.0.1:{a.http}")
+        by_file = ("--http", "127.0.0.1:0", "--port-file", ports)
+        assert probe("startup", *socket) == (0, "")
+        for args in (page, by_file):
+            assert probe("live", *args) == (0, "")
+            assert probe("ready", *args) == (0, "")
+        a.p.send_signal(signal.SIGSTOP)
+        assert probe("live", *page) == (1, "the agent does not answer")
+        a.p.send_signal(signal.SIGCONT)
+        assert probe("live", *page) == (0, "")
+        a.kill()
+        assert probe("startup", *socket) == (1, "workers cannot attach yet: Connection refused")
+        assert probe("live", *page) == (1, "the agent is not reached: Connection refused")
+        os.unlink(a.socket)
+        assert probe("startup", *socket)[1].endswith("No such file or directory")
+
+
 def the_agent_waits_for_its_operator():
     with Cluster() as c:
         op = c.operator()
@@ -192,5 +224,6 @@ if __name__ == "__main__":
         a_busy_socket_is_refused_and_a_stale_one_replaced, an_unknown_object_is_refused,
         all_members_are_planned, who_is_missing_is_said,
         a_killed_worker_is_named_and_may_come_back, one_rank_is_claimed_once,
-        the_agent_waits_for_its_operator, the_first_signal_lets_a_transfer_end,
-        the_grace_period_ends_it, the_second_signal_ends_at_once)
+        probes_ask_a_running_agent, the_agent_waits_for_its_operator,
+        the_first_signal_lets_a_transfer_end, the_grace_period_ends_it, the_second_signal_ends_at_once,
+        together=2)

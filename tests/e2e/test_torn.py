@@ -62,6 +62,10 @@ def is_torn_everywhere(c, r):
     c.until("Torn in the state", lambda: phase(c, "r0") == "Torn", 4 * DEADLINE_S + 10)
     assert 'wb_engine_updates_total{state="Torn"} 1' in c.get(c.agents["r0"], "/metrics")[1]
     c.agents["r0"].expect(r"engine ended .*state=Torn .*reason=\S", reject=None)
+    page = f"127.0.0.1:{c.agents['r0'].http}"
+    p = subprocess.run([f"{BUILD}/bin/weightbridge-agent", "--probe", "ready", "--http", page],
+                       capture_output=True, text=True, timeout=30, check=False)
+    assert p.returncode == 1 and "engine e0 is Torn" in p.stderr, p
 
     def shown():
         said = subprocess.run([f"{BUILD}/bin/wbctl", "describe", "--operator",

@@ -533,8 +533,7 @@ START_TEST(transition_time_changes_with_the_status_only)
 }
 END_TEST
 
-/* Random reports: nothing crashes, epochs rise, status.transfer never falls, and whenever all
- * agents have answered everything, the plan covers exactly what is attached. */
+/* Random reports: nothing crashes, epochs rise, and status.transfer never falls. */
 START_TEST(random_reports_keep_the_invariants)
 {
 	uint64_t seed = 1000 + (uint64_t)_i;
