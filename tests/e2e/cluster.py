@@ -10,6 +10,7 @@
 Ports are free ones, files live in a temporary folder, everything ends with the `with` block.
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import queue
@@ -23,7 +24,7 @@ import urllib.error
 import urllib.request
 
 BUILD = os.environ.get("WB_BUILD", os.path.join(os.path.dirname(__file__), "../../build/release"))
-SLOW = 4 if BUILD.endswith(("asan", "tsan")) else 1
+SLOW = 4 if BUILD.endswith(("asan", "tsan", "cov")) else 1
 TIMEOUT = 20.0 * SLOW
 
 
@@ -120,7 +121,14 @@ class Cluster:
         return self
 
     def __exit__(self, kind, value, trace):
-        for p in self.procs:
+        left = [p for p in self.procs if p.p.poll() is None]
+        if BUILD.endswith("cov"):  # what was run is written by who ends in order
+            for p in left:
+                p.p.terminate()
+            for p in left:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    p.p.wait(3)
+        for p in left:
             if p.p.poll() is None:
                 p.kill()
         if kind:
