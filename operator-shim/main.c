@@ -360,11 +360,8 @@ static int start_listener(struct app *a, struct wb_err *err)
 		.tls = a->tls,
 		.limits = {.framer = wb_frame_length}};
 	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};
-	int rc = wb_listen(a->loop, &lo, &cb, &a->listener, err);
 
-	if (rc == -EADDRINUSE)
-		wb_err_wrap(err, rc, "is another operator running?");
-	return rc;
+	return wb_listen(a->loop, &lo, &cb, &a->listener, err);
 }
 
 static int start_http(struct app *a, struct wb_err *err)
@@ -380,6 +377,17 @@ static int start_http(struct app *a, struct wb_err *err)
 	return rc;
 }
 
+static int start_signals(struct app *a, struct wb_err *err)
+{
+	int rc = wb_signal_create(a->loop, SIGTERM, on_stop, a, &a->sigterm);
+
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGINT, on_stop, a, &a->sigint);
+	if (rc == 0)
+		rc = wb_signal_create(a->loop, SIGHUP, on_reload, a, &a->sighup);
+	return rc < 0 ? wb_err_set(err, rc, "signals: %s", wb_strerror(rc)) : 0;
+}
+
 static int start(struct app *a, struct wb_err *err)
 {
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
@@ -389,15 +397,12 @@ static int start(struct app *a, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	rc = wb_timer_create(a->loop, on_timer, a, &a->timer);
-	if (rc == 0)
-		rc = wb_signal_create(a->loop, SIGTERM, on_stop, a, &a->sigterm);
-	if (rc == 0)
-		rc = wb_signal_create(a->loop, SIGINT, on_stop, a, &a->sigint);
-	if (rc == 0)
-		rc = wb_signal_create(a->loop, SIGHUP, on_reload, a, &a->sighup);
 	if (rc < 0)
-		return wb_err_set(err, rc, "timers and signals: %s", wb_strerror(rc));
+		return wb_err_set(err, rc, "timer: %s", wb_strerror(rc));
+	/* Before signals are ours: a file may be a pipe that nobody writes to. */
 	rc = start_serve(a, err);
+	if (rc == 0)
+		rc = start_signals(a, err);
 	if (rc == 0)
 		rc = start_tls(a, err);
 	if (rc == 0)
@@ -429,19 +434,23 @@ int main(int argc, char **argv)
 {
 	struct wb_err err = {0};
 	struct app a = {0};
-	int rc;
+	int rc, end = WB_CLI_EXIT_USAGE;
 
 	rc = wb__operator_parse(argc, argv, &a.o, &err);
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
-	if (rc == 0)
+	if (rc == 0) {
+		end = EXIT_FAILURE;
 		rc = start(&a, &err);
+	}
 	if (rc < 0) {
 		/* A refused file has one sentence a line: for people, not for the log. */
 		fprintf(stderr, "weightbridge-operator: %s\n", err.msg);
 		finish(&a);
-		return EXIT_FAILURE;
+		return end;
 	}
+	if (a.fault)
+		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));
 	WB_LOG_INFO(MOD, "listening", WB_U("port", wb_listener_port(a.listener)),
 		WB_U("http", a.http ? wb_http_port(a.http) : 0));
 	wb_loop_run(a.loop);

@@ -125,7 +125,7 @@ static int set_log_level(void *options, const char *arg)
 
 #define TEXT(field) NULL, offsetof(struct wb__operator_options, field)
 static const struct wb_cli_row rows[] = {
-	{"file", "FILE", set_file, 0, "at most 64 file names",
+	{"file", "FILE", set_file, 0, "a file name, at most 64 of them",
 		"WeightTransfer objects to serve, YAML; may be given several times"},
 	{"in-cluster", NULL, set_in_cluster, 0, NULL,
 		"serve the WeightTransfers of the cluster this pod runs in"},
@@ -165,7 +165,8 @@ static const struct wb_cli_row rows[] = {
 		"plan when the members have not changed for N milliseconds (default: 500)"},
 	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
 		"text, json, or auto: text on a terminal (default: auto)"},
-	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug", "(default: info)"},
+	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
+		"error, warn, info or debug (default: info)"},
 };
 #undef TEXT
 

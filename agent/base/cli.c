@@ -69,7 +69,7 @@ int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options,
 		}
 		if (set(&cli->rows[at], options, optarg) < 0)
 			return wb_err_set(err, -EINVAL, "--%s %s: expected %s", cli->rows[at].name,
-				optarg, cli->rows[at].want);
+				*optarg ? optarg : "''", cli->rows[at].want);
 	}
 	if (optind < argc)
 		return wb_err_set(

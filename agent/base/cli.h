@@ -42,6 +42,8 @@ struct wb_cli_addr {
 
 enum wb_cli_end { WB_CLI_RUN, WB_CLI_DONE };
 
+#define WB_CLI_EXIT_USAGE 2 /* exit status of a command line that was not understood */
+
 /**
  * wb_cli_parse - read a command line into @options, which holds the defaults
  * Prints the text of --help and --version to stdout.  Returns WB_CLI_RUN, WB_CLI_DONE, or -EINVAL

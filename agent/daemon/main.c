@@ -14,7 +14,7 @@ int main(int argc, char **argv)
 
 	if (rc < 0) {
 		fprintf(stderr, "weightbridge-agent: %s\n", err.msg);
-		return 2;
+		return WB_CLI_EXIT_USAGE;
 	}
 	if (rc == WB_CLI_DONE)
 		return 0;

@@ -238,31 +238,35 @@ static const struct wb_cli_row rows[] = {
 		"transport of weights; shm only between agents of one machine (default: tcp)"},
 	{"rail-rate", "BYTES/s", set_rail_rate, 0, "a rate such as 500M or 1.5Gi/s; 0 = none",
 		"cap of each rail in each direction (default: none)"},
-	{"rails", "N", set_rails, 0, "1 to 16", "threads and sockets groups (default: 1)"},
+	{"rails", "N", set_rails, 0, "1 to 16", "threads that move bytes (default: 1)"},
 	{"buffer", "SIZE", set_buffer, 0, "a size of at least 1Mi, such as 512Mi",
 		"memory for slots (default: the object's bufferSize for each worker here)"},
 	{"staging-limit", "SIZE", set_staging_limit, 0, "a size such as 8Gi",
 		"greatest staging memory of this agent (default: the control group's limit)"},
 	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
-		"serve /metrics /healthz /readyz /status /trace (default: not)"},
+		"serve /metrics /healthz /readyz /serving /status /digest /trace (default: not)"},
 	{"port-file", "FILE", TEXT(port_file), "a file name",
 		"write the ports in use to FILE once they listen"},
-	{"checksums", "on|off|installed", set_checksums, 0, "on, off or installed",
-		"sums of every chunk on the wire; off is for benchmarks, installed reads "
-		"parameters back as well (default: on)"},
+	{"checksums", "WHICH", set_checksums, 0, "on, off or installed",
+		"on, off or installed: sums of every chunk on the wire; off is for benchmarks, "
+		"installed reads parameters back as well (default: on)"},
 	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
 		"time for running transfers after SIGTERM (default: 25)"},
 	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
 		"text, json, or auto: text on a terminal (default: auto)"},
-	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug", "(default: info)"},
-	{"probe", "startup|live|ready", set_probe, 0, "startup, live or ready",
-		"ask a running agent with the same --socket, --http and --port-file, and exit"},
+	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
+		"error, warn, info or debug (default: info)"},
+	{"probe", "WHICH", set_probe, 0, "startup, live or ready",
+		"startup, live or ready: ask a running agent with the same --socket, --http and "
+		"--port-file, and exit"},
 };
 #undef TEXT
 
 static const struct wb_cli cli = {.program = "weightbridge-agent",
 	.version = WB_VERSION,
 	.usage = "usage: weightbridge-agent --operator HOST:PORT --psk-file FILE [OPTION]...\n"
+		 "       weightbridge-agent --operator HOST:PORT --token-file FILE --ca-file FILE "
+		 "--object NS/NAME [OPTION]...\n"
 		 "Moves weights between the workers of this pod and those of others.\n",
 	.notes = "Environment: WB_FAULT (faults on demand, see weightbridge-agent(8)).\n",
 	.rows = rows,

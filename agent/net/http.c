@@ -179,9 +179,7 @@ static int start_daemon(struct wb_http *h, const char *host, uint16_t port, stru
 	rc = h->daemon ? 0 : errno ? -errno : -EADDRINUSE;
 	if (list)
 		freeaddrinfo(list);
-	return rc < 0 ? wb_err_set(err, rc, "http on %s:%u: %s", has_host ? host : "*", port,
-				wb_strerror(rc))
-		      : 0;
+	return rc < 0 ? wb__bind_refused("http", host, port, rc, err) : 0;
 }
 
 int wb_http_start(struct wb_loop *loop, const char *host, uint16_t port, wb_http_fn fn,

@@ -20,6 +20,10 @@ void wb__defer(struct wb_loop *loop, struct wb__defer *d);
 void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap);
 #define WB__PEER_MAX 128
 
+/** wb__bind_refused - the sentence for @rc: why "@what on @host:@port" is not to be had, and what
+ *  to do; @host NULL or "" = all addresses.  Returns @rc. */
+int wb__bind_refused(const char *what, const char *host, unsigned port, int rc, struct wb_err *err);
+
 /** wb__accept_pause - true when @e means that this process is out of descriptors or memory:
  *  waiting a moment is better than asking again at once. */
 bool wb__accept_pause(int e);

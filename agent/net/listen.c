@@ -270,6 +270,19 @@ static void listener_fired(void *cookie, int events)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+int wb__bind_refused(const char *what, const char *host, unsigned port, int rc, struct wb_err *err)
+{
+	const char *why = wb_strerror(rc);
+
+	if (rc == -EADDRINUSE)
+		why = "another process has the port: stop it or choose another";
+	else if (rc == -EADDRNOTAVAIL)
+		why = "this machine has no such address";
+	else if (rc == -EACCES)
+		why = "this user may not have that port: choose one from 1024 on";
+	return wb_err_set(err, rc, "%s on %s:%u: %s", what, host && *host ? host : "*", port, why);
+}
+
 static int bind_one(struct wb_listener *l, const struct addrinfo *ai)
 {
 	const int on = 1, off = 0;
@@ -317,13 +330,7 @@ static int bind_any(struct wb_listener *l, struct wb_err *err)
 	for (ai = list; ai && rc < 0 && rc != -EADDRINUSE; ai = ai->ai_next)
 		rc = bind_one(l, ai);
 	freeaddrinfo(list);
-	if (rc == -EADDRINUSE)
-		return wb_err_set(err, rc,
-			"listen on %s:%s: another process has the port: stop it or choose another",
-			host ? host : "*", port);
-	return rc < 0 ? wb_err_set(err, rc, "listen on %s:%s: %s", host ? host : "*", port,
-				wb_strerror(rc))
-		      : 0;
+	return rc < 0 ? wb__bind_refused("listen", host, l->o.port, rc, err) : 0;
 }
 
 int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct wb_listen_cb *cb,

@@ -46,9 +46,9 @@ static int parse_key(char *text, const char *path, struct wb_psk *out, struct wb
 	if (n % 2 || out->bytes < WB_PSK_BYTES_MIN || out->bytes > WB_PSK_BYTES_MAX ||
 		wb_hex_parse(s, out->key, out->bytes) < 0)
 		return wb_err_set(err, -EBADMSG,
-			"key file %s: %d to %d bytes as hex digits are wanted: make one with "
-			"(umask 077; openssl rand -hex 32 > %s)",
-			path, WB_PSK_BYTES_MIN, WB_PSK_BYTES_MAX, path);
+			"key file %s: %d to %d hex digits are wanted, an even number: make one "
+			"with (umask 077; openssl rand -hex 32 > %s)",
+			path, 2 * WB_PSK_BYTES_MIN, 2 * WB_PSK_BYTES_MAX, path);
 	return 0;
 }
 

@@ -32,7 +32,6 @@ static int read_up_to(int fd, char *buf, size_t cap, size_t *n)
 int wb_spec_load_file(const char *path, struct wb_spec **spec, size_t *n, struct wb_err *err)
 {
 	const size_t cap = WB_YAML_BYTES_MAX + 1;
-	const char *slash = strrchr(path, '/');
 	size_t bytes = 0;
 	char *buf;
 	int fd, rc;
@@ -46,7 +45,7 @@ int wb_spec_load_file(const char *path, struct wb_spec **spec, size_t *n, struct
 	if (rc < 0)
 		wb_err_set(err, rc, "read %s: %s", path, strerror(-rc));
 	else
-		rc = wb_spec_load(slash ? slash + 1 : path, buf, bytes, spec, n, err);
+		rc = wb_spec_load(path, buf, bytes, spec, n, err);
 	wb_free(buf);
 	return rc;
 }

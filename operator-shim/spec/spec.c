@@ -49,6 +49,15 @@ static const struct wb_spec_field *guess_field(const char *parent, const char *k
 	return best;
 }
 
+static void refuse_word(
+	struct wb__spec_check *c, uint32_t line, const char *path, const char *meant)
+{
+	if (meant)
+		wb__spec_refuse(c, line, path, "unknown field, did you mean %s?", meant);
+	else
+		wb__spec_refuse(c, line, path, "unknown field");
+}
+
 static void refuse_unknown(
 	struct wb__spec_check *c, uint32_t line, const char *parent, const char *key)
 {
@@ -58,11 +67,7 @@ static void refuse_unknown(
 
 	f = guess_field(parent, key, &is_far);
 	snprintf(path, sizeof(path), "%s.%.128s", parent, key);
-	if (f)
-		wb__spec_refuse(c, line, path, "unknown field, did you mean %s?",
-			is_far ? f->path : wb_spec_leaf(f->path));
-	else
-		wb__spec_refuse(c, line, path, "unknown field");
+	refuse_word(c, line, path, !f ? NULL : is_far ? f->path : wb_spec_leaf(f->path));
 }
 
 static int set_defaults(struct wb_spec *s, struct wb_err *err)
@@ -169,6 +174,30 @@ static void check_name(struct wb__spec_check *c, const struct wb_yaml_node *map,
 	memcpy(out, v->text, strlen(v->text) + 1);
 }
 
+static bool is_known(const char *const *known, const char *key)
+{
+	while (*known && strcmp(*known, key) != 0)
+		known++;
+	return *known;
+}
+
+/* The word of @known that is written nearly as @key; NULL = none is. */
+static const char *nearest(const char *const *known, const char *key)
+{
+	unsigned least = wb__spec_tolerance(key) + 1;
+	const char *best = NULL;
+
+	for (; *known; known++) {
+		unsigned d = wb_spec_distance(key, *known);
+
+		if (d < least) {
+			best = *known;
+			least = d;
+		}
+	}
+	return best;
+}
+
 static void check_metadata(
 	struct wb__spec_check *c, const struct wb_yaml_node *root, struct wb_spec *s)
 {
@@ -184,13 +213,12 @@ static void check_metadata(
 		return;
 	}
 	for (uint32_t i = 0; i < m->n; i++) {
-		const char *const *k = known;
+		const char *key = m->child[i].key;
+		char path[80];
 
-		while (*k && strcmp(*k, m->child[i].key) != 0)
-			k++;
-		if (!*k)
-			wb__spec_refuse(c, m->child[i].line, "metadata", "%.64s: unknown field",
-				m->child[i].key);
+		snprintf(path, sizeof(path), "metadata.%.64s", key);
+		if (!is_known(known, key))
+			refuse_word(c, m->child[i].line, path, nearest(known, key));
 	}
 	check_name(c, m, "name", s->name, WB_SPEC_NAME_MAX);
 	check_name(c, m, "namespace", s->namespace_, WB_SPEC_NAMESPACE_MAX);
@@ -250,17 +278,14 @@ static void check_document(
 	check_word(c, root, "apiVersion", WB_SPEC_API_VERSION);
 	check_word(c, root, "kind", WB_SPEC_KIND);
 	for (uint32_t i = 0; i < root->n; i++) {
-		const char *const *k = known;
+		const char *key = root->child[i].key, *meant = nearest(known, key);
 		const struct wb_spec_field *f;
 		bool is_far;
 
-		while (*k && strcmp(*k, root->child[i].key) != 0)
-			k++;
-		if (*k)
+		if (is_known(known, key))
 			continue;
-		f = guess_field("spec", root->child[i].key, &is_far);
-		wb__spec_refuse(c, root->child[i].line, root->child[i].key, "unknown field%s%s%s",
-			f ? ", did you mean " : "", f ? f->path : "", f ? "?" : "");
+		f = meant ? NULL : guess_field("spec", key, &is_far);
+		refuse_word(c, root->child[i].line, key, f ? f->path : meant);
 	}
 	check_metadata(c, root, s);
 	spec = wb_yaml_get(root, "spec");

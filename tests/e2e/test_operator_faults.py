@@ -90,7 +90,7 @@ def a_second_operator_on_the_port_is_refused():
         second = Proc("second", [
             f"{BUILD}/bin/weightbridge-operator", "--file", c.path("object.yaml"), "--psk-file",
             c.key, "--listen", f"127.0.0.1:{c.op.port}"])
-        second.expect("is another operator running.*another process has the port", reject=None)
+        second.expect("listen on 127.0.0.1:.*another process has the port", reject=None)
         assert second.wait() == 1
         two_versions(t, r["e0"][0])
 

@@ -47,9 +47,9 @@ def get(port, path, want=200):
         return e.read()
 
 
-def refused(args):
-    p = subprocess.run([BIN] + args, capture_output=True, text=True, timeout=20)
-    assert p.returncode == 1, (args, p.returncode)
+def refused(args, want=1, **env):
+    p = subprocess.run([BIN] + args, capture_output=True, text=True, timeout=20, env={**os.environ, **env})
+    assert p.returncode == want, (args, p.returncode)
     return p.stderr
 
 
@@ -57,20 +57,42 @@ def check_refusals(d, key, port):
     spec, bad = os.path.join(d, "transfer.yaml"), os.path.join(d, "bad.yaml")
     write(bad, GOOD.replace("workersPerEngine", "workersPerEngin"))
     text = refused(["--file", bad, "--psk-file", key])
-    assert "bad.yaml:6: spec.rollout.workersPerEngin: unknown field, did you mean workersPerEngine?" in text
+    assert f"{bad}:6: spec.rollout.workersPerEngin: unknown field, did you mean workersPerEngine?" in text
     assert "spec.rollout.workersPerEngine: is required" in text
-    text = refused(["--file", os.path.join(d, "none"), "--psk-file", key])
-    assert "No such file" in text, text
+    for name, sentence in (("none", "No such file"), ("", "Is a directory"), ("empty", "no object in this file"),
+                           ("zeros", "not YAML")):
+        open(os.path.join(d, "empty"), "w").close()
+        write(os.path.join(d, "zeros"), "\0" * 4096)
+        path = os.path.join(d, name)
+        text = refused(["--file", path, "--psk-file", key])
+        assert path in text and sentence in text and len(text.splitlines()) == 1, text
     text = refused(["--file", spec, "--psk-file", key, "--listen", f"127.0.0.1:{port}"])
-    assert "another operator" in text and str(port) in text, text
+    assert f"listen on 127.0.0.1:{port}: another process has the port" in text, text
+    text = refused(["--file", spec, "--psk-file", key, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"])
+    assert f"http on 127.0.0.1:{port}: another process has the port" in text, text
+    text = refused(["--file", spec, "--psk-file", key, "--listen", "192.0.2.1:0"])
+    assert "192.0.2.1:0: this machine has no such address" in text, text
     os.chmod(key, 0o640)
     text = refused(["--file", spec, "--psk-file", key, "--listen", "127.0.0.1:0"])
     assert "chmod 600" in text, text
     os.chmod(key, 0o600)
-    assert "--file FILE is missing" in refused([])
-    assert "--listen x: expected HOST:PORT" in refused(["--listen", "x"])
+    for args, sentence in (([], "--file FILE is missing"), (["--listen", "x"], "--listen x: expected HOST:PORT"),
+                           (["--file", ""], "--file '': expected a file name"),
+                           (["--nonsense"], "unknown option --nonsense"), (["--file", spec], "--psk-file FILE is missing")):
+        assert sentence in refused(args, want=2), args
+    assert "WB_FAULT rule 'nonsense'" in refused(["--file", spec, "--psk-file", key], WB_FAULT="nonsense")
     text = refused(["--file", spec, "--file", spec, "--psk-file", key])
     assert "default/demo is in an earlier file" in text, text
+
+
+def check_pipe(d, key):
+    """A pipe that nobody writes to does not make the operator deaf."""
+    os.mkfifo(os.path.join(d, "pipe"))
+    p = subprocess.Popen([BIN, "--file", os.path.join(d, "pipe"), "--psk-file", key])
+    while open(f"/proc/{p.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "S":
+        assert p.poll() is None
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(timeout=20) == -signal.SIGTERM
 
 
 def check_pages(port):

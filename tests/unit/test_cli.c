@@ -52,7 +52,7 @@ static const struct {
 } lines[] = {
 	{{"toy"}, NULL},
 	{{"toy", "--file", "x", "--number=7", "--on"}, NULL},
-	{{"toy", "--file="}, "--file : expected a file name"},
+	{{"toy", "--file="}, "--file '': expected a file name"},
 	{{"toy", "--number", "10"}, "--number 10: expected 1 to 9"},
 	{{"toy", "--number", "x"}, "--number x: expected 1 to 9"},
 	{{"toy", "--number"}, "--number needs a value"},

@@ -535,8 +535,8 @@ static const struct {
 	{HEX32, 0604, -EPERM, "mode 0604"},
 	{HEX32, 0620, -EPERM, "chmod 600 "},
 	{"0001", 0600, -EBADMSG, "openssl rand -hex 32"},
-	{HEX32 "0", 0600, -EBADMSG, "32 to 64 bytes"},
-	{HEX32 HEX32 "00", 0600, -EBADMSG, "32 to 64 bytes"},
+	{HEX32 "0", 0600, -EBADMSG, "64 to 128 hex digits"},
+	{HEX32 HEX32 "00", 0600, -EBADMSG, "64 to 128 hex digits"},
 	{HEX32 "\n" HEX32, 0600, -EBADMSG, "hex"},
 	{"", 0600, -EBADMSG, "hex"},
 };

@@ -55,7 +55,14 @@ static const struct {
 		"transfer.yaml:7: spec.workersPerEngine: unknown field, did you mean "
 		"spec.rollout.workersPerEngine?"},
 	{GOOD "  zzzzzzzzzzzz: 2\n", "transfer.yaml:7: spec.zzzzzzzzzzzz: unknown field"},
-	{GOOD "sapec: {}\n", "transfer.yaml:7: sapec: unknown field"},
+	{GOOD "sapec: {}\n", "transfer.yaml:7: sapec: unknown field, did you mean spec?"},
+	{GOOD "zzzzzzzz: {}\n", "transfer.yaml:7: zzzzzzzz: unknown field"},
+	{GOOD "metdata: {}\n", "transfer.yaml:7: metdata: unknown field, did you mean metadata?"},
+	{"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+	 "metadata: {name: a, namespce: b, moon: c}\n"
+	 "spec:\n  trainer: {workers: 4}\n  rollout: {workersPerEngine: 2}\n",
+		"transfer.yaml:3: metadata.namespce: unknown field, did you mean namespace?\n"
+		"transfer.yaml:3: metadata.moon: unknown field"},
 	{GOOD "overlap: Wait\n", "transfer.yaml:7: overlap: unknown field, did you mean "
 				 "spec.overlap?"},
 	{HEAD "spec:\n  trainer: {}\n  rollout: {workersPerEngine: 2}\n",
