@@ -106,6 +106,10 @@ static bool parse_probability(const char *s, uint64_t *threshold)
 	return true;
 }
 
+#define PROPERTIES                                                                                 \
+	"chunk=K (from 1), version=V, transfer=T, rail=N, seed=S, a probability above 0 and up "   \
+	"to 1, or a time such as 2s, 5ms or 100us"
+
 static bool parse_property(struct rule *r, char *s)
 {
 	static const struct {
@@ -124,9 +128,11 @@ static bool parse_property(struct rule *r, char *s)
 		return parse_time(s, &r->ns) || parse_probability(s, &r->threshold);
 	*eq = 0;
 	for (size_t i = 0; i < WB_ARRAY_SIZE(props); i++) {
+		uint64_t *at = (uint64_t *)(void *)((char *)r + props[i].offset);
+
 		if (!strcmp(s, props[i].name))
-			return parse_number(
-				eq + 1, (uint64_t *)(void *)((char *)r + props[i].offset));
+			return parse_number(eq + 1, at) && *at != WB_FAULT_ANY &&
+			       (*at || at != &r->chunk);
 	}
 	return false;
 }
@@ -156,20 +162,29 @@ static bool parse_head(struct rule *r, char *s)
 	return r->action && known;
 }
 
-static bool parse_rule(struct rule *r, char *s)
+/* @s is cut up; @shown is what the user wrote. */
+static int parse_rule(struct rule *r, char *s, const char *shown, struct wb_err *err)
 {
 	char *save = NULL;
 	char *part = strtok_r(s, ":", &save);
+	char was[40];
 
 	r->rail = r->version = r->transfer = WB_FAULT_ANY;
 	r->ns = 1000000000;
 	if (!part || !parse_head(r, part))
-		return false;
+		return wb_err_set(err, -EINVAL,
+			"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
+			"drop delay flip kill stall misplace; places are wire send recv "
+			"relay slot assemble install railN ctrl attach plan ready activate "
+			"prepare release commit; e.g. flip=wire:0.01 or stall=rail0:2s",
+			shown);
 	while ((part = strtok_r(NULL, ":", &save))) {
+		snprintf(was, sizeof(was), "%s", part);
 		if (!parse_property(r, part))
-			return false;
+			return wb_err_set(err, -EINVAL,
+				"WB_FAULT rule '%s': '%s' is no property: " PROPERTIES, shown, was);
 	}
-	return true;
+	return 0;
 }
 
 static bool has_effect(const struct rule *r)
@@ -232,19 +247,11 @@ int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err)
 			rc = wb_err_set(err, -EINVAL, "WB_FAULT has more than %d rules", RULES_MAX);
 			goto fail;
 		}
-		if (!parse_rule(&f->rule[f->n_rule], s)) {
-			rc = wb_err_set(err, -EINVAL,
-				"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
-				"drop delay flip kill stall misplace; places are wire send recv "
-				"relay slot assemble install railN ctrl attach plan ready activate "
-				"prepare release commit; e.g. flip=wire:0.01 or stall=rail0:2s",
-				shown);
-			goto fail;
-		}
-		if (!has_effect(&f->rule[f->n_rule])) {
+		rc = parse_rule(&f->rule[f->n_rule], s, shown, err);
+		if (rc == 0 && !has_effect(&f->rule[f->n_rule]))
 			rc = no_effect(&f->rule[f->n_rule], shown, err);
+		if (rc < 0)
 			goto fail;
-		}
 		f->places |= 1u << f->rule[f->n_rule].place;
 		f->n_rule++;
 	}

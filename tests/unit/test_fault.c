@@ -32,7 +32,8 @@ END_TEST
 static const char *const bad[] = {"flip", "flip=", "flip=moon", "burn=wire", "flip=wire:2.0",
 	"flip=wire:chunk=x", "flip=wire:color=1", "delay=wire:5 apples", "kill=recv:0",
 	"drop=wire:1e99s", "=", "flip=wire:nan", "drop=recv", "flip=ctrl", "stall=send",
-	"delay=commit", "flip=rail0", "misplace=wire", "flip=assemble"};
+	"delay=commit", "flip=rail0", "misplace=wire", "flip=assemble", "flip=wire:chunk=0",
+	"flip=wire:version=18446744073709551615"};
 
 START_TEST(bad_rule_is_named)
 {
@@ -42,6 +43,17 @@ START_TEST(bad_rule_is_named)
 	ck_assert_int_eq(wb_fault_parse(bad[_i], &f, &err), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(err.msg, bad[_i]));
 	ck_assert_ptr_eq(f, (void *)1);
+}
+END_TEST
+
+START_TEST(bad_property_is_named_with_what_would_do)
+{
+	struct wb_fault *f = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_fault_parse("drop=wire; flip=wire:0.1:color=1", &f, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, "'color=1' is no property") && strstr(err.msg, "chunk=K"),
+		"%s", err.msg);
 }
 END_TEST
 
@@ -251,6 +263,7 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_test(c, empty_text_is_no_table);
 	tcase_add_loop_test(c, bad_rule_is_named, 0, WB_ARRAY_SIZE(bad));
+	tcase_add_test(c, bad_property_is_named_with_what_would_do);
 	tcase_add_test(c, chunk_counts_within_the_named_version);
 	tcase_add_test(c, probability_and_stall_once);
 	if (!mode || strcmp(mode, "no"))
