@@ -182,10 +182,12 @@ int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err)
 	rc = wb__ctl_fetch_json(agent, "/status", NULL, &v, err);
 	if (rc < 0)
 		return rc;
-	if (o->is_json)
+	if (!json_object_get(v, "agent"))
+		rc = wb_err_set(err, -EINVAL, "%s is not an agent's page", agent);
+	else if (o->is_json)
 		wb__ctl_dump(v);
 	else
 		agent_status(v);
 	json_decref(v);
-	return 0;
+	return rc;
 }

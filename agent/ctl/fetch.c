@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/fetch.h"
 
+#include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -49,24 +50,38 @@ static int translate(CURLcode code, const char *addr, const struct wb_buf *out, 
 			err, -EINVAL, "'%s' is not a HOST:PORT that can be reached", addr);
 	case CURLE_OUT_OF_MEMORY:
 		return wb_err_set(err, -ENOMEM, "out of memory");
+	case CURLE_RECV_ERROR:
+	case CURLE_GOT_NOTHING:
+	case CURLE_WEIRD_SERVER_REPLY:
+	case CURLE_UNSUPPORTED_PROTOCOL:
+		return wb_err_set(err, -EIO, "%s speaks no HTTP: is it the --http address?", addr);
 	default:
 		return wb_err_set(err, -EIO, "%s: %s", addr, curl_easy_strerror(code));
 	}
 }
 
-static int judge(
-	CURL *c, const char *addr, const char *path, const char *object, struct wb_err *err)
+static int judge(CURL *c, const char *addr, const char *path, const char *object,
+	struct wb_buf *page, struct wb_err *err)
 {
 	long status = 0;
+	int n;
 
 	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
 	if (status == 200)
 		return 0;
+	if (status == 404 && object)
+		return wb_err_set(
+			err, -ENOENT, "%s has no %s for object %s", addr, path + 1, object);
 	if (status == 404)
-		return wb_err_set(err, -ENOENT, "%s has no %s%s%s%s", addr, path + 1,
-			object ? " for object " : "", object ? object : "",
-			object ? "" : " (several objects: name one; no plan yet: nothing to show)");
-	return wb_err_set(err, -EIO, "%s answers %ld for %s", addr, status, path);
+		return wb_err_set(err, -ENOENT, "%s has no %s: %s", addr, path + 1,
+			!strcmp(path, "/objects") ? "is it an operator?"
+			: !strcmp(path, "/digest")
+				? "is it an agent?"
+				: "there is no plan yet, or there are several objects: name one");
+	/* Our pages say why in their first line. */
+	n = (int)strcspn(wb_buf_cstr(page), "\r\n<");
+	return wb_err_set(err, -EIO, "%s answers %ld for %s%s%.*s", addr, status, path,
+		n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
 }
 
 static int get(CURL *c, const char *url, struct wb_buf *out)
@@ -101,7 +116,8 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 	} else {
 		CURLcode code = (CURLcode)get(c, url, out);
 
-		rc = code ? translate(code, addr, out, err) : judge(c, addr, path, object, err);
+		rc = code ? translate(code, addr, out, err)
+			  : judge(c, addr, path, object, out, err);
 	}
 	curl_easy_cleanup(c);
 	return rc;

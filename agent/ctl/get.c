@@ -70,14 +70,11 @@ static void put_row(struct wb__ctl_table *t, const json_t *o, bool is_wide)
 
 static bool is_asked_for(const json_t *o, const char *object)
 {
-	char name[256], full[512], ns[256];
+	char name[256], ns[256], key[520];
 
-	if (!object)
-		return true;
-	wb__ctl_text(o, "metadata.name", name, sizeof(name));
-	snprintf(full, sizeof(full), "%s/%s", wb__ctl_text(o, "metadata.namespace", ns, sizeof(ns)),
-		name);
-	return !strcmp(object, name) || !strcmp(object, full);
+	snprintf(key, sizeof(key), "%s/%s", wb__ctl_text(o, "metadata.namespace", ns, sizeof(ns)),
+		wb__ctl_text(o, "metadata.name", name, sizeof(name)));
+	return wb__ctl_is_meant(key, object);
 }
 
 static int print(const json_t *items, const struct wb__ctl_opts *o, struct wb_err *err)

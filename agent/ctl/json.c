@@ -70,6 +70,13 @@ double wb__ctl_since(const json_t *v, const char *path)
 	return difftime(time(NULL), timegm(&tm));
 }
 
+bool wb__ctl_is_meant(const char *key, const char *asked)
+{
+	const char *slash = strchr(key, '/');
+
+	return !asked || !strcmp(asked, key) || (slash && !strcmp(asked, slash + 1));
+}
+
 void wb__ctl_dump(const json_t *v)
 {
 	json_dumpf(v, stdout, JSON_INDENT(2));

@@ -5,6 +5,7 @@
  * Reading JSON that daemons wrote: what is absent shows as absent, nothing fails.  Layer: ctl (L4).
  */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /** wb__ctl_at - value at a path such as "status.plan.rounds"; NULL when there is none.  Borrowed.
@@ -19,6 +20,8 @@ double wb__ctl_number(const json_t *v, const char *path, double absent);
 const json_t *wb__ctl_condition(const json_t *object, const char *type);
 /** wb__ctl_since - seconds since the RFC 3339 time at @path; -1 when absent. */
 double wb__ctl_since(const json_t *v, const char *path);
+/** wb__ctl_is_meant - whether @asked, NAME, NAMESPACE/NAME or NULL for any, is object @key. */
+bool wb__ctl_is_meant(const char *key, const char *asked);
 /** wb__ctl_dump - print as indented JSON to stdout. */
 void wb__ctl_dump(const json_t *v);
 

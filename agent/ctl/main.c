@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wbctl: look at operators, agents and plans. */
 #include "base/base.h"
+#include "base/cli.h"
 #include "base/err.h"
 #include "ctl/ctl.h"
 #include "weightbridge/version.h"
@@ -22,10 +23,10 @@ static const struct {
 } commands[] = {
 	{"get", "[OBJECT]", wb__ctl_get, false, "one line an object, as kubectl get wt"},
 	{"describe", "[OBJECT]", wb__ctl_describe, false, "all that is known of an object"},
-	{"status", "", wb__ctl_status, false, "of an agent (--agent), else as get"},
+	{"status", "[OBJECT]", wb__ctl_status, false, "of an agent (--agent), else as get"},
 	{"plan explain", "[FILE|OBJECT]", wb__ctl_plan_explain, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
-	{"verify", "", wb__ctl_verify, false,
+	{"verify", "[OBJECT]", wb__ctl_verify, false,
 		"compare what engines hold with the trainers (--agent A,B,...)"},
 	{"trace", "[OBJECT]", wb__ctl_trace, false,
 		"the last transfers as a trace; open the output in Perfetto"},
@@ -123,8 +124,8 @@ const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
 	return text;
 }
 
-/* 1: done, 0: go on, negative: refused. */
-static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
+/* 1: done, 0: go on, negative: refused.  @word: as it was written. */
+static int take_option(int c, const char *word, struct wb__ctl_opts *o, struct wb_err *err)
 {
 	switch (c) {
 	case OPT_OPERATOR:
@@ -171,9 +172,12 @@ static int take_option(int c, struct wb__ctl_opts *o, struct wb_err *err)
 		printf("wbctl %s\n", WB_VERSION);
 		return 1;
 	case ':':
-		return wb_err_set(err, -EINVAL, "an option needs a value (see --help)");
+		return wb_err_set(err, -EINVAL, "%s needs a value (see --help)", word);
 	default:
-		return wb_err_set(err, -EINVAL, "unknown option (see --help)");
+		/* Of several letters in one word the word is not done yet. */
+		if (optopt > ' ')
+			return wb_err_set(err, -EINVAL, "unknown option -%c (see --help)", optopt);
+		return wb_err_set(err, -EINVAL, "unknown option %s (see --help)", word);
 	}
 }
 
@@ -197,7 +201,8 @@ static bool is_command(size_t i, char **word, int n, int *used)
 	return !space || (n > 1 && !strcmp(word[1], space + 1));
 }
 
-static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
+/* Which command, and what it is about: an index, or negative. */
+static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(commands); i++) {
 		int used = 0;
@@ -208,38 +213,51 @@ static int run(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 		if (used < n &&
 			(!strcmp(word[used], "wt") || !strcmp(word[used], "weighttransfer")))
 			used++;
-		if (n - used > 1)
-			return wb_err_set(err, -EINVAL, "unexpected argument '%s'", word[used + 1]);
+		if (n - used > (commands[i].arg[0] == '[' ? 1 : 0))
+			return wb_err_set(err, -EINVAL, "%s: unexpected argument '%s' (see --help)",
+				commands[i].name, word[n - 1]);
 		if (n - used == 1 && commands[i].takes_file && !is_object(word[used]))
 			o->file = word[used];
 		else if (n - used == 1)
 			o->object = word[used];
-		return commands[i].run(o, err);
+		return (int)i;
 	}
-	return wb_err_set(err, -EINVAL,
-		n ? "unknown command '%s' (see --help)" : "no command (see --help)%s",
-		n ? word[0] : "");
+	if (!n)
+		return wb_err_set(err, -EINVAL, "no command (see --help)");
+	return wb_err_set(err, -EINVAL, "unknown command '%s%s%s' (see --help)", word[0],
+		n > 1 ? " " : "", n > 1 ? word[1] : "");
+}
+
+static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	int rc;
+
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+	rc = commands[command].run(o, err);
+	curl_global_cleanup();
+	if (rc == 0 && (fflush(stdout) || ferror(stdout)))
+		rc = wb_err_set(err, -EIO, "write to stdout: %s", strerror(errno));
+	return rc;
 }
 
 int main(int argc, char **argv)
 {
 	struct wb__ctl_opts o = {0};
 	struct wb_err err = {0};
-	int c, rc = 0;
+	int c, rc = 0, end = WB_CLI_EXIT_USAGE;
 
 	opterr = 0;
 	while (rc == 0 && (c = getopt_long(argc, argv, ":o:f:n:", longs, NULL)) != -1)
-		rc = take_option(c, &o, &err);
+		rc = take_option(c, argv[optind - 1], &o, &err);
 	if (rc > 0)
 		return EXIT_SUCCESS;
-	if (rc == 0) {
-		curl_global_init(CURL_GLOBAL_DEFAULT);
-		rc = run(argv + optind, argc - optind, &o, &err);
-		curl_global_cleanup();
+	if (rc == 0)
+		rc = take_words(argv + optind, argc - optind, &o, &err);
+	if (rc >= 0) {
+		end = EXIT_FAILURE;
+		rc = run((size_t)rc, &o, &err);
 	}
-	if (rc == 0 && (fflush(stdout) || ferror(stdout)))
-		rc = wb_err_set(&err, -EIO, "write to stdout: %s", strerror(errno));
 	if (rc < 0)
 		fprintf(stderr, "wbctl: %s\n", err.msg);
-	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	return rc < 0 ? end : EXIT_SUCCESS;
 }

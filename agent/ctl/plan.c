@@ -88,6 +88,19 @@ static int explain(const struct wb__ctl_opts *o, const struct sources *s, const 
 	return rc;
 }
 
+static int decode(const struct wb__ctl_opts *o, const struct sources *s, struct wb_plan **p,
+	struct wb_manifest **m, struct wb_err *err)
+{
+	int rc = wb_plan_decode(s->plan.data, s->plan.len, p, err);
+
+	if (rc < 0)
+		return wb_err_wrap(err, rc, "%s", o->file ? o->file : wb__ctl_operator(o));
+	if (!s->manifest.len)
+		return 0;
+	rc = wb_manifest_decode(s->manifest.data, s->manifest.len, m, err);
+	return rc < 0 ? wb_err_wrap(err, rc, "%s", o->file ? o->manifest : wb__ctl_operator(o)) : 0;
+}
+
 int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	struct wb_manifest *m = NULL;
@@ -99,9 +112,7 @@ int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err)
 	wb_buf_init(&s.manifest, WB_CTL_PAGE_MAX);
 	rc = read_sources(o, &s, err);
 	if (rc == 0)
-		rc = wb_plan_decode(s.plan.data, s.plan.len, &p, err);
-	if (rc == 0 && s.manifest.len)
-		rc = wb_manifest_decode(s.manifest.data, s.manifest.len, &m, err);
+		rc = decode(o, &s, &p, &m, err);
 	if (rc == 0 && m && !wb_digest_eq(m->digest, p->manifest))
 		rc = wb_err_set(err, -EINVAL, "the manifest is not the one of this plan");
 	if (rc == 0) {

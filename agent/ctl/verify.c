@@ -3,6 +3,7 @@
  * the trainers. */
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "ctl/ctl.h"
@@ -15,10 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define GROUPS_MAX 256
 #define CLASSES_MAX (1u << 20)
 #define POLL_NS 50000000
+#define WAIT_NS (15 * 60 * WB_NS_PER_S) /* for one agent's sums; it needs seconds */
+#define SAY_NS (5 * WB_NS_PER_S)
 
 /* The trainers, or an engine: one copy of the model between them. */
 struct group {
@@ -40,8 +44,11 @@ struct verify {
 	struct group group[GROUPS_MAX];
 	uint32_t n;
 	uint32_t n_class;
-	char plan[64];
+	char object[320], plan[64];
 };
+
+enum verdict { SAME, DIFFERS, UNKNOWN };
+static const char *const verdict_name[] = {"Same", "Differs", "Unknown"};
 
 static struct group *group_of(struct verify *v, const char *engine)
 {
@@ -114,7 +121,7 @@ static int add_page(struct verify *v, const json_t *page, const char *addr, cons
 	struct wb_err *err)
 {
 	const json_t *o, *w;
-	char name[256], plan[64];
+	char name[320], plan[64];
 	size_t i, k;
 	int rc = 0;
 
@@ -122,8 +129,13 @@ static int add_page(struct verify *v, const json_t *page, const char *addr, cons
 	{
 		uint32_t n = (uint32_t)json_integer_value(json_object_get(o, "classes"));
 
-		if (object && strcmp(object, wb__ctl_text(o, "object", name, sizeof(name))) != 0)
+		wb__ctl_text(o, "object", name, sizeof(name));
+		if (!wb__ctl_is_meant(name, object))
 			continue;
+		if (v->object[0] && strcmp(v->object, name) != 0)
+			return wb_err_set(err, -EINVAL, "%s serves %s and %s: name one by --object",
+				addr, v->object, name);
+		snprintf(v->object, sizeof(v->object), "%s", name);
 		wb__ctl_text(o, "plan", plan, sizeof(plan));
 		if (!v->plan[0]) {
 			snprintf(v->plan, sizeof(v->plan), "%s", plan);
@@ -146,6 +158,7 @@ static int add_page(struct verify *v, const json_t *page, const char *addr, cons
 static int ask(struct verify *v, const char *addr, const char *object, struct wb_err *err)
 {
 	struct timespec nap = {0, POLL_NS};
+	uint64_t begin_ns = wb_now_ns(&wb_clock_real), said_ns = begin_ns, now;
 	json_t *page = NULL;
 	int rc;
 
@@ -156,6 +169,16 @@ static int ask(struct verify *v, const char *addr, const char *object, struct wb
 		if (json_is_true(json_object_get(page, "done")))
 			break;
 		json_decref(page);
+		now = wb_now_ns(&wb_clock_real);
+		if (now - begin_ns > WAIT_NS)
+			return wb_err_set(err, -ETIMEDOUT,
+				"%s has not finished its sums in %d minutes: see its log", addr,
+				(int)(WAIT_NS / WB_NS_PER_S / 60));
+		if (now - said_ns > SAY_NS && isatty(STDERR_FILENO)) {
+			fprintf(stderr, "%s sums for %.0f s\n", addr,
+				(double)(now - begin_ns) / 1e9);
+			said_ns = now;
+		}
 		nanosleep(&nap, NULL);
 	}
 	rc = add_page(v, page, addr, object, err);
@@ -163,22 +186,22 @@ static int ask(struct verify *v, const char *addr, const char *object, struct wb
 	return rc;
 }
 
-/* What is to be said of @g against @ref; true when it is right. */
-static bool judge(const struct verify *v, const struct group *g, const struct group *ref, char *out,
-	size_t cap)
+/* What is to be said of @g against @ref. */
+static enum verdict judge(const struct verify *v, const struct group *g, const struct group *ref,
+	char *out, size_t cap)
 {
 	uint32_t n = 0, first = 0;
 
 	if (g->wrong[0]) {
 		snprintf(out, cap, "%s", g->wrong);
-		return false;
+		return DIFFERS;
 	}
 	if (g->changing || g->n_unreadable || g->n_known < v->n_class) {
 		snprintf(out, cap, "%s",
 			g->changing       ? "changes just now"
 			: g->n_unreadable ? "in part in private memory, which only workers read"
 					  : "not all of its agents were asked");
-		return true;
+		return UNKNOWN;
 	}
 	for (uint32_t k = 0; ref && ref != g && k < v->n_class; k++)
 		if (ref->cls[k].known && memcmp(ref->cls[k].lane, g->cls[k].lane, 16) != 0) {
@@ -193,7 +216,7 @@ static bool judge(const struct verify *v, const struct group *g, const struct gr
 			!ref || ref == g ? "-"
 			: ref->name[0]   ? ref->name
 					 : "the trainers");
-	return !n;
+	return n ? DIFFERS : SAME;
 }
 
 /* Trainers, while they have not gone on; else the first engine of the same transfer. */
@@ -208,12 +231,24 @@ static const struct group *reference(const struct verify *v, const struct group 
 	return NULL;
 }
 
-static int print(const struct verify *v, struct wb_err *err)
+/* What is shown of a group, as text and as JSON. */
+struct row {
+	enum verdict verdict;
+	char text[600], digest[64];
+};
+
+static void fill_row(const struct verify *v, const struct group *g, struct row *out)
+{
+	out->verdict = judge(v, g, reference(v, g), out->text, sizeof(out->text));
+	snprintf(out->digest, sizeof(out->digest), "sum128:%016llx%016llx",
+		(unsigned long long)g->total[0], (unsigned long long)g->total[1]);
+}
+
+static int print(const struct verify *v)
 {
 	static const char *const heads[] = {
 		"NAME", "VERSION", "WORKERS", "CLASSES", "DIGEST", "RESULT"};
 	struct wb__ctl_table t;
-	uint32_t wrong = 0;
 	int rc;
 
 	wb__ctl_table_init(&t, WB_ARRAY_SIZE(heads));
@@ -221,9 +256,9 @@ static int print(const struct verify *v, struct wb_err *err)
 		wb__ctl_cell(&t, "%s", heads[i]);
 	for (uint32_t i = 0; i < v->n; i++) {
 		const struct group *g = &v->group[i];
-		char text[600];
+		struct row row;
 
-		wrong += !judge(v, g, reference(v, g), text, sizeof(text));
+		fill_row(v, g, &row);
 		wb__ctl_cell(&t, "%s", g->name[0] ? g->name : "(trainers)");
 		if (g->name[0])
 			wb__ctl_cell(&t, "%lld", (long long)g->version);
@@ -231,17 +266,63 @@ static int print(const struct verify *v, struct wb_err *err)
 			wb__ctl_cell(&t, "-");
 		wb__ctl_cell(&t, "%u", g->n_worker);
 		wb__ctl_cell(&t, "%u/%u", g->n_known, v->n_class);
-		wb__ctl_cell(&t, "sum128:%016llx%016llx", (unsigned long long)g->total[0],
-			(unsigned long long)g->total[1]);
-		wb__ctl_cell(&t, "%s", text);
+		wb__ctl_cell(&t, "%s", row.digest);
+		wb__ctl_cell(&t, "%s", row.text);
 	}
 	rc = wb__ctl_print(&t, "", stdout);
 	wb__ctl_table_finish(&t);
-	if (rc == 0 && wrong)
-		rc = wb_err_set(err, -EILSEQ,
-			"%u of %u do not hold what they should (trainers may have gone on since)",
-			wrong, v->n);
 	return rc;
+}
+
+static int print_json(const struct verify *v)
+{
+	json_t *list = json_array(), *all;
+
+	for (uint32_t i = 0; i < v->n; i++) {
+		const struct group *g = &v->group[i];
+		struct row row;
+		json_t *o;
+
+		fill_row(v, g, &row);
+		o = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "role",
+			g->name[0] ? "rollout" : "trainer", "workers", (int)g->n_worker,
+			"classesRead", (int)g->n_known, "digest", row.digest, "result",
+			verdict_name[row.verdict], "message", row.text);
+		if (g->name[0]) {
+			json_object_set_new(o, "engine", json_string(g->name));
+			json_object_set_new(o, "version", json_integer(g->version));
+		}
+		json_array_append_new(list, o);
+	}
+	all = json_pack("{s:s, s:s, s:i, s:o}", "object", v->object, "plan", v->plan, "classes",
+		(int)v->n_class, "groups", list);
+	if (!all)
+		return -ENOMEM;
+	wb__ctl_dump(all);
+	json_decref(all);
+	return 0;
+}
+
+static int conclude(const struct verify *v, bool is_json, struct wb_err *err)
+{
+	uint32_t wrong = 0;
+	struct row row;
+	int rc;
+
+	if (!v->n)
+		return wb_err_set(err, -ENOENT, "these agents have no plan yet");
+	rc = is_json ? print_json(v) : print(v);
+	if (rc < 0)
+		return wb_err_set(err, rc, "no memory");
+	for (uint32_t i = 0; i < v->n; i++) {
+		fill_row(v, &v->group[i], &row);
+		wrong += row.verdict == DIFFERS;
+	}
+	return wrong ? wb_err_set(err, -EILSEQ,
+			       "%u of %u do not hold what they should (trainers may have gone on "
+			       "since)",
+			       wrong, v->n)
+		     : 0;
 }
 
 int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err)
@@ -261,8 +342,7 @@ int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err)
 		a = strtok_r(NULL, ",", &save))
 		rc = ask(v, a, o->object, err);
 	if (rc == 0)
-		rc = v->n ? print(v, err)
-			  : wb_err_set(err, -ENOENT, "these agents have no plan yet");
+		rc = conclude(v, o->is_json, err);
 	for (uint32_t i = 0; v && i < v->n; i++)
 		wb_free(v->group[i].cls);
 	wb_free(list);

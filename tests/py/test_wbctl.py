@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tarfile
@@ -43,7 +44,7 @@ FULL = an_object(
     plan={"lowerBoundMilliseconds": 153, "rounds": 4},
     engines=[{"name": "e0", "state": "Committed", "workers": 8, "version": 412, "transfer": 412}])
 NEW = an_object("new")
-PAGES = {"/objects": {"kind": "WeightTransferList", "items": [FULL, NEW]}, "/status?object=grpo-30b": FULL,
+PAGES = {"/readyz": "ok\n", "/metrics": "wb_objects 1\n", "/objects": {"kind": "WeightTransferList", "items": [FULL, NEW]}, "/status?object=grpo-30b": FULL,
          "/trace?object=grpo-30b": {"traceEvents": []}, "/status?object=default%2Fgrpo-30b": FULL}
 AGENT = {"agent": "a-0", "transport": "tcp", "operator": {"up": True, "trouble": ""},
          "workers": [{"name": "a-0/1", "role": "rollout", "engine": "e0", "rank": -1, "version": 3}]}
@@ -57,9 +58,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        page = AGENT if self.path == "/status" and self.server.agent else PAGES.get(self.path)
-        body = (json.dumps(page) if page else "no").encode()
-        self.send_response(200 if page else 404)
+        page, status = AGENT if self.path == "/status" and self.server.agent else self.server.pages.get(self.path), 200
+        if self.path == "/digest" and self.server.digests:
+            page = self.server.digests[0]
+            self.server.digests = self.server.digests[1:] or [page]
+        elif self.server.busy:
+            page, status = self.server.busy + "\n", 503
+        body = (page if isinstance(page, str) else json.dumps(page) if page else "no").encode()
+        self.send_response(status if page else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -68,9 +74,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def serve(agent, leader=None):
+def serve(agent, leader=None, busy=None, digests=(), pages=None):
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    s.agent, s.leader = agent, leader
+    s.agent, s.leader, s.busy, s.digests = agent, leader, busy, list(digests)
+    s.pages = PAGES if pages is None else pages
     threading.Thread(target=s.serve_forever, daemon=True).start()
     return f"127.0.0.1:{s.server_port}"
 
@@ -115,10 +122,72 @@ def check_others(addr, agent):
     assert "Operator connected:     true" in out and re.search(r"a-0/1 +rollout +e0", out), out
     err = run("get", "--operator", "127.0.0.1:1", want=1)
     assert "nobody answers at 127.0.0.1:1" in err and len(err.splitlines()) == 1, err
-    assert "unknown command 'gte'" in run("gte", want=1)
-    assert "expected wide or json" in run("get", "-o", "yaml", want=1)
     assert "--object" in run("plan", "explain", "grpo-30b.none", want=1)
+    assert "has no objects: is it an operator?" in run("get", "--operator", serve(False, pages={}), want=1)
+    assert "has no digest: is it an agent?" in run("verify", "--agent", addr, want=1)
+    operator = serve(False, pages={"/status": FULL})
+    assert f"{operator} is not an agent's page" in run("status", "--agent", operator, want=1)
+    assert "has no plan for object x" in run("plan", "explain", "--object", "x", "--operator", addr, want=1)
+    assert "no plan yet, or there are several" in run("plan", "explain", "--operator", addr, want=1)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        threading.Thread(target=lambda: s.accept()[0].close(), daemon=True).start()
+        assert "speaks no HTTP: is it the --http" in run("get", "--operator", f"127.0.0.1:{s.getsockname()[1]}", want=1)
     assert run("--version").startswith("wbctl ")
+    check_usage()
+    check_check(addr)
+
+
+USAGE = ((["gte"], "unknown command 'gte'"), ([], "no command"), (["plan"], "unknown command 'plan'"),
+         (["plan", "explian"], "unknown command 'plan explian'"), (["get", "-o", "yaml"], "expected wide or json"),
+         (["get", "--bogus"], "unknown option --bogus"), (["get", "-x"], "unknown option -x"),
+         (["get", "-xn", "a"], "unknown option -x"), (["get", "--operator"], "--operator needs a value"),
+         (["get", "-o"], "-o needs a value"), (["get", "a", "b"], "get: unexpected argument 'b'"),
+         (["check", "a"], "check: unexpected argument 'a'"), (["inject", "a"], "inject: unexpected argument 'a'"))
+
+
+def check_usage():
+    """A command line that is not understood: one sentence that quotes it, exit status 2."""
+    for args, sentence in USAGE:
+        err = run(*args, want=2)
+        assert sentence in err and len(err.splitlines()) == 1, (args, err)
+
+
+def check_check(addr):
+    assert run("check", "--operator", addr).splitlines()[-1] == "ok  a leader serves objects"
+    assert json.loads(run("check", "--operator", addr, "--json"))["passed"] == ["ready", "metrics", "leader"]
+    assert "belong together" in run("check", "--operator", addr, "--tls", "x:1", want=1)
+    err = run("check", "--operator", serve(False, busy="there is no certificate yet"), want=1)
+    assert "answers 503 for /readyz: there is no certificate yet" in err and len(err.splitlines()) == 1, err
+
+
+def digest_page(engine, lanes, done=True, objects=("ns/a",)):
+    sums = [[k, f"{v:016x}", f"{v:016x}"] for k, v in enumerate(lanes)]
+    worker = {"name": f"{engine}/0", "role": "rollout", "engine": engine, "transfer": 4, "version": 9, "state": "ok",
+              "sums": sums}
+    return {"done": done, "objects": [{"object": o, "plan": "p", "classes": 2, "workers": [worker]} for o in objects]}
+
+
+def check_verify():
+    """Engines against each other: text, JSON, exit status; an agent that needs a while is asked again."""
+    a = serve(True, digests=[digest_page("e0", [1, 2], done=False), digest_page("e0", [1, 2])])
+    b = serve(True, digests=[digest_page("e1", [1, 2])])
+    bad = serve(True, digests=[digest_page("e2", [1, 3])])
+    part = serve(True, digests=[digest_page("e3", [1])])
+    out = run("verify", "--agent", f"{a},{b}", "--object", "a")
+    assert re.search(r"^e0 +9 +1 +2/2 +sum128:0{15}30{15}3 +-$", out, re.M), out
+    assert re.search(r"^e1 .* same as e0$", out, re.M), out
+    p = subprocess.run([BIN, "verify", "--json", "--agent", f"{a},{bad},{part}"], capture_output=True, text=True,
+                       timeout=60)
+    groups = {g["engine"]: g for g in json.loads(p.stdout)["groups"]}
+    assert p.returncode == 1 and "1 of 3 do not hold" in p.stderr, p
+    assert [groups[e]["result"] for e in ("e0", "e2", "e3")] == ["Same", "Differs", "Unknown"], groups
+    assert "first 1 of e2/0" in groups["e2"]["message"]
+    two = serve(True, digests=[digest_page("e0", [1, 2], objects=("ns/a", "ns/b"))])
+    assert "serves ns/a and ns/b: name one by --object" in run("verify", "--agent", two, want=1)
+    for name in ("a", "ns/b"):
+        assert json.loads(run("verify", name, "--json", "--agent", two))["object"][-1] == name[-1]
+    assert "no plan yet" in run("verify", "c", "--agent", two, want=1)
+    assert "--agent HOST:PORT" in run("verify", want=1)
 
 
 def check_inside(addr, agent):
@@ -130,11 +199,11 @@ def check_inside(addr, agent):
         r = subprocess.run([BIN, "status"], env=env, capture_output=True, text=True, timeout=30)
         assert "a-0/1" in r.stdout, r
         files = bundle(env)
-        assert json.loads(files["agent-status.json"]) == AGENT and set(files) == {"agent-status.json", "about.txt"}
+        assert json.loads(files["agent-status.json"]) == AGENT and "operator-objects.json" not in files
     files = bundle({**os.environ, "WEIGHTBRIDGE_OPERATOR_HTTP": addr})
     assert json.loads(files["operator-objects.json"])["items"][0] == FULL
     assert json.loads(files["object-0-grpo-30b-status.json"]) == FULL
-    assert b"operator-metrics.txt: " in files["about.txt"]
+    assert b"operator-metrics.txt: taken" in files["about.txt"]
     r = subprocess.run([BIN, "support-bundle", "--operator", "127.0.0.1:1"], capture_output=True, timeout=30)
     assert r.returncode == 1 and b"nothing was reached" in r.stderr
     # A standby sends on.
@@ -200,7 +269,7 @@ def check_plan():
         assert "receive" in run("plan", "explain", p).lower()
         assert json.loads(run("plan", "explain", p, "--json"))
     err = run("plan", "explain", os.path.join(TOP, "LICENSE"), want=1)
-    assert len(err.splitlines()) == 1, err
+    assert len(err.splitlines()) == 1 and "LICENSE: not a plan" in err, err
 
 
 def main():
@@ -210,6 +279,7 @@ def main():
     check_inside(addr, agent)
     check_inject()
     check_plan()
+    check_verify()
 
 
 if __name__ == "__main__":
