@@ -5,9 +5,17 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 
 from .errors import WeightBridgeError
 from .probing import extract
+
+
+def _told(e):
+    """An exception of the user's code in one line: what, and where."""
+    at = traceback.extract_tb(e.__traceback__)[-1] if e.__traceback__ else None
+    where = f" ({os.path.basename(at.filename)}, line {at.lineno})" if at and not isinstance(e, SyntaxError) else ""
+    return f"{type(e).__name__}: {e}{where}"
 
 
 def _target(text):
@@ -20,11 +28,18 @@ def _target(text):
         found = importlib.import_module(module)
     except ImportError as e:
         raise WeightBridgeError(f"module {module}: {e}") from e
+    except Exception as e:
+        raise WeightBridgeError(f"module {module} cannot be imported: {_told(e)}") from e
     for part in function.split("."):
         if not hasattr(found, part):
             raise WeightBridgeError(f"module {module} has no {function}")
         found = getattr(found, part)
-    made = found()
+    if not callable(found):
+        raise WeightBridgeError(f"{text} is {type(found).__name__}, not a function")
+    try:
+        made = found()
+    except Exception as e:
+        raise WeightBridgeError(f"{text}() raised {_told(e)}; it is called without arguments") from e
     if isinstance(made, dict):
         missing = {"load_weights", "manifest", "params"} - set(made)
         if missing:
@@ -58,7 +73,7 @@ def main(argv=None):
         if args.cache_dir:
             options["cache_dir"] = args.cache_dir
         found = extract(**options)
-    except WeightBridgeError as e:
+    except (WeightBridgeError, TypeError, ValueError) as e:  # the latter: what FUNCTION() returned
         print(f"weightbridge: {e}", file=sys.stderr)
         return 1
     for line in found.notes.splitlines():

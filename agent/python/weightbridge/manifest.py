@@ -102,6 +102,11 @@ def read(manifest):
         else:
             tensors = _read_header(path)
         manifest = [(name, *tensors[name]) for name in sorted(tensors)]
+    try:
+        manifest = list(manifest)
+    except TypeError as e:
+        raise WeightBridgeError(f"manifest is {type(manifest).__name__}: needs a list of (name, shape, dtype), "
+                                "or the path of safetensors") from e
     out = []
     for entry in manifest:
         try:
@@ -110,6 +115,8 @@ def read(manifest):
         except (TypeError, ValueError) as e:
             raise WeightBridgeError(
                 f"manifest entry {entry!r}: needs (name, shape, dtype)") from e
+        if any(n < 0 for n in shape):
+            raise WeightBridgeError(f"tensor {name} has shape {shape}: no size can be negative")
         if len(shape) > NDIM:
             raise WeightBridgeError(f"tensor {name} has more than {NDIM} dimensions")
         try:
