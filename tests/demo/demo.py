@@ -190,15 +190,34 @@ def kill_and_return(d, bound, moved):
     say(f"  engine-1 holds version {KILLED}: {d.verify(1, KILLED) / 1e9:.2f} GB the same")
 
 
+def layers():
+    """LAYERS as a number; None: as many as the model has."""
+    text = os.environ.get("LAYERS") or "0"
+    most = models.load("Qwen3-0.6B").layers
+    if not text.isdecimal() or int(text) > most or int(text) % 2:
+        raise Failed(f"LAYERS={text}: an even number from 2 to {most} (two pipeline stages share them)")
+    return int(text) or None
+
+
+def prepare(build, folder):
+    """What can be wrong in what the user gave is said here, before anything runs."""
+    program = os.path.join(build, "bin", "weightbridge-operator")
+    if not os.path.exists(program):
+        raise Failed(f"{program} is not there: run `make` first")
+    try:
+        checkpoint, config = make_checkpoint.find(layers=layers(), say=lambda text: say("  " + text))
+        return Demo(build, folder, checkpoint, config), checkpoint, config
+    except (OSError, ValueError) as e:
+        raise Failed(e) from e
+
+
 def run(build, folder):
     t0 = time.monotonic()
     say("WeightBridge demo: trainer TP2 PP2 in 2 pods -> 2 engines of TP2, TCP on loopback")
-    checkpoint, config = make_checkpoint.find(
-        layers=int(os.environ.get("LAYERS") or 0) or None, say=lambda text: say("  " + text))
+    d, checkpoint, config = prepare(build, folder)
     size = sum(os.path.getsize(os.path.join(checkpoint, f)) for f in os.listdir(checkpoint))
     say(f"  checkpoint  {size / 1e9:.2f} GB, {models.tensor_count(config)[0]} tensors, "
         f"{config.layers} layers")
-    d = Demo(build, folder, checkpoint, config)
     try:
         d.start()
         phases(d)
@@ -226,16 +245,26 @@ def run(build, folder):
     say(f"\n  {time.monotonic() - t0:.0f} s in all")
 
 
+def leave(folder):
+    """Logs stay when there are any."""
+    if os.listdir(folder):
+        say(f"  logs are in {folder}")
+    else:
+        os.rmdir(folder)
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
     folder = tempfile.mkdtemp(prefix="wb-demo-")
     try:
         run(build, folder)
     except (Failed, models.ModelError) as e:
-        say(f"demo: FAILED: {e}\n  logs are in {folder}")
+        say(f"demo: FAILED: {e}")
+        leave(folder)
         sys.exit(1)
     except KeyboardInterrupt:
         say("demo: interrupted")
+        leave(folder)
         sys.exit(130)
     if not os.environ.get("WB_DEMO_KEEP"):
         shutil.rmtree(folder)
