@@ -121,7 +121,6 @@ static void take_all(struct bundle *b, const struct wb__ctl_opts *o)
 		take(b, agent, "/status", NULL, "agent-status.json");
 		take(b, agent, "/metrics", NULL, "agent-metrics.txt");
 		take(b, agent, "/trace", NULL, "agent-trace.json");
-		take(b, agent, "/digest", NULL, "agent-digest.json");
 	}
 	/* Beside an agent there is no operator, unless one was named. */
 	if (agent && !o->operator_addr)

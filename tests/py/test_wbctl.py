@@ -50,8 +50,12 @@ AGENT = {"agent": "a-0", "transport": "tcp", "operator": {"up": True, "trouble":
          "workers": [{"name": "a-0/1", "role": "rollout", "engine": "e0", "rank": -1, "version": 3}]}
 
 
+ASKED = []
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        ASKED.append(self.path)
         if self.server.leader:
             self.send_response(307)
             self.send_header("Location", f"http://{self.server.leader}{self.path}")
@@ -200,6 +204,7 @@ def check_inside(addr, agent):
         assert "a-0/1" in r.stdout, r
         files = bundle(env)
         assert json.loads(files["agent-status.json"]) == AGENT and "operator-objects.json" not in files
+        assert "/digest" not in ASKED, "a support bundle makes the agent sum all weights"
     files = bundle({**os.environ, "WEIGHTBRIDGE_OPERATOR_HTTP": addr})
     assert json.loads(files["operator-objects.json"])["items"][0] == FULL
     assert json.loads(files["object-0-grpo-30b-status.json"]) == FULL
