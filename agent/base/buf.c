@@ -69,11 +69,6 @@ void wb_buf_u8(struct wb_buf *b, uint8_t v)
 	put_le(b, v, 1);
 }
 
-void wb_buf_u16(struct wb_buf *b, uint16_t v)
-{
-	put_le(b, v, 2);
-}
-
 void wb_buf_u32(struct wb_buf *b, uint32_t v)
 {
 	put_le(b, v, 4);
@@ -90,12 +85,6 @@ void wb_buf_str(struct wb_buf *b, const char *s)
 
 	wb_buf_u32(b, (uint32_t)len);
 	wb_buf_put(b, s, len);
-}
-
-void wb_buf_pad(struct wb_buf *b, size_t align)
-{
-	while (!b->rc && b->len % align)
-		wb_buf_u8(b, 0);
 }
 
 void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap)
@@ -166,15 +155,6 @@ void wb_buf_json_str(struct wb_buf *b, const char *s)
 		p += n ? n : 1;
 	}
 	wb_buf_u8(b, '"');
-}
-
-void wb_buf_set_u32(struct wb_buf *b, size_t at, uint32_t v)
-{
-	if (b->rc)
-		return;
-	assert(at + 4 <= b->len);
-	for (size_t i = 0; i < 4; i++)
-		b->data[at + i] = (uint8_t)(v >> (8 * i));
 }
 
 void wb_buf_set_u64(struct wb_buf *b, size_t at, uint64_t v)

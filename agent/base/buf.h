@@ -27,20 +27,16 @@ void wb_buf_finish(struct wb_buf *b);
 void wb_buf_reset(struct wb_buf *b);
 void wb_buf_put(struct wb_buf *b, const void *p, size_t bytes);
 void wb_buf_u8(struct wb_buf *b, uint8_t v);
-void wb_buf_u16(struct wb_buf *b, uint16_t v);
 void wb_buf_u32(struct wb_buf *b, uint32_t v);
 void wb_buf_u64(struct wb_buf *b, uint64_t v);
 /** wb_buf_str - u32 length and the bytes of @s (NULL is the empty string). */
 void wb_buf_str(struct wb_buf *b, const char *s);
-/** wb_buf_pad - zero bytes up to a multiple of @align. */
-void wb_buf_pad(struct wb_buf *b, size_t align);
 void wb_buf_printf(struct wb_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
 /** wb_buf_json_str - @s as a quoted JSON string (invalid UTF-8 bytes become U+FFFD). */
 void wb_buf_json_str(struct wb_buf *b, const char *s);
-/** wb_buf_set_u32 / _u64 - overwrite at @at, which must lie inside. */
-void wb_buf_set_u32(struct wb_buf *b, size_t at, uint32_t v);
+/** wb_buf_set_u64 - overwrite at @at, which must lie inside. */
 void wb_buf_set_u64(struct wb_buf *b, size_t at, uint64_t v);
 /** wb_buf_cstr - the content as a C string ("" after a failure); valid until the next append. */
 const char *wb_buf_cstr(struct wb_buf *b);

@@ -86,13 +86,3 @@ void wb__ctl_age(double seconds, char *out, size_t bytes)
 	else
 		snprintf(out, bytes, "%ldd", d);
 }
-
-void wb__ctl_bytes(double bytes, char *out, size_t out_bytes)
-{
-	static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
-	size_t u = 0;
-
-	for (; bytes >= 1000 && u < WB_ARRAY_SIZE(unit) - 1; u++)
-		bytes /= 1000;
-	snprintf(out, out_bytes, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
-}

@@ -28,7 +28,5 @@ int wb__ctl_print(const struct wb__ctl_table *t, const char *indent, FILE *out);
 
 /** wb__ctl_age - a duration as kubectl writes it: 6s, 3m12s, 3h12m, 5d. */
 void wb__ctl_age(double seconds, char *out, size_t bytes);
-/** wb__ctl_bytes - 1.19 GB. */
-void wb__ctl_bytes(double bytes, char *out, size_t out_bytes);
 
 #endif

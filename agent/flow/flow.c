@@ -308,11 +308,6 @@ uint64_t wb_flow_transfer(const struct wb_flow *f)
 	return f->o.transfer;
 }
 
-const struct wb_local *wb_flow_local(const struct wb_flow *f)
-{
-	return f->local;
-}
-
 void wb_flow_on_xport(const struct wb_xport_event *ev)
 {
 	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)ev->cookie;

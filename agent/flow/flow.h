@@ -92,7 +92,6 @@ bool wb_flow_is_idle(const struct wb_flow *f);
 uint64_t wb_flow_transfer(const struct wb_flow *f);
 /** wb_flow_set_version - the caller's number, for faults that name one. */
 void wb_flow_set_version(struct wb_flow *f, int64_t version);
-const struct wb_local *wb_flow_local(const struct wb_flow *f);
 
 /** wb_flow_open_source - a trainer worker's parameters may be read from now on. */
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker);

@@ -105,33 +105,6 @@ int wb_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t b
 		       : -ENOMEM;
 }
 
-int wb_hkdf_sha256(
-	const void *key, size_t key_bytes, const char *label, void *out, size_t out_bytes)
-{
-	static const uint8_t salt[WB_MAC_BYTES];
-	uint8_t prk[WB_MAC_BYTES], block[WB_MAC_BYTES + 256 + 1], t[WB_MAC_BYTES];
-	size_t label_len = strlen(label), done = 0, have = 0, n;
-	int rc;
-
-	if (label_len > 256 || out_bytes > 255 * WB_MAC_BYTES)
-		return -EINVAL;
-	rc = wb_hmac_sha256(salt, sizeof(salt), key, key_bytes, prk);
-	for (uint8_t i = 1; !rc && done < out_bytes; i++) {
-		memcpy(block, t, have);
-		memcpy(block + have, label, label_len);
-		block[have + label_len] = i;
-		rc = wb_hmac_sha256(prk, sizeof(prk), block, have + label_len + 1, t);
-		have = sizeof(t);
-		n = WB_MIN(sizeof(t), out_bytes - done);
-		memcpy((uint8_t *)out + done, t, n);
-		done += n;
-	}
-	OPENSSL_cleanse(prk, sizeof(prk));
-	OPENSSL_cleanse(block, sizeof(block));
-	OPENSSL_cleanse(t, sizeof(t));
-	return rc;
-}
-
 bool wb_bytes_equal(const void *a, const void *b, size_t bytes)
 {
 	return CRYPTO_memcmp(a, b, bytes) == 0;
@@ -147,19 +120,6 @@ int wb_random_bytes(void *out, size_t bytes)
 		at += n > 0 ? (size_t)n : 0;
 	}
 	return 0;
-}
-
-void wb_hex(const void *p, size_t bytes, char *out)
-{
-	static const char digit[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < bytes; i++) {
-		uint8_t b = ((const uint8_t *)p)[i];
-
-		*out++ = digit[b >> 4];
-		*out++ = digit[b & 15];
-	}
-	*out = '\0';
 }
 
 static int hex_digit(char c)

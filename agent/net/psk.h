@@ -37,16 +37,10 @@ void wb_psk_clear(struct wb_psk *k);
 /** wb_hmac_sha256 - 0 or -ENOMEM. */
 int wb_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
 	uint8_t out[WB_MAC_BYTES]);
-/** wb_hkdf_sha256 - RFC 5869 with empty salt: @out_bytes (at most 8160) derived from @key for
- *  @label.  Different labels give unrelated keys.  0, -EINVAL or -ENOMEM. */
-int wb_hkdf_sha256(
-	const void *key, size_t key_bytes, const char *label, void *out, size_t out_bytes);
 /** wb_bytes_equal - comparison in constant time. */
 bool wb_bytes_equal(const void *a, const void *b, size_t bytes);
 /** wb_random_bytes - from the system's generator.  0 or -EIO. */
 int wb_random_bytes(void *out, size_t bytes);
-/** wb_hex - @bytes bytes as 2 * @bytes lower-case digits and NUL. */
-void wb_hex(const void *p, size_t bytes, char *out);
 /** wb_hex_parse - @bytes bytes from exactly 2 * @bytes digits.  0 or -EINVAL. */
 int wb_hex_parse(const char *s, void *out, size_t bytes);
 

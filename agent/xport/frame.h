@@ -122,9 +122,5 @@ enum wb__mac_role { WB__MAC_ACCEPTOR, WB__MAC_DIALER };
 int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,
 	const uint8_t hello[WBP_BULK_HELLO_BYTES], const uint8_t nonce[WBP_BULK_NONCE],
 	uint8_t out[WBP_BULK_MAC]);
-/** wb__mac_eq - in constant time. */
-bool wb__mac_eq(const uint8_t a[WBP_BULK_MAC], const uint8_t b[WBP_BULK_MAC]);
-/** wb__random - fill from the system's generator; 0 or a negative errno. */
-int wb__random(void *p, size_t bytes);
 
 #endif

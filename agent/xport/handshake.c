@@ -11,6 +11,7 @@
  * Either MAC covers the HELLO frame and the acceptor's nonce, so it holds for this epoch, these two
  * names and this socket only, and cannot be replayed or reflected (the labels differ).
  */
+#include "net/psk.h"
 #include "xport/internal.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ int wb__handshake_start(struct wb__sock *s)
 {
 	struct wb__frame f = {.type = WBP_BULK_HELLO};
 
-	if (wb__random(s->hello.nonce, sizeof(s->hello.nonce)))
+	if (wb_random_bytes(s->hello.nonce, sizeof(s->hello.nonce)))
 		return wb__sock_fail(s, -EIO, "the system gives no random numbers");
 	f.hello = s->hello;
 	wb__frame_encode(&f, s->hello_raw);
@@ -36,7 +37,7 @@ static int on_challenge(struct wb__sock *s, const struct wb__frame *f)
 	uint8_t mac[WBP_BULK_MAC];
 
 	if (wb__mac(s->key, WB__MAC_ACCEPTOR, s->hello_raw, f->nonce, mac) ||
-		!wb__mac_eq(mac, f->mac))
+		!wb_bytes_equal(mac, f->mac, WBP_BULK_MAC))
 		return wb__sock_fail(s, -EKEYREJECTED,
 			"agent %s does not hold our key of epoch %llu.%llu", s->peer,
 			(unsigned long long)s->hello.term, (unsigned long long)s->hello.number);
@@ -68,7 +69,7 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 			"names",
 			x->name, (unsigned long long)h->term, (unsigned long long)h->number,
 			(unsigned long long)h->object, h->dialer);
-	if (wb__random(s->nonce, sizeof(s->nonce)) ||
+	if (wb_random_bytes(s->nonce, sizeof(s->nonce)) ||
 		wb__mac(s->key, WB__MAC_ACCEPTOR, s->hello_raw, s->nonce, c.mac))
 		return wb__sock_fail(s, -EIO, "cannot compute a MAC");
 	memcpy(c.nonce, s->nonce, sizeof(c.nonce));
@@ -82,7 +83,7 @@ static int on_proof(struct wb__sock *s, const struct wb__frame *f)
 	uint8_t mac[WBP_BULK_MAC];
 
 	if (wb__mac(s->key, WB__MAC_DIALER, s->hello_raw, s->nonce, mac) ||
-		!wb__mac_eq(mac, f->mac))
+		!wb_bytes_equal(mac, f->mac, WBP_BULK_MAC))
 		return wb__sock_fail(s, -EKEYREJECTED,
 			"agent %s does not hold our key of epoch %llu.%llu", s->peer,
 			(unsigned long long)s->hello.term, (unsigned long long)s->hello.number);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of tcp and shm on the loop thread. */
+#include "net/psk.h"
 #include "xport/conn.h"
 
 #include "base/mem.h"
@@ -416,7 +417,7 @@ int wb__sx_connect(
 	if (rc)
 		return wb_err_set(err, rc, "cannot connect to agent %s: %s", p->name,
 			rc == -ENOSPC ? "too many connections" : "no memory");
-	rc = wb__random(&c->session, sizeof(c->session));
+	rc = wb_random_bytes(&c->session, sizeof(c->session));
 	for (uint32_t i = 0; !rc && i < info.n_socket; i++)
 		rc = dial(x, c, p, i, err);
 	for (uint32_t i = 0; i < info.n_socket; i++) {

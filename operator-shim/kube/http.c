@@ -5,11 +5,11 @@
 #include "base/base.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/psk.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define MOD "kube"
@@ -18,7 +18,7 @@ uint64_t wb_kube_random(void)
 {
 	uint64_t v = 0;
 
-	if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
+	if (wb_random_bytes(&v, sizeof(v)) < 0)
 		v = wb_now_ns(&wb_clock_real);
 	return v;
 }
@@ -302,11 +302,6 @@ void wb_kube_destroy(struct wb_kube *k)
 	wb_kube_scrub(k->token);
 	wb_kube_config_finish(&k->config);
 	wb_free(k);
-}
-
-const struct wb_kube_config *wb_kube_get_config(const struct wb_kube *k)
-{
-	return &k->config;
 }
 
 struct wb_loop *wb_kube_loop(const struct wb_kube *k)

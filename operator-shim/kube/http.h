@@ -70,7 +70,6 @@ int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube
 /** wb_kube_cancel - no callback will come.  NULL is allowed. */
 void wb_kube_cancel(struct wb_kube_rq *rq);
 
-const struct wb_kube_config *wb_kube_get_config(const struct wb_kube *k);
 struct wb_loop *wb_kube_loop(const struct wb_kube *k);
 /** wb_kube_random - unpredictable bits, for jitter. */
 uint64_t wb_kube_random(void);

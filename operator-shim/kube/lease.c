@@ -279,11 +279,6 @@ int wb_kube_lease_start(struct wb_kube *k, const struct wb_kube_lease_opts *o,
 	return 0;
 }
 
-bool wb_kube_lease_is_leading(const struct wb_kube_lease *l)
-{
-	return l && l->is_leading;
-}
-
 void wb_kube_lease_stop(struct wb_kube_lease *l)
 {
 	if (!l)

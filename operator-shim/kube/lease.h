@@ -57,7 +57,6 @@ struct wb_kube_lease_cb {
 /** wb_kube_lease_start - 0 or -ENOMEM.  Release with wb_kube_lease_stop(). */
 int wb_kube_lease_start(struct wb_kube *k, const struct wb_kube_lease_opts *o,
 	const struct wb_kube_lease_cb *cb, struct wb_kube_lease **out);
-bool wb_kube_lease_is_leading(const struct wb_kube_lease *l);
 /** wb_kube_lease_stop - no callback comes after.  NULL is allowed. */
 void wb_kube_lease_stop(struct wb_kube_lease *l);
 /** wb_kube_lease_release - when we lead: give it up, so that the next takes over at once; then

@@ -279,7 +279,6 @@ bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out);
 /** wb_recon_due_ns - when a tick is due, UINT64_MAX = never. */
 uint64_t wb_recon_due_ns(const struct wb_recon *r);
 uint64_t wb_recon_term(const struct wb_recon *r);
-const struct wb_spec *wb_recon_get_spec(const struct wb_recon *r);
 
 /** wb_recon_members - membership being planned or distributed, else the active one.  Valid until
  *  the next report. */

@@ -108,11 +108,6 @@ uint64_t wb_recon_term(const struct wb_recon *r)
 	return r->term;
 }
 
-const struct wb_spec *wb_recon_get_spec(const struct wb_recon *r)
-{
-	return &r->spec;
-}
-
 uint64_t wb_recon_transfer_seen(const struct wb_recon *r)
 {
 	return r->transfer_seen;

@@ -103,11 +103,6 @@ size_t wb_serve_n_agent(const struct wb_serve *s)
 	return n;
 }
 
-bool wb_serve_is_busy(const struct wb_serve *s)
-{
-	return s->job != NULL;
-}
-
 struct wb_metrics *wb_serve_own_metrics(struct wb_serve *s)
 {
 	return s->metrics;

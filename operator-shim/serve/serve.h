@@ -119,8 +119,6 @@ void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
 const char *wb_serve_leader(const struct wb_serve *s);
 /** wb_serve_n_agent - agents connected now. */
 size_t wb_serve_n_agent(const struct wb_serve *s);
-/** wb_serve_is_busy - a job of ours runs on a thread. */
-bool wb_serve_is_busy(const struct wb_serve *s);
 
 /**
  * wb_serve_object - one object as JSON: apiVersion, kind, metadata, spec, status, and under

@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "mem/arena.h"
 #include "mem/cgroup.h"
 #include "mem/mem.h"
 #include "tests/common/fx_check.h"
@@ -111,105 +110,6 @@ START_TEST(every_kind_says_what_it_can)
 	ck_assert_int_eq(wb_mem_import(&d, &m, &err), -EINVAL);
 	ck_assert_str_eq(wb_mem_kind_name(77), "?");
 	ck_assert_str_eq(wb_mem_kind_name(WB_MEM_MEMFD), "memfd");
-}
-END_TEST
-
-START_TEST(slots_are_handed_out_once_and_generations_rise)
-{
-	struct wb_arena_opts o = {"t", 8192, 5, true};
-	struct wb_rng r = {3};
-	struct wb_err err = {0};
-	struct wb_arena *a;
-	uint32_t out[5], n = 0, gen[5] = {0};
-
-	ck_assert_msg(!wb_arena_create(&o, &a, &err), "%s", err.msg);
-	ck_assert_uint_eq(wb_arena_bytes(a), 5 * 8192);
-	for (int i = 0; i < 1000; i++) {
-		if (wb_rng_below(&r, 2)) {
-			uint32_t slot = wb_arena_get(a);
-
-			if (n == 5) {
-				ck_assert_uint_eq(slot, WB_ARENA_NONE);
-				continue;
-			}
-			ck_assert_uint_lt(slot, 5);
-			for (uint32_t k = 0; k < n; k++)
-				ck_assert_uint_ne(out[k], slot);
-			ck_assert_uint_eq(wb_arena_gen(a, slot), gen[slot]);
-			memset(wb_arena_addr(a, slot), i, 8192);
-			out[n++] = slot;
-		} else if (n) {
-			uint32_t k = (uint32_t)wb_rng_below(&r, n), slot = out[k];
-
-			wb_arena_put(a, slot);
-			gen[slot]++;
-			out[k] = out[--n];
-		}
-		ck_assert_uint_eq(wb_arena_n_free(a), 5 - n);
-	}
-	wb_arena_destroy(a);
-}
-END_TEST
-
-START_TEST(putting_a_free_slot_is_caught)
-{
-	struct wb_arena_opts o = {"t", 4096, 1, false};
-	struct wb_arena *a;
-
-	ck_assert_int_eq(wb_arena_create(&o, &a, NULL), 0);
-	wb_arena_put(a, 0);
-}
-END_TEST
-
-START_TEST(another_process_sees_the_arena)
-{
-	struct wb_arena_opts o = {"t", 4096, 4, false};
-	struct wb_err err = {0};
-	struct wb_arena *a, *b;
-	int status;
-	pid_t pid;
-
-	ck_assert_int_eq(wb_arena_create(&o, &a, &err), 0);
-	pid = fork();
-	if (!pid) {
-		if (wb_arena_open(wb_arena_fd(a), 4096, 4, &b, &err))
-			_exit(1);
-		strcpy(wb_arena_addr(b, 3), "hello");
-		_exit(0);
-	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_int_eq(status, 0);
-	ck_assert_str_eq(wb_arena_addr(a, 3), "hello");
-	ck_assert_int_eq(wb_arena_open(wb_arena_fd(a), 4096, 5, &b, &err), -EINVAL);
-	wb_arena_destroy(a);
-}
-END_TEST
-
-START_TEST(bad_arenas_are_refused_and_nothing_leaks)
-{
-	struct wb_arena_opts o = {"t", 4096, 3, false};
-	struct wb_arena *a = NULL;
-	struct wb_err err = {0};
-
-	for (uint64_t n = 1;; n++) {
-		int rc;
-
-		wb_mem_fail_at(n);
-		rc = wb_arena_create(&o, &a, &err);
-		if (!wb_mem_failed())
-			break;
-		ck_assert_int_eq(rc, -ENOMEM);
-		ck_assert_ptr_null(a);
-	}
-	wb_mem_fail_at(0);
-	wb_arena_destroy(a);
-	o.slot_bytes = 100;
-	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
-	o.slot_bytes = 1ull << 62;
-	o.n_slot = 8;
-	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
-	o.n_slot = 0;
-	ck_assert_int_eq(wb_arena_create(&o, &a, &err), -EINVAL);
 }
 END_TEST
 
@@ -332,13 +232,6 @@ int main(void)
 	tcase_add_test(t, an_object_that_could_shrink_is_refused);
 	tcase_add_loop_test(t, a_range_outside_the_object_is_einval, 0, WB_ARRAY_SIZE(bad_range));
 	tcase_add_test(t, every_kind_says_what_it_can);
-	suite_add_tcase(s, t);
-	t = tcase_create("arena");
-	tcase_add_test(t, slots_are_handed_out_once_and_generations_rise);
-	if (!getenv("CK_FORK"))
-		tcase_add_test_raise_signal(t, putting_a_free_slot_is_caught, SIGABRT);
-	tcase_add_test(t, another_process_sees_the_arena);
-	tcase_add_test(t, bad_arenas_are_refused_and_nothing_leaks);
 	suite_add_tcase(s, t);
 	t = tcase_create("cgroup");
 	tcase_add_checked_fixture(t, make_top, drop_top);

@@ -581,24 +581,20 @@ START_TEST(a_missing_or_foreign_key_file_says_what_to_run)
 }
 END_TEST
 
-START_TEST(hmac_and_hkdf_give_the_published_values)
+START_TEST(hmac_gives_the_published_value)
 {
-	uint8_t ikm[22], okm[42], mac[WB_MAC_BYTES];
-	char hex[85];
+	uint8_t mac[WB_MAC_BYTES], want[WB_MAC_BYTES];
 
 	ck_assert_int_eq(wb_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, mac), 0);
-	wb_hex(mac, sizeof(mac), hex);
-	ck_assert_str_eq(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-	memset(ikm, 0x0b, sizeof(ikm));
-	ck_assert_int_eq(wb_hkdf_sha256(ikm, sizeof(ikm), "", okm, sizeof(okm)), 0);
-	wb_hex(okm, sizeof(okm), hex);
-	ck_assert_str_eq(hex, "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
-			      "9d201395faa4b61a96c8");
-	ck_assert_int_eq(wb_hkdf_sha256(ikm, sizeof(ikm), "", okm, 9000), -EINVAL);
+	ck_assert_int_eq(
+		wb_hex_parse("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+			want, sizeof(want)),
+		0);
+	ck_assert(wb_bytes_equal(mac, want, sizeof(mac)));
 	ck_assert_int_eq(wb_hex_parse("0g", mac, 1), -EINVAL);
 	ck_assert_int_eq(wb_hex_parse("0a1", mac, 1), -EINVAL);
 	ck_assert(wb_bytes_equal("ab", "ab", 2) && !wb_bytes_equal("ab", "ac", 2));
-	ck_assert_int_eq(wb_random_bytes(okm, sizeof(okm)), 0);
+	ck_assert_int_eq(wb_random_bytes(mac, sizeof(mac)), 0);
 }
 END_TEST
 
@@ -719,7 +715,7 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_key_file_is_private_hex_or_refused_with_the_fix, 0, WB_ARRAY_SIZE(key_file));
 	tcase_add_test(t, a_missing_or_foreign_key_file_says_what_to_run);
-	tcase_add_test(t, hmac_and_hkdf_give_the_published_values);
+	tcase_add_test(t, hmac_gives_the_published_value);
 	suite_add_tcase(s, t);
 	t = tcase_create("http");
 	tcase_add_checked_fixture(t, set_up, tear_down);
