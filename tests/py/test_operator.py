@@ -2,6 +2,7 @@
 """weightbridge-operator as a user starts it: pages, signals, refusals.  Standard library only."""
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -130,7 +131,21 @@ def check_reload(d, proc, port):
     write(spec, GOOD)
 
 
+def check_reasons():
+    """Every reason of a condition or event that the operator can give is explained to its reader."""
+    guide = open(os.path.join(TOP, "crds", "README.md")).read()
+    given = set()
+    for path in ("conditions.c", "pods.c", "epoch.c", "report.c", "feed.c", "status.c"):
+        code = open(os.path.join(TOP, "operator-shim", "reconcile", path)).read()
+        given |= set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]*)+)"', code))
+    fine = {"AllAgentsConnected", "AllEnginesAtVersion", "AsExpected", "NoTransferYet", "PlanDistributed",
+            "MembersConnected", "UpToDate", "TimedOut", "EachEngine", "AllEngines", "HostMemory"}
+    missing = sorted(r for r in given - fine if not re.search(rf"\b{r}\b", guide))
+    assert given and not missing, missing
+
+
 def main():
+    check_reasons()
     with tempfile.TemporaryDirectory() as d:
         spec, key, ports = (os.path.join(d, n) for n in ("transfer.yaml", "key", "ports"))
         write(spec, GOOD)
@@ -142,6 +157,7 @@ def main():
             p = wait_for(ports, proc)
             check_pages(p["http"])
             check_refusals(d, key, p["listen"])
+            check_pipe(d, key)
             check_reload(d, proc, p["http"])
             proc.send_signal(signal.SIGTERM)
             log = proc.communicate(timeout=20)[1]

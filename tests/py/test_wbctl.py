@@ -197,6 +197,7 @@ def check_verify():
 def check_inside(addr, agent):
     """In the container of an agent nothing has to be named; elsewhere it is the operator."""
     with tempfile.NamedTemporaryFile("w", suffix=".ports") as f:
+        ASKED.clear()
         f.write(f"listen 1\nhttp {agent.split(':')[1]}\n")
         f.flush()
         env = {**os.environ, "WEIGHTBRIDGE_AGENT_PORTS": f.name, "TOKEN": "hidden-token"}
