@@ -138,6 +138,9 @@ struct wb_serve {
 /* serve.c */
 struct wb_recon_now wb__serve_now(const struct wb_serve *s);
 struct object *wb__serve_object(const struct wb_serve *s, const char *name);
+/** wb__serve_object_of - the same for an agent: only what its HELLO named, which is what its token
+ *  is for.  NULL when it is none of those. */
+struct object *wb__serve_object_of(const struct peer *p, const char *name);
 /** wb__serve_act_all - carry out what reconcile wants; call after every report to it. */
 void wb__serve_act_all(struct wb_serve *s);
 uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s);

@@ -135,13 +135,14 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 /* Takes the message's content. */
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 {
-	struct object *o = wb__serve_object(p->s, m->object);
+	struct object *o = wb__serve_object_of(p, m->object);
 	struct wb_recon_worker *w;
 	struct joined *j;
 
 	if (!o) {
 		wb__serve_reject(p, -ENOENT, p->s->is_open,
-			"WORKERS of an object that this operator does not have");
+			"WORKERS of an object that this operator does not have, or that this "
+			"agent's HELLO did not name");
 		return;
 	}
 	w = wb__serve_join(p, o) ? wb_zalloc(m->n_workers + 1, sizeof(*w)) : NULL;

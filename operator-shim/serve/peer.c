@@ -131,6 +131,27 @@ static bool serves(const struct peer *p, const struct object *o)
 	return p->hello.n_objects == 0;
 }
 
+struct object *wb__serve_object_of(const struct peer *p, const char *name)
+{
+	struct object *o = wb__serve_object(p->s, name);
+
+	return o && serves(p, o) ? o : NULL;
+}
+
+/* A short name may mean another object later; what was asked about is what is served. */
+static bool make_whole(struct peer *p)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		char *key = wb_strdup(wb__serve_object(p->s, p->hello.objects[i])->key);
+
+		if (!key)
+			return false;
+		wb_free((char *)(uintptr_t)p->hello.objects[i]);
+		p->hello.objects[i] = key;
+	}
+	return true;
+}
+
 static uint64_t highest_term(const struct wb_serve *s)
 {
 	uint64_t term = 0;
@@ -184,12 +205,10 @@ static void admit(struct peer *p)
 /* Who it is, somebody else finds out; until then it is told nothing. */
 static void claim(struct peer *p)
 {
-	const char *key[WELCOME_OBJECTS_MAX];
-	struct wb_serve_claim c = {.agent = p->hello.agent, .token = p->hello.token, .object = key};
-
-	/* Short names are made whole: what the token is for has both parts. */
-	for (uint32_t i = 0; i < p->hello.n_objects && i < WELCOME_OBJECTS_MAX; i++)
-		key[c.n_object++] = wb__serve_object(p->s, p->hello.objects[i])->key;
+	struct wb_serve_claim c = {.agent = p->hello.agent,
+		.token = p->hello.token,
+		.object = p->hello.objects,
+		.n_object = p->hello.n_objects};
 
 	if (!c.token || !*c.token || !c.n_object) {
 		wb__serve_reject(p, -EPERM, false,
@@ -242,6 +261,10 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	}
 	if (!knows_objects(p))
 		return;
+	if (!make_whole(p)) {
+		wb__serve_close_peer(p);
+		return;
+	}
 	if (s->env.authenticate)
 		claim(p);
 	else
@@ -286,7 +309,7 @@ static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
 static void on_ready(
 	struct peer *p, const char *object, struct wb_p_epoch epoch, int rc, const char *sentence)
 {
-	struct object *o = wb__serve_object(p->s, object);
+	struct object *o = wb__serve_object_of(p, object);
 	struct wb_recon_epoch e = {epoch.term, epoch.number};
 
 	wb_fault_phase(p->s->env.fault, WB_FAULT_READY);
@@ -302,7 +325,7 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 		WB_S("object", m->object && *m->object ? m->object : "all"),
 		WB_S("why", m->sentence));
 	if (m->object && *m->object) {
-		o = wb__serve_object(p->s, m->object);
+		o = wb__serve_object_of(p, m->object);
 		if (o)
 			wb__serve_leave(p, o, true);
 		return;

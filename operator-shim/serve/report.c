@@ -230,7 +230,7 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 {
-	struct object *o = wb__serve_object(p->s, m->object);
+	struct object *o = wb__serve_object_of(p, m->object);
 	int result = m->is_final && !m->is_feed ? result_of(m->state) : -1;
 	struct xfer *x;
 	bool is_first;

@@ -227,6 +227,102 @@ START_TEST(refused_token_is_told_why_and_may_come_again)
 }
 END_TEST
 
+/* A second object, whose name alone may be the first one's too. */
+static void put_another(const char *namespace_, const char *name)
+{
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	char text[512];
+	size_t n = 0;
+
+	snprintf(text, sizeof(text),
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+		"metadata: {name: %s, namespace: %s}\n"
+		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n",
+		name, namespace_);
+	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
+	ck_assert_int_eq(
+		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = 9}, &err), 0);
+	wb_free(spec);
+}
+
+static json_int_t connected(const char *object)
+{
+	json_t *st = wb_serve_status(s, object);
+	json_int_t n = json_integer_value(json_object_get(st, "connectedAgents"));
+
+	ck_assert_ptr_nonnull(st);
+	json_decref(st);
+	return n;
+}
+
+/* What a token is for is all that its agent may join: its plan holds the key of the others. */
+START_TEST(agent_joins_no_object_but_what_its_token_is_for)
+{
+	struct wb_msg_workers m = {.object = "other/b"};
+	union wb_msg r;
+
+	put_another("other", "b");
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&train, 1);
+	if (_i)
+		m.object = "b";
+	say(&train, WBP_WORKERS, &m);
+	expect(&train, WBP_REJECT, &r);
+	ck_assert_ptr_nonnull(strstr(r.reject.sentence, "HELLO"));
+	wb_msg_free(WBP_REJECT, &r);
+	ck_assert(train.is_closed);
+	ck_assert_int_eq(connected("other/b"), 0);
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(agent_reports_of_no_object_but_its_own)
+{
+	struct wb_p_engine_state e = {.engine = "e1", .state = "Torn", .transfer = 4};
+	struct wb_msg_report m = {.object = "other/b",
+		.transfer = 4,
+		.version = 4,
+		.state = "Torn",
+		.is_final = true,
+		.engines = &e,
+		.n_engines = 1};
+	uint64_t looks;
+
+	put_another("other", "b");
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&train, 1);
+	looks = wb_serve_looks(s, "other/b");
+	say(&train, WBP_REPORT, &m);
+	ck_assert_uint_eq(wb_serve_looks(s, "other/b"), looks);
+	end_wire(&train);
+}
+END_TEST
+
+/* What was asked about is what is served, though its short name means another one by now. */
+START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
+{
+	struct wb_msg_workers m = {.object = "a"};
+	union wb_msg r;
+
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	ck_assert_str_eq(claimed, "train secret 1 default/a");
+	put_another("other", "a");
+	wb_serve_remove(s, "default/a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	expect(&train, WBP_REJECT, &r);
+	wb_msg_free(WBP_REJECT, &r);
+	say(&train, WBP_WORKERS, &m);
+	ck_assert_int_eq(connected("other/a"), 0);
+	end_wire(&train);
+}
+END_TEST
+
 static const struct {
 	const char *token, *object;
 } nothing_claimed[] = {{NULL, "default/a"}, {"", "default/a"}, {"secret", NULL}};
@@ -292,6 +388,9 @@ static Suite *suite(void)
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
 	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,
 		(int)WB_ARRAY_SIZE(nothing_claimed));
+	tcase_add_loop_test(tc, agent_joins_no_object_but_what_its_token_is_for, 0, 2);
+	tcase_add_test(tc, agent_reports_of_no_object_but_its_own);
+	tcase_add_test(tc, short_name_means_what_it_meant_when_it_was_claimed);
 	tcase_add_test(tc, claimed_peer_may_not_speak_and_not_wait_for_ever);
 	suite_add_tcase(su, tc);
 	return su;
