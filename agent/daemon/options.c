@@ -150,7 +150,9 @@ static int set_staging_limit(void *options, const char *arg)
 {
 	struct wb__options *o = options;
 
-	return wb_cli_size(arg, false, &o->staging_limit_bytes);
+	int rc = wb_cli_size(arg, false, &o->staging_limit_bytes);
+
+	return rc < 0 || !o->staging_limit_bytes ? -EINVAL : 0;
 }
 
 static int set_http(void *options, const char *arg)
@@ -241,7 +243,7 @@ static const struct wb_cli_row rows[] = {
 	{"rails", "N", set_rails, 0, "1 to 16", "threads that move bytes (default: 1)"},
 	{"buffer", "SIZE", set_buffer, 0, "a size of at least 1Mi, such as 512Mi",
 		"memory for slots (default: the object's bufferSize for each worker here)"},
-	{"staging-limit", "SIZE", set_staging_limit, 0, "a size such as 8Gi",
+	{"staging-limit", "SIZE", set_staging_limit, 0, "a size above 0, such as 8Gi",
 		"greatest staging memory of this agent (default: the control group's limit)"},
 	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /serving /status /digest /trace (default: not)"},

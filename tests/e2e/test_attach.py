@@ -79,6 +79,7 @@ def bad_starts_end_with_a_sentence():
                 (["--operator", "h"], "--operator h: expected HOST:PORT"),
                 (["--rails", "17"], "--rails 17: expected 1 to 16"),
                 (["--buffer", "3"], "--buffer 3: expected a size"),
+                (["--staging-limit", "0"], "--staging-limit 0: expected a size above 0"),
                 (["--name", "a b"], "--name a b: expected a name"),
                 (["stray"], "unexpected argument 'stray'"),
                 ([], "--operator HOST:PORT is missing"),
