@@ -167,6 +167,12 @@ static void act(struct conn *c, uint16_t type, const union wb_msg *m)
 	} else if (type == WBP_PEER && c->state == CONN_UP) {
 		if (!c->peer)
 			return;
+		/* The key of an epoch says nothing about another object, or another membership. */
+		if (strcmp(m->peer.uid, c->peer->e->uid) || m->peer.term != c->peer->e->term ||
+			m->peer.number != c->peer->e->number) {
+			wb__peer_conn_end(c, -EPROTO, "it speaks of another epoch than its key's");
+			return;
+		}
 		WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name),
 			WB_U("kind", m->peer.kind), WB_U("transfer", m->peer.transfer),
 			WB_U("engine", m->peer.engine));
