@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define MOD "apps"
+#define LANE_FDS 4
 #define HELLO_NS (5 * WB_NS_PER_S) /* from connecting to saying who it is */
 
 enum app_state { APP_HELLO, APP_WELCOMED, APP_UP, APP_CLOSING };
@@ -124,6 +125,18 @@ static int check_claim(const struct wb__apps *s, const struct wb_msg_app_attach 
 	return 0;
 }
 
+/* What a worker with a lane of its own needs for it: how many descriptors. */
+static uint32_t put_lane(const struct wb__worker *w, int fds[LANE_FDS])
+{
+	if (!w->lane_fds)
+		return 0;
+	fds[0] = w->lane_fds->shared;
+	fds[1] = w->lane_fds->submit;
+	fds[2] = w->lane_fds->complete;
+	fds[3] = wb__env_arena_fd(w->a->env, w->object_index);
+	return LANE_FDS;
+}
+
 static int send_attached(struct app *app, struct wb__worker *w)
 {
 	struct wb_msg_app_attached m = {
@@ -131,15 +144,10 @@ static int send_attached(struct app *app, struct wb__worker *w)
 		.name = w->name,
 		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
 	};
-	int fds[5] = {w->page_fd};
+	int fds[1 + LANE_FDS] = {w->page_fd};
 	struct wb__wire_fds out = {.fd = fds, .n = 1};
 
-	if (w->lane_fds) {
-		fds[out.n++] = w->lane_fds->shared;
-		fds[out.n++] = w->lane_fds->submit;
-		fds[out.n++] = w->lane_fds->complete;
-		fds[out.n++] = wb__env_arena_fd(w->a->env, w->object_index);
-	}
+	out.n += put_lane(w, fds + out.n);
 	return tell(app, WBP_APP_ATTACHED, &m, &out);
 }
 
@@ -272,7 +280,7 @@ static void on_mem_acquire(
 	char text[WBP_TEXT_MAX];
 	struct wb_msg_app_mem_acquired out = {
 		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT, .sentence = text};
-	int lane[4];
+	int lane[LANE_FDS];
 	struct wb__wire_fds with = {.fd = lane};
 	struct wb_err err = {0};
 
@@ -283,12 +291,8 @@ static void on_mem_acquire(
 	if (out.code == 0)
 		out.code = wb__worker_remap(w, m, fds, n_fd, &err);
 	snprintf(text, sizeof(text), "%s", err.msg);
-	if (out.code == 0 && w->lane_fds) {
-		lane[with.n++] = w->lane_fds->shared;
-		lane[with.n++] = w->lane_fds->submit;
-		lane[with.n++] = w->lane_fds->complete;
-		lane[with.n++] = wb__env_arena_fd(w->a->env, w->object_index);
-	}
+	if (out.code == 0)
+		with.n = put_lane(w, lane);
 	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
 		WB_S("worker", w->name), WB_S("reason", text));
 	if (tell(app, WBP_APP_MEM_ACQUIRED, &out, with.n ? &with : NULL) < 0)
