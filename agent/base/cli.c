@@ -3,10 +3,10 @@
 
 #include "base/base.h"
 #include "base/err.h"
+#include "base/quantity.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,48 +94,24 @@ int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 
 int wb_cli_size(const char *text, bool per_second, uint64_t *out)
 {
-	static const struct {
-		const char *name;
-		double factor;
-	} units[] = {
-		{"", 1},
-		{"k", 1e3},
-		{"K", 1e3},
-		{"M", 1e6},
-		{"G", 1e9},
-		{"T", 1e12},
-		{"Ki", 0x1p10},
-		{"Mi", 0x1p20},
-		{"Gi", 0x1p30},
-		{"Ti", 0x1p40},
-	};
-	char unit[8];
-	size_t n;
-	char *end;
-	double v;
+	size_t n = strlen(text);
+	char word[32];
+	uint64_t v;
 
-	if (*text < '0' || *text > '9')
-		return -EINVAL;
-	v = strtod(text, &end);
-	n = strlen(end);
-	if (per_second && n >= 2 && !strcmp(end + n - 2, "/s"))
+	if (per_second && n >= 2 && !strcmp(text + n - 2, "/s"))
 		n -= 2;
-	if (n && end[n - 1] == 'B')
+	if (n && text[n - 1] == 'B')
 		n--;
-	if (n >= sizeof(unit))
+	if (n >= sizeof(word))
 		return -EINVAL;
-	memcpy(unit, end, n);
-	unit[n] = '\0';
-	for (size_t i = 0; i < WB_ARRAY_SIZE(units); i++) {
-		if (strcmp(unit, units[i].name))
-			continue;
-		v = floor(v * units[i].factor);
-		if (!(v >= 0 && v <= 0x1p60))
-			return -EINVAL;
-		*out = (uint64_t)v;
-		return 0;
-	}
-	return -EINVAL;
+	memcpy(word, text, n);
+	word[n] = '\0';
+	if (n && word[n - 1] == 'K') /* as often written as k */
+		word[n - 1] = 'k';
+	if (wb_quantity(word, &v) < 0 || v > 1ull << 60)
+		return -EINVAL;
+	*out = v;
+	return 0;
 }
 
 int wb_cli_addr(const char *text, struct wb_cli_addr *out)

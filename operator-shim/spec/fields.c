@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
+#include "base/quantity.h"
 #include "operator-shim/spec/internal.h"
 
 #include <errno.h>
@@ -96,7 +97,7 @@ static void set_quantity(struct wb__spec_check *c, const struct wb_spec_field *f
 		return;
 	}
 	if (v->kind == WB_YAML_SCALAR)
-		rc = wb_spec_quantity(v->text, out);
+		rc = wb_quantity(v->text, out);
 	if (rc == -ERANGE)
 		wb__spec_refuse(c, v->line, f->path, "%.24s is too large", v->text);
 	else if (rc < 0)

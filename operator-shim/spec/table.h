@@ -47,9 +47,6 @@ extern const size_t wb_spec_n_rule;
 #define WB_SPEC_KIND "WeightTransfer"
 #define WB_SPEC_BUFFER_MIN (64u << 20)
 
-/** wb_spec_quantity - bytes of a quantity such as 1.5Gi (a part of a byte counts as one); -EINVAL
- *  when it does not match the pattern, -ERANGE above 2^63 - 1. */
-int wb_spec_quantity(const char *s, uint64_t *out);
 /** wb_spec_leaf - last part of a path. */
 const char *wb_spec_leaf(const char *path);
 /** wb_spec_distance - edits from @a to @b: insert, delete, replace or swap neighbours, one each.

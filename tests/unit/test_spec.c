@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "operator-shim/spec/table.h"
 #include "operator-shim/spec/yaml.h"
 #include "tests/common/fx_check.h"
@@ -289,7 +290,7 @@ START_TEST(quantity_row)
 {
 	uint64_t v = 0;
 
-	ck_assert_int_eq(wb_spec_quantity(quantities[_i].text, &v), quantities[_i].rc);
+	ck_assert_int_eq(wb_quantity(quantities[_i].text, &v), quantities[_i].rc);
 	if (!quantities[_i].rc)
 		ck_assert_uint_eq(v, quantities[_i].want);
 }
