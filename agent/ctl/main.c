@@ -24,7 +24,7 @@ static const struct {
 	{"get", "[OBJECT]", wb__ctl_get, false, "one line an object, as kubectl get wt"},
 	{"describe", "[OBJECT]", wb__ctl_describe, false, "all that is known of an object"},
 	{"status", "[OBJECT]", wb__ctl_status, false, "of an agent (--agent), else as get"},
-	{"plan explain", "[FILE|OBJECT]", wb__ctl_plan_explain, true,
+	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
 	{"verify", "[OBJECT]", wb__ctl_verify, false,
 		"compare what engines hold with the trainers (--agent A,B,...)"},

@@ -68,7 +68,10 @@ static int lock_folder(const char *path, struct wb_err *err)
 	strcpy(copy, path);
 	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return wb_err_set(err, -errno, "socket %s: its folder: %s", path, strerror(errno));
+		return wb_err_set(err, -errno,
+			"socket %s: its folder cannot be opened (%s): make it for this user, or "
+			"choose another path",
+			path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		close(fd);
 		return wb_err_set(err, -EADDRINUSE,
