@@ -345,6 +345,8 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	wb__flow_flight_put(fl);
 	if (!f->stopping && !f->sink[f->local->want[i].worker].failed)
 		wb__want_enqueue(f, i, code);
+	if (f->has_last)
+		wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 }
 

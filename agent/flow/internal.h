@@ -24,6 +24,7 @@ struct want_run {
 	uint8_t state;
 	uint8_t tries; /* at the present source */
 	uint16_t sources_tried;
+	bool is_last; /* it looks for anybody who has it: nobody can wait for it here */
 	bool counted; /* in its sink's left_receive: a trainer has to stay for it */
 	uint32_t gen;
 	uint32_t src; /* plan worker asked now */
@@ -101,6 +102,7 @@ struct wb_flow {
 	uint8_t *sum_known;
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker */
+	bool has_lost, has_last; /* any of them; a want that is_last, perhaps over */
 	struct wbk_sum **copies; /* by local worker, to read back: sum over all copies of a chunk */
 	uint8_t *source_open; /* by local worker */
 	struct sink {

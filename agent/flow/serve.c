@@ -19,6 +19,26 @@ static bool is_trainer(const struct wb_flow *f, uint32_t worker)
 	return f->plan->worker[f->local->member[worker].plan_worker].role == WB_ROLE_TRAINER;
 }
 
+/* The worker's own want of the chunk, if that is not there yet; FLOW_NONE. */
+static uint32_t want_of(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+{
+	for (uint32_t i = 0; i < f->local->n_want; i++) {
+		const struct wb_want *w = &f->local->want[i];
+
+		if (w->worker == worker && w->cls == cls && w->chunk == chunk)
+			return f->want[i].state == WANT_DONE ? FLOW_NONE : i;
+	}
+	return FLOW_NONE;
+}
+
+/* Those who ask around for a chunk do not wait for each other. */
+static bool asks_around(const struct wb_flow *f, const struct wb_flight *fl)
+{
+	uint32_t i = f->has_last ? want_of(f, fl->worker, fl->cls, fl->chunk) : FLOW_NONE;
+
+	return i != FLOW_NONE && f->sink[fl->worker].open && f->want[i].is_last;
+}
+
 /* 1: can be answered; 0: not yet; < 0: never. */
 static int readiness(const struct wb_flow *f, const struct wb_flight *fl)
 {
@@ -37,7 +57,9 @@ static int readiness(const struct wb_flow *f, const struct wb_flight *fl)
 						       : 0;
 	if (f->source_open[fl->worker] == 2 || f->sink[fl->worker].failed)
 		return -ECANCELED;
-	return f->have[fl->worker][chunk_id(f, fl->cls, fl->chunk)] ? 1 : 0;
+	if (f->have[fl->worker][chunk_id(f, fl->cls, fl->chunk)])
+		return 1;
+	return asks_around(f, fl) ? -ENODATA : 0;
 }
 
 static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off)
@@ -161,15 +183,13 @@ void wb__flow_serve_pump(struct wb_flow *f)
 static bool waits_for_asker(
 	const struct wb_flow *f, uint32_t worker, const struct wb_xport_chunk *c)
 {
-	if (c->gen < 2 || is_trainer(f, worker) || f->have[worker][chunk_id(f, c->cls, c->chunk)])
-		return false;
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
+	uint32_t i;
 
-		if (w->worker == worker && w->cls == c->cls && w->chunk == c->chunk)
-			return f->want[i].state != WANT_DONE && f->want[i].src == c->dst;
-	}
-	return false;
+	if ((c->gen < 2 && !f->has_lost) || is_trainer(f, worker) ||
+		f->have[worker][chunk_id(f, c->cls, c->chunk)])
+		return false;
+	i = want_of(f, worker, c->cls, c->chunk);
+	return i != FLOW_NONE && f->want[i].src == c->dst;
 }
 
 void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)

@@ -96,13 +96,15 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 	return nth_member(f, i, k->holder_begin, k->holder_end, zero, &pick);
 }
 
-/* Choose whom to ask; FLOW_NONE when nobody is left. */
-static uint32_t choose(const struct wb_flow *f, uint32_t i)
+/* Whom to ask, FLOW_NONE when nobody is left; @is_last: one that may have it, but is not who the
+ * plan says. */
+static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 {
 	const struct wb_want *w = &f->local->want[i];
 	const struct wb_class *k = &f->plan->cls[w->cls];
 	uint32_t nth = f->want[i].sources_tried, got;
 
+	*is_last = false;
 	if (nth == 0 && usable(f, i, w->src))
 		return w->src;
 	if (nth == 0 && !f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL) {
@@ -115,6 +117,7 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i)
 	got = nth_member(f, i, k->holder_begin, k->holder_end, w->chunk, &nth);
 	if (got != FLOW_NONE || k->is_direct) /* its needers hold rounded values: nobody's source */
 		return got;
+	*is_last = true;
 	return nth_member(f, i, k->needer_begin, k->needer_end, w->chunk, &nth);
 }
 
@@ -157,7 +160,8 @@ void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed)
 
 void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 {
-	uint32_t src = choose(f, i);
+	bool is_last;
+	uint32_t src = choose(f, i, &is_last);
 
 	if (src == FLOW_NONE) {
 		wb__want_failed(f, i, code);
@@ -166,6 +170,8 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 	if (src != f->want[i].src)
 		f->want[i].tries = 0;
 	f->want[i].src = src;
+	f->want[i].is_last = is_last;
+	f->has_last |= is_last;
 	f->want[i].state = WANT_QUEUED;
 	wb__want_count_trainer(f, i, wb__want_from_trainer(f, i));
 	wb__want_push(f, queue_of(f, i), i);
@@ -278,6 +284,7 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 	if (f->lost[w])
 		return;
 	f->lost[w] = 1;
+	f->has_lost = true;
 	requeue_list(f, &e->receive);
 	requeue_list(f, &e->exchange);
 	for (uint32_t i = 0; i < f->fetch.n; i++) {
@@ -290,6 +297,7 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 		}
 	}
+	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 }
 

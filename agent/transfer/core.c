@@ -456,6 +456,7 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 		if (e->link[d].conn != ev->conn)
 			continue;
 		e->link[d].up = true;
+		e->link[d].wanted_ns = 0;
 		e->link[d].backoff_ns = 0;
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (e->obj->flow[i] && e->obj->flow_epoch[i] == e &&
@@ -499,6 +500,22 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 
+/* Will @plan_worker never send anything of this transfer any more?  What has not begun here may. */
+static bool is_over(const struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+{
+	const struct wb_plan_worker *w;
+	const struct party *p;
+
+	if (transfer < e->obj->highest || plan_worker >= e->plan->n_worker)
+		return true;
+	w = &e->plan->worker[plan_worker];
+	if (w->role == WB_ROLE_TRAINER)
+		return transfer <= e->served;
+	p = &e->party[w->engine];
+	return transfer < p->transfer ||
+	       (transfer == p->transfer && (p->state == PARTY_NONE || p->state == PARTY_TORN));
+}
+
 static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_conn(c, ev->conn);
@@ -506,11 +523,26 @@ static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 
 	if (f) {
 		wb_flow_on_grant(f, ev);
-	} else if (!e || ev->chunk.transfer < e->obj->highest || c->n_orphan == CORE_ORPHANS_MAX) {
+	} else if (!e || is_over(e, ev->chunk.src, ev->chunk.transfer) ||
+		   c->n_orphan == CORE_ORPHANS_MAX) {
 		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, e ? WB_ESTALE : -EINVAL);
 	} else {
 		c->orphan[c->n_orphan++] = (struct orphan){
 			.ev = *ev, .e = e, .until_ns = now_ns(c) + e->r.transfer_deadline_ns};
+	}
+}
+
+void wb__core_orphans_refuse(struct epoch *e)
+{
+	struct wb_core *c = e->obj->core;
+
+	for (uint32_t i = 0; i < c->n_orphan; i++) {
+		const struct wb_xport_event *ev = &c->orphan[i].ev;
+
+		if (c->orphan[i].e != e || !is_over(e, ev->chunk.src, ev->chunk.transfer))
+			continue;
+		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, WB_ESTALE);
+		c->orphan[i--] = c->orphan[--c->n_orphan];
 	}
 }
 
@@ -603,6 +635,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i] && !o->flow_stopped[i])
 				next = sooner(next, wb_flow_tick(o->flow[i], now));
+		next = sooner(next, wb__core_links_tick(o, now));
 		wb__core_flows_reap(o);
 		next = sooner(next, wb__core_epoch_tick(o, now));
 	}

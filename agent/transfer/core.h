@@ -180,7 +180,8 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer);
 /** wb_core_activate - transfers may use the epoch; tells the workers that they are planned. */
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
-/** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds. */
+/** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
+ * that cannot begin is reported as ended, too. */
 int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t engine, uint32_t source_engine, struct wb_err *err);
 /** wb_core_expect_feed - an engine of this agent must not run before it is fed. */

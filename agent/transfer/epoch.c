@@ -548,6 +548,33 @@ int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t
 	return 0;
 }
 
+/* The operator holds back plans and other feeds until it has heard how this one ended. */
+static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
+{
+	const struct wb_core *c = e->obj->core;
+	const char *name = e->r.engine[engine].name,
+		   *state = wb_engine_state_name(WB_ENGINE_ABORTED);
+	struct wb_core_report r = {
+		.uid = e->r.uid,
+		.term = e->r.term,
+		.number = e->r.number,
+		.transfer = WB_MAX(WB_MAX(e->obj->highest, e->obj->issued), 1),
+		.version = -1,
+		.is_feed = true,
+		.is_final = true,
+		.result = state,
+		.n_engine = 1,
+		.engine = &name,
+		.state = &state,
+		.sentence = &why,
+		.culprit = why,
+		.begin_wall_ns = wb_wall_ns(),
+		.end_wall_ns = wb_wall_ns(),
+	};
+
+	c->env->report(c->env->ctx, &r);
+}
+
 int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t engine, uint32_t source_engine, struct wb_err *err)
 {
@@ -561,6 +588,8 @@ int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t num
 	if (!e || engine >= e->r.n_engine || source_engine >= e->r.n_engine)
 		return wb_err_set(err, -ENOENT, "no such epoch or engine for a feed");
 	rc = wb__core_leader_feed(e, engine, source_engine, err);
+	if (rc < 0)
+		say_no_feed(e, engine, err ? err->msg : "no feed can begin here");
 	wb__core_drain_self(c);
 	return rc;
 }

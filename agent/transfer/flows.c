@@ -22,6 +22,7 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 
 	if (l->up)
 		return l->conn;
+	l->is_wanted = true;
 	if (l->conn || now_ns(c) < l->retry_ns || e->r.agent[domain].is_absent)
 		return 0;
 	peer = (struct wb_xport_peer){
@@ -35,6 +36,55 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0)
 		l->conn = 0;
 	return 0;
+}
+
+/* What an agent that is not there would have sent comes from others, or not at all: nobody waits
+ * for the deadline of the whole transfer. */
+static void lose_agent(struct epoch *e, uint32_t agent)
+{
+	struct object *o = e->obj;
+
+	wb__core_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		for (uint32_t w = 0; o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
+				     w < e->plan->n_worker;
+			w++)
+			if (e->plan->worker[w].domain == agent)
+				wb_flow_lose_worker(o->flow[i], w);
+}
+
+static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
+{
+	struct link *l = &e->link[agent];
+
+	if (!l->is_wanted) {
+		l->wanted_ns = 0;
+		return 0;
+	}
+	l->is_wanted = false;
+	if (!l->wanted_ns)
+		l->wanted_ns = now;
+	if (now >= l->wanted_ns + CORE_LINK_NS) {
+		l->wanted_ns = 0;
+		lose_agent(e, agent);
+		return now + WB_NS_PER_MS;
+	}
+	/* While it is dialled, an event says how that ends. */
+	return l->conn ? l->wanted_ns + CORE_LINK_NS
+		       : WB_MIN(l->wanted_ns + CORE_LINK_NS, WB_MAX(l->retry_ns, now + 1));
+}
+
+uint64_t wb__core_links_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = 0;
+
+	for (int k = 0; k < 2; k++) {
+		struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t a = 0; e && a < e->r.n_agent; a++)
+			next = sooner(next, link_tick(e, a, now));
+	}
+	return next;
 }
 
 static void env_received(void *ctx, struct wb_flow *f, uint32_t local)

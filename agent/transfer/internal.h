@@ -22,6 +22,8 @@
 #define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
 #define CORE_LATE_NS (WB_NS_PER_S / 2) /* for a party to say what it waits for at the deadline */
 #define CORE_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
+#define CORE_LINK_NS                                                                               \
+	(10 * WB_NS_PER_S) /* an agent that cannot be reached for so long sends nothing */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
 struct object;
@@ -58,6 +60,8 @@ struct link {
 	wb_conn_t conn; /* 0 = none */
 	bool up;
 	uint64_t retry_ns, backoff_ns;
+	bool is_wanted; /* since the last tick */
+	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
 	uint64_t lost_transfer; /* when it was lost, so often, and the last time why */
 	uint32_t n_lost;
 	char lost[200];
@@ -94,6 +98,7 @@ struct epoch {
 	uint32_t n_refused; /* leader: refusals of what trainers asked */
 	uint32_t refused_seen; /* trainers: the last of those they heard of */
 	bool is_announced; /* leader: the trainers know that it is active */
+	uint64_t served; /* transfer: the greatest that trainers here were opened for */
 	struct party *party; /* by engine */
 	struct lead *lead; /* by engine */
 	struct trigger *trigger; /* by agent */
@@ -131,6 +136,7 @@ struct party {
 	uint8_t *feed; /* owned: plan workers to fetch from */
 	uint32_t n_received, n_complete;
 	uint64_t deadline_ns, drain_ns;
+	uint64_t lead_ns; /* its lead has a deadline of its own: this is for one that is silent */
 	/* when its phases began and ended */
 	uint64_t begin_ns, open_ns, complete_ns, copy_ns, copied_ns, end_ns;
 };
@@ -371,6 +377,8 @@ uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
 const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
 void wb__core_drain_self(struct wb_core *c);
+/* Grants that came before their flow, and whose flow will not come any more. */
+void wb__core_orphans_refuse(struct epoch *e);
 /* digest.c */
 void wb__core_digest_cancel(struct object *o);
 uint64_t wb__core_digest_tick(struct object *o, uint64_t now);
@@ -408,8 +416,16 @@ enum quiet { QUIET_PARAMS, QUIET_AREAS };
 bool wb__core_flows_quiet(
 	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut);
 int wb__core_flow_env_init(struct epoch *e);
+/** wb__core_links_tick - dial again, and give up sources that cannot be reached; after the flows'
+ *  ticks, which say whom they miss. */
+uint64_t wb__core_links_tick(struct object *o, uint64_t now);
 /* core.c */
 struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
+/* show.c */
+const char *wb__core_party_name(enum party_state s);
+const char *wb__core_trainers_name(enum trainers_state s);
+/* waits.c: append ,"waits":[...] */
+void wb__core_waits_json(const struct object *o, struct wb_buf *out);
 /* sleep.c: false with a sentence when the worker cannot take part in a transfer. */
 /* STOP or STAGE for an engine whose memory is away here: refused, nobody is stopped. */
 bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
@@ -425,6 +441,8 @@ void wb__core_party_failed(
 /* party_ends.c */
 void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_party_tick(struct object *o, uint64_t now);
+/* After an order of the lead that begins something: it will say how that ends. */
+void wb__core_party_expect_end(struct party *p);
 /* The same engine has begun something under a newer plan @e. */
 void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
 void wb__core_party_broken(struct party *p, const char *why);
@@ -471,12 +489,15 @@ void wb__core_times_trainers(struct trainers *t);
 void wb__core_lead_resume(struct lead *l, const struct resume *r);
 /* The run cannot end: its areas are taken up under the new plan. */
 void wb__core_lead_broken(struct lead *l, const char *why);
+/* Is this agent the one, or among those, that it waits for? */
+bool wb__core_lead_is_late(const struct lead *l, uint32_t agent);
 void wb__core_lead_chosen(struct lead *l, enum decision d);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 /* leader.c */
 void wb__core_leader_chosen(struct leader *l, enum decision d);
+bool wb__core_is_end(enum wb_engine_state s); /* nothing more comes of the engine */
 bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
 void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);

@@ -516,7 +516,8 @@ static bool needs_leader(const struct lead *l)
 {
 	if (l->is_staged)
 		return l->state == LEAD_STAGING && (l->e->r.all_engines || !received_all(l));
-	return !l->is_feed && !received_all(l);
+	/* Who leads a feed is the source. */
+	return l->is_feed || !received_all(l);
 }
 
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
@@ -553,7 +554,7 @@ void wb__core_lead_broken(struct lead *l, const char *why)
 {
 	char text[512];
 
-	if (!l->is_staged || l->state == LEAD_NONE || l->state == LEAD_DONE)
+	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
 		return;
 	if (l->state == LEAD_ENDING) { /* committed; times are lost */
 		l->state = LEAD_DONE;
@@ -566,6 +567,19 @@ void wb__core_lead_broken(struct lead *l, const char *why)
 	fail(l, -EHOSTDOWN, text);
 }
 
+bool wb__core_lead_is_late(const struct lead *l, uint32_t agent)
+{
+	const struct lead_agent *x = &l->agent[agent];
+	bool late = l->state == LEAD_PROMISES     ? !x->promised
+		    : l->state == LEAD_STOPS      ? !x->stopped
+		    : l->state == LEAD_MOVING     ? !x->complete
+		    : l->state == LEAD_STAGING    ? !x->complete
+		    : l->state == LEAD_INSTALLING ? !x->installed
+						  : !x->ended;
+
+	return x->takes_part && late;
+}
+
 static void expired(struct lead *l)
 {
 	char text[WB_ERR_MSG_MAX], who[512] = "";
@@ -575,15 +589,7 @@ static void expired(struct lead *l)
 		return;
 	}
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++) {
-		const struct lead_agent *x = &l->agent[a];
-		bool late = l->state == LEAD_PROMISES     ? !x->promised
-			    : l->state == LEAD_STOPS      ? !x->stopped
-			    : l->state == LEAD_MOVING     ? !x->complete
-			    : l->state == LEAD_STAGING    ? !x->complete
-			    : l->state == LEAD_INSTALLING ? !x->installed
-							  : !x->ended;
-
-		if (x->takes_part && late && strlen(who) < 400)
+		if (wb__core_lead_is_late(l, a) && strlen(who) < 400)
 			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
 				who[0] ? ", " : "", l->e->r.agent[a].name);
 	}

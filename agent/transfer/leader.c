@@ -32,7 +32,7 @@ static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
 			wb__core_send(l->e, a, m);
 }
 
-static bool is_end(enum wb_engine_state s)
+bool wb__core_is_end(enum wb_engine_state s)
 {
 	return s == WB_ENGINE_COMMITTED || s == WB_ENGINE_ABORTED || s == WB_ENGINE_TORN ||
 	       s == WB_ENGINE_UNKNOWN;
@@ -155,7 +155,7 @@ static void cancel(struct leader *l, int64_t code, const char *why, bool superse
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
 
-		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
 		m.code = code;
@@ -175,12 +175,12 @@ static void look(struct leader *l)
 
 		if (!x->takes_part)
 			continue;
-		over &= is_end(x->state);
-		received &= is_end(x->state) || x->state > WB_ENGINE_RECEIVED ||
+		over &= wb__core_is_end(x->state);
+		received &= wb__core_is_end(x->state) || x->state > WB_ENGINE_RECEIVED ||
 			    (x->state == WB_ENGINE_RECEIVED && x->losses == l->losses);
 		any |= x->state >= WB_ENGINE_RECEIVED && x->state <= WB_ENGINE_COMMITTED;
 		staged &= x->state == WB_ENGINE_STAGED;
-		lost |= is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
+		lost |= wb__core_is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
 	}
 	if (is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
 		l->is_proposed = true;
@@ -214,7 +214,7 @@ static void engine_ended(
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_LOST);
 
-		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
 		m.source = engine;
@@ -470,9 +470,9 @@ static void on_engine(struct leader *l, const struct wb_msg_peer *m)
 	if (m->engine >= l->e->r.n_engine)
 		return;
 	x = &l->engine[m->engine];
-	if (is_end(x->state))
+	if (wb__core_is_end(x->state))
 		return;
-	if (!is_end(m->state)) {
+	if (!wb__core_is_end(m->state)) {
 		x->state = m->state;
 		x->losses = m->losses;
 		look(l);
@@ -503,7 +503,7 @@ void wb__core_leader_chosen(struct leader *l, enum decision d)
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
 
-		if (!l->engine[en].takes_part || is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
 		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
@@ -544,7 +544,7 @@ static void lead_down(struct leader *l, uint32_t agent, const char *why)
 
 	snprintf(text, sizeof(text), "agent %s is gone: %.400s", l->e->r.agent[agent].name, why);
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !is_end(l->engine[en].state) &&
+		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state) &&
 			l->e->r.engine[en].lead == agent) {
 			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
 			any = true;
@@ -587,7 +587,7 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 		return l->deadline_ns;
 	}
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !is_end(l->engine[en].state)) {
+		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state)) {
 			char text[256];
 
 			snprintf(text, sizeof(text),

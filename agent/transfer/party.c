@@ -119,6 +119,7 @@ static void promise(struct party *p)
 
 	p->state = PARTY_STOPPING;
 	p->has_target = false;
+	wb__core_party_expect_end(p);
 	answer.count = promise_all(p);
 	wb__core_send(p->e, p->lead, &answer);
 }
@@ -134,8 +135,7 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 			promise(p);
 		return;
 	}
-	if (e->staged)
-		wb__core_party_overtaken(e, m->engine);
+	wb__core_party_overtaken(e, m->engine);
 	*p = (struct party){
 		.state = PARTY_STOPPING,
 		.e = e,
@@ -152,6 +152,7 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	wb__core_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
 	wb__core_flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
+	wb__core_party_expect_end(p);
 	for_party_worker (e, m->engine, i) {
 		char text[512];
 
@@ -302,14 +303,18 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 	}
 }
 
-/* Stop moving: nothing may land after the workers are told. */
+/* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
+ * got. */
 static void stop_flow(struct party *p)
 {
 	/* What is whole in the areas goes on to others that take it from here. */
-	if (!p->flow || (p->is_staged && p->state != PARTY_MOVING))
+	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
 		return;
+	if (!p->flow && !p->is_feed) /* not opened: there for others of this agent */
+		p->flow = wb__core_flow_get(p->e, p->transfer, false);
 	for_party_worker (p->e, p->engine, i)
-		wb_flow_drop_sink(p->flow, i);
+		if (p->flow)
+			wb_flow_drop_sink(p->flow, i);
 }
 
 static bool holds_something(const struct party *p)
@@ -365,6 +370,7 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 		wb__core_times_party(p);
 	torn |= p->was_torn;
 	p->state = torn ? PARTY_TORN : PARTY_NONE;
+	wb__core_orphans_refuse(p->e);
 	if (torn)
 		p->deadline_ns = now_ns(p->e->obj->core) + p->e->r.transfer_deadline_ns;
 }

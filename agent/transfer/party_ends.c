@@ -28,8 +28,7 @@ void wb__core_party_broken(struct party *p, const char *why)
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .state = WB_ENGINE_UNKNOWN};
 
-	if (!p->is_staged || p->state == PARTY_NONE || p->state == PARTY_TORN ||
-		p->state == PARTY_ENDING)
+	if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING)
 		return;
 	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
 	wb__core_party_failed_end(p, &m);
@@ -153,7 +152,7 @@ static uint64_t drain(struct party *p, uint64_t now)
 	return 0;
 }
 
-static uint64_t tick_one(struct party *p, uint64_t now)
+static uint64_t tick_state(struct party *p, uint64_t now)
 {
 	uint64_t due = p->deadline_ns;
 
@@ -180,6 +179,37 @@ static uint64_t tick_one(struct party *p, uint64_t now)
 	default:
 		return 0;
 	}
+}
+
+/* A lead says how it ends within both waits for user code, movement and install. */
+void wb__core_party_expect_end(struct party *p)
+{
+	const struct wb_roster *r = &p->e->r;
+
+	p->lead_ns = now_ns(p->e->obj->core) + 3 * r->engine_step_deadline_ns +
+		     2 * r->transfer_deadline_ns + 10 * WB_NS_PER_S;
+}
+
+static void without_lead(struct party *p)
+{
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .state = WB_ENGINE_UNKNOWN};
+
+	snprintf(text, sizeof(text),
+		"the lead of engine %.200s, agent %.200s, did not say how it ended",
+		p->e->r.engine[p->engine].name, p->e->r.agent[p->lead].name);
+	wb__core_party_failed_end(p, &m);
+}
+
+static uint64_t tick_one(struct party *p, uint64_t now)
+{
+	/* What is staged waits for a decision, which has no deadline; its workers run. */
+	if (p->state == PARTY_NONE || p->state == PARTY_STAGED || p->state == PARTY_ENDING ||
+		p->state == PARTY_TORN)
+		p->lead_ns = 0;
+	if (p->lead_ns && now >= p->lead_ns)
+		without_lead(p);
+	return sooner(tick_state(p, now), p->lead_ns);
 }
 
 uint64_t wb__core_party_tick(struct object *o, uint64_t now)

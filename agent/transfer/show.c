@@ -71,7 +71,7 @@ bool wb_core_is_busy(const struct wb_core *c)
 	return false;
 }
 
-static const char *party_name(enum party_state s)
+const char *wb__core_party_name(enum party_state s)
 {
 	static const char *const names[] = {
 		[PARTY_NONE] = "Idle",
@@ -91,7 +91,7 @@ static const char *party_name(enum party_state s)
 	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
 }
 
-static const char *trainers_name(enum trainers_state s)
+const char *wb__core_trainers_name(enum trainers_state s)
 {
 	static const char *const names[] = {
 		[TRAINERS_IDLE] = "Idle",
@@ -118,7 +118,8 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 	wb_buf_printf(out, "{\"engine\":");
 	wb_buf_json_str(out, e->r.engine[en].name);
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
-		(unsigned long long)transfer, (long long)version, party_name(e->party[en].state));
+		(unsigned long long)transfer, (long long)version,
+		wb__core_party_name(e->party[en].state));
 }
 
 const char *wb_core_torn(const struct wb_core *c)
@@ -151,7 +152,8 @@ void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 				(unsigned long long)o->cur->r.term,
 				(unsigned long long)o->cur->r.number,
 				o->cur->is_active ? "true" : "false");
-		wb_buf_printf(out, ",\"trainers\":\"%s\"", trainers_name(o->trainers.state));
+		wb_buf_printf(
+			out, ",\"trainers\":\"%s\"", wb__core_trainers_name(o->trainers.state));
 		wb_buf_printf(out, ",\"engines\":[");
 		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
 			bool here = false;
@@ -164,7 +166,9 @@ void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 			first = false;
 			put_engine(o->cur, en, out);
 		}
-		wb_buf_printf(out, "]}");
+		wb_buf_printf(out, "]");
+		wb__core_waits_json(o, out);
+		wb_buf_u8(out, '}');
 	}
 	wb_buf_u8(out, ']');
 }

@@ -64,6 +64,7 @@ void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_pe
 		.was_torn = old.state == PARTY_TORN || old.was_torn,
 		.feed = old.feed,
 	};
+	wb__core_party_expect_end(p);
 	take_over(e, p);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__core_flows_prune(e->obj, m->transfer);

@@ -194,6 +194,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	t->transfer = m->transfer;
 	t->version = m->version;
 	wb__core_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
+	e->served = WB_MAX(e->served, t->transfer);
 	t->flow = wb__core_flow_get(e, m->transfer, true);
 	if (!t->flow)
 		return; /* the receivers' deadline names us */

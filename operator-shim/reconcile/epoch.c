@@ -296,12 +296,36 @@ static int activate(struct wb_recon *r)
 	return wb__recon_event(r, "PlanActivated", text);
 }
 
-static int send_plan(struct wb_recon *r)
+/* Agents of trainers are the judges of a joint decision.  One that was restarted is reached again
+ * under the next plan only, so that a transfer in doubt cannot end before. */
+static bool is_judge_lost(struct wb_recon *r, struct wb_recon_now now)
+{
+	bool is_lost = false;
+
+	for (size_t i = 0; i < r->active.who.n; i++) {
+		const struct wb_recon_member *m = &r->active.who.m[i];
+
+		is_lost |= m->plan.role == WB_ROLE_TRAINER &&
+			   !wb__recon_agent_by_instance(r, m->instance);
+	}
+	if (!is_lost || r->spec.commit_policy != WB_COMMIT_ALL_ENGINES) {
+		r->judge_lost_ns = 0;
+		return false;
+	}
+	if (!r->judge_lost_ns)
+		r->judge_lost_ns = now.ns;
+	if (now.ns < r->judge_lost_ns + ALONE_NS)
+		wb__recon_due(r, r->judge_lost_ns + ALONE_NS);
+	return now.ns >= r->judge_lost_ns + ALONE_NS;
+}
+
+static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 {
 	bool is_ready = true;
 
 	/* A running transfer, or feed, ends first; a new plan moves buffers. */
-	if (!r->next.epoch.term && (r->current.t.transfer || is_feeding(r)))
+	if (!r->next.epoch.term &&
+		((r->current.t.transfer && !is_judge_lost(r, now)) || is_feeding(r)))
 		return 0;
 	if (!r->next.epoch.term)
 		r->next.epoch = (struct wb_recon_epoch){r->term, ++r->last_number};
@@ -443,7 +467,7 @@ static int run_stage(struct wb_recon *r, struct wb_recon_now now)
 	if (r->stage == STAGE_BLOBS)
 		return gather_blobs(r, &r->next.who);
 	if (r->stage == STAGE_SENDING)
-		return send_plan(r);
+		return send_plan(r, now);
 	return 0;
 }
 

@@ -86,13 +86,21 @@ static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now 
 	return wb__recon_event(r, "EngineFed", text);
 }
 
+/* A source that died does not say that its feed ended. */
+static bool is_there(struct wb_recon *r, const char *engine)
+{
+	const struct engine *e = wb__recon_engine(r, engine);
+
+	return e && e->n_up == r->spec.workers_per_engine;
+}
+
 static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
 {
 	if (!is_behind(r, e)) {
 		end_feed(e);
 		return 0;
 	}
-	if (e->feed_until_ns && now.ns >= e->feed_until_ns)
+	if (e->feed_until_ns && (now.ns >= e->feed_until_ns || !is_there(r, e->feed.source)))
 		wb__recon_feed_failed(r, e, now);
 	if (e->feed_until_ns) {
 		wb__recon_due(r, e->feed_until_ns);

@@ -115,6 +115,9 @@ struct cond {
 
 #define RECENT_MAX 10
 
+/* For agents to end by themselves what nobody leads any more. */
+#define ALONE_NS (5 * WB_NS_PER_S)
+
 struct transfer {
 	struct wb_recon_transfer_report t; /* pointers inside are not used */
 	char engine[WB_RECON_ENGINE_MAX + 1], pod[WB_RECON_NAME_MAX + 1], rail[65], phase[65];
@@ -166,6 +169,7 @@ struct wb_recon {
 
 	struct transfer current; /* t.transfer 0 = none */
 	uint64_t current_until_ns, current_leader; /* instance of an agent; 0 = not known */
+	uint64_t judge_lost_ns; /* a trainer's agent of the running plan is gone since; 0 = none */
 	uint64_t current_alone_ns; /* the leader is gone; then engines still have so long */
 	char current_leader_name[WB_RECON_NAME_MAX + 1];
 	struct transfer recent[RECENT_MAX]; /* newest first */

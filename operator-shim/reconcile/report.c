@@ -36,8 +36,6 @@ const char *wb_recon_result_name(enum wb_recon_result s)
 	return (unsigned)s < WB_RESULTS ? result_names[s] : "Aborted";
 }
 
-#define ALONE_NS (5 * WB_NS_PER_S)
-
 #define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
 
 /* Committed and Torn say what the engine's workers hold; other states leave that as it was. */

@@ -367,13 +367,36 @@ class Cluster(ApiServer):
             ask("describe", "wt", "-A")
             ask("get", "events", "-A")
             for line in self.kubectl("get", "pods", "-A", "--no-headers", check=False).stdout.splitlines():
-                ask("logs", "-n", *line.split()[:2], "--all-containers", "--prefix", "--tail=25")
+                pod = ["-n", *line.split()[:2]]
+                ask("logs", *pod, "--all-containers", "--prefix", "--tail=40")
+                ask("logs", *pod, "--all-containers", "--prefix", "--tail=20", "--previous")
             for pod in json.loads(self.kubectl("get", "pods", "-A", "-l", "weightbridge.io/name", "-o", "json"))["items"]:
-                page = f"http://{pod['status'].get('podIP')}:9402/status"
-                with urllib.request.urlopen(page, timeout=5) as r:
-                    sys.stderr.write(f"---- {pod['metadata']['name']} {page}\n{r.read().decode()}\n")
+                self.explain_agent(pod["metadata"]["name"], pod["status"].get("podIP"))
+            self.keep_bundle()
         except Exception as e:  # the API server itself may be gone
             sys.stderr.write(f"---- no more to say: {e}\n")
+
+    def explain_agent(self, name, ip):
+        """Its state, and last, to be seen: who waits for whom there."""
+        page = f"http://{ip}:9402/status"
+        try:
+            with urllib.request.urlopen(page, timeout=5) as r:
+                text = r.read().decode()
+        except OSError as e:
+            text = f'{{"trouble": "{e}"}}'
+        sys.stderr.write(f"---- {name} {page}\n{text}\n")
+        for o in json.loads(text).get("objects", []):
+            for wait in o.get("waits", []):
+                sys.stderr.write(f"{name}: {wait}\n")
+
+    def keep_bundle(self):
+        """With WB_CLUSTER_LOG=DIR: the operator's support bundle, for a failure that the text does not explain."""
+        if not os.environ.get("WB_CLUSTER_LOG"):
+            return
+        argv = [os.path.join(self.prefix, "kubectl"), "--kubeconfig", self.kubeconfig, "-n", "weightbridge-system", "exec",
+                "deploy/weightbridge-operator", "--", "wbctl", "support-bundle"]
+        with open(os.path.join(os.environ["WB_CLUSTER_LOG"], "bundle.tar"), "wb") as f:
+            subprocess.run(argv, stdout=f, stderr=subprocess.DEVNULL, timeout=30)
 
     def start_dns(self):
         with open(self.path("Corefile"), "w") as f:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is killed, restarted or lost: the job goes on, and every engine gets every version it can.
 
-SEEDS=24 kills at random points of a transfer (agent, worker or leading operator); the first is FIRST=1.
+SEEDS=24 kills at random points of a transfer (agent, worker or leading operator); the first is FIRST=1, VICTIM="trainer
+agent" chooses one kind.  CASES=seeds runs these alone.
 """
 import os
 import random
@@ -20,6 +21,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/weightbridge-o
 # Victims in turn: so that each kind has its share whatever the number of seeds.
 VICTIMS = ["rollout agent", "rollout worker", "trainer agent", "trainer worker", "rollout agent", "rollout worker",
            "operator", "trainer agent"]
+VICTIMS = [os.environ["VICTIM"]] if os.environ.get("VICTIM") else VICTIMS
 
 
 def uid_of(c, ns, pod):
@@ -172,6 +174,8 @@ def main(c):
     commits(job, 1, 30)
     processes = (api_server_restarts, lease_is_deleted, operators_go, leader_is_evicted, seeds)
     for case in processes if c.owns_nodes else (operators_go, leader_is_evicted):
+        if os.environ.get("CASES") and case.__name__ not in os.environ["CASES"].split():
+            continue
         t = time.monotonic()
         case(c, job)
         no_bad_bytes(job)

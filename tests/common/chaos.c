@@ -14,6 +14,9 @@
 #define EVENTS_MAX 5000000
 #define SETTLE_NS (120 * WB_NS_PER_S)
 #define REST_NS (300 * WB_NS_PER_MS)
+/* Who dies or hangs up is noticed without any deadline of the object: messages are given up after
+ * 10 s, and so is a connection that cannot be made; a drain takes 5 s. */
+#define PROMPT_NS (30 * WB_NS_PER_S)
 #define SCRIBBLE 1000000 /* what trainers write once they may */
 
 static const char *phase_name(enum world_phase p)
@@ -63,16 +66,6 @@ static void wrong(struct chaos *c, const char *fmt, ...)
 	}
 	for (uint32_t i = 0; c->o.is_tracing && i < c->w->n_agent; i++)
 		show_agent(&c->w->agent[i]);
-}
-
-static uint64_t below(struct chaos *c, uint64_t n)
-{
-	return wb_rng_below(&c->rng, n);
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
 }
 
 /* ---- what is checked when a worker's phase changes ------------------------------------------- */
@@ -207,13 +200,13 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		if (!value && transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
 			wrong(c, "number %llu is prepared twice for %s",
 				(unsigned long long)transfer, who);
-		c->engine[en].prepared = later(c->engine[en].prepared, transfer);
+		c->engine[en].prepared = chaos_later(c->engine[en].prepared, transfer);
 	} else if (!strcmp(what, "Aborted") && en < 8 && c->engine[en].feed != transfer) {
 		c->engine[en].aborted = transfer;
 		check_joint(c, transfer);
 	} else if (!strcmp(what, "Committed") && en < 8) {
 		c->engine[en].last = transfer;
-		c->engine[en].committed = later(c->engine[en].committed, transfer);
+		c->engine[en].committed = chaos_later(c->engine[en].committed, transfer);
 		check_joint(c, transfer);
 		for (uint32_t i = 0; i < c->w->n_worker; i++) {
 			struct world_worker *k = &c->w->worker[i];
@@ -293,7 +286,7 @@ static void call(struct chaos *c, struct world_worker *k)
 /* With overlap Supersede: all have been let go, and some call again before the end. */
 static bool overtake(struct chaos *c)
 {
-	if (!c->w->o.supersede || c->is_paused || below(c, 8))
+	if (!c->w->o.supersede || c->is_paused || chaos_below(c, 8))
 		return false;
 	for (uint32_t i = 0; i < c->w->n_trainer; i++) {
 		const struct world_worker *k = &c->w->worker[i];
@@ -318,6 +311,10 @@ static void drive(struct chaos *c)
 	uint64_t now = world_now(c->w);
 	uint32_t n = 0, idle = 0;
 
+	for (uint32_t i = 0; i < c->w->n_trainer && c->w->o.lazy_trainers; i++)
+		if (c->w->worker[i].phase == WORLD_RUN && !c->w->worker[i].id &&
+			!chaos_below(c, 100))
+			world_come_back(&c->w->worker[i]);
 	if (overtake(c)) {
 		next_version(c);
 		for (uint32_t i = 0; i < c->w->n_trainer; i++)
@@ -335,7 +332,7 @@ static void drive(struct chaos *c)
 		return;
 	}
 	if (!c->idle_ns)
-		c->idle_ns = now + (idle == n ? below(c, 5 * WB_NS_PER_MS) : WB_NS_PER_S);
+		c->idle_ns = now + (idle == n ? chaos_below(c, 5 * WB_NS_PER_MS) : WB_NS_PER_S);
 	if (now < c->idle_ns || (idle == n && c->is_paused))
 		return;
 	c->idle_ns = 0;
@@ -356,13 +353,15 @@ static uint64_t bound_ns(const struct chaos *c)
 	 * that for the leader's last word: 3 steps + movement + 10 s.  Readers of what is to change
 	 * get 5 s.  Steps are 3 s at most here.  A peer that says nothing is given up after 10 s,
 	 * which is less. */
+	if (c->is_patient)
+		return PROMPT_NS;
 	return 2 * c->w->o.step_deadline_ns +
 	       (c->w->o.rollout_staged ? 2 : 1) * c->w->o.transfer_deadline_ns + 20 * WB_NS_PER_S;
 }
 
 static void check_worker_time(struct chaos *c, const struct world_worker *k, uint64_t now)
 {
-	uint64_t since = later(k->phase_ns, c->fault_ns);
+	uint64_t since = chaos_later(k->phase_ns, c->fault_ns);
 
 	switch (k->phase) {
 	case WORLD_PARKED:
@@ -394,7 +393,7 @@ static void check_times(struct chaos *c)
 	uint64_t now = world_now(c->w), since;
 
 	if (c->n_restart)
-		c->fault_ns = later(c->fault_ns, now);
+		c->fault_ns = chaos_later(c->fault_ns, now);
 	for (uint32_t i = 0; i < c->w->n_worker; i++) {
 		const struct world_worker *k = &c->w->worker[i];
 
@@ -402,205 +401,11 @@ static void check_times(struct chaos *c)
 			check_worker_time(c, k, now);
 			continue;
 		}
-		since = later(later(k->send_ns, c->round_ns), later(c->fault_ns, c->op.changed_ns));
+		since = chaos_later(chaos_later(k->send_ns, c->round_ns),
+			chaos_later(c->fault_ns, c->op.changed_ns));
 		if (k->send_ns && now > since + bound_ns(c))
 			wrong(c, "trainer %u waits in send_weights for %.1f s", k->index,
 				(double)(now - since) / 1e9);
-	}
-}
-
-/* ---- faults
- * --------------------------------------------------------------------------------------- */
-
-enum fault {
-	KILL_AGENT,
-	KILL_POD,
-	KILL_WORKERS,
-	STALL_AGENT,
-	STALL_WORKER,
-	KILL_OPERATOR,
-	CUT_CONTROL,
-	DROP_MESSAGE,
-	DROP_BULK,
-	DELAY,
-	DOUBLE,
-	FLIP,
-	PARTITION,
-	HOOK_RAISES,
-	REORDER,
-	FAULTS,
-};
-
-static const char *const fault_names[] = {"kill agent", "kill pod", "kill workers", "stall agent",
-	"stall worker", "kill operator", "cut control", "drop message", "drop bulk", "delay",
-	"double", "flip", "partition", "hook raises", "reorder"};
-
-struct restart {
-	struct chaos *c;
-	enum fault what;
-	uint32_t agent;
-	enum wb_role role;
-	uint32_t engine;
-};
-
-static void on_restart(void *ctx)
-{
-	struct restart *r = ctx;
-	struct chaos *c = r->c;
-	struct world *w = c->w;
-
-	if (r->what == KILL_OPERATOR)
-		world_op_restart(&c->op);
-	else if (r->what != KILL_WORKERS)
-		world_start_agent(w, r->agent);
-	if (r->what == KILL_WORKERS)
-		for (uint32_t i = 0; i < w->n_worker; i++)
-			if (w->worker[i].role == r->role && w->worker[i].engine == r->engine)
-				world_start_worker(w, i);
-	c->n_restart--;
-	c->fault_ns = later(c->fault_ns, world_now(w));
-	free(r);
-}
-
-static void restart_later(
-	struct chaos *c, enum fault what, const struct world_worker *k, uint32_t agent)
-{
-	struct restart *r = calloc(1, sizeof(*r));
-	uint64_t ns = 1 + below(c, below(c, 2) ? 3 * WB_NS_PER_S : 20 * WB_NS_PER_MS);
-
-	*r = (struct restart){c, what, agent, k ? k->role : WB_ROLE_TRAINER, k ? k->engine : 0};
-	c->n_restart++;
-	wb_sim_timer(c->w->net, world_now(c->w) + ns, on_restart, r);
-}
-
-/* An engine, or the trainers, are one program: all its processes go and come together. */
-static void kill_group(struct chaos *c, const struct world_worker *k)
-{
-	for (uint32_t i = 0; i < c->w->n_worker; i++)
-		if (c->w->worker[i].role == k->role && c->w->worker[i].engine == k->engine)
-			world_kill_worker(c->w, i);
-	restart_later(c, KILL_WORKERS, k, 0);
-}
-
-static void kill_pod(struct chaos *c, uint32_t agent)
-{
-	struct world *w = c->w;
-
-	world_kill_agent(w, agent);
-	restart_later(c, KILL_POD, NULL, agent);
-	for (uint32_t i = 0; i < w->n_worker; i++)
-		if (w->worker[i].agent == agent) {
-			kill_group(c, &w->worker[i]);
-			break;
-		}
-}
-
-static void add_rule(struct chaos *c, enum wb_sim_fault_kind kind, unsigned items)
-{
-	struct world *w = c->w;
-	uint64_t now = world_now(w);
-	const char *to = w->agent[below(c, w->n_agent)].name;
-	struct wb_sim_fault f = {.kind = kind, .items = items, .from_ns = now};
-
-	if (below(c, 2))
-		f.to = to;
-	if (kind == WB_SIM_DROP) {
-		f.nth = 1 + below(c, 5);
-	} else if (kind == WB_SIM_PARTITION) {
-		f.to = to;
-		f.until_ns = now + below(c, 3 * WB_NS_PER_S);
-	} else {
-		f.ppm = (uint32_t)(1 + below(c, 200000));
-		f.ns = below(c, 20 * WB_NS_PER_MS);
-		f.until_ns = now + below(c, 2 * WB_NS_PER_S);
-	}
-	if (wb_sim_fault_add(w->net, &f) < 0) {
-		wb_sim_faults_clear(w->net);
-		(void)wb_sim_fault_add(w->net, &f);
-	}
-	c->fault_ns = later(c->fault_ns, later(now, f.until_ns));
-}
-
-static void stall(struct chaos *c, enum fault what, uint32_t agent, struct world_worker *k)
-{
-	static const uint64_t most[] = {50 * WB_NS_PER_MS, 2 * WB_NS_PER_S, 14 * WB_NS_PER_S};
-	struct world *w = c->w;
-	uint64_t ns = 1 + below(c, most[below(c, 3)]), now = world_now(w);
-
-	if (what == STALL_AGENT)
-		world_stall_agent(w, agent, ns);
-	else
-		k->stall_until_ns = later(k->stall_until_ns, now + ns);
-	c->fault_ns = later(c->fault_ns, now + ns);
-}
-
-static void inject(struct chaos *c)
-{
-	struct world *w = c->w;
-	enum fault what = (enum fault)below(c, FAULTS);
-	uint32_t agent = (uint32_t)below(c, w->n_agent), b = (uint32_t)below(c, w->n_agent);
-	struct world_worker *k = &w->worker[below(c, w->n_worker)];
-
-	if (!(c->fault_kinds >> what & 1))
-		return;
-	c->n_fault++;
-	c->fault_ns = later(c->fault_ns, world_now(w));
-	if (c->o.is_tracing)
-		fprintf(stderr, "%14.6f FAULT %s (agent %s, worker %u)\n",
-			(double)world_now(w) / 1e6, fault_names[what], w->agent[agent].name,
-			k->index);
-	switch (what) {
-	case KILL_AGENT:
-		if (!w->agent[agent].alive)
-			return;
-		world_kill_agent_only(w, agent);
-		restart_later(c, what, NULL, agent);
-		break;
-	case KILL_POD:
-		if (w->agent[agent].alive)
-			kill_pod(c, agent);
-		break;
-	case KILL_WORKERS:
-		if (k->phase != WORLD_DOWN)
-			kill_group(c, k);
-		break;
-	case STALL_AGENT:
-	case STALL_WORKER:
-		stall(c, what, agent, k);
-		break;
-	case KILL_OPERATOR:
-		if (!c->op.alive)
-			return;
-		world_op_kill(&c->op);
-		restart_later(c, what, NULL, 0);
-		break;
-	case CUT_CONTROL:
-		wb_sim_pipe_cut(w->net, w->agent[agent].name, w->agent[b].name);
-		break;
-	case DROP_MESSAGE:
-		add_rule(c, WB_SIM_DROP, WB_SIM_MSG);
-		break;
-	case DROP_BULK:
-		add_rule(c, WB_SIM_DROP, WB_SIM_GRANT | WB_SIM_DATA | WB_SIM_CONNECT);
-		break;
-	case DELAY:
-		add_rule(c, WB_SIM_DELAY, below(c, 2) ? WB_SIM_MSG : 0);
-		break;
-	case DOUBLE:
-		add_rule(c, WB_SIM_DUP, WB_SIM_MSG | WB_SIM_GRANT);
-		break;
-	case REORDER:
-		add_rule(c, WB_SIM_REORDER, WB_SIM_MSG);
-		break;
-	case FLIP:
-		add_rule(c, WB_SIM_FLIP, WB_SIM_DATA);
-		break;
-	case PARTITION:
-		add_rule(c, WB_SIM_PARTITION, 0);
-		break;
-	default:
-		k->hook_raises = k->role == WB_ROLE_ROLLOUT;
-		break;
 	}
 }
 
@@ -625,10 +430,10 @@ static bool step(struct chaos *c)
 		return false;
 	if (++c->events > EVENTS_MAX)
 		wrong(c, "more than %d events: something goes round in circles", EVENTS_MAX);
-	if (!c->is_over && below(c, 1000000) < c->fault_ppm)
-		inject(c);
-	if (!below(c, 64)) {
-		struct world_worker *k = &c->w->worker[below(c, c->w->n_worker)];
+	if (!c->is_over && chaos_below(c, 1000000) < c->fault_ppm)
+		chaos_inject(c);
+	if (!chaos_below(c, 64)) {
+		struct world_worker *k = &c->w->worker[chaos_below(c, c->w->n_worker)];
 
 		if (k->role == WB_ROLE_ROLLOUT && k->phase == WORLD_RUN)
 			check_bytes(c, k, k->version, "while it runs");
@@ -644,22 +449,30 @@ static void shape(struct chaos *c, struct world_opts *o)
 	static const char *const insides[] = {"flip=slot:0.05:version=1", "flip=slot:0.3:version=2",
 		"flip=relay:0.1:version=1", "flip=relay:0.5:version=2"};
 	uint64_t inside = wb_mix64(c->o.seed ^ 0xf11b);
-	uint64_t mode = c->o.mode < 0 ? wb_mix64(c->o.seed) % CHAOS_MODES : (uint64_t)c->o.mode;
+	uint64_t mode = c->o.mode < 0 ? wb_mix64(c->o.seed) % CHAOS_MODES
+				      : (uint64_t)c->o.mode % CHAOS_MODES;
 
+	c->is_patient =
+		c->o.mode < 0 ? wb_mix64(c->o.seed ^ 0x9a71) % 3 == 0 : c->o.mode >= CHAOS_MODES;
 	*o = (struct world_opts){
 		.seed = c->o.seed,
-		.trainer_agents = 1 + (uint32_t)below(c, 3),
-		.trainers_per_agent = 1 + (uint32_t)below(c, 2),
-		.engines = 1 + (uint32_t)below(c, 4),
-		.agents_per_engine = 1 + (uint32_t)below(c, 2),
-		.workers_per_agent = 1 + (uint32_t)below(c, 2),
-		.poll_ns = polls[below(c, 3)],
-		.hook_ns = hooks[below(c, 3)],
-		.step_deadline_ns = WB_NS_PER_S * (1 + below(c, 3)),
-		.transfer_deadline_ns = WB_NS_PER_S * (1 + below(c, 12)),
-		.drift = 1 + (uint32_t)below(c, 10),
+		.trainer_agents = 1 + (uint32_t)chaos_below(c, 3),
+		.trainers_per_agent = 1 + (uint32_t)chaos_below(c, 2),
+		.engines = 1 + (uint32_t)chaos_below(c, 4),
+		.agents_per_engine = 1 + (uint32_t)chaos_below(c, 2),
+		.workers_per_agent = 1 + (uint32_t)chaos_below(c, 2),
+		.poll_ns = polls[chaos_below(c, 3)],
+		.hook_ns = hooks[chaos_below(c, 3)],
+		.step_deadline_ns = WB_NS_PER_S * (1 + chaos_below(c, 3)),
+		.transfer_deadline_ns = WB_NS_PER_S * (1 + chaos_below(c, 12)),
+		.drift = 1 + (uint32_t)chaos_below(c, 10),
 		.peers_reconnect = true,
 	};
+	if (c->is_patient) {
+		o->step_deadline_ns = 600 * WB_NS_PER_S;
+		o->transfer_deadline_ns = 120 * WB_NS_PER_S;
+		o->lazy_trainers = wb_mix64(c->o.seed ^ 0x1a2e) % 2;
+	}
 	o->trainer_staged = mode % 2;
 	o->rollout_staged = mode >= 2;
 	o->all_engines = mode >= 4;
@@ -667,8 +480,8 @@ static void shape(struct chaos *c, struct world_opts *o)
 	/* Rows are cut by the trainers, columns (64 and more) by an engine's workers. */
 	if (o->trainer_agents == 3)
 		o->trainer_agents = o->trainers_per_agent == 1 ? 4 : 2;
-	o->scale = 16u << below(c, 3);
-	if (!below(c, 4))
+	o->scale = 16u << chaos_below(c, 3);
+	if (!chaos_below(c, 4))
 		o->arena_bytes = 4 * 2048;
 	if (inside % 8 == 0 && !c->o.is_quiet)
 		o->fault = insides[inside / 8 % WB_ARRAY_SIZE(insides)];
@@ -703,7 +516,7 @@ static void finale(struct chaos *c)
 	uint64_t end, since = 0;
 	uint32_t before;
 
-	end = later(world_now(c->w), c->fault_ns) + SETTLE_NS;
+	end = chaos_later(world_now(c->w), c->fault_ns) + SETTLE_NS;
 	/* For a while: an operator needs a moment to see who is back. */
 	while (!since || world_now(c->w) < since + REST_NS) {
 		if (!step(c))
@@ -767,9 +580,9 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->w->watch =
 		(struct world_watch){c, on_phase, on_serve, on_trace, on_report, on_send_state};
 	world_op_start(&c->op, c->w);
-	r = c->rounds = 2 + (uint32_t)below(c, 6);
-	c->fault_ppm = 200u << below(c, 5);
-	c->fault_kinds = below(c, 2) ? UINT32_MAX : (uint32_t)below(c, 1u << FAULTS);
+	r = c->rounds = 2 + (uint32_t)chaos_below(c, 6);
+	c->fault_ppm = 200u << chaos_below(c, 5);
+	chaos_choose_faults(c);
 	c->version = 0;
 	c->is_over = o->is_quiet;
 	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);

@@ -8,7 +8,8 @@
  *	shape		trainers, engines, pods, workers, sizes, deadlines, the mode
  *	faults		processes killed and stopped (agents, workers, the operator), connections
  *			cut, messages lost, late, doubled, overtaken, bits flipped (on
- *			the wire, in a slot, at a relay), hooks that raise
+ *			the wire, in a slot, at a relay), hooks that raise, engines that
+ *			are scaled down and up
  *	checked		no worker runs with anything but the version it was told; nothing is written
  *			outside BEGUN; the workers of an engine that serve a step (from one poll to
  *			the next) do it with one version, and change at the same poll; Committed
@@ -21,12 +22,14 @@
 #include "tests/common/world_op.h"
 #include "tests/common/world_steps.h"
 
-/* Staging of trainers (1) and rollouts (2); 4 and 5: as 2 and 3, all engines commit together. */
+/* Staging of trainers (1) and rollouts (2); 4 and 5: as 2 and 3, all engines commit together.  The
+ * same again: patient, with deadlines of minutes and faults that one hears of, where nothing may
+ * wait for a deadline. */
 #define CHAOS_MODES 6
 
 struct chaos_opts {
 	uint64_t seed;
-	int mode; /* -1 = from the seed */
+	int mode; /* 0 to 2 * CHAOS_MODES - 1; -1 = from the seed */
 	bool is_quiet; /* no faults */
 	bool is_tracing;
 };
@@ -37,6 +40,8 @@ struct chaos {
 	struct world_op op;
 	struct wb_rng rng;
 	uint32_t rounds, fault_ppm, fault_kinds; /* kinds: a mask */
+	bool is_patient;
+	bool is_away[8]; /* engines that are scaled down */
 	bool is_over; /* no more faults */
 	bool is_paused; /* no new versions */
 	int64_t version; /* of the present round */
@@ -71,6 +76,20 @@ struct chaos {
 	uint64_t digest;
 	char wrong[2048]; /* the first violation; "" = none */
 };
+
+static inline uint64_t chaos_below(struct chaos *c, uint64_t n)
+{
+	return wb_rng_below(&c->rng, n);
+}
+
+static inline uint64_t chaos_later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* chaos_faults.c: which kinds this run has; one of them, now. */
+void chaos_choose_faults(struct chaos *c);
+void chaos_inject(struct chaos *c);
 
 /** chaos_run - the whole run of a seed; false: c->wrong says what was violated. */
 bool chaos_run(struct chaos *c, const struct chaos_opts *o);

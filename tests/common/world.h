@@ -109,6 +109,8 @@ struct world_opts {
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
+	bool lazy_trainers; /* those whose agent was lost come back when the test calls
+			     * world_come_back(): with their next call, as they have no thread */
 };
 
 /* A plan and who takes part in it; indices are the world's. */
@@ -187,6 +189,10 @@ uint64_t world_now(const struct world *w);
 void world_kill_agent(struct world *w, uint32_t agent);
 void world_kill_agent_only(struct world *w, uint32_t agent);
 void world_kill_worker(struct world *w, uint32_t worker);
+/** world_end_worker - its process ends; @why NULL: it has said so. */
+void world_end_worker(struct world *w, uint32_t worker, const char *why);
+/** world_come_back - one that lost its agent attaches to the next, when that is there. */
+void world_come_back(struct world_worker *k);
 /** world_start_agent - a killed agent comes back, without its dead workers. */
 void world_start_agent(struct world *w, uint32_t agent);
 /** world_start_worker - a new process with zeroed parameters, attached when its agent is there. */

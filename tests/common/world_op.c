@@ -14,6 +14,7 @@
 #define ORDER_NS (2 * WB_NS_PER_MS)
 #define BUSY_RETRY_NS (50 * WB_NS_PER_MS)
 #define ATTEMPTS_MAX 5
+#define ALONE_NS (5 * WB_NS_PER_S)
 
 /* ---- orders and answers -------------------------------------------------------------------- */
 
@@ -240,7 +241,9 @@ static void feed_one(struct world_op *op, uint32_t en, uint64_t now)
 		return;
 	}
 	op->is_behind = true;
-	if (f->until_ns && now >= f->until_ns) {
+	if (f->until_ns)
+		(void)held(op, f->source, &up); /* one that died does not say how it ended */
+	if (f->until_ns && (now >= f->until_ns || !up)) {
 		f->until_ns = 0;
 		f->next_ns = now + (WB_NS_PER_S << WB_MIN(f->attempt, 4u));
 	}
@@ -309,13 +312,29 @@ static void tell_active(struct world_op *op)
 	}
 }
 
+/* Judges of a decision that is under way are reached again under the next plan only. */
+static bool is_judge_lost(struct world_op *op, uint64_t now)
+{
+	const struct world *w = op->w;
+	bool lost = false;
+
+	for (uint32_t i = 0; w->o.all_engines && op->active && i < op->active->n_agent; i++) {
+		uint32_t a = op->active->agent[i];
+
+		lost |= a < w->o.trainer_agents &&
+			(!w->agent[a].alive || w->agent[a].life != op->active->life[i]);
+	}
+	op->judge_lost_ns = !lost ? 0 : op->judge_lost_ns ? op->judge_lost_ns : now;
+	return lost && now >= op->judge_lost_ns + ALONE_NS;
+}
+
 static void send_plan(struct world_op *op)
 {
 	struct world *w = op->w;
 	bool ready = true;
 
 	if (!op->next) {
-		if (op->running || is_feeding(op))
+		if ((op->running && !is_judge_lost(op, world_now(w))) || is_feeding(op))
 			return; /* they end first */
 		op->next = world_epoch_make(w);
 		if (op->next)

@@ -25,6 +25,7 @@ struct world_op {
 	uint32_t ready_life[WORLD_AGENTS], told_life[WORLD_AGENTS], told_gen[WORLD_AGENTS];
 	uint64_t pipe_ns[WORLD_AGENTS][2];
 	uint64_t running; /* transfer; 0 = none */
+	uint64_t judge_lost_ns;
 	uint32_t running_agent, running_life;
 	uint64_t seen; /* highest number any agent told of */
 	uint64_t seen_active; /* the same when the active plan was made active */

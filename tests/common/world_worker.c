@@ -494,6 +494,12 @@ static void attach_later(struct world_worker *k)
 		on_attach, h);
 }
 
+void world_come_back(struct world_worker *k)
+{
+	if (!k->id && k->world->agent[k->agent].alive)
+		attach_later(k);
+}
+
 /* Only the message was lost. */
 static bool is_committed(const struct world_worker *k)
 {
@@ -509,7 +515,9 @@ void world_worker_agent_lost(struct world_worker *k)
 	const struct world_watch *x = &k->world->watch;
 
 	if (k->world->agent[k->agent].alive) {
-		attach_later(k);
+		if (!k->world->o.lazy_trainers || k->role != WB_ROLE_TRAINER ||
+			k->phase != WORLD_RUN)
+			attach_later(k);
 		return;
 	}
 	k->id = 0;
@@ -580,6 +588,11 @@ void world_start_worker(struct world *w, uint32_t worker)
 
 void world_kill_worker(struct world *w, uint32_t worker)
 {
+	world_end_worker(w, worker, "exited (killed)");
+}
+
+void world_end_worker(struct world *w, uint32_t worker, const char *why)
+{
 	struct world_worker *k = &w->worker[worker];
 	struct world_agent *a = &w->agent[k->agent];
 
@@ -588,7 +601,7 @@ void world_kill_worker(struct world *w, uint32_t worker)
 	set_phase(k, WORLD_DOWN);
 	k->send_ns = 0;
 	if (k->id && a->alive) {
-		if (!wb_core_detach(a->core, k->id, "exited (killed)"))
+		if (!wb_core_detach(a->core, k->id, why))
 			a->leaving[a->n_leaving++] = k->id;
 		world_after(a);
 	}

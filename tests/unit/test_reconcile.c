@@ -349,6 +349,52 @@ START_TEST(failed_feed_is_tried_again_later)
 }
 END_TEST
 
+/* It does not say so any more, and plans wait for feeds. */
+START_TEST(a_feed_ends_with_its_source)
+{
+	size_t n;
+
+	run_two_engines();
+	engine("e2", WB_RECON_COMMITTED, 6, false);
+	wb_recon_feeds(r, &n);
+	ck_assert_uint_eq(n, 1);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 3, false), 0);
+	wb_recon_feeds(r, &n);
+	ck_assert_uint_eq(n, 0);
+}
+END_TEST
+
+/* The leader waits for a judge, and that for a plan. */
+START_TEST(a_restarted_judge_is_planned_again_while_the_transfer_runs)
+{
+	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_spec s = spec_of(2, 1);
+
+	s.commit_policy = _i ? WB_COMMIT_ALL_ENGINES : WB_COMMIT_EACH_ENGINE;
+	make(&s, 77);
+	up(agent(1, "train-a", &t0, 1));
+	up(agent(2, "train-b", &t1, 1));
+	up(agent(3, "roll", &e1, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ready(1, 1, 1);
+	ready(2, 1, 1);
+	ready(3, 1, 1);
+	transfer(6, false, 0);
+	did(false);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	up(agent(4, "train-b", &t1, 1));
+	ck_assert_str_eq(did(false), "plan(2)");
+	planned(2, 98);
+	ck_assert_str_eq(did(false), "");
+	now.ns += 5 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), _i ? "send(1:1.2) send(3:1.2) send(4:1.2)" : "");
+}
+END_TEST
+
 START_TEST(newer_transfer_overtakes_a_feed)
 {
 	size_t n;
@@ -662,6 +708,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, restarted_engine_is_fed_by_one_that_holds_the_version);
 	tcase_add_test(tc, a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say);
 	tcase_add_test(tc, failed_feed_is_tried_again_later);
+	tcase_add_test(tc, a_feed_ends_with_its_source);
+	tcase_add_loop_test(tc, a_restarted_judge_is_planned_again_while_the_transfer_runs, 0, 2);
 	tcase_add_test(tc, newer_transfer_overtakes_a_feed);
 	tcase_add_test(tc, agent_back_within_the_timeout_changes_nothing);
 	tcase_add_test(tc, agent_gone_for_longer_is_lost);

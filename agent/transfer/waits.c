@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who waits for whom, in sentences: each wait has a name and an end. */
+#include "base/buf.h"
+#include "transfer/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WAIT_MAX 768
+
+struct waits {
+	struct wb_buf *out;
+	const struct object *o;
+	uint64_t now;
+	bool any;
+};
+
+/* One sentence: what, since what, for whom, for how long at most. */
+static void put_wait(struct waits *x, const struct epoch *e, uint64_t transfer, const char *what,
+	const char *whom, uint64_t deadline_ns)
+{
+	char text[2 * WAIT_MAX], left[64] = "";
+
+	if (deadline_ns)
+		snprintf(left, sizeof(left), ", for %.1f s more at most",
+			deadline_ns > x->now ? (double)(deadline_ns - x->now) / 1e9 : 0.0);
+	snprintf(text, sizeof(text), "transfer %llu, epoch %llu.%llu: %s%s%s%s",
+		(unsigned long long)transfer, (unsigned long long)e->r.term,
+		(unsigned long long)e->r.number, what, whom[0] ? " waits for " : "", whom, left);
+	wb_buf_printf(x->out, "%s", x->any ? "," : "");
+	wb_buf_json_str(x->out, text);
+	x->any = true;
+}
+
+/* A list of names, short. */
+static void add_name(char *out, size_t cap, const char *name, const char *what)
+{
+	size_t at = strlen(out);
+
+	if (at + 80 < cap)
+		snprintf(out + at, cap - at, "%s%.200s%s%s", at ? ", " : "", name,
+			what[0] ? " " : "", what);
+}
+
+static bool is_waited_for(const struct party *p, const struct worker *w)
+{
+	switch (p->state) {
+	case PARTY_STOPPING:
+		return !w || !w->is_parked || !p->has_target || w->parked_at != p->target;
+	case PARTY_HOOKS:
+		return !w || !w->begun;
+	case PARTY_COPYING:
+		return !w || !w->installed;
+	case PARTY_ENDING:
+		return w && w->resuming == p->transfer;
+	default:
+		return false;
+	}
+}
+
+/* Its own workers, unless its lead or others are awaited. */
+static void say_party(const struct party *p, char *whom, size_t cap)
+{
+	static const char *const what[] = {
+		[PARTY_STOPPING] = "to stop at the target",
+		[PARTY_HOOKS] = "in before_update_hook",
+		[PARTY_COPYING] = "to install",
+		[PARTY_ENDING] = "in after_update_hook",
+		[PARTY_TORN] = "",
+	};
+	const char *lead = p->e->r.agent[p->lead].name;
+	char text[256];
+
+	for_party_worker (p->e, p->engine, i) {
+		const struct worker *w = p->e->member[i];
+		const char *name = wb__core_worker_name(p->e, p->e->local->member[i].plan_worker);
+
+		if (is_waited_for(p, w)) {
+			snprintf(text, sizeof(text), "%s%s", what[p->state],
+				!w || w->gone ? " (it is gone)" : "");
+			add_name(whom, cap, name, text);
+		} else if (p->state == PARTY_MOVING && p->flow &&
+			   !wb_flow_sink_complete(p->flow, i)) {
+			snprintf(whom, cap, "%s",
+				wb_flow_waiting_for(p->flow, i, text, sizeof(text)));
+			return;
+		}
+	}
+	if (p->state == PARTY_OPENING || p->state == PARTY_CLEARING)
+		snprintf(whom, cap, "readers of the version before");
+	else if (p->state == PARTY_TORN)
+		snprintf(whom, cap, "a repair");
+	else if (!whom[0])
+		snprintf(whom, cap, "the engine's lead, agent %s", lead);
+	else if (p->state == PARTY_STOPPING && !p->has_target)
+		snprintf(whom, cap, "the target from the engine's lead, agent %s", lead);
+}
+
+static void put_lead(struct waits *x, const struct lead *l)
+{
+	static const char *const names[] = {
+		[LEAD_STAGING] = "Staging",
+		[LEAD_STAGED] = "Staged",
+		[LEAD_PROMISES] = "Promises",
+		[LEAD_STOPS] = "Stops",
+		[LEAD_MOVING] = "Moving",
+		[LEAD_INSTALLING] = "Installing",
+		[LEAD_ENDING] = "Ending",
+	};
+	char whom[WAIT_MAX] = "", what[256];
+
+	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
+		return;
+	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r.n_agent; a++)
+		if (wb__core_lead_is_late(l, a))
+			add_name(whom, sizeof(whom), l->e->r.agent[a].name,
+				l->agent[a].down ? "(gone)" : "");
+	if (l->state == LEAD_STAGED)
+		snprintf(whom, sizeof(whom), "%s",
+			l->ballot.state != BALLOT_NONE ? "judges (agents with trainer workers)"
+						       : "the leader's decision");
+	snprintf(what, sizeof(what), "lead of engine %.100s (%s%s)", l->e->r.engine[l->engine].name,
+		names[l->state], l->is_feed ? ", feed" : "");
+	put_wait(x, l->e, l->transfer, what, whom, l->deadline_ns);
+}
+
+static void put_leader(struct waits *x, const struct leader *l)
+{
+	char whom[WAIT_MAX] = "", text[128];
+
+	if (l->state == LEADER_IDLE)
+		return;
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		const struct leader_engine *g = &l->engine[en];
+
+		if (!g->takes_part || wb__core_is_end(g->state))
+			continue;
+		snprintf(text, sizeof(text), "of agent %.60s (%s)",
+			l->e->r.agent[l->e->r.engine[en].lead].name,
+			wb_engine_state_name(g->state));
+		add_name(whom, sizeof(whom), l->e->r.engine[en].name, text);
+	}
+	put_wait(x, l->e, l->transfer, l->is_feed ? "leader of a feed" : "leader", whom,
+		l->deadline_ns);
+}
+
+static void put_trainers(struct waits *x)
+{
+	const struct trainers *t = &x->o->trainers;
+	char whom[WAIT_MAX], what[64];
+
+	if (t->state == TRAINERS_IDLE || !t->e)
+		return;
+	snprintf(what, sizeof(what), "send_weights (%s)", wb__core_trainers_name(t->state));
+	if (t->state == TRAINERS_RELEASING)
+		snprintf(whom, sizeof(whom), "readers of the parameters");
+	else
+		snprintf(whom, sizeof(whom), "the leader, agent %.200s",
+			t->e->r.agent[t->e->r.leader].name);
+	put_wait(x, t->e, t->transfer, what, whom, t->state == TRAINERS_ASKED ? 0 : t->deadline_ns);
+}
+
+void wb__core_waits_json(const struct object *o, struct wb_buf *out)
+{
+	struct waits x = {.out = out, .o = o, .now = now_ns(o->core)};
+
+	wb_buf_printf(out, ",\"waits\":[");
+	put_leader(&x, &o->leader);
+	for (const struct leader *f = o->feeds; f; f = f->next)
+		put_leader(&x, f);
+	put_trainers(&x);
+	for (int k = 0; k < 2; k++) {
+		const struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+			const struct party *p = &e->party[en];
+			char what[256], whom[WAIT_MAX] = "";
+
+			put_lead(&x, &e->lead[en]);
+			if (p->state == PARTY_NONE)
+				continue;
+			say_party(p, whom, sizeof(whom));
+			snprintf(what, sizeof(what), "workers here of engine %.100s (%s%s)",
+				e->r.engine[en].name, wb__core_party_name(p->state),
+				p->is_feed ? ", feed" : "");
+			put_wait(&x, e, p->transfer, what, whom, p->deadline_ns);
+		}
+	}
+	wb_buf_u8(out, ']');
+}
