@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "proto/messages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	/* Let the fuzzer grow bodies without keeping the length right. */
 	f.bytes = (uint32_t)(size - WB_FRAME_BYTES);
+	if (wb_msg_info(f.type)->encoding != WB_ENC_BIN &&
+		wb_msg_decode_bin(&f, data + WB_FRAME_BYTES, &m, &err) != -EBADMSG)
+		abort(); /* those of the app socket only */
 	if (wb_msg_decode(&f, data + WB_FRAME_BYTES, &m, &err) < 0)
 		return 0;
 	if (f.type == WBP_HELLO) {
