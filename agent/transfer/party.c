@@ -268,6 +268,8 @@ static void content_sum(const struct party *p, struct wbk_sum *sum)
 	}
 }
 
+static void look_ended(struct party *p);
+
 static void on_committed(struct party *p, const struct wb_msg_peer *m)
 {
 	struct wb_msg_app_end end = {
@@ -289,7 +291,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 			continue;
 		w->held_transfer = p->transfer;
 		w->held_version = p->version;
-		w->resuming = p->transfer;
+		w->resuming = w->gone ? 0 : p->transfer; /* it will not say RESUMED */
 		if (w->area.head) {
 			w->area.head->held_version = p->version;
 			w->area.head->held_transfer = p->transfer;
@@ -301,6 +303,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		wb_poll_set_stop(&page_of(w)->word, 0);
 		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
+	look_ended(p); /* the last one may have left before it heard of the end */
 }
 
 /* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
@@ -508,21 +511,17 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 	report_stopped(p, 0, NULL);
 }
 
-static void on_resumed(struct worker *w, struct party *p)
+/* Over when no worker runs its after_update_hook any more. */
+static void look_ended(struct party *p)
 {
 	struct wb_msg_peer m = reply(p, WBP_PEER_ENDED);
 	struct wb_flow_stats st;
 	uint64_t bytes[WB_STAGES];
 
-	if (p->state != PARTY_ENDING)
-		return;
-	if (w->resuming == p->transfer)
-		w->resuming = 0;
-	w->resume_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
 		if (p->e->member[i] && p->e->member[i]->resuming == p->transfer)
 			return;
-		if (p->e->member[i]) {
+		if (p->e->member[i] && !p->e->member[i]->gone) {
 			m.stall_ns += p->e->member[i]->resume_ns - p->e->member[i]->stop_ns;
 			m.n_stall++;
 		}
@@ -537,6 +536,16 @@ static void on_resumed(struct worker *w, struct party *p)
 	p->state = PARTY_NONE;
 	p->flow = NULL; /* stays in the object, for those who read from us */
 	wb__core_send(p->e, p->lead, &m);
+}
+
+static void on_resumed(struct worker *w, struct party *p)
+{
+	if (p->state != PARTY_ENDING)
+		return;
+	if (w->resuming == p->transfer)
+		w->resuming = 0;
+	w->resume_ns = now_ns(p->e->obj->core);
+	look_ended(p);
 }
 
 void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
