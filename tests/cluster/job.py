@@ -200,10 +200,10 @@ class Job:
 class ChartJob(Job):
     """charts/examples/rl-job with toy workers; of another commit's tree with its images."""
 
-    def __init__(self, c, ns, release="grpo", more=None, tree=TOP, tag=VERSION):
+    def __init__(self, c, ns, release="grpo", more=None, tree=TOP, tag=VERSION, transfer=None):
         self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
         self.trainer = f"{release}-trainer-0"
-        values = {"image": f"localhost/weightbridge/toy:{tag}", "pullPolicy": "Never", "terminationGracePeriodSeconds": 5,
+        values = {"image": f"localhost/weightbridge/toy:{tag}", "pullPolicy": "Never", "terminationGracePeriodSeconds": 5, "transfer": transfer or {},
                   "weightbridge": {"image": {"pullPolicy": "Never", "tag": tag}, "cpu": "10m"}}
         for side, n in (("trainer", 1), ("rollout", 2)):
             values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],

@@ -130,7 +130,9 @@ def main(c):
     add_images(c, old, OLD)
     apply(c, namespace(SYSTEM))
     helm_operator(c, old, OLD, "install")
-    job = ChartJob(c, "rl", tree=old, tag=OLD)
+    # An agent that dials the address of a pod that is gone waits 10 s for an answer; a second time, and a new leader
+    # would have planned without it after 15 s.
+    job = ChartJob(c, "rl", tree=old, tag=OLD, transfer={"heartbeatTimeoutSeconds": 40})
     job.ready(60)
     for v in (1, 2, 3):
         assert job.send(v).count("=Committed") == 2
