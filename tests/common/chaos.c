@@ -510,30 +510,11 @@ static bool settled(const struct chaos *c)
 	       world_op_is_quiet(&c->op);
 }
 
-/* Faults are over: soon all is planned again, and the next transfer commits everywhere. */
-static void finale(struct chaos *c)
+void chaos_transfer(struct chaos *c)
 {
-	uint64_t end, since = 0;
 	uint32_t before;
+	uint64_t end;
 
-	end = chaos_later(world_now(c->w), c->fault_ns) + SETTLE_NS;
-	/* For a while: an operator needs a moment to see who is back. */
-	while (!since || world_now(c->w) < since + REST_NS) {
-		if (!step(c))
-			return;
-		if (!settled(c))
-			since = 0;
-		else if (!since)
-			since = world_now(c->w);
-		if (!since && world_now(c->w) > end) {
-			wrong(c,
-				"does not come to rest after the faults: stage %d, %u trainers "
-				"wait, %u restarts, quiet %d",
-				(int)c->op.stage, n_waiting(c), c->n_restart,
-				world_op_is_quiet(&c->op));
-			return;
-		}
-	}
 	c->rounds = 1;
 	c->is_paused = false;
 	before = c->n_committed;
@@ -565,6 +546,45 @@ static void finale(struct chaos *c)
 	}
 }
 
+/* Faults are over: soon all is planned again, and the next transfer commits everywhere. */
+static void finale(struct chaos *c)
+{
+	uint64_t end, since = 0;
+
+	end = chaos_later(world_now(c->w), c->fault_ns) + SETTLE_NS;
+	/* For a while: an operator needs a moment to see who is back. */
+	while (!since || world_now(c->w) < since + REST_NS) {
+		if (!step(c))
+			return;
+		if (!settled(c))
+			since = 0;
+		else if (!since)
+			since = world_now(c->w);
+		if (!since && world_now(c->w) > end) {
+			wrong(c,
+				"does not come to rest after the faults: stage %d, %u trainers "
+				"wait, %u restarts, quiet %d",
+				(int)c->op.stage, n_waiting(c), c->n_restart,
+				world_op_is_quiet(&c->op));
+			return;
+		}
+	}
+	chaos_late_frames(c);
+	chaos_transfer(c);
+	if (!c->wrong[0] && !c->o.is_quiet && c->w->n_agent > 1)
+		chaos_half_activated(c);
+}
+
+bool chaos_step(struct chaos *c)
+{
+	return step(c);
+}
+
+void chaos_wrong(struct chaos *c, const char *why)
+{
+	wrong(c, "%s", why);
+}
+
 bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 {
 	struct world_opts wo;
@@ -577,8 +597,8 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->w = calloc(1, sizeof(*c->w));
 	world_init(c->w, &wo);
 	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
-	c->w->watch =
-		(struct world_watch){c, on_phase, on_serve, on_trace, on_report, on_send_state};
+	c->w->watch = (struct world_watch){
+		c, on_phase, on_serve, on_trace, on_report, on_send_state, chaos_late_message};
 	world_op_start(&c->op, c->w);
 	r = c->rounds = 2 + (uint32_t)chaos_below(c, 6);
 	c->fault_ppm = 200u << chaos_below(c, 5);
@@ -599,6 +619,7 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->digest = wb_mix64(c->w->digest ^ c->events) | 1;
 	c->op.alive = false;
 	c->w->watch = (struct world_watch){0};
+	chaos_late_free(c);
 	world_finish(c->w);
 	free(c->w);
 	c->w = NULL;

@@ -10,6 +10,8 @@
  *			cut, messages lost, late, doubled, overtaken, bits flipped (on
  *			the wire, in a slot, at a relay), hooks that raise, engines that
  *			are scaled down and up
+ *	at the end	late frames of plans that are over; an operator that dies between two
+ *			ACTIVATEs of a plan and does not come back
  *	checked		no worker runs with anything but the version it was told; nothing is written
  *			outside BEGUN; the workers of an engine that serve a step (from one poll to
  *			the next) do it with one version, and change at the same poll; Committed
@@ -73,6 +75,7 @@ struct chaos {
 		int64_t version;
 	} versions[64];
 	uint32_t n_version;
+	struct chaos_late *late; /* owned */
 	uint64_t digest;
 	char wrong[2048]; /* the first violation; "" = none */
 };
@@ -93,5 +96,20 @@ void chaos_inject(struct chaos *c);
 
 /** chaos_run - the whole run of a seed; false: c->wrong says what was violated. */
 bool chaos_run(struct chaos *c, const struct chaos_opts *o);
+
+/* chaos_late.c: what only the end of a run makes; each returns when it is over or c->wrong is set.
+ */
+bool chaos_step(struct chaos *c);
+void chaos_wrong(struct chaos *c, const char *why);
+/** chaos_transfer - another version, which must commit everywhere before its deadline. */
+void chaos_transfer(struct chaos *c);
+void chaos_late_message(void *ctx, const struct world_agent *from, const char *to,
+	const struct wb_msg_peer *m, const void *data, size_t bytes);
+void chaos_late_free(struct chaos *c);
+/** chaos_late_frames - what was said under plans that are over comes again while it goes on. */
+void chaos_late_frames(struct chaos *c);
+/** chaos_half_activated - an engine's workers are restarted, and the operator dies when at least
+ *  one of the trainers' agents has taken the new plan's ACTIVATE, for good. */
+void chaos_half_activated(struct chaos *c);
 
 #endif

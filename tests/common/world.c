@@ -187,6 +187,9 @@ static void env_to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, ui
 			wb_poll_set_stop(&a->world->worker[i].page->word, 0);
 	wb_buf_init(&b, 1u << 20);
 	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
+	if (a->world->watch.message)
+		a->world->watch.message(
+			a->world->watch.ctx, a, r->agent[agent].name, msg, b.data, b.len);
 	(void)wb_sim_send(a->world->net, a->name, r->agent[agent].name, b.data, b.len);
 	wb_buf_finish(&b);
 }

@@ -143,6 +143,9 @@ struct world_watch {
 		uint64_t transfer, uint64_t value);
 	void (*report)(void *ctx, struct world_agent *a, const struct wb_core_report *r);
 	void (*send_state)(void *ctx, struct world_worker *k);
+	/* Before it is on its way. */
+	void (*message)(void *ctx, const struct world_agent *from, const char *to,
+		const struct wb_msg_peer *m, const void *data, size_t bytes);
 };
 
 struct world {

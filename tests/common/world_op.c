@@ -97,6 +97,8 @@ static void do_activate(struct world_op *op, const struct order *o)
 	struct world_agent *a = &w->agent[o->agent];
 	bool fresh[8] = {false};
 
+	if (o->e == op->active)
+		op->activated |= 1ull << o->agent;
 	for (uint32_t en = 0; en < w->o.engines; en++) {
 		int i = world_epoch_engine(o->e, en);
 
@@ -353,6 +355,7 @@ static void send_plan(struct world_op *op)
 	if (!ready)
 		return;
 	op->active = op->next;
+	op->activated = 0;
 	op->next = NULL;
 	op->stage = WORLD_OP_NONE;
 	op->changed_ns = world_now(w);

@@ -22,6 +22,7 @@ struct world_op {
 	enum world_op_stage stage;
 	uint64_t stage_due_ns, wanted;
 	struct world_epoch *active, *next;
+	uint64_t activated; /* agents that have taken ACTIVATE of the active plan: a mask */
 	uint32_t ready_life[WORLD_AGENTS], told_life[WORLD_AGENTS], told_gen[WORLD_AGENTS];
 	uint64_t pipe_ns[WORLD_AGENTS][2];
 	uint64_t running; /* transfer; 0 = none */
