@@ -69,6 +69,35 @@ START_TEST(object_may_come_after_its_agents)
 }
 END_TEST
 
+/* All agents are new, and the operator as well: numbers go on where the stored status ends. */
+START_TEST(numbers_of_transfers_go_on_after_a_stored_status)
+{
+	json_t *stored = json_pack("{s:i, s:i, s:{s:i}, s:[{s:i, s:s}]}", "transfer", 40, "version",
+		3, "currentTransfer", "transfer", 42, "recentTransfers", "transfer", 41, "result",
+		"Aborted");
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	union wb_msg m;
+	size_t n = 0;
+
+	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
+	ck_assert_int_eq(
+		wb_serve_put(s,
+			&(struct wb_serve_object_desc){.spec = spec, .uid = 7, .stored = stored},
+			&err),
+		0);
+	wb_free(spec);
+	json_decref(stored);
+	open_wire(&train);
+	hello_to_a(&train, "train", 11);
+	expect(&train, WBP_WELCOME, &m);
+	ck_assert_uint_eq(m.welcome.n_objects, 1);
+	ck_assert_uint_eq(m.welcome.objects[0].last_transfer, 42);
+	wb_msg_free(WBP_WELCOME, &m);
+	end_wire(&train);
+}
+END_TEST
+
 START_TEST(object_that_goes_lets_its_agents_go)
 {
 	union wb_msg m;
@@ -378,6 +407,7 @@ static Suite *suite(void)
 	tc = tcase_create("objects");
 	tcase_add_checked_fixture(tc, open_set_up, tear_down);
 	tcase_add_test(tc, object_may_come_after_its_agents);
+	tcase_add_test(tc, numbers_of_transfers_go_on_after_a_stored_status);
 	tcase_add_test(tc, object_that_goes_lets_its_agents_go);
 	tcase_add_test(tc, object_made_again_is_another_one);
 	tcase_add_test(tc, standby_names_the_leader);
