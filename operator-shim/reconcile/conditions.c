@@ -98,6 +98,10 @@ static void planned(struct wb_recon *r, struct wb_recon_now now)
 		set(r, now, COND_PLANNED, COND_TRUE, "PlanDistributed", "%s%s%s", text,
 			r->stage == STAGE_NONE || r->is_checking ? "" : "; next: ",
 			r->stage == STAGE_NONE || r->is_checking ? "" : stage_words[r->stage]);
+	} else if (r->fail_reason) {
+		/* The workers were told, and ended: that they are missing now is not the reason. */
+		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%.900s; now: %s", r->fail,
+			stage_words[r->stage]);
 	} else if (r->is_late) {
 		set(r, now, COND_PLANNED, COND_FALSE, "PlanDeadlineExceeded",
 			"no plan within %u s: %.900s", r->spec.plan_deadline_s,

@@ -285,6 +285,7 @@ static int activate(struct wb_recon *r)
 	r->active = r->next;
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
+	r->fail_reason = NULL;
 	mark_agents(r);
 	wb__recon_stop_feeds(r);
 	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines%s",

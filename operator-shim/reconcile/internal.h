@@ -148,7 +148,8 @@ struct wb_recon {
 	uint64_t stage_due_ns, next_since_ns;
 	uint32_t job;
 	bool is_checking; /* the job plans an adopted epoch again */
-	const char *fail_reason; /* static; STAGE_FAILED */
+	const char
+		*fail_reason; /* static; of the last plan, until there is one; NULL = none failed */
 	char fail[WB_RECON_SENTENCE_MAX];
 	uint64_t wait_since_ns; /* first attach without a plan, 0 = not waiting */
 	bool is_late; /* planDeadlineSeconds are over */

@@ -213,6 +213,7 @@ int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_s
 	if (r->spec.suspend != spec->suspend)
 		r->feed_gen++; /* agents hear of it with ACTIVATE */
 	r->spec = *spec;
+	r->fail_reason = NULL;
 	r->is_dirty = true;
 	/* Refusals depend on the counts: judge everybody again at the next attach. */
 	return wb__recon_look(r, now);

@@ -221,6 +221,13 @@ START_TEST(agent_that_cannot_take_the_plan_is_named)
 	ck_assert_str_eq(reason, "MemoryLimitTooSmall");
 	ck_assert_str_eq(
 		message, "agent roll cannot take the plan: needs 9 GiB, the limit is 8 GiB");
+	/* Workers end when they hear it, and come again: the reason is still told. */
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
+	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
+	ck_assert_str_eq(reason, "MemoryLimitTooSmall");
+	ck_assert_str_eq(message,
+		"agent roll cannot take the plan: needs 9 GiB, the limit is 8 GiB; now: waiting "
+		"for members");
 }
 END_TEST
 
