@@ -17,6 +17,11 @@ def numbers(c):
     return out
 
 
+def installed(c):
+    """The same, when each agent has said that it has one."""
+    return c.until("each has installed a plan", lambda: all(numbers(c).values()) and numbers(c))
+
+
 def again(c):
     """The operator died, and another one comes to its place."""
     assert c.op.wait() == -9
@@ -56,7 +61,7 @@ def killed_while_it_plans(place):
 def killed_while_nothing_happens_it_adopts_the_plan():
     with Cluster() as c:
         t, r = deploy(c, per_engine=1)
-        before = numbers(c)
+        before = installed(c)
         c.op.kill()
         term = again(c)
         for a in c.agents.values():
@@ -69,7 +74,7 @@ def killed_while_nothing_happens_it_adopts_the_plan():
 def killed_during_a_transfer():
     with Cluster() as c:
         t, r = deploy(c, per_engine=1, args=("--rail-rate", "2M"), rows=512, cols=512)
-        before = numbers(c)
+        before = installed(c)
         send(t, 1)
         c.agents["t0"].expect("transfer begins transfer=1", reject=None)
         c.op.kill()
