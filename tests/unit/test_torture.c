@@ -19,7 +19,6 @@
 #include "flow/slots.h"
 #include "lane/area.h"
 #include "lane/lane.h"
-#include "mem/arena.h"
 #include "mem/mem.h"
 #include "net/http.h"
 #include "net/loop.h"
@@ -577,17 +576,6 @@ static int lane_worker(void)
 	return rc;
 }
 
-static int arena(void)
-{
-	int fd = wb_memfd_create("arena", 8192, NULL), rc;
-	struct wb_arena *a = NULL;
-
-	rc = wb_arena_open(fd, 4096, 2, &a, NULL);
-	wb_arena_destroy(a);
-	close(fd);
-	return rc;
-}
-
 static int tls(void)
 {
 	struct wb_psk k = {.id = "i", .bytes = 32};
@@ -644,8 +632,8 @@ static const struct {
 	{"slots", slots}, {"flow", flow}, {"core", core}, {"serve", serve},
 	{"workers of a core", installed}, {"recon", recon}, {"agent of a recon", recon_agent},
 	{"manifest", manifest}, {"decoded manifest", manifest_read}, {"source map", srcmap},
-	{"extraction", extract}, {"worker's lane", lane_worker}, {"opened arena", arena},
-	{"tls", tls}, {"yaml", yaml}, {"base64", base64}, {"authority", authority}};
+	{"extraction", extract}, {"worker's lane", lane_worker}, {"tls", tls}, {"yaml", yaml},
+	{"base64", base64}, {"authority", authority}};
 
 START_TEST(each_lost_allocation_is_enomem)
 {
