@@ -167,7 +167,12 @@ endef
 $(eval $(call speaking,1,1))
 $(eval $(call speaking,2,3))
 $(eval $(call speaking,3,4))
-OTHERS  := $(addprefix $(O)/tools/,agent-v1-1 toy_worker-v1-1 operator-v1-1 agent-v2-3 agent-v3-4 toy_worker-v3-4 operator-v2-3)
+# And one whose library shares other memory with its agent.
+$(O)/obj/abi0/build.c.o: agent/proto/build.c $(O)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$@) $(CC) $(CPPFLAGS) $(CFLAGS) -DWBP_SHARED_ABI=0 -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(O)/tools/toy_worker-abi0: $(call obj,tests/tools/toy_worker.c tests/common/geometry.c tests/common/fx_plan.c) $(O)/obj/abi0/build.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
+OTHERS  := $(addprefix $(O)/tools/,agent-v1-1 toy_worker-v1-1 operator-v1-1 agent-v2-3 agent-v3-4 toy_worker-v3-4 operator-v2-3 toy_worker-abi0)
 
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
 $(O)/flags: FORCE
@@ -176,7 +181,7 @@ FORCE:
 
 check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
 	@tests/run.sh $(O) $(T)
-check-cluster: all $(TOOLS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
+check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]
 	@python3 -B tests/cluster/compat.py >/dev/null 2>&1 || true  # test_upgrade says why not
 	@T_LIMIT=$${T_LIMIT:-900} TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)

@@ -165,6 +165,12 @@ void wb__cluster_authenticate(
 	/* Else: closed at the deadline of its HELLO, and it comes again. */
 }
 
+void wb__cluster_forget(struct wb__cluster *c, uint32_t peer)
+{
+	if (c && c->identity)
+		wb__identity_forget(c->identity, peer);
+}
+
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)
 {
 	struct item *i = c && c->is_leading ? find(c, e->object) : NULL;

@@ -50,6 +50,7 @@ void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void
 
 /* What serve tells: see struct wb_serve_env. */
 void wb__cluster_changed(struct wb__cluster *c);
+void wb__cluster_forget(struct wb__cluster *c, uint32_t peer);
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);

@@ -18,12 +18,15 @@
 
 struct wb__identity {
 	struct wb_kube *reviews; /* owned */
+	struct review *review; /* list: under way, or waiting to be sent */
 	struct wb_serve *serve;
 	struct wb_kube_watch *pods;
 };
 
 struct review {
+	struct review *next;
 	struct wb__identity *d;
+	struct wb_kube_rq *rq;
 	uint32_t peer;
 	char agent[AGENT_NAME_MAX + 1];
 	char **object; /* owned */
@@ -32,6 +35,12 @@ struct review {
 
 static void free_review(struct review *v)
 {
+	struct review **at = &v->d->review;
+
+	while (*at && *at != v)
+		at = &(*at)->next;
+	if (*at)
+		*at = v->next;
 	for (size_t i = 0; v->object && i < v->n; i++)
 		wb_free(v->object[i]);
 	wb_free(v->object);
@@ -132,9 +141,27 @@ void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_ser
 	if (!v)
 		return; /* it is closed at the deadline of its HELLO, and comes again */
 	call.body = wb_kube_review_body(c->token, c->object, v->n);
-	if (!call.body || wb_kube_send(d->reviews, &call, NULL) < 0)
+	if (!call.body || wb_kube_send(d->reviews, &call, &v->rq) < 0) {
 		free_review(v);
+	} else {
+		v->next = d->review;
+		d->review = v;
+	}
 	json_decref(call.body);
+}
+
+/* Else, when a thousand agents come at once, what is done for those that gave up waiting would make
+ * others wait until they give up. */
+void wb__identity_forget(struct wb__identity *d, uint32_t peer)
+{
+	struct review *v = d->review;
+
+	while (v && v->peer != peer)
+		v = v->next;
+	if (!v)
+		return;
+	wb_kube_cancel(v->rq);
+	free_review(v);
 }
 
 /* ---- pods ---- */
@@ -264,6 +291,8 @@ void wb__identity_stop(struct wb__identity *d)
 	if (!d)
 		return;
 	wb_kube_watch_stop(d->pods);
+	while (d->review)
+		wb__identity_forget(d, d->review->peer);
 	wb_kube_destroy(d->reviews);
 	wb_free(d);
 }

@@ -24,6 +24,8 @@ int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struc
 	const char *ns, struct wb__identity **out);
 void wb__identity_stop(struct wb__identity *d);
 void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c);
+/** wb__identity_forget - the peer is gone: its token need not be checked any more. */
+void wb__identity_forget(struct wb__identity *d, uint32_t peer);
 /** wb__identity_tell - tell serve the pods of an object that it did not have before. */
 void wb__identity_tell(struct wb__identity *d, const char *ns, const char *name);
 /** wb__identity_is_synced - the pods are known. */

@@ -87,6 +87,13 @@ static void on_serve_claim(void *ctx, uint32_t peer, const struct wb_serve_claim
 	wb__cluster_authenticate(a->cluster, peer, claim);
 }
 
+static void on_serve_unclaim(void *ctx, uint32_t peer)
+{
+	struct app *a = ctx;
+
+	wb__cluster_forget(a->cluster, peer);
+}
+
 static void on_serve_changed(void *ctx)
 {
 	struct app *a = ctx;
@@ -262,6 +269,7 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.arm = arm,
 		.work = work,
 		.authenticate = wb__operator_has_tokens(&a->o) ? on_serve_claim : NULL,
+		.unclaim = on_serve_unclaim,
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "client/internal.h"
 #include "client/seq.h"
+#include "proto/build.h"
 #include "proto/frame.h"
 #include "proto/messages.h"
 
@@ -152,9 +153,9 @@ int wb__send_msg(struct wb_client *c, uint16_t type, const void *msg, const int 
 static void send_hello(struct wb_client *c)
 {
 	struct wb_msg_app_hello m = {.proto_min = WBP_VERSION_MIN, .proto_max = WBP_VERSION_MAX};
-	char version[] = WB_VERSION;
+	char build[WB_BUILD_TEXT];
 
-	m.lib_version = version;
+	m.lib_version = wb_build_text(WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX, build);
 	m.pid = (uint32_t)getpid();
 	c->proto = WBP_VERSION_MIN;
 	wb__send_msg(c, WBP_APP_HELLO, &m, NULL, 0);
@@ -178,6 +179,18 @@ static void try_connect(struct wb_client *c)
 	send_hello(c);
 }
 
+/* An agent from before there were such names; one that knows them has refused us itself. */
+static void refuse_agent(struct wb_client *c, const struct wb_msg_app_welcome *m)
+{
+	char build[WB_BUILD_TEXT];
+
+	wb_err_set(&c->refused, WB_EVERSION,
+		"the agent is build %.64s, this library is %s, and they do not understand each "
+		"other: take both from one release",
+		m->agent_version, wb_build_text(WB_VERSION, m->proto, m->proto, build));
+	wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
+}
+
 static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 {
 	if (m->proto < WBP_VERSION_MIN || m->proto > WBP_VERSION_MAX) {
@@ -186,6 +199,10 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 			"speaks %u to %u",
 			m->agent_version, m->proto, WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX);
 		wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
+		return;
+	}
+	if (!wb_build_is_same(m->agent_version, m->proto, m->proto)) {
+		refuse_agent(c, m);
 		return;
 	}
 	c->proto = m->proto;

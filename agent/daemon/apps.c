@@ -16,6 +16,7 @@
 #include "lane/lane.h"
 #include "net/loop.h"
 #include "net/seq.h"
+#include "proto/build.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -49,6 +50,7 @@ struct wb__apps {
 	struct wb__contents *contents;
 	uint32_t last_id;
 	char status[WB__OBJECTS_MAX][WB_ERR_MSG_MAX]; /* last news for workers without a plan */
+	char library[WB_ERR_MSG_MAX]; /* why the last worker was refused for its library, or "" */
 };
 
 static const char *role_name(enum wb_role r)
@@ -81,6 +83,27 @@ static void refuse(struct app *app, int code, const char *sentence)
 	drop(app);
 }
 
+/* The operator tells people: whoever started the worker may not see what it says. */
+static void note_library(struct wb__apps *s, const char *sentence)
+{
+	if (!strcmp(s->library, sentence))
+		return;
+	snprintf(s->library, sizeof(s->library), "%s", sentence);
+	for (uint32_t i = 0; i < s->a->o.n_served; i++)
+		wb__oplink_workers_changed(s->a->oplink[i]);
+}
+
+const char *wb__apps_library(const struct wb__apps *s)
+{
+	return s->library;
+}
+
+static void refuse_library(struct app *app, int code, const char *sentence)
+{
+	note_library(app->s, sentence);
+	refuse(app, code, sentence);
+}
+
 /* ---- hello and attach --------------------------------------------------------------------- */
 
 static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
@@ -88,20 +111,31 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 	struct wb__agent *a = app->s->a;
 	struct wb_msg_app_welcome out;
 	struct wb_err err = {0};
-	char version[] = WB_VERSION, name[WB_XPORT_NAME_MAX];
+	char build[WB_BUILD_TEXT], name[WB_XPORT_NAME_MAX];
 	int rc;
 
 	if (!app->pid) /* another pid namespace: the number the worker itself knows */
 		app->pid = m->pid;
 	rc = wb_version_agree("the client library", WBP_VERSION_MIN, WBP_VERSION_MAX, m->proto_min,
 		m->proto_max, &app->proto, &err);
+	if (rc == 0) {
+		wb_build_text(WB_VERSION, app->proto, app->proto, build);
+		if (!wb_build_is_same(m->lib_version, m->proto_min, app->proto))
+			rc = wb_err_set(&err, WB_EVERSION,
+				"the worker's libweightbridge is build %.64s, agent %s is %s, and "
+				"they do "
+				"not understand each other: take both from one release, in the "
+				"images of "
+				"the worker and of its sidecar",
+				m->lib_version, a->o.name, build);
+	}
 	if (rc < 0) {
-		refuse(app, rc, err.msg);
+		refuse_library(app, rc, err.msg);
 		return;
 	}
 	snprintf(name, sizeof(name), "%s", a->o.name);
 	out = (struct wb_msg_app_welcome){
-		.proto = app->proto, .agent_version = version, .agent = name};
+		.proto = app->proto, .agent_version = build, .agent = name};
 	app->state = APP_WELCOMED;
 	if (tell(app, WBP_APP_WELCOME, &out, NULL) < 0)
 		drop(app);
@@ -222,6 +256,7 @@ static void on_attach(
 	app->w = w;
 	app->state = APP_UP;
 	log_attached(w);
+	note_library(s, "");
 	wb_fault_phase(s->a->fault, WB_FAULT_ATTACH);
 	wb__trace_mark(s->a->trace, "attached", w->name, 0, w->pid);
 	send_status(app);
@@ -404,6 +439,13 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 	if (app->state == APP_CLOSING)
 		return;
 	rc = wb__wire_decode(msg, bytes, &app->s->a->wire[WB__WIRE_WORKER], &f, &m, &err);
+	if (rc < 0 && app->state == APP_HELLO) {
+		wb_err_wrap(&err, rc,
+			"the worker's libweightbridge is of another release than agent %s",
+			app->s->a->o.name);
+		refuse_library(app, rc, err.msg);
+		return;
+	}
 	if (rc < 0) {
 		refuse(app, rc, err.msg);
 		return;

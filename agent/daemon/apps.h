@@ -25,6 +25,9 @@ void wb__apps_destroy(struct wb__apps *s);
 /** wb__apps_send_fd - the same with a descriptor (borrowed). */
 void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd);
 void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg);
+/** wb__apps_library - why the last worker that came was refused for its library; "" = it was not.
+ *  Borrowed. */
+const char *wb__apps_library(const struct wb__apps *s);
 /** wb__apps_status - tell workers of object @index that wait for a plan what is awaited; kept for
  *  those to come. */
 void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)

@@ -13,6 +13,7 @@
 #include "daemon/oplink_internal.h"
 #include "daemon/wire.h"
 #include "net/loop.h"
+#include "proto/beat.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@
 #define BACKOFF_MAX_NS (3 * WB_NS_PER_S)
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
 #define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
-#define HEARTBEATS_MISSED 3
+#define HEARTBEATS_MISSED 4 /* of the operator: it answers every second one */
+#define FIRST_BEATS 8
 #define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
 
 static void dial(struct wb__oplink *l);
@@ -139,13 +141,15 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.term = l->term,
 		.term_operator = l->term_operator,
 	};
-	char *token;
+	char *token, binding[WB_CHAN_BINDING_TEXT] = "";
 
-	(void)ch;
 	if (l->state != OP_DIALLING)
 		return;
 	token = wb__oplink_token(l);
 	m.token = token;
+	if (token && *token)
+		(void)wb_chan_binding(ch, binding);
+	m.binding = binding;
 	l->state = OP_HELLO;
 	l->proto = WBP_VERSION_MAX;
 	l->heard_ns = now_ns();
@@ -214,11 +218,30 @@ static void dial(struct wb__oplink *l)
 
 /* ---- heartbeats ------------------------------------------------------------------------------ */
 
+static void beat(struct wb__oplink *l, uint64_t now)
+{
+	bool is_first = l->n_beat < FIRST_BEATS; /* they measure the clocks' offset */
+	struct wb_msg_heartbeat m = {0};
+
+	if (now - l->heard_ns > HEARTBEATS_MISSED * l->heartbeat_ns) {
+		wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
+		return;
+	}
+	if (is_first || wb_beat_wants_answer(now, l->heard_ns, l->heartbeat_ns))
+		m.sent_ns = now;
+	if (wb__oplink_send(l, WBP_HEARTBEAT, &m) < 0)
+		return;
+	l->n_beat++;
+	wb_timer_start(l->timer,
+		is_first ? FIRST_BEATS_NS
+			 : wb_beat_after_ns(now, l->clock.offset_ns, l->heartbeat_ns),
+		l->heartbeat_ns);
+}
+
 static void on_timer(void *cookie)
 {
 	struct wb__oplink *l = cookie;
 	uint64_t now = now_ns();
-	struct wb_msg_heartbeat m = {.sent_ns = now};
 
 	if (l->state == OP_DOWN) {
 		if (!l->is_closing)
@@ -226,14 +249,7 @@ static void on_timer(void *cookie)
 	} else if (l->state == OP_HELLO && now - l->heard_ns > 10 * WB_NS_PER_S) {
 		wb__oplink_end(l, -ETIMEDOUT, "no answer to HELLO within 10 s");
 	} else if (l->state == OP_UP) {
-		if (now - l->heard_ns > HEARTBEATS_MISSED * l->heartbeat_ns)
-			wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
-		else if (wb__oplink_send(l, WBP_HEARTBEAT, &m) == 0)
-			/* The first few come quickly: they measure the clocks' offset. */
-			wb_timer_start(l->timer,
-				l->n_beat++ < WB_ARRAY_SIZE(l->sample) / 2 ? FIRST_BEATS_NS
-									   : l->heartbeat_ns,
-				l->heartbeat_ns);
+		beat(l, now);
 	}
 }
 
@@ -247,7 +263,8 @@ void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat
 	if (!m->echo_ns) {
 		struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
 
-		(void)wb__oplink_send(l, WBP_HEARTBEAT, &reply);
+		if (m->sent_ns)
+			(void)wb__oplink_send(l, WBP_HEARTBEAT, &reply);
 		return;
 	}
 	there = (int64_t)(m->echo_received_ns - m->echo_ns);

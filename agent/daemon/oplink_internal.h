@@ -60,7 +60,7 @@ struct wb__oplink {
 	uint64_t term, term_operator; /* highest heard */
 	uint64_t memory_limit_bytes;
 	char object[WBP_NAME_MAX + 1], model[WBP_NAME_MAX + 1]; /* "" = not known yet */
-	struct clock_sample clock, sample[16];
+	struct clock_sample clock, sample[8];
 	uint64_t n_sample;
 	struct wb__plans *plans;
 	bool workers_due;

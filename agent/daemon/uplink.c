@@ -58,7 +58,7 @@ static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
 
 static void send_workers(struct wb__oplink *l)
 {
-	struct wb_msg_workers m = {.object = l->object};
+	struct wb_msg_workers m = {.object = l->object, .library = wb__apps_library(l->a->apps)};
 	struct wb__plan_note running, ready;
 	uint32_t n = 0;
 

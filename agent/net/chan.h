@@ -17,6 +17,7 @@
  */
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,8 @@
 struct wb_chan;
 
 #define WB_FRAME_HEAD_BYTES 16
+#define WB_CHAN_BINDING_BYTES 32
+#define WB_CHAN_BINDING_TEXT (2 * WB_CHAN_BINDING_BYTES + 1)
 
 /**
  * wb_framer_fn - length of the frame that begins with @head
@@ -51,6 +54,7 @@ struct wb_chan_ops {
 	const char *(*peer)(const struct wb_chan *ch);
 	const char *(*identity)(const struct wb_chan *ch);
 	size_t (*queued)(const struct wb_chan *ch);
+	int (*binding)(const struct wb_chan *ch, uint8_t *out); /* may be NULL */
 };
 
 /* First member of every implementation. */
@@ -100,6 +104,25 @@ static inline const char *wb_chan_identity(const struct wb_chan *ch)
 static inline size_t wb_chan_queued(const struct wb_chan *ch)
 {
 	return ch->ops->queued(ch);
+}
+
+/**
+ * wb_chan_binding - what both ends of this connection know, and no other connection has, as hex
+ * Whoever shows it here has made what he shows for this connection.  Only while open.
+ * Returns 0, -ENOTSUP (no TLS), -ENOTCONN or -EIO; then @out is "".
+ */
+static inline int wb_chan_binding(const struct wb_chan *ch, char out[WB_CHAN_BINDING_TEXT])
+{
+	uint8_t raw[WB_CHAN_BINDING_BYTES];
+	int rc = ch->ops->binding ? ch->ops->binding(ch, raw) : -ENOTSUP;
+
+	out[0] = '\0';
+	for (int i = 0; i < WB_CHAN_BINDING_BYTES && rc == 0; i++) {
+		out[2 * i] = "0123456789abcdef"[raw[i] >> 4];
+		out[2 * i + 1] = "0123456789abcdef"[raw[i] & 15];
+		out[2 * i + 2] = '\0';
+	}
+	return rc;
 }
 
 #endif

@@ -286,9 +286,12 @@ static bool read_some(struct wb__tls_chan *c, size_t *budget)
 	c->have += (size_t)ret;
 	if (!c->frame && c->have == WB_FRAME_HEAD_BYTES && begin_frame(c) < 0)
 		return false;
-	if (c->frame && c->have == c->frame_bytes)
-		give_frame(c);
-	return c->state == WB__OPEN;
+	if (!c->frame || c->have < c->frame_bytes)
+		return true;
+	give_frame(c);
+	/* Should the socket have more, the loop says so: a read to find out that it has not would
+	 * be one system call for each frame. */
+	return c->state == WB__OPEN && SSL_has_pending(c->ssl);
 }
 
 static void resume_reading(void *cookie);
@@ -512,8 +515,23 @@ static size_t chan_queued(const struct wb_chan *ch)
 	return of_const(ch)->queued_bytes;
 }
 
+static int chan_binding(const struct wb_chan *ch, uint8_t *out)
+{
+	static const char label[] = "EXPORTER-weightbridge-hello";
+	const struct wb__tls_chan *c = of_const(ch);
+
+	if (c->state != WB__OPEN)
+		return -ENOTCONN;
+	if (SSL_export_keying_material(
+		    c->ssl, out, WB_CHAN_BINDING_BYTES, label, sizeof(label) - 1, NULL, 0, 0) == 1)
+		return 0;
+	ERR_clear_error();
+	return -EIO;
+}
+
 static const struct wb_chan_ops tls_ops = {.send = chan_send,
 	.close = chan_close,
 	.peer = chan_peer,
 	.identity = chan_identity,
-	.queued = chan_queued};
+	.queued = chan_queued,
+	.binding = chan_binding};

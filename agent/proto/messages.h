@@ -183,12 +183,12 @@ enum wbp_peer {
 #define WBF_app_hello(F, S, X) \
 	F(X, U32, proto_min, 0, REQ, 1, "oldest protocol version the library speaks") \
 	F(X, U32, proto_max, 0, REQ, 1, "newest") \
-	F(X, STR, lib_version, 64, REQ, 1, "version of the library, for people") \
+	F(X, STR, lib_version, 64, REQ, 1, "the library's build (build.h)") \
 	F(X, U32, pid, 0, REQ, 1, "process as the worker sees it, for people")
 
 #define WBF_app_welcome(F, S, X) \
 	F(X, U32, proto, 0, REQ, 1, "version agreed on") \
-	F(X, STR, agent_version, 64, REQ, 1, "version of the agent, for people") \
+	F(X, STR, agent_version, 64, REQ, 1, "the agent's build (build.h)") \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name")
 
 #define WBF_app_reject(F, S, X) \
@@ -335,13 +335,14 @@ enum wbp_peer {
 	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer it has seen") \
 	F(X, U64, instance, 0, OPT, 1, "random, of this run of the agent") \
 	F(X, U64, term, 0, OPT, 1, "highest term it has heard of") \
-	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from")
+	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from") \
+	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \
 	F(X, STR, operator_name, WBP_NAME_MAX, REQ, 1, "who answered") \
 	F(X, U64, term, 0, REQ, 1, "its term") \
-	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; three missed = gone") \
+	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; two missed, and another late = gone") \
 	S(X, STRUCTS, objects, object, 64, REQ, 1, "objects this agent serves") \
 	F(X, U64, operator_id, 0, OPT, 1, "random, of this run of the operator")
 
@@ -364,7 +365,8 @@ enum wbp_peer {
 	F(X, U32, plan_workers, 0, OPT, 1, "number of its workers, all agents together") \
 	S(X, STRUCT, ready, epoch, 0, OPT, 1, "epoch that was READY here and is not active, 0 = none") \
 	F(X, DIGEST, ready_plan, 0, OPT, 1, "digest of its plan") \
-	F(X, U32, ready_workers, 0, OPT, 1, "number of its workers")
+	F(X, U32, ready_workers, 0, OPT, 1, "number of its workers") \
+	F(X, STR, library, WBP_TEXT_MAX, OPT, 2, "why the last worker that came was refused for its library")
 
 #define WBF_want(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
@@ -435,7 +437,7 @@ enum wbp_peer {
 	F(X, STR, memory_path, 64, OPT, 1, "who wrote the parameters: agent or worker")
 
 #define WBF_heartbeat(F, S, X) \
-	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock") \
+	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock; 0: no answer is wanted") \
 	F(X, U64, echo_ns, 0, OPT, 1, "sent_ns of the heartbeat this one answers") \
 	F(X, U64, echo_received_ns, 0, OPT, 1, "when that one came, this sender's clock")
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LIBRARY_NS (3600 * WB_NS_PER_S) /* its agent says when that is over */
 #define REFUSAL_NS (60 * WB_NS_PER_S) /* refused agents come again at least every 30 s */
 #define NAMED_MAX 5
 
@@ -88,10 +89,17 @@ int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_
 {
 	struct refusal *f = &r->refusal;
 
+	if (what == WB_REFUSED_LIBRARY && !*sentence) {
+		if (!f->until_ns || f->what != what || strcmp(f->agent, agent) != 0)
+			return 0;
+		f->until_ns = 0;
+		return wb__recon_look(r, now);
+	}
 	f->what = what;
-	f->until_ns = now.ns + REFUSAL_NS;
+	f->until_ns = now.ns + (what == WB_REFUSED_LIBRARY ? LIBRARY_NS : REFUSAL_NS);
 	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, agent);
-	snprintf(f->text, sizeof(f->text), "agent %s was refused: %.800s", f->agent, sentence);
+	snprintf(f->text, sizeof(f->text), "%s %s was refused: %.800s",
+		what == WB_REFUSED_LIBRARY ? "a worker of agent" : "agent", f->agent, sentence);
 	return wb__recon_look(r, now);
 }
 
@@ -111,6 +119,8 @@ void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member
 static bool is_over(const struct wb_recon *r, const struct refusal *f, const struct agent *a)
 {
 	if (!a->is_up || strcmp(a->name, f->agent) != 0)
+		return false;
+	if (f->what == WB_REFUSED_LIBRARY)
 		return false;
 	if (f->what == WB_REFUSED_TOKEN || f->what == WB_REFUSED_VERSION)
 		return true;

@@ -14,6 +14,7 @@
 
 #define MOD "operator"
 #define HELLO_DEADLINE_NS (10 * WB_NS_PER_S)
+#define CLAIM_DEADLINE_NS (30 * WB_NS_PER_S) /* for us to find out; agents wait less */
 #define CONTENT_PART_BYTES (1u << 20)
 #define MANIFEST_BYTES_MAX (256u << 20)
 #define MAP_BYTES_MAX (1u << 30)
@@ -64,6 +65,7 @@ struct peer {
 	size_t n_upload, upload_cap;
 	bool is_orderly;
 	bool is_let_go; /* by us: it will come back */
+	bool was_claimed;
 };
 
 struct epoch_key {

@@ -152,6 +152,8 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	}
 	report(p, o, m, w, translate(p, o, m, w));
 	wb_free(w);
+	(void)wb_recon_refused(o->r, wb__serve_now(p->s), WB_REFUSED_LIBRARY, p->hello.agent,
+		m->library ? m->library : "");
 	j = wb__serve_joined(p, o);
 	wb_msg_free(WBP_WORKERS, &j->workers);
 	j->workers = *m;

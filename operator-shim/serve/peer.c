@@ -81,6 +81,8 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 		for (at = &s->peer; *at != p; at = &(*at)->next)
 			;
 		*at = p->next;
+		if (p->was_claimed && s->env.unclaim)
+			s->env.unclaim(s->env.ctx, p->id);
 		if (p->hello.agent && !p->is_orderly && !p->is_let_go && !s->is_draining) {
 			wb_metric_add(s->metrics, WB_SM_LOST, NULL, 1);
 			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
@@ -176,7 +178,7 @@ static void send_welcome(struct peer *p)
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = highest_term(s),
-		.heartbeat_ns = wb__serve_heartbeat_timeout_ns(s) / 3};
+		.heartbeat_ns = wb__serve_heartbeat_timeout_ns(s) * 2 / 5};
 
 	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
 	if (!m.objects) {
@@ -202,6 +204,60 @@ static void admit(struct peer *p)
 	send_welcome(p);
 }
 
+/* Objects that wait for this agent say why it does not come. */
+static void report_refused(struct peer *p, enum wb_recon_refusal what, const char *sentence)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
+
+		if (o)
+			(void)wb_recon_refused(
+				o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
+	}
+}
+
+static void turn_away(struct peer *p, int rc, const char *sentence)
+{
+	struct wb_serve *s = p->s;
+
+	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("token"), 1);
+	WB_LOG_WRN(MOD, "agent not authenticated", WB_S("agent", p->hello.agent),
+		WB_S("peer", wb_chan_peer(p->ch)), WB_S("why", sentence));
+	for (uint32_t i = 0; s->env.event && i < p->hello.n_objects; i++)
+		s->env.event(s->env.ctx, &(struct wb_serve_event){p->hello.objects[i],
+						 "AuthenticationRejected", sentence});
+	if (rc != -EAGAIN)
+		report_refused(p, WB_REFUSED_TOKEN, sentence);
+	wb__serve_reject(p, rc, true, sentence);
+}
+
+/* A HELLO says which connection it was made for: one that was recorded is of no use on another. */
+static bool is_bound(struct peer *p)
+{
+	char text[WB_CHAN_BINDING_TEXT];
+
+	if (!p->hello.binding || !*p->hello.binding)
+		return true; /* by an agent from before there were any */
+	return wb_chan_binding(p->ch, text) == 0 && !strcmp(text, p->hello.binding);
+}
+
+/* Of a pod there is one agent.  One that was started again comes after its predecessor's connection
+ * has ended, or is known to be dead. */
+static const struct peer *find_twin(const struct peer *p)
+{
+	for (const struct peer *q = p->s->peer; q; q = q->next) {
+		if (q == p || q->state != PEER_OPEN || strcmp(q->hello.agent, p->hello.agent) != 0)
+			continue;
+		for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+			const struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
+
+			if (o && serves(q, o))
+				return q;
+		}
+	}
+	return NULL;
+}
+
 /* Who it is, somebody else finds out; until then it is told nothing. */
 static void claim(struct peer *p)
 {
@@ -216,21 +272,15 @@ static void claim(struct peer *p)
 				    : "this operator wants a token (--token-file)");
 		return;
 	}
+	if (!is_bound(p)) {
+		turn_away(
+			p, -EPERM, "this HELLO was made for another connection: it was sent again");
+		return;
+	}
 	p->state = PEER_CLAIMED;
+	p->was_claimed = true;
 	p->s->env.authenticate(p->s->env.ctx, p->id, &c);
 	explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
-}
-
-/* Objects that wait for this agent say why it does not come. */
-static void report_refused(struct peer *p, enum wb_recon_refusal what, const char *sentence)
-{
-	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
-		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
-
-		if (o)
-			(void)wb_recon_refused(
-				o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
-	}
 }
 
 /* Takes the message's content. */
@@ -273,24 +323,26 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence)
 {
+	const struct peer *twin;
 	struct peer *p = s->peer;
+	char text[400];
 
 	while (p && p->id != peer)
 		p = p->next;
 	if (!p || p->state != PEER_CLAIMED)
 		return;
-	if (rc == 0 && knows_objects(p)) {
+	twin = rc == 0 ? find_twin(p) : NULL;
+	if (twin) {
+		snprintf(text, sizeof(text),
+			"agent %.100s is connected already, from %.128s: the token of its pod was "
+			"used a "
+			"second time",
+			p->hello.agent, wb_chan_peer(twin->ch));
+		turn_away(p, -EEXIST, text);
+	} else if (rc == 0 && knows_objects(p)) {
 		admit(p);
 	} else if (rc < 0) {
-		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("token"), 1);
-		WB_LOG_WRN(MOD, "agent not authenticated", WB_S("agent", p->hello.agent),
-			WB_S("peer", wb_chan_peer(p->ch)), WB_S("why", sentence));
-		for (uint32_t i = 0; s->env.event && i < p->hello.n_objects; i++)
-			s->env.event(s->env.ctx, &(struct wb_serve_event){p->hello.objects[i],
-							 "AuthenticationRejected", sentence});
-		if (rc != -EAGAIN)
-			report_refused(p, WB_REFUSED_TOKEN, sentence);
-		wb__serve_reject(p, rc, true, sentence);
+		turn_away(p, rc, sentence);
 	}
 	wb__serve_act_all(s);
 }
@@ -302,7 +354,7 @@ static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
 	uint64_t now = wb_now_ns(p->s->env.clock);
 	struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
 
-	if (!m->echo_ns)
+	if (!m->echo_ns && m->sent_ns)
 		wb__serve_send(p, WBP_HEARTBEAT, &reply);
 }
 
@@ -437,13 +489,25 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	wb__serve_act_all(s);
 }
 
+static uint64_t patience(const struct peer *p, uint64_t timeout)
+{
+	switch (p->state) {
+	case PEER_NEW:
+		return HELLO_DEADLINE_NS;
+	case PEER_CLAIMED:
+		return CLAIM_DEADLINE_NS;
+	default:
+		return timeout;
+	}
+}
+
 uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
 	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
 	uint64_t timeout = wb__serve_heartbeat_timeout_ns(s);
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		uint64_t bound = p->heard_ns + (p->state < PEER_OPEN ? HELLO_DEADLINE_NS : timeout);
+		uint64_t bound = p->heard_ns + patience(p, timeout);
 
 		if (p->state == PEER_CLOSING)
 			continue;

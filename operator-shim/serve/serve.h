@@ -58,6 +58,8 @@ struct wb_serve_env {
 	/* Optional: find out whether the claim holds, then wb_serve_authenticated(), later and not
 	 * from in here. */
 	void (*authenticate)(void *ctx, uint32_t peer, const struct wb_serve_claim *c);
+	/* Optional: that peer is gone: its claim need not be looked at any more. */
+	void (*unclaim)(void *ctx, uint32_t peer);
 	/* Optional: something worth a Kubernetes event; all borrowed. */
 	void (*event)(void *ctx, const struct wb_serve_event *e);
 	/* Optional: a status may have changed (wb_serve_looks() says which). */

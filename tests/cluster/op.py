@@ -75,14 +75,15 @@ class Operator(Program):
 class Worker(Program):
     """An agent with one toy worker: commands in, lines out."""
 
-    def __init__(self, c, operator_port, name, role, index, of, engine=None, auth=None):
+    def __init__(self, c, operator_port, name, role, index, of, engine=None, auth=None, program="toy_worker",
+                 inside=(), object_="default/t"):
         self.name = name
         sock = c.path(name + ".sock")
         self.agent = Program(c, "agent-" + name, [
-            os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{operator_port}",
-            *(auth or ["--psk-file", c.path("key")]), "--socket", sock, "--listen", "127.0.0.1:0", "--object", "default/t"])
+            *inside, os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{operator_port}",
+            *(auth or ["--psk-file", c.path("key")]), "--socket", sock, "--listen", "127.0.0.1:0", "--object", object_])
         wait_for(lambda: os.path.exists(sock), 20)
-        args = [os.path.join(TOOLS, "toy_worker"), "--socket", sock, "--role", role, "--index", str(index), "--of",
+        args = [os.path.join(TOOLS, program), "--socket", sock, "--role", role, "--index", str(index), "--of",
                 str(of), "--rows", "64", "--cols", "64", "--tensors", "4"]
         super().__init__(c, "worker-" + name, args + (["--engine", engine] if engine else []), stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)

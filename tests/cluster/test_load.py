@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator with OBJECTS=20 objects, ten pods and authenticated agents each: memory, idle, failover, news of pods.
 
-Prints one JSON object a line.  OBJECTS=100 IDLE_S=60 on a machine that does nothing else is what the operator is
-held to: less than 64 MiB, agents back within 30 s, 99 of 100 agents told of their pod's end within 200 ms.
+Prints one JSON object a line.  At any size: less than 64 MiB, less than 0.5 % of a core when nothing happens, agents
+back within 30 s of their leader's kill -9, none called lost, no other plan; and on a machine that has little else to
+do, 99 of 100 agents told of their pod's end within 200 ms.  OBJECTS=100 IDLE_S=60 is what the operator is held to.
 FAILOVER=0 leaves that part out.
 """
 import json
@@ -19,10 +20,10 @@ from apiserver import ApiServer, free_ports, wait_for  # noqa: E402
 from op import TOOLS, Operator, Program  # noqa: E402
 
 FAILOVER = os.environ.get("FAILOVER", "1") == "1"
-OBJECTS, IDLE_S, EVENTS = int(os.environ.get("OBJECTS", "20")), int(os.environ.get("IDLE_S", "5")), 200
+OBJECTS, IDLE_S, EVENTS = int(os.environ.get("OBJECTS", "20")), int(os.environ.get("IDLE_S", "12")), 200
+QUIET_LOAD = 2  # load average up to which a machine is quiet: beyond, processes wait for it
 TRAINERS, ENGINES = 2, 8
 NS = "/api/v1/namespaces/default"
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def say(**figures):
@@ -39,8 +40,8 @@ def rss(pid):
 
 
 def cpu(pid):
-    f = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    return (int(f[11]) + int(f[12])) / TICKS
+    """Seconds that its first thread ran, and waited for a processor."""
+    return [int(x) / 1e9 for x in open(f"/proc/{pid}/schedstat").read().split()[:2]]
 
 
 class Herd(Program):
@@ -110,11 +111,11 @@ def are_ready(c):
 
 
 def idle(op):
-    time.sleep(5)
-    c0, t0 = cpu(op.p.pid), time.monotonic()
+    time.sleep(8)  # heartbeats have found their times
+    c0, t0 = cpu(op.p.pid)[0], time.monotonic()
     writes = op.metric('wb_kube_writes_total{what="status"}')
     time.sleep(IDLE_S)
-    share = 100 * (cpu(op.p.pid) - c0) / (time.monotonic() - t0)
+    share = 100 * (cpu(op.p.pid)[0] - c0) / (time.monotonic() - t0)
     say(what="idle", seconds=IDLE_S, percent_of_core=round(share, 3), rss_mib=round(rss(op.p.pid), 1),
         status_writes=op.metric('wb_kube_writes_total{what="status"}') - writes)
     return share
@@ -140,8 +141,12 @@ def failover(c, old, new, herd, n):
     return took
 
 
-def news_of_pods(c, herd, agents):
-    """Pods are deleted one after the other; their agents are told."""
+def news_of_pods(c, op, herd, agents):
+    """Pods are deleted one after the other; their agents are told.
+
+    What the operator itself needs, and how long it waited for a processor, tell whose time it is.
+    """
+    before = cpu(op.p.pid)
     step = max(1, len(agents) // EVENTS)
     took = []
     for a in agents[::step][:EVENTS]:
@@ -153,8 +158,10 @@ def news_of_pods(c, herd, agents):
         time.sleep(0.02)
     took.sort()
     p99 = took[int(len(took) * 0.99) - 1] if len(took) > 1 else took[0]
+    spent = [round(1000 * (y - x) / len(took), 2) for x, y in zip(before, cpu(op.p.pid))]
     say(what="pod_event_to_agent", events=len(took), p50_ms=round(took[len(took) // 2], 1), p99_ms=round(p99, 1),
-        max_ms=round(took[-1], 1))
+        max_ms=round(took[-1], 1), load=round(os.getloadavg()[0], 1), operator_ms_an_event=spent[0],
+        operator_waits_ms_an_event=spent[1])
     return p99
 
 
@@ -181,16 +188,16 @@ def main():
         share = idle(first)
         took = failover(c, first, second, herd, len(agents)) if FAILOVER else 0
         memory = max(rss(op.p.pid) for op in (first, second) if op.p.poll() is None)
-        p99 = news_of_pods(c, herd, agents)
+        p99 = news_of_pods(c, second if FAILOVER else first, herd, agents)
         herd.stop(signal.SIGKILL)
         lives(second)
         rc = second.stop()
         assert rc == 0, rc
-        if len(agents) >= 1000:
-            say(what="bar", idle_percent=round(share, 3), want=0.5)  # not held yet: heartbeats cost what they cost
-            bars = {"failover_s": (took, 30), "p99_ms": (p99, 200), "rss_mib": (memory, 64)}
-            worse = {k: v for k, v in bars.items() if v[0] >= v[1]}
-            assert not worse, worse
+        bars = {"failover_s": (took, 30), "rss_mib": (memory, 64), "idle_percent": (share, 0.5)}
+        if os.getloadavg()[0] < QUIET_LOAD:
+            bars["p99_ms"] = (p99, 200)
+        worse = {k: v for k, v in bars.items() if v[0] >= v[1]}
+        assert not worse, worse
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from op import Operator, Worker, conditions, status, transfer_object  # noqa: E4
 from test_tokens import PODS, Stranger, auth, make_token  # noqa: E402
 
 
-def make_pod(c, name, sidecar=True, ns="default", **labels):
+def make_pod(c, name, sidecar=True, ns="default", object_="t", **labels):
     containers = [{"name": "app", "image": "none"}] + ([{"name": "weightbridge-agent", "image": "none"}] if sidecar else [])
     return c.post(PODS.format(ns), {
-        "metadata": {"name": name, "labels": {"weightbridge.io/name": "t", **{f"weightbridge.io/{k}": v for k, v in labels.items()}}},
+        "metadata": {"name": name, "labels": {"weightbridge.io/name": object_, **{f"weightbridge.io/{k}": v for k, v in labels.items()}}},
         "spec": {"automountServiceAccountToken": False, "containers": containers}})
 
 
@@ -65,6 +65,72 @@ def refused(c, port):
     return pod
 
 
+def library(c, port):
+    """A worker whose libweightbridge is of another build than its sidecar: named, and nothing is planned for it."""
+    pod = make_pod(c, "r-2", role="rollout", engine="e0")
+    token = make_token(c, pod)
+    w = Worker(c, port, "r-2", "rollout", 0, 1, None, auth(c, "r-2", token), program="toy_worker-abi0")
+    line = next(x for x in iter(w.p.stdout.readline, "") if x.startswith("error"))
+    assert "take both from one release" in line and "agent r-2 is 0" in line, line
+    members(c, "LibraryVersionMismatch", "a worker of agent r-2 was refused: the worker's libweightbridge is build 0",
+            "take both from one release")
+    w.end()
+    delete_pod(c, "r-2")
+    members(c, "WaitingForPods")
+
+
+def planned(c, reason, *words, name="t"):
+    def so():
+        x = conditions(status(c, name))
+        p = x.get("Planned", {})
+        so.__doc__ = f"Planned says {reason} {words}; it says {p}"
+        return p.get("reason") == reason and all(w in p["message"] for w in words)
+    wait_for(so, 20, 0.1)
+
+
+def too_small(c, port):
+    """An agent whose container may use less memory than its staging takes; then one that may use enough."""
+    c.kubectl("apply", "-f", "-", stdin=transfer_object("small", trainer={"workers": 1, "bufferSize": "64Mi"},
+                                                        staging={"trainer": "HostMemory"}))
+    workers = []
+    for role, engine in (("rollout", "e0"), ("trainer", None)):
+        pod = make_pod(c, "s-" + role, role=role, **({"engine": engine} if engine else {}), object_="small")
+        workers.append((role, make_token(c, pod, "weightbridge.io/default/small")))
+    groups = c.path("groups")  # as the kernel shows a container's
+    os.mkdir(groups)
+    limit = os.path.join(groups, "memory.max")
+    for name, text in (("memory.max", "67141632"), ("memory.current", "0")):
+        with open(os.path.join(groups, name), "w") as f:
+            f.write(text)
+    inside = ("unshare", "--mount", "sh", "-c", f'mount --bind {groups} /sys/fs/cgroup && exec "$@"', "sh")
+    run = [Worker(c, port, "s-" + role, role, 0, 1, None, auth(c, "s-" + role, token), inside=inside, object_="default/small")
+           for role, token in workers]
+    planned(c, "MemoryLimitTooSmall", "agent s-trainer cannot take the plan", "the memory limit is 67141632: raise it", name="small")
+    for w in run:
+        w.end()
+    with open(limit, "w") as f:  # as its pod is made anew with a higher limit
+        f.write("134217728")
+    run = [Worker(c, port, "s-" + role, role, 0, 1, None, auth(c, "s-" + role, token), inside=inside, object_="default/small")
+           for role, token in workers]
+    c.kubectl("wait", "--for=condition=Ready", "wt/small", "--timeout=30s")
+    for w in run:
+        w.end()
+    for role, _ in workers:
+        delete_pod(c, "s-" + role)
+
+
+def tcp_instead(c):
+    """The default is Verbs, then TCP; that it came to TCP is said, and that it is as wished when TCP alone is."""
+    def degraded(*what):
+        x = conditions(status(c))["Degraded"]
+        return (x["status"], x["reason"]) == what and x["message"]
+    assert "is reached by TCP, Verbs is preferred" in wait_for(lambda: degraded("True", "TCPFallback"), 20)
+    assert conditions(status(c))["Ready"]["status"] == "True"
+    c.kubectl("patch", "wt", "t", "--type=merge", "-p", '{"spec": {"transport": {"protocols": ["TCP"]}}}')
+    wait_for(lambda: conditions(status(c))["Degraded"]["reason"] == "AsExpected", 20)
+    c.kubectl("wait", "--for=condition=Ready", "wt/t", "--timeout=30s")
+
+
 def labelled(c, port, trainer):
     """Engines are named by their label, and by label and app."""
     workers = [Worker(c, port, "t-0", "trainer", 0, 1, None, auth(c, "t-0", make_token(c, trainer)))]
@@ -80,6 +146,7 @@ def labelled(c, port, trainer):
     assert "a=Committed" in line and "b/x=Committed" in line, line
     for w in workers[1:]:
         w.until("update 1 ok")
+    tcp_instead(c)
     # A leader after this one finds the same, though it hears of pods and agents in any order.
     return workers
 
@@ -96,6 +163,8 @@ def main():
         c.kubectl("apply", "-f", "-", stdin=transfer_object())
         without_sidecar(c)
         bad_workers(c, port)
+        library(c, port)
+        too_small(c, port)
         trainer = refused(c, port)
         workers = labelled(c, port, trainer)
         before = status(c)["plan"]["digest"]

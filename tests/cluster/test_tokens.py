@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agents show tokens of their pods: the right one is let in, every other one is refused with a sentence."""
 import os
+import re
+import socket
+import ssl
+import struct
 import sys
 import time
 
@@ -89,6 +93,74 @@ def no_ca(c, port):
     return p.text()
 
 
+def read_frame(s):
+    """Header and body of one frame, None at the end."""
+    data = b""
+    while len(data) < 16 or len(data) < 16 + struct.unpack_from("<I", data, 8)[0]:
+        got = s.recv(65536)
+        if not got:
+            return None
+        data += got
+    return data
+
+
+def record_hello(c, name, token):
+    """What an agent says first, to somebody with the operator's certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(c.path("pki", "operator.crt"), c.path("pki", "operator.key"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent = Stranger(c, listener.getsockname()[1], name, token)
+        listener.settimeout(20)
+        with context.wrap_socket(listener.accept()[0], server_side=True) as s:
+            hello = read_frame(s)
+        agent.stop(9)
+    assert token.encode() in hello and b'"binding"' in hello
+    return hello
+
+
+def replay(c, port, hello):
+    """The answer to a HELLO that is sent as it is on a new connection."""
+    context = ssl.create_default_context(cafile=c.path("pki", "ca.crt"))
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="operator.test") as s:
+        s.settimeout(20)
+        s.sendall(hello)
+        return (read_frame(s) or b"")[16:].decode()
+
+
+def rejected(op):
+    return op.metric('wb_refused_total{what="token"}')
+
+
+def replayed(c, op, port, pods):
+    """A recorded HELLO, before its agent is connected, while it is and after."""
+    hello = record_hello(c, "train-0", make_token(c, pods["train-0"]))
+    n = rejected(op)
+    assert "made for another connection" in replay(c, port, hello)
+    assert rejected(op) == n + 1
+    wait_for(lambda: "made for another connection" in c.kubectl("describe", "wt", "t"), 10, 0.5)
+    return hello
+
+
+def twice(c, op, port, worker, token, hello):
+    """The token of a pod whose agent is connected; that agent does not notice."""
+    name = worker.name
+    n = rejected(op)
+    Stranger(c, port, name, token).hears(f"agent {name} is connected already, from 127.0.0.1")
+    assert "made for another connection" in replay(c, port, hello)
+    assert rejected(op) >= n + 2
+    wait_for(lambda: "was used a second time" in c.kubectl("describe", "wt", "t"), 10, 0.5)
+    worker.say("send 3")
+    assert "Committed" in worker.until("sent 3")
+    assert "operator not reached" not in worker.agent.text()
+    # Its own agent, started again with the same token, is let in.
+    worker.agent.stop(9)
+    p = Stranger(c, port, name, token)
+    wait_for(lambda: re.search("operator connected", p.text()), 20)
+    assert "connected already" not in p.text()
+    p.stop(9)
+    assert "made for another connection" in replay(c, port, hello)
+
+
 def main():
     with ApiServer() as c:
         c.install_crd()
@@ -102,13 +174,16 @@ def main():
         pods = {n: make_pod(c, n) for n in ("train-0", "roll-0")}
         wait_for(lambda: status(c), 20)
         refused(c, port, pods)
-        workers = [Worker(c, port, n, r, 0, 1, e, auth(c, n, make_token(c, pods[n])))
+        hello = replayed(c, op, port, pods)
+        tokens = {n: make_token(c, pods[n]) for n in pods}
+        workers = [Worker(c, port, n, r, 0, 1, e, auth(c, n, tokens[n]))
                    for n, r, e in (("train-0", "trainer", None), ("roll-0", "rollout", "e0"))]
         c.kubectl("wait", "--for=condition=Ready", "wt/t", "--timeout=30s")
         for v in (1, 2):
             workers[0].say(f"send {v}")
             assert "Committed" in workers[0].until(f"sent {v}")
         wait_for(lambda: status(c).get("version") == 2, 20)
+        twice(c, op, port, workers[0], tokens["train-0"], hello)
         # The pod goes: its agent is let go at once, and cannot come back.
         t = time.monotonic()
         c.raw(PODS.format("default") + "/roll-0?gracePeriodSeconds=0", "DELETE")

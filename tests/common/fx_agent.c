@@ -168,9 +168,10 @@ void fx_agent_send(struct fx_agent *a, uint16_t type, const void *msg)
 
 void fx_agent_hello(struct fx_agent *a)
 {
-	char version[] = "test", name[] = "agent-x";
-	struct wb_msg_app_welcome m = {1, version, name};
+	char build[WB_BUILD_TEXT], name[] = "agent-x";
+	struct wb_msg_app_welcome m = {1, build, name};
 
+	wb_build_text("test", 1, 1, build);
 	fx_agent_accept(a);
 	fx_agent_expect(a, WBP_APP_HELLO);
 	fx_agent_send(a, WBP_APP_WELCOME, &m);

@@ -7,6 +7,7 @@
  * Everything blocks, at most 20 s, and aborts the test with a sentence when something else comes
  * than the script wants.  One thread for each.
  */
+#include "proto/build.h"
 #include "proto/messages.h"
 #include "proto/pollword.h"
 

@@ -63,8 +63,15 @@ static inline size_t wire_queued(const struct wb_chan *ch)
 	return 0;
 }
 
+static inline int wire_binding(const struct wb_chan *ch, uint8_t *out)
+{
+	(void)ch;
+	memset(out, 0xab, WB_CHAN_BINDING_BYTES);
+	return 0;
+}
+
 static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_peer, wire_queued};
+	wire_send, wire_close, wire_peer, wire_peer, wire_queued, wire_binding};
 
 static inline uint64_t wall(void *ctx)
 {
@@ -282,7 +289,7 @@ static inline void welcome(struct wire *w, uint64_t term)
 
 	expect(w, WBP_WELCOME, &m);
 	ck_assert_uint_eq(m.welcome.term, term);
-	ck_assert_uint_eq(m.welcome.heartbeat_ns, 5 * S);
+	ck_assert_uint_eq(m.welcome.heartbeat_ns, 6 * S);
 	ck_assert_uint_eq(m.welcome.n_objects, 1);
 	ck_assert_str_eq(m.welcome.objects[0].name, "default/a");
 	ck_assert_uint_eq(m.welcome.objects[0].rollout_buffer_bytes, 4ull << 30);

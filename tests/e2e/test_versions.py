@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of other protocol versions meet: neighbours work together, others are refused with a
 sentence that says which side to upgrade, and nothing hangs."""
+import json
 import re
 import time
 
@@ -9,6 +10,7 @@ from cluster import SLOW, Cluster, run
 NEXT, AFTER = "tools/agent-v2-3", "tools/agent-v3-4"  # this build speaks 1 to 2
 BEFORE = {"operator": "tools/operator-v1-1", "agent": "tools/agent-v1-1", "worker": "tools/toy_worker-v1-1"}
 OPERATOR_NEXT, WORKER_AFTER = "tools/operator-v2-3", "tools/toy_worker-v3-4"
+WORKER_OTHER = "tools/toy_worker-abi0"  # the same versions, and another layout of what is shared
 
 
 def neighbours_work_together():
@@ -97,8 +99,44 @@ def an_agent_that_the_operator_does_not_understand_ends():
         c.op.expect("agent refused agent=a .*protocol versions 3 to 4.*upgrade", reject=None)
 
 
+def members(c):
+    """The condition MembersConnected."""
+    o = json.loads(c.get(c.op, "/objects")[1])["items"][0]
+    return next((x for x in o["status"].get("conditions", []) if x["type"] == "MembersConnected"), {})
+
+
+def a_library_of_another_build_is_refused_and_is_the_reason():
+    """It says itself why, once; the operator says so too, and plans nothing for it."""
+    with Cluster() as c:
+        c.operator()
+        c.agent("t"), c.agent("r")
+        t = c.worker("t", "trainer")
+        for _ in range(3):  # as a container that is started again
+            old = c.worker("r", "rollout", engine="e0", program=WORKER_OTHER)
+            old.expect(r"error .*libweightbridge is build 0[\d.]+\+[\w.]+, agent r is 0[\d.]+\+\w{8}.*take both from one "
+                       "release", reject=None)
+            assert old.wait() == 1
+        c.until("the reason is told", lambda: members(c).get("reason") == "LibraryVersionMismatch")
+        assert "a worker of agent r was refused: the worker's libweightbridge is build" in members(c)["message"]
+        c.op.drain()
+        assert not any("PlanActivated" in x for x in c.op.seen)
+        r = c.worker("r", "rollout", engine="e0")  # of the right release
+        for w in (t, r):
+            w.expect("planned")
+        assert members(c)["reason"] == "AllAgentsConnected", members(c)
+        t.say("send 1")
+        t.expect("sent 1 .*e0=Committed")
+        old = c.worker("r", "rollout", engine="e0", program=WORKER_OTHER)  # and again an old one, beside it
+        old.expect("error .*take both from one release", reject=None)
+        t.say("send 2")
+        t.expect("sent 2 .*e0=Committed")
+        c.op.drain()
+        assert sum("PlanActivated" in x for x in c.op.seen) == 1, "it was planned again"
+
+
 if __name__ == "__main__":
     run(neighbours_work_together, the_version_before_works_in_each_place,
         agents_without_a_common_version_refuse_each_other,
         an_old_library_is_refused_by_a_new_agent,
+        a_library_of_another_build_is_refused_and_is_the_reason,
         an_agent_that_the_operator_does_not_understand_ends)

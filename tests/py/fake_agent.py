@@ -106,8 +106,8 @@ class Agent:
         self.drop()
         self.connection, _ = self.listener.accept()
         self.connection.settimeout(20)
-        self.expect(HELLO)
-        self.send(WELCOME, 1, "test", "agent-x")
+        build = self.expect(HELLO)[2]  # as of the same release
+        self.send(WELCOME, 1, build, "agent-x")
 
     def attached(self):
         fd = os.memfd_create("page", os.MFD_ALLOW_SEALING)

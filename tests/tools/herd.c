@@ -23,6 +23,7 @@
 #include "net/tls.h"
 #include "planner/map.h"
 #include "planner/plan.h"
+#include "proto/beat.h"
 #include "proto/messages.h"
 
 #include <errno.h>
@@ -59,7 +60,9 @@ struct agent {
 	struct wb_chan *ch;
 	struct wb_timer *timer;
 	bool is_up, is_gone; /* gone: its pod is; it stays away */
-	uint64_t backoff_ns, heartbeat_ns;
+	uint64_t backoff_ns, heartbeat_ns, heard_ns;
+	int64_t offset_ns;
+	bool is_timed;
 	unsigned server;
 	struct server leader;
 	uint64_t term, term_operator;
@@ -275,13 +278,25 @@ static void on_welcome(struct agent *a, const struct wb_msg_welcome *m)
 	a->heartbeat_ns = m->heartbeat_ns;
 	hear(a, m->term, m->operator_id);
 	printf("up %s %llu\n", a->name, (unsigned long long)now());
+	a->is_timed = false;
 	wb_timer_start(a->timer, wb_rng_below(&rng, a->heartbeat_ns), a->heartbeat_ns);
 	send_workers(a);
 }
 
+static void on_heartbeat(struct agent *a, const struct wb_msg_heartbeat *m)
+{
+	struct wb_msg_heartbeat reply = {.sent_ns = now(), .echo_ns = m->sent_ns};
+
+	if (!m->echo_ns && m->sent_ns) {
+		send_msg(a, WBP_HEARTBEAT, &reply);
+	} else if (m->echo_ns) {
+		a->offset_ns = (int64_t)(now() / 2 + m->echo_ns / 2 - m->sent_ns);
+		a->is_timed = true;
+	}
+}
+
 static void act(struct agent *a, uint16_t type, const union wb_msg *m)
 {
-	struct wb_msg_heartbeat beat = {.sent_ns = now(), .echo_ns = m->heartbeat.sent_ns};
 
 	switch (type) {
 	case WBP_WELCOME:
@@ -299,8 +314,7 @@ static void act(struct agent *a, uint16_t type, const union wb_msg *m)
 		on_activate(a, &m->activate);
 		break;
 	case WBP_HEARTBEAT:
-		if (!m->heartbeat.echo_ns)
-			send_msg(a, WBP_HEARTBEAT, &beat);
+		on_heartbeat(a, &m->heartbeat);
 		break;
 	case WBP_DRAIN:
 		printf("told %s %llu %s\n", a->name, (unsigned long long)now(), m->drain.sentence);
@@ -331,6 +345,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	if (rc == 0)
 		rc = wb_msg_decode(&f, body, &m, &err);
 	must(rc, a->name, err.msg);
+	a->heard_ns = now();
 	act(a, f.type, &m);
 	wb_msg_free(f.type, &m);
 }
@@ -355,8 +370,10 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.instance = a->instance,
 		.term = a->term,
 		.term_operator = a->term_operator};
+	char binding[WB_CHAN_BINDING_TEXT];
 
-	(void)ch;
+	(void)wb_chan_binding(ch, binding);
+	m.binding = binding;
 	send_msg(a, WBP_HELLO, &m);
 }
 
@@ -395,15 +412,27 @@ static void dial(struct agent *a)
 	a->leader.port = 0;
 }
 
+/* As agents do (oplink.c). */
+static void beat(struct agent *a)
+{
+	struct wb_msg_heartbeat m = {0};
+	uint64_t t = now();
+
+	if (!a->is_timed || wb_beat_wants_answer(t, a->heard_ns, a->heartbeat_ns))
+		m.sent_ns = t;
+	send_msg(a, WBP_HEARTBEAT, &m);
+	wb_timer_start(
+		a->timer, wb_beat_after_ns(t, a->offset_ns, a->heartbeat_ns), a->heartbeat_ns);
+}
+
 static void on_timer(void *cookie)
 {
 	struct agent *a = cookie;
-	struct wb_msg_heartbeat beat = {.sent_ns = now()};
 
 	if (!a->ch)
 		dial(a);
 	else if (a->is_up)
-		send_msg(a, WBP_HEARTBEAT, &beat);
+		beat(a);
 }
 
 /* ---- start ---- */

@@ -81,15 +81,17 @@ static void script_hello_attach(struct fx_agent *a)
 	struct wb_msg_app_attach *at;
 	struct wb_msg_app_hello *h;
 	uint32_t table[2 * 4 + 6];
+	char build[WB_BUILD_TEXT];
 	struct stat st;
 
 	fx_agent_accept(a);
 	h = &fx_agent_expect(a, WBP_APP_HELLO)->app_hello;
 	ck_assert_uint_eq(h->proto_max, WBP_VERSION_MAX);
-	ck_assert_str_eq(h->lib_version, WB_VERSION);
+	ck_assert_str_eq(
+		h->lib_version, wb_build_text(WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX, build));
 	ck_assert_uint_eq(h->pid, (uint32_t)getpid());
 	snprintf(late_name, sizeof(late_name), "agent");
-	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){1, late_name, late_name});
+	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){1, build, late_name});
 	at = &fx_agent_expect(a, WBP_APP_ATTACH)->app_attach;
 	ck_assert_str_eq(at->object, "ns/wt");
 	ck_assert_str_eq(at->engine, "e0");
@@ -226,6 +228,32 @@ START_TEST(other_protocol_version_names_both)
 	ck_assert_int_eq(wb_client_open(&o, &c, &err), WB_CODE_VERSION);
 	says(&err, "9.0");
 	says(&err, WB_VERSION);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_other_build(struct fx_agent *a)
+{
+	char text[] = "0.0.9";
+
+	fx_agent_accept(a);
+	fx_agent_expect(a, WBP_APP_HELLO);
+	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){2, text, text});
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(agent_of_another_build_is_eversion_with_both_names)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_other_build);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	ck_assert_int_eq(wb_client_open(&o, &c, &err), WB_CODE_VERSION);
+	says(&err, "the agent is build 0.0.9, this library is " WB_VERSION "+");
+	says(&err, "take both from one release");
 	fx_script_stop(&s);
 }
 END_TEST
@@ -612,6 +640,7 @@ int main(void)
 	tcase_add_test(t, attach_refused_is_its_sentence);
 	tcase_add_test(t, a_worker_that_cannot_be_planned_hears_why_at_once);
 	tcase_add_test(t, other_protocol_version_names_both);
+	tcase_add_test(t, agent_of_another_build_is_eversion_with_both_names);
 	tcase_add_loop_test(t, garbage_costs_the_connection_and_nothing_else, 0,
 		sizeof(garbage) / sizeof(garbage[0]));
 	tcase_add_test(t, agent_that_starts_later_is_waited_for);

@@ -3,6 +3,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "proto/beat.h"
+#include "proto/build.h"
 #include "proto/messages.h"
 #include "tests/common/fx_check.h"
 
@@ -569,6 +571,59 @@ END_TEST
 
 /* ---- golden encodings and the protocol's text ------------------------------------------------ */
 
+START_TEST(builds_that_differ_in_what_they_share_are_told_apart)
+{
+	static const char *const other[] = {"", "0.1.0", "+", "0.1.0+", "0.1.0+00000000",
+		"0.1.0+0000000", "+.", "0.1.0.12345678"};
+	char mine[WB_BUILD_TEXT], two[2 * WB_BUILD_TEXT];
+	const char *hash;
+
+	wb_build_text("0.1.0", 2, 2, mine);
+	hash = strchr(mine, '+');
+	ck_assert_msg(hash && hash == mine + 5 && strlen(hash) == 9, "%s", mine);
+	ck_assert(wb_build_is_same(mine, 2, 2));
+	ck_assert(wb_build_is_same(hash, 2, 2));
+	for (size_t i = 0; i < WB_ARRAY_SIZE(other); i++)
+		ck_assert_msg(!wb_build_is_same(other[i], 2, 2), "%s", other[i]);
+	/* One that speaks other versions, too. */
+	snprintf(two, sizeof(two), "0.2.0%s.11111111", hash);
+	ck_assert(wb_build_is_same(two, 2, 2));
+	snprintf(two, sizeof(two), "0.2.0+11111111.%s", hash + 1);
+	ck_assert(!wb_build_is_same(two, 2, 2));
+	ck_assert(!wb_build_is_same(mine, 1, 2));
+	snprintf(two, sizeof(two), "0.1.0%sa", hash);
+	ck_assert(!wb_build_is_same(two, 2, 2));
+	mine[8] = mine[8] == '0' ? '1' : '0';
+	ck_assert(!wb_build_is_same(mine, 2, 2)); /* Builds of version 1 had no hashes. */
+	ck_assert(wb_build_is_same("0.1.0", 1, 1));
+	ck_assert(wb_build_is_same(wb_build_text("0.1.0", 1, 2, mine), 1, 1));
+	ck_assert(wb_build_is_same(mine, 1, 2));
+}
+END_TEST
+
+START_TEST(beats_of_all_agents_come_together)
+{
+	const uint64_t interval = 6000000000, slot = interval / WB_BEAT_SLOTS;
+
+	/* Whatever an agent's clock and phase, it comes near an interval later, on a point of the
+	 * grid. */
+	for (int64_t offset = -7777777777; offset < 9000000000; offset += 987654321)
+		for (uint64_t there = 100 * interval; there < 101 * interval; there += 123456789) {
+			uint64_t now = there + (uint64_t)offset;
+			uint64_t after = wb_beat_after_ns(now, offset, interval);
+
+			ck_assert_uint_eq((there + after) % slot, 0);
+			ck_assert_uint_ge(after, interval - slot / 2);
+			ck_assert_uint_le(after, interval + slot / 2);
+		}
+	/* A clock that is a bit off does not make it change its point. */
+	ck_assert_uint_eq(wb_beat_after_ns(100 * interval + 1000, 0, interval), interval - 1000);
+	ck_assert_uint_eq(wb_beat_after_ns(100 * interval - 1000, 0, interval), interval + 1000);
+	ck_assert(!wb_beat_wants_answer(interval, 0, interval));
+	ck_assert(wb_beat_wants_answer(2 * interval, 0, interval));
+}
+END_TEST
+
 /* WB_GOLDEN=update rewrites both files; review the difference. */
 static char *slurp(const char *path)
 {
@@ -745,6 +800,8 @@ int main(void)
 	tcase_add_test(t, a_value_out_of_bounds_is_not_sent);
 	tcase_add_test(t, a_body_above_its_cap_is_not_sent);
 	tcase_add_test(t, encodings_are_the_golden_ones);
+	tcase_add_test(t, builds_that_differ_in_what_they_share_are_told_apart);
+	tcase_add_test(t, beats_of_all_agents_come_together);
 	tcase_add_test(t, each_message_has_an_example_for_the_fuzzer);
 	tcase_add_test(t, protocol_md_has_every_message_and_field);
 	suite_add_tcase(s, t);

@@ -172,6 +172,26 @@ START_TEST(refused_agent_is_the_reason_until_it_is_let_in)
 }
 END_TEST
 
+START_TEST(library_is_the_reason_until_its_agent_says_that_it_is_over)
+{
+	struct wb_recon_worker t = trainer(1, 0, 10);
+
+	make_with_pods(1);
+	pod("t-0", "trainer", NULL, true);
+	up(agent(1, "t-0", &t, 1));
+	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-0", "build 1, not 2"), 0);
+	members_are(
+		"False", "LibraryVersionMismatch", "a worker of agent t-0 was refused: build 1");
+	now.ns += 600 * S;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	members_are("False", "LibraryVersionMismatch", "build 1");
+	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-1", ""), 0);
+	members_are("False", "LibraryVersionMismatch", "build 1");
+	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-0", ""), 0);
+	members_are("False", "WaitingForAgents", "engines");
+}
+END_TEST
+
 START_TEST(news_that_say_nothing_new_change_nothing)
 {
 	uint64_t looks;
@@ -207,6 +227,7 @@ int main(void)
 	tcase_add_test(c, no_engine_at_all_is_engine_label_missing);
 	tcase_add_loop_test(c, role_must_be_that_of_the_label, 0, WB_ARRAY_SIZE(roles));
 	tcase_add_test(c, refused_agent_is_the_reason_until_it_is_let_in);
+	tcase_add_test(c, library_is_the_reason_until_its_agent_says_that_it_is_over);
 	tcase_add_test(c, news_that_say_nothing_new_change_nothing);
 	suite_add_tcase(s, c);
 	return fx_run(s);

@@ -175,7 +175,9 @@ END_TEST
 /* ---- tokens ---- */
 
 static uint32_t claimed_peer;
+static uint32_t unclaimed_peer;
 static char claimed[128];
+static const char *hello_binding;
 
 static void authenticate(void *ctx, uint32_t peer, const struct wb_serve_claim *c)
 {
@@ -185,6 +187,12 @@ static void authenticate(void *ctx, uint32_t peer, const struct wb_serve_claim *
 		c->object[0]);
 }
 
+static void unclaim(void *ctx, uint32_t peer)
+{
+	(void)ctx;
+	unclaimed_peer = peer;
+}
+
 static void token_set_up(void)
 {
 	struct wb_serve_env env = {.clock = &clk.clock,
@@ -192,6 +200,7 @@ static void token_set_up(void)
 		.random = fill_random,
 		.arm = arm,
 		.authenticate = authenticate,
+		.unclaim = unclaim,
 		.work = work};
 	struct wb_serve_opts o = {.name = "op"};
 	struct wb_err err = {0};
@@ -200,7 +209,8 @@ static void token_set_up(void)
 	wb_fake_clock_init(&clk, 1000 * S);
 	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
 	ck_assert_int_eq(put_object("", 7), 0);
-	claimed_peer = 0;
+	claimed_peer = unclaimed_peer = 0;
+	hello_binding = NULL;
 }
 
 static void hello_with(struct wire *w, const char *token, const char *object)
@@ -212,6 +222,7 @@ static void hello_with(struct wire *w, const char *token, const char *object)
 		.port = 7444,
 		.instance = 11,
 		.token = token,
+		.binding = hello_binding,
 		.objects = &object,
 		.n_objects = object ? 1 : 0};
 
@@ -369,6 +380,63 @@ START_TEST(claim_without_token_or_object_is_refused)
 }
 END_TEST
 
+START_TEST(hello_of_another_connection_is_refused)
+{
+	char ours[WB_CHAN_BINDING_TEXT] = "", other[WB_CHAN_BINDING_TEXT];
+	union wb_msg m;
+
+	memset(other, '0', sizeof(other) - 1);
+	other[sizeof(other) - 1] = '\0';
+	for (int i = 0; i < WB_CHAN_BINDING_BYTES; i++)
+		strcat(ours, "ab");
+	hello_binding = other;
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert(strstr(m.reject.sentence, "made for another connection"));
+	wb_msg_free(WBP_REJECT, &m);
+	ck_assert(train.is_closed && !claimed_peer);
+	end_wire(&train);
+	hello_binding = ours;
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&train, 1);
+	wb_serve_drain(s, "end");
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(token_is_used_by_one_connection_at_a_time)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_with(&train, "secret", "a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&train, 1);
+	open_wire(&roll);
+	hello_with(&roll, "secret", "a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	expect(&roll, WBP_REJECT, &m);
+	ck_assert(strstr(m.reject.sentence, "agent train is connected already, from wire"));
+	ck_assert(m.reject.retry && roll.is_closed && !train.is_closed);
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&roll);
+	/* The first is dead: it is closed when it has been silent, and its successor comes in. */
+	clk.now += 15 * S;
+	wb_serve_tick(s);
+	ck_assert(train.is_closed);
+	open_wire(&roll);
+	hello_with(&roll, "secret", "a");
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	welcome(&roll, 1);
+	end_wire(&train);
+	wb_serve_drain(s, "end");
+	end_wire(&roll);
+}
+END_TEST
+
 START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 {
 	union wb_msg m;
@@ -383,11 +451,15 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 	end_wire(&train);
 	open_wire(&train);
 	hello_with(&train, "secret", "a");
-	clk.now += 10 * S;
+	clk.now += 29 * S;
 	wb_serve_tick(s);
-	ck_assert(train.is_closed);
+	ck_assert(!train.is_closed);
+	clk.now += S;
+	wb_serve_tick(s);
+	ck_assert(train.is_closed && unclaimed_peer != claimed_peer);
 	/* The object goes while the answer is awaited. */
 	end_wire(&train);
+	ck_assert_uint_eq(unclaimed_peer, claimed_peer);
 	open_wire(&train);
 	hello_with(&train, "secret", "a");
 	wb_serve_remove(s, "default/a");
@@ -422,6 +494,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, agent_reports_of_no_object_but_its_own);
 	tcase_add_test(tc, short_name_means_what_it_meant_when_it_was_claimed);
 	tcase_add_test(tc, claimed_peer_may_not_speak_and_not_wait_for_ever);
+	tcase_add_test(tc, hello_of_another_connection_is_refused);
+	tcase_add_test(tc, token_is_used_by_one_connection_at_a_time);
 	suite_add_tcase(su, tc);
 	return su;
 }
