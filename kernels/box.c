@@ -303,6 +303,8 @@ static void by_rows(struct job *j)
 		r.dst = j->mem + (int64_t)i * b->repeat_stride;
 		wbk__rows_copy(&r);
 	}
+	if (j->stream)
+		wbk__stream_fence();
 }
 
 static void box_move(struct job *j)

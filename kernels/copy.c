@@ -16,18 +16,23 @@
 void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
 {
 	size_t lead = -(uintptr_t)dst & (LINE - 1), i;
+	bool is_long = n >= 16 * PAGE; /* little is fetched for nothing at its end */
 
 	if (n < lead + LINE) {
 		memcpy(dst, src, n);
 		return;
 	}
 	memcpy(dst, src, lead);
-	for (i = lead; i + 4 * PAGE <= n; i += 4 * PAGE)
+	for (i = lead; i + 4 * PAGE <= n; i += 4 * PAGE) {
+		bool more = is_long || i + 8 * PAGE <= n;
+
 		for (size_t k = i; k < i + PAGE; k += LINE)
 			for (size_t s = k; s < k + 4 * PAGE; s += PAGE) {
-				__builtin_prefetch(src + s + 4 * PAGE);
+				if (more)
+					__builtin_prefetch(src + s + 4 * PAGE);
 				wbk__line_stream(dst + s, src + s);
 			}
+	}
 	for (; i + PAGE + LINE <= n; i += LINE) {
 		__builtin_prefetch(src + i + PAGE); /* hardware stops at the end of a page */
 		wbk__line_stream(dst + i, src + i);
@@ -52,6 +57,14 @@ void wbk__stream_fence(void)
 }
 #endif
 
+/* Hardware fetches ahead only within a page: ask for the start of the next row early. */
+static void fetch_ahead(const uint8_t *p, size_t n)
+{
+	n = n < PAGE ? n : PAGE;
+	for (size_t i = 0; i < n; i += LINE)
+		__builtin_prefetch(p + i, 0, 2);
+}
+
 void wbk__rows_copy(const struct wbk__rows *r)
 {
 	const uint8_t *src = r->src;
@@ -59,6 +72,8 @@ void wbk__rows_copy(const struct wbk__rows *r)
 	bool stream = r->stream && r->row_bytes >= 4 * LINE;
 
 	for (size_t row = 0; row < r->n_row; row++) {
+		if (row + 1 < r->n_row && r->src_stride != (int64_t)r->row_bytes)
+			fetch_ahead(src + r->src_stride, r->row_bytes);
 		if (stream)
 			wbk__copy_stream(dst, src, r->row_bytes);
 		else
@@ -66,6 +81,4 @@ void wbk__rows_copy(const struct wbk__rows *r)
 		src += r->src_stride;
 		dst += r->dst_stride;
 	}
-	if (stream)
-		wbk__stream_fence();
 }

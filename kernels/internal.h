@@ -36,6 +36,7 @@ struct wbk__rows {
 	bool stream; /* large, and not read again soon: stores may pass the caches by */
 };
 
+/* With .stream, wbk__stream_fence() before the bytes are handed on. */
 /** wbk__rows_sum - copy the rows (when dst is set) and add them to @s in the same pass. */
 void wbk__rows_sum(const struct wbk_sum_keys *k, const struct wbk__rows *r, struct wbk_sum *s);
 /** wbk__rows_copy - copy the rows. */

@@ -71,9 +71,12 @@ void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, s
 	struct wbk_sum *s);
 
 /** wbk_sum_copy - the same, and copy @data to @dst in the one pass, past the caches: for memory
- * that is not read again soon.  @k NULL: only copy. */
+ * that is not read again soon.  @k NULL: only copy.  wbk_copy_end() after the last of several. */
 void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const void *data,
 	size_t bytes, struct wbk_sum *s);
+
+/** wbk_copy_end - what wbk_sum_copy() wrote may be handed to other threads from now on. */
+void wbk_copy_end(void);
 
 /**
  * wbk_pack - gather boxes into the wire buffer

@@ -182,3 +182,8 @@ void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const v
 	else
 		wbk__rows_copy(&r);
 }
+
+void wbk_copy_end(void)
+{
+	wbk__stream_fence();
+}

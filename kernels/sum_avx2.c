@@ -18,7 +18,6 @@ typedef __m256i vmask;
 #define v_shift(a) _mm256_srli_epi64(a, 32)
 #define v_store(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
 #define v_stream(p, v) _mm256_stream_si256((__m256i *)(void *)(p), v)
-#define v_fence() _mm_sfence()
 #define v_mask_hi(n) _mm256_cmpgt_epi32(lanes(), _mm256_set1_epi32((int)(n)-1))
 #define v_mask_lo(n) _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), lanes())
 #define v_load_mask(p, m) _mm256_maskload_epi32((const int *)(const void *)(p), m)

@@ -17,7 +17,6 @@ typedef __mmask16 vmask;
 #define v_shift(a) _mm512_srli_epi64(a, 32)
 #define v_store(p, v) _mm512_storeu_si512(p, v)
 #define v_stream(p, v) _mm512_stream_si512((void *)(p), v)
-#define v_fence() _mm_sfence()
 #define v_mask_lo(n) ((vmask)((1u << (n)) - 1))
 #define v_mask_hi(n) ((vmask) ~((1u << (n)) - 1))
 #define v_load_mask(p, m) _mm512_maskz_loadu_epi32(m, p)

@@ -4,7 +4,7 @@
  * instruction set, which defines
  *	FN		target attribute		VL	words of a vector
  *	vec, vmask	a vector of words; a choice of lanes
- *	v_zero v_load v_odd v_add v_mul v_shift v_store v_stream v_fence
+ *	v_zero v_load v_odd v_add v_mul v_shift v_store v_stream
  *	v_mask_lo(n), v_mask_hi(n)	lanes below n, lanes from n on
  *	v_load_mask v_store_mask v_mul64 v_fold
  *
@@ -71,10 +71,22 @@ INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys 
 		t->l[i] = v_add(t->l[i], v_mul64(a->l[i], wbk__block_key(k->seed[i], block)));
 }
 
-/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector.  @more: the
- * run goes on behind them; hardware fetches ahead only up to the end of a page. */
+/* What to fetch early: hardware does so only up to the end of a page, and nothing beyond the end of
+ * a row is wanted but the next row. */
+struct ahead {
+	const uint8_t *end; /* of the row, or some more where that is likely to be wanted next */
+	int64_t skip; /* from there to the next row; 0 = there is none */
+	size_t dist; /* bytes from what is worked on to what is fetched */
+};
+
+INLINE const uint8_t *ahead_of(const struct ahead *h, const uint8_t *p)
+{
+	return p < h->end ? p : h->skip ? p + h->skip : NULL;
+}
+
+/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector. */
 INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	size_t n, bool more, enum mode m, struct acc *t)
+	size_t n, const struct ahead *h, enum mode m, struct acc *t)
 {
 	struct acc a = {{v_zero(), v_zero()}};
 	int64_t at = (int64_t)(p % BLOCK);
@@ -83,8 +95,10 @@ INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, 
 	for (; i + VL <= n; i += VL) {
 		struct keys q = load_keys(k, at + (int64_t)i);
 
-		if (more)
-			__builtin_prefetch(src + 4 * (i + BLOCK));
+		const uint8_t *next = ahead_of(h, src + 4 * i + h->dist);
+
+		if (next)
+			__builtin_prefetch(next);
 		step(&a, &q, src + 4 * i, m == SUM ? NULL : dst + 4 * i, m);
 	}
 	if (i < n) {
@@ -99,12 +113,15 @@ INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, 
 	flush(t, &a, k, p / BLOCK);
 }
 
-/* The same vector of four blocks. */
-INLINE void step4(
-	struct acc a[4], const struct keys *q, const uint8_t *src, uint8_t *dst, enum mode m)
+/* The same vector, at @i, of four blocks; @next: what to fetch beside them. */
+INLINE void step4(struct acc a[4], const struct keys *q, const uint8_t *src, uint8_t *dst,
+	const uint8_t *const next[4], size_t i, enum mode m)
 {
+	src += i;
+	dst += i;
 	for (unsigned b = 0; b < 4; b++)
-		__builtin_prefetch(src + (4 + b) * 4 * BLOCK);
+		if (next[b])
+			__builtin_prefetch(next[b] + i);
 	step(&a[0], q, src, dst, m);
 	step(&a[1], q, src + 4 * BLOCK, dst + 4 * BLOCK, m);
 	step(&a[2], q, src + 8 * BLOCK, dst + 8 * BLOCK, m);
@@ -125,32 +142,35 @@ INLINE void flush4(struct acc *t, struct acc a[4], const struct wbk_sum_keys *k,
  * and of its high lanes, so that vectors keep their alignment and streaming stores stay possible.
  */
 INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	enum mode m, struct acc *t)
+	const struct ahead *h, enum mode m, struct acc *t)
 {
 	struct acc a[4] = {{{v_zero(), v_zero()}}, {{v_zero(), v_zero()}}, {{v_zero(), v_zero()}},
 		{{v_zero(), v_zero()}}};
 	uint32_t x = (uint32_t)(p % BLOCK), till = BLOCK - x, i = 0;
+	const uint8_t *next[4];
 	struct keys q;
 
+	for (unsigned b = 0; b < 4; b++)
+		next[b] = ahead_of(h, src + (4 + b) * 4 * BLOCK);
 	for (; i + VL <= till; i += VL) {
 		q = load_keys(k, x + i);
-		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+		step4(a, &q, src, dst, next, 4 * i, m);
 	}
 	if (i < till) {
 		q = load_keys_mask(k, x + i, v_mask_lo(till - i));
-		step4(a, &q, src + 4 * i, dst + 4 * i, SUM);
+		step4(a, &q, src, dst, next, 4 * i, SUM);
 	}
 	flush4(t, a, k, p / BLOCK);
 	if (!x)
 		return;
 	if (i < till) {
 		q = load_keys_mask(k, (int64_t)i - till, v_mask_hi(till - i));
-		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+		step4(a, &q, src, dst, next, 4 * i, m);
 		i += VL;
 	}
 	for (; i < BLOCK; i += VL) {
 		q = load_keys(k, i - till);
-		step4(a, &q, src + 4 * i, dst + 4 * i, m);
+		step4(a, &q, src, dst, next, 4 * i, m);
 	}
 	flush4(t, a, k, p / BLOCK + 1);
 }
@@ -164,24 +184,21 @@ INLINE enum mode mode_at(const uint8_t *dst, bool stream)
 
 /* The first words of a run of @n; returns how many. */
 INLINE size_t some(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	size_t n, enum mode m, struct acc *t)
+	size_t n, const struct ahead *h, enum mode m, struct acc *t)
 {
 	if (n >= 4 * BLOCK) {
-		quad(k, p, src, dst, m, t);
+		quad(k, p, src, dst, h, m, t);
 		return 4 * BLOCK;
 	}
-	if (n > BLOCK - p % BLOCK) {
+	if (n > BLOCK - p % BLOCK)
 		n = BLOCK - p % BLOCK;
-		piece(k, p, src, dst, n, true, m, t);
-	} else {
-		piece(k, p, src, dst, n, false, m, t);
-	}
+	piece(k, p, src, dst, n, h, m, t);
 	return n;
 }
 
 /* One run of words.  Streaming stores want aligned vectors: a first piece brings dst there. */
 INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
-	size_t n_word, bool stream, struct acc *t)
+	size_t n_word, bool stream, const struct ahead *h, struct acc *t)
 {
 	size_t lead = stream ? (-(uintptr_t)dst & (4 * VL - 1)) / 4 : 0;
 
@@ -192,15 +209,30 @@ INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, ui
 		n = !i && lead && lead < n_word ? lead : n_word - i;
 		switch (mode_at(to, stream)) {
 		case SUM:
-			n = some(k, p + i, from, NULL, n, SUM, t);
+			n = some(k, p + i, from, NULL, n, h, SUM, t);
 			break;
 		case COPY:
-			n = some(k, p + i, from, to, n, COPY, t);
+			n = some(k, p + i, from, to, n, h, COPY, t);
 			break;
 		default:
-			n = some(k, p + i, from, to, n, STREAM, t);
+			n = some(k, p + i, from, to, n, h, STREAM, t);
 		}
 	}
+}
+
+/* Ahead of row @row, whose words are [src, src + bytes). */
+INLINE struct ahead ahead_of_row(
+	const struct wbk__rows *r, size_t row, const uint8_t *src, size_t bytes)
+{
+	struct ahead h = {.end = src + bytes, .dist = 4 * BLOCK};
+
+	if (row + 1 < r->n_row && r->src_stride != (int64_t)r->row_bytes) {
+		h.skip = r->src_stride - (int64_t)bytes;
+		h.dist = bytes < 4 * BLOCK ? bytes : 4 * BLOCK;
+	} else if (row + 1 < r->n_row || bytes >= 64 * BLOCK) {
+		h.end += 16 * BLOCK;
+	}
+	return h;
 }
 
 FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
@@ -212,11 +244,10 @@ FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, si
 		uint64_t p = (r->pos + row * r->pos_stride + head) / 4;
 		const uint8_t *src = r->src + (int64_t)row * r->src_stride + head;
 		uint8_t *dst = r->dst ? r->dst + (int64_t)row * r->dst_stride + head : NULL;
+		struct ahead h = ahead_of_row(r, row, src, 4 * n_word);
 
-		run(k, p, src, dst, n_word, r->stream, &t);
+		run(k, p, src, dst, n_word, r->stream, &h, &t);
 	}
-	if (r->stream)
-		v_fence();
 	s->lane[0] += v_fold(t.l[0]);
 	s->lane[1] += v_fold(t.l[1]);
 }

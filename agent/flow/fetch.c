@@ -21,7 +21,10 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 	struct wb_flight *fl = ctx;
 
 	(void)wire_off;
-	wb_walk_copy(&fl->walk, to, from, bytes);
+	if (bytes)
+		wb_walk_copy(&fl->walk, to, from, bytes);
+	else
+		wb_walk_copy_end();
 }
 
 static int landing(struct wb_flight *fl, enum wb_pool pool)

@@ -71,6 +71,11 @@ void wb_walk_copy(struct wb_walk *w, void *to, const void *from, size_t bytes)
 		wbk_sum_copy(NULL, 0, to, from, bytes, NULL);
 }
 
+void wb_walk_copy_end(void)
+{
+	wbk_copy_end();
+}
+
 static int add_run(struct iovec *iov, size_t *n, size_t cap, char *at, size_t bytes)
 {
 	if (*n && (char *)iov[*n - 1].iov_base + iov[*n - 1].iov_len == at) {

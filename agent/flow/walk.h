@@ -30,6 +30,8 @@ void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes);
 /** wb_walk_copy - copy the next @bytes wire bytes past the caches, and add them to the sum if any.
  */
 void wb_walk_copy(struct wb_walk *w, void *to, const void *from, size_t bytes);
+/** wb_walk_copy_end - what was copied may be handed to other threads. */
+void wb_walk_copy_end(void);
 
 /**
  * wb_walk_runs - the memory ranges of a chunk in wire order

@@ -136,4 +136,5 @@ void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, 
 				copy((char *)to[r[i].mem] + at, (char *)from[r[i].mem] + at,
 					r[i].bytes);
 			}
+	wbk_copy_end();
 }

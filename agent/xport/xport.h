@@ -122,7 +122,8 @@ typedef void (*wb_observe_fn)(void *ctx, const void *data, size_t bytes, uint64_
 /**
  * wb_copy_fn - move @bytes of the chunk from @from to @to, a part of the landing, and observe them
  * In place of memcpy and the observer, where the receiver moves the bytes itself (shm): memory is
- * read once.  Pieces come in order and end anywhere.
+ * read once.  Pieces come in order and end anywhere; a call with 0 bytes follows some of them: what
+ * was copied so far must be visible to other threads when it returns.
  */
 typedef void (*wb_copy_fn)(void *ctx, void *to, const void *from, size_t bytes, uint64_t wire_off);
 /** wb_trailer_fn - fill @out; called after the observer has seen the chunk's last byte. */

@@ -422,15 +422,11 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 	return n;
 }
 
-static int shm_rx_payload(struct wb__sock *s, uint32_t *budget)
+static int copy_ranges(struct wb__sock *s, uint32_t *budget)
 {
 	struct wb__rail *r = s->rail;
 	struct shm_sock *h = s->link;
 
-	if (r->now_ns < s->hold_until_ns) {
-		wb__rail_wake_at(r, s->hold_until_ns);
-		return WB__WAIT;
-	}
 	while (h->at_range < h->n_range) {
 		size_t n;
 
@@ -447,6 +443,22 @@ static int shm_rx_payload(struct wb__sock *s, uint32_t *budget)
 	}
 	s->in_payload = false;
 	return 0;
+}
+
+static int shm_rx_payload(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__rail *r = s->rail;
+	struct wb__op *op = s->rx_op;
+	int rc;
+
+	if (r->now_ns < s->hold_until_ns) {
+		wb__rail_wake_at(r, s->hold_until_ns);
+		return WB__WAIT;
+	}
+	rc = copy_ranges(s, budget);
+	if (op->copy && !op->is_dead)
+		op->copy(op->ctx, NULL, NULL, 0, op->at.done);
+	return rc;
 }
 
 /* ---- source -----------------------------------------------------------------------------------
