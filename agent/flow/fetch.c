@@ -256,6 +256,16 @@ static void pump_local(struct wb_flow *f, struct want_list *q)
 	*q = later;
 }
 
+/* A wide window is refilled by halves: the grants of one wake-up go together. */
+static bool is_full(const struct wb_flow *f, struct edge *e)
+{
+	if (e->outstanding >= f->o.window)
+		e->is_full = true;
+	else if (f->o.window <= FLOW_WINDOW || e->outstanding <= f->o.window / 2)
+		e->is_full = false;
+	return e->is_full;
+}
+
 static bool pump_edge(struct wb_flow *f, uint32_t d)
 {
 	struct edge *e = &f->edge[d];
@@ -268,7 +278,7 @@ static bool pump_edge(struct wb_flow *f, uint32_t d)
 		pump_local(f, &e->exchange);
 		return false;
 	}
-	if (e->outstanding >= f->o.window)
+	if (is_full(f, e))
 		return false;
 	conn = f->o.env->conn(f->o.env->ctx, d);
 	if (!conn)

@@ -184,7 +184,16 @@ static int alloc_arrays(struct wb_flow *f)
 		f, &f->fetch, l->n_want ? WB_MIN(peers * f->o.window + 2, 48) : 1, FLIGHT_FETCH);
 	if (rc < 0)
 		return rc;
-	return wb__flow_pool_init(f, &f->serve, WB_MIN(peers * 4 + 4, 256), FLIGHT_SERVE);
+	return wb__flow_pool_init(
+		f, &f->serve, WB_MIN(peers * (f->o.window + 1) + 4, 256), FLIGHT_SERVE);
+}
+
+/* Where the receiver moves the bytes, a chunk costs its source next to nothing, and all of them
+ * share the cores of one host: more chunks ahead, or the one that copies waits for one that waits
+ * for a core. */
+static uint32_t default_window(const struct wb_xport *x)
+{
+	return x && x->ops->caps & WB_XPORT_CAP_LOCAL ? FLOW_WINDOW_LOCAL : FLOW_WINDOW;
 }
 
 int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb_err *err)
@@ -195,7 +204,7 @@ int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb
 		return wb_err_set(err, -ENOMEM, "no memory for transfer %llu",
 			(unsigned long long)o->transfer);
 	f->o = *o;
-	f->o.window = o->window ? o->window : 3;
+	f->o.window = o->window ? o->window : default_window(o->env->xport);
 	f->local = o->local;
 	f->plan = o->local->plan;
 	f->version = WB_FAULT_ANY;

@@ -16,6 +16,8 @@
 #define FLOW_RUN_BYTES_MIN 2048 /* shorter ranges go through a slot */
 #define FLOW_IOV_MAX 8192
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
+#define FLOW_WINDOW 3 /* chunks outstanding an edge */
+#define FLOW_WINDOW_LOCAL 8 /* the same on one host */
 #define FLOW_NONE UINT32_MAX
 
 enum want_state { WANT_CLOSED, WANT_QUEUED, WANT_FLYING, WANT_DONE };
@@ -39,6 +41,7 @@ struct want_list {
 struct edge {
 	struct want_list receive, exchange;
 	uint32_t outstanding;
+	bool is_full; /* was, and has not drained enough to be worth a wake-up of the source */
 	uint32_t serving; /* send slots held for grants of that agent */
 	uint64_t progress_ns;
 };

@@ -101,7 +101,7 @@ struct wb_core_opts {
 	const char *agent; /* this agent's name */
 	bool sums; /* checksums on the wire */
 	bool read_back; /* and of what was installed */
-	uint32_t window; /* grants outstanding an edge; 0 = 3 */
+	uint32_t window; /* grants outstanding an edge; 0 = as flow.h says */
 	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
 	void *arena; /* slots of an object without wb_core_set_arena() */
 	size_t arena_bytes;

@@ -88,7 +88,7 @@ static int on_proof(struct wb__sock *s, const struct wb__frame *f)
 			"agent %s does not hold our key of epoch %llu.%llu", s->peer,
 			(unsigned long long)s->hello.term, (unsigned long long)s->hello.number);
 	s->state = WB__S_ADMIT;
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 	return 0;
 }
 
@@ -113,7 +113,7 @@ int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uin
 	rc = s->rail->x->link->sock_open(s);
 	if (rc)
 		return rc;
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 	return 0;
 }
 

@@ -38,6 +38,10 @@
 #define WB__IOV_BATCH 64
 #define WB__FETCH_AHEAD 512u /* bytes of the next range that are asked for early */
 #define WB__REASON_MAX 320
+#define WB__UNSAID_MAX 4 /* events that the loop is not woken for */
+#define WB__AHEAD_MIN                                                                              \
+	4 /* grants that keep a socket busy: what arrived need not be said at once                 \
+	   */
 #define WB__EV_ROOM 8 /* a step makes fewer events than this */
 
 struct wb__sx;
@@ -186,6 +190,7 @@ struct wb__sock {
 
 	/* receiver */
 	struct wb__op **grant; /* [n_slot] */
+	uint32_t n_grant; /* of them */
 	struct wb__op *rx_op; /* whose bytes come now */
 	uint32_t rx_slot;
 	uint64_t rx_left; /* payload bytes to come */
@@ -236,6 +241,7 @@ struct wb__rail {
 	struct wb__sock *down_head, **down_tail; /* EV_DOWN that found no room */
 	uint64_t now_ns, wake_ns, stall_until_ns, idle_since_ns, accept_at_ns, throttled_until_ns;
 	uint32_t n_handshake;
+	uint32_t n_unsaid; /* events that the loop has not been woken for */
 	struct wb__bucket rx, tx;
 	uint8_t *scratch;
 	void *link; /* the link's own */
@@ -371,8 +377,9 @@ void wb__rail_close(struct wb__rail *r);
 int wb__cmd(struct wb__rail *r, const struct wb__cmd *c);
 /** wb__cmd_must - loop: push a command that may not fail; yields to the rail when full. */
 void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c);
-/** wb__emit - rail: push an event; there is room (wb__rail_has_room()). */
-void wb__emit(struct wb__rail *r, struct wb__ev *e);
+/** wb__emit - rail: push an event; there is room (wb__rail_has_room()).  @may_wait: the loop is
+ * woken for it at the end of the rail's round at the latest, with others. */
+void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait);
 static inline bool wb__rail_has_room(struct wb__rail *r)
 {
 	return wb_ring_room(&r->ev) >= WB__EV_ROOM;

@@ -136,17 +136,25 @@ void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c)
 	wake(r);
 }
 
-void wb__emit(struct wb__rail *r, struct wb__ev *e)
+static void say_events(struct wb__rail *r)
 {
 	uint64_t one = 1;
+
+	r->n_unsaid = 0;
+	if (!atomic_exchange(&r->x->signalled, 1))
+		while (write(r->x->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+}
+
+void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait)
+{
 	int rc;
 
 	e->at_ns = wb_now_ns(r->x->o.clock);
 	rc = wb_ring_push(&r->ev, e);
 	assert(!rc);
-	if (!atomic_exchange(&r->x->signalled, 1))
-		while (write(r->x->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-			;
+	if (++r->n_unsaid >= WB__UNSAID_MAX || !may_wait)
+		say_events(r);
 }
 
 static void say_down(struct wb__rail *r, struct wb__sock *s)
@@ -154,7 +162,7 @@ static void say_down(struct wb__rail *r, struct wb__sock *s)
 	struct wb__ev e = {.kind = WB__EV_DOWN, .sock = s, .code = s->code};
 
 	if (!r->down_head && wb_ring_room(&r->ev)) {
-		wb__emit(r, &e);
+		wb__emit(r, &e, false);
 		return;
 	}
 	s->down_next = NULL;
@@ -171,7 +179,7 @@ static void say_down_late(struct wb__rail *r)
 		r->down_head = s->down_next;
 		if (!r->down_head)
 			r->down_tail = &r->down_head;
-		wb__emit(r, &e);
+		wb__emit(r, &e, false);
 	}
 	if (r->down_head)
 		wb__rail_wake_at(r, r->now_ns + ROOM_RETRY_NS);
@@ -501,6 +509,8 @@ static void *rail_main(void *arg)
 			break;
 		say_down_late(r);
 		run_sockets(r);
+		if (r->n_unsaid)
+			say_events(r);
 		r->now_ns = wb_now_ns(r->x->o.clock);
 		take_events(r, e, wait_events(r, e));
 	}

@@ -314,7 +314,7 @@ void wb__sock_written(struct wb__sock *s, struct wb__in *in)
 	in->state = WB__IN_FREE;
 	in->op = NULL;
 	wb__count(&s->rail->tx_chunks, 1);
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 }
 
 /* ---- frames in --------------------------------------------------------------------------------
@@ -332,11 +332,12 @@ static struct wb__op *grant_of(struct wb__sock *s, uint64_t id)
 static void retire(struct wb__sock *s, struct wb__op *op, struct wb__ev *e)
 {
 	s->grant[op->id & 0xffff] = NULL;
+	s->n_grant--;
 	if (op->is_dead)
 		e->kind = WB__EV_RETIRED;
 	e->op = op;
 	e->sock = s;
-	wb__emit(s->rail, e);
+	wb__emit(s->rail, e, s->n_grant >= WB__AHEAD_MIN);
 }
 
 void wb__sock_arrived(struct wb__sock *s)
@@ -415,7 +416,7 @@ static int on_grant(struct wb__sock *s, const struct wb__frame *f)
 	s->in[slot].bytes = f->chunk.bytes;
 	s->in[slot].state = WB__IN_WAITING;
 	e.u.chunk = f->chunk;
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 	return 0;
 }
 
@@ -423,7 +424,7 @@ static void late_write(struct wb__sock *s, struct wb__op *op)
 {
 	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = op, .code = -ECANCELED};
 
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 }
 
 static int on_cancel(struct wb__sock *s, const struct wb__frame *f)
@@ -435,7 +436,7 @@ static int on_cancel(struct wb__sock *s, const struct wb__frame *f)
 		return 0; /* crossed with our answer */
 	if (in->state == WB__IN_WAITING) {
 		in->state = WB__IN_GONE;
-		wb__emit(s->rail, &e);
+		wb__emit(s->rail, &e, false);
 	} else if (in->state == WB__IN_WRITE) {
 		late_write(s, in->op);
 		in->op = NULL;
@@ -570,6 +571,7 @@ static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
 
 	c->op->is_dead = false;
 	s->grant[c->op->id & 0xffff] = c->op;
+	s->n_grant++;
 	wb__sock_send(s, &f); /* a failure is in s->code; the turn sees it */
 }
 
@@ -583,7 +585,7 @@ static void cmd_cancel(struct wb__sock *s, const struct wb__cmd *c)
 	c->op->is_dead = true;
 	if (c->op != s->rx_op)
 		wb__sock_send(s, &f);
-	wb__emit(s->rail, &e);
+	wb__emit(s->rail, &e, false);
 }
 
 static void cmd_answer(struct wb__sock *s, const struct wb__cmd *c)
