@@ -48,6 +48,7 @@ static const struct {
 	[WB_FAULT_SLOT] = {"slot", WB_FAULT_FLIP},
 	[WB_FAULT_ASSEMBLE] = {"assemble", WB_FAULT_MISPLACE},
 	[WB_FAULT_INSTALL] = {"install", WB_FAULT_FLIP},
+	[WB_FAULT_COPY] = {"copy", WB_FAULT_FLIP},
 	[WB_FAULT_RAIL] = {"rail", MOVES},
 	[WB_FAULT_CTRL] = {"ctrl", WB_FAULT_DROP},
 	[WB_FAULT_ATTACH] = {"attach", 0},
@@ -175,7 +176,7 @@ static int parse_rule(struct rule *r, char *s, const char *shown, struct wb_err 
 		return wb_err_set(err, -EINVAL,
 			"WB_FAULT rule '%s' is not ACTION=PLACE[:PROPERTY]...; actions are "
 			"drop delay flip kill stall misplace; places are wire send recv "
-			"relay slot assemble install railN ctrl attach plan ready activate "
+			"relay slot assemble install copy railN ctrl attach plan ready activate "
 			"prepare release commit; e.g. flip=wire:0.01 or stall=rail0:2s",
 			shown);
 	while ((part = strtok_r(NULL, ":", &save))) {

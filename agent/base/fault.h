@@ -16,6 +16,7 @@
  *	recv	a chunk arrived			relay	a re-pack from installed parameters
  *	slot	bytes in a receive slot		assemble  a chunk about to be put into parameters
  *	install	parameters after install
+ *	copy	parameters after a staging area was copied into them
  *	ctrl	a control message
  *	attach	a worker attached		plan	agent: a plan came; operator: one leaves
  *	ready	agent: is about to say READY; operator: an agent said so
@@ -23,12 +24,9 @@
  *	prepare	a transfer reaches this agent	release	trainers are about to be let go
  *	commit	the outcome reaches this agent: its engine commits, its trainers are done
  * kill has a meaning everywhere; drop at wire, rail, send (the source refuses) and ctrl; flip at
- * wire, slot, relay and install; misplace at assemble; delay and stall at wire and rail.  Other
- * pairs are refused.
- * The transports ask at wire and rail, where they know neither version nor transfer; flow asks at
- * the others.
- * Properties
- *	0.01		probability of each hit (default 1)
+ * wire, slot, relay, install and copy; misplace at assemble; delay and stall at wire and rail.
+ *Other pairs are refused. The transports ask at wire and rail, where they know neither version nor
+ *transfer; flow asks at the others. Properties 0.01		probability of each hit (default 1)
  *	2s 5ms 100us	a time (delay, stall; default 1s)
  *	chunk=K		only the K-th time the rest matches, from 1 (counted from the start, or
  *			within the version / transfer that is named)
@@ -62,6 +60,7 @@ enum wb_fault_place {
 	WB_FAULT_SLOT,
 	WB_FAULT_ASSEMBLE,
 	WB_FAULT_INSTALL,
+	WB_FAULT_COPY,
 	WB_FAULT_RAIL,
 	WB_FAULT_CTRL,
 	WB_FAULT_ATTACH,

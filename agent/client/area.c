@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define READ_BACK_TRIES 16 /* pieces copied again, in one install */
+
 struct wb__area {
 	int fd;
 	uint64_t bytes;
@@ -158,15 +160,36 @@ bool wb__area_holds(const struct wb__area *a, uint64_t transfer)
 	       h->held_transfer == transfer;
 }
 
-int wb__area_install(struct wb__area *a, uint64_t transfer)
+/* What differs is copied again; false: something does not stay as it is written. */
+static bool read_back(struct wb__area *a, struct wb__install *x)
+{
+	const struct wb_area_range *r = a->range;
+	uint32_t i = 0, tries = 0;
+
+	while ((i = wb_area_differs(r, a->n_range, i, a->from, a->to)) < a->n_range) {
+		if (!x->n_bad++)
+			x->param = r[i].param;
+		if (tries++ == READ_BACK_TRIES)
+			return false;
+		wb_area_copy(&r[i], 1, a->from, a->to);
+	}
+	return true;
+}
+
+int wb__area_install(struct wb__area *a, struct wb__install *x)
 {
 	struct wb_area_head *h = (struct wb_area_head *)(void *)a->map;
 
-	if (wb_area_state(h) < WB_AREA_WHOLE || h->transfer != transfer)
+	x->n_bad = x->param = 0;
+	if (wb_area_state(h) < WB_AREA_WHOLE || h->transfer != x->transfer)
 		return WB_ESTALE;
 	h->held_transfer = 0;
 	wb_area_set(h, WB_AREA_INSTALLING);
 	wb_area_copy(a->range, a->n_range, a->from, a->to);
+	if (x->flip)
+		wb_area_flip(a->range, a->n_range, a->to, x->flip - 1);
+	if (x->read_back && !read_back(a, x))
+		return WB_ECKSUM; /* the area is whole: a repair may take it from there */
 	/* A restarted agent may have begun to fill it anew. */
 	return wb_area_move(h, WB_AREA_INSTALLING, WB_AREA_INSTALLED) ? 0 : WB_ESTALE;
 }

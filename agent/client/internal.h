@@ -88,6 +88,14 @@ struct wb_client_transfer {
 	bool is_held; /* the agent may still read the parameters */
 };
 
+/* One install: what is asked, and what was found. */
+struct wb__install {
+	uint64_t transfer, flip; /* flip: of WB_FAULT, 0 = none */
+	bool read_back;
+	uint32_t n_bad,
+		param; /* pieces that differed and were copied again; parameter of the first */
+};
+
 struct wb_client {
 	struct wb__hot *hot; /* own page */
 	pthread_mutex_t lock; /* guards: all below */
@@ -145,6 +153,7 @@ struct wb_client {
 	bool is_staged; /* no parameter changes before INSTALL */
 	bool is_copying; /* a thread is at it, without the lock */
 	bool is_given_up; /* END came before the copy was made */
+	struct wb__install install;
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */
 	uint64_t transfer;
@@ -222,9 +231,10 @@ void wb__mem_lost(struct wb_client *c);
 int wb__area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
 /** wb__area_fd - to attach again with; -1 = none. */
 int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
-/** wb__area_install - copy into the parameters; the lock is NOT needed.  0, or WB_ESTALE when
- *  @transfer is not whole in it.  Blocks for as long as the memory takes. */
-int wb__area_install(struct wb__area *a, uint64_t transfer);
+/** wb__area_install - copy into the parameters; the lock is NOT needed.  0, WB_ESTALE when the
+ *  transfer is not whole in it, or WB_ECKSUM when what was read back went on being different.
+ * Blocks for as long as the memory takes. */
+int wb__area_install(struct wb__area *a, struct wb__install *x);
 /** wb__area_holds - has the agent marked @transfer as committed? */
 bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
 void wb__area_destroy(struct wb__area *a);

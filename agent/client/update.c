@@ -129,6 +129,7 @@ void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 		return;
 	}
 	c->is_given_up = false;
+	c->install = (struct wb__install){.read_back = m->read_back, .flip = m->flip};
 	set_phase(c, WB__INSTALL);
 }
 
@@ -136,6 +137,7 @@ void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 static void install(struct wb_client *c)
 {
 	struct wb_msg_app_installed m = {0};
+	struct wb__install x;
 	struct wb__area *area;
 	uint32_t generation;
 
@@ -146,10 +148,13 @@ static void install(struct wb_client *c)
 	}
 	c->is_copying = true;
 	area = c->area;
-	m.transfer = c->transfer;
+	x = c->install;
+	m.transfer = x.transfer = c->transfer;
 	generation = c->parked_generation;
 	pthread_mutex_unlock(&c->lock);
-	m.code = wb__area_install(area, m.transfer);
+	m.code = wb__area_install(area, &x);
+	m.mismatched = x.n_bad;
+	m.param = x.param;
 	pthread_mutex_lock(&c->lock);
 	c->is_copying = false;
 	if (c->is_given_up) {

@@ -105,9 +105,14 @@ static void mismatch(void *ctx, const struct wb_core_mismatch *m)
 	if (m->rail != WB_FLOW_NO_RAIL)
 		snprintf(rail, sizeof(rail), ", rail %u", m->rail);
 	a->mismatch.transfer = m->transfer;
-	snprintf(a->mismatch.text, sizeof(a->mismatch.text),
-		"%s: chunk %u of class %u, parameter %.100s of %.64s, from %.64s%s", m->place,
-		m->chunk, m->cls, m->param, m->dst, m->src, rail);
+	if (!m->src)
+		snprintf(a->mismatch.text, sizeof(a->mismatch.text),
+			"%s: parameter %.100s of %.64s, copied from its staging area", m->place,
+			m->param, m->dst);
+	else
+		snprintf(a->mismatch.text, sizeof(a->mismatch.text),
+			"%s: chunk %u of class %u, parameter %.100s of %.64s, from %.64s%s",
+			m->place, m->chunk, m->cls, m->param, m->dst, m->src, rail);
 	WB_LOG_WRN(MOD, "checksum differs", WB_S("what", a->mismatch.text),
 		WB_U("transfer", m->transfer), WB_S("object", m->object));
 	wb__metrics_mismatch(a->http, m);

@@ -120,7 +120,7 @@ uint16_t wb__http_port(const struct wb__http *h)
 void wb__metrics_mismatch(struct wb__http *h, const struct wb_core_mismatch *m)
 {
 	if (h)
-		wb_metric_add(h->m, M_MISMATCH, WB_LABELS(m->place), 1);
+		wb_metric_add(h->m, M_MISMATCH, WB_LABELS(m->place), m->n);
 }
 
 void wb__metrics_mismatches_json(const struct wb__http *h, struct wb_buf *out)

@@ -72,6 +72,7 @@ static void add_op(const struct wb_map *map, const struct wb_op *op, const struc
 	for (uint32_t k = 0; k < reps; k++)
 		r[(*n)++] = (struct wb_area_range){
 			.mem = at->mem,
+			.param = op->param,
 			.off = at->off_bytes +
 			       (uint64_t)((int64_t)op->dst + k * op->dst_repeat_stride) *
 				       (uint64_t)elem,
@@ -102,6 +103,7 @@ int wb_area_ranges(const struct wb_map *map, const struct wb_place *place,
 		if (elems[i] == map->param[i].span && elems[i])
 			r[n++] = (struct wb_area_range){
 				.mem = place[i].mem,
+				.param = i,
 				.off = place[i].off_bytes,
 				.bytes = map->param[i].span * wb_dtype_bytes(map->param[i].dtype),
 				.n_row = 1,
@@ -137,4 +139,35 @@ void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, 
 					r[i].bytes);
 			}
 	wbk_copy_end();
+}
+
+static bool is_same(const struct wb_area_range *r, void *const *from, void *const *to)
+{
+	for (uint64_t row = 0; row < r->n_row; row++)
+		for (uint64_t k = 0; k < r->n_rep; k++) {
+			int64_t at = (int64_t)r->off + (int64_t)row * r->row_stride +
+				     (int64_t)k * r->rep_stride;
+
+			if (memcmp((char *)to[r->mem] + at, (char *)from[r->mem] + at, r->bytes) !=
+				0)
+				return false;
+		}
+	return true;
+}
+
+uint32_t wb_area_differs(
+	const struct wb_area_range *r, uint32_t n, uint32_t i, void *const *from, void *const *to)
+{
+	while (i < n && is_same(&r[i], from, to))
+		i++;
+	return i;
+}
+
+void wb_area_flip(const struct wb_area_range *r, uint32_t n, void *const *to, uint64_t bit)
+{
+	const struct wb_area_range *at = n ? &r[bit % n] : NULL;
+	uint64_t b = bit >> 8;
+
+	if (at && at->bytes && at->n_row && at->n_rep)
+		((uint8_t *)to[at->mem])[at->off + (b / 8) % at->bytes] ^= (uint8_t)(1u << b % 8);
 }

@@ -83,7 +83,7 @@ static inline bool wb_area_move(
 
 /* What to copy: n_row x n_rep pieces of `bytes`, strides in bytes. */
 struct wb_area_range {
-	uint32_t mem;
+	uint32_t mem, param;
 	uint64_t off, bytes;
 	uint64_t n_row, n_rep;
 	int64_t row_stride, rep_stride;
@@ -96,5 +96,11 @@ int wb_area_ranges(const struct wb_map *map, const struct wb_place *place,
 /** wb_area_copy - copy the ranges from the objects at @from to those at @to.  Blocks for as long
  *  as the memory takes. */
 void wb_area_copy(const struct wb_area_range *r, uint32_t n, void *const *from, void *const *to);
+/** wb_area_differs - the first range, from @i on, that is not the same in both; @n = none.  Blocks
+ *  as well. */
+uint32_t wb_area_differs(
+	const struct wb_area_range *r, uint32_t n, uint32_t i, void *const *from, void *const *to);
+/** wb_area_flip - WB_FAULT: change a bit of @to that one of the ranges covers. */
+void wb_area_flip(const struct wb_area_range *r, uint32_t n, void *const *to, uint64_t bit);
 
 #endif

@@ -286,12 +286,16 @@ enum wbp_peer {
 
 #define WBF_app_install(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer, whole in the staging area") \
-	F(X, I64, version, 0, REQ, 1, "its version")
+	F(X, I64, version, 0, REQ, 1, "its version") \
+	F(X, BOOL, read_back, 0, OPT, 2, "compare the parameters with the area after the copy") \
+	F(X, U64, flip, 0, OPT, 2, "WB_FAULT: number + 1 of a bit that goes bad after the copy; 0 = none")
 
 #define WBF_app_installed(F, S, X) \
 	F(X, U64, transfer, 0, REQ, 1, "transfer that the parameters hold") \
 	F(X, I64, code, 0, REQ, 1, "0, or why it could not be installed") \
-	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people")
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
+	F(X, U32, mismatched, 0, OPT, 2, "pieces that differed from the area and were copied again") \
+	F(X, U32, param, 0, OPT, 2, "parameter of the first of them")
 
 #define WBF_app_mem_release(F, S, X) \
 	F(X, U32, reason, 0, OPT, 1, "0 = release_memory was called")

@@ -65,9 +65,10 @@ struct wb_core_times {
 /* Where, in whose memory, of whom; names are borrowed for the call. */
 struct wb_core_mismatch {
 	const char *place; /* wire, slot, relay, install */
-	const char *object, *src, *dst, *param;
+	const char *object, *src, *dst, *param; /* src NULL: a copy of dst's own staging area */
 	uint64_t transfer;
 	uint32_t cls, chunk, rail; /* WB_FLOW_NO_RAIL */
+	uint32_t n; /* so many at once; the first is described */
 };
 
 struct wb_core_env {

@@ -115,7 +115,8 @@ static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mism
 		.transfer = wb_flow_transfer(f),
 		.cls = m->cls,
 		.chunk = m->chunk,
-		.rail = m->rail};
+		.rail = m->rail,
+		.n = 1};
 
 	wb__core_trace(e->obj, "mismatch", out.src, out.transfer, m->chunk);
 	if (env->mismatch)

@@ -142,8 +142,12 @@ void wb__core_party_install(struct party *p)
 
 void wb__core_party_copy(struct party *p)
 {
+	const struct wb_core *c = p->e->obj->core;
 	struct wb_msg_app_install m = {.transfer = p->transfer, .version = p->version};
+	struct wb_fault_at at = {(uint64_t)p->version, p->transfer, WB_FAULT_ANY};
+	struct wb_fault_hit hit;
 
+	m.read_back = c->o.read_back;
 	p->state = PARTY_COPYING;
 	p->copy_ns = now_ns(p->e->obj->core);
 	p->is_opened = true;
@@ -155,8 +159,31 @@ void wb__core_party_copy(struct party *p)
 			continue;
 		w->installed = false;
 		w->held_transfer = 0;
+		wb_fault_hit(c->env->fault, WB_FAULT_COPY, &at, &hit);
+		m.flip = hit.actions & WB_FAULT_FLIP ? (hit.bit >> 1) + 1 : 0;
 		wb__core_to_worker(w, WBP_APP_INSTALL, &m);
 	}
+}
+
+/* Said by name and counted, once for each piece. */
+static void tell_mismatch(
+	const struct worker *w, const struct party *p, const struct wb_msg_app_installed *m)
+{
+	const struct wb_core_env *env = p->e->obj->core->env;
+	const struct wb_map *map = w->w.map;
+	struct wb_core_mismatch x = {.place = wb_flow_place_name(WB_FLOW_INSTALL),
+		.object = p->e->obj->name,
+		.dst = w->w.name,
+		.param = m->param < map->n_param ? map->param[m->param].name : "?",
+		.transfer = p->transfer,
+		.rail = WB_FLOW_NO_RAIL,
+		.n = WB_MIN(m->mismatched, 1000u)};
+
+	if (!x.n)
+		return;
+	wb__core_trace(p->e->obj, "mismatch", w->w.name, p->transfer, m->param);
+	if (env->mismatch)
+		env->mismatch(env->ctx, &x);
 }
 
 void wb__core_party_installed(
@@ -166,6 +193,7 @@ void wb__core_party_installed(
 
 	if (p->state != PARTY_COPYING || m->transfer != p->transfer)
 		return;
+	tell_mismatch(w, p, m);
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "%s did not install: %.800s", w->w.name,
 			m->sentence && m->sentence[0] ? m->sentence : wb_strerror((int)m->code));

@@ -103,6 +103,40 @@ def a_run_put_in_the_wrong_place_is_found_by_reading_it_back():
                checksums="installed", **kw)
 
 
+def a_copy_of_the_staging_area(checksums, heap):
+    """Rollouts are staged: bits of parameters go bad after their area was copied into them."""
+    def test():
+        with Cluster() as c:
+            c.operator(trainers=1, per_engine=2, engines=1, staging={"rollout": "HostMemory"})
+            c.agent("t0", "--checksums", checksums)
+            c.agent("r0", "--checksums", checksums, env={"WB_FAULT": "flip=copy:version=2"})
+            t = c.worker("t0", "trainer")
+            r = [c.worker("r0", "rollout", i, 2, engine="e0", cut="cols", heap=heap)
+                 for i in range(2)]
+            for w in [t] + r:
+                w.expect("planned")
+            for v in (1, 2, 3):
+                t.say(f"send {v}")
+                sent([t], v, "e0=Committed")
+                if v == 2 and checksums != "installed":  # nobody has looked
+                    for w in r:
+                        w.expect("update 2 bad", reject=None)
+                    assert mismatches(c, "r0") == {}
+                else:
+                    updated(r, v)
+            if checksums != "installed":
+                return
+            assert mismatches(c, "r0") == {"install": 2}, mismatches(c, "r0")
+            for i in (1, 2):
+                c.agents["r0"].expect(
+                    r'checksum differs what="install: parameter part\.\d of r0/worker \d[^,]*, '
+                    r'copied from its staging area', reject=None)
+            status = json.loads(c.get(c.agents["r0"], "/status")[1])
+            assert "parameter part." in status["lastMismatch"], status["lastMismatch"]
+    test.__name__ = f"a_copy_of_the_staging_area: {checksums} {'heap' if heap else 'memfd'}"
+    return test
+
+
 if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [a_bit_flipped_on_the_wire, a_bit_flipped_in_the_slot_after_arrival,
@@ -110,5 +144,8 @@ if __name__ == "__main__":
              a_parameter_that_changes_after_install_is_found_by_the_next_reader,
              a_parameter_that_changes_after_install_is_found_by_reading_it_back,
              a_run_put_in_the_wrong_place_is_found_by_the_next_reader,
-             a_run_put_in_the_wrong_place_is_found_by_reading_it_back]
-    run(*[t for t in tests if not names or t.__name__ in names], together=2)
+             a_run_put_in_the_wrong_place_is_found_by_reading_it_back,
+             a_copy_of_the_staging_area("on", False),
+             a_copy_of_the_staging_area("installed", False),
+             a_copy_of_the_staging_area("installed", True)]
+    run(*[t for t in tests if not names or any(n in t.__name__ for n in names)], together=2)
