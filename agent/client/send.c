@@ -280,8 +280,8 @@ int wb_client_transfer_wait(
 		return rc > 0 ? 0 : rc ? rc : wb__fail(err, -ENOTCONN, "the client is closed");
 	}
 	rc = wb__wait(c, wb__deadline(timeout), ready_transfer, &w, err);
-	if (rc == -ETIMEDOUT) {
-		wb_client_transfer_get(t, &info);
+	wb_client_transfer_get(t, &info);
+	if (rc == -ETIMEDOUT && !info.code) { /* else it is the transfer's own end */
 		wb__fail(err, rc,
 			"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
 			(unsigned long long)info.transfer, (long long)info.version,

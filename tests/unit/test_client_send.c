@@ -202,6 +202,36 @@ struct second {
 	struct wb_error err;
 };
 
+static void script_ends_by_a_deadline(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_STARTED, -ETIMEDOUT, "not called by t1");
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+START_TEST(transfer_that_missed_its_deadline_says_so_in_its_own_words)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+
+	fx_script_start(&s, script_ends_by_a_deadline);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, -1, 0, S, &t, &err), 0);
+	ck_assert_int_eq(
+		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err), -ETIMEDOUT);
+	says(&err, "not called by t1");
+	ck_assert(!strstr(err.msg, "after")); /* the time that was not waited */
+	wb_client_transfer_free(t);
+	wb_client_close(c, S, &err);
+	fx_script_stop(&s);
+}
+END_TEST
+
 static void *send_in_thread(void *arg)
 {
 	struct second *x = arg;
@@ -447,6 +477,7 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, send_goes_through_its_states);
+	tcase_add_test(t, transfer_that_missed_its_deadline_says_so_in_its_own_words);
 	tcase_add_test(t, with_supersede_a_send_follows_the_release_of_the_last);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
