@@ -352,7 +352,8 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	f->stats.resent++;
 	if (next_source || ++r->tries >= FLOW_TRIES_MAX) {
 		r->tries = 0;
-		r->sources_tried++;
+		if (!f->lost[r->src]) /* it counts no more */
+			r->sources_tried++;
 	}
 	r->state = WANT_CLOSED;
 	wb__flow_flight_put(fl);

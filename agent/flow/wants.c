@@ -102,18 +102,15 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 {
 	const struct wb_want *w = &f->local->want[i];
 	const struct wb_class *k = &f->plan->cls[w->cls];
-	uint32_t nth = f->want[i].sources_tried, got;
+	uint32_t nth = f->want[i].sources_tried, got = FLOW_NONE;
 
 	*is_last = false;
-	if (nth == 0 && usable(f, i, w->src))
-		return w->src;
-	if (nth == 0 && !f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL) {
+	if (usable(f, i, w->src))
+		got = w->src;
+	else if (!f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL)
 		got = remap_lost(f, i);
-		if (got != FLOW_NONE)
-			return got;
-	}
-	if (nth > 0 && usable(f, i, w->src))
-		nth--; /* the planned source was the first try */
+	if (got != FLOW_NONE && nth-- == 0)
+		return got;
 	got = nth_member(f, i, k->holder_begin, k->holder_end, w->chunk, &nth);
 	if (got != FLOW_NONE || k->is_direct) /* its needers hold rounded values: nobody's source */
 		return got;
@@ -285,6 +282,9 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 		return;
 	f->lost[w] = 1;
 	f->has_lost = true;
+	/* What was tried is counted along the usable sources, which are others now. */
+	for (uint32_t i = 0; i < f->local->n_want; i++)
+		f->want[i].sources_tried = 0;
 	requeue_list(f, &e->receive);
 	requeue_list(f, &e->exchange);
 	for (uint32_t i = 0; i < f->fetch.n; i++) {

@@ -187,6 +187,37 @@ START_TEST(engines_that_leave_hold_nobody_up)
 }
 END_TEST
 
+/* The other engine waits for its share, which then comes from a trainer.  Whether that is gone is
+ * heard from two sides: its agent refuses, and the leader says so; in any order. */
+START_TEST(an_engine_that_leaves_in_its_hook_takes_nothing_with_it)
+{
+	struct world_opts o = shape;
+	uint64_t until;
+
+	o.seed = 100 + (uint64_t)_i;
+	begin(&o);
+	commits(1);
+	w.worker[2].hook_ns = 30 * WB_NS_PER_S;
+	world_send(&w, 2);
+	until = world_now(&w) + SOON;
+	while (w.worker[1].phase != WORLD_BEGUN && world_now(&w) < until)
+		ck_assert(wb_sim_step(w.net));
+	world_run_for(&w, 20 * WB_NS_PER_MS);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_BEGUN);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_BEFORE);
+	if (_i & 4) /* both are there when it looks */
+		wb_sim_node_stall(w.net, w.agent[1].name, 50 * WB_NS_PER_MS);
+	world_end_worker(&w, 2, _i & 1 ? NULL : "exited (killed)");
+	if (_i & 2)
+		world_kill_agent_only(&w, 2);
+	come_to_rest();
+	ck_assert_msg(world_holds(&w, &w.worker[1], 2) && w.worker[1].version == 2, "%s; %s",
+		w.worker[1].why, w.last_culprit);
+	ck_assert_uint_eq(w.worker[1].n_torn, 0);
+	end();
+}
+END_TEST
+
 /* The operator waits for a feed, with plans and other feeds, until it has heard how it ended. */
 START_TEST(a_feed_that_cannot_begin_is_reported)
 {
@@ -213,6 +244,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_restarted_trainer_agent_holds_nobody_up, 0, STEPS);
 	tcase_add_loop_test(tc, a_restarted_rollout_agent_holds_nobody_up, 0, STEPS);
 	tcase_add_loop_test(tc, engines_that_leave_hold_nobody_up, 0, STEPS);
+	tcase_add_loop_test(tc, an_engine_that_leaves_in_its_hook_takes_nothing_with_it, 0, STEPS);
 	tcase_add_test(tc, a_feed_that_cannot_begin_is_reported);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
