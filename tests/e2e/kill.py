@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kill and stop processes at each phase of a transfer; see what becomes of it.
 
-    kill.py COUNT [SEED] [MODE]
+    kill.py COUNT [SEED] [MODE]     KILLS and KILL_SEED are their defaults
 
 Two trainer pods, engine e0 over two pods, engine e1 in one; each transfer takes some tenths of a
 second in each phase.  A victim (leader's agent, engine lead's, the one beside it, a relay's, a
@@ -392,5 +392,5 @@ if __name__ == "__main__":
     from cluster import Proc
     Proc.drain_checked = drain_checked
     sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else int(os.environ.get("KILLS", "200")),
-                  int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time()),
+                  int(sys.argv[2]) if len(sys.argv) > 2 else int(os.environ.get("KILL_SEED", time.time())),
                   sys.argv[3] if len(sys.argv) > 3 else None))

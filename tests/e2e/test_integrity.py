@@ -68,7 +68,7 @@ def named(c, at, place, n, source, rail):
         return
     operator = ["describe", "--operator", f"127.0.0.1:{c.op.http}"]
     c.until("the operator knows", lambda: "parameter part." in wbctl(*operator))
-    assert re.search(r"^wb_checksum_mismatches_total [1-9]", c.get(c.op, "/metrics")[1], re.M)
+    c.until("it is counted", lambda: re.search(r"^wb_checksum_mismatches_total [1-9]", c.get(c.op, "/metrics")[1], re.M))
 
 
 def a_bit_flipped_on_the_wire():
