@@ -91,12 +91,9 @@ START_TEST(an_agent_of_the_version_before_is_given_no_such_plan)
 }
 END_TEST
 
-START_TEST(trainers_that_are_back_are_planned_as_ever)
+/* The trainers are gone, and engine e2 got what e1 holds. */
+static void feed_without_trainers(void)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	const struct wb_recon_member *m;
-	size_t n;
-
 	run_one_engine();
 	trainers_go();
 	join(12);
@@ -105,6 +102,15 @@ START_TEST(trainers_that_are_back_are_planned_as_ever)
 	ready(3, 1, 2);
 	engine("e2", WB_RECON_COMMITTED, 6, true);
 	did(false);
+}
+
+START_TEST(trainers_that_are_back_are_planned_as_ever)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	const struct wb_recon_member *m;
+	size_t n;
+
+	feed_without_trainers();
 	up(agent(4, "train", t, 1)); /* one of two is not enough */
 	ck_assert_str_eq(did(false), "");
 	ck_assert_int_eq(wb_recon_attached(r, now, 4, &t[1]), 0);
@@ -195,14 +201,7 @@ START_TEST(engines_that_leave_need_no_plan_and_others_join_after_them)
 	const struct wb_recon_member *m;
 	size_t n;
 
-	run_one_engine();
-	trainers_go();
-	join(12);
-	planned(2, 98);
-	ready(2, 1, 2);
-	ready(3, 1, 2);
-	engine("e2", WB_RECON_COMMITTED, 6, true);
-	did(false);
+	feed_without_trainers();
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
 	ck_assert_str_eq(did(false), "");
 	up(agent(5, "roll-c", &e3, 1)); /* e2, which was fed itself, is the source now */
