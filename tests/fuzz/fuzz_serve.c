@@ -66,8 +66,11 @@ static size_t wire_queued(const struct wb_chan *ch)
 	return 0;
 }
 
-static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_peer, wire_queued};
+static const struct wb_chan_ops wire_ops = {.send = wire_send,
+					    .close = wire_close,
+					    .peer = wire_peer,
+					    .identity = wire_peer,
+					    .queued = wire_queued};
 
 static uint64_t wall(void *ctx)
 {
