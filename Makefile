@@ -217,7 +217,7 @@ analyze:                   ## gcc -fanalyzer over the tree
 	$(submake) VARIANT=analyze lib
 demo: all                  ## the whole job on this machine: no GPU, NIC or cluster
 	@tests/demo/run.sh $(O)
-bench: all $(BENCHES)      ## benchmarks, one JSON object a line
+bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a line
 	@tests/bench/run.sh $(O)
 install: all               ## DESTDIR and PREFIX are honoured
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1

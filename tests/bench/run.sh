@@ -11,4 +11,5 @@ done
 python=$(tests/common/venv.sh) || { echo '{"name": "e2e", "figure": null, "skipped": "no Python with NumPy"}'; exit 0; }
 "$python" tests/bench/poll.py --out "$out"
 "$python" tests/bench/extract.py --out "$out"
+"$python" tests/bench/control.py --out "$out"
 exec "$python" tests/bench/e2e.py --out "$out"
