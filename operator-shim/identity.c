@@ -61,9 +61,10 @@ static int check_pod(const struct wb__identity *d, const struct wb_kube_who *who
 	const json_t *pod = wb_kube_watch_get(d->pods, who->ns, who->pod);
 	const char *name = strchr(object, '/') + 1;
 
+	/* Who it is is known, but not to those who look at the object. */
 	if (strlen(who->ns) != (size_t)(name - 1 - object) ||
 		strncmp(object, who->ns, strlen(who->ns)) != 0)
-		return wb_err_set(err, -EPERM,
+		return wb_err_set(err, -EACCES,
 			"the token is of namespace %s, object %.320s is in another", who->ns,
 			object);
 	if (!pod || strcmp(wb_kube_meta(pod, "uid"), who->pod_uid) != 0 ||

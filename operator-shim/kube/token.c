@@ -81,22 +81,22 @@ int wb_kube_review_judge(const json_t *review, const char *const *object, size_t
 
 	memset(out, 0, sizeof(*out));
 	if (!json_is_true(json_object_get(status, "authenticated")))
-		return wb_err_set(err, -EPERM,
+		return wb_err_set(err, -EACCES,
 			"the token is not valid for audience weightbridge.io/%.320s: %.300s",
 			n ? object[0] : "",
 			*text(status, "error") ? text(status, "error") : "Kubernetes refused it");
 	for (size_t i = 0; i < n; i++)
 		if (!has_audience(status, object[i]))
-			return wb_err_set(err, -EPERM,
+			return wb_err_set(err, -EACCES,
 				"the token is not for audience weightbridge.io/%.320s: set it in "
 				"the "
 				"pod's projected volume",
 				object[i]);
 	if (split_account(text(user, "username"), out) < 0)
-		return wb_err_set(err, -EPERM, "the token is not of a service account");
+		return wb_err_set(err, -EACCES, "the token is not of a service account");
 	if (!*pod || !*uid || strlen(pod) >= sizeof(out->pod) ||
 		strlen(uid) >= sizeof(out->pod_uid))
-		return wb_err_set(err, -EPERM,
+		return wb_err_set(err, -EACCES,
 			"the token is not bound to a pod: use a projected volume, not a Secret");
 	snprintf(out->pod, sizeof(out->pod), "%s", pod);
 	snprintf(out->pod_uid, sizeof(out->pod_uid), "%s", uid);

@@ -26,8 +26,8 @@ json_t *wb_kube_audience(const char *object);
 /** wb_kube_review_body - a review of @token for one audience an object.  New reference; NULL = no
  *  memory.  Holds the token: do not log. */
 json_t *wb_kube_review_body(const char *token, const char *const *object, size_t n);
-/** wb_kube_review_judge - what the answer says.  0; -EPERM with a sentence that says what to fix.
- */
+/** wb_kube_review_judge - what the answer says.  0; -EACCES with a sentence that says what to
+ *  fix. */
 int wb_kube_review_judge(const json_t *review, const char *const *object, size_t n,
 	struct wb_kube_who *out, struct wb_err *err);
 

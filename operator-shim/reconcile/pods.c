@@ -37,6 +37,11 @@ const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent)
 	return i < r->n_pod && !strcmp(r->pod[i].name, agent) ? &r->pod[i] : NULL;
 }
 
+bool wb_recon_has_pod(const struct wb_recon *r, const char *agent)
+{
+	return wb__recon_pod(r, agent);
+}
+
 static void fill(struct pod *to, const struct wb_recon_pod *p)
 {
 	memset(to, 0, sizeof(*to));

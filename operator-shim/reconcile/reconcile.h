@@ -268,6 +268,8 @@ int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now);
 /** A pod with this object's label, that has not ended; or news of it. */
 int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p);
 int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
+/** wb_recon_has_pod - there is one whose agent is called @agent. */
+bool wb_recon_has_pod(const struct wb_recon *r, const char *agent);
 /** An agent that wants to serve this object was turned away, or a worker of it for its library;
  *  that holds until its agent says (@sentence "") that it is over. */
 int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,

@@ -103,6 +103,8 @@ static void list_objects(const struct wb_serve *s, struct wb_buf *b)
 {
 	for (size_t i = 0; i < s->n_object && i < 8; i++)
 		wb_buf_printf(b, "%s%s", i ? ", " : "", s->object[i]->key);
+	if (!s->n_object)
+		wb_buf_printf(b, "none");
 }
 
 static bool knows_objects(struct peer *p)
@@ -113,11 +115,11 @@ static bool knows_objects(struct peer *p)
 		if (wb__serve_object(p->s, p->hello.objects[i]))
 			continue;
 		wb_buf_init(&b, WBP_TEXT_MAX);
-		wb_buf_printf(
-			&b, "this operator has no object %.100s; it serves ", p->hello.objects[i]);
-		list_objects(p->s, &b);
-		if (!p->s->n_object)
-			wb_buf_printf(&b, "none");
+		wb_buf_printf(&b, "this operator has no object %.100s", p->hello.objects[i]);
+		if (!p->s->env.authenticate) { /* else anybody could ask */
+			wb_buf_printf(&b, "; it serves ");
+			list_objects(p->s, &b);
+		}
 		wb__serve_reject(p, -ENOENT, p->s->is_open, wb_buf_cstr(&b));
 		wb_buf_finish(&b);
 		return false;
@@ -205,15 +207,17 @@ static void admit(struct peer *p)
 }
 
 /* Objects that wait for this agent say why it does not come. */
-static void report_refused(struct peer *p, enum wb_recon_refusal what, const char *sentence)
+static void report_refused(
+	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence)
 {
-	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
-		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
+	(void)wb_recon_refused(o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
+}
 
-		if (o)
-			(void)wb_recon_refused(
-				o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
-	}
+/* Anybody can connect and call itself anything.  An object speaks of who is known, or of who has
+ * the name of one of its pods; then the only words that are not ours are that name. */
+static bool may_speak_of(const struct object *o, const struct peer *p, int rc)
+{
+	return (rc != -EACCES && rc != -EAGAIN) || wb_recon_has_pod(o->r, p->hello.agent);
 }
 
 static void turn_away(struct peer *p, int rc, const char *sentence)
@@ -223,12 +227,45 @@ static void turn_away(struct peer *p, int rc, const char *sentence)
 	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("token"), 1);
 	WB_LOG_WRN(MOD, "agent not authenticated", WB_S("agent", p->hello.agent),
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("why", sentence));
-	for (uint32_t i = 0; s->env.event && i < p->hello.n_objects; i++)
-		s->env.event(s->env.ctx, &(struct wb_serve_event){p->hello.objects[i],
-						 "AuthenticationRejected", sentence});
-	if (rc != -EAGAIN)
-		report_refused(p, WB_REFUSED_TOKEN, sentence);
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		struct object *o = wb__serve_object(s, p->hello.objects[i]);
+
+		if (!o || !may_speak_of(o, p, rc))
+			continue;
+		if (s->env.event)
+			s->env.event(s->env.ctx, &(struct wb_serve_event){o->key,
+							 "AuthenticationRejected", sentence});
+		if (rc != -EAGAIN)
+			report_refused(o, p, WB_REFUSED_TOKEN, sentence);
+	}
 	wb__serve_reject(p, rc, true, sentence);
+}
+
+static int agree(struct peer *p, struct wb_err *err)
+{
+	char who[300];
+
+	snprintf(who, sizeof(who), "agent %s", p->hello.agent);
+	return wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
+		p->hello.version_max, &p->version, err);
+}
+
+/* Where tokens are shown this comes after them: objects speak of it. */
+static bool speaks_ours(struct peer *p)
+{
+	struct wb_err err = {0};
+	int rc = agree(p, &err);
+
+	if (rc == 0)
+		return true;
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
+
+		if (o)
+			report_refused(o, p, WB_REFUSED_VERSION, err.msg);
+	}
+	wb__serve_reject(p, rc, false, err.msg);
+	return false;
 }
 
 /* A HELLO says which connection it was made for: one that was recorded is of no use on another. */
@@ -273,8 +310,8 @@ static void claim(struct peer *p)
 		return;
 	}
 	if (!is_bound(p)) {
-		turn_away(
-			p, -EPERM, "this HELLO was made for another connection: it was sent again");
+		turn_away(p, -EACCES,
+			"this HELLO was made for another connection: it was sent again");
 		return;
 	}
 	p->state = PEER_CLAIMED;
@@ -287,20 +324,13 @@ static void claim(struct peer *p)
 static void on_hello(struct peer *p, struct wb_msg_hello *m)
 {
 	struct wb_serve *s = p->s;
-	struct wb_err err = {0};
-	char who[300];
-	int rc;
 
 	p->hello = *m;
 	memset(m, 0, sizeof(*m));
-	snprintf(who, sizeof(who), "agent %s", p->hello.agent);
-	rc = wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
-		p->hello.version_max, &p->version, &err);
-	if (rc < 0) {
-		report_refused(p, WB_REFUSED_VERSION, err.msg);
-		wb__serve_reject(p, rc, false, err.msg);
+	if (s->env.authenticate)
+		(void)agree(p, NULL); /* for the answer's frame */
+	else if (!speaks_ours(p))
 		return;
-	}
 	if (!p->hello.agent[0] || !p->hello.instance) {
 		wb__serve_reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
 		return;
@@ -339,7 +369,7 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const cha
 			"second time",
 			p->hello.agent, wb_chan_peer(twin->ch));
 		turn_away(p, -EEXIST, text);
-	} else if (rc == 0 && knows_objects(p)) {
+	} else if (rc == 0 && speaks_ours(p) && knows_objects(p)) {
 		admit(p);
 	} else if (rc < 0) {
 		turn_away(p, rc, sentence);

@@ -106,7 +106,8 @@ json_t *wb_serve_status(const struct wb_serve *s, const char *name);
 /** wb_serve_looks - rises when that status may have changed; 0 = no such object. */
 uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
 /** wb_serve_authenticated - the answer about @peer, which may be gone: 0 lets it in, else it is
- *  turned away with the sentence, and may come again. */
+ *  turned away with the sentence, and may come again.  -EACCES (who it is is not known) and -EAGAIN
+ *  (nor can be found out now): only objects that have a pod of its name speak of it. */
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);

@@ -446,7 +446,7 @@ START_TEST(token_is_judged_by_the_review_alone)
 		ck_assert_str_eq(who.pod_uid, "u");
 		return;
 	}
-	ck_assert_int_eq(rc, -EPERM);
+	ck_assert_int_eq(rc, -EACCES);
 	ck_assert_msg(strstr(err.msg, reviews[_i].want), "%s", err.msg);
 }
 END_TEST

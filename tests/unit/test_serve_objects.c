@@ -178,6 +178,8 @@ static uint32_t claimed_peer;
 static uint32_t unclaimed_peer;
 static char claimed[128];
 static const char *hello_binding;
+static uint32_t hello_version;
+static char events[400]; /* "object: text" each */
 
 static void authenticate(void *ctx, uint32_t peer, const struct wb_serve_claim *c)
 {
@@ -193,6 +195,14 @@ static void unclaim(void *ctx, uint32_t peer)
 	unclaimed_peer = peer;
 }
 
+static void event(void *ctx, const struct wb_serve_event *e)
+{
+	size_t at = strlen(events);
+
+	(void)ctx;
+	snprintf(events + at, sizeof(events) - at, "%s: %s\n", e->object, e->text);
+}
+
 static void token_set_up(void)
 {
 	struct wb_serve_env env = {.clock = &clk.clock,
@@ -201,6 +211,7 @@ static void token_set_up(void)
 		.arm = arm,
 		.authenticate = authenticate,
 		.unclaim = unclaim,
+		.event = event,
 		.work = work};
 	struct wb_serve_opts o = {.name = "op"};
 	struct wb_err err = {0};
@@ -211,12 +222,14 @@ static void token_set_up(void)
 	ck_assert_int_eq(put_object("", 7), 0);
 	claimed_peer = unclaimed_peer = 0;
 	hello_binding = NULL;
+	hello_version = 1;
+	events[0] = '\0';
 }
 
 static void hello_with(struct wire *w, const char *token, const char *object)
 {
-	struct wb_msg_hello h = {.version_min = 1,
-		.version_max = WBP_VERSION_MAX,
+	struct wb_msg_hello h = {.version_min = hello_version,
+		.version_max = WB_MAX(WBP_VERSION_MAX, hello_version),
 		.agent = "train",
 		.host = "10.0.0.1",
 		.port = 7444,
@@ -264,6 +277,103 @@ START_TEST(refused_token_is_told_why_and_may_come_again)
 	expect_nothing(&train);
 	end_wire(&train);
 	wb_serve_authenticated(s, claimed_peer, 0, ""); /* gone */
+}
+END_TEST
+
+/* What the object says of its members, then the events. */
+static const char *told(void)
+{
+	static char text[1000];
+	json_t *st = wb_serve_status(s, "default/a"), *list = json_object_get(st, "conditions"), *c;
+	size_t i;
+
+	text[0] = '\0';
+	json_array_foreach(list, i, c)
+	{
+		if (!strcmp(json_string_value(json_object_get(c, "type")), "MembersConnected"))
+			snprintf(text, sizeof(text), "%s: %s\n%s",
+				json_string_value(json_object_get(c, "reason")),
+				json_string_value(json_object_get(c, "message")), events);
+	}
+	json_decref(st);
+	return text;
+}
+
+static bool is_reason(const char *reason, const char *words)
+{
+	return !strncmp(told(), reason, strlen(reason)) && strstr(told(), words);
+}
+
+static void turned_away(int rc, const char *sentence)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	wb_serve_authenticated(s, claimed_peer, rc, sentence);
+	expect(&train, WBP_REJECT, &m);
+	wb_msg_free(WBP_REJECT, &m);
+	ck_assert(train.is_closed);
+	end_wire(&train);
+}
+
+static const int strangers[] = {-EACCES, -EAGAIN};
+
+START_TEST(stranger_has_no_say_in_status_and_events)
+{
+	turned_away(strangers[_i], "not known");
+	ck_assert_ptr_null(strstr(told(), "agent train"));
+	ck_assert_ptr_null(strstr(told(), "not known"));
+	/* Of one with the name of a pod that is awaited users want to know. */
+	wb_serve_pod(s, "default/a", &(struct wb_serve_pod){.name = "train", .has_sidecar = true});
+	turned_away(strangers[_i], "not known");
+	ck_assert_ptr_nonnull(strstr(told(), "default/a: not known\n"));
+	if (strangers[_i] == -EACCES)
+		ck_assert(
+			is_reason("AuthenticationRejected", "agent train was refused: not known"));
+}
+END_TEST
+
+START_TEST(who_is_known_and_refused_is_spoken_of)
+{
+	turned_away(-EPERM, "not of this object");
+	ck_assert(
+		is_reason("AuthenticationRejected", "agent train was refused: not of this object"));
+	ck_assert_ptr_nonnull(strstr(told(), "default/a: not of this object\n"));
+}
+END_TEST
+
+START_TEST(other_protocol_version_is_told_of_after_the_token)
+{
+	union wb_msg m;
+
+	hello_version = 99;
+	turned_away(-EACCES, "not known");
+	ck_assert_ptr_null(strstr(told(), "99"));
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	expect_nothing(&train);
+	wb_serve_authenticated(s, claimed_peer, 0, "");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert_ptr_nonnull(strstr(m.reject.sentence, "99"));
+	ck_assert(!m.reject.retry && train.is_closed);
+	wb_msg_free(WBP_REJECT, &m);
+	ck_assert(is_reason("ProtocolVersionMismatch", "agent train was refused: "));
+	end_wire(&train);
+}
+END_TEST
+
+START_TEST(names_of_objects_are_not_told_to_strangers)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	hello_with(&train, NULL, "default/x");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert_ptr_nonnull(strstr(m.reject.sentence, "no object default/x"));
+	ck_assert_ptr_null(strstr(m.reject.sentence, "default/a"));
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
 }
 END_TEST
 
@@ -488,6 +598,11 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, token_set_up, tear_down);
 	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
+	tcase_add_loop_test(
+		tc, stranger_has_no_say_in_status_and_events, 0, (int)WB_ARRAY_SIZE(strangers));
+	tcase_add_test(tc, who_is_known_and_refused_is_spoken_of);
+	tcase_add_test(tc, other_protocol_version_is_told_of_after_the_token);
+	tcase_add_test(tc, names_of_objects_are_not_told_to_strangers);
 	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,
 		(int)WB_ARRAY_SIZE(nothing_claimed));
 	tcase_add_loop_test(tc, agent_joins_no_object_but_what_its_token_is_for, 0, 2);
