@@ -71,15 +71,18 @@ static int check_limits(const struct wb__agent *a, const struct wb__staging_in *
 			"areas%s), --staging-limit is %llu: raise it, or set spec.staging to None",
 			ull(need), a->o.name, ull(images), ull(areas), beside,
 			ull(a->o.staging_limit_bytes));
-	if (need && group && need + others + slots > group)
+	if (!group || need + others + slots <= group)
+		return 0;
+	if (!need)
 		return wb_err_set(err, -ENOMEM,
-			"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for "
-			"staging "
-			"areas%s) beside %llu of buffers, the memory limit is %llu: raise it, or "
-			"set spec.staging to None",
-			ull(need), a->o.name, ull(images), ull(areas), beside, ull(slots),
-			ull(group));
-	return 0;
+			"buffers take %llu bytes at agent %s%s, the memory limit is %llu: raise it, or "
+			"lower bufferSize of spec.trainer or spec.rollout",
+			ull(slots), a->o.name, beside, ull(group));
+	return wb_err_set(err, -ENOMEM,
+		"staging takes %llu bytes at agent %s (%llu for snapshots, %llu for staging "
+		"areas%s) beside %llu of buffers, the memory limit is %llu: raise it, or set "
+		"spec.staging to None",
+		ull(need), a->o.name, ull(images), ull(areas), beside, ull(slots), ull(group));
 }
 
 static int reserve_images(

@@ -88,33 +88,38 @@ def planned(c, reason, *words, name="t"):
     wait_for(so, 20, 0.1)
 
 
+def limited(c, name, limit):
+    """What a command is begun with, to be in a container that may use so much memory; the kernel shows it so."""
+    group = c.path("group-" + name)
+    os.makedirs(group, exist_ok=True)
+    for file, text in (("memory.max", limit), ("memory.current", 0)):
+        with open(os.path.join(group, file), "w") as f:
+            f.write(str(text))
+    return ("unshare", "--mount", "sh", "-c", f'mount --bind {group} /sys/fs/cgroup && exec "$@"', "sh")
+
+
 def too_small(c, port):
-    """An agent whose container may use less memory than its staging takes; then one that may use enough."""
+    """Agents whose containers may use less memory than buffers, or staging beside them, take; then ones that may use
+    enough."""
     c.kubectl("apply", "-f", "-", stdin=transfer_object("small", trainer={"workers": 1, "bufferSize": "64Mi"},
+                                                        rollout={"workersPerEngine": 1, "bufferSize": "64Mi"},
                                                         staging={"trainer": "HostMemory"}))
     workers = []
     for role, engine in (("rollout", "e0"), ("trainer", None)):
         pod = make_pod(c, "s-" + role, role=role, **({"engine": engine} if engine else {}), object_="small")
         workers.append((role, make_token(c, pod, "weightbridge.io/default/small")))
-    groups = c.path("groups")  # as the kernel shows a container's
-    os.mkdir(groups)
-    limit = os.path.join(groups, "memory.max")
-    for name, text in (("memory.max", "67141632"), ("memory.current", "0")):
-        with open(os.path.join(groups, name), "w") as f:
-            f.write(text)
-    inside = ("unshare", "--mount", "sh", "-c", f'mount --bind {groups} /sys/fs/cgroup && exec "$@"', "sh")
-    run = [Worker(c, port, "s-" + role, role, 0, 1, None, auth(c, "s-" + role, token), inside=inside, object_="default/small")
-           for role, token in workers]
-    planned(c, "MemoryLimitTooSmall", "agent s-trainer cannot take the plan", "the memory limit is 67141632: raise it", name="small")
-    for w in run:
-        w.end()
-    with open(limit, "w") as f:  # as its pod is made anew with a higher limit
-        f.write("134217728")
-    run = [Worker(c, port, "s-" + role, role, 0, 1, None, auth(c, "s-" + role, token), inside=inside, object_="default/small")
-           for role, token in workers]
-    c.kubectl("wait", "--for=condition=Ready", "wt/small", "--timeout=30s")
-    for w in run:
-        w.end()
+    enough = 134217728
+    for role, limit, what in (("rollout", 67000000, "buffers take 67108864 bytes"),
+                              ("trainer", 67141632, "beside 67108864 of buffers"), (None, enough, None)):
+        run = [Worker(c, port, "s-" + r, r, 0, 1, None, auth(c, "s-" + r, token), object_="default/small",
+                      inside=limited(c, "s-" + r, limit if r == role else enough)) for r, token in workers]
+        if role:
+            planned(c, "MemoryLimitTooSmall", f"agent s-{role} cannot take the plan", what,
+                    f"the memory limit is {limit}: raise it", name="small")
+        else:
+            c.kubectl("wait", "--for=condition=Ready", "wt/small", "--timeout=30s")
+        for w in run:
+            w.end()
     for role, _ in workers:
         delete_pod(c, "s-" + role)
 
