@@ -22,10 +22,9 @@
 
 #define MOD "oplink"
 #define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
-#define BACKOFF_MAX_NS (3 * WB_NS_PER_S)
+#define BACKOFF_MAX_NS WB_REDIAL_PAUSE_NS
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
 #define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
-#define HEARTBEATS_MISSED 4 /* of the operator: it answers every second one */
 #define FIRST_BEATS 8
 #define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
 
@@ -111,6 +110,11 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why)
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", text);
 	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator at %s: %.600s",
 		l->a->o.name, l->address, text);
+	/* A standby has answered, and knows who leads: that is no failure, unless it goes on. */
+	if (l->leader_host[0] && !l->is_sent_on) {
+		wb_timer_start(l->timer, 1 + wb_rng_below(&l->rng, BACKOFF_MIN_NS), 0);
+		return;
+	}
 	if (was_up)
 		l->backoff_ns = BACKOFF_MIN_NS;
 	schedule(l);
@@ -190,7 +194,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 
 static void dial(struct wb__oplink *l)
 {
-	struct wb_chan_limits limits = {.framer = wb_frame_length};
+	struct wb_chan_limits limits = {.framer = wb_frame_length, .dial_ns = WB_DIAL_NS};
 	struct wb_chan_cb cb = {
 		.cookie = l, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
 	struct wb_err err = {0};
@@ -203,6 +207,7 @@ static void dial(struct wb__oplink *l)
 		return;
 	}
 	/* One try there: a leader that is gone is found again through the address. */
+	l->is_sent_on = l->leader_host[0];
 	rc = l->leader_host[0] && l->leader_port
 		     ? wb_tls_connect(l->a->loop, l->tls, l->leader_host, l->leader_port, &limits,
 			       &cb, &l->chan)
@@ -223,7 +228,7 @@ static void beat(struct wb__oplink *l, uint64_t now)
 	bool is_first = l->n_beat < FIRST_BEATS; /* they measure the clocks' offset */
 	struct wb_msg_heartbeat m = {0};
 
-	if (now - l->heard_ns > HEARTBEATS_MISSED * l->heartbeat_ns) {
+	if (now - l->heard_ns > WB_BEATS_MISSED * l->heartbeat_ns) {
 		wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
 		return;
 	}

@@ -56,6 +56,7 @@ struct wb__oplink {
 	char address[300];
 	char leader_host[WBP_HOST_MAX + 1]; /* where a standby sent us; "" = dial the address */
 	uint16_t leader_port;
+	bool is_sent_on; /* what is dialled is where a standby sent us */
 	char trouble[WB_ERR_MSG_MAX];
 	uint64_t term, term_operator; /* highest heard */
 	uint64_t memory_limit_bytes;

@@ -2,6 +2,7 @@
 #include "net/tls.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "net/tls_chan.h"
 
@@ -14,32 +15,63 @@
 #include <unistd.h>
 #include <uv.h>
 
+#define DIAL_NS_DEFAULT (4 * WB_NS_PER_S)
+
+/* A connect to one address, under way. */
+struct attempt {
+	struct wb__dial *d;
+	struct wb_watch *watch;
+	int fd; /* -1: over, or not begun */
+};
+
 /* From a name to a connected socket.  Outlives its channel while a name is looked up. */
 struct wb__dial {
 	uv_getaddrinfo_t req;
 	struct wb__tls_chan *chan; /* NULL: nobody waits any more */
 	struct addrinfo *list, *next; /* owned list; next to try */
-	struct wb_watch *watch;
-	bool is_looking_up;
-	int fd;
+	struct attempt attempt[WB_DIAL_ADDRS_MAX];
+	uint32_t n; /* begun; attempt i is of address i */
+	struct wb_timer *timer; /* when the next address has its turn, or all have had their time */
+	uint64_t until_ns;
+	bool is_looking_up, is_own; /* is_own: list is of single nodes, each with its address */
+	int last_rc; /* of the attempt that failed last */
 	char host[256], port[8];
+	char failed[300]; /* "ADDRESS: why; ..." of those that failed */
 };
 
-static void try_next(struct wb__dial *d, int last_rc);
+static void try_next(struct wb__dial *d);
+
+static void free_list(struct addrinfo *list, bool is_own)
+{
+	while (is_own && list) {
+		struct addrinfo *next = list->ai_next;
+
+		wb_free(list);
+		list = next;
+	}
+	if (list)
+		uv_freeaddrinfo(list);
+}
 
 static void dial_free(struct wb__dial *d)
 {
-	uv_freeaddrinfo(d->list);
+	free_list(d->list, d->is_own);
 	wb_free(d);
 }
 
-static void drop_socket(struct wb__dial *d)
+static void drop_socket(struct attempt *t)
 {
-	wb_watch_destroy(d->watch);
-	d->watch = NULL;
-	if (d->fd >= 0)
-		close(d->fd);
-	d->fd = -1;
+	wb_watch_destroy(t->watch);
+	t->watch = NULL;
+	if (t->fd >= 0)
+		close(t->fd);
+	t->fd = -1;
+}
+
+static void drop_sockets(struct wb__dial *d)
+{
+	for (uint32_t i = 0; i < d->n; i++)
+		drop_socket(&d->attempt[i]);
 }
 
 void wb__dial_stop(struct wb__tls_chan *c)
@@ -51,21 +83,24 @@ void wb__dial_stop(struct wb__tls_chan *c)
 	c->dial = NULL;
 	c->host = NULL;
 	d->chan = NULL;
-	drop_socket(d);
+	drop_sockets(d);
+	wb_timer_destroy(d->timer);
+	d->timer = NULL;
 	if (d->is_looking_up)
 		uv_cancel((uv_req_t *)&d->req);
 	else
 		dial_free(d);
 }
 
-static void connected(struct wb__dial *d)
+static void connected(struct attempt *t)
 {
+	struct wb__dial *d = t->d;
 	struct wb__tls_chan *c = d->chan;
-	int fd = d->fd, rc;
+	int fd = t->fd, rc;
 
 	/* The watcher goes first: a descriptor has one at a time. */
-	d->fd = -1;
-	drop_socket(d);
+	t->fd = -1;
+	drop_sockets(d);
 	rc = wb__chan_start(c, fd);
 	if (rc < 0) {
 		struct wb_err err = {0};
@@ -79,59 +114,135 @@ static void connected(struct wb__dial *d)
 	wb__chan_handshake(c);
 }
 
+static void note_failure(struct wb__dial *d, const struct addrinfo *ai, int rc)
+{
+	size_t at = strlen(d->failed);
+	char text[WB__PEER_MAX] = "?";
+
+	wb__addr_text(ai->ai_addr, text, sizeof(text));
+	snprintf(d->failed + at, sizeof(d->failed) - at, "%s%s: %s", at ? "; " : "", text,
+		wb_strerror(rc));
+	d->last_rc = rc;
+}
+
+static const struct addrinfo *address(const struct wb__dial *d, uint32_t i)
+{
+	const struct addrinfo *ai = d->list;
+
+	while (i--)
+		ai = ai->ai_next;
+	return ai;
+}
+
 static void socket_fired(void *cookie, int events)
 {
-	struct wb__dial *d = cookie;
+	struct attempt *t = cookie;
+	struct wb__dial *d = t->d;
 	socklen_t len = sizeof(int);
 	int e = 0;
 
 	(void)events;
-	if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
+	if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
 		e = errno;
 	if (!e) {
-		connected(d);
+		connected(t);
 		return;
 	}
-	drop_socket(d);
-	try_next(d, -e);
+	drop_socket(t);
+	note_failure(d, address(d, (uint32_t)(t - d->attempt)), -e);
+	try_next(d);
 }
 
-static int start_connect(struct wb__dial *d, const struct addrinfo *ai)
+static int start_connect(struct attempt *t, const struct addrinfo *ai)
 {
 	int rc;
 
-	d->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (d->fd < 0)
+	t->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (t->fd < 0)
 		return -errno;
-	if (connect(d->fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno != EINPROGRESS)
+	if (connect(t->fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno != EINPROGRESS)
 		rc = -errno;
 	else
-		rc = wb_watch_create(d->chan->loop, d->fd, WB_WRITABLE, socket_fired, d, &d->watch);
+		rc = wb_watch_create(
+			t->d->chan->loop, t->fd, WB_WRITABLE, socket_fired, t, &t->watch);
 	if (rc < 0)
-		drop_socket(d);
+		drop_socket(t);
 	return rc;
 }
 
-static void try_next(struct wb__dial *d, int last_rc)
+static uint32_t n_under_way(const struct wb__dial *d)
 {
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < d->n; i++)
+		n += d->attempt[i].fd >= 0;
+	return n;
+}
+
+/* All have failed, or have not answered in time. */
+static void give_up(struct wb__dial *d)
+{
+	struct wb__tls_chan *c = d->chan;
 	struct wb_err err = {0};
 
-	while (d->next) {
-		const struct addrinfo *ai = d->next;
-
-		d->next = ai->ai_next;
-		last_rc = start_connect(d, ai);
-		if (!last_rc)
-			return;
-	}
-	if (last_rc == -ECONNREFUSED)
-		wb_err_set(&err, last_rc,
+	if (n_under_way(d)) {
+		for (uint32_t i = 0; i < d->n && d->n > 1; i++)
+			if (d->attempt[i].fd >= 0)
+				note_failure(d, address(d, i), -ETIMEDOUT);
+		wb_err_set(&err, -ETIMEDOUT, "%s: no answer within %llu ms (connecting)%s%s",
+			c->peer, (unsigned long long)(c->limits.dial_ns / WB_NS_PER_MS),
+			d->n > 1 ? ": " : "", d->n > 1 ? d->failed : "");
+	} else if (d->n > 1) {
+		wb_err_set(&err, d->last_rc, "%s: none of its addresses can be reached: %s",
+			c->peer, d->failed);
+	} else if (d->last_rc == -ECONNREFUSED) {
+		wb_err_set(&err, d->last_rc,
 			"%s: connection refused: nobody listens there (not started yet, or another "
 			"port)",
-			d->chan->peer);
-	else
-		wb_err_set(&err, last_rc, "%s: %s", d->chan->peer, wb_strerror(last_rc));
-	wb__chan_end(d->chan, &err);
+			c->peer);
+	} else {
+		wb_err_set(&err, d->last_rc, "%s: %s", c->peer, wb_strerror(d->last_rc));
+	}
+	wb__chan_end(c, &err);
+}
+
+/* The next address, if there is one; the others go on. */
+static void try_next(struct wb__dial *d)
+{
+	uint64_t now = wb_now_ns(&wb_clock_real), wait;
+
+	while (d->next && d->n < WB_DIAL_ADDRS_MAX) {
+		const struct addrinfo *ai = d->next;
+		struct attempt *t = &d->attempt[d->n++];
+		int rc;
+
+		*t = (struct attempt){.d = d, .fd = -1};
+		d->next = ai->ai_next;
+		rc = start_connect(t, ai);
+		if (!rc)
+			break;
+		note_failure(d, ai, rc);
+	}
+	if (!n_under_way(d) || now >= d->until_ns) {
+		give_up(d);
+		return;
+	}
+	wait = d->until_ns - now;
+	if (d->next && d->n < WB_DIAL_ADDRS_MAX)
+		wait = WB_MIN(wait, WB_DIAL_STAGGER_NS);
+	wb_timer_start(d->timer, wait, 0);
+}
+
+static void timer_fired(void *cookie)
+{
+	try_next(cookie);
+}
+
+static void begin(struct wb__dial *d)
+{
+	d->next = d->list;
+	d->until_ns = wb_now_ns(&wb_clock_real) + d->chan->limits.dial_ns;
+	try_next(d);
 }
 
 static void looked_up(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
@@ -140,13 +251,13 @@ static void looked_up(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 	struct wb_err err = {0};
 
 	d->is_looking_up = false;
-	d->list = d->next = list;
+	d->list = list;
 	if (!d->chan) {
 		dial_free(d);
 		return;
 	}
 	if (!status) {
-		try_next(d, -EADDRNOTAVAIL);
+		begin(d);
 		return;
 	}
 	wb_err_set(&err, -EHOSTUNREACH, "%s: the name %s is not known: %s", d->chan->peer, d->host,
@@ -154,10 +265,65 @@ static void looked_up(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 	wb__chan_end(d->chan, &err);
 }
 
-int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
-	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out)
+static int look_up(struct wb__dial *d, struct wb_loop *loop)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	int rc = uv_getaddrinfo(wb_loop_uv(loop), &d->req, looked_up, d->host, d->port, &hints);
+
+	d->is_looking_up = rc == 0;
+	return rc == UV_ENOMEM ? -ENOMEM : rc < 0 ? -EINVAL : 0;
+}
+
+/* An addrinfo with its address behind it, so that one list is walked whatever it came from. */
+static struct addrinfo *make_node(const char *addr, uint16_t port)
+{
+	struct {
+		struct addrinfo ai;
+		struct sockaddr_storage sa;
+	} *node = wb_zalloc(1, sizeof(*node));
+	struct sockaddr_in *s4;
+	struct sockaddr_in6 *s6;
+
+	if (!node)
+		return NULL;
+	node->ai.ai_addr = (struct sockaddr *)&node->sa;
+	s4 = (struct sockaddr_in *)&node->sa;
+	s6 = (struct sockaddr_in6 *)&node->sa;
+	if (inet_pton(AF_INET, addr, &s4->sin_addr) == 1) {
+		node->ai.ai_family = s4->sin_family = AF_INET;
+		node->ai.ai_addrlen = sizeof(*s4);
+		s4->sin_port = htons(port);
+	} else if (inet_pton(AF_INET6, addr, &s6->sin6_addr) == 1) {
+		node->ai.ai_family = s6->sin6_family = AF_INET6;
+		node->ai.ai_addrlen = sizeof(*s6);
+		s6->sin6_port = htons(port);
+	}
+	return &node->ai; /* ai_addrlen 0: not an address */
+}
+
+static int make_list(const char *const *addr, size_t n, uint16_t port, struct addrinfo **out)
+{
+	struct addrinfo *list = NULL, **at = &list;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		*at = make_node(addr[i], port);
+		rc = !*at ? -ENOMEM : (*at)->ai_addrlen ? 0 : -EINVAL;
+		if (*at)
+			at = &(*at)->ai_next;
+	}
+	if (rc < 0)
+		free_list(list, true);
+	else
+		*out = list;
+	return rc;
+}
+
+/* @list NULL: the name is looked up; else it is taken on success. */
+static int dial(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
+	struct addrinfo *list, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
+	struct wb_chan **out)
+{
 	char peer[WB__PEER_MAX + 300];
 	struct wb__tls_chan *c;
 	struct wb__dial *d;
@@ -175,21 +341,54 @@ int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, u
 		return rc;
 	}
 	d->chan = c;
-	d->fd = -1;
+	d->last_rc = -EADDRNOTAVAIL;
+	if (!c->limits.dial_ns)
+		c->limits.dial_ns = DIAL_NS_DEFAULT;
 	strcpy(d->host, host);
 	snprintf(d->port, sizeof(d->port), "%u", port);
-	rc = uv_getaddrinfo(wb_loop_uv(loop), &d->req, looked_up, d->host, d->port, &hints);
+	rc = wb_timer_create(loop, timer_fired, d, &d->timer);
+	if (rc == 0 && !list)
+		rc = look_up(d, loop);
 	if (rc < 0) {
+		wb_timer_destroy(d->timer);
 		wb_timer_destroy(c->timer);
 		wb_tls_put(tls);
 		wb_free(c);
 		wb_free(d);
-		return rc == UV_ENOMEM ? -ENOMEM : -EINVAL;
+		return rc;
 	}
-	d->is_looking_up = true;
 	c->dial = d;
 	c->host = d->host;
 	c->base.cb = *cb;
 	*out = &c->base;
+	if (list) { /* a failure is told from the loop, as ever */
+		d->list = list;
+		d->is_own = true;
+		begin(d);
+	}
 	return 0;
+}
+
+int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
+	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out)
+{
+	return dial(loop, tls, host, port, NULL, limits, cb, out);
+}
+
+int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const char *const *addr, size_t n,
+	uint16_t port, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
+	struct wb_chan **out)
+{
+	struct addrinfo *list = NULL;
+	int rc;
+
+	if (!n || n > WB_DIAL_ADDRS_MAX)
+		return -EINVAL;
+	rc = make_list(addr, n, port, &list);
+	if (rc < 0)
+		return rc;
+	rc = dial(loop, tls, addr[0], port, list, limits, cb, out);
+	if (rc < 0)
+		free_list(list, true);
+	return rc;
 }

@@ -46,23 +46,38 @@ int wb_tls_set_pem(struct wb_tls *t, const char *cert, const char *key, struct w
 /** wb_tls_put - drop the caller's reference; channels keep theirs.  NULL is allowed. */
 void wb_tls_put(struct wb_tls *t);
 
+#define WB_DIAL_STAGGER_NS 250000000ull
+#define WB_DIAL_ADDRS_MAX 8 /* tried in one dial; a name may have more */
+
 struct wb_chan_limits {
 	wb_framer_fn framer; /* required */
 	void *framer_cookie;
 	size_t queue_bytes_max; /* 0 = 64 MiB */
 	uint64_t connect_ns; /* name, TCP and TLS together; 0 = 10 s */
+	uint64_t dial_ns; /* of these, until an address has answered a connect; 0 = 4 s */
 	uint64_t linger_ns; /* to send the queue at close; 0 = 2 s */
 };
 
 /**
  * wb_tls_connect - dial a peer
  * @tls:	client context
- * @host:	name or address; @port: 1..65535; addresses of a name are tried in turn
+ * @host:	name or address; @port: 1..65535.  Addresses of a name are tried in their order,
+ *each WB_DIAL_STAGGER_NS after the one before or as soon as that has failed; the first that answers
+ *is taken, so that a dead one costs that long, not the whole dial
  * @cb:		on_open or on_closed follows, never from inside the call; on_closed says in one
  *		sentence what to fix (wrong key, wrong certificate, nobody listens, no answer)
  * Returns 0, -EINVAL or -ENOMEM.
  */
 int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
 	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out);
+
+/**
+ * wb_tls_connect_any - dial a peer that has several addresses, as wb_tls_connect() does
+ * @addr:	numeric addresses of the peer, 1..WB_DIAL_ADDRS_MAX, best first
+ * The sentence of a failure names each with its own reason.  Returns 0, -EINVAL or -ENOMEM.
+ */
+int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const char *const *addr, size_t n,
+	uint16_t port, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
+	struct wb_chan **out);
 
 #endif

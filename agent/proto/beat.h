@@ -2,7 +2,8 @@
 #ifndef WB_PROTO_BEAT_H
 #define WB_PROTO_BEAT_H
 /*
- * When an agent sends heartbeats to its operator, and which of them want an answer.
+ * When an agent sends heartbeats to its operator, which of them want an answer, and how long it may
+ * take until all agents have found a new operator.
  *
  * An operator may have thousands of agents.  Waking up for each of their heartbeats would cost it
  * more than the heartbeats themselves, so agents send them at common times, by the operator's
@@ -15,6 +16,32 @@
 #include <stdint.h>
 
 #define WB_BEAT_SLOTS 5 /* of one interval: agents do not all come at once, either */
+#define WB_BEATS_MISSED 4 /* of the operator: it answers every second one */
+
+/* An agent without a connection is back within WB_REDIAL_NS of the moment a leader serves: it may
+ * have just dialled an address where nobody answers any more, waits for its turn, and may be sent
+ * on by a standby.  (Name service that hangs is not in it.) */
+#define WB_DIAL_NS 4000000000ull /* to answer a connect: asked again after 1 and 3 s */
+#define WB_REDIAL_PAUSE_NS 3000000000ull /* greatest, between two tries */
+#define WB_REDIAL_NS (2 * WB_DIAL_NS + WB_REDIAL_PAUSE_NS + 1000000000ull)
+
+/** wb_beat_interval_ns - of heartbeats, so that an agent is lost when two are missed and a third is
+ *  late. */
+static inline uint64_t wb_beat_interval_ns(uint64_t timeout_ns)
+{
+	return timeout_ns * 2 / 5;
+}
+
+/**
+ * wb_beat_return_ns - how long after the first agent the last one comes to a new operator
+ * An operator that vanished without a word is noticed when WB_BEATS_MISSED intervals have passed
+ * since it was heard and the next heartbeat is due.  In health it is heard every second interval,
+ * so that agents notice at most three intervals apart; then they dial.
+ */
+static inline uint64_t wb_beat_return_ns(uint64_t timeout_ns)
+{
+	return (WB_BEATS_MISSED - 1) * wb_beat_interval_ns(timeout_ns) + WB_REDIAL_NS;
+}
 
 /**
  * wb_beat_after_ns - how long from now to the next heartbeat: an interval, more or less half a slot

@@ -106,7 +106,7 @@ static void planned(struct wb_recon *r, struct wb_recon_now now)
 		set(r, now, COND_PLANNED, COND_FALSE, "PlanDeadlineExceeded",
 			"no plan within %u s: %.900s", r->spec.plan_deadline_s,
 			*r->waiting ? r->waiting : stage_words[r->stage]);
-	} else if (r->is_complete && r->adopt_until_ns && r->stage == STAGE_NONE) {
+	} else if (r->is_complete && r->adopt_since_ns && r->stage == STAGE_NONE) {
 		set(r, now, COND_PLANNED, COND_UNKNOWN, "PlanOutdated",
 			"agents run a plan; waiting for all its members to come back");
 	} else {

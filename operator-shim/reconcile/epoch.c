@@ -171,6 +171,17 @@ static int try_adopt(struct wb_recon *r)
 	return rc ? rc : try_plan(r, &a->running);
 }
 
+/* With one that belongs to no plan there has to be a new one, whoever else comes: then the others
+ * have only as long as at any other time. */
+static uint64_t adopt_until_ns(const struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->wanted.n; i++)
+		if (r->wanted.m[i].plan_index == WB_RECON_NONE &&
+			r->wanted.m[i].waiting_index == WB_RECON_NONE)
+			return r->adopt_since_ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
+	return r->adopt_since_ns + wb__recon_return_ns(r);
+}
+
 /* ---- stages ---- */
 
 static struct blob *find_blob(const struct wb_recon *r, struct wb_digest d)
@@ -434,12 +445,14 @@ static int start_next(struct wb_recon *r, struct wb_recon_now now)
 			forget_next(r);
 		return 0;
 	}
-	if (is_new && r->adopt_until_ns) {
+	if (is_new && r->adopt_since_ns) {
+		uint64_t until = adopt_until_ns(r);
+
 		rc = try_adopt(r);
 		if (rc)
 			return rc < 0 ? rc : 0;
-		if (now.ns < r->adopt_until_ns) {
-			wb__recon_due(r, r->adopt_until_ns);
+		if (now.ns < until && !wb__recon_all_pods_connected(r)) {
+			wb__recon_due(r, until);
 			return 0;
 		}
 	}

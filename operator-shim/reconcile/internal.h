@@ -153,7 +153,7 @@ struct wb_recon {
 	char fail[WB_RECON_SENTENCE_MAX];
 	uint64_t wait_since_ns; /* first attach without a plan, 0 = not waiting */
 	bool is_late; /* planDeadlineSeconds are over */
-	uint64_t adopt_until_ns; /* wait so long for members of a running plan */
+	uint64_t adopt_since_ns; /* since when members of a running plan are waited for, 0 = not */
 
 	struct membership wanted;
 	bool is_dirty; /* workers or agents changed: choose again */
@@ -220,6 +220,9 @@ void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member
 void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_without_sidecar - names up to five, "" when all have one.  Returns @out. */
 const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes);
+/** wb__recon_all_pods_connected - there are pods, and the agent of each is here: nobody else can
+ *  come. */
+bool wb__recon_all_pods_connected(const struct wb_recon *r);
 /** wb__recon_members_reason - why members are missing; the worst that is known.  @bare: what the
  *  function above says. */
 const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare);
@@ -263,6 +266,8 @@ void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon
 void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
 
 /* restore.c */
+/** wb__recon_return_ns - how long agents may take to come back to a new operator. */
+uint64_t wb__recon_return_ns(const struct wb_recon *r);
 /** wb__recon_settle_stored - whether the stored status is still the best that is known. */
 void wb__recon_settle_stored(struct wb_recon *r, struct wb_recon_now now);
 

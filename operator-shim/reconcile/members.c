@@ -343,8 +343,8 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 	if (rc < 0)
 		return rc;
 	if ((in->running.epoch.term || in->waiting.epoch.term) && !r->active.epoch.term &&
-		!r->adopt_until_ns)
-		r->adopt_until_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
+		!r->adopt_since_ns)
+		r->adopt_since_ns = now.ns;
 	drop_workers_of(r, a->instance);
 	for (size_t i = 0; i < in->n_worker; i++) {
 		rc = add_worker(r, now, a, &in->worker[i]);

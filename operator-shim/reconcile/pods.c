@@ -191,6 +191,20 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 	return FAULT_ENGINE;
 }
 
+bool wb__recon_all_pods_connected(const struct wb_recon *r)
+{
+	size_t n = 0, n_up = 0;
+
+	for (size_t i = 0; i < r->n_pod; i++)
+		n += r->pod[i].has_sidecar;
+	for (size_t i = 0; i < r->n_agent; i++) {
+		const struct pod *p = wb__recon_pod(r, r->agent[i].name);
+
+		n_up += r->agent[i].is_up && p && p->has_sidecar;
+	}
+	return n && n_up == n;
+}
+
 const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes)
 {
 	struct wb_buf b;

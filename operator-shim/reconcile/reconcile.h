@@ -19,11 +19,13 @@
  * absent members, and fed by an engine that holds the version; the next plan has the new trainers.
  * Agents that come back unchanged to a new operator with a running plan keep it (adoption).  All of
  * them are READY for a plan that one of them runs, so a plan that only some have heard ACTIVATE of
- * is kept as well, and activated at the others.
+ * is kept as well, and activated at the others.  Until all that make up the plan are back nothing
+ * is planned anew for as long as agents may take to find a new operator (wb_beat_return_ns()), or
+ * until the agents of all pods are here.
  *
  * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
  * status field changes only on a report.
- * Threads: one at a time.  Layer: operator-shim/reconcile (over base, planner, spec).
+ * Threads: one at a time.  Layer: operator-shim/reconcile (over base, proto, planner, spec).
  */
 #include "base/hash.h"
 #include "operator-shim/spec/spec.h"
@@ -232,8 +234,8 @@ void wb_recon_destroy(struct wb_recon *r);
  * wb_recon_restore - go on from the status that an earlier leader wrote; right after creation
  * @status:	borrowed, untrusted; what is not understood is left out
  * Version, transfer and the last transfers are kept, our term is above that of the stored plan, and
- * until a plan is active again or heartbeatTimeoutSeconds are over (silence then is evidence)
- * wb_recon_status() is the stored one.  0 or -ENOMEM.
+ * until a plan is active again or agents have had time to come back (wb_beat_return_ns(): silence
+ * then is evidence) wb_recon_status() is the stored one.  0 or -ENOMEM.
  */
 int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *status);
 

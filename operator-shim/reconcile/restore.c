@@ -2,6 +2,7 @@
 /* A new leader goes on from the status that the last one wrote. */
 #include "base/err.h"
 #include "operator-shim/reconcile/internal.h"
+#include "proto/beat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +10,12 @@
 #include <time.h>
 
 #define NUMBER_MAX 9007199254740991ll
+
+/* Silence says nothing before: an agent may not know yet that its operator is gone. */
+uint64_t wb__recon_return_ns(const struct wb_recon *r)
+{
+	return wb_beat_return_ns(r->spec.heartbeat_timeout_s * WB_NS_PER_S);
+}
 
 static uint64_t number(const json_t *o, const char *key)
 {
@@ -137,7 +144,7 @@ int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *
 		r->transfer_seen, number(json_object_get(status, "currentTransfer"), "transfer"));
 	restore_conditions(r, json_object_get(status, "conditions"));
 	r->is_stored = true;
-	r->stored_until_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
+	r->stored_until_ns = now.ns + wb__recon_return_ns(r);
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
+#include "proto/beat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -180,7 +181,7 @@ static void send_welcome(struct peer *p)
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = highest_term(s),
-		.heartbeat_ns = wb__serve_heartbeat_timeout_ns(s) * 2 / 5};
+		.heartbeat_ns = wb_beat_interval_ns(wb__serve_heartbeat_timeout_ns(s))};
 
 	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
 	if (!m.objects) {

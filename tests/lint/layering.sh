@@ -25,7 +25,7 @@ agent/client        weightbridge base proto mem extract lane planner kernels
 agent/daemon        weightbridge base proto mem net planner kernels xport lane extract flow transfer
 agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow transfer
 operator-shim/spec       base
-operator-shim/reconcile  base planner operator-shim/spec
+operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile
 operator-shim/kube       weightbridge base net operator-shim/spec
 operator-shim            weightbridge base net proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube

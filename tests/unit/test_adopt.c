@@ -3,6 +3,10 @@
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_recon.h"
 
+#include "proto/beat.h"
+
+#define RETURN wb_beat_return_ns(15 * S)
+
 static void back(uint32_t id, const char *name, struct wb_recon_worker *w, size_t n, uint32_t index,
 	uint64_t heard)
 {
@@ -49,7 +53,7 @@ START_TEST(new_operator_adopts_the_running_plan)
 	back(22, "roll-a", &e1, 1, 2, 4);
 	/* One engine would be enough, but the running plan has four workers. */
 	ck_assert_str_eq(did(false), "");
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
+	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + RETURN);
 	back(23, "roll-b", &e2, 1, 3, 3);
 	ck_assert_str_eq(did(false), "event(PlanAdopted) need(M1@21) need(m10@21) need(m11@21) "
 				     "need(m12@22) activate(21:3.5) activate(22:3.5) "
@@ -103,6 +107,7 @@ START_TEST(plan_that_one_agent_is_not_ready_for_is_not_adopted)
 	back_half(22, "roll-a", &e1, 1, 2, true);
 	up(agent(23, "roll-b", &e2, 1));
 	ck_assert_str_eq(did(false), "");
+	/* Nor will it be, whoever comes: that is waited for no longer than any agent. */
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
 }
 END_TEST
@@ -117,13 +122,61 @@ START_TEST(running_plan_with_a_member_gone_is_replaced_after_a_while)
 	back(21, "train", t, 2, 0, 3);
 	back(22, "roll-a", &e1, 1, 2, 4);
 	blobs(1, 1);
-	now.ns += 15 * S;
+	now.ns += RETURN - 1;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_str_eq(did(false), "");
+	now.ns += 1;
 	ck_assert_int_eq(wb_recon_tick(r, now), 0);
 	ck_assert_str_eq(did(false), "need(M1@21) need(m10@21) need(m11@21) need(m12@22)");
 	blobs(1, 1);
 	blobs(10, 12);
 	planned(1, 98);
 	ck_assert_str_eq(did(false), "plan(1) send(21:5.1) send(22:5.1)");
+}
+END_TEST
+
+/* The leader's node is gone: one agent notices three heartbeats after the others, and has dialled
+ * two addresses in vain when it comes. */
+START_TEST(agent_that_notices_last_and_dials_dead_addresses_is_waited_for)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	uint64_t late = 3 * wb_beat_interval_ns(15 * S) + 2 * WB_DIAL_NS + WB_REDIAL_PAUSE_NS;
+	struct wb_spec s = spec_of(2, 1);
+
+	make(&s, 78);
+	back(21, "train", t, 2, 0, 3);
+	back(22, "roll-a", &e1, 1, 2, 4);
+	for (uint64_t at = S; at <= late; at += S) {
+		now.ns += S;
+		ck_assert_int_eq(wb_recon_tick(r, now), 0);
+		ck_assert_str_eq(did(false), "");
+	}
+	back(23, "roll-b", &e2, 1, 3, 3);
+	ck_assert_str_eq(did(false), "event(PlanAdopted) need(M1@21) need(m10@21) need(m11@21) "
+				     "need(m12@22) activate(21:3.5) activate(22:3.5) "
+				     "activate(23:3.5)");
+}
+END_TEST
+
+START_TEST(nobody_is_waited_for_when_the_agents_of_all_pods_are_back)
+{
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	static const char *const names[] = {"train", "roll-a", "bare"};
+	struct wb_spec s = spec_of(2, 1);
+
+	make(&s, 78);
+	for (int i = 0; i < 3; i++) {
+		struct wb_recon_pod p = {.name = names[i], .has_sidecar = i < 2};
+
+		ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
+	}
+	back(21, "train", t, 2, 0, 3);
+	ck_assert_str_eq(did(false), "");
+	back(22, "roll-a", &e1, 1, 2, 4);
+	/* The plan had another engine: its pod was deleted. */
+	ck_assert_str_eq(did(false), "need(M1@21) need(m10@21) need(m11@21) need(m12@22)");
 }
 END_TEST
 
@@ -137,6 +190,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(tc, plan_that_half_of_the_agents_heard_activate_of_is_adopted, 0, 4);
 	tcase_add_test(tc, plan_that_one_agent_is_not_ready_for_is_not_adopted);
 	tcase_add_test(tc, running_plan_with_a_member_gone_is_replaced_after_a_while);
+	tcase_add_test(tc, agent_that_notices_last_and_dials_dead_addresses_is_waited_for);
+	tcase_add_test(tc, nobody_is_waited_for_when_the_agents_of_all_pods_are_back);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -353,6 +353,92 @@ START_TEST(nobody_listening_and_no_answer_are_said)
 }
 END_TEST
 
+/* A listener on @addr whose queue is full: a connect there is never answered. */
+static int deaf(const char *addr, uint16_t *port, int *filler)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(*port)};
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_eq(inet_pton(AF_INET, addr, &sa.sin_addr), 1);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	ck_assert_int_eq(listen(fd, 0), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	*port = ntohs(sa.sin_port);
+	*filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(*filler, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+START_TEST(an_address_that_never_answers_costs_a_moment_when_there_is_another)
+{
+	static const char *const addr[] = {"127.0.0.2", "127.0.0.3", "127.0.0.1"};
+	struct fx_end server = {0}, client = {0};
+	struct wb_tls *st = fx_psk_tls(true, "k", 1), *ct = fx_psk_tls(false, "k", 1);
+	struct wb_chan_cb cb = fx_cb_of(&client);
+	struct wb_listener *l = fx_tls_listen(st, &server, false);
+	uint16_t port = wb_listener_port(l);
+	uint64_t began = wb_now_ns(&wb_clock_real), took;
+	int filler, fd = deaf("127.0.0.2", &port, &filler);
+
+	/* The first is silent, the second refuses, the third answers. */
+	ck_assert_int_eq(
+		wb_tls_connect_any(fx_loop, ct, addr, 3, port, &fx_limits, &cb, &client.ch), 0);
+	fx_run_until(&client.opened, 1);
+	took = wb_now_ns(&wb_clock_real) - began;
+	ck_assert_uint_ge(took, WB_DIAL_STAGGER_NS);
+	ck_assert_uint_lt(took, 4 * WB_DIAL_STAGGER_NS);
+	wb_chan_close(client.ch);
+	fx_run_until(&client.closed, 1);
+	close(fd);
+	close(filler);
+	wb_listener_close(l);
+	wb_tls_put(st);
+	wb_tls_put(ct);
+}
+END_TEST
+
+START_TEST(addresses_that_fail_are_named_each_with_its_reason_and_in_time)
+{
+	static const char *const addr[WB_DIAL_ADDRS_MAX + 1] = {"127.0.0.2", "127.0.0.3"};
+	struct wb_chan_limits lim = fx_limits;
+	struct fx_end a = {0}, b = {0};
+	struct wb_tls *ct = fx_psk_tls(false, "k", 1);
+	struct wb_chan_cb cb = fx_cb_of(&a);
+	uint16_t port = 0;
+	int filler, fd = deaf("127.0.0.2", &port, &filler);
+	char want[3][64];
+
+	lim.dial_ns = 300 * WB_NS_PER_MS;
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 2, port, &lim, &cb, &a.ch), 0);
+	fx_run_until(&a.closed, 1);
+	ck_assert_int_eq(a.code, -ETIMEDOUT);
+	snprintf(want[0], 64, "127.0.0.2:%u: no answer within 300 ms (connecting)", port);
+	snprintf(want[1], 64, "127.0.0.3:%u: %s", port, wb_strerror(-ECONNREFUSED));
+	snprintf(want[2], 64, "127.0.0.2:%u: %s", port, wb_strerror(-ETIMEDOUT));
+	for (int i = 0; i < 3; i++)
+		ck_assert_msg(strstr(a.msg, want[i]) != NULL, "%s: %s", want[i], a.msg);
+	close(fd);
+	close(filler);
+	/* Nobody anywhere; and one address alone is said as ever. */
+	cb = fx_cb_of(&b);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 2, port, &lim, &cb, &b.ch), 0);
+	fx_run_until(&b.closed, 1);
+	ck_assert_int_eq(b.code, -ECONNREFUSED);
+	ck_assert_msg(strstr(b.msg, "none of its addresses can be reached: 127.0.0.2:") != NULL,
+		"%s", b.msg);
+	ck_assert_msg(strstr(b.msg, want[1]) != NULL, "%s", b.msg);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 0, port, &lim, &cb, &b.ch), -EINVAL);
+	ck_assert_int_eq(wb_tls_connect_any(
+				 fx_loop, ct, addr, WB_DIAL_ADDRS_MAX + 1, port, &lim, &cb, &b.ch),
+		-EINVAL);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &(const char *){"localhost"}, 1, port,
+				 &lim, &cb, &b.ch),
+		-EINVAL);
+	wb_tls_put(ct);
+}
+END_TEST
+
 START_TEST(a_port_in_use_is_eaddrinuse)
 {
 	struct fx_end server = {0};
@@ -436,6 +522,8 @@ static Suite *suite(void)
 		t, connections_that_are_not_peers_are_refused_in_time, 0, WB_ARRAY_SIZE(rude));
 	tcase_add_test(t, too_many_connections_are_turned_away_and_closing_drops_the_rest);
 	tcase_add_test(t, nobody_listening_and_no_answer_are_said);
+	tcase_add_test(t, an_address_that_never_answers_costs_a_moment_when_there_is_another);
+	tcase_add_test(t, addresses_that_fail_are_named_each_with_its_reason_and_in_time);
 	tcase_add_test(t, a_port_in_use_is_eaddrinuse);
 	tcase_add_test(t, making_things_without_memory_is_enomem_and_leaks_nothing);
 	suite_add_tcase(s, t);
