@@ -157,17 +157,23 @@ static int add_page(struct verify *v, const json_t *page, const char *addr, cons
 
 static int ask(struct verify *v, const char *addr, const char *object, struct wb_err *err)
 {
+	char path[64] = "/digest";
 	struct timespec nap = {0, POLL_NS};
 	uint64_t begin_ns = wb_now_ns(&wb_clock_real), said_ns = begin_ns, now;
 	json_t *page = NULL;
+	json_int_t number;
 	int rc;
 
 	for (;;) {
-		rc = wb__ctl_fetch_json(addr, "/digest", NULL, &page, err);
+		rc = wb__ctl_fetch_json(addr, path, NULL, &page, err);
 		if (rc < 0)
 			return rc;
 		if (json_is_true(json_object_get(page, "done")))
 			break;
+		/* Those that were begun for us: others may ask as well. */
+		number = json_integer_value(json_object_get(page, "number"));
+		if (number > 0 && !strchr(path, '?'))
+			snprintf(path, sizeof(path), "/digest?number=%lld", (long long)number);
 		json_decref(page);
 		now = wb_now_ns(&wb_clock_real);
 		if (now - begin_ns > WAIT_NS)

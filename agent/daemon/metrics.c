@@ -254,7 +254,7 @@ static int on_request(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	struct wb__http *h = cookie;
-	const char *transfer;
+	const char *transfer, *number;
 
 	if (!strcmp(path, "/metrics")) {
 		sample(h);
@@ -271,7 +271,8 @@ static int on_request(
 		wb__status_json(h->a, &r->body);
 	} else if (!strcmp(path, "/digest")) {
 		r->content_type = "application/json";
-		wb_core_digest_json(h->a->core, &r->body);
+		number = wb_http_query(rq, "number");
+		wb_core_digest_json(h->a->core, number ? strtoull(number, NULL, 10) : 0, &r->body);
 		wb__env_kick(h->a->env);
 	} else if (!strcmp(path, "/trace")) {
 		transfer = wb_http_query(rq, "transfer");

@@ -82,6 +82,7 @@ void wb_core_destroy(struct wb_core *c)
 		c->self_head = next;
 	}
 	wb_free(c->conn);
+	wb_buf_finish(&c->digest.page);
 	wb_free(c->orphan);
 	wb_free(c->agent);
 	wb_free(c);

@@ -208,9 +208,14 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
 bool wb_core_is_busy(const struct wb_core *c);
 struct wb_buf;
-/** wb_core_digest_json - begin to sum what workers hold, or append the sums when that is done:
- *  {"done": false} says to ask again (and to call wb_core_tick()). */
-void wb_core_digest_json(struct wb_core *c, struct wb_buf *out);
+/**
+ * wb_core_digest_json - begin to sum what workers hold, or append the sums
+ * @number:	of a run: its sums, or a later one's, once they are there; 0: of the one under way, or
+ *		a new one
+ * {"done": false, "number": N} says to ask again for N (and to call wb_core_tick()).  One run at a
+ * time, a fifth of the loop's time at the most, whoever asks how often.
+ */
+void wb_core_digest_json(struct wb_core *c, uint64_t number, struct wb_buf *out);
 /** wb_core_torn - name of an engine with workers here whose parameters are a mix of versions, NULL
  * = none.  Borrowed. */
 const char *wb_core_torn(const struct wb_core *c);

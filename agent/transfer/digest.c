@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Digests of what workers hold, for `wbctl verify`: sums with seed 0 over each class of the plan,
- * by position in the checkpoint, so that they are the same in every layout.  A few chunks a tick:
- * the loop goes on turning.
+ * by position in the checkpoint, so that they are the same in every layout.
+ *
+ * Who asks need not say who it is.  So there is one run at a time, of all objects, which everybody
+ * shares, and it rests four times as long as it works: however often it is asked for, a fifth of
+ * the loop is what it may cost.  What a run found is kept until the next is over, under its number:
+ * nobody can take it from whom it was made for.
  */
 #include "transfer/internal.h"
 
 #include <string.h>
 
-#define BYTES_A_TICK (8u << 20)
+#define BYTES_A_TICK (2u << 20)
+#define RESTS 4 /* of what a tick took */
+#define PAGE_MAX (16u << 20)
 
 struct digest {
 	struct epoch *e;
 	uint32_t worker, cls, chunk; /* next */
 	bool done;
+	uint64_t due_ns; /* rests until then */
 	struct wbk_sum_keys keys;
 	struct wbk_sum *sum; /* owned: by worker and class */
 	uint64_t *held; /* owned: transfer of each worker when it began */
@@ -44,6 +51,7 @@ static int start(struct object *o)
 	if (!d)
 		return -1;
 	d->e = e;
+	d->due_ns = now_ns(o->core) + WB_NS_PER_MS;
 	d->sum = wb_zalloc((size_t)e->local->n * WB_MAX(e->plan->n_class, 1u), sizeof(*d->sum));
 	d->held = wb_zalloc(e->local->n, sizeof(*d->held));
 	d->box = wb_zalloc(e->local->boxes_max, sizeof(*d->box));
@@ -100,15 +108,19 @@ static void next(struct digest *d)
 uint64_t wb__core_digest_tick(struct object *o, uint64_t now)
 {
 	struct digest *d = o->digest;
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, took;
 
 	if (!d || d->done)
 		return 0;
+	if (now < d->due_ns) /* others' events come more often */
+		return d->due_ns;
 	for (next(d); !d->done && bytes < BYTES_A_TICK; next(d)) {
 		bytes += add_chunk(d);
 		d->chunk++;
 	}
-	return d->done ? 0 : now + WB_NS_PER_MS;
+	took = now_ns(o->core) - now;
+	d->due_ns = now + took + WB_MAX(RESTS * took, WB_NS_PER_MS);
+	return d->done ? 0 : d->due_ns;
 }
 
 static void put_sums(const struct digest *d, uint32_t i, struct wb_buf *out)
@@ -164,9 +176,10 @@ static void put_object(const struct object *o, struct wb_buf *out)
 	wb_buf_printf(out, "]}");
 }
 
-void wb_core_digest_json(struct wb_core *c, struct wb_buf *out)
+/* True when all objects are summed.  A plan that came meanwhile makes an object begin again. */
+static bool look(struct wb_core *c)
 {
-	bool done = true, first = true;
+	bool done = true;
 
 	for (struct object *o = c->objects; o; o = o->next) {
 		if (o->digest && o->digest->e != o->cur)
@@ -177,14 +190,46 @@ void wb_core_digest_json(struct wb_core *c, struct wb_buf *out)
 			continue;
 		done &= o->digest->done;
 	}
-	wb_buf_printf(out, "{\"done\":%s,\"objects\":[", done ? "true" : "false");
-	for (struct object *o = c->objects; done && o; o = o->next) {
+	return done;
+}
+
+static void finish(struct wb_core *c)
+{
+	struct wb_buf *page = &c->digest.page;
+	bool first = true;
+
+	wb_buf_finish(page);
+	wb_buf_init(page, PAGE_MAX);
+	wb_buf_printf(page, "{\"done\":true,\"number\":%llu,\"objects\":[",
+		(unsigned long long)c->digest.begun);
+	for (struct object *o = c->objects; o; o = o->next) {
 		if (!o->digest)
 			continue;
-		wb_buf_printf(out, "%s", first ? "" : ",");
+		wb_buf_printf(page, "%s", first ? "" : ",");
 		first = false;
-		put_object(o, out);
-		wb__core_digest_cancel(o); /* who asks again gets what is held then */
+		put_object(o, page);
+		wb__core_digest_cancel(o);
 	}
-	wb_buf_printf(out, "]}\n");
+	wb_buf_printf(page, "]}\n");
+	c->digest.done = c->digest.begun;
+}
+
+void wb_core_digest_json(struct wb_core *c, uint64_t number, struct wb_buf *out)
+{
+	bool is_there = number && number <= c->digest.done;
+
+	if (!is_there) {
+		if (c->digest.begun == c->digest.done)
+			c->digest.begun++;
+		is_there = look(c);
+		if (is_there)
+			finish(c);
+	}
+	if (!is_there)
+		wb_buf_printf(out, "{\"done\":false,\"number\":%llu}\n",
+			(unsigned long long)c->digest.begun);
+	else if (c->digest.page.rc < 0)
+		out->rc = c->digest.page.rc;
+	else
+		wb_buf_put(out, c->digest.page.data, c->digest.page.len);
 }

@@ -337,6 +337,10 @@ struct wb_core {
 		**self_tail; /* messages to ourselves, handled after each event */
 	bool draining_self;
 	bool closing; /* the transport is gone */
+	struct { /* runs of digest.c, by number */
+		uint64_t begun, done;
+		struct wb_buf page; /* what the last one found */
+	} digest;
 	struct {
 		wb_conn_t conn;
 		struct epoch *e;
