@@ -398,8 +398,11 @@ static int start_signals(struct app *a, struct wb_err *err)
 
 static int start(struct app *a, struct wb_err *err)
 {
+	const unsigned has = 1u << WB_FAULT_PLAN | 1u << WB_FAULT_READY | 1u << WB_FAULT_ACTIVATE;
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
 
+	if (rc == 0)
+		rc = wb_fault_check(a->fault, "the operator", has, 0, err);
 	if (rc == 0)
 		rc = wb_loop_create(&a->loop, err);
 	if (rc < 0)

@@ -36,28 +36,32 @@ struct wb_fault {
 static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stall", "misplace"};
 #define MOVES (WB_FAULT_DROP | WB_FAULT_DELAY | WB_FAULT_STALL)
 
-/* What whoever asks at a place can do there, besides kill, which is done here. */
+enum { KNOWS_NOTHING, KNOWS_RAIL, KNOWS_TRANSFER /* and its version */ };
+
+/* What whoever asks at a place can do there, besides kill, which is done here, and what he knows of
+ * the moment. */
 static const struct {
 	const char *name;
 	unsigned actions;
+	int knows;
 } places[] = {
-	[WB_FAULT_WIRE] = {"wire", MOVES | WB_FAULT_FLIP},
-	[WB_FAULT_SEND] = {"send", WB_FAULT_DROP},
-	[WB_FAULT_RECV] = {"recv", 0},
-	[WB_FAULT_RELAY] = {"relay", WB_FAULT_FLIP},
-	[WB_FAULT_SLOT] = {"slot", WB_FAULT_FLIP},
-	[WB_FAULT_ASSEMBLE] = {"assemble", WB_FAULT_MISPLACE},
-	[WB_FAULT_INSTALL] = {"install", WB_FAULT_FLIP},
-	[WB_FAULT_COPY] = {"copy", WB_FAULT_FLIP},
-	[WB_FAULT_RAIL] = {"rail", MOVES},
-	[WB_FAULT_CTRL] = {"ctrl", WB_FAULT_DROP},
-	[WB_FAULT_ATTACH] = {"attach", 0},
-	[WB_FAULT_PLAN] = {"plan", 0},
-	[WB_FAULT_READY] = {"ready", 0},
-	[WB_FAULT_ACTIVATE] = {"activate", 0},
-	[WB_FAULT_PREPARE] = {"prepare", 0},
-	[WB_FAULT_RELEASE] = {"release", 0},
-	[WB_FAULT_COMMIT] = {"commit", 0},
+	[WB_FAULT_WIRE] = {"wire", MOVES | WB_FAULT_FLIP, KNOWS_RAIL},
+	[WB_FAULT_SEND] = {"send", WB_FAULT_DROP, KNOWS_TRANSFER},
+	[WB_FAULT_RECV] = {"recv", 0, KNOWS_TRANSFER},
+	[WB_FAULT_RELAY] = {"relay", WB_FAULT_FLIP, KNOWS_TRANSFER},
+	[WB_FAULT_SLOT] = {"slot", WB_FAULT_FLIP, KNOWS_TRANSFER},
+	[WB_FAULT_ASSEMBLE] = {"assemble", WB_FAULT_MISPLACE, KNOWS_TRANSFER},
+	[WB_FAULT_INSTALL] = {"install", WB_FAULT_FLIP, KNOWS_TRANSFER},
+	[WB_FAULT_COPY] = {"copy", WB_FAULT_FLIP, KNOWS_TRANSFER},
+	[WB_FAULT_RAIL] = {"rail", MOVES, KNOWS_RAIL},
+	[WB_FAULT_CTRL] = {"ctrl", WB_FAULT_DROP, KNOWS_TRANSFER},
+	[WB_FAULT_ATTACH] = {"attach", 0, KNOWS_NOTHING},
+	[WB_FAULT_PLAN] = {"plan", 0, KNOWS_NOTHING},
+	[WB_FAULT_READY] = {"ready", 0, KNOWS_NOTHING},
+	[WB_FAULT_ACTIVATE] = {"activate", 0, KNOWS_NOTHING},
+	[WB_FAULT_PREPARE] = {"prepare", 0, KNOWS_TRANSFER},
+	[WB_FAULT_RELEASE] = {"release", 0, KNOWS_TRANSFER},
+	[WB_FAULT_COMMIT] = {"commit", 0, KNOWS_TRANSFER},
 };
 
 static bool parse_number(const char *s, uint64_t *out)
@@ -208,6 +212,21 @@ static int no_effect(const struct rule *r, const char *shown, struct wb_err *err
 		shown, places[r->place].name, can);
 }
 
+/* Nor does one that waits for what is not known there. */
+static int check_known(const struct rule *r, const char *shown, struct wb_err *err)
+{
+	bool has_transfer = r->version != WB_FAULT_ANY || r->transfer != WB_FAULT_ANY;
+	int knows = places[r->place].knows;
+	const char *what = has_transfer && knows != KNOWS_TRANSFER ? "version and transfer are"
+			   : r->rail != WB_FAULT_ANY && knows != KNOWS_RAIL ? "the rail is"
+									    : NULL;
+
+	return what ? wb_err_set(err, -EINVAL,
+			      "WB_FAULT rule '%s' would do nothing: at %s %s not known", shown,
+			      places[r->place].name, what)
+		    : 0;
+}
+
 static char *trim(char *s)
 {
 	size_t n;
@@ -251,6 +270,8 @@ int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err)
 		rc = parse_rule(&f->rule[f->n_rule], s, shown, err);
 		if (rc == 0 && !has_effect(&f->rule[f->n_rule]))
 			rc = no_effect(&f->rule[f->n_rule], shown, err);
+		if (rc == 0)
+			rc = check_known(&f->rule[f->n_rule], shown, err);
 		if (rc < 0)
 			goto fail;
 		f->places |= 1u << f->rule[f->n_rule].place;
@@ -267,6 +288,37 @@ fail:
 	wb_free(copy);
 	wb_free(f);
 	return rc;
+}
+
+static int no_place(const struct rule *r, unsigned has, const char *who, struct wb_err *err)
+{
+	char list[160] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(places); i++)
+		if (has & 1u << i)
+			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", at ? " " : "",
+				places[i].name);
+	return wb_err_set(err, -EINVAL,
+		"WB_FAULT has a rule for %s, which %s does not have: its places are %s",
+		places[r->place].name, who, list);
+}
+
+int wb_fault_check(const struct wb_fault *f, const char *who, unsigned has, uint32_t n_rail,
+	struct wb_err *err)
+{
+	for (uint32_t i = 0; f && i < f->n_rule; i++) {
+		const struct rule *r = &f->rule[i];
+
+		if (!(has & 1u << r->place))
+			return no_place(r, has, who, err);
+		if (r->rail != WB_FAULT_ANY && r->rail >= n_rail)
+			return wb_err_set(err, -EINVAL,
+				"WB_FAULT has a rule for rail %llu, which %s does not have: its "
+				"rails are 0 to %u",
+				(unsigned long long)r->rail, who, n_rail - 1);
+	}
+	return 0;
 }
 
 void wb_fault_destroy(struct wb_fault *f)

@@ -25,13 +25,16 @@
  *	commit	the outcome reaches this agent: its engine commits, its trainers are done
  * kill has a meaning everywhere; drop at wire, rail, send (the source refuses) and ctrl; flip at
  * wire, slot, relay, install and copy; misplace at assemble; delay and stall at wire and rail.
- *Other pairs are refused. The transports ask at wire and rail, where they know neither version nor
- *transfer; flow asks at the others. Properties 0.01		probability of each hit (default 1)
+ * Other pairs are refused.
+ * Properties
+ *	0.01		probability of each hit (default 1)
  *	2s 5ms 100us	a time (delay, stall; default 1s)
  *	chunk=K		only the K-th time the rest matches, from 1 (counted from the start, or
  *			within the version / transfer that is named)
  *	version=V	only this version		transfer=T	only this transfer
  *	rail=N		only this rail			seed=S		of the probability
+ * At wire and rail the rail alone is known, at attach, plan, ready and activate nothing, elsewhere
+ * version and transfer: a rule that names what is not known there is refused.
  *
  * e.g. `flip=wire:0.01`, `kill=recv:chunk=5:version=6`, `stall=rail0:2s`, `delay=wire:5ms:0.1`.
  *
@@ -90,6 +93,11 @@ struct wb_fault_hit {
  *  names the rule, -ENOMEM.  Release with wb_fault_destroy(). */
 int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err);
 void wb_fault_destroy(struct wb_fault *f);
+#define WB_FAULT_ALL ((1u << WB_FAULT_PLACES) - 1)
+/** wb_fault_check - that @who ("the operator") has all places (bits of enum wb_fault_place) and
+ *  rails that rules of @f name.  0, or -EINVAL with a sentence that lists those it has. */
+int wb_fault_check(const struct wb_fault *f, const char *who, unsigned has, uint32_t n_rail,
+	struct wb_err *err);
 
 /** wb__fault_hit - see wb_fault_hit(). */
 unsigned wb__fault_hit(struct wb_fault *f, enum wb_fault_place place, const struct wb_fault_at *at,

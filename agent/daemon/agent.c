@@ -199,6 +199,8 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
 
 	if (rc == 0)
+		rc = wb_fault_check(a->fault, "this agent", WB_FAULT_ALL, a->o.n_rail, err);
+	if (rc == 0)
 		rc = wb_random_bytes(&a->instance, sizeof(a->instance));
 	a->instance |= 1; /* never 0 */
 	if (rc == 0)

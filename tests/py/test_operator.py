@@ -82,6 +82,8 @@ def check_refusals(d, key, port):
                            (["--nonsense"], "unknown option --nonsense"), (["--file", spec], "--psk-file FILE is missing")):
         assert sentence in refused(args, want=2), args
     assert "WB_FAULT rule 'nonsense'" in refused(["--file", spec, "--psk-file", key], WB_FAULT="nonsense")
+    text = refused(["--file", spec, "--psk-file", key], WB_FAULT="kill=commit")
+    assert "rule for commit, which the operator does not have: its places are plan ready activate" in text, text
     text = refused(["--file", spec, "--file", spec, "--psk-file", key])
     assert "default/demo is in an earlier file" in text, text
 

@@ -33,7 +33,8 @@ static const char *const bad[] = {"flip", "flip=", "flip=moon", "burn=wire", "fl
 	"flip=wire:chunk=x", "flip=wire:color=1", "delay=wire:5 apples", "kill=recv:0",
 	"drop=wire:1e99s", "=", "flip=wire:nan", "drop=recv", "flip=ctrl", "stall=send",
 	"delay=commit", "flip=rail0", "misplace=wire", "flip=assemble", "flip=wire:chunk=0",
-	"flip=wire:version=18446744073709551615"};
+	"flip=wire:version=18446744073709551615", "drop=wire:version=3", "stall=rail:transfer=1",
+	"flip=slot:rail=0", "kill=attach:version=1", "kill=plan:rail=0", "kill=ctrl:rail=0"};
 
 START_TEST(bad_rule_is_named)
 {
@@ -54,6 +55,32 @@ START_TEST(bad_property_is_named_with_what_would_do)
 	ck_assert_int_eq(wb_fault_parse("drop=wire; flip=wire:0.1:color=1", &f, &err), -EINVAL);
 	ck_assert_msg(strstr(err.msg, "'color=1' is no property") && strstr(err.msg, "chunk=K"),
 		"%s", err.msg);
+}
+END_TEST
+
+static const struct {
+	const char *rule, *says; /* NULL = taken */
+} misfits[] = {
+	{"kill=ready; kill=plan:chunk=2", NULL},
+	{"kill=wire", "rule for wire, which it does not have: its places are rail plan ready"},
+	{"kill=plan; flip=slot", "rule for slot"},
+	{"stall=rail", NULL},
+	{"stall=rail1", NULL},
+	{"stall=rail2:1s", "rule for rail 2, which it does not have: its rails are 0 to 1"},
+	{"kill=rail:rail=9", "rail 9"},
+};
+
+START_TEST(rule_for_what_a_program_does_not_have_is_refused)
+{
+	const unsigned has = 1u << WB_FAULT_RAIL | 1u << WB_FAULT_PLAN | 1u << WB_FAULT_READY;
+	struct wb_fault *f = parse(misfits[_i].rule);
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_fault_check(f, "it", has, 2, &err), misfits[_i].says ? -EINVAL : 0);
+	ck_assert_msg(!misfits[_i].says || strstr(err.msg, misfits[_i].says), "%s", err.msg);
+	ck_assert_int_eq(wb_fault_check(f, "it", WB_FAULT_ALL, 10, &err), 0);
+	ck_assert_int_eq(wb_fault_check(NULL, "it", 0, 0, &err), 0);
+	wb_fault_destroy(f);
 }
 END_TEST
 
@@ -263,6 +290,8 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_test(c, empty_text_is_no_table);
 	tcase_add_loop_test(c, bad_rule_is_named, 0, WB_ARRAY_SIZE(bad));
+	tcase_add_loop_test(c, rule_for_what_a_program_does_not_have_is_refused, 0,
+		(int)WB_ARRAY_SIZE(misfits));
 	tcase_add_test(c, bad_property_is_named_with_what_would_do);
 	tcase_add_test(c, chunk_counts_within_the_named_version);
 	tcase_add_test(c, probability_and_stall_once);
