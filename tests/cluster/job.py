@@ -108,8 +108,9 @@ def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", sh
 def weight_transfer(ns, name="wt", trainers=1, per_engine=1, **spec):
     return {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer",
             "metadata": {"name": name, "namespace": ns},
-            "spec": {"trainer": {"workers": trainers}, "rollout": {
-                "workersPerEngine": per_engine, "engineLabelKey": "apps.kubernetes.io/pod-index"}, **spec}}
+            "spec": {"trainer": {"workers": trainers, "bufferSize": "64Mi"}, "rollout": {
+                "workersPerEngine": per_engine, "bufferSize": "64Mi",
+                "engineLabelKey": "apps.kubernetes.io/pod-index"}, **spec}}
 
 
 class Job:
@@ -149,6 +150,16 @@ class Job:
     def say(self, pod, text, check=True):
         """A command for a worker."""
         return self.exec(pod, "timeout", "5", "sh", "-c", f"echo {text} >/tmp/in", check=check)
+
+    def begin(self, version, hook_ms, *pods):
+        """A version goes out; these engines' hooks take their time, and each is in its first."""
+        for pod in self.pods("rollout"):
+            ms, n = hook_ms if pod in pods else 0, len(self.lines(pod))
+            self.say(pod, f"hook {ms}")
+            self.heard(pod, f"hooks {ms}$", after=n)
+        self.say("trainer-0", f"send {version}")
+        for pod in pods:
+            self.heard(pod, f"hook {version}")
 
     def go_on_sending(self, first, last, period=0.3):
         """The trainer sends versions first to last by itself, also while nobody can reach it."""

@@ -44,17 +44,6 @@ class Deleted:
         return {n: (e["exitCode"], e["finishedAt"]) for n, e in ends.items()}, took
 
 
-def begin(job, version, hook_ms, *pods):
-    """A version goes out; these engines' hooks take their time, and the first is in its first hook."""
-    for pod in job.pods("rollout"):
-        ms, n = hook_ms if pod in pods else 0, len(job.lines(pod))
-        job.say(pod, f"hook {ms}")
-        job.heard(pod, f"hooks {ms}$", after=n)
-    job.say("trainer-0", f"send {version}")
-    for pod in pods:
-        job.heard(pod, f"hook {version}")
-
-
 def in_order(d, within=GRACE):
     ends, took = d.ended()
     assert took < within + 10, took
@@ -73,7 +62,7 @@ def back(job, pod):
 
 def engine_in_its_update(job):
     """The update ends, the engine runs the version, and then the pod ends."""
-    begin(job, 1, 2000, "rollout-1")
+    job.begin(1, 2000, "rollout-1")
     d = Deleted(job, "rollout-1")
     assert job.heard("trainer-0", "sent 1 ").count("=Committed") == 2
     took = in_order(d)
@@ -85,7 +74,7 @@ def engine_in_its_update(job):
 
 def trainer_in_its_send(job):
     """The transfer that it leads ends everywhere, and then the pod."""
-    begin(job, 2, 2000, "rollout-0", "rollout-1")
+    job.begin(2, 2000, "rollout-0", "rollout-1")
     d = Deleted(job, "trainer-0")
     for pod in job.pods("rollout"):
         job.heard(pod, "update 2 ok")
@@ -99,7 +88,7 @@ def trainer_in_its_send(job):
 
 def worker_that_does_not_end(job):
     """It is killed at the end of the grace period; the transfer ends without its engine, which is named."""
-    begin(job, 4, 1000 * (GRACE + 20), "rollout-1")
+    job.begin(4, 1000 * (GRACE + 20), "rollout-1")
     d = Deleted(job, "rollout-1")
     line = job.heard("trainer-0", "sent 4 ", GRACE + 30)
     assert "0=Committed" in line and "1=Committed" not in line and "1=" in line, line
@@ -115,7 +104,7 @@ def worker_that_does_not_end(job):
 
 def trainer_that_does_not_end(job):
     """An engine's hooks take longer than the trainer's pod may: the others have the version, it has one or the other."""
-    begin(job, 6, 1000 * (GRACE - 2), "rollout-1")
+    job.begin(6, 1000 * (GRACE - 2), "rollout-1")
     d = Deleted(job, "trainer-0")
     job.heard("rollout-0", "update 6 ok")
     ends, took = d.ended()

@@ -15,9 +15,15 @@ VERSIONS = 20
 
 def before_the_first(job):
     """Ready holds before the first transfer; the engines are named by the label of their pods."""
+    job.ready()  # with the engines that were there: one whose pod starts late joins at once
+
+    def row():
+        """both engines are in the plan"""
+        got = columns(job.kubectl("get", "wt"))[0]
+        return got["ENGINES"] == "2" and got
+    row = wait_for(row, 20, 0.1)
     job.ready()
-    row = columns(job.kubectl("get", "wt"))[0]
-    assert row["READY"] == "True" and row["ENGINES"] == "2" and row["VERSION"] == "", row
+    assert row["READY"] == "True" and row["VERSION"] == "", row
     assert {e["name"] for e in job.status()["engines"]} == {"0", "1"}
     assert job.condition("UpToDate")[:2] == ("False", "NoTransferYet")
 

@@ -87,13 +87,16 @@ def suspended(job):
 def deleted_in_mid_transfer(job):
     """The transfer that runs ends whole; the pods live, and the object made again gets them all."""
     restarts = job.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
-    job.go_on_sending(70, 79, 0.2)
-    job.heard("rollout-0", "update 72 ")
+    n = len(job.lines("trainer-0"))
+    job.begin(70, 1500, "rollout-0")
     job.kubectl("delete", "wt", "wt")
-    time.sleep(3)
-    got = versions_of(job, "rollout-0")
-    job.say("rollout-0", f"check {got[-1]}")
-    assert job.heard("rollout-0", f"check {got[-1]} ").endswith(" ok")
+    assert "update 70 ok" not in job.lines("rollout-0"), "the transfer had ended before its object was gone"
+    assert job.heard("trainer-0", "sent 70 ", after=n).count("Committed") == len(job.pods("rollout"))
+    for pod in job.pods("rollout"):
+        job.heard(pod, "update 70 ok")
+        job.say(pod, "check 70")
+        assert job.heard(pod, "check 70 ").endswith(" ok")
+    job.say("rollout-0", "hook 0")
     apply(job.c, weight_transfer(job.ns))
     t = time.monotonic()
     # Pods older than their object have waited, and come at most a minute later.
