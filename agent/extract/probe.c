@@ -261,6 +261,34 @@ static int make_srcmap(const struct wb_probe *p, struct wb_srcmap **out, struct 
 	return rc;
 }
 
+/* A loader of another model, or into other memory than was named, would give a map by which nothing
+ * ever moves.  A shard without elements may have nothing. */
+static int check_copies(const struct wb_probe *p, struct wb_err *err)
+{
+	const char *first = NULL;
+	uint64_t total = 0;
+
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		const struct wb__param *a = &p->param[i];
+
+		if (a->n_op)
+			return 0;
+		if (!first && a->geom.total)
+			first = a->name;
+		total += a->alias.owner == WB_ALIAS_NONE ? a->geom.total : 0;
+	}
+	if (!first)
+		return 0;
+	return wb_err_set(err, -EINVAL,
+		"load_weights copies nothing of the checkpoint: called %" PRIu32
+		" times with %" PRIu32 " tensors (the first %.200s), it made none of the %" PRIu64
+		" elements of %" PRIu32
+		" parameters (the first %.200s) depend on them: does it load tensors of this "
+		"manifest, and into these parameters?",
+		p->stats.n_pass, p->manifest->n, p->manifest->n ? p->manifest->tensor[0].name : "-",
+		total, p->n_param, first);
+}
+
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err)
 {
 	uint64_t t0 = wb_now_ns(&wb_clock_real);
@@ -278,7 +306,9 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 		return wb_err_set(err, WB_ENOTCOPY,
 			"load_weights does what is not a copy for %" PRIu32 " parameter%s: %s", n,
 			n == 1 ? "" : "s", wb_buf_cstr(&p->fault));
-	rc = make_srcmap(p, &s, err);
+	rc = check_copies(p, err);
+	if (rc == 0)
+		rc = make_srcmap(p, &s, err);
 	if (rc < 0)
 		return rc;
 	p->stats.host_ns += wb_now_ns(&wb_clock_real) - t0;

@@ -123,7 +123,8 @@ int wb_probe_end_pass(
 /**
  * wb_probe_finish - put the parameters back and hand out the map
  * Returns 0; WB_ENOTCOPY with all faults in one sentence (cut at its length;
- * wb_probe_faults() has all); -EINVAL while passes are left; -ENOMEM.
+ * wb_probe_faults() has all); -EINVAL while passes are left, or when there are elements and none is
+ * a copy; -ENOMEM.
  */
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err);
 

@@ -497,6 +497,9 @@ def bad():
             if n == "norm":
                 w.norm[:] = t + 1
     return load, w.manifest, w.params
+def elsewhere():
+    w = h.Worker()
+    return w.load_weights, w.manifest, {"x": np.zeros((4, 6), np.float32)}
 def odd():
     return 3
 
@@ -548,6 +551,7 @@ def the_command_shows_a_map():
         assert r.returncode == 1 and "parameter norm: elements 0..23" in r.stderr, r
         for target, part in (("loaders", "is not MODULE:FUNCTION"), ("nothing:x", "nothing"),
                              ("loaders:none", "has no none"), ("loaders:odd", "must return"),
+                             ("loaders:elsewhere", "load_weights copies nothing of the checkpoint: called"),
                              ("loaders:raising", "raised RuntimeError: no such model (loaders.py, line"),
                              ("loaders:wants", "raised TypeError"), ("loaders:np", "is module, not a function"),
                              ("loaders:colour", "unexpected keyword argument 'colour'"),

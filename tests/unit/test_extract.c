@@ -567,6 +567,27 @@ static void random_param(struct sim *s)
 	}
 }
 
+static bool has_copy(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->n_param; i++)
+		for (uint64_t k = 0; k < s->param[i].n; k++)
+			if (s->param[i].src[k] >= 0)
+				return true;
+	return false;
+}
+
+static void expect_no_copy(struct sim *s)
+{
+	struct wb_srcmap *map = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(fxl_extract(s, &map, NULL, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, "copies nothing of the checkpoint") != NULL, "%s", err.msg);
+	ck_assert_ptr_null(map);
+	fxl_check_intact(s);
+	fxl_clear(s);
+}
+
 START_TEST(random_tables_come_back)
 {
 	struct sim s = {.rng = {1000 + (uint64_t)_i}};
@@ -580,8 +601,37 @@ START_TEST(random_tables_come_back)
 				1 + wb_rng_below(&s.rng, 20), 1 + wb_rng_below(&s.rng, 6));
 		for (uint64_t k = 1 + wb_rng_below(&s.rng, 4); k-- > 0;)
 			random_param(&s);
-		expect(&s, -1);
+		if (has_copy(&s))
+			expect(&s, -1);
+		else
+			expect_no_copy(&s);
 	}
+}
+END_TEST
+
+static const int64_t no_copies[] = {NONE, ZERO, ONE_HALF};
+
+START_TEST(a_loader_that_copies_nothing_is_refused)
+{
+	struct sim s = {.rng = {1}};
+	struct sim_param *p;
+
+	fxl_tensor(&s, WB_BF16, 2, 40, 24, 0);
+	p = fxl_param(&s, WB_BF16, 2, 40, 24, 0);
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = no_copies[_i];
+	fxl_param(&s, WB_F32, 2, 0, 6, 0);
+	expect_no_copy(&s);
+}
+END_TEST
+
+START_TEST(a_shard_without_elements_has_nothing_to_copy)
+{
+	struct sim s = {.rng = {1}};
+
+	fxl_tensor(&s, WB_BF16, 2, 40, 24, 0);
+	fxl_param(&s, WB_F32, 2, 0, 6, 0);
+	expect(&s, 0);
 }
 END_TEST
 
@@ -689,6 +739,9 @@ int main(void)
 	tcase_add_test(tc, without_a_snapshot_unwritten_elements_come_back);
 	tcase_add_test(tc, equal_layouts_have_equal_digests);
 	tcase_add_loop_test(tc, random_tables_come_back, 0, 10);
+	tcase_add_loop_test(
+		tc, a_loader_that_copies_nothing_is_refused, 0, WB_ARRAY_SIZE(no_copies));
+	tcase_add_test(tc, a_shard_without_elements_has_nothing_to_copy);
 	tcase_add_test(tc, a_source_map_survives_encoding);
 	tcase_add_loop_test(tc, apply_does_what_the_loader_does, 0, WB_ARRAY_SIZE(cases));
 	tcase_add_test(tc, apply_names_a_missing_tensor);

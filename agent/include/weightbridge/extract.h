@@ -130,8 +130,9 @@ WB_API int wb_extract_end_pass(struct wb_extract *x, const struct wb_extract_par
 	uint32_t n, struct wb_error *err);
 /**
  * wb_extract_finish - put the parameters back and hand out the map
- * Returns 0; WB_CODE_NOT_COPY (wb_extract_faults() lists all); -EINVAL; -ENOMEM.  Release the map
- * with wb_sourcemap_close(); it does not need the manifest or @x any more.
+ * Returns 0; WB_CODE_NOT_COPY (wb_extract_faults() lists all); -EINVAL, also when nothing of the
+ * checkpoint came into parameters that have elements; -ENOMEM.  Release the map with
+ * wb_sourcemap_close(); it does not need the manifest or @x any more.
  */
 WB_API int wb_extract_finish(struct wb_extract *x, struct wb_sourcemap **out, struct wb_error *err);
 /** wb_extract_faults, wb_extract_notes - lines of text, "" = none; valid until the next call. */
