@@ -4,31 +4,27 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "ctl/ctl.h"
 #include "ctl/fetch.h"
 #include "ctl/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static int read_file(const char *path, struct wb_buf *out, struct wb_err *err)
 {
-	uint8_t part[65536];
-	ssize_t n = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t bytes = 0;
+	uint8_t *data;
+	int rc = wb_file_read(path, out->max, &data, &bytes);
 
-	if (fd < 0)
-		return wb_err_set(err, -errno, "open %s: %s (an object is named by --object)", path,
-			strerror(errno));
-	while (!out->rc && (n = read(fd, part, sizeof(part))) > 0)
-		wb_buf_put(out, part, (size_t)n);
-	if (n < 0)
-		out->rc = -errno;
-	close(fd);
+	if (rc < 0)
+		return wb_err_set(err, rc, "read %s: %s%s", path, wb_strerror(rc),
+			rc == -ENOENT ? " (an object is named by --object)" : "");
+	wb_buf_put(out, data, bytes);
+	wb_free(data);
 	return out->rc ? wb_err_set(err, out->rc, "read %s: %s", path, wb_strerror(out->rc)) : 0;
 }
 

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the agent proves who it is to the operator: a shared key, or its pod's token. */
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent.h"
 #include "daemon/oplink_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOD "oplink"
 #define PSK_ID "weightbridge"
@@ -45,29 +43,24 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 char *wb__oplink_token(const struct wb__oplink *l)
 {
 	const char *path = l->served->token_file;
-	char *token;
-	ssize_t n = -1;
-	int fd;
+	uint8_t *token = NULL;
+	size_t n = 0;
+	int rc;
 
 	if (!path[0])
 		return NULL;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	token = wb_zalloc(1, TOKEN_MAX);
-	if (fd >= 0 && token)
-		n = read(fd, token, TOKEN_MAX - 1);
-	if (n <= 0)
+	rc = wb_file_read(path, TOKEN_MAX - 1, &token, &n);
+	if (rc < 0 || !n)
 		WB_LOG_ERR(MOD, "token not read", WB_S("file", path),
-			WB_S("reason", n < 0 ? strerror(errno) : "it is empty"));
-	if (fd >= 0)
-		close(fd);
-	if (n > 0)
-		token[strcspn(token, "\r\n")] = '\0';
-	return token;
+			WB_S("reason", rc < 0 ? wb_strerror(rc) : "it is empty"));
+	if (n)
+		token[strcspn((char *)token, "\r\n")] = '\0';
+	return (char *)token;
 }
 
 void wb__oplink_token_free(char *token)
 {
 	if (token)
-		explicit_bzero(token, TOKEN_MAX);
+		explicit_bzero(token, strlen(token));
 	wb_free(token);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "extract/internal.h"
 
@@ -94,42 +95,6 @@ static int path_of(
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
-/* 0 and the file's bytes, or a negative errno. */
-static int read_file(const char *path, uint8_t **out, size_t *bytes)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
-	uint8_t *data = NULL;
-	struct stat st;
-	size_t at = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) < 0)
-		rc = -errno;
-	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > FILE_MAX)
-		rc = -EFBIG;
-	else if (!(data = wb_alloc((size_t)st.st_size)))
-		rc = -ENOMEM;
-	while (!rc && at < (size_t)st.st_size) {
-		ssize_t n = read(fd, data + at, (size_t)st.st_size - at);
-
-		if (n < 0 && errno != EINTR)
-			rc = -errno;
-		else if (n == 0)
-			break;
-		else if (n > 0)
-			at += (size_t)n;
-	}
-	close(fd);
-	if (rc) {
-		wb_free(data);
-		return rc;
-	}
-	*out = data;
-	*bytes = at;
-	return 0;
-}
-
 /* Is the parameter all unwritten?  Then it is not touched. */
 static bool is_left(const struct wb__param *a)
 {
@@ -203,7 +168,7 @@ void wb__cache_load(struct wb_probe *p)
 	int rc = path_of(p, name, ".map", path, sizeof(path));
 
 	if (!rc)
-		rc = read_file(path, &data, &bytes);
+		rc = wb_file_read(path, FILE_MAX, &data, &bytes);
 	if (rc < 0) {
 		if (rc != -ENOENT)
 			wb__note(p, "map cache %s not read: %s", path, strerror(-rc));

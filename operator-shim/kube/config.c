@@ -4,12 +4,12 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "operator-shim/kube/text.h"
 #include "operator-shim/spec/yaml.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,39 +49,12 @@ void wb_kube_config_finish(struct wb_kube_config *c)
 
 static int read_all(const char *path, size_t max, char **out, size_t *bytes)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
-	char *buf;
-	size_t n = 0;
+	uint8_t *data;
+	int rc = wb_file_read(path, max, &data, bytes);
 
-	if (fd < 0)
-		return -errno;
-	buf = wb_alloc(max + 1);
-	if (!buf) {
-		close(fd);
-		return -ENOMEM;
-	}
-	while (rc == 0 && n <= max) {
-		ssize_t got = read(fd, buf + n, max + 1 - n);
-
-		if (got == 0)
-			break;
-		if (got > 0)
-			n += (size_t)got;
-		else if (errno != EINTR)
-			rc = -errno;
-	}
-	close(fd);
-	if (rc == 0 && n > max)
-		rc = -E2BIG;
-	if (rc < 0) {
-		explicit_bzero(buf, n);
-		wb_free(buf);
-		return rc;
-	}
-	buf[n] = '\0';
-	*out = buf;
-	*bytes = n;
-	return 0;
+	if (rc == 0)
+		*out = (char *)data;
+	return rc;
 }
 
 int wb_kube_read_file(const char *path, char **out)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -7,46 +8,19 @@
 #include "operator-shim/spec/yaml.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-static int read_up_to(int fd, char *buf, size_t cap, size_t *n)
-{
-	*n = 0;
-	while (*n < cap) {
-		ssize_t got = read(fd, buf + *n, cap - *n);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (!got)
-			break;
-		*n += (size_t)got;
-	}
-	return 0;
-}
 
 int wb_spec_load_file(const char *path, struct wb_spec **spec, size_t *n, struct wb_err *err)
 {
-	const size_t cap = WB_YAML_BYTES_MAX + 1;
-	size_t bytes = 0;
-	char *buf;
-	int fd, rc;
+	uint8_t *text;
+	size_t bytes;
+	int rc = wb_file_read(path, WB_YAML_BYTES_MAX, &text, &bytes);
 
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return wb_err_set(err, -errno, "open %s: %s", path, strerror(errno));
-	buf = wb_alloc(cap);
-	rc = buf ? read_up_to(fd, buf, cap, &bytes) : -ENOMEM;
-	close(fd);
 	if (rc < 0)
-		wb_err_set(err, rc, "read %s: %s", path, strerror(-rc));
-	else
-		rc = wb_spec_load(path, buf, bytes, spec, n, err);
-	wb_free(buf);
+		return wb_err_set(err, rc, "read %s: %s", path, wb_strerror(rc));
+	rc = wb_spec_load(path, (const char *)text, bytes, spec, n, err);
+	wb_free(text);
 	return rc;
 }
 
