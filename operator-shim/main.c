@@ -9,6 +9,7 @@
 #include "net/listen.h"
 #include "net/loop.h"
 #include "operator-shim/cluster.h"
+#include "operator-shim/kube/http.h"
 #include "operator-shim/options.h"
 #include "operator-shim/pages.h"
 #include "proto/messages.h"
@@ -447,6 +448,7 @@ int main(int argc, char **argv)
 	struct app a = {0};
 	int rc, end = WB_CLI_EXIT_USAGE;
 
+	wb_kube_wipe_json();
 	rc = wb__operator_parse(argc, argv, &a.o, &err);
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;

@@ -16,7 +16,10 @@ void wb_buf_init(struct wb_buf *b, size_t max)
 
 void wb_buf_finish(struct wb_buf *b)
 {
-	wb_free(b->data);
+	if (b->is_secret)
+		wb_free_wiped(b->data);
+	else
+		wb_free(b->data);
 	b->data = NULL;
 	b->len = b->cap = 0;
 }
@@ -25,6 +28,25 @@ void wb_buf_reset(struct wb_buf *b)
 {
 	b->len = 0;
 	b->rc = 0;
+}
+
+/* realloc() would leave a copy behind. */
+static int grow_secret(struct wb_buf *b, size_t need)
+{
+	size_t cap = WB_MIN(WB_MAX(need, 2 * b->cap), b->max);
+	uint8_t *data;
+
+	if (need <= b->cap)
+		return 0;
+	data = wb_alloc(cap);
+	if (!data)
+		return -ENOMEM;
+	if (b->len)
+		memcpy(data, b->data, b->len);
+	wb_free_wiped(b->data);
+	b->data = data;
+	b->cap = cap;
+	return 0;
 }
 
 static uint8_t *reserve(struct wb_buf *b, size_t bytes)
@@ -38,7 +60,8 @@ static uint8_t *reserve(struct wb_buf *b, size_t bytes)
 		b->rc = -E2BIG;
 		return NULL;
 	}
-	rc = wb_grow(&b->data, &b->cap, b->len + bytes, b->max, 1);
+	rc = b->is_secret ? grow_secret(b, b->len + bytes)
+			  : wb_grow(&b->data, &b->cap, b->len + bytes, b->max, 1);
 	if (rc < 0) {
 		b->rc = rc;
 		return NULL;

@@ -18,6 +18,7 @@ struct wb_buf {
 	size_t len, cap;
 	size_t max; /* bytes; appends beyond it fail with -E2BIG */
 	int rc; /* 0 or the first failure */
+	bool is_secret; /* set it after wb_buf_init(): what is let go is zeroed first */
 };
 
 /** wb_buf_init - empty buffer that never grows above @max bytes.  Release with wb_buf_finish(). */

@@ -19,9 +19,7 @@ struct content {
 
 static void drop(struct content *c)
 {
-	if (c->data)
-		explicit_bzero(c->data, c->n);
-	wb_free(c->data);
+	wb_free_wiped(c->data);
 	c->data = NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,13 @@ char *wb_strdup(const char *s)
 
 void wb_free(void *p)
 {
+	free(p);
+}
+
+void wb_free_wiped(void *p)
+{
+	if (p)
+		explicit_bzero(p, malloc_usable_size(p));
 	free(p);
 }
 

@@ -21,6 +21,9 @@ char *wb_strdup(const char *s) __attribute__((malloc));
 char *wb_strndup(const char *s, size_t n) __attribute__((malloc));
 /** wb_free - frees; NULL is allowed. */
 void wb_free(void *p);
+/** wb_free_wiped - the same for memory of malloc() that held a secret: all of the block is zeroed
+ *  first. */
+void wb_free_wiped(void *p);
 /** wb_memdup - copy of @bytes bytes, or NULL. */
 void *wb_memdup(const void *p, size_t bytes) __attribute__((malloc));
 

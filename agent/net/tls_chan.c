@@ -55,6 +55,7 @@ static void chan_ended(void *cookie)
 	wb_free(c);
 }
 
+/* What goes out and comes in is wiped: HELLO has a token, PLAN the key of an epoch. */
 static void drop_block(struct wb__tls_chan *c)
 {
 	struct wb__block *b = c->head;
@@ -63,7 +64,7 @@ static void drop_block(struct wb__tls_chan *c)
 	if (!c->head)
 		c->tail = &c->head;
 	c->queued_bytes -= b->bytes;
-	wb_free(b);
+	wb_free_wiped(b);
 }
 
 void wb__chan_end(struct wb__tls_chan *c, const struct wb_err *why)
@@ -82,7 +83,7 @@ void wb__chan_end(struct wb__tls_chan *c, const struct wb_err *why)
 		close(c->fd);
 	while (c->head)
 		drop_block(c);
-	wb_free(c->frame);
+	wb_free_wiped(c->frame);
 	wb_tls_put(c->tls);
 	c->watch = NULL;
 	c->timer = NULL;
@@ -242,7 +243,7 @@ static void give_frame(struct wb__tls_chan *c)
 	c->have = 0;
 	if (c->base.cb.on_frame)
 		c->base.cb.on_frame(c->base.cb.cookie, &c->base, frame, c->frame_bytes);
-	wb_free(frame);
+	wb_free_wiped(frame);
 }
 
 static void peer_ended(struct wb__tls_chan *c, int ret)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ static void free_request(struct wb_kube_rq *rq)
 {
 	wb__kube_curl_end(rq);
 	wb_buf_finish(&rq->body);
-	free(rq->send_text); /* jansson's */
+	wb_free_wiped(rq->send_text); /* jansson's */
 	wb_free(rq->path);
 	wb_free(rq);
 }
@@ -223,6 +224,7 @@ int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube
 	rq->path = wb_strdup(c->path);
 	rq->call.path = rq->path;
 	wb_buf_init(&rq->body, c->body_max ? c->body_max : WB_KUBE_BODY_MAX);
+	rq->body.is_secret = true; /* perhaps */
 	if (c->body)
 		rq->send_text = json_dumps(c->body, JSON_COMPACT);
 	if (!rq->path || (c->body && !rq->send_text)) {
@@ -248,6 +250,11 @@ void wb_kube_cancel(struct wb_kube_rq *rq)
 }
 
 /* ---- life ---- */
+
+void wb_kube_wipe_json(void)
+{
+	json_set_alloc_funcs(malloc, wb_free_wiped);
+}
 
 int wb_kube_create(struct wb_loop *loop, struct wb_kube_config *config_take,
 	const struct wb_kube_opts *o, struct wb_kube **out, struct wb_err *err)

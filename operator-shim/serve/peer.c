@@ -63,6 +63,8 @@ void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence
 
 void wb__serve_free_peer(struct peer *p)
 {
+	if (p->hello.token)
+		explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
 	wb_msg_free(WBP_HELLO, &p->hello);
 	for (size_t i = 0; i < p->n_upload; i++)
 		wb_free(p->upload[i].data);
