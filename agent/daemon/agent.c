@@ -142,14 +142,14 @@ static int open_xport(struct wb__agent *a, const char *host, struct wb_err *err)
 }
 
 /* tcp: bulk connections come to the control port, one socket or more for each rail. */
-static int say_bulk(struct wb__agent *a, const char *advertise, struct wb_err *err)
+static int say_bulk(struct wb__agent *a, struct wb_err *err)
 {
 	char one[WB__ADDR_MAX + 16];
 	size_t at = 0;
 
 	if (strcmp(a->o.transport, "tcp"))
 		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
-	wb__addr_join(advertise, a->port, one, sizeof(one));
+	wb__addr_join(a->o.advertise, a->port, one, sizeof(one));
 	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++)
 		at += (size_t)snprintf(
 			a->bulk + at, sizeof(a->bulk) - at, "%s%s", i ? "," : "", one);
@@ -157,16 +157,25 @@ static int say_bulk(struct wb__agent *a, const char *advertise, struct wb_err *e
 }
 
 /* What others dial: as told, else the address listened on, else the one that faces the operator. */
-static int find_advertise(
-	struct wb__agent *a, const char *listen, char out[WB__ADDR_MAX], struct wb_err *err)
+static int find_advertise(struct wb__agent *a, const char *listen, struct wb_err *err)
 {
-	if (a->o.advertise[0])
-		return wb__addr_numeric(a->o.advertise, out, err);
-	if (!wb__addr_is_any(listen)) {
-		snprintf(out, WB__ADDR_MAX, "%s", listen);
-		return 0;
+	struct wb__addrs *out = &a->addrs;
+	int rc = 0;
+
+	if (a->o.advertise[0]) {
+		rc = wb__addrs_parse(a->o.advertise, out, err);
+	} else {
+		out->n = 1;
+		if (wb__addr_is_any(listen))
+			rc = wb__addr_towards(
+				a->o.operator.host, a->o.operator.port, out->a[0], err);
+		else
+			snprintf(out->a[0], WB__ADDR_MAX, "%s", listen);
 	}
-	return wb__addr_towards(a->o.operator.host, a->o.operator.port, out, err);
+	for (uint32_t i = 0; i < out->n; i++)
+		a->hosts[i] = out->a[i];
+	a->o.advertise = out->a[0];
+	return rc;
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -193,7 +202,7 @@ static int start_oplinks(struct wb__agent *a, struct wb_err *err)
 	return rc;
 }
 
-static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_err *err)
+static int start(struct wb__agent *a, struct wb_err *err)
 {
 	char listen[WB__ADDR_MAX];
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &a->fault, err);
@@ -206,12 +215,11 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 	if (rc == 0)
 		rc = wb__addr_numeric(a->o.listen.host, listen, err);
 	if (rc == 0)
-		rc = find_advertise(a, listen, advertise, err);
+		rc = find_advertise(a, listen, err);
 	if (rc == 0)
 		rc = wb_loop_create(&a->loop, err);
 	if (rc < 0)
 		return rc;
-	a->o.advertise = advertise;
 	a->trace = wb__trace_create(a->o.name, TRACE_ENTRIES);
 	if (!a->trace)
 		return wb_err_set(err, -ENOMEM, "no memory for the trace");
@@ -223,9 +231,9 @@ static int start(struct wb__agent *a, char advertise[WB__ADDR_MAX], struct wb_er
 	if (rc == 0)
 		rc = wb__peers_start(a, &a->peers, err);
 	if (rc == 0)
-		rc = start_listener(a, listen, err);
+		rc = start_listener(a, a->o.listen.host[0] ? listen : NULL, err);
 	if (rc == 0)
-		rc = say_bulk(a, advertise, err);
+		rc = say_bulk(a, err);
 	if (rc == 0)
 		rc = wb__http_start(a, &a->http, err);
 	if (rc == 0)
@@ -315,18 +323,18 @@ out:
 int wb__agent_run(const struct wb__options *o)
 {
 	struct wb__agent a = {.o = *o};
-	char advertise[WB__ADDR_MAX];
+	char advertise[WB__ADDRS_MAX * WB__ADDR_MAX];
 	struct wb_err err = {0};
 
-	if (start(&a, advertise, &err) < 0) {
+	if (start(&a, &err) < 0) {
 		fprintf(stderr, "weightbridge-agent: %s\n", err.msg[0] ? err.msg : "cannot start");
 		a.exit_code = 1;
 		stop(&a);
 		return 1;
 	}
 	WB_LOG_INFO(MOD, "started", WB_S("version", WB_VERSION), WB_S("socket", a.o.socket),
-		WB_S("advertise", a.o.advertise), WB_U("port", a.port),
-		WB_S("transport", a.o.transport), WB_U("rails", a.o.n_rail),
+		WB_S("advertise", wb__addrs_text(a.hosts, a.addrs.n, advertise, sizeof(advertise))),
+		WB_U("port", a.port), WB_S("transport", a.o.transport), WB_U("rails", a.o.n_rail),
 		WB_S("checksums", a.o.sums ? "on" : "off"));
 	if (a.fault)
 		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));

@@ -9,6 +9,7 @@
  * operator), env (the core's calls out, pumping, timers).
  * Layer: daemon (L4).
  */
+#include "daemon/addr.h"
 #include "daemon/options.h"
 #include "daemon/wire.h"
 #include "net/tls.h"
@@ -37,6 +38,8 @@ struct wb__agent {
 	struct wb_loop *loop;
 	struct wb_fault *fault;
 	struct wb_xport *xport;
+	struct wb__addrs addrs; /* told to other agents, best first */
+	const char *hosts[WB__ADDRS_MAX]; /* the same, as a list */
 	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
 	struct wb__env *env; /* core, its timers and watches, the arena */
 	struct wb_core *core; /* owned by env */

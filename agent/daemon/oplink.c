@@ -134,6 +134,8 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.n_objects = object[0] ? 1 : 0,
 		.node = a->o.node,
 		.host = a->o.advertise,
+		.hosts = a->hosts,
+		.n_hosts = a->addrs.n > 1 ? a->addrs.n : 0,
 		.port = a->port,
 		.bulk = a->bulk,
 		.transports = &transport,

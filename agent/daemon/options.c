@@ -110,7 +110,7 @@ static int set_advertise(void *options, const char *arg)
 	struct wb__options *o = options;
 
 	o->advertise = arg;
-	return *arg && strlen(arg) < 256 ? 0 : -EINVAL;
+	return *arg && strlen(arg) < 1024 ? 0 : -EINVAL;
 }
 
 static int set_transport(void *options, const char *arg)
@@ -232,10 +232,11 @@ static const struct wb_cli_row rows[] = {
 		"transfer object to serve; may be given again (default: the only one the operator "
 		"has)"},
 	{"listen", "HOST:PORT", set_listen, 0, "HOST:PORT, or :PORT for all addresses",
-		"where other agents connect, control and bulk (default: 0.0.0.0:7444; port 0: "
+		"where other agents connect, control and bulk (default: :7444; port 0: "
 		"any)"},
-	{"advertise", "HOST", set_advertise, 0, "a host name or address",
-		"address told to other agents (default: the one the operator is reached from)"},
+	{"advertise", "HOST[,HOST]...", set_advertise, 0, "host names or addresses",
+		"addresses told to other agents, best first (default: the one the operator is "
+		"reached from)"},
 	{"transport", "tcp|shm", set_transport, 0, "tcp or shm",
 		"transport of weights; shm only between agents of one machine (default: tcp)"},
 	{"rail-rate", "BYTES/s", set_rail_rate, 0, "a rate such as 500M or 1.5Gi/s; 0 = none",
@@ -282,7 +283,6 @@ static void set_defaults(struct wb__options *o)
 	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
 		o->served[i] = (struct wb__served){"", "", ""};
 	o->advertise = o->probe = o->ca_file = o->operator_name = "";
-	snprintf(o->listen.host, sizeof(o->listen.host), "0.0.0.0");
 	o->listen.port = 7444;
 	o->transport = "tcp";
 	o->n_rail = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/peers.h"
 
+#include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -23,6 +24,7 @@
 #define RETRY_NS (100 * WB_NS_PER_MS)
 #define GIVE_UP_NS WB_NS_PER_S
 #define CONNECT_NS (3 * WB_NS_PER_S)
+#define DIAL_NS (2 * WB_NS_PER_S)
 #define BEAT_NS (2 * WB_NS_PER_S)
 #define SILENT_NS (10 * WB_NS_PER_S)
 #define EPOCHS_MAX 8 /* of one object: the core uses two, others were replaced unused */
@@ -170,7 +172,8 @@ void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, c
 static void dial(struct peer *peer)
 {
 	struct wb__peers *p = peer->e->p;
-	struct wb_chan_limits limits = {.framer = wb_frame_length, .connect_ns = CONNECT_NS};
+	struct wb_chan_limits limits = {
+		.framer = wb_frame_length, .connect_ns = CONNECT_NS, .dial_ns = DIAL_NS};
 	struct conn *c = wb__peer_conn_create(p, true);
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
@@ -179,8 +182,10 @@ static void dial(struct peer *peer)
 	if (c) {
 		c->peer = peer;
 		cb = wb__peer_conn_callbacks(c);
-		rc = wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host, peer->addr.port,
-			&limits, &cb, &c->chan);
+		rc = peer->n_any ? wb_tls_connect_any(p->a->loop, peer->e->tls, peer->any,
+					   peer->n_any, peer->addr.port, &limits, &cb, &c->chan)
+				 : wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host,
+					   peer->addr.port, &limits, &cb, &c->chan);
 		if (rc < 0)
 			wb__peer_conn_free(c);
 	}
@@ -196,7 +201,9 @@ static void dial(struct peer *peer)
 
 static void try_again(struct peer *peer)
 {
-	if (peer->addr.port)
+	if (peer->is_foreign)
+		give_up(peer, "it has no address of a family that is here");
+	else if (peer->addr.port)
 		dial(peer);
 	else
 		give_up(peer, "it was absent when this was planned");
@@ -232,6 +239,8 @@ static void epoch_free(struct epoch_keys *e)
 		queue_clear(&e->peer[i]);
 		wb_free(e->peer[i].name);
 		wb_free(e->peer[i].control);
+		for (uint32_t k = 0; k < e->peer[i].n_any; k++)
+			wb_free((char *)(uintptr_t)e->peer[i].any[k]);
 	}
 	wb_tls_put(e->tls);
 	wb_psk_clear(&e->psk);
@@ -283,6 +292,13 @@ static int copy_peers(struct epoch_keys *e, const struct wb_roster *r)
 			return -ENOMEM;
 		if (wb_cli_addr(peer->control, &peer->addr) < 0)
 			return -EINVAL;
+		peer->is_foreign = r->agent[i].is_foreign;
+		for (uint32_t k = 0; k < WB_MIN(r->agent[i].n_addr, WB_DIAL_ADDRS_MAX); k++) {
+			peer->any[k] = wb_strdup(r->agent[i].addr[k]);
+			if (!peer->any[k])
+				return -ENOMEM;
+			peer->n_any = k + 1;
+		}
 	}
 	return 0;
 }
@@ -391,7 +407,7 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 		return;
 	}
 	if (!peer->out && !peer->retry_ns) {
-		if (peer->addr.port) {
+		if (peer->addr.port && !peer->is_foreign) {
 			dial(peer);
 			return;
 		}

@@ -41,6 +41,9 @@ struct peer {
 	struct epoch_keys *e;
 	char *name, *control;
 	struct wb_cli_addr addr;
+	const char *any[WB_DIAL_ADDRS_MAX]; /* owned; its addresses, where it has several */
+	uint32_t n_any;
+	bool is_foreign; /* of no family that is here */
 	struct conn *out; /* channel that our messages take; NULL = none */
 	struct frame *queue; /* messages until it is up */
 	size_t n_queue, queue_cap;

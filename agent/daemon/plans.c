@@ -152,7 +152,11 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 	struct wb__roll roll = {0};
 	struct wb_roster roster = {0};
 	struct wb_plan *plan = NULL;
-	struct wb__roll_in in = {.me = p->a->o.name, .object = &p->object, .uid = p->uid, .m = m};
+	struct wb__roll_in in = {.me = p->a->o.name,
+		.object = &p->object,
+		.uid = p->uid,
+		.m = m,
+		.mine = &p->a->addrs};
 	int rc = decode(p, m, &plan, err);
 
 	if (rc < 0)

@@ -2,10 +2,10 @@
 #include "daemon/probe.h"
 
 #include "base/base.h"
+#include "daemon/addr.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,22 +66,42 @@ static uint16_t page_port(const struct wb__options *o)
 	return (uint16_t)port;
 }
 
-static int connect_page(const struct wb__options *o)
+static int connect_one(const struct addrinfo *ai)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET,
-		.sin_port = htons(page_port(o)),
-		.sin_addr = {htonl(INADDR_LOOPBACK)}};
 	struct timeval limit = {.tv_sec = 4};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
 
 	if (fd < 0)
 		return -errno;
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+	if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
 		return fd;
+	rc = -errno;
 	close(fd);
-	return -errno;
+	return rc;
+}
+
+/* Where it listens; one that listens on all addresses is reached by the loopback of either family,
+ * which a pod of the other has, too. */
+static int connect_page(const struct wb__options *o)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	bool is_any = !o->http.host[0] || wb__addr_is_any(o->http.host);
+	const char *const host[] = {is_any ? "127.0.0.1" : o->http.host, is_any ? "::1" : NULL};
+	struct addrinfo *list;
+	int rc = -EADDRNOTAVAIL;
+	char port[8];
+
+	snprintf(port, sizeof(port), "%u", page_port(o));
+	for (int i = 0; i < 2 && host[i] && rc < 0; i++) {
+		if (getaddrinfo(host[i], port, &hints, &list) != 0)
+			continue;
+		for (const struct addrinfo *ai = list; ai && rc < 0; ai = ai->ai_next)
+			rc = connect_one(ai);
+		freeaddrinfo(list);
+	}
+	return rc;
 }
 
 static int probe_page(const struct wb__options *o, const char *page)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/roll.h"
 
+#include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "daemon/addr.h"
 #include "net/psk.h"
+#include "xport/xport.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,25 +58,115 @@ static int add_worker(const struct wb_p_endpoint *e, uint32_t agent, uint32_t i,
 	return r->worker[w].name ? 0 : -ENOMEM;
 }
 
-static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct wb_plan *plan,
-	struct wb_roster *r, struct wb_err *err)
+/* What an agent says of itself, as text: an older one has one address. */
+static const char *const *hosts_of(const struct wb_p_endpoint *e, uint32_t *n)
+{
+	*n = e->n_hosts ? e->n_hosts : 1;
+	return e->n_hosts ? (const char *const *)e->hosts : (const char *const *)&e->host;
+}
+
+static char *bulk_at(const struct wb_p_endpoint *e, const char *addr)
+{
+	char bulk[WBP_TEXT_MAX + WB_XPORT_RAILS_MAX * WB__ADDR_MAX];
+
+	if (!e->bulk || wb__addr_rehost(e->bulk, e->host, addr, bulk, sizeof(bulk)) < 0)
+		return wb_strdup(e->bulk ? e->bulk : "");
+	return wb_strdup(bulk);
+}
+
+/* Where to dial it: control and bulk at its best address, and at the others. */
+static int add_addrs(
+	const struct wb_p_endpoint *e, const struct wb__addrs *mine, struct wb_roster_agent *a)
 {
 	char control[WBP_HOST_MAX + 16];
-	int rc = 0;
+	const char *best = e->host;
+	struct wb__addrs to;
+	uint32_t n;
+	const char *const *theirs = hosts_of(e, &n);
+
+	wb__addrs_choose(mine, theirs, n, &to);
+	a->is_foreign = mine->n && !to.n && e->port;
+	if (to.n)
+		best = to.a[0];
+	wb__addr_join(best, (uint16_t)e->port, control, sizeof(control));
+	a->control = wb_strdup(control);
+	a->bulk = bulk_at(e, best);
+	if (!a->control || !a->bulk)
+		return -ENOMEM;
+	if (to.n < 2)
+		return 0;
+	a->addr = wb_zalloc(to.n, sizeof(*a->addr));
+	a->more_bulk = wb_zalloc(to.n, sizeof(*a->more_bulk));
+	if (!a->addr || !a->more_bulk)
+		return -ENOMEM;
+	for (a->n_addr = 0; a->n_addr < to.n; a->n_addr++) {
+		a->addr[a->n_addr] = wb_strdup(to.a[a->n_addr]);
+		if (a->n_addr)
+			a->more_bulk[a->n_addr - 1] = bulk_at(e, to.a[a->n_addr]);
+		if (!a->addr[a->n_addr] || (a->n_addr && !a->more_bulk[a->n_addr - 1])) {
+			a->n_addr++; /* both are freed, whichever there is */
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct wb__addrs *mine,
+	const struct wb_plan *plan, struct wb_roster *r, struct wb_err *err)
+{
+	int rc;
 
 	if (e->n_workers != e->n_ids)
 		return wb_err_set(err, -EBADMSG, "agent %s: %u workers, %u ids", e->agent,
 			e->n_workers, e->n_ids);
-	wb__addr_join(e->host, (uint16_t)e->port, control, sizeof(control));
 	r->agent[agent].name = wb_strdup(e->agent);
 	r->agent[agent].is_absent = !e->port;
-	r->agent[agent].control = wb_strdup(control);
-	r->agent[agent].bulk = wb_strdup(e->bulk ? e->bulk : "");
-	if (!r->agent[agent].name || !r->agent[agent].control || !r->agent[agent].bulk)
-		return -ENOMEM;
+	rc = r->agent[agent].name ? add_addrs(e, mine, &r->agent[agent]) : -ENOMEM;
 	for (uint32_t i = 0; i < e->n_workers && rc == 0; i++)
 		rc = add_worker(e, agent, i, plan, r, err);
 	return rc;
+}
+
+/* Do these two have to speak?  Trainers with everybody, the others with those of their engines. */
+static bool must_meet(const struct wb_plan *plan, uint32_t a, uint32_t b)
+{
+	for (uint32_t i = 0; i < plan->n_worker; i++) {
+		const struct wb_plan_worker *x = &plan->worker[i];
+
+		for (uint32_t k = 0; x->domain == a && k < plan->n_worker; k++) {
+			const struct wb_plan_worker *y = &plan->worker[k];
+
+			if (y->domain == b &&
+				(x->role == WB_ROLE_TRAINER || y->role == WB_ROLE_TRAINER ||
+					x->engine == y->engine))
+				return true;
+		}
+	}
+	return false;
+}
+
+static int check_families(
+	const struct wb__roll_in *in, const struct wb_roster *r, uint32_t me, struct wb_err *err)
+{
+	char ours[WB__ADDRS_MAX * WB__ADDR_MAX], theirs[sizeof(ours)];
+	const char *own[WB__ADDRS_MAX];
+
+	for (uint32_t a = 0; a < r->n_agent; a++) {
+		const char *const *host;
+		uint32_t n;
+
+		if (!r->agent[a].is_foreign || !must_meet(in->plan, me, a))
+			continue;
+		for (uint32_t i = 0; i < in->mine->n; i++)
+			own[i] = in->mine->a[i];
+		host = hosts_of(&in->m->agents[a], &n);
+		return wb_err_set(err, -EAFNOSUPPORT,
+			"agent %s (%s) and agent %s (%s) have no address family in common: give "
+			"one of them an address of the other's",
+			in->me, wb__addrs_text(own, in->mine->n, ours, sizeof(ours)),
+			r->agent[a].name, wb__addrs_text(host, n, theirs, sizeof(theirs)));
+	}
+	return 0;
 }
 
 /* Leads: the agent of an engine's first worker, and of the first trainer worker. */
@@ -112,26 +204,29 @@ static int choose_leads(
 	return 0;
 }
 
-static int fill(const char *me, const struct wb_msg_plan *m, const struct wb_plan *plan,
-	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+static int fill(const struct wb__roll_in *in, struct wb_roster *r, struct wb__roll *roll,
+	struct wb_err *err)
 {
+	const struct wb_msg_plan *m = in->m;
 	int rc = 0;
 
 	roll->me = NONE;
 	for (uint32_t a = 0; a < m->n_agents && rc == 0; a++) {
-		rc = add_agent(&m->agents[a], a, plan, r, err);
-		if (m->agents[a].port && !strcmp(m->agents[a].agent, me))
+		rc = add_agent(&m->agents[a], a, in->mine, in->plan, r, err);
+		if (m->agents[a].port && !strcmp(m->agents[a].agent, in->me))
 			roll->me = a;
 	}
 	if (rc == 0 && roll->me == NONE)
-		return wb_err_set(err, -ENOENT, "the plan has no agent called %s", me);
+		return wb_err_set(err, -ENOENT, "the plan has no agent called %s", in->me);
 	for (uint32_t e = 0; e < m->n_engines && rc == 0; e++) {
 		r->engine[e].name = wb_strdup(m->engines[e]);
 		roll->engine[e] = wb_strdup(m->engines[e]);
 		if (!r->engine[e].name || !roll->engine[e])
 			rc = -ENOMEM;
 	}
-	return rc < 0 ? rc : choose_leads(plan, r, roll, err);
+	if (rc == 0)
+		rc = choose_leads(in->plan, r, roll, err);
+	return rc < 0 ? rc : check_families(in, r, roll->me, err);
 }
 
 int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,
@@ -160,7 +255,7 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 	roster->all_engines = in->object->commit == 2;
 	rc = roster->uid && roster->object ? allocate(m, in->plan, roster, roll) : -ENOMEM;
 	if (rc == 0)
-		rc = fill(in->me, m, in->plan, roster, roll, err);
+		rc = fill(in, roster, roll, err);
 	if (rc == -ENOMEM)
 		wb_err_set(err, rc, "no memory for the roster of %u agents", m->n_agents);
 	if (rc < 0) {

@@ -5,6 +5,7 @@
  * From the operator's PLAN message and the plan itself: the roster for the core, and what the
  * daemon keeps of it.  Pure.  Layer: daemon (L4).
  */
+#include "daemon/addr.h"
 #include "planner/plan.h"
 #include "proto/messages.h"
 #include "transfer/roster.h"
@@ -29,12 +30,15 @@ struct wb__roll_in {
 	const char *uid; /* the object's, 16 hex digits */
 	const struct wb_msg_plan *m;
 	const struct wb_plan *plan;
+	const struct wb__addrs *mine; /* this agent's addresses */
 };
 
 /**
  * wb__roll_create - check PLAN against the plan and fill both
  * Agent i of the message must be domain i of the plan, and name each of its workers once.  Returns
- * 0; WB_EPLAN or -EBADMSG with what does not fit; -ENOENT: no part in it for this agent; -ENOMEM.
+ * 0; WB_EPLAN or -EBADMSG with what does not fit; -ENOENT: no part in it for this agent;
+ * -EAFNOSUPPORT: one that it has to speak with has no address of a family it has (both named);
+ * -ENOMEM.
  * On failure both are empty.
  */
 int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,

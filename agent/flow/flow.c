@@ -174,6 +174,9 @@ static int alloc_arrays(struct wb_flow *f)
 	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
 		!f->source_open || !f->sink)
 		return -ENOMEM;
+	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
+		if (f->o.env->is_foreign(f->o.env->ctx, f->plan->worker[w].domain))
+			f->lost[w] = FLOW_FOREIGN;
 	for (uint32_t i = 0; i < l->n; i++)
 		if (!(f->have[i] = wb_zalloc(f->plan->n_chunk, 1)))
 			return -ENOMEM;

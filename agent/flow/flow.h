@@ -51,6 +51,9 @@ struct wb_flow_env {
 	/* Connection to receive from agent @domain, 0 = not up; the owner dials and reports
 	 * wb_flow_conn_up(). */
 	wb_conn_t (*conn)(void *ctx, uint32_t domain);
+	/* Agent @domain can never be dialled from here: its rollout workers are no sources, their
+	 * chunks come from trainers.  May be NULL: none. */
+	bool (*is_foreign)(void *ctx, uint32_t domain);
 	/* All RECEIVE chunks of the sink are verified. */
 	void (*on_received)(void *ctx, struct wb_flow *f, uint32_t worker);
 	/* All chunks of the sink are installed and verified. */

@@ -49,6 +49,11 @@ struct edge {
 enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE, FLIGHT_SNAP, FLIGHT_CHECK };
 enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA, STEP_READ };
 
+/* Why a worker is no source: it is lost, and all agents know and count alike; or only this agent
+ * cannot dial its agent. */
+#define FLOW_LOST 1u
+#define FLOW_FOREIGN 2u
+
 /* One chunk on its way: the only thing rail and lane threads see. */
 struct wb_flight {
 	struct wb_flow *flow;
@@ -104,7 +109,7 @@ struct wb_flow {
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
-	uint8_t *lost; /* by plan worker */
+	uint8_t *lost; /* by plan worker: FLOW_LOST, FLOW_FOREIGN */
 	bool has_lost, has_last; /* any of them; a want that is_last, perhaps over */
 	struct wbk_sum **copies; /* by local worker, to read back: sum over all copies of a chunk */
 	uint8_t *source_open; /* by local worker */

@@ -85,12 +85,12 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 	uint32_t n_alive = 0, pick, t = FLOW_NONE, zero = w->chunk;
 
 	for (uint32_t j = k->needer_begin; j < k->needer_end; j++)
-		n_alive += !f->lost[f->plan->member[j]];
+		n_alive += !(f->lost[f->plan->member[j]] & FLOW_LOST);
 	pick = n_alive ? w->chunk % n_alive : 0;
 	for (uint32_t j = k->needer_begin; j < k->needer_end && t == FLOW_NONE; j++)
-		if (!f->lost[f->plan->member[j]] && pick-- == 0)
+		if (!(f->lost[f->plan->member[j]] & FLOW_LOST) && pick-- == 0)
 			t = f->plan->member[j];
-	if (t != FLOW_NONE && f->plan->worker[t].domain != f->local->domain)
+	if (t != FLOW_NONE && !f->lost[t] && f->plan->worker[t].domain != f->local->domain)
 		return t;
 	pick = 0;
 	return nth_member(f, i, k->holder_begin, k->holder_end, zero, &pick);
@@ -107,7 +107,8 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 	*is_last = false;
 	if (usable(f, i, w->src))
 		got = w->src;
-	else if (!f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL)
+	else if (!f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL &&
+		 f->lost[w->src] != FLOW_FOREIGN)
 		got = remap_lost(f, i);
 	if (got != FLOW_NONE && nth-- == 0)
 		return got;
@@ -278,9 +279,9 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 {
 	struct edge *e = &f->edge[f->plan->worker[w].domain];
 
-	if (f->lost[w])
+	if (f->lost[w] & FLOW_LOST)
 		return;
-	f->lost[w] = 1;
+	f->lost[w] |= FLOW_LOST;
 	f->has_lost = true;
 	/* What was tried is counted along the usable sources, which are others now. */
 	for (uint32_t i = 0; i < f->local->n_want; i++)

@@ -92,12 +92,25 @@ void wb__dial_stop(struct wb__tls_chan *c)
 		dial_free(d);
 }
 
+static const struct addrinfo *address(const struct wb__dial *d, uint32_t i)
+{
+	const struct addrinfo *ai = d->list;
+
+	while (i--)
+		ai = ai->ai_next;
+	return ai;
+}
+
 static void connected(struct attempt *t)
 {
 	struct wb__dial *d = t->d;
 	struct wb__tls_chan *c = d->chan;
 	int fd = t->fd, rc;
 
+	/* Of several addresses the one that answered is the peer's from now on. */
+	if (d->is_own)
+		wb__addr_text(
+			address(d, (uint32_t)(t - d->attempt))->ai_addr, c->peer, sizeof(c->peer));
 	/* The watcher goes first: a descriptor has one at a time. */
 	t->fd = -1;
 	drop_sockets(d);
@@ -123,15 +136,6 @@ static void note_failure(struct wb__dial *d, const struct addrinfo *ai, int rc)
 	snprintf(d->failed + at, sizeof(d->failed) - at, "%s%s: %s", at ? "; " : "", text,
 		wb_strerror(rc));
 	d->last_rc = rc;
-}
-
-static const struct addrinfo *address(const struct wb__dial *d, uint32_t i)
-{
-	const struct addrinfo *ai = d->list;
-
-	while (i--)
-		ai = ai->ai_next;
-	return ai;
 }
 
 static void socket_fired(void *cookie, int events)
@@ -344,6 +348,7 @@ static int dial(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint
 	d->last_rc = -EADDRNOTAVAIL;
 	if (!c->limits.dial_ns)
 		c->limits.dial_ns = DIAL_NS_DEFAULT;
+	c->limits.dial_ns = WB_MIN(c->limits.dial_ns, c->limits.connect_ns);
 	strcpy(d->host, host);
 	snprintf(d->port, sizeof(d->port), "%u", port);
 	rc = wb_timer_create(loop, timer_fired, d, &d->timer);

@@ -38,6 +38,7 @@
 #define WBP_NAME_MAX 256
 #define WBP_TEXT_MAX 1024
 #define WBP_HOST_MAX 256
+#define WBP_HOSTS_MAX 8 /* addresses of an agent */
 #define WBP_WORKERS_MAX 16384
 #define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
 
@@ -135,7 +136,8 @@ enum wbp_peer {
 	F(X, STR, bulk, WBP_TEXT_MAX, OPT, 1, "endpoint text of the transport") \
 	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of its workers") \
 	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order") \
-	F(X, STRS, names, WBP_WORKERS_MAX, OPT, 1, "their names, same order")
+	F(X, STRS, names, WBP_WORKERS_MAX, OPT, 1, "their names, same order") \
+	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses of the agent, its first family first; empty: host alone")
 
 #define WBF_phase(F, S, X) \
 	F(X, STR, name, 64, REQ, 1, "phase: drain, before, wire, install, after") \
@@ -340,7 +342,8 @@ enum wbp_peer {
 	F(X, U64, instance, 0, OPT, 1, "random, of this run of the agent") \
 	F(X, U64, term, 0, OPT, 1, "highest term it has heard of") \
 	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from") \
-	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex")
+	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex") \
+	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses peers may dial, host among them; empty: host alone")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \

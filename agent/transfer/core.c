@@ -490,6 +490,7 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 			for (uint32_t d = 0; e && d < e->r.n_agent; d++)
 				if (e->link[d].conn == ev->conn) {
 					e->link[d].conn = 0;
+					wb__core_link_failed(e, d);
 					e->link[d].up = false;
 					note_loss(o, &e->link[d], ev);
 					wb__core_trace(o, "connection lost", e->r.agent[d].name, 0,

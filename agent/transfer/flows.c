@@ -18,24 +18,39 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 	struct epoch *e = ctx;
 	struct wb_core *c = e->obj->core;
 	struct link *l = &e->link[domain];
+	const struct wb_roster_agent *to = &e->r.agent[domain];
 	struct wb_xport_peer peer;
 
 	if (l->up)
 		return l->conn;
 	l->is_wanted = true;
-	if (l->conn || now_ns(c) < l->retry_ns || e->r.agent[domain].is_absent)
+	if (l->conn || now_ns(c) < l->retry_ns || to->is_absent || to->is_foreign)
 		return 0;
 	peer = (struct wb_xport_peer){
-		.name = e->r.agent[domain].name,
-		.endpoint = e->r.agent[domain].bulk,
+		.name = to->name,
+		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
 		.epoch = e->xp,
 	};
 	l->backoff_ns =
 		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
 	l->retry_ns = now_ns(c) + l->backoff_ns;
-	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0)
+	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
 		l->conn = 0;
+		wb__core_link_failed(e, domain);
+	}
 	return 0;
+}
+
+void wb__core_link_failed(struct epoch *e, uint32_t agent)
+{
+	struct link *l = &e->link[agent];
+	uint32_t n = e->r.agent[agent].n_addr;
+
+	if (l->up || n < 2)
+		return;
+	l->at = (l->at + 1) % n;
+	if (l->at) /* the other address has not been asked yet: no reason to wait */
+		l->retry_ns = 0;
 }
 
 /* What an agent that is not there would have sent comes from others, or not at all: nobody waits
@@ -87,6 +102,13 @@ uint64_t wb__core_links_tick(struct object *o, uint64_t now)
 	return next;
 }
 
+static bool env_is_foreign(void *ctx, uint32_t domain)
+{
+	const struct epoch *e = ctx;
+
+	return e->r.agent[domain].is_foreign;
+}
+
 static void env_received(void *ctx, struct wb_flow *f, uint32_t local)
 {
 	wb__core_party_received(epoch_of_flow(ctx, f), f, local);
@@ -136,6 +158,7 @@ int wb__core_flow_env_init(struct epoch *e)
 		.clock = e->obj->core->env->clock,
 		.fault = e->obj->core->env->fault,
 		.conn = env_conn,
+		.is_foreign = env_is_foreign,
 		.on_received = env_received,
 		.on_complete = env_complete,
 		.on_mismatch = env_mismatch,

@@ -59,6 +59,7 @@ struct worker {
 struct link {
 	wb_conn_t conn; /* 0 = none */
 	bool up;
+	uint32_t at; /* which of the peer's addresses to dial */
 	uint64_t retry_ns, backoff_ns;
 	bool is_wanted; /* since the last tick */
 	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
@@ -420,6 +421,9 @@ enum quiet { QUIET_PARAMS, QUIET_AREAS };
 bool wb__core_flows_quiet(
 	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut);
 int wb__core_flow_env_init(struct epoch *e);
+/** wb__core_link_failed - a dialled connection has ended: one that was never up is next dialled at
+ *  the peer's next address. */
+void wb__core_link_failed(struct epoch *e, uint32_t agent);
 /** wb__core_links_tick - dial again, and give up sources that cannot be reached; after the flows'
  *  ticks, which say whom they miss. */
 uint64_t wb__core_links_tick(struct object *o, uint64_t now);

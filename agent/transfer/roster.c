@@ -11,6 +11,13 @@ void wb_roster_finish(struct wb_roster *r)
 		wb_free(r->agent[i].name);
 		wb_free(r->agent[i].control);
 		wb_free(r->agent[i].bulk);
+		for (uint32_t k = 0; k < r->agent[i].n_addr; k++) {
+			wb_free(r->agent[i].addr[k]);
+			if (k)
+				wb_free(r->agent[i].more_bulk[k - 1]);
+		}
+		wb_free(r->agent[i].addr);
+		wb_free(r->agent[i].more_bulk);
 	}
 	for (uint32_t i = 0; r->engine && i < r->n_engine; i++)
 		wb_free(r->engine[i].name);

@@ -16,6 +16,11 @@ struct wb_roster_agent {
 	char *name;
 	char *control; /* host:port of its control channel */
 	char *bulk; /* endpoint of its transport */
+	/* Where it has several addresses that can be dialled from here: all of them, best first,
+	 * and the endpoints with those after the first, one fewer. */
+	char **addr, **more_bulk;
+	uint32_t n_addr; /* 0: control and bulk say it all */
+	bool is_foreign; /* it has no address of a family that this agent has: never dialled */
 	bool is_absent; /* gone when this was planned: only the plan's geometry has its workers */
 };
 

@@ -589,6 +589,7 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 		wb__recon_fail(r,
 			rc == -ENOMEM || rc == -ENOSPC ? "MemoryLimitTooSmall"
 			: rc == -ENODEV                ? "NoUsableDevice"
+			: rc == -EAFNOSUPPORT          ? "NoCommonAddressFamily"
 						       : "PlanRefused",
 			text);
 	}

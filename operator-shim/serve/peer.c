@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ADDRESS_MAX 63 /* numeric */
 #define WELCOME_OBJECTS_MAX 64 /* of the message; agents in clusters name theirs */
 
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
@@ -338,6 +339,13 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		wb__serve_reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
 		return;
 	}
+	/* They go to every agent of the plan: no room for what cannot be an address. */
+	for (uint32_t i = 0; i < p->hello.n_hosts; i++)
+		if (strlen(p->hello.hosts[i]) > ADDRESS_MAX) {
+			wb__serve_reject(
+				p, -EINVAL, false, "HELLO lists a host that is no address");
+			return;
+		}
 	if (s->leader_host[0]) {
 		redirect(p);
 		return;

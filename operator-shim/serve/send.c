@@ -120,6 +120,8 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 	*e = (struct wb_p_endpoint){.agent = p->hello.agent,
 		.host = p->hello.host,
 		.port = p->hello.port,
+		.hosts = p->hello.hosts,
+		.n_hosts = p->hello.n_hosts,
 		.bulk = p->hello.bulk,
 		.workers = r->number,
 		.n_workers = r->n,

@@ -49,6 +49,15 @@ static json_t *transfers(const struct object *o)
 	return list;
 }
 
+static json_t *hosts(const struct peer *p)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < p->hello.n_hosts; i++)
+		json_array_append_new(list, json_string(p->hello.hosts[i]));
+	return list;
+}
+
 static json_t *agents(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
@@ -62,6 +71,8 @@ static json_t *agents(const struct wb_serve *s, const struct object *o)
 		a = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i}", "name", p->hello.agent, "node",
 			p->hello.node, "host", p->hello.host, "port", (int)p->hello.port, "build",
 			p->hello.build, "workers", (int)j->workers.n_workers);
+		if (a && p->hello.n_hosts)
+			json_object_set_new(a, "hosts", hosts(p));
 		if (a && p->hello.rail_bytes_per_s)
 			json_object_set_new(a, "railBytesPerSecond",
 				json_integer((json_int_t)p->hello.rail_bytes_per_s));

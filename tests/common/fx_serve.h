@@ -207,7 +207,10 @@ static inline void expect_nothing(struct wire *w)
 
 static inline void hello(struct wire *w, const char *name, uint64_t instance)
 {
+	static const char *const both[] = {"10.0.0.1", "fd00::1"};
 	struct wb_msg_hello h = {.version_min = 1,
+		.hosts = (void *)(uintptr_t)both,
+		.n_hosts = strcmp(name, "train") ? 0 : 2,
 		.version_max = WBP_VERSION_MAX,
 		.build = "t",
 		.agent = name,
@@ -332,6 +335,11 @@ static inline void take_plan(struct wire *w, uint64_t number)
 	ck_assert_uint_eq(m.plan.n_agents, 2);
 	ck_assert_str_eq(m.plan.agents[0].agent, "train");
 	ck_assert_str_eq(m.plan.agents[1].agent, "roll");
+	/* All addresses of an agent that has several go to the others. */
+	ck_assert_uint_eq(m.plan.agents[0].n_hosts, 2);
+	ck_assert_str_eq(m.plan.agents[0].hosts[0], "10.0.0.1");
+	ck_assert_str_eq(m.plan.agents[0].hosts[1], "fd00::1");
+	ck_assert_uint_eq(m.plan.agents[1].n_hosts, 0);
 	ck_assert_uint_eq(m.plan.agents[1].workers[0], 1);
 	ck_assert_uint_eq(m.plan.agents[1].ids[0], 5);
 	ck_assert_str_eq(m.plan.agents[1].names[0], "roll/5");

@@ -105,6 +105,7 @@ class Cluster:
         self.dir = tempfile.mkdtemp(prefix="wb-e2e-")
         self.level, self.procs = level, []
         self.agents = {}
+        self.host = "127.0.0.1"
         self.op = None
         self.key = self.path("key")
         self.write_key(self.key, "a7" * 32)
@@ -163,15 +164,17 @@ class Cluster:
         return path  # JSON is YAML
 
     def operator(self, trainers=1, per_engine=1, engines=None, settle_ms=100, env=None, port=0,
-                 program="bin/weightbridge-operator", **extra):
-        """Start the operator; `port` 0 = any, else the one of an earlier operator."""
+                 program="bin/weightbridge-operator", host="127.0.0.1", **extra):
+        """Start the operator; `port` 0 = any, else the one of an earlier operator.  `host`: where it and
+        its agents' HTTP listen, IPv6 in brackets."""
+        self.host = host
         spec = self.spec(trainers, per_engine, engines, **extra)
         ports = self.path("ports")
         if os.path.exists(ports):
             os.unlink(ports)
         self.op = self._start("operator", [
             f"{BUILD}/{program}", "--file", spec, "--psk-file", self.key,
-            "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--port-file", ports,
+            "--listen", f"{host}:{port}", "--http", f"{host}:0", "--port-file", ports,
             "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level],
             env=env)
         end = time.monotonic() + TIMEOUT
@@ -190,8 +193,8 @@ class Cluster:
         sock = self.path(f"{name}.sock")
         a = self._start(name, [
             f"{BUILD}/{program}", "--name", name, "--node", name, "--socket", sock,
-            "--operator", f"127.0.0.1:{port or self.op.port}", "--psk-file", key or self.key,
-            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "text",
+            "--operator", f"{self.host}:{port or self.op.port}", "--psk-file", key or self.key,
+            "--listen", f"{self.host}:0", "--http", f"{self.host}:0", "--log-format", "text",
             "--log-level", self.level, *args], env=env)
         a.socket = sock
         self.agents[name] = a
@@ -219,7 +222,7 @@ class Cluster:
     def get(self, proc, path):
         """GET from a daemon's HTTP; (status, text)."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{proc.http}{path}", timeout=10) as r:
+            with urllib.request.urlopen(f"http://{self.host}:{proc.http}{path}", timeout=10) as r:
                 return r.status, r.read().decode()
         except urllib.error.HTTPError as e:
             return e.code, e.read().decode()

@@ -87,7 +87,7 @@ static const struct line agent_lines[] = {
 	{"--probe ready", "--probe ready needs --http"},
 	{"--probe startup", NULL},
 	{"--probe dead", "--probe dead: expected startup, live or ready"},
-	{OP "--psk-file k --advertise=", "expected a host name or address"},
+	{OP "--psk-file k --advertise=", "expected host names or addresses"},
 };
 
 START_TEST(a_mistake_in_how_an_agent_is_started_is_named)
@@ -291,7 +291,8 @@ static int roll_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *e)
 		.engines = (void *)engines,
 		.n_engines = 1};
 	struct wb_p_object o = {.transfer_deadline_ns = 1};
-	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan};
+	static const struct wb__addrs none;
+	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan, &none};
 
 	memset(key, 'a', 64);
 	if (spoil)

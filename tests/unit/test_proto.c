@@ -65,10 +65,13 @@ static void fill_array(
 	memcpy(msg + f->n_offset, &n, sizeof(n));
 }
 
-static void fill(const struct wb_table *t, void *msg, struct wb_rng *r, bool is_small)
+static void fill(const struct wb_table *t, void *msg, struct wb_rng *all, bool is_small)
 {
 	for (uint32_t i = 0; i < t->n_field; i++) {
 		const struct wb_fdef *f = &t->field[i];
+		/* What a later version appends must not change what an earlier one's lines say. */
+		struct wb_rng own = {all->state ^ i};
+		struct wb_rng *r = f->since > t->field[0].since ? &own : all;
 		char *at = (char *)msg + f->offset, *s;
 		uint64_t v = random_u64(r);
 

@@ -219,6 +219,30 @@ START_TEST(unknown_object_is_refused_and_names_those_there_are)
 }
 END_TEST
 
+START_TEST(what_cannot_be_an_address_is_not_passed_on)
+{
+	char big[65];
+	const char *hosts[] = {"10.0.0.1", big};
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.build = "t",
+		.agent = "x",
+		.node = "n",
+		.host = "10.0.0.1",
+		.bulk = "",
+		.instance = 1,
+		.hosts = hosts,
+		.n_hosts = 2};
+
+	memset(big, '1', sizeof(big) - 1);
+	big[sizeof(big) - 1] = '\0';
+	open_wire(&train);
+	say(&train, WBP_HELLO, &h);
+	expect_reject(&train, -EINVAL, "no address");
+	end_wire(&train);
+}
+END_TEST
+
 START_TEST(another_message_before_hello_is_refused)
 {
 	struct wb_msg_heartbeat h = {.sent_ns = 1};
@@ -404,6 +428,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, planner_refusal_names_workers);
 	tcase_add_test(tc, other_protocol_version_is_refused_with_a_sentence);
 	tcase_add_test(tc, unknown_object_is_refused_and_names_those_there_are);
+	tcase_add_test(tc, what_cannot_be_an_address_is_not_passed_on);
 	tcase_add_test(tc, another_message_before_hello_is_refused);
 	tcase_add_test(tc, truncated_frame_is_refused);
 	tcase_add_test(tc, content_under_a_wrong_digest_is_refused);

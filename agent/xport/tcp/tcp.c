@@ -75,7 +75,10 @@ static bool is_loopback(const struct sockaddr_storage *a)
 {
 	if (a->ss_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
-	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+	const struct in6_addr *s6 = &((const struct sockaddr_in6 *)a)->sin6_addr;
+
+	/* What came in at a socket for both families has an IPv4 address inside. */
+	return IN6_IS_ADDR_LOOPBACK(s6) || (IN6_IS_ADDR_V4MAPPED(s6) && s6->s6_addr[12] == 127);
 }
 
 static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)

@@ -78,7 +78,7 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     - --listen=:{{ $listen }}
     - --http=:{{ $http }}
     - --port-file=/run/weightbridge/agent.ports
-    - --advertise=$(POD_IP)
+    - --advertise=$(POD_IPS)
     - --log-format=json
     - --log-level={{ $v.logLevel }}
     {{- range $v.extraArgs }}
@@ -89,8 +89,8 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}
     - name: POD_NAMESPACE
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}
-    - name: POD_IP
-      valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}
+    - name: POD_IPS
+      valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIPs}}
     - name: NODE_NAME
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
     - name: WEIGHTTRANSFER

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which addresses an agent tells others, and which of a peer's it dials, in which order. */
+#include "base/base.h"
+#include "base/err.h"
+#include "daemon/addr.h"
+#include "daemon/roll.h"
+#include "tests/common/fx_check.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct wb__addrs of(const char *list)
+{
+	struct wb__addrs a = {0};
+	struct wb_err err = {0};
+
+	ck_assert_msg(!*list || wb__addrs_parse(list, &a, &err) == 0, "%s", err.msg);
+	return a;
+}
+
+static const char *text(const struct wb__addrs *a)
+{
+	static char out[WB__ADDRS_MAX * WB__ADDR_MAX];
+	const char *list[WB__ADDRS_MAX];
+
+	for (uint32_t i = 0; i < a->n; i++)
+		list[i] = a->a[i];
+	return wb__addrs_text(list, a->n, out, sizeof(out));
+}
+
+static const struct {
+	const char *list, *is; /* or what the error says */
+	int rc;
+} lists[] = {
+	{"10.0.0.1", "IPv4 10.0.0.1", 0},
+	{"10.0.0.1,fd00::1", "IPv4 10.0.0.1, IPv6 fd00::1", 0},
+	{"fd00:0:0::1,10.0.0.1,fd00::1", "IPv6 fd00::1, IPv4 10.0.0.1", 0}, /* each once */
+	{"::1", "IPv6 ::1", 0},
+	{"10.0.0.1,", "'10.0.0.1,' is not HOST[,HOST]...", -EINVAL},
+	{",10.0.0.1", "is not HOST[,HOST]...", -EINVAL},
+	{"10.0.0.1,no such host", "the name no such host has no address", -ENOENT},
+	{"10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4,10.0.0.5,10.0.0.6,10.0.0.7,10.0.0.8,10.0.0.9",
+		"more than 8 addresses", -EINVAL},
+};
+
+START_TEST(a_list_of_addresses_is_taken_or_what_is_wrong_is_said)
+{
+	struct wb_err err = {0};
+	struct wb__addrs a;
+
+	ck_assert_int_eq(wb__addrs_parse(lists[_i].list, &a, &err), lists[_i].rc);
+	if (lists[_i].rc)
+		ck_assert_msg(strstr(err.msg, lists[_i].is) != NULL, "%s", err.msg);
+	else
+		ck_assert_str_eq(text(&a), lists[_i].is);
+}
+END_TEST
+
+static const struct {
+	const char *mine, *theirs[4], *dialled;
+} choices[] = {
+	{"10.0.0.1", {"10.0.0.2"}, "IPv4 10.0.0.2"},
+	{"fd00::1", {"fd00::2"}, "IPv6 fd00::2"},
+	/* Own first family first, whatever the peer likes best. */
+	{"10.0.0.1,fd00::1", {"fd00::2", "10.0.0.2"}, "IPv4 10.0.0.2, IPv6 fd00::2"},
+	{"fd00::1,10.0.0.1", {"10.0.0.2", "fd00::2"}, "IPv6 fd00::2, IPv4 10.0.0.2"},
+	/* One side has one family. */
+	{"10.0.0.1", {"fd00::2", "10.0.0.2"}, "IPv4 10.0.0.2"},
+	{"fd00::1", {"10.0.0.2", "fd00::2"}, "IPv6 fd00::2"},
+	{"10.0.0.1,fd00::1", {"fd00::2"}, "IPv6 fd00::2"},
+	{"10.0.0.1,fd00::1", {"10.0.0.2"}, "IPv4 10.0.0.2"},
+	/* None in common. */
+	{"10.0.0.1", {"fd00::2"}, ""},
+	{"fd00::1", {"10.0.0.2"}, ""},
+	/* Several of a family keep their order. */
+	{"10.0.0.1,fd00::1", {"10.0.0.3", "fd00::2", "10.0.0.2"},
+		"IPv4 10.0.0.3, IPv4 10.0.0.2, IPv6 fd00::2"},
+	/* What is no address is nobody's. */
+	{"10.0.0.1", {"here", "10.0.0.2", "", "10.0.0.256"}, "IPv4 10.0.0.2"},
+	{"", {"10.0.0.2"}, ""},
+};
+
+START_TEST(a_peer_is_dialled_in_a_family_that_both_have)
+{
+	struct wb__addrs mine = of(choices[_i].mine), to;
+	uint32_t n = 0;
+
+	while (n < 4 && choices[_i].theirs[n])
+		n++;
+	wb__addrs_choose(&mine, choices[_i].theirs, n, &to);
+	ck_assert_str_eq(text(&to), choices[_i].dialled);
+}
+END_TEST
+
+static const struct {
+	const char *endpoint, *from, *to, *is;
+} rehosted[] = {
+	{"10.0.0.1:7444", "10.0.0.1", "fd00::1", "[fd00::1]:7444"},
+	{"[fd00::1]:1,[fd00::1]:2", "fd00::1", "10.0.0.1", "10.0.0.1:1,10.0.0.1:2"},
+	{"10.0.0.1:1,10.0.0.1:1", "10.0.0.1", "10.0.0.2", "10.0.0.2:1,10.0.0.2:1"},
+	{"10.0.0.11:1,10.0.0.1:2", "10.0.0.1", "::1", "10.0.0.11:1,[::1]:2"},
+	{"unix:@x", "10.0.0.1", "::1", "unix:@x"},
+	{"", "10.0.0.1", "::1", ""},
+};
+
+START_TEST(an_endpoint_gets_another_address_in_brackets_where_it_needs_them)
+{
+	char out[64];
+
+	ck_assert_int_eq(wb__addr_rehost(rehosted[_i].endpoint, rehosted[_i].from, rehosted[_i].to,
+				 out, sizeof(out)),
+		0);
+	ck_assert_str_eq(out, rehosted[_i].is);
+	ck_assert_int_eq(wb__addr_rehost("1.1.1.1:7444", "1.1.1.1", "fd00::1", out, 14), -ENOSPC);
+}
+END_TEST
+
+/* ---- in a plan ---- */
+
+/* A trainer and two engines of one worker each, every one at an agent of its own. */
+static struct wb_plan_worker workers[3] = {{.role = WB_ROLE_TRAINER},
+	{.role = WB_ROLE_ROLLOUT, .engine = 0, .domain = 1},
+	{.role = WB_ROLE_ROLLOUT, .engine = 1, .domain = 2}};
+static struct wb_plan plan = {.n_worker = 3, .worker = workers};
+static uint32_t numbers[] = {0, 1, 2};
+
+static int roll_of(const char *me, const char *mine, const char *const hosts[3][2],
+	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+{
+	static const char *const names[] = {"t", "a", "b"}, *const engines[] = {"e0", "e1"};
+	static char key[65], bulk[3][64];
+	struct wb_p_endpoint e[3] = {0};
+	struct wb__addrs addrs = of(mine);
+	struct wb_p_object o = {.transfer_deadline_ns = 1};
+	struct wb_msg_plan m = {.object = "n/o",
+		.key = key,
+		.agents = e,
+		.n_agents = 3,
+		.engines = (void *)(uintptr_t)engines,
+		.n_engines = 2};
+	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan, &addrs};
+
+	memset(key, 'a', 64);
+	for (uint32_t i = 0; i < 3; i++) {
+		wb__addr_join(hosts[i][0], 7, bulk[i], sizeof(bulk[i]));
+		e[i] = (struct wb_p_endpoint){.agent = names[i],
+			.host = hosts[i][0],
+			.port = 7,
+			.bulk = bulk[i],
+			.workers = &numbers[i],
+			.n_workers = 1,
+			.ids = &numbers[i],
+			.n_ids = 1};
+		if (hosts[i][1]) {
+			e[i].hosts = (void *)(uintptr_t)hosts[i];
+			e[i].n_hosts = 2;
+		}
+	}
+	return wb__roll_create(&in, r, roll, err);
+}
+
+/* Engines that have nothing to say to each other need no common family. */
+START_TEST(a_trainer_of_both_families_joins_engines_of_one_each)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", "fd00::1"}, {"10.0.0.2", NULL}, {"fd00::3", NULL}};
+	struct wb_err err = {0};
+	struct wb_roster r;
+	struct wb__roll roll;
+
+	ck_assert_msg(!roll_of("t", "10.0.0.1,fd00::1", hosts, &r, &roll, &err), "%s", err.msg);
+	ck_assert_str_eq(r.agent[1].control, "10.0.0.2:7");
+	ck_assert_str_eq(r.agent[2].control, "[fd00::3]:7");
+	ck_assert_str_eq(r.agent[2].bulk, "[fd00::3]:7");
+	ck_assert(!r.agent[1].is_foreign && !r.agent[2].is_foreign);
+	wb_roster_finish(&r);
+	wb__roll_finish(&roll);
+	ck_assert_msg(!roll_of("b", "fd00::3", hosts, &r, &roll, &err), "%s", err.msg);
+	ck_assert_str_eq(r.agent[0].control, "[fd00::1]:7");
+	ck_assert_str_eq(r.agent[0].bulk, "[fd00::1]:7");
+	ck_assert_uint_eq(r.agent[0].n_addr, 0);
+	ck_assert(r.agent[1].is_foreign);
+	wb_roster_finish(&r);
+	wb__roll_finish(&roll);
+}
+END_TEST
+
+START_TEST(of_two_common_families_each_has_its_endpoint)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", "fd00::1"}, {"10.0.0.2", "fd00::2"}, {"10.0.0.3", "fd00::3"}};
+	struct wb_err err = {0};
+	struct wb_roster r;
+	struct wb__roll roll;
+
+	ck_assert_msg(!roll_of("a", "fd00::2,10.0.0.2", hosts, &r, &roll, &err), "%s", err.msg);
+	ck_assert_str_eq(r.agent[0].control, "[fd00::1]:7");
+	ck_assert_str_eq(r.agent[0].bulk, "[fd00::1]:7");
+	ck_assert_uint_eq(r.agent[0].n_addr, 2);
+	ck_assert_str_eq(r.agent[0].addr[0], "fd00::1");
+	ck_assert_str_eq(r.agent[0].addr[1], "10.0.0.1");
+	ck_assert_str_eq(r.agent[0].more_bulk[0], "10.0.0.1:7");
+	wb_roster_finish(&r);
+	wb__roll_finish(&roll);
+}
+END_TEST
+
+START_TEST(agents_without_a_common_family_are_named_with_those_they_have)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", NULL}, {"10.0.0.2", NULL}, {"fd00::3", "fd00::4"}};
+	struct wb_err err = {0};
+	struct wb_roster r;
+	struct wb__roll roll;
+
+	ck_assert_int_eq(roll_of("t", "10.0.0.1", hosts, &r, &roll, &err), -EAFNOSUPPORT);
+	ck_assert_ptr_nonnull(strstr(err.msg,
+		"agent t (IPv4 10.0.0.1) and agent b (IPv6 fd00::3, IPv6 fd00::4) have no address "
+		"family in common"));
+	ck_assert(!r.agent && !roll.local);
+	/* Those who have nothing to do with it are ready. */
+	ck_assert_msg(!roll_of("a", "10.0.0.2", hosts, &r, &roll, &err), "%s", err.msg);
+	wb_roster_finish(&r);
+	wb__roll_finish(&roll);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("addrs");
+	TCase *t = tcase_create("addrs");
+
+	tcase_add_loop_test(t, a_list_of_addresses_is_taken_or_what_is_wrong_is_said, 0,
+		(int)WB_ARRAY_SIZE(lists));
+	tcase_add_loop_test(
+		t, a_peer_is_dialled_in_a_family_that_both_have, 0, (int)WB_ARRAY_SIZE(choices));
+	tcase_add_loop_test(t, an_endpoint_gets_another_address_in_brackets_where_it_needs_them, 0,
+		(int)WB_ARRAY_SIZE(rehosted));
+	tcase_add_test(t, a_trainer_of_both_families_joins_engines_of_one_each);
+	tcase_add_test(t, of_two_common_families_each_has_its_endpoint);
+	tcase_add_test(t, agents_without_a_common_family_are_named_with_those_they_have);
+	suite_add_tcase(s, t);
+	return fx_run(s);
+}
