@@ -33,11 +33,6 @@ static inline bool wb_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 	return !__builtin_add_overflow(a, b, out);
 }
 
-static inline bool wb_mul_size(size_t a, size_t b, size_t *out)
-{
-	return !__builtin_mul_overflow(a, b, out);
-}
-
 static inline uint64_t wb_ceil_div(uint64_t a, uint64_t b)
 {
 	return a / b + (a % b != 0);

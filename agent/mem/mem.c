@@ -68,13 +68,6 @@ const struct wb_mem_ops *wb_mem_ops(uint32_t kind)
 	return kind < WB_MEM_KINDS ? ops[kind] : NULL;
 }
 
-const char *wb_mem_kind_name(uint32_t kind)
-{
-	const struct wb_mem_ops *ops = wb_mem_ops(kind);
-
-	return ops ? ops->name : "?";
-}
-
 int wb_mem_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb_err *err)
 {
 	const struct wb_mem_ops *ops = wb_mem_ops(d->kind);

@@ -61,8 +61,6 @@ struct wb_mem_ops {
 
 /** wb_mem_ops - of a kind; NULL when the number is unknown. */
 const struct wb_mem_ops *wb_mem_ops(uint32_t kind);
-/** wb_mem_kind_name - "memfd", ... or "?". */
-const char *wb_mem_kind_name(uint32_t kind);
 
 /**
  * wb_mem_import - make a worker's memory object usable here

@@ -9,14 +9,11 @@
 #include "net/internal.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <uv.h>
 
-struct call { /* heap: wb_loop_defer() and wb_loop_post() */
+struct call { /* heap: wb_loop_defer() */
 	struct wb__defer d;
 	wb_loop_fn fn;
 	void *cookie;
@@ -24,12 +21,9 @@ struct call { /* heap: wb_loop_defer() and wb_loop_post() */
 
 struct wb_loop {
 	uv_loop_t uv;
-	uv_async_t async;
 	uv_idle_t idle; /* active while calls are deferred: the loop then does not wait */
 	uv_prepare_t prepare;
 	struct wb__defer *head, **tail;
-	pthread_mutex_t lock; /* guards: posted_head, posted_tail; leaf */
-	struct wb__defer *posted_head, **posted_tail;
 	bool is_running;
 	uint64_t round_ns, round_idle_ns; /* when the loop last began to wait */
 	struct wb_loop_lag lag;
@@ -46,24 +40,6 @@ static void run_deferred(uv_idle_t *h)
 	l->head = NULL;
 	l->tail = &l->head;
 	uv_idle_stop(h);
-	while (d) {
-		struct wb__defer *next = d->next;
-
-		d->fn(d->cookie);
-		d = next;
-	}
-}
-
-static void take_posted(uv_async_t *h)
-{
-	struct wb_loop *l = h->data;
-	struct wb__defer *d;
-
-	pthread_mutex_lock(&l->lock);
-	d = l->posted_head;
-	l->posted_head = NULL;
-	l->posted_tail = &l->posted_head;
-	pthread_mutex_unlock(&l->lock);
 	while (d) {
 		struct wb__defer *next = d->next;
 
@@ -102,21 +78,12 @@ int wb_loop_create(struct wb_loop **out, struct wb_err *err)
 		return wb_err_set(err, rc, "event loop: %s", uv_strerror(rc));
 	}
 	uv_loop_configure(&l->uv, UV_METRICS_IDLE_TIME);
-	rc = uv_async_init(&l->uv, &l->async, take_posted);
-	if (rc < 0) {
-		uv_loop_close(&l->uv);
-		wb_free(l);
-		return wb_err_set(err, rc, "event loop: %s", uv_strerror(rc));
-	}
 	uv_idle_init(&l->uv, &l->idle);
 	uv_prepare_init(&l->uv, &l->prepare);
 	uv_prepare_start(&l->prepare, measure);
-	uv_unref((uv_handle_t *)&l->async);
 	uv_unref((uv_handle_t *)&l->prepare);
-	l->async.data = l->idle.data = l->prepare.data = l;
+	l->idle.data = l->prepare.data = l;
 	l->tail = &l->head;
-	l->posted_tail = &l->posted_head;
-	pthread_mutex_init(&l->lock, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	*out = l;
 	return 0;
@@ -138,17 +105,14 @@ void wb_loop_destroy(struct wb_loop *l)
 	if (!l)
 		return;
 	assert(!l->is_running);
-	take_posted(&l->async);
 	while (l->head)
 		uv_run(&l->uv, UV_RUN_NOWAIT);
-	uv_close((uv_handle_t *)&l->async, NULL);
 	uv_close((uv_handle_t *)&l->idle, NULL);
 	uv_close((uv_handle_t *)&l->prepare, NULL);
 	uv_walk(&l->uv, must_be_closing, NULL);
 	uv_run(&l->uv, UV_RUN_DEFAULT);
 	rc = uv_loop_close(&l->uv);
 	assert(rc == 0);
-	pthread_mutex_destroy(&l->lock);
 	wb_free(l);
 }
 
@@ -207,40 +171,17 @@ static void run_call(void *cookie)
 	fn(arg);
 }
 
-static struct call *call_new(wb_loop_fn fn, void *cookie)
+int wb_loop_defer(struct wb_loop *l, wb_loop_fn fn, void *cookie)
 {
 	struct call *c = wb_zalloc(1, sizeof(*c));
 
 	if (!c)
-		return NULL;
+		return -ENOMEM;
 	c->d.fn = run_call;
 	c->d.cookie = c;
 	c->fn = fn;
 	c->cookie = cookie;
-	return c;
-}
-
-int wb_loop_defer(struct wb_loop *l, wb_loop_fn fn, void *cookie)
-{
-	struct call *c = call_new(fn, cookie);
-
-	if (!c)
-		return -ENOMEM;
 	wb__defer(l, &c->d);
-	return 0;
-}
-
-int wb_loop_post(struct wb_loop *l, wb_loop_fn fn, void *cookie)
-{
-	struct call *c = call_new(fn, cookie);
-
-	if (!c)
-		return -ENOMEM;
-	pthread_mutex_lock(&l->lock);
-	*l->posted_tail = &c->d;
-	l->posted_tail = &c->d.next;
-	pthread_mutex_unlock(&l->lock);
-	uv_async_send(&l->async);
 	return 0;
 }
 
@@ -397,21 +338,6 @@ void wb_watch_destroy(struct wb_watch *w)
 	/* Takes the descriptor out of the poll set now: the caller may close it. */
 	uv_poll_stop(&w->uv);
 	uv_close((uv_handle_t *)&w->uv, free_handle);
-}
-
-uint64_t wb_eventfd_drain(int fd)
-{
-	uint64_t n = 0;
-
-	return read(fd, &n, sizeof(n)) == sizeof(n) ? n : 0;
-}
-
-void wb_eventfd_signal(int fd)
-{
-	const uint64_t one = 1;
-	ssize_t n = write(fd, &one, sizeof(one));
-
-	(void)n; /* EAGAIN: the count is at its maximum, so it is set */
 }
 
 /* ---- signals --------------------------------------------------------------------------------- */

@@ -4,10 +4,9 @@
 /*
  * The loop thread: timers, descriptors, signals, deferred calls and work on a pool, over libuv.
  *
- * A loop belongs to the thread that runs it; every function here is for that thread, except
- * wb_loop_post().  No callback runs from inside the call that set it up.  Destroying a timer,
- * watcher or signal ends it at once: its callback does not run again, also when called from
- * inside that callback.  Layer: net (L1).
+ * A loop belongs to the thread that runs it; every function here is for that thread.  No callback
+ * runs from inside the call that set it up.  Destroying a timer, watcher or signal ends it at once:
+ * its callback does not run again, also when called from inside that callback.  Layer: net (L1).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,8 +41,6 @@ struct uv_loop_s *wb_loop_uv(struct wb_loop *loop);
 /** wb_loop_defer - call @fn soon, from the loop and not from here.  0 or -ENOMEM.  There is no way
  *  to take it back: @cookie must live until then. */
 int wb_loop_defer(struct wb_loop *loop, wb_loop_fn fn, void *cookie);
-/** wb_loop_post - the same from any thread, while the loop lives. */
-int wb_loop_post(struct wb_loop *loop, wb_loop_fn fn, void *cookie);
 /** wb_loop_work - @work on a pool thread, then @done on the loop.  0 or -ENOMEM. */
 int wb_loop_work(struct wb_loop *loop, wb_loop_fn work, wb_loop_fn done, void *cookie);
 
@@ -81,11 +78,6 @@ int wb_watch_create(struct wb_loop *loop, int fd, int events, wb_watch_fn fn, vo
 	struct wb_watch **out);
 void wb_watch_set(struct wb_watch *w, int events);
 void wb_watch_destroy(struct wb_watch *w);
-
-/** wb_eventfd_drain - reset an eventfd; returns its count (0 = was not set). */
-uint64_t wb_eventfd_drain(int fd);
-/** wb_eventfd_signal - add one; any thread. */
-void wb_eventfd_signal(int fd);
 
 /** wb_signal_create - call @fn on each @signum.  Does not keep the loop running.  0 or -errno. */
 int wb_signal_create(

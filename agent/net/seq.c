@@ -352,15 +352,3 @@ int wb__seq_dial(const char *path)
 	close(fd);
 	return rc;
 }
-
-int wb_seq_connect(struct wb_loop *loop, const char *path, struct wb_seq **out, struct wb_err *err)
-{
-	int fd = wb__seq_dial(path), rc;
-
-	if (fd < 0)
-		return wb_err_set(err, fd, "socket %s: %s", path, wb_strerror(fd));
-	rc = wb_seq_adopt(loop, fd, 0, out, err);
-	if (rc < 0)
-		close(fd);
-	return rc;
-}
