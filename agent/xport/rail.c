@@ -197,6 +197,7 @@ static int watch(struct wb__rail *r, struct wb__sock *s)
 		r->all->all_prev = s;
 	r->all = s;
 	s->deadline_ns = r->now_ns + r->x->o.handshake_timeout_ns;
+	wb__rail_wake_at(r, s->deadline_ns); /* a connect that is never answered gives no event */
 	s->is_counted = true;
 	r->n_handshake++;
 	if (epoll_ctl(r->epfd, EPOLL_CTL_ADD, s->fd, &e))

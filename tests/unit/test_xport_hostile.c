@@ -5,6 +5,7 @@
 #include "tests/common/fx_job.h"
 #include "xport/frame.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -265,6 +266,34 @@ START_TEST(a_dialer_that_breaks_the_rules_is_dropped_and_named)
 }
 END_TEST
 
+/* A full queue: connects are not answered, and nothing happens that would wake the rail. */
+START_TEST(a_connect_that_is_never_answered_ends_in_time)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct wb_xport_peer p = {.name = "src", .epoch = fx_epoch};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), filler;
+	socklen_t len = sizeof(sa);
+	struct fx_xport f;
+	char endpoint[32];
+	wb_conn_t c;
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	ck_assert_int_eq(listen(fd, 0), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(filler, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	fx_open(&f, "tcp", &(struct fx_opts){.handshake_ns = 300 * WB_NS_PER_MS});
+	snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", ntohs(sa.sin_port));
+	p.endpoint = endpoint;
+	ck_assert_int_eq(wb_xport_connect(f.dst.x, &p, &c, NULL), 0);
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	ck_assert_msg(strstr(f.dst.reason, "(not connected)") != NULL, "%s", f.dst.reason);
+	close(fd);
+	close(filler);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(a_hello_that_asks_for_too_much_is_refused)
 {
 	struct fx_xport f;
@@ -475,6 +504,7 @@ int main(void)
 	tcase_add_loop_test(c, open_without_memory_is_enomem_and_clean, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(
 		c, a_dialer_that_breaks_the_rules_is_dropped_and_named, 0, FX_REAL_KINDS);
+	tcase_add_test(c, a_connect_that_is_never_answered_ends_in_time);
 	tcase_add_loop_test(c, a_hello_that_asks_for_too_much_is_refused, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, sockets_of_a_session_must_agree, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, a_hello_cut_short_costs_nothing, 0, FX_REAL_KINDS);
