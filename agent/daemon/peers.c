@@ -174,6 +174,7 @@ static void dial(struct peer *peer)
 	struct wb__peers *p = peer->e->p;
 	struct wb_chan_limits limits = {
 		.framer = wb_frame_length, .connect_ns = CONNECT_NS, .dial_ns = DIAL_NS};
+	struct wb_dial_to to = {peer->any, peer->n_any, peer->addr.port};
 	struct conn *c = wb__peer_conn_create(p, true);
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
@@ -182,8 +183,8 @@ static void dial(struct peer *peer)
 	if (c) {
 		c->peer = peer;
 		cb = wb__peer_conn_callbacks(c);
-		rc = peer->n_any ? wb_tls_connect_any(p->a->loop, peer->e->tls, peer->any,
-					   peer->n_any, peer->addr.port, &limits, &cb, &c->chan)
+		rc = peer->n_any ? wb_tls_connect_any(
+					   p->a->loop, peer->e->tls, &to, &limits, &cb, &c->chan)
 				 : wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host,
 					   peer->addr.port, &limits, &cb, &c->chan);
 		if (rc < 0)

@@ -305,13 +305,13 @@ static struct addrinfo *make_node(const char *addr, uint16_t port)
 	return &node->ai; /* ai_addrlen 0: not an address */
 }
 
-static int make_list(const char *const *addr, size_t n, uint16_t port, struct addrinfo **out)
+static int make_list(const struct wb_dial_to *to, struct addrinfo **out)
 {
 	struct addrinfo *list = NULL, **at = &list;
 	int rc = 0;
 
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		*at = make_node(addr[i], port);
+	for (size_t i = 0; i < to->n && rc == 0; i++) {
+		*at = make_node(to->addr[i], to->port);
 		rc = !*at ? -ENOMEM : (*at)->ai_addrlen ? 0 : -EINVAL;
 		if (*at)
 			at = &(*at)->ai_next;
@@ -323,19 +323,20 @@ static int make_list(const char *const *addr, size_t n, uint16_t port, struct ad
 	return rc;
 }
 
-/* @list NULL: the name is looked up; else it is taken on success. */
-static int dial(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
+/* @list NULL: the first of @to is a name, and is looked up; else it is taken on success. */
+static int dial(struct wb_loop *loop, struct wb_tls *tls, const struct wb_dial_to *to,
 	struct addrinfo *list, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
 	struct wb_chan **out)
 {
+	const char *host = to->addr[0];
 	char peer[WB__PEER_MAX + 300];
 	struct wb__tls_chan *c;
 	struct wb__dial *d;
 	int rc;
 
-	if (!port || !*host || strlen(host) >= sizeof(d->host) || wb__tls_is_server(tls))
+	if (!to->port || !*host || strlen(host) >= sizeof(d->host) || wb__tls_is_server(tls))
 		return -EINVAL;
-	snprintf(peer, sizeof(peer), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+	snprintf(peer, sizeof(peer), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, to->port);
 	d = wb_zalloc(1, sizeof(*d));
 	if (!d)
 		return -ENOMEM;
@@ -350,7 +351,7 @@ static int dial(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint
 		c->limits.dial_ns = DIAL_NS_DEFAULT;
 	c->limits.dial_ns = WB_MIN(c->limits.dial_ns, c->limits.connect_ns);
 	strcpy(d->host, host);
-	snprintf(d->port, sizeof(d->port), "%u", port);
+	snprintf(d->port, sizeof(d->port), "%u", to->port);
 	rc = wb_timer_create(loop, timer_fired, d, &d->timer);
 	if (rc == 0 && !list)
 		rc = look_up(d, loop);
@@ -377,22 +378,21 @@ static int dial(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint
 int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
 	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out)
 {
-	return dial(loop, tls, host, port, NULL, limits, cb, out);
+	return dial(loop, tls, &(struct wb_dial_to){&host, 1, port}, NULL, limits, cb, out);
 }
 
-int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const char *const *addr, size_t n,
-	uint16_t port, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
-	struct wb_chan **out)
+int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const struct wb_dial_to *to,
+	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out)
 {
 	struct addrinfo *list = NULL;
 	int rc;
 
-	if (!n || n > WB_DIAL_ADDRS_MAX)
+	if (!to->n || to->n > WB_DIAL_ADDRS_MAX)
 		return -EINVAL;
-	rc = make_list(addr, n, port, &list);
+	rc = make_list(to, &list);
 	if (rc < 0)
 		return rc;
-	rc = dial(loop, tls, addr[0], port, list, limits, cb, out);
+	rc = dial(loop, tls, to, list, limits, cb, out);
 	if (rc < 0)
 		free_list(list, true);
 	return rc;

@@ -71,13 +71,17 @@ struct wb_chan_limits {
 int wb_tls_connect(struct wb_loop *loop, struct wb_tls *tls, const char *host, uint16_t port,
 	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out);
 
+struct wb_dial_to {
+	const char *const *addr; /* numeric addresses of the peer, best first */
+	size_t n; /* 1..WB_DIAL_ADDRS_MAX */
+	uint16_t port;
+};
+
 /**
  * wb_tls_connect_any - dial a peer that has several addresses, as wb_tls_connect() does
- * @addr:	numeric addresses of the peer, 1..WB_DIAL_ADDRS_MAX, best first
  * The sentence of a failure names each with its own reason.  Returns 0, -EINVAL or -ENOMEM.
  */
-int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const char *const *addr, size_t n,
-	uint16_t port, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
-	struct wb_chan **out);
+int wb_tls_connect_any(struct wb_loop *loop, struct wb_tls *tls, const struct wb_dial_to *to,
+	const struct wb_chan_limits *limits, const struct wb_chan_cb *cb, struct wb_chan **out);
 
 #endif

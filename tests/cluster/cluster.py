@@ -21,6 +21,7 @@ from external import External
 
 BRIDGE = "kube"
 NET, SERVICES = "10.244", "10.96.0"
+NET6, CABLES6, SERVICES6 = "fd00:244", "fd00:245", "fd00:96::"  # with Cluster(dual=True)
 DIR = "/run/k"  # short: sockets lie in it
 CGROUPS = ["/sys/fs/cgroup"] + glob.glob("/sys/fs/cgroup/*/")
 NODES = 2
@@ -143,7 +144,7 @@ def mount_tmpfs(path, size="256m"):
 class Node:
     def __init__(self, c, i):
         self.c, self.i, self.name = c, i, f"node{i}"
-        self.ip = f"{NET}.{i}.1"
+        self.ip, self.ip6 = f"{NET}.{i}.1", f"{NET6}:{i}::1"
         self.inside = ["nsenter", f"--net=/run/netns/{self.name}"] if i else []
         self.dir = c.path(self.name)
         self.socket = self.dir + "/containerd.sock"
@@ -175,6 +176,19 @@ class Node:
         sh("ip", "route", "replace", f"{NET}.{self.i}.0/24", "via", self.ip, "dev", cable, "onlink")
         self.run("ip", "route", "replace", first, "dev", "uplink", "src", self.ip)
         self.run("ip", "route", "replace", "default", "via", first, "dev", "uplink", "onlink")
+
+    def network6(self):
+        """The same in IPv6; a cable has addresses of its own, as nobody answers there for those of the bridge."""
+        self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+        self.run("ip", "addr", "replace", self.ip6 + "/64", "dev", BRIDGE, "nodad")
+        self.run("ip", "-6", "route", "replace", SERVICES6 + "/112", "dev", BRIDGE)
+        if not self.i:
+            return
+        cable, here, there = f"to{self.i}", f"{CABLES6}:{self.i}::1", f"{CABLES6}:{self.i}::2"
+        sh("ip", "addr", "replace", here + "/64", "dev", cable, "nodad")
+        self.run("ip", "addr", "replace", there + "/64", "dev", "uplink", "nodad")
+        sh("ip", "-6", "route", "replace", f"{NET6}:{self.i}::/64", "via", there, "dev", cable)
+        self.run("ip", "-6", "route", "replace", "default", "via", here, "dev", "uplink")
 
     def make_cgroup(self):
         """In version 1 one a hierarchy, where a new cpuset is empty; in version 2 the root must pass its
@@ -224,8 +238,9 @@ conf_dir = '{d}/cni'
 """)
         self.write("cni/kube.conflist", {"cniVersion": "1.0.0", "name": "kube", "plugins": [
             {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "hairpinMode": True,
-             "ipam": {"type": "host-local", "dataDir": d + "/leases", "ranges": [[{"subnet": f"{NET}.{self.i}.0/24"}]],
-                      "routes": [{"dst": "0.0.0.0/0"}]}},
+             "ipam": {"type": "host-local", "dataDir": d + "/leases",
+                      "ranges": [[{"subnet": f"{NET}.{self.i}.0/24"}]] + [[{"subnet": f"{NET6}:{self.i}::/64"}]] * c.dual,
+                      "routes": [{"dst": "0.0.0.0/0"}] + [{"dst": "::/0"}] * c.dual}},
             {"type": "portmap", "capabilities": {"portMappings": True}}]})
         # Images cannot be pulled again, so they are never collected.
         self.write("kubelet.yaml", {
@@ -242,7 +257,7 @@ conf_dir = '{d}/cni'
         self.write("proxy.yaml", {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
             "clientConnection": {"kubeconfig": c.path("proxy.kubeconfig")}, "hostnameOverride": self.name,
-            "clusterCIDR": NET + ".0.0/16", "bindAddress": self.ip, "healthzBindAddress": self.ip + ":10256",
+            "clusterCIDR": NET + ".0.0/16" + f",{NET6}::/32" * c.dual, "bindAddress": self.ip, "healthzBindAddress": self.ip + ":10256",
             "metricsBindAddress": self.ip + ":10249", "conntrack": {"maxPerCore": 0},
             # A pod that answers another one on the same bridge would bypass the rewriting.
             "nftables": {"masqueradeAll": True}})
@@ -253,6 +268,8 @@ conf_dir = '{d}/cni'
 
     def start_containerd(self):
         self.network()
+        if self.c.dual:
+            self.network6()
         self.make_cgroup()
         self.configure()
         self.containerd = self.c.spawn("containerd", f"containerd{self.i}.log", ["--config", self.dir + "/containerd.toml"],
@@ -262,7 +279,7 @@ conf_dir = '{d}/cni'
         self.kubelet = self.c.spawn("kubelet", f"kubelet{self.i}.log", [
             "--config", self.dir + "/kubelet.yaml", "--kubeconfig", self.kubeconfig, "--root-dir",
             self.dir + "/kubelet", "--cert-dir", self.c.path("pki"), "--hostname-override", self.name, "--node-ip",
-            self.ip], self.inside)
+            self.ip + ("," + self.ip6) * self.c.dual], self.inside)
 
     def start_proxy(self):
         self.proxy = self.c.spawn("kube-proxy", f"proxy{self.i}.log", ["--config", self.dir + "/proxy.yaml"], self.inside)
@@ -284,7 +301,11 @@ class Cluster(ApiServer):
     owns_nodes = True
     host = NET + ".0.1"
 
-    def __init__(self, **flags):
+    def __init__(self, dual=False, **flags):
+        """`dual`: pods and services have addresses of both families, IPv4 first."""
+        self.dual = dual
+        if dual:
+            flags["service_cluster_ip_range"] = f"{SERVICES}.0/24,{SERVICES6}/112"
         os.environ["CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS"] = "1"
         os.environ["PATH"] = os.environ["WB_CLUSTER_PREFIX"] + ":" + os.environ["PATH"]
         super().__init__(**flags)

@@ -86,7 +86,8 @@ def rights():
 
 TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
          "podMonitor.interval=30", "weightbridge.profil=Hardened", "weightbridge.image.tga=1", "watchNamespace=Rl",
-         "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0"]
+         "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0",
+         "service.ipFamilyPolicy=DualStack", "service.ipFamilies[0]=IPv5", "service.ipFamily=IPv4"]
 
 
 def typos():
@@ -152,6 +153,19 @@ def restricted(pod):
 def options_of(program):
     return set(re.findall(r"^  (--[a-z-]+)", subprocess.run([os.path.join(BIN, program), "--help"], check=True,
                                                             capture_output=True, text=True).stdout, re.M))
+
+
+def families():
+    """The Services' families are values, and agents announce every address of their pod."""
+    services = lambda *v: [d["spec"] for d in render(OP, *v) if d["kind"] == "Service"]
+    assert {s["ipFamilyPolicy"] for s in services()} == {"PreferDualStack"}
+    assert not any("ipFamilies" in s for s in services())
+    for s in services("--set", "service.ipFamilyPolicy=SingleStack,service.ipFamilies={IPv6}"):
+        assert (s["ipFamilyPolicy"], s["ipFamilies"]) == ("SingleStack", ["IPv6"]), s
+    for p in helm.pods(render(JOB)):
+        agent = next(c for c in p["spec"]["initContainers"] if c["name"] == "weightbridge-agent")
+        assert "--advertise=$(POD_IPS)" in agent["args"]
+        assert [e["valueFrom"]["fieldRef"]["fieldPath"] for e in agent["env"] if e["name"] == "POD_IPS"] == ["status.podIPs"]
 
 
 def pods_run():
@@ -302,7 +316,7 @@ def alerts(docs, rules):
 
 def main():
     helm.need()
-    for step in (lint, same_bytes, crd, rights, typos, no_collisions, images, pods_run, gates, memory, generated):
+    for step in (lint, same_bytes, crd, rights, typos, families, no_collisions, images, pods_run, gates, memory, generated):
         t = time.monotonic()
         step()
         print(f"{step.__name__}: {time.monotonic() - t:.1f} s", flush=True)

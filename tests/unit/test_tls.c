@@ -382,8 +382,9 @@ START_TEST(an_address_that_never_answers_costs_a_moment_when_there_is_another)
 	int filler, fd = deaf("127.0.0.2", &port, &filler);
 
 	/* The first is silent, the second refuses, the third answers. */
-	ck_assert_int_eq(
-		wb_tls_connect_any(fx_loop, ct, addr, 3, port, &fx_limits, &cb, &client.ch), 0);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &(struct wb_dial_to){addr, 3, port},
+				 &fx_limits, &cb, &client.ch),
+		0);
 	fx_run_until(&client.opened, 1);
 	took = wb_now_ns(&wb_clock_real) - began;
 	ck_assert_uint_ge(took, WB_DIAL_STAGGER_NS);
@@ -407,10 +408,12 @@ START_TEST(addresses_that_fail_are_named_each_with_its_reason_and_in_time)
 	struct wb_chan_cb cb = fx_cb_of(&a);
 	uint16_t port = 0;
 	int filler, fd = deaf("127.0.0.2", &port, &filler);
+	struct wb_dial_to two = {addr, 2, port};
+	const char *name = "localhost";
 	char want[3][64];
 
 	lim.dial_ns = 300 * WB_NS_PER_MS;
-	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 2, port, &lim, &cb, &a.ch), 0);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &a.ch), 0);
 	fx_run_until(&a.closed, 1);
 	ck_assert_int_eq(a.code, -ETIMEDOUT);
 	snprintf(want[0], 64, "127.0.0.2:%u: no answer within 300 ms (connecting)", port);
@@ -422,19 +425,18 @@ START_TEST(addresses_that_fail_are_named_each_with_its_reason_and_in_time)
 	close(filler);
 	/* Nobody anywhere; and one address alone is said as ever. */
 	cb = fx_cb_of(&b);
-	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 2, port, &lim, &cb, &b.ch), 0);
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &b.ch), 0);
 	fx_run_until(&b.closed, 1);
 	ck_assert_int_eq(b.code, -ECONNREFUSED);
 	ck_assert_msg(strstr(b.msg, "none of its addresses can be reached: 127.0.0.2:") != NULL,
 		"%s", b.msg);
 	ck_assert_msg(strstr(b.msg, want[1]) != NULL, "%s", b.msg);
-	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, addr, 0, port, &lim, &cb, &b.ch), -EINVAL);
-	ck_assert_int_eq(wb_tls_connect_any(
-				 fx_loop, ct, addr, WB_DIAL_ADDRS_MAX + 1, port, &lim, &cb, &b.ch),
-		-EINVAL);
-	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &(const char *){"localhost"}, 1, port,
-				 &lim, &cb, &b.ch),
-		-EINVAL);
+	two.n = 0;
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &b.ch), -EINVAL);
+	two.n = WB_DIAL_ADDRS_MAX + 1;
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &b.ch), -EINVAL);
+	two = (struct wb_dial_to){&name, 1, port};
+	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &b.ch), -EINVAL);
 	wb_tls_put(ct);
 }
 END_TEST
