@@ -110,7 +110,7 @@ static void damage(struct wb_flight *fl)
 /* ---- one chunk ---------------------------------------------------------------------------- */
 
 /* All copies of the chunk, or its first ones where there are no others. */
-static int start_read(struct wb_flight *fl)
+int wb__flow_read(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	struct wb_member *m = &f->local->member[fl->worker];
@@ -150,9 +150,9 @@ void wb__flow_installed(struct wb_flight *fl, bool has_sum)
 	}
 	wb__flow_slot_put(fl);
 	fl->step = STEP_READ;
-	rc = start_read(fl);
+	rc = wb__flow_read(fl);
 	if (rc < 0)
-		wb__flow_fetch_retry(fl, rc, false);
+		wb__flow_fetch_park(fl, rc);
 }
 
 void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job)
@@ -206,7 +206,7 @@ static bool check_one(struct wb_flow *f, uint32_t worker)
 	fl->chunk = f->local->want[i].chunk;
 	fl->gen = s->pass;
 	fl->step = STEP_READ;
-	if (start_read(fl) < 0) {
+	if (wb__flow_read(fl) < 0) {
 		wb__flow_flight_put(fl); /* the lane is full: the tick comes again */
 		return false;
 	}

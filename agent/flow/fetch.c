@@ -291,10 +291,59 @@ static bool pump_edge(struct wb_flow *f, uint32_t d)
 	return start_one(f, &e->exchange, conn);
 }
 
+/* 1: the worker has each of these elements once, and that is written; 0: it has copies, and all are
+ * being written. */
+static int write_copies(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	int n = wb_local_boxes(
+		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
+
+	if (n < 0)
+		return n;
+	if (fl->step == STEP_LANE && (uint32_t)n == fl->n_box)
+		return 1;
+	fl->n_box = (uint32_t)n;
+	fl->step = STEP_LANE_EXTRA;
+	return wb__flow_flight_lane(fl, false, f->copies != NULL);
+}
+
+void wb__flow_fetch_park(struct wb_flight *fl, int code)
+{
+	if (code == -EAGAIN)
+		fl->is_parked = true;
+	else
+		wb__flow_fetch_retry(fl, code, false);
+}
+
+static void unpark(struct wb_flight *fl)
+{
+	int rc;
+
+	fl->is_parked = false;
+	if (fl->flow->stopping || fl->flow->sink[fl->worker].failed) {
+		wb__flow_flight_put(fl);
+		return;
+	}
+	rc = fl->step == STEP_LANE         ? assemble(fl)
+	     : fl->step == STEP_LANE_EXTRA ? write_copies(fl)
+					   : wb__flow_read(fl);
+	if (rc < 0)
+		wb__flow_fetch_park(fl, rc);
+}
+
+void wb__flow_fetch_unpark(struct wb_flow *f)
+{
+	for (uint32_t i = 0; i < f->fetch.n; i++)
+		if (f->fetch.all[i].in_use && f->fetch.all[i].is_parked)
+			unpark(&f->fetch.all[i]);
+}
+
 void wb__flow_fetch_pump(struct wb_flow *f)
 {
 	bool any = !f->stopping;
 
+	wb__flow_fetch_unpark(f);
 	while (any) {
 		any = false;
 		for (uint32_t n = 0; n < f->n_domain; n++)
@@ -400,7 +449,7 @@ static void to_lane(struct wb_flight *fl)
 	int rc = assemble(fl);
 
 	if (rc < 0)
-		wb__flow_fetch_retry(fl, rc, false);
+		wb__flow_fetch_park(fl, rc);
 }
 
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
@@ -451,7 +500,7 @@ static void local_packed(struct wb_flight *fl, const struct wb_lane_job *job)
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 {
 	struct wb_flow *f = fl->flow;
-	int n_all, n_one = (int)fl->n_box;
+	int rc;
 
 	if (f->stopping || f->sink[fl->worker].failed) {
 		wb__flow_flight_put(fl);
@@ -473,14 +522,9 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 		fl->sum = job->sum;
 	else if (f->copies)
 		f->copies[fl->worker][chunk_id(f, fl->cls, fl->chunk)] = job->sum;
-	n_all = wb_local_boxes(
-		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
-	if (fl->step == STEP_LANE && n_all > n_one) {
-		/* The worker holds copies of these elements: write them all. */
-		fl->n_box = (uint32_t)n_all;
-		fl->step = STEP_LANE_EXTRA;
-		if (wb__flow_flight_lane(fl, false, f->copies != NULL) == 0)
-			return;
-	}
-	verify(fl);
+	rc = fl->step == STEP_LANE ? write_copies(fl) : 1;
+	if (rc < 0)
+		wb__flow_fetch_park(fl, rc);
+	else if (rc > 0)
+		verify(fl);
 }

@@ -46,7 +46,7 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	fl->slot = WB_SLOT_NONE;
 	fl->wire = NULL;
 	fl->in_use = true;
-	fl->gone = fl->misplaced = false;
+	fl->gone = fl->misplaced = fl->is_parked = false;
 	fl->rail = WB_FLOW_NO_RAIL;
 	fl->n_box = fl->n_iov = 0;
 	fl->sum = (struct wbk_sum){{0, 0}};
@@ -294,6 +294,7 @@ void wb_flow_stop(struct wb_flow *f)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
+	wb__flow_fetch_unpark(f);
 	wb__flow_serve_pump(f);
 	wb__flow_snap_pump(f);
 }

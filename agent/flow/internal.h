@@ -71,6 +71,7 @@ struct wb_flight {
 	uint32_t n_box, n_iov, rail;
 	bool in_use;
 	bool gone; /* the asker took the grant back */
+	bool is_parked; /* a fetch whose lane was full: the next pump submits @step again */
 	bool misplaced; /* by WB_FAULT */
 	struct wbk_box *box; /* owned by the pool: boxes_max */
 	struct iovec *iov; /* FLOW_IOV_MAX */
@@ -150,6 +151,10 @@ unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, u
 void wb__flow_fetch_pump(struct wb_flow *f);
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* A lane did not take the flight's job: full, so that it is given again, or the try has failed. */
+void wb__flow_fetch_park(struct wb_flight *fl, int code);
+/* Submit what was parked, or let it go with its sink. */
+void wb__flow_fetch_unpark(struct wb_flow *f);
 /* The chunk counts as installed. */
 void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum);
 /* It does not: the same source a few times, then another. */
@@ -160,6 +165,7 @@ void wb__flow_mismatch(struct wb_flow *f, enum wb_flow_place place, uint32_t src
 	const struct wb_flight *fl);
 void wb__flow_misplace(struct wb_flight *fl);
 void wb__flow_installed(struct wb_flight *fl, bool has_sum);
+int wb__flow_read(struct wb_flight *fl);
 void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job);
 /* All of the sink has been read and is right; else a pass over it begins. */
 bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker);

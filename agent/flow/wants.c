@@ -249,6 +249,7 @@ void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
 			fl->worker == worker)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	}
+	wb__flow_fetch_unpark(f);
 	wb__flow_serve_pump(f);
 }
 

@@ -18,7 +18,8 @@ static uint16_t word_at(uint64_t pos, int64_t version)
 			   : (uint16_t)wb_mix64(pos * 31 + (uint64_t)version * 0x9e3779b97f4a7c15u);
 }
 
-/* Trainers: rows of each matrix; rollouts: columns, odd tensors transposed; the vector: whole. */
+/* Trainers: rows of each matrix; rollouts: columns, odd tensors transposed; the vector: whole; a
+ * twin: the first tensor once more. */
 void world_make_map(struct world_worker *k)
 {
 	const struct wb_manifest *m = k->world->manifest;
@@ -27,12 +28,13 @@ void world_make_map(struct world_worker *k)
 	size_t at = 0;
 
 	memset(&map, 0, sizeof(map));
-	map.n_param = map.n_op = WORLD_TENSORS;
-	map.param = wb_zalloc(WORLD_TENSORS, sizeof(*map.param));
-	map.op = wb_zalloc(WORLD_TENSORS, sizeof(*map.op));
-	k->place = wb_zalloc(WORLD_TENSORS, sizeof(*k->place));
-	for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
-		const struct wb_tensor *t = &m->tensor[i];
+	map.n_param = WORLD_TENSORS + (k->world->o.twins && k->role == WB_ROLE_ROLLOUT);
+	map.n_op = map.n_param;
+	map.param = wb_zalloc(map.n_param, sizeof(*map.param));
+	map.op = wb_zalloc(map.n_op, sizeof(*map.op));
+	k->place = wb_zalloc(map.n_param, sizeof(*k->place));
+	for (uint32_t i = 0; i < map.n_param; i++) {
+		const struct wb_tensor *t = &m->tensor[i % WORLD_TENSORS];
 		struct wb_param *p = &map.param[i];
 		struct wb_op *op = &map.op[i];
 		bool rows = k->role == WB_ROLE_TRAINER, whole = t->ndim == 1;
@@ -40,7 +42,7 @@ void world_make_map(struct world_worker *k)
 		uint64_t c = whole || rows ? t->cols : t->cols / k->tp;
 		bool turned = !rows && !whole && i % 2;
 
-		p->name = wb_strdup(t->name);
+		p->name = wb_strdup(i < WORLD_TENSORS ? t->name : "twin");
 		p->dtype = WB_BF16;
 		p->ndim = 2;
 		p->shape[0] = turned ? c : r;
@@ -50,7 +52,7 @@ void world_make_map(struct world_worker *k)
 		p->span = r * c;
 		*op = (struct wb_op){
 			.param = i,
-			.tensor = i,
+			.tensor = i % WORLD_TENSORS,
 			.row = rows && !whole ? r * k->tp_rank : 0,
 			.col = rows || whole ? 0 : c * k->tp_rank,
 			.n_row = (uint32_t)r,

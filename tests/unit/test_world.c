@@ -572,6 +572,46 @@ START_TEST(one_slot_a_pool_does_not_deadlock)
 }
 END_TEST
 
+/* Three versions; chunks that arrived over the network. */
+static uint64_t three_with_lanes_of(uint32_t depth, const struct mode *mode)
+{
+	struct world_opts o = with_mode(&shapes[4], mode);
+	uint64_t chunks = 0;
+	struct world w;
+
+	o.lane_depth = depth;
+	o.twins = true;
+	world_init(&w, &o);
+	world_plan(&w);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_send(&w, v);
+		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
+		world_run_for(&w, WB_NS_PER_MS);
+		ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s %s", w.last_result,
+			w.last_culprit);
+		all_hold(&w, v);
+	}
+	for (uint32_t a = 0; a < w.n_agent; a++) {
+		struct wb_xport_stats s;
+
+		ck_assert_int_eq(wb_xport_rail_stats(w.agent[a].xport, 0, &s), 0);
+		chunks += s.rx_chunks;
+	}
+	world_finish(&w);
+	return chunks;
+}
+
+/* Each chunk is packed here and put into two places there, and lanes take one to three jobs at a
+ * time: nothing is lost, and nothing asked for twice. */
+START_TEST(full_lanes_are_waited_for)
+{
+	const struct mode *mode = &modes[_i % N_MODES];
+
+	ck_assert_uint_eq(three_with_lanes_of(1 + (uint32_t)_i / N_MODES, mode),
+		three_with_lanes_of(0, mode));
+}
+END_TEST
+
 /* Two to four engines pass on what they got to each other, all ways at once, by one slot each. */
 START_TEST(engines_relay_both_ways_with_one_slot_a_pool)
 {
@@ -743,6 +783,7 @@ int main(void)
 		(int)(sizeof(flips) / sizeof(flips[0])));
 	tcase_add_test(tc, a_parameter_that_goes_bad_is_repaired_or_named);
 	tcase_add_test(tc, one_slot_a_pool_does_not_deadlock);
+	tcase_add_loop_test(tc, full_lanes_are_waited_for, 0, 3 * N_MODES);
 	tcase_add_loop_test(tc, engines_relay_both_ways_with_one_slot_a_pool, 2, 5);
 	tcase_add_test(tc, a_peer_that_reads_nothing_does_not_stop_other_edges);
 	suite_add_tcase(s, tc);
