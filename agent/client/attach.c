@@ -17,6 +17,7 @@
 #define TABLE_MEM_BYTES 24
 #define TABLE_PARAM_BYTES 16
 #define POLLS_BETWEEN_MAX 1000000
+#define PROTO_PAST 2 /* APP_ATTACH says what became of updates under earlier agents */
 #define BLOB_FDS 3 /* manifest, map, table */
 
 static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS + 1 <= WB__SEQ_FDS_MAX, "fds of one datagram");
@@ -217,6 +218,17 @@ void wb__attach_send(struct wb_client *c)
 
 	c->attach_count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
 	m.count = c->attach_count;
+	if (c->proto < PROTO_PAST)
+		c->is_in_doubt = false; /* that agent cannot ask for it */
+	if (c->is_in_doubt) {
+		m.begun = c->transfer;
+		m.begun_version = c->version;
+		m.begun_at = c->begun_at;
+		m.is_touched = c->is_touched;
+	}
+	m.is_torn = c->is_in_doubt ? c->was_torn : c->phase == WB__TORN;
+	m.done = c->done;
+	m.done_at = c->done_at;
 	for (i = 0; i < r->n_mem; i++)
 		if (r->mem[i].fd >= 0)
 			fds[n++] = r->mem[i].fd;

@@ -21,6 +21,7 @@
 
 #define BACKOFF_MAX (2 * WB_NS_PER_S)
 #define SEND_TIMEOUT_MS 5000
+#define NOT_TRIED WB_NS_PER_S /* without a look at the socket */
 
 uint64_t wb__now(void)
 {
@@ -409,6 +410,10 @@ void wb__pump(struct wb_client *c)
 
 	if (c->conn != WB__UP && c->conn != WB__WELCOMED) {
 		now = wb__now();
+		/* A trainer has no thread: while it is elsewhere nobody tries. */
+		if (c->lost_ns && now - c->tried_ns >= NOT_TRIED)
+			c->lost_ns = now;
+		c->tried_ns = now;
 		if (read(c->timer_fd, &expired, sizeof(expired)) < 0)
 			assert(errno == EAGAIN || errno == EINTR || errno == ECANCELED);
 		if (c->conn == WB__DOWN) {

@@ -117,6 +117,7 @@ struct wb_client {
 	uint32_t generation; /* of the attachment; rises with each ATTACHED */
 	uint64_t since_ns; /* when conn became what it is (HELLO, ATTACHING) or was lost (DOWN) */
 	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */
+	uint64_t tried_ns; /* when this was last seen to */
 	uint64_t retry_at_ns, backoff_ns;
 	struct wb_rng rng; /* jitter */
 	struct wb_err cause; /* why conn is down */
@@ -156,6 +157,10 @@ struct wb_client {
 	struct wb__install install;
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */
+	/* The agent died between BEGUN and END: TORN, or not.  The next one says so. */
+	bool is_in_doubt, is_touched; /* parameters may have been written in that update */
+	uint32_t begun_at, done_at; /* poll counts of the stops for transfer and done */
+	uint64_t done; /* last transfer that was committed here; 0 = none */
 	uint64_t transfer;
 	int64_t version;
 	char digest[64];
@@ -237,6 +242,8 @@ int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
 int wb__area_install(struct wb__area *a, struct wb__install *x);
 /** wb__area_holds - has the agent marked @transfer as committed? */
 bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
+/** wb__area_is_of - has it got @transfer, and nothing newer? */
+bool wb__area_is_of(const struct wb__area *a, uint64_t transfer);
 void wb__area_destroy(struct wb__area *a);
 
 /* ---- lane.c ---- */

@@ -63,8 +63,8 @@ static void poll_while_torn(struct wb_client *c)
 {
 	uint64_t w;
 
-	if (c->conn != WB__UP || !c->hot->word)
-		return;
+	if (c->conn != WB__UP || !c->hot->word || c->is_in_doubt)
+		return; /* in doubt it may have to go on from here, poll by poll with the others */
 	w = wb_poll_load(c->hot->word);
 	while (wb_poll_is_ahead(w))
 		w = wb_poll_add(c->hot->word);
@@ -112,7 +112,9 @@ void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 	}
 	c->transfer = m->transfer;
 	c->version = m->version;
-	c->was_torn = c->phase == WB__TORN;
+	c->was_torn = c->phase == WB__TORN && !c->is_in_doubt;
+	c->is_in_doubt = false;
+	c->begun_at = c->parked_count;
 	c->is_staged = m->staged;
 	set_phase(c, WB__BEFORE);
 }
@@ -192,9 +194,11 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 	/* A worker that was stopped may find INSTALL and the end of its engine's patience at once:
 	 * the copy is made, and nobody waits for it any more. */
 	bool early = c->phase == WB__INSTALL && m->transfer == c->transfer;
+	bool in_doubt = c->is_in_doubt;
 
 	if (!early && !is_end_of_this(c, m))
 		return;
+	c->is_in_doubt = false;
 	say_why(c, m->sentence);
 	c->is_torn_final = m->result == WB_APP_END_TORN_FINAL;
 	c->is_given_up = early;
@@ -202,7 +206,9 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 		return;
 	switch (m->result) {
 	case WB_APP_END_COMMITTED:
-		c->was_torn |= c->phase == WB__TORN;
+		c->was_torn |= c->phase == WB__TORN && !in_doubt;
+		c->done_at = c->transfer == m->transfer ? c->begun_at : c->parked_count;
+		c->done = m->transfer;
 		c->transfer = m->transfer;
 		c->version = m->version;
 		snprintf(c->digest, sizeof(c->digest), "%s", m->digest ? m->digest : "");
@@ -210,7 +216,8 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 		break;
 	case WB_APP_END_ABORTED:
 		/* Aborted while torn: what was torn stays torn. */
-		set_phase(c, c->phase == WB__TORN || c->was_torn ? WB__TORN : WB__RUN);
+		set_phase(
+			c, (c->phase == WB__TORN && !in_doubt) || c->was_torn ? WB__TORN : WB__RUN);
 		break;
 	default:
 		/* The wait for repair began with the first word of it. */
@@ -231,8 +238,16 @@ void wb__update_lost(struct wb_client *c)
 		/* Committed: only the message is lost. */
 		c->digest[0] = '\0';
 		set_phase(c, WB__AFTER);
-	} else if (c->phase == WB__BEGUN || c->phase == WB__INSTALLED) {
+	} else if (c->phase == WB__INSTALLED && wb__area_is_of(c->area, c->transfer)) {
+		/* The next agent takes it up from there. */
 		say_why(c, "the agent went away during the update");
+		set_phase(c, WB__TORN);
+	} else if (c->phase == WB__BEGUN || c->phase == WB__INSTALLED) {
+		say_why(c, "the agent went away during the update, and how that ended is not known "
+			   "here yet");
+		c->is_in_doubt = true;
+		c->is_touched = c->phase == WB__INSTALLED ||
+				__atomic_load_n(&c->page->touched, __ATOMIC_ACQUIRE) == c->transfer;
 		set_phase(c, WB__TORN);
 	}
 }
@@ -335,7 +350,7 @@ static void fill(const struct wb_client *c, struct wb_client_update *u)
 	memset(u, 0, sizeof(*u));
 	u->transfer = c->transfer;
 	u->version = c->version;
-	u->torn = c->phase == WB__TORN ||
+	u->torn = (c->phase == WB__TORN && !c->is_in_doubt) ||
 		  ((c->phase == WB__BEFORE || c->phase == WB__AFTER) && c->was_torn);
 }
 

@@ -207,6 +207,7 @@ static int enter_core(struct wb__worker *w, struct wb_err *err)
 		.base = w->t.has_heap ? NULL : w->t.base, /* NULL: all work goes to its lane */
 		.lane = w->lane,
 		.page = w->role == WB_ROLE_ROLLOUT ? w->page : NULL,
+		.past = w->past,
 	};
 	int rc = wb_core_attach(w->a->core, &cw, err);
 

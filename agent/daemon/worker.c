@@ -194,6 +194,13 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	w->rank = m->rank < 0 ? -1 : m->rank;
 	w->sender_staging = m->sender_staging;
 	w->receiver_staging = m->receiver_staging;
+	w->past = (struct wb_core_past){.begun = m->begun,
+		.begun_version = m->begun_version,
+		.begun_at = m->begun_at,
+		.is_touched = m->is_touched,
+		.is_torn = m->is_torn,
+		.done = m->done,
+		.done_at = m->done_at};
 	snprintf(w->name, sizeof(w->name), "%s/worker %u", a->o.name, w->id);
 	rc = copy_strings(w, m, err);
 	if (rc == 0)

@@ -94,6 +94,10 @@ enum wbp_peer {
 	WBP_PEER_ACCEPTED, /* judge > proposer */
 	WBP_PEER_NEXT, /* trainers > leader: the next version is ready; drop this where it can be */
 	WBP_PEER_ACTIVE, /* leader > trainers: transfers begin under this epoch */
+	WBP_PEER_DOUBT, /* party > lead: an update whose END workers here have not heard */
+	WBP_PEER_RECALL, /* lead > party: what became of that update there */
+	WBP_PEER_RECALLED, /* party > lead */
+	WBP_PEER_OUTCOME, /* lead > party: the END that those workers missed */
 };
 
 /* clang-format off */
@@ -214,7 +218,14 @@ enum wbp_peer {
 	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
 	F(X, U32, n_param, 0, REQ, 1, "parameters in the table") \
 	F(X, U32, count, 0, OPT, 1, "polls of a rollout worker so far: one that attaches again goes on") \
-	F(X, U64, area_bytes, 0, OPT, 1, "staging area of an earlier attachment, in one more fd; 0 = none")
+	F(X, U64, area_bytes, 0, OPT, 1, "staging area of an earlier attachment, in one more fd; 0 = none") \
+	F(X, U64, begun, 0, OPT, 2, "transfer whose update began under an earlier agent, and whose end it has not heard; 0 = none") \
+	F(X, I64, begun_version, 0, OPT, 2, "its version") \
+	F(X, U32, begun_at, 0, OPT, 2, "poll count at which it stopped for it") \
+	F(X, BOOL, is_touched, 0, OPT, 2, "parameters may have been written since") \
+	F(X, BOOL, is_torn, 0, OPT, 2, "its parameters are a mix, known to be") \
+	F(X, U64, done, 0, OPT, 2, "last transfer that it saw committed") \
+	F(X, U32, done_at, 0, OPT, 2, "poll count at which it stopped for that")
 
 /* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
@@ -478,8 +489,8 @@ enum wbp_peer {
 	F(X, U32, engine, 0, OPT, 1, "engine, by its number in the plan") \
 	F(X, U32, source, 0, OPT, 1, "feeds: the engine that holds the version") \
 	F(X, U32, leader, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
-	F(X, U32, count, 0, OPT, 1, "PROMISE, TARGET: a poll count") \
-	F(X, U32, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END: result") \
+	F(X, U32, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
+	F(X, U32, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \

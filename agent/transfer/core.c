@@ -110,6 +110,7 @@ int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_
 		return wb_err_set(err, -ENOMEM, "no memory for a worker");
 	n->w = *w;
 	n->held_version = -1;
+	n->past = w->past;
 	c->worker[c->n_worker++] = n;
 	return 0;
 }
@@ -235,6 +236,12 @@ static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 		break;
 	case WBP_PEER_RESUME:
 		wb__core_resume_msg(e, from, m);
+		break;
+	case WBP_PEER_DOUBT:
+	case WBP_PEER_RECALL:
+	case WBP_PEER_RECALLED:
+	case WBP_PEER_OUTCOME:
+		wb__core_doubt_msg(e, from, m);
 		break;
 	case WBP_PEER_BALLOT:
 	case WBP_PEER_ACCEPT:
@@ -366,7 +373,7 @@ static void on_gap(struct epoch *e, uint32_t agent, uint64_t upto)
 
 	peer_lost(e, agent, upto, why);
 	if (t->state != TRAINERS_ASKED && t->transfer <= upto)
-		wb__core_trainers_leader_down(e, agent, why);
+		wb__core_trainers_leader_down(e, agent, false, why);
 }
 
 void wb_core_peer_msg(
@@ -396,12 +403,14 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 {
 	struct object *o = find_object(c, uid);
 	struct epoch *e = o ? wb__core_epoch_find(o, term, number) : NULL;
+	bool unheard;
 
 	if (!e || agent >= e->r.n_agent)
 		return;
+	unheard = wb__core_trainers_unheard(e, agent);
 	wb__core_wire_down(&e->wire[agent], o->highest, now_ns(c));
 	peer_lost(e, agent, UINT64_MAX, why);
-	wb__core_trainers_leader_down(e, agent, why);
+	wb__core_trainers_leader_down(e, agent, unheard, why);
 	wb__core_drain_self(c);
 }
 
@@ -633,6 +642,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 		next = sooner(next, wb__core_lead_tick(o, now));
 		next = sooner(next, wb__core_ballot_tick(o, now));
 		next = sooner(next, wb__core_party_tick(o, now));
+		next = sooner(next, wb__core_doubt_tick(o, now));
 		next = sooner(next, wb__core_trainers_tick(o, now));
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i] && !o->flow_stopped[i])

@@ -109,6 +109,17 @@ struct wb_core_opts {
 };
 
 /* A worker as attached.  Pointers are borrowed until wb_core_detach(). */
+/* What a rollout worker that attaches again knows of its updates under earlier agents. */
+struct wb_core_past {
+	uint64_t begun; /* transfer whose END it has not heard; 0 = none */
+	int64_t begun_version;
+	uint32_t begun_at; /* poll count at which it stopped for it */
+	bool is_touched; /* its parameters may have been written in that */
+	bool is_torn; /* they are a mix, and it knows */
+	uint64_t done; /* last transfer that it saw committed; 0 = none */
+	uint32_t done_at;
+};
+
 struct wb_core_worker {
 	uint32_t id; /* the daemon's number, unique for ever */
 	const char *object, *engine, *name;
@@ -119,6 +130,7 @@ struct wb_core_worker {
 	void *const *base;
 	struct wb_lane *lane;
 	struct wb_poll_page *page; /* rollouts; shared with the worker */
+	struct wb_core_past past;
 };
 
 int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,

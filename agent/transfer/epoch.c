@@ -16,6 +16,7 @@ static void epoch_destroy(struct epoch *e)
 	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++) {
 		wb_free(e->lead[i].agent);
 		wb_free(e->lead[i].resume.heard);
+		wb_free(e->lead[i].doubt.agent);
 	}
 	if (e->xp.number && !e->obj->core->closing)
 		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
@@ -524,6 +525,7 @@ void wb__core_activate(struct epoch *e)
 	tell_planned(e);
 	wb__core_trainers_replanned(e);
 	wb__core_resume(e);
+	wb__core_doubt(e);
 }
 
 void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)

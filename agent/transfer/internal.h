@@ -24,6 +24,10 @@
 #define CORE_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
 #define CORE_LINK_NS                                                                               \
 	(10 * WB_NS_PER_S) /* an agent that cannot be reached for so long sends nothing */
+/* A question to a leader that is gone: waits for the next plan, is sent again meanwhile. */
+#define CORE_ASK_NS (10 * WB_NS_PER_S)
+#define CORE_DOUBT_NS (3 * WB_NS_PER_S) /* for a new lead, and its answer */
+#define CORE_ASK_AGAIN_NS WB_NS_PER_S
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
 struct object;
@@ -39,6 +43,9 @@ struct worker {
 	uint64_t resuming; /* transfer whose after_update_hook it runs; 0 = none */
 	uint32_t parked_at;
 	bool expects_feed;
+	struct wb_core_past past; /* goes on with what happens here */
+	uint64_t doubt_ns; /* until then its agent waits for the end of past.begun; 0 = it does not
+			    */
 	/* trainer */
 	bool has_sent, sent_hold;
 	bool holds; /* its parameters stay as they are beyond the receive stage */
@@ -184,6 +191,18 @@ struct resume {
 	bool is_pending, is_whole, is_installing;
 };
 
+/* An update whose end workers of the engine have missed: doubt.c. */
+struct doubt_agent {
+	bool is_in_doubt, is_asked, was_asked;
+};
+
+struct doubt {
+	struct epoch *e;
+	struct doubt_agent *agent; /* owned, by agent; NULL = never needed */
+	uint32_t engine, count, state;
+	uint64_t transfer; /* 0 = nobody is in doubt */
+};
+
 struct lead_agent {
 	/* bools only, in front: read by offset */
 	bool takes_part, promised, stopped, received, complete, installed, ended, down;
@@ -201,6 +220,7 @@ struct lead {
 	bool is_superseded; /* dropped for a newer version */
 	struct ballot ballot;
 	struct resume resume;
+	struct doubt doubt;
 	uint32_t source_engine;
 	struct lead_agent *agent; /* owned, by agent */
 	enum wb_engine_state result;
@@ -267,6 +287,12 @@ struct trainers {
 	uint64_t transfer;
 	uint32_t asked_refused; /* refusal that was known then: a later one answers it */
 	uint64_t asked_highest; /* transfer that was known when the leader was asked */
+	uint64_t asked_seq; /* number of the question on its wire */
+	/* The leader is gone and has not confirmed the question: it waits for the next plan until
+	 * then (0 = it does not), and is sent again meanwhile. */
+	uint64_t hold_ns, again_ns;
+	bool is_dropped; /* with the leader's wire */
+	char lost[256]; /* why the leader is called gone */
 	int64_t version;
 	uint64_t begin_ns, drain_ns, deadline_ns;
 	uint64_t idle_ns; /* when the last one ended here */
@@ -395,6 +421,8 @@ bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer
  * under way. */
 void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now);
 void wb__core_wire_flush(struct epoch *e); /* confirm now what is not confirmed */
+/* The peer has not confirmed message @seq or one before it. */
+bool wb__core_wire_keeps(const struct wire *w, uint64_t seq);
 bool wb__core_wire_is_busy(const struct epoch *e);
 uint64_t wb__core_wire_tick(struct object *o, uint64_t now);
 /* epoch.c */
@@ -457,6 +485,8 @@ void wb__core_party_broken(struct party *p, const char *why);
 /* Torn under the plan before, and to be repaired under @e now? */
 bool wb__core_party_take_torn(struct epoch *e, uint32_t engine);
 void wb__core_party_inherit(struct epoch *to, const struct epoch *from);
+/* party.c: the worker has the transfer, verified; it stopped for it at poll @count. */
+void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count);
 /* stage.c */
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_party_staged(struct party *p);
@@ -471,6 +501,8 @@ void wb__core_party_fail(struct party *p, int code, const char *sentence);
 void wb__core_party_open(struct party *p);
 /* Anything but Committed; @m says what of it, and why. */
 void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
+/* Nothing lands any more, and nobody waits for what its workers never got. */
+void wb__core_party_stop_flow(struct party *p);
 void wb__core_party_progress(struct party *p, enum progress what);
 void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
 /* judge.c */
@@ -490,6 +522,17 @@ uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MA
 /* resume.c */
 void wb__core_resume(struct epoch *e);
 void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/* doubt.c */
+/* Under a new plan: workers here that missed the END of an update ask for it. */
+void wb__core_doubt(struct epoch *e);
+/* The lead of a party that has stopped, or is whole, is gone: its workers wait for the next. */
+void wb__core_doubt_begin(struct party *p);
+/* END came after all; false: nobody here is in doubt of it. */
+bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
+void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+uint64_t wb__core_doubt_tick(struct object *o, uint64_t now);
+/* The engine's lead has begun something and not answered: it does not know. */
+void wb__core_doubt_over(struct epoch *e, uint32_t engine);
 /* times.c: to the env, when the workers go on. */
 void wb__core_times_party(struct party *p);
 void wb__core_times_trainers(struct trainers *t);
@@ -500,6 +543,8 @@ void wb__core_lead_broken(struct lead *l, const char *why);
 /* Is this agent the one, or among those, that it waits for? */
 bool wb__core_lead_is_late(const struct lead *l, uint32_t agent);
 void wb__core_lead_chosen(struct lead *l, enum decision d);
+/* Nobody is in doubt any more: TARGET waited for that. */
+void wb__core_lead_go_on(struct lead *l);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
@@ -518,7 +563,9 @@ void wb__core_trainers_send(struct worker *w, int64_t version, bool hold);
 void wb__core_trainers_release(struct worker *w, uint64_t transfer);
 void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc);
 void wb__core_trainers_worker_lost(struct worker *w, const char *why);
-void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why);
+/* @unheard: what was asked of it has not been confirmed. */
+void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, bool unheard, const char *why);
+bool wb__core_trainers_unheard(const struct epoch *e, uint32_t agent);
 /* The leader may have called this agent down, and forgotten what it asked. */
 void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent);
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);

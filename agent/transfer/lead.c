@@ -234,6 +234,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		.state = staged ? LEAD_STAGING : LEAD_PROMISES,
 		.is_staged = staged,
 		.resume = l->resume,
+		.doubt = l->doubt,
 		.e = e,
 		.engine = m->engine,
 		.leader = from,
@@ -343,7 +344,6 @@ void wb__core_lead_resume(struct lead *l, const struct resume *r)
 
 static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct wb_msg_peer target = order(l, WBP_PEER_TARGET);
 	bool first = true;
 
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
@@ -351,9 +351,18 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (first || wb_poll_later(m->count, l->target))
 		l->target = m->count;
 	l->agent[from].promised = true;
-	if (!ALL(l, promised))
+	wb__core_lead_go_on(l);
+}
+
+/* A worker in doubt may be let go, and be needed at the common poll: it hears of its end first. */
+void wb__core_lead_go_on(struct lead *l)
+{
+	struct wb_msg_peer target;
+
+	if (l->state != LEAD_PROMISES || l->doubt.transfer || !ALL(l, promised))
 		return;
 	l->state = LEAD_STOPS;
+	target = order(l, WBP_PEER_TARGET);
 	target.count = l->target;
 	send_all(l, &target);
 }

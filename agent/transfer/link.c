@@ -172,6 +172,11 @@ void wb__core_wire_flush(struct epoch *e)
 			confirm(e, a);
 }
 
+bool wb__core_wire_keeps(const struct wire *w, uint64_t seq)
+{
+	return w->head && w->head->seq <= seq;
+}
+
 bool wb__core_wire_is_busy(const struct epoch *e)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++)

@@ -65,6 +65,7 @@ static uint32_t promise_all(struct party *p)
 
 static void set_target(struct party *p, uint32_t target)
 {
+	wb__core_doubt_over(p->e, p->engine);
 	p->has_target = true;
 	p->target = target;
 	for_party_worker (p->e, p->engine, i) {
@@ -101,6 +102,7 @@ static void begin_hooks(struct party *p)
 	p->begin_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->begun_ns = p->e->member[i]->resume_ns = 0;
+		__atomic_store_n(&page_of(p->e->member[i])->touched, 0, __ATOMIC_RELAXED);
 		wb__core_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
 	}
 }
@@ -228,8 +230,10 @@ void wb__core_party_open(struct party *p)
 	for_party_worker (e, p->engine, i) {
 		struct worker *w = e->member[i];
 
-		if (!p->is_staged)
+		if (!p->is_staged) {
 			w->held_transfer = 0; /* from here on a mix */
+			__atomic_store_n(&page_of(w)->touched, p->transfer, __ATOMIC_RELEASE);
+		}
 		if (w->area.head && !p->is_staged) {
 			w->area.head->held_transfer = 0;
 			wb_area_set(w->area.head, WB_AREA_EMPTY); /* not what is coming */
@@ -270,6 +274,22 @@ static void content_sum(const struct party *p, struct wbk_sum *sum)
 
 static void look_ended(struct party *p);
 
+void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count)
+{
+	w->held_transfer = transfer;
+	w->held_version = version;
+	w->past.begun = 0;
+	w->past.done = transfer;
+	w->past.done_at = count;
+	w->past.is_torn = false;
+	if (w->area.head) {
+		w->area.head->held_version = version;
+		w->area.head->held_transfer = transfer;
+	}
+	__atomic_store_n(&page_of(w)->transfer, transfer, __ATOMIC_RELAXED);
+	__atomic_store_n(&page_of(w)->version, (uint64_t)version, __ATOMIC_RELAXED);
+}
+
 static void on_committed(struct party *p, const struct wb_msg_peer *m)
 {
 	struct wb_msg_app_end end = {
@@ -289,16 +309,9 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 
 		if (!w)
 			continue;
-		w->held_transfer = p->transfer;
-		w->held_version = p->version;
+		wb__core_holds_now(w, p->transfer, p->version, p->target);
 		w->resuming = w->gone ? 0 : p->transfer; /* it will not say RESUMED */
-		if (w->area.head) {
-			w->area.head->held_version = p->version;
-			w->area.head->held_transfer = p->transfer;
-		}
 		w->expects_feed = false;
-		__atomic_store_n(&page_of(w)->transfer, p->transfer, __ATOMIC_RELAXED);
-		__atomic_store_n(&page_of(w)->version, (uint64_t)p->version, __ATOMIC_RELAXED);
 		w->is_parked = false;
 		wb_poll_set_stop(&page_of(w)->word, 0);
 		wb__core_to_worker(w, WBP_APP_END, &end);
@@ -308,7 +321,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 
 /* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
  * got. */
-static void stop_flow(struct party *p)
+void wb__core_party_stop_flow(struct party *p)
 {
 	/* What is whole in the areas goes on to others that take it from here. */
 	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
@@ -344,7 +357,7 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 		.sentence = m->sentence,
 	};
 
-	stop_flow(p);
+	wb__core_party_stop_flow(p);
 	if (p->is_staged && m->state == WB_ENGINE_ABORTED)
 		wb__core_party_forget(p->e, p->engine, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
@@ -367,6 +380,7 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 			}
 		}
 		w->resume_ns = torn ? 0 : now_ns(p->e->obj->core);
+		w->past.is_torn |= torn;
 		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
 	if (!torn && !runs)
@@ -414,6 +428,8 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		wb__core_party_stage(e, from, m);
 		return;
 	}
+	if (m->kind == WBP_PEER_END && p->state == PARTY_NONE && wb__core_doubt_end(e, m))
+		return;
 	if (m->kind == WBP_PEER_END && p->state == PARTY_NONE && m->state == WB_ENGINE_ABORTED)
 		wb__core_party_forget(e, m->engine, m->transfer);
 	if (p->state == PARTY_NONE || p->transfer != m->transfer)

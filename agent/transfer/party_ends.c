@@ -7,6 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Its workers have said that they stand still, and the lead alone knows what it made of that. */
+static bool is_in_doubt(const struct party *p)
+{
+	return !p->is_staged && (p->state == PARTY_STOPPED || p->state == PARTY_OPENING ||
+					p->state == PARTY_COMPLETE);
+}
+
 void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
@@ -17,6 +24,10 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 		if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING ||
 			p->lead != agent || p->transfer > upto)
 			continue;
+		if (is_in_doubt(p)) {
+			wb__core_doubt_begin(p);
+			continue;
+		}
 		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
 			e->r.agent[agent].name, why);
 		wb__core_party_failed_end(p, &m);
@@ -30,6 +41,10 @@ void wb__core_party_broken(struct party *p, const char *why)
 
 	if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING)
 		return;
+	if (is_in_doubt(p)) {
+		wb__core_doubt_begin(p);
+		return;
+	}
 	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
 	wb__core_party_failed_end(p, &m);
 }

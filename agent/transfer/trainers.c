@@ -56,6 +56,14 @@ static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *tex
 	return first != NULL;
 }
 
+static void send_trigger(struct trainers *t, struct wb_msg_peer *m)
+{
+	wb__core_send(t->e, t->e->r.leader, m);
+	t->asked_seq = t->e->wire[t->e->r.leader].tx_seq;
+	t->again_ns = now_ns(t->e->obj->core) + CORE_ASK_AGAIN_NS;
+	t->is_dropped = false;
+}
+
 /* All trainer workers here have called: ask the leader. */
 static void ask(struct object *o)
 {
@@ -75,9 +83,10 @@ static void ask(struct object *o)
 	t->asked_refused = m.count = e->refused_seen;
 	t->begin_ns = now_ns(o->core);
 	t->has_final = t->is_told = t->has_next = false;
+	t->hold_ns = 0;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
-	wb__core_send(e, e->r.leader, &m);
+	send_trigger(t, &m);
 }
 
 void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
@@ -91,7 +100,7 @@ void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
 		return;
 	m.highest = t->asked_highest;
 	m.count = t->asked_refused;
-	wb__core_send(e, agent, &m);
+	send_trigger(t, &m);
 }
 
 /* The next version is ready here while the last is on its way: engines may drop that. */
@@ -426,12 +435,49 @@ static void end_without_leader(struct trainers *t, int code, const char *what, c
 	wb__core_trainers_msg(e, e->r.leader, &m);
 }
 
-void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, const char *why)
+bool wb__core_trainers_unheard(const struct epoch *e, uint32_t agent)
+{
+	const struct trainers *t = &e->obj->trainers;
+
+	return t->state == TRAINERS_ASKED && t->e == e && e->r.leader == agent &&
+	       (t->hold_ns || wb__core_wire_keeps(&e->wire[agent], t->asked_seq));
+}
+
+/* Whoever asks when the leader is gone already asks for what comes next, with the trainers that
+ * come back to its next agent: the plan that this makes answers.  What the leader had heard of
+ * failed with it, everywhere. */
+void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, bool unheard, const char *why)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (t->state != TRAINERS_IDLE && t->e == e && e->r.leader == agent)
+	if (t->state == TRAINERS_IDLE || t->e != e || e->r.leader != agent)
+		return;
+	if (!unheard) {
 		end_without_leader(t, -EHOSTDOWN, "is gone: ", why);
+		return;
+	}
+	if (!t->hold_ns)
+		t->hold_ns = now_ns(e->obj->core) + CORE_ASK_NS;
+	t->is_dropped = true;
+	snprintf(t->lost, sizeof(t->lost), "%s", why);
+}
+
+static uint64_t hold_tick(struct trainers *t, uint64_t now)
+{
+	struct epoch *e = t->e;
+
+	if (t->state != TRAINERS_ASKED || !t->hold_ns)
+		return 0;
+	if (now >= t->hold_ns) {
+		end_without_leader(t, -EHOSTDOWN, "is gone: ", t->lost);
+		return 0;
+	}
+	/* It may only have been cut off. */
+	if (now >= t->again_ns && t->is_dropped)
+		wb__core_trainers_ask_again(e, e->r.leader);
+	else if (!t->is_dropped && !wb__core_wire_keeps(&e->wire[e->r.leader], t->asked_seq))
+		t->hold_ns = 0; /* it has heard it */
+	return sooner(t->hold_ns, now < t->again_ns ? t->again_ns : 0);
 }
 
 static uint64_t release_tick(struct trainers *t, uint64_t now)
@@ -511,6 +557,8 @@ uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 		ask(o);
 	if (t->state == TRAINERS_IDLE)
 		return await_callers(o, now);
+	if (t->state == TRAINERS_ASKED)
+		return hold_tick(t, now);
 	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
 		end_without_leader(t, -ETIMEDOUT, "did not say how it ended", "");
 	next = release_tick(t, now);

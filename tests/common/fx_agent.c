@@ -169,9 +169,9 @@ void fx_agent_send(struct fx_agent *a, uint16_t type, const void *msg)
 void fx_agent_hello(struct fx_agent *a)
 {
 	char build[WB_BUILD_TEXT], name[] = "agent-x";
-	struct wb_msg_app_welcome m = {1, build, name};
+	struct wb_msg_app_welcome m = {WBP_VERSION_MAX, build, name};
 
-	wb_build_text("test", 1, 1, build);
+	wb_build_text("test", WBP_VERSION_MAX, WBP_VERSION_MAX, build);
 	fx_agent_accept(a);
 	fx_agent_expect(a, WBP_APP_HELLO);
 	fx_agent_send(a, WBP_APP_WELCOME, &m);

@@ -42,7 +42,8 @@ struct world_worker {
 	uint32_t life; /* processes so far */
 	enum world_phase phase;
 	bool was_torn, poll_due, hook_raises, is_attaching;
-	uint32_t parked_id, parked_count;
+	uint32_t parked_id, parked_count, begun_at;
+	struct wb_core_past past; /* begun: it does not know how that ended */
 	uint64_t transfer; /* of the update it is in */
 	int64_t to_version;
 	uint64_t phase_ns, stall_until_ns, up_ns, down_ns;
@@ -103,6 +104,7 @@ struct world_opts {
 	uint64_t hook_ns; /* greatest time in a hook */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
+	bool deaf; /* a worker that waits in its collective does not attach again meanwhile */
 	uint64_t step_deadline_ns, transfer_deadline_ns; /* 0 = 5 s, 5 s */
 	bool naive; /* agents say the greatest count + 1 and promise nothing: what not to do */
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */

@@ -132,7 +132,7 @@ static void poll_while_torn(struct world_worker *k)
 {
 	uint64_t w = wb_poll_load(&k->page->word);
 
-	if (!k->id)
+	if (!k->id || k->past.begun)
 		return;
 	while (wb_poll_is_ahead(w))
 		w = wb_poll_add(&k->page->word);
@@ -140,7 +140,17 @@ static void poll_while_torn(struct world_worker *k)
 		park(k, wb_poll_count(w));
 }
 
-/* Steps of one engine: nobody runs away from the slowest of those that run. */
+/* Polls that have returned: one in an update is inside its last, wherever torn ones poll to. */
+static uint32_t steps_of(const struct world_worker *k)
+{
+	uint32_t count = k->page ? wb_poll_count(k->page->word) : 0;
+
+	if (k->phase < WORLD_PARKED)
+		return count;
+	return (k->phase == WORLD_PARKED ? count : k->begun_at) - 1;
+}
+
+/* Steps of one engine: nobody runs away from the slowest, who may be in an update still. */
 static bool is_ahead(const struct world_worker *k)
 {
 	const struct world *w = k->world;
@@ -149,11 +159,9 @@ static bool is_ahead(const struct world_worker *k)
 	for (uint32_t i = 0; w->o.drift && i < w->n_worker; i++) {
 		const struct world_worker *x = &w->worker[i];
 
-		if (x->role != k->role || x->engine != k->engine || x->phase == WORLD_DOWN ||
-			x->phase == WORLD_TORN)
+		if (x->role != k->role || x->engine != k->engine || x->phase == WORLD_DOWN)
 			continue;
-		if (wb_poll_later(
-			    count, (x->page ? wb_poll_count(x->page->word) : 0) + w->o.drift - 1))
+		if (wb_poll_later(count, steps_of(x) + w->o.drift - 1))
 			return true;
 	}
 	return false;
@@ -311,7 +319,9 @@ static void on_begin(struct world_worker *k, const struct wb_msg_app_begin *m)
 	}
 	k->transfer = m->transfer;
 	k->to_version = m->version;
-	k->was_torn = k->phase == WORLD_TORN;
+	k->was_torn = k->phase == WORLD_TORN && !k->past.begun;
+	k->past.begun = 0;
+	k->begun_at = k->parked_count;
 	k->is_staged = m->staged;
 	set_phase(k, WORLD_BEFORE);
 	run_hook(k);
@@ -349,22 +359,27 @@ static bool is_end_of_this(const struct world_worker *k, const struct wb_msg_app
 static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
 {
 	bool early = k->phase == WORLD_INSTALL && m->transfer == k->transfer;
+	bool in_doubt = k->past.begun;
 
 	if (!early && !is_end_of_this(k, m))
 		return;
+	k->past.begun = 0;
 	snprintf(k->why, sizeof(k->why), "%s", m->sentence ? m->sentence : "");
 	k->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
 	k->is_given_up = early;
 	if (early)
 		return;
 	if (m->result == WB_APP_END_COMMITTED) {
+		k->past.done_at = k->transfer == m->transfer ? k->begun_at : k->parked_count;
+		k->past.done = m->transfer;
 		k->transfer = m->transfer;
 		k->to_version = m->version;
 		set_phase(k, WORLD_AFTER);
 		run_hook(k);
 	} else if (m->result == WB_APP_END_ABORTED) {
 		k->n_aborted++;
-		set_phase(k, k->phase == WORLD_TORN || k->was_torn ? WORLD_TORN : WORLD_RUN);
+		set_phase(k, (k->phase == WORLD_TORN && !in_doubt) || k->was_torn ? WORLD_TORN
+										  : WORLD_RUN);
 	} else {
 		k->n_torn++;
 		set_phase(k, WORLD_TORN);
@@ -449,7 +464,9 @@ void world_worker_attach(struct world_worker *k)
 		.base = k->base,
 		.lane = k->lane,
 		.page = k->role == WB_ROLE_ROLLOUT ? k->page : NULL,
+		.past = k->past,
 	};
+	c.past.is_torn = k->past.begun ? k->was_torn : k->phase == WORLD_TORN;
 	world_must(wb_core_attach(a->core, &c, &err), &err);
 	if (k->role == WB_ROLE_TRAINER)
 		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
@@ -473,6 +490,14 @@ static void on_attach(void *ctx)
 		if (k->stall_until_ns > world_now(k->world)) {
 			k->is_attaching = true;
 			wb_sim_timer(k->world->net, k->stall_until_ns, on_attach, h);
+			return;
+		}
+		/* In its collective it does not look at its socket. */
+		if (k->world->o.deaf && k->phase == WORLD_RUN && k->role == WB_ROLE_ROLLOUT &&
+			k->page && is_ahead(k)) {
+			k->is_attaching = true;
+			wb_sim_timer(
+				k->world->net, world_now(k->world) + RECONNECT_NS, on_attach, h);
 			return;
 		}
 		if (!k->id && k->world->agent[k->agent].alive)
@@ -527,8 +552,16 @@ void world_worker_agent_lost(struct world_worker *k)
 	else if (k->phase == WORLD_INSTALLED && is_committed(k)) {
 		set_phase(k, WORLD_AFTER);
 		run_hook(k);
-	} else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED)
+	} else if (k->phase == WORLD_INSTALLED &&
+		   ((const struct wb_area_head *)(const void *)k->area)->transfer == k->transfer) {
 		set_phase(k, WORLD_TORN);
+	} else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED) {
+		k->past.begun = k->transfer;
+		k->past.begun_version = k->to_version;
+		k->past.begun_at = k->begun_at;
+		k->past.is_touched = k->phase == WORLD_INSTALLED || k->page->touched == k->transfer;
+		set_phase(k, WORLD_TORN);
+	}
 	if (k->send_ns) {
 		k->send_ns = 0;
 		k->send_state = WB_APP_SEND_FINAL;
@@ -580,6 +613,7 @@ void world_start_worker(struct world *w, uint32_t worker)
 	k->version = -1;
 	k->changed_at = 0;
 	k->was_torn = k->is_torn_final = k->is_attaching = false;
+	k->past = (struct wb_core_past){0};
 	k->send_state = 0;
 	k->send_ns = 0;
 	set_phase(k, WORLD_CONNECTING);

@@ -427,27 +427,62 @@ static void script_killed_parked(struct fx_agent *a)
 	fx_agent_wait_closed(a);
 }
 
-static void script_killed_in_update(struct fx_agent *a)
+/* Killed in an update that began; the next one knows, or hears, how it ended. */
+static void killed_in_update(struct fx_agent *a, bool is_opened, uint32_t result)
 {
+	const struct wb_msg_app_attach *m;
+	uint32_t at;
+
 	fx_agent_up(a);
 	wb_poll_promise(&a->page->word);
-	fx_agent_expect(a, WBP_APP_PARKED);
+	at = fx_agent_expect(a, WBP_APP_PARKED)->app_parked.count;
 	fx_agent_begin(a, 8);
 	fx_agent_expect(a, WBP_APP_BEGUN);
+	a->page->touched = is_opened ? 8 : 0;
 	fx_agent_drop(a);
-	fx_agent_up(a);
-	fx_agent_update(a, 9, WB_APP_END_COMMITTED);
+	fx_agent_hello(a);
+	m = &fx_agent_expect(a, WBP_APP_ATTACH)->app_attach;
+	ck_assert_uint_eq(m->begun, 8);
+	ck_assert_int_eq(m->begun_version, 80);
+	ck_assert_uint_eq(m->begun_at, at);
+	ck_assert_uint_eq(m->is_touched, is_opened);
+	ck_assert_uint_eq(m->is_torn, 0);
+	fx_agent_attached(a);
+	fx_agent_planned(a);
+	/* In doubt it does not poll, not even to a stop. */
+	wb_poll_promise(&a->page->word);
+	fx_agent_end(a, 8, result, result == WB_APP_END_COMMITTED ? NULL : "it did not commit");
+	if (result != WB_APP_END_COMMITTED)
+		fx_agent_update(a, 9, WB_APP_END_COMMITTED);
 	fx_agent_wait_closed(a);
+}
+
+static void script_killed_torn(struct fx_agent *a)
+{
+	killed_in_update(a, true, WB_APP_END_TORN);
+}
+
+static void script_killed_aborted(struct fx_agent *a)
+{
+	killed_in_update(a, false, WB_APP_END_ABORTED);
+}
+
+static void script_killed_committed(struct fx_agent *a)
+{
+	killed_in_update(a, true, WB_APP_END_COMMITTED);
 }
 
 static const struct {
 	void (*script)(struct fx_agent *a);
 	const char *seen;
 	bool is_fileno;
+	uint64_t transfer;
 } killed[] = {
-	{script_killed_idle, "ba", true}, {script_killed_idle, "ba", false},
-	{script_killed_parked, "ba", false},
-	{script_killed_in_update, "bBA", false}, /* torn, then repaired by the new agent */
+	{script_killed_idle, "ba", true, 1}, {script_killed_idle, "ba", false, 1},
+	{script_killed_parked, "ba", false, 1},
+	{script_killed_torn, "bBA", false, 9}, /* torn, then repaired by the new agent */
+	{script_killed_aborted, "bba", false, 9}, /* went on with the old weights */
+	{script_killed_committed, "ba", false, 8}, /* only END was lost */
 };
 
 START_TEST(killed_agent_gets_its_worker_back)
@@ -466,6 +501,7 @@ START_TEST(killed_agent_gets_its_worker_back)
 		wb_client_fileno(c);
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), 1);
 	ck_assert_str_eq(seen.what, killed[_i].seen);
+	ck_assert_uint_eq(u.transfer, killed[_i].transfer);
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An agent died between BEGUN and END: its workers stand in an update and cannot know how it ended,
+ * while those of the engine's other agents may have gone on, and wait for them in a collective.
+ * Under the new plan the party says so (DOUBT).  The lead knows it, or asks all parties of the
+ * engine (RECALL), and answers with the end (OUTCOME):
+ *
+ *	Committed	the lead ended the run so, or a worker has seen it: only a run that was
+ *whole and verified in every worker is committed Torn		a parameter of the engine may have
+ *changed Aborted		none has
+ *
+ * A run is named by its transfer and the poll count of its stop: a feed has the number of the
+ * transfer that it repeats.
+ */
+#include "transfer/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SAYS_TOUCHED 1u /* of a worker in doubt */
+#define SAYS_TORN 2u /* another worker of the engine is */
+#define SAYS_DONE 4u /* a worker has seen it committed */
+#define SAYS_DOUBT 8u /* answer: workers here are in doubt, too */
+
+/* ---- parties ------------------------------------------------------------------------------- */
+
+static struct worker *here(const struct epoch *e, uint32_t local)
+{
+	struct worker *w = e->member[local];
+
+	return w && !w->gone ? w : NULL;
+}
+
+void wb__core_doubt(struct epoch *e)
+{
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .engine = en};
+
+		for_party_worker (e, en, i) {
+			const struct worker *w = here(e, i);
+
+			if (!w || !w->past.begun)
+				continue;
+			e->member[i]->doubt_ns = now_ns(e->obj->core) + CORE_DOUBT_NS;
+			if (w->past.begun < m.transfer)
+				continue;
+			m.transfer = w->past.begun;
+			m.version = w->past.begun_version;
+			m.count = w->past.begun_at;
+		}
+		if (!m.transfer)
+			continue;
+		for_party_worker (e, en, i)
+			if (here(e, i) && e->member[i]->past.begun && e->member[i]->past.is_touched)
+				m.state |= SAYS_TOUCHED;
+		wb__core_trace(
+			e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.state);
+		wb__core_send(e, e->r.engine[en].lead, &m);
+	}
+}
+
+void wb__core_doubt_begin(struct party *p)
+{
+	struct epoch *cur = p->e->obj->cur;
+
+	wb__core_party_stop_flow(p);
+	for_party_worker (p->e, p->engine, i) {
+		struct worker *w = here(p->e, i);
+
+		if (!w)
+			continue;
+		w->past.begun = p->transfer;
+		w->past.begun_version = p->version;
+		w->past.begun_at = p->target;
+		w->past.is_touched = p->is_opened;
+		w->past.is_torn |= p->was_torn;
+		w->doubt_ns = now_ns(p->e->obj->core) + CORE_DOUBT_NS;
+		/* It stands in its update.  What is promised next is a poll after this one. */
+		wb_poll_set_stop(&w->w.page->word, 0);
+		w->is_parked = false;
+	}
+	p->state = PARTY_NONE;
+	wb__core_orphans_refuse(p->e);
+	if (cur != p->e && cur->is_active)
+		wb__core_doubt(cur);
+}
+
+/* Its run ends here, if it has not: with one of its agents gone it cannot commit any more. */
+static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
+{
+	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
+		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
+			!prev->party[en].is_staged && prev->party[en].transfer == m->transfer &&
+			prev->party[en].has_target && prev->party[en].target == m->count)
+			wb__core_party_broken(&prev->party[en], "its lead was restarted");
+}
+
+static void recall(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct wb_msg_peer answer = {.kind = WBP_PEER_RECALLED,
+		.engine = m->engine,
+		.transfer = m->transfer,
+		.count = m->count};
+
+	end_run(e, m);
+	/* It may have come to be so just now. */
+	for_party_worker (e, m->engine, i)
+		if (here(e, i) && e->member[i]->past.begun)
+			answer.state |=
+				SAYS_DOUBT | (e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
+	for_party_worker (e, m->engine, i) {
+		const struct worker *w = here(e, i);
+
+		if (w && w->past.done == m->transfer && w->past.done_at == m->count)
+			answer.state |= SAYS_DONE;
+		if (w && w->past.is_torn)
+			answer.state |= SAYS_TORN;
+	}
+	wb__core_send(e, from, &answer);
+}
+
+/* Is it in another transfer already? */
+static bool is_busy(const struct worker *w)
+{
+	for (int k = 0; w->obj && k < 2; k++) {
+		const struct epoch *e = k ? w->obj->prev : w->obj->cur;
+
+		for (uint32_t i = 0; e && i < e->local->n; i++) {
+			const struct wb_plan_worker *pw =
+				&e->plan->worker[e->local->member[i].plan_worker];
+
+			if (e->member[i] == w && e->party[pw->engine].state != PARTY_NONE)
+				return true;
+		}
+	}
+	return false;
+}
+
+static void tell(struct worker *w, enum wb_engine_state how, const char *why)
+{
+	struct wb_core_past past = w->past;
+	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_app_end end = {.transfer = past.begun,
+		.version = past.begun_version,
+		.result = how == WB_ENGINE_COMMITTED ? WB_APP_END_COMMITTED
+			  : how == WB_ENGINE_ABORTED ? WB_APP_END_ABORTED
+						     : WB_APP_END_TORN};
+
+	if (how != WB_ENGINE_COMMITTED) {
+		snprintf(text, sizeof(text), "%s", why);
+		end.code = -EHOSTDOWN;
+		end.sentence = text;
+	}
+	w->past.begun = w->doubt_ns = 0;
+	w->past.is_torn |= end.result == WB_APP_END_TORN;
+	if (how == WB_ENGINE_COMMITTED) {
+		wb__core_holds_now(w, past.begun, past.begun_version, past.begun_at);
+		/* A promise for the feed that it does not need; another is for what comes next. */
+		if (w->expects_feed && !is_busy(w))
+			wb_poll_set_stop(&w->w.page->word, 0);
+		w->expects_feed = false;
+	}
+	wb__core_trace(w->obj, wb_engine_state_name(how), w->w.name, past.begun, past.begun_at);
+	wb__core_to_worker(w, WBP_APP_END, &end);
+}
+
+/* Nobody has said, and others may wait for this worker: what it knows of itself. */
+static void tell_own(struct worker *w)
+{
+	tell(w, w->past.is_touched ? WB_ENGINE_TORN : WB_ENGINE_ABORTED,
+		"this worker's agent, or that of its engine's lead, went away during the update, "
+		"and nobody said how that ended");
+}
+
+bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
+{
+	bool any = false;
+
+	for_party_worker (e, m->engine, i) {
+		if (!here(e, i) || e->member[i]->past.begun != m->transfer)
+			continue;
+		tell(e->member[i], m->state, m->sentence ? m->sentence : "");
+		any = true;
+	}
+	return any;
+}
+
+static void on_outcome(struct epoch *e, const struct wb_msg_peer *m)
+{
+	for_party_worker (e, m->engine, i) {
+		struct worker *w = here(e, i);
+		bool same = w && w->past.begun == m->transfer && w->past.begun_at == m->count;
+
+		if (w && w->past.begun)
+			tell(w, same ? m->state : WB_ENGINE_TORN,
+				"this worker's agent went away during the update, which did not "
+				"commit");
+	}
+}
+
+void wb__core_doubt_over(struct epoch *e, uint32_t engine)
+{
+	for_party_worker (e, engine, i)
+		if (here(e, i) && e->member[i]->past.begun) {
+			e->member[i]->past.is_touched = true; /* perhaps elsewhere */
+			tell_own(e->member[i]);
+		}
+}
+
+uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
+{
+	uint64_t next = 0;
+
+	for (uint32_t i = 0; i < o->core->n_worker; i++) {
+		struct worker *w = o->core->worker[i];
+
+		if (w->obj != o || w->gone || !w->doubt_ns)
+			continue;
+		if (now >= w->doubt_ns)
+			tell_own(w);
+		else
+			next = sooner(next, w->doubt_ns);
+	}
+	return next;
+}
+
+/* ---- the lead ------------------------------------------------------------------------------ */
+
+/* How it ended, when it was led from here; WB_ENGINE_IDLE: not known. */
+static enum wb_engine_state as_led(const struct epoch *e, uint32_t engine, const struct doubt *d)
+{
+	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+
+	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++) {
+		struct lead *l = &prev->lead[en];
+
+		if (strcmp(prev->r.engine[en].name, e->r.engine[engine].name) != 0 ||
+			l->state == LEAD_NONE || l->transfer != d->transfer ||
+			l->target != d->count)
+			continue;
+		if (l->is_staged && l->state != LEAD_ENDING && l->state != LEAD_DONE)
+			return WB_ENGINE_IDLE; /* resume.c takes it up */
+		/* It may not have heard that the agent is gone. */
+		if (l->state != LEAD_ENDING)
+			wb__core_lead_broken(l, "an agent of the engine was restarted");
+		return l->result;
+	}
+	return WB_ENGINE_IDLE;
+}
+
+static void answer(struct lead *l, enum wb_engine_state how)
+{
+	struct doubt *d = &l->doubt;
+	struct wb_msg_peer m = {.kind = WBP_PEER_OUTCOME,
+		.engine = d->engine,
+		.transfer = d->transfer,
+		.count = d->count};
+
+	for (uint32_t a = 0; a < d->e->r.n_agent; a++) {
+		if (!d->agent[a].is_in_doubt)
+			continue;
+		/* All of an engine change, or none. */
+		m.state = how == WB_ENGINE_COMMITTED                             ? how
+			  : how == WB_ENGINE_ABORTED && !(d->state & ~SAYS_DONE) ? how
+										 : WB_ENGINE_TORN;
+		wb__core_send(d->e, a, &m);
+	}
+	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
+	d->transfer = 0;
+	wb__core_lead_go_on(l);
+}
+
+static void look(struct lead *l)
+{
+	struct doubt *d = &l->doubt;
+	bool all = true;
+
+	if (!d->transfer)
+		return;
+	for (uint32_t a = 0; a < d->e->r.n_agent; a++)
+		all &= !d->agent[a].is_asked;
+	if (d->state & SAYS_DONE)
+		answer(l, WB_ENGINE_COMMITTED);
+	else if (all)
+		answer(l, d->state ? WB_ENGINE_TORN : WB_ENGINE_ABORTED);
+}
+
+static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = &e->lead[m->engine];
+	struct doubt *d = &l->doubt;
+	struct wb_msg_peer ask = {.kind = WBP_PEER_RECALL,
+		.engine = m->engine,
+		.transfer = m->transfer,
+		.count = m->count};
+	enum wb_engine_state how;
+
+	if (!d->agent)
+		d->agent = wb_zalloc(e->r.n_agent, sizeof(*d->agent));
+	if (!d->agent)
+		return; /* they are told at TARGET that nobody knows */
+	if (d->transfer && (d->transfer != m->transfer || d->count != m->count)) {
+		d->state |= SAYS_TORN; /* different runs: a mix */
+		answer(l, WB_ENGINE_TORN);
+	}
+	d->e = e;
+	d->engine = m->engine;
+	d->state = d->transfer ? d->state | (m->state & SAYS_TOUCHED) : m->state & SAYS_TOUCHED;
+	d->transfer = m->transfer;
+	d->count = m->count;
+	d->agent[from].is_in_doubt = true;
+	how = as_led(e, m->engine, d);
+	if (how != WB_ENGINE_IDLE) {
+		answer(l, how);
+		return;
+	}
+	for (uint32_t w = 0; w < e->plan->n_worker; w++) {
+		uint32_t a = e->plan->worker[w].domain;
+
+		if (e->plan->worker[w].role != WB_ROLE_ROLLOUT ||
+			e->plan->worker[w].engine != m->engine || d->agent[a].was_asked)
+			continue;
+		d->agent[a].is_asked = d->agent[a].was_asked = true;
+		wb__core_send(e, a, &ask);
+	}
+}
+
+void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct doubt *d;
+
+	if (m->engine >= e->r.n_engine)
+		return;
+	d = &e->lead[m->engine].doubt;
+	if (m->kind == WBP_PEER_DOUBT && m->transfer) {
+		on_doubt(e, from, m);
+	} else if (m->kind == WBP_PEER_RECALL) {
+		recall(e, from, m);
+	} else if (m->kind == WBP_PEER_OUTCOME) {
+		on_outcome(e, m);
+	} else if (m->kind == WBP_PEER_RECALLED && d->transfer == m->transfer &&
+		   d->count == m->count && d->agent[from].is_asked) {
+		d->agent[from].is_asked = false;
+		d->agent[from].is_in_doubt |= m->state & SAYS_DOUBT;
+		d->state |= m->state & ~SAYS_DOUBT;
+		look(&e->lead[m->engine]);
+	}
+}
