@@ -7,104 +7,13 @@
 #include "proto/build.h"
 #include "proto/messages.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_proto.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* ---- filling any struct by its table ------------------------------------------------------- */
-
-static void fill(const struct wb_table *t, void *msg, struct wb_rng *r, bool is_small);
-
-static char *random_str(struct wb_rng *r, uint32_t max)
-{
-	static const char *const part[] = {"a", "Z", "0", "/", "\"", "\\", "\n", "\xc3\xa9", " "};
-	size_t n = wb_rng_below(r, WB_MIN(max / 2 + 1, 12)), len = 0;
-	char *s = calloc(n * 2 + 2, 1);
-
-	while (n--) {
-		const char *p = part[wb_rng_below(r, WB_ARRAY_SIZE(part))];
-
-		if (len + strlen(p) <= max)
-			len += strlen(strcpy(s + len, p));
-	}
-	return s;
-}
-
-static uint64_t random_u64(struct wb_rng *r)
-{
-	uint64_t v = wb_rng_u64(r);
-
-	return v >> wb_rng_below(r, 64);
-}
-
-static void fill_array(
-	const struct wb_fdef *f, char *msg, char *at, struct wb_rng *r, bool is_small)
-{
-	size_t size = f->kind == WBF_U32S      ? 4
-		      : f->kind == WBF_U64S    ? 8
-		      : f->kind == WBF_STRS    ? sizeof(char *)
-		      : f->kind == WBF_STRUCTS ? f->sub->bytes
-					       : 1;
-	uint32_t n = (uint32_t)wb_rng_below(r, WB_MIN(f->max, is_small ? 2u : 5u) + 1);
-	char *p = n ? calloc(n, size) : NULL;
-
-	for (uint32_t i = 0; i < n; i++) {
-		if (f->kind == WBF_STRS)
-			((char **)(void *)p)[i] = random_str(r, 100);
-		else if (f->kind == WBF_STRUCTS)
-			fill(f->sub, p + i * size, r, true);
-		else
-			for (size_t k = 0; k < size; k++)
-				p[i * size + k] = (char)wb_rng_u64(r);
-	}
-	memcpy(at, &p, sizeof(p));
-	memcpy(msg + f->n_offset, &n, sizeof(n));
-}
-
-static void fill(const struct wb_table *t, void *msg, struct wb_rng *all, bool is_small)
-{
-	for (uint32_t i = 0; i < t->n_field; i++) {
-		const struct wb_fdef *f = &t->field[i];
-		/* What a later version appends must not change what an earlier one's lines say. */
-		struct wb_rng own = {all->state ^ i};
-		struct wb_rng *r = f->since > t->field[0].since ? &own : all;
-		char *at = (char *)msg + f->offset, *s;
-		uint64_t v = random_u64(r);
-
-		if ((f->flags & WBF_OPT) && f->kind != WBF_STRUCT && wb_rng_below(r, 3) == 0)
-			continue;
-		if (f->max)
-			v %= (uint64_t)f->max + 1;
-		switch ((enum wb_fkind)f->kind) {
-		case WBF_BOOL:
-			*(bool *)at = v & 1;
-			break;
-		case WBF_U32:
-			*(uint32_t *)(void *)at = (uint32_t)v;
-			break;
-		case WBF_U64:
-		case WBF_I64:
-			*(uint64_t *)(void *)at = v;
-			break;
-		case WBF_STR:
-			s = random_str(r, f->max);
-			memcpy(at, &s, sizeof(s));
-			break;
-		case WBF_DIGEST:
-			*(struct wb_digest *)(void *)at = (struct wb_digest){v, wb_rng_u64(r)};
-			break;
-		case WBF_STRUCT:
-			fill(f->sub, at, r, is_small);
-			break;
-		default:
-			fill_array(f, msg, at, r, is_small);
-		}
-	}
-}
 
 static bool has_blob(const struct wb_table *t)
 {
@@ -274,7 +183,7 @@ START_TEST(every_message_comes_back_as_it_was)
 		wb_buf_reset(&ja);
 		wb_buf_reset(&jb);
 		memset(&x, 0, sizeof(x));
-		fill(m->table, &x, &r, false);
+		fx_fill_msg(m->table, &x, &r, false);
 		ck_assert_msg(!wb_msg_encode(&f, &x, &a, &err), "%s", err.msg);
 		ck_assert_int_eq(wb_frame_check(a.data, a.len, &g, &body, &err), 0);
 		ck_assert(g.type == m->type && g.id == i);
@@ -328,7 +237,7 @@ START_TEST(a_truncated_body_is_ebadmsg_at_every_length)
 
 		wb_buf_reset(&a);
 		memset(&x, 0, sizeof(x));
-		fill(m->table, &x, &r, true);
+		fx_fill_msg(m->table, &x, &r, true);
 		ck_assert_int_eq(wb_msg_encode(&f, &x, &a, &err), 0);
 		wb_msg_free(m->type, &x);
 		for (size_t n = 0; n + WB_FRAME_BYTES < a.len; n++) {
@@ -360,7 +269,7 @@ START_TEST(decoding_without_memory_is_enomem_and_leaks_nothing)
 
 		wb_buf_reset(&a);
 		memset(&x, 0, sizeof(x));
-		fill(m->table, &x, &r, true);
+		fx_fill_msg(m->table, &x, &r, true);
 		ck_assert_int_eq(wb_msg_encode(&f, &x, &a, &err), 0);
 		wb_msg_free(m->type, &x);
 		f.bytes = (uint32_t)(a.len - WB_FRAME_BYTES);
@@ -572,7 +481,7 @@ START_TEST(a_body_above_its_cap_is_not_sent)
 }
 END_TEST
 
-/* ---- golden encodings and the protocol's text ------------------------------------------------ */
+/* ---- builds, beats --------------------------------------------------------------------------- */
 
 START_TEST(builds_that_differ_in_what_they_share_are_told_apart)
 {
@@ -627,161 +536,6 @@ START_TEST(beats_of_all_agents_come_together)
 }
 END_TEST
 
-/* WB_GOLDEN=update rewrites both files; review the difference. */
-static char *slurp(const char *path)
-{
-	const char *top = getenv("WB_TOP");
-	char name[4096], *text = NULL;
-	size_t n;
-	FILE *f;
-
-	snprintf(name, sizeof(name), "%s/%s", top ? top : ".", path);
-	f = fopen(name, "r");
-	if (!f)
-		return calloc(1, 1);
-	text = calloc(1 << 20, 1);
-	n = fread(text, 1, (1 << 20) - 1, f);
-	ck_assert_uint_lt(n, (1 << 20) - 1);
-	fclose(f);
-	return text;
-}
-
-static void ck_golden(const char *path, const char *now, const char *was)
-{
-	const char *top = getenv("WB_TOP"), *mode = getenv("WB_GOLDEN");
-	char name[4096];
-	FILE *f;
-
-	if (!strcmp(now, was))
-		return;
-	ck_assert_msg(mode && !strcmp(mode, "update"),
-		"%s differs from the tables in messages.h; when that is meant: "
-		"WB_GOLDEN=update make check T=test_proto, and review the difference",
-		path);
-	snprintf(name, sizeof(name), "%s/%s", top ? top : ".", path);
-	f = fopen(name, "w");
-	ck_assert_ptr_nonnull(f);
-	fputs(now, f);
-	fclose(f);
-}
-
-START_TEST(each_message_has_an_example_for_the_fuzzer)
-{
-	const struct wb_msg_info *m;
-	const char *top = getenv("WB_TOP");
-
-	for (uint32_t i = 0; (m = wb_msg_at(i)); i++) {
-		char name[4096];
-
-		snprintf(name, sizeof(name), "%s/tests/fuzz/corpus/fuzz_frame/%s", top ? top : ".",
-			m->name);
-		ck_assert_msg(
-			access(name, R_OK) == 0, "%s: its line of tests/golden/frames.txt", name);
-	}
-}
-END_TEST
-
-static void put_example(
-	struct wb_buf *text, const struct wb_msg_info *m, uint32_t version, uint32_t id)
-{
-	struct wb_frame f = {(uint8_t)version, 0, m->type, 0, id};
-	struct wb_rng r = {m->type};
-	struct wb_err err = {0};
-	struct wb_buf a;
-	union wb_msg x;
-	size_t hex;
-
-	wb_buf_init(&a, 1 << 20);
-	memset(&x, 0, sizeof(x));
-	fill(m->table, &x, &r, true);
-	ck_assert_int_eq(wb_msg_encode(&f, &x, &a, &err), 0);
-	wb_msg_free(m->type, &x);
-	hex = m->encoding == WB_ENC_BIN ? a.len : WB_FRAME_BYTES;
-	wb_buf_printf(text, "%s ", m->name);
-	for (size_t k = 0; k < hex; k++)
-		wb_buf_printf(text, "%02x", a.data[k]);
-	if (m->encoding == WB_ENC_JSON)
-		wb_buf_printf(text, " %.*s", (int)(a.len - hex), (char *)a.data + hex);
-	wb_buf_u8(text, '\n');
-	wb_buf_finish(&a);
-}
-
-static bool changed_in(const struct wb_table *t, uint32_t version)
-{
-	for (uint32_t i = 0; i < t->n_field; i++)
-		if (t->field[i].since == version ||
-			(t->field[i].sub && changed_in(t->field[i].sub, version)))
-			return true;
-	return false;
-}
-
-/* What shipped stays what it was: a line of a version that others speak must never change. */
-START_TEST(encodings_are_the_golden_ones)
-{
-	const struct wb_msg_info *m;
-	struct wb_buf text;
-	char *was;
-
-	wb_buf_init(&text, 1 << 20);
-	wb_buf_printf(&text, "# One frame of each message, version 1: name, header and binary body "
-			     "in hex, or the JSON body.\n");
-	for (uint32_t i = 0; (m = wb_msg_at(i)); i++)
-		put_example(&text, m, 1, i + 1);
-	for (uint32_t v = 2; v <= WBP_VERSION_MAX; v++) {
-		wb_buf_printf(&text, "# Those that version %u changed.\n", v);
-		for (uint32_t i = 0; (m = wb_msg_at(i)); i++)
-			if (changed_in(m->table, v))
-				put_example(&text, m, v, i + 1);
-	}
-	was = slurp("tests/golden/frames.txt");
-	ck_golden("tests/golden/frames.txt", wb_buf_cstr(&text), was);
-	free(was);
-	wb_buf_finish(&text);
-}
-END_TEST
-
-/* clang-format off */
-static const char *const kind_name[] = {"bool", "u32", "u64", "i64", "string", "digest", "bytes", "u32[]", "u64[]", "string[]", "struct", "struct[]"};
-static void row(struct wb_buf *b, const char *name, unsigned kind, const char *sub, unsigned max, bool opt, unsigned since, const char *doc)
-{
-	wb_buf_printf(b, "| `%s` | %s%s%s%s | ", name, sub ? "" : kind_name[kind], sub ? "`" : "", sub ? sub : "", sub ? kind == WBF_STRUCTS ? "`[]" : "`" : "");
-	if (max)
-		wb_buf_printf(b, "%u", max);
-	wb_buf_printf(b, " | %s | %u | %s |\n", opt ? "no" : "yes", since, doc);
-}
-#define HEAD "\n| field | kind | max | required | since | meaning |\n|---|---|---|---|---|---|\n"
-#define DOC_F(b, kind, name, max, opt, since, doc) row(b, #name, WBF_##kind, NULL, max, WBF_##opt, since, doc);
-#define DOC_S(b, kind, name, sub, max, opt, since, doc) row(b, #name, WBF_##kind, #sub, max, WBF_##opt, since, doc);
-#define DOC_SUB(sub) wb_buf_printf(b, "\n#### `" #sub "`\n" HEAD); WBF_##sub(DOC_F, DOC_S, b)
-#define DOC_MSG(no, NAME, lower, enc, cap, who, doc) \
-	wb_buf_printf(b, "\n#### 0x%03x `" #NAME "`\n\n%s: %s. %s, at most %u bytes.\n" HEAD, no, who, doc, WB_ENC_##enc == WB_ENC_BIN ? "Binary" : "JSON", cap); \
-	WBF_##lower(DOC_F, DOC_S, b)
-static void put_tables(struct wb_buf *b)
-{
-	wb_buf_printf(b, "\n### Parts\n");
-	WB_SUBS(DOC_SUB)
-	wb_buf_printf(b, "\n### Messages\n");
-	WB_MESSAGES(DOC_MSG)
-}
-/* clang-format on */
-
-#define MARK "<!-- The rest is written from messages.h by test_proto. -->\n"
-
-START_TEST(protocol_md_has_every_message_and_field)
-{
-	char *was = slurp("agent/proto/PROTOCOL.md"), *mark = strstr(was, MARK);
-	struct wb_buf b;
-
-	ck_assert_msg(mark != NULL, "PROTOCOL.md: the line %s is missing", MARK);
-	wb_buf_init(&b, 1 << 20);
-	wb_buf_put(&b, was, (size_t)(mark - was) + strlen(MARK));
-	put_tables(&b);
-	ck_golden("agent/proto/PROTOCOL.md", wb_buf_cstr(&b), was);
-	wb_buf_finish(&b);
-	free(was);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *s = suite_create("proto");
@@ -802,11 +556,8 @@ int main(void)
 	tcase_add_test(t, a_huge_count_is_refused_before_memory_is_taken);
 	tcase_add_test(t, a_value_out_of_bounds_is_not_sent);
 	tcase_add_test(t, a_body_above_its_cap_is_not_sent);
-	tcase_add_test(t, encodings_are_the_golden_ones);
 	tcase_add_test(t, builds_that_differ_in_what_they_share_are_told_apart);
 	tcase_add_test(t, beats_of_all_agents_come_together);
-	tcase_add_test(t, each_message_has_an_example_for_the_fuzzer);
-	tcase_add_test(t, protocol_md_has_every_message_and_field);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }
