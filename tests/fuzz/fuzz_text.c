@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small texts of users and of the system: WB_FAULT, numbers, sizes and addresses of the command
- * line, key files, base64, hex, digests, control groups, and the trace's names.  The first byte
- * picks one.
+ * line, key files, base64, hex, digests, control groups, addresses of a plan, and the trace's
+ * names. The first byte picks one.
  */
 #include "base/base.h"
 #include "base/buf.h"
@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "daemon/addr.h"
 #include "daemon/trace.h"
 #include "mem/cgroup.h"
 #include "net/psk.h"
@@ -166,6 +167,30 @@ static void trace(const char *text)
 	wb__trace_destroy(t);
 }
 
+/* What a plan says of an agent: its addresses between spaces, then its endpoint. */
+static void addresses(char *text)
+{
+	static const struct wb__addrs mine = {.a = {"fd00::1", "10.0.0.1"}, .n = 2};
+	const char *theirs[WB__ADDRS_MAX];
+	char out[256], *save = NULL;
+	struct wb__addrs to;
+	uint32_t n = 0;
+
+	for (char *s = strtok_r(text, " ", &save); s && n < WB__ADDRS_MAX;
+		s = strtok_r(NULL, " ", &save))
+		theirs[n++] = s;
+	wb__addrs_choose(&mine, theirs, n, &to);
+	if (to.n > n || strlen(wb__addrs_text(theirs, n, out, sizeof(out))) >= sizeof(out))
+		abort();
+	for (uint32_t i = 0; i < to.n; i++)
+		if (strlen(to.a[i]) >= WB__ADDR_MAX ||
+			(n &&
+				wb__addr_rehost(
+					theirs[n - 1], theirs[0], to.a[i], out, sizeof(out)) == 0 &&
+				strlen(out) >= sizeof(out)))
+			abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text;
@@ -195,6 +220,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 5:
 		cgroup(text);
+		break;
+	case 7:
+		addresses(text);
 		break;
 	default:
 		trace(text);
