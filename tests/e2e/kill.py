@@ -37,7 +37,8 @@ MODES = {
 }
 UNSTAGED = ["Idle", "Asked", "Stopping", "Hooks", "Moving", "Ending", "Message"]
 STAGED = ["Idle", "Asked", "Moving", "Staged", "Stopping", "Hooks", "Ending", "Message"]
-MESSAGES = 14  # an agent of this deployment sends about so many a transfer
+# So many an agent of this deployment sends in a transfer, about.
+MESSAGES = {"leader": 5, "trainer agent": 3, "lead": 11, "party agent": 6, "relay": 6}
 ROLES = ["leader", "trainer agent", "lead", "party agent", "relay", "rollout worker",
          "trainer worker", "operator"]
 PODS = {"leader": "t0", "trainer agent": "t1", "lead": "r0", "party agent": "r1", "relay": "r2"}
@@ -269,7 +270,7 @@ def aim(job, role, phase, group):
 
 def aim_message(job, role):
     """Kill an agent after one of its messages; whether it sent so many."""
-    pod, nth = PODS[role], job.rng.randint(1, MESSAGES)
+    pod, nth = PODS[role], job.rng.randint(1, MESSAGES[role])
     job.pods[pod].kill()
     job.version += 1
     job.start_agent(pod, f"kill=ctrl:version={job.version}:chunk={nth}")
