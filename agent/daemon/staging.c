@@ -75,7 +75,8 @@ static int check_limits(const struct wb__agent *a, const struct wb__staging_in *
 		return 0;
 	if (!need)
 		return wb_err_set(err, -ENOMEM,
-			"buffers take %llu bytes at agent %s%s, the memory limit is %llu: raise it, or "
+			"buffers take %llu bytes at agent %s%s, the memory limit is %llu: raise "
+			"it, or "
 			"lower bufferSize of spec.trainer or spec.rollout",
 			ull(slots), a->o.name, beside, ull(group));
 	return wb_err_set(err, -ENOMEM,

@@ -10,11 +10,11 @@
  * Retry-After are told to the caller, who decides.  Bodies above their cap are an error, never cut.
  * A token bucket holds back what goes above 50 requests a second (bursts of 100).
  *
- * Requests and answers may hold tokens and private keys.  Our buffers of them are zeroed before they
- * are freed, and so are values of jansson where the program has called wb_kube_wipe_json().  Not in
- * our hands are libcurl's send buffer and its copy of our own token (CURLOPT_XOAUTH2_BEARER), the
- * records that OpenSSL holds, and what the kernel has of the socket: they last until the memory is
- * used again.
+ * Requests and answers may hold tokens and private keys.  Our buffers of them are zeroed before
+ * they are freed, and so are values of jansson where the program has called wb_kube_wipe_json().
+ * Not in our hands are libcurl's send buffer and its copy of our own token
+ * (CURLOPT_XOAUTH2_BEARER), the records that OpenSSL holds, and what the kernel has of the socket:
+ * they last until the memory is used again.
  *
  * Life: the callback of a request comes exactly once and from the loop, never from inside
  * wb_kube_send(); not after wb_kube_cancel(), which may be called anywhere, also from the callbacks

@@ -67,10 +67,10 @@ static size_t wire_queued(const struct wb_chan *ch)
 }
 
 static const struct wb_chan_ops wire_ops = {.send = wire_send,
-					    .close = wire_close,
-					    .peer = wire_peer,
-					    .identity = wire_peer,
-					    .queued = wire_queued};
+	.close = wire_close,
+	.peer = wire_peer,
+	.identity = wire_peer,
+	.queued = wire_queued};
 
 static uint64_t wall(void *ctx)
 {
