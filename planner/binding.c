@@ -25,21 +25,6 @@ struct wb_binding {
 	size_t cap_first, cap_op, n_first, n_op, boxes_max;
 };
 
-static bool is_member(const struct wb_plan *p, uint32_t begin, uint32_t end, uint32_t worker)
-{
-	while (begin < end) {
-		uint32_t mid = begin + (end - begin) / 2;
-
-		if (p->member[mid] == worker)
-			return true;
-		if (p->member[mid] < worker)
-			begin = mid + 1;
-		else
-			end = mid;
-	}
-	return false;
-}
-
 /* Ops of a tensor are sorted by row: how far down any of the first i reaches tells where to stop
  * looking upwards for one that holds a given row. */
 static int make_reach(struct wb_binding *b)
@@ -273,8 +258,7 @@ static int bind_all(struct wb_binding *b, struct wb_err *err)
 		const struct wb_class *k = &p->cls[c];
 
 		b->base[c] = UINT32_MAX;
-		if (is_member(p, k->holder_begin, k->holder_end, b->worker) ||
-			is_member(p, k->needer_begin, k->needer_end, b->worker))
+		if (wb_class_has_member(p, k, b->worker))
 			rc = bind_class(b, c, err);
 	}
 	if (!rc)

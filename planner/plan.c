@@ -284,3 +284,24 @@ void wb_plan_destroy(struct wb_plan *p)
 	wb_free(p->route);
 	wb_free(p);
 }
+
+static bool is_in(const struct wb_plan *p, uint32_t begin, uint32_t end, uint32_t worker)
+{
+	while (begin < end) {
+		uint32_t mid = begin + (end - begin) / 2;
+
+		if (p->member[mid] == worker)
+			return true;
+		if (p->member[mid] < worker)
+			begin = mid + 1;
+		else
+			end = mid;
+	}
+	return false;
+}
+
+bool wb_class_has_member(const struct wb_plan *p, const struct wb_class *k, uint32_t worker)
+{
+	return is_in(p, k->holder_begin, k->holder_end, worker) ||
+	       is_in(p, k->needer_begin, k->needer_end, worker);
+}

@@ -132,6 +132,9 @@ int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_
 int wb_plan_check(const struct wb_plan *p, const struct wb_manifest *m,
 	const struct wb_map *const *layout, struct wb_err *err);
 
+/** wb_class_has_member - is @worker a holder or a needer of class @k of @p? */
+bool wb_class_has_member(const struct wb_plan *p, const struct wb_class *k, uint32_t worker);
+
 /* Chunk c of a class covers wire bytes [c * chunk_bytes, +wb_chunk_bytes()). */
 static inline uint64_t wb_chunk_len(const struct wb_plan *p, const struct wb_class *k, uint32_t c)
 {

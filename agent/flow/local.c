@@ -137,26 +137,7 @@ int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint3
 	return n;
 }
 
-static bool in_members(const struct wb_plan *p, uint32_t begin, uint32_t end, uint32_t worker)
-{
-	while (begin < end) {
-		uint32_t mid = begin + (end - begin) / 2;
-
-		if (p->member[mid] == worker)
-			return true;
-		if (p->member[mid] < worker)
-			begin = mid + 1;
-		else
-			end = mid;
-	}
-	return false;
-}
-
 bool wb_local_is_member(const struct wb_local *l, uint32_t index, uint32_t cls)
 {
-	const struct wb_class *k = &l->plan->cls[cls];
-	uint32_t w = l->member[index].plan_worker;
-
-	return in_members(l->plan, k->holder_begin, k->holder_end, w) ||
-	       in_members(l->plan, k->needer_begin, k->needer_end, w);
+	return wb_class_has_member(l->plan, &l->plan->cls[cls], l->member[index].plan_worker);
 }

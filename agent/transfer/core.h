@@ -223,7 +223,7 @@ struct wb_buf;
 /**
  * wb_core_digest_json - begin to sum what workers hold, or append the sums
  * @number:	of a run: its sums, or a later one's, once they are there; 0: of the one under way,
- *or a new one
+ *		or a new one
  * {"done": false, "number": N} says to ask again for N (and to call wb_core_tick()).  One run at a
  * time, a fifth of the loop's time at the most, whoever asks how often.
  */
