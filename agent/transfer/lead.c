@@ -148,15 +148,21 @@ static void refuse(
 	wb__core_send(e, from, &no);
 }
 
-/* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost. */
+/* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost: all of it,
+ * or one worker, whose agent or process began anew; then the others hold it still, from before this
+ * plan. */
 static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct lead *l = &e->lead[m->engine];
+	bool brought = l->state == LEAD_DONE && l->transfer == m->transfer;
 
-	for_party_worker (e, m->engine, i)
-		if (e->member[i] && (m->feed ? e->member[i]->held_transfer >= m->transfer
-					     : e->member[i]->seen_transfer >= m->transfer))
+	for_party_worker (e, m->engine, i) {
+		const struct worker *w = e->member[i];
+
+		if (w && (m->feed ? w->held_transfer >= m->transfer + !brought
+				  : w->seen_transfer >= m->transfer))
 			return true;
+	}
 	if (m->feed)
 		return l->state != LEAD_NONE && l->state != LEAD_DONE && l->transfer >= m->transfer;
 	return m->transfer < e->obj->highest;

@@ -87,13 +87,17 @@ static void check_same_poll(struct chaos *c, const struct world_worker *k)
 {
 	uint32_t count = wb_poll_count(k->page->word), en = k->engine;
 
-	if (!c->engine[en].is_set || c->engine[en].transfer != k->transfer) {
-		c->engine[en].is_set = true;
-		c->engine[en].transfer = k->transfer;
-		c->engine[en].count = count;
-	} else if (c->engine[en].count != count) {
+	/* Who was in doubt may hear how a run ended when a feed of the same number has begun. */
+	if (c->engine[en].poll_before.is_set && c->engine[en].poll_before.count == count &&
+		c->engine[en].poll_before.transfer == k->transfer)
+		return;
+	if (!c->engine[en].poll.is_set || c->engine[en].poll.transfer != k->transfer) {
+		c->engine[en].poll.is_set = true;
+		c->engine[en].poll.transfer = k->transfer;
+		c->engine[en].poll.count = count;
+	} else if (c->engine[en].poll.count != count) {
 		wrong(c, "engine %u changes at different polls in transfer %llu: %u and %u", en,
-			(unsigned long long)k->transfer, c->engine[en].count, count);
+			(unsigned long long)k->transfer, c->engine[en].poll.count, count);
 	}
 }
 
@@ -189,11 +193,12 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	} else if (!strcmp(what, "resume")) {
 		c->n_resumed++;
 		if (en < 8)
-			c->engine[en].is_set = false; /* it stops anew */
+			c->engine[en].poll.is_set = false; /* it stops anew */
 	} else if (!strcmp(what, "feed")) {
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
-		c->engine[en].is_set = false;
+		c->engine[en].poll_before = c->engine[en].poll;
+		c->engine[en].poll.is_set = false;
 		if (value)
 			c->engine[en].feed = transfer;
 		/* Unless all who knew it are dead. */

@@ -61,9 +61,11 @@ struct chaos {
 		bool has_hash;
 	} torn[WORLD_WORKERS];
 	struct {
-		uint64_t transfer;
-		uint32_t count;
-		bool is_set;
+		struct {
+			uint64_t transfer;
+			uint32_t count;
+			bool is_set;
+		} poll, poll_before; /* where it changes in this run, and did in the one before */
 		uint64_t prepared;
 		uint64_t committed; /* decided by its lead */
 		uint64_t last; /* the last of those: a feed may bring an older one */

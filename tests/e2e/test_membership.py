@@ -50,6 +50,27 @@ def a_joiner_of_another_layout_is_fed_without_trainers():
         stream(t, (3,), r["e0"] + e1)
 
 
+def an_engine_one_of_whose_agents_restarts_is_fed():
+    """At rest; whichever of its agents: the other worker holds the version, and nobody waits for a transfer."""
+    for victim in ("r1a", "r1b"):
+        with Cluster() as c:
+            c.operator(trainers=1, per_engine=2, engines=2)
+            for name in ("t0", "r0", "r1a", "r1b"):
+                c.agent(name)
+            t = [c.worker("t0", "trainer", 0, 1)]
+            e0 = rows_engine(c, 0)
+            e1 = [c.worker(f"r1{p}", "rollout", i, 2, engine="e1", cut="cols")
+                  for i, p in enumerate("ab")]
+            for w in t + e0 + e1:
+                w.expect("planned")
+            stream(t, (1,), e0 + e1)
+            c.agents[victim].kill()
+            c.agent(victim)
+            c.agents["r0"].expect("feed ended transfer=1 .*result=Succeeded", reject="Aborted")
+            updated(e1, 1)
+            stream(t, (2, 3), e0 + e1)
+
+
 def a_joiner_serves_only_when_it_is_fed():
     """On a slow rail: its first poll that returns brings the version, after the feed's end."""
     with Cluster() as c:
@@ -272,7 +293,8 @@ def ends_right_after_its_last_send(mode, verb, pods=1):
     return test
 
 
-TESTS = [a_joiner_of_another_layout_is_fed_without_trainers, a_joiner_serves_only_when_it_is_fed,
+TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
+         an_engine_one_of_whose_agents_restarts_is_fed, a_joiner_serves_only_when_it_is_fed,
          a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
          a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
          a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
