@@ -329,6 +329,8 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 			next = due;
 		}
 	}
+	/* Another flow may have had the lanes when a snapshot began. */
+	wb__flow_snap_pump(f);
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 	wb__flow_check_pump(f);

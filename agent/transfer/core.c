@@ -466,6 +466,7 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 		if (e->link[d].conn != ev->conn)
 			continue;
 		e->link[d].up = true;
+		e->link[d].is_unknown = false;
 		e->link[d].wanted_ns = 0;
 		e->link[d].backoff_ns = 0;
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
@@ -501,6 +502,7 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 					e->link[d].conn = 0;
 					wb__core_link_failed(e, d);
 					e->link[d].up = false;
+					e->link[d].is_unknown = ev->code == WB_ESTALE;
 					note_loss(o, &e->link[d], ev);
 					wb__core_trace(o, "connection lost", e->r.agent[d].name, 0,
 						(uint64_t)-ev->code);

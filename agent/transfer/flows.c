@@ -71,6 +71,8 @@ static void lose_agent(struct epoch *e, uint32_t agent)
 static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
 {
 	struct link *l = &e->link[agent];
+	/* It began anew: nobody is told of a plan when a newer one is active. */
+	bool in_vain = l->is_unknown && e == e->obj->prev && e->obj->cur->is_active;
 
 	if (!l->is_wanted) {
 		l->wanted_ns = 0;
@@ -79,7 +81,7 @@ static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
 	l->is_wanted = false;
 	if (!l->wanted_ns)
 		l->wanted_ns = now;
-	if (now >= l->wanted_ns + CORE_LINK_NS) {
+	if (in_vain || now >= l->wanted_ns + CORE_LINK_NS) {
 		l->wanted_ns = 0;
 		lose_agent(e, agent);
 		return now + WB_NS_PER_MS;

@@ -69,6 +69,7 @@ struct link {
 	uint32_t at; /* which of the peer's addresses to dial */
 	uint64_t retry_ns, backoff_ns;
 	bool is_wanted; /* since the last tick */
+	bool is_unknown; /* the agent answered, and does not know this plan */
 	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
 	uint64_t lost_transfer; /* when it was lost, so often, and the last time why */
 	uint32_t n_lost;
