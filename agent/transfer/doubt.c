@@ -3,11 +3,11 @@
  * An agent died between BEGUN and END: its workers stand in an update and cannot know how it ended,
  * while those of the engine's other agents may have gone on, and wait for them in a collective.
  * Under the new plan the party says so (DOUBT).  The lead knows it, or asks all parties of the
- * engine (RECALL), and answers with the end (OUTCOME):
+ * engine (RECALL), and answers with the end (OUTCOME).
  *
- *	Committed	the lead ended the run so, or a worker has seen it: only a run that was
- *whole and verified in every worker is committed Torn		a parameter of the engine may have
- *changed Aborted		none has
+ * Committed: the lead ended the run so, or a worker has seen it; only a run that was whole and
+ * verified in every worker is.  Torn: a parameter of the engine may have changed.  Aborted: none
+ * has.
  *
  * A run is named by its transfer and the poll count of its stop: a feed has the number of the
  * transfer that it repeats.
