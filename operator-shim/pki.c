@@ -50,10 +50,23 @@ static EVP_PKEY *read_key(const char *pem)
 	return k;
 }
 
+/*
+ * A key in PEM carries its public half: one whose private half is damaged still fits the
+ * certificate, and what it signs nobody accepts.
+ */
+static bool is_whole(EVP_PKEY *k)
+{
+	EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(k, NULL);
+	bool ok = ctx && EVP_PKEY_pairwise_check(ctx) == 1;
+
+	EVP_PKEY_CTX_free(ctx);
+	return ok;
+}
+
 static bool is_pair(const X509 *x, const char *key_pem)
 {
 	EVP_PKEY *k = read_key(key_pem);
-	bool ok = k && X509_check_private_key(x, k) == 1;
+	bool ok = k && X509_check_private_key(x, k) == 1 && is_whole(k);
 
 	EVP_PKEY_free(k);
 	ERR_clear_error();
@@ -111,7 +124,8 @@ unsigned wb__pki_due(const struct wb__pki *p, const struct wb__pki_want *w)
 	size_t n = read_certs(p->ca, ca, AUTHORITIES_MAX);
 	unsigned due = 0;
 
-	if (!n || !is_pair(ca[0], p->ca_key) || !is_fresh(ca[0], w->wall_s))
+	if (!n || !is_signed_by(ca[0], ca[0]) || !is_pair(ca[0], p->ca_key) ||
+		!is_fresh(ca[0], w->wall_s))
 		due |= WB__PKI_CA;
 	if (!read_certs(p->cert, &cert, 1) || !is_pair(cert, p->key) ||
 		!is_fresh(cert, w->wall_s) || !has_names(cert, w) || !n ||

@@ -151,6 +151,56 @@ START_TEST(what_is_damaged_or_does_not_fit_is_due)
 }
 END_TEST
 
+/* PKCS #8 of P-256 (RFC 5915): the private half ends at byte 67, the public one follows. */
+static char *with_other_private_half(const char *key_pem)
+{
+	BIO *b = BIO_new_mem_buf(key_pem, -1), *out = BIO_new(BIO_s_mem());
+	unsigned char *der = NULL;
+	char *text, *name = NULL, *header = NULL, *at;
+	long n;
+
+	ck_assert_int_eq(PEM_read_bio(b, &name, &header, &der, &n), 1);
+	der[50] ^= 1;
+	PEM_write_bio(out, name, header, der, n);
+	n = BIO_get_mem_data(out, &at);
+	text = wb_strndup(at, (size_t)n);
+	OPENSSL_free(der);
+	OPENSSL_free(header);
+	OPENSSL_free(name);
+	BIO_free(b);
+	BIO_free(out);
+	return text;
+}
+
+/* Then a certificate would be made again and again, and no client would accept one. */
+START_TEST(a_key_whose_private_half_is_damaged_is_due)
+{
+	char **const key[] = {&p.ca_key, &p.key};
+	char *bad;
+
+	make_at(t0, WB__PKI_CA | WB__PKI_CERT);
+	bad = with_other_private_half(*key[_i]);
+	wb_free(*key[_i]);
+	*key[_i] = bad;
+	ck_assert_uint_eq(due_at(t0), _i ? WB__PKI_CERT : WB__PKI_CA);
+	make_at(t0, WB__PKI_CA | WB__PKI_CERT);
+	ck_assert_uint_eq(due_at(t0), 0);
+	ck_assert(is_accepted(p.ca, p.cert, names[0], t0));
+}
+END_TEST
+
+/* One byte of the authority's certificate: what it says of itself is no longer what was signed. */
+START_TEST(a_damaged_authority_is_due)
+{
+	char *at;
+
+	make_at(t0, WB__PKI_CA | WB__PKI_CERT);
+	at = p.ca + strlen(p.ca) - 60; /* in its signature */
+	*at = *at == 'A' ? 'B' : 'A';
+	ck_assert_uint_ne(due_at(t0) & WB__PKI_CA, 0);
+}
+END_TEST
+
 START_TEST(a_new_authority_is_heard_of_before_it_signs)
 {
 	uint64_t t = t0 + 731 * DAY_S;
@@ -198,6 +248,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(
 		t, each_is_due_when_a_third_of_its_time_is_left, 0, WB_ARRAY_SIZE(ages));
 	tcase_add_test(t, what_is_damaged_or_does_not_fit_is_due);
+	tcase_add_loop_test(t, a_key_whose_private_half_is_damaged_is_due, 0, 2);
+	tcase_add_test(t, a_damaged_authority_is_due);
 	tcase_add_test(t, a_new_authority_is_heard_of_before_it_signs);
 	tcase_add_test(t, a_certificate_of_the_old_authority_is_due_when_the_new_one_is_known);
 	suite_add_tcase(s, t);
