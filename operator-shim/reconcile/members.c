@@ -407,28 +407,3 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }
-
-int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	const struct wb_recon_worker *worker)
-{
-	const struct agent *a = wb__recon_agent_by_id(r, agent);
-	int rc, look;
-
-	if (!a)
-		return 0;
-	r->is_dirty = true;
-	rc = add_worker(r, now, a, worker);
-	look = wb__recon_look(r, now);
-	return rc < 0 ? rc : look;
-}
-
-int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker)
-{
-	const struct agent *a = wb__recon_agent_by_id(r, agent);
-
-	r->is_dirty = true;
-	for (size_t i = r->n_worker; a && i-- > 0;)
-		if (r->worker[i].instance == a->instance && r->worker[i].id == worker)
-			drop_worker(r, i);
-	return wb__recon_look(r, now);
-}

@@ -252,9 +252,6 @@ int wb_recon_agent_down(
 /** All workers of an agent that is up; replaces the list before. */
 int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	const struct wb_recon_worker *worker, size_t n);
-int wb_recon_attached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	const struct wb_recon_worker *worker);
-int wb_recon_detached(struct wb_recon *r, struct wb_recon_now now, uint32_t agent, uint32_t worker);
 /** A map or manifest arrived whole (rc 0) or is not usable (@sentence). */
 int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
 	const char *sentence);

@@ -146,6 +146,12 @@ static inline void up(struct wb_recon_agent a)
 	ck_assert_int_eq(wb_recon_agent_up(r, now, &a), 0);
 }
 
+/* All workers that the agent has from now on. */
+static inline void workers(uint32_t agent_id, const struct wb_recon_worker *w, size_t n)
+{
+	ck_assert_int_eq(wb_recon_workers(r, now, agent_id, w, n), 0);
+}
+
 static inline void blobs(unsigned from, unsigned to)
 {
 	for (unsigned i = from; i <= to; i++)

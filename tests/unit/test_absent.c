@@ -113,7 +113,7 @@ START_TEST(trainers_that_are_back_are_planned_as_ever)
 	feed_without_trainers();
 	up(agent(4, "train", t, 1)); /* one of two is not enough */
 	ck_assert_str_eq(did(false), "");
-	ck_assert_int_eq(wb_recon_attached(r, now, 4, &t[1]), 0);
+	workers(4, t, 2);
 	ck_assert_str_eq(did(false), "plan(3)");
 	m = wb_recon_members(r, &n);
 	ck_assert_uint_eq(n, 4);

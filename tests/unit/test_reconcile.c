@@ -195,10 +195,10 @@ START_TEST(planner_refusal_reaches_everybody_and_is_not_repeated)
 	ck_assert_int_eq(wb_recon_tick(r, now), 0);
 	ck_assert_str_eq(did(true), "");
 	/* Another layout on the rollout side: try again. */
-	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	workers(2, NULL, 0);
 	e.id = 2;
 	e.map = dig(13);
-	ck_assert_int_eq(wb_recon_attached(r, now, 2, &e), 0);
+	workers(2, &e, 1);
 	ck_assert_str_eq(did(false), "need(m13@2)");
 }
 END_TEST
@@ -256,7 +256,7 @@ START_TEST(lost_engine_leaves_the_plan_after_the_running_transfer)
 	run_two_engines();
 	transfer(6, false, 0);
 	/* Two engines are wanted by the spec: with one, the plan stays as it is. */
-	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	workers(2, NULL, 0);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_str_eq(cond("MembersConnected", NULL, NULL), "False");
 }
@@ -277,7 +277,7 @@ START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
 {
 	run_one_needed();
 	transfer(6, false, 0);
-	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	workers(2, NULL, 0);
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), ""); /* the transfer runs */
@@ -316,10 +316,10 @@ START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 
 	run_one_needed();
 	transfer(6, false, 0);
-	ck_assert_int_eq(wb_recon_detached(r, now, 2, 1), 0);
+	workers(2, NULL, 0);
 	engine("e2", WB_RECON_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
-	ck_assert_int_eq(wb_recon_attached(r, now, 2, &e1), 0);
+	workers(2, &e1, 1);
 	ck_assert_str_eq(did(false), "plan(2) event(TransferCompleted) plan(3)");
 	planned(2, 97); /* of a membership that is over */
 	ck_assert_str_eq(did(false), "");
@@ -586,6 +586,12 @@ START_TEST(transition_time_changes_with_the_status_only)
 }
 END_TEST
 
+static struct wb_recon_worker random_worker(struct wb_rng *rng, uint32_t id, const char *eng)
+{
+	return wb_rng_below(rng, 2) ? rollout(id, eng, 12)
+				    : trainer(id, (int64_t)wb_rng_below(rng, 3) - 1, 10);
+}
+
 /* Random reports: nothing crashes, epochs rise, and status.transfer never falls. */
 START_TEST(random_reports_keep_the_invariants)
 {
@@ -599,7 +605,7 @@ START_TEST(random_reports_keep_the_invariants)
 	for (unsigned step = 0; step < 400; step++) {
 		char name[16], eng[16];
 		uint32_t id = next_id > 1 ? 1 + (uint32_t)wb_rng_below(&rng, next_id) : 1;
-		struct wb_recon_worker w;
+		struct wb_recon_worker w[2];
 		struct wb_recon_agent a;
 		struct wb_recon_action act;
 		struct wb_recon_epoch e;
@@ -607,13 +613,12 @@ START_TEST(random_reports_keep_the_invariants)
 		now.ns += wb_rng_below(&rng, 4 * S);
 		snprintf(name, sizeof(name), "p%u", (unsigned)wb_rng_below(&rng, 5));
 		snprintf(eng, sizeof(eng), "e%u", (unsigned)wb_rng_below(&rng, 3));
-		w = wb_rng_below(&rng, 2) ? rollout(1 + (uint32_t)wb_rng_below(&rng, 2), eng, 12)
-					  : trainer(1 + (uint32_t)wb_rng_below(&rng, 2),
-						    (int64_t)wb_rng_below(&rng, 3) - 1, 10);
+		w[0] = random_worker(&rng, 1 + (uint32_t)wb_rng_below(&rng, 2), eng);
+		w[1] = random_worker(&rng, 3 - w[0].id, eng);
 		switch (wb_rng_below(&rng, 8)) {
 		case 0:
 		case 1:
-			a = agent(next_id, name, &w, 1);
+			a = agent(next_id, name, w, 1 + wb_rng_below(&rng, 2));
 			a.instance = 100 + wb_rng_below(&rng, 10);
 			a.heard_term = wb_rng_below(&rng, 4);
 			next_id++;
@@ -623,10 +628,8 @@ START_TEST(random_reports_keep_the_invariants)
 			wb_recon_agent_down(r, now, id, wb_rng_below(&rng, 2));
 			break;
 		case 3:
-			wb_recon_attached(r, now, id, &w);
-			break;
 		case 4:
-			wb_recon_detached(r, now, id, 1);
+			workers(id, w, wb_rng_below(&rng, 3));
 			break;
 		case 5:
 			engine(eng, (enum wb_recon_engine_state)wb_rng_below(&rng, 10),

@@ -144,11 +144,11 @@ START_TEST(role_must_be_that_of_the_label)
 	members_are("False", "RoleMismatch", "label weightbridge.io/role of its pod is");
 	ck_assert_ptr_nonnull(strstr(did(false), "reject(1/1: "));
 	/* The worker ends and may come again; the next one is fine. */
-	ck_assert_int_eq(wb_recon_detached(r, now, 1, 1), 0);
+	workers(1, NULL, 0);
 	members_are("False", "RoleMismatch", "");
 	pod("p", "both", NULL, true);
 	t.id = e.id = 2;
-	ck_assert_int_eq(wb_recon_attached(r, now, 1, roles[_i].is_trainer ? &t : &e), 0);
+	workers(1, roles[_i].is_trainer ? &t : &e, 1);
 	members_are("False", "WaitingForAgents", "");
 }
 END_TEST
