@@ -116,11 +116,6 @@ int wb_lane_fd(const struct wb_lane *l)
 	return l->fd;
 }
 
-uint32_t wb_lane_n_out(const struct wb_lane *l)
-{
-	return l->n_out;
-}
-
 void wb_lane_abort(struct wb_lane *l)
 {
 	if (l->is_aborted)

@@ -52,7 +52,8 @@ struct wb_lane_opts {
 
 /** wb_lane_create_host - a lane with a thread of its own.  0; -ENOMEM, -EAGAIN, -EMFILE. */
 int wb_lane_create_host(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err);
-/** wb_lane_create_inline - a lane that runs each job inside submit.  0; -ENOMEM. */
+/** wb_lane_create_inline - a lane that runs each job inside submit.  0; -ENOMEM.  Agents have no
+ *  use for one; simulations do, where a thread's timing must not decide what happens. */
 int wb_lane_create_inline(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err);
 
 /* What a remote lane hands to its worker (with the slot arena): all are owned by the lane. */
@@ -78,8 +79,6 @@ int wb_lane_submit(struct wb_lane *l, const struct wb_lane_job *job);
 int wb_lane_reap(struct wb_lane *l, struct wb_lane_job *job, int n);
 /** wb_lane_fd - readable while there may be something to reap; -1 for inline lanes.  Owned. */
 int wb_lane_fd(const struct wb_lane *l);
-/** wb_lane_n_out - jobs submitted and not reaped. */
-uint32_t wb_lane_n_out(const struct wb_lane *l);
 /** wb_lane_abort - the worker is gone: remote jobs end with -EPIPE at the next reap, host jobs not
  *  begun with -ECANCELED; later submits give -EPIPE.  A live worker may still write what it had
  *  begun: its memory and slots must not be used again before it is known dead. */

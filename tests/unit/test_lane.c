@@ -189,12 +189,11 @@ START_TEST(what_is_assembled_is_packed_again_with_the_same_sum)
 				job[k].wire = NULL;
 			ck_assert_int_eq(wb_lane_submit(r.lane, &job[k]), 0);
 		}
-		ck_assert_uint_eq(wb_lane_n_out(r.lane), 3);
 		reap(&r, job, 3);
 		for (int k = 0; k < 3; k++) {
 			struct wbk_sum want = {{0}};
 
-			wbk_sum_wire(b, counts[c], r.arena, &r.keys, &want);
+			wbk_sum_add(&r.keys, 0, r.arena, bytes, &want);
 			ck_assert_int_eq(job[k].rc, 0);
 			ck_assert_mem_eq(&job[k].sum, &want, sizeof(want));
 		}
@@ -232,7 +231,6 @@ START_TEST(full_is_eagain_and_order_is_kept)
 				ck_assert_uint_eq(done[i].cookie, next++);
 		} while (given - next > 3);
 	}
-	ck_assert_uint_eq(wb_lane_n_out(r.lane), given - next);
 	stop(&r);
 }
 END_TEST
@@ -344,7 +342,7 @@ START_TEST(jobs_of_a_dead_worker_end_with_epipe_after_abort)
 	reap(&r, job + 2, 3);
 	for (int i = 0; i < 5; i++)
 		ck_assert_int_eq(job[i].rc, -EPIPE);
-	ck_assert_uint_eq(wb_lane_n_out(r.lane), 0);
+	ck_assert_int_eq(wb_lane_reap(r.lane, job, 8), 0);
 	stop(&r);
 }
 END_TEST
