@@ -370,25 +370,6 @@ void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const
 	}
 }
 
-void wbk_sum_wire(const struct wbk_box *box, size_t n, const void *wire,
-	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
-{
-	assert(!n || (box && wire && keys && sum));
-	for (size_t i = 0; i < n; i++) {
-		struct job j = {.keys = keys, .sum = sum, .b = box[i]};
-		struct tile t;
-
-		if (!j.b.n_row || !j.b.n_col)
-			continue;
-		j.wire = (uint8_t *)(uintptr_t)wire + box[i].wire_off;
-		j.b.row_stride = j.b.n_col; /* any; only positions count here */
-		j.b.col_stride = 1;
-		normalise(&j);
-		t = whole(&j);
-		sum_tile(&j, &t);
-	}
-}
-
 void wbk_sum_mem(void *const *bases, const struct wbk_box *box, size_t n,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum)
 {

@@ -24,11 +24,6 @@ unsigned wbk_code_bits(enum wbk_code code)
 	}
 }
 
-size_t wbk_code_elem_bytes(enum wbk_code code)
-{
-	return wbk__code_bytes(code);
-}
-
 int64_t wbk_decode(enum wbk_code code, const void *elem)
 {
 	assert(elem);

@@ -93,10 +93,6 @@ void wbk_pack_cold(void *const *bases, const struct wbk_box *box, size_t n, void
 /** wbk_assemble - scatter boxes from the wire buffer; @sum: of the wire bytes read. */
 void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
-/** wbk_sum_wire - add the wire image of the boxes to @sum without moving anything. */
-void wbk_sum_wire(const struct wbk_box *box, size_t n, const void *wire,
-	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
-
 /** wbk_sum_mem - add what wbk_pack() would write to @sum, without writing it. */
 void wbk_sum_mem(void *const *bases, const struct wbk_box *box, size_t n,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
@@ -152,9 +148,8 @@ void wbk_encode_ramp(
 	enum wbk_code code, uint64_t first, unsigned shift, uint32_t mask, void *out, size_t n);
 /** wbk_decode - digit of one element, or -1 when it is not a code. */
 int64_t wbk_decode(enum wbk_code code, const void *elem);
-/** wbk_code_bits - digit width of a code; wbk_code_elem_bytes - element size. */
+/** wbk_code_bits - digit width of a code. */
 unsigned wbk_code_bits(enum wbk_code code);
-size_t wbk_code_elem_bytes(enum wbk_code code);
 
 /**
  * wbk_diff2 - emit the nonzeros of the field's second difference, in index order

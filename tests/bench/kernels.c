@@ -5,6 +5,7 @@
  *
  * Boxes are 2048 x 4096 bf16 (16 MiB), several of them, so that memory is cold as it is for chunks.
  */
+#include "kernels/codes.h"
 #include "kernels/internal.h"
 
 #include <stdio.h>
@@ -227,7 +228,7 @@ static void bench_diff2(void)
 
 	memset(wire, 0, bytes);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		size_t elem = wbk_code_elem_bytes(kinds[i].code);
+		size_t elem = wbk__code_bytes(kinds[i].code);
 		uint32_t mask = (uint32_t)((1ull << wbk_code_bits(kinds[i].code)) - 1);
 		struct wbk_field f = {.data = mem,
 			.rows = bytes / COLS / elem,

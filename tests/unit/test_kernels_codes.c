@@ -2,6 +2,7 @@
 /* Casts, digit codes and the second difference against plain oracles. */
 #include "base/base.h"
 #include "base/hash.h"
+#include "kernels/codes.h"
 #include "kernels/internal.h"
 #include "tests/common/fx_check.h"
 
@@ -219,7 +220,7 @@ START_TEST(ramp_is_its_definition)
 {
 	enum wbk_code code = codes[_i].code;
 	uint8_t out[4 * 300];
-	size_t bytes = wbk_code_elem_bytes(code);
+	size_t bytes = wbk__code_bytes(code);
 
 	for (int i = 0; i < 200; i++) {
 		size_t n = wb_rng_below(&rng, 300);
@@ -238,7 +239,7 @@ END_TEST
 /* A field that mixes smooth stretches, jumps, noise, bad elements and classes. */
 static void random_field(struct wbk_field *f, uint8_t *data, uint8_t *cls)
 {
-	size_t bytes = wbk_code_elem_bytes(f->code);
+	size_t bytes = wbk__code_bytes(f->code);
 	uint32_t mask = (uint32_t)((1ull << wbk_code_bits(f->code)) - 1);
 	uint64_t dr = wb_rng_below(&rng, 3), dc = wb_rng_below(&rng, 3);
 	uint64_t at = wb_rng_u64(&rng);
@@ -272,7 +273,7 @@ static int64_t v_at(const struct wbk_field *f, int64_t r, int64_t c, bool *bad)
 		return 0;
 	v = wbk_decode(
 		f->code, (const uint8_t *)f->data +
-				 (r * f->row_stride + c) * (int64_t)wbk_code_elem_bytes(f->code));
+				 (r * f->row_stride + c) * (int64_t)wbk__code_bytes(f->code));
 	*bad = v < 0;
 	return v < 0 ? 0 : v;
 }
