@@ -62,6 +62,8 @@ json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const c
  */
 const json_t *wb_kube_watch_cache(const struct wb_kube_watch *w);
 size_t wb_kube_watch_count(const struct wb_kube_watch *w);
+/** wb_kube_watch_get_stats - how it came to know what it knows, for tests: a cache that is right
+ *  does not show that it was listed once only. */
 const struct wb_kube_watch_stats *wb_kube_watch_get_stats(const struct wb_kube_watch *w);
 
 /** wb_kube_meta - metadata.KEY of an object, "" when absent. */
