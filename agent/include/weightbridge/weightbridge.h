@@ -174,13 +174,14 @@ WB_API const char *wb_client_progress(struct wb_client *c);
 
 /**
  * wb_client_release_memory - the parameters' memory is about to go away (sleep, a colocated
- * trainer) On return nothing of it is used, mapped or registered by the agent or this library any
- * more, and staging memory of this worker is given back; the worker keeps its place in the plan: no
- * probe, no new plan, same epoch.  Until wb_client_acquire_memory() a trainer worker cannot send,
- * and a transfer leaves this worker's engine behind at once, with a sentence that names it.  Polls
- * still count and find nothing. Blocks while a transfer needs the memory: -ETIMEDOUT at @timeout
- * says which (0 tries once; a release under way goes on: call again).  Releasing twice is 0.
- * -EINVAL before attach.
+ * trainer).  On return nothing of it is used by anybody, nor mapped or registered by the agent or
+ * this library; other agents of the node that read it over shared memory unmap it a moment later.
+ * Staging memory of this worker is given back; the worker keeps its place in the plan: no probe, no
+ * new plan, same epoch.  Until wb_client_acquire_memory() a trainer worker cannot send, and a
+ * transfer leaves this worker's engine behind at once, with a sentence that names it.  Polls still
+ * count and find nothing.  Blocks while a transfer needs the memory: -ETIMEDOUT at @timeout says
+ * which (0 tries once; a release under way goes on: call again).  Releasing twice is 0.  -EINVAL
+ * before attach.
  */
 WB_API int wb_client_release_memory(struct wb_client *c, uint64_t timeout, struct wb_error *err);
 

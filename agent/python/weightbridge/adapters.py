@@ -222,7 +222,8 @@ class _Adapter:
     def release_memory(self, timeout=None):
         """The parameters' memory is about to go away (an engine's sleep, a colocated trainer).
 
-        On return nobody uses or maps it any more, and this worker's staging memory is given back.
+        On return nobody uses it and this worker's agent maps nothing of it any more (agents that
+        read it over shared memory let go a moment later); its staging memory is given back.
         The worker keeps its place in the plan.  Until acquire_memory() its engine is left behind by
         transfers, by name, and send_weights is refused.  Waits while a transfer needs the memory,
         at most `timeout` seconds (None: as long as it takes)."""
