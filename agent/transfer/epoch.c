@@ -171,19 +171,25 @@ struct epoch *wb__core_usable(const struct object *o)
 	return at && now_ns(o->core) >= at ? o->prev : NULL;
 }
 
+/* Flows that are only there for readers of what is held: readers ask again, and find a new one. */
+static void stop_kept_flows(struct object *o, const struct epoch *e)
+{
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i] && (!e || o->flow_epoch[i] == e) && !o->flow_stopped[i] &&
+			wb__core_flow_is_kept(o, i)) {
+			wb_flow_stop(o->flow[i]);
+			o->flow_stopped[i] = true;
+		}
+	wb__core_flows_reap(o);
+}
+
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
 uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
 	(void)now;
 	if (o->prev && o->cur->is_active && o->cur->has_begun) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i] && o->flow_epoch[i] == o->prev && !o->flow_stopped[i] &&
-				wb__core_flow_is_kept(o, i)) {
-				wb_flow_stop(o->flow[i]);
-				o->flow_stopped[i] = true;
-			}
-		wb__core_flows_reap(o);
+		stop_kept_flows(o, o->prev);
 		if (!epoch_in_use(o, o->prev)) {
 			wb__core_wire_flush(o->prev);
 			wb__core_party_inherit(o->cur, o->prev);
@@ -276,37 +282,47 @@ out:
 	return rc;
 }
 
+/* The last thing that may fail: the plan that runs needs its slots when this one is refused. */
 static int make_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
 	struct wb_core *c = o->core;
-	bool trains = false, rolls = false;
+	void *base = c->o.arena;
+	size_t bytes = c->o.arena_bytes;
+	struct wb_slots slots;
+	bool rolls = false;
 	uint8_t share[WB_POOLS] = {0};
+	int rc;
 
 	if (o->slots.n && o->slot_bytes == e->plan->chunk_bytes)
 		return 0;
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i])
-			return wb_err_set(err, -EBUSY,
-				"the plan's chunks changed to %u bytes while a transfer is in "
-				"flight",
-				e->plan->chunk_bytes);
-	for (uint32_t i = 0; i < e->local->n; i++) {
-		trains |= e->member[i]->w.role == WB_ROLE_TRAINER;
+	for (uint32_t i = 0; i < e->local->n; i++)
 		rolls |= e->member[i]->w.role == WB_ROLE_ROLLOUT;
-	}
 	share[WB_POOL_RECEIVE] = rolls ? 6 : 0;
 	share[WB_POOL_EXCHANGE] = rolls ? 4 : 0;
 	share[WB_POOL_DOMAIN] = rolls ? 2 : 0;
 	share[WB_POOL_SEND] = rolls ? 4 : 16;
-	(void)trains;
-	wb_slots_finish(&o->slots);
-	o->slot_bytes = e->plan->chunk_bytes;
 	for (uint32_t i = 0; i < c->n_arena; i++)
-		if (!strcmp(c->arena[i].uid, o->uid))
-			return wb_slots_init(&o->slots, c->arena[i].base, c->arena[i].bytes,
-				o->slot_bytes, share, err);
-	return wb_slots_init(&o->slots, c->o.arena, c->o.arena_bytes, o->slot_bytes, share, err);
+		if (!strcmp(c->arena[i].uid, o->uid)) {
+			base = c->arena[i].base;
+			bytes = c->arena[i].bytes;
+		}
+	rc = wb_slots_init(&slots, base, bytes, e->plan->chunk_bytes, share, err);
+	if (rc < 0)
+		return rc;
+	stop_kept_flows(o, NULL);
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i]) {
+			wb_slots_finish(&slots);
+			return wb_err_set(err, -EBUSY,
+				"the plan's chunks changed to %u bytes while a transfer is in "
+				"flight",
+				e->plan->chunk_bytes);
+		}
+	wb_slots_finish(&o->slots);
+	o->slots = slots;
+	o->slot_bytes = e->plan->chunk_bytes;
+	return 0;
 }
 
 static int make_images(struct epoch *e, struct wb_err *err)
@@ -367,8 +383,6 @@ static int build(struct epoch *e, struct wb_err *err)
 	if (rc == 0)
 		rc = collect_members(e, err);
 	if (rc == 0)
-		rc = make_slots(e, err);
-	if (rc == 0)
 		rc = make_images(e, err);
 	if (rc == 0)
 		rc = make_staged(e, err);
@@ -389,7 +403,7 @@ static int build(struct epoch *e, struct wb_err *err)
 	rc = wb_xport_epoch_add(e->obj->core->env->xport, &e->xp, err);
 	if (rc < 0)
 		e->xp.number = 0;
-	return rc;
+	return rc < 0 ? rc : make_slots(e, err);
 }
 
 static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, struct wb_err *err)
@@ -428,13 +442,7 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 			p->flow = NULL;
 		}
 	}
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
-			wb__core_flow_is_kept(o, i)) {
-			wb_flow_stop(o->flow[i]);
-			o->flow_stopped[i] = true;
-		}
-	wb__core_flows_reap(o);
+	stop_kept_flows(o, e);
 }
 
 int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,

@@ -228,7 +228,8 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		if (!o->flow[i] && at < 0)
 			at = i;
 	}
-	if (!make || at < 0)
+	/* Cut for a newer plan, with smaller chunks? */
+	if (!make || at < 0 || e->plan->chunk_bytes > o->slot_bytes)
 		return NULL;
 	opts = (struct wb_flow_opts){
 		.local = staged ? e->staged : e->local,
@@ -249,6 +250,13 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 	mark_holders(e, o->flow[at], staged);
 	adopt_orphans(o->core, o->flow[at], e);
 	return o->flow[at];
+}
+
+const char *wb__core_no_flow(const struct epoch *e)
+{
+	return e->plan->chunk_bytes > e->obj->slot_bytes
+		       ? "its agent has cut its slots for a newer plan, with smaller chunks"
+		       : "no memory for the transfer";
 }
 
 struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)

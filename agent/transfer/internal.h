@@ -440,6 +440,7 @@ struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
 struct wb_flow *wb__core_flow_direct(struct epoch *e, uint64_t transfer, bool make);
 /* One that @plan_worker of this agent may be read from; NULL = none (yet). */
 struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
+const char *wb__core_no_flow(const struct epoch *e); /* why none could be made */
 void wb__core_flows_retire(struct object *o, uint64_t below); /* stop flows of older transfers */
 void wb__core_flows_prune(struct object *o, uint64_t below); /* of those, the ones nobody holds */
 void wb__core_flows_reap(struct object *o);

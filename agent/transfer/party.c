@@ -211,6 +211,7 @@ void wb__core_party_open(struct party *p)
 {
 	struct epoch *e = p->e;
 	const uint8_t *feed = feed_sources(p);
+	char text[512];
 
 	if (!all_here(p)) { /* the lead knows; END is on its way */
 		p->state = p->is_staged ? PARTY_MOVING : PARTY_STOPPED;
@@ -219,7 +220,11 @@ void wb__core_party_open(struct party *p)
 	p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
 			     : wb__core_flow_get(e, p->transfer, true);
 	if (!p->flow || (p->is_feed && !feed)) {
-		wb__core_party_fail(p, -ENOMEM, "no memory for the transfer");
+		snprintf(text, sizeof(text), "%s: %s",
+			wb__core_worker_name(e, e->local->member[first_local(p)].plan_worker),
+			wb__core_no_flow(e));
+		p->state = p->is_staged ? PARTY_MOVING : PARTY_STOPPED;
+		wb__core_party_fail(p, -ENOMEM, text);
 		return;
 	}
 	wb_flow_set_version(p->flow, p->version);

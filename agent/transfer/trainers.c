@@ -196,6 +196,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
+	char text[512];
 
 	if (t->state != TRAINERS_ASKED || t->e != e)
 		return;
@@ -205,8 +206,12 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 	wb__core_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
 	e->served = WB_MAX(e->served, t->transfer);
 	t->flow = wb__core_flow_get(e, m->transfer, true);
-	if (!t->flow)
-		return; /* the receivers' deadline names us */
+	if (!t->flow) {
+		snprintf(text, sizeof(text), "trainer agent %s cannot send: %.300s",
+			e->r.agent[e->me].name, wb__core_no_flow(e));
+		trainer_failed(t, -ENOMEM, text);
+		return;
+	}
 	wb_flow_set_version(t->flow, t->version);
 	t->state = TRAINERS_SERVING;
 	/* The leader has a deadline (begin() there) and may once wait for engines to end after it;

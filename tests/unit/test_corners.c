@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans, feeds and decisions that meet at a bad moment. */
+#include "tests/common/fx_check.h"
+#include "tests/common/world.h"
+
+#include "base/base.h"
+#include "base/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct world_opts shape = {.seed = 3,
+	.trainer_agents = 1,
+	.trainers_per_agent = 1,
+	.engines = 2,
+	.agents_per_engine = 1,
+	.workers_per_agent = 1,
+	.scale = 256};
+
+static struct world w;
+
+static void commits(int64_t version)
+{
+	world_send(&w, version);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s: %s", w.last_result, w.last_culprit);
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		ck_assert_msg(world_holds(&w, &w.worker[i], version), "worker %u: %s; %s", i,
+			w.worker[i].why, w.last_culprit);
+}
+
+static void begin(const struct world_opts *o)
+{
+	world_init(&w, o);
+	world_plan(&w);
+}
+
+static struct world_opts mode(int i)
+{
+	struct world_opts o = shape;
+
+	o.trainer_staged = i & 1;
+	o.rollout_staged = i & 2;
+	return o;
+}
+
+static void install(const struct world_epoch *e, uint32_t agent)
+{
+	struct wb_err err = {0};
+	int rc = world_epoch_install(&w, e, agent, &err);
+
+	ck_assert_msg(rc == 0, "%s: %d: %s", w.agent[agent].name, rc, err.msg);
+	world_after(&w.agent[agent]);
+}
+
+static void activate(const struct world_epoch *e, uint32_t agent)
+{
+	ck_assert_int_eq(wb_core_activate(w.agent[agent].core, world_uid, e->term, e->number), 0);
+	world_after(&w.agent[agent]);
+}
+
+static void install_all(const struct world_epoch *e)
+{
+	for (uint32_t a = 0; a < e->n_agent; a++)
+		install(e, e->agent[a]);
+	for (uint32_t a = 0; a < e->n_agent; a++)
+		activate(e, e->agent[a]);
+}
+
+/* The planner's choice may be another one when an engine joins. */
+START_TEST(a_plan_with_other_chunks_is_taken_by_who_holds_a_version)
+{
+	struct world_opts o = mode(_i / 2);
+
+	begin(&o);
+	commits(1);
+	w.o.chunk_bytes = _i % 2 ? 1024 : 4096;
+	install_all(world_epoch_make(&w));
+	commits(2);
+	w.o.chunk_bytes = 2048;
+	install_all(world_epoch_make(&w));
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+/* Some agents have cut their slots for the next plan, which the others do not have yet. */
+START_TEST(a_transfer_of_the_plan_before_does_not_fill_slots_of_the_next)
+{
+	struct world_opts o = mode(_i / 2);
+	struct world_epoch *e;
+
+	begin(&o);
+	if (_i % 2)
+		commits(1);
+	w.o.chunk_bytes = 1024;
+	e = world_epoch_make(&w);
+	install(e, 1);
+	world_send(&w, 2);
+	ck_assert(world_run(&w, WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_uint_eq(w.n_mismatch, 0);
+	ck_assert(world_holds(&w, &w.worker[2], 2));
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	ck_assert_msg(strstr(w.last_culprit, "for a newer plan") != NULL, "%s", w.last_culprit);
+	install(e, 0);
+	install(e, 2);
+	for (uint32_t a = 0; a < 3; a++)
+		activate(e, a);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan)
+{
+	struct world_opts o = mode(_i);
+	struct world_epoch *e;
+
+	o.trainer_agents = 2;
+	begin(&o);
+	commits(1);
+	world_fill(&w.worker[1], w.worker[1].version = 2);
+	world_send_one(&w.worker[1], 2);
+	world_run_for(&w, WB_NS_PER_MS);
+	w.o.chunk_bytes = 1024;
+	e = world_epoch_make(&w);
+	install(e, 1);
+	world_fill(&w.worker[0], w.worker[0].version = 2);
+	world_send_one(&w.worker[0], 2);
+	ck_assert(world_run(&w, WB_NS_PER_S));
+	ck_assert_uint_eq(w.n_mismatch, 0);
+	ck_assert_msg(
+		strstr(w.last_culprit, "trainer-1 cannot send") != NULL, "%s", w.last_culprit);
+	for (uint32_t a = 0; a < 4; a++)
+		if (a != 1)
+			install(e, a);
+	for (uint32_t a = 0; a < 4; a++)
+		activate(e, a);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(a_plan_that_is_refused_leaves_the_slots_as_they_were)
+{
+	struct world_opts o = mode(_i);
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	begin(&o);
+	w.o.chunk_bytes = 65536; /* more than the arena can be cut into */
+	e = world_epoch_make(&w);
+	for (uint32_t a = 0; a < 3; a++)
+		ck_assert_int_eq(world_epoch_install(&w, e, a, &err), -EINVAL);
+	commits(1);
+	world_finish(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("corners");
+	TCase *tc = tcase_create("corners");
+
+	wb_log_level_max = WB_LOG_ERROR;
+	tcase_set_timeout(tc, 30);
+	tcase_add_loop_test(tc, a_plan_with_other_chunks_is_taken_by_who_holds_a_version, 0, 8);
+	tcase_add_loop_test(
+		tc, a_transfer_of_the_plan_before_does_not_fill_slots_of_the_next, 0, 8);
+	tcase_add_loop_test(
+		tc, a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan, 0, 4);
+	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
+	suite_add_tcase(s, tc);
+	return fx_run(s);
+}
