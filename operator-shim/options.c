@@ -4,7 +4,6 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -107,22 +106,6 @@ static int set_settle(void *options, const char *arg)
 	return rc;
 }
 
-static int set_log_format(void *options, const char *arg)
-{
-	struct wb__operator_options *o = options;
-
-	o->log_format = arg;
-	return wb_log_setup(arg, o->log_level);
-}
-
-static int set_log_level(void *options, const char *arg)
-{
-	struct wb__operator_options *o = options;
-
-	o->log_level = arg;
-	return wb_log_setup(o->log_format, arg);
-}
-
 #define TEXT(field) NULL, offsetof(struct wb__operator_options, field)
 static const struct wb_cli_row rows[] = {
 	{"file", "FILE", set_file, 0, "a file name, at most 64 of them",
@@ -163,10 +146,6 @@ static const struct wb_cli_row rows[] = {
 		"name told to agents (default: host name)"},
 	{"settle-ms", "N", set_settle, 0, "0 to 600000",
 		"plan when the members have not changed for N milliseconds (default: 500)"},
-	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
-		"text, json, or auto: text on a terminal (default: auto)"},
-	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
-		"error, warn, info or debug (default: info)"},
 };
 #undef TEXT
 
@@ -188,9 +167,6 @@ static void set_defaults(struct wb__operator_options *o)
 	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
 	o->name = wb_cli_host_name();
 	o->settle_ns = 500 * WB_NS_PER_MS;
-	o->log_format = "auto";
-	o->log_level = "info";
-	wb_log_setup(o->log_format, o->log_level);
 }
 
 static int check_tls(const struct wb__operator_options *o, struct wb_err *err)

@@ -36,7 +36,6 @@ struct wb__operator_options {
 	const char *advertise; /* "host:port", an IPv6 address in brackets; "" = not known */
 	char advertise_text[300];
 	uint64_t settle_ns;
-	const char *log_format, *log_level;
 };
 
 /** wb__operator_has_tokens - agents show tokens of their pods, not a shared key. */

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/quantity.h"
 
 #include <errno.h>
@@ -12,21 +13,55 @@
 #include <string.h>
 #include <unistd.h>
 
-static void print_row(const char *name, const char *arg, const char *help)
+struct log_options {
+	const char *format, *level;
+};
+
+static int set_log_format(void *options, const char *value)
+{
+	struct log_options *o = options;
+
+	o->format = value;
+	return wb_log_setup(o->format, o->level);
+}
+
+static int set_log_level(void *options, const char *value)
+{
+	struct log_options *o = options;
+
+	o->level = value;
+	return wb_log_setup(o->format, o->level);
+}
+
+/* Those of every program, behind its own. */
+enum { LOG_FORMAT, LOG_LEVEL, HELP, VERSION, N_COMMON };
+static const struct wb_cli_row common[N_COMMON] = {
+	[LOG_FORMAT] = {"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
+		"text, json, or auto: text on a terminal (default: auto)"},
+	[LOG_LEVEL] = {"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
+		"error, warn, info or debug (default: info)"},
+	[HELP] = {"help", NULL, NULL, 0, NULL, "print this and exit"},
+	[VERSION] = {"version", NULL, NULL, 0, NULL, "print the version and exit"},
+};
+
+static const struct wb_cli_row *row_at(const struct wb_cli *cli, size_t i)
+{
+	return i < cli->n_row ? &cli->rows[i] : &common[i - cli->n_row];
+}
+
+static void print_row(const struct wb_cli_row *row)
 {
 	char left[64];
 
-	snprintf(left, sizeof(left), "--%s %s", name, arg ? arg : "");
-	printf("  %-24s %s\n", left, help);
+	snprintf(left, sizeof(left), "--%s %s", row->name, row->arg ? row->arg : "");
+	printf("  %-24s %s\n", left, row->help);
 }
 
 static void print_help(const struct wb_cli *cli)
 {
 	printf("%s\n", cli->usage);
-	for (size_t i = 0; i < cli->n_row; i++)
-		print_row(cli->rows[i].name, cli->rows[i].arg, cli->rows[i].help);
-	print_row("help", NULL, "print this and exit");
-	print_row("version", NULL, "print the version and exit");
+	for (size_t i = 0; i < cli->n_row + N_COMMON; i++)
+		print_row(row_at(cli, i));
 	if (cli->notes)
 		printf("\n%s", cli->notes);
 }
@@ -43,33 +78,36 @@ static int set(const struct wb_cli_row *row, void *options, const char *value)
 
 int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options, struct wb_err *err)
 {
-	struct option longs[WB_CLI_ROWS_MAX + 3] = {{0}};
+	struct option longs[WB_CLI_ROWS_MAX + N_COMMON + 1] = {{0}};
+	struct log_options log = {"auto", "info"};
 	int c, at = -1;
 
-	for (size_t i = 0; i < cli->n_row; i++)
-		longs[i] = (struct option){.name = cli->rows[i].name,
-			.has_arg = cli->rows[i].arg ? required_argument : no_argument};
-	longs[cli->n_row] = (struct option){.name = "help"};
-	longs[cli->n_row + 1] = (struct option){.name = "version"};
+	for (size_t i = 0; i < cli->n_row + N_COMMON; i++)
+		longs[i] = (struct option){.name = row_at(cli, i)->name,
+			.has_arg = row_at(cli, i)->arg ? required_argument : no_argument};
+	(void)wb_log_setup(log.format, log.level);
 	optind = 0;
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":", longs, &at)) != -1) {
+		const struct wb_cli_row *row;
+
 		if (c == ':')
 			return wb_err_set(err, -EINVAL, "%s needs a value", argv[optind - 1]);
 		if (c)
 			return wb_err_set(
 				err, -EINVAL, "unknown option %s (see --help)", argv[optind - 1]);
-		if ((size_t)at == cli->n_row) {
+		row = row_at(cli, (size_t)at);
+		if (row == &common[HELP]) {
 			print_help(cli);
 			return WB_CLI_DONE;
 		}
-		if ((size_t)at > cli->n_row) {
+		if (row == &common[VERSION]) {
 			printf("%s %s\n", cli->program, cli->version);
 			return WB_CLI_DONE;
 		}
-		if (set(&cli->rows[at], options, optarg) < 0)
-			return wb_err_set(err, -EINVAL, "--%s %s: expected %s", cli->rows[at].name,
-				*optarg ? optarg : "''", cli->rows[at].want);
+		if (set(row, (size_t)at < cli->n_row ? options : &log, optarg) < 0)
+			return wb_err_set(err, -EINVAL, "--%s %s: expected %s", row->name,
+				*optarg ? optarg : "''", row->want);
 	}
 	if (optind < argc)
 		return wb_err_set(

@@ -3,7 +3,7 @@
 #define WB_BASE_CLI_H
 /*
  * Command lines of the daemons: one table of long options gives the parser, the help text and the
- * sentences about bad values.
+ * sentences about bad values.  --log-format, --log-level, --help and --version come by themselves.
  *
  * Threads: one (getopt's state is the process's).  Nothing is allocated: strings stay in argv.
  * Layer: base (L0).
@@ -31,7 +31,7 @@ struct wb_cli {
 	const char *program, *version;
 	const char *usage; /* before the options, ends with a newline */
 	const char *notes; /* after them; NULL = none */
-	const struct wb_cli_row *rows; /* --help and --version come by themselves */
+	const struct wb_cli_row *rows;
 	size_t n_row; /* at most WB_CLI_ROWS_MAX */
 };
 
@@ -45,7 +45,7 @@ enum wb_cli_end { WB_CLI_RUN, WB_CLI_DONE };
 #define WB_CLI_EXIT_USAGE 2 /* exit status of a command line that was not understood */
 
 /**
- * wb_cli_parse - read a command line into @options, which holds the defaults
+ * wb_cli_parse - read a command line into @options, which holds the defaults, and set up logging
  * Prints the text of --help and --version to stdout.  Returns WB_CLI_RUN, WB_CLI_DONE, or -EINVAL
  * with a sentence that names the option.
  */

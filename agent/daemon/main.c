@@ -20,7 +20,6 @@ int main(int argc, char **argv)
 		return 0;
 	if (o.probe[0])
 		return wb__probe(&o);
-	(void)wb_log_setup(o.log_format, o.log_level);
 	wb_log_set_name(o.name);
 	return wb__agent_run(&o);
 }

@@ -190,22 +190,6 @@ static int set_grace(void *options, const char *arg)
 	return rc;
 }
 
-static int set_log_format(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->log_format = arg;
-	return wb_log_setup(arg, o->log_level);
-}
-
-static int set_log_level(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->log_level = arg;
-	return wb_log_setup(o->log_format, arg);
-}
-
 #define TEXT(field) NULL, offsetof(struct wb__options, field)
 static const struct wb_cli_row rows[] = {
 	{"name", "NAME", set_name, 0, "a name without spaces or slashes, at most 63 bytes",
@@ -255,10 +239,6 @@ static const struct wb_cli_row rows[] = {
 		"installed reads parameters back as well (default: on)"},
 	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
 		"time for running transfers after SIGTERM (default: 25)"},
-	{"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
-		"text, json, or auto: text on a terminal (default: auto)"},
-	{"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
-		"error, warn, info or debug (default: info)"},
 	{"probe", "WHICH", set_probe, 0, "startup, live or ready",
 		"startup, live or ready: ask a running agent with the same --socket, --http and "
 		"--port-file, and exit"},
@@ -288,8 +268,6 @@ static void set_defaults(struct wb__options *o)
 	o->n_rail = 1;
 	o->sums = true;
 	o->grace_ns = 25000000000ull;
-	o->log_format = "auto";
-	o->log_level = "info";
 }
 
 /* Keys and tokens belong to objects by their order; one key is for all. */

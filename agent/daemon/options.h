@@ -45,7 +45,6 @@ struct wb__options {
 	struct wb_cli_addr http;
 	bool sums, read_back;
 	uint64_t grace_ns;
-	const char *log_format, *log_level;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/err.h"
+#include "base/log.h"
 
 #include <check.h>
 #include <errno.h>
@@ -58,6 +59,8 @@ static const struct {
 	{{"toy", "--number"}, "--number needs a value"},
 	{{"toy", "--numbr", "1"}, "unknown option --numbr (see --help)"},
 	{{"toy", "-x"}, "unknown option -x (see --help)"},
+	{{"toy", "--log-level", "loud"}, "--log-level loud: expected error, warn, info or debug"},
+	{{"toy", "--log-format="}, "--log-format '': expected text, json or auto"},
 	{{"toy", "--on", "more"}, "unexpected argument 'more' (see --help)"},
 };
 
@@ -107,11 +110,29 @@ START_TEST(help_lists_every_row_and_ends)
 				       "  --file FILE              what to read\n"
 				       "  --number N               how many\n"
 				       "  --on                     switch it on\n"
+				       "  --log-format FORMAT      text, json, or auto: text on a "
+				       "terminal (default: auto)\n"
+				       "  --log-level LEVEL        error, warn, info or debug "
+				       "(default: info)\n"
 				       "  --help                   print this and exit\n"
 				       "  --version                print the version and exit\n"
 				       "\nThe end.\n");
 	fclose(f);
 	close(out);
+}
+END_TEST
+
+START_TEST(a_log_level_is_set_whatever_comes_with_it)
+{
+	char toy[] = "toy", level[] = "--log-level=debug", format[] = "--log-format=json";
+	char *argv[] = {toy, _i ? format : level, _i ? level : format, NULL};
+	struct opts o = {0};
+
+	wb_log_level_max = WB_LOG_ERROR;
+	ck_assert_int_eq(wb_cli_parse(&cli, 1, argv, &o, NULL), WB_CLI_RUN);
+	ck_assert_int_eq(wb_log_level_max, WB_LOG_INFO_);
+	ck_assert_int_eq(wb_cli_parse(&cli, 3, argv, &o, NULL), WB_CLI_RUN);
+	ck_assert_int_eq(wb_log_level_max, WB_LOG_DEBUG_);
 }
 END_TEST
 
@@ -216,6 +237,7 @@ int main(void)
 
 	tcase_add_loop_test(t, a_line_is_taken_or_refused_by_option, 0, WB_ARRAY_SIZE(lines));
 	tcase_add_loop_test(t, help_lists_every_row_and_ends, 0, 2);
+	tcase_add_loop_test(t, a_log_level_is_set_whatever_comes_with_it, 0, 2);
 	tcase_add_loop_test(t, a_size_has_decimal_and_binary_units, 0, WB_ARRAY_SIZE(sizes));
 	tcase_add_loop_test(t, an_address_is_host_and_port, 0, WB_ARRAY_SIZE(addrs));
 	tcase_add_test(t, a_host_name_that_does_not_fit_is_refused);
