@@ -165,7 +165,7 @@ static void send_hello(struct wb_client *c)
 static void try_connect(struct wb_client *c)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
-	int fd = wb__seq_connect(c->socket);
+	int fd = wb_unix_dial(c->socket); /* a full backlog gives -EAGAIN: the backoff retries */
 
 	if (fd < 0) {
 		wb__drop(c, fd, "connect to %s: %s", c->socket, wb_strerror(fd));

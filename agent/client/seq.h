@@ -2,18 +2,13 @@
 #ifndef WB_CLIENT_SEQ_H
 #define WB_CLIENT_SEQ_H
 /*
- * Datagrams with descriptors over a unix SOCK_SEQPACKET socket, libc alone.
+ * Datagrams with descriptors to the agent: base/unixsock.h with the worker's patience.
  *
- * No signal is raised (MSG_NOSIGNAL); everything made is close-on-exec; sockets are non-blocking.
  * Any thread, one at a time for each socket.  Layer: client (L3).
  */
-#include <stddef.h>
-#include <stdint.h>
+#include "base/unixsock.h"
 
-#define WB__SEQ_FDS_MAX 32
-
-/** wb__seq_connect - a connected socket, or a negative errno (-ENAMETOOLONG for a long path). */
-int wb__seq_connect(const char *path);
+#define WB__SEQ_FDS_MAX WB_UNIX_FDS_MAX
 
 /**
  * wb__seq_send - send one datagram

@@ -32,8 +32,6 @@ bool wb__accept_pause(int e);
 /* ---- unix sockets (seq.c) -------------------------------------------------------------------- */
 
 struct wb_seq;
-/** wb__seq_dial - a connected socket for @path, or a negative errno. */
-int wb__seq_dial(const char *path);
 void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie);
 
 /* ---- TLS contexts (tls.c) -------------------------------------------------------------------- */

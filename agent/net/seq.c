@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define QUEUE_BYTES_DEFAULT (1u << 20)
@@ -38,11 +37,6 @@ struct wb_seq {
 	struct wb__defer end;
 	void (*on_gone)(void *cookie); /* tells the listener; may be NULL */
 	void *gone_cookie;
-};
-
-union cmsg_space {
-	struct cmsghdr align;
-	uint8_t bytes[CMSG_SPACE(sizeof(int) * WB_SEQ_FDS_MAX)];
 };
 
 /* ---- end ------------------------------------------------------------------------------------- */
@@ -118,34 +112,6 @@ void wb_seq_close(struct wb_seq *s)
 
 /* ---- send ------------------------------------------------------------------------------------ */
 
-static int send_now(int fd, const void *p, size_t bytes, const int *fds, uint32_t n_fd)
-{
-	union {
-		const void *in;
-		void *out;
-	} data = {.in = p}; /* iovec has no const */
-	struct iovec iov = {data.out, bytes};
-	struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
-	union cmsg_space space;
-	ssize_t n;
-
-	if (n_fd) {
-		struct cmsghdr *cm = &space.align;
-
-		memset(&space, 0, sizeof(space));
-		mh.msg_control = &space;
-		mh.msg_controllen = CMSG_SPACE(sizeof(int) * n_fd);
-		cm->cmsg_level = SOL_SOCKET;
-		cm->cmsg_type = SCM_RIGHTS;
-		cm->cmsg_len = CMSG_LEN(sizeof(int) * n_fd);
-		memcpy(CMSG_DATA(cm), fds, sizeof(int) * n_fd);
-	}
-	do {
-		n = sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
-}
-
 static int enqueue(struct wb_seq *s, const void *msg, size_t bytes, const int *fds, uint32_t n_fd)
 {
 	struct datagram *d;
@@ -186,7 +152,7 @@ int wb_seq_send(struct wb_seq *s, const void *msg, size_t bytes, const int *fds,
 		return -ENOTCONN;
 	if (s->head)
 		return enqueue(s, msg, bytes, fds, n_fd);
-	rc = send_now(s->fd, msg, bytes, fds, n_fd);
+	rc = wb_unix_send(s->fd, msg, bytes, fds, n_fd);
 	/* ETOOMANYREFS: too many descriptors under way to this user; they drain. */
 	if (rc == -EAGAIN || rc == -ENOBUFS || rc == -ETOOMANYREFS)
 		return enqueue(s, msg, bytes, fds, n_fd);
@@ -204,7 +170,8 @@ static void flush(struct wb_seq *s)
 	int rc = 0;
 
 	while (s->head && !rc) {
-		rc = send_now(s->fd, s->head->data, s->head->bytes, s->head->fds, s->head->n_fd);
+		rc = wb_unix_send(
+			s->fd, s->head->data, s->head->bytes, s->head->fds, s->head->n_fd);
 		if (!rc)
 			drop_datagram(s);
 	}
@@ -222,48 +189,23 @@ static void flush(struct wb_seq *s)
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-static uint32_t take_fds(struct msghdr *mh, int *fds)
-{
-	struct cmsghdr *cm;
-	uint32_t n = 0;
-
-	for (cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
-		size_t k = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
-			continue;
-		assert(n + k <= WB_SEQ_FDS_MAX);
-		memcpy(fds + n, CMSG_DATA(cm), k * sizeof(int));
-		n += (uint32_t)k;
-	}
-	return n;
-}
-
 /* One datagram; false when there is nothing more to read now. */
 static bool receive(struct wb_seq *s, uint8_t *buf)
 {
-	struct iovec iov = {buf, WB_SEQ_BYTES_MAX};
-	union cmsg_space space;
-	struct msghdr mh = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &space,
-		.msg_controllen = sizeof(space)};
-	int fds[WB_SEQ_FDS_MAX];
+	int fds[WB_SEQ_FDS_MAX], flags;
 	uint32_t n_fd;
-	ssize_t n;
+	ssize_t n = wb_unix_recv(s->fd, buf, WB_SEQ_BYTES_MAX, fds, &n_fd, &flags);
 
-	n = recvmsg(s->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0) {
-		if (errno != EAGAIN && errno != EINTR)
-			seq_fail(s, -errno, "receive");
-		return errno == EINTR;
+		if (n != -EAGAIN)
+			seq_fail(s, (int)n, "receive");
+		return false;
 	}
-	n_fd = take_fds(&mh, fds);
 	if (n == 0 && !n_fd)
 		seq_end(s, NULL);
-	else if (mh.msg_flags & MSG_TRUNC)
+	else if (flags & MSG_TRUNC)
 		seq_fail(s, -EMSGSIZE, "a datagram above the limit");
-	else if (mh.msg_flags & MSG_CTRUNC)
+	else if (flags & MSG_CTRUNC)
 		seq_fail(s, -EMFILE, "its descriptors did not fit");
 	else if (s->cb.on_msg)
 		s->cb.on_msg(s->cb.cookie, s, buf, (size_t)n, fds, n_fd);
@@ -333,22 +275,4 @@ void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *coo
 {
 	s->on_gone = on_gone;
 	s->gone_cookie = cookie;
-}
-
-int wb__seq_dial(const char *path)
-{
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	int fd, rc;
-
-	if (strlen(path) >= sizeof(sa.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(sa.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	if (!connect(fd, (const struct sockaddr *)&sa, sizeof(sa)))
-		return fd;
-	rc = -errno;
-	close(fd);
-	return rc;
 }

@@ -8,6 +8,7 @@
  * after it returns the connection is freed.  Threads: the loop's.  Layer: net (L1).
  */
 #include "base/err.h"
+#include "base/unixsock.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@ struct wb_seq;
 struct wb_seq_listener;
 
 #define WB_SEQ_BYTES_MAX (128u << 10)
-#define WB_SEQ_FDS_MAX 32
+#define WB_SEQ_FDS_MAX WB_UNIX_FDS_MAX
 
 struct wb_seq_cb {
 	void *cookie;

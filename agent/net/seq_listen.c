@@ -48,7 +48,7 @@ static int is_stale(const char *path, struct wb_err *err)
 			"socket %s: a file that is no socket is in the way: remove it or choose "
 			"another path",
 			path);
-	fd = wb__seq_dial(path);
+	fd = wb_unix_dial(path);
 	if (fd == -ECONNREFUSED || fd == -ENOENT)
 		return 0;
 	if (fd >= 0)

@@ -622,7 +622,7 @@ START_TEST(datagram_without_room_is_dropped_whole)
 	close(sv[0]);
 	memset(big, 'x', sizeof(big) - 1);
 	big[sizeof(big) - 1] = 0;
-	ck_assert_int_eq(wb__seq_connect(big), -ENAMETOOLONG);
+	ck_assert_int_eq(wb_unix_dial(big), -ENAMETOOLONG);
 }
 END_TEST
 

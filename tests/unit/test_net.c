@@ -289,7 +289,7 @@ static void side_bind(struct side *d, struct wb_seq *s)
 /* What the library in the worker does, on a loop. */
 static int dial(struct wb_loop *on, const char *path, struct wb_seq **out)
 {
-	int fd = wb__seq_dial(path);
+	int fd = wb_unix_dial(path);
 
 	return fd < 0 ? fd : wb_seq_adopt(on, fd, 0, out, NULL);
 }
