@@ -151,6 +151,8 @@ $(CLIENT_A): $(call obj,$(foreach m,$(CLIENT_MODULES),$(call src,$(m))))
 endif
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
+TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
+$(O)/tools/toy_worker: $(TOY)
 $(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(call obj,tests/common/geometry.c tests/common/fx_plan.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
 
@@ -162,7 +164,7 @@ $(O)/obj/v$(1)-$(2)/%.c.o: %.c $(O)/flags
 	$$(call say,CC,$$@) $$(CC) $$(CPPFLAGS) $$(CFLAGS) -DWBP_VERSION_MIN=$(1) -DWBP_VERSION_MAX=$(2) -MMD -MP -MF $$(@:.o=.d) -c -o $$@ $$<
 $(O)/tools/agent-v$(1)-$(2): $(call obj,agent/daemon/main.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
 $(O)/tools/operator-v$(1)-$(2): $(call obj,operator-shim/main.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
-$(O)/tools/toy_worker-v$(1)-$(2): $(call obj,tests/tools/toy_worker.c tests/common/geometry.c tests/common/fx_plan.c) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
+$(O)/tools/toy_worker-v$(1)-$(2): $(call obj,tests/tools/toy_worker.c) $(TOY) $(patsubst %,$(O)/obj/v$(1)-$(2)/%.o,$(VERSIONED)) $(ARCHIVES) ; $$(link) $$(ALL_LIBS)
 endef
 $(eval $(call speaking,1,1))
 $(eval $(call speaking,2,3))
@@ -171,7 +173,7 @@ $(eval $(call speaking,3,4))
 $(O)/obj/abi0/build.c.o: agent/proto/build.c $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@) $(CC) $(CPPFLAGS) $(CFLAGS) -DWBP_SHARED_ABI=0 -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(O)/tools/toy_worker-abi0: $(call obj,tests/tools/toy_worker.c tests/common/geometry.c tests/common/fx_plan.c) $(O)/obj/abi0/build.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(O)/tools/toy_worker-abi0: $(call obj,tests/tools/toy_worker.c) $(TOY) $(O)/obj/abi0/build.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
 OTHERS  := $(addprefix $(O)/tools/,agent-v1-1 toy_worker-v1-1 operator-v1-1 agent-v2-3 agent-v3-4 toy_worker-v3-4 operator-v2-3 toy_worker-abi0)
 
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
