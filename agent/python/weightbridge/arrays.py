@@ -26,15 +26,20 @@ def _is_torch(array):
 
 def _numpy_face(array):
     """(address, shape, strides in bytes, dtype, is writable)."""
-    import numpy as np
-
-    if not isinstance(array, np.ndarray):
-        array = (np.from_dlpack(array) if hasattr(array, "__dlpack__")
-                 else np.asarray(memoryview(array)))
+    array = _numpy_of(array)
     if not array.dtype.isnative:
         raise WeightBridgeError("its bytes are in the other order")
     return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype,
             array.flags.writeable)
+
+
+def _numpy_of(array):
+    """An array as NumPy's, without a copy."""
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        return array
+    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))
 
 
 def _torch_face(tensor):
@@ -77,6 +82,13 @@ def describe(name, value):
     p.shape[:len(shape)] = shape
     p.stride[:len(shape)] = [s // item for s in strides]
     return p
+
+
+def holder(value):
+    """Keeps a parameter's storage as it is now, whatever its owner does with the array."""
+    array = _split(value)[0]
+    # A tensor may get another storage under the same object (`.data = ...`), a view does not.
+    return array.detach() if _is_torch(array) else _numpy_of(array)[...]
 
 
 def has_ml_dtypes(params):

@@ -2,8 +2,10 @@
 """extract: find out what load_weights does, by running it on made-up checkpoints."""
 
 import ctypes
+import inspect
 import os
 import sys
+import threading
 import time
 
 from . import _extract_abi as abi
@@ -65,7 +67,10 @@ class _Probe:
         self._at = None  # the tensor last taken
         self._pass = abi.Pass()
         self._names = list(params)
-        self._kept = list(params.values())  # storage that a loader drops must outlive the probe
+        # Storage that a loader drops must outlive the probe, which puts its content back: what was
+        # there at first, and what was there when the library last looked.
+        self._first = self._last = None
+        self._lock = threading.Lock()  # a loader's thread may take a tensor while the probe ends
 
     def run(self, make, progress, expand_bytes):
         self._manifest = open_manifest(self._tensors)
@@ -83,7 +88,9 @@ class _Probe:
             return self._finish()
         finally:
             progress.end()
-            self._lib.wb_extract_close(self._handle)  # puts the parameters back
+            with self._lock:
+                handle, self._handle = self._handle, None
+            self._lib.wb_extract_close(handle)  # puts the parameters back
             self._lib.wb_manifest_close(self._manifest)
 
     def _now(self):
@@ -91,8 +98,10 @@ class _Probe:
         missing = [n for n in self._names if n not in self._params]
         if missing:
             raise WeightBridgeError(f"load_weights removed parameter {missing[0]} from params")
-        return (abi.Param * len(self._names))(
-            *[arrays.describe(n, self._params[n]) for n in self._names])
+        found = [arrays.describe(n, self._params[n]) for n in self._names]
+        self._last = [arrays.holder(self._params[n]) for n in self._names]
+        self._first = self._first or self._last
+        return (abi.Param * len(self._names))(*found)
 
     def _next(self):
         err = Error()
@@ -107,13 +116,19 @@ class _Probe:
     def _load(self, make, progress, expand_bytes):
         self._at = None
         try:
-            self._load_weights(self._fakes(make, progress, expand_bytes))
+            made = self._load_weights(self._fakes(make, progress, expand_bytes))
         except Exception as e:
             if isinstance(e, WeightBridgeError):
                 raise
             at = "before any tensor" if self._at is None else f"at tensor {self._at}"
             raise LoadWeightsError(
                 f"load_weights raised {type(e).__name__} in {self._title()}, {at}: {e}") from e
+        if self._at is None and (inspect.isgenerator(made) or inspect.iscoroutine(made)):
+            made.close()
+            raise WeightBridgeError(
+                f"load_weights returned a {type(made).__name__}, which has not run yet: give a "
+                "function that loads before it returns (lambda w: list(load_weights(w)), "
+                "lambda w: asyncio.run(load_weights(w)))")
 
     def _fakes(self, make, progress, expand_bytes):
         """The made-up checkpoint of this pass; each tensor is new memory."""
@@ -124,6 +139,12 @@ class _Probe:
             yield name, self._fake(make, i, shape, dtype, expand_bytes)
 
     def _fake(self, make, i, shape, dtype, expand_bytes):
+        with self._lock:
+            if self._handle is None:
+                raise WeightBridgeError(f"tensor {self._at} taken after probing had ended")
+            return self._filled(make, i, shape, dtype, expand_bytes)
+
+    def _filled(self, make, i, shape, dtype, expand_bytes):
         kind, small = abi.FILL_FULL, shape
         if expand_bytes is not None and arrays.n_bytes(shape, dtype) >= expand_bytes:
             kind = self._lib.wb_extract_fill_kind(self._handle, i)
