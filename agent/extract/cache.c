@@ -122,7 +122,7 @@ static int take_map(struct wb_probe *p, const struct wb_map *map)
 			    sizeof(*a->region)) < 0)
 			return -ENOMEM;
 		a->region[a->n_region++] = map->region[i];
-		a->needs_snapshot |= map->region[i].kind == WB_REGION_UNWRITTEN;
+		a->needs_snapshot = true; /* only a sentinel tells whether they are as they were */
 	}
 	for (uint32_t i = 0; i < p->n_param; i++)
 		if (p->param[i].state == WB__ACTIVE && is_left(&p->param[i]))
@@ -257,6 +257,14 @@ void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s)
 	struct wb_buf b;
 	int rc;
 
+	/* The map does not hold their values, so that one pass could not prove it. */
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		if (!p->param[i].is_merged)
+			continue;
+		wb__note(p, "map not kept in %s: parameter %s has more than %d ranges of constants",
+			p->cache_dir, p->param[i].name, WB__CONSTANT_REGIONS_MAX);
+		return;
+	}
 	wb_buf_init(&b, FILE_MAX);
 	wb_buf_u32(&b, MAGIC);
 	wb_buf_u32(&b, VERSION);

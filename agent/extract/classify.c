@@ -22,12 +22,21 @@ struct sweep {
 
 #define BLOCK_BYTES 4096
 
+/* The element size is a constant in each loop: these become vectors. */
+#define COUNT(type)                                                                                \
+	for (size_t i = 0; i < n; i++)                                                             \
+	same += ((const type *)(const void *)p)[i] == (type)raw
+
 static size_t count_slowly(const uint8_t *p, size_t elem_bytes, uint32_t raw, size_t n)
 {
 	size_t same = 0;
 
-	for (size_t i = 0; i < n; i++)
-		same += wb__raw_at(p + i * elem_bytes, elem_bytes) == raw;
+	if (elem_bytes == 1)
+		COUNT(uint8_t);
+	else if (elem_bytes == 2)
+		COUNT(uint16_t);
+	else
+		COUNT(uint32_t);
 	return same;
 }
 
@@ -90,6 +99,15 @@ static int count_all(struct wb_probe *p, enum wb_pass_kind kind)
 	return rc;
 }
 
+int wb__count_held(struct wb_probe *p)
+{
+	int rc = count_all(p, WB_PASS_CONST);
+
+	for (uint32_t i = 0; i < p->n_param; i++)
+		p->param[i].n_held = p->param[i].n_equal;
+	return rc;
+}
+
 static int residual_put(struct wb__residual *res, uint64_t index, const uint8_t *elem, size_t bytes)
 {
 	struct wb__run *last = res->n ? &res->run[res->n - 1] : NULL;
@@ -132,18 +150,6 @@ static int residual_take(struct wb__param *a)
 	return rc;
 }
 
-static bool equals_snapshot(const struct wb__param *a)
-{
-	const struct wb__geom *g = &a->geom;
-	size_t row_bytes = g->cols * a->elem_bytes;
-
-	for (uint64_t r = 0; r < g->rows_all; r++)
-		if (memcmp(a->data + wb__geom_row(g, r) * a->elem_bytes,
-			    a->snapshot + r * row_bytes, row_bytes) != 0)
-			return false;
-	return true;
-}
-
 uint64_t wb__content_hash(const struct wb__param *a)
 {
 	const struct wb__geom *g = &a->geom;
@@ -162,7 +168,7 @@ static int first_task(void *ctx, size_t task)
 
 	if (a->state != WB__ACTIVE || a->n_equal == a->geom.total)
 		return 0;
-	if (!a->n_equal && (!a->snapshot || equals_snapshot(a))) {
+	if (!a->n_equal && (!a->snapshot || wb__equals_snapshot(a))) {
 		a->state = WB__LEFT;
 		a->hash = wb__content_hash(a);
 		return wb__region_whole(a, (uint32_t)task, WB_REGION_UNWRITTEN);
@@ -205,6 +211,19 @@ static uint64_t first_raw(const struct wb__param *a, struct residual_at *at, uin
 		a->elem_bytes);
 }
 
+/* What one sweep over the classes finds.  Without a snapshot "once" has unwritten elements, too,
+ * that held the first constant before. */
+struct found {
+	struct wb__bad arithmetic, once; /* once: written by the first call alone */
+};
+
+static void put_bad(struct wb__bad *b, uint64_t index)
+{
+	if (!b->n++)
+		b->first = index;
+	b->last = index;
+}
+
 static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64_t r0, uint64_t r1)
 {
 	if (r0 == wb__const_raw(a->dtype, WB_PASS_CONST) &&
@@ -220,7 +239,7 @@ static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64
 
 /* Classes of one row; the rows that are plain copies cost one look. */
 static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
-	struct residual_at *at, struct wb__bad *bad)
+	struct residual_at *at, struct found *f)
 {
 	const struct wb__geom *g = &a->geom;
 	const uint8_t *elem = a->data + wb__geom_row(g, row) * a->elem_bytes;
@@ -233,16 +252,38 @@ static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
 		return;
 	}
 	for (uint64_t end = index + g->cols; index < end; index++, elem += a->elem_bytes) {
-		enum wb__class c = class_of(
-			a, index, first_raw(a, at, index), wb__raw_at(elem, a->elem_bytes));
+		uint64_t r0 = first_raw(a, at, index), r1 = wb__raw_at(elem, a->elem_bytes);
+		bool is_once = r1 == wb__sentinel_raw(a->dtype) &&
+			       r0 == wb__const_raw(a->dtype, WB_PASS_CONST);
+		enum wb__class c = class_of(a, index, r0, r1);
 
 		a->cls[index] = (uint8_t)c;
-		if (c != WB__ARITHMETIC)
-			continue;
-		if (!bad->n++)
-			bad->first = index;
-		bad->last = index;
+		if (is_once && (c == WB__ARITHMETIC || !a->snapshot))
+			put_bad(&f->once, index);
+		else if (c == WB__ARITHMETIC)
+			put_bad(&f->arithmetic, index);
 	}
+}
+
+/* Names what is no copy; true when there is something. */
+static bool judge(struct wb__param *a, const struct found *f)
+{
+	const struct wb__bad *b = &f->arithmetic;
+	char range[WB__RANGE_TEXT];
+
+	if (b->n) {
+		wb__fault(a, "%s (%" PRIu64 " elements): arithmetic on the value",
+			wb__range_text(a, b->first, b->last, range), b->n);
+		return true;
+	}
+	b = &f->once;
+	if (b->n <= a->n_held)
+		return false;
+	wb__fault(a,
+		"%s (%" PRIu64 " elements): written by the first call of load_weights and not by "
+		"the second (it must do the same each time)",
+		wb__range_text(a, b->first, b->last, range), b->n);
+	return true;
 }
 
 static int second_task(void *ctx, size_t task)
@@ -251,12 +292,14 @@ static int second_task(void *ctx, size_t task)
 	struct wb__param *a = &p->param[task];
 	const struct wb__geom *g = &a->geom;
 	struct residual_at at = {&a->residual, 0};
-	struct wb__bad bad = {0};
+	struct found found = {0};
 	uint8_t block[BLOCK_BYTES];
-	char range[WB__RANGE_TEXT];
 
 	if (a->state == WB__LEFT && g->total && wb__content_hash(a) != a->hash)
-		wb__fault(a, "all %" PRIu64 " elements: arithmetic on the value", g->total);
+		wb__fault(a, "all %" PRIu64 " elements: %s", g->total,
+			a->snapshot ? "changed by the second call of load_weights and not by the "
+				      "first (it must do the same each time)"
+				    : "arithmetic on the value");
 	if (a->state != WB__ACTIVE || (a->n_equal == g->total && !a->residual.n))
 		return 0;
 	a->cls = wb_alloc(g->total);
@@ -264,13 +307,8 @@ static int second_task(void *ctx, size_t task)
 		return -ENOMEM;
 	block_of(a, WB_PASS_CONST_B, block);
 	for (uint64_t r = 0; r < g->rows_all; r++)
-		class_row(a, r, block, &at, &bad);
-	if (bad.n) {
-		wb__fault(a, "%s (%" PRIu64 " elements): arithmetic on the value",
-			wb__range_text(a, bad.first, bad.last, range), bad.n);
-		return 0;
-	}
-	return wb__regions(p, a);
+		class_row(a, r, block, &at, &found);
+	return judge(a, &found) ? 0 : wb__regions(p, a);
 }
 
 int wb__classify_second(struct wb_probe *p)

@@ -21,11 +21,11 @@
 static const struct {
 	enum wbk_code code;
 	uint32_t a, b; /* constants of the two passes */
-	uint32_t sentinel; /* quiet NaN where there is one */
+	uint32_t sentinel; /* signalling NaN where there is one: arithmetic makes it a quiet one */
 } types[WB_DT_COUNT] = {
-	[WB_BF16] = {WBK_CODE_BF16, 0x3fc0, 0xc0a0, 0x7fe5},
-	[WB_F32] = {WBK_CODE_F32, 0x3fc00000, 0xc0a00000, 0x7fe5a5a5},
-	[WB_F16] = {WBK_CODE_F16, 0x3e00, 0xc500, 0x7e5a},
+	[WB_BF16] = {WBK_CODE_BF16, 0x3fc0, 0xc0a0, 0x7fa5},
+	[WB_F32] = {WBK_CODE_F32, 0x3fc00000, 0xc0a00000, 0x7fa5a5a5},
+	[WB_F16] = {WBK_CODE_F16, 0x3e00, 0xc500, 0x7d5a},
 	[WB_F8_E4M3] = {WBK_CODE_E4M3, 0x3c, 0xca, 0x7f},
 	[WB_F8_E5M2] = {WBK_CODE_E5M2, 0x3e, 0xc5, 0x7f},
 	[WB_I8] = {WBK_CODE_I8, 3, 0xfb, 0x5a},

@@ -90,6 +90,7 @@ struct wb__param {
 	struct wb_region *region; /* owned */
 	size_t n_region, region_cap;
 	uint64_t n_equal; /* elements that hold the constant of the pass */
+	uint64_t n_held; /* those that held the first one's before it; counted without snapshot */
 	struct wb__bad bad; /* found in the current pass */
 	char fault[256]; /* "" = none */
 };
@@ -167,6 +168,7 @@ int wb__recs_add(
 	struct wb__recs *a, const struct wb__recs *b, int64_t scale, uint64_t shift, size_t max);
 
 /* classify.c */
+int wb__count_held(struct wb_probe *p);
 int wb__classify_first(struct wb_probe *p);
 int wb__classify_second(struct wb_probe *p);
 void wb__prefill(struct wb__param *a);
@@ -211,6 +213,7 @@ int wb__alias_find(struct wb_probe *p, struct wb_err *err);
 /* restore.c */
 int wb__snapshot(struct wb_probe *p);
 void wb__restore(struct wb_probe *p);
+bool wb__equals_snapshot(const struct wb__param *a);
 
 /* faults.c: the first fault of a parameter is kept; called by who works on it alone. */
 void wb__fault(struct wb__param *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

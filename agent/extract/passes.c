@@ -107,7 +107,8 @@ static int prefill_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state == WB__ACTIVE && a->geom.total)
+	/* A map from the cache may be stale: what cannot be put back stays as it is. */
+	if (a->state == WB__ACTIVE && a->geom.total && (a->snapshot || !p->is_cached))
 		wb__prefill(a);
 	return 0;
 }
@@ -147,6 +148,8 @@ int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *
 		rc = wb__parallel(p->threads, p->n_param, left_task, p);
 	if (!rc && (kind == WB_PASS_CONST_B || (p->is_cached && !p->hash_done)))
 		rc = wb__parallel(p->threads, p->n_param, prefill_task, p);
+	if (!rc && kind == WB_PASS_CONST && p->opts.keep_no_snapshot)
+		rc = wb__count_held(p);
 	if (rc < 0)
 		return wb_err_set(err, rc, "pass %s", p->pass.name);
 	p->in_pass = true;

@@ -52,7 +52,8 @@ static void put_back(const struct wb__param *a, uint8_t *data)
 			row_bytes);
 }
 
-/* Without a snapshot: only what load_weights will not write again. */
+/* Without a snapshot: only what load_weights will not write again; all that was there after the
+ * first pass when the classes are not known. */
 static void put_back_unwritten(const struct wb__param *a)
 {
 	uint32_t first = wb__const_raw(a->dtype, WB_PASS_CONST);
@@ -62,7 +63,7 @@ static void put_back_unwritten(const struct wb__param *a)
 	for (uint64_t i = 0; i < a->geom.total; i++) {
 		uint8_t *elem = a->data + wb__geom_at(&a->geom, i) * a->elem_bytes;
 
-		if (a->cls[i] != WB__UNWRITTEN)
+		if (a->cls && a->cls[i] != WB__UNWRITTEN)
 			continue;
 		while (run < res->n && res->run[run].begin + res->run[run].n <= i)
 			run++;
@@ -76,18 +77,33 @@ static void put_back_unwritten(const struct wb__param *a)
 	}
 }
 
+bool wb__equals_snapshot(const struct wb__param *a)
+{
+	const struct wb__geom *g = &a->geom;
+	size_t row_bytes = g->cols * a->elem_bytes;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		if (memcmp(a->data + wb__geom_row(g, r) * a->elem_bytes,
+			    a->snapshot + r * row_bytes, row_bytes) != 0)
+			return false;
+	return true;
+}
+
 static int restore_task(void *ctx, size_t task)
 {
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state != WB__ACTIVE && a->state != WB__FAULTY)
+	if (a->state == WB__ALIAS)
+		return 0;
+	/* What load_weights was not seen to write it may have written since, and then raised. */
+	if (a->state == WB__LEFT && (!a->snapshot || wb__equals_snapshot(a)))
 		return 0;
 	if (a->snapshot) {
 		put_back(a, a->data);
 		if (a->moved_to)
 			put_back(a, a->moved_to);
-	} else if (a->cls) {
+	} else if (a->cls || p->pass.kind == WB_PASS_CONST_B) {
 		put_back_unwritten(a);
 	}
 	return 0;

@@ -122,6 +122,143 @@ def loader_that_has_not_run_is_told_so():
     assert wb.extract(names, ONE, {"p": p}).n_ops == 1
 
 
+# ---- the parameters are as before
+
+
+@test
+def what_load_weights_left_alone_is_put_back_when_it_writes_it_and_raises():
+    p, q, calls = zeros(), np.full(SHAPE, 7, np.float32), []
+
+    def plain(weights):
+        for _, t in weights:
+            p[:] = t
+
+    def late(weights):
+        calls.append(1)
+        for _, t in weights:
+            p[:] = t
+            if len(calls) == when:
+                q[:] = t
+                raise KeyError("no such layer")
+
+    with tempfile.TemporaryDirectory() as d:
+        when = 3
+        raises(wb.LoadWeightsError, "pass 3", wb.extract, late, ONE, {"p": p, "q": q})
+        assert (q == 7).all() and not p.any()
+        wb.extract(plain, ONE, {"p": p, "q": q}, cache_dir=d)
+        when = 4
+        raises(wb.LoadWeightsError, "from the cache", wb.extract, late, ONE, {"p": p, "q": q},
+               cache_dir=d)
+        assert (q == 7).all() and not p.any()
+
+
+@test
+def reload_with_a_stale_map_keeps_what_is_no_longer_written():
+    p, q = zeros(), np.full(SHAPE, 7, np.float32)
+
+    def both(weights):
+        for _, t in weights:
+            p[:], q[:] = t, t
+
+    def one(weights):
+        for _, t in weights:
+            p[:] = t
+
+    with tempfile.TemporaryDirectory() as d:
+        wb.extract(both, ONE, {"p": p, "q": q}, cache_dir=d)
+        m = wb.extract(one, ONE, {"p": p, "q": q}, cache_dir=d, reload=int)
+    assert m.param("q")["unwritten"] == 1 and (q == 7).all()
+
+
+@test
+def reload_after_an_exception_keeps_what_is_not_written():
+    p, calls = np.full(SHAPE, 7, np.float32), []
+    p[7] = 1.5  # what the first pass writes
+
+    def load(weights):
+        calls.append(1)
+        for _, t in weights:
+            p[:4] = t[:4]
+            if len(calls) == when:
+                raise KeyError("no such layer")
+
+    for when in (1, 2, 3):
+        calls.clear()
+        raises(wb.LoadWeightsError, f"pass {when}", wb.extract, load, ONE, {"p": p}, reload=int)
+        assert (p[4:7] == 7).all() and (p[7] == 1.5).all(), when
+
+
+# ---- nothing silently wrong
+
+
+@test
+def what_only_the_first_call_writes_is_no_unwritten_element():
+    for reload in (None, int):
+        p, q, calls = zeros(), zeros(), []
+
+        def load(weights):
+            calls.append(1)
+            for _, t in weights:
+                p[:] = t
+                if len(calls) == 1:
+                    q[2:4] = t[2:4]
+
+        q[7] = 1.5  # and never written
+        e = raises(wb.NotCopyError, "written by the first call of load_weights and not by the",
+                   wb.extract, load, ONE, {"p": p, "q": q}, reload=reload)
+        assert len(e.faults) == 1
+
+
+@test
+def unwritten_elements_that_hold_the_constant_of_the_first_pass_are_unwritten():
+    for dtype, value in ((np.float32, 1.5), (np.int8, 3)):
+        p, q = zeros(dtype), np.full(SHAPE, value, dtype)
+
+        def load(weights):
+            for _, t in weights:
+                p[:] = t
+                q[:2] = t[:2]
+
+        kind = "F32" if dtype is np.float32 else "I8"
+        m = wb.extract(load, [("t", SHAPE, kind)], {"p": p, "q": q}, reload=int)
+        assert m.param("q")["unwritten"] == 1 and (q[2:] == value).all()
+
+
+@test
+def a_loader_that_adds_to_what_is_there_is_refused():
+    for dtype, kind in ((np.float32, "F32"), (np.float16, "F16"), (ml_dtypes.bfloat16, "BF16")):
+        for reload in (None, int):
+            p, q = zeros(dtype), zeros(dtype)
+
+            def load(weights):
+                for _, t in weights:
+                    q[:] = t
+                    with np.errstate(invalid="ignore"):
+                        p[:] += t
+
+            raises(wb.NotCopyError, "p: rows 0..7 (128 elements): arithmetic", wb.extract, load,
+                   [("t", SHAPE, kind)], {"p": p, "q": q}, reload=reload)
+
+
+@test
+def a_table_made_by_load_weights_is_not_kept_in_the_cache():
+    p, q, calls = zeros(), np.zeros((200, 64), np.float32), []
+    table = np.random.default_rng(0).standard_normal(q.shape).astype(np.float32)
+
+    def load(weights):
+        calls.append(1)
+        for _, t in weights:
+            p[:] = t
+        q[:] = table
+
+    with tempfile.TemporaryDirectory() as d:
+        for _ in range(2):
+            m = wb.extract(load, ONE, {"p": p, "q": q}, cache_dir=d)
+            assert "parameter q has more than 4096 ranges of constants" in m.notes
+            assert "anew" not in m.notes
+    assert len(calls) == 10
+
+
 def main():
     for f in TESTS:
         try:
