@@ -202,10 +202,11 @@ static int get_cluster(
 	out->is_insecure = v && v->kind == WB_YAML_SCALAR && !strcmp(v->text, "true");
 	if (!out->server)
 		return wb_err_set(p->err, -EINVAL, "%s: the cluster has no server", p->file);
-	if (strncmp(out->server, "https://", 8) != 0 || !out->server[8])
-		return wb_err_set(p->err, -EINVAL, "%s: server must begin with https://", p->file);
-	while (out->server[strlen(out->server) - 1] == '/')
-		out->server[strlen(out->server) - 1] = '\0';
+	for (size_t n = strlen(out->server); n && out->server[n - 1] == '/'; n--)
+		out->server[n - 1] = '\0';
+	if (strncmp(out->server, "https://", 8) != 0 || out->server[8] == '/')
+		return wb_err_set(p->err, -EINVAL,
+			"%s: server must begin with https:// and the name of a host", p->file);
 	return 0;
 }
 
