@@ -52,12 +52,14 @@ static void send(struct ballot *b, uint32_t kind)
 				wb__core_send(e, a, &m);
 }
 
+/* A number is one proposer's alone, also among the engines, and the leader, of this agent: judges
+ * and their answers know it by that. */
 static void ask(struct ballot *b)
 {
-	uint64_t round = (b->seen >> 32) + 1;
+	uint64_t round = (WB_MAX(b->seen, b->obj->asked) >> 32) + 1;
 
 	b->number = round << 32 | (wb__core_judge_hash(b->obj->core->agent) & UINT32_MAX);
-	b->seen = b->number;
+	b->seen = b->obj->asked = b->number;
 	b->accepted = 0;
 	b->value = b->want;
 	b->state = BALLOT_ASKING;

@@ -324,6 +324,7 @@ struct object {
 	bool flow_staged[CORE_FLOWS_MAX]; /* rollouts by their areas */
 	struct verdict verdict[CORE_VERDICTS_MAX]; /* by transfer, oldest first */
 	uint32_t n_verdict;
+	uint64_t asked; /* greatest number of a ballot from here */
 	uint64_t forgotten; /* transfers up to here have no verdict any more */
 	bool is_judge; /* verdicts were read, or there was nothing to read */
 	struct wb_slots slots;

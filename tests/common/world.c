@@ -328,7 +328,8 @@ void world_init(struct world *w, const struct world_opts *o)
 	}
 	for (uint32_t e = 0; e < o->engines; e++)
 		for (uint32_t a = 0; a < o->agents_per_engine; a++) {
-			add_agent(w, engines[e], a);
+			if (!e || !o->one_pod)
+				add_agent(w, engines[e], a);
 			for (uint32_t t = 0; t < o->workers_per_agent; t++)
 				world_worker_create(w, w->n_agent - 1, WB_ROLE_ROLLOUT, e,
 					o->agents_per_engine * o->workers_per_agent,

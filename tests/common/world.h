@@ -110,6 +110,7 @@ struct world_opts {
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
+	bool one_pod; /* all engines have one agent; agents_per_engine is 1 */
 	bool twins; /* rollouts have the first tensor twice */
 	uint32_t lane_depth; /* jobs a lane takes at a time; 0 = its own choice */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */

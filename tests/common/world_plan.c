@@ -14,7 +14,7 @@ const char *const world_uid = "uid-of-the-simulated-object";
 
 uint32_t world_agent_of_engine(const struct world *w, uint32_t engine)
 {
-	return w->o.trainer_agents + engine * w->o.agents_per_engine;
+	return w->o.trainer_agents + (w->o.one_pod ? 0 : engine * w->o.agents_per_engine);
 }
 
 bool world_is_seen(const struct world *w, const struct world_worker *k)

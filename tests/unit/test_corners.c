@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/log.h"
+#include "transfer/internal.h"
 
 #include <check.h>
 #include <errno.h>
@@ -161,6 +162,50 @@ START_TEST(a_plan_that_is_refused_leaves_the_slots_as_they_were)
 }
 END_TEST
 
+/* ---- ballots ------------------------------------------------------------------------------- */
+
+static bool is_over(const struct ballot *b)
+{
+	return b->state == BALLOT_NONE;
+}
+
+/* Two engines of a pod are in doubt, the second a moment later, and one of five judges has taken
+ * the leader's COMMIT: who asks does so by a number of its own, or what is said to one counts for
+ * the other, and each has its own decision. */
+START_TEST(engines_of_a_pod_in_doubt_learn_the_same)
+{
+	struct world_opts o = shape;
+	struct object *judge, *own;
+	struct ballot *first, *second;
+	uint64_t names[WB_AREA_JUDGES_MAX], pause = (uint64_t)_i % 20 * 5000;
+	uint32_t n;
+
+	o.seed = 1000 + (uint64_t)_i;
+	o.trainer_agents = 5;
+	o.scale = 80;
+	o.one_pod = o.rollout_staged = o.all_engines = true;
+	begin(&o);
+	judge = w.agent[1].core->objects;
+	judge->verdict[judge->n_verdict++] = (struct verdict){7, 1, 1, DECIDE_COMMIT};
+	own = w.agent[5].core->objects;
+	first = &own->cur->lead[0].ballot;
+	second = &own->cur->lead[1].ballot;
+	n = wb__core_judges(own->cur, names);
+	ck_assert_uint_eq(n, 5);
+	wb__core_ballot_ask(first, own, 7, names, n);
+	world_after(&w.agent[5]);
+	world_run_for(&w, pause);
+	wb__core_ballot_ask(second, own, 7, names, n);
+	world_after(&w.agent[5]);
+	while (!is_over(first) || !is_over(second))
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_msg(first->value == second->value, "%s for one engine, %s for the other",
+		first->value == DECIDE_COMMIT ? "COMMIT" : "ABORT",
+		second->value == DECIDE_COMMIT ? "COMMIT" : "ABORT");
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("corners");
@@ -174,6 +219,7 @@ int main(void)
 	tcase_add_loop_test(
 		tc, a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan, 0, 4);
 	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
+	tcase_add_loop_test(tc, engines_of_a_pod_in_doubt_learn_the_same, 0, 400);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }
