@@ -22,6 +22,8 @@ FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQIIIQ",
           WAKE: "I", PARKED: "I", BEGIN: "QqB", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
           DETACH: "I"}
 
+COUNT = 12  # the place of `count` in what ATTACH says
+
 COMMITTED, ABORTED, TORN, TORN_FINAL = 1, 2, 3, 4
 E_ABORTED = -4005
 
