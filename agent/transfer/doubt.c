@@ -288,6 +288,19 @@ static void look(struct lead *l)
 		answer(l, d->state ? WB_ENGINE_TORN : WB_ENGINE_ABORTED);
 }
 
+void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto)
+{
+	if (!l->doubt.transfer || l->doubt.transfer > upto || !l->doubt.agent[agent].is_asked)
+		return;
+	l->doubt.agent[agent].is_asked = false; /* it says nothing */
+	look(l);
+}
+
+bool wb__core_doubt_waits_for(const struct lead *l, uint32_t agent)
+{
+	return l->doubt.transfer && l->doubt.agent[agent].is_asked;
+}
+
 static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];

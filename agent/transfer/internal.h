@@ -536,6 +536,10 @@ void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 uint64_t wb__core_doubt_tick(struct object *o, uint64_t now);
 /* The engine's lead has begun something and not answered: it does not know. */
 void wb__core_doubt_over(struct epoch *e, uint32_t engine);
+/* What the lead asked of an agent that is gone since, or its answer, is lost. */
+void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto);
+/* The lead has asked this agent, and holds TARGET back until it knows. */
+bool wb__core_doubt_waits_for(const struct lead *l, uint32_t agent);
 /* times.c: to the env, when the workers go on. */
 void wb__core_times_party(struct party *p);
 void wb__core_times_trainers(struct trainers *t);

@@ -541,6 +541,7 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 		struct lead *l = &e->lead[en];
 		char text[WB_ERR_MSG_MAX];
 
+		wb__core_doubt_agent_down(l, agent, upto);
 		if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->transfer > upto)
 			continue;
 		if (l->agent[agent].takes_part) {
@@ -585,10 +586,10 @@ void wb__core_lead_broken(struct lead *l, const char *why)
 bool wb__core_lead_is_late(const struct lead *l, uint32_t agent)
 {
 	const struct lead_agent *x = &l->agent[agent];
-	bool late = l->state == LEAD_PROMISES     ? !x->promised
-		    : l->state == LEAD_STOPS      ? !x->stopped
-		    : l->state == LEAD_MOVING     ? !x->complete
-		    : l->state == LEAD_STAGING    ? !x->complete
+	bool late = l->state == LEAD_PROMISES  ? !x->promised || wb__core_doubt_waits_for(l, agent)
+		    : l->state == LEAD_STOPS   ? !x->stopped
+		    : l->state == LEAD_MOVING  ? !x->complete
+		    : l->state == LEAD_STAGING ? !x->complete
 		    : l->state == LEAD_INSTALLING ? !x->installed
 						  : !x->ended;
 

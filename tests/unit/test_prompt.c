@@ -340,6 +340,35 @@ START_TEST(a_worker_whose_agent_died_before_the_end_hears_of_it)
 }
 END_TEST
 
+static void no_words(const char *from, const char *to, uint64_t ns)
+{
+	struct wb_sim_fault f = {.kind = WB_SIM_DROP,
+		.items = WB_SIM_MSG,
+		.from = from,
+		.to = to,
+		.until_ns = world_now(&w) + ns};
+
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
+}
+
+/* The lead that began anew asks how the update ended, and the other agent cannot be reached until
+ * it is given up: the answer, which is lost, holds nothing up later. */
+START_TEST(a_question_about_an_update_is_not_asked_for_ever)
+{
+	int i = 7 + _i % 5;
+	struct world_opts o = in_step(_i / 5);
+
+	die_at(&o, i);
+	no_words("e0-0", "e0-1", 13 * WB_NS_PER_S);
+	no_words("e0-1", "e0-0", 13 * WB_NS_PER_S);
+	world_start_agent(&w, 1);
+	world_run_for(&w, 14 * WB_NS_PER_S);
+	come_to_plan();
+	commits(3);
+	end();
+}
+END_TEST
+
 /* END was lost with the lead: one worker has heard it, stands in its collective, and cannot be
  * asked; the other one is torn for all that anybody knows.  Its user ends the engine. */
 static void restart_if_torn(void)
@@ -456,6 +485,7 @@ int main(void)
 	tcase_add_test(tc, a_call_to_a_leader_that_stays_away_ends);
 	tcase_add_loop_test(tc, a_worker_whose_agent_died_before_the_end_hears_of_it, 0,
 		(int)WB_ARRAY_SIZE(words) * 6);
+	tcase_add_loop_test(tc, a_question_about_an_update_is_not_asked_for_ever, 0, 20);
 	tcase_add_loop_test(tc, an_engine_in_step_survives_an_agent_of_it, 0, 3 * STEPS);
 	tcase_add_loop_test(tc, engines_that_leave_hold_nobody_up, 0, STEPS);
 	tcase_add_loop_test(tc, an_engine_that_leaves_in_its_hook_takes_nothing_with_it, 0, STEPS);
