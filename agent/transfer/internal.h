@@ -96,6 +96,7 @@ struct epoch {
 	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
 	struct worker **member; /* by local index */
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
+	bool *trains; /* by agent: has trainer workers */
 	struct link *link; /* by agent */
 	struct wire *wire; /* by agent */
 	struct wb_xport_epoch xp;

@@ -18,11 +18,7 @@ static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
 
 bool wb__core_has_trainer(const struct epoch *e, uint32_t agent)
 {
-	for (uint32_t w = 0; w < e->plan->n_worker; w++)
-		if (e->plan->worker[w].role == WB_ROLE_TRAINER &&
-			e->plan->worker[w].domain == agent)
-			return true;
-	return false;
+	return e->trains[agent];
 }
 
 static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
