@@ -532,7 +532,12 @@ static bool is_over(const struct epoch *e, uint32_t plan_worker, uint64_t transf
 static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_conn(c, ev->conn);
-	struct wb_flow *f = e ? wb__core_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
+	struct wb_flow *f;
+
+	/* As with messages: who receives under a plan has heard that it is active. */
+	if (e)
+		wb__core_activate(e);
+	f = e ? wb__core_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
 
 	if (f) {
 		wb_flow_on_grant(f, ev);

@@ -5,10 +5,25 @@
 #include <errno.h>
 #include <string.h>
 
+/* Its connections close, which is heard of later; what they still say has no epoch. */
+static void forget_conns(const struct epoch *e)
+{
+	struct wb_core *c = e->obj->core;
+
+	for (size_t i = 0; i < c->n_conn; i++)
+		if (c->conn[i].e == e)
+			c->conn[i--] = c->conn[--c->n_conn];
+	for (uint32_t i = 0; i < c->n_orphan; i++)
+		if (c->orphan[i].e == e)
+			c->orphan[i--] = c->orphan[--c->n_orphan];
+}
+
 static void epoch_destroy(struct epoch *e)
 {
 	if (!e)
 		return;
+	if (e->obj)
+		forget_conns(e);
 	if (e->obj)
 		wb__core_digest_cancel(e->obj);
 	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)

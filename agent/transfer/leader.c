@@ -358,7 +358,7 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 		return wb_err_set(
 			err, -ENOENT, "engine %s holds no version", e->r.engine[source].name);
 	for (l = e->obj->feeds; l; l = l->next)
-		if (l->feed_engine == engine)
+		if (l->e == e && l->feed_engine == engine)
 			return 0; /* under way */
 	l = wb_zalloc(1, sizeof(*l));
 	if (!l || begin(l, e) < 0) {

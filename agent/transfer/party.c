@@ -202,7 +202,7 @@ static uint32_t first_local(const struct party *p)
 static bool all_here(const struct party *p)
 {
 	for_party_worker (p->e, p->engine, i)
-		if (!p->e->member[i] || p->e->member[i]->gone)
+		if (!p->e->member[i] || p->e->member[i]->gone || p->e->member[i]->asleep)
 			return false;
 	return true;
 }

@@ -104,8 +104,25 @@ const char *wb__core_trainers_name(enum trainers_state s)
 	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
 }
 
+/* Also while it is being repaired; it stays so unless that commits. */
+static bool is_torn(const struct party *p)
+{
+	return p->state == PARTY_TORN ||
+	       (p->state != PARTY_NONE && p->state != PARTY_ENDING && p->was_torn);
+}
+
+/* The wait for repair stays with its plan until a transfer begins under the next. */
+static bool is_torn_before(const struct object *o, const char *engine)
+{
+	for (uint32_t en = 0; o->prev && en < o->prev->r.n_engine; en++)
+		if (!strcmp(o->prev->r.engine[en].name, engine))
+			return is_torn(&o->prev->party[en]);
+	return false;
+}
+
 static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 {
+	enum party_state phase = e->party[en].state;
 	uint64_t transfer = 0;
 	int64_t version = -1;
 
@@ -115,24 +132,21 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 		transfer = e->member[i]->held_transfer;
 		version = e->member[i]->held_version;
 	}
+	if (phase == PARTY_NONE && is_torn_before(e->obj, e->r.engine[en].name))
+		phase = PARTY_TORN;
 	wb_buf_printf(out, "{\"engine\":");
 	wb_buf_json_str(out, e->r.engine[en].name);
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
-		(unsigned long long)transfer, (long long)version,
-		wb__core_party_name(e->party[en].state));
+		(unsigned long long)transfer, (long long)version, wb__core_party_name(phase));
 }
 
 const char *wb_core_torn(const struct wb_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
-		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
-			const struct party *p = &o->cur->party[en];
-
-			/* Also while it is being repaired; it stays so unless that commits. */
-			if (p->state == PARTY_TORN ||
-				(p->state != PARTY_NONE && p->state != PARTY_ENDING && p->was_torn))
+		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++)
+			if (is_torn(&o->cur->party[en]) ||
+				is_torn_before(o, o->cur->r.engine[en].name))
 				return o->cur->r.engine[en].name;
-		}
 	return NULL;
 }
 

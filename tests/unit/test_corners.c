@@ -4,6 +4,7 @@
 #include "tests/common/world.h"
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "transfer/internal.h"
 
@@ -206,6 +207,139 @@ START_TEST(engines_of_a_pod_in_doubt_learn_the_same)
 }
 END_TEST
 
+/* ---- feeds --------------------------------------------------------------------------------- */
+
+static int feed(const struct world_epoch *e, uint32_t agent, uint32_t engine, uint32_t source)
+{
+	struct wb_err err = {0};
+	int rc = wb_core_feed(
+		w.agent[agent].core, world_uid, e->term, e->number, engine, source, &err);
+
+	world_after(&w.agent[agent]);
+	return rc;
+}
+
+/* Engines have other numbers under the next plan. */
+START_TEST(a_feed_is_not_taken_for_one_of_the_plan_before)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+
+	o.engines = 3;
+	begin(&o);
+	commits(1);
+	for (uint32_t a = 2; a <= 3; a++) {
+		world_kill_agent(&w, a);
+		world_restart(&w, a);
+	}
+	world_run_for(&w, WB_NS_PER_S);
+	install_all(e = world_epoch_make(&w));
+	wb_sim_node_stall(w.net, w.agent[2].name, 60 * WB_NS_PER_S);
+	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
+	w.agent[2].is_silent = true;
+	install_all(e = world_epoch_make(&w));
+	ck_assert_uint_eq(e->engine[1], 2);
+	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	ck_assert(world_holds(&w, &w.worker[3], 1));
+	ck_assert_int_eq(w.worker[3].version, 1);
+	world_finish(&w);
+}
+END_TEST
+
+/* An agent that has not heard ACTIVATE is read from by one that has. */
+START_TEST(a_grant_says_that_its_plan_is_active)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+
+	o.agents_per_engine = 2;
+	begin(&o);
+	commits(1);
+	for (uint32_t a = 3; a <= 4; a++) {
+		world_kill_agent(&w, a);
+		world_restart(&w, a);
+	}
+	world_run_for(&w, WB_NS_PER_S);
+	e = world_epoch_make(&w);
+	for (uint32_t a = 0; a < 5; a++)
+		install(e, a);
+	for (uint32_t a = 0; a < 5; a++)
+		if (a != 2)
+			activate(e, a);
+	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	ck_assert(world_holds(&w, &w.worker[4], 1));
+	ck_assert(wb_core_is_active(w.agent[2].core, world_uid, e->term, e->number));
+	install_all(world_epoch_make(&w));
+	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
+/* ---- what is said -------------------------------------------------------------------------- */
+
+START_TEST(what_is_torn_is_said_to_be_under_the_next_plan)
+{
+	struct world_opts o = shape;
+	struct wb_buf page;
+
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	while (w.worker[1].phase != WORLD_BEGUN)
+		ck_assert(wb_sim_step(w.net));
+	world_kill_worker(&w, 0);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_TORN);
+	ck_assert_str_eq(wb_core_torn(w.agent[1].core), "e0");
+	world_start_worker(&w, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	install_all(world_epoch_make(&w));
+	ck_assert_ptr_nonnull(wb_core_torn(w.agent[1].core));
+	wb_buf_init(&page, 65536);
+	wb_core_status_json(w.agent[1].core, &page);
+	wb_buf_u8(&page, 0);
+	ck_assert_ptr_nonnull(strstr((const char *)page.data, "\"phase\":\"Torn\""));
+	wb_buf_finish(&page);
+	commits(3);
+	ck_assert_ptr_null(wb_core_torn(w.agent[1].core));
+	world_finish(&w);
+}
+END_TEST
+
+/* ---- memory that goes away ----------------------------------------------------------------- */
+
+/* The lead is elsewhere, and old readers of the area are still there when it goes. */
+START_TEST(nothing_is_received_into_an_area_that_was_released)
+{
+	struct world_opts o = shape;
+	struct wb_core *c;
+	struct epoch *e;
+	struct party *p;
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	o.rollout_staged = true;
+	begin(&o);
+	commits(1);
+	c = w.agent[2].core;
+	e = c->objects->cur;
+	p = &e->party[0];
+	*p = (struct party){.state = PARTY_CLEARING,
+		.e = e,
+		.lead = 1,
+		.transfer = 99,
+		.is_staged = true,
+		.drain_ns = world_now(&w) + WB_NS_PER_S};
+	ck_assert_int_eq(wb_core_sleep(c, w.worker[2].id, &err), 0);
+	ck_assert(wb_core_is_quiet(c, w.worker[2].id));
+	(void)wb_core_tick(c);
+	ck_assert_ptr_null(p->flow);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("corners");
@@ -220,6 +354,10 @@ int main(void)
 		tc, a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan, 0, 4);
 	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
 	tcase_add_loop_test(tc, engines_of_a_pod_in_doubt_learn_the_same, 0, 400);
+	tcase_add_test(tc, a_feed_is_not_taken_for_one_of_the_plan_before);
+	tcase_add_test(tc, a_grant_says_that_its_plan_is_active);
+	tcase_add_test(tc, what_is_torn_is_said_to_be_under_the_next_plan);
+	tcase_add_test(tc, nothing_is_received_into_an_area_that_was_released);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }
