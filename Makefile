@@ -181,8 +181,8 @@ $(O)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' > $@
 FORCE:
 
-check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; STRICT=1 makes a skip a failure)
-	@tests/run.sh $(O) $(T)
+check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; JOBS=2 C programs at a time; STRICT=1 makes a skip a failure)
+	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]
 	@python3 -B tests/cluster/compat.py >/dev/null 2>&1 || true  # test_upgrade says why not
@@ -193,9 +193,9 @@ check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each pha
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
 submake = +@$(MAKE) --no-print-directory
 asan:                      ## the tests under ASan and UBSan
-	$(submake) VARIANT=asan check
+	$(submake) VARIANT=asan JOBS=$$(nproc) check
 tsan:                      ## the tests under TSan
-	$(submake) VARIANT=tsan check
+	$(submake) VARIANT=tsan JOBS=$$(nproc) check
 coverage:                  ## the tests with gcov, line totals a file
 	$(submake) VARIANT=cov check
 	@cd $(BUILD)/cov && for f in $(foreach m,$(PRESENT),$(call src,$(m))); do \
