@@ -322,3 +322,27 @@ void fxl_clear(struct sim *s)
 	wb_manifest_destroy(s->m);
 	*s = (struct sim){.rng = s->rng};
 }
+
+void fxl_case_plain(struct sim *s)
+{
+	uint32_t t = fxl_tensor(s, WB_BF16, 2, 40, 24, 0);
+	struct sim_param *p = fxl_param(s, WB_BF16, 2, 40, 24, 0);
+
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = fxl_src(t, i);
+}
+
+void fxl_case_zero_padding(struct sim *s)
+{
+	uint32_t t = fxl_tensor(s, WB_BF16, 2, 8, 10, 0);
+	struct sim_param *p = fxl_param(s, WB_BF16, 2, 11, 12, 0);
+
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = i / 12 < 8 && i % 12 < 10 ? fxl_src(t, i / 12 * 10 + i % 12) : ZERO;
+	p = fxl_param(s, WB_BF16, 1, 5, 0, 0); /* a bias of zeros, another of 1.5 */
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = ZERO;
+	p = fxl_param(s, WB_F32, 1, 5, 0, 0);
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = ONE_HALF;
+}

@@ -62,4 +62,11 @@ void fxl_check_intact(const struct sim *s);
 void fxl_check_map(const struct sim *s, const struct wb_srcmap *map);
 void fxl_clear(struct sim *s);
 
+/* Loaders that several tests begin with. */
+
+/** fxl_case_plain - one parameter, one tensor, as it is. */
+void fxl_case_plain(struct sim *s);
+/** fxl_case_zero_padding - one padded with zeros, one of zeros alone, one of 1.5 alone. */
+void fxl_case_zero_padding(struct sim *s);
+
 #endif

@@ -31,15 +31,6 @@ static void expect(struct sim *s, int64_t ops)
 
 /* ---- the rows of the table of cases ----------------------------------------------------- */
 
-static void case_plain(struct sim *s)
-{
-	uint32_t t = fxl_tensor(s, WB_BF16, 2, 40, 24, 0);
-	struct sim_param *p = fxl_param(s, WB_BF16, 2, 40, 24, 0);
-
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = fxl_src(t, i);
-}
-
 static void case_column_slice(struct sim *s)
 {
 	uint32_t t = fxl_tensor(s, WB_BF16, 2, 40, 24, 0);
@@ -211,21 +202,6 @@ static void case_copies(struct sim *s)
 
 	for (uint64_t i = 0; i < p->n; i++)
 		p->src[i] = fxl_src(t, i % 128);
-}
-
-static void case_zero_padding(struct sim *s)
-{
-	uint32_t t = fxl_tensor(s, WB_BF16, 2, 8, 10, 0);
-	struct sim_param *p = fxl_param(s, WB_BF16, 2, 11, 12, 0);
-
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = i / 12 < 8 && i % 12 < 10 ? fxl_src(t, i / 12 * 10 + i % 12) : ZERO;
-	p = fxl_param(s, WB_BF16, 1, 5, 0, 0); /* a bias of zeros, another of 1.5 */
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = ZERO;
-	p = fxl_param(s, WB_F32, 1, 5, 0, 0);
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = ONE_HALF;
 }
 
 static void case_unwritten(struct sim *s)
@@ -404,7 +380,7 @@ static const struct {
 	int64_t ops; /* -1: any number */
 	uint32_t calls; /* 0: any number */
 } cases[] = {
-	{"plain", case_plain, 1, 5}, /* few rows: one row digit */
+	{"plain", fxl_case_plain, 1, 5}, /* few rows: one row digit */
 	{"column slice", case_column_slice, 1, 5},
 	{"transpose", case_transpose, 1, 5},
 	{"transposed slice", case_transposed_slice, 1, 0},
@@ -423,7 +399,7 @@ static const struct {
 	{"gate per head", case_gate_per_head, 1, 0},
 	{"scalar everywhere", case_scalar_everywhere, 1, 0},
 	{"copies of a source", case_copies, 3, 0},
-	{"zero padding", case_zero_padding, 1, 0},
+	{"zero padding", fxl_case_zero_padding, 1, 0},
 	{"unwritten", case_unwritten, 1, 0},
 	{"reshape keeps rows", case_reshape_keeps_rows, 1, 0},
 	{"reshape cuts rows", case_reshape_cuts_rows, 1, 0},
@@ -458,12 +434,12 @@ START_TEST(small_bf16_takes_five_calls_and_more_rows_six)
 	struct wb_srcmap *map;
 	struct wb_err err;
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	ck_assert_int_eq(fxl_extract(&s, &map, NULL, &err), 0);
 	ck_assert_uint_eq(s.calls, 5);
 	wb_srcmap_destroy(map);
 	fxl_clear(&s);
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_tensor(&s, WB_BF16, 2, 40000, 1, 0);
 	ck_assert_int_eq(fxl_extract(&s, &map, NULL, &err), 0);
 	ck_assert_uint_eq(s.calls, 6);
@@ -480,7 +456,7 @@ START_TEST(parameters_outside_the_checkpoint_are_never_touched)
 	struct wb_pass pass;
 	struct wb_err err;
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_param(&s, WB_F32, 1, 6, 0, 0);
 	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
 	fxl_allocate(&s);
@@ -644,7 +620,7 @@ START_TEST(a_source_map_survives_encoding)
 	struct wb_buf b;
 	struct wb_err err;
 
-	case_zero_padding(&s);
+	fxl_case_zero_padding(&s);
 	ck_assert_int_eq(fxl_extract(&s, &map, NULL, &err), 0);
 	wb_buf_init(&b, 1 << 20);
 	ck_assert_int_eq(wb_srcmap_encode(map, &b), 0);
@@ -718,7 +694,7 @@ START_TEST(apply_names_a_missing_tensor)
 	struct wb_srcmap *map;
 	struct wb_err err;
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	ck_assert_int_eq(fxl_extract(&s, &map, NULL, &err), 0);
 	ck_assert_int_eq(
 		wb_srcmap_apply(map, tensor, (void *[]){s.param[0].p.data}, &err), -EINVAL);

@@ -21,15 +21,6 @@ static uint32_t ops_of(const struct wb_srcmap *map, uint32_t param)
 	return n;
 }
 
-static void case_plain(struct sim *s)
-{
-	uint32_t t = fxl_tensor(s, WB_BF16, 2, 40, 24, 0);
-	struct sim_param *p = fxl_param(s, WB_BF16, 2, 40, 24, 0);
-
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = fxl_src(t, i);
-}
-
 /* ---- loaders that are no copies --------------------------------------------------------- */
 
 static void refuse(struct sim *s, const char *const *words)
@@ -50,7 +41,7 @@ START_TEST(all_faults_are_named_with_range_and_reason)
 {
 	struct sim s = {.rng = {1}};
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_param(&s, WB_BF16, 2, 5, 4, 0);
 	for (int i = 8; i < 16; i++)
 		s.param[1].src[i] = ODD;
@@ -69,7 +60,7 @@ START_TEST(an_arithmetic_loader_is_found_without_a_snapshot)
 	struct wb_srcmap *map = NULL;
 	char faults[4096];
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_param(&s, WB_BF16, 1, 6, 0, 0);
 	for (int i = 0; i < 6; i++)
 		s.param[1].src[i] = ODD;
@@ -83,7 +74,7 @@ START_TEST(a_loader_that_changes_its_mind_is_caught)
 {
 	struct sim s = {.rng = {1}, .flaky_from = (uint32_t)_i};
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	refuse(&s, (const char *[]){"p0: ", NULL});
 }
 END_TEST
@@ -92,7 +83,7 @@ START_TEST(a_flaky_hash_pass_is_called_not_deterministic)
 {
 	struct sim s = {.rng = {1}, .flaky_from = 4};
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	refuse(&s, (const char *[]){"not deterministic", NULL});
 }
 END_TEST
@@ -104,7 +95,7 @@ START_TEST(moved_storage_is_a_fault)
 	struct wb_srcmap *map = NULL;
 	char faults[4096];
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	ck_assert_int_eq(fxl_extract(&s, &map, faults, &err), WB_ENOTCOPY);
 	ck_assert_ptr_nonnull(strstr(faults, "p0: all elements: its storage was moved"));
 	fxl_check_intact(&s);
@@ -168,7 +159,7 @@ START_TEST(tied_parameters_are_one)
 	struct wb_err err;
 	char faults[4096];
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_param(&s, WB_BF16, 2, 40, 24, 0); /* the same memory */
 	fxl_param(&s, WB_BF16, 2, 8, 10, 0); /* a window in it */
 	fxl_allocate(&s);
@@ -257,7 +248,7 @@ START_TEST(overlapping_or_reversed_elements_are_refused)
 	struct wb_srcmap *map;
 	struct wb_err err;
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	fxl_allocate(&s);
 	s.param[0].p.stride[0] = _i ? -24 : 20;
 	ck_assert_int_eq(fxl_extract(&s, &map, NULL, &err), -EINVAL);
@@ -305,24 +296,9 @@ static struct wb_digest cached_run(struct sim *s, uint32_t calls, const char *no
 	return d;
 }
 
-static void case_zero_padding(struct sim *s)
-{
-	uint32_t t = fxl_tensor(s, WB_BF16, 2, 8, 10, 0);
-	struct sim_param *p = fxl_param(s, WB_BF16, 2, 11, 12, 0);
-
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = i / 12 < 8 && i % 12 < 10 ? fxl_src(t, i / 12 * 10 + i % 12) : ZERO;
-	p = fxl_param(s, WB_BF16, 1, 5, 0, 0); /* a bias of zeros, another of 1.5 */
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = ZERO;
-	p = fxl_param(s, WB_F32, 1, 5, 0, 0);
-	for (uint64_t i = 0; i < p->n; i++)
-		p->src[i] = ONE_HALF;
-}
-
 static void with_unwritten(struct sim *s)
 {
-	case_zero_padding(s);
+	fxl_case_zero_padding(s);
 	s->param[0].src[1] = NONE;
 	fxl_param(s, WB_BF16, 1, 9, 0, 0);
 }
@@ -380,7 +356,7 @@ START_TEST(a_cache_that_cannot_be_written_is_only_a_note)
 {
 	struct sim s = {.rng = {1}, .opts = {.cache_dir = "/dev/null/x"}};
 
-	case_plain(&s);
+	fxl_case_plain(&s);
 	cached_run(&s, 5, "map not kept");
 	fxl_clear(&s);
 }
