@@ -2,7 +2,7 @@
 /* Every wait ends: with news that is lost, plans that are never activated, repair that never comes.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/world.h"
+#include "tests/common/world_check.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -18,14 +18,12 @@ static const struct world_opts shape = {.seed = 11,
 	.transfer_deadline_ns = WB_NS_PER_S,
 	.peers_reconnect = true};
 
-static void all_hold(struct world *w, int64_t version)
+/* All are there, and run. */
+static void all_hold(const struct world *w, int64_t version)
 {
-	for (uint32_t i = w->n_trainer; i < w->n_worker; i++) {
-		ck_assert_msg(world_holds(w, &w->worker[i], version), "worker %u: %s", i,
-			w->worker[i].why);
-		ck_assert_int_eq(w->worker[i].version, version);
+	world_check_hold(w, version);
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
 		ck_assert_int_eq(w->worker[i].phase, WORLD_RUN);
-	}
 }
 
 /* The operator died, or those it had planned without came back: the plan before stays in use, at
@@ -46,9 +44,7 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 		if (_i < 2 || i % 2 == (uint32_t)_i % 2)
 			world_must(world_epoch_install(&w, e, e->agent[i], NULL), NULL);
 	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 5 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
+		world_check_send(&w, v, 5 * WB_NS_PER_S);
 		ck_assert_str_eq(w.last_result, "Succeeded");
 		all_hold(&w, v);
 	}
@@ -57,9 +53,7 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 		ck_assert_uint_eq(number, 1);
 	}
 	world_plan(&w);
-	world_send(&w, 4);
-	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 4, 5 * WB_NS_PER_S);
 	all_hold(&w, 4);
 	world_finish(&w);
 }
@@ -84,9 +78,7 @@ START_TEST(activate_that_reached_half_of_the_agents_is_enough)
 		world_must(wb_core_activate(a->core, world_uid, e->term, e->number), NULL);
 		world_after(a);
 	}
-	world_send(&w, 1);
-	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 1, 5 * WB_NS_PER_S);
 	ck_assert_str_eq(w.last_result, "Succeeded");
 	all_hold(&w, 1);
 	world_finish(&w);
@@ -170,9 +162,7 @@ START_TEST(news_that_is_lost_is_not_waited_for)
 	all_hold(&w, 1);
 	wb_sim_faults_clear(w.net);
 	world_run_for(&w, 3 * WB_NS_PER_S);
-	world_send(&w, 2);
-	ck_assert(world_run(&w, 5 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 2, 5 * WB_NS_PER_S);
 	all_hold(&w, 2);
 	world_finish(&w);
 }
@@ -237,9 +227,7 @@ START_TEST(a_gap_ends_no_younger_transfer)
 	world_after(other);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	wb_sim_faults_clear(w.net);
-	world_send(&w, 2);
-	ck_assert(world_run(&w, 10 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 2, 10 * WB_NS_PER_S);
 	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s", w.last_culprit);
 	all_hold(&w, 2);
 	world_finish(&w);

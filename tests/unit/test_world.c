@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole agents over the simulated network: transfers, same step, losses, feeds. */
 #include "tests/common/fx_check.h"
-#include "tests/common/world.h"
+#include "tests/common/world_check.h"
 
 #include "base/hash.h"
 
@@ -9,17 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void all_hold(struct world *w, int64_t version)
-{
-	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
-		if (w->worker[i].phase != WORLD_DOWN) {
-			ck_assert_msg(world_holds(w, &w->worker[i], version),
-				"worker %u does not hold version %lld: %s", i, (long long)version,
-				w->worker[i].why);
-			ck_assert_int_eq(w->worker[i].version, version);
-		}
-}
 
 static const struct world_opts shapes[] = {
 	{.seed = 1,
@@ -98,10 +87,8 @@ START_TEST(every_version_arrives_byte_for_byte)
 	world_init(&w, &o);
 	world_plan(&w);
 	for (int64_t v = 1; v <= 5; v++) {
-		world_send(&w, v);
-		ck_assert_msg(world_run(&w, 20 * WB_NS_PER_S), "version %lld hangs", (long long)v);
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, v);
+		world_check_send(&w, v, 20 * WB_NS_PER_S);
+		world_check_hold(&w, v);
 		ck_assert_str_eq(w.last_result, "Succeeded");
 	}
 	world_finish(&w);
@@ -119,9 +106,7 @@ START_TEST(all_workers_of_an_engine_change_at_the_same_poll)
 	for (int64_t v = 1; v <= 20; v++) {
 		uint32_t at[8] = {0};
 
-		world_send(&w, v);
-		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
 		for (uint32_t i = w.n_trainer; i < w.n_worker; i++) {
 			uint32_t *first = &at[w.worker[i].engine];
 
@@ -204,9 +189,7 @@ START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
 	o.scale = 256;
 	world_init(&w, &o);
 	world_plan(&w);
-	world_send(&w, 1);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 1, 20 * WB_NS_PER_S);
 	world_send(&w, 2);
 	world_run_for(&w, 50000 + wb_rng_below(&rng, 1500000));
 	dead = world_agent_of_engine(&w, 1);
@@ -233,12 +216,12 @@ START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
 				 "uid-of-the-simulated-object", 1, 2, 1, 0, &err),
 		0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
-	all_hold(&w, 2);
+	world_check_hold(&w, 2);
 repair:
 	world_send(&w, 3);
 	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
 	world_run_for(&w, 10 * WB_NS_PER_MS);
-	all_hold(&w, 3);
+	world_check_hold(&w, 3);
 	world_finish(&w);
 }
 END_TEST
@@ -254,28 +237,21 @@ START_TEST(a_number_is_never_used_twice)
 
 	world_init(&w, &o);
 	world_plan(&w);
-	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-	}
+	for (int64_t v = 1; v <= 3; v++)
+		world_check_send(&w, v, 20 * WB_NS_PER_S);
 	world_kill_agent(&w, 0);
 	w.agent[0].n_file = is_new ? 0 : w.agent[0].n_file;
 	world_run_for(&w, 2 * WB_NS_PER_S);
 	world_restart(&w, 0);
 	world_plan(&w);
-	world_send(&w, 4);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 4, 20 * WB_NS_PER_S);
 	ck_assert_str_eq(w.last_result, is_new ? "Aborted" : "Succeeded");
 	if (is_new)
 		ck_assert_msg(
 			strstr(w.last_culprit, "is not above 3") != NULL, "%s", w.last_culprit);
-	all_hold(&w, is_new ? 3 : 4);
-	world_send(&w, 5);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
-	all_hold(&w, 5);
+	world_check_hold(&w, is_new ? 3 : 4);
+	world_check_send(&w, 5, 20 * WB_NS_PER_S);
+	world_check_hold(&w, 5);
 	ck_assert_uint_gt(w.last_transfer, 3);
 	world_finish(&w);
 }
@@ -289,11 +265,8 @@ START_TEST(numbers_outlive_all_agents_with_the_areas)
 
 	world_init(&w, &o);
 	world_plan(&w);
-	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-	}
+	for (int64_t v = 1; v <= 3; v++)
+		world_check_send(&w, v, 20 * WB_NS_PER_S);
 	for (uint32_t i = 0; i < w.n_agent; i++) {
 		world_kill_agent_only(&w, i);
 		w.agent[i].n_file = 0;
@@ -306,14 +279,10 @@ START_TEST(numbers_outlive_all_agents_with_the_areas)
 		ck_assert_uint_eq(wb_core_highest(w.agent[i].core, "default/sim"),
 			i < o.trainer_agents ? 0 : 3);
 	world_plan(&w);
-	world_send(&w, 4);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 4, 20 * WB_NS_PER_S);
 	ck_assert_msg(strstr(w.last_culprit, "is not above 3") != NULL, "%s", w.last_culprit);
-	world_send(&w, 5);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
-	all_hold(&w, 5);
+	world_check_send(&w, 5, 20 * WB_NS_PER_S);
+	world_check_hold(&w, 5);
 	world_finish(&w);
 }
 END_TEST
@@ -340,9 +309,7 @@ START_TEST(a_hold_sends_again_what_a_lost_engine_alone_had)
 	o.hold = _i % 2;
 	world_init(&w, &o);
 	world_plan(&w);
-	world_send(&w, 1);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 1, 20 * WB_NS_PER_S);
 	world_send(&w, 2);
 	while (w.worker[0].send_state < WB_APP_SEND_RELEASED)
 		world_run_for(&w, 2000);
@@ -353,7 +320,7 @@ START_TEST(a_hold_sends_again_what_a_lost_engine_alone_had)
 	ck_assert_uint_eq(w.worker[w.n_trainer].n_torn, o.hold ? 0 : 1);
 	ck_assert_str_eq(w.last_result, o.hold ? "Succeeded" : "Torn");
 	if (o.hold)
-		all_hold(&w, 2);
+		world_check_hold(&w, 2);
 	world_finish(&w);
 }
 END_TEST
@@ -383,7 +350,7 @@ START_TEST(a_hold_lasts_until_release_or_the_last_outcome)
 		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
 		world_run_for(&w, WB_NS_PER_MS);
 		ck_assert_uint_eq(n_held(&w), 0); /* final: nothing is left to hold */
-		all_hold(&w, v);
+		world_check_hold(&w, v);
 	}
 	ck_assert(seen);
 	world_finish(&w);
@@ -414,10 +381,8 @@ START_TEST(versions_arrive_from_snapshots)
 	w.watch = (struct world_watch){.ctx = &n, .send_state = scribble};
 	world_plan(&w);
 	for (int64_t v = 1; v <= 5; v++) {
-		world_send(&w, v);
-		ck_assert_msg(world_run(&w, 20 * WB_NS_PER_S), "version %lld hangs", (long long)v);
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, v);
+		world_check_send(&w, v, 20 * WB_NS_PER_S);
+		world_check_hold(&w, v);
 	}
 	ck_assert_uint_eq(n, 5 * w.n_trainer);
 	world_finish(&w);
@@ -464,7 +429,7 @@ START_TEST(a_snapshot_sends_again_when_parameters_are_gone)
 	ck_assert_msg(world_run(&w, 60 * WB_NS_PER_S), "seed %d: the send hangs", _i);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	ck_assert_str_eq(w.last_result, "Succeeded");
-	all_hold(&w, 2);
+	world_check_hold(&w, 2);
 	world_finish(&w);
 }
 END_TEST
@@ -486,7 +451,7 @@ START_TEST(trainers_may_exit_once_their_snapshot_is_taken)
 	for (uint32_t i = 0; i < w.n_trainer; i++)
 		world_kill_worker(&w, i);
 	world_run_for(&w, WB_NS_PER_S);
-	all_hold(&w, 1);
+	world_check_hold(&w, 1);
 	ck_assert_str_eq(w.last_result, "Succeeded");
 	world_finish(&w);
 }
@@ -508,21 +473,19 @@ START_TEST(late_writes_land_nowhere)
 	o.transfer_deadline_ns = 200 * WB_NS_PER_MS;
 	world_init(&w, &o);
 	world_plan(&w);
-	world_send(&w, 1);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
+	world_check_send(&w, 1, 20 * WB_NS_PER_S);
 	wb_sim_fault_add(w.net, &f);
 	world_send(&w, 2);
 	ck_assert_msg(world_run(&w, 60 * WB_NS_PER_S), "the send hangs");
 	ck_assert_str_ne(w.last_result, "Succeeded");
 	wb_sim_faults_clear(w.net);
 	if (o.rollout_staged) { /* the areas are filled again while late chunks are on their way */
-		all_hold(&w, 1);
+		world_check_hold(&w, 1);
 		world_send(&w, 3);
 		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
 		/* Areas are not filled before the late chunks are taken back: that may cost it. */
 		if (strcmp(w.last_result, "Succeeded"))
-			all_hold(&w, 1);
+			world_check_hold(&w, 1);
 	}
 	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
 		was[i] = wb_hash64(w.worker[i].memory, w.worker[i].bytes, 0);
@@ -532,7 +495,7 @@ START_TEST(late_writes_land_nowhere)
 	world_send(&w, 4);
 	ck_assert(world_run(&w, 60 * WB_NS_PER_S));
 	world_run_for(&w, 10 * WB_NS_PER_MS);
-	all_hold(&w, 4);
+	world_check_hold(&w, 4);
 	world_finish(&w);
 }
 END_TEST
@@ -546,10 +509,8 @@ START_TEST(flipped_bits_on_the_wire_are_caught_and_sent_again)
 	world_plan(&w);
 	wb_sim_fault_add(w.net, &f);
 	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, v);
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
+		world_check_hold(&w, v);
 	}
 	ck_assert_uint_gt(wb_sim_hits(w.net), 0);
 	world_finish(&w);
@@ -564,10 +525,8 @@ START_TEST(one_slot_a_pool_does_not_deadlock)
 	o.arena_bytes = 4 * 2048;
 	world_init(&w, &o);
 	world_plan(&w);
-	world_send(&w, 1);
-	ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-	world_run_for(&w, WB_NS_PER_MS);
-	all_hold(&w, 1);
+	world_check_send(&w, 1, 60 * WB_NS_PER_S);
+	world_check_hold(&w, 1);
 	world_finish(&w);
 }
 END_TEST
@@ -584,12 +543,10 @@ static uint64_t three_with_lanes_of(uint32_t depth, const struct mode *mode)
 	world_init(&w, &o);
 	world_plan(&w);
 	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
 		ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s %s", w.last_result,
 			w.last_culprit);
-		all_hold(&w, v);
+		world_check_hold(&w, v);
 	}
 	for (uint32_t a = 0; a < w.n_agent; a++) {
 		struct wb_xport_stats s;
@@ -629,10 +586,8 @@ START_TEST(engines_relay_both_ways_with_one_slot_a_pool)
 	world_init(&w, &o);
 	world_plan(&w);
 	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, v);
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
+		world_check_hold(&w, v);
 	}
 	for (uint32_t e = 0; e < o.engines; e++) {
 		struct wb_xport_stats s;
@@ -688,7 +643,7 @@ START_TEST(a_peer_that_reads_nothing_does_not_stop_other_edges)
 	w.watch.trace = NULL;
 	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
 	world_run_for(&w, WB_NS_PER_MS);
-	all_hold(&w, 1);
+	world_check_hold(&w, 1);
 	world_finish(&w);
 }
 END_TEST
@@ -707,10 +662,8 @@ START_TEST(flipped_bits_are_caught_wherever_they_happen)
 	world_init(&w, &o);
 	world_plan(&w);
 	for (int64_t v = 1; v <= 3; v++) {
-		world_send(&w, v);
-		ck_assert(world_run(&w, 60 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, v);
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
+		world_check_hold(&w, v);
 	}
 	ck_assert_uint_gt(w.n_mismatch, 0);
 	world_finish(&w);
@@ -736,21 +689,17 @@ START_TEST(a_parameter_that_goes_bad_is_repaired_or_named)
 		o.fault = fault;
 		world_init(&w, &o);
 		world_plan(&w);
-		world_send(&w, 1);
-		ck_assert(world_run(&w, 4 * WB_NS_PER_S)); /* not by a deadline */
-		world_run_for(&w, WB_NS_PER_MS);
+		world_check_send(&w, 1, 4 * WB_NS_PER_S); /* not by a deadline */
 		if (w.n_mismatch && !w.last_culprit[0]) {
 			repaired++;
-			all_hold(&w, 1);
+			world_check_hold(&w, 1);
 		} else if (w.n_mismatch) {
 			named++;
 			ck_assert_msg(strstr(w.last_culprit, "no source left") != NULL, "%s",
 				w.last_culprit);
 		}
-		world_send(&w, 2);
-		ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-		world_run_for(&w, WB_NS_PER_MS);
-		all_hold(&w, 2);
+		world_check_send(&w, 2, 20 * WB_NS_PER_S);
+		world_check_hold(&w, 2);
 		world_finish(&w);
 	}
 	printf("%u repaired, %u named\n", repaired, named);
