@@ -158,6 +158,13 @@ static inline void blobs(unsigned from, unsigned to)
 		ck_assert_int_eq(wb_recon_blob(r, now, dig(i), 0, NULL), 0);
 }
 
+/* Time passes, and what waits for it is done. */
+static inline void later(uint64_t ns)
+{
+	now.ns += ns;
+	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+}
+
 static inline void planned(uint32_t job, unsigned digest)
 {
 	struct wb_recon_planned p = {.job = job,

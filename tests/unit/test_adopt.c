@@ -122,11 +122,9 @@ START_TEST(running_plan_with_a_member_gone_is_replaced_after_a_while)
 	back(21, "train", t, 2, 0, 3);
 	back(22, "roll-a", &e1, 1, 2, 4);
 	blobs(1, 1);
-	now.ns += RETURN - 1;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(RETURN - 1);
 	ck_assert_str_eq(did(false), "");
-	now.ns += 1;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(1);
 	ck_assert_str_eq(did(false), "need(M1@21) need(m10@21) need(m11@21) need(m12@22)");
 	blobs(1, 1);
 	blobs(10, 12);
@@ -148,8 +146,7 @@ START_TEST(agent_that_notices_last_and_dials_dead_addresses_is_waited_for)
 	back(21, "train", t, 2, 0, 3);
 	back(22, "roll-a", &e1, 1, 2, 4);
 	for (uint64_t at = S; at <= late; at += S) {
-		now.ns += S;
-		ck_assert_int_eq(wb_recon_tick(r, now), 0);
+		later(S);
 		ck_assert_str_eq(did(false), "");
 	}
 	back(23, "roll-b", &e2, 1, 3, 3);

@@ -78,8 +78,7 @@ START_TEST(membership_settles_before_it_is_planned)
 	now.ns += S / 2;
 	up(agent(3, "roll-b", &e2, 1));
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + S);
-	now.ns += S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(S);
 	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
 }
 END_TEST
@@ -130,8 +129,7 @@ START_TEST(missing_worker_is_named_at_the_deadline)
 	up(agent(2, "roll", &e, 1));
 	did(true);
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 600 * S);
-	now.ns += 600 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(600 * S);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
 	ck_assert_str_eq(message,
@@ -150,8 +148,7 @@ START_TEST(latecomer_after_the_deadline_is_still_planned)
 	struct wb_recon_worker e = rollout(1, "e1", 12);
 
 	up(agent(1, "train", t, 2));
-	now.ns += 601 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(601 * S);
 	did(false);
 	up(agent(2, "roll", &e, 1));
 	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
@@ -191,8 +188,7 @@ START_TEST(planner_refusal_reaches_everybody_and_is_not_repeated)
 	ck_assert_str_eq(did(true), "event(PlanFailed) "
 				    "notice(1 -4002 tensor x is needed and nobody has it) "
 				    "notice(2 -4002 tensor x is needed and nobody has it)");
-	now.ns += 10 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(10 * S);
 	ck_assert_str_eq(did(true), "");
 	/* Another layout on the rollout side: try again. */
 	workers(2, NULL, 0);
@@ -243,8 +239,7 @@ START_TEST(agents_not_ready_are_named_at_the_deadline)
 	blobs(10, 12);
 	planned(1, 99);
 	ready(1, 1, 1);
-	now.ns += 600 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(600 * S);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
 	ck_assert_str_eq(message, "the plan was sent, but not all are ready: agent roll");
@@ -349,8 +344,7 @@ START_TEST(failed_feed_is_tried_again_later)
 	engine("e1", WB_RECON_ABORTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 2 * S);
-	now.ns += 2 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(2 * S);
 	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#2 "
 				     "activate(2:1.1)<-e1:e2/6#2 activate(3:1.1)<-e1:e2/6#2");
 }
@@ -396,8 +390,7 @@ START_TEST(a_restarted_judge_is_planned_again_while_the_transfer_runs)
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), "");
-	now.ns += 5 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(5 * S);
 	ck_assert_str_eq(did(false), _i ? "send(1:1.2) send(3:1.2) send(4:1.2)" : "");
 }
 END_TEST
@@ -447,8 +440,7 @@ START_TEST(agent_gone_for_longer_is_lost)
 {
 	run_one_needed();
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
-	now.ns += 15 * S;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	later(15 * S);
 	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
 }
 END_TEST
