@@ -113,24 +113,30 @@ static const char spec_text[] =
 	"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
 	"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
 
+/* An operator with these objects; @env: what it has besides the clock, chance and the job. */
+static inline void start_serve(struct wb_serve_opts o, struct wb_serve_env env)
+{
+	struct wb_err err = {0};
+
+	wb_log_level_max = -1;
+	wb_fake_clock_init(&clk, 1000 * S);
+	o.name = "op";
+	env.clock = &clk.clock;
+	env.wall_ns = wall;
+	env.random = fill_random;
+	env.arm = arm;
+	env.work = work;
+	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+}
+
 static inline void set_up(void)
 {
-	struct wb_serve_env env = {.clock = &clk.clock,
-		.wall_ns = wall,
-		.random = fill_random,
-		.arm = arm,
-		.work = work};
-	struct wb_serve_opts o = {.name = "op"};
 	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
 	size_t n = 0;
 
-	wb_log_level_max = -1;
-	wb_fake_clock_init(&clk, 1000 * S);
 	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
-	o.spec = spec;
-	o.n_spec = n;
-	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+	start_serve((struct wb_serve_opts){.spec = spec, .n_spec = n}, (struct wb_serve_env){0});
 	wb_free(spec);
 }
 
@@ -360,8 +366,8 @@ static inline void activated(struct wire *w)
 
 static struct wire train, roll;
 
-/* Two agents up to the active plan. */
-static inline void run_job_to_active(void)
+/* Two agents, each with a worker, up to the operator's questions for manifest and map. */
+static inline void join_both(void)
 {
 	make_model();
 	open_wire(&train);
@@ -376,6 +382,12 @@ static inline void run_job_to_active(void)
 	want(&train, manifest_digest);
 	want(&train, map_digest);
 	expect_nothing(&roll); /* the same map: asked for once */
+}
+
+/* And on to the active plan. */
+static inline void run_job_to_active(void)
+{
+	join_both();
 	content(&train, 1, manifest_digest, &manifest_bytes);
 	ck_assert_ptr_null(job_work);
 	content(&train, 2, map_digest, &map_bytes);

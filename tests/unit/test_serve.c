@@ -268,16 +268,7 @@ END_TEST
 
 START_TEST(content_under_a_wrong_digest_is_refused)
 {
-	make_model();
-	open_wire(&train);
-	hello(&train, "train", 11);
-	welcome(&train, 1);
-	workers(&train, 1, NULL);
-	open_wire(&roll);
-	hello(&roll, "roll", 12);
-	workers(&roll, 2, "e1");
-	want(&train, manifest_digest);
-	want(&train, map_digest);
+	join_both();
 	content(&train, 2, map_digest, &manifest_bytes);
 	expect_reject(&train, WB_ECKSUM, "digest");
 	ck_assert(train.is_closed);
@@ -289,16 +280,7 @@ START_TEST(content_out_of_order_is_refused)
 {
 	struct wb_msg_content m = {.object = "default/a", .kind = 2, .offset = 7};
 
-	make_model();
-	open_wire(&train);
-	hello(&train, "train", 11);
-	welcome(&train, 1);
-	workers(&train, 1, NULL);
-	open_wire(&roll);
-	hello(&roll, "roll", 12);
-	workers(&roll, 2, "e1");
-	want(&train, manifest_digest);
-	want(&train, map_digest);
+	join_both();
 	m.digest = map_digest;
 	m.total_bytes = map_bytes.len;
 	m.data = map_bytes.data;
@@ -400,13 +382,7 @@ END_TEST
 
 START_TEST(destroy_while_a_job_runs_is_safe)
 {
-	make_model();
-	open_wire(&train);
-	hello(&train, "train", 11);
-	workers(&train, 1, NULL);
-	open_wire(&roll);
-	hello(&roll, "roll", 12);
-	workers(&roll, 2, "e1");
+	join_both();
 	content(&train, 1, manifest_digest, &manifest_bytes);
 	content(&train, 2, map_digest, &map_bytes);
 	ck_assert_ptr_nonnull(job_work);

@@ -7,17 +7,7 @@
 
 static void open_set_up(void)
 {
-	struct wb_serve_env env = {.clock = &clk.clock,
-		.wall_ns = wall,
-		.random = fill_random,
-		.arm = arm,
-		.work = work};
-	struct wb_serve_opts o = {.name = "op"};
-	struct wb_err err = {0};
-
-	wb_log_level_max = -1;
-	wb_fake_clock_init(&clk, 1000 * S);
-	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+	start_serve((struct wb_serve_opts){0}, (struct wb_serve_env){0});
 }
 
 static int put_object(const char *change, uint64_t uid)
@@ -205,20 +195,9 @@ static void event(void *ctx, const struct wb_serve_event *e)
 
 static void token_set_up(void)
 {
-	struct wb_serve_env env = {.clock = &clk.clock,
-		.wall_ns = wall,
-		.random = fill_random,
-		.arm = arm,
-		.authenticate = authenticate,
-		.unclaim = unclaim,
-		.event = event,
-		.work = work};
-	struct wb_serve_opts o = {.name = "op"};
-	struct wb_err err = {0};
-
-	wb_log_level_max = -1;
-	wb_fake_clock_init(&clk, 1000 * S);
-	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
+	start_serve((struct wb_serve_opts){0},
+		(struct wb_serve_env){
+			.authenticate = authenticate, .unclaim = unclaim, .event = event});
 	ck_assert_int_eq(put_object("", 7), 0);
 	claimed_peer = unclaimed_peer = 0;
 	hello_binding = NULL;
