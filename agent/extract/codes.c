@@ -118,18 +118,12 @@ void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
 	}
 }
 
-/* Words of @n digits in the mixed code; @word holds digits on entry when @out is BF16. */
-static void mixed_put(enum wb_dtype t, const uint32_t *digit, void *out, size_t n)
+/* Word of a digit in the mixed code. */
+static uint32_t mixed_word(enum wb_dtype t, uint32_t d)
 {
-	for (size_t i = 0; i < n; i++) {
-		uint32_t word = MIXED_BF16 + digit[i];
-
-		if (t == WB_F32)
-			word <<= 16;
-		else if (t == WB_F16)
-			word = MIXED_F16 + (digit[i] << 3);
-		memcpy((uint8_t *)out + i * wb_dtype_bytes(t), &word, wb_dtype_bytes(t));
-	}
+	if (t == WB_F16)
+		return MIXED_F16 + (d << 3);
+	return (MIXED_BF16 + d) << (t == WB_F32 ? 16 : 0);
 }
 
 /* Word of a digit in an ordinary code; the inverse of wbk_decode(). */
@@ -155,20 +149,37 @@ static uint32_t encode(enum wb_dtype t, uint32_t d)
 
 #define BLOCK 64
 
-static void digits_put(
-	const struct wb_probe *p, enum wb_dtype t, const uint32_t *digit, void *out, size_t n)
+/* Words of @n <= BLOCK hashes: a code from the low bits.  What the type has below its codes' bits
+ * is filled too, with others of the hash: who cuts it off, or rounds it otherwise than a transfer
+ * does, is seen. */
+static void hashes_put(
+	const struct wb_probe *p, enum wb_dtype t, const uint32_t *hash, void *out, size_t n)
 {
-	uint8_t *at = out;
+	const bool is_mixed = p->is_mixed && is_float16or32(t);
+	const uint32_t mask = (uint32_t)((UINT64_C(1) << wb__code_width(p, t)) - 1);
+	const unsigned free_bits = t == WB_F32 ? 16 : is_mixed && t == WB_F16 ? 3 : 0;
 	size_t bytes = wb_dtype_bytes(t);
 
-	if (p->is_mixed && is_float16or32(t)) {
-		mixed_put(t, digit, out, n);
-	} else {
+	if (t == WB_F32 && !is_mixed) { /* in vectors, as the hashes are */
 		for (size_t i = 0; i < n; i++) {
-			uint32_t word = encode(t, digit[i]);
+			uint32_t h = hash[i];
+			uint32_t word =
+				(h & 0x4000) << 17 | (0x2000 + (h & 0x3fff)) << 16 | h >> 16;
 
-			memcpy(at + i * bytes, &word, bytes);
+			memcpy((uint8_t *)out + 4 * i, &word, 4);
 		}
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint32_t d = hash[i] & mask, word;
+
+		if (is_mixed)
+			word = mixed_word(t, d);
+		else
+			word = encode(t, d);
+		if (free_bits)
+			word |= hash[i] >> (32 - free_bits);
+		memcpy((uint8_t *)out + i * bytes, &word, bytes);
 	}
 }
 
@@ -182,13 +193,10 @@ void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit 
 		wbk_encode_ramp(types[t].code, first, d->shift, d->mask, out, n);
 		return;
 	}
-	for (size_t at = 0; at < n; at += BLOCK) {
-		uint32_t digit[BLOCK];
-		size_t take = WB_MIN(n - at, BLOCK);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t word = mixed_word(t, (uint32_t)((first + i) >> d->shift) & d->mask);
 
-		for (size_t i = 0; i < take; i++)
-			digit[i] = (uint32_t)((first + at + i) >> d->shift) & d->mask;
-		mixed_put(t, digit, (uint8_t *)out + at * bytes, take);
+		memcpy((uint8_t *)out + i * bytes, &word, bytes);
 	}
 }
 
@@ -201,10 +209,10 @@ static inline __attribute__((always_inline)) uint32_t hash_of(uint32_t h)
 
 /* Hashes of BLOCK columns; a fixed count, so that the compiler can use vectors. */
 static inline __attribute__((always_inline)) void hash_block(
-	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+	uint32_t x, uint32_t step, uint32_t *hash)
 {
 	for (uint32_t i = 0; i < BLOCK; i++)
-		digit[i] = hash_of(x + i * step) & mask;
+		hash[i] = hash_of(x + i * step);
 }
 
 /* The same as BF16 words, all in registers: every element of a worker is verified so. */
@@ -218,9 +226,9 @@ static inline __attribute__((always_inline)) void hash_bf16(
 	}
 }
 
-static void hash_plain(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+static void hash_plain(uint32_t x, uint32_t step, uint32_t *hash)
 {
-	hash_block(x, step, mask, digit);
+	hash_block(x, step, hash);
 }
 
 static void bf16_plain(uint32_t x, uint32_t step, uint16_t *word, size_t n)
@@ -229,10 +237,9 @@ static void bf16_plain(uint32_t x, uint32_t step, uint16_t *word, size_t n)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void hash_avx2(
-	uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit)
+__attribute__((target("avx2"))) static void hash_avx2(uint32_t x, uint32_t step, uint32_t *hash)
 {
-	hash_block(x, step, mask, digit);
+	hash_block(x, step, hash);
 }
 
 /* clang optimises as it is told to on the command line, and knows no preferred width. */
@@ -257,7 +264,7 @@ BF16_AVX512 static void bf16_avx512(uint32_t x, uint32_t step, uint16_t *word, s
 #endif
 
 struct hash_body {
-	void (*digits)(uint32_t x, uint32_t step, uint32_t mask, uint32_t *digit);
+	void (*hashes)(uint32_t x, uint32_t step, uint32_t *hash);
 	void (*bf16)(uint32_t x, uint32_t step, uint16_t *word, size_t n);
 };
 
@@ -272,12 +279,11 @@ static struct hash_body hash_body(void)
 	return (struct hash_body){hash_plain, bf16_plain};
 }
 
-/* Codes of the low bits of a hash of (row, column): independent of the ids' own digits. */
+/* Words of a hash of (row, column): independent of the ids' own digits. */
 void wb__hash_row(
 	const struct wb_probe *p, enum wb_dtype t, const struct wb__hash_at *a, void *out, size_t n)
 {
 	const unsigned width = wb__code_width(p, t);
-	const uint32_t mask = (uint32_t)((1ull << width) - 1);
 	const uint32_t row = (uint32_t)wb_mix64(a->seed ^ wb_mix64(a->row));
 	const uint32_t step = (uint32_t)a->step * 0x9e3779b1u;
 	uint32_t x = row + (uint32_t)a->col * 0x9e3779b1u;
@@ -290,10 +296,10 @@ void wb__hash_row(
 		return;
 	}
 	for (size_t at = 0; at < n; at += BLOCK) {
-		uint32_t digit[BLOCK];
+		uint32_t block[BLOCK];
 
-		hash.digits(x, step, mask, digit);
+		hash.hashes(x, step, block);
 		x += BLOCK * step;
-		digits_put(p, t, digit, (uint8_t *)out + at * bytes, WB_MIN(n - at, BLOCK));
+		hashes_put(p, t, block, (uint8_t *)out + at * bytes, WB_MIN(n - at, BLOCK));
 	}
 }

@@ -92,7 +92,7 @@ struct wb__param {
 	uint64_t n_equal; /* elements that hold the constant of the pass */
 	uint64_t n_held; /* those that held the first one's before it; counted without snapshot */
 	struct wb__bad bad; /* found in the current pass */
-	char fault[256]; /* "" = none */
+	char fault[384]; /* "" = none */
 };
 
 struct wb_probe {
@@ -142,7 +142,8 @@ struct wb__digit {
 /** wb__ramp - codes of the digit of first + i, i < @n. */
 void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit *d, uint64_t first,
 	void *out, size_t n);
-/** wb__hash_row - codes of the hash of elements (row, col + i * step), i < @n. */
+/** wb__hash_row - words of the hash of elements (row, col + i * step), i < @n: codes whose unused
+ * low bits are filled as well. */
 struct wb__hash_at {
 	uint64_t seed, row, col, step;
 };

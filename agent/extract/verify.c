@@ -62,7 +62,7 @@ static void check_tile(
 	struct wb__param *a = &p->param[o->param];
 	const struct wb_tensor *k = &p->manifest->tensor[o->tensor];
 	size_t elem = wb_dtype_bytes(k->dtype), n = (size_t)t->rows * t->cols;
-	bool is_exact;
+	bool is_exact = true;
 	struct wbk_box box = {
 		.n_row = t->rows,
 		.n_col = t->cols,
@@ -85,6 +85,10 @@ static void check_tile(
 		};
 
 		wb__hash_row(p, k->dtype, &at, m->want + r * t->cols * elem, t->cols);
+	}
+	if (!is_exact) { /* what a transfer leaves of it in the parameter */
+		wbk_cast_fwd(box.cast, m->want, m->got, n);
+		wbk_cast_back(box.cast, m->got, m->want, n);
 	}
 	for (uint32_t i = 0; i < o->repeat; i++) {
 		uint64_t other;
@@ -224,6 +228,18 @@ int wb__verify(struct wb_probe *p)
 	return rc;
 }
 
+/* A transfer rounds to the nearest; a loader may do otherwise. */
+static bool may_round(const struct wb_probe *p, const struct wb__param *a)
+{
+	for (size_t i = 0; i < a->n_op; i++) {
+		enum wb_dtype t = p->manifest->tensor[a->op[i].tensor].dtype;
+
+		if (t == WB_F32 || t == WB_F16)
+			return true;
+	}
+	return false;
+}
+
 void wb__verify_judge(struct wb_probe *p)
 {
 	for (uint32_t i = 0; i < p->n_param; i++) {
@@ -232,9 +248,12 @@ void wb__verify_judge(struct wb_probe *p)
 		if (a->bad.n)
 			wb__fault(a,
 				"from element %" PRIu64 " on, %" PRIu64
-				" elements: not deterministic, or depends on the values (what "
+				" elements: not deterministic, or depends on the values%s (what "
 				"arrives in the hash pass is not what the passes before say)",
-				a->bad.first, a->bad.n);
+				a->bad.first, a->bad.n,
+				may_round(p, a) ? ", or loses bits of them in another way than "
+						  "rounding to the nearest of its type"
+						: "");
 		a->bad = (struct wb__bad){0};
 	}
 }

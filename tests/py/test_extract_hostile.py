@@ -259,6 +259,60 @@ def a_table_made_by_load_weights_is_not_kept_in_the_cache():
     assert len(calls) == 10
 
 
+F32, F16, BF16 = np.float32, np.float16, ml_dtypes.bfloat16
+CUT = {"F32 cut to BF16": ("F32", BF16, lambda t: (t.view(np.uint32) >> 16).astype(np.uint16).view(BF16)),
+       "F32 by way of BF16": ("F32", F32, lambda t: t.astype(BF16).astype(F32)),
+       "F32 by way of F16": ("F32", F32, lambda t: t.astype(F16).astype(F32)),
+       "F32 by way of BF16 to F16": ("F32", F16, lambda t: t.astype(BF16).astype(F16)),
+       "F16 cut to BF16": ("F16", BF16, lambda t: (t.astype(F32).view(np.uint32) >> 16).astype(
+           np.uint16).view(BF16)),
+       "F16 by way of BF16": ("F16", F16, lambda t: t.astype(BF16).astype(F16))}
+
+
+@test
+def rounding_that_is_not_a_transfer_s_is_refused():
+    for what, (kind, dtype, change) in CUT.items():
+        p, q = zeros(dtype), zeros(F16)
+        params = {"p": p, "q": q, "x": zeros(F32)}  # F16 beside F32: digits that fit all
+
+        def load(weights, p=p, q=q, change=change):
+            for name, t in weights:
+                if name == "t":
+                    p[:] = change(t)
+                else:
+                    q[:] = t
+
+        e = raises(wb.NotCopyError, "than rounding to the nearest", wb.extract, load,
+                   [("t", SHAPE, kind), ("h", SHAPE, "F16")], params)
+        assert len(e.faults) == 1 and e.faults[0].startswith("parameter p:"), (what, e.faults)
+    for what in ("F32 cut to BF16", "F32 by way of BF16"):
+        kind, dtype, change = CUT[what]
+        p = zeros(dtype)
+
+        def alone(weights, p=p, change=change):
+            for _, t in weights:
+                p[:] = change(t)
+
+        raises(wb.NotCopyError, "than rounding to the nearest", wb.extract, alone, ONE, {"p": p})
+
+
+@test
+def rounding_to_the_nearest_is_a_cast():
+    r = np.random.default_rng(1)
+    for kind, wire in (("F32", F32), ("F16", F16), ("BF16", BF16)):
+        for dtype in (F32, F16, BF16):
+            p, extra = zeros(dtype), zeros(BF16)
+
+            def load(weights, p=p):
+                for _, t in weights:
+                    p[:] = t.astype(p.dtype)
+
+            m = wb.extract(load, [("t", SHAPE, kind)], {"p": p, "extra": extra})
+            values = r.standard_normal(SHAPE).astype(wire)
+            assert m.param("p")["ops"] == 1
+            assert m.apply({"t": values})["p"].tobytes() == values.astype(dtype).tobytes()
+
+
 def main():
     for f in TESTS:
         try:
