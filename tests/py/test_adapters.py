@@ -31,8 +31,8 @@ class FakeMap:
     def __init__(self, params):
         self.param_names, self.params = list(params), params
 
-    def param(self, name):
-        return {"shape": self.params[name].shape}
+    def check(self, name, value, for_writing):
+        assert value.shape == self.params[name].shape
 
     def manifest_blob(self):
         return b"manifest"
@@ -162,11 +162,15 @@ def connect_probes_load_weights():
     assert play.blobs[:2] == [source.manifest_blob(), source.map_blob()]
     assert play.attach[7:9] == [len(play.blobs[0]), len(play.blobs[1])]
 
-    other = {"qkv": np.zeros((6, 5), np.float32), "norm": params["norm"]}
-    with fa.Script(lambda a: (a.hello(), a.recv())) as s:
-        raises(wb.WeightBridgeError, "shape (6, 5), the source map was made for (6, 4)",
-               wb.SenderAdapter(None, params=other, source_map=source,
-                                socket=s.agent.path).connect)
+    for bad, part in ((np.zeros((6, 5), np.float32), "F32 of shape (6, 5) with strides (5, 1), the "
+                       "map has F32 of shape (6, 4) with strides (4, 1)"),
+                      (np.zeros((4, 6), np.float32).T, "with strides (1, 6)"),
+                      (np.zeros((6, 4), np.int32), "I32 of shape (6, 4)")):
+        other = {"qkv": bad, "norm": params["norm"]}
+        with fa.Script(lambda a: (a.hello(), a.recv())) as s:
+            raises(wb.WeightBridgeError, part,
+                   wb.SenderAdapter(None, params=other, source_map=source,
+                                    socket=s.agent.path).connect)
     with fa.Script(lambda a: (a.hello(), a.recv())) as s:
         raises(wb.NotCopyError, "qkv", wb.SenderAdapter(
             lambda w: params["qkv"].__setitem__(slice(4), dict(w)["q"] * 2), params=params,

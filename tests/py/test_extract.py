@@ -526,6 +526,37 @@ def minus():
 
 def uncallable():
     return 3, [("a", (1,), "BF16")], {}
+
+
+def leaving():
+    raise SystemExit(3)
+
+
+def loud():
+    def load(weights):
+        for n, t in weights:
+            {}[n]
+    return load, *good()[1:]
+
+
+def numbered():
+    return print, good()[1], {1: np.zeros(3, np.float32)}
+
+
+def listed():
+    return print, good()[1], {"p": [1, 2, 3]}
+
+
+def unreloaded():
+    def reload():
+        raise OSError("no such disk")
+    return dict(table(), reload=reload)
+
+
+def stopped():
+    def load(weights):
+        raise KeyboardInterrupt
+    return load, *good()[1:]
 """
 
 
@@ -558,8 +589,21 @@ def the_command_shows_a_map():
                              ("loaders:number", "manifest is int: needs a list"),
                              ("loaders:minus", "tensor a has shape (-2, 4): no size can be negative"),
                              ("loaders:uncallable", "load_weights must be callable"),
+                             ("loaders:leaving", "raised SystemExit: 3 (loaders.py, line"),
+                             ("loaders:loud", "at tensor q: 'q' (loaders.py, line"),
+                             ("loaders:numbered", "parameter name 1 is int: must be a string"),
+                             ("loaders:listed", "parameter p: list is no array, tensor or buffer"),
+                             ("loaders:unreloaded", "OSError: no such disk (loaders.py, line"),
+                             ("loaders.py:good", "loaders.py is a file: name the module"),
                              ("broken:x", "cannot be imported: SyntaxError"), ("early:x", "ValueError: too early")):
             r = run(target)
+            assert r.returncode == 1 and part in r.stderr and len(r.stderr.splitlines()) == 1, r
+        r = run("loaders:stopped")
+        assert r.returncode == 130 and r.stderr == "weightbridge: interrupted\n", r
+        for library, part in ((os.path.join(d, "none"), "run `make` first"),
+                              (os.path.join(d, "loaders.py"), "the library cannot be loaded")):
+            env["WEIGHTBRIDGE_LIBRARY"] = library
+            r = run("loaders:good")
             assert r.returncode == 1 and part in r.stderr and len(r.stderr.splitlines()) == 1, r
 
 

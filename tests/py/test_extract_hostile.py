@@ -313,6 +313,43 @@ def rounding_to_the_nearest_is_a_cast():
             assert m.apply({"t": values})["p"].tobytes() == values.astype(dtype).tobytes()
 
 
+@test
+def apply_takes_no_tensor_or_parameter_of_another_type():
+    p = zeros(np.uint16)
+
+    def load(weights):
+        for _, t in weights:
+            p[:] = t
+
+    m = wb.extract(load, [("t", SHAPE, "BF16")], {"p": p})
+    for dtype in (np.float16, np.int16, ">u2"):
+        raises(wb.WeightBridgeError, "tensor t: (8, 16) of ", m.apply, {"t": np.ones(SHAPE, dtype)})
+    for dtype in (np.uint16, BF16):
+        assert m.apply({"t": np.ones(SHAPE, dtype)})["p"].any()
+    for into in ({"p": zeros(BF16).T.reshape(SHAPE, order="F")}, {"p": zeros(F16)}, {}):
+        raises(wb.WeightBridgeError, "parameter p ", m.apply, {"t": np.ones(SHAPE, BF16)}, into)
+
+
+@test
+def names_are_kept_whole_or_refused():
+    p = zeros()
+
+    def load(weights):
+        for _, t in weights:
+            p[:] = t
+
+    for name in ("a b", "\u00e4\n\"\\", "\u2028", "x" * 512):
+        m = wb.extract(load, [(name, SHAPE, "F32")], {name: p})
+        assert m.param_names == [name] and m.tensors == [(name, SHAPE, "F32")]
+    e = raises(wb.NotCopyError, "1 parameter:", wb.extract,
+               lambda w: load((n, t + 1) for n, t in w), ONE, {"\u2028": p})
+    assert len(e.faults) == 1
+    for name, part in (("a\0b", "no name may have"), ("\udc80", "no name may have"),
+                       (1, "is int: must be a string"), ("x" * 513, "")):
+        raises(wb.WeightBridgeError, part, wb.extract, load, ONE, {name: p})
+        raises(wb.WeightBridgeError, part, wb.extract, load, [(name, SHAPE, "F32")], {"p": p})
+
+
 def main():
     for f in TESTS:
         try:

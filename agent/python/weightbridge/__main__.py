@@ -8,14 +8,18 @@ import sys
 import traceback
 
 from .errors import WeightBridgeError
-from .probing import extract
+from .probing import LoadWeightsError, extract
+
+
+def _where(e):
+    """Where an exception of the user's code comes from, in brackets."""
+    at = traceback.extract_tb(e.__traceback__)[-1] if e.__traceback__ else None
+    return f" ({os.path.basename(at.filename)}, line {at.lineno})" if at and not isinstance(e, SyntaxError) else ""
 
 
 def _told(e):
     """An exception of the user's code in one line: what, and where."""
-    at = traceback.extract_tb(e.__traceback__)[-1] if e.__traceback__ else None
-    where = f" ({os.path.basename(at.filename)}, line {at.lineno})" if at and not isinstance(e, SyntaxError) else ""
-    return f"{type(e).__name__}: {e}{where}"
+    return f"{type(e).__name__}: {e}{_where(e)}"
 
 
 def _target(text):
@@ -23,12 +27,15 @@ def _target(text):
     module, _, function = text.partition(":")
     if not module or not function:
         raise WeightBridgeError(f"{text!r} is not MODULE:FUNCTION")
+    if module.endswith(".py") or "/" in module:
+        raise WeightBridgeError(f"{module} is a file: name the module, as import does (it is looked "
+                                "for in the current folder and in PYTHONPATH)")
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
     except ImportError as e:
         raise WeightBridgeError(f"module {module}: {e}") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise WeightBridgeError(f"module {module} cannot be imported: {_told(e)}") from e
     for part in function.split("."):
         if not hasattr(found, part):
@@ -38,7 +45,7 @@ def _target(text):
         raise WeightBridgeError(f"{text} is {type(found).__name__}, not a function")
     try:
         made = found()
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise WeightBridgeError(f"{text}() raised {_told(e)}; it is called without arguments") from e
     if isinstance(made, dict):
         missing = {"load_weights", "manifest", "params"} - set(made)
@@ -73,9 +80,18 @@ def main(argv=None):
         if args.cache_dir:
             options["cache_dir"] = args.cache_dir
         found = extract(**options)
-    except (WeightBridgeError, TypeError, ValueError) as e:  # the latter: what FUNCTION() returned
+    except LoadWeightsError as e:
+        print(f"weightbridge: {e}{_where(e.__cause__)}", file=sys.stderr)
+        return 1
+    except (WeightBridgeError, ImportError, TypeError, ValueError) as e:  # the last: what FUNCTION() returned
         print(f"weightbridge: {e}", file=sys.stderr)
         return 1
+    except Exception as e:  # reload, progress
+        print(f"weightbridge: {_told(e)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("weightbridge: interrupted", file=sys.stderr)
+        return 130
     for line in found.notes.splitlines():
         print(f"weightbridge: {line}", file=sys.stderr)
     try:

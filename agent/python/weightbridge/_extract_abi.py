@@ -7,6 +7,7 @@ from ctypes import (POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size
 
 from . import _lib
 from ._lib import Error
+from .errors import WeightBridgeError
 
 NDIM = 8
 FILL_FULL, FILL_COLUMNS, FILL_ROWS, FILL_ONE = range(4)
@@ -82,7 +83,10 @@ def load():
     """The library with its extraction functions; they release the interpreter lock."""
     global _loaded
     if _loaded is None:
-        lib = ctypes.CDLL(_lib.path())
+        try:
+            lib = ctypes.CDLL(_lib.path())
+        except OSError as e:
+            raise ImportError(f"the library cannot be loaded: {e}") from e
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(lib, name)
             function.restype, function.argtypes = result, arguments
@@ -97,7 +101,20 @@ def take(blob):
     return data
 
 
+def name_bytes(what, name):
+    """A name for the library; raises for one that it would change."""
+    if not isinstance(name, str):
+        raise WeightBridgeError(f"{what} name {name!r} is {type(name).__name__}: must be a string")
+    try:
+        text = name.encode()
+    except UnicodeEncodeError:
+        text = b"\0"
+    if b"\0" in text:
+        raise WeightBridgeError(f"{what} name {name!r} has a character that no name may have")
+    return text
+
+
 def tensor(name, shape, dtype):
-    t = Tensor(name=name.encode(), dtype=dtype.encode(), ndim=len(shape))
+    t = Tensor(name=name_bytes("tensor", name), dtype=dtype.encode(), ndim=len(shape))
     t.shape[:len(shape)] = shape
     return t

@@ -186,12 +186,7 @@ class _Adapter:
             raise WeightBridgeError("the source map has parameters that params has not: "
                                     + ", ".join(wrong[:8]))
         for name in names:
-            array = self._params[name]
-            have = tuple(array[0].shape if isinstance(array, (tuple, list)) else array.shape)
-            want = source.param(name)["shape"]
-            if have != want:
-                raise WeightBridgeError(f"parameter {name} has shape {have}, the source map was "
-                                        f"made for {want}")
+            source.check(name, self._params[name], self._role == _lib.ROLLOUT)
 
     def _attach(self):
         source = self.source_map

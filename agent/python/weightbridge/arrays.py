@@ -39,7 +39,12 @@ def _numpy_of(array):
 
     if isinstance(array, np.ndarray):
         return array
-    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))
+    if hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    try:
+        return np.asarray(memoryview(array))
+    except TypeError as e:
+        raise WeightBridgeError(f"{type(array).__name__} is no array, tensor or buffer") from e
 
 
 def _torch_face(tensor):
@@ -56,7 +61,7 @@ def _split(value):
     return value, None
 
 
-def describe(name, value):
+def describe(name, value, for_writing=True):
     """A parameter, array or (array, dtype), as the library wants it."""
     array, declared = _split(value)
     try:
@@ -72,13 +77,13 @@ def describe(name, value):
     size = dtype.itemsize if hasattr(dtype, "itemsize") else array.element_size()
     if size != item:
         raise WeightBridgeError(f"parameter {name}: elements of {size} bytes are no {kind}")
-    if not writable:
+    if for_writing and not writable:
         raise WeightBridgeError(f"parameter {name} is read-only")
     if len(shape) > abi.NDIM:
         raise WeightBridgeError(f"parameter {name} has more than {abi.NDIM} dimensions")
     if any(s % item for s, n in zip(strides, shape) if n > 1):
         raise WeightBridgeError(f"parameter {name}: its strides are no whole elements")
-    p = abi.Param(name=name.encode(), dtype=kind.encode(), ndim=len(shape), data=address)
+    p = abi.Param(name=abi.name_bytes("parameter", name), dtype=kind.encode(), ndim=len(shape), data=address)
     p.shape[:len(shape)] = shape
     p.stride[:len(shape)] = [s // item for s in strides]
     return p
@@ -162,12 +167,12 @@ class NumpyMaker:
                                 [s * item for s in strides])
 
     def source(self, array):
-        """Address of a dense tensor, something to keep alive, its shape, bytes an element."""
+        """Address of a dense tensor, something to keep alive, its shape, its dtype."""
         if _is_torch(array):
             array = array.detach().contiguous()
-            return array.data_ptr(), array, tuple(array.shape), array.element_size()
+            return array.data_ptr(), array, tuple(array.shape), array.dtype
         array = self._np.ascontiguousarray(array).reshape(self._np.shape(array))
-        return array.__array_interface__["data"][0], array, array.shape, array.itemsize
+        return array.__array_interface__["data"][0], array, array.shape, array.dtype
 
 
 class TorchMaker:
@@ -197,7 +202,7 @@ class TorchMaker:
         if not _is_torch(tensor):
             return NumpyMaker(False).source(tensor)
         tensor = tensor.detach().contiguous()
-        return tensor.data_ptr(), tensor, tuple(tensor.shape), tensor.element_size()
+        return tensor.data_ptr(), tensor, tuple(tensor.shape), tensor.dtype
 
 
 def maker(framework, use_ml_dtypes):
@@ -209,6 +214,12 @@ def maker(framework, use_ml_dtypes):
         except ImportError as e:
             raise WeightBridgeError("framework is 'torch', but torch is not installed") from e
     raise WeightBridgeError(f"framework {framework!r} is not known: 'numpy' or 'torch'")
+
+
+def holds(dtype, kind):
+    """Are elements of `dtype`, NumPy's or torch's, those of `kind`, or words of them?"""
+    name = str(getattr(dtype, "name", dtype)).rsplit(".", 1)[-1]
+    return getattr(dtype, "isnative", True) and name in (_NUMPY[kind], _TORCH[kind])
 
 
 def n_bytes(shape, dtype):

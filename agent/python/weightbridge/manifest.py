@@ -117,6 +117,8 @@ def read(manifest):
                 f"manifest entry {entry!r}: needs (name, shape, dtype)") from e
         if any(n < 0 for n in shape):
             raise WeightBridgeError(f"tensor {name} has shape {shape}: no size can be negative")
+        if any(n >> 63 for n in shape):
+            raise WeightBridgeError(f"tensor {name} has shape {shape}: too large")
         if len(shape) > NDIM:
             raise WeightBridgeError(f"tensor {name} has more than {NDIM} dimensions")
         try:

@@ -163,7 +163,7 @@ class _Probe:
         rc = self._lib.wb_extract_finish(self._handle, handle, err)
         if rc == -4007:
             lines = self._lib.wb_extract_faults(self._handle).decode("utf-8", "replace")
-            faults = lines.splitlines()
+            faults = lines.rstrip("\n").split("\n")
             raise NotCopyError(
                 f"load_weights is not a copy for {len(faults)} "
                 f"parameter{'s' if len(faults) != 1 else ''}:\n  " + "\n  ".join(faults),

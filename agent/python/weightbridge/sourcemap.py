@@ -40,6 +40,7 @@ class SourceMap:
             _check(lib.wb_sourcemap_param(handle, i, p))
             self._params.append(p)
         self.param_names = [p.name.decode() for p in self._params]
+        self._index = {name: i for i, name in enumerate(self.param_names)}
 
     @classmethod
     def from_bytes(cls, data, framework="numpy"):
@@ -80,10 +81,25 @@ class SourceMap:
 
     def param(self, name):
         """A dict: shape, dtype, ops, nests, constants, unwritten (regions), view_of."""
-        p = self._params[self.param_names.index(name)]
+        p = self._params[self._index[name]]
         return {"shape": tuple(p.shape[:p.ndim]), "dtype": p.dtype.decode(), "ops": p.n_op,
                 "nests": p.n_nest, "constants": p.n_constant, "unwritten": p.n_unwritten,
                 "view_of": None if p.owner < 0 else self.param_names[p.owner]}
+
+    def check(self, name, value, for_writing=True):
+        """Raises when a parameter, as for `extract`, is not laid out as the map says; describes it."""
+        d, p = arrays.describe(name, value, for_writing), self._params[self._index[name]]
+
+        def face(q):  # strides where there is something to step over
+            shape = tuple(q.shape[:q.ndim])
+            return (q.dtype.decode(), shape,
+                    tuple(s for s, n in zip(q.stride[:q.ndim], shape) if n > 1 and 0 not in shape))
+
+        if face(d) != face(p):
+            raise WeightBridgeError(
+                f"parameter {name} is not what the map was made for: {_face_text(*face(d))}, the "
+                f"map has {_face_text(*face(p))}")
+        return d
 
     @property
     def n_ops(self):
@@ -101,11 +117,9 @@ class SourceMap:
         if into is not None:
             targets, out = [], into
             for name, p in zip(self.param_names, self._params):
-                d = arrays.describe(name, into[name])
-                if d.dtype != p.dtype or d.shape[:] != p.shape[:] or any(
-                        d.stride[i] != p.stride[i] for i in range(p.ndim) if p.shape[i] > 1):
-                    raise WeightBridgeError(f"parameter {name} is not what the map was made for")
-                targets.append(None if p.owner >= 0 else d.data)
+                if name not in into:
+                    raise WeightBridgeError(f"parameter {name} of the map is missing")
+                targets.append(None if p.owner >= 0 else self.check(name, into[name]).data)
         else:
             flats, out = self._targets(make)
             targets = [None if p.owner >= 0 or f is None else arrays.address_of(f)
@@ -125,10 +139,10 @@ class SourceMap:
             if tensor is None:
                 sources.append(None)
                 continue
-            address, alive, has, item = make.source(tensor)
-            if has != shape or item != arrays.n_bytes((), dtype):
-                raise WeightBridgeError(f"tensor {name}: {has} of {item} bytes an element, the "
-                                        f"manifest says {shape} {dtype}")
+            address, alive, has, of = make.source(tensor)
+            if has != shape or not arrays.holds(of, dtype):
+                raise WeightBridgeError(f"tensor {name}: {has} of {of}, the manifest says {shape} "
+                                        f"{dtype}")
             sources.append(address)
             keep.append(alive)
         return sources, keep
@@ -155,6 +169,10 @@ class SourceMap:
     def __repr__(self):
         return (f"<SourceMap {self.digest}: {len(self._params)} parameters, {self.n_ops} ops "
                 f"of {len(self.tensors)} tensors>")
+
+
+def _face_text(dtype, shape, strides):
+    return f"{dtype} of shape {shape} with strides {strides}"
 
 
 def _check(rc):
