@@ -178,14 +178,14 @@ static void set_parties(struct lead *l)
 }
 
 /* The engine may still be in a transfer of the plan before: its workers are in one at a time. */
-static struct lead *lead_before(const struct epoch *e, uint32_t engine)
+static struct lead *lead_before(const struct epoch *e, uint32_t engine, bool also_ending)
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
 			prev->lead[en].state != LEAD_NONE && prev->lead[en].state != LEAD_DONE &&
-			prev->lead[en].state != LEAD_ENDING)
+			(also_ending || prev->lead[en].state != LEAD_ENDING))
 			return &prev->lead[en];
 	return NULL;
 }
@@ -193,7 +193,7 @@ static struct lead *lead_before(const struct epoch *e, uint32_t engine)
 /* What the engine was about under the plan before is overtaken. */
 static void overtake(struct epoch *e, const struct wb_msg_peer *m)
 {
-	struct lead *before = lead_before(e, m->engine);
+	struct lead *before = lead_before(e, m->engine, false);
 
 	if (before && before->transfer <= m->transfer)
 		wb__core_lead_broken(before, "overtaken under a newer plan");
@@ -219,7 +219,8 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		refuse(e, from, m, WB_ESTALE, text);
 		return;
 	}
-	before = lead_before(e, m->engine);
+	/* A feed may be late: what it brings has just been committed, perhaps. */
+	before = lead_before(e, m->engine, m->feed);
 	if (before && m->feed && before->state != LEAD_STAGED) {
 		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
 			e->r.engine[m->engine].name, (unsigned long long)before->transfer);

@@ -247,6 +247,28 @@ START_TEST(a_feed_is_not_taken_for_one_of_the_plan_before)
 }
 END_TEST
 
+/* It was ordered while the engine was behind, and comes when that has caught up. */
+START_TEST(a_feed_that_comes_late_changes_nothing)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+
+	begin(&o);
+	commits(1);
+	w.worker[2].hook_ns = 5 * WB_NS_PER_S;
+	world_send(&w, 2);
+	while (w.worker[2].phase != WORLD_AFTER)
+		ck_assert(wb_sim_step(w.net));
+	install_all(e = world_epoch_make(&w));
+	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);
+	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
+	world_run_for(&w, 10 * WB_NS_PER_S);
+	ck_assert_uint_eq(w.worker[2].n_updates, 2);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
 /* An agent that has not heard ACTIVATE is read from by one that has. */
 START_TEST(a_grant_says_that_its_plan_is_active)
 {
@@ -355,6 +377,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
 	tcase_add_loop_test(tc, engines_of_a_pod_in_doubt_learn_the_same, 0, 400);
 	tcase_add_test(tc, a_feed_is_not_taken_for_one_of_the_plan_before);
+	tcase_add_test(tc, a_feed_that_comes_late_changes_nothing);
 	tcase_add_test(tc, a_grant_says_that_its_plan_is_active);
 	tcase_add_test(tc, what_is_torn_is_said_to_be_under_the_next_plan);
 	tcase_add_test(tc, nothing_is_received_into_an_area_that_was_released);
