@@ -356,6 +356,22 @@ uint32_t wb_sourcemap_n_param(const struct wb_sourcemap *w)
 	return w->s->map->n_param;
 }
 
+/* Regions are sorted by parameter. */
+static uint32_t first_region(const struct wb_map *map, uint32_t param)
+{
+	uint32_t lo = 0, hi = map->n_region;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (map->region[mid].param < param)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 int wb_sourcemap_param(const struct wb_sourcemap *w, uint32_t i, struct wb_sourcemap_param *out)
 {
 	const struct wb_map *map = w->s->map;
@@ -383,10 +399,8 @@ int wb_sourcemap_param(const struct wb_sourcemap *w, uint32_t i, struct wb_sourc
 		out->owner = w->s->alias[i].owner;
 		out->owner_offset = w->s->alias[i].offset;
 	}
-	/* Regions are sorted by parameter: one search would do, but nobody asks often. */
-	for (uint32_t k = 0; k < map->n_region; k++) {
-		if (map->region[k].param != i)
-			continue;
+	for (uint32_t k = first_region(map, i); k < map->n_region && map->region[k].param == i;
+		k++) {
 		out->n_constant += map->region[k].kind == WB_REGION_CONSTANT;
 		out->n_unwritten += map->region[k].kind == WB_REGION_UNWRITTEN;
 	}

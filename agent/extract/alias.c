@@ -17,6 +17,7 @@
 
 struct range {
 	uint64_t begin, end; /* addresses */
+	uint64_t total; /* elements */
 	uint32_t number;
 };
 
@@ -28,6 +29,8 @@ static int by_begin(const void *a, const void *b)
 		return x->begin < y->begin ? -1 : 1;
 	if (x->end != y->end)
 		return x->end > y->end ? -1 : 1; /* the larger one first: it owns */
+	if (x->total != y->total)
+		return x->total > y->total ? -1 : 1;
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
@@ -36,7 +39,7 @@ static struct range range_of(const struct wb_probe *p, uint32_t i)
 	const struct wb__param *a = &p->param[i];
 	uint64_t begin = (uint64_t)(uintptr_t)a->data;
 
-	return (struct range){begin, begin + a->geom.span * a->elem_bytes, i};
+	return (struct range){begin, begin + a->geom.span * a->elem_bytes, a->geom.total, i};
 }
 
 /* Elements of @b that are elements of @a; -ENOMEM. */
@@ -64,6 +67,17 @@ static int64_t count_shared(const struct wb__param *a, const struct wb__param *b
 	return shared;
 }
 
+/* Columns of one matrix: @a and @b, @at elements behind it, never meet.  Many parameters may be cut
+ * so, and each pair of them is asked. */
+static bool is_beside(const struct wb__param *a, const struct wb__param *b, uint64_t at)
+{
+	uint64_t pitch = (uint64_t)a->geom.stride[0], col = at % pitch;
+
+	return a->geom.n_axis == 2 && b->geom.n_axis == 2 &&
+	       a->geom.stride[0] == b->geom.stride[0] && col >= a->geom.cols &&
+	       col + b->geom.cols <= pitch;
+}
+
 static bool is_dense(const struct wb__param *a)
 {
 	return a->geom.total == a->geom.span;
@@ -86,8 +100,10 @@ static int judge(struct wb_probe *p, uint32_t na, uint32_t nb, struct wb_err *er
 		return wb_err_set(err, -EINVAL,
 			"parameters %s (%s) and %s (%s) share memory but not element by element",
 			a->name, wb_dtype_name(a->dtype), b->name, wb_dtype_name(b->dtype));
-	if (is_dense(a) && is_dense(b) &&
-		b->data + b->geom.span * b->elem_bytes <= a->data + a->geom.span * a->elem_bytes)
+	if (is_beside(a, b, (uint64_t)(b->data - a->data) / a->elem_bytes))
+		shared = 0;
+	else if (is_dense(a) &&
+		 b->data + b->geom.span * b->elem_bytes <= a->data + a->geom.span * a->elem_bytes)
 		shared = (int64_t)b->geom.total;
 	else
 		shared = count_shared(a, b);

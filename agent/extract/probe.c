@@ -15,6 +15,19 @@
 #define SEED 0x77656967687462ull
 #define TEXT_MAX (64u << 20)
 
+/* A stride that nothing is stepped over by says nothing of the layout: one spelling of it, that of
+ * dense memory. */
+static void canon_strides(struct wb__param *a)
+{
+	uint64_t dense = 1;
+
+	for (uint32_t d = a->ndim; d-- > 0;) {
+		if (a->shape[d] == 1 || !a->geom.total)
+			a->stride[d] = (int64_t)dense;
+		dense = (uint64_t)a->stride[d] * WB_MAX(a->shape[d], 1);
+	}
+}
+
 static int take_param(
 	struct wb_probe *p, uint32_t i, const struct wb_probe_param *from, struct wb_err *err)
 {
@@ -47,6 +60,7 @@ static int take_param(
 			a->name, wb_dtype_name(a->dtype));
 	if (!a->geom.total)
 		a->state = WB__LEFT;
+	canon_strides(a);
 	return 0;
 }
 

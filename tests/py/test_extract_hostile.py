@@ -350,6 +350,45 @@ def names_are_kept_whole_or_refused():
         raises(wb.WeightBridgeError, part, wb.extract, load, [(name, SHAPE, "F32")], {"p": p})
 
 
+@test
+def strides_of_single_elements_and_empty_arrays_are_no_part_of_a_layout():
+    def digest(p, z):
+        def load(weights):
+            for _, t in weights:
+                p[...] = t.reshape(p.shape)
+        return wb.extract(load, [("t", (5,), "F32")], {"p": p, "z": z}).digest
+
+    empty = np.zeros((0, 4), np.float32)
+    want = digest(np.zeros((1, 5, 1), np.float32), empty)
+    for p in (np.zeros((3, 5, 1), np.float32)[::2][:1], np.zeros((1, 5, 1), np.float32)[::-1],
+              np.zeros((5, 7, 1), np.float32).transpose(1, 0, 2)[:1]):
+        same = p.strides[1] == 4
+        assert (digest(p, empty) == want) == same
+    assert digest(np.zeros((1, 5, 1), np.float32), np.zeros((4, 0), np.float32).T) == want
+
+
+@test
+def columns_and_corners_of_one_matrix_are_told_apart():
+    flat = np.zeros(128, np.float32)
+    b = flat.reshape(8, 16)
+
+    def load(weights):
+        for _, t in weights:
+            b[:] = t
+
+    m = wb.extract(load, ONE, {f"c{i}": b[:, 4 * i:4 * i + 4] for i in range(4)})
+    assert all(m.param(n)["ops"] == 1 and m.param(n)["view_of"] is None for n in m.param_names)
+    for corners in (b[:, ::15], b[::7, ::15]):  # same first and last element
+        m = wb.extract(load, ONE, {"corners": corners, "all": b})
+        assert m.param("corners")["view_of"] == "all" and m.param("all")["ops"] == 1
+        got = m.apply({"t": np.arange(128, dtype=np.float32).reshape(SHAPE)})
+        assert got["corners"].ravel()[-1] == 127 and got["corners"].ravel()[0] == 0
+    wrap = np.lib.stride_tricks.as_strided(flat[14:], (7, 4), (64, 4))
+    for other in (b[:, 3:8], wrap):
+        raises(wb.WeightBridgeError, "neither is a view of the other", wb.extract, load, ONE,
+               {"a": b[:, :4], "other": other})
+
+
 def main():
     for f in TESTS:
         try:
