@@ -17,7 +17,9 @@
 #include <string.h>
 
 #define SLACK 1e-4 /* of T: above it a member is overloaded */
-#define MOVES_MAX 200000 /* ends only what would be a needlessly exact split */
+/* End only what would be a needlessly exact split; the bound holds, whenever it ends. */
+#define MOVES_MAX 200000
+#define SEEN_MAX (UINT64_C(1) << 32) /* members looked at in all searches */
 
 struct edge {
 	uint32_t group, pos; /* member[pos] of the group */
@@ -33,6 +35,7 @@ struct balance {
 	struct edge *from; /* by member: how the search came here */
 	uint32_t *prev; /* by member: member before; UINT32_MAX = root, UINT32_MAX - 1 = not seen */
 	uint8_t *group_seen;
+	uint64_t n_looks;
 	double time; /* aimed at */
 	double bound; /* no split is faster */
 };
@@ -75,6 +78,7 @@ static uint32_t search(struct balance *b, uint32_t *n_seen)
 	uint32_t head = 0, tail = 0;
 
 	memset(b->group_seen, 0, b->n);
+	b->n_looks += b->n + b->n_member;
 	for (uint32_t m = 0; m < b->n_member; m++) {
 		b->prev[m] = UNSEEN;
 		if (is_over(b, m)) {
@@ -91,6 +95,7 @@ static uint32_t search(struct balance *b, uint32_t *n_seen)
 			if (b->group_seen[b->edge[e].group] || !g->share[b->edge[e].pos])
 				continue;
 			b->group_seen[b->edge[e].group] = 1;
+			b->n_looks += g->n;
 			for (uint32_t i = 0; i < g->n; i++) {
 				uint32_t to = g->member[i];
 
@@ -169,7 +174,7 @@ static void solve(struct balance *b)
 			rate += b->rate[m];
 	}
 	b->time = b->bound = rate > 0 ? (double)load / rate : 0;
-	for (uint32_t i = 0; i < MOVES_MAX; i++) {
+	for (uint32_t i = 0; i < MOVES_MAX && b->n_looks < SEEN_MAX; i++) {
 		uint32_t to = search(b, &n_seen);
 
 		if (to != ROOT)

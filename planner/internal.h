@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "planner/plan.h"
 
+#include <errno.h>
 #include <limits.h>
 
 struct wb_err;
@@ -115,7 +116,23 @@ struct wb__work {
 	size_t cap_seg, n_seg;
 	struct wb_plan *plan; /* owned until it is done */
 	size_t cap_member;
+	uint64_t spent; /* of WB__WORK_MAX */
+	char limit[400]; /* which limit was passed, and where; empty = a size of the plan */
 };
+
+/*
+ * Time is bounded for maps that are made to cost it: ops that all lie across each other cost the
+ * square of their number.  Units of about a nanosecond, counted and not measured, so that equal
+ * input ends alike.  The largest deployments tried spend a twentieth.
+ */
+#define WB__WORK_MAX (UINT64_C(1) << 34)
+
+/** wb__spend - count work; -E2BIG when it is too much. */
+static inline int wb__spend(struct wb__work *w, uint64_t units)
+{
+	w->spent += units < WB__WORK_MAX ? units : WB__WORK_MAX;
+	return w->spent > WB__WORK_MAX ? -E2BIG : 0;
+}
 
 /** wb__who - "trainer worker 3", or with its name. */
 void wb__who(const struct wb_plan_input *in, uint32_t worker, char *out, size_t cap);

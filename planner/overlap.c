@@ -12,11 +12,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AXES_MAX 3
 #define EXPAND_MAX (1u << 20) /* elements compared one by one where splitting does not work */
+/* Units of work: two shapes held against each other; an element listed and sorted. */
+#define PAIR_WORK 32
+#define ELEM_WORK 64
 
 struct shape {
 	uint64_t lo, hi; /* first and last element */
@@ -35,7 +39,7 @@ static void shape_axis(struct shape *s, uint64_t n, int64_t stride)
 
 	if (n < 2)
 		return;
-	s->elems *= n;
+	s->elems = wb_mul_u64(s->elems, n, &s->elems) ? s->elems : UINT64_MAX;
 	if (stride < 0)
 		s->lo -= (n - 1) * step;
 	s->hi += (stride < 0 ? 0 : (n - 1) * step);
@@ -88,13 +92,15 @@ static int by_u64(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-static uint64_t *expand(const struct shape *s)
+static int expand(struct wb__work *w, const struct shape *s, uint64_t **out)
 {
-	uint64_t *v = wb_alloc(s->elems * sizeof(*v));
-	uint64_t n = 1;
+	uint64_t *v, n = 1;
 
+	if (wb__spend(w, s->elems * ELEM_WORK) < 0)
+		return -E2BIG;
+	v = wb_alloc(s->elems * sizeof(*v));
 	if (!v)
-		return NULL;
+		return -ENOMEM;
 	v[0] = s->lo;
 	for (uint32_t a = 0; a < s->n_axis; a++) {
 		for (uint64_t i = 1; i < s->axis[a].n; i++)
@@ -103,14 +109,15 @@ static uint64_t *expand(const struct shape *s)
 		n *= s->axis[a].n;
 	}
 	qsort(v, n, sizeof(*v), by_u64);
-	return v;
+	*out = v;
+	return 0;
 }
 
-/* 1 = every element once, 0 = not, or -ENOMEM.  Undecidable counts as not. */
-static int is_simple(const struct shape *s)
+/* 1 = every element once, 0 = not, or -ENOMEM, -E2BIG.  Undecidable counts as not. */
+static int is_simple(struct wb__work *w, const struct shape *s)
 {
 	uint64_t reach = 0, *v;
-	int ok = 1;
+	int ok = 1, rc;
 
 	for (uint32_t a = 0; a < s->n_axis; a++) {
 		if (s->axis[a].stride <= reach)
@@ -119,9 +126,9 @@ static int is_simple(const struct shape *s)
 	}
 	if (ok || !s->axis[0].stride || s->elems > EXPAND_MAX)
 		return ok;
-	v = expand(s);
-	if (!v)
-		return -ENOMEM;
+	rc = expand(w, s, &v);
+	if (rc < 0)
+		return rc;
 	ok = 1;
 	for (uint64_t i = 1; i < s->elems; i++)
 		ok &= v[i] != v[i - 1];
@@ -149,17 +156,18 @@ static bool split(const struct shape *s, uint64_t p, struct shape *quot, struct 
 	return true;
 }
 
-static int apart_by_element(const struct shape *a, const struct shape *b)
+static int apart_by_element(struct wb__work *w, const struct shape *a, const struct shape *b)
 {
-	uint64_t *x, *y, i = 0, k = 0;
-	int rc = 1;
+	uint64_t *x = NULL, *y = NULL, i = 0, k = 0;
+	int rc;
 
 	if (a->elems > EXPAND_MAX || b->elems > EXPAND_MAX)
 		return 0;
-	x = expand(a);
-	y = expand(b);
-	if (!x || !y)
-		rc = -ENOMEM;
+	rc = expand(w, a, &x);
+	if (!rc)
+		rc = expand(w, b, &y);
+	if (!rc)
+		rc = 1;
 	while (rc == 1 && i < a->elems && k < b->elems) {
 		if (x[i] == y[k])
 			rc = 0;
@@ -173,8 +181,8 @@ static int apart_by_element(const struct shape *a, const struct shape *b)
 	return rc;
 }
 
-/* 1 = no element in common, 0 = some or undecidable, -ENOMEM. */
-static int is_apart(const struct shape *a, const struct shape *b)
+/* 1 = no element in common, 0 = some or undecidable, -ENOMEM, -E2BIG. */
+static int is_apart(struct wb__work *w, const struct shape *a, const struct shape *b)
 {
 	struct shape qa, qb, ra, rb;
 	uint64_t p = 1;
@@ -193,9 +201,9 @@ static int is_apart(const struct shape *a, const struct shape *b)
 	if (b->n_axis)
 		p = WB_MAX(p, b->axis[b->n_axis - 1].stride);
 	if (p < 2 || !split(a, p, &qa, &ra) || !split(b, p, &qb, &rb))
-		return apart_by_element(a, b);
-	rc = is_apart(&ra, &rb);
-	return rc ? rc : is_apart(&qa, &qb);
+		return apart_by_element(w, a, b);
+	rc = is_apart(w, &ra, &rb);
+	return rc ? rc : is_apart(w, &qa, &qb);
 }
 
 static int by_lo(const void *a, const void *b)
@@ -225,6 +233,15 @@ static void two_sources(struct wb__work *w, const struct wb__layout *l, const st
 		who, p->name, a->lo, a->hi, b->lo, b->hi);
 }
 
+static void too_tangled(struct wb__work *w, const struct wb__layout *l, const struct wb_param *p)
+{
+	char who[160];
+
+	wb__who(w->in, l->rollout != UINT32_MAX ? l->rollout : l->trainer, who, sizeof(who));
+	snprintf(w->limit, sizeof(w->limit),
+		"%s: parameter %.120s: too many ops lie across each other", who, p->name);
+}
+
 /* One fault a parameter is enough. */
 static int check_apart(struct wb__work *w, const struct wb__layout *l, const struct wb_param *p,
 	const struct param_shapes *s)
@@ -234,8 +251,10 @@ static int check_apart(struct wb__work *w, const struct wb__layout *l, const str
 	for (uint32_t i = 0; i < s->n; i++) {
 		const struct shape *x = &s->shape[i];
 		uint32_t kept = 0;
-		int rc = is_simple(x);
+		int rc = wb__spend(w, (uint64_t)n_open * PAIR_WORK);
 
+		if (!rc)
+			rc = is_simple(w, x);
 		if (rc < 0)
 			return rc;
 		if (!rc) {
@@ -248,7 +267,7 @@ static int check_apart(struct wb__work *w, const struct wb__layout *l, const str
 			if (y->hi < x->lo)
 				continue;
 			s->open[kept++] = s->open[k];
-			rc = is_apart(y, x);
+			rc = is_apart(w, y, x);
 			if (rc < 0)
 				return rc;
 			if (!rc) {
@@ -271,7 +290,7 @@ static void check_whole(struct wb__work *w, const struct wb__layout *l, const st
 	for (uint32_t d = 0; d < p->ndim; d++)
 		want = wb_mul_u64(want, p->shape[d], &want) ? want : UINT64_MAX;
 	for (uint32_t i = 0; i < s->n; i++)
-		have += s->shape[i].elems;
+		have = wb_add_u64(have, s->shape[i].elems, &have) ? have : UINT64_MAX;
 	if (have >= want)
 		return;
 	wb__who(w->in, l->rollout, who, sizeof(who));
@@ -314,6 +333,8 @@ int wb__overlap(struct wb__work *w, const struct wb__layout *l)
 		if (s.n)
 			qsort(s.shape, s.n, sizeof(*s.shape), by_lo);
 		rc = check_apart(w, l, &map->param[p], &s);
+		if (rc == -E2BIG)
+			too_tangled(w, l, &map->param[p]);
 		if (!rc && l->rollout != UINT32_MAX)
 			check_whole(w, l, &map->param[p], &s);
 	}

@@ -256,7 +256,9 @@ int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct 
 		rc = make(&w);
 	if (rc < 0)
 		wb_err_set(err, rc, "planning for %" PRIu32 " workers: %s", in->n_worker,
-			wb_strerror(rc));
+			w.limit[0]     ? w.limit
+			: rc == -E2BIG ? "the plan would be too large"
+				       : wb_strerror(rc));
 	else
 		rc = wb__plan_faults_rc(&w.faults, err);
 	if (!rc) {

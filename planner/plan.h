@@ -120,7 +120,9 @@ struct wb_plan {
  * Returns 0; WB_EPLAN when the input cannot be served (the sentence lists all violations: a needed
  * tensor range without holder, a parameter written twice, an unknown cast, a buffer below the
  * minimum, with worker, parameter and range; cut at the sentence's length with "and N more");
- * -EINVAL for bad numbers; -ENOMEM; -E2BIG.  Release with wb_plan_destroy().
+ * -EINVAL for bad numbers; -ENOMEM; -E2BIG (more pieces than a plan may have, or maps whose ops lie
+ * across each other so that planning would take minutes: the sentence says where).  Release with
+ * wb_plan_destroy().
  */
 int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct wb_err *err);
 void wb_plan_destroy(struct wb_plan *p);

@@ -22,9 +22,11 @@
 /* Residue classes of one axis, and ops times residue classes of a tensor. */
 #define STEP_MAX 1024
 #define RESIDUES_MAX (1u << 20)
-#define RECTS_MAX (1u << 24)
+#define RECTS_MAX (1u << 22)
 #define SEGMENTS_MAX (1u << 23)
 #define COMBOS_MAX (1u << 26)
+#define BAND_REFS_MAX (1u << 24)
+#define OPEN_WORK 32 /* units of work: an op open over a band of rows, times their logarithm */
 
 struct ref {
 	uint32_t layout, op;
@@ -376,6 +378,9 @@ static int make_band(struct refine *f, struct band *b, uint64_t row, uint64_t en
 	size_t n_cut = 0, next = 0;
 	int rc = band_scratch(f);
 
+	if (!rc)
+		rc = wb__spend(f->w,
+			(uint64_t)f->n_open * OPEN_WORK * (64 - __builtin_clzll(f->n_open | 1)));
 	if (rc < 0)
 		return rc;
 	b->n_cell = b->n_ref = f->n_over = 0;
@@ -395,7 +400,10 @@ static int make_band(struct refine *f, struct band *b, uint64_t row, uint64_t en
 		if (!f->n_over)
 			continue;
 		c.n = (uint32_t)f->n_over;
-		rc = wb_grow(&b->ref, &b->cap_ref, b->n_ref + c.n, UINT32_MAX, sizeof(*b->ref));
+		rc = wb__spend(f->w, 4 * (uint64_t)c.n);
+		if (!rc)
+			rc = wb_grow(&b->ref, &b->cap_ref, b->n_ref + c.n, BAND_REFS_MAX,
+				sizeof(*b->ref));
 		if (!rc)
 			rc = wb_grow(&b->cell, &b->cap_cell, b->n_cell + 1, UINT32_MAX, sizeof(c));
 		if (rc < 0)
@@ -562,6 +570,9 @@ static int refine_tensor(struct refine *f)
 			for (uint32_t i = 0; i < f->n_ref && !rc; i++)
 				rc = add_op(f, i);
 			if (!rc)
+				rc = wb__spend(
+					f->w, (uint64_t)f->n_ref * (f->row_step + f->col_step));
+			if (!rc)
 				rc = sweep(f);
 			if (rc < 0)
 				return rc;
@@ -657,6 +668,11 @@ int wb__refine(struct wb__work *w)
 		f.ref = ref + begin[t];
 		f.n_ref = begin[t + 1] - begin[t];
 		rc = refine_tensor(&f);
+		if (rc == -E2BIG)
+			snprintf(w->limit, sizeof(w->limit),
+				"tensor %.120s: the layouts cut the checkpoint into more than %u "
+				"pieces, or into ones that lie across each other (%zu so far)",
+				w->in->manifest->tensor[t].name, SEGMENTS_MAX, w->n_seg);
 	}
 	wb_free(f.layout);
 	wb_free(f.rect);

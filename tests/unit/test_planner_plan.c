@@ -248,6 +248,104 @@ START_TEST(bad_input_is_refused_with_a_sentence)
 }
 END_TEST
 
+/* A trainer that has all of an I8 tensor of @rows x @cols, a rollout with one parameter of @f. */
+static int plan_one(struct fx_map *f, uint64_t rows, uint64_t cols, struct wb_err *err)
+{
+	struct fx_map whole = {.m = f->m};
+	struct wb_map *layout[2];
+	struct wb_plan_worker w[2] = {
+		{WB_ROLE_TRAINER, 0, 0, 0, 0, 0}, {WB_ROLE_ROLLOUT, 1, 0, 1, 1, 0}};
+	struct wb_plan_input in = {.manifest = f->m, .n_layout = 2, .worker = w, .n_worker = 2};
+	struct wb_plan *p = NULL;
+	int rc;
+
+	fx_copy(&whole, fx_param(&whole, "w", WB_I8, rows, cols), "w",
+		(struct fx_box){0, rows, 0, cols, 0, 0});
+	layout[0] = fx_map_done(&whole);
+	layout[1] = fx_map_done(f);
+	in.layout = (const struct wb_map *const *)layout;
+	rc = wb_plan_create(&in, &p, err);
+	wb_plan_destroy(p);
+	wb_map_destroy(layout[0]);
+	wb_map_destroy(layout[1]);
+	return rc;
+}
+
+static struct wb_manifest *one_tensor(uint64_t rows, uint64_t cols)
+{
+	struct wb_tensor t = fx_tensor("w", WB_I8, rows, cols);
+	struct wb_manifest *m = NULL;
+
+	ck_assert(!wb_manifest_create(&t, 1, &m, NULL));
+	return m;
+}
+
+/* Its 2^64 elements all lie within 2^23: their number is 0 where it wraps. */
+START_TEST(an_op_whose_elements_wrap_is_refused)
+{
+	uint64_t rows = 1 << 22, cols = 1 << 21;
+	struct wb_manifest *m = one_tensor(rows, cols);
+	struct fx_map f = {.m = m};
+	struct wb_err err = {0};
+
+	fx_op(&f, (struct wb_op){.param = fx_param(&f, "p", WB_I8, 0, 1 << 24),
+			  .n_row = (uint32_t)rows,
+			  .n_col = (uint32_t)cols,
+			  .row_step = 1,
+			  .col_step = 1,
+			  .dst_row_stride = 1,
+			  .dst_col_stride = 1,
+			  .dst_repeat_stride = 1,
+			  .repeat = 1 << 21});
+	ck_assert_int_eq(plan_one(&f, rows, cols, &err), WB_EPLAN);
+	ck_assert_msg(strstr(err.msg, "parameter p: elements 0-") && strstr(err.msg, "twice"), "%s",
+		err.msg);
+	wb_manifest_destroy(m);
+}
+END_TEST
+
+/* Ops of a map made to cost time or memory: the square of their number. */
+static const struct {
+	uint32_t n;
+	bool is_comb;
+	const char *want;
+} tangles[] = {
+	/* Op i has columns i and on: 18 million pairs of column and op. */
+	{6000, false, "tensor w: the layouts cut the checkpoint into"},
+	/* WB_SLOW=1: op i is every n-th element of the parameter: all lie across each other. */
+	{65536, true, "rollout worker 1: parameter p: too many ops lie across each other"},
+};
+
+START_TEST(ops_that_cost_their_square_are_refused)
+{
+	uint64_t n = tangles[_i].n;
+	bool is_comb = tangles[_i].is_comb;
+	struct wb_manifest *m = one_tensor(n, n);
+	struct wb_err err = {0};
+	struct fx_map f = {.m = m};
+	uint32_t p = fx_param(&f, "p", WB_I8, 0, n * n);
+
+	for (uint64_t i = 0; i < n; i++)
+		fx_op(&f, (struct wb_op){.param = p,
+				  .dst = is_comb ? i : i * n,
+				  .col = i,
+				  .n_row = is_comb ? (uint32_t)n : 1,
+				  .n_col = is_comb ? 1 : (uint32_t)(n - i),
+				  .row_step = 1,
+				  .col_step = 1,
+				  .dst_row_stride = (int64_t)n,
+				  .dst_col_stride = 1,
+				  .repeat = 1});
+	/* The columns before i are no business of the test. */
+	for (uint64_t i = 1; !is_comb && i < n; i++)
+		fx_region(&f, (struct wb_region){
+				      p, WB_REGION_UNWRITTEN, i * n + n - i, 0, 1, (uint32_t)i, 0});
+	ck_assert_int_eq(plan_one(&f, n, n, &err), -E2BIG);
+	ck_assert_msg(strstr(err.msg, tangles[_i].want), "%s", err.msg);
+	wb_manifest_destroy(m);
+}
+END_TEST
+
 START_TEST(names_are_used_and_the_rest_is_counted)
 {
 	const char *names[6] = {"t-0/0", "t-0/1", "r-0/0", "r-0/1", "r-1/0", "r-1/1"};
@@ -568,11 +666,18 @@ END_TEST
 int main(void)
 {
 	Suite *s = suite_create("planner_plan");
-	TCase *c = tcase_create("plan");
+	TCase *c = tcase_create("plan"), *slow = tcase_create("slow");
 
 	suite_add_tcase(s, c);
+	suite_add_tcase(s, slow);
+	tcase_set_timeout(slow, 120);
+	if (getenv("WB_SLOW"))
+		tcase_add_loop_test(
+			slow, ops_that_cost_their_square_are_refused, 1, WB_ARRAY_SIZE(tangles));
 	tcase_add_test(c, row_shards_meet_column_shards);
 	tcase_add_loop_test(c, bad_input_is_refused_with_a_sentence, 0, WB_ARRAY_SIZE(refusals));
+	tcase_add_test(c, an_op_whose_elements_wrap_is_refused);
+	tcase_add_loop_test(c, ops_that_cost_their_square_are_refused, 0, 1);
 	tcase_add_test(c, names_are_used_and_the_rest_is_counted);
 	tcase_add_test(c, a_needer_that_rounds_is_nobodys_source);
 	tcase_add_test(c, a_tensor_larger_than_the_buffer_is_cut);
