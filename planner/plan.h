@@ -5,7 +5,8 @@
  * Routing plans: which worker sends which part of the checkpoint to whom.
  *
  * Segments are lattice boxes of one tensor on which the set of holders (trainer workers that have
- * every element) and the set of needers (rollout workers that want it) do not change.  All segments
+ * every element; where some have it exactly, those alone) and the set of needers (rollout workers
+ * that want it) do not change.  All segments
  * with the same holders, needers and wire dtype form one class: a virtual buffer, the segments'
  * row-major wire images one after the other in (tensor, row, col) order, cut into a grid of
  * chunk_bytes (the last chunk is shorter).  Grid and chunk numbers are the same in every stage.

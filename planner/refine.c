@@ -165,13 +165,17 @@ static int add_op(struct refine *f, uint32_t ref)
 	return 0;
 }
 
-/* Layouts of a cell by what they do with it; lists stay ascending since refs are. */
+/*
+ * Layouts of a cell by what they do with it; lists stay ascending since refs are.  A trainer that
+ * rounds what another has exactly does not hold it: chunks would differ by who sends them.
+ */
 static void sort_layouts(struct refine *f, const uint32_t *ref, uint32_t n, uint32_t len[3],
 	struct ref *needer, struct ref *caster)
 {
 	uint32_t n_layout = f->w->in->n_layout;
 	uint32_t *held = f->layout, *exact = held + n_layout, *lossy = exact + n_layout;
 	enum wb_dtype wire = f->w->in->manifest->tensor[f->tensor].dtype;
+	bool is_held_exact = false;
 
 	memset(len, 0, 3 * sizeof(*len));
 	needer->layout = caster->layout = UINT32_MAX;
@@ -183,7 +187,12 @@ static void sort_layouts(struct refine *f, const uint32_t *ref, uint32_t n, uint
 
 		if (cast < 0)
 			*caster = r;
-		else if (l->trainer != UINT32_MAX && (!len[0] || held[len[0] - 1] != r.layout))
+		if (cast >= 0 && l->trainer != UINT32_MAX && is_exact && !is_held_exact) {
+			is_held_exact = true;
+			len[0] = 0;
+		}
+		if (cast >= 0 && l->trainer != UINT32_MAX && is_exact == is_held_exact &&
+			(!len[0] || held[len[0] - 1] != r.layout))
 			held[len[0]++] = r.layout;
 		if (l->rollout == UINT32_MAX)
 			continue;

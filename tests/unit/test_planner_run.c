@@ -1,0 +1,905 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans of random deployments, carried out: every worker has its parameters in memory, every route
+ * moves its bytes in the order of the stages, and each element is held against what a load of the
+ * checkpoint gives.  Bounds are held against brute force over elements and sets of workers.
+ */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "planner/binding.h"
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_plan.h"
+
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYOUTS_MAX 4 /* of one role */
+#define WORKERS_MAX 16
+#define CANARY 0xa5
+
+static uint64_t first_seed = 1;
+
+/* ---- a random deployment ---- */
+
+struct deploy {
+	struct wb_rng rng;
+	struct wb_manifest *m;
+	struct wb_map *layout[2 * LAYOUTS_MAX + 1];
+	struct wb_plan_worker worker[WORKERS_MAX];
+	struct wb_plan_input in;
+	uint32_t n_trainer_layout, n_trainer;
+	uint64_t n_elem, base[16]; /* elements of the checkpoint; number of a tensor's first */
+};
+
+/* A lattice box of a tensor. */
+struct piece {
+	uint32_t tensor;
+	uint64_t row, col;
+	uint32_t n_row, n_col, row_step, col_step;
+};
+
+static uint32_t below(struct deploy *d, uint64_t n)
+{
+	return (uint32_t)wb_rng_below(&d->rng, n);
+}
+
+static bool chance(struct deploy *d, uint32_t one_in)
+{
+	return !below(d, one_in);
+}
+
+static enum wb_dtype param_type(struct deploy *d, enum wb_dtype wire)
+{
+	if (wire == WB_I8 || !chance(d, 3))
+		return wire;
+	return wire == WB_BF16 ? WB_F32 : WB_BF16;
+}
+
+/*
+ * One parameter of @n pieces of equal size: one after the other or interleaved, along its rows or
+ * columns; transposed, upside down, twice, with padding below and a gap behind each row.
+ */
+static void place(struct deploy *d, struct fx_map *f, const struct piece *p, uint32_t n)
+{
+	bool is_turned = chance(d, 3), is_mixed = chance(d, 2), is_wide = chance(d, 2);
+	uint32_t h = is_turned ? p->n_col : p->n_row, w = is_turned ? p->n_row : p->n_col;
+	uint32_t rows = is_wide ? h : n * h, cols = is_wide ? n * w : w;
+	uint32_t times = chance(d, 4) ? 2 : 1, pad = chance(d, 4) ? 1 + below(d, 3) : 0;
+	int64_t pitch = cols + (chance(d, 4) ? 1 + below(d, 5) : 0);
+	struct wb_param *x;
+	char name[16];
+	uint32_t id;
+
+	snprintf(name, sizeof(name), "p%u", f->map.n_param);
+	id = fx_param(
+		f, name, param_type(d, d->m->tensor[p->tensor].dtype), times * rows + pad, cols);
+	x = &f->map.param[id];
+	x->stride[0] = pitch;
+	x->span = (x->shape[0] - 1) * (uint64_t)pitch + cols;
+	if (pad)
+		fx_region(
+			f, (struct wb_region){id,
+				   chance(d, 2) ? WB_REGION_CONSTANT : WB_REGION_UNWRITTEN,
+				   times * rows * (uint64_t)pitch, (uint64_t)pitch, pad, cols, 0});
+	for (uint32_t i = 0; i < n; i++, p++) {
+		int64_t down = is_mixed && !is_wide ? n * pitch : pitch, right = 1;
+		int64_t at = is_mixed ? i * pitch : i * h * pitch;
+
+		if (is_wide) {
+			right = is_mixed ? n : 1;
+			at = is_mixed ? i : i * w;
+		}
+		if (chance(d, 5)) {
+			at += (h - 1) * down;
+			down = -down;
+		}
+		fx_op(f, (struct wb_op){.param = id,
+				 .tensor = p->tensor,
+				 .dst = (uint64_t)at,
+				 .row = p->row,
+				 .col = p->col,
+				 .n_row = p->n_row,
+				 .n_col = p->n_col,
+				 .row_step = p->row_step,
+				 .col_step = p->col_step,
+				 .dst_row_stride = is_turned ? right : down,
+				 .dst_col_stride = is_turned ? down : right,
+				 .dst_repeat_stride = rows * pitch,
+				 .repeat = times});
+	}
+}
+
+/* What a layout gets: fused with the one before where that waits and has the same size. */
+struct tray {
+	struct fx_map f;
+	struct piece wait;
+	bool is_waiting;
+};
+
+static void give(struct deploy *d, struct tray *t, const struct piece *p)
+{
+	struct piece two[2] = {t->wait, *p};
+	bool is_same = t->is_waiting && t->wait.n_row == p->n_row && t->wait.n_col == p->n_col &&
+		       d->m->tensor[t->wait.tensor].dtype == d->m->tensor[p->tensor].dtype;
+
+	if (is_same) {
+		place(d, &t->f, two, 2);
+		t->is_waiting = false;
+		return;
+	}
+	if (t->is_waiting)
+		place(d, &t->f, &t->wait, 1);
+	t->wait = *p;
+	t->is_waiting = true;
+}
+
+/* Tensor @id over @n layouts: everything to all, blocks or every n-th line of one axis, or all of
+ * it to one; and sometimes everything to one more. */
+static void spread(struct deploy *d, struct tray *t, uint32_t n, uint32_t id)
+{
+	const struct wb_tensor *x = &d->m->tensor[id];
+	const struct piece whole = {id, 0, 0, (uint32_t)x->rows, (uint32_t)x->cols, 1, 1};
+	uint32_t kind = below(d, 6), parts = 1 + below(d, n), turn = below(d, n);
+	bool is_rows = chance(d, 2);
+	uint64_t side = is_rows ? x->rows : x->cols, at = 0;
+
+	if (!kind)
+		for (uint32_t i = 0; i < n; i++)
+			give(d, &t[i], &whole);
+	if (kind && chance(d, 5))
+		give(d, &t[below(d, n)], &whole);
+	for (uint32_t i = 0; kind && i < parts && at < side; i++) {
+		uint64_t left = side - at, len = i + 1 == parts ? left : 1 + below(d, left);
+		struct piece p = whole;
+
+		if (kind < 3) {
+			*(is_rows ? &p.row : &p.col) = at;
+			*(is_rows ? &p.n_row : &p.n_col) = (uint32_t)len;
+			at += len;
+		} else if (parts <= side) {
+			*(is_rows ? &p.row : &p.col) = i;
+			*(is_rows ? &p.n_row : &p.n_col) = (uint32_t)((side - i - 1) / parts + 1);
+			*(is_rows ? &p.row_step : &p.col_step) = parts;
+		} else {
+			at = side;
+		}
+		give(d, &t[(turn + i) % n], &p);
+	}
+}
+
+static void make_layouts(struct deploy *d, struct wb_map **out, uint32_t n, bool is_rollout)
+{
+	struct tray t[LAYOUTS_MAX] = {0};
+
+	for (uint32_t i = 0; i < n; i++)
+		t[i].f.m = d->m;
+	for (uint32_t id = 0; id < d->m->n; id++)
+		if (!is_rollout || !chance(d, 8))
+			spread(d, t, n, id);
+	for (uint32_t i = 0; i < n; i++) {
+		if (t[i].is_waiting)
+			place(d, &t[i].f, &t[i].wait, 1);
+		out[i] = fx_map_done(&t[i].f);
+	}
+}
+
+static void make_manifest(struct deploy *d)
+{
+	static const enum wb_dtype types[] = {WB_BF16, WB_BF16, WB_F32, WB_F32, WB_I8};
+	static const uint32_t sides[] = {4, 16, 64};
+	uint32_t n = 2 + below(d, 8), rows = 0, cols = 0;
+	struct wb_tensor t[16];
+	char name[16][16];
+
+	for (uint32_t i = 0; i < n; i++) {
+		/* Equal sizes are what can be fused. */
+		if (!i || chance(d, 2)) {
+			rows = 1 + below(d, sides[below(d, 3)]);
+			cols = 1 + below(d, sides[below(d, 3)]);
+		}
+		snprintf(name[i], sizeof(name[i]), "t%u", i);
+		t[i] = fx_tensor(name[i], types[below(d, WB_ARRAY_SIZE(types))], rows, cols);
+	}
+	ck_assert(!wb_manifest_create(t, n, &d->m, NULL));
+	for (uint32_t i = 0; i < n; i++) {
+		d->base[i] = d->n_elem;
+		d->n_elem += d->m->tensor[i].rows * d->m->tensor[i].cols;
+	}
+}
+
+/* Every layout has a worker or more; domains and nodes cut across roles and engines. */
+static void make_workers(struct deploy *d, uint32_t n_t, uint32_t n_r)
+{
+	uint32_t trainers = n_t * (1 + below(d, 2)), rollouts = n_r * (1 + below(d, 2)), size;
+	bool is_even = chance(d, 3);
+
+	d->n_trainer = trainers;
+	d->in.n_worker = trainers + rollouts;
+	size = 1 + below(d, d->in.n_worker);
+	for (uint32_t i = 0; i < d->in.n_worker; i++) {
+		bool is_rollout = i >= trainers;
+		uint32_t k = is_rollout ? i - trainers : i;
+
+		d->worker[i] = (struct wb_plan_worker){
+			is_rollout ? WB_ROLE_ROLLOUT : WB_ROLE_TRAINER,
+			is_rollout ? n_t + k % n_r : k % n_t, is_rollout ? k / n_r : 0, i / size,
+			i / size / 2, is_even ? 1000000 : 200000 + below(d, 2000000)};
+	}
+}
+
+static void deploy_init(struct deploy *d, uint64_t seed)
+{
+	uint32_t n_t, n_r;
+
+	memset(d, 0, sizeof(*d));
+	d->rng.state = seed;
+	make_manifest(d);
+	d->n_trainer_layout = n_t = 1 + below(d, LAYOUTS_MAX);
+	n_r = 1 + below(d, LAYOUTS_MAX);
+	make_layouts(d, d->layout, n_t, false);
+	make_layouts(d, d->layout + n_t, n_r, true);
+	make_workers(d, n_t, n_r);
+	d->in.manifest = d->m;
+	d->in.layout = (const struct wb_map *const *)d->layout;
+	d->in.n_layout = n_t + n_r;
+	d->in.worker = d->worker;
+	d->in.chunk_bytes = WB_CHUNK_BYTES_LEAST + 64 * below(d, 3);
+}
+
+static void deploy_finish(struct deploy *d)
+{
+	for (uint32_t i = 0; i < d->in.n_layout; i++)
+		wb_map_destroy(d->layout[i]);
+	wb_manifest_destroy(d->m);
+}
+
+static const struct wb_map *map_of(const struct deploy *d, uint32_t worker)
+{
+	return d->layout[d->worker[worker].layout];
+}
+
+/* ---- the oracle: elements, one by one ---- */
+
+enum { HAS_ROUNDED = 1, HAS_EXACT = 2 };
+
+struct oracle {
+	uint8_t *image; /* of the checkpoint, as the trainers' best copies give it */
+	uint8_t *has[2 * LAYOUTS_MAX + 1]; /* by layout and element */
+};
+
+static uint32_t tensor_of(const struct deploy *d, uint64_t e)
+{
+	uint32_t t = d->m->n - 1;
+
+	while (d->base[t] > e)
+		t--;
+	return t;
+}
+
+static size_t elem_bytes(const struct deploy *d, uint64_t e)
+{
+	return wb_dtype_bytes(d->m->tensor[tensor_of(d, e)].dtype);
+}
+
+static void round_bf16(const uint8_t *from, uint8_t *to)
+{
+	uint32_t u;
+
+	memcpy(&u, from, 4);
+	u += 0x7fff + (u >> 16 & 1);
+	memcpy(to, (uint8_t *)&u + 2, 2);
+}
+
+static void cast(enum wb_dtype wire, enum wb_dtype param, const uint8_t *from, uint8_t *to)
+{
+	if (wire == param) {
+		memcpy(to, from, wb_dtype_bytes(wire));
+	} else if (wire == WB_BF16) {
+		memset(to, 0, 2);
+		memcpy(to + 2, from, 2);
+	} else {
+		round_bf16(from, to);
+	}
+}
+
+/* Every element of every op: @each(cookie, op, element of the checkpoint, of the parameter). */
+static void walk(const struct deploy *d, const struct wb_map *map,
+	void (*each)(void *, const struct wb_op *, uint64_t, uint64_t), void *cookie)
+{
+	for (uint32_t i = 0; i < map->n_op; i++) {
+		const struct wb_op *o = &map->op[i];
+		uint64_t cols = d->m->tensor[o->tensor].cols;
+
+		for (int64_t k = 0; k < o->repeat; k++)
+			for (int64_t a = 0; a < o->n_row; a++)
+				for (int64_t b = 0; b < o->n_col; b++)
+					each(cookie, o,
+						d->base[o->tensor] +
+							(o->row + a * o->row_step) * cols + o->col +
+							b * o->col_step,
+						o->dst + a * o->dst_row_stride +
+							b * o->dst_col_stride +
+							k * o->dst_repeat_stride);
+	}
+}
+
+struct marking {
+	const struct deploy *d;
+	const struct wb_map *map;
+	uint8_t *has;
+};
+
+static void mark(void *cookie, const struct wb_op *o, uint64_t e, uint64_t at)
+{
+	const struct marking *k = cookie;
+	bool is_rounded = k->d->m->tensor[o->tensor].dtype == WB_F32 &&
+			  k->map->param[o->param].dtype == WB_BF16;
+
+	(void)at;
+	k->has[e] |= is_rounded ? HAS_ROUNDED : HAS_EXACT;
+}
+
+/* Best that any trainer has of an element. */
+static uint8_t held(const struct deploy *d, const struct oracle *o, uint64_t e)
+{
+	uint8_t has = 0;
+
+	for (uint32_t l = 0; l < d->n_trainer_layout; l++)
+		has |= o->has[l][e];
+	return has;
+}
+
+static uint8_t *image_at(const struct deploy *d, const struct oracle *o, uint32_t t, uint64_t i)
+{
+	return o->image + d->m->tensor[t].byte_base + i * wb_dtype_bytes(d->m->tensor[t].dtype);
+}
+
+static void oracle_init(struct oracle *o, struct deploy *d)
+{
+	const struct wb_tensor *last = &d->m->tensor[d->m->n - 1];
+	uint64_t bytes = last->byte_base + last->rows * last->cols * 4 + 64;
+
+	memset(o, 0, sizeof(*o));
+	for (uint32_t l = 0; l < d->in.n_layout; l++) {
+		struct marking k = {d, d->layout[l], calloc(d->n_elem, 1)};
+
+		o->has[l] = k.has;
+		walk(d, d->layout[l], mark, &k);
+	}
+	o->image = malloc(bytes);
+	/* Finite numbers, whatever the type. */
+	for (uint64_t i = 0; i + 1 < bytes; i += 2) {
+		uint64_t v = wb_rng_u64(&d->rng);
+		uint16_t x = (uint16_t)((v & 0x807f) | (64 + (v >> 16) % 128) << 7);
+
+		memcpy(o->image + i, &x, 2);
+	}
+	for (uint32_t t = 0; t < d->m->n; t++) {
+		const struct wb_tensor *x = &d->m->tensor[t];
+
+		for (uint64_t i = 0; x->dtype == WB_F32 && i < x->rows * x->cols; i++) {
+			uint8_t *at = image_at(d, o, t, i), half[2];
+
+			if (held(d, o, d->base[t] + i) != HAS_ROUNDED)
+				continue;
+			round_bf16(at, half);
+			memset(at, 0, 2);
+			memcpy(at + 2, half, 2);
+		}
+	}
+}
+
+static void oracle_finish(struct oracle *o, const struct deploy *d)
+{
+	for (uint32_t l = 0; l < d->in.n_layout; l++)
+		free(o->has[l]);
+	free(o->image);
+}
+
+/* ---- workers ---- */
+
+struct body {
+	const struct deploy *d;
+	const struct oracle *o;
+	const struct wb_map *map;
+	struct wb_binding *b;
+	uint8_t **mem, **want; /* by parameter */
+	uint8_t **wrote, **once; /* by parameter: times an element was written, and should be */
+	struct wbk_box *box;
+	uint32_t *param;
+	size_t cap;
+};
+
+static size_t param_bytes(const struct wb_param *p)
+{
+	return p->span * wb_dtype_bytes(p->dtype);
+}
+
+static void load(void *cookie, const struct wb_op *op, uint64_t e, uint64_t at)
+{
+	struct body *b = cookie;
+	enum wb_dtype wire = b->d->m->tensor[op->tensor].dtype;
+	enum wb_dtype type = b->map->param[op->param].dtype;
+
+	cast(wire, type, image_at(b->d, b->o, op->tensor, e - b->d->base[op->tensor]),
+		b->want[op->param] + at * wb_dtype_bytes(type));
+	b->once[op->param][at]++;
+}
+
+static void body_init(struct body *b, const struct deploy *d, const struct oracle *o,
+	const struct wb_plan *p, uint32_t worker)
+{
+	const struct wb_map *map = map_of(d, worker);
+	struct wb_err err = {0};
+
+	*b = (struct body){.d = d, .o = o, .map = map};
+	ck_assert_msg(!wb_binding_create(p, d->m, map, worker, &b->b, &err), "%s", err.msg);
+	b->mem = calloc(map->n_param, sizeof(*b->mem));
+	b->want = calloc(map->n_param, sizeof(*b->want));
+	b->wrote = calloc(map->n_param, sizeof(*b->wrote));
+	b->once = calloc(map->n_param, sizeof(*b->once));
+	for (uint32_t i = 0; i < map->n_param; i++) {
+		size_t n = param_bytes(&map->param[i]);
+
+		b->mem[i] = malloc(n);
+		b->want[i] = malloc(n);
+		memset(b->mem[i], CANARY, n);
+		memset(b->want[i], CANARY, n);
+		b->wrote[i] = calloc(map->param[i].span, 1);
+		b->once[i] = calloc(map->param[i].span, 1);
+	}
+	walk(d, map, load, b);
+	for (uint32_t i = 0; i < map->n_param && d->worker[worker].role == WB_ROLE_TRAINER; i++)
+		memcpy(b->mem[i], b->want[i], param_bytes(&map->param[i]));
+	b->cap = wb_binding_boxes_max(b->b);
+	b->box = calloc(b->cap + 1, sizeof(*b->box));
+	b->param = calloc(b->cap + 1, sizeof(*b->param));
+}
+
+static void body_finish(struct body *b)
+{
+	for (uint32_t i = 0; i < b->map->n_param; i++) {
+		free(b->mem[i]);
+		free(b->want[i]);
+		free(b->wrote[i]);
+		free(b->once[i]);
+	}
+	free(b->mem);
+	free(b->want);
+	free(b->wrote);
+	free(b->once);
+	free(b->box);
+	free(b->param);
+	wb_binding_destroy(b->b);
+}
+
+static void count_writes(struct body *b, const struct wbk_box *x, uint32_t param)
+{
+	for (int64_t k = 0; k < x->repeat; k++)
+		for (int64_t r = 0; r < x->n_row; r++)
+			for (int64_t c = 0; c < x->n_col; c++) {
+				int64_t at = (int64_t)x->mem_off + r * x->row_stride +
+					     c * x->col_stride + k * x->repeat_stride;
+
+				ck_assert(at >= 0 && at % x->mem_elem == 0);
+				at /= x->mem_elem;
+				ck_assert_uint_lt((uint64_t)at, b->map->param[param].span);
+				b->wrote[param][at]++;
+			}
+}
+
+static void check_body(const struct body *b)
+{
+	for (uint32_t i = 0; i < b->map->n_param; i++) {
+		const struct wb_param *p = &b->map->param[i];
+
+		ck_assert_msg(
+			!memcmp(b->mem[i], b->want[i], param_bytes(p)), "parameter %s", p->name);
+		ck_assert(!memcmp(b->wrote[i], b->once[i], p->span));
+	}
+}
+
+/* ---- carrying a plan out ---- */
+
+/* The wire image of a class, and which element of the checkpoint each of its elements is. */
+struct wire {
+	uint8_t *data;
+	uint64_t *elem;
+	size_t width;
+};
+
+static struct wire wire_of(
+	const struct deploy *d, const struct oracle *o, const struct wb_plan *p, uint32_t cls)
+{
+	const struct wb_class *k = &p->cls[cls];
+	struct wire w = {malloc(k->bytes), NULL, wb_dtype_bytes((enum wb_dtype)k->dtype)};
+	uint64_t n = 0;
+
+	w.elem = calloc(k->bytes / w.width, sizeof(*w.elem));
+	for (uint32_t s = k->seg_begin; s < k->seg_end; s++) {
+		const struct wb_segment *x = &p->segment[s];
+
+		ck_assert_uint_eq(x->wire_off, n * w.width);
+		for (uint64_t a = 0; a < x->n_row; a++)
+			for (uint64_t b = 0; b < x->n_col; b++, n++) {
+				uint64_t i =
+					(x->row + a * x->row_step) * d->m->tensor[x->tensor].cols +
+					x->col + b * x->col_step;
+
+				w.elem[n] = d->base[x->tensor] + i;
+				memcpy(w.data + n * w.width, image_at(d, o, x->tensor, i), w.width);
+			}
+	}
+	ck_assert_uint_eq(n * w.width, k->bytes);
+	return w;
+}
+
+struct run {
+	const struct deploy *d;
+	const struct oracle *o;
+	const struct wb_plan *p;
+	struct body body[WORKERS_MAX];
+	struct wire *wire; /* by class */
+	uint8_t *sent; /* by element: times trainers sent it for those who pass it on */
+	uint8_t *came[WORKERS_MAX]; /* by domain: times it came over the network to share */
+	uint8_t *rounded[WORKERS_MAX]; /* by worker: times it came to be rounded */
+	uint64_t out[WB_STAGES][WORKERS_MAX], in[WB_STAGES][WORKERS_MAX]; /* bytes */
+};
+
+/* Each element of a box says where in the checkpoint it is, which keys the checksum. */
+static void check_positions(
+	const struct run *x, const struct wbk_box *b, const struct wire *w, uint64_t at)
+{
+	for (uint64_t r = 0; r < b->n_row; r++)
+		for (uint64_t c = 0; c < b->n_col; c++) {
+			uint64_t e = w->elem[(at + b->wire_off) / w->width + r * b->n_col + c];
+			uint32_t t = tensor_of(x->d, e);
+
+			ck_assert_uint_eq(b->pos + r * b->pos_row_stride + c * b->pos_col_stride,
+				x->d->m->tensor[t].byte_base + (e - x->d->base[t]) * w->width);
+		}
+}
+
+static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
+{
+	const struct wb_class *k = &x->p->cls[r->class_id];
+	const struct wire *w = &x->wire[r->class_id];
+	struct body *from = &x->body[r->src], *to = &x->body[r->dst];
+	uint64_t at = (uint64_t)c * x->p->chunk_bytes, len = wb_chunk_len(x->p, k, c);
+	uint8_t *slot = malloc(len);
+	int n = wb_binding_boxes(from->b, r->class_id, c, false, from->box, from->param, from->cap);
+
+	ck_assert_int_gt(n, 0);
+	memset(slot, CANARY, len);
+	for (int i = 0; i < n; i++) {
+		void *base = from->mem[from->param[i]];
+
+		wbk_pack(&base, &from->box[i], 1, slot, NULL, NULL);
+		check_positions(x, &from->box[i], w, at);
+	}
+	ck_assert_msg(!memcmp(slot, w->data + at, len),
+		"worker %u sends other bytes of class %u, chunk %u, in stage %u", r->src,
+		r->class_id, c, r->stage);
+	n = wb_binding_boxes(to->b, r->class_id, c, true, to->box, to->param, to->cap);
+	ck_assert_int_gt(n, 0);
+	for (int i = 0; i < n; i++) {
+		void *base = to->mem[to->param[i]];
+
+		wbk_assemble(&base, &to->box[i], 1, slot, NULL, NULL);
+		count_writes(to, &to->box[i], to->param[i]);
+	}
+	for (uint64_t i = at / w->width; i < (at + len) / w->width; i++) {
+		if (k->is_direct)
+			x->rounded[r->dst][w->elem[i]]++;
+		else if (r->stage != WB_STAGE_INTERNAL)
+			x->came[x->d->worker[r->dst].domain][w->elem[i]]++;
+		x->sent[w->elem[i]] += r->stage == WB_STAGE_RECEIVE && !k->is_direct;
+	}
+	x->out[r->stage][r->src] += len;
+	x->in[r->stage][r->dst] += len;
+	free(slot);
+}
+
+static void run_init(
+	struct run *x, const struct deploy *d, const struct oracle *o, const struct wb_plan *p)
+{
+	memset(x, 0, sizeof(*x));
+	x->d = d;
+	x->o = o;
+	x->p = p;
+	x->wire = calloc(p->n_class + 1, sizeof(*x->wire));
+	x->sent = calloc(d->n_elem, 1);
+	for (uint32_t c = 0; c < p->n_class; c++)
+		x->wire[c] = wire_of(d, o, p, c);
+	for (uint32_t i = 0; i < p->n_worker; i++) {
+		body_init(&x->body[i], d, o, p, i);
+		x->came[i] = calloc(d->n_elem, 1);
+		x->rounded[i] = calloc(d->n_elem, 1);
+	}
+	for (uint32_t s = 0; s < WB_STAGES; s++)
+		for (uint32_t i = 0; i < p->n_route; i++)
+			for (uint32_t c = p->route[i].chunk_begin; c < p->route[i].chunk_end; c++)
+				if (p->route[i].stage == s)
+					move_chunk(x, &p->route[i], c);
+}
+
+static void run_finish(struct run *x)
+{
+	for (uint32_t c = 0; c < x->p->n_class; c++) {
+		free(x->wire[c].data);
+		free(x->wire[c].elem);
+	}
+	for (uint32_t i = 0; i < x->p->n_worker; i++) {
+		body_finish(&x->body[i]);
+		free(x->came[i]);
+		free(x->rounded[i]);
+	}
+	free(x->wire);
+	free(x->sent);
+}
+
+/* What of an element the rollouts of @domain (UINT32_MAX: all) need. */
+static uint8_t needed(const struct run *x, uint32_t domain, uint64_t e)
+{
+	uint8_t need = 0;
+
+	for (uint32_t i = x->d->n_trainer; i < x->p->n_worker; i++) {
+		uint8_t has = x->o->has[x->d->worker[i].layout][e];
+
+		if (domain == UINT32_MAX || x->d->worker[i].domain == domain)
+			need |= has & HAS_EXACT ? HAS_EXACT : has;
+	}
+	return need;
+}
+
+static void check_volumes(const struct run *x)
+{
+	const struct deploy *d = x->d;
+
+	for (uint64_t e = 0; e < d->n_elem; e++) {
+		ck_assert_uint_eq(x->sent[e], needed(x, UINT32_MAX, e) & HAS_EXACT ? 1 : 0);
+		for (uint32_t v = 0; v < x->p->n_worker; v++) {
+			bool is_rollout = v >= d->n_trainer;
+			uint8_t has = is_rollout ? x->o->has[d->worker[v].layout][e] : 0;
+
+			ck_assert_uint_eq(x->came[v][e], needed(x, v, e) & HAS_EXACT ? 1 : 0);
+			ck_assert_uint_eq(x->rounded[v][e], has == HAS_ROUNDED);
+		}
+	}
+}
+
+/* ---- bounds ---- */
+
+/* Bytes that only members of a set can carry, over what the set carries in a second: at least this
+ * long it takes, whatever the split; and by duality not longer.  @bytes: by set of members. */
+static double dual(const double *bytes, uint32_t n, const double *rate)
+{
+	double best = 0;
+
+	for (uint32_t s = 1; s < 1u << n; s++) {
+		double sum = 0, all = 0;
+
+		for (uint32_t t = s; t; t = (t - 1) & s)
+			sum += bytes[t];
+		for (uint32_t i = 0; i < n; i++)
+			all += s >> i & 1 ? rate[i] : 0;
+		best = fmax(best, sum / all);
+	}
+	return best;
+}
+
+static double send_bound(const struct run *x)
+{
+	const struct deploy *d = x->d;
+	double *bytes = calloc(1u << d->n_trainer, sizeof(*bytes)), rate[WORKERS_MAX], best;
+
+	for (uint32_t i = 0; i < d->n_trainer; i++)
+		rate[i] = (double)d->worker[i].rail_bytes_per_s;
+	for (uint64_t e = 0; e < d->n_elem; e++) {
+		uint32_t set = 0, copies = needed(x, UINT32_MAX, e) & HAS_EXACT ? 1 : 0;
+		uint8_t want = held(d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED;
+
+		for (uint32_t i = 0; i < d->n_trainer; i++)
+			set |= (uint32_t) !!(x->o->has[d->worker[i].layout][e] & want) << i;
+		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+			copies += x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
+		bytes[set] += (double)copies * (double)elem_bytes(d, e);
+	}
+	best = dual(bytes, d->n_trainer, rate);
+	free(bytes);
+	return best;
+}
+
+static double take_bound(const struct run *x, uint32_t domain)
+{
+	const struct deploy *d = x->d;
+	uint32_t member[WORKERS_MAX], n = 0;
+	double *bytes, rate[WORKERS_MAX], best;
+
+	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+		if (d->worker[i].domain == domain) {
+			rate[n] = (double)d->worker[i].rail_bytes_per_s;
+			member[n++] = i;
+		}
+	bytes = calloc(1u << n, sizeof(*bytes));
+	for (uint64_t e = 0; e < d->n_elem; e++) {
+		double width = (double)elem_bytes(d, e);
+		uint32_t set = 0;
+
+		for (uint32_t i = 0; i < n; i++) {
+			uint8_t has = x->o->has[d->worker[member[i]].layout][e];
+
+			set |= (uint32_t) !!(has & HAS_EXACT) << i;
+			bytes[1u << i] += has == HAS_ROUNDED ? width : 0;
+		}
+		bytes[set] += set ? width : 0;
+	}
+	best = dual(bytes, n, rate);
+	free(bytes);
+	return best;
+}
+
+/* max(M / B_T, max_v M_v / B_v), from elements and nodes. */
+static double node_bound(const struct run *x, double *model)
+{
+	const struct deploy *d = x->d;
+	double egress = 0, best;
+
+	*model = 0;
+	for (uint64_t e = 0; e < d->n_elem; e++)
+		*model += needed(x, UINT32_MAX, e) ? (double)elem_bytes(d, e) : 0;
+	for (uint32_t i = 0; i < d->n_trainer; i++)
+		egress += (double)d->worker[i].rail_bytes_per_s;
+	best = *model / egress;
+	for (uint32_t v = 0; v < x->p->n_worker; v++) {
+		double need = 0, ingress = 0;
+
+		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+			ingress +=
+				d->worker[i].node == v ? (double)d->worker[i].rail_bytes_per_s : 0;
+		for (uint64_t e = 0; ingress > 0 && e < d->n_elem; e++) {
+			uint8_t any = 0;
+
+			for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+				any |= d->worker[i].node == v ? x->o->has[d->worker[i].layout][e]
+							      : 0;
+			need += any ? (double)elem_bytes(d, e) : 0;
+		}
+		best = ingress > 0 ? fmax(best, need / ingress) : best;
+	}
+	return best;
+}
+
+static double net_seconds(const struct run *x, uint32_t i)
+{
+	uint64_t out = x->out[WB_STAGE_RECEIVE][i] + x->out[WB_STAGE_EXTERNAL][i];
+	uint64_t in = x->in[WB_STAGE_RECEIVE][i] + x->in[WB_STAGE_EXTERNAL][i];
+
+	return (double)WB_MAX(out, in) / (double)x->d->worker[i].rail_bytes_per_s;
+}
+
+static void check_bounds(const struct run *x)
+{
+	double model, node = node_bound(x, &model), worker = send_bound(x), most = 0;
+
+	for (uint32_t v = 0; v < x->p->n_worker; v++)
+		worker = fmax(worker, take_bound(x, v));
+	ck_assert_double_eq_tol((double)x->p->model_bytes, model, 0.5);
+	ck_assert_double_eq_tol((double)x->p->node_bound_ns, node * 1e9, 2 + node);
+	/* Never above the least time there is, and close to it. */
+	ck_assert_msg((double)x->p->worker_bound_ns <= worker * 1e9 * (1 + 1e-9) + 1 &&
+			      (double)x->p->worker_bound_ns >= worker * 1e9 * (1 - 2e-4) - 20000,
+		"bound %llu ns, brute force %f s", (unsigned long long)x->p->worker_bound_ns,
+		worker);
+	for (uint32_t i = 0; i < x->p->n_worker; i++) {
+		double slack = (double)(x->p->chunk_bytes * (x->p->n_worker + 3)) /
+			       (double)x->d->worker[i].rail_bytes_per_s;
+
+		most = fmax(most, net_seconds(x, i));
+		ck_assert_double_le(net_seconds(x, i), 1.02 * worker + slack);
+	}
+	ck_assert_double_ge(most * 1e9 + 1, (double)x->p->worker_bound_ns);
+}
+
+/* ---- what is said of it ---- */
+
+static json_int_t number(const json_t *o, const char *key)
+{
+	ck_assert_msg(json_is_integer(json_object_get(o, key)), "%s", key);
+	return json_integer_value(json_object_get(o, key));
+}
+
+static uint32_t count_peers(const struct run *x, uint32_t worker)
+{
+	bool seen[WORKERS_MAX] = {0};
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < x->p->n_route; i++) {
+		const struct wb_route *r = &x->p->route[i];
+
+		if (r->stage != WB_STAGE_INTERNAL && (r->src == worker || r->dst == worker))
+			seen[r->src == worker ? r->dst : r->src] = true;
+	}
+	for (uint32_t i = 0; i < WORKERS_MAX; i++)
+		n += seen[i];
+	return n;
+}
+
+static void check_said(const struct run *x)
+{
+	static const char *const out[] = {"send_bytes", "external_out_bytes", "internal_out_bytes"};
+	static const char *const in[] = {"receive_bytes", "external_in_bytes", "internal_in_bytes"};
+	uint64_t total[WB_STAGES] = {0};
+	double most = 0;
+	struct wb_buf b;
+	json_t *said;
+
+	wb_buf_init(&b, 1 << 24);
+	ck_assert(!wb_plan_explain(x->p, x->d->m, NULL, true, &b));
+	said = json_loadb((const char *)b.data, b.len, 0, NULL);
+	ck_assert_ptr_nonnull(said);
+	for (uint32_t i = 0; i < x->p->n_worker; i++) {
+		const json_t *rail = json_array_get(json_object_get(said, "rails"), i);
+
+		for (int s = 0; s < WB_STAGES; s++) {
+			ck_assert_uint_eq(number(rail, out[s]), x->out[s][i]);
+			ck_assert_uint_eq(number(rail, in[s]), x->in[s][i]);
+			total[s] += x->in[s][i];
+		}
+		ck_assert_uint_eq(number(rail, "peers"), count_peers(x, i));
+		most = fmax(most, net_seconds(x, i));
+	}
+	for (int s = 0; s < WB_STAGES; s++)
+		ck_assert_uint_eq(
+			number(json_array_get(json_object_get(said, "stages"), s), "bytes"),
+			total[s]);
+	if (x->p->worker_bound_ns)
+		ck_assert_double_eq_tol(
+			(double)number(said, "busiest_rail_ns"), most * 1e9, 2 + most);
+	json_decref(said);
+	wb_buf_finish(&b);
+}
+
+START_TEST(a_plan_carried_out_gives_what_a_load_gives)
+{
+	struct deploy d;
+	struct oracle o;
+	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+	struct run x;
+
+	deploy_init(&d, first_seed + (uint64_t)_i);
+	oracle_init(&o, &d);
+	ck_assert_msg(!wb_plan_create(&d.in, &p, &err), "%s", err.msg);
+	ck_assert_msg(!wb_plan_check(p, d.m, d.in.layout, &err), "%s", err.msg);
+	run_init(&x, &d, &o, p);
+	for (uint32_t i = d.n_trainer; i < p->n_worker; i++)
+		check_body(&x.body[i]);
+	check_volumes(&x);
+	check_bounds(&x);
+	check_said(&x);
+	run_finish(&x);
+	wb_plan_destroy(p);
+	oracle_finish(&o, &d);
+	deploy_finish(&d);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("planner_run");
+	TCase *c = tcase_create("run");
+	const char *seed = getenv("WB_SEED");
+	int n = getenv("WB_RUNS") ? atoi(getenv("WB_RUNS")) : 100;
+
+	first_seed = seed ? strtoull(seed, NULL, 0) : 1;
+	printf("seeds %llu and on (WB_SEED, WB_RUNS)\n", (unsigned long long)first_seed);
+	suite_add_tcase(s, c);
+	tcase_add_loop_test(c, a_plan_carried_out_gives_what_a_load_gives, 0, n);
+	return fx_run(s);
+}
