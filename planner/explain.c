@@ -211,23 +211,44 @@ static const char *amount(uint64_t bytes, char out[24])
 	return out;
 }
 
-static const char *who(const struct explain *e, uint32_t worker, char out[64])
+static const char *who(const struct explain *e, uint32_t worker, char out[32])
 {
-	if (e->name && e->name[worker])
-		snprintf(out, 64, "%s", e->name[worker]);
-	else
-		snprintf(out, 64, "worker %" PRIu32, worker);
+	if (e->name && e->name[worker] && e->name[worker][0])
+		return e->name[worker];
+	snprintf(out, 32, "worker %" PRIu32, worker);
 	return out;
+}
+
+static void text_unrated(const struct explain *e)
+{
+	const struct wb_plan *p = e->p;
+	uint32_t n = 0, first = 0;
+	char w[32];
+
+	for (uint32_t i = p->n_worker; i-- > 0;)
+		if (!p->worker[i].rail_bytes_per_s) {
+			first = i;
+			n++;
+		}
+	if (!n)
+		wb_buf_printf(e->b, "bounds    under 1 ns\n");
+	else if (n == p->n_worker)
+		wb_buf_printf(e->b,
+			"bounds    unknown: no rate of the rails is known (agents: --rail-rate)\n");
+	else
+		wb_buf_printf(e->b,
+			"bounds    unknown: the rates of %" PRIu32 " of %" PRIu32
+			" rails are not known, %s among them (agents: --rail-rate)\n",
+			n, p->n_worker, who(e, first, w));
 }
 
 static void text_bounds(const struct explain *e)
 {
 	const struct wb_plan *p = e->p;
-	char w[64], what[64];
+	char w[32], what[64];
 
 	if (!p->worker_bound_ns) {
-		wb_buf_printf(e->b,
-			"bounds    unknown: no rate of the rails is known (agents: --rail-rate)\n");
+		text_unrated(e);
 		return;
 	}
 	if (e->bound_node == UINT32_MAX)
@@ -275,7 +296,7 @@ static void text_head(const struct explain *e)
 static void text_rails(const struct explain *e)
 {
 	const struct wb_plan *p = e->p;
-	char c[4][24], w[64];
+	char c[4][24], w[32];
 
 	wb_buf_printf(e->b, "\nstage     routes     chunks       bytes\n");
 	for (int s = 0; s < WB_STAGES; s++)
@@ -417,7 +438,7 @@ static void json_rails(const struct explain *e)
 	for (uint32_t i = 0; i < p->n_worker; i++) {
 		const struct rail *r = &e->rail[i];
 		const struct wb_plan_worker *w = &p->worker[i];
-		char name[64];
+		char name[32];
 
 		wb_buf_printf(e->b, "%s\n{\"worker\":%" PRIu32 ",\"name\":", i ? "," : "", i);
 		wb_buf_json_str(e->b, who(e, i, name));

@@ -638,6 +638,33 @@ START_TEST(the_explanation_says_what_sets_the_bound)
 }
 END_TEST
 
+START_TEST(the_explanation_names_workers_whole_and_rails_without_a_rate)
+{
+	char name[200];
+	const char *names[6] = {"", name, "r-0/0", "r-0/1", "r-1/0", "r-1/1"};
+	struct small s;
+	struct wb_plan *p = NULL;
+	struct wb_buf b;
+
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	small_init(&s, WB_F32);
+	s.worker[1].rail_bytes_per_s = s.worker[4].rail_bytes_per_s = 0;
+	ck_assert(!wb_plan_create(&s.in, &p, NULL));
+	wb_buf_init(&b, 1 << 20);
+	ck_assert(!wb_plan_explain(p, s.m, names, true, &b));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), name));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), "\"name\":\"worker 0\""));
+	wb_buf_reset(&b);
+	ck_assert(!wb_plan_explain(p, s.m, NULL, false, &b));
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b),
+		"unknown: the rates of 2 of 6 rails are not known, worker 1 among them"));
+	wb_buf_finish(&b);
+	wb_plan_destroy(p);
+	small_finish(&s);
+}
+END_TEST
+
 /* Read from a file, rails may have any rate, and a time may be longer than 64 bits of ns. */
 START_TEST(the_explanation_stands_rails_of_any_rate)
 {
@@ -688,6 +715,7 @@ int main(void)
 	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
 	tcase_add_test(c, a_binding_of_another_layout_is_refused);
 	tcase_add_test(c, the_explanation_says_what_sets_the_bound);
+	tcase_add_test(c, the_explanation_names_workers_whole_and_rails_without_a_rate);
 	tcase_add_test(c, the_explanation_stands_rails_of_any_rate);
 	return fx_run(s);
 }
