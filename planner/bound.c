@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The paper's lower bound: max(model / trainer egress, a node's need / its ingress). */
+/* The paper's lower bound: max(model / trainer egress, a node's need / its ingress), less what
+ * never crosses a rail since one domain holds and needs it. */
 #include "planner/internal.h"
 
 #include "base/base.h"
@@ -12,36 +13,57 @@ struct node_sum {
 	uint32_t seen; /* class + 1 last counted */
 };
 
-/* Bytes every node needs, each once: a direct class only where its primary does not come too. */
-static void sum_needs(const struct wb_plan *p, struct node_sum *node)
+/* Add @bytes to each node where a needer gets the class by a rail, once; false: one gets it through
+ * memory, and can pass it on. */
+static bool see(const struct wb_plan *p, const struct wb_class *k, uint32_t stamp,
+	const uint32_t *mark, uint64_t bytes, struct node_sum *node)
+{
+	bool is_crossing = true;
+
+	for (uint32_t i = k->needer_begin; i < k->needer_end; i++) {
+		const struct wb_plan_worker *w = &p->worker[p->member[i]];
+		struct node_sum *n = &node[w->node];
+
+		if (mark[w->domain] == stamp) {
+			is_crossing = false;
+			continue;
+		}
+		n->need_bytes += n->seen == stamp ? 0 : bytes;
+		n->seen = stamp;
+	}
+	return is_crossing;
+}
+
+/* Bytes every node needs by its rails, each once: a direct class only where its primary does not
+ * come too.  @model: bytes that must leave the trainers by theirs. */
+static void sum_needs(
+	const struct wb_plan *p, uint32_t *mark, struct node_sum *node, uint64_t *model)
 {
 	for (uint32_t c = 0; c < p->n_class; c++) {
 		const struct wb_class *k = &p->cls[c];
-		const struct wb_class *first = &p->cls[k->primary];
+		bool is_crossing;
 
-		for (uint32_t i = first->needer_begin; k->primary != c && i < first->needer_end;
-			i++)
-			node[p->worker[p->member[i]].node].seen = c + 1;
-		for (uint32_t i = k->needer_begin; i < k->needer_end; i++) {
-			struct node_sum *n = &node[p->worker[p->member[i]].node];
-
-			if (n->seen == c + 1)
-				continue;
-			n->seen = c + 1;
-			n->need_bytes += k->bytes;
-		}
+		wb__mark_holders(p, c, mark);
+		if (k->primary != c)
+			see(p, &p->cls[k->primary], c + 1, mark, 0, node);
+		is_crossing = see(p, k, c + 1, mark, k->bytes, node);
+		*model += k->primary == c && is_crossing ? k->bytes : 0;
 	}
 }
 
 int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node_out)
 {
 	struct node_sum *node = wb_zalloc(p->n_worker, sizeof(*node));
+	uint32_t *mark = wb_zalloc(p->n_worker, sizeof(*mark));
 	uint64_t model = 0, egress = 0;
 	bool is_rated = true;
 	double best;
 
-	if (!node)
+	if (!node || !mark) {
+		wb_free(node);
+		wb_free(mark);
 		return -ENOMEM;
+	}
 	for (uint32_t i = 0; i < p->n_worker; i++) {
 		const struct wb_plan_worker *w = &p->worker[i];
 
@@ -51,9 +73,7 @@ int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node_out)
 		else
 			node[w->node].rate += w->rail_bytes_per_s;
 	}
-	for (uint32_t c = 0; c < p->n_class; c++)
-		model += p->cls[c].primary == c ? p->cls[c].bytes : 0;
-	sum_needs(p, node);
+	sum_needs(p, mark, node, &model);
 	best = egress ? (double)model / (double)egress : 0;
 	if (node_out)
 		*node_out = UINT32_MAX;
@@ -67,5 +87,6 @@ int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node_out)
 			*node_out = v;
 	}
 	wb_free(node);
+	wb_free(mark);
 	return is_rated ? wb__ns_of(best) : 0;
 }

@@ -19,6 +19,8 @@ static const char *const stage_name[WB_STAGES] = {"receive", "external", "intern
 /* What goes over one worker's rail, and inside its domain. */
 struct rail {
 	uint64_t out[WB_STAGES], in[WB_STAGES];
+	uint64_t inside_out,
+		inside_in; /* of the receive stage: inside its domain, through memory */
 	uint64_t chunks; /* the greater of those sent and taken over the network */
 	uint32_t peers; /* other workers it talks to over the network */
 };
@@ -35,7 +37,7 @@ struct explain {
 	struct wb_buf *b;
 	struct rail *rail; /* by worker */
 	struct domain *domain;
-	uint64_t bytes[WB_STAGES], chunks[WB_STAGES];
+	uint64_t bytes[WB_STAGES], chunks[WB_STAGES], inside;
 	uint32_t routes[WB_STAGES], n_role[3], n_engine, n_domain, n_node;
 	uint32_t bound_node, busiest; /* node (UINT32_MAX = trainer egress) and worker */
 	bool is_out; /* direction of the busiest rail */
@@ -44,12 +46,12 @@ struct explain {
 
 static uint64_t net_out(const struct rail *r)
 {
-	return r->out[WB_STAGE_RECEIVE] + r->out[WB_STAGE_EXTERNAL];
+	return r->out[WB_STAGE_RECEIVE] + r->out[WB_STAGE_EXTERNAL] - r->inside_out;
 }
 
 static uint64_t net_in(const struct rail *r)
 {
-	return r->in[WB_STAGE_RECEIVE] + r->in[WB_STAGE_EXTERNAL];
+	return r->in[WB_STAGE_RECEIVE] + r->in[WB_STAGE_EXTERNAL] - r->inside_in;
 }
 
 static uint64_t route_bytes(const struct wb_plan *p, const struct wb_route *r)
@@ -58,6 +60,11 @@ static uint64_t route_bytes(const struct wb_plan *p, const struct wb_route *r)
 	uint64_t end = WB_MIN((uint64_t)r->chunk_end * p->chunk_bytes, k->bytes);
 
 	return end - (uint64_t)r->chunk_begin * p->chunk_bytes;
+}
+
+static bool is_inside(const struct wb_plan *p, const struct wb_route *r)
+{
+	return p->worker[r->src].domain == p->worker[r->dst].domain;
 }
 
 static int by_u64(const void *a, const void *b)
@@ -78,7 +85,7 @@ static int count_peers(struct explain *e)
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
 
-		if (r->stage != WB_STAGE_INTERNAL)
+		if (r->stage != WB_STAGE_INTERNAL && !is_inside(p, r))
 			pair[n++] = (uint64_t)WB_MIN(r->src, r->dst) << 32 | WB_MAX(r->src, r->dst);
 	}
 	if (n)
@@ -115,6 +122,11 @@ static int count_routes(struct explain *e)
 		if (r->stage != WB_STAGE_INTERNAL) {
 			sent[r->src] += chunks;
 			taken[r->dst] += chunks;
+		}
+		if (r->stage == WB_STAGE_RECEIVE && is_inside(p, r)) {
+			e->rail[r->src].inside_out += n;
+			e->rail[r->dst].inside_in += n;
+			e->inside += n;
 		}
 	}
 	for (uint32_t i = 0; i < p->n_worker; i++) {
@@ -302,6 +314,10 @@ static void text_rails(const struct explain *e)
 	for (int s = 0; s < WB_STAGES; s++)
 		wb_buf_printf(e->b, "%-9s %6" PRIu32 " %10" PRIu64 " %11s\n", stage_name[s],
 			e->routes[s], e->chunks[s], amount(e->bytes[s], c[0]));
+	if (e->inside)
+		wb_buf_printf(e->b,
+			"%s of the receive stage stay inside their domain and load no rail\n",
+			amount(e->inside, c[0]));
 	wb_buf_printf(e->b, "\n%-32s %11s %11s %11s %11s %6s\n", "rail", "sends", "receives",
 		"ext. out", "ext. in", "peers");
 	for (uint32_t i = 0; i < p->n_worker; i++) {
@@ -387,7 +403,7 @@ static void json_stages(const struct explain *e)
 			"%s{\"stage\":\"%s\",\"routes\":%" PRIu32 ",\"chunks\":%" PRIu64
 			",\"bytes\":%" PRIu64 "}",
 			s ? "," : "", stage_name[s], e->routes[s], e->chunks[s], e->bytes[s]);
-	wb_buf_printf(e->b, "],\n");
+	wb_buf_printf(e->b, "],\"receive_inside_bytes\":%" PRIu64 ",\n", e->inside);
 }
 
 static void json_head(const struct explain *e)

@@ -171,10 +171,19 @@ struct wb__shares {
 	uint32_t *send_of; /* owned: group of each class */
 	uint32_t *take_begin, *take_end; /* owned: groups of each class */
 	uint32_t n_send, n_take;
-	double send_time, take_time; /* bytes / rate of the most loaded worker in the best split */
+	/* Bytes / rate of the most loaded rail in the best split of what must cross the network. */
+	double send_time, take_time;
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
 	bool is_rated; /* every rate is known: times are seconds */
 };
+
+/** wb__mark_holders - mark[d] = @cls + 1 for each domain d with a holder of class @cls: what its
+ *  rollouts need of the class comes to them through memory and loads no rail. */
+static inline void wb__mark_holders(const struct wb_plan *p, uint32_t cls, uint32_t *mark)
+{
+	for (uint32_t i = p->cls[cls].holder_begin; i < p->cls[cls].holder_end; i++)
+		mark[p->worker[p->member[i]].domain] = cls + 1;
+}
 
 /** wb__shares_make - balance both sides of a plan that has classes and members; 0 or -ENOMEM. */
 int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);

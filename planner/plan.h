@@ -110,7 +110,8 @@ struct wb_plan {
 	 * chunks for each pool: trainers one (send), rollouts receive and, when the plan has
 	 * exchange routes, exchange in and exchange out. */
 	uint64_t trainer_slot_min_bytes, rollout_slot_min_bytes;
-	/* Bounds in ns when every rail rate is known, else 0. */
+	/* Lower bounds in ns when every rail rate is known, else 0.  Where a domain has trainers
+	 * and rollouts, what it holds and needs goes through memory and counts for no rail. */
 	uint64_t node_bound_ns, worker_bound_ns;
 	uint64_t model_bytes; /* bytes that any rollout needs, each once */
 	uint64_t delivered_bytes; /* bytes that all rollout workers need together */

@@ -185,7 +185,36 @@ static int most_loaded(
 	return 0;
 }
 
-int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
+/*
+ * Leave what must cross a rail, for the bound.  A domain that holds what it needs has it without
+ * one, and its rollouts can pass it on: such a class need not leave the trainers by theirs.
+ */
+static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
+{
+	uint32_t *mark = wb_zalloc(p->n_worker, sizeof(*mark));
+
+	if (!mark)
+		return -ENOMEM;
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		const struct wb_class *k = &p->cls[c];
+		uint64_t *send = &s->send[s->send_of[c]].bytes;
+		bool is_passed_on = false;
+
+		wb__mark_holders(p, c, mark);
+		for (uint32_t g = s->take_begin[c]; g < s->take_end[c]; g++) {
+			if (mark[p->worker[s->take[g].member[0]].domain] != c + 1)
+				continue;
+			s->take[g].bytes -= k->bytes;
+			if (!is_passed_on || k->is_direct)
+				*send -= k->bytes;
+			is_passed_on = true;
+		}
+	}
+	wb_free(mark);
+	return 0;
+}
+
+static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 {
 	struct wb__shares s = {0};
 	double *rate = rates(p, &s.is_rated);
@@ -203,6 +232,8 @@ int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
 		rc = group_send(p, &s);
 	if (!rc)
 		rc = group_take(p, &s);
+	if (!rc && is_bound)
+		rc = leave_crossing(p, &s);
 	if (!rc)
 		rc = share_storage(&s);
 	if (!rc)
@@ -214,6 +245,43 @@ int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
 	if (!rc)
 		rc = most_loaded(p, s.take, s.n_take, &s.take_max);
 	wb_free(rate);
+	if (rc < 0) {
+		wb__shares_finish(&s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+/* Does any domain have workers of both roles? */
+static int is_colocated(const struct wb_plan *p)
+{
+	uint8_t *role = wb_zalloc(p->n_worker, 1);
+	int both = 0;
+
+	if (!role)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		role[p->worker[i].domain] |= (uint8_t)p->worker[i].role;
+	for (uint32_t d = 0; d < p->n_worker; d++)
+		both |= role[d] == (WB_ROLE_TRAINER | WB_ROLE_ROLLOUT);
+	wb_free(role);
+	return both;
+}
+
+int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
+{
+	struct wb__shares s = {0}, bound = {0};
+	int rc = make(p, false, &s);
+	int both = rc ? 0 : is_colocated(p);
+
+	if (both)
+		rc = both < 0 ? both : make(p, true, &bound);
+	if (!rc && both) {
+		s.send_time = bound.send_time;
+		s.take_time = bound.take_time;
+	}
+	wb__shares_finish(&bound);
 	if (rc < 0) {
 		wb__shares_finish(&s);
 		return rc;
