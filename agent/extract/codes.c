@@ -90,6 +90,7 @@ void wb__codes_setup(struct wb_probe *p)
 		uint64_t col = wb_ceil_div(bits_of(t->cols - 1), w);
 		uint64_t row = wb_ceil_div(bits_of(m->rows - 1), w);
 
+		p->col_max = WB_MAX(p->col_max, t->cols - 1);
 		p->n_col_pass = (uint32_t)WB_MAX(p->n_col_pass, col);
 		p->n_row_pass = (uint32_t)WB_MAX(p->n_row_pass, row);
 	}

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -260,6 +261,22 @@ static int digit_task(void *ctx, size_t task)
 	return rc;
 }
 
+/* Second differences add 4 digits at most along each axis.  More than ids have is of no code, and
+ * would overflow the sums that follow. */
+static bool is_too_large(const struct wb_probe *p, const struct wb__param *a, unsigned shift,
+	const struct wb__recs *recs)
+{
+	uint64_t id = p->pass.kind == WB_PASS_ROW ? p->manifest->rows - 1 : p->col_max;
+	uint64_t mask = (UINT64_C(1) << wb__code_width(p, a->dtype)) - 1;
+	int64_t digit = (int64_t)WB_MIN(id >> shift, mask) + wb__code_offset(p, a->dtype);
+
+	digit <<= 2 * a->geom.n_axis;
+	for (size_t i = 0; i < recs->n; i++)
+		if (llabs(recs->r[i].value) > digit)
+			return true;
+	return false;
+}
+
 /* Pieces of one parameter in order, added to its field at the digit's weight. */
 static int gather(struct job *j, size_t first, size_t end)
 {
@@ -273,7 +290,12 @@ static int gather(struct job *j, size_t first, size_t end)
 	for (size_t i = first + 1; i < end && !rc; i++)
 		rc = wb__recs_put(&all, j->out[i].r, j->out[i].n, p->opts.record_max);
 	p->stats.n_record += all.n;
-	if (!rc && shift < 62)
+	if (!rc && shift < 62 && is_too_large(p, a, shift, &all))
+		wb__fault(a,
+			"what arrives is no code of an element of the checkpoint (undecodable "
+			"ids: the value is changed, or cast to %s in an unknown way)",
+			wb_dtype_name(a->dtype));
+	else if (!rc && shift < 62)
 		rc = wb__recs_add(&a->field[p->pass.kind == WB_PASS_ROW ? 0 : 1], &all,
 			INT64_C(1) << shift, 0, p->opts.record_max);
 	wb__recs_finish(&all);

@@ -105,6 +105,7 @@ struct wb_probe {
 	/* Digits, by code: how many passes columns and rows take. */
 	bool is_mixed; /* 16-bit floats of both kinds: 11-bit digits that fit all */
 	uint32_t n_col_pass, n_row_pass;
+	uint64_t col_max; /* the last column of the widest tensor */
 	/* The pass. */
 	struct wb_pass pass;
 	bool in_pass, is_done, is_restored;

@@ -225,9 +225,9 @@ static int outside(struct place *pl, const struct part *t, const struct reach *r
 	wb__fault(pl->a,
 		"element %" PRIu64 " and others: ids outside the checkpoint (rows %" PRId64
 		"..%" PRId64 ", columns %" PRId64 "..%" PRId64
-		"): load_weights does not do the same in every pass, or joins digits of several "
-		"elements",
-		t->dst, r->g_min, r->g_max, r->j_min, r->j_max);
+		"): load_weights does not do the same in every pass, joins digits of several "
+		"elements, or casts to %s in an unknown way",
+		t->dst, r->g_min, r->g_max, r->j_min, r->j_max, wb_dtype_name(pl->a->dtype));
 	return -EDOM;
 }
 

@@ -389,6 +389,25 @@ def columns_and_corners_of_one_matrix_are_told_apart():
                {"a": b[:, :4], "other": other})
 
 
+@test
+def casts_that_no_transfer_knows_are_refused_by_the_types():
+    casts = (("I8", np.int32, lambda t: t.astype(np.int32)),
+             ("F8_E4M3", BF16, lambda t: t.view(ml_dtypes.float8_e4m3fn).astype(BF16)))
+    mask = np.random.default_rng(0).random(SHAPE) < 0.5
+    for kind, dtype, change in casts:
+        p, q = zeros(dtype), np.zeros((70000, 3), np.uint16)  # rows of three and more digits
+
+        def load(weights, p=p, q=q, change=change):
+            for name, t in weights:
+                if name == "q":
+                    q[:] = t
+                else:
+                    p[:] = np.where(mask, change(t), 0)
+
+        raises(wb.NotCopyError, f"to {'I32' if dtype is np.int32 else 'BF16'} in an unknown way",
+               wb.extract, load, [("q", q.shape, "BF16"), ("t", SHAPE, kind)], {"p": p, "q": q})
+
+
 def main():
     for f in TESTS:
         try:
