@@ -2,8 +2,10 @@
 """weightbridge.extract with loaders that do what loaders should not: nothing silently wrong, the
 parameters as before, no memory touched that is gone."""
 
+import copy
 import gc
 import os
+import pickle
 import sys
 import tempfile
 
@@ -406,6 +408,27 @@ def casts_that_no_transfer_knows_are_refused_by_the_types():
 
         raises(wb.NotCopyError, f"to {'I32' if dtype is np.int32 else 'BF16'} in an unknown way",
                wb.extract, load, [("q", q.shape, "BF16"), ("t", SHAPE, kind)], {"p": p, "q": q})
+
+
+@test
+def maps_and_faults_go_to_other_processes():
+    p = zeros()
+
+    def load(weights, plus=0):
+        for _, t in weights:
+            p[:] = t + plus
+
+    values = {"t": np.random.default_rng(2).standard_normal(SHAPE).astype(np.float32)}
+    m = wb.extract(load, ONE, {"p": p})
+    others, want = [pickle.loads(pickle.dumps(m)), copy.copy(m), copy.deepcopy(m)], m.digest
+    del m
+    gc.collect()
+    for other in others:
+        assert other.digest == want and other.param("p")["ops"] == 1 and "<- t" in other.report()
+        assert other.apply(values)["p"].tobytes() == values["t"].tobytes()
+    e = raises(wb.NotCopyError, "p: rows 0..7", wb.extract, lambda w: load(w, 1), ONE, {"p": p})
+    other = pickle.loads(pickle.dumps(e))
+    assert str(other) == str(e) and other.faults == e.faults and other.code == e.code == -4007
 
 
 def main():

@@ -12,7 +12,7 @@ from . import _extract_abi as abi
 from . import arrays
 from . import manifest as manifests
 from ._lib import Error
-from .errors import WeightBridgeError, from_code
+from .errors import NOT_COPY, WeightBridgeError, from_code
 from .sourcemap import SourceMap, open_manifest
 
 
@@ -23,7 +23,7 @@ class LoadWeightsError(WeightBridgeError):
 class NotCopyError(WeightBridgeError):
     """load_weights does what is not a copy.  `faults`: one line for each parameter and range."""
 
-    def __init__(self, message, code, faults):
+    def __init__(self, message, code=NOT_COPY, faults=()):  # pickle gives the message alone
         super().__init__(message, code)
         self.faults = faults
 
@@ -161,7 +161,7 @@ class _Probe:
     def _finish(self):
         handle, err = ctypes.c_void_p(), Error()
         rc = self._lib.wb_extract_finish(self._handle, handle, err)
-        if rc == -4007:
+        if rc == NOT_COPY:
             lines = self._lib.wb_extract_faults(self._handle).decode("utf-8", "replace")
             faults = lines.rstrip("\n").split("\n")
             raise NotCopyError(
@@ -191,7 +191,7 @@ def extract(load_weights, manifest, params, framework="numpy", *, reload=None, c
     framework      what the iterator yields: 'numpy' (BF16 as uint16 words, or as ml_dtypes.bfloat16
                    when a parameter is, or use_ml_dtypes=True) or 'torch'
     reload         None: the parameters are copied before and put back after.  A callable: they are
-                   not copied, and it is called after probing to load them again
+                   not copied, and it is called after probing, failed or not, to load them again
     cache_dir      keep maps there and check them with one call instead of probing; True: in the
                    user's cache folder
     cache_key      what else the layout depends on, for the cache; a stale map is never used

@@ -52,6 +52,9 @@ class SourceMap:
             raise from_code(rc, err.text)
         return cls(handle.value, framework)
 
+    def __reduce__(self):  # pickle and copy: the handle is this object's alone
+        return _restored, (self.to_bytes(), self._framework, self._use_ml_dtypes, self.notes)
+
     @property
     def manifest_digest(self):
         handle = open_manifest(self.tensors)
@@ -169,6 +172,12 @@ class SourceMap:
     def __repr__(self):
         return (f"<SourceMap {self.digest}: {len(self._params)} parameters, {self.n_ops} ops "
                 f"of {len(self.tensors)} tensors>")
+
+
+def _restored(data, framework, use_ml_dtypes, notes):
+    made = SourceMap.from_bytes(data, framework)
+    made._use_ml_dtypes, made.notes = use_ml_dtypes, notes
+    return made
 
 
 def _face_text(dtype, shape, strides):
