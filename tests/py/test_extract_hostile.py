@@ -397,7 +397,7 @@ def casts_that_no_transfer_knows_are_refused_by_the_types():
              ("F8_E4M3", BF16, lambda t: t.view(ml_dtypes.float8_e4m3fn).astype(BF16)))
     mask = np.random.default_rng(0).random(SHAPE) < 0.5
     for kind, dtype, change in casts:
-        p, q = zeros(dtype), np.zeros((70000, 3), np.uint16)  # rows of three and more digits
+        p, q = zeros(dtype), np.zeros((70000, 3), BF16)  # rows of three and more digits
 
         def load(weights, p=p, q=q, change=change):
             for name, t in weights:
