@@ -90,3 +90,14 @@ int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node_out)
 	wb_free(mark);
 	return is_rated ? wb__ns_of(best) : 0;
 }
+
+const char *wb_plan_bound_by(const struct wb_plan *p)
+{
+	uint32_t node;
+
+	if (!p->worker_bound_ns || wb__node_bound(p, &node) < 0)
+		return NULL;
+	if (p->worker_bound_ns - p->worker_bound_ns / 100 > p->node_bound_ns)
+		return "rail of one worker";
+	return node == UINT32_MAX ? "trainer egress" : "rollout ingress";
+}

@@ -136,6 +136,9 @@ int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_
 int wb_plan_check(const struct wb_plan *p, const struct wb_manifest *m,
 	const struct wb_map *const *layout, struct wb_err *err);
 
+/** wb_plan_bound_by - what sets the greater of a plan's two bounds, in words; NULL = unknown. */
+const char *wb_plan_bound_by(const struct wb_plan *p);
+
 /** wb_class_has_member - is @worker a holder or a needer of class @k of @p? */
 bool wb_class_has_member(const struct wb_plan *p, const struct wb_class *k, uint32_t worker);
 

@@ -97,23 +97,6 @@ static uint32_t count_rounds(const struct job *j, const struct wb_plan *p)
 	return (uint32_t)wb_ceil_div(most, WB_MAX(j->rollout_buffer_bytes, 1));
 }
 
-/* What sets the node bound: max(M / B_T, max_v M_v / B_v). */
-static const char *name_bound(const struct wb_plan *p)
-{
-	uint64_t rate = 0;
-
-	if (!p->node_bound_ns)
-		return NULL;
-	for (uint32_t i = 0; i < p->n_worker; i++)
-		if (p->worker[i].role == WB_ROLE_TRAINER)
-			rate += p->worker[i].rail_bytes_per_s;
-	if (!rate)
-		return NULL;
-	return (double)p->model_bytes / (double)rate * 1e9 > 0.99 * (double)p->node_bound_ns
-		       ? "trainer egress"
-		       : "rollout ingress";
-}
-
 static int encode(struct job *j, const struct wb_manifest *m, const struct wb_plan *p)
 {
 	struct wb_buf b;
@@ -136,7 +119,7 @@ static int encode(struct job *j, const struct wb_manifest *m, const struct wb_pl
 		.delivered_bytes = p->delivered_bytes,
 		.node_bound_ns = p->node_bound_ns,
 		.worker_bound_ns = p->worker_bound_ns,
-		.bound = name_bound(p)};
+		.bound = wb_plan_bound_by(p)};
 	return 0;
 }
 

@@ -638,6 +638,38 @@ START_TEST(the_explanation_says_what_sets_the_bound)
 }
 END_TEST
 
+START_TEST(what_sets_the_greater_bound_is_named)
+{
+	static const struct {
+		uint64_t rate; /* of the first trainer */
+		const char *by;
+	} rows[] = {
+		{1000000, "trainer egress"},
+		{100000, "rail of one worker"},
+		{0, NULL},
+	};
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(rows); i++) {
+		struct wb_plan *p = NULL;
+		const char *by;
+		struct small s;
+
+		small_init(&s, WB_F32);
+		s.worker[0].rail_bytes_per_s = rows[i].rate;
+		ck_assert(!wb_plan_create(&s.in, &p, NULL));
+		by = wb_plan_bound_by(p);
+		ck_assert(rows[i].by ? by && !strcmp(by, rows[i].by) : !by);
+		wb_plan_destroy(p);
+		/* Two faster trainers leave it to the nodes of the rollouts. */
+		s.worker[0].rail_bytes_per_s = s.worker[1].rail_bytes_per_s = 2000000;
+		ck_assert(!wb_plan_create(&s.in, &p, NULL));
+		ck_assert_str_eq(wb_plan_bound_by(p), "rollout ingress");
+		wb_plan_destroy(p);
+		small_finish(&s);
+	}
+}
+END_TEST
+
 START_TEST(the_explanation_names_workers_whole_and_rails_without_a_rate)
 {
 	char name[200];
@@ -715,6 +747,7 @@ int main(void)
 	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
 	tcase_add_test(c, a_binding_of_another_layout_is_refused);
 	tcase_add_test(c, the_explanation_says_what_sets_the_bound);
+	tcase_add_test(c, what_sets_the_greater_bound_is_named);
 	tcase_add_test(c, the_explanation_names_workers_whole_and_rails_without_a_rate);
 	tcase_add_test(c, the_explanation_stands_rails_of_any_rate);
 	return fx_run(s);
