@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LATE_REASON "PlanDeadlineExceeded"
+
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence)
 {
 	r->stage = STAGE_FAILED;
@@ -16,20 +18,23 @@ void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence
 	wb__recon_event(r, "PlanFailed", sentence);
 }
 
-/* Which agents have members in the active and the next plan. */
+/* Which agents have members in the active and the next plan, and of which connection. */
 static void mark_agents(struct wb_recon *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		r->agent[i].is_in_active = r->agent[i].is_in_next = false;
 	for (size_t i = 0; i < r->active.who.n + r->next.who.n; i++) {
 		bool is_active = i < r->active.who.n;
-		const struct wb_recon_member *m =
+		struct wb_recon_member *m =
 			is_active ? &r->active.who.m[i] : &r->next.who.m[i - r->active.who.n];
 		struct agent *a = m->is_absent ? NULL : wb__recon_agent_by_instance(r, m->instance);
 
-		if (a && is_active)
+		if (!a)
+			continue;
+		m->agent = a->id;
+		if (is_active)
 			a->is_in_active = true;
-		else if (a)
+		else
 			a->is_in_next = true;
 	}
 }
@@ -41,6 +46,13 @@ static void forget_next(struct wb_recon *r)
 	r->stage = STAGE_NONE;
 	r->is_checking = false;
 	mark_agents(r);
+}
+
+void wb__recon_retry(struct wb_recon *r)
+{
+	r->fail_reason = NULL;
+	if (r->stage == STAGE_FAILED)
+		forget_next(r);
 }
 
 static int copy_membership(struct membership *to, const struct membership *from)
@@ -199,6 +211,11 @@ bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d)
 	return b && b->is_here;
 }
 
+bool wb_recon_knows(const struct wb_recon *r, struct wb_digest d)
+{
+	return find_blob(r, d);
+}
+
 static int want_blob(
 	struct wb_recon *r, struct wb_digest d, bool is_manifest, uint32_t agent, bool *is_here)
 {
@@ -331,9 +348,21 @@ static bool is_judge_lost(struct wb_recon *r, struct wb_recon_now now)
 	return now.ns >= r->judge_lost_ns + ALONE_NS;
 }
 
+static bool are_all_up(const struct wb_recon *r)
+{
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].is_in_next && !r->agent[i].is_up)
+			return false;
+	return true;
+}
+
 static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 {
 	bool is_ready = true;
+
+	/* It tells each where all the others are: one that is away comes back, or is given up. */
+	if (!are_all_up(r))
+		return 0;
 
 	/* A running transfer, or feed, ends first; a new plan moves buffers. */
 	if (!r->next.epoch.term &&
@@ -347,8 +376,8 @@ static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 
 		if (!a->is_in_next)
 			continue;
-		is_ready &= a->is_up && same_epoch(a->ready, r->next.epoch);
-		if (!a->is_up || same_epoch(a->sent, r->next.epoch))
+		is_ready &= same_epoch(a->ready, r->next.epoch);
+		if (same_epoch(a->sent, r->next.epoch))
 			continue;
 		rc = wb__recon_act(r,
 			&(struct wb_recon_action){.what = WB_DO_SEND_PLAN,
@@ -403,11 +432,13 @@ static void say_not_ready(const struct wb_recon *r, char *out, size_t bytes)
 	}
 }
 
-/* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on. */
+/* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on.  A
+ * running transfer that has to end first has its own deadline. */
 static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
 {
 	uint64_t bound = r->spec.plan_deadline_s * WB_NS_PER_S;
-	bool is_waiting = r->n_worker &&
+	bool is_held = r->active.epoch.term && r->stage == STAGE_SENDING && !r->next.epoch.term;
+	bool is_waiting = r->n_worker && !is_held &&
 			  (!r->active.epoch.term || (r->stage != STAGE_NONE && !r->is_checking));
 	char text[WB_RECON_SENTENCE_MAX];
 
@@ -425,7 +456,7 @@ static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
 	r->is_late = true;
 	if (r->stage == STAGE_SENDING && r->next.epoch.term) {
 		say_not_ready(r, text, sizeof(text));
-		wb__recon_fail(r, "PlanDeadlineExceeded", text);
+		wb__recon_fail(r, LATE_REASON, text);
 	}
 }
 
@@ -573,6 +604,18 @@ int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct w
 	return wb__recon_look(r, now);
 }
 
+/* Only planDeadlineSeconds spoke against the plan, and now the last of them is READY. */
+static bool is_late_but_ready(const struct wb_recon *r)
+{
+	if (r->stage != STAGE_FAILED || !r->next.epoch.term ||
+		strcmp(r->fail_reason, LATE_REASON) != 0)
+		return false;
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (r->agent[i].is_in_next && !same_epoch(r->agent[i].ready, r->next.epoch))
+			return false;
+	return true;
+}
+
 int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	struct wb_recon_epoch epoch, int rc, const char *sentence)
 {
@@ -583,6 +626,8 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 		return 0;
 	if (rc == 0) {
 		a->ready = epoch;
+		if (is_late_but_ready(r))
+			r->stage = STAGE_SENDING;
 	} else if (r->stage == STAGE_SENDING && same_epoch(epoch, r->next.epoch)) {
 		snprintf(text, sizeof(text), "agent %.200s cannot take the plan: %.700s", a->name,
 			sentence ? sentence : wb_strerror(rc));

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "operator-shim/reconcile/reconcile.h"
 
+#define WB_RECON_NUMBER_MAX 9007199254740991ll /* of the CRD: exact in every JSON */
+
 struct agent {
 	uint32_t id;
 	char name[WB_RECON_NAME_MAX + 1], node[WB_RECON_NAME_MAX + 1];
@@ -81,7 +83,7 @@ enum stage {
 	STAGE_BLOBS,
 	STAGE_COMPUTING,
 	STAGE_SENDING,
-	STAGE_FAILED, /* until the membership changes */
+	STAGE_FAILED, /* until the membership or the spec changes */
 };
 
 struct membership {
@@ -254,6 +256,8 @@ bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d);
 /** wb__recon_tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
 int wb__recon_tell_active(struct wb_recon *r);
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence);
+/** wb__recon_retry - what spoke against the last plan may not hold any more. */
+void wb__recon_retry(struct wb_recon *r);
 
 /* feed.c */
 int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now);

@@ -287,6 +287,8 @@ void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)
 {
 	if (r->term == 0)
 		r->term = 1;
+	if (term >= WB_RECON_NUMBER_MAX)
+		return;
 	if (term > r->term || (term == r->term && from != r->o.operator_id)) {
 		r->term = term + 1;
 		r->last_number = 0;
@@ -362,6 +364,10 @@ int wb_recon_agent_down(
 	if (!a)
 		return 0;
 	r->is_dirty = true;
+	/* Others may not have got the plan for want of it; who has it says so at once. */
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (!same_epoch(r->agent[i].ready, r->agent[i].sent))
+			r->agent[i].sent = (struct wb_recon_epoch){0};
 	if (is_orderly) {
 		drop_agent(r, a);
 	} else {

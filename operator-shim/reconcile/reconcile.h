@@ -239,7 +239,8 @@ void wb_recon_destroy(struct wb_recon *r);
  */
 int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *status);
 
-/** wb_recon_hear - an agent has heard of @term from operator @from; ours must be above. */
+/** wb_recon_hear - an agent has heard of @term from operator @from; ours must be above.  One that
+ * no status can hold is a lie, and not heard. */
 void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from);
 
 /* Reports.  Each returns 0, or -ENOMEM with the state still consistent (report a tick later).
@@ -285,6 +286,10 @@ uint64_t wb_recon_term(const struct wb_recon *r);
 /** wb_recon_members - membership being planned or distributed, else the active one.  Valid until
  *  the next report. */
 const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n);
+/** wb_recon_active_members - of the active plan; none without one.  Valid as long. */
+const struct wb_recon_member *wb_recon_active_members(const struct wb_recon *r, size_t *n);
+/** wb_recon_knows - a worker of it has, or had, this map or manifest. */
+bool wb_recon_knows(const struct wb_recon *r, struct wb_digest digest);
 /** wb_recon_layouts - distinct map digests of that membership. */
 const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n);
 /** wb_recon_feeds - engines to be brought to the current version by another engine. */

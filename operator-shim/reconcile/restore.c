@@ -9,8 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#define NUMBER_MAX 9007199254740991ll
-
 /* Silence says nothing before: an agent may not know yet that its operator is gone. */
 uint64_t wb__recon_return_ns(const struct wb_recon *r)
 {
@@ -21,15 +19,16 @@ static uint64_t number(const json_t *o, const char *key)
 {
 	json_int_t v = json_integer_value(json_object_get(o, key));
 
-	return v > 0 && v <= NUMBER_MAX ? (uint64_t)v : 0;
+	return v > 0 && v <= WB_RECON_NUMBER_MAX ? (uint64_t)v : 0;
 }
 
 static int64_t version(const json_t *o)
 {
 	const json_t *v = json_object_get(o, "version");
 
-	return json_is_integer(v) && json_integer_value(v) <= NUMBER_MAX ? json_integer_value(v)
-									 : -1;
+	return json_is_integer(v) && json_integer_value(v) <= WB_RECON_NUMBER_MAX
+		       ? json_integer_value(v)
+		       : -1;
 }
 
 static const char *text(const json_t *o, const char *key)

@@ -133,6 +133,12 @@ const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t 
 	return shown(r)->m;
 }
 
+const struct wb_recon_member *wb_recon_active_members(const struct wb_recon *r, size_t *n)
+{
+	*n = r->active.who.n;
+	return r->active.who.m;
+}
+
 const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n)
 {
 	*n = shown(r)->n_layout;
@@ -213,7 +219,7 @@ int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_s
 	if (r->spec.suspend != spec->suspend)
 		r->feed_gen++; /* agents hear of it with ACTIVATE */
 	r->spec = *spec;
-	r->fail_reason = NULL;
+	wb__recon_retry(r);
 	r->is_dirty = true;
 	/* Refusals depend on the counts: judge everybody again at the next attach. */
 	return wb__recon_look(r, now);

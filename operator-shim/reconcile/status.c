@@ -18,7 +18,7 @@ static const char *const status_names[] = {
 
 static json_t *number(uint64_t v)
 {
-	return json_integer((json_int_t)WB_MIN(v, 9007199254740991ull));
+	return json_integer((json_int_t)WB_MIN(v, (uint64_t)WB_RECON_NUMBER_MAX));
 }
 
 static json_t *ms(uint64_t ns)
