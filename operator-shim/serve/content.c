@@ -46,6 +46,23 @@ struct blob *wb__serve_blob_make(
 	return b;
 }
 
+void wb__serve_forget_blobs(struct wb_serve *s)
+{
+	size_t keep = 0;
+
+	for (size_t i = 0; i < s->n_blob; i++) {
+		bool is_known = false;
+
+		for (size_t k = 0; k < s->n_object && !is_known; k++)
+			is_known = wb_recon_knows(s->object[k]->r, s->blob[i]->digest);
+		if (is_known)
+			s->blob[keep++] = s->blob[i];
+		else
+			wb__serve_blob_put(s->blob[i]);
+	}
+	s->n_blob = keep;
+}
+
 static struct upload *find_upload(struct peer *p, struct wb_digest d)
 {
 	for (size_t i = 0; i < p->n_upload; i++)

@@ -108,6 +108,7 @@ struct object {
 	uint64_t uid;
 	struct wb_recon *r;
 	struct epoch_key epoch_key[2]; /* newest first */
+	uint32_t job; /* the last one that was started */
 	struct blob *plan, *next_plan; /* references */
 	struct blob *manifest, *next_manifest;
 	struct xfer xfer[XFERS_MAX]; /* ring */
@@ -172,6 +173,8 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 /* content.c */
 struct blob *wb__serve_find_blob(
 	const struct wb_serve *s, struct wb_digest d, enum content_kind kind);
+/** wb__serve_forget_blobs - those that no object knows. */
+void wb__serve_forget_blobs(struct wb_serve *s);
 void wb__serve_blob_put(struct blob *b);
 struct blob *wb__serve_blob_get(struct blob *b);
 /** wb__serve_blob_make - takes @data_take.  NULL when memory is short (then it is freed). */

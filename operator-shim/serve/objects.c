@@ -149,6 +149,7 @@ static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 	memmove(&s->object[i], &s->object[i + 1], (s->n_object - i - 1) * sizeof(struct object *));
 	s->n_object--;
 	wb__serve_free_object(o);
+	wb__serve_forget_blobs(s);
 }
 
 static bool is_same_spec(const struct wb_spec *a, const struct wb_spec *b)

@@ -160,12 +160,15 @@ static bool make_whole(struct peer *p)
 	return true;
 }
 
-static uint64_t highest_term(const struct wb_serve *s)
+/* Of the objects that it serves. */
+static uint64_t highest_term(const struct peer *p)
 {
+	const struct wb_serve *s = p->s;
 	uint64_t term = 0;
 
 	for (size_t i = 0; i < s->n_object; i++)
-		term = WB_MAX(term, wb_recon_term(s->object[i]->r));
+		if (serves(p, s->object[i]))
+			term = WB_MAX(term, wb_recon_term(s->object[i]->r));
 	return term;
 }
 
@@ -183,7 +186,7 @@ static void send_welcome(struct peer *p)
 	struct wb_msg_welcome m = {.version = p->version,
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
-		.term = highest_term(s),
+		.term = highest_term(p),
 		.heartbeat_ns = wb_beat_interval_ns(wb__serve_heartbeat_timeout_ns(s))};
 
 	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
@@ -203,8 +206,10 @@ static void admit(struct peer *p)
 	struct wb_serve *s = p->s;
 
 	p->state = PEER_OPEN;
+	/* What an agent says is not for objects that it does not serve. */
 	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
+		if (serves(p, s->object[i]))
+			wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
 	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
 	send_welcome(p);

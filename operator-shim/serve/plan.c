@@ -216,8 +216,8 @@ static void done(void *cookie)
 	wb_metric_add(s->metrics, WB_SM_PLANS, WB_LABELS(j->rc ? "refused" : "planned"), 1);
 	wb_metric_observe(
 		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
-	if (j->rc == 0)
-		keep_plan(s, o, j);
+	if (j->rc == 0 && j->number == o->job)
+		keep_plan(s, o, j); /* else: of a membership that is over, and slow */
 	wb_recon_planned(o->r, wb__serve_now(s), &j->info);
 	free_job(j);
 	wb__serve_act_all(s);
@@ -270,7 +270,7 @@ int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 		return -ENOMEM;
 	j->s = s;
 	j->object = o;
-	j->number = number;
+	j->number = o->job = number;
 	j->trainer_buffer_bytes = o->spec.trainer_buffer_bytes;
 	j->rollout_buffer_bytes = o->spec.rollout_buffer_bytes;
 	j->began_ns = wb_now_ns(s->env.clock);

@@ -192,7 +192,7 @@ static void add_bytes(struct wb_serve *s, struct xfer *x, const struct wb_msg_re
 static void blame(const struct object *o, struct xfer *x, const char *culprit)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
 
 	snprintf(x->culprit, sizeof(x->culprit), "%s", culprit ? culprit : "");
 	x->end.culprit = (struct wb_recon_culprit){.worker = WB_RECON_NONE};

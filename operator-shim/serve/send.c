@@ -216,10 +216,11 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 	memset(text, 0, sizeof(text));
 }
 
+/* In the active plan, which is what ACTIVATE is about. */
 static uint32_t engine_number(const struct object *o, const char *name)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
 
 	for (size_t i = 0; i < n; i++)
 		if (w[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(w[i].engine, name))

@@ -5,8 +5,8 @@
  * The operator towards its agents.
  *
  * Events in: a channel that was accepted, its frames, time.  Actions out: frames, and work for a
- * thread.  Everything between is reconcile's.  What agents upload is kept by digest for as long as
- * the operator runs; everything else can be built again from agents that reconnect.
+ * thread.  Everything between is reconcile's.  What agents upload is kept by digest for as long
+ * as an object knows it; everything else can be built again from agents that reconnect.
  *
  * Threads: the loop's; only planning runs elsewhere.  Layer: operator-shim/serve.
  */

@@ -82,12 +82,12 @@ static json_t *agents(const struct wb_serve *s, const struct object *o)
 	return list;
 }
 
-/* Workers in plan order, so that plans can be explained with names. */
+/* Workers in the order of the active plan, so that it can be explained with names. */
 static json_t *members(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct peer *p = wb__serve_peer(s, w[i].agent);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operator's endpoint while a plan is on its way and something else happens. */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_serve.h"
+
+static struct wire other;
+
+static void join(struct wire *w, const char *name, uint64_t instance, const char *engine)
+{
+	union wb_msg m;
+
+	open_wire(w);
+	hello(w, name, instance);
+	expect(w, WBP_WELCOME, &m);
+	wb_msg_free(WBP_WELCOME, &m);
+	workers(w, engine ? 2 : 1, engine);
+}
+
+static void give_contents(void)
+{
+	want(&train, manifest_digest);
+	want(&train, map_digest);
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, map_digest, &map_bytes);
+}
+
+static void join_three(void)
+{
+	make_model();
+	join(&train, "train", 11, NULL);
+	join(&roll, "roll", 12, "e1");
+	give_contents();
+}
+
+static void end_three(void)
+{
+	end_both();
+	end_wire(&other);
+}
+
+static void gets_plan(struct wire *w, uint64_t number, uint32_t n_agent)
+{
+	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, number}};
+	union wb_msg m;
+
+	expect(w, WBP_CONTENT, &m);
+	r.digest = m.content.digest;
+	wb_msg_free(WBP_CONTENT, &m);
+	expect(w, WBP_PLAN, &m);
+	ck_assert_uint_eq(m.plan.epoch.number, number);
+	ck_assert_uint_eq(m.plan.n_agents, n_agent);
+	wb_msg_free(WBP_PLAN, &m);
+	say(w, WBP_READY, &r);
+}
+
+START_TEST(agent_back_while_it_is_planned_costs_nobody_the_plan)
+{
+	join_three();
+	join(&other, "other", 13, "e2");
+	end_wire(&roll);
+	join(&roll, "roll", 12, "e1");
+	run_job();
+	gets_plan(&train, 1, 3);
+	gets_plan(&roll, 1, 3);
+	gets_plan(&other, 1, 3);
+	activated(&train);
+	activated(&roll);
+	activated(&other);
+	end_three();
+}
+END_TEST
+
+/* Jobs run on several threads: an early one may end last. */
+START_TEST(slow_job_does_not_take_the_place_of_a_newer_plan)
+{
+	void (*old_work)(void *), (*old_done)(void *);
+	void *old;
+	size_t bytes;
+
+	join_three();
+	old_work = job_work;
+	old_done = job_done;
+	old = job_cookie;
+	join(&other, "other", 13, "e2");
+	ck_assert_ptr_ne(job_cookie, old);
+	run_job();
+	old_work(old);
+	old_done(old);
+	gets_plan(&train, 1, 3);
+	gets_plan(&roll, 1, 3);
+	gets_plan(&other, 1, 3);
+	ck_assert_ptr_nonnull(wb_serve_plan(s, "a", &bytes));
+	end_three();
+}
+END_TEST
+
+static void suspend(void)
+{
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	size_t n = 0;
+
+	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
+	spec->suspend = true;
+	ck_assert_int_eq(wb_serve_update(s, spec, 1, &err), 0);
+	wb_free(spec);
+}
+
+/* The next plan is there, and waits for a feed; it has other numbers. */
+START_TEST(engines_that_are_fed_have_the_numbers_of_the_active_plan)
+{
+	struct wb_p_engine_state e = {.engine = "e2", .state = "Committed"};
+	struct wb_msg_report rep = {.object = "default/a",
+		.transfer = 6,
+		.version = 6,
+		.epoch = {1, 1},
+		.state = "Committed",
+		.engines = &e,
+		.n_engines = 1};
+	struct wire first;
+	union wb_msg m;
+
+	join_three();
+	join(&other, "other", 13, "e2");
+	run_job();
+	gets_plan(&train, 1, 3);
+	gets_plan(&roll, 1, 3);
+	gets_plan(&other, 1, 3);
+	activated(&train);
+	say(&other, WBP_REPORT, &rep);
+	activated(&train); /* with the feed */
+	join(&first, "first", 14, "e0");
+	run_job();
+	suspend();
+	expect(&train, WBP_ACTIVATE, &m);
+	ck_assert(m.activate.suspended);
+	ck_assert_uint_eq(m.activate.n_feed, 1);
+	ck_assert_uint_eq(m.activate.feed[0], 0);
+	ck_assert_uint_eq(m.activate.feed_source[0], 1);
+	wb_msg_free(WBP_ACTIVATE, &m);
+	end_wire(&first);
+	end_three();
+}
+END_TEST
+
+/* ---- objects that have nothing to do with each other ---- */
+
+static void two_objects(void)
+{
+	static const char text[] =
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+		"metadata: {name: a}\n"
+		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n---\n"
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+		"metadata: {name: b}\n"
+		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	size_t n = 0;
+
+	ck_assert_int_eq(wb_spec_load("f", text, sizeof(text) - 1, &spec, &n, &err), 0);
+	ck_assert_uint_eq(n, 2);
+	start_serve((struct wb_serve_opts){.spec = spec, .n_spec = n}, (struct wb_serve_env){0});
+	wb_free(spec);
+}
+
+static uint64_t term_told(const char *object, uint64_t heard)
+{
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.agent = "x",
+		.host = "10.0.0.1",
+		.port = 7444,
+		.instance = 11,
+		.term = heard,
+		.term_operator = 99,
+		.objects = &object,
+		.n_objects = 1};
+	struct wire w;
+	union wb_msg m;
+	uint64_t term;
+
+	open_wire(&w);
+	say(&w, WBP_HELLO, &h);
+	expect(&w, WBP_WELCOME, &m);
+	term = m.welcome.term;
+	wb_msg_free(WBP_WELCOME, &m);
+	end_wire(&w);
+	return term;
+}
+
+START_TEST(agent_has_no_say_in_the_terms_of_objects_it_does_not_serve)
+{
+	ck_assert_uint_eq(term_told("default/a", 40), 41);
+	ck_assert_uint_eq(term_told("default/b", 0), 1);
+}
+END_TEST
+
+/* One more would be no term. */
+START_TEST(term_that_cannot_be_is_not_heard)
+{
+	ck_assert_uint_eq(term_told("default/a", UINT64_MAX), 1);
+	ck_assert_uint_eq(term_told("default/a", 3), 4);
+}
+END_TEST
+
+static void put_object(uint64_t uid)
+{
+	struct wb_spec *spec = NULL;
+	struct wb_err err = {0};
+	size_t n = 0;
+
+	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
+	ck_assert_int_eq(
+		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err), 0);
+	wb_free(spec);
+}
+
+static void open_set_up(void)
+{
+	start_serve((struct wb_serve_opts){0}, (struct wb_serve_env){0});
+}
+
+/* Jobs come and go for months. */
+START_TEST(what_was_uploaded_goes_with_the_last_object_that_knows_it)
+{
+	for (uint64_t uid = 7; uid < 9; uid++) {
+		put_object(uid);
+		join_three(); /* asked for each time */
+		wb_serve_remove(s, "default/a");
+		run_job();
+		end_both();
+	}
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *all = suite_create("serve_plans");
+	TCase *tc = tcase_create("plans"), *two = tcase_create("two"), *open = tcase_create("open");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, agent_back_while_it_is_planned_costs_nobody_the_plan);
+	tcase_add_test(tc, slow_job_does_not_take_the_place_of_a_newer_plan);
+	tcase_add_test(tc, engines_that_are_fed_have_the_numbers_of_the_active_plan);
+	suite_add_tcase(all, tc);
+	tcase_add_checked_fixture(two, two_objects, tear_down);
+	tcase_add_test(two, agent_has_no_say_in_the_terms_of_objects_it_does_not_serve);
+	tcase_add_test(two, term_that_cannot_be_is_not_heard);
+	suite_add_tcase(all, two);
+	tcase_add_checked_fixture(open, open_set_up, tear_down);
+	tcase_add_test(open, what_was_uploaded_goes_with_the_last_object_that_knows_it);
+	suite_add_tcase(all, open);
+	return all;
+}
+
+int main(void)
+{
+	return fx_run(suite());
+}
