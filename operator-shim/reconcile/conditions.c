@@ -149,6 +149,9 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 			: behind->held.is_torn ? "is torn"
 					       : "is behind",
 			*behind->message ? ": " : "", behind->message);
+	else if (!n)
+		set(r, now, COND_UP_TO_DATE, COND_FALSE, "EnginesBehind",
+			"no engine is attached: none runs version %lld", (long long)r->top.version);
 	else
 		set(r, now, COND_UP_TO_DATE, COND_TRUE, "AllEnginesAtVersion",
 			"all %u engines run version %lld, transfer %llu", n,

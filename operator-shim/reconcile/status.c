@@ -135,12 +135,25 @@ static json_t *result(const struct transfer *t)
 	return o;
 }
 
+/* What was reported, unless the workers that it was true of are gone. */
+static enum wb_recon_engine_state state_of(const struct engine *e)
+{
+	bool holds = e->held.transfer && !e->is_mixed;
+
+	if (e->held.is_torn)
+		return WB_RECON_TORN;
+	if (e->state == WB_RECON_TORN || (e->state == WB_RECON_COMMITTED && !holds))
+		return WB_RECON_IDLE;
+	return e->state;
+}
+
 /* Why an engine is no more than its workers show, where nobody reported a reason. */
 static void explain(const struct wb_recon *r, const struct engine *e, json_t *o)
 {
+	bool is_over = e->state != state_of(e);
 	char text[200];
 
-	if (*e->reason) {
+	if (*e->reason && !is_over) {
 		put_text(o, "reason", e->reason);
 		put_text(o, "message", e->message);
 	} else if (!e->n_worker) {
@@ -156,18 +169,17 @@ static void explain(const struct wb_recon *r, const struct engine *e, json_t *o)
 			(long long)e->feed.version, e->feed.source);
 		put_text(o, "reason", "Feeding");
 		put_text(o, "message", text);
-	} else {
+	} else if (!is_over) {
 		put_text(o, "message", e->message);
 	}
 }
 
 static json_t *engine(const struct wb_recon *r, const struct engine *e)
 {
-	enum wb_recon_engine_state state = e->held.is_torn ? WB_RECON_TORN : e->state;
 	json_t *o = json_object();
 
 	put(o, "name", json_string(e->name));
-	put(o, "state", json_string(wb_recon_state_name(state)));
+	put(o, "state", json_string(wb_recon_state_name(state_of(e))));
 	put(o, "workers", number(e->n_worker));
 	if (e->held.transfer && !e->is_mixed && !e->held.is_torn) {
 		put_version(o, e->held.version);

@@ -516,6 +516,32 @@ START_TEST(torn_engine_degrades_and_is_fed)
 }
 END_TEST
 
+static const char *state_of_e1(void)
+{
+	static char text[32];
+	json_t *o = wb_recon_status(r), *e = json_array_get(json_object_get(o, "engines"), 0);
+
+	ck_assert_str_eq(json_string_value(json_object_get(e, "name")), "e1");
+	snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(e, "state")));
+	json_decref(o);
+	return text;
+}
+
+/* Its pods were made again, as one does. */
+START_TEST(state_of_an_engine_goes_with_the_workers_it_was_true_of)
+{
+	enum wb_recon_engine_state said = _i ? WB_RECON_TORN : WB_RECON_COMMITTED;
+	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+
+	run_two_engines();
+	engine("e1", said, 6, false);
+	ck_assert_str_eq(state_of_e1(), wb_recon_state_name(said));
+	up(agent(12, "roll-a", &e1, 1));
+	ck_assert_str_eq(state_of_e1(), "Idle");
+	ck_assert_str_eq(cond("Degraded", NULL, NULL), "False");
+}
+END_TEST
+
 START_TEST(status_transfer_never_falls_and_reports_count_once)
 {
 	run_two_engines();
@@ -719,6 +745,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, second_agent_of_one_name_takes_over);
 	tcase_add_test(tc, term_is_above_every_term_heard);
 	tcase_add_test(tc, torn_engine_degrades_and_is_fed);
+	tcase_add_loop_test(tc, state_of_an_engine_goes_with_the_workers_it_was_true_of, 0, 2);
 	tcase_add_test(tc, status_transfer_never_falls_and_reports_count_once);
 	tcase_add_test(tc, suspended_object_is_not_ready);
 	tcase_add_test(tc, transition_time_changes_with_the_status_only);

@@ -53,6 +53,7 @@ START_TEST(new_leader_shows_the_stored_status_until_it_knows_better)
 	/* Nobody came back: that is evidence, but not against the version. */
 	ck_assert_int_eq(field("connectedAgents", NULL), 0);
 	ck_assert_str_eq(cond("Ready", NULL, NULL), "False");
+	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "False"); /* all engines, of none */
 	ck_assert_int_eq(field("transfer", NULL), 6);
 	ck_assert_int_eq(
 		field("version", NULL), json_integer_value(json_object_get(stored, "version")));
