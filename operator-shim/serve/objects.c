@@ -218,11 +218,30 @@ static const char *label(const struct wb_serve_pod *p, const char *key)
 	return json_string_value(json_object_get(p->labels, key));
 }
 
+/* Its label named another object before. */
+static void leave_others(struct wb_serve *s, const char *object, const char *pod)
+{
+	char agent[WB_RECON_AGENT_MAX + 1];
+	size_t ns = strcspn(object, "/") + 1;
+
+	snprintf(agent, sizeof(agent), "%.*s", WB_RECON_AGENT_MAX, pod);
+	for (size_t i = 0; i < s->n_object; i++) {
+		struct object *o = s->object[i];
+
+		if (!strcmp(o->key, object) || strncmp(o->key, object, ns) != 0 ||
+			!wb_recon_has_pod(o->r, agent))
+			continue;
+		(void)wb_recon_pod_gone(o->r, wb__serve_now(s), agent);
+		wb_serve_let_go(s, o->key, agent, "the label of its pod names another object now");
+	}
+}
+
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p)
 {
 	struct object *o = wb__serve_object(s, object);
 	struct wb_recon_pod rp = {.name = p->name, .has_sidecar = p->has_sidecar};
 
+	leave_others(s, object, p->name);
 	if (!o)
 		return;
 	rp.role = label(p, "weightbridge.io/role");

@@ -111,8 +111,8 @@ uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
-/** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  Unknown objects are
- * ignored: tell again when they come. */
+/** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  It is of no other object
+ *  of the namespace any more.  Unknown objects are ignored: tell again when they come. */
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p);
 /** wb_serve_pod_gone - it was deleted, or has ended. */
 void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name);

@@ -204,6 +204,31 @@ START_TEST(term_that_cannot_be_is_not_heard)
 }
 END_TEST
 
+static const char *members_reason(const char *object)
+{
+	static char text[128];
+	json_t *st = wb_serve_status(s, object);
+	json_t *c = json_array_get(json_object_get(st, "conditions"), 1);
+
+	snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(c, "reason")));
+	json_decref(st);
+	return text;
+}
+
+START_TEST(pod_with_another_label_is_of_another_object)
+{
+	struct wb_serve_pod p = {.name = "x"}; /* without a sidecar */
+
+	wb_serve_pod(s, "default/a", &p);
+	ck_assert_str_eq(members_reason("default/a"), "SidecarMissing");
+	wb_serve_pod(s, "other/b", &p); /* another pod of this name */
+	ck_assert_str_eq(members_reason("default/a"), "SidecarMissing");
+	wb_serve_pod(s, "default/b", &p);
+	ck_assert_str_eq(members_reason("default/a"), "WaitingForAgents");
+	ck_assert_str_eq(members_reason("default/b"), "SidecarMissing");
+}
+END_TEST
+
 static void put_object(uint64_t uid)
 {
 	struct wb_spec *spec = NULL;
@@ -247,6 +272,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(two, two_objects, tear_down);
 	tcase_add_test(two, agent_has_no_say_in_the_terms_of_objects_it_does_not_serve);
 	tcase_add_test(two, term_that_cannot_be_is_not_heard);
+	tcase_add_test(two, pod_with_another_label_is_of_another_object);
 	suite_add_tcase(all, two);
 	tcase_add_checked_fixture(open, open_set_up, tear_down);
 	tcase_add_test(open, what_was_uploaded_goes_with_the_last_object_that_knows_it);
