@@ -126,6 +126,8 @@ struct transfer {
 	char message[WB_RECON_SENTENCE_MAX];
 };
 
+#define HINTS 2048
+
 struct wb_recon {
 	struct wb_recon_opts o;
 	struct wb_spec spec;
@@ -135,6 +137,7 @@ struct wb_recon {
 
 	struct agent *agent;
 	size_t n_agent, agent_cap;
+	uint16_t *hint; /* HINTS, owned: where an instance was found last, by its hash */
 	struct worker *worker;
 	size_t n_worker, worker_cap;
 	struct engine *engine; /* sorted by name */

@@ -14,11 +14,18 @@ struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id)
 	return NULL;
 }
 
+/* Asked for each worker at each look. */
 struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance)
 {
+	uint16_t *hint = &r->hint[wb_mix64(instance) % HINTS];
+
+	if (*hint < r->n_agent && r->agent[*hint].instance == instance)
+		return &r->agent[*hint];
 	for (size_t i = 0; i < r->n_agent; i++)
-		if (r->agent[i].instance == instance)
+		if (r->agent[i].instance == instance) {
+			*hint = (uint16_t)i;
 			return &r->agent[i];
+		}
 	return NULL;
 }
 

@@ -17,6 +17,11 @@ int wb_recon_create(
 	r = wb_zalloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
+	r->hint = wb_zalloc(HINTS, sizeof(*r->hint));
+	if (!r->hint) {
+		wb_free(r);
+		return -ENOMEM;
+	}
 	r->o = *o;
 	r->spec = *spec;
 	r->term = o->term_min;
@@ -41,6 +46,7 @@ void wb_recon_destroy(struct wb_recon *r)
 		wb_free(r->action[i].sentence);
 	wb_free(r->action);
 	wb_free(r->agent);
+	wb_free(r->hint);
 	wb_free(r->worker);
 	wb_free(r->engine);
 	wb_free(r->pod);
