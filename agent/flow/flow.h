@@ -140,7 +140,10 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev);
 void wb_flow_on_xport(const struct wb_xport_event *ev); /* cookie events; finds its flow */
 void wb_flow_on_lane(const struct wb_lane_job *job);
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain);
-void wb_flow_grant_gone(struct wb_flow *f, uint64_t grant);
+/** wb_flow_grant_gone - the asker took it back; grant numbers are those of their connection. */
+void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant);
+/** wb_flow_conn_down - nobody waits for the grants of @conn any more. */
+void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn);
 /** wb_flow_tick - look at deadlines; returns when to call again (0 = never). */
 uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns);
 

@@ -229,10 +229,21 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 	wb__flow_serve_pump(f);
 }
 
-void wb_flow_grant_gone(struct wb_flow *f, uint64_t grant)
+void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant)
+{
+	for (uint32_t i = 0; i < f->serve.n; i++) {
+		struct wb_flight *fl = &f->serve.all[i];
+
+		if (fl->in_use && fl->conn == conn && fl->grant == grant)
+			fl->gone = true;
+	}
+	wb__flow_serve_pump(f);
+}
+
+void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn)
 {
 	for (uint32_t i = 0; i < f->serve.n; i++)
-		if (f->serve.all[i].in_use && f->serve.all[i].grant == grant)
+		if (f->serve.all[i].in_use && f->serve.all[i].conn == conn)
 			f->serve.all[i].gone = true;
 	wb__flow_serve_pump(f);
 }

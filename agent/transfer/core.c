@@ -494,6 +494,10 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 		if (c->conn[i].conn == ev->conn)
 			c->conn[i] = c->conn[--c->n_conn];
 	for (struct object *o = c->objects; o; o = o->next)
+		for (int i = 0; i < CORE_FLOWS_MAX; i++)
+			if (o->flow[i])
+				wb_flow_conn_down(o->flow[i], ev->conn);
+	for (struct object *o = c->objects; o; o = o->next)
 		for (int k = 0; k < 2; k++) {
 			struct epoch *e = k ? o->prev : o->cur;
 
@@ -569,9 +573,9 @@ static void grant_gone(struct wb_core *c, const struct wb_xport_event *ev)
 	for (struct object *o = c->objects; o; o = o->next)
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)
 			if (o->flow[i])
-				wb_flow_grant_gone(o->flow[i], ev->grant);
+				wb_flow_grant_gone(o->flow[i], ev->conn, ev->grant);
 	for (uint32_t i = 0; i < c->n_orphan; i++)
-		if (c->orphan[i].ev.grant == ev->grant)
+		if (c->orphan[i].ev.conn == ev->conn && c->orphan[i].ev.grant == ev->grant)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 

@@ -161,7 +161,7 @@ enum wb_xport_event_kind {
 	WB_XP_CANCELLED, /* .cookie: wb_xport_cancel() took effect */
 	WB_XP_LOST, /* .cookie .code: the connection went down first */
 	/* source */
-	WB_XP_GRANT, /* .grant .chunk: answer once with write or refuse */
+	WB_XP_GRANT, /* .grant (a number of .conn) .chunk: answer once with write or refuse */
 	WB_XP_GRANT_GONE, /* .grant: cancelled before it was answered; do not answer */
 	WB_XP_WRITE_DONE, /* .cookie .code: 0, -ECANCELED or why the connection went down; the
 			     source memory is free.  0 says sent, not arrived. */
@@ -267,7 +267,7 @@ int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struc
 int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
 
 /** wb_xport_region_add - make memory known as a source; the peers of its object learn of it.
- *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable).  Release with wb_xport_region_remove(). */
+ *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable), -EMFILE.  Release with wb_xport_region_remove(). */
 int wb_xport_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 /** wb_xport_region_remove - 0, -ENOENT, or -EBUSY while a write uses it. */

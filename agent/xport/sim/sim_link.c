@@ -420,7 +420,7 @@ static void on_grant(struct wb__sim_end *e, const struct wb__sim_item *it)
 	struct wb_xport_event *ev;
 
 	assert(a);
-	a->id = ++e->x->next_id;
+	a->id = ++e->next_ask;
 	a->op = it->op;
 	a->bytes = it->chunk.bytes;
 	a->next = e->ask;

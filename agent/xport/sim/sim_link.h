@@ -44,6 +44,7 @@ struct wb__sim_end {
 	struct wb__op *op; /* dialer: [depth] */
 	uint32_t outstanding;
 	struct wb__sim_ask *ask; /* acceptor */
+	uint64_t next_ask; /* as with tcp and shm: numbers of this connection only */
 	struct wb__sim_write *write;
 	struct wb__sim_end *next;
 };
