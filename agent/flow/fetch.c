@@ -156,14 +156,20 @@ static int start_local_image(struct wb_flight *fl)
 	return rc < 0 ? rc : 0;
 }
 
-/* A snapshot holds only what the plan gives its worker to send: another holder has this chunk. */
-static bool lacks(const struct wb_flow *f, uint32_t i)
+/* As serve.c refuses others: the source will never have it for us, another holder may.  0: it has
+ * it, or will. */
+static int refusal(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
+	uint32_t id = chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk);
+	bool trainer = wb__want_from_trainer(f, i);
 
-	return wb__want_from_trainer(f, i) && f->snap && f->snap[src].image &&
-	       !wb__flow_image_at(
-		       f, src, chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
+	/* A snapshot holds only what the plan gives its worker to send, but stays. */
+	if (trainer && f->snap && f->snap[src].image)
+		return !wb__flow_image_at(f, src, id) ? -ENOENT
+		       : f->have[src][id]             ? 0
+						      : f->snap[src].rc;
+	return f->source_open[src] == 2 || (!trainer && f->sink[src].failed) ? -ECANCELED : 0;
 }
 
 /* Inside the agent: pack from one worker into a slot, assemble into the other. */
@@ -232,13 +238,13 @@ static void pump_local(struct wb_flow *f, struct want_list *q)
 	bool full = false;
 
 	while ((i = wb__want_pop(f, q)) != FLOW_NONE) {
-		int rc;
+		int rc = refusal(f, i);
 
-		if (lacks(f, i)) {
-			f->receive_pending--;
+		if (rc < 0) {
+			f->receive_pending -= wb__want_from_trainer(f, i);
 			f->want[i].state = WANT_CLOSED;
 			f->want[i].sources_tried++;
-			wb__want_enqueue(f, i, -ENOENT);
+			wb__want_enqueue(f, i, rc);
 			continue;
 		}
 		rc = full || !local_ready(f, i) ? -EAGAIN : start_local(f, i);
@@ -316,12 +322,20 @@ void wb__flow_fetch_park(struct wb_flight *fl, int code)
 		wb__flow_fetch_retry(fl, code, false);
 }
 
+/* Nobody wants what it brings: the flow ends, or its sink was dropped, and perhaps opened anew. */
+static bool is_void(const struct wb_flight *fl)
+{
+	const struct wb_flow *f = fl->flow;
+
+	return f->stopping || f->sink[fl->worker].failed || fl->gen != f->want[fl->want].gen;
+}
+
 static void unpark(struct wb_flight *fl)
 {
 	int rc;
 
 	fl->is_parked = false;
-	if (fl->flow->stopping || fl->flow->sink[fl->worker].failed) {
+	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
 		return;
 	}
@@ -454,32 +468,37 @@ static void to_lane(struct wb_flight *fl)
 
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
+	struct wb_flow *f = fl->flow;
+
 	edge_done(fl);
+	if (is_void(fl)) {
+		wb__flow_flight_put(fl);
+		wb__flow_fetch_pump(f);
+		return;
+	}
 	switch (ev->kind) {
 	case WB_XP_ARRIVED:
 		fl->rail = ev->rail;
 		memcpy(fl->trailer, ev->trailer, sizeof(fl->trailer));
-		if (wb__want_from_trainer(fl->flow, fl->want))
-			wb__flow_fault(fl->flow, WB_FAULT_RECV, NULL, 0);
+		if (wb__want_from_trainer(f, fl->want))
+			wb__flow_fault(f, WB_FAULT_RECV, NULL, 0);
 		if (fl->slot != WB_SLOT_NONE)
-			wb__flow_fault(fl->flow, WB_FAULT_SLOT,
-				wb_slots_at(fl->flow->o.slots, fl->slot), fl->bytes);
-		if (fl->flow->stopping || fl->flow->sink[fl->worker].failed) {
-			wb__flow_flight_put(fl);
-		} else if (fl->slot != WB_SLOT_NONE) {
+			wb__flow_fault(
+				f, WB_FAULT_SLOT, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
+		if (fl->slot != WB_SLOT_NONE) {
 			to_lane(fl);
-			wb__flow_fetch_pump(fl->flow);
+			wb__flow_fetch_pump(f);
 		} else {
 			fl->sum = fl->walk.sum;
 			verify(fl);
 		}
 		return;
 	case WB_XP_REFUSED:
-		fl->flow->stats.refused++;
+		f->stats.refused++;
 		wb__flow_fetch_retry(fl, ev->code, ev->code != -EBUSY && ev->code != WB_ECKSUM);
 		return;
 	default: /* CANCELLED, LOST: ask again when there is a connection */
-		fl->flow->want[fl->want].tries--;
+		f->want[fl->want].tries--;
 		wb__flow_fetch_retry(fl, ev->code, false);
 	}
 }
@@ -502,8 +521,9 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	struct wb_flow *f = fl->flow;
 	int rc;
 
-	if (f->stopping || f->sink[fl->worker].failed) {
+	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
+		wb__flow_fetch_pump(f);
 		return;
 	}
 	if (fl->step == STEP_WIRE) {

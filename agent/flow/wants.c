@@ -212,7 +212,8 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 		s->left += f->local->want[i].worker == worker;
 	for (uint32_t i = 0; i < f->local->n_want; i++)
 		if (f->local->want[i].worker == worker) {
-			f->want[i] = (struct want_run){.gen = f->want[i].gen};
+			/* A flight of a dropped sink that is still out ends as nobody's. */
+			f->want[i] = (struct want_run){.gen = f->want[i].gen + 1};
 			wb__want_enqueue(f, i, 0);
 		}
 	wb__flow_announce(f, worker);

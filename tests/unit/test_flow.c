@@ -187,6 +187,29 @@ static void close_flow(void)
 	wb_manifest_destroy(d.m);
 }
 
+/* All that the lane did. */
+static void run_lane(void)
+{
+	struct wb_lane_job job;
+
+	while (wb_lane_reap(d.lane, &job, 1))
+		wb_flow_on_lane(&job);
+}
+
+/* Grant @k of those that were sent ends. */
+static void end_grant(int k, enum wb_xport_event_kind kind)
+{
+	struct wb_xport_event ev = {.kind = kind,
+		.conn = d.grant_conn[k],
+		.cookie = d.grant[k].cookie,
+		.code = kind == WB_XP_ARRIVED ? 0 : -ECANCELED};
+	uint64_t transfer = 7;
+
+	memcpy(ev.trailer + 24, &transfer, 8);
+	wb_flow_on_xport(&ev);
+	run_lane();
+}
+
 static void ask(wb_conn_t conn, uint64_t grant, uint32_t src, uint32_t dst, uint32_t chunk)
 {
 	struct wb_xport_event ev = {.kind = WB_XP_GRANT, .conn = conn, .grant = grant};
@@ -243,6 +266,61 @@ START_TEST(a_connection_that_goes_down_takes_its_waiting_grants_along)
 }
 END_TEST
 
+/* ---- sinks ---------------------------------------------------------------------------------- */
+
+static const uint8_t from_trainer_3[WORKERS] = {0, 0, 0, 1, 0};
+static const uint8_t from_rollout_1[WORKERS] = {0, 1, 0, 0, 0};
+
+START_TEST(a_sink_opened_anew_does_not_count_what_was_asked_before)
+{
+	open_flow(1, 1);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	ck_assert_int_eq(d.n_grant, 2);
+	wb_flow_drop_sink(d.f, 0);
+	ck_assert_int_eq(d.n_cancel, 2);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	/* One had arrived when it was taken back, the other had not. */
+	end_grant(0, _i ? WB_XP_ARRIVED : WB_XP_CANCELLED);
+	end_grant(1, WB_XP_CANCELLED);
+	ck_assert_int_eq(d.n_grant, 4);
+	ck_assert_int_eq(d.n_complete, 0);
+	end_grant(2, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, 0);
+	end_grant(3, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, 1);
+	ck_assert(wb_flow_sink_complete(d.f, 0));
+	close_flow();
+}
+END_TEST
+
+START_TEST(a_closed_worker_of_the_own_agent_is_not_read)
+{
+	open_flow(1, 2);
+	wb_flow_mark_installed(d.f, 0, NULL);
+	wb_flow_close_source(d.f, 0); /* a newer transfer is about to change it */
+	wb_flow_open_sink(d.f, 1, from_rollout_1);
+	run_lane();
+	ck_assert_uint_eq(d.memory[1][0], 3);
+	ck_assert_int_eq(d.n_complete, 0);
+	ck_assert_int_eq(d.n_failed, 1);
+	close_flow();
+}
+END_TEST
+
+START_TEST(a_closed_trainer_of_the_own_agent_is_not_waited_for)
+{
+	open_flow(0, 3);
+	wb_flow_close_source(d.f, 0);
+	wb_flow_open_sink(d.f, 1, NULL);
+	wb_flow_open_sink(d.f, 2, NULL);
+	for (int k = 0; k < d.n_grant; k++)
+		end_grant(k, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, 2);
+	ck_assert_int_eq(d.n_failed, 0);
+	close_flow();
+}
+END_TEST
+
 /* ---- main ----------------------------------------------------------------------------------- */
 
 int main(void)
@@ -253,5 +331,8 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_test(c, a_grant_taken_back_is_that_of_its_own_connection);
 	tcase_add_test(c, a_connection_that_goes_down_takes_its_waiting_grants_along);
+	tcase_add_loop_test(c, a_sink_opened_anew_does_not_count_what_was_asked_before, 0, 2);
+	tcase_add_test(c, a_closed_worker_of_the_own_agent_is_not_read);
+	tcase_add_test(c, a_closed_trainer_of_the_own_agent_is_not_waited_for);
 	return fx_run(s);
 }
