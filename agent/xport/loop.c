@@ -264,11 +264,27 @@ int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
-static void tell_rails(struct wb__sx *x, struct wb__cmd *c, int fd)
+/* Each rail has its own descriptor: then no order of closing matters.  All of them, or none and
+ * -errno. */
+static int dup_for_rails(const struct wb__sx *x, int fd, int *out)
 {
 	for (uint32_t i = 0; i < x->n_rail; i++) {
-		/* Each rail has its own descriptor: then no order of closing matters. */
-		c->region.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		out[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (fd >= 0 && out[i] < 0) {
+			int rc = -errno;
+
+			while (i--)
+				close(out[i]);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static void tell_rails(struct wb__sx *x, struct wb__cmd *c, const int *fd)
+{
+	for (uint32_t i = 0; i < x->n_rail; i++) {
+		c->region.fd = fd ? fd[i] : -1;
 		wb__cmd_must(&x->rail[i], c);
 	}
 }
@@ -280,7 +296,7 @@ int wb__sx_region_add(
 	struct wb__cmd c = {.kind = WB__CMD_REGION};
 	char path[32];
 	uint32_t i;
-	int fd = -1;
+	int fd = -1, rail_fd[WB_XPORT_RAILS_MAX], rc;
 
 	if (!r->bytes || !r->base || r->bytes > (uintptr_t)-1 - (uintptr_t)r->base)
 		return wb_err_set(err, -EINVAL, "an empty region");
@@ -303,13 +319,19 @@ int wb__sx_region_add(
 			return wb_err_set(err, -errno, "cannot reopen the region read-only: %s",
 				strerror(errno));
 	}
+	rc = dup_for_rails(x, fd, rail_fd);
+	if (rc) {
+		close(fd);
+		return wb_err_set(
+			err, rc, "no descriptor of the region for each rail: %s", strerror(-rc));
+	}
 	x->region[i] = (struct wb__region){.is_used = true, .r = *r};
 	x->n_region = WB_MAX(x->n_region, i + 1);
 	x->region[i].r.fd = fd; /* ours, or -1 */
 	if (x->link->region) {
 		c.n = i;
 		c.region = *r;
-		tell_rails(x, &c, fd);
+		tell_rails(x, &c, rail_fd);
 	}
 	*id = i;
 	return 0;
@@ -327,7 +349,7 @@ int wb__sx_region_remove(struct wb_xport *base, uint32_t id)
 	if (x->link->region) {
 		if (x->region[id].r.fd >= 0)
 			close(x->region[id].r.fd);
-		tell_rails(x, &c, -1);
+		tell_rails(x, &c, NULL);
 	}
 	x->region[id].is_used = false;
 	return 0;

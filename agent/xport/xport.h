@@ -267,7 +267,8 @@ int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struc
 int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
 
 /** wb_xport_region_add - make memory known as a source; the peers of its object learn of it.
- *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable), -EMFILE.  Release with wb_xport_region_remove(). */
+ *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable), -EMFILE.  Release with
+ * wb_xport_region_remove(). */
 int wb_xport_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 /** wb_xport_region_remove - 0, -ENOENT, or -EBUSY while a write uses it. */

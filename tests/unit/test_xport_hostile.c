@@ -12,8 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define FD_LIMIT 256
 
 START_TEST(flip_fault_changes_one_bit_at_the_receiver_only)
 {
@@ -492,6 +495,53 @@ END_TEST
 /* ---- main -------------------------------------------------------------------------------------
  */
 
+/* Takes all descriptors but @n_left below a limit; returns how many it took. */
+static int take_descriptors(int *fd, int n_left)
+{
+	struct rlimit r;
+	int n = 0;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &r), 0);
+	r.rlim_cur = FD_LIMIT;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &r), 0);
+	while ((fd[n] = dup(0)) >= 0)
+		n++;
+	ck_assert_int_eq(errno, EMFILE);
+	for (int i = 0; i < n_left; i++)
+		close(fd[--n]);
+	return n;
+}
+
+START_TEST(a_region_without_descriptors_is_refused_here_or_named_there)
+{
+	struct wb_xport_region r = {.object = FX_OBJECT};
+	int fd[FD_LIMIT], n,
+		left = _i ? 3 : 2; /* the region's own, and one for each of two rails */
+	struct wb_err err = {0};
+	struct fx_xport f;
+	uint32_t id;
+
+	fx_open(&f, "shm", &(struct fx_opts){.n_rail = 2});
+	fx_join(&f);
+	r.fd = f.src.mem_fd;
+	r.base = f.src.mem;
+	r.bytes = f.src.mem_bytes;
+	n = take_descriptors(fd, left);
+	if (_i) {
+		ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+		fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+		ck_assert_ptr_nonnull(strstr(f.dst.reason, strerror(EMFILE)));
+	} else {
+		ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), -EMFILE);
+		for (int i = 0; i < left; i++) /* and keeps none */
+			ck_assert_int_ge(fd[n++] = dup(0), 0);
+	}
+	while (n)
+		close(fd[--n]);
+	fx_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xport_hostile");
@@ -510,5 +560,6 @@ int main(void)
 	tcase_add_loop_test(c, a_hello_cut_short_costs_nothing, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, a_source_that_breaks_the_rules_is_dropped_and_its_grants_are_lost, 0,
 		SOURCE_FAULTS);
+	tcase_add_loop_test(c, a_region_without_descriptors_is_refused_here_or_named_there, 0, 2);
 	return fx_run(s);
 }

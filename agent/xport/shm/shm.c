@@ -261,6 +261,11 @@ static ssize_t shm_recv(struct wb__sock *s, void *p, size_t n)
 				close(fd); /* its REGION will miss it */
 		}
 	}
+	/* The fault is ours, and not that of the peer whose REGION would miss its descriptor. */
+	if (m.msg_flags & MSG_CTRUNC) {
+		errno = EMFILE;
+		return -1;
+	}
 	return got;
 }
 
