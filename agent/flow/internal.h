@@ -73,6 +73,7 @@ struct wb_flight {
 	bool gone; /* the asker took the grant back */
 	bool is_parked; /* a fetch whose lane was full: the next pump submits @step again */
 	bool misplaced; /* by WB_FAULT */
+	bool is_relay; /* a serve whose trailer was known, and written, before it began */
 	struct wbk_box *box; /* owned by the pool: boxes_max */
 	struct iovec *iov; /* FLOW_IOV_MAX */
 	uint32_t *scratch; /* boxes_max */

@@ -70,22 +70,26 @@ static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off
 	wb_walk_feed(&fl->walk, data, bytes);
 }
 
-/* The trainer's sum where this agent is a relay, else what was read just now. */
+/* The trainer's sum where this agent is a relay, else what was read just now.  On a rail's thread:
+ * the flow's sums are the loop's, which may learn this one meanwhile. */
 static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 {
 	struct wb_flight *fl = ctx;
-	struct wb_flow *f = fl->flow;
-	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
+	if (fl->is_relay) {
+		memcpy(out, fl->trailer, sizeof(fl->trailer));
+		return;
+	}
 	if (fl->slot == WB_SLOT_NONE && !fl->wire)
 		fl->sum = fl->walk.sum;
-	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : fl->sum, fl->gen, out);
+	wb__flow_trailer_write(fl->flow, fl->sum, fl->gen, out);
 }
 
 static int write_out(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	bool direct = fl->slot == WB_SLOT_NONE && !fl->wire;
+	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	struct wb_xport_write w = {
 		.grant = fl->grant,
 		.cookie = (uint64_t)(uintptr_t)fl,
@@ -98,6 +102,9 @@ static int write_out(struct wb_flight *fl)
 	int rc;
 
 	fl->step = STEP_WIRE;
+	fl->is_relay = f->sum_known[id];
+	if (fl->is_relay)
+		wb__flow_trailer_write(f, f->sum[id], fl->gen, fl->trailer);
 	rc = wb_xport_write(f->o.env->xport, fl->conn, &w);
 	if (rc == -EAGAIN) {
 		fl->step = STEP_WAIT; /* answered again by the next pump */

@@ -45,6 +45,7 @@ static struct fix {
 	wb_conn_t grant_conn[MAX], answer_conn[MAX];
 	int answer[MAX]; /* 0 = written */
 	uint64_t written[MAX];
+	struct wb_xport_write write; /* the last one */
 	int n_grant, n_answer, n_cancel;
 	int n_complete, n_failed;
 } d;
@@ -81,6 +82,7 @@ static int on_answer(wb_conn_t conn, int code, uint64_t cookie)
 static int on_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w)
 {
 	(void)x;
+	d.write = *w;
 	return on_answer(conn, 0, w->cookie);
 }
 
@@ -128,7 +130,7 @@ static void failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct w
 }
 
 /* An agent with the plan's workers of domain 0, from @first on, @n of them. */
-static void open_flow(uint32_t first, uint32_t n)
+static void open_flow_with(uint32_t first, uint32_t n, bool sums)
 {
 	static const uint8_t share[WB_POOLS] = {4, 4, 4, 4};
 	struct wb_tensor t = fx_tensor("w", WB_BF16, ROWS, 256);
@@ -136,7 +138,8 @@ static void open_flow(uint32_t first, uint32_t n)
 		{.role = WB_ROLE_ROLLOUT}, {.role = WB_ROLE_ROLLOUT, .engine = 1},
 		{.role = WB_ROLE_TRAINER, .domain = 1},
 		{.role = WB_ROLE_ROLLOUT, .engine = 2, .domain = 2}};
-	struct wb_flow_opts o = {.slots = &d.slots, .env = &d.env, .transfer = 7, .window = 8};
+	struct wb_flow_opts o = {
+		.slots = &d.slots, .env = &d.env, .transfer = 7, .window = 8, .sums = sums};
 	struct wb_lane_opts lo = {0};
 	struct wb_err err = {0};
 	struct fx_map f = {0};
@@ -175,6 +178,11 @@ static void open_flow(uint32_t first, uint32_t n)
 	ck_assert_msg(!wb_flow_create(&o, &d.f, &err), "%s", err.msg);
 }
 
+static void open_flow(uint32_t first, uint32_t n)
+{
+	open_flow_with(first, n, false);
+}
+
 static void close_flow(void)
 {
 	ck_assert(wb_flow_is_idle(d.f));
@@ -197,7 +205,7 @@ static void run_lane(void)
 }
 
 /* Grant @k of those that were sent ends. */
-static void end_grant(int k, enum wb_xport_event_kind kind)
+static void end_grant_with(int k, enum wb_xport_event_kind kind, const struct wbk_sum *sum)
 {
 	struct wb_xport_event ev = {.kind = kind,
 		.conn = d.grant_conn[k],
@@ -205,9 +213,18 @@ static void end_grant(int k, enum wb_xport_event_kind kind)
 		.code = kind == WB_XP_ARRIVED ? 0 : -ECANCELED};
 	uint64_t transfer = 7;
 
+	if (sum) {
+		memcpy(ev.trailer, sum, sizeof(*sum));
+		ev.trailer[16] = 1;
+	}
 	memcpy(ev.trailer + 24, &transfer, 8);
 	wb_flow_on_xport(&ev);
 	run_lane();
+}
+
+static void end_grant(int k, enum wb_xport_event_kind kind)
+{
+	end_grant_with(k, kind, NULL);
 }
 
 static void ask(wb_conn_t conn, uint64_t grant, uint32_t src, uint32_t dst, uint32_t chunk)
@@ -321,6 +338,46 @@ START_TEST(a_closed_trainer_of_the_own_agent_is_not_waited_for)
 }
 END_TEST
 
+static struct wbk_sum sum_of(const void *p, size_t bytes)
+{
+	struct wbk_sum sum = {{0, 0}};
+	struct wbk_sum_keys keys;
+
+	wbk_sum_keys_init(&keys, 0);
+	wbk_sum_add(&keys, 0, p, bytes, &sum);
+	return sum;
+}
+
+START_TEST(a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile)
+{
+	struct wbk_sum sent, here;
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+	int k = 0;
+
+	open_flow_with(0, 3, true);
+	wb_flow_open_source(d.f, 0);
+	ask(1, 0x10000, 0, 4, 0);
+	ck_assert_int_eq(d.n_answer, 1);
+	/* Another trainer's chunk 0, with other bytes, comes for a worker of this agent. */
+	wb_flow_open_sink(d.f, 1, from_trainer_3);
+	ck_assert_int_eq(d.n_grant, 2);
+	k = d.grant[0].chunk.chunk != 0;
+	memset(d.grant[k].iov[0].iov_base, 9, BYTES / 2);
+	here = sum_of(d.grant[k].iov[0].iov_base, BYTES / 2);
+	d.grant[k].observe(d.grant[k].ctx, d.grant[k].iov[0].iov_base, BYTES / 2, 0);
+	end_grant_with(k, WB_XP_ARRIVED, &here);
+	/* A rail goes on with the write. */
+	sent = sum_of(d.memory[0], BYTES / 2);
+	d.write.observe(d.write.ctx, d.memory[0], BYTES / 2, 0);
+	d.write.trailer(d.write.ctx, trailer);
+	ck_assert_mem_eq(trailer, &sent, sizeof(sent));
+	end_writes();
+	end_grant(!k, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, 1);
+	close_flow();
+}
+END_TEST
+
 /* ---- main ----------------------------------------------------------------------------------- */
 
 int main(void)
@@ -334,5 +391,6 @@ int main(void)
 	tcase_add_loop_test(c, a_sink_opened_anew_does_not_count_what_was_asked_before, 0, 2);
 	tcase_add_test(c, a_closed_worker_of_the_own_agent_is_not_read);
 	tcase_add_test(c, a_closed_trainer_of_the_own_agent_is_not_waited_for);
+	tcase_add_test(c, a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile);
 	return fx_run(s);
 }
