@@ -129,10 +129,10 @@ void wb__kube_reap(struct wb_kube *k)
 			continue;
 		}
 		*at = rq->next;
-		if (rq->is_running) {
+		if (rq->is_running)
 			curl_multi_remove_handle(k->multi, rq->easy);
-			k->n_running--;
-		}
+		if (rq->is_running || rq->is_second)
+			k->n_running--; /* a second try kept its place while it waited */
 		free_request(rq);
 	}
 	while ((m = curl_multi_info_read(k->multi, &left))) {

@@ -231,6 +231,28 @@ def token_swap():
     shutil.rmtree(d)
 
 
+def cancelled_second_try():
+    """It waits for its turn in the bucket, and leaves its place to others."""
+    d = os.path.join(D, "account")
+    os.mkdir(d)
+    write_account(d, "one")
+
+    def handler(rq, conn, n):
+        if n == 1:
+            conn.status(401, "Unauthorized")
+        else:
+            conn.reply(200, {"ok": n})
+
+    with Case(handler, config=lambda port: f"{d}:127.0.0.1:{port}", path="", per_s=1, in_flight=1) as (s, c):
+        c.ask("call GET /a")
+        while c.stats()["token_reads"] < 2:
+            pass
+        c.ask("cancel")
+        assert c.call("GET", "/b")["status"] == 200
+        assert [rq.path for rq in s.requests] == ["/a", "/b"]
+    shutil.rmtree(d)
+
+
 def too_many_requests():
     at = []
 
@@ -345,8 +367,8 @@ def main():
     with tempfile.TemporaryDirectory() as D:
         CERT = make_certificate(D, "server", "IP:127.0.0.1,DNS:localhost")
         for case in (pages_and_every_byte, expired_inside_200, expired_as_status, closes_empty, half_open, mute_server,
-                     token_swap, too_many_requests, escaping_and_caps, identity_of_the_server, garbage_and_stop,
-                     refused_kubeconfigs):
+                     token_swap, cancelled_second_try, too_many_requests, escaping_and_caps, identity_of_the_server,
+                     garbage_and_stop, refused_kubeconfigs):
             if only and case.__name__ not in only:
                 continue
             t = time.monotonic()

@@ -4,7 +4,8 @@
  *
  * CONFIG is a kubeconfig, or DIR:HOST:PORT for a service account folder.  Watches PATH ("" = does
  * not) and prints one JSON line for each callback.  Lines on stdin are requests: "stats"; "call
- * METHOD PATH [CONTENT-TYPE [JSON]]".  Ends at the end of stdin.
+ * METHOD PATH [CONTENT-TYPE [JSON]]"; "cancel", of the last call, which is under way.  Ends at the
+ * end of stdin.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -24,6 +25,7 @@ static struct wb_loop *loop;
 static struct wb_kube *kube;
 static struct wb_kube_watch *watch;
 static struct wb_watch *input;
+static struct wb_kube_rq *last;
 static char line[1 << 20];
 static size_t n_line;
 static const char *stop_at = ""; /* name of the object at which the watch is stopped */
@@ -68,7 +70,8 @@ static void on_synced(void *cookie)
 
 static void stats(void)
 {
-	const struct wb_kube_watch_stats *w = wb_kube_watch_get_stats(watch);
+	static const struct wb_kube_watch_stats none;
+	const struct wb_kube_watch_stats *w = watch ? wb_kube_watch_get_stats(watch) : &none;
 	struct wb_kube_stats k;
 
 	wb_kube_get_stats(kube, &k);
@@ -106,7 +109,7 @@ static void call(char *text)
 	}
 	if (save && *save)
 		c.body = json_loads(save, 0, NULL);
-	if (wb_kube_send(kube, &c, NULL) < 0)
+	if (wb_kube_send(kube, &c, &last) < 0)
 		abort();
 	json_decref(c.body);
 }
@@ -130,6 +133,8 @@ static void on_input(void *cookie, int events)
 		*nl = '\0';
 		if (!strcmp(line, "stats"))
 			stats();
+		else if (!strcmp(line, "cancel"))
+			wb_kube_cancel(last);
 		else if (!strncmp(line, "call ", 5))
 			call(line + 5);
 		n_line -= (size_t)(nl + 1 - line);
@@ -164,6 +169,8 @@ static void option(char *text, struct wb_kube_opts *ko, struct wb_kube_watch_opt
 		ko->connect_ns = v * WB_NS_PER_MS;
 	else if (!strcmp(text, "call_ms"))
 		ko->call_ns = v * WB_NS_PER_MS;
+	else if (!strcmp(text, "in_flight"))
+		ko->in_flight = (unsigned)v;
 	else if (!strcmp(text, "per_s"))
 		ko->per_s = ko->burst = (unsigned)v;
 }
