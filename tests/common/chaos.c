@@ -488,6 +488,7 @@ static void shape(struct chaos *c, struct world_opts *o)
 	o->scale = 16u << chaos_below(c, 3);
 	if (!chaos_below(c, 4))
 		o->arena_bytes = 4 * 2048;
+	o->one_pod = c->o.one_pod && o->agents_per_engine == 1;
 	if (inside % 8 == 0 && !c->o.is_quiet)
 		o->fault = insides[inside / 8 % WB_ARRAY_SIZE(insides)];
 }

@@ -30,6 +30,7 @@
 #define CHAOS_MODES 6
 
 struct chaos_opts {
+	bool one_pod; /* engines share a pod, where each has one */
 	uint64_t seed;
 	int mode; /* 0 to 2 * CHAOS_MODES - 1; -1 = from the seed */
 	bool is_quiet; /* no faults */

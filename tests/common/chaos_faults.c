@@ -95,10 +95,11 @@ static void kill_pod(struct chaos *c, uint32_t agent)
 
 	world_kill_agent(w, agent);
 	restart_later(c, KILL_POD, NULL, agent);
-	for (uint32_t i = 0; i < w->n_worker; i++)
-		if (w->worker[i].agent == agent) {
+	for (uint32_t i = 0, last = UINT32_MAX; i < w->n_worker; i++)
+		if (w->worker[i].agent == agent && w->worker[i].engine != last) {
+			last = w->worker[i]
+				       .engine; /* a pod's workers are in the order of engines */
 			kill_group(c, &w->worker[i]);
-			break;
 		}
 }
 

@@ -9,6 +9,7 @@
 #include "tests/common/chaos.h"
 #include "tests/common/fx_check.h"
 
+#include "base/base.h"
 #include "base/log.h"
 
 #include <check.h>
@@ -55,6 +56,24 @@ START_TEST(seeds_that_failed_once_pass)
 	struct chaos_opts o = {.seed = regressions[_i].seed, .mode = regressions[_i].mode};
 
 	ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
+}
+END_TEST
+
+/* One waited for chunks of another that had given up; one was read from when it was gone. */
+START_TEST(engines_of_one_pod_keep_the_invariants)
+{
+	static const struct chaos_opts failed[] = {
+		{.seed = 41, .mode = 6}, {.seed = 2936, .mode = -1}};
+
+	for (uint64_t s = 0; s < A_TEST; s++) {
+		struct chaos_opts o = {.seed = 1 + s + (uint64_t)_i * A_TEST, .mode = -1};
+
+		if (_i == 0 && s < WB_ARRAY_SIZE(failed))
+			o = failed[s];
+		o.one_pod = true;
+		ck_assert_msg(
+			chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
+	}
 }
 END_TEST
 
@@ -141,6 +160,7 @@ int main(int argc, char **argv)
 	tc = tcase_create("chaos");
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_seed_replays_exactly, 0, 5);
+	tcase_add_loop_test(tc, engines_of_one_pod_keep_the_invariants, 0, 4);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
 	tcase_add_loop_test(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);

@@ -299,6 +299,33 @@ START_TEST(a_grant_says_that_its_plan_is_active)
 }
 END_TEST
 
+/* ---- engines of one pod --------------------------------------------------------------------- */
+
+/* What an engine that is gone would have given to another of its pod, which begins later and has
+ * not heard of it from the leader, comes from elsewhere. */
+START_TEST(nothing_is_read_from_an_engine_of_the_pod_that_is_gone)
+{
+	struct world_opts o = mode(_i);
+	struct wb_sim_fault late = {
+		.kind = WB_SIM_PARTITION, .items = WB_SIM_MSG, .from = "trainer-0", .to = "e0-0"};
+
+	o.one_pod = true;
+	o.step_deadline_ns = 60 * WB_NS_PER_S;
+	o.transfer_deadline_ns = 60 * WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	w.worker[2].stall_until_ns = world_now(&w) + WB_NS_PER_S;
+	world_send(&w, 2);
+	world_run_for(&w, 500 * WB_NS_PER_MS);
+	late.until_ns = world_now(&w) + 3 * WB_NS_PER_S;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &late), 0);
+	world_kill_worker(&w, 1);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_msg(world_holds(&w, &w.worker[2], 2), "%s", w.last_culprit);
+	world_finish(&w);
+}
+END_TEST
+
 /* ---- what is said -------------------------------------------------------------------------- */
 
 START_TEST(what_is_torn_is_said_to_be_under_the_next_plan)
@@ -379,6 +406,7 @@ int main(void)
 	tcase_add_test(tc, a_feed_is_not_taken_for_one_of_the_plan_before);
 	tcase_add_test(tc, a_feed_that_comes_late_changes_nothing);
 	tcase_add_test(tc, a_grant_says_that_its_plan_is_active);
+	tcase_add_loop_test(tc, nothing_is_read_from_an_engine_of_the_pod_that_is_gone, 0, 2);
 	tcase_add_test(tc, what_is_torn_is_said_to_be_under_the_next_plan);
 	tcase_add_test(tc, nothing_is_received_into_an_area_that_was_released);
 	suite_add_tcase(s, tc);
