@@ -187,8 +187,8 @@ def upgraded_in_mid_job(c, job):
     c.helm("upgrade", "weightbridge-operator", os.path.join(CHARTS, "weightbridge-operator"), "-n", SYSTEM, "--reuse-values",
            "--set", "podAnnotations.again=yes", "--wait", "--timeout", "120s")
     took = time.monotonic() - t
-    after = c.kubectl("-n", SYSTEM, "get", "pods", "--field-selector=status.phase=Running", "-o", "name").split()
-    assert not set(before) & set(after), (before, after)
+    # helm has seen the new ones ready; an old one may still be about to end.
+    wait_for(lambda: not set(before) & set(c.kubectl("-n", SYSTEM, "get", "pods", "-o", "name").split()), 30)
     job.heard(pod, "sent 40 ", 60)
     for v in range(10, 41):
         line = job.heard(pod, f"sent {v} ", 5)
