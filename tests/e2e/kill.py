@@ -181,11 +181,16 @@ class Job:
 
     def verify(self):
         """Once recovered: one version an engine (AllEngines: one for all), and its bytes."""
-        try:
-            self.c.until("one version", self.is_one, BOUND_S)
-        except Failed:
-            raise Failed(f"versions are not one: {self.held()}, " + json.dumps(
-                {p: self.status(p) for p in self.pods})) from None
+        started = 0
+        while started != self.n_start:  # one that came back needs a plan before it takes a transfer
+            started = self.n_start
+            try:
+                self.c.until("one version", self.is_one, BOUND_S)
+            except Failed:
+                raise Failed(f"versions are not one: {self.held()}, " + json.dumps(
+                    {p: self.status(p) for p in self.pods})) from None
+            if started != self.n_start:
+                self.settle()
         for engine, versions in self.held().items():
             if min(versions) < 0:
                 continue
