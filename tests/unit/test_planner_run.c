@@ -10,6 +10,7 @@
 #include "planner/binding.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
+#include "tests/common/fx_random.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -18,250 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYOUTS_MAX 4 /* of one role */
-#define WORKERS_MAX 16
 #define CANARY 0xa5
 
 static uint64_t first_seed = 1;
-
-/* ---- a random deployment ---- */
-
-struct deploy {
-	struct wb_rng rng;
-	struct wb_manifest *m;
-	struct wb_map *layout[2 * LAYOUTS_MAX + 1];
-	struct wb_plan_worker worker[WORKERS_MAX];
-	struct wb_plan_input in;
-	uint32_t n_trainer_layout, n_trainer;
-	uint64_t n_elem, base[16]; /* elements of the checkpoint; number of a tensor's first */
-};
-
-/* A lattice box of a tensor. */
-struct piece {
-	uint32_t tensor;
-	uint64_t row, col;
-	uint32_t n_row, n_col, row_step, col_step;
-};
-
-static uint32_t below(struct deploy *d, uint64_t n)
-{
-	return (uint32_t)wb_rng_below(&d->rng, n);
-}
-
-static bool chance(struct deploy *d, uint32_t one_in)
-{
-	return !below(d, one_in);
-}
-
-static enum wb_dtype param_type(struct deploy *d, enum wb_dtype wire)
-{
-	if (wire == WB_I8 || !chance(d, 3))
-		return wire;
-	return wire == WB_BF16 ? WB_F32 : WB_BF16;
-}
-
-/*
- * One parameter of @n pieces of equal size: one after the other or interleaved, along its rows or
- * columns; transposed, upside down, twice, with padding below and a gap behind each row.
- */
-static void place(struct deploy *d, struct fx_map *f, const struct piece *p, uint32_t n)
-{
-	bool is_turned = chance(d, 3), is_mixed = chance(d, 2), is_wide = chance(d, 2);
-	uint32_t h = is_turned ? p->n_col : p->n_row, w = is_turned ? p->n_row : p->n_col;
-	uint32_t rows = is_wide ? h : n * h, cols = is_wide ? n * w : w;
-	uint32_t times = chance(d, 4) ? 2 : 1, pad = chance(d, 4) ? 1 + below(d, 3) : 0;
-	int64_t pitch = cols + (chance(d, 4) ? 1 + below(d, 5) : 0);
-	struct wb_param *x;
-	char name[16];
-	uint32_t id;
-
-	snprintf(name, sizeof(name), "p%u", f->map.n_param);
-	id = fx_param(
-		f, name, param_type(d, d->m->tensor[p->tensor].dtype), times * rows + pad, cols);
-	x = &f->map.param[id];
-	x->stride[0] = pitch;
-	x->span = (x->shape[0] - 1) * (uint64_t)pitch + cols;
-	if (pad)
-		fx_region(
-			f, (struct wb_region){id,
-				   chance(d, 2) ? WB_REGION_CONSTANT : WB_REGION_UNWRITTEN,
-				   times * rows * (uint64_t)pitch, (uint64_t)pitch, pad, cols, 0});
-	for (uint32_t i = 0; i < n; i++, p++) {
-		int64_t down = is_mixed && !is_wide ? n * pitch : pitch, right = 1;
-		int64_t at = is_mixed ? i * pitch : i * h * pitch;
-
-		if (is_wide) {
-			right = is_mixed ? n : 1;
-			at = is_mixed ? i : i * w;
-		}
-		if (chance(d, 5)) {
-			at += (h - 1) * down;
-			down = -down;
-		}
-		fx_op(f, (struct wb_op){.param = id,
-				 .tensor = p->tensor,
-				 .dst = (uint64_t)at,
-				 .row = p->row,
-				 .col = p->col,
-				 .n_row = p->n_row,
-				 .n_col = p->n_col,
-				 .row_step = p->row_step,
-				 .col_step = p->col_step,
-				 .dst_row_stride = is_turned ? right : down,
-				 .dst_col_stride = is_turned ? down : right,
-				 .dst_repeat_stride = rows * pitch,
-				 .repeat = times});
-	}
-}
-
-/* What a layout gets: fused with the one before where that waits and has the same size. */
-struct tray {
-	struct fx_map f;
-	struct piece wait;
-	bool is_waiting;
-};
-
-static void give(struct deploy *d, struct tray *t, const struct piece *p)
-{
-	struct piece two[2] = {t->wait, *p};
-	bool is_same = t->is_waiting && t->wait.n_row == p->n_row && t->wait.n_col == p->n_col &&
-		       d->m->tensor[t->wait.tensor].dtype == d->m->tensor[p->tensor].dtype;
-
-	if (is_same) {
-		place(d, &t->f, two, 2);
-		t->is_waiting = false;
-		return;
-	}
-	if (t->is_waiting)
-		place(d, &t->f, &t->wait, 1);
-	t->wait = *p;
-	t->is_waiting = true;
-}
-
-/* Tensor @id over @n layouts: everything to all, blocks or every n-th line of one axis, or all of
- * it to one; and sometimes everything to one more. */
-static void spread(struct deploy *d, struct tray *t, uint32_t n, uint32_t id)
-{
-	const struct wb_tensor *x = &d->m->tensor[id];
-	const struct piece whole = {id, 0, 0, (uint32_t)x->rows, (uint32_t)x->cols, 1, 1};
-	uint32_t kind = below(d, 6), parts = 1 + below(d, n), turn = below(d, n);
-	bool is_rows = chance(d, 2);
-	uint64_t side = is_rows ? x->rows : x->cols, at = 0;
-
-	if (!kind)
-		for (uint32_t i = 0; i < n; i++)
-			give(d, &t[i], &whole);
-	if (kind && chance(d, 5))
-		give(d, &t[below(d, n)], &whole);
-	for (uint32_t i = 0; kind && i < parts && at < side; i++) {
-		uint64_t left = side - at, len = i + 1 == parts ? left : 1 + below(d, left);
-		struct piece p = whole;
-
-		if (kind < 3) {
-			*(is_rows ? &p.row : &p.col) = at;
-			*(is_rows ? &p.n_row : &p.n_col) = (uint32_t)len;
-			at += len;
-		} else if (parts <= side) {
-			*(is_rows ? &p.row : &p.col) = i;
-			*(is_rows ? &p.n_row : &p.n_col) = (uint32_t)((side - i - 1) / parts + 1);
-			*(is_rows ? &p.row_step : &p.col_step) = parts;
-		} else {
-			at = side;
-		}
-		give(d, &t[(turn + i) % n], &p);
-	}
-}
-
-static void make_layouts(struct deploy *d, struct wb_map **out, uint32_t n, bool is_rollout)
-{
-	struct tray t[LAYOUTS_MAX] = {0};
-
-	for (uint32_t i = 0; i < n; i++)
-		t[i].f.m = d->m;
-	for (uint32_t id = 0; id < d->m->n; id++)
-		if (!is_rollout || !chance(d, 8))
-			spread(d, t, n, id);
-	for (uint32_t i = 0; i < n; i++) {
-		if (t[i].is_waiting)
-			place(d, &t[i].f, &t[i].wait, 1);
-		out[i] = fx_map_done(&t[i].f);
-	}
-}
-
-static void make_manifest(struct deploy *d)
-{
-	static const enum wb_dtype types[] = {WB_BF16, WB_BF16, WB_F32, WB_F32, WB_I8};
-	static const uint32_t sides[] = {4, 16, 64};
-	uint32_t n = 2 + below(d, 8), rows = 0, cols = 0;
-	struct wb_tensor t[16];
-	char name[16][16];
-
-	for (uint32_t i = 0; i < n; i++) {
-		/* Equal sizes are what can be fused. */
-		if (!i || chance(d, 2)) {
-			rows = 1 + below(d, sides[below(d, 3)]);
-			cols = 1 + below(d, sides[below(d, 3)]);
-		}
-		snprintf(name[i], sizeof(name[i]), "t%u", i);
-		t[i] = fx_tensor(name[i], types[below(d, WB_ARRAY_SIZE(types))], rows, cols);
-	}
-	ck_assert(!wb_manifest_create(t, n, &d->m, NULL));
-	for (uint32_t i = 0; i < n; i++) {
-		d->base[i] = d->n_elem;
-		d->n_elem += d->m->tensor[i].rows * d->m->tensor[i].cols;
-	}
-}
-
-/* Every layout has a worker or more; domains and nodes cut across roles and engines. */
-static void make_workers(struct deploy *d, uint32_t n_t, uint32_t n_r)
-{
-	uint32_t trainers = n_t * (1 + below(d, 2)), rollouts = n_r * (1 + below(d, 2)), size;
-	bool is_even = chance(d, 3);
-
-	d->n_trainer = trainers;
-	d->in.n_worker = trainers + rollouts;
-	size = 1 + below(d, d->in.n_worker);
-	for (uint32_t i = 0; i < d->in.n_worker; i++) {
-		bool is_rollout = i >= trainers;
-		uint32_t k = is_rollout ? i - trainers : i;
-
-		d->worker[i] = (struct wb_plan_worker){
-			is_rollout ? WB_ROLE_ROLLOUT : WB_ROLE_TRAINER,
-			is_rollout ? n_t + k % n_r : k % n_t, is_rollout ? k / n_r : 0, i / size,
-			i / size / 2, is_even ? 1000000 : 200000 + below(d, 2000000)};
-	}
-}
-
-static void deploy_init(struct deploy *d, uint64_t seed)
-{
-	uint32_t n_t, n_r;
-
-	memset(d, 0, sizeof(*d));
-	d->rng.state = seed;
-	make_manifest(d);
-	d->n_trainer_layout = n_t = 1 + below(d, LAYOUTS_MAX);
-	n_r = 1 + below(d, LAYOUTS_MAX);
-	make_layouts(d, d->layout, n_t, false);
-	make_layouts(d, d->layout + n_t, n_r, true);
-	make_workers(d, n_t, n_r);
-	d->in.manifest = d->m;
-	d->in.layout = (const struct wb_map *const *)d->layout;
-	d->in.n_layout = n_t + n_r;
-	d->in.worker = d->worker;
-	d->in.chunk_bytes = WB_CHUNK_BYTES_LEAST + 64 * below(d, 3);
-}
-
-static void deploy_finish(struct deploy *d)
-{
-	for (uint32_t i = 0; i < d->in.n_layout; i++)
-		wb_map_destroy(d->layout[i]);
-	wb_manifest_destroy(d->m);
-}
-
-static const struct wb_map *map_of(const struct deploy *d, uint32_t worker)
-{
-	return d->layout[d->worker[worker].layout];
-}
 
 /* ---- the oracle: elements, one by one ---- */
 
@@ -269,10 +29,10 @@ enum { HAS_ROUNDED = 1, HAS_EXACT = 2 };
 
 struct oracle {
 	uint8_t *image; /* of the checkpoint, as the trainers' best copies give it */
-	uint8_t *has[2 * LAYOUTS_MAX + 1]; /* by layout and element */
+	uint8_t *has[2 * FX_RANDOM_LAYOUTS + 1]; /* by layout and element */
 };
 
-static uint32_t tensor_of(const struct deploy *d, uint64_t e)
+static uint32_t tensor_of(const struct fx_random *d, uint64_t e)
 {
 	uint32_t t = d->m->n - 1;
 
@@ -281,7 +41,7 @@ static uint32_t tensor_of(const struct deploy *d, uint64_t e)
 	return t;
 }
 
-static size_t elem_bytes(const struct deploy *d, uint64_t e)
+static size_t elem_bytes(const struct fx_random *d, uint64_t e)
 {
 	return wb_dtype_bytes(d->m->tensor[tensor_of(d, e)].dtype);
 }
@@ -308,7 +68,7 @@ static void cast(enum wb_dtype wire, enum wb_dtype param, const uint8_t *from, u
 }
 
 /* Every element of every op: @each(cookie, op, element of the checkpoint, of the parameter). */
-static void walk(const struct deploy *d, const struct wb_map *map,
+static void walk(const struct fx_random *d, const struct wb_map *map,
 	void (*each)(void *, const struct wb_op *, uint64_t, uint64_t), void *cookie)
 {
 	for (uint32_t i = 0; i < map->n_op; i++) {
@@ -329,7 +89,7 @@ static void walk(const struct deploy *d, const struct wb_map *map,
 }
 
 struct marking {
-	const struct deploy *d;
+	const struct fx_random *d;
 	const struct wb_map *map;
 	uint8_t *has;
 };
@@ -345,7 +105,7 @@ static void mark(void *cookie, const struct wb_op *o, uint64_t e, uint64_t at)
 }
 
 /* Best that any trainer has of an element. */
-static uint8_t held(const struct deploy *d, const struct oracle *o, uint64_t e)
+static uint8_t held(const struct fx_random *d, const struct oracle *o, uint64_t e)
 {
 	uint8_t has = 0;
 
@@ -354,12 +114,12 @@ static uint8_t held(const struct deploy *d, const struct oracle *o, uint64_t e)
 	return has;
 }
 
-static uint8_t *image_at(const struct deploy *d, const struct oracle *o, uint32_t t, uint64_t i)
+static uint8_t *image_at(const struct fx_random *d, const struct oracle *o, uint32_t t, uint64_t i)
 {
 	return o->image + d->m->tensor[t].byte_base + i * wb_dtype_bytes(d->m->tensor[t].dtype);
 }
 
-static void oracle_init(struct oracle *o, struct deploy *d)
+static void oracle_init(struct oracle *o, struct fx_random *d)
 {
 	const struct wb_tensor *last = &d->m->tensor[d->m->n - 1];
 	uint64_t bytes = last->byte_base + last->rows * last->cols * 4 + 64;
@@ -394,7 +154,7 @@ static void oracle_init(struct oracle *o, struct deploy *d)
 	}
 }
 
-static void oracle_finish(struct oracle *o, const struct deploy *d)
+static void oracle_finish(struct oracle *o, const struct fx_random *d)
 {
 	for (uint32_t l = 0; l < d->in.n_layout; l++)
 		free(o->has[l]);
@@ -404,7 +164,7 @@ static void oracle_finish(struct oracle *o, const struct deploy *d)
 /* ---- workers ---- */
 
 struct body {
-	const struct deploy *d;
+	const struct fx_random *d;
 	const struct oracle *o;
 	const struct wb_map *map;
 	struct wb_binding *b;
@@ -431,10 +191,10 @@ static void load(void *cookie, const struct wb_op *op, uint64_t e, uint64_t at)
 	b->once[op->param][at]++;
 }
 
-static void body_init(struct body *b, const struct deploy *d, const struct oracle *o,
+static void body_init(struct body *b, const struct fx_random *d, const struct oracle *o,
 	const struct wb_plan *p, uint32_t worker)
 {
-	const struct wb_map *map = map_of(d, worker);
+	const struct wb_map *map = fx_random_map(d, worker);
 	struct wb_err err = {0};
 
 	*b = (struct body){.d = d, .o = o, .map = map};
@@ -514,7 +274,7 @@ struct wire {
 };
 
 static struct wire wire_of(
-	const struct deploy *d, const struct oracle *o, const struct wb_plan *p, uint32_t cls)
+	const struct fx_random *d, const struct oracle *o, const struct wb_plan *p, uint32_t cls)
 {
 	const struct wb_class *k = &p->cls[cls];
 	struct wire w = {malloc(k->bytes), NULL, wb_dtype_bytes((enum wb_dtype)k->dtype)};
@@ -540,16 +300,16 @@ static struct wire wire_of(
 }
 
 struct run {
-	const struct deploy *d;
+	const struct fx_random *d;
 	const struct oracle *o;
 	const struct wb_plan *p;
-	struct body body[WORKERS_MAX];
+	struct body body[FX_RANDOM_WORKERS];
 	struct wire *wire; /* by class */
 	uint8_t *sent; /* by element: times trainers sent it for those who pass it on */
-	uint8_t *came[WORKERS_MAX]; /* by domain: times it came over the network to share */
-	uint8_t *rounded[WORKERS_MAX]; /* by worker: times it came to be rounded */
-	uint64_t out[WB_STAGES][WORKERS_MAX], in[WB_STAGES][WORKERS_MAX]; /* bytes */
-	uint64_t net_out[WORKERS_MAX], net_in[WORKERS_MAX]; /* those between domains */
+	uint8_t *came[FX_RANDOM_WORKERS]; /* by domain: times it came over the network to share */
+	uint8_t *rounded[FX_RANDOM_WORKERS]; /* by worker: times it came to be rounded */
+	uint64_t out[WB_STAGES][FX_RANDOM_WORKERS], in[WB_STAGES][FX_RANDOM_WORKERS]; /* bytes */
+	uint64_t net_out[FX_RANDOM_WORKERS], net_in[FX_RANDOM_WORKERS]; /* those between domains */
 };
 
 /* Each element of a box says where in the checkpoint it is, which keys the checksum. */
@@ -611,7 +371,7 @@ static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
 }
 
 static void run_init(
-	struct run *x, const struct deploy *d, const struct oracle *o, const struct wb_plan *p)
+	struct run *x, const struct fx_random *d, const struct oracle *o, const struct wb_plan *p)
 {
 	memset(x, 0, sizeof(*x));
 	x->d = d;
@@ -664,7 +424,7 @@ static uint8_t needed(const struct run *x, uint32_t domain, uint64_t e)
 
 static void check_volumes(const struct run *x)
 {
-	const struct deploy *d = x->d;
+	const struct fx_random *d = x->d;
 
 	for (uint64_t e = 0; e < d->n_elem; e++) {
 		ck_assert_uint_eq(x->sent[e], needed(x, UINT32_MAX, e) & HAS_EXACT ? 1 : 0);
@@ -721,8 +481,8 @@ static bool is_near_any(const struct run *x, uint8_t need, uint64_t e, bool is_a
 
 static double send_bound(const struct run *x, bool is_all)
 {
-	const struct deploy *d = x->d;
-	double *bytes = calloc(1u << d->n_trainer, sizeof(*bytes)), rate[WORKERS_MAX], best;
+	const struct fx_random *d = x->d;
+	double *bytes = calloc(1u << d->n_trainer, sizeof(*bytes)), rate[FX_RANDOM_WORKERS], best;
 
 	for (uint32_t i = 0; i < d->n_trainer; i++)
 		rate[i] = (double)d->worker[i].rail_bytes_per_s;
@@ -746,9 +506,9 @@ static double send_bound(const struct run *x, bool is_all)
 
 static double take_bound(const struct run *x, uint32_t domain, bool is_all)
 {
-	const struct deploy *d = x->d;
-	uint32_t member[WORKERS_MAX], n = 0;
-	double *bytes, rate[WORKERS_MAX], best;
+	const struct fx_random *d = x->d;
+	uint32_t member[FX_RANDOM_WORKERS], n = 0;
+	double *bytes, rate[FX_RANDOM_WORKERS], best;
 
 	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
 		if (d->worker[i].domain == domain) {
@@ -776,7 +536,7 @@ static double take_bound(const struct run *x, uint32_t domain, bool is_all)
 /* max(M / B_T, max_v M_v / B_v), from elements and nodes. */
 static double node_bound(const struct run *x)
 {
-	const struct deploy *d = x->d;
+	const struct fx_random *d = x->d;
 	double egress = 0, model = 0, best;
 
 	for (uint64_t e = 0; e < d->n_elem; e++) {
@@ -852,7 +612,7 @@ static json_int_t number(const json_t *o, const char *key)
 
 static uint32_t count_peers(const struct run *x, uint32_t worker)
 {
-	bool seen[WORKERS_MAX] = {0};
+	bool seen[FX_RANDOM_WORKERS] = {0};
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < x->p->n_route; i++) {
@@ -862,7 +622,7 @@ static uint32_t count_peers(const struct run *x, uint32_t worker)
 			(r->src == worker || r->dst == worker))
 			seen[r->src == worker ? r->dst : r->src] = true;
 	}
-	for (uint32_t i = 0; i < WORKERS_MAX; i++)
+	for (uint32_t i = 0; i < FX_RANDOM_WORKERS; i++)
 		n += seen[i];
 	return n;
 }
@@ -904,13 +664,13 @@ static void check_said(const struct run *x)
 
 START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 {
-	struct deploy d;
+	struct fx_random d;
 	struct oracle o;
 	struct wb_plan *p = NULL;
 	struct wb_err err = {0};
 	struct run x;
 
-	deploy_init(&d, first_seed + (uint64_t)_i);
+	fx_random_init(&d, first_seed + (uint64_t)_i);
 	oracle_init(&o, &d);
 	ck_assert_msg(!wb_plan_create(&d.in, &p, &err), "%s", err.msg);
 	ck_assert_msg(!wb_plan_check(p, d.m, d.in.layout, &err), "%s", err.msg);
@@ -923,7 +683,7 @@ START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 	run_finish(&x);
 	wb_plan_destroy(p);
 	oracle_finish(&o, &d);
-	deploy_finish(&d);
+	fx_random_finish(&d);
 }
 END_TEST
 
