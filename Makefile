@@ -28,7 +28,7 @@ say = @printf '  %-7s %s\n' $(1) '$(2)' &&
 endif
 
 # ---- configuration: goals that need no compiler skip the probes ------------
-NOCONF := clean help format format-check dist deps
+NOCONF := clean help format format-check dist deps mutants
 ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
 DEPS_DEBIAN := gcc make pkg-config libuv1-dev libcurl4-openssl-dev libjansson-dev libyaml-dev \
                libssl-dev libmicrohttpd-dev libxxhash-dev uthash-dev check
@@ -104,7 +104,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib check check-cluster check-sim check-kill check-py asan tsan coverage fuzz fuzz-run fuzz-cover fuzz-report lint format format-check analyze \
+.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint format format-check analyze \
         demo bench install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -181,21 +181,45 @@ $(O)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' > $@
 FORCE:
 
-check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; JOBS=2 C programs at a time; STRICT=1 makes a skip a failure)
+# The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
+ONE_THREAD := test_chaos test_world test_corners test_waits test_prompt test_joint test_sim test_flow test_reconcile \
+              test_reconcile_pods test_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
+              test_planner_geometry test_planner_huge test_spec test_proto test_golden
+# Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
+PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
+             test_hostile test_operator test_adapters test_wbctl test_attach test_verify
+CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
+CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
+CLUSTER_api := $(filter-out $(CLUSTER_nodes),$(CLUSTER_all))
+
+check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; JOBS=3 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
-check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, pods on two nodes included (built once, 20 minutes)
+check-units: $(UNITS)      ## the C unit tests alone
+	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
+check-processes: all $(TOOLS) $(OTHERS)  ## the named tests with real processes that sanitizers run
+	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
+check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; PART=nodes: they do)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]
 	@python3 -B tests/cluster/compat.py >/dev/null 2>&1 || true  # test_upgrade says why not
-	@T_LIMIT=$${T_LIMIT:-900} TESTS='tests/cluster/test_*.py' tests/run.sh $(O) $(T)
+	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
 check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
+mutants:                   ## fences taken away one by one: does a test fail?  M=WORD some (30 min)
+	@tests/mutants/run.py $(M)
 submake = +@$(MAKE) --no-print-directory
-asan:                      ## the tests under ASan and UBSan
-	$(submake) VARIANT=asan JOBS=$$(nproc) check
-tsan:                      ## the tests under TSan
-	$(submake) VARIANT=tsan JOBS=$$(nproc) check
+asan: asan-units asan-processes  ## unit tests and those of PROCESSES under ASan and UBSan (asan-all: all tests)
+tsan: tsan-units tsan-processes  ## the same under TSan
+define sanitizer
+$(1)-units $(1)-processes $(1)-all: $(1)-%:
+	$$(submake) VARIANT=$(1) $$(patsubst %-all,%,check-$$*)
+endef
+$(foreach v,asan tsan,$(eval $(call sanitizer,$(v))))
+ci:                        ## what continuous integration runs, within CI_MINUTES=75; what passed unchanged is skipped
+	@.ci/run
+ci-all:                    ## the same, all of it
+	@.ci/run --all
 coverage:                  ## the tests with gcov, line totals a file
 	$(submake) VARIANT=cov check
 	@cd $(BUILD)/cov && for f in $(foreach m,$(PRESENT),$(call src,$(m))); do \

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/portfile.h"
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 #define MOD "operator"
+#define CONNS_MAX 65536 /* a pod has one for each of its objects */
 #define TLS_RELOAD_NS (60 * WB_NS_PER_S)
 
 struct app {
@@ -367,7 +369,8 @@ static int start_listener(struct app *a, struct wb_err *err)
 	struct wb_listen_opts lo = {.host = a->o.listen.host,
 		.port = a->o.listen.port,
 		.tls = a->tls,
-		.limits = {.framer = wb_frame_length}};
+		.limits = {.framer = wb_frame_length},
+		.conns_max = CONNS_MAX};
 	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};
 
 	return wb_listen(a->loop, &lo, &cb, &a->listener, err);
@@ -449,6 +452,7 @@ int main(int argc, char **argv)
 	int rc, end = WB_CLI_EXIT_USAGE;
 
 	wb_kube_wipe_json();
+	(void)wb_open_files_raise(); /* a connection an agent */
 	rc = wb__operator_parse(argc, argv, &a.o, &err);
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;

@@ -75,6 +75,16 @@ int wb_manifest_decode(const void *p, size_t bytes, struct wb_manifest **out, st
  *  those who write one by hand need it: tests, tools. */
 int64_t wb_manifest_find(const struct wb_manifest *m, const char *name);
 
+/**
+ * wb_manifest_differ - what two manifests hold differently, in words
+ * @who:	what to call them
+ * @shown_max:	tensors that are named
+ * Writes "X: trainer F32 [1000,256], rollout BF16 [1008,256]; Y: only rollout F32 [4]; and 3 more"
+ * to @out.  Returns the number of differences, 0 = equal.
+ */
+uint32_t wb_manifest_differ(const struct wb_manifest *const m[2], const char *const who[2],
+	uint32_t shown_max, struct wb_buf *out);
+
 struct wb_param {
 	char *name; /* owned by the map */
 	enum wb_dtype dtype;

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
 # scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
-# JOBS=N runs N of the C binaries at a time (1).  STRICT=1 turns a skip into a failure.
+# JOBS=N runs N of them at a time (one more than there are processors: most wait most of the time), those first that
+# took longest here.  STRICT=1 turns a skip into a failure.  RERUN=1 runs what failed once more, alone: what passes
+# then is named as "FLAKY name" and counted as passed; continuous integration counts those (tests/ci/README.md).
 # The last line is "N passed, N failed, N skipped".
 set -u
 out=$(cd "$1" && pwd)
@@ -11,11 +13,13 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top" || exit 1
 exec 3>&1
 export WB_BUILD=$out WB_TOP=$top PYTHONDONTWRITEBYTECODE=1
-export CK_VERBOSITY=${CK_VERBOSITY:-minimal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
+export CK_VERBOSITY=${CK_VERBOSITY:-minimal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-180}
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 export CK_TAP_LOG_FILE_NAME
-case $out in */tsan) export CK_FORK=no CK_TIMEOUT_MULTIPLIER=5 ;; */asan) export CK_TIMEOUT_MULTIPLIER=3 ;; esac
+# Sanitizers cost a factor of ten: claims made at many points are made at every fourth, and limits are later.
+case $out in */tsan) export CK_FORK=no ;; esac
+case $out in */asan | */tsan) export CK_TIMEOUT_MULTIPLIER=5 WB_SAMPLE=${WB_SAMPLE:-4} T_LIMIT=${T_LIMIT:-900} ;; esac
 mkdir -p "$out/log" "$out/tmp"
 export TMPDIR=$out/tmp
 python=
@@ -28,42 +32,68 @@ need_python() { [ -n "$python" ] || python=$(tests/common/venv.sh 2>"$out/log/ve
 tally=$(mktemp "$out/tmp/tally-XXXXXX")
 trap 'rm -f "$tally"' EXIT
 one() { # NAME COMMAND...   The result is printed in one piece: several may end at once.
-	local name=$1 rc t0 t1
+	local name=$1 rc t0 t1 file=$t
 	shift
 	CK_TAP_LOG_FILE_NAME=$out/log/$name.tap
 	t0=$(date +%s%N)
 	timeout -k 5 "${T_LIMIT:-300}" "$@" >"$out/log/$name.log" 2>&1 </dev/null 3>&-
 	rc=$?
 	t1=$(date +%s%N)
+	echo $(((t1 - t0) / 1000000)) >"$out/log/$name.ms"
 	case $rc in
-	0) echo pass; printf >&3 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
-	77) echo skip; echo >&3 "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
-	124) echo fail; printf >&3 '%s\n' "FAIL $name: still running after ${T_LIMIT:-300} s
+	0) echo "pass $file"; printf >&3 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
+	77) echo "skip $file"; echo >&3 "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
+	124) echo "fail $file"; printf >&3 '%s\n' "FAIL $name: still running after ${T_LIMIT:-300} s
 $(tail -40 "$out/log/$name.log")" ;;
-	*) echo fail; printf >&3 '%s\n' "FAIL $name (exit $rc)
+	*) echo "fail $file"; printf >&3 '%s\n' "FAIL $name (exit $rc)
 $(tail -60 "$out/log/$name.log")" ;;
 	esac >>"$tally"
 }
-for t in ${TESTS:-"$out"/tests/test_* tests/py/test_*.py tests/e2e/test_*}; do
-	[ -f "$t" ] || continue
-	case $t in *.d) continue ;; esac
-	n=${t##*/}
-	n=${n%.*}
-	[ -z "$only" ] || [ "$only" = "$n" ] || continue
+jobs=${JOBS:-$(($(nproc) + 1))}
+list() { # TESTS or all, with what each took here last, longest first; who never ran goes before them
+	local t n
+	for t in ${TESTS:-tests/e2e/test_* tests/py/test_*.py "$out"/tests/test_*}; do
+		n=${t##*/} n=${n%.*}
+		case $t in *.d) continue ;; esac
+		[ -f "$t" ] && { [ -z "$only" ] || [ "$only" = "$n" ]; } || continue
+		echo "$(cat "$out/log/$n.ms" 2>/dev/null || echo 999999) $t"
+	done | sort -s -n -r | cut -d' ' -f2
+}
+start() { # FILE
+	local t=$1 n
+	n=${t##*/} n=${n%.*}
 	case $t in
-	*.py) # alone: real programs, with deadlines
-		wait
-		if need_python; then python_one "$n" "$t"; else
-			echo skip >>"$tally"
+	*.py)
+		if need_python; then python_one "$n" "$t" & else
+			echo "skip $t" >>"$tally"
 			echo "SKIP $n: no Python with NumPy ($(tail -1 "$out/log/venv.log"))"
 		fi ;;
-	*)
-		while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do wait -n; done
-		one "$n" "$t" & ;;
+	*) one "$n" "$t" & ;;
 	esac
-done
+}
+again() { # What failed, once more, one at a time
+	local file name
+	grep '^fail ' "$tally" >"$tally.first"
+	while read -r _ file; do
+		name=${file##*/} name=${name%.*}
+		echo "--- $name failed: once more, alone"
+		cp "$out/log/$name.log" "$out/log/$name.first.log"
+		grep -vxF "fail $file" "$tally" >"$tally.rest"
+		mv "$tally.rest" "$tally"
+		start "$file"
+		wait
+		! grep -qxF "pass $file" "$tally" || echo "FLAKY $name: failed beside others, passed alone ($out/log/$name.first.log)"
+	done <"$tally.first"
+	rm -f "$tally.first"
+}
+while read -r t; do
+	while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+	start "$t"
+done < <(list)
 wait
-pass=$(grep -c pass "$tally") fail=$(grep -c fail "$tally") skip=$(grep -c skip "$tally")
+[ -z "${RERUN:-}" ] || again
+count() { grep -c "^$1 " "$tally"; }
+pass=$(count pass) fail=$(count fail) skip=$(count skip)
 echo "$pass passed, $fail failed, $skip skipped"
 [ "$fail" -eq 0 ] || exit 1
 [ $((pass + fail + skip)) -gt 0 ] || exit 1

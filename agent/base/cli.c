@@ -97,6 +97,10 @@ int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options,
 			return wb_err_set(
 				err, -EINVAL, "unknown option %s (see --help)", argv[optind - 1]);
 		row = row_at(cli, (size_t)at);
+		if (!wb_cli_is_whole(argv, row->name))
+			return wb_err_set(err, -EINVAL,
+				"unknown option (--%s is to be written out; see --help)",
+				row->name);
 		if (row == &common[HELP]) {
 			print_help(cli);
 			return WB_CLI_DONE;
@@ -113,6 +117,17 @@ int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options,
 		return wb_err_set(
 			err, -EINVAL, "unexpected argument '%s' (see --help)", argv[optind]);
 	return WB_CLI_RUN;
+}
+
+bool wb_cli_is_whole(char *const *argv, const char *name)
+{
+	const char *word = argv[optind - 1];
+	size_t n = strlen(name);
+
+	if (optarg == word)
+		word = argv[optind - 2];
+	return !strncmp(word, "--", 2) && !strncmp(word + 2, name, n) &&
+	       (!word[2 + n] || word[2 + n] == '=');
 }
 
 int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out)

@@ -62,6 +62,11 @@ int wb_cli_size(const char *text, bool per_second, uint64_t *out);
 int wb_cli_addr(const char *text, struct wb_cli_addr *out);
 /** wb_cli_is_object - "namespace/name", each of at least one byte, together less than @max. */
 bool wb_cli_is_object(const char *text, size_t max);
+/**
+ * wb_cli_is_whole - after getopt_long() took the long option @name: was it written out?
+ * It accepts beginnings of words, which mean something else as soon as there is another option.
+ */
+bool wb_cli_is_whole(char *const *argv, const char *name);
 /** wb_cli_host_name - the machine's name, "localhost" if it has none; static. */
 const char *wb_cli_host_name(void);
 

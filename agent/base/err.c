@@ -56,7 +56,9 @@ const char *wb_strerror(int code)
 	case WB_EABORTED:
 		return "transfer aborted, old weights intact";
 	case WB_ETORN:
-		return "weights torn";
+		return "an engine holds a mix of two versions";
+	case WB_EUNKNOWN:
+		return "how the transfer ended is not known";
 	case WB_ENOTCOPY:
 		return "load_weights is not a copy";
 	default:

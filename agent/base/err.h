@@ -19,6 +19,7 @@ enum {
 	WB_EABORTED = -4005, /* the transfer ended, old weights intact */
 	WB_ETORN = -4006, /* parameters hold a mix of two versions */
 	WB_ENOTCOPY = -4007, /* load_weights does something that is not a copy */
+	WB_EUNKNOWN = -4008, /* how the transfer ended is not known */
 };
 
 /* The largest thing lost with the error: tells the caller what to rebuild. */

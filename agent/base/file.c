@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,4 +84,19 @@ int wb_file_read(const char *path, size_t max, uint8_t **out, size_t *bytes)
 	*out = c.data;
 	*bytes = c.n;
 	return 0;
+}
+
+uint64_t wb_open_files_raise(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+		return 0;
+	if (l.rlim_cur < l.rlim_max) {
+		struct rlimit all = {.rlim_cur = l.rlim_max, .rlim_max = l.rlim_max};
+
+		if (setrlimit(RLIMIT_NOFILE, &all) == 0)
+			l = all;
+	}
+	return l.rlim_cur;
 }

@@ -2,7 +2,7 @@
 #ifndef WB_BASE_FILE_H
 #define WB_BASE_FILE_H
 /*
- * Whole small files.  Layer: base (L0).
+ * Whole small files, and how many may be open.  Layer: base (L0).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +15,9 @@
  * Returns 0; -EFBIG when there is more than @max; -ENOMEM; or the system's errno.  Blocks.
  */
 int wb_file_read(const char *path, size_t max, uint8_t **out, size_t *bytes);
+
+/** wb_open_files_raise - let this process have as many open files as its hard limit allows; returns
+ *  how many that is now. */
+uint64_t wb_open_files_raise(void);
 
 #endif

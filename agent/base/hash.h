@@ -40,6 +40,13 @@ static inline uint64_t wb_mix64(uint64_t x)
 }
 
 /* A seeded generator (splitmix64): the same seed gives the same sequence everywhere. */
+/** wb_apart_ns - a wait of @ns, half of it by chance (@seed: who waits, and for the which time), so
+ *  that of many who failed at once each tries again at another moment: [ns / 2, ns * 3 / 2). */
+static inline uint64_t wb_apart_ns(uint64_t ns, uint64_t seed)
+{
+	return ns / 2 + (uint64_t)(((unsigned __int128)wb_mix64(seed) * ns) >> 64);
+}
+
 struct wb_rng {
 	uint64_t state;
 };

@@ -160,13 +160,6 @@ bool wb__area_holds(const struct wb__area *a, uint64_t transfer)
 	       h->held_transfer == transfer;
 }
 
-bool wb__area_is_of(const struct wb__area *a, uint64_t transfer)
-{
-	const struct wb_area_head *h = a ? (const struct wb_area_head *)(const void *)a->map : NULL;
-
-	return h && h->transfer == transfer;
-}
-
 /* What differs is copied again; false: something does not stay as it is written. */
 static bool read_back(struct wb__area *a, struct wb__install *x)
 {

@@ -226,7 +226,7 @@ void wb__attach_send(struct wb_client *c)
 		m.begun_at = c->begun_at;
 		m.is_touched = c->is_touched;
 	}
-	m.is_torn = c->is_in_doubt ? c->was_torn : c->phase == WB__TORN;
+	m.is_torn = c->is_in_doubt ? c->was_torn : c->phase == WB__TORN || c->phase == WB__INSTALL;
 	m.done = c->done;
 	m.done_at = c->done_at;
 	for (i = 0; i < r->n_mem; i++)
@@ -328,8 +328,8 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 		pthread_mutex_unlock(&c->lock);
 	}
 	rc = wb__wait(c, wb__deadline(c->connect_timeout), ready_attached, NULL, err);
-	if (rc == -ETIMEDOUT)
-		return wb__fail(err, rc,
+	if (!rc)
+		return wb__fail(err, -ETIMEDOUT,
 			"no answer to attach from the agent at %s within %.1f s%s%s", c->socket,
 			(double)c->connect_timeout / 1e9, c->cause.code ? ": " : "", c->cause.msg);
 	return rc < 0 ? rc : 0;
@@ -374,8 +374,8 @@ int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_prog
 	while ((rc = wb__wait(c, deadline, ready_planned, &w, err)) == 2)
 		if (on_progress)
 			on_progress(cookie, w.text);
-	if (rc == -ETIMEDOUT && wb__now() >= deadline) /* else the agent's own word */
-		return wb__fail(err, rc, "no plan within %.1f s; the agent's last word: %s",
+	if (!rc)
+		return wb__fail(err, -ETIMEDOUT, "no plan within %.1f s; the agent's last word: %s",
 			(double)timeout / 1e9, w.text[0] ? w.text : "(none)");
 	if (rc < 0)
 		return rc;

@@ -203,9 +203,9 @@ int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, st
 		*out = c;
 		return 0;
 	}
-	if (rc == -ETIMEDOUT)
-		wb__fail(err, rc, "no agent answered at %s within %.1f s: %s", c->socket,
-			(double)c->connect_timeout / 1e9,
+	if (!rc)
+		rc = wb__fail(err, -ETIMEDOUT, "no agent answered at %s within %.1f s: %s",
+			c->socket, (double)c->connect_timeout / 1e9,
 			c->cause.code ? c->cause.msg : "it did not answer the hello");
 	destroy(c);
 	return rc;

@@ -235,9 +235,18 @@ static void on_attached(
 	wb__update_again(c);
 }
 
+int wb__agents_code(int64_t code, int otherwise)
+{
+	if (code >= 0)
+		return 0;
+	if (code < -100000 || code == -ETIMEDOUT || code == -EAGAIN || code == -EINTR)
+		return otherwise;
+	return (int)code;
+}
+
 static void on_reject(struct wb_client *c, const struct wb_msg_app_reject *m)
 {
-	int code = m->code < 0 && m->code > -100000 ? (int)m->code : -EPERM;
+	int code = wb__agents_code(m->code < 0 ? m->code : -EPERM, -ECONNREFUSED);
 
 	wb_err_set(&c->refused, code, "%s", m->sentence);
 	/* Refused when it was attached before: the cause may pass, do not hurry. */
@@ -456,7 +465,7 @@ int wb__wait(
 			return rc;
 		now = wb__now();
 		if (now >= deadline)
-			return -ETIMEDOUT;
+			return 0;
 		ms = (deadline - now) / WB_NS_PER_MS + 1;
 		if (poll(&pfd, 1, ms < WB__SLICE_MS ? (int)ms : WB__SLICE_MS) < 0 && errno == EINTR)
 			return wb__fail(err, -EINTR, "interrupted by a signal");

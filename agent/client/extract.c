@@ -17,6 +17,7 @@
 
 _Static_assert(WB_EXTRACT_NDIM == WB_NDIM_MAX, "dimensions of the public structs");
 _Static_assert((int)WB_EXTRACT_FILL_ONE == (int)WB_FILL_ONE, "kinds of fill");
+_Static_assert((int)WB_EXTRACT_WITNESS == (int)WB_PROBE_WITNESS, "roles");
 _Static_assert((int)WB_CODE_NOT_COPY == (int)WB_ENOTCOPY, "codes");
 
 struct wb_extract {
@@ -159,6 +160,8 @@ int wb_extract_open(const struct wb_manifest *m, const struct wb_extract_param *
 		o.keep_no_snapshot = given.reload != 0;
 		o.cache_dir = given.cache_dir;
 		o.cache_key = given.cache_key;
+		o.agree = given.agree;
+		o.agree_cookie = given.cookie;
 	}
 	x = wb_zalloc(1, sizeof(*x));
 	if (x)
@@ -169,6 +172,8 @@ int wb_extract_open(const struct wb_manifest *m, const struct wb_extract_param *
 	}
 	x->n = n;
 	rc = take_params(param, n, x->param, &err);
+	for (uint32_t i = 0; i < n && given.role; i++)
+		x->param[i].role = (enum wb_probe_role)given.role[i];
 	if (!rc)
 		rc = wb_probe_create(m, x->param, n, &o, &x->probe, &err);
 	if (rc < 0) {
@@ -230,6 +235,12 @@ int wb_extract_end_pass(struct wb_extract *x, const struct wb_extract_param *par
 	return give(rc, &err, error);
 }
 
+void wb_extract_gone(struct wb_extract *x, uint32_t i, const void *data)
+{
+	if (i < x->n)
+		wb_probe_gone(x->probe, i, data);
+}
+
 static int wrap(struct wb_srcmap *s, struct wb_sourcemap **out)
 {
 	struct wb_sourcemap *w = wb_zalloc(1, sizeof(*w));
@@ -250,6 +261,11 @@ int wb_extract_finish(struct wb_extract *x, struct wb_sourcemap **out, struct wb
 	int rc = wb_probe_finish(x->probe, &s, &err);
 
 	return rc < 0 ? give(rc, &err, error) : wrap(s, out);
+}
+
+const char *wb_extract_outside(struct wb_extract *x)
+{
+	return wb_probe_outside(x->probe);
 }
 
 const char *wb_extract_faults(struct wb_extract *x)
@@ -333,6 +349,20 @@ int wb_sourcemap_report(const struct wb_sourcemap *w, struct wb_extract_blob *ou
 	return take_blob(&b, out);
 }
 
+int wb_sourcemap_gaps(const struct wb_sourcemap *w, uint32_t shown_max, struct wb_extract_blob *out)
+{
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, BLOB_MAX);
+	rc = wb_srcmap_gaps(w->s, shown_max, &b);
+	if (rc < 0) {
+		wb_buf_finish(&b);
+		return rc;
+	}
+	return take_blob(&b, out);
+}
+
 uint32_t wb_sourcemap_n_tensor(const struct wb_sourcemap *w)
 {
 	return w->s->manifest->n;
@@ -405,6 +435,11 @@ int wb_sourcemap_param(const struct wb_sourcemap *w, uint32_t i, struct wb_sourc
 		out->n_unwritten += map->region[k].kind == WB_REGION_UNWRITTEN;
 	}
 	return 0;
+}
+
+void wb_sourcemap_constants(const struct wb_sourcemap *w, void *const *param)
+{
+	wb_srcmap_constants(w->s, param);
 }
 
 int wb_sourcemap_apply(const struct wb_sourcemap *w, const void *const *tensor, void *const *param,

@@ -179,6 +179,10 @@ int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
 #ifdef WB_ANALYZE /* see base/err.h */
 #define wb__fail(err, rc, ...) (wb__fail(err, rc, __VA_ARGS__), wb__err_negative(rc))
 #endif
+/** wb__agents_code - a code that the agent gave: 0 when it is no failure.  -ETIMEDOUT, -EAGAIN and
+ *  -EINTR are what a call says of itself, so that a deadline that the agent missed is @otherwise,
+ *  and so is what is no code. */
+int wb__agents_code(int64_t code, int otherwise);
 /** wb__usable - 0, or -EPERM (forked child), -EINVAL (NULL).  No lock needed. */
 int wb__usable(struct wb_client *c, struct wb_error *err);
 /** wb__pump - reconnect when it is time, take in all messages.  Never blocks. */
@@ -199,8 +203,8 @@ typedef int (*wb__ready_fn)(struct wb_client *c, void *arg, struct wb_error *err
 
 /**
  * wb__wait - wait for a condition; lock NOT held
- * @deadline:	ns; at it -ETIMEDOUT is returned and @err left alone
- * Returns what @ready gave when not 0; -ETIMEDOUT; -EINTR (err set).
+ * @deadline:	ns
+ * Returns what @ready gave when not 0; 0 at the deadline (@err left alone); -EINTR (err set).
  */
 int wb__wait(struct wb_client *c, uint64_t deadline, wb__ready_fn ready, void *arg,
 	struct wb_error *err);
@@ -242,8 +246,6 @@ int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
 int wb__area_install(struct wb__area *a, struct wb__install *x);
 /** wb__area_holds - has the agent marked @transfer as committed? */
 bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
-/** wb__area_is_of - has it got @transfer, and nothing newer? */
-bool wb__area_is_of(const struct wb__area *a, uint64_t transfer);
 void wb__area_destroy(struct wb__area *a);
 
 /* ---- lane.c ---- */

@@ -28,7 +28,7 @@ static void let_go(struct wb_client *c)
 
 void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m)
 {
-	c->mem_code = m->code < 0 ? (int)m->code : 0;
+	c->mem_code = wb__agents_code(m->code, -EIO);
 	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
 	c->mem = WB__MEM_HELD;
 	if (!c->mem_code)
@@ -40,7 +40,7 @@ void wb__on_mem_acquired(
 {
 	struct wb_err err = {0};
 
-	c->mem_code = m->code < 0 ? (int)m->code : 0;
+	c->mem_code = wb__agents_code(m->code, -EIO);
 	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
 	c->mem = WB__MEM_HELD;
 	if (c->mem_code)
@@ -91,8 +91,8 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 	rc = wb__wait(c, deadline, ready_released, NULL, err);
 	if (rc == 2)
 		rc = wb__fail(err, c->mem_code, "%s", c->mem_why);
-	if (rc == -ETIMEDOUT)
-		wb__fail(err, rc, "the agent still uses this worker's memory");
+	else if (!rc)
+		rc = wb__fail(err, -ETIMEDOUT, "the agent still uses this worker's memory");
 	return rc;
 }
 
@@ -198,8 +198,8 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	rc = wb__wait(c, wb__deadline(timeout), ready_acquired, NULL, err);
 	if (rc == 2)
 		return wb__fail(err, c->mem_code, "%s", c->mem_why);
-	if (rc == -ETIMEDOUT)
-		return wb__fail(err, rc, "the agent did not take the memory within %.1f s",
+	if (!rc)
+		return wb__fail(err, -ETIMEDOUT, "the agent did not take the memory within %.1f s",
 			(double)timeout / 1e9);
 	return rc < 0 ? rc : 0;
 }

@@ -93,7 +93,7 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 	t->info.seconds = (double)m->seconds_x1e6 / 1e6;
 	t->is_held = m->held && m->state == WB_APP_SEND_RELEASED && m->code >= 0;
 	if (m->code < 0) {
-		t->info.code = m->code > INT32_MIN ? (int)m->code : WB_CODE_ABORTED;
+		t->info.code = wb__agents_code(m->code, WB_CODE_ABORTED);
 		t->info.state = WB_CLIENT_TRANSFER_FINAL;
 	}
 	if (m->sentence)
@@ -121,13 +121,25 @@ void wb__send_lost(struct wb_client *c)
 	lose(c, c->cur);
 }
 
+static const char *remedy(int code)
+{
+	if (code == WB_CODE_TORN)
+		return "An engine is left with a mix of two versions and does not serve: call "
+		       "send_weights again on every trainer worker, which repairs it";
+	if (code == WB_CODE_ABORTED)
+		return "The engines keep the weights they had: call send_weights again on every "
+		       "trainer worker";
+	return "Call send_weights again on every trainer worker";
+}
+
 /* The transfer's failure as an error, once. */
 static int report(struct wb_client_transfer *t, struct wb_error *err)
 {
 	t->reported = true;
-	return wb__fail(err, t->info.code, "transfer %llu (version %lld): %.900s",
+	return wb__fail(err, t->info.code, "transfer %llu (version %lld): %.800s.  %s",
 		(unsigned long long)t->info.transfer, (long long)t->info.version,
-		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code));
+		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code),
+		remedy(t->info.code));
 }
 
 /* With overlap Supersede: the parameters were let go, and one transfer is in flight, not two. */
@@ -174,8 +186,9 @@ static int send_wait(struct wb_client *c, uint64_t timeout, struct wb_error *err
 	}
 	pthread_mutex_unlock(&c->lock);
 	rc = wb__wait(c, wb__deadline(timeout), ready_to_send, NULL, err);
-	if (rc != -ETIMEDOUT)
+	if (rc)
 		return rc < 0 ? rc : 0;
+	rc = -ETIMEDOUT;
 	pthread_mutex_lock(&c->lock);
 	if (c->cur && !is_final(c->cur))
 		wb__fail(err, rc, "transfer %llu (version %lld) is still in flight after %.1f s",
@@ -281,13 +294,12 @@ int wb_client_transfer_wait(
 	}
 	rc = wb__wait(c, wb__deadline(timeout), ready_transfer, &w, err);
 	wb_client_transfer_get(t, &info);
-	if (rc == -ETIMEDOUT && !info.code) { /* else it is the transfer's own end */
-		wb__fail(err, rc,
+	if (!rc)
+		return wb__fail(err, -ETIMEDOUT,
 			"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
 			(unsigned long long)info.transfer, (long long)info.version,
 			word[info.state], word[state], (double)timeout / 1e9,
 			info.sentence[0] ? ": " : "", info.sentence);
-	}
 	return rc > 0 ? 0 : rc;
 }
 
@@ -348,8 +360,9 @@ int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
 	pthread_mutex_unlock(&c->lock);
 	/* Somebody may be reading: the agent ends that within seconds. */
 	rc = wb__wait(c, wb__deadline(RELEASE_TIMEOUT), ready_unheld, t, err);
-	if (rc == -ETIMEDOUT)
-		wb__fail(err, rc, "the agent has not answered the end of the hold for %.0f s",
+	if (!rc)
+		return wb__fail(err, -ETIMEDOUT,
+			"the agent has not answered the end of the hold for %.0f s",
 			(double)RELEASE_TIMEOUT / 1e9);
 	return rc > 0 ? 0 : rc;
 }

@@ -229,48 +229,28 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 
 void wb__update_lost(struct wb_client *c)
 {
+	bool is_touched =
+		c->page && __atomic_load_n(&c->page->touched, __ATOMIC_ACQUIRE) == c->transfer;
+
 	/* Before BEGUN nothing has been written: PARKED waits for the agent, BEFORE for its hook.
 	 */
-	if (c->phase == WB__BEGUN && c->is_staged) {
+	if (c->phase == WB__BEGUN && c->is_staged && !is_touched) {
 		say_why(c, "the agent went away before the update was installed");
 		set_phase(c, c->was_torn ? WB__TORN : WB__RUN);
 	} else if (c->phase == WB__INSTALLED && wb__area_holds(c->area, c->transfer)) {
 		/* Committed: only the message is lost. */
 		c->digest[0] = '\0';
+		c->done = c->transfer;
+		c->done_at = c->begun_at;
 		set_phase(c, WB__AFTER);
-	} else if (c->phase == WB__INSTALLED && wb__area_is_of(c->area, c->transfer)) {
-		/* The next agent takes it up from there. */
-		say_why(c, "the agent went away during the update");
-		set_phase(c, WB__TORN);
 	} else if (c->phase == WB__BEGUN || c->phase == WB__INSTALLED) {
 		say_why(c, "the agent went away during the update, and how that ended is not known "
 			   "here yet");
 		c->is_in_doubt = true;
-		c->is_touched = c->phase == WB__INSTALLED ||
-				__atomic_load_n(&c->page->touched, __ATOMIC_ACQUIRE) == c->transfer;
+		/* Staged, and not told to install: others may be installing. */
+		c->is_touched = c->phase == WB__INSTALLED || (is_touched && !c->is_staged);
 		set_phase(c, WB__TORN);
 	}
-}
-
-void wb__update_again(struct wb_client *c)
-{
-	if (c->phase == WB__PARKED) {
-		say_why(c, "the agent restarted, which released this worker from its stop");
-		set_phase(c, WB__RUN);
-	}
-	/* Time without an agent does not count against the repair. */
-	c->phase_ns = wb__now();
-	wb__attention(c);
-}
-
-/* ---- poll ---- */
-
-static uint64_t coarse_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 /* Lock held.  The word is read again: another thread may have taken in the GO meanwhile. */
@@ -284,6 +264,30 @@ static int stop_here(struct wb_client *c)
 		park(c, wb_poll_count(w));
 	}
 	return c->phase != WB__RUN;
+}
+
+void wb__update_again(struct wb_client *c)
+{
+	if (c->phase == WB__PARKED) {
+		say_why(c, "the agent restarted, which released this worker from its stop");
+		set_phase(c, WB__RUN);
+	}
+	/* Time without an agent does not count against the repair. */
+	c->phase_ns = wb__now();
+	/* Polls made meanwhile may have come to a stop; the next one would pass it. */
+	if (c->hot->word)
+		stop_here(c);
+	wb__attention(c);
+}
+
+/* ---- poll ---- */
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 /* The poll has been counted: @w is the word after it. */
@@ -391,16 +395,9 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 #define STEP_RUN 100 /* ready functions give > 0 for "met"; steps begin at 0 */
 #define STEP_INSTALL 101
 
-struct step {
-	struct wb_client_update *u;
-	bool is_overdue;
-};
-
 static int ready_step(struct wb_client *c, void *arg, struct wb_error *err)
 {
-	struct step *s = arg;
-	struct wb_client_update *u = s->u;
-	int rc;
+	struct wb_client_update *u = arg;
 
 	fill(c, u);
 	switch (c->phase) {
@@ -422,15 +419,12 @@ static int ready_step(struct wb_client *c, void *arg, struct wb_error *err)
 	default:
 		break;
 	}
-	rc = overdue(c, err);
-	s->is_overdue = rc < 0;
-	return rc;
+	return overdue(c, err);
 }
 
 int wb_client_update_step(
 	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err)
 {
-	struct step s = {.u = u};
 	uint64_t deadline = wb__deadline(timeout);
 	int rc = wb__usable(c, err);
 
@@ -438,10 +432,10 @@ int wb_client_update_step(
 		return rc;
 	if (c->role != WB_CLIENT_ROLLOUT)
 		return wb__fail(err, -EINVAL, "only a rollout worker takes part in updates");
-	while ((rc = wb__wait(c, deadline, ready_step, &s, err)) == STEP_INSTALL)
+	while ((rc = wb__wait(c, deadline, ready_step, u, err)) == STEP_INSTALL)
 		install(c);
-	if (rc == -ETIMEDOUT && !s.is_overdue)
-		rc = wb__fail(err, -EAGAIN, "the update is still going on");
+	if (!rc)
+		return wb__fail(err, -EAGAIN, "the update is still going on");
 	return rc == STEP_RUN ? WB_CLIENT_STEP_NONE : rc;
 }
 
@@ -518,7 +512,7 @@ int wb_client_idle(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 	if (!c->hot->word)
 		return wb__fail(err, -EINVAL, "only an attached rollout worker waits for updates");
 	rc = wb__wait(c, wb__deadline(timeout), ready_idle, NULL, err);
-	return rc == -ETIMEDOUT ? 0 : rc;
+	return rc;
 }
 
 int wb_client_fileno(struct wb_client *c)

@@ -29,6 +29,7 @@ int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err);
+int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_bundle(const struct wb__ctl_opts *o, struct wb_err *err);
 

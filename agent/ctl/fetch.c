@@ -32,6 +32,14 @@ static int make_url(
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
+/* Without a port curl would ask the one of web servers. */
+static bool has_port(const char *addr)
+{
+	const char *colon = strrchr(addr, ':'), *end = strrchr(addr, ']');
+
+	return colon && colon[1] && (!end || colon > end);
+}
+
 static int translate(CURLcode code, const char *addr, const struct wb_buf *out, struct wb_err *err)
 {
 	if (out->rc == -E2BIG)
@@ -69,15 +77,11 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
 	if (status == 200)
 		return 0;
-	if (status == 404 && object)
-		return wb_err_set(
-			err, -ENOENT, "%s has no %s for object %s", addr, path + 1, object);
+	if (status == 404 && (!strcmp(path, "/objects") || !strncmp(path, "/digest", 7)))
+		return wb_err_set(err, -ENOENT, "%s has no %s: is it an %s?", addr, path + 1,
+			path[1] == 'o' ? "operator" : "agent");
 	if (status == 404)
-		return wb_err_set(err, -ENOENT, "%s has no %s: %s", addr, path + 1,
-			!strcmp(path, "/objects") ? "is it an operator?"
-			: !strcmp(path, "/digest")
-				? "is it an agent?"
-				: "there is no plan yet, or there are several objects: name one");
+		return wb__ctl_missing(addr, path, object, err);
 	/* Our pages say why in their first line. */
 	n = (int)strcspn(wb_buf_cstr(page), "\r\n<");
 	return wb_err_set(err, -EIO, "%s answers %ld for %s%s%.*s", addr, status, path,
@@ -110,6 +114,11 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 
 	if (!c)
 		return wb_err_set(err, -ENOMEM, "out of memory");
+	if (!has_port(addr)) {
+		curl_easy_cleanup(c);
+		return wb_err_set(err, -EINVAL,
+			"'%s' has no port: give HOST:PORT, as the daemon was told by --http", addr);
+	}
 	rc = make_url(c, addr, path, object, url, sizeof(url));
 	if (rc < 0) {
 		wb_err_set(err, rc, "the address or object is too long");

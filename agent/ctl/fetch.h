@@ -23,6 +23,12 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 /** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */
 int wb__ctl_fetch_json(
 	const char *addr, const char *path, const char *object, json_t **out, struct wb_err *err);
+/** wb__ctl_missing - an operator has no such page for @asked (NULL = its only object): which
+ * objects there are, or why that one has none yet.  Negative, with the sentence. */
+int wb__ctl_missing(const char *addr, const char *path, const char *asked, struct wb_err *err);
+/** wb__ctl_no_object - none of @items, those of an operator, is @asked (NULL: several might be).
+ *  Negative, with a sentence that names them. */
+int wb__ctl_no_object(const json_t *items, const char *asked, struct wb_err *err);
 /** wb__ctl_check_tls - connect to @addr by TLS; its certificate has to be for that host, of the
  *  authority in @ca_file.  0 or -EPROTO with a sentence. */
 int wb__ctl_check_tls(const char *addr, const char *ca_file, struct wb_err *err);

@@ -98,8 +98,7 @@ static int print(const json_t *items, const struct wb__ctl_opts *o, struct wb_er
 		put_row(&t, item, o->is_wide);
 		n++;
 	}
-	rc = n ? wb__ctl_print(&t, "", stdout)
-	       : wb_err_set(err, -ENOENT, "no object %s", o->object ? o->object : "at all");
+	rc = n ? wb__ctl_print(&t, "", stdout) : wb__ctl_no_object(items, o->object, err);
 	wb__ctl_table_finish(&t);
 	return rc;
 }

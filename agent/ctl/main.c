@@ -32,6 +32,9 @@ static const struct {
 		"the last transfers as a trace; open the output in Perfetto"},
 	{"check", "", wb__ctl_check, false,
 		"whether an operator works (--operator), and shows its certificate (--tls)"},
+	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true,
+		"what this build can do on this machine, and whether that is what an object asks "
+		"for"},
 	{"inject", "-f FILE|-", wb__ctl_inject, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
@@ -224,6 +227,11 @@ static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err 
 	}
 	if (!n)
 		return wb_err_set(err, -EINVAL, "no command (see --help)");
+	for (size_t i = 0; i < WB_ARRAY_SIZE(commands); i++)
+		if (n == 1 && !strncmp(commands[i].name, word[0], strlen(word[0])) &&
+			commands[i].name[strlen(word[0])] == ' ')
+			return wb_err_set(err, -EINVAL, "'%s' is not all: %s (see --help)", word[0],
+				commands[i].name);
 	return wb_err_set(err, -EINVAL, "unknown command '%s%s%s' (see --help)", word[0],
 		n > 1 ? " " : "", n > 1 ? word[1] : "");
 }
@@ -244,11 +252,18 @@ int main(int argc, char **argv)
 {
 	struct wb__ctl_opts o = {0};
 	struct wb_err err = {0};
-	int c, rc = 0, end = WB_CLI_EXIT_USAGE;
+	int c, at = -1, rc = 0, end = WB_CLI_EXIT_USAGE;
 
 	opterr = 0;
-	while (rc == 0 && (c = getopt_long(argc, argv, ":o:f:n:", longs, NULL)) != -1)
-		rc = take_option(c, argv[optind - 1], &o, &err);
+	while (rc == 0 && (c = getopt_long(argc, argv, ":o:f:n:", longs, &at)) != -1) {
+		if (at >= 0 && !wb_cli_is_whole(argv, longs[at].name))
+			rc = wb_err_set(&err, -EINVAL,
+				"unknown option (--%s is to be written out; see --help)",
+				longs[at].name);
+		else
+			rc = take_option(c, argv[optind - 1], &o, &err);
+		at = -1;
+	}
 	if (rc > 0)
 		return EXIT_SUCCESS;
 	if (rc == 0)

@@ -136,6 +136,8 @@ int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err)
 		agent ? agent : wb__ctl_operator(o), "/trace", agent ? NULL : o->object, &b, err);
 	if (rc == 0)
 		fwrite(b.data, 1, b.len, stdout);
+	if (rc == 0 && !strstr(wb_buf_cstr(&b), "\"ph\""))
+		fprintf(stderr, "wbctl: the trace is empty: there was no transfer yet\n");
 	wb_buf_finish(&b);
 	return rc;
 }

@@ -38,6 +38,7 @@ struct group {
 	} * cls; /* owned */
 	uint64_t total[2];
 	char wrong[400]; /* the first replica that differs */
+	char private[300]; /* workers whose memory only they can read: the first ones */
 };
 
 struct verify {
@@ -47,8 +48,8 @@ struct verify {
 	char object[320], plan[64];
 };
 
-enum verdict { SAME, DIFFERS, UNKNOWN };
-static const char *const verdict_name[] = {"Same", "Differs", "Unknown"};
+enum verdict { SAME, DIFFERS, UNKNOWN, REFERENCE };
+static const char *const verdict_name[] = {"Same", "Differs", "Unknown", "Reference"};
 
 static struct group *group_of(struct verify *v, const char *engine)
 {
@@ -90,6 +91,18 @@ static void add_sum(struct verify *v, struct group *g, const char *worker, const
 	}
 }
 
+static void note_private(struct group *g, const char *worker)
+{
+	size_t n = strlen(g->private);
+
+	if (g->n_unreadable < 3)
+		snprintf(g->private + n, sizeof(g->private) - n, "%s%.90s",
+			g->n_unreadable ? ", " : "", worker);
+	else if (g->n_unreadable == 3)
+		snprintf(g->private + n, sizeof(g->private) - n, ", ...");
+	g->n_unreadable++;
+}
+
 static int add_worker(struct verify *v, const json_t *w, struct wb_err *err)
 {
 	char name[128], engine[128], state[32];
@@ -105,7 +118,8 @@ static int add_worker(struct verify *v, const json_t *w, struct wb_err *err)
 	if (!g)
 		return wb_err_set(err, -ENOMEM, "more than %d engines", GROUPS_MAX);
 	g->n_worker++;
-	g->n_unreadable += !strcmp(state, "unreadable");
+	if (!strcmp(state, "unreadable"))
+		note_private(g, name);
 	g->changing |= !strcmp(state, "changing");
 	if (engine[0]) {
 		g->transfer = (uint64_t)json_integer_value(json_object_get(w, "transfer"));
@@ -192,47 +206,89 @@ static int ask(struct verify *v, const char *addr, const char *object, struct wb
 	return rc;
 }
 
+static const char *name_of(const struct group *g)
+{
+	return g->name[0] ? g->name : "the trainers";
+}
+
+/* Why not all of @g is known. */
+static void say_unknown(const struct verify *v, const struct group *g, char *out, size_t cap)
+{
+	if (g->changing)
+		snprintf(out, cap, "not verified: it changes just now");
+	else if (g->n_unreadable)
+		snprintf(out, cap,
+			"not verified: %u of %u classes are in private memory, which only its "
+			"workers read: %s",
+			v->n_class - g->n_known, v->n_class, g->private);
+	else
+		snprintf(out, cap,
+			"not verified: %u of %u classes are held by agents that were not asked",
+			v->n_class - g->n_known, v->n_class);
+}
+
+static bool is_whole(const struct verify *v, const struct group *g)
+{
+	return !g->changing && !g->n_unreadable && g->n_known == v->n_class;
+}
+
+/* Class by class; @g is whole. */
+static enum verdict compare(const struct verify *v, const struct group *g, const struct group *ref,
+	char *out, size_t cap)
+{
+	uint32_t n = 0, first = 0, both = 0;
+
+	for (uint32_t k = v->n_class; k-- > 0;) {
+		both += ref->cls[k].known;
+		if (!ref->cls[k].known || !memcmp(ref->cls[k].lane, g->cls[k].lane, 16))
+			continue;
+		first = k;
+		n++;
+	}
+	if (n)
+		snprintf(out, cap, "differs from %s in %u of %u classes, first %u of %s",
+			name_of(ref), n, v->n_class, first, g->cls[first].from);
+	else if (both < v->n_class)
+		snprintf(out, cap, "same as %s in %u of %u classes; no more is known of %s",
+			name_of(ref), both, v->n_class, ref->name[0] ? "it" : "them");
+	else
+		snprintf(out, cap, "same as %s", name_of(ref));
+	return n ? DIFFERS : SAME;
+}
+
 /* What is to be said of @g against @ref. */
 static enum verdict judge(const struct verify *v, const struct group *g, const struct group *ref,
 	char *out, size_t cap)
 {
-	uint32_t n = 0, first = 0;
-
 	if (g->wrong[0]) {
 		snprintf(out, cap, "%s", g->wrong);
 		return DIFFERS;
 	}
-	if (g->changing || g->n_unreadable || g->n_known < v->n_class) {
-		snprintf(out, cap, "%s",
-			g->changing       ? "changes just now"
-			: g->n_unreadable ? "in part in private memory, which only workers read"
-					  : "not all of its agents were asked");
+	if (!is_whole(v, g)) {
+		say_unknown(v, g, out, cap);
 		return UNKNOWN;
 	}
-	for (uint32_t k = 0; ref && ref != g && k < v->n_class; k++)
-		if (ref->cls[k].known && memcmp(ref->cls[k].lane, g->cls[k].lane, 16) != 0) {
-			first = n++ ? first : k;
-		}
-	if (n)
-		snprintf(out, cap, "differs from %s in %u of %u classes, first %u of %s",
-			ref->name[0] ? ref->name : "the trainers", n, v->n_class, first,
-			g->cls[first].from);
-	else
-		snprintf(out, cap, "%s%s", !ref || ref == g ? "" : "same as ",
-			!ref || ref == g ? "-"
-			: ref->name[0]   ? ref->name
-					 : "the trainers");
-	return n ? DIFFERS : SAME;
+	if (ref == g) {
+		snprintf(out, cap, "-");
+		return REFERENCE;
+	}
+	if (!ref) {
+		snprintf(out, cap, "not verified: nobody to compare with was asked");
+		return UNKNOWN;
+	}
+	return compare(v, g, ref, out, cap);
 }
 
-/* Trainers, while they have not gone on; else the first engine of the same transfer. */
+/* Trainers, while something is known of them; else the first engine of the same transfer of which
+ * all is. */
 static const struct group *reference(const struct verify *v, const struct group *g)
 {
 	for (uint32_t i = 0; i < v->n; i++)
-		if (!v->group[i].name[0])
+		if (!v->group[i].name[0] && v->group[i].n_known && !v->group[i].changing)
 			return &v->group[i];
 	for (uint32_t i = 0; i < v->n; i++)
-		if (v->group[i].transfer == g->transfer)
+		if (v->group[i].name[0] && v->group[i].transfer == g->transfer &&
+			is_whole(v, &v->group[i]))
 			return &v->group[i];
 	return NULL;
 }
@@ -311,7 +367,7 @@ static int print_json(const struct verify *v)
 
 static int conclude(const struct verify *v, bool is_json, struct wb_err *err)
 {
-	uint32_t wrong = 0;
+	uint32_t n[WB_ARRAY_SIZE(verdict_name)] = {0};
 	struct row row;
 	int rc;
 
@@ -322,13 +378,17 @@ static int conclude(const struct verify *v, bool is_json, struct wb_err *err)
 		return wb_err_set(err, rc, "no memory");
 	for (uint32_t i = 0; i < v->n; i++) {
 		fill_row(v, &v->group[i], &row);
-		wrong += row.verdict == DIFFERS;
+		n[row.verdict]++;
 	}
-	return wrong ? wb_err_set(err, -EILSEQ,
-			       "%u of %u do not hold what they should (trainers may have gone on "
-			       "since)",
-			       wrong, v->n)
-		     : 0;
+	if (n[DIFFERS])
+		return wb_err_set(err, -EILSEQ,
+			"%u of %u do not hold what they should (trainers may have gone on since)",
+			n[DIFFERS], v->n);
+	if (!n[SAME])
+		return wb_err_set(err, -ENODATA,
+			"nothing was verified: no two of those asked could be compared; name all "
+			"agents, of trainers and engines (--agent A,B,...)");
+	return 0;
 }
 
 int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err)

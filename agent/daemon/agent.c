@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/portfile.h"
 #include "daemon/addr.h"
@@ -16,7 +17,7 @@
 #include "daemon/trace.h"
 #include "net/listen.h"
 #include "net/loop.h"
-#include "proto/frame.h"
+#include "proto/messages.h"
 #include "weightbridge/version.h"
 #include "xport/xport.h"
 
@@ -103,45 +104,95 @@ static void on_refused(void *cookie, const char *peer, const struct wb_err *why)
 	WB_LOG_WRN(MOD, "connection refused", WB_S("address", peer), WB_S("reason", why->msg));
 }
 
-static int start_listener(struct wb__agent *a, const char *host, struct wb_err *err)
+/* Listen on @host too, on the port that the first one got. */
+static int add_listener(struct wb__agent *a, const char *host, struct wb_err *err)
 {
-	struct wb_tls_opts t = {
-		.mode = WB_TLS_PSK, .psk_find = wb__peers_psk_find, .psk_cookie = a->peers};
 	struct wb_listen_cb cb = {.cookie = a,
 		.on_chan = on_chan,
 		.on_raw = strcmp(a->o.transport, "tcp") ? NULL : on_raw,
 		.on_refused = on_refused};
-	struct wb_listen_opts o = {
-		.host = host, .port = a->o.listen.port, .limits.framer = wb_frame_length};
+	struct wb_listen_opts o = {.host = host,
+		.port = a->n_listener ? a->port : a->o.listen.port,
+		.limits.framer = wb_frame_length,
+		.conns_max = WB_XPORT_CONNS_MAX,
+		.tls = a->tls};
+	int rc = wb_listen(a->loop, &o, &cb, &a->listener[a->n_listener], err);
+
+	if (rc == 0)
+		a->port = wb_listener_port(a->listener[a->n_listener++]);
+	return rc;
+}
+
+/* Does one of the listeners hear what comes to the rail's address? */
+static bool is_heard(const struct wb__agent *a, const char *listen, uint32_t rail)
+{
+	const char *addr = a->rail[rail];
+
+	if (!a->o.listen.host[0] ||
+		(wb__addr_is_any(listen) && !strchr(listen, ':') == !strchr(addr, ':')))
+		return true;
+	for (uint32_t i = 0; i < rail; i++)
+		if (!strcmp(a->rail[i], addr))
+			return true;
+	return !strcmp(listen, addr);
+}
+
+static int start_listeners(struct wb__agent *a, const char *listen, struct wb_err *err)
+{
+	struct wb_tls_opts t = {
+		.mode = WB_TLS_PSK, .psk_find = wb__peers_psk_find, .psk_cookie = a->peers};
 	int rc = wb_tls_server_create(&t, &a->tls, err);
 
-	if (rc < 0)
-		return rc;
-	o.tls = a->tls;
-	rc = wb_listen(a->loop, &o, &cb, &a->listener, err);
 	if (rc == 0)
-		a->port = wb_listener_port(a->listener);
+		rc = add_listener(a, a->o.listen.host[0] ? listen : NULL, err);
+	for (uint32_t i = 0; i < a->o.n_rail && rc == 0; i++)
+		if (!is_heard(a, listen, i))
+			rc = add_listener(a, a->rail[i], err);
 	return rc;
 }
 
 /* ---- transport ------------------------------------------------------------------------------- */
 
-static int open_xport(struct wb__agent *a, const char *host, struct wb_err *err)
+/* Its own address for each rail, or the listen address for all. */
+static int find_rails(struct wb__agent *a, const char *listen, struct wb_err *err)
+{
+	const char *s = a->o.rail_address;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < a->o.n_rail && rc == 0; i++) {
+		char host[WBP_HOST_MAX];
+		size_t n = strcspn(s, ",");
+
+		if (!s[0] || n >= sizeof(host)) {
+			snprintf(a->rail[i], sizeof(a->rail[i]), "%s", listen);
+			continue;
+		}
+		memcpy(host, s, n);
+		host[n] = '\0';
+		rc = host[0] ? wb__addr_numeric(host, a->rail[i], err)
+			     : wb_err_set(err, -EINVAL, "--rail-address: an address is empty");
+		s += n + (s[n] == ',');
+	}
+	return rc;
+}
+
+static int open_xport(struct wb__agent *a, struct wb_err *err)
 {
 	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX];
 	struct wb_xport_opts o = {
 		.name = a->o.name, .rail = rail, .n_rail = a->o.n_rail, .fault = a->fault};
-	char addr[WB__ADDR_MAX + 16];
+	char addr[WB_XPORT_RAILS_MAX][WB__ADDR_MAX + 16];
 
-	wb__addr_join(host, 0, addr, sizeof(addr));
-	for (uint32_t i = 0; i < a->o.n_rail; i++)
+	for (uint32_t i = 0; i < a->o.n_rail; i++) {
+		wb__addr_join(a->rail[i], 0, addr[i], sizeof(addr[i]));
 		rail[i] = (struct wb_xport_rail){
-			.addr = strcmp(a->o.transport, "shm") ? addr : "unix:@",
+			.addr = strcmp(a->o.transport, "shm") ? addr[i] : "unix:@",
 			.rate_bytes_per_s = a->o.rail_bytes_per_s};
+	}
 	return wb_xport_open(a->o.transport, &o, &a->xport, err);
 }
 
-/* tcp: bulk connections come to the control port, one socket or more for each rail. */
+/* tcp: bulk connections come to the control port, at the address of each rail. */
 static int say_bulk(struct wb__agent *a, struct wb_err *err)
 {
 	char one[WB__ADDR_MAX + 16];
@@ -149,10 +200,12 @@ static int say_bulk(struct wb__agent *a, struct wb_err *err)
 
 	if (strcmp(a->o.transport, "tcp"))
 		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
-	wb__addr_join(a->o.advertise, a->port, one, sizeof(one));
-	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++)
+	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++) {
+		wb__addr_join(a->o.rail_address[0] ? a->rail[i] : a->o.advertise, a->port, one,
+			sizeof(one));
 		at += (size_t)snprintf(
 			a->bulk + at, sizeof(a->bulk) - at, "%s%s", i ? "," : "", one);
+	}
 	return 0;
 }
 
@@ -211,11 +264,14 @@ static int start(struct wb__agent *a, struct wb_err *err)
 		rc = wb_fault_check(a->fault, "this agent", WB_FAULT_ALL, a->o.n_rail, err);
 	if (rc == 0)
 		rc = wb_random_bytes(&a->instance, sizeof(a->instance));
+	a->open_files = wb_open_files_raise();
 	a->instance |= 1; /* never 0 */
 	if (rc == 0)
 		rc = wb__addr_numeric(a->o.listen.host, listen, err);
 	if (rc == 0)
 		rc = find_advertise(a, listen, err);
+	if (rc == 0)
+		rc = find_rails(a, listen, err);
 	if (rc == 0)
 		rc = wb_loop_create(&a->loop, err);
 	if (rc < 0)
@@ -223,7 +279,7 @@ static int start(struct wb__agent *a, struct wb_err *err)
 	a->trace = wb__trace_create(a->o.name, TRACE_ENTRIES);
 	if (!a->trace)
 		return wb_err_set(err, -ENOMEM, "no memory for the trace");
-	rc = open_xport(a, listen, err);
+	rc = open_xport(a, err);
 	if (rc == 0)
 		rc = wb__env_start(a, &a->env, err);
 	if (rc == 0)
@@ -231,7 +287,7 @@ static int start(struct wb__agent *a, struct wb_err *err)
 	if (rc == 0)
 		rc = wb__peers_start(a, &a->peers, err);
 	if (rc == 0)
-		rc = start_listener(a, a->o.listen.host[0] ? listen : NULL, err);
+		rc = start_listeners(a, listen, err);
 	if (rc == 0)
 		rc = say_bulk(a, err);
 	if (rc == 0)
@@ -265,9 +321,8 @@ static bool end_connections(struct wb__agent *a)
 	uint64_t until = now_ns() + STOP_NS;
 	struct wb_timer *tick = NULL;
 
-	if (a->listener)
-		wb_listener_close(a->listener);
-	a->listener = NULL;
+	while (a->n_listener)
+		wb_listener_close(a->listener[--a->n_listener]);
 	if (a->apps)
 		wb__apps_close(a->apps);
 	if (a->peers)
@@ -323,7 +378,7 @@ out:
 int wb__agent_run(const struct wb__options *o)
 {
 	struct wb__agent a = {.o = *o};
-	char advertise[WB__ADDRS_MAX * WB__ADDR_MAX];
+	char advertise[WB__ADDRS_MAX * WB__ADDR_MAX], state[128];
 	struct wb_err err = {0};
 
 	if (start(&a, &err) < 0) {
@@ -332,10 +387,12 @@ int wb__agent_run(const struct wb__options *o)
 		stop(&a);
 		return 1;
 	}
+	snprintf(state, sizeof(state), "%s.decisions-*", a.o.socket);
 	WB_LOG_INFO(MOD, "started", WB_S("version", WB_VERSION), WB_S("socket", a.o.socket),
+		WB_S("state", state),
 		WB_S("advertise", wb__addrs_text(a.hosts, a.addrs.n, advertise, sizeof(advertise))),
 		WB_U("port", a.port), WB_S("transport", a.o.transport), WB_U("rails", a.o.n_rail),
-		WB_S("checksums", a.o.sums ? "on" : "off"));
+		WB_U("open_files", a.open_files));
 	if (a.fault)
 		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));
 	if (!a.is_stopping)

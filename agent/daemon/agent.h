@@ -10,6 +10,7 @@
  * Layer: daemon (L4).
  */
 #include "daemon/addr.h"
+#include "daemon/limits.h"
 #include "daemon/options.h"
 #include "daemon/wire.h"
 #include "net/tls.h"
@@ -40,6 +41,7 @@ struct wb__agent {
 	struct wb_xport *xport;
 	struct wb__addrs addrs; /* told to other agents, best first */
 	const char *hosts[WB__ADDRS_MAX]; /* the same, as a list */
+	char rail[WB_XPORT_RAILS_MAX][WB__ADDR_MAX]; /* own address of each */
 	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
 	struct wb__env *env; /* core, its timers and watches, the arena */
 	struct wb_core *core; /* owned by env */
@@ -50,9 +52,13 @@ struct wb__agent {
 	struct wb__http *http;
 	struct wb__wire_counts wire[WB__WIRE_CHANNELS];
 	struct wb__trace_ring *trace;
-	struct wb_listener *listener;
+	struct wb_listener
+		*listener[1 + WB_XPORT_RAILS_MAX]; /* the first, and addresses of rails */
+	uint32_t n_listener;
 	struct wb_tls *tls; /* server side, towards agents */
 	uint16_t port; /* of the listener */
+	uint64_t open_files; /* that this process may have */
+	struct wb__limits_need need[WB__OBJECTS_MAX]; /* by object served here: of its plan */
 	struct wb_signal *sigterm, *sigint;
 	struct wb_timer *drain_timer;
 	uint64_t drain_until_ns; /* 0 = not draining */

@@ -20,15 +20,25 @@
 #include "weightbridge/version.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOD "apps"
 #define LANE_FDS 4
 #define HELLO_NS (5 * WB_NS_PER_S) /* from connecting to saying who it is */
+#define WISH_RETRY_NS (50 * WB_NS_PER_MS)
 
 enum app_state { APP_HELLO, APP_WELCOMED, APP_UP, APP_CLOSING };
+
+/* APP_MEM_ACQUIRE that waits for pages. */
+struct wish {
+	struct wb_msg_app_mem_acquire m;
+	uint32_t n_fd;
+	int fd[]; /* owned */
+};
 
 /* A connection; it may become a worker. */
 struct app {
@@ -39,12 +49,14 @@ struct app {
 	uint32_t proto, pid;
 	uint64_t since_ns;
 	struct wb__worker *w; /* NULL before ATTACH and after it left */
+	struct wish *wish; /* owned; NULL = none waits */
 };
 
 struct wb__apps {
 	struct wb__agent *a;
 	struct wb_seq_listener *listener;
 	struct wb_timer *timer; /* runs while somebody has not said HELLO */
+	struct wb_timer *wish_timer; /* runs while one waits for pages */
 	struct app *apps;
 	struct wb__worker *workers;
 	struct wb__contents *contents;
@@ -309,30 +321,99 @@ static void released(struct app *app)
 	say_released(app, 0, "");
 }
 
-static void on_mem_acquire(
-	struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds, uint32_t n_fd)
+static void wish_free(struct app *app)
+{
+	for (uint32_t i = 0; app->wish && i < app->wish->n_fd; i++)
+		close(app->wish->fd[i]);
+	wb_free(app->wish);
+	app->wish = NULL;
+}
+
+/* To be tried again; 0 or negative. */
+static int wish_keep(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err)
+{
+	app->wish = wb_zalloc(1, sizeof(*app->wish) + n_fd * sizeof(int));
+	if (!app->wish)
+		return wb_err_set(err, -ENOMEM, "no memory to wait for memory");
+	app->wish->m = *m;
+	for (uint32_t i = 0; i < n_fd; i++) {
+		app->wish->fd[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+		if (app->wish->fd[i] < 0) {
+			int rc = -errno;
+
+			wish_free(app);
+			return wb_err_set(err, rc, "keep a descriptor: %s", wb_strerror(rc));
+		}
+		app->wish->n_fd = i + 1;
+	}
+	wb_timer_start(app->s->wish_timer, WISH_RETRY_NS, 0);
+	return 0;
+}
+
+static int acquire(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err)
+{
+	struct wb__worker *w = app->w;
+	int rc;
+
+	if (w->is_releasing || !wb_core_is_asleep(app->s->a->core, w->id))
+		return wb_err_set(err, -EALREADY, "the memory of %s is not released", w->name);
+	rc = wb__env_wake(app->s->a->env, w->object_index, err);
+	return rc < 0 ? rc : wb__worker_remap(w, m, fds, n_fd, err);
+}
+
+static void say_acquired(struct app *app, int code, const char *why)
 {
 	struct wb__worker *w = app->w;
 	char text[WBP_TEXT_MAX];
-	struct wb_msg_app_mem_acquired out = {
-		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT, .sentence = text};
+	struct wb_msg_app_mem_acquired out = {.code = code,
+		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
+		.sentence = text};
 	int lane[LANE_FDS];
 	struct wb__wire_fds with = {.fd = lane};
-	struct wb_err err = {0};
 
-	if (w->is_releasing || !wb_core_is_asleep(app->s->a->core, w->id))
-		out.code = wb_err_set(&err, -EALREADY, "the memory of %s is not released", w->name);
-	if (out.code == 0)
-		out.code = wb__env_wake(app->s->a->env, w->object_index, &err);
-	if (out.code == 0)
-		out.code = wb__worker_remap(w, m, fds, n_fd, &err);
-	snprintf(text, sizeof(text), "%s", err.msg);
+	snprintf(text, sizeof(text), "%s", why);
 	if (out.code == 0)
 		with.n = put_lane(w, lane);
 	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
 		WB_S("worker", w->name), WB_S("reason", text));
 	if (tell(app, WBP_APP_MEM_ACQUIRED, &out, with.n ? &with : NULL) < 0)
 		drop(app);
+}
+
+static void on_mem_acquire(
+	struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds, uint32_t n_fd)
+{
+	struct wb_err err = {0};
+	int rc = acquire(app, m, fds, n_fd, &err);
+
+	wish_free(app); /* one that it does not wait for any more */
+	if (rc == -EINPROGRESS)
+		rc = wish_keep(app, m, fds, n_fd, &err);
+	if (!app->wish)
+		say_acquired(app, rc, rc < 0 ? err.msg : "");
+}
+
+static void try_wishes(void *cookie)
+{
+	struct wb__apps *s = cookie;
+
+	for (struct app *app = s->apps; app; app = app->next) {
+		struct wb_err err = {0};
+		int rc;
+
+		if (!app->wish || app->state != APP_UP || !app->w)
+			continue;
+		rc = acquire(app, &app->wish->m, app->wish->fd, app->wish->n_fd, &err);
+		if (rc == -EINPROGRESS) {
+			wb_timer_start(s->wish_timer, WISH_RETRY_NS, 0);
+			continue;
+		}
+		wish_free(app);
+		say_acquired(app, rc, err.msg);
+	}
+	wb__env_kick(s->a->env);
 }
 
 /* ---- leaving ------------------------------------------------------------------------------- */
@@ -493,6 +574,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	while (*at != app)
 		at = &(*at)->next;
 	*at = app->next;
+	wish_free(app);
 	wb_free(app);
 }
 
@@ -557,6 +639,8 @@ int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *er
 	s->a = a;
 	rc = wb_timer_create(a->loop, end_silent, s, &s->timer);
 	if (rc == 0)
+		rc = wb_timer_create(a->loop, try_wishes, s, &s->wish_timer);
+	if (rc == 0)
 		rc = wb_seq_listen(a->loop, &o, on_accept, s, &s->listener, err);
 	if (rc < 0)
 		goto err_destroy;
@@ -589,6 +673,7 @@ void wb__apps_destroy(struct wb__apps *s)
 		return;
 	assert(wb__apps_is_empty(s));
 	wb_timer_destroy(s->timer);
+	wb_timer_destroy(s->wish_timer);
 	wb__contents_destroy(s->contents);
 	wb_free(s);
 }
@@ -639,11 +724,15 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 
 void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 {
+	char text[sizeof(s->status[index])];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(s->status[index], sizeof(s->status[index]), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (!strcmp(text, s->status[index]))
+		return;
+	memcpy(s->status[index], text, sizeof(text));
 	for (struct app *app = s->apps; app; app = app->next)
 		if (app->w && app->w->object_index == index && !app->w->is_planned)
 			send_status(app);

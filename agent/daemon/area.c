@@ -61,23 +61,47 @@ static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 	return 0;
 }
 
-int wb__worker_area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used,
+void wb__area_raw_drop(struct wb__area_raw *raw)
+{
+	wb__fill_drop(raw->fill);
+	if (raw->is_made)
+		close(raw->fd);
+	*raw = (struct wb__area_raw){0};
+}
+
+static int make_raw(struct wb__area_raw *raw, uint64_t bytes, struct wb_err *err)
+{
+	if (raw->is_made && raw->bytes == bytes)
+		return 0;
+	wb__area_raw_drop(raw);
+	raw->fd = wb_memfd_create("weightbridge staging", bytes, err);
+	if (raw->fd < 0)
+		return raw->fd;
+	raw->bytes = bytes;
+	raw->is_made = true;
+	return 0;
+}
+
+int wb__worker_area_create(const struct wb__area_in *in, struct wb__area_raw *raw,
 	struct wb__worker_area **out, struct wb_err *err)
 {
-	uint64_t bytes = wb_area_layout(mem_bytes, n_mem, NULL);
-	int fd = wb_memfd_create("weightbridge staging", bytes, err);
-	int rc = 0;
+	uint64_t bytes = wb_area_layout(in->mem_bytes, in->n_mem, NULL);
+	int rc = make_raw(raw, bytes, err), fd;
 
-	if (fd < 0)
-		return fd;
-	if (used + used / 8 + WB_AREA_HEAD_BYTES >= bytes)
-		rc = posix_fallocate(fd, 0, (off_t)bytes);
-	if (rc) {
-		close(fd);
-		return wb_err_set(err, -rc, "no memory for a staging area of %llu bytes: %s",
-			(unsigned long long)bytes, strerror(rc));
+	if (rc < 0)
+		return rc;
+	if (in->used + in->used / 8 + WB_AREA_HEAD_BYTES >= bytes)
+		rc = wb__fill(in->loop, &raw->fill, raw->fd, 0, bytes);
+	if (rc == -EINPROGRESS)
+		return wb_err_set(err, rc, "memory for a staging area is being taken");
+	if (rc < 0) {
+		wb__area_raw_drop(raw);
+		return wb_err_set(err, rc, "no memory for a staging area of %llu bytes: %s",
+			(unsigned long long)bytes, wb_strerror(rc));
 	}
-	rc = map_area(mem_bytes, n_mem, bytes, fd, out, err);
+	fd = raw->fd;
+	*raw = (struct wb__area_raw){0};
+	rc = map_area(in->mem_bytes, in->n_mem, bytes, fd, out, err);
 	if (rc < 0)
 		return rc;
 	wb_area_reset(wb__worker_area_head(*out), bytes);

@@ -5,6 +5,7 @@
  * The agent's side of a worker's staging area: its mapping here and its lane.
  * Loop thread.  Layer: daemon (L4).
  */
+#include "daemon/fill.h"
 #include "lane/area.h"
 
 struct wb__worker_area {
@@ -18,11 +19,29 @@ struct wb__worker_area {
 };
 
 struct wb_err;
+struct wb_loop;
 
-/** wb__worker_area_create - a new one, empty, for memory objects of these sizes.  @used: bytes of
- * it that will be written; when that is nearly all, the pages are taken now.  0 or negative. */
-int wb__worker_area_create(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t used,
+/* One whose pages are being taken. */
+struct wb__area_raw {
+	bool is_made;
+	int fd;
+	uint64_t bytes;
+	struct wb__fill *fill;
+};
+
+struct wb__area_in {
+	struct wb_loop *loop;
+	const uint64_t *mem_bytes; /* of each memory object */
+	uint32_t n_mem;
+	uint64_t used; /* bytes of it that will be written; when nearly all: the pages are taken */
+};
+
+/** wb__worker_area_create - a new one, empty.  @raw: kept by the caller between calls, zeroed at
+ * first.  0; -EINPROGRESS: again later; or negative. */
+int wb__worker_area_create(const struct wb__area_in *in, struct wb__area_raw *raw,
 	struct wb__worker_area **out, struct wb_err *err);
+/** wb__area_raw_drop - it is not wanted any more. */
+void wb__area_raw_drop(struct wb__area_raw *raw);
 /** wb__worker_area_import - one that a worker has kept; untrusted.  @fd: borrowed.  0; -EINVAL when
  * it is not an area for these memory objects; -ENOMEM. */
 int wb__worker_area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,

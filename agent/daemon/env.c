@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "daemon/agent.h"
 #include "daemon/apps.h"
+#include "daemon/fill.h"
 #include "daemon/metrics.h"
 #include "daemon/oplink.h"
 #include "daemon/peers.h"
@@ -27,6 +28,7 @@
 #define MOD "transfer"
 /* Sparse: only slots that are used take memory.  Room for every worker an agent may have. */
 #define RESERVE_BYTES (64ull << 30)
+#define RAILS_NARROW 2 /* that the common window of grants keeps busy */
 
 /* An object's arena: slots, then snapshots. */
 struct part {
@@ -36,6 +38,7 @@ struct part {
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
+	struct wb__fill *fill; /* pages of snapshots that are being taken */
 	char uid[17]; /* of the object that uses it; "" = none yet */
 };
 
@@ -293,6 +296,18 @@ uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
 	return e->part[index].base + images_at(&e->part[index]);
 }
 
+/* Snapshots of @bytes have their pages, so that a transfer cannot fail for want of them. */
+static int take_pages(struct wb__env *e, struct part *p, uint64_t bytes, struct wb_err *err)
+{
+	int rc = wb__fill(e->a->loop, &p->fill, p->fd, images_at(p), bytes);
+
+	if (rc == -EINPROGRESS)
+		return wb_err_set(err, rc, "memory for snapshots is being taken");
+	return rc < 0 ? wb_err_set(err, rc, "no memory for snapshots of %llu bytes: %s",
+				(unsigned long long)bytes, wb_strerror(rc))
+		      : 0;
+}
+
 int wb__env_images(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
@@ -301,16 +316,15 @@ int wb__env_images(
 
 	if (bytes <= p->images)
 		return 0;
-	if (wb_core_is_sending(e->a->core, uid))
-		return wb_err_set(err, -EBUSY, "snapshots are in use");
 	if (bytes > p->reserve - images_at(p))
 		return wb_err_set(err, -EINVAL, "snapshots of %llu bytes, at most %llu fit",
 			(unsigned long long)bytes, (unsigned long long)(p->reserve - images_at(p)));
-	/* Taken now, so that a transfer cannot fail for want of it. */
-	rc = posix_fallocate(p->fd, (off_t)images_at(p), (off_t)bytes);
-	if (rc)
-		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
-			(unsigned long long)bytes, strerror(rc));
+	rc = take_pages(e, p, bytes, err);
+	if (rc < 0)
+		return rc;
+	/* A transfer may have begun meanwhile. */
+	if (wb_core_is_sending(e->a->core, uid))
+		return wb_err_set(err, -EBUSY, "snapshots are in use");
 	rc = set_region(e, p, images_at(p) + bytes, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc < 0)
 		return rc;
@@ -377,12 +391,10 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 	int rc = 0;
 
 	if (p->is_empty && p->images)
-		rc = posix_fallocate(p->fd, (off_t)images_at(p), (off_t)p->images);
-	if (rc)
-		return wb_err_set(err, -rc, "no memory for snapshots of %llu bytes: %s",
-			(unsigned long long)p->images, strerror(rc));
-	p->is_empty = false;
-	return 0;
+		rc = take_pages(e, p, p->images, err);
+	if (rc == 0)
+		p->is_empty = false;
+	return rc;
 }
 
 /* ---- start and stop ------------------------------------------------------------------------- */
@@ -390,8 +402,9 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 {
 	struct wb__env *e = wb_zalloc(1, sizeof(*e));
-	struct wb_core_opts o = {
-		.agent = a->o.name, .sums = a->o.sums, .read_back = a->o.read_back};
+	struct wb_core_opts o = {.agent = a->o.name,
+		/* As many as keep all rails busy while the window is refilled by halves. */
+		.window = a->o.n_rail > RAILS_NARROW ? 2 * a->o.n_rail : 0};
 	int rc;
 
 	if (!e)
@@ -439,6 +452,7 @@ void wb__env_stop(struct wb__env *e)
 	wb_xport_close(e->a->xport);
 	e->a->xport = NULL;
 	for (uint32_t i = 0; i < e->a->o.n_served; i++) {
+		wb__fill_drop(e->part[i].fill);
 		if (e->part[i].base)
 			munmap(e->part[i].base, e->part[i].reserve);
 		if (e->part[i].fd >= 0)

@@ -31,7 +31,8 @@ uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);
 int wb__env_arena_use(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
 /** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
- *  shrinks.  0; -EBUSY while a transfer reads what is there, again later; -EINVAL, -ENOMEM. */
+ *  shrinks.  0; -EINPROGRESS while its pages are taken, -EBUSY while a transfer reads what is
+ *  there: again later; -EINVAL, -ENOMEM. */
 int wb__env_images(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
 /** wb__env_images_base - first byte of it, page aligned. */

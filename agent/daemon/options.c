@@ -138,6 +138,14 @@ static int set_rails(void *options, const char *arg)
 	return rc;
 }
 
+static int set_rail_address(void *options, const char *arg)
+{
+	struct wb__options *o = options;
+
+	o->rail_address = arg;
+	return *arg && strlen(arg) < 1024 ? 0 : -EINVAL;
+}
+
 static int set_buffer(void *options, const char *arg)
 {
 	struct wb__options *o = options;
@@ -161,15 +169,6 @@ static int set_http(void *options, const char *arg)
 
 	o->has_http = true;
 	return wb_cli_addr(arg, &o->http);
-}
-
-static int set_checksums(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->read_back = !strcmp(arg, "installed");
-	o->sums = o->read_back || !strcmp(arg, "on");
-	return o->sums || !strcmp(arg, "off") ? 0 : -EINVAL;
 }
 
 static int set_probe(void *options, const char *arg)
@@ -225,7 +224,11 @@ static const struct wb_cli_row rows[] = {
 		"transport of weights; shm only between agents of one machine (default: tcp)"},
 	{"rail-rate", "BYTES/s", set_rail_rate, 0, "a rate such as 500M or 1.5Gi/s; 0 = none",
 		"cap of each rail in each direction (default: none)"},
-	{"rails", "N", set_rails, 0, "1 to 16", "threads that move bytes (default: 1)"},
+	{"rails", "N", set_rails, 0, "1 to 16",
+		"threads that move bytes (default: 1, or one for each --rail-address)"},
+	{"rail-address", "HOST[,HOST]...", set_rail_address, 0,
+		"addresses of this host, one for each rail",
+		"addresses that the rails use, one for each (default: the listen address)"},
 	{"buffer", "SIZE", set_buffer, 0, "a size of at least 1Mi, such as 512Mi",
 		"memory for slots (default: the object's bufferSize for each worker here)"},
 	{"staging-limit", "SIZE", set_staging_limit, 0, "a size above 0, such as 8Gi",
@@ -234,9 +237,6 @@ static const struct wb_cli_row rows[] = {
 		"serve /metrics /healthz /readyz /serving /status /digest /trace (default: not)"},
 	{"port-file", "FILE", TEXT(port_file), "a file name",
 		"write the ports in use to FILE once they listen"},
-	{"checksums", "WHICH", set_checksums, 0, "on, off or installed",
-		"on, off or installed: sums of every chunk on the wire; off is for benchmarks, "
-		"installed reads parameters back as well (default: on)"},
 	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
 		"time for running transfers after SIGTERM (default: 25)"},
 	{"probe", "WHICH", set_probe, 0, "startup, live or ready",
@@ -262,11 +262,9 @@ static void set_defaults(struct wb__options *o)
 	o->socket = WB_AGENT_SOCKET;
 	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
 		o->served[i] = (struct wb__served){"", "", ""};
-	o->advertise = o->probe = o->ca_file = o->operator_name = "";
+	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_address = "";
 	o->listen.port = 7444;
 	o->transport = "tcp";
-	o->n_rail = 1;
-	o->sums = true;
 	o->grace_ns = 25000000000ull;
 }
 
@@ -294,8 +292,28 @@ static int check_served(struct wb__options *o, struct wb_err *err)
 	return 0;
 }
 
+static int check_rails(struct wb__options *o, struct wb_err *err)
+{
+	uint32_t n = 1;
+
+	for (const char *s = o->rail_address; *s; s++)
+		n += *s == ',';
+	if (o->rail_address[0] && strcmp(o->transport, "tcp"))
+		return wb_err_set(err, -EINVAL, "--rail-address goes with --transport tcp");
+	if (n > WB_XPORT_RAILS_MAX || (o->rail_address[0] && o->n_rail && o->n_rail != n))
+		return wb_err_set(err, -EINVAL,
+			"%u addresses of rails: there are %u rails, and at most %d", n,
+			o->n_rail ? o->n_rail : n, WB_XPORT_RAILS_MAX);
+	o->n_rail = o->n_rail ? o->n_rail : n;
+	return 0;
+}
+
 static int check(struct wb__options *o, struct wb_err *err)
 {
+	int rc = check_rails(o, err);
+
+	if (rc < 0)
+		return rc;
 	if (o->probe[0])
 		return !strcmp(o->probe, "startup") || o->has_http
 			       ? 0

@@ -38,12 +38,12 @@ struct wb__options {
 	const char *transport;
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
+	const char *rail_address; /* "" = all at the listen address; else one a rail */
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
 	const char *port_file; /* NULL = none */
 	bool has_http;
 	struct wb_cli_addr http;
-	bool sums, read_back;
 	uint64_t grace_ns;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/agent.h"
@@ -37,6 +38,12 @@ static uint64_t now_ns(void)
 }
 
 /* ---- queue ---------------------------------------------------------------------------------- */
+
+/* An agent that is gone was dialled by all others. */
+static uint64_t retry_at(const struct peer *peer, uint64_t now)
+{
+	return now + wb_apart_ns(RETRY_NS, peer->e->p->a->instance ^ now);
+}
 
 static void queue_clear(struct peer *peer)
 {
@@ -103,7 +110,7 @@ static void arm(struct wb__peers *p)
 	for (struct epoch_keys *e = p->epochs; e; e = e->next)
 		for (uint32_t i = 0; i < e->n; i++)
 			if (e->peer[i].retry_ns)
-				next = RETRY_NS / 2;
+				next = RETRY_NS / 4;
 	if (next)
 		wb_timer_start(p->timer, next, 0);
 	else
@@ -146,7 +153,7 @@ static void lost(struct peer *peer, int code, bool is_final, const char *why)
 	if (!code || is_final || now - peer->failed_ns >= GIVE_UP_NS)
 		give_up(peer, why);
 	else
-		peer->retry_ns = now + RETRY_NS;
+		peer->retry_ns = retry_at(peer, now);
 	arm(peer->e->p);
 }
 
@@ -195,7 +202,7 @@ static void dial(struct peer *peer)
 	} else { /* no callback comes, and none may come from here */
 		if (!peer->failed_ns)
 			peer->failed_ns = now_ns();
-		peer->retry_ns = now_ns() + RETRY_NS;
+		peer->retry_ns = retry_at(peer, now_ns());
 	}
 	arm(p);
 }

@@ -9,6 +9,7 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/limits.h"
 #include "daemon/peers.h"
 #include "daemon/roll.h"
 #include "daemon/staging.h"
@@ -21,6 +22,7 @@
 
 #define MOD "plan"
 #define BUSY_RETRY_NS (50 * WB_NS_PER_MS)
+#define PAGES_RETRY_MAX_NS (800 * WB_NS_PER_MS) /* a try reads all of the plan */
 
 /* What has come of a plan's bytes. */
 struct parts {
@@ -45,6 +47,7 @@ struct wb__plans {
 	struct parts parts;
 	struct wb_msg_plan waiting; /* owned; object NULL = none */
 	struct wb_timer *busy_timer;
+	uint64_t busy_ns; /* until the next try, while pages are taken */
 	struct epoch_note installed, active;
 	bool is_suspended;
 };
@@ -147,8 +150,24 @@ static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
 	return rc;
 }
 
+static int check_limits(const struct wb__plans *p, const struct wb_plan *plan,
+	const struct wb_roster *roster, uint32_t me, struct wb__limits_need *out,
+	struct wb_err *err)
+{
+	const struct wb__limits_in in = {.n_rail = p->a->o.n_rail,
+		.plan = plan,
+		.roster = roster,
+		.me = me,
+		.has = p->a->need,
+		.object = p->index,
+		.open_files = p->a->open_files};
+
+	return wb__limits_check(&in, out, err);
+}
+
 static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_err *err)
 {
+	struct wb__limits_need need = {0};
 	struct wb__roll roll = {0};
 	struct wb_roster roster = {0};
 	struct wb_plan *plan = NULL;
@@ -163,6 +182,8 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 		return rc;
 	in.plan = plan;
 	rc = wb__roll_create(&in, &roster, &roll, err);
+	if (rc == 0)
+		rc = check_limits(p, plan, &roster, roll.me, &need, err);
 	if (rc == 0)
 		rc = prepare_memory(p, plan, &roll, err);
 	if (rc == 0) {
@@ -185,6 +206,7 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 	}
 	wb__roll_finish(&p->installed.roll);
 	p->installed = (struct epoch_note){m->epoch, m->digest, roll};
+	p->a->need[p->index] = need;
 	return 0;
 }
 
@@ -198,6 +220,11 @@ static void try_install(struct wb__plans *p)
 	rc = install(p, m, &err);
 	if (rc == -EBUSY) { /* a transfer runs: its end makes room */
 		wb_timer_start(p->busy_timer, BUSY_RETRY_NS, 0);
+		return;
+	}
+	if (rc == -EINPROGRESS) {
+		wb_timer_start(p->busy_timer, p->busy_ns, 0);
+		p->busy_ns = WB_MIN(2 * p->busy_ns, PAGES_RETRY_MAX_NS);
 		return;
 	}
 	if (rc < 0)
@@ -242,6 +269,7 @@ void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m)
 	wb_msg_free(WBP_PLAN, &p->waiting);
 	p->waiting = *m;
 	memset(m, 0, sizeof(*m));
+	p->busy_ns = BUSY_RETRY_NS;
 	try_install(p);
 }
 
@@ -345,6 +373,11 @@ static void drop_note(struct epoch_note *n)
 {
 	wb__roll_finish(&n->roll);
 	memset(n, 0, sizeof(*n));
+}
+
+bool wb__plans_is_encrypted(const struct wb__plans *p)
+{
+	return p->object.encrypted;
 }
 
 void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o)

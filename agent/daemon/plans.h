@@ -29,6 +29,8 @@ int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb
 void wb__plans_destroy(struct wb__plans *p);
 /** wb__plans_object - what WELCOME said; later plans go by it. */
 void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o);
+/** wb__plans_is_encrypted - did it say that what leaves the host is in TLS? */
+bool wb__plans_is_encrypted(const struct wb__plans *p);
 /** wb__plans_reset - the connection is lost: forget parts and plans not yet installed. */
 void wb__plans_reset(struct wb__plans *p);
 

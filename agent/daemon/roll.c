@@ -169,6 +169,27 @@ static int check_families(
 	return 0;
 }
 
+/* What one does not get over its transport it cannot get from anybody else for long: engines feed
+ * each other. */
+static int check_transports(
+	const struct wb__roll_in *in, const struct wb_roster *r, uint32_t me, struct wb_err *err)
+{
+	const char *mine = wb_xport_of_endpoint(r->agent[me].bulk);
+
+	for (uint32_t a = 0; a < r->n_agent; a++) {
+		const char *theirs = wb_xport_of_endpoint(r->agent[a].bulk);
+
+		if (a == me || r->agent[a].is_absent || !strcmp(mine, theirs))
+			continue;
+		return wb_err_set(err, -EPROTONOSUPPORT,
+			"agent %s moves weights over %s and agent %s over %s: start all agents of "
+			"an object with the same --transport",
+			in->me, mine[0] ? mine : "none", r->agent[a].name,
+			theirs[0] ? theirs : "none");
+	}
+	return 0;
+}
+
 /* Leads: the agent of an engine's first worker, and of the first trainer worker. */
 static int choose_leads(
 	const struct wb_plan *plan, struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
@@ -226,6 +247,8 @@ static int fill(const struct wb__roll_in *in, struct wb_roster *r, struct wb__ro
 	}
 	if (rc == 0)
 		rc = choose_leads(in->plan, r, roll, err);
+	if (rc == 0)
+		rc = check_transports(in, r, roll->me, err);
 	return rc < 0 ? rc : check_families(in, r, roll->me, err);
 }
 
@@ -253,6 +276,9 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 	roster->rollout_staged = in->object->receiver_staging == WB_APP_STAGING_HOST_MEMORY;
 	roster->supersede = in->object->overlap == 2;
 	roster->all_engines = in->object->commit == 2;
+	roster->sums = in->object->checksums;
+	roster->read_back = in->object->read_back;
+	roster->encrypted = in->object->encrypted;
 	rc = roster->uid && roster->object ? allocate(m, in->plan, roster, roll) : -ENOMEM;
 	if (rc == 0)
 		rc = fill(in, roster, roll, err);

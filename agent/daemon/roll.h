@@ -38,6 +38,7 @@ struct wb__roll_in {
  * Agent i of the message must be domain i of the plan, and name each of its workers once.  Returns
  * 0; WB_EPLAN or -EBADMSG with what does not fit; -ENOENT: no part in it for this agent;
  * -EAFNOSUPPORT: one that it has to speak with has no address of a family it has (both named);
+ * -EPROTONOSUPPORT: another one has another transport (both named);
  * -ENOMEM.
  * On failure both are empty.
  */

@@ -123,12 +123,19 @@ static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_i
 	return bytes;
 }
 
+static int worst(int a, int b)
+{
+	return b == 0 || (b == -EINPROGRESS && a < 0) ? a : b;
+}
+
 static int reserve_areas(
 	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; bytes && rc == 0 && i < in->plan->n_worker; i++) {
+	/* All at once: their pages are taken side by side. */
+	for (uint32_t i = 0; bytes && (rc == 0 || rc == -EINPROGRESS) && i < in->plan->n_worker;
+		i++) {
 		struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)
 					       ? wb__apps_find(a->apps, in->roll->local[i])
 					       : NULL;
@@ -136,7 +143,7 @@ static int reserve_areas(
 		if (w && wb_core_is_asleep(a->core, w->id))
 			w->had_area = true; /* gets it when its memory is there again */
 		else if (w)
-			rc = wb__worker_area(w, err);
+			rc = worst(rc, wb__worker_area(w, err));
 	}
 	return rc;
 }

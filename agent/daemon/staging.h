@@ -26,8 +26,8 @@ struct wb__staging_in {
 /**
  * wb__staging_reserve - take the memory that the object's mode needs for this plan
  * Again for a plan that needs no more: nothing.  Returns 0; -ENOMEM with the figures when it is
- * more than --staging-limit or the control group allows; -EBUSY while what is there is in use: call
- * again later.  Blocks while pages are taken.
+ * more than --staging-limit or the control group allows; -EBUSY while what is there is in use, and
+ * -EINPROGRESS while pages are taken: call again later.
  */
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 

@@ -52,9 +52,9 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 	text(out, "bulk", a->bulk);
 	text(out, "host", a->o.advertise);
 	wb_buf_printf(out,
-		",\"port\":%u,\"checksums\":%s,\"draining\":%s,\"busy\":%s,\"bufferBytes\":%" PRIu64
+		",\"port\":%u,\"draining\":%s,\"busy\":%s,\"bufferBytes\":%" PRIu64
 		",\"peers\":%" PRIu32,
-		a->port, a->o.sums ? "true" : "false", wb__agent_is_draining(a) ? "true" : "false",
+		a->port, wb__agent_is_draining(a) ? "true" : "false",
 		wb_core_is_busy(a->core) ? "true" : "false", wb__env_arena_used(a->env),
 		wb__peers_n_up(a->peers));
 	wb_buf_printf(out, ",\"operator\":{\"up\":%s", op.is_up ? "true" : "false");

@@ -231,6 +231,8 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	m->clock_offset_ns = l->clock.offset_ns;
 	m->clock_error_ns = l->clock.error_ns;
 	m->transport = wb_xport_name(l->a->xport);
+	if (!strcmp(m->transport, "tcp") && wb__plans_is_encrypted(l->plans))
+		m->transport = "tcp+tls";
 	m->memory_path = "agent";
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w) && w->t.has_heap)
@@ -243,7 +245,9 @@ static int code_of(const char *state)
 {
 	if (!strcmp(state, wb_engine_state_name(WB_ENGINE_COMMITTED)))
 		return 0;
-	return !strcmp(state, wb_engine_state_name(WB_ENGINE_TORN)) ? WB_ETORN : WB_EABORTED;
+	if (!strcmp(state, wb_engine_state_name(WB_ENGINE_TORN)))
+		return WB_ETORN;
+	return !strcmp(state, wb_engine_state_name(WB_ENGINE_UNKNOWN)) ? WB_EUNKNOWN : WB_EABORTED;
 }
 
 static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_engine_state *e)
@@ -259,12 +263,27 @@ static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_
 	}
 }
 
+/* Operators take a result that they do not know for none: they see it by the engines. */
+static const char *state_of(const struct wb_core_report *r)
+{
+	if (!r->is_final)
+		return "Engine";
+	if (!strcmp(r->result, "PartlyTorn"))
+		return "Succeeded";
+	return strcmp(r->result, "Unknown") ? r->result : "Aborted";
+}
+
+static bool is_worse(int64_t a, int64_t b)
+{
+	return a && (!b || b == WB_EABORTED || a == WB_ETORN) && a != b;
+}
+
 void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
 {
 	struct wb_msg_report m = {.epoch = {r->term, r->number},
 		.transfer = r->transfer,
 		.version = r->version,
-		.state = r->is_final ? r->result : "Engine",
+		.state = state_of(r),
 		.sentence = r->culprit ? r->culprit : "",
 		.is_final = r->is_final,
 		.is_feed = r->is_feed,
@@ -277,8 +296,10 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
 		return;
 	for (uint32_t i = 0; i < r->n_engine; i++) {
 		fill_engine(r, i, &m.engines[m.n_engines++]);
-		if (!m.culprit && m.engines[i].code)
-			m.culprit = r->engine[i];
+		if (!is_worse(m.engines[i].code, m.code))
+			continue;
+		m.culprit = r->engine[i];
+		m.code = m.engines[i].code;
 	}
 	if (r->is_final) { /* an engine's bytes are in the sum of the whole */
 		m.bytes = r->bytes;
@@ -286,8 +307,6 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
 	} else {
 		m.stall_ns = 0;
 	}
-	if (m.culprit)
-		m.code = code_of(r->state[0]) ? code_of(r->state[0]) : WB_EABORTED;
 	send_report(l, &m);
 	wb_free(m.engines);
 }

@@ -57,8 +57,13 @@ static int make_page(struct wb__worker *w, uint32_t count, struct wb_err *err)
 
 static void lane_ready(void *cookie, int events)
 {
+	struct wb__worker *w = cookie;
+
 	(void)events;
-	wb__env_pump(((struct wb__worker *)cookie)->a->env);
+	wb_lane_fired(w->lane);
+	if (w->area_lane)
+		wb_lane_fired(w->area_lane);
+	wb__env_pump(w->a->env);
 }
 
 static int make_lane(struct wb__worker *w, struct wb_err *err)
@@ -124,9 +129,12 @@ static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 static int make_area(struct wb__worker *w, struct wb_err *err)
 {
 	uint64_t *size = mem_sizes(w);
-	int rc =
-		size ? wb__worker_area_create(size, w->t.n_mem, wb_area_used(w->map), &w->area, err)
-		     : wb_err_set(err, -ENOMEM, "no memory for a staging area");
+	const struct wb__area_in in = {.loop = w->a->loop,
+		.mem_bytes = size,
+		.n_mem = w->t.n_mem,
+		.used = wb_area_used(w->map)};
+	int rc = size ? wb__worker_area_create(&in, &w->area_raw, &w->area, err)
+		      : wb_err_set(err, -ENOMEM, "no memory for a staging area");
 
 	wb_free(size);
 	return rc;
@@ -174,6 +182,28 @@ int wb__worker_area(struct wb__worker *w, struct wb_err *err)
 	return 0;
 }
 
+static bool has_number(const struct wb__agent *a, uint32_t number)
+{
+	for (const struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
+		if (w->number == number)
+			return true;
+	return false;
+}
+
+/* What all tools and messages call it.  One that comes back gets the number that it left. */
+static void name_worker(struct wb__worker *w)
+{
+	int n;
+
+	w->number = 1;
+	while (has_number(w->a, w->number))
+		w->number++;
+	n = snprintf(w->name, sizeof(w->name), "%s/worker %u", w->a->o.name, w->number);
+	if (w->rank >= 0)
+		snprintf(w->name + n, sizeof(w->name) - (size_t)n, " (rank %lld)",
+			(long long)w->rank);
+}
+
 int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err)
 {
@@ -201,7 +231,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		.is_torn = m->is_torn,
 		.done = m->done,
 		.done_at = m->done_at};
-	snprintf(w->name, sizeof(w->name), "%s/worker %u", a->o.name, w->id);
+	name_worker(w);
 	rc = copy_strings(w, m, err);
 	if (rc == 0)
 		rc = wb__contents_manifest(
@@ -238,6 +268,7 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_watch_destroy(w->area_watch);
 	if (w->area_lane != w->lane)
 		wb_lane_destroy(w->area_lane);
+	wb__area_raw_drop(&w->area_raw);
 	wb__worker_area_destroy(w->area);
 	wb_watch_destroy(w->lane_watch);
 	wb_lane_destroy(w->lane);
@@ -321,7 +352,7 @@ bool wb__worker_regions_remove(struct wb__worker *w)
 
 /* ---- memory that goes and comes ------------------------------------------------------------- */
 
-bool wb__worker_unmap(struct wb__worker *w)
+static bool unmap(struct wb__worker *w)
 {
 	uint64_t object = w->region_object;
 
@@ -335,6 +366,15 @@ bool wb__worker_unmap(struct wb__worker *w)
 		w->had_area = true;
 	}
 	return true;
+}
+
+bool wb__worker_unmap(struct wb__worker *w)
+{
+	if (w->area_raw.is_made) { /* it was about to get one */
+		wb__area_raw_drop(&w->area_raw);
+		w->had_area = true;
+	}
+	return unmap(w);
 }
 
 int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
@@ -364,7 +404,7 @@ int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *
 	if (rc == 0 && object)
 		rc = wb__worker_regions_add(w, object, err);
 	if (rc < 0) {
-		(void)wb__worker_unmap(w);
+		(void)unmap(w); /* pages of its area go on being taken */
 		w->slept_object = object;
 		now = w->t;
 		w->t = old;

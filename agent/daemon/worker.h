@@ -7,6 +7,7 @@
  * Made from what an untrusted process sent: every length and index is checked.  Lives until the
  * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
  */
+#include "daemon/area.h"
 #include "daemon/table.h"
 #include "proto/messages.h"
 #include "transfer/core.h"
@@ -23,7 +24,8 @@ struct wb__worker {
 	struct wb_seq *conn; /* NULL = it left */
 	uint32_t id, pid;
 	uint32_t object_index; /* which of those served here */
-	char name[WB_XPORT_NAME_MAX + 32]; /* "rollout-0/worker 3" */
+	uint32_t number; /* from 1, among those attached here */
+	char name[WB_XPORT_NAME_MAX + 64]; /* "rollout-0/worker 3 (rank 2)" */
 	char *object, *model, *engine; /* owned */
 	enum wb_role role;
 	int64_t rank;
@@ -38,6 +40,7 @@ struct wb__worker {
 	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
 	struct wb_watch *lane_watch;
 	struct wb__worker_area *area; /* owned; NULL = not staged */
+	struct wb__area_raw area_raw; /* before that */
 	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
 	struct wb_watch *area_watch;
 	struct wb_core_past past; /* as it told when it attached */
@@ -67,14 +70,15 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 void wb__worker_destroy(struct wb__worker *w);
 
 /** wb__worker_area - a staging area for a rollout worker: the one it has kept, or a new one that it
- *  is given.  Again: nothing.  0 or negative.  Blocks while pages are taken. */
+ *  is given.  Again: nothing.  0; -EINPROGRESS while its pages are taken: again later; or negative.
+ */
 int wb__worker_area(struct wb__worker *w, struct wb_err *err);
 
 /** wb__worker_unmap - the core says that nothing uses its memory: drop the mappings, descriptors
  *  and the staging area.  False: a write still uses a region, again later. */
 bool wb__worker_unmap(struct wb__worker *w);
-/** wb__worker_remap - the memory is there again, as a new table and memfds say.  0 or negative, and
- *  nothing is mapped. */
+/** wb__worker_remap - the memory is there again, as a new table and memfds say.  0; or negative,
+ * and nothing is mapped: -EINPROGRESS while pages of its staging area are taken, again later. */
 int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err);
 

@@ -124,6 +124,34 @@ static int judge(struct wb_probe *p, uint32_t na, uint32_t nb, struct wb_err *er
 	return wb__region_whole(b, nb, WB_REGION_UNWRITTEN);
 }
 
+/* What is no parameter is looked at only where nothing else lies: not in the memory of a parameter,
+ * nor in that of another such thing, of which the first one stays.  Returns the ranges left. */
+static uint32_t drop_shared(struct wb_probe *p, struct range *r, uint32_t n)
+{
+	uint64_t end = 0, begin = UINT64_MAX;
+	uint32_t left = 0;
+
+	for (uint32_t i = n; i-- > 0;) { /* begin: of the parameter that follows */
+		struct wb__param *a = &p->param[r[i].number];
+
+		if (a->role == WB_PROBE_PARAM)
+			begin = r[i].begin;
+		else if (r[i].end > begin)
+			a->state = WB__OUT;
+	}
+	for (uint32_t i = 0; i < n; i++) { /* end: of all that stays before it */
+		struct wb__param *a = &p->param[r[i].number];
+
+		if (a->role != WB_PROBE_PARAM && r[i].begin < end)
+			a->state = WB__OUT;
+		if (a->state == WB__OUT)
+			continue;
+		end = WB_MAX(end, r[i].end);
+		r[left++] = r[i];
+	}
+	return left;
+}
+
 int wb__alias_find(struct wb_probe *p, struct wb_err *err)
 {
 	struct range *r = wb_zalloc(p->n_param, sizeof(*r));
@@ -136,6 +164,7 @@ int wb__alias_find(struct wb_probe *p, struct wb_err *err)
 		if (p->param[i].geom.total)
 			r[n++] = range_of(p, i);
 	qsort(r, n, sizeof(*r), by_begin);
+	n = drop_shared(p, r, n);
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		if (p->param[r[i].number].state == WB__ALIAS)
 			continue;

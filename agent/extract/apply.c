@@ -75,14 +75,25 @@ static void apply_op(const struct apply *a, const struct wb_op *o)
 					WB_MIN(cols, o->n_col - c)});
 }
 
-static void apply_region(const struct apply *a, const struct wb_region *r)
+static void apply_region(const struct wb_map *map, const struct wb_region *r, uint8_t *base)
 {
-	size_t mem = wb_dtype_bytes(a->s->map->param[r->param].dtype);
-	uint8_t *base = a->param[r->param];
+	size_t mem = wb_dtype_bytes(map->param[r->param].dtype);
 
 	for (uint32_t k = 0; k < r->n_row; k++)
 		for (uint32_t c = 0; c < r->n_col; c++)
 			memcpy(base + (r->dst + k * r->row_stride + c) * mem, &r->value, mem);
+}
+
+void wb_srcmap_constants(const struct wb_srcmap *s, void *const *param)
+{
+	const struct wb_map *map = s->map;
+
+	for (uint32_t i = 0; i < map->n_region; i++) {
+		const struct wb_region *r = &map->region[i];
+
+		if (r->kind == WB_REGION_CONSTANT && param[r->param])
+			apply_region(map, r, param[r->param]);
+	}
 }
 
 int wb_srcmap_apply(const struct wb_srcmap *s, const void *const *tensor, void *const *param,
@@ -102,9 +113,7 @@ int wb_srcmap_apply(const struct wb_srcmap *s, const void *const *tensor, void *
 	for (uint32_t i = 0; i < map->n_op; i++)
 		if (param[map->op[i].param])
 			apply_op(&a, &map->op[i]);
-	for (uint32_t i = 0; i < map->n_region; i++)
-		if (map->region[i].kind == WB_REGION_CONSTANT && param[map->region[i].param])
-			apply_region(&a, &map->region[i]);
+	wb_srcmap_constants(s, param);
 	wb_free(a.wire);
 	return 0;
 }

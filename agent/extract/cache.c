@@ -37,6 +37,7 @@ struct wb_digest wb__cache_name(const struct wb_probe *p)
 		const struct wb__param *a = &p->param[i];
 
 		wb_buf_str(&b, a->name);
+		wb_buf_u32(&b, a->role);
 		wb_buf_u32(&b, a->dtype);
 		wb_buf_u32(&b, a->ndim);
 		for (uint32_t k = 0; k < a->ndim; k++) {
@@ -104,54 +105,85 @@ static bool is_left(const struct wb__param *a)
 	return !a->n_op;
 }
 
-static int take_map(struct wb_probe *p, const struct wb_map *map)
+/* @to: numbers here of the map's parameters, as match_table() gives them. */
+static int take_map(struct wb_probe *p, const struct wb_map *map, const uint32_t *to)
 {
 	for (uint32_t i = 0; i < map->n_op; i++) {
-		struct wb__param *a = &p->param[map->op[i].param];
+		struct wb__param *a = &p->param[to[map->op[i].param]];
 
 		if (wb_grow(&a->op, &a->op_cap, a->n_op + 1, WB_OPS_MAX, sizeof(*a->op)) < 0)
 			return -ENOMEM;
-		a->op[a->n_op++] = map->op[i];
+		a->op[a->n_op] = map->op[i];
+		a->op[a->n_op++].param = to[map->op[i].param];
 	}
 	for (uint32_t i = 0; i < map->n_region; i++) {
-		struct wb__param *a = &p->param[map->region[i].param];
+		struct wb__param *a = &p->param[to[map->region[i].param]];
 
 		if (a->state == WB__ALIAS)
 			continue; /* has it already */
 		if (wb_grow(&a->region, &a->region_cap, a->n_region + 1, WB_OPS_MAX,
 			    sizeof(*a->region)) < 0)
 			return -ENOMEM;
-		a->region[a->n_region++] = map->region[i];
+		a->region[a->n_region] = map->region[i];
+		a->region[a->n_region++].param = to[map->region[i].param];
 		a->needs_snapshot = true; /* only a sentinel tells whether they are as they were */
 	}
-	for (uint32_t i = 0; i < p->n_param; i++)
-		if (p->param[i].state == WB__ACTIVE && is_left(&p->param[i]))
-			p->param[i].state = WB__LEFT;
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		struct wb__param *a = &p->param[i];
+
+		if (a->state != WB__ACTIVE || !is_left(a))
+			continue;
+		a->state = a->role == WB_PROBE_PARAM ? WB__LEFT : WB__ASIDE;
+		a->needs_snapshot = a->role != WB_PROBE_PARAM;
+	}
 	return 0;
 }
 
 /* The name holds all of this too; a second look costs nothing. */
-static bool is_same_table(const struct wb_probe *p, const struct wb_srcmap *s)
+static bool is_same(const struct wb_probe *p, uint32_t i, const struct wb_srcmap *s, uint32_t k)
 {
-	if (!wb_digest_eq(s->manifest->digest, p->manifest->digest) ||
-		s->map->n_param != p->n_param)
-		return false;
-	for (uint32_t i = 0; i < p->n_param; i++)
-		if (strcmp(s->map->param[i].name, p->param[i].name) != 0 ||
-			s->map->param[i].dtype != p->param[i].dtype ||
-			s->map->param[i].span != p->param[i].geom.span ||
-			s->alias[i].owner != p->param[i].alias.owner)
-			return false;
-	return true;
+	return !strcmp(s->map->param[k].name, p->param[i].name) &&
+	       s->map->param[k].dtype == p->param[i].dtype &&
+	       s->map->param[k].span == p->param[i].geom.span;
 }
 
-static void forget(struct wb_probe *p)
+/* Numbers here of the map's parameters, which are in the same order; it has all that are parameters
+ * and some of the rest.  NULL: it belongs to others.  Release with wb_free(). */
+static uint32_t *match_table(const struct wb_probe *p, const struct wb_srcmap *s)
 {
+	uint32_t n = s->map->n_param, k = 0;
+	uint32_t *to = wb_zalloc(n, sizeof(*to));
+	bool is_ok = to && wb_digest_eq(s->manifest->digest, p->manifest->digest);
+
+	for (uint32_t i = 0; i < p->n_param && is_ok; i++)
+		if (k < n && is_same(p, i, s, k) && p->param[i].state != WB__OUT)
+			to[k++] = i;
+		else
+			is_ok = p->param[i].role != WB_PROBE_PARAM;
+	is_ok = is_ok && k == n;
+	for (k = 0; k < n && is_ok; k++) {
+		uint32_t owner = s->alias[k].owner;
+
+		is_ok = p->param[to[k]].alias.owner ==
+			(owner == WB_ALIAS_NONE ? WB_ALIAS_NONE : to[owner]);
+	}
+	if (is_ok)
+		return to;
+	wb_free(to);
+	return NULL;
+}
+
+void wb__cache_forget(struct wb_probe *p)
+{
+	p->is_cached = false;
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		p->param[i].n_op = 0;
 		p->param[i].needs_snapshot = false;
 		if (p->param[i].state != WB__ALIAS)
 			p->param[i].n_region = 0;
+		if (p->param[i].geom.total &&
+			(p->param[i].state == WB__LEFT || p->param[i].state == WB__ASIDE))
+			p->param[i].state = WB__ACTIVE;
 	}
 }
 
@@ -164,6 +196,7 @@ void wb__cache_load(struct wb_probe *p)
 	const uint8_t *payload;
 	char path[4096];
 	uint8_t *data = NULL;
+	uint32_t *to = NULL;
 	size_t bytes = 0, n = 0;
 	int rc = path_of(p, name, ".map", path, sizeof(path));
 
@@ -177,17 +210,18 @@ void wb__cache_load(struct wb_probe *p)
 	payload = wb__cache_check(data, bytes, name, &n, &why);
 	if (payload && wb_srcmap_decode(payload, n, &s, &err) < 0)
 		why = err.msg;
-	else if (s && !is_same_table(p, s))
+	else if (s && !(to = match_table(p, s)))
 		why = "it belongs to other parameters";
-	else if (s && take_map(p, s->map) < 0)
+	else if (s && take_map(p, s->map, to) < 0)
 		why = "no memory";
 	else if (s)
 		p->is_cached = true;
 	if (!p->is_cached) {
-		forget(p);
+		wb__cache_forget(p);
 		wb__note(p, "map cache %s ignored: %s", path, why);
 	}
 	wb_srcmap_destroy(s);
+	wb_free(to);
 	wb_free(data);
 }
 

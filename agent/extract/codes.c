@@ -68,21 +68,28 @@ static unsigned bits_of(uint64_t max)
 	return max ? 64 - (unsigned)__builtin_clzll(max) : 1;
 }
 
+static uint32_t types_of(enum wb_dtype t)
+{
+	return t == WB_F16 ? WB__TYPES_F16 : t == WB_BF16 || t == WB_F32 ? WB__TYPES_OTHER : 0;
+}
+
+uint32_t wb__codes_types(const struct wb_probe *p)
+{
+	uint32_t all = 0;
+
+	for (uint32_t i = 0; i < p->manifest->n; i++)
+		all |= types_of(p->manifest->tensor[i].dtype);
+	for (uint32_t i = 0; i < p->n_param; i++)
+		all |= types_of(p->param[i].dtype);
+	return all;
+}
+
 /* Digits of each kind; the pass count is the largest any tensor needs. */
-void wb__codes_setup(struct wb_probe *p)
+void wb__codes_setup(struct wb_probe *p, uint32_t all)
 {
 	const struct wb_manifest *m = p->manifest;
-	bool has_f16 = false, has_other = false;
 
-	for (uint32_t i = 0; i < m->n; i++) {
-		has_f16 |= m->tensor[i].dtype == WB_F16;
-		has_other |= m->tensor[i].dtype == WB_BF16 || m->tensor[i].dtype == WB_F32;
-	}
-	for (uint32_t i = 0; i < p->n_param; i++) {
-		has_f16 |= p->param[i].dtype == WB_F16;
-		has_other |= p->param[i].dtype == WB_BF16 || p->param[i].dtype == WB_F32;
-	}
-	p->is_mixed = has_f16 && has_other;
+	p->is_mixed = (all & WB__TYPES_F16) && (all & WB__TYPES_OTHER);
 	p->n_col_pass = p->n_row_pass = 1;
 	for (uint32_t i = 0; i < m->n; i++) {
 		const struct wb_tensor *t = &m->tensor[i];

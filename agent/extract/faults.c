@@ -49,7 +49,7 @@ uint32_t wb__faults_text(struct wb_probe *p)
 
 	wb_buf_reset(&p->fault);
 	for (uint32_t i = 0; i < p->n_param; i++) {
-		if (!p->param[i].fault[0])
+		if (!p->param[i].fault[0] || p->param[i].role != WB_PROBE_PARAM)
 			continue;
 		n++;
 		wb_buf_printf(&p->fault, "parameter %s: %s\n", p->param[i].name, p->param[i].fault);

@@ -55,6 +55,8 @@ enum wb__state {
 	WB__LEFT, /* load_weights does not write it: never touched */
 	WB__ALIAS, /* inside another parameter's memory */
 	WB__FAULTY, /* not a copy: only read no more, and put back at the end */
+	WB__OUT, /* no parameter, and cannot be looked at: never touched */
+	WB__ASIDE, /* no parameter, and not in the map of the cache: only put back at the end */
 };
 
 /* Elements that are not what they should be: dense indices and their number. */
@@ -65,11 +67,13 @@ struct wb__bad {
 /* One parameter under probe. */
 struct wb__param {
 	char *name; /* owned */
+	enum wb_probe_role role;
 	enum wb_dtype dtype;
 	uint32_t ndim;
 	uint64_t shape[WB_NDIM_MAX];
 	int64_t stride[WB_NDIM_MAX];
-	uint8_t *data, *moved_to; /* borrowed; moved_to: where load_weights put it instead */
+	uint8_t *data, *moved_to; /* borrowed; moved_to: where load_weights put it instead; NULL:
+				   * freed by load_weights, and FAULTY */
 	size_t elem_bytes;
 	enum wbk_code code;
 	struct wb__geom geom;
@@ -92,6 +96,7 @@ struct wb__param {
 	uint64_t n_equal; /* elements that hold the constant of the pass */
 	uint64_t n_held; /* those that held the first one's before it; counted without snapshot */
 	struct wb__bad bad; /* found in the current pass */
+	uint32_t out; /* at the end: number in the map, WB__NOT_OUT = not in it */
 	char fault[384]; /* "" = none */
 };
 
@@ -110,12 +115,13 @@ struct wb_probe {
 	struct wb_pass pass;
 	bool in_pass, is_done, is_restored;
 	bool is_cached; /* verifying a map from the cache */
+	bool is_stale; /* which does not hold */
 	uint32_t round; /* of digits: 0, or 1 for the N-D retry */
 	uint32_t hash_done;
 	struct wb_srcmap_stats stats;
 	uint64_t began_ns;
 	pthread_mutex_t lock; /* of what pieces of one parameter gather: bad, field */
-	struct wb_buf fault, note;
+	struct wb_buf fault, note, outside;
 };
 
 /* geom.c */
@@ -127,7 +133,14 @@ uint64_t wb__geom_at(const struct wb__geom *g, uint64_t index);
 
 /* codes.c */
 enum wbk_code wb__code_of(enum wb_dtype t);
-void wb__codes_setup(struct wb_probe *p);
+enum wb__types { /* of tensors and parameters, of all ranks */
+	WB__TYPES_F16 = 1,
+	WB__TYPES_OTHER = 2, /* BF16, F32 */
+};
+/** wb__codes_types - which there are here. */
+uint32_t wb__codes_types(const struct wb_probe *p);
+/** wb__codes_setup - @all: the types of all ranks. */
+void wb__codes_setup(struct wb_probe *p, uint32_t all);
 /** wb__code_width - digit bits of a tensor or parameter type in this probe. */
 unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t);
 /** wb__code_offset - what a decoded digit of type @t has too much. */
@@ -212,6 +225,12 @@ void wb__verify_judge(struct wb_probe *p);
 /* alias.c */
 int wb__alias_find(struct wb_probe *p, struct wb_err *err);
 
+/* outside.c */
+#define WB__NOT_OUT UINT32_MAX
+/** wb__outside_settle - before the parameters are put back: number those that go into the map, and
+ * name what load_weights writes elsewhere.  Returns how many go. */
+uint32_t wb__outside_settle(struct wb_probe *p);
+
 /* restore.c */
 int wb__snapshot(struct wb_probe *p);
 void wb__restore(struct wb_probe *p);
@@ -227,9 +246,20 @@ const char *wb__range_text(
 uint32_t wb__faults_text(struct wb_probe *p);
 void wb__note(struct wb_probe *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* passes.c: what ranks that load together tell each other, beside the types. */
+enum wb__said {
+	WB__SAID_NO_MAP = 4, /* none in the cache */
+	WB__SAID_STALE = 8, /* the one in the cache does not hold */
+	WB__SAID_ROUND = 16, /* digits once more */
+};
+/** wb__agree - the or of what all ranks say, this one @said.  0 or what agree returned. */
+int wb__agree(struct wb_probe *p, uint32_t said, uint32_t *all, struct wb_err *err);
+
 /* cache.c */
 struct wb_digest wb__cache_name(const struct wb_probe *p);
 void wb__cache_load(struct wb_probe *p);
+/** wb__cache_forget - as if there had been no map. */
+void wb__cache_forget(struct wb_probe *p);
 void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s);
 /** wb__cache_check - the payload of a cache file, or NULL with the reason. */
 const uint8_t *wb__cache_check(const void *file, size_t bytes, struct wb_digest name,

@@ -123,6 +123,66 @@ static int left_task(void *ctx, size_t task)
 	return 0;
 }
 
+static void forget_ops(struct wb_probe *p)
+{
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		struct wb__param *a = &p->param[i];
+
+		if (a->state == WB__ALIAS)
+			continue;
+		a->n_op = 0;
+		if (a->geom.total)
+			a->n_region = 0;
+		if (a->state == WB__LEFT || a->state == WB__ASIDE)
+			a->state = WB__ACTIVE;
+	}
+}
+
+int wb__agree(struct wb_probe *p, uint32_t said, uint32_t *all, struct wb_err *err)
+{
+	int rc;
+
+	*all = said;
+	if (!p->opts.agree)
+		return 0;
+	rc = p->opts.agree(p->opts.agree_cookie, said, all);
+	return rc < 0 ? wb_err_set(err, rc, "the ranks that load together did not agree") : 0;
+}
+
+static void probe_anew(struct wb_probe *p)
+{
+	wb__note(p, "the map in the cache%s is not what load_weights does now: probing anew",
+		p->is_stale ? "" : " of another rank");
+	wb__restore(p);
+	forget_ops(p);
+	p->is_cached = p->is_stale = false;
+	p->hash_done = 0;
+	p->pass.kind = 0;
+}
+
+/* The pass that all ranks run next; 0 in @kind = none. */
+static int agree_next(
+	struct wb_probe *p, enum wb_pass_kind *kind, uint32_t *digit, struct wb_err *err)
+{
+	uint32_t round = p->round, said, all;
+	int rc;
+
+	*kind = p->is_stale ? 0 : advance(p, digit);
+	said = (p->is_stale ? WB__SAID_STALE : 0) | (p->round != round ? WB__SAID_ROUND : 0);
+	rc = wb__agree(p, said, &all, err);
+	if (rc < 0)
+		return rc;
+	if (all & WB__SAID_STALE) {
+		probe_anew(p);
+		*kind = advance(p, digit);
+	} else if ((all & WB__SAID_ROUND) && p->round == round) {
+		p->round++; /* nothing to find here, but others load again */
+		*kind = WB_PASS_COLUMN;
+		*digit = 0;
+	}
+	return 0;
+}
+
 int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *err)
 {
 	uint64_t t0 = wb_now_ns(&wb_clock_real);
@@ -134,7 +194,9 @@ int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *
 		return wb_err_set(err, -EINVAL, "pass %s was not ended", p->pass.name);
 	if (p->is_done)
 		return 0;
-	kind = advance(p, &digit);
+	rc = agree_next(p, &kind, &digit, err);
+	if (rc < 0)
+		return rc;
 	if (!kind) {
 		p->is_done = true;
 		return 0;
@@ -177,7 +239,7 @@ static int check_storage(
 		for (uint32_t d = 0; same && d < a->ndim; d++)
 			same = now[i].shape[d] == a->shape[d] &&
 			       (now[i].stride[d] == a->stride[d] || a->shape[d] <= 1);
-		if ((same && now[i].data == a->data) || !a->geom.total)
+		if ((same && now[i].data == a->data) || !a->geom.total || a->state == WB__OUT)
 			continue;
 		wb__fault(a, "%s",
 			same ? "all elements: its storage was moved during load_weights (it must "
@@ -189,19 +251,17 @@ static int check_storage(
 	return 0;
 }
 
-static void forget_ops(struct wb_probe *p)
+void wb_probe_gone(struct wb_probe *p, uint32_t i, const void *data)
 {
-	for (uint32_t i = 0; i < p->n_param; i++) {
-		struct wb__param *a = &p->param[i];
+	struct wb__param *a = &p->param[i];
 
-		if (a->state == WB__ALIAS)
-			continue;
-		a->n_op = 0;
-		if (a->geom.total)
-			a->n_region = 0;
-		if (a->state == WB__LEFT)
-			a->state = WB__ACTIVE;
-	}
+	if (a->moved_to == data)
+		a->moved_to = NULL;
+	if (a->data != data || !a->geom.total || a->state == WB__OUT)
+		return;
+	a->data = NULL;
+	wb__fault(a, "all elements: its storage was freed, or made smaller, during load_weights "
+		     "(it must be written in place)");
 }
 
 static int end_hash(struct wb_probe *p)
@@ -220,12 +280,7 @@ static int end_hash(struct wb_probe *p)
 	}
 	for (uint32_t i = 0; i < p->n_param; i++)
 		p->param[i].bad = (struct wb__bad){0};
-	wb__note(p, "the map in the cache is not what load_weights does now: probing anew");
-	wb__restore(p);
-	forget_ops(p);
-	p->is_cached = false;
-	p->hash_done = 0;
-	p->pass.kind = 0;
+	p->is_stale = true; /* all ranks begin anew with the next pass */
 	return 0;
 }
 

@@ -47,17 +47,23 @@ static int take_param(
 	a->dtype = from->dtype;
 	a->elem_bytes = wb_dtype_bytes(from->dtype);
 	a->code = wb__code_of(from->dtype);
+	a->role = from->role;
 	a->ndim = from->ndim;
 	memcpy(a->shape, from->shape, sizeof(a->shape));
 	memcpy(a->stride, from->stride, sizeof(a->stride));
 	a->data = from->data;
 	a->alias.owner = WB_ALIAS_NONE;
-	rc = wb__geom_init(&a->geom, from, false, err);
+	rc = wb__geom_init(&a->geom, from, false, a->role == WB_PROBE_PARAM ? err : NULL);
+	if (!rc && a->geom.total && (!a->data || (uintptr_t)a->data % a->elem_bytes))
+		rc = wb_err_set(err, -EINVAL, "parameter %s: its address is not that of %s",
+			a->name, wb_dtype_name(a->dtype));
+	if (rc < 0 && a->role != WB_PROBE_PARAM) {
+		a->geom = (struct wb__geom){0};
+		a->state = WB__OUT;
+		return 0;
+	}
 	if (rc < 0)
 		return rc;
-	if (a->geom.total && (!a->data || (uintptr_t)a->data % a->elem_bytes))
-		return wb_err_set(err, -EINVAL, "parameter %s: its address is not that of %s",
-			a->name, wb_dtype_name(a->dtype));
 	if (!a->geom.total)
 		a->state = WB__LEFT;
 	canon_strides(a);
@@ -111,6 +117,22 @@ static int check_names(const struct wb_probe *p, struct wb_err *err)
 	return 0;
 }
 
+/* What content tensors have, and whether a map is only checked, is the same at all ranks. */
+static int agree_first(struct wb_probe *p, struct wb_err *err)
+{
+	uint32_t said = wb__codes_types(p) | (p->is_cached ? 0 : WB__SAID_NO_MAP), all;
+	int rc = wb__agree(p, said, &all, err);
+
+	if (rc < 0)
+		return rc;
+	wb__codes_setup(p, all);
+	if (p->is_cached && (all & WB__SAID_NO_MAP)) {
+		wb__note(p, "another rank has no map in its cache: probing anew");
+		wb__cache_forget(p);
+	}
+	return 0;
+}
+
 int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *param, uint32_t n,
 	const struct wb_probe_opts *opts, struct wb_probe **out, struct wb_err *err)
 {
@@ -127,6 +149,7 @@ int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *pa
 	pthread_mutex_init(&p->lock, NULL);
 	wb_buf_init(&p->fault, TEXT_MAX);
 	wb_buf_init(&p->note, TEXT_MAX);
+	wb_buf_init(&p->outside, TEXT_MAX);
 	p->param = wb_zalloc(n, sizeof(*p->param));
 	if (!p->param || take_opts(p, opts) < 0) {
 		rc = wb_err_set(err, -ENOMEM, "probe of %" PRIu32 " parameters", n);
@@ -143,9 +166,11 @@ int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *pa
 		rc = wb__alias_find(p, err);
 	if (rc < 0)
 		goto err_destroy;
-	wb__codes_setup(p);
 	if (p->cache_dir)
 		wb__cache_load(p);
+	rc = agree_first(p, err);
+	if (rc < 0)
+		goto err_destroy;
 	rc = wb__snapshot(p);
 	if (rc < 0) {
 		wb_err_set(err, rc,
@@ -185,6 +210,7 @@ void wb_probe_destroy(struct wb_probe *p)
 	wb_free(p->cache_key);
 	wb_buf_finish(&p->fault);
 	wb_buf_finish(&p->note);
+	wb_buf_finish(&p->outside);
 	pthread_mutex_destroy(&p->lock);
 	wb_free(p);
 }
@@ -211,45 +237,69 @@ static void drop_arrays(struct wb_map *map)
 	wb_free(map->region);
 }
 
-/* The map's own arrays from those of the parameters. */
-static int gather(const struct wb_probe *p, struct wb_map *map)
+/* One parameter's part of the arrays, which have room for it. */
+static int gather_param(const struct wb__param *a, struct wb_map *map)
+{
+	int rc = fill_param(a, &map->param[a->out]);
+
+	for (size_t i = 0; i < a->n_op; i++) {
+		map->op[map->n_op] = a->op[i];
+		map->op[map->n_op++].param = a->out;
+	}
+	for (size_t i = 0; i < a->n_region; i++) {
+		map->region[map->n_region] = a->region[i];
+		map->region[map->n_region++].param = a->out;
+	}
+	return rc;
+}
+
+/* The map's own arrays from those of the @n parameters that go into it. */
+static int gather(const struct wb_probe *p, uint32_t n, struct wb_map *map)
 {
 	uint64_t n_op = 0, n_region = 0;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < p->n_param; i++) {
+		if (p->param[i].out == WB__NOT_OUT)
+			continue;
 		n_op += p->param[i].n_op;
 		n_region += p->param[i].n_region;
 	}
 	if (n_op > WB_OPS_MAX || n_region > WB_OPS_MAX)
 		return -E2BIG;
-	map->param = wb_zalloc(p->n_param, sizeof(*map->param));
+	map->param = wb_zalloc(n, sizeof(*map->param));
 	map->op = wb_zalloc(n_op, sizeof(*map->op));
 	map->region = wb_zalloc(n_region, sizeof(*map->region));
 	if (!map->param || !map->op || !map->region)
 		return -ENOMEM;
-	map->n_param = p->n_param;
-	for (uint32_t i = 0; i < p->n_param && !rc; i++) {
-		const struct wb__param *a = &p->param[i];
-
-		rc = fill_param(a, &map->param[i]);
-		if (a->n_op)
-			memcpy(map->op + map->n_op, a->op, a->n_op * sizeof(*a->op));
-		if (a->n_region)
-			memcpy(map->region + map->n_region, a->region,
-				a->n_region * sizeof(*a->region));
-		map->n_op += (uint32_t)a->n_op;
-		map->n_region += (uint32_t)a->n_region;
-	}
+	map->n_param = n;
+	for (uint32_t i = 0; i < p->n_param && !rc; i++)
+		if (p->param[i].out != WB__NOT_OUT)
+			rc = gather_param(&p->param[i], map);
 	return rc;
 }
 
-static int make_srcmap(const struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err)
+/* By number in the map; owners are parameters, which are all in it. */
+static void take_aliases(const struct wb_probe *p, struct wb_alias *alias)
 {
-	struct wb_alias *alias = wb_zalloc(p->n_param, sizeof(*alias));
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		const struct wb__param *a = &p->param[i];
+
+		if (a->out == WB__NOT_OUT)
+			continue;
+		alias[a->out] = a->alias;
+		if (a->alias.owner != WB_ALIAS_NONE)
+			alias[a->out].owner = p->param[a->alias.owner].out;
+	}
+}
+
+static int make_srcmap(
+	const struct wb_probe *p, uint32_t n, struct wb_srcmap **out, struct wb_err *err)
+{
+	struct wb_alias *alias = wb_zalloc(n, sizeof(*alias));
 	struct wb_manifest *manifest = NULL;
 	struct wb_map arrays = {0}, *map = NULL;
-	int rc = alias ? gather(p, &arrays) : -ENOMEM;
+	int rc = alias ? gather(p, n, &arrays) : -ENOMEM;
 
 	if (rc < 0)
 		wb_err_set(err, rc, "source map");
@@ -259,9 +309,8 @@ static int make_srcmap(const struct wb_probe *p, struct wb_srcmap **out, struct 
 		arrays = (struct wb_map){0};
 		rc = wb_manifest_create(p->manifest->tensor, p->manifest->n, &manifest, err);
 	}
-	for (uint32_t i = 0; alias && i < p->n_param; i++)
-		alias[i] = p->param[i].alias;
 	if (!rc) {
+		take_aliases(p, alias);
 		rc = wb_srcmap_create(manifest, map, alias, out);
 		if (rc < 0)
 			wb_err_set(err, rc, "source map");
@@ -280,13 +329,17 @@ static int make_srcmap(const struct wb_probe *p, struct wb_srcmap **out, struct 
 static int check_copies(const struct wb_probe *p, struct wb_err *err)
 {
 	const char *first = NULL;
+	uint32_t n = 0;
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		const struct wb__param *a = &p->param[i];
 
+		if (a->role != WB_PROBE_PARAM)
+			continue;
 		if (a->n_op)
 			return 0;
+		n++;
 		if (!first && a->geom.total)
 			first = a->name;
 		total += a->alias.owner == WB_ALIAS_NONE ? a->geom.total : 0;
@@ -300,20 +353,22 @@ static int check_copies(const struct wb_probe *p, struct wb_err *err)
 		" parameters (the first %.200s) depend on them: does it load tensors of this "
 		"manifest, and into these parameters?",
 		p->stats.n_pass, p->manifest->n, p->manifest->n ? p->manifest->tensor[0].name : "-",
-		total, p->n_param, first);
+		total, n, first);
 }
 
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err)
 {
 	uint64_t t0 = wb_now_ns(&wb_clock_real);
 	struct wb_srcmap *s;
-	uint32_t n;
+	uint32_t n, n_out;
 	int rc;
 
 	if (!p->is_done)
 		return wb_err_set(err, -EINVAL, "passes are left");
-	if (!p->is_restored)
-		wb__restore(p);
+	if (p->is_restored)
+		return wb_err_set(err, -EINVAL, "finished before");
+	n_out = wb__outside_settle(p);
+	wb__restore(p);
 	p->is_restored = true;
 	n = wb__faults_text(p);
 	if (n)
@@ -322,7 +377,7 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 			n == 1 ? "" : "s", wb_buf_cstr(&p->fault));
 	rc = check_copies(p, err);
 	if (rc == 0)
-		rc = make_srcmap(p, &s, err);
+		rc = make_srcmap(p, n_out, &s, err);
 	if (rc < 0)
 		return rc;
 	p->stats.host_ns += wb_now_ns(&wb_clock_real) - t0;

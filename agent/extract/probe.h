@@ -32,8 +32,18 @@ struct wb_err;
 struct wb_probe; /* opaque */
 struct wb_srcmap;
 
+/* What a piece of memory is to the worker. */
+enum wb_probe_role {
+	WB_PROBE_PARAM = 0, /* a parameter: must be a copy, and is in the map */
+	/* Those that follow are left alone where they share memory with another one, or have a
+	 * shape that cannot be; what is no copy in them is no fault (wb_probe_outside()). */
+	WB_PROBE_ATTRIBUTE = 1, /* in the map when load_weights writes it and it is a copy */
+	WB_PROBE_WITNESS = 2, /* never in the map: looked at, and put back */
+};
+
 /* One parameter of the worker, as the framework holds it. */
 struct wb_probe_param {
+	enum wb_probe_role role;
 	const char *name; /* borrowed for the call */
 	enum wb_dtype dtype;
 	uint32_t ndim;
@@ -77,6 +87,9 @@ struct wb_probe_opts {
 	/* At the begin (@done 0) and end (@done 1) of each pass; may be NULL. */
 	void (*on_progress)(void *cookie, const struct wb_pass *pass, int done);
 	void *cookie;
+	/* As in weightbridge/extract.h: in create and in each next_pass.  May be NULL. */
+	int (*agree)(void *cookie, uint32_t said, uint32_t *all);
+	void *agree_cookie;
 };
 
 /**
@@ -96,7 +109,7 @@ void wb_probe_destroy(struct wb_probe *p);
 /**
  * wb_probe_next_pass - begin the next pass; may prefill parameters
  * Returns 1 and fills @pass; 0 when no pass is left (call finish); -ENOMEM; -EINVAL when the pass
- * before was not ended.
+ * before was not ended; what agree returned.
  */
 int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *err);
 
@@ -121,12 +134,27 @@ int wb_probe_end_pass(
 	struct wb_probe *p, const struct wb_probe_param *param, uint32_t n, struct wb_err *err);
 
 /**
+ * wb_probe_gone - memory of parameter @i at @data was freed by load_weights: not touched again
+ * @data:	where it was, at create or in the last end_pass; anything else is ignored
+ * A fault of the parameter.  Call it before the end_pass of the pass that did it, or before
+ * destroy.
+ */
+void wb_probe_gone(struct wb_probe *p, uint32_t i, const void *data);
+
+/**
  * wb_probe_finish - put the parameters back and hand out the map
  * Returns 0; WB_ENOTCOPY with all faults in one sentence (cut at its length;
- * wb_probe_faults() has all); -EINVAL while passes are left, or when there are elements and none is
- * a copy; -ENOMEM.
+ * wb_probe_faults() has all); -EINVAL while passes are left, when it was called before, or when
+ * there are elements and none is a copy; -ENOMEM.
  */
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err);
+
+/**
+ * wb_probe_outside - after finish: what load_weights writes that is not in the map
+ * Attributes that are no copy, and witnesses that are written from the checkpoint: lines of a name,
+ * a tab and a reason; "" = none.
+ */
+const char *wb_probe_outside(struct wb_probe *p);
 
 /** wb_probe_faults - one line for each parameter range that is not a copy; "" = none.  Valid until
  *  the next call. */

@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "extract/cover.h"
 #include "extract/srcmap.h"
 
 #include <errno.h>
@@ -10,14 +11,6 @@
 #include <stdlib.h>
 
 #define SOURCES_SHOWN 4
-
-/* What one parameter is made of. */
-struct row {
-	uint32_t n_op;
-	uint64_t copied, constant, unwritten; /* elements */
-	uint64_t value; /* of the first constant */
-	uint32_t n_constant;
-};
 
 static void put_shape(struct wb_buf *out, const struct wb_param *p)
 {
@@ -59,7 +52,7 @@ static void put_op(struct wb_buf *out, const struct wb_srcmap *s, const struct w
 }
 
 static void put_param(
-	struct wb_buf *out, const struct wb_srcmap *s, uint32_t i, const struct row *row)
+	struct wb_buf *out, const struct wb_srcmap *s, uint32_t i, const struct wb__cover *row)
 {
 	const struct wb_param *p = &s->map->param[i];
 	int64_t nests;
@@ -87,33 +80,6 @@ static void put_param(
 		wb_buf_printf(out, "    and %" PRIu32 " more\n", row->n_op - SOURCES_SHOWN);
 }
 
-static void count(const struct wb_srcmap *s, struct row *row)
-{
-	const struct wb_map *map = s->map;
-
-	for (uint32_t i = 0; i < map->n_op; i++) {
-		const struct wb_op *o = &map->op[i];
-
-		row[o->param].n_op++;
-		row[o->param].copied += (uint64_t)o->n_row * o->n_col * o->repeat;
-	}
-	for (uint32_t i = 0; i < map->n_region; i++) {
-		const struct wb_region *g = &map->region[i];
-		struct row *r = &row[g->param];
-		uint64_t n = (uint64_t)g->n_row * g->n_col;
-
-		if (g->kind == WB_REGION_UNWRITTEN) {
-			r->unwritten += n;
-			continue;
-		}
-		r->constant += n;
-		if (!r->n_constant || r->value != g->value)
-			r->n_constant++;
-		if (r->n_constant == 1)
-			r->value = g->value;
-	}
-}
-
 /* "1.503 GB", "12.0 kB". */
 static const char *size_text(uint64_t bytes, char out[32])
 {
@@ -126,7 +92,7 @@ static const char *size_text(uint64_t bytes, char out[32])
 	return out;
 }
 
-static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct row *row)
+static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct wb__cover *row)
 {
 	char map[WB_DIGEST_TEXT], manifest[WB_DIGEST_TEXT], size[32];
 	uint64_t copied = 0;
@@ -155,14 +121,15 @@ static void put_head(struct wb_buf *out, const struct wb_srcmap *s, const struct
 
 int wb_srcmap_report(const struct wb_srcmap *s, struct wb_buf *out)
 {
-	struct row *row = wb_zalloc(s->map->n_param, sizeof(*row));
+	struct wb__cover *row = wb_zalloc(s->map->n_param, sizeof(*row));
 
 	if (!row)
 		return -ENOMEM;
-	count(s, row);
+	wb__cover_of(s, row);
 	put_head(out, s, row);
 	for (uint32_t i = 0; i < s->map->n_param; i++)
 		put_param(out, s, i, &row[i]);
 	wb_free(row);
-	return out->rc;
+	wb_buf_printf(out, "\n");
+	return wb_srcmap_gaps(s, UINT32_MAX, out);
 }

@@ -26,7 +26,8 @@ static int snapshot_task(void *ctx, size_t task)
 	const struct wb__geom *g = &a->geom;
 	size_t row_bytes = g->cols * a->elem_bytes;
 
-	if (a->state == WB__ALIAS || !g->total || (p->opts.keep_no_snapshot && !a->needs_snapshot))
+	if (a->state == WB__ALIAS || a->state == WB__OUT || !g->total ||
+		(p->opts.keep_no_snapshot && !a->needs_snapshot))
 		return 0;
 	a->snapshot = alloc_large(g->total * a->elem_bytes);
 	if (!a->snapshot)
@@ -94,15 +95,16 @@ static int restore_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state == WB__ALIAS)
+	if (a->state == WB__ALIAS || a->state == WB__OUT)
 		return 0;
 	/* What load_weights was not seen to write it may have written since, and then raised. */
 	if (a->state == WB__LEFT && (!a->snapshot || wb__equals_snapshot(a)))
 		return 0;
 	if (a->snapshot) {
-		put_back(a, a->data);
-		if (a->moved_to)
-			put_back(a, a->moved_to);
+		if (a->data)
+			put_back(a, a->data);
+	} else if (!a->data) {
+		return 0;
 	} else if (a->cls || p->pass.kind == WB_PASS_CONST_B) {
 		put_back_unwritten(a);
 	}
@@ -111,6 +113,12 @@ static int restore_task(void *ctx, size_t task)
 
 void wb__restore(struct wb_probe *p)
 {
+	/* What was put in a parameter's place may be memory of another one, whose own content
+	 * counts.  Of what is no parameter the caller puts the first one in its place again. */
+	for (uint32_t i = 0; i < p->n_param; i++)
+		if (p->param[i].moved_to && p->param[i].snapshot &&
+			p->param[i].role == WB_PROBE_PARAM)
+			put_back(&p->param[i], p->param[i].moved_to);
 	/* Tasks cannot fail. */
 	(void)wb__parallel(p->threads, p->n_param, restore_task, p);
 }

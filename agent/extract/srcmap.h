@@ -60,8 +60,20 @@ int wb_srcmap_decode(const void *p, size_t bytes, struct wb_srcmap **out, struct
 int wb_srcmap_apply(const struct wb_srcmap *s, const void *const *tensor, void *const *param,
 	struct wb_err *err);
 
+/** wb_srcmap_constants - the constants alone; @param as above. */
+void wb_srcmap_constants(const struct wb_srcmap *s, void *const *param);
+
 /** wb_srcmap_report - text for people: ops and nests a parameter, constants, unwritten, times. */
 int wb_srcmap_report(const struct wb_srcmap *s, struct wb_buf *out);
+
+/**
+ * wb_srcmap_gaps - what the map leaves out, a line for each kind of it
+ * Tensors that go nowhere; parameters without elements, not written, written in part or with
+ * constants alone; tensors that are rounded.
+ * @shown_max:	names in one line
+ * Returns 0 or -ENOMEM.
+ */
+int wb_srcmap_gaps(const struct wb_srcmap *s, uint32_t shown_max, struct wb_buf *out);
 
 /** wb_srcmap_nests - ops of one parameter folded with equal extents and constant deltas;
  *  the number of loop nests left, or -ENOMEM. */

@@ -138,14 +138,14 @@ static const struct wbk_sum *wanted(const struct wb_flow *f, uint32_t worker, ui
 	return all && (all->lane[0] || all->lane[1]) ? all : &f->sum[id];
 }
 
-void wb__flow_installed(struct wb_flight *fl, bool has_sum)
+void wb__flow_installed(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	int rc;
 
 	damage(fl);
-	if (!f->o.read_back || !f->o.sums || !has_sum) {
-		wb__flow_fetch_ok(fl, has_sum);
+	if (!f->o.read_back || !f->o.sums) {
+		wb__flow_fetch_ok(fl);
 		return;
 	}
 	wb__flow_slot_put(fl);
@@ -161,7 +161,7 @@ void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
 	if (job->rc == 0 && !memcmp(&job->sum, wanted(f, fl->worker, id), sizeof(job->sum))) {
-		wb__flow_fetch_ok(fl, true);
+		wb__flow_fetch_ok(fl);
 		return;
 	}
 	if (job->rc == 0)
@@ -171,12 +171,11 @@ void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job)
 
 /* ---- all of a sink ------------------------------------------------------------------------ */
 
-static bool is_wanted(const struct wb_flow *f, uint32_t worker, uint32_t i)
+static bool is_wanted(const struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
 
-	return w->worker == worker && f->want[i].state == WANT_DONE &&
-	       f->sum_known[chunk_id(f, w->cls, w->chunk)];
+	return f->want[i].state == WANT_DONE && f->sum_known[chunk_id(f, w->cls, w->chunk)];
 }
 
 static bool is_out(const struct wb_flow *f, uint32_t worker)
@@ -195,10 +194,10 @@ static bool check_one(struct wb_flow *f, uint32_t worker)
 	struct wb_flight *fl;
 	uint32_t i = s->check_next;
 
-	while (i < f->local->n_want && !is_wanted(f, worker, i))
-		i++;
+	while (i != FLOW_NONE && !is_wanted(f, i))
+		i = f->local->want_same[i];
 	s->check_next = i;
-	if (i == f->local->n_want || !(fl = wb__flow_flight_get(&f->checks)))
+	if (i == FLOW_NONE || !(fl = wb__flow_flight_get(&f->checks)))
 		return false;
 	fl->want = i;
 	fl->worker = worker;
@@ -210,7 +209,7 @@ static bool check_one(struct wb_flow *f, uint32_t worker)
 		wb__flow_flight_put(fl); /* the lane is full: the tick comes again */
 		return false;
 	}
-	s->check_next++;
+	s->check_next = f->local->want_same[i];
 	return true;
 }
 
@@ -218,11 +217,11 @@ static void check_sink(struct wb_flow *f, uint32_t worker)
 {
 	struct sink *s = &f->sink[worker];
 
-	if (!s->pass || f->stopping || s->failed)
+	if (!s->pass || sink_is_over(f, worker))
 		return;
 	while (check_one(f, worker))
 		;
-	if (s->check_next < f->local->n_want || is_out(f, worker))
+	if (s->check_next != FLOW_NONE || is_out(f, worker))
 		return;
 	s->pass = 0;
 	s->clean = s->left == 0;
@@ -243,7 +242,7 @@ bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker)
 		return true;
 	if (!s->pass) {
 		s->pass = ++f->n_pass;
-		s->check_next = 0;
+		s->check_next = f->local->want_first[worker];
 		check_sink(f, worker); /* says the rest, at once or later */
 	}
 	return false;
@@ -255,7 +254,7 @@ void wb__flow_check_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t worker = fl->worker, cls = fl->cls, chunk = fl->chunk;
 	bool is_bad = job->rc < 0 || memcmp(&job->sum, wanted(f, worker, chunk_id(f, cls, chunk)),
 					     sizeof(job->sum)) != 0;
-	bool counts = fl->gen == f->sink[worker].pass && !f->stopping && !f->sink[worker].failed;
+	bool counts = fl->gen == f->sink[worker].pass && !sink_is_over(f, worker);
 
 	wb__flow_flight_put(fl);
 	if (is_bad && counts)

@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SHORT_MAX 16 /* tries in vain of one pump */
+#define BUSY_MIN_NS WB_NS_PER_MS
+#define BUSY_MAX_NS (100 * WB_NS_PER_MS)
+
 /* ---- starting ----------------------------------------------------------------------------- */
 
 static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off)
@@ -27,7 +31,8 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 		wb_walk_copy_end();
 }
 
-static int landing(struct wb_flight *fl, enum wb_pool pool)
+/* 1: into the parameters themselves, where each element is once, in long runs; 0: by a slot. */
+static int lands_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	int n_all, shape;
@@ -37,7 +42,19 @@ static int landing(struct wb_flight *fl, enum wb_pool pool)
 	shape = wb__flow_flight_shape(fl, false);
 	if (n_all < 0 || shape < 0)
 		return n_all < 0 ? n_all : shape;
-	if (shape == 1 && n_all == (int)fl->n_box && pool != WB_POOL_DOMAIN) {
+	return shape == 1 && n_all == (int)fl->n_box;
+}
+
+static int landing(struct wb_flight *fl, enum wb_pool pool)
+{
+	struct wb_flow *f = fl->flow;
+	struct want_run *r = &f->want[fl->want];
+	int rc = r->shape == SHAPE_SLOT ? 0 : lands_direct(fl);
+
+	if (rc < 0)
+		return rc;
+	r->shape = rc ? SHAPE_DIRECT : SHAPE_SLOT;
+	if (rc) {
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 		wb__flow_misplace(fl);
 		return 0;
@@ -75,10 +92,10 @@ static int send_grant(struct wb_flight *fl)
 	return wb_xport_grant(f->o.env->xport, fl->conn, &g);
 }
 
-static struct wb_flight *flight_for(struct wb_flow *f, uint32_t i)
+struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetch_kind kind)
 {
 	const struct wb_want *w = &f->local->want[i];
-	struct wb_flight *fl = wb__flow_flight_get(&f->fetch);
+	struct wb_flight *fl = wb__flow_flight_get(&f->fetch[kind]);
 
 	if (!fl)
 		return NULL;
@@ -86,25 +103,28 @@ static struct wb_flight *flight_for(struct wb_flow *f, uint32_t i)
 	fl->worker = w->worker;
 	fl->cls = w->cls;
 	fl->chunk = w->chunk;
-	fl->gen = ++f->want[i].gen;
+	fl->gen = ++f->want[i].gen; /* of this try */
 	fl->bytes = wb_chunk_len(f->plan, &f->plan->cls[w->cls], w->chunk);
 	fl->domain = f->plan->worker[f->want[i].src].domain;
 	return fl;
 }
 
 /* -EAGAIN: no flight, slot or credit; the want stays where it is. */
-static int start_fetch(struct wb_flow *f, uint32_t i, wb_conn_t conn)
+static int start_fetch(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
 {
-	struct wb_flight *fl = flight_for(f, i);
-	struct edge *e;
+	enum wb_pool pool = kind == FETCH_RECEIVE ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE;
+	struct wb_flight *fl;
+	struct asking *a;
 	int rc;
 
+	if (f->want[i].shape == SHAPE_SLOT && !f->o.slots->n_free[pool])
+		return -EAGAIN;
+	fl = wb__flow_fetch_flight(f, i, kind);
 	if (!fl)
 		return -EAGAIN;
-	fl->kind = FLIGHT_FETCH;
 	fl->conn = conn;
-	e = &f->edge[fl->domain];
-	rc = landing(fl, wb__want_from_trainer(f, i) ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE);
+	a = &f->edge[fl->domain].ask[kind];
+	rc = landing(fl, pool);
 	if (rc == 0)
 		rc = send_grant(fl);
 	if (rc < 0) {
@@ -113,25 +133,15 @@ static int start_fetch(struct wb_flow *f, uint32_t i, wb_conn_t conn)
 	}
 	if (fl->slot == WB_SLOT_NONE && !f->stats.first_write_ns)
 		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
-	if (!e->outstanding++)
-		e->progress_ns = wb_now_ns(f->o.env->clock);
+	if (!a->outstanding++)
+		a->progress_ns = wb_now_ns(f->o.env->clock);
 	return 0;
 }
 
-static bool local_ready(const struct wb_flow *f, uint32_t i)
-{
-	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
-
-	if (wb__want_from_trainer(f, i) && !(f->snap && f->snap[src].image))
-		return f->source_open[src] == 1;
-	return f->have[src][chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk)];
-}
-
-/* From the slot, or the image, into the parameters. */
-static int assemble(struct wb_flight *fl)
+int wb__flow_fetch_assemble(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
-	int rc = wb__flow_flight_shape(fl, false);
+	int rc = wb__flow_flight_boxes(fl, false);
 
 	if (!f->stats.first_write_ns)
 		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
@@ -143,158 +153,69 @@ static int assemble(struct wb_flight *fl)
 	return wb__flow_flight_lane(fl, false, true);
 }
 
-/* The source has a snapshot: packed already. */
-static int start_local_image(struct wb_flight *fl)
-{
-	uint32_t id = chunk_id(fl->flow, fl->cls, fl->chunk);
-	int rc;
-
-	wb__flow_trailer_write(fl->flow, fl->flow->sum[id], fl->gen, fl->trailer);
-	rc = assemble(fl);
-	if (rc < 0)
-		wb__flow_flight_put(fl);
-	return rc < 0 ? rc : 0;
-}
-
-/* As serve.c refuses others: the source will never have it for us, another holder may.  0: it has
- * it, or will. */
-static int refusal(const struct wb_flow *f, uint32_t i)
-{
-	uint32_t src = (uint32_t)f->local->index_of[f->want[i].src];
-	uint32_t id = chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk);
-	bool trainer = wb__want_from_trainer(f, i);
-
-	/* A snapshot holds only what the plan gives its worker to send, but stays. */
-	if (trainer && f->snap && f->snap[src].image)
-		return !wb__flow_image_at(f, src, id) ? -ENOENT
-		       : f->have[src][id]             ? 0
-						      : f->snap[src].rc;
-	return f->source_open[src] == 2 || (!trainer && f->sink[src].failed) ? -ECANCELED : 0;
-}
-
-/* Inside the agent: pack from one worker into a slot, assemble into the other. */
-static int start_local(struct wb_flow *f, uint32_t i)
-{
-	struct wb_flight *fl = flight_for(f, i);
-	uint32_t dst;
-	int rc;
-
-	if (!fl)
-		return -EAGAIN;
-	fl->kind = FLIGHT_LOCAL;
-	fl->wire = wb__flow_image_at(
-		f, (uint32_t)f->local->index_of[f->want[i].src], chunk_id(f, fl->cls, fl->chunk));
-	if (fl->wire)
-		return start_local_image(fl);
-	fl->slot = wb_slots_get(f->o.slots, WB_POOL_DOMAIN);
-	if (fl->slot == WB_SLOT_NONE) {
-		wb__flow_flight_put(fl);
-		return -EAGAIN;
-	}
-	dst = fl->worker;
-	fl->worker = (uint32_t)f->local->index_of[f->want[i].src];
-	rc = wb__flow_flight_shape(fl, false);
-	fl->step = STEP_WIRE;
-	if (rc >= 0)
-		rc = wb__flow_flight_lane(fl, true, true);
-	fl->worker = dst;
-	if (rc < 0)
-		wb__flow_flight_put(fl);
-	return rc < 0 ? rc : 0;
-}
-
-static void started(struct wb_flow *f, uint32_t i)
+void wb__flow_fetch_started(struct wb_flow *f, uint32_t i)
 {
 	f->want[i].state = WANT_FLYING;
 	f->receive_pending -= wb__want_from_trainer(f, i);
 }
 
-/* Start what the head of @q allows; false when nothing could be started. */
-static bool start_one(struct wb_flow *f, struct want_list *q, wb_conn_t conn)
+/* A wide window is refilled by halves: the grants of one wake-up go together. */
+static bool is_full(const struct wb_flow *f, struct asking *a)
 {
-	uint32_t i = wb__want_pop(f, q);
+	if (a->outstanding >= f->o.window)
+		a->is_full = true;
+	else if (f->o.window <= FLOW_WINDOW || a->outstanding <= f->o.window / 2)
+		a->is_full = false;
+	return a->is_full;
+}
+
+static bool is_busy(const struct wb_flow *f, const struct asking *a)
+{
+	return a->busy_until_ns && wb_now_ns(f->o.env->clock) < a->busy_until_ns;
+}
+
+/* The first of what is asked of agent @d.  0: it is on its way, or there is nothing; -EAGAIN: it
+ * stays for want of a slot, or of room in the transport; 1: for another reason. */
+static int start_one(struct wb_flow *f, uint32_t d, enum fetch_kind kind)
+{
+	struct asking *a = &f->edge[d].ask[kind];
+	uint32_t i = a->queue.head;
+	wb_conn_t conn;
 	int rc;
 
 	if (i == FLOW_NONE)
-		return false;
-	rc = start_fetch(f, i, conn);
-	if (rc == 0) {
-		started(f, i);
-		return true;
-	}
-	if (rc == -EAGAIN) {
-		wb__want_push_front(f, q, i);
-		return false;
-	}
-	started(f, i);
-	wb__want_failed(f, i, rc);
-	return true;
-}
-
-static void pump_local(struct wb_flow *f, struct want_list *q)
-{
-	struct want_list later = {FLOW_NONE, FLOW_NONE};
-	uint32_t i;
-	bool full = false;
-
-	while ((i = wb__want_pop(f, q)) != FLOW_NONE) {
-		int rc = refusal(f, i);
-
-		if (rc < 0) {
-			f->receive_pending -= wb__want_from_trainer(f, i);
-			f->want[i].state = WANT_CLOSED;
-			f->want[i].sources_tried++;
-			wb__want_enqueue(f, i, rc);
-			continue;
-		}
-		rc = full || !local_ready(f, i) ? -EAGAIN : start_local(f, i);
-
-		if (rc == 0)
-			started(f, i);
-		else if (rc == -EAGAIN)
-			wb__want_push(f, &later, i);
-		else {
-			started(f, i);
-			wb__want_failed(f, i, rc);
-		}
-		full = full || f->fetch.n_free == 0;
-	}
-	*q = later;
-}
-
-/* A wide window is refilled by halves: the grants of one wake-up go together. */
-static bool is_full(const struct wb_flow *f, struct edge *e)
-{
-	if (e->outstanding >= f->o.window)
-		e->is_full = true;
-	else if (f->o.window <= FLOW_WINDOW || e->outstanding <= f->o.window / 2)
-		e->is_full = false;
-	return e->is_full;
-}
-
-static bool pump_edge(struct wb_flow *f, uint32_t d)
-{
-	struct edge *e = &f->edge[d];
-	wb_conn_t conn;
-
-	if (e->receive.head == FLOW_NONE && e->exchange.head == FLOW_NONE)
-		return false;
-	if (d == f->local->domain) {
-		pump_local(f, &e->receive);
-		pump_local(f, &e->exchange);
-		return false;
-	}
-	if (is_full(f, e))
-		return false;
+		return 0;
+	if (is_full(f, a) || is_busy(f, a))
+		return 1;
 	conn = f->o.env->conn(f->o.env->ctx, d);
 	if (!conn)
-		return false;
-	if (start_one(f, &e->receive, conn))
-		return true;
-	/* Receive first: exchange fills what ingress is left. */
-	if (f->receive_pending && !f->exchange_early)
-		return false;
-	return start_one(f, &e->exchange, conn);
+		return 1;
+	rc = start_fetch(f, i, kind, conn);
+	if (rc == -EAGAIN)
+		return rc;
+	(void)wb__want_pop(f, &a->queue);
+	wb__flow_fetch_started(f, i);
+	if (rc < 0)
+		wb__want_failed(f, i, rc);
+	return 0;
+}
+
+/* Agents take turns.  Those whose window is full, who are not connected or who are busy cost a
+ * look; of those that lack a slot, the rest waits for the pump that follows a slot. */
+static void pump_kind(struct wb_flow *f, enum fetch_kind kind)
+{
+	struct wb_turns *r = &f->asking[kind];
+	uint32_t idle = 0, n_short = 0;
+
+	while (idle < r->n && n_short < SHORT_MAX && f->fetch[kind].n_free) {
+		uint32_t d = wb_turns_take(r);
+		int rc = start_one(f, d, kind);
+
+		idle = rc == 0 ? 0 : idle + 1;
+		n_short += rc == -EAGAIN;
+		if (f->edge[d].ask[kind].queue.head != FLOW_NONE)
+			wb_turns_add(r, d);
+	}
 }
 
 /* 1: the worker has each of these elements once, and that is written; 0: it has copies, and all are
@@ -316,10 +237,14 @@ static int write_copies(struct wb_flight *fl)
 
 void wb__flow_fetch_park(struct wb_flight *fl, int code)
 {
-	if (code == -EAGAIN)
-		fl->is_parked = true;
-	else
+	struct wb_flow *f = fl->flow;
+
+	if (code != -EAGAIN) {
 		wb__flow_fetch_retry(fl, code, false);
+		return;
+	}
+	fl->is_parked = true;
+	f->n_parked++;
 }
 
 /* Nobody wants what it brings: the flow ends, or its sink was dropped, and perhaps opened anew. */
@@ -327,7 +252,7 @@ static bool is_void(const struct wb_flight *fl)
 {
 	const struct wb_flow *f = fl->flow;
 
-	return f->stopping || f->sink[fl->worker].failed || fl->gen != f->want[fl->want].gen;
+	return sink_is_over(f, f->local->want[fl->want].worker) || fl->gen != f->want[fl->want].gen;
 }
 
 static void unpark(struct wb_flight *fl)
@@ -335,11 +260,12 @@ static void unpark(struct wb_flight *fl)
 	int rc;
 
 	fl->is_parked = false;
+	fl->flow->n_parked--;
 	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
 		return;
 	}
-	rc = fl->step == STEP_LANE         ? assemble(fl)
+	rc = fl->step == STEP_LANE         ? wb__flow_fetch_assemble(fl)
 	     : fl->step == STEP_LANE_EXTRA ? write_copies(fl)
 					   : wb__flow_read(fl);
 	if (rc < 0)
@@ -348,22 +274,23 @@ static void unpark(struct wb_flight *fl)
 
 void wb__flow_fetch_unpark(struct wb_flow *f)
 {
-	for (uint32_t i = 0; i < f->fetch.n; i++)
-		if (f->fetch.all[i].in_use && f->fetch.all[i].is_parked)
-			unpark(&f->fetch.all[i]);
+	if (f->n_parked)
+		for_fetches (f, fl)
+			if (fl->in_use && fl->is_parked)
+				unpark(fl);
 }
 
 void wb__flow_fetch_pump(struct wb_flow *f)
 {
-	bool any = !f->stopping;
-
 	wb__flow_fetch_unpark(f);
-	while (any) {
-		any = false;
-		for (uint32_t n = 0; n < f->n_domain; n++)
-			any |= pump_edge(f, (f->next_edge + n) % f->n_domain);
-		f->next_edge = (f->next_edge + 1) % f->n_domain;
-	}
+	while (!f->stopping && wb__flow_mine_pump(f))
+		;
+	if (f->stopping)
+		return;
+	/* Receive first: exchange fills what ingress is left. */
+	pump_kind(f, FETCH_RECEIVE);
+	if (!f->receive_pending || f->exchange_early)
+		pump_kind(f, FETCH_EXCHANGE);
 }
 
 /* ---- ending ------------------------------------------------------------------------------- */
@@ -384,7 +311,7 @@ void wb__flow_announce(struct wb_flow *f, uint32_t worker)
 	}
 }
 
-void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum)
+void wb__flow_fetch_ok(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	const struct wb_want *w = &f->local->want[fl->want];
@@ -393,7 +320,8 @@ void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum)
 
 	f->want[fl->want].state = WANT_DONE;
 	f->have[worker][id] = 1;
-	f->sum_known[id] |= has_sum;
+	wb__flow_wake(f, worker, id);
+	f->sum_known[id] |= f->o.sums;
 	f->stats.bytes[w->stage] += fl->bytes;
 	f->stats.chunks++;
 	s->left--;
@@ -420,7 +348,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	}
 	r->state = WANT_CLOSED;
 	wb__flow_flight_put(fl);
-	if (!f->stopping && !f->sink[f->local->want[i].worker].failed)
+	if (!sink_is_over(f, f->local->want[i].worker))
 		wb__want_enqueue(f, i, code);
 	if (f->has_last)
 		wb__flow_serve_pump(f);
@@ -432,10 +360,9 @@ static void verify(struct wb_flight *fl)
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	struct wbk_sum want;
-	bool has_sum;
-	int rc = wb__flow_trailer_read(f, fl->trailer, &want, &has_sum);
+	int rc = wb__flow_trailer_read(f, fl->trailer, &want);
 
-	if (rc == 0 && has_sum && f->o.sums && memcmp(&want, &fl->sum, sizeof(want))) {
+	if (rc == 0 && f->o.sums && memcmp(&want, &fl->sum, sizeof(want))) {
 		wb__flow_mismatch(f,
 			fl->slot == WB_SLOT_NONE && !fl->wire ? WB_FLOW_WIRE : WB_FLOW_SLOT,
 			f->want[fl->want].src, fl->worker, fl);
@@ -445,32 +372,64 @@ static void verify(struct wb_flight *fl)
 		wb__flow_fetch_retry(fl, rc, false);
 		return;
 	}
-	if (has_sum)
+	if (f->o.sums)
 		f->sum[id] = want;
-	wb__flow_installed(fl, has_sum);
+	wb__flow_installed(fl);
 }
 
-static void edge_done(struct wb_flight *fl)
+static struct asking *asking_of(const struct wb_flight *fl)
 {
-	struct edge *e = &fl->flow->edge[fl->domain];
+	return &fl->flow->edge[fl->domain].ask[fl->pool - fl->flow->fetch];
+}
 
-	e->outstanding--;
-	e->progress_ns = wb_now_ns(fl->flow->o.env->clock);
+static void edge_done(struct wb_flight *fl, bool is_here)
+{
+	struct asking *a = asking_of(fl);
+
+	a->outstanding--;
+	a->progress_ns = wb_now_ns(fl->flow->o.env->clock);
+	if (is_here)
+		a->busy_until_ns = a->backoff_ns = a->busy_ns = 0;
 }
 
 static void to_lane(struct wb_flight *fl)
 {
-	int rc = assemble(fl);
+	int rc = wb__flow_fetch_assemble(fl);
 
 	if (rc < 0)
 		wb__flow_fetch_park(fl, rc);
+}
+
+/* The source has no room for more grants: no try of its own, but it is asked later, and longer and
+ * longer later, up to when an edge that brings nothing is given up. */
+static bool wait_while_busy(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	struct asking *a = asking_of(fl);
+	uint64_t now = wb_now_ns(f->o.env->clock);
+	uint32_t i = fl->want;
+
+	if (!a->busy_ns)
+		a->busy_ns = now;
+	if (f->o.stall_ns && now - a->busy_ns >= f->o.stall_ns)
+		return false;
+	if (now >= a->busy_until_ns) { /* those that were out together count once */
+		a->backoff_ns =
+			a->backoff_ns ? WB_MIN(2 * a->backoff_ns, BUSY_MAX_NS) : BUSY_MIN_NS;
+		a->busy_until_ns = now + a->backoff_ns;
+	}
+	f->has_busy = true;
+	wb__flow_flight_put(fl);
+	wb__want_postpone(f, i);
+	wb__flow_fetch_pump(f);
+	return true;
 }
 
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	struct wb_flow *f = fl->flow;
 
-	edge_done(fl);
+	edge_done(fl, ev->kind == WB_XP_ARRIVED);
 	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
 		wb__flow_fetch_pump(f);
@@ -495,7 +454,9 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		return;
 	case WB_XP_REFUSED:
 		f->stats.refused++;
-		wb__flow_fetch_retry(fl, ev->code, ev->code != -EBUSY && ev->code != WB_ECKSUM);
+		if (ev->code == -EBUSY && wait_while_busy(fl))
+			return;
+		wb__flow_fetch_retry(fl, ev->code, ev->code != WB_ECKSUM);
 		return;
 	default: /* CANCELLED, LOST: ask again when there is a connection */
 		f->want[fl->want].tries--;

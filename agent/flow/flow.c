@@ -20,8 +20,7 @@ void wb__flow_trailer_write(const struct wb_flow *f, struct wbk_sum sum, uint32_
 	memcpy(out + 24, &f->o.transfer, 8);
 }
 
-int wb__flow_trailer_read(
-	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum)
+int wb__flow_trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum)
 {
 	uint64_t transfer;
 	uint32_t flags;
@@ -30,8 +29,9 @@ int wb__flow_trailer_read(
 	memcpy(&sum->lane[1], in + 8, 8);
 	memcpy(&flags, in + 16, 4);
 	memcpy(&transfer, in + 24, 8);
-	*has_sum = flags & FLAG_SUMMED;
-	return transfer == f->o.transfer ? 0 : WB_ESTALE;
+	if (transfer != f->o.transfer)
+		return WB_ESTALE;
+	return f->o.sums && !(flags & FLAG_SUMMED) ? WB_ECKSUM : 0;
 }
 
 struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
@@ -46,7 +46,8 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	fl->slot = WB_SLOT_NONE;
 	fl->wire = NULL;
 	fl->in_use = true;
-	fl->gone = fl->misplaced = fl->is_parked = false;
+	fl->gone = fl->misplaced = fl->is_parked = fl->is_packed = false;
+	fl->refusal = 0;
 	fl->rail = WB_FLOW_NO_RAIL;
 	fl->n_box = fl->n_iov = 0;
 	fl->sum = (struct wbk_sum){{0, 0}};
@@ -60,17 +61,16 @@ void wb__flow_slot_put(struct wb_flight *fl)
 	wb_slots_put(fl->flow->o.slots, fl->slot);
 	fl->slot = WB_SLOT_NONE;
 	if (fl->kind == FLIGHT_SERVE)
-		fl->flow->edge[fl->domain].serving--;
+		fl->flow->edge[fl->domain].held[SERVE_SLOT]--;
 }
 
 void wb__flow_flight_put(struct wb_flight *fl)
 {
-	struct flight_pool *p = fl->kind == FLIGHT_SERVE   ? &fl->flow->serve
-				: fl->kind == FLIGHT_SNAP  ? &fl->flow->snaps
-				: fl->kind == FLIGHT_CHECK ? &fl->flow->checks
-							   : &fl->flow->fetch;
+	struct flight_pool *p = fl->pool;
 
 	wb__flow_slot_put(fl);
+	if (fl->kind == FLIGHT_SERVE)
+		fl->flow->edge[fl->domain].held[SERVE_FLIGHT]--;
 	fl->in_use = false;
 	fl->next = p->free;
 	p->free = fl;
@@ -97,6 +97,7 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 		struct wb_flight *fl = &p->all[i];
 
 		fl->flow = f;
+		fl->pool = p;
 		fl->kind = kind;
 		fl->slot = WB_SLOT_NONE;
 		fl->iov = (void *)at;
@@ -157,6 +158,20 @@ static int alloc_checks(struct wb_flow *f)
 	return wb__flow_pool_init(f, &f->checks, 2 * f->local->n, FLIGHT_CHECK);
 }
 
+/* Any other agent may become a source, when the one that the plan names is lost. */
+static int alloc_fetches(struct wb_flow *f)
+{
+	uint32_t n = f->local->n_want ? WB_MIN(f->n_domain * f->o.window + 2, FLOW_FETCHES_MAX) : 1;
+	int rc = wb_keyed_init(&f->mine_waiting, f->local->n_want);
+
+	for (int k = 0; k < FETCH_REMOTE && rc == 0; k++)
+		rc = wb_turns_init(&f->asking[k], f->n_domain);
+	for (int k = 0; k < FETCH_KINDS && rc == 0; k++)
+		rc = wb__flow_pool_init(
+			f, &f->fetch[k], n, k == FETCH_LOCAL ? FLIGHT_LOCAL : FLIGHT_FETCH);
+	return rc;
+}
+
 static int alloc_arrays(struct wb_flow *f)
 {
 	const struct wb_local *l = f->local;
@@ -171,8 +186,9 @@ static int alloc_arrays(struct wb_flow *f)
 	f->lost = wb_zalloc(f->plan->n_worker, 1);
 	f->source_open = wb_zalloc(l->n, 1);
 	f->sink = wb_zalloc(l->n, sizeof(*f->sink));
+	f->mine = wb_zalloc(l->n, sizeof(*f->mine));
 	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
-		!f->source_open || !f->sink)
+		!f->source_open || !f->sink || !f->mine)
 		return -ENOMEM;
 	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
 		if (f->o.env->is_foreign(f->o.env->ctx, f->plan->worker[w].domain))
@@ -183,12 +199,27 @@ static int alloc_arrays(struct wb_flow *f)
 	rc = alloc_checks(f);
 	if (rc < 0)
 		return rc;
-	rc = wb__flow_pool_init(
-		f, &f->fetch, l->n_want ? WB_MIN(peers * f->o.window + 2, 48) : 1, FLIGHT_FETCH);
+	rc = alloc_fetches(f);
+	if (rc == 0)
+		rc = wb__flow_asks_init(f);
 	if (rc < 0)
 		return rc;
 	return wb__flow_pool_init(
 		f, &f->serve, WB_MIN(peers * (f->o.window + 1) + 4, 256), FLIGHT_SERVE);
+}
+
+static void empty_queues(struct wb_flow *f)
+{
+	const struct want_list none = {FLOW_NONE, FLOW_NONE};
+
+	for (uint32_t d = 0; d < f->n_domain; d++) {
+		for (int k = 0; k < FETCH_REMOTE; k++)
+			f->edge[d].ask[k].queue = none;
+		for (int k = 0; k < SERVE_KINDS; k++)
+			f->edge[d].serve[k] = none;
+	}
+	for (uint32_t i = 0; i < f->local->n; i++)
+		f->mine[i] = none;
 }
 
 /* Where the receiver moves the bytes, a chunk costs its source next to nothing, and all of them
@@ -218,8 +249,7 @@ int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb
 		return wb_err_set(err, -ENOMEM, "no memory for the %u chunks of transfer %llu",
 			o->local->n_want, (unsigned long long)o->transfer);
 	}
-	for (uint32_t d = 0; d < f->n_domain; d++)
-		f->edge[d].receive = f->edge[d].exchange = (struct want_list){FLOW_NONE, FLOW_NONE};
+	empty_queues(f);
 	wbk_sum_keys_init(&f->keys, o->sum_seed);
 	f->exchange_early = trainers_are_narrow(f);
 	*out = f;
@@ -232,12 +262,18 @@ void wb_flow_destroy(struct wb_flow *f)
 		return;
 	for (uint32_t i = 0; f->have && i < f->local->n; i++)
 		wb_free(f->have[i]);
-	pool_finish(&f->fetch);
+	for (int k = 0; k < FETCH_KINDS; k++)
+		pool_finish(&f->fetch[k]);
 	pool_finish(&f->serve);
 	pool_finish(&f->snaps);
 	pool_finish(&f->checks);
 	for (uint32_t i = 0; f->copies && i < f->local->n; i++)
 		wb_free(f->copies[i]);
+	wb__flow_asks_finish(f);
+	for (int k = 0; k < FETCH_REMOTE; k++)
+		wb_turns_finish(&f->asking[k]);
+	wb_keyed_finish(&f->mine_waiting);
+	wb_free(f->mine);
 	wb_free(f->copies);
 	wb_free(f->snap);
 	wb_free(f->want);
@@ -253,7 +289,10 @@ void wb_flow_destroy(struct wb_flow *f)
 
 bool wb_flow_is_idle(const struct wb_flow *f)
 {
-	return f->fetch.n_free == f->fetch.n && f->serve.n_free == f->serve.n &&
+	for (int k = 0; k < FETCH_KINDS; k++)
+		if (f->fetch[k].n_free != f->fetch[k].n)
+			return false;
+	return f->n_ask_used == 0 && f->serve.n_free == f->serve.n &&
 	       f->snaps.n_free == f->snaps.n && f->checks.n_free == f->checks.n;
 }
 
@@ -270,8 +309,8 @@ static bool touches(const struct wb_flight *fl, uint32_t worker)
 
 bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
 {
-	for (uint32_t i = 0; i < f->fetch.n; i++)
-		if (touches(&f->fetch.all[i], worker))
+	for_fetches (f, fl)
+		if (touches(fl, worker))
 			return true;
 	for (uint32_t i = 0; i < f->serve.n; i++)
 		if (touches(&f->serve.all[i], worker))
@@ -288,13 +327,11 @@ bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
 void wb_flow_stop(struct wb_flow *f)
 {
 	f->stopping = true;
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-
+	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
-	}
 	wb__flow_fetch_unpark(f);
+	wb__flow_review(f);
 	wb__flow_serve_pump(f);
 	wb__flow_snap_pump(f);
 }
@@ -345,18 +382,22 @@ void wb_flow_on_lane(const struct wb_lane_job *job)
 		wb__flow_fetch_lane(fl, job);
 }
 
+int wb__flow_flight_boxes(struct wb_flight *fl, bool all)
+{
+	int n = wb_local_boxes(
+		fl->flow->local, fl->worker, fl->cls, fl->chunk, all, fl->box, fl->scratch);
+
+	fl->n_box = n < 0 ? 0 : (uint32_t)n;
+	return n < 0 ? n : 0;
+}
+
 int wb__flow_flight_shape(struct wb_flight *fl, bool all)
 {
 	const struct wb_member *m = &fl->flow->local->member[fl->worker];
-	int n = wb_local_boxes(
-		fl->flow->local, fl->worker, fl->cls, fl->chunk, all, fl->box, fl->scratch);
-	int runs;
+	int runs, rc = wb__flow_flight_boxes(fl, all);
 
-	if (n < 0)
-		return n;
-	fl->n_box = (uint32_t)n;
-	if (!m->base)
-		return 0;
+	if (rc < 0 || !m->base)
+		return rc;
 	runs = wb_walk_runs(fl->box, fl->n_box, m->base, FLOW_RUN_BYTES_MIN, fl->iov, FLOW_IOV_MAX);
 	if (runs <= 0)
 		return 0;

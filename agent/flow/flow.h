@@ -108,7 +108,8 @@ int wb_flow_open_image(
 	struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base);
 /** wb_flow_image_is_whole - the flow needs the worker's parameters no more. */
 bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker);
-/** wb_flow_close_source - refuse further grants to it; wb_flow_source_busy() tells the rest. */
+/** wb_flow_close_source - refuse further grants to it, and ask for nothing more that would land in
+ *  its memory, not even to repair what is found damaged; wb_flow_source_busy() tells the rest. */
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker);
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_cut_source - drop the connections of those who still read from it. */
@@ -123,7 +124,7 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
 /**
  * wb_flow_open_sink - fetch everything a rollout worker wants
  * @feed: when not NULL, the plan workers to fetch from are those with feed[w] != 0, whatever the
- *	plan routes say (borrowed for the flow's life)
+ *	plan routes say (borrowed for the flow's life); others only for what none of these gives
  */
 void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed);
 /** wb_flow_uses - does anything under way touch the memory of local worker @worker? */
@@ -132,7 +133,8 @@ bool wb_flow_uses(const struct wb_flow *f, uint32_t worker);
 void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker);
 bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker);
 bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker);
-/** wb_flow_lose_worker - plan worker @w is no source any more; its share goes to others. */
+/** wb_flow_lose_worker - plan worker @w is no source any more, and its share goes to others; nor is
+ *  it a reader: an agent all of whose workers are lost is hung up on. */
 void wb_flow_lose_worker(struct wb_flow *f, uint32_t w);
 
 /* Events.  The owner routes by cookie (a flight of ours) or by transfer (grants). */

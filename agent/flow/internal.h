@@ -2,14 +2,16 @@
 #ifndef WB_FLOW_INTERNAL_H
 #define WB_FLOW_INTERNAL_H
 /*
- * Shared by flow.c (life), wants.c (whom to ask for what), fetch.c (chunks on their way), serve.c
- * (sources).  Not for others.
+ * Shared by flow.c (life), wants.c (whom to ask for what), fetch.c (chunks on their way), mine.c
+ * (those from a worker of this agent), asks.c (what others ask for), serve.c (answers).  Not for
+ * others.
  */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "flow/flow.h"
+#include "flow/lists.h"
 #include "flow/walk.h"
 #include "lane/lane.h"
 
@@ -18,15 +20,20 @@
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_WINDOW 3 /* chunks outstanding an edge */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
+#define FLOW_FETCHES_MAX 48 /* flights of one kind of fetch */
 #define FLOW_NONE UINT32_MAX
 
 enum want_state { WANT_CLOSED, WANT_QUEUED, WANT_FLYING, WANT_DONE };
+
+/* What its landing takes: looked at once. */
+enum want_shape { SHAPE_UNKNOWN, SHAPE_DIRECT, SHAPE_SLOT };
 
 struct want_run {
 	uint8_t state;
 	uint8_t tries; /* at the present source */
 	uint16_t sources_tried;
 	bool is_last; /* it looks for anybody who has it: nobody can wait for it here */
+	uint8_t shape; /* enum want_shape */
 	bool counted; /* in its sink's left_receive: a trainer has to stay for it */
 	uint32_t gen;
 	uint32_t src; /* plan worker asked now */
@@ -37,14 +44,61 @@ struct want_list {
 	uint32_t head, tail;
 };
 
-/* An edge: everything this agent asks of one other agent (or of itself: local). */
-struct edge {
-	struct want_list receive, exchange;
+/*
+ * Fetches are of three kinds, by the source that a want has at present, and each kind has flights,
+ * windows and slots of its own.  That no cycle of waits exists follows from their order:
+ *
+ * - FETCH_RECEIVE, a trainer worker of another agent is asked.  It answers from parameters or an
+ *   image, without regard to anything that arrives anywhere.  So receives end, and what they hold
+ *   comes back.
+ * - FETCH_EXCHANGE, a rollout worker of another agent is asked, which answers when it has the chunk
+ *   itself.  By the plan, and by what remap_lost() makes of it, it gets that from a trainer: a
+ *   receive there, which waits for nothing that an exchange holds.  So exchanges end.
+ * - FETCH_LOCAL, a worker of this agent is the source.  It begins when the source has the chunk:
+ *   nothing but lanes is waited for while a flight is held.
+ *
+ * With one pool, or one window to an agent that has both trainers and rollouts, exchanges that are
+ * parked at others could hold what these others' chunks need to be received here: all engines would
+ * wait for each other.
+ */
+enum fetch_kind { FETCH_RECEIVE, FETCH_EXCHANGE, FETCH_LOCAL, FETCH_KINDS };
+#define FETCH_REMOTE 2 /* kinds that leave the agent */
+
+/* All that is asked of one other agent, of one kind. */
+struct asking {
+	struct want_list queue;
 	uint32_t outstanding;
 	bool is_full; /* was, and has not drained enough to be worth a wake-up of the source */
-	uint32_t serving; /* send slots held for grants of that agent */
 	uint64_t progress_ns;
+	/* The source had no room for a grant: not asked before then; how long it was waited the
+	 * last time; and since when, without a chunk.  0 = it had. */
+	uint64_t busy_until_ns, backoff_ns, busy_ns;
 };
+
+/* What it takes to answer; the first also until it is known. */
+enum serve_kind { SERVE_FLIGHT, SERVE_SLOT, SERVE_KINDS };
+
+/* A grant of another agent, until it is answered. */
+enum ask_state { ASK_FREE, ASK_PARKED, ASK_QUEUED };
+struct ask {
+	enum ask_state state;
+	enum serve_kind kind; /* queued */
+	wb_conn_t conn;
+	uint64_t grant;
+	uint32_t worker, cls, chunk, gen; /* worker: local index */
+	uint32_t domain; /* who asks */
+	uint32_t next, prev; /* free, or in the queue of that agent */
+};
+
+/* An edge: everything this agent asks of one other agent, and that one of this. */
+struct edge {
+	struct asking ask[FETCH_REMOTE];
+	struct want_list serve[SERVE_KINDS]; /* of asks that can be answered */
+	uint32_t n_ask; /* grants of that agent which are not answered */
+	uint32_t held[SERVE_KINDS]; /* flights and send slots for those that are */
+};
+
+enum source_state { SOURCE_NOT_YET, SOURCE_OPEN, SOURCE_CLOSED };
 
 enum flight_kind { FLIGHT_FETCH, FLIGHT_LOCAL, FLIGHT_SERVE, FLIGHT_SNAP, FLIGHT_CHECK };
 enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA, STEP_READ };
@@ -57,7 +111,8 @@ enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA, STEP_READ }
 /* One chunk on its way: the only thing rail and lane threads see. */
 struct wb_flight {
 	struct wb_flow *flow;
-	struct wb_flight *next; /* free list, or list of waiting grants */
+	struct flight_pool *pool;
+	struct wb_flight *next; /* free list, or list of answers that wait for a lane or rail */
 	enum flight_kind kind;
 	enum flight_step step;
 	uint32_t want; /* fetch, local */
@@ -71,6 +126,8 @@ struct wb_flight {
 	uint32_t n_box, n_iov, rail;
 	bool in_use;
 	bool gone; /* the asker took the grant back */
+	bool is_packed; /* a serve with a slot: the chunk is in it */
+	int refusal; /* a serve that ends with this code; 0 = none */
 	bool is_parked; /* a fetch whose lane was full: the next pump submits @step again */
 	bool misplaced; /* by WB_FAULT */
 	bool is_relay; /* a serve whose trailer was known, and written, before it began */
@@ -104,24 +161,34 @@ struct wb_flow {
 	struct wbk_sum_keys keys;
 	struct want_run *want; /* one a local->want */
 	struct edge *edge; /* one a domain */
-	uint32_t n_domain, next_edge;
-	struct flight_pool fetch, serve, snaps, checks;
+	uint32_t n_domain;
+	struct wb_turns asking[FETCH_REMOTE]; /* domains with queued wants */
+	struct want_list *mine; /* by local worker: queued wants it is the source of */
+	struct wb_keyed mine_waiting; /* those of chunks that it does not have yet: chunk_key() */
+	uint32_t n_parked; /* fetches with is_parked */
+	bool has_busy; /* some edge has busy_until_ns, perhaps over */
+	struct flight_pool fetch[FETCH_KINDS], serve, snaps, checks;
 	struct snap *snap; /* by local worker; NULL = no snapshots */
-	struct wb_flight *waiting; /* grants not yet answerable, oldest first */
+	struct ask *ask;
+	uint32_t n_ask, n_ask_used, ask_share, ask_free; /* share: of one agent */
+	struct wb_keyed parked; /* asks for chunks that are not there yet: chunk_key() */
+	struct wb_keyed by_conn; /* all asks */
+	struct wb_turns serving[SERVE_KINDS]; /* domains with asks in that queue */
+	struct wb_flight *unsent; /* answers that wait for a lane or rail, oldest first */
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker: FLOW_LOST, FLOW_FOREIGN */
 	bool has_lost, has_last; /* any of them; a want that is_last, perhaps over */
 	struct wbk_sum **copies; /* by local worker, to read back: sum over all copies of a chunk */
-	uint8_t *source_open; /* by local worker */
+	uint8_t *source_open; /* by local worker: enum source_state */
 	struct sink {
 		bool open, received, failed;
 		const uint8_t *feed;
 		uint32_t left_receive, left;
 		/* Reading back: all that is installed was read and is right; the pass under way. */
 		bool clean;
-		uint32_t pass, check_next; /* 0 = none; of local->want */
+		uint32_t pass, check_next; /* 0 = none; of local->want, FLOW_NONE at the end */
 	} * sink; /* by local worker */
 	uint32_t receive_pending; /* RECEIVE chunks of open sinks not yet asked for */
 	bool exchange_early; /* trainers' egress is the narrow place: let exchange fill the rest */
@@ -131,9 +198,33 @@ struct wb_flow {
 	struct wb_flow_stats stats;
 };
 
+/* Each flight of the fetch pools, in use or not. */
+#define for_fetches(f, fl)                                                                         \
+	for (int k_ = 0; k_ < FETCH_KINDS; k_++)                                                   \
+		for (struct wb_flight *fl = (f)->fetch[k_].all;                                    \
+			fl < (f)->fetch[k_].all + (f)->fetch[k_].n; fl++)
+
 static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t chunk)
 {
 	return f->plan->cls[cls].chunk_base + chunk;
+}
+
+/* Each want of local worker @worker. */
+#define for_wants(f, worker, i)                                                                    \
+	for (uint32_t i = (f)->local->want_first[worker]; i != FLOW_NONE;                          \
+		i = (f)->local->want_same[i])
+
+/* A chunk of a worker of this agent: those who wait for it do so by this. */
+static inline uint64_t chunk_key(uint32_t worker, uint32_t id)
+{
+	return (uint64_t)worker << 32 | id;
+}
+
+/* Nothing lands in the memory of local worker @worker any more: it was dropped, somebody else is
+ * about to change that memory, or it may be gone. */
+static inline bool sink_is_over(const struct wb_flow *f, uint32_t worker)
+{
+	return f->stopping || f->sink[worker].failed || f->source_open[worker] == SOURCE_CLOSED;
 }
 
 int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind);
@@ -143,13 +234,21 @@ void wb__flow_slot_put(struct wb_flight *fl);
 /* Trailer: lane sums, flags, generation, transfer. */
 void wb__flow_trailer_write(
 	const struct wb_flow *f, struct wbk_sum sum, uint32_t gen, uint8_t *out);
-/* 0; WB_ESTALE for another transfer; *has_sum tells whether the source summed. */
-int wb__flow_trailer_read(
-	const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum, bool *has_sum);
+/* 0; WB_ESTALE for another transfer; WB_ECKSUM: this flow has sums, and the source did not sum. */
+int wb__flow_trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk_sum *sum);
 
 /* Faults on demand at @place; a flip changes one bit of the @bytes at @p. */
 unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, uint64_t bytes);
 void wb__flow_fetch_pump(struct wb_flow *f);
+/* mine.c: what can begin, of what workers of this agent are the sources of; false: nothing was put
+ * into another queue. */
+bool wb__flow_mine_pump(struct wb_flow *f);
+/* All that wait for a chunk here are looked at again. */
+void wb__flow_mine_review(struct wb_flow *f);
+struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetch_kind kind);
+void wb__flow_fetch_started(struct wb_flow *f, uint32_t i);
+/* From the slot, or the image, into the parameters. */
+int wb__flow_fetch_assemble(struct wb_flight *fl);
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* A lane did not take the flight's job: full, so that it is given again, or the try has failed. */
@@ -157,7 +256,7 @@ void wb__flow_fetch_park(struct wb_flight *fl, int code);
 /* Submit what was parked, or let it go with its sink. */
 void wb__flow_fetch_unpark(struct wb_flow *f);
 /* The chunk counts as installed. */
-void wb__flow_fetch_ok(struct wb_flight *fl, bool has_sum);
+void wb__flow_fetch_ok(struct wb_flight *fl);
 /* It does not: the same source a few times, then another. */
 void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source);
 void wb__flow_announce(struct wb_flow *f, uint32_t worker);
@@ -165,13 +264,28 @@ void wb__flow_announce(struct wb_flow *f, uint32_t worker);
 void wb__flow_mismatch(struct wb_flow *f, enum wb_flow_place place, uint32_t src, uint32_t worker,
 	const struct wb_flight *fl);
 void wb__flow_misplace(struct wb_flight *fl);
-void wb__flow_installed(struct wb_flight *fl, bool has_sum);
+void wb__flow_installed(struct wb_flight *fl);
 int wb__flow_read(struct wb_flight *fl);
 void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job);
 /* All of the sink has been read and is right; else a pass over it begins. */
 bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker);
 void wb__flow_check_pump(struct wb_flow *f);
 void wb__flow_check_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/* asks.c */
+int wb__flow_asks_init(struct wb_flow *f);
+void wb__flow_asks_finish(struct wb_flow *f);
+void wb__flow_ask_queue(struct wb_flow *f, uint32_t i, enum serve_kind kind);
+void wb__flow_ask_unqueue(struct wb_flow *f, uint32_t i);
+void wb__flow_ask_park(struct wb_flow *f, uint32_t i);
+/* Answered, or nobody waits for the answer: out of all lists. */
+void wb__flow_ask_free(struct wb_flow *f, uint32_t i);
+/* Local worker @worker has chunk @id, or will not wait for it like others: who waited for it here
+ * is looked at again, by the next pumps. */
+void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id);
+/* A source was opened, closed, lost: the same for all, and what is refused now is. */
+void wb__flow_review(struct wb_flow *f);
+/* serve.c.  1: can be answered; 0: not yet; < 0: never. */
+int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
 void wb__flow_serve_pump(struct wb_flow *f);
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
 void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
@@ -181,6 +295,8 @@ void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id);
 /* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
+/* The boxes alone: 0 or -errno. */
+int wb__flow_flight_boxes(struct wb_flight *fl, bool all);
 int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums);
 
 #endif

@@ -28,6 +28,30 @@ static int bind_members(struct wb_local *l, struct wb_err *err)
 	return 0;
 }
 
+static uint64_t want_key(const struct wb_local *l, uint32_t worker, uint32_t cls, uint32_t chunk)
+{
+	return (uint64_t)worker << 32 | (l->plan->cls[cls].chunk_base + chunk);
+}
+
+/* From the last to the first, so that a worker's are in order. */
+static int index_wants(struct wb_local *l, struct wb_err *err)
+{
+	l->want_first = wb_alloc(l->n * sizeof(*l->want_first));
+	l->want_same = wb_alloc(l->n_want * sizeof(*l->want_same));
+	if (!l->want_first || !l->want_same || wb_keyed_init(&l->want_of, l->n_want) < 0)
+		return wb_err_set(err, -ENOMEM, "no memory for %u chunks", l->n_want);
+	for (uint32_t i = 0; i < l->n; i++)
+		l->want_first[i] = UINT32_MAX;
+	for (uint32_t i = l->n_want; i-- > 0;) {
+		const struct wb_want *w = &l->want[i];
+
+		l->want_same[i] = l->want_first[w->worker];
+		l->want_first[w->worker] = i;
+		wb_keyed_add(&l->want_of, i, want_key(l, w->worker, w->cls, w->chunk));
+	}
+	return 0;
+}
+
 static int list_wants(struct wb_local *l, struct wb_err *err)
 {
 	const struct wb_plan *p = l->plan;
@@ -51,7 +75,7 @@ static int list_wants(struct wb_local *l, struct wb_err *err)
 				.stage = (uint8_t)r->stage,
 			};
 	}
-	return 0;
+	return index_wants(l, err);
 }
 
 int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manifest,
@@ -103,6 +127,9 @@ void wb_local_destroy(struct wb_local *l)
 	wb_free(l->member);
 	wb_free(l->index_of);
 	wb_free(l->want);
+	wb_free(l->want_first);
+	wb_free(l->want_same);
+	wb_keyed_finish(&l->want_of);
 	wb_free(l);
 }
 
@@ -135,6 +162,11 @@ int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint3
 		box[i].mem_off += at->off_bytes;
 	}
 	return n;
+}
+
+uint32_t wb_local_want(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk)
+{
+	return wb_keyed_first(&l->want_of, want_key(l, index, cls, chunk));
 }
 
 bool wb_local_is_member(const struct wb_local *l, uint32_t index, uint32_t cls)

@@ -8,6 +8,7 @@
  * the plan, the manifest, the maps and the workers' memory, which must outlive it.  Loop thread.
  * Layer: flow (L3).
  */
+#include "flow/lists.h"
 #include "lane/area.h"
 #include "planner/binding.h"
 #include "planner/plan.h"
@@ -45,6 +46,9 @@ struct wb_local {
 	int32_t *index_of; /* owned: plan worker -> local index or -1 */
 	struct wb_want *want; /* owned: by stage, then destination and route order */
 	uint32_t n_want;
+	uint32_t *want_first; /* owned: by worker, its first want; UINT32_MAX = none */
+	uint32_t *want_same; /* owned: by want, the next of the same worker */
+	struct wb_keyed want_of; /* owned: wants by worker and chunk */
 	size_t boxes_max; /* of any chunk of any local worker */
 	bool is_view; /* only member is owned */
 };
@@ -68,6 +72,9 @@ int wb_local_view(const struct wb_local *of, const struct wb_member *member, str
  */
 int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk, bool all,
 	struct wbk_box *box, uint32_t *scratch);
+
+/** wb_local_want - the want of worker @index for a chunk, or UINT32_MAX. */
+uint32_t wb_local_want(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk);
 
 /** wb_local_is_member - does worker @index hold or need class @cls? */
 bool wb_local_is_member(const struct wb_local *l, uint32_t index, uint32_t cls);

@@ -1,65 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources: answer grants from trainer parameters, or from installed and verified chunks. */
+/* Sources: answer asks from trainer parameters, or from installed and verified chunks. */
 #include "flow/wants.h"
 
 #include <errno.h>
 #include <string.h>
-
-static void refuse(struct wb_flight *fl, int code)
-{
-	fl->flow->stats.refused++;
-	/* -ENOENT and -ENOTCONN: nobody waits for the answer any more. */
-	if (!fl->gone)
-		(void)wb_xport_refuse(fl->flow->o.env->xport, fl->conn, fl->grant, code);
-	wb__flow_flight_put(fl);
-}
 
 static bool is_trainer(const struct wb_flow *f, uint32_t worker)
 {
 	return f->plan->worker[f->local->member[worker].plan_worker].role == WB_ROLE_TRAINER;
 }
 
-/* The worker's own want of the chunk, if that is not there yet; FLOW_NONE. */
-static uint32_t want_of(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
 {
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
+	uint32_t id = chunk_id(f, cls, chunk);
 
-		if (w->worker == worker && w->cls == cls && w->chunk == chunk)
-			return f->want[i].state == WANT_DONE ? FLOW_NONE : i;
-	}
-	return FLOW_NONE;
-}
-
-/* Those who ask around for a chunk do not wait for each other. */
-static bool asks_around(const struct wb_flow *f, const struct wb_flight *fl)
-{
-	uint32_t i = f->has_last ? want_of(f, fl->worker, fl->cls, fl->chunk) : FLOW_NONE;
-
-	return i != FLOW_NONE && f->sink[fl->worker].open && f->want[i].is_last;
-}
-
-/* 1: can be answered; 0: not yet; < 0: never. */
-static int readiness(const struct wb_flow *f, const struct wb_flight *fl)
-{
 	if (f->stopping)
 		return -ECANCELED;
-	if (f->snap && f->snap[fl->worker].image && f->source_open[fl->worker] == 1) {
-		if (!wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk)))
+	if (f->snap && f->snap[worker].image && f->source_open[worker] == SOURCE_OPEN) {
+		if (!wb__flow_image_at(f, worker, id))
 			return -ENOENT; /* another holder has it */
-		return f->have[fl->worker][chunk_id(f, fl->cls, fl->chunk)]
-			       ? 1
-			       : f->snap[fl->worker].rc;
+		return f->have[worker][id] ? 1 : f->snap[worker].rc;
 	}
-	if (is_trainer(f, fl->worker))
-		return f->source_open[fl->worker] == 1 ? 1
-		       : f->source_open[fl->worker]    ? -ECANCELED
-						       : 0;
-	if (f->source_open[fl->worker] == 2 || f->sink[fl->worker].failed)
+	if (is_trainer(f, worker))
+		return f->source_open[worker] == SOURCE_OPEN ? 1
+		       : f->source_open[worker]              ? -ECANCELED
+							     : 0;
+	if (f->source_open[worker] == SOURCE_CLOSED || f->sink[worker].failed)
 		return -ECANCELED;
-	if (f->have[fl->worker][chunk_id(f, fl->cls, fl->chunk)])
+	if (f->have[worker][id])
 		return 1;
-	return asks_around(f, fl) ? -ENODATA : 0;
+	return wb__want_asks_around(f, worker, cls, chunk) ? -ENODATA : 0;
+}
+
+/* ---- one answer ----------------------------------------------------------------------------- */
+
+static void later(struct wb_flight *fl)
+{
+	struct wb_flight **end = &fl->flow->unsent;
+
+	while (*end)
+		end = &(*end)->next;
+	fl->next = NULL;
+	fl->step = STEP_WAIT;
+	*end = fl;
+}
+
+static void refuse(struct wb_flight *fl, int code)
+{
+	struct wb_flow *f = fl->flow;
+
+	/* -ENOENT and -ENOTCONN: nobody waits for the answer any more. */
+	if (!fl->gone && wb_xport_refuse(f->o.env->xport, fl->conn, fl->grant, code) == -EAGAIN) {
+		fl->refusal = code;
+		later(fl);
+		return;
+	}
+	f->stats.refused++;
+	wb__flow_flight_put(fl);
 }
 
 static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off)
@@ -85,7 +82,7 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 	wb__flow_trailer_write(fl->flow, fl->sum, fl->gen, out);
 }
 
-static int write_out(struct wb_flight *fl)
+static void write_out(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	bool direct = fl->slot == WB_SLOT_NONE && !fl->wire;
@@ -101,159 +98,188 @@ static int write_out(struct wb_flight *fl)
 	};
 	int rc;
 
+	if (direct)
+		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 	fl->step = STEP_WIRE;
 	fl->is_relay = f->sum_known[id];
 	if (fl->is_relay)
 		wb__flow_trailer_write(f, f->sum[id], fl->gen, fl->trailer);
 	rc = wb_xport_write(f->o.env->xport, fl->conn, &w);
-	if (rc == -EAGAIN) {
-		fl->step = STEP_WAIT; /* answered again by the next pump */
-		return rc;
-	}
-	if (rc < 0)
+	if (rc == -EAGAIN)
+		later(fl);
+	else if (rc < 0)
 		refuse(fl, rc);
-	return 0;
 }
 
-/* Returns -EAGAIN when the flight has to wait for a slot or the transport. */
-static int answer(struct wb_flight *fl)
+static void pack(struct wb_flight *fl)
+{
+	int rc;
+
+	fl->step = STEP_LANE;
+	rc = wb__flow_flight_lane(fl, true, true);
+	if (rc == -EAGAIN)
+		later(fl);
+	else if (rc < 0)
+		refuse(fl, rc);
+}
+
+/* Answers that had to wait, once more: what they are from may be closed by now. */
+static void send_unsent(struct wb_flow *f)
+{
+	struct wb_flight *fl = f->unsent, *next;
+
+	f->unsent = NULL;
+	for (; fl; fl = next) {
+		int ready = wb__flow_readiness(f, fl->worker, fl->cls, fl->chunk);
+
+		next = fl->next;
+		fl->next = NULL;
+		if (fl->gone || fl->refusal || ready <= 0)
+			refuse(fl, fl->refusal ? fl->refusal : ready < 0 ? ready : -ECANCELED);
+		else if (fl->slot != WB_SLOT_NONE && !fl->is_packed)
+			pack(fl);
+		else
+			write_out(fl);
+	}
+}
+
+/* ---- asks to answers ------------------------------------------------------------------------ */
+
+static uint32_t n_free(const struct wb_flow *f, enum serve_kind kind)
+{
+	return kind == SERVE_FLIGHT ? f->serve.n_free : f->o.slots->n_free[WB_POOL_SEND];
+}
+
+/* A reader that stops reading keeps what it has.  It gets no more than is left for others then:
+ * one takes half at most, and however many there are, what they leave is halved by each. */
+static bool may_take(const struct wb_flow *f, uint32_t domain, enum serve_kind kind)
+{
+	return f->edge[domain].held[kind] < n_free(f, kind);
+}
+
+static struct wb_flight *flight_of(struct wb_flow *f, const struct ask *a)
+{
+	struct wb_flight *fl = wb__flow_flight_get(&f->serve);
+
+	fl->worker = a->worker;
+	fl->cls = a->cls;
+	fl->chunk = a->chunk;
+	fl->gen = a->gen;
+	fl->bytes = wb_chunk_len(f->plan, &f->plan->cls[a->cls], a->chunk);
+	fl->domain = a->domain;
+	fl->conn = a->conn;
+	fl->grant = a->grant;
+	f->edge[a->domain].held[SERVE_FLIGHT]++; /* until it is put back */
+	return fl;
+}
+
+/* From an image or from the parameters themselves: true.  Else it needs a slot. */
+static bool answer_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
 	int shape;
 
-	if (fl->slot != WB_SLOT_NONE) /* packed already, the transport was busy */
-		return write_out(fl);
-	if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP) {
-		refuse(fl, -EIO);
-		return 0;
-	}
 	fl->wire = wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk));
 	if (fl->wire) {
 		/* Packed and summed when the snapshot was taken. */
 		fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
 		fl->n_iov = 1;
-		return write_out(fl);
+		write_out(fl);
+		return true;
 	}
 	shape = wb__flow_flight_shape(fl, false);
-	if (shape < 0) {
+	if (shape < 0)
 		refuse(fl, shape);
-		return 0;
+	else if (shape == 1)
+		write_out(fl);
+	return shape != 0;
+}
+
+static void answer_by_slot(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	int rc = wb__flow_flight_boxes(fl, false);
+
+	if (rc < 0) {
+		refuse(fl, rc);
+		return;
 	}
-	if (shape == 1) {
-		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
-		return write_out(fl);
-	}
-	/* One reader that stops reading must not hold every send slot. */
-	if (f->edge[fl->domain].serving > f->o.slots->n_pool[WB_POOL_SEND] / 2)
-		return -EAGAIN;
-	fl->slot = wb_slots_get(f->o.slots, WB_POOL_SEND);
-	if (fl->slot == WB_SLOT_NONE)
-		return -EAGAIN;
-	f->edge[fl->domain].serving++; /* until the slot is put back */
+	fl->slot = wb_slots_get(f->o.slots, WB_POOL_SEND); /* there is one */
+	f->edge[fl->domain].held[SERVE_SLOT]++; /* until the slot is put back */
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
-	fl->step = STEP_LANE;
-	if (wb__flow_flight_lane(fl, true, true) < 0) {
-		wb__flow_slot_put(fl);
-		fl->step = STEP_WAIT;
-		return -EAGAIN;
+	pack(fl);
+}
+
+static void answer(struct wb_flow *f, uint32_t i, enum serve_kind kind)
+{
+	struct wb_flight *fl = flight_of(f, &f->ask[i]);
+
+	if (kind == SERVE_SLOT) {
+		wb__flow_ask_free(f, i);
+		answer_by_slot(fl);
+	} else if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP) {
+		wb__flow_ask_free(f, i);
+		refuse(fl, -EIO);
+	} else if (answer_direct(fl)) {
+		wb__flow_ask_free(f, i);
+	} else {
+		wb__flow_flight_put(fl);
+		wb__flow_ask_unqueue(f, i);
+		wb__flow_ask_queue(f, i, SERVE_SLOT);
 	}
+}
+
+/* The first of what @domain asks for.  -EAGAIN: it stays where it is. */
+static int serve_one(struct wb_flow *f, uint32_t domain, enum serve_kind kind)
+{
+	uint32_t i = f->edge[domain].serve[kind].head;
+	const struct ask *a = &f->ask[i];
+	int ready;
+
+	if (i == FLOW_NONE)
+		return 0;
+	ready = wb__flow_readiness(f, a->worker, a->cls, a->chunk);
+	if (ready == 0) {
+		wb__flow_ask_park(f, i);
+		return 0;
+	}
+	if (ready < 0) {
+		if (wb_xport_refuse(f->o.env->xport, a->conn, a->grant, ready) == -EAGAIN)
+			return -EAGAIN;
+		f->stats.refused++;
+		wb__flow_ask_free(f, i);
+		return 0;
+	}
+	if (!may_take(f, domain, SERVE_FLIGHT) || !may_take(f, domain, kind))
+		return -EAGAIN;
+	answer(f, i, kind);
 	return 0;
+}
+
+/* Agents take turns. */
+static void pump_ring(struct wb_flow *f, enum serve_kind kind)
+{
+	struct wb_turns *r = &f->serving[kind];
+	uint32_t idle = 0;
+
+	while (idle < r->n && n_free(f, SERVE_FLIGHT) && n_free(f, kind)) {
+		uint32_t d = wb_turns_take(r);
+
+		idle = serve_one(f, d, kind) == -EAGAIN ? idle + 1 : 0;
+		if (f->edge[d].serve[kind].head != FLOW_NONE)
+			wb_turns_add(r, d);
+	}
 }
 
 void wb__flow_serve_pump(struct wb_flow *f)
 {
-	struct wb_flight **at = &f->waiting;
-
-	while (*at) {
-		struct wb_flight *fl = *at;
-		int ready = fl->gone ? -ECANCELED : readiness(f, fl);
-
-		if (ready == 0) {
-			at = &fl->next;
-			continue;
-		}
-		*at = fl->next;
-		fl->next = NULL;
-		if (ready < 0) {
-			refuse(fl, ready);
-		} else if (answer(fl) == -EAGAIN) {
-			fl->next = *at;
-			*at = fl;
-			at = &fl->next;
-		}
-	}
+	send_unsent(f);
+	for (int k = 0; k < SERVE_KINDS; k++)
+		pump_ring(f, k);
 }
 
-/* The asker repairs a chunk that this worker is waiting for it to send: each would wait for ever.
- */
-static bool waits_for_asker(
-	const struct wb_flow *f, uint32_t worker, const struct wb_xport_chunk *c)
-{
-	uint32_t i;
-
-	if ((c->gen < 2 && !f->has_lost) || is_trainer(f, worker) ||
-		f->have[worker][chunk_id(f, c->cls, c->chunk)])
-		return false;
-	i = want_of(f, worker, c->cls, c->chunk);
-	return i != FLOW_NONE && f->want[i].src == c->dst;
-}
-
-void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
-{
-	const struct wb_xport_chunk *c = &ev->chunk;
-	struct wb_flight *fl, **end;
-	int32_t worker = c->src < f->plan->n_worker ? f->local->index_of[c->src] : -1;
-
-	if (worker < 0 || c->cls >= f->plan->n_class || c->dst >= f->plan->n_worker ||
-		c->chunk >= f->plan->cls[c->cls].n_chunk ||
-		c->bytes != wb_chunk_len(f->plan, &f->plan->cls[c->cls], c->chunk) ||
-		!wb_local_is_member(f->local, (uint32_t)worker, c->cls)) {
-		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EINVAL);
-		return;
-	}
-	if (waits_for_asker(f, (uint32_t)worker, c)) {
-		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EDEADLK);
-		return;
-	}
-	fl = wb__flow_flight_get(&f->serve);
-	if (!fl) {
-		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, -EBUSY);
-		return;
-	}
-	fl->step = STEP_WAIT;
-	fl->worker = (uint32_t)worker;
-	fl->cls = c->cls;
-	fl->chunk = c->chunk;
-	fl->gen = c->gen;
-	fl->bytes = c->bytes;
-	fl->domain = f->plan->worker[c->dst].domain;
-	fl->conn = ev->conn;
-	fl->grant = ev->grant;
-	for (end = &f->waiting; *end; end = &(*end)->next)
-		;
-	*end = fl;
-	wb__flow_serve_pump(f);
-}
-
-void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant)
-{
-	for (uint32_t i = 0; i < f->serve.n; i++) {
-		struct wb_flight *fl = &f->serve.all[i];
-
-		if (fl->in_use && fl->conn == conn && fl->grant == grant)
-			fl->gone = true;
-	}
-	wb__flow_serve_pump(f);
-}
-
-void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn)
-{
-	for (uint32_t i = 0; i < f->serve.n; i++)
-		if (f->serve.all[i].in_use && f->serve.all[i].conn == conn)
-			f->serve.all[i].gone = true;
-	wb__flow_serve_pump(f);
-}
+/* ---- events --------------------------------------------------------------------------------- */
 
 void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 {
@@ -261,6 +287,7 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
 	fl->sum = job->sum;
+	fl->is_packed = true;
 	if (!is_trainer(f, fl->worker))
 		wb__flow_fault(f, WB_FAULT_RELAY, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
 	if (job->rc < 0 || fl->gone) {
@@ -270,9 +297,8 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 		/* Installed here, verified, and different now: repair before anybody gets it. */
 		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
 		refuse(fl, WB_ECKSUM);
-	} else if (write_out(fl) == -EAGAIN) {
-		fl->next = f->waiting;
-		f->waiting = fl;
+	} else {
+		write_out(fl);
 	}
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
@@ -298,14 +324,18 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker)
 {
-	f->source_open[worker] = 1;
+	f->source_open[worker] = SOURCE_OPEN;
+	wb__flow_review(f);
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 }
 
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker)
 {
-	f->source_open[worker] = 2;
+	f->source_open[worker] = SOURCE_CLOSED;
+	if (!is_trainer(f, worker))
+		wb__want_drop_worker(f, worker);
+	wb__flow_review(f);
 	wb__flow_serve_pump(f);
 }
 
@@ -331,19 +361,17 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
 		memcpy(f->sum, sums->sum, f->plan->n_chunk * sizeof(*f->sum));
 		memcpy(f->sum_known, sums->sum_known, f->plan->n_chunk);
 	}
+	wb__flow_review(f);
 	wb__flow_serve_pump(f);
 }
 
 void wb_flow_cut_worker(struct wb_flow *f, uint32_t worker)
 {
 	wb_flow_cut_source(f, worker);
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		const struct wb_flight *fl = &f->fetch.all[i];
-
+	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->worker == worker &&
 			fl->step == STEP_WIRE)
 			(void)wb_xport_disconnect(f->o.env->xport, fl->conn);
-	}
 }
 
 void wb_flow_cut_source(struct wb_flow *f, uint32_t worker)

@@ -24,7 +24,7 @@ static bool start(struct wb_flow *f, uint32_t worker)
 	int n;
 
 	if (!s->image || s->rc || s->next == s->image->n || f->stopping ||
-		f->source_open[worker] != 1)
+		f->source_open[worker] != SOURCE_OPEN)
 		return false;
 	fl = wb__flow_flight_get(&f->snaps);
 	if (!fl)
@@ -76,7 +76,10 @@ void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 		f->sum[id] = job->sum;
 		f->sum_known[id] = f->o.sums;
 		f->have[fl->worker][id] = 1;
+		wb__flow_wake(f, fl->worker, id);
 	}
+	if (job->rc < 0)
+		wb__flow_review(f);
 	wb__flow_flight_put(fl);
 	wb__flow_snap_pump(f);
 	wb__flow_serve_pump(f);
@@ -96,7 +99,8 @@ int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image
 			return rc;
 	}
 	f->snap[worker] = (struct snap){.image = image, .base = base};
-	f->source_open[worker] = 1;
+	f->source_open[worker] = SOURCE_OPEN;
+	wb__flow_review(f); /* some of it may be refused, and is in no image */
 	wb__flow_snap_pump(f);
 	return 0;
 }

@@ -41,33 +41,44 @@ bool wb__want_from_trainer(const struct wb_flow *f, uint32_t i)
 	return f->plan->worker[f->want[i].src].role == WB_ROLE_TRAINER;
 }
 
+/* Where it waits for its turn, which it now has in prospect. */
 static struct want_list *queue_of(struct wb_flow *f, uint32_t i)
 {
-	struct edge *e = &f->edge[f->plan->worker[f->want[i].src].domain];
+	uint32_t d = f->plan->worker[f->want[i].src].domain;
+	enum fetch_kind kind = wb__want_from_trainer(f, i) ? FETCH_RECEIVE : FETCH_EXCHANGE;
 
-	return wb__want_from_trainer(f, i) ? &e->receive : &e->exchange;
+	if (d == f->local->domain)
+		return &f->mine[f->local->index_of[f->want[i].src]];
+	wb_turns_add(&f->asking[kind], d);
+	return &f->edge[d].ask[kind].queue;
 }
 
 /* ---- sources ------------------------------------------------------------------------------ */
 
-static bool usable(const struct wb_flow *f, uint32_t i, uint32_t w)
+/* @named: one that a feed names; without a feed all are. */
+static bool usable(const struct wb_flow *f, uint32_t i, uint32_t w, bool named)
 {
 	const struct sink *s = &f->sink[f->local->want[i].worker];
 
 	return !f->lost[w] && w != f->local->member[f->local->want[i].worker].plan_worker &&
-	       (!s->feed || s->feed[w]);
+	       (!s->feed || s->feed[w]) == named;
 }
 
-/* The @k-th usable member of [begin, end), starting at @first; counts down *k past the others. */
-static uint32_t nth_member(const struct wb_flow *f, uint32_t i, uint32_t begin, uint32_t end,
-	uint32_t first, uint32_t *k)
+struct members {
+	uint32_t begin, end, first; /* of plan->member; where to start */
+	bool named;
+};
+
+/* The @k-th usable member; counts down *k past the others. */
+static uint32_t nth_member(
+	const struct wb_flow *f, uint32_t i, const struct members *m, uint32_t *k)
 {
-	uint32_t n = end - begin;
+	uint32_t n = m->end - m->begin;
 
 	for (uint32_t j = 0; j < n; j++) {
-		uint32_t w = f->plan->member[begin + (first + j) % n];
+		uint32_t w = f->plan->member[m->begin + (m->first + j) % n];
 
-		if (usable(f, i, w) && (*k)-- == 0)
+		if (usable(f, i, w, m->named) && (*k)-- == 0)
 			return w;
 	}
 	return FLOW_NONE;
@@ -82,7 +93,8 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
 	const struct wb_class *k = &f->plan->cls[w->cls];
-	uint32_t n_alive = 0, pick, t = FLOW_NONE, zero = w->chunk;
+	const struct members holders = {k->holder_begin, k->holder_end, w->chunk, true};
+	uint32_t n_alive = 0, pick, t = FLOW_NONE;
 
 	for (uint32_t j = k->needer_begin; j < k->needer_end; j++)
 		n_alive += !(f->lost[f->plan->member[j]] & FLOW_LOST);
@@ -93,7 +105,20 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 	if (t != FLOW_NONE && !f->lost[t] && f->plan->worker[t].domain != f->local->domain)
 		return t;
 	pick = 0;
-	return nth_member(f, i, k->holder_begin, k->holder_end, zero, &pick);
+	return nth_member(f, i, &holders, &pick);
+}
+
+/* Those a feed does not name: engines that may hold the version, and trainers that hold it still.
+ */
+static uint32_t choose_other(const struct wb_flow *f, uint32_t i, uint32_t nth)
+{
+	const struct wb_want *w = &f->local->want[i];
+	const struct wb_class *k = &f->plan->cls[w->cls];
+	const struct members needers = {k->needer_begin, k->needer_end, w->chunk, false};
+	const struct members holders = {k->holder_begin, k->holder_end, w->chunk, false};
+	uint32_t got = k->is_direct ? FLOW_NONE : nth_member(f, i, &needers, &nth);
+
+	return got != FLOW_NONE ? got : nth_member(f, i, &holders, &nth);
 }
 
 /* Whom to ask, FLOW_NONE when nobody is left; @is_last: one that may have it, but is not who the
@@ -102,21 +127,39 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 {
 	const struct wb_want *w = &f->local->want[i];
 	const struct wb_class *k = &f->plan->cls[w->cls];
+	const struct members holders = {k->holder_begin, k->holder_end, w->chunk, true};
+	const struct members needers = {k->needer_begin, k->needer_end, w->chunk, true};
 	uint32_t nth = f->want[i].sources_tried, got = FLOW_NONE;
 
 	*is_last = false;
-	if (usable(f, i, w->src))
+	if (usable(f, i, w->src, true))
 		got = w->src;
 	else if (!f->sink[w->worker].feed && w->stage == WB_STAGE_EXTERNAL &&
 		 f->lost[w->src] != FLOW_FOREIGN)
 		got = remap_lost(f, i);
 	if (got != FLOW_NONE && nth-- == 0)
 		return got;
-	got = nth_member(f, i, k->holder_begin, k->holder_end, w->chunk, &nth);
-	if (got != FLOW_NONE || k->is_direct) /* its needers hold rounded values: nobody's source */
+	got = nth_member(f, i, &holders, &nth);
+	if (got != FLOW_NONE)
 		return got;
 	*is_last = true;
-	return nth_member(f, i, k->needer_begin, k->needer_end, w->chunk, &nth);
+	if (!k->is_direct) /* else its needers hold rounded values: nobody's source */
+		got = nth_member(f, i, &needers, &nth);
+	return got == FLOW_NONE && f->sink[w->worker].feed ? choose_other(f, i, nth) : got;
+}
+
+uint32_t wb__want_of(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+{
+	uint32_t i = wb_local_want(f->local, worker, cls, chunk);
+
+	return i == FLOW_NONE || f->want[i].state == WANT_DONE ? FLOW_NONE : i;
+}
+
+bool wb__want_asks_around(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
+{
+	uint32_t i = f->has_last ? wb__want_of(f, worker, cls, chunk) : FLOW_NONE;
+
+	return i != FLOW_NONE && f->sink[worker].open && f->want[i].is_last;
 }
 
 void wb__want_failed(struct wb_flow *f, uint32_t i, int code)
@@ -129,12 +172,14 @@ void wb__want_failed(struct wb_flow *f, uint32_t i, int code)
 	if (s->failed)
 		return;
 	s->failed = true;
+	wb__flow_review(f); /* others waited for what it has not */
 	if (f->plan->cls[w->cls].is_direct && s->feed)
 		wb_err_set(&err, -EHOSTUNREACH,
 			"engines hold chunk %u of class %u rounded, so only trainers can send it",
 			w->chunk, w->cls);
 	else
-		wb_err_set(&err, code ? code : -EHOSTUNREACH,
+		/* A refusal as stale is about the source: this transfer is not overtaken. */
+		wb_err_set(&err, code && code != WB_ESTALE ? code : -EHOSTUNREACH,
 			"chunk %u of class %u (%s stage) has no source left after %u of them: the "
 			"last was "
 			"worker %u: %s",
@@ -174,29 +219,38 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 	wb__want_count_trainer(f, i, wb__want_from_trainer(f, i));
 	wb__want_push(f, queue_of(f, i), i);
 	f->receive_pending += wb__want_from_trainer(f, i);
+	if (is_last) /* who asked here for it is not to wait */
+		wb__flow_wake(f, f->local->want[i].worker,
+			chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
+}
+
+void wb__want_postpone(struct wb_flow *f, uint32_t i)
+{
+	f->want[i].state = WANT_QUEUED;
+	wb__want_push_front(f, queue_of(f, i), i);
+	f->receive_pending += wb__want_from_trainer(f, i);
 }
 
 void wb__flow_fetch_again(
 	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place)
 {
 	struct wb_flight note;
+	uint32_t i;
 
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
-
-		if (w->worker != worker || w->cls != cls || w->chunk != chunk ||
-			f->want[i].state != WANT_DONE)
-			continue;
-		note = (struct wb_flight){.cls = cls, .chunk = chunk, .rail = WB_FLOW_NO_RAIL};
-		wb__flow_mismatch(f, place, f->want[i].src, worker, &note);
-		if (++f->want[i].tries >= FLOW_TRIES_MAX) {
-			f->want[i].tries = 0;
-			f->want[i].sources_tried++;
-		}
-		f->have[worker][chunk_id(f, cls, chunk)] = 0;
-		f->sink[worker].left++;
-		wb__want_enqueue(f, i, WB_ECKSUM);
+	if (sink_is_over(f, worker))
+		return;
+	i = wb_local_want(f->local, worker, cls, chunk);
+	if (i == FLOW_NONE || f->want[i].state != WANT_DONE)
+		return;
+	note = (struct wb_flight){.cls = cls, .chunk = chunk, .rail = WB_FLOW_NO_RAIL};
+	wb__flow_mismatch(f, place, f->want[i].src, worker, &note);
+	if (++f->want[i].tries >= FLOW_TRIES_MAX) {
+		f->want[i].tries = 0;
+		f->want[i].sources_tried++;
 	}
+	f->have[worker][chunk_id(f, cls, chunk)] = 0;
+	f->sink[worker].left++;
+	wb__want_enqueue(f, i, WB_ECKSUM);
 }
 
 /* ---- opening and losing ------------------------------------------------------------------- */
@@ -207,15 +261,15 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 
 	assert(!s->open);
 	*s = (struct sink){.open = true, .feed = feed};
+	f->source_open[worker] = SOURCE_NOT_YET;
 	memset(f->have[worker], 0, f->plan->n_chunk);
-	for (uint32_t i = 0; i < f->local->n_want; i++)
-		s->left += f->local->want[i].worker == worker;
-	for (uint32_t i = 0; i < f->local->n_want; i++)
-		if (f->local->want[i].worker == worker) {
-			/* A flight of a dropped sink that is still out ends as nobody's. */
-			f->want[i] = (struct want_run){.gen = f->want[i].gen + 1};
-			wb__want_enqueue(f, i, 0);
-		}
+	for_wants (f, worker, i)
+		s->left++;
+	for_wants (f, worker, i) {
+		/* A flight of a dropped sink that is still out ends as nobody's. */
+		f->want[i] = (struct want_run){.gen = f->want[i].gen + 1};
+		wb__want_enqueue(f, i, 0);
+	}
 	wb__flow_announce(f, worker);
 	wb__flow_fetch_pump(f);
 }
@@ -235,22 +289,27 @@ static void drop_list(struct wb_flow *f, struct want_list *q, uint32_t worker)
 		}
 }
 
+void wb__want_drop_worker(struct wb_flow *f, uint32_t worker)
+{
+	for (uint32_t d = 0; d < f->n_domain; d++)
+		for (int k = 0; k < FETCH_REMOTE; k++)
+			drop_list(f, &f->edge[d].ask[k].queue, worker);
+	wb__flow_mine_review(f); /* into the queues */
+	for (uint32_t src = 0; src < f->local->n; src++)
+		drop_list(f, &f->mine[src], worker);
+}
+
 void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
 {
 	f->sink[worker].open = false;
 	f->sink[worker].failed = true;
-	for (uint32_t d = 0; d < f->n_domain; d++) {
-		drop_list(f, &f->edge[d].receive, worker);
-		drop_list(f, &f->edge[d].exchange, worker);
-	}
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-
+	wb__want_drop_worker(f, worker);
+	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
 			fl->worker == worker)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
-	}
 	wb__flow_fetch_unpark(f);
+	wb__flow_review(f);
 	wb__flow_serve_pump(f);
 }
 
@@ -277,6 +336,21 @@ static void requeue_list(struct wb_flow *f, struct want_list *q)
 	}
 }
 
+/* An agent whose workers are all given up reads for nobody: what it has not taken of the slots here
+ * is taken back. */
+static void cut_reader(struct wb_flow *f, uint32_t domain)
+{
+	for (uint32_t w = 0; w < f->plan->n_worker; w++)
+		if (f->plan->worker[w].domain == domain && !(f->lost[w] & FLOW_LOST))
+			return;
+	for (uint32_t i = 0; i < f->serve.n; i++) {
+		const struct wb_flight *fl = &f->serve.all[i];
+
+		if (fl->in_use && fl->domain == domain && fl->step == STEP_WIRE)
+			(void)wb_xport_disconnect(f->o.env->xport, fl->conn);
+	}
+}
+
 void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 {
 	struct edge *e = &f->edge[f->plan->worker[w].domain];
@@ -288,18 +362,19 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 	/* What was tried is counted along the usable sources, which are others now. */
 	for (uint32_t i = 0; i < f->local->n_want; i++)
 		f->want[i].sources_tried = 0;
-	requeue_list(f, &e->receive);
-	requeue_list(f, &e->exchange);
-	for (uint32_t i = 0; i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-
+	for (int k = 0; k < FETCH_REMOTE; k++)
+		requeue_list(f, &e->ask[k].queue);
+	wb__flow_review(f);
+	if (f->local->index_of[w] >= 0)
+		requeue_list(f, &f->mine[f->local->index_of[w]]);
+	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
 			f->want[fl->want].src == w) {
 			/* It may end at a trainer: do not let them go before that is known. */
 			wb__want_count_trainer(f, fl->want, true);
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 		}
-	}
+	cut_reader(f, f->plan->worker[w].domain);
 	wb__flow_serve_pump(f);
 	wb__flow_fetch_pump(f);
 }
@@ -310,18 +385,34 @@ void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
 	wb__flow_fetch_pump(f);
 }
 
+/* The earliest end of a wait for a source that had no room; @next: another time to come, 0 = none.
+ */
+static uint64_t busy_until(struct wb_flow *f, uint64_t now_ns, uint64_t next)
+{
+	bool had = f->has_busy;
+
+	f->has_busy = false;
+	for (int k = 0; had && k < FETCH_REMOTE; k++)
+		for (uint32_t d = f->asking[k].head; d != LIST_NONE; d = f->asking[k].next[d]) {
+			uint64_t at = f->edge[d].ask[k].busy_until_ns;
+
+			f->has_busy |= at > now_ns;
+			if (at > now_ns && (!next || at < next))
+				next = at;
+		}
+	return next;
+}
+
 uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 {
 	uint64_t next = 0;
 
-	for (uint32_t i = 0; f->o.stall_ns && i < f->fetch.n; i++) {
-		struct wb_flight *fl = &f->fetch.all[i];
-		struct edge *e = &f->edge[fl->domain];
-		uint64_t due = e->progress_ns + f->o.stall_ns;
+	/* A rollout source may rightly be waiting for its own chunks. */
+	for (uint32_t i = 0; f->o.stall_ns && i < f->fetch[FETCH_RECEIVE].n; i++) {
+		struct wb_flight *fl = &f->fetch[FETCH_RECEIVE].all[i];
+		uint64_t due = f->edge[fl->domain].ask[FETCH_RECEIVE].progress_ns + f->o.stall_ns;
 
-		/* A rollout source may rightly be waiting for its own chunks. */
-		if (!fl->in_use || fl->kind != FLIGHT_FETCH || fl->step != STEP_WIRE ||
-			!wb__want_from_trainer(f, fl->want))
+		if (!fl->in_use || fl->step != STEP_WIRE)
 			continue;
 		if (now_ns >= due) {
 			f->want[fl->want].tries = FLOW_TRIES_MAX;
@@ -330,6 +421,7 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 			next = due;
 		}
 	}
+	next = busy_until(f, now_ns, next);
 	/* Another flow may have had the lanes when a snapshot began. */
 	wb__flow_snap_pump(f);
 	wb__flow_serve_pump(f);

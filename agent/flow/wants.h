@@ -21,6 +21,11 @@ void wb__want_push_front(struct wb_flow *f, struct want_list *q, uint32_t i);
 uint32_t wb__want_pop(struct wb_flow *f, struct want_list *q);
 /** wb__want_from_trainer - is its present source a trainer worker? */
 bool wb__want_from_trainer(const struct wb_flow *f, uint32_t i);
+/** wb__want_of - @worker's own want of a chunk, FLOW_NONE when it has that already. */
+uint32_t wb__want_of(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+/** wb__want_asks_around - @worker looks for the chunk among those who may have it.  They do not
+ * wait for each other: it is no source for one that does, too. */
+bool wb__want_asks_around(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
 /** wb__want_count_trainer - does its sink wait for a trainer because of it?  Trainers may leave
  *  when no want of it does. */
 void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed);
@@ -30,9 +35,14 @@ void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed);
  * Nobody left: its sink has failed, which env->on_failed hears once.
  */
 void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code);
+/** wb__want_postpone - one that was taken out of its queue waits there again, in front. */
+void wb__want_postpone(struct wb_flow *f, uint32_t i);
 /** wb__want_failed - nobody can send it: close it, and its sink has failed. */
 void wb__want_failed(struct wb_flow *f, uint32_t i, int code);
-/** wb__flow_fetch_again - ask again for a chunk that was installed here and is found damaged. */
+/** wb__want_drop_worker - what is queued for local worker @worker is wanted no more. */
+void wb__want_drop_worker(struct wb_flow *f, uint32_t worker);
+/** wb__flow_fetch_again - ask again for a chunk that was installed here and is found damaged;
+ *  no-op where nothing may land any more. */
 void wb__flow_fetch_again(
 	struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk, enum wb_flow_place place);
 

@@ -55,11 +55,18 @@ static int host_submit(struct wb_lane *l, const struct wb_lane_job *job)
 	return rc;
 }
 
+static bool host_is_due(struct wb_lane *l)
+{
+	return !wb_ring_is_empty(&wb_container_of(l, struct host, lane)->out);
+}
+
 static int host_reap(struct wb_lane *l, struct wb_lane_job *job, int n)
 {
 	struct host *h = wb_container_of(l, struct host, lane);
 	int got = 0;
 
+	if (!host_is_due(l))
+		return 0;
 	/* Drained before the ring is read: what comes later is signalled later. */
 	wb__lane_drain(l->fd);
 	while (got < n && !wb_ring_pop(&h->out, &job[got]))
@@ -97,7 +104,8 @@ static void host_destroy(struct wb_lane *l)
 	host_free(h);
 }
 
-static const struct wb_lane_ops host_ops = {host_submit, host_reap, host_abort, host_destroy};
+static const struct wb_lane_ops host_ops = {
+	host_submit, host_reap, host_is_due, host_abort, host_destroy};
 
 /* The thread takes no signals: those are the loop's, or the application's. */
 static int start(struct host *h, const char *name)

@@ -12,6 +12,7 @@
 struct wb_lane_ops {
 	int (*submit)(struct wb_lane *l, const struct wb_lane_job *job); /* n_out < depth */
 	int (*reap)(struct wb_lane *l, struct wb_lane_job *job, int n);
+	bool (*is_due)(struct wb_lane *l); /* there is something to reap; NULL: fd is -1 */
 	void (*abort)(struct wb_lane *l);
 	void (*destroy)(struct wb_lane *l);
 };

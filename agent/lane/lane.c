@@ -111,6 +111,12 @@ int wb_lane_reap(struct wb_lane *l, struct wb_lane_job *job, int n)
 	return got;
 }
 
+void wb_lane_fired(struct wb_lane *l)
+{
+	if (l->fd >= 0 && !l->ops->is_due(l))
+		wb__lane_drain(l->fd);
+}
+
 int wb_lane_fd(const struct wb_lane *l)
 {
 	return l->fd;
@@ -171,7 +177,7 @@ static void inline_destroy(struct wb_lane *l)
 }
 
 static const struct wb_lane_ops inline_ops = {
-	inline_submit, inline_reap, inline_abort, inline_destroy};
+	inline_submit, inline_reap, NULL, inline_abort, inline_destroy};
 
 int wb_lane_create_inline(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err)
 {

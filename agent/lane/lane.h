@@ -79,6 +79,10 @@ int wb_lane_submit(struct wb_lane *l, const struct wb_lane_job *job);
 int wb_lane_reap(struct wb_lane *l, struct wb_lane_job *job, int n);
 /** wb_lane_fd - readable while there may be something to reap; -1 for inline lanes.  Owned. */
 int wb_lane_fd(const struct wb_lane *l);
+/** wb_lane_fired - wb_lane_fd() is readable; wb_lane_reap() follows.  Reaping looks at the
+ *  descriptor only where there is something, so that many idle lanes cost nothing: a signal that
+ *  came after what it was of is taken here. */
+void wb_lane_fired(struct wb_lane *l);
 /** wb_lane_abort - the worker is gone: remote jobs end with -EPIPE at the next reap, host jobs not
  *  begun with -ECANCELED; later submits give -EPIPE.  A live worker may still write what it had
  *  begun: its memory and slots must not be used again before it is known dead. */

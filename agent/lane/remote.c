@@ -120,11 +120,23 @@ static void take_results(struct remote *r)
 		take_result(r, r->done % WB_LANE_SHM_ENTRIES);
 }
 
+/* The worker has counted on, or what it had counted before was not all taken. */
+static bool remote_is_due(struct wb_lane *l)
+{
+	struct remote *r = wb_container_of(l, struct remote, lane);
+
+	return l->n_out &&
+	       (l->is_aborted || r->pending[r->head].is_done ||
+		       atomic_load_explicit(&r->shm->done, memory_order_acquire) != r->done);
+}
+
 static int remote_reap(struct wb_lane *l, struct wb_lane_job *job, int n)
 {
 	struct remote *r = wb_container_of(l, struct remote, lane);
 	int got = 0;
 
+	if (!remote_is_due(l))
+		return 0;
 	wb__lane_drain(l->fd);
 	if (!l->is_aborted)
 		take_results(r);
@@ -171,7 +183,7 @@ static void remote_destroy(struct wb_lane *l)
 }
 
 static const struct wb_lane_ops remote_ops = {
-	remote_submit, remote_reap, remote_abort, remote_destroy};
+	remote_submit, remote_reap, remote_is_due, remote_abort, remote_destroy};
 
 /* The shared memory: sealed, so that neither side can make the other's access fault. */
 static int share(struct remote *r, struct wb_err *err)

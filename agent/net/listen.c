@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define TLS_HANDSHAKE 0x16 /* first byte of every TLS connection */
+#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
+#define LINGER_NS (2 * WB_NS_PER_S) /* whoever wants something has said more by then */
 
 /* A connection whose kind is not known yet, or whose handshake is not done. */
 struct pending {
@@ -25,6 +27,7 @@ struct pending {
 	struct wb_timer *timer;
 	struct wb_chan *chan; /* in its handshake */
 	int fd; /* -1 once handed on */
+	uint64_t since_ns;
 	char peer[WB__PEER_MAX];
 };
 
@@ -34,7 +37,7 @@ struct wb_listener {
 	struct wb_listen_cb cb;
 	struct wb_watch *watch;
 	struct wb_timer *pause;
-	struct pending *pending;
+	struct pending *pending, **pending_tail; /* oldest first */
 	uint32_t n_pending, n_chan;
 	int fd;
 	uint16_t port;
@@ -69,8 +72,7 @@ bool wb__accept_pause(int e)
 static void pending_free(struct pending *p)
 {
 	*p->prev = p->next;
-	if (p->next)
-		p->next->prev = p->prev;
+	*(p->next ? &p->next->prev : &p->l->pending_tail) = p->prev;
 	p->l->n_pending--;
 	wb_watch_destroy(p->watch);
 	wb_timer_destroy(p->timer);
@@ -205,12 +207,35 @@ static void turn_away(struct wb_listener *l, int fd, const char *peer, int rc, c
 		l->cb.on_refused(l->cb.cookie, peer, &err);
 }
 
+static void drop(struct pending *p)
+{
+	if (p->chan)
+		wb__tls_abandon(p->chan);
+	pending_free(p);
+}
+
+/* When all places are taken, who has held one for long without getting on makes room; not who has
+ * just come: of many that come at once those before would end those that are nearly through. */
+static bool make_room(struct wb_listener *l)
+{
+	struct pending *p = l->pending;
+
+	if (l->n_pending + l->n_chan >= l->o.conns_max)
+		return false;
+	if (l->n_pending < l->o.pending_max)
+		return true;
+	if (wb_now_ns(&wb_clock_real) - p->since_ns < LINGER_NS)
+		return false;
+	drop(p);
+	return true;
+}
+
 static void take_connection(struct wb_listener *l, int fd, const char *peer)
 {
 	uint64_t ns = l->o.limits.connect_ns ? l->o.limits.connect_ns : 10 * WB_NS_PER_S;
 	struct pending *p;
 
-	if (l->n_pending >= l->o.pending_max || l->n_pending + l->n_chan >= l->o.conns_max) {
+	if (!make_room(l)) {
 		turn_away(l, fd, peer, -EUSERS, "too many connections");
 		return;
 	}
@@ -222,11 +247,10 @@ static void take_connection(struct wb_listener *l, int fd, const char *peer)
 	p->l = l;
 	p->fd = fd;
 	strcpy(p->peer, peer);
-	p->next = l->pending;
-	p->prev = &l->pending;
-	if (p->next)
-		p->next->prev = &p->next;
-	l->pending = p;
+	p->since_ns = wb_now_ns(&wb_clock_real);
+	p->prev = l->pending_tail;
+	*p->prev = p;
+	l->pending_tail = &p->next;
 	l->n_pending++;
 	if (wb_timer_create(l->loop, silent, p, &p->timer) < 0 ||
 		wb_watch_create(l->loop, fd, WB_READABLE, first_byte, p, &p->watch) < 0) {
@@ -296,7 +320,7 @@ static int bind_one(struct wb_listener *l, const struct addrinfo *ai)
 	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (ai->ai_family == AF_INET6)
 		setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(l->fd, 512) < 0 ||
+	if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0 ||
 		getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0) {
 		rc = -errno;
 		close(l->fd);
@@ -348,6 +372,7 @@ int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct
 	l->o = *o;
 	l->cb = *cb;
 	l->fd = -1;
+	l->pending_tail = &l->pending;
 	l->o.conns_max = o->conns_max ? o->conns_max : 4096;
 	l->o.pending_max = o->pending_max ? o->pending_max : 256;
 	wb__tls_ref(o->tls);
@@ -379,10 +404,7 @@ void wb_listener_close(struct wb_listener *l)
 	wb_timer_destroy(l->pause);
 	if (l->fd >= 0)
 		close(l->fd);
-	while (l->pending) {
-		if (l->pending->chan)
-			wb__tls_abandon(l->pending->chan);
-		pending_free(l->pending);
-	}
+	while (l->pending)
+		drop(l->pending);
 	listener_free_if_idle(l);
 }

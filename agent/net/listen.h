@@ -31,7 +31,9 @@ struct wb_listen_opts {
 	struct wb_tls *tls; /* server context, referenced */
 	struct wb_chan_limits limits; /* connect_ns bounds silence and handshake */
 	uint32_t conns_max; /* channels and pending connections; 0 = 4096 */
-	uint32_t pending_max; /* connections without a finished handshake; 0 = 256 */
+	/* Connections without a finished handshake; 0 = 256.  One that comes to a full house is
+	 * turned away, unless the oldest of them has lingered for two seconds, which then goes. */
+	uint32_t pending_max;
 };
 
 /** wb_listen - bind and listen.  0; -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, ... (address named);

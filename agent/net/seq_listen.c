@@ -14,6 +14,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 struct wb_seq_listener {
@@ -58,12 +59,15 @@ static int is_stale(const char *path, struct wb_err *err)
 		path);
 }
 
+#define LOCK_NAP_NS 10000000
+#define LOCK_NAPS 500
+
 /* Holds the folder's lock, so that two agents that start at once do not remove each other's file.
  * Returns the descriptor to close. */
 static int lock_folder(const char *path, struct wb_err *err)
 {
 	char copy[PATH_MAX];
-	int fd;
+	int fd, rc;
 
 	strcpy(copy, path);
 	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -72,10 +76,23 @@ static int lock_folder(const char *path, struct wb_err *err)
 			"socket %s: its folder cannot be opened (%s): make it for this user, or "
 			"choose another path",
 			path, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	/* Held for as long as a bind takes. */
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		struct timespec nap = {0, LOCK_NAP_NS};
+
+		if (errno == EWOULDBLOCK && i < LOCK_NAPS) {
+			nanosleep(&nap, NULL);
+			continue;
+		}
+		rc = -errno;
 		close(fd);
+		if (rc != -EWOULDBLOCK)
+			return wb_err_set(err, rc, "socket %s: cannot lock its folder: %s", path,
+				strerror(-rc));
 		return wb_err_set(err, -EADDRINUSE,
-			"socket %s: another agent is starting in the same folder", path);
+			"socket %s: another agent is starting in the same folder, and has not "
+			"come up for 5 s",
+			path);
 	}
 	return fd;
 }

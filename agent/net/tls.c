@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/internal.h"
+#include "net/psk_tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 
 /* First the one whose hash keys of a pre-shared key are bound to. */
-#define SUITES "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384"
+#define SUITES WB_PSK_TLS_SUITE ":TLS_AES_256_GCM_SHA384"
 
 struct wb_tls {
 	uint32_t refs;
@@ -29,20 +30,6 @@ struct wb_tls {
 };
 
 /* ---- pre-shared keys ------------------------------------------------------------------------- */
-
-static SSL_SESSION *session_of(SSL *ssl, const struct wb_psk *k)
-{
-	static const unsigned char aes128_sha256[] = {0x13, 0x01};
-	const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, aes128_sha256);
-	SSL_SESSION *sess = SSL_SESSION_new();
-
-	if (sess && cipher && SSL_SESSION_set1_master_key(sess, k->key, k->bytes) &&
-		SSL_SESSION_set_cipher(sess, cipher) &&
-		SSL_SESSION_set_protocol_version(sess, TLS1_3_VERSION))
-		return sess;
-	SSL_SESSION_free(sess);
-	return NULL;
-}
 
 static int psk_find(SSL *ssl, const unsigned char *id, size_t bytes, SSL_SESSION **out)
 {
@@ -62,7 +49,7 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t bytes, SSL_SESSION
 	else if (t->has_psk && !strcmp(t->psk.id, seen->identity))
 		seen->was_found = true, k = t->psk;
 	if (seen->was_found)
-		*out = session_of(ssl, &k);
+		*out = wb_psk_session(ssl, k.key, k.bytes);
 	wb_psk_clear(&k);
 	return !seen->was_found || *out ? 1 : 0;
 }
@@ -79,7 +66,7 @@ static int psk_use(
 	/* A second hello may ask for another hash; our keys are bound to SHA-256. */
 	if (md && !EVP_MD_is_a(md, "SHA256"))
 		return 1;
-	*out = session_of(ssl, &t->psk);
+	*out = wb_psk_session(ssl, t->psk.key, t->psk.bytes);
 	if (!*out)
 		return 0;
 	*id = (const unsigned char *)t->psk.id;

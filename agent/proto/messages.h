@@ -172,9 +172,10 @@ enum wbp_peer {
 	F(X, U64, transfer_deadline_ns, 0, REQ, 1, "bound of all byte movement") \
 	F(X, U64, step_deadline_ns, 0, REQ, 1, "bound of a wait for user code") \
 	F(X, U64, plan_deadline_ns, 0, REQ, 1, "from first attach to Planned") \
-	F(X, BOOL, checksums, 0, REQ, 1, "sums on the wire") \
+	F(X, BOOL, checksums, 0, REQ, 1, "sums of every chunk on its way; one without is refused") \
 	F(X, BOOL, read_back, 0, OPT, 1, "sum installed parameters again") \
-	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer the operator knows")
+	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer the operator knows") \
+	F(X, BOOL, encrypted, 0, OPT, 2, "bulk connections over tcp are TLS, or there are none")
 
 /* Sub-structs in order of use: a block names only those above it. */
 #define WB_SUBS(T) \
@@ -437,7 +438,7 @@ enum wbp_peer {
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, STR, state, 64, REQ, 1, "Started; when final Succeeded, Superseded, Aborted, Torn, TimedOut; else Engine or Workers: those lists are the news") \
+	F(X, STR, state, 64, REQ, 1, "Started; when final Succeeded, Superseded, Aborted (with an engine that is Unknown: not known), Torn, TimedOut; else Engine or Workers: those lists are the news") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
@@ -451,7 +452,7 @@ enum wbp_peer {
 	F(X, U64, end_wall_ns, 0, OPT, 1, "the same") \
 	F(X, U64, stall_ns, 0, OPT, 1, "mean stall of the workers concerned") \
 	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \
-	F(X, STR, transport, 64, OPT, 1, "transport that carried them") \
+	F(X, STR, transport, 64, OPT, 1, "transport that carried them; +tls: encrypted") \
 	F(X, STR, memory_path, 64, OPT, 1, "who wrote the parameters: agent or worker")
 
 #define WBF_heartbeat(F, S, X) \

@@ -21,8 +21,10 @@ struct wb_poll_page {
 	uint64_t word;
 	uint64_t pad[7]; /* the word has its cache line for itself */
 	uint64_t transfer, version; /* last committed, for show */
-	uint64_t touched; /* transfer whose bytes may have come into the parameters; 0 = none since
-			   * its update began.  For a worker whose agent dies */
+	/* Transfer whose bytes may have come into the parameters, or, staged, for which others of
+	 * the engine may install; 0 = none since its update began.  For a worker whose agent dies.
+	 */
+	uint64_t touched;
 };
 
 static inline uint32_t wb_poll_count(uint64_t word)

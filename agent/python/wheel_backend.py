@@ -36,7 +36,7 @@ def _version():
 
 
 def _metadata():
-    return (f"Metadata-Version: 2.1\nName: weightbridge\nVersion: {_version()}\n"
+    return (f"Metadata-Version: 2.1\nName: weightbridge-rl\nVersion: {_version()}\n"
             "Summary: Moves new weights from trainers to inference engines\n"
             "License: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n")
 
@@ -46,7 +46,7 @@ def _tag():
 
 
 def _info():
-    return f"weightbridge-{_version()}.dist-info"
+    return f"weightbridge_rl-{_version()}.dist-info"
 
 
 def _wheel_text():
@@ -56,7 +56,7 @@ def _wheel_text():
 
 def _pack(folder, files):
     """files: list of (name in the wheel, bytes)."""
-    name = f"weightbridge-{_version()}-{_tag()}.whl"
+    name = f"weightbridge_rl-{_version()}-{_tag()}.whl"
     record = []
     with zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED) as z:
         for path, data in files:
@@ -80,7 +80,9 @@ def _read(path):
 
 def _info_files():
     return [(f"{_info()}/METADATA", _metadata().encode()),
-            (f"{_info()}/WHEEL", _wheel_text().encode())]
+            (f"{_info()}/WHEEL", _wheel_text().encode()),
+            (f"{_info()}/entry_points.txt",
+             b"[console_scripts]\nweightbridge = weightbridge.__main__:main\n")]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -36,6 +36,7 @@ int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	c->env = env;
 	c->self_tail = &c->self_head;
 	c->agent = wb_strdup(o->agent);
+	c->dials.state = wb_hash64(o->agent, strlen(o->agent), 0);
 	c->orphan = wb_zalloc(CORE_ORPHANS_MAX, sizeof(*c->orphan));
 	if (!c->agent || !c->orphan) {
 		wb_core_destroy(c);
@@ -156,6 +157,9 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 			if (o->flow[i])
 				wb__core_flow_drop_worker(o, i, w);
 		wb__core_flows_reap(o);
+		for (int k = 0; k < 2; k++)
+			if (k ? o->prev : o->cur)
+				wb__core_orphans_refuse(k ? o->prev : o->cur);
 	}
 	wb__core_drain_self(c);
 	return wb_core_is_detached(c, worker);
@@ -398,6 +402,17 @@ void wb_core_peer_msg(
 	wb__core_drain_self(c);
 }
 
+/* Who does not answer reads nothing either, and what it was to be sent holds slots that others
+ * need.  Alive, it dials again. */
+static void hang_up(struct epoch *e, uint32_t agent)
+{
+	struct wb_core *c = e->obj->core;
+
+	for (size_t i = 0; i < c->n_conn; i++)
+		if (c->conn[i].e == e && c->conn[i].agent == agent)
+			(void)wb_xport_disconnect(c->env->xport, c->conn[i].conn);
+}
+
 void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t agent, const char *why)
 {
@@ -407,10 +422,12 @@ void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64
 
 	if (!e || agent >= e->r.n_agent)
 		return;
+	hang_up(e, agent);
 	unheard = wb__core_trainers_unheard(e, agent);
 	wb__core_wire_down(&e->wire[agent], o->highest, now_ns(c));
 	peer_lost(e, agent, UINT64_MAX, why);
 	wb__core_trainers_leader_down(e, agent, unheard, why);
+	wb__core_orphans_refuse(e);
 	wb__core_drain_self(c);
 }
 
@@ -452,6 +469,15 @@ static struct epoch *epoch_of_info(struct wb_core *c, const struct wb_xport_conn
 	return NULL;
 }
 
+static uint32_t agent_named(const struct epoch *e, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < e->r.n_agent && strcmp(e->r.agent[i].name, name))
+		i++;
+	return i;
+}
+
 static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_info(c, ev->info);
@@ -461,6 +487,7 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 		return;
 	}
 	c->conn[c->n_conn].conn = ev->conn;
+	c->conn[c->n_conn].agent = agent_named(e, ev->info->peer);
 	c->conn[c->n_conn++].e = e;
 	for (uint32_t d = 0; d < e->r.n_agent; d++) {
 		if (e->link[d].conn != ev->conn)
@@ -517,20 +544,27 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 
-/* Will @plan_worker never send anything of this transfer any more?  What has not begun here may. */
-static bool is_over(const struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+/* Will @plan_worker never send anything of this transfer any more?  What has not begun here may, as
+ * long as the worker is there, its engine's lead, and the leader. */
+static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct wb_plan_worker *w;
+	const struct worker *here;
 	const struct party *p;
 
 	if (transfer < e->obj->highest || plan_worker >= e->plan->n_worker)
 		return true;
+	here = wb__core_worker_of(e, plan_worker);
+	if (!here || here->gone)
+		return true;
 	w = &e->plan->worker[plan_worker];
 	if (w->role == WB_ROLE_TRAINER)
-		return transfer <= e->served;
+		return transfer <= e->served || transfer <= e->seen;
 	p = &e->party[w->engine];
-	return transfer < p->transfer ||
-	       (transfer == p->transfer && (p->state == PARTY_NONE || p->state == PARTY_TORN));
+	if (transfer == p->transfer)
+		return p->state == PARTY_NONE || p->state == PARTY_TORN;
+	return transfer < p->transfer || transfer <= e->seen ||
+	       e->wire[e->r.engine[w->engine].lead].is_down || e->wire[e->r.leader].is_down;
 }
 
 static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
@@ -545,9 +579,10 @@ static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 
 	if (f) {
 		wb_flow_on_grant(f, ev);
-	} else if (!e || is_over(e, ev->chunk.src, ev->chunk.transfer) ||
-		   c->n_orphan == CORE_ORPHANS_MAX) {
+	} else if (!e || is_over(e, ev->chunk.src, ev->chunk.transfer)) {
 		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, e ? WB_ESTALE : -EINVAL);
+	} else if (c->n_orphan == CORE_ORPHANS_MAX) {
+		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, -EBUSY);
 	} else {
 		c->orphan[c->n_orphan++] = (struct orphan){
 			.ev = *ev, .e = e, .until_ns = now_ns(c) + e->r.transfer_deadline_ns};

@@ -45,7 +45,9 @@ struct wb_core_report {
 	uint64_t term, number, transfer;
 	int64_t version;
 	bool is_feed, is_final; /* final: the whole transfer; else one engine */
-	const char *result; /* Succeeded, Aborted, Torn, TimedOut */
+	/* Succeeded, PartlyTorn (some engines have it, others are Torn), Superseded, Aborted, Torn,
+	 * Unknown */
+	const char *result;
 	uint32_t n_engine;
 	const char *const *engine, *const *state, *const *sentence;
 	const char *culprit;
@@ -100,8 +102,6 @@ struct wb_core_store {
 
 struct wb_core_opts {
 	const char *agent; /* this agent's name */
-	bool sums; /* checksums on the wire */
-	bool read_back; /* and of what was installed */
 	uint32_t window; /* grants outstanding an edge; 0 = as flow.h says */
 	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
 	void *arena; /* slots of an object without wb_core_set_arena() */
@@ -194,7 +194,8 @@ void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer);
 /** wb_core_activate - transfers may use the epoch; tells the workers that they are planned. */
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
 /** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
- * that cannot begin is reported as ended, too. */
+ * that cannot begin is reported as ended, too.  0; -ENOENT (no such plan, nothing held), -EBUSY (a
+ * feed of an older version is not over), -ENOMEM. */
 int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t engine, uint32_t source_engine, struct wb_err *err);
 /** wb_core_expect_feed - an engine of this agent must not run before it is fed. */

@@ -32,18 +32,16 @@ static struct worker *here(const struct epoch *e, uint32_t local)
 	return w && !w->gone ? w : NULL;
 }
 
-void wb__core_doubt(struct epoch *e)
+static void ask(struct epoch *e)
 {
+	e->obj->ask_ns = now_ns(e->obj->core) + CORE_ASK_AGAIN_NS;
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .engine = en};
 
 		for_party_worker (e, en, i) {
 			const struct worker *w = here(e, i);
 
-			if (!w || !w->past.begun)
-				continue;
-			e->member[i]->doubt_ns = now_ns(e->obj->core) + CORE_DOUBT_NS;
-			if (w->past.begun < m.transfer)
+			if (!w || !w->past.begun || w->past.begun < m.transfer)
 				continue;
 			m.transfer = w->past.begun;
 			m.version = w->past.begun_version;
@@ -58,6 +56,14 @@ void wb__core_doubt(struct epoch *e)
 			e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.state);
 		wb__core_send(e, e->r.engine[en].lead, &m);
 	}
+}
+
+void wb__core_doubt(struct epoch *e)
+{
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (here(e, i) && e->member[i]->past.begun)
+			e->member[i]->doubt_ns = now_ns(e->obj->core) + CORE_DOUBT_NS;
+	ask(e);
 }
 
 void wb__core_doubt_begin(struct party *p)
@@ -82,8 +88,8 @@ void wb__core_doubt_begin(struct party *p)
 	}
 	p->state = PARTY_NONE;
 	wb__core_orphans_refuse(p->e);
-	if (cur != p->e && cur->is_active)
-		wb__core_doubt(cur);
+	if (cur->is_active)
+		ask(cur);
 }
 
 /* Its run ends here, if it has not: with one of its agents gone it cannot commit any more. */
@@ -98,6 +104,21 @@ static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 			wb__core_party_broken(&prev->party[en], "its lead was restarted");
 }
 
+/* It installs what was staged, or has done so, and that is not committed. */
+static bool is_changing(const struct worker *w, uint64_t transfer)
+{
+	const struct wb_area_head *h = w->area.head;
+
+	return h && h->transfer == transfer && h->held_transfer != transfer &&
+	       wb_area_state(h) >= WB_AREA_INSTALLING;
+}
+
+/* Is it in doubt of that very run? */
+static bool is_in(const struct worker *w, const struct wb_msg_peer *m)
+{
+	return w->past.begun == m->transfer && w->past.begun_at == m->count;
+}
+
 static void recall(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct wb_msg_peer answer = {.kind = WBP_PEER_RECALLED,
@@ -109,14 +130,14 @@ static void recall(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	/* It may have come to be so just now. */
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && e->member[i]->past.begun)
-			answer.state |=
-				SAYS_DOUBT | (e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
+			answer.state |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
+					(e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
 	for_party_worker (e, m->engine, i) {
 		const struct worker *w = here(e, i);
 
 		if (w && w->past.done == m->transfer && w->past.done_at == m->count)
 			answer.state |= SAYS_DONE;
-		if (w && w->past.is_torn)
+		if (w && (w->past.is_torn || is_changing(w, m->transfer)))
 			answer.state |= SAYS_TORN;
 	}
 	wb__core_send(e, from, &answer);
@@ -137,6 +158,12 @@ static bool is_busy(const struct worker *w)
 		}
 	}
 	return false;
+}
+
+/* Unknown is what becomes of a decision that no worker of the engine has followed. */
+static enum wb_engine_state for_worker(uint32_t state)
+{
+	return state == WB_ENGINE_UNKNOWN ? WB_ENGINE_ABORTED : (enum wb_engine_state)state;
 }
 
 static void tell(struct worker *w, enum wb_engine_state how, const char *why)
@@ -182,7 +209,7 @@ bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 	for_party_worker (e, m->engine, i) {
 		if (!here(e, i) || e->member[i]->past.begun != m->transfer)
 			continue;
-		tell(e->member[i], m->state, m->sentence ? m->sentence : "");
+		tell(e->member[i], for_worker(m->state), m->sentence ? m->sentence : "");
 		any = true;
 	}
 	return any;
@@ -190,15 +217,11 @@ bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 
 static void on_outcome(struct epoch *e, const struct wb_msg_peer *m)
 {
-	for_party_worker (e, m->engine, i) {
-		struct worker *w = here(e, i);
-		bool same = w && w->past.begun == m->transfer && w->past.begun_at == m->count;
-
-		if (w && w->past.begun)
-			tell(w, same ? m->state : WB_ENGINE_TORN,
+	for_party_worker (e, m->engine, i)
+		if (here(e, i) && is_in(e->member[i], m))
+			tell(e->member[i], m->state,
 				"this worker's agent went away during the update, which did not "
 				"commit");
-	}
 }
 
 void wb__core_doubt_over(struct epoch *e, uint32_t engine)
@@ -212,6 +235,9 @@ void wb__core_doubt_over(struct epoch *e, uint32_t engine)
 
 uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
 {
+	bool asks = o->cur && o->cur->is_active;
+	/* This agent was stopped: the answer may be among what it has not read yet. */
+	bool was_stopped = asks && now > o->ask_ns + CORE_ASK_AGAIN_NS;
 	uint64_t next = 0;
 
 	for (uint32_t i = 0; i < o->core->n_worker; i++) {
@@ -219,38 +245,69 @@ uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
 
 		if (w->obj != o || w->gone || !w->doubt_ns)
 			continue;
+		if (was_stopped)
+			w->doubt_ns = WB_MAX(w->doubt_ns, now + 2 * CORE_ASK_AGAIN_NS);
 		if (now >= w->doubt_ns)
 			tell_own(w);
 		else
 			next = sooner(next, w->doubt_ns);
 	}
-	return next;
+	if (!next || !asks)
+		return next;
+	/* The question goes, too, when the lead is called down and comes back. */
+	if (now >= o->ask_ns)
+		ask(o->cur);
+	return sooner(next, o->ask_ns);
 }
 
 /* ---- the lead ------------------------------------------------------------------------------ */
 
-/* How it ended, when it was led from here; WB_ENGINE_IDLE: not known. */
-static enum wb_engine_state as_led(const struct epoch *e, uint32_t engine, const struct doubt *d)
+static struct lead *led(struct epoch *e, const char *engine, const struct doubt *d)
 {
-	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		struct lead *l = &e->lead[en];
 
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++) {
-		struct lead *l = &prev->lead[en];
+		if (!strcmp(e->r.engine[en].name, engine) && l->state != LEAD_NONE &&
+			l->transfer == d->transfer && l->target == d->count)
+			return l;
+	}
+	return NULL;
+}
 
-		if (strcmp(prev->r.engine[en].name, e->r.engine[engine].name) != 0 ||
-			l->state == LEAD_NONE || l->transfer != d->transfer ||
-			l->target != d->count)
+/* How it ended, when it was led from here; WB_ENGINE_IDLE: not known. */
+static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struct doubt *d)
+{
+	struct epoch *of[] = {e, e == e->obj->cur ? e->obj->prev : NULL};
+
+	for (uint32_t k = 0; k < WB_ARRAY_SIZE(of); k++) {
+		struct lead *l = of[k] ? led(of[k], e->r.engine[engine].name, d) : NULL;
+
+		if (!l)
 			continue;
-		if (l->is_staged && l->state != LEAD_ENDING && l->state != LEAD_DONE)
-			return WB_ENGINE_IDLE; /* resume.c takes it up */
-		/* It may not have heard that the agent is gone. */
+		/* It may not have heard that the agent is gone, or has given it up. */
 		if (l->state != LEAD_ENDING)
-			wb__core_lead_broken(l, "an agent of the engine was restarted");
-		return l->result;
+			wb__core_lead_broken(l, "an agent of the engine has lost its lead");
+		return for_worker(l->ended);
 	}
 	return WB_ENGINE_IDLE;
 }
 
+static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+
+static void ask_next(struct lead *l)
+{
+	struct doubt_next next = l->doubt.next;
+	struct wb_msg_peer m = {.engine = l->doubt.engine,
+		.transfer = next.transfer,
+		.count = next.count,
+		.state = next.state};
+
+	l->doubt.next = (struct doubt_next){0};
+	if (next.transfer)
+		on_doubt(l->doubt.e, next.from, &m);
+}
+
+/* Whatever @how is, what was touched and did not commit is a mix. */
 static void answer(struct lead *l, enum wb_engine_state how)
 {
 	struct doubt *d = &l->doubt;
@@ -269,8 +326,12 @@ static void answer(struct lead *l, enum wb_engine_state how)
 		wb__core_send(d->e, a, &m);
 	}
 	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
+	if (how == WB_ENGINE_COMMITTED)
+		d->committed = d->transfer;
 	d->transfer = 0;
+	ask_next(l);
 	wb__core_lead_go_on(l);
+	wb__core_resume_look(d->e, d->engine);
 }
 
 static void look(struct lead *l)
@@ -285,7 +346,7 @@ static void look(struct lead *l)
 	if (d->state & SAYS_DONE)
 		answer(l, WB_ENGINE_COMMITTED);
 	else if (all)
-		answer(l, d->state ? WB_ENGINE_TORN : WB_ENGINE_ABORTED);
+		answer(l, WB_ENGINE_ABORTED);
 }
 
 void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto)
@@ -315,9 +376,11 @@ static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 		d->agent = wb_zalloc(e->r.n_agent, sizeof(*d->agent));
 	if (!d->agent)
 		return; /* they are told at TARGET that nobody knows */
+	/* One run after the other: nobody can have changed for a later one, in which a worker that
+	 * stands in this one took no part. */
 	if (d->transfer && (d->transfer != m->transfer || d->count != m->count)) {
-		d->state |= SAYS_TORN; /* different runs: a mix */
-		answer(l, WB_ENGINE_TORN);
+		d->next = (struct doubt_next){from, m->count, m->state, m->transfer};
+		return;
 	}
 	d->e = e;
 	d->engine = m->engine;
@@ -326,7 +389,9 @@ static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	d->count = m->count;
 	d->agent[from].is_in_doubt = true;
 	how = as_led(e, m->engine, d);
-	if (how != WB_ENGINE_IDLE) {
+	/* A feed of the same number may have been aborted at the same poll since, and the run
+	 * before it not: its workers know. */
+	if (how == WB_ENGINE_COMMITTED || how == WB_ENGINE_TORN) {
 		answer(l, how);
 		return;
 	}

@@ -187,6 +187,11 @@ struct epoch *wb__core_usable(const struct object *o)
 	return at && now_ns(o->core) >= at ? o->prev : NULL;
 }
 
+uint64_t wb__core_usable_since(const struct object *o)
+{
+	return o->cur && o->cur->is_active ? o->cur->active_ns : wb__core_usable_at(o);
+}
+
 /* Flows that are only there for readers of what is held: readers ask again, and find a new one. */
 static void stop_kept_flows(struct object *o, const struct epoch *e)
 {
@@ -420,6 +425,7 @@ static int build(struct epoch *e, struct wb_err *err)
 	e->xp.term = e->r.term;
 	e->xp.number = e->r.number;
 	memcpy(e->xp.key, e->r.key, sizeof(e->xp.key));
+	e->xp.is_encrypted = e->r.encrypted;
 	rc = wb_xport_epoch_add(e->obj->core->env->xport, &e->xp, err);
 	if (rc < 0)
 		e->xp.number = 0;
@@ -546,21 +552,26 @@ void wb__core_activate(struct epoch *e)
 	if (e->is_active)
 		return;
 	e->is_active = true;
+	e->active_ns = now_ns(e->obj->core);
 	/* Readers of what is held come to the new plan's flow; the sums go along. */
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->held_transfer)
 			(void)wb__core_flow_get(e, e->member[i]->held_transfer, true);
 	tell_planned(e);
 	wb__core_trainers_replanned(e);
-	wb__core_resume(e);
+	wb__core_resume_end_old(e);
 	wb__core_doubt(e);
+	wb__core_resume(e);
 }
 
 void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)
 {
 	for (struct object *o = c->objects; o; o = o->next)
-		if (!strcmp(o->uid, uid))
+		if (!strcmp(o->uid, uid)) {
 			o->issued = WB_MAX(o->issued, transfer);
+			if (o->cur)
+				o->cur->seen = WB_MAX(o->cur->seen, transfer);
+		}
 }
 
 int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number)

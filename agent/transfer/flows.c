@@ -33,7 +33,8 @@ static wb_conn_t env_conn(void *ctx, uint32_t domain)
 	};
 	l->backoff_ns =
 		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
-	l->retry_ns = now_ns(c) + l->backoff_ns;
+	/* A trainer that is gone was everybody's source. */
+	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
 	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
 		l->conn = 0;
 		wb__core_link_failed(e, domain);
@@ -199,8 +200,8 @@ static bool area_holds(const struct worker *w, uint64_t transfer)
 	return h && h->transfer == transfer && wb_area_state(h) >= WB_AREA_WHOLE;
 }
 
-/* Workers here that hold @transfer are sources from the start. */
-static void mark_holders(struct epoch *e, struct wb_flow *f, bool staged)
+/* Workers here that hold @transfer are sources from the start; those that are gone never are. */
+static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 {
 	const struct wb_flow *sums = NULL;
 
@@ -213,6 +214,9 @@ static void mark_holders(struct epoch *e, struct wb_flow *f, bool staged)
 			e->member[i]->held_transfer == wb_flow_transfer(f) &&
 			(!staged || area_holds(e->member[i], wb_flow_transfer(f))))
 			wb_flow_mark_installed(f, i, sums);
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (!e->member[i] || e->member[i]->gone)
+			wb_flow_close_source(f, i);
 }
 
 static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged, bool make)
@@ -237,8 +241,8 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.env = &e->fenv,
 		.transfer = transfer,
 		.sum_seed = wb__core_seed(o, transfer),
-		.sums = o->core->o.sums,
-		.read_back = o->core->o.read_back,
+		.sums = e->r.sums,
+		.read_back = e->r.read_back,
 		.window = o->core->o.window,
 		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
 	};
@@ -247,7 +251,7 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 	o->flow_epoch[at] = e;
 	o->flow_stopped[at] = false;
 	o->flow_staged[at] = staged;
-	mark_holders(e, o->flow[at], staged);
+	mark_sources(e, o->flow[at], staged);
 	adopt_orphans(o->core, o->flow[at], e);
 	return o->flow[at];
 }

@@ -26,7 +26,7 @@
 	(10 * WB_NS_PER_S) /* an agent that cannot be reached for so long sends nothing */
 /* A question to a leader that is gone: waits for the next plan, is sent again meanwhile. */
 #define CORE_ASK_NS (10 * WB_NS_PER_S)
-#define CORE_DOUBT_NS (3 * WB_NS_PER_S) /* for a new lead, and its answer */
+#define CORE_DOUBT_NS (15 * WB_NS_PER_S) /* for an agent to be started again, and the answer */
 #define CORE_ASK_AGAIN_NS WB_NS_PER_S
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
@@ -43,6 +43,8 @@ struct worker {
 	uint64_t resuming; /* transfer whose after_update_hook it runs; 0 = none */
 	uint32_t parked_at;
 	bool expects_feed;
+	uint64_t hold_transfer; /* a feed that ended, of which it has not heard; 0 = none */
+	int64_t hold_version;
 	struct wb_core_past past; /* goes on with what happens here */
 	uint64_t doubt_ns; /* until then its agent waits for the end of past.begun; 0 = it does not
 			    */
@@ -104,6 +106,9 @@ struct epoch {
 	uint32_t me; /* this agent's number in the roster */
 	bool is_active;
 	uint64_t ready_ns; /* when it was installed */
+	uint64_t active_ns; /* when it became active */
+	uint64_t seen; /* transfers up to this number have begun: of them only holders have anything
+			*/
 	bool has_begun; /* a transfer: the plan before may go */
 	uint32_t n_refused; /* leader: refusals of what trainers asked */
 	uint32_t refused_seen; /* trainers: the last of those they heard of */
@@ -198,11 +203,18 @@ struct doubt_agent {
 	bool is_in_doubt, is_asked, was_asked;
 };
 
+struct doubt_next { /* of another run; transfer 0 = none */
+	uint32_t from, count, state;
+	uint64_t transfer;
+};
+
 struct doubt {
+	struct doubt_next next;
 	struct epoch *e;
 	struct doubt_agent *agent; /* owned, by agent; NULL = never needed */
 	uint32_t engine, count, state;
 	uint64_t transfer; /* 0 = nobody is in doubt */
+	uint64_t committed; /* the last that was answered so; 0 = none */
 };
 
 struct lead_agent {
@@ -225,7 +237,9 @@ struct lead {
 	struct doubt doubt;
 	uint32_t source_engine;
 	struct lead_agent *agent; /* owned, by agent */
-	enum wb_engine_state result;
+	enum wb_engine_state result; /* of this run */
+	enum wb_engine_state told; /* what that leaves: one that was torn stays so when it aborts */
+	enum wb_engine_state ended; /* for the parties */
 	int64_t code;
 	char sentence[WB_ERR_MSG_MAX];
 	uint64_t deadline_ns, begin_wall_ns;
@@ -325,6 +339,7 @@ struct object {
 	bool flow_staged[CORE_FLOWS_MAX]; /* rollouts by their areas */
 	struct verdict verdict[CORE_VERDICTS_MAX]; /* by transfer, oldest first */
 	uint32_t n_verdict;
+	uint64_t ask_ns; /* when to ask again how updates ended that workers are in doubt of */
 	uint64_t asked; /* greatest number of a ballot from here */
 	uint64_t forgotten; /* transfers up to here have no verdict any more */
 	bool is_judge; /* verdicts were read, or there was nothing to read */
@@ -358,6 +373,7 @@ struct wb_core {
 	uint32_t n_arena;
 	const struct wb_core_env *env;
 	char *agent;
+	struct wb_rng dials; /* when to try again */
 	struct object *objects;
 	struct worker *worker[CORE_WORKERS_MAX];
 	uint32_t n_worker;
@@ -374,6 +390,7 @@ struct wb_core {
 	struct {
 		wb_conn_t conn;
 		struct epoch *e;
+		uint32_t agent; /* at its other end; n_agent of the roster = unknown */
 	} * conn;
 	size_t n_conn, cap_conn;
 };
@@ -407,6 +424,8 @@ void wb__core_activate(struct epoch *e);
 struct epoch *wb__core_usable(const struct object *o);
 /* When the plan before may be used instead of one that does not become active; 0 = not waiting. */
 uint64_t wb__core_usable_at(const struct object *o);
+/* Since when there is a usable plan, if there is. */
+uint64_t wb__core_usable_since(const struct object *o);
 uint64_t wb__core_seed(const struct object *o, uint64_t transfer);
 struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker); /* NULL = not here */
 const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
@@ -464,6 +483,8 @@ struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
 /* show.c */
 const char *wb__core_party_name(enum party_state s);
 const char *wb__core_trainers_name(enum trainers_state s);
+/* Its parameters are a mix: also while that is repaired, and before a new plan has begun. */
+bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine);
 /* waits.c: append ,"waits":[...] */
 void wb__core_waits_json(const struct object *o, struct wb_buf *out);
 /* sleep.c: false with a sentence when the worker cannot take part in a transfer. */
@@ -524,7 +545,12 @@ uint64_t wb__core_ballot_tick(struct object *o, uint64_t now);
 uint64_t wb__core_judge_hash(const char *agent);
 uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX]);
 /* resume.c */
+/* Runs of the plan before that cannot end there: before anybody says what its areas hold. */
+void wb__core_resume_end_old(struct epoch *e);
+/* After wb__core_doubt(): what is in doubt is answered first. */
 void wb__core_resume(struct epoch *e);
+/* All parties have said what their areas hold, and nobody is in doubt any more? */
+void wb__core_resume_look(struct epoch *e, uint32_t engine);
 void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /* doubt.c */
 /* Under a new plan: workers here that missed the END of an update ask for it. */

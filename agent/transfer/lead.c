@@ -55,7 +55,7 @@ static void report(struct lead *l)
 {
 	const struct wb_core *c = l->e->obj->core;
 	const char *engine = l->e->r.engine[l->engine].name;
-	const char *state = l->is_superseded ? "Superseded" : wb_engine_state_name(l->result);
+	const char *state = l->is_superseded ? "Superseded" : wb_engine_state_name(l->told);
 	const char *sentence = l->sentence;
 	struct wb_core_report r = {
 		.uid = l->e->r.uid,
@@ -79,6 +79,15 @@ static void report(struct lead *l)
 	c->env->report(c->env->ctx, &r);
 }
 
+/* One that cannot follow a decision is Torn for the leader.  Before INSTALL none of its workers has
+ * changed, and some may not have been stopped: all go on, with areas that are whole for the next
+ * plan or transfer. */
+static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_state result)
+{
+	return result == WB_ENGINE_TORN && l->is_staged && !l->is_installing ? WB_ENGINE_UNKNOWN
+									     : result;
+}
+
 /* The end: tell the parties, then the leader.  Before the first byte the old weights are intact. */
 static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code, const char *why)
 {
@@ -87,10 +96,12 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->state == LEAD_ENDING)
 		return;
 	wb__core_ballot_stop(&l->ballot);
-	l->result = result;
+	l->result = l->told = result;
+	if (result == WB_ENGINE_ABORTED && wb__core_engine_is_torn(l->e, l->engine))
+		l->told = WB_ENGINE_TORN;
 	l->code = code;
 	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
-	m.state = result;
+	m.state = l->ended = for_parties(l, result);
 	m.code = code;
 	m.sentence = l->sentence[0] ? l->sentence : NULL;
 	m.sum0 = l->sum.lane[0];
@@ -107,7 +118,16 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 		report(l);
 	}
 	if (result != WB_ENGINE_COMMITTED)
-		tell_leader(l, result);
+		tell_leader(l, l->told);
+}
+
+/* Committed: the decision stands whether all have said how long they stood still or not. */
+static void close_ending(struct lead *l)
+{
+	l->state = LEAD_DONE;
+	l->deadline_ns = 0;
+	report(l);
+	tell_leader(l, WB_ENGINE_COMMITTED);
 }
 
 /* May this engine give the transfer up by itself? */
@@ -117,8 +137,8 @@ static bool is_free(const struct lead *l)
 	       (!l->e->r.all_engines && !l->is_installing);
 }
 
-/* Before the first byte the old weights are intact.  A decision stands: who cannot follow it must
- * not serve; the next plan, transfer or feed repairs. */
+/* Before the first byte the old weights are intact.  A decision stands: the next plan, transfer or
+ * feed brings it to who cannot follow it now. */
 static void fail(struct lead *l, int64_t code, const char *why)
 {
 	bool torn = l->is_staged ? l->is_installing || l->is_decided : l->state == LEAD_MOVING;
@@ -227,7 +247,10 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		refuse(e, from, m, -EBUSY, text);
 		return;
 	}
-	if (l->state != LEAD_NONE && l->state != LEAD_DONE)
+	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
+	if (l->state == LEAD_ENDING)
+		close_ending(l);
+	else if (l->state != LEAD_NONE && l->state != LEAD_DONE)
 		fail(l, WB_ESTALE, "a newer transfer began");
 	overtake(e, m);
 	if (!agents)
@@ -465,10 +488,7 @@ static void on_ended(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].ended && !l->agent[a].down)
 			return;
-	l->state = LEAD_DONE;
-	l->deadline_ns = 0;
-	report(l);
-	tell_leader(l, WB_ENGINE_COMMITTED);
+	close_ending(l);
 }
 
 /* Another engine is lost: the parties take its share over. */
@@ -532,8 +552,16 @@ static bool needs_leader(const struct lead *l)
 {
 	if (l->is_staged)
 		return l->state == LEAD_STAGING && (l->e->r.all_engines || !received_all(l));
-	/* Who leads a feed is the source. */
-	return l->is_feed || !received_all(l);
+	return !l->is_feed && !received_all(l);
+}
+
+/* Who leads a feed is its source: what it has not given comes from others. */
+static void lose_source(struct lead *l)
+{
+	struct wb_msg_peer lost = order(l, WBP_PEER_LOST);
+
+	lost.losses = ++l->losses;
+	send_all(l, &lost);
 }
 
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
@@ -561,6 +589,8 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 				"the transfer's leader, agent %s, is gone: %.800s",
 				e->r.agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
+		} else if (l->leader == agent && l->is_feed && l->state != LEAD_ENDING) {
+			lose_source(l);
 		} else if (l->leader == agent && l->state == LEAD_STAGED && l->e->r.all_engines) {
 			ask_judges(l);
 		}
@@ -573,11 +603,8 @@ void wb__core_lead_broken(struct lead *l, const char *why)
 
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
 		return;
-	if (l->state == LEAD_ENDING) { /* committed; times are lost */
-		l->state = LEAD_DONE;
-		l->deadline_ns = 0;
-		report(l);
-		tell_leader(l, WB_ENGINE_COMMITTED);
+	if (l->state == LEAD_ENDING) { /* times are lost */
+		close_ending(l);
 		return;
 	}
 	snprintf(text, sizeof(text), "engine %s: %.400s", l->e->r.engine[l->engine].name, why);
@@ -599,6 +626,10 @@ bool wb__core_lead_is_late(const struct lead *l, uint32_t agent)
 
 static void expired(struct lead *l)
 {
+	bool is_step =
+		l->state == LEAD_PROMISES || l->state == LEAD_STOPS || l->state == LEAD_ENDING;
+	uint64_t bound_ns =
+		is_step ? l->e->r.engine_step_deadline_ns : l->e->r.transfer_deadline_ns;
 	char text[WB_ERR_MSG_MAX], who[512] = "";
 
 	if (l->state == LEAD_STAGED) { /* the leader is silent */
@@ -610,7 +641,7 @@ static void expired(struct lead *l)
 			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
 				who[0] ? ", " : "", l->e->r.agent[a].name);
 	}
-	snprintf(text, sizeof(text), "engine %s: %s by %s within the deadline",
+	snprintf(text, sizeof(text), "engine %s: %s by %s within spec.%s (%.0f s)",
 		l->e->r.engine[l->engine].name,
 		l->state == LEAD_PROMISES ? "STOP was not answered"
 		: l->state == LEAD_STOPS
@@ -619,15 +650,13 @@ static void expired(struct lead *l)
 			? "not everything was received"
 		: l->state == LEAD_INSTALLING ? "the new weights were not installed"
 					      : "after_update_hook did not return",
-		who);
+		who, is_step ? "engineStepDeadlineSeconds" : "transferDeadlineSeconds",
+		(double)bound_ns / 1e9);
 	if (l->state == LEAD_ENDING) {
 		for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 			l->agent[a].down |= !l->agent[a].ended;
-		l->state = LEAD_DONE; /* committed all the same */
-		l->deadline_ns = 0;
 		snprintf(l->sentence, sizeof(l->sentence), "%s", text);
-		report(l);
-		tell_leader(l, WB_ENGINE_COMMITTED);
+		close_ending(l);
 		return;
 	}
 	fail(l, -ETIMEDOUT, text);

@@ -42,49 +42,110 @@ static bool is_joint(const struct leader *l)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-static const char *result_name(const struct leader *l, uint32_t committed, uint32_t torn)
+/* What became of the engines. */
+struct outcome {
+	uint32_t n, committed, torn;
+	const struct leader_engine *worst; /* not committed; NULL = none */
+	const char *worst_name;
+};
+
+static unsigned badness(enum wb_engine_state s)
 {
-	if (committed)
-		return "Succeeded";
+	switch (s) {
+	case WB_ENGINE_COMMITTED:
+		return 0;
+	case WB_ENGINE_TORN:
+		return 3;
+	case WB_ENGINE_UNKNOWN:
+		return 2;
+	default:
+		return 1;
+	}
+}
+
+static void sum_up(const struct leader *l, struct outcome *o)
+{
+	*o = (struct outcome){0};
+	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+		const struct leader_engine *x = &l->engine[en];
+
+		if (!x->takes_part)
+			continue;
+		o->n++;
+		o->committed += x->state == WB_ENGINE_COMMITTED;
+		o->torn += x->state == WB_ENGINE_TORN;
+		if (badness(x->state) > (o->worst ? badness(o->worst->state) : 0)) {
+			o->worst = x;
+			o->worst_name = l->e->r.engine[en].name;
+		}
+	}
+}
+
+static const char *result_name(const struct leader *l, const struct outcome *o)
+{
+	if (o->committed)
+		return o->torn ? "PartlyTorn" : "Succeeded";
 	if (l->is_superseded)
 		return "Superseded";
-	return torn ? "Torn" : "Aborted";
+	return o->worst ? wb_engine_state_name(o->worst->state) : "Aborted";
+}
+
+/* For all trainers: nobody is told that weights are intact which may not be. */
+static int code_of(const struct leader *l, const struct outcome *o)
+{
+	if (l->is_superseded || (o->committed && (!is_joint(l) || o->committed == o->n)))
+		return 0;
+	if (o->worst && o->worst->state == WB_ENGINE_TORN)
+		return WB_ETORN;
+	return o->worst && o->worst->state == WB_ENGINE_UNKNOWN ? WB_EUNKNOWN : WB_EABORTED;
+}
+
+static void say_why(const struct outcome *o, char *out, size_t bytes)
+{
+	const struct leader_engine *x = o->worst;
+
+	out[0] = '\0';
+	if (x && x->state == WB_ENGINE_TORN)
+		snprintf(out, bytes,
+			"%u of %u Torn: engine %.127s holds a mix of two versions until the next "
+			"transfer: %s",
+			o->torn, o->n, o->worst_name, x->sentence);
+	else if (x && x->state == WB_ENGINE_UNKNOWN)
+		snprintf(out, bytes, "it is not known which version engine %.127s holds: %s",
+			o->worst_name, x->sentence);
+	else if (x)
+		snprintf(out, bytes, "%s", x->sentence);
 }
 
 static void finish(struct leader *l)
 {
 	struct epoch *e = l->e;
 	struct wb_core *c = e->obj->core;
-	uint32_t n = 0, committed = 0, torn = 0;
+	uint32_t n = 0;
 	const char **name = wb_zalloc(e->r.n_engine, sizeof(*name));
 	const char **state = wb_zalloc(e->r.n_engine, sizeof(*state));
 	const char **why = wb_zalloc(e->r.n_engine, sizeof(*why));
 	struct wb_msg_peer m = note(l, WBP_PEER_FINAL);
-	const char *culprit = "";
+	char text[WB_ERR_MSG_MAX];
+	struct outcome o;
 
 	for (uint32_t en = 0; name && state && why && en < e->r.n_engine; en++) {
-		struct leader_engine *x = &l->engine[en];
+		const struct leader_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
 		name[n] = e->r.engine[en].name;
 		state[n] = x->is_superseded ? "Superseded" : wb_engine_state_name(x->state);
 		why[n++] = x->sentence;
-		committed += x->state == WB_ENGINE_COMMITTED;
-		torn += x->state == WB_ENGINE_TORN;
-		if (x->state != WB_ENGINE_COMMITTED && !culprit[0])
-			culprit = x->sentence;
 	}
+	sum_up(l, &o);
+	say_why(&o, text, sizeof(text));
 	m.engines = name;
 	m.states = state;
 	m.n_engines = m.n_states = n;
 	m.elapsed_ns = now_ns(c) - l->begin_ns;
-	if (!committed || (is_joint(l) && committed < n)) {
-		m.code = l->is_superseded ? 0 : torn ? WB_ETORN : WB_EABORTED;
-		m.sentence = "";
-	}
-	if (culprit[0])
-		m.sentence = culprit;
+	m.code = code_of(l, &o);
+	m.sentence = text[0] || m.code ? text : NULL;
 	to_trainers(l, &m);
 	struct wb_core_report r = {
 		.uid = e->r.uid,
@@ -94,12 +155,12 @@ static void finish(struct leader *l)
 		.version = l->version,
 		.is_feed = l->is_feed,
 		.is_final = true,
-		.result = result_name(l, committed, torn),
+		.result = result_name(l, &o),
 		.n_engine = n,
 		.engine = name,
 		.state = state,
 		.sentence = why,
-		.culprit = culprit,
+		.culprit = text,
 		.begin_wall_ns = l->begin_wall_ns,
 		.end_wall_ns = wb_wall_ns(),
 		.stall_ns = l->n_stall ? l->stall_ns / l->n_stall : 0,
@@ -357,9 +418,16 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 	if (!held)
 		return wb_err_set(
 			err, -ENOENT, "engine %s holds no version", e->r.engine[source].name);
-	for (l = e->obj->feeds; l; l = l->next)
-		if (l->e == e && l->feed_engine == engine)
+	for (l = e->obj->feeds; l; l = l->next) {
+		if (l->e != e || l->feed_engine != engine)
+			continue;
+		if (l->transfer == held)
 			return 0; /* under way */
+		return wb_err_set(err, -EBUSY,
+			"engine %s is still being brought to transfer %llu, not %llu",
+			e->r.engine[engine].name, (unsigned long long)l->transfer,
+			(unsigned long long)held);
+	}
 	l = wb_zalloc(1, sizeof(*l));
 	if (!l || begin(l, e) < 0) {
 		wb_free(l);
@@ -571,24 +639,38 @@ void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, 
 	lead_down(l, agent, why);
 }
 
+/* The bound that begin() made of two fields. */
+static void say_late(
+	const struct leader *l, uint64_t now, const char *what, char *out, size_t bytes)
+{
+	snprintf(out, bytes,
+		"%s within %.0f s, which spec.transferDeadlineSeconds (%.0f s) and "
+		"spec.engineStepDeadlineSeconds (%.0f s) allow together",
+		what, (double)(now - l->begin_ns) / 1e9, (double)l->e->r.transfer_deadline_ns / 1e9,
+		(double)l->e->r.engine_step_deadline_ns / 1e9);
+}
+
 static uint64_t tick_one(struct leader *l, uint64_t now)
 {
+	char text[WB_ERR_MSG_MAX];
+
 	if (l->state == LEADER_IDLE)
 		return 0;
 	if (now < l->deadline_ns)
 		return l->deadline_ns;
 	if (is_joint(l) && !l->is_proposed && !l->is_cancelled && !l->is_feed) {
+		say_late(l, now, "not every engine was ready", text, sizeof(text));
 		l->deadline_ns = now + l->e->r.engine_step_deadline_ns;
-		cancel(l, -ETIMEDOUT, "not every engine was ready within the deadline", false);
+		cancel(l, -ETIMEDOUT, text, false);
 		return l->deadline_ns;
 	}
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
 		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state)) {
-			char text[256];
+			char who[192];
 
-			snprintf(text, sizeof(text),
-				"its lead, agent %.150s, did not answer within the deadline",
+			snprintf(who, sizeof(who), "its lead, agent %.150s, did not answer",
 				l->e->r.agent[l->e->r.engine[en].lead].name);
+			say_late(l, now, who, text, sizeof(text));
 			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
 		}
 	look(l);
@@ -596,7 +678,8 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 }
 
 /* Some trainers have called send_weights: the others' user code is awaited, but not for ever.  It
- * does not run while they are in the transfer before; nobody asks under a plan that is not here. */
+ * does not run while they are in the transfer before; nobody asks under a plan that is not here, or
+ * not to be used yet. */
 static uint64_t await_trainers(struct object *o, uint64_t now)
 {
 	struct epoch *e = wb__core_usable(o);
@@ -614,13 +697,13 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	}
 	if (first == UINT32_MAX || missing == UINT32_MAX)
 		return 0;
-	until = WB_MAX(e->trigger[first].asked_ns, o->leader.idle_ns) +
-		e->r.engine_step_deadline_ns;
+	until = WB_MAX(e->trigger[first].asked_ns, o->leader.idle_ns);
+	until = WB_MAX(until, wb__core_usable_since(o)) + e->r.engine_step_deadline_ns;
 	if (now < until)
 		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by the trainer workers of agent %.63s, but not by those "
-		"of agent %.63s within engineStepDeadlineSeconds (%.0f s)",
+		"of agent %.63s within spec.engineStepDeadlineSeconds (%.0f s)",
 		e->r.agent[first].name, e->r.agent[missing].name,
 		(double)e->r.engine_step_deadline_ns / 1e9);
 	refuse_trainers(e, -ETIMEDOUT, text);

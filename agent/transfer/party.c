@@ -63,9 +63,26 @@ static uint32_t promise_all(struct party *p)
 	return greatest;
 }
 
+/* It goes on to the target with the others of its engine. */
+static void end_hold(struct worker *w)
+{
+	static char why[] = "the feed that this worker had begun came to nothing";
+	struct wb_msg_app_end end = {.transfer = w->hold_transfer,
+		.version = w->hold_version,
+		.result = WB_APP_END_ABORTED,
+		.code = WB_EABORTED,
+		.sentence = why};
+
+	w->hold_transfer = 0;
+	wb__core_to_worker(w, WBP_APP_END, &end);
+}
+
 static void set_target(struct party *p, uint32_t target)
 {
 	wb__core_doubt_over(p->e, p->engine);
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i] && p->e->member[i]->hold_transfer)
+			end_hold(p->e->member[i]);
 	p->has_target = true;
 	p->target = target;
 	for_party_worker (p->e, p->engine, i) {
@@ -102,7 +119,6 @@ static void begin_hooks(struct party *p)
 	p->begin_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->begun_ns = p->e->member[i]->resume_ns = 0;
-		__atomic_store_n(&page_of(p->e->member[i])->touched, 0, __ATOMIC_RELAXED);
 		wb__core_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
 	}
 }
@@ -175,6 +191,11 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 	m.code = code;
 	m.sentence = code ? text : NULL;
 	p->state = PARTY_STOPPED;
+	/* Staged, the lead may now have the engine's others install, whatever becomes of us. */
+	for_party_worker (p->e, p->engine, i)
+		if (p->is_staged && !code && p->e->member[i])
+			__atomic_store_n(
+				&page_of(p->e->member[i])->touched, p->transfer, __ATOMIC_RELEASE);
 	wb__core_send(p->e, p->lead, &m);
 }
 
@@ -244,6 +265,9 @@ void wb__core_party_open(struct party *p)
 			wb_area_set(w->area.head, WB_AREA_EMPTY); /* not what is coming */
 		}
 	}
+	for (uint32_t w = 0; p->is_feed && w < e->plan->n_worker; w++)
+		if (e->r.agent[e->plan->worker[w].domain].is_absent)
+			wb_flow_lose_worker(p->flow, w);
 	p->opening = true;
 	for_party_worker (e, p->engine, i)
 		wb_flow_open_sink(p->flow, i, feed);
@@ -338,26 +362,40 @@ void wb__core_party_stop_flow(struct party *p)
 			wb_flow_drop_sink(p->flow, i);
 }
 
+/* Under an agent that began anew a worker serves on with what it has, which nobody else knows. */
 static bool holds_something(const struct party *p)
 {
-	for_party_worker (p->e, p->engine, i)
-		if (p->e->member[i] && !p->e->member[i]->held_transfer)
+	for_party_worker (p->e, p->engine, i) {
+		const struct worker *w = p->e->member[i];
+
+		if (w && !w->held_transfer && (!w->past.done || w->past.is_torn))
 			return false;
+	}
 	return true;
+}
+
+/* It is new, was to be fed, and must not serve what it has; torn it could not take the step that
+ * others of the engine may wait for.  It stays in its update until the next stop is known, which is
+ * a poll after the one it stands in: begun anew where it stands it would have to be told Torn, and
+ * others, who were not in that feed, not. */
+static void hold(struct worker *w, const struct party *p)
+{
+	w->hold_transfer = p->transfer;
+	w->hold_version = p->version;
+	wb_poll_set_stop(&page_of(w)->word, 0);
+	w->is_parked = false;
 }
 
 void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	/* One that is new and was to be fed must not serve what it has, nor one that the decision
-	 * is for and whose other agents may have been told to install; one that is only behind goes
-	 * on with what it holds. */
-	bool torn = p->is_opened || (p->is_feed && !holds_something(p)) ||
-		    (p->is_decided && m->state != WB_ENGINE_ABORTED && p->state >= PARTY_STOPPED);
+	/* Torn where bytes may have come, or others of the engine may have installed; one that is
+	 * only behind goes on with what it holds. */
+	bool torn = p->is_opened || (p->is_staged && m->state == WB_ENGINE_TORN);
+	bool joins = !torn && p->is_feed && !holds_something(p);
 	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
 		.version = p->version,
-		.result = torn ? WB_APP_END_TORN : WB_APP_END_ABORTED,
 		.code = m->code,
 		.sentence = m->sentence,
 	};
@@ -370,7 +408,17 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 
 		if (!w || (runs && !torn))
 			continue;
-		if (!torn) {
+		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
+		w->expects_feed |= torn || joins;
+		if (p->state == PARTY_STOPPING && (w->past.is_torn || w->expects_feed))
+			continue;
+		if (joins && !w->past.is_torn) {
+			hold(w, p);
+			continue;
+		}
+		w->past.is_torn |= torn;
+		end.result = w->past.is_torn ? WB_APP_END_TORN : WB_APP_END_ABORTED;
+		if (!w->past.is_torn) {
 			bool was_begun = w->is_parked || p->state != PARTY_STOPPING;
 
 			wb_poll_set_stop(&page_of(w)->word, 0);
@@ -384,13 +432,12 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 				continue;
 			}
 		}
-		w->resume_ns = torn ? 0 : now_ns(p->e->obj->core);
-		w->past.is_torn |= torn;
+		w->resume_ns = w->past.is_torn ? 0 : now_ns(p->e->obj->core);
 		wb__core_to_worker(w, WBP_APP_END, &end);
 	}
 	if (!torn && !runs)
 		wb__core_times_party(p);
-	torn |= p->was_torn;
+	torn |= p->was_torn || joins;
 	p->state = torn ? PARTY_TORN : PARTY_NONE;
 	wb__core_orphans_refuse(p->e);
 	if (torn)
@@ -517,6 +564,8 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 		return;
 	w->begun = true;
 	w->begun_ns = now_ns(p->e->obj->core);
+	/* Not when it was asked to: it may not have heard how the run before ended. */
+	__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
 			m->sentence ? m->sentence : "?");

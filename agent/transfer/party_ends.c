@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Its workers have said that they stand still, and the lead alone knows what it made of that. */
+/* Its workers have said that they stand still, or are whole, and the lead alone knows what it made
+ * of that. */
 static bool is_in_doubt(const struct party *p)
 {
-	return !p->is_staged && (p->state == PARTY_STOPPED || p->state == PARTY_OPENING ||
-					p->state == PARTY_COMPLETE);
+	return p->state == PARTY_STOPPED || p->state == PARTY_OPENING || p->state == PARTY_COMPLETE;
 }
 
 void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
@@ -99,17 +99,23 @@ void wb__core_party_inherit(struct epoch *to, const struct epoch *from)
 
 static void torn_for_good(struct party *p)
 {
+	char text[160];
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,
 		.version = p->version,
 		.result = WB_APP_END_TORN_FINAL,
 		.code = WB_ETORN,
-		.sentence = (char[]){"no transfer repaired the torn weights before the deadline"},
+		.sentence = text,
 	};
 
+	snprintf(text, sizeof(text),
+		"no transfer repaired the torn weights within spec.transferDeadlineSeconds (%.0f "
+		"s)",
+		(double)p->e->r.transfer_deadline_ns / 1e9);
 	p->deadline_ns = 0;
+	/* One that is held is not torn: it goes on with the others of its engine. */
 	for_party_worker (p->e, p->engine, i)
-		if (p->e->member[i])
+		if (p->e->member[i] && !p->e->member[i]->hold_transfer)
 			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
@@ -144,8 +150,10 @@ static void too_late(struct party *p)
 			continue;
 		wb_flow_waiting_for(p->flow, i, what, sizeof(what));
 		snprintf(text, sizeof(text),
-			"%s did not receive everything within the deadline, waiting for %s%s",
-			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker), what,
+			"%s did not receive everything within spec.transferDeadlineSeconds (%.0f "
+			"s), waiting for %s%s",
+			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker),
+			(double)p->e->r.transfer_deadline_ns / 1e9, what,
 			lost_links(p, lost, sizeof(lost)));
 		wb__core_party_fail(p, -ETIMEDOUT, text);
 		return;

@@ -83,10 +83,14 @@ static bool is_led(const struct epoch *e, uint32_t engine)
 	return false;
 }
 
-void wb__core_resume(struct epoch *e)
+void wb__core_resume_end_old(struct epoch *e)
 {
 	if (e->staged && e == e->obj->cur && e->obj->prev)
 		end_old_runs(e, e->obj->prev);
+}
+
+void wb__core_resume(struct epoch *e)
+{
 	for (uint32_t en = 0; e->staged && en < e->r.n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
 		bool here = false;
@@ -124,6 +128,21 @@ static bool all_heard(const struct epoch *e, uint32_t engine, const struct resum
 	return true;
 }
 
+/* What was committed somewhere is so in all areas that are in doubt: nothing to take up. */
+void wb__core_resume_look(struct epoch *e, uint32_t engine)
+{
+	struct lead *l = &e->lead[engine];
+	const struct resume *r = &l->resume;
+
+	if (!r->heard || !all_heard(e, engine, r) || !r->is_pending || !r->is_whole)
+		return;
+	if (l->doubt.transfer || l->doubt.committed == r->transfer || is_running(e, engine))
+		return;
+	l->e = e;
+	l->engine = engine;
+	wb__core_lead_resume(l, r);
+}
+
 void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l;
@@ -149,10 +168,5 @@ void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		r->transfer = m->transfer;
 		r->version = m->version;
 	}
-	if (!all_heard(e, m->engine, r) || !r->is_pending || !r->is_whole ||
-		is_running(e, m->engine))
-		return;
-	l->e = e;
-	l->engine = m->engine;
-	wb__core_lead_resume(l, r);
+	wb__core_resume_look(e, m->engine);
 }

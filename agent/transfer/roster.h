@@ -48,6 +48,9 @@ struct wb_roster {
 	bool trainer_staged; /* trainers send from a snapshot */
 	bool rollout_staged; /* rollouts receive beside their parameters */
 	bool all_engines; /* no engine changes before all of them can */
+	bool sums; /* of every chunk, from the trainer's parameters to where it arrives */
+	bool read_back; /* and of what was installed */
+	bool encrypted; /* chunks that leave the host travel in TLS */
 	bool supersede; /* a newer version takes the place of one not installed yet */
 };
 

@@ -120,6 +120,14 @@ static bool is_torn_before(const struct object *o, const char *engine)
 	return false;
 }
 
+bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine)
+{
+	for_party_worker (e, engine, i)
+		if (e->member[i] && e->member[i]->past.is_torn)
+			return true;
+	return is_torn(&e->party[engine]) || is_torn_before(e->obj, e->r.engine[engine].name);
+}
+
 static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 {
 	enum party_state phase = e->party[en].state;

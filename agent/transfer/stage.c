@@ -147,7 +147,7 @@ void wb__core_party_copy(struct party *p)
 	struct wb_fault_at at = {(uint64_t)p->version, p->transfer, WB_FAULT_ANY};
 	struct wb_fault_hit hit;
 
-	m.read_back = c->o.read_back;
+	m.read_back = p->e->r.read_back;
 	p->state = PARTY_COPYING;
 	p->copy_ns = now_ns(p->e->obj->core);
 	p->is_opened = true;

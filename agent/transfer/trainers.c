@@ -393,7 +393,8 @@ void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_p
 		bool is_old = m->count <= (is_asked ? t->asked_refused : e->refused_seen);
 
 		e->refused_seen = WB_MAX(e->refused_seen, m->count);
-		if (is_old)
+		/* Who is in a transfer hears how that ended, and no answer to others' next call. */
+		if (is_old || !is_asked)
 			return;
 	}
 	if (t->state == TRAINERS_IDLE || t->e != e)
@@ -427,12 +428,14 @@ void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 }
 
 /* No word of the leader is to be expected any more. */
-static void end_without_leader(struct trainers *t, int code, const char *what, const char *why)
+static void end_without_leader(struct trainers *t, const char *what, const char *why)
 {
 	struct epoch *e = t->e;
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {
-		.kind = WBP_PEER_FINAL, .code = code, .sentence = text, .transfer = t->transfer};
+	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL,
+		.code = WB_EUNKNOWN,
+		.sentence = text,
+		.transfer = t->transfer};
 
 	m.count = UINT32_MAX; /* of our own making */
 	snprintf(text, sizeof(text), "the transfer's leader, agent %s, %s%.800s",
@@ -458,7 +461,7 @@ void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, bool unheard
 	if (t->state == TRAINERS_IDLE || t->e != e || e->r.leader != agent)
 		return;
 	if (!unheard) {
-		end_without_leader(t, -EHOSTDOWN, "is gone: ", why);
+		end_without_leader(t, "is gone: ", why);
 		return;
 	}
 	if (!t->hold_ns)
@@ -474,7 +477,7 @@ static uint64_t hold_tick(struct trainers *t, uint64_t now)
 	if (t->state != TRAINERS_ASKED || !t->hold_ns)
 		return 0;
 	if (now >= t->hold_ns) {
-		end_without_leader(t, -EHOSTDOWN, "is gone: ", t->lost);
+		end_without_leader(t, "is gone: ", t->lost);
 		return 0;
 	}
 	/* It may only have been cut off. */
@@ -533,7 +536,7 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by %.100s, but not by %.100s within "
-		"engineStepDeadlineSeconds (%.0f s)",
+		"spec.engineStepDeadlineSeconds (%.0f s)",
 		first->w.name, wb__core_worker_name(e, missing),
 		(double)e->r.engine_step_deadline_ns / 1e9);
 	s.sentence = text;
@@ -565,7 +568,7 @@ uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 	if (t->state == TRAINERS_ASKED)
 		return hold_tick(t, now);
 	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
-		end_without_leader(t, -ETIMEDOUT, "did not say how it ended", "");
+		end_without_leader(t, "did not say how it ended", "");
 	next = release_tick(t, now);
 	return t->state >= TRAINERS_SERVING && !t->has_final ? sooner(next, t->deadline_ns) : next;
 }

@@ -9,6 +9,7 @@
 static const char *const label[] = {
 	[WB__MAC_ACCEPTOR] = "weightbridge bulk acceptor",
 	[WB__MAC_DIALER] = "weightbridge bulk dialer",
+	[WB__MAC_TLS] = "weightbridge bulk tls",
 };
 
 int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,

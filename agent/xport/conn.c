@@ -7,19 +7,41 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CONNS_FIRST 64u
+
+/* A table that stays half empty: a place is found at once, and looking through all of it costs what
+ * there is. */
+static int make_room(struct wb__sx *x)
+{
+	uint32_t cap = WB_MAX(2 * x->conn_cap, CONNS_FIRST);
+	struct wb__conn **conn;
+
+	if (x->n_conn == x->o.conns_max)
+		return -ENOSPC;
+	cap = WB_MIN(cap, x->o.conns_max);
+	if (2 * x->n_conn < x->conn_cap || cap == x->conn_cap)
+		return 0;
+	conn = wb_realloc_array(x->conn, cap, sizeof(struct wb__conn *));
+	if (!conn)
+		return -ENOMEM;
+	memset(conn + x->conn_cap, 0, (cap - x->conn_cap) * sizeof(struct wb__conn *));
+	x->conn = conn;
+	x->conn_cap = cap;
+	return 0;
+}
+
 int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uint32_t n_slot,
 	struct wb__conn **out)
 {
-	uint32_t n_op = info->n_socket * n_slot, i, at = 0;
+	uint32_t n_op = info->n_socket * n_slot, i, at;
 	struct wb__conn *c;
+	int rc = make_room(x);
 
-	for (i = 0; i < x->o.conns_max; i++) {
-		at = (x->conn_hint + i) % x->o.conns_max;
-		if (!x->conn[at])
-			break;
-	}
-	if (i == x->o.conns_max)
-		return -ENOSPC;
+	if (rc)
+		return rc;
+	at = x->conn_hint % x->conn_cap;
+	while (x->conn[at])
+		at = (at + 1) % x->conn_cap;
 	c = wb_zalloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -61,11 +83,22 @@ void wb__conn_free(struct wb__conn *c)
 	wb_free(c);
 }
 
+static uint32_t place_of(wb_conn_t id)
+{
+	return id & ((1u << WB__CONN_SLOT_BITS) - 1);
+}
+
+void wb__conn_drop(struct wb__sx *x, struct wb__conn *c)
+{
+	x->conn[place_of(c->id)] = NULL;
+	x->n_conn--;
+}
+
 struct wb__conn *wb__conn_get(struct wb__sx *x, wb_conn_t id)
 {
-	uint32_t at = id & ((1u << WB__CONN_SLOT_BITS) - 1);
+	uint32_t at = place_of(id);
 
-	if (at >= x->o.conns_max || !x->conn[at] || x->conn[at]->id != id)
+	if (at >= x->conn_cap || !x->conn[at] || x->conn[at]->id != id)
 		return NULL;
 	return x->conn[at];
 }
@@ -126,36 +159,19 @@ void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
-/* A region that holds all of a range; regions may overlap. */
-static struct wb__region *region_of(
-	struct wb__sx *x, uint64_t object, const uint8_t *p, size_t bytes, uint32_t *hint)
-{
-	for (uint32_t k = 0; k < x->n_region; k++) {
-		struct wb__region *g = &x->region[(*hint + k) % x->n_region];
-		const uint8_t *base = g->r.base;
-
-		if (g->is_used && g->r.fd >= 0 && g->r.object == object && p >= base &&
-			(size_t)(p - base) < g->r.bytes &&
-			bytes <= g->r.bytes - (size_t)(p - base)) {
-			*hint = (uint32_t)(g - x->region);
-			return g;
-		}
-	}
-	return NULL;
-}
-
 /* Adds @by to every region that a range touches; returns how many ranges were inside. */
 static uint32_t count_ranges(
 	struct wb__sx *x, uint64_t object, const struct iovec *iov, uint32_t n_iov, uint32_t by)
 {
-	uint32_t hint = 0, i;
+	uint32_t i;
 
 	for (i = 0; i < n_iov; i++) {
-		struct wb__region *g = region_of(x, object, iov[i].iov_base, iov[i].iov_len, &hint);
+		uint32_t id =
+			wb__regions_find(&x->by_address, object, iov[i].iov_base, iov[i].iov_len);
 
-		if (!g)
+		if (id == WB__REGION_NONE)
 			return i;
-		g->refs += by;
+		x->region[id].refs += by;
 	}
 	return i;
 }

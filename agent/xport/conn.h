@@ -6,7 +6,7 @@
  */
 #include "xport/internal.h"
 
-#define WB__CONN_SLOT_BITS 12 /* WB_XPORT_CONNS_MAX */
+#define WB__CONN_SLOT_BITS 16 /* WB_XPORT_CONNS_MAX */
 
 enum wb__conn_state {
 	WB__C_OPENING, /* sockets are missing */
@@ -33,6 +33,7 @@ struct wb__conn {
 	struct wb__sock *sock[WB_XPORT_SOCKETS_MAX]; /* NULL: not yet, or down */
 	uint64_t load[WB_XPORT_SOCKETS_MAX]; /* bytes outstanding (dialer) */
 	uint32_t outstanding; /* slots in use (dialer) */
+	uint32_t turn; /* socket that is next among equals (dialer) */
 	struct wb__op *op; /* [n_socket * n_slot] */
 	uint16_t *free_slot; /* dialer: a stack of n_slot for each socket */
 	uint16_t n_free[WB_XPORT_SOCKETS_MAX];
@@ -44,10 +45,12 @@ struct wb__conn {
 	struct wb__conn *next; /* dying or dead */
 };
 
-/** wb__conn_create - a conn with a number; 0, -ENOSPC, -ENOMEM. */
+/** wb__conn_create - a conn with a number; 0, -ENOSPC (conns_max), -ENOMEM. */
 int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uint32_t n_slot,
 	struct wb__conn **out);
 void wb__conn_free(struct wb__conn *c);
+/** wb__conn_drop - its number is free again; the conn itself is left. */
+void wb__conn_drop(struct wb__sx *x, struct wb__conn *c);
 struct wb__conn *wb__conn_get(struct wb__sx *x, wb_conn_t id);
 /** wb__conn_close - begin the end (once); code and reason as given, first ones stay. */
 void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *reason);

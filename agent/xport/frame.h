@@ -23,6 +23,8 @@
  *	RELEASE   dialer    shm: the bytes were copied, the source memory is free
  *
  * MACs are HMAC-SHA256 with the epoch's key over a label, the HELLO frame and the acceptor's nonce.
+ * Where HELLO says TLS (over tcp), a TLS 1.3 handshake follows PROOF, with a pre-shared key that is
+ * such a MAC too, and all further frames and payload are inside (secure.h).
  * Layer: xport (L2), internal.
  */
 #include "base/buf.h"
@@ -60,7 +62,8 @@ enum wb__frame_type {
 	WBP_BULK_TYPES,
 };
 
-enum { WBP_BULK_OVER_TCP = 1, WBP_BULK_OVER_SHM = 2 };
+/* TLS: over tcp, what follows PROOF is inside. */
+enum { WBP_BULK_OVER_TCP = 1, WBP_BULK_OVER_SHM = 2, WBP_BULK_OVER_TLS = 3 };
 
 struct wb__hello {
 	uint64_t object, term, number, session;
@@ -116,8 +119,8 @@ void wb__range_put(uint8_t *ranges, uint32_t i, const struct wb__range *r);
 /** wb__name_ok - a name: 1..63 printable ASCII characters without blanks. */
 bool wb__name_ok(const char *name);
 
-/* auth.c: MACs of the challenge. */
-enum wb__mac_role { WB__MAC_ACCEPTOR, WB__MAC_DIALER };
+/* auth.c: MACs of the challenge, and the key of the TLS handshake after it. */
+enum wb__mac_role { WB__MAC_ACCEPTOR, WB__MAC_DIALER, WB__MAC_TLS };
 /** wb__mac - 0 or -EIO (the crypto library failed). */
 int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,
 	const uint8_t hello[WBP_BULK_HELLO_BYTES], const uint8_t nonce[WBP_BULK_NONCE],

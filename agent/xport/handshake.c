@@ -5,14 +5,17 @@
  *	dialer					acceptor
  *	HELLO {epoch, names, socket, nonce} ->	knows the epoch? is that name its own?
  *	checks the MAC			<-	CHALLENGE {nonce, MAC(acceptor)}
- *	PROOF {MAC(dialer)}		->	checks the MAC; the loop counts the session's
- *sockets UP				<-	WELCOME, when all are in
+ *	PROOF {MAC(dialer)}		->	checks the MAC
+ *	TLS handshake			<->	where HELLO said so; all that follows is inside
+ *						the loop counts the session's sockets
+ *	UP				<-	WELCOME, when all are in
  *
  * Either MAC covers the HELLO frame and the acceptor's nonce, so it holds for this epoch, these two
  * names and this socket only, and cannot be replayed or reflected (the labels differ).
  */
 #include "net/psk.h"
 #include "xport/internal.h"
+#include "xport/secure.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,8 +46,27 @@ static int on_challenge(struct wb__sock *s, const struct wb__frame *f)
 			(unsigned long long)s->hello.term, (unsigned long long)s->hello.number);
 	if (wb__mac(s->key, WB__MAC_DIALER, s->hello_raw, f->nonce, proof.mac))
 		return wb__sock_fail(s, -EIO, "cannot compute a MAC");
-	s->state = WB__S_WELCOME;
+	memcpy(s->nonce, f->nonce, sizeof(s->nonce));
+	s->state = s->hello.over == WBP_BULK_OVER_TLS ? WB__S_SECURE : WB__S_WELCOME;
 	return wb__sock_send(s, &proof);
+}
+
+/* The epoch says whether bytes are encrypted, here and there; one who thinks otherwise is sent
+ * away. */
+static int check_over(struct wb__sock *s, const struct wb_xport_epoch *e)
+{
+	uint16_t want = wb__sx_over(s->rail->x, e), over = s->hello.over;
+
+	if (over == want)
+		return 0;
+	if (want == WBP_BULK_OVER_TLS && over == WBP_BULK_OVER_TCP)
+		return wb__sock_fail(s, -EPROTO,
+			"agent %s would send in the clear, but encryption is TLS for this object",
+			s->peer);
+	if (want == WBP_BULK_OVER_TCP && over == WBP_BULK_OVER_TLS)
+		return wb__sock_fail(s, -EPROTO,
+			"agent %s wants TLS, but encryption is None for this object here", s->peer);
+	return wb__sock_fail(s, -EPROTO, "agent %s speaks another transport to us", s->peer);
 }
 
 static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw)
@@ -52,6 +74,8 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 	struct wb__sx *x = s->rail->x;
 	const struct wb__hello *h = &f->hello;
 	struct wb__frame c = {.type = WBP_BULK_CHALLENGE};
+	struct wb_xport_epoch e;
+	int rc;
 
 	s->hello = *h;
 	memcpy(s->hello_raw, raw, sizeof(s->hello_raw));
@@ -60,15 +84,17 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 		return wb__sock_fail(s, -EADDRNOTAVAIL,
 			"agent %s looks for agent %s here, but this is agent %s", h->dialer,
 			h->acceptor, x->name);
-	if (h->over != x->link->over)
-		return wb__sock_fail(
-			s, -EPROTO, "agent %s speaks another transport to us", h->dialer);
-	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, s->key))
+	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, &e))
 		return wb__sock_fail(s, WB_ESTALE,
 			"agent %s does not know epoch %llu.%llu of object %016llx, which agent %s "
 			"names",
 			x->name, (unsigned long long)h->term, (unsigned long long)h->number,
 			(unsigned long long)h->object, h->dialer);
+	memcpy(s->key, e.key, sizeof(s->key));
+	explicit_bzero(&e.key, sizeof(e.key));
+	rc = check_over(s, &e);
+	if (rc)
+		return rc;
 	if (wb_random_bytes(s->nonce, sizeof(s->nonce)) ||
 		wb__mac(s->key, WB__MAC_ACCEPTOR, s->hello_raw, s->nonce, c.mac))
 		return wb__sock_fail(s, -EIO, "cannot compute a MAC");
@@ -87,6 +113,11 @@ static int on_proof(struct wb__sock *s, const struct wb__frame *f)
 		return wb__sock_fail(s, -EKEYREJECTED,
 			"agent %s does not hold our key of epoch %llu.%llu", s->peer,
 			(unsigned long long)s->hello.term, (unsigned long long)s->hello.number);
+	wb__young_move(s->rail, s, WB__YOUNG_PROVED);
+	if (s->hello.over == WBP_BULK_OVER_TLS) {
+		s->state = WB__S_SECURE;
+		return 0;
+	}
 	s->state = WB__S_ADMIT;
 	wb__emit(s->rail, &e, false);
 	return 0;
@@ -110,6 +141,7 @@ int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uin
 		return wb__sock_fail(s, -EPROTO, "%s%s sent frame type %d in the challenge",
 			s->peer[0] ? "agent " : "a peer", s->peer, (int)f->type);
 	s->state = WB__S_UP;
+	wb__young_move(s->rail, s, WB__YOUNG_NONE);
 	rc = s->rail->x->link->sock_open(s);
 	if (rc)
 		return rc;
@@ -128,6 +160,7 @@ int wb__handshake_welcome(struct wb__sock *s)
 	if (rc)
 		return rc;
 	s->state = WB__S_UP;
+	wb__young_move(s->rail, s, WB__YOUNG_NONE);
 	return s->rail->x->link->sock_open(s);
 }
 
@@ -135,11 +168,19 @@ void wb__handshake_reject(struct wb__sock *s)
 {
 	struct wb__frame f = {.type = WBP_BULK_REJECT, .code = s->code};
 	uint8_t buf[WBP_BULK_FRAME_MAX];
+	struct iovec v = {buf, 0};
 
 	if (s->state == WB__S_HELLO && !s->peer[0])
 		return; /* nobody who speaks our protocol */
+	if (s->state == WB__S_SECURE)
+		return; /* TLS has said so itself */
 	snprintf(f.text, sizeof(f.text), "%.*s", (int)sizeof(f.text) - 1, s->reason);
 	/* Best effort, and only between frames: a few bytes fit an idle socket. */
-	if (s->tx_at == s->tx_have)
-		(void)!send(s->fd, buf, wb__frame_encode(&f, buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (s->tx_at != s->tx_have)
+		return;
+	v.iov_len = wb__frame_encode(&f, buf);
+	if (s->secure)
+		(void)!wb__secure_writev(s, &v, 1, 0);
+	else
+		(void)!send(s->fd, buf, v.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

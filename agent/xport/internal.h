@@ -10,6 +10,7 @@
  *	loop.c		the operations of wb_xport_ops, conn table, events for the user
  *	rail.c		rail thread: sleep, wake, rate caps, deadlines
  *	handshake.c	the challenge
+ *	secure.c	TLS after it, where the epoch asks for that
  *	sock.c		frames in, frames out, grants and answers of one socket
  *	tcp/, shm/	addresses, and how payload moves: struct wb__link_ops
  *
@@ -24,14 +25,15 @@
 #include "base/base.h"
 #include "base/ring.h"
 #include "xport/frame.h"
+#include "xport/regions.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define WB__RING_ITEMS 4096
-#define WB__HANDSHAKES_MAX 128 /* sockets of a rail that nobody has vouched for yet */
+#define WB__STRANGERS_MAX 1024 /* accepted by a rail, and nobody has vouched for them yet */
+#define WB__LINGER_NS WB_NS_PER_S /* then a stranger makes room for another */
 #define WB__EPOCHS_MAX 64
-#define WB__REGIONS_MAX 1024
 #define WB__RX_BYTES (2 * WBP_BULK_FRAME_MAX)
 #define WB__QUANTUM (1u << 20) /* bytes a socket may move before others get a turn */
 #define WB__SCRATCH (64u << 10)
@@ -73,6 +75,10 @@ struct wb__op {
 	struct wb__at at, seen; /* moved; shown to the observer */
 	uint64_t flip_bit; /* fault: position in the chunk, UINT64_MAX = none */
 	bool is_dead; /* cancelled: the landing is not ours any more */
+	struct wb__op *late_next; /* what a command made of it, and found no room to say */
+	struct wb__sock *late_sock;
+	uint8_t late_kind; /* enum wb__ev_kind */
+	int late_code;
 	/* loop */
 	enum wb__op_state state;
 	uint32_t gen;
@@ -125,6 +131,7 @@ enum wb__sock_state {
 	WB__S_WELCOME, /* dialer: PROOF sent */
 	WB__S_HELLO, /* acceptor */
 	WB__S_PROOF, /* acceptor: CHALLENGE sent */
+	WB__S_SECURE, /* PROOF sent or taken: the TLS handshake */
 	WB__S_ADMIT, /* acceptor: proved; the loop decides */
 	WB__S_UP,
 	WB__S_CLOSED,
@@ -169,7 +176,8 @@ struct wb__sock {
 	struct wb__sock *down_next;
 	uint8_t on;
 	bool rd_ready, wr_ready, is_hup;
-	bool is_counted; /* among the rail's handshakes */
+	struct wb__sock *young_prev, *young_next;
+	uint8_t young; /* enum wb__young_kind */
 	uint64_t deadline_ns; /* handshake */
 	uint64_t hold_until_ns; /* fault: delay */
 	bool drop_soon; /* fault: drop in the middle of the chunk */
@@ -187,6 +195,7 @@ struct wb__sock {
 	uint8_t hello_raw[WBP_BULK_HELLO_BYTES];
 	uint8_t key[WB_XPORT_KEY_BYTES];
 	uint8_t nonce[WBP_BULK_NONCE]; /* acceptor's */
+	struct wb__secure *secure; /* from WB__S_SECURE on: TLS; NULL = in the clear */
 
 	/* receiver */
 	struct wb__op **grant; /* [n_slot] */
@@ -225,6 +234,20 @@ struct wb__list {
 	struct wb__sock *head, *tail;
 };
 
+/* Sockets that are not UP, by who they are: those we dialled, those that came and have proved
+ * nothing yet, those that have.  In the order of their deadlines. */
+enum wb__young_kind {
+	WB__YOUNG_NONE,
+	WB__YOUNG_DIALLED,
+	WB__YOUNG_STRANGER,
+	WB__YOUNG_PROVED,
+	WB__YOUNGS,
+};
+struct wb__young {
+	struct wb__sock *head, *tail;
+	uint32_t n;
+};
+
 struct wb__rail {
 	struct wb__sx *x;
 	uint32_t index;
@@ -238,15 +261,20 @@ struct wb__rail {
 	/* rail thread */
 	struct wb__list ready, waiting;
 	struct wb__sock *all;
-	struct wb__sock *down_head, **down_tail; /* EV_DOWN that found no room */
+	/* What commands and ends make is said in order, and waits for room when there is none: */
+	struct wb__op *late_head, **late_tail; /* before any other event */
+	struct wb__sock *down_head, **down_tail; /* EV_DOWN, after those */
 	uint64_t now_ns, wake_ns, stall_until_ns, idle_since_ns, accept_at_ns, throttled_until_ns;
-	uint32_t n_handshake;
+	struct wb__young young[WB__YOUNGS];
+	struct wb__sock
+		*dropped; /* strangers that made room for others; the loop never heard of them */
 	uint32_t n_unsaid; /* events that the loop has not been woken for */
 	struct wb__bucket rx, tx;
 	uint8_t *scratch;
 	void *link; /* the link's own */
 	/* counters: written by the rail, read by the loop */
 	_Atomic uint64_t rx_bytes, tx_bytes, rx_chunks, tx_chunks, sleeps, rejected, throttled_ns;
+	_Atomic uint64_t rekeys;
 };
 
 enum wb__cmd_kind {
@@ -306,12 +334,15 @@ struct wb__ev {
 
 struct wb__link_ops {
 	uint16_t over; /* WBP_BULK_OVER_* */
+	uint16_t over_secure; /* in encrypted epochs; 0 = the same: bytes stay within the host */
 	bool rx_exact; /* payload follows WRITE in the stream: a dialer reads frame by frame */
 	uint32_t tx_extra; /* bytes of control frames beyond those of the slots */
 	/* loop thread; fds are non-blocking */
 	int (*listen)(struct wb__rail *r, int *fd, char *endpoint, size_t cap, struct wb_err *err);
 	int (*dial)(struct wb__rail *r, const char *endpoint, int *fd, struct wb_err *err);
 	void (*tune)(struct wb__sx *x, int fd);
+	/* Did this socket come in at the rail's address?  NULL: that is not to be known. */
+	bool (*is_home)(const struct wb__rail *r, int fd);
 	/* rail thread */
 	int (*rail_open)(struct wb__rail *r); /* before the thread starts */
 	void (*rail_close)(struct wb__rail *r); /* after it ended */
@@ -348,17 +379,19 @@ struct wb__sx {
 	int event_fd;
 	_Atomic int signalled; /* an event_fd write is under way or unread */
 	bool is_listening;
-	struct wb__conn **conn; /* [conns_max] */
-	uint32_t n_conn, conn_hint, conn_gen;
+	struct wb__conn **conn; /* [conn_cap]; grows to conns_max */
+	uint32_t n_conn, conn_cap, conn_hint, conn_gen;
 	uint32_t adopt_next;
 	struct wb__conn *dying, **dying_tail; /* telling the user of the end */
 	struct wb__conn *dead; /* freed at the next poll */
 	struct wb__sock *rejected; /* freed at the next poll */
 	struct wb__region region[WB__REGIONS_MAX];
 	uint32_t n_region; /* highest used + 1 */
+	struct wb__regions by_address; /* those that peers know */
 	pthread_mutex_t epoch_lock; /* guards: epoch, n_epoch; leaf; not on the chunk path */
 	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
 	uint32_t n_epoch;
+	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
 static inline struct wb__sx *wb__sx(struct wb_xport *x)
@@ -366,23 +399,32 @@ static inline struct wb__sx *wb__sx(struct wb_xport *x)
 	return wb_container_of(x, struct wb__sx, base);
 }
 
-/** wb__sx_epoch_find - copy the key of an epoch; false: unknown.  Any thread. */
-bool wb__sx_epoch_find(
-	struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key);
+/** wb__sx_epoch_find - copy an epoch; false: unknown.  @out may be NULL.  Any thread. */
+bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
+	struct wb_xport_epoch *out);
+/** wb__sx_over - WBP_BULK_OVER_* that sockets of this epoch speak. */
+static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport_epoch *e)
+{
+	return e->is_encrypted && x->link->over_secure ? x->link->over_secure : x->link->over;
+}
 
 /* rail.c */
 int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
 void wb__rail_close(struct wb__rail *r);
 /** wb__cmd - loop: push a command; -EAGAIN when half of the ring is used. */
 int wb__cmd(struct wb__rail *r, const struct wb__cmd *c);
-/** wb__cmd_must - loop: push a command that may not fail; yields to the rail when full. */
+/** wb__cmd_must - loop: push a command that may not fail; yields to the rail when full.  Rails take
+ * commands whether or not anybody takes their events, so it ends within a round of the rail. */
 void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c);
 /** wb__emit - rail: push an event; there is room (wb__rail_has_room()).  @may_wait: the loop is
  * woken for it at the end of the rail's round at the latest, with others. */
 void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait);
+/** wb__emit_of_cmd - rail: the same for what a command makes of its op, room or not: it is said
+ * before anything else.  At most one waits for an op. */
+void wb__emit_of_cmd(struct wb__rail *r, struct wb__ev *e);
 static inline bool wb__rail_has_room(struct wb__rail *r)
 {
-	return wb_ring_room(&r->ev) >= WB__EV_ROOM;
+	return !r->late_head && wb_ring_room(&r->ev) >= WB__EV_ROOM;
 }
 /** wb__rail_wake_at - the waiting sockets are looked at again at @ns. */
 static inline void wb__rail_wake_at(struct wb__rail *r, uint64_t ns)
@@ -391,6 +433,8 @@ static inline void wb__rail_wake_at(struct wb__rail *r, uint64_t ns)
 }
 /** wb__rail_ready - @s has something to do. */
 void wb__rail_ready(struct wb__rail *r, struct wb__sock *s);
+/** wb__young_move - @s gets another kind, and a deadline; YOUNG_NONE: it is UP or closed. */
+void wb__young_move(struct wb__rail *r, struct wb__sock *s, enum wb__young_kind to);
 /** wb__bucket_ok - payload may move now; else the wake time is set. */
 bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b);
 static inline void wb__bucket_take(struct wb__bucket *b, size_t bytes)

@@ -2,6 +2,7 @@
 /* The operations of tcp and shm on the loop thread. */
 #include "net/psk.h"
 #include "xport/conn.h"
+#include "xport/secure.h"
 
 #include "base/mem.h"
 
@@ -14,12 +15,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DEFAULT_SOCKETS 2
 #define DEFAULT_DEPTH 64
-#define DEFAULT_CONNS 256
 #define DEFAULT_PIECE (128u << 10)
 #define DEFAULT_HANDSHAKE_NS (5 * WB_NS_PER_S)
 #define DEFAULT_SPIN_NS (50 * WB_NS_PER_US)
+#define DEFAULT_REKEY (64ull << 30) /* a sixth of what RFC 8446 allows for AES-GCM */
 #define SPIN_CORES_MIN 4
 
 /* ---- open and close ---------------------------------------------------------------------------
@@ -27,15 +27,15 @@
 
 static void set_defaults(struct wb_xport_opts *o)
 {
-	o->sockets = o->sockets ? o->sockets : DEFAULT_SOCKETS;
 	o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
-	o->conns_max = o->conns_max ? o->conns_max : DEFAULT_CONNS;
+	o->conns_max = o->conns_max ? o->conns_max : WB_XPORT_CONNS_MAX;
 	o->piece_bytes = o->piece_bytes ? o->piece_bytes : DEFAULT_PIECE;
 	o->piece_bytes = WB_MAX(o->piece_bytes, 4096u);
 	if (!o->handshake_timeout_ns)
 		o->handshake_timeout_ns = DEFAULT_HANDSHAKE_NS;
 	if (!o->spin_ns && sysconf(_SC_NPROCESSORS_ONLN) >= SPIN_CORES_MIN)
 		o->spin_ns = DEFAULT_SPIN_NS;
+	o->rekey_bytes = o->rekey_bytes ? o->rekey_bytes : DEFAULT_REKEY;
 	o->clock = o->clock ? o->clock : &wb_clock_real;
 }
 
@@ -77,9 +77,8 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	x->dying_tail = &x->dying;
 	pthread_mutex_init(&x->epoch_lock, NULL);
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	x->conn = wb_zalloc(x->o.conns_max, sizeof(struct wb__conn *));
 	x->rail = wb_zalloc(o->n_rail, sizeof(*x->rail));
-	rc = x->event_fd < 0 ? -errno : !x->conn || !x->rail ? -ENOMEM : 0;
+	rc = x->event_fd < 0 ? -errno : !x->rail ? -ENOMEM : 0;
 	for (uint32_t i = 0; !rc && i < o->n_rail; i++) {
 		x->n_rail = i + 1;
 		rc = wb__rail_open(x, i, &o->rail[i]);
@@ -99,7 +98,7 @@ void wb__sx_close(struct wb_xport *base)
 
 	for (uint32_t i = 0; i < x->n_rail; i++)
 		wb__rail_close(&x->rail[i]);
-	for (uint32_t i = 0; x->conn && i < x->o.conns_max; i++)
+	for (uint32_t i = 0; i < x->conn_cap; i++)
 		wb__conn_free(x->conn[i]);
 	while (x->dead) {
 		struct wb__conn *c = x->dead;
@@ -115,6 +114,7 @@ void wb__sx_close(struct wb_xport *base)
 		close(x->event_fd);
 	pthread_mutex_destroy(&x->epoch_lock);
 	explicit_bzero(x->epoch, sizeof(x->epoch));
+	wb__secure_ctx_destroy(x->secure);
 	wb_free(x->conn);
 	wb_free(x->rail);
 	wb_free(x);
@@ -153,6 +153,20 @@ fail:
 	return rc;
 }
 
+/* The rail whose address it came to; of several, and where it is none's, the next in turn. */
+static struct wb__rail *home_of(struct wb__sx *x, int fd)
+{
+	for (uint32_t k = 0; k < x->n_rail; k++) {
+		uint32_t i = (x->adopt_next + k) % x->n_rail;
+
+		if (x->link->is_home && !x->link->is_home(&x->rail[i], fd))
+			continue;
+		x->adopt_next = i + 1;
+		return &x->rail[i];
+	}
+	return &x->rail[x->adopt_next++ % x->n_rail];
+}
+
 int wb__sx_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
@@ -160,7 +174,7 @@ int wb__sx_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
 	int flags = fcntl(fd_take, F_GETFL);
 
 	if (flags < 0 || fcntl(fd_take, F_SETFL, flags | O_NONBLOCK) ||
-		wb__cmd(&x->rail[x->adopt_next++ % x->n_rail], &c)) {
+		wb__cmd(home_of(x, fd_take), &c)) {
 		int rc = flags < 0 ? -errno : -EAGAIN;
 
 		close(fd_take);
@@ -188,6 +202,7 @@ int wb__sx_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *ou
 	out->sleeps = atomic_load_explicit(&r->sleeps, memory_order_relaxed);
 	out->rejected = atomic_load_explicit(&r->rejected, memory_order_relaxed);
 	out->throttled_ns = atomic_load_explicit(&r->throttled_ns, memory_order_relaxed);
+	out->rekeys = atomic_load_explicit(&r->rekeys, memory_order_relaxed);
 	return 0;
 }
 
@@ -200,34 +215,55 @@ static bool same_epoch(
 	return e->object == object && e->term == term && e->number == number;
 }
 
-bool wb__sx_epoch_find(
-	struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number, uint8_t *key)
+bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
+	struct wb_xport_epoch *out)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&x->epoch_lock);
 	for (uint32_t i = 0; i < x->n_epoch && !found; i++) {
 		found = same_epoch(&x->epoch[i], object, term, number);
-		if (found && key)
-			memcpy(key, x->epoch[i].key, WB_XPORT_KEY_BYTES);
+		if (found && out)
+			*out = x->epoch[i];
 	}
 	pthread_mutex_unlock(&x->epoch_lock);
 	return found;
 }
 
+/* Rails see the context behind the epoch, whose lock they take. */
+static int prepare_secure(struct wb__sx *x, const struct wb_xport_epoch *e, struct wb_err *err)
+{
+	int rc = 0;
+
+	if (wb__sx_over(x, e) == WBP_BULK_OVER_TLS && !x->secure)
+		rc = wb__secure_ctx_create(x->o.rekey_bytes, &x->secure);
+	if (rc)
+		wb_err_set(err, rc, "no TLS for epoch %llu.%llu: %s", (unsigned long long)e->term,
+			(unsigned long long)e->number,
+			rc == -ENOTSUP ? "OpenSSL here lacks TLS 1.3 with AES-GCM"
+				       : wb_strerror(rc));
+	return rc;
+}
+
 int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
-	uint8_t key[WB_XPORT_KEY_BYTES];
+	struct wb_xport_epoch known;
+	int rc;
 
-	if (wb__sx_epoch_find(x, e->object, e->term, e->number, key)) {
-		if (!memcmp(key, e->key, sizeof(key)))
+	if (wb__sx_epoch_find(x, e->object, e->term, e->number, &known)) {
+		if (wb_bytes_equal(known.key, e->key, sizeof(known.key)) &&
+			known.is_encrypted == e->is_encrypted)
 			return 0;
-		return wb_err_set(err, -EEXIST, "epoch %llu.%llu is known with another key",
+		return wb_err_set(err, -EEXIST,
+			"epoch %llu.%llu is known with another key or encryption",
 			(unsigned long long)e->term, (unsigned long long)e->number);
 	}
 	if (x->n_epoch == WB__EPOCHS_MAX)
 		return wb_err_set(err, -ENOSPC, "more than %d epochs at once", WB__EPOCHS_MAX);
+	rc = prepare_secure(x, e, err);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&x->epoch_lock);
 	x->epoch[x->n_epoch++] = *e;
 	pthread_mutex_unlock(&x->epoch_lock);
@@ -250,7 +286,7 @@ int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 	x->epoch[i] = x->epoch[--x->n_epoch];
 	explicit_bzero(&x->epoch[x->n_epoch], sizeof(x->epoch[0]));
 	pthread_mutex_unlock(&x->epoch_lock);
-	for (i = 0; i < x->o.conns_max; i++) {
+	for (i = 0; i < x->conn_cap; i++) {
 		struct wb__conn *c = x->conn[i];
 
 		if (!c || !same_epoch(e, c->info.object, c->info.term, c->info.number))
@@ -328,6 +364,8 @@ int wb__sx_region_add(
 	x->region[i] = (struct wb__region){.is_used = true, .r = *r};
 	x->n_region = WB_MAX(x->n_region, i + 1);
 	x->region[i].r.fd = fd; /* ours, or -1 */
+	if (fd >= 0)
+		wb__regions_put(&x->by_address, i, r);
 	if (x->link->region) {
 		c.n = i;
 		c.region = *r;
@@ -351,6 +389,7 @@ int wb__sx_region_remove(struct wb_xport *base, uint32_t id)
 			close(x->region[id].r.fd);
 		tell_rails(x, &c, NULL);
 	}
+	wb__regions_drop(&x->by_address, id);
 	x->region[id].is_used = false;
 	return 0;
 }
@@ -380,6 +419,7 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 	struct wb_err *err)
 {
 	struct wb__rail *r = &x->rail[i % x->n_rail];
+	struct wb_xport_epoch e = p->epoch;
 	struct wb__sock *s;
 	char part[256];
 	int fd, rc;
@@ -397,17 +437,18 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		close(fd);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
-	wb__sx_epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, s->key);
+	wb__sx_epoch_find(x, e.object, e.term, e.number, &e);
+	memcpy(s->key, e.key, sizeof(s->key));
 	s->conn = c;
 	s->state = WB__S_CONNECTING;
-	s->hello = (struct wb__hello){.object = p->epoch.object,
-		.term = p->epoch.term,
-		.number = p->epoch.number,
+	s->hello = (struct wb__hello){.object = e.object,
+		.term = e.term,
+		.number = e.number,
 		.session = c->session,
 		.index = (uint16_t)i,
 		.count = (uint16_t)c->info.n_socket,
 		.slots = (uint16_t)c->n_slot,
-		.over = x->link->over};
+		.over = wb__sx_over(x, &e)};
 	snprintf(s->hello.dialer, sizeof(s->hello.dialer), "%s", x->name);
 	snprintf(s->hello.acceptor, sizeof(s->hello.acceptor), "%s", p->name);
 	snprintf(s->peer, sizeof(s->peer), "%s", p->name);
@@ -432,7 +473,8 @@ int wb__sx_connect(
 	info.object = p->epoch.object;
 	info.term = p->epoch.term;
 	info.number = p->epoch.number;
-	info.n_socket = WB_MIN(x->o.sockets, x->o.depth);
+	info.n_socket = x->o.sockets ? x->o.sockets : wb_xport_sockets(x->n_rail, p->endpoint);
+	info.n_socket = WB_MIN(info.n_socket, x->o.depth);
 	info.depth = x->o.depth;
 	snprintf(info.peer, sizeof(info.peer), "%s", p->name);
 	rc = wb__conn_create(x, &info, (uint32_t)wb_ceil_div(info.depth, info.n_socket), &c);
@@ -453,8 +495,7 @@ int wb__sx_connect(
 		}
 	}
 	if (rc) {
-		x->conn[c->id & ((1u << WB__CONN_SLOT_BITS) - 1)] = NULL;
-		x->n_conn--;
+		wb__conn_drop(x, c);
 		wb__conn_free(c);
 		return rc;
 	}
@@ -494,12 +535,15 @@ static int sum_iov(const struct iovec *iov, uint32_t n_iov, uint64_t *bytes)
 	return 0;
 }
 
-/* The socket with the least to do that has a free slot, or NULL. */
+/* The socket with the least to do that has a free slot, or NULL.  Of equal ones the next in turn:
+ * where fewer grants are out than there are rails, all of them work nevertheless. */
 static struct wb__sock *pick_socket(struct wb__conn *c, uint32_t *index)
 {
 	struct wb__sock *best = NULL;
 
-	for (uint32_t i = 0; i < c->info.n_socket; i++) {
+	for (uint32_t k = 0; k < c->info.n_socket; k++) {
+		uint32_t i = (c->turn + k) % c->info.n_socket;
+
 		if (!c->n_free[i] || (best && c->load[i] >= c->load[*index]))
 			continue;
 		best = c->sock[i];
@@ -545,6 +589,7 @@ int wb__sx_grant(struct wb_xport *base, wb_conn_t id, const struct wb_xport_gran
 	if (rc)
 		return rc;
 	op->state = WB__OP_OUT;
+	c->turn = (i + 1) % c->info.n_socket;
 	c->n_free[i]--;
 	c->load[i] += bytes;
 	c->outstanding++;

@@ -47,7 +47,7 @@ static void free_op(struct wb__conn *c, struct wb__op *op)
 
 static struct wb__conn *find_session(struct wb__sx *x, const struct wb__hello *h)
 {
-	for (uint32_t i = 0; i < x->o.conns_max; i++) {
+	for (uint32_t i = 0; i < x->conn_cap; i++) {
 		struct wb__conn *c = x->conn[i];
 
 		if (c && !c->info.is_dialer && c->state == WB__C_OPENING &&
@@ -286,8 +286,7 @@ static bool tell_end(struct wb__sx *x, struct wb__conn *c, struct wb_xport_event
 	x->dying = c->next;
 	if (!x->dying)
 		x->dying_tail = &x->dying;
-	x->conn[c->id & ((1u << WB__CONN_SLOT_BITS) - 1)] = NULL;
-	x->n_conn--;
+	wb__conn_drop(x, c);
 	c->next = x->dead;
 	x->dead = c;
 	ev->kind = c->was_announced ? WB_XP_CONN_DOWN : WB_XP_REJECTED;

@@ -128,7 +128,7 @@ int wb__cmd(struct wb__rail *r, const struct wb__cmd *c)
 
 void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c)
 {
-	/* The rail takes commands between any two quanta, so this ends. */
+	/* The rail takes all commands between any two rounds, so this ends. */
 	while (wb_ring_push(&r->cmd, c)) {
 		wake(r);
 		sched_yield();
@@ -157,11 +157,43 @@ void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait)
 		say_events(r);
 }
 
+void wb__emit_of_cmd(struct wb__rail *r, struct wb__ev *e)
+{
+	struct wb__op *op = e->op;
+
+	if (!r->late_head && wb_ring_room(&r->ev)) {
+		wb__emit(r, e, false);
+		return;
+	}
+	op->late_sock = e->sock;
+	op->late_kind = (uint8_t)e->kind;
+	op->late_code = e->code;
+	op->late_next = NULL;
+	*r->late_tail = op;
+	r->late_tail = &op->late_next;
+}
+
+static void say_ops_late(struct wb__rail *r)
+{
+	while (r->late_head && wb_ring_room(&r->ev)) {
+		struct wb__op *op = r->late_head;
+		struct wb__ev e = {.kind = op->late_kind,
+			.sock = op->late_sock,
+			.op = op,
+			.code = op->late_code};
+
+		r->late_head = op->late_next;
+		if (!r->late_head)
+			r->late_tail = &r->late_head;
+		wb__emit(r, &e, false);
+	}
+}
+
 static void say_down(struct wb__rail *r, struct wb__sock *s)
 {
 	struct wb__ev e = {.kind = WB__EV_DOWN, .sock = s, .code = s->code};
 
-	if (!r->down_head && wb_ring_room(&r->ev)) {
+	if (!r->late_head && !r->down_head && wb_ring_room(&r->ev)) {
 		wb__emit(r, &e, false);
 		return;
 	}
@@ -170,9 +202,10 @@ static void say_down(struct wb__rail *r, struct wb__sock *s)
 	r->down_tail = &s->down_next;
 }
 
-static void say_down_late(struct wb__rail *r)
+static void say_late(struct wb__rail *r)
 {
-	while (r->down_head && wb_ring_room(&r->ev)) {
+	say_ops_late(r);
+	while (!r->late_head && r->down_head && wb_ring_room(&r->ev)) {
 		struct wb__sock *s = r->down_head;
 		struct wb__ev e = {.kind = WB__EV_DOWN, .sock = s, .code = s->code};
 
@@ -181,12 +214,34 @@ static void say_down_late(struct wb__rail *r)
 			r->down_tail = &r->down_head;
 		wb__emit(r, &e, false);
 	}
-	if (r->down_head)
+	if (r->late_head || r->down_head)
 		wb__rail_wake_at(r, r->now_ns + ROOM_RETRY_NS);
 }
 
 /* ---- sockets come and go ----------------------------------------------------------------------
  */
+
+void wb__young_move(struct wb__rail *r, struct wb__sock *s, enum wb__young_kind to)
+{
+	struct wb__young *y = &r->young[s->young];
+
+	if (s->young) {
+		*(s->young_prev ? &s->young_prev->young_next : &y->head) = s->young_next;
+		*(s->young_next ? &s->young_next->young_prev : &y->tail) = s->young_prev;
+		y->n--;
+	}
+	s->young = (uint8_t)to;
+	if (!to)
+		return;
+	y = &r->young[to];
+	s->young_prev = y->tail;
+	s->young_next = NULL;
+	*(y->tail ? &y->tail->young_next : &y->head) = s;
+	y->tail = s;
+	y->n++;
+	s->deadline_ns = r->now_ns + r->x->o.handshake_timeout_ns;
+	wb__rail_wake_at(r, s->deadline_ns); /* a connect that is never answered gives no event */
+}
 
 static int watch(struct wb__rail *r, struct wb__sock *s)
 {
@@ -196,10 +251,7 @@ static int watch(struct wb__rail *r, struct wb__sock *s)
 	if (r->all)
 		r->all->all_prev = s;
 	r->all = s;
-	s->deadline_ns = r->now_ns + r->x->o.handshake_timeout_ns;
-	wb__rail_wake_at(r, s->deadline_ns); /* a connect that is never answered gives no event */
-	s->is_counted = true;
-	r->n_handshake++;
+	wb__young_move(r, s, s->is_dialer ? WB__YOUNG_DIALLED : WB__YOUNG_STRANGER);
 	if (epoll_ctl(r->epfd, EPOLL_CTL_ADD, s->fd, &e))
 		return wb__sock_errno(s, errno);
 	return 0;
@@ -237,9 +289,7 @@ static void close_sock(struct wb__rail *r, struct wb__sock *s)
 	close(s->fd); /* leaves epoll by itself */
 	s->fd = -1;
 	s->state = WB__S_CLOSED;
-	if (s->is_counted)
-		r->n_handshake--;
-	s->is_counted = false;
+	wb__young_move(r, s, WB__YOUNG_NONE);
 	say_down(r, s);
 }
 
@@ -254,12 +304,46 @@ static void forget_sock(struct wb__rail *r, struct wb__sock *s)
 	wb__sock_free(s);
 }
 
+/* Where too many have proved nothing yet, one that lingers makes room for one that comes; not one
+ * that has just come: of many that dial at once those before would end those that are nearly
+ * through.  The loop does not know it, so nobody is told; events of this round may name it still.
+ */
+static bool make_room(struct wb__rail *r)
+{
+	struct wb__young *y = &r->young[WB__YOUNG_STRANGER];
+	struct wb__sock *s = y->head;
+
+	if (y->n < WB__STRANGERS_MAX)
+		return true;
+	if (r->now_ns + r->x->o.handshake_timeout_ns - s->deadline_ns < WB__LINGER_NS)
+		return false;
+	unlist(r, s);
+	close(s->fd);
+	s->fd = -1;
+	s->state = WB__S_CLOSED;
+	wb__young_move(r, s, WB__YOUNG_NONE);
+	wb__count(&r->rejected, 1);
+	s->down_next = r->dropped;
+	r->dropped = s;
+	return true;
+}
+
+static void free_dropped(struct wb__rail *r)
+{
+	while (r->dropped) {
+		struct wb__sock *s = r->dropped;
+
+		r->dropped = s->down_next;
+		forget_sock(r, s);
+	}
+}
+
 /* Takes @fd. */
 static void take_fd(struct wb__rail *r, int fd)
 {
 	struct wb__sock *s;
 
-	if (r->n_handshake >= WB__HANDSHAKES_MAX || !(s = wb__sock_create(r, fd, false))) {
+	if (!make_room(r) || !(s = wb__sock_create(r, fd, false))) {
 		wb__count(&r->rejected, 1);
 		close(fd);
 		return;
@@ -297,25 +381,18 @@ static void accept_some(struct wb__rail *r)
 
 static void check_deadlines(struct wb__rail *r)
 {
-	struct wb__sock *s = r->n_handshake ? r->all : NULL, *next;
-	uint64_t now = r->now_ns;
+	for (int k = WB__YOUNG_DIALLED; k < WB__YOUNGS; k++) {
+		struct wb__sock *s;
 
-	for (; s; s = next) {
-		next = s->all_next;
-		if (!s->is_counted)
-			continue;
-		if (s->state == WB__S_UP) {
-			s->is_counted = false;
-			r->n_handshake--;
-		} else if (now >= s->deadline_ns) {
+		while ((s = r->young[k].head) && r->now_ns >= s->deadline_ns) {
 			wb__sock_fail(s, -ETIMEDOUT,
 				"%s%s did not finish the challenge in time (%s)",
 				s->peer[0] ? "agent " : "a peer", s->peer,
 				s->state == WB__S_CONNECTING ? "not connected" : "no answer");
 			close_sock(r, s);
-		} else {
-			wb__rail_wake_at(r, s->deadline_ns);
 		}
+		if (s)
+			wb__rail_wake_at(r, s->deadline_ns);
 	}
 }
 
@@ -371,17 +448,16 @@ static void run_command(struct wb__rail *r, const struct wb__cmd *c)
 	}
 }
 
+/* All of them, though nobody may take events now: the loop waits for room in this ring, and while
+ * it waits it takes none. */
 static void run_commands(struct wb__rail *r)
 {
 	struct wb__cmd c;
 
-	/* Commands can make an event each (a write that comes too late). */
-	while (wb__rail_has_room(r) && !wb_ring_pop(&r->cmd, &c)) {
+	while (!wb_ring_pop(&r->cmd, &c)) {
 		run_command(r, &c);
 		r->idle_since_ns = 0;
 	}
-	if (!wb__rail_has_room(r))
-		wb__rail_wake_at(r, r->now_ns + ROOM_RETRY_NS);
 }
 
 /* Everybody who waited for a time looks again, and says anew until when. */
@@ -453,7 +529,7 @@ static int wait_events(struct wb__rail *r, struct epoll_event *e)
 	/* Say that we sleep, then look again: a command pushed before the look is seen here, one
 	 * pushed after it wakes us. */
 	atomic_exchange(&r->asleep, 1);
-	if (!wb_ring_is_empty(&r->cmd) && wb__rail_has_room(r)) {
+	if (!wb_ring_is_empty(&r->cmd)) {
 		atomic_store(&r->asleep, 0);
 		return 0;
 	}
@@ -504,17 +580,19 @@ static void *rail_main(void *arg)
 	pthread_setname_np(pthread_self(), name);
 	for (;;) {
 		r->now_ns = wb_now_ns(r->x->o.clock);
+		free_dropped(r);
 		run_timers(r);
 		run_commands(r);
 		if (r->is_stopping)
 			break;
-		say_down_late(r);
+		say_late(r);
 		run_sockets(r);
 		if (r->n_unsaid)
 			say_events(r);
 		r->now_ns = wb_now_ns(r->x->o.clock);
 		take_events(r, e, wait_events(r, e));
 	}
+	free_dropped(r);
 	while (r->all) {
 		struct wb__sock *s = r->all;
 
@@ -538,6 +616,7 @@ int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *
 	r->x = x;
 	r->index = index;
 	r->wake_ns = UINT64_MAX;
+	r->late_tail = &r->late_head;
 	r->down_tail = &r->down_head;
 	bucket_init(&r->rx, o->rate_bytes_per_s, now);
 	bucket_init(&r->tx, o->rate_bytes_per_s, now);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "xport/internal.h"
+#include "xport/secure.h"
 
 #include "base/mem.h"
 
@@ -150,6 +151,7 @@ void wb__sock_free(struct wb__sock *s)
 {
 	if (!s)
 		return;
+	wb__secure_free(s->secure);
 	wb_free(s->txb);
 	wb_free(s->grant);
 	wb_free(s->in);
@@ -215,18 +217,25 @@ int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f)
 	return rc;
 }
 
+static ssize_t send_some(struct wb__sock *s, void *p, size_t n, int flags)
+{
+	struct iovec v = {p, n};
+
+	return s->secure ? wb__secure_writev(s, &v, 1, flags)
+			 : send(s->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
+}
+
 int wb__sock_flush(struct wb__sock *s, int flags)
 {
 	if (s->rx_op && s->tx_have - s->tx_at == s->tx_lazy)
-		return 1;
+		return s->secure ? wb__secure_flush(s, flags) : 1;
 	s->tx_lazy = 0;
 	while (s->tx_at < s->tx_have) {
 		ssize_t n;
 
 		if (!s->wr_ready)
 			return 0;
-		n = send(s->fd, s->txb + s->tx_at, s->tx_have - s->tx_at,
-			MSG_DONTWAIT | MSG_NOSIGNAL | flags);
+		n = send_some(s, s->txb + s->tx_at, s->tx_have - s->tx_at, flags);
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
@@ -238,7 +247,7 @@ int wb__sock_flush(struct wb__sock *s, int flags)
 		s->tx_at += (uint32_t)n;
 	}
 	s->tx_at = s->tx_have = 0;
-	return 1;
+	return s->secure ? wb__secure_flush(s, flags) : 1;
 }
 
 static void queue_answer(struct wb__sock *s, struct wb__in *in)
@@ -424,7 +433,7 @@ static void late_write(struct wb__sock *s, struct wb__op *op)
 {
 	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = op, .code = -ECANCELED};
 
-	wb__emit(s->rail, &e, false);
+	wb__emit_of_cmd(s->rail, &e);
 }
 
 static int on_cancel(struct wb__sock *s, const struct wb__frame *f)
@@ -486,9 +495,9 @@ static int read_some(struct wb__sock *s, uint32_t want)
 		s->rx_at = 0;
 	}
 	room = sizeof(s->rxb) - s->rx_have;
-	/* What follows WELCOME may come with descriptors, for which the link is not ready before.
-	 */
-	if (s->is_dialer && (link->rx_exact || s->state != WB__S_UP))
+	/* What follows WELCOME may come with descriptors, for which the link is not ready before;
+	 * what follows PROOF may be TLS. */
+	if (s->state != WB__S_UP || (s->is_dialer && link->rx_exact))
 		room = WB_MIN(room, want);
 	for (;;) {
 		n = link->recv(s, s->rxb + s->rx_have, room);
@@ -548,6 +557,8 @@ static int turn_in(struct wb__sock *s)
 			wb__rail_wake_at(r, r->now_ns + 100 * WB_NS_PER_US);
 			return WB__WAIT;
 		}
+		if (s->state == WB__S_SECURE)
+			return WB__IDLE;
 		if (!budget || !frames--)
 			return WB__AGAIN;
 		if (s->in_payload) {
@@ -585,7 +596,7 @@ static void cmd_cancel(struct wb__sock *s, const struct wb__cmd *c)
 	c->op->is_dead = true;
 	if (c->op != s->rx_op)
 		wb__sock_send(s, &f);
-	wb__emit(s->rail, &e, false);
+	wb__emit_of_cmd(s->rail, &e);
 }
 
 static void cmd_answer(struct wb__sock *s, const struct wb__cmd *c)
@@ -657,6 +668,8 @@ int wb__sock_turn(struct wb__sock *s)
 		return out;
 	if (s->code)
 		return s->code;
+	if (s->state == WB__S_SECURE)
+		return wb__secure_turn(s);
 	if (in == WB__AGAIN || out == WB__AGAIN)
 		return WB__AGAIN;
 	return in == WB__WAIT || out == WB__WAIT ? WB__WAIT : WB__IDLE;

@@ -23,6 +23,26 @@ const struct wb_xport_ops *wb_xport_find(const char *name)
 	return NULL;
 }
 
+const char *wb_xport_of_endpoint(const char *endpoint)
+{
+	if (!endpoint[0])
+		return "";
+	if (!strncmp(endpoint, "unix:", 5))
+		return "shm";
+	return strncmp(endpoint, "sim:", 4) ? "tcp" : "sim";
+}
+
+uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
+{
+	/* More than rails would only map everything twice where nothing passes the sockets. */
+	uint32_t n = strcmp(wb_xport_of_endpoint(endpoint), "shm") ? 2 : 1, theirs = 1;
+
+	for (const char *s = endpoint; *s; s++)
+		theirs += *s == ',';
+	n = WB_MAX(n, WB_MAX(n_rail, theirs));
+	return WB_MIN(n, (uint32_t)WB_XPORT_SOCKETS_MAX);
+}
+
 int wb_xport_open(const char *transport, const struct wb_xport_opts *o, struct wb_xport **out,
 	struct wb_err *err)
 {

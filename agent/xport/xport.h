@@ -41,7 +41,7 @@
 #define WB_XPORT_RAILS_MAX 16
 #define WB_XPORT_SOCKETS_MAX 16 /* a connection */
 #define WB_XPORT_DEPTH_MAX 256 /* grants outstanding a connection */
-#define WB_XPORT_CONNS_MAX 4096
+#define WB_XPORT_CONNS_MAX 65536
 #define WB_XPORT_IOV_MAX 65536 /* ranges of one chunk */
 #define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
 #define WB_XPORT_ENDPOINT_MAX 1024
@@ -68,12 +68,15 @@ struct wb_xport_opts {
 	const char *name; /* this agent's name, copied */
 	const struct wb_xport_rail *rail; /* copied */
 	uint32_t n_rail; /* 1 .. WB_XPORT_RAILS_MAX */
-	uint32_t sockets; /* a dialled connection has so many, spread over rails; 0 = 2 */
+	/* A dialled connection has so many, spread over the rails of both sides; 0 = as many as
+	 * wb_xport_sockets() says. */
+	uint32_t sockets;
 	uint32_t depth; /* grants outstanding a dialled connection; 0 = 64 */
-	uint32_t conns_max; /* 0 = 256 */
+	uint32_t conns_max; /* at once, dialled and accepted; 0 = WB_XPORT_CONNS_MAX */
 	uint32_t piece_bytes; /* observers get at most so much at once; 0 = 128 KiB */
 	uint32_t sock_buf_bytes; /* tcp: SO_SNDBUF and SO_RCVBUF; 0 = measured default */
 	uint64_t handshake_timeout_ns; /* dial and challenge; 0 = 5 s */
+	uint64_t rekey_bytes; /* TLS: one key carries so much; 0 = 64 GiB */
 	uint64_t spin_ns; /* a rail looks for work so long before it sleeps; 0 = 50 us, or not at
 			     all where there are fewer cores than 4 */
 	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real; sim: the net's */
@@ -86,6 +89,8 @@ struct wb_xport_epoch {
 	uint64_t object; /* transfer object, a hash of its uid */
 	uint64_t term, number;
 	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add(); ignored elsewhere */
+	bool is_encrypted; /* as key.  tcp: TLS or no connection.  shm: no byte leaves the memory of
+			      the host, nothing changes.  sim: -ENOTSUP */
 };
 
 /* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
@@ -195,6 +200,7 @@ struct wb_xport_stats { /* of one rail, since open */
 	uint64_t sleeps; /* times the rail's thread blocked */
 	uint64_t rejected; /* connections that failed the challenge */
 	uint64_t throttled_ns; /* time that work waited for the rate cap */
+	uint64_t rekeys; /* TLS keys that were renewed here */
 };
 
 /* ---- operations --------------------------------------------------------------------------- */
@@ -235,6 +241,13 @@ struct wb_xport {
 	const struct wb_xport_ops *ops;
 };
 
+/** wb_xport_of_endpoint - name of the transport that an endpoint text is of; "" = of none. */
+const char *wb_xport_of_endpoint(const char *endpoint);
+/** wb_xport_sockets - of a connection from an agent with @n_rail rails to one with this endpoint
+ *  text, which names an address for each of its: every rail of either has a socket, and tcp has two
+ *  at least. */
+uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint);
+
 /** wb_xport_find - the table of "tcp", "shm" or "sim"; NULL when unknown. */
 const struct wb_xport_ops *wb_xport_find(const char *name);
 
@@ -256,11 +269,13 @@ void wb_xport_close(struct wb_xport *x);
  */
 int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 /** wb_xport_adopt - serve a stream socket that was accepted elsewhere, challenge not begun.
- *  Takes @fd_take, also on failure.  Returns 0, -EAGAIN, -ENOTSUP (sim), -ENOMEM. */
+ *  Takes @fd_take, also on failure; the rail whose address it came to gets it.  Returns 0, -EAGAIN,
+ *  -ENOTSUP (sim), -ENOMEM. */
 int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
 
-/** wb_xport_epoch_add - accept and make connections of this epoch.  The same key again is 0,
- *  another key for a known epoch -EEXIST.  At most 64: -ENOSPC. */
+/** wb_xport_epoch_add - accept and make connections of this epoch.  The same again is 0, another
+ *  key or encryption for a known epoch -EEXIST.  At most 64: -ENOSPC.  Encryption that this
+ *  transport or OpenSSL does not have: -ENOTSUP. */
 int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
 /** wb_xport_epoch_remove - forget the key and disconnect all connections of the epoch.
  *  Returns the number of connections that will report CONN_DOWN, or -ENOENT. */

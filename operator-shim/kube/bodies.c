@@ -50,6 +50,7 @@ static const struct {
 	{"AgentLost", "Warning", "Connect"},
 	{"AuthenticationRejected", "Warning", "Connect"},
 	{"EngineFed", "Normal", "Transfer"},
+	{"EngineTorn", "Warning", "Transfer"},
 	{"PlanActivated", "Normal", "Plan"},
 	{"PlanAdopted", "Normal", "Plan"},
 	{"PlanDiffers", "Warning", "Plan"},

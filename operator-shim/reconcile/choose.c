@@ -212,6 +212,9 @@ static int fingerprint(const struct wb_recon *r, struct membership *m)
 	wb_buf_u32(&b, r->spec.trainer_staging);
 	wb_buf_u32(&b, r->spec.rollout_staging);
 	wb_buf_u32(&b, r->spec.overlap);
+	wb_buf_u32(&b, r->spec.checksums);
+	wb_buf_u32(&b, r->spec.encryption);
+	wb_buf_u32(&b, wb__recon_transport_print(r));
 	wb_buf_u32(&b, r->spec.commit_policy);
 	wb_buf_u32(&b, r->spec.transfer_deadline_s);
 	wb_buf_u32(&b, r->spec.engine_step_deadline_s);
@@ -241,7 +244,6 @@ static void list_names(
 
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		char name[256];
 
 		if (w->is_refused || w->role != role || strcmp(w->engine, engine) != 0)
 			continue;
@@ -249,8 +251,7 @@ static void list_names(
 			wb_buf_printf(b, ", ...");
 			break;
 		}
-		wb__recon_worker_name(r, w, name, sizeof(name));
-		wb_buf_printf(b, "%s%s", n == 1 ? "" : ", ", name);
+		wb_buf_printf(b, "%s%s", n == 1 ? "" : ", ", w->name);
 	}
 	if (!n)
 		wb_buf_printf(b, "none");

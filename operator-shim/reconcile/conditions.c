@@ -104,8 +104,8 @@ static void planned(struct wb_recon *r, struct wb_recon_now now)
 			stage_words[r->stage]);
 	} else if (r->is_late) {
 		set(r, now, COND_PLANNED, COND_FALSE, "PlanDeadlineExceeded",
-			"no plan within %u s: %.900s", r->spec.plan_deadline_s,
-			*r->waiting ? r->waiting : stage_words[r->stage]);
+			"no plan within spec.planDeadlineSeconds (%u s): %.900s",
+			r->spec.plan_deadline_s, *r->waiting ? r->waiting : stage_words[r->stage]);
 	} else if (r->is_complete && r->adopt_since_ns && r->stage == STAGE_NONE) {
 		set(r, now, COND_PLANNED, COND_UNKNOWN, "PlanOutdated",
 			"agents run a plan; waiting for all its members to come back");
@@ -158,24 +158,49 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 			(long long)r->top.version, (unsigned long long)r->top.transfer);
 }
 
+/* False: no engine is. */
+static bool torn(struct wb_recon *r, struct wb_recon_now now)
+{
+	const struct engine *first = NULL;
+	unsigned n = 0, n_torn = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		n += e->n_worker > 0;
+		n_torn += e->held.is_torn;
+		if (e->held.is_torn && !first)
+			first = e;
+	}
+	if (n_torn > 1)
+		set(r, now, COND_DEGRADED, COND_TRUE, "EngineTorn",
+			"%u of %u engines, %s among them, hold a mix of two versions and do not "
+			"serve; the next send_weights repairs them",
+			n_torn, n, first->name);
+	else if (first)
+		set(r, now, COND_DEGRADED, COND_TRUE, "EngineTorn",
+			"engine %s holds a mix of two versions and does not serve; the next "
+			"send_weights repairs it",
+			first->name);
+	return first;
+}
+
 static void degraded(struct wb_recon *r, struct wb_recon_now now)
 {
-	for (size_t i = 0; i < r->n_engine; i++)
-		if (r->engine[i].held.is_torn) {
-			set(r, now, COND_DEGRADED, COND_TRUE, "EngineTorn",
-				"engine %s holds a mix of two versions and does not serve; the "
-				"next send_weights repairs it",
-				r->engine[i].name);
-			return;
-		}
-	for (size_t i = 0; i < r->n_engine; i++)
-		if (!strcasecmp(r->engine[i].transport, "tcp") &&
-			r->spec.protocols.v[0] == WB_PROTOCOL_VERBS) {
-			set(r, now, COND_DEGRADED, COND_TRUE, "TCPFallback",
-				"engine %s is reached by TCP, Verbs is preferred",
-				r->engine[i].name);
-			return;
-		}
+	const struct refusal *f = &r->refusal;
+	char text[600];
+
+	if (torn(r, now))
+		return;
+	/* Who counts as missing is told of in MembersConnected; who does not would be missed. */
+	if (f->until_ns && f->what == WB_REFUSED_NAME) {
+		set(r, now, COND_DEGRADED, COND_TRUE, "AgentNameTaken", "%.900s", f->text);
+		return;
+	}
+	if (wb__recon_is_tcp_instead(r, text, sizeof(text))) {
+		set(r, now, COND_DEGRADED, COND_TRUE, "TCPFallback", "%s", text);
+		return;
+	}
 	set(r, now, COND_DEGRADED, COND_FALSE, "AsExpected", "%s", "");
 }
 
@@ -209,7 +234,7 @@ static void notice(struct wb_recon *r)
 		code = r->is_late ? -ETIMEDOUT : 0;
 		snprintf(text, sizeof(text), "%.900s%s",
 			*r->waiting ? r->waiting : stage_words[r->stage],
-			r->is_late ? ", and planDeadlineSeconds are over" : "");
+			r->is_late ? ", and spec.planDeadlineSeconds are over" : "");
 	} else if (*r->aside || r->stage != STAGE_NONE) {
 		snprintf(text, sizeof(text), "%s",
 			*r->aside ? r->aside : stage_words[r->is_checking ? 0 : r->stage]);

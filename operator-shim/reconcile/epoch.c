@@ -244,36 +244,12 @@ static int want_blob(
 	return rc;
 }
 
-static bool same_manifest(struct wb_recon *r, const struct membership *m)
-{
-	char text[600], a[WB_DIGEST_TEXT], b[WB_DIGEST_TEXT];
-
-	for (size_t i = 1; i < m->n; i++) {
-		const struct wb_recon_member *x = &m->m[0], *y = &m->m[i];
-		const struct agent *ax, *ay;
-
-		if (wb_digest_eq(x->manifest, y->manifest))
-			continue;
-		ax = wb__recon_agent_by_instance(r, x->instance);
-		ay = wb__recon_agent_by_instance(r, y->instance);
-		snprintf(text, sizeof(text),
-			"workers describe different checkpoints: %.150s/%u has manifest %s, "
-			"%.150s/%u has %s; all must list the same tensors, types and shapes in "
-			"the same order",
-			ax ? ax->name : "?", x->worker, wb_digest_text(x->manifest, a),
-			ay ? ay->name : "?", y->worker, wb_digest_text(y->manifest, b));
-		wb__recon_fail(r, "TensorMismatch", text);
-		return false;
-	}
-	return true;
-}
-
 static int gather_blobs(struct wb_recon *r, const struct membership *m)
 {
 	bool is_all = true, is_here;
 	int rc = 0;
 
-	if (!same_manifest(r, m))
+	if (!wb__recon_transport_fits(r, m))
 		return 0;
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
 		const struct agent *a = wb__recon_agent_by_instance(r, m->m[i].instance);
@@ -564,6 +540,8 @@ static const char *reason_of(const struct wb_recon_planned *p)
 {
 	const char *s = p->sentence ? p->sentence : "";
 
+	if (strstr(s, "different checkpoints")) /* and names of tensors */
+		return "TensorMismatch";
 	if (strstr(s, "buffer") || strstr(s, "slot"))
 		return "BufferTooSmall";
 	if (strstr(s, "cast") || strstr(s, "dtype"))
@@ -635,6 +613,8 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 			rc == -ENOMEM || rc == -ENOSPC ? "MemoryLimitTooSmall"
 			: rc == -ENODEV                ? "NoUsableDevice"
 			: rc == -EAFNOSUPPORT          ? "NoCommonAddressFamily"
+			: rc == -EPROTONOSUPPORT       ? "NoCommonTransport"
+			: rc == -EMFILE                ? "OpenFilesLimitTooSmall"
 						       : "PlanRefused",
 			text);
 	}

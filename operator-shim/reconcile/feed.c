@@ -94,9 +94,21 @@ static bool is_there(struct wb_recon *r, const char *engine)
 	return e && e->n_up == r->spec.workers_per_engine;
 }
 
+/* Trainers are calling for the next version already.  A feed would stop the engine, write
+ * parameters in place and be overtaken: that version would find it torn where it had been whole. */
+static bool gets_the_next(struct wb_recon *r, const struct engine *e, struct wb_recon_now now)
+{
+	if (!e->superseded || e->superseded != r->transfer_seen || now.ns >= e->next_comes_ns)
+		return false;
+	wb__recon_due(r, e->next_comes_ns);
+	return true;
+}
+
 static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
 {
 	if (!is_behind(r, e)) {
+		if (e->feed_until_ns)
+			wb__recon_due(r, now.ns); /* a plan may have waited for it */
 		end_feed(e);
 		return 0;
 	}
@@ -112,6 +124,8 @@ static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now
 		wb__recon_due(r, e->feed_next_ns);
 		return 0;
 	}
+	if (gets_the_next(r, e, now))
+		return 0;
 	return start_feed(r, e, now);
 }
 

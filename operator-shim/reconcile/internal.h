@@ -22,6 +22,7 @@ struct agent {
 	uint32_t told_gen, notice_gen;
 	bool is_in_active, is_in_next; /* has members in that plan */
 	bool needs_all; /* as in struct wb_recon_agent */
+	uint32_t via; /* WB_VIA_* */
 	uint64_t node_hash, rail_bytes_per_s;
 	uint32_t n_pick; /* scratch of choose.c */
 	uint32_t domain, node_number; /* scratch of choose.c */
@@ -30,6 +31,7 @@ struct agent {
 struct worker {
 	uint64_t instance; /* of its agent */
 	uint32_t id;
+	char name[WB_RECON_WORKER_MAX + 1];
 	enum wb_role role;
 	char engine[WB_RECON_ENGINE_MAX + 1];
 	int64_t rank;
@@ -50,6 +52,8 @@ struct engine {
 	struct wb_recon_held held;
 	bool is_mixed; /* its workers hold different transfers */
 	uint64_t ended_transfer; /* the last it reported the end of */
+	/* The last that it dropped for the next one, and until when that is waited for. */
+	uint64_t superseded, next_comes_ns;
 	/* Feeding it. */
 	struct wb_recon_feed feed; /* transfer 0 = none */
 	uint64_t feed_until_ns; /* 0 = not running */
@@ -205,8 +209,7 @@ int wb__recon_check_leader(struct wb_recon *r, struct wb_recon_now now);
 struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id);
 struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance);
 struct engine *wb__recon_engine(const struct wb_recon *r, const char *name);
-void wb__recon_worker_name(
-	const struct wb_recon *r, const struct worker *w, char *out, size_t bytes);
+struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uint32_t id);
 /** wb__recon_count_engines - recount engines from workers; makes missing ones. */
 int wb__recon_count_engines(struct wb_recon *r);
 void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now);
@@ -233,6 +236,15 @@ bool wb__recon_all_pods_connected(const struct wb_recon *r);
 const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare);
 
 /* choose.c */
+/** wb__recon_transport_fits - every member can move weights as the spec asks; else planning has
+ *  failed with a sentence. */
+bool wb__recon_transport_fits(struct wb_recon *r, const struct membership *m);
+/** wb__recon_transport_print - what of the spec that depends on: another value, another try. */
+uint32_t wb__recon_transport_print(const struct wb_recon *r);
+/** wb__recon_is_tcp_instead - TCP reaches an engine although the spec asks for RDMA devices; then a
+ *  sentence in @text. */
+bool wb__recon_is_tcp_instead(const struct wb_recon *r, char *text, size_t cap);
+
 /** wb__recon_choose - wanted membership into @out; sets is_complete and waiting. */
 int wb__recon_choose(struct wb_recon *r, struct membership *out);
 void wb__recon_membership_finish(struct membership *m);

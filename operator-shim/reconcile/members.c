@@ -136,16 +136,20 @@ void wb__recon_drop_engines(struct wb_recon *r)
 	r->n_engine = keep;
 }
 
-void wb__recon_worker_name(
-	const struct wb_recon *r, const struct worker *w, char *out, size_t bytes)
+struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uint32_t id)
 {
-	const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+	for (size_t i = 0; i < r->n_worker; i++)
+		if (r->worker[i].instance == instance && r->worker[i].id == id)
+			return &r->worker[i];
+	return NULL;
+}
 
-	if (w->rank >= 0)
-		snprintf(out, bytes, "%.200s/%u (rank %lld)", a ? a->name : "?", w->id,
-			(long long)w->rank);
+static void name_worker(struct worker *w, const struct agent *a, const char *name)
+{
+	if (name)
+		snprintf(w->name, sizeof(w->name), "%.*s", WB_RECON_WORKER_MAX, name);
 	else
-		snprintf(out, bytes, "%.200s/%u", a ? a->name : "?", w->id);
+		snprintf(w->name, sizeof(w->name), "%.150s/worker %u", a->name, w->id);
 }
 
 static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker, const char *why)
@@ -161,18 +165,16 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 {
 	bool is_trainer = w->role == WB_ROLE_TRAINER;
 	uint32_t want = is_trainer ? r->spec.trainer_workers : r->spec.workers_per_engine, n = 0;
-	char mine[256], other[256], group[192];
+	char group[192];
 
-	wb__recon_worker_name(r, w, mine, sizeof(mine));
 	if (is_trainer)
 		snprintf(group, sizeof(group), "the trainer");
 	else
 		snprintf(group, sizeof(group), "engine %s", w->engine);
 	if (w->rank >= (int64_t)want) {
-		snprintf(why, bytes,
-			"worker %s: %s has %u workers by the spec (%s), so ranks are 0 to %u", mine,
-			group, want, is_trainer ? "trainer.workers" : "rollout.workersPerEngine",
-			want - 1);
+		snprintf(why, bytes, "%s: %s has %u workers by the spec (%s), so ranks are 0 to %u",
+			w->name, group, want,
+			is_trainer ? "trainer.workers" : "rollout.workersPerEngine", want - 1);
 		return true;
 	}
 	for (size_t i = 0; i < r->n_worker; i++) {
@@ -183,16 +185,15 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 		n++;
 		if (w->rank < 0 || o->rank != w->rank)
 			continue;
-		wb__recon_worker_name(r, o, other, sizeof(other));
 		snprintf(why, bytes,
 			"rank %lld of %s is claimed by two workers, %s and %s: give each its own "
 			"rank, or none",
-			(long long)w->rank, group, other, mine);
+			(long long)w->rank, group, o->name, w->name);
 		return true;
 	}
 	if (n < want)
 		return false;
-	snprintf(why, bytes, "worker %s: %s already has its %u workers (%s)", mine, group, want,
+	snprintf(why, bytes, "%s: %s already has its %u workers (%s)", w->name, group, want,
 		is_trainer ? "trainer.workers" : "rollout.workersPerEngine");
 	return true;
 }
@@ -228,6 +229,7 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 	enum member_fault fault;
 	int rc;
 
+	name_worker(&w, a, in->name);
 	/* One that is known to a plan has only said hello again. */
 	if (in->plan_index == WB_RECON_NONE && in->waiting_index == WB_RECON_NONE)
 		w.joined = r->active.epoch;
@@ -268,7 +270,8 @@ static int say_lost(struct wb_recon *r, const struct agent *a)
 {
 	char text[400];
 
-	snprintf(text, sizeof(text), "agent %s did not come back within %u s", a->name,
+	snprintf(text, sizeof(text),
+		"agent %s did not come back within spec.heartbeatTimeoutSeconds (%u s)", a->name,
 		r->spec.heartbeat_timeout_s);
 	return wb__recon_event(r, "AgentLost", text);
 }
@@ -310,13 +313,6 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 
 	if (!a) {
 		a = agent_by_name(r, in->name);
-		if (a && a->is_up) {
-			rc = reject(r, a, WB_RECON_NONE,
-				"another agent of this name has connected: agents need different "
-				"names");
-			if (rc < 0)
-				return rc;
-		}
 		if (a)
 			drop_agent(r, a); /* another run: what the old one had is gone */
 		rc = wb_grow(&r->agent, &r->agent_cap, r->n_agent + 1, WB_RECON_AGENTS_MAX,
@@ -336,6 +332,7 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 	a->running = in->running;
 	a->waiting = in->waiting;
 	a->needs_all = in->needs_all;
+	a->via = in->via;
 	*out = a;
 	return 0;
 }
@@ -394,14 +391,6 @@ static const struct wb_recon_worker *in_list(
 	return NULL;
 }
 
-static bool is_there(const struct wb_recon *r, uint64_t instance, uint32_t id)
-{
-	for (size_t i = 0; i < r->n_worker; i++)
-		if (r->worker[i].instance == instance && r->worker[i].id == id)
-			return true;
-	return false;
-}
-
 int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	const struct wb_recon_worker *worker, size_t n)
 {
@@ -415,7 +404,7 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 		if (r->worker[i].instance == a->instance && !in_list(worker, n, &r->worker[i]))
 			drop_worker(r, i);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		if (!is_there(r, a->instance, worker[i].id))
+		if (!wb__recon_worker(r, a->instance, worker[i].id))
 			rc = add_worker(r, now, a, &worker[i]);
 	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;

@@ -12,6 +12,7 @@
 
 #define LIBRARY_NS (3600 * WB_NS_PER_S) /* its agent says when that is over */
 #define REFUSAL_NS (60 * WB_NS_PER_S) /* refused agents come again at least every 30 s */
+#define NAME_NS (15 * WB_NS_PER_S) /* those that wait for a name, every 3 s */
 #define NAMED_MAX 5
 
 /* Position of the first pod whose name is not below @name. */
@@ -92,16 +93,20 @@ int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *n
 int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
 	const char *agent, const char *sentence)
 {
+	static const uint64_t hold_ns[] = {[WB_REFUSED_TOKEN] = REFUSAL_NS,
+		[WB_REFUSED_VERSION] = REFUSAL_NS,
+		[WB_REFUSED_NAME] = NAME_NS,
+		[WB_REFUSED_LIBRARY] = LIBRARY_NS};
 	struct refusal *f = &r->refusal;
 
-	if (what == WB_REFUSED_LIBRARY && !*sentence) {
+	if (!*sentence) {
 		if (!f->until_ns || f->what != what || strcmp(f->agent, agent) != 0)
 			return 0;
 		f->until_ns = 0;
 		return wb__recon_look(r, now);
 	}
 	f->what = what;
-	f->until_ns = now.ns + (what == WB_REFUSED_LIBRARY ? LIBRARY_NS : REFUSAL_NS);
+	f->until_ns = now.ns + hold_ns[what];
 	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, agent);
 	snprintf(f->text, sizeof(f->text), "%s %s was refused: %.800s",
 		what == WB_REFUSED_LIBRARY ? "a worker of agent" : "agent", f->agent, sentence);
@@ -125,7 +130,7 @@ static bool is_over(const struct wb_recon *r, const struct refusal *f, const str
 {
 	if (!a->is_up || strcmp(a->name, f->agent) != 0)
 		return false;
-	if (f->what == WB_REFUSED_LIBRARY)
+	if (f->what == WB_REFUSED_LIBRARY || f->what == WB_REFUSED_NAME)
 		return false;
 	if (f->what == WB_REFUSED_TOKEN || f->what == WB_REFUSED_VERSION)
 		return true;
@@ -165,10 +170,9 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 		app_engine = "";
 	if (p && !is_role(p, w->role)) {
 		snprintf(why, bytes,
-			"worker %.200s/%u is a %s worker, but label weightbridge.io/role of its "
+			"%s is a %s worker, but label weightbridge.io/role of its "
 			"pod is '%s': change one of them",
-			a->name, w->id, w->role == WB_ROLE_TRAINER ? "trainer" : "rollout",
-			p->role);
+			w->name, w->role == WB_ROLE_TRAINER ? "trainer" : "rollout", p->role);
 		return FAULT_ROLE;
 	}
 	if (w->role == WB_ROLE_TRAINER)
@@ -182,12 +186,11 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 		return FAULT_NONE;
 	if (p)
 		snprintf(why, bytes,
-			"rollout worker %.200s/%u has no engine: its pod has no label %s, and the "
+			"%s has no engine: its pod has no label %s, and the "
 			"worker named none",
-			a->name, w->id, r->spec.engine_label_key);
+			w->name, r->spec.engine_label_key);
 	else
-		snprintf(why, bytes, "rollout worker %.200s/%u has no engine: name its engine",
-			a->name, w->id);
+		snprintf(why, bytes, "%s has no engine: name its engine", w->name);
 	return FAULT_ENGINE;
 }
 
@@ -232,6 +235,7 @@ const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, con
 	static const char *const refusals[] = {
 		[WB_REFUSED_TOKEN] = "AuthenticationRejected",
 		[WB_REFUSED_VERSION] = "ProtocolVersionMismatch",
+		[WB_REFUSED_NAME] = "AgentNameTaken",
 		[WB_REFUSED_LIBRARY] = "LibraryVersionMismatch",
 		[WB_REFUSED_ROLE] = "RoleMismatch",
 		[WB_REFUSED_ENGINE] = "EngineLabelMissing",

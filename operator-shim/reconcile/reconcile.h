@@ -39,6 +39,7 @@
 #define WB_RECON_NAME_MAX 253 /* of an agent or a node */
 #define WB_RECON_ENGINE_MAX 127 /* name of an engine */
 #define WB_RECON_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
+#define WB_RECON_WORKER_MAX 191 /* name of a worker */
 #define WB_RECON_SENTENCE_MAX 1024
 #define WB_RECON_AGENTS_MAX 16384
 #define WB_RECON_NONE UINT32_MAX
@@ -71,6 +72,7 @@ struct wb_recon_held {
 
 struct wb_recon_worker {
 	uint32_t id; /* the agent's; never used twice in one run of the agent */
+	const char *name; /* as its agent calls it; NULL = made of agent and id; borrowed */
 	enum wb_role role;
 	const char *engine; /* rollouts: as the app says, may be "" with pods; borrowed */
 	int64_t rank; /* hint; -1 = none */
@@ -89,7 +91,9 @@ struct wb_recon_known {
 
 struct wb_recon_agent {
 	uint32_t id; /* the caller's, of this connection; never used twice */
-	const char *name, *node; /* borrowed for the call */
+	/* Borrowed for the call.  Of a name one is let in at a time: what another instance of it
+	 * had is gone. */
+	const char *name, *node;
 	uint64_t instance; /* random, of this run of the agent */
 	uint64_t heard_term, heard_operator; /* the highest term it ever heard, and from whom */
 	struct wb_recon_known running; /* its active plan */
@@ -97,6 +101,7 @@ struct wb_recon_agent {
 	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	bool needs_all; /* it takes no plan with absent members (protocol version 1) */
+	uint32_t via; /* WB_VIA_* (spec/transport.h): over what it moves weights; 0 = not known */
 	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
 };
@@ -106,10 +111,11 @@ struct wb_recon_pod {
 	bool has_sidecar; /* it has an agent */
 };
 
-/* Of an agent by its token or version, of a worker by its library, role or engine. */
+/* Of an agent by its token, version or name, of a worker by its library, role or engine. */
 enum wb_recon_refusal {
 	WB_REFUSED_TOKEN,
 	WB_REFUSED_VERSION,
+	WB_REFUSED_NAME, /* an agent that lives has it */
 	WB_REFUSED_LIBRARY,
 	WB_REFUSED_ROLE,
 	WB_REFUSED_ENGINE,
@@ -147,6 +153,7 @@ struct wb_recon_engine_report {
 	uint64_t transfer; /* the transfer this is about */
 	int64_t version;
 	bool is_feed; /* brought by another engine, outside a transfer */
+	bool is_superseded; /* Aborted, because the trainers have called for the next version */
 	struct wb_recon_epoch epoch; /* of the plan it ran by; term 0 = not known */
 	const char *transport, *memory_path; /* or NULL */
 	const char *reason, *message; /* or NULL */
@@ -154,10 +161,12 @@ struct wb_recon_engine_report {
 
 enum wb_recon_result {
 	WB_RESULT_SUCCEEDED,
+	WB_RESULT_PARTLY_TORN, /* some engines have it, others are Torn */
 	WB_RESULT_SUPERSEDED,
 	WB_RESULT_ABORTED,
 	WB_RESULT_TORN,
 	WB_RESULT_TIMED_OUT,
+	WB_RESULT_UNKNOWN, /* who led it, or an engine, went before the end was told */
 	WB_RESULTS,
 };
 
@@ -186,7 +195,7 @@ enum wb_recon_do {
 	WB_DO_PLAN, /* plan wb_recon_members() and report it with this job number */
 	WB_DO_SEND_PLAN, /* send epoch, members and the plan with this digest to agent */
 	WB_DO_ACTIVATE, /* tell agent that epoch is active, with wb_recon_feeds() */
-	WB_DO_REJECT, /* refuse worker (or, WB_RECON_NONE, the agent's connection) */
+	WB_DO_REJECT, /* refuse worker */
 	WB_DO_NOTICE, /* tell agent's waiting workers: code 0 = how far it is, else why not */
 	WB_DO_EVENT, /* for the log and for Kubernetes events */
 };
@@ -270,8 +279,8 @@ int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_re
 int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
 /** wb_recon_has_pod - there is one whose agent is called @agent. */
 bool wb_recon_has_pod(const struct wb_recon *r, const char *agent);
-/** An agent that wants to serve this object was turned away, or a worker of it for its library;
- *  that holds until its agent says (@sentence "") that it is over. */
+/** An agent that wants to serve this object was turned away, or a worker of it for its library.
+ *  @sentence "": for its name or library it is not any more. */
 int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
 	const char *agent, const char *sentence);
 /** Another spec for the same object (already checked with wb_spec_check_update()). */

@@ -20,10 +20,12 @@ static const char *const state_names[WB_RECON_STATES] = {
 
 static const char *const result_names[WB_RESULTS] = {
 	[WB_RESULT_SUCCEEDED] = "Succeeded",
+	[WB_RESULT_PARTLY_TORN] = "PartlyTorn",
 	[WB_RESULT_SUPERSEDED] = "Superseded",
 	[WB_RESULT_ABORTED] = "Aborted",
 	[WB_RESULT_TORN] = "Torn",
 	[WB_RESULT_TIMED_OUT] = "TimedOut",
+	[WB_RESULT_UNKNOWN] = "Unknown",
 };
 
 const char *wb_recon_state_name(enum wb_recon_engine_state s)
@@ -68,6 +70,10 @@ int wb_recon_engine(
 	e->state = in->state;
 	if (in->state >= WB_RECON_COMMITTED)
 		e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
+	if (in->is_superseded) {
+		e->superseded = WB_MAX(e->superseded, in->transfer);
+		e->next_comes_ns = now.ns + r->spec.engine_step_deadline_s * WB_NS_PER_S;
+	}
 	if (in->transport)
 		KEEP(e->transport, in->transport);
 	if (in->memory_path)
@@ -139,26 +145,33 @@ static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_repor
 		wb_recon_result_name(t->result), t->message && *t->message ? ": " : "",
 		t->message ? t->message : "");
 	return wb__recon_event(r,
-		t->result == WB_RESULT_SUCCEEDED   ? "TransferCompleted"
-		: t->result == WB_RESULT_TIMED_OUT ? "TransferTimedOut"
-						   : "TransferFailed",
+		t->result == WB_RESULT_SUCCEEDED     ? "TransferCompleted"
+		: t->result == WB_RESULT_PARTLY_TORN ? "EngineTorn"
+		: t->result == WB_RESULT_TIMED_OUT   ? "TransferTimedOut"
+						     : "TransferFailed",
 		text);
 }
 
 static enum wb_recon_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
 {
 	enum wb_recon_result worst = WB_RESULT_SUCCEEDED;
+	bool has_torn = false, has_new = false;
 
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
 			continue;
-		if (w->held.is_torn)
-			return WB_RESULT_TORN;
+		has_torn |= w->held.is_torn;
+		has_new |= !w->held.is_torn && w->held.transfer >= transfer;
 		if (w->held.transfer < transfer)
 			worst = WB_RESULT_ABORTED;
 	}
+	if (has_torn)
+		return has_new ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
+	for (size_t i = 0; i < r->n_engine && worst == WB_RESULT_ABORTED; i++)
+		if (r->engine[i].n_worker && r->engine[i].ended_transfer < transfer)
+			worst = WB_RESULT_UNKNOWN;
 	return worst;
 }
 

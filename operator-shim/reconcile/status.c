@@ -124,10 +124,12 @@ static json_t *result(const struct transfer *t)
 	put(o, "result", json_string(wb_recon_result_name(t->t.result)));
 	put(o, "startTime", wall(t->t.start_wall_ns));
 	put(o, "completionTime", wall(t->t.end_wall_ns));
-	put(o, "endToEndMilliseconds", ms(t->t.ewtt_ns));
+	/* Of weights that did not arrive there is no time that they took. */
+	if (t->t.result == WB_RESULT_SUCCEEDED)
+		put(o, "endToEndMilliseconds", ms(t->t.ewtt_ns));
 	put(o, "averageStallMilliseconds", ms(t->t.stall_ns));
 	put(o, "networkBytes", number(t->t.network_bytes));
-	if (t->t.ewtt_ns && t->t.delivered_bytes)
+	if (t->t.result == WB_RESULT_SUCCEEDED && t->t.ewtt_ns && t->t.delivered_bytes)
 		put(o, "throughputGigabitsPerSecond",
 			number((uint64_t)((double)t->t.delivered_bytes * 8 / (double)t->t.ewtt_ns +
 					  0.5)));

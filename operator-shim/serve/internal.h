@@ -48,7 +48,8 @@ struct joined {
 	struct wb_msg_workers workers; /* last list, owned */
 };
 
-enum peer_state { PEER_NEW, PEER_CLAIMED, PEER_OPEN, PEER_CLOSING };
+/* PEER_SECOND: somebody has its name, and is asked whether it still lives. */
+enum peer_state { PEER_NEW, PEER_CLAIMED, PEER_SECOND, PEER_OPEN, PEER_CLOSING };
 
 struct peer {
 	struct peer *next;
@@ -59,13 +60,14 @@ struct peer {
 	uint32_t version;
 	struct wb_msg_hello hello; /* owned */
 	uint64_t heard_ns;
+	uint64_t asked_ns; /* whether it lives, for a second one of its name; 0 = not */
 	struct joined *joined; /* owned; those it has spoken of */
 	size_t n_joined, joined_cap;
 	struct upload *upload; /* owned; what was asked for and has not come whole */
 	size_t n_upload, upload_cap;
 	bool is_orderly;
 	bool is_let_go; /* by us: it will come back */
-	bool was_claimed;
+	bool was_claimed, is_admitted;
 };
 
 struct epoch_key {
@@ -81,7 +83,7 @@ struct phase {
 struct worker_times {
 	uint32_t worker; /* plan number */
 	uint64_t agent_instance;
-	char agent[64];
+	char agent[64], name[WB_RECON_WORKER_MAX + 1];
 	int64_t stop_ns, resume_ns; /* operator's clock */
 	uint64_t error_ns;
 	struct phase *phase; /* owned */
@@ -117,6 +119,11 @@ struct object {
 
 struct job;
 
+/* A refusal that was logged. */
+struct told {
+	uint64_t hash, at_ns;
+};
+
 struct wb_serve {
 	struct wb_serve_env env;
 	char name[WBP_NAME_MAX + 1];
@@ -134,6 +141,7 @@ struct wb_serve {
 	size_t n_blob, blob_cap;
 	struct job *job; /* list of running ones */
 	struct wb_metrics *metrics;
+	struct told told[16];
 	bool is_acting, is_draining;
 	uint64_t looks_told; /* of all objects, when the last change was told */
 };
@@ -154,9 +162,24 @@ struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
 void wb__serve_send(struct peer *p, uint16_t type, const void *msg);
 void wb__serve_close_peer(struct peer *p);
 void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence);
+/** wb__serve_serves - this object is among those that its HELLO named. */
+bool wb__serve_serves(const struct peer *p, const struct object *o);
+/** wb__serve_admit - WELCOME, or REJECT when it cannot encrypt what an object of it wants so. */
+void wb__serve_admit(struct peer *p);
+/** wb__serve_turn_away - refuse an agent that may come again; its objects say why. */
+void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence);
 void wb__serve_free_peer(struct peer *p);
 /** wb__serve_check_peers - close silent ones; returns when to look again. */
 uint64_t wb__serve_check_peers(struct wb_serve *s);
+
+/* twin.c */
+/** wb__serve_let_in - admit @p, once nobody lives who has its name. */
+void wb__serve_let_in(struct peer *p);
+/** wb__serve_answered - an agent has sent back the time @echo_ns. */
+void wb__serve_answered(struct peer *q, uint64_t echo_ns);
+/** wb__serve_settle_twins - end who did not answer, let in who waits; returns when to look again.
+ */
+uint64_t wb__serve_settle_twins(struct wb_serve *s);
 
 /* objects.c */
 int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d);

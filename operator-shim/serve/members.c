@@ -2,6 +2,7 @@
 /* WORKERS: what agents have attached, as reconcile wants it. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
+#include "operator-shim/spec/transport.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static bool is_staging_agreed(struct peer *p, const struct object *o, const stru
 	if (asked == WB_APP_STAGING_UNSET || asked == spec)
 		return true;
 	snprintf(text, sizeof(text),
-		"worker %.150s asks for %s_staging %s, but spec.staging.%s is %s: change one of "
+		"%.150s asks for %s_staging %s, but spec.staging.%s is %s: change one of "
 		"them, or leave the argument out",
 		w->name, is_trainer ? "sender" : "receiver", staging_name(asked),
 		is_trainer ? "trainer" : "rollout", staging_name(spec));
@@ -67,10 +68,10 @@ static bool is_worker_sound(struct peer *p, const struct object *o, const struct
 	char text[400];
 
 	if (w->role != WB_ROLE_TRAINER && w->role != WB_ROLE_ROLLOUT) {
-		snprintf(text, sizeof(text), "worker %.150s has no role", w->name);
+		snprintf(text, sizeof(text), "%.150s has no role", w->name);
 	} else if (w->engine && strlen(w->engine) > WB_RECON_ENGINE_MAX) {
 		snprintf(text, sizeof(text),
-			"worker %.150s: the engine's name is longer than %d characters", w->name,
+			"%.150s: the engine's name is longer than %d characters", w->name,
 			WB_RECON_ENGINE_MAX);
 	} else {
 		return is_staging_agreed(p, o, w);
@@ -90,6 +91,7 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 		if (!is_worker_sound(p, o, w))
 			continue;
 		out[n++] = (struct wb_recon_worker){.id = w->id,
+			.name = w->name && *w->name ? w->name : NULL,
 			.role = (enum wb_role)w->role,
 			.engine = w->engine,
 			.rank = w->rank,
@@ -101,6 +103,15 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 			.waiting_index = w->ready_worker - 1};
 	}
 	return n;
+}
+
+static uint32_t via_of(const struct wb_msg_hello *m)
+{
+	uint32_t via = 0;
+
+	for (uint32_t i = 0; i < m->n_transports; i++)
+		via |= wb_spec_via(m->transports[i]);
+	return via;
 }
 
 static void report(struct peer *p, struct object *o, const struct wb_msg_workers *m,
@@ -118,6 +129,7 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.transfer_seen = p->hello.last_transfer,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
 		.needs_all = p->version < 2,
+		.via = via_of(&p->hello),
 		.worker = w,
 		.n_worker = n};
 	int rc;
@@ -139,6 +151,8 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	struct wb_recon_worker *w;
 	struct joined *j;
 
+	if (p->is_orderly) /* it has left, and another of its name may be here */
+		return;
 	if (!o) {
 		wb__serve_reject(p, -ENOENT, p->s->is_open,
 			"WORKERS of an object that this operator does not have, or that this "

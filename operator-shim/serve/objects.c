@@ -87,6 +87,7 @@ static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
 {
 	return a->trainer_staging == b->trainer_staging &&
 	       a->rollout_staging == b->rollout_staging && a->overlap == b->overlap &&
+	       a->checksums == b->checksums && a->encryption == b->encryption &&
 	       a->commit_policy == b->commit_policy &&
 	       a->trainer_buffer_bytes == b->trainer_buffer_bytes &&
 	       a->rollout_buffer_bytes == b->rollout_buffer_bytes &&

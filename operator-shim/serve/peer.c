@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define ADDRESS_MAX 63 /* numeric */
+#define TOLD_NS (60 * WB_NS_PER_S)
 #define WELCOME_OBJECTS_MAX 64 /* of the message; agents in clusters name theirs */
 
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
@@ -50,14 +51,35 @@ void wb__serve_send(struct peer *p, uint16_t type, const void *msg)
 	wb__serve_close_peer(p);
 }
 
+/* Who is refused comes again every few seconds: the same is said once a minute. */
+static bool is_news(struct wb_serve *s, const char *agent, const char *sentence)
+{
+	uint64_t now = wb_now_ns(s->env.clock);
+	uint64_t hash = wb_hash64(sentence, strlen(sentence), wb_hash64(agent, strlen(agent), 0));
+	struct told *oldest = &s->told[0];
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(s->told); i++) {
+		struct told *t = &s->told[i];
+
+		if (t->hash == hash && now < t->at_ns + TOLD_NS)
+			return false;
+		if (t->at_ns < oldest->at_ns)
+			oldest = t;
+	}
+	*oldest = (struct told){hash, now};
+	return true;
+}
+
 void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)
 {
 	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
+	const char *agent = p->hello.agent ? p->hello.agent : "?";
 
 	if (p->state == PEER_CLOSING)
 		return;
-	WB_LOG_WRN(MOD, "agent refused", WB_S("agent", p->hello.agent ? p->hello.agent : "?"),
-		WB_S("reason", sentence));
+	if (is_news(p->s, agent, sentence))
+		WB_LOG_WRN(MOD, "agent refused", WB_S("agent", agent),
+			WB_S("peer", wb_chan_peer(p->ch)), WB_S("reason", sentence));
 	wb__serve_send(p, WBP_REJECT, &m);
 	wb__serve_close_peer(p);
 }
@@ -87,7 +109,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 		*at = p->next;
 		if (p->was_claimed && s->env.unclaim)
 			s->env.unclaim(s->env.ctx, p->id);
-		if (p->hello.agent && !p->is_orderly && !p->is_let_go && !s->is_draining) {
+		if (p->is_admitted && !p->is_orderly && !p->is_let_go && !s->is_draining) {
 			wb_metric_add(s->metrics, WB_SM_LOST, NULL, 1);
 			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
 				WB_S("why", why->code ? why->msg : "it closed"));
@@ -131,7 +153,7 @@ static bool knows_objects(struct peer *p)
 	return true;
 }
 
-static bool serves(const struct peer *p, const struct object *o)
+bool wb__serve_serves(const struct peer *p, const struct object *o)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++)
 		if (wb__serve_object(p->s, p->hello.objects[i]) == o)
@@ -143,7 +165,7 @@ struct object *wb__serve_object_of(const struct peer *p, const char *name)
 {
 	struct object *o = wb__serve_object(p->s, name);
 
-	return o && serves(p, o) ? o : NULL;
+	return o && wb__serve_serves(p, o) ? o : NULL;
 }
 
 /* A short name may mean another object later; what was asked about is what is served. */
@@ -167,7 +189,7 @@ static uint64_t highest_term(const struct peer *p)
 	uint64_t term = 0;
 
 	for (size_t i = 0; i < s->n_object; i++)
-		if (serves(p, s->object[i]))
+		if (wb__serve_serves(p, s->object[i]))
 			term = WB_MAX(term, wb_recon_term(s->object[i]->r));
 	return term;
 }
@@ -195,24 +217,10 @@ static void send_welcome(struct peer *p)
 		return;
 	}
 	for (size_t i = 0; i < s->n_object && m.n_objects < WELCOME_OBJECTS_MAX; i++)
-		if (serves(p, s->object[i]))
+		if (wb__serve_serves(p, s->object[i]))
 			wb__serve_fill_object(s->object[i], &m.objects[m.n_objects++]);
 	wb__serve_send(p, WBP_WELCOME, &m);
 	wb_free(m.objects); /* its strings are borrowed */
-}
-
-static void admit(struct peer *p)
-{
-	struct wb_serve *s = p->s;
-
-	p->state = PEER_OPEN;
-	/* What an agent says is not for objects that it does not serve. */
-	for (size_t i = 0; i < s->n_object; i++)
-		if (serves(p, s->object[i]))
-			wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
-	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
-		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
-	send_welcome(p);
 }
 
 /* Objects that wait for this agent say why it does not come. */
@@ -222,6 +230,50 @@ static void report_refused(
 	(void)wb_recon_refused(o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
 }
 
+/* An agent of before there was encryption would send in the clear, and hear nothing of it. */
+static bool can_encrypt(struct peer *p)
+{
+	struct wb_serve *s = p->s;
+	char text[WBP_TEXT_MAX];
+
+	for (size_t i = 0; i < s->n_object; i++) {
+		struct object *o = s->object[i];
+
+		if (p->version >= 2 || o->spec.encryption != WB_ENCRYPTION_TLS ||
+			!wb__serve_serves(p, o))
+			continue;
+		snprintf(text, sizeof(text),
+			"agent %.200s speaks protocol version %u, which cannot encrypt what agents "
+			"send each other, but spec.transport.encryption of %.320s is TLS: upgrade "
+			"that agent",
+			p->hello.agent, p->version, o->key);
+		report_refused(o, p, WB_REFUSED_VERSION, text);
+		wb__serve_reject(p, WB_EVERSION, false, text);
+		return false;
+	}
+	return true;
+}
+
+void wb__serve_admit(struct peer *p)
+{
+	struct wb_serve *s = p->s;
+
+	if (!can_encrypt(p)) /* asked here: an object may have changed while it waited */
+		return;
+	p->state = PEER_OPEN;
+	p->is_admitted = true;
+	/* What an agent says is not for objects that it does not serve. */
+	for (size_t i = 0; i < s->n_object; i++)
+		if (wb__serve_serves(p, s->object[i]))
+			wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
+	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
+		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
+	for (size_t i = 0; i < s->n_object; i++)
+		if (wb__serve_serves(p, s->object[i]))
+			report_refused(s->object[i], p, WB_REFUSED_NAME, "");
+	send_welcome(p);
+}
+
 /* Anybody can connect and call itself anything.  An object speaks of who is known, or of who has
  * the name of one of its pods; then the only words that are not ours are that name. */
 static bool may_speak_of(const struct object *o, const struct peer *p, int rc)
@@ -229,23 +281,23 @@ static bool may_speak_of(const struct object *o, const struct peer *p, int rc)
 	return (rc != -EACCES && rc != -EAGAIN) || wb_recon_has_pod(o->r, p->hello.agent);
 }
 
-static void turn_away(struct peer *p, int rc, const char *sentence)
+void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence)
 {
 	struct wb_serve *s = p->s;
+	const char *reason = what == WB_REFUSED_NAME ? "AgentNameTaken" : "AuthenticationRejected";
 
-	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("token"), 1);
-	WB_LOG_WRN(MOD, "agent not authenticated", WB_S("agent", p->hello.agent),
-		WB_S("peer", wb_chan_peer(p->ch)), WB_S("why", sentence));
-	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
-		struct object *o = wb__serve_object(s, p->hello.objects[i]);
+	wb_metric_add(s->metrics, WB_SM_REFUSED,
+		WB_LABELS(what == WB_REFUSED_NAME ? "name" : "token"), 1);
+	for (size_t i = 0; i < s->n_object; i++) {
+		struct object *o = s->object[i];
 
-		if (!o || !may_speak_of(o, p, rc))
+		if (!wb__serve_serves(p, o) || !may_speak_of(o, p, rc))
 			continue;
 		if (s->env.event)
-			s->env.event(s->env.ctx, &(struct wb_serve_event){o->key,
-							 "AuthenticationRejected", sentence});
+			s->env.event(
+				s->env.ctx, &(struct wb_serve_event){o->key, reason, sentence});
 		if (rc != -EAGAIN)
-			report_refused(o, p, WB_REFUSED_TOKEN, sentence);
+			report_refused(o, p, what, sentence);
 	}
 	wb__serve_reject(p, rc, true, sentence);
 }
@@ -287,23 +339,6 @@ static bool is_bound(struct peer *p)
 	return wb_chan_binding(p->ch, text) == 0 && !strcmp(text, p->hello.binding);
 }
 
-/* Of a pod there is one agent.  One that was started again comes after its predecessor's connection
- * has ended, or is known to be dead. */
-static const struct peer *find_twin(const struct peer *p)
-{
-	for (const struct peer *q = p->s->peer; q; q = q->next) {
-		if (q == p || q->state != PEER_OPEN || strcmp(q->hello.agent, p->hello.agent) != 0)
-			continue;
-		for (uint32_t i = 0; i < p->hello.n_objects; i++) {
-			const struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
-
-			if (o && serves(q, o))
-				return q;
-		}
-	}
-	return NULL;
-}
-
 /* Who it is, somebody else finds out; until then it is told nothing. */
 static void claim(struct peer *p)
 {
@@ -319,7 +354,7 @@ static void claim(struct peer *p)
 		return;
 	}
 	if (!is_bound(p)) {
-		turn_away(p, -EACCES,
+		wb__serve_turn_away(p, WB_REFUSED_TOKEN, -EACCES,
 			"this HELLO was made for another connection: it was sent again");
 		return;
 	}
@@ -364,32 +399,21 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	if (s->env.authenticate)
 		claim(p);
 	else
-		admit(p);
+		wb__serve_let_in(p);
 }
 
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence)
 {
-	const struct peer *twin;
 	struct peer *p = s->peer;
-	char text[400];
 
 	while (p && p->id != peer)
 		p = p->next;
 	if (!p || p->state != PEER_CLAIMED)
 		return;
-	twin = rc == 0 ? find_twin(p) : NULL;
-	if (twin) {
-		snprintf(text, sizeof(text),
-			"agent %.100s is connected already, from %.128s: the token of its pod was "
-			"used a "
-			"second time",
-			p->hello.agent, wb_chan_peer(twin->ch));
-		turn_away(p, -EEXIST, text);
-	} else if (rc == 0 && speaks_ours(p) && knows_objects(p)) {
-		admit(p);
-	} else if (rc < 0) {
-		turn_away(p, rc, sentence);
-	}
+	if (rc < 0)
+		wb__serve_turn_away(p, WB_REFUSED_TOKEN, rc, sentence);
+	else if (speaks_ours(p) && knows_objects(p))
+		wb__serve_let_in(p);
 	wb__serve_act_all(s);
 }
 
@@ -402,6 +426,8 @@ static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
 
 	if (!m->echo_ns && m->sent_ns)
 		wb__serve_send(p, WBP_HEARTBEAT, &reply);
+	if (m->echo_ns)
+		wb__serve_answered(p, m->echo_ns);
 }
 
 static void on_ready(
@@ -476,7 +502,7 @@ static int decode(struct peer *p, const uint8_t *frame, size_t bytes, struct wb_
 
 	if (rc < 0)
 		return rc;
-	if (p->state == PEER_CLAIMED)
+	if (p->state == PEER_CLAIMED || p->state == PEER_SECOND)
 		return wb_err_set(
 			err, -EPROTO, "%s came before the answer to HELLO", wb_msg_name(f->type));
 	if ((p->state == PEER_NEW) != (f->type == WBP_HELLO))
@@ -541,6 +567,7 @@ static uint64_t patience(const struct peer *p, uint64_t timeout)
 	case PEER_NEW:
 		return HELLO_DEADLINE_NS;
 	case PEER_CLAIMED:
+	case PEER_SECOND:
 		return CLAIM_DEADLINE_NS;
 	default:
 		return timeout;
@@ -549,7 +576,7 @@ static uint64_t patience(const struct peer *p, uint64_t timeout)
 
 uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
-	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
+	uint64_t now = wb_now_ns(s->env.clock), due = wb__serve_settle_twins(s);
 	uint64_t timeout = wb__serve_heartbeat_timeout_ns(s);
 
 	for (struct peer *p = s->peer; p; p = p->next) {

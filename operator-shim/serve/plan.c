@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DIFFERENCES_SHOWN 4 /* tensors in the sentence about two manifests */
+
 struct job {
 	struct job *next;
 	struct wb_serve *s; /* NULL once serve or the object is gone */
@@ -17,6 +19,8 @@ struct job {
 	uint32_t number;
 	/* input */
 	struct blob *manifest, **layout; /* references */
+	struct blob *other; /* reference; a manifest that differs, NULL = none */
+	size_t other_worker; /* whose it is; the first worker has the other one */
 	size_t n_layout;
 	struct wb_plan_worker *worker; /* owned */
 	char **name; /* owned; of the workers */
@@ -35,6 +39,7 @@ struct job {
 static void free_job(struct job *j)
 {
 	wb__serve_blob_put(j->manifest);
+	wb__serve_blob_put(j->other);
 	for (size_t i = 0; i < j->n_layout; i++)
 		wb__serve_blob_put(j->layout[i]);
 	for (size_t i = 0; i < j->n_worker; i++)
@@ -142,6 +147,36 @@ static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map *
 	return rc;
 }
 
+/* Two workers describe different checkpoints. */
+static int tell_difference(struct job *j, const struct wb_manifest *m)
+{
+	static const char *const roles[] = {
+		[WB_ROLE_TRAINER] = "trainer", [WB_ROLE_ROLLOUT] = "rollout"};
+	int role[2] = {j->worker[0].role, j->worker[j->other_worker].role};
+	const char *who[2] = {roles[role[0]], roles[role[1]]};
+	const struct wb_manifest *both[2] = {m, NULL};
+	struct wb_manifest *other = NULL;
+	struct wb_buf b;
+	int rc = wb_manifest_decode(j->other->data, j->other->bytes, &other, &j->err);
+
+	if (rc < 0)
+		return rc;
+	both[1] = other;
+	if (role[0] == role[1]) {
+		who[0] = "the former";
+		who[1] = "the latter";
+	}
+	wb_buf_init(&b, WB_ERR_MSG_MAX * 16);
+	wb_manifest_differ(both, who, DIFFERENCES_SHOWN, &b);
+	rc = wb_err_set(&j->err, WB_EPLAN,
+		"workers describe different checkpoints, %s worker 0 and %s worker %zu: %.700s; "
+		"all must list the same tensors, types and shapes in the same order",
+		roles[role[0]], roles[role[1]], j->other_worker, wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+	wb_manifest_destroy(other);
+	return rc;
+}
+
 static int decode_and_plan(struct job *j)
 {
 	struct wb_map **map = wb_zalloc(j->n_layout, sizeof(struct wb_map *));
@@ -151,6 +186,8 @@ static int decode_and_plan(struct job *j)
 	if (!map)
 		return wb_err_set(&j->err, rc, "out of memory");
 	rc = wb_manifest_decode(j->manifest->data, j->manifest->bytes, &m, &j->err);
+	if (rc == 0 && j->other)
+		rc = tell_difference(j, m);
 	for (size_t i = 0; i < j->n_layout && rc == 0; i++)
 		rc = wb_map_decode(m, j->layout[i]->data, j->layout[i]->bytes, &map[i], &j->err);
 	if (rc == 0)
@@ -258,7 +295,16 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 		j->n_layout = i + 1;
 	}
 	j->manifest = wb__serve_blob_get(wb__serve_find_blob(s, m[0].manifest, CONTENT_MANIFEST));
-	return j->manifest ? 0 : -ENOENT;
+	if (!j->manifest)
+		return -ENOENT;
+	while (++j->other_worker < n)
+		if (!wb_digest_eq(m[j->other_worker].manifest, m[0].manifest))
+			break;
+	if (j->other_worker >= n)
+		return 0;
+	j->other = wb__serve_blob_get(
+		wb__serve_find_blob(s, m[j->other_worker].manifest, CONTENT_MANIFEST));
+	return j->other ? 0 : -ENOENT;
 }
 
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)

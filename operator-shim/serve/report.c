@@ -68,6 +68,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.transfer = is_done && e->transfer ? e->transfer : m->transfer,
 			.version = is_done && e->transfer ? e->version : m->version,
 			.is_feed = m->is_feed,
+			.is_superseded = !m->is_feed && !strcmp(e->state, "Superseded"),
 			.epoch = {m->epoch.term, m->epoch.number},
 			.transport = m->transport && *m->transport ? m->transport : NULL,
 			.memory_path = m->memory_path && *m->memory_path ? m->memory_path : NULL,
@@ -99,8 +100,25 @@ static bool has_worker(const struct xfer *x, const struct peer *p, uint32_t work
 	return false;
 }
 
+/* As all tools call it; of a plan that is over only its number is known. */
+static void keep_name(struct worker_times *t, const struct peer *p, const struct object *o)
+{
+	size_t n;
+	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
+	const struct joined *j = wb__serve_joined(p, o);
+	const char *name = "";
+
+	if (j && t->worker < n && w[t->worker].agent == p->id)
+		name = wb__serve_worker_name(&j->workers, w[t->worker].worker);
+	if (*name)
+		snprintf(t->name, sizeof(t->name), "%.*s", WB_RECON_WORKER_MAX, name);
+	else
+		snprintf(t->name, sizeof(t->name), "worker %u of the plan", t->worker);
+}
+
 /* The agent's clock less ours is clock_offset_ns, give or take clock_error_ns. */
-static void workers(const struct peer *p, struct xfer *x, const struct wb_msg_report *m)
+static void workers(
+	const struct peer *p, const struct object *o, struct xfer *x, const struct wb_msg_report *m)
 {
 	int64_t shift = m->clock_offset_ns;
 
@@ -118,6 +136,7 @@ static void workers(const struct peer *p, struct xfer *x, const struct wb_msg_re
 			.resume_ns = (int64_t)w->resume_ns - shift,
 			.error_ns = m->clock_error_ns};
 		snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
+		keep_name(t, p, o);
 		keep_phases(t, w, shift);
 		x->resent += w->resent_chunks;
 		x->mismatched += w->mismatched_chunks;
@@ -206,8 +225,24 @@ static void blame(const struct object *o, struct xfer *x, const char *culprit)
 	x->end.culprit.pod = x->culprit;
 }
 
+/* What agents say is one of the words that every operator knows: Aborted of what they do not know
+ * (of an engine it may be Torn), Succeeded of what some engines have. */
+static int result_by_engines(const struct wb_msg_report *m, int result)
+{
+	for (uint32_t i = 0; i < m->n_engines; i++) {
+		enum wb_recon_engine_state s = state_of(m->engines[i].state);
+
+		if (result == WB_RESULT_ABORTED && s == WB_RECON_UNKNOWN)
+			return WB_RESULT_UNKNOWN;
+		if (result == WB_RESULT_SUCCEEDED && s == WB_RECON_TORN)
+			return WB_RESULT_PARTLY_TORN;
+	}
+	return result;
+}
+
 static void final(struct object *o, struct xfer *x, const struct wb_msg_report *m, int result)
 {
+	result = result_by_engines(m, result);
 	x->is_final = true;
 	snprintf(x->message, sizeof(x->message), "%s", m->sentence ? m->sentence : "");
 	x->end.transfer = m->transfer;
@@ -258,7 +293,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	is_first = !x->is_final && result >= 0;
 	if (x->is_final && result >= 0)
 		return; /* said again after a reconnection */
-	workers(p, x, m);
+	workers(p, o, x, m);
 	add_bytes(p->s, x, m);
 	if (m->stall_ns) {
 		x->stall_sum_ns += m->stall_ns;

@@ -22,7 +22,9 @@ void wb__serve_fill_object(const struct object *o, struct wb_p_object *out)
 		.transfer_deadline_ns = o->spec.transfer_deadline_s * WB_NS_PER_S,
 		.step_deadline_ns = o->spec.engine_step_deadline_s * WB_NS_PER_S,
 		.plan_deadline_ns = o->spec.plan_deadline_s * WB_NS_PER_S,
-		.checksums = true,
+		.checksums = o->spec.checksums != WB_CHECKSUMS_NONE,
+		.read_back = o->spec.checksums == WB_CHECKSUMS_INSTALLED,
+		.encrypted = o->spec.encryption == WB_ENCRYPTION_TLS,
 		.last_transfer = wb_recon_transfer_seen(o->r)};
 }
 

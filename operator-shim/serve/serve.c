@@ -132,21 +132,16 @@ static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reco
 
 static void reject(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
 {
-	struct wb_msg_reject m = {.code = a->code, .sentence = a->sentence};
+	struct wb_msg_reject m = {.code = a->code,
+		.sentence = a->sentence,
+		.object = o->key,
+		.worker = a->worker + 1};
 	struct peer *p = wb__serve_peer(s, a->agent);
 
-	wb_metric_add(s->metrics, WB_SM_REFUSED,
-		WB_LABELS(a->worker == WB_RECON_NONE ? "agent" : "worker"), 1);
+	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
 	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", a->sentence));
-	if (!p)
-		return;
-	if (a->worker == WB_RECON_NONE) {
-		wb__serve_reject(p, a->code, true, a->sentence);
-		return;
-	}
-	m.object = o->key;
-	m.worker = a->worker + 1;
-	wb__serve_send(p, WBP_REJECT, &m);
+	if (p)
+		wb__serve_send(p, WBP_REJECT, &m);
 }
 
 static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)

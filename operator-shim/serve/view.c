@@ -17,14 +17,17 @@ static json_t *stage_bytes(const struct xfer *x)
 
 static json_t *xfer_json(const struct xfer *x)
 {
-	json_t *o = json_pack("{s:I, s:s, s:f, s:f, s:f, s:I, s:I, s:o}", "transfer",
-		(json_int_t)x->transfer, "result", wb_recon_result_name(x->end.result),
-		"endToEndMilliseconds", (double)x->end.ewtt_ns / 1e6,
-		"endToEndUncertaintyMilliseconds", (double)x->error_ns / 1e6,
-		"averageStallMilliseconds", (double)x->end.stall_ns / 1e6, "resentChunks",
-		(json_int_t)x->resent, "mismatchedChunks", (json_int_t)x->mismatched, "bytes",
-		stage_bytes(x));
+	json_t *o = json_pack("{s:I, s:s, s:f, s:I, s:I, s:o}", "transfer", (json_int_t)x->transfer,
+		"result", wb_recon_result_name(x->end.result), "averageStallMilliseconds",
+		(double)x->end.stall_ns / 1e6, "resentChunks", (json_int_t)x->resent,
+		"mismatchedChunks", (json_int_t)x->mismatched, "bytes", stage_bytes(x));
 
+	if (o && x->end.result == WB_RESULT_SUCCEEDED) {
+		json_object_set_new(
+			o, "endToEndMilliseconds", json_real((double)x->end.ewtt_ns / 1e6));
+		json_object_set_new(
+			o, "endToEndUncertaintyMilliseconds", json_real((double)x->error_ns / 1e6));
+	}
 	if (o && x->version >= 0)
 		json_object_set_new(o, "version", json_integer(x->version));
 	if (o && x->message[0])
@@ -189,8 +192,10 @@ static void put_names(struct wb_buf *b, const struct worker_times *w)
 	wb_buf_json_str(b, w->agent);
 	wb_buf_printf(b,
 		"}},\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":"
-		"{\"name\":\"worker %u\"}}",
-		pid, w->worker, w->worker);
+		"{\"name\":",
+		pid, w->worker);
+	wb_buf_json_str(b, w->name);
+	wb_buf_printf(b, "}}");
 }
 
 static void put_xfer(struct wb_buf *b, const struct xfer *x)

@@ -28,6 +28,8 @@ struct wb_err;
 /* Values are positions in the table's lists of words. */
 enum wb_staging { WB_STAGING_NONE, WB_STAGING_HOST_MEMORY };
 enum wb_commit_policy { WB_COMMIT_EACH_ENGINE, WB_COMMIT_ALL_ENGINES };
+/* What is summed: nothing; every chunk on its way; that, and what was installed. */
+enum wb_checksums { WB_CHECKSUMS_NONE, WB_CHECKSUMS_WIRE, WB_CHECKSUMS_INSTALLED };
 enum wb_overlap { WB_OVERLAP_WAIT, WB_OVERLAP_SUPERSEDE };
 enum wb_protocol { WB_PROTOCOL_VERBS, WB_PROTOCOL_TCP };
 enum wb_device_class { WB_DEVICE_HARDWARE, WB_DEVICE_SOFTWARE, WB_DEVICE_ANY };
@@ -57,6 +59,7 @@ struct wb_spec {
 	uint32_t trainer_staging, rollout_staging; /* enum wb_staging */
 	uint32_t commit_policy; /* enum wb_commit_policy */
 	uint32_t overlap; /* enum wb_overlap */
+	uint32_t checksums; /* enum wb_checksums */
 	struct wb_spec_words protocols; /* enum wb_protocol, best first */
 	uint32_t device_class, gpu_direct, encryption; /* enums above */
 	struct wb_spec_strings device_prefixes;

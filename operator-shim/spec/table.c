@@ -8,6 +8,7 @@
 static const char *const staging_words[] = {"None", "HostMemory", NULL};
 static const char *const commit_words[] = {"EachEngine", "AllEngines", NULL};
 static const char *const overlap_words[] = {"Wait", "Supersede", NULL};
+static const char *const checksum_words[] = {"None", "Wire", "Installed", NULL};
 static const char *const protocol_words[] = {"Verbs", "TCP", NULL};
 static const char *const device_words[] = {"Hardware", "Software", "Any", NULL};
 static const char *const gpu_words[] = {"Auto", "Required", "Disabled", NULL};
@@ -40,6 +41,7 @@ const struct wb_spec_field wb_spec_fields[] = {
 	{"spec.staging.rollout", WORD(staging_words, "None"), AT(rollout_staging)},
 	{"spec.commitPolicy", WORD(commit_words, "EachEngine"), AT(commit_policy)},
 	{"spec.overlap", WORD(overlap_words, "Wait"), AT(overlap)},
+	{"spec.checksums", WORD(checksum_words, "Wire"), AT(checksums)},
 	{"spec.transport", WB_SPEC_OBJECT, .dflt = "{}"},
 	{"spec.transport.protocols", WB_SPEC_WORDS, .words = protocol_words,
 		.dflt = "[\"Verbs\", \"TCP\"]", .min = 1, .max = 2, AT(protocols)},

@@ -8,6 +8,7 @@ A line has name, figure, unit, bar, met (bar and met null where nothing is asked
 made of.  A ratio is the median over N pairs (our transfer, the peer's right after it).
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -47,6 +48,9 @@ def put(name, figure, unit, bar=None, **fields):
     print(json.dumps({"name": name, "figure": figure, "unit": unit, "bar": bar,
                       "met": None if bar is None or figure is None else figure <= bar, **fields}),
           flush=True)
+
+
+SUMS = {"off": "None", "on": "Wire"}
 
 
 class Pair(Deployment):
@@ -134,8 +138,9 @@ def transfer(a, case, sums, theirs):
     config = deploy.BENCH_512M
     checkpoint = make_checkpoint.make(config)
     with tempfile.TemporaryDirectory() as folder:
-        d = Pair(a.out, folder, checkpoint, config, ["--transport", transport, "--checksums", sums],
-                 "transposed" if kind == "transposed" else "rows")
+        d = Pair(a.out, folder, checkpoint, config, ["--transport", transport],
+                 "transposed" if kind == "transposed" else "rows",
+                 f"  checksums: {SUMS[sums]}\n")
         try:
             moved = d.status()["status"]["plan"]["modelBytes"]
             run = {n: f for n in theirs.names if (f := theirs.get(n))}
@@ -295,8 +300,30 @@ def commit(a):
         p90=round(took[len(took) * 9 // 10], 3), n=len(took))
 
 
+def encryption(a):
+    """TCP in the clear and in TLS, turn by turn, in two deployments that live side by side."""
+    checkpoint = make_checkpoint.make(deploy.BENCH_512M)
+    for sums in ["off", "on"] if a.sums == "both" else [a.sums]:
+        with contextlib.ExitStack() as ends:
+            pairs, took = {}, {"None": [], "TLS": []}
+            for word in took:
+                folder = ends.enter_context(tempfile.TemporaryDirectory())
+                pairs[word] = Pair(a.out, folder, checkpoint, deploy.BENCH_512M, ["--transport", "tcp"],
+                                   spec=f"  checksums: {SUMS[sums]}\n  transport: {{encryption: {word}}}\n")
+                ends.callback(pairs[word].stop)
+            moved = pairs["TLS"].status()["status"]["plan"]["modelBytes"]
+            for v in range(1, a.n + 2):
+                for word, d in pairs.items():
+                    took[word].append(d.one(v)[0])
+        clear, tls = (statistics.median(x[1:]) for x in took.values())
+        put("tcp in TLS / in the clear",
+            round(statistics.median(y / x for x, y in list(zip(*took.values()))[1:]), 3), "x", None, sums=sums,
+            tls=round(tls, 4), clear=round(clear, 4), tls_GBps=round(moved / tls / 1e9, 2),
+            clear_GBps=round(moved / clear / 1e9, 2), kernel_tls="not used", mib=moved >> 20, n=a.n)
+
+
 CASES = ["tcp-plain", "tcp-transposed", "shm-plain", "shm-transposed", "capped", "latency", "commit",
-         "staging"]
+         "staging", "encryption"]
 
 
 def main():
@@ -318,7 +345,7 @@ def main():
         theirs = Peers(names)
         try:
             special = {"capped": capped, "latency": latency, "commit": commit,
-                       "staging": staging}.get(case)
+                       "staging": staging, "encryption": encryption}.get(case)
             if special:
                 special(a)
                 continue

@@ -47,7 +47,7 @@ CASES = [
     ({"spec.rollout.workersPerEngin": 2}, "unknown field"),
     ({"spec": {"trainer": {"workers": 1}}}, "spec.rollout: Required value"),
 ]
-DEFAULTS = {"suspend": False, "commitPolicy": "EachEngine", "overlap": "Wait",
+DEFAULTS = {"suspend": False, "commitPolicy": "EachEngine", "overlap": "Wait", "checksums": "Wire",
             "staging": {"trainer": "None", "rollout": "None"}, "planDeadlineSeconds": 600,
             "transferDeadlineSeconds": 120, "engineStepDeadlineSeconds": 600, "heartbeatTimeoutSeconds": 15,
             "transport": {"protocols": ["Verbs", "TCP"], "deviceClass": "Any", "gpuDirect": "Auto",

@@ -19,14 +19,6 @@
 #define PROMPT_NS (30 * WB_NS_PER_S)
 #define SCRIBBLE 1000000 /* what trainers write once they may */
 
-static const char *phase_name(enum world_phase p)
-{
-	static const char *const names[] = {"down", "connecting", "running", "parked", "before",
-		"begun", "install", "installed", "after", "torn"};
-
-	return names[p];
-}
-
 static void show_agent(const struct world_agent *a)
 {
 	struct wb_buf b;
@@ -59,7 +51,7 @@ static void wrong(struct chaos *c, const char *fmt, ...)
 		const struct world_worker *k = &c->w->worker[i];
 
 		fprintf(stderr, "worker %u engine %u %s id %u version %lld count %u stop %u%s%s\n",
-			i, k->engine, phase_name(k->phase), k->id, (long long)k->version,
+			i, k->engine, world_phase_name(k->phase), k->id, (long long)k->version,
 			k->page ? wb_poll_count(k->page->word) : 0,
 			k->page ? wb_poll_stop(k->page->word) : 0, k->poll_due ? " polls" : "",
 			k->stall_until_ns > world_now(c->w) ? " stopped" : "");
@@ -116,10 +108,6 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 
 	if (k->role != WB_ROLE_ROLLOUT || !c->w->net)
 		return;
-	if (c->o.is_tracing)
-		fprintf(stderr, "%14.6f worker %u (engine %u): %s -> %s\n",
-			(double)world_now(c->w) / 1e6, k->index, k->engine, phase_name(before),
-			phase_name(k->phase));
 	switch (k->phase) {
 	case WORLD_DOWN: /* with its whole engine, whose counts begin again */
 		world_steps_forget(&c->steps, k->engine);
@@ -133,6 +121,8 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 			check_bytes(c, k, k->version, "when an update begins");
 		break;
 	case WORLD_TORN:
+		if (!k->past.begun) /* else it is in doubt, and hears of it */
+			chaos_account_torn(c, k);
 		if (before == WORLD_TORN)
 			break; /* the end of the repair's deadline */
 		c->n_torn++;
@@ -178,11 +168,28 @@ static void check_joint(struct chaos *c, uint64_t transfer)
 			(unsigned long long)transfer, yes, no);
 }
 
+/* The number of an engine; UINT32_MAX for a worker, an agent and other names. */
+static uint32_t engine_named(const char *who)
+{
+	char *end;
+	unsigned long n = who[0] == 'e' ? strtoul(who + 1, &end, 10) : 0;
+
+	return who[0] == 'e' && end != who + 1 && !*end ? (uint32_t)n : UINT32_MAX;
+}
+
+/* Who was in doubt may hear later how it ended, and at which poll. */
+static void stops_anew(struct chaos *c, uint32_t en)
+{
+	if (c->engine[en].poll.is_set)
+		c->engine[en].poll_before = c->engine[en].poll;
+	c->engine[en].poll.is_set = false;
+}
+
 static void on_trace(void *ctx, struct world_agent *a, const char *what, const char *who,
 	uint64_t transfer, uint64_t value)
 {
 	struct chaos *c = ctx;
-	uint32_t en = (uint32_t)(who[1] - '0');
+	uint32_t en = engine_named(who);
 
 	world_op_trace(&c->op, a, what, transfer);
 	if (!strcmp(what, "transfer")) {
@@ -193,16 +200,17 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	} else if (!strcmp(what, "resume")) {
 		c->n_resumed++;
 		if (en < 8)
-			c->engine[en].poll.is_set = false; /* it stops anew */
+			stops_anew(c, en);
 	} else if (!strcmp(what, "feed")) {
 		c->n_feed++;
 	} else if (!strcmp(what, "prepare") && en < 8) {
-		c->engine[en].poll_before = c->engine[en].poll;
-		c->engine[en].poll.is_set = false;
-		if (value)
+		stops_anew(c, en);
+		if (value) { /* it may overtake the transfer that it repeats */
 			c->engine[en].feed = transfer;
+			return;
+		}
 		/* Unless all who knew it are dead. */
-		if (!value && transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
+		if (transfer <= c->engine[en].prepared && transfer <= c->op.seen_active)
 			wrong(c, "number %llu is prepared twice for %s",
 				(unsigned long long)transfer, who);
 		c->engine[en].prepared = chaos_later(c->engine[en].prepared, transfer);
@@ -210,6 +218,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->engine[en].aborted = transfer;
 		check_joint(c, transfer);
 	} else if (!strcmp(what, "Committed") && en < 8) {
+		chaos_account_committed(c, transfer);
 		c->engine[en].last = transfer;
 		c->engine[en].committed = chaos_later(c->engine[en].committed, transfer);
 		check_joint(c, transfer);
@@ -228,6 +237,9 @@ static bool names_someone(const char *text)
 {
 	static const char *const words[] = {"agent ", "worker", "engine ", "trainer", "transfer"};
 
+	/* A deadline is named by its field. */
+	if (strstr(text, "deadline") && !strstr(text, "spec."))
+		return false;
 	for (uint32_t i = 0; i < WB_ARRAY_SIZE(words); i++)
 		if (strstr(text, words[i]))
 			return true;
@@ -240,10 +252,10 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 
 	world_op_report(&c->op, a, r);
 	for (uint32_t i = 0; i < r->n_engine; i++) {
-		uint32_t en = (uint32_t)(r->engine[i][1] - '0');
+		uint32_t en = engine_named(r->engine[i]);
 
 		if (!strcmp(r->state[i], "Committed")) {
-			if (c->engine[en].committed < r->transfer)
+			if (en < 8 && c->engine[en].committed < r->transfer)
 				wrong(c,
 					"%s reports %s committed in transfer %llu, its lead never "
 					"did",
@@ -255,9 +267,11 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 		}
 	}
 	if (r->is_final && !r->is_feed) {
+		bool is_in = !strcmp(r->result, "Succeeded") || !strcmp(r->result, "PartlyTorn");
+
 		c->n_superseded += !strcmp(r->result, "Superseded");
-		c->n_committed += !strcmp(r->result, "Succeeded");
-		c->n_aborted += strcmp(r->result, "Succeeded") != 0;
+		c->n_committed += is_in;
+		c->n_aborted += !is_in;
 	}
 }
 
@@ -275,6 +289,7 @@ static void on_send_state(void *ctx, struct world_worker *k)
 	if (k->send_state == WB_APP_SEND_FINAL && k->send_code < 0 && !names_someone(k->why))
 		wrong(c, "send_weights of trainer %u fails with %lld and names nobody: '%s'",
 			k->index, (long long)k->send_code, k->why);
+	chaos_account_told(c, k);
 	/* They may change from here on: whoever reads on gets caught. */
 	if (k->send_state == WB_APP_SEND_RELEASED || k->send_state == WB_APP_SEND_FINAL)
 		world_fill(k, c->version + SCRIBBLE);
@@ -375,8 +390,11 @@ static void check_worker_time(struct chaos *c, const struct world_worker *k, uin
 		if (c->op.is_behind)
 			return;
 		break;
+	case WORLD_BEGUN: /* so does one whose first feed came to nothing */
+		if (c->op.is_behind && k->version < 0)
+			return;
+		break;
 	case WORLD_BEFORE:
-	case WORLD_BEGUN:
 	case WORLD_INSTALL:
 	case WORLD_INSTALLED:
 	case WORLD_AFTER:
@@ -390,7 +408,7 @@ static void check_worker_time(struct chaos *c, const struct world_worker *k, uin
 	}
 	if (now > since + bound_ns(c))
 		wrong(c, "worker %u (engine %u) is %s for %.1f s: no wait may be so long", k->index,
-			k->engine, phase_name(k->phase), (double)(now - since) / 1e9);
+			k->engine, world_phase_name(k->phase), (double)(now - since) / 1e9);
 }
 
 static void check_times(struct chaos *c)
@@ -488,6 +506,8 @@ static void shape(struct chaos *c, struct world_opts *o)
 	o->scale = 16u << chaos_below(c, 3);
 	if (!chaos_below(c, 4))
 		o->arena_bytes = 4 * 2048;
+	if (c->o.hook_ns)
+		o->hook_ns = c->o.hook_ns;
 	o->one_pod = c->o.one_pod && o->agents_per_engine == 1;
 	if (inside % 8 == 0 && !c->o.is_quiet)
 		o->fault = insides[inside / 8 % WB_ARRAY_SIZE(insides)];
@@ -509,7 +529,9 @@ static bool settled(const struct chaos *c)
 
 		if (k->phase == WORLD_DOWN || k->phase == WORLD_CONNECTING || !k->id)
 			return false;
-		if (k->phase >= WORLD_BEFORE && k->phase <= WORLD_AFTER)
+		/* One whose first feed came to nothing waits there for the next. */
+		if (k->phase >= WORLD_BEFORE && k->phase <= WORLD_AFTER &&
+			!(k->phase == WORLD_BEGUN && k->version < 0))
 			return false;
 	}
 	return !c->n_restart && !n_waiting(c) && c->is_paused && world_now(c->w) >= c->fault_ns &&
@@ -547,7 +569,7 @@ void chaos_transfer(struct chaos *c)
 			wrong(c,
 				"after the faults worker %u (engine %u, %s) is at version %lld, "
 				"not %lld: %s",
-				i, k->engine, phase_name(k->phase), (long long)k->version,
+				i, k->engine, world_phase_name(k->phase), (long long)k->version,
 				(long long)c->version, c->w->last_culprit);
 	}
 }
@@ -618,8 +640,13 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->rounds = 0;
 	c->is_paused = true;
 	wb_sim_faults_clear(c->w->net);
-	for (uint32_t i = 0; i < c->w->n_worker; i++)
+	for (uint32_t i = 0; i < c->w->n_worker; i++) {
 		c->w->worker[i].hook_raises = false;
+		/* Hooks that take longer than the deadline allows end updates, not engines: once
+		 * they are short, all is well again. */
+		if (c->w->o.hook_ns * 2 > c->w->o.step_deadline_ns)
+			c->w->worker[i].hook_ns = 0;
+	}
 	if (!c->wrong[0])
 		finale(c);
 	c->digest = wb_mix64(c->w->digest ^ c->events) | 1;

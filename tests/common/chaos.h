@@ -10,12 +10,16 @@
  *			cut, messages lost, late, doubled, overtaken, bits flipped (on
  *			the wire, in a slot, at a relay), hooks that raise, engines that
  *			are scaled down and up
+ *	hooks		of the seed's length, or a given one, also beyond the deadline of a step:
+ *			they are short when the faults are over
  *	at the end	late frames of plans that are over; an operator that dies between two
  *			ACTIVATEs of a plan and does not come back
  *	checked		no worker runs with anything but the version it was told; nothing is written
  *			outside BEGUN; the workers of an engine that serve a step (from one poll to
  *			the next) do it with one version, and change at the same poll; Committed
- *			only when every worker of the engine holds every byte; every wait ends
+ *			only when every worker of the engine holds every byte; trainers are told
+ *			"old weights intact" only of what no engine committed or is torn by; every
+ *			wait ends
  *			within its deadline, and what failed is named; when faults stop, the next
  *			transfer commits everywhere
  *
@@ -33,8 +37,17 @@ struct chaos_opts {
 	bool one_pod; /* engines share a pod, where each has one */
 	uint64_t seed;
 	int mode; /* 0 to 2 * CHAOS_MODES - 1; -1 = from the seed */
+	uint64_t hook_ns; /* greatest time in a hook; 0 = from the seed */
 	bool is_quiet; /* no faults */
 	bool is_tracing;
+};
+
+/* Of a transfer. */
+struct chaos_account {
+	uint64_t transfer;
+	bool has_no_effect; /* so trainers were told */
+	bool is_torn, is_committed; /* by a worker, by a lead */
+	char why[200]; /* that they were told */
 };
 
 struct chaos {
@@ -78,6 +91,7 @@ struct chaos {
 		int64_t version;
 	} versions[64];
 	uint32_t n_version;
+	struct chaos_account account[256]; /* by transfer */
 	struct chaos_late *late; /* owned */
 	uint64_t digest;
 	char wrong[2048]; /* the first violation; "" = none */
@@ -99,6 +113,11 @@ void chaos_inject(struct chaos *c);
 
 /** chaos_run - the whole run of a seed; false: c->wrong says what was violated. */
 bool chaos_run(struct chaos *c, const struct chaos_opts *o);
+
+/* chaos_account.c: what a trainer was told; a rollout worker is torn; a lead commits. */
+void chaos_account_told(struct chaos *c, const struct world_worker *k);
+void chaos_account_torn(struct chaos *c, const struct world_worker *k);
+void chaos_account_committed(struct chaos *c, uint64_t transfer);
 
 /* chaos_late.c: what only the end of a run makes; each returns when it is over or c->wrong is set.
  */

@@ -1,6 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_check.h"
 
+#include <stdlib.h>
+
+static int number(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+	int n = text ? atoi(text) : 0;
+
+	return n > 0 ? n : otherwise;
+}
+
+int fx_step(void)
+{
+	return number("WB_SAMPLE", 1);
+}
+
+int fx_first(void)
+{
+	return number("WB_SAMPLE_AT", 0) % fx_step();
+}
+
 int fx_run(Suite *suite)
 {
 	SRunner *runner = srunner_create(suite);

@@ -11,6 +11,18 @@
  */
 int fx_run(Suite *suite);
 
+/*
+ * tcase_add_loop_test() for a claim that is made at many points: where each costs ten times as much
+ * (sanitizers), every WB_SAMPLE-th of them, from point WB_SAMPLE_AT on.
+ */
+#define fx_add_points(tc, test, from, to)                                                          \
+	do {                                                                                       \
+		for (int fx_i = (from) + fx_first(); fx_i < (to); fx_i += fx_step())               \
+			tcase_add_loop_test(tc, test, fx_i, fx_i + 1);                             \
+	} while (0)
+int fx_step(void);
+int fx_first(void);
+
 /* Check writes a record at every assertion; loops over millions assert only what fails. */
 #define fx_must(x)                                                                                 \
 	do {                                                                                       \

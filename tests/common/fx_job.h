@@ -10,8 +10,9 @@
 
 #include <stdatomic.h>
 
-#define FX_KINDS 3 /* tcp, shm, sim */
-#define FX_REAL_KINDS 2 /* tcp and shm; the simulated net has its own faults */
+#define FX_KINDS 4 /* tcp, shm, tls, sim; tls is tcp in an encrypted epoch */
+#define FX_REAL_KINDS 3 /* all but sim: the simulated net has its own faults */
+#define FX_CLEAR_KINDS 2 /* tcp and shm: frames can be made and read by hand */
 extern const char *const fx_kinds[FX_KINDS];
 
 struct fx_job {

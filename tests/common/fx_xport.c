@@ -14,7 +14,20 @@
 
 #define GIVE_UP_NS (40 * WB_NS_PER_S)
 
-const struct wb_xport_epoch fx_epoch = {FX_OBJECT, 3, 7, {1, 2, 3, 4, 5}};
+const struct wb_xport_epoch fx_epoch = {FX_OBJECT, 3, 7, {1, 2, 3, 4, 5}, false};
+
+struct wb_xport_epoch fx_epoch_of(const char *kind)
+{
+	struct wb_xport_epoch e = fx_epoch;
+
+	e.is_encrypted = !strcmp(kind, "tls");
+	return e;
+}
+
+const char *fx_transport(const char *kind)
+{
+	return strcmp(kind, "tls") ? kind : "tcp";
+}
 
 static void die(const char *what, const char *why)
 {
@@ -38,18 +51,20 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 		.sockets = o->sockets,
 		.depth = o->depth,
 		.handshake_timeout_ns = o->handshake_ns,
+		.rekey_bytes = o->rekey_bytes,
 		.fault = fault,
 		.sim = f->net};
 	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_xport_epoch e = fx_epoch_of(f->kind);
 	struct wb_err err = {0};
 
 	for (uint32_t i = 0; i < xo.n_rail; i++) {
 		rail[i].addr = strcmp(f->kind, "shm") ? "127.0.0.1:0" : "unix:@";
 		rail[i].rate_bytes_per_s = o->rate;
 	}
-	must(wb_xport_open(f->kind, &xo, &s->x, &err), &err, "open");
+	must(wb_xport_open(fx_transport(f->kind), &xo, &s->x, &err), &err, "open");
 	must(wb_xport_listen(s->x, s->endpoint, sizeof(s->endpoint), &err), &err, "listen");
-	must(wb_xport_epoch_add(s->x, &fx_epoch, &err), &err, "epoch");
+	must(wb_xport_epoch_add(s->x, &e, &err), &err, "epoch");
 	s->mem_bytes = wb_align_up(o->mem_bytes ? o->mem_bytes : 1u << 20, 4096);
 	s->mem_fd = memfd_create("fx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (s->mem_fd < 0 || ftruncate(s->mem_fd, (off_t)s->mem_bytes))
@@ -143,11 +158,12 @@ void fx_pump_some(struct fx_xport *f)
 	if (f->net) {
 		(void)wb_sim_step(f->net);
 	} else {
-		p[0].fd = wb_xport_event_fd(f->src.x);
+		p[0].fd = f->is_quiet ? -1 : wb_xport_event_fd(f->src.x);
 		p[1].fd = wb_xport_event_fd(f->dst.x);
 		ppoll(p, 2, &(struct timespec){0, 50000}, NULL);
 	}
-	collect(&f->src);
+	if (!f->is_quiet)
+		collect(&f->src);
 	collect(&f->dst);
 }
 

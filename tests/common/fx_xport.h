@@ -32,18 +32,22 @@ struct fx_xport {
 	struct fx_side src, dst;
 	wb_conn_t conn, src_conn; /* dst's and src's number of the connection that fx_join() made */
 	uint64_t opened_ns;
-	bool is_quiet; /* fx_pump() does not poll src */
+	bool is_quiet; /* fx_pump() and fx_pump_some() do not poll src */
 };
 
 struct fx_opts {
 	uint32_t n_rail, sockets, depth;
-	uint64_t rate, handshake_ns;
+	uint64_t rate, handshake_ns, rekey_bytes;
 	struct wb_fault *src_fault, *dst_fault;
 	size_t mem_bytes; /* of each side; 0 = 1 MiB */
 };
 
 #define FX_OBJECT 0x1234
 extern const struct wb_xport_epoch fx_epoch;
+/** fx_epoch_of - the same, encrypted where the kind says so. */
+struct wb_xport_epoch fx_epoch_of(const char *kind);
+/** fx_transport - name of the transport: "tcp" for "tls". */
+const char *fx_transport(const char *kind);
 
 void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o);
 /** fx_dial - dst connects to src; does not wait. */

@@ -209,6 +209,14 @@ static void env_report(void *ctx, const struct wb_core_report *r)
 	snprintf(w->last_culprit, sizeof(w->last_culprit), "%s", r->culprit ? r->culprit : "");
 }
 
+static void env_times(void *ctx, const struct wb_core_times *t)
+{
+	struct world_agent *a = ctx;
+
+	for (uint32_t i = 0; i < t->n_worker; i++)
+		a->world->n_resent += (uint32_t)t->worker[i].resent_chunks;
+}
+
 static void env_trace(
 	void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value)
 {
@@ -258,11 +266,11 @@ static int64_t store_load(void *ctx, const char *name, void *data, size_t cap)
 static void start_agent(struct world_agent *a)
 {
 	struct world *w = a->world;
-	struct wb_xport_opts xo = {.name = a->name, .sim = w->net};
+	struct wb_xport_opts xo = {.name = a->name, .sim = w->net, .conns_max = WB_XPORT_CONNS_MAX};
 	struct wb_core_opts co = {.agent = a->name,
-		.sums = true,
 		.arena = a->arena,
 		.arena_bytes = w->o.arena_bytes,
+		.window = w->o.window,
 		.store = &a->store};
 	struct wb_err err = {0};
 
@@ -278,6 +286,7 @@ static void start_agent(struct world_agent *a)
 		.to_worker = env_to_worker,
 		.to_peer = env_to_peer,
 		.report = env_report,
+		.times = env_times,
 		.trace = env_trace,
 	};
 	a->store = (struct wb_core_store){a, store_save, store_load};
@@ -301,10 +310,24 @@ static struct world_agent *add_agent(struct world *w, const char *what, uint32_t
 	return a;
 }
 
+static void alloc_members(struct world *w)
+{
+	const struct world_opts *o = &w->o;
+	uint32_t pods = o->one_pod ? 1 : o->engines * o->agents_per_engine;
+	uint32_t rollouts = o->engines * o->agents_per_engine * o->workers_per_agent;
+	uint32_t trainers = o->trainer_agents * o->trainers_per_agent;
+
+	assert(o->trainer_agents + pods <= WORLD_AGENTS && o->engines <= WORLD_ENGINES &&
+		trainers + rollouts <= WORLD_WORKERS);
+	w->agent = wb_zalloc(o->trainer_agents + pods, sizeof(*w->agent));
+	w->worker = wb_zalloc(trainers + rollouts, sizeof(*w->worker));
+}
+
 void world_init(struct world *w, const struct world_opts *o)
 {
-	static const char *const engines[] = {"e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7"};
-	struct wb_sim_opts so = {.seed = o->seed, .jitter_ns = 30000, .bytes_per_s = 1000000000};
+	struct wb_sim_opts so = {.seed = o->seed,
+		.jitter_ns = 30000,
+		.bytes_per_s = o->bytes_per_s ? o->bytes_per_s : 1000000000};
 
 	memset(w, 0, sizeof(*w));
 	w->o = *o;
@@ -319,6 +342,7 @@ void world_init(struct world *w, const struct world_opts *o)
 	world_must(wb_sim_net_create(&so, &w->net), NULL);
 	w->term = 1;
 	make_manifest(w);
+	alloc_members(w);
 	w->n_trainer = o->trainer_agents * o->trainers_per_agent;
 	for (uint32_t a = 0; a < o->trainer_agents; a++) {
 		add_agent(w, "trainer", a);
@@ -328,8 +352,11 @@ void world_init(struct world *w, const struct world_opts *o)
 	}
 	for (uint32_t e = 0; e < o->engines; e++)
 		for (uint32_t a = 0; a < o->agents_per_engine; a++) {
+			char name[16];
+
+			snprintf(name, sizeof(name), "e%u", e);
 			if (!e || !o->one_pod)
-				add_agent(w, engines[e], a);
+				add_agent(w, name, a);
 			for (uint32_t t = 0; t < o->workers_per_agent; t++)
 				world_worker_create(w, w->n_agent - 1, WB_ROLE_ROLLOUT, e,
 					o->agents_per_engine * o->workers_per_agent,
@@ -384,6 +411,8 @@ void world_finish(struct world *w)
 	for (uint32_t i = 0; i < WORLD_TRUTHS; i++)
 		wb_free(w->truth[i].words);
 	wb_manifest_destroy(w->manifest);
+	wb_free(w->agent);
+	wb_free(w->worker);
 	wb_sim_net_destroy(w->net);
 }
 

@@ -14,8 +14,9 @@
 
 #define WORLD_TENSORS 5
 #define WORLD_TRUTHS 8
-#define WORLD_AGENTS 32
-#define WORLD_WORKERS 64
+#define WORLD_AGENTS 1024
+#define WORLD_ENGINES 1024
+#define WORLD_WORKERS 2048
 
 /* Where a worker's process stands; as in the client library (client/update.c). */
 enum world_phase {
@@ -31,6 +32,8 @@ enum world_phase {
 	WORLD_TORN,
 };
 
+const char *world_phase_name(enum world_phase p);
+
 struct world_worker {
 	struct world *world;
 	char name[48];
@@ -38,15 +41,22 @@ struct world_worker {
 	uint32_t agent, tp_rank, tp;
 	enum wb_role role;
 	uint32_t engine;
+	char engine_name[16];
 	uint32_t id; /* of its attachment; 0 = not attached */
 	uint32_t life; /* processes so far */
 	enum world_phase phase;
 	bool was_torn, poll_due, hook_raises, is_attaching;
+	uint32_t inside_at; /* the poll that has not returned, while it is parked or in an update */
 	uint32_t parked_id, parked_count, begun_at;
 	struct wb_core_past past; /* begun: it does not know how that ended */
 	uint64_t transfer; /* of the update it is in */
 	int64_t to_version;
-	uint64_t phase_ns, stall_until_ns, up_ns, down_ns;
+	uint64_t phase_ns, stall_until_ns;
+	struct world_line {
+		struct world_worker *k;
+		struct parcel *first, *last; /* owned, under way */
+		uint64_t last_ns;
+	} up, down; /* the socket */
 	struct wb_map *map;
 	uint8_t *memory; /* all parameters, one memory object */
 	uint8_t *image; /* room for a snapshot; of its agent */
@@ -90,7 +100,7 @@ struct world_agent {
 	size_t n_file;
 	uint64_t timer, stall_until_ns;
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
-	uint32_t leaving[WORLD_WORKERS], n_leaving; /* attachments that still are in use */
+	uint32_t leaving[64], n_leaving; /* attachments that still are in use */
 };
 
 struct world_opts {
@@ -100,6 +110,7 @@ struct world_opts {
 	uint32_t scale; /* rows of the matrices, a multiple of 16; 0 = 64 */
 	uint32_t chunk_bytes; /* 0 = the planner's choice */
 	size_t arena_bytes; /* 0 = 64 chunks */
+	uint64_t bytes_per_s; /* of each agent, each way; 0 = 1 GB/s */
 	uint64_t poll_ns; /* 0 = 200 us */
 	uint64_t hook_ns; /* greatest time in a hook */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
@@ -112,6 +123,7 @@ struct world_opts {
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
 	bool one_pod; /* all engines have one agent; agents_per_engine is 1 */
 	bool twins; /* rollouts have the first tensor twice */
+	uint32_t window; /* grants outstanding an edge; 0 = their own choice */
 	uint32_t lane_depth; /* jobs a lane takes at a time; 0 = its own choice */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
 	bool lazy_trainers; /* those whose agent was lost come back when the test calls
@@ -123,7 +135,7 @@ struct world_epoch {
 	uint64_t term, number;
 	uint32_t n_agent, n_engine, n_worker;
 	uint32_t agent[WORLD_AGENTS], life[WORLD_AGENTS];
-	uint32_t engine[8];
+	uint32_t engine[WORLD_ENGINES];
 	uint32_t worker[WORLD_WORKERS], id[WORLD_WORKERS];
 	uint64_t seen; /* highest transfer its operator knew */
 	uint8_t *bytes; /* the plan, encoded */
@@ -162,8 +174,8 @@ struct world {
 		uint16_t *words; /* owned */
 	} truth[WORLD_TRUTHS]; /* the checkpoint at versions that were compared with last */
 	uint32_t next_truth;
-	struct world_agent agent[WORLD_AGENTS];
-	struct world_worker worker[WORLD_WORKERS];
+	struct world_agent *agent; /* owned, as all its workers */
+	struct world_worker *worker;
 	uint32_t n_agent, n_worker, n_trainer, next_id;
 	uint64_t term, number;
 	struct world_epoch *epochs; /* newest first */
@@ -172,7 +184,7 @@ struct world {
 	bool is_tracing;
 	uint64_t digest; /* of all that was said and marked so far */
 	/* reports of leaders */
-	uint32_t n_final, n_mismatch;
+	uint32_t n_final, n_mismatch, n_resent; /* n_resent: chunks asked for again */
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
 };

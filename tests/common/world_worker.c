@@ -19,39 +19,61 @@
 
 /* ---- the socket between worker and agent --------------------------------------------------- */
 
-/* A message takes a moment; it is gone when either side is.  The order is kept. */
+/* A message takes a moment; it is gone when either side is.  The order is kept, also when one that
+ * is stopped is stopped for longer. */
 struct parcel {
-	struct world_worker *k;
+	struct parcel *next;
 	uint32_t id;
-	bool up;
 	uint16_t type;
 	union wb_msg msg;
 };
 
 static void on_message(struct world_worker *k, uint16_t type, union wb_msg *m);
 
-static void on_parcel(void *ctx)
+static void take_first(struct world_line *l)
 {
-	struct parcel *p = ctx;
-	struct world_worker *k = p->k;
-	struct world *w = k->world;
-	struct world_agent *a = &w->agent[k->agent];
-	uint64_t stall = p->up ? a->stall_until_ns : k->stall_until_ns;
+	struct parcel *p = l->first;
 
-	if (k->phase != WORLD_DOWN && a->alive && p->id == k->id) {
-		if (stall > world_now(w)) {
-			wb_sim_timer(w->net, stall, on_parcel, p);
-			return;
-		}
-		if (p->up) {
-			wb_core_worker_msg(a->core, k->id, p->type, &p->msg);
-			world_after(a);
-		} else {
-			on_message(k, p->type, &p->msg);
-		}
-	}
+	l->first = p->next;
+	if (!l->first)
+		l->last = NULL;
+	p->next = NULL;
+}
+
+static void free_parcel(struct parcel *p)
+{
 	wb_msg_free(p->type, &p->msg);
 	free(p);
+}
+
+/* Once for each parcel: the first that is under way comes in. */
+static void on_parcel(void *ctx)
+{
+	struct world_line *l = ctx;
+	struct world_worker *k = l->k;
+	struct world *w = k->world;
+	struct world_agent *a = &w->agent[k->agent];
+	uint64_t stall = l == &k->up ? a->stall_until_ns : k->stall_until_ns;
+	struct parcel *p;
+
+	while ((p = l->first) && (k->phase == WORLD_DOWN || !a->alive || p->id != k->id)) {
+		take_first(l);
+		free_parcel(p);
+	}
+	if (!p)
+		return;
+	if (stall > world_now(w)) {
+		wb_sim_timer(w->net, stall, on_parcel, l);
+		return;
+	}
+	take_first(l);
+	if (l == &k->up) {
+		wb_core_worker_msg(a->core, k->id, p->type, &p->msg);
+		world_after(a);
+	} else {
+		on_message(k, p->type, &p->msg);
+	}
+	free_parcel(p);
 }
 
 static void post(struct world_worker *k, bool up, uint16_t type, const void *msg)
@@ -59,14 +81,12 @@ static void post(struct world_worker *k, bool up, uint16_t type, const void *msg
 	struct world *w = k->world;
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type}, g;
 	struct parcel *p = calloc(1, sizeof(*p));
-	uint64_t *last = up ? &k->up_ns : &k->down_ns;
+	struct world_line *l = up ? &k->up : &k->down;
 	const uint8_t *body;
 	struct wb_err err = {0};
 	struct wb_buf b;
 
-	p->k = k;
 	p->id = k->id;
-	p->up = up;
 	p->type = type;
 	wb_buf_init(&b, 1u << 17);
 	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
@@ -74,8 +94,11 @@ static void post(struct world_worker *k, bool up, uint16_t type, const void *msg
 	world_must(wb_frame_check(b.data, b.len, &g, &body, &err), &err);
 	world_must(wb_msg_decode_bin(&g, body, &p->msg, &err), &err);
 	wb_buf_finish(&b);
-	*last = WB_MAX(*last, world_now(w) + SOCKET_NS);
-	wb_sim_timer(w->net, *last, on_parcel, p);
+	l->k = k;
+	*(l->last ? &l->last->next : &l->first) = p;
+	l->last = p;
+	l->last_ns = WB_MAX(l->last_ns, world_now(w) + SOCKET_NS);
+	wb_sim_timer(w->net, l->last_ns, on_parcel, l);
 }
 
 static void say(struct world_worker *k, uint16_t type, const void *msg)
@@ -103,6 +126,14 @@ static void serve(struct world_worker *k)
 		x->serve(x->ctx, k, k->page ? wb_poll_count(k->page->word) : 0);
 }
 
+const char *world_phase_name(enum world_phase p)
+{
+	static const char *const names[] = {"down", "connecting", "running", "parked", "before",
+		"begun", "install", "installed", "after", "torn"};
+
+	return names[p];
+}
+
 static void set_phase(struct world_worker *k, enum world_phase phase)
 {
 	enum world_phase before = k->phase;
@@ -110,6 +141,11 @@ static void set_phase(struct world_worker *k, enum world_phase phase)
 
 	k->phase = phase;
 	k->phase_ns = world_now(k->world);
+	if (k->world->is_tracing && k->role == WB_ROLE_ROLLOUT)
+		fprintf(stderr, "%14.6f worker %u (engine %u): %s -> %s at %u, stop %u\n",
+			(double)k->phase_ns / 1e6, k->index, k->engine, world_phase_name(before),
+			world_phase_name(phase), k->page ? wb_poll_count(k->page->word) : 0,
+			k->page ? wb_poll_stop(k->page->word) : 0);
 	if (x->phase)
 		x->phase(x->ctx, k, before);
 	if (phase == WORLD_RUN)
@@ -145,9 +181,7 @@ static uint32_t steps_of(const struct world_worker *k)
 {
 	uint32_t count = k->page ? wb_poll_count(k->page->word) : 0;
 
-	if (k->phase < WORLD_PARKED)
-		return count;
-	return (k->phase == WORLD_PARKED ? count : k->begun_at) - 1;
+	return k->phase < WORLD_PARKED ? count : k->inside_at - 1;
 }
 
 /* Steps of one engine: nobody runs away from the slowest, who may be in an update still. */
@@ -190,6 +224,7 @@ static void on_poll(void *ctx)
 	}
 	word = wb_poll_add(&k->page->word);
 	if (wb_poll_is_parked(word)) {
+		k->inside_at = wb_poll_count(word);
 		set_phase(k, WORLD_PARKED);
 		park(k, wb_poll_count(word));
 		return;
@@ -436,7 +471,6 @@ static void junk_add(struct world_worker *k, bool memory)
 /* A page for each attachment, as the agent makes them; the count goes on. */
 void world_worker_attach(struct world_worker *k)
 {
-	static const char *const engines[] = {"e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7"};
 	struct world_agent *a = &k->world->agent[k->agent];
 	struct wb_err err = {0};
 	struct wb_core_worker c;
@@ -455,7 +489,7 @@ void world_worker_attach(struct world_worker *k)
 	c = (struct wb_core_worker){
 		.id = k->id,
 		.object = "default/sim",
-		.engine = engines[k->engine],
+		.engine = k->engine_name,
 		.name = k->name,
 		.role = k->role,
 		.manifest = k->world->manifest,
@@ -466,7 +500,8 @@ void world_worker_attach(struct world_worker *k)
 		.page = k->role == WB_ROLE_ROLLOUT ? k->page : NULL,
 		.past = k->past,
 	};
-	c.past.is_torn = k->past.begun ? k->was_torn : k->phase == WORLD_TORN;
+	c.past.is_torn =
+		k->past.begun ? k->was_torn : k->phase == WORLD_TORN || k->phase == WORLD_INSTALL;
 	world_must(wb_core_attach(a->core, &c, &err), &err);
 	if (k->role == WB_ROLE_TRAINER)
 		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
@@ -539,6 +574,7 @@ static bool is_committed(const struct world_worker *k)
 void world_worker_agent_lost(struct world_worker *k)
 {
 	const struct world_watch *x = &k->world->watch;
+	bool is_touched = k->page && k->page->touched == k->transfer;
 
 	if (k->world->agent[k->agent].alive) {
 		if (!k->world->o.lazy_trainers || k->role != WB_ROLE_TRAINER ||
@@ -547,19 +583,18 @@ void world_worker_agent_lost(struct world_worker *k)
 		return;
 	}
 	k->id = 0;
-	if (k->phase == WORLD_BEGUN && k->is_staged)
+	if (k->phase == WORLD_BEGUN && k->is_staged && !is_touched)
 		set_phase(k, k->was_torn ? WORLD_TORN : WORLD_RUN);
 	else if (k->phase == WORLD_INSTALLED && is_committed(k)) {
+		k->past.done = k->transfer;
+		k->past.done_at = k->begun_at;
 		set_phase(k, WORLD_AFTER);
 		run_hook(k);
-	} else if (k->phase == WORLD_INSTALLED &&
-		   ((const struct wb_area_head *)(const void *)k->area)->transfer == k->transfer) {
-		set_phase(k, WORLD_TORN);
 	} else if (k->phase == WORLD_BEGUN || k->phase == WORLD_INSTALLED) {
 		k->past.begun = k->transfer;
 		k->past.begun_version = k->to_version;
 		k->past.begun_at = k->begun_at;
-		k->past.is_touched = k->phase == WORLD_INSTALLED || k->page->touched == k->transfer;
+		k->past.is_touched = k->phase == WORLD_INSTALLED || (is_touched && !k->is_staged);
 		set_phase(k, WORLD_TORN);
 	}
 	if (k->send_ns) {
@@ -587,6 +622,7 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 		.tp_rank = rank,
 		.hook_ns = w->o.hook_ns,
 		.poll_ns = w->o.poll_ns};
+	snprintf(k->engine_name, sizeof(k->engine_name), "e%u", engine);
 	memcpy(pod, w->agent[agent].name, sizeof(pod));
 	snprintf(k->name, sizeof(k->name), "%s/worker %u", pod, k->index);
 	world_make_map(k);

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from engines import models, safetensors_io  # noqa: E402
+from engines import generic, models, safetensors_io  # noqa: E402
 
 FORMAT = 1               # raise when the content of a checkpoint of the same key changes
 CHUNK = 4 << 20          # bytes drawn at a time
@@ -136,11 +136,20 @@ def make(c, shards=1, seed=1, finite=False, where=None, say=lambda text: None):
 
 def find(model="Qwen3-0.6B", layers=None, width=1, shards=1, seed=1, finite=False,
          say=lambda text: None):
-    """(folder, Config) of the checkpoint to use: the user's MODEL, or one made here."""
+    """(folder, Config) of the checkpoint to use: the user's MODEL, or one made here.
+
+    A checkpoint of no known architecture has a generic.Model instead of a Config."""
     user = os.environ.get("MODEL")
     if user:
-        c = models.from_hf(user)
-        return user, models.fit(c, safetensors_io.Checkpoint(user).info())
+        info = safetensors_io.Checkpoint(user).info()
+        try:
+            return user, models.fit(models.from_hf(user), info)
+        except models.ModelError as e:
+            m = generic.Model(info)
+            say(f"layout      generic, rows shared by the trainer's workers, columns by an engine's: "
+                f"{e}" + (f"; {len(m.left_out)} tensors without elements are left out"
+                          if m.left_out else ""))
+            return user, m
     c = models.load(model, layers, width)
     return make(c, shards, seed, finite, say=say), c
 

@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from engines import arena, oracle, safetensors_io  # noqa: E402
+from engines import arena, oracle, oracle_generic, safetensors_io  # noqa: E402
 
 
 def verify_worker(image, checkpoint, spec, version):
@@ -24,7 +24,10 @@ def verify_worker(image, checkpoint, spec, version):
     "wrong": sentences, none when all is well.
     """
     start = time.monotonic()
-    wrong = [m.what for m in oracle.verify_params(image.params, checkpoint, spec, version)]
+    if spec["framework"] == "generic":
+        wrong = oracle_generic.verify_params(image.params, checkpoint, spec, version)
+    else:
+        wrong = [m.what for m in oracle.verify_params(image.params, checkpoint, spec, version)]
     gone = image.check()
     if gone:
         wrong.append(f"{len(gone)} canary bytes overwritten, the first at {gone[0]}")

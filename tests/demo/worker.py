@@ -28,16 +28,18 @@ def main():
         o = json.load(f)
     sys.path.insert(0, o["python"])
     import weightbridge
-    from engines import arena, safetensors_io
+    from engines import arena, generic
 
-    ckpt = safetensors_io.Checkpoint(o["checkpoint"])
+    ckpt = generic.open_checkpoint(o["checkpoint"], o["spec"])
+    is_generic = o["spec"]["framework"] == "generic"
     engine, memory = arena.for_spec(o["spec"], kind=o.get("memory", "memfd"))
     t0 = time.monotonic()
     trainer = o["role"] == "trainer"
     if trainer or not o.get("restarted"):
         engine.load_weights(ckpt.items())
     say("ready", seconds=time.monotonic() - t0, bytes=engine.nbytes(), pid=os.getpid())
-    args = dict(object=o["object"], params=engine.params, manifest=o["checkpoint"], rank=o["rank"],
+    args = dict(object=o["object"], params=engine.params,
+                manifest=generic.manifest(o["spec"]) if is_generic else o["checkpoint"], rank=o["rank"],
                 socket=o["socket"], framework="numpy",
                 expand_bytes=1 << 20, cache_dir=o.get("cache"))
     shared = weightbridge.share(memory.buffer, memory.fd) if memory.fd >= 0 else None

@@ -4,7 +4,7 @@ agents' memory grows neither with the model nor with the number of transfers."""
 import re
 import time
 
-from cluster import Cluster, Failed, SLOW, TIMEOUT, run
+from cluster import Cluster, Failed, SANITIZED, TIMEOUT, run
 
 # Counted here: all frames of the agents' channels to the operator, to each other and to workers, as
 # they are given to TLS or the socket; heartbeats apart, as they come by the clock; grants and
@@ -12,7 +12,7 @@ from cluster import Cluster, Failed, SLOW, TIMEOUT, run
 CONFIRMS = 6  # who has nothing to answer for 200 ms confirms what it got
 GRANT_BYTES, ANSWER_BYTES, TRAILER_BYTES = 64, 32, 32  # per chunk
 PER_WORKER = 64 << 10
-LARGE = 100 if SLOW == 1 else 8  # MiB
+LARGE = 8 if SANITIZED else 100  # MiB
 RESIDENT_MAX = 32 << 20
 # What a transfer takes while it runs (2.6 MiB) may be there or not when we look, and the ring of
 # traces fills.  With 240 transfers a leak of 13 KiB each is above it.
@@ -32,7 +32,7 @@ def deploy(c, rows, cols):
     """2 trainers cut by rows, 1 engine of 2 workers cut by columns; an agent each."""
     c.operator(trainers=2, per_engine=2, engines=1)
     for name in ("t0", "t1", "r0", "r1"):
-        c.agent(name, "--checksums", "on")
+        c.agent(name)
     t = [c.worker(f"t{i}", "trainer", i, 2, rows=rows, cols=cols, tensors=1) for i in (0, 1)]
     r = [c.worker(f"r{i}", "rollout", i, 2, engine="e0", cut="cols", rows=rows, cols=cols,
                   tensors=1) for i in (0, 1)]
@@ -105,7 +105,7 @@ def stay_small(mib, windows):
 
 
 def agents_stay_small():
-    if SLOW != 1:
+    if SANITIZED:
         print("not with a sanitizer, whose own memory would be counted")
         return
     stay_small(LARGE, (5, 15, 20))

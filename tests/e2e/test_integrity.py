@@ -26,16 +26,15 @@ SLOTS = {"trainers": 2, "trainer_cut": "cols"}  # short runs: through slots and 
 
 
 def caught(fault, pod, place, at=None, engines=1, trainers=1, trainer_cut="rows",
-           checksums="on", rail="", source=r"\w+", **kw):
+           checksums="Wire", rail="", source=r"\w+", **kw):
     """`fault` in `pod` is found in agent `at` at `place`, and every version arrives."""
     at = at or pod
     with Cluster() as c:
-        c.operator(trainers=trainers, per_engine=1, engines=engines)
+        c.operator(trainers=trainers, per_engine=1, engines=engines, checksums=checksums)
         for name in ["t0"] + [f"r{e}" for e in range(engines)]:
             # The second engine is slow: the first chunk that another has is one that it passes on.
             slow = ["--rail-rate", "2M"] if name == "r1" else []
-            c.agent(name, "--checksums", checksums, *slow,
-                    env={"WB_FAULT": fault} if name == pod else None)
+            c.agent(name, *slow, env={"WB_FAULT": fault} if name == pod else None)
         t = [c.worker("t0", "trainer", i, trainers, cut=trainer_cut, **kw) for i in range(trainers)]
         r = [c.worker(f"r{e}", "rollout", engine=f"e{e}", **kw) for e in range(engines)]
         for w in t + r:
@@ -58,7 +57,7 @@ def named(c, at, place, n, source, rail):
     agent = c.agents[at]
     agent.said = agent.expect(
         rf'checksum differs what="({place}: chunk \d+ of class \d+, parameter part\.\d+ of '
-        rf'r\d/worker \d, from {source}/worker \d{rail}[^"]*)"', reject=None)[1]
+        rf'r\d/worker \d \(rank \d\), from {source}/worker \d \(rank \d\){rail}[^"]*)"', reject=None)[1]
     status = json.loads(c.get(agent, "/status")[1])
     assert status["mismatches"][place] == n, status["mismatches"]
     assert "parameter part." in status["lastMismatch"], status["lastMismatch"]
@@ -89,8 +88,8 @@ def a_parameter_that_changes_after_install_is_found_by_the_next_reader():
 
 
 def a_parameter_that_changes_after_install_is_found_by_reading_it_back():
-    caught("flip=install:chunk=1", "r0", "install", checksums="installed")
-    caught("flip=install:chunk=1", "r0", "install", checksums="installed", **SLOTS)
+    caught("flip=install:chunk=1", "r0", "install", checksums="Installed")
+    caught("flip=install:chunk=1", "r0", "install", checksums="Installed", **SLOTS)
 
 
 def a_run_put_in_the_wrong_place_is_found_by_the_next_reader():
@@ -100,16 +99,17 @@ def a_run_put_in_the_wrong_place_is_found_by_the_next_reader():
 def a_run_put_in_the_wrong_place_is_found_by_reading_it_back():
     for kw in ({}, SLOTS, {**SLOTS, "heap": True}):
         caught("misplace=assemble:chunk=1;misplace=assemble:chunk=3", "r0", "install",
-               checksums="installed", **kw)
+               checksums="Installed", **kw)
 
 
 def a_copy_of_the_staging_area(checksums, heap):
     """Rollouts are staged: bits of parameters go bad after their area was copied into them."""
     def test():
         with Cluster() as c:
-            c.operator(trainers=1, per_engine=2, engines=1, staging={"rollout": "HostMemory"})
-            c.agent("t0", "--checksums", checksums)
-            c.agent("r0", "--checksums", checksums, env={"WB_FAULT": "flip=copy:version=2"})
+            c.operator(trainers=1, per_engine=2, engines=1, staging={"rollout": "HostMemory"},
+                       checksums=checksums)
+            c.agent("t0")
+            c.agent("r0", env={"WB_FAULT": "flip=copy:version=2"})
             t = c.worker("t0", "trainer")
             r = [c.worker("r0", "rollout", i, 2, engine="e0", cut="cols", heap=heap)
                  for i in range(2)]
@@ -118,13 +118,13 @@ def a_copy_of_the_staging_area(checksums, heap):
             for v in (1, 2, 3):
                 t.say(f"send {v}")
                 sent([t], v, "e0=Committed")
-                if v == 2 and checksums != "installed":  # nobody has looked
+                if v == 2 and checksums != "Installed":  # nobody has looked
                     for w in r:
                         w.expect("update 2 bad", reject=None)
                     assert mismatches(c, "r0") == {}
                 else:
                     updated(r, v)
-            if checksums != "installed":
+            if checksums != "Installed":
                 return
             assert mismatches(c, "r0") == {"install": 2}, mismatches(c, "r0")
             for i in (1, 2):
@@ -145,7 +145,7 @@ if __name__ == "__main__":
              a_parameter_that_changes_after_install_is_found_by_reading_it_back,
              a_run_put_in_the_wrong_place_is_found_by_the_next_reader,
              a_run_put_in_the_wrong_place_is_found_by_reading_it_back,
-             a_copy_of_the_staging_area("on", False),
-             a_copy_of_the_staging_area("installed", False),
-             a_copy_of_the_staging_area("installed", True)]
+             a_copy_of_the_staging_area("Wire", False),
+             a_copy_of_the_staging_area("Installed", False),
+             a_copy_of_the_staging_area("Installed", True)]
     run(*[t for t in tests if not names or any(n in t.__name__ for n in names)], together=2)

@@ -131,6 +131,147 @@ def loaders_that_cannot_be_planned_are_named_and_harm_nobody():
         sender.close()
 
 
+class Derives:
+    """A module, as torch's: beside its parameters a tensor that load_weights derives from one."""
+
+    def __init__(self, fill=0.0):
+        self._parameters = {"weight": np.full((ROWS, COLS), fill, np.float32),
+                            "bias": np.full(ROWS, fill, np.float32)}
+        self.w_t = np.full((COLS, ROWS), fill, np.float32)
+
+    def named_parameters(self):
+        yield from self._parameters.items()
+
+    def named_modules(self):
+        yield "", self
+
+    def load(self, weights):
+        for name, t in weights:
+            self._parameters["weight" if name == "w" else "bias"][...] = t
+        self.w_t[...] = self._parameters["weight"].T
+
+
+def what_a_loader_derives_is_transferred_with_its_module():
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        c.agent("pod")
+        s, r = Model(), Derives()
+        r.params = dict(r.named_parameters())
+        try:  # the dict does not have it, so that a transfer would leave it as it is
+            adapter(c, wb.ReceiverAdapter, r).connect()
+            raise AssertionError("a derived tensor was left out")
+        except wb.UnmappedError as e:
+            assert e.names == ["w_t of Derives"], e
+            assert "w_t of Derives (outside of params, load_weights writes it)" in str(e), e
+        assert not r.w_t.any()
+        sender = adapter(c, wb.SenderAdapter, s)
+        receiver = wb.ReceiverAdapter(r.load, params=r, manifest=MANIFEST, engine="e0",
+                                      socket=c.agents["pod"].socket, connect_timeout=WAIT)
+        connected(sender, receiver)
+        for version in (1, 2):
+            transfer(sender, s, receiver, r, version)
+            assert r.w_t.tobytes() == s.params["weight"].T.tobytes()
+        r.w_t, first = r.w_t.copy(), r.w_t
+        raised = []
+        poll = threading.Thread(target=lambda: raised.append(refused(wb.ParametersMoved, receiver)),
+                                daemon=True)
+        poll.start()
+        try:
+            sender.send_weights(3).wait(WAIT)
+            raise AssertionError("an attribute that moved was written")
+        except wb.TransferAborted as e:
+            assert "parameter w_t (its storage is another one)" in str(e), e
+        poll.join(WAIT)
+        assert raised and raised[0].names == ["w_t"], raised
+        receiver.rebind(timeout=WAIT)
+        transfer(sender, s, receiver, r, 4)
+        assert r.w_t.tobytes() == s.params["weight"].T.tobytes() != first.tobytes()
+        receiver.close()
+        sender.close()
+
+
+class Pads(Model):
+    """Rows that are padding, written by load_weights alone; dummy weights were put there before."""
+
+    def __init__(self, fill=0.0):
+        super().__init__(fill)
+        self.params["weight"] = np.full((ROWS + 8, COLS), fill, np.float32)
+
+    def load(self, weights):
+        for name, t in weights:
+            if name == "w":
+                self.params["weight"][:ROWS], self.params["weight"][ROWS:] = t, 0
+            else:
+                self.params["bias"][...] = t
+
+
+def tensors_of_types_that_are_only_moved_arrive():
+    manifest = [*MANIFEST, ("steps", (5,), "I64"), ("scale", (3, 2), "F64"), ("mask", (7,), "BOOL"),
+                ("odd", (4,), "C128")]
+
+    class Mixed(Model):
+        def __init__(self, fill):
+            super().__init__(fill)
+            self.params |= {"steps": np.full(5, int(fill)), "scale": np.full((2, 3), fill),
+                            "mask": np.full(7, bool(fill))}
+
+        def load(self, weights):
+            for name, t in weights:
+                name = {"w": "weight", "b": "bias"}.get(name, name)
+                self.params[name][...] = t.T if name == "scale" else t
+
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        c.agent("pod")
+        s, r = Mixed(0.0), Mixed(1.0)
+        common = {"manifest": manifest, "leave_out": ["odd"], "connect_timeout": WAIT,
+                  "socket": c.agents["pod"].socket}
+        sender = wb.SenderAdapter(s.load, params=s.params, **common)
+        receiver = wb.ReceiverAdapter(r.load, params=r.params, engine="e0", **common)
+        connected(sender, receiver)
+        s.params["steps"][:] = [1, -1, 2**62, -2**63, 3]
+        s.params["scale"][:] = [[np.pi, np.inf, -0.0], [5e-324, np.nan, 1]]
+        s.params["mask"][:] = [True, False] * 3 + [True]
+        done = threading.Thread(target=sender.send_weights, args=(1,), daemon=True)
+        done.start()
+        assert receiver.update(WAIT).version == 1
+        done.join(WAIT)
+        for name, p in s.params.items():
+            assert p.tobytes() == r.params[name].tobytes(), name
+        receiver.close()
+        sender.close()
+
+
+def what_a_loader_pads_with_is_written_once():
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        c.agent("pod")
+        s, r = Model(), Pads(7.0)
+        sender, receiver = adapter(c, wb.SenderAdapter, s), adapter(c, wb.ReceiverAdapter, r)
+        connected(sender, receiver)
+        assert not r.params["weight"][ROWS:].any() and (r.params["weight"][:ROWS] == 7).all()
+        padded, r.params = r.params, {k: p[:ROWS] for k, p in r.params.items()}
+        transfer(sender, s, receiver, r, 1)
+        assert not padded["weight"][ROWS:].any()
+        receiver.release_memory(WAIT)
+        again = {k: np.full_like(p, 5) for k, p in padded.items()}  # memory that never held weights
+        receiver.acquire_memory(again, timeout=WAIT)
+        assert not again["weight"][ROWS:].any() and (again["weight"][:ROWS] == 5).all()
+        receiver.release_memory(WAIT)
+        again["weight"][ROWS:] = 3
+        receiver.acquire_memory(again, kept=True, timeout=WAIT)  # as it was left
+        assert (again["weight"][ROWS:] == 3).all()
+        receiver.close()
+        sender.close()
+
+
+def refused(kind, receiver):
+    try:
+        receiver.update(WAIT)
+    except kind as e:
+        return e
+
+
 def a_damaged_cache_is_never_believed():
     with Cluster() as c:
         d = c.path("cache")
@@ -161,6 +302,39 @@ def a_damaged_cache_is_never_believed():
         sender.close()
 
 
+def checkpoints_that_differ_are_named_by_tensor():
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        c.agent("pod")
+        s, r = Model(), Model()
+        other = [("w", (ROWS + 8, COLS), "BF16"), MANIFEST[1]]
+        r.params["weight"] = np.zeros((ROWS, COLS), np.uint16)
+
+        def load(weights):
+            for name, t in weights:
+                r.params["weight" if name == "w" else "bias"][...] = t[:ROWS]
+
+        sender = adapter(c, wb.SenderAdapter, s)
+        receiver = wb.ReceiverAdapter(load, params=r.params, manifest=other, engine="e0",
+                                      socket=c.agents["pod"].socket, connect_timeout=WAIT)
+        errors = []
+
+        def connect(a):
+            try:
+                a.connect(WAIT)
+            except wb.WeightBridgeError as e:
+                errors.append(str(e))
+        threads = [threading.Thread(target=connect, args=(a,), daemon=True)
+                   for a in (sender, receiver)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(WAIT)
+        assert len(errors) == 2, errors
+        for e in errors:
+            assert "w: trainer F32 [96,64], rollout BF16 [104,64]; all must list" in e, errors
+
+
 # ---- buffers
 
 
@@ -188,6 +362,10 @@ def a_buffer_below_the_minimum_is_named():
 
 if __name__ == "__main__":
     tests = [loaders_that_cannot_be_planned_are_named_and_harm_nobody,
+             what_a_loader_derives_is_transferred_with_its_module,
+             what_a_loader_pads_with_is_written_once,
+             tensors_of_types_that_are_only_moved_arrive,
+             checkpoints_that_differ_are_named_by_tensor,
              a_damaged_cache_is_never_believed, tensors_larger_than_the_buffer_are_cut,
              a_buffer_below_the_minimum_is_named]
     run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

@@ -86,6 +86,24 @@ def a_joiner_serves_only_when_it_is_fed():
         c.agents["r0"].expect("feed ended .*result=Succeeded", reject=None)
 
 
+def a_feed_goes_on_when_its_source_closes():
+    """Of two engines that hold the version the one that feeds a third closes; the bytes that are left
+    come from the other, in the same feed."""
+    size = {"rows": 512, "cols": 2048, "tensors": 24}  # 96 chunks
+    with Cluster() as c:
+        args = ("--rail-rate", "32M", "--buffer", "8Mi")
+        t, r = deploy(c, engines=2, per_engine=1, args=args, **size)
+        stream(t, (1,), r["e0"] + r["e1"])
+        c.agent("r2", *args)
+        e2 = engine(c, 2, 1, **size)
+        c.agents["r0"].expect("feed begins", reject=None)
+        c.until("bytes arrive", lambda: counter(c, "r2", 'wb_bytes_total{rail="0",dir="rx"}') > 1e6)
+        quit_all(r["e0"])
+        c.agents["r0"].expect("feed ended .*result=Succeeded", reject="feed ended")
+        updated(e2, 1)
+        stream(t, (2,), r["e1"] + e2)
+
+
 def a_newer_transfer_overtakes_a_feed():
     with Cluster() as c:
         t, r = deploy(c, per_engine=1, args=("--rail-rate", "600K"))
@@ -298,7 +316,8 @@ TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
          a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
          a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
          a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
-         a_newer_transfer_overtakes_a_feed, copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
+         a_feed_goes_on_when_its_source_closes, a_newer_transfer_overtakes_a_feed,
+         copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
          restarted_trainers_go_on_with_higher_transfers,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),
          restarted_trainer_pods_go_on_with_higher_transfers("both", False)]

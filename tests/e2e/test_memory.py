@@ -60,9 +60,9 @@ def nothing_is_left(c, rss, shm):
         assert shared_kb(a) < 1024 or shared_kb(a) < rss[name] / 4, (rss, shared_kb(a))
 
 
-def memory_goes_and_comes(mode="none", **kw):
+def memory_goes_and_comes(mode="none", rows=2048, **kw):
     with Cluster() as c:
-        t, r = deploy(c, operator=MODES[mode], rows=2048, cols=512, **kw)
+        t, r = deploy(c, operator=MODES[mode], rows=rows, cols=512, **kw)
         rollouts = r["e0"]
         send(t, 1)
         sent(t, 1, "Committed")
@@ -100,6 +100,7 @@ def of_private_heap():
 
 def of_snapshots_and_staging_areas():
     memory_goes_and_comes("both")
+    memory_goes_and_comes("both", rows=16384)  # the loop does not wait for so many pages
     memory_goes_and_comes("both", heap=True)
 
 
@@ -200,10 +201,76 @@ def of_the_python_adapters():
     adapters(True)
 
 
+def move(s, a, r, b, version):
+    got = []
+    th = threading.Thread(target=lambda: got.append(r.update()), daemon=True)
+    th.start()
+    s.send_weights(version).wait(30)
+    th.join(30)
+    assert got and got[0].version == version
+    assert all((b.params[k] == a.params[k]).all() for k in a.params)
+
+
+def parameters_that_move_are_rebound(heap=True):
+    """Other arrays under the same names, without a word: refused on either side, and taken where
+    they are now after rebind()."""
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1, engines=1)
+        c.agent("pod")
+        a, b = Model(1.0), Model(0.0)
+        s, r = adapter(c, wb.SenderAdapter, a), adapter(c, wb.ReceiverAdapter, b)
+        connected(s, r)
+        move(s, a, r, b, 1)
+        for m, one in ((a, s), (b, r)):
+            first = dict(m.params)
+            for k, array in first.items():
+                m.params[k] = array * 3
+                array[...] = -1
+            if one is s:
+                try:
+                    s.send_weights(2)
+                    raise AssertionError("memory that is no parameter any more was sent")
+                except wb.ParametersMoved as e:
+                    assert "parameters, weight (its storage is another one), bias" in str(e), e
+            else:
+                raised = []
+
+                def poll(raised=raised):
+                    try:
+                        r.update()
+                    except wb.ParametersMoved as e:
+                        raised.append(e)
+                th = threading.Thread(target=poll, daemon=True)
+                th.start()
+                try:
+                    s.send_weights(4).wait(30)
+                    raise AssertionError("memory that is no parameter any more was written")
+                except wb.TransferAborted as e:
+                    assert "ParametersMoved" in str(e), e
+                th.join(30)
+                assert raised and raised[0].names == ["weight", "bias"], raised
+            one.rebind(timeout=10)
+            move(s, a, r, b, 3 if one is s else 5)
+            assert all((array == -1).all() for array in first.values())
+        before = {k: p.copy() for k, p in b.params.items()}
+        b.params["bias"] = b.params["bias"].astype("float64")
+        try:
+            r.rebind()
+            raise AssertionError("another type was taken")
+        except wb.WeightBridgeError as e:
+            assert "parameter bias is not what the map was made for: float64 as I32" in str(e), e
+        b.params["bias"] = before["bias"]
+        r.rebind()
+        move(s, a, r, b, 6)
+        s.close(10)
+        r.close(10)
+
+
 if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [of_parameters, of_private_heap, of_snapshots_and_staging_areas, over_shared_memory,
              an_agent_that_restarts_meanwhile_gets_the_new_memory,
              an_engine_that_slept_through_a_version_is_fed_when_it_wakes,
-             sending_while_asleep_is_refused_here, of_the_python_adapters]
+             sending_while_asleep_is_refused_here, of_the_python_adapters,
+             parameters_that_move_are_rebound]
     run(*[t for t in tests if not names or t.__name__ in names])

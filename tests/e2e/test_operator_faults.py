@@ -168,7 +168,7 @@ def a_worker_that_never_attaches_is_named_at_the_deadline():
         t = c.worker("pod", "trainer", 0, 2)
         r = c.worker("pod", "rollout", engine="e0")
         for w in (t, r):
-            w.expect(r"error .*waiting for 1 of 2 trainer workers, missing rank 1; attached: pod/\d"
+            w.expect(r"error .*waiting for 1 of 2 trainer workers, missing rank 1; attached: pod/worker \d \(rank 0\)"
                      r".*planDeadlineSeconds are over",
                      reject=None)
 

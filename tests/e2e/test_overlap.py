@@ -28,7 +28,7 @@ def a_second_send_of_the_same_worker_is_refused_and_the_first_arrives():
 
 
 def workers_that_disagree_about_the_version_are_both_named():
-    for pods, names in ((1, r"1 by t0/worker \d, 2 by t0/worker \d"), (2, "1 at t0, 2 at t1")):
+    for pods, names in ((1, r"1 by t0/worker \d \(rank \d\), 2 by t0/worker \d \(rank \d\)"), (2, "1 at t0, 2 at t1")):
         with Cluster() as c:
             t, r = deploy(c, trainers=2, pods=pods)
             t[0].say("send 1")

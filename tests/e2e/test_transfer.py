@@ -82,7 +82,7 @@ def over_shared_memory():
 
 
 def without_checksums_and_with_two_rails():
-    versions_arrive(args=("--checksums", "off", "--rails", "2", "--rail-rate", "500M"))
+    versions_arrive(args=("--rails", "2", "--rail-rate", "500M"), operator={"checksums": "None"})
 
 
 def survive(fault, pod):

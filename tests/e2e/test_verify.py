@@ -50,8 +50,27 @@ def private_memory_is_said_to_be_private():
         sent(t, 1, "Committed")
         updated(r["e0"], 1)
         code, rows, _, said = verify(c, "t0", "r0")
-        assert code == 0 and "private memory" in rows["e0"], (rows, said)
+        assert code == 1 and "nothing was verified" in said, (rows, said)
+        assert re.search(r"not verified: (\d+) of \1 classes are in private memory.*: r0/worker \d",
+                         rows["e0"]), rows
+        assert "t0/worker 1" in rows["(trainers)"], rows
+
+
+def a_part_that_is_not_known_is_named():
+    """Trainers in private memory, engines not; one agent alone; some of an engine's agents."""
+    with Cluster() as c:
+        t, r = deploy(c, engines=2, worker={"heap": True})
+        send(t, 1)
+        sent(t, 1, "Committed")
+        updated(r["e0"] + r["e1"], 1)
+        code, rows, _, said = verify(c, "t0", "r0", "r1")
+        assert code == 0 and "same as e0" in rows["e1"], (rows, said)
+        assert "in private memory" in rows["(trainers)"], rows
+        for alone in (("t0", "r0"), ("r1",)):
+            code, rows, _, said = verify(c, *alone)
+            assert code == 1 and "nothing was verified" in said, (alone, rows, said)
 
 
 if __name__ == "__main__":
-    run(every_layout_has_the_trainers_digest, private_memory_is_said_to_be_private)
+    run(every_layout_has_the_trainers_digest, private_memory_is_said_to_be_private,
+        a_part_that_is_not_known_is_named)

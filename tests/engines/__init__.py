@@ -11,7 +11,7 @@ def make(spec, alloc=None):
     """Build the engine of one worker.
 
     spec: {"framework": megatron | fsdp2 | vllm | sglang, "model": fields of models.Config,
-    and the settings that the framework's class lists in its DEFAULTS}.
+    and the settings that the framework's class lists in its DEFAULTS}; or that of a generic worker.
     alloc: callable (shape, NumPy dtype) -> writable array; numpy.zeros when absent.
     """
     framework = spec.get("framework")
@@ -23,6 +23,9 @@ def make(spec, alloc=None):
         from .vllm import Engine
     elif framework == "sglang":
         from .sglang import Engine
+    elif framework == "generic":
+        from .generic import Engine
     else:
-        raise ValueError(f"unknown framework {framework!r}: megatron, fsdp2, vllm or sglang")
+        raise ValueError(f"unknown framework {framework!r}: megatron, fsdp2, vllm, sglang or "
+                         "generic")
     return Engine(spec, alloc)

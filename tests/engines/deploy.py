@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specs of whole deployments: all workers of a trainer, all workers of an engine, layout pairs."""
-from . import base, models
+from . import base, generic as any_model, models
 
 # A dense model of 512 MiB (and some KiB of norms) for benchmarks of resharding.
 BENCH_512M = models.config({
@@ -30,8 +30,21 @@ def engine(framework, c, tp, pp=1, **settings):
              "pp_rank": s, **settings} for s in range(pp) for t in range(tp)]
 
 
+def generic(m, role, parts):
+    """Specs of workers that share any tensors: see generic.py."""
+    specs = [{"framework": "generic", "role": role, "parts": parts, "part": i, "tensors": m.tensors}
+             for i in range(parts)]
+    idle = sum(not any_model.holds(spec) for spec in specs)
+    if idle:
+        raise models.ModelError(f"tensors with elements: {len(m.tensors)}, which are too few to share by "
+                                f"rows: nothing is left for {idle} of {parts} {role} workers")
+    return specs
+
+
 def demo(c):
     """(trainer specs, list of engines' specs) of `make demo`."""
+    if isinstance(c, any_model.Model):
+        return generic(c, "trainer", 4), [generic(c, "rollout", 2)] * 2
     return megatron(c, 4, tp=2, pp=2), [engine("vllm", c, 2, tied="alias")] * 2
 
 

@@ -117,8 +117,7 @@ def from_hf(directory):
         with open(path, encoding="utf-8") as f:
             hf = json.load(f)
     except OSError as e:
-        raise ModelError(f"{path}: {e.strerror}; MODEL names a folder with config.json and "
-                         "*.safetensors") from e
+        raise ModelError(f"{path}: {e.strerror}") from e
     except ValueError as e:
         raise ModelError(f"{path}: not JSON: {e}") from e
     try:

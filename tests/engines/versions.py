@@ -24,6 +24,10 @@ def word(dtype, version):
         return sign << 15 | mantissa << 3
     if dtype == "F32":
         return sign << 31 | mantissa << 16
+    if dtype == "U8":
+        return b
+    if dtype == "I32":
+        return b * 0x01010101
     raise ValueError(f"versions of {dtype} elements are not defined")
 
 
@@ -42,7 +46,7 @@ def mutate(values, dtype, version, since=1):
         view = values.view(np.uint64)
         flip = sum(flip << (8 * size * i) for i in range(per8))
     else:
-        view = values.view({2: np.uint16, 4: np.uint32}[size])
+        view = values.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[size])
     np.bitwise_xor(view, view.dtype.type(flip), out=view)
 
 

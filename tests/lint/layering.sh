@@ -23,7 +23,7 @@ agent/flow          base mem planner kernels xport proto lane
 agent/transfer      base mem planner kernels net proto xport lane flow
 agent/client        weightbridge base proto mem extract lane planner kernels
 agent/daemon        weightbridge base proto mem net planner kernels xport lane extract flow transfer
-agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow transfer
+agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow transfer operator-shim/spec
 operator-shim/spec       base
 operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile

@@ -51,6 +51,7 @@ check headers - $here/headers.sh
 check pages man pages
 check scripts shellcheck scripts
 check python python3 python_files
+check mutants python3 tests/mutants/run.py --check
 check cppcheck cppcheck cpp
 check tidy clang-tidy $here/tidy.sh
 echo "lint: $pass passed, $fail failed, $skip skipped"

@@ -1,21 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tidy.sh   clang-tidy over all C files, two at a time.  What passed is remembered under build/lint
-# by the hash of the preprocessed file, so that a second run looks only at what changed.
+# tidy.sh   clang-tidy over all C files, two at a time.  What passed is remembered in the user's cache folder by the
+# hash of the preprocessed file, the rules and the tool, so that a second run, in a fresh clone too, looks only at what
+# changed; what nobody needed for 30 days is forgotten.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 export CPPFLAGS=${CPPFLAGS:--I. -Iagent -Iagent/include -D_GNU_SOURCE} DEP_CFLAGS=${DEP_CFLAGS:-}
-mkdir -p build/lint
-export rules
-rules=$(sha256sum <.clang-tidy)
+export seen=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge/lint rules
+mkdir -p "$seen"
+find "$seen" -type f -mtime +30 -delete
+rules=$({ clang-tidy --version; cat .clang-tidy; } | sha256sum)
 git ls-files 'agent/*.c' 'operator-shim/*.c' 'planner/*.c' 'kernels/*.c' | xargs -r -P2 -n4 bash -c '
 	bad=0
 	for f; do
 		[ -f "$f" ] || continue
 		# shellcheck disable=SC2086
 		sum=$({ echo "$rules"; clang -E -P $CPPFLAGS $DEP_CFLAGS -std=c11 "$f" 2>&1; } | sha256sum | cut -c1-32)
-		[ -e "build/lint/$sum" ] && continue
+		[ -e "$seen/$sum" ] && { touch "$seen/$sum"; continue; }
 		# shellcheck disable=SC2086
-		if out=$(clang-tidy --quiet "$f" -- $CPPFLAGS $DEP_CFLAGS -std=c11 2>/dev/null); then : >"build/lint/$sum"; else echo "$out"; bad=1; fi
+		if out=$(clang-tidy --quiet "$f" -- $CPPFLAGS $DEP_CFLAGS -std=c11 2>/dev/null); then : >"$seen/$sum"; else echo "$out"; bad=1; fi
 	done
 	exit $bad' x

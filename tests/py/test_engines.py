@@ -332,7 +332,7 @@ def user_configs_are_read_or_refused_by_a_sentence():
             with open(os.path.join(tmp, "config.json"), "w", encoding="utf-8") as f:
                 json.dump(hf, f)
             return models.from_hf(tmp)
-        raises(models.ModelError, "MODEL names a folder", models.from_hf, tmp)
+        raises(models.ModelError, "No such file", models.from_hf, tmp)
         assert models.tensors(read(dense)) == models.tensors(DENSE)
         assert models.tensors(read(mla)) == models.tensors(MLA)
         assert models.tensors(read({**mla, "model_type": "deepseek_v3", "q_lora_rank": None,

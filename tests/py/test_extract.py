@@ -225,7 +225,7 @@ def lists_files_folders_and_indexes_are_manifests():
 def bad_manifests_are_named():
     w = Worker()
     for manifest, part in (([], "empty"), ([("q", 3)], "needs (name, shape, dtype)"),
-                           ([("q", (2, 2), "F64")], "tensor q: type F64"),
+                           ([("q", (2, 2), "C128")], "tensor q: type C128"),
                            ([("q", (2, 0), "F32")], "tensor q"),
                            ([("q", (2,), "F32"), ("q", (2,), "F32")], "q"),
                            ([("q", (1,) * 9, "F32")], "more than 8")):
@@ -237,7 +237,7 @@ def bad_parameters_are_named():
     w = Worker()
     frozen = np.zeros(4, np.float32)
     frozen.flags.writeable = False
-    for value, part in ((frozen, "read-only"), (np.zeros(4), "parameter p: type float64"),
+    for value, part in ((frozen, "read-only"), (np.zeros(4, complex), "parameter p: type complex128"),
                         ((np.zeros(4, np.float32), "BF16"), "elements of 4 bytes are no BF16"),
                         (np.zeros(8, np.float32)[::-1], "reversed"),
                         (np.lib.stride_tricks.as_strided(np.zeros(8, np.float32), (4, 4), (4, 4)),

@@ -49,6 +49,17 @@ def iterator_kept_after_probing_is_refused():
     raises(wb.WeightBridgeError, "tensor u taken after probing had ended", next, held[-1])
 
 
+class Storage:
+    def __init__(self, data):
+        self.data = data
+
+    def data_ptr(self):
+        return self.data.ctypes.data
+
+    def nbytes(self):
+        return self.data.nbytes
+
+
 class Tensor:
     """Like torch's: another storage may come under the same object."""
 
@@ -70,6 +81,9 @@ class Tensor:
 
     def detach(self):
         return Tensor(self.data)
+
+    def untyped_storage(self):
+        return Storage(self.data)
 
 
 @test
@@ -98,6 +112,64 @@ def storage_replaced_again_before_an_exception_outlives_the_probe():
             raise KeyError("no such layer")
 
     raises(wb.LoadWeightsError, "KeyError", wb.extract, load, ONE, params)
+
+
+@test
+def storage_freed_under_its_holders_is_not_touched():
+    for when, raise_ in ((1, False), (3, False), (3, True), (5, True)):
+        owner, other, calls = np.zeros(LARGE, np.float32), zeros(), []
+
+        def load(weights):
+            calls.append(1)
+            for _, t in weights:
+                owner[:16], other[:] = t[0], t
+            if len(calls) == when:
+                owner.resize(16, refcheck=False)  # as torch's untyped_storage().resize_(): no new array
+                if raise_:
+                    raise KeyError("no such layer")
+
+        kind, said = ((wb.LoadWeightsError, "no such layer") if raise_ else
+                      (wb.NotCopyError, "parameter p: all elements: its storage was freed"))
+        raises(kind, said, wb.extract, load, ONE, {"p": owner, "q": other})
+        assert not other.any()
+        owner, other, calls = np.zeros(LARGE, np.float32), zeros(), []
+        raises(wb.WeightBridgeError, said if raise_ else "parameter view: its storage has 64 bytes",
+               wb.extract, load, ONE, {"p": owner, "view": owner[:50], "q": other})
+        assert not other.any()
+
+
+@test
+def storage_freed_where_it_was_moved_to_is_not_touched():
+    p, calls = Tensor(np.zeros(LARGE, np.float32)), []
+
+    def load(weights):
+        calls.append(1)
+        list(weights)
+        if len(calls) == 1:
+            p.data = np.zeros(LARGE, np.float32)
+        if len(calls) == 2:
+            p.data.resize(16, refcheck=False)
+
+    raises(wb.WeightBridgeError, "parameter p: its storage has 64 bytes and does not hold its",
+           wb.extract, load, ONE, {"p": p})
+    raises(wb.WeightBridgeError, "parameter p: its storage has 64 bytes", wb.extract, load, ONE,
+           {"p": p})  # before anything is loaded
+
+
+@test
+def parameters_from_a_function_are_read_after_each_load():
+    model = {"p": zeros(), "q": zeros()}
+
+    def load(weights):
+        for _, t in weights:
+            model["p"][:] = t
+            model["q"] = t + 0
+
+    e = raises(wb.NotCopyError, "parameter q: all elements: its storage was moved", wb.extract,
+               load, ONE, lambda: {n: a for n, a in model.items()})
+    assert len(e.faults) == 1 and not model["q"].any()
+    raises(TypeError, "a function that returns one, or a module, not int", wb.extract, load, ONE, lambda: 3)
+    raises(TypeError, "a function that returns one, or a module, not int", wb.extract, load, ONE, 3)
 
 
 @test
@@ -191,6 +263,43 @@ def reload_after_an_exception_keeps_what_is_not_written():
 
 
 # ---- nothing silently wrong
+
+
+@test
+def what_the_map_leaves_out_is_named():
+    manifest = [*ONE, ("u", SHAPE, "BF16"), *[(f"l{i:02}", (4,), "BF16") for i in range(20)],
+                ("wide", SHAPE, "F32"), ("both", SHAPE, "F32")]
+    params = {"p": zeros(), "half": zeros(BF16), "none": np.zeros((0, 4), np.float32),
+              "left": zeros(), "zero": np.ones(SHAPE, np.float32), "part": zeros(),
+              "master": zeros(), "copy": zeros(BF16)}
+    params["view"] = params["left"][2:4]
+
+    def load(weights):
+        for name, t in weights:
+            if name == "t":
+                params["p"][:], params["part"][:3] = t, t[:3]
+            elif name == "wide":
+                params["half"][:] = t
+            elif name == "both":  # rounded in one place, but not where it would be sent from
+                params["master"][:], params["copy"][:] = t, t
+        params["zero"][:] = 0
+
+    m = wb.extract(load, manifest, params)
+    assert m.notes == "" and m.unmapped == ["left"]
+    more = ", ".join(f"l{i:02}" for i in range(20))
+    where = "(as it must be where other workers hold their layers or experts)"
+    lines = ["tensors that go into no parameter here (21 of 24): u, {} " + where,
+             "parameters that load_weights does not write (1 of 9): left",
+             "parameters without elements (1 of 9): none",
+             "parameters that get constants and nothing else (1 of 9): zero",
+             "parameters that load_weights writes in part (1 of 9): part (not 80 of 128 elements)",
+             "tensors held in a type that rounds them (1 of 24): wide (F32, as BF16 in half); a "
+             "trainer sends them rounded"]
+    for text, names in ((m.gaps, more[:33] + ", and 13 more"), (m.report(), more)):
+        assert "\n".join(lines).format(names) in text, text
+    assert pickle.loads(pickle.dumps(m)).gaps == m.gaps
+    whole = wb.extract(load, [m.tensors[0], *m.tensors[-2:]], {n: params[n] for n in ("p", "master")})
+    assert whole.gaps == "tensors that go into no parameter here (1 of 3): wide " + where + "\n"
 
 
 @test
@@ -313,6 +422,74 @@ def rounding_to_the_nearest_is_a_cast():
             values = r.standard_normal(SHAPE).astype(wire)
             assert m.param("p")["ops"] == 1
             assert m.apply({"t": values})["p"].tobytes() == values.astype(dtype).tobytes()
+
+
+MOVED = {"I64": np.int64, "U64": np.uint64, "F64": np.float64, "U32": np.uint32, "I16": np.int16,
+         "BOOL": np.bool_, "F8_E8M0": ml_dtypes.float8_e8m0fnu, "U16": np.uint16}
+
+
+@test
+def types_that_maps_do_not_know_are_moved_as_words():
+    r = np.random.default_rng(5)
+    for kind, dtype in MOVED.items():
+        declared = (lambda a: (a, "U16")) if kind == "U16" else (lambda a: a)
+        plain, turned, part = (np.zeros(s, dtype) for s in (SHAPE, SHAPE[::-1], (8, 5)))
+        one, other = np.zeros((), dtype), zeros(BF16)
+        params = {"plain": declared(plain), "turned": declared(turned), "part": declared(part),
+                  "one": declared(one), "view": declared(plain[2:4]), "other": other}
+
+        def load(weights, plain=plain, turned=turned, part=part, one=one, other=other, dtype=dtype):
+            for name, t in weights:
+                assert name == "x" or t.dtype == dtype, (t.dtype, dtype)
+                if name == "t":
+                    plain[:], turned[:], part[:] = t, t.T, t[:, 3:13:2]
+                elif name == "s":
+                    one[...] = t
+                else:
+                    other[:] = t
+
+        manifest = [("t", SHAPE, kind), ("s", (), kind), ("x", SHAPE, "BF16")]
+        with tempfile.TemporaryDirectory() as d:
+            made = [wb.extract(load, manifest, params, cache_dir=d, expand_bytes=1) for _ in range(2)]
+        assert made[0].digest == made[1].digest, kind
+        assert not plain.view(np.uint8).any() and not turned.view(np.uint8).any(), kind
+        raw = r.integers(0, 2 if kind == "BOOL" else 256, (*SHAPE, plain.itemsize), np.uint8)
+        given = {"t": raw.view(dtype).reshape(SHAPE), "s": raw[0, 0].view(dtype).reshape(()),
+                 "x": np.ones(SHAPE, BF16)}
+        if kind == "U16":  # what NumPy calls so is BF16: its bytes
+            given = {n: np.frombuffer(t.tobytes(), np.uint8).reshape(*t.shape, 2) if n != "x" else t
+                     for n, t in given.items()}
+        made[0].apply(given, into=params)
+        words = raw.view(dtype).reshape(SHAPE)
+        for got, want in ((plain, words), (turned, words.T), (part, words[:, 3:13:2]),
+                          (one, words[0, 0])):
+            assert got.tobytes() == want.tobytes(), kind
+
+
+@test
+def types_that_are_only_moved_are_not_calculated_with():
+    for kind, dtype, change in (("I64", F32, lambda t: t), ("F64", F32, lambda t: t),
+                                ("I64", np.int64, lambda t: t + 1), ("U32", F32, lambda t: t),
+                                ("BOOL", F32, lambda t: t), ("I16", np.int64, lambda t: t)):
+        p, q = zeros(dtype), zeros()
+
+        def load(weights, p=p, q=q, change=change):
+            for name, t in weights:
+                with np.errstate(all="ignore"):
+                    (p if name == "t" else q)[:] = change(t) if name == "t" else t
+
+        manifest = [("t", SHAPE, kind), ("u", SHAPE, "F32")]
+        e = raises(wb.NotCopyError, "", wb.extract, load, manifest, {"p": p, "q": q})
+        assert "parameter p: " in str(e) or "tensor t is BOOL" in str(e), (kind, e)
+        m = wb.extract(load, manifest, {"p": p, "q": q}, leave_out=["t*"])
+        assert m.unmapped == ["p"] and m.tensors == [("u", SHAPE, "F32")]
+    raises(wb.WeightBridgeError, "tensor t: type F4 is not supported: one of", wb.extract, load,
+           [("t", SHAPE, "F4"), ("u", SHAPE, "F32")], {"q": q})
+    e = raises(wb.WeightBridgeError, "leave_out takes the names", wb.extract, load,
+               [("t", SHAPE, "F4")], {"q": q})
+    assert wb.extract(load, [("t", SHAPE, "F4"), ("u", SHAPE, "F32")], {"q": q}, leave_out="t").n_ops == 1
+    raises(wb.WeightBridgeError, "tensor t has more than 8", wb.extract, load,
+           [("t", (1,) * 8, "I64")], {"q": q})
 
 
 @test

@@ -113,7 +113,7 @@ def check_get(addr):
     assert out[1].split()[8:] == ["Idle", "412", "138", "153", "10400", "4", "64"], out[1]
     assert len(out) == 2
     assert json.loads(run("get", "--json", "--operator", addr))["items"][0] == FULL
-    assert "no object nothing" in run("get", "nothing", "--operator", addr, want=1)
+    assert "there is no object nothing; this operator has " in run("get", "nothing", "--operator", addr, want=1)
 
 
 def check_others(addr, agent):
@@ -131,8 +131,10 @@ def check_others(addr, agent):
     assert "has no digest: is it an agent?" in run("verify", "--agent", addr, want=1)
     operator = serve(False, pages={"/status": FULL})
     assert f"{operator} is not an agent's page" in run("status", "--agent", operator, want=1)
-    assert "has no plan for object x" in run("plan", "explain", "--object", "x", "--operator", addr, want=1)
-    assert "no plan yet, or there are several" in run("plan", "explain", "--operator", addr, want=1)
+    assert "there is no object x; this operator has " in run("plan", "explain", "--object", "x", "--operator", addr, want=1)
+    assert "'localhost' has no port: give HOST:PORT" in run("get", "--operator", "localhost", want=1)
+    assert "'[::1]' has no port" in run("status", "--agent", "[::1]", want=1)
+    assert "this operator has several objects, name one: " in run("plan", "explain", "--operator", addr, want=1)
     with socket.create_server(("127.0.0.1", 0)) as s:
         threading.Thread(target=lambda: s.accept()[0].close(), daemon=True).start()
         assert "speaks no HTTP: is it the --http" in run("get", "--operator", f"127.0.0.1:{s.getsockname()[1]}", want=1)
@@ -141,9 +143,10 @@ def check_others(addr, agent):
     check_check(addr)
 
 
-USAGE = ((["gte"], "unknown command 'gte'"), ([], "no command"), (["plan"], "unknown command 'plan'"),
+USAGE = ((["gte"], "unknown command 'gte'"), ([], "no command"), (["plan"], "'plan' is not all: plan explain"),
          (["plan", "explian"], "unknown command 'plan explian'"), (["get", "-o", "yaml"], "expected wide or json"),
-         (["get", "--bogus"], "unknown option --bogus"), (["get", "-x"], "unknown option -x"),
+         (["get", "--bogus"], "unknown option --bogus"), (["get", "--op", "a:1"], "--operator is to be written out"),
+         (["get", "--js"], "--json is to be written out"), (["get", "-x"], "unknown option -x"),
          (["get", "-xn", "a"], "unknown option -x"), (["get", "--operator"], "--operator needs a value"),
          (["get", "-o"], "-o needs a value"), (["get", "a", "b"], "get: unexpected argument 'b'"),
          (["check", "a"], "check: unexpected argument 'a'"), (["inject", "a"], "inject: unexpected argument 'a'"))
@@ -185,12 +188,14 @@ def check_verify():
                        timeout=60)
     groups = {g["engine"]: g for g in json.loads(p.stdout)["groups"]}
     assert p.returncode == 1 and "1 of 3 do not hold" in p.stderr, p
-    assert [groups[e]["result"] for e in ("e0", "e2", "e3")] == ["Same", "Differs", "Unknown"], groups
+    assert [groups[e]["result"] for e in ("e0", "e2", "e3")] == ["Reference", "Differs", "Unknown"], groups
     assert "first 1 of e2/0" in groups["e2"]["message"]
     two = serve(True, digests=[digest_page("e0", [1, 2], objects=("ns/a", "ns/b"))])
+    three = serve(True, digests=[digest_page("e1", [1, 2], objects=("ns/a", "ns/b"))])
+    assert "nothing was verified" in run("verify", "a", "--agent", two, want=1)
     assert "serves ns/a and ns/b: name one by --object" in run("verify", "--agent", two, want=1)
     for name in ("a", "ns/b"):
-        assert json.loads(run("verify", name, "--json", "--agent", two))["object"][-1] == name[-1]
+        assert json.loads(run("verify", name, "--json", "--agent", f"{two},{three}"))["object"][-1] == name[-1]
     assert "no plan yet" in run("verify", "c", "--agent", two, want=1)
     assert "--agent HOST:PORT" in run("verify", want=1)
 

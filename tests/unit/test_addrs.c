@@ -125,6 +125,7 @@ static struct wb_plan_worker workers[3] = {{.role = WB_ROLE_TRAINER},
 	{.role = WB_ROLE_ROLLOUT, .engine = 1, .domain = 2}};
 static struct wb_plan plan = {.n_worker = 3, .worker = workers};
 static uint32_t numbers[] = {0, 1, 2};
+static uint32_t over_shm = UINT32_MAX; /* the agent that does not use tcp */
 
 static int roll_of(const char *me, const char *mine, const char *const hosts[3][2],
 	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
@@ -145,6 +146,8 @@ static int roll_of(const char *me, const char *mine, const char *const hosts[3][
 	memset(key, 'a', 64);
 	for (uint32_t i = 0; i < 3; i++) {
 		wb__addr_join(hosts[i][0], 7, bulk[i], sizeof(bulk[i]));
+		if (i == over_shm)
+			snprintf(bulk[i], sizeof(bulk[i]), "unix:@weights");
 		e[i] = (struct wb_p_endpoint){.agent = names[i],
 			.host = hosts[i][0],
 			.port = 7,
@@ -227,6 +230,27 @@ START_TEST(agents_without_a_common_family_are_named_with_those_they_have)
 }
 END_TEST
 
+START_TEST(agents_of_two_transports_are_named_with_those_they_have)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", NULL}, {"10.0.0.2", NULL}, {"10.0.0.3", NULL}};
+	struct wb_err err = {0};
+	struct wb_roster r;
+	struct wb__roll roll;
+
+	over_shm = 2;
+	ck_assert_int_eq(roll_of("a", "10.0.0.2", hosts, &r, &roll, &err), -EPROTONOSUPPORT);
+	ck_assert_str_eq(err.msg,
+		"agent a moves weights over tcp and agent b over shm: start all agents of an "
+		"object with the same --transport");
+	ck_assert(!r.agent && !roll.local);
+	ck_assert_int_eq(roll_of("b", "10.0.0.3", hosts, &r, &roll, &err), -EPROTONOSUPPORT);
+	ck_assert_ptr_nonnull(
+		strstr(err.msg, "agent b moves weights over shm and agent t over tcp"));
+	over_shm = UINT32_MAX;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("addrs");
@@ -241,6 +265,7 @@ int main(void)
 	tcase_add_test(t, a_trainer_of_both_families_joins_engines_of_one_each);
 	tcase_add_test(t, of_two_common_families_each_has_its_endpoint);
 	tcase_add_test(t, agents_without_a_common_family_are_named_with_those_they_have);
+	tcase_add_test(t, agents_of_two_transports_are_named_with_those_they_have);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

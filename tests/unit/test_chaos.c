@@ -3,8 +3,8 @@
  * Simulation tests (tests/common/chaos.h).
  *
  *	test_chaos			seeds of `make check`, and what they are worth
- *	test_chaos FIRST COUNT [MODE]	that many seeds; ends with the figures
- *	test_chaos seed N [MODE]	one seed, with its trace on stderr
+ *	test_chaos FIRST COUNT [MODE [HOOK_MS]]	that many seeds; ends with the figures
+ *	test_chaos seed N [MODE [HOOK_MS]]	one seed, with its trace on stderr
  */
 #include "tests/common/chaos.h"
 #include "tests/common/fx_check.h"
@@ -28,8 +28,8 @@
 static struct chaos c; /* large */
 
 /* Runs that once failed; what a seed makes has changed since, the failures have tests of their own
- * where they were found to be bugs (test_waits, test_prompt, test_joint, test_world,
- * test_client_install). */
+ * where they were found to be bugs (test_ends, test_waits, test_prompt, test_joint,
+ * test_world, test_client_install). */
 static const struct {
 	uint64_t seed;
 	int mode;
@@ -38,7 +38,12 @@ static const struct {
 	{2005, -1}, {2871, -1}, {4490, -1}, {5785, -1}, {7519, -1}, {50748, -1}, {51356, -1},
 	{51652, -1}, {53406, -1}, {58482, -1}, {56273, -1}, {58399, -1}, {14, 6}, {41, 6}, {173, 6},
 	{472, 6}, {1229, 6}, {1546, 6}, {1680, 6}, {1912, 6}, {280, 7}, {2423, 11}, {20561, 6},
-	{700662, -1}};
+	{700662, -1}, {5004155, -1}, {7003024, -1}, {7019307, -1}, {7009900, -1}, {7014727, -1},
+	{536, -1}, {685, -1}, {7014506, -1}, {40025, -1}, {41163, -1}, {41616, -1}, {51737, -1},
+	{20261128835, -1}, {20261130108, -1}, {20261130410, -1}, {20261130757, -1},
+	{20271136124, -1}, {20261136643, -1}, {20271129858, -1}, {30261124197, -1},
+	{30271125422, -1}, {40261126687, -1}, {50261126185, -1}, {50261126348, -1},
+	{50271125588, -1}, {44171, -1}, {72261131100, -1}};
 
 START_TEST(seeds_keep_the_invariants)
 {
@@ -77,6 +82,33 @@ START_TEST(engines_of_one_pod_keep_the_invariants)
 }
 END_TEST
 
+/* Longer than the deadline of a step allows, too: updates end, by name, and the engine is well
+ * again when hooks are short. */
+START_TEST(hooks_that_take_long_end_updates_and_no_engine)
+{
+	static const struct chaos_opts failed[] = {{.seed = 6100422, .hook_ns = 250 * WB_NS_PER_MS},
+		{.seed = 6100508, .hook_ns = 250 * WB_NS_PER_MS},
+		{.seed = 6100586, .hook_ns = 250 * WB_NS_PER_MS},
+		{.seed = 6103854, .hook_ns = 250 * WB_NS_PER_MS},
+		{.seed = 6100745, .hook_ns = 250 * WB_NS_PER_MS},
+		{.seed = 6100152, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 6103043, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 6103144, .hook_ns = 2 * WB_NS_PER_S}};
+
+	for (uint64_t s = 0; s < A_TEST; s++) {
+		struct chaos_opts o = {.seed = 1 + s + (uint64_t)_i * A_TEST,
+			.hook_ns = _i % 2 ? 250 * WB_NS_PER_MS : 2 * WB_NS_PER_S};
+
+		if (_i == 0 && s < WB_ARRAY_SIZE(failed))
+			o = failed[s];
+		o.mode = -1;
+		ck_assert_msg(chaos_run(&c, &o), "seed %llu, hooks of %llu ms: %s",
+			(unsigned long long)o.seed, (unsigned long long)(o.hook_ns / WB_NS_PER_MS),
+			c.wrong);
+	}
+}
+END_TEST
+
 START_TEST(a_seed_replays_exactly)
 {
 	struct chaos_opts o = {.seed = 77 + (uint64_t)_i, .mode = -1};
@@ -94,15 +126,17 @@ START_TEST(a_seed_replays_exactly)
 }
 END_TEST
 
-static int run_seeds(uint64_t first, uint64_t count, int mode)
+static int run_seeds(const struct chaos_opts *of, uint64_t count)
 {
+	uint64_t first = of->seed;
 	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
 	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0, superseded = 0;
 	time_t begin = time(NULL);
 
 	for (uint64_t s = first; s < first + count; s++) {
-		struct chaos_opts o = {.seed = s, .mode = mode};
+		struct chaos_opts o = *of;
 
+		o.seed = s;
 		if (!chaos_run(&c, &o)) {
 			printf("FAIL seed %llu: %s\n", (unsigned long long)s, c.wrong);
 			fflush(stdout);
@@ -134,36 +168,43 @@ static int run_seeds(uint64_t first, uint64_t count, int mode)
 	return failed ? 1 : 0;
 }
 
-static int run_one(uint64_t seed, int mode)
+static int run_one(struct chaos_opts o)
 {
-	struct chaos_opts o = {.seed = seed, .mode = mode, .is_tracing = true};
-	bool ok = chaos_run(&c, &o);
+	bool ok;
 
-	printf("seed %llu: %s; %llu events, %u faults, digest %016llx\n", (unsigned long long)seed,
-		ok ? "ok" : c.wrong, (unsigned long long)c.events, c.n_fault,
-		(unsigned long long)c.digest);
+	o.is_tracing = true;
+	ok = chaos_run(&c, &o);
+	printf("seed %llu: %s; %llu events, %u faults, digest %016llx\n",
+		(unsigned long long)o.seed, ok ? "ok" : c.wrong, (unsigned long long)c.events,
+		c.n_fault, (unsigned long long)c.digest);
 	return ok ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-	int mode = argc > 3 ? atoi(argv[3]) : -1;
+	bool is_one = argc > 2 && !strcmp(argv[1], "seed");
+	struct chaos_opts o = {
+		.seed = argc > 2 ? strtoull(argv[is_one ? 2 : 1], NULL, 0) : 0,
+		.mode = argc > 3 ? atoi(argv[3]) : -1,
+		.hook_ns = argc > 4 ? strtoull(argv[4], NULL, 0) * WB_NS_PER_MS : 0,
+	};
 	TCase *tc;
 	Suite *s;
 
 	wb_log_level_max = WB_LOG_ERROR;
-	if (argc > 2 && !strcmp(argv[1], "seed"))
-		return run_one(strtoull(argv[2], NULL, 0), mode);
+	if (is_one)
+		return run_one(o);
 	if (argc > 2)
-		return run_seeds(strtoull(argv[1], NULL, 0), strtoull(argv[2], NULL, 0), mode);
+		return run_seeds(&o, strtoull(argv[2], NULL, 0));
 	s = suite_create("chaos");
 	tc = tcase_create("chaos");
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_seed_replays_exactly, 0, 5);
 	tcase_add_loop_test(tc, engines_of_one_pod_keep_the_invariants, 0, 4);
+	tcase_add_loop_test(tc, hooks_that_take_long_end_updates_and_no_engine, 0, 6);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
-	tcase_add_loop_test(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
+	fx_add_points(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }

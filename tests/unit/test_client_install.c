@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client library while it copies its staging area: what else may come meanwhile. */
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "lane/area.h"
 #include "mem/mem.h"
@@ -12,18 +13,23 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define S 1000000000ull
 #define BYTES sizeof(fx_heap)
+
+static void *params = fx_heap; /* the worker's parameter */
 
 /* One tensor, one parameter that is all of it. */
 static struct wb_client *worker(const struct wb_client_opts *o)
 {
 	struct wb_tensor t = {
 		.name = (char[]){"w"}, .dtype = WB_BF16, .ndim = 2, .shape = {2, BYTES / 4}};
-	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, fx_heap, BYTES};
+	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, params, BYTES};
 	struct wb_client_param at = {0, 0};
 	struct wb_manifest *manifest = NULL;
 	struct wb_client *c = NULL;
@@ -73,12 +79,19 @@ static struct wb_client *worker(const struct wb_client_opts *o)
 	return c;
 }
 
+static struct wb_area_head *area; /* of the agent: head, then the bytes from @staged on */
+static uint8_t *staged;
+
 static void send_area(struct fx_agent *a)
 {
-	uint64_t bytes = BYTES, all = wb_area_layout(&bytes, 1, NULL);
+	uint64_t bytes = BYTES, off, all = wb_area_layout(&bytes, 1, &off);
 	struct wb_msg_app_area m = {.bytes = all};
 	int fd = wb_memfd_create("area", all, NULL);
 
+	area = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert(area != MAP_FAILED);
+	wb_area_reset(area, all);
+	staged = (uint8_t *)area + off;
 	fx_agent_send_fds(a, WBP_APP_AREA, &m, &fd, 1);
 	close(fd);
 }
@@ -140,6 +153,203 @@ START_TEST(given_up_before_its_copy_is_torn_and_repaired)
 }
 END_TEST
 
+/* ---- what is in the area -------------------------------------------------------------------- */
+
+/* An update by @transfer, up to BEGUN. */
+static void begin_staged(struct fx_agent *a, uint64_t transfer)
+{
+	struct wb_msg_app_begin begin = {
+		.transfer = transfer, .version = (int64_t)transfer * 10, .staged = true};
+
+	wb_poll_promise(&a->page->word);
+	fx_agent_expect(a, WBP_APP_PARKED);
+	fx_agent_send(a, WBP_APP_BEGIN, &begin);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_BEGUN)->app_begun.code, 0);
+}
+
+static void up_with_area(struct fx_agent *a)
+{
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	send_area(a);
+	fx_agent_planned(a);
+}
+
+static void stage(uint64_t transfer, enum wb_area_state state)
+{
+	memset(staged, 0x5a, BYTES);
+	area->transfer = transfer;
+	wb_area_set(area, state);
+}
+
+/* INSTALL of transfer 3, with what else is said and what is in the area. */
+static const struct install {
+	uint64_t asked, transfer; /* of INSTALL, of the area */
+	enum wb_area_state state;
+	bool read_back, flip;
+	int code; /* of INSTALLED */
+	uint32_t mismatched;
+	bool is_copied;
+} installs[] = {
+	{3, 3, WB_AREA_WHOLE, false, false, 0, 0, true},
+	{3, 3, WB_AREA_WHOLE, true, false, 0, 0, true},
+	{3, 3, WB_AREA_WHOLE, true, true, 0, 1, true}, /* found, and copied again */
+	{4, 4, WB_AREA_WHOLE, false, false, -EAGAIN, 0, false}, /* not the one that it is in */
+	{3, 4, WB_AREA_WHOLE, false, false, WB_ESTALE, 0, false},
+	{3, 3, WB_AREA_EMPTY, false, false, WB_ESTALE, 0, false},
+	{3, 3, WB_AREA_FILLING, false, false, WB_ESTALE, 0, false},
+};
+static int which, is_seen;
+
+static void script_install(struct fx_agent *a)
+{
+	const struct install *x = &installs[which];
+	struct wb_msg_app_install install = {
+		.transfer = x->asked, .version = 30, .read_back = x->read_back, .flip = x->flip};
+	const struct wb_msg_app_installed *m;
+
+	up_with_area(a);
+	stage(x->transfer, x->state);
+	begin_staged(a, 3);
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	m = &fx_agent_expect(a, WBP_APP_INSTALLED)->app_installed;
+	ck_assert_int_eq(m->code, x->code);
+	ck_assert_uint_eq(m->mismatched, x->mismatched);
+	ck_assert_int_eq(wb_area_state(area), x->is_copied ? WB_AREA_INSTALLED : x->state);
+	__atomic_store_n(&is_seen, 1, __ATOMIC_RELEASE);
+	fx_agent_wait_closed(a);
+}
+
+static struct wb_client *come_to_begun(struct fx_script *s, void (*script_of)(struct fx_agent *))
+{
+	struct wb_client_update u;
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct wb_error err;
+
+	pthread_barrier_init(&turn, NULL, 2);
+	fx_script_start(s, script_of);
+	o = fx_opts(&s->a, WB_CLIENT_ROLLOUT);
+	c = worker(&o);
+	while (!wb_client_poll(c))
+		;
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
+	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
+	return c;
+}
+
+START_TEST(only_what_is_whole_and_of_this_transfer_is_installed)
+{
+	uint8_t want[BYTES], *got = params;
+	struct wb_client_update u;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+
+	which = _i;
+	is_seen = 0;
+	memset(params, 0, BYTES);
+	c = come_to_begun(&s, script_install);
+	while (!__atomic_load_n(&is_seen, __ATOMIC_ACQUIRE)) /* nothing ends this update */
+		ck_assert_int_eq(wb_client_update_step(c, 1000000, &u, &err), -EAGAIN);
+	memset(want, installs[_i].is_copied ? 0x5a : 0, BYTES);
+	ck_assert_mem_eq(got, want, BYTES);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+/* ---- an agent that was restarted meanwhile -------------------------------------------------- */
+
+static void script_restart(struct fx_agent *a)
+{
+	struct wb_msg_app_install install = {.transfer = 3, .version = 30};
+
+	up_with_area(a);
+	stage(3, WB_AREA_WHOLE);
+	begin_staged(a, 3);
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	fx_agent_drop(a);
+	pthread_barrier_wait(&turn); /* only now the worker looks */
+	fx_agent_up(a);
+	pthread_barrier_wait(&turn);
+	begin_staged(a, 4); /* PARKED is the first that it hears */
+	fx_agent_end(a, 4, WB_APP_END_COMMITTED, "");
+	fx_agent_expect(a, WBP_APP_RESUMED);
+	fx_agent_wait_closed(a);
+}
+
+/* The copy is made all the same, since the decision stands; the new agent has not asked for it. */
+START_TEST(a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for)
+{
+	struct wb_client_update u;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+
+	c = come_to_begun(&s, script_restart);
+	pthread_barrier_wait(&turn);
+	ck_assert_msg(!wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), "%s", err.msg);
+	pthread_barrier_wait(&turn);
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
+	ck_assert_uint_eq(u.transfer, 4);
+	ck_assert(u.torn);
+	ck_assert_int_eq(((uint8_t *)params)[BYTES - 1], 0x5a);
+	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_AFTER);
+	ck_assert_int_eq(wb_client_update_resumed(c, 0, NULL, &err), 0);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_refill(struct fx_agent *a)
+{
+	struct wb_msg_app_install install = {.transfer = 3, .version = 30};
+
+	up_with_area(a);
+	stage(3, WB_AREA_WHOLE);
+	begin_staged(a, 3);
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_INSTALLED)->app_installed.code, WB_ESTALE);
+	ck_assert_int_eq(wb_area_state(area), WB_AREA_FILLING);
+	__atomic_store_n(&is_seen, 1, __ATOMIC_RELEASE);
+	fx_agent_wait_closed(a);
+}
+
+/* The first write of the copy comes here: an agent begins to fill the area anew under it. */
+static void refill(int sig)
+{
+	(void)sig;
+	wb_area_set(area, WB_AREA_FILLING);
+	if (mprotect(params, 4096, PROT_READ | PROT_WRITE))
+		abort();
+}
+
+START_TEST(what_is_filled_anew_during_the_copy_is_not_installed)
+{
+	struct sigaction sa = {.sa_handler = refill}, was;
+	struct wb_client_update u;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+
+	is_seen = 0;
+	params = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert(params != MAP_FAILED);
+	ck_assert_int_eq(sigaction(SIGSEGV, &sa, &was), 0);
+	c = come_to_begun(&s, script_refill);
+	while (!__atomic_load_n(&is_seen, __ATOMIC_ACQUIRE))
+		ck_assert_int_eq(wb_client_update_step(c, 1000000, &u, &err), -EAGAIN);
+	ck_assert_int_eq(sigaction(SIGSEGV, &was, NULL), 0);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+	munmap(params, 4096);
+	params = fx_heap;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("client_install");
@@ -147,6 +357,10 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, given_up_before_its_copy_is_torn_and_repaired);
+	tcase_add_loop_test(t, only_what_is_whole_and_of_this_transfer_is_installed, 0,
+		(int)(sizeof(installs) / sizeof(installs[0])));
+	tcase_add_test(t, a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for);
+	tcase_add_test(t, what_is_filled_anew_during_the_copy_is_not_installed);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

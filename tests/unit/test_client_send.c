@@ -110,8 +110,8 @@ START_TEST(send_goes_through_its_states)
 }
 END_TEST
 
-/* overlap: Supersede; transfer 4 is let go, then 5 is sent beside it. */
-static void script_supersede(struct fx_agent *a)
+/* With overlap: Supersede, up to the first SEND. */
+static void up_superseding(struct fx_agent *a)
 {
 	char digest[] = "xxh128:00000000000000000000000000000001";
 	struct wb_msg_app_planned m = {3, 5, digest, -1, true};
@@ -121,6 +121,12 @@ static void script_supersede(struct fx_agent *a)
 	fx_agent_attached(a);
 	fx_agent_send(a, WBP_APP_PLANNED, &m);
 	fx_agent_expect(a, WBP_APP_SEND);
+}
+
+/* overlap: Supersede; transfer 4 is let go, then 5 is sent beside it. */
+static void script_supersede(struct fx_agent *a)
+{
+	up_superseding(a);
 	state(a, 4, WB_APP_SEND_STARTED, 0, "");
 	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
 	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, 50);
@@ -155,6 +161,90 @@ START_TEST(with_supersede_a_send_follows_the_release_of_the_last)
 	/* A third waits until the second lets go. */
 	ck_assert_int_eq(wb_client_send(c, 60, 0, 50 * MS, &v, &err), -ETIMEDOUT);
 	says(&err, "transfer 5");
+	wb_client_transfer_free(t);
+	wb_client_transfer_free(u);
+	(void)wb_client_close(c, 10 * MS, &err);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_three(struct fx_agent *a)
+{
+	up_superseding(a);
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 5, WB_APP_SEND_RELEASED, 0, "");
+	pthread_barrier_wait(&both);
+	state(a, 4, WB_APP_SEND_FINAL, 0, "superseded");
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.version, 60);
+	fx_agent_wait_closed(a);
+}
+
+/* The second was let go as well; the first has not ended. */
+START_TEST(with_supersede_two_transfers_are_in_flight_not_three)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u, *v;
+	struct wb_client_opts o;
+
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_three);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 40, 0, 5 * S, &t, &err), 0);
+	ck_assert_int_eq(wb_client_send(c, 50, 0, 5 * S, &u, &err), 0);
+	ck_assert_int_eq(wb_client_transfer_wait(u, WB_CLIENT_TRANSFER_RELEASED, 5 * S, &err), 0);
+	ck_assert_int_eq(wb_client_send(c, 60, 0, 50 * MS, &v, &err), -ETIMEDOUT);
+	pthread_barrier_wait(&both);
+	ck_assert_int_eq(wb_client_send(c, 60, 0, 5 * S, &v, &err), 0);
+	wb_client_transfer_free(t);
+	wb_client_transfer_free(u);
+	wb_client_transfer_free(v);
+	(void)wb_client_close(c, 10 * MS, &err);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void held(struct fx_agent *a, uint64_t transfer, bool is_held)
+{
+	struct wb_msg_app_send_state m = {.transfer = transfer,
+		.version = (int64_t)transfer * 10,
+		.state = WB_APP_SEND_RELEASED,
+		.held = is_held};
+
+	fx_agent_send(a, WBP_APP_SEND_STATE, &m);
+}
+
+static void script_superseded_hold(struct fx_agent *a)
+{
+	up_superseding(a);
+	held(a, 4, true);
+	fx_agent_expect(a, WBP_APP_RELEASE); /* by the next send */
+	pthread_barrier_wait(&both); /* which waits until nobody reads any more */
+	held(a, 4, false);
+	fx_agent_expect(a, WBP_APP_SEND);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(with_supersede_a_hold_is_waited_for)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t, *u;
+	struct wb_client_opts o;
+
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_superseded_hold);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 40, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err), 0);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, 5 * S, &err), 0);
+	ck_assert_int_eq(wb_client_send(c, 50, 0, 50 * MS, &u, &err), -ETIMEDOUT);
+	pthread_barrier_wait(&both);
+	ck_assert_int_eq(wb_client_send(c, 50, 0, 5 * S, &u, &err), 0);
 	wb_client_transfer_free(t);
 	wb_client_transfer_free(u);
 	(void)wb_client_close(c, 10 * MS, &err);
@@ -222,8 +312,8 @@ START_TEST(transfer_that_missed_its_deadline_says_so_in_its_own_words)
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
 	c = fx_worker(&o);
 	ck_assert_int_eq(wb_client_send(c, -1, 0, S, &t, &err), 0);
-	ck_assert_int_eq(
-		wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err), -ETIMEDOUT);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err),
+		WB_CODE_ABORTED);
 	says(&err, "not called by t1");
 	ck_assert(!strstr(err.msg, "after")); /* the time that was not waited */
 	wb_client_transfer_free(t);
@@ -479,6 +569,8 @@ int main(void)
 	tcase_add_test(t, send_goes_through_its_states);
 	tcase_add_test(t, transfer_that_missed_its_deadline_says_so_in_its_own_words);
 	tcase_add_test(t, with_supersede_a_send_follows_the_release_of_the_last);
+	tcase_add_test(t, with_supersede_two_transfers_are_in_flight_not_three);
+	tcase_add_test(t, with_supersede_a_hold_is_waited_for);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
 	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);

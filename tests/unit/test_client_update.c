@@ -428,7 +428,7 @@ static void script_killed_parked(struct fx_agent *a)
 }
 
 /* Killed in an update that began; the next one knows, or hears, how it ended. */
-static void killed_in_update(struct fx_agent *a, bool is_opened, uint32_t result)
+static void killed_after(struct fx_agent *a, const struct wb_msg_app_begin *begin, bool is_opened)
 {
 	const struct wb_msg_app_attach *m;
 	uint32_t at;
@@ -436,17 +436,28 @@ static void killed_in_update(struct fx_agent *a, bool is_opened, uint32_t result
 	fx_agent_up(a);
 	wb_poll_promise(&a->page->word);
 	at = fx_agent_expect(a, WBP_APP_PARKED)->app_parked.count;
-	fx_agent_begin(a, 8);
+	fx_agent_send(a, WBP_APP_BEGIN, begin);
 	fx_agent_expect(a, WBP_APP_BEGUN);
-	a->page->touched = is_opened ? 8 : 0;
+	a->page->touched = is_opened ? begin->transfer : 0;
 	fx_agent_drop(a);
 	fx_agent_hello(a);
 	m = &fx_agent_expect(a, WBP_APP_ATTACH)->app_attach;
-	ck_assert_uint_eq(m->begun, 8);
-	ck_assert_int_eq(m->begun_version, 80);
-	ck_assert_uint_eq(m->begun_at, at);
-	ck_assert_uint_eq(m->is_touched, is_opened);
 	ck_assert_uint_eq(m->is_torn, 0);
+	if (begin->staged && !is_opened) { /* nobody can have installed: it runs */
+		ck_assert_uint_eq(m->begun, 0);
+		return;
+	}
+	ck_assert_uint_eq(m->begun, begin->transfer);
+	ck_assert_int_eq(m->begun_version, begin->version);
+	ck_assert_uint_eq(m->begun_at, at);
+	ck_assert_uint_eq(m->is_touched, is_opened && !begin->staged);
+}
+
+static void killed_in_update(struct fx_agent *a, bool is_opened, uint32_t result)
+{
+	static const struct wb_msg_app_begin begin = {.transfer = 8, .version = 80};
+
+	killed_after(a, &begin, is_opened);
 	fx_agent_attached(a);
 	fx_agent_planned(a);
 	/* In doubt it does not poll, not even to a stop. */
@@ -472,17 +483,44 @@ static void script_killed_committed(struct fx_agent *a)
 	killed_in_update(a, true, WB_APP_END_COMMITTED);
 }
 
+/* Its areas outlive the agent; others of the engine may be installing from theirs, or not. */
+static void script_killed_others_install(struct fx_agent *a)
+{
+	static const struct wb_msg_app_begin begin = {.transfer = 8, .version = 80, .staged = true};
+
+	killed_after(a, &begin, true);
+	fx_agent_attached(a);
+	fx_agent_planned(a);
+	fx_agent_end(a, 8, WB_APP_END_TORN, "others of the engine have installed it");
+	fx_agent_update(a, 9, WB_APP_END_COMMITTED);
+	fx_agent_wait_closed(a);
+}
+
+static void script_killed_nobody_installs(struct fx_agent *a)
+{
+	static const struct wb_msg_app_begin begin = {.transfer = 8, .version = 80, .staged = true};
+
+	killed_after(a, &begin, false);
+	fx_agent_attached(a);
+	fx_agent_planned(a);
+	fx_agent_update(a, 9, WB_APP_END_COMMITTED);
+	fx_agent_wait_closed(a);
+}
+
 static const struct {
 	void (*script)(struct fx_agent *a);
 	const char *seen;
 	bool is_fileno;
 	uint64_t transfer;
 } killed[] = {
-	{script_killed_idle, "ba", true, 1}, {script_killed_idle, "ba", false, 1},
+	{script_killed_idle, "ba", true, 1},
+	{script_killed_idle, "ba", false, 1},
 	{script_killed_parked, "ba", false, 1},
 	{script_killed_torn, "bBA", false, 9}, /* torn, then repaired by the new agent */
 	{script_killed_aborted, "bba", false, 9}, /* went on with the old weights */
 	{script_killed_committed, "ba", false, 8}, /* only END was lost */
+	{script_killed_others_install, "bBA", false, 9},
+	{script_killed_nobody_installs, "bba", false, 9},
 };
 
 START_TEST(killed_agent_gets_its_worker_back)

@@ -65,11 +65,17 @@ static const struct line agent_lines[] = {
 	{OP "--psk-file k --socket-mode 1777", "three octal digits"},
 	{OP "--psk-file k --transport udp", "--transport udp: expected tcp or shm"},
 	{OP "--psk-file k --rails 17", "--rails 17: expected 1 to 16"},
+	{OP "--psk-file k --rails 3 --rail-address a,b", "2 addresses of rails: there are 3 rails"},
+	{OP "--psk-file k --rail-address a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q",
+		"17 addresses of rails: there are 17 rails, and at most 16"},
+	{OP "--psk-file k --rails 2 --rail-address a,b", NULL},
+	{OP "--psk-file k --rail-address a,b", NULL},
+	{OP "--psk-file k --transport shm --rail-address a", "goes with --transport tcp"},
+	{OP "--psk-file k --rail-address=", "one for each rail"},
 	{OP "--psk-file k --rail-rate 5X", "expected a rate such as 500M"},
 	{OP "--psk-file k --buffer 1000", "--buffer 1000: expected a size of at least 1Mi"},
 	{OP "--psk-file k --staging-limit lots", "a size above 0, such as 8Gi"},
 	{OP "--psk-file k --staging-limit 0", "a size above 0, such as 8Gi"},
-	{OP "--psk-file k --checksums maybe", "on, off or installed"},
 	{OP "--psk-file k --grace 90000", "--grace 90000: expected 0 to 86400"},
 	{OP "--psk-file k --log-format xml", "text, json or auto"},
 	{OP "--psk-file k --log-level loud", "error, warn, info or debug"},
@@ -290,7 +296,7 @@ static int roll_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *e)
 		.n_agents = 2,
 		.engines = (void *)engines,
 		.n_engines = 1};
-	struct wb_p_object o = {.transfer_deadline_ns = 1};
+	struct wb_p_object o = {.transfer_deadline_ns = 1, .checksums = true};
 	static const struct wb__addrs none;
 	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan, &none};
 
@@ -386,6 +392,7 @@ START_TEST(a_plan_message_that_does_not_fit_the_plan_is_refused)
 	if (_i == 0) {
 		ck_assert_msg(!roll_of(NULL, "b", &r, &roll, &err), "%s", err.msg);
 		ck_assert_uint_eq(r.leader, 0);
+		ck_assert(r.sums && !r.read_back); /* as the object says */
 		ck_assert_uint_eq(roll.me, 1);
 		ck_assert_uint_eq(roll.local[0], WB__ROLL_NOT_MINE);
 		ck_assert_uint_eq(roll.local[2], 9);

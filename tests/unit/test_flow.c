@@ -19,15 +19,18 @@
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROWS 512
 #define BYTES (ROWS * 256 * 2)
 #define WORKERS 5
+#define READERS 12 /* more rollouts, each in an agent of its own, where a test has them */
 #define MAX 64
 
 static struct fix {
 	struct wb_xport x; /* first */
+	struct wb_fake_clock clock;
 	struct wb_manifest *m;
 	struct wb_map *map;
 	struct wb_plan *plan;
@@ -46,8 +49,10 @@ static struct fix {
 	int answer[MAX]; /* 0 = written */
 	uint64_t written[MAX];
 	struct wb_xport_write write; /* the last one */
-	int n_grant, n_answer, n_cancel;
-	int n_complete, n_failed;
+	int n_grant, n_answer, n_cancel, n_hang_up;
+	int n_complete, n_failed, failed_code;
+	char why[WB_ERR_MSG_MAX]; /* it has failed */
+	bool is_down; /* no connection to anybody */
 } d;
 
 static uint8_t arena[16 * BYTES];
@@ -93,7 +98,16 @@ static int on_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int cod
 	return on_answer(conn, code, 0);
 }
 
+static int on_disconnect(struct wb_xport *x, wb_conn_t conn)
+{
+	(void)x;
+	(void)conn;
+	d.n_hang_up++;
+	return 0;
+}
+
 static const struct wb_xport_ops ops = {.name = "notes",
+	.disconnect = on_disconnect,
 	.grant = on_grant,
 	.cancel = on_cancel,
 	.write = on_write,
@@ -102,7 +116,7 @@ static const struct wb_xport_ops ops = {.name = "notes",
 static wb_conn_t conn_to(void *ctx, uint32_t domain)
 {
 	(void)ctx;
-	return 100 + domain;
+	return d.is_down ? 0 : 100 + domain;
 }
 
 static void received(void *ctx, struct wb_flow *f, uint32_t worker)
@@ -125,43 +139,75 @@ static void failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct w
 	(void)ctx;
 	(void)f;
 	(void)worker;
-	(void)err;
+	d.failed_code = err->code;
+	snprintf(d.why, sizeof(d.why), "%s", err->msg);
 	d.n_failed++;
 }
 
-/* An agent with the plan's workers of domain 0, from @first on, @n of them. */
-static void open_flow_with(uint32_t first, uint32_t n, bool sums)
+/* As in the checkpoint, or transposed: then nothing is sent from where it lies. */
+static void make_map(bool is_turned)
 {
+	struct fx_map f = {.m = d.m};
+
+	if (is_turned) {
+		fx_param(&f, "w", WB_BF16, 256, ROWS);
+		fx_op(&f, (struct wb_op){.n_row = ROWS,
+				  .n_col = 256,
+				  .row_step = 1,
+				  .col_step = 1,
+				  .dst_row_stride = 1,
+				  .dst_col_stride = ROWS,
+				  .repeat = 1});
+	} else {
+		fx_copy(&f, fx_param(&f, "w", WB_BF16, ROWS, 256), "w",
+			(struct fx_box){0, ROWS, 0, 256, 0, 0});
+	}
+	d.map = fx_map_done(&f);
+}
+
+struct shape {
+	uint32_t first, n; /* of the plan's workers of domain 0, which are this agent's */
+	bool sums, is_turned;
+	uint32_t readers;
+};
+
+static void open_shape(const struct shape *is)
+{
+	uint32_t first = is->first, n = is->n;
 	static const uint8_t share[WB_POOLS] = {4, 4, 4, 4};
 	struct wb_tensor t = fx_tensor("w", WB_BF16, ROWS, 256);
-	struct wb_plan_worker worker[WORKERS] = {{.role = WB_ROLE_TRAINER},
+	struct wb_plan_worker worker[WORKERS + READERS] = {{.role = WB_ROLE_TRAINER},
 		{.role = WB_ROLE_ROLLOUT}, {.role = WB_ROLE_ROLLOUT, .engine = 1},
 		{.role = WB_ROLE_TRAINER, .domain = 1},
 		{.role = WB_ROLE_ROLLOUT, .engine = 2, .domain = 2}};
-	struct wb_flow_opts o = {
-		.slots = &d.slots, .env = &d.env, .transfer = 7, .window = 8, .sums = sums};
+	struct wb_flow_opts o = {.slots = &d.slots,
+		.env = &d.env,
+		.transfer = 7,
+		.window = 8,
+		.sums = is->sums,
+		.stall_ns = WB_NS_PER_S};
 	struct wb_lane_opts lo = {0};
 	struct wb_err err = {0};
-	struct fx_map f = {0};
 
 	memset(&d, 0, sizeof(d));
 	d.x.ops = &ops;
 	d.env = (struct wb_flow_env){.xport = &d.x,
-		.clock = &wb_clock_real,
+		.clock = &d.clock.clock,
 		.conn = conn_to,
 		.on_received = received,
 		.on_complete = complete,
 		.on_failed = failed};
+	wb_fake_clock_init(&d.clock, WB_NS_PER_S);
 	ck_assert_int_eq(wb_manifest_create(&t, 1, &d.m, NULL), 0);
-	f.m = d.m;
-	fx_copy(&f, fx_param(&f, "w", WB_BF16, ROWS, 256), "w",
-		(struct fx_box){0, ROWS, 0, 256, 0, 0});
-	d.map = fx_map_done(&f);
+	make_map(is->is_turned);
+	for (uint32_t i = 0; i < is->readers; i++)
+		worker[WORKERS + i] = (struct wb_plan_worker){
+			.role = WB_ROLE_ROLLOUT, .engine = 3 + i, .domain = 3 + i};
 	struct wb_plan_input in = {.manifest = d.m,
 		.layout = (const struct wb_map *const *)&d.map,
 		.n_layout = 1,
 		.worker = worker,
-		.n_worker = WORKERS,
+		.n_worker = WORKERS + is->readers,
 		.chunk_bytes = BYTES / 2};
 
 	ck_assert_msg(!wb_plan_create(&in, &d.plan, &err), "%s", err.msg);
@@ -176,6 +222,11 @@ static void open_flow_with(uint32_t first, uint32_t n, bool sums)
 	ck_assert_int_eq(wb_slots_init(&d.slots, arena, sizeof(arena), BYTES / 2, share, NULL), 0);
 	o.local = d.local;
 	ck_assert_msg(!wb_flow_create(&o, &d.f, &err), "%s", err.msg);
+}
+
+static void open_flow_with(uint32_t first, uint32_t n, bool sums)
+{
+	open_shape(&(struct shape){.first = first, .n = n, .sums = sums});
 }
 
 static void open_flow(uint32_t first, uint32_t n)
@@ -240,15 +291,19 @@ static void ask(wb_conn_t conn, uint64_t grant, uint32_t src, uint32_t dst, uint
 	wb_flow_on_grant(d.f, &ev);
 }
 
+static void end_write(int i)
+{
+	struct wb_xport_event ev = {
+		.kind = WB_XP_WRITE_DONE, .conn = d.answer_conn[i], .cookie = d.written[i]};
+
+	if (!d.answer[i])
+		wb_flow_on_xport(&ev);
+}
+
 static void end_writes(void)
 {
-	for (int i = 0; i < d.n_answer; i++) {
-		struct wb_xport_event ev = {
-			.kind = WB_XP_WRITE_DONE, .conn = d.answer_conn[i], .cookie = d.written[i]};
-
-		if (!d.answer[i])
-			wb_flow_on_xport(&ev);
-	}
+	for (int i = 0; i < d.n_answer; i++)
+		end_write(i);
 }
 
 /* ---- sources -------------------------------------------------------------------------------- */
@@ -283,10 +338,86 @@ START_TEST(a_connection_that_goes_down_takes_its_waiting_grants_along)
 }
 END_TEST
 
+static int n_written(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < d.n_answer; i++)
+		n += !d.answer[i];
+	return n;
+}
+
+/* There is one trainer, and it has its slots for all who ask: those that take and do not read keep
+ * some of them from nobody. */
+START_TEST(readers_that_stop_reading_leave_slots_for_others)
+{
+	const int frozen = _i;
+	int held;
+
+	open_shape(&(struct shape){.n = 1, .is_turned = true, .readers = READERS});
+	wb_flow_open_source(d.f, 0);
+	for (int r = 0; r < frozen; r++)
+		for (uint64_t k = 0; k < 16; k++)
+			ask(1 + (wb_conn_t)r, k, 0, WORKERS + (uint32_t)r, k % 2);
+	run_lane();
+	held = n_written(); /* they do not end */
+	ck_assert_int_ge(held, frozen);
+	/* Others come, read, and come again. */
+	for (uint64_t k = 0; k < 20; k++)
+		for (uint32_t r = (uint32_t)frozen; r < READERS; r++) {
+			int before = d.n_answer;
+
+			ask(1 + (wb_conn_t)r, k, 0, WORKERS + r, k % 2);
+			run_lane();
+			ck_assert_msg(d.n_answer == before + 1, "reader %u of %d gets nothing", r,
+				READERS);
+			end_write(before);
+			d.n_answer = before;
+		}
+	/* Their engines are given up: each is hung up on, and hears no more. */
+	for (int r = 0; r < frozen; r++) {
+		int before = d.n_hang_up;
+
+		wb_flow_lose_worker(d.f, WORKERS + (uint32_t)r);
+		ck_assert_int_gt(d.n_hang_up, before);
+		wb_flow_conn_down(d.f, 1 + (wb_conn_t)r);
+	}
+	end_writes();
+	run_lane();
+	ck_assert_int_eq(d.n_answer, held); /* nobody waits for the rest */
+	ck_assert_uint_eq(d.slots.n_free[WB_POOL_SEND], d.slots.n_pool[WB_POOL_SEND]);
+	close_flow();
+}
+END_TEST
+
+/* As many as there are may ask before there is anything to send: they are parked, none is refused
+ * while it asks for no more than it may. */
+START_TEST(asks_for_what_is_not_there_yet_wait)
+{
+	open_shape(&(struct shape){.n = 1, .is_turned = true, .readers = READERS});
+	for (uint32_t r = 0; r < READERS; r++)
+		for (uint64_t k = 0; k < 16; k++)
+			ask(1 + r, k, 0, WORKERS + r, k % 2);
+	ck_assert_int_eq(d.n_answer, 0);
+	for (uint32_t r = 0; r < READERS; r++)
+		wb_flow_conn_down(d.f, 1 + r);
+	ck_assert(wb_flow_is_idle(d.f));
+	close_flow();
+}
+END_TEST
+
 /* ---- sinks ---------------------------------------------------------------------------------- */
 
 static const uint8_t from_trainer_3[WORKERS] = {0, 0, 0, 1, 0};
 static const uint8_t from_rollout_1[WORKERS] = {0, 1, 0, 0, 0};
+
+/* Everybody else is gone, so that nobody goes on with a feed. */
+static void lose_others(uint32_t src)
+{
+	for (uint32_t w = 0; w < WORKERS; w++)
+		if (w != src)
+			wb_flow_lose_worker(d.f, w);
+}
 
 START_TEST(a_sink_opened_anew_does_not_count_what_was_asked_before)
 {
@@ -315,6 +446,7 @@ START_TEST(a_closed_worker_of_the_own_agent_is_not_read)
 	open_flow(1, 2);
 	wb_flow_mark_installed(d.f, 0, NULL);
 	wb_flow_close_source(d.f, 0); /* a newer transfer is about to change it */
+	lose_others(1);
 	wb_flow_open_sink(d.f, 1, from_rollout_1);
 	run_lane();
 	ck_assert_uint_eq(d.memory[1][0], 3);
@@ -338,13 +470,13 @@ START_TEST(a_closed_trainer_of_the_own_agent_is_not_waited_for)
 }
 END_TEST
 
-static struct wbk_sum sum_of(const void *p, size_t bytes)
+static struct wbk_sum sum_at(uint32_t chunk, const void *p)
 {
 	struct wbk_sum sum = {{0, 0}};
 	struct wbk_sum_keys keys;
 
 	wbk_sum_keys_init(&keys, 0);
-	wbk_sum_add(&keys, 0, p, bytes, &sum);
+	wbk_sum_add(&keys, chunk * (BYTES / 2), p, BYTES / 2, &sum);
 	return sum;
 }
 
@@ -363,17 +495,141 @@ START_TEST(a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile)
 	ck_assert_int_eq(d.n_grant, 2);
 	k = d.grant[0].chunk.chunk != 0;
 	memset(d.grant[k].iov[0].iov_base, 9, BYTES / 2);
-	here = sum_of(d.grant[k].iov[0].iov_base, BYTES / 2);
+	here = sum_at(0, d.grant[k].iov[0].iov_base);
 	d.grant[k].observe(d.grant[k].ctx, d.grant[k].iov[0].iov_base, BYTES / 2, 0);
 	end_grant_with(k, WB_XP_ARRIVED, &here);
 	/* A rail goes on with the write. */
-	sent = sum_of(d.memory[0], BYTES / 2);
+	sent = sum_at(0, d.memory[0]);
 	d.write.observe(d.write.ctx, d.memory[0], BYTES / 2, 0);
 	d.write.trailer(d.write.ctx, trailer);
 	ck_assert_mem_eq(trailer, &sent, sizeof(sent));
 	end_writes();
-	end_grant(!k, WB_XP_ARRIVED);
+	end_grant(!k, WB_XP_CANCELLED);
+	wb_flow_drop_sink(d.f, 1);
+	end_grant(2, WB_XP_CANCELLED);
+	close_flow();
+}
+END_TEST
+
+/* Worker 1 of this agent has both chunks of trainer 3, and the sums that came with them. */
+static void open_installed(void)
+{
+	open_flow_with(1, 1, true);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	ck_assert_int_eq(d.n_grant, 2);
+	for (int k = 0; k < 2; k++) {
+		const struct iovec *at = d.grant[k].iov;
+		struct wbk_sum sum = sum_at(d.grant[k].chunk.chunk, at->iov_base);
+
+		d.grant[k].observe(d.grant[k].ctx, at->iov_base, BYTES / 2, 0);
+		end_grant_with(k, WB_XP_ARRIVED, &sum);
+	}
 	ck_assert_int_eq(d.n_complete, 1);
+}
+
+/* The bytes are right, and the source says nothing of their sum. */
+START_TEST(a_chunk_without_a_sum_is_not_taken_where_sums_are_on)
+{
+	open_flow_with(1, 1, _i != 0);
+	lose_others(3);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	for (int k = 0; k < d.n_grant; k++) {
+		if (d.grant[k].observe)
+			d.grant[k].observe(d.grant[k].ctx, d.grant[k].iov->iov_base, BYTES / 2, 0);
+		end_grant(k, WB_XP_ARRIVED);
+	}
+	ck_assert_int_eq(d.n_complete, !_i);
+	ck_assert_int_eq(d.n_failed, _i);
+	ck_assert_int_eq(d.failed_code, _i ? WB_ECKSUM : 0);
+	ck_assert_msg(!_i || strstr(d.why, "worker 3") != NULL, "%s", d.why);
+	close_flow();
+}
+END_TEST
+
+static void refuse_grant(int k, int code)
+{
+	struct wb_xport_event ev = {.kind = WB_XP_REFUSED,
+		.conn = d.grant_conn[k],
+		.cookie = d.grant[k].cookie,
+		.code = code};
+
+	wb_flow_on_xport(&ev);
+}
+
+/* A source that has no room is asked again after a while, and longer and longer while it stays so:
+ * that is no try, and nobody else is asked.  One that never has any is given up, by name. */
+START_TEST(a_busy_source_is_asked_again_later)
+{
+	bool recovers = _i;
+	uint64_t began, at;
+	int n_asked = 0;
+
+	open_flow(1, 1);
+	began = wb_now_ns(&d.clock.clock);
+	for (uint32_t w = 0; w < WORKERS; w += 2)
+		wb_flow_lose_worker(d.f, w);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	while (!d.n_failed && n_asked < (recovers ? 10 : 1000)) {
+		int n = d.n_grant;
+
+		ck_assert_int_gt(n, 0);
+		d.n_grant = 0;
+		for (int k = 0; k < n; k++)
+			refuse_grant(k, -EBUSY);
+		n_asked++;
+		ck_assert_int_eq(d.n_grant, 0); /* not at once */
+		at = wb_flow_tick(d.f, wb_now_ns(&d.clock.clock));
+		ck_assert(d.n_failed || at > wb_now_ns(&d.clock.clock));
+		d.clock.now = at;
+		(void)wb_flow_tick(d.f, at);
+	}
+	ck_assert_int_eq(d.n_failed, !recovers);
+	for (int k = 0; recovers && k < 2; k++)
+		end_grant(k, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, recovers);
+	if (!recovers) {
+		ck_assert_int_eq(d.failed_code, -EBUSY);
+		ck_assert_msg(strstr(d.why, "worker 3") != NULL, "%s", d.why);
+		ck_assert_int_lt(n_asked, 30);
+		ck_assert_uint_ge(wb_now_ns(&d.clock.clock) - began, WB_NS_PER_S);
+	}
+	close_flow();
+}
+END_TEST
+
+enum then { NOTHING, IS_DROPPED, IS_CLOSED, CLOSED_BEFORE_IT_IS_ASKED_FOR, FLOW_STOPS, THENS };
+
+/* What it holds goes bad, and who reads it tells: it is repaired, unless its memory is not this
+ * flow's any more. */
+START_TEST(nothing_is_asked_for_a_worker_that_is_gone)
+{
+	int n = 2;
+
+	open_installed();
+	ask(1, 0x10000, 1, 4, 0);
+	ck_assert_int_eq(d.n_answer, 1);
+	d.memory[0][5] ^= 1;
+	d.write.observe(d.write.ctx, d.memory[0], BYTES / 2, 0);
+	if (_i == IS_DROPPED)
+		wb_flow_drop_sink(d.f, 0);
+	if (_i == IS_CLOSED)
+		wb_flow_close_source(d.f, 0);
+	if (_i == FLOW_STOPS)
+		wb_flow_stop(d.f);
+	d.is_down = _i == CLOSED_BEFORE_IT_IS_ASKED_FOR;
+	end_writes();
+	if (d.is_down)
+		wb_flow_close_source(d.f, 0);
+	d.is_down = false;
+	wb_flow_conn_up(d.f, 1);
+	ck_assert_int_eq(d.n_grant, _i == NOTHING ? ++n : n);
+	if (n > 2)
+		end_grant(2, WB_XP_CANCELLED);
+	ck_assert_int_eq(d.n_grant, n > 2 ? 4 : 2); /* still wanted */
+	wb_flow_close_source(d.f, 0);
+	if (n > 2)
+		end_grant(3, WB_XP_CANCELLED);
+	ck_assert_int_eq(d.n_grant, n > 2 ? 4 : 2); /* no more */
 	close_flow();
 }
 END_TEST
@@ -391,6 +647,11 @@ int main(void)
 	tcase_add_loop_test(c, a_sink_opened_anew_does_not_count_what_was_asked_before, 0, 2);
 	tcase_add_test(c, a_closed_worker_of_the_own_agent_is_not_read);
 	tcase_add_test(c, a_closed_trainer_of_the_own_agent_is_not_waited_for);
+	tcase_add_loop_test(c, nothing_is_asked_for_a_worker_that_is_gone, 0, THENS);
+	tcase_add_loop_test(c, readers_that_stop_reading_leave_slots_for_others, 0, 4);
+	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
+	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
+	tcase_add_loop_test(c, a_chunk_without_a_sum_is_not_taken_where_sums_are_on, 0, 2);
 	tcase_add_test(c, a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile);
 	return fx_run(s);
 }

@@ -130,6 +130,7 @@ static struct world *begin(struct run *r, struct world_opts o, int point)
 	o.workers_per_agent = 1;
 	o.scale = 48;
 	o.poll_ns = 50000;
+	o.drift = 8; /* it steps together */
 	o.step_deadline_ns = o.transfer_deadline_ns = WB_NS_PER_S;
 	o.peers_reconnect = o.rollout_staged = o.all_engines = true;
 	memset(r, 0, offsetof(struct run, is_tracing));
@@ -305,8 +306,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return figures(atoi(argv[1]));
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(
-		tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
+	fx_add_points(tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
 	tcase_add_loop_test(tc, judges_that_restart_keep_their_word, 0, 6);
 	tcase_add_test(tc, a_count_of_judges_that_a_worker_wrote_is_not_believed);
 	suite_add_tcase(s, tc);

@@ -459,6 +459,40 @@ START_TEST(failed_allocation_leaves_nothing)
 }
 END_TEST
 
+static bool is_readable(const struct wb_lane *l)
+{
+	struct pollfd p = {.fd = wb_lane_fd(l), .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* An agent has a lane a worker, and looks at all of them whenever anything wakes it. */
+START_TEST(an_idle_lane_is_not_read_and_a_signal_that_came_late_is_taken)
+{
+	struct wb_lane_job job, done;
+	const uint64_t one = 1;
+	struct wbk_box b[2];
+	struct rig r;
+
+	start(&r, _i, 4);
+	boxes(b, 2, 100);
+	job = job_of(&r, WB_LANE_PACK, b, 2, 0);
+	ck_assert_int_eq(write(wb_lane_fd(r.lane), &one, sizeof(one)), sizeof(one));
+	ck_assert_int_eq(wb_lane_reap(r.lane, &done, 1), 0);
+	ck_assert(is_readable(r.lane));
+	wb_lane_fired(r.lane);
+	ck_assert(!is_readable(r.lane));
+	/* What is there to reap is not lost by that. */
+	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
+	while (!is_readable(r.lane))
+		poll(NULL, 0, 1);
+	wb_lane_fired(r.lane);
+	ck_assert_int_eq(wb_lane_reap(r.lane, &done, 1), 1);
+	ck_assert_int_eq(wb_lane_reap(r.lane, &done, 1), 0);
+	stop(&r);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -474,6 +508,8 @@ int main(void)
 	tcase_add_test(tc, rings_that_make_no_sense_end_either_side);
 	tcase_add_test(tc, foreign_rings_are_refused);
 	tcase_add_loop_test(tc, failed_allocation_leaves_nothing, 0, THREAD + 1);
+	tcase_add_loop_test(
+		tc, an_idle_lane_is_not_read_and_a_signal_that_came_late_is_taken, HOST, KINDS);
 	suite_add_tcase(suite, tc);
 	return fx_run(suite);
 }

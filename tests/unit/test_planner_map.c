@@ -264,6 +264,63 @@ START_TEST(map_of_another_manifest_is_refused)
 }
 END_TEST
 
+static struct wb_manifest *listed(const struct wb_tensor *t, uint32_t n)
+{
+	struct wb_manifest *m = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_msg(!wb_manifest_create(t, n, &m, &err), "%s", err.msg);
+	return m;
+}
+
+START_TEST(differences_of_manifests_are_told_by_tensor)
+{
+	struct wb_tensor base[] = {fx_tensor("b", WB_BF16, 4, 8), fx_tensor("a", WB_F32, 1000, 256),
+		fx_tensor("c", WB_I8, 0, 3), fx_tensor("d", WB_I8, 0, 3)};
+	struct wb_tensor other[] = {fx_tensor("b", WB_BF16, 4, 8),
+		fx_tensor("a", WB_BF16, 1008, 256), fx_tensor("c", WB_I8, 0, 3),
+		fx_tensor("e", WB_I8, 0, 3)};
+	struct wb_tensor turned[] = {base[0], base[2], base[1], base[3]};
+	static const struct {
+		uint32_t n, shown_max;
+		const char *text;
+	} rows[] = {
+		{3, 4,
+			"a: trainer F32 [1000,256], rollout BF16 [1008,256]; d: only trainer I8 "
+			"[3]; e: only rollout I8 [3]"},
+		{3, 1, "a: trainer F32 [1000,256], rollout BF16 [1008,256]; and 2 more"},
+	};
+	static const char *const who[] = {"trainer", "rollout"};
+	struct wb_manifest *first = listed(base, 4), *second = listed(other, 4);
+	struct wb_manifest *third = listed(turned, 4), *fourth = listed(base, 2);
+	const struct wb_manifest *m[2] = {first, second}, *o[2] = {first, third};
+	const struct wb_manifest *same[2] = {first, first}, *less[2] = {fourth, first};
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1 << 16);
+	for (size_t i = 0; i < WB_ARRAY_SIZE(rows); i++) {
+		wb_buf_reset(&b);
+		ck_assert_uint_eq(wb_manifest_differ(m, who, rows[i].shown_max, &b), rows[i].n);
+		ck_assert_str_eq(wb_buf_cstr(&b), rows[i].text);
+	}
+	wb_buf_reset(&b);
+	ck_assert_uint_eq(wb_manifest_differ(o, who, 4, &b), 1);
+	ck_assert_str_eq(wb_buf_cstr(&b), "the same tensors in another order: number 1 is a for "
+					  "trainer and c for rollout");
+	wb_buf_reset(&b);
+	ck_assert_uint_eq(wb_manifest_differ(less, who, 4, &b), 2);
+	ck_assert_str_eq(wb_buf_cstr(&b), "c: only rollout I8 [3]; d: only rollout I8 [3]");
+	wb_buf_reset(&b);
+	ck_assert_uint_eq(wb_manifest_differ(same, who, 4, &b), 0);
+	ck_assert_str_eq(wb_buf_cstr(&b), "");
+	wb_buf_finish(&b);
+	wb_manifest_destroy(first);
+	wb_manifest_destroy(second);
+	wb_manifest_destroy(third);
+	wb_manifest_destroy(fourth);
+}
+END_TEST
+
 START_TEST(allocation_failures_leave_outputs_untouched)
 {
 	struct wb_manifest *m = manifest(), *m2;
@@ -357,6 +414,7 @@ int main(void)
 	tcase_add_test(c, damaged_bytes_are_refused_or_canonical);
 	tcase_add_loop_test(c, bad_op_is_named, 0, WB_ARRAY_SIZE(bad_ops));
 	tcase_add_test(c, map_of_another_manifest_is_refused);
+	tcase_add_test(c, differences_of_manifests_are_told_by_tensor);
 	tcase_add_test(c, allocation_failures_leave_outputs_untouched);
 	tcase_add_test(c, only_a_widening_cast_is_exact);
 	tcase_add_test(c, json_names_every_part);

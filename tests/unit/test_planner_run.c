@@ -697,6 +697,6 @@ int main(void)
 	first_seed = seed ? strtoull(seed, NULL, 0) : 1;
 	printf("seeds %llu and on (WB_SEED, WB_RUNS)\n", (unsigned long long)first_seed);
 	suite_add_tcase(s, c);
-	tcase_add_loop_test(c, a_plan_carried_out_gives_what_a_load_gives, 0, n);
+	fx_add_points(c, a_plan_carried_out_gives_what_a_load_gives, 0, n);
 	return fx_run(s);
 }

@@ -310,7 +310,7 @@ START_TEST(a_call_to_a_leader_that_stays_away_ends)
 	world_send_one(&w.worker[1], 2);
 	world_run_for(&w, SOON);
 	ck_assert_int_eq(w.worker[1].send_state, WB_APP_SEND_FINAL);
-	ck_assert_int_eq(w.worker[1].send_code, -EHOSTDOWN);
+	ck_assert_int_eq(w.worker[1].send_code, WB_EUNKNOWN);
 	ck_assert_msg(strstr(w.worker[1].why, "trainer-0") != NULL, "%s", w.worker[1].why);
 	end();
 }
@@ -322,9 +322,11 @@ START_TEST(a_worker_whose_agent_died_before_the_end_hears_of_it)
 {
 	int i = _i % (int)WB_ARRAY_SIZE(words), more = _i / (int)WB_ARRAY_SIZE(words);
 	struct world_opts o = in_step(more);
-	const struct world_worker *a = &w.worker[1], *b = &w.worker[2];
+	const struct world_worker *a, *b;
 
 	die_at(&o, i);
+	a = &w.worker[1];
+	b = &w.worker[2];
 	world_run_for(&w, (uint64_t)(more % 3) * 700 * WB_NS_PER_MS);
 	world_start_agent(&w, words[i].agent);
 	come_to_plan();
@@ -351,8 +353,17 @@ static void no_words(const char *from, const char *to, uint64_t ns)
 	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
 }
 
+static void restart_engine(void)
+{
+	for (uint32_t i = 1; i <= 2; i++)
+		world_kill_worker(&w, i);
+	for (uint32_t i = 1; i <= 2; i++)
+		world_start_worker(&w, i);
+}
+
 /* The lead that began anew asks how the update ended, and the other agent cannot be reached until
- * it is given up: the answer, which is lost, holds nothing up later. */
+ * it is given up: the answer, which is lost, holds nothing up later.  Each worker goes by what it
+ * knows of itself; where that parts them the engine's user ends it. */
 START_TEST(a_question_about_an_update_is_not_asked_for_ever)
 {
 	int i = 7 + _i % 5;
@@ -363,6 +374,8 @@ START_TEST(a_question_about_an_update_is_not_asked_for_ever)
 	no_words("e0-1", "e0-0", 13 * WB_NS_PER_S);
 	world_start_agent(&w, 1);
 	world_run_for(&w, 14 * WB_NS_PER_S);
+	if (words[i].holds < 0 && w.worker[1].phase != w.worker[2].phase)
+		restart_engine();
 	come_to_plan();
 	commits(3);
 	end();
@@ -373,17 +386,14 @@ END_TEST
  * asked; the other one is torn for all that anybody knows.  Its user ends the engine. */
 static void restart_if_torn(void)
 {
-	uint64_t until = world_now(&w) + 10 * WB_NS_PER_S;
+	uint64_t until = world_now(&w) + SOON;
 
 	while (!is_planned() && world_now(&w) < until)
 		ck_assert(wb_sim_step(w.net));
 	if (is_planned())
 		return;
 	ck_assert(w.worker[1].phase == WORLD_TORN || w.worker[2].phase == WORLD_TORN);
-	for (uint32_t i = 1; i <= 2; i++)
-		world_kill_worker(&w, i);
-	for (uint32_t i = 1; i <= 2; i++)
-		world_start_worker(&w, i);
+	restart_engine();
 }
 
 START_TEST(an_engine_in_step_survives_an_agent_of_it)
@@ -479,16 +489,16 @@ int main(void)
 
 	wb_log_level_max = WB_LOG_ERROR;
 	tcase_set_timeout(tc, 30);
-	tcase_add_loop_test(tc, a_restarted_trainer_agent_holds_nobody_up, 0, STEPS);
-	tcase_add_loop_test(tc, a_restarted_rollout_agent_holds_nobody_up, 0, STEPS);
-	tcase_add_loop_test(tc, a_call_while_the_leader_restarts_waits_for_the_plan, 0, STEPS);
+	fx_add_points(tc, a_restarted_trainer_agent_holds_nobody_up, 0, STEPS);
+	fx_add_points(tc, a_restarted_rollout_agent_holds_nobody_up, 0, STEPS);
+	fx_add_points(tc, a_call_while_the_leader_restarts_waits_for_the_plan, 0, STEPS);
 	tcase_add_test(tc, a_call_to_a_leader_that_stays_away_ends);
-	tcase_add_loop_test(tc, a_worker_whose_agent_died_before_the_end_hears_of_it, 0,
+	fx_add_points(tc, a_worker_whose_agent_died_before_the_end_hears_of_it, 0,
 		(int)WB_ARRAY_SIZE(words) * 6);
-	tcase_add_loop_test(tc, a_question_about_an_update_is_not_asked_for_ever, 0, 20);
-	tcase_add_loop_test(tc, an_engine_in_step_survives_an_agent_of_it, 0, 3 * STEPS);
-	tcase_add_loop_test(tc, engines_that_leave_hold_nobody_up, 0, STEPS);
-	tcase_add_loop_test(tc, an_engine_that_leaves_in_its_hook_takes_nothing_with_it, 0, STEPS);
+	fx_add_points(tc, a_question_about_an_update_is_not_asked_for_ever, 0, 20);
+	fx_add_points(tc, an_engine_in_step_survives_an_agent_of_it, 0, 3 * STEPS);
+	fx_add_points(tc, engines_that_leave_hold_nobody_up, 0, STEPS);
+	fx_add_points(tc, an_engine_that_leaves_in_its_hook_takes_nothing_with_it, 0, STEPS);
 	tcase_add_test(tc, a_feed_that_cannot_begin_is_reported);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

@@ -113,7 +113,7 @@ START_TEST(no_engine_at_all_is_engine_label_missing)
 	pod("r-0", "rollout", NULL, true);
 	up(agent(2, "r-0", &w, 1));
 	members_are("False", "EngineLabelMissing", "has no label weightbridge.io/engine");
-	ck_assert_ptr_nonnull(strstr(did(false), "reject(2/1: rollout worker r-0/1 has no engine"));
+	ck_assert_ptr_nonnull(strstr(did(false), "reject(2/1: r-0/worker 1 has no engine"));
 }
 END_TEST
 

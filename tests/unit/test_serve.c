@@ -111,6 +111,53 @@ START_TEST(reports_are_summed_up_over_clock_offsets)
 }
 END_TEST
 
+static const struct {
+	const char *said, *engines[2], *result;
+} ends[] = {
+	{"Aborted", {"Aborted", "Aborted"}, "Aborted"},
+	{"Aborted", {"Aborted", "Unknown"}, "Unknown"},
+	{"Succeeded", {"Committed", "Aborted"}, "Succeeded"},
+	{"Succeeded", {"Committed", "Torn"}, "PartlyTorn"},
+	{"Succeeded", {"Torn", "Committed"}, "PartlyTorn"},
+	{"Torn", {"Torn", "Torn"}, "Torn"},
+};
+
+/* Agents say one of the words that every operator knows; the engines say the rest. */
+START_TEST(a_result_says_what_engines_have)
+{
+	struct wb_p_engine_state e[2] = {
+		{.engine = "e1", .version = -1, .state = ends[_i].engines[0]},
+		{.engine = "e2", .version = -1, .state = ends[_i].engines[1]}};
+	struct wb_msg_report m = {.object = "default/a",
+		.epoch = {1, 1},
+		.transfer = 6,
+		.version = 60,
+		.state = ends[_i].said,
+		.sentence = "1 of 2 of them",
+		.is_final = true,
+		.engines = e,
+		.n_engines = 2};
+	json_t *st, *last;
+	char text[200];
+	struct wb_buf b;
+
+	run_job_to_active();
+	say(&train, WBP_REPORT, &m);
+	st = status();
+	last = json_object_get(st, "lastTransfer");
+	ck_assert_str_eq(json_string_value(json_object_get(last, "result")), ends[_i].result);
+	if (strcmp(ends[_i].result, "Succeeded") != 0)
+		ck_assert_ptr_null(json_object_get(last, "endToEndMilliseconds"));
+	json_decref(st);
+	wb_buf_init(&b, 1 << 20);
+	wb_serve_metrics(s, &b);
+	snprintf(text, sizeof(text), "wb_transfers_total{result=\"%s\"} 1\n", ends[_i].result);
+	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), text));
+	wb_buf_finish(&b);
+	end_both();
+}
+END_TEST
+
 START_TEST(planner_refusal_names_workers)
 {
 	union wb_msg m;
@@ -401,6 +448,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, hello_to_activate);
 	tcase_add_test(tc, reports_are_summed_up_over_clock_offsets);
+	tcase_add_loop_test(tc, a_result_says_what_engines_have, 0, (int)WB_ARRAY_SIZE(ends));
 	tcase_add_test(tc, planner_refusal_names_workers);
 	tcase_add_test(tc, other_protocol_version_is_refused_with_a_sentence);
 	tcase_add_test(tc, unknown_object_is_refused_and_names_those_there_are);

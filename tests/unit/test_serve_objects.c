@@ -498,6 +498,7 @@ END_TEST
 
 START_TEST(token_is_used_by_one_connection_at_a_time)
 {
+	struct wb_msg_heartbeat beat = {.sent_ns = 1, .echo_received_ns = 1};
 	union wb_msg m;
 
 	open_wire(&train);
@@ -507,6 +508,9 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	open_wire(&roll);
 	hello_with(&roll, "secret", "a");
 	wb_serve_authenticated(s, claimed_peer, 0, "");
+	expect(&train, WBP_HEARTBEAT, &m);
+	beat.echo_ns = m.heartbeat.sent_ns;
+	say(&train, WBP_HEARTBEAT, &beat);
 	expect(&roll, WBP_REJECT, &m);
 	ck_assert(strstr(m.reject.sentence, "agent train is connected already, from wire"));
 	ck_assert(m.reject.retry && roll.is_closed && !train.is_closed);

@@ -228,7 +228,7 @@ END_TEST
 #define CHUNK 300001
 #define GRANTS 12
 
-static const struct wb_xport_epoch epoch = {1, 1, 1, {7}};
+static const struct wb_xport_epoch epoch = {1, 1, 1, {7}, false};
 static uint8_t memory[NODES][CHUNK], landing[NODES][CHUNK];
 
 struct soak {

@@ -81,6 +81,8 @@ static const struct {
 		"transfer.yaml:5: spec.trainer.workers: must be a whole number, without quotes"},
 	{GOOD "  overlap: wait\n", "transfer.yaml:7: spec.overlap: wait is none of Wait, "
 				   "Supersede; did you mean Wait?"},
+	{GOOD "  checksums: On\n", "transfer.yaml:7: spec.checksums: On is none of None, Wire, "
+				   "Installed"},
 	{GOOD "  overlap: Never\n", "transfer.yaml:7: spec.overlap: Never is none of Wait, "
 				    "Supersede"},
 	{GOOD "  suspend: yes\n", "transfer.yaml:7: spec.suspend: must be true or false"},
@@ -206,6 +208,7 @@ START_TEST(full_example_sets_every_field)
 	ck_assert_uint_eq(s->rollout_buffer_bytes, (3ull << 30) / 2);
 	ck_assert_uint_eq(s->commit_policy, WB_COMMIT_ALL_ENGINES);
 	ck_assert_uint_eq(s->overlap, WB_OVERLAP_SUPERSEDE);
+	ck_assert_uint_eq(s->checksums, WB_CHECKSUMS_INSTALLED);
 	ck_assert_uint_eq(s->device_prefixes.n, 1);
 	ck_assert_str_eq(s->device_prefixes.v[0], "mlx5_");
 	for (size_t i = 0; i < wb_spec_n_field; i++) {

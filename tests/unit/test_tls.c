@@ -316,6 +316,45 @@ START_TEST(too_many_connections_are_turned_away_and_closing_drops_the_rest)
 }
 END_TEST
 
+/* They do not end by themselves before the test does. */
+START_TEST(who_lingers_makes_room_for_who_comes)
+{
+	struct wb_chan_limits lim = fx_limits;
+	struct fx_end server = {0}, client = {0};
+	struct wb_tls *st = fx_psk_tls(true, "k", 1), *ct = fx_psk_tls(false, "k", 1);
+	struct wb_listen_opts o = {
+		.host = "127.0.0.1", .tls = st, .limits = fx_limits, .pending_max = 2};
+	const struct wb_listen_cb cb = {&server, fx_on_chan, NULL, fx_on_refused};
+	struct wb_chan_cb mine = fx_cb_of(&client);
+	struct wb_listener *l;
+	int fd[2];
+
+	o.limits.connect_ns = lim.connect_ns = 100 * WB_NS_PER_S;
+	ck_assert_int_eq(wb_listen(fx_loop, &o, &cb, &l, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		fd[i] = raw_connect(wb_listener_port(l));
+	if (_i) /* one is in the middle of its handshake */
+		ck_assert_int_eq(write(fd[0], "\x16\x03", 2), 2);
+	/* At first the house is full, of those who have just come. */
+	while (!server.opened) {
+		client = (struct fx_end){0};
+		ck_assert_int_eq(wb_tls_connect(fx_loop, ct, "127.0.0.1", wb_listener_port(l), &lim,
+					 &mine, &client.ch),
+			0);
+		while (!server.opened && !client.closed)
+			wb_loop_run_once(fx_loop, true);
+	}
+	wb_chan_close(server.ch);
+	fx_run_until(&server.closed, 1);
+	fx_run_until(&client.closed, 1);
+	wb_listener_close(l);
+	for (int i = 0; i < 2; i++)
+		close(fd[i]);
+	wb_tls_put(st);
+	wb_tls_put(ct);
+}
+END_TEST
+
 START_TEST(nobody_listening_and_no_answer_are_said)
 {
 	struct wb_chan_limits lim = fx_limits;
@@ -523,6 +562,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(
 		t, connections_that_are_not_peers_are_refused_in_time, 0, WB_ARRAY_SIZE(rude));
 	tcase_add_test(t, too_many_connections_are_turned_away_and_closing_drops_the_rest);
+	tcase_add_loop_test(t, who_lingers_makes_room_for_who_comes, 0, 2);
 	tcase_add_test(t, nobody_listening_and_no_answer_are_said);
 	tcase_add_test(t, an_address_that_never_answers_costs_a_moment_when_there_is_another);
 	tcase_add_test(t, addresses_that_fail_are_named_each_with_its_reason_and_in_time);

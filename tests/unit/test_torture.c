@@ -347,8 +347,10 @@ static int area_ranges(void)
 static int area(void)
 {
 	static const uint64_t bytes[] = {4096, 8192};
+	const struct wb__area_in in = {.mem_bytes = bytes, .n_mem = 2, .used = 100};
 	struct wb__worker_area *a = NULL;
-	int rc = wb__worker_area_create(bytes, 2, 100, &a, NULL);
+	struct wb__area_raw raw = {0};
+	int rc = wb__worker_area_create(&in, &raw, &a, NULL);
 
 	if (!rc)
 		wb__worker_area_destroy(a);
@@ -409,7 +411,7 @@ static void mark(void *ctx, const char *what, const char *who, uint64_t transfer
 static int core(void)
 {
 	struct wb_core_env env = {.clock = &wb_clock_real};
-	struct wb_core_opts o = {.agent = "a", .sums = true};
+	struct wb_core_opts o = {.agent = "a"};
 	struct wb_core *c = NULL;
 	int rc = wb_core_create(&o, &env, &c, NULL);
 
@@ -458,8 +460,7 @@ static int installed(void)
 		.to_peer = to_peer,
 		.report = report,
 		.trace = mark};
-	struct wb_core_opts o = {
-		.agent = "a", .sums = true, .arena = memory, .arena_bytes = sizeof(memory)};
+	struct wb_core_opts o = {.agent = "a", .arena = memory, .arena_bytes = sizeof(memory)};
 	struct wb_core *c = NULL;
 	int rc = wb_core_create(&o, &env, &c, NULL);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every wait ends: with news that is lost, plans that are never activated, repair that never comes.
  */
+#include "base/base.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/world_check.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -358,6 +360,69 @@ START_TEST(the_time_to_call_begins_when_the_leaders_transfer_has_ended)
 }
 END_TEST
 
+#define DIALLERS 8
+#define TRIES 4 /* 50, 100, 200 ms apart */
+
+/* Nobody can be dialled; who tried to reach the trainer when, by transport. */
+static struct {
+	struct world *w;
+	const struct wb_xport *x[DIALLERS];
+	uint64_t at[DIALLERS][TRIES];
+	uint32_t n[DIALLERS];
+} dials;
+
+static int refuse_to_dial(
+	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
+{
+	(void)out;
+	for (uint32_t i = 0; i < DIALLERS; i++)
+		if (dials.x[i] == x && !strcmp(p->name, dials.w->agent[0].name) &&
+			dials.n[i] < TRIES)
+			dials.at[i][dials.n[i]++] = world_now(dials.w);
+	return wb_err_set(err, -ECONNREFUSED, "nobody listens");
+}
+
+/* Most that two of them are apart in how long they waited before their last try. */
+static uint64_t spread(void)
+{
+	uint64_t least = UINT64_MAX, most = 0;
+
+	for (uint32_t i = 0; i < DIALLERS; i++) {
+		uint64_t waited = dials.at[i][TRIES - 1] - dials.at[i][TRIES - 2];
+
+		ck_assert_uint_eq(dials.n[i], TRIES);
+		least = WB_MIN(least, waited);
+		most = WB_MAX(most, waited);
+	}
+	return most - least;
+}
+
+START_TEST(those_who_fail_together_try_again_apart)
+{
+	struct world_opts o = shape;
+	struct wb_xport_ops deaf;
+	struct world w;
+
+	o.trainer_agents = 1;
+	o.engines = DIALLERS;
+	o.agents_per_engine = 1;
+	world_init(&w, &o);
+	world_plan(&w);
+	memset(&dials, 0, sizeof(dials));
+	dials.w = &w;
+	deaf = *w.agent[0].xport->ops;
+	deaf.connect = refuse_to_dial;
+	for (uint32_t i = 0; i < DIALLERS; i++) {
+		dials.x[i] = w.agent[1 + i].xport;
+		w.agent[1 + i].xport->ops = &deaf;
+	}
+	world_send(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_uint_gt(spread(), 20 * WB_NS_PER_MS);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("waits");
@@ -373,6 +438,7 @@ int main(void)
 	tcase_add_test(tc, the_time_to_call_begins_when_the_transfer_before_has_ended);
 	tcase_add_test(tc, the_time_to_call_begins_with_the_plan);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_leaders_transfer_has_ended);
+	tcase_add_test(tc, those_who_fail_together_try_again_apart);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }

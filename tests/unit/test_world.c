@@ -226,6 +226,72 @@ repair:
 }
 END_TEST
 
+/* Engine 1 comes back with nothing and is fed by engine 0, which leaves meanwhile: in order, or
+ * with its whole pod.  @others: engines that hold the version too. */
+static void feed_without_its_source(struct world *w, int i, uint32_t others)
+{
+	struct world_opts o = shapes[1];
+	struct wb_rng rng = {(uint64_t)i};
+	struct wb_err err = {0};
+	uint32_t dead;
+
+	o.seed = 100 + (uint64_t)i;
+	o.scale = 1024;
+	o.engines = 2 + others;
+	world_init(w, &o);
+	world_plan(w);
+	world_check_send(w, 2, 20 * WB_NS_PER_S);
+	dead = world_agent_of_engine(w, 1);
+	world_kill_agent(w, dead);
+	world_run_for(w, 10 * WB_NS_PER_MS);
+	world_restart(w, dead);
+	world_plan(w);
+	for (uint32_t a = 0; a < w->n_agent; a++)
+		wb_core_seen(w->agent[a].core, world_uid, 1);
+	wb_core_expect_feed(w->agent[dead].core, world_uid, 1);
+	ck_assert_int_eq(wb_core_feed(w->agent[world_agent_of_engine(w, 0)].core, world_uid, 1, 2,
+				 1, 0, &err),
+		0);
+	while (w->worker[w->n_worker - 1 - others * 2].phase != WORLD_BEGUN)
+		world_run_for(w, 1000);
+	world_run_for(w, wb_rng_below(&rng, 1000000));
+	for (uint32_t k = w->n_trainer; k < w->n_worker; k++)
+		if (w->worker[k].engine == 0)
+			world_end_worker(w, k, NULL);
+	if (i % 2)
+		world_kill_agent(w, world_agent_of_engine(w, 0));
+	world_run_for(w, WB_NS_PER_S);
+}
+
+START_TEST(a_feed_goes_on_from_other_engines_when_its_source_leaves)
+{
+	struct world w;
+
+	feed_without_its_source(&w, _i, 1 + (uint32_t)_i % 2);
+	for (uint32_t k = w.n_trainer; k < w.n_worker; k++)
+		if (w.worker[k].engine == 1) {
+			ck_assert_msg(world_holds(&w, &w.worker[k], 2), "seed %d: %s %s", _i,
+				w.worker[k].why, w.last_culprit);
+			ck_assert_uint_eq(w.worker[k].n_torn, 0);
+		}
+	world_finish(&w);
+}
+END_TEST
+
+START_TEST(a_feed_that_nobody_can_go_on_with_fails_at_once)
+{
+	struct world w;
+
+	feed_without_its_source(&w, _i, 0);
+	ck_assert_int_eq(w.worker[w.n_worker - 1].phase, WORLD_TORN);
+	ck_assert_msg(strstr(w.worker[w.n_worker - 1].why, "has no source left") != NULL, "%s",
+		w.worker[w.n_worker - 1].why);
+	if (!(_i % 2))
+		ck_assert_str_eq(w.last_result, "Torn");
+	world_finish(&w);
+}
+END_TEST
+
 /* A leader whose process restarted goes on above the number in its file.  One whose pod is new and
  * that was told nothing begins with a number that has been used: it is refused by name, and the
  * next one is above. */
@@ -717,14 +783,16 @@ int main(void)
 	tcase_add_test(tc, a_thousand_versions_change_at_the_same_poll_without_a_barrier);
 	tcase_add_test(tc, greatest_count_plus_one_without_a_promise_is_not_enough);
 	tcase_add_test(tc, workers_in_a_collective_of_their_own_do_not_deadlock);
-	tcase_add_loop_test(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
+	fx_add_points(tc, a_lost_engine_is_left_behind_and_fed_when_it_returns, 0, 60);
+	fx_add_points(tc, a_feed_goes_on_from_other_engines_when_its_source_leaves, 0, 60);
+	fx_add_points(tc, a_feed_that_nobody_can_go_on_with_fails_at_once, 0, 20);
 	tcase_add_loop_test(tc, a_number_is_never_used_twice, 0, 2 * N_MODES);
 	tcase_add_loop_test(tc, numbers_outlive_all_agents_with_the_areas, 0, N_MODES - 2);
-	tcase_add_loop_test(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
+	fx_add_points(tc, a_hold_sends_again_what_a_lost_engine_alone_had, 0, 60);
 	tcase_add_test(tc, a_hold_lasts_until_release_or_the_last_outcome);
 	tcase_add_loop_test(tc, versions_arrive_from_snapshots, 0, N_SHAPES);
 	tcase_add_loop_test(tc, snapshots_hold_each_needed_byte_once, 0, N_SHAPES);
-	tcase_add_loop_test(tc, a_snapshot_sends_again_when_parameters_are_gone, 0, 60);
+	fx_add_points(tc, a_snapshot_sends_again_when_parameters_are_gone, 0, 60);
 	tcase_add_loop_test(tc, trainers_may_exit_once_their_snapshot_is_taken, 0, N_SHAPES);
 	tcase_add_loop_test(tc, late_writes_land_nowhere, 0, N_MODES);
 	tcase_add_test(tc, flipped_bits_on_the_wire_are_caught_and_sent_again);

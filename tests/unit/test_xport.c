@@ -68,7 +68,7 @@ static void expect_refused(const char *kind, const struct wb_xport_epoch *theirs
 
 START_TEST(wrong_key_is_refused_and_named)
 {
-	struct wb_xport_epoch e = fx_epoch;
+	struct wb_xport_epoch e = fx_epoch_of(fx_kinds[_i]);
 
 	e.key[31] ^= 1;
 	expect_refused(
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(unknown_epoch_is_refused_and_named)
 {
-	struct wb_xport_epoch e = fx_epoch;
+	struct wb_xport_epoch e = fx_epoch_of(fx_kinds[_i]);
 
 	e.number = 8;
 	expect_refused(fx_kinds[_i], &e, "src", WB_ESTALE, "does not know epoch 3.8");
@@ -87,14 +87,16 @@ END_TEST
 
 START_TEST(wrong_name_is_refused_and_named)
 {
-	expect_refused(fx_kinds[_i], &fx_epoch, "other", -EADDRNOTAVAIL, "this is agent src");
+	struct wb_xport_epoch e = fx_epoch_of(fx_kinds[_i]);
+
+	expect_refused(fx_kinds[_i], &e, "other", -EADDRNOTAVAIL, "this is agent src");
 }
 END_TEST
 
 START_TEST(epoch_with_another_key_is_eexist)
 {
 	struct fx_xport f;
-	struct wb_xport_epoch e = fx_epoch;
+	struct wb_xport_epoch e = fx_epoch_of(fx_kinds[_i]);
 	struct wb_err err = {0};
 
 	fx_open(&f, fx_kinds[_i], &(struct fx_opts){0});

@@ -232,6 +232,7 @@ START_TEST(slow_reader_does_not_stop_other_connections)
 		.rate_bytes_per_s = 200000};
 	struct wb_xport_opts o = {.name = "slow", .rail = &rail, .n_rail = 1};
 	struct wb_xport_peer p = {.name = "src", .epoch = fx_epoch};
+	struct wb_xport_epoch epoch = fx_epoch_of(fx_kinds[_i]);
 	struct wb_xport_event ev[8], *e;
 	struct wb_err err = {0};
 	struct wb_xport *slow;
@@ -245,8 +246,8 @@ START_TEST(slow_reader_does_not_stop_other_connections)
 	j = fx_job_make(&f, 3 << 20, 2, 1);
 	o.sim = f.net;
 	p.endpoint = f.src.endpoint;
-	ck_assert_int_eq(wb_xport_open(fx_kinds[_i], &o, &slow, &err), 0);
-	ck_assert_int_eq(wb_xport_epoch_add(slow, &fx_epoch, &err), 0);
+	ck_assert_int_eq(wb_xport_open(fx_transport(fx_kinds[_i]), &o, &slow, &err), 0);
+	ck_assert_int_eq(wb_xport_epoch_add(slow, &epoch, &err), 0);
 	ck_assert_int_eq(wb_xport_connect(slow, &p, &conn, &err), 0);
 	while (!up) {
 		fx_pump(&f);

@@ -307,9 +307,9 @@ START_TEST(any_order_of_calls_keeps_the_contract)
 	w->r.state = seed;
 	w->has_region = true;
 	fx_open(&w->f, fx_kinds[_i % FX_KINDS],
-		&(struct fx_opts){.sockets = 1 + _i % 3,
+		&(struct fx_opts){.sockets = (uint32_t)(1 + seed % 3),
 			.depth = 8,
-			.n_rail = 1 + _i % 2,
+			.n_rail = (uint32_t)(1 + seed % 2),
 			.mem_bytes = 33 * BYTES_MAX});
 	fx_fill(w->f.src.mem, 3 * BYTES_MAX, seed);
 	w->link[w->n_link++].dst = fx_dial(&w->f, &fx_epoch, "src");

@@ -8,6 +8,10 @@
  * names what failed and, where something was awaited, what.  Fixed size, no allocation.  Every
  * function that takes a struct wb_error accepts NULL, writes it on failure only, and returns its
  * code.
+ *
+ * -ETIMEDOUT, -EAGAIN and -EINTR are what a call says of its own wait.  A deadline that the agent
+ * missed ends a transfer with WB_CODE_ABORTED and turns a worker away with -ECONNREFUSED; the
+ * sentence says which.
  */
 #ifdef __cplusplus
 extern "C" {
@@ -18,9 +22,15 @@ enum wb_code {
 	WB_CODE_PLAN = -4002, /* the plan is not valid */
 	WB_CODE_CHECKSUM = -4003, /* bytes did not match their checksum */
 	WB_CODE_STALE = -4004, /* an older epoch or transfer */
-	WB_CODE_ABORTED = -4005, /* the transfer ended, old weights intact */
-	WB_CODE_TORN = -4006, /* parameters hold a mix of two versions: do not serve */
+	WB_CODE_ABORTED = -4005, /* the transfer ended, every engine's old weights are intact */
+	/* Parameters hold a mix of two versions.  Of a rollout worker they are its own: do not
+	 * serve.  Of a transfer they are an engine's, which the sentence names and the next
+	 * transfer repairs; trainers' own are not touched by any. */
+	WB_CODE_TORN = -4006,
 	WB_CODE_NOT_COPY = -4007, /* load_weights does something that is not a copy */
+	/* Who led the transfer, or an engine, is gone or silent, and which weights that engine
+	 * holds is not known yet; the next transfer brings it up to date. */
+	WB_CODE_UNKNOWN = -4008,
 };
 
 #define WB_ERROR_MSG_MAX 1024

@@ -77,6 +77,14 @@ struct wb_extract_param {
 	void *data; /* element (0, .., 0); must stay valid until close */
 };
 
+/* What a piece of memory is to the worker.  Attributes and witnesses are left alone where they
+ * share memory with another one; what is no copy in them is no fault (wb_extract_outside()). */
+enum wb_extract_role {
+	WB_EXTRACT_PARAM = 0, /* must be a copy, and is in the map */
+	WB_EXTRACT_ATTRIBUTE = 1, /* in the map when load_weights writes it and it is a copy */
+	WB_EXTRACT_WITNESS = 2, /* never in the map: looked at, and put back */
+};
+
 struct wb_extract_opts {
 	size_t size; /* sizeof(struct wb_extract_opts) */
 	uint32_t threads; /* 0 = 2 */
@@ -86,6 +94,13 @@ struct wb_extract_opts {
 	uint32_t reload; /* not 0: no snapshot; the caller loads the parameters again afterwards */
 	const char *cache_dir; /* NULL = no cache */
 	const char *cache_key; /* what else the map depends on; NULL = nothing */
+	const uint8_t *role; /* enum wb_extract_role of each parameter; NULL = all PARAM */
+	/* Ranks whose load_weights call each other (collective loaders) run the same passes, each
+	 * on its own tensors with the same content.  All ranks call @agree at the same points, once
+	 * in wb_extract_open() and once in each wb_extract_next_pass(): it gives the bitwise or of
+	 * what all said.  0, or negative, which ends the call with that code.  NULL: alone. */
+	int (*agree)(void *cookie, uint32_t said, uint32_t *all);
+	void *cookie; /* of agree */
 };
 
 struct wb_extract_pass {
@@ -129,12 +144,21 @@ WB_API int wb_extract_fill(
 WB_API int wb_extract_end_pass(struct wb_extract *x, const struct wb_extract_param *param,
 	uint32_t n, struct wb_error *err);
 /**
+ * wb_extract_gone - memory of parameter @i at @data was freed by load_weights: not touched again
+ * @data:	where it was, at open or in the last end_pass
+ * A fault of the parameter.  Before the end_pass that follows, or before close.
+ */
+WB_API void wb_extract_gone(struct wb_extract *x, uint32_t i, const void *data);
+/**
  * wb_extract_finish - put the parameters back and hand out the map
  * Returns 0; WB_CODE_NOT_COPY (wb_extract_faults() lists all); -EINVAL, also when nothing of the
  * checkpoint came into parameters that have elements; -ENOMEM.  Release the map with
  * wb_sourcemap_close(); it does not need the manifest or @x any more.
  */
 WB_API int wb_extract_finish(struct wb_extract *x, struct wb_sourcemap **out, struct wb_error *err);
+/** wb_extract_outside - after finish: what load_weights writes that is not in the map; lines of a
+ *  name, a tab and a reason; "" = none. */
+WB_API const char *wb_extract_outside(struct wb_extract *x);
 /** wb_extract_faults, wb_extract_notes - lines of text, "" = none; valid until the next call. */
 WB_API const char *wb_extract_faults(struct wb_extract *x);
 WB_API const char *wb_extract_notes(struct wb_extract *x);
@@ -156,6 +180,10 @@ WB_API int wb_sourcemap_read(
 /** wb_sourcemap_json, wb_sourcemap_report - text, NUL-terminated.  0 or -ENOMEM. */
 WB_API int wb_sourcemap_json(const struct wb_sourcemap *s, struct wb_extract_blob *out);
 WB_API int wb_sourcemap_report(const struct wb_sourcemap *s, struct wb_extract_blob *out);
+/** wb_sourcemap_gaps - what the map leaves out, a line for each kind of it with at most @shown_max
+ * names: tensors that go nowhere, parameters that get nothing.  0 or -ENOMEM. */
+WB_API int wb_sourcemap_gaps(
+	const struct wb_sourcemap *s, uint32_t shown_max, struct wb_extract_blob *out);
 
 struct wb_sourcemap_param {
 	const char *name; /* valid until close */
@@ -187,6 +215,9 @@ WB_API int wb_sourcemap_param(
  */
 WB_API int wb_sourcemap_apply(const struct wb_sourcemap *s, const void *const *tensor,
 	void *const *param, struct wb_error *err);
+/** wb_sourcemap_constants - write only the constants; @param as there.  Transfers do not: a worker
+ *  whose memory never held weights needs it once. */
+WB_API void wb_sourcemap_constants(const struct wb_sourcemap *s, void *const *param);
 
 #ifdef __cplusplus
 }

@@ -7,11 +7,13 @@
 """
 
 from .adapters import ReceiverAdapter, SenderAdapter, Transfer, Update
-from .errors import TransferAborted, WeightBridgeError, WeightBridgeTimeout, WeightsTorn
+from .errors import (OutcomeUnknown, ParametersMoved, TransferAborted, TransferFailed,
+                     UnmappedError, WeightBridgeError, WeightBridgeTimeout, WeightsTorn)
 from .memory import SharedMemoryPool, empty, share
 from .probing import LoadWeightsError, NotCopyError, extract
 from .sourcemap import SourceMap
 
-__all__ = ["LoadWeightsError", "NotCopyError", "ReceiverAdapter", "SenderAdapter",
-           "SharedMemoryPool", "SourceMap", "Transfer", "TransferAborted", "Update",
-           "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty", "extract", "share"]
+__all__ = ["LoadWeightsError", "NotCopyError", "OutcomeUnknown", "ParametersMoved",
+           "ReceiverAdapter", "SenderAdapter", "SharedMemoryPool", "SourceMap", "Transfer",
+           "TransferAborted", "TransferFailed", "UnmappedError", "Update", "WeightBridgeError",
+           "WeightBridgeTimeout", "WeightsTorn", "empty", "extract", "share"]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m weightbridge extract MODULE:FUNCTION   show what a loader does."""
+"""weightbridge extract MODULE:FUNCTION   show what a loader does.
+weightbridge local                      an operator and its agents on this machine.
+
+Also as python -m weightbridge."""
 
 import argparse
 import importlib
@@ -7,6 +10,7 @@ import os
 import sys
 import traceback
 
+from . import local
 from .errors import WeightBridgeError
 from .probing import LoadWeightsError, extract
 
@@ -60,19 +64,7 @@ def _target(text):
     return {"load_weights": load_weights, "manifest": manifest, "params": params}
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m weightbridge")
-    commands = parser.add_subparsers(dest="command", required=True)
-    p = commands.add_parser(
-        "extract", help="show which checkpoint element each parameter element is a copy of",
-        description="Probes the load_weights that FUNCTION() returns: a tuple (load_weights, "
-                    "manifest, params), or a dict of these and other arguments of "
-                    "weightbridge.extract.")
-    p.add_argument("target", metavar="MODULE:FUNCTION")
-    p.add_argument("--json", action="store_true", help="the whole map as JSON")
-    p.add_argument("--framework", choices=("numpy", "torch"))
-    p.add_argument("--cache-dir", metavar="DIR", help="keep maps there")
-    args = parser.parse_args(argv)
+def _extract(args):
     try:
         options = _target(args.target)
         if args.framework:
@@ -100,6 +92,39 @@ def main(argv=None):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _local(args):
+    try:
+        return local.main(args)
+    except (WeightBridgeError, OSError) as e:
+        print(f"weightbridge: {e}", file=sys.stderr)
+        return 1
+
+
+def main(argv=None):
+    prog = os.path.basename(sys.argv[0])
+    parser = argparse.ArgumentParser(
+        prog=prog if prog == "weightbridge" else "python -m weightbridge", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    p = commands.add_parser(
+        "extract", allow_abbrev=False, help="show which checkpoint element each parameter element is a copy of",
+        description="Probes the load_weights that FUNCTION() returns: a tuple (load_weights, "
+                    "manifest, params), or a dict of these and other arguments of "
+                    "weightbridge.extract.")
+    p.add_argument("target", metavar="MODULE:FUNCTION")
+    p.add_argument("--json", action="store_true", help="the whole map as JSON")
+    p.add_argument("--framework", choices=("numpy", "torch"))
+    p.add_argument("--cache-dir", metavar="DIR", help="keep maps there")
+    p.set_defaults(run=_extract)
+    p = commands.add_parser(
+        "local", allow_abbrev=False, help="run an operator and its agents on this machine",
+        description="Runs an operator, an agent for the trainer workers and one for each engine, "
+                    "and prints their sockets.  Ctrl-C ends them all.")
+    local.add_arguments(p)
+    p.set_defaults(run=_local)
+    args = parser.parse_args(argv)
+    return args.run(args)
 
 
 if __name__ == "__main__":

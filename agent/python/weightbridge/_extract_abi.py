@@ -2,14 +2,15 @@
 """Declares the extraction functions of libweightbridge (extract.h)."""
 
 import ctypes
-from ctypes import (POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint32,
-                    c_uint64, c_void_p)
+from ctypes import (POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint8,
+                    c_uint32, c_uint64, c_void_p)
 
 from . import _lib
 from ._lib import Error
 from .errors import WeightBridgeError
 
 NDIM = 8
+PARAM, ATTRIBUTE, WITNESS = range(3)
 FILL_FULL, FILL_COLUMNS, FILL_ROWS, FILL_ONE = range(4)
 
 
@@ -27,10 +28,14 @@ class Param(Structure):
                 ("shape", c_uint64 * NDIM), ("stride", c_int64 * NDIM), ("data", c_void_p)]
 
 
+Agree = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint32, POINTER(c_uint32))
+
+
 class Opts(Structure):
     _fields_ = [("size", c_size_t), ("threads", c_uint32), ("n_hash", c_uint32),
                 ("record_max", c_uint64), ("seed", c_uint64), ("reload", c_uint32),
-                ("cache_dir", c_char_p), ("cache_key", c_char_p)]
+                ("cache_dir", c_char_p), ("cache_key", c_char_p), ("role", POINTER(c_uint8)),
+                ("agree", Agree), ("cookie", c_void_p)]
 
 
 class Pass(Structure):
@@ -57,7 +62,9 @@ _FUNCTIONS = {
     "wb_extract_fill_kind": (c_int, [c_void_p, c_uint32]),
     "wb_extract_fill": (c_int, [c_void_p, c_uint32, c_int, c_void_p, c_size_t]),
     "wb_extract_end_pass": (c_int, [c_void_p, POINTER(Param), c_uint32, POINTER(Error)]),
+    "wb_extract_gone": (None, [c_void_p, c_uint32, c_void_p]),
     "wb_extract_finish": (c_int, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
+    "wb_extract_outside": (c_char_p, [c_void_p]),
     "wb_extract_faults": (c_char_p, [c_void_p]),
     "wb_extract_notes": (c_char_p, [c_void_p]),
     "wb_sourcemap_close": (None, [c_void_p]),
@@ -68,10 +75,12 @@ _FUNCTIONS = {
     "wb_sourcemap_read": (c_int, [c_char_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),
     "wb_sourcemap_json": (c_int, [c_void_p, POINTER(Blob)]),
     "wb_sourcemap_report": (c_int, [c_void_p, POINTER(Blob)]),
+    "wb_sourcemap_gaps": (c_int, [c_void_p, c_uint32, POINTER(Blob)]),
     "wb_sourcemap_n_tensor": (c_uint32, [c_void_p]),
     "wb_sourcemap_tensor": (c_int, [c_void_p, c_uint32, POINTER(Tensor)]),
     "wb_sourcemap_n_param": (c_uint32, [c_void_p]),
     "wb_sourcemap_param": (c_int, [c_void_p, c_uint32, POINTER(MapParam)]),
+    "wb_sourcemap_constants": (None, [c_void_p, POINTER(c_void_p)]),
     "wb_sourcemap_apply": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p),
                                    POINTER(Error)]),
 }

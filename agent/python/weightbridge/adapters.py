@@ -11,20 +11,25 @@
 
 import ctypes
 import errno
+import logging
 import os
 import re
-import sys
 import time
 import weakref
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from . import _lib, errors, memory
+from . import _lib, errors, memory, modules, places, ranks
 from .errors import WeightBridgeError, WeightBridgeTimeout, from_code
+from .progress import Waiting, is_terminal, line
+
+_log = logging.getLogger("weightbridge")
 
 _STAGING = {None: 0, "None": 1, "HostMemory": 2}
 _STATES = {_lib.ASKED: "asked", _lib.STARTED: "started", _lib.RELEASED: "released",
            _lib.FINAL: "final"}
 _SLICE = 1.0  # s; waits come back this often, so that Ctrl-C is never far away
+_NAMED = 8  # parameters in one sentence
 _EXIT_TIMEOUT = 60.0  # s to wait for commit when the process ends without close()
 
 
@@ -64,6 +69,26 @@ def _finish(handle, timeout):
     return _lib.load().wb_client_close(handle, _ns(timeout), err), err.text
 
 
+def _n_bytes(name, array):
+    try:
+        return memory.span(array)[1]
+    except WeightBridgeError as e:
+        raise WeightBridgeError(f"parameter {name}: {e}", e.code) from e
+
+
+def _some(texts):
+    more = len(texts) - _NAMED
+    return ", ".join(texts[:_NAMED]) + (f", and {more} more" if more > 0 else "")
+
+
+def _unmapped_text(why):
+    what = "parameter gets" if len(why) == 1 else "parameters get"
+    return (f"{len(why)} {what} nothing of the checkpoint, so that no transfer would change it: "
+            f"{_some([f'{n} ({w})' for n, w in why.items()])}.  Does load_weights write these, and are "
+            "they what the engine computes with (some repack weights into other memory)?  What is to "
+            "stay as it is: allow_unmapped, a list of names or patterns, or True")
+
+
 def _not_connected(_handle):
     return -errno.ENOTCONN
 
@@ -75,7 +100,9 @@ class _Adapter:
 
     def __init__(self, load_weights, *, params=None, manifest=None, object=None, model=None,
                  rank=None, socket=None, reload=None, framework=None, cache_dir=None,
-                 expand_bytes=None, source_map=None, engine=None, sender_staging=None, receiver_staging=None,
+                 cache_key=None, expand_bytes=None, threads=None, n_hash=None, group=None,
+                 source_map=None, allow_unmapped=False, leave_out=None, engine=None,
+                 sender_staging=None, receiver_staging=None,
                  connect_timeout=60.0, update_timeout=600.0, repair_timeout=300.0,
                  reconnect_timeout=60.0):
         for name, value in (("sender_staging", sender_staging),
@@ -85,14 +112,18 @@ class _Adapter:
         if not callable(load_weights) and source_map is None:
             raise TypeError("load_weights must be callable: it takes an iterator of "
                             "(name, tensor)")
-        if not params:
-            raise ValueError("params is empty: give a dict of parameter name to array")
         self._load_weights = load_weights
-        self._params, self._given = dict(params), params
+        self._source = places.Source({} if params is None else params)
+        if not self._source.now():
+            raise ValueError("params is empty: give a dict of parameter name to array")
         self._manifest = manifest
-        self._extract_options = {k: v for k, v in (("reload", reload), ("framework", framework),
-                                                   ("cache_dir", cache_dir),
-                                                   ("expand_bytes", expand_bytes)) if v is not None}
+        if group is None and rank is not None:  # with one it is known who is who
+            cache_key = f"{cache_key or ''}\nrank {int(rank)}"
+        self._extract_options = {k: v for k, v in (
+            ("reload", reload), ("framework", framework), ("cache_dir", cache_dir),
+            ("cache_key", cache_key), ("expand_bytes", expand_bytes), ("threads", threads),
+            ("n_hash", n_hash), ("leave_out", leave_out)) if v is not None}
+        self._group = group
         self._strings = {"socket": _text(socket), "object": _text(object), "model": _text(model),
                          "engine": _text(engine)}
         self._rank = -1 if rank is None else int(rank)
@@ -101,9 +132,12 @@ class _Adapter:
                           "repair_timeout": repair_timeout,
                           "reconnect_timeout": reconnect_timeout}
         self.source_map = source_map
+        self._allow_unmapped = ((allow_unmapped,) if isinstance(allow_unmapped, str)
+                                else allow_unmapped)
         self.plan = None
         self._handle = None
-        self._keep = None
+        self._keep = None  # what holds the attached memory
+        self._places = None  # where it is; None: nothing is attached
         self._finalizer = None
 
     def connect(self, timeout=None, progress=None):
@@ -111,24 +145,40 @@ class _Adapter:
 
         Probes `load_weights` (see weightbridge.extract), unless a source map was given.  `timeout` (seconds) bounds
         the wait for the plan; None: as long as it takes.  `progress`: a callable that gets each
-        sentence; True or False: print them to stderr or not; None: print on a terminal.
+        sentence; True or False: print them to stderr or not; None: print on a terminal, and
+        elsewhere log every 10 s what it waits for.
         """
         if self._handle is not None:
             raise WeightBridgeError("already connected")
-        # Uneven shards leave some ranks with nothing of a parameter: there is nothing to move.
-        self._params = {n: a for n, a in self._params.items() if memory.span(a)[1]}
-        if not self._params:
-            raise WeightBridgeError("all parameters of this worker are empty")
-        self._open()
+        together = ranks.of(None if self.source_map else self._group)
+        with Waiting(progress) as waiting:
+            self._connect(timeout, progress, together, waiting)
+        return self
+
+    def _connect(self, timeout, progress, together, waiting):
         try:
+            if len(self._empty()) == len(self._source.now()):
+                raise WeightBridgeError("all parameters of this worker are empty")
+            waiting.at("the agent has not answered yet (is it running, and is this its socket: "
+                       f"{self._socket()}?)")
+            self._open()
             if self.source_map is None:
-                self.source_map = self._extract(progress)
+                waiting.at("load_weights is being probed")
+                self.source_map = self._extract(waiting.at if waiting.is_quiet else progress,
+                                                together)
+            self._check_unmapped()
+            waiting.at("the agent has not answered to attach yet")
             self._attach()
-            self._wait_planned(timeout, progress)
-        except BaseException:
+            self._wait_planned(timeout, progress, waiting)
+        except BaseException as e:
+            together.leave(e)
             self._close(0.0)
             raise
-        return self
+
+    def _socket(self):
+        given = self._strings["socket"]
+        return (given.decode() if given else os.environ.get("WEIGHTBRIDGE_SOCKET")
+                or "/run/weightbridge/agent.sock")
 
     def close(self, timeout=None):
         """Detach.  A trainer worker waits for the last transfer's outcome, at most `timeout`
@@ -171,29 +221,61 @@ class _Adapter:
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, _finish, self._handle, _EXIT_TIMEOUT)
 
-    def _extract(self, progress):
+    def _extract(self, progress, together):
         from .probing import extract
 
-        # The caller's own dict shows when a loader puts other storage into it.
-        whole = isinstance(self._given, dict) and len(self._given) == len(self._params)
-        return extract(self._load_weights, self._manifest,
-                       self._given if whole else self._params, progress=progress,
-                       **self._extract_options)
+        return extract(self._load_weights, self._manifest, self._source.without(self._empty()),
+                       progress=progress, group=together, **self._extract_options)
 
-    def _check_shapes(self, source, names):
-        wrong = [n for n in names if n not in self._params]
+    def _empty(self):
+        # Uneven shards leave some ranks with nothing of a parameter: there is nothing to move.
+        return [n for n, a in self._source.now().items() if not _n_bytes(n, a)]
+
+    def _check_unmapped(self):
+        """Raises when there are parameters that transfers would pass by, unless they may be."""
+        lines = (self.source_map.notes + self.source_map.gaps).splitlines()
+        why = {n: "load_weights does not write it" for n in self.source_map.unmapped}
+        empty, outside = self._empty(), self.source_map.outside
+        mapped = {*self.source_map.param_names, *empty}
+        why.update((n, "the source map does not have it") for n in self._source.now()
+                   if n not in mapped)
+        if self._role == _lib.ROLLOUT:
+            why.update((n, "it has no elements") for n in empty)
+            why.update((n, f"outside of params, {w}") for n, w in outside.items())
+        else:  # shards may be uneven, and what is beside them is not sent: who needs it is told
+            if empty:
+                lines.append(f"parameters without elements ({len(empty)}): {_some(empty)}")
+            if outside:
+                lines.append(f"load_weights also writes what is not sent: {_some(list(outside))}")
+        for line in lines:
+            _log.warning("%s", line)
+        if self._allow_unmapped is not True:
+            patterns = self._allow_unmapped or ()
+            why = {n: w for n, w in why.items() if not any(fnmatchcase(n, p) for p in patterns)}
+            if why:
+                raise errors.UnmappedError(_unmapped_text(why), names=list(why))
+
+    def _mapped(self, source):
+        """The parameters of the source map as they are now; raises when the map does not fit."""
+        names = self.source_map.param_names
+        now = source.some(names)
+        wrong = [n for n in names if n not in now]
         if wrong:
             raise WeightBridgeError("the source map has parameters that params has not: "
                                     + ", ".join(wrong[:8]))
         for name in names:
-            source.check(name, self._params[name], self._role == _lib.ROLLOUT)
+            self.source_map.check(name, now[name], self._role == _lib.ROLLOUT)
+        return {n: now[n] for n in names}
+
+    def _check_places(self):
+        """Nobody else's memory is sent, or written, when a parameter has moved since."""
+        if self._places is not None:
+            self._places.check(self._source)
 
     def _attach(self):
         source = self.source_map
         manifest, blob = source.manifest_blob(), source.map_blob()
-        names = list(source.param_names)
-        self._check_shapes(source, names)
-        mem, param = self._register(names)
+        mem, param = self._register(self._mapped(self._source), is_new=True)
         attach = _lib.Attach(size=ctypes.sizeof(_lib.Attach),
                              manifest=ctypes.cast(manifest, ctypes.c_void_p),
                              manifest_bytes=len(manifest),
@@ -206,13 +288,15 @@ class _Adapter:
                 break
         _check(rc, err)
 
-    def _register(self, names):
-        spans = [(n, *memory.span(self._params[n])) for n in names]
-        mems, places, keep = memory.register(spans)
-        self._keep = keep, self._params
+    def _register(self, params, is_new):
+        if is_new and self._role == _lib.ROLLOUT:
+            self.source_map.write_constants(params)  # no transfer does
+        mems, offsets, keep = memory.register([(n, *memory.span(a)) for n, a in params.items()])
+        self._places = places.Places(params, modules.behind(self._load_weights))
+        self._keep = keep, self._places
         return ((_lib.Mem * len(mems))(*[_lib.Mem(kind, 0, fd, base, size)
                                          for kind, fd, base, size in mems]),
-                (_lib.Param * len(places))(*places))
+                (_lib.Param * len(offsets))(*offsets))
 
     def release_memory(self, timeout=None):
         """The parameters' memory is about to go away (an engine's sleep, a colocated trainer).
@@ -224,7 +308,7 @@ class _Adapter:
         at most `timeout` seconds (None: as long as it takes)."""
         lib, client = _lib.load(), self._client()
         _waited(timeout, lambda ns, err: lib.wb_client_release_memory(client, ns, err))
-        self._keep = None
+        self._keep = self._places = None
 
     def acquire_memory(self, params=None, kept=False, timeout=None):
         """The memory is there again: no probe, no new plan.
@@ -232,11 +316,9 @@ class _Adapter:
         `params` when the arrays are others now (the same names, shapes and dtypes), else those given
         before, wherever they are now.  `kept=True`: they hold what they held at release_memory(),
         and this engine may feed others from them before the next transfer."""
-        if params is not None:
-            self._params = {n: a for n, a in dict(params).items() if memory.span(a)[1]}
-        names = list(self.source_map.param_names)
-        self._check_shapes(self.source_map, names)
-        mem, param = self._register(names)
+        source = self._source if params is None else places.Source(params)
+        mapped, self._source = self._mapped(source), source
+        mem, param = self._register(mapped, is_new=not kept)
         acquire = _lib.Acquire(size=ctypes.sizeof(_lib.Acquire), mem=mem, n_mem=len(mem),
                                param=param, n_param=len(param),
                                flags=_lib.ACQUIRE_KEPT if kept else 0)
@@ -244,19 +326,34 @@ class _Adapter:
         ns = _ns(self._timeouts["connect_timeout"] if timeout is None else timeout)
         _check(_lib.load().wb_client_acquire_memory(self._client(), acquire, ns, err), err)
 
-    def _wait_planned(self, timeout, progress):
+    def rebind(self, params=None, kept=False, timeout=None):
+        """The parameters have moved: attach them where they are now.  No probe, no new plan.
+
+        Where a framework gives parameters other storage after connect(), send_weights and updates
+        raise ParametersMoved until this is called.  As release_memory() and acquire_memory() in
+        one (`params`, `kept` and `timeout` as there); the memory that was attached is let go.
+        Raises, and changes nothing, when a shape, stride or dtype is another one: the worker then
+        needs a new source map (close, and connect a new adapter)."""
+        self._mapped(self._source if params is None else places.Source(params))
+        self.release_memory(timeout)
+        self.acquire_memory(params, kept, timeout)
+
+    def _wait_planned(self, timeout, progress, waiting):
         if progress is None:
-            progress = sys.stderr.isatty()
+            progress = is_terminal()
         if progress is True:
-            progress = _print_progress
+            progress = line
         raised, told, plan = [], [None], _lib.Plan()
 
         def tell(_cookie, sentence):
-            if raised or not progress or sentence == told[0]:
+            if raised or sentence == told[0]:
                 return  # each slice of the wait hears the last sentence again
             told[0] = sentence
+            text = sentence.decode("utf-8", "replace")
+            waiting.at(text)
             try:
-                progress(sentence.decode("utf-8", "replace"))
+                if progress:
+                    progress(text)
             except BaseException as e:  # noqa: B902 (must not pass through C)
                 raised.append(e)
 
@@ -277,11 +374,10 @@ class _Adapter:
         if handle is None:
             return 0, ""
         self._finalizer.detach()
-        return _finish(handle, timeout)
-
-
-def _print_progress(sentence):
-    print(f"weightbridge: {sentence}", file=sys.stderr, flush=True)
+        try:
+            return _finish(handle, timeout)
+        finally:
+            self._keep = self._places = None  # nobody reads it any more
 
 
 class Transfer:
@@ -334,7 +430,8 @@ class Transfer:
 
     @property
     def engines(self):
-        """Engine name -> its state in this transfer, as far as known."""
+        """Engine name -> its state in this transfer, as far as known.  A transfer that some engines
+        have succeeded for its trainers, though others be Torn: those are here and in `sentence`."""
         lib, out = _lib.load(), {}
         name, state = ctypes.create_string_buffer(1024), ctypes.create_string_buffer(256)
         while lib.wb_client_transfer_engine(self._handle, len(out), name, len(name), state,
@@ -343,8 +440,9 @@ class Transfer:
         return out
 
     def wait(self, timeout=None):
-        """Wait until every engine has an outcome; returns self.  Raises TransferAborted when the
-        transfer failed (an engine lost is none, unless all were; see `engines`), and
+        """Wait until every engine has an outcome; returns self.  Raises TransferFailed when no
+        engine has the version (an engine lost is none, unless all were; see `engines`): as
+        TransferAborted, WeightsTorn or OutcomeUnknown, which say what the engines have instead; and
         WeightBridgeTimeout at the timeout (seconds)."""
         self._wait(_lib.FINAL, timeout)
         return self
@@ -363,24 +461,34 @@ class Transfer:
         _waited(timeout, lambda ns, err: lib.wb_client_transfer_wait(self._handle, state, ns, err))
 
     def __repr__(self):
-        info = self._info()
+        info, engines = self._info(), list(self.engines.values())
+        short = [f", {engines.count(state)} of {len(engines)} {state}" for state in ("Torn", "Unknown")
+                 if state in engines]
         return (f"<Transfer {info.transfer} version {info.version} "
-                f"{'failed' if info.code < 0 else _STATES[info.state]}>")
+                f"{'failed' if info.code < 0 else _STATES[info.state]}{''.join(short)}>")
 
 
 class SenderAdapter(_Adapter):
     """A trainer worker.
 
     load_weights     takes an iterator of (name, tensor) and writes the parameters in place
-    params           dict of name -> array or tensor (or (array, dtype)); must stay where they are
+    params           dict of name -> array or tensor (or (array, dtype)), a function that returns it,
+                     or a module as torch's: its parameters, and those of its buffers and attributes
+                     that load_weights copies into.  Must stay where they are, or be told to rebind()
     manifest         what the checkpoint holds: list of (name, shape, dtype), safetensors file or
                      index (see weightbridge.extract)
     object, model    which transfer object and model; not needed when the agent has only one
     rank             hint for people and for choosing a leader
     socket           the agent's; else $WEIGHTBRIDGE_SOCKET, else /run/weightbridge/agent.sock
     sender_staging   'None' or 'HostMemory'; must agree with the object's spec
-    reload, framework, cache_dir   passed to weightbridge.extract
+    reload, framework, cache_dir, cache_key, expand_bytes, threads, n_hash, leave_out
+                     passed to weightbridge.extract; maps are kept by rank
+    group            of the ranks whose load_weights call each other (see weightbridge.extract): all
+                     of them call connect()
     source_map       the result of weightbridge.extract, when it is there already
+    allow_unmapped   names and patterns (as the shell's) of parameters that may get nothing of the
+                     checkpoint, or True; connect() raises UnmappedError for others.  What else the
+                     map leaves out (its `gaps`) is logged as a warning of logger 'weightbridge'
     connect_timeout, reconnect_timeout   seconds to wait for an agent that is not there yet, or went
                      away while it is needed
     """
@@ -395,12 +503,14 @@ class SenderAdapter(_Adapter):
 
         Waits for an earlier transfer, then until this worker's parameters may change (with
         `hold=True` they must stay as they are until `Transfer.release()`).  Returns a Transfer.
-        Raises what the earlier transfer failed with, when no call has told yet.
+        Raises what the earlier transfer failed with, when no call has told yet, and
+        ParametersMoved when parameters are not where they were (see rebind).
         """
         lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
         number = -1 if version is None else int(version)
         if number < 0 and version is not None:
             raise ValueError(f"version {version} is negative")
+        self._check_places()
         flags = _lib.SEND_HOLD if hold else 0
         _waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
         transfer = Transfer(self, handle.value)
@@ -453,7 +563,8 @@ class ReceiverAdapter(_Adapter):
     def poll_requests(self):
         """Once a decoding step, on every worker of the engine alike: None, or an Update when new
         weights have been put in place.  Nothing to do costs less than a microsecond; an update
-        blocks.  Raises WeightsTorn when the parameters are a mix and were not repaired in time."""
+        blocks.  Raises WeightsTorn when the parameters are a mix and were not repaired in time, and
+        ParametersMoved, with the transfer aborted, when they are not where they were."""
         rc = self._poll(self._handle)
         return None if rc == 0 else self._steps(rc)
 
@@ -509,13 +620,19 @@ class ReceiverAdapter(_Adapter):
             self.torn = bool(u.torn)
             if step == _lib.STEP_AFTER:
                 break
-            raised = self._run_hook(lib.wb_client_update_begun, self._before, u.version)
+            raised = self._run_hook(lib.wb_client_update_begun, self._before_update, u.version)
         self.torn = False
         update = Update(u.version, u.transfer, u.digest.decode())
         raised = self._run_hook(lib.wb_client_update_resumed, self._after, u.version)
         if raised is not None:
             raise raised
         return update
+
+    def _before_update(self, version):
+        self._check_places()  # a hook has effects: not for a transfer that cannot be taken
+        if self._before is not None:
+            self._before(version)
+            self._check_places()
 
     def _next_step(self, lib, client, u):
         while True:

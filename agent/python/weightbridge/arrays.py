@@ -10,17 +10,24 @@ import sys
 
 from . import _extract_abi as abi
 from .errors import WeightBridgeError
-from .manifest import dtype_name
+from .manifest import as_words, dtype_name
 
-_BYTES = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "I32": 4}
+_BYTES = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "I32": 4,
+          "BOOL": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "U32": 4, "I64": 8, "U64": 8, "F64": 8}
 _NUMPY = {"BF16": "uint16", "F32": "float32", "F16": "float16", "F8_E4M3": "uint8",
-          "F8_E5M2": "uint8", "I8": "int8", "U8": "uint8", "I32": "int32"}
-_ML = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+          "F8_E5M2": "uint8", "I8": "int8", "U8": "uint8", "I32": "int32", "BOOL": "bool",
+          "F8_E8M0": "uint8", "I16": "int16", "U16": "uint16", "U32": "uint32", "I64": "int64",
+          "U64": "uint64", "F64": "float64"}
+_ML = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+       "F8_E8M0": "float8_e8m0fnu"}
 _TORCH = {"BF16": "bfloat16", "F32": "float32", "F16": "float16", "F8_E4M3": "float8_e4m3fn",
-          "F8_E5M2": "float8_e5m2", "I8": "int8", "U8": "uint8", "I32": "int32"}
+          "F8_E5M2": "float8_e5m2", "I8": "int8", "U8": "uint8", "I32": "int32", "BOOL": "bool",
+          "F8_E8M0": "float8_e8m0fnu", "I16": "int16", "U16": "uint16", "U32": "uint32",
+          "I64": "int64", "U64": "uint64", "F64": "float64"}
 
 
-def _is_torch(array):
+def is_torch(array):
+    """Is it a tensor, as torch's are?"""
     return hasattr(array, "data_ptr") and hasattr(array, "stride")
 
 
@@ -61,16 +68,39 @@ def _split(value):
     return value, None
 
 
+def _own(value):
+    """The array of a parameter; refuses one that is spread over workers."""
+    array, _ = _split(value)
+    if hasattr(array, "to_local"):
+        raise WeightBridgeError(f"it is a distributed tensor ({type(array).__name__}): give what this "
+                                "worker has of it, tensor.to_local()")
+    return array
+
+
+def type_of(value):
+    """The type of a parameter's elements, for a sentence."""
+    array, declared = _split(value)
+    return str(declared or getattr(array, "dtype", "elements"))
+
+
+def framework_of(params):
+    """'torch' when there is a real tensor of torch's, else 'numpy'."""
+    kinds = {kind for v in params.values() for kind in type(_split(v)[0]).__mro__}
+    return "torch" if any(k.__module__.split(".")[0] == "torch" for k in kinds) else "numpy"
+
+
 def describe(name, value, for_writing=True):
     """A parameter, array or (array, dtype), as the library wants it."""
     array, declared = _split(value)
     try:
+        _own(value)
         address, shape, strides, dtype, writable = (
-            _torch_face(array) if _is_torch(array) else _numpy_face(array))
+            _torch_face(array) if is_torch(array) else _numpy_face(array))
         if declared is not None:
             kind = dtype_name(declared)
         else:
             kind = "BF16" if getattr(dtype, "name", "") == "uint16" else dtype_name(dtype)
+        _check_storage(array)
     except (WeightBridgeError, TypeError, ValueError, BufferError) as e:
         raise WeightBridgeError(f"parameter {name}: {e}") from e
     item = _BYTES[kind]
@@ -79,10 +109,14 @@ def describe(name, value, for_writing=True):
         raise WeightBridgeError(f"parameter {name}: elements of {size} bytes are no {kind}")
     if for_writing and not writable:
         raise WeightBridgeError(f"parameter {name} is read-only")
-    if len(shape) > abi.NDIM:
-        raise WeightBridgeError(f"parameter {name} has more than {abi.NDIM} dimensions")
     if any(s % item for s, n in zip(strides, shape) if n > 1):
         raise WeightBridgeError(f"parameter {name}: its strides are no whole elements")
+    words, kind = as_words(shape, kind)
+    if len(words) > abi.NDIM:
+        raise WeightBridgeError(f"parameter {name} has more than {abi.NDIM} dimensions")
+    item = _BYTES[kind]
+    if len(words) > len(shape):
+        shape, strides = words, (*strides, item)
     p = abi.Param(name=abi.name_bytes("parameter", name), dtype=kind.encode(), ndim=len(shape), data=address)
     p.shape[:len(shape)] = shape
     p.stride[:len(shape)] = [s // item for s in strides]
@@ -93,13 +127,63 @@ def holder(value):
     """Keeps a parameter's storage as it is now, whatever its owner does with the array."""
     array = _split(value)[0]
     # A tensor may get another storage under the same object (`.data = ...`), a view does not.
-    return array.detach() if _is_torch(array) else _numpy_of(array)[...]
+    return array.detach() if is_torch(array) else _numpy_of(array)[...]
+
+
+def face(value):
+    """(address, shape, strides, dtype) of a parameter, only to be compared."""
+    array = _split(value)[0]
+    if is_torch(array):
+        return array.data_ptr(), array.shape, array.stride(), array.dtype
+    array = _numpy_of(array)
+    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+
+
+def storage(array):
+    """(address, bytes) of the memory that an array of NumPy's or torch's kind is a part of; None
+    where nobody knows."""
+    if is_torch(array):
+        whole = getattr(array, "untyped_storage", None)
+        return None if whole is None else (whole().data_ptr(), whole().nbytes())
+    import numpy as np
+
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if not array.flags.owndata:
+        return None
+    return array.__array_interface__["data"][0], array.nbytes
+
+
+def span(value):
+    """(address, bytes) from the lowest byte of an array or tensor to one past its highest."""
+    array = _own(value)
+    if is_torch(array):
+        address, item = array.data_ptr(), array.element_size()
+        shape, strides = array.shape, [s * item for s in array.stride()]
+    else:
+        array = _numpy_of(array)
+        address, item = array.__array_interface__["data"][0], array.itemsize
+        shape, strides = array.shape, array.strides
+    if 0 in shape:
+        return address, 0
+    low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, strides) if s > 0)
+    return address + low, high - low + item
+
+
+def _check_storage(array):
+    """A storage can be freed, or cut, under the tensors and views that still tell of it."""
+    whole = storage(array if is_torch(array) else _numpy_of(array))
+    low, size = span(array)
+    if whole is not None and size and not whole[0] <= low <= low + size <= sum(whole):
+        raise WeightBridgeError(f"its storage has {whole[1]} bytes and does not hold its elements "
+                                "any more")
 
 
 def has_ml_dtypes(params):
     """Does any parameter have a type of ml_dtypes?"""
     return any(str(getattr(getattr(_split(v)[0], "dtype", ""), "name", "")) in _ML.values()
-               and not _is_torch(_split(v)[0]) for v in params.values())
+               and not is_torch(_split(v)[0]) for v in params.values())
 
 
 class _Blocks:
@@ -142,7 +226,8 @@ class NumpyMaker:
         if use_ml_dtypes:
             import ml_dtypes
 
-            self.dtypes.update({k: np.dtype(getattr(ml_dtypes, v)) for k, v in _ML.items()})
+            self.dtypes.update({k: np.dtype(getattr(ml_dtypes, v)) for k, v in _ML.items()
+                                if hasattr(ml_dtypes, v)})
 
     def empty(self, shape, dtype):
         """An array whose memory is nobody else's; (array, address, bytes)."""
@@ -168,7 +253,7 @@ class NumpyMaker:
 
     def source(self, array):
         """Address of a dense tensor, something to keep alive, its shape, its dtype."""
-        if _is_torch(array):
+        if is_torch(array):
             array = array.detach().contiguous()
             return array.data_ptr(), array, tuple(array.shape), array.dtype
         array = self._np.ascontiguousarray(array).reshape(self._np.shape(array))
@@ -185,6 +270,8 @@ class TorchMaker:
         self.dtypes = {k: getattr(torch, v) for k, v in _TORCH.items() if hasattr(torch, v)}
 
     def empty(self, shape, dtype):
+        if dtype not in self.dtypes:
+            raise WeightBridgeError(f"this torch has no {dtype}: leave_out such tensors")
         tensor = self._torch.empty(shape, dtype=self.dtypes[dtype])
         return tensor, tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
@@ -199,7 +286,7 @@ class TorchMaker:
         return self._torch.as_strided(flat, shape, strides, offset)
 
     def source(self, tensor):
-        if not _is_torch(tensor):
+        if not is_torch(tensor):
             return NumpyMaker(False).source(tensor)
         tensor = tensor.detach().contiguous()
         return tensor.data_ptr(), tensor, tuple(tensor.shape), tensor.dtype
@@ -216,10 +303,22 @@ def maker(framework, use_ml_dtypes):
     raise WeightBridgeError(f"framework {framework!r} is not known: 'numpy' or 'torch'")
 
 
-def holds(dtype, kind):
-    """Are elements of `dtype`, NumPy's or torch's, those of `kind`, or words of them?"""
+def is_that(has, dtype, shape, kind):
+    """Is a tensor of shape `has` and of `dtype`, NumPy's or torch's, one of `shape` and `kind`?"""
+    try:
+        as_moved = as_words(has, dtype_name(dtype))
+    except WeightBridgeError:
+        as_moved = None
+    return as_moved == (shape, kind) or (has == shape and _holds(dtype, kind))
+
+
+def _holds(dtype, kind):
     name = str(getattr(dtype, "name", dtype)).rsplit(".", 1)[-1]
     return getattr(dtype, "isnative", True) and name in (_NUMPY[kind], _TORCH[kind])
+
+
+def item_bytes(dtype):
+    return _BYTES[dtype]
 
 
 def n_bytes(shape, dtype):
@@ -228,7 +327,7 @@ def n_bytes(shape, dtype):
 
 def address_of(flat):
     """First byte of a flat array or tensor."""
-    return flat.data_ptr() if _is_torch(flat) else flat.__array_interface__["data"][0]
+    return flat.data_ptr() if is_torch(flat) else flat.__array_interface__["data"][0]
 
 
 def void_pointers(addresses):

@@ -7,6 +7,7 @@ VERSION = -4001
 ABORTED = -4005
 TORN = -4006
 NOT_COPY = -4007
+UNKNOWN = -4008
 
 
 class WeightBridgeError(Exception):
@@ -17,12 +18,39 @@ class WeightBridgeError(Exception):
         self.code = code
 
 
-class TransferAborted(WeightBridgeError):
-    """The transfer ended without effect: the old weights are intact, byte for byte."""
+class TransferFailed(WeightBridgeError):
+    """A transfer brought its version to no engine.  The next send_weights puts that right.  What the
+    engines have now is one of the three below, and is the same for all who are told."""
 
 
-class WeightsTorn(WeightBridgeError):
-    """This worker's parameters are a mix of two versions and were not repaired: do not serve."""
+class TransferAborted(TransferFailed):
+    """The transfer ended without effect: every engine has its old weights, byte for byte."""
+
+
+class OutcomeUnknown(TransferFailed):
+    """Who led the transfer, or the engine that the sentence names, went before the end was told."""
+
+
+class WeightsTorn(TransferFailed):
+    """Parameters are a mix of two versions.  Raised by poll_requests they are this worker's own and
+    were not repaired: do not serve.  Raised by a trainer's call they are those of the engine that the
+    sentence names, which does not serve until the next transfer; the trainer's own are untouched."""
+
+
+class ParametersMoved(WeightBridgeError):
+    """Parameters are not where they were when this worker attached.  `names`: which."""
+
+    def __init__(self, message, code=-errno.EFAULT, names=()):  # pickle gives the message alone
+        super().__init__(message, code)
+        self.names = names
+
+
+class UnmappedError(WeightBridgeError):
+    """Parameters that get nothing of the checkpoint.  `names`: which."""
+
+    def __init__(self, message, code=-errno.EINVAL, names=()):  # pickle gives the message alone
+        super().__init__(message, code)
+        self.names = names
 
 
 class WeightBridgeTimeout(WeightBridgeError, TimeoutError):
@@ -35,6 +63,8 @@ def from_code(code, message):
         return TransferAborted(message, code)
     if code == TORN:
         return WeightsTorn(message, code)
+    if code == UNKNOWN:
+        return OutcomeUnknown(message, code)
     if code == -errno.ETIMEDOUT:
         return WeightBridgeTimeout(message, code)
     return WeightBridgeError(message, code)

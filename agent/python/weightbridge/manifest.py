@@ -4,6 +4,7 @@
 import json
 import os
 import struct
+from fnmatch import fnmatchcase
 
 from ._extract_abi import NDIM
 from .errors import WeightBridgeError
@@ -13,7 +14,14 @@ _HEADER_MAX = 100 << 20
 _NAMES = {"BF16": "BF16", "F32": "F32", "F16": "F16", "F8_E4M3": "F8_E4M3",
           "F8_E5M2": "F8_E5M2", "I8": "I8", "U8": "U8", "I32": "I32",
           "bfloat16": "BF16", "float32": "F32", "float16": "F16", "float8_e4m3fn": "F8_E4M3",
-          "float8_e5m2": "F8_E5M2", "int8": "I8", "uint8": "U8", "int32": "I32"}
+          "float8_e5m2": "F8_E5M2", "int8": "I8", "uint8": "U8", "int32": "I32",
+          "BOOL": "BOOL", "F8_E8M0": "F8_E8M0", "I16": "I16", "U16": "U16", "U32": "U32",
+          "I64": "I64", "U64": "U64", "F64": "F64", "bool": "BOOL", "float8_e8m0fnu": "F8_E8M0",
+          "int16": "I16", "uint32": "U32", "int64": "I64", "uint64": "U64", "float64": "F64"}
+# Types that are only moved, as words of types that maps know: word, words in an element.  Where
+# there are several they are a last dimension of their own.
+_WORDS = {"BOOL": ("U8", 1), "F8_E8M0": ("U8", 1), "I16": ("U8", 2), "U16": ("U8", 2),
+          "U32": ("I32", 1), "I64": ("I32", 2), "U64": ("I32", 2), "F64": ("I32", 2)}
 
 
 def dtype_name(dtype):
@@ -24,6 +32,17 @@ def dtype_name(dtype):
     if text not in _NAMES:
         raise WeightBridgeError(f"type {dtype} is not supported: one of {', '.join(_NAMES)}")
     return _NAMES[text]
+
+
+def as_words(shape, dtype):
+    """(shape, dtype) of a tensor for the library."""
+    word, n = _WORDS.get(dtype, (dtype, 1))
+    return (*shape, n) if n > 1 else tuple(shape), word
+
+
+def has_words(dtype):
+    """Is an element of `dtype` several words?"""
+    return _WORDS.get(dtype, ("", 1))[1] > 1
 
 
 def _read_header(path):
@@ -88,11 +107,13 @@ def _read_folder(path):
     return tensors
 
 
-def read(manifest):
-    """List of (name, shape, dtype) from what a user gives as manifest.
+def read(manifest, leave_out=()):
+    """List of (name, shape, dtype) from what a user gives as manifest, but for the tensors whose
+    names match a pattern of `leave_out`.
 
     A list keeps its order; tensors of files are sorted by name, however the files are cut.
     """
+    leave_out = (leave_out,) if isinstance(leave_out, str) else leave_out
     if isinstance(manifest, (str, os.PathLike)):
         path = os.fspath(manifest)
         if os.path.isdir(path):
@@ -115,16 +136,19 @@ def read(manifest):
         except (TypeError, ValueError) as e:
             raise WeightBridgeError(
                 f"manifest entry {entry!r}: needs (name, shape, dtype)") from e
+        if any(fnmatchcase(str(name), pattern) for pattern in leave_out):
+            continue
         if any(n < 0 for n in shape):
             raise WeightBridgeError(f"tensor {name} has shape {shape}: no size can be negative")
         if any(n >> 63 for n in shape):
             raise WeightBridgeError(f"tensor {name} has shape {shape}: too large")
-        if len(shape) > NDIM:
-            raise WeightBridgeError(f"tensor {name} has more than {NDIM} dimensions")
         try:
             out.append((name, shape, dtype_name(dtype)))
         except WeightBridgeError as e:
-            raise WeightBridgeError(f"tensor {name}: {e}") from e
+            raise WeightBridgeError(f"tensor {name}: {e}.  leave_out takes the names and patterns of "
+                                    "tensors that need not be transferred") from e
+        if len(as_words(*out[-1][1:])[0]) > NDIM:
+            raise WeightBridgeError(f"tensor {name} has more than {NDIM} dimensions")
     if not out:
         raise WeightBridgeError("the manifest is empty")
     return out

@@ -16,6 +16,7 @@ import os
 import weakref
 
 from . import _lib
+from .arrays import span  # noqa: F401 (of a parameter, as for register)
 from .errors import WeightBridgeError
 
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 2, 4
@@ -151,35 +152,6 @@ def empty(shape, dtype="float32"):
     if _default is None or _default[0] != os.getpid():  # a child does not fill its parent's pool
         _default = (os.getpid(), SharedMemoryPool())
     return _default[1].empty(shape, dtype)
-
-
-def span(array):
-    """(address, bytes) from the lowest byte of an array or tensor to one past its highest."""
-    if isinstance(array, (tuple, list)):  # (array, dtype)
-        array = array[0]
-    if hasattr(array, "data_ptr"):  # torch
-        address, item = array.data_ptr(), array.element_size()
-        shape, strides = tuple(array.shape), [s * item for s in array.stride()]
-    else:
-        face = getattr(array, "__array_interface__", None)
-        if face is None:
-            array = _as_numpy(array)
-            face = array.__array_interface__
-        address, shape = face["data"][0], face["shape"]
-        strides, item = array.strides, array.itemsize
-    if 0 in shape:
-        return address, 0
-    low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
-    high = sum((n - 1) * s for n, s in zip(shape, strides) if s > 0)
-    return address + low, high - low + item
-
-
-def _as_numpy(array):
-    import numpy as np
-
-    if hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
-    return np.asarray(memoryview(array))
 
 
 def _segment_of(address, bytes_):

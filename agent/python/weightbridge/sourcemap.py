@@ -8,6 +8,10 @@ from . import _extract_abi as abi
 from . import arrays
 from ._lib import Error
 from .errors import WeightBridgeError, from_code
+from .manifest import as_words
+
+
+_NOTED = 8  # names in one line of gaps
 
 
 class SourceMap:
@@ -15,16 +19,19 @@ class SourceMap:
 
     digest, manifest_digest   "xxh128:..."
     param_names               the parameters, in the order given
-    tensors                   the manifest: list of (name, shape, dtype)
+    tensors                   the manifest: list of (name, shape, dtype); types that are moved as
+                              words are those words here (I64 [n]: I32 [n, 2])
     notes                     what a person may want to know of the probing, lines of text
+    outside                   name -> reason: tensors of modules that load_weights writes, and that
+                              are not in the map (they were put back)
     """
 
-    def __init__(self, handle, framework="numpy", use_ml_dtypes=False, notes=""):
+    def __init__(self, handle, framework="numpy", use_ml_dtypes=False, notes="", outside=()):
         self._handle = handle
         self._finalizer = weakref.finalize(self, abi.load().wb_sourcemap_close, handle)
         self._finalizer.atexit = False
         self._framework, self._use_ml_dtypes = framework, use_ml_dtypes
-        self.notes = notes
+        self.notes, self.outside = notes, dict(outside)
         lib = abi.load()
         text = ctypes.create_string_buffer(64)
         lib.wb_sourcemap_digest(handle, text)
@@ -53,7 +60,8 @@ class SourceMap:
         return cls(handle.value, framework)
 
     def __reduce__(self):  # pickle and copy: the handle is this object's alone
-        return _restored, (self.to_bytes(), self._framework, self._use_ml_dtypes, self.notes)
+        return _restored, (self.to_bytes(), self._framework, self._use_ml_dtypes, self.notes,
+                           self.outside)
 
     @property
     def manifest_digest(self):
@@ -100,9 +108,22 @@ class SourceMap:
 
         if face(d) != face(p):
             raise WeightBridgeError(
-                f"parameter {name} is not what the map was made for: {_face_text(*face(d))}, the "
-                f"map has {_face_text(*face(p))}")
+                f"parameter {name} is not what the map was made for: {arrays.type_of(value)} as "
+                f"{_face_text(*face(d))}, the map has {_face_text(*face(p))}")
         return d
+
+    @property
+    def gaps(self):
+        """What the map leaves out, lines of text: tensors that go nowhere, parameters that get
+        nothing, tensors that are rounded.  report() has the names that a line leaves out."""
+        return self._blob("wb_sourcemap_gaps", _NOTED).decode()
+
+    @property
+    def unmapped(self):
+        """The parameters that have elements and get nothing at all: load_weights does not write
+        them, so that no transfer does."""
+        return [p.name.decode() for p in self._params
+                if p.owner < 0 and not p.n_op and p.n_unwritten and 0 not in p.shape[:p.ndim]]
 
     @property
     def n_ops(self):
@@ -135,6 +156,13 @@ class SourceMap:
             raise from_code(rc, err.text)
         return out
 
+    def write_constants(self, params):
+        """Write into parameters, as for `extract`, what load_weights writes there that is not of the
+        checkpoint: padding, defaults.  What is there already when it has loaded weights."""
+        targets = [None if p.owner >= 0 or not p.n_constant else self.check(name, params[name]).data
+                   for name, p in zip(self.param_names, self._params)]
+        abi.load().wb_sourcemap_constants(self._handle, arrays.void_pointers(targets))
+
     def _sources(self, make, tensors):
         sources, keep = [], []
         for name, shape, dtype in self.tensors:
@@ -143,7 +171,7 @@ class SourceMap:
                 sources.append(None)
                 continue
             address, alive, has, of = make.source(tensor)
-            if has != shape or not arrays.holds(of, dtype):
+            if not arrays.is_that(has, of, shape, dtype):
                 raise WeightBridgeError(f"tensor {name}: {has} of {of}, the manifest says {shape} "
                                         f"{dtype}")
             sources.append(address)
@@ -164,9 +192,9 @@ class SourceMap:
                                         tuple(p.shape[:p.ndim]), list(p.stride[:p.ndim]))
         return flats, {name: out[name] for name in self.param_names}
 
-    def _blob(self, function):
+    def _blob(self, function, *args):
         blob = abi.Blob()
-        _check(getattr(abi.load(), function)(self._handle, blob))
+        _check(getattr(abi.load(), function)(self._handle, *args, blob))
         return abi.take(blob)
 
     def __repr__(self):
@@ -174,9 +202,9 @@ class SourceMap:
                 f"of {len(self.tensors)} tensors>")
 
 
-def _restored(data, framework, use_ml_dtypes, notes):
+def _restored(data, framework, use_ml_dtypes, notes, outside=()):
     made = SourceMap.from_bytes(data, framework)
-    made._use_ml_dtypes, made.notes = use_ml_dtypes, notes
+    made._use_ml_dtypes, made.notes, made.outside = use_ml_dtypes, notes, dict(outside)
     return made
 
 
@@ -191,7 +219,7 @@ def _check(rc):
 
 def open_manifest(tensors):
     """Handle of the library's manifest; raises for one that cannot be."""
-    table = (abi.Tensor * len(tensors))(*[abi.tensor(*t) for t in tensors])
+    table = (abi.Tensor * len(tensors))(*[abi.tensor(n, *as_words(s, d)) for n, s, d in tensors])
     handle, err = ctypes.c_void_p(), Error()
     rc = abi.load().wb_manifest_open(table, len(tensors), handle, err)
     if rc < 0:

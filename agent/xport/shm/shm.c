@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
 #define FDS_MAX 8 /* received and not yet claimed by their REGION frame */
 
 /* A rail's own list of this agent's regions: rails and loop share nothing. */
@@ -25,6 +25,7 @@ struct shm_rail {
 	struct wb_xport_region region[WB__REGIONS_MAX]; /* bytes 0 = none; fd owned */
 	uint32_t gen[WB__REGIONS_MAX];
 	uint32_t n_region, gen_last;
+	struct wb__regions by_address;
 };
 
 struct shm_map {
@@ -37,7 +38,6 @@ struct shm_sock {
 	uint32_t told[WB__REGIONS_MAX]; /* generation that the peer knows; 0 = none */
 	bool is_dirty; /* something to tell */
 	bool is_begun; /* WRITE was queued */
-	uint32_t hint; /* region of the last range */
 	/* receiver */
 	struct shm_map map[WB__REGIONS_MAX];
 	int fd[FDS_MAX];
@@ -179,8 +179,11 @@ static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 	if (g->bytes && g->fd >= 0)
 		close(g->fd);
 	g->bytes = 0;
+	wb__regions_drop(&sr->by_address, (uint32_t)c->n);
 	if (c->kind == WB__CMD_REGION) {
 		*g = c->region;
+		if (g->fd >= 0)
+			wb__regions_put(&sr->by_address, (uint32_t)c->n, g);
 		sr->gen[c->n] = ++sr->gen_last;
 		sr->n_region = WB_MAX(sr->n_region, (uint32_t)c->n + 1);
 	}
@@ -552,23 +555,14 @@ static int shm_tx_begin(struct wb__sock *s)
 static bool find_range(struct wb__sock *s, const uint8_t *p, size_t len, struct wb__range *out)
 {
 	struct shm_rail *sr = s->rail->link;
-	struct shm_sock *h = s->link;
+	uint32_t id = wb__regions_find(&sr->by_address, s->hello.object, p, len);
 
-	for (uint32_t k = 0; k < sr->n_region; k++) {
-		uint32_t i = (h->hint + k) % sr->n_region;
-		const struct wb_xport_region *g = &sr->region[i];
-		const uint8_t *base = g->base;
-
-		if (!g->bytes || g->fd < 0 || g->object != s->hello.object || p < base ||
-			(size_t)(p - base) >= g->bytes || len > g->bytes - (size_t)(p - base))
-			continue;
-		h->hint = i;
-		out->region = i;
-		out->bytes = (uint32_t)len;
-		out->off = (uint64_t)(p - base);
-		return true;
-	}
-	return false;
+	if (id == WB__REGION_NONE)
+		return false;
+	out->region = id;
+	out->bytes = (uint32_t)len;
+	out->off = (uint64_t)(p - (const uint8_t *)sr->region[id].base);
+	return true;
 }
 
 static int send_table(struct wb__sock *s, struct wb__op *op)
@@ -657,8 +651,7 @@ static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, 
 	struct wb_xport_opts mine = *o;
 
 	/* More sockets than rails would only map everything twice. */
-	if (!mine.sockets || mine.sockets > mine.n_rail)
-		mine.sockets = WB_MIN(mine.n_rail, (uint32_t)WB_XPORT_SOCKETS_MAX);
+	mine.sockets = WB_MIN(mine.sockets, mine.n_rail);
 	return wb__sx_open(&wb_xport_shm, &wb__link_shm, &mine, out, err);
 }
 

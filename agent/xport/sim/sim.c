@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define DEPTH 64
-#define CONNS 256
 #define PIECE_SEEN (128u << 10)
 
 static int sim_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
@@ -36,11 +35,7 @@ static int sim_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 
 static struct wb__sim_end *end_get(struct wb__simx *x, wb_conn_t conn)
 {
-	struct wb__sim_end *e = x->is_dead ? NULL : x->end;
-
-	while (e && e->info.conn != conn)
-		e = e->next;
-	return e;
+	return x->is_dead || !conn || conn > x->next_conn ? NULL : x->by_conn[conn];
 }
 
 static int sum_iov(const struct iovec *iov, uint32_t n_iov, uint64_t bytes)
@@ -232,6 +227,7 @@ static void sim_close(struct wb_xport *base)
 		x->node->x = NULL;
 	wb__sim_told_free(x->head);
 	wb__sim_told_free(x->old);
+	wb_free(x->by_conn);
 	wb_free(x);
 }
 
@@ -250,7 +246,7 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 	x->tail = &x->head;
 	x->tx_tail = &x->tx_head;
 	x->depth = o->depth ? o->depth : DEPTH;
-	x->conns_max = o->conns_max ? o->conns_max : CONNS;
+	x->conns_max = o->conns_max ? o->conns_max : WB_XPORT_CONNS_MAX;
 	x->piece_bytes = o->piece_bytes ? WB_MAX(o->piece_bytes, 4096u) : PIECE_SEEN;
 	snprintf(x->name, sizeof(x->name), "%s", o->name);
 	x->node = wb__sim_node_get(o->sim, o->name);
@@ -299,6 +295,10 @@ static int sim_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, 
 					 "epoch %llu.%llu is known with another key",
 					 (unsigned long long)e->term, (unsigned long long)e->number)
 			       : 0;
+	if (e->is_encrypted)
+		return wb_err_set(err, -ENOTSUP,
+			"transport sim has no encryption: set spec.transport.encryption to None, "
+			"or use transport tcp");
 	if (x->n_epoch == WB__EPOCHS_MAX)
 		return wb_err_set(err, -ENOSPC, "more than %d epochs at once", WB__EPOCHS_MAX);
 	x->epoch[x->n_epoch++] = *e;

@@ -14,6 +14,7 @@ struct wb__simx;
 /* Something that will happen.  First member of what is scheduled; run() or drop() frees it. */
 struct wb__sim_ev {
 	uint64_t at_ns, seq;
+	size_t heap_at; /* its place in the queue */
 	struct wb__sim_node *to; /* a stalled or dead node delays or drops it; NULL = nobody's */
 	void (*run)(struct wb_sim_net *net, struct wb__sim_ev *e);
 	void (*drop)(struct wb_sim_net *net, struct wb__sim_ev *e);

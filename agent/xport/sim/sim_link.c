@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CONNS_EVER (1u << 20) /* numbers of connections are not used again */
 #define PIECE (256u << 10) /* bytes on the wire at once */
 #define WINDOW (4u << 20) /* bytes of a connection that have left and not arrived */
 
@@ -68,8 +69,11 @@ struct wb__sim_end *wb__sim_end_create(
 {
 	struct wb__sim_end *e = wb_zalloc(1, sizeof(*e));
 
-	if (!e)
+	if (!e || wb_grow(&x->by_conn, &x->cap_conn, x->next_conn + 2, CONNS_EVER,
+			  sizeof(struct wb__sim_end *)) < 0) {
+		wb_free(e);
 		return NULL;
+	}
 	if (side == 0) {
 		e->op = wb_zalloc(l->depth, sizeof(*e->op));
 		if (!e->op) {
@@ -81,6 +85,7 @@ struct wb__sim_end *wb__sim_end_create(
 	e->link = l;
 	e->side = side;
 	e->info.conn = ++x->next_conn;
+	x->by_conn[e->info.conn] = e;
 	e->info.is_dialer = side == 0;
 	e->info.object = l->epoch.object;
 	e->info.term = l->epoch.term;
@@ -130,6 +135,7 @@ void wb__sim_end_free(struct wb__sim_end *e)
 		p = &(*p)->next;
 	*p = e->next;
 	e->x->n_end--;
+	e->x->by_conn[e->info.conn] = NULL;
 	while (e->write)
 		free_write(e->write);
 	while (e->ask) {

@@ -67,6 +67,8 @@ struct wb__simx {
 	uint64_t next_id;
 	wb_conn_t next_conn;
 	struct wb__sim_end *end;
+	struct wb__sim_end **by_conn; /* by number; NULL = ended */
+	size_t cap_conn;
 	struct wb__sim_told *head, **tail, *old;
 	struct wb__sim_write *tx_head, **tx_tail;
 	struct wb_xport_region region[WB__REGIONS_MAX];

@@ -36,6 +36,8 @@ struct wb_sim_net {
 	struct wb__sim_ev **heap;
 	size_t n_heap, cap_heap;
 	uint64_t seq, n_timer, hits;
+	struct timer **timer; /* by place; NULL = free.  Its number says place and how many came */
+	size_t n_place, cap_place, hint;
 	struct wb__sim_node *node;
 	struct pipe *pipe;
 	struct rule rule[RULES_MAX];
@@ -50,9 +52,14 @@ static bool before(const struct wb__sim_ev *a, const struct wb__sim_ev *b)
 	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->seq < b->seq;
 }
 
-static void sift_down(struct wb_sim_net *net, size_t i)
+static void put(struct wb_sim_net *net, size_t i, struct wb__sim_ev *e)
 {
-	struct wb__sim_ev *e = net->heap[i];
+	net->heap[i] = e;
+	e->heap_at = i;
+}
+
+static void sift_down(struct wb_sim_net *net, size_t i, struct wb__sim_ev *e)
+{
 	size_t k;
 
 	while ((k = 2 * i + 1) < net->n_heap) {
@@ -60,30 +67,44 @@ static void sift_down(struct wb_sim_net *net, size_t i)
 			k++;
 		if (!before(net->heap[k], e))
 			break;
-		net->heap[i] = net->heap[k];
+		put(net, i, net->heap[k]);
 		i = k;
 	}
-	net->heap[i] = e;
+	put(net, i, e);
+}
+
+/* Into the free place @i, or above it. */
+static void sift_up(struct wb_sim_net *net, size_t i, struct wb__sim_ev *e)
+{
+	while (i && before(e, net->heap[(i - 1) / 2])) {
+		put(net, i, net->heap[(i - 1) / 2]);
+		i = (i - 1) / 2;
+	}
+	put(net, i, e);
 }
 
 static void push(struct wb_sim_net *net, struct wb__sim_ev *e)
 {
-	size_t i = net->n_heap++;
+	sift_up(net, net->n_heap++, e);
+}
 
-	while (i && before(e, net->heap[(i - 1) / 2])) {
-		net->heap[i] = net->heap[(i - 1) / 2];
-		i = (i - 1) / 2;
-	}
-	net->heap[i] = e;
+static void take_out(struct wb_sim_net *net, size_t i)
+{
+	struct wb__sim_ev *last = net->heap[--net->n_heap];
+
+	if (i == net->n_heap)
+		return;
+	if (i && before(last, net->heap[(i - 1) / 2]))
+		sift_up(net, i, last);
+	else
+		sift_down(net, i, last);
 }
 
 static struct wb__sim_ev *pop(struct wb_sim_net *net)
 {
 	struct wb__sim_ev *e = net->heap[0];
 
-	net->heap[0] = net->heap[--net->n_heap];
-	if (net->n_heap)
-		sift_down(net, 0);
+	take_out(net, 0);
 	return e;
 }
 
@@ -173,6 +194,7 @@ void wb_sim_net_destroy(struct wb_sim_net *net)
 		net->pipe = p->next;
 		wb_free(p);
 	}
+	wb_free(net->timer);
 	wb_free(net->heap);
 	wb_free(net);
 }
@@ -212,10 +234,35 @@ struct timer {
 	void *ctx;
 };
 
+#define TIMER_PLACES (1u << 20)
+
 static void timer_drop(struct wb_sim_net *net, struct wb__sim_ev *e)
 {
-	(void)net;
-	wb_free(wb_container_of(e, struct timer, e));
+	struct timer *t = wb_container_of(e, struct timer, e);
+
+	net->hint = t->id % TIMER_PLACES;
+	net->timer[net->hint] = NULL;
+	wb_free(t);
+}
+
+/* -1: no memory, or all places are taken. */
+static int timer_place(struct wb_sim_net *net, struct timer *t)
+{
+	size_t at = net->hint;
+
+	while (at < net->n_place && net->timer[at])
+		at++;
+	if (at >= net->n_place) {
+		at = net->n_place;
+		if (wb_grow(&net->timer, &net->cap_place, at + 1, TIMER_PLACES,
+			    sizeof(*net->timer)) < 0)
+			return -1;
+		net->n_place++;
+	}
+	net->timer[at] = t;
+	net->hint = at + 1;
+	t->id = ++net->n_timer * TIMER_PLACES + at;
+	return 0;
 }
 
 static void timer_run(struct wb_sim_net *net, struct wb__sim_ev *e)
@@ -230,13 +277,15 @@ static void timer_run(struct wb_sim_net *net, struct wb__sim_ev *e)
 uint64_t wb_sim_timer(struct wb_sim_net *net, uint64_t at_ns, wb_sim_timer_fn fn, void *ctx)
 {
 	struct timer *t = wb_zalloc(1, sizeof(*t));
-	uint64_t id = ++net->n_timer;
+	uint64_t id;
 
-	if (!t)
+	if (!t || timer_place(net, t) < 0) {
+		wb_free(t);
 		return 0;
+	}
+	id = t->id;
 	t->e.run = timer_run;
 	t->e.drop = timer_drop;
-	t->id = id;
 	t->fn = fn;
 	t->ctx = ctx;
 	return wb__sim_schedule(net, &t->e, at_ns) ? 0 : id;
@@ -244,21 +293,13 @@ uint64_t wb_sim_timer(struct wb_sim_net *net, uint64_t at_ns, wb_sim_timer_fn fn
 
 void wb_sim_timer_cancel(struct wb_sim_net *net, uint64_t id)
 {
-	for (size_t i = 0; id && i < net->n_heap; i++) {
-		struct timer *t;
+	size_t at = id % TIMER_PLACES;
 
-		if (net->heap[i]->run != timer_run)
-			continue;
-		t = wb_container_of(net->heap[i], struct timer, e);
-		if (t->id != id)
-			continue;
-		/* Out of the queue, so that a net with only cancelled timers has come to rest. */
-		net->heap[i] = net->heap[--net->n_heap];
-		wb_free(t);
-		for (size_t k = net->n_heap / 2; k--;)
-			sift_down(net, k);
+	if (!id || at >= net->n_place || !net->timer[at] || net->timer[at]->id != id)
 		return;
-	}
+	/* Out of the queue, so that a net with only cancelled timers has come to rest. */
+	take_out(net, net->timer[at]->e.heap_at);
+	timer_drop(net, &net->timer[at]->e);
 }
 
 /* ---- faults -----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Payload follows the WRITE frame in the stream: bytes, then the 32-byte trailer. */
 #include "xport/internal.h"
+#include "xport/secure.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
 #define SEND_MAX (512u << 10) /* bytes in one call when nobody looks at them */
 #define RECV_MAX (512u << 10)
 /* A dead host is noticed after about 25 s; a slow one is the business of the edge deadlines. */
@@ -102,6 +103,37 @@ static bool is_within_host(int fd)
 		getpeername(fd, (struct sockaddr *)&there, &m))
 		return false;
 	return is_loopback(&there) || same_address(&here, &there);
+}
+
+static bool is_any(const struct sockaddr_storage *a)
+{
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* Of an IPv4 address that came in at a socket for both families, the address itself. */
+static void unmap(struct sockaddr_storage *a)
+{
+	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;
+	struct sockaddr_in s4 = {.sin_family = AF_INET};
+
+	if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr))
+		return;
+	memcpy(&s4.sin_addr, s6->sin6_addr.s6_addr + 12, sizeof(s4.sin_addr));
+	memset(a, 0, sizeof(*a));
+	memcpy(a, &s4, sizeof(s4));
+}
+
+static bool tcp_is_home(const struct wb__rail *r, int fd)
+{
+	struct sockaddr_storage here, mine;
+	socklen_t n = sizeof(here), m;
+
+	if (getsockname(fd, (struct sockaddr *)&here, &n) || parse_addr(r->addr, &mine, &m, NULL))
+		return false;
+	unmap(&here);
+	return is_any(&mine) || same_address(&here, &mine);
 }
 
 static void tcp_tune(struct wb__sx *x, int fd)
@@ -210,7 +242,9 @@ static int tcp_dial(struct wb__rail *r, const char *endpoint, int *fd_out, struc
 
 static ssize_t tcp_recv(struct wb__sock *s, void *p, size_t n)
 {
-	return recv(s->fd, p, n, MSG_DONTWAIT);
+	struct iovec v = {p, n};
+
+	return s->secure ? wb__secure_readv(s, &v, 1) : recv(s->fd, p, n, MSG_DONTWAIT);
 }
 
 static int tcp_rx_begin(struct wb__sock *s)
@@ -219,14 +253,14 @@ static int tcp_rx_begin(struct wb__sock *s)
 	return 0;
 }
 
-/* recvmsg() once; 1 = *got bytes came, 0 = none now, negative. */
+/* Once; 1 = *got bytes came, 0 = none now, negative. */
 static int receive(struct wb__sock *s, struct iovec *iov, int n_iov, size_t want, size_t *got)
 {
 	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n_iov};
 	ssize_t n;
 
 	do {
-		n = recvmsg(s->fd, &m, MSG_DONTWAIT);
+		n = s->secure ? wb__secure_readv(s, iov, n_iov) : recvmsg(s->fd, &m, MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN) {
 		s->rd_ready = false;
@@ -357,7 +391,8 @@ static int send_piece(struct wb__sock *s, struct wb__op *op, size_t want, size_t
 	want = apply_flip(op, iov, &n, want, &one);
 	m.msg_iovlen = (size_t)n;
 	do {
-		k = sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+		k = s->secure ? wb__secure_writev(s, iov, n, MSG_MORE)
+			      : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
 	} while (k < 0 && errno == EINTR);
 	if (k < 0 && errno == EAGAIN) {
 		s->wr_ready = false;
@@ -448,11 +483,13 @@ static void tcp_sock_close(struct wb__sock *s)
 
 const struct wb__link_ops wb__link_tcp = {
 	.over = WBP_BULK_OVER_TCP,
+	.over_secure = WBP_BULK_OVER_TLS,
 	.rx_exact = true,
 	.tx_extra = WB_XPORT_TRAILER_BYTES,
 	.listen = tcp_listen,
 	.dial = tcp_dial,
 	.tune = tcp_tune,
+	.is_home = tcp_is_home,
 	.rail_open = tcp_rail_open,
 	.sock_open = tcp_sock_open,
 	.sock_close = tcp_sock_close,

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_CTL_DOCTOR_H
+#define WB_CTL_DOCTOR_H
+/*
+ * What this build can do on this machine, and whether that is what objects ask for.
+ * Layer: ctl (L4).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_spec;
+
+#define WB_CTL_LINES_MAX 64
+
+enum wb__ctl_can { WB_CTL_YES, WB_CTL_NO, WB_CTL_WORSE, WB_CTL_INFO };
+
+struct wb__ctl_line {
+	const char *name; /* static */
+	const char *object; /* that asks for it; NULL = of the machine; borrowed */
+	enum wb__ctl_can can;
+	char says[400];
+};
+
+struct wb__ctl_sheet {
+	struct wb__ctl_line line[WB_CTL_LINES_MAX];
+	size_t n;
+	/* Found on the way; what objects ask for is held against it. */
+	bool has_tcp, has_tls;
+	uint64_t memory_bytes; /* that processes here may have */
+	uint64_t open_files; /* that one may have */
+};
+
+/** wb__ctl_say - append a line; beyond WB_CTL_LINES_MAX it is left out. */
+void wb__ctl_say(struct wb__ctl_sheet *t, const char *name, enum wb__ctl_can can, const char *fmt,
+	...) __attribute__((format(printf, 4, 5)));
+/** wb__ctl_look - the machine.  Blocks for milliseconds: transports are opened and closed. */
+void wb__ctl_look(struct wb__ctl_sheet *t);
+/** wb__ctl_hold - what an object asks for against what was found; @object: its name, borrowed. */
+void wb__ctl_hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *object);
+
+#endif

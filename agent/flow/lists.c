@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "flow/lists.h"
+
+#include "base/base.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <errno.h>
+
+#define OUT (UINT32_MAX - 1) /* of a ring */
+
+int wb_turns_init(struct wb_turns *r, uint32_t cap)
+{
+	*r = (struct wb_turns){.head = LIST_NONE, .tail = LIST_NONE};
+	r->next = wb_alloc(cap * sizeof(*r->next));
+	if (!r->next)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < cap; i++)
+		r->next[i] = OUT;
+	return 0;
+}
+
+void wb_turns_finish(struct wb_turns *r)
+{
+	wb_free(r->next);
+	r->next = NULL;
+}
+
+void wb_turns_add(struct wb_turns *r, uint32_t member)
+{
+	if (r->next[member] != OUT)
+		return;
+	r->next[member] = LIST_NONE;
+	if (r->tail == LIST_NONE)
+		r->head = member;
+	else
+		r->next[r->tail] = member;
+	r->tail = member;
+	r->n++;
+}
+
+uint32_t wb_turns_take(struct wb_turns *r)
+{
+	uint32_t member = r->head;
+
+	if (member == LIST_NONE)
+		return member;
+	r->head = r->next[member];
+	if (r->head == LIST_NONE)
+		r->tail = LIST_NONE;
+	r->next[member] = OUT;
+	r->n--;
+	return member;
+}
+
+int wb_keyed_init(struct wb_keyed *t, uint32_t cap)
+{
+	uint32_t n = 16;
+
+	while (n < cap && n < 1u << 31)
+		n *= 2;
+	*t = (struct wb_keyed){.mask = n - 1};
+	t->bucket = wb_alloc(n * sizeof(*t->bucket));
+	t->entry = wb_zalloc(cap, sizeof(*t->entry));
+	if (!t->bucket || !t->entry)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++)
+		t->bucket[i] = (struct wb_bucket){LIST_NONE, LIST_NONE};
+	return 0;
+}
+
+void wb_keyed_finish(struct wb_keyed *t)
+{
+	wb_free(t->bucket);
+	wb_free(t->entry);
+	*t = (struct wb_keyed){0};
+}
+
+static struct wb_bucket *bucket_of(const struct wb_keyed *t, uint64_t key)
+{
+	return &t->bucket[wb_mix64(key) & t->mask];
+}
+
+void wb_keyed_add(struct wb_keyed *t, uint32_t member, uint64_t key)
+{
+	struct wb_bucket *b = bucket_of(t, key);
+
+	t->entry[member] = (struct wb_entry){key, LIST_NONE, true};
+	if (b->tail == LIST_NONE)
+		b->head = member;
+	else
+		t->entry[b->tail].next = member;
+	b->tail = member;
+	t->n++;
+}
+
+void wb_keyed_remove(struct wb_keyed *t, uint32_t member)
+{
+	struct wb_bucket *b = bucket_of(t, t->entry[member].key);
+	uint32_t before = LIST_NONE, at = b->head;
+
+	while (at != member) {
+		before = at;
+		at = t->entry[at].next;
+	}
+	if (before == LIST_NONE)
+		b->head = t->entry[member].next;
+	else
+		t->entry[before].next = t->entry[member].next;
+	if (b->tail == member)
+		b->tail = before;
+	t->entry[member].is_in = false;
+	t->n--;
+}
+
+static uint32_t find(const struct wb_keyed *t, uint32_t at, uint64_t key)
+{
+	while (at != LIST_NONE && t->entry[at].key != key)
+		at = t->entry[at].next;
+	return at;
+}
+
+uint32_t wb_keyed_first(const struct wb_keyed *t, uint64_t key)
+{
+	return find(t, bucket_of(t, key)->head, key);
+}
+
+uint32_t wb_keyed_next(const struct wb_keyed *t, uint32_t member)
+{
+	return find(t, t->entry[member].next, t->entry[member].key);
+}
+
+uint32_t wb_keyed_take(struct wb_keyed *t, uint64_t key)
+{
+	uint32_t member = wb_keyed_first(t, key);
+
+	if (member != LIST_NONE)
+		wb_keyed_remove(t, member);
+	return member;
+}
+
+bool wb_keyed_has(const struct wb_keyed *t, uint32_t member)
+{
+	return t->entry[member].is_in;
+}

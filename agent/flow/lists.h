@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_FLOW_LISTS_H
+#define WB_FLOW_LISTS_H
+/*
+ * Rings of those whose turn it is, and tables of those who wait: what happens to one chunk is
+ * looked up by it, and nobody walks over all others.
+ *
+ * Members are small numbers below a fixed count.  No allocation but in init.  One thread.
+ * Layer: flow (L3).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LIST_NONE UINT32_MAX
+
+/* First in, first out; each member at most once. */
+struct wb_turns {
+	uint32_t *next; /* owned, by member */
+	uint32_t head, tail, n;
+};
+
+/** wb_turns_init - for members below @cap; 0 or -ENOMEM.  Release with wb_turns_finish(). */
+int wb_turns_init(struct wb_turns *r, uint32_t cap);
+void wb_turns_finish(struct wb_turns *r);
+/** wb_turns_add - at the end; no-op when it is in. */
+void wb_turns_add(struct wb_turns *r, uint32_t member);
+/** wb_turns_take - the first one out, or LIST_NONE. */
+uint32_t wb_turns_take(struct wb_turns *r);
+
+/* Members by a key, those of one key in the order in which they came. */
+struct wb_keyed {
+	struct wb_bucket {
+		uint32_t head, tail;
+	} * bucket; /* owned */
+	struct wb_entry {
+		uint64_t key;
+		uint32_t next;
+		bool is_in;
+	} * entry; /* owned, by member */
+	uint32_t mask, n;
+};
+
+/** wb_keyed_init - for members below @cap; 0 or -ENOMEM.  Release with wb_keyed_finish(). */
+int wb_keyed_init(struct wb_keyed *t, uint32_t cap);
+void wb_keyed_finish(struct wb_keyed *t);
+/** wb_keyed_add - one that is not in. */
+void wb_keyed_add(struct wb_keyed *t, uint32_t member, uint64_t key);
+/** wb_keyed_remove - one that is in. */
+void wb_keyed_remove(struct wb_keyed *t, uint32_t member);
+/** wb_keyed_first - of @key, stays in; LIST_NONE. */
+uint32_t wb_keyed_first(const struct wb_keyed *t, uint64_t key);
+/** wb_keyed_next - after @member, of the same key; LIST_NONE. */
+uint32_t wb_keyed_next(const struct wb_keyed *t, uint32_t member);
+/** wb_keyed_take - the first of @key, out; LIST_NONE. */
+uint32_t wb_keyed_take(struct wb_keyed *t, uint64_t key);
+bool wb_keyed_has(const struct wb_keyed *t, uint32_t member);
+
+#endif

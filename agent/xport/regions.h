@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_REGIONS_H
+#define WB_XPORT_REGIONS_H
+/*
+ * Which region a range of memory lies in: an index by address, so that a chunk costs what it has
+ * ranges, however many regions there are.
+ *
+ * Regions may overlap.  Of several that hold a range the oldest is found: who counts a use of it
+ * finds the same one when the use is over, whatever came meanwhile.
+ * Threads: one owner (the loop, or a rail).  Layer: xport (L2), internal.
+ */
+#include "xport/xport.h"
+
+#define WB__REGIONS_MAX 1024
+#define WB__REGION_NONE UINT32_MAX
+
+struct wb__region_key {
+	uint64_t object;
+	uintptr_t base, end;
+	uintptr_t reach; /* greatest end of this one and those of the object before it */
+	uint64_t age;
+	uint32_t id;
+};
+
+struct wb__regions {
+	struct wb__region_key key[WB__REGIONS_MAX]; /* by object, base, age */
+	uint32_t n, hint;
+	uint64_t age;
+	uint64_t n_looked; /* keys looked at so far, for tests */
+};
+
+/** wb__regions_put - @id, which is not in it, is @r. */
+void wb__regions_put(struct wb__regions *x, uint32_t id, const struct wb_xport_region *r);
+/** wb__regions_drop - forget @id; one that is not in it: nothing. */
+void wb__regions_drop(struct wb__regions *x, uint32_t id);
+/** wb__regions_find - the oldest region of @object with all of [@p, @p + @bytes), or
+ *  WB__REGION_NONE. */
+uint32_t wb__regions_find(struct wb__regions *x, uint64_t object, const void *p, size_t bytes);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a name there is one agent.  A second one is turned away while the first answers; it comes in
+ * when that one has ended, has said goodbye, or does not answer any more. */
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An agent gives up on HELLO after 10 s. */
+#define ANSWER_NS (5 * WB_NS_PER_S)
+
+static bool share_an_object(const struct peer *p, const struct peer *q)
+{
+	for (size_t i = 0; i < p->s->n_object; i++)
+		if (wb__serve_serves(p, p->s->object[i]) && wb__serve_serves(q, p->s->object[i]))
+			return true;
+	return false;
+}
+
+static struct peer *find_twin(const struct peer *p)
+{
+	for (struct peer *q = p->s->peer; q; q = q->next)
+		if (q != p && q->state == PEER_OPEN && !q->is_orderly &&
+			!strcmp(q->hello.agent, p->hello.agent) && share_an_object(p, q))
+			return q;
+	return NULL;
+}
+
+/* What it had is another's from now on: not only when its channel has ended. */
+static void put_out(struct peer *q, const char *why)
+{
+	WB_LOG_WRN(MOD, "agent connection ended", WB_S("agent", q->hello.agent),
+		WB_S("peer", wb_chan_peer(q->ch)), WB_S("why", why));
+	q->is_let_go = true;
+	for (size_t i = 0; i < q->s->n_object; i++)
+		wb__serve_leave(q, q->s->object[i], false);
+	wb__serve_close_peer(q);
+}
+
+static void ask(struct peer *q)
+{
+	uint64_t now = wb_now_ns(q->s->env.clock);
+	struct wb_msg_heartbeat m = {.sent_ns = now};
+
+	if (q->asked_ns)
+		return;
+	q->asked_ns = now;
+	wb__serve_send(q, WBP_HEARTBEAT, &m);
+}
+
+/* An instance shows that it is the same process where everybody who may connect has the key.  Where
+ * each has a token, who has stolen one may know the instance too. */
+static bool is_itself(const struct peer *p, const struct peer *q)
+{
+	return p->hello.instance == q->hello.instance && !p->was_claimed;
+}
+
+void wb__serve_let_in(struct peer *p)
+{
+	struct peer *q;
+
+	p->state = PEER_SECOND;
+	for (q = find_twin(p); q && is_itself(p, q); q = find_twin(p))
+		put_out(q, "it has connected anew");
+	if (q)
+		ask(q);
+	else
+		wb__serve_admit(p);
+}
+
+static void refuse(struct peer *p, const struct peer *first)
+{
+	char text[400];
+
+	snprintf(text, sizeof(text),
+		"agent %.63s is connected already, from %.128s, and that one lives: %s",
+		p->hello.agent, wb_chan_peer(first->ch),
+		p->was_claimed ? "the token of its pod was used a second time"
+			       : "give each agent a name of its own (--name), or end the other");
+	wb__serve_turn_away(p, p->was_claimed ? WB_REFUSED_TOKEN : WB_REFUSED_NAME, -EEXIST, text);
+}
+
+void wb__serve_answered(struct peer *q, uint64_t echo_ns)
+{
+	if (!q->asked_ns || echo_ns != q->asked_ns)
+		return;
+	q->asked_ns = 0;
+	for (struct peer *p = q->s->peer; p; p = p->next)
+		if (p->state == PEER_SECOND && find_twin(p) == q)
+			refuse(p, q);
+	wb__serve_act_all(q->s);
+}
+
+uint64_t wb__serve_settle_twins(struct wb_serve *s)
+{
+	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
+
+	for (struct peer *q = s->peer; q; q = q->next) {
+		if (q->state != PEER_OPEN || !q->asked_ns)
+			continue;
+		if (now >= q->asked_ns + ANSWER_NS)
+			put_out(q, "another agent of its name has come, and it does not answer");
+		else
+			due = WB_MIN(due, q->asked_ns + ANSWER_NS);
+	}
+	for (struct peer *p = s->peer; p; p = p->next)
+		if (p->state == PEER_SECOND)
+			wb__serve_let_in(p);
+	return due;
+}

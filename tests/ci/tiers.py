@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What continuous integration runs, as one table: see Tier for the columns, run.py for who reads it."""
+import collections
+
+# name      what people call it
+# command   what runs, from the top of the tree; prints "N passed, N failed, N skipped" (a command that prints no
+#           such line counts as one test)
+# minutes   on two quiet cores with caches warm; replaced by what it took here last
+# paths     its result depends on these and on nothing else of the tree: git pathspecs
+# when      ALWAYS: in each run, first, whatever its stamp. FIRST: before the others. LATER: as the budget allows
+# knobs     environment variables that change what it tests, with their defaults
+Tier = collections.namedtuple("Tier", "name command minutes paths when knobs")
+ALWAYS, FIRST, LATER = "always", "first", "later"
+
+TEXT = [":!*.md", ":!*.1", ":!*.3", ":!*.8"]
+PRODUCT = ["Makefile", "agent", "planner", "kernels", "operator-shim", "crds/*.yaml"] + TEXT
+UNITS = PRODUCT + ["tests/run.sh", "tests/unit", "tests/common", "tests/golden", "tests/models.json"]
+PROCESSES = PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/e2e", "tests/py", "tests/engines", "tests/oracle",
+                       "tests/demo"]
+CLUSTER = PRODUCT + ["charts", "crds", "tests/run.sh", "tests/common", "tests/tools", "tests/cluster"]
+
+TIERS = [
+    Tier("build", "make -j{jobs} all", 1, ["."], ALWAYS, {}),
+    Tier("check", "make -j{jobs} check", 6, ["."], ALWAYS, {}),
+    Tier("lint", "make lint", 3, ["."], FIRST, {}),
+    # Its seeds are others in each run, so that a stamp says nothing; ALLOW: see tests/sim/README.md.
+    Tier("sim", "make -j{jobs} check-sim", 3, UNITS, ALWAYS, {"SEEDS": "10000", "ALLOW": "5"}),
+    Tier("asan-units", "make -j{jobs} asan-units", 3, UNITS, FIRST, {}),
+    Tier("tsan-units", "make -j{jobs} tsan-units", 3, UNITS, LATER, {}),
+    Tier("asan-processes", "make -j{jobs} asan-processes", 3, PROCESSES, LATER, {}),
+    Tier("tsan-processes", "make -j{jobs} tsan-processes", 3, PROCESSES, LATER, {}),
+    Tier("kill", "make -j{jobs} check-kill", 5, PROCESSES, LATER, {"KILLS": "60"}),
+    Tier("fuzz", "make -j{jobs} fuzz", 6, PRODUCT + ["tests/fuzz"], LATER, {"FUZZ_S": "30"}),
+    # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
+    Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
+    Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}),
+    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 12, CLUSTER, LATER, {}),
+]

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""run.py [--check] [--named] [TEXT...]: does a test fail when a fence is taken away?
+
+Each edit of tests/mutants/*.txt (README.md says how they look) is made in a copy of the tree, the
+tests are built there and run: those that the edit names first, then the other fast ones of its
+module.  Of TEXT only edits whose name or file contains one of them.
+
+  --check  only look whether each old text is found exactly once
+  --named  run no other tests than those named
+  JOBS=N   processes of the build (2); MUTANTS=DIR where the copy lies (build/mutants)
+
+The last line is "N passed, N failed, N skipped": killed, alive or not applicable, alive for the
+reason that the list gives.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SIM = ["test_flow", "test_corners", "test_waits", "test_prompt", "test_world", "test_joint",
+       "test_chaos"]
+CHAOS = ["1", "400", "-1"]  # seeds of a run: first, count, mode
+LIMIT_S = 300  # of one test; one that hangs has failed
+BUILD_S = 3600
+# What an edit leaves unused is no error.
+PRAGMAS = "".join(f'#pragma GCC diagnostic ignored "-W{w}"\n' for w in (
+    "unused-variable", "unused-parameter", "unused-function", "unused-but-set-variable",
+    "unused-label", "empty-body", "misleading-indentation"))
+
+
+def units(*parts):
+    names = (p.stem for p in (TOP / "tests/unit").glob("test_*.c"))
+    return sorted(n for n in names if any(p in n for p in parts))
+
+
+def fast_tests(file):
+    if file.startswith("agent/client/"):
+        return units("client")
+    if file.startswith("operator-shim/reconcile/"):
+        return units("reconcile", "adopt", "replan", "restore", "absent")
+    return units("fences") + SIM
+
+
+class Edit:
+    def __init__(self, where):
+        self.where, self.name, self.file, self.alive = where, "", "", ""
+        self.kill, self.old, self.new = [], "", ""
+
+    def add(self, line):
+        mark, rest = line[0], line[1:] + "\n"
+        if mark in " -":
+            self.old += rest
+        if mark in " +":
+            self.new += rest
+
+    def apply(self, text):
+        """The edited text, or a sentence that says why there is none."""
+        n = text.count("\n" + self.old)
+        if n != 1:
+            return None, f"its old text is found {n} times in {self.file}, not once"
+        return text.replace("\n" + self.old, "\n" + self.new), None
+
+
+def parse(path):
+    edit = None
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        key, _, value = line.partition(": ")
+        if not line:
+            edit = None
+        elif line[0] == "#":
+            continue
+        elif key == "name":
+            edit = Edit(f"{path.name}:{number}")
+            edit.name = value
+            yield edit
+        elif edit and key in ("file", "alive"):
+            setattr(edit, key, value)
+        elif edit and key == "kill":
+            edit.kill = value.split()
+        elif edit and line[0] in " -+":
+            edit.add(line)
+        else:
+            sys.exit(f"{path.name}:{number}: not understood: {line}")
+
+
+def edits(wanted):
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.txt")):
+        for e in list(parse(path)):
+            if not wanted or any(w in e.name or w in e.file for w in wanted):
+                yield e
+
+
+def run(cmd, cwd, log, limit_s=LIMIT_S):
+    """Exit code; what hangs has 124."""
+    with open(log, "w") as f:
+        p = subprocess.Popen(cmd, cwd=cwd, stdout=f, stderr=subprocess.STDOUT,
+                             stdin=subprocess.DEVNULL)
+        try:
+            return p.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            p.terminate()  # then Check ends its children, too
+        try:
+            p.wait(10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+        return 124
+
+
+class Copy:
+    """The tree as git sees it, changed or not, beside a build folder of its own."""
+
+    def __init__(self):
+        self.dir = pathlib.Path(os.environ.get("MUTANTS") or TOP / "build/mutants").resolve()
+        self.tree, self.log = self.dir / "tree", self.dir / "log"
+        self.tree.mkdir(parents=True, exist_ok=True)
+        os.environ.update(TMPDIR=str(self.dir), CK_VERBOSITY="minimal", WB_TOP=str(self.tree),
+                          WB_BUILD=str(self.tree / "build/release"))
+        os.environ.setdefault("CK_DEFAULT_TIMEOUT", "60")
+        self.update()
+
+    def update(self):
+        out = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=TOP,
+                             check=True, stdout=subprocess.PIPE).stdout.decode()
+        names = {n for n in out.split("\0") if n and (TOP / n).is_file()}
+        for old in self.tree.rglob("*"):
+            name = str(old.relative_to(self.tree))
+            if old.is_file() and not name.startswith("build/") and name not in names:
+                old.unlink()
+        for n in names:
+            a, b = TOP / n, self.tree / n
+            if b.is_file() and b.read_bytes() == a.read_bytes():
+                continue
+            b.parent.mkdir(parents=True, exist_ok=True)
+            b.write_bytes(a.read_bytes())
+            b.chmod(a.stat().st_mode)
+
+    def build(self, tests):
+        goals = [f"build/release/tests/{t}" for t in tests]
+        cmd = ["make", f"-j{os.environ.get('JOBS', '2')}", *goals]
+        return run(cmd, self.tree, self.log, BUILD_S) == 0
+
+    def fails(self, test):
+        args = CHAOS if test == "test_chaos" else []
+        cmd = [str(self.tree / "build/release/tests" / test), *args]
+        return run(cmd, self.tree, self.log) != 0
+
+
+def killer(copy, e, named_only):
+    """Name of the test that fails; None: all pass."""
+    others = [] if named_only else [t for t in fast_tests(e.file) if t not in e.kill]
+    for group in (e.kill, others):
+        if not group:
+            continue
+        if not copy.build(group):
+            return "the compiler"
+        for t in group:
+            if copy.fails(t):
+                return t
+    return None
+
+
+def judge(copy, e, named_only):
+    """(result, sentence)"""
+    text = (TOP / e.file).read_text() if (TOP / e.file).is_file() else ""
+    edited, why = e.apply(text)
+    for t in e.kill:
+        if not (TOP / "tests/unit" / f"{t}.c").is_file():
+            why = f"there is no tests/unit/{t}.c"
+    if why:
+        return "failed", why
+    if copy is None:
+        return "passed", ""
+    path = copy.tree / e.file
+    path.write_text(PRAGMAS + edited)
+    try:
+        by = killer(copy, e, named_only)
+    finally:
+        path.write_text(text)
+    if by == "the compiler":
+        return "failed", "does not build: " + copy.log.read_text()[-600:]
+    if by:
+        note = "" if by in e.kill else ", which it does not name"
+        return ("failed", f"killed by {by}, though the list says: {e.alive}") if e.alive else (
+            "passed", f"killed by {by}{note}")
+    return ("skipped", f"alive: {e.alive}") if e.alive else ("failed", "ALIVE")
+
+
+def baseline(copy, chosen, named_only):
+    """A test that fails without any edit kills nothing."""
+    tests = {t for e in chosen for t in e.kill + ([] if named_only else fast_tests(e.file))}
+    if not copy.build(sorted(tests)):
+        sys.exit("the tree does not build: " + copy.log.read_text()[-2000:])
+    for t in sorted(tests):
+        if copy.fails(t):
+            sys.exit(f"{t} fails without any edit: " + copy.log.read_text()[-2000:])
+
+
+def main(argv):
+    flags = {a for a in argv if a.startswith("--")}
+    if flags - {"--check", "--named"}:
+        sys.exit(__doc__)
+    chosen = list(edits([a for a in argv if not a.startswith("--")]))
+    copy = None if "--check" in flags else Copy()
+    count = {"passed": 0, "failed": 0, "skipped": 0}
+    if copy and chosen:
+        baseline(copy, chosen, "--named" in flags)
+    for e in chosen:
+        begin = time.monotonic()
+        result, sentence = judge(copy, e, "--named" in flags)
+        count[result] += 1
+        if copy or result != "passed":
+            print(f"{e.where}: {e.name}: {sentence} ({time.monotonic() - begin:.0f} s)",
+                  flush=True)
+    print(", ".join(f"{n} {what}" for what, n in count.items()))
+    return 1 if count["failed"] or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every run ends, and who waits for it hears how: cases that the simulation has found, each written
+ * out so that it stays what it is when seeds make other worlds. */
+#include "tests/common/fx_check.h"
+#include "tests/common/world_check.h"
+
+#include "base/base.h"
+#include "base/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SOON (20 * WB_NS_PER_S)
+
+static const struct world_opts shape = {.seed = 31,
+	.trainer_agents = 1,
+	.trainers_per_agent = 1,
+	.engines = 2,
+	.agents_per_engine = 1,
+	.workers_per_agent = 1,
+	.scale = 128,
+	.step_deadline_ns = 600 * WB_NS_PER_S,
+	.transfer_deadline_ns = 120 * WB_NS_PER_S,
+	.peers_reconnect = true};
+
+static struct world w;
+
+static void begin(const struct world_opts *o)
+{
+	world_init(&w, o);
+	world_plan(&w);
+}
+
+static void commits(int64_t version)
+{
+	world_check_send(&w, version, SOON);
+	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s: %s", w.last_result, w.last_culprit);
+	world_run_for(&w, WB_NS_PER_S);
+	world_check_hold(&w, version);
+}
+
+static void call(uint32_t trainer, int64_t version)
+{
+	struct world_worker *k = &w.worker[trainer];
+
+	world_fill(k, version);
+	k->version = version;
+	world_send_one(k, version);
+}
+
+static void until_phase(uint32_t worker, enum world_phase phase)
+{
+	uint64_t end = world_now(&w) + SOON;
+
+	while (w.worker[worker].phase != phase && world_now(&w) < end)
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_int_eq(w.worker[worker].phase, phase);
+}
+
+/* Every agent takes the plan: none is busy with a run of the plan before the last. */
+static void all_take(const struct world_epoch *e)
+{
+	for (uint32_t i = 0; i < e->n_agent; i++) {
+		struct wb_err err = {0};
+		int rc = world_epoch_install(&w, e, e->agent[i], &err);
+
+		ck_assert_msg(rc == 0, "%s: %s", w.agent[e->agent[i]].name, err.msg);
+		world_after(&w.agent[e->agent[i]]);
+	}
+}
+
+/* It is committed, and the next transfer begins while its after_update_hook runs. */
+START_TEST(who_leads_a_feed_hears_of_its_end_when_it_is_overtaken)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	o.rollout_staged = _i;
+	begin(&o);
+	commits(1);
+	world_kill_agent(&w, 2);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_restart(&w, 2);
+	w.worker[2].hook_ns = 5 * WB_NS_PER_S;
+	world_plan(&w);
+	e = w.epochs;
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	until_phase(2, WORLD_AFTER);
+	world_check_send(&w, 2, SOON);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	world_plan(&w);
+	commits(3);
+	all_take(world_epoch_make(&w));
+	world_finish(&w);
+}
+END_TEST
+
+/* The source has got a newer version meanwhile: what was asked for is not what is under way. */
+START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
+{
+	struct world_opts o = shape;
+	struct wb_sim_fault deaf = {.kind = WB_SIM_PARTITION,
+		.items = WB_SIM_MSG,
+		.from = "trainer-0",
+		.to = "e1-0",
+		.until_ns = UINT64_MAX};
+	struct world_epoch *e;
+	struct wb_err err = {0};
+	uint64_t end;
+
+	begin(&o);
+	commits(1);
+	world_kill_agent(&w, 2);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_restart(&w, 2);
+	w.worker[2].hook_ns = 60 * WB_NS_PER_S;
+	world_plan(&w);
+	e = w.epochs;
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	end = world_now(&w) + 120 * WB_NS_PER_S;
+	while (w.worker[2].phase != WORLD_AFTER && world_now(&w) < end)
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &deaf), 0);
+	world_send(&w, 2);
+	while (w.worker[1].version != 2 && world_now(&w) < end)
+		ck_assert(wb_sim_step(w.net));
+	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), -EBUSY);
+	ck_assert_msg(strstr(err.msg, "e1") != NULL, "%s", err.msg);
+	world_finish(&w);
+}
+END_TEST
+
+/* A plan that never became active: its leader goes by the one before a second later, and its own
+ * workers cannot have been heard sooner. */
+START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
+{
+	struct world_opts o = shape;
+
+	o.trainer_agents = 2;
+	o.step_deadline_ns = WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	call(1, 2);
+	world_run_for(&w, WB_NS_PER_S / 5);
+	ck_assert_int_eq(world_epoch_install(&w, world_epoch_make(&w), 0, NULL), 0);
+	world_after(&w.agent[0]);
+	call(0, 2);
+	ck_assert(world_run(&w, SOON));
+	ck_assert_msg(!w.worker[0].send_code, "%s", w.worker[0].why);
+	ck_assert_int_eq(w.worker[1].send_code, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	world_check_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
+/* Its bytes had begun to come when it was stopped.  Its agent ended that run, began another, and
+ * died before the worker had heard of either. */
+START_TEST(a_worker_that_was_stopped_knows_that_it_was_written_to)
+{
+	struct world_opts o = shape;
+	struct world_worker *k;
+	uint64_t end;
+
+	o.engines = 1;
+	o.scale = 512;
+	o.step_deadline_ns = WB_NS_PER_S;
+	o.transfer_deadline_ns = 2 * WB_NS_PER_S;
+	begin(&o);
+	k = &w.worker[1];
+	commits(1);
+	world_send(&w, 2);
+	until_phase(1, WORLD_BEGUN);
+	while (k->page->touched != 2)
+		ck_assert(wb_sim_step(w.net));
+	world_run_for(&w, WB_NS_PER_MS / 10);
+	k->stall_until_ns = world_now(&w) + 30 * WB_NS_PER_S;
+	world_kill_agent(&w, 0);
+	world_run_for(&w, 8 * WB_NS_PER_S);
+	world_restart(&w, 0);
+	world_plan(&w);
+	world_send(&w, 3);
+	world_run_for(&w, WB_NS_PER_S / 2);
+	ck_assert_int_eq(k->phase, WORLD_BEGUN);
+	ck_assert(!world_holds(&w, k, 1));
+	world_kill_agent_only(&w, 1);
+	world_start_agent(&w, 1);
+	end = k->stall_until_ns + WB_NS_PER_S;
+	while (world_now(&w) < end)
+		ck_assert(wb_sim_step(w.net));
+	world_plan(&w);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_int_eq(k->phase, WORLD_TORN);
+	commits(4);
+	world_finish(&w);
+}
+END_TEST
+
+/* An engine's lead is gone, or has not heard of the transfer, which begins all the same; then the
+ * transfer's leader dies, before it has called that engine lost.  The engine is asked for chunks
+ * that it will never have.  _i 0: by a worker of it that is another one now, 1: one that is the
+ * same, 2: under a lead that is there. */
+START_TEST(chunks_of_an_engine_that_will_not_begin_are_not_waited_for)
+{
+	struct wb_sim_fault deaf = {.kind = WB_SIM_PARTITION,
+		.items = WB_SIM_MSG,
+		.from = "trainer-0",
+		.to = "e1-0",
+		.until_ns = UINT64_MAX};
+	struct world_opts o = shape;
+
+	o.agents_per_engine = 2;
+	o.rollout_staged = true;
+	begin(&o);
+	commits(1);
+	if (_i == 2) {
+		ck_assert_int_eq(wb_sim_fault_add(w.net, &deaf), 0);
+	} else {
+		world_kill_agent_only(&w, 3);
+		world_run_for(&w, 2 * WB_NS_PER_S); /* everybody knows */
+		world_start_agent(&w, 3);
+	}
+	for (uint32_t i = 3; _i == 0 && i <= 4; i++)
+		world_kill_worker(&w, i);
+	world_send(&w, 2);
+	world_run_for(&w, 5 * WB_NS_PER_MS);
+	for (uint32_t i = 3; _i == 0 && i <= 4; i++)
+		world_start_worker(&w, i);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[0].send_state, WB_APP_SEND_STARTED);
+	world_kill_agent(&w, 0);
+	world_run_for(&w, SOON);
+	wb_sim_faults_clear(w.net);
+	world_restart(&w, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	all_take(world_epoch_make(&w));
+	world_plan(&w);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+/* Staged, and each worker waits for the others in every step.  One has stopped, and its agent dies
+ * before it has read INSTALL, which the other has followed: it cannot go on alone with what it
+ * holds.  _i 0: its own agent; 1: that of the lead. */
+START_TEST(who_was_stopped_does_not_leave_those_behind_who_install)
+{
+	struct world_opts o = shape;
+	uint32_t late = _i ? 1 : 2, agent = _i ? 1 : 2;
+
+	o.engines = 1;
+	o.agents_per_engine = 2;
+	o.rollout_staged = true;
+	o.drift = 1;
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	until_phase(late, WORLD_BEGUN);
+	w.worker[late].stall_until_ns = world_now(&w) + WB_NS_PER_S;
+	until_phase(3 - late, WORLD_INSTALLED);
+	ck_assert_int_eq(w.worker[late].phase, WORLD_BEGUN);
+	world_kill_agent_only(&w, agent);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_start_agent(&w, agent);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
+	ck_assert_int_eq(w.worker[1].version, w.worker[2].version);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+/* An engine that is new, whose workers wait for each other in every step: half of it loses its
+ * agent while it is fed, and goes on.  The other half must not be left in that feed. */
+START_TEST(a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	begin(&o);
+	commits(1);
+	for (uint32_t i = 3; i <= 4; i++)
+		world_kill_worker(&w, i);
+	for (uint32_t i = 3; i <= 4; i++)
+		world_start_worker(&w, i);
+	world_plan(&w);
+	e = w.epochs;
+	for (uint32_t a = 3; a <= 4; a++) {
+		wb_core_expect_feed(w.agent[a].core, world_uid, 1);
+		world_after(&w.agent[a]);
+	}
+	w.worker[4].hook_ns = 10 * WB_NS_PER_S;
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	until_phase(4, WORLD_BEFORE);
+	until_phase(3, WORLD_BEGUN);
+	world_kill_agent_only(&w, 4);
+	world_start_agent(&w, 4);
+	w.worker[4].hook_ns = 0;
+	until_phase(4, WORLD_RUN);
+	world_plan(&w);
+	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
+/* As before, but the hook of one worker raises in that feed while the other is on its way to its
+ * stop, and in the next transfer that of the other.  The one that was in the feed is not torn: it
+ * goes on with the other, at once (_i 0) or when the time for a repair is over (1). */
+START_TEST(a_new_engine_whose_feed_came_to_nothing_goes_on_as_one)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	o.transfer_deadline_ns = 2 * WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	for (uint32_t i = 3; i <= 4; i++)
+		world_kill_worker(&w, i);
+	for (uint32_t i = 3; i <= 4; i++)
+		world_start_worker(&w, i);
+	world_plan(&w);
+	e = w.epochs;
+	for (uint32_t a = 3; a <= 4; a++) {
+		wb_core_expect_feed(w.agent[a].core, world_uid, 1);
+		world_after(&w.agent[a]);
+	}
+	w.worker[3].stall_until_ns = world_now(&w) + WB_NS_PER_S;
+	w.worker[4].hook_raises = true;
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	until_phase(4, WORLD_BEGUN);
+	world_run_for(&w, (_i ? 5 : 1) * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[4].phase, WORLD_BEGUN);
+	w.worker[3].hook_raises = true;
+	world_send(&w, 2);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert(!w.worker[3].hook_raises);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("ends");
+	TCase *tc = tcase_create("ends");
+
+	wb_log_level_max = WB_LOG_ERROR; /* connections end here all the time */
+	tcase_set_timeout(tc, 30);
+	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
+	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
+	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
+	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
+	tcase_add_loop_test(tc, chunks_of_an_engine_that_will_not_begin_are_not_waited_for, 0, 3);
+	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
+	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
+	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	suite_add_tcase(s, tc);
+	return fx_run(s);
+}

@@ -1,0 +1,823 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What those who carry out must not believe, nor do too early: parties with their workers and
+ * staging areas, trainers, plans.  Each check is reached by the very message or moment that it is
+ * for.
+ */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_said.h"
+
+/* Agents 0 to 2 have a trainer worker each (0 to 2), 3 and 4 are engine e0 with workers 3 and 4, 5
+ * and 6 engine e1. */
+enum { LEADER = 0, TRAINER = 1, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
+
+#define CHUNK 16384 /* large ones go from and into parameters themselves */
+#define SLOW 2000000 /* bytes a second of a slow network */
+#define CHUNK_NS (CHUNK * WB_NS_PER_S / SLOW)
+
+static const struct world_opts shape = {.seed = 31,
+	.trainer_agents = 3,
+	.trainers_per_agent = 1,
+	.engines = 2,
+	.agents_per_engine = 2,
+	.workers_per_agent = 1,
+	.scale = 96,
+	.peers_reconnect = true};
+
+static struct party *party_of(uint32_t agent)
+{
+	return &epoch_of(agent)->party[agent >= LEAD1];
+}
+
+static struct lead *lead_of(uint32_t agent)
+{
+	return &epoch_of(agent)->lead[agent >= LEAD1];
+}
+
+static struct wb_msg_peer about(uint32_t kind, uint64_t transfer)
+{
+	return (struct wb_msg_peer){
+		.kind = kind, .transfer = transfer, .version = (int64_t)transfer * 10};
+}
+
+static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t state, uint32_t count)
+{
+	struct wb_msg_peer m = about(kind, transfer);
+
+	m.state = state;
+	m.count = count;
+	return m;
+}
+
+static struct wb_msg_peer failed(uint64_t transfer)
+{
+	struct wb_msg_peer m = says(WBP_PEER_PROGRESS, transfer, PROGRESS_FAILED, 0);
+
+	m.code = -EIO;
+	return m;
+}
+
+static uint32_t n_trace_resume, n_trace_decided;
+
+static void count_traces(void *ctx, struct world_agent *a, const char *what, const char *who,
+	uint64_t transfer, uint64_t value)
+{
+	(void)ctx;
+	(void)a;
+	(void)who;
+	(void)transfer;
+	(void)value;
+	n_trace_resume += !strcmp(what, "resume");
+	n_trace_decided += !strcmp(what, "decided");
+}
+
+/* ---- same step ----------------------------------------------------------------------------- */
+
+/* Its agent remembers another stop of it, and this one comes to the target later than the message
+ * does: the workers of an engine run on from one poll. */
+START_TEST(a_worker_that_was_parked_before_has_to_come_to_the_target)
+{
+	struct wb_msg_app_parked parked = {0};
+	struct worker *k;
+	const struct party *p;
+
+	begin(&shape);
+	k = worker_of(PARTY);
+	p = party_of(PARTY);
+	for (int i = 0; i < 4; i++)
+		wb_poll_add(&w.worker[PARTY].page->word);
+	k->is_parked = true;
+	k->parked_at = 3;
+	say(PARTY, LEAD, about(WBP_PEER_STOP, 5));
+	say(PARTY, LEAD, says(WBP_PEER_TARGET, 5, 0, 5));
+	ck_assert_int_eq(p->state, PARTY_STOPPING);
+	wb_poll_add(&w.worker[PARTY].page->word);
+	parked.count = 5;
+	worker_says(PARTY, WBP_APP_PARKED, &parked);
+	ck_assert_int_eq(p->state, PARTY_HOOKS);
+	end();
+}
+END_TEST
+
+/* That it has run in the transfer before does not count; nor does an install of one worker for
+ * that of another. */
+START_TEST(each_worker_of_an_agent_is_waited_for)
+{
+	bool is_staged = _i;
+	struct world_opts o = shape;
+	const struct lead *l;
+
+	o.engines = o.agents_per_engine = 1;
+	o.workers_per_agent = 2;
+	o.rollout_staged = is_staged;
+	begin(&o);
+	l = lead_of(LEAD);
+	commits(1);
+	w.worker[4].hook_ns = 4 * WB_NS_PER_S;
+	world_send(&w, 2);
+	RUN_UNTIL(l->transfer == 2 && l->state == (is_staged ? LEAD_INSTALLING : LEAD_MOVING));
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		ck_assert_int_eq(w.worker[i].phase, WORLD_BEGUN);
+	RUN_UNTIL(l->state == LEAD_ENDING);
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		ck_assert_int_eq(w.worker[i].phase, is_staged ? WORLD_INSTALLED : WORLD_BEGUN);
+	end();
+}
+END_TEST
+
+/* It confirms what it hears, and has forgotten the transfer. */
+START_TEST(a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing)
+{
+	struct world_opts o = shape;
+
+	o.rollout_staged = _i;
+	o.step_deadline_ns = o.transfer_deadline_ns = WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_STOPPING);
+	lead_of(LEAD)->state = LEAD_DONE;
+	lead_of(LEAD)->deadline_ns = 0;
+	world_run_for(&w, 5 * o.step_deadline_ns + 12 * WB_NS_PER_S);
+	for (uint32_t i = LEAD; i <= PARTY; i++) {
+		ck_assert_int_eq(party_of(i)->state, PARTY_NONE);
+		ck_assert_int_eq(w.worker[i].phase, WORLD_RUN);
+		ck_assert(world_holds(&w, &w.worker[i], 1));
+	}
+	end();
+}
+END_TEST
+
+START_TEST(a_party_hears_of_its_own_transfer_only)
+{
+	struct wb_msg_peer stop = about(WBP_PEER_STOP, 5);
+	struct party *p;
+
+	begin(&shape);
+	commits(1);
+	p = party_of(PARTY);
+	say(PARTY, LEAD, stop);
+	ck_assert_int_eq(p->state, PARTY_STOPPING);
+	say(PARTY, LEAD, says(WBP_PEER_TARGET, 4, 0, 99));
+	ck_assert(!p->has_target);
+	say(PARTY, LEAD, says(WBP_PEER_END, 4, WB_ENGINE_ABORTED, 0));
+	say(PARTY, LEAD, says(WBP_PEER_END, 4, WB_ENGINE_COMMITTED, 0));
+	ck_assert_int_eq(p->state, PARTY_STOPPING);
+	ck_assert_uint_eq(worker_of(PARTY)->held_transfer, 1);
+	say(PARTY, LEAD, says(WBP_PEER_END, 5, WB_ENGINE_ABORTED, 0));
+	ck_assert_int_eq(p->state, PARTY_NONE);
+	end();
+}
+END_TEST
+
+/* ---- torn ---------------------------------------------------------------------------------- */
+
+/* e0 is Torn by version @version, e1 has it. */
+static void tear(int64_t version)
+{
+	struct lead *l = lead_of(LEAD);
+
+	world_send(&w, version);
+	RUN_UNTIL(l->state == LEAD_MOVING);
+	say(LEAD, PARTY, failed(l->transfer));
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	RUN_UNTIL(w.worker[LEAD].phase == WORLD_TORN && w.worker[PARTY].phase == WORLD_TORN);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	ck_assert_int_eq(party_of(LEAD)->state, PARTY_TORN);
+}
+
+/* A repair that does not come to its first byte leaves the mix, under whichever plan: it is
+ * waited for on. */
+START_TEST(what_is_torn_stays_so_when_its_repair_is_aborted)
+{
+	bool is_replanned = _i & 1;
+	struct world_opts o = shape;
+
+	begin(&o);
+	commits(1);
+	tear(2);
+	if (is_replanned)
+		world_plan(&w);
+	w.worker[PARTY].hook_raises = true;
+	world_send(&w, 3);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	for (uint32_t i = LEAD; i <= PARTY; i++) {
+		ck_assert_int_eq(w.worker[i].phase, WORLD_TORN);
+		ck_assert_int_eq(party_of(i)->state, PARTY_TORN);
+		ck_assert_str_eq(wb_core_torn(w.agent[i].core), "e0");
+	}
+	commits(4);
+	end();
+}
+END_TEST
+
+static void feed_e0(void)
+{
+	struct wb_err err = {0};
+	const struct epoch *e = epoch_of(LEAD1);
+
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		wb_core_expect_feed(w.agent[i].core, world_uid, 0);
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[LEAD1].core, world_uid, e->r.term, e->r.number, 0, 1, &err),
+		0);
+	world_after(&w.agent[LEAD1]);
+}
+
+static void restart_e0(void)
+{
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_kill_agent(&w, i);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_restart(&w, i);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	world_plan(&w);
+}
+
+/* Before its feed comes, and when that does not: it has nothing to serve with. */
+START_TEST(an_engine_that_is_to_be_fed_does_not_serve_what_it_has)
+{
+	struct world_opts o = shape;
+
+	begin(&o);
+	commits(1);
+	restart_e0();
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		wb_core_expect_feed(w.agent[i].core, world_uid, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		ck_assert_int_eq(w.worker[i].phase, WORLD_PARKED);
+	feed_e0();
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_STOPPING || lead_of(LEAD)->state == LEAD_STOPS);
+	say(LEAD, PARTY, failed(1));
+	world_after(&w.agent[LEAD]);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	for (uint32_t i = LEAD; i <= PARTY; i++) {
+		ck_assert_int_eq(party_of(i)->state, PARTY_TORN);
+		ck_assert_int_ne(w.worker[i].phase, WORLD_RUN);
+	}
+	end();
+}
+END_TEST
+
+/* ---- readers of the version before ---------------------------------------------------------- */
+
+/* Flows of older transfers that touch what agent @a's engine holds. */
+static bool is_read(uint32_t a, uint64_t transfer, bool areas)
+{
+	const struct object *o = object_of(a);
+
+	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
+		const struct epoch *e = o->flow_epoch[f];
+
+		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer ||
+			o->flow_staged[f] != areas)
+			continue;
+		for (uint32_t i = 0; i < e->local->n; i++)
+			if (wb_flow_uses(o->flow[f], i))
+				return true;
+	}
+	return false;
+}
+
+/* Engine e0 is fed by e1 over a slow network: chunks of version 1 are on their way. */
+static void begin_with_slow_reader(bool is_staged, bool areas)
+{
+	struct world_opts o = shape;
+
+	o.rollout_staged = is_staged;
+	o.scale = 768;
+	o.chunk_bytes = CHUNK;
+	o.bytes_per_s = SLOW;
+	o.transfer_deadline_ns = o.step_deadline_ns = 60 * WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	restart_e0();
+	for (uint32_t i = LEAD1; is_staged && !areas && i <= PARTY1; i++)
+		wb_area_set(worker_of(i)->area.head, WB_AREA_EMPTY); /* as after one that aborted */
+	feed_e0();
+	RUN_UNTIL(lead_of(LEAD)->state == LEAD_MOVING);
+	RUN_UNTIL(is_read(LEAD1, 2, areas));
+	world_run_for(&w, WB_NS_PER_MS); /* the first has left; the next one waits for the wire */
+	ck_assert(is_read(LEAD1, 2, areas));
+}
+
+/* Into parameters, or areas, that somebody reads nothing is received: who reads gets what it asked
+ * for, or is cut off. */
+START_TEST(nothing_is_received_where_somebody_reads)
+{
+	const struct party *p;
+	bool waits = false;
+
+	begin_with_slow_reader(_i, _i);
+	world_send(&w, 2);
+	p = party_of(LEAD1);
+	while (p->transfer != 2 || p->state != PARTY_MOVING) {
+		waits |= p->transfer == 2 &&
+			 (p->state == PARTY_OPENING || p->state == PARTY_CLEARING);
+		ck_assert(wb_sim_step(w.net));
+		ck_assert_uint_lt(world_now(&w), 60 * WB_NS_PER_S);
+	}
+	ck_assert(waits);
+	ck_assert(!is_read(LEAD1, 2, _i));
+	end();
+}
+END_TEST
+
+/* Nor is it installed there; who does not come to an end is cut off. */
+START_TEST(nothing_is_installed_where_somebody_reads)
+{
+	bool is_over = _i; /* the time for readers */
+	struct party *p;
+	uint64_t since;
+
+	begin_with_slow_reader(true, false);
+	p = party_of(LEAD1);
+	*p = (struct party){.state = PARTY_STOPPED,
+		.e = epoch_of(LEAD1),
+		.engine = 1,
+		.lead = epoch_of(LEAD1)->me,
+		.transfer = 2,
+		.is_staged = true};
+	say(LEAD1, LEAD1,
+		(struct wb_msg_peer){.kind = WBP_PEER_INSTALL, .transfer = 2, .engine = 1});
+	ck_assert_int_eq(p->state, PARTY_OPENING);
+	p->drain_ns = is_over ? world_now(&w) : p->drain_ns;
+	since = world_now(&w);
+	world_after(&w.agent[LEAD1]);
+	RUN_UNTIL(p->state != PARTY_OPENING);
+	ck_assert_int_eq(p->state, PARTY_COPYING);
+	ck_assert(!is_read(LEAD1, 2, false));
+	ck_assert_int_eq(world_now(&w) - since < CHUNK_NS, is_over);
+	end();
+}
+END_TEST
+
+/* ---- staging areas -------------------------------------------------------------------------- */
+
+static struct world_opts staged(bool all_engines)
+{
+	struct world_opts o = shape;
+
+	o.rollout_staged = true;
+	o.all_engines = all_engines;
+	return o;
+}
+
+static struct wb_area_head *area_of(uint32_t worker)
+{
+	return (struct wb_area_head *)(void *)w.worker[worker].area;
+}
+
+/* Else a next plan would take it up. */
+START_TEST(what_was_aborted_is_in_no_area)
+{
+	struct world_opts o = staged(true);
+	bool is_over = _i; /* the party knows the end already, and hears of it again */
+
+	begin(&o);
+	world_send(&w, 1);
+	RUN_UNTIL(lead_of(LEAD)->state == LEAD_STAGED);
+	ck_assert_int_eq(wb_area_state(area_of(PARTY)), WB_AREA_WHOLE);
+	if (is_over)
+		party_of(PARTY)->state = PARTY_NONE;
+	say(PARTY, LEAD, says(WBP_PEER_END, 1, WB_ENGINE_ABORTED, 0));
+	ck_assert_int_eq(wb_area_state(area_of(PARTY)), WB_AREA_EMPTY);
+	end();
+}
+END_TEST
+
+START_TEST(an_area_that_lost_what_was_staged_is_not_installed)
+{
+	struct world_opts o = staged(true);
+	const struct said *no;
+
+	begin(&o);
+	world_send(&w, 1);
+	RUN_UNTIL(lead_of(LEAD)->state == LEAD_STAGED);
+	wb_area_set(area_of(PARTY), _i ? WB_AREA_EMPTY : WB_AREA_FILLING);
+	forget_said();
+	say(PARTY, LEAD, about(WBP_PEER_STOP, 1));
+	no = last(PARTY, "e0-0", WBP_PEER_PROGRESS);
+	ck_assert_ptr_nonnull(no);
+	ck_assert_int_eq(no->m.code, -ENODATA);
+	ck_assert_ptr_null(last(PARTY, "e0-0", WBP_PEER_PROMISE));
+	end();
+}
+END_TEST
+
+/* What the areas of e0's workers hold when its agents begin anew, and what the lead makes of it. */
+static const struct {
+	uint64_t transfer[2];
+	enum wb_area_state state[2];
+	bool is_resumed, is_committed;
+} left[] = {
+	{{7, 7}, {WB_AREA_WHOLE, WB_AREA_WHOLE}, true, false},
+	{{7, 7}, {WB_AREA_INSTALLING, WB_AREA_WHOLE}, true, true},
+	{{7, 7}, {WB_AREA_WHOLE, WB_AREA_INSTALLED}, true, true},
+	{{7, 8}, {WB_AREA_WHOLE, WB_AREA_WHOLE}, false, false},
+	{{8, 7}, {WB_AREA_WHOLE, WB_AREA_WHOLE}, false, false},
+	{{7, 7}, {WB_AREA_WHOLE, WB_AREA_FILLING}, false, false},
+	{{7, 7}, {WB_AREA_EMPTY, WB_AREA_WHOLE}, false, false},
+};
+
+static void leave_areas(int i)
+{
+	for (uint32_t k = 0; k < 2; k++) {
+		area_of(LEAD + k)->transfer = left[i].transfer[k];
+		area_of(LEAD + k)->version = 70;
+		wb_area_set(area_of(LEAD + k), left[i].state[k]);
+	}
+	n_trace_resume = n_trace_decided = 0;
+	w.watch.trace = count_traces;
+}
+
+START_TEST(what_is_whole_of_one_transfer_is_taken_up_and_nothing_else)
+{
+	struct world_opts o = staged(false);
+
+	begin(&o);
+	world_run_for(&w, WB_NS_PER_S);
+	leave_areas(_i);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_uint_eq(n_trace_resume, left[_i].is_resumed);
+	ck_assert_uint_eq(n_trace_decided, left[_i].is_committed);
+	end();
+}
+END_TEST
+
+START_TEST(nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken)
+{
+	struct world_opts o = staged(false);
+	struct world_epoch *e;
+
+	begin(&o);
+	world_run_for(&w, WB_NS_PER_S);
+	leave_areas(0);
+	e = world_epoch_make(&w);
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_must(world_epoch_install(&w, e, i, NULL), NULL);
+	world_must(wb_core_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	ck_assert_uint_eq(n_trace_resume, 0);
+	world_must(wb_core_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_uint_eq(n_trace_resume, 1);
+	end();
+}
+END_TEST
+
+/* An area that is filled for the next transfer is no source of the one before, which the
+ * parameters still hold. */
+START_TEST(what_is_held_is_read_where_it_is)
+{
+	struct world_opts o = staged(false);
+	struct object *obj;
+	const struct wb_flow *f;
+	uint32_t me = 0;
+
+	begin(&o);
+	commits(1);
+	obj = object_of(LEAD);
+	while (epoch_of(LEAD)->plan->worker[me].domain != epoch_of(LEAD)->me)
+		me++;
+	area_of(LEAD)->transfer = 2;
+	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
+	ck_assert_ptr_nonnull(f);
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		ck_assert(obj->flow[i] != f || !obj->flow_staged[i]);
+	area_of(LEAD)->transfer = 1;
+	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		ck_assert(obj->flow[i] != f || obj->flow_staged[i]);
+	end();
+}
+END_TEST
+
+/* ---- in doubt ------------------------------------------------------------------------------- */
+
+enum { TOUCHED = 1, TORN = 2, DONE = 4 }; /* bits of DOUBT and RECALLED */
+
+/* By what the worker in doubt says, or another one. */
+START_TEST(an_update_that_touched_a_parameter_is_not_called_aborted)
+{
+	uint32_t here = _i & 1 ? TOUCHED : 0, elsewhere = _i & 2 ? TORN : 0;
+
+	begin(&shape);
+	say(LEAD, PARTY, says(WBP_PEER_DOUBT, 5, here, 9));
+	ck_assert_ptr_null(last(LEAD, "e0-1", WBP_PEER_OUTCOME));
+	ck_assert_ptr_nonnull(last(LEAD, "e0-1", WBP_PEER_RECALL));
+	say(LEAD, PARTY, says(WBP_PEER_RECALLED, 5, elsewhere, 9));
+	ck_assert_ptr_nonnull(last(LEAD, "e0-1", WBP_PEER_OUTCOME));
+	ck_assert_uint_eq(last(LEAD, "e0-1", WBP_PEER_OUTCOME)->m.state,
+		here || elsewhere ? WB_ENGINE_TORN : WB_ENGINE_ABORTED);
+	end();
+}
+END_TEST
+
+/* A feed has the number of the transfer that it repeats: what tells them apart is the poll. */
+START_TEST(a_worker_answers_for_the_run_that_it_was_in)
+{
+	struct worker *k;
+
+	begin(&shape);
+	k = worker_of(PARTY);
+	k->past.done = 5;
+	for (uint32_t at = 4; at <= 9; at += 5) {
+		k->past.done_at = at;
+		say(PARTY, LEAD, says(WBP_PEER_RECALL, 5, 0, 9));
+		ck_assert_uint_eq(
+			last(PARTY, "e0-0", WBP_PEER_RECALLED)->m.state & DONE, at == 9 ? DONE : 0);
+	}
+	end();
+}
+END_TEST
+
+START_TEST(an_outcome_is_that_of_its_own_run)
+{
+	bool is_same = _i;
+	struct worker *k;
+
+	begin(&shape);
+	k = worker_of(PARTY);
+	k->past.begun = 5;
+	k->past.begun_at = is_same ? 9 : 4;
+	say(PARTY, LEAD, says(WBP_PEER_OUTCOME, 5, WB_ENGINE_COMMITTED, 9));
+	ck_assert_uint_eq(k->past.begun, is_same ? 0 : 5); /* its own answer comes */
+	ck_assert(!k->past.is_torn);
+	ck_assert_uint_eq(k->held_transfer, is_same ? 5 : 0);
+	end();
+}
+END_TEST
+
+/* Others of its engine may have been written to: nobody has said that they were not. */
+START_TEST(who_is_in_doubt_at_the_target_is_torn)
+{
+	struct worker *k;
+
+	begin(&shape);
+	k = worker_of(PARTY);
+	k->past.begun = 5;
+	say(PARTY, LEAD, about(WBP_PEER_STOP, 6));
+	say(PARTY, LEAD, says(WBP_PEER_TARGET, 6, 0, 99));
+	ck_assert_uint_eq(k->past.begun, 0);
+	ck_assert(k->past.is_torn);
+	end();
+}
+END_TEST
+
+/* ---- trainers ------------------------------------------------------------------------------- */
+
+static struct trainers *trainers_of(uint32_t agent)
+{
+	return &object_of(agent)->trainers;
+}
+
+static void send_is_called(uint32_t agent)
+{
+	struct wb_msg_app_send m = {.version = 10};
+
+	worker_says(agent, WBP_APP_SEND, &m);
+	ck_assert_int_eq(trainers_of(agent)->state, TRAINERS_ASKED);
+}
+
+/* Whatever the leader says: the caller may change its parameters then. */
+START_TEST(send_weights_does_not_return_while_somebody_reads)
+{
+	bool holds = _i;
+	struct world_opts o = shape;
+	struct trainers *t;
+	struct wb_msg_app_release release = {0};
+
+	o.scale = 768;
+	o.chunk_bytes = CHUNK;
+	o.hold = holds;
+	begin(&o);
+	t = trainers_of(TRAINER);
+	world_send(&w, 1);
+	RUN_UNTIL(t->state == TRAINERS_SERVING && wb_flow_source_busy(t->flow, 0));
+	say(TRAINER, LEADER, about(WBP_PEER_RELEASE, t->transfer));
+	ck_assert_int_eq(t->state, holds ? TRAINERS_RELEASED : TRAINERS_RELEASING);
+	if (holds) {
+		release.transfer = t->transfer;
+		worker_says(TRAINER, WBP_APP_RELEASE, &release);
+		ck_assert(worker_of(TRAINER)->letting_go);
+		RUN_UNTIL(!worker_of(TRAINER)->letting_go);
+	} else {
+		ck_assert(!t->is_told);
+		RUN_UNTIL(t->is_told);
+	}
+	ck_assert(!t->flow || !wb_flow_source_busy(t->flow, 0));
+	end();
+}
+END_TEST
+
+/* It comes twice, or late: it answered the call before. */
+START_TEST(a_refusal_that_was_known_answers_no_new_call)
+{
+	struct wb_msg_peer no = says(WBP_PEER_FINAL, 0, 0, 1);
+
+	no.code = -EINVAL;
+	begin(&shape);
+	send_is_called(TRAINER);
+	say(TRAINER, LEADER, no);
+	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_IDLE);
+	send_is_called(TRAINER);
+	say(TRAINER, LEADER, no);
+	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_ASKED);
+	no.count = 2;
+	say(TRAINER, LEADER, no);
+	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_IDLE);
+	end();
+}
+END_TEST
+
+START_TEST(trainers_hear_of_their_own_transfer_and_from_its_leader_only)
+{
+	const struct trainers *t;
+
+	begin(&shape);
+	t = trainers_of(TRAINER);
+	send_is_called(TRAINER);
+	say(TRAINER, LEAD, about(WBP_PEER_SERVE, 5));
+	say(TRAINER, LEAD, about(WBP_PEER_FINAL, 5));
+	ck_assert_int_eq(t->state, TRAINERS_ASKED);
+	say(TRAINER, LEADER, about(WBP_PEER_SERVE, 5));
+	ck_assert_int_eq(t->state, TRAINERS_SERVING);
+	say(TRAINER, LEADER, about(WBP_PEER_RELEASE, 4));
+	say(TRAINER, LEADER, about(WBP_PEER_FINAL, 4));
+	say(TRAINER, LEAD, about(WBP_PEER_RELEASE, 5));
+	ck_assert_int_eq(t->state, TRAINERS_SERVING);
+	say(TRAINER, LEADER, about(WBP_PEER_FINAL, 5));
+	ck_assert_int_eq(t->state, TRAINERS_IDLE);
+	end();
+}
+END_TEST
+
+/* ---- plans and messages --------------------------------------------------------------------- */
+
+/* By its number, or its operator's term. */
+START_TEST(an_older_plan_is_refused)
+{
+	struct world_epoch *older, *newer;
+	struct wb_err err = {0};
+
+	begin(&shape);
+	older = world_epoch_make(&w);
+	newer = world_epoch_make(&w);
+	if (_i) {
+		newer->term = older->term + 1;
+		newer->number = 1;
+	}
+	ck_assert_int_eq(world_epoch_install(&w, newer, LEAD, &err), 0);
+	ck_assert_int_eq(world_epoch_install(&w, older, LEAD, &err), WB_ESTALE);
+	ck_assert_int_eq(world_epoch_install(&w, newer, LEAD, &err), WB_ESTALE);
+	ck_assert_uint_eq(epoch_of(LEAD)->r.number, newer->number);
+	end();
+}
+END_TEST
+
+/* Its memory is only there until the last reader has left. */
+START_TEST(a_plan_with_a_worker_that_has_left_is_refused)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_err err = {0};
+	const struct trainers *t;
+
+	o.scale = 768;
+	o.chunk_bytes = CHUNK;
+	begin(&o);
+	t = trainers_of(TRAINER);
+	world_send(&w, 1);
+	RUN_UNTIL(t->state == TRAINERS_SERVING && wb_flow_source_busy(t->flow, 0));
+	e = world_epoch_make(&w);
+	world_end_worker(&w, TRAINER, NULL);
+	ck_assert_uint_eq(w.agent[TRAINER].n_leaving, 1);
+	ck_assert_int_eq(world_epoch_install(&w, e, TRAINER, &err), -ENOENT);
+	end();
+}
+END_TEST
+
+/* What is left of an older transfer, or of another object, cannot have the right sum. */
+START_TEST(sums_of_each_transfer_have_a_seed_of_their_own)
+{
+	struct object other = {.uid = (char[]){"another"}};
+
+	begin(&shape);
+	for (uint64_t t = 1; t < 100; t++)
+		ck_assert_uint_ne(
+			wb__core_seed(object_of(LEAD), t), wb__core_seed(object_of(LEAD), t + 1));
+	ck_assert_uint_ne(wb__core_seed(object_of(LEAD), 1), wb__core_seed(&other, 1));
+	ck_assert_uint_eq(wb__core_seed(object_of(LEAD), 1), wb__core_seed(object_of(LEADER), 1));
+	end();
+}
+END_TEST
+
+START_TEST(a_message_that_comes_again_is_not_heard_again)
+{
+	struct wb_msg_peer m = says(WBP_PEER_RECALL, 5, 0, 9);
+
+	begin(&shape);
+	m.seq = epoch_of(PARTY)->wire[epoch_of(LEAD)->me].rx_seq + 1;
+	m.base = 1;
+	say(PARTY, LEAD, m);
+	say(PARTY, LEAD, m);
+	ck_assert_uint_eq(n_times(PARTY, "e0-0", WBP_PEER_RECALLED), 1);
+	m.seq += 2; /* one before it is missing */
+	say(PARTY, LEAD, m);
+	ck_assert_uint_eq(n_times(PARTY, "e0-0", WBP_PEER_RECALLED), 1);
+	end();
+}
+END_TEST
+
+/* Under the next plan, which knows nothing of that transfer: who asks looks elsewhere. */
+START_TEST(a_chunk_of_what_is_over_is_refused_at_once)
+{
+	struct epoch *e;
+	struct wb_flow *f;
+	struct wb_flow_stats st;
+	uint8_t feed[16] = {0};
+
+	begin(&shape);
+	commits(1);
+	commits(2);
+	world_plan(&w);
+	e = epoch_of(LEAD);
+	for (uint32_t i = 0; i < e->plan->n_worker; i++)
+		feed[i] = e->plan->worker[i].role == WB_ROLE_ROLLOUT &&
+			  e->plan->worker[i].engine == 1;
+	f = wb__core_flow_direct(e, 1, true);
+	wb_flow_open_sink(f, 0, feed);
+	world_after(&w.agent[LEAD]);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	wb_flow_get_stats(f, &st);
+	ck_assert_uint_gt(st.refused, 0);
+	for (uint32_t a = LEAD1; a <= PARTY1; a++)
+		ck_assert_uint_eq(w.agent[a].core->n_orphan, 0);
+	end();
+}
+END_TEST
+
+/* By name, at once, and nobody is parked. */
+START_TEST(an_engine_whose_memory_is_released_takes_no_transfer)
+{
+	struct world_opts o = shape;
+	struct wb_err err = {0};
+	const struct said *no;
+
+	o.rollout_staged = _i;
+	begin(&o);
+	commits(1);
+	ck_assert_int_eq(wb_core_sleep(w.agent[PARTY].core, w.worker[PARTY].id, &err), 0);
+	forget_said();
+	say(PARTY, LEAD, about(_i ? WBP_PEER_STAGE : WBP_PEER_STOP, 2));
+	no = last(PARTY, "e0-0", WBP_PEER_PROGRESS);
+	ck_assert_ptr_nonnull(no);
+	ck_assert_int_eq(no->m.code, -ENOTCONN);
+	ck_assert_msg(strstr(no->sentence, "release_memory") != NULL, "%s", no->sentence);
+	ck_assert_int_eq(party_of(PARTY)->state, PARTY_NONE);
+	ck_assert(!wb_poll_stop(w.worker[PARTY].page->word));
+	end();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("fences_party");
+	TCase *tc = tcase_create("fences_party");
+
+	wb_log_level_max = WB_LOG_ERROR;
+	tcase_set_timeout(tc, 30);
+	tcase_add_test(tc, a_worker_that_was_parked_before_has_to_come_to_the_target);
+	tcase_add_loop_test(tc, each_worker_of_an_agent_is_waited_for, 0, 2);
+	tcase_add_loop_test(tc, a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing, 0, 2);
+	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
+	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
+	tcase_add_test(tc, an_engine_that_is_to_be_fed_does_not_serve_what_it_has);
+	tcase_add_loop_test(tc, nothing_is_received_where_somebody_reads, 0, 2);
+	tcase_add_loop_test(tc, nothing_is_installed_where_somebody_reads, 0, 2);
+	tcase_add_loop_test(tc, what_was_aborted_is_in_no_area, 0, 2);
+	tcase_add_loop_test(tc, an_area_that_lost_what_was_staged_is_not_installed, 0, 2);
+	tcase_add_loop_test(tc, what_is_whole_of_one_transfer_is_taken_up_and_nothing_else, 0,
+		(int)WB_ARRAY_SIZE(left));
+	tcase_add_test(tc, nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken);
+	tcase_add_test(tc, what_is_held_is_read_where_it_is);
+	tcase_add_loop_test(tc, an_update_that_touched_a_parameter_is_not_called_aborted, 0, 4);
+	tcase_add_test(tc, a_worker_answers_for_the_run_that_it_was_in);
+	tcase_add_loop_test(tc, an_outcome_is_that_of_its_own_run, 0, 2);
+	tcase_add_test(tc, who_is_in_doubt_at_the_target_is_torn);
+	tcase_add_loop_test(tc, send_weights_does_not_return_while_somebody_reads, 0, 2);
+	tcase_add_test(tc, a_refusal_that_was_known_answers_no_new_call);
+	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_leader_only);
+	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);
+	tcase_add_test(tc, a_plan_with_a_worker_that_has_left_is_refused);
+	tcase_add_test(tc, sums_of_each_transfer_have_a_seed_of_their_own);
+	tcase_add_test(tc, a_message_that_comes_again_is_not_heard_again);
+	tcase_add_test(tc, a_chunk_of_what_is_over_is_refused_at_once);
+	tcase_add_loop_test(tc, an_engine_whose_memory_is_released_takes_no_transfer, 0, 2);
+	suite_add_tcase(s, tc);
+	return fx_run(s);
+}
