@@ -109,7 +109,7 @@ static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 		return;
 	t->info.state = WB_CLIENT_TRANSFER_FINAL;
 	t->is_held = false;
-	t->info.code = -ECONNRESET;
+	t->info.code = WB_CODE_UNKNOWN; /* to its caller it is no matter who was lost on the way */
 	snprintf(t->info.sentence, sizeof(t->info.sentence),
 		"the agent went away during the transfer, whose outcome is not known here: %.800s",
 		c->cause.msg);

@@ -363,6 +363,7 @@ void wb__plans_destroy(struct wb__plans *p)
 	if (!p)
 		return;
 	wb__plans_reset(p);
+	p->a->need[p->index] = (struct wb__limits_need){0};
 	wb__roll_finish(&p->installed.roll);
 	wb__roll_finish(&p->active.roll);
 	wb_timer_destroy(p->busy_timer);
@@ -391,6 +392,7 @@ void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o)
 		/* Deleted and made again: plans of the old one are not of this one. */
 		drop_note(&p->active);
 		drop_note(&p->installed);
+		p->a->need[p->index] = (struct wb__limits_need){0};
 		p->is_suspended = false;
 	}
 	memcpy(p->uid, uid, sizeof(uid));

@@ -39,6 +39,11 @@ void wb__core_judge_load(struct object *o)
 	/* One that does not know what it promised must not speak. */
 	if (n < HEAD || (size_t)(n - HEAD) % sizeof(struct verdict)) {
 		o->is_judge = false;
+		WB_LOG_ERR("transfer",
+			"the file of decisions is damaged or cannot be read: this agent decides no "
+			"transfer any more; remove it when no transfer runs, and restart the agent",
+			WB_S("object", o->name), WB_S("file", name),
+			WB_S("reason", n < 0 ? wb_strerror((int)n) : "not of its size"));
 		return;
 	}
 	memcpy(&o->forgotten, data, 8);

@@ -6,6 +6,8 @@
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_said.h"
 
+#include <unistd.h>
+
 /* Agents 0 to 2 have a trainer worker each, 3 and 4 are engine e0, 5 and 6 engine e1. */
 enum { LEADER = 0, JUDGES = 3, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
 enum { ROLLOUT = 3 }; /* first worker of e0 */
@@ -210,6 +212,32 @@ static int64_t cannot_load(void *ctx, const char *name, void *data, size_t cap)
 	return -EIO;
 }
 
+static FILE *log_file;
+static int log_was;
+
+static void listen_to_log(void)
+{
+	log_file = tmpfile();
+	ck_assert_ptr_nonnull(log_file);
+	fflush(stderr);
+	log_was = dup(STDERR_FILENO);
+	ck_assert_int_ge(dup2(fileno(log_file), STDERR_FILENO), 0);
+}
+
+/* What it said since; static. */
+static const char *end_of_log(void)
+{
+	static char text[4096];
+
+	fflush(stderr);
+	ck_assert_int_ge(dup2(log_was, STDERR_FILENO), 0);
+	close(log_was);
+	rewind(log_file);
+	text[fread(text, 1, sizeof(text) - 1, log_file)] = '\0';
+	fclose(log_file);
+	return text;
+}
+
 /* It has promised, is restarted, and its file is damaged, or cannot be read. */
 START_TEST(a_judge_that_does_not_know_what_it_said_does_not_speak)
 {
@@ -224,7 +252,9 @@ START_TEST(a_judge_that_does_not_know_what_it_said_does_not_speak)
 	else
 		w.agent[0].n_file -= 1;
 	world_run_for(&w, WB_NS_PER_S);
+	listen_to_log();
 	world_plan(&w);
+	ck_assert_ptr_nonnull(strstr(end_of_log(), "the file of decisions is damaged"));
 	ck_assert_ptr_null(judge(WBP_PEER_BALLOT, 7, 5, 0));
 	ck_assert_ptr_null(judge(WBP_PEER_ACCEPT, 7, 1, DECIDE_COMMIT));
 	ck_assert_ptr_null(judge(WBP_PEER_BALLOT, 8, 5, 0));

@@ -250,7 +250,8 @@ WB_API int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, 
  * wb_client_transfer_wait - wait until the transfer is at least in @state
  * @state:	WB_CLIENT_TRANSFER_RELEASED or _FINAL
  * Blocks.  Returns 0; WB_CODE_ABORTED or another code of the transfer when it failed;
- * -ETIMEDOUT (the transfer goes on); -ECONNRESET when the agent went away meanwhile; -EINTR.
+ * -ETIMEDOUT (the transfer goes on); WB_CODE_UNKNOWN also when the agent went away meanwhile;
+ * -EINTR.
  */
 WB_API int wb_client_transfer_wait(
 	struct wb_client_transfer *t, int state, uint64_t timeout, struct wb_error *err);
