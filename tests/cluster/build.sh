@@ -8,7 +8,8 @@
 # Sources come from the Go module proxy (GOPROXY), and where there is no Go 1.26 the compiler, too.  Needs about
 # 6 GB of disk while it builds (api 10 minutes on two cores, helm 2, node 10); runc also a C compiler and
 # libseccomp-dev.  The folder is in the user's cache, so this happens once; an interrupted build resumes.
-# KUBE_VERSION and ETCD_VERSION choose others.  Exit 77: no way to the proxy.
+# KUBE_VERSION and ETCD_VERSION choose others.  Exit 77: no way to the proxy.  Says on stderr which program of
+# which part it is at, how many there are, and about how many minutes are left.
 set -euo pipefail
 
 kube=${KUBE_VERSION:-1.36.3}
@@ -82,6 +83,34 @@ exec 9>"$dir/lock"
 flock 9
 if have "${wanted[@]}"; then finish; fi
 find_go
+
+# About how many seconds a program takes on two cores, after those before it: they share packages.
+declare -A seconds=([etcd]=60 [kube-apiserver]=240 [kubectl]=30 [helm]=120 [containerd]=120
+	[containerd-shim-runc-v2]=20 [ctr]=20 [bridge]=20 [loopback]=5 [host-local]=5 [portmap]=5 [runc]=30
+	[kube-controller-manager]=120 [kube-scheduler]=30 [kubelet]=90 [kube-proxy]=30 [coredns]=120)
+part='' started=$SECONDS missing=() # programs, when this began
+for program in "${wanted[@]}"; do have "$program" || missing+=("$program"); done
+# seconds_of PROGRAM...: of all together; a version in a name, and its folder, do not count.
+seconds_of() {
+	local program sum=0
+	for program; do
+		program=${program##*/}
+		sum=$((sum + ${seconds[$program]:-${seconds[${program%-[0-9]*}]:-60}}))
+	done
+	echo "$sum"
+}
+# tell PROGRAM: which one is built now.  What is left is scaled by how fast those before it were.
+tell() {
+	local program built=() left=() all took=$((SECONDS - started)) minutes
+	for program in "${missing[@]}"; do
+		if have "$program"; then built+=("$program"); else left+=("$program"); fi
+	done
+	all=$(seconds_of "${left[@]}")
+	[ ${#built[@]} = 0 ] || all=$((all * took / $(seconds_of "${built[@]}")))
+	minutes=$(((all + 59) / 60))
+	[ "$minutes" -gt 0 ] || minutes=1
+	echo "build.sh: part $part, program $((${#built[@]} + 1)) of ${#missing[@]}: ${1##*/}, about $minutes min left" >&2
+}
 export GOFLAGS='-mod=mod -buildvcs=false' GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOCACHE=$dir/work/objects
 
 # module NAME MODULE VERSION: enter a main module that requires the wanted one, because
@@ -97,6 +126,7 @@ build() {
 	local name=$1 package=$2
 	shift 2
 	have "$name" && return
+	tell "$name"
 	"$go" build -trimpath "$@" -o out "$package" >&2 || exit 77
 	mkdir -p "$(dirname "$dir/$name")"
 	mv out "$dir/$name"
