@@ -136,6 +136,9 @@ static const char *remedy(int code)
 static int report(struct wb_client_transfer *t, struct wb_error *err)
 {
 	t->reported = true;
+	if (t->info.code == -ECANCELED) /* it never was one */
+		return wb__fail(err, t->info.code, "version %lld is not sent: %.800s",
+			(long long)t->info.version, t->info.sentence);
 	return wb__fail(err, t->info.code, "transfer %llu (version %lld): %.800s.  %s",
 		(unsigned long long)t->info.transfer, (long long)t->info.version,
 		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of charts/examples/rl-job, as processes: versions arrive, and are what the oracle says."""
+"""The workers of charts/examples/rl-job, as processes: versions arrive, and are what the oracle says; while the object
+is suspended trainers wait."""
 import os
+import signal
 import sys
 
 from cluster import BUILD, SLOW, Cluster, run
@@ -13,6 +15,18 @@ def pod(c, name, role, workers, **env):
         "ROLE": role, "WORKERS": str(workers), "TRAINERS": "2", "POD_NAME": name, "STEP": "0.2", "LAYERS": "1", "WIDTH": "16",
         "WB_CACHE": c.path("checkpoint"), "WEIGHTBRIDGE_SOCKET": c.agents[name].socket, "WB_BUILD": BUILD, "MODEL": "",
         "JOB_PATH": ":".join(os.path.join(TOP, p) for p in ("tests", "tests/demo", "agent/python")), **env})
+
+
+def suspended(c, pods):
+    """Nobody ends; trainers say what they wait for, and go on by themselves."""
+    for value in (True, False):
+        c.spec(2, 2, suspend=value)
+        c.op.p.send_signal(signal.SIGHUP)
+        for p in pods[:2]:
+            p.expect(r"send_weights\(\) waits, for \d+ s now: version \d+ is not sent: the WeightTransfer is suspended" if value else r"sent \d+ final",
+                     timeout=60 * SLOW, reject=r"Error")
+    assert all(p.p.poll() is None for p in pods)
+    pods[2].expect(r"update \d+ ok", timeout=60 * SLOW, reject=r"Error|update \d+ (?!ok)")
 
 
 def both_engines_hold_every_version():
@@ -30,6 +44,7 @@ def both_engines_hold_every_version():
                     print(p.name, line)
                     assert line.endswith(" ok"), line
             pods[0].expect(r"sent 3 ", timeout=60 * SLOW)
+            suspended(c, pods)
         finally:
             for p in pods:  # each ends its workers; killed, it would leave them behind
                 p.stop(timeout=20)

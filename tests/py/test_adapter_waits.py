@@ -160,6 +160,39 @@ def without_a_terminal_the_log_says_what_connect_waits_for():
 
 
 @test
+def a_trainer_of_a_suspended_object_waits_and_says_so():
+    def refused(a, times):
+        for _ in range(times):
+            a.expect(fa.SEND)
+            a.state(0, 3, -errno.ECANCELED, "the WeightTransfer is suspended")
+
+    def suspended(a):
+        a.up()
+        refused(a, 2)
+        a.expect(fa.SEND)
+        a.state(7, 2)
+        a.state(7, 3)
+        refused(a, 2)
+        a.expect(fa.DETACH)
+
+    lines, log = Lines("suspended"), logging.getLogger("weightbridge")
+    log.addHandler(lines)
+    try:
+        with fa.Script(suspended) as s:
+            t = sender(s.agent).connect()
+            assert t.send_weights(7).wait(20).state == "final"
+            assert [x.startswith("send_weights() waits, for 0 s now: ") for x in lines.lines] == [True], lines.lines
+            e = in_time(lambda: t.send_weights(7, wait_suspended=False))
+            assert type(e) is wb.TransferSuspended and "is suspended" in str(e), repr(e)
+            e = in_time(lambda: t.send_weights(7, timeout=0.1))
+            assert type(e) is wb.WeightBridgeTimeout, repr(e)
+            assert "not sent after 0.1 s: " in str(e) and "is suspended" in str(e), repr(e)
+            t.close()
+    finally:
+        log.removeHandler(lines)
+
+
+@test
 def without_a_terminal_probing_is_told_in_plain_lines():
     probed, params = threading.Event(), {"p": np.zeros((4, 4), np.float32)}
 

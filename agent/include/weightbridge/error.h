@@ -11,7 +11,8 @@
  *
  * -ETIMEDOUT, -EAGAIN and -EINTR are what a call says of its own wait.  A deadline that the agent
  * missed ends a transfer with WB_CODE_ABORTED and turns a worker away with -ECONNREFUSED; the
- * sentence says which.
+ * sentence says which.  A send ends with -ECANCELED while the object's spec.suspend is true:
+ * nothing was sent, and it may be called again.
  */
 #ifdef __cplusplus
 extern "C" {

@@ -8,12 +8,12 @@
 
 from .adapters import ReceiverAdapter, SenderAdapter, Transfer, Update
 from .errors import (OutcomeUnknown, ParametersMoved, TransferAborted, TransferFailed,
-                     UnmappedError, WeightBridgeError, WeightBridgeTimeout, WeightsTorn)
+                     TransferSuspended, UnmappedError, WeightBridgeError, WeightBridgeTimeout, WeightsTorn)
 from .memory import SharedMemoryPool, empty, share
 from .probing import LoadWeightsError, NotCopyError, extract
 from .sourcemap import SourceMap
 
 __all__ = ["LoadWeightsError", "NotCopyError", "OutcomeUnknown", "ParametersMoved",
            "ReceiverAdapter", "SenderAdapter", "SharedMemoryPool", "SourceMap", "Transfer",
-           "TransferAborted", "TransferFailed", "UnmappedError", "Update", "WeightBridgeError",
-           "WeightBridgeTimeout", "WeightsTorn", "empty", "extract", "share"]
+           "TransferAborted", "TransferFailed", "TransferSuspended", "UnmappedError", "Update",
+           "WeightBridgeError", "WeightBridgeTimeout", "WeightsTorn", "empty", "extract", "share"]

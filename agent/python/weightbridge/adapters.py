@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from . import _lib, errors, memory, modules, places, ranks
-from .errors import WeightBridgeError, WeightBridgeTimeout, from_code
-from .progress import Waiting, is_terminal, line
+from .errors import TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
+from .progress import Repeated, Waiting, is_terminal, line
 
 _log = logging.getLogger("weightbridge")
 
@@ -30,6 +30,7 @@ _STATES = {_lib.ASKED: "asked", _lib.STARTED: "started", _lib.RELEASED: "release
            _lib.FINAL: "final"}
 _SLICE = 1.0  # s; waits come back this often, so that Ctrl-C is never far away
 _NAMED = 8  # parameters in one sentence
+_SUSPENDED = 0.5  # s between looks whether the object is suspended still
 _EXIT_TIMEOUT = 60.0  # s to wait for commit when the process ends without close()
 
 
@@ -498,20 +499,39 @@ class SenderAdapter(_Adapter):
     def __init__(self, load_weights=None, *, sender_staging=None, **options):
         super().__init__(load_weights, sender_staging=sender_staging, **options)
 
-    def send_weights(self, version=None, hold=False, timeout=None):
+    def send_weights(self, version=None, hold=False, timeout=None, wait_suspended=True):
         """Send the parameters; every trainer worker calls it, with the same version.
 
         Waits for an earlier transfer, then until this worker's parameters may change (with
         `hold=True` they must stay as they are until `Transfer.release()`).  Returns a Transfer.
         Raises what the earlier transfer failed with, when no call has told yet, and
         ParametersMoved when parameters are not where they were (see rebind).
+
+        While the object's spec.suspend is true it waits, and says so in the log; with
+        `wait_suspended=False` it raises TransferSuspended, so that training may go on.
         """
-        lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
         number = -1 if version is None else int(version)
         if number < 0 and version is not None:
             raise ValueError(f"version {version} is negative")
-        self._check_places()
         flags = _lib.SEND_HOLD if hold else 0
+        end = None if timeout is None else time.monotonic() + timeout
+        log = Repeated("send_weights()")
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            try:
+                return self._send(number, flags, left)
+            except TransferSuspended as e:
+                if not wait_suspended:
+                    raise
+                if end is not None and time.monotonic() + _SUSPENDED > end:
+                    raise WeightBridgeTimeout(f"not sent after {timeout:.1f} s: {e}",
+                                              -errno.ETIMEDOUT) from e
+                log.say(str(e))
+                time.sleep(_SUSPENDED)
+
+    def _send(self, number, flags, timeout):
+        lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
+        self._check_places()
         _waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
         transfer = Transfer(self, handle.value)
         transfer._wait(_lib.RELEASED, timeout)

@@ -37,6 +37,10 @@ class WeightsTorn(TransferFailed):
     sentence names, which does not serve until the next transfer; the trainer's own are untouched."""
 
 
+class TransferSuspended(WeightBridgeError):
+    """The object's spec.suspend is true: no transfer begins.  Nothing was sent, nothing changed."""
+
+
 class ParametersMoved(WeightBridgeError):
     """Parameters are not where they were when this worker attached.  `names`: which."""
 
@@ -65,6 +69,8 @@ def from_code(code, message):
         return WeightsTorn(message, code)
     if code == UNKNOWN:
         return OutcomeUnknown(message, code)
+    if code == -errno.ECANCELED:
+        return TransferSuspended(message, code)
     if code == -errno.ETIMEDOUT:
         return WeightBridgeTimeout(message, code)
     return WeightBridgeError(message, code)

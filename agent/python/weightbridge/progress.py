@@ -20,6 +20,19 @@ def line(sentence):
     print(f"weightbridge: {sentence}", file=sys.stderr, flush=True)
 
 
+class Repeated:
+    """A warning in the log at once, and every 10 s while it goes on."""
+
+    def __init__(self, call):
+        self._call, self._begin, self._next = call, time.monotonic(), 0.0
+
+    def say(self, sentence):
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY
+            _log.warning("%s waits, for %.0f s now: %s", self._call, now - self._begin, sentence)
+
+
 class Probing:
     """`wish`: a callable that gets sentences; True: stderr; None: only a terminal."""
 

@@ -3,8 +3,9 @@
 
 Environment: ROLE trainer or rollout; WORKERS processes in this pod; TRAINERS of the job; POD_NAME, which ends in
 the pod's number; SHAPE, LAYERS and WIDTH of a checkpoint that every pod makes for itself, or MODEL, the folder of
-yours; STEP seconds between versions; WEIGHTBRIDGE_SOCKET and _ENGINE where they are not the pod's.  Trainers send versions 1, 2, 3, ... for ever.  Rollouts compare what
-they got with an oracle that shares no code with the project, and say "update N ok".
+yours; STEP seconds between versions; WEIGHTBRIDGE_SOCKET and _ENGINE where they are not the pod's.  Trainers send
+versions 1, 2, 3, ... for ever, each again when its transfer failed; while the object is suspended they wait, and say
+so.  Rollouts compare what they got with an oracle that shares no code with the project, and say "update N ok".
 """
 import os
 import signal
@@ -24,13 +25,22 @@ POD = int(os.environ["POD_NAME"].rsplit("-", 1)[1])
 STEP = float(os.environ.get("STEP", "2"))
 
 
+def send(adapter, version):
+    """Until an engine has it.  A trainer that ends over a failed transfer takes the others with it."""
+    while True:
+        try:
+            return adapter.send_weights(version).wait(timeout=600)  # waits while spec.suspend is true
+        except weightbridge.TransferFailed as e:
+            print(f"version {version} is sent again: {e}", flush=True)
+            time.sleep(STEP)
+
+
 def train(adapter, engine):
     version = 0
     while True:
         version += 1
         engine.set_version(version)
-        transfer = adapter.send_weights(version)
-        transfer.wait(timeout=600)
+        transfer = send(adapter, version)
         print(f"sent {version} {transfer.state}", flush=True)
         time.sleep(STEP)
 
