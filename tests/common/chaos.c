@@ -455,6 +455,8 @@ static bool step(struct chaos *c)
 		wrong(c, "more than %d events: something goes round in circles", EVENTS_MAX);
 	if (!c->is_over && chaos_below(c, 1000000) < c->fault_ppm)
 		chaos_inject(c);
+	if (!c->is_over && c->wide && wb_rng_below(&c->wide_rng, 1000000) < c->fault_ppm)
+		chaos_wide_inject(c);
 	if (!chaos_below(c, 64)) {
 		struct world_worker *k = &c->w->worker[chaos_below(c, c->w->n_worker)];
 
@@ -622,11 +624,16 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->o = *o;
 	c->rng.state = wb_mix64(o->seed ^ 0x5eed);
 	shape(c, &wo);
+	if (o->wide)
+		chaos_wide_shape(c, &wo);
 	c->w = calloc(1, sizeof(*c->w));
 	world_init(c->w, &wo);
 	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
 	c->w->watch = (struct world_watch){
 		c, on_phase, on_serve, on_trace, on_report, on_send_state, chaos_late_message};
+	chaos_wide_begin(c);
+	if (o->is_tracing)
+		fprintf(stderr, "world: %s\n", c->says);
 	world_op_start(&c->op, c->w);
 	r = c->rounds = 2 + (uint32_t)chaos_below(c, 6);
 	c->fault_ppm = 200u << chaos_below(c, 5);
@@ -640,6 +647,7 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->rounds = 0;
 	c->is_paused = true;
 	wb_sim_faults_clear(c->w->net);
+	chaos_wide_end(c);
 	for (uint32_t i = 0; i < c->w->n_worker; i++) {
 		c->w->worker[i].hook_raises = false;
 		/* Hooks that take longer than the deadline allows end updates, not engines: once
@@ -653,6 +661,7 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->op.alive = false;
 	c->w->watch = (struct world_watch){0};
 	chaos_late_free(c);
+	chaos_wide_count(c);
 	world_finish(c->w);
 	free(c->w);
 	c->w = NULL;

@@ -25,6 +25,7 @@
  *
  * The same seed gives the same run: chaos.digest is over all messages and marks with their times.
  */
+#include "tests/common/chaos_wide.h"
 #include "tests/common/world_op.h"
 #include "tests/common/world_steps.h"
 
@@ -39,6 +40,7 @@ struct chaos_opts {
 	int mode; /* 0 to 2 * CHAOS_MODES - 1; -1 = from the seed */
 	uint64_t hook_ns; /* greatest time in a hook; 0 = from the seed */
 	bool is_quiet; /* no faults */
+	bool wide; /* also what chaos_wide.h has */
 	bool is_tracing;
 };
 
@@ -56,6 +58,10 @@ struct chaos {
 	struct world_op op;
 	struct wb_rng rng;
 	uint32_t rounds, fault_ppm, fault_kinds; /* kinds: a mask */
+	uint32_t wide; /* a mask of enum chaos_wide */
+	uint64_t wide_fired[CHAOS_WIDE];
+	struct wb_rng wide_rng;
+	char says[256]; /* the world in a line */
 	bool is_patient;
 	bool is_away[8]; /* engines that are scaled down */
 	bool is_over; /* no more faults */
@@ -105,6 +111,12 @@ static inline uint64_t chaos_below(struct chaos *c, uint64_t n)
 static inline uint64_t chaos_later(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
+}
+
+/* Faults go on until then, at the least. */
+static inline void chaos_until(struct chaos *c, uint64_t ns)
+{
+	c->fault_ns = chaos_later(c->fault_ns, ns);
 }
 
 /* chaos_faults.c: which kinds this run has; one of them, now. */

@@ -305,6 +305,8 @@ void chaos_choose_faults(struct chaos *c)
 {
 	c->fault_kinds =
 		chaos_below(c, 2) ? UINT32_MAX : (uint32_t)chaos_below(c, 1u << FAULTS_HASTY);
+	if (c->w->o.no_sums) /* nobody would notice */
+		c->fault_kinds &= ~(1u << FLIP);
 	if (c->is_patient)
 		c->fault_kinds = (c->fault_kinds | 1u << ENGINES_LEAVE) & HEARD;
 }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "lane/lane.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,32 @@ static void make_manifest(struct world *w)
 	world_must(wb_manifest_create(t, WORLD_TENSORS, &w->manifest, &err), &err);
 }
 
+/* ---- clocks ------------------------------------------------------------------------------- */
+
+static uint64_t clock_now(const struct wb_clock *c)
+{
+	const struct world_clock *k = (const struct world_clock *)(const void *)c; /* its first */
+	uint64_t ns = wb_now_ns(wb_sim_clock(k->net)) - k->since_ns;
+
+	return k->base_ns + (k->ppm == 1000000 ? ns : (uint64_t)((double)ns * k->ppm / 1e6));
+}
+
+static void clock_init(struct world_clock *k, const struct wb_sim_net *net)
+{
+	*k = (struct world_clock){.clock = {clock_now}, .net = net, .ppm = 1000000};
+	k->since_ns = k->base_ns = wb_now_ns(wb_sim_clock(net));
+}
+
+/* When the net's clock says what this one calls @at_ns. */
+static uint64_t clock_due(const struct world_clock *k, uint64_t at_ns)
+{
+	uint64_t now = clock_now(&k->clock), left = at_ns > now ? at_ns - now : 0;
+
+	if (k->ppm != 1000000)
+		left = (uint64_t)((double)left * 1e6 / k->ppm) + (left > 0);
+	return wb_now_ns(wb_sim_clock(k->net)) + left;
+}
+
 /* ---- agents ------------------------------------------------------------------------------- */
 
 static bool is_stalled(const struct world_agent *a)
@@ -85,7 +112,7 @@ void world_after(struct world_agent *a)
 			a->leaving[i--] = a->leaving[--a->n_leaving];
 	if (a->timer)
 		wb_sim_timer_cancel(a->world->net, a->timer);
-	a->timer = next ? wb_sim_timer(a->world->net, next, on_timer, a) : 0;
+	a->timer = next ? wb_sim_timer(a->world->net, clock_due(&a->clock, next), on_timer, a) : 0;
 }
 
 static void on_message(void *ctx, const char *from, const void *data, size_t bytes)
@@ -249,6 +276,10 @@ static int store_save(void *ctx, const char *name, const void *data, size_t byte
 	(void)name; /* there is one object */
 	if (bytes > sizeof(a->file))
 		return -1;
+	if (a->full_until_ns > world_now(a->world)) {
+		a->world->n_unsaved++;
+		return -ENOSPC;
+	}
 	memcpy(a->file, data, bytes);
 	a->n_file = bytes;
 	return 0;
@@ -280,7 +311,7 @@ static void start_agent(struct world_agent *a)
 	world_must(wb_fault_parse(w->o.fault, &a->fault, &err), &err);
 	a->env = (struct wb_core_env){
 		.ctx = a,
-		.clock = wb_sim_clock(w->net),
+		.clock = &a->clock.clock,
 		.xport = a->xport,
 		.fault = a->fault,
 		.to_worker = env_to_worker,
@@ -306,6 +337,7 @@ static struct world_agent *add_agent(struct world *w, const char *what, uint32_t
 	a->index = w->n_agent++;
 	snprintf(a->name, sizeof(a->name), "%s-%u", what, i);
 	a->arena = wb_zalloc(1, w->o.arena_bytes);
+	clock_init(&a->clock, w->net);
 	start_agent(a);
 	return a;
 }
@@ -508,6 +540,24 @@ void world_stall_agent(struct world *w, uint32_t agent, uint64_t ns)
 	wb_sim_node_stall(w->net, a->name, ns);
 	*s = (struct stall){a, a->life};
 	wb_sim_timer(w->net, world_now(w) + SILENT_NS, on_silent, s);
+}
+
+void world_fill_disk(struct world *w, uint32_t agent, uint64_t ns)
+{
+	w->agent[agent].full_until_ns = WB_MAX(w->agent[agent].full_until_ns, world_now(w) + ns);
+}
+
+void world_set_clock(struct world *w, uint32_t agent, uint64_t ns, uint32_t ppm)
+{
+	struct world_agent *a = &w->agent[agent];
+
+	a->clock.base_ns = clock_now(&a->clock.clock) + ns;
+	a->clock.since_ns = world_now(w);
+	a->clock.ppm = ppm;
+	if (!a->timer)
+		return;
+	wb_sim_timer_cancel(w->net, a->timer);
+	a->timer = wb_sim_timer(w->net, world_now(w), on_timer, a);
 }
 
 /* ---- runs --------------------------------------------------------------------------------- */

@@ -46,6 +46,7 @@ struct world_worker {
 	uint32_t life; /* processes so far */
 	enum world_phase phase;
 	bool was_torn, poll_due, hook_raises, is_attaching;
+	bool is_slow; /* a test slowed it down */
 	uint32_t inside_at; /* the poll that has not returned, while it is parked or in an update */
 	uint32_t parked_id, parked_count, begun_at;
 	struct wb_core_past past; /* begun: it does not know how that ended */
@@ -83,6 +84,14 @@ struct world_worker {
 	char why[512];
 };
 
+/* An agent's own clock: it begins anywhere, runs fast or slow, and may be set forwards. */
+struct world_clock {
+	struct wb_clock clock;
+	const struct wb_sim_net *net;
+	uint64_t since_ns, base_ns; /* the net's time, and this clock's then */
+	uint32_t ppm; /* its speed; 1000000 = the net's */
+};
+
 struct world_agent {
 	struct world *world;
 	uint32_t index;
@@ -92,6 +101,7 @@ struct world_agent {
 	uint32_t life; /* processes so far */
 	struct wb_core *core;
 	struct wb_core_env env;
+	struct world_clock clock; /* of its host */
 	struct wb_fault *fault; /* owned; NULL = none; before world_init's start or a restart */
 	struct wb_xport *xport;
 	uint8_t *arena;
@@ -99,6 +109,7 @@ struct world_agent {
 	uint8_t file[4096]; /* survives the process */
 	size_t n_file;
 	uint64_t timer, stall_until_ns;
+	uint64_t full_until_ns; /* its disk is full */
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
 	uint32_t leaving[64], n_leaving; /* attachments that still are in use */
 };
@@ -113,6 +124,8 @@ struct world_opts {
 	uint64_t bytes_per_s; /* of each agent, each way; 0 = 1 GB/s */
 	uint64_t poll_ns; /* 0 = 200 us */
 	uint64_t hook_ns; /* greatest time in a hook */
+	uint64_t socket_ns; /* greatest time of a message to or from a worker; 0 = 5 us, always */
+	bool no_sums; /* spec.checksums off */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
 	bool deaf; /* a worker that waits in its collective does not attach again meanwhile */
@@ -185,6 +198,9 @@ struct world {
 	uint64_t digest; /* of all that was said and marked so far */
 	/* reports of leaders */
 	uint32_t n_final, n_mismatch, n_resent; /* n_resent: chunks asked for again */
+	uint32_t n_unsaved; /* files that a full disk did not take */
+	uint64_t n_overtaken; /* messages of workers that came before one sent earlier */
+	uint64_t arrived_sent_ns; /* when the last sent of those that came was sent */
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
 };
@@ -219,6 +235,11 @@ void world_start_agent(struct world *w, uint32_t agent);
 void world_start_worker(struct world *w, uint32_t worker);
 /** world_stall_agent - SIGSTOP for @ns; others give it up when that is long. */
 void world_stall_agent(struct world *w, uint32_t agent, uint64_t ns);
+/** world_fill_disk - what the agent would keep cannot be written for @ns. */
+void world_fill_disk(struct world *w, uint32_t agent, uint64_t ns);
+/** world_set_clock - the agent's clock goes @ns forwards, and on at @ppm millionths of the net's
+ *  speed. */
+void world_set_clock(struct world *w, uint32_t agent, uint64_t ns, uint32_t ppm);
 /** world_restart - a killed agent and its dead workers come back, those with zeroed parameters. */
 void world_restart(struct world *w, uint32_t agent);
 /** world_epoch_make - plan over the workers that are attached, of engines that are complete; NULL:

@@ -156,7 +156,7 @@ static void fill_roster(const struct world *w, const struct world_epoch *e, stru
 	r->rollout_staged = w->o.rollout_staged;
 	r->all_engines = w->o.all_engines;
 	r->supersede = w->o.supersede;
-	r->sums = true;
+	r->sums = !w->o.no_sums;
 }
 
 int world_epoch_install(

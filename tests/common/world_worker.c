@@ -25,6 +25,7 @@ struct parcel {
 	struct parcel *next;
 	uint32_t id;
 	uint16_t type;
+	uint64_t sent_ns;
 	union wb_msg msg;
 };
 
@@ -67,6 +68,8 @@ static void on_parcel(void *ctx)
 		return;
 	}
 	take_first(l);
+	w->n_overtaken += p->sent_ns < w->arrived_sent_ns;
+	w->arrived_sent_ns = WB_MAX(w->arrived_sent_ns, p->sent_ns);
 	if (l == &k->up) {
 		wb_core_worker_msg(a->core, k->id, p->type, &p->msg);
 		world_after(a);
@@ -74,6 +77,11 @@ static void on_parcel(void *ctx)
 		on_message(k, p->type, &p->msg);
 	}
 	free_parcel(p);
+}
+
+static uint64_t socket_ns(struct world *w)
+{
+	return w->o.socket_ns ? 1 + wb_rng_below(wb_sim_rng(w->net), w->o.socket_ns) : SOCKET_NS;
 }
 
 static void post(struct world_worker *k, bool up, uint16_t type, const void *msg)
@@ -88,6 +96,7 @@ static void post(struct world_worker *k, bool up, uint16_t type, const void *msg
 
 	p->id = k->id;
 	p->type = type;
+	p->sent_ns = world_now(w);
 	wb_buf_init(&b, 1u << 17);
 	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
 	world_note(w, b.data, b.len);
@@ -97,7 +106,7 @@ static void post(struct world_worker *k, bool up, uint16_t type, const void *msg
 	l->k = k;
 	*(l->last ? &l->last->next : &l->first) = p;
 	l->last = p;
-	l->last_ns = WB_MAX(l->last_ns, world_now(w) + SOCKET_NS);
+	l->last_ns = WB_MAX(l->last_ns, world_now(w) + socket_ns(w));
 	wb_sim_timer(w->net, l->last_ns, on_parcel, l);
 }
 

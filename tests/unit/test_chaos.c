@@ -3,8 +3,10 @@
  * Simulation tests (tests/common/chaos.h).
  *
  *	test_chaos			seeds of `make check`, and what they are worth
- *	test_chaos FIRST COUNT [MODE [HOOK_MS]]	that many seeds; ends with the figures
- *	test_chaos seed N [MODE [HOOK_MS]]	one seed, with its trace on stderr
+ *	test_chaos FIRST COUNT [MODE [HOOK_MS [WIDE]]]	that many seeds; ends with the figures
+ *	test_chaos seed N [MODE [HOOK_MS [WIDE]]]	one seed, with its trace on stderr
+ *
+ * WIDE 1: of the deployments of tests/common/chaos_wide.h.
  */
 #include "tests/common/chaos.h"
 #include "tests/common/fx_check.h"
@@ -20,8 +22,10 @@
 
 #ifdef __SANITIZE_THREAD__ /* one thread: nothing to find, and 20 times slower */
 #define CHECK_SEEDS 20
+#define WIDE_SEEDS 10
 #else
 #define CHECK_SEEDS 240
+#define WIDE_SEEDS 100
 #endif
 #define A_TEST 10 /* seeds a process */
 
@@ -61,6 +65,17 @@ START_TEST(seeds_that_failed_once_pass)
 	struct chaos_opts o = {.seed = regressions[_i].seed, .mode = regressions[_i].mode};
 
 	ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s", (unsigned long long)o.seed, c.wrong);
+}
+END_TEST
+
+START_TEST(seeds_of_wider_worlds_keep_the_invariants)
+{
+	for (uint64_t s = (uint64_t)_i * A_TEST; s < (uint64_t)(_i + 1) * A_TEST; s++) {
+		struct chaos_opts o = {.seed = 1 + s, .mode = -1, .wide = true};
+
+		ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s; world: %s",
+			(unsigned long long)o.seed, c.wrong, c.says);
+	}
 }
 END_TEST
 
@@ -111,7 +126,7 @@ END_TEST
 
 START_TEST(a_seed_replays_exactly)
 {
-	struct chaos_opts o = {.seed = 77 + (uint64_t)_i, .mode = -1};
+	struct chaos_opts o = {.seed = 77 + (uint64_t)_i, .mode = -1, .wide = _i % 2};
 	uint64_t digest, events;
 
 	chaos_run(&c, &o);
@@ -131,6 +146,7 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 	uint64_t first = of->seed;
 	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
 	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0, superseded = 0;
+	uint64_t worlds[CHAOS_WIDE] = {0}, fired[CHAOS_WIDE] = {0};
 	time_t begin = time(NULL);
 
 	for (uint64_t s = first; s < first + count; s++) {
@@ -138,7 +154,8 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 
 		o.seed = s;
 		if (!chaos_run(&c, &o)) {
-			printf("FAIL seed %llu: %s\n", (unsigned long long)s, c.wrong);
+			printf("FAIL seed %llu: %s%s%s\n", (unsigned long long)s, c.wrong,
+				o.wide ? "; world: " : "", o.wide ? c.says : "");
 			fflush(stdout);
 			failed++;
 		}
@@ -152,7 +169,15 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 		doubts += c.n_doubt;
 		resumed += c.n_resumed;
 		events += c.events;
+		for (int i = 0; i < CHAOS_WIDE; i++) {
+			worlds[i] += c.wide >> i & 1;
+			fired[i] += c.wide_fired[i];
+		}
 	}
+	for (int i = 0; i < CHAOS_WIDE && of->wide; i++)
+		printf("wide: %s: in %llu worlds, %llu %s\n", chaos_wide_name((enum chaos_wide)i),
+			(unsigned long long)worlds[i], (unsigned long long)fired[i],
+			chaos_wide_unit((enum chaos_wide)i));
 	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not "
 	       "(%llu superseded), "
 	       "%llu updates of workers, %llu torn, %llu feeds, %llu in doubt, %llu resumed, "
@@ -177,6 +202,11 @@ static int run_one(struct chaos_opts o)
 	printf("seed %llu: %s; %llu events, %u faults, digest %016llx\n",
 		(unsigned long long)o.seed, ok ? "ok" : c.wrong, (unsigned long long)c.events,
 		c.n_fault, (unsigned long long)c.digest);
+	for (int i = 0; i < CHAOS_WIDE; i++)
+		if (c.wide >> i & 1)
+			printf("wide: %s: %llu %s\n", chaos_wide_name((enum chaos_wide)i),
+				(unsigned long long)c.wide_fired[i],
+				chaos_wide_unit((enum chaos_wide)i));
 	return ok ? 0 : 1;
 }
 
@@ -187,6 +217,7 @@ int main(int argc, char **argv)
 		.seed = argc > 2 ? strtoull(argv[is_one ? 2 : 1], NULL, 0) : 0,
 		.mode = argc > 3 ? atoi(argv[3]) : -1,
 		.hook_ns = argc > 4 ? strtoull(argv[4], NULL, 0) * WB_NS_PER_MS : 0,
+		.wide = argc > 5 && atoi(argv[5]),
 	};
 	TCase *tc;
 	Suite *s;
@@ -204,6 +235,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, hooks_that_take_long_end_updates_and_no_engine, 0, 6);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
+	fx_add_points(tc, seeds_of_wider_worlds_keep_the_invariants, 0, WIDE_SEEDS / A_TEST);
 	fx_add_points(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

@@ -162,6 +162,41 @@ START_TEST(dup_stall_and_partition)
 }
 END_TEST
 
+/* What is sent from some to others waits, the answers do not; the rule counts its own. */
+START_TEST(a_partition_may_be_one_way_between_groups)
+{
+	struct box a, b, e1, e2;
+	struct wb_sim_net *net = net_with(&a, &b, 1);
+	uint64_t t0 = wb_now_ns(wb_sim_clock(net)), hits = 0;
+	struct wb_sim_fault part = {.kind = WB_SIM_PARTITION,
+		.from = "e1-*",
+		.to = "b*",
+		.until_ns = t0 + 5 * WB_NS_PER_S,
+		.hits = &hits};
+
+	memset(&e1, 0, sizeof(e1));
+	memset(&e2, 0, sizeof(e2));
+	e1.net = e2.net = net;
+	ck_assert_int_eq(wb_sim_node_add(net, "e1-0", &box_ops, &e1), 0);
+	ck_assert_int_eq(wb_sim_node_add(net, "e10-0", &box_ops, &e2), 0);
+	wb_sim_fault_add(net, &part);
+	send(net, "e1-0", "b", 1); /* waits */
+	send(net, "b", "e1-0", 2);
+	send(net, "e1-0", "a", 3);
+	send(net, "e10-0", "b", 4);
+	while (wb_sim_step(net))
+		;
+	ck_assert(b.n == 2 && b.got[0] == 4 && b.got[1] == 1);
+	ck_assert_uint_lt(b.at[0], t0 + WB_NS_PER_S);
+	ck_assert_uint_ge(b.at[1], t0 + 5 * WB_NS_PER_S);
+	ck_assert(e1.n == 1 && a.n == 1);
+	ck_assert_uint_lt(e1.at[0], t0 + WB_NS_PER_S);
+	ck_assert_uint_lt(a.at[0], t0 + WB_NS_PER_S);
+	ck_assert_uint_eq(hits, 1);
+	wb_sim_net_destroy(net);
+}
+END_TEST
+
 START_TEST(killed_node_is_silent_and_peers_hear)
 {
 	struct box a, b, c = {0};
@@ -497,6 +532,7 @@ int main(void)
 	tcase_add_loop_test(c, messages_are_overtaken_only_by_a_rule, 0, 2);
 	tcase_add_test(c, drop_loses_what_is_under_way_and_tells_both);
 	tcase_add_test(c, dup_stall_and_partition);
+	tcase_add_test(c, a_partition_may_be_one_way_between_groups);
 	tcase_add_test(c, killed_node_is_silent_and_peers_hear);
 	tcase_add_test(c, timers_fire_in_time_order_and_cancel);
 	tcase_add_test(c, every_grant_and_write_ends_once_whatever_breaks);

@@ -107,11 +107,12 @@ enum { /* items */
 struct wb_sim_fault {
 	enum wb_sim_fault_kind kind;
 	unsigned items; /* WB_SIM_MSG | ...; 0 = all */
-	const char *from, *to; /* copied; NULL = any */
+	const char *from, *to; /* copied; NULL = any, "e1-*" = all whose names begin so */
 	uint64_t from_ns, until_ns; /* window of the sending time; until 0 = for ever */
 	uint64_t nth; /* only the n-th match, from 1; 0 = each */
 	uint32_t ppm; /* probability of each match in millionths; 0 = always */
 	uint64_t ns; /* DELAY, REORDER, STALL; the first two take a random time up to it */
+	uint64_t *hits; /* counts those of this rule; NULL = nobody does */
 };
 
 /** wb_sim_fault_add - add a rule; at most 64.  0 or -ENOSPC, -ENOMEM. */

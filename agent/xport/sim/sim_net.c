@@ -329,13 +329,23 @@ uint64_t wb_sim_hits(const struct wb_sim_net *net)
 	return net->hits;
 }
 
+/* @rule: "" = any, "e1-*" = whatever begins so. */
+static bool is_named(const char *rule, const char *name)
+{
+	size_t n = strlen(rule);
+
+	if (n && rule[n - 1] == '*')
+		return !strncmp(rule, name, n - 1);
+	return !n || !strcmp(rule, name);
+}
+
 static bool applies(
 	struct wb_sim_net *net, struct rule *r, unsigned item, const char *from, const char *to)
 {
 	uint64_t now = net->clock.now;
 
-	if ((r->f.items && !(r->f.items & item)) || (r->from[0] && strcmp(r->from, from)) ||
-		(r->to[0] && strcmp(r->to, to)) || now < r->f.from_ns ||
+	if ((r->f.items && !(r->f.items & item)) || !is_named(r->from, from) ||
+		!is_named(r->to, to) || now < r->f.from_ns ||
 		(r->f.until_ns && now >= r->f.until_ns))
 		return false;
 	r->matches++;
@@ -355,6 +365,8 @@ struct wb__sim_fate wb__sim_fate(
 		if (!applies(net, r, item, from->name, to->name))
 			continue;
 		net->hits++;
+		if (r->f.hits)
+			++*r->f.hits;
 		switch (r->f.kind) {
 		case WB_SIM_DROP:
 			fate.is_dropped = true;
