@@ -510,7 +510,7 @@ enum wbp_peer {
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
 	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
 	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
-	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded") \
+	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded; PROMISE, STOPPED, PROGRESS, RESUME: 1 = workers here are torn") \
 	F(X, U64, skipped, 0, OPT, 2, "highest transfer that messages below base are about; 0 = any")
 
 /* ---- the list ------------------------------------------------------------------------------ */

@@ -562,7 +562,7 @@ static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 		return transfer <= e->served || transfer <= e->seen;
 	p = &e->party[w->engine];
 	if (transfer == p->transfer)
-		return p->state == PARTY_NONE || p->state == PARTY_TORN;
+		return p->state == PARTY_NONE;
 	return transfer < p->transfer || transfer <= e->seen ||
 	       e->wire[e->r.engine[w->engine].lead].is_down || e->wire[e->r.leader].is_down;
 }
@@ -688,6 +688,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 		next = sooner(next, wb__core_lead_tick(o, now));
 		next = sooner(next, wb__core_ballot_tick(o, now));
 		next = sooner(next, wb__core_party_tick(o, now));
+		next = sooner(next, wb__core_repair_tick(o, now));
 		next = sooner(next, wb__core_doubt_tick(o, now));
 		next = sooner(next, wb__core_trainers_tick(o, now));
 		for (int i = 0; i < CORE_FLOWS_MAX; i++)

@@ -80,7 +80,6 @@ void wb__core_doubt_begin(struct party *p)
 		w->past.begun_version = p->version;
 		w->past.begun_at = p->target;
 		w->past.is_touched = p->is_opened;
-		w->past.is_torn |= p->was_torn;
 		w->doubt_ns = now_ns(p->e->obj->core) + CORE_DOUBT_NS;
 		/* It stands in its update.  What is promised next is a poll after this one. */
 		wb_poll_set_stop(&w->w.page->word, 0);
@@ -143,23 +142,6 @@ static void recall(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	wb__core_send(e, from, &answer);
 }
 
-/* Is it in another transfer already? */
-static bool is_busy(const struct worker *w)
-{
-	for (int k = 0; w->obj && k < 2; k++) {
-		const struct epoch *e = k ? w->obj->prev : w->obj->cur;
-
-		for (uint32_t i = 0; e && i < e->local->n; i++) {
-			const struct wb_plan_worker *pw =
-				&e->plan->worker[e->local->member[i].plan_worker];
-
-			if (e->member[i] == w && e->party[pw->engine].state != PARTY_NONE)
-				return true;
-		}
-	}
-	return false;
-}
-
 /* Unknown is what becomes of a decision that no worker of the engine has followed. */
 static enum wb_engine_state for_worker(uint32_t state)
 {
@@ -186,10 +168,12 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 	if (how == WB_ENGINE_COMMITTED) {
 		wb__core_holds_now(w, past.begun, past.begun_version, past.begun_at);
 		/* A promise for the feed that it does not need; another is for what comes next. */
-		if (w->expects_feed && !is_busy(w))
+		if (w->expects_feed && !wb__core_is_in_run(w))
 			wb_poll_set_stop(&w->w.page->word, 0);
 		w->expects_feed = false;
 	}
+	if (w->obj->cur)
+		wb__core_repair_await(w, w->obj->cur, past.begun);
 	wb__core_trace(w->obj, wb_engine_state_name(how), w->w.name, past.begun, past.begun_at);
 	wb__core_to_worker(w, WBP_APP_END, &end);
 }
@@ -325,6 +309,7 @@ static void answer(struct lead *l, enum wb_engine_state how)
 										 : WB_ENGINE_TORN;
 		wb__core_send(d->e, a, &m);
 	}
+	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.state == WB_ENGINE_TORN);
 	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
 	if (how == WB_ENGINE_COMMITTED)
 		d->committed = d->transfer;

@@ -151,7 +151,7 @@ static bool epoch_in_use(const struct object *o, const struct epoch *e)
 	if (wb__core_wire_is_busy(e))
 		return true;
 	for (uint32_t i = 0; i < e->r.n_engine; i++)
-		if ((e->party[i].state != PARTY_NONE && e->party[i].state != PARTY_TORN) ||
+		if (e->party[i].state != PARTY_NONE ||
 			(e->lead[i].state != LEAD_NONE && e->lead[i].state != LEAD_DONE))
 			return true;
 	return false;
@@ -213,7 +213,6 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 		stop_kept_flows(o, o->prev);
 		if (!epoch_in_use(o, o->prev)) {
 			wb__core_wire_flush(o->prev);
-			wb__core_party_inherit(o->cur, o->prev);
 			epoch_destroy(o->prev);
 			o->prev = NULL;
 		}
@@ -513,7 +512,6 @@ int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_rost
 		goto err_destroy;
 	/* An epoch that never became active is replaced; the active one is kept beside the new. */
 	if (o->prev && o->cur->is_active) {
-		wb__core_party_inherit(o->cur, o->prev);
 		epoch_destroy(o->prev);
 		o->prev = NULL;
 	}

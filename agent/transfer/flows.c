@@ -299,8 +299,7 @@ static bool in_use(const struct object *o, int i)
 	if (o->trainers.flow == o->flow[i])
 		return true;
 	for (uint32_t en = 0; en < e->r.n_engine; en++)
-		if (e->party[en].flow == o->flow[i] && e->party[en].state != PARTY_NONE &&
-			e->party[en].state != PARTY_TORN)
+		if (e->party[en].flow == o->flow[i] && e->party[en].state != PARTY_NONE)
 			return true;
 	return false;
 }

@@ -46,6 +46,8 @@ struct worker {
 	uint64_t hold_transfer; /* a feed that ended, of which it has not heard; 0 = none */
 	int64_t hold_version;
 	struct wb_core_past past; /* goes on with what happens here */
+	/* Torn by that transfer, or not repaired by it: it waits until then; 0 = no more. */
+	uint64_t repair_ns, repair_transfer;
 	uint64_t doubt_ns; /* until then its agent waits for the end of past.begun; 0 = it does not
 			    */
 	/* trainer */
@@ -132,7 +134,6 @@ enum party_state {
 	PARTY_COPYING, /* the workers install */
 	PARTY_COMPLETE, /* waits for END */
 	PARTY_ENDING, /* after_update_hook runs */
-	PARTY_TORN, /* blocked until repaired */
 };
 
 struct party {
@@ -145,7 +146,6 @@ struct party {
 	bool is_feed, is_opened, has_target;
 	bool is_staged; /* by areas */
 	bool is_decided; /* no hook can stop it any more */
-	bool was_torn; /* before this run; stays so unless it commits */
 	bool opening; /* sinks are being opened: no conclusions yet */
 	uint32_t source_engine, target;
 	uint8_t *feed; /* owned: plan workers to fetch from */
@@ -232,6 +232,7 @@ struct lead {
 	bool is_feed, cancelled, received_told;
 	bool is_staged, is_decided, is_installing;
 	bool is_superseded; /* dropped for a newer version */
+	bool has_torn; /* parties say that workers of theirs are torn, since it last committed */
 	struct ballot ballot;
 	struct resume resume;
 	struct doubt doubt;
@@ -483,7 +484,7 @@ struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
 /* show.c */
 const char *wb__core_party_name(enum party_state s);
 const char *wb__core_trainers_name(enum trainers_state s);
-/* Its parameters are a mix: also while that is repaired, and before a new plan has begun. */
+/* The parameters of a worker here are a mix, also while that is repaired. */
 bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine);
 /* waits.c: append ,"waits":[...] */
 void wb__core_waits_json(const struct object *o, struct wb_buf *out);
@@ -507,9 +508,11 @@ void wb__core_party_expect_end(struct party *p);
 /* The same engine has begun something under a newer plan @e. */
 void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
 void wb__core_party_broken(struct party *p, const char *why);
-/* Torn under the plan before, and to be repaired under @e now? */
-bool wb__core_party_take_torn(struct epoch *e, uint32_t engine);
-void wb__core_party_inherit(struct epoch *to, const struct epoch *from);
+/* repair.c: what is torn are workers, whatever plan they are in: one that is told so waits for a
+ * transfer that repairs it, and no longer than until its deadline. */
+void wb__core_repair_await(struct worker *w, const struct epoch *e, uint64_t transfer);
+bool wb__core_is_in_run(const struct worker *w); /* of a party, also to its very end */
+uint64_t wb__core_repair_tick(struct object *o, uint64_t now);
 /* party.c: the worker has the transfer, verified; it stopped for it at poll @count. */
 void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count);
 /* stage.c */

@@ -97,8 +97,10 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 		return;
 	wb__core_ballot_stop(&l->ballot);
 	l->result = l->told = result;
-	if (result == WB_ENGINE_ABORTED && wb__core_engine_is_torn(l->e, l->engine))
+	if (result == WB_ENGINE_ABORTED &&
+		(l->has_torn || wb__core_engine_is_torn(l->e, l->engine)))
 		l->told = WB_ENGINE_TORN;
+	l->has_torn = result != WB_ENGINE_COMMITTED && (l->has_torn || result == WB_ENGINE_TORN);
 	l->code = code;
 	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
 	m.state = l->ended = for_parties(l, result);
@@ -263,6 +265,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	*l = (struct lead){
 		.state = staged ? LEAD_STAGING : LEAD_PROMISES,
 		.is_staged = staged,
+		.has_torn = l->has_torn,
 		.resume = l->resume,
 		.doubt = l->doubt,
 		.e = e,
@@ -518,6 +521,13 @@ static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 		fail(l, m->code, m->sentence);
 }
 
+/* What parties say: each says whether workers of its own are torn, too. */
+static bool is_of_party(const struct wb_msg_peer *m)
+{
+	return m->kind == WBP_PEER_PROMISE || m->kind == WBP_PEER_STOPPED ||
+	       m->kind == WBP_PEER_PROGRESS;
+}
+
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l;
@@ -531,6 +541,8 @@ void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	}
 	if (l->state == LEAD_NONE || l->transfer != m->transfer)
 		return;
+	l->has_torn |=
+		is_of_party(m) && m->value && l->state != LEAD_ENDING && l->state != LEAD_DONE;
 	if (m->kind == WBP_PEER_PROMISE && l->state == LEAD_PROMISES)
 		on_promise(l, from, m);
 	else if (m->kind == WBP_PEER_STOPPED && (l->state == LEAD_STOPS || m->code < 0))

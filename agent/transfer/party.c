@@ -8,8 +8,11 @@
 
 static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
 {
-	return (struct wb_msg_peer){
-		.kind = kind, .transfer = p->transfer, .engine = p->engine, .version = p->version};
+	return (struct wb_msg_peer){.kind = kind,
+		.transfer = p->transfer,
+		.engine = p->engine,
+		.version = p->version,
+		.value = wb__core_engine_is_torn(p->e, p->engine)};
 }
 
 void wb__core_party_fail(struct party *p, int code, const char *sentence)
@@ -146,7 +149,6 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
 	uint8_t *feed = p->feed;
-	bool was_torn = p->state == PARTY_TORN || p->was_torn;
 
 	if (e->staged && !m->feed) {
 		if (wb__core_party_restage(e, from, m))
@@ -163,7 +165,6 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		.version = m->version,
 		.is_feed = m->feed,
 		.source_engine = m->source,
-		.was_torn = was_torn | wb__core_party_take_torn(e, m->engine),
 		.feed = feed,
 	};
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
@@ -311,6 +312,7 @@ void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, ui
 	w->past.done = transfer;
 	w->past.done_at = count;
 	w->past.is_torn = false;
+	w->repair_ns = 0;
 	if (w->area.head) {
 		w->area.head->held_version = version;
 		w->area.head->held_transfer = transfer;
@@ -330,7 +332,6 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		(unsigned long long)m->sum1);
 	end.digest = digest;
 	p->state = PARTY_ENDING;
-	p->was_torn = false;
 	p->end_ns = now_ns(p->e->obj->core);
 	wb__core_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
@@ -437,11 +438,11 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 	}
 	if (!torn && !runs)
 		wb__core_times_party(p);
-	torn |= p->was_torn || joins;
-	p->state = torn ? PARTY_TORN : PARTY_NONE;
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i])
+			wb__core_repair_await(p->e->member[i], p->e, p->transfer);
+	p->state = PARTY_NONE;
 	wb__core_orphans_refuse(p->e);
-	if (torn)
-		p->deadline_ns = now_ns(p->e->obj->core) + p->e->r.transfer_deadline_ns;
 }
 
 static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
@@ -497,7 +498,7 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		on_open(p);
 	} else if (m->kind == WBP_PEER_LOST) {
 		on_lost(e, m);
-	} else if (m->kind == WBP_PEER_END && p->state != PARTY_ENDING && p->state != PARTY_TORN) {
+	} else if (m->kind == WBP_PEER_END && p->state != PARTY_ENDING) {
 		if (m->state == WB_ENGINE_COMMITTED)
 			on_committed(p, m);
 		else
@@ -646,8 +647,6 @@ static void lost_in(struct party *p, struct worker *w, uint32_t local, const cha
 		on_resumed(w, p);
 		return;
 	}
-	if (p->state == PARTY_TORN)
-		return;
 	if (p->flow)
 		wb_flow_waiting_for(p->flow, local, where, sizeof(where));
 	snprintf(text, sizeof(text), "%s %s %s%s%s", w->w.name, why,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ends the run of a party from outside, and its wait for repair: a lead that is gone, a newer
- * plan, a deadline. */
+/* What ends the run of a party from outside: a lead that is gone, a newer plan, a deadline. */
 #include "transfer/internal.h"
 
 #include <errno.h>
@@ -21,8 +20,8 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 		char text[WB_ERR_MSG_MAX];
 		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
 
-		if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING ||
-			p->lead != agent || p->transfer > upto)
+		if (p->state == PARTY_NONE || p->state == PARTY_ENDING || p->lead != agent ||
+			p->transfer > upto)
 			continue;
 		if (is_in_doubt(p)) {
 			wb__core_doubt_begin(p);
@@ -39,7 +38,7 @@ void wb__core_party_broken(struct party *p, const char *why)
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .state = WB_ENGINE_UNKNOWN};
 
-	if (p->state == PARTY_NONE || p->state == PARTY_TORN || p->state == PARTY_ENDING)
+	if (p->state == PARTY_NONE || p->state == PARTY_ENDING)
 		return;
 	if (is_in_doubt(p)) {
 		wb__core_doubt_begin(p);
@@ -56,67 +55,6 @@ void wb__core_party_overtaken(struct epoch *e, uint32_t engine)
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
 			wb__core_party_broken(&prev->party[en], "overtaken under a newer plan");
-}
-
-bool wb__core_party_take_torn(struct epoch *e, uint32_t engine)
-{
-	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
-
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
-			prev->party[en].state == PARTY_TORN) {
-			prev->party[en].state = PARTY_NONE;
-			return true;
-		}
-	return false;
-}
-
-/* The plan under which they were torn goes: the wait for repair goes on under the next. */
-void wb__core_party_inherit(struct epoch *to, const struct epoch *from)
-{
-	for (uint32_t old = 0; old < from->r.n_engine; old++)
-		for (uint32_t en = 0; en < to->r.n_engine; en++) {
-			const struct party *was = &from->party[old];
-			struct party *p = &to->party[en];
-
-			if (was->state != PARTY_TORN ||
-				strcmp(from->r.engine[old].name, to->r.engine[en].name))
-				continue;
-			if (p->state != PARTY_NONE) {
-				p->was_torn |= p->transfer > was->transfer;
-				continue;
-			}
-			p->state = PARTY_TORN;
-			p->e = to;
-			p->engine = en;
-			p->lead = to->r.engine[en].lead;
-			p->transfer = was->transfer;
-			p->version = was->version;
-			p->is_staged = was->is_staged;
-			p->deadline_ns = was->deadline_ns;
-		}
-}
-
-static void torn_for_good(struct party *p)
-{
-	char text[160];
-	struct wb_msg_app_end end = {
-		.transfer = p->transfer,
-		.version = p->version,
-		.result = WB_APP_END_TORN_FINAL,
-		.code = WB_ETORN,
-		.sentence = text,
-	};
-
-	snprintf(text, sizeof(text),
-		"no transfer repaired the torn weights within spec.transferDeadlineSeconds (%.0f "
-		"s)",
-		(double)p->e->r.transfer_deadline_ns / 1e9);
-	p->deadline_ns = 0;
-	/* One that is held is not torn: it goes on with the others of its engine. */
-	for_party_worker (p->e, p->engine, i)
-		if (p->e->member[i] && !p->e->member[i]->hold_transfer)
-			wb__core_to_worker(p->e->member[i], WBP_APP_END, &end);
 }
 
 /* Connections that were lost in this transfer, and on which rail; "" = none. */
@@ -190,14 +128,10 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 		p->state = PARTY_NONE;
 		p->flow = NULL;
 		return 0;
-	case PARTY_TORN:
 	case PARTY_MOVING:
 		if (!due || now < due)
 			return due;
-		if (p->state == PARTY_TORN)
-			torn_for_good(p);
-		else
-			too_late(p);
+		too_late(p);
 		return 0;
 	default:
 		return 0;
@@ -227,8 +161,7 @@ static void without_lead(struct party *p)
 static uint64_t tick_one(struct party *p, uint64_t now)
 {
 	/* What is staged waits for a decision, which has no deadline; its workers run. */
-	if (p->state == PARTY_NONE || p->state == PARTY_STAGED || p->state == PARTY_ENDING ||
-		p->state == PARTY_TORN)
+	if (p->state == PARTY_NONE || p->state == PARTY_STAGED || p->state == PARTY_ENDING)
 		p->lead_ns = 0;
 	if (p->lead_ns && now >= p->lead_ns)
 		without_lead(p);

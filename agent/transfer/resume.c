@@ -78,8 +78,7 @@ static bool is_led(const struct epoch *e, uint32_t engine)
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
 			return prev->party[en].state != PARTY_NONE &&
-			       prev->party[en].state != PARTY_ENDING &&
-			       prev->party[en].state != PARTY_TORN;
+			       prev->party[en].state != PARTY_ENDING;
 	return false;
 }
 
@@ -101,6 +100,7 @@ void wb__core_resume(struct epoch *e)
 			continue;
 		if (!is_led(e, en))
 			look(e, en, &m);
+		m.value = wb__core_engine_is_torn(e, en);
 		wb__core_send(e, e->r.engine[en].lead, &m);
 	}
 }
@@ -161,6 +161,7 @@ void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	if (!r->heard || !l->agent)
 		return;
 	r->heard[from] = true;
+	l->has_torn |= m->value;
 	r->is_whole &= m->state & SAYS_WHOLE && (!r->transfer || r->transfer == m->transfer);
 	r->is_pending |= m->state & SAYS_PENDING;
 	r->is_installing |= m->state & SAYS_INSTALLING;

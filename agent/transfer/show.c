@@ -59,15 +59,18 @@ bool wb_core_is_busy(const struct wb_core *c)
 		if (o->leader.state != LEADER_IDLE || o->feeds ||
 			o->trainers.state != TRAINERS_IDLE)
 			return true;
-		for (uint32_t i = 0; o->cur && i < o->cur->r.n_engine; i++)
-			if (o->cur->party[i].state != PARTY_NONE)
-				return true;
 		/* A transfer may have begun under the plan before. */
-		for (uint32_t i = 0; o->prev && i < o->prev->r.n_engine; i++)
-			if (o->prev->party[i].state != PARTY_NONE &&
-				o->prev->party[i].state != PARTY_TORN)
-				return true;
+		for (int k = 0; k < 2; k++) {
+			const struct epoch *e = k ? o->prev : o->cur;
+
+			for (uint32_t i = 0; e && i < e->r.n_engine; i++)
+				if (e->party[i].state != PARTY_NONE)
+					return true;
+		}
 	}
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		if (c->worker[i]->repair_ns && !c->worker[i]->gone)
+			return true;
 	return false;
 }
 
@@ -85,7 +88,6 @@ const char *wb__core_party_name(enum party_state s)
 		[PARTY_COPYING] = "Copying",
 		[PARTY_COMPLETE] = "Complete",
 		[PARTY_ENDING] = "Ending",
-		[PARTY_TORN] = "Torn",
 	};
 
 	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
@@ -104,33 +106,17 @@ const char *wb__core_trainers_name(enum trainers_state s)
 	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
 }
 
-/* Also while it is being repaired; it stays so unless that commits. */
-static bool is_torn(const struct party *p)
-{
-	return p->state == PARTY_TORN ||
-	       (p->state != PARTY_NONE && p->state != PARTY_ENDING && p->was_torn);
-}
-
-/* The wait for repair stays with its plan until a transfer begins under the next. */
-static bool is_torn_before(const struct object *o, const char *engine)
-{
-	for (uint32_t en = 0; o->prev && en < o->prev->r.n_engine; en++)
-		if (!strcmp(o->prev->r.engine[en].name, engine))
-			return is_torn(&o->prev->party[en]);
-	return false;
-}
-
 bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine)
 {
 	for_party_worker (e, engine, i)
-		if (e->member[i] && e->member[i]->past.is_torn)
+		if (e->member[i] && !e->member[i]->gone && e->member[i]->past.is_torn)
 			return true;
-	return is_torn(&e->party[engine]) || is_torn_before(e->obj, e->r.engine[engine].name);
+	return false;
 }
 
 static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 {
-	enum party_state phase = e->party[en].state;
+	const char *phase = wb__core_party_name(e->party[en].state);
 	uint64_t transfer = 0;
 	int64_t version = -1;
 
@@ -140,20 +126,19 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 		transfer = e->member[i]->held_transfer;
 		version = e->member[i]->held_version;
 	}
-	if (phase == PARTY_NONE && is_torn_before(e->obj, e->r.engine[en].name))
-		phase = PARTY_TORN;
+	if (e->party[en].state == PARTY_NONE && wb__core_engine_is_torn(e, en))
+		phase = "Torn";
 	wb_buf_printf(out, "{\"engine\":");
 	wb_buf_json_str(out, e->r.engine[en].name);
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
-		(unsigned long long)transfer, (long long)version, wb__core_party_name(phase));
+		(unsigned long long)transfer, (long long)version, phase);
 }
 
 const char *wb_core_torn(const struct wb_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
 		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++)
-			if (is_torn(&o->cur->party[en]) ||
-				is_torn_before(o, o->cur->r.engine[en].name))
+			if (wb__core_engine_is_torn(o->cur, en))
 				return o->cur->r.engine[en].name;
 	return NULL;
 }

@@ -80,11 +80,6 @@ static int rollout_is_free(struct worker *w, struct epoch *e, struct wb_err *err
 
 		if (p->state == PARTY_NONE || !is_member(p, w))
 			continue;
-		if (p->state == PARTY_TORN)
-			return wb_err_set(err, -EBUSY,
-				"the parameters of %s are a mix of two versions and wait for "
-				"repair",
-				w->w.name);
 		if (!p->is_staged || (p->state != PARTY_CLEARING && p->state != PARTY_MOVING))
 			return wb_err_set(err, -EBUSY,
 				"engine %s is in transfer %llu: poll until it is over",
@@ -106,6 +101,10 @@ int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err)
 		return 0;
 	if (w->obj && w->w.role == WB_ROLE_TRAINER)
 		rc = trainer_is_free(w, err);
+	else if (w->past.is_torn)
+		rc = wb_err_set(err, -EBUSY,
+			"the parameters of %s are a mix of two versions and wait for repair",
+			w->w.name);
 	else if (w->obj && w->expects_feed)
 		rc = wb_err_set(err, -EBUSY, "%s is about to be fed: poll until it is", w->w.name);
 	for (int k = 0; rc == 0 && w->obj && w->w.role == WB_ROLE_ROLLOUT && k < 2; k++)

@@ -39,17 +39,10 @@ static void clear(struct party *p)
 		wb__core_party_open(p);
 }
 
-/* The same engine under the plan before: what it knew is in the areas, its workers are let go. */
-static void take_over(struct epoch *e, struct party *p)
-{
-	wb__core_party_overtaken(e, p->engine);
-	p->was_torn |= wb__core_party_take_torn(e, p->engine);
-}
-
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
-	struct party old = *p;
+	uint8_t *feed = p->feed;
 
 	if (!e->staged)
 		return;
@@ -61,11 +54,12 @@ void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_pe
 		.transfer = m->transfer,
 		.version = m->version,
 		.is_staged = true,
-		.was_torn = old.state == PARTY_TORN || old.was_torn,
-		.feed = old.feed,
+		.feed = feed,
 	};
 	wb__core_party_expect_end(p);
-	take_over(e, p);
+	/* The same engine under the plan before: what it knew is in the areas, its workers are let
+	 * go. */
+	wb__core_party_overtaken(e, p->engine);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__core_flows_prune(e->obj, m->transfer);
 	if (is_attached(p))
@@ -102,7 +96,6 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 
 	if (p->transfer != m->transfer || p->state != PARTY_STAGED) {
 		uint8_t *feed = p->feed;
-		bool was_torn = p->state == PARTY_TORN;
 
 		*p = (struct party){.e = e,
 			.state = PARTY_STAGED,
@@ -110,9 +103,8 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 			.transfer = m->transfer,
 			.version = m->version,
 			.is_staged = true,
-			.was_torn = was_torn,
 			.feed = feed};
-		take_over(e, p);
+		wb__core_party_overtaken(e, p->engine);
 	}
 	p->lead = from;
 	p->is_decided = m->value;

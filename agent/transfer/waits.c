@@ -66,7 +66,6 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 		[PARTY_HOOKS] = "in before_update_hook",
 		[PARTY_COPYING] = "to install",
 		[PARTY_ENDING] = "in after_update_hook",
-		[PARTY_TORN] = "",
 	};
 	const char *lead = p->e->r.agent[p->lead].name;
 	char text[256];
@@ -88,8 +87,6 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 	}
 	if (p->state == PARTY_OPENING || p->state == PARTY_CLEARING)
 		snprintf(whom, cap, "readers of the version before");
-	else if (p->state == PARTY_TORN)
-		snprintf(whom, cap, "a repair");
 	else if (!whom[0])
 		snprintf(whom, cap, "the engine's lead, agent %s", lead);
 	else if (p->state == PARTY_STOPPING && !p->has_target)
@@ -160,6 +157,25 @@ static void put_trainers(struct waits *x)
 	put_wait(x, t->e, t->transfer, what, whom, t->state == TRAINERS_ASKED ? 0 : t->deadline_ns);
 }
 
+/* Between two runs. */
+static void put_torn(struct waits *x, const struct epoch *e, uint32_t engine)
+{
+	const struct worker *first = NULL;
+	char what[256];
+
+	for_party_worker (e, engine, i) {
+		const struct worker *w = e->member[i];
+
+		if (w && !w->gone && w->past.is_torn && !first)
+			first = w;
+	}
+	if (!first)
+		return;
+	snprintf(what, sizeof(what), "workers here of engine %.100s (Torn)",
+		e->r.engine[engine].name);
+	put_wait(x, e, first->repair_transfer, what, "a repair", first->repair_ns);
+}
+
 void wb__core_waits_json(const struct object *o, struct wb_buf *out)
 {
 	struct waits x = {.out = out, .o = o, .now = now_ns(o->core)};
@@ -177,8 +193,11 @@ void wb__core_waits_json(const struct object *o, struct wb_buf *out)
 			char what[256], whom[WAIT_MAX] = "";
 
 			put_lead(&x, &e->lead[en]);
-			if (p->state == PARTY_NONE)
+			if (p->state == PARTY_NONE) {
+				if (!k)
+					put_torn(&x, e, en);
 				continue;
+			}
 			say_party(p, whom, sizeof(whom));
 			snprintf(what, sizeof(what), "workers here of engine %.100s (%s%s)",
 				e->r.engine[en].name, wb__core_party_name(p->state),

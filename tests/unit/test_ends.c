@@ -361,6 +361,48 @@ START_TEST(a_new_engine_whose_feed_came_to_nothing_goes_on_as_one)
 }
 END_TEST
 
+/* An engine was torn, and all its workers are new processes since.  In the next transfer one of
+ * them stands in its update when its lead dies, with nothing written, and the other has not begun:
+ * it is not torn by what its forerunner was, and goes on with the other, who waits for it in each
+ * step. _i: with staging. */
+START_TEST(a_process_is_not_torn_by_the_one_before_it)
+{
+	struct world_opts o = shape;
+
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	o.rollout_staged = _i;
+	o.scale = 256;
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	until_phase(4, _i ? WORLD_INSTALL : WORLD_BEGUN);
+	while (w.worker[4].page->touched != 2)
+		ck_assert(wb_sim_step(w.net));
+	for (uint32_t i = 3; i <= 4; i++)
+		world_kill_worker(&w, i);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = 3; i <= 4; i++)
+		world_start_worker(&w, i);
+	world_plan(&w);
+	w.worker[3].hook_ns = 10 * WB_NS_PER_S;
+	world_send(&w, 3);
+	until_phase(3, WORLD_BEFORE);
+	until_phase(4, WORLD_BEGUN);
+	world_kill_agent_only(&w, 3);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_start_agent(&w, 3);
+	w.worker[3].hook_ns = 0;
+	until_phase(3, WORLD_RUN);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[4].phase, WORLD_RUN);
+	commits(4);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ends");
@@ -376,6 +418,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	tcase_add_loop_test(tc, a_process_is_not_torn_by_the_one_before_it, 0, 2);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }

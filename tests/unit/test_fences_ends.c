@@ -399,9 +399,9 @@ START_TEST(memory_that_a_transfer_needs_is_not_released)
 	say(PARTY, LEAD, about(WBP_PEER_STOP, 2));
 	ck_assert_int_eq(sleeps(PARTY), -EBUSY); /* stopped */
 	say(PARTY, LEAD, about(WBP_PEER_END, 2));
-	party_of(PARTY)->state = PARTY_TORN;
+	worker_of(PARTY)->past.is_torn = true;
 	ck_assert_int_eq(sleeps(PARTY), -EBUSY); /* a mix */
-	party_of(PARTY)->state = PARTY_NONE;
+	worker_of(PARTY)->past.is_torn = false;
 	worker_of(PARTY)->expects_feed = true;
 	ck_assert_int_eq(sleeps(PARTY), -EBUSY); /* to be fed */
 	worker_of(PARTY)->expects_feed = false;

@@ -183,7 +183,8 @@ static void tear(int64_t version)
 	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
 	RUN_UNTIL(w.worker[LEAD].phase == WORLD_TORN && w.worker[PARTY].phase == WORLD_TORN);
 	world_run_for(&w, 100 * WB_NS_PER_MS);
-	ck_assert_int_eq(party_of(LEAD)->state, PARTY_TORN);
+	ck_assert_int_eq(party_of(LEAD)->state, PARTY_NONE);
+	ck_assert(worker_of(LEAD)->past.is_torn && worker_of(LEAD)->repair_ns);
 }
 
 /* A repair that does not come to its first byte leaves the mix, under whichever plan: it is
@@ -204,11 +205,65 @@ START_TEST(what_is_torn_stays_so_when_its_repair_is_aborted)
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	for (uint32_t i = LEAD; i <= PARTY; i++) {
 		ck_assert_int_eq(w.worker[i].phase, WORLD_TORN);
-		ck_assert_int_eq(party_of(i)->state, PARTY_TORN);
+		ck_assert(worker_of(i)->past.is_torn && worker_of(i)->repair_ns > world_now(&w));
 		ck_assert_str_eq(wb_core_torn(w.agent[i].core), "e0");
 	}
 	commits(4);
 	end();
+}
+END_TEST
+
+/* Only while nobody repairs it: a hook takes longer than the rest of that time. */
+START_TEST(the_wait_for_repair_stands_still_while_one_is_under_way)
+{
+	struct world_opts o = shape;
+
+	o.transfer_deadline_ns = 2 * WB_NS_PER_S;
+	o.step_deadline_ns = 60 * WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	tear(2);
+	world_run_for(&w, WB_NS_PER_S);
+	w.worker[PARTY].hook_ns = 20 * WB_NS_PER_S;
+	world_send(&w, 3);
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_HOOKS);
+	world_run_for(&w, 4 * WB_NS_PER_S);
+	ck_assert_int_eq(party_of(PARTY)->state, PARTY_HOOKS);
+	ck_assert(!w.worker[PARTY].is_torn_final && worker_of(PARTY)->repair_ns);
+	world_finish(&w);
+}
+END_TEST
+
+/* Its lead's worker is another process now, which is not torn, and the repair comes to nothing:
+ * the others are, still, and it is not said that old weights are what they were. */
+START_TEST(the_lead_hears_from_the_others_that_its_engine_is_torn)
+{
+	bool is_late = _i & 1; /* the repair ends before they have answered */
+	struct world_opts o = shape;
+
+	o.rollout_staged = _i & 2;
+	begin(&o);
+	commits(1);
+	if (o.rollout_staged)
+		worker_of(PARTY)->past.is_torn = true;
+	else
+		tear(2);
+	world_kill_agent(&w, LEAD);
+	world_run_for(&w, WB_NS_PER_S);
+	world_restart(&w, LEAD);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	world_plan(&w);
+	ck_assert(!worker_of(LEAD)->past.is_torn);
+	ck_assert(worker_of(PARTY)->past.is_torn);
+	world_send(&w, 3);
+	RUN_UNTIL(lead_of(LEAD)->state >= (o.rollout_staged ? is_late ? LEAD_STAGING : LEAD_STAGED
+						  : is_late ? LEAD_PROMISES
+							    : LEAD_STOPS));
+	say(LEAD, is_late ? LEAD : PARTY, failed(lead_of(LEAD)->transfer));
+	ck_assert_int_eq(lead_of(LEAD)->result, WB_ENGINE_ABORTED);
+	ck_assert_int_eq(lead_of(LEAD)->told,
+		is_late && !o.rollout_staged ? WB_ENGINE_ABORTED : WB_ENGINE_TORN);
+	world_finish(&w);
 }
 END_TEST
 
@@ -255,7 +310,7 @@ START_TEST(an_engine_that_is_to_be_fed_does_not_serve_what_it_has)
 	world_after(&w.agent[LEAD]);
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	for (uint32_t i = LEAD; i <= PARTY; i++) {
-		ck_assert_int_eq(party_of(i)->state, PARTY_TORN);
+		ck_assert(worker_of(i)->expects_feed && !worker_of(i)->past.is_torn);
 		ck_assert_int_ne(w.worker[i].phase, WORLD_RUN);
 	}
 	end();
@@ -796,6 +851,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing, 0, 2);
 	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
 	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
+	tcase_add_test(tc, the_wait_for_repair_stands_still_while_one_is_under_way);
+	tcase_add_loop_test(tc, the_lead_hears_from_the_others_that_its_engine_is_torn, 0, 4);
 	tcase_add_test(tc, an_engine_that_is_to_be_fed_does_not_serve_what_it_has);
 	tcase_add_loop_test(tc, nothing_is_received_where_somebody_reads, 0, 2);
 	tcase_add_loop_test(tc, nothing_is_installed_where_somebody_reads, 0, 2);
