@@ -276,7 +276,8 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};
-	struct wb_serve_opts so = {.name = a->o.name, .settle_ns = a->o.settle_ns};
+	struct wb_serve_opts so = {
+		.name = a->o.name, .settle_ns = a->o.settle_ns, .n_series = a->o.n_series};
 	struct specs all = {0};
 	int rc;
 

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "operator-shim/serve/serve.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -106,6 +107,16 @@ static int set_settle(void *options, const char *arg)
 	return rc;
 }
 
+static int set_series(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+	uint64_t n = 0;
+	int rc = wb_cli_uint(arg, 0, WB_SERVE_SERIES_MAX, &n);
+
+	o->n_series = (unsigned)n;
+	return rc;
+}
+
 #define TEXT(field) NULL, offsetof(struct wb__operator_options, field)
 static const struct wb_cli_row rows[] = {
 	{"file", "FILE", set_file, 0, "a file name, at most 64 of them",
@@ -146,6 +157,9 @@ static const struct wb_cli_row rows[] = {
 		"name told to agents (default: host name)"},
 	{"settle-ms", "N", set_settle, 0, "0 to 600000",
 		"plan when the members have not changed for N milliseconds (default: 500)"},
+	{"metrics-objects", "N", set_series, 0, "0 to 128",
+		"objects that have metrics by their name, at most half of them in one namespace; "
+		"the others are counted together (default: 128)"},
 };
 #undef TEXT
 
@@ -167,6 +181,7 @@ static void set_defaults(struct wb__operator_options *o)
 	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
 	o->name = wb_cli_host_name();
 	o->settle_ns = 500 * WB_NS_PER_MS;
+	o->n_series = WB_SERVE_SERIES_MAX;
 }
 
 static int check_tls(const struct wb__operator_options *o, struct wb_err *err)

@@ -36,6 +36,7 @@ struct wb__operator_options {
 	const char *advertise; /* "host:port", an IPv6 address in brackets; "" = not known */
 	char advertise_text[300];
 	uint64_t settle_ns;
+	unsigned n_series;
 };
 
 /** wb__operator_has_tokens - agents show tokens of their pods, not a shared key. */

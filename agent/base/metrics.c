@@ -68,6 +68,7 @@ static int fill_series(const struct wb_metric *d, const char *const *label, stru
 static struct series *find(
 	const struct wb_metrics *m, unsigned id, const char *const *label, bool make)
 {
+	static const char *const other[WB_METRIC_LABELS_MAX] = {"other", "other", "other", "other"};
 	const struct wb_metric *d;
 	struct metric *t;
 
@@ -80,7 +81,9 @@ static struct series *find(
 			return &t->s[i];
 	if (!make)
 		return NULL;
-	if (t->n == WB_METRIC_SERIES_MAX)
+	if (t->n == WB_METRIC_SERIES_MAX - 1)
+		label = other;
+	else if (t->n == WB_METRIC_SERIES_MAX)
 		return &t->s[t->n - 1];
 	if (wb_grow(&t->s, &t->cap, t->n + 1, WB_METRIC_SERIES_MAX, sizeof(*t->s)) < 0)
 		return NULL;
@@ -140,6 +143,22 @@ void wb_metric_set(struct wb_metrics *m, unsigned id, const char *const *label, 
 
 	if (s)
 		s->v = v;
+}
+
+void wb_metric_forget(struct wb_metrics *m, unsigned id, unsigned n_label, const char *const *label)
+{
+	struct metric *t = &m->metric[id];
+
+	for (size_t i = t->n; i-- > 0;) {
+		unsigned k = 0;
+
+		while (k < n_label && !strcmp(t->s[i].value[k], label[k]))
+			k++;
+		if (k < n_label)
+			continue;
+		finish_series(&t->s[i]);
+		t->s[i] = t->s[--t->n];
+	}
 }
 
 /* 2^e for small e, without libm. */

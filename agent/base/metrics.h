@@ -5,8 +5,8 @@
  * Counters, gauges and histograms, written as Prometheus text.
  *
  * A program has one static table of metrics; a metric's number is its row.  Names follow
- * wb_<noun>_<unit>_total, base units (seconds, bytes); labels come from small fixed sets, never
- * from names of peers or versions.  A histogram has buckets at powers of two.
+ * wb_<noun>_<unit>_total, base units (seconds, bytes); labels come from small sets, never from
+ * names of peers or versions.  A histogram has buckets at powers of two.
  * Threads: one (the loop).  Other threads keep their own counts, which the loop sets here when it
  * is asked.  Layer: base (L0).
  */
@@ -19,7 +19,7 @@ struct wb_metrics; /* opaque */
 enum wb_metric_type { WB_METRIC_COUNTER, WB_METRIC_GAUGE, WB_METRIC_HISTOGRAM };
 
 #define WB_METRIC_LABELS_MAX 4
-#define WB_METRIC_SERIES_MAX 256 /* of one metric; more are counted into the last */
+#define WB_METRIC_SERIES_MAX 1024 /* of one metric; more are counted into one, all "other" */
 
 struct wb_metric {
 	const char *name, *help;
@@ -41,6 +41,9 @@ void wb_metric_add(struct wb_metrics *m, unsigned id, const char *const *label, 
 void wb_metric_set(struct wb_metrics *m, unsigned id, const char *const *label, double v);
 /** wb_metric_observe - one more value of a histogram. */
 void wb_metric_observe(struct wb_metrics *m, unsigned id, const char *const *label, double v);
+/** wb_metric_forget - drop all series whose first @n_label labels are these. */
+void wb_metric_forget(
+	struct wb_metrics *m, unsigned id, unsigned n_label, const char *const *label);
 /** wb_metric_get - value of a counter or gauge, number of values of a histogram; for tests. */
 double wb_metric_get(const struct wb_metrics *m, unsigned id, const char *const *label);
 

@@ -115,6 +115,7 @@ struct object {
 	struct blob *manifest, *next_manifest;
 	struct xfer xfer[XFERS_MAX]; /* ring */
 	unsigned xfer_at;
+	bool has_series; /* in metrics; else it is among the others */
 };
 
 struct job;
@@ -141,6 +142,7 @@ struct wb_serve {
 	size_t n_blob, blob_cap;
 	struct job *job; /* list of running ones */
 	struct wb_metrics *metrics;
+	unsigned n_series; /* objects that may have series of their own */
 	struct told told[16];
 	bool is_acting, is_draining;
 	uint64_t looks_told; /* of all objects, when the last change was told */
@@ -184,6 +186,16 @@ uint64_t wb__serve_settle_twins(struct wb_serve *s);
 /* objects.c */
 int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d);
 void wb__serve_free_object(struct object *o);
+
+/* figures.c */
+/** wb__serve_name_series - whether @o, which is not in the list yet, has series of its own. */
+void wb__serve_name_series(struct wb_serve *s, struct object *o);
+void wb__serve_forget_series(struct wb_serve *s, const struct object *o);
+/** wb__serve_count_transfer - one has ended; @seconds: 0 where it did not succeed. */
+void wb__serve_count_transfer(
+	struct wb_serve *s, const struct object *o, const char *result, double seconds);
+void wb__serve_count_bytes(
+	struct wb_serve *s, const struct object *o, const char *stage, uint64_t bytes);
 
 /* members.c */
 /** wb__serve_joined - what the peer has said about @o, or NULL. */

@@ -14,15 +14,35 @@
 		name, help, WB_METRIC_HISTOGRAM, {NULL}, lo, hi                                    \
 	}
 
+/* Not "namespace" alone: that is a label that Prometheus gives to the pod it asks. */
+#define OBJECT "object_namespace", "object"
+
 const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 	[WB_SM_BUILD_INFO] = GAUGE("wb_build_info", "Always 1; version of the program.", "version"),
 	[WB_SM_OBJECTS] = GAUGE("wb_objects", "WeightTransfer objects served.", NULL),
 	[WB_SM_READY] = GAUGE("wb_objects_ready", "Objects whose Ready condition is True.", NULL),
+	[WB_SM_SUSPENDED] =
+		GAUGE("wb_objects_suspended", "Objects whose spec.suspend is true.", NULL),
 	[WB_SM_AGENTS] = GAUGE("wb_agents", "Agents connected.", NULL),
 	[WB_SM_WORKERS] = GAUGE("wb_workers", "Workers attached to those agents.", NULL),
 	[WB_SM_ENGINES] = GAUGE("wb_engines", "Engines with at least one worker.", NULL),
 	[WB_SM_ENGINES_UPDATED] =
 		GAUGE("wb_engines_updated", "Engines that run the newest transfer.", NULL),
+	[WB_SM_OBJECT_STATE] = GAUGE("wb_object_state",
+		"1 for what the object is: Ready, NotReady or Suspended; of the others, how many.",
+		OBJECT, "state"),
+	[WB_SM_OBJECT_ENGINES] = GAUGE("wb_object_engines",
+		"Engines that run the newest transfer, are behind, or are behind in a suspended "
+		"object.",
+		OBJECT, "state"),
+	[WB_SM_OBJECT_WORKERS] = GAUGE("wb_object_workers", "Workers attached.", OBJECT, NULL),
+	[WB_SM_OBJECT_TRANSFERS] = COUNTER("wb_object_transfers_total",
+		"Transfers of the object that have ended.", OBJECT, "result"),
+	[WB_SM_OBJECT_BYTES] =
+		COUNTER("wb_object_bytes_total", "Verified bytes of the object.", OBJECT, NULL),
+	[WB_SM_OBJECT_SECONDS] = GAUGE("wb_object_transfer_seconds",
+		"First worker stops to last worker resumes, of its last succeeded transfer.",
+		OBJECT, NULL),
 	[WB_SM_CONNECTIONS] = COUNTER("wb_connections_total", "Connections of agents.", NULL),
 	[WB_SM_REFUSED] =
 		COUNTER("wb_refused_total", "Connections and workers turned away.", "what"),

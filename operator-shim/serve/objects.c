@@ -50,6 +50,7 @@ int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *
 		wb__serve_free_object(o);
 		return rc;
 	}
+	wb__serve_name_series(s, o);
 	s->object[s->n_object++] = o;
 	return 0;
 }
@@ -137,6 +138,7 @@ static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 
 	let_go(s, o, why);
 	wb__serve_forget_jobs(s, o);
+	wb__serve_forget_series(s, o);
 	for (struct peer *p = s->peer; p; p = p->next) {
 		struct joined *j = wb__serve_joined(p, o);
 

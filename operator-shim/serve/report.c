@@ -177,13 +177,15 @@ static void sum_up(struct xfer *x)
 		x->end.stall_ns = x->stall_sum_ns / x->n_stall;
 }
 
-static void measure(struct wb_serve *s, struct object *o, const struct xfer *x)
+static void measure(struct wb_serve *s, const struct object *o, const struct xfer *x)
 {
 	const char *result = wb_recon_result_name(x->end.result);
 	json_t *status = wb_recon_status(o->r);
 	json_t *ms = json_object_get(json_object_get(status, "plan"), "lowerBoundMilliseconds");
 
 	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
+	wb__serve_count_transfer(s, o, result,
+		x->end.result == WB_RESULT_SUCCEEDED ? (double)x->end.ewtt_ns / 1e9 : 0);
 	wb_metric_add(s->metrics, WB_SM_RESENT, NULL, (double)x->resent);
 	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)x->mismatched);
 	if (x->end.result == WB_RESULT_SUCCEEDED) {
@@ -198,12 +200,12 @@ static void measure(struct wb_serve *s, struct object *o, const struct xfer *x)
 	json_decref(status);
 }
 
-static void add_bytes(struct wb_serve *s, struct xfer *x, const struct wb_msg_report *m)
+static void add_bytes(
+	struct wb_serve *s, const struct object *o, struct xfer *x, const struct wb_msg_report *m)
 {
 	for (uint32_t i = 0; i < m->n_bytes && i < WB_STAGES; i++) {
 		x->bytes[i] += m->bytes[i];
-		wb_metric_add(
-			s->metrics, WB_SM_BYTES, WB_LABELS(stage_names[i]), (double)m->bytes[i]);
+		wb__serve_count_bytes(s, o, stage_names[i], m->bytes[i]);
 	}
 }
 
@@ -275,8 +277,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	engines(p, o, m);
 	if (m->is_feed) {
 		for (uint32_t i = 0; i < m->n_bytes && i < WB_STAGES; i++)
-			wb_metric_add(
-				p->s->metrics, WB_SM_BYTES, WB_LABELS("feed"), (double)m->bytes[i]);
+			wb__serve_count_bytes(p->s, o, "feed", m->bytes[i]);
 		return;
 	}
 	x = get_xfer(o, m);
@@ -294,7 +295,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	if (x->is_final && result >= 0)
 		return; /* said again after a reconnection */
 	workers(p, o, x, m);
-	add_bytes(p->s, x, m);
+	add_bytes(p->s, o, x, m);
 	if (m->stall_ns) {
 		x->stall_sum_ns += m->stall_ns;
 		x->n_stall++;

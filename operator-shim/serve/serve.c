@@ -54,6 +54,7 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	s->created_wall_ns = env->wall_ns(env->ctx);
 	snprintf(s->name, sizeof(s->name), "%s", o->name);
 	s->settle_ns = o->settle_ns;
+	s->n_series = WB_MIN(o->n_series, (unsigned)WB_SERVE_SERIES_MAX);
 	s->is_open = o->n_spec == 0;
 	rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
 	if (rc == 0)

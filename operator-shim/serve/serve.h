@@ -69,11 +69,15 @@ struct wb_serve_env {
 	struct wb_fault *fault; /* borrowed; NULL = none */
 };
 
+#define WB_SERVE_SERIES_MAX 128
+
 struct wb_serve_opts {
 	const char *name; /* of this operator, for agents' logs */
 	const struct wb_spec *spec; /* copied */
 	size_t n_spec; /* 0: objects come by wb_serve_put() */
 	uint64_t settle_ns; /* see wb_recon_opts; 0 = at once */
+	unsigned n_series; /* objects that may have metrics by their name: half of it, those of one
+			      namespace; the others share series "other" */
 };
 
 /** wb_serve_create - 0, -EINVAL, -ENOMEM or the random source's error. */

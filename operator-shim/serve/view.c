@@ -229,39 +229,3 @@ bool wb_serve_trace(const struct wb_serve *s, const char *name, struct wb_buf *o
 	wb_buf_printf(out, "\n]}\n");
 	return true;
 }
-
-/* ---- metrics ---- */
-
-static void gauges(struct wb_serve *s)
-{
-	double ready = 0, worker = 0, engine = 0, updated = 0;
-
-	for (size_t i = 0; i < s->n_object; i++) {
-		json_t *st = wb_recon_status(s->object[i]->r), *c;
-		size_t k;
-
-		worker += (double)json_integer_value(json_object_get(st, "connectedWorkers"));
-		engine += (double)json_integer_value(json_object_get(st, "engineCount"));
-		updated += (double)json_integer_value(json_object_get(st, "updatedEngines"));
-		json_array_foreach(json_object_get(st, "conditions"), k, c)
-		{
-			const char *type = json_string_value(json_object_get(c, "type"));
-			const char *is = json_string_value(json_object_get(c, "status"));
-
-			ready += type && is && !strcmp(type, "Ready") && !strcmp(is, "True");
-		}
-		json_decref(st);
-	}
-	wb_metric_set(s->metrics, WB_SM_OBJECTS, NULL, (double)s->n_object);
-	wb_metric_set(s->metrics, WB_SM_READY, NULL, ready);
-	wb_metric_set(s->metrics, WB_SM_AGENTS, NULL, (double)wb_serve_n_agent(s));
-	wb_metric_set(s->metrics, WB_SM_WORKERS, NULL, worker);
-	wb_metric_set(s->metrics, WB_SM_ENGINES, NULL, engine);
-	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, updated);
-}
-
-void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out)
-{
-	gauges(s);
-	wb_metrics_write(s->metrics, out);
-}

@@ -136,7 +136,9 @@ static inline void set_up(void)
 	size_t n = 0;
 
 	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
-	start_serve((struct wb_serve_opts){.spec = spec, .n_spec = n}, (struct wb_serve_env){0});
+	start_serve(
+		(struct wb_serve_opts){.spec = spec, .n_spec = n, .n_series = WB_SERVE_SERIES_MAX},
+		(struct wb_serve_env){0});
 	wb_free(spec);
 }
 

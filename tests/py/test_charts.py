@@ -293,6 +293,50 @@ def promtool():
     return os.path.join(to, "usr", "bin", "promtool")
 
 
+def series(name, values, **labels):
+    inside = ",".join(f'{k}="{v}"' for k, v in {"namespace": "system", "pod": "wb-weightbridge-operator-1", **labels}.items())
+    return {"series": f"{name}{{{inside}}}", "values": values}
+
+
+A_DAY = "x1440"
+# What one object shows for a day -> the alerts that then fire.
+FIRE = [
+    ("ready", [series("wb_object_state", "1" + A_DAY, object_namespace="rl", object="a", state="Ready"),
+               series("wb_object_state", "0" + A_DAY, object_namespace="rl", object="a", state="NotReady")], set()),
+    ("not ready", [series("wb_object_state", "1" + A_DAY, object_namespace="rl", object="a", state="NotReady")],
+     {("WeightBridgeObjectsNotReady", "rl", "a")}),
+    ("suspended", [series("wb_object_state", "0" + A_DAY, object_namespace="rl", object="a", state="NotReady"),
+                   series("wb_object_state", "1" + A_DAY, object_namespace="rl", object="a", state="Suspended"),
+                   series("wb_object_engines", "0" + A_DAY, object_namespace="rl", object="a", state="Behind"),
+                   series("wb_object_engines", "2" + A_DAY, object_namespace="rl", object="a", state="Suspended")], set()),
+    ("behind", [series("wb_object_engines", "1" + A_DAY, object_namespace="rl", object="a", state="Behind")],
+     {("WeightBridgeEnginesBehind", "rl", "a")}),
+    ("another release's", [series("wb_object_state", "1" + A_DAY, namespace="elsewhere", object="a", state="NotReady")], set()),
+]
+BY_OBJECT = ("WeightBridgeObjectsNotReady", "WeightBridgeEnginesBehind", "WeightBridgeTransfersFail")
+
+
+def fires(tool, folder, rules):
+    """promtool plays a day of each; every alert by object that must not fire is asked about, too."""
+    file = os.path.join(folder, "rules.yaml")
+    tests = []
+    for name, shown, want in FIRE:
+        tests.append({"name": name, "interval": "1m", "input_series": [{**x, "values": x["values"][0] + "+0" + A_DAY} for x in shown],
+                      "alert_rule_test": []})
+        for alert in BY_OBJECT:
+            rule = next(r for g in rules["groups"] for r in g["rules"] if r["alert"] == alert)
+            got = [{"exp_labels": {"object_namespace": n, "object": o, **rule["labels"]},
+                    "exp_annotations": {k: v.replace("{{ $labels.object_namespace }}", n).replace("{{ $labels.object }}", o)
+                                        .replace("{{ $value }}", "1") for k, v in rule["annotations"].items()}}
+                   for a, n, o in want if a == alert]
+            tests[-1]["alert_rule_test"].append({"eval_time": "20h", "alertname": alert, "exp_alerts": got})
+    test = os.path.join(folder, "test.yaml")
+    with open(test, "w") as f:
+        json.dump({"rule_files": [file], "tests": tests}, f)
+    r = subprocess.run([tool, "test", "rules", test], capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stdout[-3000:] + r.stderr[-3000:]
+
+
 def alerts(docs, rules):
     tool = promtool()
     with tempfile.TemporaryDirectory() as d:
@@ -304,9 +348,11 @@ def alerts(docs, rules):
             return
         r = subprocess.run([tool, "check", "rules", file], capture_output=True, text=True, timeout=60)
         assert r.returncode == 0 and f"{len(rules['groups'][0]['rules'])} rules found" in r.stdout, r.stdout + r.stderr
+        fires(tool, d, rules)
         # Queries of the dashboard parse too, as rules.
         board = json.loads(one(docs, "ConfigMap", "-dashboard")["data"]["weightbridge.json"])
-        asks = [t["expr"].replace("$__rate_interval", "5m").replace("$namespace", "x") for p in board["panels"]
+        asks = [t["expr"].replace("$__rate_interval", "5m").replace("$namespace", "x").replace("$object_namespace", "y")
+                .replace("$object", "z") for p in board["panels"]
                 for t in p["targets"]]
         with open(file, "w") as f:
             json.dump({"groups": [{"name": "g", "rules": [{"record": f"r{i}", "expr": q} for i, q in enumerate(asks)]}]}, f)

@@ -124,6 +124,7 @@ static const struct line operator_lines[] = {
 	{"--in-cluster --psk-file k --advertise host", "--advertise host: expected HOST:PORT"},
 	{"--file f --psk-file k --listen 1.2.3.4", "expected HOST:PORT, or :PORT"},
 	{"--file f --psk-file k --settle-ms 700000", "0 to 600000"},
+	{"--file f --psk-file k --metrics-objects 129", "0 to 128"},
 };
 
 START_TEST(a_mistake_in_how_an_operator_is_started_is_named)

@@ -67,7 +67,27 @@ START_TEST(series_are_bounded)
 		snprintf(v, sizeof(v), "%d", i);
 		wb_metric_add(m, BYTES, WB_LABELS("rx", v), 1);
 	}
-	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("rx", "255")) == WB_METRIC_SERIES_MAX + 1);
+	snprintf(v, sizeof(v), "%d", WB_METRIC_SERIES_MAX - 2);
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("rx", v)) == 1); /* nobody else's */
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("other", "other")) == WB_METRIC_SERIES_MAX + 1);
+	wb_metrics_destroy(m);
+}
+END_TEST
+
+START_TEST(series_go_by_their_first_labels)
+{
+	struct wb_metrics *m = NULL;
+
+	ck_assert_int_eq(wb_metrics_create(table, 3, &m), 0);
+	wb_metric_add(m, BYTES, WB_LABELS("rx", "a"), 1);
+	wb_metric_add(m, BYTES, WB_LABELS("tx", "a"), 2);
+	wb_metric_add(m, BYTES, WB_LABELS("rx", "b"), 4);
+	wb_metric_forget(m, BYTES, 1, WB_LABELS("rx"));
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("rx", "a")) == 0);
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("rx", "b")) == 0);
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("tx", "a")) == 2);
+	wb_metric_forget(m, BYTES, 2, WB_LABELS("tx", "b"));
+	ck_assert(wb_metric_get(m, BYTES, WB_LABELS("tx", "a")) == 2);
 	wb_metrics_destroy(m);
 }
 END_TEST
@@ -97,6 +117,7 @@ int main(void)
 
 	tcase_add_test(tc, text_is_what_prometheus_reads);
 	tcase_add_test(tc, series_are_bounded);
+	tcase_add_test(tc, series_go_by_their_first_labels);
 	tcase_add_test(tc, create_survives_each_failed_allocation);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Figures for Prometheus: of the operator, and by object.
+ *
+ * Only so many objects have series of their own, chosen when they come; what the others do is
+ * counted into one series, whose labels are "other".  So a counter never goes back, whatever
+ * comes and goes, and nobody can make the page grow.
+ */
+#include "base/mem.h"
+#include "operator-shim/serve/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OTHER "other"
+
+enum object_state { READY, NOT_READY, SUSPENDED, N_STATE };
+enum engine_state { UPDATED, BEHIND, AT_REST, N_ENGINE };
+
+static const char *const state_names[N_STATE] = {"Ready", "NotReady", "Suspended"};
+/* An engine of a suspended object is behind because somebody wants it so: that is no alert. */
+static const char *const engine_names[N_ENGINE] = {"Updated", "Behind", "Suspended"};
+
+/* What is so of one object, or of several together. */
+struct figures {
+	double state[N_STATE], engine[N_ENGINE], worker;
+};
+
+static const char *first_label(const struct object *o)
+{
+	return o && o->has_series ? o->spec.namespace_ : OTHER;
+}
+
+static const char *second_label(const struct object *o)
+{
+	return o && o->has_series ? o->spec.name : OTHER;
+}
+
+/* A namespace takes no more than it leaves for others: one tenant's objects, however many, do not
+ * take away the series of another's. */
+void wb__serve_name_series(struct wb_serve *s, struct object *o)
+{
+	unsigned all = 0, own = 0;
+
+	for (size_t i = 0; i < s->n_object; i++) {
+		const struct object *x = s->object[i];
+
+		all += x->has_series;
+		own += x->has_series && !strcmp(x->spec.namespace_, o->spec.namespace_);
+	}
+	o->has_series = all < s->n_series && own < s->n_series - all;
+	/* Counters from 0 on: Prometheus sees no increase in a series that begins with 1. */
+	for (int i = 0; i < WB_RESULTS; i++)
+		wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
+			WB_LABELS(first_label(o), second_label(o),
+				wb_recon_result_name((enum wb_recon_result)i)),
+			0);
+}
+
+void wb__serve_forget_series(struct wb_serve *s, const struct object *o)
+{
+	static const enum wb_serve_metric own[] = {WB_SM_OBJECT_STATE, WB_SM_OBJECT_ENGINES,
+		WB_SM_OBJECT_WORKERS, WB_SM_OBJECT_TRANSFERS, WB_SM_OBJECT_BYTES,
+		WB_SM_OBJECT_SECONDS};
+
+	if (!o->has_series)
+		return;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(own); i++)
+		wb_metric_forget(
+			s->metrics, own[i], 2, WB_LABELS(o->spec.namespace_, o->spec.name));
+}
+
+void wb__serve_count_transfer(
+	struct wb_serve *s, const struct object *o, const char *result, double seconds)
+{
+	wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
+		WB_LABELS(first_label(o), second_label(o), result), 1);
+	if (seconds > 0 && o->has_series) /* the time of which one, among others? */
+		wb_metric_set(s->metrics, WB_SM_OBJECT_SECONDS,
+			WB_LABELS(o->spec.namespace_, o->spec.name), seconds);
+}
+
+void wb__serve_count_bytes(
+	struct wb_serve *s, const struct object *o, const char *stage, uint64_t bytes)
+{
+	wb_metric_add(s->metrics, WB_SM_BYTES, WB_LABELS(stage), (double)bytes);
+	wb_metric_add(s->metrics, WB_SM_OBJECT_BYTES, WB_LABELS(first_label(o), second_label(o)),
+		(double)bytes);
+}
+
+static bool is_ready(const json_t *status)
+{
+	const json_t *c;
+	size_t k;
+
+	json_array_foreach(json_object_get(status, "conditions"), k, c)
+	{
+		const char *type = json_string_value(json_object_get(c, "type"));
+		const char *is = json_string_value(json_object_get(c, "status"));
+
+		if (type && is && !strcmp(type, "Ready"))
+			return !strcmp(is, "True");
+	}
+	return false;
+}
+
+static double number(const json_t *status, const char *field)
+{
+	return (double)json_integer_value(json_object_get(status, field));
+}
+
+static void add_object(struct figures *f, const struct object *o)
+{
+	json_t *st = wb_recon_status(o->r);
+	double updated = number(st, "updatedEngines");
+
+	f->state[o->spec.suspend ? SUSPENDED : is_ready(st) ? READY : NOT_READY]++;
+	f->engine[UPDATED] += updated;
+	f->engine[o->spec.suspend ? AT_REST : BEHIND] += number(st, "engineCount") - updated;
+	f->worker += number(st, "connectedWorkers");
+	json_decref(st);
+}
+
+static void add(struct figures *to, const struct figures *f)
+{
+	for (unsigned i = 0; i < N_STATE; i++)
+		to->state[i] += f->state[i];
+	for (unsigned i = 0; i < N_ENGINE; i++)
+		to->engine[i] += f->engine[i];
+	to->worker += f->worker;
+}
+
+/* @o: NULL = all that have no series. */
+static void show(struct wb_serve *s, const struct object *o, const struct figures *f)
+{
+	const char *ns = first_label(o), *name = second_label(o);
+
+	for (unsigned i = 0; i < N_STATE; i++)
+		wb_metric_set(s->metrics, WB_SM_OBJECT_STATE, WB_LABELS(ns, name, state_names[i]),
+			f->state[i]);
+	for (unsigned i = 0; i < N_ENGINE; i++)
+		wb_metric_set(s->metrics, WB_SM_OBJECT_ENGINES,
+			WB_LABELS(ns, name, engine_names[i]), f->engine[i]);
+	wb_metric_set(s->metrics, WB_SM_OBJECT_WORKERS, WB_LABELS(ns, name), f->worker);
+}
+
+void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out)
+{
+	struct figures all = {0}, other = {0};
+
+	for (size_t i = 0; i < s->n_object; i++) {
+		struct figures f = {0};
+
+		add_object(&f, s->object[i]);
+		add(&all, &f);
+		if (s->object[i]->has_series)
+			show(s, s->object[i], &f);
+		else
+			add(&other, &f);
+	}
+	show(s, NULL, &other);
+	wb_metric_set(s->metrics, WB_SM_OBJECTS, NULL, (double)s->n_object);
+	wb_metric_set(s->metrics, WB_SM_READY, NULL, all.state[READY]);
+	wb_metric_set(s->metrics, WB_SM_SUSPENDED, NULL, all.state[SUSPENDED]);
+	wb_metric_set(s->metrics, WB_SM_AGENTS, NULL, (double)wb_serve_n_agent(s));
+	wb_metric_set(s->metrics, WB_SM_WORKERS, NULL, all.worker);
+	wb_metric_set(s->metrics, WB_SM_ENGINES, NULL,
+		all.engine[UPDATED] + all.engine[BEHIND] + all.engine[AT_REST]);
+	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, all.engine[UPDATED]);
+	wb_metrics_write(s->metrics, out);
+}
