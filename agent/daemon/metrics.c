@@ -52,6 +52,7 @@ enum {
 	M_CLOCK_OFFSET,
 	M_CLOCK_ERROR,
 	M_MISMATCH,
+	M_VIOLATIONS,
 };
 
 static const struct wb_metric table[] = {
@@ -104,6 +105,9 @@ static const struct wb_metric table[] = {
 	[M_MISMATCH] = {"wb_checksum_mismatches_total",
 		"Chunks without the trainer's sum, asked for again, by where that was seen",
 		WB_METRIC_COUNTER, {"place"}, 0, 0},
+	[M_VIOLATIONS] = {"wb_protocol_violations_total",
+		"Messages of other agents that were not theirs to say, and were not heard",
+		WB_METRIC_COUNTER, {NULL}, 0, 0},
 };
 
 struct wb__http {
@@ -214,6 +218,7 @@ static void sample(struct wb__http *h)
 	wb_metric_set(h->m, M_CLOCK_OFFSET, NULL, (double)op.clock_offset_ns / 1e9);
 	wb_metric_set(h->m, M_CLOCK_ERROR, NULL, (double)op.clock_error_ns / 1e9);
 	wb_metric_set(h->m, M_BUFFER, NULL, (double)wb__env_arena_used(a->env));
+	wb_metric_set(h->m, M_VIOLATIONS, NULL, (double)wb_core_violations(a->core));
 	wb_loop_lag(a->loop, &lag);
 	wb_metric_set(h->m, M_LOOP_LAG, NULL, (double)lag.busy_max_ns / 1e9);
 	wb_metric_set(h->m, M_LOOP_BUSY, NULL, (double)lag.busy_ns / 1e9);

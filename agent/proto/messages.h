@@ -63,43 +63,6 @@ enum wb_app_end_result {
 	WB_APP_END_TORN_FINAL = 4, /* raise */
 };
 
-/* PEER.kind.  Leader, lead, party, trainers: agent/DESIGN.md. */
-enum wbp_peer {
-	WBP_PEER_PREPARE = 1, /* leader > lead */
-	WBP_PEER_REFUSED, /* lead > leader */
-	WBP_PEER_STOP, /* lead > party */
-	WBP_PEER_PROMISE, /* party > lead */
-	WBP_PEER_TARGET, /* lead > party */
-	WBP_PEER_STOPPED, /* party > lead */
-	WBP_PEER_OPEN, /* lead > party */
-	WBP_PEER_PROGRESS, /* party > lead */
-	WBP_PEER_END, /* lead > party */
-	WBP_PEER_ENDED, /* party > lead */
-	WBP_PEER_ENGINE, /* lead > leader */
-	WBP_PEER_LOST, /* leader > lead > party */
-	WBP_PEER_CANCEL, /* leader > lead */
-	WBP_PEER_TRIGGER, /* trainers > leader */
-	WBP_PEER_SERVE, /* leader > trainers */
-	WBP_PEER_RELEASE, /* leader > trainers */
-	WBP_PEER_FINAL, /* leader > trainers */
-	WBP_PEER_TRAINER_LOST, /* trainers > leader */
-	WBP_PEER_CONFIRM, /* any > any: only to say ack */
-	WBP_PEER_STAGE, /* lead > party: receive into staging areas */
-	WBP_PEER_INSTALL, /* lead > party: from there into the parameters */
-	WBP_PEER_DECIDED, /* leader > lead: COMMIT was chosen */
-	WBP_PEER_RESUME, /* party > lead: what the areas here hold, under a new plan */
-	WBP_PEER_BALLOT, /* proposer > judge: promise, and tell what was accepted */
-	WBP_PEER_BALLOTED, /* judge > proposer */
-	WBP_PEER_ACCEPT, /* proposer > judge */
-	WBP_PEER_ACCEPTED, /* judge > proposer */
-	WBP_PEER_NEXT, /* trainers > leader: the next version is ready; drop this where it can be */
-	WBP_PEER_ACTIVE, /* leader > trainers: transfers begin under this epoch */
-	WBP_PEER_DOUBT, /* party > lead: an update whose END workers here have not heard */
-	WBP_PEER_RECALL, /* lead > party: what became of that update there */
-	WBP_PEER_RECALLED, /* party > lead */
-	WBP_PEER_OUTCOME, /* lead > party: the END that those workers missed */
-};
-
 /* clang-format off */
 
 /* ---- parts --------------------------------------------------------------------------------- */
@@ -481,7 +444,7 @@ enum wbp_peer {
 
 /* One message of a transfer between agents; kind says which fields count (PROTOCOL.md). */
 #define WBF_peer(F, S, X) \
-	F(X, U32, kind, 64, REQ, 1, "enum wbp_peer") \
+	F(X, U32, kind, 64, REQ, 1, "enum wbp_peer: the last table") \
 	F(X, STR, uid, WBP_NAME_MAX, REQ, 1, "uid of the transfer object") \
 	F(X, U64, term, 0, REQ, 1, "epoch") \
 	F(X, U64, number, 0, REQ, 1, "epoch") \

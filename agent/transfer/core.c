@@ -222,66 +222,57 @@ void wb__core_trace(
 		o->core->env->trace(o->core->env->ctx, what, who, transfer, v);
 }
 
+/* For the lead, who passes it on, and for parties, who hear it from the lead. */
+static void on_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	wb__core_lead_msg(e, from, m);
+	wb__core_party_msg(e, from, m);
+}
+
+static void (*const heard_by[])(struct epoch *e, uint32_t from, const struct wb_msg_peer *m) = {
+	[WBP_PEER_PREPARE] = wb__core_lead_msg,
+	[WBP_PEER_PROMISE] = wb__core_lead_msg,
+	[WBP_PEER_STOPPED] = wb__core_lead_msg,
+	[WBP_PEER_PROGRESS] = wb__core_lead_msg,
+	[WBP_PEER_ENDED] = wb__core_lead_msg,
+	[WBP_PEER_CANCEL] = wb__core_lead_msg,
+	[WBP_PEER_DECIDED] = wb__core_lead_msg,
+	[WBP_PEER_LOST] = on_engine_lost,
+	[WBP_PEER_STOP] = wb__core_party_msg,
+	[WBP_PEER_TARGET] = wb__core_party_msg,
+	[WBP_PEER_OPEN] = wb__core_party_msg,
+	[WBP_PEER_STAGE] = wb__core_party_msg,
+	[WBP_PEER_INSTALL] = wb__core_party_msg,
+	[WBP_PEER_END] = wb__core_party_msg,
+	[WBP_PEER_RESUME] = wb__core_resume_msg,
+	[WBP_PEER_DOUBT] = wb__core_doubt_msg,
+	[WBP_PEER_RECALL] = wb__core_doubt_msg,
+	[WBP_PEER_RECALLED] = wb__core_doubt_msg,
+	[WBP_PEER_OUTCOME] = wb__core_doubt_msg,
+	[WBP_PEER_BALLOT] = wb__core_judge_msg,
+	[WBP_PEER_ACCEPT] = wb__core_judge_msg,
+	[WBP_PEER_BALLOTED] = wb__core_ballot_msg,
+	[WBP_PEER_ACCEPTED] = wb__core_ballot_msg,
+	[WBP_PEER_REFUSED] = wb__core_leader_msg,
+	[WBP_PEER_ENGINE] = wb__core_leader_msg,
+	[WBP_PEER_TRIGGER] = wb__core_leader_msg,
+	[WBP_PEER_TRAINER_LOST] = wb__core_leader_msg,
+	[WBP_PEER_NEXT] = wb__core_leader_msg,
+	[WBP_PEER_SERVE] = wb__core_trainers_msg,
+	[WBP_PEER_RELEASE] = wb__core_trainers_msg,
+	[WBP_PEER_FINAL] = wb__core_trainers_msg,
+};
+
 static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
+	if (!wb__core_may_say(e, from, m))
+		return;
 	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
 	wb__core_activate(e);
 	e->has_begun |= !m->feed && (m->kind == WBP_PEER_PREPARE || m->kind == WBP_PEER_STAGE ||
 					    m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_SERVE);
-	switch (m->kind) {
-	case WBP_PEER_PREPARE:
-	case WBP_PEER_PROMISE:
-	case WBP_PEER_STOPPED:
-	case WBP_PEER_PROGRESS:
-	case WBP_PEER_ENDED:
-	case WBP_PEER_CANCEL:
-	case WBP_PEER_DECIDED:
-		wb__core_lead_msg(e, from, m);
-		break;
-	case WBP_PEER_RESUME:
-		wb__core_resume_msg(e, from, m);
-		break;
-	case WBP_PEER_DOUBT:
-	case WBP_PEER_RECALL:
-	case WBP_PEER_RECALLED:
-	case WBP_PEER_OUTCOME:
-		wb__core_doubt_msg(e, from, m);
-		break;
-	case WBP_PEER_BALLOT:
-	case WBP_PEER_ACCEPT:
-		wb__core_judge_msg(e, from, m);
-		break;
-	case WBP_PEER_BALLOTED:
-	case WBP_PEER_ACCEPTED:
-		wb__core_ballot_msg(e, from, m);
-		break;
-	case WBP_PEER_LOST:
-		wb__core_lead_msg(e, from, m);
-		wb__core_party_msg(e, from, m);
-		break;
-	case WBP_PEER_STOP:
-	case WBP_PEER_TARGET:
-	case WBP_PEER_OPEN:
-	case WBP_PEER_STAGE:
-	case WBP_PEER_INSTALL:
-	case WBP_PEER_END:
-		wb__core_party_msg(e, from, m);
-		break;
-	case WBP_PEER_REFUSED:
-	case WBP_PEER_ENGINE:
-	case WBP_PEER_TRIGGER:
-	case WBP_PEER_TRAINER_LOST:
-	case WBP_PEER_NEXT:
-		wb__core_leader_msg(e, from, m);
-		break;
-	case WBP_PEER_SERVE:
-	case WBP_PEER_RELEASE:
-	case WBP_PEER_FINAL:
-		wb__core_trainers_msg(e, from, m);
-		break;
-	default:
-		break;
-	}
+	if (m->kind < WB_ARRAY_SIZE(heard_by) && heard_by[m->kind])
+		heard_by[m->kind](e, from, m);
 }
 
 static void send_self(struct epoch *e, const struct wb_msg_peer *m)

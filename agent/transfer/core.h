@@ -212,6 +212,8 @@ void wb_core_pump(struct wb_core *c);
 /** wb_core_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
 uint64_t wb_core_tick(struct wb_core *c);
 
+/** wb_core_violations - messages so far that were not their sender's to say, and were not heard. */
+uint64_t wb_core_violations(const struct wb_core *c);
 /* For HELLO and status: what a worker's engine holds, the highest transfer and term seen. */
 uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version);
 uint64_t wb_core_highest(const struct wb_core *c, const char *object);

@@ -393,11 +393,8 @@ static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 
 void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct doubt *d;
+	struct doubt *d = &e->lead[m->engine].doubt;
 
-	if (m->engine >= e->r.n_engine)
-		return;
-	d = &e->lead[m->engine].doubt;
 	if (m->kind == WBP_PEER_DOUBT && m->transfer) {
 		on_doubt(e, from, m);
 	} else if (m->kind == WBP_PEER_RECALL) {

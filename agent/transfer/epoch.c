@@ -45,7 +45,7 @@ static void epoch_destroy(struct epoch *e)
 		wb__core_wire_down(&e->wire[i], 0, 0);
 	wb_free(e->wire);
 	wb_free(e->link);
-	wb_free(e->trains);
+	wb__core_roles_finish(e);
 	wb_free(e->member);
 	wb_local_destroy(e->staged);
 	wb_local_destroy(e->local);
@@ -408,17 +408,14 @@ static int build(struct epoch *e, struct wb_err *err)
 		rc = make_staged(e, err);
 	if (rc < 0)
 		return rc;
-	e->trains = wb_zalloc(e->r.n_agent, sizeof(*e->trains));
 	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
 	e->wire = wb_zalloc(e->r.n_agent, sizeof(*e->wire));
 	e->party = wb_zalloc(e->r.n_engine, sizeof(*e->party));
 	e->lead = wb_zalloc(e->r.n_engine, sizeof(*e->lead));
 	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
-	if (!e->trains || !e->link || !e->wire || !e->party || !e->lead || !e->trigger)
+	if (!e->link || !e->wire || !e->party || !e->lead || !e->trigger ||
+		wb__core_roles_create(e) < 0)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
-	for (uint32_t w = 0; w < e->plan->n_worker; w++)
-		if (e->plan->worker[w].role == WB_ROLE_TRAINER)
-			e->trains[e->plan->worker[w].domain] = true;
 	wb__core_flow_env_init(e);
 	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
 	e->xp.term = e->r.term;
@@ -446,6 +443,11 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
 			"the roster (%u workers, %u agents, %u engines) does not fit the plan "
 			"(%u, %u, %u)",
 			r->n_worker, r->n_agent, r->n_engine, plan->n_worker, domains, engines);
+	for (uint32_t en = 0; en < r->n_engine; en++)
+		if (r->engine[en].lead >= r->n_agent)
+			return wb_err_set(err, WB_EPLAN,
+				"the roster says that agent %u leads engine %s, and there are %u",
+				r->engine[en].lead, r->engine[en].name, r->n_agent);
 	return 0;
 }
 

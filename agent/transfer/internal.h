@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "lane/lane.h"
+#include "proto/peers.h"
 #include "transfer/core.h"
 
 #define CORE_WORKERS_MAX 256
@@ -100,7 +101,8 @@ struct epoch {
 	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
 	struct worker **member; /* by local index */
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
-	bool *trains; /* by agent: has trainer workers */
+	bool *trains, *leads; /* by agent: has trainer workers; leads an engine */
+	uint8_t *has_party; /* bit engine * n_agent + agent: has workers of the engine */
 	struct link *link; /* by agent */
 	struct wire *wire; /* by agent */
 	struct wb_xport_epoch xp;
@@ -384,6 +386,7 @@ struct wb_core {
 		**self_tail; /* messages to ourselves, handled after each event */
 	bool draining_self;
 	bool closing; /* the transport is gone */
+	uint64_t violations; /* messages that were not their sender's to say */
 	struct { /* runs of digest.c, by number */
 		uint64_t begun, done;
 		struct wb_buf page; /* what the last one found */
@@ -589,6 +592,12 @@ uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 void wb__core_leader_chosen(struct leader *l, enum decision d);
 bool wb__core_is_end(enum wb_engine_state s); /* nothing more comes of the engine */
 bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
+
+/* roles.c */
+int wb__core_roles_create(struct epoch *e); /* -ENOMEM */
+void wb__core_roles_finish(struct epoch *e);
+/* Is the message one that agent @from may send to this one (proto/peers.h)?  Else it is counted. */
+bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 uint64_t wb__core_leader_tick(struct object *o, uint64_t now);

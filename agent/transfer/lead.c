@@ -530,11 +530,8 @@ static bool is_of_party(const struct wb_msg_peer *m)
 
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l;
+	struct lead *l = &e->lead[m->engine];
 
-	if (m->engine >= e->r.n_engine)
-		return;
-	l = &e->lead[m->engine];
 	if (m->kind == WBP_PEER_PREPARE) {
 		on_prepare(e, from, m);
 		return;

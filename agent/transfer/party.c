@@ -465,11 +465,8 @@ static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
 
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct party *p;
+	struct party *p = &e->party[m->engine];
 
-	if (m->engine >= e->r.n_engine)
-		return;
-	p = &e->party[m->engine];
 	if ((m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_STAGE) &&
 		wb__core_refuse_asleep(e, from, m))
 		return;

@@ -145,13 +145,11 @@ void wb__core_resume_look(struct epoch *e, uint32_t engine)
 
 void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l;
-	struct resume *r;
+	struct lead *l = &e->lead[m->engine];
+	struct resume *r = &l->resume;
 
-	if (m->engine >= e->r.n_engine || !e->staged)
+	if (!e->staged)
 		return;
-	l = &e->lead[m->engine];
-	r = &l->resume;
 	if (!r->heard) {
 		r->heard = wb_zalloc(e->r.n_agent, sizeof(*r->heard));
 		r->is_whole = true;

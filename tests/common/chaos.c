@@ -657,6 +657,9 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	}
 	if (!c->wrong[0])
 		finale(c);
+	if (!c->wrong[0] && world_violations(c->w))
+		wrong(c, "%llu messages were not their sender's to say",
+			(unsigned long long)world_violations(c->w));
 	c->digest = wb_mix64(c->w->digest ^ c->events) | 1;
 	c->op.alive = false;
 	c->w->watch = (struct world_watch){0};

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "lane/lane.h"
+#include "proto/peers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -403,11 +404,21 @@ static void stop_agent(struct world_agent *a)
 	a->timer = 0;
 	a->alive = false;
 	wb_xport_close(a->xport);
+	a->world->violations += wb_core_violations(a->core);
 	wb_core_destroy(a->core);
 	wb_fault_destroy(a->fault);
 	a->xport = NULL;
 	a->core = NULL;
 	a->fault = NULL;
+}
+
+uint64_t world_violations(const struct world *w)
+{
+	uint64_t n = w->violations;
+
+	for (uint32_t i = 0; i < w->n_agent; i++)
+		n += w->agent[i].alive ? wb_core_violations(w->agent[i].core) : 0;
+	return n;
 }
 
 void world_finish(struct world *w)

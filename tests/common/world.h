@@ -203,12 +203,15 @@ struct world {
 	uint64_t arrived_sent_ns; /* when the last sent of those that came was sent */
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
+	uint64_t violations; /* that agents which are gone had counted */
 };
 
 extern const char *const world_uid;
 
 void world_init(struct world *w, const struct world_opts *o);
 void world_finish(struct world *w);
+/** world_violations - messages so far that were not their sender's to say. */
+uint64_t world_violations(const struct world *w);
 /** world_plan - plan over all live workers, install and activate everywhere; new epoch. */
 void world_plan(struct world *w);
 /** world_send - every trainer writes @version into its parameters and calls send_weights. */

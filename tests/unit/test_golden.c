@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "proto/messages.h"
+#include "proto/peers.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_proto.h"
 
@@ -142,16 +143,20 @@ static void row(struct wb_buf *b, const char *name, unsigned kind, const char *s
 #define DOC_MSG(no, NAME, lower, enc, cap, who, doc) \
 	wb_buf_printf(b, "\n#### 0x%03x `" #NAME "`\n\n%s: %s. %s, at most %u bytes.\n" HEAD, no, who, doc, WB_ENC_##enc == WB_ENC_BIN ? "Binary" : "JSON", cap); \
 	WBF_##lower(DOC_F, DOC_S, b)
+#define DOC_PEER(number, NAME, from, to, needs, doc) \
+	wb_buf_printf(b, "| %d | `%s` | %s | %s | %s | %s |\n", number, #NAME, #from, #to, #needs, doc);
 static void put_tables(struct wb_buf *b)
 {
 	wb_buf_printf(b, "\n### Parts\n");
 	WB_SUBS(DOC_SUB)
 	wb_buf_printf(b, "\n### Messages\n");
 	WB_MESSAGES(DOC_MSG)
+	wb_buf_printf(b, "\n### Kinds of `PEER`\n\n| kind | name | from | to | needs | meaning |\n|---|---|---|---|---|---|\n");
+	WB_PEERS(DOC_PEER)
 }
 /* clang-format on */
 
-#define MARK "<!-- The rest is written from messages.h by test_golden. -->\n"
+#define MARK "<!-- The rest is written from messages.h and peers.h by test_golden. -->\n"
 
 START_TEST(protocol_md_has_every_message_and_field)
 {

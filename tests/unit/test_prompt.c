@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who dies is missed at once: deadlines are minutes here, and nobody waits for one.  A fault at any
  * event of a transfer; a later one commits at every engine that is there. */
+#include "proto/peers.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/world_op.h"
 
