@@ -25,6 +25,7 @@
 
 #define MOD "operator"
 #define CONNS_MAX 65536 /* a pod has one for each of its objects */
+#define PROBES_SOURCE_MAX 4
 #define TLS_RELOAD_NS (60 * WB_NS_PER_S)
 
 struct app {
@@ -34,7 +35,7 @@ struct app {
 	struct wb_signal *sigterm, *sigint, *sighup;
 	struct wb_tls *tls;
 	struct wb_listener *listener;
-	struct wb_http *http;
+	struct wb_http *http, *probes;
 	struct wb_serve *serve;
 	struct wb__cluster *cluster; /* NULL = files */
 	struct wb__pages pages;
@@ -132,11 +133,12 @@ static void close_inputs(struct app *a)
 {
 	wb_listener_close(a->listener);
 	wb_http_stop(a->http);
+	wb_http_stop(a->probes);
 	wb_timer_destroy(a->timer);
 	wb_timer_destroy(a->tls_timer);
 	wb_signal_destroy(a->sighup);
 	a->listener = NULL;
-	a->http = NULL;
+	a->http = a->probes = NULL;
 	a->timer = a->tls_timer = NULL;
 	a->sighup = NULL;
 }
@@ -377,17 +379,33 @@ static int start_listener(struct app *a, struct wb_err *err)
 	return wb_listen(a->loop, &lo, &cb, &a->listener, err);
 }
 
+/* Kubelet's alone: of short life, and the chart's NetworkPolicy lets nobody else near. */
+static int start_probes(struct app *a, struct wb_err *err)
+{
+	struct wb_http_opts o = {.host = a->o.probes.host,
+		.port = a->o.probes.port,
+		.source_max = PROBES_SOURCE_MAX,
+		.request_ns = WB_NS_PER_S,
+		.reply_ns = WB_NS_PER_S,
+		.fn = wb__pages_probe,
+		.cookie = &a->pages};
+
+	return a->o.has_probes ? wb_http_start(a->loop, &o, &a->probes, err) : 0;
+}
+
 static int start_http(struct app *a, struct wb_err *err)
 {
-	int rc;
+	struct wb_http_opts o = {.host = a->o.http.host,
+		.port = a->o.http.port,
+		.fn = wb__pages_answer,
+		.cookie = &a->pages};
+	int rc = 0;
 
 	a->pages = (struct wb__pages){a->serve, a->loop, true, a->cluster, 0};
-	if (!a->o.has_http)
-		return 0;
-	rc = wb_http_start(a->loop, a->o.http.host, a->o.http.port, wb__pages_answer, &a->pages,
-		&a->http, err);
+	if (a->o.has_http)
+		rc = wb_http_start(a->loop, &o, &a->http, err);
 	a->pages.port = a->http ? wb_http_port(a->http) : 0;
-	return rc;
+	return rc ? rc : start_probes(a, err);
 }
 
 static int start_signals(struct app *a, struct wb_err *err)
@@ -429,8 +447,11 @@ static int start(struct app *a, struct wb_err *err)
 		rc = start_http(a, err);
 	if (rc < 0)
 		return rc;
-	return wb_port_file_write(a->o.port_file, wb_listener_port(a->listener),
-		a->http ? wb_http_port(a->http) : 0, err);
+	return wb_port_file_write(a->o.port_file,
+		&(struct wb_ports){wb_listener_port(a->listener),
+			a->http ? wb_http_port(a->http) : 0,
+			a->probes ? wb_http_port(a->probes) : 0},
+		err);
 }
 
 static void finish(struct app *a)

@@ -36,6 +36,14 @@ static int set_http(void *options, const char *arg)
 	return wb_cli_addr(arg, &o->http);
 }
 
+static int set_probes(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+
+	o->has_probes = true;
+	return wb_cli_addr(arg, &o->probes);
+}
+
 static int set_name(void *options, const char *arg)
 {
 	struct wb__operator_options *o = options;
@@ -151,6 +159,9 @@ static const struct wb_cli_row rows[] = {
 	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /objects /plan /manifest /trace "
 		"(default: not)"},
+	{"probes", "HOST:PORT", set_probes, 0, "HOST:PORT, or :PORT for all addresses",
+		"serve /healthz and /readyz alone, whatever is done to the other ports (default: "
+		"not)"},
 	{"port-file", "FILE", TEXT(port_file), "a file name",
 		"write the ports in use to FILE once they listen"},
 	{"name", "NAME", set_name, 0, "at most 253 characters",

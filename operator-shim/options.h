@@ -19,8 +19,8 @@ struct wb_err;
 struct wb__operator_options {
 	const char *file[WB_OPERATOR_FILES_MAX]; /* borrowed from argv, as all strings here */
 	size_t n_file;
-	struct wb_cli_addr listen, http;
-	bool has_http;
+	struct wb_cli_addr listen, http, probes;
+	bool has_http, has_probes;
 	const char *psk_file; /* "" = tokens */
 	const char *tls_cert, *tls_key; /* "" = a shared key, or a Secret */
 	const char *tls_ca; /* "" = agents get it from elsewhere */

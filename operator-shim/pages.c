@@ -157,3 +157,12 @@ int wb__pages_answer(
 	}
 	return -ENOENT;
 }
+
+int wb__pages_probe(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)rq;
+	if (!strcmp(path, "/healthz"))
+		return healthz(cookie, NULL, r);
+	return !strcmp(path, "/readyz") ? readyz(cookie, NULL, r) : -ENOENT;
+}

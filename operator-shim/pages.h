@@ -21,5 +21,8 @@ struct wb__pages {
 /** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */
 int wb__pages_answer(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r);
+/** wb__pages_probe - the same for probes alone: nothing but /healthz and /readyz is there. */
+int wb__pages_probe(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r);
 
 #endif

@@ -9,15 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
-int wb_port_file_write(
-	const char *path, uint16_t listen_port, uint16_t http_port, struct wb_err *err)
+int wb_port_file_write(const char *path, const struct wb_ports *p, struct wb_err *err)
 {
 	char tmp[4096], text[64];
 	int fd, n, rc = 0;
 
 	if (!path || !path[0])
 		return 0;
-	n = snprintf(text, sizeof(text), "listen %u\nhttp %u\n", listen_port, http_port);
+	n = snprintf(text, sizeof(text), "listen %u\nhttp %u\n", p->listen, p->http);
+	if (p->probes)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "probes %u\n", p->probes);
 	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp", path) >= sizeof(tmp))
 		return wb_err_set(err, -ENAMETOOLONG, "--port-file: the name is too long");
 	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -8,9 +8,13 @@
 
 struct wb_err;
 
-/** wb_port_file_write - write "listen N\nhttp M\n" to @path, whole or not at all (readers wait for
- *  the name).  @path NULL or "" is 0.  0 or -errno.  Blocks. */
-int wb_port_file_write(
-	const char *path, uint16_t listen_port, uint16_t http_port, struct wb_err *err);
+struct wb_ports {
+	uint16_t listen, http;
+	uint16_t probes; /* 0 = there are none */
+};
+
+/** wb_port_file_write - write "listen N\nhttp M\n", and "probes P\n", to @path, whole or not at all
+ *  (readers wait for the name).  @path NULL or "" is 0.  0 or -errno.  Blocks. */
+int wb_port_file_write(const char *path, const struct wb_ports *p, struct wb_err *err);
 
 #endif

@@ -13,7 +13,8 @@ struct wb_err;
 
 struct wb__ctl_opts {
 	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
-	const char *agent_addr; /* of an agent's pages (verify: of several); NULL = not given */
+	const char
+		*agent_addr; /* of an agent's pages, or their socket; several; NULL = not given */
 	const char *object; /* NULL = the only one */
 	const char *file; /* of a plan, or to inject into; NULL = from the operator, stdin */
 	const char *manifest; /* file; NULL = none */

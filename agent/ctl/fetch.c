@@ -26,18 +26,18 @@ static int make_url(
 
 	if (object && !text)
 		return -ENOMEM;
-	n = snprintf(out, bytes, "http://%s%s%s%s", addr, path, text ? "?object=" : "",
-		text ? text : "");
+	n = snprintf(out, bytes, "http://%s%s%s%s", addr[0] == '/' ? "localhost" : addr, path,
+		text ? "?object=" : "", text ? text : "");
 	curl_free(text);
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
-/* Without a port curl would ask the one of web servers. */
+/* The path of a unix socket has none.  Without a port curl would ask the one of web servers. */
 static bool has_port(const char *addr)
 {
 	const char *colon = strrchr(addr, ':'), *end = strrchr(addr, ']');
 
-	return colon && colon[1] && (!end || colon > end);
+	return addr[0] == '/' || (colon && colon[1] && (!end || colon > end));
 }
 
 static int translate(CURLcode code, const char *addr, const struct wb_buf *out, struct wb_err *err)
@@ -88,9 +88,11 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 		n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
 }
 
-static int get(CURL *c, const char *url, struct wb_buf *out)
+static int get(CURL *c, const char *addr, const char *url, struct wb_buf *out)
 {
 	curl_easy_setopt(c, CURLOPT_URL, url);
+	if (addr[0] == '/')
+		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, addr);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http");
 	/* A standby sends us to the leader. */
 	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
@@ -123,7 +125,7 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 	if (rc < 0) {
 		wb_err_set(err, rc, "the address or object is too long");
 	} else {
-		CURLcode code = (CURLcode)get(c, url, out);
+		CURLcode code = (CURLcode)get(c, addr, url, out);
 
 		rc = code ? translate(code, addr, out, err)
 			  : judge(c, addr, path, object, out, err);

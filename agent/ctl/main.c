@@ -86,7 +86,9 @@ static void print_help(void)
 	       "  --operator HOST:PORT     the operator's --http address (default: "
 	       "$WEIGHTBRIDGE_OPERATOR_HTTP,\n"
 	       "                           else " WB_CTL_OPERATOR ")\n"
-	       "  --agent HOST:PORT        an agent's --http address (default: of this container)\n"
+	       "  --agent HOST:PORT|PATH   an agent's --http address, or its SOCKET.http (default: "
+	       "of this\n"
+	       "                           container)\n"
 	       "  --object NAME            object, when the operator has several\n"
 	       "  --manifest FILE          manifest of the plan in FILE, for tensor names\n"
 	       "  --tls HOST:PORT, --ca-file FILE\n"
@@ -109,20 +111,27 @@ const char *wb__ctl_operator(const struct wb__ctl_opts *o)
 	return env && *env ? env : WB_CTL_OPERATOR;
 }
 
+/* The socket of its pages, else the port of a container of before there was one. */
 const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
 {
+	const char *pages = getenv("WEIGHTBRIDGE_AGENT_PAGES");
 	const char *path = getenv("WEIGHTBRIDGE_AGENT_PORTS");
-	FILE *f = !o->agent_addr && !o->operator_addr && path ? fopen(path, "re") : NULL;
+	FILE *f;
 	unsigned port, found = 0;
 	char key[16];
 
+	if (o->agent_addr || o->operator_addr)
+		return o->agent_addr;
+	if (pages && *pages)
+		return pages;
+	f = path ? fopen(path, "re") : NULL;
 	while (f && fscanf(f, "%15s %u", key, &port) == 2)
 		if (!strcmp(key, "http") && port < 65536)
 			found = port;
 	if (f)
 		fclose(f);
 	if (!found)
-		return o->agent_addr;
+		return NULL;
 	snprintf(text, 32, "127.0.0.1:%u", found);
 	return text;
 }

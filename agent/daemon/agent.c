@@ -295,7 +295,8 @@ static int start(struct wb__agent *a, struct wb_err *err)
 	if (rc == 0)
 		rc = start_signals(a, err);
 	if (rc == 0)
-		rc = wb_port_file_write(a->o.port_file, a->port, wb__http_port(a->http), err);
+		rc = wb_port_file_write(a->o.port_file,
+			&(struct wb_ports){a->port, wb__http_port(a->http), 0}, err);
 	if (rc == 0)
 		rc = start_oplinks(a, err);
 	return rc;

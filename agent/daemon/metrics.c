@@ -21,6 +21,7 @@
 #include "xport/xport.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,8 @@ static const struct wb_metric table[] = {
 struct wb__http {
 	struct wb__agent *a;
 	struct wb_metrics *m;
-	struct wb_http *server;
+	struct wb_http *server; /* NULL = no address was given */
+	struct wb_http *local; /* on a unix socket: probes, and wbctl of this pod */
 };
 
 uint16_t wb__http_port(const struct wb__http *h)
@@ -226,10 +228,11 @@ static void sample(struct wb__http *h)
 	sample_control(h);
 }
 
-static void ready(struct wb__http *h, struct wb_http_reply *r)
+static void ready(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	struct wb__oplink_state op;
 
+	(void)rq;
 	wb__oplink_all(h->a, &op);
 	if (wb__agent_is_draining(h->a))
 		wb_buf_printf(&r->body, "not ready: the agent is stopping\n");
@@ -242,10 +245,11 @@ static void ready(struct wb__http *h, struct wb_http_reply *r)
 }
 
 /* For the pod's readiness: an engine with a mix of versions must not be asked anything. */
-static void serving(struct wb__http *h, struct wb_http_reply *r)
+static void serving(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	const char *engine = wb_core_torn(h->a->core);
 
+	(void)rq;
 	if (engine) {
 		r->status = 503;
 		wb_buf_printf(
@@ -255,38 +259,104 @@ static void serving(struct wb__http *h, struct wb_http_reply *r)
 	}
 }
 
+static void metrics_page(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)rq;
+	sample(h);
+	r->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	wb_metrics_write(h->m, &r->body);
+}
+
+static void healthz(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)h;
+	(void)rq;
+	wb_buf_printf(&r->body, "ok\n"); /* the loop turns, or nobody would answer */
+}
+
+static uint64_t number_of(struct wb_http_request *rq, const char *name)
+{
+	const char *v = wb_http_query(rq, name);
+
+	return v ? strtoull(v, NULL, 10) : 0;
+}
+
+static void status(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)rq;
+	r->content_type = "application/json";
+	wb__status_json(h->a, &r->body);
+}
+
+static void digest(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	r->content_type = "application/json";
+	wb_core_digest_json(h->a->core, number_of(rq, "number"), &r->body);
+	wb__env_kick(h->a->env);
+}
+
+static void trace(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	r->content_type = "application/json";
+	wb__trace_json(h->a->trace, number_of(rq, "transfer"), &r->body);
+}
+
+static const struct {
+	const char *path;
+	void (*fn)(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r);
+	bool is_open; /* to everybody: says nothing of objects */
+} pages[] = {
+	{"/metrics", metrics_page, true},
+	{"/healthz", healthz, true},
+	{"/readyz", ready, true},
+	{"/serving", serving, true},
+	{"/status", status, false},
+	{"/digest", digest, false},
+	{"/trace", trace, false},
+};
+
 static int on_request(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	struct wb__http *h = cookie;
-	const char *transfer, *number;
 
-	if (!strcmp(path, "/metrics")) {
-		sample(h);
-		r->content_type = "text/plain; version=0.0.4; charset=utf-8";
-		wb_metrics_write(h->m, &r->body);
-	} else if (!strcmp(path, "/healthz")) {
-		wb_buf_printf(&r->body, "ok\n"); /* the loop turns, or nobody would answer */
-	} else if (!strcmp(path, "/readyz")) {
-		ready(h, r);
-	} else if (!strcmp(path, "/serving")) {
-		serving(h, r);
-	} else if (!strcmp(path, "/status")) {
-		r->content_type = "application/json";
-		wb__status_json(h->a, &r->body);
-	} else if (!strcmp(path, "/digest")) {
-		r->content_type = "application/json";
-		number = wb_http_query(rq, "number");
-		wb_core_digest_json(h->a->core, number ? strtoull(number, NULL, 10) : 0, &r->body);
-		wb__env_kick(h->a->env);
-	} else if (!strcmp(path, "/trace")) {
-		transfer = wb_http_query(rq, "transfer");
-		r->content_type = "application/json";
-		wb__trace_json(h->a->trace, transfer ? strtoull(transfer, NULL, 10) : 0, &r->body);
-	} else {
-		return -ENOENT;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++) {
+		if (strcmp(path, pages[i].path) != 0)
+			continue;
+		if (pages[i].is_open || wb_http_is_local(rq)) {
+			pages[i].fn(h, rq, r);
+			return r->body.rc;
+		}
+		r->status = 401;
+		wb_buf_printf(&r->body,
+			"%s of an agent is for its own pod alone: ask there (kubectl exec POD -c "
+			"weightbridge-agent -- wbctl status), or from 127.0.0.1\n",
+			path);
+		return r->body.rc;
 	}
-	return r->body.rc;
+	return -ENOENT;
+}
+
+static int start_server(struct wb__http *h, struct wb_err *err)
+{
+	struct wb_http_opts o = {.host = h->a->o.http.host,
+		.port = h->a->o.http.port,
+		.fn = on_request,
+		.cookie = h};
+
+	return h->a->o.has_http ? wb_http_start(h->a->loop, &o, &h->server, err) : 0;
+}
+
+/* An agent lives without it; who probes it will not. */
+static void start_local(struct wb__http *h)
+{
+	char path[PATH_MAX];
+	struct wb_http_opts o = {.socket = path, .fn = on_request, .cookie = h};
+	struct wb_err err = {0};
+
+	snprintf(path, sizeof(path), "%s" WB_AGENT_PAGES_SUFFIX, h->a->o.socket);
+	if (wb_http_start(h->a->loop, &o, &h->local, &err) < 0)
+		WB_LOG_WRN(MOD, "no socket for probes and wbctl", WB_S("why", err.msg));
 }
 
 int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *err)
@@ -305,13 +375,12 @@ int wb__http_start(struct wb__agent *a, struct wb__http **out, struct wb_err *er
 	for (int p = 0; p < WB_FLOW_PLACES; p++) /* there from the start, with 0 */
 		wb_metric_add(
 			h->m, M_MISMATCH, WB_LABELS(wb_flow_place_name((enum wb_flow_place)p)), 0);
-	if (a->o.has_http)
-		rc = wb_http_start(
-			a->loop, a->o.http.host, a->o.http.port, on_request, h, &h->server, err);
+	rc = start_server(h, err);
 	if (rc < 0) {
 		wb__http_stop(h);
 		return rc;
 	}
+	start_local(h);
 	if (h->server)
 		WB_LOG_INFO(MOD, "listening", WB_S("host", a->o.http.host),
 			WB_U("port", wb_http_port(h->server)));
@@ -324,6 +393,7 @@ void wb__http_stop(struct wb__http *h)
 	if (!h)
 		return;
 	wb_http_stop(h->server);
+	wb_http_stop(h->local);
 	wb_metrics_destroy(h->m);
 	wb_free(h);
 }

@@ -240,8 +240,7 @@ static const struct wb_cli_row rows[] = {
 	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
 		"time for running transfers after SIGTERM (default: 25)"},
 	{"probe", "WHICH", set_probe, 0, "startup, live or ready",
-		"startup, live or ready: ask a running agent with the same --socket, --http and "
-		"--port-file, and exit"},
+		"startup, live or ready: ask the running agent of this --socket, and exit"},
 };
 #undef TEXT
 
@@ -315,9 +314,7 @@ static int check(struct wb__options *o, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	if (o->probe[0])
-		return !strcmp(o->probe, "startup") || o->has_http
-			       ? 0
-			       : wb_err_set(err, -EINVAL, "--probe %s needs --http", o->probe);
+		return 0;
 	if (!o->name) {
 		o->name = o->node;
 		if (!is_name(o->name, WB_XPORT_NAME_MAX - 1))

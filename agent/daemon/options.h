@@ -15,6 +15,7 @@
 struct wb_err;
 
 #define WB_AGENT_SOCKET "/run/weightbridge/agent.sock"
+#define WB_AGENT_PAGES_SUFFIX ".http" /* of the socket beside it, for probes and wbctl */
 
 #define WB__OBJECTS_MAX 8 /* served by one agent */
 

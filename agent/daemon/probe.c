@@ -66,15 +66,41 @@ static uint16_t page_port(const struct wb__options *o)
 	return (uint16_t)port;
 }
 
-static int connect_one(const struct addrinfo *ai)
+static void set_limit(int fd)
 {
 	struct timeval limit = {.tv_sec = 4};
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+/* The socket that only this pod reaches: nobody elsewhere can take its places. */
+static int connect_local(const struct wb__options *o)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" WB_AGENT_PAGES_SUFFIX, o->socket);
+	int fd, rc;
+
+	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
+		return -ENAMETOOLONG;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	set_limit(fd);
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+		return fd;
+	rc = -errno;
+	close(fd);
+	return rc;
+}
+
+static int connect_one(const struct addrinfo *ai)
+{
 	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
 
 	if (fd < 0)
 		return -errno;
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	set_limit(fd);
 	if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
 		return fd;
 	rc = -errno;
@@ -82,8 +108,8 @@ static int connect_one(const struct addrinfo *ai)
 	return rc;
 }
 
-/* Where it listens; one that listens on all addresses is reached by the loopback of either family,
- * which a pod of the other has, too. */
+/* Where its pages are; one that listens on all addresses is reached by the loopback of either
+ * family, which a pod of the other has, too. */
 static int connect_page(const struct wb__options *o)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -107,10 +133,13 @@ static int connect_page(const struct wb__options *o)
 static int probe_page(const struct wb__options *o, const char *page)
 {
 	char text[REPLY_MAX], *body;
-	int fd = connect_page(o), n;
+	int fd = connect_local(o), n;
 	size_t len = 0;
 	ssize_t got = 0;
 
+	/* An agent of before there was such a socket, or with a path too long for one. */
+	if ((fd == -ENOENT || fd == -ECONNREFUSED || fd == -ENAMETOOLONG) && o->has_http)
+		fd = connect_page(o);
 	if (fd < 0)
 		return no("the agent is not reached: ", strerror(-fd));
 	n = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n", page);

@@ -5,6 +5,8 @@
  * weightbridge-agent --probe=...: asks a running agent of the same pod, for kubelet's probes.
  *
  * startup: workers can attach; the operator need not be there, so that its absence delays no job.
+ * They go over unix sockets (SOCKET, SOCKET.http), which no other pod reaches: whatever is done to
+ * the ports of this pod, it is not restarted for it.
  * live: the loop turns.  ready: no engine of this pod is Torn; nothing else makes a pod unready.
  *
  * Layer: daemon (L4).

@@ -4,33 +4,113 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/http_conns.h"
 #include "net/internal.h"
 
 #include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
-#define CONNS_MAX 32
-#define IDLE_S 10
+#define ACCEPTS_A_ROUND 64
 
 struct wb_http {
 	struct wb_loop *loop;
 	struct MHD_Daemon *daemon;
-	struct wb_watch *watch;
-	struct wb_timer *timer;
+	struct wb_watch *watch, *accept;
+	struct wb_timer *timer, *pause;
+	struct wb__http_conns conns;
+	struct wb__http_conn *adding; /* libmicrohttpd is being given this one */
+	struct wb__unix_file file;
+	int fd; /* listens */
+	uint16_t port;
 	wb_http_fn fn;
 	void *cookie;
 };
 
 struct wb_http_request {
 	struct MHD_Connection *conn;
+	struct wb__http_conn *c;
+};
+
+struct wb_http_held {
+	struct wb_http *h; /* NULL: stopped */
+	struct wb__http_conn *c;
+	int rc;
+	bool is_decided;
+	char sentence[512];
 };
 
 const char *wb_http_query(struct wb_http_request *rq, const char *name)
 {
 	return MHD_lookup_connection_value(rq->conn, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *wb_http_bearer(struct wb_http_request *rq)
+{
+	const char *v = MHD_lookup_connection_value(
+		rq->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+
+	if (!v || strncasecmp(v, "Bearer ", 7) != 0)
+		return NULL;
+	v += 7;
+	return v + strspn(v, " ");
+}
+
+bool wb_http_is_local(const struct wb_http_request *rq)
+{
+	return wb__source_is_here(&rq->c->source);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+struct wb_http_held *wb_http_hold(struct wb_http_request *rq)
+{
+	struct wb_http_held *d = wb_zalloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->c = rq->c;
+	d->h = wb_container_of(rq->c->of, struct wb_http, conns);
+	rq->c->held = d;
+	MHD_suspend_connection(rq->conn);
+	return d;
+}
+
+void wb_http_go_on(struct wb_http_held *held, int rc, const char *sentence)
+{
+	if (!held->h) {
+		wb_free(held);
+		return;
+	}
+	held->rc = rc;
+	held->is_decided = true;
+	snprintf(held->sentence, sizeof(held->sentence), "%s", sentence ? sentence : "");
+	MHD_resume_connection(held->c->mhd);
+	wb_timer_start(held->h->timer, 0, 0);
+}
+
+bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sentence)
+{
+	const struct wb_http_held *held = rq->c->held;
+
+	if (!held || !held->is_decided)
+		return false;
+	*rc = held->rc;
+	*sentence = held->sentence;
+	return true;
+}
+
+/* Whoever promised to call wb_http_go_on() still does. */
+static void let_go(struct wb__http_conn *c)
+{
+	if (c->held && c->held->is_decided)
+		wb_free(c->held);
+	else if (c->held)
+		c->held->h = NULL;
+	c->held = NULL;
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
@@ -54,6 +134,9 @@ static enum MHD_Result reply_bytes(struct MHD_Connection *conn, const struct hea
 	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, head->type);
 	if (head->location[0])
 		MHD_add_response_header(r, MHD_HTTP_HEADER_LOCATION, head->location);
+	if (head->status == MHD_HTTP_UNAUTHORIZED)
+		MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (head->status == MHD_HTTP_METHOD_NOT_ALLOWED)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
 	ok = MHD_queue_response(conn, head->status, r);
@@ -70,17 +153,22 @@ static enum MHD_Result reply_text(struct MHD_Connection *conn, unsigned status, 
 	return reply_bytes(conn, &head, line, strlen(line), MHD_RESPMEM_MUST_COPY);
 }
 
-static enum MHD_Result answer(struct wb_http *h, struct MHD_Connection *conn, const char *path)
+static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, const char *path)
 {
+	struct MHD_Connection *conn = rq->conn;
 	struct wb_http_reply r = {
 		.status = MHD_HTTP_OK, .content_type = "text/plain; charset=utf-8"};
-	struct wb_http_request rq = {conn};
 	uint8_t *data;
 	size_t bytes;
 	int rc;
 
 	wb_buf_init(&r.body, WB_HTTP_BODY_MAX);
-	rc = h->fn(h->cookie, path, &rq, &r);
+	rc = h->fn(h->cookie, path, rq, &r);
+	if (rc == -EINPROGRESS) {
+		wb_buf_finish(&r.body);
+		return MHD_YES;
+	}
+	let_go(rq->c);
 	if (rc < 0) {
 		wb_buf_finish(&r.body);
 		return rc == -ENOENT
@@ -101,6 +189,9 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 	void **state)
 {
 	static char seen;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct wb_http_request rq = {conn, info ? info->socket_context : NULL};
 
 	(void)version;
 	(void)upload;
@@ -113,23 +204,62 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 		*upload_bytes = 0;
 		return MHD_YES;
 	}
+	if (!rq.c)
+		return MHD_NO;
+	if (!rq.c->is_asked)
+		wb__http_conn_asked(rq.c, wb_now_ns(&wb_clock_real));
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
 		return reply_text(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "405 only GET and HEAD");
 	/* The library takes any word for an address; handlers go on from its first slash. */
 	if (url[0] != '/')
 		return reply_text(conn, MHD_HTTP_BAD_REQUEST, "400 not an address of this server");
-	return answer(cookie, conn, url);
+	return answer(cookie, &rq, url);
 }
 
-/* ---- on the loop ----------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static void on_connection(void *cookie, struct MHD_Connection *conn, void **context,
+	enum MHD_ConnectionNotificationCode what)
+{
+	struct wb_http *h = cookie;
+	struct wb__http_conn *c = *context;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		*context = h->adding;
+		h->adding->mhd = conn;
+	} else if (c) {
+		if (h->adding == c)
+			h->adding = NULL;
+		let_go(c);
+		wb__http_conn_free(c);
+		*context = NULL;
+	}
+}
+
+static void run(struct wb_http *h)
+{
+	uint32_t n;
+
+	MHD_run(h->daemon);
+	(void)wb__http_conns_late(&h->conns, wb_now_ns(&wb_clock_real), &n);
+	if (n)
+		MHD_run(h->daemon);
+}
 
 static void turn(struct wb_http *h)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
+	uint64_t now, after, due;
+	uint32_t n;
 
-	MHD_run(h->daemon);
+	run(h);
+	now = wb_now_ns(&wb_clock_real);
+	due = wb__http_conns_late(&h->conns, now, &n);
+	after = n ? 0 : due == UINT64_MAX ? UINT64_MAX : due - now;
 	if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
-		wb_timer_start(h->timer, WB_MAX(ms, 1u) * WB_NS_PER_MS, 0);
+		after = WB_MIN(after, WB_MAX(ms, 1u) * WB_NS_PER_MS);
+	if (after != UINT64_MAX)
+		wb_timer_start(h->timer, after, 0);
 	else
 		wb_timer_stop(h->timer);
 }
@@ -145,62 +275,125 @@ static void timer_fired(void *cookie)
 	turn(cookie);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static int start_daemon(struct wb_http *h, const char *host, uint16_t port, struct wb_err *err)
+/* There is no room.  What was asked is read first: else the answer could be lost with it. */
+static void shed(int fd)
 {
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-		.ai_family = host && *host ? AF_UNSPEC : AF_INET6,
-		.ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	const bool has_host = host && *host;
-	struct addrinfo *list = NULL;
-	unsigned flags = MHD_USE_EPOLL;
-	char service[8];
-	int rc;
+	static const char busy[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+				   "Connection: close\r\nContent-Type: text/plain\r\n\r\n"
+				   "too many connections: try again in a second\n";
+	char text[4096];
 
-	snprintf(service, sizeof(service), "%u", port);
-	rc = getaddrinfo(has_host ? host : NULL, service, &hints, &list);
-	if (rc && has_host)
-		return wb_err_set(
-			err, -EADDRNOTAVAIL, "http on %s:%u: %s", host, port, gai_strerror(rc));
-	if (list && list->ai_family == AF_INET6)
-		flags |= has_host ? MHD_USE_IPv6 : MHD_USE_DUAL_STACK;
-	for (int i = 0; i < 2 && !h->daemon; i++) {
-		errno = 0;
-		h->daemon = MHD_start_daemon(i ? MHD_USE_EPOLL : flags, port, NULL, NULL,
-			on_request, h, MHD_OPTION_CONNECTION_LIMIT, CONNS_MAX,
-			MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)16384,
-			MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-			list && (!i || has_host) ? MHD_OPTION_SOCK_ADDR : MHD_OPTION_END,
-			list ? list->ai_addr : NULL, MHD_OPTION_END);
-		if (has_host)
-			break; /* the second try is for machines without IPv6 */
-	}
-	rc = h->daemon ? 0 : errno ? -errno : -EADDRINUSE;
-	if (list)
-		freeaddrinfo(list);
-	return rc < 0 ? wb__bind_refused("http", host, port, rc, err) : 0;
+	(void)!recv(fd, text, sizeof(text), MSG_DONTWAIT);
+	(void)!send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)shutdown(fd, SHUT_WR);
+	close(fd);
 }
 
-int wb_http_start(struct wb_loop *loop, const char *host, uint16_t port, wb_http_fn fn,
-	void *cookie, struct wb_http **out, struct wb_err *err)
+static void take(struct wb_http *h, int fd, const struct sockaddr *sa, socklen_t len)
+{
+	struct wb__source source = wb__source_of(sa);
+	uint64_t now = wb_now_ns(&wb_clock_real);
+	struct wb__http_conn *gone;
+
+	if (!wb__http_conns_room(&h->conns, &source, now, &gone)) {
+		run(h); /* of many that come at once those before may be done */
+		if (!wb__http_conns_room(&h->conns, &source, now, &gone)) {
+			shed(fd);
+			return;
+		}
+	}
+	if (gone) {
+		wb__http_conn_cut(gone);
+		MHD_run(h->daemon);
+	}
+	if (wb__http_conn_add(&h->conns, &source, fd, now, &h->adding) < 0) {
+		close(fd);
+		return;
+	}
+	/* It has closed the socket when it fails. */
+	if (MHD_add_connection(h->daemon, fd, sa, len) != MHD_YES && h->adding)
+		wb__http_conn_free(h->adding);
+	h->adding = NULL;
+}
+
+static void pause_over(void *cookie)
+{
+	struct wb_http *h = cookie;
+
+	wb_watch_set(h->accept, WB_READABLE);
+}
+
+static void accept_fired(void *cookie, int events)
+{
+	struct wb_http *h = cookie;
+
+	(void)events;
+	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+		struct sockaddr_storage sa = {0};
+		socklen_t len = sizeof(sa);
+		int fd = accept4(h->fd, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd >= 0) {
+			take(h, fd, (const struct sockaddr *)&sa, len);
+			continue;
+		}
+		if (wb__accept_pause(errno)) {
+			wb_watch_set(h->accept, 0);
+			wb_timer_start(h->pause, WB__ACCEPT_PAUSE_NS, 0);
+		}
+		if (errno != ECONNABORTED && errno != EINTR)
+			break;
+	}
+	turn(h);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int start_daemon(struct wb_http *h)
+{
+	/* Twice what we let in: those that were cut may not be gone yet. */
+	h->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+		on_request, h, MHD_OPTION_CONNECTION_LIMIT, 2 * h->conns.n_max,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)16384, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, h, MHD_OPTION_END);
+	return h->daemon ? 0 : -ENOMEM;
+}
+
+static int start_watching(struct wb_http *h)
+{
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	int rc = wb_timer_create(h->loop, timer_fired, h, &h->timer);
+
+	if (!rc)
+		rc = wb_timer_create(h->loop, pause_over, h, &h->pause);
+	if (!rc)
+		rc = wb_watch_create(
+			h->loop, info->epoll_fd, WB_READABLE, epoll_fired, h, &h->watch);
+	if (!rc)
+		rc = wb_watch_create(h->loop, h->fd, WB_READABLE, accept_fired, h, &h->accept);
+	return rc;
+}
+
+int wb_http_start(struct wb_loop *loop, const struct wb_http_opts *o, struct wb_http **out,
+	struct wb_err *err)
 {
 	struct wb_http *h = wb_zalloc(1, sizeof(*h));
-	const union MHD_DaemonInfo *info;
 	int rc;
 
 	if (!h)
 		return wb_err_set(err, -ENOMEM, "http: out of memory");
 	h->loop = loop;
-	h->fn = fn;
-	h->cookie = cookie;
-	rc = start_daemon(h, host, port, err);
+	h->fd = -1;
+	h->fn = o->fn;
+	h->cookie = o->cookie;
+	wb__http_conns_init(&h->conns, o);
+	rc = o->socket ? wb__unix_bind(o->socket, SOCK_STREAM, 0600, &h->file, &h->fd, err)
+		       : wb__tcp_bind("http", o->host, o->port, &h->fd, &h->port, err);
 	if (!rc) {
-		info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-		rc = wb_timer_create(loop, timer_fired, h, &h->timer);
+		rc = start_daemon(h);
 		if (!rc)
-			rc = wb_watch_create(
-				loop, info->epoll_fd, WB_READABLE, epoll_fired, h, &h->watch);
+			rc = start_watching(h);
 		if (rc < 0)
 			wb_err_set(err, rc, "http: %s", wb_strerror(rc));
 	}
@@ -208,22 +401,30 @@ int wb_http_start(struct wb_loop *loop, const char *host, uint16_t port, wb_http
 		wb_http_stop(h);
 		return rc;
 	}
-	turn(h);
 	*out = h;
 	return 0;
 }
 
 uint16_t wb_http_port(const struct wb_http *h)
 {
-	return MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+	return h->port;
 }
 
 void wb_http_stop(struct wb_http *h)
 {
 	if (!h)
 		return;
+	wb_watch_destroy(h->accept);
 	wb_watch_destroy(h->watch);
 	wb_timer_destroy(h->timer);
+	wb_timer_destroy(h->pause);
+	wb__unix_remove(&h->file);
+	if (h->fd >= 0)
+		close(h->fd);
+	/* It cannot stop while a connection waits. */
+	for (struct wb__http_conn *c = h->conns.first; c; c = c->next)
+		if (c->held && !c->held->is_decided)
+			MHD_resume_connection(c->mhd);
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);
 	wb_free(h);

@@ -6,7 +6,10 @@
 #include "net/loop.h"
 
 #include <openssl/ssl.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
 
 /* A call from the loop that needs no memory; embedded in what it is about. */
 struct wb__defer {
@@ -20,9 +23,37 @@ void wb__defer(struct wb_loop *loop, struct wb__defer *d);
 void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap);
 #define WB__PEER_MAX 128
 
-/** wb__bind_refused - the sentence for @rc: why "@what on @host:@port" is not to be had, and what
- *  to do; @host NULL or "" = all addresses.  Returns @rc. */
-int wb__bind_refused(const char *what, const char *host, unsigned port, int rc, struct wb_err *err);
+/* The address that a connection comes from, without its port; IPv4 as a mapped address; all zero
+ * from a unix socket. */
+struct wb__source {
+	uint8_t a[16];
+};
+struct wb__source wb__source_of(const struct sockaddr *sa);
+static inline bool wb__source_equal(const struct wb__source *a, const struct wb__source *b)
+{
+	return !memcmp(a->a, b->a, sizeof(a->a));
+}
+/** wb__source_is_here - from 127.0.0.1, ::1 or a unix socket: from within this pod or machine. */
+bool wb__source_is_here(const struct wb__source *s);
+
+/** wb__tcp_bind - a socket that listens on @host ("" or NULL = all addresses, of both families) and
+ *  @port (0 = any).  0, with @fd and the port; or negative: "@what on HOST:PORT: " and why it is
+ *  not to be had, and what to do. */
+int wb__tcp_bind(const char *what, const char *host, uint16_t port, int *fd, uint16_t *port_out,
+	struct wb_err *err);
+
+/* A file of ours in the file system, to know it again. */
+struct wb__unix_file {
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	dev_t dev;
+	ino_t ino; /* 0 = there is none */
+};
+/** wb__unix_bind - a socket of @type that listens on @path; one that nobody answers on is replaced.
+ *  0; negative with a sentence, and *fd is to be closed unless negative. */
+int wb__unix_bind(const char *path, int type, mode_t mode, struct wb__unix_file *f, int *fd,
+	struct wb_err *err);
+/** wb__unix_remove - the file, where it is still ours. */
+void wb__unix_remove(const struct wb__unix_file *f);
 
 /** wb__accept_pause - true when @e means that this process is out of descriptors or memory:
  *  waiting a moment is better than asking again at once. */

@@ -6,17 +6,11 @@
 #include "base/mem.h"
 #include "net/internal.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TLS_HANDSHAKE 0x16 /* first byte of every TLS connection */
-#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
 #define LINGER_NS (2 * WB_NS_PER_S) /* whoever wants something has said more by then */
 
 /* A connection whose kind is not known yet, or whose handshake is not done. */
@@ -43,29 +37,6 @@ struct wb_listener {
 	uint16_t port;
 	bool is_closed; /* freed when the last channel is gone */
 };
-
-void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap)
-{
-	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)(const void *)sa;
-	const struct sockaddr_in *s4 = (const struct sockaddr_in *)(const void *)sa;
-	char host[INET6_ADDRSTRLEN] = "?";
-
-	if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr)) {
-		inet_ntop(AF_INET, s6->sin6_addr.s6_addr + 12, host, sizeof(host));
-		snprintf(out, cap, "%s:%u", host, ntohs(s6->sin6_port));
-	} else if (sa->sa_family == AF_INET6) {
-		inet_ntop(AF_INET6, &s6->sin6_addr, host, sizeof(host));
-		snprintf(out, cap, "[%s]:%u", host, ntohs(s6->sin6_port));
-	} else {
-		inet_ntop(AF_INET, &s4->sin_addr, host, sizeof(host));
-		snprintf(out, cap, "%s:%u", host, ntohs(s4->sin_port));
-	}
-}
-
-bool wb__accept_pause(int e)
-{
-	return e == EMFILE || e == ENFILE || e == ENOBUFS || e == ENOMEM;
-}
 
 /* ---- pending connections --------------------------------------------------------------------- */
 
@@ -294,69 +265,6 @@ static void listener_fired(void *cookie, int events)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-int wb__bind_refused(const char *what, const char *host, unsigned port, int rc, struct wb_err *err)
-{
-	const char *why = wb_strerror(rc);
-
-	if (rc == -EADDRINUSE)
-		why = "another process has the port: stop it or choose another";
-	else if (rc == -EADDRNOTAVAIL)
-		why = "this machine has no such address";
-	else if (rc == -EACCES)
-		why = "this user may not have that port: choose one from 1024 on";
-	return wb_err_set(err, rc, "%s on %s:%u: %s", what, host && *host ? host : "*", port, why);
-}
-
-static int bind_one(struct wb_listener *l, const struct addrinfo *ai)
-{
-	const int on = 1, off = 0;
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof(sa);
-	int rc;
-
-	l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (l->fd < 0)
-		return -errno;
-	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (ai->ai_family == AF_INET6)
-		setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(l->fd, BACKLOG) < 0 ||
-		getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0) {
-		rc = -errno;
-		close(l->fd);
-		l->fd = -1;
-		return rc;
-	}
-	l->port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-						 : ((struct sockaddr_in *)&sa)->sin_port);
-	return 0;
-}
-
-static int bind_any(struct wb_listener *l, struct wb_err *err)
-{
-	const struct addrinfo hints = {
-		.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	const char *host = l->o.host && *l->o.host ? l->o.host : NULL;
-	struct addrinfo *list, *ai;
-	char port[8];
-	int rc;
-
-	snprintf(port, sizeof(port), "%u", l->o.port);
-	rc = getaddrinfo(host, port, &hints, &list);
-	if (rc)
-		return wb_err_set(err, -EADDRNOTAVAIL, "listen on %s:%s: %s", host ? host : "*",
-			port, gai_strerror(rc));
-	/* With no host, a socket for both families where there is one. */
-	rc = -EADDRNOTAVAIL;
-	for (ai = list; ai && !host && rc < 0; ai = ai->ai_next)
-		if (ai->ai_family == AF_INET6)
-			rc = bind_one(l, ai);
-	for (ai = list; ai && rc < 0 && rc != -EADDRINUSE; ai = ai->ai_next)
-		rc = bind_one(l, ai);
-	freeaddrinfo(list);
-	return rc < 0 ? wb__bind_refused("listen", host, l->o.port, rc, err) : 0;
-}
-
 int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct wb_listen_cb *cb,
 	struct wb_listener **out, struct wb_err *err)
 {
@@ -376,7 +284,7 @@ int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct
 	l->o.conns_max = o->conns_max ? o->conns_max : 4096;
 	l->o.pending_max = o->pending_max ? o->pending_max : 256;
 	wb__tls_ref(o->tls);
-	rc = bind_any(l, err);
+	rc = wb__tcp_bind("listen", o->host, o->port, &l->fd, &l->port, err);
 	if (!rc && (wb_timer_create(loop, pause_over, l, &l->pause) < 0 ||
 			   wb_watch_create(loop, l->fd, WB_READABLE, listener_fired, l, &l->watch) <
 				   0))

@@ -5,6 +5,7 @@ A test file ends with run(main, __file__), and main gets the cluster.  It runs i
 namespaces of its own, with its state in memory: nothing outside can see it, and all of it ends with the
 test, also when that is killed.  Needs root; without it, or without a kernel that can, the test is skipped.
 """
+import contextlib
 import ctypes
 import glob
 import json
@@ -14,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 from apiserver import HERE, ApiServer, die_with_parent, libc, programs, skip, wait_for
 from external import External
@@ -392,23 +392,19 @@ class Cluster(ApiServer):
                 ask("logs", *pod, "--all-containers", "--prefix", "--tail=40")
                 ask("logs", *pod, "--all-containers", "--prefix", "--tail=20", "--previous")
             for pod in json.loads(self.kubectl("get", "pods", "-A", "-l", "weightbridge.io/name", "-o", "json"))["items"]:
-                self.explain_agent(pod["metadata"]["name"], pod["status"].get("podIP"))
+                self.explain_agent(pod["metadata"]["namespace"], pod["metadata"]["name"])
             self.keep_bundle()
         except Exception as e:  # the API server itself may be gone
             sys.stderr.write(f"---- no more to say: {e}\n")
 
-    def explain_agent(self, name, ip):
+    def explain_agent(self, ns, name):
         """Its state, and last, to be seen: who waits for whom there."""
-        page = f"http://{ip}:9402/status"
-        try:
-            with urllib.request.urlopen(page, timeout=5) as r:
-                text = r.read().decode()
-        except OSError as e:
-            text = f'{{"trouble": "{e}"}}'
-        sys.stderr.write(f"---- {name} {page}\n{text}\n")
-        for o in json.loads(text).get("objects", []):
-            for wait in o.get("waits", []):
-                sys.stderr.write(f"{name}: {wait}\n")
+        r = self.kubectl("-n", ns, "exec", name, "-c", "weightbridge-agent", "--", "wbctl", "status", "--json", check=False)
+        sys.stderr.write(f"---- {ns}/{name}\n{r.stdout or r.stderr}\n")
+        with contextlib.suppress(ValueError):
+            for o in json.loads(r.stdout).get("objects", []):
+                for wait in o.get("waits", []):
+                    sys.stderr.write(f"{name}: {wait}\n")
 
     def keep_bundle(self):
         """With WB_CLUSTER_LOG=DIR: the operator's support bundle, for a failure that the text does not explain."""

@@ -167,7 +167,7 @@ class Cluster:
         return path  # JSON is YAML
 
     def operator(self, trainers=1, per_engine=1, engines=None, settle_ms=100, env=None, port=0,
-                 program="bin/weightbridge-operator", host="127.0.0.1", **extra):
+                 program="bin/weightbridge-operator", host="127.0.0.1", args=(), **extra):
         """Start the operator; `port` 0 = any, else the one of an earlier operator.  `host`: where it and
         its agents' HTTP listen, IPv6 in brackets."""
         self.host = host
@@ -178,7 +178,7 @@ class Cluster:
         self.op = self._start("operator", [
             f"{BUILD}/{program}", "--file", spec, "--psk-file", self.key,
             "--listen", f"{host}:{port}", "--http", f"{host}:0", "--port-file", ports,
-            "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level],
+            "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level, *args],
             env=env)
         end = time.monotonic() + TIMEOUT
         while not os.path.exists(ports):
@@ -188,6 +188,7 @@ class Cluster:
         with open(ports, encoding="utf-8") as f:
             got = dict(line.split() for line in f)
         self.op.port, self.op.http = int(got["listen"]), int(got["http"])
+        self.op.probes = int(got.get("probes", 0))
         return self.op
 
     def agent(self, name, *args, env=None, wait=True, key=None, port=None,

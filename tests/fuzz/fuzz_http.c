@@ -77,11 +77,11 @@ static bool hear(int fd, const char *begin)
 
 static void start(void)
 {
+	const struct wb_http_opts o = {.host = "127.0.0.1", .fn = page};
 	struct wb_err err = {0};
 
 	signal(SIGPIPE, SIG_IGN);
-	if (wb_loop_create(&loop, NULL) < 0 ||
-		wb_http_start(loop, "127.0.0.1", 0, page, NULL, &http, &err) < 0)
+	if (wb_loop_create(&loop, NULL) < 0 || wb_http_start(loop, &o, &http, &err) < 0)
 		abort();
 }
 

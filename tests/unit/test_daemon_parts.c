@@ -90,7 +90,6 @@ static const struct line agent_lines[] = {
 	{OP "--token-file t --ca-file c", "--token-file needs --object NAMESPACE/NAME"},
 	{OP "--token-file t --ca-file c --object n/a --object n/b", "2 objects and 1 token files"},
 	{OP "--token-file t --ca-file c --object n/a", NULL},
-	{"--probe ready", "--probe ready needs --http"},
 	{"--probe startup", NULL},
 	{"--probe dead", "--probe dead: expected startup, live or ready"},
 	{OP "--psk-file k --advertise=", "expected host names or addresses"},
@@ -178,19 +177,19 @@ START_TEST(ports_are_written_whole_or_the_file_is_named)
 
 	folder(dir);
 	snprintf(path, sizeof(path), "%s/port", dir);
-	ck_assert_int_eq(wb_port_file_write(path, 5, 6, &err), 0);
+	ck_assert_int_eq(wb_port_file_write(path, &(struct wb_ports){5, 6, 0}, &err), 0);
 	f = fopen(path, "r");
 	ck_assert_uint_gt(fread(text, 1, sizeof(text) - 1, f), 0);
 	fclose(f);
 	ck_assert_str_eq(text, "listen 5\nhttp 6\n");
-	ck_assert_int_eq(wb_port_file_write("", 5, 6, &err), 0);
+	ck_assert_int_eq(wb_port_file_write("", &(struct wb_ports){5, 6, 0}, &err), 0);
 	unlink(path);
 	rmdir(dir);
-	ck_assert_int_eq(wb_port_file_write(path, 5, 6, &err), -ENOENT);
+	ck_assert_int_eq(wb_port_file_write(path, &(struct wb_ports){5, 6, 0}, &err), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(err.msg, path));
 	memset(far, 'a', 4999);
 	far[4999] = '\0';
-	ck_assert_int_eq(wb_port_file_write(far, 5, 6, &err), -ENAMETOOLONG);
+	ck_assert_int_eq(wb_port_file_write(far, &(struct wb_ports){5, 6, 0}, &err), -ENAMETOOLONG);
 	free(far);
 }
 END_TEST

@@ -663,6 +663,8 @@ static int serve(
 	return 0;
 }
 
+static const struct wb_http_opts http_opts = {.host = "127.0.0.1", .fn = serve};
+
 static const struct {
 	const char *request, *status, *body;
 } gets[] = {
@@ -681,7 +683,7 @@ START_TEST(http_answers_get_and_nothing_else)
 	struct wb_err err = {0};
 	struct wb_http *h;
 
-	ck_assert_msg(!wb_http_start(loop, "127.0.0.1", 0, serve, NULL, &h, &err), "%s", err.msg);
+	ck_assert_msg(!wb_http_start(loop, &http_opts, &h, &err), "%s", err.msg);
 	g.port = wb_http_port(h);
 	ck_assert_uint_ne(g.port, 0);
 	ck_assert_int_eq(wb_loop_work(loop, get, got, &g), 0);
@@ -694,15 +696,18 @@ END_TEST
 
 START_TEST(a_port_in_use_is_said_with_its_address)
 {
+	struct wb_http_opts o = http_opts;
 	struct wb_http *h, *g;
 	struct wb_err err = {0};
 
-	ck_assert_int_eq(wb_http_start(loop, "127.0.0.1", 0, serve, NULL, &h, &err), 0);
-	ck_assert_int_lt(
-		wb_http_start(loop, "127.0.0.1", wb_http_port(h), serve, NULL, &g, &err), 0);
+	ck_assert_int_eq(wb_http_start(loop, &http_opts, &h, &err), 0);
+	o.port = wb_http_port(h);
+	ck_assert_int_lt(wb_http_start(loop, &o, &g, &err), 0);
 	ck_assert_msg(strstr(err.msg, "127.0.0.1:") != NULL, "%s", err.msg);
 	wb_http_stop(h);
-	ck_assert_msg(!wb_http_start(loop, "", 0, serve, NULL, &h, &err), "%s", err.msg);
+	o.host = "";
+	o.port = 0;
+	ck_assert_msg(!wb_http_start(loop, &o, &h, &err), "%s", err.msg);
 	wb_http_stop(h);
 }
 END_TEST

@@ -266,8 +266,9 @@ static int not_found(
 
 static int http(void)
 {
+	struct wb_http_opts o = {.host = "127.0.0.1", .fn = not_found};
 	struct wb_http *h = NULL;
-	int rc = wb_http_start(d.loop, "127.0.0.1", 0, not_found, NULL, &h, NULL);
+	int rc = wb_http_start(d.loop, &o, &h, NULL);
 
 	wb_http_stop(h);
 	return rc;

@@ -95,8 +95,8 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
     - name: WEIGHTTRANSFER
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.labels['weightbridge.io/name']"}}
-    - name: WEIGHTBRIDGE_AGENT_PORTS
-      value: /run/weightbridge/agent.ports
+    - name: WEIGHTBRIDGE_AGENT_PAGES
+      value: /run/weightbridge/agent.sock.http
   {{- if not .hostNetwork }}
   ports:
     - {name: wb-weights, containerPort: 7444, protocol: TCP}
@@ -107,17 +107,18 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     periodSeconds: 1
     timeoutSeconds: 5
     failureThreshold: 60
+  # Over its unix socket: no other pod can stand in the way of a probe.
   livenessProbe:
-    exec: {command: [/usr/bin/weightbridge-agent, --probe=live, "--http=:{{ $http }}", --port-file=/run/weightbridge/agent.ports]}
+    exec: {command: [/usr/bin/weightbridge-agent, --probe=live, --socket=/run/weightbridge/agent.sock]}
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6
   {{- if $v.readiness }}
   readinessProbe:
-    exec: {command: [/usr/bin/weightbridge-agent, --probe=ready, "--http=:{{ $http }}", --port-file=/run/weightbridge/agent.ports]}
+    exec: {command: [/usr/bin/weightbridge-agent, --probe=ready, --socket=/run/weightbridge/agent.sock]}
     periodSeconds: 5
     timeoutSeconds: 5
-    failureThreshold: 1
+    failureThreshold: 2
   {{- end }}
   resources:
     requests:

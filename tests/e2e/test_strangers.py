@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod without any credentials can do to others: nothing that they notice."""
+import contextlib
+import socket
+import subprocess
+import threading
+import time
+
+from cluster import BUILD, SLOW, Cluster, run
+
+ATTACKER, SCRAPER = "127.0.0.66", "127.0.0.77"  # addresses of two other pods; 127.0.0.1 is one's own
+
+
+def dial(port, source, timeout=10):
+    """A connection as from another pod."""
+    return socket.create_connection(("127.0.0.1", port), timeout=timeout * SLOW, source_address=(source, 0))
+
+
+def get(port, path, source="127.0.0.1", timeout=10, headers=()):
+    """(status, text) of a page, asked from `source`."""
+    with contextlib.closing(dial(port, source, timeout)) as s:
+        s.sendall("\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode())
+        text = b""
+        while part := s.recv(65536):
+            text += part
+    head, _, body = text.decode().partition("\r\n\r\n")
+    return int(head.split()[1]) if head else 0, body
+
+
+def probe(which, sock):
+    """Exit status of an exec probe, as kubelet runs it."""
+    return subprocess.run([f"{BUILD}/bin/weightbridge-agent", f"--probe={which}", f"--socket={sock}"], timeout=20,
+                          capture_output=True, check=False).returncode
+
+
+class SlowHeaders(threading.Thread):
+    """So many sockets that send a header's byte now and then, and are opened again when they are closed."""
+
+    def __init__(self, port, source, n=40):
+        super().__init__(daemon=True)
+        self.port, self.source, self.n, self.done, self.opened = port, source, n, threading.Event(), 0
+
+    def run(self):
+        socks = []
+        while not self.done.is_set():
+            with contextlib.suppress(OSError):
+                while len(socks) < self.n:
+                    s = dial(self.port, self.source)
+                    s.setblocking(False)
+                    s.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+                    socks.append(s)
+                    self.opened += 1
+            for s in list(socks):
+                try:
+                    s.sendall(b"a")
+                    if s.recv(65536) == b"":
+                        raise ConnectionResetError
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    s.close()
+                    socks.remove(s)
+            self.done.wait(0.2)
+        for s in socks:
+            s.close()
+
+    def __enter__(self):
+        self.start()
+        while self.opened < self.n:
+            assert self.is_alive()
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
+
+
+def within(seconds, fn):
+    t0 = time.monotonic()
+    got = fn()
+    took = time.monotonic() - t0
+    assert took < seconds * SLOW, f"{got} came after {took:.2f} s"
+    return got
+
+
+def slow_headers_delay_no_probe_and_no_page():
+    with Cluster() as c:
+        op, a = c.operator(args=["--probes", "127.0.0.1:0"]), c.agent("a")
+        with SlowHeaders(op.http, ATTACKER), SlowHeaders(op.probes, ATTACKER), SlowHeaders(a.http, ATTACKER), \
+                SlowHeaders(op.http, "127.0.0.67"), SlowHeaders(op.probes, "127.0.0.67"):
+            end = time.monotonic() + 8  # longer than any deadline of a connection
+            while time.monotonic() < end:
+                for path in ("/healthz", "/readyz"):
+                    for source in ("127.0.0.1", SCRAPER):
+                        assert within(1, lambda p=path, s=source: get(op.probes, p, s))[0] == 200
+                        assert within(1, lambda p=path, s=source: get(op.http, p, s))[0] == 200
+                for which in ("startup", "live", "ready"):
+                    assert within(1, lambda w=which: probe(w, a.socket)) == 0
+                assert within(1, lambda: get(a.http, "/metrics", SCRAPER))[0] == 200
+                time.sleep(0.2)
+
+
+def the_port_of_probes_has_nothing_else():
+    with Cluster() as c:
+        op = c.operator(args=["--probes", "127.0.0.1:0"])
+        for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404), ("/status", 404), ("/objects", 404)):
+            assert get(op.probes, path)[0] == status, path
+
+
+def a_request_that_trickles_is_ended_within_seconds():
+    with Cluster() as c:
+        op = c.operator()
+        with contextlib.closing(dial(op.http, ATTACKER)) as s:
+            s.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            t0, s_closed = time.monotonic(), False
+            s.settimeout(0.2)
+            while not s_closed and time.monotonic() - t0 < 20 * SLOW:
+                try:
+                    s.sendall(b"a")
+                    s_closed = s.recv(100) == b""
+                except TimeoutError:
+                    continue
+                except OSError:
+                    s_closed = True
+            assert s_closed and 4 < time.monotonic() - t0 < 8 * SLOW, time.monotonic() - t0
+
+
+if __name__ == "__main__":
+    run(slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
+        a_request_that_trickles_is_ended_within_seconds, together=3)
