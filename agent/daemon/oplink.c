@@ -274,6 +274,7 @@ void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat
 			(void)wb__oplink_send(l, WBP_HEARTBEAT, &reply);
 		return;
 	}
+	wb__reports_heard(l, m->echo_ns);
 	there = (int64_t)(m->echo_received_ns - m->echo_ns);
 	back = (int64_t)(m->sent_ns - now);
 	s = &l->sample[l->n_sample++ % WB_ARRAY_SIZE(l->sample)];

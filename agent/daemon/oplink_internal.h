@@ -31,10 +31,11 @@ struct upload {
 	size_t bytes, at;
 };
 
-/* A report while there is no connection. */
+/* A report, until the operator must have read it: it has answered what was sent after. */
 struct held_report {
 	uint8_t *frame; /* owned */
 	size_t bytes;
+	uint64_t sent_ns; /* over this connection; 0 = not */
 };
 
 struct wb__oplink {
@@ -84,7 +85,10 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
 void wb__oplink_news(void *cookie);
 void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
 void wb__uploads_reset(struct wb__oplink *l);
+/** wb__reports_flush - send what may not have been heard, again where it was sent before. */
 void wb__reports_flush(struct wb__oplink *l);
+/** wb__reports_heard - the operator has answered what was sent at @ns. */
+void wb__reports_heard(struct wb__oplink *l, uint64_t ns);
 void wb__reports_drop(struct wb__oplink *l);
 
 /* optls.c */

@@ -37,6 +37,7 @@ static const struct wb_p_object *choose(struct wb__oplink *l, const struct wb_ms
 static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 {
 	const struct wb_p_object *o = choose(l, m);
+	char uid[sizeof(l->uid)];
 
 	if (m->version < WBP_VERSION_MIN || m->version > WBP_VERSION_MAX) {
 		l->is_refused = true;
@@ -57,7 +58,10 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	hear_term(l, m->term, m->operator_id);
 	snprintf(l->object, sizeof(l->object), "%s", o->name);
 	snprintf(l->model, sizeof(l->model), "%s", o->model);
-	snprintf(l->uid, sizeof(l->uid), "%016llx", (unsigned long long)o->uid);
+	snprintf(uid, sizeof(uid), "%016llx", (unsigned long long)o->uid);
+	if (l->uid[0] && strcmp(uid, l->uid) != 0)
+		wb__reports_drop(l); /* of an object of this name that was deleted */
+	memcpy(l->uid, uid, sizeof(l->uid));
 	wb__plans_object(l->plans, o);
 	l->state = OP_UP;
 	l->is_welcomed = l->was_up = true;

@@ -197,17 +197,35 @@ void wb__reports_drop(struct wb__oplink *l)
 	l->n_report = 0;
 }
 
+static int send_held(struct wb__oplink *l, struct held_report *r)
+{
+	r->sent_ns = wb_now_ns(&wb_clock_real);
+	return wb__wire_send_frame(
+		l->chan, l->proto, r->frame, r->bytes, &l->a->wire[WB__WIRE_OPERATOR]);
+}
+
 void wb__reports_flush(struct wb__oplink *l)
 {
 	for (uint32_t i = 0; i < l->n_report; i++)
-		if (wb__wire_send_frame(l->chan, l->proto, l->report[i].frame, l->report[i].bytes,
-			    &l->a->wire[WB__WIRE_OPERATOR]) < 0)
-			break;
-	wb__reports_drop(l);
+		if (send_held(l, &l->report[i]) < 0)
+			return;
 }
 
-/* The operator is away: it hears of it when it is back; the oldest go. */
-static void hold(struct wb__oplink *l, const struct wb_msg_report *m)
+void wb__reports_heard(struct wb__oplink *l, uint64_t ns)
+{
+	uint32_t keep = 0;
+
+	for (uint32_t i = 0; i < l->n_report; i++)
+		if (l->report[i].sent_ns && l->report[i].sent_ns < ns)
+			wb_free(l->report[i].frame);
+		else
+			l->report[keep++] = l->report[i];
+	l->n_report = keep;
+}
+
+/* What goes into a connection may be lost with it, and nothing but the report of its end tells an
+ * operator that a transfer does not run any more.  It may hear one twice.  The oldest go. */
+static struct held_report *hold(struct wb__oplink *l, const struct wb_msg_report *m)
 {
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_REPORT};
 	struct held_report *r;
@@ -218,15 +236,19 @@ static void hold(struct wb__oplink *l, const struct wb_msg_report *m)
 		memmove(&l->report[0], &l->report[1], (--l->n_report) * sizeof(l->report[0]));
 	}
 	r = &l->report[l->n_report];
+	*r = (struct held_report){0};
 	wb_buf_init(&b, (size_t)wb_msg_info(WBP_REPORT)->cap + WB_FRAME_BYTES);
 	if (wb_msg_encode(&f, m, &b, NULL) < 0 || wb_buf_take(&b, &r->frame, &r->bytes) < 0)
 		wb_buf_finish(&b);
 	else
 		l->n_report++;
+	return r->frame ? r : NULL;
 }
 
 static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 {
+	struct held_report *r;
+
 	m->object = l->object;
 	m->clock_offset_ns = l->clock.offset_ns;
 	m->clock_error_ns = l->clock.error_ns;
@@ -237,8 +259,9 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w) && w->t.has_heap)
 			m->memory_path = "worker";
-	if (wb__oplink_send(l, WBP_REPORT, m) < 0)
-		hold(l, m);
+	r = hold(l, m);
+	if (r && l->state == OP_UP && send_held(l, r) < 0)
+		wb__oplink_end(l, -ENOTCONN, "a report could not be sent");
 }
 
 static int code_of(const char *state)
@@ -334,7 +357,8 @@ void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version
 
 	wb__plans_running(l->plans, &running);
 	m.epoch = running.epoch;
-	if (!is_feed)
+	/* Without one it runs by a plan of the object of this name that was deleted. */
+	if (!is_feed && m.epoch.term)
 		send_report(l, &m);
 }
 

@@ -41,6 +41,7 @@ static void mark_agents(struct wb_recon *r)
 
 static void forget_next(struct wb_recon *r)
 {
+	r->held_since_ns = 0;
 	wb__recon_membership_finish(&r->next.who);
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
@@ -324,6 +325,25 @@ static bool is_judge_lost(struct wb_recon *r, struct wb_recon_now now)
 	return now.ns >= r->judge_lost_ns + ALONE_NS;
 }
 
+/* A running transfer, or feed, ends first; a new plan moves buffers.  Agents see to that, too, so
+ * that a plan may come in between: it does not wait for ever for transfers of which each begins
+ * before the end of the last was told. */
+static bool is_held(struct wb_recon *r, struct wb_recon_now now)
+{
+	if (is_feeding(r))
+		return true;
+	if (!r->current.t.transfer || is_judge_lost(r, now)) {
+		r->held_since_ns = 0;
+		return false;
+	}
+	if (!r->held_since_ns)
+		r->held_since_ns = now.ns;
+	if (now.ns >= r->held_since_ns + wb__recon_transfer_ns(r))
+		return false;
+	wb__recon_due(r, r->held_since_ns + wb__recon_transfer_ns(r));
+	return true;
+}
+
 static bool are_all_up(const struct wb_recon *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
@@ -340,10 +360,9 @@ static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 	if (!are_all_up(r))
 		return 0;
 
-	/* A running transfer, or feed, ends first; a new plan moves buffers. */
-	if (!r->next.epoch.term &&
-		((r->current.t.transfer && !is_judge_lost(r, now)) || is_feeding(r)))
+	if (!r->next.epoch.term && is_held(r, now))
 		return 0;
+	r->held_since_ns = 0;
 	if (!r->next.epoch.term)
 		r->next.epoch = (struct wb_recon_epoch){r->term, ++r->last_number};
 	for (size_t i = 0; i < r->n_agent; i++) {

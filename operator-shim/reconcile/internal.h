@@ -52,6 +52,8 @@ struct engine {
 	struct wb_recon_held held;
 	bool is_mixed; /* its workers hold different transfers */
 	uint64_t ended_transfer; /* the last it reported the end of */
+	/* How the transfer that is believed to run has ended there, by its own word; else IDLE. */
+	enum wb_recon_engine_state current_end;
 	/* The last that it dropped for the next one, and until when that is waited for. */
 	uint64_t superseded, next_comes_ns;
 	/* Feeding it. */
@@ -126,6 +128,7 @@ struct cond {
 
 struct transfer {
 	struct wb_recon_transfer_report t; /* pointers inside are not used */
+	bool is_by_engines; /* the leader has not said how it ended */
 	char engine[WB_RECON_ENGINE_MAX + 1], pod[WB_RECON_NAME_MAX + 1], rail[65], phase[65];
 	char message[WB_RECON_SENTENCE_MAX];
 };
@@ -180,7 +183,9 @@ struct wb_recon {
 	struct transfer current; /* t.transfer 0 = none */
 	uint64_t current_until_ns, current_leader; /* instance of an agent; 0 = not known */
 	uint64_t judge_lost_ns; /* a trainer's agent of the running plan is gone since; 0 = none */
-	uint64_t current_alone_ns; /* the leader is gone; then engines still have so long */
+	/* The leader is gone, or all engines have ended: then the others still have so long. */
+	uint64_t current_alone_ns;
+	uint64_t held_since_ns; /* a plan waits for transfers since; 0 = none does */
 	char current_leader_name[WB_RECON_NAME_MAX + 1];
 	struct transfer recent[RECENT_MAX]; /* newest first */
 	uint32_t n_recent;
@@ -202,9 +207,16 @@ struct wb_recon {
 };
 
 /* report.c */
-/** wb__recon_check_leader - a transfer whose leader's process is gone has nobody to report its end:
- *  it ended with what its engines say. */
-int wb__recon_check_leader(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_end_transfer - it has ended: as its leader says, or only as its engines say. */
+int wb__recon_end_transfer(
+	struct wb_recon *r, const struct wb_recon_transfer_report *t, bool is_by_engines);
+
+/* current.c */
+/** wb__recon_check_current - a transfer whose leader is gone, or does not speak of it any more,
+ * ended with what its engines say; else with its deadline. */
+int wb__recon_check_current(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_transfer_ns - the longest that a transfer may take, by the spec. */
+uint64_t wb__recon_transfer_ns(const struct wb_recon *r);
 /* members.c */
 struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id);
 struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance);
@@ -287,6 +299,9 @@ void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
 /* restore.c */
 /** wb__recon_return_ns - how long agents may take to come back to a new operator. */
 uint64_t wb__recon_return_ns(const struct wb_recon *r);
+/** wb__recon_restored_end - a transfer has ended: one that ran when the status was stored does not
+ *  any more. */
+void wb__recon_restored_end(struct wb_recon *r, uint64_t transfer);
 /** wb__recon_settle_stored - whether the stored status is still the best that is known. */
 void wb__recon_settle_stored(struct wb_recon *r, struct wb_recon_now now);
 

@@ -23,6 +23,13 @@
  * is planned anew for as long as agents may take to find a new operator (wb_beat_return_ns()), or
  * until the agents of all pods are here.
  *
+ * A transfer is believed to run from the word of its leader that it has begun, by a plan of this
+ * object: one that agents were sent, or run.  (Agents of an object that was deleted and made again
+ * go on by the plan of the one before, and may speak of it.)  The belief ends with the leader's
+ * word; with those of all engines, when the leader's does not follow; when the leader is gone; or
+ * with the deadlines of spec.  A plan waits for transfers no longer than these deadlines either,
+ * however many follow each other.
+ *
  * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
  * status field changes only on a report.
  * Threads: one at a time.  Layer: operator-shim/reconcile (over base, proto, planner, spec).
@@ -176,7 +183,10 @@ struct wb_recon_culprit {
 };
 
 struct wb_recon_transfer_report {
-	uint32_t agent; /* who says so: of a begin, its leader */
+	/* Who says so, and which run of it: of a begin, its leader. */
+	const char *agent; /* NULL = not known */
+	uint64_t instance;
+	struct wb_recon_epoch epoch; /* of the plan it runs by */
 	uint64_t transfer;
 	int64_t version;
 	bool is_end; /* else it has just begun */

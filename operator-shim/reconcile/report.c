@@ -70,6 +70,9 @@ int wb_recon_engine(
 	e->state = in->state;
 	if (in->state >= WB_RECON_COMMITTED)
 		e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
+	if (in->state >= WB_RECON_COMMITTED && !in->is_feed && r->current.t.transfer &&
+		in->transfer == r->current.t.transfer)
+		e->current_end = in->state;
 	if (in->is_superseded) {
 		e->superseded = WB_MAX(e->superseded, in->transfer);
 		e->next_comes_ns = now.ns + r->spec.engine_step_deadline_s * WB_NS_PER_S;
@@ -119,27 +122,10 @@ static void refine(struct transfer *to, const struct wb_recon_transfer_report *t
 	to->t.delivered_bytes = WB_MAX(to->t.delivered_bytes, t->delivered_bytes);
 }
 
-/* Reports come again after a reconnection, and late: kept in order, each once. */
-static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_report *t)
+static int tell_end(struct wb_recon *r, const struct wb_recon_transfer_report *t)
 {
-	struct transfer *known = find_recent(r, t->transfer);
 	char text[WB_RECON_SENTENCE_MAX];
-	uint32_t at = 0;
 
-	if (r->current.t.transfer && r->current.t.transfer <= t->transfer)
-		r->current.t.transfer = 0;
-	if (known) {
-		refine(known, t);
-		return 0;
-	}
-	while (at < r->n_recent && r->recent[at].t.transfer > t->transfer)
-		at++;
-	if (at == RECENT_MAX)
-		return 0;
-	if (r->n_recent < RECENT_MAX)
-		r->n_recent++;
-	memmove(&r->recent[at + 1], &r->recent[at], (r->n_recent - at - 1) * sizeof(r->recent[0]));
-	keep_transfer(&r->recent[at], t);
 	snprintf(text, sizeof(text), "transfer %llu, version %lld: %s%s%.700s",
 		(unsigned long long)t->transfer, (long long)t->version,
 		wb_recon_result_name(t->result), t->message && *t->message ? ": " : "",
@@ -152,82 +138,84 @@ static int end_transfer(struct wb_recon *r, const struct wb_recon_transfer_repor
 		text);
 }
 
-static enum wb_recon_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
+/* What was known without the leader's word gives way to it. */
+static int end_again(struct wb_recon *r, struct transfer *known,
+	const struct wb_recon_transfer_report *t, bool is_by_engines)
 {
-	enum wb_recon_result worst = WB_RESULT_SUCCEEDED;
-	bool has_torn = false, has_new = false;
+	bool is_other = known->t.result != t->result;
 
-	for (size_t i = 0; i < r->n_worker; i++) {
-		const struct worker *w = &r->worker[i];
-
-		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
-			continue;
-		has_torn |= w->held.is_torn;
-		has_new |= !w->held.is_torn && w->held.transfer >= transfer;
-		if (w->held.transfer < transfer)
-			worst = WB_RESULT_ABORTED;
-	}
-	if (has_torn)
-		return has_new ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
-	for (size_t i = 0; i < r->n_engine && worst == WB_RESULT_ABORTED; i++)
-		if (r->engine[i].n_worker && r->engine[i].ended_transfer < transfer)
-			worst = WB_RESULT_UNKNOWN;
-	return worst;
-}
-
-/* Engines notice by themselves that nobody leads any more, or have ended already. */
-static bool engines_have_ended(struct wb_recon *r, struct wb_recon_now now)
-{
-	if (!r->current_alone_ns)
-		r->current_alone_ns = now.ns + ALONE_NS;
-	for (size_t i = 0; i < r->n_engine && now.ns < r->current_alone_ns; i++)
-		if (r->engine[i].n_up && r->engine[i].ended_transfer < r->current.t.transfer) {
-			wb__recon_due(r, r->current_alone_ns);
-			return false;
-		}
-	return true;
-}
-
-int wb__recon_check_leader(struct wb_recon *r, struct wb_recon_now now)
-{
-	char text[WB_RECON_SENTENCE_MAX];
-	struct wb_recon_transfer_report t = {.transfer = r->current.t.transfer,
-		.version = r->current.t.version,
-		.is_end = true,
-		.start_wall_ns = r->current.t.start_wall_ns,
-		.end_wall_ns = now.wall_ns,
-		.culprit.worker = WB_RECON_NONE,
-		.message = text};
-
-	if (!t.transfer || !r->current_leader ||
-		wb__recon_agent_by_instance(r, r->current_leader) || !engines_have_ended(r, now))
+	if (is_by_engines || !known->is_by_engines) {
+		refine(known, t);
 		return 0;
-	snprintf(text, sizeof(text), "its leader, agent %s, is gone", r->current_leader_name);
-	t.culprit.pod = r->current_leader_name;
-	t.result = result_by_engines(r, t.transfer);
-	return end_transfer(r, &t);
+	}
+	keep_transfer(known, t);
+	known->is_by_engines = false;
+	return is_other ? tell_end(r, t) : 0;
+}
+
+/* Reports come again after a reconnection, and late: kept in order, each once. */
+int wb__recon_end_transfer(
+	struct wb_recon *r, const struct wb_recon_transfer_report *t, bool is_by_engines)
+{
+	struct transfer *known = find_recent(r, t->transfer);
+	uint32_t at = 0;
+
+	if (r->current.t.transfer && r->current.t.transfer <= t->transfer)
+		r->current.t.transfer = 0;
+	wb__recon_restored_end(r, t->transfer);
+	if (known)
+		return end_again(r, known, t, is_by_engines);
+	while (at < r->n_recent && r->recent[at].t.transfer > t->transfer)
+		at++;
+	if (at == RECENT_MAX)
+		return 0;
+	if (r->n_recent < RECENT_MAX)
+		r->n_recent++;
+	memmove(&r->recent[at + 1], &r->recent[at], (r->n_recent - at - 1) * sizeof(r->recent[0]));
+	keep_transfer(&r->recent[at], t);
+	r->recent[at].is_by_engines = is_by_engines;
+	return tell_end(r, t);
+}
+
+/* An agent goes on by the plan of an object that was deleted until it has one of this. */
+static bool is_of_a_plan(const struct wb_recon *r, struct wb_recon_epoch e)
+{
+	if (!e.term)
+		return false;
+	if (same_epoch(e, r->active.epoch) || same_epoch(e, r->next.epoch))
+		return true;
+	for (size_t i = 0; i < r->n_agent; i++)
+		if (same_epoch(e, r->agent[i].running.epoch) ||
+			same_epoch(e, r->agent[i].waiting.epoch))
+			return true;
+	return false;
+}
+
+static void begin_transfer(
+	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
+{
+	wb__recon_stop_feeds(r); /* a newer transfer overtakes them */
+	keep_transfer(&r->current, t);
+	r->current.t.agent = NULL;
+	r->current_alone_ns = 0;
+	r->current_leader = t->instance;
+	KEEP(r->current_leader_name, t->agent);
+	r->current_until_ns = now.ns + wb__recon_transfer_ns(r);
+	for (size_t i = 0; i < r->n_engine; i++)
+		r->engine[i].current_end = WB_RECON_IDLE;
 }
 
 int wb_recon_transfer(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
 {
-	const struct agent *from = wb__recon_agent_by_id(r, t->agent);
 	int rc = 0, look;
 
 	r->transfer_seen = WB_MAX(r->transfer_seen, t->transfer);
-	if (t->is_end) {
-		rc = end_transfer(r, t);
-	} else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer) {
-		wb__recon_stop_feeds(r); /* a newer transfer overtakes them */
-		keep_transfer(&r->current, t);
-		r->current_alone_ns = 0;
-		r->current_leader = from ? from->instance : 0;
-		KEEP(r->current_leader_name, from ? from->name : "");
-		/* Nobody may report the end when its leader dies. */
-		r->current_until_ns =
-			now.ns + (r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *
-					 WB_NS_PER_S;
-	}
+	if (t->is_end)
+		rc = wb__recon_end_transfer(r, t, false);
+	else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer &&
+		 is_of_a_plan(r, t->epoch))
+		begin_transfer(r, now, t);
 	look = wb__recon_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -187,6 +187,12 @@ void wb__recon_restore_plan(struct wb_recon *r)
 	p->has_info = true;
 }
 
+void wb__recon_restored_end(struct wb_recon *r, uint64_t transfer)
+{
+	if (number(json_object_get(r->stored, "currentTransfer"), "transfer") <= transfer)
+		json_object_del(r->stored, "currentTransfer");
+}
+
 void wb__recon_settle_stored(struct wb_recon *r, struct wb_recon_now now)
 {
 	if (!r->is_stored)

@@ -190,13 +190,9 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 	r->due_ns = UINT64_MAX;
 	wb__recon_expire_agents(r, now);
 	wb__recon_expire_refusal(r, now);
-	rc = wb__recon_check_leader(r, now);
+	rc = wb__recon_check_current(r, now);
 	if (rc < 0)
 		return rc;
-	if (r->current.t.transfer && now.ns >= r->current_until_ns)
-		r->current.t.transfer = 0;
-	else if (r->current.t.transfer)
-		wb__recon_due(r, r->current_until_ns);
 	rc = wb__recon_count_engines(r);
 	if (rc == 0)
 		rc = wb__recon_advance(r, now);

@@ -282,7 +282,9 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	}
 	x = get_xfer(o, m);
 	if (!strcmp(m->state, "Started")) {
-		struct wb_recon_transfer_report t = {.agent = p->id,
+		struct wb_recon_transfer_report t = {.agent = p->hello.agent,
+			.instance = p->hello.instance,
+			.epoch = {m->epoch.term, m->epoch.number},
 			.transfer = m->transfer,
 			.version = m->version,
 			.start_wall_ns = m->begin_wall_ns,

@@ -200,7 +200,9 @@ static inline void transfer(uint64_t t, bool is_end, enum wb_recon_result result
 {
 	struct wb_recon_transfer_report rep = {.transfer = t,
 		.version = (int64_t)t * 10,
-		.agent = 1,
+		.agent = "train",
+		.instance = 1,
+		.epoch = wb_recon_active(r, NULL),
 		.is_end = is_end,
 		.result = result,
 		.start_wall_ns = now.wall_ns,

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transfer that is believed to run, and what ends that belief when its leader does not. */
+#include "operator-shim/reconcile/internal.h"
+
+#include <stdio.h>
+
+uint64_t wb__recon_transfer_ns(const struct wb_recon *r)
+{
+	return ((uint64_t)r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *
+	       WB_NS_PER_S;
+}
+
+/* What an engine holds says how this transfer ended, unless it holds a later one. */
+static enum wb_recon_engine_state end_of(const struct engine *e, uint64_t transfer)
+{
+	if (e->held.is_torn)
+		return WB_RECON_TORN;
+	if (e->current_end != WB_RECON_IDLE)
+		return e->current_end;
+	if (!e->is_mixed && e->held.transfer == transfer)
+		return WB_RECON_COMMITTED;
+	return e->ended_transfer == transfer ? WB_RECON_ABORTED : WB_RECON_UNKNOWN;
+}
+
+static enum wb_recon_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
+{
+	unsigned n[WB_RECON_STATES] = {0}, n_engine = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++)
+		if (r->engine[i].n_worker) {
+			n[end_of(&r->engine[i], transfer)]++;
+			n_engine++;
+		}
+	if (n[WB_RECON_TORN])
+		return n[WB_RECON_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
+	if (n[WB_RECON_COMMITTED])
+		return WB_RESULT_SUCCEEDED; /* as leaders call it; an engine may be behind */
+	return n[WB_RECON_UNKNOWN] || !n_engine ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
+}
+
+/* Engines notice by themselves that nobody leads any more, or have ended already. */
+static bool have_engines_ended(const struct wb_recon *r)
+{
+	bool has_any = false;
+
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (!e->n_up || !wb__recon_has_engine(&r->active.who, e->name))
+			continue;
+		if (e->ended_transfer < r->current.t.transfer)
+			return false;
+		has_any = true;
+	}
+	return has_any;
+}
+
+static int end_without_leader(struct wb_recon *r, struct wb_recon_now now, const char *why)
+{
+	char text[WB_RECON_SENTENCE_MAX];
+	struct wb_recon_transfer_report t = {.transfer = r->current.t.transfer,
+		.version = r->current.t.version,
+		.is_end = true,
+		.start_wall_ns = r->current.t.start_wall_ns,
+		.end_wall_ns = now.wall_ns,
+		.culprit = {.worker = WB_RECON_NONE, .pod = r->current_leader_name},
+		.message = text};
+
+	snprintf(text, sizeof(text), "its leader, agent %s, %s", r->current_leader_name, why);
+	t.result = result_by_engines(r, t.transfer);
+	return wb__recon_end_transfer(r, &t, true);
+}
+
+int wb__recon_check_current(struct wb_recon *r, struct wb_recon_now now)
+{
+	bool is_gone, has_ended;
+
+	if (!r->current.t.transfer)
+		return 0;
+	is_gone = !wb__recon_agent_by_instance(r, r->current_leader);
+	has_ended = have_engines_ended(r);
+	if (now.ns >= r->current_until_ns)
+		return end_without_leader(
+			r, now, "has not said how it ended within the deadlines of spec");
+	wb__recon_due(r, r->current_until_ns);
+	if (!is_gone && !has_ended) {
+		r->current_alone_ns = 0;
+		return 0;
+	}
+	if (!r->current_alone_ns)
+		r->current_alone_ns = now.ns + ALONE_NS;
+	if (now.ns < r->current_alone_ns && !(is_gone && has_ended)) {
+		wb__recon_due(r, r->current_alone_ns);
+		return 0;
+	}
+	return end_without_leader(r, now, is_gone ? "is gone" : "has not said how it ended");
+}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As much of an API server as an operator needs that shares a key with its agents: WeightTransfers to list, watch and
+write the status of, one Lease, events.  It may be away, and objects change meanwhile.
+
+    api = Api(folder)
+    api.put("rl/grpo", spec)      # a new object: another uid than any before
+    api.edit("rl/grpo", spec)     # the same one
+    api.delete("rl/grpo")
+    api.away(True)                # no request is answered, watches end
+"""
+import copy
+import json
+import os
+import threading
+import time
+
+from kubefake import Server, event, kubeconfig, make_certificate
+
+WTS = "/weighttransfers"
+
+
+class Api:
+    def __init__(self, folder):
+        self.lock = threading.Condition()
+        self.version, self.made, self.is_away = 1, 0, False
+        self.objects, self.log = {}, []  # by namespace/name; (version, kind, object)
+        self.lease, self.events = None, []
+        cert = make_certificate(folder, "api", "IP:127.0.0.1")
+        self.server = Server(cert, self.handle)
+        self.config = kubeconfig(os.path.join(folder, "kubeconfig"), f"https://127.0.0.1:{self.server.port}", cert[0],
+                                 cluster=None)
+
+    # ---- what a test does ----
+
+    def put(self, key, spec):
+        namespace, name = key.split("/")
+        with self.lock:
+            if key in self.objects:
+                self._delete(key)
+            self.made += 1
+            meta = {"name": name, "namespace": namespace, "uid": f"uid-{self.made}", "generation": 1}
+            self._store(key, "ADDED", {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer",
+                                       "metadata": meta, "spec": spec})
+
+    def edit(self, key, spec):
+        with self.lock:
+            o = copy.deepcopy(self.objects[key])
+            o["spec"] = spec
+            o["metadata"]["generation"] += 1
+            self._store(key, "MODIFIED", o)
+
+    def delete(self, key):
+        with self.lock:
+            self._delete(key)
+
+    def away(self, is_away):
+        with self.lock:
+            self.is_away = is_away
+            self.lock.notify_all()
+
+    def status(self, key):
+        with self.lock:
+            return copy.deepcopy(self.objects[key].get("status") or {})
+
+    def close(self):
+        self.away(True)
+        self.server.close()
+
+    # ---- the server ----
+
+    def _store(self, key, kind, o):
+        self.version += 1
+        o["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[key] = o
+        self._log(kind, o)
+
+    def _delete(self, key):
+        self.version += 1
+        o = copy.deepcopy(self.objects.pop(key))
+        o["metadata"]["resourceVersion"] = str(self.version)
+        self._log("DELETED", o)
+
+    def _log(self, kind, o):
+        self.log.append((self.version, kind, copy.deepcopy(o)))
+        self.lock.notify_all()
+
+    def handle(self, rq, conn):
+        with self.lock:
+            if self.is_away:
+                conn.cut()
+                return
+        if rq.query.get("watch"):
+            self._watch(int(rq.query["resourceVersion"]), conn)
+        elif "/leases" in rq.path:
+            self._lease(rq, conn)
+        elif rq.path.endswith("/events"):
+            with self.lock:
+                self.events.append(json.loads(rq.body))
+            conn.reply(201, json.loads(rq.body))
+        elif rq.path.endswith(WTS):
+            with self.lock:
+                items, version = list(self.objects.values()), str(self.version)
+            conn.listing(items, version)
+        elif rq.method == "PATCH" and rq.path.endswith("/status"):
+            self._patch(rq, conn)
+        else:
+            conn.status(404, "NotFound")
+
+    def _watch(self, since, conn):
+        end = time.monotonic() + 60
+        conn.begin()
+        while time.monotonic() < end:
+            with self.lock:
+                if not self.is_away and not any(v > since for v, _, _ in self.log):
+                    self.lock.wait(1)
+                if self.is_away:
+                    break
+                news = [x for x in self.log if x[0] > since]
+            for version, kind, o in news:
+                conn.chunk(event(kind, o))
+                since = version
+        conn.cut()
+
+    def _lease(self, rq, conn):
+        with self.lock:
+            if rq.method == "GET" and not self.lease:
+                conn.status(404, "NotFound")
+                return
+            if rq.method != "GET":
+                got = json.loads(rq.body)
+                if self.lease and got["metadata"].get("resourceVersion") != self.lease["metadata"]["resourceVersion"]:
+                    conn.status(409, "Conflict")
+                    return
+                self.version += 1
+                got["metadata"]["resourceVersion"] = str(self.version)
+                self.lease = got
+            lease = copy.deepcopy(self.lease)
+        conn.reply(200, lease)
+
+    def _patch(self, rq, conn):
+        namespace, name = rq.path.split("/")[-4], rq.path.split("/")[-2]
+        got = json.loads(rq.body)
+        with self.lock:
+            o = copy.deepcopy(self.objects.get(f"{namespace}/{name}"))
+            if not o:
+                conn.status(404, "NotFound")
+                return
+            if got["metadata"]["resourceVersion"] != o["metadata"]["resourceVersion"]:
+                conn.status(409, "Conflict")
+                return
+            if got["status"] != o.get("status"):
+                o["status"] = got["status"]
+                self._store(f"{namespace}/{name}", "MODIFIED", o)
+        conn.reply(200, o)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Something changes while somebody is away: an object made again while no operator runs, and the like, with real
+processes.  Afterwards a plan is in force for the object as it is, the next versions are committed, and the status in
+the (scripted) API server says so.  Every pair of what changes and who is away is in tests/unit/test_away.c."""
+import os
+import re
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+from cluster import BUILD, Cluster, run  # noqa: E402
+from kubeapi import Api  # noqa: E402
+from test_transfer import send, sent, updated  # noqa: E402
+
+KEY = "rl/grpo"
+
+
+def spec(engines=2, **extra):
+    return {"trainer": {"workers": 2}, "rollout": {"workersPerEngine": 1, "engines": engines},
+            "heartbeatTimeoutSeconds": 5, **extra}
+
+
+class Job(Cluster):
+    """A trainer pod with two workers and engines of one, under an operator that reads a scripted API server."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.api = Api(self.dir)
+        self.port = 0
+        return self
+
+    def __exit__(self, *exc):
+        self.api.close()
+        return super().__exit__(*exc)
+
+    def plan(self):
+        """A plan of this operator is in force at all agents."""
+        self.op.expect("PlanActivated", reject=None)
+
+    def serve(self, settle_ms=100):
+        """Start an operator, at the port of the one before."""
+        ports = self.path("ports")
+        if os.path.exists(ports):
+            os.unlink(ports)
+        self.op = self._start("operator", [
+            f"{BUILD}/bin/weightbridge-operator", "--kubeconfig", self.api.config, "--lease", "rl/op", "--psk-file",
+            self.key, "--listen", f"127.0.0.1:{self.port}", "--http", "127.0.0.1:0", "--port-file", ports,
+            "--settle-ms", str(settle_ms), "--log-format", "text", "--log-level", self.level])
+        self.until("ports", lambda: os.path.exists(ports) and open(ports, encoding="utf-8").read().count("\n") == 2)
+        with open(ports, encoding="utf-8") as f:
+            got = dict(line.split() for line in f)
+        self.op.port = self.port = int(got["listen"])
+        self.op.http = int(got["http"])
+        self.op.expect("objects listed", reject=None)
+
+    def engine(self, e):
+        if f"r{e}" not in self.agents:
+            self.agent(f"r{e}", "--object", KEY)
+        return self.worker(f"r{e}", "rollout", engine=f"e{e}", cut="cols")
+
+    def trainers(self):
+        if "t0" not in self.agents:
+            self.agent("t0", "--object", KEY)
+        return [self.worker("t0", "trainer", i, 2) for i in (0, 1)]
+
+    def start(self, engines=2, **extra):
+        self.api.put(KEY, spec(engines, **extra))
+        self.serve()
+        self.t = self.trainers()
+        self.r = [self.engine(e) for e in range(engines)]
+        for w in self.t + self.r:
+            w.expect("planned")
+
+    def move(self, version, engines=None):
+        """One version, which all engines commit.  A call that falls between two plans may fail, and is made again."""
+        end = time.monotonic() + 60
+        while True:
+            send(self.t, version)
+            said = [t.expect(rf"^sent {version} .*|^error .*", reject=None).string for t in self.t]
+            want = self.r if engines is None else engines
+            if all(len(re.findall("=Committed", s)) == len(want) for s in said):
+                break
+            assert time.monotonic() < end, said
+            time.sleep(0.2)
+        updated(want, version)
+
+    def shows(self, version, timeout=None):
+        """The status has a plan in force and this version."""
+        def look():
+            s = self.api.status(KEY)
+            c = {x["type"]: x for x in s.get("conditions", [])}
+            return (s.get("version") == version and s.get("plan") and "currentTransfer" not in s and
+                    c["Ready"]["status"] == "True" and c["UpToDate"]["status"] == "True")
+        try:
+            self.until(f"version {version} in status", look, timeout)
+        except AssertionError as e:
+            raise AssertionError(f"{e}: {self.api.status(KEY)}") from None
+
+
+def made_again_while_no_operator_runs(is_moving):
+    """Versions go on under the plan of the object before, until there is one for this."""
+    def test():
+        with Job() as c:
+            c.start()
+            c.move(1)
+            c.shows(1)
+            c.op.kill()
+            c.move(2)  # transfers need no operator
+            c.api.put(KEY, spec())
+            c.serve(settle_ms=3000 if is_moving else 100)
+            v = 3
+            if is_moving:  # what agents tell the new operator is of the object before
+                for a in c.agents.values():
+                    a.expect("operator connected", reject=None)
+                    a.expect("operator connected", reject=None)
+                for v in range(3, 8):
+                    c.move(v)
+            c.plan()
+            for v in range(v + 1, v + 4):
+                c.move(v)
+            c.shows(v)
+    test.__name__ = f"made_again_while_no_operator_runs: {'versions move' if is_moving else 'quiet'}"
+    return test
+
+
+TESTS = [*[made_again_while_no_operator_runs(x) for x in (False, True)]]
+
+if __name__ == "__main__":
+    run(*[t for t in TESTS if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])], together=2)

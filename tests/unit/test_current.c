@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long an operator believes that a transfer runs, and how long a plan waits for that. */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_recon.h"
+
+/* An engine that joins wants another plan; up to where only the running transfer is in its way. */
+static void join_up_to_sending(void)
+{
+	struct wb_recon_worker e3 = rollout(1, "e3", 12);
+
+	up(agent(4, "roll-c", &e3, 1));
+	ck_assert_str_eq(did(false), "plan(2)");
+	planned(2, 98);
+}
+
+static const char sent[] = "send(1:1.2) send(2:1.2) send(3:1.2) send(4:1.2)";
+
+static void begins(uint64_t t, uint64_t term, uint64_t number)
+{
+	struct wb_recon_transfer_report rep = {.agent = "train",
+		.instance = 1,
+		.epoch = {term, number},
+		.transfer = t,
+		.version = (int64_t)t,
+		.culprit.worker = WB_RECON_NONE};
+
+	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+}
+
+/* Agents of an object that was made again go on by the plan of the one before. */
+START_TEST(transfer_by_a_plan_of_another_object_is_not_this_ones)
+{
+	static const struct wb_recon_epoch of[] = {{0, 0}, {7, 3}};
+
+	run_two_engines();
+	begins(5, of[_i].term, of[_i].number);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), -1);
+	ck_assert_uint_eq(wb_recon_transfer_seen(r), 5); /* no number is used twice all the same */
+	join_up_to_sending();
+	ck_assert_str_eq(did(false), sent);
+}
+END_TEST
+
+START_TEST(plan_waits_for_transfers_no_longer_than_their_deadlines)
+{
+	struct wb_spec spec = spec_of(2, 1);
+	uint64_t bound = ((uint64_t)spec.transfer_deadline_s + spec.engine_step_deadline_s) * S;
+	uint64_t from;
+
+	run_two_engines();
+	transfer(5, false, 0);
+	join_up_to_sending();
+	ck_assert_str_eq(did(false), "");
+	from = now.ns;
+	/* The end of none is told, and each is the last one's successor. */
+	for (uint64_t t = 6; now.ns + 60 * S < from + bound; t++) {
+		later(60 * S);
+		transfer(t, false, 0);
+		ck_assert_str_eq(did(false), "");
+	}
+	later(from + bound - now.ns - 1);
+	ck_assert_str_eq(did(false), "");
+	later(1);
+	ck_assert_str_eq(did(false), sent);
+}
+END_TEST
+
+START_TEST(transfer_that_all_engines_have_ended_does_not_run_for_long)
+{
+	const char *message;
+
+	run_two_engines();
+	transfer(5, false, 0);
+	engine("e1", WB_RECON_COMMITTED, 5, false);
+	later(60 * S);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5); /* e2 has not said so */
+	engine("e2", WB_RECON_ABORTED, 5, false);
+	join_up_to_sending();
+	later(5 * S - 1);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
+	ck_assert_str_eq(did(false), "");
+	later(1);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), -1);
+	ck_assert_int_eq(field("lastTransfer", "transfer"), 5);
+	ck_assert_str_eq(did(false), "event(TransferCompleted) send(1:1.2) send(2:1.2) send(3:1.2) "
+				     "send(4:1.2)");
+	ck_assert_str_eq(cond("UpToDate", NULL, &message), "False");
+	/* The leader's own word counts when it comes, once. */
+	transfer(5, true, WB_RESULT_TIMED_OUT);
+	ck_assert_str_eq(did(false), "event(TransferTimedOut)");
+	transfer(5, true, WB_RESULT_ABORTED);
+	ck_assert_str_eq(did(false), "");
+}
+END_TEST
+
+/* What engines hold since says nothing of an earlier transfer. */
+static const struct {
+	enum wb_recon_engine_state e1, e2;
+	bool is_later; /* and then both had another one */
+	const char *result;
+} ends[] = {
+	{WB_RECON_COMMITTED, WB_RECON_COMMITTED, false, "Succeeded"},
+	{WB_RECON_COMMITTED, WB_RECON_ABORTED, false, "Succeeded"},
+	{WB_RECON_ABORTED, WB_RECON_ABORTED, false, "Aborted"},
+	{WB_RECON_ABORTED, WB_RECON_ABORTED, true, "Aborted"},
+	{WB_RECON_IDLE, WB_RECON_ABORTED, false, "Unknown"},
+	{WB_RECON_IDLE, WB_RECON_IDLE, true, "Unknown"},
+	{WB_RECON_COMMITTED, WB_RECON_TORN, false, "PartlyTorn"},
+	{WB_RECON_ABORTED, WB_RECON_TORN, false, "Torn"},
+};
+
+START_TEST(transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it)
+{
+	json_t *o;
+
+	run_two_engines();
+	transfer(5, false, 0);
+	if (ends[_i].e1 != WB_RECON_IDLE)
+		engine("e1", ends[_i].e1, 5, false);
+	if (ends[_i].e2 != WB_RECON_IDLE)
+		engine("e2", ends[_i].e2, 5, false);
+	for (int i = 1; ends[_i].is_later && i <= 2; i++)
+		engine(i == 1 ? "e1" : "e2", WB_RECON_COMMITTED, 6, false);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, true), 0);
+	later(5 * S);
+	o = wb_recon_status(r);
+	ck_assert_str_eq(
+		json_string_value(json_object_get(json_object_get(o, "lastTransfer"), "result")),
+		ends[_i].result);
+	json_decref(o);
+}
+END_TEST
+
+START_TEST(transfer_of_which_nobody_speaks_ends_with_its_deadline)
+{
+	struct wb_spec spec = spec_of(2, 1);
+
+	run_two_engines();
+	transfer(5, false, 0);
+	later(((uint64_t)spec.transfer_deadline_s + spec.engine_step_deadline_s) * S - 1);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
+	later(1);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), -1);
+	ck_assert_str_eq(did(false), "event(TransferFailed)"); /* Unknown; it is not forgotten */
+	ck_assert_int_eq(field("lastTransfer", "transfer"), 5);
+}
+END_TEST
+
+/* A report may come before the list of workers by which an agent is known here. */
+START_TEST(leader_that_is_not_known_yet_is_not_gone)
+{
+	struct wb_recon_transfer_report rep = {.agent = "train",
+		.instance = 9,
+		.transfer = 5,
+		.version = 5,
+		.culprit.worker = WB_RECON_NONE};
+	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_recon_agent a = agent(9, "train", t, 2);
+
+	run_two_engines();
+	rep.epoch = wb_recon_active(r, NULL);
+	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+	later(S);
+	up(a);
+	later(10 * S);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
+}
+END_TEST
+
+START_TEST(transfer_of_the_stored_status_is_over_when_its_end_is_told)
+{
+	json_t *stored =
+		json_pack("{s:i, s:{s:i}}", "transfer", 4, "currentTransfer", "transfer", 5);
+
+	ck_assert_int_eq(wb_recon_restore(r, now, stored), 0);
+	json_decref(stored);
+	later(S);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
+	transfer(4, true, WB_RESULT_SUCCEEDED);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
+	transfer(5, true, WB_RESULT_SUCCEEDED);
+	ck_assert_int_eq(field("currentTransfer", "transfer"), -1);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("current");
+	TCase *tc = tcase_create("current");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, transfer_by_a_plan_of_another_object_is_not_this_ones, 0, 2);
+	tcase_add_test(tc, plan_waits_for_transfers_no_longer_than_their_deadlines);
+	tcase_add_test(tc, transfer_that_all_engines_have_ended_does_not_run_for_long);
+	tcase_add_loop_test(tc, transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it, 0,
+		WB_ARRAY_SIZE(ends));
+	tcase_add_test(tc, transfer_of_which_nobody_speaks_ends_with_its_deadline);
+	tcase_add_test(tc, leader_that_is_not_known_yet_is_not_gone);
+	tcase_add_test(tc, transfer_of_the_stored_status_is_over_when_its_end_is_told);
+	suite_add_tcase(s, tc);
+	return s;
+}
+
+int main(void)
+{
+	return fx_run(suite());
+}
