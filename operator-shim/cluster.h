@@ -4,10 +4,8 @@
 /*
  * The operator in a cluster: WeightTransfers are watched and served, their status is written.
  *
- * One replica leads (a Lease) and serves; the others send agents to it.  Status is written by
- * server-side apply, at most once a second an object and only when it differs from what is stored;
- * the write carries the resourceVersion last seen, so it never lands on an object that was made
- * again.  Events are posted when they happen; one that cannot be posted is dropped.
+ * One replica leads (a Lease) and serves; the others send agents to it.  Of the leader's work
+ * `objects` watches, `status` and `events` write.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */

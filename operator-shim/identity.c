@@ -91,7 +91,9 @@ static void on_review(void *cookie, const struct wb_kube_reply *r)
 	const char *const *object = (const char *const *)v->object;
 	struct wb_err err = {0};
 	struct wb_kube_who who;
+	struct wb_serve_who proved = {who.ns, who.pod, who.pod_uid};
 	int rc;
+	bool is_known;
 
 	if (r->err.code)
 		rc = wb_err_set(
@@ -102,9 +104,10 @@ static void on_review(void *cookie, const struct wb_kube_reply *r)
 			"know the pods yet");
 	else
 		rc = wb_kube_review_judge(r->body, object, v->n, &who, &err);
+	is_known = rc == 0;
 	for (size_t i = 0; i < v->n && rc == 0; i++)
 		rc = check_pod(v->d, &who, object[i], v->agent, &err);
-	wb_serve_authenticated(v->d->serve, v->peer, rc, err.msg);
+	wb_serve_authenticated(v->d->serve, v->peer, is_known ? &proved : NULL, rc, err.msg);
 	free_review(v);
 }
 

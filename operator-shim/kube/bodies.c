@@ -3,12 +3,13 @@
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "operator-shim/kube/series.h"
 #include "operator-shim/kube/text.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#define API "weightbridge.io/v1alpha1"
+#define API WB_KUBE_API
+#define COMPONENT "weightbridge.io/operator"
 
 void wb_kube_wt_path(struct wb_buf *b, const char *ns, const char *name, const char *sub)
 {
@@ -48,13 +49,16 @@ static const struct {
 	const char *reason, *type, *action;
 } kinds[] = {
 	{"AgentLost", "Warning", "Connect"},
+	{"AgentNameTaken", "Warning", "Connect"},
 	{"AuthenticationRejected", "Warning", "Connect"},
 	{"EngineFed", "Normal", "Transfer"},
+	{"EngineLabelMissing", "Warning", "Connect"},
 	{"EngineTorn", "Warning", "Transfer"},
 	{"PlanActivated", "Normal", "Plan"},
 	{"PlanAdopted", "Normal", "Plan"},
 	{"PlanDiffers", "Warning", "Plan"},
 	{"PlanFailed", "Warning", "Plan"},
+	{"RoleMismatch", "Warning", "Connect"},
 	{"SpecRefused", "Warning", "Plan"},
 	{"TransferCompleted", "Normal", "Transfer"},
 	{"TransferFailed", "Warning", "Transfer"},
@@ -74,23 +78,61 @@ static size_t note_bytes(const char *note)
 	return n;
 }
 
-json_t *wb_kube_event_body(const struct wb_kube_event_about *e)
+void wb_kube_event_path(struct wb_buf *b, const struct wb_kube_series_write *w)
+{
+	wb_buf_printf(b, "/api/v1/namespaces/");
+	wb_kube_put_escaped(b, w->of.ns);
+	wb_buf_printf(b, "/events");
+	if (!w->is_new) {
+		wb_buf_printf(b, "/");
+		wb_kube_put_escaped(b, w->event);
+	}
+	wb_buf_printf(b, "?fieldManager=" WB_KUBE_FIELD_MANAGER);
+}
+
+/* Times of v1 Events have whole seconds. */
+static const char *seconds(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT])
+{
+	wb_kube_time(wall_ns, out);
+	if (strlen(out) > 20)
+		memcpy(out + 19, "Z", 2);
+	return out;
+}
+
+static json_t *event_change(const struct wb_kube_series_write *w)
+{
+	char last[WB_KUBE_TIME_TEXT];
+
+	return json_pack("{s:I, s:s, s:s%}", "count", (json_int_t)w->count, "lastTimestamp",
+		seconds(w->last_wall_ns, last), "message", w->of.note, note_bytes(w->of.note));
+}
+
+json_t *wb_kube_event_body(const struct wb_kube_series_write *w, const char *instance)
 {
 	const char *type = "Normal", *action = "Reconcile";
-	char when[WB_KUBE_TIME_TEXT], name[300];
+	char first[WB_KUBE_TIME_TEXT];
+	json_t *o, *body;
 
+	if (!w->is_new)
+		return event_change(w);
 	for (size_t i = 0; i < WB_ARRAY_SIZE(kinds); i++)
-		if (!strcmp(kinds[i].reason, e->reason)) {
+		if (!strcmp(kinds[i].reason, w->of.reason)) {
 			type = kinds[i].type;
 			action = kinds[i].action;
 		}
-	snprintf(name, sizeof(name), "%.200s.%016llx", e->name, (unsigned long long)e->unique);
-	return json_pack("{s:s, s:s, s:{s:s, s:s}, s:s, s:s, s:s, s:s, s:s, s:s, s:s%, "
+	body = json_pack("{s:s, s:s, s:{s:s, s:s}, s:s, s:s, s:s, s:{s:s}, s:s, s:s, s:s, "
 			 "s:{s:s, s:s, s:s, s:s, s:s}}",
-		"apiVersion", "events.k8s.io/v1", "kind", "Event", "metadata", "name", name,
-		"namespace", e->ns, "eventTime", wb_kube_time(e->wall_ns, when),
-		"reportingController", "weightbridge.io/operator", "reportingInstance", e->instance,
-		"type", type, "reason", e->reason, "action", action, "note", e->note,
-		note_bytes(e->note), "regarding", "apiVersion", API, "kind", "WeightTransfer",
-		"name", e->name, "namespace", e->ns, "uid", e->uid);
+		"apiVersion", "v1", "kind", "Event", "metadata", "name", w->event, "namespace",
+		w->of.ns, "firstTimestamp", seconds(w->first_wall_ns, first), "reportingComponent",
+		COMPONENT, "reportingInstance", instance, "source", "component", COMPONENT, "type",
+		type, "reason", w->of.reason, "action", action, "involvedObject", "apiVersion",
+		w->of.api, "kind", w->of.kind, "name", w->of.name, "namespace", w->of.ns, "uid",
+		w->of.uid);
+	o = event_change(w);
+	if (!body || !o || json_object_update(body, o) < 0) {
+		json_decref(body);
+		body = NULL;
+	}
+	json_decref(o);
+	return body;
 }

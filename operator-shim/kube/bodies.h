@@ -11,9 +11,12 @@
 #include <stdint.h>
 
 struct wb_buf;
+struct wb_kube_series_write;
 
+#define WB_KUBE_API "weightbridge.io/v1alpha1"
 #define WB_KUBE_FIELD_MANAGER "weightbridge-operator"
 #define WB_KUBE_APPLY "application/apply-patch+yaml"
+#define WB_KUBE_MERGE "application/merge-patch+json"
 #define WB_KUBE_NOTE_MAX 1024 /* of an event */
 
 /** wb_kube_wt_path - append the path of WeightTransfers; @ns "" = of all namespaces; @name NULL =
@@ -27,15 +30,10 @@ void wb_kube_observed(json_t *status, int64_t generation);
  *  an object that was made again.  New reference; NULL = no memory. */
 json_t *wb_kube_apply_status(const char *ns, const char *name, const char *version, json_t *status);
 
-struct wb_kube_event_about {
-	const char *ns, *name, *uid; /* of the WeightTransfer */
-	const char *instance; /* this replica */
-	const char *reason, *note;
-	uint64_t wall_ns, unique;
-};
-
-/** wb_kube_event_body - an events.k8s.io/v1 Event; type and action follow from the reason.  New
- *  reference; NULL = no memory. */
-json_t *wb_kube_event_body(const struct wb_kube_event_about *e);
+/** wb_kube_event_path - append the path of an Event: the collection where it @is_new. */
+void wb_kube_event_path(struct wb_buf *b, const struct wb_kube_series_write *w);
+/** wb_kube_event_body - a v1 Event, or what has changed of it (a merge patch); type and action
+ * follow from the reason.  @instance: this replica.  New reference; NULL = no memory. */
+json_t *wb_kube_event_body(const struct wb_kube_series_write *w, const char *instance);
 
 #endif

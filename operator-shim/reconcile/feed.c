@@ -83,7 +83,7 @@ static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now 
 	r->feed_gen++;
 	snprintf(text, sizeof(text), "engine %s gets version %lld from engine %s", e->name,
 		(long long)r->top.version, src->name);
-	return wb__recon_event(r, "EngineFed", text);
+	return wb__recon_event_about(r, "EngineFed", e->name, text);
 }
 
 /* A source that died does not say that its feed ended. */

@@ -313,6 +313,9 @@ void wb__recon_restore_plan(struct wb_recon *r);
 /* state.c */
 int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);
 int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence);
+/** wb__recon_event_about - the same, about one of many agents or engines. */
+int wb__recon_event_about(
+	struct wb_recon *r, const char *reason, const char *about, const char *sentence);
 void wb__recon_due(struct wb_recon *r, uint64_t at_ns);
 int wb__recon_look(struct wb_recon *r, struct wb_recon_now now);
 

@@ -152,11 +152,19 @@ static void name_worker(struct worker *w, const struct agent *a, const char *nam
 		snprintf(w->name, sizeof(w->name), "%.150s/worker %u", a->name, w->id);
 }
 
-static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker, const char *why)
+static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker,
+	enum member_fault fault, const char *why)
 {
+	static const char *const reasons[] = {[FAULT_ROLE] = "RoleMismatch",
+		[FAULT_ENGINE] = "EngineLabelMissing",
+		[FAULT_COUNT] = NULL};
+
 	return wb__recon_act(r,
-		&(struct wb_recon_action){
-			.what = WB_DO_REJECT, .agent = a->id, .worker = worker, .code = -EEXIST},
+		&(struct wb_recon_action){.what = WB_DO_REJECT,
+			.agent = a->id,
+			.worker = worker,
+			.code = -EEXIST,
+			.reason = reasons[fault]},
 		why);
 }
 
@@ -249,7 +257,7 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 			snprintf(r->refused, sizeof(r->refused), "%s", why);
 		else
 			wb__recon_note_fault(r, a, fault, now, why);
-		rc = reject(r, a, w.id, why);
+		rc = reject(r, a, w.id, fault, why);
 	}
 	r->worker[r->n_worker++] = w;
 	if (rc == 0 && w.held.transfer > r->transfer_seen)
@@ -273,7 +281,7 @@ static int say_lost(struct wb_recon *r, const struct agent *a)
 	snprintf(text, sizeof(text),
 		"agent %s did not come back within spec.heartbeatTimeoutSeconds (%u s)", a->name,
 		r->spec.heartbeat_timeout_s);
-	return wb__recon_event(r, "AgentLost", text);
+	return wb__recon_event_about(r, "AgentLost", a->name, text);
 }
 
 void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)

@@ -218,7 +218,8 @@ struct wb_recon_action {
 	struct wb_digest digest;
 	struct wb_recon_epoch epoch;
 	int code;
-	const char *reason; /* EVENT; static */
+	const char *reason; /* EVENT; REJECT: the word for it, or NULL; static */
+	char about[WB_RECON_ENGINE_MAX + 1]; /* EVENT: the agent or engine, "" = the object */
 	char *sentence; /* owned by the action; may be NULL */
 };
 

@@ -3,6 +3,7 @@
 #include "operator-shim/reconcile/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ACTIONS_MAX (1u << 20)
@@ -80,8 +81,16 @@ int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const cha
 
 int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence)
 {
-	return wb__recon_act(
-		r, &(struct wb_recon_action){.what = WB_DO_EVENT, .reason = reason}, sentence);
+	return wb__recon_event_about(r, reason, "", sentence);
+}
+
+int wb__recon_event_about(
+	struct wb_recon *r, const char *reason, const char *about, const char *sentence)
+{
+	struct wb_recon_action a = {.what = WB_DO_EVENT, .reason = reason};
+
+	snprintf(a.about, sizeof(a.about), "%.*s", WB_RECON_ENGINE_MAX, about);
+	return wb__recon_act(r, &a, sentence);
 }
 
 bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out)

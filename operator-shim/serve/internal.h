@@ -68,6 +68,9 @@ struct peer {
 	bool is_orderly;
 	bool is_let_go; /* by us: it will come back */
 	bool was_claimed, is_admitted;
+	/* What its token has proved; "" and NULL = nothing. */
+	char ns[WB_SPEC_NAMESPACE_MAX + 1];
+	char *pod, *pod_uid; /* owned */
 };
 
 struct epoch_key {
@@ -125,6 +128,12 @@ struct told {
 	uint64_t hash, at_ns;
 };
 
+/* How many refusals may still be logged, whoever they are of. */
+struct log_budget {
+	uint64_t filled_ns;
+	uint32_t lines, left_out;
+};
+
 struct wb_serve {
 	struct wb_serve_env env;
 	char name[WBP_NAME_MAX + 1];
@@ -144,6 +153,7 @@ struct wb_serve {
 	struct wb_metrics *metrics;
 	unsigned n_series; /* objects that may have series of their own */
 	struct told told[16];
+	struct log_budget log_budget[2]; /* of strangers, of who is known */
 	bool is_acting, is_draining;
 	uint64_t looks_told; /* of all objects, when the last change was told */
 };
@@ -163,16 +173,30 @@ struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
 /** wb__serve_send - encode and queue; a peer that cannot take it is closed. */
 void wb__serve_send(struct peer *p, uint16_t type, const void *msg);
 void wb__serve_close_peer(struct peer *p);
-void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence);
 /** wb__serve_serves - this object is among those that its HELLO named. */
 bool wb__serve_serves(const struct peer *p, const struct object *o);
 /** wb__serve_admit - WELCOME, or REJECT when it cannot encrypt what an object of it wants so. */
 void wb__serve_admit(struct peer *p);
-/** wb__serve_turn_away - refuse an agent that may come again; its objects say why. */
-void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence);
 void wb__serve_free_peer(struct peer *p);
 /** wb__serve_check_peers - close silent ones; returns when to look again. */
 uint64_t wb__serve_check_peers(struct wb_serve *s);
+
+/* refuse.c */
+/** wb__serve_reject - REJECT with this sentence, and close.  @retry: it may come again. */
+void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence);
+/** wb__serve_turn_away - refuse an agent that may come again.  Objects that it has proved to belong
+ *  to say why; a claim that nothing proves is counted under @unproved (static) and logged. */
+void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence,
+	const char *unproved);
+/** wb__serve_report_refused - objects that wait for this agent say why it does not come. */
+void wb__serve_report_refused(
+	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence);
+/** wb__serve_tell - an event about @o that @p is the cause of; @reason: static. */
+void wb__serve_tell(
+	const struct object *o, const struct peer *p, const char *reason, const char *sentence);
+/** wb__serve_may_log - one more line that others can cause as often as they like; false: there were
+ *  enough, it is only counted. */
+bool wb__serve_may_log(struct wb_serve *s, bool is_of_known);
 
 /* twin.c */
 /** wb__serve_let_in - admit @p, once nobody lives who has its name. */

@@ -46,6 +46,8 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 	[WB_SM_CONNECTIONS] = COUNTER("wb_connections_total", "Connections of agents.", NULL),
 	[WB_SM_REFUSED] =
 		COUNTER("wb_refused_total", "Connections and workers turned away.", "what"),
+	[WB_SM_UNPROVED] = COUNTER("wb_claims_unproved_total",
+		"Agents turned away whose token proves nothing for their object.", "reason"),
 	[WB_SM_LOST] =
 		COUNTER("wb_agents_lost_total", "Connections that ended without DRAIN.", NULL),
 	[WB_SM_FRAMES] = COUNTER("wb_frames_total", "Messages of agents.", NULL),
@@ -71,4 +73,8 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 	[WB_SM_LEADER] =
 		GAUGE("wb_leader", "1 when this replica leads (0 without a cluster).", NULL),
 	[WB_SM_KUBE_WRITES] = COUNTER("wb_kube_writes_total", "Writes to the API server.", "what"),
+	[WB_SM_EVENTS_LEFT_OUT] = COUNTER("wb_events_left_out_total",
+		"Kubernetes events that were not written: above the budget of their namespace, or "
+		"refused.",
+		"why"),
 };

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define ADDRESS_MAX 63 /* numeric */
-#define TOLD_NS (60 * WB_NS_PER_S)
 #define WELCOME_OBJECTS_MAX 64 /* of the message; agents in clusters name theirs */
 
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
@@ -51,39 +50,6 @@ void wb__serve_send(struct peer *p, uint16_t type, const void *msg)
 	wb__serve_close_peer(p);
 }
 
-/* Who is refused comes again every few seconds: the same is said once a minute. */
-static bool is_news(struct wb_serve *s, const char *agent, const char *sentence)
-{
-	uint64_t now = wb_now_ns(s->env.clock);
-	uint64_t hash = wb_hash64(sentence, strlen(sentence), wb_hash64(agent, strlen(agent), 0));
-	struct told *oldest = &s->told[0];
-
-	for (size_t i = 0; i < WB_ARRAY_SIZE(s->told); i++) {
-		struct told *t = &s->told[i];
-
-		if (t->hash == hash && now < t->at_ns + TOLD_NS)
-			return false;
-		if (t->at_ns < oldest->at_ns)
-			oldest = t;
-	}
-	*oldest = (struct told){hash, now};
-	return true;
-}
-
-void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)
-{
-	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
-	const char *agent = p->hello.agent ? p->hello.agent : "?";
-
-	if (p->state == PEER_CLOSING)
-		return;
-	if (is_news(p->s, agent, sentence))
-		WB_LOG_WRN(MOD, "agent refused", WB_S("agent", agent),
-			WB_S("peer", wb_chan_peer(p->ch)), WB_S("reason", sentence));
-	wb__serve_send(p, WBP_REJECT, &m);
-	wb__serve_close_peer(p);
-}
-
 void wb__serve_free_peer(struct peer *p)
 {
 	if (p->hello.token)
@@ -95,6 +61,8 @@ void wb__serve_free_peer(struct peer *p)
 	for (size_t i = 0; i < p->n_joined; i++)
 		wb_msg_free(WBP_WORKERS, &p->joined[i].workers);
 	wb_free(p->joined);
+	wb_free(p->pod);
+	wb_free(p->pod_uid);
 	wb_free(p);
 }
 
@@ -223,13 +191,6 @@ static void send_welcome(struct peer *p)
 	wb_free(m.objects); /* its strings are borrowed */
 }
 
-/* Objects that wait for this agent say why it does not come. */
-static void report_refused(
-	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence)
-{
-	(void)wb_recon_refused(o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
-}
-
 /* An agent of before there was encryption would send in the clear, and hear nothing of it. */
 static bool can_encrypt(struct peer *p)
 {
@@ -247,7 +208,7 @@ static bool can_encrypt(struct peer *p)
 			"send each other, but spec.transport.encryption of %.320s is TLS: upgrade "
 			"that agent",
 			p->hello.agent, p->version, o->key);
-		report_refused(o, p, WB_REFUSED_VERSION, text);
+		wb__serve_report_refused(o, p, WB_REFUSED_VERSION, text);
 		wb__serve_reject(p, WB_EVERSION, false, text);
 		return false;
 	}
@@ -270,36 +231,8 @@ void wb__serve_admit(struct peer *p)
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
 	for (size_t i = 0; i < s->n_object; i++)
 		if (wb__serve_serves(p, s->object[i]))
-			report_refused(s->object[i], p, WB_REFUSED_NAME, "");
+			wb__serve_report_refused(s->object[i], p, WB_REFUSED_NAME, "");
 	send_welcome(p);
-}
-
-/* Anybody can connect and call itself anything.  An object speaks of who is known, or of who has
- * the name of one of its pods; then the only words that are not ours are that name. */
-static bool may_speak_of(const struct object *o, const struct peer *p, int rc)
-{
-	return (rc != -EACCES && rc != -EAGAIN) || wb_recon_has_pod(o->r, p->hello.agent);
-}
-
-void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence)
-{
-	struct wb_serve *s = p->s;
-	const char *reason = what == WB_REFUSED_NAME ? "AgentNameTaken" : "AuthenticationRejected";
-
-	wb_metric_add(s->metrics, WB_SM_REFUSED,
-		WB_LABELS(what == WB_REFUSED_NAME ? "name" : "token"), 1);
-	for (size_t i = 0; i < s->n_object; i++) {
-		struct object *o = s->object[i];
-
-		if (!wb__serve_serves(p, o) || !may_speak_of(o, p, rc))
-			continue;
-		if (s->env.event)
-			s->env.event(
-				s->env.ctx, &(struct wb_serve_event){o->key, reason, sentence});
-		if (rc != -EAGAIN)
-			report_refused(o, p, what, sentence);
-	}
-	wb__serve_reject(p, rc, true, sentence);
 }
 
 static int agree(struct peer *p, struct wb_err *err)
@@ -323,7 +256,7 @@ static bool speaks_ours(struct peer *p)
 		struct object *o = wb__serve_object(p->s, p->hello.objects[i]);
 
 		if (o)
-			report_refused(o, p, WB_REFUSED_VERSION, err.msg);
+			wb__serve_report_refused(o, p, WB_REFUSED_VERSION, err.msg);
 	}
 	wb__serve_reject(p, rc, false, err.msg);
 	return false;
@@ -355,7 +288,8 @@ static void claim(struct peer *p)
 	}
 	if (!is_bound(p)) {
 		wb__serve_turn_away(p, WB_REFUSED_TOKEN, -EACCES,
-			"this HELLO was made for another connection: it was sent again");
+			"this HELLO was made for another connection: it was sent again",
+			"connection");
 		return;
 	}
 	p->state = PEER_CLAIMED;
@@ -402,7 +336,16 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		wb__serve_let_in(p);
 }
 
-void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence)
+static bool keep_proof(struct peer *p, const struct wb_serve_who *who)
+{
+	snprintf(p->ns, sizeof(p->ns), "%s", who->ns);
+	p->pod = wb_strdup(who->pod);
+	p->pod_uid = wb_strdup(who->pod_uid);
+	return p->pod && p->pod_uid;
+}
+
+void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_serve_who *who,
+	int rc, const char *sentence)
 {
 	struct peer *p = s->peer;
 
@@ -410,8 +353,13 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const cha
 		p = p->next;
 	if (!p || p->state != PEER_CLAIMED)
 		return;
-	if (rc < 0)
-		wb__serve_turn_away(p, WB_REFUSED_TOKEN, rc, sentence);
+	if (who && !keep_proof(p, who))
+		wb__serve_close_peer(p); /* memory is short: it comes again */
+	else if (rc < 0)
+		wb__serve_turn_away(p, WB_REFUSED_TOKEN, rc, sentence,
+			who             ? "namespace"
+			: rc == -EAGAIN ? "unchecked"
+					: "token");
 	else if (speaks_ours(p) && knows_objects(p))
 		wb__serve_let_in(p);
 	wb__serve_act_all(s);

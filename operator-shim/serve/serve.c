@@ -141,8 +141,11 @@ static void reject(struct wb_serve *s, const struct object *o, const struct wb_r
 
 	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
 	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", a->sentence));
-	if (p)
-		wb__serve_send(p, WBP_REJECT, &m);
+	if (!p)
+		return;
+	if (a->reason)
+		wb__serve_tell(o, p, a->reason, a->sentence);
+	wb__serve_send(p, WBP_REJECT, &m);
 }
 
 static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
@@ -183,8 +186,10 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 	case WB_DO_EVENT:
 		WB_LOG_INFO(MOD, a->reason, WB_S("object", o->key), WB_S("text", a->sentence));
 		if (s->env.event)
-			s->env.event(s->env.ctx,
-				&(struct wb_serve_event){o->key, a->reason, a->sentence});
+			s->env.event(s->env.ctx, &(struct wb_serve_event){.object = o->key,
+							 .reason = a->reason,
+							 .text = a->sentence,
+							 .about = a->about});
 		break;
 	}
 }

@@ -22,6 +22,8 @@ struct wb_serve; /* opaque */
 struct wb_serve_event {
 	const char *object; /* "namespace/name" */
 	const char *reason, *text;
+	const char *about; /* agent, pod or engine that it is about; "" = the object as a whole */
+	const char *pod, *pod_uid; /* that has proved to be the cause, by its token; or NULL */
 };
 
 /* One object of a cluster. */
@@ -45,6 +47,11 @@ struct wb_serve_claim {
 	const char *agent, *token; /* the token is secret */
 	const char *const *object; /* "namespace/name" */
 	size_t n_object; /* at least 1 */
+};
+
+/* What a token proves: a pod, in a namespace; borrowed for the call. */
+struct wb_serve_who {
+	const char *ns, *pod, *pod_uid;
 };
 
 struct wb_serve_env {
@@ -110,9 +117,11 @@ json_t *wb_serve_status(const struct wb_serve *s, const char *name);
 /** wb_serve_looks - rises when that status may have changed; 0 = no such object. */
 uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
 /** wb_serve_authenticated - the answer about @peer, which may be gone: 0 lets it in, else it is
- *  turned away with the sentence, and may come again.  -EACCES (who it is is not known) and -EAGAIN
- *  (nor can be found out now): only objects that have a pod of its name speak of it. */
-void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, int rc, const char *sentence);
+ *  turned away with the sentence, and may come again.  @who: whose token it is, NULL when that is
+ * not known (-EACCES) or cannot be found out now (-EAGAIN).  Only objects of its namespace speak of
+ * a refusal; one that no object speaks of is counted, and logged at a bounded rate. */
+void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_serve_who *who,
+	int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
 /** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  It is of no other object

@@ -78,7 +78,8 @@ static void refuse(struct peer *p, const struct peer *first)
 		p->hello.agent, wb_chan_peer(first->ch),
 		p->was_claimed ? "the token of its pod was used a second time"
 			       : "give each agent a name of its own (--name), or end the other");
-	wb__serve_turn_away(p, p->was_claimed ? WB_REFUSED_TOKEN : WB_REFUSED_NAME, -EEXIST, text);
+	wb__serve_turn_away(
+		p, p->was_claimed ? WB_REFUSED_TOKEN : WB_REFUSED_NAME, -EEXIST, text, "name");
 }
 
 void wb__serve_answered(struct peer *q, uint64_t echo_ns)

@@ -52,7 +52,14 @@ def works(c, op, n):
                  f"default/{name}")
     wait_for(lambda: "agent connected" in op.text(), 15)
     s.stop(9)
+    impostor(c, op, pod, name)
     wait_for(lambda: "AuthenticationRejected" in c.kubectl("describe", "wt", name), 15)
+
+
+def impostor(c, op, pod, name):
+    """Refused, with a token that proves whose it is: that makes an event, and the next time changes it."""
+    token = make_token(c, pod, f"weightbridge.io/default/{name}")
+    Stranger(c, op.ports["listen"], "another", token, f"default/{name}").hears("but the agent calls itself another")
 
 
 def may_do_no_more(c):
@@ -112,6 +119,11 @@ def provoke(c, op, resource, verb):
         return
     wait_for(lambda: op.metric("wb_leader") == 1, 20)
     wait_for(op.is_ready, 20)
+    if resource == "events":
+        pod = c.get("/api/v1/namespaces/default/pods/p0")
+        for _ in range(2):
+            impostor(c, op, pod, "t0")
+        return
     s = Stranger(c, op.ports["listen"], "p0", "nonsense", "default/t0")
     wait_for(lambda: "operator not reached" in s.text(), 20)
     s.stop(9)

@@ -46,6 +46,8 @@ def bad_workers(c, port):
     pod = make_pod(c, "r-0", role="trainer", engine="e0")
     w = Worker(c, port, "r-0", "rollout", 0, 1, None, auth(c, "r-0", make_token(c, pod)))
     members(c, "RoleMismatch", "r-0", "weightbridge.io/role of its pod is 'trainer'")
+    for kind, name in (("pod", "r-0"), ("wt", "t")):
+        wait_for(lambda k=kind, n=name: "RoleMismatch" in c.kubectl("describe", k, n), 20, 0.5)
     w.end()
     delete_pod(c, "r-0")
     members(c, "WaitingForPods")
@@ -57,11 +59,18 @@ def bad_workers(c, port):
 
 
 def refused(c, port):
-    """An agent with a wrong token is the reason while it tries."""
-    pod = make_pod(c, "t-0", role="trainer")
+    """An agent with the token of another pod is the reason while it tries, here and at that pod; one whose token
+    proves nothing is in the operator's log alone."""
+    pod, other = make_pod(c, "t-0", role="trainer"), make_pod(c, "t-1", role="trainer")
     p = Stranger(c, port, "t-0", make_token(c, pod, "weightbridge.io/default/other"), "default/t")
-    members(c, "AuthenticationRejected", "agent t-0 was refused", "not valid for audience")
+    p.hears("not valid for audience")
+    members(c, "WaitingForAgents")
+    p = Stranger(c, port, "t-0", make_token(c, other), "default/t")
+    members(c, "AuthenticationRejected", "agent t-0 was refused", "is of pod t-1, but the agent calls itself t-0")
+    wait_for(lambda: "AuthenticationRejected" in c.kubectl("describe", "pod", "t-1"), 20, 0.5)
+    assert "AuthenticationRejected" not in c.kubectl("describe", "pod", "t-0")
     p.stop(9)
+    delete_pod(c, "t-1")
     return pod
 
 

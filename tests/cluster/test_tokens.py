@@ -67,6 +67,9 @@ def refused(c, port, pods):
     Stranger(c, port, "plain-0", make_token(c, plain)).hears("is not there (any more) with label")
     Stranger(c, port, "train-0", "not.a.token").hears("not valid for audience")
     Stranger(c, port, "train-0", make_token(c, good), "default/none").hears("this operator has no object default/none")
+    # What a pod has proved to be the cause of is told there too; a stranger's name is not enough for that.
+    wait_for(lambda: "but the agent calls itself train-0" in c.kubectl("describe", "pod", "roll-0"), 20, 0.5)
+    assert "AuthenticationRejected" not in c.kubectl("describe", "pod", "train-0")
     # A token of no pod.
     t = c.post("/api/v1/namespaces/default/serviceaccounts/default/token",
                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -137,7 +140,10 @@ def replayed(c, op, port, pods):
     n = rejected(op)
     assert "made for another connection" in replay(c, port, hello)
     assert rejected(op) == n + 1
-    wait_for(lambda: "made for another connection" in c.kubectl("describe", "wt", "t"), 10, 0.5)
+    # Nothing proves who sent it: it is counted, and written nowhere.
+    assert op.metric('wb_claims_unproved_total{reason="connection"}') == 1
+    assert "made for another connection" in op.text()
+    assert "made for another connection" not in c.kubectl("describe", "wt", "t")
     return hello
 
 

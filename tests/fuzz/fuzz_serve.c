@@ -192,6 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t how = size ? data[0] : 0;
 	struct wb_serve *s = make(how & 1);
+	static const struct wb_serve_who proved = {"default", "p", "u"};
 	struct wire wire[PEERS];
 	size_t at = 1;
 
@@ -213,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		hear(s, &wire[who % 4 % PEERS], data + at, total);
 		at += total;
 		if (asked)
-			wb_serve_authenticated(s, asked, who & 64 ? -EPERM : 0, "no");
+			wb_serve_authenticated(s, asked, &proved, who & 64 ? -EPERM : 0, "no");
 		asked = 0;
 		if (!(who & 128))
 			run_job();

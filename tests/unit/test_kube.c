@@ -8,6 +8,7 @@
 #include "operator-shim/kube/config.h"
 #include "operator-shim/kube/cursor.h"
 #include "operator-shim/kube/lease.h"
+#include "operator-shim/kube/series.h"
 #include "operator-shim/kube/text.h"
 #include "operator-shim/kube/token.h"
 #include "tests/common/fx_check.h"
@@ -360,22 +361,45 @@ END_TEST
 START_TEST(event_note_is_cut_between_characters)
 {
 	char note[1100];
-	struct wb_kube_event_about e = {"n", "t", "u", "i", "TransferTimedOut", note, 0, 255};
+	struct wb_kube_series_write w = {.is_new = true,
+		.event = "t.1",
+		.of = {"v1", "Pod", "n", "t", "u", "TransferTimedOut", "", note},
+		.count = 2,
+		.first_wall_ns = 1000000000,
+		.last_wall_ns = 61999999999};
 	json_t *o;
+	char *text;
 
 	memset(note, 'x', sizeof(note));
 	memcpy(note + 1023, "\xc3\xa9", 2);
 	note[1099] = '\0';
-	o = wb_kube_event_body(&e);
-	ck_assert_uint_eq(strlen(json_string_value(json_object_get(o, "note"))), 1023);
+	o = wb_kube_event_body(&w, "i");
+	ck_assert_uint_eq(strlen(json_string_value(json_object_get(o, "message"))), 1023);
 	ck_assert_str_eq(json_string_value(json_object_get(o, "type")), "Warning");
 	ck_assert_str_eq(json_string_value(json_object_get(o, "action")), "Transfer");
 	json_decref(o);
-	e.reason = "Unheard";
-	e.note = "";
-	o = wb_kube_event_body(&e);
-	ck_assert_str_eq(json_string_value(json_object_get(o, "type")), "Normal");
-	ck_assert_str_ne(json_string_value(json_object_get(o, "action")), "");
+	w.of.reason = "Unheard";
+	w.of.note = "it is so";
+	o = wb_kube_event_body(&w, "i");
+	text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+	ck_assert_str_eq(text,
+		"{\"action\":\"Reconcile\",\"apiVersion\":\"v1\",\"count\":2,\"firstTimestamp\":"
+		"\"1970-01-01T00:00:01Z\",\"involvedObject\":{\"apiVersion\":\"v1\",\"kind\":"
+		"\"Pod\","
+		"\"name\":\"t\",\"namespace\":\"n\",\"uid\":\"u\"},\"kind\":\"Event\","
+		"\"lastTimestamp\":\"1970-01-01T00:01:01Z\",\"message\":\"it is so\",\"metadata\":"
+		"{\"name\":\"t.1\",\"namespace\":\"n\"},\"reason\":\"Unheard\","
+		"\"reportingComponent\":\"weightbridge.io/operator\",\"reportingInstance\":\"i\","
+		"\"source\":{\"component\":\"weightbridge.io/operator\"},\"type\":\"Normal\"}");
+	free(text);
+	json_decref(o);
+	w.is_new = false;
+	o = wb_kube_event_body(&w, "i");
+	text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+	ck_assert_str_eq(text,
+		"{\"count\":2,\"lastTimestamp\":\"1970-01-01T00:01:01Z\",\"message\":\"it is "
+		"so\"}");
+	free(text);
 	json_decref(o);
 }
 END_TEST

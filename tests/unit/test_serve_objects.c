@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operator's endpoint in a cluster: objects that come and go, agents that show tokens. */
+#include "operator-shim/serve/metrics.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_serve.h"
 
@@ -169,7 +170,8 @@ static uint32_t unclaimed_peer;
 static char claimed[128];
 static const char *hello_binding;
 static uint32_t hello_version;
-static char events[400]; /* "object: text" each */
+static char events[400]; /* "object: text" each, and " (pod uid)" where one is known */
+static const struct wb_serve_who pod_of_default = {"default", "train", "u-1"};
 
 static void authenticate(void *ctx, uint32_t peer, const struct wb_serve_claim *c)
 {
@@ -190,7 +192,9 @@ static void event(void *ctx, const struct wb_serve_event *e)
 	size_t at = strlen(events);
 
 	(void)ctx;
-	snprintf(events + at, sizeof(events) - at, "%s: %s\n", e->object, e->text);
+	at += (size_t)snprintf(events + at, sizeof(events) - at, "%s: %s", e->object, e->text);
+	snprintf(
+		events + at, sizeof(events) - at, e->pod ? " (%s %s)\n" : "\n", e->pod, e->pod_uid);
 }
 
 static void token_set_up(void)
@@ -227,11 +231,11 @@ START_TEST(token_is_asked_about_before_anything_is_told)
 	hello_with(&train, "secret", "a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a"); /* the whole name */
 	expect_nothing(&train);
-	wb_serve_authenticated(s, claimed_peer + 1, 0, ""); /* nobody */
+	wb_serve_authenticated(s, claimed_peer + 1, &pod_of_default, 0, ""); /* nobody */
 	expect_nothing(&train);
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
-	wb_serve_authenticated(s, claimed_peer, -EPERM, "late"); /* it is in */
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "late"); /* it is in */
 	ck_assert(!train.is_closed);
 	wb_serve_let_go(s, "default/a", "other", "gone");
 	ck_assert(!train.is_closed);
@@ -247,15 +251,15 @@ START_TEST(refused_token_is_told_why_and_may_come_again)
 
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
-	wb_serve_authenticated(s, claimed_peer, -EPERM, "not of this pod");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "not of this pod");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert_str_eq(m.reject.sentence, "not of this pod");
 	ck_assert(m.reject.retry && train.is_closed);
 	wb_msg_free(WBP_REJECT, &m);
-	wb_serve_authenticated(s, claimed_peer, 0, ""); /* too late */
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, ""); /* too late */
 	expect_nothing(&train);
 	end_wire(&train);
-	wb_serve_authenticated(s, claimed_peer, 0, ""); /* gone */
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, ""); /* gone */
 }
 END_TEST
 
@@ -283,42 +287,88 @@ static bool is_reason(const char *reason, const char *words)
 	return !strncmp(told(), reason, strlen(reason)) && strstr(told(), words);
 }
 
-static void turned_away(int rc, const char *sentence)
+static void turned_away_from(
+	const char *object, const struct wb_serve_who *who, int rc, const char *sentence)
 {
 	union wb_msg m;
 
 	open_wire(&train);
-	hello_with(&train, "secret", "default/a");
-	wb_serve_authenticated(s, claimed_peer, rc, sentence);
+	hello_with(&train, "secret", object);
+	wb_serve_authenticated(s, claimed_peer, who, rc, sentence);
 	expect(&train, WBP_REJECT, &m);
+	ck_assert_str_eq(m.reject.sentence, sentence);
+	ck_assert(m.reject.retry);
 	wb_msg_free(WBP_REJECT, &m);
 	ck_assert(train.is_closed);
 	end_wire(&train);
 }
 
-static const int strangers[] = {-EACCES, -EAGAIN};
-
-START_TEST(stranger_has_no_say_in_status_and_events)
+static void turned_away(const struct wb_serve_who *who, int rc, const char *sentence)
 {
-	turned_away(strangers[_i], "not known");
-	ck_assert_ptr_null(strstr(told(), "agent train"));
-	ck_assert_ptr_null(strstr(told(), "not known"));
-	/* Of one with the name of a pod that is awaited users want to know. */
+	turned_away_from("default/a", who, rc, sentence);
+}
+
+static double unproved(const char *reason)
+{
+	return wb_metric_get(wb_serve_own_metrics(s), WB_SM_UNPROVED, WB_LABELS(reason));
+}
+
+/* Whose token it is, and what of a refusal is known outside of the operator. */
+static const struct wb_serve_who pod_of_other = {"other", "train", "u-9"};
+static const struct {
+	const struct wb_serve_who *who;
+	int rc;
+	const char *counted; /* reason; NULL = the object speaks of it */
+} claims[] = {
+	{NULL, -EACCES, "token"},
+	{NULL, -EAGAIN, "unchecked"},
+	{&pod_of_other, -EACCES, "namespace"},
+	{&pod_of_other, -EPERM, "namespace"},
+	{&pod_of_default, -EPERM, NULL},
+};
+
+/* Also not of one that calls itself as a pod that is awaited: names are no secret. */
+START_TEST(claim_that_nothing_proves_is_only_counted)
+{
+	const char *counted = claims[_i].counted;
+
 	wb_serve_pod(s, "default/a", &(struct wb_serve_pod){.name = "train", .has_sidecar = true});
-	turned_away(strangers[_i], "not known");
-	ck_assert_ptr_nonnull(strstr(told(), "default/a: not known\n"));
-	if (strangers[_i] == -EACCES)
-		ck_assert(
-			is_reason("AuthenticationRejected", "agent train was refused: not known"));
+	for (int i = 0; i < 3; i++)
+		turned_away(claims[_i].who, claims[_i].rc, "not known");
+	if (counted) {
+		ck_assert_str_eq(events, "");
+		ck_assert_ptr_null(strstr(told(), "not known"));
+		ck_assert(unproved(counted) == 3);
+		return;
+	}
+	ck_assert(is_reason("AuthenticationRejected", "agent train was refused: not known"));
+	ck_assert_ptr_nonnull(strstr(told(), "default/a: not known (train u-1)\n"));
+	ck_assert(unproved("token") + unproved("namespace") + unproved("unchecked") == 0);
 }
 END_TEST
 
-START_TEST(who_is_known_and_refused_is_spoken_of)
+static void put_another(const char *namespace_, const char *name);
+
+/* A token may be for audiences of any namespace: it speaks for its own alone. */
+START_TEST(claim_to_two_namespaces_is_told_in_the_one_that_is_proved)
 {
-	turned_away(-EPERM, "not of this object");
-	ck_assert(
-		is_reason("AuthenticationRejected", "agent train was refused: not of this object"));
-	ck_assert_ptr_nonnull(strstr(told(), "default/a: not of this object\n"));
+	static const char *const both[] = {"default/a", "other/b"};
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = WBP_VERSION_MAX,
+		.agent = "train",
+		.host = "10.0.0.1",
+		.port = 7444,
+		.instance = 11,
+		.token = "secret",
+		.objects = (void *)(uintptr_t)both,
+		.n_objects = 2};
+
+	put_another("other", "b");
+	open_wire(&train);
+	say(&train, WBP_HELLO, &h);
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "not its name");
+	ck_assert_str_eq(events, "default/a: not its name (train u-1)\n");
+	end_wire(&train);
 }
 END_TEST
 
@@ -327,12 +377,12 @@ START_TEST(other_protocol_version_is_told_of_after_the_token)
 	union wb_msg m;
 
 	hello_version = 99;
-	turned_away(-EACCES, "not known");
+	turned_away(NULL, -EACCES, "not known");
 	ck_assert_ptr_null(strstr(told(), "99"));
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
 	expect_nothing(&train);
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert_ptr_nonnull(strstr(m.reject.sentence, "99"));
 	ck_assert(!m.reject.retry && train.is_closed);
@@ -394,7 +444,7 @@ START_TEST(agent_joins_no_object_but_what_its_token_is_for)
 	put_another("other", "b");
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	if (_i)
 		m.object = "b";
@@ -423,7 +473,7 @@ START_TEST(agent_reports_of_no_object_but_its_own)
 	put_another("other", "b");
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	looks = wb_serve_looks(s, "other/b");
 	say(&train, WBP_REPORT, &m);
@@ -443,7 +493,7 @@ START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
 	ck_assert_str_eq(claimed, "train secret 1 default/a");
 	put_another("other", "a");
 	wb_serve_remove(s, "default/a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &r);
 	wb_msg_free(WBP_REJECT, &r);
 	say(&train, WBP_WORKERS, &m);
@@ -489,7 +539,7 @@ START_TEST(hello_of_another_connection_is_refused)
 	hello_binding = ours;
 	open_wire(&train);
 	hello_with(&train, "secret", "a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	wb_serve_drain(s, "end");
 	end_wire(&train);
@@ -503,11 +553,11 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 
 	open_wire(&train);
 	hello_with(&train, "secret", "a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	open_wire(&roll);
 	hello_with(&roll, "secret", "a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_HEARTBEAT, &m);
 	beat.echo_ns = m.heartbeat.sent_ns;
 	say(&train, WBP_HEARTBEAT, &beat);
@@ -522,7 +572,7 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	ck_assert(train.is_closed);
 	open_wire(&roll);
 	hello_with(&roll, "secret", "a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&roll, 1);
 	end_wire(&train);
 	wb_serve_drain(s, "end");
@@ -556,7 +606,7 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 	open_wire(&train);
 	hello_with(&train, "secret", "a");
 	wb_serve_remove(s, "default/a");
-	wb_serve_authenticated(s, claimed_peer, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert(m.reject.retry);
 	wb_msg_free(WBP_REJECT, &m);
@@ -582,8 +632,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
 	tcase_add_loop_test(
-		tc, stranger_has_no_say_in_status_and_events, 0, (int)WB_ARRAY_SIZE(strangers));
-	tcase_add_test(tc, who_is_known_and_refused_is_spoken_of);
+		tc, claim_that_nothing_proves_is_only_counted, 0, (int)WB_ARRAY_SIZE(claims));
+	tcase_add_test(tc, claim_to_two_namespaces_is_told_in_the_one_that_is_proved);
 	tcase_add_test(tc, other_protocol_version_is_told_of_after_the_token);
 	tcase_add_test(tc, names_of_objects_are_not_told_to_strangers);
 	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,

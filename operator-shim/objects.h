@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_OPERATOR_OBJECTS_H
+#define WB_OPERATOR_OBJECTS_H
+/*
+ * The WeightTransfers of a cluster: watched, given to serve, their status and events written.
+ *
+ * Threads: the loop's.  Layer: operator-shim.
+ */
+#include "operator-shim/serve/serve.h"
+
+struct wb_kube;
+struct wb__certs;
+struct wb__events;
+struct wb__identity;
+struct wb__objects; /* opaque */
+struct wb__statuses;
+
+/* What they are made of; borrowed, all but @kube live until wb__objects_stop(). */
+struct wb__objects_parts {
+	struct wb_kube *kube; /* for the watch */
+	struct wb_serve *serve;
+	struct wb__statuses *statuses;
+	struct wb__events *events;
+	struct wb__certs *certs; /* NULL = agents show no tokens */
+	struct wb__identity *identity; /* NULL = the same */
+	const char *watch_namespace; /* "" = all */
+	uint64_t term_min;
+};
+
+/** wb__objects_start - watch and serve.  0 or -ENOMEM.  Release with wb__objects_stop(). */
+int wb__objects_start(const struct wb__objects_parts *p, struct wb__objects **out);
+/** wb__objects_stop - serve keeps what it has.  NULL is allowed. */
+void wb__objects_stop(struct wb__objects *d);
+/** wb__objects_is_synced - all that there are have been told to serve. */
+bool wb__objects_is_synced(const struct wb__objects *d);
+/** wb__objects_event - something worth a Kubernetes event: at its object, and at the pod that has
+ *  proved to be the cause. */
+void wb__objects_event(struct wb__objects *d, const struct wb_serve_event *e);
+
+#endif

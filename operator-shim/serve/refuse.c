@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is turned away, and who hears of it.
+ *
+ * Anybody can connect and call itself anything.  What a claim that nothing proves may cause is a
+ * count and a few lines of the log: no event and no status, which are in somebody's namespace.
+ * Objects speak of who has proved to be of their namespace; where there are no tokens the key is
+ * the proof.
+ */
+#include "operator-shim/serve/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TOLD_NS (60 * WB_NS_PER_S)
+#define LOG_BURST 20
+#define LOG_EVERY_NS (3 * WB_NS_PER_S)
+
+/* Who is refused comes again every few seconds: the same is said once a minute. */
+static bool is_news(struct wb_serve *s, const char *agent, const char *sentence)
+{
+	uint64_t now = wb_now_ns(s->env.clock);
+	uint64_t hash = wb_hash64(sentence, strlen(sentence), wb_hash64(agent, strlen(agent), 0));
+	struct told *oldest = &s->told[0];
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(s->told); i++) {
+		struct told *t = &s->told[i];
+
+		if (t->hash == hash && now < t->at_ns + TOLD_NS)
+			return false;
+		if (t->at_ns < oldest->at_ns)
+			oldest = t;
+	}
+	*oldest = (struct told){hash, now};
+	return true;
+}
+
+static bool is_proved(const struct peer *p)
+{
+	return !p->s->env.authenticate || p->ns[0];
+}
+
+bool wb__serve_may_log(struct wb_serve *s, bool is_of_known)
+{
+	struct log_budget *b = &s->log_budget[is_of_known];
+	uint64_t now = wb_now_ns(s->env.clock);
+	uint64_t got = (now - b->filled_ns) / LOG_EVERY_NS;
+
+	if (!b->filled_ns || b->lines + got >= LOG_BURST) {
+		b->lines = LOG_BURST;
+		b->filled_ns = now;
+	} else {
+		b->lines += (uint32_t)got;
+		b->filled_ns += got * LOG_EVERY_NS;
+	}
+	if (!b->lines) {
+		b->left_out++;
+		return false;
+	}
+	b->lines--;
+	if (b->left_out)
+		WB_LOG_WRN(MOD, "refusals were left out of this log: see wb_refused_total",
+			WB_U("count", b->left_out));
+	b->left_out = 0;
+	return true;
+}
+
+void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)
+{
+	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
+	const char *agent = p->hello.agent ? p->hello.agent : "?";
+
+	if (p->state == PEER_CLOSING)
+		return;
+	if (is_news(p->s, agent, sentence) && wb__serve_may_log(p->s, is_proved(p)))
+		WB_LOG_WRN(MOD, "agent refused", WB_S("agent", agent),
+			WB_S("peer", wb_chan_peer(p->ch)), WB_S("reason", sentence));
+	wb__serve_send(p, WBP_REJECT, &m);
+	wb__serve_close_peer(p);
+}
+
+void wb__serve_report_refused(
+	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence)
+{
+	(void)wb_recon_refused(o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
+}
+
+/* A token is for objects of its own namespace: what else the claim names, it has not proved. */
+static bool may_speak_of(const struct object *o, const struct peer *p)
+{
+	if (!p->s->env.authenticate)
+		return true;
+	return p->ns[0] && !strcmp(o->spec.namespace_, p->ns);
+}
+
+void wb__serve_tell(
+	const struct object *o, const struct peer *p, const char *reason, const char *sentence)
+{
+	struct wb_serve *s = p->s;
+	struct wb_serve_event e = {.object = o->key,
+		.reason = reason,
+		.text = sentence,
+		.about = p->pod ? p->pod : p->hello.agent,
+		.pod = p->pod,
+		.pod_uid = p->pod_uid};
+
+	if (s->env.event && may_speak_of(o, p))
+		s->env.event(s->env.ctx, &e);
+}
+
+void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence,
+	const char *unproved)
+{
+	struct wb_serve *s = p->s;
+	const char *reason = what == WB_REFUSED_NAME ? "AgentNameTaken" : "AuthenticationRejected";
+	bool is_heard = false;
+
+	wb_metric_add(s->metrics, WB_SM_REFUSED,
+		WB_LABELS(what == WB_REFUSED_NAME ? "name" : "token"), 1);
+	for (size_t i = 0; i < s->n_object; i++) {
+		struct object *o = s->object[i];
+
+		if (!wb__serve_serves(p, o) || !may_speak_of(o, p))
+			continue;
+		is_heard = true;
+		wb__serve_tell(o, p, reason, sentence);
+		wb__serve_report_refused(o, p, what, sentence);
+	}
+	if (!is_heard)
+		wb_metric_add(s->metrics, WB_SM_UNPROVED, WB_LABELS(unproved), 1);
+	wb__serve_reject(p, rc, true, sentence);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/status.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/loop.h"
+#include "operator-shim/kube/bodies.h"
+#include "operator-shim/kube/watch.h"
+#include "operator-shim/serve/metrics.h"
+#include "operator-shim/serve/serve.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOD "status"
+#define WRITE_EVERY_NS WB_NS_PER_S
+/* The rest wait here, where they take turns, and not in the client's queue. */
+#define IN_FLIGHT 8
+/* Agents report in bursts: so many changes are one look at all objects. */
+#define LOOK_NS (20 * WB_NS_PER_MS)
+
+struct wb__statuses {
+	struct wb_kube *kube; /* owned */
+	struct wb_serve *serve;
+	const struct wb_kube_watch *watch;
+	struct wb_timer *timer;
+	uint64_t due_ns; /* when it goes off, UINT64_MAX = not running */
+	struct wb__status *list;
+	struct wb_kube_turns turns;
+	unsigned n_writing;
+};
+
+static uint64_t now_ns(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
+
+static void wake(struct wb__statuses *a, uint64_t at_ns)
+{
+	uint64_t now = now_ns();
+
+	if (at_ns >= a->due_ns)
+		return;
+	a->due_ns = at_ns;
+	wb_timer_start(a->timer, at_ns > now ? at_ns - now : 0, 0);
+}
+
+static void count(struct wb__statuses *a, const char *what)
+{
+	wb_metric_add(wb_serve_own_metrics(a->serve), WB_SM_KUBE_WRITES, WB_LABELS(what), 1);
+}
+
+static uint64_t look(struct wb__status *st);
+static void pump(struct wb__statuses *a);
+
+/* ---- one write ---- */
+
+/* What the watch has seen last, when a write was refused for its version. */
+static void refresh(struct wb__status *st)
+{
+	const json_t *o = wb_kube_watch_get(st->all->watch, st->ns, st->name);
+
+	if (!o)
+		return;
+	snprintf(st->version, sizeof(st->version), "%s", wb_kube_meta(o, "resourceVersion"));
+	json_decref(st->written);
+	st->written = json_incref(json_object_get(o, "status"));
+}
+
+static void keep_written(struct wb__status *st, const char *version)
+{
+	json_decref(st->written);
+	st->written = st->sending;
+	st->sending = NULL;
+	snprintf(st->version, sizeof(st->version), "%s", version);
+	snprintf(st->own[st->own_at++ % WB__OWN_VERSIONS], WB__VERSION_BYTES, "%s", version);
+}
+
+static void on_applied(void *cookie, const struct wb_kube_reply *r)
+{
+	struct wb__status *st = cookie;
+	struct wb__statuses *a = st->all;
+	uint64_t now = now_ns();
+
+	st->rq = NULL;
+	a->n_writing--;
+	count(a, r->err.code ? "status failed" : "status");
+	if (r->err.code == 0) {
+		keep_written(st, wb_kube_meta(r->body, "resourceVersion"));
+	} else {
+		/* 409: somebody wrote in between; the watch brings the version to write on. */
+		json_decref(st->sending);
+		st->sending = NULL;
+		st->looks = 0;
+		if (r->status == 409 && a->watch)
+			refresh(st);
+		st->next_write_ns =
+			now + (r->status == 409 ? WRITE_EVERY_NS
+						: wb_kube_backoff_next(&st->backoff, now,
+							  wb_kube_random(), r->retry_after_ns));
+		WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key),
+			WB_S("why", r->err.msg));
+	}
+	wake(a, look(st));
+	pump(a);
+}
+
+static void apply(struct wb__status *st, json_t *status)
+{
+	struct wb_kube_call call = {
+		.method = "PATCH", .content_type = WB_KUBE_APPLY, .done = on_applied, .cookie = st};
+	struct wb_buf b;
+
+	wb_buf_init(&b, 8192);
+	wb_kube_wt_path(
+		&b, st->ns, st->name, "/status?force=true&fieldManager=" WB_KUBE_FIELD_MANAGER);
+	call.path = wb_buf_cstr(&b);
+	call.body = wb_kube_apply_status(st->ns, st->name, st->version, status);
+	st->next_write_ns = now_ns() + WRITE_EVERY_NS;
+	if (call.body && !b.rc && wb_kube_send(st->all->kube, &call, &st->rq) == 0) {
+		st->sending = json_incref(status);
+		st->all->n_writing++;
+	} else {
+		st->looks = 0; /* memory was short: the next change tries again */
+	}
+	json_decref(call.body);
+	wb_buf_finish(&b);
+}
+
+/* It is its turn. */
+static void write_one(struct wb__status *st)
+{
+	uint64_t looks = wb_serve_looks(st->all->serve, st->key);
+	json_t *status = wb_serve_status(st->all->serve, st->key);
+
+	if (!status)
+		return;
+	wb_kube_observed(status, st->generation);
+	st->looks = looks;
+	if (!json_equal(status, st->written))
+		apply(st, status);
+	json_decref(status);
+}
+
+/* ---- who is next ---- */
+
+/* Returns when to look again, UINT64_MAX = when something changes. */
+static uint64_t look(struct wb__status *st)
+{
+	if (!st->is_served || st->rq || wb_kube_turns_has(&st->turn) ||
+		wb_serve_looks(st->all->serve, st->key) == st->looks)
+		return UINT64_MAX;
+	if (now_ns() < st->next_write_ns)
+		return st->next_write_ns;
+	if (wb_kube_turns_push(&st->all->turns, st->ns, &st->turn) < 0)
+		return now_ns() + WRITE_EVERY_NS;
+	return UINT64_MAX;
+}
+
+static void pump(struct wb__statuses *a)
+{
+	struct wb_kube_turn *t;
+
+	while (a->watch && a->n_writing < IN_FLIGHT && (t = wb_kube_turns_pop(&a->turns)))
+		write_one(wb_container_of(t, struct wb__status, turn));
+}
+
+static void on_timer(void *cookie)
+{
+	struct wb__statuses *a = cookie;
+
+	a->due_ns = UINT64_MAX;
+	if (!a->watch)
+		return;
+	for (struct wb__status *st = a->list; st; st = st->next)
+		wake(a, look(st));
+	pump(a);
+}
+
+void wb__statuses_changed(struct wb__statuses *a)
+{
+	if (a->list)
+		wake(a, now_ns() + LOOK_NS);
+}
+
+/* ---- objects ---- */
+
+void wb__status_begin(struct wb__status *st, struct wb__statuses *a, const char *ns,
+	const char *name, const char *key)
+{
+	*st = (struct wb__status){.all = a, .ns = ns, .name = name, .key = key, .next = a->list};
+	st->backoff = (struct wb_kube_backoff){
+		.min_ns = WB_NS_PER_S, .max_ns = 30 * WB_NS_PER_S, .healthy_ns = 60 * WB_NS_PER_S};
+	a->list = st;
+}
+
+void wb__status_finish(struct wb__status *st)
+{
+	struct wb__statuses *a = st->all;
+	struct wb__status **at = &a->list;
+
+	while (*at != st)
+		at = &(*at)->next;
+	*at = st->next;
+	wb_kube_turns_remove(&a->turns, &st->turn);
+	if (st->rq) {
+		wb_kube_cancel(st->rq);
+		a->n_writing--;
+		wake(a, now_ns());
+	}
+	json_decref(st->written);
+	json_decref(st->sending);
+}
+
+static bool is_own(const struct wb__status *st, const char *version)
+{
+	for (unsigned k = 0; k < WB__OWN_VERSIONS; k++)
+		if (!strcmp(st->own[k], version))
+			return true;
+	return false;
+}
+
+void wb__status_seen(struct wb__status *st, const json_t *o)
+{
+	const char *version = wb_kube_meta(o, "resourceVersion");
+
+	st->generation =
+		json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
+	wake(st->all, now_ns());
+	if (is_own(st, version) || st->rq)
+		return;
+	snprintf(st->version, sizeof(st->version), "%s", version);
+	json_decref(st->written);
+	st->written = json_incref(json_object_get(o, "status"));
+	st->looks = 0;
+}
+
+/* ---- life ---- */
+
+void wb__statuses_follow(struct wb__statuses *a, const struct wb_kube_watch *w)
+{
+	a->watch = w;
+}
+
+int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct wb_serve *serve,
+	struct wb__statuses **out)
+{
+	struct wb__statuses *a = wb_zalloc(1, sizeof(*a));
+
+	if (!a) {
+		wb_kube_destroy(kube_take);
+		return -ENOMEM;
+	}
+	a->kube = kube_take;
+	a->serve = serve;
+	a->due_ns = UINT64_MAX;
+	if (wb_timer_create(loop, on_timer, a, &a->timer) < 0) {
+		wb__statuses_stop(a);
+		return -ENOMEM;
+	}
+	*out = a;
+	return 0;
+}
+
+void wb__statuses_stop(struct wb__statuses *a)
+{
+	if (!a)
+		return;
+	wb_kube_turns_finish(&a->turns);
+	wb_timer_destroy(a->timer);
+	wb_kube_destroy(a->kube);
+	wb_free(a);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_OPERATOR_STATUS_H
+#define WB_OPERATOR_STATUS_H
+/*
+ * What the API server has of each object's status, and what it is to have.
+ *
+ * Statuses are written by a client of their own, so that they wait for nothing else, and by turns
+ * of their namespaces (kube/turns.h), so that none waits for another tenant's thousand.  By
+ * server-side apply, at most once a second an object, when it differs from what is stored, and
+ * every few minutes when it does not: status.operator.renewTime says that somebody still vouches
+ * for the rest.  The write carries the resourceVersion last seen, so it never lands on an object
+ * that was made again.
+ *
+ * Threads: the loop's.  Layer: operator-shim.
+ */
+#include "operator-shim/kube/http.h"
+#include "operator-shim/kube/text.h"
+#include "operator-shim/kube/turns.h"
+
+struct wb_loop;
+struct wb_serve;
+struct wb_kube_watch;
+struct wb__statuses; /* opaque: of all objects */
+
+#define WB__OWN_VERSIONS 4
+#define WB__VERSION_BYTES 64
+
+/* Of one object; in place in what the user keeps of it. */
+struct wb__status {
+	struct wb_kube_turn turn; /* first: it is found by it */
+	struct wb__status *next;
+	struct wb__statuses *all;
+	const char *ns, *name, *key; /* borrowed, live as long */
+	char version[WB__VERSION_BYTES]; /* that the API server has */
+	json_t *written; /* status that it has */
+	json_t *sending; /* status under way */
+	struct wb_kube_rq *rq;
+	uint64_t looks; /* of what was compared last */
+	uint64_t next_write_ns;
+	struct wb_kube_backoff backoff;
+	char own[WB__OWN_VERSIONS][WB__VERSION_BYTES]; /* that our writes gave */
+	unsigned own_at;
+	int64_t generation; /* of the spec that was seen last */
+	bool is_served;
+};
+
+/** wb__statuses_start - @kube_take: ours from here on (also on failure).  0 or -ENOMEM.  Release
+ * with wb__statuses_stop(). */
+int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct wb_serve *serve,
+	struct wb__statuses **out);
+/** wb__statuses_stop - after the last wb__status_finish().  NULL is allowed. */
+void wb__statuses_stop(struct wb__statuses *a);
+/** wb__statuses_follow - where to look when a write was refused for its version; NULL = nowhere,
+ * and nothing is written any more. */
+void wb__statuses_follow(struct wb__statuses *a, const struct wb_kube_watch *w);
+/** wb__statuses_changed - what is so may differ from what is written. */
+void wb__statuses_changed(struct wb__statuses *a);
+
+/** wb__status_begin - @ns, @name and @key are borrowed until wb__status_finish(). */
+void wb__status_begin(struct wb__status *st, struct wb__statuses *a, const char *ns,
+	const char *name, const char *key);
+void wb__status_finish(struct wb__status *st);
+/** wb__status_seen - the API server has this object now.  What somebody else wrote into its status
+ * is put right; what we wrote comes back late and does not count. */
+void wb__status_seen(struct wb__status *st, const json_t *object);
+
+#endif
