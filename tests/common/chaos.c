@@ -446,17 +446,26 @@ static void on_look(void *ctx)
 	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);
 }
 
+/* Large worlds make more of them. */
+static uint64_t events_max(const struct chaos *c)
+{
+	return EVENTS_MAX * (1ull + c->w->n_worker / 64);
+}
+
 /* One event and what must hold after it; false at the end. */
 static bool step(struct chaos *c)
 {
 	if (c->wrong[0] || !wb_sim_step(c->w->net))
 		return false;
-	if (++c->events > EVENTS_MAX)
-		wrong(c, "more than %d events: something goes round in circles", EVENTS_MAX);
+	if (++c->events > events_max(c))
+		wrong(c, "more than %llu events: something goes round in circles",
+			(unsigned long long)events_max(c));
 	if (!c->is_over && chaos_below(c, 1000000) < c->fault_ppm)
 		chaos_inject(c);
 	if (!c->is_over && c->wide && wb_rng_below(&c->wide_rng, 1000000) < c->fault_ppm)
 		chaos_wide_inject(c);
+	if (c->w->wrong[0])
+		wrong(c, "%s", c->w->wrong);
 	if (!chaos_below(c, 64)) {
 		struct world_worker *k = &c->w->worker[chaos_below(c, c->w->n_worker)];
 

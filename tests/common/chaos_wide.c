@@ -11,6 +11,7 @@
 #define SLOW_NS (300 * WB_NS_PER_MS)
 #define SOCKET_NS (2 * WB_NS_PER_MS)
 #define JUMP_NS (30 * WB_NS_PER_S)
+#define POLL_MANY_NS (5 * WB_NS_PER_MS) /* where many workers poll */
 
 static const struct {
 	const char *name, *unit;
@@ -22,6 +23,9 @@ static const struct {
 	[WIDE_CLOCKS] = {"clocks", "jumps"},
 	[WIDE_ASYMMETRIC] = {"one-way partitions", "items held back"},
 	[WIDE_PARTIAL] = {"partial stalls", "items held back"},
+	[WIDE_RAILS] = {"rails", "items that came after later ones of their connection"},
+	[WIDE_REGIONS] = {"regions", "writes that were looked for in them"},
+	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
 };
 
 const char *chaos_wide_name(enum chaos_wide kind)
@@ -44,6 +48,17 @@ static uint64_t below(struct chaos *c, uint64_t n)
 	return wb_rng_below(&c->wide_rng, n);
 }
 
+/* Up to 8 workers a pod; enough chunks for a window of 8. */
+static void fill_pods(struct chaos *c, struct world_opts *o)
+{
+	o->workers_per_agent = 2u << below(c, 3);
+	o->trainers_per_agent = WB_MAX(o->trainers_per_agent, 1u << below(c, 3));
+	o->scale *= 4;
+	o->poll_ns = WB_MAX(o->poll_ns, POLL_MANY_NS);
+	o->xport_caps |= WB_XPORT_CAP_LOCAL;
+	o->one_pod = o->agents_per_engine == 1 && below(c, 2);
+}
+
 void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 {
 	c->wide_rng.state = wb_mix64(c->o.seed ^ 0x3d1de);
@@ -56,6 +71,16 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 	}
 	if (has(c, WIDE_SOCKETS))
 		o->socket_ns = SOCKET_NS;
+	if (has(c, WIDE_RAILS)) {
+		o->rails = 2 + (uint32_t)below(c, 3);
+		o->piece_bytes = 512u << below(c, 3);
+	}
+	if (has(c, WIDE_PARTIAL))
+		o->piece_bytes = 512;
+	if (has(c, WIDE_REGIONS))
+		o->xport_caps |= WB_XPORT_CAP_REGIONS;
+	if (has(c, WIDE_PODS))
+		fill_pods(c, o);
 	if (has(c, WIDE_DISK)) /* only what all engines decide is kept */
 		o->rollout_staged = o->all_engines = true;
 }
@@ -204,7 +229,11 @@ void chaos_wide_end(struct chaos *c)
 void chaos_wide_count(struct chaos *c)
 {
 	const struct world *w = c->w;
+	const struct wb_sim_counts *n = wb_sim_counts(w->net);
 
+	c->wide_fired[WIDE_RAILS] = n->overtaken;
+	c->wide_fired[WIDE_REGIONS] = n->in_regions;
+	c->wide_fired[WIDE_PODS] = has(c, WIDE_PODS) ? n->deep : 0;
 	c->wide_fired[WIDE_DISK] = w->n_unsaved;
 	c->wide_fired[WIDE_SOCKETS] = has(c, WIDE_SOCKETS) ? w->n_overtaken : 0;
 	for (uint32_t i = 0; i < w->n_worker; i++) {
@@ -219,12 +248,14 @@ void chaos_wide_say(const struct chaos *c, char *out, size_t cap)
 {
 	const struct world_opts *o = &c->w->o;
 	size_t at = (size_t)snprintf(out, cap,
-		"%u trainer agents x %u, %u engines x %u agents x %u workers%s%s%s%s%s%s",
+		"%u trainer agents x %u, %u engines x %u agents x %u workers%s%s%s%s%s%s, "
+		"%u rails",
 		o->trainer_agents, o->trainers_per_agent, o->engines, o->agents_per_engine,
 		o->workers_per_agent, o->one_pod ? " in one pod" : "",
 		o->trainer_staged ? ", trainers staged" : "",
 		o->rollout_staged ? ", rollouts staged" : "", o->all_engines ? ", AllEngines" : "",
-		o->supersede ? ", Supersede" : "", c->is_patient ? ", patient" : "");
+		o->supersede ? ", Supersede" : "", c->is_patient ? ", patient" : "",
+		o->rails ? o->rails : 1);
 
 	for (int i = 0; i < CHAOS_WIDE && at < cap; i++)
 		if (has(c, (enum chaos_wide)i))

@@ -16,6 +16,9 @@ enum chaos_wide {
 	WIDE_CLOCKS, /* agents' clocks differ, run fast or slow, and jump forwards */
 	WIDE_ASYMMETRIC, /* A does not reach B, B reaches A */
 	WIDE_PARTIAL, /* some bytes of bulk data stand still; messages, and others, do not */
+	WIDE_RAILS, /* agents have several, and a connection's items overtake each other */
+	WIDE_REGIONS, /* sources must lie in regions */
+	WIDE_PODS, /* several workers a pod, one host: receivers read sources' memory, far ahead */
 	CHAOS_WIDE
 };
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define SILENT_NS (10 * WB_NS_PER_S) /* without a sign of life: given up */
+#define RATE 1000000000 /* bytes a second */
 #define GIVE_UP_NS WB_NS_PER_S /* a peer that cannot be reached for so long is gone */
 
 void world_must(int rc, const struct wb_err *err)
@@ -109,8 +110,10 @@ void world_after(struct world_agent *a)
 	wb_core_pump(a->core);
 	next = wb_core_tick(a->core);
 	for (uint32_t i = 0; i < a->n_leaving; i++)
-		if (wb_core_is_detached(a->core, a->leaving[i]))
+		if (wb_core_is_detached(a->core, a->leaving[i].worker)) {
+			world_regions_remove(a, &a->leaving[i]);
 			a->leaving[i--] = a->leaving[--a->n_leaving];
+		}
 	if (a->timer)
 		wb_sim_timer_cancel(a->world->net, a->timer);
 	a->timer = next ? wb_sim_timer(a->world->net, clock_due(&a->clock, next), on_timer, a) : 0;
@@ -295,10 +298,44 @@ static int64_t store_load(void *ctx, const char *name, void *data, size_t cap)
 	return (int64_t)a->n_file;
 }
 
+void world_region_add(struct world_agent *a, struct world_regions *r, void *base, size_t bytes)
+{
+	struct wb_xport_region g = {
+		.object = wb_hash64(world_uid, strlen(world_uid), 0), .base = base, .bytes = bytes};
+	struct wb_err err = {0};
+
+	if (!(wb_xport_caps(a->xport) & WB_XPORT_CAP_REGIONS))
+		return;
+	world_must(wb_xport_region_add(a->xport, &g, &r->id[r->n++], &err), &err);
+}
+
+void world_regions_remove(struct world_agent *a, const struct world_regions *r)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (wb_xport_region_remove(a->xport, r->id[i]) < 0)
+			snprintf(a->world->wrong, sizeof(a->world->wrong),
+				"%s lets worker %u go while its memory is read", a->name,
+				r->worker);
+}
+
+/* As many as its number says; each half as fast as the one before, or as fast. */
+static void choose_rails(const struct world_agent *a, struct wb_xport_rail *rail, uint32_t *n)
+{
+	const struct world_opts *o = &a->world->o;
+	uint64_t x = wb_mix64(o->seed ^ a->index), rate = o->bytes_per_s ? o->bytes_per_s : RATE;
+
+	*n = o->rails ? 1 + (uint32_t)(x % o->rails) : 1;
+	for (uint32_t i = 0; i < *n && o->rails; i++)
+		rail[i].rate_bytes_per_s = rate / *n >> (x >> (8 + 3 * i) & 7);
+}
+
 static void start_agent(struct world_agent *a)
 {
 	struct world *w = a->world;
-	struct wb_xport_opts xo = {.name = a->name, .sim = w->net, .conns_max = WB_XPORT_CONNS_MAX};
+	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX] = {{0}};
+	struct world_regions all = {0};
+	struct wb_xport_opts xo = {
+		.name = a->name, .sim = w->net, .rail = rail, .conns_max = WB_XPORT_CONNS_MAX};
 	struct wb_core_opts co = {.agent = a->name,
 		.arena = a->arena,
 		.arena_bytes = w->o.arena_bytes,
@@ -307,7 +344,9 @@ static void start_agent(struct world_agent *a)
 	struct wb_err err = {0};
 
 	world_must(wb_sim_node_add(w->net, a->name, &node_ops, a), NULL);
+	choose_rails(a, rail, &xo.n_rail);
 	world_must(wb_xport_open("sim", &xo, &a->xport, &err), &err);
+	world_region_add(a, &all, a->arena, w->o.arena_bytes);
 	world_must(wb_xport_listen(a->xport, a->endpoint, sizeof(a->endpoint), &err), &err);
 	world_must(wb_fault_parse(w->o.fault, &a->fault, &err), &err);
 	a->env = (struct wb_core_env){
@@ -360,7 +399,9 @@ void world_init(struct world *w, const struct world_opts *o)
 {
 	struct wb_sim_opts so = {.seed = o->seed,
 		.jitter_ns = 30000,
-		.bytes_per_s = o->bytes_per_s ? o->bytes_per_s : 1000000000};
+		.bytes_per_s = o->bytes_per_s ? o->bytes_per_s : RATE,
+		.caps = o->xport_caps,
+		.piece_bytes = o->piece_bytes};
 
 	memset(w, 0, sizeof(*w));
 	w->o = *o;

@@ -34,6 +34,11 @@ enum world_phase {
 
 const char *world_phase_name(enum world_phase p);
 
+/* Memory of an attachment, as the transport knows it where it requires regions. */
+struct world_regions {
+	uint32_t worker, n, id[3]; /* worker: the attachment's number */
+};
+
 struct world_worker {
 	struct world *world;
 	char name[48];
@@ -61,7 +66,9 @@ struct world_worker {
 	struct wb_map *map;
 	uint8_t *memory; /* all parameters, one memory object */
 	uint8_t *image; /* room for a snapshot; of its agent */
+	uint32_t image_life; /* of the agent whose transport knows it */
 	uint8_t *area; /* staging area; of its process */
+	struct world_regions regions; /* of its attachment */
 	uint64_t area_bytes;
 	bool is_staged, is_given_up;
 	size_t bytes;
@@ -111,7 +118,8 @@ struct world_agent {
 	uint64_t timer, stall_until_ns;
 	uint64_t full_until_ns; /* its disk is full */
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
-	uint32_t leaving[64], n_leaving; /* attachments that still are in use */
+	struct world_regions leaving[64]; /* attachments that still are in use */
+	uint32_t n_leaving;
 };
 
 struct world_opts {
@@ -126,6 +134,8 @@ struct world_opts {
 	uint64_t hook_ns; /* greatest time in a hook */
 	uint64_t socket_ns; /* greatest time of a message to or from a worker; 0 = 5 us, always */
 	bool no_sums; /* spec.checksums off */
+	uint32_t rails; /* agents have up to so many, of different speed; 0 = 1 */
+	uint32_t xport_caps, piece_bytes; /* as of struct wb_sim_opts */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
 	bool deaf; /* a worker that waits in its collective does not attach again meanwhile */
@@ -204,6 +214,7 @@ struct world {
 	uint64_t last_transfer;
 	char last_result[32], last_culprit[1024];
 	uint64_t violations; /* that agents which are gone had counted */
+	char wrong[160]; /* what must not be, and a world sees by itself; "" = nothing */
 };
 
 extern const char *const world_uid;
@@ -273,6 +284,10 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 void world_worker_destroy(struct world_worker *k);
 void world_worker_attach(struct world_worker *k);
 void world_worker_agent_lost(struct world_worker *k);
+/** world_region_add, world_regions_remove - where the transport requires regions: memory is one,
+ *  and not any more: what the core has let go of nothing may use. */
+void world_region_add(struct world_agent *a, struct world_regions *r, void *base, size_t bytes);
+void world_regions_remove(struct world_agent *a, const struct world_regions *r);
 void world_to_worker(struct world_agent *a, uint32_t id, uint16_t type, const void *msg);
 void world_must(int rc, const struct wb_err *err);
 

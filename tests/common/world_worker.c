@@ -512,12 +512,19 @@ void world_worker_attach(struct world_worker *k)
 	c.past.is_torn =
 		k->past.begun ? k->was_torn : k->phase == WORLD_TORN || k->phase == WORLD_INSTALL;
 	world_must(wb_core_attach(a->core, &c, &err), &err);
-	if (k->role == WB_ROLE_TRAINER)
+	k->regions = (struct world_regions){.worker = k->id};
+	world_region_add(a, &k->regions, k->memory, k->bytes);
+	if (k->role == WB_ROLE_TRAINER) {
+		if (k->image_life != a->life) /* it may be read when the worker has left */
+			world_region_add(a, &(struct world_regions){0}, k->image, IMAGE_BYTES(k));
+		k->image_life = a->life;
 		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
+	}
 	if (k->area) {
 		struct wb_core_area area = {
 			.head = (void *)k->area, .base = k->base + 1, .lane = k->lane};
 
+		world_region_add(a, &k->regions, k->area, k->area_bytes);
 		wb_core_set_area(a->core, k->id, &area);
 	}
 	if (k->phase == WORLD_PARKED) /* the restart released it from its stop */
@@ -682,7 +689,9 @@ void world_end_worker(struct world *w, uint32_t worker, const char *why)
 	k->send_ns = 0;
 	if (k->id && a->alive) {
 		if (!wb_core_detach(a->core, k->id, why))
-			a->leaving[a->n_leaving++] = k->id;
+			a->leaving[a->n_leaving++] = k->regions;
+		else
+			world_regions_remove(a, &k->regions);
 		world_after(a);
 	}
 	k->id = 0;

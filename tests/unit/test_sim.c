@@ -366,10 +366,26 @@ static void act(struct soak *s)
 	}
 }
 
-static uint64_t soak(uint64_t seed)
+static const struct soak_kind {
+	uint32_t caps, n_rail;
+} soak_kinds[] = {{0, 1}, {WB_XPORT_CAP_REGIONS, 1}, {WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL, 1},
+	{0, 3}, {WB_XPORT_CAP_LOCAL, 2}};
+static struct wb_sim_counts soak_counts; /* of all so far */
+
+static void soak_count(const struct wb_sim_net *net)
 {
-	struct wb_sim_opts o = {.seed = seed, .jitter_ns = 100000, .bytes_per_s = 1000000000};
-	struct wb_xport_rail rail = {0};
+	const struct wb_sim_counts *n = wb_sim_counts(net);
+
+	soak_counts.overtaken += n->overtaken;
+	soak_counts.in_regions += n->in_regions;
+	soak_counts.pulled += n->pulled;
+}
+
+static uint64_t soak(uint64_t seed, const struct soak_kind *kind)
+{
+	struct wb_sim_opts o = {
+		.seed = seed, .jitter_ns = 100000, .bytes_per_s = 1000000000, .caps = kind->caps};
+	struct wb_xport_rail rail[3] = {{0}, {.rate_bytes_per_s = 50000000}, {0}};
 	struct soak *s = calloc(1, sizeof(*s));
 	struct wb_rng r = {seed};
 	struct wb_err err = {0};
@@ -379,10 +395,15 @@ static uint64_t soak(uint64_t seed)
 	ck_assert_int_eq(wb_sim_net_create(&o, &s->net), 0);
 	for (int i = 0; i < NODES; i++) {
 		char name[2] = {(char)('a' + i)};
-		struct wb_xport_opts xo = {.name = name, .rail = &rail, .n_rail = 1, .sim = s->net};
+		struct wb_xport_opts xo = {
+			.name = name, .rail = rail, .n_rail = kind->n_rail, .sim = s->net};
+		struct wb_xport_region region = {
+			.object = epoch.object, .base = memory[i], .bytes = CHUNK};
+		uint32_t id;
 
 		s->land[i] = (struct iovec){memory[i], CHUNK};
 		ck_assert_int_eq(wb_xport_open("sim", &xo, &s->x[i], &err), 0);
+		ck_assert_int_eq(wb_xport_region_add(s->x[i], &region, &id, &err), 0);
 		wb_xport_epoch_add(s->x[i], &epoch, &err);
 		wb_xport_listen(s->x[i], endpoint, sizeof(endpoint), &err);
 	}
@@ -438,6 +459,7 @@ static uint64_t soak(uint64_t seed)
 		wb_xport_close(s->x[i]);
 	note(s, wb_now_ns(wb_sim_clock(s->net)));
 	trace = s->trace;
+	soak_count(s->net);
 	wb_sim_net_destroy(s->net);
 	free(s);
 	return trace;
@@ -445,15 +467,86 @@ static uint64_t soak(uint64_t seed)
 
 START_TEST(every_grant_and_write_ends_once_whatever_breaks)
 {
+	const struct soak_kind *kind = &soak_kinds[_i];
+
+	memset(&soak_counts, 0, sizeof(soak_counts));
 	for (uint64_t seed = 1; seed <= 30; seed++)
-		soak(seed);
+		soak(seed, kind);
+	ck_assert_int_eq(soak_counts.overtaken > 0, kind->n_rail > 1);
+	ck_assert_int_eq(soak_counts.in_regions > 0, kind->caps & WB_XPORT_CAP_REGIONS ? 1 : 0);
+	ck_assert_int_eq(soak_counts.pulled > 0, kind->caps & WB_XPORT_CAP_LOCAL ? 1 : 0);
 }
 END_TEST
 
 START_TEST(a_seed_is_a_run)
 {
-	ck_assert_uint_eq(soak(77), soak(77));
-	ck_assert_uint_ne(soak(77), soak(78));
+	ck_assert_uint_eq(soak(77, soak_kinds), soak(77, soak_kinds));
+	ck_assert_uint_ne(soak(77, soak_kinds), soak(78, soak_kinds));
+}
+END_TEST
+
+/* A net of one host where regions are required: what lies in none is not sent, and what is sent
+ * stays the source's until the receiver has taken it. */
+START_TEST(a_receiver_takes_what_a_region_holds)
+{
+	struct wb_sim_opts o = {.seed = 1, .caps = WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL};
+	static uint8_t from[2][64], to[64];
+	struct wb_xport_region r = {.object = epoch.object, .base = from[0], .bytes = 64};
+	struct wb_xport_rail rail = {0};
+	struct wb_sim_net *net;
+	struct wb_xport *x[2];
+	struct wb_err err = {0};
+	struct iovec v = {from[1], 64}, land = {to, 64};
+	struct wb_xport_peer p = {.name = "a", .endpoint = "sim:a", .epoch = epoch};
+	struct wb_xport_grant g = {.chunk = {.bytes = 64}, .iov = &land, .n_iov = 1};
+	bool arrived = false, done = false;
+	char endpoint[64];
+	wb_conn_t conn;
+	uint32_t id;
+
+	ck_assert_int_eq(wb_sim_net_create(&o, &net), 0);
+	for (int i = 0; i < 2; i++) {
+		struct wb_xport_opts xo = {
+			.name = i ? "b" : "a", .rail = &rail, .n_rail = 1, .sim = net};
+
+		ck_assert_int_eq(wb_xport_open("sim", &xo, &x[i], &err), 0);
+		wb_xport_epoch_add(x[i], &epoch, &err);
+		wb_xport_listen(x[i], endpoint, sizeof(endpoint), &err);
+	}
+	ck_assert_uint_eq(wb_xport_caps(x[0]), WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL);
+	ck_assert_int_eq(wb_xport_region_add(x[0], &r, &id, &err), 0);
+	ck_assert_int_eq(wb_xport_connect(x[1], &p, &conn, &err), 0);
+	while (!done) {
+		struct wb_xport_event ev;
+
+		ck_assert(wb_sim_step(net));
+		while (wb_xport_poll(x[1], &ev, 1)) {
+			if (ev.kind == WB_XP_CONN_UP)
+				ck_assert_int_eq(wb_xport_grant(x[1], conn, &g), 0);
+			arrived |= ev.kind == WB_XP_ARRIVED;
+		}
+		while (wb_xport_poll(x[0], &ev, 1)) {
+			struct wb_xport_write w = {.grant = ev.grant, .iov = &v, .n_iov = 1};
+
+			done |= ev.kind == WB_XP_WRITE_DONE;
+			if (ev.kind != WB_XP_GRANT)
+				continue;
+			v.iov_base = from[1];
+			ck_assert_int_eq(wb_xport_write(x[0], ev.conn, &w), -EINVAL);
+			v.iov_base = from[0];
+			ck_assert_int_eq(wb_xport_write(x[0], ev.conn, &w), 0);
+			ck_assert_int_eq(wb_xport_region_remove(x[0], id), -EBUSY);
+		}
+		if (!arrived) /* until the receiver hears of it, it may change */
+			from[0][5]++;
+		ck_assert(arrived || !done);
+	}
+	ck_assert_uint_eq(to[5], from[0][5]);
+	ck_assert_uint_gt(to[5], 2);
+	ck_assert_int_eq(wb_xport_region_remove(x[0], id), 0);
+	for (int i = 0; i < 2; i++)
+		wb_xport_close(x[i]);
+	wb_sim_net_destroy(net);
 }
 END_TEST
 
@@ -535,7 +628,9 @@ int main(void)
 	tcase_add_test(c, a_partition_may_be_one_way_between_groups);
 	tcase_add_test(c, killed_node_is_silent_and_peers_hear);
 	tcase_add_test(c, timers_fire_in_time_order_and_cancel);
-	tcase_add_test(c, every_grant_and_write_ends_once_whatever_breaks);
+	tcase_add_loop_test(c, every_grant_and_write_ends_once_whatever_breaks, 0,
+		(int)WB_ARRAY_SIZE(soak_kinds));
+	tcase_add_test(c, a_receiver_takes_what_a_region_holds);
 	tcase_add_test(c, a_seed_is_a_run);
 	tcase_add_test(c, ingress_is_shared);
 	return fx_run(s);

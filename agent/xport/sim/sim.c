@@ -79,6 +79,7 @@ static int sim_connect(
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
 	l->epoch = *known;
+	l->n_socket = x->sockets ? x->sockets : WB_MAX(x->node->n_rail, node->n_rail);
 	l->depth = x->depth;
 	e = wb__sim_end_create(x, l, 0, p->name);
 	if (!e) {
@@ -116,11 +117,12 @@ static int sim_grant(struct wb_xport *base, wb_conn_t conn, const struct wb_xpor
 		.iov = g->iov,
 		.n_iov = g->n_iov,
 		.observe = g->observe,
+		.copy = g->copy,
 		.ctx = g->ctx,
 		.state = WB__OP_OUT};
 	e->outstanding++;
-	it = wb__sim_item_make(e->link, 1, WB__SIM_GRANT, 0);
-	it->op = op->id;
+	wb__sim_counts(x->net)->deep += e->outstanding > 4;
+	it = wb__sim_item_of(e->link, 1, WB__SIM_GRANT, op->id, 0);
 	it->chunk = g->chunk;
 	wb__sim_item_send(x->net, it);
 	return 0;
@@ -141,8 +143,7 @@ static int sim_cancel(struct wb_xport *base, wb_conn_t conn, uint64_t cookie)
 			continue;
 		op->state = WB__OP_CANCELLING; /* until the user polls the event */
 		wb__sim_tell(x, WB_XP_CANCELLED, e, 0)->cookie = cookie;
-		it = wb__sim_item_make(e->link, 1, WB__SIM_CANCEL, 0);
-		it->op = op->id;
+		it = wb__sim_item_of(e->link, 1, WB__SIM_CANCEL, op->id, 0);
 		wb__sim_item_send(x->net, it);
 		return 0;
 	}
@@ -172,6 +173,33 @@ static int sim_refuse(struct wb_xport *base, wb_conn_t conn, uint64_t grant, int
 	return 0;
 }
 
+static bool in_region(const struct wb__simx *x, uint64_t object, const struct iovec *v)
+{
+	const uint8_t *p = v->iov_base;
+
+	for (uint32_t i = 0; i < x->n_region; i++) {
+		const struct wb_xport_region *r = &x->region[i];
+		const uint8_t *base = r->base;
+
+		if (x->has_region[i] && r->fd >= 0 && r->object == object && p >= base &&
+			p < base + r->bytes && v->iov_len <= (size_t)(base + r->bytes - p))
+			return true;
+	}
+	return false;
+}
+
+/* Where regions are required: are all of these in one? */
+static bool in_regions(struct wb__simx *x, uint64_t object, const struct iovec *iov, uint32_t n_iov)
+{
+	if (!(x->base.ops->caps & WB_XPORT_CAP_REGIONS))
+		return true;
+	wb__sim_counts(x->net)->in_regions++;
+	for (uint32_t i = 0; i < n_iov; i++)
+		if (!in_region(x, object, &iov[i]))
+			return false;
+	return true;
+}
+
 static int sim_write(struct wb_xport *base, wb_conn_t conn, const struct wb_xport_write *g)
 {
 	struct wb__simx *x = wb__simx_of(base);
@@ -185,7 +213,7 @@ static int sim_write(struct wb_xport *base, wb_conn_t conn, const struct wb_xpor
 	a = *p;
 	if (!a)
 		return -ENOENT;
-	if (sum_iov(g->iov, g->n_iov, a->bytes))
+	if (sum_iov(g->iov, g->n_iov, a->bytes) || !in_regions(x, e->info.object, g->iov, g->n_iov))
 		return -EINVAL;
 	w = wb_zalloc(1, sizeof(*w));
 	if (!w)
@@ -231,17 +259,28 @@ static void sim_close(struct wb_xport *base)
 	wb_free(x);
 }
 
+/* Rails without a cap of their own share what the node has. */
+static void set_rails(struct wb__sim_node *n, const struct wb_xport_opts *o, double all)
+{
+	n->n_rail = WB_MAX(1u, WB_MIN(o->n_rail, (uint32_t)WB_XPORT_RAILS_MAX));
+	for (uint32_t i = 0; i < n->n_rail; i++) {
+		uint64_t cap = i < o->n_rail ? o->rail[i].rate_bytes_per_s : 0;
+
+		n->rail[i] = (struct wb__sim_rail){.rate = cap ? (double)cap : all / n->n_rail};
+	}
+}
+
+#define KINDS_MASK (WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL)
+static const struct wb_xport_ops kinds[KINDS_MASK + 1];
+
 static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
 	struct wb__simx *x;
-	double rate = 0;
-
 	if (!o->sim || !wb__name_ok(o->name))
 		return wb_err_set(err, -EINVAL, "transport sim needs a net and a name");
 	x = wb_zalloc(1, sizeof(*x));
 	if (!x)
 		return wb_err_set(err, -ENOMEM, "no memory for transport sim");
-	x->base.ops = &wb_xport_sim;
 	x->net = o->sim;
 	x->tail = &x->head;
 	x->tx_tail = &x->tx_head;
@@ -258,9 +297,9 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 			rc == -EEXIST ? "has a transport already" : "no memory");
 	}
 	x->node->x = x;
-	for (uint32_t i = 0; i < o->n_rail; i++)
-		rate += (double)o->rail[i].rate_bytes_per_s;
-	x->node->tx_rate = x->node->rx_rate = rate > 0 ? rate : wb__sim_rate(o->sim);
+	x->base.ops = &kinds[wb__sim_caps(o->sim) & KINDS_MASK];
+	x->sockets = WB_MIN(o->sockets, (uint32_t)WB_XPORT_SOCKETS_MAX);
+	set_rails(x->node, o, wb__sim_rate(o->sim));
 	*out = &x->base;
 	return 0;
 }
@@ -339,6 +378,7 @@ static int sim_region_add(
 			continue;
 		x->has_region[i] = true;
 		x->region[i] = *r;
+		x->n_region = WB_MAX(x->n_region, i + 1);
 		*id = i;
 		return 0;
 	}
@@ -382,29 +422,31 @@ static int sim_event_fd(struct wb_xport *base)
 
 static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *out)
 {
-	if (rail)
+	const struct wb__simx *x = wb__simx_of(base);
+
+	if (rail >= x->node->n_rail)
 		return -EINVAL;
-	*out = wb__simx_of(base)->stats;
+	*out = rail ? (struct wb_xport_stats){0} : x->stats; /* all on the first */
 	return 0;
 }
 
-const struct wb_xport_ops wb_xport_sim = {
-	.name = "sim",
-	.open = sim_open,
-	.close = sim_close,
-	.listen = sim_listen,
-	.adopt = sim_adopt,
-	.epoch_add = sim_epoch_add,
-	.epoch_remove = sim_epoch_remove,
-	.region_add = sim_region_add,
-	.region_remove = sim_region_remove,
-	.connect = sim_connect,
-	.disconnect = sim_disconnect,
-	.grant = sim_grant,
-	.cancel = sim_cancel,
-	.write = sim_write,
-	.refuse = sim_refuse,
-	.poll = sim_poll,
-	.event_fd = sim_event_fd,
-	.stats = sim_stats,
+/* One table for each kind of net (wb_sim_opts.caps). */
+#define SIM_OPS(has)                                                                               \
+	{                                                                                          \
+		.name = "sim", .caps = (has), .open = sim_open, .close = sim_close,                \
+		.listen = sim_listen, .adopt = sim_adopt, .epoch_add = sim_epoch_add,              \
+		.epoch_remove = sim_epoch_remove, .region_add = sim_region_add,                    \
+		.region_remove = sim_region_remove, .connect = sim_connect,                        \
+		.disconnect = sim_disconnect, .grant = sim_grant, .cancel = sim_cancel,            \
+		.write = sim_write, .refuse = sim_refuse, .poll = sim_poll,                        \
+		.event_fd = sim_event_fd, .stats = sim_stats,                                      \
+	}
+
+static const struct wb_xport_ops kinds[KINDS_MASK + 1] = {
+	[0] = SIM_OPS(0),
+	[WB_XPORT_CAP_REGIONS] = SIM_OPS(WB_XPORT_CAP_REGIONS),
+	[WB_XPORT_CAP_LOCAL] = SIM_OPS(WB_XPORT_CAP_LOCAL),
+	[KINDS_MASK] = SIM_OPS(KINDS_MASK),
 };
+
+const struct wb_xport_ops wb_xport_sim = SIM_OPS(0);

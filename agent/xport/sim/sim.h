@@ -7,7 +7,9 @@
  * Everything happens in wb_sim_step(), in the order of (time, number), by a fake clock that jumps
  * from event to event.  The same seed, rules and calls give the same run.  Bytes pass each node's
  * egress and each node's ingress at a rate, then take a latency and a random jitter; order is kept
- * within a message pipe (from, to) and within a connection, not across them, unless a rule says so.
+ * within a message pipe (from, to) and within a socket of a connection, not across them, unless a
+ * rule says so.  Rails are as with tcp: each has its own egress and ingress, and a connection has a
+ * socket for each of the rails of either side.
  *
  * A node is an agent (or an operator, a worker).  Its transport (wb_xport_open("sim", ...) with
  * opts.sim = the net and opts.name = the node's name) makes events that wb_xport_poll() gives;
@@ -29,6 +31,11 @@ struct wb_sim_opts {
 	uint64_t latency_ns; /* 0 = 20 us */
 	uint64_t jitter_ns; /* up to so much more, random; may be 0 */
 	uint64_t bytes_per_s; /* of each node, each direction; 0 = 10 GB/s */
+	/* WB_XPORT_CAP_LOCAL: as with shm the receiver takes a chunk from the source's memory, when
+	 * it hears of it, and says when it has done so.  WB_XPORT_CAP_REGIONS: sources must lie in
+	 * regions.  Of all transports of the net. */
+	uint32_t caps;
+	uint32_t piece_bytes; /* of a chunk on the wire at once; 0 = 256 KiB */
 };
 
 /** wb_sim_net_create - 0 or -ENOMEM.  Release with wb_sim_net_destroy(), after all transports of
@@ -119,6 +126,14 @@ struct wb_sim_fault {
 int wb_sim_fault_add(struct wb_sim_net *net, const struct wb_sim_fault *f);
 /** wb_sim_faults_clear - forget all rules. */
 void wb_sim_faults_clear(struct wb_sim_net *net);
+/* What happened so far, for whoever wants to know that a simulation reached it. */
+struct wb_sim_counts {
+	uint64_t overtaken; /* items that came after a later one of their connection */
+	uint64_t in_regions; /* writes whose source was looked for in regions */
+	uint64_t pulled; /* chunks that the receiver took from the source's memory */
+	uint64_t deep; /* grants with more than 3 others outstanding on their connection */
+};
+const struct wb_sim_counts *wb_sim_counts(const struct wb_sim_net *net);
 /** wb_sim_hits - how often any rule fired. */
 uint64_t wb_sim_hits(const struct wb_sim_net *net);
 

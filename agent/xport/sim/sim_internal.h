@@ -6,6 +6,7 @@
  * One thread.  Layer: xport (L2), internal.
  */
 #include "xport/sim/sim.h"
+#include "xport/xport.h"
 
 #define WB__SIM_NAME_MAX 64
 
@@ -26,8 +27,11 @@ struct wb__sim_node {
 	const struct wb_sim_node_ops *ops;
 	void *ctx;
 	uint64_t stall_until_ns;
-	double tx_rate, rx_rate; /* bytes/s of bulk data */
-	uint64_t egress_free_ns, ingress_free_ns;
+	uint32_t n_rail;
+	struct wb__sim_rail {
+		double rate; /* bytes/s of bulk data, each way */
+		uint64_t egress_free_ns, ingress_free_ns;
+	} rail[WB_XPORT_RAILS_MAX];
 	struct wb__simx *x; /* its transport */
 	bool is_ready_due; /* on_ready is scheduled */
 	struct wb__sim_node *next;
@@ -53,6 +57,9 @@ struct wb__sim_fate wb__sim_fate(
 /** wb__sim_latency - one latency with its jitter. */
 uint64_t wb__sim_latency(struct wb_sim_net *net);
 double wb__sim_rate(const struct wb_sim_net *net);
+uint32_t wb__sim_caps(const struct wb_sim_net *net);
+size_t wb__sim_piece(const struct wb_sim_net *net);
+struct wb_sim_counts *wb__sim_counts(struct wb_sim_net *net);
 
 /** wb__simx_kill - sim.c: the node of @x died. */
 void wb__simx_kill(struct wb__simx *x);

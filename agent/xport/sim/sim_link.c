@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define CONNS_EVER (1u << 20) /* numbers of connections are not used again */
-#define PIECE (256u << 10) /* bytes on the wire at once */
 #define WINDOW (4u << 20) /* bytes of a connection that have left and not arrived */
 
 /* ---- events for the user ----------------------------------------------------------------------
@@ -90,7 +89,7 @@ struct wb__sim_end *wb__sim_end_create(
 	e->info.object = l->epoch.object;
 	e->info.term = l->epoch.term;
 	e->info.number = l->epoch.number;
-	e->info.n_socket = 1;
+	e->info.n_socket = l->n_socket;
 	e->info.depth = l->depth;
 	snprintf(e->info.peer, sizeof(e->info.peer), "%s", peer);
 	l->refs++;
@@ -194,6 +193,10 @@ static void item_run(struct wb_sim_net *net, struct wb__sim_ev *ev)
 {
 	struct wb__sim_item *it = wb_container_of(ev, struct wb__sim_item, e);
 
+	if (it->what != WB__SIM_DOWN) {
+		wb__sim_counts(net)->overtaken += it->number < it->link->newest[it->side];
+		it->link->newest[it->side] = WB_MAX(it->number, it->link->newest[it->side]);
+	}
 	if (!it->link->is_cut || it->what == WB__SIM_DOWN)
 		item_deliver(net, it);
 	item_drop(net, ev);
@@ -213,8 +216,20 @@ struct wb__sim_item *wb__sim_item_make(
 	it->side = side;
 	it->what = what;
 	it->bytes = bytes;
+	it->number = ++l->sent;
+	it->flip_bit = UINT64_MAX;
 	l->refs++;
 	l->inflight += bytes;
+	return it;
+}
+
+struct wb__sim_item *wb__sim_item_of(
+	struct wb__sim_link *l, int side, enum wb__sim_what what, uint64_t op, size_t bytes)
+{
+	struct wb__sim_item *it = wb__sim_item_make(l, side, what, bytes);
+
+	it->op = op;
+	it->socket = (uint32_t)(op % l->n_socket);
 	return it;
 }
 
@@ -226,6 +241,7 @@ static unsigned item_class(enum wb__sim_what what)
 		return WB_SIM_CONNECT;
 	case WB__SIM_GRANT:
 	case WB__SIM_CANCEL:
+	case WB__SIM_TAKEN:
 		return WB_SIM_GRANT;
 	default:
 		return WB_SIM_DATA;
@@ -252,6 +268,7 @@ static void item_send(struct wb_sim_net *net, struct wb__sim_item *it, uint64_t 
 {
 	struct wb__sim_link *l = it->link;
 	struct wb__sim_fate fate = {0};
+	uint64_t *last;
 
 	if (it->what != WB__SIM_DOWN && l->node[0] && l->node[1])
 		fate = wb__sim_fate(
@@ -261,17 +278,20 @@ static void item_send(struct wb_sim_net *net, struct wb__sim_item *it, uint64_t 
 		item_drop(net, &it->e);
 		return;
 	}
-	if (fate.is_flipped && it->bytes) {
+	if (fate.is_flipped && it->what == WB__SIM_OFFER) {
+		it->flip_bit = wb_rng_below(wb_sim_rng(net), it->off * 8);
+	} else if (fate.is_flipped && it->bytes) {
 		uint64_t bit = wb_rng_below(wb_sim_rng(net), it->bytes * 8);
 
 		it->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
-	at_ns = WB_MAX(WB_MAX(at_ns + fate.delay_ns, fate.hold_until_ns), l->last_ns[it->side]);
-	l->last_ns[it->side] = at_ns;
+	last = &l->last_ns[it->side][it->socket];
+	at_ns = WB_MAX(WB_MAX(at_ns + fate.delay_ns, fate.hold_until_ns), *last);
+	*last = at_ns;
 	if (fate.is_doubled && it->what == WB__SIM_GRANT) {
-		struct wb__sim_item *again = wb__sim_item_make(l, it->side, WB__SIM_GRANT, 0);
+		struct wb__sim_item *again = wb__sim_item_of(l, it->side, WB__SIM_GRANT, it->op, 0);
 
-		again->op = it->op;
+		again->number = it->number;
 		again->chunk = it->chunk;
 		wb__sim_schedule(net, &again->e, at_ns);
 	}
@@ -411,10 +431,82 @@ static void on_piece(struct wb__sim_end *e, const struct wb__sim_item *it)
 		struct wb_xport_event *ev = wb__sim_tell(e->x, WB_XP_ARRIVED, e, 0);
 
 		ev->cookie = op->cookie;
+		ev->rail = it->socket % e->x->node->n_rail;
 		memcpy(ev->trailer, it->trailer, sizeof(ev->trailer));
 		e->x->stats.rx_chunks++;
 	}
 	op_free(e, op);
+}
+
+static struct wb__sim_write *offered(struct wb__sim_end *e, uint64_t op)
+{
+	struct wb__sim_write *w = e ? e->write : NULL;
+
+	while (w && !(w->is_offered && w->op.id == op))
+		w = w->next;
+	return w;
+}
+
+/* From one range of the source's to one of the landing, and looked at on the way. */
+static void move(struct wb__op *op, const uint8_t *from, size_t n, uint64_t flip_bit)
+{
+	uint64_t at = op->at.done, flip = flip_bit / 8;
+	bool is_flipped = flip >= at && flip < at + n;
+	bool is_seen = !op->observe || op->seen.done == at;
+	size_t len;
+	uint8_t *to = wb__op_span(op, &op->at, &len);
+
+	wb__op_skip(op, &op->at, n);
+	if (op->copy && !is_flipped && is_seen) {
+		op->copy(op->ctx, to, from, n, at);
+		op->seen = op->at;
+		return;
+	}
+	memcpy(to, from, n);
+	if (is_flipped)
+		to[flip - at] ^= (uint8_t)(1u << flip_bit % 8);
+	wb__op_observe(op, op->at.done, UINT32_MAX);
+}
+
+static void take(struct wb__op *op, const struct wb__op *of, uint64_t flip_bit)
+{
+	struct wb__at at = {0};
+
+	while (op->at.done < op->bytes) {
+		size_t have, room;
+		const uint8_t *from = wb__op_span(of, &at, &have);
+
+		(void)wb__op_span(op, &op->at, &room);
+		have = WB_MIN(have, room);
+		move(op, from, have, flip_bit);
+		wb__op_skip(of, &at, have);
+	}
+	if (op->copy)
+		op->copy(op->ctx, NULL, NULL, 0, op->at.done);
+}
+
+static void on_offer(struct wb__sim_end *e, const struct wb__sim_item *it)
+{
+	struct wb__sim_write *w = offered(it->link->end[1], it->op);
+	struct wb__op *op = op_find(e, it->op);
+
+	if (!w)
+		return; /* the source has gone, and this connection with it */
+	if (op && op->state == WB__OP_OUT) {
+		struct wb_xport_event *ev;
+
+		take(op, &w->op, it->flip_bit);
+		e->x->stats.rx_bytes += op->bytes;
+		e->x->stats.rx_chunks++;
+		wb__sim_counts(e->x->net)->pulled++;
+		ev = wb__sim_tell(e->x, WB_XP_ARRIVED, e, 0);
+		ev->cookie = op->cookie;
+		ev->rail = it->socket % e->x->node->n_rail;
+		memcpy(ev->trailer, it->trailer, sizeof(ev->trailer));
+	}
+	if (op)
+		op_free(e, op);
+	wb__sim_item_send(e->x->net, wb__sim_item_of(e->link, 1, WB__SIM_TAKEN, it->op, 0));
 }
 
 /* ---- source -----------------------------------------------------------------------------------
@@ -447,9 +539,8 @@ struct wb__sim_ask **wb__sim_ask_find(struct wb__sim_end *e, uint64_t id, bool b
 
 void wb__sim_refuse(struct wb__sim_end *e, uint64_t op, int code)
 {
-	struct wb__sim_item *it = wb__sim_item_make(e->link, 0, WB__SIM_REFUSE, 0);
+	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_REFUSE, op, 0);
 
-	it->op = op;
 	it->code = code;
 	wb__sim_item_send(e->x->net, it);
 }
@@ -464,6 +555,16 @@ static void on_cancel(struct wb__sim_end *e, const struct wb__sim_item *it)
 	*p = a->next;
 	wb_free(a);
 	wb__sim_refuse(e, it->op, -ECANCELED);
+}
+
+static void on_taken(struct wb__sim_end *e, const struct wb__sim_item *it)
+{
+	struct wb__sim_write *w = offered(e, it->op);
+
+	if (!w)
+		return;
+	wb__sim_tell(e->x, WB_XP_WRITE_DONE, e, 0)->cookie = w->op.cookie;
+	free_write(w);
 }
 
 struct tick {
@@ -498,33 +599,65 @@ static void tick_run(struct wb_sim_net *net, struct wb__sim_ev *e)
 		tx_run(x);
 }
 
-/* The next piece leaves when the last one has. */
+static struct wb__sim_rail *rail_at(struct wb__sim_node *n, uint32_t socket)
+{
+	return &n->rail[socket % n->n_rail];
+}
+
+static struct wb__sim_rail *rail_of(const struct wb__sim_write *w)
+{
+	return rail_at(w->end->x->node, (uint32_t)(w->op.id % w->end->link->n_socket));
+}
+
+/* The next piece leaves when the last one has, of its rail. */
 static void tx_kick(struct wb__simx *x)
 {
+	uint64_t free_ns = UINT64_MAX;
 	struct tick *t;
 
 	if (x->is_tx_due || !x->tx_head || x->is_dead)
 		return;
+	for (const struct wb__sim_write *w = x->tx_head; w; w = w->tx_next)
+		free_ns = WB_MIN(free_ns, rail_of(w)->egress_free_ns);
 	t = wb_zalloc(1, sizeof(*t));
 	assert(t);
 	t->e.run = tick_run;
 	t->e.drop = tick_drop;
 	t->e.to = x->node;
 	x->is_tx_due = true;
-	wb__sim_schedule(x->net, &t->e, x->node->egress_free_ns);
+	wb__sim_schedule(x->net, &t->e, free_ns);
 }
 
 /* A piece passes our egress, the latency, and the receiver's ingress. */
-static uint64_t pass(struct wb__simx *x, struct wb__sim_node *to, size_t bytes)
+static uint64_t pass(struct wb__simx *x, struct wb__sim_node *to, uint32_t socket, size_t bytes)
 {
+	struct wb__sim_rail *here = rail_at(x->node, socket), *there = rail_at(to, socket);
 	uint64_t now = wb__sim_now(x->net), out, in, at;
 
-	out = (uint64_t)((double)bytes * 1e9 / x->node->tx_rate);
-	in = (uint64_t)((double)bytes * 1e9 / to->rx_rate);
-	x->node->egress_free_ns = WB_MAX(now, x->node->egress_free_ns) + out;
-	at = WB_MAX(x->node->egress_free_ns + wb__sim_latency(x->net), to->ingress_free_ns + in);
-	to->ingress_free_ns = at;
+	out = (uint64_t)((double)bytes * 1e9 / here->rate);
+	in = (uint64_t)((double)bytes * 1e9 / there->rate);
+	here->egress_free_ns = WB_MAX(now, here->egress_free_ns) + out;
+	at = WB_MAX(here->egress_free_ns + wb__sim_latency(x->net), there->ingress_free_ns + in);
+	there->ingress_free_ns = at;
 	return at;
+}
+
+/* The bytes stay where they are; the receiver takes them when it hears of them. */
+static void offer(struct wb__sim_write *w)
+{
+	struct wb__sim_end *e = w->end;
+	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_OFFER, w->op.id, 0);
+
+	for (size_t len; w->op.at.done < w->op.bytes; wb__op_skip(&w->op, &w->op.at, len))
+		(void)wb__op_span(&w->op, &w->op.at, &len);
+	wb__op_observe(&w->op, w->op.bytes, e->x->piece_bytes);
+	if (w->op.trailer)
+		w->op.trailer(w->op.ctx, it->trailer);
+	it->off = w->op.bytes;
+	w->is_offered = true;
+	e->x->stats.tx_bytes += w->op.bytes;
+	e->x->stats.tx_chunks++;
+	item_send(e->x->net, it, pass(e->x, it->link->node[0], it->socket, w->op.bytes));
 }
 
 static void send_piece(struct wb__sim_write *w)
@@ -532,10 +665,9 @@ static void send_piece(struct wb__sim_write *w)
 	struct wb__sim_end *e = w->end;
 	struct wb__simx *x = e->x;
 	struct wb__op *op = &w->op;
-	size_t n = WB_MIN((size_t)PIECE, op->bytes - op->at.done), at = 0;
-	struct wb__sim_item *it = wb__sim_item_make(e->link, 0, WB__SIM_PIECE, n);
+	size_t n = WB_MIN(wb__sim_piece(x->net), op->bytes - op->at.done), at = 0;
+	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_PIECE, op->id, n);
 
-	it->op = op->id;
 	it->off = op->at.done;
 	while (at < n) {
 		size_t len;
@@ -558,21 +690,30 @@ static void send_piece(struct wb__sim_write *w)
 	} else {
 		tx_queue(x, w);
 	}
-	item_send(x->net, it, pass(x, it->link->node[0], n));
+	item_send(x->net, it, pass(x, it->link->node[0], it->socket, n));
 }
 
 static void tx_run(struct wb__simx *x)
 {
 	struct wb__sim_write *w;
+	bool is_full = false;
 
 	for (w = x->tx_head; w; w = w->tx_next) {
-		if (w->end->link->inflight < WINDOW)
+		bool is_free = rail_of(w)->egress_free_ns <= wb__sim_now(x->net);
+
+		is_full |= is_free && w->end->link->inflight >= WINDOW;
+		if (is_free && w->end->link->inflight < WINDOW)
 			break;
 	}
-	if (!w)
+	if (!w && is_full)
 		return; /* an arrival kicks */
-	unqueue(x, w);
-	send_piece(w);
+	if (w) {
+		unqueue(x, w);
+		if (x->base.ops->caps & WB_XPORT_CAP_LOCAL)
+			offer(w);
+		else
+			send_piece(w);
+	}
 	tx_kick(x);
 }
 
@@ -608,6 +749,12 @@ static void item_deliver(struct wb_sim_net *net, struct wb__sim_item *it)
 	case WB__SIM_REFUSE:
 		on_refuse(e, it);
 		break;
+	case WB__SIM_OFFER:
+		on_offer(e, it);
+		break;
+	case WB__SIM_TAKEN:
+		on_taken(e, it);
+		break;
 	default:
 		on_piece(e, it);
 		break;
@@ -623,6 +770,9 @@ void wb__sim_say_down(struct wb__sim_end *e)
 	if (!l->node[!e->side])
 		return;
 	it = wb__sim_item_make(l, !e->side, WB__SIM_DOWN, 0);
+	/* Whichever socket's end is seen first. */
+	if (l->n_socket > 1)
+		it->socket = (uint32_t)wb_rng_below(wb_sim_rng(e->x->net), l->n_socket);
 	it->code = -ECONNRESET;
 	snprintf(it->text, sizeof(it->text), "agent %s closed the connection", e->x->name);
 	wb__sim_item_send(e->x->net, it);

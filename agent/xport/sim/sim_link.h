@@ -14,7 +14,10 @@ struct wb__sim_link {
 	bool is_cut; /* fault: nothing that was sent arrives */
 	struct wb__sim_end *end[2]; /* dialer, acceptor; NULL = closed */
 	struct wb__sim_node *node[2];
-	uint64_t last_ns[2]; /* last delivery to the dialer, to the acceptor */
+	uint32_t n_socket;
+	/* last delivery to the dialer, to the acceptor */
+	uint64_t last_ns[2][WB_XPORT_SOCKETS_MAX];
+	uint64_t sent, newest[2]; /* items so far; the last sent of those that came */
 	uint64_t inflight;
 	struct wb_xport_epoch epoch;
 	uint32_t depth;
@@ -33,6 +36,7 @@ struct wb__sim_write {
 	struct wb__sim_write *next; /* in the end's list */
 	struct wb__sim_write *tx_next; /* in the transport's queue */
 	bool is_queued;
+	bool is_offered; /* the receiver takes it from our memory */
 };
 
 struct wb__sim_end {
@@ -63,7 +67,7 @@ struct wb__simx {
 	struct wb__sim_node *node;
 	char name[WB_XPORT_NAME_MAX];
 	bool is_dead, is_listening, is_tx_due;
-	uint32_t depth, conns_max, piece_bytes, n_end;
+	uint32_t depth, conns_max, piece_bytes, n_end, sockets;
 	uint64_t next_id;
 	wb_conn_t next_conn;
 	struct wb__sim_end *end;
@@ -73,6 +77,7 @@ struct wb__simx {
 	struct wb__sim_write *tx_head, **tx_tail;
 	struct wb_xport_region region[WB__REGIONS_MAX];
 	bool has_region[WB__REGIONS_MAX];
+	uint32_t n_region; /* those above are free */
 	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
 	uint32_t n_epoch;
 	struct wb_xport_stats stats;
@@ -86,7 +91,9 @@ enum wb__sim_what {
 	WB__SIM_CANCEL,
 	WB__SIM_REFUSE,
 	WB__SIM_PIECE,
-	WB__SIM_LAST
+	WB__SIM_LAST,
+	WB__SIM_OFFER, /* where the receiver takes it: the chunk and its trailer */
+	WB__SIM_TAKEN /* to the source: it has */
 };
 
 struct wb__sim_item {
@@ -94,7 +101,9 @@ struct wb__sim_item {
 	struct wb__sim_link *link;
 	int side; /* who gets it */
 	enum wb__sim_what what;
-	uint64_t op, off;
+	uint32_t socket;
+	uint64_t op, off, number; /* number: of those of the link */
+	uint64_t flip_bit; /* WB__SIM_OFFER: in the chunk, UINT64_MAX = none */
 	int code;
 	struct wb_xport_chunk chunk;
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
@@ -125,6 +134,9 @@ void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason);
 void wb__sim_say_down(struct wb__sim_end *e);
 struct wb__sim_item *wb__sim_item_make(
 	struct wb__sim_link *l, int side, enum wb__sim_what what, size_t bytes);
+/** wb__sim_item_of - the same, about a grant: on the socket that this one has. */
+struct wb__sim_item *wb__sim_item_of(
+	struct wb__sim_link *l, int side, enum wb__sim_what what, uint64_t op, size_t bytes);
 /** wb__sim_item_send - takes @it; it arrives after a latency, faults allowing. */
 void wb__sim_item_send(struct wb_sim_net *net, struct wb__sim_item *it);
 struct wb_xport_epoch *wb__sim_epoch_find(struct wb__simx *x, const struct wb_xport_epoch *e);

@@ -13,6 +13,7 @@
 #define RULES_MAX 64
 #define EVENTS_MAX (1u << 24)
 #define MESSAGE_MAX (64u << 20)
+#define PIECE_BYTES (256u << 10)
 
 struct rule {
 	struct wb_sim_fault f;
@@ -33,6 +34,9 @@ struct wb_sim_net {
 	struct wb_rng rng;
 	uint64_t latency_ns, jitter_ns;
 	double rate;
+	uint32_t caps;
+	size_t piece_bytes;
+	struct wb_sim_counts counts;
 	struct wb__sim_ev **heap;
 	size_t n_heap, cap_heap;
 	uint64_t seq, n_timer, hits;
@@ -169,6 +173,8 @@ int wb_sim_net_create(const struct wb_sim_opts *o, struct wb_sim_net **out)
 	net->latency_ns = o->latency_ns ? o->latency_ns : LATENCY_NS;
 	net->jitter_ns = o->jitter_ns;
 	net->rate = o->bytes_per_s ? (double)o->bytes_per_s : BYTES_PER_S;
+	net->caps = o->caps;
+	net->piece_bytes = o->piece_bytes ? o->piece_bytes : PIECE_BYTES;
 	*out = net;
 	return 0;
 }
@@ -222,6 +228,26 @@ uint64_t wb__sim_latency(struct wb_sim_net *net)
 double wb__sim_rate(const struct wb_sim_net *net)
 {
 	return net->rate;
+}
+
+uint32_t wb__sim_caps(const struct wb_sim_net *net)
+{
+	return net->caps;
+}
+
+size_t wb__sim_piece(const struct wb_sim_net *net)
+{
+	return net->piece_bytes;
+}
+
+struct wb_sim_counts *wb__sim_counts(struct wb_sim_net *net)
+{
+	return &net->counts;
+}
+
+const struct wb_sim_counts *wb_sim_counts(const struct wb_sim_net *net)
+{
+	return &net->counts;
 }
 
 /* ---- timers -----------------------------------------------------------------------------------
@@ -419,7 +445,8 @@ struct wb__sim_node *wb__sim_node_get(struct wb_sim_net *net, const char *name)
 	if (!n)
 		return NULL;
 	snprintf(n->name, sizeof(n->name), "%s", name);
-	n->tx_rate = n->rx_rate = net->rate;
+	n->n_rail = 1;
+	n->rail[0].rate = net->rate;
 	n->next = net->node;
 	net->node = n;
 	return n;
