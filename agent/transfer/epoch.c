@@ -468,7 +468,9 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 			p->state = PARTY_NONE;
 			p->flow = NULL;
 		}
+		wb__core_lead_hand_over(l); /* the next try to install finds it asking */
 	}
+	wb__core_leader_hand_over(e);
 	stop_kept_flows(o, e);
 }
 

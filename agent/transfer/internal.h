@@ -29,6 +29,7 @@
 #define CORE_ASK_NS (10 * WB_NS_PER_S)
 #define CORE_DOUBT_NS (15 * WB_NS_PER_S) /* for an agent to be started again, and the answer */
 #define CORE_ASK_AGAIN_NS WB_NS_PER_S
+#define CORE_JOINT_NS (5 * WB_NS_PER_S) /* for judges, when another plan waits for them */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
 struct object;
@@ -245,7 +246,7 @@ struct lead {
 	enum wb_engine_state ended; /* for the parties */
 	int64_t code;
 	char sentence[WB_ERR_MSG_MAX];
-	uint64_t deadline_ns, begin_wall_ns;
+	uint64_t deadline_ns, begin_wall_ns, staged_ns;
 	uint64_t bytes[WB_STAGES];
 	uint64_t stall_ns, n_stall;
 	struct wbk_sum sum;
@@ -272,7 +273,7 @@ struct leader {
 	int64_t version;
 	uint32_t losses;
 	struct leader_engine *engine; /* owned, by engine */
-	uint64_t begin_ns, begin_wall_ns, deadline_ns;
+	uint64_t begin_ns, begin_wall_ns, deadline_ns, proposed_ns;
 	uint64_t idle_ns; /* when the last one ended */
 	uint64_t bytes[WB_STAGES];
 	uint64_t stall_ns, n_stall;
@@ -583,6 +584,9 @@ void wb__core_lead_broken(struct lead *l, const char *why);
 /* Is this agent the one, or among those, that it waits for? */
 bool wb__core_lead_is_late(const struct lead *l, uint32_t agent);
 void wb__core_lead_chosen(struct lead *l, enum decision d);
+/** wb__core_lead_hand_over - a plan comes that takes this one's place: judges are asked, if that is
+ *  needed and the leader has had its time. */
+void wb__core_lead_hand_over(struct lead *l);
 /* Nobody is in doubt any more: TARGET waited for that. */
 void wb__core_lead_go_on(struct lead *l);
 void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
@@ -590,6 +594,9 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
 /* leader.c */
 void wb__core_leader_chosen(struct leader *l, enum decision d);
+/** wb__core_leader_hand_over - a plan comes that takes @e's place: a proposal that no majority has
+ *  answered in time ends here, as one whose outcome is not known. */
+void wb__core_leader_hand_over(struct epoch *e);
 bool wb__core_is_end(enum wb_engine_state s); /* nothing more comes of the engine */
 bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
 

@@ -342,9 +342,18 @@ void wb__core_lead_chosen(struct lead *l, enum decision d)
 	}
 }
 
+/* The leader may have given up, or wait for judges that only the plan to come reaches. */
+void wb__core_lead_hand_over(struct lead *l)
+{
+	if (l->state == LEAD_STAGED && l->e->r.all_engines &&
+		now_ns(l->e->obj->core) >= l->staged_ns + CORE_JOINT_NS)
+		ask_judges(l);
+}
+
 static void on_staged(struct lead *l)
 {
 	l->state = LEAD_STAGED;
+	l->staged_ns = now_ns(l->e->obj->core);
 	tell_leader(l, WB_ENGINE_STAGED);
 	if (!l->e->r.all_engines) {
 		begin_stop(l);
@@ -361,6 +370,7 @@ void wb__core_lead_resume(struct lead *l, const struct resume *r)
 
 	memset(l->agent, 0, e->r.n_agent * sizeof(*l->agent));
 	l->state = LEAD_STAGED;
+	l->staged_ns = now_ns(e->obj->core);
 	l->is_staged = true;
 	l->is_decided = l->is_installing = l->received_told = false;
 	l->leader = e->r.leader;

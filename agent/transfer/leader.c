@@ -241,6 +241,7 @@ static void look(struct leader *l)
 	}
 	if (is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
 		l->is_proposed = true;
+		l->proposed_ns = now_ns(l->e->obj->core);
 		wb__core_trace(l->e->obj, "proposed", "commit", l->transfer, 0);
 		wb__core_ballot_first(&l->ballot, l->e, l->transfer);
 	}
@@ -572,6 +573,24 @@ void wb__core_leader_chosen(struct leader *l, enum decision d)
 		m.engine = en;
 		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
+}
+
+/* Judges that were restarted once more are reached under that plan only, where each engine learns
+ * what was decided (resume.c). */
+void wb__core_leader_hand_over(struct epoch *e)
+{
+	struct leader *l = &e->obj->leader;
+
+	if (l->state == LEADER_IDLE || l->e != e || l->ballot.state == BALLOT_NONE ||
+		now_ns(e->obj->core) < l->proposed_ns + CORE_JOINT_NS)
+		return;
+	wb__core_ballot_stop(&l->ballot);
+	for (uint32_t en = 0; en < e->r.n_engine; en++)
+		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state))
+			engine_ended(l, en, WB_ENGINE_UNKNOWN,
+				"too few of the trainer agents, whose majority decides, have kept "
+				"that it shall be installed");
+	look(l);
 }
 
 void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

@@ -62,8 +62,9 @@ static void fill_pods(struct chaos *c, struct world_opts *o)
 void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 {
 	c->wide_rng.state = wb_mix64(c->o.seed ^ 0x3d1de);
-	for (int i = 0; i < CHAOS_WIDE; i++)
-		c->wide |= (uint32_t)(!below(c, ONE_IN)) << i;
+	/* Each by itself: another kind does not change what seeds have of these. */
+	for (uint64_t i = 0; i < CHAOS_WIDE; i++)
+		c->wide |= (uint32_t)(!(wb_mix64(c->o.seed ^ (i + 1) << 40) % ONE_IN)) << i;
 	c->wide |= c->wide ? 0 : 1u << below(c, CHAOS_WIDE);
 	if (has(c, WIDE_NO_SUMS)) {
 		o->no_sums = true;

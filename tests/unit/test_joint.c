@@ -131,7 +131,8 @@ static struct world *begin(struct run *r, struct world_opts o, int point)
 	o.scale = 48;
 	o.poll_ns = 50000;
 	o.drift = 8; /* it steps together */
-	o.step_deadline_ns = o.transfer_deadline_ns = WB_NS_PER_S;
+	o.step_deadline_ns = o.step_deadline_ns ? o.step_deadline_ns : WB_NS_PER_S;
+	o.transfer_deadline_ns = o.step_deadline_ns;
 	o.peers_reconnect = o.rollout_staged = o.all_engines = true;
 	memset(r, 0, offsetof(struct run, is_tracing));
 	world_init(w, &o);
@@ -255,6 +256,54 @@ START_TEST(judges_that_restart_keep_their_word)
 }
 END_TEST
 
+/*
+ * One of two judges cannot keep its word, its disk is full, and it is restarted twice.  The plan
+ * that all run reaches it no more, and the next has no place while the decision stands out.
+ * Deadlines are minutes: nothing may wait for them.
+ */
+START_TEST(a_judge_that_restarts_twice_without_a_word_stops_no_plan)
+{
+	struct world_opts o = {.seed = 200 + (uint64_t)_i,
+		.trainer_agents = 2,
+		.agents_per_engine = 1,
+		.trainer_staged = true,
+		.step_deadline_ns = 600 * WB_NS_PER_S};
+	struct world *w = begin(&r, o, 0);
+	int64_t version = -1;
+	uint64_t end;
+
+	world_fill_disk(w, 1, 100 * WB_NS_PER_S);
+	while (!r.is_staged)
+		ck_assert(wb_sim_step(w->net));
+	for (int n = 0; n < 2; n++) {
+		const struct world_epoch *was = r.op.active;
+
+		world_run_for(w, 10 * WB_NS_PER_MS);
+		world_kill_agent_only(w, 1);
+		world_run_for(w, 300 * WB_NS_PER_MS);
+		world_start_agent(w, 1);
+		/* The second is planned in any case. */
+		for (end = world_now(w) + 30 * WB_NS_PER_S; r.op.active == was;)
+			ck_assert_msg(wb_sim_step(w->net) && world_now(w) < end,
+				"no plan after restart %d", n + 1);
+	}
+	ck_assert_uint_eq(r.n_decided, 0);
+	w->agent[1].full_until_ns = 0;
+	end = world_now(w) + 30 * WB_NS_PER_S;
+	do {
+		world_run_for(w, 200 * WB_NS_PER_MS);
+	} while ((!is_even(w, &version) || !world_op_is_quiet(&r.op)) && world_now(w) < end);
+	ck_assert_msg(!r.is_wrong, "%s", r.wrong);
+	ck_assert_msg(is_even(w, &version), "engines hold %lld and %lld",
+		(long long)w->worker[2].version, (long long)w->worker[3].version);
+	world_send(w, 3);
+	ck_assert(world_run(w, 60 * WB_NS_PER_S));
+	world_run_for(w, WB_NS_PER_S);
+	ck_assert(is_even(w, &version) && version == 3);
+	end_run(&r);
+}
+END_TEST
+
 /* A staging area is its worker's to write, too, at any time: also when its head says who keeps the
  * decision.  An engine in doubt asks whom it can, and ends by its deadline. */
 START_TEST(a_count_of_judges_that_a_worker_wrote_is_not_believed)
@@ -308,6 +357,7 @@ int main(int argc, char **argv)
 	tcase_set_timeout(tc, 60);
 	fx_add_points(tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
 	tcase_add_loop_test(tc, judges_that_restart_keep_their_word, 0, 6);
+	tcase_add_loop_test(tc, a_judge_that_restarts_twice_without_a_word_stops_no_plan, 0, 3);
 	tcase_add_test(tc, a_count_of_judges_that_a_worker_wrote_is_not_believed);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
