@@ -16,15 +16,16 @@ import subprocess
 import sys
 import time
 
-from apiserver import HERE, ApiServer, die_with_parent, libc, programs, skip, wait_for
+from apiserver import HERE, ApiServer, die_with_parent, libc, patience, patient, programs, skip, wait_for
 from external import External
+from policy import Policies
 
 BRIDGE = "kube"
 NET, SERVICES = "10.244", "10.96.0"
 NET6, CABLES6, SERVICES6 = "fd00:244", "fd00:245", "fd00:96::"  # with Cluster(dual=True)
 DIR = "/run/k"  # short: sockets lie in it
 CGROUPS = ["/sys/fs/cgroup"] + glob.glob("/sys/fs/cgroup/*/")
-NODES = 2
+NODES, CORES = 2, 2
 # Programs the nodes need, and their Debian packages.
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2", "nft": "nftables",
          "iptables": "iptables", "openssl": "openssl", "busybox": "busybox-static",
@@ -166,6 +167,9 @@ class Node:
         self.run("ip", "link", "set", BRIDGE, "up")
         self.run("ip", "route", "replace", SERVICES + ".0/24", "dev", BRIDGE)
         self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        # Pods of one node too are seen by kube-proxy's rules and by those of NetworkPolicies.
+        for family in ("", "6"):
+            self.run("sh", "-c", f"echo 1 > /proc/sys/net/bridge/bridge-nf-call-ip{family}tables", check=False)
         if not self.i:
             return
         first, cable = f"{NET}.0.1", f"to{self.i}"
@@ -242,8 +246,12 @@ conf_dir = '{d}/cni'
                       "ranges": [[{"subnet": f"{NET}.{self.i}.0/24"}]] + [[{"subnet": f"{NET6}:{self.i}::/64"}]] * c.dual,
                       "routes": [{"dst": "0.0.0.0/0"}] + [{"dst": "::/0"}] * c.dual}},
             {"type": "portmap", "capabilities": {"portMappings": True}}]})
-        # Images cannot be pulled again, so they are never collected.
+        # Images cannot be pulled again, so they are never collected.  A node has two cores, whatever the machine has.
+        fast = {} if c.defaults else {"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}, "syncFrequency": "5s"}
+        reserved = {"systemReserved": {"cpu": str(os.cpu_count() - CORES)}, "enforceNodeAllocatable": []} \
+            if os.cpu_count() > CORES else {}
         self.write("kubelet.yaml", {
+            **fast, **reserved,
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": False,
             "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + self.cgroup,
             "containerRuntimeEndpoint": "unix://" + self.socket, "address": self.ip, "healthzBindAddress": self.ip,
@@ -252,15 +260,16 @@ conf_dir = '{d}/cni'
             "authorization": {"mode": "Webhook"}, "tlsCertFile": c.path("pki", self.name + ".crt"),
             "tlsPrivateKeyFile": c.path("pki", self.name + ".key"), "clusterDomain": "cluster.local",
             "clusterDNS": [f"{NET}.0.1"], "podLogsDir": d + "/pods", "volumePluginDir": d + "/plugins",
-            "failSwapOn": False, "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}, "imageGCHighThresholdPercent": 100, "registryPullQPS": 0, "syncFrequency": "5s",
+            "failSwapOn": False, "imageGCHighThresholdPercent": 100, "registryPullQPS": 0,
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"}})
         self.write("proxy.yaml", {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables",
             "clientConnection": {"kubeconfig": c.path("proxy.kubeconfig")}, "hostnameOverride": self.name,
             "clusterCIDR": NET + ".0.0/16" + f",{NET6}::/32" * c.dual, "bindAddress": self.ip, "healthzBindAddress": self.ip + ":10256",
             "metricsBindAddress": self.ip + ":10249", "conntrack": {"maxPerCore": 0},
-            # A pod that answers another one on the same bridge would bypass the rewriting.
-            "nftables": {"masqueradeAll": True}})
+            # Without bridge netfilter a pod that answers another one on the same bridge would bypass the rewriting;
+            # with it, whoever is connected to sees who connects.
+            "nftables": {"masqueradeAll": not os.path.isdir("/proc/sys/net/bridge")}})
 
     def write(self, name, data):
         with open(os.path.join(self.dir, name), "w") as f:
@@ -301,9 +310,10 @@ class Cluster(ApiServer):
     owns_nodes = True
     host = NET + ".0.1"
 
-    def __init__(self, dual=False, **flags):
-        """`dual`: pods and services have addresses of both families, IPv4 first."""
-        self.dual = dual
+    def __init__(self, dual=False, defaults=False, **flags):
+        """`dual`: pods and services have addresses of both families, IPv4 first.  `defaults`: kubelets wait between
+        restarts and look at their volumes as seldom as they do anywhere, and names live as long; else tests are faster."""
+        self.dual, self.defaults = dual, defaults
         if dual:
             flags["service_cluster_ip_range"] = f"{SERVICES}.0/24,{SERVICES6}/112"
         os.environ["CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS"] = "1"
@@ -368,6 +378,7 @@ class Cluster(ApiServer):
         for n in self.nodes:
             wait_for(n.proxied, 60)
         wait_for(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, 60)
+        self.policies = Policies(self)
         return self
 
     def __exit__(self, *exc):
@@ -413,7 +424,7 @@ class Cluster(ApiServer):
         argv = [os.path.join(self.prefix, "kubectl"), "--kubeconfig", self.kubeconfig, "-n", "weightbridge-system", "exec",
                 "deploy/weightbridge-operator", "--", "wbctl", "support-bundle"]
         with open(os.path.join(os.environ["WB_CLUSTER_LOG"], "bundle.tar"), "wb") as f:
-            subprocess.run(argv, stdout=f, stderr=subprocess.DEVNULL, timeout=30)
+            subprocess.run(argv, stdout=f, stderr=subprocess.DEVNULL, timeout=patience(30))
 
     def start_dns(self):
         with open(self.path("Corefile"), "w") as f:
@@ -422,7 +433,7 @@ class Cluster(ApiServer):
   errors
   kubernetes cluster.local in-addr.arpa {{
     kubeconfig {self.kubeconfig}
-    ttl 1
+    ttl {30 if self.defaults else 1}
   }}
 }}
 """)
@@ -441,8 +452,8 @@ class Cluster(ApiServer):
             n.ctr("images", "import", file)
 
     def helm(self, *args, check=True, stdin=None):
-        r = subprocess.run([os.path.join(self.prefix, "helm"), "--kubeconfig", self.kubeconfig, *args], input=stdin,
-                           capture_output=True, text=True, timeout=300,
+        r = subprocess.run([os.path.join(self.prefix, "helm"), "--kubeconfig", self.kubeconfig, *patient(args)],
+                           input=stdin, capture_output=True, text=True, timeout=patience(300),
                            env={**os.environ, "HOME": self.dir, "HELM_CACHE_HOME": self.path("helm"),
                                 "HELM_CONFIG_HOME": self.path("helm"), "HELM_DATA_HOME": self.path("helm")})
         assert not check or r.returncode == 0, (args, r.stdout, r.stderr)

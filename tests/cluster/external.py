@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 
-from apiserver import skip
+from apiserver import patience, patient, skip
 
 CRD = "weighttransfers.weightbridge.io"
 
@@ -60,16 +60,16 @@ class External:
         return os.path.join(self.dir, *parts)
 
     def run(self, program, args, stdin, check, seconds):
-        r = subprocess.run([program, "--kubeconfig", self.kubeconfig, *args], input=stdin, capture_output=True, text=True,
-                           timeout=seconds)
+        r = subprocess.run([program, "--kubeconfig", self.kubeconfig, *patient(args)], input=stdin, capture_output=True, text=True,
+                           timeout=patience(seconds))
         assert not check or r.returncode == 0, (args, r.stdout, r.stderr)
         return r.stdout if check else r
 
     def kubectl(self, *args, stdin=None, check=True):
-        return self.run("kubectl", args, stdin, check, 150)
+        return self.run("kubectl", args, stdin, check, 300)
 
     def helm(self, *args, stdin=None, check=True):
-        return self.run("helm", args, stdin, check, 300)
+        return self.run("helm", args, stdin, check, 600)
 
     def import_image(self, file):
         subprocess.run([*shlex.split(os.environ["WB_IMPORT"]), file], check=True, capture_output=True)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container images without an engine: a tree of files becomes an archive that containerd and Docker import."""
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import tempfile
 
@@ -49,9 +51,13 @@ class Tree:
     def program(self, path, source):
         """A program with the libraries it is linked with."""
         self.file(path, source, 0o755)
+        self.linked(source)
+
+    def linked(self, source):
+        """The libraries that a program or a library is linked with."""
         for line in subprocess.run(["ldd", source], capture_output=True, text=True).stdout.splitlines():
             words = [w for w in line.split() if w.startswith("/")]
-            if words:
+            if words and "/../" not in words[0]:  # else it lies beside it, and comes with its folder
                 self.file(words[0], os.path.realpath(words[0]), 0o755)
 
     def folder(self, path, source, skip=lambda name: False):
@@ -107,3 +113,37 @@ def pause_image(file):
         t = Tree()
         t.file("pause", d + "/pause", 0o755)
         return write_image(file, "localhost/pause:1", t, ["/pause"])
+
+
+def python_tree(modules=("numpy", "numpy.libs", "ml_dtypes")):
+    """The Python that runs this test with its standard library, the given modules in /opt/site, and what extensions are
+    linked with: a base for images whose programs are scripts.  The library keeps its place, so that nothing has to be
+    told where it is."""
+    t = Tree()
+    t.program("usr/bin/python3", os.path.realpath(sys.executable))
+    lib = os.path.join(sys.base_prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+    drop = {"__pycache__", "test", "tests", "site-packages", "dist-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "config"}
+    t.folder(lib, lib, lambda name: name in drop or name.startswith("config-") or name.endswith(".a"))
+    for name in modules:
+        site = os.path.dirname(os.path.dirname(importlib.util.find_spec(name.split(".")[0]).origin))
+        t.folder("opt/site/" + name, os.path.join(site, name), lambda name: name in ("__pycache__", "tests") or name.endswith(".a"))
+    for path, (kind, source, _) in list(t.entries.items()):
+        if kind == "file" and isinstance(source, str) and ".so" in os.path.basename(source):
+            t.linked(source)
+    t.directory("tmp", 0o1777)
+    return t
+
+
+def job_image(file, name, build):
+    """What charts/examples/rl-job/Dockerfile puts into an image, as values.yaml of that chart names it."""
+    t = python_tree()
+    at = "opt/weightbridge/"
+    t.file(at + "job.py", os.path.join(TOP, "charts/examples/rl-job/job.py"))
+    t.file(at + "tests/models.json", os.path.join(TOP, "tests/models.json"))
+    for d in ("engines", "demo"):
+        t.folder(at + "tests/" + d, os.path.join(TOP, "tests", d), lambda name: name == "__pycache__")
+    t.folder("opt/site/weightbridge", os.path.join(TOP, "agent/python/weightbridge"), lambda name: name == "__pycache__")
+    library = os.path.realpath(os.path.join(build, "lib", "libweightbridge.so.0"))
+    t.file("opt/site/weightbridge/libweightbridge.so.0", library)
+    t.linked(library)
+    return write_image(file, name, t, ["python3", "/opt/weightbridge/job.py"], env=["PYTHONPATH=/opt/site", "PYTHONDONTWRITEBYTECODE=1"])

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator and an RL job in the pods of a cluster, by plain manifests: what the charts make, in small."""
+"""An operator and an RL job in the pods of a cluster: the charts as they are, with toy workers that take commands."""
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 import threading
 
-from apiserver import TOP, wait_for
-from images import Tree, write_image
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+import helm  # noqa: E402
+from apiserver import TOP, patience, wait_for  # noqa: E402
+from images import Tree, write_image  # noqa: E402
 
 BUILD = os.environ.get("WB_BUILD", "build/release")
 SYSTEM = "weightbridge-system"
@@ -16,9 +20,15 @@ SERVICE = f"weightbridge-operator.{SYSTEM}.svc"
 VERSION = re.search(r'WB_VERSION "(.*)"', open(os.path.join(TOP, "agent/include/weightbridge/version.h")).read())[1]
 IMAGES = {n: f"localhost/weightbridge/{n}:{VERSION}" for n in ("agent", "operator", "toy")}
 SHAPE = "--rows 256 --cols 256 --tensors 8"  # 2 MiB
-# In a pod of charts/examples/rl-job.
-SCRIPT = ("rm -f /tmp/in; mkfifo /tmp/in; I=0; [ $ROLE = rollout ] || I=${POD_NAME##*-}; exec toy_worker --socket "
-          f"/run/weightbridge/agent.sock --role $ROLE --index $I --of $TRAINERS {SHAPE} <>/tmp/in")
+
+
+def script(shape):
+    """The toy worker in a pod of charts/examples/rl-job; a rollout is an engine by itself."""
+    return ("rm -f /tmp/in; mkfifo /tmp/in; if [ $ROLE = rollout ]; then I=0 OF=1; else I=${POD_NAME##*-} OF=$TRAINERS; fi; "
+            f"exec toy_worker --socket /run/weightbridge/agent.sock --role $ROLE --index $I --of $OF {shape} <>/tmp/in")
+
+
+SCRIPT = script(SHAPE)
 SECURE = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65532,
           "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -50,59 +60,40 @@ def namespace(name, level="restricted"):
             "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}}
 
 
-def field(path):
-    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
 def install_operator(c, *args):
-    """As a user does."""
+    """As README's first command does."""
     apply(c, namespace(SYSTEM))
     c.helm("install", "weightbridge-operator", os.path.join(TOP, "charts", "weightbridge-operator"), "-n", SYSTEM,
-           "--set", "settleMilliseconds=100", *args, "--wait", "--timeout", "60s")
+           "--create-namespace", *args, "--wait", "--timeout", "60s")
 
 
-def sidecar(ns, name):
-    return {
-        "name": "weightbridge-agent", "image": IMAGES["agent"], "imagePullPolicy": "Never", "restartPolicy": "Always",
-        "securityContext": SECURE,
-        "args": ["--name=$(POD_NAME)", "--node=$(NODE_NAME)", f"--operator={SERVICE}:7443", f"--object={ns}/{name}",
-                 "--token-file=/var/run/secrets/weightbridge/token", "--ca-file=/var/run/secrets/weightbridge/ca.crt",
-                 "--socket=/run/weightbridge/agent.sock", "--advertise=$(POD_IPS)", "--http=:9402"],
-        "env": [{"name": "POD_NAME", **field("metadata.name")}, {"name": "POD_IPS", **field("status.podIPs")},
-                {"name": "NODE_NAME", **field("spec.nodeName")}],
-        "ports": [{"name": "weights", "containerPort": 7444}, {"name": "metrics", "containerPort": 9402}],
-        "startupProbe": {"httpGet": {"path": "/healthz", "port": 9402}, "periodSeconds": 1, "failureThreshold": 60},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 9402}, "periodSeconds": 10, "failureThreshold": 6},
-        "resources": {"limits": {"memory": "512Mi"}, "requests": {"cpu": "10m", "memory": "64Mi"}},
-        "volumeMounts": [{"name": "weightbridge-run", "mountPath": "/run/weightbridge"},
-                         {"name": "weightbridge-auth", "mountPath": "/var/run/secrets/weightbridge", "readOnly": True},
-                         # Nothing of the API server's token, whatever the pod says.
-                         {"name": "weightbridge-none", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}
+def toy_values(trainers=1, rollouts=2, uid=1000, shape=SHAPE, grace=5, tag=VERSION):
+    """Values of charts/examples/rl-job for toy workers, which need little; the sidecar is what the chart gives."""
+    side = {"workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", script(shape)],
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
+    return {"image": f"localhost/weightbridge/toy:{tag}", "terminationGracePeriodSeconds": grace,
+            "podSecurityContext": {"runAsNonRoot": uid != 0, "runAsUser": uid, "seccompProfile": {"type": "RuntimeDefault"}},
+            "trainer": {"replicas": trainers, **side}, "rollout": {"replicas": rollouts, **side}}
+
+
+def rendered(ns, release, values):
+    """The objects that chart rl-job makes of them, by kind and name."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+        json.dump(values, f)
+        f.flush()
+        docs = helm.render(os.path.join("examples", "rl-job"), "-f", f.name, release=release, ns=ns)
+    return {(d["kind"], d["metadata"]["name"]): d for d in docs}
 
 
 def stateful_set(ns, name, role, replicas, uid=1000, workers=1, object_="wt", shape=SHAPE, grace=5):
-    """Pods of toy workers that take commands from a pipe in /tmp and say on stdout what happened."""
-    labels = {"weightbridge.io/name": object_, "weightbridge.io/role": role, "app": name}
-    script = ("rm -f /tmp/in; mkfifo /tmp/in; exec toy_worker --socket /run/weightbridge/agent.sock "
-              f"--role {role} --index {'${POD_NAME##*-}' if role == 'trainer' else '0'} "
-              f"--of {workers} {shape} <>/tmp/in")
-    worker = {
-        "name": "worker", "image": IMAGES["toy"], "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script],
-        "env": [{"name": "POD_NAME", **field("metadata.name")}],
-        "securityContext": {**SECURE, "runAsUser": uid, "runAsNonRoot": uid != 0},
-        "volumeMounts": [{"name": "weightbridge-run", "mountPath": "/run/weightbridge"},
-                         {"name": "tmp", "mountPath": "/tmp"}]}
-    auth = [{"serviceAccountToken": {"audience": f"weightbridge.io/{ns}/{object_}", "expirationSeconds": 3600, "path": "token"}},
-            {"configMap": {"name": "weightbridge-ca", "optional": True, "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]
-    spec = {
-        "terminationGracePeriodSeconds": grace, "initContainers": [sidecar(ns, object_)], "containers": [worker],
-        "securityContext": {"fsGroup": 2000},
-        "volumes": [{"name": "weightbridge-run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-                    {"name": "weightbridge-none", "emptyDir": {"medium": "Memory", "sizeLimit": "4Ki"}},
-                    {"name": "weightbridge-auth", "projected": {"sources": auth}}, {"name": "tmp", "emptyDir": {}}]}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": ns}, "spec": {
-        "replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": labels}, "spec": spec}}}
+    """The chart's StatefulSet of toy workers, under a name of its own: pods that take commands from a pipe in /tmp and say
+    on stdout what happened."""
+    counts = {"trainers": workers, "rollouts": 1}
+    s = rendered(ns, object_, toy_values(uid=uid, shape=shape, grace=grace, **counts))["StatefulSet", f"{object_}-{role}"]
+    s["metadata"]["name"] = s["spec"]["serviceName"] = name
+    s["spec"]["replicas"] = replicas
+    s["spec"]["selector"]["matchLabels"]["app"] = s["spec"]["template"]["metadata"]["labels"]["app"] = name
+    return s
 
 
 def weight_transfer(ns, name="wt", trainers=1, per_engine=1, **spec):
@@ -149,7 +140,7 @@ class Job:
 
     def say(self, pod, text, check=True):
         """A command for a worker."""
-        return self.exec(pod, "timeout", "5", "sh", "-c", f"echo {text} >/tmp/in", check=check)
+        return self.exec(pod, "timeout", str(round(patience(5))), "sh", "-c", f"echo {text} >/tmp/in", check=check)
 
     def begin(self, version, hook_ms, *pods):
         """A version goes out; these engines' hooks take their time, and each is in its first."""
@@ -214,12 +205,9 @@ class ChartJob(Job):
     def __init__(self, c, ns, release="grpo", more=None, tree=TOP, tag=VERSION, transfer=None):
         self.c, self.ns, self.name, self.trainers, self.last = c, ns, release, 1, 0
         self.trainer = f"{release}-trainer-0"
-        values = {"image": f"localhost/weightbridge/toy:{tag}", "pullPolicy": "Never", "terminationGracePeriodSeconds": 5, "transfer": transfer or {},
-                  "weightbridge": {"image": {"pullPolicy": "Never", "tag": tag}, "cpu": "10m"}}
-        for side, n in (("trainer", 1), ("rollout", 2)):
-            values[side] = {"replicas": n, "workersPerPod": 1, "bufferSize": "64Mi", "command": ["/bin/sh", "-c", SCRIPT],
-                            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}
-        values.update(more or {})
+        values = {**toy_values(tag=tag), "transfer": transfer or {}, **(more or {})}
+        if tag != VERSION:
+            values["weightbridge"] = {"image": {"tag": tag}}
         if not more:
             apply(c, namespace(ns))
         c.helm("install", release, os.path.join(tree, "charts", "examples", "rl-job"), "-n", ns, "-f", "-", "--wait",

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
-from apiserver import die_with_parent, wait_for
+from apiserver import die_with_parent, patience, wait_for
 
 BIN = os.path.join(os.environ.get("WB_BUILD", "build/release"), "bin")
 TOOLS = os.path.join(os.environ.get("WB_BUILD", "build/release"), "tools")
@@ -31,7 +31,7 @@ class Program:
     def stop(self, how=signal.SIGTERM):
         if self.p.poll() is None:
             self.p.send_signal(how)
-        return self.p.wait(timeout=60)
+        return self.p.wait(timeout=patience(60))
 
     def text(self):
         """Its log so far."""
@@ -57,7 +57,7 @@ class Operator(Program):
 
     def page(self, path):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['http']}{path}", timeout=10) as r:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['http']}{path}", timeout=patience(10)) as r:
                 return r.status, r.read().decode()
         except urllib.error.HTTPError as e:
             return e.code, e.read().decode()
@@ -94,7 +94,7 @@ class Worker(Program):
         self.p.stdin.flush()
 
     def until(self, word, seconds=60):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while time.monotonic() < end:
             line = self.p.stdout.readline()
             assert line, f"{self.name} ended: {self.text()[-2000:]} {self.lines[-5:]}"

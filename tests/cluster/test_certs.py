@@ -9,7 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import ApiServer, HttpError, free_ports, wait_for  # noqa: E402
+from apiserver import ApiServer, HttpError, free_ports, patience, wait_for  # noqa: E402
 from op import Operator, Worker, status, transfer_object  # noqa: E402
 from test_tokens import make_pod, make_token  # noqa: E402
 
@@ -43,7 +43,7 @@ def shown(c, port, ca):
         f.write(ca)
     r = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-servername", NAME, "-verify_hostname",
                         NAME, "-CAfile", file, "-verify_return_error"], input="", capture_output=True, text=True,
-                       timeout=20)
+                       timeout=patience(20))
     return r.stdout[r.stdout.index("-----BEGIN"):r.stdout.index("-----END")] if r.returncode == 0 else None
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import HERE  # noqa: E402
+from apiserver import HERE, patience  # noqa: E402
 from cluster import run  # noqa: E402
 
 LEFT = "namespaces,crd,clusterroles,clusterrolebindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
@@ -16,7 +16,7 @@ def main(c):
     ctr = " && ".join(f'{c.prefix}/ctr -a {n.socket} -n k8s.io images import "$0"' for n in c.nodes)
     env = {k: v for k, v in os.environ.items() if not k.startswith("WB_CLUSTER")}
     env.update(EXTERNAL="1", KUBECONFIG=c.kubeconfig, WB_IMPORT=f"sh -c '{ctr}'")
-    r = subprocess.run([sys.executable, os.path.join(HERE, "test_pods.py"), "--short"], env=env, capture_output=True, text=True, timeout=600)
+    r = subprocess.run([sys.executable, os.path.join(HERE, "test_pods.py"), "--short"], env=env, capture_output=True, text=True, timeout=patience(600))
     assert r.returncode == 0, (r.returncode, r.stdout[-3000:], r.stderr[-3000:])
     print(r.stdout)
     after = c.kubectl("get", LEFT, "-o", "name")

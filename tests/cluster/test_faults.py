@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import HttpError, wait_for  # noqa: E402
+from apiserver import HttpError, patience, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
 from job import SYSTEM, Job, add_images, install_operator, pids  # noqa: E402
 
@@ -59,7 +59,7 @@ def no_bad_bytes(job):
 
 def commits(job, version, seconds):
     """Send a version until both engines committed it; the trainer may be just starting."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while True:
         n = len(job.lines("trainer-0"))
         said = job.say("trainer-0", f"send {version}", check=False)
@@ -154,8 +154,19 @@ def operators_go(c, job):
     assert after["plan"]["digest"] == before["plan"]["digest"] and after["plan"]["number"] == before["plan"]["number"]
 
 
+def both_ready(c):
+    """Two operators, both Ready, and the disruption budget knows: an eviction before that is answered by 429."""
+    def allowed():
+        """the budget allows a disruption of two healthy operators"""
+        st = c.get(f"/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/weightbridge-operator")["status"]
+        return st["currentHealthy"] == 2 and st["expectedPods"] == 2 and st["disruptionsAllowed"] >= 1
+    c.kubectl("-n", SYSTEM, "rollout", "status", "deployment/weightbridge-operator", "--timeout=90s")
+    wait_for(allowed, 60, 0.2)
+
+
 def leader_is_evicted(c, job):
     """An eviction is granted at once, a rollout restart finishes, and the job notices neither."""
+    both_ready(c)
     pod = leader(c)
     c.post(f"/api/v1/namespaces/{SYSTEM}/pods/{pod}/eviction",
            {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": SYSTEM}})

@@ -8,7 +8,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import wait_for  # noqa: E402
+from apiserver import patience, wait_for  # noqa: E402
 from cluster import run  # noqa: E402
 from job import SHAPE, Job, add_images, install_operator  # noqa: E402
 
@@ -39,7 +39,7 @@ class Deleted:
             return ends if len(ends) == 2 and all(ends.values()) else None
         ends = wait_for(look, GRACE + 30, 0.2)
         took = time.monotonic() - self.t
-        self.said = {n: p.communicate(timeout=30)[0].splitlines() for n, p in self.logs.items()}
+        self.said = {n: p.communicate(timeout=patience(30))[0].splitlines() for n, p in self.logs.items()}
         self.job.kubectl("patch", "pod", self.pod, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         return {n: (e["exitCode"], e["finishedAt"]) for n, e in ends.items()}, took
 

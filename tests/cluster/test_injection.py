@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 import helm  # noqa: E402
-from apiserver import ApiServer, wait_for  # noqa: E402
+from apiserver import ApiServer, patience, wait_for  # noqa: E402
 from op import BIN  # noqa: E402
 
 OPERATOR = "wb-weightbridge-operator.system.svc:7443"
@@ -87,7 +87,7 @@ def of_chart(p, args):
 
 def wbctl(text, *args):
     return subprocess.run([os.path.join(BIN, "wbctl"), "inject", "-f", "-", "--operator", OPERATOR, *args],
-                          input=text, capture_output=True, text=True, timeout=30)
+                          input=text, capture_output=True, text=True, timeout=patience(30))
 
 
 def of_wbctl(p):

@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import ApiServer, free_ports, wait_for  # noqa: E402
+from apiserver import ApiServer, free_ports, patience, wait_for  # noqa: E402
 from op import API, Operator, Worker, conditions, status, transfer_object  # noqa: E402
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/weightbridge-operator"
@@ -229,7 +229,7 @@ def lost_lease(c, op):
     lease = c.get(LEASE)
     lease["spec"]["holderIdentity"] = "somebody-else"
     c.raw(LEASE, "PUT", lease)
-    assert op.p.wait(timeout=30) == 1
+    assert op.p.wait(timeout=patience(30)) == 1
     assert "another replica holds the lease" in op.text()
 
 

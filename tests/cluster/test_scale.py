@@ -129,7 +129,11 @@ def two_objects(job):
         "status", {}).get("conditions", [])}.get("MembersConnected", {})
     wait_for(lambda: other().get("reason") == "WaitingForPods", 20, 0.2)
     thief = stateful_set(job.ns, "thief", "rollout", 1, object_="other")
-    thief["spec"]["template"]["metadata"]["labels"]["weightbridge.io/name"] = "wt"
+    pod = thief["spec"]["template"]
+    pod["metadata"]["labels"]["weightbridge.io/name"] = "wt"
+    env = next(e for e in pod["spec"]["initContainers"][0]["env"] if e["name"] == "WEIGHTTRANSFER")
+    del env["valueFrom"]  # else it would be what the label says
+    env["value"] = "other"
     apply(job.c, thief)
     wait_for(lambda: other().get("reason") == "AuthenticationRejected"
              and "label weightbridge.io/name: wt, not other" in other()["message"], 40, 0.2)

@@ -9,7 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import ApiServer, free_ports, wait_for  # noqa: E402
+from apiserver import ApiServer, free_ports, patience, wait_for  # noqa: E402
 from op import BIN, Operator, Program, Worker, status, transfer_object  # noqa: E402
 
 PODS = "/api/v1/namespaces/{}/pods"
@@ -92,7 +92,7 @@ def refused(c, port, pods):
 def no_ca(c, port):
     p = Program(c, "noca", [os.path.join(BIN, "weightbridge-agent"), "--name", "x", "--operator", f"127.0.0.1:{port}",
                             "--object", "default/t", "--token-file", c.path("train-0.token")])
-    p.p.wait(timeout=20)
+    p.p.wait(timeout=patience(20))
     return p.text()
 
 
