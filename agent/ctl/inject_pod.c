@@ -292,12 +292,26 @@ static int check_containers(const struct pod *p, struct wb_err *err)
 	return 0;
 }
 
+/* "true" would be passed over, and the pod run without an agent: refused below, like any other word
+ * that is not the opposite. */
+static bool is_wanted(const struct pod *p)
+{
+	const char *inject = label(p, WB__LABEL_INJECT);
+
+	return *inject && strcmp(inject, "disabled") != 0;
+}
+
 static int check_labels(const struct pod *p, struct wb_err *err)
 {
+	const char *inject = label(p, WB__LABEL_INJECT);
 	const char *role = label(p, "weightbridge.io/role");
 	const char *memory = annotation(p, "weightbridge.io/memory");
 	const char *profile = annotation(p, "weightbridge.io/profile");
 
+	if (strcmp(inject, "enabled") != 0)
+		return wb_err_set(err, -EINVAL,
+			"label " WB__LABEL_INJECT " is %.64s: it has to be enabled, or disabled",
+			inject);
 	if (!*label(p, "weightbridge.io/name"))
 		return wb_err_set(err, -EINVAL,
 			"label weightbridge.io/name is missing: it names the WeightTransfer, of "
@@ -375,7 +389,7 @@ int wb__inject_pod(struct wb__inject *j, int pod, const char *ns, struct wb_err 
 	size_t found = 0;
 	int volumes, rc;
 
-	if (strcmp(label(&p, WB__LABEL_INJECT), "enabled") != 0 || has_sidecar(&p))
+	if (!is_wanted(&p) || has_sidecar(&p))
 		return 0;
 	rc = check_labels(&p, err);
 	if (rc == 0)

@@ -58,15 +58,6 @@ static void members(struct wb_recon *r, struct wb_recon_now now)
 			*turned ? "; " : "", turned, *bare ? "; " : "", bare);
 }
 
-static const char *const stage_words[] = {
-	[STAGE_NONE] = "waiting for members",
-	[STAGE_SETTLING] = "all members are here, waiting a moment for more",
-	[STAGE_BLOBS] = "reading source maps",
-	[STAGE_COMPUTING] = "planning",
-	[STAGE_SENDING] = "the plan is sent, waiting for agents to be ready",
-	[STAGE_FAILED] = "",
-};
-
 static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
 {
 	const struct routing *p = &r->active;
@@ -89,29 +80,29 @@ static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
 
 static void planned(struct wb_recon *r, struct wb_recon_now now)
 {
-	char text[512];
+	char text[512], wait[WB_RECON_SENTENCE_MAX];
 
+	wb__recon_say_wait(r, wait, sizeof(wait));
 	if (r->stage == STAGE_FAILED) {
 		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%s", r->fail);
 	} else if (r->active.epoch.term) {
 		say_plan(r, text, sizeof(text));
 		set(r, now, COND_PLANNED, COND_TRUE, "PlanDistributed", "%s%s%s", text,
 			r->stage == STAGE_NONE || r->is_checking ? "" : "; next: ",
-			r->stage == STAGE_NONE || r->is_checking ? "" : stage_words[r->stage]);
+			r->stage == STAGE_NONE || r->is_checking ? "" : wait);
 	} else if (r->fail_reason) {
 		/* The workers were told, and ended: that they are missing now is not the reason. */
-		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%.900s; now: %s", r->fail,
-			stage_words[r->stage]);
+		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%.600s; now: %.400s",
+			r->fail, wait);
 	} else if (r->is_late) {
 		set(r, now, COND_PLANNED, COND_FALSE, "PlanDeadlineExceeded",
 			"no plan within spec.planDeadlineSeconds (%u s): %.900s",
-			r->spec.plan_deadline_s, *r->waiting ? r->waiting : stage_words[r->stage]);
+			r->spec.plan_deadline_s, *r->waiting ? r->waiting : wait);
 	} else if (r->is_complete && r->adopt_since_ns && r->stage == STAGE_NONE) {
 		set(r, now, COND_PLANNED, COND_UNKNOWN, "PlanOutdated",
 			"agents run a plan; waiting for all its members to come back");
 	} else {
-		set(r, now, COND_PLANNED, COND_FALSE, "WaitingForSourceMaps", "%s",
-			stage_words[r->stage]);
+		set(r, now, COND_PLANNED, COND_FALSE, "WaitingForSourceMaps", "%s", wait);
 	}
 }
 
@@ -224,22 +215,21 @@ static void ready(struct wb_recon *r, struct wb_recon_now now)
 
 static void notice(struct wb_recon *r)
 {
-	char text[WB_RECON_SENTENCE_MAX] = "";
+	char text[WB_RECON_SENTENCE_MAX] = "", wait[WB_RECON_SENTENCE_MAX];
 	int code = 0;
 
+	wb__recon_say_wait(r, wait, sizeof(wait));
 	if (r->stage == STAGE_FAILED) {
 		code = WB_EPLAN;
 		snprintf(text, sizeof(text), "%s", r->fail);
 	} else if (!r->active.epoch.term || *r->waiting) {
 		code = r->is_late ? -ETIMEDOUT : 0;
-		snprintf(text, sizeof(text), "%.900s%s",
-			*r->waiting ? r->waiting : stage_words[r->stage],
+		snprintf(text, sizeof(text), "%.900s%s", *r->waiting ? r->waiting : wait,
 			r->is_late ? ", and spec.planDeadlineSeconds are over" : "");
-	} else if (*r->aside || r->stage != STAGE_NONE) {
-		snprintf(text, sizeof(text), "%s",
-			*r->aside ? r->aside : stage_words[r->is_checking ? 0 : r->stage]);
-		if (r->is_checking && !*r->aside)
-			text[0] = '\0';
+	} else if (*r->aside) {
+		snprintf(text, sizeof(text), "%s", r->aside);
+	} else if (r->stage != STAGE_NONE && !r->is_checking) {
+		snprintf(text, sizeof(text), "%s", wait);
 	}
 	if (r->notice_gen && code == r->notice_code && !strcmp(text, r->notice))
 		return;

@@ -412,21 +412,6 @@ int wb__recon_tell_active(struct wb_recon *r)
 	return 0;
 }
 
-static void say_not_ready(const struct wb_recon *r, char *out, size_t bytes)
-{
-	size_t used = (size_t)snprintf(out, bytes, "the plan was sent, but not all are ready: ");
-	unsigned n = 0;
-
-	for (size_t i = 0; i < r->n_agent && used < bytes; i++) {
-		const struct agent *a = &r->agent[i];
-
-		if (!a->is_in_next || same_epoch(a->ready, r->next.epoch))
-			continue;
-		used += (size_t)snprintf(
-			out + used, bytes - used, "%s%s", n++ ? ", " : "agent ", a->name);
-	}
-}
-
 /* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on.  A
  * running transfer that has to end first has its own deadline. */
 static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
@@ -450,7 +435,7 @@ static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
 	}
 	r->is_late = true;
 	if (r->stage == STAGE_SENDING && r->next.epoch.term) {
-		say_not_ready(r, text, sizeof(text));
+		wb__recon_say_wait(r, text, sizeof(text));
 		wb__recon_fail(r, LATE_REASON, text);
 	}
 }

@@ -293,6 +293,10 @@ bool wb__recon_is_source(const struct wb_recon *r, const struct engine *e);
 void wb__recon_stop_feeds(struct wb_recon *r);
 void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
 
+/* waits.c */
+/** wb__recon_say_wait - what the next plan waits for, and who holds it up. */
+void wb__recon_say_wait(const struct wb_recon *r, char *out, size_t bytes);
+
 /* conditions.c */
 void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
 

@@ -94,6 +94,40 @@ static bool label_key_changed(const struct wb_spec *s, const struct wb_spec *old
 	return old && strcmp(s->engine_label_key, old->engine_label_key) != 0;
 }
 
+#define LOWER "abcdefghijklmnopqrstuvwxyz"
+#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS "0123456789"
+
+/* @n characters of @allowed, the first and the last of @ends. */
+static bool is_name(const char *s, size_t n, const char *allowed, const char *ends)
+{
+	return n && strspn(s, allowed) >= n && strchr(ends, s[0]) && strchr(ends, s[n - 1]);
+}
+
+/* As Kubernetes has it: a DNS name and a slash, which may be missing, and a name. */
+static bool is_label_key(const char *key)
+{
+	const char *slash = strchr(key, '/'), *name = slash ? slash + 1 : key;
+	size_t n = strlen(name);
+
+	if (slash && slash - key > 253)
+		return false;
+	for (const char *s = key; slash && s <= slash; s++) {
+		size_t part = strcspn(s, "./");
+
+		if (!is_name(s, part, LOWER DIGITS "-", LOWER DIGITS))
+			return false;
+		s += part;
+	}
+	return n <= 63 && is_name(name, n, LOWER UPPER DIGITS "-_.", LOWER UPPER DIGITS);
+}
+
+static bool not_a_label_key(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return !is_label_key(s->engine_label_key);
+}
+
 static bool software_gpu_direct(const struct wb_spec *s, const struct wb_spec *old)
 {
 	(void)old;
@@ -105,6 +139,10 @@ static bool software_gpu_direct(const struct wb_spec *s, const struct wb_spec *o
 	"'HostMemory')"
 #define AT_LEAST_64MI                                                                              \
 	"type(self) == int ? self >= 67108864 : quantity(self).compareTo(quantity('64Mi')) >= 0"
+
+#define IS_LABEL_KEY                                                                               \
+	"self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-" \
+	"a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')"
 
 const struct wb_spec_rule wb_spec_rules[] = {
 	{"", "size(self.metadata.name) <= 52", "metadata.name must be no more than 52 characters",
@@ -122,6 +160,9 @@ const struct wb_spec_rule wb_spec_rules[] = {
 		"spec.trainer.bufferSize", trainer_buffer_small},
 	{"spec.rollout.engineLabelKey", "self == oldSelf", "Value is immutable",
 		"spec.rollout.engineLabelKey", label_key_changed},
+	{"spec.rollout.engineLabelKey", IS_LABEL_KEY,
+		"must be the key of a label, such as example.com/engine",
+		"spec.rollout.engineLabelKey", not_a_label_key},
 	{"spec.rollout.bufferSize", AT_LEAST_64MI, "must be at least 64Mi",
 		"spec.rollout.bufferSize", rollout_buffer_small},
 	{"spec.transport",

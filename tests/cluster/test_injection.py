@@ -21,8 +21,8 @@ PODS = "/api/v1/namespaces/rl/pods"
 L = "weightbridge.io/"
 
 
-def pod(role="rollout", annotations=None, drop=(), **spec):
-    labels = {L + "inject": "enabled", L + "name": "grpo", L + "role": role, "app": "x"}
+def pod(role="rollout", annotations=None, drop=(), inject="enabled", **spec):
+    labels = {L + "inject": inject, L + "name": "grpo", L + "role": role, "app": "x"}
     for k in drop:
         del labels[L + k]
     meta = {"name": "p", "namespace": "rl", "labels": labels}
@@ -171,6 +171,7 @@ def policies(c):
 
 
 REFUSED = [
+    (pod(inject="true"), "label weightbridge.io/inject is true: it has to be enabled, or disabled"),
     (pod(drop=["name"]), "label weightbridge.io/name is missing: it names the WeightTransfer"),
     (pod(drop=["role"]), "label weightbridge.io/role is missing: it is trainer, rollout or both"),
     (pod("boss"), "label weightbridge.io/role is boss: it has to be trainer, rollout or both"),
@@ -188,11 +189,11 @@ def refusals(c):
         assert r.returncode != 0 and sentence in r.stderr and len(r.stderr.strip().splitlines()) == 1, r.stderr
         r = wbctl(json.dumps(p))
         assert r.returncode == 1 and sentence in r.stderr and not r.stdout, r
-    # Without the label a pod is nobody's business.
-    p = pod(drop=["inject", "name"])
-    q = json.loads(c.raw(PODS + "?dryRun=All", "POST", p))
-    assert "initContainers" not in q["spec"]
-    assert helm.load(wbctl(json.dumps(p)).stdout)[0] == p
+    # Without the label, or with the word that says so, a pod is nobody's business.
+    for p in (pod(drop=["inject", "name"]), pod(drop=["name"], inject="disabled")):
+        q = json.loads(c.raw(PODS + "?dryRun=All", "POST", p))
+        assert "initContainers" not in q["spec"]
+        assert helm.load(wbctl(json.dumps(p)).stdout)[0] == p
 
 
 # What each controller sets on its pods beside the template's own labels.

@@ -265,10 +265,13 @@ def check_inject():
     # Without the label nothing is added, and what is there keeps its words.
     plain = good.replace("weightbridge.io/inject: enabled, ", "")
     assert "weightbridge-agent" not in inject(plain) and "value: 'on'" in inject(plain)
+    assert "weightbridge-agent" not in inject(good.replace("inject: enabled", "inject: disabled"))
     for text, sentence in ((MANIFEST % ("", labels), "give --namespace"),
                            (MANIFEST % ("", "weightbridge.io/role: trainer"), "label weightbridge.io/name is missing"),
                            (MANIFEST % ("", "weightbridge.io/name: wt"), "label weightbridge.io/role is missing"),
                            (good.replace("trainer", "chief"), "is chief: it has to be trainer, rollout or both"),
+                           (good.replace("inject: enabled", 'inject: "true"'),
+                            "label weightbridge.io/inject is true: it has to be enabled, or disabled"),
                            ("a: [1", "stdin:"), ("a: &a\n  b: *b\n", "stdin:"), ("[" * 100 + "]" * 100, "nested more than")):
         assert sentence in inject(text, want=1), (sentence, inject(text, want=1))
     assert "No such file" in run("inject", "-f", "/nonexistent", want=1)

@@ -183,6 +183,51 @@ START_TEST(transfer_of_the_stored_status_is_over_when_its_end_is_told)
 }
 END_TEST
 
+/* In the condition, and to workers that wait. */
+static void holds_up(const char *who)
+{
+	const char *message, *all;
+
+	cond("Planned", NULL, &message);
+	ck_assert_msg(strstr(message, who) != NULL, "%s, not %s", message, who);
+	all = did(true);
+	ck_assert_msg(strstr(all, who) != NULL, "%s, not %s", all, who);
+}
+
+START_TEST(who_holds_a_plan_up_is_named)
+{
+	struct wb_recon_worker e3 = rollout(1, "e3", 13), e4 = rollout(1, "e4", 13);
+
+	run_two_engines();
+	up(agent(4, "roll-c", &e3, 1));
+	holds_up("reading source maps of agent roll-c");
+	transfer(5, false, 0);
+	blobs(13, 13);
+	planned(2, 98);
+	holds_up("the plan waits for transfer 5 to end: not ended on engines e1, e2");
+	engine("e1", WB_RECON_COMMITTED, 5, false);
+	holds_up("the plan waits for transfer 5 to end: not ended on engine e2");
+	engine("e2", WB_RECON_COMMITTED, 5, false);
+	holds_up("the plan waits for transfer 5 to end: its leader, agent train, has not said that "
+		 "it has");
+	transfer(5, true, WB_RESULT_SUCCEEDED);
+	ready(1, 1, 2);
+	holds_up("the plan is sent; READY missing from agents roll-a, roll-b, roll-c");
+	ready(2, 1, 2);
+	ready(3, 1, 2);
+	holds_up("the plan is sent; READY missing from agent roll-c");
+	ready(4, 1, 2);
+	did(true);
+	/* e3 is fed while another engine joins. */
+	up(agent(5, "roll-d", &e4, 1));
+	planned(3, 97);
+	holds_up("the plan waits until engine e3 has version 50 from engine e1");
+	engine("e3", WB_RECON_COMMITTED, 5, true);
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 5, false), 0);
+	holds_up("roll-d");
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("current");
@@ -197,6 +242,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, transfer_of_which_nobody_speaks_ends_with_its_deadline);
 	tcase_add_test(tc, leader_that_is_not_known_yet_is_not_gone);
 	tcase_add_test(tc, transfer_of_the_stored_status_is_over_when_its_end_is_told);
+	tcase_add_test(tc, who_holds_a_plan_up_is_named);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -283,7 +283,7 @@ START_TEST(agents_not_ready_are_named_at_the_deadline)
 	later(600 * S);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
-	ck_assert_str_eq(message, "the plan was sent, but not all are ready: agent roll");
+	ck_assert_str_eq(message, "the plan is sent; READY missing from agent roll");
 }
 END_TEST
 

@@ -265,6 +265,53 @@ START_TEST(immutable_field_may_not_change)
 }
 END_TEST
 
+#define CHARS_63 "a23456789b23456789c23456789d23456789e23456789f23456789g23456789"
+
+static const struct {
+	const char *key;
+	bool is_good;
+} label_keys[] = {
+	{"engine", true},
+	{"weightbridge.io/engine", true},
+	{"a-b.c-d.example/E_1.x-y", true},
+	{CHARS_63, true},
+	{"x/" CHARS_63, true},
+	{"", false},
+	{"/engine", false},
+	{"example.com/", false},
+	{"a/b/c", false},
+	{"Example.com/engine", false},
+	{"a..b/engine", false},
+	{"a./engine", false},
+	{"-a/engine", false},
+	{"a-/engine", false},
+	{"-engine", false},
+	{"engine-", false},
+	{"engine.", false},
+	{"en gine", false},
+	{"engine=", false},
+	{CHARS_63 "4", false},
+	{CHARS_63 "." CHARS_63 "." CHARS_63 "." CHARS_63 "/x", false},
+};
+
+START_TEST(engine_label_key_is_the_key_of_a_label)
+{
+	struct wb_err err = {0};
+	char text[1024];
+	int rc;
+
+	snprintf(text, sizeof(text),
+		HEAD "spec:\n  trainer: {workers: 4}\n  rollout:\n    workersPerEngine: 2\n"
+		     "    engineLabelKey: \"%s\"\n",
+		label_keys[_i].key);
+	rc = load(text, NULL, &err);
+	ck_assert_msg((rc == 0) == label_keys[_i].is_good, "%s", label_keys[_i].key);
+	if (rc < 0)
+		ck_assert_str_eq(err.msg, "transfer.yaml:8: spec.rollout.engineLabelKey: must be "
+					  "the key of a label, such as example.com/engine");
+}
+END_TEST
+
 static const struct {
 	const char *text;
 	int rc;
@@ -608,6 +655,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, full_example_sets_every_field);
 	tcase_add_loop_test(tc, json_of_a_spec_loads_to_the_same_spec, 0, 2);
 	tcase_add_test(tc, immutable_field_may_not_change);
+	tcase_add_loop_test(
+		tc, engine_label_key_is_the_key_of_a_label, 0, (int)WB_ARRAY_SIZE(label_keys));
 	tcase_add_loop_test(tc, quantity_row, 0, (int)WB_ARRAY_SIZE(quantities));
 	tcase_add_test(tc, distance_counts_edits_and_swaps);
 	tcase_add_test(tc, deep_nesting_is_refused);
