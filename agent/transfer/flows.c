@@ -273,12 +273,23 @@ struct wb_flow *wb__core_flow_direct(struct epoch *e, uint64_t transfer, bool ma
 	return flow_get(e, transfer, false, make);
 }
 
-/* What a worker committed may be in its area still, or only in its parameters. */
+/* A feed writes parameters, also where transfers fill areas. */
+static bool is_fed(const struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+{
+	const struct wb_plan_worker *w = &e->plan->worker[plan_worker];
+	const struct party *p = w->role == WB_ROLE_ROLLOUT ? &e->party[w->engine] : NULL;
+
+	return p && p->state != PARTY_NONE && p->is_feed && p->transfer == transfer;
+}
+
+/* What a worker committed may be in its area still, or only in its parameters; what it has not, it
+ * receives where its party does. */
 struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
+	const struct worker *w = wb__core_worker_of(e, plan_worker);
 	bool holds = wb__core_holds(e, plan_worker, transfer);
-	bool staged =
-		e->staged && (!holds || area_holds(wb__core_worker_of(e, plan_worker), transfer));
+	bool staged = w && e->staged &&
+		      (holds ? area_holds(w, transfer) : !is_fed(e, plan_worker, transfer));
 
 	return flow_get(e, transfer, staged, holds);
 }

@@ -63,12 +63,23 @@ static void on_retry(void *ctx)
 		try_install(r.op, r.agent, r.e);
 }
 
+/* Orders that found their agent stopped go on when it does, a later one perhaps first. */
+static bool is_overtaken(const struct world_op *op, uint32_t agent, const struct world_epoch *e)
+{
+	const struct world_epoch *x = op->waiting[agent];
+
+	return x && (e->term < x->term || (e->term == x->term && e->number < x->number));
+}
+
 static void try_install(struct world_op *op, uint32_t agent, struct world_epoch *e)
 {
 	struct world *w = op->w;
 	struct wb_err err = {0};
-	int rc = world_epoch_install(w, e, agent, &err);
+	int rc;
 
+	if (is_overtaken(op, agent, e))
+		return;
+	rc = world_epoch_install(w, e, agent, &err);
 	wb_core_seen(w->agent[agent].core, world_uid, e->seen);
 	world_after(&w->agent[agent]);
 	if (w->is_tracing)

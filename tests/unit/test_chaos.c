@@ -110,7 +110,8 @@ START_TEST(hooks_that_take_long_end_updates_and_no_engine)
 		{.seed = 91261130597, .hook_ns = 250 * WB_NS_PER_MS},
 		{.seed = 6100152, .hook_ns = 2 * WB_NS_PER_S},
 		{.seed = 6103043, .hook_ns = 2 * WB_NS_PER_S},
-		{.seed = 6103144, .hook_ns = 2 * WB_NS_PER_S}};
+		{.seed = 6103144, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 520000000398, .hook_ns = 2 * WB_NS_PER_S}};
 
 	for (uint64_t s = 0; s < A_TEST; s++) {
 		struct chaos_opts o = {.seed = 1 + s + (uint64_t)_i * A_TEST,

@@ -403,6 +403,49 @@ START_TEST(a_process_is_not_torn_by_the_one_before_it)
 }
 END_TEST
 
+/* Transfers fill areas and feeds parameters.  Two engines are fed when their source dies, and each
+ * asks the other for what that had: neither has it, and both hear so at once. */
+START_TEST(engines_that_are_fed_do_not_wait_for_each_other)
+{
+	struct world_opts o = shape;
+	const struct world_epoch *e;
+
+	o.engines = 3;
+	o.rollout_staged = _i;
+	o.bytes_per_s = 1000000;
+	begin(&o);
+	commits(1);
+	for (uint32_t a = 1; a <= 2; a++) {
+		world_kill_agent(&w, a);
+		world_run_for(&w, 2 * WB_NS_PER_S);
+		world_restart(&w, a);
+	}
+	world_plan(&w);
+	e = w.epochs;
+	for (uint32_t a = 0; a < w.n_agent; a++) /* trainers have nothing of it any more */
+		wb_core_seen(w.agent[a].core, world_uid, 1);
+	for (uint32_t en = 0; en < 2; en++) {
+		struct wb_err err = {0};
+
+		ck_assert_int_eq(
+			wb_core_feed(w.agent[3].core, world_uid, e->term, e->number, en, 2, &err),
+			0);
+		world_after(&w.agent[3]);
+	}
+	for (uint32_t i = 1; i <= 2; i++)
+		while (w.worker[i].page->touched != 1) /* each has asked the source */
+			ck_assert(wb_sim_step(w.net));
+	world_kill_agent(&w, 3);
+	until_phase(1, WORLD_TORN);
+	until_phase(2, WORLD_TORN);
+	world_restart(&w, 3);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ends");
@@ -418,6 +461,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	tcase_add_loop_test(tc, engines_that_are_fed_do_not_wait_for_each_other, 0, 2);
 	tcase_add_loop_test(tc, a_process_is_not_torn_by_the_one_before_it, 0, 2);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
