@@ -15,6 +15,7 @@ O       := $(BUILD)/$(VARIANT)
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 MANDIR  ?= $(PREFIX)/share/man
+DOCDIR  ?= $(PREFIX)/share/doc/weightbridge
 PKG_CONFIG ?= pkg-config
 ifeq ($(origin CC),default)
 CC := gcc
@@ -31,11 +32,10 @@ endif
 NOCONF := clean help format format-check dist deps mutants
 ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
 DEPS_DEBIAN := gcc make pkg-config libuv1-dev libcurl4-openssl-dev libjansson-dev libyaml-dev \
-               libssl-dev libmicrohttpd-dev libxxhash-dev uthash-dev check
+               libssl-dev libmicrohttpd-dev libxxhash-dev check
 DEPS_PKG := libuv libcurl jansson yaml-0.1 openssl libmicrohttpd libxxhash
 missing := $(strip $(foreach p,$(DEPS_PKG),$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),,$(p))) \
-           $(if $(shell $(PKG_CONFIG) --exists check 2>/dev/null && echo y),,check) \
-           $(if $(wildcard /usr/include/uthash.h /usr/local/include/uthash.h),,uthash))
+           $(if $(shell $(PKG_CONFIG) --exists check 2>/dev/null && echo y),,check))
 ifneq ($(missing),)
 $(info missing: $(missing))
 $(info $(shell tests/common/deps.sh $(DEPS_DEBIAN) >&2; echo done))
@@ -246,7 +246,7 @@ demo: all                  ## the whole job on this machine: no GPU, NIC or clus
 bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a line
 	@tests/bench/run.sh $(O)
 install: all               ## DESTDIR and PREFIX are honoured
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(DOCDIR)
 	install -m 755 $(AGENT) $(OPERATOR) $(WBCTL) $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(CLIENT_SO) $(DESTDIR)$(LIBDIR)
 	ln -sf libweightbridge.so.$(ABI) $(DESTDIR)$(LIBDIR)/libweightbridge.so
@@ -254,6 +254,9 @@ install: all               ## DESTDIR and PREFIX are honoured
 	install -m 644 agent/include/weightbridge/*.h $(DESTDIR)$(PREFIX)/include/weightbridge
 	install -m 644 agent/daemon/*.8 operator-shim/*.8 $(DESTDIR)$(MANDIR)/man8
 	install -m 644 agent/ctl/*.1 $(DESTDIR)$(MANDIR)/man1
+	install -m 644 agent/client/*.3 $(DESTDIR)$(MANDIR)/man3
+	install -m 644 agent/client/examples/worker.c LICENSE $(DESTDIR)$(DOCDIR)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' agent/client/weightbridge.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/weightbridge.pc
 dist:                      ## release tarball of HEAD
 	@git archive --prefix=weightbridge-$(VERSION)/ -o $(BUILD)/weightbridge-$(VERSION).tar.gz HEAD && ls $(BUILD)/weightbridge-$(VERSION).tar.gz
 clean:                     ## remove build/

@@ -9,7 +9,7 @@
  * with libuv and TLS, the simulator with a fake clock.  Everything an env function is given is
  * borrowed for the call; env functions must not call back into the core.
  *
- * Roles played for each object (shared DESIGN, section 3): the *leader* of a transfer, the *lead*
+ * Roles played for each object (agent/DESIGN.md): the *leader* of a transfer, the *lead*
  * of an engine, a *party* (an engine's workers in this agent), the *trainers* of this agent.
  *
  * Threads: loop thread.  Layer: transfer (L3).
