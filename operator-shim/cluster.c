@@ -171,7 +171,8 @@ static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 		rc = connect_one(c, o, &reviews, &c->reviews, err);
 	if (rc == 0)
 		rc = connect_one(c, o, &all, &statuses, err);
-	if (rc == 0 && wb__statuses_start(c->loop, statuses, c->serve, &c->statuses) < 0)
+	if (rc == 0 &&
+		wb__statuses_start(c->loop, statuses, c->serve, c->instance, &c->statuses) < 0)
 		rc = wb_err_set(err, -ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = connect_one(c, o, &events, &written, err);

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define MOD "cluster"
+#define REFUSED "SpecRefused"
 
 struct item {
 	struct item *next;
@@ -127,9 +128,11 @@ static int read_spec(const json_t *o, const char *key, struct wb_spec **out, str
 static int serve_it(
 	struct wb__objects *d, const struct item *i, const json_t *o, struct wb_err *err)
 {
+	const json_t *stored = json_object_get(o, "status");
 	struct wb_serve_object_desc desc = {.uid = uid_of(i->uid),
 		.term_min = d->p.term_min,
-		.stored = json_object_get(o, "status"),
+		/* One that answers no spec only says that none was accepted. */
+		.stored = json_object_get(stored, "observedGeneration") ? stored : NULL,
 		.has_pods = d->p.identity != NULL};
 	struct wb_spec *spec = NULL;
 	int rc = read_spec(o, i->key, &spec, err);
@@ -141,13 +144,38 @@ static int serve_it(
 	return rc;
 }
 
+/* Whatever is said of it, its spec is judged once: most news is what we wrote ourselves.  What was
+ * refused for want of room is tried again. */
+static bool is_news(const struct item *i, int64_t generation)
+{
+	const struct wb__status *st = &i->status;
+
+	return !st->is_judged || !generation || st->generation != generation ||
+	       (st->reason && strcmp(st->reason, REFUSED) != 0);
+}
+
+static void judge(struct wb__objects *d, struct item *i, json_t *o, int64_t generation)
+{
+	struct wb_err err = {0};
+	int rc = serve_it(d, i, o, &err);
+	const char *reason = rc == 0 ? NULL : rc == -EINVAL ? REFUSED : "NotServed";
+
+	if (reason) {
+		WB_LOG_ERR(MOD, "object not taken", WB_S("object", i->key), WB_S("why", err.msg));
+		post(d, i, reason, "", err.msg);
+	}
+	wb__status_judged(&i->status, generation, reason, err.msg);
+	if (!reason && d->p.identity)
+		wb__identity_tell(d->p.identity, i->ns, i->name);
+}
+
 static void on_put(void *cookie, json_t *o)
 {
 	struct wb__objects *d = cookie;
 	char key[sizeof(((struct item *)0)->key)];
-	struct wb_err err = {0};
+	int64_t generation =
+		json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
 	struct item *i;
-	int rc;
 
 	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
 	i = find(d, key);
@@ -156,14 +184,8 @@ static void on_put(void *cookie, json_t *o)
 	if (!i)
 		return; /* the next change brings it again */
 	wb__status_seen(&i->status, o);
-	rc = serve_it(d, i, o, &err);
-	if (rc < 0) {
-		WB_LOG_ERR(MOD, "object not taken", WB_S("object", key), WB_S("why", err.msg));
-		post(d, i, "SpecRefused", "", err.msg);
-	}
-	i->status.is_served |= rc == 0;
-	if (rc == 0 && d->p.identity)
-		wb__identity_tell(d->p.identity, i->ns, i->name);
+	if (is_news(i, generation))
+		judge(d, i, o, generation);
 }
 
 static void on_gone(void *cookie, json_t *o)

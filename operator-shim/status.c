@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/loop.h"
@@ -22,6 +23,11 @@
 #define IN_FLIGHT 8
 /* Agents report in bursts: so many changes are one look at all objects. */
 #define LOOK_NS (20 * WB_NS_PER_MS)
+/* Each object has its own in between, so that they do not come all at once. */
+#define CONFIRM_NS (240 * WB_NS_PER_S)
+#define CONFIRM_SPREAD_NS (60 * WB_NS_PER_S)
+/* How long a resource that is older than this operator is taken as it is. */
+#define OLD_NS (600 * WB_NS_PER_S)
 
 struct wb__statuses {
 	struct wb_kube *kube; /* owned */
@@ -32,6 +38,8 @@ struct wb__statuses {
 	struct wb__status *list;
 	struct wb_kube_turns turns;
 	unsigned n_writing;
+	uint64_t old_until_ns; /* the resource does not know all fields */
+	char name[128];
 };
 
 static uint64_t now_ns(void)
@@ -57,6 +65,11 @@ static void count(struct wb__statuses *a, const char *what)
 static uint64_t look(struct wb__status *st);
 static void pump(struct wb__statuses *a);
 
+static uint64_t confirm_every(const struct wb__status *st)
+{
+	return CONFIRM_NS + wb_hash64(st->key, strlen(st->key), 0) % CONFIRM_SPREAD_NS;
+}
+
 /* ---- one write ---- */
 
 /* What the watch has seen last, when a write was refused for its version. */
@@ -76,35 +89,53 @@ static void keep_written(struct wb__status *st, const char *version)
 	json_decref(st->written);
 	st->written = st->sending;
 	st->sending = NULL;
+	st->confirm_ns = now_ns() + confirm_every(st);
 	snprintf(st->version, sizeof(st->version), "%s", version);
 	snprintf(st->own[st->own_at++ % WB__OWN_VERSIONS], WB__VERSION_BYTES, "%s", version);
+}
+
+/* A resource of an earlier version refuses the whole status for a field that it does not know. */
+static bool is_too_new(struct wb__statuses *a, const struct wb_kube_reply *r)
+{
+	if (now_ns() < a->old_until_ns || !strstr(r->err.msg, "field not declared in schema"))
+		return false;
+	a->old_until_ns = now_ns() + OLD_NS;
+	WB_LOG_ERR(MOD,
+		"the WeightTransfer resource is older than this operator, which leaves new fields "
+		"of the status out: apply crds/weighttransfer.yaml, or let the chart do so",
+		WB_S("why", r->err.msg));
+	return true;
+}
+
+/* 409: somebody wrote in between; the watch brings the version to write on. */
+static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
+{
+	uint64_t now = now_ns();
+	bool is_soon = r->status == 409 || is_too_new(st->all, r);
+
+	json_decref(st->sending);
+	st->sending = NULL;
+	st->is_changed = true;
+	if (r->status == 409 && st->all->watch)
+		refresh(st);
+	st->next_write_ns = now + (is_soon ? WRITE_EVERY_NS
+					   : wb_kube_backoff_next(&st->backoff, now,
+						     wb_kube_random(), r->retry_after_ns));
+	WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key), WB_S("why", r->err.msg));
 }
 
 static void on_applied(void *cookie, const struct wb_kube_reply *r)
 {
 	struct wb__status *st = cookie;
 	struct wb__statuses *a = st->all;
-	uint64_t now = now_ns();
 
 	st->rq = NULL;
 	a->n_writing--;
 	count(a, r->err.code ? "status failed" : "status");
-	if (r->err.code == 0) {
+	if (r->err.code)
+		not_applied(st, r);
+	else
 		keep_written(st, wb_kube_meta(r->body, "resourceVersion"));
-	} else {
-		/* 409: somebody wrote in between; the watch brings the version to write on. */
-		json_decref(st->sending);
-		st->sending = NULL;
-		st->looks = 0;
-		if (r->status == 409 && a->watch)
-			refresh(st);
-		st->next_write_ns =
-			now + (r->status == 409 ? WRITE_EVERY_NS
-						: wb_kube_backoff_next(&st->backoff, now,
-							  wb_kube_random(), r->retry_after_ns));
-		WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key),
-			WB_S("why", r->err.msg));
-	}
 	wake(a, look(st));
 	pump(a);
 }
@@ -125,23 +156,47 @@ static void apply(struct wb__status *st, json_t *status)
 		st->sending = json_incref(status);
 		st->all->n_writing++;
 	} else {
-		st->looks = 0; /* memory was short: the next change tries again */
+		st->is_changed = true; /* memory was short: once more, a second later */
 	}
 	json_decref(call.body);
 	wb_buf_finish(&b);
+}
+
+/* What is so, as far as this operator knows: of an object that it never served, what is stored. */
+static json_t *compose(struct wb__status *st)
+{
+	struct wb_kube_verdict v = {.generation = st->generation,
+		.reason = st->reason ? st->reason : "SpecAccepted",
+		.why = st->reason ? (st->why ? st->why : "") : NULL,
+		.wall_ns = wb_wall_ns()};
+	json_t *status = st->is_served ? wb_serve_status(st->all->serve, st->key)
+			 : st->written ? json_deep_copy(st->written)
+				       : json_object();
+
+	if (!status)
+		return NULL;
+	if (st->is_served)
+		wb_kube_observed(status, st->in_force);
+	else
+		wb_kube_not_ready(status, st->written, &v);
+	wb_kube_accepted(status, st->written, &v);
+	wb_kube_confirm(status, st->all->name, v.wall_ns);
+	if (now_ns() < st->all->old_until_ns)
+		wb_kube_without_news(status);
+	return status;
 }
 
 /* It is its turn. */
 static void write_one(struct wb__status *st)
 {
 	uint64_t looks = wb_serve_looks(st->all->serve, st->key);
-	json_t *status = wb_serve_status(st->all->serve, st->key);
+	json_t *status = compose(st);
 
 	if (!status)
 		return;
-	wb_kube_observed(status, st->generation);
 	st->looks = looks;
-	if (!json_equal(status, st->written))
+	st->is_changed = false;
+	if (now_ns() >= st->confirm_ns || !wb_kube_same_status(status, st->written))
 		apply(st, status);
 	json_decref(status);
 }
@@ -151,13 +206,16 @@ static void write_one(struct wb__status *st)
 /* Returns when to look again, UINT64_MAX = when something changes. */
 static uint64_t look(struct wb__status *st)
 {
-	if (!st->is_served || st->rq || wb_kube_turns_has(&st->turn) ||
-		wb_serve_looks(st->all->serve, st->key) == st->looks)
+	uint64_t now = now_ns(), at = st->next_write_ns;
+
+	if (!st->is_judged || st->rq || wb_kube_turns_has(&st->turn))
 		return UINT64_MAX;
-	if (now_ns() < st->next_write_ns)
-		return st->next_write_ns;
+	if (!st->is_changed && wb_serve_looks(st->all->serve, st->key) == st->looks)
+		at = WB_MAX(at, st->confirm_ns);
+	if (now < at)
+		return at;
 	if (wb_kube_turns_push(&st->all->turns, st->ns, &st->turn) < 0)
-		return now_ns() + WRITE_EVERY_NS;
+		return now + WRITE_EVERY_NS;
 	return UINT64_MAX;
 }
 
@@ -214,6 +272,7 @@ void wb__status_finish(struct wb__status *st)
 	}
 	json_decref(st->written);
 	json_decref(st->sending);
+	wb_free(st->why);
 }
 
 static bool is_own(const struct wb__status *st, const char *version)
@@ -224,19 +283,47 @@ static bool is_own(const struct wb__status *st, const char *version)
 	return false;
 }
 
+/* An earlier leader has confirmed it: we go on where it would have. */
+static uint64_t first_confirm(const struct wb__status *st)
+{
+	uint64_t wall = wb_wall_ns(), last = wb_kube_confirmed_ns(st->written);
+	uint64_t every = confirm_every(st);
+
+	if (last > wall || wall - last >= every)
+		return 0;
+	return now_ns() + every - (wall - last);
+}
+
 void wb__status_seen(struct wb__status *st, const json_t *o)
 {
 	const char *version = wb_kube_meta(o, "resourceVersion");
+	bool is_first = !*st->version;
 
-	st->generation =
-		json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
 	wake(st->all, now_ns());
 	if (is_own(st, version) || st->rq)
 		return;
 	snprintf(st->version, sizeof(st->version), "%s", version);
 	json_decref(st->written);
 	st->written = json_incref(json_object_get(o, "status"));
-	st->looks = 0;
+	st->is_changed = true;
+	if (is_first)
+		st->confirm_ns = first_confirm(st);
+}
+
+void wb__status_judged(
+	struct wb__status *st, int64_t generation, const char *reason, const char *why)
+{
+	wb_free(st->why);
+	st->why = reason ? wb_strdup(why) : NULL;
+	st->reason = reason;
+	st->generation = generation;
+	st->is_judged = true;
+	st->is_changed = true;
+	if (!reason) {
+		st->in_force = generation;
+		st->is_served = true;
+	}
+	wake(st->all, now_ns());
 }
 
 /* ---- life ---- */
@@ -247,7 +334,7 @@ void wb__statuses_follow(struct wb__statuses *a, const struct wb_kube_watch *w)
 }
 
 int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct wb_serve *serve,
-	struct wb__statuses **out)
+	const char *name, struct wb__statuses **out)
 {
 	struct wb__statuses *a = wb_zalloc(1, sizeof(*a));
 
@@ -258,6 +345,7 @@ int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct w
 	a->kube = kube_take;
 	a->serve = serve;
 	a->due_ns = UINT64_MAX;
+	snprintf(a->name, sizeof(a->name), "%s", name);
 	if (wb_timer_create(loop, on_timer, a, &a->timer) < 0) {
 		wb__statuses_stop(a);
 		return -ENOMEM;

@@ -7,9 +7,12 @@
  * Statuses are written by a client of their own, so that they wait for nothing else, and by turns
  * of their namespaces (kube/turns.h), so that none waits for another tenant's thousand.  By
  * server-side apply, at most once a second an object, when it differs from what is stored, and
- * every few minutes when it does not: status.operator.renewTime says that somebody still vouches
- * for the rest.  The write carries the resourceVersion last seen, so it never lands on an object
- * that was made again.
+ * every four to five minutes when it does not: status.operator.renewTime says that somebody still
+ * vouches for the rest.  The write carries the resourceVersion last seen, so it never lands on an
+ * object that was made again.
+ *
+ * A status answers the generation that is in force; condition Accepted says whether that is the
+ * newest.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */
@@ -36,18 +39,22 @@ struct wb__status {
 	json_t *sending; /* status under way */
 	struct wb_kube_rq *rq;
 	uint64_t looks; /* of what was compared last */
-	uint64_t next_write_ns;
+	uint64_t next_write_ns, confirm_ns; /* not earlier; not later, though nothing changes */
+	bool is_changed; /* beside what looks tells */
 	struct wb_kube_backoff backoff;
 	char own[WB__OWN_VERSIONS][WB__VERSION_BYTES]; /* that our writes gave */
 	unsigned own_at;
-	int64_t generation; /* of the spec that was seen last */
-	bool is_served;
+	/* The newest spec, and the one that is in force. */
+	int64_t generation, in_force;
+	const char *reason; /* static; NULL = the newest is in force */
+	char *why; /* it is not; owned */
+	bool is_judged, is_served;
 };
 
-/** wb__statuses_start - @kube_take: ours from here on (also on failure).  0 or -ENOMEM.  Release
- * with wb__statuses_stop(). */
+/** wb__statuses_start - @kube_take: ours from here on (also on failure); @name: of this replica,
+ *  copied.  0 or -ENOMEM.  Release with wb__statuses_stop(). */
 int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct wb_serve *serve,
-	struct wb__statuses **out);
+	const char *name, struct wb__statuses **out);
 /** wb__statuses_stop - after the last wb__status_finish().  NULL is allowed. */
 void wb__statuses_stop(struct wb__statuses *a);
 /** wb__statuses_follow - where to look when a write was refused for its version; NULL = nowhere,
@@ -63,5 +70,10 @@ void wb__status_finish(struct wb__status *st);
 /** wb__status_seen - the API server has this object now.  What somebody else wrote into its status
  * is put right; what we wrote comes back late and does not count. */
 void wb__status_seen(struct wb__status *st, const json_t *object);
+/** wb__status_judged - serve has taken the spec of @generation (@reason NULL), or refused it: then
+ *  the one before stays in force, if there was one.  @reason: static, one word; @why: a sentence.
+ */
+void wb__status_judged(
+	struct wb__status *st, int64_t generation, const char *reason, const char *why);
 
 #endif

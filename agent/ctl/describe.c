@@ -86,7 +86,7 @@ static const struct column agents[] = {{"NAME", "name"}, {"NODE", "node"}, {"HOS
 	{"PORT", "port"}, {"WORKERS", "workers"}, {"RAIL(B/S)", "railBytesPerSecond"},
 	{"BUILD", "build"}};
 static const struct column transfers[] = {{"TRANSFER", "transfer"}, {"VERSION", "version"},
-	{"RESULT", "result"}, {"EWTT(MS)", "endToEndMilliseconds"},
+	{"RESULT", "result"}, {"TIME(MS)", "endToEndMilliseconds"},
 	{"+-(MS)", "endToEndUncertaintyMilliseconds"}, {"STALL(MS)", "averageStallMilliseconds"},
 	{"RECEIVED", "bytes.receive"}, {"EXTERNAL", "bytes.external"},
 	{"INTERNAL", "bytes.internal"}, {"RESENT", "resentChunks"},

@@ -26,18 +26,6 @@ void wb_kube_wt_path(struct wb_buf *b, const char *ns, const char *name, const c
 	wb_buf_printf(b, "%s", sub);
 }
 
-void wb_kube_observed(json_t *status, int64_t generation)
-{
-	json_t *c;
-	size_t i;
-
-	json_object_set_new(status, "observedGeneration", json_integer(generation));
-	json_array_foreach(json_object_get(status, "conditions"), i, c)
-	{
-		json_object_set_new(c, "observedGeneration", json_integer(generation));
-	}
-}
-
 json_t *wb_kube_apply_status(const char *ns, const char *name, const char *version, json_t *status)
 {
 	return json_pack("{s:s, s:s, s:{s:s, s:s, s:s}, s:O}", "apiVersion", API, "kind",
@@ -54,6 +42,7 @@ static const struct {
 	{"EngineFed", "Normal", "Transfer"},
 	{"EngineLabelMissing", "Warning", "Connect"},
 	{"EngineTorn", "Warning", "Transfer"},
+	{"NotServed", "Warning", "Plan"},
 	{"PlanActivated", "Normal", "Plan"},
 	{"PlanAdopted", "Normal", "Plan"},
 	{"PlanDiffers", "Warning", "Plan"},
@@ -90,21 +79,13 @@ void wb_kube_event_path(struct wb_buf *b, const struct wb_kube_series_write *w)
 	wb_buf_printf(b, "?fieldManager=" WB_KUBE_FIELD_MANAGER);
 }
 
-/* Times of v1 Events have whole seconds. */
-static const char *seconds(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT])
-{
-	wb_kube_time(wall_ns, out);
-	if (strlen(out) > 20)
-		memcpy(out + 19, "Z", 2);
-	return out;
-}
-
 static json_t *event_change(const struct wb_kube_series_write *w)
 {
 	char last[WB_KUBE_TIME_TEXT];
 
 	return json_pack("{s:I, s:s, s:s%}", "count", (json_int_t)w->count, "lastTimestamp",
-		seconds(w->last_wall_ns, last), "message", w->of.note, note_bytes(w->of.note));
+		wb_kube_seconds(w->last_wall_ns, last), "message", w->of.note,
+		note_bytes(w->of.note));
 }
 
 json_t *wb_kube_event_body(const struct wb_kube_series_write *w, const char *instance)
@@ -123,11 +104,11 @@ json_t *wb_kube_event_body(const struct wb_kube_series_write *w, const char *ins
 	body = json_pack("{s:s, s:s, s:{s:s, s:s}, s:s, s:s, s:s, s:{s:s}, s:s, s:s, s:s, "
 			 "s:{s:s, s:s, s:s, s:s, s:s}}",
 		"apiVersion", "v1", "kind", "Event", "metadata", "name", w->event, "namespace",
-		w->of.ns, "firstTimestamp", seconds(w->first_wall_ns, first), "reportingComponent",
-		COMPONENT, "reportingInstance", instance, "source", "component", COMPONENT, "type",
-		type, "reason", w->of.reason, "action", action, "involvedObject", "apiVersion",
-		w->of.api, "kind", w->of.kind, "name", w->of.name, "namespace", w->of.ns, "uid",
-		w->of.uid);
+		w->of.ns, "firstTimestamp", wb_kube_seconds(w->first_wall_ns, first),
+		"reportingComponent", COMPONENT, "reportingInstance", instance, "source",
+		"component", COMPONENT, "type", type, "reason", w->of.reason, "action", action,
+		"involvedObject", "apiVersion", w->of.api, "kind", w->of.kind, "name", w->of.name,
+		"namespace", w->of.ns, "uid", w->of.uid);
 	o = event_change(w);
 	if (!body || !o || json_object_update(body, o) < 0) {
 		json_decref(body);

@@ -7,6 +7,7 @@
  * Threads: any.  Layer: operator-shim/kube (over base).
  */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,8 +24,32 @@ struct wb_kube_series_write;
  *  the collection; @sub "" or "/status?..." */
 void wb_kube_wt_path(struct wb_buf *b, const char *ns, const char *name, const char *sub);
 
-/** wb_kube_observed - @status with observedGeneration, also in each condition; changes @status. */
+/* ---- what this folder's user adds to a status that reconcile made; each changes @status ---- */
+
+/** wb_kube_observed - observedGeneration in it and in each condition.  What an earlier operator
+ * wrote and this one has only read keeps the one it was written with. */
 void wb_kube_observed(json_t *status, int64_t generation);
+
+/* Whether the newest spec is in force. */
+struct wb_kube_verdict {
+	int64_t generation; /* of that spec */
+	const char *reason; /* one word */
+	const char *why; /* it is not; NULL = it is */
+	uint64_t wall_ns;
+};
+/** wb_kube_accepted - condition Accepted.  @written: the status that is stored, for the time since
+ *  when it is so; NULL = none. */
+void wb_kube_accepted(json_t *status, const json_t *written, const struct wb_kube_verdict *v);
+/** wb_kube_not_ready - condition Ready is False, for the same reason: no spec was ever in force. */
+void wb_kube_not_ready(json_t *status, const json_t *written, const struct wb_kube_verdict *v);
+/** wb_kube_confirm - which operator says so, and when. */
+void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns);
+/** wb_kube_confirmed_ns - when an operator said so last, since the epoch; 0 = never. */
+uint64_t wb_kube_confirmed_ns(const json_t *status);
+/** wb_kube_same_status - they say the same, whoever says it and when. */
+bool wb_kube_same_status(const json_t *a, const json_t *b);
+/** wb_kube_without_news - without what resources of earlier versions do not know. */
+void wb_kube_without_news(json_t *status);
 
 /** wb_kube_apply_status - body of a server-side apply of the whole status; @version guards against
  *  an object that was made again.  New reference; NULL = no memory. */

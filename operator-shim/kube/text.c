@@ -110,6 +110,24 @@ const char *wb_kube_time(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT])
 	return out;
 }
 
+const char *wb_kube_seconds(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT])
+{
+	wb_kube_time(wall_ns, out);
+	memcpy(strchr(out, '.'), "Z", 2);
+	return out;
+}
+
+uint64_t wb_kube_read_time(const char *text)
+{
+	struct tm tm = {0};
+	time_t t;
+
+	if (!strptime(text, "%Y-%m-%dT%H:%M:%S", &tm))
+		return 0;
+	t = timegm(&tm);
+	return t > 0 ? (uint64_t)t * WB_NS_PER_S : 0;
+}
+
 uint64_t wb_kube_backoff_next(
 	struct wb_kube_backoff *b, uint64_t now_ns, uint64_t random, uint64_t at_least_ns)
 {

@@ -27,6 +27,11 @@ char *wb_kube_to_base64(const void *data, size_t bytes);
 /** wb_kube_time - "2026-01-02T03:04:05.000006Z", as MicroTime fields want it.  Returns @out. */
 const char *wb_kube_time(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT]);
 
+/** wb_kube_seconds - the same without the fraction, as Time fields want it.  Returns @out. */
+const char *wb_kube_seconds(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT]);
+/** wb_kube_read_time - the seconds of a time in UTC, in ns since the epoch; 0 = it is none. */
+uint64_t wb_kube_read_time(const char *text);
+
 /* Exponential backoff with full jitter. */
 struct wb_kube_backoff {
 	uint64_t min_ns, max_ns;

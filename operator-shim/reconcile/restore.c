@@ -63,6 +63,14 @@ static void restore_culprit(struct transfer *t, const json_t *c)
 		json_is_integer(worker) ? (uint32_t)number(c, "worker") : WB_RECON_NONE;
 }
 
+/* Earlier operators wrote whole Gbit/s. */
+static uint64_t megabits(const json_t *o)
+{
+	uint64_t v = number(o, "throughputMegabitsPerSecond");
+
+	return v ? v : 1000 * number(o, "throughputGigabitsPerSecond");
+}
+
 static bool restore_transfer(struct transfer *t, const json_t *o)
 {
 	unsigned result = 0;
@@ -83,8 +91,7 @@ static bool restore_transfer(struct transfer *t, const json_t *o)
 		.stall_ns = number(o, "averageStallMilliseconds") * WB_NS_PER_MS,
 		.network_bytes = number(o, "networkBytes")};
 	/* The rate is what is shown: bytes that give the same one. */
-	t->t.delivered_bytes = (uint64_t)((double)number(o, "throughputGigabitsPerSecond") *
-					  (double)t->t.ewtt_ns / 8);
+	t->t.delivered_bytes = (uint64_t)((double)megabits(o) * (double)t->t.ewtt_ns / 8e3);
 	restore_culprit(t, json_object_get(o, "culprit"));
 	return true;
 }

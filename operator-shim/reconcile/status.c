@@ -130,8 +130,9 @@ static json_t *result(const struct transfer *t)
 	put(o, "averageStallMilliseconds", ms(t->t.stall_ns));
 	put(o, "networkBytes", number(t->t.network_bytes));
 	if (t->t.result == WB_RESULT_SUCCEEDED && t->t.ewtt_ns && t->t.delivered_bytes)
-		put(o, "throughputGigabitsPerSecond",
-			number((uint64_t)((double)t->t.delivered_bytes * 8 / (double)t->t.ewtt_ns +
+		put(o, "throughputMegabitsPerSecond",
+			number((uint64_t)((double)t->t.delivered_bytes * 8e3 /
+						  (double)t->t.ewtt_ns +
 					  0.5)));
 	put(o, "culprit", culprit(t));
 	return o;

@@ -89,6 +89,18 @@ static bool rollout_buffer_small(const struct wb_spec *s, const struct wb_spec *
 	return s->rollout_buffer_bytes < WB_SPEC_BUFFER_MIN;
 }
 
+static bool trainer_buffer_large(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->trainer_buffer_bytes > WB_SPEC_BUFFER_MAX;
+}
+
+static bool rollout_buffer_large(const struct wb_spec *s, const struct wb_spec *old)
+{
+	(void)old;
+	return s->rollout_buffer_bytes > WB_SPEC_BUFFER_MAX;
+}
+
 static bool label_key_changed(const struct wb_spec *s, const struct wb_spec *old)
 {
 	return old && strcmp(s->engine_label_key, old->engine_label_key) != 0;
@@ -139,6 +151,9 @@ static bool software_gpu_direct(const struct wb_spec *s, const struct wb_spec *o
 	"'HostMemory')"
 #define AT_LEAST_64MI                                                                              \
 	"type(self) == int ? self >= 67108864 : quantity(self).compareTo(quantity('64Mi')) >= 0"
+#define AT_MOST_16TI                                                                               \
+	"type(self) == int ? self <= 17592186044416 : "                                            \
+	"quantity(self).compareTo(quantity('16Ti')) <= 0"
 
 #define IS_LABEL_KEY                                                                               \
 	"self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-" \
@@ -158,6 +173,8 @@ const struct wb_spec_rule wb_spec_rules[] = {
 		supersede_unstaged},
 	{"spec.trainer.bufferSize", AT_LEAST_64MI, "must be at least 64Mi",
 		"spec.trainer.bufferSize", trainer_buffer_small},
+	{"spec.trainer.bufferSize", AT_MOST_16TI, "must be at most 16Ti", "spec.trainer.bufferSize",
+		trainer_buffer_large},
 	{"spec.rollout.engineLabelKey", "self == oldSelf", "Value is immutable",
 		"spec.rollout.engineLabelKey", label_key_changed},
 	{"spec.rollout.engineLabelKey", IS_LABEL_KEY,
@@ -165,6 +182,8 @@ const struct wb_spec_rule wb_spec_rules[] = {
 		"spec.rollout.engineLabelKey", not_a_label_key},
 	{"spec.rollout.bufferSize", AT_LEAST_64MI, "must be at least 64Mi",
 		"spec.rollout.bufferSize", rollout_buffer_small},
+	{"spec.rollout.bufferSize", AT_MOST_16TI, "must be at most 16Ti", "spec.rollout.bufferSize",
+		rollout_buffer_large},
 	{"spec.transport",
 		"!(has(self.deviceClass) && self.deviceClass == 'Software' && has(self.gpuDirect) "
 		"&& "

@@ -46,6 +46,7 @@ extern const size_t wb_spec_n_rule;
 #define WB_SPEC_API_VERSION "weightbridge.io/v1alpha1"
 #define WB_SPEC_KIND "WeightTransfer"
 #define WB_SPEC_BUFFER_MIN (64u << 20)
+#define WB_SPEC_BUFFER_MAX (16ull << 40)
 
 /** wb_spec_leaf - last part of a path. */
 const char *wb_spec_leaf(const char *path);

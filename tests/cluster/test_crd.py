@@ -16,9 +16,9 @@ GOOD = {"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer", "met
 STAGED = {"rollout": "HostMemory"}
 STAGING = "commitPolicy AllEngines needs staging.rollout HostMemory, parameters written in place cannot be held back"
 SUPERSEDE = "overlap Supersede needs staging.rollout HostMemory"
-SMALL = "must be at least 64Mi"
+SMALL, LARGE = "must be at least 64Mi", "must be at most 16Ti"
 GPU = "gpuDirect must not be Required when deviceClass is Software"
-RULES = [STAGING, SUPERSEDE, SMALL, GPU, "Value is immutable", "metadata.name must be no more than 52 characters"]
+RULES = [STAGING, SUPERSEDE, SMALL, LARGE, GPU, "Value is immutable", "metadata.name must be no more than 52 characters"]
 # What is changed in GOOD, and what the refusal says (None: taken).
 CASES = [
     ({}, None),
@@ -34,6 +34,10 @@ CASES = [
     ({"spec.trainer.bufferSize": 67108864}, None),
     ({"spec.rollout.bufferSize": "0.06Gi"}, SMALL),
     ({"spec.rollout.bufferSize": "0.07Gi"}, None),
+    ({"spec.rollout.bufferSize": "16Ti"}, None),
+    ({"spec.rollout.bufferSize": "16.1Ti"}, LARGE),
+    ({"spec.trainer.bufferSize": "9999999999999999999Ti"}, LARGE),
+    ({"spec.trainer.bufferSize": 17592186044417}, LARGE),
     ({"spec.rollout.bufferSize": "4 Gi"}, "should match"),
     ({"spec.transport": {"deviceClass": "Software", "gpuDirect": "Required"}}, GPU),
     ({"spec.transport": {"deviceClass": "Hardware", "gpuDirect": "Required"}}, None),
@@ -52,8 +56,8 @@ DEFAULTS = {"suspend": False, "commitPolicy": "EachEngine", "overlap": "Wait", "
             "transferDeadlineSeconds": 120, "engineStepDeadlineSeconds": 600, "heartbeatTimeoutSeconds": 15,
             "transport": {"protocols": ["Verbs", "TCP"], "deviceClass": "Any", "gpuDirect": "Auto",
                           "encryption": "None"}}
-COLUMNS = "NAME READY VERSION UP-TO-DATE ENGINES EWTT(MS) LAST-TRANSFER AGE"
-WIDE = COLUMNS + " REASON TRANSFER STALL(MS) BOUND(MS) GBIT/S ROUNDS WORKERS"
+COLUMNS = "NAME READY VERSION UP-TO-DATE ENGINES TIME(MS) LAST-TRANSFER CONFIRMED AGE"
+WIDE = COLUMNS + " REASON TRANSFER STALL(MS) BOUND(MS) MBIT/S ROUNDS WORKERS"
 API = "/apis/weightbridge.io/v1alpha1/namespaces/default/weighttransfers"
 
 
@@ -85,7 +89,7 @@ def check_rules(c):
     # Every rule of the file was seen to refuse.
     text = re.sub(r"\s+", " ", open(os.path.join(TOP, "crds", "weighttransfer.yaml")).read())
     assert {m for m in RULES if m in seen} == set(RULES)
-    assert text.count("- rule:") == 7, text.count("- rule:")
+    assert text.count("- rule:") == 9, text.count("- rule:")
 
 
 def check_defaults(c):
@@ -100,10 +104,11 @@ def check_status(c):
     # A status as large as it may become: the most engines, conditions and transfers.
     now = "2026-01-01T00:00:00Z"
     end = {"transfer": 5, "version": 3, "result": "Succeeded", "completionTime": now, "endToEndMilliseconds": 188,
-           "averageStallMilliseconds": 138, "throughputGigabitsPerSecond": 10400}
+           "averageStallMilliseconds": 138, "throughputMegabitsPerSecond": 10400}
     status = {
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "Idle", "message": ""}],
-        "version": 3, "transfer": 5, "engineCount": 512, "updatedEngines": 511, "connectedWorkers": 8,
+        "operator": {"name": "op-1", "renewTime": now}, "version": 3, "transfer": 5,
+        "engineCount": 512, "updatedEngines": 511, "connectedWorkers": 8,
         "plan": {"lowerBoundMilliseconds": 153, "rounds": 4}, "lastTransfer": end, "recentTransfers": [end] * 10,
         "engines": [{"name": f"e{i}", "state": "Committed", "workers": 2, "version": 3, "transfer": 5,
                      "transport": "tcp", "message": "m" * 200} for i in range(512)]}
@@ -115,7 +120,7 @@ def check_status(c):
     assert lines[1].split()[:6] == ["t", "True", "3", "511", "512", "188"], lines[1]
     lines = c.kubectl("get", "weighttransfers", "-o", "wide").splitlines()
     assert lines[0].split() == WIDE.split(), lines[0]
-    assert lines[1].split()[8:] == ["Idle", "5", "138", "153", "10400", "4", "8"], lines[1]
+    assert lines[1].split()[9:] == ["Idle", "5", "138", "153", "10400", "4", "8"], lines[1]
     c.kubectl("wait", "--for=condition=Ready", "wt/t", "--timeout=5s")
     c.kubectl("wait", "--for=jsonpath={.status.version}=3", "wt/t", "--timeout=5s")
     assert c.get(API + "/t")["metadata"]["generation"] == 1  # status does not move it

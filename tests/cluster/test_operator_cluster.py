@@ -25,9 +25,9 @@ def version_of(c, name="t"):
 def first_status(c, op):
     """An object that comes has all conditions at once, each with the generation it answers."""
     c.kubectl("apply", "-f", "-", stdin=transfer_object())
-    wait_for(lambda: len(conditions(status(c))) == 5, 20)
+    wait_for(lambda: len(conditions(status(c))) == 6, 20)
     st = status(c)
-    assert set(conditions(st)) == {"Ready", "MembersConnected", "Planned", "UpToDate", "Degraded"}
+    assert set(conditions(st)) == {"Ready", "MembersConnected", "Planned", "UpToDate", "Degraded", "Accepted"}
     assert st["observedGeneration"] == 1
     assert all(x["observedGeneration"] == 1 and x["reason"] and x["lastTransitionTime"] for x in st["conditions"])
     assert "phase" not in st and "finalizers" not in c.get(API + "/t")["metadata"]
@@ -53,7 +53,7 @@ def spec_changes(c):
 def somebody_edits_status(c):
     c.kubectl("patch", "wt", "t", "--subresource=status", "--type=merge", "-p",
               '{"status":{"version":77,"conditions":[]}}')
-    wait_for(lambda: len(conditions(status(c))) == 5, 20)
+    wait_for(lambda: len(conditions(status(c))) == 6, 20)
     # A field that the operator does not set stays with who set it.
     assert status(c).get("version") == 77
     c.kubectl("patch", "wt", "t", "--subresource=status", "--type=merge", "-p", '{"status":{"version":null}}')

@@ -47,9 +47,9 @@ def every_column(job):
     print(" ".join(f"{k}={v}" for k, v in row.items()))
     assert row["NAME"] == "wt" and row["READY"] == "True" and row["VERSION"] == str(VERSIONS)
     assert row["ENGINES"] == "2" and row["WORKERS"] == "4"
-    for name in ("EWTT(MS)", "STALL(MS)", "LAST-TRANSFER", "AGE", "ROUNDS"):
+    for name in ("TIME(MS)", "STALL(MS)", "LAST-TRANSFER", "AGE", "ROUNDS"):
         assert row[name] not in ("", "<none>", "<unknown>"), row
-    missing = [k for k, v in row.items() if v in ("", "<none>", "<unknown>") and k not in ("BOUND(MS)", "GBIT/S")]
+    missing = [k for k, v in row.items() if v in ("", "<none>", "<unknown>") and k not in ("BOUND(MS)", "MBIT/S")]
     assert not missing, (missing, row)
 
 

@@ -42,7 +42,7 @@ def works(c, op, n):
     name = f"t{n}"
     c.post(API, json.loads(transfer_object(name)))
     pod = make_pod(c, f"p{n}", name)
-    wait_for(lambda: len(conditions(status(c, name))) == 5, 15)
+    wait_for(lambda: len(conditions(status(c, name))) == 6, 15)
     wait_for(lambda: "weightbridge-ca" in c.kubectl("get", "configmap", "-o", "name"), 15)
     c.agent_ca = c.path("agents.crt")
     with open(c.agent_ca, "w") as f:

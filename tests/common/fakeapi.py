@@ -35,7 +35,7 @@ class FakeApi:
         self.objects, self.log = {}, []  # log: (version, collection, "ADDED"..., object)
         self.writes, self.lease = [], None
         self.write_s = 0.0  # what a write takes
-        self.refuse = lambda method, path, body: None  # a status code, or None
+        self.refuse = lambda method, path, body: None  # (code, message), or None
         self.server = Server(self.cert, self.answer)
         self.config = kubeconfig(os.path.join(folder, "config"), f"https://127.0.0.1:{self.server.port}", self.cert[0])
 
@@ -113,9 +113,9 @@ class FakeApi:
     def write(self, rq, conn, body, parts):
         time.sleep(self.write_s)
         path = "/" + "/".join(parts)
-        code = self.refuse(rq.method, path, body)
-        if code:
-            return conn.status(code, "Refused", "the test says so")
+        refused = self.refuse(rq.method, path, body)
+        if refused:
+            return conn.status(refused[0], "Refused", refused[1])
         ns = parts[parts.index("namespaces") + 1]
         with self.lock:
             self.writes.append((time.monotonic(), rq.method, path, body))

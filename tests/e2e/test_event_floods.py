@@ -145,7 +145,7 @@ def statuses_wait(api, op):
 
 def refused_events(api, op):
     """An API server that takes no events costs no status."""
-    api.refuse = lambda method, path, body: 500 if "/events" in path else None
+    api.refuse = lambda method, path, body: (500, "no") if "/events" in path else None
     took = change_victim(api, True)
     op.hello(token_of(api, "evil", "evil-0"), "somebody", "evil/e")[2].close()
     until("counted", lambda: op.metric("wb_events_left_out_total"), 120)

@@ -137,7 +137,7 @@ def check_reasons():
     """Every reason of a condition or event that the operator can give is explained to its reader."""
     guide = open(os.path.join(TOP, "crds", "README.md")).read()
     given = set()
-    for path in ("conditions.c", "pods.c", "epoch.c", "report.c", "feed.c", "status.c"):
+    for path in ("conditions.c", "pods.c", "epoch.c", "report.c", "feed.c", "status.c", "members.c"):
         code = open(os.path.join(TOP, "operator-shim", "reconcile", path)).read()
         given |= set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]*)+)"', code))
     fine = {"AllAgentsConnected", "AllEnginesAtVersion", "AsExpected", "NoTransferYet", "PlanDistributed",

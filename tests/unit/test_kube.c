@@ -404,6 +404,111 @@ START_TEST(event_note_is_cut_between_characters)
 }
 END_TEST
 
+static json_t *parse(const char *text)
+{
+	json_t *o = json_loads(text, 0, NULL);
+
+	ck_assert_msg(o != NULL, "%s", text);
+	return o;
+}
+
+static void check_text(json_t *o, const char *want)
+{
+	char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+
+	ck_assert_str_eq(text, want);
+	free(text);
+}
+
+/* A status that was only read answers what it answered when it was written. */
+START_TEST(what_was_only_read_keeps_its_generation)
+{
+	json_t *st = parse("{\"conditions\":[{\"type\":\"a\",\"observedGeneration\":3},{\"type\":"
+			   "\"b\"}],\"observedGeneration\":3}");
+
+	wb_kube_observed(st, 7);
+	check_text(st, "{\"conditions\":[{\"observedGeneration\":3,\"type\":\"a\"},{"
+		       "\"observedGeneration\":"
+		       "7,\"type\":\"b\"}],\"observedGeneration\":3}");
+	json_decref(st);
+}
+END_TEST
+
+#define T0 "1970-01-01T00:00:00Z"
+#define T9 "1970-01-01T00:00:09Z"
+#define ACCEPTED(is, generation, when, reason, message)                                            \
+	"{\"lastTransitionTime\":\"" when "\",\"message\":\"" message                              \
+	"\",\"observedGeneration\":" generation ",\"reason\":\"" reason "\",\"status\":\"" is      \
+	"\",\"type\":\"Accepted\"}"
+
+/* Nine seconds after the epoch, generation 7 is judged: what is written, and since when it is so.
+ */
+static const struct {
+	const char *written, *why, *want;
+} verdicts[] = {
+	{NULL, NULL, ACCEPTED("True", "7", T9, "R", "")},
+	{"{}", "bad", ACCEPTED("False", "7", T9, "R", "bad")},
+	{"{\"conditions\":[" ACCEPTED("True", "6", T0, "x", "") "]}", NULL,
+		ACCEPTED("True", "7", T0, "R", "")},
+	{"{\"conditions\":[" ACCEPTED("True", "6", T0, "x", "") "]}", "bad",
+		ACCEPTED("False", "7", T9, "R", "bad")},
+	{"{\"conditions\":[5,{},{\"type\":\"Accepted\",\"status\":\"True\"}]}", NULL,
+		ACCEPTED("True", "7", T9, "R", "")},
+	{"{\"conditions\":\"none\"}", NULL, ACCEPTED("True", "7", T9, "R", "")},
+};
+
+START_TEST(verdict_on_a_spec_is_a_condition)
+{
+	struct wb_kube_verdict v = {7, "R", verdicts[_i].why, 9 * WB_NS_PER_S};
+	json_t *written = verdicts[_i].written ? parse(verdicts[_i].written) : NULL;
+	json_t *st = json_object();
+	char want[400];
+
+	wb_kube_accepted(st, written, &v);
+	snprintf(want, sizeof(want), "{\"conditions\":[%s]}", verdicts[_i].want);
+	check_text(st, want);
+	/* Said of a status that has it, it is said once. */
+	wb_kube_accepted(st, st, &v);
+	check_text(st, want);
+	json_decref(st);
+	json_decref(written);
+}
+END_TEST
+
+START_TEST(who_vouches_and_when_is_no_difference)
+{
+	json_t *a = parse("{\"version\":1}"), *b = parse("{\"version\":1}"), *c = parse("{}");
+
+	ck_assert_uint_eq(wb_kube_confirmed_ns(a), 0);
+	ck_assert_uint_eq(wb_kube_confirmed_ns(NULL), 0);
+	wb_kube_confirm(a, "op-1", 1700000000 * WB_NS_PER_S + 5);
+	ck_assert_uint_eq(wb_kube_confirmed_ns(a), 1700000000 * WB_NS_PER_S);
+	ck_assert(wb_kube_same_status(a, b));
+	wb_kube_confirm(b, "op-2", 1);
+	ck_assert(wb_kube_same_status(a, b));
+	ck_assert(!wb_kube_same_status(a, c));
+	ck_assert(!wb_kube_same_status(a, NULL));
+	check_text(b, "{\"operator\":{\"name\":\"op-2\",\"renewTime\":\"" T0 "\"},\"version\":1}");
+	json_decref(a);
+	json_decref(b);
+	json_decref(c);
+}
+END_TEST
+
+START_TEST(resource_of_an_earlier_version_gets_what_it_knows)
+{
+	json_t *st =
+		parse("{\"operator\":{},\"version\":1,\"lastTransfer\":{"
+		      "\"throughputMegabitsPerSecond\":5,\"transfer\":2},\"recentTransfers\":[{"
+		      "\"throughputMegabitsPerSecond\":5}]}");
+
+	wb_kube_without_news(st);
+	check_text(
+		st, "{\"lastTransfer\":{\"transfer\":2},\"recentTransfers\":[{}],\"version\":1}");
+	json_decref(st);
+}
+END_TEST
+
 START_TEST(observed_generation_is_in_the_status_and_each_condition)
 {
 	json_t *st = json_loads("{\"conditions\":[{\"type\":\"a\"},{\"type\":\"b\"}]}", 0, NULL);
@@ -515,6 +620,10 @@ static Suite *suite(void)
 	tcase_add_test(tc, review_asks_for_each_object);
 	tcase_add_test(tc, event_note_is_cut_between_characters);
 	tcase_add_test(tc, observed_generation_is_in_the_status_and_each_condition);
+	tcase_add_test(tc, what_was_only_read_keeps_its_generation);
+	tcase_add_loop_test(tc, verdict_on_a_spec_is_a_condition, 0, (int)WB_ARRAY_SIZE(verdicts));
+	tcase_add_test(tc, who_vouches_and_when_is_no_difference);
+	tcase_add_test(tc, resource_of_an_earlier_version_gets_what_it_knows);
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -470,7 +470,7 @@ START_TEST(newer_transfer_overtakes_a_feed)
 	transfer(7, true, WB_RESULT_SUCCEEDED);
 	ck_assert_int_eq(field("transfer", NULL), 7);
 	ck_assert_int_eq(field("lastTransfer", "endToEndMilliseconds"), 188);
-	ck_assert_int_eq(field("lastTransfer", "throughputGigabitsPerSecond"), 10);
+	ck_assert_int_eq(field("lastTransfer", "throughputMegabitsPerSecond"), 10000);
 }
 END_TEST
 

@@ -59,7 +59,7 @@ START_TEST(new_leader_shows_the_stored_status_until_it_knows_better)
 		field("version", NULL), json_integer_value(json_object_get(stored, "version")));
 	ck_assert_int_eq(field("plan", "term"), 1);
 	ck_assert_int_eq(field("lastTransfer", "endToEndMilliseconds"), 188);
-	ck_assert_int_eq(field("lastTransfer", "throughputGigabitsPerSecond"), 10);
+	ck_assert_int_eq(field("lastTransfer", "throughputMegabitsPerSecond"), 10000);
 	ck_assert_uint_eq(wb_recon_transfer_seen(r), 6);
 	ck_assert_uint_eq(wb_recon_term(r), 2);
 	json_decref(stored);

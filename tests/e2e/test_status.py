@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which spec a status answers, who vouches for it and since when, on an API server that is not there: it takes every
+spec, as one with an older resource does."""
+import calendar
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ.get("WB_TOP", "."), "tests", "common"))
+from fakeapi import FakeApi, Operator, transfer, until  # noqa: E402
+
+
+def conditions(st):
+    return {c["type"]: c for c in st.get("conditions", [])}
+
+
+def is_(st, type_):
+    c = conditions(st).get(type_, {})
+    return c.get("status"), c.get("reason"), c.get("observedGeneration")
+
+
+def clock(text):
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def stamp(seconds_ago):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds_ago))
+
+
+def refused_at_creation(api):
+    """It says so, and that nothing is served; mended, it is as any other."""
+    api.put("weighttransfers", transfer("n", "bad", commitPolicy="AllEngines"))
+    st = until("a status", lambda: api.status("n", "bad"))
+    assert is_(st, "Accepted") == ("False", "SpecRefused", 1), st
+    assert is_(st, "Ready") == ("False", "SpecRefused", 1), st
+    assert "AllEngines needs staging.rollout HostMemory" in conditions(st)["Accepted"]["message"], st
+    assert "observedGeneration" not in st, st
+    api.put("weighttransfers", transfer("n", "bad"))
+    until("accepted", lambda: is_(api.status("n", "bad"), "Accepted") == ("True", "SpecAccepted", 2))
+    st = api.status("n", "bad")
+    assert st["observedGeneration"] == 2 and len(st["conditions"]) == 6, st
+    assert conditions(st)["Ready"]["reason"] != "SpecRefused"
+
+
+def refused_edit(api):
+    """The spec before stays in force, and the status goes on answering that one."""
+    st = until("a status", lambda: api.status("n", "t"))
+    assert is_(st, "Accepted") == ("True", "SpecAccepted", 1) and st["observedGeneration"] == 1, st
+    since = conditions(st)["Ready"]["lastTransitionTime"]
+    api.put("weighttransfers", transfer("n", "t", overlap="Supersede", suspend=True))
+    until("refused", lambda: is_(api.status("n", "t"), "Accepted") == ("False", "SpecRefused", 2))
+    st = api.status("n", "t")
+    assert st["observedGeneration"] == 1, st
+    assert all(c["observedGeneration"] == 1 for t, c in conditions(st).items() if t != "Accepted"), st
+    assert conditions(st)["Ready"]["reason"] == "WaitingForPods", st  # not suspended: that spec is not in force
+    assert conditions(st)["Ready"]["lastTransitionTime"] == since
+    assert [e[2:4] for e in api.events("n") if e[1] == "t" and e[2] == "SpecRefused"] == [("SpecRefused", 1)]
+    api.put("weighttransfers", transfer("n", "t", suspend=True))
+    until("accepted", lambda: is_(api.status("n", "t"), "Accepted") == ("True", "SpecAccepted", 3))
+    assert api.status("n", "t")["observedGeneration"] == 3
+    assert is_(api.status("n", "t"), "Ready") == ("False", "Suspended", 3)
+
+
+def somebody_vouches(api, op):
+    st = api.status("n", "t")
+    assert st["operator"]["name"].startswith("op-1") and abs(clock(st["operator"]["renewTime"]) - time.time()) < 60, st
+
+
+def stored(api, name, renewed_s_ago):
+    """As an operator before has left it, of the spec before the one that is there now."""
+    since = "2026-01-01T00:00:00Z"
+    obj = api.put("weighttransfers", transfer("n", name, suspend=True))
+    obj = api.put("weighttransfers", transfer("n", name))
+    st = {"observedGeneration": 1, "operator": {"name": "before", "renewTime": stamp(renewed_s_ago)},
+          "plan": {"term": 1, "number": 1, "digest": "xxh128:" + "0" * 32}, "engines": [],
+          "conditions": [{"type": t, "status": "True", "reason": "Idle", "message": "", "observedGeneration": 1,
+                          "lastTransitionTime": since} for t in ("Ready", "MembersConnected", "Planned", "UpToDate")]
+          + [{"type": "Accepted", "status": "True", "reason": "SpecAccepted", "message": "", "observedGeneration": 2,
+              "lastTransitionTime": since}]}
+    api.put("weighttransfers", {**obj, "status": st})
+    return st
+
+
+def new_leader(api, op):
+    """What it has only read keeps the generation that it was written for; it vouches for that in its turn, at once only
+    where nobody has for long."""
+    assert op.is_ready()
+    until("confirmed", lambda: api.status("n", "old")["operator"]["name"].startswith("op-2"))
+    st = api.status("n", "old")
+    assert st["observedGeneration"] == 1, st
+    assert all(c["observedGeneration"] == 1 for t, c in conditions(st).items() if t != "Accepted"), st
+    assert is_(st, "Accepted") == ("True", "SpecAccepted", 2), st
+    assert conditions(st)["Accepted"]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert api.status("n", "recent")["operator"]["name"] == "before", api.status("n", "recent")
+    assert not api.written("/recent/status")
+    # Once it knows better, its status answers the spec of now.
+    until("its own", lambda: api.status("n", "old").get("observedGeneration") == 2, 90)
+    assert is_(api.status("n", "old"), "Ready")[0::2] == ("False", 2)
+
+
+def older_resource(api):
+    """A resource that does not know the new fields gets a status without them, rather than none."""
+    def refuse(_method, path, body):
+        if path.endswith("/status") and "operator" in body["status"]:
+            return 500, "failed to create typed patch object: .status.operator: field not declared in schema"
+        return None
+    api.refuse = refuse
+    api.put("weighttransfers", transfer("n", "late"))
+    st = until("a status", lambda: api.status("n", "late"))
+    assert "operator" not in st and is_(st, "Accepted")[0] == "True", st
+    api.refuse = lambda method, path, body: None
+
+
+def main():
+    with tempfile.TemporaryDirectory() as d:
+        with FakeApi(d) as api:
+            api.put("weighttransfers", transfer("n", "t"))
+            with Operator(api) as op:
+                refused_edit(api)
+                refused_at_creation(api)
+                somebody_vouches(api, op)
+        with FakeApi(d) as api:
+            stored(api, "old", 1000)
+            stored(api, "recent", 5)
+            with Operator(api) as op:
+                new_leader(api, op)
+                older_resource(api)
+                assert "apply crds/weighttransfer.yaml" in op.text()
+
+
+if __name__ == "__main__":
+    main()
