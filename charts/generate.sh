@@ -1,14 +1,26 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# generate.sh HELM [--check]  Write agent/ctl/sidecar_text.c, what `wbctl inject` puts into pods, from the
-# library chart and its defaults: there is one template of the sidecar. --check: fail where it differs.
+# generate.sh HELM [--check]  Write what is made of the library chart, as there is one template of the sidecar:
+# the copies of it in the charts that depend on it (of a link helm warns at each command), and
+# agent/ctl/sidecar_text.c, what `wbctl inject` puts into pods, from its defaults. --check: fail where they differ.
 set -euo pipefail
 helm=${1:?HELM}
 top=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+library=$top/charts/weightbridge
 mkdir -p "$work/chart/templates" "$work/chart/charts"
-ln -s "$top/charts/weightbridge" "$work/chart/charts/weightbridge"
+cp -r "$library" "$work/chart/charts/weightbridge"
+for chart in weightbridge-operator examples/rl-job; do
+	copy=$top/charts/$chart/charts/weightbridge
+	if [ "${2:-}" = --check ]; then
+		diff -r --exclude=README.md "$library" "$copy"
+	else
+		rm -rf "$copy"
+		mkdir -p "$copy"
+		cp -r "$library"/{Chart.yaml,values.yaml,values.schema.json,templates} "$copy"
+	fi
+done
 cat >"$work/chart/Chart.yaml" <<'END'
 apiVersion: v2
 name: generate

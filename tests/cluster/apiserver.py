@@ -244,6 +244,16 @@ class ApiServer:
         assert not check or r.returncode == 0, (args, r.stdout, r.stderr)
         return r.stdout if check else r
 
+    def helm(self, *args, check=True, stdin=None, warns=False):
+        """warns: of charts of another commit, which may."""
+        r = subprocess.run([os.path.join(self.prefix, "helm"), "--kubeconfig", self.kubeconfig, *patient(args)],
+                           input=stdin, capture_output=True, text=True, timeout=patience(300),
+                           env={**os.environ, "HOME": self.dir, "HELM_CACHE_HOME": self.path("helm"),
+                                "HELM_CONFIG_HOME": self.path("helm"), "HELM_DATA_HOME": self.path("helm")})
+        assert not check or r.returncode == 0, (args, r.stdout, r.stderr)
+        assert not check or warns or not r.stderr, f"helm {args[0]} warns: {r.stderr}"
+        return r.stdout if check else r
+
     def install_crd(self):
         self.kubectl("apply", "--server-side", "-f", os.path.join(TOP, "crds", "weighttransfer.yaml"))
         self.kubectl("wait", "--for=condition=Established", "crd/weighttransfers.weightbridge.io", "--timeout=30s")

@@ -451,14 +451,6 @@ class Cluster(ApiServer):
         for n in self.nodes:
             n.ctr("images", "import", file)
 
-    def helm(self, *args, check=True, stdin=None):
-        r = subprocess.run([os.path.join(self.prefix, "helm"), "--kubeconfig", self.kubeconfig, *patient(args)],
-                           input=stdin, capture_output=True, text=True, timeout=patience(300),
-                           env={**os.environ, "HOME": self.dir, "HELM_CACHE_HOME": self.path("helm"),
-                                "HELM_CONFIG_HOME": self.path("helm"), "HELM_DATA_HOME": self.path("helm")})
-        assert not check or r.returncode == 0, (args, r.stdout, r.stderr)
-        return r.stdout if check else r
-
     def stop(self):
         """The namespaces end with this process; only the first of its programs are asked to."""
         for p in (self.api, self.etcd):

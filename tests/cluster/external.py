@@ -68,7 +68,7 @@ class External:
     def kubectl(self, *args, stdin=None, check=True):
         return self.run("kubectl", args, stdin, check, 300)
 
-    def helm(self, *args, stdin=None, check=True):
+    def helm(self, *args, stdin=None, check=True, warns=False):
         return self.run("helm", args, stdin, check, 600)
 
     def import_image(self, file):

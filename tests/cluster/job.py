@@ -211,7 +211,7 @@ class ChartJob(Job):
         if not more:
             apply(c, namespace(ns))
         c.helm("install", release, os.path.join(tree, "charts", "examples", "rl-job"), "-n", ns, "-f", "-", "--wait",
-               "--timeout", "120s", stdin=json.dumps(values))
+               "--timeout", "120s", stdin=json.dumps(values), warns=tree != TOP)
 
     def pods(self, app=None):
         return super().pods(app and f"{self.name}-{app}")

@@ -5,6 +5,7 @@ import copy
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,7 @@ def of_chart(p, args):
     with tempfile.TemporaryDirectory() as d:
         os.makedirs(os.path.join(d, "templates"))
         os.makedirs(os.path.join(d, "charts"))
-        os.symlink(os.path.join(helm.CHARTS, "weightbridge"), os.path.join(d, "charts", "weightbridge"))
+        shutil.copytree(os.path.join(helm.CHARTS, "weightbridge"), os.path.join(d, "charts", "weightbridge"))
         for name, content in (
                 ("Chart.yaml", "apiVersion: v2\nname: x\nversion: 0.1.0\n"
                  'dependencies: [{name: weightbridge, version: 0.1.0, repository: ""}]\n'),

@@ -36,11 +36,18 @@ CERTIFICATE = fields(
                       rotationPolicy=one_of("Never", "Always")))
 
 
-def crd(kind, spec):
+LABELS = {"type": "object", "additionalProperties": TEXT}
+SERVICE_MONITOR = fields(
+    ("selector", "endpoints"), jobLabel=TEXT, namespaceSelector=fields(any=BOOL, matchNames={"type": "array", "items": TEXT}),
+    selector=fields(matchLabels=LABELS),
+    endpoints={"type": "array", "items": fields(port=TEXT, path=TEXT, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"})})
+
+
+def crd(kind, spec, group="cert-manager.io"):
     plural = kind.lower() + "s"
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": plural + ".cert-manager.io"}, "spec": {
-                "group": "cert-manager.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "metadata": {"name": f"{plural}.{group}"}, "spec": {
+                "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
                 "versions": [{"name": "v1", "served": True, "storage": True,
                               "schema": {"openAPIV3Schema": fields(("spec",), spec=spec)}}]}}
 
@@ -60,6 +67,15 @@ SETS = {  # values of the operator's chart, and kinds that they must bring
     "pages for some": (
         ("networkPolicy.pagesFrom[0].namespaceSelector.matchLabels.team=ops",
          "networkPolicy.pagesFrom[1].ipBlock.cidr=10.0.0.0/8"), {"NetworkPolicy"}),
+    "all that may be added": (
+        ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prom", "hostNetwork=true", "commonLabels.team=rl",
+         "revisionHistoryLimit=3", "extraEnv[0].name=A,extraEnv[0].value=b", "extraVolumes[0].name=v,extraVolumes[0].emptyDir.sizeLimit=1Mi",
+         "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v", "probes.readiness.periodSeconds=7",
+         "probes.liveness.tcpSocket.port=9402", "networkPolicy.jobs.namespaces={team}", "networkPolicy.jobs.egress=true",
+         "networkPolicy.jobs.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+         "weightbridge.extraVolumes[0].name=v,weightbridge.extraVolumes[0].emptyDir.sizeLimit=1Mi",
+         "weightbridge.extraVolumeMounts[0].name=v,weightbridge.extraVolumeMounts[0].mountPath=/v",
+         "weightbridge.extraEnv[0].name=A,weightbridge.probes.startup.periodSeconds=2"), {"ServiceMonitor", "NetworkPolicy"}),
     "one namespace": (("watchNamespace=team", "replicas=1"), {"Role", "RoleBinding"}),
 }
 
@@ -97,7 +113,8 @@ def faults_are_seen(c, seen):
 
 def job_chart(c):
     chart = os.path.join("examples", "rl-job")
-    values = json.dumps({s: {"resources": {"requests": {"cpu": "1"}}} for s in ("trainer", "rollout")})
+    values = json.dumps({**{s: {"resources": {"requests": {"cpu": "1"}}} for s in ("trainer", "rollout")},
+                         "networkPolicy": {"enabled": True}})
     with open(c.path("values.json"), "w") as f:
         f.write(values)
     docs = helm.load(helm.template(chart, "-f", c.path("values.json"), release="grpo"))
@@ -113,7 +130,8 @@ def main():
         for name in ("system", "team"):
             c.post("/api/v1/namespaces", {"metadata": {"name": name}})
             c.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
-        crds = [crd("Issuer", ISSUER), crd("Certificate", CERTIFICATE)]
+        crds = [crd("Issuer", ISSUER), crd("Certificate", CERTIFICATE),
+                crd("ServiceMonitor", SERVICE_MONITOR, "monitoring.coreos.com")]
         c.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": crds}))
         c.kubectl("wait", "--for=condition=Established", "--timeout=30s",
                   *("crd/" + x["metadata"]["name"] for x in crds))

@@ -245,13 +245,19 @@ def reinstalled(c, job):
 
 
 def a_second_release(c):
-    """For one namespace, in another: neither minds the other, nor the resource that is there."""
+    """For one namespace, in another: neither minds the other, nor the resource that is there. On the nodes' network,
+    with a replica on each, it is replaced although a third would find its ports taken."""
     for ns in ("ops-2", "team-2"):
-        apply(c, namespace(ns))
+        apply(c, namespace(ns, "privileged"))
     chart = os.path.join(CHARTS, "weightbridge-operator")
-    c.helm("install", "wb", chart, "-n", "ops-2", "--set", "watchNamespace=team-2,replicas=1", "--wait", "--timeout", "60s")
+    c.helm("install", "wb", chart, "-n", "ops-2", "--set", "watchNamespace=team-2,hostNetwork=true", "--wait", "--timeout", "60s")
     notes = c.helm("get", "notes", "wb", "-n", "ops-2")
     assert "was not made by this release" in notes, notes
+    assert "--set weightbridge.operator=wb-weightbridge-operator.ops-2.svc:7443" in notes, notes
+    c.helm("upgrade", "wb", chart, "-n", "ops-2", "--reuse-values", "--set", "podAnnotations.again=yes", "--wait", "--timeout", "120s")
+    pods = json.loads(c.kubectl("-n", "ops-2", "get", "pods", "-o", "json"))["items"]
+    nodes = {p["spec"]["nodeName"] for p in pods if p["metadata"]["annotations"].get("again") and p["status"]["podIP"] == p["status"]["hostIP"]}
+    assert len(nodes) == 2, pods
     c.helm("test", "wb", "-n", "ops-2", "--timeout", "60s")
     c.helm("uninstall", "wb", "-n", "ops-2", "--wait", "--timeout", "60s")
     assert c.kubectl("get", "crd", CRD, "-o", "name").strip()

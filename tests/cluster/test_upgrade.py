@@ -28,7 +28,7 @@ def operator_images(c):
 def helm_operator(c, tree, tag, verb):
     args = ["--reset-then-reuse-values"] if verb == "upgrade" else []
     c.helm(verb, RELEASE, os.path.join(tree, "charts", RELEASE), "-n", SYSTEM, *args, "--set",
-           f"image.tag={tag}", "--wait", "--timeout", "150s")
+           f"image.tag={tag}", "--wait", "--timeout", "150s", warns=tree != TOP)
 
 
 def nothing_bad(job):

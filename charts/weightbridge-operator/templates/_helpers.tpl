@@ -28,11 +28,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "weightbridge-operator.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{ include "weightbridge-operator.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/part-of: weightbridge
+{{- include "weightbridge-operator.labelsWith" (list . dict) }}
+{{- end }}
+
+{{/* List of root and further labels. The chart's own win, then those, then the common ones. */}}
+{{- define "weightbridge-operator.labelsWith" -}}
+{{- $root := index . 0 }}
+{{- $own := include "weightbridge-operator.selector" $root | fromYaml }}
+{{- $own = merge $own (dict "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service "app.kubernetes.io/part-of" "weightbridge") }}
+{{- toYaml (merge $own (index . 1) $root.Values.commonLabels) }}
+{{- end }}
+
+{{/* Whether another release has the WeightTransfer resource: "" or its namespace/name. */}}
+{{- define "weightbridge-operator.crdOwner" -}}
+{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "weighttransfers.weightbridge.io" }}
+{{- $of := dig "metadata" "annotations" dict $there }}
+{{- $owner := printf "%s/%s" (get $of "meta.helm.sh/release-namespace") (get $of "meta.helm.sh/release-name") }}
+{{- if and $there (ne $owner (printf "%s/%s" .Release.Namespace .Release.Name)) }}{{ $owner }}{{ end }}
 {{- end }}
 
 {{- define "weightbridge-operator.serviceAccountName" -}}

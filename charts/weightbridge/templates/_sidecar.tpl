@@ -49,6 +49,9 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
           name: weightbridge-ca
           optional: true
           items: [{key: ca.crt, path: ca.crt}]
+{{- with (include "weightbridge.values" .root | fromYaml).extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The list item for initContainers; first in the list. */}}
@@ -97,28 +100,25 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
       valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.labels['weightbridge.io/name']"}}
     - name: WEIGHTBRIDGE_AGENT_PAGES
       value: /run/weightbridge/agent.sock.http
+    {{- with $v.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- if not .hostNetwork }}
   ports:
     - {name: wb-weights, containerPort: 7444, protocol: TCP}
     - {name: wb-metrics, containerPort: 9402, protocol: TCP}
   {{- end }}
   startupProbe:
-    exec: {command: [/usr/bin/weightbridge-agent, --probe=startup, --socket=/run/weightbridge/agent.sock]}
-    periodSeconds: 1
-    timeoutSeconds: 5
-    failureThreshold: 60
+    {{- $probe := dict "exec" (dict "command" (list "/usr/bin/weightbridge-agent" "--probe=startup" "--socket=/run/weightbridge/agent.sock")) "periodSeconds" 1 "timeoutSeconds" 5 "failureThreshold" 60 }}
+    {{- include "weightbridge.probe" (list $probe $v.probes.startup) | nindent 4 }}
   # Over its unix socket: no other pod can stand in the way of a probe.
   livenessProbe:
-    exec: {command: [/usr/bin/weightbridge-agent, --probe=live, --socket=/run/weightbridge/agent.sock]}
-    periodSeconds: 10
-    timeoutSeconds: 5
-    failureThreshold: 6
+    {{- $probe = dict "exec" (dict "command" (list "/usr/bin/weightbridge-agent" "--probe=live" "--socket=/run/weightbridge/agent.sock")) "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6 }}
+    {{- include "weightbridge.probe" (list $probe $v.probes.liveness) | nindent 4 }}
   {{- if $v.readiness }}
   readinessProbe:
-    exec: {command: [/usr/bin/weightbridge-agent, --probe=ready, --socket=/run/weightbridge/agent.sock]}
-    periodSeconds: 5
-    timeoutSeconds: 5
-    failureThreshold: 2
+    {{- $probe = dict "exec" (dict "command" (list "/usr/bin/weightbridge-agent" "--probe=ready" "--socket=/run/weightbridge/agent.sock")) "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2 }}
+    {{- include "weightbridge.probe" (list $probe $v.probes.readiness) | nindent 4 }}
   {{- end }}
   resources:
     requests:
@@ -152,9 +152,74 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     - {name: weightbridge-auth, mountPath: /var/run/secrets/weightbridge, readOnly: true}
     # Admission mounts no token where something is mounted already.
     - {name: weightbridge-none, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    {{- with $v.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{/*
+Rules of a NetworkPolicy for pods with an agent, to be put below spec. A dict:
+  pods         label selector of the pods that speak to each other: of one object, or of all
+  metricsFrom  who may read the agents' metrics: list of NetworkPolicyPeers, [] = everybody
+  otherPorts   whether the pods' other ports stay open: a policy closes all that it does not name
+  operator     peer that the agents dial; with it the policy says where the pods may dial, too
+Pods on the host's network are in no policy's reach.
+*/}}
+{{- define "weightbridge.networkPolicy" -}}
+podSelector: {{- toYaml .pods | nindent 2 }}
+policyTypes: [Ingress{{ if .operator }}, Egress{{ end }}]
+ingress:
+  # Weights, from other agents.
+  - ports:
+      - {port: 7444, protocol: TCP}
+    from:
+      - podSelector: {{- toYaml .pods | nindent 10 }}
+  - ports:
+      - {port: 9402, protocol: TCP}
+    {{- with .metricsFrom }}
+    from: {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- if .otherPorts }}
+  # Whatever else the pods serve.
+  - ports:
+      - {port: 1, endPort: 7443, protocol: TCP}
+      - {port: 7445, endPort: 9401, protocol: TCP}
+      - {port: 9403, endPort: 65535, protocol: TCP}
+      - {port: 1, endPort: 65535, protocol: UDP}
+  {{- end }}
+{{- with .operator }}
+egress:
+  - ports:
+      - {port: 7443, protocol: TCP}
+    to:
+      - {{- toYaml . | nindent 8 }}
+  - ports:
+      - {port: 7444, protocol: TCP}
+    to:
+      - podSelector: {{- toYaml $.pods | nindent 10 }}
+  - ports:
+      - {port: 53, protocol: UDP}
+      - {port: 53, protocol: TCP}
+  {{- if $.otherPorts }}
+  - ports:
+      - {port: 1, endPort: 7442, protocol: TCP}
+      - {port: 7445, endPort: 65535, protocol: TCP}
+      - {port: 1, endPort: 65535, protocol: UDP}
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* ---- helpers ---- */}}
+
+{{/* A probe: list of the chart's own and what the user has instead, field by field; a handler of the user's
+replaces the chart's. */}}
+{{- define "weightbridge.probe" -}}
+{{- $probe := index . 0 }}{{- $more := default dict (index . 1) }}
+{{- range list "exec" "httpGet" "tcpSocket" "grpc" }}
+{{- if hasKey $more . }}{{ $probe = omit $probe "exec" "httpGet" "tcpSocket" "grpc" }}{{ end }}
+{{- end }}
+{{- toYaml (merge (deepCopy $more) $probe) }}
+{{- end }}
 
 {{/* The sidecar's values: of the chart itself, or where it is a dependency. */}}
 {{- define "weightbridge.values" -}}
