@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apiserver import wait_for  # noqa: E402
 from cluster import NET, NET6, run  # noqa: E402
 from job import SYSTEM, Job, add_images, install_operator  # noqa: E402
+from test_faults import commits  # noqa: E402
 
 
 TRAINER = "trainer-0"
@@ -76,8 +77,9 @@ def main(c):
         c.nodes[1].run("nft", rule)
     job.kubectl("delete", "pod", "rollout-0", "rollout-1", "--wait=true")
     job.kubectl("wait", "--for=condition=Ready", "pod/rollout-0", "pod/rollout-1", "--timeout=90s")
-    wait_for(lambda: job.send(next(number)).count("=Committed") == 2, 90)
-    assert job.send(next(number)).count("=Committed") == 2
+    # Until there is a plan with the new pods a call may end with an agent that is gone: it is to be sent again.
+    for _ in range(2):
+        commits(job, next(number), 90)
     for pod in ("rollout-0", "rollout-1"):
         got = peers(job, pod)
         assert got and all(a.startswith(f"[{NET6}:") for p, a in got if p == TRAINER), (pod, got)

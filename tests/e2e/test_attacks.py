@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks of one tenant on the operator, and a victim in another namespace that must notice nothing.
+
+A real operator that leads in a cluster of objects in memory (tests/common/fakeapi.py), agents that show tokens of their
+pods, toy workers; attackers as processes (tests/common/attack.py).  For each attack: transfers take at most 1.2 times
+what they take when it is quiet, status follows them within 2 s, probes with the chart's timeouts find the operator
+alive and ready, and it is the same process afterwards.  On a machine with other work both figures grow with its load.
+"""
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from cluster import BUILD, Cluster, Failed, SANITIZED, SLOW, TIMEOUT, run  # noqa: E402
+from fakeapi import FakeApi, pod, transfer  # noqa: E402
+from kubefake import make_certificate  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ATTACK = os.path.join(HERE, "..", "common", "attack.py")
+SLOWER, LATE_S = 1.2, 2.0  # of the victim, at most
+LIMIT = 1 << 30  # memory of the operator's container in its chart
+MAPS = 512
+OWN = ("TransferCompleted", "PlanActivated")  # what the victim's job makes happen itself
+
+
+class Kube(Cluster):
+    """An operator that leads there, and the victim's job."""
+
+    def __init__(self):
+        super().__init__()
+        self.api = FakeApi(self.dir)
+        self.cert = make_certificate(self.dir, "operator", "DNS:operator.test")
+        self.version = 0
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        self.api.server.close()
+
+    def start(self):
+        ports = self.path("ports")
+        self.op = self._start("operator", [
+            f"{BUILD}/bin/weightbridge-operator", "--kubeconfig", self.api.config, "--lease", "system/operator",
+            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--probes", "127.0.0.1:0", "--port-file", ports, "--tls-cert", self.cert[0], "--tls-key",
+            self.cert[1], "--tls-ca", self.cert[0], "--settle-ms", "50", "--log-format", "text"])
+        self.until("ports of the operator", lambda: os.path.exists(ports))
+        with open(ports, encoding="utf-8") as f:
+            got = dict(line.split() for line in f)
+        self.op.port, self.op.http, self.op.probes = int(got["listen"]), int(got["http"]), int(got["probes"])
+        self.until("it leads", lambda: self.get(self.op, "/readyz")[0] == 200)
+
+    def job(self, ns="victim", name="wt"):
+        self.api.put("weighttransfers", transfer(ns, name))
+        for n in ("trainer-0", "rollout-0"):
+            self.pod_agent(ns, n, name)
+        size = {"rows": 1024, "cols": 1024, "tensors": 8}
+        self.t = self.worker("trainer-0", "trainer", **size)
+        self.r = self.worker("rollout-0", "rollout", engine="e", **size)
+        for w in (self.t, self.r):
+            w.expect("planned", timeout=2 * TIMEOUT)
+
+    def token_file(self, ns, name, object_):
+        meta = self.api.put("pods", pod(ns, name, object_))["metadata"]
+        file = self.path(f"{ns}-{name}.token")
+        with open(file, "w", encoding="utf-8") as f:
+            f.write(f"pod {ns} {name} {meta['uid']}")
+        return file
+
+    def pod_agent(self, ns, name, object_):
+        file, sock = self.token_file(ns, name, object_), self.path(f"{name}.sock")
+        a = self._start(name, [
+            f"{BUILD}/bin/weightbridge-agent", "--name", name, "--node", name, "--socket", sock, "--operator",
+            f"127.0.0.1:{self.op.port}", "--token-file", file, "--ca-file", self.cert[0], "--operator-name", "operator.test",
+            "--object", f"{ns}/{object_}", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "text"])
+        a.socket = sock
+        self.agents[name] = a
+        a.expect("agent: started", reject=None)
+
+    def transfer(self):
+        """Seconds that a version took, and that its status came after it."""
+        self.version += 1
+        self.t.say(f"send {self.version}")
+        took = float(self.t.expect(rf"sent {self.version} seconds=(\S+) .*Committed")[1])
+        t1 = time.monotonic()
+        self.r.expect(f"update {self.version} ok")
+
+        def written():
+            found = self.api.written("/victim/weighttransfers/wt/status", t1 - 60)
+            return next((at for at, _, _, body in found if body["status"].get("version") == self.version), None)
+        at = self.until(f"status of version {self.version}", lambda: self.lives() and written(), 3 * LATE_S * SLOW)
+        return took, max(0.0, at - t1)
+
+    def lives(self):
+        """Always true: an operator that ended is said at once."""
+        if self.op.p.poll() is not None:
+            raise Failed(f"the operator ended with {self.op.p.returncode}")
+        return True
+
+    def transfers(self, seconds):
+        """Median time of transfers, greatest time until status; at least five."""
+        end, got = time.monotonic() + seconds, []
+        while time.monotonic() < end or len(got) < 5:
+            got.append(self.transfer())
+        return statistics.median(x[0] for x in got), max(x[1] for x in got)
+
+    def rss(self):
+        with open(f"/proc/{self.op.p.pid}/status", encoding="utf-8") as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) << 10
+
+
+class Kubelet:
+    """Asks what the chart's probes ask, more often, and reads metrics as a scraper does; any miss counts."""
+    EVERY = 0.5
+
+    def __init__(self, c):
+        asked = (("/readyz", c.op.probes, 2), ("/healthz", c.op.probes, 5), ("/metrics", c.op.http, 10))
+        self.over, self.missed, self.slowest = threading.Event(), [], 0.0
+        self.threads = [threading.Thread(target=self.ask, args=x, daemon=True) for x in asked]
+        for t in self.threads:
+            t.start()
+
+    def ask(self, path, port, timeout):
+        while not self.over.is_set():
+            t = time.monotonic()
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=timeout * SLOW) as r:
+                    r.read()
+            except OSError as e:  # HTTP errors too
+                if not self.over.is_set():
+                    self.missed.append(f"{path}: {e}")
+            self.slowest = max(self.slowest, time.monotonic() - t)
+            self.over.wait(self.EVERY)
+
+    def stop(self):
+        self.over.set()
+        for t in self.threads:
+            t.join(60)
+
+
+class Attacker:
+    """One attack under way."""
+
+    def __init__(self, c, kind, seconds, *args):
+        self.p = c._start("attack " + kind, [
+            sys.executable, ATTACK, kind, "--seconds", str(seconds), "--http", f"127.0.0.1:{c.op.http}", "--listen",
+            f"127.0.0.1:{c.op.port}", "--ca", c.cert[0], "--source", "127.0.0.9", *map(str, args)])
+
+    def got(self):
+        """What it counted, when it was last asked."""
+        self.p.drain()
+        lines = [x for x in self.p.seen if x.startswith("{")]
+        return json.loads(lines[-1]) if lines else {}
+
+    def stop(self):
+        self.p.kill()
+        return self.got()
+
+
+def hold(c, what, quiet, begin, seconds=5.0, also=None):
+    """The claim, for an attack that begin() starts; `also`: a further one, while it goes on."""
+    kubelet = Kubelet(c)
+    attackers = begin()
+    took, late = c.transfers(seconds * (2 if SANITIZED else 1))
+    more = also() if also else ""
+    counted = [a.stop() for a in attackers]
+    kubelet.stop()
+    strangers = [e for e in c.api.events("victim") if e[2] not in OWN]
+    print(f"{what}: {1000 * took:.1f} ms, {took / quiet:.2f} x quiet; status after {late:.2f} s at most; slowest page "
+          f"{kubelet.slowest:.2f} s, {len(kubelet.missed)} missed; operator {c.rss() >> 20} MiB; "
+          f"{len(strangers)} events about the victim; attack {counted} {more}", flush=True)
+    assert c.op.p.poll() is None, f"{what}: the operator ended with {c.op.p.returncode}"
+    assert took <= SLOWER * SLOW * quiet + 0.002, f"{what}: a transfer takes {1000 * took:.1f} ms, {1000 * quiet:.1f} before"
+    assert late <= LATE_S * SLOW, f"{what}: status came {late:.2f} s after its transfer"
+    assert not kubelet.missed, f"{what}: {len(kubelet.missed)} pages and probes were not answered: {kubelet.missed[:3]}"
+    assert not strangers, f"{what}: written into the victim's namespace: {strangers}"
+    assert c.rss() < LIMIT // 2, f"{what}: the operator has {c.rss() >> 20} MiB"
+    return counted
+
+
+class Scene:
+    """Victim and attacker of one test."""
+
+    def __init__(self, c):
+        self.c = c
+        c.start()
+        c.job()
+        c.api.put("weighttransfers", transfer("mallory", "own", trainer={"workers": MAPS - 1}))
+        self.token = c.token_file("mallory", "pod-0", "own")
+        c.until("the attacker's own object is served", lambda: c.api.status("mallory", "own"))
+        c.transfers(0.5)
+        self.quiet = c.transfers(3)[0]
+
+
+def attack(fn):
+    def test():
+        with Kube() as c:
+            fn(Scene(c))
+    test.__name__ = fn.__name__
+    return test
+
+
+def at_least(counted, what, n):
+    """There was an attack, as far as the machine had time for one."""
+    got = sum(x.get(what, 0) for x in counted)
+    assert got >= n / SLOW, f"hardly an attack: {what} is {got}, {counted}"
+
+
+@attack
+def slow_headers(s):
+    """Two hundred sockets that never end their request: probes and readers get their answers."""
+    got = hold(s.c, "slow headers", s.quiet, lambda: [Attacker(s.c, "slow_headers", 60, "--sockets", 200)], 6)
+    at_least(got, "opened", 100)
+
+
+@attack
+def random_names(s):
+    """HELLOs under random names, for the victim's object without a token and for the attacker's own with one."""
+    c = s.c
+    t0 = time.monotonic()
+    got = hold(c, "random names", s.quiet, lambda: [
+        Attacker(c, "names", 60, "--object", "victim/wt"),
+        Attacker(c, "names", 60, "--object", "mallory/own", "--token", s.token)], 6)
+    at_least(got, "rejected", 50)
+    mine = len(c.api.written("/mallory/events", t0))
+    assert mine <= 20, f"{mine} writes of events about agents that proved nothing"
+
+
+TESTS = [slow_headers, random_names]
+
+
+if __name__ == "__main__":
+    run(*[t for t in TESTS if not sys.argv[1:] or t.__name__ in sys.argv[1:]])
