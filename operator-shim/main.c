@@ -373,7 +373,8 @@ static int start_listener(struct app *a, struct wb_err *err)
 		.port = a->o.listen.port,
 		.tls = a->tls,
 		.limits = {.framer = wb_frame_length},
-		.conns_max = CONNS_MAX};
+		.conns_max = CONNS_MAX,
+		.proves_later = wb__operator_has_tokens(&a->o)};
 	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};
 
 	return wb_listen(a->loop, &lo, &cb, &a->listener, err);

@@ -48,6 +48,12 @@ struct wb_chan_cb {
 	void (*on_closed)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
 };
 
+/* How far the peer of an accepted channel has come. */
+enum wb_chan_trust {
+	WB_CHAN_CLAIMS, /* it has said who it is, and that is looked at */
+	WB_CHAN_PROVED, /* it is so */
+};
+
 struct wb_chan_ops {
 	int (*send)(struct wb_chan *ch, const void *frame, size_t bytes);
 	void (*close)(struct wb_chan *ch);
@@ -55,6 +61,7 @@ struct wb_chan_ops {
 	const char *(*identity)(const struct wb_chan *ch);
 	size_t (*queued)(const struct wb_chan *ch);
 	int (*binding)(const struct wb_chan *ch, uint8_t *out); /* may be NULL */
+	int (*trust)(struct wb_chan *ch, enum wb_chan_trust how_far); /* may be NULL */
 };
 
 /* First member of every implementation. */
@@ -98,6 +105,16 @@ static inline const char *wb_chan_peer(const struct wb_chan *ch)
 static inline const char *wb_chan_identity(const struct wb_chan *ch)
 {
 	return ch->ops->identity(ch);
+}
+
+/**
+ * wb_chan_trust - tell the listener, which has room for so many strangers only
+ * 0; -EUSERS: too many claims of that address are looked at already: turn it away, it may come
+ * again.
+ */
+static inline int wb_chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
+{
+	return ch->ops->trust ? ch->ops->trust(ch, how_far) : 0;
 }
 
 /** wb_chan_queued - bytes not yet given to the system. */

@@ -4,8 +4,8 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "net/http_conns.h"
 #include "net/internal.h"
+#include "net/places.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -15,29 +15,47 @@
 #include <unistd.h>
 
 #define ACCEPTS_A_ROUND 64
+#define CONNS_MAX 64
+#define SOURCE_MAX 16 /* a scraper, probes and some people behind one address */
+#define REQUEST_NS (5 * WB_NS_PER_S)
+#define REPLY_NS (60 * WB_NS_PER_S)
+#define SLOW_NS (100 * WB_NS_PER_MS) /* who means to ask has done so by then */
+
+struct conn {
+	struct conn *next, **prev;
+	struct wb_http *h;
+	struct wb__place place; /* until it is cut */
+	struct MHD_Connection *mhd;
+	struct wb_http_held *held; /* NULL = goes on by itself */
+	uint64_t due_ns; /* it is cut then */
+	int fd; /* libmicrohttpd's */
+	bool is_asked; /* the request is here */
+};
 
 struct wb_http {
 	struct wb_loop *loop;
 	struct MHD_Daemon *daemon;
 	struct wb_watch *watch, *accept;
 	struct wb_timer *timer, *pause;
-	struct wb__http_conns conns;
-	struct wb__http_conn *adding; /* libmicrohttpd is being given this one */
+	struct wb__places places;
+	struct conn *conn; /* list */
+	struct conn *adding; /* libmicrohttpd is being given this one */
 	struct wb__unix_file file;
 	int fd; /* listens */
 	uint16_t port;
+	uint64_t request_ns, reply_ns;
 	wb_http_fn fn;
 	void *cookie;
 };
 
 struct wb_http_request {
 	struct MHD_Connection *conn;
-	struct wb__http_conn *c;
+	struct conn *c;
 };
 
 struct wb_http_held {
 	struct wb_http *h; /* NULL: stopped */
-	struct wb__http_conn *c;
+	struct conn *c;
 	int rc;
 	bool is_decided;
 	char sentence[512];
@@ -61,7 +79,7 @@ const char *wb_http_bearer(struct wb_http_request *rq)
 
 bool wb_http_is_local(const struct wb_http_request *rq)
 {
-	return wb__source_is_here(&rq->c->source);
+	return wb__source_is_here(&rq->c->place.source);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -73,8 +91,9 @@ struct wb_http_held *wb_http_hold(struct wb_http_request *rq)
 	if (!d)
 		return NULL;
 	d->c = rq->c;
-	d->h = wb_container_of(rq->c->of, struct wb_http, conns);
+	d->h = rq->c->h;
 	rq->c->held = d;
+	rq->c->place.patience_ns = UINT64_MAX;
 	MHD_suspend_connection(rq->conn);
 	return d;
 }
@@ -104,7 +123,7 @@ bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sen
 }
 
 /* Whoever promised to call wb_http_go_on() still does. */
-static void let_go(struct wb__http_conn *c)
+static void let_go(struct conn *c)
 {
 	if (c->held && c->held->is_decided)
 		wb_free(c->held);
@@ -169,6 +188,7 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 		return MHD_YES;
 	}
 	let_go(rq->c);
+	rq->c->place.patience_ns = h->request_ns;
 	if (rc < 0) {
 		wb_buf_finish(&r.body);
 		return rc == -ENOENT
@@ -181,6 +201,16 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 	/* libmicrohttpd frees with free(), as wb_free() does. */
 	return reply_bytes(conn, &(struct head){r.status, r.content_type, r.location}, data, bytes,
 		MHD_RESPMEM_MUST_FREE);
+}
+
+/* Its request is here; it may take its answer. */
+static void asked(struct conn *c)
+{
+	c->is_asked = true;
+	c->place.is_firm = true;
+	c->place.since_ns = wb_now_ns(&wb_clock_real);
+	c->place.patience_ns = c->h->request_ns;
+	c->due_ns = c->place.since_ns + c->h->reply_ns;
 }
 
 /* NOLINTNEXTLINE(readability-function-size): libmicrohttpd sets the parameters. */
@@ -207,7 +237,7 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 	if (!rq.c)
 		return MHD_NO;
 	if (!rq.c->is_asked)
-		wb__http_conn_asked(rq.c, wb_now_ns(&wb_clock_real));
+		asked(rq.c);
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
 		return reply_text(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "405 only GET and HEAD");
 	/* The library takes any word for an address; handlers go on from its first slash. */
@@ -218,11 +248,45 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
+static void free_conn(struct conn *c)
+{
+	wb__place_leave(&c->h->places, &c->place);
+	*c->prev = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	wb_free(c);
+}
+
+/* Both ends see a closed connection; libmicrohttpd when it looks. */
+static void cut(struct conn *c)
+{
+	wb__place_leave(&c->h->places, &c->place);
+	c->due_ns = UINT64_MAX;
+	(void)shutdown(c->fd, SHUT_RDWR);
+}
+
+/* When the next one's time is over; UINT64_MAX = never.  @n: so many were cut now. */
+static uint64_t cut_late(struct wb_http *h, uint32_t *n)
+{
+	uint64_t now = wb_now_ns(&wb_clock_real), due = UINT64_MAX;
+
+	*n = 0;
+	for (struct conn *c = h->conn; c; c = c->next) {
+		if (now < c->due_ns) {
+			due = WB_MIN(due, c->due_ns);
+			continue;
+		}
+		cut(c);
+		++*n;
+	}
+	return due;
+}
+
 static void on_connection(void *cookie, struct MHD_Connection *conn, void **context,
 	enum MHD_ConnectionNotificationCode what)
 {
 	struct wb_http *h = cookie;
-	struct wb__http_conn *c = *context;
+	struct conn *c = *context;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
 		*context = h->adding;
@@ -231,7 +295,7 @@ static void on_connection(void *cookie, struct MHD_Connection *conn, void **cont
 		if (h->adding == c)
 			h->adding = NULL;
 		let_go(c);
-		wb__http_conn_free(c);
+		free_conn(c);
 		*context = NULL;
 	}
 }
@@ -241,7 +305,7 @@ static void run(struct wb_http *h)
 	uint32_t n;
 
 	MHD_run(h->daemon);
-	(void)wb__http_conns_late(&h->conns, wb_now_ns(&wb_clock_real), &n);
+	(void)cut_late(h, &n);
 	if (n)
 		MHD_run(h->daemon);
 }
@@ -253,9 +317,9 @@ static void turn(struct wb_http *h)
 	uint32_t n;
 
 	run(h);
+	due = cut_late(h, &n);
 	now = wb_now_ns(&wb_clock_real);
-	due = wb__http_conns_late(&h->conns, now, &n);
-	after = n ? 0 : due == UINT64_MAX ? UINT64_MAX : due - now;
+	after = due == UINT64_MAX ? UINT64_MAX : due > now && !n ? due - now : 0;
 	if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
 		after = WB_MIN(after, WB_MAX(ms, 1u) * WB_NS_PER_MS);
 	if (after != UINT64_MAX)
@@ -289,30 +353,61 @@ static void shed(int fd)
 	close(fd);
 }
 
+/* A place, where another has to give up its own. */
+static bool make_room(struct wb_http *h, const struct wb__source *source)
+{
+	uint64_t now = wb_now_ns(&wb_clock_real);
+	struct wb__place *gone;
+
+	if (!wb__places_room(&h->places, source, now, &gone)) {
+		run(h); /* of many that come at once those before may be done */
+		if (!wb__places_room(&h->places, source, now, &gone))
+			return false;
+	}
+	if (gone) {
+		cut(wb_container_of(gone, struct conn, place));
+		MHD_run(h->daemon);
+	}
+	return true;
+}
+
+static struct conn *add_conn(struct wb_http *h, const struct wb__source *source, int fd)
+{
+	struct conn *c = wb_zalloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->h = h;
+	c->fd = fd;
+	c->place.source = *source;
+	c->place.since_ns = wb_now_ns(&wb_clock_real);
+	c->place.patience_ns = SLOW_NS;
+	c->due_ns = c->place.since_ns + h->request_ns;
+	wb__place_take(&h->places, &c->place);
+	c->next = h->conn;
+	c->prev = &h->conn;
+	if (c->next)
+		c->next->prev = &c->next;
+	h->conn = c;
+	return c;
+}
+
 static void take(struct wb_http *h, int fd, const struct sockaddr *sa, socklen_t len)
 {
 	struct wb__source source = wb__source_of(sa);
-	uint64_t now = wb_now_ns(&wb_clock_real);
-	struct wb__http_conn *gone;
 
-	if (!wb__http_conns_room(&h->conns, &source, now, &gone)) {
-		run(h); /* of many that come at once those before may be done */
-		if (!wb__http_conns_room(&h->conns, &source, now, &gone)) {
-			shed(fd);
-			return;
-		}
+	if (!make_room(h, &source)) {
+		shed(fd);
+		return;
 	}
-	if (gone) {
-		wb__http_conn_cut(gone);
-		MHD_run(h->daemon);
-	}
-	if (wb__http_conn_add(&h->conns, &source, fd, now, &h->adding) < 0) {
+	h->adding = add_conn(h, &source, fd);
+	if (!h->adding) {
 		close(fd);
 		return;
 	}
 	/* It has closed the socket when it fails. */
 	if (MHD_add_connection(h->daemon, fd, sa, len) != MHD_YES && h->adding)
-		wb__http_conn_free(h->adding);
+		free_conn(h->adding);
 	h->adding = NULL;
 }
 
@@ -354,7 +449,7 @@ static int start_daemon(struct wb_http *h)
 	/* Twice what we let in: those that were cut may not be gone yet. */
 	h->daemon = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-		on_request, h, MHD_OPTION_CONNECTION_LIMIT, 2 * h->conns.n_max,
+		on_request, h, MHD_OPTION_CONNECTION_LIMIT, 2 * h->places.n_max,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)16384, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, h, MHD_OPTION_END);
 	return h->daemon ? 0 : -ENOMEM;
@@ -387,7 +482,10 @@ int wb_http_start(struct wb_loop *loop, const struct wb_http_opts *o, struct wb_
 	h->fd = -1;
 	h->fn = o->fn;
 	h->cookie = o->cookie;
-	wb__http_conns_init(&h->conns, o);
+	h->request_ns = o->request_ns ? o->request_ns : REQUEST_NS;
+	h->reply_ns = o->reply_ns ? o->reply_ns : REPLY_NS;
+	wb__places_init(&h->places, o->conns_max ? o->conns_max : CONNS_MAX,
+		o->source_max ? o->source_max : SOURCE_MAX);
 	rc = o->socket ? wb__unix_bind(o->socket, SOCK_STREAM, 0600, &h->file, &h->fd, err)
 		       : wb__tcp_bind("http", o->host, o->port, &h->fd, &h->port, err);
 	if (!rc) {
@@ -422,7 +520,7 @@ void wb_http_stop(struct wb_http *h)
 	if (h->fd >= 0)
 		close(h->fd);
 	/* It cannot stop while a connection waits. */
-	for (struct wb__http_conn *c = h->conns.first; c; c = c->next)
+	for (struct conn *c = h->conn; c; c = c->next)
 		if (c->held && !c->held->is_decided)
 			MHD_resume_connection(c->mhd);
 	if (h->daemon)

@@ -94,14 +94,18 @@ struct wb__chan_owner { /* a listener's hooks; NULL members are not called */
 	void (*on_failed)(void *cookie, struct wb_chan *ch, const char *peer,
 		const struct wb_err *why); /* it failed; frees itself after */
 	void (*on_gone)(void *gone_cookie); /* a ready channel was freed */
+	int (*on_trust)(void *gone_cookie, enum wb_chan_trust how_far);
 };
 
-/** wb__tls_accept - server side of a connected socket; takes @fd_take on success. */
+/** wb__tls_accept - server side of a connected socket; takes @fd_take on success.  @waited_ns: of
+ *  limits->connect_ns, gone by already. */
 int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const char *peer,
-	const struct wb_chan_limits *limits, const struct wb__chan_owner *owner,
+	const struct wb_chan_limits *limits, uint64_t waited_ns, const struct wb__chan_owner *owner,
 	struct wb_chan **out);
 /** wb__tls_abandon - end a channel whose handshake is not done; no callback. */
 void wb__tls_abandon(struct wb_chan *ch);
+/** wb__tls_end - end one that is open, at once. */
+void wb__tls_end(struct wb_chan *ch, const struct wb_err *why);
 
 void wb__tcp_tune(int fd);
 

@@ -5,23 +5,36 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/internal.h"
+#include "net/places.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TLS_HANDSHAKE 0x16 /* first byte of every TLS connection */
-#define LINGER_NS (2 * WB_NS_PER_S) /* whoever wants something has said more by then */
+/* Whoever wants something has begun to say so by the first, and got on by the second. */
+#define SILENT_NS (500 * WB_NS_PER_MS)
+#define LINGER_NS (2 * WB_NS_PER_S)
+#define DEADLINE_NS (5 * WB_NS_PER_S)
+#define CONNS_MAX 4096
+#define PENDING_MAX 256
+#define SOURCE_MAX 64
+#define CLAIMS_MAX 1024
+#define CLAIMS_SOURCE_MAX 256
 
-/* A connection whose kind is not known yet, or whose handshake is not done. */
-struct pending {
-	struct pending *next, **prev;
+enum state { WAITS, HANDSHAKE, SILENT, CLAIMS, KNOWN };
+
+/* A connection, and how far it has come; until it is known it holds a place among strangers, or,
+ * once it has said who it is and that is looked at, among claims. */
+struct conn {
+	struct conn *next, **prev; /* those without an open channel */
 	struct wb_listener *l;
+	struct wb__place place;
 	struct wb_watch *watch;
 	struct wb_timer *timer;
-	struct wb_chan *chan; /* in its handshake */
+	struct wb_chan *chan; /* from its handshake on */
+	enum state state;
 	int fd; /* -1 once handed on */
-	uint64_t since_ns;
 	char peer[WB__PEER_MAX];
 };
 
@@ -31,25 +44,41 @@ struct wb_listener {
 	struct wb_listen_cb cb;
 	struct wb_watch *watch;
 	struct wb_timer *pause;
-	struct pending *pending, **pending_tail; /* oldest first */
-	uint32_t n_pending, n_chan;
+	struct wb__places strangers, claims;
+	struct conn *unopened;
+	uint32_t n_unopened, n_chan;
 	int fd;
 	uint16_t port;
 	bool is_closed; /* freed when the last channel is gone */
 };
 
-/* ---- pending connections --------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
-static void pending_free(struct pending *p)
+static void leave(struct conn *c)
 {
-	*p->prev = p->next;
-	*(p->next ? &p->next->prev : &p->l->pending_tail) = p->prev;
-	p->l->n_pending--;
-	wb_watch_destroy(p->watch);
-	wb_timer_destroy(p->timer);
-	if (p->fd >= 0)
-		close(p->fd);
-	wb_free(p);
+	wb__place_leave(c->state == CLAIMS ? &c->l->claims : &c->l->strangers, &c->place);
+}
+
+static void opened_or_gone(struct conn *c)
+{
+	if (!c->prev)
+		return;
+	*c->prev = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	c->prev = NULL;
+	c->l->n_unopened--;
+}
+
+static void free_conn(struct conn *c)
+{
+	leave(c);
+	opened_or_gone(c);
+	wb_watch_destroy(c->watch);
+	wb_timer_destroy(c->timer);
+	if (c->fd >= 0)
+		close(c->fd);
+	wb_free(c);
 }
 
 static void listener_free_if_idle(struct wb_listener *l)
@@ -60,21 +89,27 @@ static void listener_free_if_idle(struct wb_listener *l)
 	wb_free(l);
 }
 
-static void refuse(struct pending *p, const struct wb_err *why)
+static void refuse(struct conn *c, const struct wb_err *why)
 {
-	if (p->l->cb.on_refused)
-		p->l->cb.on_refused(p->l->cb.cookie, p->peer, why);
-	pending_free(p);
+	if (c->l->cb.on_refused)
+		c->l->cb.on_refused(c->l->cb.cookie, c->peer, why);
+	free_conn(c);
 }
 
 static void chan_ready(void *cookie, struct wb_chan *ch)
 {
-	struct pending *p = cookie;
-	struct wb_listener *l = p->l;
+	struct conn *c = cookie;
 
-	pending_free(p);
-	l->n_chan++;
-	l->cb.on_chan(l->cb.cookie, ch);
+	opened_or_gone(c);
+	c->l->n_chan++;
+	if (c->l->o.proves_later) {
+		c->state = SILENT;
+		c->place.since_ns = wb_now_ns(&wb_clock_real);
+	} else {
+		leave(c);
+		c->state = KNOWN;
+	}
+	c->l->cb.on_chan(c->l->cb.cookie, ch);
 }
 
 static void chan_failed(
@@ -87,62 +122,110 @@ static void chan_failed(
 
 static void chan_gone(void *cookie)
 {
-	struct wb_listener *l = cookie;
+	struct conn *c = cookie;
+	struct wb_listener *l = c->l;
 
+	free_conn(c);
 	l->n_chan--;
 	listener_free_if_idle(l);
 }
 
-static void silent(void *cookie)
+/* Another needs its place. */
+static void put_out(struct wb__place *p)
 {
-	struct pending *p = cookie;
+	struct conn *c = wb_container_of(p, struct conn, place);
 	struct wb_err err = {0};
 
-	wb_err_set(&err, -ETIMEDOUT, "%s connected and said nothing", p->peer);
-	refuse(p, &err);
+	if (c->state == WAITS || c->state == HANDSHAKE) {
+		if (c->chan)
+			wb__tls_abandon(c->chan);
+		free_conn(c);
+		return;
+	}
+	leave(c);
+	c->state = KNOWN; /* it is as good as gone */
+	wb_err_set(&err, -EUSERS, "%s made room for others: it has not proved who it is", c->peer);
+	wb__tls_end(c->chan, &err);
 }
 
-static void begin_tls(struct pending *p)
+static int chan_trust(void *cookie, enum wb_chan_trust how_far)
 {
-	const struct wb__chan_owner owner = {p, p->l, chan_ready, chan_failed, chan_gone};
+	struct conn *c = cookie;
+	struct wb_listener *l = c->l;
+	struct wb__place *gone;
+	uint64_t now = wb_now_ns(&wb_clock_real);
+
+	if (c->state == SILENT && how_far == WB_CHAN_CLAIMS) {
+		if (!wb__places_room(&l->claims, &c->place.source, now, &gone))
+			return -EUSERS;
+		leave(c);
+		if (gone)
+			put_out(gone);
+		c->state = CLAIMS;
+		c->place.since_ns = now;
+		c->place.patience_ns = UINT64_MAX; /* others find out, in their time */
+		wb__place_take(&l->claims, &c->place);
+	} else if (c->state != KNOWN && how_far == WB_CHAN_PROVED) {
+		leave(c);
+		c->state = KNOWN;
+	}
+	return 0;
+}
+
+static void silent(void *cookie)
+{
+	struct conn *c = cookie;
+	struct wb_err err = {0};
+
+	wb_err_set(&err, -ETIMEDOUT, "%s connected and said nothing", c->peer);
+	refuse(c, &err);
+}
+
+/* The deadline is for all of it: what it waited counts. */
+static void begin_tls(struct conn *c)
+{
+	const struct wb__chan_owner owner = {c, c, chan_ready, chan_failed, chan_gone, chan_trust};
+	uint64_t waited = wb_now_ns(&wb_clock_real) - c->place.since_ns;
 	struct wb_err err = {0};
 	int rc;
 
-	wb_watch_destroy(p->watch);
-	p->watch = NULL;
-	wb_timer_destroy(p->timer);
-	p->timer = NULL;
+	wb_watch_destroy(c->watch);
+	c->watch = NULL;
+	wb_timer_destroy(c->timer);
+	c->timer = NULL;
+	c->state = HANDSHAKE;
+	c->place.patience_ns = LINGER_NS;
 	rc = wb__tls_accept(
-		p->l->loop, p->l->o.tls, p->fd, p->peer, &p->l->o.limits, &owner, &p->chan);
+		c->l->loop, c->l->o.tls, c->fd, c->peer, &c->l->o.limits, waited, &owner, &c->chan);
 	if (rc < 0) {
-		wb_err_set(&err, rc, "%s: %s", p->peer, wb_strerror(rc));
-		refuse(p, &err);
+		wb_err_set(&err, rc, "%s: %s", c->peer, wb_strerror(rc));
+		refuse(c, &err);
 		return;
 	}
-	p->fd = -1;
+	c->fd = -1;
 }
 
-static void hand_out_raw(struct pending *p)
+static void hand_out_raw(struct conn *c)
 {
-	struct wb_listener *l = p->l;
+	struct wb_listener *l = c->l;
 	struct wb_err err = {0};
 	char peer[WB__PEER_MAX];
-	int fd = p->fd;
+	int fd = c->fd;
 
 	if (!l->cb.on_raw) {
-		wb_err_set(&err, -EPROTO, "%s does not speak TLS", p->peer);
-		refuse(p, &err);
+		wb_err_set(&err, -EPROTO, "%s does not speak TLS", c->peer);
+		refuse(c, &err);
 		return;
 	}
-	strcpy(peer, p->peer);
-	p->fd = -1;
-	pending_free(p);
+	strcpy(peer, c->peer);
+	c->fd = -1;
+	free_conn(c);
 	l->cb.on_raw(l->cb.cookie, fd, peer);
 }
 
 static void first_byte(void *cookie, int events)
 {
-	struct pending *p = cookie;
+	struct conn *p = cookie;
 	struct wb_err err = {0};
 	uint8_t byte;
 	ssize_t n = recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -178,57 +261,50 @@ static void turn_away(struct wb_listener *l, int fd, const char *peer, int rc, c
 		l->cb.on_refused(l->cb.cookie, peer, &err);
 }
 
-static void drop(struct pending *p)
+static bool make_room(struct wb_listener *l, const struct wb__source *source)
 {
-	if (p->chan)
-		wb__tls_abandon(p->chan);
-	pending_free(p);
-}
+	struct wb__place *gone;
 
-/* When all places are taken, who has held one for long without getting on makes room; not who has
- * just come: of many that come at once those before would end those that are nearly through. */
-static bool make_room(struct wb_listener *l)
-{
-	struct pending *p = l->pending;
-
-	if (l->n_pending + l->n_chan >= l->o.conns_max)
+	if (l->n_unopened + l->n_chan >= l->o.conns_max ||
+		!wb__places_room(&l->strangers, source, wb_now_ns(&wb_clock_real), &gone))
 		return false;
-	if (l->n_pending < l->o.pending_max)
-		return true;
-	if (wb_now_ns(&wb_clock_real) - p->since_ns < LINGER_NS)
-		return false;
-	drop(p);
+	if (gone)
+		put_out(gone);
 	return true;
 }
 
-static void take_connection(struct wb_listener *l, int fd, const char *peer)
+static void take_connection(
+	struct wb_listener *l, int fd, const struct wb__source *source, const char *peer)
 {
-	uint64_t ns = l->o.limits.connect_ns ? l->o.limits.connect_ns : 10 * WB_NS_PER_S;
-	struct pending *p;
+	struct conn *c;
 
-	if (!make_room(l)) {
+	if (!make_room(l, source)) {
 		turn_away(l, fd, peer, -EUSERS, "too many connections");
 		return;
 	}
-	p = wb_zalloc(1, sizeof(*p));
-	if (!p) {
+	c = wb_zalloc(1, sizeof(*c));
+	if (!c) {
 		turn_away(l, fd, peer, -ENOMEM, "out of memory");
 		return;
 	}
-	p->l = l;
-	p->fd = fd;
-	strcpy(p->peer, peer);
-	p->since_ns = wb_now_ns(&wb_clock_real);
-	p->prev = l->pending_tail;
-	*p->prev = p;
-	l->pending_tail = &p->next;
-	l->n_pending++;
-	if (wb_timer_create(l->loop, silent, p, &p->timer) < 0 ||
-		wb_watch_create(l->loop, fd, WB_READABLE, first_byte, p, &p->watch) < 0) {
-		pending_free(p);
+	c->l = l;
+	c->fd = fd;
+	strcpy(c->peer, peer);
+	c->place = (struct wb__place){
+		.source = *source, .since_ns = wb_now_ns(&wb_clock_real), .patience_ns = SILENT_NS};
+	wb__place_take(&l->strangers, &c->place);
+	c->next = l->unopened;
+	c->prev = &l->unopened;
+	if (c->next)
+		c->next->prev = &c->next;
+	l->unopened = c;
+	l->n_unopened++;
+	if (wb_timer_create(l->loop, silent, c, &c->timer) < 0 ||
+		wb_watch_create(l->loop, fd, WB_READABLE, first_byte, c, &c->watch) < 0) {
+		free_conn(c);
 		return;
 	}
-	wb_timer_start(p->timer, ns, 0);
+	wb_timer_start(c->timer, l->o.limits.connect_ns, 0);
 }
 
 static void pause_over(void *cookie)
@@ -246,12 +322,14 @@ static void listener_fired(void *cookie, int events)
 	for (int i = 0; i < 64 && !l->is_closed; i++) {
 		struct sockaddr_storage sa = {0};
 		socklen_t len = sizeof(sa);
+		struct wb__source source;
 		char peer[WB__PEER_MAX];
 		int fd = accept4(l->fd, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
 			wb__addr_text((const struct sockaddr *)&sa, peer, sizeof(peer));
-			take_connection(l, fd, peer);
+			source = wb__source_of((const struct sockaddr *)&sa);
+			take_connection(l, fd, &source, peer);
 			continue;
 		}
 		if (wb__accept_pause(errno)) {
@@ -280,9 +358,11 @@ int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct
 	l->o = *o;
 	l->cb = *cb;
 	l->fd = -1;
-	l->pending_tail = &l->pending;
-	l->o.conns_max = o->conns_max ? o->conns_max : 4096;
-	l->o.pending_max = o->pending_max ? o->pending_max : 256;
+	l->o.conns_max = o->conns_max ? o->conns_max : CONNS_MAX;
+	l->o.limits.connect_ns = o->limits.connect_ns ? o->limits.connect_ns : DEADLINE_NS;
+	wb__places_init(&l->strangers, o->pending_max ? o->pending_max : PENDING_MAX,
+		o->source_max ? o->source_max : SOURCE_MAX);
+	wb__places_init(&l->claims, CLAIMS_MAX, CLAIMS_SOURCE_MAX);
 	wb__tls_ref(o->tls);
 	rc = wb__tcp_bind("listen", o->host, o->port, &l->fd, &l->port, err);
 	if (!rc && (wb_timer_create(loop, pause_over, l, &l->pause) < 0 ||
@@ -312,7 +392,7 @@ void wb_listener_close(struct wb_listener *l)
 	wb_timer_destroy(l->pause);
 	if (l->fd >= 0)
 		close(l->fd);
-	while (l->pending)
-		drop(l->pending);
+	while (l->unopened)
+		put_out(&l->unopened->place);
 	listener_free_if_idle(l);
 }

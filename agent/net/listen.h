@@ -6,8 +6,14 @@
  *
  * The first byte of a new connection decides: 0x16 (a TLS handshake record) becomes a channel;
  * anything else is handed out as a raw socket with that byte still unread, when the listener has
- * an on_raw, and closed otherwise.  Silent connections end at a deadline.
- * Threads: the loop's.  Layer: net (L1).
+ * an on_raw, and closed otherwise.
+ *
+ * Who connects is a stranger until it has proved who it is: by the handshake, where that takes a
+ * key, else when wb_chan_trust() says so.  Of strangers there are so many in all and of one
+ * address; when the house is full, the address that has most of them gives one up for an address
+ * that has fewer, else the oldest goes that has not got on.  Those whose claim is looked at
+ * (WB_CHAN_CLAIMS) are counted for themselves: 1024, 256 of one address.  Silent connections end at
+ * a deadline. Threads: the loop's.  Layer: net (L1).
  */
 #include "net/tls.h"
 
@@ -29,11 +35,14 @@ struct wb_listen_opts {
 	const char *host; /* address; NULL or "" = all */
 	uint16_t port; /* 0 = any free one */
 	struct wb_tls *tls; /* server context, referenced */
-	struct wb_chan_limits limits; /* connect_ns bounds silence and handshake */
-	uint32_t conns_max; /* channels and pending connections; 0 = 4096 */
-	/* Connections without a finished handshake; 0 = 256.  One that comes to a full house is
-	 * turned away, unless the oldest of them has lingered for two seconds, which then goes. */
-	uint32_t pending_max;
+	/* connect_ns: for silence and handshake together; 0 = 5 s */
+	struct wb_chan_limits limits;
+	uint32_t conns_max; /* in all; 0 = 4096 */
+	uint32_t pending_max; /* strangers; 0 = 256 */
+	/* Of one address but this pod's own; 0 = 64.  Pods rarely share one: those on the host's
+	 * network do, and those behind a gateway of another cluster. */
+	uint32_t source_max;
+	bool proves_later; /* a handshake proves nothing: it takes wb_chan_trust() */
 };
 
 /** wb_listen - bind and listen.  0; -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, ... (address named);

@@ -472,8 +472,9 @@ int wb__chan_new(struct wb_loop *loop, struct wb_tls *tls, const char *peer,
 	return 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one call, of the listener. */
 int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const char *peer,
-	const struct wb_chan_limits *limits, const struct wb__chan_owner *owner,
+	const struct wb_chan_limits *limits, uint64_t waited_ns, const struct wb__chan_owner *owner,
 	struct wb_chan **out)
 {
 	struct wb__tls_chan *c;
@@ -488,6 +489,7 @@ int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const 
 		wb_free(c);
 		return rc;
 	}
+	wb_timer_start(c->timer, c->limits.connect_ns - WB_MIN(waited_ns, c->limits.connect_ns), 0);
 	c->owner = *owner;
 	*out = &c->base;
 	return 0;
@@ -499,6 +501,21 @@ void wb__tls_abandon(struct wb_chan *ch)
 
 	c->is_abandoned = true;
 	wb__chan_end(c, NULL);
+}
+
+void wb__tls_end(struct wb_chan *ch, const struct wb_err *why)
+{
+	wb__chan_end(of(ch), why);
+}
+
+static int chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
+{
+	struct wb__tls_chan *c = of(ch);
+
+	/* While it ends, its owner waits for nothing but that. */
+	return c->owner.on_trust && c->state == WB__OPEN
+		       ? c->owner.on_trust(c->owner.gone_cookie, how_far)
+		       : 0;
 }
 
 static const char *chan_peer(const struct wb_chan *ch)
@@ -535,4 +552,5 @@ static const struct wb_chan_ops tls_ops = {.send = chan_send,
 	.peer = chan_peer,
 	.identity = chan_identity,
 	.queued = chan_queued,
-	.binding = chan_binding};
+	.binding = chan_binding,
+	.trust = chan_trust};

@@ -13,7 +13,7 @@
 #include "proto/messages.h"
 
 #define MOD "operator"
-#define HELLO_DEADLINE_NS (10 * WB_NS_PER_S)
+#define HELLO_DEADLINE_NS (5 * WB_NS_PER_S)
 #define CLAIM_DEADLINE_NS (30 * WB_NS_PER_S) /* for us to find out; agents wait less */
 #define CONTENT_PART_BYTES (1u << 20)
 #define MANIFEST_BYTES_MAX (256u << 20)

@@ -292,6 +292,12 @@ static void claim(struct peer *p)
 			"connection");
 		return;
 	}
+	if (wb_chan_trust(p->ch, WB_CHAN_CLAIMS) < 0) {
+		wb__serve_reject(p, -EUSERS, true,
+			"too many agents of this address have not proved yet who they are: try "
+			"again");
+		return;
+	}
 	p->state = PEER_CLAIMED;
 	p->was_claimed = true;
 	p->s->env.authenticate(p->s->env.ctx, p->id, &c);
@@ -360,7 +366,7 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_s
 			who             ? "namespace"
 			: rc == -EAGAIN ? "unchecked"
 					: "token");
-	else if (speaks_ours(p) && knows_objects(p))
+	else if (wb_chan_trust(p->ch, WB_CHAN_PROVED) == 0 && speaks_ours(p) && knows_objects(p))
 		wb__serve_let_in(p);
 	wb__serve_act_all(s);
 }

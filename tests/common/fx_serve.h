@@ -27,6 +27,8 @@ struct wire {
 	struct wb_buf out;
 	size_t read;
 	bool is_closed, is_told;
+	bool is_crowded; /* its listener has no room for a claim */
+	int trust[2]; /* calls */
 };
 
 static struct wb_fake_clock clk;
@@ -70,8 +72,16 @@ static inline int wire_binding(const struct wb_chan *ch, uint8_t *out)
 	return 0;
 }
 
+static inline int wire_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
+{
+	struct wire *w = wb_container_of(ch, struct wire, ch);
+
+	w->trust[how_far]++;
+	return how_far == WB_CHAN_CLAIMS && w->is_crowded ? -EUSERS : 0;
+}
+
 static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_peer, wire_queued, wire_binding};
+	wire_send, wire_close, wire_peer, wire_peer, wire_queued, wire_binding, wire_trust};
 
 static inline uint64_t wall(void *ctx)
 {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod without any credentials can do to others: nothing that they notice."""
 import contextlib
+import json
 import socket
 import subprocess
 import threading
@@ -126,6 +127,69 @@ def a_request_that_trickles_is_ended_within_seconds():
             assert s_closed and 4 < time.monotonic() - t0 < 8 * SLOW, time.monotonic() - t0
 
 
+class IdleFlood(threading.Thread):
+    """So many connections that say nothing, each opened again when it is closed."""
+
+    def __init__(self, port, sources, n=256):
+        super().__init__(daemon=True)
+        self.port, self.sources, self.n = port, sources, n
+        self.done, self.full = threading.Event(), threading.Event()
+
+    def run(self):
+        socks, turn = [], 0
+        while not self.done.is_set():
+            with contextlib.suppress(OSError):
+                while len(socks) < self.n:
+                    turn += 1
+                    s = dial(self.port, self.sources[turn % len(self.sources)])
+                    s.setblocking(False)
+                    socks.append(s)
+            self.full.set()
+            for s in list(socks):
+                try:
+                    s.recv(1)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pass
+                s.close()
+                socks.remove(s)
+            self.done.wait(0.05)
+        for s in socks:
+            s.close()
+
+    def __enter__(self):
+        self.start()
+        assert self.full.wait(20 * SLOW)
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
+
+
+def idle_connections_keep_no_agent_out():
+    """From one address, from four (256 places, 64 of each), and from the agent's own."""
+    for sources in ([ATTACKER], [f"127.0.0.{66 + i}" for i in range(4)], ["127.0.0.1"]):
+        with Cluster() as c:
+            op = c.operator()
+            with IdleFlood(op.port, sources):
+                within(6, lambda c=c: c.agent("t").expect("operator connected", reject=None))
+                t = c.worker("t", "trainer")
+                with IdleFlood(agent_port(c.agents["t"]), sources):  # other agents come to a port of the same kind
+                    within(6, lambda c=c: c.agent("r").expect("operator connected", reject=None))
+                    r = c.worker("r", "rollout", engine="e")
+                    for w in (t, r):
+                        w.expect("planned")
+                    t.say("send 1")
+                    t.expect("sent 1 .*Committed")
+                    r.expect("update 1 ok")
+
+
+def agent_port(agent):
+    return json.loads(get(agent.http, "/status")[1])["port"]
+
+
 if __name__ == "__main__":
-    run(slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
+    run(idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
         a_request_that_trickles_is_ended_within_seconds, together=3)

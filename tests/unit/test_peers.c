@@ -68,7 +68,7 @@ static size_t wire_queued(const struct wb_chan *ch)
 }
 
 static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_identity, wire_queued, NULL};
+	wire_send, wire_close, wire_peer, wire_identity, wire_queued, NULL, NULL};
 
 static void say(struct wire *w, uint16_t type, const void *msg)
 {

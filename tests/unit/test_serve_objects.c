@@ -204,6 +204,7 @@ static void token_set_up(void)
 			.authenticate = authenticate, .unclaim = unclaim, .event = event});
 	ck_assert_int_eq(put_object("", 7), 0);
 	claimed_peer = unclaimed_peer = 0;
+	claimed[0] = '\0';
 	hello_binding = NULL;
 	hello_version = 1;
 	events[0] = '\0';
@@ -231,9 +232,11 @@ START_TEST(token_is_asked_about_before_anything_is_told)
 	hello_with(&train, "secret", "a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a"); /* the whole name */
 	expect_nothing(&train);
+	ck_assert(train.trust[WB_CHAN_CLAIMS] == 1 && !train.trust[WB_CHAN_PROVED]);
 	wb_serve_authenticated(s, claimed_peer + 1, &pod_of_default, 0, ""); /* nobody */
 	expect_nothing(&train);
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
+	ck_assert_int_eq(train.trust[WB_CHAN_PROVED], 1);
 	welcome(&train, 1);
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "late"); /* it is in */
 	ck_assert(!train.is_closed);
@@ -260,6 +263,22 @@ START_TEST(refused_token_is_told_why_and_may_come_again)
 	expect_nothing(&train);
 	end_wire(&train);
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, ""); /* gone */
+}
+END_TEST
+
+START_TEST(a_claim_too_many_is_told_and_may_come_again)
+{
+	union wb_msg m;
+
+	open_wire(&train);
+	train.is_crowded = true;
+	hello_with(&train, "secret", "default/a");
+	ck_assert_str_eq(claimed, "");
+	expect(&train, WBP_REJECT, &m);
+	ck_assert(m.reject.retry && train.is_closed);
+	ck_assert_ptr_nonnull(strstr(m.reject.sentence, "too many agents of this address"));
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
 }
 END_TEST
 
@@ -631,6 +650,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, token_set_up, tear_down);
 	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
+	tcase_add_test(tc, a_claim_too_many_is_told_and_may_come_again);
 	tcase_add_loop_test(
 		tc, claim_that_nothing_proves_is_only_counted, 0, (int)WB_ARRAY_SIZE(claims));
 	tcase_add_test(tc, claim_to_two_namespaces_is_told_in_the_one_that_is_proved);
