@@ -7,12 +7,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/portfile.h"
+#include "mem/cgroup.h"
 #include "net/listen.h"
 #include "net/loop.h"
 #include "operator-shim/cluster.h"
 #include "operator-shim/kube/http.h"
 #include "operator-shim/options.h"
 #include "operator-shim/pages.h"
+#include "operator-shim/serve/budget.h"
 #include "proto/messages.h"
 
 #include <errno.h>
@@ -24,7 +26,6 @@
 #include <unistd.h>
 
 #define MOD "operator"
-#define CONNS_MAX 65536 /* a pod has one for each of its objects */
 #define PROBES_SOURCE_MAX 4
 #define TLS_RELOAD_NS (60 * WB_NS_PER_S)
 
@@ -265,8 +266,20 @@ static void on_reload(void *cookie)
 	wb_free(all.list);
 }
 
+/* What this process may use: the limit of its control group, or else what the machine has. */
+static uint64_t memory_of_process(void)
+{
+	uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct wb_cgroup_memory m;
+
+	if (wb_cgroup_memory(NULL, NULL, &m, NULL) < 0)
+		return machine;
+	return WB_MIN(m.limit_bytes, machine);
+}
+
 static int start_serve(struct app *a, struct wb_err *err)
 {
+	struct wb_budget_limits limits;
 	struct wb_serve_env env = {.ctx = a,
 		.clock = &wb_clock_real,
 		.wall_ns = wall_ns,
@@ -278,11 +291,14 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};
-	struct wb_serve_opts so = {
-		.name = a->o.name, .settle_ns = a->o.settle_ns, .n_series = a->o.n_series};
+	struct wb_serve_opts so = {.name = a->o.name,
+		.settle_ns = a->o.settle_ns,
+		.n_series = a->o.n_series,
+		.limits = &limits};
 	struct specs all = {0};
 	int rc;
 
+	wb__operator_limits(&a->o, memory_of_process(), &limits);
 	rc = read_specs(&a->o, &all, err);
 	if (rc < 0)
 		return rc;
@@ -367,13 +383,25 @@ static int start_tls(struct app *a, struct wb_err *err)
 	return rc;
 }
 
+/* Agents and those that have not said yet who they are; whom there is no room for is told so, for
+ * which it needs a channel. */
+static uint32_t conns_max(const struct app *a)
+{
+	struct wb_budget_limits l;
+	uint64_t n;
+
+	wb__operator_limits(&a->o, memory_of_process(), &l);
+	n = l.v[WB_BUDGET_AGENTS][WB_BUDGET_ALL] + 2 * l.v[WB_BUDGET_CONNECTIONS][WB_BUDGET_ALL];
+	return (uint32_t)WB_MIN(n, UINT32_MAX);
+}
+
 static int start_listener(struct app *a, struct wb_err *err)
 {
 	struct wb_listen_opts lo = {.host = a->o.listen.host,
 		.port = a->o.listen.port,
 		.tls = a->tls,
 		.limits = {.framer = wb_frame_length},
-		.conns_max = CONNS_MAX,
+		.conns_max = conns_max(a),
 		.proves_later = wb__operator_has_tokens(&a->o)};
 	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};
 

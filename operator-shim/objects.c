@@ -27,6 +27,7 @@ struct item {
 	char ns[WB_SPEC_NAMESPACE_MAX + 1], name[WB_SPEC_NAME_MAX + 1];
 	char uid[64];
 	struct wb__status status;
+	bool is_over; /* it was refused because there are too many objects */
 };
 
 struct wb__objects {
@@ -160,6 +161,7 @@ static void judge(struct wb__objects *d, struct item *i, json_t *o, int64_t gene
 	int rc = serve_it(d, i, o, &err);
 	const char *reason = rc == 0 ? NULL : rc == -EINVAL ? REFUSED : "NotServed";
 
+	i->is_over = rc == -EDQUOT;
 	if (reason) {
 		WB_LOG_ERR(MOD, "object not taken", WB_S("object", i->key), WB_S("why", err.msg));
 		post(d, i, reason, "", err.msg);
@@ -188,6 +190,20 @@ static void on_put(void *cookie, json_t *o)
 		judge(d, i, o, generation);
 }
 
+/* One that there was no room for takes the place of one that has gone: of its own namespace, or of
+ * all. */
+static void fill_room(struct wb__objects *d)
+{
+	for (struct item *i = d->item; i; i = i->next) {
+		json_t *o = i->is_over ? wb_kube_watch_get(d->watch, i->ns, i->name) : NULL;
+
+		if (!o || !wb_serve_has_room(d->p.serve, i->key))
+			continue;
+		on_put(d, o);
+		return;
+	}
+}
+
 static void on_gone(void *cookie, json_t *o)
 {
 	struct wb__objects *d = cookie;
@@ -203,6 +219,7 @@ static void on_gone(void *cookie, json_t *o)
 	wb__certs_owner(d->p.certs, i->ns, i->name, i->uid, false);
 	free_item(i);
 	wb_serve_remove(d->p.serve, key);
+	fill_room(d);
 }
 
 static void on_synced(void *cookie)

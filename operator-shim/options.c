@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/serve.h"
 #include "weightbridge/version.h"
 
@@ -125,6 +126,43 @@ static int set_series(void *options, const char *arg)
 	return rc;
 }
 
+static int set_memory(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+
+	return wb_cli_size(arg, false, &o->memory_bytes) < 0 || !o->memory_bytes ? -EINVAL : 0;
+}
+
+static int set_planning(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+
+	return wb_cli_size(arg, false, &o->planning_bytes) < 0 || !o->planning_bytes ? -EINVAL : 0;
+}
+
+/* Others may follow, and --memory too: only whether it can be read is known now. */
+static int set_budget(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+	struct wb_budget_limits any;
+
+	wb_budget_size(UINT64_C(1) << 50, &any);
+	if (o->n_budget == WB_OPERATOR_BUDGETS_MAX || wb_budget_override(&any, arg) < 0)
+		return -EINVAL;
+	o->budget[o->n_budget++] = arg;
+	return 0;
+}
+
+void wb__operator_limits(
+	const struct wb__operator_options *o, uint64_t memory, struct wb_budget_limits *out)
+{
+	wb_budget_size(o->memory_bytes ? o->memory_bytes : memory, out);
+	if (o->planning_bytes)
+		out->planning_bytes = o->planning_bytes;
+	for (size_t i = 0; i < o->n_budget; i++)
+		(void)wb_budget_override(out, o->budget[i]);
+}
+
 #define TEXT(field) NULL, offsetof(struct wb__operator_options, field)
 static const struct wb_cli_row rows[] = {
 	{"file", "FILE", set_file, 0, "a file name, at most 64 of them",
@@ -171,6 +209,14 @@ static const struct wb_cli_row rows[] = {
 	{"metrics-objects", "N", set_series, 0, "0 to 128",
 		"objects that have metrics by their name, at most half of them in one namespace; "
 		"the others are counted together (default: 128)"},
+	{"memory", "SIZE", set_memory, 0, "a size as 1Gi",
+		"size budgets for so much memory (default: what this process may use)"},
+	{"planning-memory", "SIZE", set_planning, 0, "a size as 96Mi",
+		"memory that the computation of one plan may take (default: 3/32 of it)"},
+	{"budget", "KIND=N/N/N", set_budget, 0,
+		"objects, agents, connections, workers, maps, plans or planning, then what all, "
+		"one namespace and one object may have of it, each no more than the one before",
+		"what all, one namespace, one object may take of KIND; may be given several times"},
 };
 #undef TEXT
 

@@ -14,6 +14,7 @@ struct wb_err;
 
 #define WB_OPERATOR_FILES_MAX 64
 #define WB_OPERATOR_NAMES_MAX 16
+#define WB_OPERATOR_BUDGETS_MAX 32
 #define WB_OPERATOR_PORT 7443
 
 struct wb__operator_options {
@@ -37,6 +38,10 @@ struct wb__operator_options {
 	char advertise_text[300];
 	uint64_t settle_ns;
 	unsigned n_series;
+	uint64_t memory_bytes; /* that budgets are sized from; 0 = what the process may use */
+	uint64_t planning_bytes; /* 0 = a share of that */
+	const char *budget[WB_OPERATOR_BUDGETS_MAX]; /* see wb_budget_override() */
+	size_t n_budget;
 };
 
 /** wb__operator_has_tokens - agents show tokens of their pods, not a shared key. */
@@ -44,6 +49,12 @@ static inline bool wb__operator_has_tokens(const struct wb__operator_options *o)
 {
 	return o->tls_cert[0] || o->tls_secret[0];
 }
+
+struct wb_budget_limits;
+/** wb__operator_limits - the budgets: sized from the memory, then as the options say.  @memory:
+ * what the process may use. */
+void wb__operator_limits(
+	const struct wb__operator_options *o, uint64_t memory, struct wb_budget_limits *out);
 
 /** wb__operator_parse - read the command line.  As wb_cli_parse. */
 int wb__operator_parse(int argc, char **argv, struct wb__operator_options *o, struct wb_err *err);

@@ -8,6 +8,8 @@
 
 static _Thread_local uint64_t fail_in;
 static _Thread_local int fail_fired;
+static _Thread_local uint64_t allowed, taken; /* of a job that must not take too much */
+static _Thread_local int is_over;
 
 void wb_mem_fail_at(uint64_t n)
 {
@@ -20,6 +22,44 @@ int wb_mem_failed(void)
 	return fail_fired;
 }
 
+void wb_mem_allow(uint64_t bytes)
+{
+	allowed = bytes;
+	taken = 0;
+	is_over = 0;
+}
+
+int wb_mem_over(void)
+{
+	return is_over;
+}
+
+/* Whether @n times @bytes more are too much.  @had: what goes in exchange. */
+static int is_too_much(size_t n, size_t bytes, size_t had)
+{
+	size_t want;
+
+	if (!allowed)
+		return 0;
+	if (!__builtin_mul_overflow(n, bytes, &want) && want <= allowed &&
+		taken - (had < taken ? had : taken) <= allowed - want)
+		return 0;
+	is_over = 1;
+	return 1;
+}
+
+static void take(const void *p)
+{
+	if (allowed && p)
+		taken += malloc_usable_size((void *)(uintptr_t)p);
+}
+
+/* What another thread had taken does not make room here. */
+static void give(size_t bytes)
+{
+	taken -= bytes < taken ? bytes : taken;
+}
+
 static int must_fail(void)
 {
 	if (!fail_in || --fail_in)
@@ -30,17 +70,33 @@ static int must_fail(void)
 
 void *wb_alloc(size_t bytes)
 {
-	return must_fail() ? NULL : malloc(bytes ? bytes : 1);
+	void *p = must_fail() || is_too_much(1, bytes, 0) ? NULL : malloc(bytes ? bytes : 1);
+
+	take(p);
+	return p;
 }
 
 void *wb_zalloc(size_t n, size_t bytes)
 {
-	return must_fail() ? NULL : calloc(n ? n : 1, bytes ? bytes : 1);
+	void *p = must_fail() || is_too_much(n, bytes, 0) ? NULL
+							  : calloc(n ? n : 1, bytes ? bytes : 1);
+
+	take(p);
+	return p;
 }
 
 void *wb_realloc_array(void *p, size_t n, size_t bytes)
 {
-	return must_fail() ? NULL : reallocarray(p, n ? n : 1, bytes ? bytes : 1);
+	size_t had = allowed && p ? malloc_usable_size(p) : 0;
+	void *grown = must_fail() || is_too_much(n, bytes, had)
+			      ? NULL
+			      : reallocarray(p, n ? n : 1, bytes ? bytes : 1);
+
+	if (!grown)
+		return NULL;
+	give(had);
+	take(grown);
+	return grown;
 }
 
 void *wb_memdup(const void *p, size_t bytes)
@@ -71,11 +127,15 @@ char *wb_strdup(const char *s)
 
 void wb_free(void *p)
 {
+	if (allowed && p)
+		give(malloc_usable_size(p));
 	free(p);
 }
 
 void wb_free_wiped(void *p)
 {
+	if (allowed && p)
+		give(malloc_usable_size(p));
 	if (p)
 		explicit_bzero(p, malloc_usable_size(p));
 	free(p);

@@ -36,6 +36,12 @@ void *wb_memdup(const void *p, size_t bytes) __attribute__((malloc));
  */
 int wb_grow(void *pp, size_t *cap, size_t need, size_t max, size_t elem_bytes);
 
+/** wb_mem_allow - from now on this thread may take @bytes more than it gives back; what is above
+ *  fails, as if memory were short.  0 = no bound. */
+void wb_mem_allow(uint64_t bytes);
+/** wb_mem_over - something has failed since, for that reason. */
+int wb_mem_over(void);
+
 /* Tests: fail allocation number @n from now on this thread (1 = the next; 0 = never). */
 void wb_mem_fail_at(uint64_t n);
 /* Tests: true when the countdown above fired. */

@@ -39,6 +39,7 @@ static const struct {
 	{"AgentLost", "Warning", "Connect"},
 	{"AgentNameTaken", "Warning", "Connect"},
 	{"AuthenticationRejected", "Warning", "Connect"},
+	{"BudgetExceeded", "Warning", "Connect"},
 	{"EngineFed", "Normal", "Transfer"},
 	{"EngineLabelMissing", "Warning", "Connect"},
 	{"EngineTorn", "Warning", "Transfer"},

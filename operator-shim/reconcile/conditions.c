@@ -54,7 +54,7 @@ static void members(struct wb_recon *r, struct wb_recon_now now)
 			*r->aside ? "; " : "", r->aside, sep, r->refused, *bare ? "; " : "", bare);
 	else
 		set(r, now, COND_MEMBERS, COND_FALSE, wb__recon_members_reason(r, lost, bare),
-			"%.250s%s%.250s%s%.250s%s%.250s", r->waiting, sep, r->refused,
+			"%.230s%s%.150s%s%.480s%s%.130s", r->waiting, sep, r->refused,
 			*turned ? "; " : "", turned, *bare ? "; " : "", bare);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LATE_REASON "PlanDeadlineExceeded"
+#define RETRY_NS (30 * WB_NS_PER_S) /* others may have made room */
 
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence)
 {
@@ -54,6 +55,20 @@ void wb__recon_retry(struct wb_recon *r)
 	r->fail_reason = NULL;
 	if (r->stage == STAGE_FAILED)
 		forget_next(r);
+}
+
+void wb__recon_retry_later(struct wb_recon *r, struct wb_recon_now now)
+{
+	if (r->stage != STAGE_FAILED)
+		r->retry_ns = 0;
+	if (!r->retry_ns)
+		return;
+	if (now.ns < r->retry_ns) {
+		wb__recon_due(r, r->retry_ns);
+		return;
+	}
+	r->retry_ns = 0;
+	wb__recon_retry(r);
 }
 
 static int copy_membership(struct membership *to, const struct membership *from)
@@ -212,9 +227,27 @@ bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d)
 	return b && b->is_here;
 }
 
-bool wb_recon_knows(const struct wb_recon *r, struct wb_digest d)
+static bool is_used_by(const struct membership *m, struct wb_digest d)
 {
-	return find_blob(r, d);
+	for (size_t i = 0; i < m->n; i++)
+		if (wb_digest_eq(m->m[i].map, d) || wb_digest_eq(m->m[i].manifest, d))
+			return true;
+	return false;
+}
+
+bool wb_recon_forget(struct wb_recon *r, struct wb_digest d)
+{
+	struct blob *b = find_blob(r, d);
+
+	for (size_t i = 0; i < r->n_worker; i++)
+		if (wb_digest_eq(r->worker[i].map, d) || wb_digest_eq(r->worker[i].manifest, d))
+			return false;
+	if (is_used_by(&r->active.who, d) || is_used_by(&r->next.who, d) ||
+		is_used_by(&r->wanted, d))
+		return false;
+	if (b)
+		*b = r->blob[--r->n_blob];
+	return true;
 }
 
 static int want_blob(
@@ -544,6 +577,8 @@ static const char *reason_of(const struct wb_recon_planned *p)
 {
 	const char *s = p->sentence ? p->sentence : "";
 
+	if (p->rc == -EDQUOT)
+		return "BudgetExceeded";
 	if (strstr(s, "different checkpoints")) /* and names of tensors */
 		return "TensorMismatch";
 	if (strstr(s, "buffer") || strstr(s, "slot"))
@@ -579,6 +614,8 @@ int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct w
 				"the membership changes");
 	} else if (p->rc < 0) {
 		wb__recon_fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
+		if (p->rc == -EDQUOT)
+			r->retry_ns = now.ns + RETRY_NS;
 	} else {
 		keep_info(&r->next, p, now.wall_ns);
 		r->stage = STAGE_SENDING;

@@ -163,6 +163,7 @@ struct wb_recon {
 	const char
 		*fail_reason; /* static; of the last plan, until there is one; NULL = none failed */
 	char fail[WB_RECON_SENTENCE_MAX];
+	uint64_t retry_ns; /* when it failed for want of room, not for what it is: 0 = not */
 	uint64_t wait_since_ns; /* first attach without a plan, 0 = not waiting */
 	bool is_late; /* planDeadlineSeconds are over */
 	uint64_t adopt_since_ns; /* since when members of a running plan are waited for, 0 = not */
@@ -283,6 +284,8 @@ bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d);
 /** wb__recon_tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
 int wb__recon_tell_active(struct wb_recon *r);
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence);
+/** wb__recon_retry_later - room may have been made in the meantime. */
+void wb__recon_retry_later(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_retry - what spoke against the last plan may not hold any more. */
 void wb__recon_retry(struct wb_recon *r);
 

@@ -96,7 +96,8 @@ int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_
 	static const uint64_t hold_ns[] = {[WB_REFUSED_TOKEN] = REFUSAL_NS,
 		[WB_REFUSED_VERSION] = REFUSAL_NS,
 		[WB_REFUSED_NAME] = NAME_NS,
-		[WB_REFUSED_LIBRARY] = LIBRARY_NS};
+		[WB_REFUSED_LIBRARY] = LIBRARY_NS,
+		[WB_REFUSED_BUDGET] = REFUSAL_NS};
 	struct refusal *f = &r->refusal;
 
 	if (!*sentence) {
@@ -130,7 +131,8 @@ static bool is_over(const struct wb_recon *r, const struct refusal *f, const str
 {
 	if (!a->is_up || strcmp(a->name, f->agent) != 0)
 		return false;
-	if (f->what == WB_REFUSED_LIBRARY || f->what == WB_REFUSED_NAME)
+	if (f->what == WB_REFUSED_LIBRARY || f->what == WB_REFUSED_NAME ||
+		f->what == WB_REFUSED_BUDGET)
 		return false;
 	if (f->what == WB_REFUSED_TOKEN || f->what == WB_REFUSED_VERSION)
 		return true;
@@ -237,6 +239,7 @@ const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, con
 		[WB_REFUSED_VERSION] = "ProtocolVersionMismatch",
 		[WB_REFUSED_NAME] = "AgentNameTaken",
 		[WB_REFUSED_LIBRARY] = "LibraryVersionMismatch",
+		[WB_REFUSED_BUDGET] = "BudgetExceeded",
 		[WB_REFUSED_ROLE] = "RoleMismatch",
 		[WB_REFUSED_ENGINE] = "EngineLabelMissing",
 	};

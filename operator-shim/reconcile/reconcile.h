@@ -124,6 +124,7 @@ enum wb_recon_refusal {
 	WB_REFUSED_VERSION,
 	WB_REFUSED_NAME, /* an agent that lives has it */
 	WB_REFUSED_LIBRARY,
+	WB_REFUSED_BUDGET, /* of the operator's memory */
 	WB_REFUSED_ROLE,
 	WB_REFUSED_ENGINE,
 };
@@ -308,8 +309,8 @@ uint64_t wb_recon_term(const struct wb_recon *r);
 const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n);
 /** wb_recon_active_members - of the active plan; none without one.  Valid as long. */
 const struct wb_recon_member *wb_recon_active_members(const struct wb_recon *r, size_t *n);
-/** wb_recon_knows - a worker of it has, or had, this map or manifest. */
-bool wb_recon_knows(const struct wb_recon *r, struct wb_digest digest);
+/** wb_recon_forget - the bytes of this map or manifest go; false: a worker or a plan needs them. */
+bool wb_recon_forget(struct wb_recon *r, struct wb_digest digest);
 /** wb_recon_layouts - distinct map digests of that membership. */
 const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n);
 /** wb_recon_feeds - engines to be brought to the current version by another engine. */

@@ -202,6 +202,7 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 	rc = wb__recon_check_current(r, now);
 	if (rc < 0)
 		return rc;
+	wb__recon_retry_later(r, now);
 	rc = wb__recon_count_engines(r);
 	if (rc == 0)
 		rc = wb__recon_advance(r, now);

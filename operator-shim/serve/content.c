@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Manifests, maps and plans as bytes: kept by digest, taken and given in parts. */
+/* Manifests, maps and plans as bytes: kept by digest, each object its own, taken and given in
+ * parts. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -7,14 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOBS_MAX (1u << 20)
+#define BLOBS_MAX (1u << 16)
 
-struct blob *wb__serve_find_blob(
-	const struct wb_serve *s, struct wb_digest d, enum content_kind kind)
+struct blob *wb__serve_find_blob(const struct object *o, struct wb_digest d, enum content_kind kind)
 {
-	for (size_t i = 0; i < s->n_blob; i++)
-		if (s->blob[i]->kind == kind && wb_digest_eq(s->blob[i]->digest, d))
-			return s->blob[i];
+	for (size_t i = 0; i < o->n_blob; i++)
+		if (o->blob[i]->kind == kind && wb_digest_eq(o->blob[i]->digest, d))
+			return o->blob[i];
 	return NULL;
 }
 
@@ -29,6 +29,10 @@ void wb__serve_blob_put(struct blob *b)
 {
 	if (!b || --b->refs)
 		return;
+	if (b->budget)
+		wb_budget_release(b->budget, b->charged, b->account, b->bytes);
+	wb_budget_put(b->budget);
+	wb_free(b->account);
 	wb_free(b->data);
 	wb_free(b);
 }
@@ -42,31 +46,56 @@ struct blob *wb__serve_blob_make(
 		wb_free(data_take);
 		return NULL;
 	}
-	*b = (struct blob){1, kind, d, data_take, bytes};
+	*b = (struct blob){.refs = 1, .kind = kind, .digest = d, .data = data_take, .bytes = bytes};
 	return b;
 }
 
-void wb__serve_forget_blobs(struct wb_serve *s)
+int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blob *b, bool is_paid,
+	struct wb_err *err)
+{
+	int rc = 0;
+
+	b->charged = b->kind == CONTENT_PLAN ? WB_BUDGET_PLANS : WB_BUDGET_MAPS;
+	b->account = wb_strdup(o->key);
+	if (!b->account)
+		return wb_err_set(err, -ENOMEM, "the operator is out of memory");
+	if (!is_paid)
+		rc = wb__serve_charge(s, b->charged, o, b->bytes, err);
+	if (rc == 0)
+		b->budget = wb_budget_get(s->budget);
+	return rc;
+}
+
+void wb__serve_forget_blobs(struct object *o)
+{
+	for (size_t i = 0; i < o->n_blob; i++)
+		wb__serve_blob_put(o->blob[i]);
+	wb_free(o->blob);
+	o->blob = NULL;
+	o->n_blob = o->blob_cap = 0;
+}
+
+void wb__serve_prune(struct object *o)
 {
 	size_t keep = 0;
 
-	for (size_t i = 0; i < s->n_blob; i++) {
-		bool is_known = false;
+	for (size_t i = 0; i < o->n_blob; i++) {
+		struct blob *b = o->blob[i];
 
-		for (size_t k = 0; k < s->n_object && !is_known; k++)
-			is_known = wb_recon_knows(s->object[k]->r, s->blob[i]->digest);
-		if (is_known)
-			s->blob[keep++] = s->blob[i];
+		if (b->refs == 1 && wb_recon_forget(o->r, b->digest))
+			wb__serve_blob_put(b);
 		else
-			wb__serve_blob_put(s->blob[i]);
+			o->blob[keep++] = b;
 	}
-	s->n_blob = keep;
+	o->n_blob = keep;
 }
 
-static struct upload *find_upload(struct peer *p, struct wb_digest d)
+/* ---- uploads ---- */
+
+static struct upload *find_upload(struct peer *p, const struct object *o, struct wb_digest d)
 {
 	for (size_t i = 0; i < p->n_upload; i++)
-		if (wb_digest_eq(p->upload[i].digest, d))
+		if (p->upload[i].o == o && wb_digest_eq(p->upload[i].digest, d))
 			return &p->upload[i];
 	return NULL;
 }
@@ -77,84 +106,128 @@ void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enu
 	const char *list = text;
 	struct wb_msg_want m = {.object = o->key, .digests = &list, .n_digests = 1};
 
-	if (!find_upload(p, d)) {
-		if (wb_grow(&p->upload, &p->upload_cap, p->n_upload + 1, UPLOADS_MAX,
-			    sizeof(*p->upload)) < 0) {
-			wb__serve_close_peer(p);
-			return;
-		}
-		p->upload[p->n_upload++] = (struct upload){.kind = kind, .digest = d};
+	if (find_upload(p, o, d))
+		return; /* on its way */
+	if (wb_grow(&p->upload, &p->upload_cap, p->n_upload + 1, UPLOADS_MAX, sizeof(*p->upload)) <
+		0) {
+		wb__serve_close_peer(p);
+		return;
 	}
+	p->upload[p->n_upload++] = (struct upload){.o = o, .kind = kind, .digest = d};
 	wb_digest_text(d, text);
 	wb__serve_send(p, WBP_WANT, &m);
 }
 
 static void drop_upload(struct peer *p, struct upload *u)
 {
+	if (u->is_charged && p->s)
+		wb_budget_release(p->s->budget, WB_BUDGET_MAPS, u->o->key, u->total_bytes);
 	wb_free(u->data);
 	*u = p->upload[--p->n_upload];
 }
 
-/* A whole manifest or map: keep it and tell everybody who waits for it. */
+void wb__serve_drop_uploads(struct peer *p, const struct object *o)
+{
+	for (size_t i = p->n_upload; i-- > 0;)
+		if (!o || p->upload[i].o == o)
+			drop_upload(p, &p->upload[i]);
+}
+
+/* Takes the upload's bytes, and what is charged for them. */
+static int keep_blob(struct wb_serve *s, struct upload *u)
+{
+	struct object *o = u->o;
+	struct blob *b = wb__serve_blob_make(u->kind, u->digest, u->data, u->got_bytes);
+
+	u->data = NULL;
+	if (!b || wb_grow(&o->blob, &o->blob_cap, o->n_blob + 1, BLOBS_MAX, sizeof(*o->blob)) < 0 ||
+		wb__serve_blob_charge(s, o, b, true, NULL) < 0) {
+		wb__serve_blob_put(b);
+		return -ENOMEM;
+	}
+	u->is_charged = false;
+	o->blob[o->n_blob++] = b;
+	return 0;
+}
+
+/* A whole manifest or map: keep it, and go on with what waits for it. */
 static void keep(struct peer *p, struct upload *u)
 {
 	struct wb_serve *s = p->s;
+	struct object *o = u->o;
 	struct wb_digest d = u->digest;
-	struct blob *b;
 	int rc = 0;
 
-	b = wb__serve_blob_make(u->kind, d, u->data, u->got_bytes);
-	u->data = NULL;
+	if (!wb__serve_find_blob(o, d, u->kind))
+		rc = keep_blob(s, u);
 	drop_upload(p, u);
-	if (!b || wb_grow(&s->blob, &s->blob_cap, s->n_blob + 1, BLOBS_MAX, sizeof(*s->blob)) < 0) {
-		wb__serve_blob_put(b);
-		rc = -ENOMEM;
-	} else {
-		s->blob[s->n_blob++] = b;
-	}
-	for (size_t i = 0; i < s->n_object; i++)
-		wb_recon_blob(s->object[i]->r, wb__serve_now(s), d, rc,
-			rc ? "out of memory for a source map" : NULL);
+	(void)wb_recon_refused(o->r, wb__serve_now(s), WB_REFUSED_BUDGET, p->hello.agent, "");
+	wb_recon_blob(o->r, wb__serve_now(s), d, rc, rc ? "out of memory for a source map" : NULL);
 }
 
-static int add_part(struct upload *u, const struct wb_msg_content *m)
+static bool follows(const struct upload *u, const struct wb_msg_content *m)
 {
 	uint64_t cap = u->kind == CONTENT_MANIFEST ? MANIFEST_BYTES_MAX : MAP_BYTES_MAX;
-	int rc;
 
-	if (!u->got_bytes)
+	return m->kind == u->kind && m->total_bytes == u->total_bytes && m->total_bytes <= cap &&
+	       m->offset == u->got_bytes && m->n_data <= m->total_bytes - u->got_bytes &&
+	       (m->n_data || !m->total_bytes);
+}
+
+/* Its whole is charged when its first part comes: two halves that both wait for room would wait for
+ * ever.  Memory is taken for what has come. */
+static int add_part(
+	struct wb_serve *s, struct upload *u, const struct wb_msg_content *m, struct wb_err *err)
+{
+	int rc = 0;
+
+	if (!u->got_bytes && !u->is_charged)
 		u->total_bytes = m->total_bytes;
-	if (m->kind != u->kind || m->total_bytes != u->total_bytes || m->total_bytes > cap ||
-		m->offset != u->got_bytes || m->n_data > m->total_bytes - u->got_bytes ||
-		(!m->n_data && m->total_bytes))
-		return -EBADMSG;
-	if (!m->n_data)
-		return 0;
-	rc = wb_grow(&u->data, &u->cap, u->got_bytes + m->n_data, cap, 1);
+	if (!follows(u, m))
+		return wb_err_set(
+			err, -EBADMSG, "CONTENT parts do not follow each other, or are too long");
+	if (!u->is_charged)
+		rc = wb__serve_charge(s, WB_BUDGET_MAPS, u->o, u->total_bytes, err);
 	if (rc < 0)
 		return rc;
+	u->is_charged = true;
+	if (!m->n_data)
+		return 0;
+	rc = wb_grow(&u->data, &u->cap, u->got_bytes + m->n_data, u->total_bytes, 1);
+	if (rc < 0)
+		return wb_err_set(err, rc, "no memory for CONTENT");
 	memcpy(u->data + u->got_bytes, m->data, m->n_data);
 	u->got_bytes += m->n_data;
 	return 0;
 }
 
+/* Of an object that has gone, or of nothing: what was under way is dropped, a flood is ended. */
+static void unasked(struct peer *p, const struct wb_msg_content *m)
+{
+	p->unasked_bytes += m->n_data;
+	if (p->unasked_bytes > UNASKED_BYTES_MAX)
+		wb__serve_reject(p, -EPROTO, true, "CONTENT came that nobody had asked for");
+}
+
 void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m)
 {
-	struct upload *u = find_upload(p, m->digest);
+	const struct object *o = wb__serve_object_of(p, m->object);
+	struct upload *u = o ? find_upload(p, o, m->digest) : NULL;
+	struct wb_err err = {0};
 	struct wb_digest got;
 	int rc;
 
 	wb_metric_add(p->s->metrics, WB_SM_CONTENT_BYTES, WB_LABELS("in"), m->n_data);
-	if (!u)
-		return; /* asked for before, and come in the meantime from elsewhere */
-	rc = add_part(u, m);
-	if (rc < 0) {
-		wb__serve_reject(p, rc, true,
-			rc == -EBADMSG ? "CONTENT parts do not follow each other, or are too long"
-				       : "no memory for CONTENT");
+	if (!u) {
+		unasked(p, m);
 		return;
 	}
-	if (u->got_bytes < u->total_bytes)
+	rc = add_part(p->s, u, m, &err);
+	if (rc == -EDQUOT)
+		wb__serve_over(p, &err);
+	else if (rc < 0)
+		wb__serve_reject(p, rc, true, err.msg);
+	if (rc < 0 || u->got_bytes < u->total_bytes)
 		return;
 	got = wb_digest_of(u->data, u->got_bytes);
 	if (!wb_digest_eq(got, u->digest)) {

@@ -167,5 +167,6 @@ void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out)
 	wb_metric_set(s->metrics, WB_SM_ENGINES, NULL,
 		all.engine[UPDATED] + all.engine[BEHIND] + all.engine[AT_REST]);
 	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, all.engine[UPDATED]);
+	wb__serve_budget_metrics(s);
 	wb_metrics_write(s->metrics, out);
 }

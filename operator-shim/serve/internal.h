@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "operator-shim/reconcile/reconcile.h"
+#include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/serve/serve.h"
 #include "proto/messages.h"
@@ -19,6 +20,7 @@
 #define MANIFEST_BYTES_MAX (256u << 20)
 #define MAP_BYTES_MAX (1u << 30)
 #define UPLOADS_MAX 4096
+#define UNASKED_BYTES_MAX (16u << 20) /* agents have so much under way when they hear no more */
 #define KEY_BYTES 32
 #define XFERS_MAX 16
 
@@ -31,14 +33,20 @@ struct blob {
 	struct wb_digest digest;
 	uint8_t *data; /* owned */
 	size_t bytes;
+	/* Where it is charged; NULL = nowhere. */
+	struct wb_budget *budget; /* reference */
+	enum wb_budget_kind charged;
+	char *account; /* owned */
 };
 
 struct upload {
+	struct object *o;
 	enum content_kind kind;
 	struct wb_digest digest;
 	uint64_t total_bytes;
 	uint8_t *data; /* owned; grows with what has come, never on the sender's word */
 	size_t got_bytes, cap;
+	bool is_charged; /* total_bytes */
 };
 
 /* What a peer says about one object. */
@@ -46,6 +54,7 @@ struct joined {
 	const struct object *o;
 	bool is_in;
 	struct wb_msg_workers workers; /* last list, owned */
+	uint32_t n_charged; /* of them */
 };
 
 /* PEER_SECOND: somebody has its name, and is asked whether it still lives. */
@@ -71,6 +80,9 @@ struct peer {
 	/* What its token has proved; "" and NULL = nothing. */
 	char ns[WB_SPEC_NAMESPACE_MAX + 1];
 	char *pod, *pod_uid; /* owned */
+	bool is_counted; /* charged as one that has not shown yet who it is */
+	uint32_t n_charged; /* of hello.objects, as their agent; of none: 1 */
+	uint64_t unasked_bytes;
 };
 
 struct epoch_key {
@@ -116,6 +128,10 @@ struct object {
 	uint32_t job; /* the last one that was started */
 	struct blob *plan, *next_plan; /* references */
 	struct blob *manifest, *next_manifest;
+	/* Owned references: what its agents have uploaded.  Digests are no proof against a forger,
+	 * so that what one tenant uploads is never another one's map. */
+	struct blob **blob;
+	size_t n_blob, blob_cap;
 	struct xfer xfer[XFERS_MAX]; /* ring */
 	unsigned xfer_at;
 	bool has_series; /* in metrics; else it is among the others */
@@ -147,11 +163,10 @@ struct wb_serve {
 	uint16_t leader_port;
 	struct peer *peer; /* list */
 	uint32_t last_peer_id;
-	struct blob **blob; /* owned references */
-	size_t n_blob, blob_cap;
 	struct job *job; /* list of running ones */
 	struct wb_metrics *metrics;
 	unsigned n_series; /* objects that may have series of their own */
+	struct wb_budget *budget; /* reference */
 	struct told told[16];
 	struct log_budget log_budget[2]; /* of strangers, of who is known */
 	bool is_acting, is_draining;
@@ -166,7 +181,8 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name);
 struct object *wb__serve_object_of(const struct peer *p, const char *name);
 /** wb__serve_act_all - carry out what reconcile wants; call after every report to it. */
 void wb__serve_act_all(struct wb_serve *s);
-uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s);
+/** wb__serve_heartbeat_timeout_ns - the least of the objects that this agent serves. */
+uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p);
 
 /* peer.c */
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
@@ -226,23 +242,50 @@ void wb__serve_count_bytes(
 struct joined *wb__serve_joined(const struct peer *p, const struct object *o);
 /** wb__serve_join - the same, made when there is none; NULL when memory is short. */
 struct joined *wb__serve_join(struct peer *p, const struct object *o);
+/** wb__serve_free_joined - what it has said, and what that is charged. */
+void wb__serve_free_joined(struct wb_serve *s, struct joined *j);
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m);
 void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 
 /* content.c */
 struct blob *wb__serve_find_blob(
-	const struct wb_serve *s, struct wb_digest d, enum content_kind kind);
-/** wb__serve_forget_blobs - those that no object knows. */
-void wb__serve_forget_blobs(struct wb_serve *s);
+	const struct object *o, struct wb_digest d, enum content_kind kind);
+/** wb__serve_forget_blobs - all that agents have uploaded for this object. */
+void wb__serve_forget_blobs(struct object *o);
 void wb__serve_blob_put(struct blob *b);
 struct blob *wb__serve_blob_get(struct blob *b);
 /** wb__serve_blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
 struct blob *wb__serve_blob_make(
 	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes);
+/** wb__serve_blob_charge - until the last reference goes; 0, -EDQUOT or -ENOMEM with a sentence.
+ *  @is_paid: its bytes are charged already. */
+int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blob *b, bool is_paid,
+	struct wb_err *err);
+/** wb__serve_prune - forget what agents of @o have uploaded and no worker and no plan needs any
+ *  more. */
+void wb__serve_prune(struct object *o);
+/** wb__serve_drop_uploads - of one object, or of all (NULL). */
+void wb__serve_drop_uploads(struct peer *p, const struct object *o);
 void wb__serve_ask_for(
 	struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
 void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m);
 void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b);
+
+/* charge.c */
+/** wb__serve_charge - as wb_budget_charge(), for @o; what is not needed any more makes room first.
+ */
+int wb__serve_charge(struct wb_serve *s, enum wb_budget_kind kind, const struct object *o,
+	uint64_t amount, struct wb_err *err);
+/** wb__serve_over - refuse an agent that is over a budget; its objects say so. */
+void wb__serve_over(struct peer *p, const struct wb_err *err);
+/** wb__serve_count_new - a connection that has said nothing yet; false: there are too many. */
+bool wb__serve_count_new(struct peer *p);
+/** wb__serve_count_agent - it is let in; false: it was refused. */
+bool wb__serve_count_agent(struct peer *p);
+/** wb__serve_discount - it is gone. */
+void wb__serve_discount(struct peer *p);
+/** wb__serve_budget_metrics - what is used, and the bounds. */
+void wb__serve_budget_metrics(struct wb_serve *s);
 
 /* plan.c */
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number);

@@ -28,6 +28,13 @@ struct joined *wb__serve_join(struct peer *p, const struct object *o)
 	return j;
 }
 
+void wb__serve_free_joined(struct wb_serve *s, struct joined *j)
+{
+	wb_budget_release(s->budget, WB_BUDGET_WORKERS, j->o->key, j->n_charged);
+	j->n_charged = 0;
+	wb_msg_free(WBP_WORKERS, &j->workers);
+}
+
 static void refuse_worker(
 	struct peer *p, const struct object *o, const struct wb_p_worker *w, const char *sentence)
 {
@@ -144,6 +151,22 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 			WB_S("why", wb_strerror(rc)));
 }
 
+/* For the list that comes, instead of the one before. */
+static bool count_workers(struct peer *p, struct object *o, struct joined *j, uint32_t n)
+{
+	struct wb_err err = {0};
+
+	if (n > j->n_charged &&
+		wb__serve_charge(p->s, WB_BUDGET_WORKERS, o, n - j->n_charged, &err) < 0) {
+		wb__serve_over(p, &err);
+		return false;
+	}
+	if (n < j->n_charged)
+		wb_budget_release(p->s->budget, WB_BUDGET_WORKERS, o->key, j->n_charged - n);
+	j->n_charged = n;
+	return true;
+}
+
 /* Takes the message's content. */
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 {
@@ -159,7 +182,10 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 			"agent's HELLO did not name");
 		return;
 	}
-	w = wb__serve_join(p, o) ? wb_zalloc(m->n_workers + 1, sizeof(*w)) : NULL;
+	j = wb__serve_join(p, o);
+	if (j && !count_workers(p, o, j, m->n_workers))
+		return;
+	w = j ? wb_zalloc(m->n_workers + 1, sizeof(*w)) : NULL;
 	if (!w) {
 		wb__serve_close_peer(p);
 		return;
@@ -183,5 +209,5 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 	if (j->is_in)
 		wb_recon_agent_down(o->r, wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;
-	wb_msg_free(WBP_WORKERS, &j->workers);
+	wb__serve_free_joined(p->s, j);
 }

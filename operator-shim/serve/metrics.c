@@ -77,4 +77,13 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 		"Kubernetes events that were not written: above the budget of their namespace, or "
 		"refused.",
 		"why"),
+	[WB_SM_MEMORY] =
+		GAUGE("wb_budget_memory_bytes", "Memory that budgets were sized from.", NULL),
+	[WB_SM_BUDGET] = GAUGE("wb_budget_limit",
+		"What all, one namespace, one object may use (bytes of maps and plans).", "budget",
+		"scope"),
+	[WB_SM_BUDGET_USED] = GAUGE("wb_budget_used",
+		"What all, the fullest namespace, the fullest object use.", "budget", "scope"),
+	[WB_SM_BUDGET_REFUSED] = COUNTER("wb_budget_refused_total",
+		"Refusals for want of budget, by the scope that was full.", "budget", "scope"),
 };

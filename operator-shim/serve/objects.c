@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OBJECTS_MAX 4096
+#define OBJECTS_MAX (1u << 20) /* the budget is what bounds them */
 
 void wb__serve_free_object(struct object *o)
 {
@@ -16,6 +16,7 @@ void wb__serve_free_object(struct object *o)
 	wb__serve_blob_put(o->next_plan);
 	wb__serve_blob_put(o->manifest);
 	wb__serve_blob_put(o->next_manifest);
+	wb__serve_forget_blobs(o);
 	for (size_t i = 0; i < XFERS_MAX; i++)
 		wb__serve_free_xfer(&o->xfer[i]);
 	explicit_bzero(o->epoch_key, sizeof(o->epoch_key));
@@ -92,6 +93,7 @@ static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
 	       a->commit_policy == b->commit_policy &&
 	       a->trainer_buffer_bytes == b->trainer_buffer_bytes &&
 	       a->rollout_buffer_bytes == b->rollout_buffer_bytes &&
+	       a->heartbeat_timeout_s == b->heartbeat_timeout_s &&
 	       a->plan_deadline_s == b->plan_deadline_s &&
 	       a->transfer_deadline_s == b->transfer_deadline_s &&
 	       a->engine_step_deadline_s == b->engine_step_deadline_s;
@@ -142,17 +144,18 @@ static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 	for (struct peer *p = s->peer; p; p = p->next) {
 		struct joined *j = wb__serve_joined(p, o);
 
+		wb__serve_drop_uploads(p, o);
 		if (!j)
 			continue;
-		wb_msg_free(WBP_WORKERS, &j->workers);
+		wb__serve_free_joined(s, j);
 		*j = p->joined[--p->n_joined];
 	}
 	while (s->object[i] != o)
 		i++;
 	memmove(&s->object[i], &s->object[i + 1], (s->n_object - i - 1) * sizeof(struct object *));
 	s->n_object--;
+	wb_budget_release(s->budget, WB_BUDGET_OBJECTS, o->key, 1);
 	wb__serve_free_object(o);
-	wb__serve_forget_blobs(s);
 }
 
 static bool is_same_spec(const struct wb_spec *a, const struct wb_spec *b)
@@ -163,6 +166,22 @@ static bool is_same_spec(const struct wb_spec *a, const struct wb_spec *b)
 	json_decref(x);
 	json_decref(y);
 	return is_same;
+}
+
+static int add_charged(struct wb_serve *s, const struct wb_serve_object_desc *d, struct wb_err *err)
+{
+	char key[sizeof(((struct object *)0)->key)];
+	int rc;
+
+	snprintf(key, sizeof(key), "%s/%s", d->spec->namespace_, d->spec->name);
+	rc = wb_budget_charge(s->budget, WB_BUDGET_OBJECTS, key, 1, err);
+	if (rc < 0)
+		return rc;
+	rc = wb__serve_add_object(s, d);
+	if (rc == 0)
+		return 0;
+	wb_budget_release(s->budget, WB_BUDGET_OBJECTS, key, 1);
+	return wb_err_set(err, rc, "the operator is out of memory");
 }
 
 int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struct wb_err *err)
@@ -176,9 +195,9 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 		o = NULL;
 	}
 	if (!o) {
-		rc = wb__serve_add_object(s, d);
+		rc = add_charged(s, d, err);
 		if (rc < 0)
-			return wb_err_set(err, rc, "out of memory");
+			return rc;
 		let_go(s, NULL, "there is another object"); /* those that want all */
 	} else if (!is_same_spec(&o->spec, d->spec)) {
 		rc = wb_spec_check_update(&o->spec, d->spec, err);
@@ -190,6 +209,11 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 	}
 	wb__serve_act_all(s);
 	return 0;
+}
+
+bool wb_serve_has_room(const struct wb_serve *s, const char *name)
+{
+	return wb_budget_has_room(s->budget, WB_BUDGET_OBJECTS, name, 1);
 }
 
 void wb_serve_remove(struct wb_serve *s, const char *name)

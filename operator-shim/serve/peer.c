@@ -55,8 +55,7 @@ void wb__serve_free_peer(struct peer *p)
 	if (p->hello.token)
 		explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
 	wb_msg_free(WBP_HELLO, &p->hello);
-	for (size_t i = 0; i < p->n_upload; i++)
-		wb_free(p->upload[i].data);
+	wb__serve_drop_uploads(p, NULL);
 	wb_free(p->upload);
 	for (size_t i = 0; i < p->n_joined; i++)
 		wb_msg_free(WBP_WORKERS, &p->joined[i].workers);
@@ -86,6 +85,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 			wb_serve_refused(s, wb_chan_peer(ch), why);
 		for (size_t i = 0; i < s->n_object; i++)
 			wb__serve_leave(p, s->object[i], p->is_orderly);
+		wb__serve_discount(p);
 		wb__serve_act_all(s);
 	}
 	wb__serve_free_peer(p);
@@ -177,7 +177,7 @@ static void send_welcome(struct peer *p)
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = highest_term(p),
-		.heartbeat_ns = wb_beat_interval_ns(wb__serve_heartbeat_timeout_ns(s))};
+		.heartbeat_ns = wb_beat_interval_ns(wb__serve_heartbeat_timeout_ns(p))};
 
 	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
 	if (!m.objects) {
@@ -220,6 +220,8 @@ void wb__serve_admit(struct peer *p)
 	struct wb_serve *s = p->s;
 
 	if (!can_encrypt(p)) /* asked here: an object may have changed while it waited */
+		return;
+	if (!wb__serve_count_agent(p))
 		return;
 	p->state = PEER_OPEN;
 	p->is_admitted = true;
@@ -272,7 +274,20 @@ static bool is_bound(struct peer *p)
 	return wb_chan_binding(p->ch, text) == 0 && !strcmp(text, p->hello.binding);
 }
 
-/* Who it is, somebody else finds out; until then it is told nothing. */
+/* A token is for a whole name; a short one would be found among objects of others. */
+static bool names_are_whole(const struct peer *p)
+{
+	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
+		const char *slash = strchr(p->hello.objects[i], '/');
+
+		if (!slash || slash == p->hello.objects[i] || !slash[1] || strchr(slash + 1, '/'))
+			return false;
+	}
+	return true;
+}
+
+/* Who it is, somebody else finds out; until then it is told nothing: not even whether there is such
+ * an object. */
 static void claim(struct peer *p)
 {
 	struct wb_serve_claim c = {.agent = p->hello.agent,
@@ -284,6 +299,10 @@ static void claim(struct peer *p)
 		wb__serve_reject(p, -EPERM, false,
 			!c.n_object ? "name the object this agent serves (--object)"
 				    : "this operator wants a token (--token-file)");
+		return;
+	}
+	if (!names_are_whole(p)) {
+		wb__serve_reject(p, -EINVAL, false, "name the object as NAMESPACE/NAME (--object)");
 		return;
 	}
 	if (!is_bound(p)) {
@@ -330,16 +349,16 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		redirect(p);
 		return;
 	}
-	if (!knows_objects(p))
-		return;
-	if (!make_whole(p)) {
-		wb__serve_close_peer(p);
+	if (s->env.authenticate) { /* what there is, is told to who has shown a token for it */
+		claim(p);
 		return;
 	}
-	if (s->env.authenticate)
-		claim(p);
-	else
+	if (!knows_objects(p))
+		return;
+	if (make_whole(p))
 		wb__serve_let_in(p);
+	else
+		wb__serve_close_peer(p);
 }
 
 static bool keep_proof(struct peer *p, const struct wb_serve_who *who)
@@ -512,10 +531,11 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	p->next = s->peer;
 	s->peer = p;
 	wb_chan_bind(ch, &cb);
+	(void)wb__serve_count_new(p);
 	wb__serve_act_all(s);
 }
 
-static uint64_t patience(const struct peer *p, uint64_t timeout)
+static uint64_t patience(const struct peer *p)
 {
 	switch (p->state) {
 	case PEER_NEW:
@@ -524,17 +544,16 @@ static uint64_t patience(const struct peer *p, uint64_t timeout)
 	case PEER_SECOND:
 		return CLAIM_DEADLINE_NS;
 	default:
-		return timeout;
+		return wb__serve_heartbeat_timeout_ns(p);
 	}
 }
 
 uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
 	uint64_t now = wb_now_ns(s->env.clock), due = wb__serve_settle_twins(s);
-	uint64_t timeout = wb__serve_heartbeat_timeout_ns(s);
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		uint64_t bound = p->heard_ns + patience(p, timeout);
+		uint64_t bound = p->heard_ns + patience(p);
 
 		if (p->state == PEER_CLOSING)
 			continue;

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,12 @@
 
 struct job {
 	struct job *next;
-	struct wb_serve *s; /* NULL once serve or the object is gone */
-	struct object *object;
+	struct wb_serve *s; /* NULL once serve is gone */
+	struct object *object; /* NULL once it is gone */
 	uint32_t number;
+	bool is_running; /* else it waits for its turn; then it is charged */
+	struct wb_budget *budget; /* reference */
+	char account[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* the object's */
 	/* input */
 	struct blob *manifest, **layout; /* references */
 	struct blob *other; /* reference; a manifest that differs, NULL = none */
@@ -38,6 +42,9 @@ struct job {
 
 static void free_job(struct job *j)
 {
+	if (j->is_running)
+		wb_budget_release(j->budget, WB_BUDGET_PLANNING, j->account, 1);
+	wb_budget_put(j->budget);
 	wb__serve_blob_put(j->manifest);
 	wb__serve_blob_put(j->other);
 	for (size_t i = 0; i < j->n_layout; i++)
@@ -202,23 +209,50 @@ static int decode_and_plan(struct job *j)
 static void work(void *cookie)
 {
 	struct job *j = cookie;
+	uint64_t bytes = wb_budget_limits(j->budget)->planning_bytes;
+	bool is_over;
 
+	/* What is uploaded says how much there is to do, and anybody may upload: memory that
+	 * planning takes is bounded where it is taken. */
+	wb_mem_allow(bytes);
 	j->rc = decode_and_plan(j);
-	if (j->rc < 0)
+	is_over = wb_mem_over();
+	wb_mem_allow(0);
+	if (j->rc < 0 && is_over)
+		j->rc = wb_err_set(&j->err, -EDQUOT,
+			"to plan WeightTransfer %.317s takes more than the %" PRIu64
+			" MiB of the operator's memory that one plan may take: raise its memory "
+			"limit (resources.limits.memory) or --planning-memory (chart value "
+			"planningMemory)",
+			j->account, bytes >> 20);
+	else if (j->rc < 0)
 		name_workers(j);
 }
 
 /* ---- on the loop ---- */
 
-static void keep_plan(struct wb_serve *s, struct object *o, struct job *j)
+/* The one before that was to be next is of no use any more. */
+static void drop_next(struct object *o)
+{
+	wb__serve_blob_put(o->next_plan);
+	wb__serve_blob_put(o->next_manifest);
+	o->next_plan = o->next_manifest = NULL;
+}
+
+static int keep_plan(struct wb_serve *s, struct object *o, struct job *j, struct wb_err *err)
 {
 	struct wb_digest active;
 	struct blob *b = wb__serve_blob_make(CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
+	int rc;
 
-	(void)s;
 	j->plan = NULL;
-	if (!b)
-		return; /* the plan cannot be sent; agents stay unready until the deadline */
+	drop_next(o);
+	rc = b ? wb__serve_blob_charge(s, o, b, false, err)
+	       : wb_err_set(err, -ENOMEM, "the operator is out of memory");
+	if (rc < 0) {
+		wb__serve_blob_put(b);
+		return rc;
+	}
 	wb_recon_active(o->r, &active);
 	if (wb_digest_eq(active, j->digest)) {
 		wb__serve_blob_put(o->plan);
@@ -226,11 +260,28 @@ static void keep_plan(struct wb_serve *s, struct object *o, struct job *j)
 		o->plan = wb__serve_blob_get(b);
 		o->manifest = wb__serve_blob_get(j->manifest);
 	}
-	wb__serve_blob_put(o->next_plan);
-	wb__serve_blob_put(o->next_manifest);
 	o->next_plan = b;
 	o->next_manifest = wb__serve_blob_get(j->manifest);
+	return 0;
 }
+
+static void report(struct wb_serve *s, struct object *o, struct job *j)
+{
+	j->info.job = j->number;
+	j->info.rc = j->rc;
+	j->info.sentence = j->err.msg;
+	j->info.planning_ns = wb_now_ns(s->env.clock) - j->began_ns;
+	wb_metric_add(s->metrics, WB_SM_PLANS, WB_LABELS(j->rc ? "refused" : "planned"), 1);
+	wb_metric_observe(
+		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
+	if (j->rc == 0 && j->number == o->job) /* else: of a membership that is over, and slow */
+		j->info.rc = keep_plan(s, o, j, &j->err);
+	wb_recon_planned(o->r, wb__serve_now(s), &j->info);
+	if (j->info.rc == 0)
+		wb__serve_prune(o);
+}
+
+static void start_ready(struct wb_serve *s);
 
 static void done(void *cookie)
 {
@@ -246,17 +297,10 @@ static void done(void *cookie)
 		;
 	*at = j->next;
 	o = j->object;
-	j->info.job = j->number;
-	j->info.rc = j->rc;
-	j->info.sentence = j->err.msg;
-	j->info.planning_ns = wb_now_ns(s->env.clock) - j->began_ns;
-	wb_metric_add(s->metrics, WB_SM_PLANS, WB_LABELS(j->rc ? "refused" : "planned"), 1);
-	wb_metric_observe(
-		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
-	if (j->rc == 0 && j->number == o->job)
-		keep_plan(s, o, j); /* else: of a membership that is over, and slow */
-	wb_recon_planned(o->r, wb__serve_now(s), &j->info);
+	if (o)
+		report(s, o, j);
 	free_job(j);
+	start_ready(s);
 	wb__serve_act_all(s);
 }
 
@@ -289,12 +333,12 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 		j->n_worker = i + 1;
 	}
 	for (size_t i = 0; i < n_layout; i++) {
-		j->layout[i] = wb__serve_blob_get(wb__serve_find_blob(s, layout[i], CONTENT_MAP));
+		j->layout[i] = wb__serve_blob_get(wb__serve_find_blob(o, layout[i], CONTENT_MAP));
 		if (!j->layout[i])
 			return -ENOENT;
 		j->n_layout = i + 1;
 	}
-	j->manifest = wb__serve_blob_get(wb__serve_find_blob(s, m[0].manifest, CONTENT_MANIFEST));
+	j->manifest = wb__serve_blob_get(wb__serve_find_blob(o, m[0].manifest, CONTENT_MANIFEST));
 	if (!j->manifest)
 		return -ENOENT;
 	while (++j->other_worker < n)
@@ -303,13 +347,57 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 	if (j->other_worker >= n)
 		return 0;
 	j->other = wb__serve_blob_get(
-		wb__serve_find_blob(s, m[j->other_worker].manifest, CONTENT_MANIFEST));
+		wb__serve_find_blob(o, m[j->other_worker].manifest, CONTENT_MANIFEST));
 	return j->other ? 0 : -ENOENT;
+}
+
+/* It did not get as far as a thread. */
+static void fail(struct wb_serve *s, struct job *j, int rc)
+{
+	struct wb_recon_planned p = {
+		.job = j->number, .rc = rc, .sentence = "planning could not start"};
+
+	wb_recon_planned(j->object->r, wb__serve_now(s), &p);
+	free_job(j);
+}
+
+/* In the order they came, as far as budgets allow: one namespace does not keep others waiting. */
+static void start_ready(struct wb_serve *s)
+{
+	for (struct job **at = &s->job, *j; (j = *at);) {
+		int rc;
+
+		if (j->is_running ||
+			wb_budget_charge(s->budget, WB_BUDGET_PLANNING, j->account, 1, NULL) < 0) {
+			at = &j->next;
+			continue;
+		}
+		j->is_running = true;
+		rc = s->env.work(s->env.ctx, work, done, j);
+		if (rc == 0) {
+			at = &j->next;
+			continue;
+		}
+		*at = j->next;
+		fail(s, j, rc);
+	}
+}
+
+static void drop_waiting(struct wb_serve *s, const struct object *o)
+{
+	for (struct job **at = &s->job, *j; (j = *at);) {
+		if (j->is_running || (o && j->object != o)) {
+			at = &j->next;
+			continue;
+		}
+		*at = j->next;
+		free_job(j);
+	}
 }
 
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 {
-	struct job *j = wb_zalloc(1, sizeof(*j));
+	struct job *j = wb_zalloc(1, sizeof(*j)), **end;
 	int rc;
 
 	if (!j)
@@ -317,33 +405,34 @@ int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 	j->s = s;
 	j->object = o;
 	j->number = o->job = number;
+	j->budget = wb_budget_get(s->budget);
+	snprintf(j->account, sizeof(j->account), "%s", o->key);
 	j->trainer_buffer_bytes = o->spec.trainer_buffer_bytes;
 	j->rollout_buffer_bytes = o->spec.rollout_buffer_bytes;
 	j->began_ns = wb_now_ns(s->env.clock);
 	rc = fill_job(s, o, j);
-	if (rc == 0)
-		rc = s->env.work(s->env.ctx, work, done, j);
 	if (rc < 0) {
-		struct wb_recon_planned p = {
-			.job = number, .rc = rc, .sentence = "planning could not start"};
-
-		free_job(j);
-		wb_recon_planned(o->r, wb__serve_now(s), &p);
+		fail(s, j, rc);
 		return rc;
 	}
-	j->next = s->job;
-	s->job = j;
+	drop_waiting(s, o); /* of an earlier membership */
+	for (end = &s->job; *end; end = &(*end)->next)
+		;
+	*end = j;
+	start_ready(s);
 	return 0;
 }
 
 void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o)
 {
-	for (struct job **at = &s->job, *j; (j = *at);) {
-		if (o && j->object != o) {
-			at = &j->next;
-			continue;
-		}
-		*at = j->next;
-		j->s = NULL;
+	drop_waiting(s, o);
+	for (struct job *j = s->job, *next; j; j = next) {
+		next = j->next;
+		if (!o)
+			j->s = NULL;
+		if (!o || j->object == o)
+			j->object = NULL;
 	}
+	if (!o)
+		s->job = NULL;
 }

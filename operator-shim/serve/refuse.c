@@ -112,11 +112,15 @@ void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, con
 	const char *unproved)
 {
 	struct wb_serve *s = p->s;
-	const char *reason = what == WB_REFUSED_NAME ? "AgentNameTaken" : "AuthenticationRejected";
+	const char *reason = what == WB_REFUSED_NAME     ? "AgentNameTaken"
+			     : what == WB_REFUSED_BUDGET ? "BudgetExceeded"
+							 : "AuthenticationRejected";
+	const char *label = what == WB_REFUSED_NAME     ? "name"
+			    : what == WB_REFUSED_BUDGET ? "budget"
+							: "token";
 	bool is_heard = false;
 
-	wb_metric_add(s->metrics, WB_SM_REFUSED,
-		WB_LABELS(what == WB_REFUSED_NAME ? "name" : "token"), 1);
+	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS(label), 1);
 	for (size_t i = 0; i < s->n_object; i++) {
 		struct object *o = s->object[i];
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define HEARTBEAT_TIMEOUT_S 15u
+#define LARGE_MEMORY (UINT64_C(64) << 30)
 
 struct wb_recon_now wb__serve_now(const struct wb_serve *s)
 {
@@ -33,13 +34,23 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 	return n == 1 ? by_name : NULL;
 }
 
-uint64_t wb__serve_heartbeat_timeout_ns(const struct wb_serve *s)
+uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p)
 {
-	uint32_t least = s->n_object ? UINT32_MAX : HEARTBEAT_TIMEOUT_S;
+	const struct wb_serve *s = p->s;
+	uint32_t least = UINT32_MAX;
 
 	for (size_t i = 0; i < s->n_object; i++)
-		least = WB_MIN(least, s->object[i]->spec.heartbeat_timeout_s);
-	return least * WB_NS_PER_S;
+		if (wb__serve_serves(p, s->object[i]))
+			least = WB_MIN(least, s->object[i]->spec.heartbeat_timeout_s);
+	return (least == UINT32_MAX ? HEARTBEAT_TIMEOUT_S : least) * WB_NS_PER_S;
+}
+
+static int make_budget(struct wb_serve *s, const struct wb_budget_limits *given)
+{
+	struct wb_budget_limits l;
+
+	wb_budget_size(LARGE_MEMORY, &l);
+	return wb_budget_create(given ? given : &l, &s->budget);
 }
 
 int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *env,
@@ -57,6 +68,8 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	s->n_series = WB_MIN(o->n_series, (unsigned)WB_SERVE_SERIES_MAX);
 	s->is_open = o->n_spec == 0;
 	rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
+	if (rc == 0)
+		rc = make_budget(s, o->limits);
 	if (rc == 0)
 		rc = env->random(env->ctx, &s->operator_id, sizeof(s->operator_id));
 	/* 63 bits, so that it is an integer in every JSON; 0 means unknown. */
@@ -87,11 +100,9 @@ void wb_serve_destroy(struct wb_serve *s)
 	}
 	for (size_t i = 0; i < s->n_object; i++)
 		wb__serve_free_object(s->object[i]);
-	for (size_t i = 0; i < s->n_blob; i++)
-		wb__serve_blob_put(s->blob[i]);
-	wb_free(s->blob);
 	wb_free(s->object);
 	wb_metrics_destroy(s->metrics);
+	wb_budget_put(s->budget);
 	wb_free(s);
 }
 
@@ -122,7 +133,7 @@ static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reco
 	enum content_kind kind = a->is_manifest ? CONTENT_MANIFEST : CONTENT_MAP;
 	struct peer *p;
 
-	if (wb__serve_find_blob(s, a->digest, kind)) {
+	if (wb__serve_find_blob(o, a->digest, kind)) {
 		wb_recon_blob(o->r, wb__serve_now(s), a->digest, 0, NULL);
 		return;
 	}

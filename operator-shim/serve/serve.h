@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+struct wb_budget_limits; /* budget.h */
 struct wb_buf;
 struct wb_serve; /* opaque */
 
@@ -85,6 +86,7 @@ struct wb_serve_opts {
 	uint64_t settle_ns; /* see wb_recon_opts; 0 = at once */
 	unsigned n_series; /* objects that may have metrics by their name: half of it, those of one
 			      namespace; the others share series "other" */
+	const struct wb_budget_limits *limits; /* NULL = those of a large machine */
 };
 
 /** wb_serve_create - 0, -EINVAL, -ENOMEM or the random source's error. */
@@ -107,9 +109,13 @@ int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, st
 /**
  * wb_serve_put - an object came or changed
  * Agents of an object with another uid are let go and come back.  Only where serve was created
- * without objects.  0; -EINVAL when a field may not change; -ENOMEM.
+ * without objects.  0; -EINVAL when a field may not change; -EDQUOT when its namespace, or all,
+ * have as many as the budget allows; -ENOMEM.
  */
 int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struct wb_err *err);
+/** wb_serve_has_room - the budget allows one more object of that namespace.  @name:
+ *  "namespace/name". */
+bool wb_serve_has_room(const struct wb_serve *s, const char *name);
 /** wb_serve_remove - the object is gone; its agents are let go.  @name: "namespace/name". */
 void wb_serve_remove(struct wb_serve *s, const char *name);
 /** wb_serve_status - the status of an object.  New reference; NULL = no such object. */

@@ -66,7 +66,7 @@ def refused(c, port, pods):
     Stranger(c, port, "other-0", make_token(c, other)).hears("has label weightbridge.io/name: another, not t")
     Stranger(c, port, "plain-0", make_token(c, plain)).hears("is not there (any more) with label")
     Stranger(c, port, "train-0", "not.a.token").hears("not valid for audience")
-    Stranger(c, port, "train-0", make_token(c, good), "default/none").hears("this operator has no object default/none")
+    Stranger(c, port, "train-0", make_token(c, good), "default/none").hears("not valid for audience weightbridge.io/default/none")
     # What a pod has proved to be the cause of is told there too; a stranger's name is not enough for that.
     wait_for(lambda: "but the agent calls itself train-0" in c.kubectl("describe", "pod", "roll-0"), 20, 0.5)
     assert "AuthenticationRejected" not in c.kubectl("describe", "pod", "train-0")

@@ -28,7 +28,7 @@ operator-shim/spec       base
 operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile
 operator-shim/kube       weightbridge base net operator-shim/spec
-operator-shim            weightbridge base net proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube
+operator-shim            weightbridge base mem net proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube
 '
 # Folders where a header of the system is not welcome: FOLDER REGEXP REASON
 system='

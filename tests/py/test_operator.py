@@ -79,6 +79,8 @@ def check_refusals(d, key, port):
     os.chmod(key, 0o600)
     for args, sentence in (([], "--file FILE is missing"), (["--listen", "x"], "--listen x: expected HOST:PORT"),
                            (["--file", ""], "--file '': expected a file name"),
+                           (["--budget", "agents=4/8"], "--budget agents=4/8: expected objects, agents, connections"),
+                           (["--memory", "much"], "--memory much: expected a size as 1Gi"),
                            (["--nonsense"], "unknown option --nonsense"), (["--file", spec], "--psk-file FILE is missing")):
         assert sentence in refused(args, want=2), args
     assert "WB_FAULT rule 'nonsense'" in refused(["--file", spec, "--psk-file", key], WB_FAULT="nonsense")
@@ -109,6 +111,10 @@ def check_pages(port):
     assert json.loads(get(port, "/trace"))["traceEvents"] == []
     assert get(port, "/healthz") == b"ok\n" and get(port, "/readyz") == b"ok\n"
     text = get(port, "/metrics").decode()
+    assert 'wb_budget_limit{budget="agents",scope="all"} 8192\n' in text, text
+    assert 'wb_budget_limit{budget="agents",scope="namespace"} 4096\n' in text
+    assert 'wb_budget_limit{budget="maps",scope="object"} 3145728\n' in text
+    assert 'wb_budget_used{budget="agents",scope="all"} 0\n' in text
     assert "\nwb_agents 0\n" in text and "wb_build_info{version=" in text
     for path in ("/plan", "/status?object=x", "/nothing"):
         get(port, path, 404)
@@ -154,7 +160,7 @@ def main():
         write(key, secrets.token_hex(32), 0o600)
         proc = subprocess.Popen(
             [BIN, "--file", spec, "--psk-file", key, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-             "--port-file", ports, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
+             "--port-file", ports, "--log-format", "json", "--memory", "2Gi", "--budget", "maps=64Mi/3Mi"], stderr=subprocess.PIPE, text=True)
         try:
             p = wait_for(ports, proc)
             check_pages(p["http"])

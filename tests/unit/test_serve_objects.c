@@ -229,7 +229,7 @@ static void hello_with(struct wire *w, const char *token, const char *object)
 START_TEST(token_is_asked_about_before_anything_is_told)
 {
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a"); /* the whole name */
 	expect_nothing(&train);
 	ck_assert(train.trust[WB_CHAN_CLAIMS] == 1 && !train.trust[WB_CHAN_PROVED]);
@@ -411,15 +411,55 @@ START_TEST(other_protocol_version_is_told_of_after_the_token)
 }
 END_TEST
 
-START_TEST(names_of_objects_are_not_told_to_strangers)
+/* What an agent without a word for it hears about @object, its name left out. */
+static void refusal_of(const char *token, const char *object, char out[400])
+{
+	union wb_msg m;
+	char *at;
+
+	open_wire(&train);
+	hello_with(&train, token, object);
+	if (token && *token && strchr(object, '/')) {
+		snprintf(out, 400, "the token is not for %s", object);
+		wb_serve_authenticated(s, claimed_peer, NULL, -EACCES, out);
+	}
+	expect(&train, WBP_REJECT, &m);
+	snprintf(out, 400, "%s (%lld, %d)", m.reject.sentence, (long long)m.reject.code,
+		m.reject.retry);
+	at = strchr(object, '/') ? strstr(out, object) : NULL;
+	if (at)
+		memset(at, '#', strlen(object));
+	wb_msg_free(WBP_REJECT, &m);
+	end_wire(&train);
+}
+
+static const char *const tokens[] = {NULL, "", "stolen"};
+
+START_TEST(strangers_hear_the_same_of_objects_that_are_there_and_that_are_not)
+{
+	char there[400], absent[400];
+
+	refusal_of(tokens[_i], "default/a", there);
+	refusal_of(tokens[_i], "default/x", absent);
+	ck_assert_str_eq(there, absent);
+	/* A short name would be found, or not. */
+	refusal_of(tokens[_i], "a", there);
+	refusal_of(tokens[_i], "x", absent);
+	ck_assert_str_eq(there, absent);
+}
+END_TEST
+
+START_TEST(who_has_a_token_for_it_hears_that_there_is_no_such_object)
 {
 	union wb_msg m;
 
 	open_wire(&train);
-	hello_with(&train, NULL, "default/x");
+	hello_with(&train, "secret", "default/x");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert_ptr_nonnull(strstr(m.reject.sentence, "no object default/x"));
 	ck_assert_ptr_null(strstr(m.reject.sentence, "default/a"));
+	ck_assert(m.reject.retry);
 	wb_msg_free(WBP_REJECT, &m);
 	end_wire(&train);
 }
@@ -508,7 +548,7 @@ START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
 	union wb_msg r;
 
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a");
 	put_another("other", "a");
 	wb_serve_remove(s, "default/a");
@@ -549,7 +589,7 @@ START_TEST(hello_of_another_connection_is_refused)
 		strcat(ours, "ab");
 	hello_binding = other;
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert(strstr(m.reject.sentence, "made for another connection"));
 	wb_msg_free(WBP_REJECT, &m);
@@ -557,7 +597,7 @@ START_TEST(hello_of_another_connection_is_refused)
 	end_wire(&train);
 	hello_binding = ours;
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	wb_serve_drain(s, "end");
@@ -571,11 +611,11 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	union wb_msg m;
 
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	open_wire(&roll);
-	hello_with(&roll, "secret", "a");
+	hello_with(&roll, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_HEARTBEAT, &m);
 	beat.echo_ns = m.heartbeat.sent_ns;
@@ -590,7 +630,7 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	wb_serve_tick(s);
 	ck_assert(train.is_closed);
 	open_wire(&roll);
-	hello_with(&roll, "secret", "a");
+	hello_with(&roll, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&roll, 1);
 	end_wire(&train);
@@ -605,14 +645,14 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 	struct wb_msg_heartbeat beat = {.sent_ns = 1};
 
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	say(&train, WBP_HEARTBEAT, &beat);
 	expect(&train, WBP_REJECT, &m);
 	wb_msg_free(WBP_REJECT, &m);
 	ck_assert(train.is_closed);
 	end_wire(&train);
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	clk.now += 29 * S;
 	wb_serve_tick(s);
 	ck_assert(!train.is_closed);
@@ -623,7 +663,7 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 	end_wire(&train);
 	ck_assert_uint_eq(unclaimed_peer, claimed_peer);
 	open_wire(&train);
-	hello_with(&train, "secret", "a");
+	hello_with(&train, "secret", "default/a");
 	wb_serve_remove(s, "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &m);
@@ -655,7 +695,9 @@ static Suite *suite(void)
 		tc, claim_that_nothing_proves_is_only_counted, 0, (int)WB_ARRAY_SIZE(claims));
 	tcase_add_test(tc, claim_to_two_namespaces_is_told_in_the_one_that_is_proved);
 	tcase_add_test(tc, other_protocol_version_is_told_of_after_the_token);
-	tcase_add_test(tc, names_of_objects_are_not_told_to_strangers);
+	tcase_add_loop_test(tc, strangers_hear_the_same_of_objects_that_are_there_and_that_are_not,
+		0, (int)WB_ARRAY_SIZE(tokens));
+	tcase_add_test(tc, who_has_a_token_for_it_hears_that_there_is_no_such_object);
 	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,
 		(int)WB_ARRAY_SIZE(nothing_claimed));
 	tcase_add_loop_test(tc, agent_joins_no_object_but_what_its_token_is_for, 0, 2);

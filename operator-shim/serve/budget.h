@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_SERVE_BUDGET_H
+#define WB_SERVE_BUDGET_H
+/*
+ * How much of the operator one tenant may take.
+ *
+ * Whatever agents or users can make the operator keep is charged before it is kept, to an account
+ * of its object, to one of its namespace and to one of all together, and released when it goes.
+ * Who is over is refused with a sentence that names the budget, the figures and the remedy; an
+ * account has no other effect on others than that the sum of all is bounded.  Defaults are shares
+ * of the memory that the operator may use: together they stay below it.
+ *
+ * Pure accounting: no I/O, clock or thread.  Layer: operator-shim/serve (over base).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wb_err;
+struct wb_budget; /* opaque */
+
+enum wb_budget_kind {
+	WB_BUDGET_OBJECTS, /* WeightTransfers served */
+	WB_BUDGET_AGENTS, /* let in: one for each object of a HELLO */
+	WB_BUDGET_CONNECTIONS, /* that have not proved yet who they are; only in all */
+	WB_BUDGET_WORKERS, /* that agents have named */
+	WB_BUDGET_MAPS, /* bytes of manifests and maps: announced or kept */
+	WB_BUDGET_PLANS, /* bytes of plans that are kept */
+	WB_BUDGET_PLANNING, /* plans being computed; more wait for their turn */
+	WB_BUDGET_KINDS,
+};
+
+enum wb_budget_scope { WB_BUDGET_ALL, WB_BUDGET_NAMESPACE, WB_BUDGET_OBJECT, WB_BUDGET_SCOPES };
+
+struct wb_budget_limits {
+	uint64_t memory_bytes; /* what they were sized from; 0 = not known */
+	uint64_t planning_bytes; /* memory that the computation of one plan may take */
+	uint64_t v[WB_BUDGET_KINDS][WB_BUDGET_SCOPES];
+};
+
+/** wb_budget_size - defaults for an operator that may use @memory_bytes. */
+void wb_budget_size(uint64_t memory_bytes, struct wb_budget_limits *out);
+/**
+ * wb_budget_override - take "KIND=ALL[/NAMESPACE[/OBJECT]]": figures, bytes with Ki, Mi, Gi
+ * What is left out is at most what stands before it.  0, or -EINVAL (nothing changed).
+ */
+int wb_budget_override(struct wb_budget_limits *l, const char *text);
+const char *wb_budget_name(enum wb_budget_kind k);
+
+/** wb_budget_create - 0 or -ENOMEM.  The caller has the first reference. */
+int wb_budget_create(const struct wb_budget_limits *l, struct wb_budget **out);
+struct wb_budget *wb_budget_get(struct wb_budget *b);
+/** wb_budget_put - the last one frees it, whatever is charged.  NULL is allowed. */
+void wb_budget_put(struct wb_budget *b);
+const struct wb_budget_limits *wb_budget_limits(const struct wb_budget *b);
+
+/**
+ * wb_budget_charge - @amount of @kind for @object
+ * @object:	"namespace/name"; "" = of no object, counts in all only
+ * Returns 0; -EDQUOT with a sentence; -ENOMEM with one.  On failure nothing is charged.
+ */
+int wb_budget_charge(struct wb_budget *b, enum wb_budget_kind kind, const char *object,
+	uint64_t amount, struct wb_err *err);
+/** wb_budget_has_room - whether that would succeed. */
+bool wb_budget_has_room(
+	const struct wb_budget *b, enum wb_budget_kind kind, const char *object, uint64_t amount);
+/** wb_budget_release - as much as was charged. */
+void wb_budget_release(
+	struct wb_budget *b, enum wb_budget_kind kind, const char *object, uint64_t amount);
+
+/** wb_budget_used - in all; or the most that any one namespace or object uses. */
+uint64_t wb_budget_used(
+	const struct wb_budget *b, enum wb_budget_kind kind, enum wb_budget_scope scope);
+/** wb_budget_refused - how often that scope refused a charge. */
+uint64_t wb_budget_refused(
+	const struct wb_budget *b, enum wb_budget_kind kind, enum wb_budget_scope scope);
+
+#endif

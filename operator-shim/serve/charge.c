@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What agents and objects are charged for, and what is said to who is over. */
+#include "operator-shim/serve/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An honest agent has said HELLO long before. */
+#define LINGER_NS (2 * WB_NS_PER_S)
+
+static bool is_same_namespace(const struct object *a, const struct object *b)
+{
+	return !strcmp(a->spec.namespace_, b->spec.namespace_);
+}
+
+int wb__serve_charge(struct wb_serve *s, enum wb_budget_kind kind, const struct object *o,
+	uint64_t amount, struct wb_err *err)
+{
+	/* Its own, then its neighbours', then everybody's: the accounts that it counts in. */
+	for (size_t i = 0; i < s->n_object && kind == WB_BUDGET_MAPS; i++) {
+		if (wb_budget_has_room(s->budget, kind, o->key, amount))
+			break;
+		if (is_same_namespace(s->object[i], o))
+			wb__serve_prune(s->object[i]);
+	}
+	for (size_t i = 0; i < s->n_object && kind == WB_BUDGET_MAPS; i++) {
+		if (wb_budget_has_room(s->budget, kind, o->key, amount))
+			break;
+		wb__serve_prune(s->object[i]);
+	}
+	return wb_budget_charge(s->budget, kind, o->key, amount, err);
+}
+
+void wb__serve_over(struct peer *p, const struct wb_err *err)
+{
+	wb__serve_turn_away(p, WB_REFUSED_BUDGET, err->code, err->msg, "budget");
+}
+
+/* ---- connections ---- */
+
+static bool is_waiting(const struct peer *p)
+{
+	return p->is_counted &&
+	       (p->state == PEER_NEW || p->state == PEER_CLAIMED || p->state == PEER_SECOND);
+}
+
+static void discount_new(struct peer *p)
+{
+	if (p->is_counted)
+		wb_budget_release(p->s->budget, WB_BUDGET_CONNECTIONS, "", 1);
+	p->is_counted = false;
+}
+
+/* The one that has waited longest, when that is longer than an honest one needs. */
+static struct peer *find_lingering(struct wb_serve *s)
+{
+	uint64_t before = wb_now_ns(s->env.clock) - LINGER_NS;
+	struct peer *oldest = NULL;
+
+	for (struct peer *p = s->peer; p; p = p->next)
+		if (is_waiting(p) && p->heard_ns <= before &&
+			(!oldest || p->heard_ns < oldest->heard_ns))
+			oldest = p;
+	return oldest;
+}
+
+bool wb__serve_count_new(struct peer *p)
+{
+	struct wb_serve *s = p->s;
+	struct wb_err err = {0};
+	struct peer *oldest;
+
+	if (!wb_budget_has_room(s->budget, WB_BUDGET_CONNECTIONS, "", 1)) {
+		oldest = find_lingering(s);
+		if (oldest) {
+			discount_new(oldest);
+			wb__serve_close_peer(oldest);
+		}
+	}
+	if (wb_budget_charge(s->budget, WB_BUDGET_CONNECTIONS, "", 1, &err) < 0) {
+		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("budget"), 1);
+		wb__serve_reject(p, err.code, true, err.msg);
+		return false;
+	}
+	p->is_counted = true;
+	return true;
+}
+
+/* ---- agents ---- */
+
+static const char *account(const struct peer *p, uint32_t i)
+{
+	return p->hello.n_objects ? p->hello.objects[i] : "";
+}
+
+static void discount_agent(struct peer *p)
+{
+	while (p->n_charged) {
+		p->n_charged--;
+		wb_budget_release(p->s->budget, WB_BUDGET_AGENTS, account(p, p->n_charged), 1);
+	}
+}
+
+bool wb__serve_count_agent(struct peer *p)
+{
+	uint32_t n = WB_MAX(p->hello.n_objects, 1);
+	struct wb_err err = {0};
+
+	while (p->n_charged < n) {
+		if (wb_budget_charge(p->s->budget, WB_BUDGET_AGENTS, account(p, p->n_charged), 1,
+			    &err) == 0) {
+			p->n_charged++;
+			continue;
+		}
+		discount_agent(p);
+		wb__serve_over(p, &err);
+		return false;
+	}
+	discount_new(p);
+	return true;
+}
+
+void wb__serve_discount(struct peer *p)
+{
+	discount_new(p);
+	discount_agent(p);
+	wb__serve_drop_uploads(p, NULL);
+}
+
+/* ---- figures ---- */
+
+void wb__serve_budget_metrics(struct wb_serve *s)
+{
+	static const char *const scopes[] = {"all", "namespace", "object"};
+	const struct wb_budget_limits *l = wb_budget_limits(s->budget);
+
+	wb_metric_set(s->metrics, WB_SM_MEMORY, NULL, (double)l->memory_bytes);
+	for (int k = 0; k < WB_BUDGET_KINDS; k++)
+		for (int i = 0; i < WB_BUDGET_SCOPES; i++) {
+			enum wb_budget_kind kind = (enum wb_budget_kind)k;
+			enum wb_budget_scope scope = (enum wb_budget_scope)i;
+			const char *const *label = WB_LABELS(wb_budget_name(kind), scopes[i]);
+
+			wb_metric_set(s->metrics, WB_SM_BUDGET_USED, label,
+				(double)wb_budget_used(s->budget, kind, scope));
+			wb_metric_set(s->metrics, WB_SM_BUDGET, label, (double)l->v[k][i]);
+			wb_metric_set(s->metrics, WB_SM_BUDGET_REFUSED, label,
+				(double)wb_budget_refused(s->budget, kind, scope));
+		}
+}
