@@ -295,7 +295,7 @@ def promtool():
 
 def series(name, values, **labels):
     inside = ",".join(f'{k}="{v}"' for k, v in {"namespace": "system", "pod": "wb-weightbridge-operator-1", **labels}.items())
-    return {"series": f"{name}{{{inside}}}", "values": values}
+    return {"series": f"{name}{{{inside}}}", "values": re.sub(r"(\d)x", r"\1+0x", values)}
 
 
 A_DAY = "x1440"
@@ -311,6 +311,10 @@ FIRE = [
                    series("wb_object_engines", "2" + A_DAY, object_namespace="rl", object="a", state="Suspended")], set()),
     ("behind", [series("wb_object_engines", "1" + A_DAY, object_namespace="rl", object="a", state="Behind")],
      {("WeightBridgeEnginesBehind", "rl", "a")}),
+    ("a transfer fails", [series("wb_object_transfers_total", "0x1195 1x244", object_namespace="rl", object="a", result="Torn")],
+     {("WeightBridgeTransfersFail", "rl", "a")}),
+    ("one is superseded", [series("wb_object_transfers_total", "0x1195 1x244", object_namespace="rl", object="a", result="Superseded")],
+     set()),
     ("another release's", [series("wb_object_state", "1" + A_DAY, namespace="elsewhere", object="a", state="NotReady")], set()),
 ]
 BY_OBJECT = ("WeightBridgeObjectsNotReady", "WeightBridgeEnginesBehind", "WeightBridgeTransfersFail")
@@ -321,7 +325,7 @@ def fires(tool, folder, rules):
     file = os.path.join(folder, "rules.yaml")
     tests = []
     for name, shown, want in FIRE:
-        tests.append({"name": name, "interval": "1m", "input_series": [{**x, "values": x["values"][0] + "+0" + A_DAY} for x in shown],
+        tests.append({"name": name, "interval": "1m", "input_series": [{**x, "values": x["values"]} for x in shown],
                       "alert_rule_test": []})
         for alert in BY_OBJECT:
             rule = next(r for g in rules["groups"] for r in g["rules"] if r["alert"] == alert)
