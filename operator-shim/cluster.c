@@ -10,6 +10,7 @@
 #include "operator-shim/identity.h"
 #include "operator-shim/kube/lease.h"
 #include "operator-shim/objects.h"
+#include "operator-shim/readers.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/status.h"
 
@@ -27,6 +28,7 @@ struct wb__cluster {
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube; /* for watches and certificates */
 	struct wb_kube *own; /* for the lease: a queue of writes must not cost the lead */
+	struct wb__readers *readers;
 	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
 	struct wb__identity *identity; /* while leading */
 	struct wb__certs *certs; /* NULL = agents show no tokens */
@@ -161,8 +163,9 @@ static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 {
 	const struct wb_kube_opts all = {0}, lease = {.per_s = 10, .burst = 10, .in_flight = 4};
 	const struct wb_kube_opts reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
+	const struct wb_kube_opts readers = {.per_s = 20, .burst = 20, .in_flight = 8};
 	const struct wb_kube_opts events = {.per_s = 20, .burst = 40, .in_flight = 4};
-	struct wb_kube *statuses = NULL, *written = NULL;
+	struct wb_kube *statuses = NULL, *written = NULL, *read = NULL;
 	int rc = connect_one(c, o, &all, &c->kube, err);
 
 	if (rc == 0)
@@ -173,6 +176,10 @@ static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 		rc = connect_one(c, o, &all, &statuses, err);
 	if (rc == 0 &&
 		wb__statuses_start(c->loop, statuses, c->serve, c->instance, &c->statuses) < 0)
+		rc = wb_err_set(err, -ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = connect_one(c, o, &readers, &read, err);
+	if (rc == 0 && wb__readers_start(read, &c->readers) < 0)
 		rc = wb_err_set(err, -ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = connect_one(c, o, &events, &written, err);
@@ -258,6 +265,7 @@ void wb__cluster_stop(struct wb__cluster *c)
 	wb__events_stop(c->events);
 	wb__identity_stop(c->identity);
 	wb__certs_stop(c->certs);
+	wb__readers_stop(c->readers);
 	wb_kube_destroy(c->reviews);
 	wb_kube_lease_stop(c->lease);
 	wb_kube_destroy(c->own);
@@ -280,6 +288,11 @@ void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void
 	wb__objects_stop(c->objects);
 	c->objects = NULL;
 	wb_kube_lease_release(c->lease, on_released);
+}
+
+struct wb__readers *wb__cluster_readers(const struct wb__cluster *c)
+{
+	return c->readers;
 }
 
 const char *wb__cluster_why_unready(const struct wb__cluster *c)

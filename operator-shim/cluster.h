@@ -53,6 +53,10 @@ void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);
 
+struct wb__readers;
+/** wb__cluster_readers - who may read pages; lives as long as the cluster. */
+struct wb__readers *wb__cluster_readers(const struct wb__cluster *c);
+
 /** wb__cluster_why_unready - NULL when agents may come, else why not.  Static text. */
 const char *wb__cluster_why_unready(const struct wb__cluster *c);
 

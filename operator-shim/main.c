@@ -167,6 +167,7 @@ static void stop(struct app *a, const char *why)
 	a->is_stopping = true;
 	a->pages.is_ready = false;
 	a->pages.cluster = NULL;
+	a->pages.readers = NULL;
 	WB_LOG_INFO(MOD, "stopping");
 	wb_serve_drain(a->serve, why);
 	close_inputs(a);
@@ -318,6 +319,7 @@ static void on_pair(void *cookie, const char *cert, const char *key)
 		WB_LOG_ERR(MOD, "certificate not taken", WB_S("why", err.msg));
 	else
 		WB_LOG_INFO(MOD, "certificate in use");
+	wb__ticket_key_set(&a->pages.ticket, key, strlen(key));
 }
 
 static int start_cluster(struct app *a, struct wb_err *err)
@@ -344,6 +346,15 @@ static int start_cluster(struct app *a, struct wb_err *err)
 	return wb__cluster_start(a->loop, a->serve, &o, &cb, &a->cluster, err);
 }
 
+static void read_ticket_key(struct app *a)
+{
+	char *text = NULL;
+
+	if (wb_kube_read_pem(a->o.tls_key, &text) == 0)
+		wb__ticket_key_set(&a->pages.ticket, text, strlen(text));
+	wb_kube_scrub(text);
+}
+
 /* Certificates are renewed in place. */
 static void on_tls_timer(void *cookie)
 {
@@ -352,6 +363,8 @@ static void on_tls_timer(void *cookie)
 
 	if (wb_tls_reload(a->tls, &err) < 0)
 		WB_LOG_ERR(MOD, "certificate not read, the old one stays", WB_S("why", err.msg));
+	else
+		read_ticket_key(a);
 }
 
 static int start_tls(struct app *a, struct wb_err *err)
@@ -364,6 +377,8 @@ static int start_tls(struct app *a, struct wb_err *err)
 		to = (struct wb_tls_opts){
 			.mode = WB_TLS_CERT, .cert_file = a->o.tls_cert, .key_file = a->o.tls_key};
 		rc = wb_tls_server_create(&to, &a->tls, err);
+		if (rc == 0)
+			read_ticket_key(a);
 		if (rc == 0)
 			rc = wb_timer_create(a->loop, on_tls_timer, a, &a->tls_timer);
 		if (rc == 0)
@@ -378,6 +393,7 @@ static int start_tls(struct app *a, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	to.psk = &psk;
+	wb__ticket_key_set(&a->pages.ticket, psk.key, psk.bytes);
 	rc = wb_tls_server_create(&to, &a->tls, err);
 	wb_psk_clear(&psk);
 	return rc;
@@ -430,7 +446,12 @@ static int start_http(struct app *a, struct wb_err *err)
 		.cookie = &a->pages};
 	int rc = 0;
 
-	a->pages = (struct wb__pages){a->serve, a->loop, true, a->cluster, 0};
+	a->pages.serve = a->serve;
+	a->pages.loop = a->loop;
+	a->pages.is_ready = true;
+	a->pages.cluster = a->cluster;
+	a->pages.readers = a->cluster ? wb__cluster_readers(a->cluster) : NULL;
+	a->pages.asks_for_metrics = a->o.asks_for_metrics;
 	if (a->o.has_http)
 		rc = wb_http_start(a->loop, &o, &a->http, err);
 	a->pages.port = a->http ? wb_http_port(a->http) : 0;

@@ -45,6 +45,15 @@ static int set_probes(void *options, const char *arg)
 	return wb_cli_addr(arg, &o->probes);
 }
 
+static int set_metrics_auth(void *options, const char *arg)
+{
+	struct wb__operator_options *o = options;
+
+	(void)arg;
+	o->asks_for_metrics = true;
+	return 0;
+}
+
 static int set_name(void *options, const char *arg)
 {
 	struct wb__operator_options *o = options;
@@ -197,6 +206,9 @@ static const struct wb_cli_row rows[] = {
 	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
 		"serve /metrics /healthz /readyz /status /objects /plan /manifest /trace "
 		"(default: not)"},
+	{"metrics-auth", NULL, set_metrics_auth, 0, NULL,
+		"answer /metrics to who may get that path by the cluster's roles (default: to "
+		"all)"},
 	{"probes", "HOST:PORT", set_probes, 0, "HOST:PORT, or :PORT for all addresses",
 		"serve /healthz and /readyz alone, whatever is done to the other ports (default: "
 		"not)"},
@@ -272,6 +284,10 @@ static int check(const struct wb__operator_options *o, struct wb_err *err)
 	if (n > 1)
 		return wb_err_set(
 			err, -EINVAL, "--file, --in-cluster and --kubeconfig exclude each other");
+	if (o->asks_for_metrics && o->n_file)
+		return wb_err_set(err, -EINVAL,
+			"--metrics-auth: tokens need a cluster (--in-cluster or --kubeconfig) to "
+			"check them");
 	return check_tls(o, err);
 }
 

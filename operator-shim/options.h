@@ -22,6 +22,7 @@ struct wb__operator_options {
 	size_t n_file;
 	struct wb_cli_addr listen, http, probes;
 	bool has_http, has_probes;
+	bool asks_for_metrics; /* for a token */
 	const char *psk_file; /* "" = tokens */
 	const char *tls_cert, *tls_key; /* "" = a shared key, or a Secret */
 	const char *tls_ca; /* "" = agents get it from elsewhere */

@@ -2,8 +2,10 @@
 #include "operator-shim/pages.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "net/loop.h"
 #include "operator-shim/cluster.h"
+#include "operator-shim/readers.h"
 #include "operator-shim/serve/metrics.h"
 
 #include <errno.h>
@@ -71,8 +73,15 @@ static int status(struct wb__pages *p, const char *object, struct wb_http_reply 
 
 static int objects(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
-	(void)object;
-	return put_json(wb_serve_list(p->serve), r);
+	json_t *one = object ? wb_serve_object(p->serve, object) : NULL;
+
+	if (object && !one)
+		return -ENOENT;
+	return put_json(
+		one ? json_pack("{s:s, s:s, s:[o]}", "apiVersion", "weightbridge.io/v1alpha1",
+			      "kind", "WeightTransferList", "items", one)
+		    : wb_serve_list(p->serve),
+		r);
 }
 
 static int put_bytes(const void *data, size_t bytes, struct wb_http_reply *r)
@@ -106,38 +115,122 @@ static int trace(struct wb__pages *p, const char *object, struct wb_http_reply *
 	return wb_serve_trace(p->serve, object, &r->body) ? 0 : -ENOENT;
 }
 
-static const struct {
+enum reader { EVERYBODY, METRICS, OF_THE_OBJECT };
+
+struct page {
 	const char *path;
 	page_fn fn;
+	enum reader reader;
 	bool is_leaders; /* a standby knows nothing of it */
-} pages[] = {
-	{"/metrics", metrics, false},
-	{"/healthz", healthz, false},
-	{"/readyz", readyz, false},
-	{"/status", status, true},
-	{"/objects", objects, true},
-	{"/plan", plan, true},
-	{"/manifest", manifest, true},
-	{"/trace", trace, true},
 };
 
-static void send_to_leader(
-	const struct wb__pages *p, const char *path, const char *object, struct wb_http_reply *r)
+static const struct page pages[] = {
+	{"/metrics", metrics, METRICS, false},
+	{"/healthz", healthz, EVERYBODY, false},
+	{"/readyz", readyz, EVERYBODY, false},
+	{"/status", status, OF_THE_OBJECT, true},
+	{"/objects", objects, OF_THE_OBJECT, true},
+	{"/plan", plan, OF_THE_OBJECT, true},
+	{"/manifest", manifest, OF_THE_OBJECT, true},
+	{"/trace", trace, OF_THE_OBJECT, true},
+};
+
+/* ---- who may read ---- */
+
+static int refuse(struct wb_http_reply *r, unsigned status, const char *path, const char *why)
+{
+	r->status = status;
+	wb_buf_printf(&r->body, "%s: %s\n", path, why);
+	return -EACCES;
+}
+
+static int refuse_stranger(const struct wb__pages *p, const struct page *page, bool has_token,
+	const char *object, struct wb_http_reply *r)
+{
+	if (page->reader == METRICS)
+		return refuse(r, 401, page->path,
+			"show a token of who may get the path /metrics (Authorization: Bearer)");
+	if (!p->readers)
+		return refuse(r, 401, page->path,
+			"it tells of objects, and this operator cannot ask whose token it is: ask "
+			"from its own machine, at 127.0.0.1");
+	if (has_token && !object)
+		return refuse(r, 401, page->path,
+			"a token is for one object: name it (?object=NAMESPACE/NAME)");
+	return refuse(r, 401, page->path,
+		"it tells of objects: show a token of the object's namespace (kubectl create token "
+		"ACCOUNT -n NAMESPACE --audience weightbridge.io/NAMESPACE/NAME; wbctl "
+		"--token-file), or ask within (kubectl exec deploy/weightbridge-operator -- "
+		"wbctl)");
+}
+
+static void on_reader(void *cookie, int rc, const char *sentence)
+{
+	wb_http_go_on(cookie, rc, sentence);
+}
+
+static int find_out(
+	struct wb__pages *p, const char *token, const char *object, struct wb_http_request *rq)
+{
+	struct wb_http_held *held = wb_http_hold(rq);
+	int rc;
+
+	if (!held)
+		return -ENOMEM;
+	rc = wb__readers_ask(p->readers, token, object, on_reader, held);
+	if (rc < 0)
+		wb_http_go_on(held, -EAGAIN, "too much is asked at once: try again");
+	return -EINPROGRESS;
+}
+
+/* 0: yes; -EACCES: @r says why not; -EINPROGRESS: that is being found out. */
+static int may_read(struct wb__pages *p, const struct page *page, const char *object,
+	struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	const char *token = wb_http_bearer(rq), *sentence;
+	bool is_object = page->reader == OF_THE_OBJECT;
+	int rc;
+
+	if (page->reader == EVERYBODY || wb_http_is_local(rq) ||
+		(!is_object && !p->asks_for_metrics))
+		return 0;
+	if (wb_http_outcome(rq, &rc, &sentence))
+		return rc ? refuse(r, rc == -EACCES ? 401 : 503, page->path, sentence) : 0;
+	if (is_object && wb__ticket_holds(&p->ticket, page->path, object,
+				 wb_http_query(rq, "ticket"), wb_wall_ns()))
+		return 0;
+	if (!token || !*token || !p->readers || (is_object && (!object || !strchr(object, '/'))))
+		return refuse_stranger(p, page, token && *token, object, r);
+	return find_out(p, token, is_object ? object : NULL, rq);
+}
+
+/* ---- sending on ---- */
+
+static void send_to_leader(const struct wb__pages *p, const char *path, const char *object,
+	struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	const char *host = wb_serve_leader(p->serve);
 	bool is_v6 = strchr(host, ':') != NULL;
+	char ticket[WB__TICKET_TEXT] = "";
+	int n;
 
+	if (wb_http_is_local(rq))
+		wb__ticket_make(&p->ticket, path, object, wb_wall_ns(), ticket);
 	r->status = 307;
-	snprintf(r->location, sizeof(r->location), "http://%s%s%s:%u%s%s%s", is_v6 ? "[" : "", host,
-		is_v6 ? "]" : "", p->port, path, object ? "?object=" : "", object ? object : "");
-	wb_buf_printf(&r->body, "the leader has it: %s\n", r->location);
+	n = snprintf(r->location, sizeof(r->location), "http://%s%s%s:%u%s", is_v6 ? "[" : "", host,
+		is_v6 ? "]" : "", p->port, path);
+	if (n > 0 && (object || *ticket))
+		snprintf(r->location + n, sizeof(r->location) - (size_t)n, "?%s%s%s%s%s",
+			object ? "object=" : "", object ? object : "", object && *ticket ? "&" : "",
+			*ticket ? "ticket=" : "", ticket);
+	wb_buf_printf(&r->body, "the leader has it, at %s\n", host);
 }
 
 /* It becomes part of a header. */
 static bool is_plain(const char *object)
 {
 	return !object ||
-	       (strlen(object) < 400 &&
+	       (strlen(object) < 330 &&
 		       !object[strspn(object, "abcdefghijklmnopqrstuvwxyz0123456789.-/")]);
 }
 
@@ -146,14 +239,17 @@ int wb__pages_answer(
 {
 	const char *object = wb_http_query(rq, "object");
 	struct wb__pages *p = cookie;
+	int rc;
 
 	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++) {
 		if (strcmp(path, pages[i].path) != 0)
 			continue;
-		if (!pages[i].is_leaders || !*wb_serve_leader(p->serve) || !is_plain(object))
-			return pages[i].fn(p, object, r);
-		send_to_leader(p, path, object, r);
-		return 0;
+		if (pages[i].is_leaders && *wb_serve_leader(p->serve) && is_plain(object)) {
+			send_to_leader(p, path, object, rq, r);
+			return 0;
+		}
+		rc = may_read(p, &pages[i], object, rq, r);
+		return rc == -EACCES ? r->body.rc : rc ? rc : pages[i].fn(p, object, r);
 	}
 	return -ENOENT;
 }

@@ -18,6 +18,11 @@ static int check_page(const char *addr, const char *path, const char *word, stru
 
 	wb_buf_init(&b, WB_CTL_PAGE_MAX);
 	rc = wb__ctl_fetch(addr, path, NULL, &b, err);
+	/* Who is asked for a token has been heard by the one that serves the page. */
+	if (rc == -EACCES) {
+		wb_buf_finish(&b);
+		return 0;
+	}
 	if (rc == 0 && !strstr(wb_buf_cstr(&b), word))
 		rc = wb_err_set(err, -EBADMSG, "%s%s is not an operator's page", addr, path);
 	wb_buf_finish(&b);

@@ -10,6 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+static struct {
+	const char *file, *object; /* NULL = none */
+} token;
+
+void wb__ctl_show_token(const char *file, const char *object)
+{
+	token.file = file;
+	token.object = object;
+}
+
 static size_t on_data(char *data, size_t size, size_t n, void *cookie)
 {
 	struct wb_buf *out = cookie;
@@ -84,8 +94,31 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 		return wb__ctl_missing(addr, path, object, err);
 	/* Our pages say why in their first line. */
 	n = (int)strcspn(wb_buf_cstr(page), "\r\n<");
-	return wb_err_set(err, -EIO, "%s answers %ld for %s%s%.*s", addr, status, path,
-		n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
+	return wb_err_set(err, status == 401 ? -EACCES : -EIO, "%s answers %ld for %s%s%.*s", addr,
+		status, path, n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
+}
+
+/* A token goes where the standby sends us, too: that is where the operator is. */
+static int put_token(CURL *c, struct wb_err *err)
+{
+	char text[16384];
+	FILE *f = token.file ? fopen(token.file, "re") : NULL;
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+	if (f)
+		fclose(f);
+	if (!token.file)
+		return 0;
+	text[n] = '\0';
+	text[strcspn(text, "\r\n")] = '\0';
+	if (!text[0])
+		return wb_err_set(
+			err, -ENOENT, "--token-file %s: there is no token in it", token.file);
+	curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
+	curl_easy_setopt(c, CURLOPT_XOAUTH2_BEARER, text);
+	curl_easy_setopt(c, CURLOPT_UNRESTRICTED_AUTH, 1L);
+	explicit_bzero(text, sizeof(text));
+	return 0;
 }
 
 static int get(CURL *c, const char *addr, const char *url, struct wb_buf *out)
@@ -121,10 +154,14 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 		return wb_err_set(err, -EINVAL,
 			"'%s' has no port: give HOST:PORT, as the daemon was told by --http", addr);
 	}
+	if (token.file && !object && addr[0] != '/')
+		object = token.object; /* a token is for one object */
 	rc = make_url(c, addr, path, object, url, sizeof(url));
-	if (rc < 0) {
+	if (rc < 0)
 		wb_err_set(err, rc, "the address or object is too long");
-	} else {
+	else
+		rc = put_token(c, err);
+	if (rc == 0) {
 		CURLcode code = (CURLcode)get(c, addr, url, out);
 
 		rc = code ? translate(code, addr, out, err)

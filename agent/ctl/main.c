@@ -4,6 +4,7 @@
 #include "base/cli.h"
 #include "base/err.h"
 #include "ctl/ctl.h"
+#include "ctl/fetch.h"
 #include "weightbridge/version.h"
 
 #include <curl/curl.h>
@@ -48,6 +49,7 @@ enum {
 	OPT_OBJECT,
 	OPT_MANIFEST,
 	OPT_TLS,
+	OPT_TOKEN,
 	OPT_CA,
 	OPT_NAMESPACE,
 	OPT_IMAGE,
@@ -62,6 +64,7 @@ static const struct option longs[] = {
 	{"object", required_argument, NULL, OPT_OBJECT},
 	{"manifest", required_argument, NULL, OPT_MANIFEST},
 	{"tls", required_argument, NULL, OPT_TLS},
+	{"token-file", required_argument, NULL, OPT_TOKEN},
 	{"ca-file", required_argument, NULL, OPT_CA},
 	{"namespace", required_argument, NULL, OPT_NAMESPACE},
 	{"image", required_argument, NULL, OPT_IMAGE},
@@ -90,6 +93,9 @@ static void print_help(void)
 	       "of this\n"
 	       "                           container)\n"
 	       "  --object NAME            object, when the operator has several\n"
+	       "  --token-file FILE        token of the object's namespace, for an operator in "
+	       "another "
+	       "pod\n"
 	       "  --manifest FILE          manifest of the plan in FILE, for tensor names\n"
 	       "  --tls HOST:PORT, --ca-file FILE\n"
 	       "                           check: where agents connect, and its authority\n"
@@ -154,6 +160,9 @@ static int take_option(int c, const char *word, struct wb__ctl_opts *o, struct w
 		return 0;
 	case OPT_TLS:
 		o->tls_addr = optarg;
+		return 0;
+	case OPT_TOKEN:
+		o->token_file = optarg;
 		return 0;
 	case OPT_CA:
 		o->ca_file = optarg;
@@ -250,6 +259,7 @@ static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 	int rc;
 
 	curl_global_init(CURL_GLOBAL_DEFAULT);
+	wb__ctl_show_token(o->token_file, o->object);
 	rc = commands[command].run(o, err);
 	curl_global_cleanup();
 	if (rc == 0 && (fflush(stdout) || ferror(stdout)))

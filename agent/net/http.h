@@ -54,8 +54,8 @@ struct wb_http_held; /* a request that waits; lives until wb_http_go_on() */
 /** wb_http_hold - the answer comes later: return -EINPROGRESS now, and see to it that
  *  wb_http_go_on() is called, once.  NULL: no memory. */
 struct wb_http_held *wb_http_hold(struct wb_http_request *rq);
-/** wb_http_go_on - the handler is called again, and finds @rc and @sentence (copied).  Not from
- *  inside the handler.  Also right, and necessary, when the server has been stopped meanwhile. */
+/** wb_http_go_on - the handler is called again, later, and finds @rc and @sentence (copied).  Also
+ *  right, and necessary, when the server has been stopped meanwhile. */
 void wb_http_go_on(struct wb_http_held *held, int rc, const char *sentence);
 /** wb_http_outcome - true in the second call: what wb_http_go_on() was given. */
 bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sentence);

@@ -102,3 +102,51 @@ int wb_kube_review_judge(const json_t *review, const char *const *object, size_t
 	snprintf(out->pod_uid, sizeof(out->pod_uid), "%s", uid);
 	return 0;
 }
+
+int wb_kube_review_reader(const json_t *review, const char *object, struct wb_err *err)
+{
+	const json_t *status = json_object_get(review, "status");
+	const char *error = text(status, "error"), *slash = object ? strchr(object, '/') : NULL;
+	struct wb_kube_who who;
+
+	if (!json_is_true(json_object_get(status, "authenticated")) ||
+		(object && !has_audience(status, object)))
+		return wb_err_set(err, -EACCES, "the token is not valid%s%.320s: %.300s",
+			object ? " for audience weightbridge.io/" : "", object ? object : "",
+			*error ? error : "Kubernetes refused it");
+	if (!object)
+		return 0;
+	if (!slash || split_account(text(json_object_get(status, "user"), "username"), &who) < 0)
+		return wb_err_set(err, -EACCES, "the token is not of a service account");
+	if (strlen(who.ns) != (size_t)(slash - object) ||
+		strncmp(object, who.ns, strlen(who.ns)) != 0)
+		return wb_err_set(err, -EACCES,
+			"the token is of namespace %s, object %.320s is in another", who.ns,
+			object);
+	return 0;
+}
+
+json_t *wb_kube_access_body(const json_t *review, const char *path)
+{
+	static const char *const kept[] = {"uid", "groups", "extra"};
+	const json_t *user = json_object_get(json_object_get(review, "status"), "user");
+	json_t *spec = json_pack("{s:s, s:{s:s, s:s}}", "user", text(user, "username"),
+		"nonResourceAttributes", "path", path, "verb", "get");
+
+	for (size_t i = 0; spec && i < WB_ARRAY_SIZE(kept); i++)
+		if (json_object_get(user, kept[i]))
+			json_object_set(spec, kept[i], json_object_get(user, kept[i]));
+	return json_pack("{s:s, s:s, s:o}", "apiVersion", "authorization.k8s.io/v1", "kind",
+		"SubjectAccessReview", "spec", spec);
+}
+
+int wb_kube_access_judge(const json_t *access, struct wb_err *err)
+{
+	const json_t *status = json_object_get(access, "status");
+
+	if (json_is_true(json_object_get(status, "allowed")))
+		return 0;
+	return wb_err_set(err, -EACCES,
+		"its owner may not get /metrics: a ClusterRole with nonResourceURLs [/metrics] and "
+		"verbs [get] allows it");
+}

@@ -31,4 +31,15 @@ json_t *wb_kube_review_body(const char *token, const char *const *object, size_t
 int wb_kube_review_judge(const json_t *review, const char *const *object, size_t n,
 	struct wb_kube_who *out, struct wb_err *err);
 
+/** wb_kube_review_reader - the same of who only reads: a service account of the namespace of
+ * @object, bound to a pod or not; @object NULL: whoever it is. */
+int wb_kube_review_reader(const json_t *review, const char *object, struct wb_err *err);
+
+#define WB_KUBE_ACCESS "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+/** wb_kube_access_body - may the user of @review "get" the path @path, which is no resource?  New
+ *  reference; NULL = no memory. */
+json_t *wb_kube_access_body(const json_t *review, const char *path);
+/** wb_kube_access_judge - 0; -EACCES with a sentence. */
+int wb_kube_access_judge(const json_t *access, struct wb_err *err);
+
 #endif

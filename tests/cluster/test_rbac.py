@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of operator-shim/role.yaml are what the operator needs: with them all works, without any one it does not."""
 import copy
+import http.client
 import json
 import os
 import sys
@@ -30,11 +31,15 @@ def set_up(c):
                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}})
     with open(c.path("op.token"), "w") as f:
         f.write(t["status"]["token"])
+    c.post("/api/v1/namespaces/system/serviceaccounts", {"metadata": {"name": "scraper"}})
+    c.kubectl("create", "clusterrole", "scrape", "--verb=get", "--non-resource-url=/metrics")
+    c.kubectl("create", "clusterrolebinding", "scrape", "--clusterrole=scrape", "--serviceaccount=system:scraper")
     return c.write_kubeconfig("op", {"tokenFile": c.path("op.token")})
 
 
 def start(c, config):
-    return Operator(c, 0, config, ["--lease", f"system/{NAME}", "--tls-secret", NAME + "-tls", "--tls-name", "operator.test"])
+    return Operator(c, 0, config, ["--lease", f"system/{NAME}", "--tls-secret", NAME + "-tls", "--tls-name", "operator.test",
+                                   "--metrics-auth"])
 
 
 def works(c, op, n):
@@ -52,8 +57,18 @@ def works(c, op, n):
                  f"default/{name}")
     wait_for(lambda: "agent connected" in op.text(), 15)
     s.stop(9)
+    assert scrape(c, op) == 200
     impostor(c, op, pod, name)
     wait_for(lambda: "AuthenticationRejected" in c.kubectl("describe", "wt", name), 15)
+
+
+def scrape(c, op):
+    """Status of /metrics, asked from elsewhere with a token of one who may."""
+    t = c.post("/api/v1/namespaces/system/serviceaccounts/scraper/token",
+               {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}})
+    web = http.client.HTTPConnection("127.0.0.1", op.ports["http"], timeout=20, source_address=("127.0.0.66", 0))
+    web.request("GET", "/metrics", headers={"Authorization": "Bearer " + t["status"]["token"]})
+    return web.getresponse().status
 
 
 def impostor(c, op, pod, name):
@@ -110,6 +125,9 @@ def without(c, config, kind, at, rule, verb):
 
 
 def provoke(c, op, resource, verb):
+    if resource == "subjectaccessreviews":
+        assert scrape(c, op) == 503
+        return
     if resource not in ("tokenreviews", "events"):
         if (resource, verb) in (("secrets", "patch"), ("configmaps", "patch")):
             c.raw(SECRET if resource == "secrets" else CA, "PATCH", {"data": None}, "application/merge-patch+json")

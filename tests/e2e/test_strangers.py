@@ -2,6 +2,7 @@
 """What a pod without any credentials can do to others: nothing that they notice."""
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -24,7 +25,7 @@ def get(port, path, source="127.0.0.1", timeout=10, headers=()):
         text = b""
         while part := s.recv(65536):
             text += part
-    head, _, body = text.decode().partition("\r\n\r\n")
+    head, _, body = text.decode(errors="replace").partition("\r\n\r\n")
     return int(head.split()[1]) if head else 0, body
 
 
@@ -127,6 +128,48 @@ def a_request_that_trickles_is_ended_within_seconds():
             assert s_closed and 4 < time.monotonic() - t0 < 8 * SLOW, time.monotonic() - t0
 
 
+# What a pod without credentials is told, of (page, status): a page that tells of objects says how to ask.
+OPERATOR_PAGES = [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/status", 401), ("/objects", 401), ("/plan", 401),
+                  ("/manifest", 401), ("/trace", 401), ("/status?object=default/toy", 401), ("/objects?ticket=1.ab", 401),
+                  ("/nothing", 404)]
+AGENT_PAGES = [("/healthz", 200), ("/readyz", 200), ("/serving", 200), ("/metrics", 200), ("/status", 401), ("/digest", 401),
+               ("/trace", 401), ("/nothing", 404)]
+
+
+def tensors(manifest):
+    """Names in it."""
+    return {n for n in re.findall(r"[A-Za-z][\w.]{5,}", manifest) if "." in n}
+
+
+def what_tells_of_objects_is_not_for_strangers():
+    with Cluster() as c:
+        op, a = c.operator(), c.agent("a")
+        w = [c.worker("a", "trainer"), c.worker("a", "rollout", engine="e")]
+        for x in w:
+            x.expect("planned")
+        names = tensors(get(op.http, "/manifest")[1])
+        for port, pages in ((op.http, OPERATOR_PAGES), (a.http, AGENT_PAGES)):
+            for path, status in pages:
+                for headers in ((), ("Authorization: Bearer nonsense",), ("X-Forwarded-For: 127.0.0.1",)):
+                    got, said = get(port, path, SCRAPER, headers=headers)
+                    assert got == status, (path, got, said)
+                    if status == 401:  # a sentence with what to do, and nothing of what it guards
+                        assert "ask" in said and len(said.splitlines()) == 1 and "toy" not in said.replace(path, ""), said
+                    elif path == "/metrics":
+                        assert names and not [n for n in names if n in said], names
+                # From within nothing is asked.
+                assert get(port, path)[0] == {401: 200}.get(status, status), path
+        wbctl = f"{BUILD}/bin/wbctl"
+        for argv in (["get", "--operator", f"127.0.0.1:{op.http}"], ["status", "--agent", f"127.0.0.1:{a.http}"],
+                     ["status", "--agent", f"{a.socket}.http"], ["trace", "--agent", f"{a.socket}.http"],
+                     ["verify", "--agent", f"{a.socket}.http"]):
+            r = subprocess.run([wbctl, *argv], capture_output=True, text=True, timeout=60, check=False)
+            assert r.returncode == 0 and r.stdout, (argv, r)
+        r = subprocess.run([wbctl, "status"], capture_output=True, text=True, timeout=60, check=False,
+                           env={"WEIGHTBRIDGE_AGENT_PAGES": f"{a.socket}.http"})
+        assert r.returncode == 0 and "worker" in r.stdout.lower(), r
+
+
 class IdleFlood(threading.Thread):
     """So many connections that say nothing, each opened again when it is closed."""
 
@@ -191,5 +234,5 @@ def agent_port(agent):
 
 
 if __name__ == "__main__":
-    run(idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
+    run(what_tells_of_objects_is_not_for_strangers, idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
         a_request_that_trickles_is_ended_within_seconds, together=3)

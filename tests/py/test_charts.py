@@ -67,11 +67,17 @@ def rights():
     role = helm.load(open(os.path.join(TOP, "operator-shim", "role.yaml")).read())
     want = {**flat(role[0]["rules"]), **flat(role[1]["rules"])}
     got = {}
-    docs = render(OP, "--set", "fullnameOverride=weightbridge-operator,rbac.aggregate=false")
+    docs = render(OP, "--set", "fullnameOverride=weightbridge-operator,rbac.aggregate=false,metrics.auth=true")
     for d in docs:
-        if d["kind"] in ("Role", "ClusterRole"):
+        if d["kind"] in ("Role", "ClusterRole") and not d["metadata"]["name"].endswith("-metrics"):
             got.update(flat(d["rules"]))
     assert got == want, (got, want)
+    scrape = [d for d in docs if d["kind"] == "ClusterRole" and d["metadata"]["name"].endswith("-metrics")]
+    assert [d["rules"] for d in scrape] == [[{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]], scrape
+    flags = [d["spec"]["template"]["spec"]["containers"][0]["args"] for d in docs if d["kind"] == "Deployment"]
+    assert "--metrics-auth" in flags[0], flags
+    docs = render(OP, "--set", "rbac.aggregate=false")  # not asked for: nothing of it
+    assert "subjectaccessreviews" not in str(docs) and "--metrics-auth" not in str(docs)
     docs = render(OP, "--set", "watchNamespace=rl,rbac.aggregate=false")
     cluster = [d for d in docs if d["kind"] == "ClusterRole"]
     assert [flat(d["rules"]) for d in cluster] == [{("authentication.k8s.io", "tokenreviews", ()): ["create"]}]
