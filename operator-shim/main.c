@@ -319,7 +319,7 @@ static void on_pair(void *cookie, const char *cert, const char *key)
 		WB_LOG_ERR(MOD, "certificate not taken", WB_S("why", err.msg));
 	else
 		WB_LOG_INFO(MOD, "certificate in use");
-	wb__ticket_key_set(&a->pages.ticket, key, strlen(key));
+	wb_ticket_key_set(&a->pages.ticket, key, strlen(key));
 }
 
 static int start_cluster(struct app *a, struct wb_err *err)
@@ -351,7 +351,7 @@ static void read_ticket_key(struct app *a)
 	char *text = NULL;
 
 	if (wb_kube_read_pem(a->o.tls_key, &text) == 0)
-		wb__ticket_key_set(&a->pages.ticket, text, strlen(text));
+		wb_ticket_key_set(&a->pages.ticket, text, strlen(text));
 	wb_kube_scrub(text);
 }
 
@@ -393,7 +393,7 @@ static int start_tls(struct app *a, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	to.psk = &psk;
-	wb__ticket_key_set(&a->pages.ticket, psk.key, psk.bytes);
+	wb_ticket_key_set(&a->pages.ticket, psk.key, psk.bytes);
 	rc = wb_tls_server_create(&to, &a->tls, err);
 	wb_psk_clear(&psk);
 	return rc;

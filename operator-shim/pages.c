@@ -196,7 +196,7 @@ static int may_read(struct wb__pages *p, const struct page *page, const char *ob
 		return 0;
 	if (wb_http_outcome(rq, &rc, &sentence))
 		return rc ? refuse(r, rc == -EACCES ? 401 : 503, page->path, sentence) : 0;
-	if (is_object && wb__ticket_holds(&p->ticket, page->path, object,
+	if (is_object && wb_ticket_holds(&p->ticket, page->path, object,
 				 wb_http_query(rq, "ticket"), wb_wall_ns()))
 		return 0;
 	if (!token || !*token || !p->readers || (is_object && (!object || !strchr(object, '/'))))
@@ -211,11 +211,11 @@ static void send_to_leader(const struct wb__pages *p, const char *path, const ch
 {
 	const char *host = wb_serve_leader(p->serve);
 	bool is_v6 = strchr(host, ':') != NULL;
-	char ticket[WB__TICKET_TEXT] = "";
+	char ticket[WB_TICKET_TEXT] = "";
 	int n;
 
 	if (wb_http_is_local(rq))
-		wb__ticket_make(&p->ticket, path, object, wb_wall_ns(), ticket);
+		wb_ticket_make(&p->ticket, path, object, wb_wall_ns(), ticket);
 	r->status = 307;
 	n = snprintf(r->location, sizeof(r->location), "http://%s%s%s:%u%s", is_v6 ? "[" : "", host,
 		is_v6 ? "]" : "", p->port, path);

@@ -9,8 +9,8 @@
  * takes, and to whom a standby has sent with a ticket.  Threads: the loop's.
  */
 #include "net/http.h"
+#include "net/ticket.h"
 #include "operator-shim/serve/serve.h"
-#include "operator-shim/ticket.h"
 
 struct wb_loop;
 struct wb__cluster;
@@ -24,7 +24,7 @@ struct wb__pages {
 	uint16_t port; /* of the pages; a replica that leads has them at the same */
 	struct wb__readers *readers; /* NULL: nobody can say whose token it is */
 	bool asks_for_metrics; /* also they take a token */
-	struct wb__ticket_key ticket;
+	struct wb_ticket_key ticket;
 };
 
 /** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */

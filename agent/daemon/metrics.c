@@ -301,6 +301,13 @@ static void trace(struct wb__http *h, struct wb_http_request *rq, struct wb_http
 	wb__trace_json(h->a->trace, number_of(rq, "transfer"), &r->body);
 }
 
+/* So that wbctl verify, here, may ask the other agents of an object. */
+static void tickets(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)rq;
+	wb__peers_tickets(h->a->peers, "/digest", &r->body);
+}
+
 static const struct {
 	const char *path;
 	void (*fn)(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r);
@@ -313,6 +320,7 @@ static const struct {
 	{"/status", status, false},
 	{"/digest", digest, false},
 	{"/trace", trace, false},
+	{"/tickets", tickets, false},
 };
 
 static int on_request(
@@ -323,14 +331,16 @@ static int on_request(
 	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++) {
 		if (strcmp(path, pages[i].path) != 0)
 			continue;
-		if (pages[i].is_open || wb_http_is_local(rq)) {
+		if (pages[i].is_open || wb_http_is_local(rq) ||
+			wb__peers_ticket_holds(h->a->peers, path, wb_http_query(rq, "ticket"))) {
 			pages[i].fn(h, rq, r);
 			return r->body.rc;
 		}
 		r->status = 401;
 		wb_buf_printf(&r->body,
-			"%s of an agent is for its own pod alone: ask there (kubectl exec POD -c "
-			"weightbridge-agent -- wbctl status), or from 127.0.0.1\n",
+			"%s of an agent is for its own pod, and sums for agents of its object: ask "
+			"there (kubectl exec POD -c weightbridge-agent -- wbctl), or from "
+			"127.0.0.1\n",
 			path);
 		return r->body.rc;
 	}

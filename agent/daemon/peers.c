@@ -14,6 +14,7 @@
 #include "daemon/peers_internal.h"
 #include "daemon/wire.h"
 #include "net/loop.h"
+#include "net/ticket.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -370,6 +371,55 @@ int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out)
 		return -ENOENT;
 	*out = e->psk;
 	return 0;
+}
+
+/* ---- who may read the pages of another ----------------------------------------------------------
+ */
+
+static struct wb_ticket_key ticket_key(const struct epoch_keys *e)
+{
+	struct wb_ticket_key k;
+
+	wb_ticket_key_set(&k, e->psk.key, e->psk.bytes);
+	return k;
+}
+
+static bool is_newest(const struct wb__peers *p, const struct epoch_keys *e)
+{
+	for (const struct epoch_keys *n = p->epochs; n != e; n = n->next)
+		if (n->object == e->object)
+			return false;
+	return true;
+}
+
+void wb__peers_tickets(const struct wb__peers *p, const char *path, struct wb_buf *out)
+{
+	for (const struct epoch_keys *e = p->epochs; e; e = e->next) {
+		struct wb_ticket_key k = ticket_key(e);
+		char text[WB_TICKET_TEXT];
+
+		if (!is_newest(p, e))
+			continue;
+		wb_ticket_make(&k, path, e->id, wb_wall_ns(), text);
+		wb_buf_printf(out, "%s:%s\n", e->id, text);
+	}
+}
+
+bool wb__peers_ticket_holds(struct wb__peers *p, const char *path, const char *text)
+{
+	const char *colon = text ? strrchr(text, ':') : NULL;
+	struct wb_ticket_key k;
+	struct epoch_keys *e;
+	char id[WB_PSK_ID_MAX];
+
+	if (!colon || (size_t)(colon - text) >= sizeof(id))
+		return false;
+	snprintf(id, sizeof(id), "%.*s", (int)(colon - text), text);
+	e = wb__peers_epoch(p, id);
+	if (!e)
+		return false;
+	k = ticket_key(e);
+	return wb_ticket_holds(&k, path, id, colon + 1, wb_wall_ns());
 }
 
 /* ---- from the rest of the agent -------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 struct wb__agent;
+struct wb_buf;
 struct wb__peers;
 struct wb_chan;
 
@@ -33,6 +34,11 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	const struct wb_msg_peer *msg);
 /** wb__peers_psk_find - wb_psk_find_fn of the listener; cookie = the peers. */
 int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out);
+/** wb__peers_tickets - append a line for each object: a ticket of its newest epoch for the page
+ * @path of its other agents. */
+void wb__peers_tickets(const struct wb__peers *p, const char *path, struct wb_buf *out);
+/** wb__peers_ticket_holds - @text is such a ticket, of an agent that has an epoch of ours. */
+bool wb__peers_ticket_holds(struct wb__peers *p, const char *path, const char *text);
 /** wb__peers_accept - a channel the listener handed out. */
 void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch);
 /** wb__peers_n_up - channels that are up. */

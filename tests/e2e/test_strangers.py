@@ -170,6 +170,44 @@ def what_tells_of_objects_is_not_for_strangers():
         assert r.returncode == 0 and "worker" in r.stdout.lower(), r
 
 
+def agents_of_an_object_may_ask_each_other_for_their_sums():
+    """And nobody else, for nothing else, and not for ever: with a ticket that only they can make."""
+    with Cluster() as c:
+        c.operator()
+        c.agent("t")
+        c.agent("r", "--http", "0.0.0.0:0")
+        w = [c.worker("t", "trainer"), c.worker("r", "rollout", engine="e")]
+        for x in w:
+            x.expect("planned")
+        t, r = (c.agents[n].http for n in "tr")
+        ticket = get(t, "/tickets")[1].strip()
+        assert get(t, "/tickets", SCRAPER)[0] == 401
+        status, said = get(r, "/digest?ticket=" + ticket, SCRAPER)
+        assert status == 200 and json.loads(said)["number"] >= 1, said
+        until = int(ticket.split(":")[1].split(".")[0])
+        for path, forged in (("/status", ticket), ("/trace", ticket), ("/digest", ticket[:-1] + "x"), ("/digest", ticket.replace("/", "/1", 1)),
+                             ("/digest", ticket.replace(str(until), str(until + 30))), ("/digest", ":"), ("/digest", "")):
+            assert get(r, f"{path}?ticket={forged}", SCRAPER)[0] == 401, (path, forged)
+        w[0].say("send 1")
+        w[0].expect("sent 1 .*Committed")
+        host = own_address()
+        if not host:
+            return  # this machine has the loopback address alone: there is no "elsewhere" for wbctl
+        pages = f"{c.agents['t'].socket}.http"
+        verify = [f"{BUILD}/bin/wbctl", "verify", "--agent", f"{pages},{host}:{r}"]
+        for env, rc, words in (({"WEIGHTBRIDGE_AGENT_PAGES": pages}, 0, "same as the trainers"), ({}, 1, "answers 401")):
+            got = subprocess.run(verify, capture_output=True, text=True, timeout=60 * SLOW, check=False, env=env)
+            assert got.returncode == rc and words in got.stdout + got.stderr, got
+
+
+def own_address():
+    """Of this machine, but not loopback; None where there is none."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect(("192.0.2.1", 9))
+        return s.getsockname()[0]
+    return None
+
+
 class IdleFlood(threading.Thread):
     """So many connections that say nothing, each opened again when it is closed."""
 
@@ -234,5 +272,6 @@ def agent_port(agent):
 
 
 if __name__ == "__main__":
-    run(what_tells_of_objects_is_not_for_strangers, idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
+    run(what_tells_of_objects_is_not_for_strangers, agents_of_an_object_may_ask_each_other_for_their_sums,
+        idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
         a_request_that_trickles_is_ended_within_seconds, together=3)

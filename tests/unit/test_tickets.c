@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tickets, with which a standby sends readers on to the leader. */
-#include "operator-shim/ticket.h"
+#include "net/ticket.h"
 #include "tests/common/fx_check.h"
 
 #include "base/base.h"
@@ -28,16 +28,16 @@ static const struct {
 START_TEST(a_ticket_is_for_one_page_one_object_and_a_minute)
 {
 	const uint64_t now = 1000000 * WB_NS_PER_S;
-	struct wb__ticket_key a = {.is_set = false}, b = a;
-	char text[WB__TICKET_TEXT];
+	struct wb_ticket_key a = {.is_set = false}, b = a;
+	char text[WB_TICKET_TEXT];
 
-	wb__ticket_make(&a, "/status", "rl/grpo", now, text);
+	wb_ticket_make(&a, "/status", "rl/grpo", now, text);
 	ck_assert_str_eq(text, ""); /* no key */
-	ck_assert(!wb__ticket_holds(&a, "/status", "rl/grpo", text, now));
-	wb__ticket_key_set(&a, "secret", 6);
-	wb__ticket_key_set(&b, uses[_i].other_key ? "Secret" : "secret", 6);
-	wb__ticket_make(&a, "/status", "rl/grpo", now, text);
-	ck_assert_msg(wb__ticket_holds(&b, uses[_i].path, uses[_i].object, text,
+	ck_assert(!wb_ticket_holds(&a, "/status", "rl/grpo", text, now));
+	wb_ticket_key_set(&a, "secret", 6);
+	wb_ticket_key_set(&b, uses[_i].other_key ? "Secret" : "secret", 6);
+	wb_ticket_make(&a, "/status", "rl/grpo", now, text);
+	ck_assert_msg(wb_ticket_holds(&b, uses[_i].path, uses[_i].object, text,
 			      now + (uint64_t)(uses[_i].later_s * (int64_t)WB_NS_PER_S)) ==
 			      uses[_i].holds,
 		"%s", uses[_i].what);
@@ -48,12 +48,12 @@ START_TEST(what_is_no_ticket_holds_for_nothing)
 {
 	static const char *const texts[] = {"", "1", "1.", "1000060.", "1000060.00", "x.y",
 		"1000060.0000000000000000000000000000000000000000000000000000000000000000"};
-	struct wb__ticket_key k;
+	struct wb_ticket_key k;
 
-	wb__ticket_key_set(&k, "secret", 6);
-	ck_assert(!wb__ticket_holds(&k, "/status", "", NULL, 1000000 * WB_NS_PER_S));
+	wb_ticket_key_set(&k, "secret", 6);
+	ck_assert(!wb_ticket_holds(&k, "/status", "", NULL, 1000000 * WB_NS_PER_S));
 	for (size_t i = 0; i < WB_ARRAY_SIZE(texts); i++)
-		ck_assert_msg(!wb__ticket_holds(&k, "/status", "", texts[i], 1000000 * WB_NS_PER_S),
+		ck_assert_msg(!wb_ticket_holds(&k, "/status", "", texts[i], 1000000 * WB_NS_PER_S),
 			"%s", texts[i]);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "operator-shim/ticket.h"
+#include "net/ticket.h"
 
 #include "base/base.h"
 #include "base/clock.h"
@@ -11,14 +11,14 @@
 
 #define VALID_S 60
 
-void wb__ticket_key_set(struct wb__ticket_key *k, const void *secret, size_t bytes)
+void wb_ticket_key_set(struct wb_ticket_key *k, const void *secret, size_t bytes)
 {
 	static const char purpose[] = "weightbridge pages";
 
 	k->is_set = wb_hmac_sha256(purpose, sizeof(purpose), secret, bytes, k->key) == 0;
 }
 
-static int sign(const struct wb__ticket_key *k, const char *path, const char *object,
+static int sign(const struct wb_ticket_key *k, const char *path, const char *object,
 	uint64_t until_s, uint8_t out[WB_MAC_BYTES])
 {
 	char text[600];
@@ -30,8 +30,8 @@ static int sign(const struct wb__ticket_key *k, const char *path, const char *ob
 	return wb_hmac_sha256(k->key, sizeof(k->key), text, (size_t)n, out);
 }
 
-void wb__ticket_make(const struct wb__ticket_key *k, const char *path, const char *object,
-	uint64_t wall_ns, char out[static WB__TICKET_TEXT])
+void wb_ticket_make(const struct wb_ticket_key *k, const char *path, const char *object,
+	uint64_t wall_ns, char out[static WB_TICKET_TEXT])
 {
 	uint64_t until_s = wall_ns / WB_NS_PER_S + VALID_S;
 	uint8_t mac[WB_MAC_BYTES];
@@ -40,12 +40,12 @@ void wb__ticket_make(const struct wb__ticket_key *k, const char *path, const cha
 	out[0] = '\0';
 	if (sign(k, path, object, until_s, mac) < 0)
 		return;
-	n = snprintf(out, WB__TICKET_TEXT, "%" PRIu64 ".", until_s);
+	n = snprintf(out, WB_TICKET_TEXT, "%" PRIu64 ".", until_s);
 	for (size_t i = 0; i < sizeof(mac); i++)
-		n += snprintf(out + n, WB__TICKET_TEXT - (size_t)n, "%02x", mac[i]);
+		n += snprintf(out + n, WB_TICKET_TEXT - (size_t)n, "%02x", mac[i]);
 }
 
-bool wb__ticket_holds(const struct wb__ticket_key *k, const char *path, const char *object,
+bool wb_ticket_holds(const struct wb_ticket_key *k, const char *path, const char *object,
 	const char *text, uint64_t wall_ns)
 {
 	uint64_t now_s = wall_ns / WB_NS_PER_S, until_s;
