@@ -187,7 +187,8 @@ void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_a
 	/* Numbers that were used: everybody else who knew may be dead. */
 	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->transfer);
 	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->held_transfer);
-	if (!w->held_transfer && a->head->held_transfer) {
+	/* One that is installing what came after it says that it is torn, and the area not yet. */
+	if (!w->held_transfer && !w->past.is_torn) {
 		w->held_transfer = a->head->held_transfer;
 		w->held_version = a->head->held_version;
 	}

@@ -68,7 +68,8 @@ void wb__core_doubt(struct epoch *e)
 
 void wb__core_doubt_begin(struct party *p)
 {
-	struct epoch *cur = p->e->obj->cur;
+	/* Who leads may begin the next run under the plan that is in use, before a newer one is. */
+	struct epoch *e = active_epoch(p->e->obj);
 
 	wb__core_party_stop_flow(p);
 	for_party_worker (p->e, p->engine, i) {
@@ -87,8 +88,8 @@ void wb__core_doubt_begin(struct party *p)
 	}
 	p->state = PARTY_NONE;
 	wb__core_orphans_refuse(p->e);
-	if (cur->is_active)
-		ask(cur);
+	if (e)
+		ask(e);
 }
 
 /* Its run ends here, if it has not: with one of its agents gone it cannot commit any more. */
@@ -219,9 +220,9 @@ void wb__core_doubt_over(struct epoch *e, uint32_t engine)
 
 uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
 {
-	bool asks = o->cur && o->cur->is_active;
+	struct epoch *e = active_epoch(o);
 	/* This agent was stopped: the answer may be among what it has not read yet. */
-	bool was_stopped = asks && now > o->ask_ns + CORE_ASK_AGAIN_NS;
+	bool was_stopped = e && now > o->ask_ns + CORE_ASK_AGAIN_NS;
 	uint64_t next = 0;
 
 	for (uint32_t i = 0; i < o->core->n_worker; i++) {
@@ -236,11 +237,11 @@ uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
 		else
 			next = sooner(next, w->doubt_ns);
 	}
-	if (!next || !asks)
+	if (!next || !e)
 		return next;
 	/* The question goes, too, when the lead is called down and comes back. */
 	if (now >= o->ask_ns)
-		ask(o->cur);
+		ask(e);
 	return sooner(next, o->ask_ns);
 }
 

@@ -409,6 +409,10 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 
 		if (!w || (runs && !torn))
 			continue;
+		/* An earlier run of this number may have left its mark; nobody has written since.
+		 */
+		if (!torn && !w->past.is_torn)
+			__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
 		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
 		w->expects_feed |= torn || joins;
 		if (p->state == PARTY_STOPPING && (w->past.is_torn || w->expects_feed))

@@ -18,6 +18,7 @@
  * 10 s, and so is a connection that cannot be made; a drain takes 5 s. */
 #define PROMPT_NS (30 * WB_NS_PER_S)
 #define SCRIBBLE 1000000 /* what trainers write once they may */
+#define INSIDE_VERSIONS 2 /* bits that go wrong inside agents do so up to this one */
 
 static void show_agent(const struct world_agent *a)
 {
@@ -608,6 +609,9 @@ static void finale(struct chaos *c)
 			return;
 		}
 	}
+	/* After few rounds it would be one of those in which agents damage what they hold. */
+	if (c->w->o.fault && c->version < INSIDE_VERSIONS)
+		c->version = INSIDE_VERSIONS;
 	chaos_late_frames(c);
 	chaos_transfer(c);
 	if (!c->wrong[0] && !c->o.is_quiet && c->w->n_agent > 1)

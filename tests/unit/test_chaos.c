@@ -111,13 +111,18 @@ START_TEST(hooks_that_take_long_end_updates_and_no_engine)
 		{.seed = 6100152, .hook_ns = 2 * WB_NS_PER_S},
 		{.seed = 6103043, .hook_ns = 2 * WB_NS_PER_S},
 		{.seed = 6103144, .hook_ns = 2 * WB_NS_PER_S},
-		{.seed = 520000000398, .hook_ns = 2 * WB_NS_PER_S}};
+		{.seed = 520000000398, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 520000002738, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 550000004336, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 550000004394, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 550000006600, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 550000006838, .hook_ns = 2 * WB_NS_PER_S}};
 
-	for (uint64_t s = 0; s < A_TEST; s++) {
+	for (uint64_t s = 0; s < (_i ? A_TEST : WB_ARRAY_SIZE(failed)); s++) {
 		struct chaos_opts o = {.seed = 1 + s + (uint64_t)_i * A_TEST,
 			.hook_ns = _i % 2 ? 250 * WB_NS_PER_MS : 2 * WB_NS_PER_S};
 
-		if (_i == 0 && s < WB_ARRAY_SIZE(failed))
+		if (_i == 0)
 			o = failed[s];
 		o.mode = -1;
 		ck_assert_msg(chaos_run(&c, &o), "seed %llu, hooks of %llu ms: %s",

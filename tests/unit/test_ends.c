@@ -446,6 +446,93 @@ START_TEST(engines_that_are_fed_do_not_wait_for_each_other)
 }
 END_TEST
 
+/* Its agent died when it had begun to copy its area, and another is there before that ends. */
+START_TEST(who_installs_does_not_hold_what_it_had)
+{
+	struct world_opts o = shape;
+	struct world_worker *k;
+	int64_t version;
+
+	o.rollout_staged = true;
+	begin(&o);
+	k = &w.worker[1];
+	commits(1);
+	world_send(&w, 2);
+	until_phase(1, WORLD_BEGUN);
+	k->hook_ns = 10 * WB_NS_PER_S;
+	until_phase(1, WORLD_INSTALL);
+	world_kill_agent_only(&w, 1);
+	world_start_agent(&w, 1);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	ck_assert_int_eq(k->phase, WORLD_INSTALL);
+	ck_assert(world_is_seen(&w, k));
+	ck_assert_uint_eq(wb_core_held(w.agent[1].core, k->id, &version), 0);
+	k->hook_ns = 0;
+	until_phase(1, WORLD_TORN);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_S);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+/* An agent is stopped while its worker waits in an update, until the engine's lead has given both
+ * up.  It has a newer plan, too, which is not active: the next transfer begins under the one in
+ * use, and there the lead is asked how the last one ended. */
+START_TEST(who_is_in_doubt_asks_under_the_plan_in_use)
+{
+	struct world_opts o = shape;
+
+	o.engines = 1;
+	o.agents_per_engine = 2;
+	o.rollout_staged = true;
+	o.drift = 1;
+	o.step_deadline_ns = WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	w.worker[1].hook_ns = 60 * WB_NS_PER_S;
+	world_send(&w, 2);
+	until_phase(2, WORLD_BEGUN);
+	ck_assert_int_eq(world_epoch_install(&w, world_epoch_make(&w), 2, NULL), 0);
+	world_after(&w.agent[2]);
+	world_run_for(&w, WB_NS_PER_MS);
+	world_stall_agent(&w, 2, 15 * WB_NS_PER_S);
+	world_run_for(&w, 15 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_RUN);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_BEGUN);
+	w.worker[1].hook_ns = 0;
+	world_send(&w, 3);
+	world_run_for(&w, 3 * WB_NS_PER_S);
+	ck_assert_int_ne(w.worker[2].phase, WORLD_TORN);
+	commits(4);
+	world_finish(&w);
+}
+END_TEST
+
+/* A run ended before a worker of it had begun, after one of that number in which it was written to
+ * by nobody either: when its agent dies it does not take the mark of that for its own. */
+START_TEST(the_mark_of_a_run_does_not_outlive_it)
+{
+	struct world_opts o = shape;
+	struct world_worker *k;
+
+	o.rollout_staged = true;
+	o.step_deadline_ns = WB_NS_PER_S;
+	o.agents_per_engine = 2;
+	begin(&o);
+	k = &w.worker[3];
+	commits(1);
+	w.worker[4].hook_ns = 60 * WB_NS_PER_S;
+	world_send(&w, 2);
+	until_phase(3, WORLD_BEGUN);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	ck_assert_uint_eq(k->page->touched, 2);
+	until_phase(3, WORLD_RUN);
+	ck_assert_uint_eq(k->page->touched, 0);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ends");
@@ -461,6 +548,9 @@ int main(void)
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	tcase_add_test(tc, who_installs_does_not_hold_what_it_had);
+	tcase_add_test(tc, who_is_in_doubt_asks_under_the_plan_in_use);
+	tcase_add_test(tc, the_mark_of_a_run_does_not_outlive_it);
 	tcase_add_loop_test(tc, engines_that_are_fed_do_not_wait_for_each_other, 0, 2);
 	tcase_add_loop_test(tc, a_process_is_not_torn_by_the_one_before_it, 0, 2);
 	suite_add_tcase(s, tc);
