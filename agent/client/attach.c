@@ -226,7 +226,9 @@ void wb__attach_send(struct wb_client *c)
 		m.begun_at = c->begun_at;
 		m.is_touched = c->is_touched;
 	}
-	m.is_torn = c->is_in_doubt ? c->was_torn : c->phase == WB__TORN || c->phase == WB__INSTALL;
+	m.is_torn = c->is_in_doubt || c->phase == WB__BEFORE
+			    ? c->was_torn /* and is, until that update is committed */
+			    : c->phase == WB__TORN || c->phase == WB__INSTALL;
 	m.done = c->done;
 	m.done_at = c->done_at;
 	for (i = 0; i < r->n_mem; i++)

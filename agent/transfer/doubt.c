@@ -32,6 +32,13 @@ static struct worker *here(const struct epoch *e, uint32_t local)
 	return w && !w->gone ? w : NULL;
 }
 
+/* The plan that brings the answer may have to wait for a transfer that loses its own dead.  Workers
+ * in doubt stand still meanwhile, as they may in user code. */
+static uint64_t patience_ns(const struct epoch *e)
+{
+	return WB_MAX(CORE_DOUBT_NS, WB_MIN(e->r.engine_step_deadline_ns, CORE_DOUBT_MAX_NS));
+}
+
 static void ask(struct epoch *e)
 {
 	e->obj->ask_ns = now_ns(e->obj->core) + CORE_ASK_AGAIN_NS;
@@ -62,7 +69,7 @@ void wb__core_doubt(struct epoch *e)
 {
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (here(e, i) && e->member[i]->past.begun)
-			e->member[i]->doubt_ns = now_ns(e->obj->core) + CORE_DOUBT_NS;
+			e->member[i]->doubt_ns = now_ns(e->obj->core) + patience_ns(e);
 	ask(e);
 }
 
@@ -81,7 +88,7 @@ void wb__core_doubt_begin(struct party *p)
 		w->past.begun_version = p->version;
 		w->past.begun_at = p->target;
 		w->past.is_touched = p->is_opened;
-		w->doubt_ns = now_ns(p->e->obj->core) + CORE_DOUBT_NS;
+		w->doubt_ns = now_ns(p->e->obj->core) + patience_ns(p->e);
 		/* It stands in its update.  What is promised next is a poll after this one. */
 		wb_poll_set_stop(&w->w.page->word, 0);
 		w->is_parked = false;

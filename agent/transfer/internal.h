@@ -27,7 +27,9 @@
 	(10 * WB_NS_PER_S) /* an agent that cannot be reached for so long sends nothing */
 /* A question to a leader that is gone: waits for the next plan, is sent again meanwhile. */
 #define CORE_ASK_NS (10 * WB_NS_PER_S)
-#define CORE_DOUBT_NS (15 * WB_NS_PER_S) /* for an agent to be started again, and the answer */
+/* For an agent to be started again, and the answer; as much of the step deadline as that is. */
+#define CORE_DOUBT_NS (15 * WB_NS_PER_S)
+#define CORE_DOUBT_MAX_NS (25 * WB_NS_PER_S)
 #define CORE_ASK_AGAIN_NS WB_NS_PER_S
 #define CORE_JOINT_NS (5 * WB_NS_PER_S) /* for judges, when another plan waits for them */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */

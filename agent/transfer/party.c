@@ -538,6 +538,21 @@ static struct party *party_of(struct worker *w, uint64_t transfer)
 	return NULL;
 }
 
+/* The one whose after_update_hook has run.  A feed of the same number may have begun meanwhile,
+ * under a newer plan. */
+static struct party *party_resumed(struct worker *w, uint64_t transfer)
+{
+	uint32_t local;
+
+	for (int k = 0; w->obj && k < 2; k++) {
+		struct party *p = party_in(k ? w->obj->cur : w->obj->prev, w, &local);
+
+		if (p && p->transfer == transfer && p->state == PARTY_ENDING)
+			return p;
+	}
+	return NULL;
+}
+
 static void on_parked(struct worker *w, struct party *p, uint32_t count)
 {
 	struct wb_msg_app_go go = {0};
@@ -627,7 +642,8 @@ void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 		: type == WBP_APP_BEGUN   ? ((const struct wb_msg_app_begun *)msg)->transfer
 		: type == WBP_APP_RESUMED ? ((const struct wb_msg_app_resumed *)msg)->transfer
 					  : 0;
-	struct party *p = party_of(w, transfer);
+	struct party *p =
+		type == WBP_APP_RESUMED ? party_resumed(w, transfer) : party_of(w, transfer);
 
 	if (type == WBP_APP_PARKED)
 		on_parked(w, p, ((const struct wb_msg_app_parked *)msg)->count);

@@ -509,8 +509,9 @@ void world_worker_attach(struct world_worker *k)
 		.page = k->role == WB_ROLE_ROLLOUT ? k->page : NULL,
 		.past = k->past,
 	};
-	c.past.is_torn =
-		k->past.begun ? k->was_torn : k->phase == WORLD_TORN || k->phase == WORLD_INSTALL;
+	c.past.is_torn = k->past.begun || k->phase == WORLD_BEFORE
+				 ? k->was_torn
+				 : k->phase == WORLD_TORN || k->phase == WORLD_INSTALL;
 	world_must(wb_core_attach(a->core, &c, &err), &err);
 	k->regions = (struct world_regions){.worker = k->id};
 	world_region_add(a, &k->regions, k->memory, k->bytes);

@@ -48,7 +48,7 @@ static const struct {
 	{20271136124, -1}, {20261136643, -1}, {20271129858, -1}, {30261124197, -1},
 	{30271125422, -1}, {40261126687, -1}, {50261126185, -1}, {50261126348, -1},
 	{50271125588, -1}, {44171, -1}, {72261131100, -1}, {300000000884, -1}, {310000001535, -1},
-	{400000005772, -1}};
+	{400000005772, -1}, {540000011321, -1}};
 
 START_TEST(seeds_keep_the_invariants)
 {
@@ -116,7 +116,9 @@ START_TEST(hooks_that_take_long_end_updates_and_no_engine)
 		{.seed = 550000004336, .hook_ns = 2 * WB_NS_PER_S},
 		{.seed = 550000004394, .hook_ns = 2 * WB_NS_PER_S},
 		{.seed = 550000006600, .hook_ns = 2 * WB_NS_PER_S},
-		{.seed = 550000006838, .hook_ns = 2 * WB_NS_PER_S}};
+		{.seed = 550000006838, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 580000001090, .hook_ns = 2 * WB_NS_PER_S},
+		{.seed = 580000001627, .hook_ns = 2 * WB_NS_PER_S}};
 
 	for (uint64_t s = 0; s < (_i ? A_TEST : WB_ARRAY_SIZE(failed)); s++) {
 		struct chaos_opts o = {.seed = 1 + s + (uint64_t)_i * A_TEST,

@@ -533,6 +533,72 @@ START_TEST(the_mark_of_a_run_does_not_outlive_it)
 }
 END_TEST
 
+/* The agent of a torn worker dies while that runs its hook for the repair: the next one hears that
+ * it is torn. */
+START_TEST(a_torn_worker_says_so_while_its_hook_runs)
+{
+	struct world_opts o = shape;
+
+	o.engines = 1;
+	o.scale = 256;
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	until_phase(1, WORLD_BEGUN);
+	world_kill_worker(&w, 0);
+	until_phase(1, WORLD_TORN);
+	world_start_worker(&w, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	w.worker[1].hook_ns = 600 * WB_NS_PER_S;
+	world_send(&w, 3);
+	until_phase(1, WORLD_BEFORE);
+	world_kill_agent_only(&w, 1);
+	world_start_agent(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_BEFORE);
+	world_plan(&w);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_ptr_nonnull(wb_core_torn(w.agent[1].core));
+	world_finish(&w);
+}
+END_TEST
+
+/* Its after_update_hook takes long, and a feed of the same number begins under a newer plan: that
+ * it has run belongs to the update before, which is over then. */
+START_TEST(a_hook_that_has_run_ends_the_update_that_it_was_for)
+{
+	struct world_opts o = shape;
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	begin(&o);
+	world_send(&w, 1);
+	until_phase(2, WORLD_BEGUN);
+	w.worker[2].hook_ns = 10 * WB_NS_PER_S;
+	until_phase(2, WORLD_AFTER);
+	until_phase(1, WORLD_RUN);
+	world_kill_agent_only(&w, 1);
+	world_start_agent(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	e = w.epochs;
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[3].core, world_uid, e->term, e->number, 0, 1, &err), 0);
+	world_after(&w.agent[3]);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);
+	until_phase(2, WORLD_RUN);
+	w.worker[2].hook_ns = 0;
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_check_hold(&w, 1);
+	commits(2);
+	all_take(world_epoch_make(&w));
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ends");
@@ -548,6 +614,8 @@ int main(void)
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	tcase_add_test(tc, a_torn_worker_says_so_while_its_hook_runs);
+	tcase_add_test(tc, a_hook_that_has_run_ends_the_update_that_it_was_for);
 	tcase_add_test(tc, who_installs_does_not_hold_what_it_had);
 	tcase_add_test(tc, who_is_in_doubt_asks_under_the_plan_in_use);
 	tcase_add_test(tc, the_mark_of_a_run_does_not_outlive_it);
