@@ -389,10 +389,11 @@ static void hold(struct worker *w, const struct party *p)
 
 void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	/* Torn where bytes may have come, or others of the engine may have installed; one that is
-	 * only behind goes on with what it holds. */
-	bool torn = p->is_opened || (p->is_staged && m->state == WB_ENGINE_TORN);
-	bool joins = !torn && p->is_feed && !holds_something(p);
+	/* Torn where bytes may have come, here or to others of the engine, who wait for these in
+	 * each step; a new one that waits to be fed has taken none with them yet. */
+	bool is_new = p->is_feed && !holds_something(p);
+	bool torn = p->is_opened || (m->state == WB_ENGINE_TORN && !is_new);
+	bool joins = !torn && is_new;
 	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
 	struct wb_msg_app_end end = {
 		.transfer = p->transfer,

@@ -139,6 +139,39 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 }
 END_TEST
 
+/*
+ * One agent of an engine is writing parameters, the other still waits for those who read what is
+ * to change, when the time is over.  The engine's workers wait for each other in every step, so all
+ * of them have to be torn, whatever was written to whom: one that ran on would stand in its step,
+ * and no common poll would be reached any more.
+ */
+START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
+{
+	struct world_opts o = shape;
+	/* What another engine reads from the second agent stays under way. */
+	struct wb_sim_fault slow = {
+		.kind = WB_SIM_PARTITION, .items = WB_SIM_DATA, .from = "e0-1", .to = "e1-*"};
+
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	o.xport_caps = WB_XPORT_CAP_LOCAL;
+	o.transfer_deadline_ns = WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	slow.until_ns = world_now(&w) + 20 * WB_NS_PER_S;
+	wb_sim_fault_add(w.net, &slow);
+	world_check_send(&w, 2, SOON);
+	ck_assert_str_eq(w.last_result, "PartlyTorn");
+	world_check_send(&w, 3, SOON);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
+	wb_sim_faults_clear(w.net);
+	world_run_for(&w, 20 * WB_NS_PER_S);
+	commits(4);
+	world_finish(&w);
+}
+END_TEST
+
 /* A plan that never became active: its leader goes by the one before a second later, and its own
  * workers cannot have been heard sooner. */
 START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
@@ -608,6 +641,7 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
+	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
 	tcase_add_loop_test(tc, chunks_of_an_engine_that_will_not_begin_are_not_waited_for, 0, 3);
