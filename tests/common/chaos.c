@@ -160,7 +160,7 @@ static void check_joint(struct chaos *c, uint64_t transfer)
 {
 	int yes = -1, no = -1;
 
-	for (int en = 0; c->w->o.all_engines && en < 8; en++) {
+	for (int en = 0; c->w->o.all_engines && en < WORLD_OP_ENGINES; en++) {
 		yes = c->engine[en].last == transfer ? en : yes;
 		no = c->engine[en].aborted == transfer ? en : no;
 	}
@@ -200,11 +200,11 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		c->n_doubt++;
 	} else if (!strcmp(what, "resume")) {
 		c->n_resumed++;
-		if (en < 8)
+		if (en < WORLD_OP_ENGINES)
 			stops_anew(c, en);
 	} else if (!strcmp(what, "feed")) {
 		c->n_feed++;
-	} else if (!strcmp(what, "prepare") && en < 8) {
+	} else if (!strcmp(what, "prepare") && en < WORLD_OP_ENGINES) {
 		stops_anew(c, en);
 		if (value) { /* it may overtake the transfer that it repeats */
 			c->engine[en].feed = transfer;
@@ -215,10 +215,11 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 			wrong(c, "number %llu is prepared twice for %s",
 				(unsigned long long)transfer, who);
 		c->engine[en].prepared = chaos_later(c->engine[en].prepared, transfer);
-	} else if (!strcmp(what, "Aborted") && en < 8 && c->engine[en].feed != transfer) {
+	} else if (!strcmp(what, "Aborted") && en < WORLD_OP_ENGINES &&
+		   c->engine[en].feed != transfer) {
 		c->engine[en].aborted = transfer;
 		check_joint(c, transfer);
-	} else if (!strcmp(what, "Committed") && en < 8) {
+	} else if (!strcmp(what, "Committed") && en < WORLD_OP_ENGINES) {
 		chaos_account_committed(c, transfer);
 		c->engine[en].last = transfer;
 		c->engine[en].committed = chaos_later(c->engine[en].committed, transfer);
@@ -256,7 +257,7 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 		uint32_t en = engine_named(r->engine[i]);
 
 		if (!strcmp(r->state[i], "Committed")) {
-			if (en < 8 && c->engine[en].committed < r->transfer)
+			if (en < WORLD_OP_ENGINES && c->engine[en].committed < r->transfer)
 				wrong(c,
 					"%s reports %s committed in transfer %llu, its lead never "
 					"did",
@@ -596,6 +597,8 @@ static void finale(struct chaos *c)
 	while (!since || world_now(c->w) < since + REST_NS) {
 		if (!step(c))
 			return;
+		if (c->w->n_worker > 100 && c->events % 64) /* a look at all of them */
+			continue;
 		if (!settled(c))
 			since = 0;
 		else if (!since)
@@ -631,7 +634,7 @@ void chaos_wrong(struct chaos *c, const char *why)
 bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 {
 	struct world_opts wo;
-	uint32_t r;
+	uint64_t events;
 
 	memset(c, 0, sizeof(*c));
 	c->o = *o;
@@ -644,17 +647,18 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
 	c->w->watch = (struct world_watch){
 		c, on_phase, on_serve, on_trace, on_report, on_send_state, chaos_late_message};
+	world_op_start(&c->op, c->w);
+	c->rounds = 2 + (uint32_t)chaos_below(c, 6);
+	c->fault_ppm = 200u << chaos_below(c, 5);
 	chaos_wide_begin(c);
 	if (o->is_tracing)
 		fprintf(stderr, "world: %s\n", c->says);
-	world_op_start(&c->op, c->w);
-	r = c->rounds = 2 + (uint32_t)chaos_below(c, 6);
-	c->fault_ppm = 200u << chaos_below(c, 5);
+	events = 60000ull * c->rounds * (1 + c->w->n_worker / 64);
 	chaos_choose_faults(c);
 	c->version = 0;
 	c->is_over = o->is_quiet;
 	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);
-	while (!(c->is_paused && !n_waiting(c)) && c->events < 60000 * r && step(c))
+	while (!(c->is_paused && !n_waiting(c)) && c->events < events && step(c))
 		;
 	c->is_over = true;
 	c->rounds = 0;

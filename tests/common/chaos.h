@@ -63,7 +63,7 @@ struct chaos {
 	struct wb_rng wide_rng;
 	char says[256]; /* the world in a line */
 	bool is_patient;
-	bool is_away[8]; /* engines that are scaled down */
+	bool is_away[WORLD_OP_ENGINES]; /* engines that are scaled down */
 	bool is_over; /* no more faults */
 	bool is_paused; /* no new versions */
 	int64_t version; /* of the present round */
@@ -91,7 +91,7 @@ struct chaos {
 		uint64_t last; /* the last of those: a feed may bring an older one */
 		uint64_t aborted; /* by its lead; not a feed */
 		uint64_t feed; /* transfer that another engine brings */
-	} engine[8];
+	} engine[WORLD_OP_ENGINES];
 	struct {
 		uint64_t transfer;
 		int64_t version;

@@ -74,13 +74,12 @@ void chaos_late_frames(struct chaos *c)
 	}
 }
 
-static uint64_t trainers(const struct world *w)
+static bool has_trainer_activated(const struct chaos *c)
 {
-	uint64_t mask = 0;
-
-	for (uint32_t i = 0; i < w->n_trainer; i++)
-		mask |= 1ull << w->worker[i].agent;
-	return mask;
+	for (uint32_t i = 0; i < c->w->n_trainer; i++)
+		if (c->op.activated[c->w->worker[i].agent])
+			return true;
+	return false;
 }
 
 void chaos_half_activated(struct chaos *c)
@@ -95,7 +94,7 @@ void chaos_half_activated(struct chaos *c)
 			world_kill_worker(w, i);
 			world_start_worker(w, i);
 		}
-	while (c->op.active == before || !(c->op.activated & trainers(w)))
+	while (c->op.active == before || !has_trainer_activated(c))
 		if (!chaos_step(c))
 			return;
 		else if (world_now(w) > end) {

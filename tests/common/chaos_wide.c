@@ -8,9 +8,13 @@
 #include <string.h>
 
 #define ONE_IN 3 /* seeds that have a knob */
+#define BIG_ONE_IN 25 /* that have more agents than others; of these, one in */
+#define HUGE_ONE_IN 20 /* has as many as there may be */
 #define SLOW_NS (300 * WB_NS_PER_MS)
 #define SOCKET_NS (2 * WB_NS_PER_MS)
 #define JUMP_NS (30 * WB_NS_PER_S)
+#define ROUNDS_BIG 3u
+#define POLL_BIG_NS (50 * WB_NS_PER_MS)
 #define POLL_MANY_NS (5 * WB_NS_PER_MS) /* where many workers poll */
 
 static const struct {
@@ -25,6 +29,7 @@ static const struct {
 	[WIDE_PARTIAL] = {"partial stalls", "items held back"},
 	[WIDE_RAILS] = {"rails", "items that came after later ones of their connection"},
 	[WIDE_REGIONS] = {"regions", "writes that were looked for in them"},
+	[WIDE_BIG] = {"big", "agents"},
 	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
 };
 
@@ -48,6 +53,31 @@ static uint64_t below(struct chaos *c, uint64_t n)
 	return wb_rng_below(&c->wide_rng, n);
 }
 
+/* Trainers cut rows, of which there are 16 at least, and an engine's workers 16 columns. */
+static void grow(struct chaos *c, struct world_opts *o)
+{
+	static const struct {
+		uint32_t trainer_agents, engines, agents, workers;
+	} huge[] = {{16, 60, 4, 1}, {8, 64, 2, 2}, {16, 30, 8, 1}, {16, 15, 16, 1}};
+	uint64_t n = below(c, WB_ARRAY_SIZE(huge));
+
+	c->wide &= ~(1u << WIDE_PODS);
+	o->one_pod = false;
+	o->trainers_per_agent = 1;
+	o->poll_ns = POLL_BIG_NS;
+	if (!below(c, HUGE_ONE_IN)) {
+		o->trainer_agents = huge[n].trainer_agents;
+		o->engines = huge[n].engines;
+		o->agents_per_engine = huge[n].agents;
+		o->workers_per_agent = huge[n].workers;
+		return;
+	}
+	o->trainer_agents = 1u << below(c, 5);
+	o->engines = 6 + (uint32_t)below(c, 11);
+	o->agents_per_engine = 1u << below(c, 2);
+	o->workers_per_agent = 1u << below(c, 2);
+}
+
 /* Up to 8 workers a pod; enough chunks for a window of 8. */
 static void fill_pods(struct chaos *c, struct world_opts *o)
 {
@@ -64,7 +94,9 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 	c->wide_rng.state = wb_mix64(c->o.seed ^ 0x3d1de);
 	/* Each by itself: another kind does not change what seeds have of these. */
 	for (uint64_t i = 0; i < CHAOS_WIDE; i++)
-		c->wide |= (uint32_t)(!(wb_mix64(c->o.seed ^ (i + 1) << 40) % ONE_IN)) << i;
+		c->wide |= (uint32_t)(!(wb_mix64(c->o.seed ^ (i + 1) << 40) %
+					(i == WIDE_BIG ? BIG_ONE_IN : ONE_IN)))
+			   << i;
 	c->wide |= c->wide ? 0 : 1u << below(c, CHAOS_WIDE);
 	if (has(c, WIDE_NO_SUMS)) {
 		o->no_sums = true;
@@ -72,6 +104,8 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 	}
 	if (has(c, WIDE_SOCKETS))
 		o->socket_ns = SOCKET_NS;
+	if (has(c, WIDE_BIG))
+		grow(c, o);
 	if (has(c, WIDE_RAILS)) {
 		o->rails = 2 + (uint32_t)below(c, 3);
 		o->piece_bytes = 512u << below(c, 3);
@@ -108,6 +142,10 @@ void chaos_wide_begin(struct chaos *c)
 	struct world *w = c->w;
 
 	chaos_wide_say(c, c->says, sizeof(c->says));
+	if (has(c, WIDE_BIG)) { /* as many faults a transfer, not a message */
+		c->fault_ppm = c->fault_ppm * 64 / w->n_agent;
+		c->rounds = WB_MIN(c->rounds, ROUNDS_BIG);
+	}
 	if (has(c, WIDE_CLOCKS))
 		set_clocks(c);
 	for (uint32_t en = 0; has(c, WIDE_SLOW) && en < w->o.engines; en++) {
@@ -232,6 +270,7 @@ void chaos_wide_count(struct chaos *c)
 	const struct world *w = c->w;
 	const struct wb_sim_counts *n = wb_sim_counts(w->net);
 
+	c->wide_fired[WIDE_BIG] = has(c, WIDE_BIG) ? w->n_agent : 0;
 	c->wide_fired[WIDE_RAILS] = n->overtaken;
 	c->wide_fired[WIDE_REGIONS] = n->in_regions;
 	c->wide_fired[WIDE_PODS] = has(c, WIDE_PODS) ? n->deep : 0;

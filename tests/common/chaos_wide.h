@@ -19,6 +19,7 @@ enum chaos_wide {
 	WIDE_RAILS, /* agents have several, and a connection's items overtake each other */
 	WIDE_REGIONS, /* sources must lie in regions */
 	WIDE_PODS, /* several workers a pod, one host: receivers read sources' memory, far ahead */
+	WIDE_BIG, /* up to 256 agents, or 64 engines */
 	CHAOS_WIDE
 };
 

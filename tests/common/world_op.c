@@ -25,8 +25,8 @@ struct order {
 	enum order_kind kind;
 	uint32_t op_life, agent, agent_life;
 	struct world_epoch *e;
-	struct world_feed feed[8];
 	uint64_t seen;
+	struct world_feed feed[]; /* of each engine */
 };
 
 static void on_order(void *ctx);
@@ -35,12 +35,13 @@ static void send_order(
 	struct world_op *op, enum order_kind kind, uint32_t agent, struct world_epoch *e)
 {
 	struct world *w = op->w;
-	struct order *o = calloc(1, sizeof(*o));
+	size_t feeds = w->o.engines * sizeof(op->feed[0]);
+	struct order *o = calloc(1, sizeof(*o) + feeds);
 	uint64_t *last = &op->pipe_ns[agent][kind >= READY];
 	struct wb_rng *rng = wb_sim_rng(w->net);
 
-	*o = (struct order){op, kind, op->life, agent, w->agent[agent].life, e, {{0}}, op->seen};
-	memcpy(o->feed, op->feed, sizeof(o->feed));
+	*o = (struct order){op, kind, op->life, agent, w->agent[agent].life, e, op->seen};
+	memcpy(o->feed, op->feed, feeds);
 	*last = WB_MAX(*last, world_now(w) + 1 + wb_rng_below(rng, ORDER_NS));
 	wb_sim_timer(w->net, *last, on_order, o);
 }
@@ -106,10 +107,10 @@ static void do_activate(struct world_op *op, const struct order *o)
 {
 	struct world *w = op->w;
 	struct world_agent *a = &w->agent[o->agent];
-	bool fresh[8] = {false};
+	bool fresh[WORLD_OP_ENGINES] = {false};
 
 	if (o->e == op->active)
-		op->activated |= 1ull << o->agent;
+		op->activated[o->agent] = true;
 	for (uint32_t en = 0; en < w->o.engines; en++) {
 		int i = world_epoch_engine(o->e, en);
 
@@ -178,19 +179,23 @@ static void on_order(void *ctx)
 
 /* ---- what is wanted -------------------------------------------------------------------------- */
 
+static uint32_t group(const struct world_worker *k)
+{
+	return k->role == WB_ROLE_TRAINER ? 0 : 1 + k->engine;
+}
+
 /* Attachments of trainers and complete engines; 0: no plan is possible. */
 static uint64_t signature(const struct world *w)
 {
+	bool part[WORLD_OP_ENGINES + 1] = {false}, any = false; /* not all of it; the trainers */
 	uint64_t h = 1;
-	bool any = false;
 
+	for (uint32_t i = 0; i < w->n_worker; i++)
+		part[group(&w->worker[i])] |= !world_is_seen(w, &w->worker[i]);
 	for (uint32_t i = 0; i < w->n_worker; i++) {
 		const struct world_worker *k = &w->worker[i];
-		bool whole = true;
+		bool whole = !part[group(k)];
 
-		for (uint32_t j = 0; j < w->n_worker; j++)
-			whole &= w->worker[j].role != k->role || w->worker[j].engine != k->engine ||
-				 world_is_seen(w, &w->worker[j]);
 		if (k->role == WB_ROLE_TRAINER && !whole)
 			return 0;
 		any |= whole && k->role == WB_ROLE_ROLLOUT;
@@ -203,13 +208,11 @@ static uint64_t signature_of(const struct world *w, const struct world_epoch *e)
 {
 	uint64_t h = 1;
 
-	for (uint32_t i = 0; i < w->n_worker; i++) {
-		uint32_t id = 0;
+	for (uint32_t i = 0, j = 0; i < w->n_worker; i++) { /* a plan's are in the same order */
+		bool is_in = e && j < e->n_worker && e->worker[j] == i;
 
-		for (uint32_t j = 0; e && j < e->n_worker; j++)
-			if (e->worker[j] == i)
-				id = e->id[j];
-		h = wb_mix64(h ^ id);
+		h = wb_mix64(h ^ (is_in ? e->id[j] : 0));
+		j += is_in;
 	}
 	return h;
 }
@@ -285,7 +288,7 @@ static void stop_feeds(struct world_op *op)
 
 static bool is_feeding(const struct world_op *op)
 {
-	for (uint32_t en = 0; en < 8; en++)
+	for (uint32_t en = 0; en < op->w->o.engines; en++)
 		if (op->feed[en].until_ns)
 			return true;
 	return false;
@@ -366,7 +369,7 @@ static void send_plan(struct world_op *op)
 	if (!ready)
 		return;
 	op->active = op->next;
-	op->activated = 0;
+	memset(op->activated, 0, sizeof(op->activated));
 	op->next = NULL;
 	op->stage = WORLD_OP_NONE;
 	op->changed_ns = world_now(w);
@@ -534,7 +537,7 @@ void world_op_report(struct world_op *op, struct world_agent *a, const struct wb
 	if (r->is_final && !r->is_feed && r->transfer == op->running)
 		op->running = 0;
 	for (uint32_t i = 0; i < r->n_engine; i++) {
-		struct world_feed *f = &op->feed[r->engine[i][1] - '0'];
+		struct world_feed *f = &op->feed[strtoul(r->engine[i] + 1, NULL, 10)];
 
 		if (!strcmp(r->state[i], "Committed"))
 			op->top = WB_MAX(op->top, r->transfer);

@@ -8,6 +8,8 @@
  */
 #include "tests/common/world.h"
 
+#define WORLD_OP_ENGINES 64
+
 enum world_op_stage { WORLD_OP_NONE, WORLD_OP_SETTLING, WORLD_OP_SENDING };
 
 struct world_feed {
@@ -22,7 +24,7 @@ struct world_op {
 	enum world_op_stage stage;
 	uint64_t stage_due_ns, wanted;
 	struct world_epoch *active, *next;
-	uint64_t activated; /* agents that have taken ACTIVATE of the active plan: a mask */
+	bool activated[WORLD_AGENTS]; /* they have taken ACTIVATE of the active plan */
 	uint32_t ready_life[WORLD_AGENTS], told_life[WORLD_AGENTS], told_gen[WORLD_AGENTS];
 	uint64_t pipe_ns[WORLD_AGENTS][2];
 	uint64_t running; /* transfer; 0 = none */
@@ -32,13 +34,13 @@ struct world_op {
 	uint64_t seen_active; /* the same when the active plan was made active */
 	uint64_t top; /* highest committed transfer that it knows of */
 	uint32_t gen, serial; /* serial: of feeds; agents outlive operators, so it does too */
-	struct world_feed feed[8];
+	struct world_feed feed[WORLD_OP_ENGINES];
 	bool is_behind;
 	uint64_t changed_ns; /* when a plan was activated */
 	/* what the agents' daemons remember */
 	struct world_epoch *waiting[WORLD_AGENTS];
 	struct world_epoch *known[WORLD_AGENTS];
-	uint32_t known_life[WORLD_AGENTS], attempt[WORLD_AGENTS][8];
+	uint32_t known_life[WORLD_AGENTS], attempt[WORLD_AGENTS][WORLD_OP_ENGINES];
 };
 
 /** world_op_start - begins to work; its timer runs as long as op->w lives and it is alive. */

@@ -8,13 +8,14 @@
 #include "tests/common/world.h"
 
 #define WORLD_STEPS 1024 /* of an engine that are remembered */
+#define WORLD_STEPS_ENGINES 64
 
 struct world_steps {
 	struct {
 		int64_t version;
 		uint32_t count, worker;
 		bool is_set;
-	} step[8][WORLD_STEPS];
+	} step[WORLD_STEPS_ENGINES][WORLD_STEPS];
 };
 
 /** world_steps_serve - for world_watch.serve; false: @why says who serves what. */

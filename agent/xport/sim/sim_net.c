@@ -14,6 +14,7 @@
 #define EVENTS_MAX (1u << 24)
 #define MESSAGE_MAX (64u << 20)
 #define PIECE_BYTES (256u << 10)
+#define PIPE_BUCKETS 8192
 
 struct rule {
 	struct wb_sim_fault f;
@@ -26,7 +27,7 @@ struct pipe {
 	struct wb__sim_node *a, *b;
 	uint64_t incarnation;
 	uint64_t last_ns[2]; /* delivery of the last message a -> b, b -> a */
-	struct pipe *next;
+	struct pipe *next, *same; /* all; those of its bucket */
 };
 
 struct wb_sim_net {
@@ -43,7 +44,7 @@ struct wb_sim_net {
 	struct timer **timer; /* by place; NULL = free.  Its number says place and how many came */
 	size_t n_place, cap_place, hint;
 	struct wb__sim_node *node;
-	struct pipe *pipe;
+	struct pipe *pipe, *bucket[PIPE_BUCKETS];
 	struct rule rule[RULES_MAX];
 	uint32_t n_rule;
 };
@@ -511,9 +512,10 @@ void wb__sim_node_ready(struct wb_sim_net *net, struct wb__sim_node *n)
 static struct pipe *pipe_find(
 	struct wb_sim_net *net, struct wb__sim_node *a, struct wb__sim_node *b, bool make)
 {
-	struct pipe *p;
+	uintptr_t both = (uintptr_t)a + (uintptr_t)b; /* the same either way */
+	struct pipe **at = &net->bucket[wb_mix64(both) % PIPE_BUCKETS], *p;
 
-	for (p = net->pipe; p; p = p->next) {
+	for (p = *at; p; p = p->same) {
 		if ((p->a == a && p->b == b) || (p->a == b && p->b == a))
 			return p;
 	}
@@ -524,6 +526,8 @@ static struct pipe *pipe_find(
 	p->b = b;
 	p->next = net->pipe;
 	net->pipe = p;
+	p->same = *at;
+	*at = p;
 	return p;
 }
 
