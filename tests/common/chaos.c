@@ -468,6 +468,8 @@ static bool step(struct chaos *c)
 		chaos_wide_inject(c);
 	if (c->w->wrong[0])
 		wrong(c, "%s", c->w->wrong);
+	if (wb_sim_counts(c->w->net)->outside)
+		wrong(c, "a source writes from memory that is none, or none any more");
 	if (!chaos_below(c, 64)) {
 		struct world_worker *k = &c->w->worker[chaos_below(c, c->w->n_worker)];
 

@@ -541,6 +541,7 @@ START_TEST(a_receiver_takes_what_a_region_holds)
 			from[0][5]++;
 		ck_assert(arrived || !done);
 	}
+	ck_assert_uint_eq(wb_sim_counts(net)->outside, 1);
 	ck_assert_uint_eq(to[5], from[0][5]);
 	ck_assert_uint_gt(to[5], 2);
 	ck_assert_int_eq(wb_xport_region_remove(x[0], id), 0);

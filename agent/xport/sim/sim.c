@@ -195,8 +195,10 @@ static bool in_regions(struct wb__simx *x, uint64_t object, const struct iovec *
 		return true;
 	wb__sim_counts(x->net)->in_regions++;
 	for (uint32_t i = 0; i < n_iov; i++)
-		if (!in_region(x, object, &iov[i]))
+		if (!in_region(x, object, &iov[i])) {
+			wb__sim_counts(x->net)->outside++;
 			return false;
+		}
 	return true;
 }
 

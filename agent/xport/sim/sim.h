@@ -130,6 +130,7 @@ void wb_sim_faults_clear(struct wb_sim_net *net);
 struct wb_sim_counts {
 	uint64_t overtaken; /* items that came after a later one of their connection */
 	uint64_t in_regions; /* writes whose source was looked for in regions */
+	uint64_t outside; /* those of them that were not in one, and refused */
 	uint64_t pulled; /* chunks that the receiver took from the source's memory */
 	uint64_t deep; /* grants with more than 3 others outstanding on their connection */
 };
