@@ -128,7 +128,8 @@ static void on_phase(void *ctx, struct world_worker *k, enum world_phase before)
 			break; /* the end of the repair's deadline */
 		c->n_torn++;
 		c->torn[k->index].hash = hash_of(k);
-		c->torn[k->index].has_hash = true;
+		/* A job of its lane that has begun ends; the next update waits for that. */
+		c->torn[k->index].has_hash = !world_lane_is_busy(k->lane);
 		break;
 	case WORLD_AFTER:
 		c->torn[k->index].has_hash = false;

@@ -12,6 +12,7 @@
 #define HUGE_ONE_IN 20 /* has as many as there may be */
 #define SLOW_NS (300 * WB_NS_PER_MS)
 #define SOCKET_NS (2 * WB_NS_PER_MS)
+#define LANE_NS (2 * WB_NS_PER_MS)
 #define JUMP_NS (30 * WB_NS_PER_S)
 #define ROUNDS_BIG 3u
 #define POLL_BIG_NS (50 * WB_NS_PER_MS)
@@ -29,6 +30,7 @@ static const struct {
 	[WIDE_PARTIAL] = {"partial stalls", "items held back"},
 	[WIDE_RAILS] = {"rails", "items that came after later ones of their connection"},
 	[WIDE_REGIONS] = {"regions", "writes that were looked for in them"},
+	[WIDE_LANES] = {"slow lanes", "jobs done later than submitted"},
 	[WIDE_BIG] = {"big", "agents"},
 	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
 };
@@ -116,6 +118,8 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 		o->xport_caps |= WB_XPORT_CAP_REGIONS;
 	if (has(c, WIDE_PODS))
 		fill_pods(c, o);
+	if (has(c, WIDE_LANES))
+		o->lane_ns = below(c, 2) ? LANE_NS : LANE_NS / 20;
 	if (has(c, WIDE_DISK)) /* only what all engines decide is kept */
 		o->rollout_staged = o->all_engines = true;
 }
@@ -271,6 +275,7 @@ void chaos_wide_count(struct chaos *c)
 	const struct wb_sim_counts *n = wb_sim_counts(w->net);
 
 	c->wide_fired[WIDE_BIG] = has(c, WIDE_BIG) ? w->n_agent : 0;
+	c->wide_fired[WIDE_LANES] = w->n_slow_job;
 	c->wide_fired[WIDE_RAILS] = n->overtaken;
 	c->wide_fired[WIDE_REGIONS] = n->in_regions;
 	c->wide_fired[WIDE_PODS] = has(c, WIDE_PODS) ? n->deep : 0;

@@ -20,6 +20,7 @@ enum chaos_wide {
 	WIDE_REGIONS, /* sources must lie in regions */
 	WIDE_PODS, /* several workers a pod, one host: receivers read sources' memory, far ahead */
 	WIDE_BIG, /* up to 256 agents, or 64 engines */
+	WIDE_LANES, /* packing and assembling take time */
 	CHAOS_WIDE
 };
 

@@ -133,6 +133,7 @@ struct world_opts {
 	uint64_t poll_ns; /* 0 = 200 us */
 	uint64_t hook_ns; /* greatest time in a hook */
 	uint64_t socket_ns; /* greatest time of a message to or from a worker; 0 = 5 us, always */
+	uint64_t lane_ns; /* greatest time of a lane's job; 0 = it is done when it is submitted */
 	bool no_sums; /* spec.checksums off */
 	uint32_t rails; /* agents have up to so many, of different speed; 0 = 1 */
 	uint32_t xport_caps, piece_bytes; /* as of struct wb_sim_opts */
@@ -208,6 +209,7 @@ struct world {
 	uint64_t digest; /* of all that was said and marked so far */
 	/* reports of leaders */
 	uint32_t n_final, n_mismatch, n_resent; /* n_resent: chunks asked for again */
+	uint64_t n_slow_job; /* of lanes that take time */
 	uint32_t n_unsaved; /* files that a full disk did not take */
 	uint64_t n_overtaken; /* messages of workers that came before one sent earlier */
 	uint64_t arrived_sent_ns; /* when the last sent of those that came was sent */
@@ -284,6 +286,10 @@ void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uin
 void world_worker_destroy(struct world_worker *k);
 void world_worker_attach(struct world_worker *k);
 void world_worker_agent_lost(struct world_worker *k);
+/** world_lane_create - for a worker of @a: an inline one, or one that takes opts.lane_ns. */
+struct wb_lane *world_lane_create(struct world_agent *a);
+/** world_lane_is_busy - it will write, or read, what it was told to already. */
+bool world_lane_is_busy(const struct wb_lane *l);
 /** world_region_add, world_regions_remove - where the transport requires regions: memory is one,
  *  and not any more: what the core has let go of nothing may use. */
 void world_region_add(struct world_agent *a, struct world_regions *r, void *base, size_t bytes);

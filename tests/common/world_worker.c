@@ -484,7 +484,6 @@ void world_worker_attach(struct world_worker *k)
 	struct wb_err err = {0};
 	struct wb_core_worker c;
 	uint32_t count = k->page ? wb_poll_count(k->page->word) : 0;
-	struct wb_lane_opts lo = {.depth = k->world->o.lane_depth};
 
 	if (k->page)
 		junk_add(k, false);
@@ -494,7 +493,7 @@ void world_worker_attach(struct world_worker *k)
 	k->base[0] = k->memory;
 	k->base[1] = k->area ? k->area + WB_AREA_HEAD_BYTES : NULL;
 	k->id = ++k->world->next_id;
-	world_must(wb_lane_create_inline(&lo, &k->lane, &err), &err);
+	k->lane = world_lane_create(a);
 	c = (struct wb_core_worker){
 		.id = k->id,
 		.object = "default/sim",
