@@ -173,11 +173,13 @@ void wb__identity_forget(struct wb__identity *d, uint32_t peer)
 /* What trim() left of it: */
 #define LIVE "live" /* it has not ended */
 #define SIDECAR "sidecar" /* it has an agent */
+#define UNSCHEDULED "unscheduled" /* why it has no node; absent when it has */
 
 static void tell(struct wb__identity *d, const json_t *pod)
 {
 	struct wb_serve_pod p = {.name = wb_kube_meta(pod, "name"),
 		.labels = json_object_get(json_object_get(pod, "metadata"), "labels"),
+		.unscheduled = json_string_value(json_object_get(pod, UNSCHEDULED)),
 		.has_sidecar = json_is_true(json_object_get(pod, SIDECAR))};
 	char key[KEY_BYTES];
 
@@ -231,19 +233,46 @@ static bool has_container(const json_t *spec, const char *list)
 	return false;
 }
 
+static const char *text_at(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "";
+}
+
+/* What its scheduler says of a pod that has no node; NULL = it has one, or was not looked at yet.
+ */
+static json_t *unscheduled(const json_t *status)
+{
+	const json_t *c;
+	size_t i;
+
+	if (strcmp(text_at(status, "phase"), "Pending") != 0)
+		return NULL;
+	json_array_foreach(json_object_get(status, "conditions"), i, c)
+	{
+		if (!strcmp(text_at(c, "type"), "PodScheduled") &&
+			!strcmp(text_at(c, "status"), "False"))
+			return json_sprintf("%s%s%s", text_at(c, "reason"),
+				*text_at(c, "message") ? ": " : "", text_at(c, "message"));
+	}
+	return NULL;
+}
+
 /* A thousand pods are kept: only what is looked at. */
 static void trim(void *cookie, json_t *pod)
 {
 	static const char *const kept[] = {
 		"name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp"};
 	const json_t *spec = json_object_get(pod, "spec"), *meta = json_object_get(pod, "metadata");
-	const char *phase =
-		json_string_value(json_object_get(json_object_get(pod, "status"), "phase"));
-	json_t *lean = json_object();
+	const char *phase = text_at(json_object_get(pod, "status"), "phase");
+	json_t *lean = json_object(), *why = unscheduled(json_object_get(pod, "status"));
 	bool is_over;
 
 	(void)cookie;
-	phase = phase ? phase : "";
+	json_object_del(pod, UNSCHEDULED);
+	if (why)
+		json_object_set_new(pod, UNSCHEDULED, why);
 	is_over = !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") ||
 		  *wb_kube_meta(pod, "deletionTimestamp");
 	json_object_set_new(pod, LIVE, json_boolean(!is_over));

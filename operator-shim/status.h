@@ -10,6 +10,8 @@
  * every four to five minutes when it does not: status.operator.renewTime says that somebody still
  * vouches for the rest.  The write carries the resourceVersion last seen, so it never lands on an
  * object that was made again.
+ * Such a confirmation costs the API server some 15 ms of a processor and etcd 1.5 ms (an object of
+ * 10 KB): with a thousand objects 4 writes a second, 6 % of one processor.
  *
  * A status answers the generation that is in force; condition Accepted says whether that is the
  * newest.

@@ -41,21 +41,25 @@ static void members(struct wb_recon *r, struct wb_recon_now now)
 {
 	const char *lost, *sep = *r->refused ? "; refused: " : "";
 	const char *turned = r->refusal.until_ns ? r->refusal.text : "";
-	char bare[WB_RECON_SENTENCE_MAX];
+	char bare[WB_RECON_SENTENCE_MAX], no_node[WB_RECON_SENTENCE_MAX];
 	size_t n = count_agents(r, &lost);
 
 	wb__recon_without_sidecar(r, bare, sizeof(bare));
+	wb__recon_unscheduled(r, no_node, sizeof(no_node));
 
 	if (r->is_complete)
 		set(r, now, COND_MEMBERS, COND_TRUE, "AllAgentsConnected",
 			"%u trainer workers and %u engines of %u workers, %zu "
-			"agents%s%.250s%s%.300s%s%.250s",
+			"agents%s%.190s%s%.190s%s%.190s%s%.290s",
 			r->n_trainer_up, r->n_engine_up, r->spec.workers_per_engine, n,
-			*r->aside ? "; " : "", r->aside, sep, r->refused, *bare ? "; " : "", bare);
+			*r->aside ? "; " : "", r->aside, sep, r->refused, *bare ? "; " : "", bare,
+			*no_node ? "; " : "", no_node);
 	else
-		set(r, now, COND_MEMBERS, COND_FALSE, wb__recon_members_reason(r, lost, bare),
-			"%.230s%s%.150s%s%.480s%s%.130s", r->waiting, sep, r->refused,
-			*turned ? "; " : "", turned, *bare ? "; " : "", bare);
+		set(r, now, COND_MEMBERS, COND_FALSE,
+			wb__recon_members_reason(r, lost, bare, no_node),
+			"%.190s%s%.190s%s%.130s%s%.480s%s%.130s", r->waiting, *no_node ? "; " : "",
+			no_node, sep, r->refused, *turned ? "; " : "", turned, *bare ? "; " : "",
+			bare);
 }
 
 static void say_plan(const struct wb_recon *r, char *out, size_t bytes)

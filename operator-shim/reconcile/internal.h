@@ -64,6 +64,7 @@ struct engine {
 
 struct pod {
 	char name[WB_RECON_AGENT_MAX + 1], role[64], engine[64];
+	char unscheduled[201]; /* "" = it is scheduled */
 	bool has_sidecar;
 };
 
@@ -241,12 +242,15 @@ void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member
 void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_without_sidecar - names up to five, "" when all have one.  Returns @out. */
 const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes);
+/** wb__recon_unscheduled - pods that have no node, and why; "" when all have one.  Returns @out. */
+const char *wb__recon_unscheduled(const struct wb_recon *r, char *out, size_t bytes);
 /** wb__recon_all_pods_connected - there are pods, and the agent of each is here: nobody else can
  *  come. */
 bool wb__recon_all_pods_connected(const struct wb_recon *r);
-/** wb__recon_members_reason - why members are missing; the worst that is known.  @bare: what the
- *  function above says. */
-const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare);
+/** wb__recon_members_reason - why members are missing; the worst that is known.  @bare,
+ *  @unscheduled: what the functions above say. */
+const char *wb__recon_members_reason(
+	const struct wb_recon *r, bool is_lost, const char *bare, const char *unscheduled);
 
 /* choose.c */
 /** wb__recon_transport_fits - every member can move weights as the spec asks; else planning has

@@ -43,12 +43,22 @@ bool wb_recon_has_pod(const struct wb_recon *r, const char *agent)
 	return wb__recon_pod(r, agent);
 }
 
+/* Others' words: what could be cut within a character, or is none, is no text for a status. */
+static void keep_plain(char *out, size_t bytes, const char *text)
+{
+	snprintf(out, bytes, "%s", text ? text : "");
+	for (char *c = out; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+}
+
 static void fill(struct pod *to, const struct wb_recon_pod *p)
 {
 	memset(to, 0, sizeof(*to));
 	snprintf(to->name, sizeof(to->name), "%.*s", WB_RECON_AGENT_MAX, p->name);
 	snprintf(to->role, sizeof(to->role), "%.63s", p->role ? p->role : "");
 	snprintf(to->engine, sizeof(to->engine), "%.63s", p->engine ? p->engine : "");
+	keep_plain(to->unscheduled, sizeof(to->unscheduled), p->unscheduled);
 	to->has_sidecar = p->has_sidecar;
 }
 
@@ -232,7 +242,28 @@ const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_
 	return out;
 }
 
-const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, const char *bare)
+const char *wb__recon_unscheduled(const struct wb_recon *r, char *out, size_t bytes)
+{
+	const struct pod *first = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_pod; i++) {
+		if (!*r->pod[i].unscheduled)
+			continue;
+		first = first ? first : &r->pod[i];
+		n++;
+	}
+	if (n > 1)
+		snprintf(out, bytes, "%zu pods have no node, %s among them: %s", n, first->name,
+			first->unscheduled);
+	else
+		snprintf(out, bytes, "%s%s%s%s", n ? "pod " : "", n ? first->name : "",
+			n ? " has no node: " : "", n ? first->unscheduled : "");
+	return out;
+}
+
+const char *wb__recon_members_reason(
+	const struct wb_recon *r, bool is_lost, const char *bare, const char *unscheduled)
 {
 	static const char *const refusals[] = {
 		[WB_REFUSED_TOKEN] = "AuthenticationRejected",
@@ -248,6 +279,8 @@ const char *wb__recon_members_reason(const struct wb_recon *r, bool is_lost, con
 		return refusals[r->refusal.what];
 	if (*bare)
 		return "SidecarMissing";
+	if (*unscheduled)
+		return "PodUnschedulable";
 	if (is_lost)
 		return "AgentLost";
 	if (r->o.has_pods && !r->n_pod)

@@ -115,6 +115,7 @@ struct wb_recon_agent {
 
 struct wb_recon_pod {
 	const char *name, *role, *engine; /* values of its labels, NULL = none; borrowed */
+	const char *unscheduled; /* why it has no node, as its scheduler says; NULL = it has one */
 	bool has_sidecar; /* it has an agent */
 };
 

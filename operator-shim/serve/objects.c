@@ -266,7 +266,8 @@ static void leave_others(struct wb_serve *s, const char *object, const char *pod
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p)
 {
 	struct object *o = wb__serve_object(s, object);
-	struct wb_recon_pod rp = {.name = p->name, .has_sidecar = p->has_sidecar};
+	struct wb_recon_pod rp = {
+		.name = p->name, .unscheduled = p->unscheduled, .has_sidecar = p->has_sidecar};
 
 	leave_others(s, object, p->name);
 	if (!o)

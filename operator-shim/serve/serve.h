@@ -40,6 +40,7 @@ struct wb_serve_object_desc {
 struct wb_serve_pod {
 	const char *name;
 	const json_t *labels; /* or NULL */
+	const char *unscheduled; /* why it has no node, as its scheduler says; NULL = it has one */
 	bool has_sidecar; /* it has an agent */
 };
 

@@ -18,7 +18,9 @@ STAGING = "commitPolicy AllEngines needs staging.rollout HostMemory, parameters 
 SUPERSEDE = "overlap Supersede needs staging.rollout HostMemory"
 SMALL, LARGE = "must be at least 64Mi", "must be at most 16Ti"
 GPU = "gpuDirect must not be Required when deviceClass is Software"
-RULES = [STAGING, SUPERSEDE, SMALL, LARGE, GPU, "Value is immutable", "metadata.name must be no more than 52 characters"]
+KEY = "must be the key of a label, such as example.com/engine"
+RULES = [STAGING, SUPERSEDE, SMALL, LARGE, GPU, KEY, "Value is immutable",
+         "metadata.name must be no more than 52 characters"]
 # What is changed in GOOD, and what the refusal says (None: taken).
 CASES = [
     ({}, None),
@@ -34,6 +36,8 @@ CASES = [
     ({"spec.trainer.bufferSize": 67108864}, None),
     ({"spec.rollout.bufferSize": "0.06Gi"}, SMALL),
     ({"spec.rollout.bufferSize": "0.07Gi"}, None),
+    ({"spec.rollout.engineLabelKey": "example.com/engine"}, None),
+    ({"spec.rollout.engineLabelKey": "not a key"}, KEY),
     ({"spec.rollout.bufferSize": "16Ti"}, None),
     ({"spec.rollout.bufferSize": "16.1Ti"}, LARGE),
     ({"spec.trainer.bufferSize": "9999999999999999999Ti"}, LARGE),
@@ -89,7 +93,7 @@ def check_rules(c):
     # Every rule of the file was seen to refuse.
     text = re.sub(r"\s+", " ", open(os.path.join(TOP, "crds", "weighttransfer.yaml")).read())
     assert {m for m in RULES if m in seen} == set(RULES)
-    assert text.count("- rule:") == 9, text.count("- rule:")
+    assert text.count("- rule:") == 10, text.count("- rule:")
 
 
 def check_defaults(c):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which spec a status answers, who vouches for it and since when, on an API server that is not there: it takes every
-spec, as one with an older resource does."""
+"""Which spec a status answers, who vouches for it and since when, and which pod is the cause of what it says, on an API
+server that is not there: it takes every spec, as one with an older resource does."""
 import calendar
 import os
 import sys
@@ -8,7 +8,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("WB_TOP", "."), "tests", "common"))
-from fakeapi import FakeApi, Operator, transfer, until  # noqa: E402
+from fakeapi import WELCOME, WORKERS, FakeApi, Operator, pod, say, transfer, until  # noqa: E402
 
 
 def conditions(st):
@@ -67,6 +67,40 @@ def somebody_vouches(api, op):
     assert st["operator"]["name"].startswith("op-1") and abs(clock(st["operator"]["renewTime"]) - time.time()) < 60, st
 
 
+def pod_that_is_the_cause(api, op):
+    """What the agent of a pod, known by its token, is refused for is told at that pod too."""
+    api.put("weighttransfers", transfer("n", "roles"))
+    for name in ("r-0", "r-1"):
+        api.put("pods", pod("n", name, "roles", "trainer"))
+    held = []
+    for name in ("r-0", "r-1"):
+        token = f"pod n {name} {api.get('pods', 'n', name)['metadata']['uid']}"
+        # The operator may not know the pod yet.
+        until("let in", lambda n=name, t=token: held.append(op.hello(t, n, "n/roles")) or held[-1][0] == WELCOME)
+    say(held[-1][2], WORKERS, {"object": "n/roles", "workers": [
+        {"id": 1, "name": "r-1/1", "role": 2, "engine": "e", "rank": -1, "mem_kind": 1, "version": -1,
+         **{k: "xxh128:" + "1" * 32 for k in ("manifest", "map")}}]})
+    until("events", lambda: {("WeightTransfer", "roles", "RoleMismatch"), ("Pod", "r-1", "RoleMismatch")}
+          <= {e[:3] for e in api.events("n")})
+    assert ("Pod", "r-0", "RoleMismatch") not in {e[:3] for e in api.events("n")}
+    until("the reason", lambda: conditions(api.status("n", "roles"))["Ready"]["reason"] == "RoleMismatch")
+    for _, _, s in held:
+        s.close()
+
+
+def pod_without_a_node(api):
+    """The scheduler's words are the reason, until the pod has a node."""
+    why = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    api.put("weighttransfers", transfer("n", "wide"))
+    wait = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    api.put("pods", pod("n", "w-0", "wide", phase="Pending", conditions=[wait]))
+    until("the reason", lambda: is_(api.status("n", "wide"), "Ready")[1] == "PodUnschedulable")
+    text = conditions(api.status("n", "wide"))["MembersConnected"]["message"]
+    assert f"pod w-0 has no node: Unschedulable: {why}" in text, text
+    api.put("pods", pod("n", "w-0", "wide", phase="Pending", conditions=[{"type": "PodScheduled", "status": "True"}]))
+    until("it has one", lambda: is_(api.status("n", "wide"), "Ready")[1] == "WaitingForAgents")
+
+
 def stored(api, name, renewed_s_ago):
     """As an operator before has left it, of the spec before the one that is there now."""
     since = "2026-01-01T00:00:00Z"
@@ -120,6 +154,8 @@ def main():
                 refused_edit(api)
                 refused_at_creation(api)
                 somebody_vouches(api, op)
+                pod_that_is_the_cause(api, op)
+                pod_without_a_node(api)
         with FakeApi(d) as api:
             stored(api, "old", 1000)
             stored(api, "recent", 5)

@@ -5,7 +5,8 @@
 
 static void pod(const char *name, const char *role, const char *engine_label, bool has_sidecar)
 {
-	struct wb_recon_pod p = {name, role, engine_label, has_sidecar};
+	struct wb_recon_pod p = {
+		.name = name, .role = role, .engine = engine_label, .has_sidecar = has_sidecar};
 
 	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
 }
@@ -102,6 +103,50 @@ START_TEST(engine_is_the_label_and_what_the_app_says)
 	pod("r-3", "rollout", names[_i].label, true);
 	up(agent(2, "r-3", &w, 1));
 	ck_assert_str_eq(first_engine(), names[_i].want);
+}
+END_TEST
+
+static void waits_for_a_node(const char *name, const char *why)
+{
+	struct wb_recon_pod p = {
+		.name = name, .role = "rollout", .has_sidecar = true, .unscheduled = why};
+
+	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
+}
+
+/* With the scheduler's own words, made text; until it has a node. */
+START_TEST(pod_without_a_node_is_named_with_its_reason)
+{
+	char wide[400];
+
+	make_with_pods(1);
+	pod("t-0", "trainer", NULL, true);
+	waits_for_a_node("r-0", "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.");
+	members_are("False", "PodUnschedulable",
+		"pod r-0 has no node: Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.");
+	ck_assert_str_eq(cond("Ready", NULL, NULL), "False");
+	memset(wide, 'x', sizeof(wide));
+	memcpy(wide, "a\n\xc3\xa9", 4);
+	wide[399] = '\0';
+	waits_for_a_node("r-1", wide);
+	members_are("False", "PodUnschedulable", "2 pods have no node, r-0 among them: Unsch");
+	pod("r-0", "rollout", NULL, true);
+	members_are("False", "PodUnschedulable", "pod r-1 has no node: a???xxx");
+	pod("r-1", "rollout", NULL, true);
+	members_are("False", "WaitingForAgents", "trainer workers");
+}
+END_TEST
+
+/* One more than is needed has no node: said, and nothing else stops. */
+START_TEST(pod_without_a_node_beside_complete_members_is_told_of)
+{
+	struct wb_recon_worker t = trainer(1, 0, 10), e = rollout(1, "e0", 12);
+
+	make_with_pods(1);
+	up(agent(1, "t-0", &t, 1));
+	up(agent(2, "r-0", &e, 1));
+	waits_for_a_node("r-1", "Unschedulable");
+	members_are("True", "AllAgentsConnected", "; pod r-1 has no node: Unschedulable");
 }
 END_TEST
 
@@ -220,6 +265,8 @@ int main(void)
 
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_test(c, no_pods_is_waiting_for_pods);
+	tcase_add_test(c, pod_without_a_node_is_named_with_its_reason);
+	tcase_add_test(c, pod_without_a_node_beside_complete_members_is_told_of);
 	tcase_add_test(c, five_pods_without_sidecar_are_named);
 	tcase_add_test(c, missing_sidecar_does_not_stop_a_complete_job);
 	tcase_add_loop_test(c, engine_is_the_label_and_what_the_app_says, 0, WB_ARRAY_SIZE(names));
