@@ -338,7 +338,7 @@ static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct 
 {
 	int rc;
 
-	if (wb_core_is_busy(e->a->core))
+	if (wb_core_is_moving(e->a->core, p->uid))
 		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
 	rc = set_region(e, p, images_at(p) + p->images, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc == 0)

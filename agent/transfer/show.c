@@ -53,21 +53,34 @@ bool wb_core_is_sending(const struct wb_core *c, const char *uid)
 	return false;
 }
 
+static bool is_moving(const struct object *o)
+{
+	if (o->leader.state != LEADER_IDLE || o->feeds || o->trainers.state != TRAINERS_IDLE)
+		return true;
+	/* A transfer may have begun under the plan before. */
+	for (int k = 0; k < 2; k++) {
+		const struct epoch *e = k ? o->prev : o->cur;
+
+		for (uint32_t i = 0; e && i < e->r.n_engine; i++)
+			if (e->party[i].state != PARTY_NONE)
+				return true;
+	}
+	return false;
+}
+
+bool wb_core_is_moving(const struct wb_core *c, const char *uid)
+{
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (!strcmp(o->uid, uid) && is_moving(o))
+			return true;
+	return false;
+}
+
 bool wb_core_is_busy(const struct wb_core *c)
 {
-	for (const struct object *o = c->objects; o; o = o->next) {
-		if (o->leader.state != LEADER_IDLE || o->feeds ||
-			o->trainers.state != TRAINERS_IDLE)
+	for (const struct object *o = c->objects; o; o = o->next)
+		if (is_moving(o))
 			return true;
-		/* A transfer may have begun under the plan before. */
-		for (int k = 0; k < 2; k++) {
-			const struct epoch *e = k ? o->prev : o->cur;
-
-			for (uint32_t i = 0; e && i < e->r.n_engine; i++)
-				if (e->party[i].state != PARTY_NONE)
-					return true;
-		}
-	}
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->repair_ns && !c->worker[i]->gone)
 			return true;

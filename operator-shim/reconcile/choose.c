@@ -321,6 +321,10 @@ static void say_lost(const struct wb_recon *r, struct wb_buf *b)
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (!r->agent[i].is_up)
 			wb_buf_printf(b, "; agent %s is not connected", r->agent[i].name);
+	for (size_t i = 0; i < r->n_worker; i++)
+		if (r->worker[i].waits_for_place)
+			wb_buf_printf(b, "; %s waits for a place that is given up with it",
+				r->worker[i].name);
 }
 
 static void say_waiting(struct wb_recon *r, uint32_t want_engines)

@@ -22,6 +22,7 @@ struct agent {
 	uint32_t told_gen, notice_gen;
 	bool is_in_active, is_in_next; /* has members in that plan */
 	bool needs_all; /* as in struct wb_recon_agent */
+	bool has_no_pod; /* it was deleted, or has ended: once it is not connected it is gone */
 	uint32_t via; /* WB_VIA_* */
 	uint64_t node_hash, rail_bytes_per_s;
 	uint32_t n_pick; /* scratch of choose.c */
@@ -39,7 +40,10 @@ struct worker {
 	struct wb_recon_held held;
 	uint32_t plan_index, waiting_index;
 	struct wb_recon_epoch joined; /* it came when this was active: takes part in later ones */
-	bool is_refused;
+	bool is_refused; /* it does not take part */
+	/* Nor does this one, yet: its place is held by one whose agent is not connected, which may
+	 * come back, or is given up. */
+	bool waits_for_place;
 };
 
 struct engine {
@@ -227,6 +231,11 @@ struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uin
 /** wb__recon_count_engines - recount engines from workers; makes missing ones. */
 int wb__recon_count_engines(struct wb_recon *r);
 void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_judge_waiting - workers that wait for a place get it, or are refused, or wait on. */
+int wb__recon_judge_waiting(struct wb_recon *r);
+/** wb__recon_pod_is_gone - of the agent of this name, if there is one; wb__recon_has_pod_again. */
+void wb__recon_pod_is_gone(struct wb_recon *r, const char *agent);
+void wb__recon_has_pod_again(struct wb_recon *r, const char *agent);
 /** wb__recon_drop_engines - forget engines without workers that are in no plan. */
 void wb__recon_drop_engines(struct wb_recon *r);
 

@@ -168,13 +168,17 @@ static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker,
 		why);
 }
 
-/* Why @w cannot take part beside those that are there: true and a sentence. */
-static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *why, size_t bytes)
+/* Why @w cannot take part beside those that are there: true and a sentence.  @may_change: one of
+ * them may be gone. */
+static bool is_unwanted(
+	const struct wb_recon *r, const struct worker *w, bool *may_change, char *why, size_t bytes)
 {
 	bool is_trainer = w->role == WB_ROLE_TRAINER;
 	uint32_t want = is_trainer ? r->spec.trainer_workers : r->spec.workers_per_engine, n = 0;
+	bool has_lost = false;
 	char group[192];
 
+	*may_change = false;
 	if (is_trainer)
 		snprintf(group, sizeof(group), "the trainer");
 	else
@@ -187,22 +191,27 @@ static bool is_unwanted(const struct wb_recon *r, const struct worker *w, char *
 	}
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *o = &r->worker[i];
+		const struct agent *a = wb__recon_agent_by_instance(r, o->instance);
+		bool is_lost = a && !a->is_up;
 
 		if (o->is_refused || o->role != w->role || strcmp(o->engine, w->engine) != 0)
 			continue;
 		n++;
+		has_lost |= is_lost;
 		if (w->rank < 0 || o->rank != w->rank)
 			continue;
 		snprintf(why, bytes,
 			"rank %lld of %s is claimed by two workers, %s and %s: give each its own "
 			"rank, or none",
 			(long long)w->rank, group, o->name, w->name);
+		*may_change = is_lost;
 		return true;
 	}
 	if (n < want)
 		return false;
 	snprintf(why, bytes, "%s: %s already has its %u workers (%s)", w->name, group, want,
 		is_trainer ? "trainer.workers" : "rollout.workersPerEngine");
+	*may_change = has_lost;
 	return true;
 }
 
@@ -235,6 +244,7 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 		.plan_index = in->plan_index,
 		.waiting_index = in->waiting_index};
 	enum member_fault fault;
+	bool may_change = false;
 	int rc;
 
 	name_worker(&w, a, in->name);
@@ -249,9 +259,12 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 		sizeof(*r->worker));
 	if (rc < 0)
 		return rc;
-	if (fault == FAULT_NONE && is_unwanted(r, &w, why, sizeof(why)))
+	if (fault == FAULT_NONE && is_unwanted(r, &w, &may_change, why, sizeof(why)))
 		fault = FAULT_COUNT;
-	if (fault != FAULT_NONE) {
+	if (may_change) {
+		/* It would end for a predecessor that is as good as gone. */
+		w.is_refused = w.waits_for_place = true;
+	} else if (fault != FAULT_NONE) {
 		w.is_refused = true;
 		if (fault == FAULT_COUNT)
 			snprintf(r->refused, sizeof(r->refused), "%s", why);
@@ -262,6 +275,30 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 	r->worker[r->n_worker++] = w;
 	if (rc == 0 && w.held.transfer > r->transfer_seen)
 		r->transfer_seen = w.held.transfer;
+	return rc;
+}
+
+int wb__recon_judge_waiting(struct wb_recon *r)
+{
+	char why[WB_RECON_SENTENCE_MAX];
+	int rc = 0;
+
+	for (size_t i = 0; i < r->n_worker && rc == 0; i++) {
+		struct worker *w = &r->worker[i];
+		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+		bool may_change;
+
+		if (!w->waits_for_place || !a || !a->is_up)
+			continue;
+		if (!is_unwanted(r, w, &may_change, why, sizeof(why))) {
+			w->is_refused = w->waits_for_place = false;
+			r->is_dirty = true;
+		} else if (!may_change) {
+			w->waits_for_place = false;
+			snprintf(r->refused, sizeof(r->refused), "%s", why);
+			rc = reject(r, a, w->id, FAULT_COUNT, why);
+		}
+	}
 	return rc;
 }
 
@@ -278,9 +315,12 @@ static int say_lost(struct wb_recon *r, const struct agent *a)
 {
 	char text[400];
 
-	snprintf(text, sizeof(text),
-		"agent %s did not come back within spec.heartbeatTimeoutSeconds (%u s)", a->name,
-		r->spec.heartbeat_timeout_s);
+	if (a->has_no_pod)
+		snprintf(text, sizeof(text), "the pod of agent %s is gone", a->name);
+	else
+		snprintf(text, sizeof(text),
+			"agent %s did not come back within spec.heartbeatTimeoutSeconds (%u s)",
+			a->name, r->spec.heartbeat_timeout_s);
 	return wb__recon_event_about(r, "AgentLost", a->name, text);
 }
 
@@ -291,7 +331,7 @@ void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
 
 		if (a->is_up)
 			continue;
-		if (now.ns < a->lost_at_ns) {
+		if (now.ns < a->lost_at_ns && !a->has_no_pod) {
 			wb__recon_due(r, a->lost_at_ns);
 			continue;
 		}
@@ -299,6 +339,22 @@ void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
 		drop_agent(r, a);
 		r->is_dirty = true;
 	}
+}
+
+void wb__recon_pod_is_gone(struct wb_recon *r, const char *agent)
+{
+	struct agent *a = agent_by_name(r, agent);
+
+	if (a)
+		a->has_no_pod = true;
+}
+
+void wb__recon_has_pod_again(struct wb_recon *r, const char *agent)
+{
+	struct agent *a = agent_by_name(r, agent);
+
+	if (a)
+		a->has_no_pod = false;
 }
 
 void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)

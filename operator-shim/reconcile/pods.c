@@ -81,6 +81,7 @@ int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_re
 		return 0; /* most of what the API server says of a pod is not for us */
 	}
 	r->pod[i] = next;
+	wb__recon_has_pod_again(r, next.name);
 	return wb__recon_look(r, now);
 }
 
@@ -97,6 +98,7 @@ int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *n
 		r->refusal.until_ns = 0; /* its successor is judged anew */
 	memmove(&r->pod[i], &r->pod[i + 1], (r->n_pod - i - 1) * sizeof(*r->pod));
 	r->n_pod--;
+	wb__recon_pod_is_gone(r, key);
 	return wb__recon_look(r, now);
 }
 

@@ -199,6 +199,9 @@ int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
 	r->due_ns = UINT64_MAX;
 	wb__recon_expire_agents(r, now);
 	wb__recon_expire_refusal(r, now);
+	rc = wb__recon_judge_waiting(r);
+	if (rc < 0)
+		return rc;
 	rc = wb__recon_check_current(r, now);
 	if (rc < 0)
 		return rc;

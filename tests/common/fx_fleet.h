@@ -16,12 +16,12 @@
 #include "proto/beat.h"
 
 #define STEP (250 * WB_NS_PER_MS)
-#define AGENTS 5
+#define AGENTS 6
 #define LEASE_NS (10 * S) /* without an API server a leader gives up */
 #define TRANSFERS 1024
 #define QUEUE 64
 
-enum fleet_who { T0, T1, E0, E1, E2 };
+enum fleet_who { T0, T1, T2, E0, E1, E2 }; /* T1 or T2: a successor has another name */
 
 /* A plan as an agent knows it; term 0 = none. */
 struct fleet_plan {
@@ -57,8 +57,8 @@ struct fleet_agent {
 	uint32_t n_q;
 };
 
-static const char *const fleet_names[AGENTS] = {"t0", "t1", "r0", "r1", "r2"};
-static const char *const fleet_engines[AGENTS] = {NULL, NULL, "e0", "e1", "e2"};
+static const char *const fleet_names[AGENTS] = {"t0", "t1", "t2", "r0", "r1", "r2"};
+static const char *const fleet_engines[AGENTS] = {NULL, NULL, NULL, "e0", "e1", "e2"};
 
 static struct fleet_agent fleet[AGENTS];
 static uint64_t fleet_rng;
@@ -192,7 +192,7 @@ static inline void send_workers(struct fleet_agent *a)
 		.name = a->name,
 		.role = a->engine ? 2 : 1,
 		.engine = a->engine,
-		.rank = a->engine ? 0 : a - fleet,
+		.rank = a->engine || a == &fleet[T0] ? 0 : 1,
 		.manifest = manifest_digest,
 		.map = map_digest,
 		.mem_kind = 1,
@@ -407,7 +407,8 @@ static inline void take(struct fleet_agent *a, uint16_t type, union wb_msg *m)
 		on_activate(a, &m->activate);
 		break;
 	case WBP_REJECT:
-		ck_assert_msg(m->reject.retry, "%s: %s", a->name, m->reject.sentence);
+		ck_assert_msg(m->reject.retry && !m->reject.worker, "%s: %s", a->name,
+			m->reject.sentence);
 		break;
 	default:
 		break;

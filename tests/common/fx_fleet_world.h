@@ -32,16 +32,22 @@ static inline struct fleet_report report_of(const char *state, bool is_final)
 		.is_final = is_final};
 }
 
+/* The trainer agent beside T0. */
+static inline uint32_t second(void)
+{
+	return fleet[T2].is_alive ? T2 : T1;
+}
+
 static inline void begin_transfer(void)
 {
 	struct fleet_plan p = fleet[T0].core;
 	uint64_t number = 0;
 
 	run.next_ns = clk.now + S;
-	if (!p.term || !goes_by(T0, &p) || !goes_by(T1, &p))
+	if (!p.term || !goes_by(T0, &p) || !goes_by(second(), &p))
 		return;
 	for (uint32_t i = 0; i < AGENTS; i++) {
-		run.in[i] = i <= T1 || goes_by(i, &p);
+		run.in[i] = goes_by(i, &p);
 		run.in_instance[i] = fleet[i].instance;
 		if (run.in[i])
 			number = WB_MAX(number, fleet[i].highest);
@@ -71,8 +77,9 @@ static inline void end_transfer(bool is_aborted)
 	bool has_leader = fleet[T0].is_alive && fleet[T0].instance == run.leader_instance;
 	struct fleet_report all = report_of("Aborted", true);
 
-	is_aborted |= !has_leader || !is_here(T0) || !is_here(T1) ||
-		      fleet[T1].instance != run.in_instance[T1];
+	is_aborted |= !has_leader;
+	for (uint32_t i = T0; i <= T2; i++)
+		is_aborted |= run.in[i] && (!is_here(i) || fleet[i].instance != run.in_instance[i]);
 	for (uint32_t i = E0; i < AGENTS; i++) {
 		bool is_done = !is_aborted && run.in[i] && is_here(i) &&
 			       fleet[i].instance == run.in_instance[i];
@@ -315,7 +322,8 @@ static inline void fleet_starts(uint64_t chance, bool is_old)
 	make_model();
 	object_is_made();
 	for (uint32_t i = T0; i <= E1; i++)
-		agent_starts(i);
+		if (i != T2)
+			agent_starts(i);
 }
 
 static inline void fleet_ends(void)

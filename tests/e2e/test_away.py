@@ -10,7 +10,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
 from cluster import BUILD, Cluster, run  # noqa: E402
 from kubeapi import Api  # noqa: E402
-from test_transfer import send, sent, updated  # noqa: E402
+from test_torn import SIZE, memory  # noqa: E402
+from test_transfer import send, updated  # noqa: E402
 
 KEY = "rl/grpo"
 
@@ -26,7 +27,7 @@ class Job(Cluster):
     def __enter__(self):
         super().__enter__()
         self.api = Api(self.dir)
-        self.port = 0
+        self.port, self.args, self.size = 0, (), {}
         return self
 
     def __exit__(self, *exc):
@@ -53,15 +54,22 @@ class Job(Cluster):
         self.op.http = int(got["http"])
         self.op.expect("objects listed", reject=None)
 
+    def pod(self, name):
+        if name not in self.agents:
+            self.agent(name, "--object", KEY, *self.args)
+
     def engine(self, e):
-        if f"r{e}" not in self.agents:
-            self.agent(f"r{e}", "--object", KEY)
-        return self.worker(f"r{e}", "rollout", engine=f"e{e}", cut="cols")
+        self.pod(f"r{e}")
+        return self.worker(f"r{e}", "rollout", engine=f"e{e}", cut="cols", **self.size)
 
     def trainers(self):
-        if "t0" not in self.agents:
-            self.agent("t0", "--object", KEY)
-        return [self.worker("t0", "trainer", i, 2) for i in (0, 1)]
+        self.pod("t0")
+        return [self.worker("t0", "trainer", i, 2, **self.size) for i in (0, 1)]
+
+    def dies(self, pod, *workers):
+        """All processes of a pod at once."""
+        for p in (self.agents.pop(pod), *workers):
+            p.kill()
 
     def start(self, engines=2, **extra):
         self.api.put(KEY, spec(engines, **extra))
@@ -123,7 +131,108 @@ def made_again_while_no_operator_runs(is_moving):
     return test
 
 
-TESTS = [*[made_again_while_no_operator_runs(x) for x in (False, True)]]
+def made_again_with_engines_that_are_torn():
+    """Their workers wait for the next transfer, which needs a plan of the new object."""
+    with Job() as c:
+        c.args, c.size = ("--rail-rate", "16M"), SIZE
+        c.start()
+        c.move(1)
+        params = [memory(w) for w in c.r]
+        before = [p[:] for p in params]
+        send(c.t, 2)
+        for p, b in zip(params, before):
+            c.until("bytes of version 2", lambda p=p, b=b: p[:] != b)
+        c.op.kill()
+        c.dies("t0", *c.t)
+        for e in (0, 1):
+            c.agents[f"r{e}"].expect("engine ended transfer=2 .*state=Torn", reject=None)
+        c.api.put(KEY, spec())
+        c.serve()
+        c.t = c.trainers()
+        c.plan()
+        for v in (3, 4):
+            c.move(v)
+        c.shows(4)
+
+
+def made_again_behind_an_api_server_that_is_away():
+    """The operator runs on, and versions move; it learns of the object that is there now when it hears again."""
+    with Job() as c:
+        c.start()
+        c.move(1)
+        c.shows(1)
+        c.plan()
+        c.api.away(True)
+        c.api.put(KEY, spec())
+        for v in (2, 3):
+            c.move(v)
+        c.api.away(False)
+        c.plan()
+        for v in (4, 5):
+            c.move(v)
+        c.shows(5)
+
+
+def deleted_while_trainers_are_away_and_made_again():
+    with Job() as c:
+        c.start()
+        c.move(1)
+        c.shows(1)
+        c.plan()
+        c.dies("t0", *c.t)
+        c.api.delete(KEY)
+        for r in ("r0", "r1"):
+            c.agents[r].expect("this operator has no object rl/grpo", reject=None)
+        c.t = c.trainers()
+        c.api.put(KEY, spec())
+        c.plan()
+        for v in (2, 3):
+            c.move(v)
+        c.shows(3)
+
+
+def edited_and_scaled_up_while_an_engine_is_away():
+    with Job() as c:
+        c.start()
+        c.move(1)
+        c.shows(1)
+        c.dies("r1", c.r.pop())
+        c.api.edit(KEY, spec(engines=3, transferDeadlineSeconds=60))
+        c.r.append(c.engine(2))
+        c.r.append(c.engine(1))
+        c.until("three engines", lambda: c.api.status(KEY).get("updatedEngines") == 3)
+        for w in c.r[1:]:
+            w.expect("update 1 ok")  # from engine 0
+        for v in (2, 3):
+            c.move(v)
+        c.shows(3)
+
+
+def operator_restarted_while_trainers_are_gone():
+    """It has no map of theirs, and so no plan for an engine that joins, until they are back; it says who is missing."""
+    with Job() as c:
+        c.start()
+        c.move(1)
+        c.shows(1)
+        c.op.kill()
+        c.dies("t0", *c.t)
+        c.serve()
+        c.dies("r1", c.r.pop())
+        c.r.append(c.engine(1))
+        c.until("who is missing is named", lambda: any(
+            x["type"] == "Ready" and x["status"] == "False" and "waiting for 2 of 2 trainer workers" in x["message"]
+            for x in c.api.status(KEY)["conditions"]))
+        c.t = c.trainers()
+        c.plan()
+        c.r[1].expect("update 1 ok")
+        for v in (2, 3):
+            c.move(v)
+        c.shows(3)
+
+
+TESTS = [*[made_again_while_no_operator_runs(x) for x in (False, True)], made_again_with_engines_that_are_torn,
+         made_again_behind_an_api_server_that_is_away, deleted_while_trainers_are_away_and_made_again,
+         edited_and_scaled_up_while_an_engine_is_away, operator_restarted_while_trainers_are_gone]
 
 if __name__ == "__main__":
-    run(*[t for t in TESTS if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])], together=2)
+    run(*[t for t in TESTS if not sys.argv[1:] or any(x in t.__name__ for x in sys.argv[1:])], together=3)

@@ -40,7 +40,7 @@ def fast_tests(file):
     if file.startswith("agent/client/"):
         return units("client")
     if file.startswith("operator-shim/reconcile/"):
-        return units("reconcile", "adopt", "replan", "restore", "absent", "current")
+        return units("reconcile", "adopt", "replan", "restore", "absent", "current", "ranks")
     return units("fences") + SIM
 
 

@@ -19,12 +19,14 @@ enum change {
 	SCALED_UP,
 	SCALED_DOWN,
 	TRAINER_RESTARTED,
+	TRAINER_REPLACED, /* by one of another name */
 	ENDED, /* a transfer that ran when somebody went away */
 	ABORTED,
 	CHANGES
 };
 static const char *const changes[CHANGES] = {"nothing", "spec edited", "made again", "deleted",
-	"scaled up", "scaled down", "trainer restarted", "transfer ended", "transfer aborted"};
+	"scaled up", "scaled down", "trainer restarted", "trainer replaced", "transfer ended",
+	"transfer aborted"};
 
 enum who { NOBODY, OPERATOR, TRAINERS, TRAINERS_DIE, ENGINE, ENGINE_DIES, API, WHO };
 static const char *const who_names[WHO] = {
@@ -168,11 +170,11 @@ static void goes_away(enum who w)
 			operator_dies();
 		break;
 	case TRAINERS:
-		fleet[T0].is_away = fleet[T1].is_away = true;
+		fleet[T0].is_away = fleet[second()].is_away = true;
 		break;
 	case TRAINERS_DIE:
 		agent_dies(T0, false);
-		agent_dies(T1, false);
+		agent_dies(second(), false);
 		break;
 	case ENGINE:
 		fleet[E0].is_away = true;
@@ -197,12 +199,14 @@ static void comes_back(enum who w)
 		op.from_ns = clk.now;
 		break;
 	case TRAINERS:
-		fleet[T0].is_away = fleet[T1].is_away = false;
+		for (uint32_t i = T0; i <= T2; i++)
+			fleet[i].is_away = false;
 		break;
 	case TRAINERS_DIE:
-		for (uint32_t i = T0; i <= T1; i++)
-			if (!fleet[i].is_alive)
-				agent_starts(i);
+		if (!fleet[T0].is_alive)
+			agent_starts(T0);
+		if (!fleet[second()].is_alive)
+			agent_starts(T1);
 		break;
 	case ENGINE:
 		fleet[E0].is_away = false;
@@ -231,6 +235,8 @@ static void holds_a_transfer(void)
 
 static void happens(enum change c)
 {
+	uint32_t n;
+
 	switch (c) {
 	case EDITED:
 		api.deadline_s++;
@@ -251,8 +257,14 @@ static void happens(enum change c)
 			agent_dies(E1, true);
 		break;
 	case TRAINER_RESTARTED:
-		agent_dies(T1, false);
-		agent_starts(T1);
+		n = second();
+		agent_dies(n, false);
+		agent_starts(n);
+		break;
+	case TRAINER_REPLACED:
+		n = second();
+		agent_dies(n, false);
+		agent_starts(n == T1 ? T2 : T1);
 		break;
 	case ENDED:
 	case ABORTED:
