@@ -40,6 +40,7 @@ struct part {
 	bool is_empty; /* its pages were given back */
 	struct wb__fill *fill; /* pages of snapshots that are being taken */
 	char uid[17]; /* of the object that uses it; "" = none yet */
+	uint64_t wanted_ns; /* by one that was made again, since; 0 = not */
 };
 
 struct wb__env {
@@ -336,10 +337,14 @@ int wb__env_images(
 /* The object was deleted and made again: the new one has another uid and the same memory. */
 static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct wb_err *err)
 {
+	uint64_t now = wb_now_ns(&wb_clock_real);
 	int rc;
 
-	if (wb_core_is_moving(e->a->core, p->uid))
+	if (!p->wanted_ns)
+		p->wanted_ns = now;
+	if (!wb_core_let_go(e->a->core, p->uid, now - p->wanted_ns))
 		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
+	p->wanted_ns = 0;
 	rc = set_region(e, p, images_at(p) + p->images, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc == 0)
 		rc = wb_core_set_arena(e->a->core, uid, p->base, p->used);

@@ -673,6 +673,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 				c->orphan[i].ev.grant, WB_ESTALE);
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
+	wb__core_forget_deleted(c);
 	for (struct object *o = c->objects; o; o = o->next) {
 		next = sooner(next, wb__core_digest_tick(o, now));
 		next = sooner(next, wb__core_wire_tick(o, now));

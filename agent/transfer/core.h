@@ -222,9 +222,10 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 /** wb_core_is_active - transfers may use, or have used, the epoch. */
 bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
 bool wb_core_is_busy(const struct wb_core *c);
-/** wb_core_is_moving - a transfer of object @uid is under way here.  An engine that is Torn waits
- * for one, and has none. */
-bool wb_core_is_moving(const struct wb_core *c, const char *uid);
+/** wb_core_let_go - nothing of object @uid, which was deleted and made again, uses its memory any
+ *  more.  False: a transfer of it is under way; ask again.  (An engine that is Torn waits for one,
+ *  and has none.)  @waited_ns: for how long this was asked. */
+bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns);
 struct wb_buf;
 /**
  * wb_core_digest_json - begin to sum what workers hold, or append the sums

@@ -204,6 +204,11 @@ static void stop_kept_flows(struct object *o, const struct epoch *e)
 	wb__core_flows_reap(o);
 }
 
+void wb__core_stop_kept_flows(struct object *o)
+{
+	stop_kept_flows(o, NULL);
+}
+
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
 uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
@@ -555,6 +560,7 @@ void wb__core_activate(struct epoch *e)
 		return;
 	e->is_active = true;
 	e->active_ns = now_ns(e->obj->core);
+	wb__core_supersede(e);
 	/* Readers of what is held come to the new plan's flow; the sums go along. */
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->held_transfer)

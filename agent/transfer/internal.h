@@ -31,6 +31,7 @@
 #define CORE_DOUBT_NS (15 * WB_NS_PER_S)
 #define CORE_DOUBT_MAX_NS (25 * WB_NS_PER_S)
 #define CORE_ASK_AGAIN_NS WB_NS_PER_S
+#define CORE_VAIN_NS (5 * WB_NS_PER_S) /* for an answer of a leader whose object may be gone */
 #define CORE_JOINT_NS (5 * WB_NS_PER_S) /* for judges, when another plan waits for them */
 #define CORE_DRAIN_NS (5 * WB_NS_PER_S) /* old readers of parameters, before they are cut off */
 
@@ -354,6 +355,7 @@ struct object {
 	struct leader leader;
 	struct leader *feeds;
 	struct trainers trainers;
+	bool is_deleted; /* another of its name has an active plan */
 	struct digest *digest; /* owned: sums for wbctl verify, under way; NULL = none */
 	/* chunks sent again that were reported, and those for their sums */
 	uint64_t resent_transfer, resent_told, mismatched_told;
@@ -408,6 +410,19 @@ static inline uint64_t now_ns(const struct wb_core *c)
 {
 	return wb_now_ns(c->env->clock);
 }
+
+/* deleted.c */
+/** wb__core_supersede - a plan of its object is active: others of that name were deleted. */
+void wb__core_supersede(struct epoch *e);
+/** wb__core_forget_deleted - those of which nothing is under way.  Not from within an event. */
+void wb__core_forget_deleted(struct wb_core *c);
+
+/* show.c */
+bool wb__core_is_moving(const struct object *o);
+
+/* epoch.c */
+/** wb__core_stop_kept_flows - those that are only there for readers of what is held. */
+void wb__core_stop_kept_flows(struct object *o);
 
 /* core.c */
 void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);

@@ -53,7 +53,7 @@ bool wb_core_is_sending(const struct wb_core *c, const char *uid)
 	return false;
 }
 
-static bool is_moving(const struct object *o)
+bool wb__core_is_moving(const struct object *o)
 {
 	if (o->leader.state != LEADER_IDLE || o->feeds || o->trainers.state != TRAINERS_IDLE)
 		return true;
@@ -68,18 +68,10 @@ static bool is_moving(const struct object *o)
 	return false;
 }
 
-bool wb_core_is_moving(const struct wb_core *c, const char *uid)
-{
-	for (const struct object *o = c->objects; o; o = o->next)
-		if (!strcmp(o->uid, uid) && is_moving(o))
-			return true;
-	return false;
-}
-
 bool wb_core_is_busy(const struct wb_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
-		if (is_moving(o))
+		if (wb__core_is_moving(o))
 			return true;
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->repair_ns && !c->worker[i]->gone)

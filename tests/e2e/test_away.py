@@ -2,6 +2,7 @@
 """Something changes while somebody is away: an object made again while no operator runs, and the like, with real
 processes.  Afterwards a plan is in force for the object as it is, the next versions are committed, and the status in
 the (scripted) API server says so.  Every pair of what changes and who is away is in tests/unit/test_away.c."""
+import json
 import os
 import re
 import sys
@@ -92,6 +93,12 @@ class Job(Cluster):
             time.sleep(0.2)
         updated(want, version)
 
+    def forgotten(self):
+        """No agent shows the object that was deleted."""
+        for a in self.agents.values():
+            self.until("one object in its state",
+                       lambda a=a: len(json.loads(self.get(a, "/status")[1])["objects"]) == 1)
+
     def shows(self, version, timeout=None):
         """The status has a plan in force and this version."""
         def look():
@@ -127,6 +134,7 @@ def made_again_while_no_operator_runs(is_moving):
             for v in range(v + 1, v + 4):
                 c.move(v)
             c.shows(v)
+            c.forgotten()
     test.__name__ = f"made_again_while_no_operator_runs: {'versions move' if is_moving else 'quiet'}"
     return test
 
@@ -153,6 +161,7 @@ def made_again_with_engines_that_are_torn():
         for v in (3, 4):
             c.move(v)
         c.shows(4)
+        c.forgotten()
 
 
 def made_again_behind_an_api_server_that_is_away():
@@ -230,7 +239,34 @@ def operator_restarted_while_trainers_are_gone():
         c.shows(3)
 
 
-TESTS = [*[made_again_while_no_operator_runs(x) for x in (False, True)], made_again_with_engines_that_are_torn,
+def made_again_while_one_trainer_waits_for_the_other():
+    """It has called send_weights under the plan of the object before, which the other has given up when it calls."""
+    with Job() as c:
+        c.api.put(KEY, spec())
+        c.serve()
+        c.pod("t0")
+        c.pod("t1")
+        c.t = [c.worker(f"t{i}", "trainer", i, 2) for i in (0, 1)]
+        c.r = [c.engine(e) for e in (0, 1)]
+        for w in c.t + c.r:
+            w.expect("planned")
+        c.move(1)
+        c.op.kill()
+        c.api.put(KEY, spec())
+        send(c.t[1:], 2)
+        c.serve()
+        for a in ("t0", "r0", "r1"):
+            c.agents[a].expect("plan installed")
+            c.agents[a].expect("plan installed", timeout=60)
+        send(c.t[:1], 2)
+        for t in c.t:
+            t.expect("sent 2 .*=Committed .*=Committed", timeout=60)
+        updated(c.r, 2)
+        c.move(3)
+        c.shows(3)
+
+
+TESTS = [made_again_while_one_trainer_waits_for_the_other, *[made_again_while_no_operator_runs(x) for x in (False, True)], made_again_with_engines_that_are_torn,
          made_again_behind_an_api_server_that_is_away, deleted_while_trainers_are_away_and_made_again,
          edited_and_scaled_up_while_an_engine_is_away, operator_restarted_while_trainers_are_gone]
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An object that was deleted, and made again under another uid: same name, same workers, same
+ * memory.  Versions move by the plan of the old one until there is a plan of the new one.
+ *
+ * That is installed here once nothing of the old one moves any more (wb_core_let_go()).  The old
+ * one answers others until the new plan is active, since each agent comes to it in its own time;
+ * then nobody goes by it, and it is forgotten.
+ */
+#include "transfer/internal.h"
+
+#include <string.h>
+
+/* A trainer worker has called, and the leader, which may have the new plan already, does not
+ * answer. The call is asked about again under that plan. */
+static bool is_in_vain(const struct object *o, uint64_t waited_ns)
+{
+	const struct trainers *t = &o->trainers;
+
+	return t->state == TRAINERS_ASKED && waited_ns >= CORE_VAIN_NS &&
+	       now_ns(o->core) >= t->begin_ns + CORE_VAIN_NS;
+}
+
+bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns)
+{
+	struct object *o = c->objects;
+	bool has_flow = false;
+
+	while (o && strcmp(o->uid, uid) != 0)
+		o = o->next;
+	if (!o)
+		return true;
+	if (is_in_vain(o, waited_ns)) {
+		o->trainers.state = TRAINERS_IDLE;
+		o->trainers.e = NULL;
+	}
+	if (wb__core_is_moving(o))
+		return false;
+	wb__core_stop_kept_flows(o); /* they would use the memory that goes to the new one */
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		has_flow |= o->flow[i] != NULL;
+	return !has_flow;
+}
+
+void wb__core_supersede(struct epoch *e)
+{
+	for (struct object *o = e->obj->core->objects; o; o = o->next)
+		o->is_deleted |= strcmp(o->uid, e->obj->uid) != 0 && !strcmp(o->name, e->obj->name);
+}
+
+static bool is_idle(const struct object *o)
+{
+	if (wb__core_is_moving(o))
+		return false;
+	for (int i = 0; i < CORE_FLOWS_MAX; i++)
+		if (o->flow[i])
+			return false;
+	for (const struct loop_msg *m = o->core->self_head; m; m = m->next)
+		if (m->obj == o)
+			return false;
+	return true;
+}
+
+/* Numbers go on where they were. */
+static void leave_workers(struct object *o)
+{
+	struct wb_core *c = o->core;
+	uint64_t seen = WB_MAX(o->highest, o->issued);
+
+	for (uint32_t i = 0; i < c->n_worker; i++) {
+		struct worker *w = c->worker[i];
+
+		if (strcmp(w->w.object, o->name) != 0)
+			continue;
+		w->seen_transfer = WB_MAX(w->seen_transfer, seen);
+		if (w->obj == o)
+			w->obj = NULL;
+	}
+}
+
+void wb__core_forget_deleted(struct wb_core *c)
+{
+	struct object **at = &c->objects, *o;
+
+	while ((o = *at)) {
+		if (o->is_deleted)
+			wb__core_stop_kept_flows(o);
+		if (!o->is_deleted || !is_idle(o)) {
+			at = &o->next;
+			continue;
+		}
+		leave_workers(o);
+		*at = o->next;
+		wb__core_object_destroy(o);
+	}
+}
