@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator chart's NetworkPolicy, enforced on both nodes (policy.py): with `networkPolicy.pagesFrom` only those
 peers read pages and metrics, everybody else's packets are dropped; agents come in from every namespace, probes are
-answered, and weights move.  Without it everybody reaches the pages' port, and no other port is open to anybody."""
+answered, and weights move.  Without it everybody reaches the pages' port, and no other port is open to anybody.  With
+`networkPolicy.jobs` the pods of a job take weights from agents of their namespace alone, and keep their other ports."""
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from job import IMAGES, SYSTEM, Job, add_images, apply, install_operator, namesp
 
 PEERS = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 AGENTS, PAGES = 7443, 9402
+WEIGHTS, METRICS, OWN = 7444, 9402, 9000  # of a job's pod; the last is a worker's
 
 
 def box(c, ns, node):
@@ -57,13 +59,46 @@ def table(c):
             for port in (AGENTS, PAGES)}
 
 
+def send(job):
+    """A version that both engines get: one that came a moment late has none before the next plan."""
+    def both():
+        """both engines get a version"""
+        job.last += 1
+        return job.send(job.last).count("Committed") == 2
+    wait_for(both, 60, 0.5)
+
+
+def jobs(c, job):
+    """Before, with and after a policy for the job's namespace; with it an agent that comes anew finds its peers."""
+    for pod in job.pods():
+        job.exec(pod, "sh", "-c", f"busybox=/bin/busybox; $busybox nc -ll -p {OWN} -e $busybox true >/dev/null 2>&1 </dev/null &")
+
+    def who():
+        c.policies.settled()
+        ips = [p["status"]["podIP"] for p in json.loads(job.kubectl("get", "pods", "-l", "app=trainer", "-o", "json"))["items"]]
+        return {(ns, port): reaches(c, ns, ips[0], port) for ns in ("monitoring", "elsewhere") for port in (WEIGHTS, METRICS, OWN)}
+    upgrade = lambda *args: c.helm("upgrade", "weightbridge-operator", os.path.join(TOP, "charts", "weightbridge-operator"), "-n",
+                                   SYSTEM, "--reset-values", *args, "--wait", "--timeout", "90s")
+    wait_for(lambda: all(who().values()), 30)
+    upgrade("--set-json", "networkPolicy.jobs=" + json.dumps({"namespaces": [job.ns], "metricsFrom": PEERS}))
+    got = who()
+    assert got == {("monitoring", WEIGHTS): False, ("elsewhere", WEIGHTS): False, ("monitoring", METRICS): True,
+                   ("elsewhere", METRICS): False, ("monitoring", OWN): True, ("elsewhere", OWN): True}, got
+    job.kubectl("delete", "pod", "rollout-0", "--wait=true")
+    job.kubectl("wait", "--for=condition=Ready", "pod/rollout-0", "--timeout=60s")
+    send(job)
+    upgrade()
+    assert all(who().values())
+    print("jobs: weights from the namespace's agents alone")
+
+
 def main(c):
     add_images(c)
     install_operator(c, "--set-json", "networkPolicy.pagesFrom=" + json.dumps(PEERS))
     boxes(c)
     job = Job(c)
     job.ready()
-    assert job.send(1).count("Committed") == 2
+    send(job)
     assert len(operators(c)) == 2
     t, before = time.monotonic(), c.policies.dropped()
     got = table(c)
@@ -79,7 +114,8 @@ def main(c):
            "--timeout", "90s")
     got = table(c)
     assert set(map(frozenset, got.values())) == {frozenset({True})}, got
-    assert job.send(2).count("Committed") == 2
+    send(job)
+    jobs(c, job)
     restarts = c.kubectl("-n", SYSTEM, "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
     assert set(restarts.split()) == {"0"}, restarts
 
