@@ -468,12 +468,21 @@ static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
 	wb__core_party_received(e, p->flow, 0); /* say again where we stand */
 }
 
+/* What was said under the plan before may come late: nothing begins under it any more when
+ * something has under its successor, whose areas and stops it would take for its own. */
+static bool is_late(const struct epoch *e)
+{
+	const struct object *o = e->obj;
+
+	return e == o->prev && o->cur->is_active && o->cur->has_begun;
+}
+
 void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
 
 	if ((m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_STAGE) &&
-		wb__core_refuse_asleep(e, from, m))
+		(is_late(e) || wb__core_refuse_asleep(e, from, m)))
 		return;
 	if (m->kind == WBP_PEER_STOP) {
 		on_stop(e, from, m);

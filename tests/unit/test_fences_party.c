@@ -213,6 +213,36 @@ START_TEST(what_is_torn_stays_so_when_its_repair_is_aborted)
 }
 END_TEST
 
+/* An order that was lost under the plan before comes when a transfer has begun under this one. */
+START_TEST(nothing_begins_under_the_plan_before)
+{
+	struct world_opts o = shape;
+	char uid[64];
+	struct wb_msg_peer m = about(_i & 1 ? WBP_PEER_STAGE : WBP_PEER_STOP, 5);
+	struct object *x;
+
+	o.rollout_staged = true;
+	begin(&o);
+	commits(1);
+	world_plan(&w);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	x = object_of(PARTY);
+	ck_assert_ptr_nonnull(x->prev);
+	ck_assert(x->cur->is_active);
+	x->cur->has_begun = true;
+	snprintf(uid, sizeof(uid), "%s", world_uid);
+	m.uid = uid;
+	m.term = x->prev->r.term;
+	m.number = x->prev->r.number;
+	m.feed = !(_i & 1);
+	wb_core_peer_msg(w.agent[PARTY].core, w.agent[LEAD].name, WBP_PEER, &m);
+	ck_assert_int_eq(x->prev->party[0].state, PARTY_NONE);
+	ck_assert_uint_eq(worker_of(PARTY)->area.head->transfer, 1);
+	ck_assert_int_eq(w.worker[PARTY].phase, WORLD_RUN);
+	world_finish(&w);
+}
+END_TEST
+
 /* Only while nobody repairs it: a hook takes longer than the rest of that time. */
 START_TEST(the_wait_for_repair_stands_still_while_one_is_under_way)
 {
@@ -851,6 +881,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing, 0, 2);
 	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
 	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
+	tcase_add_loop_test(tc, nothing_begins_under_the_plan_before, 0, 2);
 	tcase_add_test(tc, the_wait_for_repair_stands_still_while_one_is_under_way);
 	tcase_add_loop_test(tc, the_lead_hears_from_the_others_that_its_engine_is_torn, 0, 4);
 	tcase_add_test(tc, an_engine_that_is_to_be_fed_does_not_serve_what_it_has);
