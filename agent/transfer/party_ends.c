@@ -152,6 +152,10 @@ static void without_lead(struct party *p)
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .state = WB_ENGINE_UNKNOWN};
 
+	if (is_in_doubt(p)) {
+		wb__core_doubt_begin(p);
+		return;
+	}
 	snprintf(text, sizeof(text),
 		"the lead of engine %.200s, agent %.200s, did not say how it ended",
 		p->e->r.engine[p->engine].name, p->e->r.agent[p->lead].name);

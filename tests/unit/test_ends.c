@@ -139,6 +139,30 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 }
 END_TEST
 
+/* By its own clock an agent of an engine has waited too long for the lead, who is at it still. What
+ * the lead makes of its workers, which stand still for it, is the lead's to say. */
+START_TEST(a_party_that_gives_up_its_lead_asks_what_became_of_it)
+{
+	struct world_opts o = shape;
+
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	begin(&o);
+	commits(1);
+	w.worker[1].hook_ns = 8 * WB_NS_PER_S;
+	call(0, 2);
+	until_phase(2, WORLD_BEGUN);
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_BEFORE);
+	world_set_clock(&w, 2, 3600 * WB_NS_PER_S, 1000000);
+	world_run_for(&w, SOON);
+	ck_assert_int_eq(w.worker[1].version, w.worker[2].version);
+	w.worker[1].hook_ns = 0;
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
 /*
  * One agent of an engine is writing parameters, the other still waits for those who read what is
  * to change, when the time is over.  The engine's workers wait for each other in every step, so all
@@ -641,6 +665,7 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
+	tcase_add_test(tc, a_party_that_gives_up_its_lead_asks_what_became_of_it);
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
