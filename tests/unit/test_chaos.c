@@ -69,6 +69,18 @@ START_TEST(seeds_that_failed_once_pass)
 }
 END_TEST
 
+/* Of these, runs that once failed. */
+static const uint64_t wide_regressions[] = {90261125867};
+
+START_TEST(seeds_of_wider_worlds_that_failed_once_pass)
+{
+	struct chaos_opts o = {.seed = wide_regressions[_i], .mode = -1, .wide = true};
+
+	ck_assert_msg(chaos_run(&c, &o), "seed %llu: %s; world: %s", (unsigned long long)o.seed,
+		c.wrong, c.says);
+}
+END_TEST
+
 START_TEST(seeds_of_wider_worlds_keep_the_invariants)
 {
 	for (uint64_t s = (uint64_t)_i * A_TEST; s < (uint64_t)(_i + 1) * A_TEST; s++) {
@@ -245,6 +257,8 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, hooks_that_take_long_end_updates_and_no_engine, 0, 6);
 	tcase_add_loop_test(tc, seeds_that_failed_once_pass, 0,
 		(int)(sizeof(regressions) / sizeof(regressions[0])));
+	tcase_add_loop_test(tc, seeds_of_wider_worlds_that_failed_once_pass, 0,
+		(int)WB_ARRAY_SIZE(wide_regressions));
 	fx_add_points(tc, seeds_of_wider_worlds_keep_the_invariants, 0, WIDE_SEEDS / A_TEST);
 	fx_add_points(tc, seeds_keep_the_invariants, 0, CHECK_SEEDS / A_TEST);
 	suite_add_tcase(s, tc);
