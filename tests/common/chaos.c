@@ -187,6 +187,19 @@ static void stops_anew(struct chaos *c, uint32_t en)
 	c->engine[en].poll.is_set = false;
 }
 
+/* A number is used again when all who knew it are dead, and the file that it was to be kept in was
+ * on a full disk: what became of its first use is no part of this one. */
+static void forget(struct chaos *c, uint64_t transfer)
+{
+	for (uint32_t en = 0; en < WORLD_OP_ENGINES; en++) {
+		if (c->engine[en].aborted == transfer)
+			c->engine[en].aborted = 0;
+		if (c->engine[en].last == transfer)
+			c->engine[en].last = 0;
+	}
+	chaos_account_begin(c, transfer);
+}
+
 static void on_trace(void *ctx, struct world_agent *a, const char *what, const char *who,
 	uint64_t transfer, uint64_t value)
 {
@@ -195,6 +208,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 
 	world_op_trace(&c->op, a, what, transfer);
 	if (!strcmp(what, "transfer")) {
+		forget(c, transfer);
 		c->versions[c->n_version % 64].transfer = transfer;
 		c->versions[c->n_version++ % 64].version = (int64_t)value;
 	} else if (!strcmp(what, "in doubt")) {

@@ -126,7 +126,9 @@ void chaos_inject(struct chaos *c);
 /** chaos_run - the whole run of a seed; false: c->wrong says what was violated. */
 bool chaos_run(struct chaos *c, const struct chaos_opts *o);
 
-/* chaos_account.c: what a trainer was told; a rollout worker is torn; a lead commits. */
+/* chaos_account.c: a transfer begins; what a trainer was told; a rollout worker is torn; a lead
+ * commits. */
+void chaos_account_begin(struct chaos *c, uint64_t transfer);
 void chaos_account_told(struct chaos *c, const struct world_worker *k);
 void chaos_account_torn(struct chaos *c, const struct world_worker *k);
 void chaos_account_committed(struct chaos *c, uint64_t transfer);

@@ -17,6 +17,11 @@ static struct chaos_account *account_of(struct chaos *c, uint64_t transfer)
 	return a;
 }
 
+void chaos_account_begin(struct chaos *c, uint64_t transfer)
+{
+	*account_of(c, transfer) = (struct chaos_account){.transfer = transfer};
+}
+
 static void compare(struct chaos *c, const struct chaos_account *a)
 {
 	char why[300];

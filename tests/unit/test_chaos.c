@@ -70,7 +70,7 @@ START_TEST(seeds_that_failed_once_pass)
 END_TEST
 
 /* Of these, runs that once failed. */
-static const uint64_t wide_regressions[] = {90261125867};
+static const uint64_t wide_regressions[] = {90261125867, 11126113521};
 
 START_TEST(seeds_of_wider_worlds_that_failed_once_pass)
 {
