@@ -8,6 +8,7 @@
 #include "operator-shim/certs.h"
 #include "operator-shim/events.h"
 #include "operator-shim/identity.h"
+#include "operator-shim/kube/claim.h"
 #include "operator-shim/kube/lease.h"
 #include "operator-shim/objects.h"
 #include "operator-shim/readers.h"
@@ -33,6 +34,8 @@ struct wb__cluster {
 	struct wb__identity *identity; /* while leading */
 	struct wb__certs *certs; /* NULL = agents show no tokens */
 	struct wb_kube_lease *lease;
+	struct wb_kube_claim *claim; /* from when we hold the lease, where we want to serve all */
+	uint64_t transitions; /* of the lease that we hold */
 	struct wb__statuses *statuses;
 	struct wb__events *events;
 	struct wb__objects *objects; /* while leading */
@@ -94,19 +97,49 @@ static int lead(struct wb__cluster *c, uint64_t transitions)
 			c->kube, c->reviews, c->serve, c->watch_namespace, &c->identity);
 	c->reviews = NULL;
 	p.identity = c->identity;
-	wb__certs_lead(c->certs);
 	return rc < 0 ? rc : wb__objects_start(&p, &c->objects);
+}
+
+static void on_serve(void *cookie)
+{
+	struct wb__cluster *c = cookie;
+
+	c->is_leading = true;
+	wb_serve_idle(c->serve, "");
+	wb_serve_redirect(c->serve, "", 0);
+	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 1);
+	if (lead(c, c->transitions) < 0)
+		c->cb.on_lost(c->cb.cookie, "out of memory");
+}
+
+/* Of two releases that want all objects one would undo what the other writes. */
+static void on_idle(void *cookie, const char *rival)
+{
+	struct wb__cluster *c = cookie;
+	char text[600];
+
+	snprintf(text, sizeof(text),
+		"this operator is idle: another release, with Lease %.317s, serves the "
+		"WeightTransfers of all namespaces; connect agents to that one, or uninstall one "
+		"of "
+		"the two, or give each a namespace of its own (watchNamespace)",
+		rival);
+	WB_LOG_WRN(MOD, text);
+	wb_serve_redirect(c->serve, "", 0);
+	wb_serve_idle(c->serve, text);
 }
 
 static void on_leading(void *cookie, uint64_t transitions)
 {
 	struct wb__cluster *c = cookie;
+	struct wb_kube_claim_cb cb = {c, on_serve, on_idle};
 
 	WB_LOG_INFO(MOD, "leading", WB_U("transitions", transitions));
-	c->is_leading = true;
-	wb_serve_redirect(c->serve, "", 0);
-	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 1);
-	if (lead(c, transitions) < 0)
+	c->transitions = transitions;
+	wb__certs_lead(c->certs); /* those of an idle one can be seen, too */
+	if (*c->watch_namespace)
+		on_serve(c);
+	else if (wb_kube_claim_start(c->own, c->lease, &cb, &c->claim) < 0)
 		c->cb.on_lost(c->cb.cookie, "out of memory");
 }
 
@@ -115,6 +148,8 @@ static void on_lost(void *cookie, const char *why)
 	struct wb__cluster *c = cookie;
 
 	c->is_leading = false;
+	wb_kube_claim_stop(c->claim);
+	c->claim = NULL;
 	wb__objects_stop(c->objects); /* another writes them now */
 	c->objects = NULL;
 	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 0);
@@ -267,6 +302,7 @@ void wb__cluster_stop(struct wb__cluster *c)
 	wb__certs_stop(c->certs);
 	wb__readers_stop(c->readers);
 	wb_kube_destroy(c->reviews);
+	wb_kube_claim_stop(c->claim);
 	wb_kube_lease_stop(c->lease);
 	wb_kube_destroy(c->own);
 	wb_kube_destroy(c->kube);
@@ -283,6 +319,8 @@ static void on_released(void *cookie)
 void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void *cookie)
 {
 	c->is_leading = false;
+	wb_kube_claim_stop(c->claim);
+	c->claim = NULL;
 	c->released = done;
 	c->released_cookie = cookie;
 	wb__objects_stop(c->objects);

@@ -42,6 +42,7 @@ struct wb_kube_lease {
 	uint64_t seen_ns; /* when it became what it is */
 	uint64_t asked_ns, renewed_ns;
 	bool is_leading, is_releasing;
+	bool is_deciding, stake; /* else the label stays as it is */
 	void (*released)(void *cookie);
 };
 
@@ -99,6 +100,35 @@ static void again(struct wb_kube_lease *l)
 
 /* ---- writing ---- */
 
+static const json_t *labels_of(const json_t *record)
+{
+	return json_object_get(json_object_get(record, "metadata"), "labels");
+}
+
+bool wb_kube_lease_is_staked(const struct wb_kube_lease *l)
+{
+	return !strcmp(text(labels_of(l->record), WB_KUBE_LEASE_SERVES), "all");
+}
+
+const json_t *wb_kube_lease_record(const struct wb_kube_lease *l)
+{
+	return l->record;
+}
+
+/* What others have put there stays. */
+static json_t *labels_json(const struct wb_kube_lease *l)
+{
+	json_t *labels = json_deep_copy(labels_of(l->record));
+
+	if (!labels)
+		labels = json_object();
+	if (l->is_deciding && l->stake)
+		json_object_set_new(labels, WB_KUBE_LEASE_SERVES, json_string("all"));
+	else if (l->is_deciding)
+		json_object_del(labels, WB_KUBE_LEASE_SERVES);
+	return labels;
+}
+
 static json_t *lease_json(const struct wb_kube_lease *l, const char *holder)
 {
 	const json_t *old = spec_of(l->record);
@@ -107,13 +137,14 @@ static json_t *lease_json(const struct wb_kube_lease *l, const char *holder)
 	char now[WB_KUBE_TIME_TEXT];
 
 	wb_kube_time(wb_wall_ns(), now);
-	return json_pack("{s:s, s:s, s:{s:s, s:s, s:s*, s:{s:s}}, s:{s:s, s:i, s:s, s:s, s:I}}",
+	return json_pack(
+		"{s:s, s:s, s:{s:s, s:s, s:s*, s:o*, s:{s:s}}, s:{s:s, s:i, s:s, s:s, s:I}}",
 		"apiVersion", "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name",
 		l->name, "namespace", l->namespace_, "resourceVersion",
-		l->record ? wb_kube_meta(l->record, "resourceVersion") : NULL, "annotations",
-		WB_KUBE_LEASE_ADDRESS, *holder ? l->address : "", "spec", "holderIdentity", holder,
-		"leaseDurationSeconds", *holder ? (int)(l->duration_ns / WB_NS_PER_S) : 1,
-		"acquireTime",
+		l->record ? wb_kube_meta(l->record, "resourceVersion") : NULL, "labels",
+		labels_json(l), "annotations", WB_KUBE_LEASE_ADDRESS, *holder ? l->address : "",
+		"spec", "holderIdentity", holder, "leaseDurationSeconds",
+		*holder ? (int)(l->duration_ns / WB_NS_PER_S) : 1, "acquireTime",
 		is_mine && *text(old, "acquireTime") ? text(old, "acquireTime") : now, "renewTime",
 		now, "leaseTransitions", (json_int_t)count);
 }
@@ -229,6 +260,14 @@ static void on_timer(void *cookie)
 static void on_deadline(void *cookie)
 {
 	lose(cookie, "the lease could not be renewed in time");
+}
+
+void wb_kube_lease_stake(struct wb_kube_lease *l, bool stake)
+{
+	l->is_deciding = true;
+	l->stake = stake;
+	if (wb_kube_lease_is_staked(l) != stake && !l->rq && l->is_leading)
+		wb_timer_start(l->timer, 0, 0); /* not only when it is renewed */
 }
 
 /* ---- life ---- */

@@ -15,6 +15,7 @@
  */
 #include "operator-shim/kube/http.h"
 
+#define WB_KUBE_LEASE_SERVES "weightbridge.io/serves" /* label: see claim.h */
 #define WB_KUBE_LEASE_ADDRESS "weightbridge.io/address" /* annotation: where the leader serves */
 
 struct wb_kube_lease_view {
@@ -59,6 +60,12 @@ int wb_kube_lease_start(struct wb_kube *k, const struct wb_kube_lease_opts *o,
 	const struct wb_kube_lease_cb *cb, struct wb_kube_lease **out);
 /** wb_kube_lease_stop - no callback comes after.  NULL is allowed. */
 void wb_kube_lease_stop(struct wb_kube_lease *l);
+/** wb_kube_lease_stake - write, or leave out, label weightbridge.io/serves=all from now on. */
+void wb_kube_lease_stake(struct wb_kube_lease *l, bool stake);
+/** wb_kube_lease_is_staked - it has the label, as far as we have seen. */
+bool wb_kube_lease_is_staked(const struct wb_kube_lease *l);
+/** wb_kube_lease_record - the Lease as it was seen last; borrowed, NULL = not yet. */
+const json_t *wb_kube_lease_record(const struct wb_kube_lease *l);
 /** wb_kube_lease_release - when we lead: give it up, so that the next takes over at once; then
  *  @done (also when it fails).  No other callback comes after. */
 void wb_kube_lease_release(struct wb_kube_lease *l, void (*done)(void *cookie));

@@ -161,6 +161,7 @@ struct wb_serve {
 	bool is_open; /* objects come and go: an unknown one may yet come */
 	char leader_host[256]; /* agents are sent there; "" = we serve */
 	uint16_t leader_port;
+	char idle[WBP_TEXT_MAX]; /* why we serve nobody; "" = we do */
 	struct peer *peer; /* list */
 	uint32_t last_peer_id;
 	struct job *job; /* list of running ones */

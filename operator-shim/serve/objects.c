@@ -293,6 +293,11 @@ const char *wb_serve_leader(const struct wb_serve *s)
 	return s->leader_host;
 }
 
+void wb_serve_idle(struct wb_serve *s, const char *sentence)
+{
+	snprintf(s->idle, sizeof(s->idle), "%s", sentence);
+}
+
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port)
 {
 	snprintf(s->leader_host, sizeof(s->leader_host), "%s", host);

@@ -349,6 +349,10 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		redirect(p);
 		return;
 	}
+	if (s->idle[0]) {
+		wb__serve_reject(p, -EAGAIN, true, s->idle);
+		return;
+	}
 	if (s->env.authenticate) { /* what there is, is told to who has shown a token for it */
 		claim(p);
 		return;

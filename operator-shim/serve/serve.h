@@ -138,6 +138,8 @@ void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_
 void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name);
 /** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);
+/** wb_serve_idle - turn all agents away with this sentence; "" = not any more.  Copied. */
+void wb_serve_idle(struct wb_serve *s, const char *sentence);
 /** wb_serve_leader - host of the leader that agents are sent to, "" = we are it.  Borrowed. */
 const char *wb_serve_leader(const struct wb_serve *s);
 /** wb_serve_n_agent - agents connected now. */

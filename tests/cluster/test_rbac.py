@@ -86,7 +86,7 @@ def may_do_no_more(c):
             ("POST", CA[:CA.rindex("/")], {"metadata": {"name": "other"}}), ("DELETE", SECRET, None),
             ("PATCH", API + "/t0", {"spec": {"suspend": True}}), ("DELETE", API + "/t0", None),
             ("DELETE", "/api/v1/namespaces/default/pods/p0", None), ("GET", "/api/v1/namespaces/default/pods/p0", None),
-            ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases", None),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/other", None),
             ("DELETE", f"{LEASES}/{NAME}", None)]:
         try:
             c.raw(path, method, body, "application/merge-patch+json", token)

@@ -65,12 +65,12 @@ def flat(rules):
 def rights():
     """What a test proves to be needed, and nothing else; in one namespace all but one rule are a Role's."""
     role = helm.load(open(os.path.join(TOP, "operator-shim", "role.yaml")).read())
-    want = {**flat(role[0]["rules"]), **flat(role[1]["rules"])}
+    want = {d["kind"]: flat(d["rules"]) for d in role}
     got = {}
     docs = render(OP, "--set", "fullnameOverride=weightbridge-operator,rbac.aggregate=false,metrics.auth=true")
     for d in docs:
         if d["kind"] in ("Role", "ClusterRole") and not d["metadata"]["name"].endswith("-metrics"):
-            got.update(flat(d["rules"]))
+            got.setdefault(d["kind"], {}).update(flat(d["rules"]))
     assert got == want, (got, want)
     scrape = [d for d in docs if d["kind"] == "ClusterRole" and d["metadata"]["name"].endswith("-metrics")]
     assert [d["rules"] for d in scrape] == [[{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]], scrape

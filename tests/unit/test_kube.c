@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "operator-shim/kube/bodies.h"
+#include "operator-shim/kube/claim.h"
 #include "operator-shim/kube/config.h"
 #include "operator-shim/kube/cursor.h"
 #include "operator-shim/kube/lease.h"
@@ -356,6 +357,28 @@ START_TEST(lease_is_taken_renewed_or_lost)
 }
 END_TEST
 
+static const struct {
+	struct wb_kube_claim_view v;
+	enum wb_kube_claim_step want;
+} claims[] = {
+	{{false, 0, true, 0}, WB_KUBE_CLAIM_STAKE},
+	{{true, 0, true, 0}, WB_KUBE_CLAIM_SERVE}, /* it was looked at after ours was written */
+	{{false, 1, true, 0}, WB_KUBE_CLAIM_WAIT}, /* older, but it serves already */
+	{{false, 1, false, 0}, WB_KUBE_CLAIM_WAIT},
+	/* Both have staked: the younger one withdraws, for which the older one waits ... */
+	{{true, 1, false, 0}, WB_KUBE_CLAIM_WAIT},
+	{{true, 1, true, AGO(9)}, WB_KUBE_CLAIM_STAKE},
+	/* ... unless that one had looked before we wrote, and serves. */
+	{{true, 1, true, AGO(10)}, WB_KUBE_CLAIM_WAIT},
+	{{true, 2, true, AGO(1)}, WB_KUBE_CLAIM_STAKE},
+};
+
+START_TEST(one_release_serves_and_others_wait)
+{
+	ck_assert_int_eq(wb_kube_claim_judge(&claims[_i].v), claims[_i].want);
+}
+END_TEST
+
 /* ---- bodies ---- */
 
 START_TEST(event_note_is_cut_between_characters)
@@ -615,6 +638,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, short_memory_leaves_nothing);
 	tcase_add_test(tc, outside_of_a_pod_is_said);
 	tcase_add_loop_test(tc, lease_is_taken_renewed_or_lost, 0, (int)WB_ARRAY_SIZE(leases));
+	tcase_add_loop_test(tc, one_release_serves_and_others_wait, 0, (int)WB_ARRAY_SIZE(claims));
 	tcase_add_loop_test(
 		tc, token_is_judged_by_the_review_alone, 0, (int)WB_ARRAY_SIZE(reviews));
 	tcase_add_test(tc, review_asks_for_each_object);
