@@ -62,6 +62,7 @@ struct wb_chan_ops {
 	size_t (*queued)(const struct wb_chan *ch);
 	int (*binding)(const struct wb_chan *ch, uint8_t *out); /* may be NULL */
 	int (*trust)(struct wb_chan *ch, enum wb_chan_trust how_far); /* may be NULL */
+	void (*limit)(struct wb_chan *ch, size_t frame_bytes_max); /* may be NULL */
 };
 
 /* First member of every implementation. */
@@ -115,6 +116,14 @@ static inline const char *wb_chan_identity(const struct wb_chan *ch)
 static inline int wb_chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 {
 	return ch->ops->trust ? ch->ops->trust(ch, how_far) : 0;
+}
+
+/** wb_chan_limit - from now on a frame of more bytes ends the channel, whatever the framer allows:
+ *  for whom nothing is known of yet.  0 = no such limit. */
+static inline void wb_chan_limit(struct wb_chan *ch, size_t frame_bytes_max)
+{
+	if (ch->ops->limit)
+		ch->ops->limit(ch, frame_bytes_max);
 }
 
 /** wb_chan_queued - bytes not yet given to the system. */

@@ -218,6 +218,10 @@ static int begin_frame(struct wb__tls_chan *c)
 	size_t total = 0;
 	int rc = c->limits.framer(c->limits.framer_cookie, c->frame_head, &total, &err);
 
+	if (!rc && c->frame_max && total > c->frame_max)
+		rc = wb_err_set(&err, -EMSGSIZE,
+			"a frame of %zu bytes, and it has not shown yet who it is: at most %zu",
+			total, c->frame_max);
 	if (!rc) {
 		assert(total >= WB_FRAME_HEAD_BYTES);
 		c->frame = wb_alloc(total);
@@ -518,6 +522,11 @@ static int chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 		       : 0;
 }
 
+static void chan_limit(struct wb_chan *ch, size_t frame_bytes_max)
+{
+	of(ch)->frame_max = frame_bytes_max;
+}
+
 static const char *chan_peer(const struct wb_chan *ch)
 {
 	return of_const(ch)->peer;
@@ -553,4 +562,5 @@ static const struct wb_chan_ops tls_ops = {.send = chan_send,
 	.identity = chan_identity,
 	.queued = chan_queued,
 	.binding = chan_binding,
-	.trust = chan_trust};
+	.trust = chan_trust,
+	.limit = chan_limit};

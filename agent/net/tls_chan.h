@@ -39,6 +39,7 @@ struct wb__tls_chan {
 	/* in: @have bytes of the present frame; its header first */
 	uint8_t frame_head[WB_FRAME_HEAD_BYTES], *frame;
 	size_t have, frame_bytes;
+	size_t frame_max; /* 0 = what the framer allows */
 	struct wb_err why;
 	struct wb__defer later;
 	bool is_deferred; /* later is queued for resume_reading() */

@@ -225,6 +225,7 @@ void wb__serve_admit(struct peer *p)
 		return;
 	p->state = PEER_OPEN;
 	p->is_admitted = true;
+	wb_chan_limit(p->ch, 0);
 	/* What an agent says is not for objects that it does not serve. */
 	for (size_t i = 0; i < s->n_object; i++)
 		if (wb__serve_serves(p, s->object[i]))
@@ -535,6 +536,8 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	p->next = s->peer;
 	s->peer = p;
 	wb_chan_bind(ch, &cb);
+	/* Memory for a frame is taken when its head has come, and anybody can send one. */
+	wb_chan_limit(ch, wb_msg_info(WBP_HELLO)->cap + WB_FRAME_BYTES);
 	(void)wb__serve_count_new(p);
 	wb__serve_act_all(s);
 }

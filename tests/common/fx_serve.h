@@ -80,8 +80,13 @@ static inline int wire_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 	return how_far == WB_CHAN_CLAIMS && w->is_crowded ? -EUSERS : 0;
 }
 
-static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_peer, wire_queued, wire_binding, wire_trust};
+static const struct wb_chan_ops wire_ops = {.send = wire_send,
+	.close = wire_close,
+	.peer = wire_peer,
+	.identity = wire_peer,
+	.queued = wire_queued,
+	.binding = wire_binding,
+	.trust = wire_trust};
 
 static inline uint64_t wall(void *ctx)
 {

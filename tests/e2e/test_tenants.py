@@ -2,6 +2,7 @@
 """A tenant who takes all that it can get of a real operator, and another one who is to notice nothing: memory stays
 within what budgets were sized from, and from attach to plan takes no longer than without the attack."""
 import re
+import struct
 import time
 
 from cluster import BUILD, Cluster, SLOW, run
@@ -108,7 +109,22 @@ def refusal_names_budget_figures_and_remedy():
             assert words in said[2], (words, said[2])
 
 
+def frame_that_is_announced_before_hello_takes_no_memory():
+    with Cluster() as c:
+        operator(c, 1, 1)
+        head = b"WBP1" + struct.pack("<BBHII", 1, 0, 0x205, 4 * MIB - 16, 0)
+        for _ in range(3):
+            p = c._start("stranger", [f"{BUILD}/tools/tls_peer", "127.0.0.1", str(c.op.port), "weightbridge", KEY],
+                         stdin=True)
+            p.expect("open")
+            p.say(head.hex())
+            p.expect("closed", reject=None)
+        c.op.expect("it has not shown yet who it is", reject=None)
+        attach_to_plan(c, "v0")  # who has may send as much
+
+
 if __name__ == "__main__":
     import sys
-    tests = [uploads_of_one_gib, uploads_as_many_as_fit, a_thousand_small_ones, refusal_names_budget_figures_and_remedy]
+    tests = [uploads_of_one_gib, uploads_as_many_as_fit, a_thousand_small_ones, refusal_names_budget_figures_and_remedy,
+             frame_that_is_announced_before_hello_takes_no_memory]
     run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

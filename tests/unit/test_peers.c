@@ -67,8 +67,11 @@ static size_t wire_queued(const struct wb_chan *ch)
 	return 0;
 }
 
-static const struct wb_chan_ops wire_ops = {
-	wire_send, wire_close, wire_peer, wire_identity, wire_queued, NULL, NULL};
+static const struct wb_chan_ops wire_ops = {.send = wire_send,
+	.close = wire_close,
+	.peer = wire_peer,
+	.identity = wire_identity,
+	.queued = wire_queued};
 
 static void say(struct wire *w, uint16_t type, const void *msg)
 {
