@@ -410,9 +410,9 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 
 		if (!w || (runs && !torn))
 			continue;
-		/* An earlier run of this number may have left its mark; nobody has written since.
-		 */
-		if (!torn && !w->past.is_torn)
+		/* The mark of STOPPED, which a feed of this number would take for its own.  One of
+		 * an earlier transfer stays: the worker may not have heard how that ended. */
+		if (!torn && p->is_staged && page_of(w)->touched == p->transfer)
 			__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
 		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
 		w->expects_feed |= torn || joins;
