@@ -108,6 +108,11 @@ class Kube(Cluster):
             got.append(self.transfer())
         return statistics.median(x[0] for x in got), max(x[1] for x in got)
 
+    def cpu(self):
+        """Seconds that its first thread ran."""
+        with open(f"/proc/{self.op.p.pid}/schedstat", encoding="utf-8") as f:
+            return int(f.read().split()[0]) / 1e9
+
     def rss(self):
         with open(f"/proc/{self.op.p.pid}/status", encoding="utf-8") as f:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) << 10
@@ -163,7 +168,7 @@ class Attacker:
 
 def hold(c, what, quiet, begin, seconds=5.0, also=None):
     """The claim, for an attack that begin() starts; `also`: a further one, while it goes on."""
-    kubelet = Kubelet(c)
+    kubelet, cpu = Kubelet(c), c.cpu()
     attackers = begin()
     took, late = c.transfers(seconds * (2 if SANITIZED else 1))
     more = also() if also else ""
@@ -171,7 +176,7 @@ def hold(c, what, quiet, begin, seconds=5.0, also=None):
     kubelet.stop()
     strangers = [e for e in c.api.events("victim") if e[2] not in OWN]
     print(f"{what}: {1000 * took:.1f} ms, {took / quiet:.2f} x quiet; status after {late:.2f} s at most; slowest page "
-          f"{kubelet.slowest:.2f} s, {len(kubelet.missed)} missed; operator {c.rss() >> 20} MiB; "
+          f"{kubelet.slowest:.2f} s, {len(kubelet.missed)} missed; operator {c.rss() >> 20} MiB, {c.cpu() - cpu:.1f} s of a processor; "
           f"{len(strangers)} events about the victim; attack {counted} {more}", flush=True)
     assert c.op.p.poll() is None, f"{what}: the operator ended with {c.op.p.returncode}"
     assert took <= SLOWER * SLOW * quiet + 0.002, f"{what}: a transfer takes {1000 * took:.1f} ms, {1000 * quiet:.1f} before"
@@ -193,7 +198,7 @@ class Scene:
         self.token = c.token_file("mallory", "pod-0", "own")
         c.until("the attacker's own object is served", lambda: c.api.status("mallory", "own"))
         c.transfers(0.5)
-        self.quiet = c.transfers(3)[0]
+        self.quiet = c.transfers(2)[0]
 
 
 def attack(fn):
@@ -213,8 +218,45 @@ def at_least(counted, what, n):
 @attack
 def slow_headers(s):
     """Two hundred sockets that never end their request: probes and readers get their answers."""
-    got = hold(s.c, "slow headers", s.quiet, lambda: [Attacker(s.c, "slow_headers", 60, "--sockets", 200)], 6)
+    got = hold(s.c, "slow headers", s.quiet, lambda: [Attacker(s.c, "slow_headers", 60, "--sockets", 200)], 5)
     at_least(got, "opened", 100)
+
+
+@attack
+def idle_floods(s):
+    """Connections that never say a word, more than the listener has places: a new agent comes in."""
+    c = s.c
+
+    def new_agent():
+        t = time.monotonic()
+        c.pod_agent("victim", "late-0", "wt")
+        c.until("a new agent is let in", lambda: any("operator connected" in x for x in c.agents["late-0"].drain()))
+        took = time.monotonic() - t
+        assert took <= LATE_S * SLOW, f"a new agent was let in after {took:.1f} s"
+        return f"; a new agent after {took:.2f} s"
+    got = hold(c, "idle floods", s.quiet, lambda: [Attacker(c, "idle", 60, "--sockets", 600)], 5, new_agent)
+    at_least(got, "opened", 300)
+
+
+@attack
+def uploads(s):
+    """Maps of a GiB, as many as one agent may name: the operator's memory stays what its container has."""
+    c = s.c
+    over = threading.Event()
+
+    def watch():
+        while not over.wait(0.05):
+            if c.op.p.poll() is None and c.rss() > LIMIT:
+                over.set()
+                c.op.kill()  # as its container would
+
+    def begin():
+        threading.Thread(target=watch, daemon=True).start()
+        return [Attacker(c, "uploads", 60, "--object", "mallory/own", "--agent", "pod-0", "--token", s.token, "--threads", 1,
+                         "--maps", MAPS)]
+    got = hold(c, "uploads", s.quiet, begin, 5)
+    over.set()
+    at_least(got, "tls", 1)
 
 
 @attack
@@ -224,14 +266,13 @@ def random_names(s):
     t0 = time.monotonic()
     got = hold(c, "random names", s.quiet, lambda: [
         Attacker(c, "names", 60, "--object", "victim/wt"),
-        Attacker(c, "names", 60, "--object", "mallory/own", "--token", s.token)], 6)
+        Attacker(c, "names", 60, "--object", "mallory/own", "--token", s.token)], 5)
     at_least(got, "rejected", 50)
     mine = len(c.api.written("/mallory/events", t0))
     assert mine <= 20, f"{mine} writes of events about agents that proved nothing"
 
 
-TESTS = [slow_headers, random_names]
-
+TESTS = [slow_headers, idle_floods, uploads, random_names]
 
 if __name__ == "__main__":
     run(*[t for t in TESTS if not sys.argv[1:] or t.__name__ in sys.argv[1:]])
