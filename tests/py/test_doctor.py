@@ -68,7 +68,7 @@ def objects(tmp):
             ({"gpuDirect": "Required"}, {}, "spec.transport", "no", "gpuDirect is Required"),
             ({"protocols": ["TCP"], "deviceClass": "Hardware"}, {}, "spec.transport", "no", "deviceClass chooses"),
             ({"devicePrefixes": ["mlx5_"]}, {}, "spec.transport", "worse", "devicePrefixes asks for RDMA"),
-            ({"extra": {"trainer": {"bufferSize": "900Ti"}}}, {}, "trainer.bufferSize", "no", "raise the memory limit"),
+            ({"extra": {"trainer": {"bufferSize": "16Ti"}}}, {}, "trainer.bufferSize", "no", "raise the memory limit"),
             ({}, {"files": 300}, "open-files", "worse", "and the limit is 300")):
         path = an_object(tmp, **dict(transport))
         rc, out, err = doctor(path, "--json", **kw)
