@@ -641,7 +641,7 @@ START_TEST(each_lost_allocation_is_enomem)
 {
 	/* The operator's look at an object is repeated by the next event, and its series of metrics
 	 * are lost, as all metrics and notices are when memory is short. */
-	int spare = makers[_i].make == serve ? 24 : makers[_i].make == recon_agent ? 10 : 0;
+	int spare = makers[_i].make == serve ? 30 : makers[_i].make == recon_agent ? 10 : 0;
 	uint64_t n;
 
 	for (n = 1; n < TRIES_MAX; n++) {
