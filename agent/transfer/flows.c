@@ -288,8 +288,9 @@ struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint
 {
 	const struct worker *w = wb__core_worker_of(e, plan_worker);
 	bool holds = wb__core_holds(e, plan_worker, transfer);
-	bool staged = w && e->staged &&
-		      (holds ? area_holds(w, transfer) : !is_fed(e, plan_worker, transfer));
+	/* A trainer that is gone has left its image, in the flow of the areas. */
+	bool staged = e->staged &&
+		      (holds ? w && area_holds(w, transfer) : !is_fed(e, plan_worker, transfer));
 
 	return flow_get(e, transfer, staged, holds);
 }

@@ -139,6 +139,29 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 }
 END_TEST
 
+/* Both sides staged, and every trainer process ends as soon as it is told that it may: before any
+ * chunk was asked for, where engines are slow to begin. */
+START_TEST(images_of_trainers_that_are_gone_are_read_to_the_end)
+{
+	struct world_opts o = shape;
+
+	o.trainer_staged = o.rollout_staged = true;
+	begin(&o);
+	commits(1);
+	world_stall_agent(&w, w.worker[w.n_trainer].agent, 200 * WB_NS_PER_MS);
+	world_send(&w, 2);
+	while (w.worker[0].send_state < WB_APP_SEND_RELEASED)
+		ck_assert_msg(wb_sim_step(w.net), "the trainer is not let go");
+	for (uint32_t i = 0; i < w.n_trainer; i++)
+		world_kill_worker(&w, i);
+	world_run_for(&w, SOON);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+		ck_assert_int_eq(w.worker[i].version, 2);
+	world_finish(&w);
+}
+END_TEST
+
 /* By its own clock an agent of an engine has waited too long for the lead, who is at it still. What
  * the lead makes of its workers, which stand still for it, is the lead's to say. */
 START_TEST(a_party_that_gives_up_its_lead_asks_what_became_of_it)
@@ -666,6 +689,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
 	tcase_add_test(tc, a_party_that_gives_up_its_lead_asks_what_became_of_it);
+	tcase_add_test(tc, images_of_trainers_that_are_gone_are_read_to_the_end);
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
