@@ -182,7 +182,7 @@ $(O)/flags: FORCE
 FORCE:
 
 # The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
-ONE_THREAD := test_chaos test_world test_corners test_waits test_prompt test_joint test_sim test_flow test_reconcile \
+ONE_THREAD := test_away test_roles test_chaos test_world test_corners test_waits test_prompt test_joint test_sim test_flow test_reconcile \
               test_reconcile_pods test_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
               test_planner_geometry test_planner_huge test_spec test_proto test_golden
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.

@@ -183,7 +183,8 @@ static inline void operator_dies(void)
 {
 	wb_serve_destroy(s);
 	s = NULL;
-	job_work = NULL;
+	if (job_work) /* on its thread it ends all the same, and finds nobody */
+		run_job();
 	due = UINT64_MAX;
 	op.is_alive = false;
 	for (uint32_t i = 0; i < AGENTS; i++)

@@ -79,9 +79,9 @@ def late_writes_land_nowhere(transport):
     with Cluster() as c:
         t, r = start(c, transport)
         params = memory(r)
-        before = params[:]
+        before = params[::4096]  # a look has to be quick
         t.say("send 2")
-        c.until("bytes of version 2", lambda: params[:] != before)
+        c.until("bytes of version 2", lambda: params[::4096] != before)
         c.agents["t0"].p.send_signal(signal.SIGSTOP)
         assert phase(c, "r0") == "Moving", "it was over too soon to be stopped"
         is_torn_everywhere(c, r)

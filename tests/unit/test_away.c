@@ -356,8 +356,8 @@ static Suite *suite(void)
 		tcase_add_test(tc, one_that_is_asked_for);
 		return su;
 	}
-	tcase_add_loop_test(tc, after_each_pair_the_job_is_well, 0, 4 * CELLS);
-	tcase_add_loop_test(tc, after_each_two_pairs_in_a_row_the_job_is_well, 0, 2 * CELLS);
+	fx_add_points(tc, after_each_pair_the_job_is_well, 0, 4 * CELLS);
+	fx_add_points(tc, after_each_two_pairs_in_a_row_the_job_is_well, 0, 2 * CELLS);
 	return su;
 }
 

@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(of_a_thousand_subjects_eight_are_told_apart)
 {
-	char about[16];
+	char about[32];
 	unsigned n = 0;
 
 	for (int i = 0; i < 1000; i++) {

@@ -428,7 +428,9 @@ static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats
 
 	if (rail >= x->node->n_rail)
 		return -EINVAL;
-	*out = rail ? (struct wb_xport_stats){0} : x->stats; /* all on the first */
+	*out = (struct wb_xport_stats){0};
+	if (rail == 0)
+		*out = x->stats; /* all on the first */
 	return 0;
 }
 
