@@ -4,21 +4,14 @@
  * an engine.  Each check is reached by the very message that it is for.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_said.h"
+#include "tests/common/fx_two_engines.h"
 
 #include <unistd.h>
 
-/* Agents 0 to 2 have a trainer worker each, 3 and 4 are engine e0, 5 and 6 engine e1. */
-enum { LEADER = 0, JUDGES = 3, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
+enum { JUDGES = 3 };
 enum { ROLLOUT = 3 }; /* first worker of e0 */
 
-static const struct world_opts shape = {.seed = 21,
-	.trainer_agents = JUDGES,
-	.trainers_per_agent = 1,
-	.engines = 2,
-	.agents_per_engine = 2,
-	.workers_per_agent = 1,
-	.scale = 96};
+static const struct world_opts shape = {.seed = 21, TWO_ENGINES};
 
 static struct world_opts joint(void)
 {
@@ -493,11 +486,6 @@ START_TEST(a_trainer_that_is_lost_cancels_until_the_trainers_are_let_go)
 END_TEST
 
 /* ---- the lead of an engine ----------------------------------------------------------------- */
-
-static struct lead *lead_of(uint32_t agent)
-{
-	return &epoch_of(agent)->lead[agent >= LEAD1];
-}
 
 static void prepare(uint32_t to, uint32_t from, uint32_t engine, uint64_t transfer, bool feed)
 {

@@ -4,36 +4,9 @@
  * memory that goes away.  Each end is reached by hand.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_said.h"
+#include "tests/common/fx_two_engines.h"
 
-/* Agents 0 to 2 have a trainer worker each (0 to 2), 3 and 4 are engine e0 with workers 3 and 4, 5
- * and 6 engine e1. */
-enum { LEADER = 0, TRAINER = 1, LEAD = 3, PARTY = 4, LEAD1 = 5 };
-
-static const struct world_opts shape = {.seed = 41,
-	.trainer_agents = 3,
-	.trainers_per_agent = 1,
-	.engines = 2,
-	.agents_per_engine = 2,
-	.workers_per_agent = 1,
-	.scale = 96,
-	.peers_reconnect = true};
-
-static struct lead *lead_of(uint32_t agent)
-{
-	return &epoch_of(agent)->lead[agent >= LEAD1];
-}
-
-static struct party *party_of(uint32_t agent)
-{
-	return &epoch_of(agent)->party[agent >= LEAD1];
-}
-
-static struct wb_msg_peer about(uint32_t kind, uint64_t transfer)
-{
-	return (struct wb_msg_peer){
-		.kind = kind, .transfer = transfer, .version = (int64_t)transfer * 10};
-}
+static const struct world_opts shape = {.seed = 41, TWO_ENGINES, .peers_reconnect = true};
 
 static struct wb_msg_peer progress(uint64_t transfer, enum progress what)
 {

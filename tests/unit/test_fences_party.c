@@ -5,40 +5,13 @@
  * for.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_said.h"
-
-/* Agents 0 to 2 have a trainer worker each (0 to 2), 3 and 4 are engine e0 with workers 3 and 4, 5
- * and 6 engine e1. */
-enum { LEADER = 0, TRAINER = 1, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
+#include "tests/common/fx_two_engines.h"
 
 #define CHUNK 16384 /* large ones go from and into parameters themselves */
 #define SLOW 2000000 /* bytes a second of a slow network */
 #define CHUNK_NS (CHUNK * WB_NS_PER_S / SLOW)
 
-static const struct world_opts shape = {.seed = 31,
-	.trainer_agents = 3,
-	.trainers_per_agent = 1,
-	.engines = 2,
-	.agents_per_engine = 2,
-	.workers_per_agent = 1,
-	.scale = 96,
-	.peers_reconnect = true};
-
-static struct party *party_of(uint32_t agent)
-{
-	return &epoch_of(agent)->party[agent >= LEAD1];
-}
-
-static struct lead *lead_of(uint32_t agent)
-{
-	return &epoch_of(agent)->lead[agent >= LEAD1];
-}
-
-static struct wb_msg_peer about(uint32_t kind, uint64_t transfer)
-{
-	return (struct wb_msg_peer){
-		.kind = kind, .transfer = transfer, .version = (int64_t)transfer * 10};
-}
+static const struct world_opts shape = {.seed = 31, TWO_ENGINES, .peers_reconnect = true};
 
 static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t state, uint32_t count)
 {

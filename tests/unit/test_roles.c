@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may say what to whom in a transfer (proto/peers.h), as a table and in an agent. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_said.h"
+#include "tests/common/fx_two_engines.h"
 
 #define N_KIND 33
 #define TRANSFER 9
 
-/* Agents 0 to 2 have a trainer worker each, 3 and 4 are engine e0, 5 and 6 engine e1. */
 enum { AGENTS = 7, TRAINERS = 3 };
-static const struct world_opts shape = {.seed = 3,
-	.trainer_agents = TRAINERS,
-	.trainers_per_agent = 1,
-	.engines = 2,
-	.agents_per_engine = 2,
-	.workers_per_agent = 1,
-	.scale = 96};
+static const struct world_opts shape = {.seed = 3, TWO_ENGINES};
 
 /* Of e0, said anew so that the table is not checked against itself. */
 static bool is_one(uint32_t agent, const char *who)
