@@ -212,7 +212,8 @@ void wb__core_stop_kept_flows(struct object *o)
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
 uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
-	(void)now;
+	uint64_t at = wb__core_usable_at(o);
+
 	if (o->prev && o->cur->is_active && o->cur->has_begun) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
 		stop_kept_flows(o, o->prev);
@@ -222,7 +223,8 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 			o->prev = NULL;
 		}
 	}
-	return 0;
+	/* Then what was asked meanwhile goes on by the plan before. */
+	return at > now ? at : 0;
 }
 
 static struct object *object_get(struct wb_core *c, const struct wb_roster *r)

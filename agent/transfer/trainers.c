@@ -556,12 +556,9 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
+	uint64_t next;
 
-	uint64_t next, at = t->state == TRAINERS_IDLE ? wb__core_usable_at(o) : 0;
-
-	if (at && now < at)
-		return at;
-	if (at)
+	if (wb__core_usable_at(o))
 		ask(o);
 	if (t->state == TRAINERS_IDLE)
 		return await_callers(o, now);

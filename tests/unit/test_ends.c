@@ -243,6 +243,28 @@ START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
 }
 END_TEST
 
+/* Its leader was asked by all before it went by the plan before, and hears nothing more. */
+START_TEST(what_was_asked_before_the_plan_before_may_be_used_is_begun_then)
+{
+	struct world_opts o = shape;
+
+	o.trainer_agents = 2;
+	begin(&o);
+	commits(1);
+	call(0, 2);
+	world_run_for(&w, WB_NS_PER_S / 5);
+	ck_assert_int_eq(world_epoch_install(&w, world_epoch_make(&w), 0, NULL), 0);
+	world_after(&w.agent[0]);
+	call(1, 2);
+	ck_assert(world_run(&w, 3 * WB_NS_PER_S));
+	ck_assert_msg(!w.worker[0].send_code, "%s", w.worker[0].why);
+	ck_assert_int_eq(w.worker[1].send_code, 0);
+	world_run_for(&w, WB_NS_PER_S);
+	world_check_hold(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
 /* Its bytes had begun to come when it was stopped.  Its agent ended that run, began another, and
  * died before the worker had heard of either. */
 START_TEST(a_worker_that_was_stopped_knows_that_it_was_written_to)
@@ -692,6 +714,7 @@ int main(void)
 	tcase_add_test(tc, images_of_trainers_that_are_gone_are_read_to_the_end);
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
+	tcase_add_test(tc, what_was_asked_before_the_plan_before_may_be_used_is_begun_then);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
 	tcase_add_loop_test(tc, chunks_of_an_engine_that_will_not_begin_are_not_waited_for, 0, 3);
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
