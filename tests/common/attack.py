@@ -5,17 +5,21 @@
 
 connects to a real operator, wherever that is: a process beside the test (tests/e2e/test_attacks.py) or the Service of a
 cluster (tests/cluster/test_attacks.py).  It prints one JSON line a second with what it achieved, so that a test can hold
-that there was an attack.  It runs at the lowest priority: what its victim notices is the operator's work, not the
-attacker's own.  Standard library only: it also runs in a pod whose image has nothing else.
+that there was an attack, and what share of a processor it took itself ("cpu"), so that a test can compare with `busy`,
+which takes as much and touches nobody.  It runs at the lowest priority: what its victim notices is the operator's work,
+not the attacker's own.  Standard library only: it also runs in a pod whose image has nothing else.
 
   slow_headers  --http HOST:PORT  sockets that send one byte of a request each second, made again when they are closed
   idle          --listen HOST:PORT  connections that never say a word
   uploads       --listen --ca --object --agent --token  source maps of 1 GiB that are never finished, as many as are wanted
   names         --listen --ca --object [--token]  HELLOs under random names for the given object, which may be a stranger's
+  busy          --cpu SHARE  no attack at all: so many processors' time, 1.5 is one and a half
 """
 import argparse
 import collections
+import hashlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -47,7 +51,8 @@ class Attack:
     """Counts what was achieved; runs until `seconds` have passed."""
 
     def __init__(self, o):
-        self.o, self.end = o, time.monotonic() + o.seconds
+        self.o, self.begun = o, time.monotonic()
+        self.end, self.cpu_begun = self.begun + o.seconds, time.process_time()
         self.count, self.lock = collections.Counter(), threading.Lock()
 
     def add(self, what, n=1):
@@ -70,8 +75,13 @@ class Attack:
         self.add("tls")
         return s
 
+    def used(self):
+        """Seconds of a processor, of all threads."""
+        return time.process_time() - self.cpu_begun
+
     def report(self):
-        print(json.dumps(self.count), flush=True)
+        share = self.used() / max(0.01, time.monotonic() - self.begun)
+        print(json.dumps({**self.count, "cpu": round(share, 3)}), flush=True)
 
     def run(self):
         threads = [threading.Thread(target=self.keep_on, daemon=True) for _ in range(self.o.threads)]
@@ -152,7 +162,6 @@ class SlowHeaders(Crowd):
         except OSError:
             return False
         return True
-
 
 
 class Idle(Crowd):
@@ -253,7 +262,22 @@ class Uploads(Talker):
                 self.add("mib", PART >> 20)
 
 
-KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "uploads": Uploads, "names": Names}
+class Busy(Attack):
+    """The control of an attack: takes the processor time that it took, and nothing else of anybody."""
+
+    def __init__(self, o):
+        super().__init__(o)
+        o.threads = max(1, math.ceil(o.cpu))
+        self.data = bytes(1 << 18)  # hashed without Python's lock, so that several threads are several processors' work
+
+    def once(self):
+        if self.used() < self.o.cpu * (time.monotonic() - self.begun):
+            hashlib.sha256(self.data).digest()
+        else:
+            time.sleep(0.002)
+
+
+KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "uploads": Uploads, "names": Names, "busy": Busy}
 
 
 def lowest_priority():
@@ -277,6 +301,7 @@ def main():
     p.add_argument("--agent")
     p.add_argument("--token", help="file; without it each HELLO has a token that is none")
     p.add_argument("--sockets", type=int, default=400)
+    p.add_argument("--cpu", type=float, default=1, help="processors whose time `busy` takes")
     p.add_argument("--threads", type=int, default=4)
     p.add_argument("--maps", type=int, default=512, help="workers of an upload, each with a map of its own")
     p.add_argument("--manifest-mib", type=int, default=64, help="what is said of the manifest's size")
