@@ -29,7 +29,7 @@ say = @printf '  %-7s %s\n' $(1) '$(2)' &&
 endif
 
 # ---- configuration: goals that need no compiler skip the probes ------------
-NOCONF := clean help format format-check dist deps mutants
+NOCONF := clean help format format-check dist deps measure mutants
 ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
 DEPS_DEBIAN := gcc make pkg-config libuv1-dev libcurl4-openssl-dev libjansson-dev libyaml-dev \
                libssl-dev libmicrohttpd-dev libxxhash-dev check
@@ -104,7 +104,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint format format-check analyze \
+.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
         demo bench install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -239,6 +239,8 @@ fuzz-report: $(FUZZERS)
 	@tests/fuzz/cover.sh $(O) $(BUILD)/fuzz/grow $(FUZZERS)
 lint:                      ## format, layers, headers alone, SPDX lines, cppcheck, clang-tidy, man pages
 	@CC="$(CC)" DEP_CFLAGS="$(DEP_CFLAGS)" CPPFLAGS="$(CPPFLAGS)" tests/lint/run.sh
+measure:                   ## figures of the code: length, nesting, asserts, contracts (REF=commit beside, ARGS="--list --json --trace")
+	@python3 -B tests/lint/measure.py $(if $(REF),--ref $(REF)) $(ARGS)
 analyze:                   ## gcc -fanalyzer over the tree
 	$(submake) VARIANT=analyze lib
 demo: all                  ## the whole job on this machine: no GPU, NIC or cluster

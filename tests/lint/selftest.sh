@@ -45,4 +45,5 @@ plant text.sh agent/base/a.c '/* see /home/somebody/notes */'
 fresh && sed -i 1d "$tree/agent/base/a.c" && caught text.sh 'no SPDX line'
 fresh && rm "$tree/agent/net/README.md" && caught text.sh 'no README'
 fresh && { yes 'int x;' | head -900; } >>"$tree/agent/net/a.c" && caught text.sh 'a file of 900 lines'
+python3 -B "$here/measure_selftest.py" || bad=1
 exit $bad
