@@ -53,19 +53,6 @@ static bool has_joiner(const struct wb_recon *r, const struct member_key *active
 	return false;
 }
 
-/* A trainer worker whose agent may come back in time: it is not gone yet. */
-static bool may_come_back(const struct wb_recon *r)
-{
-	for (size_t i = 0; i < r->n_worker; i++) {
-		const struct worker *w = &r->worker[i];
-		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
-
-		if (w->role == WB_ROLE_TRAINER && !w->is_refused && a && !a->is_up)
-			return true;
-	}
-	return false;
-}
-
 /* An agent of before such plans refuses them, and its workers end. */
 static bool somebody_needs_all(const struct wb_recon *r)
 {
@@ -86,7 +73,7 @@ bool wb__recon_is_interim(const struct wb_recon *r, const struct member_key *act
 		return false;
 	for (size_t i = 0; i < r->n_engine && !has_source; i++)
 		has_source = wb__recon_is_source(r, &r->engine[i]);
-	if (!has_source || !has_joiner(r, active, n) || may_come_back(r) || somebody_needs_all(r))
+	if (!has_source || !has_joiner(r, active, n) || somebody_needs_all(r))
 		return false;
 	/* Nobody is left to ask for a map. */
 	for (size_t i = 0; i < m->n; i++)

@@ -124,12 +124,11 @@ START_TEST(trainers_that_are_back_are_planned_as_ever)
 }
 END_TEST
 
-START_TEST(one_trainer_pod_of_two_is_gone)
+/* As run_one_engine(), with agent 4 for the second trainer worker. */
+static void run_with_two_trainer_pods(void)
 {
 	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
 	struct wb_recon_worker e1 = rollout(1, "e1", 12);
-	const struct wb_recon_member *m;
-	size_t n;
 
 	up(agent(1, "train-0", &t0, 1));
 	up(agent(4, "train-1", &t1, 1));
@@ -141,6 +140,16 @@ START_TEST(one_trainer_pod_of_two_is_gone)
 	ready(2, 1, 1);
 	ready(4, 1, 1);
 	engine("e1", WB_RECON_COMMITTED, 6, false);
+	did(false);
+}
+
+START_TEST(one_trainer_pod_of_two_is_gone)
+{
+	struct wb_recon_worker t0 = trainer(2, 0, 10);
+	const struct wb_recon_member *m;
+	size_t n;
+
+	run_with_two_trainer_pods();
 	trainers_go();
 	join(12);
 	m = wb_recon_members(r, &n);
@@ -153,7 +162,6 @@ START_TEST(one_trainer_pod_of_two_is_gone)
 	planned(2, 98);
 	ck_assert_str_eq(did(false), "send(4:1.2) send(2:1.2) send(3:1.2)");
 	/* A new one has to wait for its like. */
-	t0.id = 2;
 	up(agent(5, "train-0", &t0, 1));
 	ck_assert_str_eq(did(false), "plan(3)");
 	wb_recon_members(r, &n);
@@ -169,6 +177,41 @@ START_TEST(trainers_that_may_come_back_are_waited_for)
 	ck_assert_str_eq(did(false), "");
 	later(15 * S);
 	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
+}
+END_TEST
+
+/* A plan that is being made waits for who is lost, and need not be made anew. */
+START_TEST(who_may_come_back_stops_no_plan)
+{
+	struct wb_recon_worker t = trainer(1, 1, 11), e9 = rollout(1, "e9", 12);
+	struct wb_recon_agent lost = _i ? agent(4, "train-1", &t, 1) : agent(5, "roll-z", &e9, 1);
+
+	run_with_two_trainer_pods();
+	trainers_go();
+	up(agent(5, "roll-z", &e9, 1));
+	join(12);
+	ck_assert_str_eq(did(false), "plan(2) plan(3)");
+	ck_assert_int_eq(wb_recon_agent_down(r, now, lost.id, false), 0);
+	planned(3, 98);
+	ck_assert_str_eq(did(false), "");
+	up(lost);
+	ck_assert_ptr_nonnull(
+		strstr(did(false), "send(4:1.2) send(2:1.2) send(5:1.2) send(3:1.2)"));
+}
+END_TEST
+
+/* It is in no plan, and would be in none if it came back. */
+START_TEST(a_trainer_worker_that_was_refused_is_not_waited_for)
+{
+	struct wb_recon_worker twin = trainer(1, 0, 10);
+
+	run_one_engine();
+	up(agent(5, "twin", &twin, 1));
+	ck_assert_int_eq(wb_recon_agent_down(r, now, 5, false), 0);
+	trainers_go();
+	did(false);
+	join(12);
+	ck_assert_str_eq(did(false), "plan(2)");
 }
 END_TEST
 
@@ -228,6 +271,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, trainers_that_are_back_are_planned_as_ever);
 	tcase_add_test(tc, one_trainer_pod_of_two_is_gone);
 	tcase_add_test(tc, trainers_that_may_come_back_are_waited_for);
+	tcase_add_loop_test(tc, who_may_come_back_stops_no_plan, 0, 2);
+	tcase_add_test(tc, a_trainer_worker_that_was_refused_is_not_waited_for);
 	tcase_add_test(tc, a_first_version_needs_trainers);
 	tcase_add_test(tc, engines_that_leave_need_no_plan_and_others_join_after_them);
 	suite_add_tcase(s, tc);
