@@ -13,11 +13,15 @@
 
 #include "kernels/kernels.h"
 
+/** wbk__encode_float16 - the 16-bit pattern that carries a digit of 15 bits; higher bits are
+ *  ignored. */
 static inline uint32_t wbk__encode_float16(uint32_t digit)
 {
 	return ((digit & 0x3fff) + 0x2000) | (digit & 0x4000) << 1;
 }
 
+/** wbk__encode_float8 - the 8-bit pattern that carries a digit of 7 bits; higher bits are ignored.
+ *  */
 static inline uint32_t wbk__encode_float8(uint32_t digit)
 {
 	return ((digit & 0x3f) + 0x20) | (digit & 0x40) << 1;
@@ -44,6 +48,7 @@ static inline uint32_t wbk__encode_one(enum wbk_code code, uint32_t digit)
 	}
 }
 
+/** wbk__decode_float16 - the digit of a 16-bit pattern, or -1 when it carries none. */
 static inline int64_t wbk__decode_float16(uint32_t x)
 {
 	uint32_t t = (x & 0x7fff) - 0x2000;
@@ -79,6 +84,7 @@ static inline int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
 	}
 }
 
+/** wbk__code_bytes - size of an element of the code in bytes; 0 for what is no code. */
 static inline size_t wbk__code_bytes(enum wbk_code code)
 {
 	switch (code) {

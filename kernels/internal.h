@@ -45,9 +45,14 @@ void wbk__rows_copy(const struct wbk__rows *r);
 /* Bodies of the sum over whole words: @n words at word position @p of one row.  dst may be NULL. */
 typedef void wbk__words_fn(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
+/** wbk__words_scalar, wbk__words_avx2, wbk__words_avx512 - add @n_word words of each row to @s,
+ *  from byte @head of it on, and copy them where dst is set; the same sum from each.  pos + @head
+ *  is a multiple of 4 in each row.  The caller looks whether the machine has the instructions. */
 void wbk__words_scalar(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 #if WBK_X86
+/** wbk__words_avx2, wbk__words_avx512 - the same sum; only on a machine that has the instructions.
+ *  */
 void wbk__words_avx2(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 void wbk__words_avx512(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
@@ -79,11 +84,13 @@ static inline void wbk__line_stream(uint8_t *dst, const uint8_t *src)
 }
 /** wbk__copy_stream - memcpy past the caches where dst has whole lines. */
 void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n);
+/** wbk__stream_fence - stores that passed the caches by come before all stores after this. */
 void wbk__stream_fence(void);
 
 /** wbk__cast_ok - whether the cast exists and fits the element sizes (bytes). */
 unsigned wbk__cast_ok(unsigned cast, unsigned wire_elem, unsigned mem_elem);
 
+/** wbk__block_key - the odd factor of a block of 1024 words in one lane of the sum. */
 static inline uint64_t wbk__block_key(uint64_t seed, uint64_t block)
 {
 	uint64_t x = seed + block * 0x9e3779b97f4a7c15u;

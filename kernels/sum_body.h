@@ -30,6 +30,7 @@ struct keys {
 	vec even[2], odd[2];
 };
 
+/** add_products - a += words times their keys, even and odd words apart. */
 INLINE void add_products(struct acc *a, const struct keys *k, vec even, vec odd)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -48,6 +49,7 @@ INLINE void step(struct acc *a, const struct keys *k, const uint8_t *src, uint8_
 	add_products(a, k, v, v_odd(src));
 }
 
+/** load_keys - keys of the words of one vector, the first of them number @at of the table. */
 INLINE struct keys load_keys(const struct wbk_sum_keys *k, int64_t at)
 {
 	const uint32_t *k0 = k->table[0] + at, *k1 = k->table[1] + at;
@@ -65,6 +67,7 @@ INLINE struct keys load_keys_mask(const struct wbk_sum_keys *k, int64_t at, vmas
 	return (struct keys){{e0, e1}, {v_shift(e0), v_shift(e1)}};
 }
 
+/** flush - t += a times the key of its block. */
 INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys *k, uint64_t block)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -79,6 +82,8 @@ struct ahead {
 	size_t dist; /* bytes from what is worked on to what is fetched */
 };
 
+/** ahead_of - what to prefetch when @p is next: @p itself up to @h->end, behind that its place in
+ *  the next row; NULL when there is no next row. */
 INLINE const uint8_t *ahead_of(const struct ahead *h, const uint8_t *p)
 {
 	return p < h->end ? p : h->skip ? p + h->skip : NULL;
@@ -128,6 +133,7 @@ INLINE void step4(struct acc a[4], const struct keys *q, const uint8_t *src, uin
 	step(&a[3], q, src + 12 * BLOCK, dst + 12 * BLOCK, m);
 }
 
+/** flush4 - the same for four blocks from @block on, whose sums begin anew. */
 INLINE void flush4(struct acc *t, struct acc a[4], const struct wbk_sum_keys *k, uint64_t block)
 {
 	for (unsigned b = 0; b < 4; b++) {
@@ -175,6 +181,8 @@ INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, u
 	flush4(t, a, k, p / BLOCK + 1);
 }
 
+/** mode_at - what to do with the words: nothing but the sum, or copy them, past the caches when
+ *  @stream says so and @dst is aligned for that. */
 INLINE enum mode mode_at(const uint8_t *dst, bool stream)
 {
 	if (!dst)
@@ -235,6 +243,7 @@ INLINE struct ahead ahead_of_row(
 	return h;
 }
 
+/** words - wbk__words_fn of this instruction set. */
 FN static void words(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s)
 {

@@ -48,9 +48,14 @@ void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void
 
 /* What serve tells: see struct wb_serve_env. */
 void wb__cluster_changed(struct wb__cluster *c);
+/** wb__cluster_forget - the connection @peer is gone: nobody waits for the answer about its token
+ *  any more. */
 void wb__cluster_forget(struct wb__cluster *c, uint32_t peer);
+/** wb__cluster_authenticate - ask whose token that is; wb_serve_authenticated() gets the answer
+ *  later.  Without one the agent is closed at the deadline of its HELLO and comes again. */
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
+/** wb__cluster_event - an Event to write about an object; @e is copied. */
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);
 
 struct wb__readers;

@@ -23,6 +23,9 @@ struct wb__identity; /* opaque */
 int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struct wb_serve *serve,
 	const char *ns, struct wb__identity **out);
 void wb__identity_stop(struct wb__identity *d);
+/** wb__identity_ask - show the token to the API server and tell serve the answer about @peer.  @c
+ *  is copied.  When memory is short there is no answer: the agent is closed at the deadline of its
+ *  HELLO and comes again. */
 void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_serve_claim *c);
 /** wb__identity_forget - the peer is gone: its token need not be checked any more. */
 void wb__identity_forget(struct wb__identity *d, uint32_t peer);

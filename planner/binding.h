@@ -18,6 +18,7 @@ struct wb_binding;
  */
 int wb_binding_create(const struct wb_plan *p, const struct wb_manifest *m,
 	const struct wb_map *map, uint32_t worker, struct wb_binding **out, struct wb_err *err);
+/** wb_binding_destroy - free it; NULL is allowed.  Map and plan are not its own. */
 void wb_binding_destroy(struct wb_binding *b);
 
 /**

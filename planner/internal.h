@@ -38,9 +38,11 @@ struct wb__sets {
 
 /** wb__sets_init - set 0 is the empty set.  -ENOMEM. */
 int wb__sets_init(struct wb__sets *s);
+/** wb__sets_finish - free the sets; the struct is zeroed. */
 void wb__sets_finish(struct wb__sets *s);
 /** wb__sets_put - number of the set @v[0..n), ascending without repeats; or -ENOMEM, -E2BIG. */
 int64_t wb__sets_put(struct wb__sets *s, const uint32_t *v, uint32_t n);
+/** wb__set_len - elements of set @i, which must be below @s->n. */
 static inline uint32_t wb__set_len(const struct wb__sets *s, uint32_t i)
 {
 	return s->begin[i + 1] - s->begin[i];
@@ -54,6 +56,8 @@ struct wb__faults {
 	uint32_t n, n_shown;
 };
 
+/** wb__plan_fault - one more fault; shown in the order of the calls until the text is full, counted
+ *  all the same. */
 void wb__plan_fault(struct wb__faults *f, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /** wb__plan_faults_rc - 0 without faults, else WB_EPLAN and the sentence. */
@@ -70,6 +74,7 @@ uint64_t wb__axis_common(struct wb__axis a, struct wb__axis b);
 /** wb__axis_has - every value of @in is one of @a. */
 bool wb__axis_has(struct wb__axis a, struct wb__axis in);
 
+/** wb__op_rows, wb__op_cols - rows (columns) of its tensor that an op reads. */
 static inline struct wb__axis wb__op_rows(const struct wb_op *o)
 {
 	return (struct wb__axis){o->row, o->row_step, o->n_row};
@@ -78,6 +83,7 @@ static inline struct wb__axis wb__op_cols(const struct wb_op *o)
 {
 	return (struct wb__axis){o->col, o->col_step, o->n_col};
 }
+/** wb__seg_rows, wb__seg_cols - rows (columns) of its tensor that a segment covers. */
 static inline struct wb__axis wb__seg_rows(const struct wb_segment *s)
 {
 	return (struct wb__axis){s->row, s->row_step, s->n_row};
@@ -187,6 +193,7 @@ static inline void wb__mark_holders(const struct wb_plan *p, uint32_t cls, uint3
 
 /** wb__shares_make - balance both sides of a plan that has classes and members; 0 or -ENOMEM. */
 int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
+/** wb__shares_finish - free what wb__shares_make() made; the struct is zeroed. */
 void wb__shares_finish(struct wb__shares *s);
 /** wb__routes_make - plan->route from the shares; the grids are set.  0, -ENOMEM, -E2BIG. */
 int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);

@@ -68,6 +68,8 @@ struct wb_manifest {
 int wb_manifest_create(
 	const struct wb_tensor *tensor, uint32_t n, struct wb_manifest **out, struct wb_err *err);
 void wb_manifest_destroy(struct wb_manifest *m);
+/** wb_manifest_encode - append what wb_manifest_decode() reads.  0, -ENOMEM or -E2BIG, as @out's
+ *  error. */
 int wb_manifest_encode(const struct wb_manifest *m, struct wb_buf *out);
 /** wb_manifest_decode - 0, -EBADMSG or -ENOMEM; @bytes is untrusted. */
 int wb_manifest_decode(const void *p, size_t bytes, struct wb_manifest **out, struct wb_err *err);
@@ -134,7 +136,9 @@ struct wb_map {
  */
 int wb_map_create(
 	const struct wb_manifest *m, struct wb_map *map, struct wb_map **out, struct wb_err *err);
+/** wb_map_destroy - free it with its names; NULL is allowed. */
 void wb_map_destroy(struct wb_map *map);
+/** wb_map_encode - append what wb_map_decode() reads.  0, -ENOMEM or -E2BIG, as @out's error. */
 int wb_map_encode(const struct wb_map *map, struct wb_buf *out);
 /** wb_map_decode - 0, -EBADMSG (also: another manifest) or -ENOMEM; @p is untrusted. */
 int wb_map_decode(const struct wb_manifest *m, const void *p, size_t bytes, struct wb_map **out,

@@ -128,6 +128,8 @@ struct wb_plan {
  */
 int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct wb_err *err);
 void wb_plan_destroy(struct wb_plan *p);
+/** wb_plan_encode - append what wb_plan_decode() reads; the same plan gives the same bytes on every
+ *  machine.  0, -ENOMEM or -E2BIG, as @out's error. */
 int wb_plan_encode(const struct wb_plan *p, struct wb_buf *out);
 /** wb_plan_decode - 0, -EBADMSG, -ENOMEM; untrusted input; every index is checked. */
 int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_err *err);

@@ -23,21 +23,28 @@
 #define wb_dassert(x) ((void)0)
 #endif
 
+/** wb_mul_u64, wb_add_u64 - the result in *@out; false when it does not fit in 64 bits, and then
+ *  *@out is of no use. */
 static inline bool wb_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
 	return !__builtin_mul_overflow(a, b, out);
 }
 
+/** wb_add_u64 - the sum in *@out; false when it does not fit in 64 bits, and then *@out is of no
+ *  use. */
 static inline bool wb_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
 	return !__builtin_add_overflow(a, b, out);
 }
 
+/** wb_ceil_div - @a / @b rounded up, without overflow; @b must not be 0. */
 static inline uint64_t wb_ceil_div(uint64_t a, uint64_t b)
 {
 	return a / b + (a % b != 0);
 }
 
+/** wb_align_up - the smallest multiple of @align (any number above 0) that is not below @a; wraps
+ *  round when that does not fit. */
 static inline uint64_t wb_align_up(uint64_t a, uint64_t align)
 {
 	return wb_ceil_div(a, align) * align;

@@ -26,12 +26,17 @@ void wb_buf_init(struct wb_buf *b, size_t max);
 void wb_buf_finish(struct wb_buf *b);
 /** wb_buf_reset - length 0, error cleared, memory kept. */
 void wb_buf_reset(struct wb_buf *b);
+/** wb_buf_put - append @bytes bytes of @p, which must not lie in @b itself; NULL is allowed when
+ *  there are none. */
 void wb_buf_put(struct wb_buf *b, const void *p, size_t bytes);
+/** wb_buf_u8, wb_buf_u32, wb_buf_u64 - append a number of 1, 4 or 8 bytes. */
 void wb_buf_u8(struct wb_buf *b, uint8_t v);
 void wb_buf_u32(struct wb_buf *b, uint32_t v);
 void wb_buf_u64(struct wb_buf *b, uint64_t v);
 /** wb_buf_str - u32 length and the bytes of @s (NULL is the empty string). */
 void wb_buf_str(struct wb_buf *b, const char *s);
+/** wb_buf_printf, wb_buf_vprintf - append text, without a NUL.  Needs room for one byte more than
+ *  the text below the cap; -EINVAL as the buffer's error when the format fails. */
 void wb_buf_printf(struct wb_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
@@ -50,6 +55,7 @@ struct wb_cursor {
 	bool bad;
 };
 
+/** wb_cursor - a cursor at the first of @bytes bytes at @p, which must outlive it. */
 static inline struct wb_cursor wb_cursor(const void *p, size_t bytes)
 {
 	const uint8_t *b = p;
@@ -57,11 +63,14 @@ static inline struct wb_cursor wb_cursor(const void *p, size_t bytes)
 	return (struct wb_cursor){b, b + bytes, false};
 }
 
+/** wb_cur_left - bytes not read yet. */
 static inline size_t wb_cur_left(const struct wb_cursor *c)
 {
 	return (size_t)(c->end - c->p);
 }
 
+/** wb_cur_u8, wb_cur_u16, wb_cur_u32, wb_cur_u64 - read a number of 1, 2, 4 or 8 bytes; 0 and the
+ *  cursor bad when fewer are left. */
 uint8_t wb_cur_u8(struct wb_cursor *c);
 uint16_t wb_cur_u16(struct wb_cursor *c);
 uint32_t wb_cur_u32(struct wb_cursor *c);

@@ -15,11 +15,15 @@ struct wb_digest {
 
 #define WB_DIGEST_TEXT 40 /* "xxh128:" + 32 hex + NUL */
 
+/** wb_digest_of - the digest of @bytes bytes.  Not keyed: no proof against who chooses the bytes.
+ *  */
 struct wb_digest wb_digest_of(const void *p, size_t bytes);
+/** wb_digest_eq - true when both are the same; two that are none are equal. */
 static inline bool wb_digest_eq(struct wb_digest a, struct wb_digest b)
 {
 	return a.hi == b.hi && a.lo == b.lo;
 }
+/** wb_digest_is_none - true for {0, 0}, which stands for "no digest". */
 static inline bool wb_digest_is_none(struct wb_digest a)
 {
 	return !a.hi && !a.lo;
@@ -50,6 +54,7 @@ static inline uint64_t wb_apart_ns(uint64_t ns, uint64_t seed)
 struct wb_rng {
 	uint64_t state;
 };
+/** wb_rng_u64 - the next number of the sequence; one thread a generator. */
 static inline uint64_t wb_rng_u64(struct wb_rng *r)
 {
 	r->state += 0x9e3779b97f4a7c15u;

@@ -32,6 +32,8 @@ struct wb_field {
 
 extern int wb_log_level_max; /* set before threads start */
 
+/** wb_log_emit - write the line, whatever the level: the macros below test that first.  @fields
+ *  ends with a WB_FIELD_END; nothing is kept.  A line that cannot be written is lost in silence. */
 void wb_log_emit(
 	enum wb_log_level level, const char *mod, const char *msg, const struct wb_field *fields);
 

@@ -17,6 +17,8 @@ void *wb_alloc(size_t bytes) __attribute__((malloc));
 void *wb_zalloc(size_t n, size_t bytes) __attribute__((malloc));
 /** wb_realloc_array - grow @p to @n elements of @bytes; @p is intact when NULL is returned. */
 void *wb_realloc_array(void *p, size_t n, size_t bytes);
+/** wb_strdup, wb_strndup - a copy of @s, of at most @n of its bytes, with a NUL; NULL when memory
+ *  is short.  wb_free(). */
 char *wb_strdup(const char *s) __attribute__((malloc));
 char *wb_strndup(const char *s, size_t n) __attribute__((malloc));
 /** wb_free - frees; NULL is allowed. */

@@ -24,15 +24,33 @@ struct wb__ctl_opts {
 	bool is_json, is_wide;
 };
 
+/** wb__ctl_get - a line for each object of the operator, or for @o->object alone; as JSON the
+ *  object's status, or all. */
 int wb__ctl_get(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_describe - an object's status in full.  @o->object NULL: the operator's only one. */
 int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_status - what an agent is at; without an agent's address the same as wb__ctl_get(). */
 int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_plan_explain - a plan in words: of @o->file and @o->manifest, or else the operator's.
+ *  WB_EPLAN or -EINVAL when it is no plan, or not of that manifest. */
 int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_verify - compare content sums of all agents in @o->agent_addr (separated by commas).  A
+ *  negative code also when two of them hold different weights. */
 int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_trace - what the agent, or the operator, has recorded of transfers, as a Chrome trace;
+ *  an empty one is said on stderr and is no failure. */
 int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_check - is the operator there, ready, and its TLS in order?  A line for each question as
+ *  soon as it is answered, up to the first failure. */
 int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_doctor - what this machine can do of what objects in @o->file ask for.  -ENODEV names
+ *  what is missing. */
 int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_inject - write the Kubernetes documents of @o->file, or stdin, with the agent in each
+ *  labelled pod template; how many, on stderr. */
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_bundle - a tar file for support: pages of the operator and the agents, and which could
+ *  not be reached.  -ENOENT when none was, -EINVAL when stdout is a terminal. */
 int wb__ctl_bundle(const struct wb__ctl_opts *o, struct wb_err *err);
 
 /** wb__ctl_operator - address of the operator: given, $WEIGHTBRIDGE_OPERATOR_HTTP or default. */

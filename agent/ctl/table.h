@@ -18,7 +18,9 @@ struct wb__ctl_table {
 	int rc; /* first failure to allocate */
 };
 
+/** wb__ctl_table_init - an empty table of @n_col columns, 1 to WB_CTL_COLUMNS_MAX. */
 void wb__ctl_table_init(struct wb__ctl_table *t, size_t n_col);
+/** wb__ctl_table_finish - free its cells. */
 void wb__ctl_table_finish(struct wb__ctl_table *t);
 /** wb__ctl_cell - append one cell, left to right; longer text is cut. */
 void wb__ctl_cell(struct wb__ctl_table *t, const char *fmt, ...)

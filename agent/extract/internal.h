@@ -125,13 +125,18 @@ struct wb_probe {
 };
 
 /* geom.c */
+/** wb__geom_init - axes of a parameter by its shape and strides (elements); @is_nd keeps all axes
+ *  apart, else those that lie behind each other are one.  0, or -EINVAL with a sentence that names
+ *  the parameter when two of its indices may be one element, or when it is too large. */
 int wb__geom_init(
 	struct wb__geom *g, const struct wb_probe_param *p, bool is_nd, struct wb_err *err);
 /** wb__geom_row - elements from the parameter's first to element (row, 0); row counts all slabs. */
 uint64_t wb__geom_row(const struct wb__geom *g, uint64_t row);
+/** wb__geom_at - elements from the parameter's first to the one with dense index @index. */
 uint64_t wb__geom_at(const struct wb__geom *g, uint64_t index);
 
 /* codes.c */
+/** wb__code_of - the code in which elements of a type carry digits. */
 enum wbk_code wb__code_of(enum wb_dtype t);
 enum wb__types { /* of tensors and parameters, of all ranks */
 	WB__TYPES_F16 = 1,
@@ -145,9 +150,14 @@ void wb__codes_setup(struct wb_probe *p, uint32_t all);
 unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t);
 /** wb__code_offset - what a decoded digit of type @t has too much. */
 int64_t wb__code_offset(const struct wb_probe *p, enum wb_dtype t);
+/** wb__const_raw - the bits of an element that hold the constant of pass @kind: WB_PASS_CONST, or
+ *  else the second one. */
 uint32_t wb__const_raw(enum wb_dtype t, enum wb_pass_kind kind);
+/** wb__sentinel_raw - the bits that stand for "nothing was written here"; no pass delivers them. */
 uint32_t wb__sentinel_raw(enum wb_dtype t);
+/** wb__raw_at - the bits of one element at any alignment, the rest 0. */
 uint64_t wb__raw_at(const uint8_t *p, size_t elem_bytes);
+/** wb__raw_fill - write @n elements of @elem_bytes bytes, all with the low bits of @raw. */
 void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n);
 struct wb__digit {
 	unsigned shift;
@@ -166,6 +176,8 @@ void wb__hash_row(const struct wb_probe *p, enum wb_dtype t, const struct wb__ha
 
 /* work.c: @fn(ctx, task) for every task below @n, on some threads; the first failure is kept. */
 typedef int (*wb__task_fn)(void *ctx, size_t task);
+/** wb__parallel - call @fn for tasks 0 to @n - 1 on up to @threads threads (64 at most), of which
+ *  this is one, and wait.  0, or the first failure; tasks that have not begun then are left out. */
 int wb__parallel(uint32_t threads, size_t n, wb__task_fn fn, void *ctx);
 /* A piece of a parameter that still takes part: rows [row, row_end) over all slabs, or columns when
  * it has one row. */
@@ -173,27 +185,47 @@ struct wb__piece {
 	uint32_t param;
 	uint64_t row, row_end, col, col_end;
 };
+/** wb__pieces - cut all parameters that are ACTIVE into pieces for wb__parallel(), those of one
+ *  parameter side by side.  0 or -ENOMEM; *out is owned (wb_free()). */
 int wb__pieces(const struct wb_probe *p, struct wb__piece **out, size_t *n_out);
 
 /* fields.c */
+/** wb__recs_finish - free the records; @a is an empty field after and can be used again. */
 void wb__recs_finish(struct wb__recs *a);
+/** wb__recs_put - append @n records, which must come behind those that are there.  0, -E2BIG above
+ *  @max records, -ENOMEM; unchanged on failure. */
 int wb__recs_put(struct wb__recs *a, const struct wbk_record *r, size_t n, size_t max);
 /** wb__recs_add - a += scale * (b, its indices moved by @shift).  -E2BIG above @max. */
 int wb__recs_add(
 	struct wb__recs *a, const struct wb__recs *b, int64_t scale, uint64_t shift, size_t max);
 
 /* classify.c */
+/** wb__count_held - before the second pass of constants: count in n_held the elements that hold the
+ *  first constant.  0 or -ENOMEM. */
 int wb__count_held(struct wb_probe *p);
+/** wb__classify_first - after the pass of the first constant: parameters that nobody wrote become
+ *  LEFT, of the others the elements that do not hold it are kept as residual.  0 or -ENOMEM. */
 int wb__classify_first(struct wb_probe *p);
+/** wb__classify_second - after the pass of the second constant: which elements are copies,
+ *  constants, unwritten or faulty.  0 or -ENOMEM. */
 int wb__classify_second(struct wb_probe *p);
+/** wb__prefill - write the sentinel into each element of the parameter; gaps between them stay. */
 void wb__prefill(struct wb__param *a);
+/** wb__content_hash - a hash of all elements as they are now, without the gaps. */
 uint64_t wb__content_hash(const struct wb__param *a);
 
 /* regions.c */
+/** wb__regions - describe what is no copy in regions, from the classes.  0 or -ENOMEM; too many
+ *  different constants are no failure: they are listed as unwritten (is_merged). */
 int wb__regions(struct wb_probe *p, struct wb__param *a);
+/** wb__region_whole - give all elements of parameter @number one kind, in as many regions as their
+ *  32-bit sides take.  0, -E2BIG or -ENOMEM. */
 int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind kind);
 
 /* digits.c */
+/** wb__digits_read - after a pass of digits: decode what arrived and add it to the fields.  A
+ *  parameter with what is no code gets a fault, one with too many records is_over.  0 or -ENOMEM.
+ *  */
 int wb__digits_read(struct wb_probe *p);
 /** wb__indicator - second difference of "is a copy" along the axes of the parameter. */
 int wb__indicator(const struct wb__param *a, struct wb__recs *out);
@@ -206,16 +238,23 @@ struct wb__boxes {
 	size_t n, cap, max;
 };
 #define WB__BOX_WORDS(n_axis) (4 * (size_t)(n_axis) + 2)
+/** wb__boxes_finish - free the boxes. */
 void wb__boxes_finish(struct wb__boxes *b);
 /* @g, @j: sparse second differences of the ids along all axes of @geom; 0 outside copies. */
 int wb__recover(const struct wb__geom *geom, const struct wb__recs *g, const struct wb__recs *j,
 	struct wb__boxes *out);
 
 /* lattice.c */
+/** wb__lattice - turn the boxes of parameter @number into ops of checkpoint tensors; @g_base and
+ *  @j_base are what its ids have too much.  0, -E2BIG above WB__OPS_MAX ops, -ENOMEM, -EDOM when
+ *  ids lie in no tensor (the fault is written). */
 int wb__lattice(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
 	int64_t j_base);
 /* fold.c */
+/** wb__fold - join ops that go on where another ends, by rows and by columns, until none do. */
 void wb__fold(struct wb__param *a);
+/** wb__recover_all - from the fields of all parameters to their ops, on the probe's threads.  0 or
+ *  -ENOMEM; what is no copy becomes a fault of its parameter. */
 int wb__recover_all(struct wb_probe *p);
 
 /* verify.c */
@@ -223,6 +262,9 @@ int wb__verify(struct wb_probe *p); /* gathers in param.bad */
 void wb__verify_judge(struct wb_probe *p);
 
 /* alias.c */
+/** wb__alias_find - before the passes: parameters that lie in another one's memory become its
+ *  ALIAS, things that are no parameters and share memory become OUT.  0, -ENOMEM, or -EINVAL with a
+ *  sentence that names two that overlap in part or with two types. */
 int wb__alias_find(struct wb_probe *p, struct wb_err *err);
 
 /* outside.c */
@@ -232,8 +274,14 @@ int wb__alias_find(struct wb_probe *p, struct wb_err *err);
 uint32_t wb__outside_settle(struct wb_probe *p);
 
 /* restore.c */
+/** wb__snapshot - keep the content of what the passes may overwrite, unless the caller loads it
+ *  again afterwards (keep_no_snapshot) and nothing else needs it.  0 or -ENOMEM; what was kept is
+ *  the probe's either way. */
 int wb__snapshot(struct wb_probe *p);
+/** wb__restore - put back what the passes have overwritten: from snapshots, and where there is none
+ *  what load_weights will not write again. */
 void wb__restore(struct wb_probe *p);
+/** wb__equals_snapshot - true when the parameter, which has a snapshot, holds its content again. */
 bool wb__equals_snapshot(const struct wb__param *a);
 
 /* faults.c: the first fault of a parameter is kept; called by who works on it alone. */
@@ -244,6 +292,7 @@ const char *wb__range_text(
 	const struct wb__param *a, uint64_t first, uint64_t last, char text[WB__RANGE_TEXT]);
 /** wb__faults_text - gather all in p->fault; their number. */
 uint32_t wb__faults_text(struct wb_probe *p);
+/** wb__note - append a line to what the caller is told beside faults; lost when memory is short. */
 void wb__note(struct wb_probe *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* passes.c: what ranks that load together tell each other, beside the types. */
@@ -256,10 +305,15 @@ enum wb__said {
 int wb__agree(struct wb_probe *p, uint32_t said, uint32_t *all, struct wb_err *err);
 
 /* cache.c */
+/** wb__cache_name - what a map in the cache is valid for: a digest of the manifest, the caller's
+ *  key and the parameters; none when memory is short. */
 struct wb_digest wb__cache_name(const struct wb_probe *p);
+/** wb__cache_load - take the map of the cache for these parameters, if there is one: then
+ *  is_cached.  One that cannot be used is noted, and is no failure.  Reads a file. */
 void wb__cache_load(struct wb_probe *p);
 /** wb__cache_forget - as if there had been no map. */
 void wb__cache_forget(struct wb_probe *p);
+/** wb__cache_store - keep @s for the next time, or note why not.  Writes a file. */
 void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s);
 /** wb__cache_check - the payload of a cache file, or NULL with the reason. */
 const uint8_t *wb__cache_check(const void *file, size_t bytes, struct wb_digest name,

@@ -43,8 +43,11 @@ struct wb_srcmap {
 /** wb_srcmap_create - takes @manifest, @map and @alias on success.  0 or -ENOMEM. */
 int wb_srcmap_create(struct wb_manifest *manifest, struct wb_map *map, struct wb_alias *alias,
 	struct wb_srcmap **out);
+/** wb_srcmap_destroy - free it with what it owns; NULL is allowed. */
 void wb_srcmap_destroy(struct wb_srcmap *s);
 
+/** wb_srcmap_encode - append what wb_srcmap_decode() reads.  0, -ENOMEM or -E2BIG, as @out's error.
+ *  */
 int wb_srcmap_encode(const struct wb_srcmap *s, struct wb_buf *out);
 /** wb_srcmap_decode - 0, -EBADMSG or -ENOMEM; @p is untrusted. */
 int wb_srcmap_decode(const void *p, size_t bytes, struct wb_srcmap **out, struct wb_err *err);

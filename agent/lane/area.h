@@ -62,10 +62,12 @@ bool wb_area_check(const struct wb_area_head *h, uint64_t bytes);
 /** wb_area_reset - make it an empty area of @bytes. */
 void wb_area_reset(struct wb_area_head *h, uint64_t bytes);
 
+/** wb_area_state - the state, with acquire: what it promises about the area is seen too. */
 static inline enum wb_area_state wb_area_state(const struct wb_area_head *h)
 {
 	return (enum wb_area_state)__atomic_load_n(&h->state, __ATOMIC_ACQUIRE);
 }
+/** wb_area_set - go to a state, with release: everything written before is seen by who reads it. */
 static inline void wb_area_set(struct wb_area_head *h, enum wb_area_state s)
 {
 	__atomic_store_n(&h->state, (uint32_t)s, __ATOMIC_RELEASE);

@@ -12,16 +12,19 @@ static inline void *wb__field(void *msg, const struct wb_fdef *f)
 	return (char *)msg + f->offset;
 }
 
+/** wb__field_in - address of a field's value in a message that is only read. */
 static inline const void *wb__field_in(const void *msg, const struct wb_fdef *f)
 {
 	return (const char *)msg + f->offset;
 }
 
+/** wb__count - where a message has the number of elements (bytes) of an array (blob) field. */
 static inline uint32_t *wb__count(void *msg, const struct wb_fdef *f)
 {
 	return (uint32_t *)(void *)((char *)msg + f->n_offset);
 }
 
+/** wb__count_in - that number. */
 static inline uint32_t wb__count_in(const void *msg, const struct wb_fdef *f)
 {
 	uint32_t n;
@@ -30,6 +33,7 @@ static inline uint32_t wb__count_in(const void *msg, const struct wb_fdef *f)
 	return n;
 }
 
+/** wb__pointer_in - the value of a field that is a pointer: strings, blobs, arrays. */
 static inline const void *wb__pointer_in(const void *msg, const struct wb_fdef *f)
 {
 	const void *p;

@@ -27,11 +27,13 @@ struct wb_poll_page {
 	uint64_t touched;
 };
 
+/** wb_poll_count - polls so far; 0 = never polled. */
 static inline uint32_t wb_poll_count(uint64_t word)
 {
 	return (uint32_t)word;
 }
 
+/** wb_poll_stop - count at which the worker stops; 0 = none. */
 static inline uint32_t wb_poll_stop(uint64_t word)
 {
 	return (uint32_t)(word >> 32);
@@ -49,6 +51,7 @@ static inline bool wb_poll_later(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) > 0;
 }
 
+/** wb_poll_is_parked - the worker has reached its stop and waits there. */
 static inline bool wb_poll_is_parked(uint64_t word)
 {
 	return wb_poll_stop(word) && wb_poll_stop(word) == wb_poll_count(word);
@@ -60,6 +63,8 @@ static inline bool wb_poll_is_ahead(uint64_t word)
 	return wb_poll_stop(word) && wb_poll_later(wb_poll_stop(word), wb_poll_count(word));
 }
 
+/** wb_poll_load - the word as it is now, with acquire: what the worker did before that poll is
+ *  seen. */
 static inline uint64_t wb_poll_load(const uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);

@@ -29,6 +29,7 @@ enum wb_kube_claim_step {
 	WB_KUBE_CLAIM_SERVE,
 };
 
+/** wb_kube_claim_judge - what to do by what is seen now.  Pure. */
 enum wb_kube_claim_step wb_kube_claim_judge(const struct wb_kube_claim_view *v);
 
 struct wb_kube_claim; /* opaque */

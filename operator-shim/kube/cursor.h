@@ -37,6 +37,7 @@ struct wb_kube_cursor {
 /** wb_kube_cursor_init - @max_line: bytes; longer lines are refused.  Release with _finish(). */
 void wb_kube_cursor_init(
 	struct wb_kube_cursor *c, size_t max_line, wb_kube_event_fn fn, void *cookie);
+/** wb_kube_cursor_finish - free what is kept of a line that has not ended. */
 void wb_kube_cursor_finish(struct wb_kube_cursor *c);
 /** wb_kube_cursor_feed - more bytes.  0; -E2BIG, -EPROTO (not an event) with a sentence, -ENOMEM,
  * or what the callback gave; the same again from then on. */

@@ -80,6 +80,7 @@ int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube
 /** wb_kube_cancel - no callback will come.  NULL is allowed. */
 void wb_kube_cancel(struct wb_kube_rq *rq);
 
+/** wb_kube_loop - the loop that it was created on; borrowed. */
 struct wb_loop *wb_kube_loop(const struct wb_kube *k);
 /** wb_kube_random - unpredictable bits, for jitter. */
 uint64_t wb_kube_random(void);
@@ -90,6 +91,7 @@ struct wb_kube_stats {
 	uint64_t token_reads;
 	uint64_t last_ok_ns; /* monotonic time of the last 2xx; 0 = never */
 };
+/** wb_kube_get_stats - a copy of what has been counted since it was created. */
 void wb_kube_get_stats(const struct wb_kube *k, struct wb_kube_stats *out);
 
 #endif

@@ -49,13 +49,19 @@ struct wb_kube {
 };
 
 /* http.c */
+/** wb__kube_reap - end what curl is done with, and free what was cancelled; calls the users'
+ *  callbacks.  Never from inside curl. */
 void wb__kube_reap(struct wb_kube *k);
 /** wb__kube_pump - start what the rate allows. */
 void wb__kube_pump(struct wb_kube *k);
 
 /* curl.c */
+/** wb__kube_curl_open - curl's state of a client.  0 or -ENOMEM; wb__kube_curl_close() in either
+ *  case. */
 int wb__kube_curl_open(struct wb_kube *k);
 void wb__kube_curl_close(struct wb_kube *k);
+/** wb__kube_curl_start - send @rq; what it ends with comes by wb__kube_reap().  0 or negative: then
+ *  nothing of curl is left in it. */
 int wb__kube_curl_start(struct wb_kube_rq *rq);
 /** wb__kube_curl_end - the handle is off the multi: free what curl had of the request. */
 void wb__kube_curl_end(struct wb_kube_rq *rq);

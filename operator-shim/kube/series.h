@@ -65,6 +65,7 @@ void wb_kube_series_wrote(
 	struct wb_kube_series *s, uint64_t now_ns, uint64_t id, enum wb_kube_written how);
 /** wb_kube_series_due - when wb_kube_series_next() may have something, UINT64_MAX = never. */
 uint64_t wb_kube_series_due(const struct wb_kube_series *s, uint64_t now_ns);
+/** wb_kube_series_count - series kept now, of all namespaces. */
 size_t wb_kube_series_count(const struct wb_kube_series *s);
 
 #endif

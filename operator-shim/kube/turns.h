@@ -31,6 +31,7 @@ void wb_kube_turns_remove(struct wb_kube_turns *t, struct wb_kube_turn *e);
 /** wb_kube_turns_finish - who still waits is forgotten. */
 void wb_kube_turns_finish(struct wb_kube_turns *t);
 
+/** wb_kube_turns_has - true while the entry, zeroed before its first use, waits. */
 static inline bool wb_kube_turns_has(const struct wb_kube_turn *e)
 {
 	return e->lane != NULL;

@@ -224,12 +224,20 @@ int wb__recon_check_current(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_transfer_ns - the longest that a transfer may take, by the spec. */
 uint64_t wb__recon_transfer_ns(const struct wb_recon *r);
 /* members.c */
+/** wb__recon_agent_by_id - the agent of a connection that is up, or NULL.  As those below: borrowed
+ *  until agents come or go. */
 struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id);
+/** wb__recon_agent_by_instance - the agent that runs as this instance, up or lost a moment ago, or
+ *  NULL.  Quick: asked for each worker at each look. */
 struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance);
+/** wb__recon_engine - the engine of this name, or NULL. */
 struct engine *wb__recon_engine(const struct wb_recon *r, const char *name);
+/** wb__recon_worker - worker @id of that instance of an agent, or NULL. */
 struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uint32_t id);
 /** wb__recon_count_engines - recount engines from workers; makes missing ones. */
 int wb__recon_count_engines(struct wb_recon *r);
+/** wb__recon_expire_agents - drop agents that were lost for too long, or whose pod is gone, with
+ *  their workers; of the others, when to look again. */
 void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_judge_waiting - workers that wait for a place get it, or are refused, or wait on. */
 int wb__recon_judge_waiting(struct wb_recon *r);
@@ -248,6 +256,8 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 /** wb__recon_note_fault - of a worker: FAULT_ROLE or FAULT_ENGINE. */
 void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member_fault fault,
 	struct wb_recon_now now, const char *sentence);
+/** wb__recon_expire_refusal - forget the refusal that is told when its time is over, or when the
+ *  agent has come in. */
 void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_without_sidecar - names up to five, "" when all have one.  Returns @out. */
 const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes);
@@ -273,7 +283,9 @@ bool wb__recon_is_tcp_instead(const struct wb_recon *r, char *text, size_t cap);
 
 /** wb__recon_choose - wanted membership into @out; sets is_complete and waiting. */
 int wb__recon_choose(struct wb_recon *r, struct membership *out);
+/** wb__recon_membership_finish - free the lists; the struct is zeroed. */
 void wb__recon_membership_finish(struct membership *m);
+/** wb__recon_has_engine - a rollout worker of that engine is in the membership. */
 bool wb__recon_has_engine(const struct membership *m, const char *name);
 
 /* absent.c */
@@ -285,6 +297,7 @@ struct member_key {
 /** wb__recon_active_keys - of the active plan's members that are here, sorted; wb_free() it.  NULL
  *  = no memory. */
 struct member_key *wb__recon_active_keys(const struct wb_recon *r, size_t *n);
+/** wb__recon_has_key - true when the worker is among the @n sorted keys. */
 bool wb__recon_has_key(const struct member_key *k, size_t n, uint64_t instance, uint32_t worker);
 /** wb__recon_is_interim - engines that hold the version can bring it to one that is not in the
  *  plan, while trainers are gone.  @active: the keys of the active plan. */
@@ -292,10 +305,15 @@ bool wb__recon_is_interim(
 	const struct wb_recon *r, const struct member_key *active, size_t n_active);
 
 /* epoch.c */
+/** wb__recon_advance - choose the membership anew where that is due, and take the next plan as many
+ *  stages further as it can go now.  0 or -ENOMEM. */
 int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now);
+/** wb__recon_has_blob - the bytes of this map or manifest are here, whole. */
 bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d);
 /** wb__recon_tell_active - ACTIVATE for agents that have not heard of the epoch or its feeds. */
 int wb__recon_tell_active(struct wb_recon *r);
+/** wb__recon_fail - there will be no plan: stage FAILED, and an event.  @reason: static; @sentence
+ *  is copied, cut where it is too long. */
 void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence);
 /** wb__recon_retry_later - room may have been made in the meantime. */
 void wb__recon_retry_later(struct wb_recon *r, struct wb_recon_now now);
@@ -303,10 +321,16 @@ void wb__recon_retry_later(struct wb_recon *r, struct wb_recon_now now);
 void wb__recon_retry(struct wb_recon *r);
 
 /* feed.c */
+/** wb__recon_feed - give engines that lack the current version a source, end what failed or took
+ *  too long, and list the feeds that agents are to know.  None begins while a transfer or a plan is
+ *  under way.  0 or -ENOMEM. */
 int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now);
 /** wb__recon_is_source - it holds the current version and is in the active plan. */
 bool wb__recon_is_source(const struct wb_recon *r, const struct engine *e);
+/** wb__recon_stop_feeds - no feed is under way any more: what they lead to is of the plan before.
+ *  */
 void wb__recon_stop_feeds(struct wb_recon *r);
+/** wb__recon_feed_failed - this try is over; the next one comes later, each time twice as long. */
 void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now);
 
 /* waits.c */
@@ -314,6 +338,7 @@ void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon
 void wb__recon_say_wait(const struct wb_recon *r, char *out, size_t bytes);
 
 /* conditions.c */
+/** wb__recon_conditions - the conditions of the status from all that is known now. */
 void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now);
 
 /* restore.c */
@@ -331,14 +356,23 @@ void wb__recon_restore_engine(const struct wb_recon *r, struct engine *e);
 void wb__recon_restore_plan(struct wb_recon *r);
 
 /* state.c */
+/** wb__recon_act - append an action for wb_recon_take(); both are copied, @sentence NULL = none.
+ *  0, or -E2BIG or -ENOMEM, and nothing is appended. */
 int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence);
+/** wb__recon_event - append an Event about the object.  @reason: static.  0 or negative, as
+ *  wb__recon_act(). */
 int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence);
 /** wb__recon_event_about - the same, about one of many agents or engines. */
 int wb__recon_event_about(
 	struct wb_recon *r, const char *reason, const char *about, const char *sentence);
+/** wb__recon_due - look again at @at_ns at the latest. */
 void wb__recon_due(struct wb_recon *r, uint64_t at_ns);
+/** wb__recon_look - after each report and tick: expire, choose, advance, feed, tell, and the
+ *  conditions.  0 or -ENOMEM; the state is consistent all the same, and it looks again in a second.
+ *  */
 int wb__recon_look(struct wb_recon *r, struct wb_recon_now now);
 
+/** same_epoch - one plan: same term and same number. */
 static inline bool same_epoch(struct wb_recon_epoch a, struct wb_recon_epoch b)
 {
 	return a.term == b.term && a.number == b.number;

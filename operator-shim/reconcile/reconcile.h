@@ -250,6 +250,7 @@ struct wb_recon_feed {
 /** wb_recon_create - state of one object; @spec is copied.  0, -EINVAL, -ENOMEM. */
 int wb_recon_create(
 	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out);
+/** wb_recon_destroy - free it, with actions that nobody took.  NULL is allowed. */
 void wb_recon_destroy(struct wb_recon *r);
 
 /**
@@ -278,17 +279,24 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 /** A map or manifest arrived whole (rc 0) or is not usable (@sentence). */
 int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
 	const char *sentence);
+/** wb_recon_planned - the job of a WB_DO_PLAN has ended; one that is not waited for any more is
+ *  ignored. */
 int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_planned *p);
 /** @rc: 0, or why the agent cannot take the plan. */
 int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	struct wb_recon_epoch epoch, int rc, const char *sentence);
+/** wb_recon_engine - what an agent says of an engine; strings are copied. */
 int wb_recon_engine(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *e);
+/** wb_recon_transfer - a transfer has begun or ended, as its leader says; strings are copied. */
 int wb_recon_transfer(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t);
+/** wb_recon_tick - time has passed: call it at wb_recon_due_ns(). */
 int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now);
 /** A pod with this object's label, that has not ended; or news of it. */
 int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p);
+/** wb_recon_pod_gone - the pod of this name was deleted or has ended: its agent does not come back.
+ *  */
 int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
 /** wb_recon_has_pod - there is one whose agent is called @agent. */
 bool wb_recon_has_pod(const struct wb_recon *r, const char *agent);
@@ -303,6 +311,7 @@ int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_s
 bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out);
 /** wb_recon_due_ns - when a tick is due, UINT64_MAX = never. */
 uint64_t wb_recon_due_ns(const struct wb_recon *r);
+/** wb_recon_term - the term of this operator's plans; above all terms that it has heard of. */
 uint64_t wb_recon_term(const struct wb_recon *r);
 
 /** wb_recon_members - membership being planned or distributed, else the active one.  Valid until
@@ -326,7 +335,11 @@ uint64_t wb_recon_looks(const struct wb_recon *r);
 /** wb_recon_status - the CRD's status object.  New reference; NULL = no memory. */
 json_t *wb_recon_status(const struct wb_recon *r);
 
+/** wb_recon_state_name - the state's word in the CRD's status; "Unknown" for what is none.  Static.
+ *  */
 const char *wb_recon_state_name(enum wb_recon_engine_state s);
+/** wb_recon_result_name - the result's word in the CRD's status; "Aborted" for what is none.
+ *  Static. */
 const char *wb_recon_result_name(enum wb_recon_result s);
 
 #endif

@@ -45,13 +45,17 @@ void wb_budget_size(uint64_t memory_bytes, struct wb_budget_limits *out);
  * What is left out is at most what stands before it.  0, or -EINVAL (nothing changed).
  */
 int wb_budget_override(struct wb_budget_limits *l, const char *text);
+/** wb_budget_name - the kind's word in options and metrics.  Static. */
 const char *wb_budget_name(enum wb_budget_kind k);
 
 /** wb_budget_create - 0 or -ENOMEM.  The caller has the first reference. */
 int wb_budget_create(const struct wb_budget_limits *l, struct wb_budget **out);
+/** wb_budget_get - one more reference, for wb_budget_put(); returns @b.  References are counted by
+ *  one thread. */
 struct wb_budget *wb_budget_get(struct wb_budget *b);
 /** wb_budget_put - the last one frees it, whatever is charged.  NULL is allowed. */
 void wb_budget_put(struct wb_budget *b);
+/** wb_budget_limits - its limits; borrowed. */
 const struct wb_budget_limits *wb_budget_limits(const struct wb_budget *b);
 
 /**

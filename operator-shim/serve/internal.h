@@ -175,7 +175,10 @@ struct wb_serve {
 };
 
 /* serve.c */
+/** wb__serve_now - both clocks, for a report to reconcile. */
 struct wb_recon_now wb__serve_now(const struct wb_serve *s);
+/** wb__serve_object - by "namespace/name", by a name that only one has, or the only one ("" or
+ *  NULL).  NULL when it is none or several. */
 struct object *wb__serve_object(const struct wb_serve *s, const char *name);
 /** wb__serve_object_of - the same for an agent: only what its HELLO named, which is what its token
  *  is for.  NULL when it is none of those. */
@@ -186,14 +189,18 @@ void wb__serve_act_all(struct wb_serve *s);
 uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p);
 
 /* peer.c */
+/** wb__serve_peer - the connection of an agent that is let in, or NULL. */
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
 /** wb__serve_send - encode and queue; a peer that cannot take it is closed. */
 void wb__serve_send(struct peer *p, uint16_t type, const void *msg);
+/** wb__serve_close_peer - send what is queued and close; the callback of the channel frees it
+ *  later.  Again: nothing. */
 void wb__serve_close_peer(struct peer *p);
 /** wb__serve_serves - this object is among those that its HELLO named. */
 bool wb__serve_serves(const struct peer *p, const struct object *o);
 /** wb__serve_admit - WELCOME, or REJECT when it cannot encrypt what an object of it wants so. */
 void wb__serve_admit(struct peer *p);
+/** wb__serve_free_peer - free it, its token wiped.  It is in no list and its channel is gone. */
 void wb__serve_free_peer(struct peer *p);
 /** wb__serve_check_peers - close silent ones; returns when to look again. */
 uint64_t wb__serve_check_peers(struct wb_serve *s);
@@ -225,16 +232,22 @@ void wb__serve_answered(struct peer *q, uint64_t echo_ns);
 uint64_t wb__serve_settle_twins(struct wb_serve *s);
 
 /* objects.c */
+/** wb__serve_add_object - one more object, from its stored status where there is one; @d is copied.
+ *  0, -E2BIG or -ENOMEM. */
 int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d);
+/** wb__serve_free_object - free it, its keys wiped.  No peer speaks of it any more and no job. */
 void wb__serve_free_object(struct object *o);
 
 /* figures.c */
 /** wb__serve_name_series - whether @o, which is not in the list yet, has series of its own. */
 void wb__serve_name_series(struct wb_serve *s, struct object *o);
+/** wb__serve_forget_series - drop the metrics that have its name. */
 void wb__serve_forget_series(struct wb_serve *s, const struct object *o);
 /** wb__serve_count_transfer - one has ended; @seconds: 0 where it did not succeed. */
 void wb__serve_count_transfer(
 	struct wb_serve *s, const struct object *o, const char *result, double seconds);
+/** wb__serve_count_bytes - bytes that a stage of a transfer moved, to all and to the object's own.
+ *  @stage: a label. */
 void wb__serve_count_bytes(
 	struct wb_serve *s, const struct object *o, const char *stage, uint64_t bytes);
 
@@ -245,15 +258,23 @@ struct joined *wb__serve_joined(const struct peer *p, const struct object *o);
 struct joined *wb__serve_join(struct peer *p, const struct object *o);
 /** wb__serve_free_joined - what it has said, and what that is charged. */
 void wb__serve_free_joined(struct wb_serve *s, struct joined *j);
+/** wb__serve_on_workers - WORKERS came: the whole list of this agent's workers for one object.
+ *  What it holds is taken, @m is empty after; an agent that may not say so is rejected. */
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m);
+/** wb__serve_leave - the peer has nothing to do with @o any more.  @is_orderly: it said so itself
+ *  and is not waited for. */
 void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 
 /* content.c */
+/** wb__serve_find_blob - what agents have uploaded under this digest, borrowed; NULL = nothing. */
 struct blob *wb__serve_find_blob(
 	const struct object *o, struct wb_digest d, enum content_kind kind);
 /** wb__serve_forget_blobs - all that agents have uploaded for this object. */
 void wb__serve_forget_blobs(struct object *o);
+/** wb__serve_blob_put - one reference less; the last one frees it and gives back what it was
+ *  charged.  NULL is allowed. */
 void wb__serve_blob_put(struct blob *b);
+/** wb__serve_blob_get - one more reference; returns @b, which may be NULL. */
 struct blob *wb__serve_blob_get(struct blob *b);
 /** wb__serve_blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
 struct blob *wb__serve_blob_make(
@@ -267,9 +288,14 @@ int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blo
 void wb__serve_prune(struct object *o);
 /** wb__serve_drop_uploads - of one object, or of all (NULL). */
 void wb__serve_drop_uploads(struct peer *p, const struct object *o);
+/** wb__serve_ask_for - WANT: this agent shall upload that.  Nothing when it does already; closed
+ *  when memory is short. */
 void wb__serve_ask_for(
 	struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
+/** wb__serve_on_content - CONTENT came: a part of an upload, checked against its digest when it is
+ *  whole.  What nobody asked for, is too large or differs ends in a rejection. */
 void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m);
+/** wb__serve_send_content - queue the bytes in parts, as long as the connection takes them. */
 void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b);
 
 /* charge.c */
@@ -289,19 +315,30 @@ void wb__serve_discount(struct peer *p);
 void wb__serve_budget_metrics(struct wb_serve *s);
 
 /* plan.c */
+/** wb__serve_start_job - compute a plan of the wanted membership as job @number: on another thread,
+ *  after those that wait before it.  Its end is reported to reconcile, also a failure to begin,
+ *  which is returned, too. */
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number);
 /** wb__serve_forget_jobs - of one object, or of all (NULL): their results are dropped. */
 void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o);
 
 /* send.c */
+/** wb__serve_send_plan - CONTENT and PLAN of the next epoch, with its key, to the action's agent;
+ *  one that is gone gets nothing. */
 void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+/** wb__serve_send_activate - ACTIVATE with the feeds to the action's agent; the plan becomes the
+ *  active one here, also when that is gone. */
 void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
 /** wb__serve_worker_name - name of the worker with this id, "" when it is not in the list. */
 const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
+/** wb__serve_fill_object - the spec as WELCOME says it.  Strings are borrowed from @o. */
 void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
 
 /* report.c */
+/** wb__serve_on_report - REPORT came: engines, workers, bytes and the end of a transfer, to
+ *  reconcile, metrics and trace.  Said again after a reconnection it counts once. */
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m);
+/** wb__serve_free_xfer - free what is kept of a transfer; zeroed, and unused after. */
 void wb__serve_free_xfer(struct xfer *x);
 
 #endif

@@ -101,6 +101,7 @@ void wb_serve_destroy(struct wb_serve *s);
 void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch);
 /** wb_serve_refused - a connection that got no channel (wrong key ...), for log and metrics. */
 void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err *why);
+/** wb_serve_tick - time has passed: call it when env.arm() asked for it; it asks again. */
 void wb_serve_tick(struct wb_serve *s);
 /** wb_serve_drain - tell agents that this operator leaves, and close all channels. */
 void wb_serve_drain(struct wb_serve *s, const char *why);

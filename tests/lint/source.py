@@ -5,6 +5,7 @@ No preprocessor: what a macro makes is not seen, and a macro that loops (`EACH(x
 import re
 
 TOKEN = re.compile(r'[A-Za-z_]\w*|\d[\w.]*|"|->|\S')
+HEADING = re.compile(r"/\*+ *([\w/]+\.[ch]:?|-{3,}.*) *\*/$", re.S)
 CONTROL = {"if", "for", "while", "switch"}
 
 
@@ -124,10 +125,12 @@ def named(head):
 
 
 def contracted(name, first, last, comments, code_lines):
-    """A comment ends on the line before, or stands behind the declaration on one of its lines, or
+    """A comment that is no heading (a file's name, dashes) ends on the line before, or stands behind the declaration on one of its lines, or
     heads the group (declarations without a blank line between) and calls the function by name."""
     word = re.compile(r"\b" + name + r"\b")
     for a, b, text in comments:
+        if HEADING.match(text):
+            continue
         if b == first - 1 or first <= b and a <= last and code_lines[a - 1].strip():
             return True
         if b < first - 1 and word.search(text) and all(code_lines[n - 1].strip() for n in range(b + 1, first) if

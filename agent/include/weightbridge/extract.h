@@ -43,6 +43,7 @@ struct wb_extract_blob {
 	size_t bytes;
 };
 
+/** wb_extract_free - free bytes of a wb_extract_blob; NULL is allowed. */
 WB_API void wb_extract_free(void *data);
 
 /* ---- manifest --------------------------------------------------------------------------- */
@@ -165,6 +166,7 @@ WB_API const char *wb_extract_notes(struct wb_extract *x);
 
 /* ---- source map ------------------------------------------------------------------------- */
 
+/** wb_sourcemap_close - free it and all strings that came from it; NULL is allowed. */
 WB_API void wb_sourcemap_close(struct wb_sourcemap *s);
 /** wb_sourcemap_digest - text form into @text (64 bytes): equal for equal layouts. */
 WB_API void wb_sourcemap_digest(const struct wb_sourcemap *s, char *text);
@@ -198,10 +200,12 @@ struct wb_sourcemap_param {
 	uint64_t owner_offset; /* elements from the owner's first */
 };
 
+/** wb_sourcemap_n_tensor - tensors of its manifest, also those that go nowhere. */
 WB_API uint32_t wb_sourcemap_n_tensor(const struct wb_sourcemap *s);
 /** wb_sourcemap_tensor - tensor @i of the manifest; strings valid until close.  0 or -ENOENT. */
 WB_API int wb_sourcemap_tensor(
 	const struct wb_sourcemap *s, uint32_t i, struct wb_extract_tensor *out);
+/** wb_sourcemap_n_param - parameters, also those that are views of others. */
 WB_API uint32_t wb_sourcemap_n_param(const struct wb_sourcemap *s);
 /** wb_sourcemap_param - 0, -ENOENT or -ENOMEM. */
 WB_API int wb_sourcemap_param(
