@@ -4,7 +4,13 @@
  * in doubt proposes ABORT and learns what was chosen.  The leader's first ballot has number 1 and
  * needs no round of questions, since no other ballot can be lower.
  */
-#include "transfer/internal.h"
+#include "transfer/ballot.h"
+
+#include "proto/peers.h"
+#include "transfer/epoch.h"
+#include "transfer/lead.h"
+#include "transfer/leader.h"
+#include "transfer/object.h"
 
 #include <errno.h>
 #include <string.h>

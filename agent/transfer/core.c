@@ -1,6 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log.h"
 #include "transfer/internal.h"
+
+#include "base/log.h"
+#include "lane/lane.h"
+#include "proto/peers.h"
+#include "transfer/ballot.h"
+#include "transfer/doubt.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/judge.h"
+#include "transfer/lead.h"
+#include "transfer/leader.h"
+#include "transfer/link.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/resume.h"
+#include "transfer/trainers.h"
+#include "transfer/wire.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -124,10 +141,8 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 
 	if (!w)
 		return true;
-	if (w->obj)
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (w->obj->flow[i] && wb__core_flow_uses(w->obj, i, w))
-				return false;
+	if (wb__core_flows_use(w))
+		return false;
 	for (struct object *o = c->objects; o; o = o->next) {
 		wb__core_epoch_forget(o->cur, w);
 		wb__core_epoch_forget(o->prev, w);
@@ -153,9 +168,7 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 		else
 			wb__core_party_worker_lost(w, why ? why : "left");
 		/* What it held can be read from nobody any more: end flows that know its memory. */
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i])
-				wb__core_flow_drop_worker(o, i, w);
+		wb__core_flows_drop_worker(o, w);
 		wb__core_flows_reap(o);
 		for (int k = 0; k < 2; k++)
 			if (k ? o->prev : o->cur)
@@ -481,28 +494,7 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 	c->conn[c->n_conn].conn = ev->conn;
 	c->conn[c->n_conn].agent = agent_named(e, ev->info->peer);
 	c->conn[c->n_conn++].e = e;
-	for (uint32_t d = 0; d < e->r.n_agent; d++) {
-		if (e->link[d].conn != ev->conn)
-			continue;
-		e->link[d].up = true;
-		e->link[d].is_unknown = false;
-		e->link[d].wanted_ns = 0;
-		e->link[d].backoff_ns = 0;
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (e->obj->flow[i] && e->obj->flow_epoch[i] == e &&
-				!e->obj->flow_stopped[i])
-				wb_flow_conn_up(e->obj->flow[i], d);
-	}
-}
-
-/* Who waits in vain later says what became of the connection. */
-static void note_loss(struct object *o, struct link *l, const struct wb_xport_event *ev)
-{
-	if (l->lost_transfer != o->highest)
-		l->n_lost = 0;
-	l->lost_transfer = o->highest;
-	l->n_lost++;
-	snprintf(l->lost, sizeof(l->lost), "%s", ev->reason ? ev->reason : wb_strerror(ev->code));
+	wb__core_link_up(e, ev->conn);
 }
 
 static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
@@ -513,24 +505,12 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 		if (c->conn[i].conn == ev->conn)
 			c->conn[i] = c->conn[--c->n_conn];
 	for (struct object *o = c->objects; o; o = o->next)
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i])
-				wb_flow_conn_down(o->flow[i], ev->conn);
+		for_flow (o, x)
+			wb_flow_conn_down(x->flow, ev->conn);
 	for (struct object *o = c->objects; o; o = o->next)
-		for (int k = 0; k < 2; k++) {
-			struct epoch *e = k ? o->prev : o->cur;
-
-			for (uint32_t d = 0; e && d < e->r.n_agent; d++)
-				if (e->link[d].conn == ev->conn) {
-					e->link[d].conn = 0;
-					wb__core_link_failed(e, d);
-					e->link[d].up = false;
-					e->link[d].is_unknown = ev->code == WB_ESTALE;
-					note_loss(o, &e->link[d], ev);
-					wb__core_trace(o, "connection lost", e->r.agent[d].name, 0,
-						(uint64_t)-ev->code);
-				}
-		}
+		for (int k = 0; k < 2; k++)
+			if (k ? o->prev : o->cur)
+				wb__core_link_down(k ? o->prev : o->cur, ev);
 	for (uint32_t i = 0; i < c->n_orphan; i++)
 		if (c->orphan[i].ev.conn == ev->conn)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
@@ -598,9 +578,8 @@ void wb__core_orphans_refuse(struct epoch *e)
 static void grant_gone(struct wb_core *c, const struct wb_xport_event *ev)
 {
 	for (struct object *o = c->objects; o; o = o->next)
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i])
-				wb_flow_grant_gone(o->flow[i], ev->conn, ev->grant);
+		for_flow (o, x)
+			wb_flow_grant_gone(x->flow, ev->conn, ev->grant);
 	for (uint32_t i = 0; i < c->n_orphan; i++)
 		if (c->orphan[i].ev.conn == ev->conn && c->orphan[i].ev.grant == ev->grant)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
@@ -684,9 +663,9 @@ uint64_t wb_core_tick(struct wb_core *c)
 		next = sooner(next, wb__core_repair_tick(o, now));
 		next = sooner(next, wb__core_doubt_tick(o, now));
 		next = sooner(next, wb__core_trainers_tick(o, now));
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (o->flow[i] && !o->flow_stopped[i])
-				next = sooner(next, wb_flow_tick(o->flow[i], now));
+		for_flow (o, x)
+			if (!x->is_stopped)
+				next = sooner(next, wb_flow_tick(x->flow, now));
 		next = sooner(next, wb__core_links_tick(o, now));
 		wb__core_flows_reap(o);
 		next = sooner(next, wb__core_epoch_tick(o, now));

@@ -7,7 +7,12 @@
  * one answers others until the new plan is active, since each agent comes to it in its own time;
  * then nobody goes by it, and it is forgotten.
  */
-#include "transfer/internal.h"
+#include "transfer/object.h"
+
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/trainers.h"
+#include "transfer/worker.h"
 
 #include <string.h>
 
@@ -24,22 +29,17 @@ static bool is_in_vain(const struct object *o, uint64_t waited_ns)
 bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns)
 {
 	struct object *o = c->objects;
-	bool has_flow = false;
 
 	while (o && strcmp(o->uid, uid) != 0)
 		o = o->next;
 	if (!o)
 		return true;
-	if (is_in_vain(o, waited_ns)) {
-		o->trainers.state = TRAINERS_IDLE;
-		o->trainers.e = NULL;
-	}
+	if (is_in_vain(o, waited_ns))
+		wb__core_trainers_forget(&o->trainers);
 	if (wb__core_is_moving(o))
 		return false;
-	wb__core_stop_kept_flows(o); /* they would use the memory that goes to the new one */
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		has_flow |= o->flow[i] != NULL;
-	return !has_flow;
+	wb__core_stop_kept_flows(o, NULL); /* they would use the memory that goes to the new one */
+	return !wb__core_has_flow(o);
 }
 
 void wb__core_supersede(struct epoch *e)
@@ -48,13 +48,10 @@ void wb__core_supersede(struct epoch *e)
 		o->is_deleted |= strcmp(o->uid, e->obj->uid) != 0 && !strcmp(o->name, e->obj->name);
 }
 
-static bool is_idle(const struct object *o)
+static bool is_idle(struct object *o)
 {
-	if (wb__core_is_moving(o))
+	if (wb__core_is_moving(o) || wb__core_has_flow(o))
 		return false;
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i])
-			return false;
 	for (const struct loop_msg *m = o->core->self_head; m; m = m->next)
 		if (m->obj == o)
 			return false;
@@ -84,7 +81,7 @@ void wb__core_forget_deleted(struct wb_core *c)
 
 	while ((o = *at)) {
 		if (o->is_deleted)
-			wb__core_stop_kept_flows(o);
+			wb__core_stop_kept_flows(o, NULL);
 		if (!o->is_deleted || !is_idle(o)) {
 			at = &o->next;
 			continue;

@@ -8,7 +8,10 @@
  * the loop is what it may cost.  What a run found is kept until the next is over, under its number:
  * nobody can take it from whom it was made for.
  */
-#include "transfer/internal.h"
+#include "transfer/object.h"
+
+#include "transfer/epoch.h"
+#include "transfer/worker.h"
 
 #include <string.h>
 

@@ -12,7 +12,15 @@
  * A run is named by its transfer and the poll count of its stop: a feed has the number of the
  * transfer that it repeats.
  */
-#include "transfer/internal.h"
+#include "transfer/doubt.h"
+
+#include "proto/peers.h"
+#include "transfer/epoch.h"
+#include "transfer/lead.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/resume.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs: a plan and its roster, as far as they concern this agent. */
-#include "transfer/internal.h"
+#include "transfer/epoch.h"
+
+#include "transfer/ballot.h"
+#include "transfer/doubt.h"
+#include "transfer/flows.h"
+#include "transfer/judge.h"
+#include "transfer/lead.h"
+#include "transfer/leader.h"
+#include "transfer/link.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/resume.h"
+#include "transfer/trainers.h"
+#include "transfer/wire.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <string.h>
@@ -56,9 +70,8 @@ static void epoch_destroy(struct epoch *e)
 
 void wb__core_object_destroy(struct object *o)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i])
-			wb_flow_destroy(o->flow[i]);
+	for_flow (o, x)
+		wb_flow_destroy(x->flow);
 	epoch_destroy(o->cur);
 	epoch_destroy(o->prev);
 	wb_slots_finish(&o->slots);
@@ -93,43 +106,6 @@ void wb__core_epoch_forget(struct epoch *e, const struct worker *w)
 			e->member[i] = NULL;
 }
 
-/* Does a flow still touch the worker's memory? */
-bool wb__core_flow_uses(const struct object *o, int flow, const struct worker *w)
-{
-	const struct epoch *e = o->flow_epoch[flow];
-
-	for (uint32_t i = 0; i < e->local->n; i++)
-		if (e->member[i] == w && wb_flow_uses(o->flow[flow], i))
-			return true;
-	return false;
-}
-
-/*
- * A worker of the flow is gone.  The others may still need the flow (another engine of this pod, a
- * feed), so only its part ends; the flow's memory of it goes when the flow is idle.
- */
-void wb__core_flow_drop_worker(struct object *o, int flow, const struct worker *w)
-{
-	struct epoch *e = o->flow_epoch[flow];
-	bool others = false, known = false, serves = false;
-
-	for (uint32_t i = 0; i < e->local->n; i++) {
-		if (e->member[i] == w && wb_flow_image_is_whole(o->flow[flow], i)) {
-			serves = true; /* what it had to send is here */
-		} else if (e->member[i] == w) {
-			known = true;
-			wb_flow_close_source(o->flow[flow], i);
-			wb_flow_drop_sink(o->flow[flow], i);
-		} else {
-			others |= e->member[i] && !e->member[i]->gone;
-		}
-	}
-	if (known && !others && !serves && !o->flow_stopped[flow]) {
-		wb_flow_stop(o->flow[flow]);
-		o->flow_stopped[flow] = true;
-	}
-}
-
 bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct worker *w = wb__core_worker_of(e, plan_worker);
@@ -137,10 +113,10 @@ bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 	return w && w->w.role == WB_ROLE_ROLLOUT && transfer && w->held_transfer == transfer;
 }
 
-static bool epoch_in_use(const struct object *o, const struct epoch *e)
+static bool epoch_in_use(struct object *o, const struct epoch *e)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && o->flow_epoch[i] == e)
+	for_flow (o, x)
+		if (x->e == e)
 			return true;
 	if ((o->leader.state != LEADER_IDLE && o->leader.e == e) ||
 		(o->trainers.state != TRAINERS_IDLE && o->trainers.e == e))
@@ -192,23 +168,6 @@ uint64_t wb__core_usable_since(const struct object *o)
 	return o->cur && o->cur->is_active ? o->cur->active_ns : wb__core_usable_at(o);
 }
 
-/* Flows that are only there for readers of what is held: readers ask again, and find a new one. */
-static void stop_kept_flows(struct object *o, const struct epoch *e)
-{
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && (!e || o->flow_epoch[i] == e) && !o->flow_stopped[i] &&
-			wb__core_flow_is_kept(o, i)) {
-			wb_flow_stop(o->flow[i]);
-			o->flow_stopped[i] = true;
-		}
-	wb__core_flows_reap(o);
-}
-
-void wb__core_stop_kept_flows(struct object *o)
-{
-	stop_kept_flows(o, NULL);
-}
-
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
 uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 {
@@ -216,7 +175,7 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 
 	if (o->prev && o->cur->is_active && o->cur->has_begun) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
-		stop_kept_flows(o, o->prev);
+		wb__core_stop_kept_flows(o, o->prev);
 		if (!epoch_in_use(o, o->prev)) {
 			wb__core_wire_flush(o->prev);
 			epoch_destroy(o->prev);
@@ -337,15 +296,13 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	rc = wb_slots_init(&slots, base, bytes, e->plan->chunk_bytes, share, err);
 	if (rc < 0)
 		return rc;
-	stop_kept_flows(o, NULL);
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i]) {
-			wb_slots_finish(&slots);
-			return wb_err_set(err, -EBUSY,
-				"the plan's chunks changed to %u bytes while a transfer is in "
-				"flight",
-				e->plan->chunk_bytes);
-		}
+	wb__core_stop_kept_flows(o, NULL);
+	if (wb__core_has_flow(o)) {
+		wb_slots_finish(&slots);
+		return wb_err_set(err, -EBUSY,
+			"the plan's chunks changed to %u bytes while a transfer is in flight",
+			e->plan->chunk_bytes);
+	}
 	wb_slots_finish(&o->slots);
 	o->slots = slots;
 	o->slot_bytes = e->plan->chunk_bytes;
@@ -478,7 +435,7 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 		wb__core_lead_hand_over(l); /* the next try to install finds it asking */
 	}
 	wb__core_leader_hand_over(e);
-	stop_kept_flows(o, e);
+	wb__core_stop_kept_flows(o, e);
 }
 
 int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,

@@ -1,108 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flows of an object: made on first need, kept while somebody may read from them. */
-#include "transfer/internal.h"
+#include "transfer/flows.h"
+
+#include "transfer/epoch.h"
+#include "transfer/link.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/trainers.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <string.h>
 
 static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (e->obj->flow[i] == f)
-			return e->obj->flow_epoch[i];
+	for_flow (e->obj, x)
+		if (x->flow == f)
+			return x->e;
 	return e;
 }
 
 static wb_conn_t env_conn(void *ctx, uint32_t domain)
 {
-	struct epoch *e = ctx;
-	struct wb_core *c = e->obj->core;
-	struct link *l = &e->link[domain];
-	const struct wb_roster_agent *to = &e->r.agent[domain];
-	struct wb_xport_peer peer;
-
-	if (l->up)
-		return l->conn;
-	l->is_wanted = true;
-	if (l->conn || now_ns(c) < l->retry_ns || to->is_absent || to->is_foreign)
-		return 0;
-	peer = (struct wb_xport_peer){
-		.name = to->name,
-		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
-		.epoch = e->xp,
-	};
-	l->backoff_ns =
-		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
-	/* A trainer that is gone was everybody's source. */
-	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
-	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
-		l->conn = 0;
-		wb__core_link_failed(e, domain);
-	}
-	return 0;
-}
-
-void wb__core_link_failed(struct epoch *e, uint32_t agent)
-{
-	struct link *l = &e->link[agent];
-	uint32_t n = e->r.agent[agent].n_addr;
-
-	if (l->up || n < 2)
-		return;
-	l->at = (l->at + 1) % n;
-	if (l->at) /* the other address has not been asked yet: no reason to wait */
-		l->retry_ns = 0;
-}
-
-/* What an agent that is not there would have sent comes from others, or not at all: nobody waits
- * for the deadline of the whole transfer. */
-static void lose_agent(struct epoch *e, uint32_t agent)
-{
-	struct object *o = e->obj;
-
-	wb__core_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		for (uint32_t w = 0; o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
-				     w < e->plan->n_worker;
-			w++)
-			if (e->plan->worker[w].domain == agent)
-				wb_flow_lose_worker(o->flow[i], w);
-}
-
-static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
-{
-	struct link *l = &e->link[agent];
-	/* It began anew: nobody is told of a plan when a newer one is active. */
-	bool in_vain = l->is_unknown && e == e->obj->prev && e->obj->cur->is_active;
-
-	if (!l->is_wanted) {
-		l->wanted_ns = 0;
-		return 0;
-	}
-	l->is_wanted = false;
-	if (!l->wanted_ns)
-		l->wanted_ns = now;
-	if (in_vain || now >= l->wanted_ns + CORE_LINK_NS) {
-		l->wanted_ns = 0;
-		lose_agent(e, agent);
-		return now + WB_NS_PER_MS;
-	}
-	/* While it is dialled, an event says how that ends. */
-	return l->conn ? l->wanted_ns + CORE_LINK_NS
-		       : WB_MIN(l->wanted_ns + CORE_LINK_NS, WB_MAX(l->retry_ns, now + 1));
-}
-
-uint64_t wb__core_links_tick(struct object *o, uint64_t now)
-{
-	uint64_t next = 0;
-
-	for (int k = 0; k < 2; k++) {
-		struct epoch *e = k ? o->prev : o->cur;
-
-		for (uint32_t a = 0; e && a < e->r.n_agent; a++)
-			next = sooner(next, link_tick(e, a, now));
-	}
-	return next;
+	return wb__core_link_conn(ctx, domain);
 }
 
 static bool env_is_foreign(void *ctx, uint32_t domain)
@@ -153,7 +73,7 @@ static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struc
 	wb__core_party_failed(epoch_of_flow(ctx, f), f, local, err);
 }
 
-int wb__core_flow_env_init(struct epoch *e)
+void wb__core_flow_env_init(struct epoch *e)
 {
 	e->fenv = (struct wb_flow_env){
 		.ctx = e,
@@ -168,12 +88,10 @@ int wb__core_flow_env_init(struct epoch *e)
 		.on_failed = env_failed,
 		.on_snapped = env_snapped,
 	};
-	return 0;
 }
 
 uint64_t wb__core_seed(const struct object *o, uint64_t transfer)
 {
-	/* Both sides compute it: an old slot's data fails by its seed. */
 	return wb_hash64(o->uid, strlen(o->uid), transfer) | 1;
 }
 
@@ -205,10 +123,9 @@ static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 {
 	const struct wb_flow *sums = NULL;
 
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (e->obj->flow[i] && e->obj->flow[i] != f &&
-			wb_flow_transfer(e->obj->flow[i]) == wb_flow_transfer(f))
-			sums = e->obj->flow[i];
+	for_flow (e->obj, x)
+		if (x->flow != f && wb_flow_transfer(x->flow) == wb_flow_transfer(f))
+			sums = x->flow;
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->w.role == WB_ROLE_ROLLOUT &&
 			e->member[i]->held_transfer == wb_flow_transfer(f) &&
@@ -219,21 +136,27 @@ static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 			wb_flow_close_source(f, i);
 }
 
+static struct flow_slot *free_slot(struct object *o)
+{
+	for (size_t i = 0; i < CORE_FLOWS_MAX; i++)
+		if (!o->flows[i].flow)
+			return &o->flows[i];
+	return NULL;
+}
+
 static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged, bool make)
 {
 	struct object *o = e->obj;
 	struct wb_flow_opts opts;
-	int at = -1;
+	struct flow_slot *at;
 
-	for (int i = 0; i < CORE_FLOWS_MAX; i++) {
-		if (o->flow[i] && o->flow_epoch[i] == e && !o->flow_stopped[i] &&
-			o->flow_staged[i] == staged && wb_flow_transfer(o->flow[i]) == transfer)
-			return o->flow[i];
-		if (!o->flow[i] && at < 0)
-			at = i;
-	}
+	for_flow (o, x)
+		if (x->e == e && !x->is_stopped && x->is_staged == staged &&
+			wb_flow_transfer(x->flow) == transfer)
+			return x->flow;
+	at = free_slot(o);
 	/* Cut for a newer plan, with smaller chunks? */
-	if (!make || at < 0 || e->plan->chunk_bytes > o->slot_bytes)
+	if (!make || !at || e->plan->chunk_bytes > o->slot_bytes)
 		return NULL;
 	opts = (struct wb_flow_opts){
 		.local = staged ? e->staged : e->local,
@@ -246,14 +169,14 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.window = o->core->o.window,
 		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
 	};
-	if (wb_flow_create(&opts, &o->flow[at], NULL) < 0)
+	if (wb_flow_create(&opts, &at->flow, NULL) < 0)
 		return NULL;
-	o->flow_epoch[at] = e;
-	o->flow_stopped[at] = false;
-	o->flow_staged[at] = staged;
-	mark_sources(e, o->flow[at], staged);
-	adopt_orphans(o->core, o->flow[at], e);
-	return o->flow[at];
+	at->e = e;
+	at->is_stopped = false;
+	at->is_staged = staged;
+	mark_sources(e, at->flow, staged);
+	adopt_orphans(o->core, at->flow, e);
+	return at->flow;
 }
 
 const char *wb__core_no_flow(const struct epoch *e)
@@ -295,51 +218,98 @@ struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint
 	return flow_get(e, transfer, staged, holds);
 }
 
+static void stop(struct flow_slot *x)
+{
+	wb_flow_stop(x->flow);
+	x->is_stopped = true;
+}
+
 void wb__core_flows_retire(struct object *o, uint64_t below)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below) {
-			wb_flow_stop(o->flow[i]);
-			o->flow_stopped[i] = true;
-		}
+	for_flow (o, x)
+		if (!x->is_stopped && wb_flow_transfer(x->flow) < below)
+			stop(x);
 }
 
-static bool in_use(const struct object *o, int i)
+static bool in_use(const struct object *o, const struct flow_slot *x)
 {
-	const struct epoch *e = o->flow_epoch[i];
-
-	if (o->trainers.flow == o->flow[i])
+	if (o->trainers.flow == x->flow)
 		return true;
-	for (uint32_t en = 0; en < e->r.n_engine; en++)
-		if (e->party[en].flow == o->flow[i] && e->party[en].state != PARTY_NONE)
+	for (uint32_t en = 0; en < x->e->r.n_engine; en++)
+		if (x->e->party[en].flow == x->flow && x->e->party[en].state != PARTY_NONE)
 			return true;
 	return false;
 }
 
-static bool is_held(const struct object *o, int i)
+static bool is_held(const struct flow_slot *x)
 {
-	const struct epoch *e = o->flow_epoch[i];
-
-	for (uint32_t w = 0; w < e->local->n; w++)
-		if (e->member[w] && e->member[w]->held_transfer == wb_flow_transfer(o->flow[i]))
+	for (uint32_t w = 0; w < x->e->local->n; w++)
+		if (x->e->member[w] && x->e->member[w]->held_transfer == wb_flow_transfer(x->flow))
 			return true;
 	return false;
-}
-
-bool wb__core_flow_is_kept(const struct object *o, int flow)
-{
-	return !in_use(o, flow);
 }
 
 void wb__core_flows_prune(struct object *o, uint64_t below)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && !o->flow_stopped[i] && wb_flow_transfer(o->flow[i]) < below &&
-			!in_use(o, i) && !is_held(o, i)) {
-			wb_flow_stop(o->flow[i]);
-			o->flow_stopped[i] = true;
-		}
+	for_flow (o, x)
+		if (!x->is_stopped && wb_flow_transfer(x->flow) < below && !in_use(o, x) &&
+			!is_held(x))
+			stop(x);
 	wb__core_flows_reap(o);
+}
+
+void wb__core_stop_kept_flows(struct object *o, const struct epoch *e)
+{
+	for_flow (o, x)
+		if ((!e || x->e == e) && !x->is_stopped && !in_use(o, x))
+			stop(x);
+	wb__core_flows_reap(o);
+}
+
+bool wb__core_flow_uses(const struct flow_slot *x, const struct worker *w)
+{
+	for (uint32_t i = 0; i < x->e->local->n; i++)
+		if (x->e->member[i] == w && wb_flow_uses(x->flow, i))
+			return true;
+	return false;
+}
+
+bool wb__core_flows_use(const struct worker *w)
+{
+	if (!w->obj)
+		return false;
+	for_flow (w->obj, x)
+		if (wb__core_flow_uses(x, w))
+			return true;
+	return false;
+}
+
+/* The others may still need the flow (another engine of this pod, a feed), so only the worker's
+ * part ends; the flow's memory of it goes when the flow is idle. */
+static void drop_worker(struct flow_slot *x, const struct worker *w)
+{
+	const struct epoch *e = x->e;
+	bool others = false, known = false, serves = false;
+
+	for (uint32_t i = 0; i < e->local->n; i++) {
+		if (e->member[i] == w && wb_flow_image_is_whole(x->flow, i)) {
+			serves = true; /* what it had to send is here */
+		} else if (e->member[i] == w) {
+			known = true;
+			wb_flow_close_source(x->flow, i);
+			wb_flow_drop_sink(x->flow, i);
+		} else {
+			others |= e->member[i] && !e->member[i]->gone;
+		}
+	}
+	if (known && !others && !serves && !x->is_stopped)
+		stop(x);
+}
+
+void wb__core_flows_drop_worker(struct object *o, const struct worker *w)
+{
+	for_flow (o, x)
+		drop_worker(x, w);
 }
 
 /* Who still has its name must not touch it: its workers are gone, or it was overtaken. */
@@ -358,45 +328,41 @@ static void forget_flow(struct object *o, const struct wb_flow *f)
 
 void wb__core_flows_reap(struct object *o)
 {
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		if (o->flow[i] && o->flow_stopped[i] && wb_flow_is_idle(o->flow[i])) {
-			forget_flow(o, o->flow[i]);
-			wb_flow_destroy(o->flow[i]);
-			o->flow[i] = NULL;
-			o->flow_epoch[i] = NULL;
+	for_flow (o, x)
+		if (x->is_stopped && wb_flow_is_idle(x->flow)) {
+			forget_flow(o, x->flow);
+			wb_flow_destroy(x->flow);
+			*x = (struct flow_slot){0};
 		}
 }
 
-/*
- * Before parameters or areas of an engine change: nobody may be reading them for an older transfer,
- * and nothing of an older one may still land there.  True when quiet; @cut drops the connections
- * (revocation).
- */
+static bool is_quiet(const struct flow_slot *x, const struct worker *w, bool cut)
+{
+	int32_t at = -1;
+
+	for (uint32_t j = 0; j < x->e->local->n; j++)
+		if (x->e->member[j] == w)
+			at = (int32_t)j;
+	if (at < 0)
+		return true;
+	wb_flow_close_source(x->flow, (uint32_t)at);
+	if (!wb_flow_uses(x->flow, (uint32_t)at))
+		return true;
+	if (cut)
+		wb_flow_cut_worker(x->flow, (uint32_t)at);
+	return false;
+}
+
 bool wb__core_flows_quiet(
 	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut)
 {
-	struct object *o = e->obj;
 	bool quiet = true;
 
-	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
-		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer ||
-			o->flow_staged[f] != (what == QUIET_AREAS))
+	for_flow (e->obj, x) {
+		if (wb_flow_transfer(x->flow) >= transfer || x->is_staged != (what == QUIET_AREAS))
 			continue;
-		for_party_worker (e, engine, i) {
-			int32_t at = -1;
-
-			for (uint32_t j = 0; j < o->flow_epoch[f]->local->n; j++)
-				if (o->flow_epoch[f]->member[j] == e->member[i])
-					at = (int32_t)j;
-			if (at < 0)
-				continue;
-			wb_flow_close_source(o->flow[f], (uint32_t)at);
-			if (wb_flow_uses(o->flow[f], (uint32_t)at)) {
-				quiet = false;
-				if (cut)
-					wb_flow_cut_worker(o->flow[f], (uint32_t)at);
-			}
-		}
+		for_party_worker (e, engine, i)
+			quiet &= is_quiet(x, e->member[i], cut);
 	}
 	return quiet;
 }

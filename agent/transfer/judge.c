@@ -5,8 +5,13 @@
  * that a killed and restarted one keeps its word.  The same file keeps the greatest number that a
  * leader here has given to a transfer: none may be used twice.
  */
+#include "transfer/judge.h"
+
 #include "base/log.h"
-#include "transfer/internal.h"
+#include "proto/peers.h"
+#include "transfer/ballot.h"
+#include "transfer/epoch.h"
+#include "transfer/object.h"
 
 #include <errno.h>
 #include <stdio.h>

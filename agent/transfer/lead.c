@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lead of an engine: brings its parties to one poll, opens them, and decides their end. */
-#include "transfer/internal.h"
+#include "transfer/lead.h"
+
+#include "proto/peers.h"
+#include "transfer/ballot.h"
+#include "transfer/doubt.h"
+#include "transfer/epoch.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/resume.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>

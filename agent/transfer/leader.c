@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The leader of a transfer: starts it when all trainers have asked, lets them go when the receive
  * stage is verified, and knows the outcome of each engine.  Feeds have a leader of their own. */
-#include "transfer/internal.h"
+#include "transfer/leader.h"
+
+#include "proto/peers.h"
+#include "transfer/ballot.h"
+#include "transfer/epoch.h"
+#include "transfer/judge.h"
+#include "transfer/object.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,11 +20,6 @@ static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
 		.version = l->version,
 		.feed = l->is_feed,
 		.source = l->source_engine};
-}
-
-bool wb__core_has_trainer(const struct epoch *e, uint32_t agent)
-{
-	return e->trains[agent];
 }
 
 static void to_trainers(const struct leader *l, struct wb_msg_peer *m)

@@ -1,213 +1,142 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Control messages between two agents of an epoch come in order and once, or the peer is down.
- *
- * The channel below may break and be made again without anybody hearing of it; what was under way
- * is lost then.  So messages are numbered and kept until the peer has confirmed them.  What is
- * given up (the peer was called down, or answered none of many tries) is skipped: `base` is the
- * first number still kept, and a peer that finds some missing calls the sender down as well, for
- * the transfers that these can have been about: a younger one, which began before the peer heard of
- * the gap, loses nothing.  It is told so until it has confirmed that, since nothing else may
- * follow: who waits must not wait for ever.
- */
-#include "transfer/internal.h"
+/* Bulk connections to the other agents of an epoch: dialled on first need, given up by name. */
+#include "transfer/link.h"
 
-#define RESEND_MIN_NS (600 * WB_NS_PER_MS)
-#define RESEND_MAX_NS (2 * WB_NS_PER_S)
-#define GAP_MAX_NS (60 * WB_NS_PER_S) /* it may be dead for as long as this plan lives */
-#define CONFIRM_NS (200 * WB_NS_PER_MS) /* most answers are confirmations anyway */
-/* About 10 s of our own time: a stopped process must not give up what it could not send again. */
-#define TRIES_MAX 6
+#include "transfer/epoch.h"
+#include "transfer/object.h"
 
-struct kept {
-	struct kept *next;
-	uint64_t seq;
-	uint32_t tries;
-	uint8_t *bytes;
-	size_t len;
-};
+#include <stdio.h>
 
-static void drop_first(struct wire *w)
+/* One that was never up: the peer's next address. */
+static void failed(struct epoch *e, uint32_t agent)
 {
-	struct kept *k = w->head;
+	struct link *l = &e->link[agent];
+	uint32_t n = e->r.agent[agent].n_addr;
 
-	w->head = k->next;
-	if (!w->head)
-		w->tail = NULL;
-	wb_free(k->bytes);
-	wb_free(k);
-}
-
-void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now)
-{
-	w->is_down = true;
-	w->skipped = WB_MAX(highest, w->sent_transfer);
-	if (!w->gap_ns) {
-		w->tx_seq++; /* one that is missing, whatever else is */
-		w->gap_ns = now + 1;
-		w->gap_backoff_ns = RESEND_MIN_NS;
-	}
-	while (w->head)
-		drop_first(w);
-	w->resend_ns = w->confirm_ns = 0;
-}
-
-static void keep(struct wire *w, const struct wb_msg_peer *m, uint64_t now)
-{
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
-	struct kept *k = wb_zalloc(1, sizeof(*k));
-	struct wb_buf b;
-
-	wb_buf_init(&b, 1u << 20);
-	if (!k || wb_msg_encode_bin(&f, m, &b, NULL) < 0 ||
-		wb_buf_take(&b, &k->bytes, &k->len) < 0) {
-		wb_buf_finish(&b); /* it goes out once, as before */
-		wb_free(k);
+	if (l->up || n < 2)
 		return;
-	}
-	k->seq = m->seq;
-	if (w->tail)
-		w->tail->next = k;
-	else
-		w->head = k;
-	w->tail = k;
-	if (!w->resend_ns) {
-		w->backoff_ns = RESEND_MIN_NS;
-		w->resend_ns = now + w->backoff_ns;
-	}
+	l->at = (l->at + 1) % n;
+	if (l->at) /* the other address has not been asked yet: no reason to wait */
+		l->retry_ns = 0;
 }
 
-static void send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent)
 {
-	struct wire *w = &e->wire[agent];
-	const struct wb_core *c = e->obj->core;
+	struct wb_core *c = e->obj->core;
+	struct link *l = &e->link[agent];
+	const struct wb_roster_agent *to = &e->r.agent[agent];
+	struct wb_xport_peer peer;
 
-	m->base = w->head ? w->head->seq : w->tx_seq + 1;
-	m->ack = w->rx_seq;
-	m->skipped = w->skipped;
-	w->confirm_ns = 0;
-	c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
-}
-
-void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
-{
-	struct wire *w = &e->wire[agent];
-
-	m->seq = ++w->tx_seq;
-	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
-	keep(w, m, now_ns(e->obj->core));
-	send(e, agent, m);
-}
-
-bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap)
-{
-	struct wire *w = &e->wire[from];
-	uint64_t now = now_ns(e->obj->core);
-
-	while (w->head && w->head->seq <= m->ack) {
-		drop_first(w);
-		w->backoff_ns = RESEND_MIN_NS;
-		w->resend_ns = w->head ? now + w->backoff_ns : 0;
-	}
-	w->is_down = false;
-	if (w->head)
-		w->head->tries = 0; /* it was silent, stopped perhaps, and is not any more */
-	if (m->ack >= w->tx_seq)
-		w->gap_ns = 0;
-	*has_gap = m->base > w->rx_seq + 1;
-	if (*has_gap)
-		w->rx_seq = m->base - 1;
-	if (!m->seq && !*has_gap)
-		return m->kind != WBP_PEER_CONFIRM; /* an older agent does not number */
-	if (!w->confirm_ns)
-		w->confirm_ns = now + CONFIRM_NS;
-	if (!m->seq)
-		return false;
-	if (m->seq != w->rx_seq + 1)
-		return false; /* known, or one before it is missing: it comes again */
-	w->rx_seq = m->seq;
-	return true;
-}
-
-static void confirm(struct epoch *e, uint32_t agent)
-{
-	struct wb_msg_peer m = {
-		.kind = WBP_PEER_CONFIRM,
-		.uid = e->r.uid,
-		.term = e->r.term,
-		.number = e->r.number,
+	if (l->up)
+		return l->conn;
+	l->is_wanted = true;
+	if (l->conn || now_ns(c) < l->retry_ns || to->is_absent || to->is_foreign)
+		return 0;
+	peer = (struct wb_xport_peer){
+		.name = to->name,
+		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
+		.epoch = e->xp,
 	};
-
-	send(e, agent, &m);
+	l->backoff_ns =
+		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
+	/* A trainer that is gone was everybody's source. */
+	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
+	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
+		l->conn = 0;
+		failed(e, agent);
+	}
+	return 0;
 }
 
-static void resend(struct epoch *e, uint32_t agent, uint64_t now)
+void wb__core_link_up(struct epoch *e, wb_conn_t conn)
 {
-	struct wire *w = &e->wire[agent];
+	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+		struct link *l = &e->link[a];
 
-	if (w->head && w->head->tries++ == TRIES_MAX) {
-		wb_core_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
-			"it confirmed nothing");
-		return;
-	}
-	for (struct kept *k = w->head; k; k = k->next) {
-		struct wb_frame f;
-		struct wb_msg_peer m;
-		const uint8_t *body;
-
-		if (wb_frame_check(k->bytes, k->len, &f, &body, NULL) < 0 ||
-			wb_msg_decode_bin(&f, body, &m, NULL) < 0)
+		if (l->conn != conn)
 			continue;
-		send(e, agent, &m);
-		wb_msg_free(WBP_PEER, &m);
+		l->up = true;
+		l->is_unknown = false;
+		l->wanted_ns = 0;
+		l->backoff_ns = 0;
+		for_flow (e->obj, x)
+			if (x->e == e && !x->is_stopped)
+				wb_flow_conn_up(x->flow, a);
 	}
-	w->backoff_ns = WB_MIN(w->backoff_ns * 2, RESEND_MAX_NS);
-	w->resend_ns = w->head ? now + w->backoff_ns : 0;
 }
 
-void wb__core_wire_flush(struct epoch *e)
+/* Who waits in vain later says what became of the connection. */
+static void note_loss(const struct object *o, struct link *l, const struct wb_xport_event *ev)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (e->wire[a].confirm_ns)
-			confirm(e, a);
+	if (l->lost_transfer != o->highest)
+		l->n_lost = 0;
+	l->lost_transfer = o->highest;
+	l->n_lost++;
+	snprintf(l->lost, sizeof(l->lost), "%s", ev->reason ? ev->reason : wb_strerror(ev->code));
 }
 
-bool wb__core_wire_keeps(const struct wire *w, uint64_t seq)
+void wb__core_link_down(struct epoch *e, const struct wb_xport_event *ev)
 {
-	return w->head && w->head->seq <= seq;
+	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+		struct link *l = &e->link[a];
+
+		if (l->conn != ev->conn)
+			continue;
+		l->conn = 0;
+		failed(e, a);
+		l->up = false;
+		l->is_unknown = ev->code == WB_ESTALE;
+		note_loss(e->obj, l, ev);
+		wb__core_trace(
+			e->obj, "connection lost", e->r.agent[a].name, 0, (uint64_t)-ev->code);
+	}
 }
 
-bool wb__core_wire_is_busy(const struct epoch *e)
+/* What an agent that is not there would have sent comes from others, or not at all: nobody waits
+ * for the deadline of the whole transfer. */
+static void lose_agent(struct epoch *e, uint32_t agent)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (e->wire[a].head && !e->wire[a].is_down) /* no plan waits for the dead */
-			return true;
-	return false;
+	struct object *o = e->obj;
+
+	wb__core_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
+	for_flow (o, x)
+		for (uint32_t w = 0; x->e == e && !x->is_stopped && w < e->plan->n_worker; w++)
+			if (e->plan->worker[w].domain == agent)
+				wb_flow_lose_worker(x->flow, w);
 }
 
-uint64_t wb__core_wire_tick(struct object *o, uint64_t now)
+static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
+{
+	struct link *l = &e->link[agent];
+	/* It began anew: nobody is told of a plan when a newer one is active. */
+	bool in_vain = l->is_unknown && e == e->obj->prev && e->obj->cur->is_active;
+
+	if (!l->is_wanted) {
+		l->wanted_ns = 0;
+		return 0;
+	}
+	l->is_wanted = false;
+	if (!l->wanted_ns)
+		l->wanted_ns = now;
+	if (in_vain || now >= l->wanted_ns + CORE_LINK_NS) {
+		l->wanted_ns = 0;
+		lose_agent(e, agent);
+		return now + WB_NS_PER_MS;
+	}
+	/* While it is dialled, an event says how that ends. */
+	return l->conn ? l->wanted_ns + CORE_LINK_NS
+		       : WB_MIN(l->wanted_ns + CORE_LINK_NS, WB_MAX(l->retry_ns, now + 1));
+}
+
+uint64_t wb__core_links_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t a = 0; e && a < e->r.n_agent; a++) {
-			struct wire *w = &e->wire[a];
-
-			if (w->resend_ns && now >= w->resend_ns)
-				resend(e, a, now);
-			if (w->gap_ns && now >= w->gap_ns) {
-				confirm(e, a);
-				w->gap_ns = now + w->gap_backoff_ns;
-				w->gap_backoff_ns = WB_MIN(w->gap_backoff_ns * 2, GAP_MAX_NS);
-			}
-			if (w->confirm_ns && now >= w->confirm_ns)
-				confirm(e, a);
-			next = sooner(next, w->resend_ns);
-			next = sooner(next, w->gap_ns);
-			next = sooner(next, w->confirm_ns);
-		}
+		for (uint32_t a = 0; e && a < e->r.n_agent; a++)
+			next = sooner(next, link_tick(e, a, now));
 	}
 	return next;
 }

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A party: the workers of one engine that live in this agent, on their way through a transfer. */
-#include "transfer/internal.h"
+#include "transfer/party.h"
+
+#include "proto/peers.h"
+#include "transfer/doubt.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/object.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ends the run of a party from outside: a lead that is gone, a newer plan, a deadline. */
-#include "transfer/internal.h"
+#include "transfer/party.h"
+
+#include "transfer/doubt.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/link.h"
+#include "transfer/object.h"
 
 #include <errno.h>
 #include <stdio.h>

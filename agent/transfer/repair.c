@@ -5,7 +5,11 @@
  * stands in its update until a transfer repairs it, and no longer than the deadline of a transfer
  * after the last one that did not.
  */
-#include "transfer/internal.h"
+#include "transfer/worker.h"
+
+#include "transfer/epoch.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,13 @@
  * A new plan after an agent was lost: staging areas outlive agents, so each party says what its
  * areas hold, and the engine's lead takes up a transfer that was whole and has no end yet.
  */
-#include "transfer/internal.h"
+#include "transfer/resume.h"
+
+#include "proto/peers.h"
+#include "transfer/epoch.h"
+#include "transfer/lead.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
 
 #include <string.h>
 

@@ -3,8 +3,11 @@
  * Who is who in an epoch, by its plan and roster, and whether a message is its sender's to say.
  * What it means at this moment is the receiver's to know: this looks at no run's state.
  */
+#include "transfer/epoch.h"
+
 #include "base/log.h"
-#include "transfer/internal.h"
+#include "proto/peers.h"
+#include "transfer/object.h"
 
 #include <errno.h>
 
@@ -60,6 +63,11 @@ static uint32_t roles_of(const struct epoch *e, uint32_t agent, const struct wb_
 	if (e->has_party[bit / 8] >> bit % 8 & 1)
 		roles |= WBP_ROLE_PARTY;
 	return roles;
+}
+
+bool wb__core_has_trainer(const struct epoch *e, uint32_t agent)
+{
+	return e->trains[agent];
 }
 
 bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

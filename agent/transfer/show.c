@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What others may know of the objects here: for HELLO, status pages and who waits for an end. */
-#include "transfer/internal.h"
+#include "transfer/epoch.h"
+#include "transfer/leader.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/trainers.h"
 
 #include <string.h>
 
@@ -65,6 +69,13 @@ bool wb__core_is_moving(const struct object *o)
 			if (e->party[i].state != PARTY_NONE)
 				return true;
 	}
+	return false;
+}
+
+bool wb__core_has_flow(struct object *o)
+{
+	for_flow (o, x)
+		return true;
 	return false;
 }
 

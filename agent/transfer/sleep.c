@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's memory that goes away for a while (release_memory), while its place in the plan stays.
  */
-#include "transfer/internal.h"
+#include "transfer/worker.h"
+
+#include "proto/peers.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/trainers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -118,9 +125,7 @@ int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err)
 	w->area.head = NULL;
 	if (w->obj) {
 		wb__core_digest_cancel(w->obj);
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			if (w->obj->flow[i])
-				wb__core_flow_drop_worker(w->obj, i, w);
+		wb__core_flows_drop_worker(w->obj, w);
 		wb__core_flows_reap(w->obj);
 		wb__core_trace(w->obj, "memory released", w->w.name, 0, 0);
 	}
@@ -132,10 +137,7 @@ bool wb_core_is_quiet(const struct wb_core *c, uint32_t worker)
 {
 	const struct worker *w = wb__core_worker(c, worker);
 
-	for (int i = 0; w && w->obj && i < CORE_FLOWS_MAX; i++)
-		if (w->obj->flow[i] && wb__core_flow_uses(w->obj, i, w))
-			return false;
-	return true;
+	return !w || !wb__core_flows_use(w);
 }
 
 bool wb_core_is_asleep(const struct wb_core *c, uint32_t worker)

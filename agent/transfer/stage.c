@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A staged party: receives into areas while its workers run, and has them install at the stop. */
-#include "transfer/internal.h"
+#include "transfer/party.h"
+
+#include "transfer/ballot.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/object.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a transfer meant for each worker of this agent: when it stood still, and for what. */
-#include "transfer/internal.h"
+#include "transfer/epoch.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/trainers.h"
+#include "transfer/worker.h"
 
 enum { DRAIN, BEFORE, WIRE, INSTALL, AFTER, PHASES };
 

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer workers of this agent: ask the leader, serve their parameters, let them go. */
-#include "transfer/internal.h"
+#include "transfer/trainers.h"
+
+#include "proto/peers.h"
+#include "transfer/doubt.h"
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/object.h"
+#include "transfer/wire.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -133,15 +141,19 @@ void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
 	offer_next(w->obj);
 }
 
+void wb__core_trainers_forget(struct trainers *t)
+{
+	t->state = TRAINERS_IDLE;
+	t->e = NULL;
+}
+
 /* A new plan: a question that was not answered is asked again under it. */
 void wb__core_trainers_replanned(struct epoch *e)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (t->state == TRAINERS_ASKED && t->e != e) {
-		t->state = TRAINERS_IDLE;
-		t->e = NULL;
-	}
+	if (t->state == TRAINERS_ASKED && t->e != e)
+		wb__core_trainers_forget(t);
 	if (e == e->obj->cur)
 		ask(e->obj);
 }

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits for whom, in sentences: each wait has a name and an end. */
+#include "transfer/object.h"
+
 #include "base/buf.h"
-#include "transfer/internal.h"
+#include "transfer/ballot.h"
+#include "transfer/epoch.h"
+#include "transfer/lead.h"
+#include "transfer/leader.h"
+#include "transfer/party.h"
+#include "transfer/trainers.h"
+#include "transfer/worker.h"
 
 #include <stdio.h>
 #include <string.h>

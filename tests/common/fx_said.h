@@ -10,7 +10,10 @@
 
 #include "base/base.h"
 #include "base/log.h"
+#include "proto/peers.h"
+#include "transfer/epoch.h"
 #include "transfer/internal.h"
+#include "transfer/wire.h"
 
 #include <check.h>
 #include <errno.h>

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/log.h"
+#include "transfer/epoch.h"
 #include "transfer/internal.h"
 
 #include <check.h>

@@ -449,9 +449,8 @@ START_TEST(flows_of_older_transfers_end_with_a_commit)
 	commits(1);
 	commits(2);
 	for (uint32_t a = 0; a < w.n_agent; a++)
-		for (int i = 0; i < CORE_FLOWS_MAX; i++)
-			ck_assert(!object_of(a)->flow[i] || object_of(a)->flow_stopped[i] ||
-				  wb_flow_transfer(object_of(a)->flow[i]) == 2);
+		for_flow (object_of(a), x)
+			ck_assert(x->is_stopped || wb_flow_transfer(x->flow) == 2);
 	end();
 }
 END_TEST

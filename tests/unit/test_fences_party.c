@@ -325,16 +325,13 @@ END_TEST
 /* Flows of older transfers that touch what agent @a's engine holds. */
 static bool is_read(uint32_t a, uint64_t transfer, bool areas)
 {
-	const struct object *o = object_of(a);
+	struct object *o = object_of(a);
 
-	for (int f = 0; f < CORE_FLOWS_MAX; f++) {
-		const struct epoch *e = o->flow_epoch[f];
-
-		if (!o->flow[f] || wb_flow_transfer(o->flow[f]) >= transfer ||
-			o->flow_staged[f] != areas)
+	for_flow (o, x) {
+		if (wb_flow_transfer(x->flow) >= transfer || x->is_staged != areas)
 			continue;
-		for (uint32_t i = 0; i < e->local->n; i++)
-			if (wb_flow_uses(o->flow[f], i))
+		for (uint32_t i = 0; i < x->e->local->n; i++)
+			if (wb_flow_uses(x->flow, i))
 				return true;
 	}
 	return false;
@@ -544,12 +541,12 @@ START_TEST(what_is_held_is_read_where_it_is)
 	area_of(LEAD)->transfer = 2;
 	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
 	ck_assert_ptr_nonnull(f);
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		ck_assert(obj->flow[i] != f || !obj->flow_staged[i]);
+	for_flow (obj, x)
+		ck_assert(x->flow != f || !x->is_staged);
 	area_of(LEAD)->transfer = 1;
 	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
-	for (int i = 0; i < CORE_FLOWS_MAX; i++)
-		ck_assert(obj->flow[i] != f || obj->flow_staged[i]);
+	for_flow (obj, x)
+		ck_assert(x->flow != f || x->is_staged);
 	end();
 }
 END_TEST

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_EPOCH_H
+#define WB_TRANSFER_EPOCH_H
+/*
+ * An epoch: a plan and its roster, as far as they concern this agent.  Owned by its object, which
+ * keeps two: the newest installed and the one before.  It owns the runs of its engines (parties and
+ * leads), the wires and links to its agents, and its images.
+ *
+ * Active once ACTIVATE came, or any message of a transfer under it; never inactive again.  The plan
+ * before goes once a transfer has begun under an active one (`has_begun`) and nothing uses it.
+ * Invariant: `member[i]` is a worker of this agent or, once it has left, NULL.
+ */
+#include "transfer/lead.h"
+#include "transfer/object.h"
+#include "transfer/party.h"
+#include "transfer/worker.h"
+
+#define CORE_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
+
+struct epoch {
+	struct object *obj;
+	struct wb_roster r;
+	struct wb_plan *plan;
+	struct wb_local *local; /* parameters */
+	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
+	struct worker **member; /* by local index */
+	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
+	bool *trains, *leads; /* by agent: has trainer workers; leads an engine */
+	uint8_t *has_party; /* bit engine * n_agent + agent: has workers of the engine */
+	struct link *link; /* by agent */
+	struct wire *wire; /* by agent */
+	struct wb_xport_epoch xp;
+	struct wb_flow_env fenv;
+	uint32_t me; /* this agent's number in the roster */
+	bool is_active;
+	uint64_t ready_ns; /* when it was installed */
+	uint64_t active_ns; /* when it became active */
+	uint64_t seen; /* transfers up to this number have begun: of them only holders have anything
+			*/
+	bool has_begun; /* a transfer: the plan before may go */
+	uint32_t n_refused; /* leader: refusals of what trainers asked */
+	uint32_t refused_seen; /* trainers: the last of those they heard of */
+	bool is_announced; /* leader: the trainers know that it is active */
+	uint64_t served; /* transfer: the greatest that trainers here were opened for */
+	struct party *party; /* by engine */
+	struct lead *lead; /* by engine */
+	struct trigger *trigger; /* by agent */
+};
+
+/* Workers of @engine in this agent: for each local index i of a rollout of the engine. */
+#define for_party_worker(e, en, i)                                                                 \
+	for (uint32_t i = 0; i < (e)->local->n; i++)                                               \
+		if ((e)->plan->worker[(e)->local->member[i].plan_worker].role ==                   \
+				WB_ROLE_ROLLOUT &&                                                 \
+			(e)->plan->worker[(e)->local->member[i].plan_worker].engine == (en))
+
+/** active_epoch - the newest plan that is active; NULL = none.  An operator may send a plan and
+ *  never activate it: it died, or those it planned without came back. */
+static inline struct epoch *active_epoch(const struct object *o)
+{
+	return o->cur && o->cur->is_active     ? o->cur
+	       : o->prev && o->prev->is_active ? o->prev
+					       : NULL;
+}
+
+/** wb__core_epoch_find - one of the object's two; NULL = neither is that. */
+struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number);
+/** wb__core_activate - it is in use from now on; nothing when it is already. */
+void wb__core_activate(struct epoch *e);
+/** wb__core_usable - the plan that transfers begin under: the newest that is active here, or the
+ *  one before when that does not become active.  NULL = none (yet). */
+struct epoch *wb__core_usable(const struct object *o);
+/** wb__core_usable_at - when the plan before may be used instead of one that does not become
+ *  active; 0 = not waiting. */
+uint64_t wb__core_usable_at(const struct object *o);
+/** wb__core_usable_since - since when there is a usable plan, if there is. */
+uint64_t wb__core_usable_since(const struct object *o);
+/** wb__core_worker_of - NULL = it is not here (any more). */
+struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker);
+/** wb__core_worker_name - for sentences; "?" = the plan has none of that number. */
+const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
+/** wb__core_epoch_forget - the worker's memory is gone: the epoch must not find it again.  @e NULL
+ *  is allowed. */
+void wb__core_epoch_forget(struct epoch *e, const struct worker *w);
+/** wb__core_epoch_tick - the plan before goes when nothing uses it; when to call again, 0 = never.
+ */
+uint64_t wb__core_epoch_tick(struct object *o, uint64_t now);
+/** wb__core_holds - has a rollout worker here that transfer in its parameters? */
+bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
+/** wb__core_engine_is_torn - the parameters of a worker here are a mix, also while that is
+ *  repaired. */
+bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine);
+
+/* roles.c */
+
+/** wb__core_roles_create - who is who, by the plan; 0 or -ENOMEM. */
+int wb__core_roles_create(struct epoch *e);
+/** wb__core_roles_finish - what that made; also of one that was never made. */
+void wb__core_roles_finish(struct epoch *e);
+/** wb__core_has_trainer - has the agent trainer workers? */
+bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
+/** wb__core_may_say - is the message one that agent @from may send to this one (proto/peers.h)?
+ *  Else it is counted, and logged now and then. */
+bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+
+#endif

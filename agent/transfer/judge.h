@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_JUDGE_H
+#define WB_TRANSFER_JUDGE_H
+/*
+ * A judge: an agent with trainer workers, which keeps what was decided on joint transfers.  Its
+ * verdicts are the object's, oldest first, and lie in a file before anybody is answered.
+ *
+ * Invariants: `promised` and `accepted` of a verdict only rise, and accepted <= promised; one whose
+ * file could not be read says nothing.
+ */
+#include "transfer/ballot.h"
+
+#define CORE_VERDICTS_MAX 64
+
+/* What this agent remembers as a judge of one transfer; kept in a file. */
+struct verdict {
+	uint64_t transfer, promised, accepted;
+	uint64_t value; /* enum decision */
+};
+
+/** wb__core_judge_msg - BALLOT or ACCEPT. */
+void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_judge_load - what an earlier process kept. */
+void wb__core_judge_load(struct object *o);
+/** wb__core_judge_number - a leader here has given a transfer this number: it outlives the process.
+ */
+void wb__core_judge_number(struct object *o, uint64_t transfer);
+
+#endif

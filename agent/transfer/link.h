@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_LINK_H
+#define WB_TRANSFER_LINK_H
+/*
+ * A link: the bulk connection that this agent dials to another one of an epoch, when a flow first
+ * wants a chunk from there.  Owned by the epoch, one an agent.  (Control messages go by a wire.)
+ *
+ * Not dialled (conn 0), being dialled (conn, not up), up.  Invariant: one that is up has a conn.
+ */
+#include "transfer/internal.h"
+
+/* An agent that cannot be reached for so long sends nothing. */
+#define CORE_LINK_NS (10 * WB_NS_PER_S)
+
+struct link {
+	wb_conn_t conn; /* 0 = none */
+	bool up;
+	uint32_t at; /* which of the peer's addresses to dial */
+	uint64_t retry_ns, backoff_ns;
+	bool is_wanted; /* since the last tick */
+	bool is_unknown; /* the agent answered, and does not know this plan */
+	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
+	uint64_t lost_transfer; /* when it was lost, so often, and the last time why */
+	uint32_t n_lost;
+	char lost[200];
+};
+
+/** wb__core_link_conn - the connection to an agent of the epoch; 0: none yet, it is dialled. */
+wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent);
+/** wb__core_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing when
+ *  it is one that the other side dialled. */
+void wb__core_link_up(struct epoch *e, wb_conn_t conn);
+/** wb__core_link_down - a connection has ended: one that was never up is next dialled at the peer's
+ *  next address.  Nothing when it is none of the epoch's links. */
+void wb__core_link_down(struct epoch *e, const struct wb_xport_event *ev);
+/** wb__core_links_tick - dial again, and give up sources that cannot be reached; after the flows'
+ *  ticks, which say whom they miss.  When to call again, 0 = never. */
+uint64_t wb__core_links_tick(struct object *o, uint64_t now);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_PARTY_H
+#define WB_TRANSFER_PARTY_H
+/*
+ * A party: the workers of one engine in this agent, on their way through a transfer.  Owned by its
+ * epoch, one an engine; takes orders from the engine's lead alone.
+ *
+ * Invariants: a party that is not NONE has an epoch and a transfer; only from STOPPED on may
+ * parameters change; one that is staged runs until it is STOPPING.
+ */
+#include "transfer/flows.h"
+
+enum party_state {
+	PARTY_NONE,
+	PARTY_CLEARING, /* staged: old readers of the areas finish */
+	PARTY_STAGED, /* whole in the areas; the workers run */
+	PARTY_STOPPING, /* promised; workers run to the target */
+	PARTY_HOOKS, /* all parked; before_update_hook runs */
+	PARTY_STOPPED, /* waits for OPEN */
+	PARTY_OPENING, /* old readers of the parameters finish */
+	PARTY_MOVING, /* into parameters, or areas */
+	PARTY_COPYING, /* the workers install */
+	PARTY_COMPLETE, /* waits for END */
+	PARTY_ENDING, /* after_update_hook runs */
+};
+
+struct party {
+	enum party_state state;
+	struct epoch *e;
+	struct wb_flow *flow; /* borrowed (flows.h); NULL = not opened, or gone */
+	uint32_t engine, lead, losses;
+	uint64_t transfer;
+	int64_t version;
+	bool is_feed; /* brings what others hold */
+	bool is_opened; /* a parameter may have been written */
+	bool has_target; /* the common poll is known */
+	bool is_staged; /* by areas */
+	bool is_decided; /* no hook can stop it any more */
+	bool opening; /* sinks are being opened: no conclusions yet */
+	uint32_t source_engine, target;
+	uint8_t *feed; /* owned: plan workers to fetch from */
+	uint64_t deadline_ns, drain_ns;
+	uint64_t lead_ns; /* its lead has a deadline of its own: this is for one that is silent */
+	/* when its phases began and ended */
+	uint64_t begin_ns, open_ns, complete_ns, copy_ns, copied_ns, end_ns;
+};
+
+/* PROGRESS.state: how far a party came; on the wire. */
+enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED, PROGRESS_INSTALLED };
+
+/** wb__core_party_name - of a state, for people.  Static. */
+const char *wb__core_party_name(enum party_state s);
+
+/* party.c */
+
+/** wb__core_party_msg - an order of the engine's lead. */
+void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_party_worker - a rollout worker has said something. */
+void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);
+/** wb__core_party_worker_lost - it left; its run, if it is in one, fails. */
+void wb__core_party_worker_lost(struct worker *w, const char *why);
+/** wb__core_party_received - a worker of the flow has what trainers send; @f NULL is allowed. */
+void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
+/** wb__core_party_complete - it has everything, verified. */
+void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
+/** wb__core_party_failed - it will not get everything. */
+void wb__core_party_failed(
+	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
+/** wb__core_party_fail - tell the lead that this party cannot go on; the end is the lead's to say.
+ */
+void wb__core_party_fail(struct party *p, int code, const char *sentence);
+/** wb__core_party_open - nobody reads what is there any more: receive. */
+void wb__core_party_open(struct party *p);
+/** wb__core_party_failed_end - anything but Committed; @m says what of it, and why. */
+void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
+/** wb__core_party_stop_flow - nothing lands any more, and nobody waits for what its workers never
+ *  got. */
+void wb__core_party_stop_flow(struct party *p);
+/** wb__core_party_progress - tell the lead how far it came. */
+void wb__core_party_progress(struct party *p, enum progress what);
+
+/* party_ends.c */
+
+/** wb__core_party_lead_down - the agent is gone, in transfers up to @upto: parties that it leads
+ *  end, or are in doubt. */
+void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
+/** wb__core_party_expect_end - after an order of the lead that begins something: it will say how
+ *  that ends. */
+void wb__core_party_expect_end(struct party *p);
+/** wb__core_party_overtaken - the same engine has begun something under a newer plan @e. */
+void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
+/** wb__core_party_broken - its run cannot end any more. */
+void wb__core_party_broken(struct party *p, const char *why);
+/** wb__core_party_tick - deadlines, and old readers; when to call again, 0 = never. */
+uint64_t wb__core_party_tick(struct object *o, uint64_t now);
+
+/* stage.c */
+
+/** wb__core_party_stage - STAGE: receive into areas beside the running workers. */
+void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_party_staged - all is in the areas and verified. */
+void wb__core_party_staged(struct party *p);
+/** wb__core_party_restage - STOP for a staged install.  False: it cannot be, the lead was told. */
+bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_party_install - INSTALL: from here on only forward. */
+void wb__core_party_install(struct party *p);
+/** wb__core_party_copy - nobody reads the parameters any more: the workers install. */
+void wb__core_party_copy(struct party *p);
+/** wb__core_party_installed - a worker has, or could not. */
+void wb__core_party_installed(
+	struct worker *w, struct party *p, const struct wb_msg_app_installed *m);
+/** wb__core_party_forget - aborted: the areas hold nothing that counts. */
+void wb__core_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
+
+/* times.c */
+
+/** wb__core_times_party - when its workers stood still, and for what, to the env. */
+void wb__core_times_party(struct party *p);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_RESUME_H
+#define WB_TRANSFER_RESUME_H
+/*
+ * Resuming: what an engine's parties say of their staging areas under a new plan, and the transfer
+ * that its lead takes up by that.  Owned by the lead.
+ *
+ * Invariant: nothing is taken up before all parties have been heard.
+ */
+#include "transfer/internal.h"
+
+struct resume {
+	bool *heard; /* owned, by agent; NULL = nobody yet */
+	uint64_t transfer;
+	int64_t version;
+	bool is_pending; /* not committed in some area */
+	bool is_whole; /* in all of them */
+	bool is_installing; /* a parameter may have changed */
+};
+
+/** wb__core_resume_end_old - runs of the plan before that cannot end there: before anybody says
+ *  what its areas hold. */
+void wb__core_resume_end_old(struct epoch *e);
+/** wb__core_resume - say what areas here hold; after wb__core_doubt(): what is in doubt is answered
+ *  first. */
+void wb__core_resume(struct epoch *e);
+/** wb__core_resume_look - all parties have said what their areas hold, and nobody is in doubt any
+ *  more?  Then the lead takes it up. */
+void wb__core_resume_look(struct epoch *e, uint32_t engine);
+/** wb__core_resume_msg - RESUME. */
+void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+
+#endif

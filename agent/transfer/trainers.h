@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_TRAINERS_H
+#define WB_TRANSFER_TRAINERS_H
+/*
+ * The trainers: the trainer workers of this agent in a transfer.  Owned by the object, one.  They
+ * ask the leader when all of them have called send_weights, and serve until it lets them go.
+ *
+ * Invariants: those that are not IDLE have an epoch; workers are told RELEASED only when nobody
+ * reads their parameters any more; a call is answered once, by a transfer or a refusal.
+ */
+#include "transfer/internal.h"
+
+/* A question to a leader that is gone: waits for the next plan, is sent again meanwhile. */
+#define CORE_ASK_NS (10 * WB_NS_PER_S)
+#define CORE_VAIN_NS (5 * WB_NS_PER_S) /* for an answer of a leader whose object may be gone */
+
+enum trainers_state {
+	TRAINERS_IDLE,
+	TRAINERS_ASKED,
+	TRAINERS_SERVING,
+	TRAINERS_RELEASING,
+	TRAINERS_RELEASED
+};
+
+struct trainers {
+	enum trainers_state state;
+	struct epoch *e;
+	struct wb_flow *flow; /* borrowed (flows.h); NULL = not opened, or gone */
+	uint64_t transfer;
+	uint32_t asked_refused; /* refusal that was known then: a later one answers it */
+	uint64_t asked_highest; /* transfer that was known when the leader was asked */
+	uint64_t asked_seq; /* number of the question on its wire */
+	/* The leader is gone and has not confirmed the question: it waits for the next plan until
+	 * then (0 = it does not), and is sent again meanwhile. */
+	uint64_t hold_ns, again_ns;
+	bool is_dropped; /* the question, with the leader's wire */
+	char lost[256]; /* why the leader is called gone */
+	int64_t version;
+	uint64_t begin_ns, drain_ns, deadline_ns;
+	uint64_t idle_ns; /* when the last one ended here */
+	bool is_told; /* the workers know that they are released */
+	bool has_next; /* the leader knows that the next version is ready */
+	bool has_final; /* FINAL came while the release was under way */
+	uint8_t *final_body; /* owned: the message, encoded */
+	size_t final_len;
+};
+
+/** wb__core_trainers_name - of a state, for people.  Static. */
+const char *wb__core_trainers_name(enum trainers_state s);
+/** wb__core_trainers_msg - of the leader. */
+void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_trainers_replanned - a new plan: a question that was not answered is asked again. */
+void wb__core_trainers_replanned(struct epoch *e);
+/** wb__core_trainers_forget - a question that nobody will answer: asked again under the next plan.
+ */
+void wb__core_trainers_forget(struct trainers *t);
+/** wb__core_trainers_send - the worker has called send_weights; @version < 0: the leader numbers.
+ */
+void wb__core_trainers_send(struct worker *w, int64_t version, bool hold);
+/** wb__core_trainers_release - the worker ends its hold of that transfer. */
+void wb__core_trainers_release(struct worker *w, uint64_t transfer);
+/** wb__core_trainers_snapped - a snapshot is whole, or (@rc < 0) could not be made. */
+void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc);
+/** wb__core_trainers_worker_lost - it left, or died. */
+void wb__core_trainers_worker_lost(struct worker *w, const char *why);
+/** wb__core_trainers_leader_down - the agent is gone.  @unheard: what was asked of it has not been
+ *  confirmed.  Nothing when it does not lead. */
+void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, bool unheard, const char *why);
+/** wb__core_trainers_unheard - has the leader, that agent, not confirmed the question? */
+bool wb__core_trainers_unheard(const struct epoch *e, uint32_t agent);
+/** wb__core_trainers_ask_again - the leader may have called this agent down, and forgotten what it
+ *  asked. */
+void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent);
+/** wb__core_trainers_tick - deadlines, and old readers; when to call again, 0 = never. */
+uint64_t wb__core_trainers_tick(struct object *o, uint64_t now);
+
+/* times.c */
+
+/** wb__core_times_trainers - when its workers stood still, to the env. */
+void wb__core_times_trainers(struct trainers *t);
+
+#endif

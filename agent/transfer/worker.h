@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TRANSFER_WORKER_H
+#define WB_TRANSFER_WORKER_H
+/*
+ * A worker: a process attached to this agent, trainer or rollout.  Owned by the core; epochs and
+ * flows have borrowed pointers, which wb_core_is_detached() takes away before it is freed.
+ *
+ * It has no state of its own: that is its party's, or the trainers'.  Here are facts about its
+ * memory and about where it stands.  Invariants: it holds a version or is torn, never both; while
+ * `asleep` it holds nothing; `resuming` is not 0 only while a party of that transfer is ENDING.
+ */
+#include "transfer/internal.h"
+
+struct worker {
+	struct wb_core_worker w;
+	struct object *obj; /* that a plan has it in; NULL = none yet */
+	uint64_t held_transfer; /* what its parameters hold; 0 = no version */
+	int64_t held_version;
+	uint64_t seen_transfer; /* greatest number that it was in */
+	bool gone; /* detached; waits for its last job */
+	/* same step */
+	bool is_parked; /* it stands in its poll, at parked_at */
+	bool begun; /* its before_update_hook of this run has returned */
+	uint64_t resuming; /* transfer whose after_update_hook it runs; 0 = none */
+	uint32_t parked_at;
+	bool expects_feed; /* it must not run before it is fed */
+	uint64_t hold_transfer; /* a feed that ended, of which it has not heard; 0 = none */
+	int64_t hold_version;
+	struct wb_core_past past; /* goes on with what happens here */
+	/* Torn by that transfer, or not repaired by it: it waits until then; 0 = no more. */
+	uint64_t repair_ns, repair_transfer;
+	uint64_t doubt_ns; /* until then its agent waits for the end of past.begun; 0 = it does not
+			    */
+	/* trainer */
+	bool has_sent; /* it is in send_weights, and not in a transfer yet */
+	bool sent_hold; /* called with hold=True */
+	bool holds; /* its parameters stay as they are beyond the receive stage */
+	bool letting_go; /* it has ended its hold, readers may be left */
+	int64_t sent_version;
+	uint64_t sent_ns;
+	struct wb_core_area area; /* rollout; head NULL = none */
+	bool installed; /* it has copied its area in this run */
+	bool asleep; /* its memory is away; slept_*: what it held */
+	uint64_t slept_transfer;
+	int64_t slept_version;
+	uint8_t *image; /* borrowed */
+	uint64_t image_bytes;
+	uint64_t stop_ns, begun_ns, resume_ns; /* of the last transfer */
+};
+
+/** wb__core_to_worker - unless it is gone.  @msg is borrowed for the call. */
+void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
+/** wb__core_holds_now - it has the transfer, verified; it stopped for it at poll @count. */
+void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count);
+/** wb__core_is_in_run - of a party, also to its very end? */
+bool wb__core_is_in_run(const struct worker *w);
+
+/* sleep.c */
+
+/** wb__core_refuse_asleep - STOP or STAGE for an engine whose memory is away here: refused, nobody
+ *  is stopped.  False: it is not away. */
+bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_can_take_part - may the worker be in a transfer?  False with a sentence in @text. */
+bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap);
+
+/* repair.c: what is torn are workers, whatever plan they are in. */
+
+/** wb__core_repair_await - one that is torn waits for a transfer that repairs it, and no longer
+ *  than until that one's deadline. */
+void wb__core_repair_await(struct worker *w, const struct epoch *e, uint64_t transfer);
+/** wb__core_repair_tick - those that waited in vain are told; when to call again, 0 = never. */
+uint64_t wb__core_repair_tick(struct object *o, uint64_t now);
+
+#endif
