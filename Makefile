@@ -192,7 +192,7 @@ CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
 CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T=name runs one; JOBS=3 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T="name name" runs those; JOBS=3 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)

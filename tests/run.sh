@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh OUTDIR [NAME]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
+# run.sh OUTDIR [NAME...]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
 # scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
 # JOBS=N runs N of them at a time (one more than there are processors: most wait most of the time), those first that
 # took longest here.  STRICT=1 turns a skip into a failure.  RERUN=1 runs what failed once more, alone: what passes
@@ -8,7 +8,7 @@
 # The last line is "N passed, N failed, N skipped".
 set -u
 out=$(cd "$1" && pwd)
-only=${2:-}
+only=${*:2}
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top" || exit 1
 exec 3>&1
@@ -55,7 +55,7 @@ list() { # TESTS or all, with what each took here last, longest first; who never
 	for t in ${TESTS:-tests/e2e/test_* tests/py/test_*.py "$out"/tests/test_*}; do
 		n=${t##*/} n=${n%.*}
 		case $t in *.d) continue ;; esac
-		[ -f "$t" ] && { [ -z "$only" ] || [ "$only" = "$n" ]; } || continue
+		[ -f "$t" ] && { [ -z "$only" ] || [[ " $only " == *" $n "* ]]; } || continue
 		echo "$(cat "$out/log/$n.ms" 2>/dev/null || echo 999999) $t"
 	done | sort -s -n -r | cut -d' ' -f2
 }

@@ -190,6 +190,19 @@ def what_fails_once_is_run_again_alone_and_named():
         assert f.read() == "of first\n"
 
 
+def all_the_tests_that_are_named_run_and_no_others():
+    dir = os.environ["CI_TEST_DIR"]
+    for name in ("one", "one_more", "other"):
+        with open(os.path.join(dir, "test_" + name), "w") as f:
+            f.write("#!/bin/sh\nexit 0\n")
+        os.chmod(f.name, 0o755)
+    tests = " ".join(os.path.join(dir, "test_" + n) for n in ("one", "one_more", "other"))
+    for names, ran in (((), 3), (("test_one",), 1), (("test_one", "test_other"), 2)):
+        r = subprocess.run([os.path.join(TOP, "tests", "run.sh"), dir, *names], env={**os.environ, "TESTS": tests},
+                           capture_output=True, text=True)
+        assert r.stdout.endswith(f"{ran} passed, 0 failed, 0 skipped\n"), (names, r)
+
+
 def flaky_tests_are_named_and_more_than_a_few_fail_the_run():
     flaky = "".join(f"echo FLAKY test_{i}: failed beside others, passed alone; " for i in range(2))
     t = tier("a", flaky + "echo 9 passed, 0 failed, 0 skipped")
