@@ -213,9 +213,12 @@ int wb__lost(struct wb_client *c, const char *what, struct wb_error *err);
 
 /* ---- attach.c ---- */
 
+/** wb__attach_send - say ATTACH with the registered memory, and how far this worker has come; an
+ *  agent that cannot be told drops the connection. */
 void wb__attach_send(struct wb_client *c);
 /** wb__attached - the agent answered; takes the descriptors.  0 or negative: drop. */
 int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err);
+/** wb__reg_destroy - close its descriptors and free it; NULL is allowed. */
 void wb__reg_destroy(struct wb__reg *r);
 /** wb__detach - let go of the poll page and the lane; @is_owner as wb__lane_stop(). */
 void wb__detach(struct wb_client *c, bool is_owner);
@@ -228,7 +231,10 @@ int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct 
 
 struct wb_msg_app_mem_released;
 struct wb_msg_app_mem_acquired;
+/** wb__on_mem_released - the agent let the worker's memory go, or says why not. */
 void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m);
+/** wb__on_mem_acquired - the agent has the memory again, or says why not; starts the lane where the
+ *  worker runs it.  What is taken of @fds becomes -1. */
 void wb__on_mem_acquired(
 	struct wb_client *c, const struct wb_msg_app_mem_acquired *m, int *fds, unsigned n_fd);
 /** wb__mem_lost - the connection is gone: so is the agent's use of the memory. */
@@ -246,6 +252,7 @@ int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
 int wb__area_install(struct wb__area *a, struct wb__install *x);
 /** wb__area_holds - has the agent marked @transfer as committed? */
 bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
+/** wb__area_destroy - unmap and close it; NULL is allowed.  Its content stays with the agent. */
 void wb__area_destroy(struct wb__area *a);
 
 /* ---- lane.c ---- */
@@ -271,11 +278,22 @@ struct wb_msg_app_send_state;
 struct wb_msg_app_begin;
 struct wb_msg_app_end;
 struct wb_msg_app_install;
+/** wb__on_send_state - how far the last version, or the one before, has come; older news are
+ *  dropped. */
 void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
+/** wb__on_begin - an update begins: before_update_hook is next.  Answered with a refusal when this
+ *  worker is not parked. */
 void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
+/** wb__on_install - the staged version may be copied.  Answered with a refusal when this worker is
+ *  not in that update. */
 void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m);
+/** wb__on_end - an update has ended, and how; what is not about this worker's update changes
+ *  nothing. */
 void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m);
+/** wb__on_go - a stop was taken back: a parked worker runs on, unless the next stop is at the same
+ *  poll. */
 void wb__on_go(struct wb_client *c);
+/** wb__on_wake - make wake_fd readable, so that who waits for it polls. */
 void wb__on_wake(struct wb_client *c);
 /** wb__send_finish - wait for the last transfer, report its failure; lock NOT held. */
 int wb__send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err);
@@ -284,6 +302,8 @@ void wb__transfer_orphan(struct wb_client_transfer *t);
 /** wb__send_lost, wb__update_lost - the connection is gone; _again: attached anew. */
 void wb__send_lost(struct wb_client *c);
 void wb__update_lost(struct wb_client *c);
+/** wb__update_again - attached to an agent that was started anew: release a parked worker, and let
+ *  the wait for a repair begin again. */
 void wb__update_again(struct wb_client *c);
 /** wb__poll_owed - count the polls that the page is owed, up to a stop. */
 void wb__poll_owed(struct wb_client *c);

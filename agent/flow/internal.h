@@ -204,6 +204,7 @@ struct wb_flow {
 		for (struct wb_flight *fl = (f)->fetch[k_].all;                                    \
 			fl < (f)->fetch[k_].all + (f)->fetch[k_].n; fl++)
 
+/** chunk_id - number of a chunk among all chunks of the plan. */
 static inline uint32_t chunk_id(const struct wb_flow *f, uint32_t cls, uint32_t chunk)
 {
 	return f->plan->cls[cls].chunk_base + chunk;
@@ -227,9 +228,16 @@ static inline bool sink_is_over(const struct wb_flow *f, uint32_t worker)
 	return f->stopping || f->sink[worker].failed || f->source_open[worker] == SOURCE_CLOSED;
 }
 
+/** wb__flow_pool_init - @n flights of a kind with their lists.  0 or -ENOMEM; wb_flow_destroy()
+ *  frees what there is. */
 int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind);
+/** wb__flow_flight_get - a flight without slot and boxes, whose want, worker and chunk the caller
+ *  sets; NULL = all are in use. */
 struct wb_flight *wb__flow_flight_get(struct flight_pool *p);
+/** wb__flow_flight_put - it has ended: back to its pool, with its slot.  No rail and no lane has it
+ *  any more. */
 void wb__flow_flight_put(struct wb_flight *fl);
+/** wb__flow_slot_put - give its slot back, if it has one. */
 void wb__flow_slot_put(struct wb_flight *fl);
 /* Trailer: lane sums, flags, generation, transfer. */
 void wb__flow_trailer_write(
@@ -239,17 +247,24 @@ int wb__flow_trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk
 
 /* Faults on demand at @place; a flip changes one bit of the @bytes at @p. */
 unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, uint64_t bytes);
+/** wb__flow_fetch_pump - start whatever can start of what is wanted: call after anything that may
+ *  have made room, or a source. */
 void wb__flow_fetch_pump(struct wb_flow *f);
 /* mine.c: what can begin, of what workers of this agent are the sources of; false: nothing was put
  * into another queue. */
 bool wb__flow_mine_pump(struct wb_flow *f);
 /* All that wait for a chunk here are looked at again. */
 void wb__flow_mine_review(struct wb_flow *f);
+/** wb__flow_fetch_flight - a flight for want @i, which it makes a new try; NULL = none is free. */
 struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetch_kind kind);
+/** wb__flow_fetch_started - want @i, out of its queue, is on its way. */
 void wb__flow_fetch_started(struct wb_flow *f, uint32_t i);
 /* From the slot, or the image, into the parameters. */
 int wb__flow_fetch_assemble(struct wb_flight *fl);
+/** wb__flow_fetch_xport - the transport's answer to a grant: it arrived, was refused, or its
+ *  connection is gone. */
 void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+/** wb__flow_fetch_lane - a lane's answer about a fetch, whatever step that is at. */
 void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* A lane did not take the flight's job: full, so that it is given again, or the try has failed. */
 void wb__flow_fetch_park(struct wb_flight *fl, int code);
@@ -259,23 +274,40 @@ void wb__flow_fetch_unpark(struct wb_flow *f);
 void wb__flow_fetch_ok(struct wb_flight *fl);
 /* It does not: the same source a few times, then another. */
 void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source);
+/** wb__flow_announce - tell the environment, once each, that the worker's sink needs no trainer any
+ *  more and that it is complete. */
 void wb__flow_announce(struct wb_flow *f, uint32_t worker);
 /* check.c: what was installed is read back, where that is wanted. */
 void wb__flow_mismatch(struct wb_flow *f, enum wb_flow_place place, uint32_t src, uint32_t worker,
 	const struct wb_flight *fl);
+/** wb__flow_misplace - WB_FAULT misplace: put bytes of the chunk where others of it belong; once
+ *  damaged, each try is. */
 void wb__flow_misplace(struct wb_flight *fl);
+/** wb__flow_installed - the chunk is in the parameters and its sum was right: it counts, or is read
+ *  back first. */
 void wb__flow_installed(struct wb_flight *fl);
+/** wb__flow_read - submit the sum over all copies of the chunk in the parameters.  0, -EAGAIN (lane
+ *  full) or negative. */
 int wb__flow_read(struct wb_flight *fl);
+/** wb__flow_read_done - that sum is here: the chunk counts, or is asked for again. */
 void wb__flow_read_done(struct wb_flight *fl, const struct wb_lane_job *job);
 /* All of the sink has been read and is right; else a pass over it begins. */
 bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker);
+/** wb__flow_check_pump - read more of what passes over sinks have left to read. */
 void wb__flow_check_pump(struct wb_flow *f);
+/** wb__flow_check_lane - a lane's answer in such a pass; a chunk that is wrong is asked for again.
+ *  */
 void wb__flow_check_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* asks.c */
+/** wb__flow_asks_init - room for what other agents may ask.  0 or -ENOMEM; wb__flow_asks_finish()
+ *  in either case. */
 int wb__flow_asks_init(struct wb_flow *f);
 void wb__flow_asks_finish(struct wb_flow *f);
+/** wb__flow_ask_queue - ask @i, in no list, waits at the end of its agent's queue of that kind. */
 void wb__flow_ask_queue(struct wb_flow *f, uint32_t i, enum serve_kind kind);
+/** wb__flow_ask_unqueue - take it out of that queue again; its state is the caller's to set. */
 void wb__flow_ask_unqueue(struct wb_flow *f, uint32_t i);
+/** wb__flow_ask_park - out of its queue, to wait until its worker has the chunk. */
 void wb__flow_ask_park(struct wb_flow *f, uint32_t i);
 /* Answered, or nobody waits for the answer: out of all lists. */
 void wb__flow_ask_free(struct wb_flow *f, uint32_t i);
@@ -286,10 +318,19 @@ void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id);
 void wb__flow_review(struct wb_flow *f);
 /* serve.c.  1: can be answered; 0: not yet; < 0: never. */
 int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+/** wb__flow_serve_pump - answer what can be answered, agents in turns: call after anything that may
+ *  have made room, or a chunk. */
 void wb__flow_serve_pump(struct wb_flow *f);
+/** wb__flow_serve_xport - a write has ended, which ends the flight, well or not. */
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);
+/** wb__flow_serve_lane - the chunk is packed: it is written, or refused when it is not what was
+ *  installed. */
 void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job);
+/** wb__flow_snap_pump - submit more of the snapshots; of those that are done, tell the environment.
+ *  */
 void wb__flow_snap_pump(struct wb_flow *f);
+/** wb__flow_snap_lane - a chunk of a snapshot is in its image, with its sum; or the snapshot has
+ *  failed. */
 void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job);
 /* Where a chunk lies in the image of @worker; NULL = it has none or not this chunk. */
 void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id);
@@ -297,6 +338,8 @@ void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id);
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
 /* The boxes alone: 0 or -errno. */
 int wb__flow_flight_boxes(struct wb_flight *fl, bool all);
+/** wb__flow_flight_lane - submit the flight's boxes to its worker's lane: pack out of the
+ *  parameters, or assemble into them; @sums: and sum.  0, -EAGAIN (lane full) or negative. */
 int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums);
 
 #endif

@@ -54,6 +54,7 @@ uint32_t wb_keyed_first(const struct wb_keyed *t, uint64_t key);
 uint32_t wb_keyed_next(const struct wb_keyed *t, uint32_t member);
 /** wb_keyed_take - the first of @key, out; LIST_NONE. */
 uint32_t wb_keyed_take(struct wb_keyed *t, uint64_t key);
+/** wb_keyed_has - @member is in, under whatever key. */
 bool wb_keyed_has(const struct wb_keyed *t, uint32_t member);
 
 #endif

@@ -60,6 +60,8 @@ struct wb_local {
  */
 int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manifest,
 	const struct wb_member *member, uint32_t n, struct wb_local **out, struct wb_err *err);
+/** wb_local_destroy - free it; NULL is allowed.  A view leaves what it shares alone and goes before
+ *  what it is a view of. */
 void wb_local_destroy(struct wb_local *l);
 /** wb_local_view - the same plan and workers with other memory: @member (as many, in the same
  *  order) takes the place of @of's.  @of must outlive it.  0 or -ENOMEM. */

@@ -37,7 +37,9 @@ int wb_slots_init(struct wb_slots *s, void *base, size_t bytes, size_t slot_byte
 void wb_slots_finish(struct wb_slots *s);
 /** wb_slots_get - a free slot of @pool or WB_SLOT_NONE. */
 uint32_t wb_slots_get(struct wb_slots *s, enum wb_pool pool);
+/** wb_slots_put - give a slot back, to its own pool. */
 void wb_slots_put(struct wb_slots *s, uint32_t slot);
+/** wb_slots_at - its memory, slot_bytes of it. */
 static inline void *wb_slots_at(const struct wb_slots *s, uint32_t slot)
 {
 	return s->base + (size_t)slot * s->slot_bytes;
