@@ -41,7 +41,7 @@ def fast_tests(file):
         return units("client")
     if file.startswith("operator-shim/reconcile/"):
         return units("reconcile", "adopt", "replan", "restore", "absent", "current", "ranks")
-    return units("fences") + SIM
+    return units("fences", "test_ends") + SIM
 
 
 class Edit:
