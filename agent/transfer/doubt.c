@@ -20,6 +20,7 @@
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/resume.h"
+#include "transfer/states.h"
 #include "transfer/worker.h"
 
 #include <errno.h>
@@ -101,7 +102,7 @@ void wb__core_doubt_begin(struct party *p)
 		wb_poll_set_stop(&w->w.page->word, 0);
 		w->is_parked = false;
 	}
-	p->state = PARTY_NONE;
+	wb__core_party_set(p, PARTY_NONE);
 	wb__core_orphans_refuse(p->e);
 	if (e)
 		ask(e);

@@ -12,6 +12,7 @@
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/resume.h"
+#include "transfer/states.h"
 #include "transfer/trainers.h"
 #include "transfer/wire.h"
 #include "transfer/worker.h"
@@ -426,10 +427,10 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 		if (l->state == LEAD_STAGED &&
 			(l->ballot.state != BALLOT_NONE || p->state != PARTY_STAGED)) {
 			wb__core_ballot_stop(&l->ballot);
-			l->state = LEAD_DONE;
+			wb__core_lead_set(l, LEAD_DONE);
 		}
 		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED) {
-			p->state = PARTY_NONE;
+			wb__core_party_set(p, PARTY_NONE);
 			p->flow = NULL;
 		}
 		wb__core_lead_hand_over(l); /* the next try to install finds it asking */

@@ -9,6 +9,7 @@
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/resume.h"
+#include "transfer/states.h"
 #include "transfer/worker.h"
 
 #include <errno.h>
@@ -93,8 +94,9 @@ static void report(struct lead *l)
  * plan or transfer. */
 static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_state result)
 {
-	return result == WB_ENGINE_TORN && l->is_staged && !l->is_installing ? WB_ENGINE_UNKNOWN
-									     : result;
+	return result == WB_ENGINE_TORN && l->is_staged && l->state != LEAD_INSTALLING
+		       ? WB_ENGINE_UNKNOWN
+		       : result;
 }
 
 /* The end: tell the parties, then the leader.  Before the first byte the old weights are intact. */
@@ -121,10 +123,10 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	wb__core_trace(l->e->obj, wb_engine_state_name(result), l->e->r.engine[l->engine].name,
 		l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
-		l->state = LEAD_ENDING; /* ENDED brings times; the decision stands */
+		wb__core_lead_set(l, LEAD_ENDING); /* ENDED brings times; the decision stands */
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
 	} else {
-		l->state = LEAD_DONE;
+		wb__core_lead_set(l, LEAD_DONE);
 		l->deadline_ns = 0;
 		report(l);
 	}
@@ -135,7 +137,7 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 /* Committed: the decision stands whether all have said how long they stood still or not. */
 static void close_ending(struct lead *l)
 {
-	l->state = LEAD_DONE;
+	wb__core_lead_set(l, LEAD_DONE);
 	l->deadline_ns = 0;
 	report(l);
 	tell_leader(l, WB_ENGINE_COMMITTED);
@@ -145,14 +147,14 @@ static void close_ending(struct lead *l)
 static bool is_free(const struct lead *l)
 {
 	return !l->is_staged || l->state == LEAD_STAGING ||
-	       (!l->e->r.all_engines && !l->is_installing);
+	       (!l->e->r.all_engines && l->state != LEAD_INSTALLING);
 }
 
 /* Before the first byte the old weights are intact.  A decision stands: the next plan, transfer or
  * feed brings it to who cannot follow it now. */
 static void fail(struct lead *l, int64_t code, const char *why)
 {
-	bool torn = l->is_staged ? l->is_installing || l->is_decided : l->state == LEAD_MOVING;
+	bool torn = l->state == LEAD_INSTALLING || l->state == LEAD_MOVING || l->is_decided;
 
 	end_engine(l,
 		torn         ? WB_ENGINE_TORN
@@ -272,7 +274,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	}
 	memset(agents, 0, e->r.n_agent * sizeof(*agents));
 	*l = (struct lead){
-		.state = staged ? LEAD_STAGING : LEAD_PROMISES,
+		.state = l->state,
 		.is_staged = staged,
 		.has_torn = l->has_torn,
 		.resume = l->resume,
@@ -290,6 +292,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 						       : e->r.engine_step_deadline_ns),
 		.begin_wall_ns = wb_wall_ns(),
 	};
+	wb__core_lead_set(l, staged ? LEAD_STAGING : LEAD_PROMISES);
 	set_parties(l);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	for_party_worker (e, m->engine, i)
@@ -309,7 +312,7 @@ static void begin_stop(struct lead *l)
 
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		l->agent[a].promised = l->agent[a].stopped = l->agent[a].installed = false;
-	l->state = LEAD_PROMISES;
+	wb__core_lead_set(l, LEAD_PROMISES);
 	l->sum = (struct wbk_sum){{0, 0}};
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
 	stop.value = l->is_decided;
@@ -361,7 +364,7 @@ void wb__core_lead_hand_over(struct lead *l)
 
 static void on_staged(struct lead *l)
 {
-	l->state = LEAD_STAGED;
+	wb__core_lead_set(l, LEAD_STAGED);
 	l->staged_ns = now_ns(l->e->obj->core);
 	tell_leader(l, WB_ENGINE_STAGED);
 	if (!l->e->r.all_engines) {
@@ -378,10 +381,10 @@ void wb__core_lead_resume(struct lead *l, const struct resume *r)
 	struct epoch *e = l->e;
 
 	memset(l->agent, 0, e->r.n_agent * sizeof(*l->agent));
-	l->state = LEAD_STAGED;
+	wb__core_lead_set(l, LEAD_STAGED);
 	l->staged_ns = now_ns(e->obj->core);
 	l->is_staged = true;
-	l->is_decided = l->is_installing = l->received_told = false;
+	l->is_decided = false;
 	l->leader = e->r.leader;
 	l->transfer = r->transfer;
 	l->version = r->version;
@@ -413,7 +416,7 @@ void wb__core_lead_go_on(struct lead *l)
 
 	if (l->state != LEAD_PROMISES || l->doubt.transfer || !ALL(l, promised))
 		return;
-	l->state = LEAD_STOPS;
+	wb__core_lead_set(l, LEAD_STOPS);
 	target = order(l, WBP_PEER_TARGET);
 	target.count = l->target;
 	send_all(l, &target);
@@ -433,14 +436,13 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (l->is_staged) {
 		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
 
-		l->state = LEAD_INSTALLING;
-		l->is_installing = true;
+		wb__core_lead_set(l, LEAD_INSTALLING);
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
 		send_all(l, &install);
 		tell_leader(l, WB_ENGINE_INSTALLING);
 		return;
 	}
-	l->state = LEAD_MOVING;
+	wb__core_lead_set(l, LEAD_MOVING);
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns + CORE_LATE_NS;
 	wb__core_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
@@ -480,7 +482,6 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		if (received_all(l)) {
 			wb__core_trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
 				l->transfer, 0);
-			l->received_told = true;
 			tell_leader(l, WB_ENGINE_RECEIVED);
 		}
 		return;
@@ -529,7 +530,8 @@ static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 /* The leader gives up: it has not asked for a decision, so there is none. */
 static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 {
-	bool late = l->is_staged ? l->is_installing || l->is_decided : l->state == LEAD_ENDING;
+	bool late = l->is_decided || l->state == LEAD_INSTALLING || l->state == LEAD_ENDING ||
+		    l->state == LEAD_DONE;
 
 	if (late || (!m->value && !l->e->r.all_engines && received_all(l)))
 		return;

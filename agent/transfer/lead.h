@@ -41,10 +41,8 @@ struct lead {
 	uint64_t transfer;
 	int64_t version;
 	bool is_feed; /* brings what others hold */
-	bool received_told; /* the leader knows that trainers are not needed */
 	bool is_staged; /* by areas */
 	bool is_decided; /* COMMIT was chosen */
-	bool is_installing; /* INSTALL was said: a parameter may have changed */
 	bool is_superseded; /* dropped for a newer version */
 	bool has_torn; /* parties say that workers of theirs are torn, since it last committed */
 	struct ballot ballot;

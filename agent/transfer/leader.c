@@ -8,6 +8,7 @@
 #include "transfer/epoch.h"
 #include "transfer/judge.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -187,7 +188,7 @@ static void end_run(struct leader *l)
 			l->e->trigger[a].asked = false;
 	wb__core_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
-		l->state = LEADER_IDLE;
+		wb__core_leader_set(l, LEADER_IDLE);
 		l->idle_ns = now_ns(o->core);
 		start_next(o);
 		return;
@@ -251,7 +252,7 @@ static void look(struct leader *l)
 	if (l->state == LEADER_RUNNING && received && any) {
 		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
 
-		l->state = LEADER_RELEASED;
+		wb__core_leader_set(l, LEADER_RELEASED);
 		wb__core_trace(l->e->obj, "released", "trainers", l->transfer, 0);
 		to_trainers(l, &m);
 	}
@@ -304,9 +305,9 @@ static int begin(struct leader *l, struct epoch *e)
 	if (!l->engine)
 		return -ENOMEM;
 	l->e = e;
-	l->state = LEADER_RUNNING;
+	wb__core_leader_set(l, LEADER_RUNNING);
 	l->losses = 0;
-	l->is_proposed = l->is_decided = l->is_cancelled = l->is_superseded = false;
+	l->is_proposed = l->is_cancelled = l->is_superseded = false;
 	wb__core_ballot_stop(&l->ballot);
 	l->begin_ns = now_ns(c);
 	l->begin_wall_ns = wb_wall_ns();
@@ -565,7 +566,6 @@ void wb__core_leader_chosen(struct leader *l, enum decision d)
 			false);
 		return;
 	}
-	l->is_decided = true;
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
 

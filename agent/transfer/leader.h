@@ -26,7 +26,6 @@ struct leader {
 	struct epoch *e;
 	bool is_feed; /* brings one engine what another holds */
 	bool is_proposed; /* COMMIT, to the judges: it cannot cancel alone any more */
-	bool is_decided; /* COMMIT was chosen */
 	bool is_cancelled; /* leads were told to give up */
 	bool is_superseded; /* dropped for a newer version */
 	struct ballot ballot;

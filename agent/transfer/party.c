@@ -7,6 +7,7 @@
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 #include "transfer/worker.h"
 
 #include <errno.h>
@@ -125,7 +126,7 @@ static void begin_hooks(struct party *p)
 	struct wb_msg_app_begin m = {
 		.transfer = p->transfer, .version = p->version, .staged = p->is_staged};
 
-	p->state = PARTY_HOOKS;
+	wb__core_party_set(p, PARTY_HOOKS);
 	p->begin_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->begun_ns = p->e->member[i]->resume_ns = 0;
@@ -145,35 +146,47 @@ static void promise(struct party *p)
 {
 	struct wb_msg_peer answer = reply(p, WBP_PEER_PROMISE);
 
-	p->state = PARTY_STOPPING;
 	p->has_target = false;
 	wb__core_party_expect_end(p);
 	answer.count = promise_all(p);
 	wb__core_send(p->e, p->lead, &answer);
 }
 
-static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+struct party *wb__core_party_begin(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged)
 {
 	struct party *p = &e->party[m->engine];
-	uint8_t *feed = p->feed;
 
-	if (e->staged && !m->feed) {
-		if (wb__core_party_restage(e, from, m))
-			promise(p);
-		return;
-	}
-	wb__core_party_overtaken(e, m->engine);
+	if (p->state != PARTY_NONE)
+		wb__core_party_set(p, PARTY_NONE);
 	*p = (struct party){
-		.state = PARTY_STOPPING,
 		.e = e,
 		.engine = m->engine,
 		.lead = from,
 		.transfer = m->transfer,
 		.version = m->version,
 		.is_feed = m->feed,
+		.is_staged = is_staged,
 		.source_engine = m->source,
-		.feed = feed,
+		.feed = p->feed,
 	};
+	return p;
+}
+
+static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = &e->party[m->engine];
+
+	if (e->staged && !m->feed) {
+		if (!wb__core_party_restage(e, from, m))
+			return;
+		wb__core_party_set(p, PARTY_STOPPING);
+		promise(p);
+		return;
+	}
+	wb__core_party_overtaken(e, m->engine);
+	p = wb__core_party_begin(e, from, m, false);
+	wb__core_party_set(p, PARTY_STOPPING);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__core_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
 	wb__core_flows_prune(e->obj, m->transfer);
@@ -198,7 +211,7 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
 	m.code = code;
 	m.sentence = code ? text : NULL;
-	p->state = PARTY_STOPPED;
+	wb__core_party_set(p, PARTY_STOPPED);
 	/* Staged, the lead may now have the engine's others install, whatever becomes of us. */
 	for_party_worker (p->e, p->engine, i)
 		if (p->is_staged && !code && p->e->member[i])
@@ -243,7 +256,7 @@ void wb__core_party_open(struct party *p)
 	char text[512];
 
 	if (!all_here(p)) { /* the lead knows; END is on its way */
-		p->state = p->is_staged ? PARTY_MOVING : PARTY_STOPPED;
+		wb__core_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
 		return;
 	}
 	p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
@@ -252,12 +265,12 @@ void wb__core_party_open(struct party *p)
 		snprintf(text, sizeof(text), "%s: %s",
 			wb__core_worker_name(e, e->local->member[first_local(p)].plan_worker),
 			wb__core_no_flow(e));
-		p->state = p->is_staged ? PARTY_MOVING : PARTY_STOPPED;
+		wb__core_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
 		wb__core_party_fail(p, -ENOMEM, text);
 		return;
 	}
 	wb_flow_set_version(p->flow, p->version);
-	p->state = PARTY_MOVING;
+	wb__core_party_set(p, PARTY_MOVING);
 	p->is_opened = !p->is_staged;
 	p->open_ns = now_ns(e->obj->core);
 	p->deadline_ns = p->open_ns + e->r.transfer_deadline_ns;
@@ -288,7 +301,7 @@ static void on_open(struct party *p)
 {
 	if (p->state != PARTY_STOPPED)
 		return;
-	p->state = PARTY_OPENING;
+	wb__core_party_set(p, PARTY_OPENING);
 	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
 	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
 		wb__core_party_open(p);
@@ -338,7 +351,7 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 	snprintf(digest, sizeof(digest), "sum128:%016llx%016llx", (unsigned long long)m->sum0,
 		(unsigned long long)m->sum1);
 	end.digest = digest;
-	p->state = PARTY_ENDING;
+	wb__core_party_set(p, PARTY_ENDING);
 	p->end_ns = now_ns(p->e->obj->core);
 	wb__core_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
@@ -453,7 +466,7 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 	for_party_worker (p->e, p->engine, i)
 		if (p->e->member[i])
 			wb__core_repair_await(p->e->member[i], p->e, p->transfer);
-	p->state = PARTY_NONE;
+	wb__core_party_set(p, PARTY_NONE);
 	wb__core_orphans_refuse(p->e);
 }
 
@@ -517,7 +530,8 @@ void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 	} else if (m->kind == WBP_PEER_LOST) {
 		on_lost(e, m);
 	} else if (m->kind == WBP_PEER_END && p->state != PARTY_ENDING) {
-		if (m->state == WB_ENGINE_COMMITTED)
+		/* Only what is whole here can be. */
+		if (m->state == WB_ENGINE_COMMITTED && p->state == PARTY_COMPLETE)
 			on_committed(p, m);
 		else
 			wb__core_party_failed_end(p, m);
@@ -637,7 +651,7 @@ static void look_ended(struct party *p)
 		m.n_bytes = WB_STAGES;
 	}
 	wb__core_times_party(p);
-	p->state = PARTY_NONE;
+	wb__core_party_set(p, PARTY_NONE);
 	p->flow = NULL; /* stays in the object, for those who read from us */
 	wb__core_send(p->e, p->lead, &m);
 }
@@ -753,7 +767,7 @@ void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 
 	if (!p || p->opening || !each_sink(p, wb_flow_sink_complete))
 		return;
-	p->state = PARTY_COMPLETE;
+	wb__core_party_set(p, PARTY_COMPLETE);
 	p->complete_ns = now_ns(e->obj->core);
 	p->deadline_ns = 0;
 	if (p->is_staged)

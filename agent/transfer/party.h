@@ -48,9 +48,6 @@ struct party {
 /* PROGRESS.state: how far a party came; on the wire. */
 enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED, PROGRESS_INSTALLED };
 
-/** wb__core_party_name - of a state, for people.  Static. */
-const char *wb__core_party_name(enum party_state s);
-
 /* party.c */
 
 /** wb__core_party_msg - an order of the engine's lead. */
@@ -69,6 +66,10 @@ void wb__core_party_failed(
 /** wb__core_party_fail - tell the lead that this party cannot go on; the end is the lead's to say.
  */
 void wb__core_party_fail(struct party *p, int code, const char *sentence);
+/** wb__core_party_begin - a run by an order of @from, in no state yet; what the party was about
+ *  before is over. */
+struct party *wb__core_party_begin(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged);
 /** wb__core_party_open - nobody reads what is there any more: receive. */
 void wb__core_party_open(struct party *p);
 /** wb__core_party_failed_end - anything but Committed; @m says what of it, and why. */

@@ -7,6 +7,7 @@
 #include "transfer/flows.h"
 #include "transfer/link.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 		due = p->end_ns + 2 * p->e->r.engine_step_deadline_ns;
 		if (now < due)
 			return due;
-		p->state = PARTY_NONE;
+		wb__core_party_set(p, PARTY_NONE);
 		p->flow = NULL;
 		return 0;
 	case PARTY_MOVING:

@@ -4,6 +4,7 @@
 #include "transfer/leader.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
+#include "transfer/states.h"
 #include "transfer/trainers.h"
 
 #include <string.h>
@@ -88,38 +89,6 @@ bool wb_core_is_busy(const struct wb_core *c)
 		if (c->worker[i]->repair_ns && !c->worker[i]->gone)
 			return true;
 	return false;
-}
-
-const char *wb__core_party_name(enum party_state s)
-{
-	static const char *const names[] = {
-		[PARTY_NONE] = "Idle",
-		[PARTY_CLEARING] = "Clearing",
-		[PARTY_STAGED] = "Staged",
-		[PARTY_STOPPING] = "Stopping",
-		[PARTY_HOOKS] = "Hooks",
-		[PARTY_STOPPED] = "Stopped",
-		[PARTY_OPENING] = "Opening",
-		[PARTY_MOVING] = "Moving",
-		[PARTY_COPYING] = "Copying",
-		[PARTY_COMPLETE] = "Complete",
-		[PARTY_ENDING] = "Ending",
-	};
-
-	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
-}
-
-const char *wb__core_trainers_name(enum trainers_state s)
-{
-	static const char *const names[] = {
-		[TRAINERS_IDLE] = "Idle",
-		[TRAINERS_ASKED] = "Asked",
-		[TRAINERS_SERVING] = "Serving",
-		[TRAINERS_RELEASING] = "Releasing",
-		[TRAINERS_RELEASED] = "Released",
-	};
-
-	return s < WB_ARRAY_SIZE(names) && names[s] ? names[s] : "?";
 }
 
 bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine)

@@ -6,6 +6,7 @@
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 #include "transfer/worker.h"
 
 #include <errno.h>
@@ -39,7 +40,6 @@ static void clear(struct party *p)
 		h->version = p->version;
 		h->n_judge = e->r.all_engines ? wb__core_judges(e, h->judge) : 0;
 	}
-	p->state = PARTY_CLEARING;
 	p->drain_ns = now_ns(e->obj->core) + CORE_DRAIN_NS;
 	if (wb__core_flows_quiet(e, p->engine, p->transfer, QUIET_AREAS, false))
 		wb__core_party_open(p);
@@ -47,21 +47,12 @@ static void clear(struct party *p)
 
 void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct party *p = &e->party[m->engine];
-	uint8_t *feed = p->feed;
+	struct party *p;
 
 	if (!e->staged)
 		return;
-	*p = (struct party){
-		.state = PARTY_CLEARING,
-		.e = e,
-		.engine = m->engine,
-		.lead = from,
-		.transfer = m->transfer,
-		.version = m->version,
-		.is_staged = true,
-		.feed = feed,
-	};
+	p = wb__core_party_begin(e, from, m, true);
+	wb__core_party_set(p, PARTY_CLEARING);
 	wb__core_party_expect_end(p);
 	/* The same engine under the plan before: what it knew is in the areas, its workers are let
 	 * go. */
@@ -75,7 +66,7 @@ void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_pe
 /* Everything is in the areas and verified: they say so themselves, for a next agent. */
 void wb__core_party_staged(struct party *p)
 {
-	p->state = PARTY_STAGED;
+	wb__core_party_set(p, PARTY_STAGED);
 	for_party_worker (p->e, p->engine, i) {
 		struct wb_area_head *h = p->e->member[i] ? p->e->member[i]->area.head : NULL;
 		struct wbk_sum s = wb_flow_worker_sum(p->flow, i);
@@ -101,15 +92,8 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 	struct party *p = &e->party[m->engine];
 
 	if (p->transfer != m->transfer || p->state != PARTY_STAGED) {
-		uint8_t *feed = p->feed;
-
-		*p = (struct party){.e = e,
-			.state = PARTY_STAGED,
-			.engine = m->engine,
-			.transfer = m->transfer,
-			.version = m->version,
-			.is_staged = true,
-			.feed = feed};
+		wb__core_party_begin(e, from, m, true);
+		wb__core_party_set(p, PARTY_STAGED);
 		wb__core_party_overtaken(e, p->engine);
 	}
 	p->lead = from;
@@ -132,7 +116,7 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 /* INSTALL: from here on only forward. */
 void wb__core_party_install(struct party *p)
 {
-	p->state = PARTY_OPENING;
+	wb__core_party_set(p, PARTY_OPENING);
 	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
 	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
 		wb__core_party_copy(p);
@@ -146,7 +130,7 @@ void wb__core_party_copy(struct party *p)
 	struct wb_fault_hit hit;
 
 	m.read_back = p->e->r.read_back;
-	p->state = PARTY_COPYING;
+	wb__core_party_set(p, PARTY_COPYING);
 	p->copy_ns = now_ns(p->e->obj->core);
 	p->is_opened = true;
 	wb__core_trace(p->e->obj, "install", p->e->r.engine[p->engine].name, p->transfer, 0);
@@ -202,7 +186,7 @@ void wb__core_party_installed(
 	for_party_worker (p->e, p->engine, i)
 		if (!p->e->member[i] || !p->e->member[i]->installed)
 			return;
-	p->state = PARTY_COMPLETE;
+	wb__core_party_set(p, PARTY_COMPLETE);
 	p->copied_ns = now_ns(p->e->obj->core);
 	wb__core_party_progress(p, PROGRESS_INSTALLED);
 }

@@ -7,6 +7,7 @@
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 #include "transfer/wire.h"
 #include "transfer/worker.h"
 
@@ -82,7 +83,7 @@ static void ask(struct object *o)
 
 	if (!e || t->state != TRAINERS_IDLE || !make_trigger(e, &m, text, sizeof(text)))
 		return;
-	t->state = TRAINERS_ASKED;
+	wb__core_trainers_set(t, TRAINERS_ASKED);
 	t->e = e;
 	t->flow = NULL;
 	t->transfer = 0;
@@ -90,7 +91,7 @@ static void ask(struct object *o)
 	t->asked_highest = m.highest = o->issued;
 	t->asked_refused = m.count = e->refused_seen;
 	t->begin_ns = now_ns(o->core);
-	t->has_final = t->is_told = t->has_next = false;
+	t->is_told = t->has_next = false;
 	t->hold_ns = 0;
 	for_trainer (e, i)
 		e->member[i]->stop_ns = t->begin_ns;
@@ -143,7 +144,7 @@ void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
 
 void wb__core_trainers_forget(struct trainers *t)
 {
-	t->state = TRAINERS_IDLE;
+	wb__core_trainers_set(t, TRAINERS_IDLE);
 	t->e = NULL;
 }
 
@@ -225,7 +226,7 @@ static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
 		return;
 	}
 	wb_flow_set_version(t->flow, t->version);
-	t->state = TRAINERS_SERVING;
+	wb__core_trainers_set(t, TRAINERS_SERVING);
 	/* The leader has a deadline (begin() there) and may once wait for engines to end after it;
 	 * this one is for a leader whose last word was lost. */
 	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r.engine_step_deadline_ns +
@@ -285,7 +286,7 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 	if (t->state >= TRAINERS_SERVING)
 		wb__core_times_trainers(t);
 	wb__core_flows_prune(o, t->transfer + 1);
-	t->state = TRAINERS_IDLE;
+	wb__core_trainers_set(t, TRAINERS_IDLE);
 	t->idle_ns = now_ns(o->core);
 	t->flow = NULL;
 	t->e = NULL;
@@ -312,25 +313,25 @@ static void released(struct trainers *t)
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
 	struct wb_frame f;
 	struct wb_msg_peer m;
+	uint8_t *final = t->final_body;
 	const uint8_t *body;
 
-	t->state = TRAINERS_RELEASED;
+	wb__core_trainers_set(t, TRAINERS_RELEASED);
 	for_trainer (t->e, i)
 		if (t->e->member[i])
 			t->e->member[i]->resume_ns = now_ns(t->e->obj->core);
 	if (!t->is_told)
 		tell(t, &s);
 	t->is_told = true;
-	if (!t->has_final)
+	if (!final)
 		return;
-	t->has_final = false;
-	if (wb_frame_check(t->final_body, t->final_len, &f, &body, NULL) == 0 &&
+	t->final_body = NULL;
+	if (wb_frame_check(final, t->final_len, &f, &body, NULL) == 0 &&
 		wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
 		tell_final(t, &m);
 		wb_msg_free(WBP_PEER, &m);
 	}
-	wb_free(t->final_body);
-	t->final_body = NULL;
+	wb_free(final);
 }
 
 /* Parameters may change once nobody reads them any more. */
@@ -338,7 +339,8 @@ static void release(struct trainers *t)
 {
 	wb__core_fault(t->e->obj, WB_FAULT_RELEASE, t->transfer, t->version);
 	close_sources(t);
-	t->state = TRAINERS_RELEASING;
+	if (t->state != TRAINERS_RELEASING)
+		wb__core_trainers_set(t, TRAINERS_RELEASING);
 	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
 	if (!sources_busy(t))
 		released(t);
@@ -352,10 +354,8 @@ static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
 	wb_buf_init(&b, 1u << 20);
 	wb_free(t->final_body);
 	t->final_body = NULL;
-	if (wb_msg_encode_bin(&f, m, &b, NULL) == 0 &&
-		wb_buf_take(&b, &t->final_body, &t->final_len) == 0)
-		t->has_final = true;
-	else
+	if (wb_msg_encode_bin(&f, m, &b, NULL) < 0 ||
+		wb_buf_take(&b, &t->final_body, &t->final_len) < 0)
 		wb_buf_finish(&b);
 }
 
@@ -436,7 +436,7 @@ void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 	snprintf(text, sizeof(text), "%s %.400s", w->w.name, why);
 	trainer_failed(t, -EPIPE, text);
 	if (t->state == TRAINERS_ASKED)
-		t->state = TRAINERS_IDLE;
+		wb__core_trainers_set(t, TRAINERS_IDLE);
 }
 
 /* No word of the leader is to be expected any more. */
@@ -576,8 +576,8 @@ uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
 		return await_callers(o, now);
 	if (t->state == TRAINERS_ASKED)
 		return hold_tick(t, now);
-	if (t->state >= TRAINERS_SERVING && !t->has_final && now >= t->deadline_ns)
+	if (t->state >= TRAINERS_SERVING && !t->final_body && now >= t->deadline_ns)
 		end_without_leader(t, "did not say how it ended", "");
 	next = release_tick(t, now);
-	return t->state >= TRAINERS_SERVING && !t->has_final ? sooner(next, t->deadline_ns) : next;
+	return t->state >= TRAINERS_SERVING && !t->final_body ? sooner(next, t->deadline_ns) : next;
 }

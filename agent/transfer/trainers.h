@@ -40,13 +40,11 @@ struct trainers {
 	uint64_t idle_ns; /* when the last one ended here */
 	bool is_told; /* the workers know that they are released */
 	bool has_next; /* the leader knows that the next version is ready */
-	bool has_final; /* FINAL came while the release was under way */
-	uint8_t *final_body; /* owned: the message, encoded */
+	/* Owned: FINAL, encoded, which came while the release was under way; NULL = it has not. */
+	uint8_t *final_body;
 	size_t final_len;
 };
 
-/** wb__core_trainers_name - of a state, for people.  Static. */
-const char *wb__core_trainers_name(enum trainers_state s);
 /** wb__core_trainers_msg - of the leader. */
 void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_trainers_replanned - a new plan: a question that was not answered is asked again. */

@@ -8,6 +8,7 @@
 #include "transfer/lead.h"
 #include "transfer/leader.h"
 #include "transfer/party.h"
+#include "transfer/states.h"
 #include "transfer/trainers.h"
 #include "transfer/worker.h"
 
@@ -103,15 +104,6 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 
 static void put_lead(struct waits *x, const struct lead *l)
 {
-	static const char *const names[] = {
-		[LEAD_STAGING] = "Staging",
-		[LEAD_STAGED] = "Staged",
-		[LEAD_PROMISES] = "Promises",
-		[LEAD_STOPS] = "Stops",
-		[LEAD_MOVING] = "Moving",
-		[LEAD_INSTALLING] = "Installing",
-		[LEAD_ENDING] = "Ending",
-	};
 	char whom[WAIT_MAX] = "", what[256];
 
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
@@ -125,7 +117,7 @@ static void put_lead(struct waits *x, const struct lead *l)
 			l->ballot.state != BALLOT_NONE ? "judges (agents with trainer workers)"
 						       : "the leader's decision");
 	snprintf(what, sizeof(what), "lead of engine %.100s (%s%s)", l->e->r.engine[l->engine].name,
-		names[l->state], l->is_feed ? ", feed" : "");
+		wb__core_lead_name(l->state), l->is_feed ? ", feed" : "");
 	put_wait(x, l->e, l->transfer, what, whom, l->deadline_ns);
 }
 

@@ -381,6 +381,23 @@ START_TEST(nothing_is_received_where_somebody_reads)
 }
 END_TEST
 
+/* It has been written to, and not all of it: whatever its lead says, that is no version. */
+START_TEST(what_is_not_whole_is_not_committed)
+{
+	begin(&shape);
+	commits(1);
+	world_send(&w, 2);
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_MOVING);
+	say(PARTY, LEAD, says(WBP_PEER_END, 2, WB_ENGINE_COMMITTED, 0));
+	ck_assert_int_eq(party_of(PARTY)->state, PARTY_NONE);
+	for_party_worker (epoch_of(PARTY), 0, i) {
+		ck_assert(epoch_of(PARTY)->member[i]->past.is_torn);
+		ck_assert_uint_eq(epoch_of(PARTY)->member[i]->held_transfer, 0);
+	}
+	end();
+}
+END_TEST
+
 /* Nor is it installed there; who does not come to an end is cut off. */
 START_TEST(nothing_is_installed_where_somebody_reads)
 {
@@ -860,6 +877,7 @@ int main(void)
 	tcase_add_loop_test(tc, the_lead_hears_from_the_others_that_its_engine_is_torn, 0, 4);
 	tcase_add_test(tc, an_engine_that_is_to_be_fed_does_not_serve_what_it_has);
 	tcase_add_loop_test(tc, nothing_is_received_where_somebody_reads, 0, 2);
+	tcase_add_test(tc, what_is_not_whole_is_not_committed);
 	tcase_add_loop_test(tc, nothing_is_installed_where_somebody_reads, 0, 2);
 	tcase_add_loop_test(tc, what_was_aborted_is_in_no_area, 0, 2);
 	tcase_add_loop_test(tc, an_area_that_lost_what_was_staged_is_not_installed, 0, 2);
