@@ -462,8 +462,8 @@ static void json_rails(const struct explain *e)
 			",\"role\":\"%s\",\"layout\":%" PRIu32 ",\"engine\":%" PRIu32
 			",\"domain\":%" PRIu32 ",\"node\":%" PRIu32 ",\"rail_bytes_per_s\":%" PRIu64
 			",",
-			w->role == WB_ROLE_TRAINER ? "trainer" : "rollout", w->layout, w->engine,
-			w->domain, w->node, w->rail_bytes_per_s);
+			wb_word(&wb_role_words, w->role), w->layout, w->engine, w->domain, w->node,
+			w->rail_bytes_per_s);
 		wb_buf_printf(e->b,
 			"\"send_bytes\":%" PRIu64 ",\"receive_bytes\":%" PRIu64
 			",\"external_out_bytes\":%" PRIu64 ",\"external_in_bytes\":%" PRIu64

@@ -39,7 +39,7 @@ int wb__plan_faults_rc(const struct wb__faults *f, struct wb_err *err)
 
 void wb__who(const struct wb_plan_input *in, uint32_t worker, char *out, size_t cap)
 {
-	const char *role = in->worker[worker].role == WB_ROLE_TRAINER ? "trainer" : "rollout";
+	const char *role = wb_word(&wb_role_words, in->worker[worker].role);
 
 	if (in->worker_name && in->worker_name[worker])
 		snprintf(out, cap, "%s worker %.120s", role, in->worker_name[worker]);

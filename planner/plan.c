@@ -159,7 +159,7 @@ static void check_buffer(struct wb__work *w, enum wb_role role, uint64_t have, u
 	wb__plan_fault(&w->faults,
 		"%s workers have %" PRIu64 " bytes of slots, this plan needs at least %" PRIu64
 		" (%" PRIu64 " chunks of %" PRIu32 "): raise %s",
-		is_trainer ? "trainer" : "rollout", have, min, min / w->plan->chunk_bytes,
+		wb_word(&wb_role_words, role), have, min, min / w->plan->chunk_bytes,
 		w->plan->chunk_bytes,
 		is_trainer ? "spec.trainer.bufferSize" : "spec.rollout.bufferSize");
 }

@@ -31,6 +31,7 @@
  * lower bound equation 1.  Layer: planner (L1).
  */
 #include "planner/map.h"
+#include "proto/words.h"
 
 #include <stdbool.h>
 
@@ -40,8 +41,6 @@
 #define WB_CHUNK_BYTES_MAX (16u << 20)
 /* Slots of a pool that keep an edge busy: one filled, one on the wire, one drained. */
 #define WB_POOL_DEPTH 3
-
-enum wb_role { WB_ROLE_TRAINER = 1, WB_ROLE_ROLLOUT = 2 };
 
 /* What the planner is told of a worker. */
 struct wb_plan_worker {

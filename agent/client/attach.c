@@ -14,6 +14,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static_assert((int)WB_CLIENT_TRAINER == WB_ROLE_TRAINER &&
+		      (int)WB_CLIENT_ROLLOUT == WB_ROLE_ROLLOUT &&
+		      (int)WB_CLIENT_STAGING_UNSET == WB_STAGING_UNSET &&
+		      (int)WB_CLIENT_STAGING_NONE == WB_STAGING_NONE &&
+		      (int)WB_CLIENT_STAGING_HOST_MEMORY == WB_STAGING_HOST_MEMORY,
+	"what the caller gives goes to the agent as it is");
+
 #define TABLE_MEM_BYTES 24
 #define TABLE_PARAM_BYTES 16
 #define POLLS_BETWEEN_MAX 1000000

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/err.h"
+#include "proto/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -320,8 +321,7 @@ static int check_labels(const struct pod *p, struct wb_err *err)
 	if (!*role)
 		return wb_err_set(err, -EINVAL,
 			"label weightbridge.io/role is missing: it is trainer, rollout or both");
-	if (strcmp(role, "trainer") != 0 && strcmp(role, "rollout") != 0 &&
-		strcmp(role, "both") != 0)
+	if (wb_word_number(&wb_role_words, role) < 0 && strcmp(role, "both") != 0)
 		return wb_err_set(err, -EINVAL,
 			"label weightbridge.io/role is %.64s: it has to be trainer, rollout or "
 			"both",

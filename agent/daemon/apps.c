@@ -65,11 +65,6 @@ struct wb__apps {
 	char library[WB_ERR_MSG_MAX]; /* why the last worker was refused for its library, or "" */
 };
 
-static const char *role_name(enum wb_role r)
-{
-	return r == WB_ROLE_TRAINER ? "trainer" : "rollout";
-}
-
 static void drop(struct app *app)
 {
 	if (app->state != APP_CLOSING)
@@ -232,8 +227,9 @@ static void log_attached(const struct wb__worker *w)
 	char map[WB_DIGEST_TEXT];
 
 	WB_LOG_INFO(MOD, "worker attached", WB_S("worker", w->name), WB_U("pid", w->pid),
-		WB_S("role", role_name(w->role)), WB_S("engine", w->engine), WB_I("rank", w->rank),
-		WB_U("params", w->map->n_param), WB_S("map", wb_digest_text(w->map->digest, map)),
+		WB_S("role", wb_word(&wb_role_words, w->role)), WB_S("engine", w->engine),
+		WB_I("rank", w->rank), WB_U("params", w->map->n_param),
+		WB_S("map", wb_digest_text(w->map->digest, map)),
 		WB_S("lane", w->lane_fds ? "worker" : "agent"));
 }
 

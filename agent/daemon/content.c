@@ -149,15 +149,15 @@ out:
 	return rc;
 }
 
-int wb__contents_encode(
-	const struct wb__contents *c, struct wb_digest digest, bool *is_map_out, struct wb_buf *out)
+int wb__contents_encode(const struct wb__contents *c, struct wb_digest digest,
+	enum wb_content *kind_out, struct wb_buf *out)
 {
 	for (uint32_t i = 0; i < c->n; i++) {
 		const struct item *it = &c->item[i];
 
 		if (!wb_digest_eq(it->digest, digest))
 			continue;
-		*is_map_out = it->map != NULL;
+		*kind_out = it->map ? WB_CONTENT_MAP : WB_CONTENT_MANIFEST;
 		return it->map ? wb_map_encode(it->map, out)
 			       : wb_manifest_encode(it->manifest, out);
 	}

@@ -8,6 +8,7 @@
  * few distinct ones.  Loop thread.  Layer: daemon (L4).
  */
 #include "planner/map.h"
+#include "proto/words.h"
 
 struct wb__contents;
 
@@ -32,9 +33,9 @@ int wb__contents_manifest(struct wb__contents *c, int fd, uint64_t bytes,
 int wb__contents_map(struct wb__contents *c, const struct wb_manifest *m, int fd, uint64_t bytes,
 	const struct wb_map **out, struct wb_err *err);
 
-/** wb__contents_encode - append the bytes of the manifest or map called @digest.  @is_map_out: what
+/** wb__contents_encode - append the bytes of the manifest or map called @digest.  @kind_out: what
  *  it is.  0, -ENOENT, -ENOMEM. */
-int wb__contents_encode(const struct wb__contents *c, struct wb_digest digest, bool *is_map_out,
-	struct wb_buf *out);
+int wb__contents_encode(const struct wb__contents *c, struct wb_digest digest,
+	enum wb_content *kind_out, struct wb_buf *out);
 
 #endif

@@ -207,12 +207,12 @@ static void sample(struct wb__http *h)
 	struct wb__agent *a = h->a;
 	struct wb__oplink_state op;
 	struct wb_loop_lag lag;
-	double n[2] = {0, 0};
+	double n[WB_ROLE_ROLLOUT + 1] = {0};
 
 	for (struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
-		n[w->role == WB_ROLE_ROLLOUT] += !w->is_leaving;
-	wb_metric_set(h->m, M_WORKERS, WB_LABELS("trainer"), n[0]);
-	wb_metric_set(h->m, M_WORKERS, WB_LABELS("rollout"), n[1]);
+		n[w->role] += !w->is_leaving;
+	for (uint32_t r = WB_ROLE_TRAINER; r <= WB_ROLE_ROLLOUT; r++)
+		wb_metric_set(h->m, M_WORKERS, WB_LABELS(wb_word(&wb_role_words, r)), n[r]);
 	wb_metric_set(h->m, M_PEERS, NULL, wb__peers_n_up(a->peers));
 	wb__oplink_all(a, &op);
 	wb_metric_set(h->m, M_OPERATOR, NULL, op.is_up);

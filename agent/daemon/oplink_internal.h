@@ -26,7 +26,7 @@ struct clock_sample {
 /* Content that the operator asked for. */
 struct upload {
 	struct wb_digest digest;
-	bool is_map;
+	enum wb_content kind;
 	uint8_t *data; /* owned; NULL = not begun */
 	size_t bytes, at;
 };

@@ -70,7 +70,7 @@ int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struc
 	struct parts *x = &p->parts;
 	int rc;
 
-	if (m->kind != 3)
+	if (m->kind != WB_CONTENT_PLAN)
 		return wb_err_set(err, -EBADMSG, "CONTENT of kind %u is not for agents", m->kind);
 	if (!m->offset || !wb_digest_eq(x->digest, m->digest)) {
 		parts_clear(x);

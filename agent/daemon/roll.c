@@ -272,10 +272,10 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 	roster->number = m->epoch.number;
 	roster->transfer_deadline_ns = in->object->transfer_deadline_ns;
 	roster->engine_step_deadline_ns = in->object->step_deadline_ns;
-	roster->trainer_staged = in->object->sender_staging == WB_APP_STAGING_HOST_MEMORY;
-	roster->rollout_staged = in->object->receiver_staging == WB_APP_STAGING_HOST_MEMORY;
-	roster->supersede = in->object->overlap == 2;
-	roster->all_engines = in->object->commit == 2;
+	roster->trainer_staged = in->object->sender_staging == WB_STAGING_HOST_MEMORY;
+	roster->rollout_staged = in->object->receiver_staging == WB_STAGING_HOST_MEMORY;
+	roster->supersede = in->object->overlap == WB_OVERLAP_SUPERSEDE;
+	roster->all_engines = in->object->commit == WB_COMMIT_ALL_ENGINES;
 	roster->sums = in->object->checksums;
 	roster->read_back = in->object->read_back;
 	roster->encrypted = in->object->encrypted;

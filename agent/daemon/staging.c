@@ -33,7 +33,7 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 {
 	uint64_t bytes = 0;
 
-	if (in->object->sender_staging != WB_APP_STAGING_HOST_MEMORY)
+	if (in->object->sender_staging != WB_STAGING_HOST_MEMORY)
 		return 0;
 	for (uint32_t w = 0; w < in->plan->n_worker; w++)
 		if (is_mine(in, w, WB_ROLE_TRAINER))
@@ -111,7 +111,7 @@ static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_i
 {
 	uint64_t bytes = 0;
 
-	if (in->object->receiver_staging != WB_APP_STAGING_HOST_MEMORY)
+	if (in->object->receiver_staging != WB_STAGING_HOST_MEMORY)
 		return 0;
 	for (uint32_t i = 0; i < in->plan->n_worker; i++) {
 		const struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)

@@ -27,7 +27,7 @@ static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_bu
 
 	wb_buf_printf(b, "{\"id\":%" PRIu32, w->id);
 	text(b, "name", w->name);
-	text(b, "role", w->role == WB_ROLE_TRAINER ? "trainer" : "rollout");
+	text(b, "role", wb_word(&wb_role_words, w->role));
 	text(b, "engine", w->engine);
 	text(b, "map", wb_digest_text(w->map->digest, digest));
 	text(b, "lane", w->lane_fds ? "worker" : "agent");

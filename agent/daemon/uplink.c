@@ -21,8 +21,6 @@
 #define PART_BYTES (1u << 20)
 #define QUEUED_MAX (8u << 20) /* of the channel, before uploads wait */
 #define UPLOAD_RETRY_NS (10 * WB_NS_PER_MS)
-#define CONTENT_MANIFEST 1
-#define CONTENT_MAP 2
 
 uint64_t wb__memory_limit(void)
 {
@@ -133,7 +131,7 @@ static int upload_begin(struct wb__oplink *l, struct upload *u)
 	int rc;
 
 	wb_buf_init(&b, WB__MAP_BYTES_MAX);
-	rc = wb__contents_encode(wb__apps_contents(l->a->apps), u->digest, &u->is_map, &b);
+	rc = wb__contents_encode(wb__apps_contents(l->a->apps), u->digest, &u->kind, &b);
 	if (rc == 0)
 		rc = wb_buf_take(&b, &u->data, &u->bytes);
 	else
@@ -143,7 +141,7 @@ static int upload_begin(struct wb__oplink *l, struct upload *u)
 		WB_LOG_ERR(MOD, "content wanted that cannot be sent", WB_S("digest", digest),
 			WB_S("reason", wb_strerror(rc)));
 	else
-		WB_LOG_INFO(MOD, "upload", WB_S("what", u->is_map ? "map" : "manifest"),
+		WB_LOG_INFO(MOD, "upload", WB_S("what", wb_word(&wb_content_words, u->kind)),
 			WB_S("digest", digest), WB_U("bytes", u->bytes));
 	return rc;
 }
@@ -163,7 +161,7 @@ static void upload_some(struct wb__oplink *l)
 			wb_timer_start(l->news_timer, UPLOAD_RETRY_NS, 0);
 			return;
 		}
-		m.kind = u->is_map ? CONTENT_MAP : CONTENT_MANIFEST;
+		m.kind = u->kind;
 		m.digest = u->digest;
 		m.total_bytes = u->bytes;
 		m.offset = u->at;

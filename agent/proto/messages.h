@@ -23,6 +23,7 @@
  */
 #include "proto/codec.h"
 #include "proto/frame.h"
+#include "proto/words.h"
 
 /* The protocol version of this build and the oldest it still speaks (N with N-1).  Tests make
  * builds with other ranges, and run this one beside builds of the commit in tests/cluster/compat.
@@ -45,11 +46,6 @@
 /* Values inside app messages. */
 enum wb_app_mem_kind { WB_APP_MEM_MEMFD = 1, WB_APP_MEM_HEAP = 2 };
 enum wb_app_lane { WB_APP_LANE_AGENT = 0, WB_APP_LANE_WORKER = 1 }; /* who packs and assembles */
-enum wb_app_staging {
-	WB_APP_STAGING_UNSET = 0,
-	WB_APP_STAGING_NONE = 1,
-	WB_APP_STAGING_HOST_MEMORY = 2,
-};
 enum wb_app_send_flag { WB_APP_SEND_HOLD = 1 };
 enum wb_app_send_progress {
 	WB_APP_SEND_STARTED = 1,

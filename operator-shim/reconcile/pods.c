@@ -172,7 +172,7 @@ void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
 static bool is_role(const struct pod *p, enum wb_role role)
 {
 	return !*p->role || !strcmp(p->role, "both") ||
-	       !strcmp(p->role, role == WB_ROLE_TRAINER ? "trainer" : "rollout");
+	       !strcmp(p->role, wb_word(&wb_role_words, role));
 }
 
 enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct agent *a,
@@ -186,7 +186,7 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 		snprintf(why, bytes,
 			"%s is a %s worker, but label weightbridge.io/role of its "
 			"pod is '%s': change one of them",
-			w->name, w->role == WB_ROLE_TRAINER ? "trainer" : "rollout", p->role);
+			w->name, wb_word(&wb_role_words, w->role), p->role);
 		return FAULT_ROLE;
 	}
 	if (w->role == WB_ROLE_TRAINER)

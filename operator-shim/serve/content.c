@@ -10,7 +10,7 @@
 
 #define BLOBS_MAX (1u << 16)
 
-struct blob *wb__serve_find_blob(const struct object *o, struct wb_digest d, enum content_kind kind)
+struct blob *wb__serve_find_blob(const struct object *o, struct wb_digest d, enum wb_content kind)
 {
 	for (size_t i = 0; i < o->n_blob; i++)
 		if (o->blob[i]->kind == kind && wb_digest_eq(o->blob[i]->digest, d))
@@ -38,7 +38,7 @@ void wb__serve_blob_put(struct blob *b)
 }
 
 struct blob *wb__serve_blob_make(
-	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes)
+	enum wb_content kind, struct wb_digest d, uint8_t *data_take, size_t bytes)
 {
 	struct blob *b = wb_zalloc(1, sizeof(*b));
 
@@ -55,7 +55,7 @@ int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blo
 {
 	int rc = 0;
 
-	b->charged = b->kind == CONTENT_PLAN ? WB_BUDGET_PLANS : WB_BUDGET_MAPS;
+	b->charged = b->kind == WB_CONTENT_PLAN ? WB_BUDGET_PLANS : WB_BUDGET_MAPS;
 	b->account = wb_strdup(o->key);
 	if (!b->account)
 		return wb_err_set(err, -ENOMEM, "the operator is out of memory");
@@ -100,7 +100,7 @@ static struct upload *find_upload(struct peer *p, const struct object *o, struct
 	return NULL;
 }
 
-void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind)
+void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enum wb_content kind)
 {
 	char text[WB_DIGEST_TEXT];
 	const char *list = text;
@@ -167,7 +167,7 @@ static void keep(struct peer *p, struct upload *u)
 
 static bool follows(const struct upload *u, const struct wb_msg_content *m)
 {
-	uint64_t cap = u->kind == CONTENT_MANIFEST ? MANIFEST_BYTES_MAX : MAP_BYTES_MAX;
+	uint64_t cap = u->kind == WB_CONTENT_MANIFEST ? MANIFEST_BYTES_MAX : MAP_BYTES_MAX;
 
 	return m->kind == u->kind && m->total_bytes == u->total_bytes && m->total_bytes <= cap &&
 	       m->offset == u->got_bytes && m->n_data <= m->total_bytes - u->got_bytes &&

@@ -24,12 +24,10 @@
 #define KEY_BYTES 32
 #define XFERS_MAX 16
 
-enum content_kind { CONTENT_MANIFEST = 1, CONTENT_MAP = 2, CONTENT_PLAN = 3 };
-
 /* Immutable bytes by digest.  Counted on the loop thread only. */
 struct blob {
 	uint32_t refs;
-	enum content_kind kind;
+	enum wb_content kind;
 	struct wb_digest digest;
 	uint8_t *data; /* owned */
 	size_t bytes;
@@ -41,7 +39,7 @@ struct blob {
 
 struct upload {
 	struct object *o;
-	enum content_kind kind;
+	enum wb_content kind;
 	struct wb_digest digest;
 	uint64_t total_bytes;
 	uint8_t *data; /* owned; grows with what has come, never on the sender's word */
@@ -267,8 +265,7 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly);
 
 /* content.c */
 /** wb__serve_find_blob - what agents have uploaded under this digest, borrowed; NULL = nothing. */
-struct blob *wb__serve_find_blob(
-	const struct object *o, struct wb_digest d, enum content_kind kind);
+struct blob *wb__serve_find_blob(const struct object *o, struct wb_digest d, enum wb_content kind);
 /** wb__serve_forget_blobs - all that agents have uploaded for this object. */
 void wb__serve_forget_blobs(struct object *o);
 /** wb__serve_blob_put - one reference less; the last one frees it and gives back what it was
@@ -278,7 +275,7 @@ void wb__serve_blob_put(struct blob *b);
 struct blob *wb__serve_blob_get(struct blob *b);
 /** wb__serve_blob_make - takes @data_take.  NULL when memory is short (then it is freed). */
 struct blob *wb__serve_blob_make(
-	enum content_kind kind, struct wb_digest d, uint8_t *data_take, size_t bytes);
+	enum wb_content kind, struct wb_digest d, uint8_t *data_take, size_t bytes);
 /** wb__serve_blob_charge - until the last reference goes; 0, -EDQUOT or -ENOMEM with a sentence.
  *  @is_paid: its bytes are charged already. */
 int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blob *b, bool is_paid,
@@ -290,8 +287,7 @@ void wb__serve_prune(struct object *o);
 void wb__serve_drop_uploads(struct peer *p, const struct object *o);
 /** wb__serve_ask_for - WANT: this agent shall upload that.  Nothing when it does already; closed
  *  when memory is short. */
-void wb__serve_ask_for(
-	struct peer *p, struct object *o, struct wb_digest d, enum content_kind kind);
+void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enum wb_content kind);
 /** wb__serve_on_content - CONTENT came: a part of an upload, checked against its digest when it is
  *  whole.  What nobody asked for, is too large or differs ends in a rejection. */
 void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m);

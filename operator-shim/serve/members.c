@@ -46,26 +46,21 @@ static void refuse_worker(
 	wb__serve_send(p, WBP_REJECT, &m);
 }
 
-static const char *staging_name(uint32_t v)
-{
-	return v == WB_APP_STAGING_NONE ? "None" : "HostMemory";
-}
-
 /* An adapter's own idea of staging must be the spec's. */
 static bool is_staging_agreed(struct peer *p, const struct object *o, const struct wb_p_worker *w)
 {
 	bool is_trainer = w->role == WB_ROLE_TRAINER;
 	uint32_t asked = is_trainer ? w->sender_staging : w->receiver_staging;
-	uint32_t spec = (is_trainer ? o->spec.trainer_staging : o->spec.rollout_staging) + 1;
+	uint32_t spec = is_trainer ? o->spec.trainer_staging : o->spec.rollout_staging;
 	char text[400];
 
-	if (asked == WB_APP_STAGING_UNSET || asked == spec)
+	if (asked == WB_STAGING_UNSET || asked == spec)
 		return true;
 	snprintf(text, sizeof(text),
 		"%.150s asks for %s_staging %s, but spec.staging.%s is %s: change one of "
 		"them, or leave the argument out",
-		w->name, is_trainer ? "sender" : "receiver", staging_name(asked),
-		is_trainer ? "trainer" : "rollout", staging_name(spec));
+		w->name, is_trainer ? "sender" : "receiver", wb_word(&wb_staging_words, asked),
+		wb_word(&wb_role_words, w->role), wb_word(&wb_staging_words, spec));
 	refuse_worker(p, o, w, text);
 	return false;
 }

@@ -157,10 +157,9 @@ static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map *
 /* Two workers describe different checkpoints. */
 static int tell_difference(struct job *j, const struct wb_manifest *m)
 {
-	static const char *const roles[] = {
-		[WB_ROLE_TRAINER] = "trainer", [WB_ROLE_ROLLOUT] = "rollout"};
-	int role[2] = {j->worker[0].role, j->worker[j->other_worker].role};
-	const char *who[2] = {roles[role[0]], roles[role[1]]};
+	enum wb_role role[2] = {j->worker[0].role, j->worker[j->other_worker].role};
+	const char *roles[2] = {wb_word(&wb_role_words, role[0]), wb_word(&wb_role_words, role[1])};
+	const char *who[2] = {roles[0], roles[1]};
 	const struct wb_manifest *both[2] = {m, NULL};
 	struct wb_manifest *other = NULL;
 	struct wb_buf b;
@@ -178,7 +177,7 @@ static int tell_difference(struct job *j, const struct wb_manifest *m)
 	rc = wb_err_set(&j->err, WB_EPLAN,
 		"workers describe different checkpoints, %s worker 0 and %s worker %zu: %.700s; "
 		"all must list the same tensors, types and shapes in the same order",
-		roles[role[0]], roles[role[1]], j->other_worker, wb_buf_cstr(&b));
+		roles[0], roles[1], j->other_worker, wb_buf_cstr(&b));
 	wb_buf_finish(&b);
 	wb_manifest_destroy(other);
 	return rc;
@@ -242,7 +241,7 @@ static void drop_next(struct object *o)
 static int keep_plan(struct wb_serve *s, struct object *o, struct job *j, struct wb_err *err)
 {
 	struct wb_digest active;
-	struct blob *b = wb__serve_blob_make(CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
+	struct blob *b = wb__serve_blob_make(WB_CONTENT_PLAN, j->digest, j->plan, j->plan_bytes);
 	int rc;
 
 	j->plan = NULL;
@@ -333,12 +332,14 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 		j->n_worker = i + 1;
 	}
 	for (size_t i = 0; i < n_layout; i++) {
-		j->layout[i] = wb__serve_blob_get(wb__serve_find_blob(o, layout[i], CONTENT_MAP));
+		j->layout[i] =
+			wb__serve_blob_get(wb__serve_find_blob(o, layout[i], WB_CONTENT_MAP));
 		if (!j->layout[i])
 			return -ENOENT;
 		j->n_layout = i + 1;
 	}
-	j->manifest = wb__serve_blob_get(wb__serve_find_blob(o, m[0].manifest, CONTENT_MANIFEST));
+	j->manifest =
+		wb__serve_blob_get(wb__serve_find_blob(o, m[0].manifest, WB_CONTENT_MANIFEST));
 	if (!j->manifest)
 		return -ENOENT;
 	while (++j->other_worker < n)
@@ -347,7 +348,7 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 	if (j->other_worker >= n)
 		return 0;
 	j->other = wb__serve_blob_get(
-		wb__serve_find_blob(o, m[j->other_worker].manifest, CONTENT_MANIFEST));
+		wb__serve_find_blob(o, m[j->other_worker].manifest, WB_CONTENT_MANIFEST));
 	return j->other ? 0 : -ENOENT;
 }
 

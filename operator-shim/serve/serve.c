@@ -130,7 +130,7 @@ void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err 
 
 static void need_blob(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
 {
-	enum content_kind kind = a->is_manifest ? CONTENT_MANIFEST : CONTENT_MAP;
+	enum wb_content kind = a->is_manifest ? WB_CONTENT_MANIFEST : WB_CONTENT_MAP;
 	struct peer *p;
 
 	if (wb__serve_find_blob(o, a->digest, kind)) {

@@ -98,8 +98,7 @@ static json_t *members(const struct wb_serve *s, const struct object *o)
 		json_t *m = json_pack("{s:s, s:s, s:s, s:s}", "name",
 			j ? wb__serve_worker_name(&j->workers, w[i].worker) : "", "agent",
 			p ? p->hello.agent : w[i].agent_name, "role",
-			w[i].plan.role == WB_ROLE_TRAINER ? "trainer" : "rollout", "engine",
-			w[i].engine);
+			wb_word(&wb_role_words, w[i].plan.role), "engine", w[i].engine);
 
 		if (m && w[i].is_absent)
 			json_object_set_new(m, "absent", json_true());

@@ -4,6 +4,7 @@
 #include "operator-shim/spec/internal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,9 +123,10 @@ static void list_words(const struct wb_spec_field *f, char *out, size_t bytes)
 	size_t used = 0;
 
 	out[0] = '\0';
-	for (size_t i = 0; f->words[i] && used < bytes; i++)
-		used += (size_t)snprintf(
-			out + used, bytes - used, "%s%s", i ? ", " : "", f->words[i]);
+	for (uint32_t i = 0; i < f->words->n && used < bytes; i++)
+		if (f->words->text[i])
+			used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "",
+				f->words->text[i]);
 }
 
 static bool find_word(struct wb__spec_check *c, const struct wb_spec_field *f,
@@ -132,17 +134,19 @@ static bool find_word(struct wb__spec_check *c, const struct wb_spec_field *f,
 {
 	const char *meant = NULL, *text = v->kind == WB_YAML_SCALAR ? v->text : "";
 	unsigned least = wb__spec_tolerance(text) + 1;
+	int number = wb__spec_is_string(v) ? wb_word_number(f->words, text) : -1;
 	char all[128];
 
-	for (uint32_t i = 0; f->words[i]; i++) {
-		unsigned d = wb_spec_distance(text, f->words[i]);
+	if (number >= 0) {
+		*out = (uint32_t)number;
+		return true;
+	}
+	for (uint32_t i = 0; i < f->words->n; i++) {
+		const char *word = f->words->text[i];
+		unsigned d = word ? wb_spec_distance(text, word) : UINT_MAX;
 
-		if (wb__spec_is_string(v) && !strcmp(text, f->words[i])) {
-			*out = i;
-			return true;
-		}
-		if (d < least || !strcasecmp(text, f->words[i])) {
-			meant = f->words[i];
+		if (word && (d < least || !strcasecmp(text, word))) {
+			meant = word;
 			least = d;
 		}
 	}
@@ -191,7 +195,7 @@ static void set_words(struct wb__spec_check *c, const struct wb_spec_field *f,
 		for (uint32_t k = 0; k < got.n; k++)
 			if (got.v[k] == w) {
 				wb__spec_refuse(c, v->child[i].line, f->path, "%s is there twice",
-					f->words[w]);
+					wb_word(f->words, w));
 				return;
 			}
 		assert(got.n < WB_ARRAY_SIZE(got.v));

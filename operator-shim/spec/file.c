@@ -59,7 +59,7 @@ static json_t *words_json(const struct wb_spec_field *f, const struct wb_spec_wo
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; i < w->n; i++)
-		json_array_append_new(list, json_string(f->words[w->v[i]]));
+		json_array_append_new(list, json_string(wb_word(f->words, w->v[i])));
 	return list;
 }
 
@@ -90,7 +90,7 @@ static json_t *value_json(const struct wb_spec_field *f, const void *at)
 	case WB_SPEC_STRING:
 		return json_string(at);
 	case WB_SPEC_WORD:
-		return json_string(f->words[*(const uint32_t *)at]);
+		return json_string(wb_word(f->words, *(const uint32_t *)at));
 	case WB_SPEC_WORDS:
 		return words_json(f, at);
 	case WB_SPEC_STRINGS:

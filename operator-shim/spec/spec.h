@@ -9,8 +9,10 @@
  * probably meant; all refusals of a file are reported together, one a line.
  *
  * Invariant: a struct wb_spec that wb_spec_load() gave obeys every rule of the table.
- * Threads: any; no shared state.  Layer: operator-shim/spec (over base).
+ * Threads: any; no shared state.  Layer: operator-shim/spec (over base, proto).
  */
+#include "proto/words.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,12 +27,9 @@ struct wb_err;
 #define WB_SPEC_PREFIX_MAX 64
 #define WB_SPEC_OBJECTS_MAX 64
 
-/* Values are positions in the table's lists of words. */
-enum wb_staging { WB_STAGING_NONE, WB_STAGING_HOST_MEMORY };
-enum wb_commit_policy { WB_COMMIT_EACH_ENGINE, WB_COMMIT_ALL_ENGINES };
+/* Words of this resource alone, by their position in the table's lists. */
 /* What is summed: nothing; every chunk on its way; that, and what was installed. */
 enum wb_checksums { WB_CHECKSUMS_NONE, WB_CHECKSUMS_WIRE, WB_CHECKSUMS_INSTALLED };
-enum wb_overlap { WB_OVERLAP_WAIT, WB_OVERLAP_SUPERSEDE };
 enum wb_protocol { WB_PROTOCOL_VERBS, WB_PROTOCOL_TCP };
 enum wb_device_class { WB_DEVICE_HARDWARE, WB_DEVICE_SOFTWARE, WB_DEVICE_ANY };
 enum wb_gpu_direct { WB_GPU_DIRECT_AUTO, WB_GPU_DIRECT_REQUIRED, WB_GPU_DIRECT_DISABLED };
@@ -57,7 +56,7 @@ struct wb_spec {
 	char engine_label_key[WB_SPEC_LABEL_KEY_MAX + 1];
 	uint64_t rollout_buffer_bytes;
 	uint32_t trainer_staging, rollout_staging; /* enum wb_staging */
-	uint32_t commit_policy; /* enum wb_commit_policy */
+	uint32_t commit_policy; /* enum wb_commit */
 	uint32_t overlap; /* enum wb_overlap */
 	uint32_t checksums; /* enum wb_checksums */
 	struct wb_spec_words protocols; /* enum wb_protocol, best first */

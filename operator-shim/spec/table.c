@@ -5,14 +5,11 @@
 
 #include <string.h>
 
-static const char *const staging_words[] = {"None", "HostMemory", NULL};
-static const char *const commit_words[] = {"EachEngine", "AllEngines", NULL};
-static const char *const overlap_words[] = {"Wait", "Supersede", NULL};
-static const char *const checksum_words[] = {"None", "Wire", "Installed", NULL};
-static const char *const protocol_words[] = {"Verbs", "TCP", NULL};
-static const char *const device_words[] = {"Hardware", "Software", "Any", NULL};
-static const char *const gpu_words[] = {"Auto", "Required", "Disabled", NULL};
-static const char *const encryption_words[] = {"None", "TLS", NULL};
+#define WORDS(n, ...)                                                                              \
+	&(const struct wb_words)                                                                   \
+	{                                                                                          \
+		(const char *const[n]){__VA_ARGS__}, n                                             \
+	}
 
 static const char quantity_pattern[] = "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$";
 
@@ -37,17 +34,19 @@ const struct wb_spec_field wb_spec_fields[] = {
 		.max = WB_SPEC_LABEL_KEY_MAX, AT(engine_label_key)},
 	{"spec.rollout.bufferSize", SIZE("4Gi"), AT(rollout_buffer_bytes)},
 	{"spec.staging", WB_SPEC_OBJECT, .dflt = "{}"},
-	{"spec.staging.trainer", WORD(staging_words, "None"), AT(trainer_staging)},
-	{"spec.staging.rollout", WORD(staging_words, "None"), AT(rollout_staging)},
-	{"spec.commitPolicy", WORD(commit_words, "EachEngine"), AT(commit_policy)},
-	{"spec.overlap", WORD(overlap_words, "Wait"), AT(overlap)},
-	{"spec.checksums", WORD(checksum_words, "Wire"), AT(checksums)},
+	{"spec.staging.trainer", WORD(&wb_staging_words, "None"), AT(trainer_staging)},
+	{"spec.staging.rollout", WORD(&wb_staging_words, "None"), AT(rollout_staging)},
+	{"spec.commitPolicy", WORD(&wb_commit_words, "EachEngine"), AT(commit_policy)},
+	{"spec.overlap", WORD(&wb_overlap_words, "Wait"), AT(overlap)},
+	{"spec.checksums", WORD(WORDS(3, "None", "Wire", "Installed"), "Wire"), AT(checksums)},
 	{"spec.transport", WB_SPEC_OBJECT, .dflt = "{}"},
-	{"spec.transport.protocols", WB_SPEC_WORDS, .words = protocol_words,
+	{"spec.transport.protocols", WB_SPEC_WORDS, .words = WORDS(2, "Verbs", "TCP"),
 		.dflt = "[\"Verbs\", \"TCP\"]", .min = 1, .max = 2, AT(protocols)},
-	{"spec.transport.deviceClass", WORD(device_words, "Any"), AT(device_class)},
-	{"spec.transport.gpuDirect", WORD(gpu_words, "Auto"), AT(gpu_direct)},
-	{"spec.transport.encryption", WORD(encryption_words, "None"), AT(encryption)},
+	{"spec.transport.deviceClass", WORD(WORDS(3, "Hardware", "Software", "Any"), "Any"),
+		AT(device_class)},
+	{"spec.transport.gpuDirect", WORD(WORDS(3, "Auto", "Required", "Disabled"), "Auto"),
+		AT(gpu_direct)},
+	{"spec.transport.encryption", WORD(WORDS(2, "None", "TLS"), "None"), AT(encryption)},
 	{"spec.transport.devicePrefixes", WB_SPEC_STRINGS, .max = WB_SPEC_PREFIXES_MAX,
 		.len_min = 1, .len_max = WB_SPEC_PREFIX_MAX, AT(device_prefixes)},
 	{"spec.planDeadlineSeconds", SECONDS(1, 86400), .dflt = "600", AT(plan_deadline_s)},

@@ -12,7 +12,7 @@ enum wb_spec_type {
 	WB_SPEC_INT, /* uint32_t; 0 = not given */
 	WB_SPEC_QUANTITY, /* uint64_t bytes */
 	WB_SPEC_STRING, /* char[max + 1] */
-	WB_SPEC_WORD, /* uint32_t position in words */
+	WB_SPEC_WORD, /* uint32_t, a number of words */
 	WB_SPEC_WORDS, /* struct wb_spec_words */
 	WB_SPEC_STRINGS, /* struct wb_spec_strings */
 };
@@ -23,7 +23,7 @@ struct wb_spec_field {
 	bool is_required;
 	const char *dflt; /* JSON text, or NULL */
 	int64_t min, max; /* INT: value; lists: number of items; STRING: max is the length */
-	const char *const *words; /* WORD and WORDS, ended by NULL */
+	const struct wb_words *words; /* WORD and WORDS */
 	const char *pattern; /* QUANTITY */
 	uint32_t len_min, len_max; /* QUANTITY and items of STRINGS: length; 0 = not limited */
 	size_t off; /* in struct wb_spec */

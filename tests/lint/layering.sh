@@ -8,8 +8,8 @@ table='
 agent/base
 agent/include       weightbridge
 kernels
-planner             base kernels
 agent/proto         base
+planner             base kernels proto
 agent/mem           base
 agent/net           base
 agent/xport         base mem proto net
@@ -24,7 +24,7 @@ agent/transfer      base mem planner kernels net proto xport lane flow
 agent/client        weightbridge base proto mem extract lane planner kernels
 agent/daemon        weightbridge base proto mem net planner kernels xport lane extract flow transfer
 agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow transfer operator-shim/spec
-operator-shim/spec       base
+operator-shim/spec       base proto
 operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile
 operator-shim/kube       weightbridge base net operator-shim/spec

@@ -225,7 +225,7 @@ static void upload(struct agent *a, const char *digest)
 	bool is_map = !strcmp(digest, wb_digest_text(a->layout->digest, mine));
 	const struct wb_buf *b = is_map ? &a->layout->map : &manifest;
 	struct wb_msg_content m = {.object = a->object,
-		.kind = is_map ? 2 : 1,
+		.kind = is_map ? WB_CONTENT_MAP : WB_CONTENT_MANIFEST,
 		.digest = is_map ? a->layout->digest : manifest_digest,
 		.total_bytes = b->len,
 		.data = b->data,

@@ -42,7 +42,8 @@ static void ck_golden(const char *path, const char *now, const char *was)
 	if (!strcmp(now, was))
 		return;
 	ck_assert_msg(mode && !strcmp(mode, "update"),
-		"%s differs from the tables in messages.h; when that is meant: "
+		"%s differs from the tables in words.h, messages.h and peers.h; when that is "
+		"meant: "
 		"WB_GOLDEN=update make check T=test_golden, and review the difference",
 		path);
 	snprintf(name, sizeof(name), "%s/%s", top ? top : ".", path);
@@ -145,8 +146,12 @@ static void row(struct wb_buf *b, const char *name, unsigned kind, const char *s
 	WBF_##lower(DOC_F, DOC_S, b)
 #define DOC_PEER(number, NAME, from, to, needs, doc) \
 	wb_buf_printf(b, "| %d | `%s` | %s | %s | %s | %s |\n", number, #NAME, #from, #to, #needs, doc);
+#define DOC_WORD(P, number, NAME, text) wb_buf_printf(b, " %d `%s`", number, text);
+#define DOC_WORDS(name, P, LIST) wb_buf_printf(b, "| %s |", #name); LIST(DOC_WORD, P) wb_buf_printf(b, " |\n");
 static void put_tables(struct wb_buf *b)
 {
+	wb_buf_printf(b, "\n### Words\n\n| of | number and text |\n|---|---|\n");
+	WB_VOCABULARY(DOC_WORDS)
 	wb_buf_printf(b, "\n### Parts\n");
 	WB_SUBS(DOC_SUB)
 	wb_buf_printf(b, "\n### Messages\n");
@@ -156,7 +161,7 @@ static void put_tables(struct wb_buf *b)
 }
 /* clang-format on */
 
-#define MARK "<!-- The rest is written from messages.h and peers.h by test_golden. -->\n"
+#define MARK "<!-- The rest is written from words.h, messages.h and peers.h by test_golden. -->\n"
 
 START_TEST(protocol_md_has_every_message_and_field)
 {

@@ -29,6 +29,43 @@ static void ck_same(const struct wb_buf *a, const struct wb_buf *b, const char *
 		what, (int)a->len, (char *)a->data, (int)b->len, (char *)b->data);
 }
 
+/* ---- words ----------------------------------------------------------------------------------- */
+
+#define WORDS(name, P, LIST) {#name, &wb_##name##_words},
+static const struct {
+	const char *name;
+	const struct wb_words *words;
+} vocabulary[] = {WB_VOCABULARY(WORDS)};
+
+START_TEST(a_word_is_found_by_its_text)
+{
+	const struct wb_words *w = vocabulary[_i].words;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		if (w->text[i]) {
+			int at = wb_word_number(w, w->text[i]);
+
+			ck_assert_msg(at >= 0 && at <= (int)i && !strcmp(w->text[at], w->text[i]),
+				"%s: %s", vocabulary[_i].name, w->text[i]);
+			ck_assert_str_eq(wb_word(w, i), w->text[i]);
+		}
+}
+END_TEST
+
+START_TEST(what_is_no_word_is_unknown)
+{
+	const struct wb_words *w = vocabulary[_i].words;
+
+	ck_assert_str_eq(wb_word(w, w->n), "Unknown");
+	ck_assert_str_eq(wb_word(w, UINT32_MAX), "Unknown");
+	ck_assert_int_eq(wb_word_number(w, ""), -1);
+	ck_assert_int_eq(wb_word_number(w, "unknown"), -1);
+	for (uint32_t i = 0; i < w->n; i++)
+		if (!w->text[i])
+			ck_assert_str_eq(wb_word(w, i), "Unknown");
+}
+END_TEST
+
 /* ---- frames ---------------------------------------------------------------------------------- */
 
 START_TEST(a_frame_header_comes_back_as_it_was)
@@ -541,6 +578,8 @@ int main(void)
 	Suite *s = suite_create("proto");
 	TCase *t = tcase_create("frame");
 
+	tcase_add_loop_test(t, a_word_is_found_by_its_text, 0, WB_ARRAY_SIZE(vocabulary));
+	tcase_add_loop_test(t, what_is_no_word_is_unknown, 0, WB_ARRAY_SIZE(vocabulary));
 	tcase_add_test(t, a_frame_header_comes_back_as_it_was);
 	tcase_add_loop_test(t, a_bad_header_is_refused_by_name, 0, WB_ARRAY_SIZE(bad_head));
 	tcase_add_test(t, a_short_frame_is_ebadmsg);

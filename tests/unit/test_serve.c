@@ -345,7 +345,7 @@ START_TEST(adapter_staging_must_agree_with_the_spec)
 		.role = 1,
 		.rank = -1,
 		.mem_kind = 1,
-		.sender_staging = WB_APP_STAGING_HOST_MEMORY,
+		.sender_staging = WB_STAGING_HOST_MEMORY,
 		.version = -1};
 	struct wb_msg_workers m = {.object = "default/a", .workers = &p, .n_workers = 1};
 	union wb_msg got;

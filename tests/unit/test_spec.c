@@ -481,14 +481,16 @@ static const char *want_type(const struct wb_spec_field *f)
 	}
 }
 
-static bool same_words(const json_t *list, const char *const *words)
+static bool same_words(const json_t *list, const struct wb_words *words)
 {
 	size_t n = 0;
 
-	while (words && words[n]) {
+	for (uint32_t i = 0; words && i < words->n; i++) {
 		const char *w = json_string_value(json_array_get(list, n));
 
-		if (!w || strcmp(w, words[n]) != 0)
+		if (!words->text[i])
+			continue;
+		if (!w || strcmp(w, words->text[i]) != 0)
 			return false;
 		n++;
 	}
