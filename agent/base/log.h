@@ -37,17 +37,16 @@ extern int wb_log_level_max; /* set before threads start */
 void wb_log_emit(
 	enum wb_log_level level, const char *mod, const char *msg, const struct wb_field *fields);
 
-#ifdef __cppcheck__ /* knows no __VA_OPT__ */
-#define WB_LOG_AT(level, mod, msg, ...) ((void)0)
-#else
+#define WB_LOG_FIELDS_MAX 14 /* more are an error of the compiler */
+
+/* What is not given is zero: WB_FIELD_END.  The first element is there for the comma after it. */
 #define WB_LOG_AT(level, mod, msg, ...)                                                            \
 	do {                                                                                       \
 		if ((int)(level) <= wb_log_level_max)                                              \
 			wb_log_emit((level), (mod), (msg),                                         \
-				(const struct wb_field[]){                                         \
-					__VA_ARGS__ __VA_OPT__(, ){NULL, WB_FIELD_END, {0}}});     \
+				&(const struct wb_field[WB_LOG_FIELDS_MAX + 2]){                   \
+					{0}, __VA_ARGS__}[1]);                                     \
 	} while (0)
-#endif
 #define WB_LOG_ERR(mod, ...) WB_LOG_AT(WB_LOG_ERROR, mod, __VA_ARGS__)
 #define WB_LOG_WRN(mod, ...) WB_LOG_AT(WB_LOG_WARN, mod, __VA_ARGS__)
 #define WB_LOG_INFO(mod, ...) WB_LOG_AT(WB_LOG_INFO_, mod, __VA_ARGS__)

@@ -27,7 +27,7 @@ check() { # NAME TOOL COMMAND...
 }
 format() { git ls-files '*.c' '*.h' | while read -r f; do [ -f "$f" ] && echo "$f"; done | xargs -r -P2 -n16 clang-format --dry-run -Werror; }
 cpp() {
-	cppcheck --quiet -j2 -D__cppcheck__ --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,portability,performance \
+	cppcheck --quiet -j2 --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,portability,performance \
 		--suppressions-list=$here/cppcheck.supp -I. -Iagent -Iagent/include agent planner kernels operator-shim
 }
 pages() {
