@@ -70,32 +70,47 @@ static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16
 	wb__peers_send(e->a->peers, r, agent, type, msg);
 }
 
-static void report(void *ctx, const struct wb_core_report *r)
+static void ended(struct wb__env *e, const struct wb_core_report *r)
 {
-	struct wb__env *e = ctx;
 	const char *who = r->n_engine == 1 ? r->engine[0] : "engines";
-	struct wb__oplink *l = wb__oplink_by_uid(e->a, r->uid);
+	bool is_final = r->kind == WB_REPORT_FINAL;
 	uint64_t ns = r->end_wall_ns > r->begin_wall_ns ? r->end_wall_ns - r->begin_wall_ns : 0;
 
-	if (r->is_final)
+	if (is_final)
 		WB_LOG_INFO(MOD, r->is_feed ? "feed ended" : "transfer ended",
 			WB_U("transfer", r->transfer), WB_I("version", r->version),
-			WB_S("result", r->result), WB_U("engines", r->n_engine),
-			WB_F("seconds", (double)ns / 1e9), WB_U("bytes_receive", r->bytes[0]),
-			WB_U("bytes_external", r->bytes[1]), WB_U("bytes_internal", r->bytes[2]),
+			WB_S("result", wb_word(&wb_result_words, r->result)),
+			WB_U("engines", r->n_engine), WB_F("seconds", (double)ns / 1e9),
+			WB_U("bytes_receive", r->bytes[0]), WB_U("bytes_external", r->bytes[1]),
+			WB_U("bytes_internal", r->bytes[2]),
 			WB_S("culprit", r->culprit ? r->culprit : ""));
 	else
 		WB_LOG_INFO(MOD, "engine ended", WB_U("transfer", r->transfer),
-			WB_I("version", r->version), WB_S("engine", who), WB_S("state", r->result),
+			WB_I("version", r->version), WB_S("engine", who),
+			WB_S("state", wb_word(&wb_engine_state_words, r->state[0])),
 			WB_F("seconds", (double)ns / 1e9),
 			WB_S("reason", r->n_engine && r->sentence && r->sentence[0] ? r->sentence[0]
 										    : ""));
 	wb__trace_span(e->a->trace,
-		r->is_feed    ? "feed"
-		: r->is_final ? "transfer"
-			      : "update",
-		r->is_final ? "leader" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
+		r->is_feed ? "feed"
+		: is_final ? "transfer"
+			   : "update",
+		is_final ? "leader" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
 	wb__metrics_report(e->a->http, r);
+}
+
+static void report(void *ctx, const struct wb_core_report *r)
+{
+	struct wb__env *e = ctx;
+	struct wb__oplink *l = wb__oplink_by_uid(e->a, r->uid);
+
+	if (r->kind == WB_REPORT_STARTED)
+		WB_LOG_INFO(MOD, r->is_feed ? "feed begins" : "transfer begins",
+			WB_U("transfer", r->transfer), WB_I("version", r->version),
+			WB_S(r->is_feed ? "engine" : "object",
+				r->is_feed ? r->engine[0] : r->object));
+	else
+		ended(e, r);
 	if (l)
 		wb__oplink_report(l, r);
 }
@@ -140,19 +155,8 @@ static void trace(void *ctx, const char *what, const char *who, uint64_t transfe
 	struct wb__env *e = ctx;
 
 	wb__trace_mark(e->a->trace, what, who, transfer, value);
-	if (!strcmp(what, "transfer")) {
-		WB_LOG_INFO(MOD, "transfer begins", WB_U("transfer", transfer),
-			WB_I("version", (int64_t)value), WB_S("object", who));
-		if (wb__oplink_by_name(e->a, who))
-			wb__oplink_started(
-				wb__oplink_by_name(e->a, who), transfer, (int64_t)value, false);
-	} else if (!strcmp(what, "feed")) {
-		WB_LOG_INFO(MOD, "feed begins", WB_U("transfer", transfer),
-			WB_I("version", (int64_t)value), WB_S("engine", who));
-	} else {
-		WB_LOG_DEBUG(MOD, "mark", WB_S("what", what), WB_S("who", who),
-			WB_U("transfer", transfer), WB_U("value", value));
-	}
+	WB_LOG_DEBUG(MOD, "mark", WB_S("what", what), WB_S("who", who), WB_U("transfer", transfer),
+		WB_U("value", value));
 }
 
 /* ---- driving it ----------------------------------------------------------------------------- */

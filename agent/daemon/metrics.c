@@ -151,13 +151,16 @@ void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r)
 
 	if (!h)
 		return;
-	if (!r->is_final) {
-		wb_metric_add(h->m, M_UPDATES, WB_LABELS(r->result), 1);
+	if (r->kind == WB_REPORT_ENGINE) {
+		wb_metric_add(h->m, M_UPDATES,
+			WB_LABELS(wb_word(&wb_engine_state_words, r->state[0])), 1);
 		wb_metric_observe(h->m, M_UPDATE_SECONDS, NULL, s);
 		wb_metric_observe(h->m, M_STALL, NULL, (double)r->stall_ns / 1e9);
 		return;
 	}
-	wb_metric_add(h->m, M_TRANSFERS, WB_LABELS(r->is_feed ? "feed" : "transfer", r->result), 1);
+	wb_metric_add(h->m, M_TRANSFERS,
+		WB_LABELS(r->is_feed ? "feed" : "transfer", wb_word(&wb_result_words, r->result)),
+		1);
 	wb_metric_observe(h->m, M_TRANSFER_SECONDS, NULL, s);
 	for (int i = 0; i < WB_STAGES; i++)
 		wb_metric_add(h->m, M_STAGE_BYTES, WB_LABELS(stage_names[i]), (double)r->bytes[i]);

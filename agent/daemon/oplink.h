@@ -31,17 +31,14 @@ void wb__oplink_workers_changed(struct wb__oplink *l);
 void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r);
 /** wb__oplink_times - of the core. */
 void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t);
-/** wb__oplink_started - a transfer that this agent leads has begun. */
-void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed);
 /** wb__oplink_find - which object a worker that attaches belongs to; NULL, "" = the only one, and
  *  any model.  0 or -ENOENT. */
 int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, uint32_t *index_out,
 	struct wb_err *err);
 /** wb__oplink_is_suspended - no transfers of this object begin, says its operator. */
 bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index);
-/** wb__oplink_by_uid, wb__oplink_by_name - of an object that a plan was installed for; NULL. */
+/** wb__oplink_by_uid - of the object that its operator has now; NULL. */
 struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid);
-struct wb__oplink *wb__oplink_by_name(const struct wb__agent *a, const char *object);
 /** wb__oplink_draining - tell the operator that this agent leaves. */
 void wb__oplink_draining(struct wb__oplink *l);
 

@@ -228,11 +228,3 @@ struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid)
 			return a->oplink[i];
 	return NULL;
 }
-
-struct wb__oplink *wb__oplink_by_name(const struct wb__agent *a, const char *object)
-{
-	for (uint32_t i = 0; i < a->n_oplink; i++)
-		if (a->oplink[i] && !strcmp(a->oplink[i]->object, object))
-			return a->oplink[i];
-	return NULL;
-}

@@ -262,19 +262,24 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 		wb__oplink_end(l, -ENOTCONN, "a report could not be sent");
 }
 
-static int code_of(const char *state)
+static int code_of(enum wb_engine_state state)
 {
-	if (!strcmp(state, wb_engine_state_name(WB_ENGINE_COMMITTED)))
+	switch (state) {
+	case WB_ENGINE_COMMITTED:
 		return 0;
-	if (!strcmp(state, wb_engine_state_name(WB_ENGINE_TORN)))
+	case WB_ENGINE_TORN:
 		return WB_ETORN;
-	return !strcmp(state, wb_engine_state_name(WB_ENGINE_UNKNOWN)) ? WB_EUNKNOWN : WB_EABORTED;
+	case WB_ENGINE_UNKNOWN:
+		return WB_EUNKNOWN;
+	default:
+		return WB_EABORTED;
+	}
 }
 
 static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_engine_state *e)
 {
 	*e = (struct wb_p_engine_state){.engine = r->engine[i],
-		.state = r->state[i],
+		.state = wb_word(&wb_engine_state_words, r->state[i]),
 		.version = -1,
 		.code = code_of(r->state[i]),
 		.sentence = r->sentence && r->sentence[i] ? r->sentence[i] : ""};
@@ -285,13 +290,13 @@ static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_
 }
 
 /* Operators take a result that they do not know for none: they see it by the engines. */
-static const char *state_of(const struct wb_core_report *r)
+static const char *word_of(const struct wb_core_report *r)
 {
-	if (!r->is_final)
-		return "Engine";
-	if (!strcmp(r->result, "PartlyTorn"))
-		return "Succeeded";
-	return strcmp(r->result, "Unknown") ? r->result : "Aborted";
+	if (r->kind != WB_REPORT_FINAL)
+		return wb_word(&wb_report_words, r->kind);
+	return wb_word(&wb_result_words, r->result == WB_RESULT_PARTLY_TORN ? WB_RESULT_SUCCEEDED
+					 : r->result == WB_RESULT_UNKNOWN   ? WB_RESULT_ABORTED
+									    : r->result);
 }
 
 static bool is_worse(int64_t a, int64_t b)
@@ -299,18 +304,31 @@ static bool is_worse(int64_t a, int64_t b)
 	return a && (!b || b == WB_EABORTED || a == WB_ETORN) && a != b;
 }
 
-void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
+static void send_start(struct wb__oplink *l, const struct wb_core_report *r)
 {
 	struct wb_msg_report m = {.epoch = {r->term, r->number},
 		.transfer = r->transfer,
 		.version = r->version,
-		.state = state_of(r),
+		.state = word_of(r),
+		.begin_wall_ns = r->begin_wall_ns};
+
+	if (!r->is_feed) /* the operator has asked for it */
+		send_report(l, &m);
+}
+
+static void send_end(struct wb__oplink *l, const struct wb_core_report *r)
+{
+	bool is_final = r->kind == WB_REPORT_FINAL;
+	struct wb_msg_report m = {.epoch = {r->term, r->number},
+		.transfer = r->transfer,
+		.version = r->version,
+		.state = word_of(r),
 		.sentence = r->culprit ? r->culprit : "",
-		.is_final = r->is_final,
+		.is_final = is_final,
 		.is_feed = r->is_feed,
 		.begin_wall_ns = r->begin_wall_ns,
 		.end_wall_ns = r->end_wall_ns,
-		.stall_ns = r->stall_ns};
+		.stall_ns = is_final ? r->stall_ns : 0};
 
 	m.engines = wb_zalloc(r->n_engine, sizeof(*m.engines));
 	if (!m.engines)
@@ -322,14 +340,17 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
 		m.culprit = r->engine[i];
 		m.code = m.engines[i].code;
 	}
-	if (r->is_final) { /* an engine's bytes are in the sum of the whole */
+	if (is_final) { /* an engine's bytes are in the sum of the whole */
 		m.bytes = r->bytes;
 		m.n_bytes = WB_STAGES;
-	} else {
-		m.stall_ns = 0;
 	}
 	send_report(l, &m);
 	wb_free(m.engines);
+}
+
+void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
+{
+	(r->kind == WB_REPORT_STARTED ? send_start : send_end)(l, r);
 }
 
 void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t)
@@ -337,27 +358,11 @@ void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t)
 	struct wb_msg_report m = {.epoch = {t->term, t->number},
 		.transfer = t->transfer,
 		.version = t->version,
-		.state = "Workers",
+		.state = wb_word(&wb_report_words, WB_REPORT_WORKERS),
 		.workers = t->worker,
 		.n_workers = t->n_worker};
 
 	send_report(l, &m);
-}
-
-void wb__oplink_started(struct wb__oplink *l, uint64_t transfer, int64_t version, bool is_feed)
-{
-	struct wb__plan_note running;
-	struct wb_msg_report m = {.transfer = transfer,
-		.version = version,
-		.state = "Started",
-		.is_feed = is_feed,
-		.begin_wall_ns = wb_wall_ns()};
-
-	wb__plans_running(l->plans, &running);
-	m.epoch = running.epoch;
-	/* Without one it runs by a plan of the object of this name that was deleted. */
-	if (!is_feed && m.epoch.term)
-		send_report(l, &m);
 }
 
 void wb__oplink_draining(struct wb__oplink *l)

@@ -69,7 +69,7 @@ enum wb_app_end_result {
 
 #define WBF_engine_state(F, S, X) \
 	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine name") \
-	F(X, STR, state, 64, REQ, 1, "state name") \
+	F(X, STR, state, 64, REQ, 1, "a word of engine_state") \
 	F(X, I64, version, 0, REQ, 1, "committed version, -1 = none") \
 	F(X, U64, transfer, 0, REQ, 1, "committed transfer, 0 = none") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -397,7 +397,7 @@ enum wb_app_end_result {
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, STR, state, 64, REQ, 1, "Started; when final Succeeded, Superseded, Aborted (with an engine that is Unknown: not known), Torn, TimedOut; else Engine or Workers: those lists are the news") \
+	F(X, STR, state, 64, REQ, 1, "a word of report; when final one of result, of those that every operator knows: PartlyTorn is said as Succeeded and Unknown as Aborted, which the engines tell apart") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \

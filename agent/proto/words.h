@@ -39,12 +39,47 @@
 	W(P, 2, MAP, "map") \
 	W(P, 3, PLAN, "plan")
 
+/* Of an engine in a transfer.  PEER has the number, FINAL and REPORT the text; of an end, which is
+ * COMMITTED or a later one, only REPORT tells. */
+#define WB_ENGINE_STATES(W, P) \
+	W(P, 0, IDLE, "Idle") \
+	W(P, 1, PREPARING, "Preparing") \
+	W(P, 2, RECEIVING, "Receiving") \
+	W(P, 3, RECEIVED, "Receiving") /* the trainers are not needed any more */ \
+	W(P, 4, STAGED, "Staged") /* whole and verified beside the parameters */ \
+	W(P, 5, DECIDED, "Decided") /* will be installed */ \
+	W(P, 6, INSTALLING, "Installing") /* parameters are changing */ \
+	W(P, 7, COMMITTED, "Committed") \
+	W(P, 8, ABORTED, "Aborted") /* old weights intact */ \
+	W(P, 9, TORN, "Torn") /* parameters are a mix */ \
+	W(P, 10, UNKNOWN, "Unknown") /* not heard of */ \
+	W(P, 11, SUPERSEDED, "Superseded") /* Aborted, because the next version was there; told, never held */
+
+/* How a transfer ended. */
+#define WB_RESULTS(W, P) \
+	W(P, 0, SUCCEEDED, "Succeeded") \
+	W(P, 1, PARTLY_TORN, "PartlyTorn") /* some engines have it, others are Torn */ \
+	W(P, 2, SUPERSEDED, "Superseded") \
+	W(P, 3, ABORTED, "Aborted") \
+	W(P, 4, TORN, "Torn") \
+	W(P, 5, UNKNOWN, "Unknown") /* who led it, or an engine, went before the end was told */
+
+/* What a REPORT is about. */
+#define WB_REPORTS(W, P) \
+	W(P, 0, STARTED, "Started") /* a transfer has begun */ \
+	W(P, 1, ENGINE, "Engine") /* one engine has ended it */ \
+	W(P, 2, WORKERS, "Workers") /* times of workers */ \
+	W(P, 3, FINAL, "Final") /* all of it has ended: `is_final`, and in place of this word the result */
+
 #define WB_VOCABULARY(V) \
 	V(role, WB_ROLE_, WB_ROLES) \
 	V(staging, WB_STAGING_, WB_STAGINGS) \
 	V(overlap, WB_OVERLAP_, WB_OVERLAPS) \
 	V(commit, WB_COMMIT_, WB_COMMITS) \
-	V(content, WB_CONTENT_, WB_CONTENTS)
+	V(content, WB_CONTENT_, WB_CONTENTS) \
+	V(engine_state, WB_ENGINE_, WB_ENGINE_STATES) \
+	V(result, WB_RESULT_, WB_RESULTS) \
+	V(report, WB_REPORT_, WB_REPORTS)
 
 /* ---- from rows to C ------------------------------------------------------------------------- */
 

@@ -23,25 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *wb_engine_state_name(enum wb_engine_state s)
-{
-	static const char *const names[] = {
-		[WB_ENGINE_IDLE] = "Idle",
-		[WB_ENGINE_PREPARING] = "Preparing",
-		[WB_ENGINE_RECEIVING] = "Receiving",
-		[WB_ENGINE_RECEIVED] = "Receiving",
-		[WB_ENGINE_STAGED] = "Staged",
-		[WB_ENGINE_DECIDED] = "Decided",
-		[WB_ENGINE_INSTALLING] = "Installing",
-		[WB_ENGINE_COMMITTED] = "Committed",
-		[WB_ENGINE_ABORTED] = "Aborted",
-		[WB_ENGINE_TORN] = "Torn",
-		[WB_ENGINE_UNKNOWN] = "Unknown",
-	};
-
-	return s < WB_ARRAY_SIZE(names) ? names[s] : "?";
-}
-
 int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	struct wb_core **out, struct wb_err *err)
 {

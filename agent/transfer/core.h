@@ -23,33 +23,18 @@
 struct wb_core;
 struct wb_err;
 
-enum wb_engine_state {
-	WB_ENGINE_IDLE,
-	WB_ENGINE_PREPARING,
-	WB_ENGINE_RECEIVING,
-	WB_ENGINE_RECEIVED, /* the trainers are not needed any more */
-	WB_ENGINE_STAGED, /* whole and verified beside the parameters */
-	WB_ENGINE_DECIDED, /* will be installed */
-	WB_ENGINE_INSTALLING, /* parameters are changing */
-	WB_ENGINE_COMMITTED,
-	WB_ENGINE_ABORTED, /* old weights intact */
-	WB_ENGINE_TORN, /* parameters are a mix */
-	WB_ENGINE_UNKNOWN, /* not heard of */
-};
-
-const char *wb_engine_state_name(enum wb_engine_state s);
-
-/* What is told about an ended transfer (leader) or an engine's end (lead). */
+/* What is told about a transfer that has begun, or has ended (leader), or an engine's end (lead).
+ */
 struct wb_core_report {
-	const char *uid;
+	enum wb_report kind; /* STARTED, ENGINE or FINAL */
+	const char *uid, *object; /* object: its name */
 	uint64_t term, number, transfer;
 	int64_t version;
-	bool is_feed, is_final; /* final: the whole transfer; else one engine */
-	/* Succeeded, PartlyTorn (some engines have it, others are Torn), Superseded, Aborted, Torn,
-	 * Unknown */
-	const char *result;
-	uint32_t n_engine;
-	const char *const *engine, *const *state, *const *sentence;
+	bool is_feed;
+	enum wb_result result; /* FINAL */
+	uint32_t n_engine; /* STARTED: of a feed the one that is fed, else none */
+	const char *const *engine, *const *sentence;
+	const enum wb_engine_state *state; /* ends */
 	const char *culprit;
 	uint64_t begin_wall_ns, end_wall_ns, stall_ns; /* stall: mean of this agent's workers */
 	uint64_t bytes[WB_STAGES];

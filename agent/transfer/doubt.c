@@ -191,7 +191,8 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 	}
 	if (w->obj->cur)
 		wb__core_repair_await(w, w->obj->cur, past.begun);
-	wb__core_trace(w->obj, wb_engine_state_name(how), w->w.name, past.begun, past.begun_at);
+	wb__core_trace(
+		w->obj, wb_word(&wb_engine_state_words, how), w->w.name, past.begun, past.begun_at);
 	wb__core_to_worker(w, WBP_APP_END, &end);
 }
 

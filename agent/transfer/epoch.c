@@ -561,17 +561,18 @@ int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t
 static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
 {
 	const struct wb_core *c = e->obj->core;
-	const char *name = e->r.engine[engine].name,
-		   *state = wb_engine_state_name(WB_ENGINE_ABORTED);
+	const char *name = e->r.engine[engine].name;
+	enum wb_engine_state state = WB_ENGINE_ABORTED;
 	struct wb_core_report r = {
+		.kind = WB_REPORT_FINAL,
 		.uid = e->r.uid,
+		.object = e->obj->name,
 		.term = e->r.term,
 		.number = e->r.number,
 		.transfer = WB_MAX(WB_MAX(e->obj->highest, e->obj->issued), 1),
 		.version = -1,
 		.is_feed = true,
-		.is_final = true,
-		.result = state,
+		.result = WB_RESULT_ABORTED,
 		.n_engine = 1,
 		.engine = &name,
 		.state = &state,

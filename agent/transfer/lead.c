@@ -65,16 +65,17 @@ static void report(struct lead *l)
 {
 	const struct wb_core *c = l->e->obj->core;
 	const char *engine = l->e->r.engine[l->engine].name;
-	const char *state = l->is_superseded ? "Superseded" : wb_engine_state_name(l->told);
+	enum wb_engine_state state = l->is_superseded ? WB_ENGINE_SUPERSEDED : l->told;
 	const char *sentence = l->sentence;
 	struct wb_core_report r = {
+		.kind = WB_REPORT_ENGINE,
 		.uid = l->e->r.uid,
+		.object = l->e->obj->name,
 		.term = l->e->r.term,
 		.number = l->e->r.number,
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
-		.result = state,
 		.n_engine = 1,
 		.engine = &engine,
 		.state = &state,
@@ -120,8 +121,8 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
 	send_all(l, &m);
-	wb__core_trace(l->e->obj, wb_engine_state_name(result), l->e->r.engine[l->engine].name,
-		l->transfer, 0);
+	wb__core_trace(l->e->obj, wb_word(&wb_engine_state_words, result),
+		l->e->r.engine[l->engine].name, l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
 		wb__core_lead_set(l, LEAD_ENDING); /* ENDED brings times; the decision stands */
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;

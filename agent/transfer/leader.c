@@ -83,13 +83,17 @@ static void sum_up(const struct leader *l, struct outcome *o)
 	}
 }
 
-static const char *result_name(const struct leader *l, const struct outcome *o)
+static enum wb_result result_of(const struct leader *l, const struct outcome *o)
 {
+	enum wb_engine_state worst = o->worst ? o->worst->state : WB_ENGINE_ABORTED;
+
 	if (o->committed)
-		return o->torn ? "PartlyTorn" : "Succeeded";
+		return o->torn ? WB_RESULT_PARTLY_TORN : WB_RESULT_SUCCEEDED;
 	if (l->is_superseded)
-		return "Superseded";
-	return o->worst ? wb_engine_state_name(o->worst->state) : "Aborted";
+		return WB_RESULT_SUPERSEDED;
+	return worst == WB_ENGINE_TORN      ? WB_RESULT_TORN
+	       : worst == WB_ENGINE_UNKNOWN ? WB_RESULT_UNKNOWN
+					    : WB_RESULT_ABORTED;
 }
 
 /* For all trainers: nobody is told that weights are intact which may not be. */
@@ -125,39 +129,42 @@ static void finish(struct leader *l)
 	struct wb_core *c = e->obj->core;
 	uint32_t n = 0;
 	const char **name = wb_zalloc(e->r.n_engine, sizeof(*name));
-	const char **state = wb_zalloc(e->r.n_engine, sizeof(*state));
+	const char **word = wb_zalloc(e->r.n_engine, sizeof(*word)); /* of state */
+	enum wb_engine_state *state = wb_zalloc(e->r.n_engine, sizeof(*state));
 	const char **why = wb_zalloc(e->r.n_engine, sizeof(*why));
 	struct wb_msg_peer m = note(l, WBP_PEER_FINAL);
 	char text[WB_ERR_MSG_MAX];
 	struct outcome o;
 
-	for (uint32_t en = 0; name && state && why && en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; name && word && state && why && en < e->r.n_engine; en++) {
 		const struct leader_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
 		name[n] = e->r.engine[en].name;
-		state[n] = x->is_superseded ? "Superseded" : wb_engine_state_name(x->state);
+		state[n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
+		word[n] = wb_word(&wb_engine_state_words, state[n]);
 		why[n++] = x->sentence;
 	}
 	sum_up(l, &o);
 	say_why(&o, text, sizeof(text));
 	m.engines = name;
-	m.states = state;
+	m.states = word;
 	m.n_engines = m.n_states = n;
 	m.elapsed_ns = now_ns(c) - l->begin_ns;
 	m.code = code_of(l, &o);
 	m.sentence = text[0] || m.code ? text : NULL;
 	to_trainers(l, &m);
 	struct wb_core_report r = {
+		.kind = WB_REPORT_FINAL,
 		.uid = e->r.uid,
+		.object = e->obj->name,
 		.term = e->r.term,
 		.number = e->r.number,
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
-		.is_final = true,
-		.result = result_name(l, &o),
+		.result = result_of(l, &o),
 		.n_engine = n,
 		.engine = name,
 		.state = state,
@@ -169,8 +176,9 @@ static void finish(struct leader *l)
 	};
 	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
 	c->env->report(c->env->ctx, &r);
-	wb__core_trace(e->obj, "final", r.result, l->transfer, 0);
+	wb__core_trace(e->obj, "final", wb_word(&wb_result_words, r.result), l->transfer, 0);
 	wb_free(name);
+	wb_free(word);
 	wb_free(state);
 	wb_free(why);
 }
@@ -368,6 +376,27 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 	return 1;
 }
 
+static void report_start(const struct leader *l)
+{
+	const struct wb_core *c = l->e->obj->core;
+	const char *fed = l->e->r.engine[l->feed_engine].name;
+	struct wb_core_report r = {
+		.kind = WB_REPORT_STARTED,
+		.uid = l->e->r.uid,
+		.object = l->e->obj->name,
+		.term = l->e->r.term,
+		.number = l->e->r.number,
+		.transfer = l->transfer,
+		.version = l->version,
+		.is_feed = l->is_feed,
+		.n_engine = l->is_feed,
+		.engine = &fed,
+		.begin_wall_ns = l->begin_wall_ns,
+	};
+
+	c->env->report(c->env->ctx, &r);
+}
+
 static void start_transfer(struct epoch *e, int64_t version)
 {
 	struct object *o = e->obj;
@@ -385,6 +414,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
 	wb__core_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
+	report_start(l);
 	serve = note(l, WBP_PEER_SERVE);
 	to_trainers(l, &serve);
 	for (uint32_t en = 0; en < e->r.n_engine; en++)
@@ -444,6 +474,7 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 	l->next = e->obj->feeds;
 	e->obj->feeds = l;
 	wb__core_trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
+	report_start(l);
 	send_prepare(l, engine);
 	return 0;
 }

@@ -134,7 +134,7 @@ static void put_leader(struct waits *x, const struct leader *l)
 			continue;
 		snprintf(text, sizeof(text), "of agent %.60s (%s)",
 			l->e->r.agent[l->e->r.engine[en].lead].name,
-			wb_engine_state_name(g->state));
+			wb_word(&wb_engine_state_words, g->state));
 		add_name(whom, sizeof(whom), l->e->r.engine[en].name, text);
 	}
 	put_wait(x, l->e, l->transfer, l->is_feed ? "leader of a feed" : "leader", whom,

@@ -52,7 +52,6 @@ static const struct {
 	{"SpecRefused", "Warning", "Plan"},
 	{"TransferCompleted", "Normal", "Transfer"},
 	{"TransferFailed", "Warning", "Transfer"},
-	{"TransferTimedOut", "Warning", "Transfer"},
 };
 
 /* At most WB_KUBE_NOTE_MAX bytes, and not half a character at the end. */

@@ -131,7 +131,7 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 	if (last && last->t.result != WB_RESULT_SUCCEEDED && last->t.transfer > r->top.transfer)
 		set(r, now, COND_UP_TO_DATE, COND_FALSE, "TransferFailed",
 			"transfer %llu: %s%s%.700s", (unsigned long long)last->t.transfer,
-			wb_recon_result_name(last->t.result), *last->message ? ": " : "",
+			wb_word(&wb_result_words, last->t.result), *last->message ? ": " : "",
 			last->message);
 	else if (!r->top.transfer)
 		set(r, now, COND_UP_TO_DATE, COND_FALSE, "NoTransferYet",

@@ -11,31 +11,31 @@ uint64_t wb__recon_transfer_ns(const struct wb_recon *r)
 }
 
 /* What an engine holds says how this transfer ended, unless it holds a later one. */
-static enum wb_recon_engine_state end_of(const struct engine *e, uint64_t transfer)
+static enum wb_engine_state end_of(const struct engine *e, uint64_t transfer)
 {
 	if (e->held.is_torn)
-		return WB_RECON_TORN;
-	if (e->current_end != WB_RECON_IDLE)
+		return WB_ENGINE_TORN;
+	if (e->current_end != WB_ENGINE_IDLE)
 		return e->current_end;
 	if (!e->is_mixed && e->held.transfer == transfer)
-		return WB_RECON_COMMITTED;
-	return e->ended_transfer == transfer ? WB_RECON_ABORTED : WB_RECON_UNKNOWN;
+		return WB_ENGINE_COMMITTED;
+	return e->ended_transfer == transfer ? WB_ENGINE_ABORTED : WB_ENGINE_UNKNOWN;
 }
 
-static enum wb_recon_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
+static enum wb_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
 {
-	unsigned n[WB_RECON_STATES] = {0}, n_engine = 0;
+	unsigned n[WB_ENGINE_UNKNOWN + 1] = {0}, n_engine = 0;
 
 	for (size_t i = 0; i < r->n_engine; i++)
 		if (r->engine[i].n_worker) {
 			n[end_of(&r->engine[i], transfer)]++;
 			n_engine++;
 		}
-	if (n[WB_RECON_TORN])
-		return n[WB_RECON_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
-	if (n[WB_RECON_COMMITTED])
+	if (n[WB_ENGINE_TORN])
+		return n[WB_ENGINE_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
+	if (n[WB_ENGINE_COMMITTED])
 		return WB_RESULT_SUCCEEDED; /* as leaders call it; an engine may be behind */
-	return n[WB_RECON_UNKNOWN] || !n_engine ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
+	return n[WB_ENGINE_UNKNOWN] || !n_engine ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
 }
 
 /* Engines notice by themselves that nobody leads any more, or have ended already. */

@@ -48,7 +48,7 @@ struct worker {
 
 struct engine {
 	char name[WB_RECON_ENGINE_MAX + 1];
-	enum wb_recon_engine_state state;
+	enum wb_engine_state state;
 	char transport[65], memory_path[65], reason[129];
 	char message[WB_RECON_SENTENCE_MAX];
 	/* Recounted from the workers at each look. */
@@ -57,7 +57,7 @@ struct engine {
 	bool is_mixed; /* its workers hold different transfers */
 	uint64_t ended_transfer; /* the last it reported the end of */
 	/* How the transfer that is believed to run has ended there, by its own word; else IDLE. */
-	enum wb_recon_engine_state current_end;
+	enum wb_engine_state current_end;
 	/* The last that it dropped for the next one, and until when that is waited for. */
 	uint64_t superseded, next_comes_ns;
 	/* Feeding it. */

@@ -37,6 +37,7 @@
 #include "base/hash.h"
 #include "operator-shim/spec/spec.h"
 #include "planner/plan.h"
+#include "proto/words.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -142,41 +143,15 @@ struct wb_recon_planned {
 	uint64_t planning_ns;
 };
 
-enum wb_recon_engine_state {
-	WB_RECON_IDLE,
-	WB_RECON_PREPARING,
-	WB_RECON_RECEIVING,
-	WB_RECON_STAGED,
-	WB_RECON_DECIDED,
-	WB_RECON_INSTALLING,
-	WB_RECON_COMMITTED,
-	WB_RECON_ABORTED,
-	WB_RECON_TORN,
-	WB_RECON_UNKNOWN,
-	WB_RECON_STATES,
-};
-
 struct wb_recon_engine_report {
 	const char *engine;
-	enum wb_recon_engine_state state;
+	enum wb_engine_state state; /* an end */
 	uint64_t transfer; /* the transfer this is about */
 	int64_t version;
 	bool is_feed; /* brought by another engine, outside a transfer */
-	bool is_superseded; /* Aborted, because the trainers have called for the next version */
 	struct wb_recon_epoch epoch; /* of the plan it ran by; term 0 = not known */
 	const char *transport, *memory_path; /* or NULL */
 	const char *reason, *message; /* or NULL */
-};
-
-enum wb_recon_result {
-	WB_RESULT_SUCCEEDED,
-	WB_RESULT_PARTLY_TORN, /* some engines have it, others are Torn */
-	WB_RESULT_SUPERSEDED,
-	WB_RESULT_ABORTED,
-	WB_RESULT_TORN,
-	WB_RESULT_TIMED_OUT,
-	WB_RESULT_UNKNOWN, /* who led it, or an engine, went before the end was told */
-	WB_RESULTS,
 };
 
 struct wb_recon_culprit {
@@ -192,7 +167,7 @@ struct wb_recon_transfer_report {
 	uint64_t transfer;
 	int64_t version;
 	bool is_end; /* else it has just begun */
-	enum wb_recon_result result;
+	enum wb_result result;
 	uint64_t start_wall_ns, end_wall_ns;
 	uint64_t ewtt_ns, stall_ns; /* end to end; mean stall a worker */
 	uint64_t network_bytes, delivered_bytes;
@@ -334,12 +309,5 @@ uint64_t wb_recon_transfer_seen(const struct wb_recon *r);
 uint64_t wb_recon_looks(const struct wb_recon *r);
 /** wb_recon_status - the CRD's status object.  New reference; NULL = no memory. */
 json_t *wb_recon_status(const struct wb_recon *r);
-
-/** wb_recon_state_name - the state's word in the CRD's status; "Unknown" for what is none.  Static.
- *  */
-const char *wb_recon_state_name(enum wb_recon_engine_state s);
-/** wb_recon_result_name - the result's word in the CRD's status; "Aborted" for what is none.
- *  Static. */
-const char *wb_recon_result_name(enum wb_recon_result s);
 
 #endif

@@ -2,41 +2,9 @@
 /* What agents say about engines and transfers. */
 #include "operator-shim/reconcile/internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char *const state_names[WB_RECON_STATES] = {
-	[WB_RECON_IDLE] = "Idle",
-	[WB_RECON_PREPARING] = "Preparing",
-	[WB_RECON_RECEIVING] = "Receiving",
-	[WB_RECON_STAGED] = "Staged",
-	[WB_RECON_DECIDED] = "Decided",
-	[WB_RECON_INSTALLING] = "Installing",
-	[WB_RECON_COMMITTED] = "Committed",
-	[WB_RECON_ABORTED] = "Aborted",
-	[WB_RECON_TORN] = "Torn",
-	[WB_RECON_UNKNOWN] = "Unknown",
-};
-
-static const char *const result_names[WB_RESULTS] = {
-	[WB_RESULT_SUCCEEDED] = "Succeeded",
-	[WB_RESULT_PARTLY_TORN] = "PartlyTorn",
-	[WB_RESULT_SUPERSEDED] = "Superseded",
-	[WB_RESULT_ABORTED] = "Aborted",
-	[WB_RESULT_TORN] = "Torn",
-	[WB_RESULT_TIMED_OUT] = "TimedOut",
-	[WB_RESULT_UNKNOWN] = "Unknown",
-};
-
-const char *wb_recon_state_name(enum wb_recon_engine_state s)
-{
-	return (unsigned)s < WB_RECON_STATES ? state_names[s] : "Unknown";
-}
-
-const char *wb_recon_result_name(enum wb_recon_result s)
-{
-	return (unsigned)s < WB_RESULTS ? result_names[s] : "Aborted";
-}
 
 #define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
 
@@ -53,9 +21,9 @@ static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
 					     (e->epoch.term == w->joined.term &&
 						     e->epoch.number <= w->joined.number)))
 			continue;
-		if (e->state == WB_RECON_COMMITTED && e->transfer >= w->held.transfer)
+		if (e->state == WB_ENGINE_COMMITTED && e->transfer >= w->held.transfer)
 			w->held = (struct wb_recon_held){e->transfer, e->version, false};
-		else if (e->state == WB_RECON_TORN)
+		else if (e->state == WB_ENGINE_TORN)
 			w->held.is_torn = true;
 	}
 }
@@ -64,16 +32,16 @@ int wb_recon_engine(
 	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *in)
 {
 	struct engine *e = wb__recon_engine(r, in->engine);
+	bool is_superseded = in->state == WB_ENGINE_SUPERSEDED;
 
+	assert(in->state >= WB_ENGINE_COMMITTED);
 	if (!e)
 		return 0;
-	e->state = in->state;
-	if (in->state >= WB_RECON_COMMITTED)
-		e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
-	if (in->state >= WB_RECON_COMMITTED && !in->is_feed && r->current.t.transfer &&
-		in->transfer == r->current.t.transfer)
-		e->current_end = in->state;
-	if (in->is_superseded) {
+	e->state = is_superseded ? WB_ENGINE_ABORTED : in->state; /* what it had is intact */
+	e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
+	if (!in->is_feed && r->current.t.transfer && in->transfer == r->current.t.transfer)
+		e->current_end = e->state;
+	if (is_superseded && !in->is_feed) {
 		e->superseded = WB_MAX(e->superseded, in->transfer);
 		e->next_comes_ns = now.ns + r->spec.engine_step_deadline_s * WB_NS_PER_S;
 	}
@@ -85,9 +53,7 @@ int wb_recon_engine(
 	KEEP(e->message, in->message);
 	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer);
 	hold(r, in);
-	if (in->is_feed && e->feed_until_ns &&
-		(in->state == WB_RECON_ABORTED || in->state == WB_RECON_TORN ||
-			in->state == WB_RECON_UNKNOWN))
+	if (in->is_feed && e->feed_until_ns && e->state != WB_ENGINE_COMMITTED)
 		wb__recon_feed_failed(r, e, now);
 	return wb__recon_look(r, now);
 }
@@ -128,12 +94,11 @@ static int tell_end(struct wb_recon *r, const struct wb_recon_transfer_report *t
 
 	snprintf(text, sizeof(text), "transfer %llu, version %lld: %s%s%.700s",
 		(unsigned long long)t->transfer, (long long)t->version,
-		wb_recon_result_name(t->result), t->message && *t->message ? ": " : "",
+		wb_word(&wb_result_words, t->result), t->message && *t->message ? ": " : "",
 		t->message ? t->message : "");
 	return wb__recon_event(r,
 		t->result == WB_RESULT_SUCCEEDED     ? "TransferCompleted"
 		: t->result == WB_RESULT_PARTLY_TORN ? "EngineTorn"
-		: t->result == WB_RESULT_TIMED_OUT   ? "TransferTimedOut"
 						     : "TransferFailed",
 		text);
 }
@@ -202,7 +167,7 @@ static void begin_transfer(
 	KEEP(r->current_leader_name, t->agent);
 	r->current_until_ns = now.ns + wb__recon_transfer_ns(r);
 	for (size_t i = 0; i < r->n_engine; i++)
-		r->engine[i].current_end = WB_RECON_IDLE;
+		r->engine[i].current_end = WB_ENGINE_IDLE;
 }
 
 int wb_recon_transfer(

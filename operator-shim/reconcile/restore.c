@@ -73,18 +73,15 @@ static uint64_t megabits(const json_t *o)
 
 static bool restore_transfer(struct transfer *t, const json_t *o)
 {
-	unsigned result = 0;
+	int result = wb_word_number(&wb_result_words, text(o, "result"));
 
-	while (result < WB_RESULTS &&
-		strcmp(wb_recon_result_name((enum wb_recon_result)result), text(o, "result")) != 0)
-		result++;
-	if (result == WB_RESULTS || !number(o, "transfer"))
+	if (result < 0 || !number(o, "transfer"))
 		return false;
 	memset(t, 0, sizeof(*t));
 	t->t = (struct wb_recon_transfer_report){.transfer = number(o, "transfer"),
 		.version = version(o),
 		.is_end = true,
-		.result = (enum wb_recon_result)result,
+		.result = (enum wb_result)result,
 		.start_wall_ns = wall(o, "startTime"),
 		.end_wall_ns = wall(o, "completionTime"),
 		.ewtt_ns = number(o, "endToEndMilliseconds") * WB_NS_PER_MS,
@@ -161,15 +158,15 @@ void wb__recon_restore_engine(const struct wb_recon *r, struct engine *e)
 
 	json_array_foreach(json_object_get(r->stored, "engines"), i, o)
 	{
+		int state = wb_word_number(&wb_engine_state_words, text(o, "state"));
+
 		if (strcmp(text(o, "name"), e->name) != 0)
 			continue;
 		snprintf(e->transport, sizeof(e->transport), "%s", text(o, "transport"));
 		snprintf(e->memory_path, sizeof(e->memory_path), "%s", text(o, "memoryPath"));
 		/* What was under way then has ended since, who knows how. */
-		for (unsigned k = WB_RECON_COMMITTED; k <= WB_RECON_ABORTED; k++)
-			if (!strcmp(wb_recon_state_name((enum wb_recon_engine_state)k),
-				    text(o, "state")))
-				e->state = (enum wb_recon_engine_state)k;
+		if (state == WB_ENGINE_COMMITTED || state == WB_ENGINE_ABORTED)
+			e->state = (enum wb_engine_state)state;
 	}
 }
 

@@ -121,7 +121,7 @@ static json_t *result(const struct transfer *t)
 
 	put(o, "transfer", number(t->t.transfer));
 	put_version(o, t->t.version);
-	put(o, "result", json_string(wb_recon_result_name(t->t.result)));
+	put(o, "result", json_string(wb_word(&wb_result_words, t->t.result)));
 	put(o, "startTime", wall(t->t.start_wall_ns));
 	put(o, "completionTime", wall(t->t.end_wall_ns));
 	/* Of weights that did not arrive there is no time that they took. */
@@ -139,14 +139,14 @@ static json_t *result(const struct transfer *t)
 }
 
 /* What was reported, unless the workers that it was true of are gone. */
-static enum wb_recon_engine_state state_of(const struct engine *e)
+static enum wb_engine_state state_of(const struct engine *e)
 {
 	bool holds = e->held.transfer && !e->is_mixed;
 
 	if (e->held.is_torn)
-		return WB_RECON_TORN;
-	if (e->state == WB_RECON_TORN || (e->state == WB_RECON_COMMITTED && !holds))
-		return WB_RECON_IDLE;
+		return WB_ENGINE_TORN;
+	if (e->state == WB_ENGINE_TORN || (e->state == WB_ENGINE_COMMITTED && !holds))
+		return WB_ENGINE_IDLE;
 	return e->state;
 }
 
@@ -182,7 +182,7 @@ static json_t *engine(const struct wb_recon *r, const struct engine *e)
 	json_t *o = json_object();
 
 	put(o, "name", json_string(e->name));
-	put(o, "state", json_string(wb_recon_state_name(state_of(e))));
+	put(o, "state", json_string(wb_word(&wb_engine_state_words, state_of(e))));
 	put(o, "workers", number(e->n_worker));
 	if (e->held.transfer && !e->is_mixed && !e->held.is_torn) {
 		put_version(o, e->held.version);

@@ -50,10 +50,9 @@ void wb__serve_name_series(struct wb_serve *s, struct object *o)
 	}
 	o->has_series = all < s->n_series && own < s->n_series - all;
 	/* Counters from 0 on: Prometheus sees no increase in a series that begins with 1. */
-	for (int i = 0; i < WB_RESULTS; i++)
+	for (uint32_t i = 0; i < wb_result_words.n; i++)
 		wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
-			WB_LABELS(first_label(o), second_label(o),
-				wb_recon_result_name((enum wb_recon_result)i)),
+			WB_LABELS(first_label(o), second_label(o), wb_word(&wb_result_words, i)),
 			0);
 }
 

@@ -38,37 +38,25 @@ static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
 	return x;
 }
 
-static int state_of(const char *name)
+/* Words of agents that are newer say nothing here. */
+static enum wb_engine_state state_of(const struct wb_p_engine_state *e)
 {
-	for (int i = 0; i < WB_RECON_STATES; i++)
-		if (!strcmp(name, wb_recon_state_name((enum wb_recon_engine_state)i)))
-			return i;
-	if (!strcmp(name, "Superseded"))
-		return WB_RECON_ABORTED; /* what it had is intact */
-	/* The unstaged mode's name for "everything is here". */
-	return !strcmp(name, "Received") ? WB_RECON_RECEIVING : WB_RECON_UNKNOWN;
-}
+	int state = wb_word_number(&wb_engine_state_words, e->state);
 
-static int result_of(const char *name)
-{
-	for (int i = 0; i < WB_RESULTS; i++)
-		if (!strcmp(name, wb_recon_result_name((enum wb_recon_result)i)))
-			return i;
-	return -1;
+	return state < WB_ENGINE_COMMITTED ? WB_ENGINE_UNKNOWN : (enum wb_engine_state)state;
 }
 
 static void engines(struct peer *p, struct object *o, const struct wb_msg_report *m)
 {
 	for (uint32_t i = 0; i < m->n_engines; i++) {
 		const struct wb_p_engine_state *e = &m->engines[i];
-		int state = state_of(e->state);
-		bool is_done = state == WB_RECON_COMMITTED;
+		enum wb_engine_state state = state_of(e);
+		bool is_done = state == WB_ENGINE_COMMITTED;
 		struct wb_recon_engine_report r = {.engine = e->engine,
-			.state = (enum wb_recon_engine_state)state,
+			.state = state,
 			.transfer = is_done && e->transfer ? e->transfer : m->transfer,
 			.version = is_done && e->transfer ? e->version : m->version,
 			.is_feed = m->is_feed,
-			.is_superseded = !m->is_feed && !strcmp(e->state, "Superseded"),
 			.epoch = {m->epoch.term, m->epoch.number},
 			.transport = m->transport && *m->transport ? m->transport : NULL,
 			.memory_path = m->memory_path && *m->memory_path ? m->memory_path : NULL,
@@ -179,7 +167,7 @@ static void sum_up(struct xfer *x)
 
 static void measure(struct wb_serve *s, const struct object *o, const struct xfer *x)
 {
-	const char *result = wb_recon_result_name(x->end.result);
+	const char *result = wb_word(&wb_result_words, x->end.result);
 	json_t *status = wb_recon_status(o->r);
 	json_t *ms = json_object_get(json_object_get(status, "plan"), "lowerBoundMilliseconds");
 
@@ -232,11 +220,11 @@ static void blame(const struct object *o, struct xfer *x, const char *culprit)
 static int result_by_engines(const struct wb_msg_report *m, int result)
 {
 	for (uint32_t i = 0; i < m->n_engines; i++) {
-		enum wb_recon_engine_state s = state_of(m->engines[i].state);
+		enum wb_engine_state s = state_of(&m->engines[i]);
 
-		if (result == WB_RESULT_ABORTED && s == WB_RECON_UNKNOWN)
+		if (result == WB_RESULT_ABORTED && s == WB_ENGINE_UNKNOWN)
 			return WB_RESULT_UNKNOWN;
-		if (result == WB_RESULT_SUCCEEDED && s == WB_RECON_TORN)
+		if (result == WB_RESULT_SUCCEEDED && s == WB_ENGINE_TORN)
 			return WB_RESULT_PARTLY_TORN;
 	}
 	return result;
@@ -250,7 +238,7 @@ static void final(struct object *o, struct xfer *x, const struct wb_msg_report *
 	x->end.transfer = m->transfer;
 	x->end.version = m->version;
 	x->end.is_end = true;
-	x->end.result = (enum wb_recon_result)result;
+	x->end.result = (enum wb_result)result;
 	x->end.start_wall_ns = m->begin_wall_ns;
 	x->end.end_wall_ns = m->end_wall_ns;
 	x->end.message = x->message;
@@ -268,7 +256,7 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 {
 	struct object *o = wb__serve_object_of(p, m->object);
-	int result = m->is_final && !m->is_feed ? result_of(m->state) : -1;
+	int result = m->is_final && !m->is_feed ? wb_word_number(&wb_result_words, m->state) : -1;
 	struct xfer *x;
 	bool is_first;
 
@@ -281,7 +269,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 		return;
 	}
 	x = get_xfer(o, m);
-	if (!strcmp(m->state, "Started")) {
+	if (wb_word_number(&wb_report_words, m->state) == WB_REPORT_STARTED) {
 		struct wb_recon_transfer_report t = {.agent = p->hello.agent,
 			.instance = p->hello.instance,
 			.epoch = {m->epoch.term, m->epoch.number},

@@ -18,7 +18,7 @@ static json_t *stage_bytes(const struct xfer *x)
 static json_t *xfer_json(const struct xfer *x)
 {
 	json_t *o = json_pack("{s:I, s:s, s:f, s:I, s:I, s:o}", "transfer", (json_int_t)x->transfer,
-		"result", wb_recon_result_name(x->end.result), "averageStallMilliseconds",
+		"result", wb_word(&wb_result_words, x->end.result), "averageStallMilliseconds",
 		(double)x->end.stall_ns / 1e6, "resentChunks", (json_int_t)x->resent,
 		"mismatchedChunks", (json_int_t)x->mismatched, "bytes", stage_bytes(x));
 

@@ -206,7 +206,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	struct chaos *c = ctx;
 	uint32_t en = engine_named(who);
 
-	world_op_trace(&c->op, a, what, transfer);
+	(void)a;
 	if (!strcmp(what, "transfer")) {
 		forget(c, transfer);
 		c->versions[c->n_version % 64].transfer = transfer;
@@ -268,10 +268,12 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 	struct chaos *c = ctx;
 
 	world_op_report(&c->op, a, r);
+	if (r->kind == WB_REPORT_STARTED)
+		return;
 	for (uint32_t i = 0; i < r->n_engine; i++) {
 		uint32_t en = engine_named(r->engine[i]);
 
-		if (!strcmp(r->state[i], "Committed")) {
+		if (r->state[i] == WB_ENGINE_COMMITTED) {
 			if (en < WORLD_OP_ENGINES && c->engine[en].committed < r->transfer)
 				wrong(c,
 					"%s reports %s committed in transfer %llu, its lead never "
@@ -279,14 +281,14 @@ static void on_report(void *ctx, struct world_agent *a, const struct wb_core_rep
 					a->name, r->engine[i], (unsigned long long)r->transfer);
 		} else if (!names_someone(r->sentence[i])) {
 			wrong(c, "%s says that %s is %s in transfer %llu and names nobody: '%s'",
-				a->name, r->engine[i], r->state[i], (unsigned long long)r->transfer,
-				r->sentence[i]);
+				a->name, r->engine[i], wb_word(&wb_engine_state_words, r->state[i]),
+				(unsigned long long)r->transfer, r->sentence[i]);
 		}
 	}
-	if (r->is_final && !r->is_feed) {
-		bool is_in = !strcmp(r->result, "Succeeded") || !strcmp(r->result, "PartlyTorn");
+	if (r->kind == WB_REPORT_FINAL && !r->is_feed) {
+		bool is_in = r->result == WB_RESULT_SUCCEEDED || r->result == WB_RESULT_PARTLY_TORN;
 
-		c->n_superseded += !strcmp(r->result, "Superseded");
+		c->n_superseded += r->result == WB_RESULT_SUPERSEDED;
 		c->n_committed += is_in;
 		c->n_aborted += !is_in;
 	}

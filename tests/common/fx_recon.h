@@ -184,8 +184,7 @@ static inline void ready(uint32_t agent_id, uint64_t term, uint64_t number)
 		0);
 }
 
-static inline void engine(
-	const char *name, enum wb_recon_engine_state s, uint64_t transfer, bool is_feed)
+static inline void engine(const char *name, enum wb_engine_state s, uint64_t transfer, bool is_feed)
 {
 	struct wb_recon_engine_report e = {.engine = name,
 		.state = s,
@@ -196,7 +195,7 @@ static inline void engine(
 	ck_assert_int_eq(wb_recon_engine(r, now, &e), 0);
 }
 
-static inline void transfer(uint64_t t, bool is_end, enum wb_recon_result result)
+static inline void transfer(uint64_t t, bool is_end, enum wb_result result)
 {
 	struct wb_recon_transfer_report rep = {.transfer = t,
 		.version = (int64_t)t * 10,

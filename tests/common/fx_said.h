@@ -34,11 +34,10 @@ static struct said {
 } said[SAID_MAX];
 static uint32_t n_said;
 
-/* The last report that an agent made of a transfer or an engine. */
+/* The last report that an agent made of the end of a transfer or an engine. */
 static struct {
-	uint32_t n;
 	bool is_final;
-	char result[32], state[32], sentence[512];
+	char state[32], sentence[512];
 } told;
 
 static inline void note_said(void *ctx, const struct world_agent *from, const char *to,
@@ -60,10 +59,11 @@ static inline void note_report(void *ctx, struct world_agent *a, const struct wb
 	(void)ctx;
 	if (op.alive)
 		world_op_report(&op, a, rep);
-	told.n++;
-	told.is_final = rep->is_final;
-	snprintf(told.result, sizeof(told.result), "%s", rep->result);
-	snprintf(told.state, sizeof(told.state), "%s", rep->n_engine ? rep->state[0] : "");
+	if (rep->kind == WB_REPORT_STARTED)
+		return;
+	told.is_final = rep->kind == WB_REPORT_FINAL;
+	snprintf(told.state, sizeof(told.state), "%s",
+		rep->n_engine ? wb_word(&wb_engine_state_words, rep->state[0]) : "");
 	snprintf(told.sentence, sizeof(told.sentence), "%s", rep->n_engine ? rep->sentence[0] : "");
 }
 

@@ -232,11 +232,12 @@ static void env_report(void *ctx, const struct wb_core_report *r)
 
 	if (w->watch.report)
 		w->watch.report(w->watch.ctx, a, r);
-	if (!r->is_final)
+	if (r->kind != WB_REPORT_FINAL)
 		return;
 	w->n_final++;
 	w->last_transfer = r->transfer;
-	snprintf(w->last_result, sizeof(w->last_result), "%s", r->result);
+	snprintf(
+		w->last_result, sizeof(w->last_result), "%s", wb_word(&wb_result_words, r->result));
 	snprintf(w->last_culprit, sizeof(w->last_culprit), "%s", r->culprit ? r->culprit : "");
 }
 

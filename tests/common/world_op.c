@@ -519,10 +519,8 @@ bool world_op_is_quiet(const struct world_op *op)
 /* ---- what it hears ----------------------------------------------------------------------------
  */
 
-void world_op_trace(struct world_op *op, struct world_agent *a, const char *what, uint64_t transfer)
+static void hear_start(struct world_op *op, const struct world_agent *a, uint64_t transfer)
 {
-	if (!op->alive || strcmp(what, "transfer"))
-		return;
 	op->running = transfer;
 	op->running_agent = a->index;
 	op->running_life = a->life;
@@ -531,15 +529,19 @@ void world_op_trace(struct world_op *op, struct world_agent *a, const char *what
 
 void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_core_report *r)
 {
-	(void)a;
 	if (!op->alive)
 		return;
-	if (r->is_final && !r->is_feed && r->transfer == op->running)
+	if (r->kind == WB_REPORT_STARTED) {
+		if (!r->is_feed)
+			hear_start(op, a, r->transfer);
+		return;
+	}
+	if (r->kind == WB_REPORT_FINAL && !r->is_feed && r->transfer == op->running)
 		op->running = 0;
 	for (uint32_t i = 0; i < r->n_engine; i++) {
 		struct world_feed *f = &op->feed[strtoul(r->engine[i] + 1, NULL, 10)];
 
-		if (!strcmp(r->state[i], "Committed"))
+		if (r->state[i] == WB_ENGINE_COMMITTED)
 			op->top = WB_MAX(op->top, r->transfer);
 		else if (r->is_feed && f->until_ns)
 			f->until_ns = world_now(op->w); /* another try */

@@ -52,8 +52,6 @@ void world_op_restart(struct world_op *op);
 bool world_op_is_quiet(const struct world_op *op);
 
 /* From the world's watch. */
-void world_op_trace(
-	struct world_op *op, struct world_agent *a, const char *what, uint64_t transfer);
 void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_core_report *r);
 
 #endif

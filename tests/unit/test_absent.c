@@ -16,7 +16,7 @@ static void run_one_engine(void)
 	planned(1, 99);
 	ready(1, 1, 1);
 	ready(2, 1, 1);
-	engine("e1", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
 	did(false);
 	ck_assert_uint_eq(wb_recon_active(r, NULL).number, 1);
 }
@@ -67,7 +67,7 @@ START_TEST(a_joiner_is_planned_with_absent_trainers_and_fed)
 	ck_assert_str_eq(cond("Planned", NULL, &message), "True");
 	ck_assert_ptr_nonnull(strstr(message, "2 trainer workers that are absent"));
 	ck_assert_str_eq(cond("Ready", NULL, NULL), "False");
-	engine("e2", WB_RECON_COMMITTED, 6, true);
+	engine("e2", WB_ENGINE_COMMITTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_int_eq(field("updatedEngines", NULL), 2);
 	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
@@ -100,7 +100,7 @@ static void feed_without_trainers(void)
 	planned(2, 98);
 	ready(2, 1, 2);
 	ready(3, 1, 2);
-	engine("e2", WB_RECON_COMMITTED, 6, true);
+	engine("e2", WB_ENGINE_COMMITTED, 6, true);
 	did(false);
 }
 
@@ -139,7 +139,7 @@ static void run_with_two_trainer_pods(void)
 	ready(1, 1, 1);
 	ready(2, 1, 1);
 	ready(4, 1, 1);
-	engine("e1", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
 	did(false);
 }
 
@@ -232,7 +232,7 @@ START_TEST(a_first_version_needs_trainers)
 	join(12);
 	ck_assert_str_eq(did(false), "");
 	/* One that committed meanwhile is a source from then on. */
-	engine("e1", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
 	ck_assert_str_eq(did(false), "plan(2)");
 }
 END_TEST

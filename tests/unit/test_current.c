@@ -71,10 +71,10 @@ START_TEST(transfer_that_all_engines_have_ended_does_not_run_for_long)
 
 	run_two_engines();
 	transfer(5, false, 0);
-	engine("e1", WB_RECON_COMMITTED, 5, false);
+	engine("e1", WB_ENGINE_COMMITTED, 5, false);
 	later(60 * S);
 	ck_assert_int_eq(field("currentTransfer", "transfer"), 5); /* e2 has not said so */
-	engine("e2", WB_RECON_ABORTED, 5, false);
+	engine("e2", WB_ENGINE_ABORTED, 5, false);
 	join_up_to_sending();
 	later(5 * S - 1);
 	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
@@ -86,8 +86,8 @@ START_TEST(transfer_that_all_engines_have_ended_does_not_run_for_long)
 				     "send(4:1.2)");
 	ck_assert_str_eq(cond("UpToDate", NULL, &message), "False");
 	/* The leader's own word counts when it comes, once. */
-	transfer(5, true, WB_RESULT_TIMED_OUT);
-	ck_assert_str_eq(did(false), "event(TransferTimedOut)");
+	transfer(5, true, WB_RESULT_TORN);
+	ck_assert_str_eq(did(false), "event(TransferFailed)");
 	transfer(5, true, WB_RESULT_ABORTED);
 	ck_assert_str_eq(did(false), "");
 }
@@ -95,18 +95,18 @@ END_TEST
 
 /* What engines hold since says nothing of an earlier transfer. */
 static const struct {
-	enum wb_recon_engine_state e1, e2;
+	enum wb_engine_state e1, e2;
 	bool is_later; /* and then both had another one */
 	const char *result;
 } ends[] = {
-	{WB_RECON_COMMITTED, WB_RECON_COMMITTED, false, "Succeeded"},
-	{WB_RECON_COMMITTED, WB_RECON_ABORTED, false, "Succeeded"},
-	{WB_RECON_ABORTED, WB_RECON_ABORTED, false, "Aborted"},
-	{WB_RECON_ABORTED, WB_RECON_ABORTED, true, "Aborted"},
-	{WB_RECON_IDLE, WB_RECON_ABORTED, false, "Unknown"},
-	{WB_RECON_IDLE, WB_RECON_IDLE, true, "Unknown"},
-	{WB_RECON_COMMITTED, WB_RECON_TORN, false, "PartlyTorn"},
-	{WB_RECON_ABORTED, WB_RECON_TORN, false, "Torn"},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_COMMITTED, false, "Succeeded"},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_ABORTED, false, "Succeeded"},
+	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, false, "Aborted"},
+	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, true, "Aborted"},
+	{WB_ENGINE_IDLE, WB_ENGINE_ABORTED, false, "Unknown"},
+	{WB_ENGINE_IDLE, WB_ENGINE_IDLE, true, "Unknown"},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_TORN, false, "PartlyTorn"},
+	{WB_ENGINE_ABORTED, WB_ENGINE_TORN, false, "Torn"},
 };
 
 START_TEST(transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it)
@@ -115,12 +115,12 @@ START_TEST(transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it)
 
 	run_two_engines();
 	transfer(5, false, 0);
-	if (ends[_i].e1 != WB_RECON_IDLE)
+	if (ends[_i].e1 != WB_ENGINE_IDLE)
 		engine("e1", ends[_i].e1, 5, false);
-	if (ends[_i].e2 != WB_RECON_IDLE)
+	if (ends[_i].e2 != WB_ENGINE_IDLE)
 		engine("e2", ends[_i].e2, 5, false);
 	for (int i = 1; ends[_i].is_later && i <= 2; i++)
-		engine(i == 1 ? "e1" : "e2", WB_RECON_COMMITTED, 6, false);
+		engine(i == 1 ? "e1" : "e2", WB_ENGINE_COMMITTED, 6, false);
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, true), 0);
 	later(5 * S);
 	o = wb_recon_status(r);
@@ -205,9 +205,9 @@ START_TEST(who_holds_a_plan_up_is_named)
 	blobs(13, 13);
 	planned(2, 98);
 	holds_up("the plan waits for transfer 5 to end: not ended on engines e1, e2");
-	engine("e1", WB_RECON_COMMITTED, 5, false);
+	engine("e1", WB_ENGINE_COMMITTED, 5, false);
 	holds_up("the plan waits for transfer 5 to end: not ended on engine e2");
-	engine("e2", WB_RECON_COMMITTED, 5, false);
+	engine("e2", WB_ENGINE_COMMITTED, 5, false);
 	holds_up("the plan waits for transfer 5 to end: its leader, agent train, has not said that "
 		 "it has");
 	transfer(5, true, WB_RESULT_SUCCEEDED);
@@ -222,7 +222,7 @@ START_TEST(who_holds_a_plan_up_is_named)
 	up(agent(5, "roll-d", &e4, 1));
 	planned(3, 97);
 	holds_up("the plan waits until engine e3 has version 50 from engine e1");
-	engine("e3", WB_RECON_COMMITTED, 5, true);
+	engine("e3", WB_ENGINE_COMMITTED, 5, true);
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 5, false), 0);
 	holds_up("roll-d");
 }

@@ -45,7 +45,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 
 	(void)who;
 	(void)value;
-	world_op_trace(&r->op, a, what, transfer);
+	(void)a;
 	r->is_staged |= !strcmp(what, "staged") && transfer == 2;
 	r->n_doubt += !strcmp(what, "in doubt");
 	r->n_resume += !strcmp(what, "resume");

@@ -386,7 +386,7 @@ START_TEST(event_note_is_cut_between_characters)
 	char note[1100];
 	struct wb_kube_series_write w = {.is_new = true,
 		.event = "t.1",
-		.of = {"v1", "Pod", "n", "t", "u", "TransferTimedOut", "", note},
+		.of = {"v1", "Pod", "n", "t", "u", "TransferFailed", "", note},
 		.count = 2,
 		.first_wall_ns = 1000000000,
 		.last_wall_ns = 61999999999};

@@ -45,15 +45,16 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	(void)ctx;
 	(void)who;
 	(void)value;
+	(void)a;
+	(void)transfer;
 	last_word.is_said |= last_word.trace && !strcmp(what, last_word.trace);
-	world_op_trace(&op, a, what, transfer);
 }
 
 static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *r)
 {
 	(void)ctx;
 	world_op_report(&op, a, r);
-	if (r->is_feed && r->is_final && strcmp(r->state[0], "Committed"))
+	if (r->is_feed && r->kind == WB_REPORT_FINAL && r->state[0] != WB_ENGINE_COMMITTED)
 		snprintf(refused, sizeof(refused), "%s", r->sentence[0]);
 }
 

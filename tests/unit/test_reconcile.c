@@ -317,7 +317,7 @@ START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), ""); /* the transfer runs */
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	ck_assert_str_eq(did(false), "event(TransferCompleted) send(1:1.2) send(3:1.2)");
 	ready(1, 1, 2);
@@ -334,14 +334,14 @@ START_TEST(a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say)
 	a.instance = 44; /* another process */
 	run_two_engines();
 	transfer(6, false, 0);
-	engine("e1", WB_RECON_TORN, 6, false);
+	engine("e1", WB_ENGINE_TORN, 6, false);
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
 	ck_assert_str_eq(did(false), ""); /* it may come back */
 	up(a);
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), ""); /* e2 has not said how it ended */
-	engine("e2", _i ? WB_RECON_COMMITTED : WB_RECON_ABORTED, 6, false);
+	engine("e2", _i ? WB_ENGINE_COMMITTED : WB_ENGINE_ABORTED, 6, false);
 	ck_assert_str_eq(
 		did(false), _i ? "event(EngineTorn) send(2:1.2) send(3:1.2) send(4:1.2)"
 			       : "event(TransferFailed) send(2:1.2) send(3:1.2) send(4:1.2)");
@@ -353,11 +353,11 @@ START_TEST(torn_engines_are_counted)
 	const char *reason, *message;
 
 	run_two_engines();
-	engine("e2", WB_RECON_TORN, 6, false);
+	engine("e2", WB_ENGINE_TORN, 6, false);
 	ck_assert_str_eq(cond("Degraded", &reason, &message), "True");
 	ck_assert_str_eq(reason, "EngineTorn");
 	ck_assert_ptr_nonnull(strstr(message, "engine e2 holds a mix of two versions"));
-	engine("e1", WB_RECON_TORN, 6, false);
+	engine("e1", WB_ENGINE_TORN, 6, false);
 	ck_assert_str_eq(cond("Degraded", &reason, &message), "True");
 	ck_assert_ptr_nonnull(strstr(message, "2 of 2 engines, e1 among them, hold a mix"));
 }
@@ -370,7 +370,7 @@ START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 	run_one_needed();
 	transfer(6, false, 0);
 	workers(2, NULL, 0);
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	workers(2, &e1, 1);
 	ck_assert_str_eq(did(false), "plan(2) event(TransferCompleted) plan(3)");
@@ -385,7 +385,7 @@ START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 				     "activate(1:1.2)<-e1:e2/6#1 activate(2:1.2)<-e1:e2/6#1 "
 				     "activate(3:1.2)<-e1:e2/6#1");
 	ck_assert_int_eq(field("updatedEngines", NULL), 1);
-	engine("e1", WB_RECON_COMMITTED, 6, true);
+	engine("e1", WB_ENGINE_COMMITTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_int_eq(field("updatedEngines", NULL), 2);
 	ck_assert_str_eq(cond("UpToDate", NULL, NULL), "True");
@@ -396,10 +396,10 @@ END_TEST
 START_TEST(failed_feed_is_tried_again_later)
 {
 	run_two_engines();
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#1 "
 				     "activate(2:1.1)<-e1:e2/6#1 activate(3:1.1)<-e1:e2/6#1");
-	engine("e1", WB_RECON_ABORTED, 6, true);
+	engine("e1", WB_ENGINE_ABORTED, 6, true);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 2 * S);
 	later(2 * S);
@@ -414,7 +414,7 @@ START_TEST(a_feed_ends_with_its_source)
 	size_t n;
 
 	run_two_engines();
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	wb_recon_feeds(r, &n);
 	ck_assert_uint_eq(n, 1);
 	ck_assert_int_eq(wb_recon_agent_down(r, now, 3, false), 0);
@@ -458,15 +458,15 @@ START_TEST(newer_transfer_overtakes_a_feed)
 	size_t n;
 
 	run_two_engines();
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	wb_recon_feeds(r, &n);
 	ck_assert_uint_eq(n, 1);
 	transfer(7, false, 0);
 	wb_recon_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
-	engine("e1", WB_RECON_COMMITTED, 7, false);
-	engine("e2", WB_RECON_COMMITTED, 7, false);
+	engine("e1", WB_ENGINE_COMMITTED, 7, false);
+	engine("e2", WB_ENGINE_COMMITTED, 7, false);
 	transfer(7, true, WB_RESULT_SUCCEEDED);
 	ck_assert_int_eq(field("transfer", NULL), 7);
 	ck_assert_int_eq(field("lastTransfer", "endToEndMilliseconds"), 188);
@@ -555,20 +555,20 @@ START_TEST(torn_engine_degrades_and_is_fed)
 	const char *reason;
 
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 6, false);
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	did(false);
 	transfer(7, false, 0);
-	engine("e2", WB_RECON_TORN, 7, false);
+	engine("e2", WB_ENGINE_TORN, 7, false);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_str_eq(cond("Degraded", &reason, NULL), "True");
 	ck_assert_str_eq(reason, "EngineTorn");
-	engine("e1", WB_RECON_COMMITTED, 7, false);
+	engine("e1", WB_ENGINE_COMMITTED, 7, false);
 	transfer(7, true, WB_RESULT_SUCCEEDED);
 	ck_assert_str_eq(did(false),
 		"event(TransferCompleted) event(EngineFed) activate(1:1.1)<-e2:e1/7#1 "
 		"activate(2:1.1)<-e2:e1/7#1 activate(3:1.1)<-e2:e1/7#1");
-	engine("e2", WB_RECON_COMMITTED, 7, true);
+	engine("e2", WB_ENGINE_COMMITTED, 7, true);
 	ck_assert_str_eq(cond("Degraded", NULL, NULL), "False");
 }
 END_TEST
@@ -587,12 +587,12 @@ static const char *state_of_e1(void)
 /* Its pods were made again, as one does. */
 START_TEST(state_of_an_engine_goes_with_the_workers_it_was_true_of)
 {
-	enum wb_recon_engine_state said = _i ? WB_RECON_TORN : WB_RECON_COMMITTED;
+	enum wb_engine_state said = _i ? WB_ENGINE_TORN : WB_ENGINE_COMMITTED;
 	struct wb_recon_worker e1 = rollout(1, "e1", 12);
 
 	run_two_engines();
 	engine("e1", said, 6, false);
-	ck_assert_str_eq(state_of_e1(), wb_recon_state_name(said));
+	ck_assert_str_eq(state_of_e1(), wb_word(&wb_engine_state_words, said));
 	up(agent(12, "roll-a", &e1, 1));
 	ck_assert_str_eq(state_of_e1(), "Idle");
 	ck_assert_str_eq(cond("Degraded", NULL, NULL), "False");
@@ -602,10 +602,10 @@ END_TEST
 START_TEST(status_transfer_never_falls_and_reports_count_once)
 {
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 9, false);
-	engine("e2", WB_RECON_COMMITTED, 8, false);
+	engine("e1", WB_ENGINE_COMMITTED, 9, false);
+	engine("e2", WB_ENGINE_COMMITTED, 8, false);
 	transfer(9, true, WB_RESULT_SUCCEEDED);
-	transfer(8, true, WB_RESULT_TIMED_OUT);
+	transfer(8, true, WB_RESULT_ABORTED);
 	transfer(9, true, WB_RESULT_SUCCEEDED);
 	ck_assert_int_eq(field("transfer", NULL), 9);
 	ck_assert_int_eq(field("lastTransfer", "transfer"), 9);
@@ -707,12 +707,12 @@ START_TEST(random_reports_keep_the_invariants)
 			workers(id, w, wb_rng_below(&rng, 3));
 			break;
 		case 5:
-			engine(eng, (enum wb_recon_engine_state)wb_rng_below(&rng, 10),
+			engine(eng, WB_ENGINE_COMMITTED + wb_rng_below(&rng, 5),
 				wb_rng_below(&rng, 20), wb_rng_below(&rng, 2));
 			break;
 		case 6:
 			transfer(1 + wb_rng_below(&rng, 20), wb_rng_below(&rng, 2),
-				(enum wb_recon_result)wb_rng_below(&rng, 5));
+				(enum wb_result)wb_rng_below(&rng, 5));
 			break;
 		default:
 			wb_recon_tick(r, now);

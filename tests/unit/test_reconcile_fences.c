@@ -160,8 +160,8 @@ START_TEST(an_engine_outside_the_plan_feeds_nobody)
 	size_t n;
 
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 5, false);
-	engine("e2", WB_RECON_COMMITTED, 5, false);
+	engine("e1", WB_ENGINE_COMMITTED, 5, false);
+	engine("e2", WB_ENGINE_COMMITTED, 5, false);
 	e3.held = (struct wb_recon_held){6, 60, false};
 	up(agent(4, "roll-c", &e3, 1));
 	ck_assert_int_eq(wb_recon_planned(r, now, &no), 0);
@@ -189,14 +189,14 @@ END_TEST
 START_TEST(an_engine_that_was_superseded_gets_the_next_version_not_a_feed)
 {
 	struct wb_recon_engine_report dropped = {
-		.engine = "e1", .state = WB_RECON_ABORTED, .transfer = 6, .is_superseded = true};
+		.engine = "e1", .state = WB_ENGINE_SUPERSEDED, .transfer = 6};
 	uint64_t wait;
 
 	run_two_engines();
 	wait = spec_of(2, 1).engine_step_deadline_s * S;
 	transfer(6, false, 0);
 	ck_assert_int_eq(wb_recon_engine(r, now, &dropped), 0);
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	ck_assert_ptr_null(strstr(did(false), "EngineFed"));
 	ck_assert_uint_le(wb_recon_due_ns(r), now.ns + wait);
@@ -217,14 +217,14 @@ START_TEST(feeds_are_not_tried_for_ever)
 	unsigned n = 0;
 
 	run_two_engines();
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	for (int i = 0; i < 20; i++) {
 		n += strstr(did(false), "EngineFed") != NULL;
-		engine("e1", WB_RECON_ABORTED, 6, true);
+		engine("e1", WB_ENGINE_ABORTED, 6, true);
 		later(100 * S);
 	}
 	ck_assert_uint_eq(n, 5);
-	engine("e2", WB_RECON_COMMITTED, 7, false); /* another version is another matter */
+	engine("e2", WB_ENGINE_COMMITTED, 7, false); /* another version is another matter */
 	ck_assert_ptr_nonnull(strstr(did(false), "EngineFed"));
 }
 END_TEST
@@ -234,13 +234,13 @@ START_TEST(a_plan_waits_for_the_feed_that_runs)
 	struct wb_recon_worker e3 = rollout(1, "e3", 12);
 
 	run_two_engines();
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	ck_assert_ptr_nonnull(strstr(did(false), "EngineFed"));
 	up(agent(4, "roll-c", &e3, 1));
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
 	ck_assert_str_eq(did(false), "");
-	engine("e1", WB_RECON_COMMITTED, 6, true);
+	engine("e1", WB_ENGINE_COMMITTED, 6, true);
 	ck_assert_uint_le(wb_recon_due_ns(r), now.ns); /* nobody need say more */
 	later(0);
 	ck_assert_str_eq(did(false), "send(1:1.2) send(2:1.2) send(3:1.2) send(4:1.2)");
@@ -289,8 +289,8 @@ END_TEST
 START_TEST(a_late_commit_takes_no_engine_back)
 {
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 6, false);
-	engine("e1", WB_RECON_COMMITTED, 5, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 5, false);
 	ck_assert_int_eq(version_of(0), 60);
 }
 END_TEST
@@ -300,7 +300,7 @@ START_TEST(a_report_of_a_plan_before_says_nothing_of_a_new_worker)
 {
 	struct wb_recon_worker e1 = rollout(2, "e1", 12);
 	struct wb_recon_engine_report rep = {.engine = "e1",
-		.state = WB_RECON_COMMITTED,
+		.state = WB_ENGINE_COMMITTED,
 		.transfer = 6,
 		.version = 60,
 		.epoch = {1, 1}};
@@ -321,8 +321,8 @@ START_TEST(a_worker_with_another_map_is_another_worker)
 	struct wb_recon_worker e1 = rollout(1, "e1", 13);
 
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 6, false);
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	did(false);
 	workers(2, &e1, 1);
 	ck_assert_str_eq(did(false), "need(m13@2)");
@@ -357,7 +357,7 @@ START_TEST(transfer_numbers_that_anybody_knows_are_used)
 	a.transfer_seen = 12;
 	up(a);
 	ck_assert_uint_eq(wb_recon_transfer_seen(r), 12);
-	engine("e1", WB_RECON_ABORTED, 13, false);
+	engine("e1", WB_ENGINE_ABORTED, 13, false);
 	ck_assert_uint_eq(wb_recon_transfer_seen(r), 13);
 	transfer(14, false, 0);
 	ck_assert_uint_eq(wb_recon_transfer_seen(r), 14);
@@ -383,9 +383,9 @@ START_TEST(an_engine_joins_without_trainers_when_they_are_gone_and_another_can_f
 	planned(1, 99);
 	ready(1, 1, 1);
 	ready(2, 1, 1);
-	engine("e1", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
 	if (is_torn)
-		engine("e1", WB_RECON_TORN, 7, false);
+		engine("e1", WB_ENGINE_TORN, 7, false);
 	did(false);
 	up(agent(3, "roll-b", &e2, 1));
 	did(false);

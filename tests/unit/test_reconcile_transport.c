@@ -115,7 +115,7 @@ START_TEST(what_is_asked_of_the_transport_is_done_or_refused_by_name)
 {
 	struct wb_spec s = spec_with(_i), plain = spec_of(1, 1);
 	struct wb_recon_engine_report e = {.engine = "e1",
-		.state = WB_RECON_COMMITTED,
+		.state = WB_ENGINE_COMMITTED,
 		.transfer = 5,
 		.version = 50,
 		.transport = "tcp"};

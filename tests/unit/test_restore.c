@@ -12,8 +12,8 @@ static json_t *restart(uint64_t id)
 	json_t *stored;
 
 	run_two_engines();
-	engine("e1", WB_RECON_COMMITTED, 6, false);
-	engine("e2", WB_RECON_COMMITTED, 6, false);
+	engine("e1", WB_ENGINE_COMMITTED, 6, false);
+	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	stored = wb_recon_status(r);
 	now.ns += 1000 * S;
