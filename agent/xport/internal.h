@@ -7,7 +7,8 @@
  * The loop thread owns connections and ops; a rail thread owns its sockets.  They meet in two
  * rings a rail: commands down, events up; what an item points to changes owner with it.
  *
- *	loop.c		the operations of wb_xport_ops, conn table, events for the user
+ *	loop.c		the operations of wb_xport_ops: the book (book.h), and commands to rails
+ *	poll.c		what rails say, entered in the book, as events for the user
  *	rail.c		rail thread: sleep, wake, rate caps, deadlines
  *	handshake.c	the challenge
  *	secure.c	TLS after it, where the epoch asks for that
@@ -24,8 +25,8 @@
  */
 #include "base/base.h"
 #include "base/ring.h"
+#include "xport/book.h"
 #include "xport/frame.h"
-#include "xport/regions.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,13 +34,9 @@
 #define WB__RING_ITEMS 4096
 #define WB__STRANGERS_MAX 1024 /* accepted by a rail, and nobody has vouched for them yet */
 #define WB__LINGER_NS WB_NS_PER_S /* then a stranger makes room for another */
-#define WB__EPOCHS_MAX 64
 #define WB__RX_BYTES (2 * WBP_BULK_FRAME_MAX)
 #define WB__QUANTUM (1u << 20) /* bytes a socket may move before others get a turn */
 #define WB__SCRATCH (64u << 10)
-#define WB__IOV_BATCH 64
-#define WB__FETCH_AHEAD 512u /* bytes of the next range that are asked for early */
-#define WB__REASON_MAX 320
 #define WB__UNSAID_MAX 4 /* events that the loop is not woken for */
 #define WB__AHEAD_MIN                                                                              \
 	4 /* grants that keep a socket busy: what arrived need not be said at once                 \
@@ -49,78 +46,6 @@
 struct wb__sx;
 struct wb__rail;
 struct wb__conn;
-
-/* ---- ops: a grant at the receiver, a write at the source --------------------------------------
- */
-
-/* A place in an op's iov list. */
-struct wb__at {
-	uint32_t i;
-	size_t off; /* into iov[i] */
-	uint64_t done; /* wire bytes before it */
-};
-
-enum wb__op_state { WB__OP_FREE, WB__OP_OUT, WB__OP_CANCELLING, WB__OP_CANCELLED };
-
-struct wb__op {
-	/* set by the loop before the command, then constant */
-	uint64_t cookie, id, bytes;
-	const struct iovec *iov;
-	uint32_t n_iov;
-	wb_observe_fn observe;
-	wb_copy_fn copy;
-	wb_trailer_fn trailer;
-	void *ctx;
-	/* rail */
-	struct wb__at at, seen; /* moved; shown to the observer */
-	uint64_t flip_bit; /* fault: position in the chunk, UINT64_MAX = none */
-	bool is_dead; /* cancelled: the landing is not ours any more */
-	struct wb__op *late_next; /* what a command made of it, and found no room to say */
-	struct wb__sock *late_sock;
-	uint8_t late_kind; /* enum wb__ev_kind */
-	int late_code;
-	/* loop */
-	enum wb__op_state state;
-	uint32_t gen;
-};
-
-/** wb__op_span - memory at @at and how much of it is contiguous. */
-static inline uint8_t *wb__op_span(const struct wb__op *op, const struct wb__at *at, size_t *len)
-{
-	*len = op->iov[at->i].iov_len - at->off;
-	return (uint8_t *)op->iov[at->i].iov_base + at->off;
-}
-
-static inline void wb__op_skip(const struct wb__op *op, struct wb__at *at, size_t n)
-{
-	at->done += n;
-	while (n) {
-		size_t left = op->iov[at->i].iov_len - at->off;
-
-		if (n < left) {
-			at->off += n;
-			return;
-		}
-		n -= left;
-		at->i++;
-		at->off = 0;
-	}
-}
-
-/* Hardware fetches ahead only within a page: ask for the start of the next range early. */
-static inline void wb__fetch_ahead(const void *p, size_t bytes)
-{
-	bytes = WB_MIN(bytes, (size_t)WB__FETCH_AHEAD);
-	for (size_t k = 0; k < bytes; k += 64)
-		__builtin_prefetch((const char *)p + k);
-}
-
-/** wb__op_gather - iov entries for up to @max bytes from @at; returns their number. */
-int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, struct iovec *out);
-/** wb__op_observe - show the observer what lies before @upto (a ragged end waits for more). */
-void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes);
-/** wb__op_flip - carry out a flip fault when it lies in [from, op->at.done), in the landing. */
-void wb__op_flip(struct wb__op *op, uint64_t from);
 
 /* ---- sockets (rail thread) --------------------------------------------------------------------
  */
@@ -363,12 +288,6 @@ extern const struct wb__link_ops wb__link_tcp, wb__link_shm;
 /* ---- the transport (loop thread, but for what is marked) ---------------------------------------
  */
 
-struct wb__region {
-	bool is_used;
-	uint32_t refs; /* writes */
-	struct wb_xport_region r;
-};
-
 struct wb__sx {
 	struct wb_xport base; /* first */
 	const struct wb__link_ops *link;
@@ -379,18 +298,11 @@ struct wb__sx {
 	int event_fd;
 	_Atomic int signalled; /* an event_fd write is under way or unread */
 	bool is_listening;
-	struct wb__conn **conn; /* [conn_cap]; grows to conns_max */
-	uint32_t n_conn, conn_cap, conn_hint, conn_gen;
 	uint32_t adopt_next;
-	struct wb__conn *dying, **dying_tail; /* telling the user of the end */
+	struct wb__book book; /* rails read the epochs, under epoch_lock */
 	struct wb__conn *dead; /* freed at the next poll */
 	struct wb__sock *rejected; /* freed at the next poll */
-	struct wb__region region[WB__REGIONS_MAX];
-	uint32_t n_region; /* highest used + 1 */
-	struct wb__regions by_address; /* those that peers know */
-	pthread_mutex_t epoch_lock; /* guards: epoch, n_epoch; leaf; not on the chunk path */
-	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
-	uint32_t n_epoch;
+	pthread_mutex_t epoch_lock; /* guards: book.epoch; leaf; not on the chunk path */
 	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
@@ -399,7 +311,8 @@ static inline struct wb__sx *wb__sx(struct wb_xport *x)
 	return wb_container_of(x, struct wb__sx, base);
 }
 
-/** wb__sx_epoch_find - copy an epoch; false: unknown.  @out may be NULL.  Any thread. */
+/** wb__sx_epoch_find - copy an epoch, its key with it; false: unknown.  @out may be NULL.  Any
+ *  thread. */
 bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
 	struct wb_xport_epoch *out);
 /** wb__sx_over - WBP_BULK_OVER_* that sockets of this epoch speak. */

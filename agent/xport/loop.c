@@ -74,7 +74,7 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	snprintf(x->name, sizeof(x->name), "%s", o->name);
 	x->o.name = x->name;
 	x->o.rail = NULL;
-	x->dying_tail = &x->dying;
+	wb__book_init(&x->book, x->o.conns_max, ops->caps);
 	pthread_mutex_init(&x->epoch_lock, NULL);
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	x->rail = wb_zalloc(o->n_rail, sizeof(*x->rail));
@@ -92,30 +92,41 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	return 0;
 }
 
-void wb__sx_close(struct wb_xport *base)
+static void free_conns(struct wb__sx *x)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__account *a;
 
-	for (uint32_t i = 0; i < x->n_rail; i++)
-		wb__rail_close(&x->rail[i]);
-	for (uint32_t i = 0; i < x->conn_cap; i++)
-		wb__conn_free(x->conn[i]);
+	for (uint32_t at = 0; (a = wb__book_next(&x->book, &at));)
+		wb__conn_free(wb__conn_of(a));
 	while (x->dead) {
 		struct wb__conn *c = x->dead;
 
 		x->dead = c->next;
 		wb__conn_free(c);
 	}
-	for (uint32_t i = 0; i < x->n_region; i++) {
-		if (x->region[i].is_used && x->region[i].r.fd >= 0)
-			close(x->region[i].r.fd);
-	}
+}
+
+/* Of a region we have a descriptor of our own, or none. */
+static void close_region(const struct wb_xport_region *r)
+{
+	if (r && r->fd >= 0)
+		close(r->fd);
+}
+
+void wb__sx_close(struct wb_xport *base)
+{
+	struct wb__sx *x = wb__sx(base);
+
+	for (uint32_t i = 0; i < x->n_rail; i++)
+		wb__rail_close(&x->rail[i]);
+	free_conns(x);
+	for (uint32_t i = 0; i < x->book.n_region; i++)
+		close_region(wb__book_region_get(&x->book, i));
 	if (x->event_fd >= 0)
 		close(x->event_fd);
 	pthread_mutex_destroy(&x->epoch_lock);
-	explicit_bzero(x->epoch, sizeof(x->epoch));
+	wb__book_finish(&x->book);
 	wb__secure_ctx_destroy(x->secure);
-	wb_free(x->conn);
 	wb_free(x->rail);
 	wb_free(x);
 }
@@ -209,25 +220,17 @@ int wb__sx_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *ou
 /* ---- epochs -----------------------------------------------------------------------------------
  */
 
-static bool same_epoch(
-	const struct wb_xport_epoch *e, uint64_t object, uint64_t term, uint64_t number)
-{
-	return e->object == object && e->term == term && e->number == number;
-}
-
 bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
 	struct wb_xport_epoch *out)
 {
-	bool found = false;
+	const struct wb_xport_epoch *e;
 
 	pthread_mutex_lock(&x->epoch_lock);
-	for (uint32_t i = 0; i < x->n_epoch && !found; i++) {
-		found = same_epoch(&x->epoch[i], object, term, number);
-		if (found && out)
-			*out = x->epoch[i];
-	}
+	e = wb__book_epoch_find(&x->book, object, term, number);
+	if (e && out)
+		*out = *e;
 	pthread_mutex_unlock(&x->epoch_lock);
-	return found;
+	return e != NULL;
 }
 
 /* Rails see the context behind the epoch, whose lock they take. */
@@ -248,53 +251,33 @@ static int prepare_secure(struct wb__sx *x, const struct wb_xport_epoch *e, stru
 int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
-	struct wb_xport_epoch known;
-	int rc;
+	int rc = wb__book_epoch_known(&x->book, e, err);
 
-	if (wb__sx_epoch_find(x, e->object, e->term, e->number, &known)) {
-		if (wb_bytes_equal(known.key, e->key, sizeof(known.key)) &&
-			known.is_encrypted == e->is_encrypted)
-			return 0;
-		return wb_err_set(err, -EEXIST,
-			"epoch %llu.%llu is known with another key or encryption",
-			(unsigned long long)e->term, (unsigned long long)e->number);
-	}
-	if (x->n_epoch == WB__EPOCHS_MAX)
-		return wb_err_set(err, -ENOSPC, "more than %d epochs at once", WB__EPOCHS_MAX);
+	if (rc)
+		return rc > 0 ? 0 : rc;
 	rc = prepare_secure(x, e, err);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&x->epoch_lock);
-	x->epoch[x->n_epoch++] = *e;
+	rc = wb__book_epoch_put(&x->book, e, err);
 	pthread_mutex_unlock(&x->epoch_lock);
-	return 0;
+	return rc;
 }
 
 int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 {
 	struct wb__sx *x = wb__sx(base);
-	int n = 0;
-	uint32_t i;
+	struct wb__account *a;
+	int n = 0, rc;
 
-	for (i = 0; i < x->n_epoch; i++) {
-		if (same_epoch(&x->epoch[i], e->object, e->term, e->number))
-			break;
-	}
-	if (i == x->n_epoch)
-		return -ENOENT;
 	pthread_mutex_lock(&x->epoch_lock);
-	x->epoch[i] = x->epoch[--x->n_epoch];
-	explicit_bzero(&x->epoch[x->n_epoch], sizeof(x->epoch[0]));
+	rc = wb__book_epoch_forget(&x->book, e);
 	pthread_mutex_unlock(&x->epoch_lock);
-	for (i = 0; i < x->conn_cap; i++) {
-		struct wb__conn *c = x->conn[i];
-
-		if (!c || !same_epoch(e, c->info.object, c->info.term, c->info.number))
-			continue;
-		n += c->was_announced;
-		wb__conn_close(x, c, -ECONNABORTED, "the epoch was revoked here");
+	for (uint32_t at = 0; !rc && (a = wb__book_of_epoch(&x->book, e, &at));) {
+		n += a->was_announced;
+		wb__conn_close(x, wb__conn_of(a), -ECONNABORTED, "the epoch was revoked here");
 	}
-	return n;
+	return rc ? rc : n;
 }
 
 /* ---- regions ----------------------------------------------------------------------------------
@@ -325,53 +308,54 @@ static void tell_rails(struct wb__sx *x, struct wb__cmd *c, const int *fd)
 	}
 }
 
+/* A descriptor of the region that only reads, for the peers: they map it, and must be sure that it
+ * does not shrink under them.  -1 where no peer maps it. */
+static int region_fd(struct wb__sx *x, const struct wb_xport_region *r, int *fd, struct wb_err *err)
+{
+	char path[32];
+
+	*fd = -1;
+	if (!x->link->region || r->fd < 0)
+		return 0;
+	if (fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK) &&
+		!(fcntl(r->fd, F_GET_SEALS) & F_SEAL_SHRINK))
+		return wb_err_set(err, -EPERM,
+			"the region's memory cannot be sealed against shrinking: %s "
+			"(is it a memfd made with MFD_ALLOW_SEALING?)",
+			strerror(errno));
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", r->fd);
+	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0)
+		return wb_err_set(
+			err, -errno, "cannot reopen the region read-only: %s", strerror(errno));
+	return 0;
+}
+
 int wb__sx_region_add(
 	struct wb_xport *base, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
-	struct wb__cmd c = {.kind = WB__CMD_REGION};
-	char path[32];
-	uint32_t i;
-	int fd = -1, rail_fd[WB_XPORT_RAILS_MAX], rc;
+	struct wb__cmd c = {.kind = WB__CMD_REGION, .region = *r};
+	struct wb_xport_region ours = *r;
+	int rail_fd[WB_XPORT_RAILS_MAX], rc = region_fd(x, r, &ours.fd, err);
 
-	if (!r->bytes || !r->base || r->bytes > (uintptr_t)-1 - (uintptr_t)r->base)
-		return wb_err_set(err, -EINVAL, "an empty region");
-	for (i = 0; i < WB__REGIONS_MAX && x->region[i].is_used; i++)
-		;
-	if (i == WB__REGIONS_MAX)
-		return wb_err_set(err, -ENOSPC, "more than %d regions", WB__REGIONS_MAX);
-	if (x->link->region && r->fd >= 0) {
-		/* Peers map it; they must be sure that it does not shrink under them. */
-		if (fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK) &&
-			!(fcntl(r->fd, F_GET_SEALS) & F_SEAL_SHRINK))
-			return wb_err_set(err, -EPERM,
-				"the region's memory cannot be sealed against shrinking: %s "
-				"(is it a memfd made with MFD_ALLOW_SEALING?)",
-				strerror(errno));
-		/* A descriptor that only reads, for the peers. */
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", r->fd);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			return wb_err_set(err, -errno, "cannot reopen the region read-only: %s",
-				strerror(errno));
-	}
-	rc = dup_for_rails(x, fd, rail_fd);
+	if (rc)
+		return rc;
+	rc = wb__book_region_put(&x->book, &ours, id, err);
 	if (rc) {
-		close(fd);
+		close_region(&ours);
+		return rc;
+	}
+	rc = dup_for_rails(x, ours.fd, rail_fd);
+	if (rc) {
+		wb__book_region_drop(&x->book, *id);
+		close_region(&ours);
 		return wb_err_set(
 			err, rc, "no descriptor of the region for each rail: %s", strerror(-rc));
 	}
-	x->region[i] = (struct wb__region){.is_used = true, .r = *r};
-	x->n_region = WB_MAX(x->n_region, i + 1);
-	x->region[i].r.fd = fd; /* ours, or -1 */
-	if (fd >= 0)
-		wb__regions_put(&x->by_address, i, r);
-	if (x->link->region) {
-		c.n = i;
-		c.region = *r;
+	c.n = *id;
+	if (x->link->region)
 		tell_rails(x, &c, rail_fd);
-	}
-	*id = i;
 	return 0;
 }
 
@@ -379,18 +363,15 @@ int wb__sx_region_remove(struct wb_xport *base, uint32_t id)
 {
 	struct wb__sx *x = wb__sx(base);
 	struct wb__cmd c = {.kind = WB__CMD_UNREGION, .n = id};
+	const struct wb_xport_region *r = wb__book_region_get(&x->book, id);
+	int fd = r ? r->fd : -1, rc = wb__book_region_drop(&x->book, id);
 
-	if (id >= x->n_region || !x->region[id].is_used)
-		return -ENOENT;
-	if (x->region[id].refs)
-		return -EBUSY;
-	if (x->link->region) {
-		if (x->region[id].r.fd >= 0)
-			close(x->region[id].r.fd);
+	if (rc)
+		return rc;
+	if (fd >= 0)
+		close(fd);
+	if (x->link->region)
 		tell_rails(x, &c, NULL);
-	}
-	wb__regions_drop(&x->by_address, id);
-	x->region[id].is_used = false;
 	return 0;
 }
 
@@ -432,7 +413,7 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		return wb_err_wrap(err, rc, "agent %s", p->name);
 	x->link->tune(x, fd);
 	s = wb__sock_create(r, fd, true);
-	if (!s || wb__sock_tables(s, c->n_slot)) {
+	if (!s || wb__sock_tables(s, c->a.n_slot)) {
 		wb__sock_free(s);
 		close(fd);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
@@ -446,8 +427,8 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		.number = e.number,
 		.session = c->session,
 		.index = (uint16_t)i,
-		.count = (uint16_t)c->info.n_socket,
-		.slots = (uint16_t)c->n_slot,
+		.count = (uint16_t)c->a.n_lane,
+		.slots = (uint16_t)c->a.n_slot,
 		.over = wb__sx_over(x, &e)};
 	snprintf(s->hello.dialer, sizeof(s->hello.dialer), "%s", x->name);
 	snprintf(s->hello.acceptor, sizeof(s->hello.acceptor), "%s", p->name);
@@ -495,214 +476,81 @@ int wb__sx_connect(
 		}
 	}
 	if (rc) {
-		wb__conn_drop(x, c);
+		wb__book_drop(&x->book, &c->a);
 		wb__conn_free(c);
 		return rc;
 	}
-	c->was_announced = true;
-	*out = c->id;
+	c->a.was_announced = true;
+	*out = c->a.id;
 	return 0;
 }
 
 int wb__sx_disconnect(struct wb_xport *base, wb_conn_t id)
 {
 	struct wb__sx *x = wb__sx(base);
-	struct wb__conn *c = wb__conn_get(x, id);
+	struct wb__account *a = wb__book_get(&x->book, id);
 
-	if (!c || c->state == WB__C_DYING)
+	if (!a || a->state == WB__C_DYING)
 		return -ENOTCONN;
-	wb__conn_close(x, c, -ECONNABORTED, "disconnected here");
+	wb__conn_close(x, wb__conn_of(a), -ECONNABORTED, "disconnected here");
 	return 0;
 }
 
 /* ---- chunks -----------------------------------------------------------------------------------
  */
 
-static int sum_iov(const struct iovec *iov, uint32_t n_iov, uint64_t *bytes)
+/* Tell the rail of the lane, and it is true; no room in its ring, and nothing was asked for. */
+static int send_entry(struct wb__sx *x, const struct wb__entry *e, struct wb__cmd *c)
 {
-	uint64_t sum = 0;
+	int rc;
 
-	if (!n_iov || n_iov > WB_XPORT_IOV_MAX)
-		return -EINVAL;
-	for (uint32_t i = 0; i < n_iov; i++) {
-		if (!iov[i].iov_base || !iov[i].iov_len || iov[i].iov_len > WB_XPORT_CHUNK_MAX)
-			return -EINVAL;
-		sum += iov[i].iov_len;
-	}
-	if (sum > WB_XPORT_CHUNK_MAX)
-		return -EINVAL;
-	*bytes = sum;
-	return 0;
-}
-
-/* The socket with the least to do that has a free slot, or NULL.  Of equal ones the next in turn:
- * where fewer grants are out than there are rails, all of them work nevertheless. */
-static struct wb__sock *pick_socket(struct wb__conn *c, uint32_t *index)
-{
-	struct wb__sock *best = NULL;
-
-	for (uint32_t k = 0; k < c->info.n_socket; k++) {
-		uint32_t i = (c->turn + k) % c->info.n_socket;
-
-		if (!c->n_free[i] || (best && c->load[i] >= c->load[*index]))
-			continue;
-		best = c->sock[i];
-		*index = i;
-	}
-	return best;
+	c->sock = wb__conn_of(e->c)->sock[e->lane];
+	c->op = e->op;
+	c->id = e->id;
+	rc = wb__cmd(c->sock->rail, c);
+	if (rc)
+		wb__book_abandon(&x->book, e);
+	else
+		wb__book_commit(&x->book, e);
+	return rc;
 }
 
 int wb__sx_grant(struct wb_xport *base, wb_conn_t id, const struct wb_xport_grant *g)
 {
-	struct wb__conn *c = wb__conn_get(wb__sx(base), id);
-	struct wb__cmd cmd = {.kind = WB__CMD_GRANT};
-	struct wb__op *op;
-	uint64_t bytes;
-	uint32_t i, slot;
-	int rc;
+	struct wb__sx *x = wb__sx(base);
+	struct wb__cmd cmd = {.kind = WB__CMD_GRANT, .chunk = g->chunk};
+	struct wb__entry e;
+	int rc = wb__book_grant(&x->book, id, g, &e);
 
-	if (!c || c->state >= WB__C_CLOSING)
-		return -ENOTCONN;
-	if (!c->info.is_dialer || c->state != WB__C_UP)
-		return -EINVAL;
-	if (sum_iov(g->iov, g->n_iov, &bytes) || bytes != g->chunk.bytes)
-		return -EINVAL;
-	if (c->outstanding >= c->info.depth)
-		return -EAGAIN;
-	cmd.sock = pick_socket(c, &i);
-	if (!cmd.sock)
-		return -EAGAIN;
-	slot = c->free_slot[i * c->n_slot + c->n_free[i] - 1];
-	op = &c->op[i * c->n_slot + slot];
-	op->gen++;
-	op->id = slot | (uint64_t)op->gen << 16;
-	op->cookie = g->cookie;
-	op->bytes = bytes;
-	op->iov = g->iov;
-	op->n_iov = g->n_iov;
-	op->observe = g->observe;
-	op->copy = g->copy;
-	op->ctx = g->ctx;
-	cmd.op = op;
-	cmd.chunk = g->chunk;
-	rc = wb__cmd(cmd.sock->rail, &cmd);
-	if (rc)
-		return rc;
-	op->state = WB__OP_OUT;
-	c->turn = (i + 1) % c->info.n_socket;
-	c->n_free[i]--;
-	c->load[i] += bytes;
-	c->outstanding++;
-	return 0;
+	return rc ? rc : send_entry(x, &e, &cmd);
 }
 
 int wb__sx_cancel(struct wb_xport *base, wb_conn_t id, uint64_t cookie)
 {
-	struct wb__conn *c = wb__conn_get(wb__sx(base), id);
+	struct wb__sx *x = wb__sx(base);
 	struct wb__cmd cmd = {.kind = WB__CMD_CANCEL};
-	uint32_t n;
-	int rc;
+	struct wb__entry e;
+	int rc = wb__book_cancel(&x->book, id, cookie, &e);
 
-	if (!c || c->state >= WB__C_CLOSING)
-		return -ENOTCONN;
-	if (!c->info.is_dialer)
-		return -ENOENT;
-	n = c->info.n_socket * c->n_slot;
-	for (uint32_t k = 0; k < n; k++) {
-		struct wb__op *op = &c->op[k];
-
-		if (op->state == WB__OP_FREE || op->state == WB__OP_CANCELLED ||
-			op->cookie != cookie)
-			continue;
-		if (op->state == WB__OP_CANCELLING)
-			return -EALREADY;
-		cmd.sock = c->sock[k / c->n_slot];
-		cmd.op = op;
-		cmd.id = op->id;
-		rc = wb__cmd(cmd.sock->rail, &cmd);
-		if (!rc)
-			op->state = WB__OP_CANCELLING;
-		return rc;
-	}
-	return -ENOENT;
-}
-
-static struct wb__ask *open_ask(struct wb__conn *c, uint64_t grant, uint32_t *k)
-{
-	uint32_t socket = (uint32_t)(grant >> 48), slot = (uint32_t)(grant & 0xffff);
-
-	if (c->info.is_dialer || socket >= c->info.n_socket || slot >= c->n_slot)
-		return NULL;
-	*k = socket * c->n_slot + slot;
-	if (c->ask[*k].state != WB__ASK_OPEN || c->ask[*k].id != (grant & ~(0xffffull << 48)))
-		return NULL;
-	return &c->ask[*k];
+	return rc ? rc : send_entry(x, &e, &cmd);
 }
 
 int wb__sx_write(struct wb_xport *base, wb_conn_t id, const struct wb_xport_write *w)
 {
 	struct wb__sx *x = wb__sx(base);
-	struct wb__conn *c = wb__conn_get(x, id);
 	struct wb__cmd cmd = {.kind = WB__CMD_WRITE};
-	struct wb__ask *ask;
-	struct wb__op *op;
-	uint64_t bytes;
-	uint32_t k;
-	int rc;
+	struct wb__entry e;
+	int rc = wb__book_write(&x->book, id, w, &e);
 
-	if (!c || c->state != WB__C_UP)
-		return -ENOTCONN;
-	ask = open_ask(c, w->grant, &k);
-	if (!ask)
-		return -ENOENT;
-	if (sum_iov(w->iov, w->n_iov, &bytes) || bytes != ask->bytes)
-		return -EINVAL;
-	if (base->ops->caps & WB_XPORT_CAP_REGIONS &&
-		wb__region_hold(x, c->info.object, w->iov, w->n_iov))
-		return -EINVAL;
-	op = &c->op[k];
-	op->id = ask->id;
-	op->cookie = w->cookie;
-	op->bytes = bytes;
-	op->iov = w->iov;
-	op->n_iov = w->n_iov;
-	op->observe = w->observe;
-	op->copy = NULL;
-	op->trailer = w->trailer;
-	op->ctx = w->ctx;
-	cmd.op = op;
-	cmd.id = ask->id;
-	cmd.sock = c->sock[k / c->n_slot];
-	rc = wb__cmd(cmd.sock->rail, &cmd);
-	if (rc) {
-		if (base->ops->caps & WB_XPORT_CAP_REGIONS)
-			wb__region_drop(x, c->info.object, w->iov, w->n_iov);
-		return rc;
-	}
-	op->state = WB__OP_OUT;
-	ask->state = WB__ASK_ANSWERED;
-	return 0;
+	return rc ? rc : send_entry(x, &e, &cmd);
 }
 
 int wb__sx_refuse(struct wb_xport *base, wb_conn_t id, uint64_t grant, int code)
 {
-	struct wb__conn *c = wb__conn_get(wb__sx(base), id);
+	struct wb__sx *x = wb__sx(base);
 	struct wb__cmd cmd = {.kind = WB__CMD_REFUSE, .code = code};
-	struct wb__ask *ask;
-	uint32_t k;
-	int rc;
+	struct wb__entry e;
+	int rc = wb__book_refuse(&x->book, id, grant, code, &e);
 
-	if (!c || c->state != WB__C_UP)
-		return -ENOTCONN;
-	if (code >= 0)
-		return -EINVAL;
-	ask = open_ask(c, grant, &k);
-	if (!ask)
-		return -ENOENT;
-	cmd.id = ask->id;
-	cmd.sock = c->sock[k / c->n_slot];
-	rc = wb__cmd(cmd.sock->rail, &cmd);
-	if (!rc)
-		ask->state = WB__ASK_NONE;
-	return rc;
+	return rc ? rc : send_entry(x, &e, &cmd);
 }

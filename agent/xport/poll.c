@@ -23,23 +23,13 @@ static void close_sock(struct wb__sock *s, int code)
 	wb__cmd_must(s->rail, &c);
 }
 
-static uint32_t sock_index(const struct wb__conn *c, const struct wb__sock *s)
+static uint32_t lane_of(const struct wb__conn *c, const struct wb__sock *s)
 {
-	for (uint32_t i = 0; i < c->info.n_socket; i++) {
+	for (uint32_t i = 0; i < c->a.n_lane; i++) {
 		if (c->sock[i] == s)
 			return i;
 	}
 	return WB_XPORT_SOCKETS_MAX;
-}
-
-static void free_op(struct wb__conn *c, struct wb__op *op)
-{
-	uint32_t k = (uint32_t)(op - c->op), i = k / c->n_slot;
-
-	op->state = WB__OP_FREE;
-	c->load[i] -= op->bytes;
-	c->outstanding--;
-	c->free_slot[i * c->n_slot + c->n_free[i]++] = (uint16_t)(k % c->n_slot);
 }
 
 /* ---- connections ------------------------------------------------------------------------------
@@ -47,25 +37,16 @@ static void free_op(struct wb__conn *c, struct wb__op *op)
 
 static struct wb__conn *find_session(struct wb__sx *x, const struct wb__hello *h)
 {
-	for (uint32_t i = 0; i < x->conn_cap; i++) {
-		struct wb__conn *c = x->conn[i];
+	struct wb__account *a;
 
-		if (c && !c->info.is_dialer && c->state == WB__C_OPENING &&
-			c->session == h->session && c->info.object == h->object &&
-			c->info.term == h->term && c->info.number == h->number &&
-			!strcmp(c->info.peer, h->dialer))
-			return c;
+	for (uint32_t at = 0; (a = wb__book_next(&x->book, &at));) {
+		if (!a->info.is_dialer && a->state == WB__C_OPENING &&
+			wb__conn_of(a)->session == h->session && a->info.object == h->object &&
+			a->info.term == h->term && a->info.number == h->number &&
+			!strcmp(a->info.peer, h->dialer))
+			return wb__conn_of(a);
 	}
 	return NULL;
-}
-
-static bool tell_up(struct wb__conn *c, struct wb_xport_event *ev)
-{
-	c->state = WB__C_UP;
-	c->was_announced = true;
-	ev->kind = WB_XP_CONN_UP;
-	ev->info = &c->info;
-	return true;
 }
 
 /* A socket proved itself: the first of a session makes the conn, the last one opens it. */
@@ -95,7 +76,7 @@ static bool on_authed(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 		}
 		c->session = h->session;
 	}
-	if (c->info.n_socket != h->count || c->n_slot != h->slots || c->sock[h->index]) {
+	if (c->a.n_lane != h->count || c->a.n_slot != h->slots || c->sock[h->index]) {
 		close_sock(s, -EPROTO);
 		return false;
 	}
@@ -109,17 +90,18 @@ static bool on_authed(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 
 		wb__cmd_must(cmd.sock->rail, &cmd);
 	}
-	ev->conn = c->id;
-	return tell_up(c, ev);
+	wb__book_up(&c->a, ev);
+	return true;
 }
 
 static bool on_up(const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__conn *c = e->sock->conn;
 
-	if (++c->n_up < c->info.n_socket || c->state != WB__C_OPENING)
+	if (++c->n_up < c->a.n_lane || c->a.state != WB__C_OPENING)
 		return false;
-	return tell_up(c, ev);
+	wb__book_up(&c->a, ev);
+	return true;
 }
 
 static bool on_down(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
@@ -146,87 +128,47 @@ static bool on_down(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_ev
 
 static bool on_grant_end(const struct wb__ev *e, struct wb_xport_event *ev)
 {
-	struct wb__conn *c = e->sock->conn;
-	struct wb__op *op = e->op;
+	struct wb__account *a = &e->sock->conn->a;
 
-	ev->cookie = op->cookie;
 	switch (e->kind) {
 	case WB__EV_ARRIVED:
-		ev->kind = WB_XP_ARRIVED;
 		memcpy(ev->trailer, e->u.trailer, sizeof(ev->trailer));
-		break;
+		return wb__book_ended(a, e->op, WB__ARRIVED, ev);
 	case WB__EV_REFUSED:
-		ev->kind = WB_XP_REFUSED;
 		ev->code = e->code;
-		break;
+		return wb__book_ended(a, e->op, WB__REFUSED, ev);
 	case WB__EV_CANCELLED:
-		ev->kind = WB_XP_CANCELLED;
-		op->state = WB__OP_CANCELLED; /* the slot is not free yet */
-		return true;
-	default: /* RETIRED: the user knows the end already */
-		free_op(c, op);
-		return false;
+		return wb__book_ended(a, e->op, WB__CANCELLED, ev);
+	default:
+		return wb__book_ended(a, e->op, WB__RETIRED, ev);
 	}
-	free_op(c, op);
-	return true;
 }
 
 static bool on_grant(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__conn *c = e->sock->conn;
-	uint32_t i = sock_index(c, e->sock), slot = (uint32_t)(e->id & 0xffff);
-	struct wb__ask *ask;
+	int rc = wb__book_asked(&c->a, lane_of(c, e->sock), e->id, &e->u.chunk, ev);
 
-	if (c->state != WB__C_UP || i >= c->info.n_socket)
-		return false; /* it is closing */
-	ask = &c->ask[i * c->n_slot + slot];
-	if (ask->state != WB__ASK_NONE) {
+	if (rc < 0)
 		wb__conn_close(x, c, -EPROTO, "the peer asks for more than was agreed");
-		return false;
-	}
-	ask->state = WB__ASK_OPEN;
-	ask->id = e->id;
-	ask->bytes = e->u.chunk.bytes;
-	ev->kind = WB_XP_GRANT;
-	ev->grant = e->id | (uint64_t)i << 48;
-	ev->chunk = e->u.chunk;
-	return true;
+	return rc > 0;
 }
 
 static bool on_gone(const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__conn *c = e->sock->conn;
-	struct wb__cmd cmd = {.kind = WB__CMD_REFUSE, .code = -ECANCELED, .sock = e->sock};
-	uint32_t i = sock_index(c, e->sock), slot = (uint32_t)(e->id & 0xffff);
-	struct wb__ask *ask;
+	struct wb__cmd cmd = {
+		.kind = WB__CMD_REFUSE, .code = -ECANCELED, .sock = e->sock, .id = e->id};
 
-	if (c->state != WB__C_UP || i >= c->info.n_socket)
+	if (!wb__book_gone(&c->a, lane_of(c, e->sock), e->id, ev))
 		return false;
-	ask = &c->ask[i * c->n_slot + slot];
-	if (ask->state != WB__ASK_OPEN || ask->id != e->id)
-		return false; /* our answer crossed with it */
-	ask->state = WB__ASK_NONE;
-	cmd.id = e->id;
 	wb__cmd_must(e->sock->rail, &cmd);
-	ev->kind = WB_XP_GRANT_GONE;
-	ev->grant = e->id | (uint64_t)i << 48;
 	return true;
-}
-
-static void end_write(struct wb__sx *x, struct wb__conn *c, struct wb__op *op)
-{
-	if (x->base.ops->caps & WB_XPORT_CAP_REGIONS)
-		wb__region_drop(x, c->info.object, op->iov, op->n_iov);
-	op->state = WB__OP_FREE;
-	c->ask[op - c->op].state = WB__ASK_NONE;
 }
 
 static bool on_written(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
-	end_write(x, e->sock->conn, e->op);
-	ev->kind = WB_XP_WRITE_DONE;
-	ev->cookie = e->op->cookie;
-	ev->code = e->code;
+	wb__book_written(&x->book, &e->sock->conn->a, e->op, e->code, ev);
 	return true;
 }
 
@@ -235,7 +177,7 @@ static bool translate(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 	memset(ev, 0, sizeof(*ev));
 	ev->at_ns = e->at_ns;
 	ev->rail = e->sock->rail->index;
-	ev->conn = e->sock->conn ? e->sock->conn->id : 0;
+	ev->conn = e->sock->conn ? e->sock->conn->a.id : 0;
 	switch (e->kind) {
 	case WB__EV_AUTHED:
 		return on_authed(x, e, ev);
@@ -257,42 +199,20 @@ static bool translate(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 /* ---- the end of a connection ------------------------------------------------------------------
  */
 
-static bool tell_op(
-	struct wb__sx *x, struct wb__conn *c, struct wb__op *op, struct wb_xport_event *ev)
+/* One more event of a conn that is down; after the last one it waits for the next poll, since that
+ * event's sentence is its.  False: none is down. */
+static bool tell_end(struct wb__sx *x, struct wb_xport_event *ev)
 {
-	if (op->state == WB__OP_FREE || op->state == WB__OP_CANCELLED)
-		return false;
-	ev->kind = c->info.is_dialer ? WB_XP_LOST : WB_XP_WRITE_DONE;
-	ev->cookie = op->cookie;
-	if (!c->info.is_dialer)
-		end_write(x, c, op);
-	op->state = WB__OP_FREE;
-	return true;
-}
+	struct wb__account *ended;
 
-/* One more event of a dying conn; the last one takes it off the list.  False: none came of it. */
-static bool tell_end(struct wb__sx *x, struct wb__conn *c, struct wb_xport_event *ev)
-{
 	memset(ev, 0, sizeof(*ev));
-	ev->conn = c->id;
-	ev->code = c->code;
 	ev->at_ns = wb_now_ns(x->o.clock);
-	while (c->told < c->info.n_socket * c->n_slot) {
-		struct wb__op *op = &c->op[c->told++];
-
-		if (tell_op(x, c, op, ev))
-			return true;
+	if (!wb__book_tell(&x->book, ev, &ended))
+		return false;
+	if (ended) {
+		wb__conn_of(ended)->next = x->dead;
+		x->dead = wb__conn_of(ended);
 	}
-	x->dying = c->next;
-	if (!x->dying)
-		x->dying_tail = &x->dying;
-	wb__conn_drop(x, c);
-	c->next = x->dead;
-	x->dead = c;
-	ev->kind = c->was_announced ? WB_XP_CONN_DOWN : WB_XP_REJECTED;
-	ev->conn = c->was_announced ? c->id : 0;
-	ev->info = &c->info;
-	ev->reason = c->reason;
 	return true;
 }
 
@@ -328,7 +248,7 @@ int wb__sx_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 		while (n < max && !wb_ring_pop(&x->rail[i].ev, &e))
 			n += translate(x, &e, &ev[n]);
 	}
-	while (n < max && x->dying)
-		n += tell_end(x, x->dying, &ev[n]);
+	while (n < max && tell_end(x, &ev[n]))
+		n++;
 	return n;
 }

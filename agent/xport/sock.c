@@ -14,64 +14,8 @@
 #define HANDSHAKE_TX 1024
 #define FRAMES_A_TURN 64
 
-/* ---- ops --------------------------------------------------------------------------------------
+/* ---- faults -----------------------------------------------------------------------------------
  */
-
-int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, struct iovec *out)
-{
-	struct wb__at a = *at;
-	int n = 0;
-
-	while (max && n < WB__IOV_BATCH && a.i < op->n_iov) {
-		size_t len;
-		uint8_t *p = wb__op_span(op, &a, &len);
-
-		len = WB_MIN(len, max);
-		out[n].iov_base = p;
-		out[n++].iov_len = len;
-		max -= len;
-		wb__op_skip(op, &a, len);
-	}
-	return n;
-}
-
-void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
-{
-	if (!op->observe)
-		return;
-	while (op->seen.done < upto) {
-		size_t len, n;
-		uint8_t *p = wb__op_span(op, &op->seen, &len);
-
-		n = WB_MIN(WB_MIN(len, (size_t)piece_bytes), upto - op->seen.done);
-		if (n < len) { /* not the range's end: cut where word sums like it */
-			uint64_t end = op->seen.done + n;
-
-			end -= end % WB_XPORT_PIECE_ALIGN;
-			if (end <= op->seen.done)
-				return;
-			n = end - op->seen.done;
-		}
-		if (n == len && op->seen.i + 1 < op->n_iov)
-			wb__fetch_ahead(
-				op->iov[op->seen.i + 1].iov_base, op->iov[op->seen.i + 1].iov_len);
-		op->observe(op->ctx, p, n, op->seen.done);
-		wb__op_skip(op, &op->seen, n);
-	}
-}
-
-void wb__op_flip(struct wb__op *op, uint64_t from)
-{
-	struct wb__at a = {0};
-	size_t len;
-
-	if (op->flip_bit == UINT64_MAX || op->flip_bit / 8 < from ||
-		op->flip_bit / 8 >= op->at.done)
-		return;
-	wb__op_skip(op, &a, op->flip_bit / 8);
-	*wb__op_span(op, &a, &len) ^= (uint8_t)(1u << op->flip_bit % 8);
-	op->flip_bit = UINT64_MAX;
-}
 
 int wb__fault_begin(struct wb__sock *s, struct wb__op *op)
 {
@@ -80,7 +24,6 @@ int wb__fault_begin(struct wb__sock *s, struct wb__op *op)
 	struct wb_fault_at at = {WB_FAULT_ANY, WB_FAULT_ANY, r->index};
 	struct wb_fault_hit hit;
 
-	op->flip_bit = UINT64_MAX;
 	if (!fault)
 		return 0;
 	if (wb_fault_hit(fault, WB_FAULT_RAIL, &at, &hit)) {
@@ -272,8 +215,6 @@ static int start_answer(struct wb__sock *s)
 	in->state = WB__IN_SENDING;
 	s->tx_in = in;
 	s->is_trailer_queued = false;
-	in->op->at = in->op->seen = (struct wb__at){0};
-	in->op->is_dead = false;
 	return s->rail->x->link->tx_begin(s);
 }
 
@@ -375,8 +316,6 @@ static int on_write(struct wb__sock *s, const struct wb__frame *f)
 	s->rx_slot = (uint32_t)(f->id & 0xffff);
 	s->rx_left = f->bytes;
 	s->trailer_have = 0;
-	op->at = op->seen = (struct wb__at){0};
-	op->flip_bit = UINT64_MAX;
 	return s->rail->x->link->rx_begin(s);
 }
 
@@ -580,7 +519,6 @@ static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
 {
 	struct wb__frame f = {.type = WBP_BULK_GRANT, .id = c->op->id, .chunk = c->chunk};
 
-	c->op->is_dead = false;
 	s->grant[c->op->id & 0xffff] = c->op;
 	s->n_grant++;
 	wb__sock_send(s, &f); /* a failure is in s->code; the turn sees it */

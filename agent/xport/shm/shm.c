@@ -387,25 +387,6 @@ static int shm_rx_begin(struct wb__sock *s)
 	return wb__fault_begin(s, s->rx_op);
 }
 
-/* @n bytes of the chunk, into one range of the landing. */
-static void move(struct wb__sock *s, uint8_t *to, const uint8_t *from, size_t n)
-{
-	struct wb__op *op = s->rx_op;
-	uint64_t at = op->at.done, flip = op->flip_bit / 8;
-	bool is_seen = !op->observe || op->seen.done == at;
-
-	wb__op_skip(op, &op->at, n);
-	/* A flip has to be there when the bytes are looked at. */
-	if (op->copy && is_seen && (flip < at || flip >= at + n)) {
-		op->copy(op->ctx, to, from, n, at);
-		op->seen = op->at;
-		return;
-	}
-	memcpy(to, from, n);
-	wb__op_flip(op, at);
-	wb__op_observe(op, op->at.done, s->rail->x->o.piece_bytes);
-}
-
 /* Copy a piece of the first range that is left; returns its bytes. */
 static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 {
@@ -416,12 +397,12 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 
 	if (!op->is_dead) {
 		size_t len;
-		uint8_t *p = wb__op_span(op, &op->at, &len);
 
+		(void)wb__op_span(op, &op->at, &len);
 		n = WB_MIN(n, len);
 		if (n == g->bytes && h->at_range + 1 < h->n_range)
 			wb__fetch_ahead(h->map[g[1].region].base + g[1].off, g[1].bytes);
-		move(s, p, h->map[g->region].base + g->off, n);
+		wb__op_move(op, h->map[g->region].base + g->off, n, s->rail->x->o.piece_bytes);
 	}
 	g->off += n;
 	g->bytes -= (uint32_t)n;
