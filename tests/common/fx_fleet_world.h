@@ -164,14 +164,11 @@ static inline struct wb_spec *fleet_spec(void)
 
 static inline void operator_starts(void)
 {
-	struct wb_serve_env env = {.clock = &clk.clock,
-		.wall_ns = wall,
-		.random = fill_random,
-		.arm = arm,
-		.work = work};
+	struct wb_serve_env env = {0};
 	struct wb_serve_opts o = {.name = "op", .settle_ns = 2 * S};
 	struct wb_err err = {0};
 
+	fill_env(&env);
 	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
 	op.is_alive = true;
 	op.uid = op.generation = op.looks = 0;

@@ -20,257 +20,43 @@
 
 #define S WB_NS_PER_S
 
-static struct wb_recon *r;
-static struct wb_recon_now now;
-static struct wb_buf out;
+extern struct wb_recon *r;
+extern struct wb_recon_now now;
 
-static inline struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine)
-{
-	static char text[512];
-	struct wb_spec *s = NULL, got;
-	struct wb_err err = {0};
-	size_t n = 0;
-
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
-		"spec: {trainer: {workers: %u}, rollout: {workersPerEngine: %u}}\n",
-		trainers, per_engine);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &s, &n, &err) == 0, "%s", err.msg);
-	got = *s;
-	wb_free(s);
-	return got;
-}
-
-static inline void make(const struct wb_spec *spec, uint64_t id)
-{
-	wb_recon_destroy(r);
-	ck_assert_int_eq(wb_recon_create(&(struct wb_recon_opts){.operator_id = id}, spec, &r), 0);
-}
-
-static inline void set_up(void)
-{
-	struct wb_spec s = spec_of(2, 1);
-
-	now = (struct wb_recon_now){1000 * S, 1700000000 * S};
-	wb_buf_init(&out, 1 << 20);
-	make(&s, 77);
-}
-
-static inline void tear_down(void)
-{
-	wb_recon_destroy(r);
-	r = NULL;
-	wb_buf_finish(&out);
-}
-
-static inline struct wb_digest dig(unsigned v)
-{
-	return (struct wb_digest){0, v};
-}
-
-static inline void put_action(const struct wb_recon_action *a)
-{
-	static const char *const names[] = {
-		"need", "plan", "send", "activate", "reject", "notice", "event"};
-	size_t n;
-
-	if (out.len)
-		wb_buf_printf(&out, " ");
-	wb_buf_printf(&out, "%s", names[a->what]);
-	if (a->what == WB_DO_NEED_BLOB)
-		wb_buf_printf(&out, "(%s%u@%u)", a->is_manifest ? "M" : "m", (unsigned)a->digest.lo,
-			a->agent);
-	if (a->what == WB_DO_PLAN)
-		wb_buf_printf(&out, "(%u)", a->job);
-	if (a->what == WB_DO_SEND_PLAN || a->what == WB_DO_ACTIVATE)
-		wb_buf_printf(&out, "(%u:%u.%u)", a->agent, (unsigned)a->epoch.term,
-			(unsigned)a->epoch.number);
-	if (a->what == WB_DO_ACTIVATE) {
-		const struct wb_recon_feed *f = wb_recon_feeds(r, &n);
-
-		for (size_t i = 0; i < n; i++)
-			wb_buf_printf(&out, "<-%s:%s/%u#%u", f[i].engine, f[i].source,
-				(unsigned)f[i].transfer, f[i].attempt);
-	}
-	if (a->what == WB_DO_REJECT)
-		wb_buf_printf(&out, "(%u/%d: %s)", a->agent, (int)a->worker, a->sentence);
-	if (a->what == WB_DO_EVENT)
-		wb_buf_printf(&out, "(%s)", a->reason);
-	if (a->what == WB_DO_NOTICE)
-		wb_buf_printf(&out, "(%u %d %s)", a->agent, a->code, a->sentence);
-}
-
+/* A spec of object a, with its other fields as they are by default. */
+struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine);
+/* Another reconcile in the place of the last one. */
+void make(const struct wb_spec *spec, uint64_t id);
+/* For two trainer workers and engines of one; with tear_down() a fixture of Check. */
+void set_up(void);
+void tear_down(void);
+/* A digest that is written as @v. */
+struct wb_digest dig(unsigned v);
 /* Actions since the last call; notices only when asked for. */
-static inline const char *did(bool with_notices)
-{
-	struct wb_recon_action a;
-
-	wb_buf_reset(&out);
-	while (wb_recon_take(r, &a)) {
-		if (a.what != WB_DO_NOTICE || with_notices)
-			put_action(&a);
-		wb_free(a.sentence);
-	}
-	return wb_buf_cstr(&out);
-}
-
-static inline struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned map)
-{
-	return (struct wb_recon_worker){.id = id,
-		.role = WB_ROLE_TRAINER,
-		.rank = rank,
-		.map = dig(map),
-		.manifest = dig(1),
-		.plan_index = WB_RECON_NONE,
-		.waiting_index = WB_RECON_NONE};
-}
-
-static inline struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map)
-{
-	struct wb_recon_worker w = trainer(id, -1, map);
-
-	w.role = WB_ROLE_ROLLOUT;
-	w.engine = engine;
-	return w;
-}
-
-static inline struct wb_recon_agent agent(
-	uint32_t id, const char *name, const struct wb_recon_worker *w, size_t n)
-{
-	return (struct wb_recon_agent){
-		.id = id, .name = name, .instance = id, .worker = w, .n_worker = n};
-}
-
-static inline void up(struct wb_recon_agent a)
-{
-	ck_assert_int_eq(wb_recon_agent_up(r, now, &a), 0);
-}
-
+const char *did(bool with_notices);
+/* Workers, in no plan so far; @map and the manifest, 1, are digests. */
+struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned map);
+struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map);
+struct wb_recon_agent agent(
+	uint32_t id, const char *name, const struct wb_recon_worker *w, size_t n);
+/* Reports, which must be taken.  Ids are those of agents; an agent's instance is its id. */
+void up(struct wb_recon_agent a);
 /* All workers that the agent has from now on. */
-static inline void workers(uint32_t agent_id, const struct wb_recon_worker *w, size_t n)
-{
-	ck_assert_int_eq(wb_recon_workers(r, now, agent_id, w, n), 0);
-}
-
-static inline void blobs(unsigned from, unsigned to)
-{
-	for (unsigned i = from; i <= to; i++)
-		ck_assert_int_eq(wb_recon_blob(r, now, dig(i), 0, NULL), 0);
-}
-
+void workers(uint32_t agent_id, const struct wb_recon_worker *w, size_t n);
+/* Digests @from to @to have arrived whole. */
+void blobs(unsigned from, unsigned to);
 /* Time passes, and what waits for it is done. */
-static inline void later(uint64_t ns)
-{
-	now.ns += ns;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
-}
-
-static inline void planned(uint32_t job, unsigned digest)
-{
-	struct wb_recon_planned p = {.job = job,
-		.plan = dig(digest),
-		.model_bytes = 1190000000,
-		.rounds = 3,
-		.worker_bound_ns = 153000000,
-		.bound = "rollout ingress"};
-
-	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
-}
-
-static inline void ready(uint32_t agent_id, uint64_t term, uint64_t number)
-{
-	ck_assert_int_eq(
-		wb_recon_ready(r, now, agent_id, (struct wb_recon_epoch){term, number}, 0, NULL),
-		0);
-}
-
-static inline void engine(const char *name, enum wb_engine_state s, uint64_t transfer, bool is_feed)
-{
-	struct wb_recon_engine_report e = {.engine = name,
-		.state = s,
-		.transfer = transfer,
-		.version = (int64_t)transfer * 10,
-		.is_feed = is_feed};
-
-	ck_assert_int_eq(wb_recon_engine(r, now, &e), 0);
-}
-
-static inline void transfer(uint64_t t, bool is_end, enum wb_result result)
-{
-	struct wb_recon_transfer_report rep = {.transfer = t,
-		.version = (int64_t)t * 10,
-		.agent = "train",
-		.instance = 1,
-		.epoch = wb_recon_active(r, NULL),
-		.is_end = is_end,
-		.result = result,
-		.start_wall_ns = now.wall_ns,
-		.end_wall_ns = now.wall_ns + S,
-		.ewtt_ns = 188 * WB_NS_PER_MS,
-		.stall_ns = 138 * WB_NS_PER_MS,
-		.network_bytes = 10,
-		.delivered_bytes = 235000000,
-		.culprit.worker = WB_RECON_NONE};
-
-	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
-}
-
+void later(uint64_t ns);
+/* The plan of job @job is there, and is @digest. */
+void planned(uint32_t job, unsigned digest);
+void ready(uint32_t agent_id, uint64_t term, uint64_t number);
+void engine(const char *name, enum wb_engine_state s, uint64_t transfer, bool is_feed);
+void transfer(uint64_t t, bool is_end, enum wb_result result);
 /* Two trainer workers on agent 1, one-worker engines e1 on agent 2 and e2 on agent 3; active. */
-static inline void run_two_engines(void)
-{
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
-	struct wb_spec s = spec_of(2, 1);
-
-	s.engines = 2;
-	make(&s, 77);
-	up(agent(1, "train", t, 2));
-	up(agent(2, "roll-a", &e1, 1));
-	up(agent(3, "roll-b", &e2, 1));
-	blobs(1, 1);
-	blobs(10, 12);
-	planned(1, 99);
-	ready(1, 1, 1);
-	ready(2, 1, 1);
-	ready(3, 1, 1);
-	did(false);
-	ck_assert_uint_eq(wb_recon_active(r, NULL).term, 1);
-}
-
-static inline const char *cond(const char *type, const char **reason, const char **message)
-{
-	static char status[16], why[128], text[2048];
-	json_t *o = wb_recon_status(r), *c;
-	size_t i;
-
-	status[0] = '\0';
-	json_array_foreach(json_object_get(o, "conditions"), i, c)
-	{
-		if (strcmp(json_string_value(json_object_get(c, "type")), type) != 0)
-			continue;
-		snprintf(status, sizeof(status), "%s",
-			json_string_value(json_object_get(c, "status")));
-		snprintf(why, sizeof(why), "%s", json_string_value(json_object_get(c, "reason")));
-		snprintf(
-			text, sizeof(text), "%s", json_string_value(json_object_get(c, "message")));
-	}
-	json_decref(o);
-	if (reason)
-		*reason = why;
-	if (message)
-		*message = text;
-	return status;
-}
-
-static inline int64_t field(const char *a, const char *b)
-{
-	json_t *o = wb_recon_status(r), *v = json_object_get(o, a);
-	int64_t n;
-
-	v = b ? json_object_get(v, b) : v;
-	n = v ? json_integer_value(v) : -1;
-	json_decref(o);
-	return n;
-}
+void run_two_engines(void);
+/* Status of a condition, "" without one; @reason and @message may be NULL.  Static text. */
+const char *cond(const char *type, const char **reason, const char **message);
+/* A number in the status, under @a or under @a.@b; -1 = there is none. */
+int64_t field(const char *a, const char *b);
 
 #endif

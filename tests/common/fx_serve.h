@@ -31,417 +31,70 @@ struct wire {
 	int trust[2]; /* calls */
 };
 
-static struct wb_fake_clock clk;
-static struct wb_serve *s;
-static uint64_t due;
-static void (*job_work)(void *), (*job_done)(void *);
-static void *job_cookie;
-static uint8_t seed;
+extern struct wb_fake_clock clk;
+extern struct wb_serve *s;
+extern uint64_t due; /* of the next tick */
+/* What serve has begun; job_work NULL = nothing. */
+extern void (*job_work)(void *), (*job_done)(void *);
+extern void *job_cookie;
+extern const char spec_text[]; /* of set_up_serve() */
 
-static inline int wire_send(struct wb_chan *ch, const void *frame, size_t bytes)
-{
-	struct wire *w = wb_container_of(ch, struct wire, ch);
+/* The job that serve began, from its beginning to its end. */
+void run_job(void);
 
-	if (w->is_closed)
-		return -ENOTCONN;
-	wb_buf_put(&w->out, frame, bytes);
-	return 0;
-}
-
-static inline void wire_close(struct wb_chan *ch)
-{
-	wb_container_of(ch, struct wire, ch)->is_closed = true;
-}
-
-static inline const char *wire_peer(const struct wb_chan *ch)
-{
-	(void)ch;
-	return "wire";
-}
-
-static inline size_t wire_queued(const struct wb_chan *ch)
-{
-	(void)ch;
-	return 0;
-}
-
-static inline int wire_binding(const struct wb_chan *ch, uint8_t *out)
-{
-	(void)ch;
-	memset(out, 0xab, WB_CHAN_BINDING_BYTES);
-	return 0;
-}
-
-static inline int wire_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
-{
-	struct wire *w = wb_container_of(ch, struct wire, ch);
-
-	w->trust[how_far]++;
-	return how_far == WB_CHAN_CLAIMS && w->is_crowded ? -EUSERS : 0;
-}
-
-static const struct wb_chan_ops wire_ops = {.send = wire_send,
-	.close = wire_close,
-	.peer = wire_peer,
-	.identity = wire_peer,
-	.queued = wire_queued,
-	.binding = wire_binding,
-	.trust = wire_trust};
-
-static inline uint64_t wall(void *ctx)
-{
-	(void)ctx;
-	return 1700000000 * S + clk.now;
-}
-
-static inline int fill_random(void *ctx, void *out, size_t bytes)
-{
-	(void)ctx;
-	memset(out, ++seed, bytes);
-	return 0;
-}
-
-static inline void arm(void *ctx, uint64_t at_ns)
-{
-	(void)ctx;
-	due = at_ns;
-}
-
-static inline int work(void *ctx, void (*w)(void *), void (*d)(void *), void *cookie)
-{
-	(void)ctx;
-	job_work = w;
-	job_done = d;
-	job_cookie = cookie;
-	return 0;
-}
-
-static inline void run_job(void)
-{
-	ck_assert_ptr_nonnull(job_work);
-	job_work(job_cookie);
-	job_done(job_cookie);
-	job_work = NULL;
-}
-
-static const char spec_text[] =
-	"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
-	"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
-
+/* Wall clock that goes with clk; of any @ctx. */
+uint64_t wall(void *ctx);
+/* Clock, chance and the job as above: what serve has of all there is outside of it. */
+void fill_env(struct wb_serve_env *env);
 /* An operator with these objects; @env: what it has besides the clock, chance and the job. */
-static inline void start_serve(struct wb_serve_opts o, struct wb_serve_env env)
-{
-	struct wb_err err = {0};
-
-	wb_log_level_max = -1;
-	wb_fake_clock_init(&clk, 1000 * S);
-	o.name = "op";
-	env.clock = &clk.clock;
-	env.wall_ns = wall;
-	env.random = fill_random;
-	env.arm = arm;
-	env.work = work;
-	ck_assert_int_eq(wb_serve_create(&o, &env, &s, &err), 0);
-}
-
-static inline void set_up(void)
-{
-	struct wb_spec *spec = NULL;
-	struct wb_err err = {0};
-	size_t n = 0;
-
-	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
-	start_serve(
-		(struct wb_serve_opts){.spec = spec, .n_spec = n, .n_series = WB_SERVE_SERIES_MAX},
-		(struct wb_serve_env){0});
-	wb_free(spec);
-}
-
-static inline void tear_down(void)
-{
-	wb_serve_destroy(s);
-	s = NULL;
-}
-
-static inline void open_wire(struct wire *w)
-{
-	memset(w, 0, sizeof(*w));
-	w->ch.ops = &wire_ops;
-	wb_buf_init(&w->out, 16 << 20);
-	wb_serve_accept(s, &w->ch);
-}
-
-static inline void end_wire(struct wire *w)
-{
-	struct wb_err none = {0};
-
-	if (!w->is_told)
-		w->ch.cb.on_closed(w->ch.cb.cookie, &w->ch, &none);
-	w->is_told = true;
-	wb_buf_finish(&w->out);
-}
-
-static inline void say(struct wire *w, uint16_t type, const void *msg)
-{
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
-	struct wb_err err = {0};
-	struct wb_buf b;
-
-	wb_buf_init(&b, 16 << 20);
-	ck_assert_msg(wb_msg_encode(&f, msg, &b, &err) == 0, "%s", err.msg);
-	w->ch.cb.on_frame(w->ch.cb.cookie, &w->ch, b.data, b.len);
-	wb_buf_finish(&b);
-}
-
+void start_serve(struct wb_serve_opts o, struct wb_serve_env env);
+/* One object, default/a, of one trainer worker and engines of one. */
+void set_up_serve(void);
+void tear_down_serve(void);
+/* An agent connects; end_wire() also takes what was not looked at. */
+void open_wire(struct wire *w);
+void end_wire(struct wire *w);
+/* One message of the agent, as it comes over the wire. */
+void say(struct wire *w, uint16_t type, const void *msg);
 /* Next message of the operator, or WBP_NONE.  Free with wb_msg_free(). */
-static inline uint16_t hear(struct wire *w, union wb_msg *m)
-{
-	const uint8_t *p = w->out.data + w->read, *body;
-	struct wb_err err = {0};
-	struct wb_frame f;
-
-	if (w->read == w->out.len)
-		return WBP_NONE;
-	ck_assert_int_eq(wb_frame_decode(p, w->out.len - w->read, &f, &err), 0);
-	body = p + WB_FRAME_BYTES;
-	ck_assert_msg(wb_msg_decode(&f, body, m, &err) == 0, "%s", err.msg);
-	w->read += WB_FRAME_BYTES + f.bytes;
-	return f.type;
-}
-
+uint16_t hear(struct wire *w, union wb_msg *m);
 /* Skips news of progress. */
-static inline void expect(struct wire *w, uint16_t type, union wb_msg *m)
-{
-	uint16_t got = hear(w, m);
-
-	while (got == WBP_PROGRESS) {
-		wb_msg_free(got, m);
-		got = hear(w, m);
-	}
-	ck_assert_str_eq(wb_msg_name(got), wb_msg_name(type));
-}
-
-static inline void expect_nothing(struct wire *w)
-{
-	union wb_msg m;
-
-	expect(w, WBP_NONE, &m);
-}
-
-static inline void hello(struct wire *w, const char *name, uint64_t instance)
-{
-	static const char *const both[] = {"10.0.0.1", "fd00::1"};
-	struct wb_msg_hello h = {.version_min = 1,
-		.hosts = (void *)(uintptr_t)both,
-		.n_hosts = strcmp(name, "train") ? 0 : 2,
-		.version_max = WBP_VERSION_MAX,
-		.build = "t",
-		.agent = name,
-		.node = name,
-		.host = "10.0.0.1",
-		.port = 7444,
-		.bulk = "tcp",
-		.rail_bytes_per_s = 1000000,
-		.instance = instance};
-
-	say(w, WBP_HELLO, &h);
-}
+void expect(struct wire *w, uint16_t type, union wb_msg *m);
+/* There is no other message for it. */
+void expect_nothing(struct wire *w);
+/* HELLO; the one called train has two addresses. */
+void hello(struct wire *w, const char *name, uint64_t instance);
 
 /* ---- a model of one tensor, copied whole by everybody ---- */
 
-static struct wb_buf manifest_bytes, map_bytes;
-static struct wb_digest manifest_digest, map_digest;
+extern struct wb_buf manifest_bytes, map_bytes;
+extern struct wb_digest manifest_digest, map_digest;
 
-static inline void make_model(void)
-{
-	struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
-	struct wb_manifest *m = NULL;
-	struct fx_map f = {0};
-	struct wb_err err = {0};
-	struct wb_map *map;
-
-	ck_assert_int_eq(wb_manifest_create(&t, 1, &m, &err), 0);
-	f.m = m;
-	fx_copy(&f, fx_param(&f, "w", WB_BF16, 512, 256), "w",
-		(struct fx_box){0, 512, 0, 256, 0, 0});
-	map = fx_map_done(&f);
-	wb_buf_init(&manifest_bytes, 1 << 20);
-	wb_buf_init(&map_bytes, 1 << 20);
-	ck_assert_int_eq(wb_manifest_encode(m, &manifest_bytes), 0);
-	ck_assert_int_eq(wb_map_encode(map, &map_bytes), 0);
-	manifest_digest = m->digest;
-	map_digest = map->digest;
-	wb_map_destroy(map);
-	wb_manifest_destroy(m);
-}
-
-static inline void workers(struct wire *w, uint32_t role, const char *engine)
-{
-	struct wb_p_worker p = {.id = 5,
-		.name = role == 1 ? "train/5" : "roll/5",
-		.role = role,
-		.engine = engine,
-		.rank = -1,
-		.manifest = manifest_digest,
-		.map = map_digest,
-		.mem_kind = 1,
-		.version = -1};
-	struct wb_msg_workers m = {.object = "default/a", .workers = &p, .n_workers = 1};
-
-	say(w, WBP_WORKERS, &m);
-}
-
-static inline void content(
-	struct wire *w, uint32_t kind, struct wb_digest d, const struct wb_buf *b)
-{
-	size_t half = b->len / 2;
-	struct wb_msg_content m = {.object = "default/a",
-		.kind = kind,
-		.digest = d,
-		.total_bytes = b->len,
-		.data = b->data,
-		.n_data = (uint32_t)half};
-
-	say(w, WBP_CONTENT, &m);
-	m.offset = half;
-	m.data = b->data + half;
-	m.n_data = (uint32_t)(b->len - half);
-	say(w, WBP_CONTENT, &m);
-}
-
-static inline void welcome(struct wire *w, uint64_t term)
-{
-	union wb_msg m;
-
-	expect(w, WBP_WELCOME, &m);
-	ck_assert_uint_eq(m.welcome.term, term);
-	ck_assert_uint_eq(m.welcome.heartbeat_ns, 6 * S);
-	ck_assert_uint_eq(m.welcome.n_objects, 1);
-	ck_assert_str_eq(m.welcome.objects[0].name, "default/a");
-	ck_assert_uint_eq(m.welcome.objects[0].rollout_buffer_bytes, 4ull << 30);
-	wb_msg_free(WBP_WELCOME, &m);
-}
-
-static inline void want(struct wire *w, struct wb_digest d)
-{
-	char text[WB_DIGEST_TEXT];
-	union wb_msg m;
-
-	expect(w, WBP_WANT, &m);
-	ck_assert_uint_eq(m.want.n_digests, 1);
-	ck_assert_str_eq(m.want.digests[0], wb_digest_text(d, text));
-	wb_msg_free(WBP_WANT, &m);
-}
-
+/* The bytes of manifest and map; end_both() frees them. */
+void make_model(void);
+/* WORKERS: one worker of role 1 (trainer) or 2. */
+void say_workers(struct wire *w, uint32_t role, const char *engine);
+/* CONTENT, in two parts. */
+void content(struct wire *w, uint32_t kind, struct wb_digest d, const struct wb_buf *b);
+/* WELCOME of that term is the next message. */
+void welcome(struct wire *w, uint64_t term);
+/* WANT of that digest alone is the next message. */
+void want(struct wire *w, struct wb_digest d);
 /* Takes the plan, checks what stands beside it, says READY. */
-static inline void take_plan(struct wire *w, uint64_t number)
-{
-	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, number}};
-	struct wb_plan *plan = NULL;
-	struct wb_err err = {0};
-	union wb_msg m;
+void take_plan(struct wire *w, uint64_t number);
+/* ACTIVATE is the next message. */
+void activated(struct wire *w);
 
-	expect(w, WBP_CONTENT, &m);
-	ck_assert_uint_eq(m.content.kind, 3);
-	ck_assert_uint_eq(m.content.total_bytes, m.content.n_data);
-	ck_assert_msg(
-		wb_plan_decode(m.content.data, m.content.n_data, &plan, &err) == 0, "%s", err.msg);
-	r.digest = plan->digest;
-	ck_assert(wb_digest_eq(m.content.digest, plan->digest));
-	ck_assert_uint_eq(plan->n_worker, 2);
-	wb_plan_destroy(plan);
-	wb_msg_free(WBP_CONTENT, &m);
-	expect(w, WBP_PLAN, &m);
-	ck_assert_uint_eq(m.plan.epoch.term, 1);
-	ck_assert_uint_eq(m.plan.epoch.number, number);
-	ck_assert_uint_eq(strlen(m.plan.key), 64);
-	ck_assert_uint_eq(m.plan.n_agents, 2);
-	ck_assert_str_eq(m.plan.agents[0].agent, "train");
-	ck_assert_str_eq(m.plan.agents[1].agent, "roll");
-	/* All addresses of an agent that has several go to the others. */
-	ck_assert_uint_eq(m.plan.agents[0].n_hosts, 2);
-	ck_assert_str_eq(m.plan.agents[0].hosts[0], "10.0.0.1");
-	ck_assert_str_eq(m.plan.agents[0].hosts[1], "fd00::1");
-	ck_assert_uint_eq(m.plan.agents[1].n_hosts, 0);
-	ck_assert_uint_eq(m.plan.agents[1].workers[0], 1);
-	ck_assert_uint_eq(m.plan.agents[1].ids[0], 5);
-	ck_assert_str_eq(m.plan.agents[1].names[0], "roll/5");
-	ck_assert_uint_eq(m.plan.n_engines, 1);
-	ck_assert_str_eq(m.plan.engines[0], "e1");
-	wb_msg_free(WBP_PLAN, &m);
-	say(w, WBP_READY, &r);
-}
-
-static inline void activated(struct wire *w)
-{
-	union wb_msg m;
-
-	expect(w, WBP_ACTIVATE, &m);
-	ck_assert_uint_eq(m.activate.epoch.term, 1);
-	wb_msg_free(WBP_ACTIVATE, &m);
-}
-
-static struct wire train, roll;
+extern struct wire train, roll;
 
 /* Two agents, each with a worker, up to the operator's questions for manifest and map. */
-static inline void join_both(void)
-{
-	make_model();
-	open_wire(&train);
-	hello(&train, "train", 11);
-	welcome(&train, 1);
-	workers(&train, 1, NULL);
-	expect_nothing(&train);
-	open_wire(&roll);
-	hello(&roll, "roll", 12);
-	welcome(&roll, 1);
-	workers(&roll, 2, "e1");
-	want(&train, manifest_digest);
-	want(&train, map_digest);
-	expect_nothing(&roll); /* the same map: asked for once */
-}
-
+void join_both(void);
 /* And on to the active plan. */
-static inline void run_job_to_active(void)
-{
-	join_both();
-	content(&train, 1, manifest_digest, &manifest_bytes);
-	ck_assert_ptr_null(job_work);
-	content(&train, 2, map_digest, &map_bytes);
-	run_job();
-	take_plan(&train, 1);
-	expect_nothing(&train);
-	take_plan(&roll, 1);
-	activated(&train);
-	activated(&roll);
-}
-
-static inline void end_both(void)
-{
-	end_wire(&train);
-	end_wire(&roll);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
-}
-
-static inline json_t *status(void)
-{
-	json_t *o = wb_serve_object(s, "a"), *st = json_incref(json_object_get(o, "status"));
-
-	json_decref(o);
-	return st;
-}
-
-static inline const char *ready_reason(void)
-{
-	static char text[128];
-	json_t *st = status();
-	json_t *c = json_array_get(json_object_get(st, "conditions"), 0);
-
-	snprintf(text, sizeof(text), "%s %s", json_string_value(json_object_get(c, "status")),
-		json_string_value(json_object_get(c, "reason")));
-	json_decref(st);
-	return text;
-}
+void run_job_to_active(void);
+void end_both(void);
+/* Status of object a; a new reference. */
+json_t *status(void);
+/* "True Ready" or the like; valid until the next call. */
+const char *ready_reason(void);
 
 #endif

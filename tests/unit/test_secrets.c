@@ -202,7 +202,7 @@ START_TEST(the_hello_of_an_agent_leaves_none)
 	struct wb_buf b;
 
 	wb_kube_wipe_json();
-	set_up();
+	set_up_serve();
 	wb_buf_init(&b, 1 << 20);
 	b.is_secret = true;
 	h.token = token;
@@ -212,7 +212,7 @@ START_TEST(the_hello_of_an_agent_leaves_none)
 	w.ch.cb.on_frame(w.ch.cb.cookie, &w.ch, b.data, b.len);
 	wb_buf_finish(&b);
 	end_wire(&w);
-	tear_down();
+	tear_down_serve();
 	ck_assert_uint_eq(copies(), 0);
 }
 END_TEST

@@ -185,11 +185,11 @@ START_TEST(planner_refusal_names_workers)
 		open_wire(&train);
 		hello(&train, "train", 11);
 		map_digest = map->digest;
-		workers(&train, 1, NULL);
+		say_workers(&train, 1, NULL);
 		open_wire(&roll);
 		hello(&roll, "roll", 12);
 		map_digest = whole;
-		workers(&roll, 2, "e1");
+		say_workers(&roll, 2, "e1");
 		content(&train, 1, manifest_digest, &manifest_bytes);
 		content(&train, 2, map->digest, &half);
 		content(&roll, 2, whole, &map_bytes);
@@ -445,7 +445,7 @@ static Suite *suite(void)
 	Suite *su = suite_create("serve");
 	TCase *tc = tcase_create("agents");
 
-	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_checked_fixture(tc, set_up_serve, tear_down_serve);
 	tcase_add_test(tc, hello_to_activate);
 	tcase_add_test(tc, reports_are_summed_up_over_clock_offsets);
 	tcase_add_loop_test(tc, a_result_says_what_engines_have, 0, (int)WB_ARRAY_SIZE(ends));

@@ -39,7 +39,7 @@ static void start(const char *overrides, uint64_t planning_bytes)
 
 static void finish(void)
 {
-	tear_down();
+	tear_down_serve();
 	wb_buf_finish(&manifest_bytes);
 	wb_buf_finish(&map_bytes);
 }

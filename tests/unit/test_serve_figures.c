@@ -21,14 +21,14 @@ static void none_set_up(void)
 
 static void job_set_up(void)
 {
-	set_up();
+	set_up_serve();
 	wb_buf_init(&page, 16 << 20);
 }
 
 static void figures_tear_down(void)
 {
 	wb_buf_finish(&page);
-	tear_down();
+	tear_down_serve();
 }
 
 static void put(const char *ns, int i)

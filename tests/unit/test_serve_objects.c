@@ -99,11 +99,11 @@ START_TEST(object_that_goes_lets_its_agents_go)
 	open_wire(&train);
 	hello_to_a(&train, "train", 11);
 	welcome(&train, 1);
-	workers(&train, 1, NULL);
+	say_workers(&train, 1, NULL);
 	open_wire(&roll);
 	hello_to_a(&roll, "roll", 12);
 	welcome(&roll, 1);
-	workers(&roll, 2, "e1");
+	say_workers(&roll, 2, "e1");
 	content(&train, 1, manifest_digest, &manifest_bytes);
 	content(&train, 2, map_digest, &map_bytes);
 	ck_assert_ptr_nonnull(job_work);
@@ -679,7 +679,7 @@ static Suite *suite(void)
 	TCase *tc;
 
 	tc = tcase_create("objects");
-	tcase_add_checked_fixture(tc, open_set_up, tear_down);
+	tcase_add_checked_fixture(tc, open_set_up, tear_down_serve);
 	tcase_add_test(tc, object_may_come_after_its_agents);
 	tcase_add_test(tc, numbers_of_transfers_go_on_after_a_stored_status);
 	tcase_add_test(tc, object_that_goes_lets_its_agents_go);
@@ -687,7 +687,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, standby_names_the_leader);
 	suite_add_tcase(su, tc);
 	tc = tcase_create("tokens");
-	tcase_add_checked_fixture(tc, token_set_up, tear_down);
+	tcase_add_checked_fixture(tc, token_set_up, tear_down_serve);
 	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
 	tcase_add_test(tc, a_claim_too_many_is_told_and_may_come_again);

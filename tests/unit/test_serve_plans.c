@@ -13,7 +13,7 @@ static void join(struct wire *w, const char *name, uint64_t instance, const char
 	hello(w, name, instance);
 	expect(w, WBP_WELCOME, &m);
 	wb_msg_free(WBP_WELCOME, &m);
-	workers(w, engine ? 2 : 1, engine);
+	say_workers(w, engine ? 2 : 1, engine);
 }
 
 static void give_contents(void)
@@ -115,7 +115,7 @@ static void suspend(void)
 	struct wb_err err = {0};
 	size_t n = 0;
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
+	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
 	spec->suspend = true;
 	ck_assert_int_eq(wb_serve_update(s, spec, 1, &err), 0);
 	wb_free(spec);
@@ -250,7 +250,7 @@ static void put_object(uint64_t uid)
 	struct wb_err err = {0};
 	size_t n = 0;
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, sizeof(spec_text) - 1, &spec, &n, &err), 0);
+	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
 	ck_assert_int_eq(
 		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err), 0);
 	wb_free(spec);
@@ -279,17 +279,17 @@ static Suite *suite(void)
 	Suite *all = suite_create("serve_plans");
 	TCase *tc = tcase_create("plans"), *two = tcase_create("two"), *open = tcase_create("open");
 
-	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_checked_fixture(tc, set_up_serve, tear_down_serve);
 	tcase_add_test(tc, agent_back_while_it_is_planned_costs_nobody_the_plan);
 	tcase_add_test(tc, slow_job_does_not_take_the_place_of_a_newer_plan);
 	tcase_add_test(tc, engines_that_are_fed_have_the_numbers_of_the_active_plan);
 	suite_add_tcase(all, tc);
-	tcase_add_checked_fixture(two, two_objects, tear_down);
+	tcase_add_checked_fixture(two, two_objects, tear_down_serve);
 	tcase_add_test(two, agent_has_no_say_in_the_terms_of_objects_it_does_not_serve);
 	tcase_add_test(two, term_that_cannot_be_is_not_heard);
 	tcase_add_test(two, pod_with_another_label_is_of_another_object);
 	suite_add_tcase(all, two);
-	tcase_add_checked_fixture(open, open_set_up, tear_down);
+	tcase_add_checked_fixture(open, open_set_up, tear_down_serve);
 	tcase_add_test(open, what_was_uploaded_goes_with_its_object);
 	suite_add_tcase(all, open);
 	return all;

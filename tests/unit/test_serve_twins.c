@@ -296,7 +296,7 @@ static Suite *suite(void)
 	Suite *su = suite_create("serve_twins");
 	TCase *tc = tcase_create("twins");
 
-	tcase_add_checked_fixture(tc, two_set_up, tear_down);
+	tcase_add_checked_fixture(tc, two_set_up, tear_down_serve);
 	tcase_add_test(tc, who_lives_keeps_the_name);
 	tcase_add_test(tc, the_object_says_who_was_refused_for_its_name);
 	tcase_add_test(tc, who_does_not_answer_loses_the_name);
