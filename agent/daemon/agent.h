@@ -50,7 +50,7 @@ struct wb__agent {
 	struct wb__oplink *oplink[WB__OBJECTS_MAX]; /* by object served here */
 	uint32_t n_oplink;
 	struct wb__http *http;
-	struct wb__wire_counts wire[WB__WIRE_CHANNELS];
+	struct wb_session_counts wire[WB__WIRE_CHANNELS];
 	struct wb__trace_ring *trace;
 	struct wb_listener
 		*listener[1 + WB_XPORT_RAILS_MAX]; /* the first, and addresses of rails */

@@ -15,7 +15,7 @@
 
 #define MOD "peers"
 
-static struct wb__wire_counts *counts(struct conn *c)
+static struct wb_session_counts *counts(struct conn *c)
 {
 	return &c->p->a->wire[WB__WIRE_AGENT];
 }

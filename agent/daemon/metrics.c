@@ -193,7 +193,7 @@ static void sample_control(struct wb__http *h)
 	};
 
 	for (int i = 0; i < WB__WIRE_CHANNELS; i++) {
-		const struct wb__wire_counts *c = &h->a->wire[i];
+		const struct wb_session_counts *c = &h->a->wire[i];
 
 		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "tx"), (double)c->tx.bytes);
 		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "rx"), (double)c->rx.bytes);

@@ -11,7 +11,6 @@
 #include "daemon/apps.h"
 #include "daemon/env.h"
 #include "daemon/oplink_internal.h"
-#include "daemon/wire.h"
 #include "net/loop.h"
 #include "proto/beat.h"
 #include "weightbridge/version.h"
@@ -24,9 +23,7 @@
 #define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
 #define BACKOFF_MAX_NS WB_REDIAL_PAUSE_NS
 #define BACKOFF_REFUSED_NS (30 * WB_NS_PER_S)
-#define HEARTBEAT_DEFAULT_NS (3 * WB_NS_PER_S)
-#define FIRST_BEATS 8
-#define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
+#define HELLO_NS (10 * WB_NS_PER_S)
 
 static void dial(struct wb__oplink *l);
 
@@ -35,28 +32,24 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-int wb__oplink_send(struct wb__oplink *l, uint16_t type, const void *msg)
+static int link_send(void *chan, const void *frame, size_t bytes)
 {
-	int rc = -ENOTCONN;
-
-	if (l->state != OP_UP && !(l->state == OP_HELLO && type == WBP_HELLO))
-		return rc;
-	rc = wb__wire_send(l->chan, l->proto, type, msg, &l->a->wire[WB__WIRE_OPERATOR]);
-	if (rc < 0) {
-		WB_LOG_ERR(MOD, "message not sent", WB_S("message", wb_msg_name(type)),
-			WB_S("reason", wb_strerror(rc)));
-		wb__oplink_end(l, rc, "a message could not be sent");
-	}
-	return rc;
+	return wb_chan_send(chan, frame, bytes);
 }
 
-void wb__oplink_end(struct wb__oplink *l, int code, const char *why)
+static void link_close(void *chan)
 {
-	if (l->state == OP_DOWN || l->state == OP_ENDING)
-		return;
-	l->state = OP_ENDING;
-	wb_err_set(&l->cause, code, "%s", why);
-	wb_chan_close(l->chan);
+	wb_chan_close(chan);
+}
+
+const struct wb_session_io wb__oplink_io = {link_send, link_close, wb_msg_encode, wb_msg_decode};
+
+void wb__oplink_arm(struct wb__oplink *l)
+{
+	uint64_t due = wb_session_due(&l->session), now = now_ns();
+
+	if (due != UINT64_MAX)
+		wb_timer_start(l->timer, due > now ? due - now : 1, 0);
 }
 
 /* ---- connect --------------------------------------------------------------------------------- */
@@ -80,7 +73,7 @@ static void give_up(struct wb__oplink *l, int code, const char *why)
 		MOD, "refused by the operator", WB_S("operator", l->address), WB_S("reason", why));
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why);
 	wb__apps_give_up(a->apps, l->index, code, why);
-	if (!l->was_up && !l->served->token_file[0]) {
+	if (!l->n_up && !l->served->token_file[0]) {
 		wb__agent_quit(a, 1);
 		return;
 	}
@@ -88,28 +81,24 @@ static void give_up(struct wb__oplink *l, int code, const char *why)
 	schedule(l);
 }
 
-static void went_down(struct wb__oplink *l, const struct wb_err *why)
+static void went_down(struct wb__oplink *l, const struct wb_err *why, bool was_up, bool is_refused)
 {
-	bool was_up = l->state == OP_UP || (l->state == OP_ENDING && l->is_welcomed);
-	const char *text = why->msg[0] ? why->msg : "it closed the connection";
-
 	l->chan = NULL;
-	l->state = OP_DOWN;
-	l->is_welcomed = false;
+	wb_keep_lost(&l->reports);
 	wb__plans_reset(l->plans);
 	wb__uploads_reset(l);
 	if (l->is_closing)
 		return;
-	if (l->is_refused || (why->code == -EACCES && !l->was_up && !l->served->token_file[0])) {
-		give_up(l, why->code, text);
+	if (is_refused || (why->code == -EACCES && !l->n_up && !l->served->token_file[0])) {
+		give_up(l, why->code, why->msg);
 		return;
 	}
-	if (was_up || strcmp(l->trouble, text))
+	if (was_up || strcmp(l->trouble, why->msg))
 		WB_LOG_WRN(MOD, "operator not reached", WB_S("operator", l->address),
-			WB_S("reason", text));
-	snprintf(l->trouble, sizeof(l->trouble), "%.900s", text);
+			WB_S("reason", why->msg));
+	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why->msg);
 	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator at %s: %.600s",
-		l->a->o.name, l->address, text);
+		l->a->o.name, l->address, why->msg);
 	/* A standby has answered, and knows who leads: that is no failure, unless it goes on. */
 	if (l->leader_host[0] && !l->is_sent_on) {
 		wb_timer_start(l->timer, 1 + wb_rng_below(&l->rng, BACKOFF_MIN_NS), 0);
@@ -149,28 +138,25 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	};
 	char *token, binding[WB_CHAN_BINDING_TEXT] = "";
 
-	if (l->state != OP_DIALLING)
+	if (l->session.state != WB_SESSION_DIALLING)
 		return;
 	token = wb__oplink_token(l);
 	m.token = token;
 	if (token && *token)
 		(void)wb_chan_binding(ch, binding);
 	m.binding = binding;
-	l->state = OP_HELLO;
-	l->proto = WBP_VERSION_MAX;
-	l->heard_ns = now_ns();
-	wb_timer_start(l->timer, HEARTBEAT_DEFAULT_NS, HEARTBEAT_DEFAULT_NS);
-	(void)wb__oplink_send(l, WBP_HELLO, &m);
+	(void)wb_session_open(&l->session, &m, now_ns());
+	wb__oplink_arm(l);
 	wb__oplink_token_free(token);
 }
 
 static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why)
 {
 	struct wb__oplink *l = cookie;
-	struct wb_err cause = l->state == OP_ENDING ? l->cause : *why;
 
 	(void)ch;
-	went_down(l, &cause);
+	why = wb_session_closed(&l->session, why);
+	went_down(l, why, l->session.was_up, l->session.is_refused);
 }
 
 static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes)
@@ -182,14 +168,11 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	int rc;
 
 	(void)ch;
-	if (l->state == OP_ENDING || l->state == OP_DOWN)
+	rc = wb_session_take(&l->session, frame, bytes, now_ns(), &f, &m, &err);
+	if (rc < 0)
+		wb_session_end(&l->session, rc, "%s", err.msg);
+	if (rc <= 0)
 		return;
-	l->heard_ns = now_ns();
-	rc = wb__wire_decode(frame, bytes, &l->a->wire[WB__WIRE_OPERATOR], &f, &m, &err);
-	if (rc < 0) {
-		wb__oplink_end(l, rc, err.msg);
-		return;
-	}
 	wb__oplink_act(l, f.type, &m);
 	wb_msg_free(f.type, &m);
 }
@@ -202,10 +185,8 @@ static void dial(struct wb__oplink *l)
 	struct wb_err err = {0};
 	int rc;
 
-	memset(&l->cause, 0, sizeof(l->cause));
-	l->is_refused = false;
 	if (wb__oplink_tls(l, &err) < 0) {
-		went_down(l, &err);
+		went_down(l, &err, false, false);
 		return;
 	}
 	/* One try there: a leader that is gone is found again through the address. */
@@ -220,44 +201,24 @@ static void dial(struct wb__oplink *l)
 		schedule(l);
 		return;
 	}
-	l->state = OP_DIALLING;
+	wb_session_dial(&l->session, l->chan, now_ns());
 }
 
 /* ---- heartbeats ------------------------------------------------------------------------------ */
 
-static void beat(struct wb__oplink *l, uint64_t now)
-{
-	bool is_first = l->n_beat < FIRST_BEATS; /* they measure the clocks' offset */
-	struct wb_msg_heartbeat m = {0};
-
-	if (now - l->heard_ns > WB_BEATS_MISSED * l->heartbeat_ns) {
-		wb__oplink_end(l, -ETIMEDOUT, "the operator is silent");
-		return;
-	}
-	if (is_first || wb_beat_wants_answer(now, l->heard_ns, l->heartbeat_ns))
-		m.sent_ns = now;
-	if (wb__oplink_send(l, WBP_HEARTBEAT, &m) < 0)
-		return;
-	l->n_beat++;
-	wb_timer_start(l->timer,
-		is_first ? FIRST_BEATS_NS
-			 : wb_beat_after_ns(now, l->clock.offset_ns, l->heartbeat_ns),
-		l->heartbeat_ns);
-}
-
 static void on_timer(void *cookie)
 {
 	struct wb__oplink *l = cookie;
-	uint64_t now = now_ns();
+	struct wb_err err = {0};
 
-	if (l->state == OP_DOWN) {
+	if (l->session.state == WB_SESSION_DOWN) {
 		if (!l->is_closing)
 			dial(l);
-	} else if (l->state == OP_HELLO && now - l->heard_ns > 10 * WB_NS_PER_S) {
-		wb__oplink_end(l, -ETIMEDOUT, "no answer to HELLO within 10 s");
-	} else if (l->state == OP_UP) {
-		beat(l, now);
+		return;
 	}
+	if (wb_session_tick(&l->session, now_ns(), &err) < 0)
+		wb_session_end(&l->session, err.code, "%s", err.msg);
+	wb__oplink_arm(l);
 }
 
 /* Offset as NTP finds it; the exchange with the smallest error of the last few counts. */
@@ -267,14 +228,9 @@ void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat
 	struct clock_sample *s, *best = &l->sample[0];
 	int64_t there, back;
 
-	if (!m->echo_ns) {
-		struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
-
-		if (m->sent_ns)
-			(void)wb__oplink_send(l, WBP_HEARTBEAT, &reply);
+	if (!m->echo_ns)
 		return;
-	}
-	wb__reports_heard(l, m->echo_ns);
+	wb_keep_confirm(&l->reports, m->echo_ns - 1);
 	there = (int64_t)(m->echo_received_ns - m->echo_ns);
 	back = (int64_t)(m->sent_ns - now);
 	s = &l->sample[l->n_sample++ % WB_ARRAY_SIZE(l->sample)];
@@ -284,6 +240,7 @@ void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat
 		if (l->sample[i].error_ns < best->error_ns)
 			best = &l->sample[i];
 	l->clock = *best;
+	l->session.clock_offset_ns = best->offset_ns;
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -297,12 +254,12 @@ static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb
 
 	if (!err) {
 		wb_fault_phase(l->a->fault, WB_FAULT_READY);
-		(void)wb__oplink_send(l, WBP_READY, &ready);
+		(void)wb_session_send(&l->session, WBP_READY, &ready);
 		return;
 	}
 	refuse.code = err->code ? err->code : -EINVAL;
 	refuse.sentence = err->msg;
-	(void)wb__oplink_send(l, WBP_REFUSE, &refuse);
+	(void)wb_session_send(&l->session, WBP_REFUSE, &refuse);
 }
 
 int wb__oplink_start(
@@ -320,6 +277,10 @@ int wb__oplink_start(
 	*out = l;
 	l->rng.state = a->instance + index;
 	l->backoff_ns = BACKOFF_MIN_NS;
+	l->session = (struct wb_session){.io = &wb__oplink_io,
+		.side = WB_SIDE_AGENT,
+		.bounds.hello_ns = HELLO_NS,
+		.counts = &a->wire[WB__WIRE_OPERATOR]};
 	l->memory_limit_bytes = wb__memory_limit();
 	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator.host, a->o.operator.port);
 	/* A key must be there; what a pod has may come after us. */
@@ -346,12 +307,12 @@ void wb__oplink_close(struct wb__oplink *l)
 		wb_timer_stop(l->timer);
 	if (l->news_timer)
 		wb_timer_stop(l->news_timer);
-	wb__oplink_end(l, 0, "");
+	wb_session_end(&l->session, 0, "this agent stops");
 }
 
 bool wb__oplink_is_closed(const struct wb__oplink *l)
 {
-	return l->state == OP_DOWN;
+	return l->session.state == WB_SESSION_DOWN;
 }
 
 void wb__oplink_destroy(struct wb__oplink *l)
@@ -360,7 +321,7 @@ void wb__oplink_destroy(struct wb__oplink *l)
 		return;
 	wb__plans_destroy(l->plans);
 	wb__uploads_reset(l);
-	wb__reports_drop(l);
+	wb_keep_drop(&l->reports);
 	if (l->timer)
 		wb_timer_destroy(l->timer);
 	if (l->news_timer)
@@ -375,14 +336,14 @@ void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out)
 
 	wb__plans_running(l->plans, &e);
 	*out = (struct wb__oplink_state){
-		.is_up = l->state == OP_UP,
+		.is_up = wb_session_is_up(&l->session),
 		.object = l->object,
 		.term = e.epoch.term,
 		.number = e.epoch.number,
 		.clock_offset_ns = l->clock.offset_ns,
 		.clock_error_ns = l->clock.error_ns,
 		.reconnects = l->n_up ? l->n_up - 1 : 0,
-		.trouble = l->state == OP_UP ? "" : l->trouble,
+		.trouble = wb_session_is_up(&l->session) ? "" : l->trouble,
 	};
 }
 

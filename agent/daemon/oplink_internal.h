@@ -10,13 +10,11 @@
 #include "daemon/oplink.h"
 #include "daemon/plans.h"
 #include "net/tls.h"
+#include "proto/session.h"
 
 struct wb_timer;
 
-enum op_state { OP_DOWN, OP_DIALLING, OP_HELLO, OP_UP, OP_ENDING };
-
 #define UPLOADS_MAX 4096
-#define REPORTS_MAX 64
 
 struct clock_sample {
 	int64_t offset_ns; /* our clock less the operator's */
@@ -31,13 +29,6 @@ struct upload {
 	size_t bytes, at;
 };
 
-/* A report, until the operator must have read it: it has answered what was sent after. */
-struct held_report {
-	uint8_t *frame; /* owned */
-	size_t bytes;
-	uint64_t sent_ns; /* over this connection; 0 = not */
-};
-
 struct wb__oplink {
 	struct wb__agent *a;
 	const struct wb__served *served; /* of the options */
@@ -45,15 +36,13 @@ struct wb__oplink {
 	char uid[17]; /* the object's, as the core names it; "" = not known yet */
 	struct wb_tls *tls;
 	struct wb_chan *chan;
-	enum op_state state;
-	struct wb_timer *timer; /* retry when down, heartbeats when up */
+	struct wb_session session;
+	struct wb_timer *timer; /* retry when down, else what the session has to do */
 	struct wb_timer *news_timer; /* list of workers, uploads */
 	struct wb_rng rng;
-	uint64_t backoff_ns, heartbeat_ns, heard_ns;
-	uint32_t proto;
-	struct wb_err cause; /* OP_ENDING: why we ended it */
-	bool is_closing, is_refused, is_welcomed, was_up;
-	uint64_t n_up, n_beat;
+	uint64_t backoff_ns;
+	bool is_closing;
+	uint64_t n_up;
 	char address[300];
 	char leader_host[WBP_HOST_MAX + 1]; /* where a standby sent us; "" = dial the address */
 	uint16_t leader_port;
@@ -68,13 +57,12 @@ struct wb__oplink {
 	bool workers_due;
 	struct upload *upload; /* owned */
 	size_t n_upload, upload_cap;
-	struct held_report report[REPORTS_MAX];
-	uint32_t n_report;
+	struct wb_keep reports; /* until the operator has answered what was sent after */
 };
 
-int wb__oplink_send(struct wb__oplink *l, uint16_t type, const void *msg);
-/** wb__oplink_end - close the connection because of @why; it is dialled again. */
-void wb__oplink_end(struct wb__oplink *l, int code, const char *why);
+extern const struct wb_session_io wb__oplink_io; /* channels */
+/** wb__oplink_arm - the session's state has changed: look when it has something to do. */
+void wb__oplink_arm(struct wb__oplink *l);
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);
 
 /* opmsg.c */
@@ -85,11 +73,6 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
 void wb__oplink_news(void *cookie);
 void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
 void wb__uploads_reset(struct wb__oplink *l);
-/** wb__reports_flush - send what may not have been heard, again where it was sent before. */
-void wb__reports_flush(struct wb__oplink *l);
-/** wb__reports_heard - the operator has answered what was sent at @ns. */
-void wb__reports_heard(struct wb__oplink *l, uint64_t ns);
-void wb__reports_drop(struct wb__oplink *l);
 
 /* optls.c */
 /** wb__oplink_tls - make or refresh the context for the next dial.  Blocks for small files. */

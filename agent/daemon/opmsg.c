@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the operator says. */
+#include "base/base.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -8,12 +10,15 @@
 #include "daemon/env.h"
 #include "daemon/oplink_internal.h"
 #include "net/loop.h"
+#include "proto/beat.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MOD "oplink"
+#define BEAT_DEFAULT_NS (3 * WB_NS_PER_S)
+#define BEAT_MIN_NS (10 * WB_NS_PER_MS)
 
 static void hear_term(struct wb__oplink *l, uint64_t term, uint64_t operator_id)
 {
@@ -37,44 +42,43 @@ static const struct wb_p_object *choose(struct wb__oplink *l, const struct wb_ms
 static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 {
 	const struct wb_p_object *o = choose(l, m);
+	struct wb_session *s = &l->session;
+	struct wb_err err = {0};
 	char uid[sizeof(l->uid)];
 
-	if (m->version < WBP_VERSION_MIN || m->version > WBP_VERSION_MAX) {
-		l->is_refused = true;
-		wb__oplink_end(
-			l, WB_EVERSION, "the operator chose a protocol version unknown here");
+	if (wb_session_chosen(s, "the operator", m->version, &err) < 0) {
+		wb_session_end(s, err.code, "%s", err.msg);
 		return;
 	}
 	if (!o) {
-		l->is_refused = true;
-		wb__oplink_end(l, -ENOENT,
+		s->is_refused = true;
+		wb_session_end(s, -ENOENT, "%s",
 			m->n_objects ? "the operator has several objects: name those of this pod "
 				       "with --object"
 				     : "the operator has no object for this agent");
 		return;
 	}
-	l->proto = m->version;
-	l->heartbeat_ns = m->heartbeat_ns ? m->heartbeat_ns : 3000000000ull;
+	s->bounds.beat_ns =
+		m->heartbeat_ns ? WB_MAX(m->heartbeat_ns, BEAT_MIN_NS) : BEAT_DEFAULT_NS;
+	s->bounds.silent_ns = WB_BEATS_MISSED * s->bounds.beat_ns;
 	hear_term(l, m->term, m->operator_id);
 	snprintf(l->object, sizeof(l->object), "%s", o->name);
 	snprintf(l->model, sizeof(l->model), "%s", o->model);
 	snprintf(uid, sizeof(uid), "%016llx", (unsigned long long)o->uid);
 	if (l->uid[0] && strcmp(uid, l->uid) != 0)
-		wb__reports_drop(l); /* of an object of this name that was deleted */
+		wb_keep_drop(&l->reports); /* of an object of this name that was deleted */
 	memcpy(l->uid, uid, sizeof(l->uid));
 	wb__plans_object(l->plans, o);
-	l->state = OP_UP;
-	l->is_welcomed = l->was_up = true;
+	wb_session_up(s, wb_now_ns(&wb_clock_real));
 	l->trouble[0] = '\0';
 	l->n_up++;
-	l->n_beat = 0;
-	wb_timer_start(l->timer, 1, l->heartbeat_ns);
+	wb__oplink_arm(l);
 	WB_LOG_INFO(MOD, "operator connected", WB_S("operator", l->address),
 		WB_S("name", m->operator_name), WB_S("object", l->object), WB_U("term", m->term));
 	wb__apps_check_object(l->a->apps, l->index, l->object, l->model);
 	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator's word on object %s",
 		l->a->o.name, l->object);
-	wb__reports_flush(l);
+	(void)wb_keep_send(&l->reports, s, wb_now_ns(&wb_clock_real));
 	wb__oplink_workers_changed(l);
 }
 
@@ -86,8 +90,8 @@ static void on_reject(struct wb__oplink *l, const struct wb_msg_reject *m)
 		wb__apps_refuse(l->a->apps, m->worker - 1, code, m->sentence);
 		return;
 	}
-	l->is_refused = !m->retry;
-	wb__oplink_end(l, code, m->sentence);
+	l->session.is_refused = !m->retry;
+	wb_session_end(&l->session, code, "%s", m->sentence);
 }
 
 static void on_progress(struct wb__oplink *l, const struct wb_msg_progress *m)
@@ -115,14 +119,36 @@ static void on_content(struct wb__oplink *l, const struct wb_msg_content *m)
 	int rc = wb__plans_content(l->plans, m, &err);
 
 	if (rc < 0)
-		wb__oplink_end(l, rc, err.msg);
+		wb_session_end(&l->session, rc, "%s", err.msg);
 }
 
-static void act_up(struct wb__oplink *l, uint16_t type, union wb_msg *m)
+static void on_redirect(struct wb__oplink *l, const struct wb_msg_redirect *m)
 {
-	char why[64];
+	snprintf(l->leader_host, sizeof(l->leader_host), "%s", m->host);
+	l->leader_port = (uint16_t)m->port;
+	wb_session_end(&l->session, -EAGAIN, "it is a standby; the leader is at %.64s:%u", m->host,
+		m->port);
+}
 
+static void on_plan(struct wb__oplink *l, struct wb_msg_plan *m)
+{
+	wb_fault_phase(l->a->fault, WB_FAULT_PLAN);
+	hear_term(l, m->epoch.term, l->term_operator);
+	wb__plans_plan(l->plans, m);
+}
+
+void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m)
+{
 	switch (type) {
+	case WBP_WELCOME:
+		on_welcome(l, &m->welcome);
+		break;
+	case WBP_REJECT:
+		on_reject(l, &m->reject);
+		break;
+	case WBP_REDIRECT:
+		on_redirect(l, &m->redirect);
+		break;
 	case WBP_HEARTBEAT:
 		wb__oplink_on_heartbeat(l, &m->heartbeat);
 		break;
@@ -135,11 +161,8 @@ static void act_up(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 			on_content(l, &m->content);
 		break;
 	case WBP_PLAN:
-		if (is_ours(l, m->plan.object)) {
-			wb_fault_phase(l->a->fault, WB_FAULT_PLAN);
-			hear_term(l, m->plan.epoch.term, l->term_operator);
-			wb__plans_plan(l->plans, &m->plan);
-		}
+		if (is_ours(l, m->plan.object))
+			on_plan(l, &m->plan);
 		break;
 	case WBP_ACTIVATE:
 		wb_fault_phase(l->a->fault, WB_FAULT_ACTIVATE);
@@ -150,34 +173,8 @@ static void act_up(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 		if (is_ours(l, m->progress.object))
 			on_progress(l, &m->progress);
 		break;
-	case WBP_DRAIN:
-		on_drain(l, &m->drain);
-		break;
 	default:
-		snprintf(why, sizeof(why), "%s is out of place", wb_msg_name(type));
-		wb__oplink_end(l, -EPROTO, why);
-	}
-}
-
-void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m)
-{
-	char why[128];
-
-	if (type == WBP_REJECT) {
-		on_reject(l, &m->reject);
-	} else if (type == WBP_REDIRECT) {
-		snprintf(why, sizeof(why), "it is a standby; the leader is at %.64s:%u",
-			m->redirect.host, m->redirect.port);
-		snprintf(l->leader_host, sizeof(l->leader_host), "%s", m->redirect.host);
-		l->leader_port = (uint16_t)m->redirect.port;
-		wb__oplink_end(l, -EAGAIN, why);
-	} else if (l->state == OP_UP) {
-		act_up(l, type, m);
-	} else if (type == WBP_WELCOME && l->state == OP_HELLO) {
-		on_welcome(l, &m->welcome);
-	} else {
-		snprintf(why, sizeof(why), "%s is out of place", wb_msg_name(type));
-		wb__oplink_end(l, -EPROTO, why);
+		on_drain(l, &m->drain);
 	}
 }
 

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define MOD "oplink"
+#define REPORTS_MAX 64
 #define PART_BYTES (1u << 20)
 #define QUEUED_MAX (8u << 20) /* of the channel, before uploads wait */
 #define UPLOAD_RETRY_NS (10 * WB_NS_PER_MS)
@@ -79,14 +80,14 @@ static void send_workers(struct wb__oplink *l)
 	m.ready_plan = ready.digest;
 	m.ready_workers = ready.n_worker;
 	l->workers_due = false;
-	(void)wb__oplink_send(l, WBP_WORKERS, &m);
+	(void)wb_session_send(&l->session, WBP_WORKERS, &m);
 	wb_free(m.workers);
 }
 
 void wb__oplink_workers_changed(struct wb__oplink *l)
 {
 	l->workers_due = true;
-	if (l->state == OP_UP)
+	if (wb_session_is_up(&l->session))
 		wb_timer_start(l->news_timer, WB_NS_PER_MS, 0);
 }
 
@@ -116,7 +117,7 @@ void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m)
 		if (wb_digest_parse(m->digests[i], &d) < 0 ||
 			wb_grow(&l->upload, &l->upload_cap, l->n_upload + 1, UPLOADS_MAX,
 				sizeof(*l->upload)) < 0) {
-			wb__oplink_end(l, -EPROTO, "it wants more than there can be");
+			wb_session_end(&l->session, -EPROTO, "it wants more than there can be");
 			return;
 		}
 		l->upload[l->n_upload++] = (struct upload){.digest = d};
@@ -149,7 +150,7 @@ static int upload_begin(struct wb__oplink *l, struct upload *u)
 /* Parts as far as the channel takes them without holding up other messages. */
 static void upload_some(struct wb__oplink *l)
 {
-	while (l->n_upload && l->state == OP_UP) {
+	while (l->n_upload && wb_session_is_up(&l->session)) {
 		struct upload *u = &l->upload[0];
 		struct wb_msg_content m = {.object = l->object};
 
@@ -167,7 +168,7 @@ static void upload_some(struct wb__oplink *l)
 		m.offset = u->at;
 		m.data = u->data + u->at;
 		m.n_data = (uint32_t)WB_MIN(u->bytes - u->at, PART_BYTES);
-		if (wb__oplink_send(l, WBP_CONTENT, &m) < 0)
+		if (wb_session_send(&l->session, WBP_CONTENT, &m) < 0)
 			return;
 		u->at += m.n_data;
 		if (u->at == u->bytes)
@@ -179,7 +180,7 @@ void wb__oplink_news(void *cookie)
 {
 	struct wb__oplink *l = cookie;
 
-	if (l->state != OP_UP)
+	if (!wb_session_is_up(&l->session))
 		return;
 	if (l->workers_due)
 		send_workers(l);
@@ -188,65 +189,10 @@ void wb__oplink_news(void *cookie)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-void wb__reports_drop(struct wb__oplink *l)
-{
-	for (uint32_t i = 0; i < l->n_report; i++)
-		wb_free(l->report[i].frame);
-	l->n_report = 0;
-}
-
-static int send_held(struct wb__oplink *l, struct held_report *r)
-{
-	r->sent_ns = wb_now_ns(&wb_clock_real);
-	return wb__wire_send_frame(
-		l->chan, l->proto, r->frame, r->bytes, &l->a->wire[WB__WIRE_OPERATOR]);
-}
-
-void wb__reports_flush(struct wb__oplink *l)
-{
-	for (uint32_t i = 0; i < l->n_report; i++)
-		if (send_held(l, &l->report[i]) < 0)
-			return;
-}
-
-void wb__reports_heard(struct wb__oplink *l, uint64_t ns)
-{
-	uint32_t keep = 0;
-
-	for (uint32_t i = 0; i < l->n_report; i++)
-		if (l->report[i].sent_ns && l->report[i].sent_ns < ns)
-			wb_free(l->report[i].frame);
-		else
-			l->report[keep++] = l->report[i];
-	l->n_report = keep;
-}
-
 /* What goes into a connection may be lost with it, and nothing but the report of its end tells an
  * operator that a transfer does not run any more.  It may hear one twice.  The oldest go. */
-static struct held_report *hold(struct wb__oplink *l, const struct wb_msg_report *m)
-{
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_REPORT};
-	struct held_report *r;
-	struct wb_buf b;
-
-	if (l->n_report == REPORTS_MAX) {
-		wb_free(l->report[0].frame);
-		memmove(&l->report[0], &l->report[1], (--l->n_report) * sizeof(l->report[0]));
-	}
-	r = &l->report[l->n_report];
-	*r = (struct held_report){0};
-	wb_buf_init(&b, (size_t)wb_msg_info(WBP_REPORT)->cap + WB_FRAME_BYTES);
-	if (wb_msg_encode(&f, m, &b, NULL) < 0 || wb_buf_take(&b, &r->frame, &r->bytes) < 0)
-		wb_buf_finish(&b);
-	else
-		l->n_report++;
-	return r->frame ? r : NULL;
-}
-
 static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 {
-	struct held_report *r;
-
 	m->object = l->object;
 	m->clock_offset_ns = l->clock.offset_ns;
 	m->clock_error_ns = l->clock.error_ns;
@@ -257,9 +203,8 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w) && w->t.has_heap)
 			m->memory_path = "worker";
-	r = hold(l, m);
-	if (r && l->state == OP_UP && send_held(l, r) < 0)
-		wb__oplink_end(l, -ENOTCONN, "a report could not be sent");
+	if (wb_keep_add(&l->reports, &wb__oplink_io, WBP_REPORT, m, REPORTS_MAX) == 0)
+		(void)wb_keep_send(&l->reports, &l->session, wb_now_ns(&wb_clock_real));
 }
 
 static int code_of(enum wb_engine_state state)
@@ -369,6 +314,5 @@ void wb__oplink_draining(struct wb__oplink *l)
 {
 	struct wb_msg_drain m = {.sentence = "the agent was told to stop"};
 
-	if (l->state == OP_UP)
-		(void)wb__oplink_send(l, WBP_DRAIN, &m);
+	(void)wb_session_send(&l->session, WBP_DRAIN, &m);
 }

@@ -16,14 +16,14 @@ static int encode(uint32_t version, uint16_t type, const void *msg, struct wb_bu
 	return wb_msg_encode(&f, msg, b, NULL);
 }
 
-static void count(struct wb__wire_count *c, size_t bytes)
+static void count(struct wb_session_count *c, size_t bytes)
 {
 	c->frames++;
 	c->bytes += bytes;
 }
 
 int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg,
-	struct wb__wire_counts *counts)
+	struct wb_session_counts *counts)
 {
 	struct wb_buf b;
 	int rc = encode(version, type, msg, &b);
@@ -37,7 +37,7 @@ int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const voi
 }
 
 int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const void *msg,
-	const struct wb__wire_fds *fds, struct wb__wire_counts *counts)
+	const struct wb__wire_fds *fds, struct wb_session_counts *counts)
 {
 	struct wb_buf b;
 	int rc = encode(version, type, msg, &b);
@@ -52,7 +52,7 @@ int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const v
 
 /* Not wb__wire_decode(), which counts. */
 static int send_again(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
-	struct wb__wire_counts *counts)
+	struct wb_session_counts *counts)
 {
 	const uint8_t *body;
 	struct wb_frame f;
@@ -70,7 +70,7 @@ static int send_again(struct wb_chan *ch, uint32_t version, const uint8_t *frame
 }
 
 int wb__wire_send_frame(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
-	struct wb__wire_counts *counts)
+	struct wb_session_counts *counts)
 {
 	struct wb_frame f;
 	int rc = wb_frame_decode(frame, bytes, &f, NULL);
@@ -84,7 +84,7 @@ int wb__wire_send_frame(struct wb_chan *ch, uint32_t version, const uint8_t *fra
 	return rc;
 }
 
-int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb__wire_counts *counts,
+int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb_session_counts *counts,
 	struct wb_frame *f, union wb_msg *msg, struct wb_err *err)
 {
 	const uint8_t *body;

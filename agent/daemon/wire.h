@@ -6,7 +6,7 @@
  *
  * Loop thread.  Layer: daemon (L4).
  */
-#include "proto/messages.h"
+#include "proto/session.h"
 
 struct wb_chan;
 struct wb_seq;
@@ -18,16 +18,6 @@ enum wb__wire_channel {
 	WB__WIRE_CHANNELS,
 };
 
-struct wb__wire_count {
-	uint64_t frames, bytes; /* whole frames, as given to TLS or the socket */
-};
-
-/* Of one kind of channel, since the start. */
-struct wb__wire_counts {
-	struct wb__wire_count tx, rx;
-	struct wb__wire_count beat; /* heartbeats of both ways, which are in neither of the above */
-};
-
 struct wb__wire_fds {
 	const int *fd; /* borrowed */
 	uint32_t n;
@@ -36,17 +26,17 @@ struct wb__wire_fds {
 /** wb__wire_send - encode @msg at protocol @version, queue it on a channel and count it.  Negative:
  *  as wb_msg_encode() or wb_chan_send(). */
 int wb__wire_send(struct wb_chan *ch, uint32_t version, uint16_t type, const void *msg,
-	struct wb__wire_counts *counts);
+	struct wb_session_counts *counts);
 /** wb__wire_send_seq - the same as one datagram with descriptors (@fds NULL: none). */
 int wb__wire_send_seq(struct wb_seq *s, uint32_t version, uint16_t type, const void *msg,
-	const struct wb__wire_fds *fds, struct wb__wire_counts *counts);
+	const struct wb__wire_fds *fds, struct wb_session_counts *counts);
 /** wb__wire_send_frame - one that was encoded before there was a channel; where @version, which was
  *  agreed on since, is another, it is written anew.  Negative: as wb__wire_send(). */
 int wb__wire_send_frame(struct wb_chan *ch, uint32_t version, const uint8_t *frame, size_t bytes,
-	struct wb__wire_counts *counts);
+	struct wb_session_counts *counts);
 /** wb__wire_decode - count, check and decode a whole frame (untrusted).  On success release with
  *  wb_msg_free(f->type, msg). */
-int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb__wire_counts *counts,
+int wb__wire_decode(const uint8_t *frame, size_t bytes, struct wb_session_counts *counts,
 	struct wb_frame *f, union wb_msg *msg, struct wb_err *err);
 
 #endif

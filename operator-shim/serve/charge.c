@@ -42,7 +42,7 @@ void wb__serve_over(struct peer *p, const struct wb_err *err)
 static bool is_waiting(const struct peer *p)
 {
 	return p->is_counted &&
-	       (p->state == PEER_NEW || p->state == PEER_CLAIMED || p->state == PEER_SECOND);
+	       (p->session.state == WB_SESSION_HELLO || p->session.state == WB_SESSION_ASKED);
 }
 
 static void discount_new(struct peer *p)
@@ -59,8 +59,8 @@ static struct peer *find_lingering(struct wb_serve *s)
 	struct peer *oldest = NULL;
 
 	for (struct peer *p = s->peer; p; p = p->next)
-		if (is_waiting(p) && p->heard_ns <= before &&
-			(!oldest || p->heard_ns < oldest->heard_ns))
+		if (is_waiting(p) && p->session.heard_ns <= before &&
+			(!oldest || p->session.heard_ns < oldest->session.heard_ns))
 			oldest = p;
 	return oldest;
 }
@@ -75,7 +75,7 @@ bool wb__serve_count_new(struct peer *p)
 		oldest = find_lingering(s);
 		if (oldest) {
 			discount_new(oldest);
-			wb__serve_close_peer(oldest);
+			wb_session_end(&oldest->session, -EDQUOT, "others want its place");
 		}
 	}
 	if (wb_budget_charge(s->budget, WB_BUDGET_CONNECTIONS, "", 1, &err) < 0) {

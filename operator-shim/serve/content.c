@@ -110,12 +110,12 @@ void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enu
 		return; /* on its way */
 	if (wb_grow(&p->upload, &p->upload_cap, p->n_upload + 1, UPLOADS_MAX, sizeof(*p->upload)) <
 		0) {
-		wb__serve_close_peer(p);
+		wb_session_end(&p->session, -EDQUOT, "too much is asked of it");
 		return;
 	}
 	p->upload[p->n_upload++] = (struct upload){.o = o, .kind = kind, .digest = d};
 	wb_digest_text(d, text);
-	wb__serve_send(p, WBP_WANT, &m);
+	(void)wb_session_send(&p->session, WBP_WANT, &m);
 }
 
 static void drop_upload(struct peer *p, struct upload *u)
@@ -246,8 +246,8 @@ void wb__serve_send_content(struct peer *p, const struct object *o, const struct
 	do {
 		m.data = b->data + m.offset;
 		m.n_data = (uint32_t)WB_MIN(b->bytes - m.offset, CONTENT_PART_BYTES);
-		wb__serve_send(p, WBP_CONTENT, &m);
+		(void)wb_session_send(&p->session, WBP_CONTENT, &m);
 		m.offset += m.n_data;
-	} while (m.offset < b->bytes && p->state == PEER_OPEN);
+	} while (m.offset < b->bytes && wb_session_is_up(&p->session));
 	wb_metric_add(p->s->metrics, WB_SM_CONTENT_BYTES, WB_LABELS("out"), (double)b->bytes);
 }

@@ -11,7 +11,7 @@
 #include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/serve/serve.h"
-#include "proto/messages.h"
+#include "proto/session.h"
 
 #define MOD "operator"
 #define HELLO_DEADLINE_NS (5 * WB_NS_PER_S)
@@ -55,18 +55,14 @@ struct joined {
 	uint32_t n_charged; /* of them */
 };
 
-/* PEER_SECOND: somebody has its name, and is asked whether it still lives. */
-enum peer_state { PEER_NEW, PEER_CLAIMED, PEER_SECOND, PEER_OPEN, PEER_CLOSING };
-
 struct peer {
 	struct peer *next;
 	struct wb_serve *s; /* NULL once serve is gone */
 	struct wb_chan *ch;
-	enum peer_state state;
+	struct wb_session session; /* ASKED: its claim is looked at, or is_second */
+	bool is_second; /* somebody has its name, and is asked whether it still lives */
 	uint32_t id; /* reconcile's agent id */
-	uint32_t version;
 	struct wb_msg_hello hello; /* owned */
-	uint64_t heard_ns;
 	uint64_t asked_ns; /* whether it lives, for a second one of its name; 0 = not */
 	struct joined *joined; /* owned; those it has spoken of */
 	size_t n_joined, joined_cap;
@@ -189,11 +185,6 @@ uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p);
 /* peer.c */
 /** wb__serve_peer - the connection of an agent that is let in, or NULL. */
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id);
-/** wb__serve_send - encode and queue; a peer that cannot take it is closed. */
-void wb__serve_send(struct peer *p, uint16_t type, const void *msg);
-/** wb__serve_close_peer - send what is queued and close; the callback of the channel frees it
- *  later.  Again: nothing. */
-void wb__serve_close_peer(struct peer *p);
 /** wb__serve_serves - this object is among those that its HELLO named. */
 bool wb__serve_serves(const struct peer *p, const struct object *o);
 /** wb__serve_admit - WELCOME, or REJECT when it cannot encrypt what an object of it wants so. */

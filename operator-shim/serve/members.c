@@ -43,7 +43,7 @@ static void refuse_worker(
 
 	wb_metric_add(p->s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
 	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", sentence));
-	wb__serve_send(p, WBP_REJECT, &m);
+	(void)wb_session_send(&p->session, WBP_REJECT, &m);
 }
 
 /* An adapter's own idea of staging must be the spec's. */
@@ -130,7 +130,7 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.waiting = {{m->ready.term, m->ready.number}, m->ready_plan, m->ready_workers},
 		.transfer_seen = p->hello.last_transfer,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
-		.needs_all = p->version < 2,
+		.needs_all = p->session.version < 2,
 		.via = via_of(&p->hello),
 		.worker = w,
 		.n_worker = n};
@@ -182,7 +182,7 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 		return;
 	w = j ? wb_zalloc(m->n_workers + 1, sizeof(*w)) : NULL;
 	if (!w) {
-		wb__serve_close_peer(p);
+		wb_session_end(&p->session, -ENOMEM, "memory is short");
 		return;
 	}
 	report(p, o, m, w, translate(p, o, m, w));

@@ -76,11 +76,11 @@ static void let_go(struct wb_serve *s, const struct object *o, const char *why)
 
 		for (uint32_t i = 0; i < p->hello.n_objects; i++)
 			is_about |= wb__serve_object(s, p->hello.objects[i]) == o;
-		if (p->state != PEER_OPEN || !is_about)
+		if (!wb_session_is_up(&p->session) || !is_about)
 			continue;
 		p->is_let_go = true;
-		wb__serve_send(p, WBP_DRAIN, &m);
-		wb__serve_close_peer(p);
+		(void)wb_session_send(&p->session, WBP_DRAIN, &m);
+		wb_session_end(&p->session, 0, "%s", why);
 	}
 }
 
@@ -312,16 +312,16 @@ void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, 
 	for (struct peer *p = s->peer; p; p = p->next) {
 		bool is_about = false;
 
-		if (p->state == PEER_CLOSING || !p->hello.agent ||
+		if (wb_session_is_over(&p->session) || !p->hello.agent ||
 			strcmp(p->hello.agent, agent) != 0)
 			continue;
 		for (uint32_t i = 0; i < p->hello.n_objects; i++)
 			is_about |= o && wb__serve_object(s, p->hello.objects[i]) == o;
 		if (!is_about)
 			continue;
-		if (p->state == PEER_OPEN)
-			wb__serve_send(p, WBP_DRAIN, &m);
-		wb__serve_close_peer(p);
+		if (wb_session_is_up(&p->session))
+			(void)wb_session_send(&p->session, WBP_DRAIN, &m);
+		wb_session_end(&p->session, 0, "%s", why);
 	}
 	wb__serve_act_all(s);
 }

@@ -16,39 +16,22 @@
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 {
 	for (struct peer *p = s->peer; p; p = p->next)
-		if (p->id == id && p->state == PEER_OPEN)
+		if (p->id == id && wb_session_is_up(&p->session))
 			return p;
 	return NULL;
 }
 
-void wb__serve_close_peer(struct peer *p)
+static int link_send(void *chan, const void *frame, size_t bytes)
 {
-	if (p->state == PEER_CLOSING)
-		return;
-	p->state = PEER_CLOSING;
-	wb_chan_close(p->ch);
+	return wb_chan_send(chan, frame, bytes);
 }
 
-void wb__serve_send(struct peer *p, uint16_t type, const void *msg)
+static void link_close(void *chan)
 {
-	struct wb_frame f = {
-		.version = (uint8_t)(p->version ? p->version : WBP_VERSION_MAX), .type = type};
-	struct wb_err err = {0};
-	struct wb_buf b;
-	int rc;
-
-	wb_buf_init(&b, wb_msg_info(type)->cap + WB_FRAME_BYTES);
-	rc = wb_msg_encode(&f, msg, &b, &err);
-	if (rc == 0)
-		rc = wb_chan_send(p->ch, b.data, b.len);
-	wb_buf_finish(&b);
-	if (rc == 0)
-		return;
-	WB_LOG_ERR(MOD, "message not sent", WB_S("type", wb_msg_name(type)),
-		WB_S("agent", p->hello.agent ? p->hello.agent : "?"),
-		WB_S("why", err.msg[0] ? err.msg : wb_strerror(rc)));
-	wb__serve_close_peer(p);
+	wb_chan_close(chan);
 }
+
+static const struct wb_session_io io = {link_send, link_close, wb_msg_encode, wb_msg_decode};
 
 void wb__serve_free_peer(struct peer *p)
 {
@@ -68,6 +51,7 @@ void wb__serve_free_peer(struct peer *p)
 static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why)
 {
 	struct peer *p = cookie, **at;
+	const struct wb_err *cause = wb_session_closed(&p->session, why);
 	struct wb_serve *s = p->s;
 
 	if (s) {
@@ -79,7 +63,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 		if (p->is_admitted && !p->is_orderly && !p->is_let_go && !s->is_draining) {
 			wb_metric_add(s->metrics, WB_SM_LOST, NULL, 1);
 			WB_LOG_WRN(MOD, "agent connection lost", WB_S("agent", p->hello.agent),
-				WB_S("why", why->code ? why->msg : "it closed"));
+				WB_S("why", cause->msg));
 		}
 		if (!p->hello.agent && why->code)
 			wb_serve_refused(s, wb_chan_peer(ch), why);
@@ -166,14 +150,14 @@ static void redirect(struct peer *p)
 {
 	struct wb_msg_redirect m = {.host = p->s->leader_host, .port = p->s->leader_port};
 
-	wb__serve_send(p, WBP_REDIRECT, &m);
-	wb__serve_close_peer(p);
+	(void)wb_session_send(&p->session, WBP_REDIRECT, &m);
+	wb_session_end(&p->session, 0, "it was sent to the leader");
 }
 
 static void send_welcome(struct peer *p)
 {
 	struct wb_serve *s = p->s;
-	struct wb_msg_welcome m = {.version = p->version,
+	struct wb_msg_welcome m = {.version = p->session.version,
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = highest_term(p),
@@ -181,13 +165,13 @@ static void send_welcome(struct peer *p)
 
 	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
 	if (!m.objects) {
-		wb__serve_close_peer(p);
+		wb_session_end(&p->session, -ENOMEM, "memory is short");
 		return;
 	}
 	for (size_t i = 0; i < s->n_object && m.n_objects < WELCOME_OBJECTS_MAX; i++)
 		if (wb__serve_serves(p, s->object[i]))
 			wb__serve_fill_object(s->object[i], &m.objects[m.n_objects++]);
-	wb__serve_send(p, WBP_WELCOME, &m);
+	(void)wb_session_send(&p->session, WBP_WELCOME, &m);
 	wb_free(m.objects); /* its strings are borrowed */
 }
 
@@ -200,14 +184,14 @@ static bool can_encrypt(struct peer *p)
 	for (size_t i = 0; i < s->n_object; i++) {
 		struct object *o = s->object[i];
 
-		if (p->version >= 2 || o->spec.encryption != WB_ENCRYPTION_TLS ||
+		if (p->session.version >= 2 || o->spec.encryption != WB_ENCRYPTION_TLS ||
 			!wb__serve_serves(p, o))
 			continue;
 		snprintf(text, sizeof(text),
 			"agent %.200s speaks protocol version %u, which cannot encrypt what agents "
 			"send each other, but spec.transport.encryption of %.320s is TLS: upgrade "
 			"that agent",
-			p->hello.agent, p->version, o->key);
+			p->hello.agent, p->session.version, o->key);
 		wb__serve_report_refused(o, p, WB_REFUSED_VERSION, text);
 		wb__serve_reject(p, WB_EVERSION, false, text);
 		return false;
@@ -223,7 +207,7 @@ void wb__serve_admit(struct peer *p)
 		return;
 	if (!wb__serve_count_agent(p))
 		return;
-	p->state = PEER_OPEN;
+	wb_session_up(&p->session, wb_now_ns(s->env.clock));
 	p->is_admitted = true;
 	wb_chan_limit(p->ch, 0);
 	/* What an agent says is not for objects that it does not serve. */
@@ -243,8 +227,7 @@ static int agree(struct peer *p, struct wb_err *err)
 	char who[300];
 
 	snprintf(who, sizeof(who), "agent %s", p->hello.agent);
-	return wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, p->hello.version_min,
-		p->hello.version_max, &p->version, err);
+	return wb_session_agree(&p->session, who, p->hello.version_min, p->hello.version_max, err);
 }
 
 /* Where tokens are shown this comes after them: objects speak of it. */
@@ -318,7 +301,7 @@ static void claim(struct peer *p)
 			"again");
 		return;
 	}
-	p->state = PEER_CLAIMED;
+	wb_session_ask(&p->session, wb_now_ns(p->s->env.clock));
 	p->was_claimed = true;
 	p->s->env.authenticate(p->s->env.ctx, p->id, &c);
 	explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));
@@ -363,7 +346,7 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	if (make_whole(p))
 		wb__serve_let_in(p);
 	else
-		wb__serve_close_peer(p);
+		wb_session_end(&p->session, -ENOMEM, "memory is short");
 }
 
 static bool keep_proof(struct peer *p, const struct wb_serve_who *who)
@@ -381,10 +364,10 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_s
 
 	while (p && p->id != peer)
 		p = p->next;
-	if (!p || p->state != PEER_CLAIMED)
+	if (!p || p->session.state != WB_SESSION_ASKED || p->is_second)
 		return;
 	if (who && !keep_proof(p, who))
-		wb__serve_close_peer(p); /* memory is short: it comes again */
+		wb_session_end(&p->session, -ENOMEM, "memory is short"); /* it comes again */
 	else if (rc < 0)
 		wb__serve_turn_away(p, WB_REFUSED_TOKEN, rc, sentence,
 			who             ? "namespace"
@@ -399,11 +382,6 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_s
 
 static void on_heartbeat(struct peer *p, const struct wb_msg_heartbeat *m)
 {
-	uint64_t now = wb_now_ns(p->s->env.clock);
-	struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
-
-	if (!m->echo_ns && m->sent_ns)
-		wb__serve_send(p, WBP_HEARTBEAT, &reply);
 	if (m->echo_ns)
 		wb__serve_answered(p, m->echo_ns);
 }
@@ -462,31 +440,11 @@ static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 	case WBP_DRAIN:
 		on_drain(p, &m->drain);
 		break;
-	case WBP_REJECT:
+	default: /* REJECT */
 		WB_LOG_WRN(MOD, "agent refused this operator", WB_S("agent", p->hello.agent),
 			WB_S("why", m->reject.sentence));
-		wb__serve_close_peer(p);
-		break;
-	default:
-		wb__serve_reject(p, -EPROTO, false, "not a message for an operator");
+		wb_session_end(&p->session, -ECONNREFUSED, "%s", m->reject.sentence);
 	}
-}
-
-static int decode(struct peer *p, const uint8_t *frame, size_t bytes, struct wb_frame *f,
-	union wb_msg *m, struct wb_err *err)
-{
-	const uint8_t *body = NULL;
-	int rc = wb_frame_check(frame, bytes, f, &body, err);
-
-	if (rc < 0)
-		return rc;
-	if (p->state == PEER_CLAIMED || p->state == PEER_SECOND)
-		return wb_err_set(
-			err, -EPROTO, "%s came before the answer to HELLO", wb_msg_name(f->type));
-	if ((p->state == PEER_NEW) != (f->type == WBP_HELLO))
-		return wb_err_set(err, -EPROTO, "%s came where HELLO must be first, and only first",
-			wb_msg_name(f->type));
-	return wb_msg_decode(f, body, m, err);
 }
 
 static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes)
@@ -496,17 +454,20 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	struct wb_err err = {0};
 	struct wb_frame f = {0};
 	union wb_msg m;
+	int rc;
 
 	(void)ch;
-	if (!s || p->state == PEER_CLOSING)
+	if (!s)
+		return;
+	rc = wb_session_take(&p->session, frame, bytes, wb_now_ns(s->env.clock), &f, &m, &err);
+	if (rc == 0)
 		return;
 	wb_metric_add(s->metrics, WB_SM_FRAMES, NULL, 1);
-	p->heard_ns = wb_now_ns(s->env.clock);
-	if (decode(p, frame, bytes, &f, &m, &err) < 0) {
+	if (rc < 0) {
 		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("frame"), 1);
 		WB_LOG_WRN(MOD, "bad message", WB_S("peer", wb_chan_peer(p->ch)),
 			WB_S("why", err.msg));
-		wb__serve_reject(p, err.code, false, err.msg);
+		wb__serve_reject(p, rc, false, err.msg);
 		return;
 	}
 	if (f.type == WBP_HELLO)
@@ -532,7 +493,10 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	p->s = s;
 	p->ch = ch;
 	p->id = ++s->last_peer_id;
-	p->heard_ns = wb_now_ns(s->env.clock);
+	p->session = (struct wb_session){.io = &io, .side = WB_SIDE_OPERATOR};
+	p->session.bounds.hello_ns = HELLO_DEADLINE_NS;
+	p->session.bounds.asked_ns = CLAIM_DEADLINE_NS;
+	wb_session_accept(&p->session, ch, wb_now_ns(s->env.clock));
 	p->next = s->peer;
 	s->peer = p;
 	wb_chan_bind(ch, &cb);
@@ -542,35 +506,22 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	wb__serve_act_all(s);
 }
 
-static uint64_t patience(const struct peer *p)
-{
-	switch (p->state) {
-	case PEER_NEW:
-		return HELLO_DEADLINE_NS;
-	case PEER_CLAIMED:
-	case PEER_SECOND:
-		return CLAIM_DEADLINE_NS;
-	default:
-		return wb__serve_heartbeat_timeout_ns(p);
-	}
-}
-
 uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
 	uint64_t now = wb_now_ns(s->env.clock), due = wb__serve_settle_twins(s);
+	struct wb_err err = {0};
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		uint64_t bound = p->heard_ns + patience(p);
-
-		if (p->state == PEER_CLOSING)
-			continue;
-		if (now < bound) {
-			due = WB_MIN(due, bound);
+		if (wb_session_is_up(&p->session))
+			p->session.bounds.silent_ns = wb__serve_heartbeat_timeout_ns(p);
+		if (wb_session_tick(&p->session, now, &err) == 0) {
+			due = WB_MIN(due, wb_session_due(&p->session));
 			continue;
 		}
 		WB_LOG_WRN(MOD, "agent is silent",
-			WB_S("agent", p->hello.agent ? p->hello.agent : wb_chan_peer(p->ch)));
-		wb__serve_close_peer(p);
+			WB_S("agent", p->hello.agent ? p->hello.agent : wb_chan_peer(p->ch)),
+			WB_S("why", err.msg));
+		wb_session_end(&p->session, err.code, "%s", err.msg);
 	}
 	return due;
 }

@@ -67,16 +67,14 @@ bool wb__serve_may_log(struct wb_serve *s, bool is_of_known)
 
 void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)
 {
-	struct wb_msg_reject m = {.code = code, .sentence = sentence, .retry = retry};
 	const char *agent = p->hello.agent ? p->hello.agent : "?";
 
-	if (p->state == PEER_CLOSING)
+	if (wb_session_is_over(&p->session))
 		return;
 	if (is_news(p->s, agent, sentence) && wb__serve_may_log(p->s, is_proved(p)))
 		WB_LOG_WRN(MOD, "agent refused", WB_S("agent", agent),
 			WB_S("peer", wb_chan_peer(p->ch)), WB_S("reason", sentence));
-	wb__serve_send(p, WBP_REJECT, &m);
-	wb__serve_close_peer(p);
+	wb_session_reject(&p->session, code, retry, sentence);
 }
 
 void wb__serve_report_refused(

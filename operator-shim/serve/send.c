@@ -207,10 +207,11 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 	if (rc == 0) {
 		wb__serve_send_content(p, o, o->next_plan);
 		wb_fault_phase(s->env.fault, WB_FAULT_PLAN);
-		if (p->state == PEER_OPEN)
-			wb__serve_send(p, WBP_PLAN, &m);
+		if (wb_session_is_up(&p->session))
+			(void)wb_session_send(&p->session, WBP_PLAN, &m);
 	} else if (rc == -ENOMEM) {
-		wb__serve_close_peer(p); /* it comes back and asks again */
+		wb_session_end(
+			&p->session, rc, "memory is short"); /* it comes back and asks again */
 	}
 	free_rolls(roll, m.n_agents);
 	wb_free(m.agents);
@@ -258,7 +259,7 @@ void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct 
 		return;
 	list = wb_zalloc(3 * n + 1, sizeof(*list));
 	if (!list) {
-		wb__serve_close_peer(p);
+		wb_session_end(&p->session, -ENOMEM, "memory is short");
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -271,6 +272,6 @@ void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct 
 	m.feed_attempt = list + 2 * n;
 	m.n_feed = m.n_feed_source = m.n_feed_attempt = (uint32_t)n;
 	wb_fault_phase(s->env.fault, WB_FAULT_ACTIVATE);
-	wb__serve_send(p, WBP_ACTIVATE, &m);
+	(void)wb_session_send(&p->session, WBP_ACTIVATE, &m);
 	wb_free(list);
 }

@@ -111,7 +111,7 @@ size_t wb_serve_n_agent(const struct wb_serve *s)
 	size_t n = 0;
 
 	for (const struct peer *p = s->peer; p; p = p->next)
-		n += p->state == PEER_OPEN;
+		n += wb_session_is_up(&p->session);
 	return n;
 }
 
@@ -156,7 +156,7 @@ static void reject(struct wb_serve *s, const struct object *o, const struct wb_r
 		return;
 	if (a->reason)
 		wb__serve_tell(o, p, a->reason, a->sentence);
-	wb__serve_send(p, WBP_REJECT, &m);
+	(void)wb_session_send(&p->session, WBP_REJECT, &m);
 }
 
 static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
@@ -165,7 +165,7 @@ static void notice(struct wb_serve *s, const struct object *o, const struct wb_r
 	struct peer *p = wb__serve_peer(s, a->agent);
 
 	if (p)
-		wb__serve_send(p, WBP_PROGRESS, &m);
+		(void)wb_session_send(&p->session, WBP_PROGRESS, &m);
 }
 
 static void act(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
@@ -247,8 +247,8 @@ void wb_serve_drain(struct wb_serve *s, const char *why)
 
 	s->is_draining = true;
 	for (struct peer *p = s->peer; p; p = p->next) {
-		if (p->state == PEER_OPEN)
-			wb__serve_send(p, WBP_DRAIN, &m);
-		wb__serve_close_peer(p);
+		if (wb_session_is_up(&p->session))
+			(void)wb_session_send(&p->session, WBP_DRAIN, &m);
+		wb_session_end(&p->session, 0, "%s", why);
 	}
 }

@@ -10,6 +10,11 @@
 /* An agent gives up on HELLO after 10 s. */
 #define ANSWER_NS (5 * WB_NS_PER_S)
 
+static bool is_second(const struct peer *p)
+{
+	return p->is_second && p->session.state == WB_SESSION_ASKED;
+}
+
 static bool share_an_object(const struct peer *p, const struct peer *q)
 {
 	for (size_t i = 0; i < p->s->n_object; i++)
@@ -21,7 +26,7 @@ static bool share_an_object(const struct peer *p, const struct peer *q)
 static struct peer *find_twin(const struct peer *p)
 {
 	for (struct peer *q = p->s->peer; q; q = q->next)
-		if (q != p && q->state == PEER_OPEN && !q->is_orderly &&
+		if (q != p && wb_session_is_up(&q->session) && !q->is_orderly &&
 			!strcmp(q->hello.agent, p->hello.agent) && share_an_object(p, q))
 			return q;
 	return NULL;
@@ -35,7 +40,7 @@ static void put_out(struct peer *q, const char *why)
 	q->is_let_go = true;
 	for (size_t i = 0; i < q->s->n_object; i++)
 		wb__serve_leave(q, q->s->object[i], false);
-	wb__serve_close_peer(q);
+	wb_session_end(&q->session, -EEXIST, "%s", why);
 }
 
 static void ask(struct peer *q)
@@ -46,7 +51,7 @@ static void ask(struct peer *q)
 	if (q->asked_ns)
 		return;
 	q->asked_ns = now;
-	wb__serve_send(q, WBP_HEARTBEAT, &m);
+	(void)wb_session_send(&q->session, WBP_HEARTBEAT, &m);
 }
 
 /* An instance shows that it is the same process where everybody who may connect has the key.  Where
@@ -60,7 +65,9 @@ void wb__serve_let_in(struct peer *p)
 {
 	struct peer *q;
 
-	p->state = PEER_SECOND;
+	if (p->session.state == WB_SESSION_HELLO)
+		wb_session_ask(&p->session, wb_now_ns(p->s->env.clock));
+	p->is_second = true;
 	for (q = find_twin(p); q && is_itself(p, q); q = find_twin(p))
 		put_out(q, "it has connected anew");
 	if (q)
@@ -88,7 +95,7 @@ void wb__serve_answered(struct peer *q, uint64_t echo_ns)
 		return;
 	q->asked_ns = 0;
 	for (struct peer *p = q->s->peer; p; p = p->next)
-		if (p->state == PEER_SECOND && find_twin(p) == q)
+		if (is_second(p) && find_twin(p) == q)
 			refuse(p, q);
 	wb__serve_act_all(q->s);
 }
@@ -98,7 +105,7 @@ uint64_t wb__serve_settle_twins(struct wb_serve *s)
 	uint64_t now = wb_now_ns(s->env.clock), due = UINT64_MAX;
 
 	for (struct peer *q = s->peer; q; q = q->next) {
-		if (q->state != PEER_OPEN || !q->asked_ns)
+		if (!wb_session_is_up(&q->session) || !q->asked_ns)
 			continue;
 		if (now >= q->asked_ns + ANSWER_NS)
 			put_out(q, "another agent of its name has come, and it does not answer");
@@ -106,7 +113,7 @@ uint64_t wb__serve_settle_twins(struct wb_serve *s)
 			due = WB_MIN(due, q->asked_ns + ANSWER_NS);
 	}
 	for (struct peer *p = s->peer; p; p = p->next)
-		if (p->state == PEER_SECOND)
+		if (is_second(p))
 			wb__serve_let_in(p);
 	return due;
 }

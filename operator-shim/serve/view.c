@@ -69,7 +69,7 @@ static json_t *agents(const struct wb_serve *s, const struct object *o)
 		const struct joined *j = wb__serve_joined(p, o);
 		json_t *a;
 
-		if (p->state != PEER_OPEN || !j || !j->is_in)
+		if (!wb_session_is_up(&p->session) || !j || !j->is_in)
 			continue;
 		a = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i}", "name", p->hello.agent, "node",
 			p->hello.node, "host", p->hello.host, "port", (int)p->hello.port, "build",

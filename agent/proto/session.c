@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/session.h"
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "proto/beat.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FIRST_BEATS 8 /* they measure the clocks' offset */
+#define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
+
+static const struct {
+	bool opens; /* else it answers */
+	uint16_t first; /* message */
+} sides[WB_SIDES] = {
+	[WB_SIDE_AGENT] = {true, WBP_HELLO},
+	[WB_SIDE_OPERATOR] = {false, WBP_HELLO},
+};
+
+/* ---- what may come ----------------------------------------------------------------------------
+ */
+
+#define HELLO (1u << WB_SESSION_HELLO)
+#define UP (1u << WB_SESSION_UP)
+
+static const struct turn {
+	uint8_t side; /* that receives it */
+	uint16_t type;
+	uint16_t states;
+} turns[] = {
+	{WB_SIDE_AGENT, WBP_WELCOME, HELLO},
+	{WB_SIDE_AGENT, WBP_REJECT, HELLO | UP},
+	{WB_SIDE_AGENT, WBP_REDIRECT, HELLO | UP},
+	{WB_SIDE_AGENT, WBP_WANT, UP},
+	{WB_SIDE_AGENT, WBP_CONTENT, UP},
+	{WB_SIDE_AGENT, WBP_PROGRESS, UP},
+	{WB_SIDE_AGENT, WBP_PLAN, UP},
+	{WB_SIDE_AGENT, WBP_ACTIVATE, UP},
+	{WB_SIDE_AGENT, WBP_HEARTBEAT, UP},
+	{WB_SIDE_AGENT, WBP_DRAIN, UP},
+
+	{WB_SIDE_OPERATOR, WBP_HELLO, HELLO},
+	{WB_SIDE_OPERATOR, WBP_WORKERS, UP},
+	{WB_SIDE_OPERATOR, WBP_CONTENT, UP},
+	{WB_SIDE_OPERATOR, WBP_READY, UP},
+	{WB_SIDE_OPERATOR, WBP_REFUSE, UP},
+	{WB_SIDE_OPERATOR, WBP_REPORT, UP},
+	{WB_SIDE_OPERATOR, WBP_HEARTBEAT, UP},
+	{WB_SIDE_OPERATOR, WBP_DRAIN, UP},
+	{WB_SIDE_OPERATOR, WBP_REJECT, UP},
+};
+
+static bool is_its_turn(const struct wb_session *s, uint16_t type)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(turns); i++)
+		if (turns[i].side == s->side && turns[i].type == type)
+			return turns[i].states >> s->state & 1;
+	return false;
+}
+
+static int out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err)
+{
+	const char *name = wb_msg_name(type), *first = wb_msg_name(sides[s->side].first);
+
+	if (s->state == WB_SESSION_ASKED)
+		return wb_err_set(err, -EPROTO, "%s came before the answer to %s", name, first);
+	if (s->state == WB_SESSION_HELLO && !sides[s->side].opens)
+		return wb_err_set(
+			err, -EPROTO, "%s is out of place: %s must be first", name, first);
+	return wb_err_set(err, -EPROTO, "%s is out of place", name);
+}
+
+/* ---- states -----------------------------------------------------------------------------------
+ */
+
+static void enter(struct wb_session *s, enum wb_session_state state, uint64_t now)
+{
+	assert(state > s->state && state < WB_SESSION_ENDING);
+	s->state = state;
+	s->since_ns = now;
+}
+
+static void begin(struct wb_session *s, enum wb_session_state state, void *link, uint64_t now)
+{
+	assert(s->state == WB_SESSION_DOWN && link);
+	s->link = link;
+	s->version = WBP_VERSION_MAX;
+	s->heard_ns = now;
+	s->was_up = s->is_refused = false;
+	enter(s, state, now);
+}
+
+void wb_session_dial(struct wb_session *s, void *link, uint64_t now_ns)
+{
+	assert(sides[s->side].opens);
+	begin(s, WB_SESSION_DIALLING, link, now_ns);
+}
+
+void wb_session_accept(struct wb_session *s, void *link, uint64_t now_ns)
+{
+	assert(!sides[s->side].opens);
+	begin(s, WB_SESSION_HELLO, link, now_ns);
+}
+
+void wb_session_ask(struct wb_session *s, uint64_t now_ns)
+{
+	assert(!sides[s->side].opens);
+	enter(s, WB_SESSION_ASKED, now_ns);
+}
+
+int wb_session_agree(
+	struct wb_session *s, const char *who, uint32_t min, uint32_t max, struct wb_err *err)
+{
+	return wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, min, max, &s->version, err);
+}
+
+int wb_session_chosen(struct wb_session *s, const char *who, uint32_t version, struct wb_err *err)
+{
+	if (version < WBP_VERSION_MIN || version > WBP_VERSION_MAX) {
+		s->is_refused = true;
+		return wb_err_set(err, WB_EVERSION,
+			"%s chose protocol version %u, this build speaks %u to %u", who, version,
+			WBP_VERSION_MIN, WBP_VERSION_MAX);
+	}
+	s->version = version;
+	return 0;
+}
+
+void wb_session_up(struct wb_session *s, uint64_t now_ns)
+{
+	enter(s, WB_SESSION_UP, now_ns);
+	s->was_up = true;
+	s->n_beat = 0;
+	s->beat_at_ns = now_ns;
+}
+
+void wb_session_end(struct wb_session *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (wb_session_is_over(s))
+		return;
+	s->state = WB_SESSION_ENDING;
+	s->cause.code = code;
+	va_start(ap, fmt);
+	vsnprintf(s->cause.msg, sizeof(s->cause.msg), fmt, ap);
+	va_end(ap);
+	s->io->close(s->link);
+}
+
+const struct wb_err *wb_session_closed(struct wb_session *s, const struct wb_err *why)
+{
+	if (s->state != WB_SESSION_ENDING)
+		s->cause = *why;
+	if (!s->cause.msg[0])
+		wb_err_set(&s->cause, s->cause.code, "it closed the connection");
+	s->state = WB_SESSION_DOWN;
+	s->link = NULL;
+	return &s->cause;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static void count(struct wb_session_count *c, size_t bytes)
+{
+	c->frames++;
+	c->bytes += bytes;
+}
+
+static int encode(const struct wb_session_io *io, uint32_t version, uint16_t type, const void *msg,
+	struct wb_buf *b)
+{
+	struct wb_frame f = {.version = (uint8_t)version, .type = type};
+
+	wb_buf_init(b, (size_t)wb_msg_info(type)->cap + WB_FRAME_BYTES);
+	return io->encode(&f, msg, b, NULL);
+}
+
+/* A whole frame, which @rc says whether there is. */
+static int put(struct wb_session *s, int rc, uint16_t type, const uint8_t *frame, size_t bytes)
+{
+	if (rc == 0)
+		rc = s->io->send(s->link, frame, bytes);
+	if (rc < 0)
+		wb_session_end(s, rc, "%s could not be sent: %s", wb_msg_name(type),
+			rc == -EAGAIN ? "it does not read" : wb_strerror(rc));
+	else if (s->counts)
+		count(type == WBP_HEARTBEAT ? &s->counts->beat : &s->counts->tx, bytes);
+	return rc;
+}
+
+static int say(struct wb_session *s, uint16_t type, const void *msg)
+{
+	struct wb_buf b;
+	int rc = encode(s->io, s->version, type, msg, &b);
+
+	rc = put(s, rc, type, b.data, b.len);
+	wb_buf_finish(&b);
+	return rc;
+}
+
+int wb_session_open(struct wb_session *s, const void *msg, uint64_t now_ns)
+{
+	enter(s, WB_SESSION_HELLO, now_ns);
+	s->heard_ns = now_ns;
+	return say(s, sides[s->side].first, msg);
+}
+
+static bool may_speak(const struct wb_session *s)
+{
+	return !wb_session_is_over(s) &&
+	       s->state > (sides[s->side].opens ? WB_SESSION_HELLO : WB_SESSION_DIALLING);
+}
+
+int wb_session_send(struct wb_session *s, uint16_t type, const void *msg)
+{
+	return may_speak(s) ? say(s, type, msg) : -ENOTCONN;
+}
+
+void wb_session_reject(struct wb_session *s, int code, bool retry, const char *sentence)
+{
+	char text[WBP_TEXT_MAX];
+	struct wb_msg_reject m = {.code = code, .sentence = text, .retry = retry};
+
+	snprintf(text, sizeof(text), "%s", sentence);
+	(void)wb_session_send(s, WBP_REJECT, &m);
+	wb_session_end(s, code, "%s", text);
+}
+
+static void answer(struct wb_session *s, const struct wb_msg_heartbeat *m, uint64_t now)
+{
+	struct wb_msg_heartbeat reply = {now, m->sent_ns, now};
+
+	if (m->sent_ns && !m->echo_ns)
+		(void)wb_session_send(s, WBP_HEARTBEAT, &reply);
+}
+
+int wb_session_take(struct wb_session *s, const uint8_t *frame, size_t bytes, uint64_t now_ns,
+	struct wb_frame *f, union wb_msg *m, struct wb_err *err)
+{
+	const uint8_t *body;
+	int rc;
+
+	if (wb_session_is_over(s))
+		return 0;
+	s->heard_ns = now_ns;
+	rc = wb_frame_check(frame, bytes, f, &body, err);
+	if (s->counts)
+		count(rc == 0 && f->type == WBP_HEARTBEAT ? &s->counts->beat : &s->counts->rx,
+			bytes);
+	if (rc == 0 && !is_its_turn(s, f->type))
+		rc = out_of_turn(s, f->type, err);
+	if (rc == 0)
+		rc = s->io->decode(f, body, m, err);
+	if (rc < 0)
+		return rc;
+	if (f->type == WBP_HEARTBEAT)
+		answer(s, &m->heartbeat, now_ns);
+	return 1;
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static uint64_t after(uint64_t from, uint64_t bound_ns)
+{
+	return bound_ns ? from + bound_ns : UINT64_MAX;
+}
+
+/* When the other side is late. */
+static uint64_t late_at(const struct wb_session *s)
+{
+	switch (s->state) {
+	case WB_SESSION_HELLO:
+		return after(s->since_ns, s->bounds.hello_ns);
+	case WB_SESSION_ASKED:
+		return after(s->since_ns, s->bounds.asked_ns);
+	case WB_SESSION_UP:
+		return after(s->heard_ns, s->bounds.silent_ns);
+	default:
+		return UINT64_MAX;
+	}
+}
+
+static void beat(struct wb_session *s, uint64_t now)
+{
+	bool is_first = s->n_beat < FIRST_BEATS;
+	struct wb_msg_heartbeat m = {0};
+
+	if (is_first || wb_beat_wants_answer(now, s->heard_ns, s->bounds.beat_ns))
+		m.sent_ns = now;
+	s->n_beat++;
+	s->beat_at_ns =
+		now + (is_first ? FIRST_BEATS_NS
+				: wb_beat_after_ns(now, s->clock_offset_ns, s->bounds.beat_ns));
+	(void)wb_session_send(s, WBP_HEARTBEAT, &m);
+}
+
+static int say_late(const struct wb_session *s, uint64_t now, struct wb_err *err)
+{
+	const char *first = wb_msg_name(sides[s->side].first);
+
+	if (s->state == WB_SESSION_UP)
+		return wb_err_set(err, -ETIMEDOUT, "it has been silent for %.1f s",
+			(double)(now - s->heard_ns) / 1e9);
+	if (s->state == WB_SESSION_HELLO && !sides[s->side].opens)
+		return wb_err_set(err, -ETIMEDOUT, "it connected and did not say who it is");
+	return wb_err_set(err, -ETIMEDOUT, "no answer to %s within %.1f s", first,
+		(double)(now - s->since_ns) / 1e9);
+}
+
+int wb_session_tick(struct wb_session *s, uint64_t now_ns, struct wb_err *err)
+{
+	if (now_ns >= late_at(s))
+		return say_late(s, now_ns, err);
+	if (wb_session_is_up(s) && s->bounds.beat_ns && now_ns >= s->beat_at_ns)
+		beat(s, now_ns);
+	return 0;
+}
+
+uint64_t wb_session_due(const struct wb_session *s)
+{
+	uint64_t late = late_at(s);
+
+	return wb_session_is_up(s) && s->bounds.beat_ns ? WB_MIN(late, s->beat_at_ns) : late;
+}
+
+/* ---- kept messages ----------------------------------------------------------------------------
+ */
+
+struct wb_kept {
+	struct wb_kept *next;
+	uint64_t mark; /* 0 = not sent over this connection */
+	uint8_t *frame; /* owned */
+	size_t bytes;
+};
+
+static void drop_first(struct wb_keep *k)
+{
+	struct wb_kept *m = k->first;
+
+	k->first = m->next;
+	if (!k->first)
+		k->last = NULL;
+	k->n--;
+	wb_free(m->frame);
+	wb_free(m);
+}
+
+int wb_keep_add(struct wb_keep *k, const struct wb_session_io *io, uint16_t type, const void *msg,
+	uint32_t max)
+{
+	struct wb_kept *m = wb_zalloc(1, sizeof(*m));
+	struct wb_buf b;
+	int rc = encode(io, WBP_VERSION_MAX, type, msg, &b);
+
+	if (rc < 0)
+		wb_buf_finish(&b);
+	else
+		rc = !m ? -ENOMEM : wb_buf_take(&b, &m->frame, &m->bytes);
+	if (rc < 0) {
+		wb_free(m);
+		return rc;
+	}
+	if (k->last)
+		k->last->next = m;
+	else
+		k->first = m;
+	k->last = m;
+	if (++k->n > max)
+		drop_first(k);
+	return 0;
+}
+
+static int put_kept(struct wb_session *s, const struct wb_kept *m)
+{
+	struct wb_frame f;
+	const uint8_t *body;
+	union wb_msg msg;
+	int rc = wb_frame_check(m->frame, m->bytes, &f, &body, NULL);
+
+	if (rc < 0 || f.version == s->version)
+		return put(s, rc, f.type, m->frame, m->bytes);
+	rc = s->io->decode(&f, body, &msg, NULL);
+	if (rc < 0)
+		return put(s, rc, f.type, NULL, 0);
+	rc = say(s, f.type, &msg);
+	wb_msg_free(f.type, &msg);
+	return rc;
+}
+
+int wb_keep_send(struct wb_keep *k, struct wb_session *s, uint64_t mark)
+{
+	int rc = 0;
+
+	assert(mark);
+	for (struct wb_kept *m = k->first; m && rc == 0; m = m->next) {
+		if (m->mark)
+			continue;
+		rc = wb_session_is_up(s) ? put_kept(s, m) : -ENOTCONN;
+		if (rc == 0)
+			m->mark = mark;
+	}
+	return rc;
+}
+
+void wb_keep_confirm(struct wb_keep *k, uint64_t mark)
+{
+	while (k->first && k->first->mark && k->first->mark <= mark)
+		drop_first(k);
+}
+
+void wb_keep_lost(struct wb_keep *k)
+{
+	for (struct wb_kept *m = k->first; m; m = m->next)
+		m->mark = 0;
+}
+
+void wb_keep_drop(struct wb_keep *k)
+{
+	while (k->first)
+		drop_first(k);
+}

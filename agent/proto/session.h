@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PROTO_SESSION_H
+#define WB_PROTO_SESSION_H
+/*
+ * One side of a control connection, from its first message to its end.
+ *
+ *	side that opens   DOWN > DIALLING > HELLO          > UP > ENDING > DOWN
+ *	side that answers DOWN >            HELLO > ASKED  > UP > ENDING > DOWN
+ *
+ * The first message and its answer agree on a version.  What may come in which state is a table
+ * (session.c); anything else is refused by name before its body is read.  In UP the side that
+ * sends heartbeats does so, whoever is asked by one answers, and who hears nothing for too long
+ * says so.  An end has one cause: that of the side which ended it, else the channel's.
+ *
+ * What is refused, and who is late, is handed to the caller with a code and a sentence: he ends the
+ * session by wb_session_end() or wb_session_reject(), which is his to choose.
+ *
+ * A session sees no socket and no clock: frames, the time and the channel's end are given to it,
+ * and what it sends goes through struct wb_session_io.  Times are ns of one monotonic clock.
+ * Threads: one at a time for each session.  Layer: proto (L1).
+ */
+#include "base/err.h"
+#include "proto/messages.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whose side this is, and of which pair. */
+enum wb_session_side {
+	WB_SIDE_AGENT, /* an agent that dialled its operator */
+	WB_SIDE_OPERATOR, /* of an agent */
+	WB_SIDES,
+};
+
+enum wb_session_state {
+	WB_SESSION_DOWN, /* no channel */
+	WB_SESSION_DIALLING, /* it is not open yet */
+	WB_SESSION_HELLO, /* the first message: on its way to the other side, or awaited */
+	WB_SESSION_ASKED, /* it has come; the answer is not known yet */
+	WB_SESSION_UP,
+	WB_SESSION_ENDING, /* this side has ended it; the channel's end has not come yet */
+	WB_SESSION_STATES,
+};
+
+/* How messages leave and are written; one constant for each kind of caller. */
+struct wb_session_io {
+	/* One whole frame, copied.  0 or negative: then the session ends. */
+	int (*send)(void *link, const void *frame, size_t bytes);
+	/* Begin to end the channel; wb_session_closed() follows when it has. */
+	void (*close)(void *link);
+	/* wb_msg_encode() and wb_msg_decode(), or their binary halves. */
+	int (*encode)(
+		const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+	int (*decode)(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
+};
+
+struct wb_session_count {
+	uint64_t frames, bytes; /* whole frames, as given to the channel */
+};
+
+/* Of any number of sessions, since the start. */
+struct wb_session_counts {
+	struct wb_session_count tx, rx;
+	struct wb_session_count beat; /* heartbeats of both ways, in neither of the above */
+};
+
+/* How long each state may take; 0 = as long as it likes. */
+struct wb_session_bounds {
+	uint64_t hello_ns, asked_ns; /* since the state began */
+	uint64_t silent_ns; /* in UP, since the other side was heard */
+	uint64_t beat_ns; /* between our heartbeats in UP; 0 = none */
+};
+
+struct wb_session {
+	/* The caller's; bounds and clock_offset_ns may change at any time. */
+	const struct wb_session_io *io;
+	enum wb_session_side side;
+	struct wb_session_bounds bounds;
+	struct wb_session_counts *counts; /* borrowed; NULL = nobody counts */
+	int64_t clock_offset_ns; /* our clock less the other side's, where it is known */
+	/* The session's. */
+	enum wb_session_state state;
+	void *link; /* the channel, of io; NULL in DOWN */
+	uint32_t version; /* our messages are written in it */
+	uint64_t since_ns; /* the state began */
+	uint64_t heard_ns; /* the last frame came */
+	uint64_t beat_at_ns; /* our next heartbeat */
+	uint32_t n_beat;
+	bool was_up; /* in this connection, or in the last one when DOWN */
+	bool is_refused; /* the same again cannot succeed */
+	struct wb_err cause; /* from ENDING on */
+};
+
+/**
+ * wb_session_dial, wb_session_accept - begin on a new channel
+ * @link:	borrowed until wb_session_closed()
+ * Only in DOWN: to DIALLING, or to HELLO, where the first message is awaited.  What the session
+ * knew of the connection before is forgotten.
+ */
+void wb_session_dial(struct wb_session *s, void *link, uint64_t now_ns);
+void wb_session_accept(struct wb_session *s, void *link, uint64_t now_ns);
+/** wb_session_open - the channel is open: say the first message, @msg.  Only in DIALLING.  Negative
+ *  as wb_session_send(). */
+int wb_session_open(struct wb_session *s, const void *msg, uint64_t now_ns);
+/** wb_session_ask - the first message has come and the answer takes a while. */
+void wb_session_ask(struct wb_session *s, uint64_t now_ns);
+/** wb_session_agree - the side that answers: choose the version, as wb_version_agree() does. */
+int wb_session_agree(
+	struct wb_session *s, const char *who, uint32_t min, uint32_t max, struct wb_err *err);
+/** wb_session_chosen - the side that opened: the other chose @version.  0; WB_EVERSION when this
+ *  build does not speak it, and then the session is refused. */
+int wb_session_chosen(struct wb_session *s, const char *who, uint32_t version, struct wb_err *err);
+/** wb_session_up - to UP from HELLO or ASKED; heartbeats begin with the next wb_session_tick(). */
+void wb_session_up(struct wb_session *s, uint64_t now_ns);
+
+/**
+ * wb_session_take - a frame has come
+ * @frame:	untrusted
+ * @m:		filled where 1 is returned; release with wb_msg_free(f->type, m)
+ * Returns 1; 0 when the session has ended: drop the frame; negative with a sentence: the frame is
+ * broken (as wb_frame_check() and the decoder say), or out of its turn (-EPROTO): end the session.
+ * A heartbeat that asks is answered in here, and still given to the caller.
+ */
+int wb_session_take(struct wb_session *s, const uint8_t *frame, size_t bytes, uint64_t now_ns,
+	struct wb_frame *f, union wb_msg *m, struct wb_err *err);
+/** wb_session_send - encode, send and count.  0; -ENOTCONN when this side may say nothing now (not
+ *  open, its first message not answered, ended); another code of the encoder or the channel: then
+ *  the session is ended with it. */
+int wb_session_send(struct wb_session *s, uint16_t type, const void *msg);
+/** wb_session_reject - say REJECT and end, with the same cause.  @retry: it may come again. */
+void wb_session_reject(struct wb_session *s, int code, bool retry, const char *sentence);
+/** wb_session_end - end it because of this; @code 0: in order.  Nothing when it has ended. */
+void wb_session_end(struct wb_session *s, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/** wb_session_closed - the channel has ended because of @why (code 0: in order).  To DOWN.  Returns
+ *  why the session ended, with a sentence; valid until the next one begins. */
+const struct wb_err *wb_session_closed(struct wb_session *s, const struct wb_err *why);
+
+/** wb_session_tick - send the heartbeat that is due.  0, or -ETIMEDOUT with a sentence when the
+ *  other side is late: end the session. */
+int wb_session_tick(struct wb_session *s, uint64_t now_ns, struct wb_err *err);
+/** wb_session_due - when wb_session_tick() has something to do; UINT64_MAX = never. */
+uint64_t wb_session_due(const struct wb_session *s);
+
+static inline bool wb_session_is_up(const struct wb_session *s)
+{
+	return s->state == WB_SESSION_UP;
+}
+
+/** wb_session_is_over - it has ended, or never began: what comes and goes is dropped. */
+static inline bool wb_session_is_over(const struct wb_session *s)
+{
+	return s->state == WB_SESSION_DOWN || s->state == WB_SESSION_ENDING;
+}
+
+/*
+ * Messages that must not be lost with a connection, each as the frame that is sent, oldest first.
+ * Zeroed = empty.  Outlives sessions; release with wb_keep_drop().
+ */
+struct wb_kept;
+
+struct wb_keep {
+	struct wb_kept *first, *last; /* owned */
+	uint32_t n;
+};
+
+/** wb_keep_add - encode @msg once, in our newest version.  Beyond @max the oldest goes.  0 or
+ *  negative as the encoder; -ENOMEM. */
+int wb_keep_add(struct wb_keep *k, const struct wb_session_io *io, uint16_t type, const void *msg,
+	uint32_t max);
+/** wb_keep_send - over @s, if it is up, what was not sent over it yet, and mark that with @mark,
+ *  which is not 0 and does not fall.  A frame of another version than the one agreed on is written
+ *  anew.  0 or negative as wb_session_send(). */
+int wb_keep_send(struct wb_keep *k, struct wb_session *s, uint64_t mark);
+/** wb_keep_confirm - what was sent with @mark or a lower one has arrived: it goes. */
+void wb_keep_confirm(struct wb_keep *k, uint64_t mark);
+/** wb_keep_lost - the connection has ended: what is still kept counts as not sent. */
+void wb_keep_lost(struct wb_keep *k);
+/** wb_keep_drop - forget all. */
+void wb_keep_drop(struct wb_keep *k);
+
+#endif
