@@ -78,7 +78,7 @@ override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
 # ---- modules: one folder = one archive, in link order (users before used) ---
 MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
            operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/flow agent/xport \
-           agent/lane agent/extract agent/net agent/mem agent/proto planner kernels agent/base
+           agent/lane agent/extract agent/net agent/mem agent/proto planner/deploy planner kernels agent/base
 SUB_agent/xport := agent/xport/tcp agent/xport/shm agent/xport/sim
 # Files with main() are programs, not part of their module's archive.
 MAINS   := agent/daemon/main.c agent/ctl/main.c operator-shim/main.c
@@ -153,7 +153,7 @@ $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
 $(O)/tools/toy_worker: $(TOY)
-$(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(call obj,tests/common/geometry.c tests/common/fx_plan.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
 
 # Programs that speak other versions of the protocol, for the tests of what happens when those meet.
@@ -184,7 +184,7 @@ FORCE:
 # The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
 ONE_THREAD := test_away test_roles test_chaos test_world test_corners test_waits test_prompt test_joint test_sim test_flow test_reconcile \
               test_reconcile_pods test_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
-              test_planner_geometry test_planner_huge test_spec test_proto test_golden
+              test_planner_deploy test_planner_huge test_spec test_proto test_golden
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
              test_hostile test_operator test_adapters test_wbctl test_attach test_verify

@@ -210,6 +210,28 @@ static int measure(struct explain *e)
 	return bound < 0 ? (int)bound : 0;
 }
 
+static void release(struct explain *e)
+{
+	wb_free(e->rail);
+	wb_free(e->domain);
+}
+
+int wb_plan_summarize(const struct wb_plan *p, struct wb_plan_summary *out)
+{
+	struct explain e = {.p = p};
+	int rc = measure(&e);
+
+	if (rc == 0) {
+		*out = (struct wb_plan_summary){.busiest_ns = e.rail_ns};
+		for (int s = 0; s < WB_STAGES; s++)
+			out->messages += e.chunks[s];
+		for (uint32_t i = 0; i < p->n_worker; i++)
+			out->peers_max = WB_MAX(out->peers_max, e.rail[i].peers);
+	}
+	release(&e);
+	return rc;
+}
+
 /* ---- text ---- */
 
 static const char *amount(uint64_t bytes, char out[24])
@@ -533,7 +555,6 @@ int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 		text_rails(&e);
 		rc = text_classes(&e);
 	}
-	wb_free(e.rail);
-	wb_free(e.domain);
+	release(&e);
 	return rc ? rc : out->rc;
 }

@@ -161,4 +161,13 @@ static inline uint64_t wb_chunk_len(const struct wb_plan *p, const struct wb_cla
 int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 	const char *const *worker_name, bool as_json, struct wb_buf *out);
 
+struct wb_plan_summary {
+	uint64_t messages; /* chunks that go from a worker to another, in all stages */
+	uint32_t peers_max; /* most workers that one sends to or takes from over the network */
+	uint64_t busiest_ns; /* what the rail that ends last has to carry; 0 = a rate is unknown */
+};
+
+/** wb_plan_summarize - what a plan costs, in a few numbers.  0 or -ENOMEM. */
+int wb_plan_summarize(const struct wb_plan *p, struct wb_plan_summary *out);
+
 #endif

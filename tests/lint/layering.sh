@@ -10,6 +10,7 @@ agent/include       weightbridge
 kernels
 agent/proto         base
 planner             base kernels proto
+planner/deploy      base planner
 agent/mem           base
 agent/net           base
 agent/xport         base mem proto net

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PLANNER_DEPLOY_INTERNAL_H
+#define WB_PLANNER_DEPLOY_INTERNAL_H
+/*
+ * Shared by the files of this folder: where the tensors of a model stand in its manifest, and maps
+ * under construction.
+ */
+#include "base/err.h"
+#include "planner/deploy/deploy.h"
+
+/* The tensors of a layer.  An expert has three: gate, up, down. */
+enum wb__slot {
+	WB__MTP_EMBED, /* of MTP layers alone */
+	WB__ENORM,
+	WB__HNORM,
+	WB__EH_PROJ,
+	WB__INPUT_NORM, /* of all layers */
+	WB__Q_A,
+	WB__Q_A_NORM,
+	WB__Q_B,
+	WB__Q,
+	WB__KV_A,
+	WB__KV_A_NORM,
+	WB__KV_B,
+	WB__K,
+	WB__V,
+	WB__O,
+	WB__Q_NORM,
+	WB__K_NORM,
+	WB__POST_NORM,
+	WB__MLP, /* gate, up, down */
+	WB__ROUTER = WB__MLP + 3,
+	WB__ROUTER_BIAS,
+	WB__SHARED, /* gate, up, down */
+	WB__EXPERTS = WB__SHARED + 3, /* gate, up, down of the first; the others follow */
+	WB__SHARED_HEAD_NORM,
+	WB__MTP_HEAD,
+	WB__SLOTS
+};
+
+/* Numbers of tensors in the manifest. */
+struct wb__tensors {
+	const struct wb_model *model; /* borrowed */
+	const struct wb_manifest *m; /* borrowed */
+	uint32_t embed, norm, head; /* head: UINT32_MAX where the checkpoint has none */
+	uint32_t (*layer)[WB__SLOTS]; /* owned; MTP layers follow the others */
+};
+
+/** wb__tensors_list - all tensors of @model in manifest order, handed to @add; 0 or what @add gave.
+ *  @slots: where each one's number goes, or NULL. */
+struct wb__new_tensor {
+	const char *name;
+	enum wb_dtype dtype;
+	uint64_t rows, cols; /* rows 0: a vector */
+};
+int wb__tensors_list(const struct wb_model *model, struct wb__tensors *slots,
+	int (*add)(void *ctx, const struct wb__new_tensor *t), void *ctx);
+
+/* A map under construction.  After a failure everything is a no-op, and rc says why. */
+struct wb__maker {
+	const struct wb__tensors *t;
+	const struct wb_model *model;
+	struct wb_map map;
+	size_t cap_param, cap_op, cap_region;
+	int rc;
+	char prefix[96]; /* of the names of parameters */
+	uint32_t layer; /* whose tensors wb__slot() numbers */
+};
+
+/* A part of a parameter whose rows are @pitch elements apart. */
+struct wb__part {
+	uint32_t param;
+	uint64_t at, pitch; /* elements */
+	bool is_transposed; /* tensor rows become columns of the part */
+};
+
+/** wb__in - names of the parameters that follow begin so. */
+void wb__in(struct wb__maker *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** wb__slot - tensor of the layer the maker is at. */
+uint32_t wb__slot(const struct wb__maker *k, uint32_t slot);
+const struct wb_tensor *wb__tensor(const struct wb__maker *k, uint32_t tensor);
+/** wb__param - a dense parameter of @ndim dimensions; where it begins. */
+struct wb__part wb__param(struct wb__maker *k, const char *name, enum wb_dtype dtype, uint32_t ndim,
+	const uint64_t shape[3]);
+/** wb__matrix - the same of two dimensions, in the model's dtype. */
+struct wb__part wb__matrix(struct wb__maker *k, const char *name, uint64_t rows, uint64_t cols);
+/** wb__rows_at - the part from row @row on. */
+struct wb__part wb__rows_at(struct wb__part p, uint64_t row);
+/** wb__copy - tensor rows [row, +n_row) and columns [col, +n_col) to where @p begins. */
+struct wb__box {
+	uint64_t row, n_row, col, n_col;
+};
+void wb__copy(struct wb__maker *k, struct wb__part p, uint32_t tensor, struct wb__box b);
+/** wb__rows, wb__columns - part @i of @n of a tensor's rows or columns to where @p begins. */
+void wb__rows(struct wb__maker *k, struct wb__part p, uint32_t tensor, uint64_t i, uint64_t n);
+void wb__columns(struct wb__maker *k, struct wb__part p, uint32_t tensor, uint64_t i, uint64_t n);
+
+/* Whole parameters of one tensor each. */
+void wb__whole(struct wb__maker *k, const char *name, uint32_t tensor);
+void wb__row_shard(struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
+void wb__column_shard(
+	struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
+/** wb__vocab_shard - rows of part @i of @n of a vocabulary padded with zeros to a multiple. */
+void wb__vocab_shard(struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n,
+	uint64_t multiple);
+/** wb__gate_up - part @i of @n of the gate, and under it of the up projection: [gate_i; up_i].
+ *  @mlp: number of the gate; up follows it. */
+void wb__gate_up(struct wb__maker *k, struct wb__part p, uint32_t mlp, uint64_t i, uint64_t n);
+
+/** wb__maker_done - the map, or NULL with the sentence in @err; the maker is empty after. */
+int wb__maker_done(struct wb__maker *k, struct wb_map **out, struct wb_err *err);
+
+/* What rank @rank holds. */
+void wb__megatron(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
+void wb__fsdp2(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
+void wb__rollout(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
+
+/** wb__twin - the least rank that holds the same as @rank. */
+uint32_t wb__twin(const struct wb_parallel *p, const struct wb_model *m, uint32_t rank);
+/** wb__stage_begin - first layer of pipeline stage @stage; that of the stage behind the last ends
+ * it. */
+uint32_t wb__stage_begin(const struct wb_parallel *p, uint32_t stage);
+
+#endif
