@@ -11,6 +11,13 @@ struct wb_err;
 
 #define WB_CTL_OPERATOR "127.0.0.1:9402"
 
+/* Of simulate, as they were written; NULL = not given. */
+struct wb__ctl_simulate {
+	const char *name, *model, *trainer, *rollout;
+	const char *engines, *gpus_per_node, *rail_gbit;
+	const char *dump_maps; /* folder */
+};
+
 struct wb__ctl_opts {
 	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
 	const char
@@ -21,6 +28,7 @@ struct wb__ctl_opts {
 	const char *ns, *image; /* of inject; NULL = the document's, the default */
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
+	struct wb__ctl_simulate simulate;
 	bool is_json, is_wide;
 };
 
@@ -49,6 +57,9 @@ int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_inject - write the Kubernetes documents of @o->file, or stdin, with the agent in each
  *  labelled pod template; how many, on stderr. */
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_simulate - plan the deployment that @o->simulate, or the YAML file @o->file, describes,
+ *  from its geometry alone, and print what the plan tells. */
+int wb__ctl_simulate(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_bundle - a tar file for support: pages of the operator and the agents, and which could
  *  not be reached.  -ENOENT when none was, -EINVAL when stdout is a terminal. */
 int wb__ctl_bundle(const struct wb__ctl_opts *o, struct wb_err *err);

@@ -39,6 +39,8 @@ static const struct {
 	{"inject", "-f FILE|-", wb__ctl_inject, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
+	{"simulate", "[FILE]", wb__ctl_simulate, true,
+		"plan a deployment from a model and its layouts alone: bounds, load, cost"},
 	{"support-bundle", "", wb__ctl_bundle, false,
 		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
@@ -53,6 +55,13 @@ enum {
 	OPT_CA,
 	OPT_NAMESPACE,
 	OPT_IMAGE,
+	OPT_MODEL,
+	OPT_TRAINER,
+	OPT_ROLLOUT,
+	OPT_ENGINES,
+	OPT_GPUS,
+	OPT_RAIL,
+	OPT_DUMP,
 	OPT_JSON,
 	OPT_HELP,
 	OPT_VERSION
@@ -68,6 +77,13 @@ static const struct option longs[] = {
 	{"ca-file", required_argument, NULL, OPT_CA},
 	{"namespace", required_argument, NULL, OPT_NAMESPACE},
 	{"image", required_argument, NULL, OPT_IMAGE},
+	{"model", required_argument, NULL, OPT_MODEL},
+	{"trainer", required_argument, NULL, OPT_TRAINER},
+	{"rollout", required_argument, NULL, OPT_ROLLOUT},
+	{"engines", required_argument, NULL, OPT_ENGINES},
+	{"gpus-per-node", required_argument, NULL, OPT_GPUS},
+	{"rail-gbit", required_argument, NULL, OPT_RAIL},
+	{"dump-maps", required_argument, NULL, OPT_DUMP},
 	{"file", required_argument, NULL, 'f'},
 	{"json", no_argument, NULL, OPT_JSON},
 	{"output", required_argument, NULL, 'o'},
@@ -103,6 +119,17 @@ static void print_help(void)
 	       "                           inject: manifests (- = stdin), of objects that name "
 	       "none,\n"
 	       "                           the agent's image, where agents find the operator\n"
+	       "  --model NAME|PATH, --trainer LAYOUT, --rollout LAYOUT, --engines N\n"
+	       "                           simulate: a built-in model or a config.json, who trains "
+	       "it\n"
+	       "                           (megatron:tp4,pp4,cp2,ep16  fsdp2:64  transformers:8), "
+	       "who\n"
+	       "                           serves it (vllm:tp8,pp2,dp2,ep16  sglang:tp32,ep32)\n"
+	       "  --gpus-per-node N, --rail-gbit N\n"
+	       "                           simulate: GPUs of a node, rate of the NIC of each "
+	       "(default:\n"
+	       "                           8, 400)\n"
+	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n"
 	       "  --json, -o json          machine-readable output\n"
 	       "  -o wide                  more columns\n"
 	       "  --help, --version\n");
@@ -176,6 +203,27 @@ static int take_option(int c, const char *word, struct wb__ctl_opts *o, struct w
 		return 0;
 	case 'f':
 		o->file = strcmp(optarg, "-") ? optarg : NULL;
+		return 0;
+	case OPT_MODEL:
+		o->simulate.model = optarg;
+		return 0;
+	case OPT_TRAINER:
+		o->simulate.trainer = optarg;
+		return 0;
+	case OPT_ROLLOUT:
+		o->simulate.rollout = optarg;
+		return 0;
+	case OPT_ENGINES:
+		o->simulate.engines = optarg;
+		return 0;
+	case OPT_GPUS:
+		o->simulate.gpus_per_node = optarg;
+		return 0;
+	case OPT_RAIL:
+		o->simulate.rail_gbit = optarg;
+		return 0;
+	case OPT_DUMP:
+		o->simulate.dump_maps = optarg;
 		return 0;
 	case OPT_JSON:
 		o->is_json = true;

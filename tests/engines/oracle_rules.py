@@ -310,8 +310,9 @@ def _rollout_layer(m, p, hf, is_moe):
         m.whole(p + "mlp.gate.e_score_correction_bias", hf + "mlp.gate.e_score_correction_bias",
                 m.get("bias_dtype", "F32"))
     if c.shared_experts:
+        tp = m.get("shared_tp", 0) or m.tp
         _rollout_mlp(m, p + "mlp.shared_experts.", hf + "mlp.shared_experts.",
-                     c.shared_experts * c.moe_intermediate, m.tp, m.t)
+                     c.shared_experts * c.moe_intermediate, tp, m.t % tp)
     _rollout_experts(m, p + "mlp.experts.", hf + "mlp.experts.")
 
 

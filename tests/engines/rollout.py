@@ -11,6 +11,7 @@ class Rollout(base.Engine):
                 "ep": 1,                  # experts: ep blocks, each split over tp/ep ranks
                 "dp": 1,                  # attention data parallel: attention TP is tp/dp
                 "dense_tp": 0,            # TP of dense MLPs; 0 = tp, 1 = replicated
+                "shared_tp": 0,           # TP of shared experts; 0 = tp
                 "vocab_multiple": 64,
                 "tied": "omit",           # tied lm_head: "alias" registers the embedding twice
                 "bias_dtype": "F32",      # of the router's correction bias
@@ -171,7 +172,8 @@ class Rollout(base.Engine):
             self._fuse(w13[i], src, cut)
             self._copy(src + "down_proj.weight", w2[i], (slice(None), cut), transpose=transposed)
         if c.shared_experts:
-            self._mlp(p + "shared_experts.", hf + "shared_experts.", s["tp"], s["tp_rank"])
+            tp = s["shared_tp"] or s["tp"]
+            self._mlp(p + "shared_experts.", hf + "shared_experts.", tp, s["tp_rank"] % tp)
 
     def _draft(self, layer):
         """The MTP layer as a second model that shares embedding and head with the first."""

@@ -61,6 +61,7 @@ def specs():
     engines = [dict(), dict(tp=2, tp_rank=1), dict(tp=4, tp_rank=3, tied="alias"),
                dict(tp=8, tp_rank=7), dict(tp=8, tp_rank=5, ep=8), dict(tp=4, tp_rank=2, ep=2),
                dict(tp=4, tp_rank=3, dp=2, ep=4, dense_tp=1),
+               dict(tp=4, tp_rank=3, dp=2, ep=4, dense_tp=2, shared_tp=2),
                dict(pp=2, pp_rank=0, tp=2), dict(pp=2, pp_rank=1, tp=2, tp_rank=1),
                dict(tp=2, tp_rank=1, gate_up="transposed"),
                dict(tp=2, tp_rank=0, gate_up="transposed", interleave=True, ep=2),

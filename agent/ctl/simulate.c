@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wbctl simulate: plan a deployment from its geometry, without weights, workers or an operator. */
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/cli.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "ctl/ctl.h"
+#include "ctl/model_file.h"
+#include "operator-shim/spec/yaml.h"
+#include "planner/deploy/deploy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define RAIL_GBIT_MAX 100000
+
+/* A file has the same settings as the command line, which goes before it. */
+static const struct {
+	const char *key, *option;
+	size_t at; /* in struct wb__ctl_simulate */
+	const char *dflt; /* NULL: has to be given */
+} settings[] = {
+	{"name", NULL, offsetof(struct wb__ctl_simulate, name), ""},
+	{"model", "--model", offsetof(struct wb__ctl_simulate, model), NULL},
+	{"trainer", "--trainer", offsetof(struct wb__ctl_simulate, trainer), NULL},
+	{"rollout", "--rollout", offsetof(struct wb__ctl_simulate, rollout), NULL},
+	{"engines", "--engines", offsetof(struct wb__ctl_simulate, engines), "1"},
+	{"gpusPerNode", "--gpus-per-node", offsetof(struct wb__ctl_simulate, gpus_per_node), "8"},
+	{"railGbit", "--rail-gbit", offsetof(struct wb__ctl_simulate, rail_gbit), "400"},
+};
+
+static const char **setting_at(struct wb__ctl_simulate *s, size_t i)
+{
+	return (const char **)(void *)((char *)s + settings[i].at);
+}
+
+/* ---- the file ---- */
+
+static int take_key(struct wb__ctl_simulate *s, const struct wb_yaml_child *c, struct wb_err *err)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(settings); i++) {
+		if (strcmp(settings[i].key, c->key) != 0)
+			continue;
+		if (c->value->kind != WB_YAML_SCALAR || !*c->value->text)
+			return wb_err_set(err, -EINVAL, "%s: expected one value", c->key);
+		if (!*setting_at(s, i))
+			*setting_at(s, i) = c->value->text;
+		return 0;
+	}
+	return wb_err_set(err, -EINVAL,
+		"unknown field %s: there are name, model, trainer, rollout, engines, gpusPerNode "
+		"and "
+		"railGbit",
+		c->key);
+}
+
+/* @doc: whose texts @s borrows. */
+static int take_file(const char *path, struct wb__ctl_simulate *s, struct wb_yaml_node ***doc,
+	size_t *n, struct wb_err *err)
+{
+	size_t bytes;
+	uint8_t *text;
+	int rc = wb_file_read(path, WB_YAML_BYTES_MAX, &text, &bytes);
+
+	if (rc < 0)
+		return wb_err_set(err, rc, "read %s: %s", path, wb_strerror(rc));
+	rc = wb_yaml_read(path, text, bytes, doc, n, err);
+	wb_free(text);
+	if (rc < 0)
+		return rc;
+	if (*n != 1 || (*doc)[0]->kind != WB_YAML_MAP)
+		return wb_err_set(err, -EINVAL, "%s: expected one deployment, a map", path);
+	for (uint32_t i = 0; i < (*doc)[0]->n; i++) {
+		const struct wb_yaml_child *c = &(*doc)[0]->child[i];
+
+		rc = take_key(s, c, err);
+		if (rc < 0)
+			return wb_err_wrap(err, rc, "%s:%" PRIu32, path, c->line);
+	}
+	return 0;
+}
+
+/* ---- the deployment ---- */
+
+static int take_number(
+	const char *option, const char *text, uint64_t max, uint64_t *out, struct wb_err *err)
+{
+	return wb_cli_uint(text, 1, max, out) < 0
+		       ? wb_err_set(
+				 err, -EINVAL, "%s %s: expected 1 to %" PRIu64, option, text, max)
+		       : 0;
+}
+
+static int take_numbers(
+	const struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
+{
+	uint64_t engines, gpus, gbit;
+
+	if (take_number("--engines", s->engines, WB_WORKERS_MAX, &engines, err) < 0 ||
+		take_number("--gpus-per-node", s->gpus_per_node, WB_WORKERS_MAX, &gpus, err) < 0 ||
+		take_number("--rail-gbit", s->rail_gbit, RAIL_GBIT_MAX, &gbit, err) < 0)
+		return -EINVAL;
+	d->engines = (uint32_t)engines;
+	d->gpus_per_node = (uint32_t)gpus;
+	d->rail_bytes_per_s = gbit * 125000000;
+	return 0;
+}
+
+static int make_spec(struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
+{
+	int rc;
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(settings); i++) {
+		if (!*setting_at(s, i))
+			*setting_at(s, i) = settings[i].dflt;
+		if (!*setting_at(s, i))
+			return wb_err_set(
+				err, -EINVAL, "%s is missing (see --help)", settings[i].option);
+	}
+	rc = take_numbers(s, d, err);
+	if (rc == 0)
+		rc = wb__ctl_model(s->model, &d->model, err);
+	if (rc == 0)
+		rc = wb_parallel_parse(s->trainer, &d->trainer, err);
+	if (rc == 0)
+		rc = wb_parallel_parse(s->rollout, &d->rollout, err);
+	return rc;
+}
+
+/* ---- maps ---- */
+
+static int write_file(const char *dir, const char *name, struct wb_buf *b, struct wb_err *err)
+{
+	char path[4096];
+	FILE *f;
+	bool ok;
+
+	if (b->rc)
+		return wb_err_set(err, b->rc, "%s: %s", name, wb_strerror(b->rc));
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "wbe");
+	ok = f && fwrite(b->data, 1, b->len, f) == b->len;
+	if ((f && fclose(f)) || !ok)
+		return wb_err_set(err, -errno, "write %s: %s", path, strerror(errno));
+	return 0;
+}
+
+/* Every worker of the trainer and of one engine. */
+static int dump_maps(const struct wb_deploy *d, const char *dir, struct wb_err *err)
+{
+	uint32_t n = d->n_trainer + d->spec.rollout.world;
+	struct wb_buf b;
+	char name[32];
+	int rc;
+
+	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+		return wb_err_set(err, -errno, "make %s: %s", dir, strerror(errno));
+	wb_buf_init(&b, SIZE_MAX / 2);
+	wb_manifest_encode(d->manifest, &b);
+	rc = write_file(dir, "manifest.bin", &b, err);
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		bool is_trainer = i < d->n_trainer;
+		uint32_t rank = is_trainer ? i : i - d->n_trainer;
+
+		snprintf(name, sizeof(name), "%s-%" PRIu32 ".bin",
+			is_trainer ? "trainer" : "rollout", rank);
+		wb_buf_reset(&b);
+		wb_map_encode(
+			wb_deploy_map(d, is_trainer ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, rank), &b);
+		rc = write_file(dir, name, &b, err);
+	}
+	wb_buf_finish(&b);
+	return rc;
+}
+
+/* ---- the plan ---- */
+
+struct figures {
+	const char *name;
+	double plan_ms, rss_mib, t_min_ms, worker_bound_ms, load;
+	struct wb_plan_summary sum;
+};
+
+static double peak_mib(void)
+{
+	struct rusage r;
+
+	getrusage(RUSAGE_SELF, &r);
+	return (double)r.ru_maxrss / 1024;
+}
+
+static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy *d,
+	const struct wb_plan *p, const struct figures *f)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1u << 16);
+	wb_buf_printf(&b, "{\"deployment\":");
+	wb_buf_json_str(&b, f->name);
+	wb_buf_printf(&b, ",\"model\":");
+	wb_buf_json_str(&b, d->spec.model.name);
+	wb_buf_printf(&b, ",\"trainer\":");
+	wb_buf_json_str(&b, s->trainer);
+	wb_buf_printf(&b, ",\"rollout\":");
+	wb_buf_json_str(&b, s->rollout);
+	wb_buf_printf(&b,
+		",\"engines\":%" PRIu32 ",\"nodes\":%" PRIu32 ",\"tensors\":%" PRIu32
+		",\"model_bytes\":%" PRIu64 ",\"workers\":%" PRIu32 ",\"layouts\":%" PRIu32
+		",\"classes\":%" PRIu32 ",\"messages\":%" PRIu64 ",\"peers_max\":%" PRIu32
+		",\"plan_ms\":%.1f,\"rss_mib\":%.1f,\"t_min_ms\":%.3f,\"worker_bound_ms\":%.3f,"
+		"\"load_over_bound\":%.4f}\n",
+		d->spec.engines, d->n_node, d->manifest->n, p->model_bytes, d->n_worker,
+		d->n_layout, p->n_class, f->sum.messages, f->sum.peers_max, f->plan_ms, f->rss_mib,
+		f->t_min_ms, f->worker_bound_ms, f->load);
+	fputs(wb_buf_cstr(&b), stdout);
+	wb_buf_finish(&b);
+}
+
+static void print_text(const struct wb__ctl_simulate *s, const struct wb_deploy *d,
+	const struct wb_plan *p, const struct figures *f)
+{
+	const char *by = wb_plan_bound_by(p);
+
+	printf("model            %s: %" PRIu32 " tensors, %.2f GB of them needed\n",
+		d->spec.model.name, d->manifest->n, (double)p->model_bytes / 1e9);
+	printf("trainer          %s: %" PRIu32 " workers\n", s->trainer, d->n_trainer);
+	printf("rollout          %s: %" PRIu32 " engines of %" PRIu32 " workers\n", s->rollout,
+		d->spec.engines, d->spec.rollout.world);
+	printf("nodes            %" PRIu32 ", of %" PRIu32 " GPUs, a NIC of %s Gbit/s each\n",
+		d->n_node, d->spec.gpus_per_node, s->rail_gbit);
+	printf("workers          %" PRIu32 ", with %" PRIu32 " layouts\n", d->n_worker,
+		d->n_layout);
+	printf("classes          %" PRIu32 "\n", p->n_class);
+	printf("messages         %" PRIu64 " of up to %" PRIu32 " KiB\n", f->sum.messages,
+		p->chunk_bytes >> 10);
+	printf("peers_max        %" PRIu32 "\n", f->sum.peers_max);
+	printf("plan_ms          %.1f\n", f->plan_ms);
+	printf("rss_mib          %.1f\n", f->rss_mib);
+	printf("t_min_ms         %.3f (%s)\n", f->t_min_ms, by ? by : "no rate");
+	printf("worker_bound_ms  %.3f\n", f->worker_bound_ms);
+	printf("load_over_bound  %.4f\n", f->load);
+}
+
+static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *s,
+	const struct wb_deploy *d, struct wb_err *err)
+{
+	struct wb_plan_input in = wb_deploy_input(d);
+	struct figures f = {.name = *s->name ? s->name : d->spec.model.name};
+	struct wb_plan *p = NULL;
+	uint64_t t0 = wb_now_ns(&wb_clock_real);
+	int rc = wb_plan_create(&in, &p, err);
+
+	if (rc < 0)
+		return rc;
+	f.plan_ms = (double)(wb_now_ns(&wb_clock_real) - t0) / 1e6;
+	f.rss_mib = peak_mib();
+	rc = wb_plan_summarize(p, &f.sum);
+	if (rc < 0) {
+		wb_plan_destroy(p);
+		return wb_err_set(err, rc, "summarize the plan: %s", wb_strerror(rc));
+	}
+	f.t_min_ms = (double)p->node_bound_ns / 1e6;
+	f.worker_bound_ms = (double)p->worker_bound_ns / 1e6;
+	f.load = (double)f.sum.busiest_ns / (double)WB_MAX(p->worker_bound_ns, 1);
+	(o->is_json ? print_json : print_text)(s, d, p, &f);
+	wb_plan_destroy(p);
+	return 0;
+}
+
+int wb__ctl_simulate(const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	struct wb__ctl_simulate s = o->simulate;
+	struct wb_deploy_spec spec = {.engines = 0};
+	struct wb_yaml_node **doc = NULL;
+	struct wb_deploy *d = NULL;
+	size_t n = 0;
+	int rc = o->file ? take_file(o->file, &s, &doc, &n, err) : 0;
+
+	if (rc == 0)
+		rc = make_spec(&s, &spec, err);
+	if (rc == 0)
+		rc = wb_deploy_create(&spec, &d, err);
+	if (rc == 0 && s.dump_maps)
+		rc = dump_maps(d, s.dump_maps, err);
+	if (rc == 0)
+		rc = plan_it(o, &s, d, err);
+	wb_deploy_destroy(d);
+	wb_yaml_free(doc, n);
+	return rc;
+}

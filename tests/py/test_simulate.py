@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wbctl simulate: figures of plans, files, and what it refuses.  Standard library only."""
+import glob
+import json
+import os
+import subprocess
+import tempfile
+
+TOP = os.environ.get("WB_TOP", ".")
+BIN = os.path.join(os.environ["WB_BUILD"], "bin", "wbctl")
+FIELDS = ("deployment", "workers", "classes", "messages", "peers_max", "plan_ms", "rss_mib", "t_min_ms",
+          "worker_bound_ms", "load_over_bound")
+# Deployment, workers, T_min in ms at 400 GB/s a node.
+PUBLISHED = {"a": (16, 79.8), "b": (32, 152.7), "c": (128, 294.1), "d": (512, 1317.1), "e": (32, 163.8)}
+DENSE = {"model_type": "qwen3", "torch_dtype": "bfloat16", "num_hidden_layers": 4, "hidden_size": 128,
+         "vocab_size": 1000, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32,
+         "intermediate_size": 256, "tie_word_embeddings": False}
+SIDES = ("--trainer", "megatron:tp2", "--rollout", "vllm:tp2")
+
+
+def run(*args):
+    return subprocess.run([BIN, "simulate", *args], capture_output=True, text=True, check=False)
+
+
+def figures(*args):
+    done = run("--json", *args)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1
+    return json.loads(lines[0])
+
+
+def timeless(line):
+    return {k: v for k, v in line.items() if k not in ("plan_ms", "rss_mib")}
+
+
+def deployments_of_the_bench_have_their_bounds():
+    for path in sorted(glob.glob(os.path.join(TOP, "tests", "bench", "deployments", "*.yaml"))):
+        line = figures(path)
+        workers, t_min = PUBLISHED.pop(line["deployment"])
+        assert line["workers"] == workers and abs(line["t_min_ms"] - t_min) < 0.06, line
+        assert 0.999 <= line["load_over_bound"] <= 1.02 and line["peers_max"] <= 64, line
+        assert line["plan_ms"] > 0 and 0 < line["rss_mib"] < 1024, line
+        assert set(FIELDS) <= set(line), line
+    assert not PUBLISHED
+
+
+def a_file_and_options_say_the_same(folder):
+    path = os.path.join(folder, "b.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("model: Qwen3-30B-A3B\ntrainer: megatron:tp4,ep8\nrollout: sglang:tp8,ep8\n"
+                "engines: 2\ngpusPerNode: 4\nrailGbit: 200\n")
+    args = ("--model", "Qwen/Qwen3-30B-A3B", "--trainer", "megatron:tp4,ep8", "--rollout",
+            "sglang:tp8,ep8", "--engines", "2", "--gpus-per-node", "4", "--rail-gbit", "200")
+    assert timeless(figures(path)) == timeless(figures(*args))
+    # Options go before the file.  Half the rate takes twice as long; of one engine nothing is exchanged.
+    assert abs(figures(path, "--rail-gbit", "100")["t_min_ms"] / figures(*args)["t_min_ms"] - 2) < 0.001
+    assert figures(path, "--engines", "1")["workers"] == 16
+    text = run(path).stdout
+    for field in FIELDS[1:]:
+        assert f"\n{field} " in text, (field, text)
+
+
+def refusals_name_cause_and_remedy(folder):
+    config, bad = os.path.join(folder, "config.json"), os.path.join(folder, "bad.yaml")
+    model = ("--model", config)
+    cases = (
+        ((), None, None, "--model is missing (see --help)"),
+        (("--model", "Qwen9", *SIDES), None, None,
+         "no model 'Qwen9': built in are Moonlight-16B-A3B, Qwen3-30B-A3B, Qwen3-235B-A22B, Kimi-K2-Instruct, "
+         "Qwen3-32B, Qwen3-0.6B; others by the path of their config.json"),
+        (("--model", "Qwen3-32B", "--trainer", "megatron:tp3", "--rollout", "vllm:tp2"), None, None,
+         "megatron: tp 3 does not divide 64 heads; 2 and 4 do"),
+        (("--model", "Qwen3-32B", *SIDES, "--engines", "0"), None, None, "--engines 0: expected 1 to 16384"),
+        (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "1.5"), None, None,
+         "--rail-gbit 1.5: expected 1 to 100000"),
+        (("--model", folder + "/none.json", *SIDES), None, None, "No such file"),
+        ((*model, *SIDES), {"model_type": "llama"}, None,
+         "model_type is llama: qwen3, qwen3_moe, deepseek_v3, kimi_k2 are supported"),
+        ((*model, *SIDES), {"hidden_size": None}, None, "hidden_size: expected a number from 0 on"),
+        ((*model, *SIDES), {"vocab_size": 0}, None, "vocab_size is 0: expected 1 to"),
+        ((*model, *SIDES), {"attention_bias": True}, None,
+         "attention_bias: biases of the attention are not supported"),
+        ((*model, *SIDES), {"quantization_config": {"fmt": "e4m3"}}, None, "without quantization_config"),
+        ((*model, *SIDES), {"torch_dtype": "int8"}, None, "bfloat16, float16 and float32 are supported"),
+        ((*model, *SIDES), {"model_type": "qwen3_moe", "num_experts": 8}, None, "moe_intermediate_size is missing"),
+        ((bad,), None, "model: Qwen3-32B\nengine: 2\n", "bad.yaml:2: unknown field engine: there are name, model"),
+        ((bad,), None, "- model\n", "expected one deployment, a map"),
+        ((bad,), None, "model: [a]\n", "bad.yaml:1: model: expected one value"),
+    )
+    for args, changes, text, says in cases:
+        with open(config, "w", encoding="utf-8") as f:
+            json.dump(DENSE | (changes or {}), f)
+        with open(bad, "w", encoding="utf-8") as f:
+            f.write(text or "")
+        done = run(*args)
+        assert done.returncode == 1 and not done.stdout, (args, done)
+        assert says in done.stderr and done.stderr.count("\n") == 1, (args, changes, done.stderr)
+
+
+def a_checkpoint_folder_is_a_model(folder):
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(DENSE, f)
+    line = figures("--model", folder, *SIDES)
+    assert (line["model"], line["workers"]) == (os.path.basename(folder), 4), line
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        deployments_of_the_bench_have_their_bounds()
+        a_file_and_options_say_the_same(folder)
+        refusals_name_cause_and_remedy(folder)
+        a_checkpoint_folder_is_a_model(folder)
+    print("ok")
+
+
+main()
