@@ -105,7 +105,7 @@ TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
 .PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
-        demo bench install dist clean help deps FORCE
+        demo bench bench-planner install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 
@@ -247,6 +247,8 @@ demo: all                  ## the whole job on this machine: no GPU, NIC or clus
 	@tests/demo/run.sh $(O)
 bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a line
 	@tests/bench/run.sh $(O)
+bench-planner: $(WBCTL)    ## plans of five large deployments from geometry alone, one JSON object a line
+	@tests/bench/planner.sh $(O)
 install: all               ## DESTDIR and PREFIX are honoured
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(DOCDIR)
 	install -m 755 $(AGENT) $(OPERATOR) $(WBCTL) $(DESTDIR)$(PREFIX)/bin
