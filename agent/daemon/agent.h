@@ -75,6 +75,7 @@ struct wb__agent {
 int wb__agent_run(const struct wb__options *o);
 /** wb__agent_quit - leave the loop with @exit_code (the first call counts). */
 void wb__agent_quit(struct wb__agent *a, int exit_code);
+/** wb__agent_is_draining - it was told to end, and still serves what has begun. */
 static inline bool wb__agent_is_draining(const struct wb__agent *a)
 {
 	return a->drain_until_ns != 0;

@@ -44,6 +44,7 @@ void wb__apps_reap(struct wb__apps *s);
 struct wb__worker *wb__apps_first(const struct wb__apps *s);
 /** wb__apps_find - NULL when it left. */
 struct wb__worker *wb__apps_find(const struct wb__apps *s, uint32_t id);
+/** wb__apps_contents - manifests and maps of all workers; borrowed, for as long as @s lives. */
 struct wb__contents *wb__apps_contents(struct wb__apps *s);
 /** wb__apps_check_object - object @index is known now: refuse workers that meant another. */
 void wb__apps_check_object(

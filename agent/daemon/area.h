@@ -46,10 +46,13 @@ void wb__area_raw_drop(struct wb__area_raw *raw);
  * it is not an area for these memory objects; -ENOMEM. */
 int wb__worker_area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
 	struct wb__worker_area **out, struct wb_err *err);
+/** wb__worker_area_head - the page that says what is inside. */
 static inline struct wb_area_head *wb__worker_area_head(const struct wb__worker_area *a)
 {
 	return (struct wb_area_head *)(void *)a->map;
 }
+/** wb__worker_area_destroy - unmap and close it; NULL is allowed.  The worker keeps its own
+ *  descriptor. */
 void wb__worker_area_destroy(struct wb__worker_area *a);
 
 #endif

@@ -17,6 +17,7 @@ struct wb__contents;
 
 /** wb__contents_create - NULL = no memory. */
 struct wb__contents *wb__contents_create(void);
+/** wb__contents_destroy - free it with all manifests and maps; NULL is allowed. */
 void wb__contents_destroy(struct wb__contents *c);
 
 /**

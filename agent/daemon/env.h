@@ -17,12 +17,16 @@ struct wb__env;
 struct wb_err;
 struct wb_msg_plan;
 
+/** wb__env_start - the arena, the core and what ties both to the loop.  0 or negative with a
+ *  sentence; *out is set as soon as there is anything, for wb__env_stop(). */
 int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err);
 /** wb__env_stop - destroys the core; all workers have left it.  NULL is allowed. */
 void wb__env_stop(struct wb__env *e);
 
 /* Each object served here has an arena of its own, a memfd. */
 void *wb__env_arena(const struct wb__env *e, uint32_t index);
+/** wb__env_arena_fd - the memfd of object @index's part of the arena; borrowed, -1 = it has none.
+ *  */
 int wb__env_arena_fd(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_reserve - bytes mapped and of the memfd; slots take the first part. */
 uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);

@@ -23,6 +23,7 @@ int wb__oplink_start(
 void wb__oplink_close(struct wb__oplink *l);
 /** wb__oplink_is_closed - the channel's end has come; may be destroyed. */
 bool wb__oplink_is_closed(const struct wb__oplink *l);
+/** wb__oplink_destroy - free it; its channel is closed by then.  NULL is allowed. */
 void wb__oplink_destroy(struct wb__oplink *l);
 
 /** wb__oplink_workers_changed - tell the operator soon who is attached. */
@@ -51,6 +52,7 @@ struct wb__oplink_state {
 	uint64_t reconnects;
 	const char *trouble; /* why it is down, "" = it is not */
 };
+/** wb__oplink_state - what is to be shown of it; strings are borrowed until the loop goes on. */
 void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out);
 /** wb__oplink_all - of all objects together: the worst of each. */
 void wb__oplink_all(const struct wb__agent *a, struct wb__oplink_state *out);

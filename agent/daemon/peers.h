@@ -20,9 +20,11 @@ struct wb_buf;
 struct wb__peers;
 struct wb_chan;
 
+/** wb__peers_start - no epochs yet.  0 or -ENOMEM; wb__peers_destroy(). */
 int wb__peers_start(struct wb__agent *a, struct wb__peers **out, struct wb_err *err);
 /** wb__peers_close - close all channels; their ends follow from the loop. */
 void wb__peers_close(struct wb__peers *p);
+/** wb__peers_is_empty - no connection is left, also none that is closing. */
 bool wb__peers_is_empty(const struct wb__peers *p);
 void wb__peers_destroy(struct wb__peers *p);
 

@@ -72,17 +72,23 @@ struct wb__peers {
 	bool is_closing;
 };
 
+/** wb__peers_epoch - the keys of the epoch with this id, or NULL. */
 struct epoch_keys *wb__peers_epoch(struct wb__peers *p, const char *id);
+/** wb__peer_up - both ends know each other: what waited is sent, unless another connection of the
+ *  pair is there for that. */
 void wb__peer_up(struct peer *peer, struct conn *c);
 /** wb__peer_lost - @code 0: it left in order; @is_final: no use to try again. */
 void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why);
 
+/** wb__peer_conn_create - in the list, without a channel yet; NULL when memory is short. */
 struct conn *wb__peer_conn_create(struct wb__peers *p, bool is_dialled);
 /** wb__peer_conn_free - one whose channel never was. */
 void wb__peer_conn_free(struct conn *c);
+/** wb__peer_conn_callbacks - what to bind to its channel. */
 struct wb_chan_cb wb__peer_conn_callbacks(struct conn *c);
 /** wb__peer_conn_end - close it; @code and @why are given to wb__peer_lost() when the end comes. */
 void wb__peer_conn_end(struct conn *c, int code, const char *why);
+/** wb__peer_conn_beat - send a heartbeat; one that cannot be sent is missed by the other end. */
 void wb__peer_conn_beat(struct conn *c, uint64_t now);
 
 #endif

@@ -24,8 +24,10 @@ struct wb__plans_cb {
 		const struct wb_err *err);
 };
 
+/** wb__plans_create - for the object with that index; @cb is copied.  0 or -ENOMEM. */
 int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb__plans_cb *cb,
 	struct wb__plans **out);
+/** wb__plans_destroy - free it; its memory is nobody's need any more.  NULL is allowed. */
 void wb__plans_destroy(struct wb__plans *p);
 /** wb__plans_object - what WELCOME said; later plans go by it. */
 void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o);
@@ -39,6 +41,8 @@ int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struc
 /** wb__plans_plan - PLAN: takes the message's content (it is zeroed).  The answer comes by
  *  on_installed, not before this returns where a transfer must end first. */
 void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m);
+/** wb__plans_activate - ACTIVATE came: the plan goes into force, and its feeds begin.  One that is
+ *  not here is logged and is no failure. */
 void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m);
 /** wb__plans_is_suspended - the operator says: no new transfers. */
 bool wb__plans_is_suspended(const struct wb__plans *p);

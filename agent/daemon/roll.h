@@ -44,6 +44,7 @@ struct wb__roll_in {
  */
 int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,
 	struct wb_err *err);
+/** wb__roll_finish - free what it owns; the struct is zeroed. */
 void wb__roll_finish(struct wb__roll *r);
 /** wb__roll_feed_is_new - @engine exists, and this attempt to feed it is not the one known. */
 bool wb__roll_feed_is_new(const struct wb__roll *r, uint32_t engine, uint32_t attempt);

@@ -13,6 +13,7 @@ struct wb__trace_ring;
 
 /** wb__trace_create - a ring of @n entries for agent @agent (borrowed).  NULL = no memory. */
 struct wb__trace_ring *wb__trace_create(const char *agent, uint32_t n);
+/** wb__trace_destroy - free it; NULL is allowed. */
 void wb__trace_destroy(struct wb__trace_ring *t);
 /** wb__trace_mark - something happened to @who (both copied, cut). */
 void wb__trace_mark(struct wb__trace_ring *t, const char *what, const char *who, uint64_t transfer,

@@ -41,6 +41,7 @@ struct wb_flow_mismatch {
 	const char *param; /* of dst, the first one of the chunk; borrowed */
 };
 
+/** wb_flow_place_name - the place's word in logs and metrics; "?" for what is none.  Static. */
 const char *wb_flow_place_name(enum wb_flow_place p);
 
 struct wb_flow_env {
@@ -86,12 +87,15 @@ struct wb_flow_stats {
 	uint64_t first_write_ns; /* when the first parameter byte could change; 0 = never */
 };
 
+/** wb_flow_create - a flow of @o->transfer with no sink and no source open yet; what @o points to
+ *  is borrowed until wb_flow_destroy().  0 or -ENOMEM. */
 int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb_err *err);
 /** wb_flow_destroy - only when wb_flow_is_idle(). */
 void wb_flow_destroy(struct wb_flow *f);
 /** wb_flow_stop - no new work; what is under way ends.  Idle follows through events. */
 void wb_flow_stop(struct wb_flow *f);
 bool wb_flow_is_idle(const struct wb_flow *f);
+/** wb_flow_transfer - its transfer's number. */
 uint64_t wb_flow_transfer(const struct wb_flow *f);
 /** wb_flow_set_version - the caller's number, for faults that name one. */
 void wb_flow_set_version(struct wb_flow *f, int64_t version);
@@ -131,7 +135,9 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed);
 bool wb_flow_uses(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_drop_sink - stop fetching for a worker; what is under way is taken back. */
 void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker);
+/** wb_flow_sink_received - local worker @worker needs nothing of trainers any more. */
 bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker);
+/** wb_flow_sink_complete - all that local worker @worker wants is installed and verified. */
 bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_lose_worker - plan worker @w is no source any more, and its share goes to others; nor is
  *  it a reader: an agent all of whose workers are lost is hung up on. */
@@ -141,6 +147,7 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w);
 void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev);
 void wb_flow_on_xport(const struct wb_xport_event *ev); /* cookie events; finds its flow */
 void wb_flow_on_lane(const struct wb_lane_job *job);
+/** wb_flow_conn_up - the agent of @domain can be asked from now on. */
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain);
 /** wb_flow_grant_gone - the asker took it back; grant numbers are those of their connection. */
 void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant);
@@ -149,6 +156,7 @@ void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn);
 /** wb_flow_tick - look at deadlines; returns when to call again (0 = never). */
 uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns);
 
+/** wb_flow_get_stats - a copy of what was counted so far. */
 void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out);
 /** wb_flow_digest - sum of the chunk sums of the classes @worker needs (its content digest). */
 struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker);

@@ -17,6 +17,7 @@ struct wb__defer {
 	wb_loop_fn fn;
 	void *cookie;
 };
+/** wb__defer - call @d->fn soon, from the loop; @d is the caller's and is not queued already. */
 void wb__defer(struct wb_loop *loop, struct wb__defer *d);
 
 /** wb__addr_text - "1.2.3.4:5" or "[::1]:5". */
@@ -28,7 +29,9 @@ void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap);
 struct wb__source {
 	uint8_t a[16];
 };
+/** wb__source_of - the address without its port; all zero for what is neither IPv4 nor IPv6. */
 struct wb__source wb__source_of(const struct sockaddr *sa);
+/** wb__source_equal - the same address. */
 static inline bool wb__source_equal(const struct wb__source *a, const struct wb__source *b)
 {
 	return !memcmp(a->a, b->a, sizeof(a->a));
@@ -63,6 +66,8 @@ bool wb__accept_pause(int e);
 /* ---- unix sockets (seq.c) -------------------------------------------------------------------- */
 
 struct wb_seq;
+/** wb__seq_set_gone - what to call when a connection that was handed out is freed: its listener
+ *  counts them. */
 void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie);
 
 /* ---- TLS contexts (tls.c) -------------------------------------------------------------------- */
@@ -74,8 +79,11 @@ struct wb__tls_seen {
 	bool was_named, was_found;
 };
 
+/** wb__tls_ref - one more reference, for wb_tls_put(); returns @t. */
 struct wb_tls *wb__tls_ref(struct wb_tls *t);
+/** wb__tls_mode - keys or certificates. */
 enum wb_tls_mode wb__tls_mode(const struct wb_tls *t);
+/** wb__tls_is_server - made by wb_tls_server_create(). */
 bool wb__tls_is_server(const struct wb_tls *t);
 /** wb__tls_ssl - a connection's SSL on @fd; @host: dialled, NULL at a server.  NULL: no memory. */
 SSL *wb__tls_ssl(struct wb_tls *t, int fd, const char *host, struct wb__tls_seen *seen);
@@ -107,6 +115,8 @@ void wb__tls_abandon(struct wb_chan *ch);
 /** wb__tls_end - end one that is open, at once. */
 void wb__tls_end(struct wb_chan *ch, const struct wb_err *why);
 
+/** wb__tcp_tune - no delay for small frames, and a dead peer noticed in half a minute.  What the
+ *  kernel does not take is left as it was. */
 void wb__tcp_tune(int fd);
 
 #endif

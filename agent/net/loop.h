@@ -36,6 +36,7 @@ void wb_loop_run(struct wb_loop *loop);
 bool wb_loop_run_once(struct wb_loop *loop, bool wait);
 /** wb_loop_stop - wb_loop_run() returns after this round.  Call from a callback. */
 void wb_loop_stop(struct wb_loop *loop);
+/** wb_loop_uv - the libuv loop inside, for files of net alone. */
 struct uv_loop_s *wb_loop_uv(struct wb_loop *loop);
 
 /** wb_loop_defer - call @fn soon, from the loop and not from here.  0 or -ENOMEM.  There is no way
@@ -58,7 +59,9 @@ int wb_timer_create(struct wb_loop *loop, wb_loop_fn fn, void *cookie, struct wb
 /** wb_timer_start - fire in @after_ns (rounded up to milliseconds), then every @repeat_ns (0 =
  *  once).  A running timer starts anew. */
 void wb_timer_start(struct wb_timer *t, uint64_t after_ns, uint64_t repeat_ns);
+/** wb_timer_stop - it does not fire any more; again, or before it was started: nothing. */
 void wb_timer_stop(struct wb_timer *t);
+/** wb_timer_is_running - true until it has fired, for one that repeats until it is stopped. */
 bool wb_timer_is_running(const struct wb_timer *t);
 /** wb_timer_destroy - NULL is allowed. */
 void wb_timer_destroy(struct wb_timer *t);
@@ -76,12 +79,15 @@ typedef void (*wb_watch_fn)(void *cookie, int events);
  */
 int wb_watch_create(struct wb_loop *loop, int fd, int events, wb_watch_fn fn, void *cookie,
 	struct wb_watch **out);
+/** wb_watch_set - what to watch for from now on; 0 = nothing. */
 void wb_watch_set(struct wb_watch *w, int events);
 void wb_watch_destroy(struct wb_watch *w);
 
 /** wb_signal_create - call @fn on each @signum.  Does not keep the loop running.  0 or -errno. */
 int wb_signal_create(
 	struct wb_loop *loop, int signum, wb_loop_fn fn, void *cookie, struct wb_signal **out);
+/** wb_signal_destroy - no callback comes after; the signal does what it did before.  NULL is
+ *  allowed. */
 void wb_signal_destroy(struct wb_signal *s);
 
 #endif

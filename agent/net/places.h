@@ -26,6 +26,7 @@ struct wb__places {
 	uint32_t n, n_max, source_max;
 };
 
+/** wb__places_init - @n_max places in all, @source_max of one address. */
 void wb__places_init(struct wb__places *s, uint32_t n_max, uint32_t source_max);
 /** wb__places_room - may one from @source come?  @out: who has to go for it, or NULL.  False: no.
  */

@@ -61,7 +61,10 @@ void wb_seq_listener_close(struct wb_seq_listener *l);
 /** wb_seq_adopt - a connection over a connected SEQPACKET socket; takes @fd_take on success. */
 int wb_seq_adopt(struct wb_loop *loop, int fd_take, size_t queue_bytes_max, struct wb_seq **out,
 	struct wb_err *err);
+/** wb_seq_bind - set the callbacks; again = from now on. */
 void wb_seq_bind(struct wb_seq *s, const struct wb_seq_cb *cb);
+/** wb_seq_peer - who connected, as the kernel says it; borrowed, for as long as the connection
+ *  lives. */
 const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s);
 
 /**

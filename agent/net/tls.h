@@ -36,6 +36,7 @@ struct wb_tls_opts {
 /** wb_tls_create - a context.  Blocks for the files.  0; -EINVAL; -ENOENT, -EACCES, ... or
  *  -EBADMSG for a bad file (named); -ENOMEM.  Release with wb_tls_put(). */
 int wb_tls_server_create(const struct wb_tls_opts *o, struct wb_tls **out, struct wb_err *err);
+/** wb_tls_client_create - the same for the side that dials. */
 int wb_tls_client_create(const struct wb_tls_opts *o, struct wb_tls **out, struct wb_err *err);
 /** wb_tls_reload - read certificate, key or CA again for future connections (rotation).  On
  *  failure the old ones stay. */

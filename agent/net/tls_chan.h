@@ -47,10 +47,13 @@ struct wb__tls_chan {
 	struct wb__dial *dial; /* while dialling */
 };
 
+/** wb__chan_new - a channel without a socket, with its deadline running.  0 or -ENOMEM. */
 int wb__chan_new(struct wb_loop *loop, struct wb_tls *tls, const char *peer,
 	const struct wb_chan_limits *limits, struct wb__tls_chan **out);
 /** wb__chan_start - a connected socket: the handshake comes next.  Takes @fd_take on success. */
 int wb__chan_start(struct wb__tls_chan *c, int fd_take);
+/** wb__chan_handshake - go on with the handshake as far as the socket lets it; ends in on_open or
+ *  on_closed. */
 void wb__chan_handshake(struct wb__tls_chan *c);
 /** wb__chan_end - end now; on_closed follows from the loop.  @why NULL = in order. */
 void wb__chan_end(struct wb__tls_chan *c, const struct wb_err *why);

@@ -118,6 +118,8 @@ struct wb_core_worker {
 	struct wb_core_past past;
 };
 
+/** wb_core_create - a core without objects; @env is borrowed until wb_core_destroy(), @o's name is
+ *  copied.  0 or -ENOMEM. */
 int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	struct wb_core **out, struct wb_err *err);
 /** wb_core_destroy - only after the transport is closed and the lanes are destroyed: nothing may
@@ -152,6 +154,7 @@ bool wb_core_is_sending(const struct wb_core *c, const char *uid);
  */
 int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err);
 bool wb_core_is_quiet(const struct wb_core *c, uint32_t worker);
+/** wb_core_is_asleep - the worker has let its memory go; false for one that is not known. */
 bool wb_core_is_asleep(const struct wb_core *c, uint32_t worker);
 /**
  * wb_core_wake - its memory is there again, perhaps elsewhere
@@ -186,7 +189,11 @@ int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t num
 /** wb_core_expect_feed - an engine of this agent must not run before it is fed. */
 void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine);
 
+/** wb_core_worker_msg - a message of local worker @worker; borrowed.  What a worker of its role may
+ *  not say changes nothing. */
 void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg);
+/** wb_core_peer_msg - a message of agent @from, whose channel proved the epoch; what is not the
+ *  next of its wire, or of an epoch that is not here, changes nothing.  Borrowed. */
 void wb_core_peer_msg(
 	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *msg);
 /** wb_core_peer_down - the control channel to an agent of an epoch is gone and stays so. */
@@ -201,11 +208,16 @@ uint64_t wb_core_tick(struct wb_core *c);
 uint64_t wb_core_violations(const struct wb_core *c);
 /* For HELLO and status: what a worker's engine holds, the highest transfer and term seen. */
 uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version);
+/** wb_core_highest - greatest number of a transfer that is known here, of @object or (NULL) of all;
+ *  0 = none. */
 uint64_t wb_core_highest(const struct wb_core *c, const char *object);
+/** wb_core_epoch - the active plan of @object; false, and nothing written, without one. */
 bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
 	struct wb_digest *digest);
 /** wb_core_is_active - transfers may use, or have used, the epoch. */
 bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
+/** wb_core_is_busy - a transfer runs here, or a worker waits to be repaired: not the moment to
+ *  leave. */
 bool wb_core_is_busy(const struct wb_core *c);
 /** wb_core_let_go - nothing of object @uid, which was deleted and made again, uses its memory any
  *  more.  False: a transfer of it is under way; ask again.  (An engine that is Torn waits for one,

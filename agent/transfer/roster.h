@@ -54,6 +54,7 @@ struct wb_roster {
 	bool supersede; /* a newer version takes the place of one not installed yet */
 };
 
+/** wb_roster_finish - free what it owns; the struct is zeroed, its key too. */
 void wb_roster_finish(struct wb_roster *r);
 
 #endif

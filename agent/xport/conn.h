@@ -17,6 +17,7 @@ struct wb__conn {
 	struct wb__conn *next; /* dead */
 };
 
+/** wb__conn_of - the connection around its account, which is its first member. */
 static inline struct wb__conn *wb__conn_of(struct wb__account *a)
 {
 	return wb_container_of(a, struct wb__conn, a);

@@ -103,6 +103,7 @@ int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *out);
  *  holds the encoded ranges. */
 size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out);
 
+/** wb__range_get - entry @i of the encoded ranges of a TABLE. */
 static inline struct wb__range wb__range_get(const uint8_t *ranges, uint32_t i)
 {
 	struct wb_cursor c =
@@ -114,6 +115,7 @@ static inline struct wb__range wb__range_get(const uint8_t *ranges, uint32_t i)
 	r.off = wb_cur_u64(&c);
 	return r;
 }
+/** wb__range_put - write entry @i; @ranges has room for it. */
 void wb__range_put(uint8_t *ranges, uint32_t i, const struct wb__range *r);
 
 /** wb__name_ok - a name: 1..63 printable ASCII characters without blanks. */

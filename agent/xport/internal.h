@@ -306,6 +306,7 @@ struct wb__sx {
 	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
+/** wb__sx - the transport around its base. */
 static inline struct wb__sx *wb__sx(struct wb_xport *x)
 {
 	return wb_container_of(x, struct wb__sx, base);
@@ -322,6 +323,8 @@ static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport
 }
 
 /* rail.c */
+/** wb__rail_open - start the thread of rail @index.  0 or negative: wb__rail_close() in either
+ *  case. */
 int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
 void wb__rail_close(struct wb__rail *r);
 /** wb__cmd - loop: push a command; -EAGAIN when half of the ring is used. */
@@ -350,10 +353,13 @@ void wb__rail_ready(struct wb__rail *r, struct wb__sock *s);
 void wb__young_move(struct wb__rail *r, struct wb__sock *s, enum wb__young_kind to);
 /** wb__bucket_ok - payload may move now; else the wake time is set. */
 bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b);
+/** wb__bucket_take - rail: that many bytes of payload have moved; may go below zero, which the next
+ *  ones wait for. */
 static inline void wb__bucket_take(struct wb__bucket *b, size_t bytes)
 {
 	b->tokens -= (double)bytes;
 }
+/** wb__count - add to a counter that only this thread writes; others read it at any time. */
 static inline void wb__count(_Atomic uint64_t *c, uint64_t n)
 {
 	atomic_store_explicit(
@@ -361,6 +367,8 @@ static inline void wb__count(_Atomic uint64_t *c, uint64_t n)
 }
 
 /* sock.c */
+/** wb__sock_create - a socket of rail @r over the connected or connecting @fd; NULL when memory is
+ *  short.  @fd is not closed by wb__sock_free(). */
 struct wb__sock *wb__sock_create(struct wb__rail *r, int fd, bool is_dialer);
 /** wb__sock_tables - slot tables and the control buffer, before the socket is UP.  Dialer: the
  * loop, before CMD_DIAL; acceptor: the rail.  0 or -ENOMEM. */
@@ -398,8 +406,14 @@ int wb__handshake_welcome(struct wb__sock *s); /* acceptor: admitted */
 void wb__handshake_reject(struct wb__sock *s);
 
 /* loop.c */
+/** wb__sx_open - wb_xport_open() for a transport of rails and sockets, which differs from others by
+ *  @link alone. */
 int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
+/** wb__sx_close, wb__sx_listen, wb__sx_adopt, wb__sx_epoch_add, wb__sx_epoch_remove,
+ *  wb__sx_region_add, wb__sx_region_remove, wb__sx_connect, wb__sx_disconnect, wb__sx_grant,
+ *  wb__sx_cancel, wb__sx_write, wb__sx_refuse, wb__sx_poll, wb__sx_event_fd, wb__sx_stats - the
+ *  other operations of struct wb_xport_ops, as it says them.  Loop thread. */
 void wb__sx_close(struct wb_xport *x);
 int wb__sx_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 int wb__sx_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);

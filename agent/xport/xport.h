@@ -328,11 +328,13 @@ int wb_xport_event_fd(struct wb_xport *x);
 /** wb_xport_rail_stats - counters of rail @rail; 0 or -EINVAL. */
 int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 
+/** wb_xport_name - what it is called in options, metrics and sentences.  Static. */
 static inline const char *wb_xport_name(const struct wb_xport *x)
 {
 	return x->ops->name;
 }
 
+/** wb_xport_caps - WB_XPORT_CAP_* that it has. */
 static inline uint32_t wb_xport_caps(const struct wb_xport *x)
 {
 	return x->ops->caps;

@@ -134,6 +134,7 @@ struct wb_sim_counts {
 	uint64_t pulled; /* chunks that the receiver took from the source's memory */
 	uint64_t deep; /* grants with more than 3 others outstanding on their connection */
 };
+/** wb_sim_counts - what has happened in the net so far; borrowed, goes on counting. */
 const struct wb_sim_counts *wb_sim_counts(const struct wb_sim_net *net);
 /** wb_sim_hits - how often any rule fired. */
 uint64_t wb_sim_hits(const struct wb_sim_net *net);

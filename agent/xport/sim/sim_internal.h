@@ -45,7 +45,9 @@ struct wb__sim_fate {
 
 /** wb__sim_schedule - let @e happen; takes it.  0, or -ENOMEM (then it is dropped). */
 int wb__sim_schedule(struct wb_sim_net *net, struct wb__sim_ev *e, uint64_t at_ns);
+/** wb__sim_now - the net's time in ns. */
 uint64_t wb__sim_now(const struct wb_sim_net *net);
+/** wb__sim_node_find - the living node of that name, or NULL. */
 struct wb__sim_node *wb__sim_node_find(struct wb_sim_net *net, const char *name);
 /** wb__sim_node_get - the living node of that name, made when missing; NULL: no memory. */
 struct wb__sim_node *wb__sim_node_get(struct wb_sim_net *net, const char *name);
@@ -56,9 +58,13 @@ struct wb__sim_fate wb__sim_fate(
 	struct wb_sim_net *net, unsigned item, struct wb__sim_node *from, struct wb__sim_node *to);
 /** wb__sim_latency - one latency with its jitter. */
 uint64_t wb__sim_latency(struct wb_sim_net *net);
+/** wb__sim_rate - bytes a second of a rail that says no rate of its own. */
 double wb__sim_rate(const struct wb_sim_net *net);
+/** wb__sim_caps - WB_XPORT_CAP_* that its transports have. */
 uint32_t wb__sim_caps(const struct wb_sim_net *net);
+/** wb__sim_piece - bytes in which bulk data arrives. */
 size_t wb__sim_piece(const struct wb_sim_net *net);
+/** wb__sim_counts - the same as wb_sim_counts(), to count into. */
 struct wb_sim_counts *wb__sim_counts(struct wb_sim_net *net);
 
 /** wb__simx_kill - sim.c: the node of @x died. */

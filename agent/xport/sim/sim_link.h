@@ -114,6 +114,7 @@ struct wb__sim_item {
 	uint8_t data[];
 };
 
+/** wb__simx_of - the transport around its base. */
 static inline struct wb__simx *wb__simx_of(struct wb_xport *x)
 {
 	return wb_container_of(x, struct wb__simx, base);
@@ -124,14 +125,19 @@ struct wb_xport_event *wb__sim_tell(
 	struct wb__simx *x, enum wb_xport_event_kind kind, const struct wb__sim_end *e, int code);
 /** wb__sim_say - give the event a sentence. */
 void wb__sim_say(struct wb_xport_event *ev, const char *reason);
+/** wb__sim_told_free - free an event that nobody has polled. */
 void wb__sim_told_free(struct wb__sim_told *t);
+/** wb__sim_end_create - this side's end of a link; NULL when memory is short.  @peer is copied. */
 struct wb__sim_end *wb__sim_end_create(
 	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer);
+/** wb__sim_end_free - free it, and the link with its second end; nobody is told. */
 void wb__sim_end_free(struct wb__sim_end *e);
 /** wb__sim_end_down - tell all that is owed, CONN_DOWN last, and free. */
 void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason);
 /** wb__sim_say_down - let the other end know, after all that was sent. */
 void wb__sim_say_down(struct wb__sim_end *e);
+/** wb__sim_item_make - something that goes over the link to @side, with room for @bytes; NULL when
+ *  memory is short.  wb__sim_item_send() takes it. */
 struct wb__sim_item *wb__sim_item_make(
 	struct wb__sim_link *l, int side, enum wb__sim_what what, size_t bytes);
 /** wb__sim_item_of - the same, about a grant: on the socket that this one has. */
@@ -139,9 +145,11 @@ struct wb__sim_item *wb__sim_item_of(
 	struct wb__sim_link *l, int side, enum wb__sim_what what, uint64_t op, size_t bytes);
 /** wb__sim_item_send - takes @it; it arrives after a latency, faults allowing. */
 void wb__sim_item_send(struct wb_sim_net *net, struct wb__sim_item *it);
+/** wb__sim_epoch_find - the epoch as it was added here, or NULL; borrowed. */
 struct wb_xport_epoch *wb__sim_epoch_find(struct wb__simx *x, const struct wb_xport_epoch *e);
 /** wb__sim_ask_find - where the open grant hangs, by our number or by the receiver's. */
 struct wb__sim_ask **wb__sim_ask_find(struct wb__sim_end *e, uint64_t id, bool by_op);
+/** wb__sim_refuse - tell the receiver that grant @op is refused with @code. */
 void wb__sim_refuse(struct wb__sim_end *e, uint64_t op, int code);
 /** wb__sim_tx_add - queue a write. */
 void wb__sim_tx_add(struct wb__simx *x, struct wb__sim_write *w);
