@@ -447,10 +447,10 @@ enum wb_app_end_result {
 	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the leader to start one") \
 	F(X, I64, version, 0, OPT, 1, "caller's version") \
 	F(X, U32, engine, 0, OPT, 1, "engine, by its number in the plan") \
-	F(X, U32, source, 0, OPT, 1, "feeds: the engine that holds the version") \
+	F(X, PEER_SOURCE, source, 0, OPT, 1, "feeds: the engine that holds the version") \
 	F(X, U32, leader, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
-	F(X, U32, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
-	F(X, U32, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits") \
+	F(X, PEER_COUNT, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
+	F(X, PEER_STATE, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -469,7 +469,7 @@ enum wb_app_end_result {
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
 	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
 	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
-	F(X, U32, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded; PROMISE, STOPPED, PROGRESS, RESUME: 1 = workers here are torn") \
+	F(X, PEER_VALUE, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded; PROMISE, STOPPED, PROGRESS, RESUME: 1 = workers here are torn") \
 	F(X, U64, skipped, 0, OPT, 2, "highest transfer that messages below base are about; 0 = any")
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -524,6 +524,30 @@ enum wb_app_end_result {
 #define WB__DECL_BOOL(name) bool name;
 #define WB__DECL_U32(name) uint32_t name;
 #define WB__DECL_U64(name) uint64_t name;
+/* PEER: one U32 on the wire, which means something else in each kind of message. */
+#define WB__DECL_PEER_SOURCE(name) union { \
+	uint32_t name; \
+	uint32_t feeder; /* of a feed: engine that holds the version */ \
+	uint32_t lost; /* LOST: engine that is lost */ \
+};
+#define WB__DECL_PEER_COUNT(name) union { \
+	uint32_t name; \
+	uint32_t poll; /* PROMISE, TARGET, and of a run in doubt: poll count of the stop */ \
+	uint32_t refusals; /* TRIGGER, FINAL of no transfer: so many the leader has made, or the trainers know */ \
+};
+#define WB__DECL_PEER_STATE(name) union { \
+	uint32_t name; \
+	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
+	uint32_t how; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
+	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
+};
+#define WB__DECL_PEER_VALUE(name) union { \
+	uint32_t name; \
+	uint32_t decision; /* ACCEPT, BALLOTED, ACCEPTED: enum decision */ \
+	uint32_t is_decided; /* STOP */ \
+	uint32_t is_superseded; /* CANCEL, ENGINE */ \
+	uint32_t is_torn; /* PROMISE, STOPPED, PROGRESS, RESUME: workers of the sender are */ \
+};
 #define WB__DECL_I64(name) int64_t name;
 #define WB__DECL_STR(name) const char *name;
 #define WB__DECL_DIGEST(name) struct wb_digest name;

@@ -8,6 +8,7 @@
 
 #include "proto/peers.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/lead.h"
 #include "transfer/leader.h"
 #include "transfer/object.h"
@@ -47,7 +48,7 @@ static void send(struct ballot *b, uint32_t kind)
 	struct wb_msg_peer m = {.kind = kind,
 		.transfer = b->transfer,
 		.ballot = b->number,
-		.value = kind == WBP_PEER_ACCEPT ? b->value : 0};
+		.decision = kind == WBP_PEER_ACCEPT ? b->value : DECIDE_NONE};
 
 	b->n_yes = 0;
 	memset(b->answered, 0, sizeof(b->answered));
@@ -133,7 +134,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 	if (m->kind == WBP_PEER_BALLOTED && b->state == BALLOT_ASKING) {
 		if (m->accepted > b->accepted) {
 			b->accepted = m->accepted;
-			b->value = m->value == DECIDE_COMMIT ? DECIDE_COMMIT : DECIDE_ABORT;
+			b->value = m->decision == DECIDE_COMMIT ? DECIDE_COMMIT : DECIDE_ABORT;
 		}
 		if (count(b, judge)) {
 			b->state = BALLOT_ACCEPTING;
@@ -146,7 +147,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 	return DECIDE_NONE;
 }
 
-void wb__core_ballot_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	uint64_t judge = wb__core_judge_hash(e->r.agent[from].name);
 	struct object *o = e->obj;
@@ -170,6 +171,16 @@ void wb__core_ballot_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 				wb__core_lead_chosen(&x->lead[en], d);
 		}
 	}
+}
+
+void wb__core_on_BALLOTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	answered(e, from, m);
+}
+
+void wb__core_on_ACCEPTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	answered(e, from, m);
 }
 
 static uint64_t tick_one(struct ballot *b, uint64_t now)

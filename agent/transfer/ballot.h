@@ -34,8 +34,6 @@ void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	const uint64_t *judge, uint32_t n_judge);
 /** wb__core_ballot_stop - answers do not count any more. */
 void wb__core_ballot_stop(struct ballot *b);
-/** wb__core_ballot_msg - BALLOTED or ACCEPTED. */
-void wb__core_ballot_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_ballot_tick - ask again; when to call again, 0 = never. */
 uint64_t wb__core_ballot_tick(struct object *o, uint64_t now);
 /** wb__core_judge_hash - what an agent is called as a judge. */

@@ -8,6 +8,7 @@
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
+#include "transfer/hears.h"
 #include "transfer/judge.h"
 #include "transfer/lead.h"
 #include "transfer/leader.h"
@@ -217,59 +218,6 @@ void wb__core_trace(
 		o->core->env->trace(o->core->env->ctx, what, who, transfer, v);
 }
 
-/* For the lead, who passes it on, and for parties, who hear it from the lead. */
-static void on_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
-{
-	wb__core_lead_msg(e, from, m);
-	wb__core_party_msg(e, from, m);
-}
-
-static void (*const heard_by[])(struct epoch *e, uint32_t from, const struct wb_msg_peer *m) = {
-	[WBP_PEER_PREPARE] = wb__core_lead_msg,
-	[WBP_PEER_PROMISE] = wb__core_lead_msg,
-	[WBP_PEER_STOPPED] = wb__core_lead_msg,
-	[WBP_PEER_PROGRESS] = wb__core_lead_msg,
-	[WBP_PEER_ENDED] = wb__core_lead_msg,
-	[WBP_PEER_CANCEL] = wb__core_lead_msg,
-	[WBP_PEER_DECIDED] = wb__core_lead_msg,
-	[WBP_PEER_LOST] = on_engine_lost,
-	[WBP_PEER_STOP] = wb__core_party_msg,
-	[WBP_PEER_TARGET] = wb__core_party_msg,
-	[WBP_PEER_OPEN] = wb__core_party_msg,
-	[WBP_PEER_STAGE] = wb__core_party_msg,
-	[WBP_PEER_INSTALL] = wb__core_party_msg,
-	[WBP_PEER_END] = wb__core_party_msg,
-	[WBP_PEER_RESUME] = wb__core_resume_msg,
-	[WBP_PEER_DOUBT] = wb__core_doubt_msg,
-	[WBP_PEER_RECALL] = wb__core_doubt_msg,
-	[WBP_PEER_RECALLED] = wb__core_doubt_msg,
-	[WBP_PEER_OUTCOME] = wb__core_doubt_msg,
-	[WBP_PEER_BALLOT] = wb__core_judge_msg,
-	[WBP_PEER_ACCEPT] = wb__core_judge_msg,
-	[WBP_PEER_BALLOTED] = wb__core_ballot_msg,
-	[WBP_PEER_ACCEPTED] = wb__core_ballot_msg,
-	[WBP_PEER_REFUSED] = wb__core_leader_msg,
-	[WBP_PEER_ENGINE] = wb__core_leader_msg,
-	[WBP_PEER_TRIGGER] = wb__core_leader_msg,
-	[WBP_PEER_TRAINER_LOST] = wb__core_leader_msg,
-	[WBP_PEER_NEXT] = wb__core_leader_msg,
-	[WBP_PEER_SERVE] = wb__core_trainers_msg,
-	[WBP_PEER_RELEASE] = wb__core_trainers_msg,
-	[WBP_PEER_FINAL] = wb__core_trainers_msg,
-};
-
-static void dispatch(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
-{
-	if (!wb__core_may_say(e, from, m))
-		return;
-	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
-	wb__core_activate(e);
-	e->has_begun |= !m->feed && (m->kind == WBP_PEER_PREPARE || m->kind == WBP_PEER_STAGE ||
-					    m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_SERVE);
-	if (m->kind < WB_ARRAY_SIZE(heard_by) && heard_by[m->kind])
-		heard_by[m->kind](e, from, m);
-}
-
 static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 {
 	struct wb_core *c = e->obj->core;
@@ -337,7 +285,7 @@ void wb__core_drain_self(struct wb_core *c)
 			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
 			e = wb__core_epoch_find(msg->obj, m.term, m.number);
 			if (e)
-				dispatch(e, e->me, &m);
+				wb__core_hear(e, e->me, &m);
 			wb_msg_free(WBP_PEER, &m);
 		}
 		wb_free(msg->bytes);
@@ -380,7 +328,7 @@ void wb_core_peer_msg(
 			if (has_gap)
 				on_gap(e, i, m->skipped ? m->skipped : UINT64_MAX);
 			if (is_next)
-				dispatch(e, i, m);
+				wb__core_hear(e, i, m);
 			if (has_gap)
 				wb__core_trainers_ask_again(e, i);
 			break;

@@ -16,6 +16,7 @@
 
 #include "proto/peers.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/lead.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
@@ -61,15 +62,14 @@ static void ask(struct epoch *e)
 				continue;
 			m.transfer = w->past.begun;
 			m.version = w->past.begun_version;
-			m.count = w->past.begun_at;
+			m.poll = w->past.begun_at;
 		}
 		if (!m.transfer)
 			continue;
 		for_party_worker (e, en, i)
 			if (here(e, i) && e->member[i]->past.begun && e->member[i]->past.is_touched)
-				m.state |= SAYS_TOUCHED;
-		wb__core_trace(
-			e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.state);
+				m.says |= SAYS_TOUCHED;
+		wb__core_trace(e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.says);
 		wb__core_send(e, e->r.engine[en].lead, &m);
 	}
 }
@@ -116,7 +116,7 @@ static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
 			!prev->party[en].is_staged && prev->party[en].transfer == m->transfer &&
-			prev->party[en].has_target && prev->party[en].target == m->count)
+			prev->party[en].has_target && prev->party[en].target == m->poll)
 			wb__core_party_broken(&prev->party[en], "its lead was restarted");
 }
 
@@ -132,29 +132,29 @@ static bool is_changing(const struct worker *w, uint64_t transfer)
 /* Is it in doubt of that very run? */
 static bool is_in(const struct worker *w, const struct wb_msg_peer *m)
 {
-	return w->past.begun == m->transfer && w->past.begun_at == m->count;
+	return w->past.begun == m->transfer && w->past.begun_at == m->poll;
 }
 
-static void recall(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct wb_msg_peer answer = {.kind = WBP_PEER_RECALLED,
 		.engine = m->engine,
 		.transfer = m->transfer,
-		.count = m->count};
+		.poll = m->poll};
 
 	end_run(e, m);
 	/* It may have come to be so just now. */
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && e->member[i]->past.begun)
-			answer.state |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
-					(e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
+			answer.says |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
+				       (e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
 	for_party_worker (e, m->engine, i) {
 		const struct worker *w = here(e, i);
 
-		if (w && w->past.done == m->transfer && w->past.done_at == m->count)
-			answer.state |= SAYS_DONE;
+		if (w && w->past.done == m->transfer && w->past.done_at == m->poll)
+			answer.says |= SAYS_DONE;
 		if (w && (w->past.is_torn || is_changing(w, m->transfer)))
-			answer.state |= SAYS_TORN;
+			answer.says |= SAYS_TORN;
 	}
 	wb__core_send(e, from, &answer);
 }
@@ -211,17 +211,18 @@ bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 	for_party_worker (e, m->engine, i) {
 		if (!here(e, i) || e->member[i]->past.begun != m->transfer)
 			continue;
-		tell(e->member[i], for_worker(m->state), m->sentence ? m->sentence : "");
+		tell(e->member[i], for_worker(m->how), m->sentence ? m->sentence : "");
 		any = true;
 	}
 	return any;
 }
 
-static void on_outcome(struct epoch *e, const struct wb_msg_peer *m)
+void wb__core_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
+	(void)from;
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && is_in(e->member[i], m))
-			tell(e->member[i], m->state,
+			tell(e->member[i], m->how,
 				"this worker's agent went away during the update, which did not "
 				"commit");
 }
@@ -270,7 +271,7 @@ static struct lead *led(struct epoch *e, const char *engine, const struct doubt 
 		struct lead *l = &e->lead[en];
 
 		if (!strcmp(e->r.engine[en].name, engine) && l->state != LEAD_NONE &&
-			l->transfer == d->transfer && l->target == d->count)
+			l->transfer == d->transfer && l->target == d->poll)
 			return l;
 	}
 	return NULL;
@@ -294,19 +295,19 @@ static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struc
 	return WB_ENGINE_IDLE;
 }
 
-static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 static void ask_next(struct lead *l)
 {
 	struct doubt_next next = l->doubt.next;
 	struct wb_msg_peer m = {.engine = l->doubt.engine,
 		.transfer = next.transfer,
-		.count = next.count,
-		.state = next.state};
+		.poll = next.poll,
+		.says = next.says};
 
 	l->doubt.next = (struct doubt_next){0};
 	if (next.transfer)
-		on_doubt(l->doubt.e, next.from, &m);
+		look_into(l->doubt.e, next.from, &m);
 }
 
 /* Whatever @how is, what was touched and did not commit is a mix. */
@@ -316,18 +317,18 @@ static void answer(struct lead *l, enum wb_engine_state how)
 	struct wb_msg_peer m = {.kind = WBP_PEER_OUTCOME,
 		.engine = d->engine,
 		.transfer = d->transfer,
-		.count = d->count};
+		.poll = d->poll};
 
 	for (uint32_t a = 0; a < d->e->r.n_agent; a++) {
 		if (!d->agent[a].is_in_doubt)
 			continue;
 		/* All of an engine change, or none. */
-		m.state = how == WB_ENGINE_COMMITTED                             ? how
-			  : how == WB_ENGINE_ABORTED && !(d->state & ~SAYS_DONE) ? how
-										 : WB_ENGINE_TORN;
+		m.how = how == WB_ENGINE_COMMITTED                            ? how
+			: how == WB_ENGINE_ABORTED && !(d->says & ~SAYS_DONE) ? how
+									      : WB_ENGINE_TORN;
 		wb__core_send(d->e, a, &m);
 	}
-	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.state == WB_ENGINE_TORN);
+	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.how == WB_ENGINE_TORN);
 	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
 	if (how == WB_ENGINE_COMMITTED)
 		d->committed = d->transfer;
@@ -346,7 +347,7 @@ static void look(struct lead *l)
 		return;
 	for (uint32_t a = 0; a < d->e->r.n_agent; a++)
 		all &= !d->agent[a].is_asked;
-	if (d->state & SAYS_DONE)
+	if (d->says & SAYS_DONE)
 		answer(l, WB_ENGINE_COMMITTED);
 	else if (all)
 		answer(l, WB_ENGINE_ABORTED);
@@ -365,14 +366,14 @@ bool wb__core_doubt_waits_for(const struct lead *l, uint32_t agent)
 	return l->doubt.transfer && l->doubt.agent[agent].is_asked;
 }
 
-static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct doubt *d = &l->doubt;
 	struct wb_msg_peer ask = {.kind = WBP_PEER_RECALL,
 		.engine = m->engine,
 		.transfer = m->transfer,
-		.count = m->count};
+		.poll = m->poll};
 	enum wb_engine_state how;
 
 	if (!d->agent)
@@ -381,15 +382,15 @@ static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 		return; /* they are told at TARGET that nobody knows */
 	/* One run after the other: nobody can have changed for a later one, in which a worker that
 	 * stands in this one took no part. */
-	if (d->transfer && (d->transfer != m->transfer || d->count != m->count)) {
-		d->next = (struct doubt_next){from, m->count, m->state, m->transfer};
+	if (d->transfer && (d->transfer != m->transfer || d->poll != m->poll)) {
+		d->next = (struct doubt_next){from, m->poll, m->says, m->transfer};
 		return;
 	}
 	d->e = e;
 	d->engine = m->engine;
-	d->state = d->transfer ? d->state | (m->state & SAYS_TOUCHED) : m->state & SAYS_TOUCHED;
+	d->says = d->transfer ? d->says | (m->says & SAYS_TOUCHED) : m->says & SAYS_TOUCHED;
 	d->transfer = m->transfer;
-	d->count = m->count;
+	d->poll = m->poll;
 	d->agent[from].is_in_doubt = true;
 	how = as_led(e, m->engine, d);
 	/* A feed of the same number may have been aborted at the same poll since, and the run
@@ -409,21 +410,20 @@ static void on_doubt(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	}
 }
 
-void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_DOUBT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	if (m->transfer)
+		look_into(e, from, m);
+}
+
+void wb__core_on_RECALLED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct doubt *d = &e->lead[m->engine].doubt;
 
-	if (m->kind == WBP_PEER_DOUBT && m->transfer) {
-		on_doubt(e, from, m);
-	} else if (m->kind == WBP_PEER_RECALL) {
-		recall(e, from, m);
-	} else if (m->kind == WBP_PEER_OUTCOME) {
-		on_outcome(e, m);
-	} else if (m->kind == WBP_PEER_RECALLED && d->transfer == m->transfer &&
-		   d->count == m->count && d->agent[from].is_asked) {
-		d->agent[from].is_asked = false;
-		d->agent[from].is_in_doubt |= m->state & SAYS_DOUBT;
-		d->state |= m->state & ~SAYS_DOUBT;
-		look(&e->lead[m->engine]);
-	}
+	if (d->transfer != m->transfer || d->poll != m->poll || !d->agent[from].is_asked)
+		return;
+	d->agent[from].is_asked = false;
+	d->agent[from].is_in_doubt |= m->says & SAYS_DOUBT;
+	d->says |= m->says & ~SAYS_DOUBT;
+	look(&e->lead[m->engine]);
 }

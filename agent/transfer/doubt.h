@@ -25,7 +25,7 @@ struct doubt_agent {
 };
 
 struct doubt_next { /* of another run; transfer 0 = none */
-	uint32_t from, count, state;
+	uint32_t from, poll, says;
 	uint64_t transfer;
 };
 
@@ -33,7 +33,8 @@ struct doubt {
 	struct doubt_next next;
 	struct epoch *e;
 	struct doubt_agent *agent; /* owned, by agent; NULL = never needed */
-	uint32_t engine, count, state; /* count: the poll of its stop; state: SAYS_* of doubt.c */
+	uint32_t engine, poll,
+		says; /* poll count of its stop; SAYS_* of doubt.c, of all that said */
 	uint64_t transfer; /* 0 = nobody is in doubt */
 	uint64_t committed; /* the last that was answered so; 0 = none */
 };
@@ -45,8 +46,6 @@ void wb__core_doubt(struct epoch *e);
 void wb__core_doubt_begin(struct party *p);
 /** wb__core_doubt_end - END came after all; false: nobody here is in doubt of it. */
 bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
-/** wb__core_doubt_msg - DOUBT, RECALL, RECALLED or OUTCOME. */
-void wb__core_doubt_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_doubt_tick - ask again, or go by what is known here; when to call again, 0 = never. */
 uint64_t wb__core_doubt_tick(struct object *o, uint64_t now);
 /** wb__core_doubt_over - the engine's lead has begun something and not answered: it does not know.

@@ -11,6 +11,7 @@
 #include "proto/peers.h"
 #include "transfer/ballot.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/object.h"
 
 #include <errno.h>
@@ -105,7 +106,7 @@ static struct verdict *verdict_of(struct object *o, uint64_t transfer)
 	return &o->verdict[at];
 }
 
-void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+static void judge(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct verdict *v = verdict_of(e->obj, m->transfer), was;
 	struct wb_msg_peer answer = {
@@ -114,15 +115,15 @@ void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		.ballot = m->ballot,
 	};
 
-	if (!v || (m->kind == WBP_PEER_ACCEPT && m->value != DECIDE_COMMIT &&
-			  m->value != DECIDE_ABORT))
+	if (!v || (m->kind == WBP_PEER_ACCEPT && m->decision != DECIDE_COMMIT &&
+			  m->decision != DECIDE_ABORT))
 		return;
 	was = *v;
 	if (m->kind == WBP_PEER_BALLOT && m->ballot > v->promised) {
 		v->promised = m->ballot;
 	} else if (m->kind == WBP_PEER_ACCEPT && m->ballot >= v->promised) {
 		v->promised = v->accepted = m->ballot;
-		v->value = m->value;
+		v->value = m->decision;
 	} else {
 		answer.code = WB_ESTALE;
 		answer.ballot = v->promised;
@@ -132,6 +133,16 @@ void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		return;
 	}
 	answer.accepted = v->accepted;
-	answer.value = (uint32_t)v->value;
+	answer.decision = (uint32_t)v->value;
 	wb__core_send(e, from, &answer);
+}
+
+void wb__core_on_BALLOT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	judge(e, from, m);
+}
+
+void wb__core_on_ACCEPT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	judge(e, from, m);
 }

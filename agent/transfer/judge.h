@@ -18,8 +18,6 @@ struct verdict {
 	uint64_t value; /* enum decision */
 };
 
-/** wb__core_judge_msg - BALLOT or ACCEPT. */
-void wb__core_judge_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_judge_load - what an earlier process kept. */
 void wb__core_judge_load(struct object *o);
 /** wb__core_judge_number - a leader here has given a transfer this number: it outlives the process.

@@ -6,6 +6,7 @@
 #include "transfer/ballot.h"
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/resume.h"
@@ -23,7 +24,7 @@ static struct wb_msg_peer order(const struct lead *l, uint32_t kind)
 		.version = l->version,
 		.engine = l->engine,
 		.feed = l->is_feed,
-		.source = l->source_engine,
+		.feeder = l->source_engine,
 		.leader = l->leader};
 }
 
@@ -47,7 +48,7 @@ static void tell_leader(struct lead *l, enum wb_engine_state state)
 {
 	struct wb_msg_peer m = order(l, WBP_PEER_ENGINE);
 
-	m.state = state;
+	m.how = state;
 	m.losses = l->losses;
 	m.code = l->code;
 	m.sentence = l->sentence[0] ? l->sentence : NULL;
@@ -57,7 +58,7 @@ static void tell_leader(struct lead *l, enum wb_engine_state state)
 	m.n_stall = (uint32_t)l->n_stall;
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
-	m.value = l->is_superseded;
+	m.is_superseded = l->is_superseded;
 	wb__core_send(l->e, l->leader, &m);
 }
 
@@ -115,7 +116,7 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	l->has_torn = result != WB_ENGINE_COMMITTED && (l->has_torn || result == WB_ENGINE_TORN);
 	l->code = code;
 	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
-	m.state = l->ended = for_parties(l, result);
+	m.how = l->ended = for_parties(l, result);
 	m.code = code;
 	m.sentence = l->sentence[0] ? l->sentence : NULL;
 	m.sum0 = l->sum.lane[0];
@@ -233,7 +234,7 @@ static void overtake(struct epoch *e, const struct wb_msg_peer *m)
 		wb__core_lead_broken(before, "overtaken under a newer plan");
 }
 
-static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct lead *before;
@@ -286,7 +287,7 @@ static void on_prepare(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		.transfer = m->transfer,
 		.version = m->version,
 		.is_feed = m->feed,
-		.source_engine = m->source,
+		.source_engine = m->feeder,
 		.agent = agents,
 		.deadline_ns =
 			now_ns(e->obj->core) + (staged ? e->r.transfer_deadline_ns + CORE_LATE_NS
@@ -316,7 +317,7 @@ static void begin_stop(struct lead *l)
 	wb__core_lead_set(l, LEAD_PROMISES);
 	l->sum = (struct wbk_sum){{0, 0}};
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
-	stop.value = l->is_decided;
+	stop.is_decided = l->is_decided;
 	send_all(l, &stop);
 }
 
@@ -404,8 +405,8 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		first &= !l->agent[a].promised;
-	if (first || wb_poll_later(m->count, l->target))
-		l->target = m->count;
+	if (first || wb_poll_later(m->poll, l->target))
+		l->target = m->poll;
 	l->agent[from].promised = true;
 	wb__core_lead_go_on(l);
 }
@@ -419,7 +420,7 @@ void wb__core_lead_go_on(struct lead *l)
 		return;
 	wb__core_lead_set(l, LEAD_STOPS);
 	target = order(l, WBP_PEER_TARGET);
-	target.count = l->target;
+	target.poll = l->target;
 	send_all(l, &target);
 }
 
@@ -463,11 +464,11 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 {
 	struct lead_agent *a = &l->agent[from];
 
-	if (m->state == PROGRESS_FAILED) {
+	if (m->progress == PROGRESS_FAILED) {
 		fail(l, m->code, m->sentence);
 		return;
 	}
-	if (m->state == PROGRESS_INSTALLED && l->state == LEAD_INSTALLING && !a->installed) {
+	if (m->progress == PROGRESS_INSTALLED && l->state == LEAD_INSTALLING && !a->installed) {
 		l->sum.lane[0] += m->sum0;
 		l->sum.lane[1] += m->sum1;
 		a->installed = true;
@@ -477,7 +478,7 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 	}
 	if (l->state != LEAD_MOVING && l->state != LEAD_STAGING)
 		return;
-	if (m->state == PROGRESS_RECEIVED) {
+	if (m->progress == PROGRESS_RECEIVED) {
 		a->received = true;
 		a->losses = m->losses;
 		if (received_all(l)) {
@@ -524,7 +525,7 @@ static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 		return;
 	l->losses = m->losses;
 	lost.losses = m->losses;
-	lost.source = m->source;
+	lost.lost = m->lost;
 	send_all(l, &lost);
 }
 
@@ -534,47 +535,94 @@ static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 	bool late = l->is_decided || l->state == LEAD_INSTALLING || l->state == LEAD_ENDING ||
 		    l->state == LEAD_DONE;
 
-	if (late || (!m->value && !l->e->r.all_engines && received_all(l)))
+	if (late || (!m->is_superseded && !l->e->r.all_engines && received_all(l)))
 		return;
-	l->is_superseded = l->is_staged && m->value;
+	l->is_superseded = l->is_staged && m->is_superseded;
 	if (l->is_staged)
 		end_engine(l, WB_ENGINE_ABORTED, m->code, m->sentence);
-	else if (!m->value)
+	else if (!m->is_superseded)
 		fail(l, m->code, m->sentence);
 }
 
-/* What parties say: each says whether workers of its own are torn, too. */
-static bool is_of_party(const struct wb_msg_peer *m)
-{
-	return m->kind == WBP_PEER_PROMISE || m->kind == WBP_PEER_STOPPED ||
-	       m->kind == WBP_PEER_PROGRESS;
-}
-
-void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+/* The run that a message is about; NULL: another one, or none. */
+static struct lead *run_of(struct epoch *e, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 
-	if (m->kind == WBP_PEER_PREPARE) {
-		on_prepare(e, from, m);
-		return;
-	}
-	if (l->state == LEAD_NONE || l->transfer != m->transfer)
-		return;
-	l->has_torn |=
-		is_of_party(m) && m->value && l->state != LEAD_ENDING && l->state != LEAD_DONE;
-	if (m->kind == WBP_PEER_PROMISE && l->state == LEAD_PROMISES)
+	return l->state == LEAD_NONE || l->transfer != m->transfer ? NULL : l;
+}
+
+/* The same for what its leader says. */
+static struct lead *led_by(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = run_of(e, m);
+
+	return l && from == l->leader ? l : NULL;
+}
+
+/* The same for what parties say: each says whether workers of its own are torn, too. */
+static struct lead *heard_of(struct epoch *e, const struct wb_msg_peer *m)
+{
+	struct lead *l = run_of(e, m);
+
+	if (l)
+		l->has_torn |= m->is_torn && l->state != LEAD_ENDING && l->state != LEAD_DONE;
+	return l;
+}
+
+void wb__core_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = heard_of(e, m);
+
+	if (l && l->state == LEAD_PROMISES)
 		on_promise(l, from, m);
-	else if (m->kind == WBP_PEER_STOPPED && (l->state == LEAD_STOPS || m->code < 0))
+}
+
+void wb__core_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = heard_of(e, m);
+
+	if (l && (l->state == LEAD_STOPS || m->code < 0))
 		on_stopped(l, from, m);
-	else if (m->kind == WBP_PEER_PROGRESS)
+}
+
+void wb__core_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = heard_of(e, m);
+
+	if (l)
 		on_progress(l, from, m);
-	else if (m->kind == WBP_PEER_ENDED)
+}
+
+void wb__core_on_ENDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = run_of(e, m);
+
+	if (l)
 		on_ended(l, from, m);
-	else if (m->kind == WBP_PEER_LOST && from == l->leader)
+}
+
+void wb__core_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = led_by(e, from, m);
+
+	if (l)
 		on_lost(l, m);
-	else if (m->kind == WBP_PEER_DECIDED && from == l->leader)
+}
+
+void wb__core_on_DECIDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = led_by(e, from, m);
+
+	if (l)
 		wb__core_lead_chosen(l, DECIDE_COMMIT);
-	else if (m->kind == WBP_PEER_CANCEL && from == l->leader)
+}
+
+void wb__core_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = led_by(e, from, m);
+
+	if (l)
 		on_cancel(l, m);
 }
 
@@ -592,6 +640,7 @@ static void lose_source(struct lead *l)
 	struct wb_msg_peer lost = order(l, WBP_PEER_LOST);
 
 	lost.losses = ++l->losses;
+	lost.lost = l->source_engine;
 	send_all(l, &lost);
 }
 

@@ -61,8 +61,8 @@ struct lead {
 	struct wbk_sum sum;
 };
 
-/** wb__core_lead_msg - of the leader, or of a party. */
-void wb__core_lead_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_lead_engine_lost - LOST, of the leader: the parties take the engine's share over. */
+void wb__core_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_lead_agent_down - an agent is gone, in transfers up to @upto. */
 void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 /** wb__core_lead_resume - take up what parties have said that their areas hold. */

@@ -6,6 +6,7 @@
 #include "proto/peers.h"
 #include "transfer/ballot.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/judge.h"
 #include "transfer/object.h"
 #include "transfer/states.h"
@@ -20,7 +21,7 @@ static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
 		.transfer = l->transfer,
 		.version = l->version,
 		.feed = l->is_feed,
-		.source = l->source_engine};
+		.feeder = l->source_engine};
 }
 
 static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
@@ -227,7 +228,7 @@ static void cancel(struct leader *l, int64_t code, const char *why, bool superse
 		m.engine = en;
 		m.code = code;
 		m.sentence = text;
-		m.value = supersede;
+		m.is_superseded = supersede;
 		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
@@ -285,7 +286,7 @@ static void engine_ended(
 		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
-		m.source = engine;
+		m.lost = engine;
 		m.losses = l->losses;
 		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
 	}
@@ -337,7 +338,7 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 	snprintf(text, sizeof(text), "%s", why);
 	m.code = code;
 	m.sentence = text;
-	m.count = ++e->n_refused;
+	m.refusals = ++e->n_refused;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
 	to_trainers(&l, &m);
@@ -504,7 +505,7 @@ static void announce(struct epoch *e)
 	to_trainers(&l, &m);
 }
 
-static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trigger *t = &e->trigger[from];
 	struct epoch *newest = wb__core_usable(e->obj);
@@ -512,13 +513,13 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 	if (newest)
 		announce(newest);
 	/* Asked before it heard of the last refusal, which answers this, too. */
-	if (m->count != e->n_refused) {
+	if (m->refusals != e->n_refused) {
 		struct leader l = {.e = e};
 		struct wb_msg_peer no = note(&l, WBP_PEER_FINAL);
 
 		no.code = -EAGAIN;
 		no.sentence = (char[]){"the call of other trainer workers was refused meanwhile"};
-		no.count = e->n_refused;
+		no.refusals = e->n_refused;
 		wb__core_send(e, from, &no);
 		return;
 	}
@@ -533,7 +534,7 @@ static void on_trigger(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 }
 
 /* The next version is ready everywhere: engines that have not begun to install this one drop it. */
-static void on_next(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_NEXT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct leader *l = &e->obj->leader;
 
@@ -549,40 +550,44 @@ static void on_next(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	cancel(l, WB_EABORTED, "superseded: the trainers have sent a newer version", true);
 }
 
-static void on_refused(struct leader *l, const struct wb_msg_peer *m)
+void wb__core_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct object *o = l->e->obj;
+	struct leader *l = find(e, m);
+	struct object *o = e->obj;
 
-	if (m->engine >= l->e->r.n_engine)
+	(void)from;
+	if (!l)
 		return;
 	o->issued = WB_MAX(o->issued, m->highest);
-	wb__core_trace(o, "refused", l->e->r.engine[m->engine].name, m->transfer, m->highest);
+	wb__core_trace(o, "refused", e->r.engine[m->engine].name, m->transfer, m->highest);
 	engine_ended(l, m->engine, WB_ENGINE_ABORTED, m->sentence);
 	look(l);
 }
 
-static void on_engine(struct leader *l, const struct wb_msg_peer *m)
+void wb__core_on_ENGINE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
+	struct leader *l = find(e, m);
 	struct leader_engine *x;
 
-	if (m->engine >= l->e->r.n_engine)
+	(void)from;
+	if (!l)
 		return;
 	x = &l->engine[m->engine];
 	if (wb__core_is_end(x->state))
 		return;
-	if (!wb__core_is_end(m->state)) {
-		x->state = m->state;
+	if (!wb__core_is_end(m->how)) {
+		x->state = m->how;
 		x->losses = m->losses;
 		look(l);
 		return;
 	}
-	x->is_superseded = m->value && m->state == WB_ENGINE_ABORTED;
+	x->is_superseded = m->is_superseded && m->how == WB_ENGINE_ABORTED;
 	for (uint32_t s = 0; s < WB_STAGES && s < m->n_bytes; s++)
 		l->bytes[s] += m->bytes[s];
 	l->stall_ns += m->stall_ns;
 	l->n_stall += m->n_stall;
 	l->is_superseded |= l->is_feed && m->code == WB_ESTALE;
-	engine_ended(l, m->engine, m->state, m->sentence);
+	engine_ended(l, m->engine, m->how, m->sentence);
 	look(l);
 }
 
@@ -625,31 +630,13 @@ void wb__core_leader_hand_over(struct epoch *e)
 	look(l);
 }
 
-void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_TRAINER_LOST(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct leader *l;
+	struct leader *l = &e->obj->leader;
 
-	if (m->kind == WBP_PEER_TRIGGER) {
-		on_trigger(e, from, m);
-		return;
-	}
-	if (m->kind == WBP_PEER_TRAINER_LOST) {
-		e->trigger[from].asked = false;
-		if (e->obj->leader.state == LEADER_RUNNING && e->obj->leader.e == e)
-			cancel(&e->obj->leader, m->code, m->sentence ? m->sentence : "", false);
-		return;
-	}
-	if (m->kind == WBP_PEER_NEXT) {
-		on_next(e, from, m);
-		return;
-	}
-	l = find(e, m);
-	if (!l)
-		return;
-	if (m->kind == WBP_PEER_REFUSED)
-		on_refused(l, m);
-	else if (m->kind == WBP_PEER_ENGINE)
-		on_engine(l, m);
+	e->trigger[from].asked = false;
+	if (l->state == LEADER_RUNNING && l->e == e)
+		cancel(l, m->code, m->sentence ? m->sentence : "", false);
 }
 
 static void lead_down(struct leader *l, uint32_t agent, const char *why)

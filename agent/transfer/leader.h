@@ -52,8 +52,6 @@ struct trigger {
 	char sentence[512];
 };
 
-/** wb__core_leader_msg - of a lead, or of a trainers' agent. */
-void wb__core_leader_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_leader_agent_down - an agent is gone, in transfers up to @upto. */
 void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
 /** wb__core_leader_chosen - the decision on what it proposed is known. */

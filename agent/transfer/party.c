@@ -6,6 +6,7 @@
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
+#include "transfer/hears.h"
 #include "transfer/object.h"
 #include "transfer/states.h"
 #include "transfer/worker.h"
@@ -20,7 +21,7 @@ static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
 		.transfer = p->transfer,
 		.engine = p->engine,
 		.version = p->version,
-		.value = wb__core_engine_is_torn(p->e, p->engine)};
+		.is_torn = wb__core_engine_is_torn(p->e, p->engine)};
 }
 
 void wb__core_party_fail(struct party *p, int code, const char *sentence)
@@ -29,7 +30,7 @@ void wb__core_party_fail(struct party *p, int code, const char *sentence)
 	char text[WB_ERR_MSG_MAX];
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	m.state = PROGRESS_FAILED;
+	m.progress = PROGRESS_FAILED;
 	m.code = code;
 	m.sentence = text;
 	wb__core_send(p->e, p->lead, &m);
@@ -41,12 +42,6 @@ void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg)
 
 	if (!w->gone)
 		c->env->to_worker(c->env->ctx, w->w.id, type, msg);
-}
-
-static struct wb_poll_page *page_of(struct worker *w)
-{
-	assert(w->w.page); /* every rollout has one */
-	return w->w.page;
 }
 
 /* ---- same step ---------------------------------------------------------------------------- */
@@ -148,7 +143,7 @@ static void promise(struct party *p)
 
 	p->has_target = false;
 	wb__core_party_expect_end(p);
-	answer.count = promise_all(p);
+	answer.poll = promise_all(p);
 	wb__core_send(p->e, p->lead, &answer);
 }
 
@@ -167,7 +162,7 @@ struct party *wb__core_party_begin(
 		.version = m->version,
 		.is_feed = m->feed,
 		.is_staged = is_staged,
-		.source_engine = m->source,
+		.source_engine = m->feeder,
 		.feed = p->feed,
 	};
 	return p;
@@ -299,8 +294,6 @@ void wb__core_party_open(struct party *p)
 
 static void on_open(struct party *p)
 {
-	if (p->state != PARTY_STOPPED)
-		return;
 	wb__core_party_set(p, PARTY_OPENING);
 	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
 	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
@@ -369,110 +362,9 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 	look_ended(p); /* the last one may have left before it heard of the end */
 }
 
-/* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
- * got. */
-void wb__core_party_stop_flow(struct party *p)
+void wb__core_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m)
 {
-	/* What is whole in the areas goes on to others that take it from here. */
-	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
-		return;
-	if (!p->flow && !p->is_feed) /* not opened: there for others of this agent */
-		p->flow = wb__core_flow_get(p->e, p->transfer, false);
-	for_party_worker (p->e, p->engine, i)
-		if (p->flow)
-			wb_flow_drop_sink(p->flow, i);
-}
-
-/* Under an agent that began anew a worker serves on with what it has, which nobody else knows. */
-static bool holds_something(const struct party *p)
-{
-	for_party_worker (p->e, p->engine, i) {
-		const struct worker *w = p->e->member[i];
-
-		if (w && !w->held_transfer && (!w->past.done || w->past.is_torn))
-			return false;
-	}
-	return true;
-}
-
-/* It is new, was to be fed, and must not serve what it has; torn it could not take the step that
- * others of the engine may wait for.  It stays in its update until the next stop is known, which is
- * a poll after the one it stands in: begun anew where it stands it would have to be told Torn, and
- * others, who were not in that feed, not. */
-static void hold(struct worker *w, const struct party *p)
-{
-	w->hold_transfer = p->transfer;
-	w->hold_version = p->version;
-	wb_poll_set_stop(&page_of(w)->word, 0);
-	w->is_parked = false;
-}
-
-void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
-{
-	/* Torn where bytes may have come, here or to others of the engine, who wait for these in
-	 * each step; a new one that waits to be fed has taken none with them yet. */
-	bool is_new = p->is_feed && !holds_something(p);
-	bool torn = p->is_opened || (m->state == WB_ENGINE_TORN && !is_new);
-	bool joins = !torn && is_new;
-	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
-	struct wb_msg_app_end end = {
-		.transfer = p->transfer,
-		.version = p->version,
-		.code = m->code,
-		.sentence = m->sentence,
-	};
-
-	wb__core_party_stop_flow(p);
-	if (p->is_staged && m->state == WB_ENGINE_ABORTED)
-		wb__core_party_forget(p->e, p->engine, p->transfer);
-	for_party_worker (p->e, p->engine, i) {
-		struct worker *w = p->e->member[i];
-
-		if (!w || (runs && !torn))
-			continue;
-		/* The mark of STOPPED, which a feed of this number would take for its own.  One of
-		 * an earlier transfer stays: the worker may not have heard how that ended. */
-		if (!torn && p->is_staged && page_of(w)->touched == p->transfer)
-			__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
-		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
-		w->expects_feed |= torn || joins;
-		if (p->state == PARTY_STOPPING && (w->past.is_torn || w->expects_feed))
-			continue;
-		if (joins && !w->past.is_torn) {
-			hold(w, p);
-			continue;
-		}
-		w->past.is_torn |= torn;
-		end.result = w->past.is_torn ? WB_APP_END_TORN : WB_APP_END_ABORTED;
-		if (!w->past.is_torn) {
-			bool was_begun = w->is_parked || p->state != PARTY_STOPPING;
-
-			wb_poll_set_stop(&page_of(w)->word, 0);
-			w->is_parked = false;
-			if (!was_begun) {
-				/* Never parked: the promise alone is released. */
-				struct wb_msg_app_go go = {0};
-
-				w->resume_ns = 0; /* its times are of another transfer */
-				wb__core_to_worker(w, WBP_APP_GO, &go);
-				continue;
-			}
-		}
-		w->resume_ns = w->past.is_torn ? 0 : now_ns(p->e->obj->core);
-		wb__core_to_worker(w, WBP_APP_END, &end);
-	}
-	if (!torn && !runs)
-		wb__core_times_party(p);
-	for_party_worker (p->e, p->engine, i)
-		if (p->e->member[i])
-			wb__core_repair_await(p->e->member[i], p->e, p->transfer);
-	wb__core_party_set(p, PARTY_NONE);
-	wb__core_orphans_refuse(p->e);
-}
-
-static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
-{
-	/* m->source is the engine that is lost, m->engine the one told. */
+	/* m->lost is the engine that is lost, m->engine the one told. */
 	struct party *p = &e->party[m->engine];
 
 	if (p->state == PARTY_NONE || p->transfer != m->transfer)
@@ -483,7 +375,7 @@ static void on_lost(struct epoch *e, const struct wb_msg_peer *m)
 				     : wb__core_flow_get(e, p->transfer, true);
 	for (uint32_t w = 0; p->flow && w < e->plan->n_worker; w++)
 		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
-			e->plan->worker[w].engine == m->source)
+			e->plan->worker[w].engine == m->lost)
 			wb_flow_lose_worker(p->flow, w);
 	wb__core_party_received(e, p->flow, 0); /* say again where we stand */
 }
@@ -497,45 +389,82 @@ static bool is_late(const struct epoch *e)
 	return e == o->prev && o->cur->is_active && o->cur->has_begun;
 }
 
-void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+/* May a run begin here by this order? */
+static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	return !is_late(e) && !wb__core_refuse_asleep(e, from, m);
+}
+
+void wb__core_on_STOP(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	if (may_begin(e, from, m))
+		on_stop(e, from, m);
+}
+
+void wb__core_on_STAGE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	if (may_begin(e, from, m))
+		wb__core_party_stage(e, from, m);
+}
+
+/* The run that an order is about; NULL: another one, or none. */
+static struct party *run_of(struct epoch *e, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
 
-	if ((m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_STAGE) &&
-		(is_late(e) || wb__core_refuse_asleep(e, from, m)))
+	return p->state == PARTY_NONE || p->transfer != m->transfer ? NULL : p;
+}
+
+void wb__core_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = run_of(e, m);
+
+	(void)from;
+	if (!p || p->state != PARTY_STOPPING)
 		return;
-	if (m->kind == WBP_PEER_STOP) {
-		on_stop(e, from, m);
-		return;
-	}
-	if (m->kind == WBP_PEER_STAGE) {
-		wb__core_party_stage(e, from, m);
-		return;
-	}
-	if (m->kind == WBP_PEER_END && p->state == PARTY_NONE && wb__core_doubt_end(e, m))
-		return;
-	if (m->kind == WBP_PEER_END && p->state == PARTY_NONE && m->state == WB_ENGINE_ABORTED)
-		wb__core_party_forget(e, m->engine, m->transfer);
-	if (p->state == PARTY_NONE || p->transfer != m->transfer)
-		return;
-	if (m->kind == WBP_PEER_INSTALL && p->state == PARTY_STOPPED) {
-		wb__core_party_install(p);
-		return;
-	}
-	if (m->kind == WBP_PEER_TARGET && p->state == PARTY_STOPPING) {
-		set_target(p, m->count);
-		check_parked(p);
-	} else if (m->kind == WBP_PEER_OPEN) {
+	set_target(p, m->poll);
+	check_parked(p);
+}
+
+void wb__core_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = run_of(e, m);
+
+	(void)from;
+	if (p && p->state == PARTY_STOPPED)
 		on_open(p);
-	} else if (m->kind == WBP_PEER_LOST) {
-		on_lost(e, m);
-	} else if (m->kind == WBP_PEER_END && p->state != PARTY_ENDING) {
-		/* Only what is whole here can be. */
-		if (m->state == WB_ENGINE_COMMITTED && p->state == PARTY_COMPLETE)
-			on_committed(p, m);
-		else
-			wb__core_party_failed_end(p, m);
-	}
+}
+
+void wb__core_on_INSTALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = run_of(e, m);
+
+	(void)from;
+	if (p && p->state == PARTY_STOPPED)
+		wb__core_party_install(p);
+}
+
+/* It has ended here, otherwise: workers may be in doubt of it, or areas be full. */
+static void ended_late(struct epoch *e, const struct wb_msg_peer *m)
+{
+	if (!wb__core_doubt_end(e, m) && m->how == WB_ENGINE_ABORTED)
+		wb__core_party_forget(e, m->engine, m->transfer);
+}
+
+void wb__core_on_END(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = run_of(e, m);
+
+	(void)from;
+	if (e->party[m->engine].state == PARTY_NONE)
+		ended_late(e, m);
+	if (!p || p->state == PARTY_ENDING)
+		return;
+	/* Only what is whole here can be. */
+	if (m->how == WB_ENGINE_COMMITTED && p->state == PARTY_COMPLETE)
+		on_committed(p, m);
+	else
+		wb__core_party_failed_end(p, m);
 }
 
 /* ---- workers ------------------------------------------------------------------------------ */
@@ -738,7 +667,7 @@ void wb__core_party_progress(struct party *p, enum progress what)
 	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	struct wbk_sum sum;
 
-	m.state = what;
+	m.progress = what;
 	m.losses = p->losses;
 	if (what == PROGRESS_COMPLETE || what == PROGRESS_INSTALLED) {
 		content_sum(p, &sum);

@@ -50,8 +50,9 @@ enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED, PROGR
 
 /* party.c */
 
-/** wb__core_party_msg - an order of the engine's lead. */
-void wb__core_party_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__core_party_engine_lost - LOST, of the lead: what that engine would have sent comes from
+ *  others. */
+void wb__core_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m);
 /** wb__core_party_worker - a rollout worker has said something. */
 void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);
 /** wb__core_party_worker_lost - it left; its run, if it is in one, fails. */
@@ -72,16 +73,16 @@ struct party *wb__core_party_begin(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged);
 /** wb__core_party_open - nobody reads what is there any more: receive. */
 void wb__core_party_open(struct party *p);
-/** wb__core_party_failed_end - anything but Committed; @m says what of it, and why. */
-void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
-/** wb__core_party_stop_flow - nothing lands any more, and nobody waits for what its workers never
- *  got. */
-void wb__core_party_stop_flow(struct party *p);
 /** wb__core_party_progress - tell the lead how far it came. */
 void wb__core_party_progress(struct party *p, enum progress what);
 
 /* party_ends.c */
 
+/** wb__core_party_failed_end - anything but Committed; @m says what of it, and why. */
+void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
+/** wb__core_party_stop_flow - nothing lands any more, and nobody waits for what its workers never
+ *  got. */
+void wb__core_party_stop_flow(struct party *p);
 /** wb__core_party_lead_down - the agent is gone, in transfers up to @upto: parties that it leads
  *  end, or are in doubt. */
 void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);

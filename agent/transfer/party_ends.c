@@ -8,10 +8,112 @@
 #include "transfer/link.h"
 #include "transfer/object.h"
 #include "transfer/states.h"
+#include "transfer/worker.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
+ * got. */
+void wb__core_party_stop_flow(struct party *p)
+{
+	/* What is whole in the areas goes on to others that take it from here. */
+	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
+		return;
+	if (!p->flow && !p->is_feed) /* not opened: there for others of this agent */
+		p->flow = wb__core_flow_get(p->e, p->transfer, false);
+	for_party_worker (p->e, p->engine, i)
+		if (p->flow)
+			wb_flow_drop_sink(p->flow, i);
+}
+
+/* Under an agent that began anew a worker serves on with what it has, which nobody else knows. */
+static bool holds_something(const struct party *p)
+{
+	for_party_worker (p->e, p->engine, i) {
+		const struct worker *w = p->e->member[i];
+
+		if (w && !w->held_transfer && (!w->past.done || w->past.is_torn))
+			return false;
+	}
+	return true;
+}
+
+/* It is new, was to be fed, and must not serve what it has; torn it could not take the step that
+ * others of the engine may wait for.  It stays in its update until the next stop is known, which is
+ * a poll after the one it stands in: begun anew where it stands it would have to be told Torn, and
+ * others, who were not in that feed, not. */
+static void hold(struct worker *w, const struct party *p)
+{
+	w->hold_transfer = p->transfer;
+	w->hold_version = p->version;
+	wb_poll_set_stop(&page_of(w)->word, 0);
+	w->is_parked = false;
+}
+
+void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
+{
+	/* Torn where bytes may have come, here or to others of the engine, who wait for these in
+	 * each step; a new one that waits to be fed has taken none with them yet. */
+	bool is_new = p->is_feed && !holds_something(p);
+	bool torn = p->is_opened || (m->how == WB_ENGINE_TORN && !is_new);
+	bool joins = !torn && is_new;
+	bool runs = p->is_staged && (p->state < PARTY_STOPPING || p->state == PARTY_MOVING);
+	struct wb_msg_app_end end = {
+		.transfer = p->transfer,
+		.version = p->version,
+		.code = m->code,
+		.sentence = m->sentence,
+	};
+
+	wb__core_party_stop_flow(p);
+	if (p->is_staged && m->how == WB_ENGINE_ABORTED)
+		wb__core_party_forget(p->e, p->engine, p->transfer);
+	for_party_worker (p->e, p->engine, i) {
+		struct worker *w = p->e->member[i];
+
+		if (!w || (runs && !torn))
+			continue;
+		/* The mark of STOPPED, which a feed of this number would take for its own.  One of
+		 * an earlier transfer stays: the worker may not have heard how that ended. */
+		if (!torn && p->is_staged && page_of(w)->touched == p->transfer)
+			__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
+		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
+		w->expects_feed |= torn || joins;
+		if (p->state == PARTY_STOPPING && (w->past.is_torn || w->expects_feed))
+			continue;
+		if (joins && !w->past.is_torn) {
+			hold(w, p);
+			continue;
+		}
+		w->past.is_torn |= torn;
+		end.result = w->past.is_torn ? WB_APP_END_TORN : WB_APP_END_ABORTED;
+		if (!w->past.is_torn) {
+			bool was_begun = w->is_parked || p->state != PARTY_STOPPING;
+
+			wb_poll_set_stop(&page_of(w)->word, 0);
+			w->is_parked = false;
+			if (!was_begun) {
+				/* Never parked: the promise alone is released. */
+				struct wb_msg_app_go go = {0};
+
+				w->resume_ns = 0; /* its times are of another transfer */
+				wb__core_to_worker(w, WBP_APP_GO, &go);
+				continue;
+			}
+		}
+		w->resume_ns = w->past.is_torn ? 0 : now_ns(p->e->obj->core);
+		wb__core_to_worker(w, WBP_APP_END, &end);
+	}
+	if (!torn && !runs)
+		wb__core_times_party(p);
+	for_party_worker (p->e, p->engine, i)
+		if (p->e->member[i])
+			wb__core_repair_await(p->e->member[i], p->e, p->transfer);
+	wb__core_party_set(p, PARTY_NONE);
+	wb__core_orphans_refuse(p->e);
+}
 
 /* Its workers have said that they stand still, or are whole, and the lead alone knows what it made
  * of that. */
@@ -43,7 +145,7 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 void wb__core_party_broken(struct party *p, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .state = WB_ENGINE_UNKNOWN};
+	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .how = WB_ENGINE_UNKNOWN};
 
 	if (p->state == PARTY_NONE || p->state == PARTY_ENDING)
 		return;
@@ -157,7 +259,7 @@ void wb__core_party_expect_end(struct party *p)
 static void without_lead(struct party *p)
 {
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .state = WB_ENGINE_UNKNOWN};
+	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .how = WB_ENGINE_UNKNOWN};
 
 	if (is_in_doubt(p)) {
 		wb__core_doubt_begin(p);

@@ -7,6 +7,7 @@
 
 #include "proto/peers.h"
 #include "transfer/epoch.h"
+#include "transfer/hears.h"
 #include "transfer/lead.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
@@ -30,14 +31,14 @@ static void look(struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
 	}
 	if (!m->transfer)
 		return;
-	m->state = SAYS_WHOLE;
+	m->says = SAYS_WHOLE;
 	for_party_worker (e, engine, i) {
 		h = e->member[i] ? e->member[i]->area.head : NULL;
 		if (!h || wb_area_state(h) < WB_AREA_WHOLE || h->transfer != m->transfer)
-			m->state &= ~SAYS_WHOLE;
+			m->says &= ~SAYS_WHOLE;
 		else if (h->held_transfer != m->transfer)
-			m->state |= SAYS_PENDING |
-				    (wb_area_state(h) >= WB_AREA_INSTALLING ? SAYS_INSTALLING : 0);
+			m->says |= SAYS_PENDING |
+				   (wb_area_state(h) >= WB_AREA_INSTALLING ? SAYS_INSTALLING : 0);
 	}
 }
 
@@ -106,7 +107,7 @@ void wb__core_resume(struct epoch *e)
 			continue;
 		if (!is_led(e, en))
 			look(e, en, &m);
-		m.value = wb__core_engine_is_torn(e, en);
+		m.is_torn = wb__core_engine_is_torn(e, en);
 		wb__core_send(e, e->r.engine[en].lead, &m);
 	}
 }
@@ -149,7 +150,7 @@ void wb__core_resume_look(struct epoch *e, uint32_t engine)
 	wb__core_lead_resume(l, r);
 }
 
-void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__core_on_RESUME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct resume *r = &l->resume;
@@ -165,10 +166,10 @@ void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	if (!r->heard || !l->agent)
 		return;
 	r->heard[from] = true;
-	l->has_torn |= m->value;
-	r->is_whole &= m->state & SAYS_WHOLE && (!r->transfer || r->transfer == m->transfer);
-	r->is_pending |= m->state & SAYS_PENDING;
-	r->is_installing |= m->state & SAYS_INSTALLING;
+	l->has_torn |= m->is_torn;
+	r->is_whole &= m->says & SAYS_WHOLE && (!r->transfer || r->transfer == m->transfer);
+	r->is_pending |= m->says & SAYS_PENDING;
+	r->is_installing |= m->says & SAYS_INSTALLING;
 	if (m->transfer > r->transfer) {
 		r->transfer = m->transfer;
 		r->version = m->version;

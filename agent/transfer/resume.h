@@ -27,7 +27,5 @@ void wb__core_resume(struct epoch *e);
 /** wb__core_resume_look - all parties have said what their areas hold, and nobody is in doubt any
  *  more?  Then the lead takes it up. */
 void wb__core_resume_look(struct epoch *e, uint32_t engine);
-/** wb__core_resume_msg - RESUME. */
-void wb__core_resume_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 #endif

@@ -36,7 +36,7 @@ bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_
 		.transfer = m->transfer,
 		.engine = m->engine,
 		.version = m->version,
-		.state = PROGRESS_FAILED,
+		.progress = PROGRESS_FAILED,
 		.code = -ENOTCONN};
 	char text[512];
 

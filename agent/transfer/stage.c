@@ -97,7 +97,7 @@ bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_
 		wb__core_party_overtaken(e, p->engine);
 	}
 	p->lead = from;
-	p->is_decided = m->value;
+	p->is_decided = m->is_decided;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	if (!is_attached(p))
 		return false;

@@ -6,6 +6,7 @@
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
+#include "transfer/hears.h"
 #include "transfer/object.h"
 #include "transfer/states.h"
 #include "transfer/wire.h"
@@ -89,7 +90,7 @@ static void ask(struct object *o)
 	t->transfer = 0;
 	t->version = m.version;
 	t->asked_highest = m.highest = o->issued;
-	t->asked_refused = m.count = e->refused_seen;
+	t->asked_refused = m.refusals = e->refused_seen;
 	t->begin_ns = now_ns(o->core);
 	t->is_told = t->has_next = false;
 	t->hold_ns = 0;
@@ -108,7 +109,7 @@ void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
 		!make_trigger(e, &m, text, sizeof(text)))
 		return;
 	m.highest = t->asked_highest;
-	m.count = t->asked_refused;
+	m.refusals = t->asked_refused;
 	send_trigger(t, &m);
 }
 
@@ -205,13 +206,13 @@ static void open_sources(struct trainers *t)
 	}
 }
 
-static void on_serve(struct epoch *e, const struct wb_msg_peer *m)
+void wb__core_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
 	char text[512];
 
-	if (t->state != TRAINERS_ASKED || t->e != e)
+	if (from != e->r.leader || t->state != TRAINERS_ASKED || t->e != e)
 		return;
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
 	t->transfer = m->transfer;
@@ -390,36 +391,45 @@ void wb__core_trainers_release(struct worker *w, uint64_t transfer)
 	let_go(t);
 }
 
-void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+/* Is the message about what these trainers are in, or have asked for? */
+static bool is_ours(const struct trainers *t, const struct epoch *e, const struct wb_msg_peer *m)
+{
+	if (t->state == TRAINERS_IDLE || t->e != e)
+		return false;
+	/* One that began with what was asked here, whatever became of SERVE, answers it. */
+	return !m->transfer || m->transfer == t->transfer ||
+	       (t->state == TRAINERS_ASKED && m->transfer > t->asked_highest);
+}
+
+void wb__core_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (from != e->r.leader)
-		return;
-	if (m->kind == WBP_PEER_SERVE) {
-		on_serve(e, m);
-		return;
-	}
-	if (m->kind == WBP_PEER_FINAL && !m->transfer && m->count != UINT32_MAX) {
-		bool is_asked = t->state == TRAINERS_ASKED && t->e == e;
-		bool is_old = m->count <= (is_asked ? t->asked_refused : e->refused_seen);
-
-		e->refused_seen = WB_MAX(e->refused_seen, m->count);
-		/* Who is in a transfer hears how that ended, and no answer to others' next call. */
-		if (is_old || !is_asked)
-			return;
-	}
-	if (t->state == TRAINERS_IDLE || t->e != e)
-		return;
-	/* One that began with what was asked here, whatever became of SERVE, answers it. */
-	if (m->transfer && m->transfer != t->transfer &&
-		!(t->state == TRAINERS_ASKED && m->transfer > t->asked_highest))
-		return;
-	if (m->kind == WBP_PEER_RELEASE && t->state == TRAINERS_SERVING && !e->r.trainer_staged) {
+	if (from == e->r.leader && is_ours(t, e, m) && t->state == TRAINERS_SERVING &&
+		!e->r.trainer_staged)
 		release(t);
-	} else if (m->kind == WBP_PEER_FINAL) {
+}
+
+/* FINAL of no transfer: does it refuse what was asked here? */
+static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
+{
+	const struct trainers *t = &e->obj->trainers;
+	bool is_asked = t->state == TRAINERS_ASKED && t->e == e;
+	bool is_old = m->refusals <= (is_asked ? t->asked_refused : e->refused_seen);
+
+	e->refused_seen = WB_MAX(e->refused_seen, m->refusals);
+	/* Who is in a transfer hears how that ended, and no answer to others' next call. */
+	return !is_old && is_asked;
+}
+
+void wb__core_on_FINAL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct trainers *t = &e->obj->trainers;
+
+	if (from != e->r.leader || (!m->transfer && !is_refusal(e, m)))
+		return;
+	if (is_ours(t, e, m))
 		on_final(t, m);
-	}
 }
 
 void wb__core_trainers_worker_lost(struct worker *w, const char *why)
@@ -449,10 +459,9 @@ static void end_without_leader(struct trainers *t, const char *what, const char 
 		.sentence = text,
 		.transfer = t->transfer};
 
-	m.count = UINT32_MAX; /* of our own making */
 	snprintf(text, sizeof(text), "the transfer's leader, agent %s, %s%.800s",
 		e->r.agent[e->r.leader].name, what, why);
-	wb__core_trainers_msg(e, e->r.leader, &m);
+	on_final(t, &m);
 }
 
 bool wb__core_trainers_unheard(const struct epoch *e, uint32_t agent)

@@ -45,8 +45,6 @@ struct trainers {
 	size_t final_len;
 };
 
-/** wb__core_trainers_msg - of the leader. */
-void wb__core_trainers_msg(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_trainers_replanned - a new plan: a question that was not answered is asked again. */
 void wb__core_trainers_replanned(struct epoch *e);
 /** wb__core_trainers_forget - a question that nobody will answer: asked again under the next plan.

@@ -48,6 +48,13 @@ struct worker {
 	uint64_t stop_ns, begun_ns, resume_ns; /* of the last transfer */
 };
 
+/** page_of - the poll page of a rollout worker: every one has one. */
+static inline struct wb_poll_page *page_of(struct worker *w)
+{
+	assert(w->w.page);
+	return w->w.page;
+}
+
 /** wb__core_to_worker - unless it is gone.  @msg is borrowed for the call. */
 void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg);
 /** wb__core_holds_now - it has the transfer, verified; it stopped for it at poll @count. */
