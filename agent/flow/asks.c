@@ -194,7 +194,7 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev)
 	if (rc < 0)
 		(void)wb_xport_refuse(f->o.env->xport, ev->conn, ev->grant, rc);
 	else
-		wb__flow_serve_pump(f);
+		wb__flow_pump(f, DUE_SERVE);
 }
 
 void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant)
@@ -213,7 +213,7 @@ void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant)
 		if (fl->in_use && fl->conn == conn && fl->grant == grant)
 			fl->gone = true;
 	}
-	wb__flow_serve_pump(f);
+	wb__flow_pump(f, DUE_SERVE);
 }
 
 void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn)
@@ -225,5 +225,5 @@ void wb_flow_conn_down(struct wb_flow *f, wb_conn_t conn)
 	for (i = 0; i < f->serve.n; i++)
 		if (f->serve.all[i].in_use && f->serve.all[i].conn == conn)
 			f->serve.all[i].gone = true;
-	wb__flow_serve_pump(f);
+	wb__flow_pump(f, DUE_SERVE);
 }

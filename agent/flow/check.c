@@ -259,6 +259,5 @@ void wb__flow_check_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	wb__flow_flight_put(fl);
 	if (is_bad && counts)
 		wb__flow_fetch_again(f, worker, cls, chunk, WB_FLOW_INSTALL);
-	wb__flow_check_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_CHECK | DUE_FETCH;
 }

@@ -329,8 +329,7 @@ void wb__flow_fetch_ok(struct wb_flight *fl)
 	wb__want_count_trainer(f, fl->want, false);
 	wb__flow_flight_put(fl);
 	wb__flow_announce(f, worker);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
 /* Ask again: the same source a few times, then another. */
@@ -350,9 +349,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	wb__flow_flight_put(fl);
 	if (!sink_is_over(f, f->local->want[i].worker))
 		wb__want_enqueue(f, i, code);
-	if (f->has_last)
-		wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= f->has_last ? DUE_SERVE | DUE_FETCH : DUE_FETCH;
 }
 
 static void verify(struct wb_flight *fl)
@@ -421,7 +418,7 @@ static bool wait_while_busy(struct wb_flight *fl)
 	f->has_busy = true;
 	wb__flow_flight_put(fl);
 	wb__want_postpone(f, i);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_FETCH;
 	return true;
 }
 
@@ -432,7 +429,7 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	edge_done(fl, ev->kind == WB_XP_ARRIVED);
 	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
-		wb__flow_fetch_pump(f);
+		f->due |= DUE_FETCH;
 		return;
 	}
 	switch (ev->kind) {
@@ -446,7 +443,7 @@ void wb__flow_fetch_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 				f, WB_FAULT_SLOT, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
 		if (fl->slot != WB_SLOT_NONE) {
 			to_lane(fl);
-			wb__flow_fetch_pump(f);
+			f->due |= DUE_FETCH;
 		} else {
 			fl->sum = fl->walk.sum;
 			verify(fl);
@@ -484,7 +481,7 @@ void wb__flow_fetch_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 
 	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
-		wb__flow_fetch_pump(f);
+		f->due |= DUE_FETCH;
 		return;
 	}
 	if (fl->step == STEP_WIRE) {

@@ -332,8 +332,28 @@ void wb_flow_stop(struct wb_flow *f)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	wb__flow_fetch_unpark(f);
 	wb__flow_review(f);
-	wb__flow_serve_pump(f);
-	wb__flow_snap_pump(f);
+	wb__flow_pump(f, DUE_SERVE | DUE_SNAP);
+}
+
+void wb__flow_pump(struct wb_flow *f, unsigned due)
+{
+	f->due |= due;
+	if (f->is_pumping)
+		return;
+	f->is_pumping = true;
+	while (f->due) {
+		due = f->due;
+		f->due = 0;
+		if (due & DUE_SNAP)
+			wb__flow_snap_pump(f);
+		if (due & DUE_SERVE)
+			wb__flow_serve_pump(f);
+		if (due & DUE_CHECK)
+			wb__flow_check_pump(f);
+		if (due & DUE_FETCH)
+			wb__flow_fetch_pump(f);
+	}
+	f->is_pumping = false;
 }
 
 void wb_flow_set_version(struct wb_flow *f, int64_t version)
@@ -361,16 +381,19 @@ uint64_t wb_flow_transfer(const struct wb_flow *f)
 void wb_flow_on_xport(const struct wb_xport_event *ev)
 {
 	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)ev->cookie;
+	struct wb_flow *f = fl->flow;
 
 	if (fl->kind == FLIGHT_SERVE)
 		wb__flow_serve_xport(fl, ev);
 	else
 		wb__flow_fetch_xport(fl, ev);
+	wb__flow_pump(f, 0);
 }
 
 void wb_flow_on_lane(const struct wb_lane_job *job)
 {
 	struct wb_flight *fl = (struct wb_flight *)(uintptr_t)job->cookie;
+	struct wb_flow *f = fl->flow;
 
 	if (fl->kind == FLIGHT_SERVE)
 		wb__flow_serve_lane(fl, job);
@@ -380,6 +403,7 @@ void wb_flow_on_lane(const struct wb_lane_job *job)
 		wb__flow_check_lane(fl, job);
 	else
 		wb__flow_fetch_lane(fl, job);
+	wb__flow_pump(f, 0);
 }
 
 int wb__flow_flight_boxes(struct wb_flight *fl, bool all)

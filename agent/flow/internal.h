@@ -193,6 +193,8 @@ struct wb_flow {
 	uint32_t receive_pending; /* RECEIVE chunks of open sinks not yet asked for */
 	bool exchange_early; /* trainers' egress is the narrow place: let exchange fill the rest */
 	bool stopping;
+	bool is_pumping; /* what comes up meanwhile is seen by the same pump */
+	unsigned due; /* DUE_*: what may be able to go on since the last pump */
 	uint32_t n_pass;
 	uint64_t version; /* WB_FAULT_ANY = not known */
 	struct wb_flow_stats stats;
@@ -247,8 +249,23 @@ int wb__flow_trailer_read(const struct wb_flow *f, const uint8_t *in, struct wbk
 
 /* Faults on demand at @place; a flip changes one bit of the @bytes at @p. */
 unsigned wb__flow_fault(struct wb_flow *f, enum wb_fault_place place, void *p, uint64_t bytes);
-/** wb__flow_fetch_pump - start whatever can start of what is wanted: call after anything that may
- *  have made room, or a source. */
+
+/* What an event may have made possible. */
+enum {
+	DUE_SERVE = 1, /* room, or a chunk that others asked for */
+	DUE_FETCH = 2, /* room, or a source */
+	DUE_SNAP = 4, /* a lane, for snapshots */
+	DUE_CHECK = 8, /* a lane, for passes over sinks */
+};
+
+/**
+ * wb__flow_pump - at the end of each event, and nowhere else: whatever can go on now
+ * @due: beside what handlers have noted in f->due
+ * Handlers only note it, so that none is entered from within another.  Every function of flow.h
+ * that changes anything ends with it.
+ */
+void wb__flow_pump(struct wb_flow *f, unsigned due);
+/** wb__flow_fetch_pump - start whatever can start of what is wanted.  Only of wb__flow_pump(). */
 void wb__flow_fetch_pump(struct wb_flow *f);
 /* mine.c: what can begin, of what workers of this agent are the sources of; false: nothing was put
  * into another queue. */
@@ -318,8 +335,7 @@ void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id);
 void wb__flow_review(struct wb_flow *f);
 /* serve.c.  1: can be answered; 0: not yet; < 0: never. */
 int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
-/** wb__flow_serve_pump - answer what can be answered, agents in turns: call after anything that may
- *  have made room, or a chunk. */
+/** wb__flow_serve_pump - answer what can be answered, agents in turns.  Only of wb__flow_pump(). */
 void wb__flow_serve_pump(struct wb_flow *f);
 /** wb__flow_serve_xport - a write has ended, which ends the flight, well or not. */
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev);

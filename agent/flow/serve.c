@@ -300,8 +300,7 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	} else {
 		write_out(fl);
 	}
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
@@ -318,16 +317,14 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
 	}
 	wb__flow_flight_put(fl);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker)
 {
 	f->source_open[worker] = SOURCE_OPEN;
 	wb__flow_review(f);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	wb__flow_pump(f, DUE_SERVE | DUE_FETCH);
 }
 
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker)
@@ -336,7 +333,7 @@ void wb_flow_close_source(struct wb_flow *f, uint32_t worker)
 	if (!is_trainer(f, worker))
 		wb__want_drop_worker(f, worker);
 	wb__flow_review(f);
-	wb__flow_serve_pump(f);
+	wb__flow_pump(f, DUE_SERVE);
 }
 
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker)
@@ -362,7 +359,7 @@ void wb_flow_mark_installed(struct wb_flow *f, uint32_t worker, const struct wb_
 		memcpy(f->sum_known, sums->sum_known, f->plan->n_chunk);
 	}
 	wb__flow_review(f);
-	wb__flow_serve_pump(f);
+	wb__flow_pump(f, DUE_SERVE);
 }
 
 void wb_flow_cut_worker(struct wb_flow *f, uint32_t worker)

@@ -81,9 +81,7 @@ void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	if (job->rc < 0)
 		wb__flow_review(f);
 	wb__flow_flight_put(fl);
-	wb__flow_snap_pump(f);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	f->due |= DUE_SNAP | DUE_SERVE | DUE_FETCH;
 }
 
 int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base)
@@ -101,7 +99,7 @@ int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image
 	f->snap[worker] = (struct snap){.image = image, .base = base};
 	f->source_open[worker] = SOURCE_OPEN;
 	wb__flow_review(f); /* some of it may be refused, and is in no image */
-	wb__flow_snap_pump(f);
+	wb__flow_pump(f, DUE_SNAP);
 	return 0;
 }
 

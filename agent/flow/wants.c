@@ -271,7 +271,7 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 		wb__want_enqueue(f, i, 0);
 	}
 	wb__flow_announce(f, worker);
-	wb__flow_fetch_pump(f);
+	wb__flow_pump(f, DUE_FETCH);
 }
 
 static void drop_list(struct wb_flow *f, struct want_list *q, uint32_t worker)
@@ -310,7 +310,7 @@ void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 	wb__flow_fetch_unpark(f);
 	wb__flow_review(f);
-	wb__flow_serve_pump(f);
+	wb__flow_pump(f, DUE_SERVE);
 }
 
 bool wb_flow_sink_received(const struct wb_flow *f, uint32_t worker)
@@ -375,14 +375,13 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 		}
 	cut_reader(f, f->plan->worker[w].domain);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
+	wb__flow_pump(f, DUE_SERVE | DUE_FETCH);
 }
 
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
 {
 	(void)domain;
-	wb__flow_fetch_pump(f);
+	wb__flow_pump(f, DUE_FETCH);
 }
 
 /* The earliest end of a wait for a source that had no room; @next: another time to come, 0 = none.
@@ -423,9 +422,6 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 	}
 	next = busy_until(f, now_ns, next);
 	/* Another flow may have had the lanes when a snapshot began. */
-	wb__flow_snap_pump(f);
-	wb__flow_serve_pump(f);
-	wb__flow_fetch_pump(f);
-	wb__flow_check_pump(f);
+	wb__flow_pump(f, DUE_SNAP | DUE_SERVE | DUE_FETCH | DUE_CHECK);
 	return next;
 }
