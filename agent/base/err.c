@@ -14,7 +14,6 @@ int wb_err_set(struct wb_err *err, int code, const char *fmt, ...)
 	if (!err)
 		return code;
 	err->code = code;
-	err->scope = WB_SCOPE_NONE;
 	va_start(ap, fmt);
 	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 	va_end(ap);

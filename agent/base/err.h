@@ -22,20 +22,10 @@ enum {
 	WB_EUNKNOWN = -4008, /* how the transfer ended is not known */
 };
 
-/* The largest thing lost with the error: tells the caller what to rebuild. */
-enum wb_scope {
-	WB_SCOPE_NONE,
-	WB_SCOPE_CHUNK, /* retry the chunk */
-	WB_SCOPE_PEER, /* reconnect, route around */
-	WB_SCOPE_TRANSFER, /* end this transfer */
-	WB_SCOPE_PROCESS, /* drain and exit */
-};
-
 #define WB_ERR_MSG_MAX 1024
 
 struct wb_err {
 	int code; /* 0 = no error */
-	enum wb_scope scope;
 	char msg[WB_ERR_MSG_MAX]; /* a sentence; inner causes after ": " */
 };
 
