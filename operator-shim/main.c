@@ -435,7 +435,7 @@ static int start_probes(struct app *a, struct wb_err *err)
 		.fn = wb__pages_probe,
 		.cookie = &a->pages};
 
-	return a->o.has_probes ? wb_http_start(a->loop, &o, &a->probes, err) : 0;
+	return a->o.probes.is_given ? wb_http_start(a->loop, &o, &a->probes, err) : 0;
 }
 
 static int start_http(struct app *a, struct wb_err *err)
@@ -452,7 +452,7 @@ static int start_http(struct app *a, struct wb_err *err)
 	a->pages.cluster = a->cluster;
 	a->pages.readers = a->cluster ? wb__cluster_readers(a->cluster) : NULL;
 	a->pages.asks_for_metrics = a->o.asks_for_metrics;
-	if (a->o.has_http)
+	if (a->o.http.is_given)
 		rc = wb_http_start(a->loop, &o, &a->http, err);
 	a->pages.port = a->http ? wb_http_port(a->http) : 0;
 	return rc ? rc : start_probes(a, err);

@@ -19,16 +19,15 @@ struct wb_err;
 
 struct wb__operator_options {
 	const char *file[WB_OPERATOR_FILES_MAX]; /* borrowed from argv, as all strings here */
-	size_t n_file;
+	uint32_t n_file;
 	struct wb_cli_addr listen, http, probes;
-	bool has_http, has_probes;
 	bool asks_for_metrics; /* for a token */
 	const char *psk_file; /* "" = tokens */
 	const char *tls_cert, *tls_key; /* "" = a shared key, or a Secret */
 	const char *tls_ca; /* "" = agents get it from elsewhere */
 	const char *tls_secret; /* "" = not from there */
 	const char *tls_name[WB_OPERATOR_NAMES_MAX];
-	size_t n_tls_name;
+	uint32_t n_tls_name;
 	const char *port_file; /* "" = none */
 	const char *name;
 	/* A cluster instead of files. */
@@ -38,11 +37,11 @@ struct wb__operator_options {
 	const char *advertise; /* "host:port", an IPv6 address in brackets; "" = not known */
 	char advertise_text[300];
 	uint64_t settle_ns;
-	unsigned n_series;
+	uint32_t n_series;
 	uint64_t memory_bytes; /* that budgets are sized from; 0 = what the process may use */
 	uint64_t planning_bytes; /* 0 = a share of that */
 	const char *budget[WB_OPERATOR_BUDGETS_MAX]; /* see wb_budget_override() */
-	size_t n_budget;
+	uint32_t n_budget;
 };
 
 /** wb__operator_has_tokens - agents show tokens of their pods, not a shared key. */

@@ -17,32 +17,24 @@ struct log_options {
 	const char *format, *level;
 };
 
-static int set_log_format(void *options, const char *value)
-{
-	struct log_options *o = options;
-
-	o->format = value;
-	return wb_log_setup(o->format, o->level);
-}
-
-static int set_log_level(void *options, const char *value)
-{
-	struct log_options *o = options;
-
-	o->level = value;
-	return wb_log_setup(o->format, o->level);
-}
-
-/* Those of every program, behind its own. */
-enum { LOG_FORMAT, LOG_LEVEL, HELP, VERSION, N_COMMON };
+/* Those of every program, behind its own; logs are for daemons. */
+enum { HELP, VERSION, LOG_FORMAT, LOG_LEVEL, N_COMMON };
 static const struct wb_cli_row common[N_COMMON] = {
-	[LOG_FORMAT] = {"log-format", "FORMAT", set_log_format, 0, "text, json or auto",
-		"text, json, or auto: text on a terminal (default: auto)"},
-	[LOG_LEVEL] = {"log-level", "LEVEL", set_log_level, 0, "error, warn, info or debug",
-		"error, warn, info or debug (default: info)"},
-	[HELP] = {"help", NULL, NULL, 0, NULL, "print this and exit"},
-	[VERSION] = {"version", NULL, NULL, 0, NULL, "print the version and exit"},
+	[LOG_FORMAT] = {"log-format", "FORMAT", WB_CLI_TEXT,
+		.at = offsetof(struct log_options, format), .want = "text, json or auto",
+		.help = "text, json, or auto: text on a terminal (default: auto)"},
+	[LOG_LEVEL] = {"log-level", "LEVEL", WB_CLI_TEXT, .at = offsetof(struct log_options, level),
+		.want = "error, warn, info or debug",
+		.help = "error, warn, info or debug (default: info)"},
+	[HELP] = {"help", .help = "print this and exit"},
+	[VERSION] = {"version", .help = "print the version and exit"},
 };
+static const int shown[N_COMMON] = {LOG_FORMAT, LOG_LEVEL, HELP, VERSION};
+
+static size_t n_rows(const struct wb_cli *cli)
+{
+	return cli->n_row + (cli->has_words ? LOG_FORMAT : N_COMMON);
+}
 
 static const struct wb_cli_row *row_at(const struct wb_cli *cli, size_t i)
 {
@@ -59,67 +51,157 @@ static void print_row(const struct wb_cli_row *row)
 
 static void print_help(const struct wb_cli *cli)
 {
+	if (cli->print_help) {
+		cli->print_help();
+		return;
+	}
 	printf("%s\n", cli->usage);
-	for (size_t i = 0; i < cli->n_row + N_COMMON; i++)
-		print_row(row_at(cli, i));
+	for (size_t i = 0; i < cli->n_row; i++)
+		print_row(&cli->rows[i]);
+	for (size_t i = 0; i < N_COMMON; i++)
+		print_row(&common[shown[i]]);
 	if (cli->notes)
 		printf("\n%s", cli->notes);
 }
 
-static int set(const struct wb_cli_row *row, void *options, const char *value)
+/* ---- values --------------------------------------------------------------------------------- */
+
+static bool is_word(const char *words, const char *value)
 {
-	if (row->set)
-		return row->set(options, value);
-	if (!*value)
+	size_t n = strlen(value);
+
+	for (const char *w = words; w; w = strchr(w, '|'), w = w ? w + 1 : NULL)
+		if (!strncmp(w, value, n) && n && (!w[n] || w[n] == '|'))
+			return !strchr(value, '|');
+	return false;
+}
+
+static int set_text(const struct wb_cli_row *row, const char **to, const char *value)
+{
+	size_t n = strlen(value);
+
+	if (n < row->min || (row->max && n > row->max) || (row->fits && !row->fits(value)))
 		return -EINVAL;
-	*(const char **)((char *)options + row->at) = value;
+	*to = value;
 	return 0;
 }
 
-int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options, struct wb_err *err)
+static int add_text(const struct wb_cli_row *row, char *options, const char *value)
 {
-	struct option longs[WB_CLI_ROWS_MAX + N_COMMON + 1] = {{0}};
-	struct log_options log = {"auto", "info"};
-	int c, at = -1;
+	size_t stride = row->stride ? row->stride : sizeof(char *);
+	uint32_t *n = (uint32_t *)(void *)(options + row->n_at);
 
-	for (size_t i = 0; i < cli->n_row + N_COMMON; i++)
-		longs[i] = (struct option){.name = row_at(cli, i)->name,
-			.has_arg = row_at(cli, i)->arg ? required_argument : no_argument};
-	(void)wb_log_setup(log.format, log.level);
-	optind = 0;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":", longs, &at)) != -1) {
-		const struct wb_cli_row *row;
+	if (!*value || *n == row->max || (row->fits && !row->fits(value)))
+		return -EINVAL;
+	for (uint32_t i = 0; row->is_unique && i < *n; i++)
+		if (!strcmp(*(const char **)(void *)(options + row->at + i * stride), value))
+			return -EINVAL;
+	*(const char **)(void *)(options + row->at + *n * stride) = value;
+	++*n;
+	return 0;
+}
 
-		if (c == ':')
-			return wb_err_set(err, -EINVAL, "%s needs a value", argv[optind - 1]);
-		if (c)
-			return wb_err_set(
-				err, -EINVAL, "unknown option %s (see --help)", argv[optind - 1]);
-		row = row_at(cli, (size_t)at);
-		if (!wb_cli_is_whole(argv, row->name))
-			return wb_err_set(err, -EINVAL,
-				"unknown option (--%s is to be written out; see --help)",
-				row->name);
-		if (row == &common[HELP]) {
-			print_help(cli);
-			return WB_CLI_DONE;
-		}
-		if (row == &common[VERSION]) {
-			printf("%s %s\n", cli->program, cli->version);
-			return WB_CLI_DONE;
-		}
-		if (set(row, (size_t)at < cli->n_row ? options : &log, optarg) < 0)
-			return wb_err_set(err, -EINVAL, "--%s %s: expected %s", row->name,
-				*optarg ? optarg : "''", row->want);
+static int read_octal(const struct wb_cli_row *row, const char *value, uint64_t *v)
+{
+	char *end;
+
+	*v = strtoul(value, &end, 8);
+	return *value < '0' || *value > '7' || *end || *v < row->min || *v > row->max ? -EINVAL : 0;
+}
+
+static int read_number(const struct wb_cli_row *row, const char *value, uint64_t *v)
+{
+	if (row->kind == WB_CLI_OCTAL)
+		return read_octal(row, value, v);
+	if (row->kind == WB_CLI_SIZE || row->kind == WB_CLI_RATE)
+		return wb_cli_size(value, row->kind == WB_CLI_RATE, v) < 0 || *v < row->min
+			       ? -EINVAL
+			       : 0;
+	return wb_cli_uint(value, row->min, row->max, v);
+}
+
+static int set_number(const struct wb_cli_row *row, void *to, const char *value)
+{
+	uint64_t v;
+
+	if (read_number(row, value, &v) < 0)
+		return -EINVAL;
+	if (row->kind == WB_CLI_U32 || row->kind == WB_CLI_OCTAL)
+		*(uint32_t *)to = (uint32_t)v;
+	else
+		*(uint64_t *)to = v * (row->unit ? row->unit : 1);
+	return 0;
+}
+
+/* @value: NULL when it takes none. */
+static int set(const struct wb_cli_row *row, void *options, const char *value)
+{
+	void *to = (char *)options + row->at;
+	struct wb_cli_addr *addr = to;
+
+	switch (row->kind) {
+	case WB_CLI_FLAG:
+		*(bool *)to = true;
+		return 0;
+	case WB_CLI_WORD:
+		if (value && !is_word(row->arg, value))
+			return -EINVAL;
+		*(const char **)to = value ? value : row->word;
+		return 0;
+	case WB_CLI_TEXT:
+		return set_text(row, to, value);
+	case WB_CLI_LIST:
+		return add_text(row, options, value);
+	case WB_CLI_ADDR:
+		return wb_cli_addr(value, addr);
+	case WB_CLI_PEER:
+		return wb_cli_addr(value, addr) < 0 || !addr->host[0] || !addr->port ? -EINVAL : 0;
+	default:
+		return set_number(row, to, value);
 	}
-	if (optind < argc)
-		return wb_err_set(
-			err, -EINVAL, "unexpected argument '%s' (see --help)", argv[optind]);
+}
+
+/* ---- the line ------------------------------------------------------------------------------- */
+
+static int take(const struct wb_cli *cli, const struct wb_cli_row *row, void *options,
+	struct log_options *log, struct wb_err *err)
+{
+	bool is_log = row == &common[LOG_FORMAT] || row == &common[LOG_LEVEL];
+	char letter[] = {'-', row->letter, '\0'};
+	int rc;
+
+	if (row == &common[HELP]) {
+		print_help(cli);
+		return WB_CLI_DONE;
+	}
+	if (row == &common[VERSION]) {
+		printf("%s %s\n", cli->program, cli->version);
+		return WB_CLI_DONE;
+	}
+	rc = set(row, is_log ? (void *)log : options, row->arg ? optarg : NULL);
+	if (rc == 0 && is_log)
+		rc = wb_log_setup(log->format, log->level);
+	if (rc < 0)
+		return wb_err_set(err, -EINVAL, "%s%s %s: expected %s", row->letter ? letter : "--",
+			row->letter ? "" : row->name, *optarg ? optarg : "''", row->want);
 	return WB_CLI_RUN;
 }
 
-bool wb_cli_is_whole(char *const *argv, const char *name)
+/* @word: as it was written. */
+static int refuse(const struct wb_cli *cli, int c, const char *word, struct wb_err *err)
+{
+	if (c == ':')
+		return wb_err_set(err, -EINVAL, "%s needs a value%s", word,
+			cli->has_words ? " (see --help)" : "");
+	/* Of several letters in one word the word is not done yet. */
+	if (optopt > ' ')
+		return wb_err_set(err, -EINVAL, "unknown option -%c (see --help)", optopt);
+	return wb_err_set(err, -EINVAL, "unknown option %s (see --help)", word);
+}
+
+/* getopt_long() accepts beginnings of words, which mean something else as soon as there is another
+ * option. */
+static bool is_whole(char *const *argv, const char *name)
 {
 	const char *word = argv[optind - 1];
 	size_t n = strlen(name);
@@ -128,6 +210,63 @@ bool wb_cli_is_whole(char *const *argv, const char *name)
 		word = argv[optind - 2];
 	return !strncmp(word, "--", 2) && !strncmp(word + 2, name, n) &&
 	       (!word[2 + n] || word[2 + n] == '=');
+}
+
+static void list_options(const struct wb_cli *cli, struct option *longs, char *letters)
+{
+	*letters++ = ':';
+	for (size_t i = 0; i < n_rows(cli); i++) {
+		const struct wb_cli_row *row = row_at(cli, i);
+
+		longs[i] = (struct option){
+			.name = row->name, .has_arg = row->arg ? required_argument : no_argument};
+		if (row->letter) {
+			*letters++ = row->letter;
+			*letters++ = ':';
+		}
+	}
+}
+
+static int row_of_letter(const struct wb_cli *cli, int letter)
+{
+	size_t i = 0;
+
+	while (i < cli->n_row && cli->rows[i].letter != letter)
+		i++;
+	return (int)i;
+}
+
+int wb_cli_parse(const struct wb_cli *cli, int argc, char **argv, void *options, struct wb_err *err)
+{
+	struct option longs[WB_CLI_ROWS_MAX + N_COMMON + 1] = {{0}};
+	char letters[2 * WB_CLI_ROWS_MAX + 2] = "";
+	struct log_options log = {"auto", "info"};
+	int c, at = -1, rc = WB_CLI_RUN;
+
+	list_options(cli, longs, letters);
+	if (!cli->has_words)
+		(void)wb_log_setup(log.format, log.level);
+	optind = 0;
+	opterr = 0;
+	while (rc == WB_CLI_RUN && (c = getopt_long(argc, argv, letters, longs, &at)) != -1) {
+		if (c == ':' || c == '?')
+			return refuse(cli, c, argv[optind - 1], err);
+		if (!c && !is_whole(argv, longs[at].name))
+			return wb_err_set(err, -EINVAL,
+				"unknown option (--%s is to be written out; see --help)",
+				longs[at].name);
+		at = c ? row_of_letter(cli, c) : at;
+		rc = take(cli, row_at(cli, (size_t)at), options, &log, err);
+	}
+	if (rc == WB_CLI_RUN && !cli->has_words && optind < argc)
+		return wb_err_set(
+			err, -EINVAL, "unexpected argument '%s' (see --help)", argv[optind]);
+	return rc;
+}
+
+int wb_cli_words(void)
+{
+	return optind;
 }
 
 int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out)
@@ -187,6 +326,7 @@ int wb_cli_addr(const char *text, struct wb_cli_addr *out)
 	memcpy(out->host, text, n);
 	out->host[n] = '\0';
 	out->port = (uint16_t)port;
+	out->is_given = true;
 	return 0;
 }
 

@@ -2,8 +2,9 @@
 #ifndef WB_BASE_CLI_H
 #define WB_BASE_CLI_H
 /*
- * Command lines of the daemons: one table of long options gives the parser, the help text and the
- * sentences about bad values.  --log-format, --log-level, --help and --version come by themselves.
+ * Command lines: one table of typed options gives the parser, the help text and the sentences about
+ * bad values.  --help and --version come by themselves, in daemons --log-format and --log-level
+ * too.
  *
  * Threads: one (getopt's state is the process's).  Nothing is allocated: strings stay in argv.
  * Layer: base (L0).
@@ -16,13 +17,32 @@ struct wb_err;
 
 #define WB_CLI_ROWS_MAX 64
 
+enum wb_cli_kind {
+	WB_CLI_FLAG, /* takes none; bool, set to true */
+	WB_CLI_TEXT, /* const char *; of @min to @max bytes (0 = any) */
+	WB_CLI_WORD, /* const char *; one of those in @arg, "a|b"; takes none: @word is stored */
+	WB_CLI_LIST, /* may come again: const char *[@max], not empty; uint32_t @n_at of them so far
+		      */
+	WB_CLI_U32, /* uint32_t; @min to @max */
+	WB_CLI_U64, /* uint64_t; @min to @max, of so many @unit (0 = 1) */
+	WB_CLI_OCTAL, /* uint32_t; @min to @max, in octal digits */
+	WB_CLI_SIZE, /* uint64_t; wb_cli_size(), at least @min */
+	WB_CLI_RATE, /* the same a second */
+	WB_CLI_ADDR, /* struct wb_cli_addr */
+	WB_CLI_PEER, /* the same, with host and port */
+};
+
 struct wb_cli_row {
 	const char *name, *arg; /* arg NULL: takes none */
-	/* What it does: @set gets the caller's struct and the value (NULL when it takes none) and
-	 * returns 0 or -errno.  Without @set the value, which must not be empty, is stored as a
-	 * const char * @at bytes into the struct. */
-	int (*set)(void *options, const char *value);
-	size_t at;
+	enum wb_cli_kind kind;
+	char letter; /* short name; 0 = none */
+	bool is_unique; /* LIST: a value that is there already is refused */
+	size_t at, n_at; /* where in the caller's struct the value, and the count, are */
+	size_t stride; /* LIST: bytes from one value to the next; 0 = they are an array */
+	uint64_t min, max, unit;
+	bool (*fits)(
+		const char *value); /* what else has to hold of a TEXT or LIST; NULL = nothing */
+	const char *word;
 	const char *want; /* what a value should have been, for "expected ..." */
 	const char *help; /* a line */
 };
@@ -31,13 +51,16 @@ struct wb_cli {
 	const char *program, *version;
 	const char *usage; /* before the options, ends with a newline */
 	const char *notes; /* after them; NULL = none */
+	void (*print_help)(void); /* in place of both and the rows; NULL = they are printed */
 	const struct wb_cli_row *rows;
 	size_t n_row; /* at most WB_CLI_ROWS_MAX */
+	bool has_words; /* takes what is no option, too: argv from wb_cli_words() on */
 };
 
 struct wb_cli_addr {
 	char host[256]; /* "" = all addresses */
 	uint16_t port; /* 0 = any */
+	bool is_given;
 };
 
 enum wb_cli_end { WB_CLI_RUN, WB_CLI_DONE };
@@ -62,11 +85,8 @@ int wb_cli_size(const char *text, bool per_second, uint64_t *out);
 int wb_cli_addr(const char *text, struct wb_cli_addr *out);
 /** wb_cli_is_object - "namespace/name", each of at least one byte, together less than @max. */
 bool wb_cli_is_object(const char *text, size_t max);
-/**
- * wb_cli_is_whole - after getopt_long() took the long option @name: was it written out?
- * It accepts beginnings of words, which mean something else as soon as there is another option.
- */
-bool wb_cli_is_whole(char *const *argv, const char *name);
+/** wb_cli_words - after wb_cli_parse(): index in argv of the first word that is no option. */
+int wb_cli_words(void);
 /** wb_cli_host_name - the machine's name, "localhost" if it has none; static. */
 const char *wb_cli_host_name(void);
 

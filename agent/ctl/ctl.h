@@ -29,7 +29,8 @@ struct wb__ctl_opts {
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	struct wb__ctl_simulate simulate;
-	bool is_json, is_wide;
+	const char *output; /* "wide", "json"; NULL = not given */
+	bool is_json, is_wide; /* by that */
 };
 
 /** wb__ctl_get - a line for each object of the operator, or for @o->object alone; as JSON the

@@ -9,7 +9,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,51 +44,27 @@ static const struct {
 		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
 
-enum {
-	OPT_OPERATOR = 1,
-	OPT_AGENT,
-	OPT_OBJECT,
-	OPT_MANIFEST,
-	OPT_TLS,
-	OPT_TOKEN,
-	OPT_CA,
-	OPT_NAMESPACE,
-	OPT_IMAGE,
-	OPT_MODEL,
-	OPT_TRAINER,
-	OPT_ROLLOUT,
-	OPT_ENGINES,
-	OPT_GPUS,
-	OPT_RAIL,
-	OPT_DUMP,
-	OPT_JSON,
-	OPT_HELP,
-	OPT_VERSION
-};
-
-static const struct option longs[] = {
-	{"operator", required_argument, NULL, OPT_OPERATOR},
-	{"agent", required_argument, NULL, OPT_AGENT},
-	{"object", required_argument, NULL, OPT_OBJECT},
-	{"manifest", required_argument, NULL, OPT_MANIFEST},
-	{"tls", required_argument, NULL, OPT_TLS},
-	{"token-file", required_argument, NULL, OPT_TOKEN},
-	{"ca-file", required_argument, NULL, OPT_CA},
-	{"namespace", required_argument, NULL, OPT_NAMESPACE},
-	{"image", required_argument, NULL, OPT_IMAGE},
-	{"model", required_argument, NULL, OPT_MODEL},
-	{"trainer", required_argument, NULL, OPT_TRAINER},
-	{"rollout", required_argument, NULL, OPT_ROLLOUT},
-	{"engines", required_argument, NULL, OPT_ENGINES},
-	{"gpus-per-node", required_argument, NULL, OPT_GPUS},
-	{"rail-gbit", required_argument, NULL, OPT_RAIL},
-	{"dump-maps", required_argument, NULL, OPT_DUMP},
-	{"file", required_argument, NULL, 'f'},
-	{"json", no_argument, NULL, OPT_JSON},
-	{"output", required_argument, NULL, 'o'},
-	{"help", no_argument, NULL, OPT_HELP},
-	{"version", no_argument, NULL, OPT_VERSION},
-	{NULL, 0, NULL, 0},
+#define AT(field) .at = offsetof(struct wb__ctl_opts, field)
+static const struct wb_cli_row rows[] = {
+	{"operator", "HOST:PORT", WB_CLI_TEXT, AT(operator_addr)},
+	{"agent", "HOST:PORT|PATH", WB_CLI_TEXT, AT(agent_addr)},
+	{"object", "NAME", WB_CLI_TEXT, AT(object)},
+	{"manifest", "FILE", WB_CLI_TEXT, AT(manifest)},
+	{"tls", "HOST:PORT", WB_CLI_TEXT, AT(tls_addr)},
+	{"token-file", "FILE", WB_CLI_TEXT, AT(token_file)},
+	{"ca-file", "FILE", WB_CLI_TEXT, AT(ca_file)},
+	{"namespace", "NAMESPACE", WB_CLI_TEXT, 'n', AT(ns)},
+	{"image", "IMAGE", WB_CLI_TEXT, AT(image)},
+	{"model", "MODEL", WB_CLI_TEXT, AT(simulate.model)},
+	{"trainer", "LAYOUT", WB_CLI_TEXT, AT(simulate.trainer)},
+	{"rollout", "LAYOUT", WB_CLI_TEXT, AT(simulate.rollout)},
+	{"engines", "N", WB_CLI_TEXT, AT(simulate.engines)},
+	{"gpus-per-node", "N", WB_CLI_TEXT, AT(simulate.gpus_per_node)},
+	{"rail-gbit", "N", WB_CLI_TEXT, AT(simulate.rail_gbit)},
+	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
+	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
+	{"output", "wide|json", WB_CLI_WORD, 'o', AT(output), .want = "wide or json"},
+	{"json", NULL, WB_CLI_WORD, AT(output), .word = "json"},
 };
 
 static void print_help(void)
@@ -169,87 +144,6 @@ const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
 	return text;
 }
 
-/* 1: done, 0: go on, negative: refused.  @word: as it was written. */
-static int take_option(int c, const char *word, struct wb__ctl_opts *o, struct wb_err *err)
-{
-	switch (c) {
-	case OPT_OPERATOR:
-		o->operator_addr = optarg;
-		return 0;
-	case OPT_AGENT:
-		o->agent_addr = optarg;
-		return 0;
-	case OPT_OBJECT:
-		o->object = optarg;
-		return 0;
-	case OPT_MANIFEST:
-		o->manifest = optarg;
-		return 0;
-	case OPT_TLS:
-		o->tls_addr = optarg;
-		return 0;
-	case OPT_TOKEN:
-		o->token_file = optarg;
-		return 0;
-	case OPT_CA:
-		o->ca_file = optarg;
-		return 0;
-	case OPT_NAMESPACE:
-	case 'n':
-		o->ns = optarg;
-		return 0;
-	case OPT_IMAGE:
-		o->image = optarg;
-		return 0;
-	case 'f':
-		o->file = strcmp(optarg, "-") ? optarg : NULL;
-		return 0;
-	case OPT_MODEL:
-		o->simulate.model = optarg;
-		return 0;
-	case OPT_TRAINER:
-		o->simulate.trainer = optarg;
-		return 0;
-	case OPT_ROLLOUT:
-		o->simulate.rollout = optarg;
-		return 0;
-	case OPT_ENGINES:
-		o->simulate.engines = optarg;
-		return 0;
-	case OPT_GPUS:
-		o->simulate.gpus_per_node = optarg;
-		return 0;
-	case OPT_RAIL:
-		o->simulate.rail_gbit = optarg;
-		return 0;
-	case OPT_DUMP:
-		o->simulate.dump_maps = optarg;
-		return 0;
-	case OPT_JSON:
-		o->is_json = true;
-		return 0;
-	case 'o':
-		o->is_json = !strcmp(optarg, "json");
-		o->is_wide = !strcmp(optarg, "wide");
-		return o->is_json || o->is_wide
-			       ? 0
-			       : wb_err_set(err, -EINVAL, "-o %s: expected wide or json", optarg);
-	case OPT_HELP:
-		print_help();
-		return 1;
-	case OPT_VERSION:
-		printf("wbctl %s\n", WB_VERSION);
-		return 1;
-	case ':':
-		return wb_err_set(err, -EINVAL, "%s needs a value (see --help)", word);
-	default:
-		/* Of several letters in one word the word is not done yet. */
-		if (optopt > ' ')
-			return wb_err_set(err, -EINVAL, "unknown option -%c (see --help)", optopt);
-		return wb_err_set(err, -EINVAL, "unknown option %s (see --help)", word);
-	}
-}
-
 /* NAMESPACE/NAME, where there is no such file. */
 static bool is_object(const char *word)
 {
@@ -317,24 +211,25 @@ static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 
 int main(int argc, char **argv)
 {
+	static const struct wb_cli cli = {.program = "wbctl",
+		.version = WB_VERSION,
+		.print_help = print_help,
+		.rows = rows,
+		.n_row = WB_ARRAY_SIZE(rows),
+		.has_words = true};
 	struct wb__ctl_opts o = {0};
 	struct wb_err err = {0};
-	int c, at = -1, rc = 0, end = WB_CLI_EXIT_USAGE;
+	int rc = wb_cli_parse(&cli, argc, argv, &o, &err), end = WB_CLI_EXIT_USAGE;
 
-	opterr = 0;
-	while (rc == 0 && (c = getopt_long(argc, argv, ":o:f:n:", longs, &at)) != -1) {
-		if (at >= 0 && !wb_cli_is_whole(argv, longs[at].name))
-			rc = wb_err_set(&err, -EINVAL,
-				"unknown option (--%s is to be written out; see --help)",
-				longs[at].name);
-		else
-			rc = take_option(c, argv[optind - 1], &o, &err);
-		at = -1;
-	}
-	if (rc > 0)
+	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
-	if (rc == 0)
-		rc = take_words(argv + optind, argc - optind, &o, &err);
+	if (rc == WB_CLI_RUN) {
+		o.is_json = o.output && !strcmp(o.output, "json");
+		o.is_wide = o.output && !strcmp(o.output, "wide");
+		if (o.file && !strcmp(o.file, "-"))
+			o.file = NULL;
+		rc = take_words(argv + wb_cli_words(), argc - wb_cli_words(), &o, &err);
+	}
 	if (rc >= 0) {
 		end = EXIT_FAILURE;
 		rc = run((size_t)rc, &o, &err);

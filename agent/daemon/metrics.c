@@ -357,7 +357,7 @@ static int start_server(struct wb__http *h, struct wb_err *err)
 		.fn = on_request,
 		.cookie = h};
 
-	return h->a->o.has_http ? wb_http_start(h->a->loop, &o, &h->server, err) : 0;
+	return h->a->o.http.is_given ? wb_http_start(h->a->loop, &o, &h->server, err) : 0;
 }
 
 /* An agent lives without it; who probes it will not. */

@@ -22,227 +22,100 @@ static bool is_name(const char *s, size_t max)
 	return true;
 }
 
-static int set_name(void *options, const char *arg)
+static bool is_agent_name(const char *s)
 {
-	struct wb__options *o = options;
-
-	o->name = arg;
-	return is_name(arg, WB_XPORT_NAME_MAX - 1) ? 0 : -EINVAL;
+	return is_name(s, WB_XPORT_NAME_MAX - 1);
 }
 
-static int set_node(void *options, const char *arg)
+static bool is_node_name(const char *s)
 {
-	struct wb__options *o = options;
-
-	o->node = arg;
-	return is_name(arg, 253) ? 0 : -EINVAL;
+	return is_name(s, 253);
 }
 
-static int set_socket(void *options, const char *arg)
+static bool is_object(const char *s)
 {
-	struct wb__options *o = options;
-
-	o->socket = arg;
-	return *arg && strlen(arg) <= 107 ? 0 : -EINVAL;
+	return wb_cli_is_object(s, 256);
 }
 
-static int set_socket_mode(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-	char *end;
-	unsigned long mode = strtoul(arg, &end, 8);
-
-	o->socket_mode = (uint32_t)mode;
-	return *arg < '0' || *arg > '7' || *end || !mode || mode > 0777 ? -EINVAL : 0;
-}
-
-static int set_operator(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	return wb_cli_addr(arg, &o->operator) < 0 || !o->operator.host[0] || !o->operator.port
-		       ? -EINVAL
-		       : 0;
-}
-
-static int set_object(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	for (uint32_t i = 0; i < o->n_served; i++)
-		if (!strcmp(o->served[i].object, arg))
-			return -EINVAL;
-	if (o->n_served == WB__OBJECTS_MAX || !wb_cli_is_object(arg, 256))
-		return -EINVAL;
-	o->served[o->n_served++].object = arg;
-	return 0;
-}
-
-static int set_psk_file(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	if (!*arg || o->n_psk_file == WB__OBJECTS_MAX)
-		return -EINVAL;
-	o->served[o->n_psk_file++].psk_file = arg;
-	return 0;
-}
-
-static int set_token_file(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	if (!*arg || o->n_token_file == WB__OBJECTS_MAX)
-		return -EINVAL;
-	o->served[o->n_token_file++].token_file = arg;
-	return 0;
-}
-
-static int set_listen(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	return wb_cli_addr(arg, &o->listen);
-}
-
-static int set_advertise(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->advertise = arg;
-	return *arg && strlen(arg) < 1024 ? 0 : -EINVAL;
-}
-
-static int set_transport(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->transport = arg;
-	return !strcmp(arg, "tcp") || !strcmp(arg, "shm") ? 0 : -EINVAL;
-}
-
-static int set_rail_rate(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	return wb_cli_size(arg, true, &o->rail_bytes_per_s);
-}
-
-static int set_rails(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-	uint64_t n = 0;
-	int rc = wb_cli_uint(arg, 1, WB_XPORT_RAILS_MAX, &n);
-
-	o->n_rail = (uint32_t)n;
-	return rc;
-}
-
-static int set_rail_address(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->rail_address = arg;
-	return *arg && strlen(arg) < 1024 ? 0 : -EINVAL;
-}
-
-static int set_buffer(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-	int rc = wb_cli_size(arg, false, &o->buffer_bytes);
-
-	return rc < 0 || o->buffer_bytes < (1u << 20) ? -EINVAL : 0;
-}
-
-static int set_staging_limit(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	int rc = wb_cli_size(arg, false, &o->staging_limit_bytes);
-
-	return rc < 0 || !o->staging_limit_bytes ? -EINVAL : 0;
-}
-
-static int set_http(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->has_http = true;
-	return wb_cli_addr(arg, &o->http);
-}
-
-static int set_probe(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-
-	o->probe = arg;
-	return wb__probe_check(arg);
-}
-
-static int set_grace(void *options, const char *arg)
-{
-	struct wb__options *o = options;
-	uint64_t s = 0;
-	int rc = wb_cli_uint(arg, 0, 86400, &s);
-
-	o->grace_ns = s * 1000000000ull;
-	return rc;
-}
-
-#define TEXT(field) NULL, offsetof(struct wb__options, field)
+#define AT(field) .at = offsetof(struct wb__options, field)
+#define FILE_AT(field) WB_CLI_TEXT, AT(field), .min = 1, .want = "a file name"
+#define OF_OBJECT(field, count)                                                                    \
+	WB_CLI_LIST, AT(served[0].field), .n_at = offsetof(struct wb__options, count),             \
+					  .stride = sizeof(struct wb__served),                     \
+					  .max = WB__OBJECTS_MAX
 static const struct wb_cli_row rows[] = {
-	{"name", "NAME", set_name, 0, "a name without spaces or slashes, at most 63 bytes",
-		"name of this agent, unique among the agents of an object (default: host name)"},
-	{"node", "NAME", set_node, 0, "a name without spaces or slashes",
-		"machine it runs on, for the bound (default: host name)"},
-	{"socket", "PATH", set_socket, 0, "a path of 1 to 107 bytes",
-		"socket that workers attach to (default: " WB_AGENT_SOCKET ")"},
-	{"socket-mode", "MODE", set_socket_mode, 0, "three octal digits, such as 660",
-		"who may attach (default: 600; with a token 666, as only the containers meant "
-		"mount its folder)"},
-	{"operator", "HOST:PORT", set_operator, 0, "HOST:PORT", "the operator to ask for plans"},
-	{"psk-file", "FILE", set_psk_file, 0, "a file name",
-		"key shared with the operator: 64 to 128 hex digits, mode 0600; with several "
-		"objects one for all, or one for each in their order"},
-	{"token-file", "FILE", set_token_file, 0, "a file name",
-		"instead of a key: token of this pod, shown to the operator; one for each "
-		"object"},
-	{"ca-file", "FILE", TEXT(ca_file), "a file name",
-		"with a token: authority that the operator's certificate must come from"},
-	{"operator-name", "NAME", TEXT(operator_name), "a host name",
-		"with a token: name in the operator's certificate (default: the host dialled)"},
-	{"object", "NS/NAME", set_object, 0, "another NAMESPACE/NAME, at most 8 of them",
-		"transfer object to serve; may be given again (default: the only one the operator "
-		"has)"},
-	{"listen", "HOST:PORT", set_listen, 0, "HOST:PORT, or :PORT for all addresses",
-		"where other agents connect, control and bulk (default: :7444; port 0: "
-		"any)"},
-	{"advertise", "HOST[,HOST]...", set_advertise, 0, "host names or addresses",
-		"addresses told to other agents, best first (default: the one the operator is "
-		"reached from)"},
-	{"transport", "tcp|shm", set_transport, 0, "tcp or shm",
-		"transport of weights; shm only between agents of one machine (default: tcp)"},
-	{"rail-rate", "BYTES/s", set_rail_rate, 0, "a rate such as 500M or 1.5Gi/s; 0 = none",
-		"cap of each rail in each direction (default: none)"},
-	{"rails", "N", set_rails, 0, "1 to 16",
-		"threads that move bytes (default: 1, or one for each --rail-address)"},
-	{"rail-address", "HOST[,HOST]...", set_rail_address, 0,
-		"addresses of this host, one for each rail",
-		"addresses that the rails use, one for each (default: the listen address)"},
-	{"buffer", "SIZE", set_buffer, 0, "a size of at least 1Mi, such as 512Mi",
-		"memory for slots (default: the object's bufferSize for each worker here)"},
-	{"staging-limit", "SIZE", set_staging_limit, 0, "a size above 0, such as 8Gi",
-		"greatest staging memory of this agent (default: the control group's limit)"},
-	{"http", "HOST:PORT", set_http, 0, "HOST:PORT, or :PORT for all addresses",
-		"serve /metrics /healthz /readyz /serving /status /digest /trace (default: not)"},
-	{"port-file", "FILE", TEXT(port_file), "a file name",
-		"write the ports in use to FILE once they listen"},
-	{"grace", "SECONDS", set_grace, 0, "0 to 86400",
-		"time for running transfers after SIGTERM (default: 25)"},
-	{"probe", "WHICH", set_probe, 0, "startup, live or ready",
-		"startup, live or ready: ask the running agent of this --socket, and exit"},
+	{"name", "NAME", WB_CLI_TEXT, AT(name), .fits = is_agent_name,
+		.want = "a name without spaces or slashes, at most 63 bytes",
+		.help = "name of this agent, unique among the agents of an object (default: host "
+			"name)"},
+	{"node", "NAME", WB_CLI_TEXT, AT(node), .fits = is_node_name,
+		.want = "a name without spaces or slashes",
+		.help = "machine it runs on, for the bound (default: host name)"},
+	{"socket", "PATH", WB_CLI_TEXT, AT(socket), .min = 1, .max = 107,
+		.want = "a path of 1 to 107 bytes",
+		.help = "socket that workers attach to (default: " WB_AGENT_SOCKET ")"},
+	{"socket-mode", "MODE", WB_CLI_OCTAL, AT(socket_mode), .min = 1, .max = 0777,
+		.want = "three octal digits, such as 660",
+		.help = "who may attach (default: 600; with a token 666, as only the containers "
+			"meant mount its folder)"},
+	{"operator", "HOST:PORT", WB_CLI_PEER, AT(operator), .want = "HOST:PORT",
+		.help = "the operator to ask for plans"},
+	{"psk-file", "FILE", OF_OBJECT(psk_file, n_psk_file), .want = "a file name",
+		.help = "key shared with the operator: 64 to 128 hex digits, mode 0600; with "
+			"several "
+			"objects one for all, or one for each in their order"},
+	{"token-file", "FILE", OF_OBJECT(token_file, n_token_file), .want = "a file name",
+		.help = "instead of a key: token of this pod, shown to the operator; one for each "
+			"object"},
+	{"ca-file", "FILE", FILE_AT(ca_file),
+		.help = "with a token: authority that the operator's certificate must come from"},
+	{"operator-name", "NAME", WB_CLI_TEXT, AT(operator_name), .min = 1, .want = "a host name",
+		.help = "with a token: name in the operator's certificate (default: the host "
+			"dialled)"},
+	{"object", "NS/NAME", OF_OBJECT(object, n_served), .is_unique = true, .fits = is_object,
+		.want = "another NAMESPACE/NAME, at most 8 of them",
+		.help = "transfer object to serve; may be given again (default: the only one the "
+			"operator has)"},
+	{"listen", "HOST:PORT", WB_CLI_ADDR, AT(listen),
+		.want = "HOST:PORT, or :PORT for all addresses",
+		.help = "where other agents connect, control and bulk (default: :7444; port 0: "
+			"any)"},
+	{"advertise", "HOST[,HOST]...", WB_CLI_TEXT, AT(advertise), .min = 1, .max = 1023,
+		.want = "host names or addresses",
+		.help = "addresses told to other agents, best first (default: the one the operator "
+			"is reached from)"},
+	{"transport", "tcp|shm", WB_CLI_WORD, AT(transport), .want = "tcp or shm",
+		.help = "transport of weights; shm only between agents of one machine (default: "
+			"tcp)"},
+	{"rail-rate", "BYTES/s", WB_CLI_RATE, AT(rail_bytes_per_s),
+		.want = "a rate such as 500M or 1.5Gi/s; 0 = none",
+		.help = "cap of each rail in each direction (default: none)"},
+	{"rails", "N", WB_CLI_U32, AT(n_rail), .min = 1, .max = WB_XPORT_RAILS_MAX,
+		.want = "1 to 16",
+		.help = "threads that move bytes (default: 1, or one for each --rail-address)"},
+	{"rail-address", "HOST[,HOST]...", WB_CLI_TEXT, AT(rail_address), .min = 1, .max = 1023,
+		.want = "addresses of this host, one for each rail",
+		.help = "addresses that the rails use, one for each (default: the listen address)"},
+	{"buffer", "SIZE", WB_CLI_SIZE, AT(buffer_bytes), .min = 1u << 20,
+		.want = "a size of at least 1Mi, such as 512Mi",
+		.help = "memory for slots (default: the object's bufferSize for each worker here)"},
+	{"staging-limit", "SIZE", WB_CLI_SIZE, AT(staging_limit_bytes), .min = 1,
+		.want = "a size above 0, such as 8Gi",
+		.help = "greatest staging memory of this agent (default: the control group's "
+			"limit)"},
+	{"http", "HOST:PORT", WB_CLI_ADDR, AT(http),
+		.want = "HOST:PORT, or :PORT for all addresses",
+		.help = "serve /metrics /healthz /readyz /serving /status /digest /trace (default: "
+			"not)"},
+	{"port-file", "FILE", FILE_AT(port_file),
+		.help = "write the ports in use to FILE once they listen"},
+	{"grace", "SECONDS", WB_CLI_U64, AT(grace_ns), .max = 86400, .unit = 1000000000ull,
+		.want = "0 to 86400",
+		.help = "time for running transfers after SIGTERM (default: 25)"},
+	{"probe", "WHICH", WB_CLI_TEXT, AT(probe), .fits = wb__probe_is_known,
+		.want = "startup, live or ready",
+		.help = "startup, live or ready: ask the running agent of this --socket, and exit"},
 };
-#undef TEXT
 
 static const struct wb_cli cli = {.program = "weightbridge-agent",
 	.version = WB_VERSION,
@@ -317,7 +190,7 @@ static int check(struct wb__options *o, struct wb_err *err)
 		return 0;
 	if (!o->name) {
 		o->name = o->node;
-		if (!is_name(o->name, WB_XPORT_NAME_MAX - 1))
+		if (!is_agent_name(o->name))
 			return wb_err_set(err, -EINVAL,
 				"the host name '%s' cannot serve as a name: give --name", o->node);
 	}

@@ -43,7 +43,6 @@ struct wb__options {
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
 	const char *port_file; /* NULL = none */
-	bool has_http;
 	struct wb_cli_addr http;
 	uint64_t grace_ns;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */

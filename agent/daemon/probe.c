@@ -24,12 +24,12 @@ static const struct {
 	{"ready", "/serving"},
 };
 
-int wb__probe_check(const char *what)
+bool wb__probe_is_known(const char *what)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(probes); i++)
 		if (!strcmp(what, probes[i].what))
-			return 0;
-	return -EINVAL;
+			return true;
+	return false;
 }
 
 static int no(const char *why, const char *detail)
@@ -138,7 +138,7 @@ static int probe_page(const struct wb__options *o, const char *page)
 	ssize_t got = 0;
 
 	/* An agent of before there was such a socket, or with a path too long for one. */
-	if ((fd == -ENOENT || fd == -ECONNREFUSED || fd == -ENAMETOOLONG) && o->has_http)
+	if ((fd == -ENOENT || fd == -ECONNREFUSED || fd == -ENAMETOOLONG) && o->http.is_given)
 		fd = connect_page(o);
 	if (fd < 0)
 		return no("the agent is not reached: ", strerror(-fd));

@@ -13,8 +13,8 @@
  */
 #include "daemon/options.h"
 
-/** wb__probe_check - @what is a probe.  0 or -EINVAL. */
-int wb__probe_check(const char *what);
+/** wb__probe_is_known - @what is the name of a probe. */
+bool wb__probe_is_known(const char *what);
 /** wb__probe - 0 = yes; 1 = no, with a sentence on stderr.  Blocks, at most 5 s. */
 int wb__probe(const struct wb__options *o);
 

@@ -19,26 +19,13 @@ struct opts {
 	bool is_on;
 };
 
-static int set_n(void *options, const char *value)
-{
-	struct opts *o = options;
-
-	return wb_cli_uint(value, 1, 9, &o->n);
-}
-
-static int set_on(void *options, const char *value)
-{
-	struct opts *o = options;
-
-	ck_assert_ptr_null(value);
-	o->is_on = true;
-	return 0;
-}
-
+#define AT(field) .at = offsetof(struct opts, field)
 static const struct wb_cli_row rows[] = {
-	{"file", "FILE", NULL, offsetof(struct opts, file), "a file name", "what to read"},
-	{"number", "N", set_n, 0, "1 to 9", "how many"},
-	{"on", NULL, set_on, 0, NULL, "switch it on"},
+	{"file", "FILE", WB_CLI_TEXT, AT(file), .min = 1, .want = "a file name",
+		.help = "what to read"},
+	{"number", "N", WB_CLI_U64, AT(n), .min = 1, .max = 9, .want = "1 to 9",
+		.help = "how many"},
+	{"on", NULL, WB_CLI_FLAG, AT(is_on), .help = "switch it on"},
 };
 static const struct wb_cli cli = {.program = "toy",
 	.version = "1.2",
@@ -86,6 +73,125 @@ START_TEST(a_line_is_taken_or_refused_by_option)
 		ck_assert(!strcmp(o.file, "default") && !o.n && !o.is_on);
 	for (int i = 0; i < argc; i++)
 		free(argv[i]);
+}
+END_TEST
+
+/* ---- kinds ---- */
+
+static bool is_even(const char *s)
+{
+	return strlen(s) % 2 == 0;
+}
+
+struct all {
+	bool flag;
+	const char *text, *even, *word, *list[2];
+	struct {
+		uint32_t other;
+		const char *text;
+	} apart[2];
+	uint32_t n_list, n_apart, u32, octal;
+	uint64_t u64, size, rate;
+	struct wb_cli_addr addr, peer;
+};
+
+#undef AT
+#define AT(field) .at = offsetof(struct all, field)
+#define N_AT(field) .n_at = offsetof(struct all, field)
+static const struct wb_cli_row kinds[] = {
+	{"flag", NULL, WB_CLI_FLAG, AT(flag)},
+	{"text", "T", WB_CLI_TEXT, 't', AT(text), .max = 3, .want = "short"},
+	{"even", "T", WB_CLI_TEXT, AT(even), .fits = is_even, .want = "even"},
+	{"word", "one|two", WB_CLI_WORD, 'w', AT(word), .want = "one or two"},
+	{"two", NULL, WB_CLI_WORD, AT(word), .word = "two"},
+	{"list", "T", WB_CLI_LIST, AT(list), N_AT(n_list), .max = 2, .fits = is_even,
+		.want = "two"},
+	{"apart", "T", WB_CLI_LIST, AT(apart[0].text), N_AT(n_apart), .max = 2, .is_unique = true,
+		.stride = sizeof(((struct all *)0)->apart[0]), .want = "another"},
+	{"u32", "N", WB_CLI_U32, AT(u32), .max = 7, .want = "small"},
+	{"u64", "N", WB_CLI_U64, AT(u64), .max = 7, .unit = 1000, .want = "small"},
+	{"octal", "N", WB_CLI_OCTAL, AT(octal), .min = 1, .max = 0777, .want = "octal"},
+	{"size", "N", WB_CLI_SIZE, AT(size), .min = 2, .want = "a size"},
+	{"rate", "N", WB_CLI_RATE, AT(rate), .want = "a rate"},
+	{"addr", "A", WB_CLI_ADDR, AT(addr), .want = "HOST:PORT"},
+	{"peer", "A", WB_CLI_PEER, AT(peer), .want = "all of it"},
+};
+static const struct wb_cli tool = {.program = "tool",
+	.version = "3",
+	.usage = "usage: tool\n",
+	.rows = kinds,
+	.n_row = WB_ARRAY_SIZE(kinds),
+	.has_words = true};
+
+static const struct {
+	const char *argv[6], *says;
+} kind_lines[] = {
+	{{"tool", "--text", "four"}, "-t four: expected short"},
+	{{"tool", "-t", "four"}, "-t four: expected short"},
+	{{"tool", "-t"}, "-t needs a value (see --help)"},
+	{{"tool", "--text"}, "--text needs a value (see --help)"},
+	{{"tool", "-x"}, "unknown option -x (see --help)"},
+	{{"tool", "--log-level", "info"}, "unknown option --log-level (see --help)"},
+	{{"tool", "--even", "odd"}, "--even odd: expected even"},
+	{{"tool", "-w", "on"}, "-w on: expected one or two"},
+	{{"tool", "-w", "one|two"}, "-w one|two: expected one or two"},
+	{{"tool", "-w", ""}, "-w '': expected one or two"},
+	{{"tool", "--list="}, "--list '': expected two"},
+	{{"tool", "--list=odd"}, "--list odd: expected two"},
+	{{"tool", "--list=ab", "--list=cd", "--list=ef"}, "--list ef: expected two"},
+	{{"tool", "--apart=a", "--apart=a"}, "--apart a: expected another"},
+	{{"tool", "--u32", "8"}, "--u32 8: expected small"},
+	{{"tool", "--u64", "8"}, "--u64 8: expected small"},
+	{{"tool", "--octal", "0"}, "--octal 0: expected octal"},
+	{{"tool", "--octal", "1000"}, "--octal 1000: expected octal"},
+	{{"tool", "--octal", "8"}, "--octal 8: expected octal"},
+	{{"tool", "--octal", "-1"}, "--octal -1: expected octal"},
+	{{"tool", "--size", "1"}, "--size 1: expected a size"},
+	{{"tool", "--size", "5/s"}, "--size 5/s: expected a size"},
+	{{"tool", "--rate", "x"}, "--rate x: expected a rate"},
+	{{"tool", "--addr", "a"}, "--addr a: expected HOST:PORT"},
+	{{"tool", "--peer", ":5"}, "--peer :5: expected all of it"},
+	{{"tool", "--peer", "a:0"}, "--peer a:0: expected all of it"},
+};
+
+static int parse_tool(const char *const *words, struct all *o, struct wb_err *err)
+{
+	char *argv[24] = {0};
+	int argc = 0, rc;
+
+	for (; words[argc]; argc++)
+		argv[argc] = strdup(words[argc]);
+	rc = wb_cli_parse(&tool, argc, argv, o, err);
+	return rc == WB_CLI_RUN ? argc - wb_cli_words() : rc;
+}
+
+START_TEST(a_value_that_its_kind_does_not_have_is_refused)
+{
+	struct wb_err err = {0};
+	struct all o = {0};
+
+	ck_assert_int_eq(parse_tool(kind_lines[_i].argv, &o, &err), -EINVAL);
+	ck_assert_str_eq(err.msg, kind_lines[_i].says);
+}
+END_TEST
+
+START_TEST(values_are_stored_by_their_kind)
+{
+	static const char *const words[] = {"tool", "--flag", "-tx", "--even=", "--two", "-w",
+		"one", "verb", "--list", "ab", "--list=ab", "--apart=a", "--apart=b", "--u32=7",
+		"--u64=7", "--octal=640", "--size=2k", "--rate=5/s", "--addr=:7", "--peer=h:8",
+		"noun", NULL};
+	struct wb_err err = {0};
+	struct all o = {0};
+
+	ck_assert_int_eq(parse_tool(words, &o, &err), 2); /* words */
+	ck_assert(o.flag && !strcmp(o.text, "x") && !*o.even && !strcmp(o.word, "one"));
+	ck_assert(o.n_list == 2 && !strcmp(o.list[1], "ab"));
+	ck_assert(o.n_apart == 2 && !strcmp(o.apart[0].text, "a") &&
+		  !strcmp(o.apart[1].text, "b") && !o.apart[0].other && !o.apart[1].other);
+	ck_assert(o.u32 == 7 && o.u64 == 7000 && o.octal == 0640 && o.size == 2000 && o.rate == 5);
+	ck_assert(o.addr.is_given && !*o.addr.host && o.addr.port == 7);
+	ck_assert(o.peer.is_given && !strcmp(o.peer.host, "h") && o.peer.port == 8);
 }
 END_TEST
 
@@ -239,6 +345,9 @@ int main(void)
 	TCase *t = tcase_create("all");
 
 	tcase_add_loop_test(t, a_line_is_taken_or_refused_by_option, 0, WB_ARRAY_SIZE(lines));
+	tcase_add_loop_test(
+		t, a_value_that_its_kind_does_not_have_is_refused, 0, WB_ARRAY_SIZE(kind_lines));
+	tcase_add_test(t, values_are_stored_by_their_kind);
 	tcase_add_loop_test(t, help_lists_every_row_and_ends, 0, 2);
 	tcase_add_loop_test(t, a_log_level_is_set_whatever_comes_with_it, 0, 2);
 	tcase_add_loop_test(t, a_size_has_decimal_and_binary_units, 0, WB_ARRAY_SIZE(sizes));
