@@ -7,30 +7,36 @@
 #include "daemon/agent.h"
 #include "daemon/env.h"
 #include "daemon/peers_internal.h"
-#include "daemon/wire.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MOD "peers"
+#define HELLO_NS (3 * WB_NS_PER_S)
+#define BEAT_NS (2 * WB_NS_PER_S)
+#define SILENT_NS (10 * WB_NS_PER_S)
 
-static struct wb_session_counts *counts(struct conn *c)
+const struct wb_session_io wb__peer_io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+
+static uint64_t now_ns(void)
 {
-	return &c->p->a->wire[WB__WIRE_AGENT];
+	return wb_now_ns(&wb_clock_real);
 }
 
-struct conn *wb__peer_conn_create(struct wb__peers *p, bool is_dialled)
+struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side)
 {
 	struct conn *c = wb_zalloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
 	c->p = p;
-	c->is_dialled = is_dialled;
-	c->state = is_dialled ? CONN_DIALLING : CONN_AWAIT_HELLO;
-	c->proto = WBP_VERSION_MAX;
-	c->heard_ns = wb_now_ns(&wb_clock_real);
+	c->session = (struct wb_session){.io = &wb__peer_io,
+		.side = side,
+		.bounds.hello_ns = side == WB_SIDE_DIALLED ? SILENT_NS : HELLO_NS,
+		.bounds.silent_ns = SILENT_NS,
+		.bounds.beat_ns = BEAT_NS,
+		.counts = &p->a->wire[WB__WIRE_AGENT]};
 	c->next = p->conns;
 	p->conns = c;
 	return c;
@@ -46,34 +52,6 @@ void wb__peer_conn_free(struct conn *c)
 	wb_free(c);
 }
 
-void wb__peer_conn_end(struct conn *c, int code, const char *why)
-{
-	if (c->state == CONN_ENDING)
-		return;
-	c->state = CONN_ENDING;
-	c->has_cause = true;
-	wb_err_set(&c->cause, code, "%s", why);
-	wb_chan_close(c->chan);
-}
-
-void wb__peer_conn_beat(struct conn *c, uint64_t now)
-{
-	struct wb_msg_heartbeat m = {.sent_ns = now};
-
-	c->beat_ns = now;
-	(void)wb__wire_send(c->chan, c->proto, WBP_HEARTBEAT, &m, counts(c));
-}
-
-static void reject(struct conn *c, int code, const char *sentence)
-{
-	char text[WBP_TEXT_MAX];
-	struct wb_msg_reject m = {.code = code, .sentence = text};
-
-	snprintf(text, sizeof(text), "%s", sentence);
-	(void)wb__wire_send(c->chan, c->proto, WBP_REJECT, &m, counts(c));
-	wb__peer_conn_end(c, code, text);
-}
-
 static void on_open(void *cookie, struct wb_chan *ch)
 {
 	struct conn *c = cookie;
@@ -83,7 +61,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	char name[WBP_NAME_MAX];
 
 	(void)ch;
-	if (!e || c->state != CONN_DIALLING)
+	if (!e || c->session.state != WB_SESSION_DIALLING)
 		return;
 	snprintf(name, sizeof(name), "%s", c->p->a->o.name);
 	m.agent = name;
@@ -91,9 +69,8 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	m.object = e->object;
 	m.epoch.term = e->term;
 	m.epoch.number = e->number;
-	c->state = CONN_AWAIT_WELCOME;
-	if (wb__wire_send(c->chan, WBP_VERSION_MAX, WBP_PEER_HELLO, &m, counts(c)) < 0)
-		wb__peer_conn_end(c, -ECONNRESET, "hello could not be sent");
+	(void)wb_session_open(&c->session, &m, now_ns());
+	wb__peers_arm(c->p);
 }
 
 static int check_hello(struct conn *c, const struct wb_msg_peer_hello *m, struct wb_err *err)
@@ -118,8 +95,7 @@ static int check_hello(struct conn *c, const struct wb_msg_peer_hello *m, struct
 		return wb_err_set(
 			err, -ENOENT, "agent %s is not part of epoch %s", m->agent, e->id);
 	snprintf(who, sizeof(who), "agent %s", m->agent);
-	return wb_version_agree(who, WBP_VERSION_MIN, WBP_VERSION_MAX, m->version_min,
-		m->version_max, &c->proto, err);
+	return wb_session_agree(&c->session, who, m->version_min, m->version_max, err);
 }
 
 static void on_hello(struct conn *c, const struct wb_msg_peer_hello *m)
@@ -131,64 +107,46 @@ static void on_hello(struct conn *c, const struct wb_msg_peer_hello *m)
 
 	if (rc < 0) {
 		c->peer = NULL;
-		reject(c, rc, err.msg);
+		wb_session_reject(&c->session, rc, false, err.msg);
 		return;
 	}
 	snprintf(name, sizeof(name), "%s", c->p->a->o.name);
-	out.version = c->proto;
+	out.version = c->session.version;
 	out.agent = name;
 	out.last_transfer = wb_core_highest(c->p->a->core, NULL);
-	if (wb__wire_send(c->chan, c->proto, WBP_PEER_WELCOME, &out, counts(c)) < 0) {
-		wb__peer_conn_end(c, -ECONNRESET, "welcome could not be sent");
+	if (wb_session_send(&c->session, WBP_PEER_WELCOME, &out) < 0)
 		return;
-	}
-	c->state = CONN_UP;
+	wb_session_up(&c->session, now_ns());
 	wb__peer_up(c->peer, c);
 }
 
 static void on_welcome(struct conn *c, const struct wb_msg_peer_welcome *m)
 {
-	if (strcmp(m->agent, c->peer->name) || m->version < WBP_VERSION_MIN ||
-		m->version > WBP_VERSION_MAX) {
-		wb__peer_conn_end(c, -EPROTO, "another agent answered");
-		return;
+	struct wb_err err = {0};
+
+	if (strcmp(m->agent, c->peer->name)) {
+		wb_session_end(&c->session, -EPROTO, "another agent answered");
+	} else if (wb_session_chosen(&c->session, "it", m->version, &err) < 0) {
+		wb_session_end(&c->session, err.code, "%s", err.msg);
+	} else {
+		wb_session_up(&c->session, now_ns());
+		wb__peer_up(c->peer, c);
 	}
-	c->proto = m->version;
-	c->state = CONN_UP;
-	wb__peer_up(c->peer, c);
 }
 
-static void act(struct conn *c, uint16_t type, const union wb_msg *m)
+static void on_peer(struct conn *c, const struct wb_msg_peer *m)
 {
-	char why[64];
+	const struct epoch_keys *e = c->peer->e;
 
-	if (type == WBP_HEARTBEAT && c->state == CONN_UP) {
+	/* The key of an epoch says nothing about another object, or another membership. */
+	if (strcmp(m->uid, e->uid) || m->term != e->term || m->number != e->number) {
+		wb_session_end(&c->session, -EPROTO, "it speaks of another epoch than its key's");
 		return;
-	} else if (type == WBP_PEER && c->state == CONN_UP) {
-		if (!c->peer)
-			return;
-		/* The key of an epoch says nothing about another object, or another membership. */
-		if (strcmp(m->peer.uid, c->peer->e->uid) || m->peer.term != c->peer->e->term ||
-			m->peer.number != c->peer->e->number) {
-			wb__peer_conn_end(c, -EPROTO, "it speaks of another epoch than its key's");
-			return;
-		}
-		WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name),
-			WB_U("kind", m->peer.kind), WB_U("transfer", m->peer.transfer),
-			WB_U("engine", m->peer.engine));
-		wb_core_peer_msg(c->p->a->core, c->peer->name, type, &m->peer);
-		wb__env_kick(c->p->a->env);
-	} else if (type == WBP_PEER_HELLO && c->state == CONN_AWAIT_HELLO) {
-		on_hello(c, &m->peer_hello);
-	} else if (type == WBP_PEER_WELCOME && c->state == CONN_AWAIT_WELCOME && c->peer) {
-		on_welcome(c, &m->peer_welcome);
-	} else if (type == WBP_REJECT && c->is_dialled) {
-		c->is_refused = !m->reject.retry;
-		wb__peer_conn_end(c, -ECONNREFUSED, m->reject.sentence);
-	} else {
-		snprintf(why, sizeof(why), "%s is out of place", wb_msg_name(type));
-		wb__peer_conn_end(c, -EPROTO, why);
 	}
+	WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name), WB_U("kind", m->kind),
+		WB_U("transfer", m->transfer), WB_U("engine", m->engine));
+	wb_core_peer_msg(c->p->a->core, c->peer->name, WBP_PEER, m);
+	wb__env_kick(c->p->a->env);
 }
 
 static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes)
@@ -197,18 +155,23 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	struct wb_err err = {0};
 	struct wb_frame f;
 	union wb_msg m;
-	int rc;
+	int rc = wb_session_take(&c->session, frame, bytes, now_ns(), &f, &m, &err);
 
 	(void)ch;
-	if (c->state == CONN_ENDING)
+	if (rc < 0)
+		wb_session_end(&c->session, rc, "%s", err.msg);
+	if (rc <= 0)
 		return;
-	c->heard_ns = wb_now_ns(&wb_clock_real);
-	rc = wb__wire_decode(frame, bytes, counts(c), &f, &m, &err);
-	if (rc < 0) {
-		wb__peer_conn_end(c, rc, err.msg);
-		return;
+	if (f.type == WBP_PEER) {
+		on_peer(c, &m.peer);
+	} else if (f.type == WBP_PEER_HELLO) {
+		on_hello(c, &m.peer_hello);
+	} else if (f.type == WBP_PEER_WELCOME) {
+		on_welcome(c, &m.peer_welcome);
+	} else if (f.type == WBP_REJECT) {
+		c->session.is_refused = !m.reject.retry;
+		wb_session_end(&c->session, -ECONNREFUSED, "%s", m.reject.sentence);
 	}
-	act(c, f.type, &m);
 	wb_msg_free(f.type, &m);
 }
 
@@ -216,19 +179,15 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 {
 	struct conn *c = cookie;
 	struct peer *peer = c->peer;
-	const struct wb_err *cause = c->has_cause ? &c->cause : why;
-	bool was_up = c->state == CONN_UP || c->has_cause;
+	const struct wb_err *cause = wb_session_closed(&c->session, why);
 	/* A peer that leaves before it has answered has not left in order. */
-	int code = !cause->code && !was_up ? -ECONNRESET : cause->code;
+	int code = !cause->code && !c->session.was_up ? -ECONNRESET : cause->code;
 
 	if (!peer && cause->code)
 		WB_LOG_WRN(MOD, "peer refused", WB_S("address", wb_chan_peer(ch)),
 			WB_S("reason", cause->msg));
-	if (peer && !c->p->is_closing) {
-		c->state = CONN_ENDING;
-		wb__peer_lost(peer, c, code, c->is_refused,
-			cause->msg[0] ? cause->msg : "it closed the connection");
-	}
+	if (peer && !c->p->is_closing)
+		wb__peer_lost(peer, c, code, c->session.is_refused, cause->msg);
 	wb__peer_conn_free(c);
 }
 
@@ -240,7 +199,7 @@ struct wb_chan_cb wb__peer_conn_callbacks(struct conn *c)
 
 void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch)
 {
-	struct conn *c = p->is_closing ? NULL : wb__peer_conn_create(p, false);
+	struct conn *c = p->is_closing ? NULL : wb__peer_conn_create(p, WB_SIDE_ACCEPTED);
 	struct wb_chan_cb cb;
 
 	if (!c) {
@@ -248,6 +207,8 @@ void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch)
 		return;
 	}
 	c->chan = ch;
+	wb_session_accept(&c->session, ch, now_ns());
 	cb = wb__peer_conn_callbacks(c);
 	wb_chan_bind(ch, &cb);
+	wb__peers_arm(p);
 }

@@ -32,17 +32,8 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-static int link_send(void *chan, const void *frame, size_t bytes)
-{
-	return wb_chan_send(chan, frame, bytes);
-}
-
-static void link_close(void *chan)
-{
-	wb_chan_close(chan);
-}
-
-const struct wb_session_io wb__oplink_io = {link_send, link_close, wb_msg_encode, wb_msg_decode};
+const struct wb_session_io wb__oplink_io = {
+	wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
 
 void wb__oplink_arm(struct wb__oplink *l)
 {

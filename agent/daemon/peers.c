@@ -12,7 +12,6 @@
 #include "daemon/agent.h"
 #include "daemon/env.h"
 #include "daemon/peers_internal.h"
-#include "daemon/wire.h"
 #include "net/loop.h"
 #include "net/ticket.h"
 
@@ -27,8 +26,6 @@
 #define GIVE_UP_NS WB_NS_PER_S
 #define CONNECT_NS (3 * WB_NS_PER_S)
 #define DIAL_NS (2 * WB_NS_PER_S)
-#define BEAT_NS (2 * WB_NS_PER_S)
-#define SILENT_NS (10 * WB_NS_PER_S)
 #define EPOCHS_MAX 8 /* of one object: the core uses two, others were replaced unused */
 
 static void dial(struct peer *peer);
@@ -46,46 +43,10 @@ static uint64_t retry_at(const struct peer *peer, uint64_t now)
 	return now + wb_apart_ns(RETRY_NS, peer->e->p->a->instance ^ now);
 }
 
-static void queue_clear(struct peer *peer)
-{
-	for (uint32_t i = 0; i < peer->n_queue; i++)
-		wb_free(peer->queue[i].data);
-	wb_free(peer->queue);
-	peer->queue = NULL;
-	peer->n_queue = 0;
-	peer->queue_cap = 0;
-}
-
-static int queue_add(struct peer *peer, uint16_t type, const void *msg)
-{
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
-	struct frame *q;
-	struct wb_buf b;
-	int rc;
-
-	rc = wb_grow(
-		&peer->queue, &peer->queue_cap, peer->n_queue + 1, QUEUE_MAX, sizeof(*peer->queue));
-	if (rc < 0)
-		return rc;
-	wb_buf_init(&b, (size_t)wb_msg_info(type)->cap + WB_FRAME_BYTES);
-	rc = wb_msg_encode(&f, msg, &b, NULL);
-	if (rc < 0) {
-		wb_buf_finish(&b);
-		return rc;
-	}
-	q = &peer->queue[peer->n_queue];
-	rc = wb_buf_take(&b, &q->data, &q->len);
-	peer->n_queue += rc == 0;
-	return rc;
-}
-
 static void queue_flush(struct peer *peer)
 {
-	for (uint32_t i = 0; i < peer->n_queue; i++)
-		if (wb__wire_send_frame(peer->out->chan, peer->out->proto, peer->queue[i].data,
-			    peer->queue[i].len, &peer->e->p->a->wire[WB__WIRE_AGENT]) < 0)
-			wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
-	queue_clear(peer);
+	(void)wb_keep_send(&peer->queue, &peer->out->session, 1);
+	wb_keep_confirm(&peer->queue, 1);
 }
 
 /* ---- life of a peer -------------------------------------------------------------------------- */
@@ -93,29 +54,25 @@ static void queue_flush(struct peer *peer)
 static struct conn *any_up(const struct peer *peer)
 {
 	for (struct conn *c = peer->e->p->conns; c; c = c->next)
-		if (c->peer == peer && c->state == CONN_UP)
+		if (c->peer == peer && wb_session_is_up(&c->session))
 			return c;
 	return NULL;
 }
 
-static void arm(struct wb__peers *p)
+void wb__peers_arm(struct wb__peers *p)
 {
-	uint64_t next = 0;
+	uint64_t due = UINT64_MAX, now = now_ns();
 
-	if (p->is_closing) {
-		wb_timer_stop(p->timer);
-		return;
-	}
-	if (p->conns)
-		next = WB_NS_PER_S;
-	for (struct epoch_keys *e = p->epochs; e; e = e->next)
+	for (const struct conn *c = p->conns; c; c = c->next)
+		due = WB_MIN(due, wb_session_due(&c->session));
+	for (const struct epoch_keys *e = p->epochs; e; e = e->next)
 		for (uint32_t i = 0; i < e->n; i++)
-			if (e->peer[i].retry_ns)
-				next = RETRY_NS / 4;
-	if (next)
-		wb_timer_start(p->timer, next, 0);
-	else
+			if (e->peer[i].retry_ns && !e->peer[i].out)
+				due = WB_MIN(due, e->peer[i].retry_ns);
+	if (due == UINT64_MAX || p->is_closing)
 		wb_timer_stop(p->timer);
+	else
+		wb_timer_start(p->timer, due > now ? due - now : 1, 0);
 }
 
 static void give_up(struct peer *peer, const char *why)
@@ -126,7 +83,7 @@ static void give_up(struct peer *peer, const char *why)
 
 	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->name, peer->control,
 		why);
-	queue_clear(peer);
+	wb_keep_drop(&peer->queue);
 	peer->retry_ns = peer->failed_ns = 0;
 	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->name), WB_S("epoch", e->id),
 		WB_S("reason", text));
@@ -155,17 +112,17 @@ static void lost(struct peer *peer, int code, bool is_final, const char *why)
 		give_up(peer, why);
 	else
 		peer->retry_ns = retry_at(peer, now);
-	arm(peer->e->p);
+	wb__peers_arm(peer->e->p);
 }
 
 void wb__peer_up(struct peer *peer, struct conn *c)
 {
 	peer->failed_ns = peer->retry_ns = 0;
-	arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
+	wb__peers_arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
 		WB_S("address", wb_chan_peer(c->chan)),
-		WB_S("dialled", c->is_dialled ? "yes" : "no"));
-	if (peer->out && peer->out != c && peer->out->state == CONN_UP)
+		WB_S("dialled", c->session.side == WB_SIDE_DIALLED ? "yes" : "no"));
+	if (peer->out && peer->out != c && wb_session_is_up(&peer->out->session))
 		return; /* this one is for the other side's messages */
 	peer->out = c;
 	queue_flush(peer);
@@ -183,7 +140,7 @@ static void dial(struct peer *peer)
 	struct wb_chan_limits limits = {
 		.framer = wb_frame_length, .connect_ns = CONNECT_NS, .dial_ns = DIAL_NS};
 	struct wb_dial_to to = {peer->any, peer->n_any, peer->addr.port};
-	struct conn *c = wb__peer_conn_create(p, true);
+	struct conn *c = wb__peer_conn_create(p, WB_SIDE_DIALLED);
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
 
@@ -199,13 +156,14 @@ static void dial(struct peer *peer)
 			wb__peer_conn_free(c);
 	}
 	if (rc == 0) {
+		wb_session_dial(&c->session, c->chan, now_ns());
 		peer->out = c;
 	} else { /* no callback comes, and none may come from here */
 		if (!peer->failed_ns)
 			peer->failed_ns = now_ns();
 		peer->retry_ns = retry_at(peer, now_ns());
 	}
-	arm(p);
+	wb__peers_arm(p);
 }
 
 static void try_again(struct peer *peer)
@@ -221,23 +179,17 @@ static void try_again(struct peer *peer)
 static void on_timer(void *cookie)
 {
 	struct wb__peers *p = cookie;
+	struct wb_err err = {0};
 	uint64_t now = now_ns();
 
 	for (struct epoch_keys *e = p->epochs; e; e = e->next)
 		for (uint32_t i = 0; i < e->n; i++)
 			if (e->peer[i].retry_ns && now >= e->peer[i].retry_ns && !e->peer[i].out)
 				try_again(&e->peer[i]);
-	for (struct conn *c = p->conns; c; c = c->next) {
-		if (c->state == CONN_AWAIT_HELLO && now - c->heard_ns > CONNECT_NS)
-			wb__peer_conn_end(c, -ETIMEDOUT, "it did not say who it is");
-		if (c->state != CONN_UP)
-			continue;
-		if (now - c->heard_ns > SILENT_NS)
-			wb__peer_conn_end(c, -ETIMEDOUT, "it has been silent for 10 s");
-		else if (now - c->beat_ns >= BEAT_NS)
-			wb__peer_conn_beat(c, now);
-	}
-	arm(p);
+	for (struct conn *c = p->conns; c; c = c->next)
+		if (wb_session_tick(&c->session, now, &err) < 0)
+			wb_session_end(&c->session, err.code, "%s", err.msg);
+	wb__peers_arm(p);
 }
 
 /* ---- epochs ---------------------------------------------------------------------------------- */
@@ -245,7 +197,7 @@ static void on_timer(void *cookie)
 static void epoch_free(struct epoch_keys *e)
 {
 	for (uint32_t i = 0; e->peer && i < e->n; i++) {
-		queue_clear(&e->peer[i]);
+		wb_keep_drop(&e->peer[i].queue);
 		wb_free(e->peer[i].name);
 		wb_free(e->peer[i].control);
 		for (uint32_t k = 0; k < e->peer[i].n_any; k++)
@@ -265,7 +217,7 @@ static void epoch_drop(struct epoch_keys *e)
 		if (!c->peer || c->peer->e != e)
 			continue;
 		c->peer = NULL;
-		wb__peer_conn_end(c, 0, "");
+		wb_session_end(&c->session, 0, "its epoch is over");
 	}
 	epoch_free(e);
 }
@@ -447,19 +399,16 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	peer = &e->peer[agent];
 	WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
 		WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
-	if (peer->out && peer->out->state == CONN_UP) {
-		if (wb__wire_send(peer->out->chan, peer->out->proto, type, msg,
-			    &p->a->wire[WB__WIRE_AGENT]) == 0) {
-			if (is_broken_on_demand(p, msg))
-				wb__peer_conn_end(peer->out, -ECONNRESET, "cut by WB_FAULT");
-			return;
-		}
-		wb__peer_conn_end(peer->out, -ECONNRESET, "it does not read");
+	if (peer->out && wb_session_is_up(&peer->out->session) &&
+		wb_session_send(&peer->out->session, type, msg) == 0) {
+		if (is_broken_on_demand(p, msg))
+			wb_session_end(&peer->out->session, -ECONNRESET, "cut by WB_FAULT");
+		return;
 	}
 	/* What is said because it has refused us would be refused, and so for ever. */
 	if (!peer->out && peer->refused_ns && now_ns() - peer->refused_ns < RETRY_NS)
 		return;
-	if (queue_add(peer, type, msg) < 0) {
+	if (wb_keep_add(&peer->queue, &wb__peer_io, type, msg, QUEUE_MAX) < 0) {
 		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name),
 			WB_S("message", wb_msg_name(type)));
 		return;
@@ -470,7 +419,7 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 			return;
 		}
 		peer->retry_ns = now_ns(); /* nobody is told of it from in here */
-		arm(p);
+		wb__peers_arm(p);
 	}
 }
 
@@ -497,7 +446,7 @@ void wb__peers_close(struct wb__peers *p)
 	wb_timer_stop(p->timer);
 	for (struct conn *c = p->conns; c; c = c->next) {
 		c->peer = NULL;
-		wb__peer_conn_end(c, 0, "");
+		wb_session_end(&c->session, 0, "this agent stops");
 	}
 }
 
@@ -525,6 +474,6 @@ uint32_t wb__peers_n_up(const struct wb__peers *p)
 	uint32_t n = 0;
 
 	for (const struct conn *c = p->conns; c; c = c->next)
-		n += c->state == CONN_UP;
+		n += wb_session_is_up(&c->session);
 	return n;
 }

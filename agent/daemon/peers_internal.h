@@ -7,34 +7,16 @@
 #include "base/cli.h"
 #include "daemon/peers.h"
 #include "net/tls.h"
+#include "proto/session.h"
 
 struct wb_timer;
-
-enum conn_state {
-	CONN_DIALLING,
-	CONN_AWAIT_WELCOME, /* dialled: hello sent */
-	CONN_AWAIT_HELLO, /* accepted */
-	CONN_UP,
-	CONN_ENDING,
-};
 
 struct conn {
 	struct conn *next;
 	struct wb__peers *p;
 	struct peer *peer; /* NULL: not known yet, or of no interest any more */
 	struct wb_chan *chan;
-	enum conn_state state;
-	bool is_dialled;
-	bool is_refused; /* the peer said that trying again is of no use */
-	uint32_t proto;
-	uint64_t heard_ns, beat_ns;
-	struct wb_err cause; /* why we ended it; code 0: in order, or not we */
-	bool has_cause;
-};
-
-struct frame {
-	uint8_t *data;
-	size_t len;
+	struct wb_session session;
 };
 
 struct peer {
@@ -45,8 +27,7 @@ struct peer {
 	uint32_t n_any;
 	bool is_foreign; /* of no family that is here */
 	struct conn *out; /* channel that our messages take; NULL = none */
-	struct frame *queue; /* messages until it is up */
-	size_t n_queue, queue_cap;
+	struct wb_keep queue; /* messages until it is up */
 	uint64_t failed_ns; /* first failure in a row, 0 = none */
 	uint64_t retry_ns; /* dial again then, 0 = no */
 	uint64_t refused_ns; /* it would not speak with us, 0 = never */
@@ -80,15 +61,16 @@ void wb__peer_up(struct peer *peer, struct conn *c);
 /** wb__peer_lost - @code 0: it left in order; @is_final: no use to try again. */
 void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why);
 
+/** wb__peers_arm - a session or a retry has begun or ended: look when there is something to do. */
+void wb__peers_arm(struct wb__peers *p);
+
+extern const struct wb_session_io wb__peer_io; /* channels */
+
 /** wb__peer_conn_create - in the list, without a channel yet; NULL when memory is short. */
-struct conn *wb__peer_conn_create(struct wb__peers *p, bool is_dialled);
-/** wb__peer_conn_free - one whose channel never was. */
+struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side);
+/** wb__peer_conn_free - one whose channel never was, or has ended. */
 void wb__peer_conn_free(struct conn *c);
 /** wb__peer_conn_callbacks - what to bind to its channel. */
 struct wb_chan_cb wb__peer_conn_callbacks(struct conn *c);
-/** wb__peer_conn_end - close it; @code and @why are given to wb__peer_lost() when the end comes. */
-void wb__peer_conn_end(struct conn *c, int code, const char *why);
-/** wb__peer_conn_beat - send a heartbeat; one that cannot be sent is missed by the other end. */
-void wb__peer_conn_beat(struct conn *c, uint64_t now);
 
 #endif

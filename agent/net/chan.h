@@ -102,6 +102,18 @@ static inline const char *wb_chan_peer(const struct wb_chan *ch)
 	return ch->ops->peer(ch);
 }
 
+/** wb_chan_put, wb_chan_stop - wb_chan_send() and wb_chan_close() for who has it as a pointer only.
+ */
+static inline int wb_chan_put(void *ch, const void *frame, size_t bytes)
+{
+	return wb_chan_send(ch, frame, bytes);
+}
+
+static inline void wb_chan_stop(void *ch)
+{
+	wb_chan_close(ch);
+}
+
 /** wb_chan_identity - key id that the peer proved to hold ("" with certificates). */
 static inline const char *wb_chan_identity(const struct wb_chan *ch)
 {

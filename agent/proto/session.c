@@ -12,15 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FIRST_BEATS 8 /* they measure the clocks' offset */
+#define FIRST_BEATS 8 /* where clocks are measured */
 #define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
 
 static const struct {
 	bool opens; /* else it answers */
+	bool measures; /* the other side's clock, by its first heartbeats */
 	uint16_t first; /* message */
 } sides[WB_SIDES] = {
-	[WB_SIDE_AGENT] = {true, WBP_HELLO},
-	[WB_SIDE_OPERATOR] = {false, WBP_HELLO},
+	[WB_SIDE_AGENT] = {true, true, WBP_HELLO},
+	[WB_SIDE_OPERATOR] = {false, false, WBP_HELLO},
+	[WB_SIDE_DIALLED] = {true, false, WBP_PEER_HELLO},
+	[WB_SIDE_ACCEPTED] = {false, false, WBP_PEER_HELLO},
 };
 
 /* ---- what may come ----------------------------------------------------------------------------
@@ -54,6 +57,15 @@ static const struct turn {
 	{WB_SIDE_OPERATOR, WBP_HEARTBEAT, UP},
 	{WB_SIDE_OPERATOR, WBP_DRAIN, UP},
 	{WB_SIDE_OPERATOR, WBP_REJECT, UP},
+
+	{WB_SIDE_DIALLED, WBP_PEER_WELCOME, HELLO},
+	{WB_SIDE_DIALLED, WBP_REJECT, HELLO | UP},
+	{WB_SIDE_DIALLED, WBP_PEER, UP},
+	{WB_SIDE_DIALLED, WBP_HEARTBEAT, UP},
+
+	{WB_SIDE_ACCEPTED, WBP_PEER_HELLO, HELLO},
+	{WB_SIDE_ACCEPTED, WBP_PEER, UP},
+	{WB_SIDE_ACCEPTED, WBP_HEARTBEAT, UP},
 };
 
 static bool is_its_turn(const struct wb_session *s, uint16_t type)
@@ -291,7 +303,7 @@ static uint64_t late_at(const struct wb_session *s)
 
 static void beat(struct wb_session *s, uint64_t now)
 {
-	bool is_first = s->n_beat < FIRST_BEATS;
+	bool is_first = sides[s->side].measures && s->n_beat < FIRST_BEATS;
 	struct wb_msg_heartbeat m = {0};
 
 	if (is_first || wb_beat_wants_answer(now, s->heard_ns, s->bounds.beat_ns))

@@ -30,6 +30,8 @@
 enum wb_session_side {
 	WB_SIDE_AGENT, /* an agent that dialled its operator */
 	WB_SIDE_OPERATOR, /* of an agent */
+	WB_SIDE_DIALLED, /* an agent that dialled another one */
+	WB_SIDE_ACCEPTED, /* an agent that was dialled by another one */
 	WB_SIDES,
 };
 

@@ -21,17 +21,7 @@ struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 	return NULL;
 }
 
-static int link_send(void *chan, const void *frame, size_t bytes)
-{
-	return wb_chan_send(chan, frame, bytes);
-}
-
-static void link_close(void *chan)
-{
-	wb_chan_close(chan);
-}
-
-static const struct wb_session_io io = {link_send, link_close, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
 
 void wb__serve_free_peer(struct peer *p)
 {

@@ -200,6 +200,16 @@ START_TEST(a_hello_of_another_epoch_than_the_keys_is_refused)
 }
 END_TEST
 
+/* It has shown a key, and holds a place for as long as nobody looks at the clock. */
+START_TEST(a_peer_that_says_nothing_is_not_waited_for)
+{
+	wire = (struct wire){.ch.ops = &wire_ops, .key = A "/1/1"};
+	wb__peers_accept(agent.peers, &wire.ch);
+	while (!wire.is_closed) /* Check has a deadline */
+		(void)wb_loop_run_once(agent.loop, true);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("peers");
@@ -209,6 +219,7 @@ int main(void)
 	tcase_add_loop_test(t, a_peer_speaks_of_the_epoch_whose_key_it_has_shown_and_of_no_other, 0,
 		(int)WB_ARRAY_SIZE(others));
 	tcase_add_loop_test(t, a_hello_of_another_epoch_than_the_keys_is_refused, 0, 3);
+	tcase_add_test(t, a_peer_that_says_nothing_is_not_waited_for);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

@@ -69,6 +69,8 @@ static const struct side {
 } sides[] = {
 	{WB_SIDE_AGENT, true, WBP_HELLO, "agent", "operator"},
 	{WB_SIDE_OPERATOR, false, WBP_HELLO, "operator", "agent"},
+	{WB_SIDE_DIALLED, true, WBP_PEER_HELLO, "agent", "agent"},
+	{WB_SIDE_ACCEPTED, false, WBP_PEER_HELLO, "agent", "agent"},
 };
 
 static void open_session(enum wb_session_side side, struct wb_session_counts *counts)
@@ -173,6 +175,10 @@ static const struct {
 	{WB_SIDE_OPERATOR, WB_SESSION_HELLO, " HELLO "},
 	{WB_SIDE_OPERATOR, WB_SESSION_UP,
 		" WORKERS CONTENT READY REFUSE REPORT HEARTBEAT DRAIN REJECT "},
+	{WB_SIDE_DIALLED, WB_SESSION_HELLO, " PEER_WELCOME REJECT "},
+	{WB_SIDE_DIALLED, WB_SESSION_UP, " PEER HEARTBEAT REJECT "},
+	{WB_SIDE_ACCEPTED, WB_SESSION_HELLO, " PEER_HELLO "},
+	{WB_SIDE_ACCEPTED, WB_SESSION_UP, " PEER HEARTBEAT "},
 };
 
 static bool may_come(enum wb_session_side side, enum wb_session_state state, const char *name)
@@ -456,6 +462,21 @@ START_TEST(heartbeats_come_at_their_times_and_ask_when_nothing_was_heard)
 }
 END_TEST
 
+START_TEST(a_side_that_measures_no_clock_does_not_ask_while_it_hears)
+{
+	bring(WB_SIDE_ACCEPTED, WB_SESSION_UP);
+	s.bounds.beat_ns = 2 * S;
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t now = wb_session_due(&s);
+
+		ck_assert_int_eq(take_beat(0, 0, now), 1);
+		ck_assert_int_eq(wb_session_tick(&s, now, NULL), 0);
+		ck_assert_uint_eq(far.n, i + 1);
+		ck_assert_uint_eq(far.sent[i].beat.sent_ns, 0);
+	}
+}
+END_TEST
+
 START_TEST(a_heartbeat_that_asks_is_answered_and_no_other)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(sides); i++) {
@@ -613,6 +634,7 @@ int main(void)
 	tcase_add_loop_test(
 		tc, each_state_has_its_bound_and_is_late_from_then_on, 0, WB_ARRAY_SIZE(late));
 	tcase_add_test(tc, heartbeats_come_at_their_times_and_ask_when_nothing_was_heard);
+	tcase_add_test(tc, a_side_that_measures_no_clock_does_not_ask_while_it_hears);
 	tcase_add_test(tc, a_heartbeat_that_asks_is_answered_and_no_other);
 	tcase_add_test(tc, frames_are_counted_and_heartbeats_apart);
 	tcase_add_test(tc, a_kept_message_goes_out_once_a_connection_until_it_is_confirmed);
