@@ -79,7 +79,7 @@ override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
 MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
            operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/flow agent/xport \
            agent/lane agent/extract agent/net agent/mem agent/proto planner/deploy planner kernels agent/base
-SUB_agent/xport := agent/xport/tcp agent/xport/shm agent/xport/sim
+SUB_agent/xport := agent/xport/tcp agent/xport/shm
 # Files with main() are programs, not part of their module's archive.
 MAINS   := agent/daemon/main.c agent/ctl/main.c operator-shim/main.c
 src      = $(filter-out $(MAINS),$(sort $(foreach d,$(1) $(SUB_$(1)),$(wildcard $(d)/*.c))))

@@ -434,6 +434,6 @@ int wb__sx_event_fd(struct wb_xport *x);
 int wb__sx_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 
 /* xport.c names these. */
-extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm, wb_xport_sim;
+extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm;
 
 #endif

@@ -5,37 +5,65 @@
 #include "xport/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static const struct wb_xport_ops *const transports[] = {
-	&wb_xport_tcp,
-	&wb_xport_shm,
-	&wb_xport_sim,
-};
+#define TRANSPORTS_MAX 8
+
+static const struct wb_xport_ops *transport[TRANSPORTS_MAX] = {&wb_xport_tcp, &wb_xport_shm};
+static uint32_t n_transport = 2;
+
+int wb_xport_register(const struct wb_xport_ops *ops)
+{
+	for (uint32_t i = 0; i < n_transport; i++) {
+		if (transport[i] == ops)
+			return 0;
+		if (!strcmp(transport[i]->name, ops->name) ||
+			!strcmp(transport[i]->scheme, ops->scheme))
+			return -EEXIST;
+	}
+	if (n_transport == TRANSPORTS_MAX)
+		return -ENOSPC;
+	transport[n_transport++] = ops;
+	return 0;
+}
 
 const struct wb_xport_ops *wb_xport_find(const char *name)
 {
-	for (size_t i = 0; i < WB_ARRAY_SIZE(transports); i++) {
-		if (!strcmp(transports[i]->name, name))
-			return transports[i];
+	for (uint32_t i = 0; i < n_transport; i++) {
+		if (!strcmp(transport[i]->name, name))
+			return transport[i];
 	}
 	return NULL;
 }
 
+/* The transport with the longest scheme that the text begins with. */
+static const struct wb_xport_ops *find_by_endpoint(const char *endpoint)
+{
+	const struct wb_xport_ops *best = NULL;
+	size_t longest = 0;
+
+	for (uint32_t i = 0; i < n_transport; i++) {
+		size_t n = strlen(transport[i]->scheme);
+
+		if (strncmp(endpoint, transport[i]->scheme, n) || (best && n < longest))
+			continue;
+		best = transport[i];
+		longest = n;
+	}
+	assert(best); /* tcp takes what nobody else does */
+	return best;
+}
+
 const char *wb_xport_of_endpoint(const char *endpoint)
 {
-	if (!endpoint[0])
-		return "";
-	if (!strncmp(endpoint, "unix:", 5))
-		return "shm";
-	return strncmp(endpoint, "sim:", 4) ? "tcp" : "sim";
+	return endpoint[0] ? find_by_endpoint(endpoint)->name : "";
 }
 
 uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
 {
-	/* More than rails would only map everything twice where nothing passes the sockets. */
-	uint32_t n = strcmp(wb_xport_of_endpoint(endpoint), "shm") ? 2 : 1, theirs = 1;
+	uint32_t n = find_by_endpoint(endpoint)->sockets_min, theirs = 1;
 
 	for (const char *s = endpoint; *s; s++)
 		theirs += *s == ',';
@@ -43,15 +71,27 @@ uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
 	return WB_MIN(n, (uint32_t)WB_XPORT_SOCKETS_MAX);
 }
 
-int wb_xport_open(const char *transport, const struct wb_xport_opts *o, struct wb_xport **out,
-	struct wb_err *err)
+/* "there are tcp and shm" */
+static int unknown(const char *name, struct wb_err *err)
 {
-	const struct wb_xport_ops *ops = wb_xport_find(transport);
+	char list[128] = "";
+	size_t at = 0;
 
-	if (!ops)
-		return wb_err_set(err, -EINVAL,
-			"there is no transport '%.40s'; there are tcp, shm and sim", transport);
-	return ops->open(o, out, err);
+	for (uint32_t i = 0; i < n_transport && at < sizeof(list); i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s",
+			!i                     ? ""
+			: i + 1 == n_transport ? " and "
+					       : ", ",
+			transport[i]->name);
+	return wb_err_set(err, -EINVAL, "there is no transport '%.40s'; there are %s", name, list);
+}
+
+int wb_xport_open(
+	const char *name, const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
+{
+	const struct wb_xport_ops *ops = wb_xport_find(name);
+
+	return ops ? ops->open(o, out, err) : unknown(name, err);
 }
 
 void wb_xport_close(struct wb_xport *x)

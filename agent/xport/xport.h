@@ -22,7 +22,7 @@
  * cancelled ones included until the source has answered them.
  * Threads: every function here belongs to the loop thread of the transport's owner, and none
  * blocks but open, close and listen.  Observer and trailer callbacks run on rail threads: they must
- * not block, allocate or call the transport.  (sim: everything runs in the caller of step.)
+ * not block, allocate or call the transport.
  * On the chunk path there is no allocation, no lock and no log.
  * Layer: xport (L2).
  */
@@ -50,14 +50,13 @@
 #define WB_XPORT_PIECE_ALIGN 64
 
 struct wb_xport; /* an open transport */
-struct wb_sim_net; /* xport/sim/sim.h */
 typedef uint32_t wb_conn_t; /* 0 = none; numbers are not used again soon */
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
 struct wb_xport_rail {
 	/* tcp: "10.0.0.1:0", "[::1]:7001"; numeric, also the local address of dialled connections.
-	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name.  sim: unused. */
+	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name. */
 	const char *addr;
 	const char
 		*advertise_host; /* tcp: goes into the endpoint text instead of addr's; or NULL */
@@ -79,9 +78,9 @@ struct wb_xport_opts {
 	uint64_t rekey_bytes; /* TLS: one key carries so much; 0 = 64 GiB */
 	uint64_t spin_ns; /* a rail looks for work so long before it sleeps; 0 = 50 us, or not at
 			     all where there are fewer cores than 4 */
-	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real; sim: the net's */
+	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real */
 	struct wb_fault *fault; /* borrowed; NULL = none */
-	struct wb_sim_net *sim; /* sim only; borrowed */
+	void *medium; /* borrowed; of a registered transport: what joins its ends, NULL else */
 };
 
 /* What connections belong to.  Several may be known at once (e-1 and e, several objects). */
@@ -90,7 +89,7 @@ struct wb_xport_epoch {
 	uint64_t term, number;
 	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add(); ignored elsewhere */
 	bool is_encrypted; /* as key.  tcp: TLS or no connection.  shm: no byte leaves the memory of
-			      the host, nothing changes.  sim: -ENOTSUP */
+			      the host, nothing changes */
 };
 
 /* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
@@ -214,6 +213,8 @@ enum {
 /* One transport.  The functions below call through this table and say the contract. */
 struct wb_xport_ops {
 	const char *name;
+	const char *scheme; /* endpoint texts begin so; "" = like those of no other */
+	uint32_t sockets_min; /* of a connection, however few rails there are */
 	uint32_t caps;
 	int (*open)(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 	void (*close)(struct wb_xport *x);
@@ -244,20 +245,25 @@ struct wb_xport {
 /** wb_xport_of_endpoint - name of the transport that an endpoint text is of; "" = of none. */
 const char *wb_xport_of_endpoint(const char *endpoint);
 /** wb_xport_sockets - of a connection from an agent with @n_rail rails to one with this endpoint
- *  text, which names an address for each of its: every rail of either has a socket, and tcp has two
- *  at least. */
+ *  text, which names an address for each of its: every rail of either has a socket, and there are
+ *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most. */
 uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint);
 
-/** wb_xport_find - the table of "tcp", "shm" or "sim"; NULL when unknown. */
+/** wb_xport_find - the table of "tcp", "shm" or a registered transport; NULL when unknown. */
 const struct wb_xport_ops *wb_xport_find(const char *name);
+/** wb_xport_register - make one more transport known by its name and scheme: a test double, or one
+ *  that lives outside of this folder.  @ops stays valid for the life of the process.  0, also for
+ *  the same again; -EEXIST for another of this name or scheme; -ENOSPC above 8.  Before threads
+ *  start, or else not beside any other function here that takes a name or an endpoint. */
+int wb_xport_register(const struct wb_xport_ops *ops);
 
 /**
  * wb_xport_open - start a transport and its rail threads
  * Returns 0; -EINVAL bad options or name; -EMFILE, -ENOMEM, -EAGAIN from the system.  Blocks.
  * Close with wb_xport_close().
  */
-int wb_xport_open(const char *transport, const struct wb_xport_opts *o, struct wb_xport **out,
-	struct wb_err *err);
+int wb_xport_open(
+	const char *name, const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 /** wb_xport_close - drop all connections without events, stop the threads, free.  When it returns
  *  nothing lands any more and no callback runs.  NULL is allowed.  Blocks (milliseconds). */
 void wb_xport_close(struct wb_xport *x);
@@ -270,7 +276,7 @@ void wb_xport_close(struct wb_xport *x);
 int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 /** wb_xport_adopt - serve a stream socket that was accepted elsewhere, challenge not begun.
  *  Takes @fd_take, also on failure; the rail whose address it came to gets it.  Returns 0, -EAGAIN,
- *  -ENOTSUP (sim), -ENOMEM. */
+ *  -ENOTSUP (no sockets), -ENOMEM. */
 int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
 
 /** wb_xport_epoch_add - accept and make connections of this epoch.  The same again is 0, another

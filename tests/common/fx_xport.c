@@ -53,7 +53,7 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 		.handshake_timeout_ns = o->handshake_ns,
 		.rekey_bytes = o->rekey_bytes,
 		.fault = fault,
-		.sim = f->net};
+		.medium = f->net};
 	struct wb_xport_region r = {.object = FX_OBJECT};
 	struct wb_xport_epoch e = fx_epoch_of(f->kind);
 	struct wb_err err = {0};

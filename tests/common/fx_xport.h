@@ -8,7 +8,7 @@
  * are counted by kind and kept, so that a test can say what it waits for.
  */
 #include "base/err.h"
-#include "xport/sim/sim.h"
+#include "tests/common/sim.h"
 #include "xport/xport.h"
 
 #define FX_EVENTS 4096

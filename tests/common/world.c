@@ -336,7 +336,7 @@ static void start_agent(struct world_agent *a)
 	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX] = {{0}};
 	struct world_regions all = {0};
 	struct wb_xport_opts xo = {
-		.name = a->name, .sim = w->net, .rail = rail, .conns_max = WB_XPORT_CONNS_MAX};
+		.name = a->name, .medium = w->net, .rail = rail, .conns_max = WB_XPORT_CONNS_MAX};
 	struct wb_core_opts co = {.agent = a->name,
 		.arena = a->arena,
 		.arena_bytes = w->o.arena_bytes,

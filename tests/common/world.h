@@ -9,8 +9,8 @@
  * tensor transposed), so that every chunk is cut and assembled.  Byte values follow from
  * (checkpoint position, version).
  */
+#include "tests/common/sim.h"
 #include "transfer/core.h"
-#include "xport/sim/sim.h"
 
 #define WORLD_TENSORS 5
 #define WORLD_TRUTHS 8

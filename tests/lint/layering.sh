@@ -16,7 +16,6 @@ agent/net           base
 agent/xport         base mem proto net
 agent/xport/tcp     base mem proto net xport
 agent/xport/shm     base mem proto net xport
-agent/xport/sim     base mem proto net xport
 agent/xport/verbs   base mem proto net xport
 agent/extract       weightbridge base mem planner kernels
 agent/lane          base mem planner kernels

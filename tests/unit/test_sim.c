@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "tests/common/fx_check.h"
-#include "xport/sim/sim.h"
+#include "tests/common/sim.h"
 #include "xport/xport.h"
 
 #include <check.h>
@@ -396,7 +396,7 @@ static uint64_t soak(uint64_t seed, const struct soak_kind *kind)
 	for (int i = 0; i < NODES; i++) {
 		char name[2] = {(char)('a' + i)};
 		struct wb_xport_opts xo = {
-			.name = name, .rail = rail, .n_rail = kind->n_rail, .sim = s->net};
+			.name = name, .rail = rail, .n_rail = kind->n_rail, .medium = s->net};
 		struct wb_xport_region region = {
 			.object = epoch.object, .base = memory[i], .bytes = CHUNK};
 		uint32_t id;
@@ -507,7 +507,7 @@ START_TEST(a_receiver_takes_what_a_region_holds)
 	ck_assert_int_eq(wb_sim_net_create(&o, &net), 0);
 	for (int i = 0; i < 2; i++) {
 		struct wb_xport_opts xo = {
-			.name = i ? "b" : "a", .rail = &rail, .n_rail = 1, .sim = net};
+			.name = i ? "b" : "a", .rail = &rail, .n_rail = 1, .medium = net};
 
 		ck_assert_int_eq(wb_xport_open("sim", &xo, &x[i], &err), 0);
 		wb_xport_epoch_add(x[i], &epoch, &err);
@@ -570,7 +570,7 @@ START_TEST(ingress_is_shared)
 	for (int i = 0; i < 3; i++) {
 		char name[2] = {(char)('a' + i)};
 		struct wb_xport_rail rail = {.rate_bytes_per_s = 1000000000};
-		struct wb_xport_opts xo = {.name = name, .rail = &rail, .n_rail = 1, .sim = net};
+		struct wb_xport_opts xo = {.name = name, .rail = &rail, .n_rail = 1, .medium = net};
 
 		ck_assert_int_eq(wb_xport_open("sim", &xo, &x[i], &err), 0);
 		wb_xport_epoch_add(x[i], &epoch, &err);

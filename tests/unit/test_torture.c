@@ -35,9 +35,9 @@
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
+#include "tests/common/sim.h"
 #include "transfer/core.h"
 #include "weightbridge/extract.h"
-#include "xport/sim/sim.h"
 
 #include <check.h>
 #include <errno.h>

@@ -369,6 +369,33 @@ START_TEST(wrong_grants_are_errors)
 }
 END_TEST
 
+START_TEST(registered_transport_is_known_by_name_and_endpoint)
+{
+	static const struct wb_xport_ops mine = {.name = "mine",
+						 .scheme = "mine:",
+						 .sockets_min = 3},
+					 same_name = {.name = "mine", .scheme = "other:"},
+					 same_scheme = {.name = "other", .scheme = "unix:"};
+	struct wb_xport *x;
+	struct wb_err err = {0};
+
+	ck_assert_ptr_null(wb_xport_find("mine"));
+	ck_assert_str_eq(wb_xport_of_endpoint("mine:a"), "tcp");
+	ck_assert_int_eq(wb_xport_open("mine", &(struct wb_xport_opts){0}, &x, &err), -EINVAL);
+	ck_assert_str_eq(err.msg, "there is no transport 'mine'; there are tcp and shm");
+	ck_assert_int_eq(wb_xport_register(&mine), 0);
+	ck_assert_int_eq(wb_xport_register(&mine), 0);
+	ck_assert_int_eq(wb_xport_register(&same_name), -EEXIST);
+	ck_assert_int_eq(wb_xport_register(&same_scheme), -EEXIST);
+	ck_assert_ptr_eq(wb_xport_find("mine"), &mine);
+	ck_assert_str_eq(wb_xport_of_endpoint("mine:a"), "mine");
+	ck_assert_uint_eq(wb_xport_sockets(1, "mine:a"), 3);
+	ck_assert_str_eq(wb_xport_of_endpoint("unix:@a"), "shm");
+	ck_assert_str_eq(wb_xport_of_endpoint("10.0.0.1:1"), "tcp");
+	ck_assert_str_eq(wb_xport_of_endpoint(""), "");
+}
+END_TEST
+
 /* ---- main -------------------------------------------------------------------------------------
  */
 
@@ -391,5 +418,6 @@ int main(void)
 	tcase_add_loop_test(c, wrong_answers_are_errors_and_leave_the_grant_open, 0, FX_KINDS);
 	tcase_add_loop_test(c, wrong_grants_are_errors, 0, FX_KINDS);
 	tcase_add_loop_test(c, regions_may_overlap, 0, FX_KINDS);
+	tcase_add_test(c, registered_transport_is_known_by_name_and_endpoint);
 	return fx_run(s);
 }

@@ -244,7 +244,7 @@ START_TEST(slow_reader_does_not_stop_other_connections)
 	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.mem_bytes = 4 << 20});
 	fx_join(&f);
 	j = fx_job_make(&f, 3 << 20, 2, 1);
-	o.sim = f.net;
+	o.medium = f.net;
 	p.endpoint = f.src.endpoint;
 	ck_assert_int_eq(wb_xport_open(fx_transport(fx_kinds[_i]), &o, &slow, &err), 0);
 	ck_assert_int_eq(wb_xport_epoch_add(slow, &epoch, &err), 0);

@@ -638,6 +638,9 @@ static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, 
 
 const struct wb_xport_ops wb_xport_shm = {
 	.name = "shm",
+	.scheme = "unix:",
+	/* More would only map everything twice: nothing passes the sockets. */
+	.sockets_min = 1,
 	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
 	.open = shm_open_xport,
 	.close = wb__sx_close,

@@ -507,6 +507,8 @@ static int tcp_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 
 const struct wb_xport_ops wb_xport_tcp = {
 	.name = "tcp",
+	.scheme = "",
+	.sockets_min = 2,
 	.caps = WB_XPORT_CAP_THREADS,
 	.open = tcp_open,
 	.close = wb__sx_close,

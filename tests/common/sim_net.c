@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/mem.h"
-#include "xport/sim/sim_internal.h"
+#include "tests/common/sim_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -169,6 +169,7 @@ int wb_sim_net_create(const struct wb_sim_opts *o, struct wb_sim_net **out)
 
 	if (!net)
 		return -ENOMEM;
+	wb_xport_register(&wb__xport_sim);
 	wb_fake_clock_init(&net->clock, START_NS);
 	net->rng.state = wb_mix64(o->seed);
 	net->latency_ns = o->latency_ns ? o->latency_ns : LATENCY_NS;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WB_XPORT_SIM_SIM_LINK_H
-#define WB_XPORT_SIM_SIM_LINK_H
+#ifndef WB_TESTS_SIM_LINK_H
+#define WB_TESTS_SIM_LINK_H
 /*
  * Connections of the simulated transport: what travels on them and what it does when it arrives.
  * sim_link.c; sim.c has the operations.  One thread.  Layer: xport (L2), internal.
  */
+#include "tests/common/sim_internal.h"
 #include "xport/internal.h"
-#include "xport/sim/sim_internal.h"
 
 /* A connection: two ends, kept while an end or an item names it. */
 struct wb__sim_link {
@@ -20,18 +20,12 @@ struct wb__sim_link {
 	uint64_t sent, newest[2]; /* items so far; the last sent of those that came */
 	uint64_t inflight;
 	struct wb_xport_epoch epoch;
-	uint32_t depth;
-};
-
-struct wb__sim_ask {
-	uint64_t id; /* the source's number */
-	uint64_t op; /* the receiver's */
-	uint64_t bytes;
-	struct wb__sim_ask *next;
+	uint32_t depth, n_slot; /* slots of a socket; the source has as many again */
 };
 
 struct wb__sim_write {
-	struct wb__op op; /* id = the receiver's number */
+	struct wb__op *op; /* the book's */
+	uint64_t id; /* the receiver's number of the grant */
 	struct wb__sim_end *end;
 	struct wb__sim_write *next; /* in the end's list */
 	struct wb__sim_write *tx_next; /* in the transport's queue */
@@ -40,15 +34,12 @@ struct wb__sim_write {
 };
 
 struct wb__sim_end {
+	struct wb__account a; /* first; its lanes are the sockets */
 	struct wb__simx *x;
 	struct wb__sim_link *link;
 	int side; /* 0 dialer, 1 acceptor */
-	bool is_up;
-	struct wb_xport_conn_info info;
-	struct wb__op *op; /* dialer: [depth] */
-	uint32_t outstanding;
-	struct wb__sim_ask *ask; /* acceptor */
-	uint64_t next_ask; /* as with tcp and shm: numbers of this connection only */
+	/* acceptor: the receiver's numbers of the grants in our slots.  A doubled one has two. */
+	uint64_t *theirs, n_ask;
 	struct wb__sim_write *write;
 	struct wb__sim_end *next;
 };
@@ -58,6 +49,8 @@ struct wb__sim_told {
 	struct wb_xport_event ev;
 	struct wb_xport_conn_info info;
 	char reason[WB__REASON_MAX];
+	uint32_t lane; /* CANCELLED: whose; the book hears of it when the user does */
+	uint64_t id;
 	struct wb__sim_told *next;
 };
 
@@ -67,19 +60,11 @@ struct wb__simx {
 	struct wb__sim_node *node;
 	char name[WB_XPORT_NAME_MAX];
 	bool is_dead, is_listening, is_tx_due;
-	uint32_t depth, conns_max, piece_bytes, n_end, sockets;
-	uint64_t next_id;
-	wb_conn_t next_conn;
-	struct wb__sim_end *end;
-	struct wb__sim_end **by_conn; /* by number; NULL = ended */
-	size_t cap_conn;
+	uint32_t depth, piece_bytes, sockets;
+	struct wb__book book;
+	struct wb__sim_end *end; /* the newest first */
 	struct wb__sim_told *head, **tail, *old;
 	struct wb__sim_write *tx_head, **tx_tail;
-	struct wb_xport_region region[WB__REGIONS_MAX];
-	bool has_region[WB__REGIONS_MAX];
-	uint32_t n_region; /* those above are free */
-	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
-	uint32_t n_epoch;
 	struct wb_xport_stats stats;
 };
 
@@ -103,6 +88,7 @@ struct wb__sim_item {
 	enum wb__sim_what what;
 	uint32_t socket;
 	uint64_t op, off, number; /* number: of those of the link */
+	bool is_again; /* WB__SIM_GRANT: the second of a doubled one */
 	uint64_t flip_bit; /* WB__SIM_OFFER: in the chunk, UINT64_MAX = none */
 	int code;
 	struct wb_xport_chunk chunk;
@@ -114,43 +100,38 @@ struct wb__sim_item {
 	uint8_t data[];
 };
 
-/** wb__simx_of - the transport around its base. */
 static inline struct wb__simx *wb__simx_of(struct wb_xport *x)
 {
 	return wb_container_of(x, struct wb__simx, base);
 }
 
-/** wb__sim_tell - queue an event for the user of @x; @e may be NULL.  Fill in the rest. */
-struct wb_xport_event *wb__sim_tell(
-	struct wb__simx *x, enum wb_xport_event_kind kind, const struct wb__sim_end *e, int code);
-/** wb__sim_say - give the event a sentence. */
-void wb__sim_say(struct wb_xport_event *ev, const char *reason);
-/** wb__sim_told_free - free an event that nobody has polled. */
+/** wb__sim_tell - queue an event for the user of @x, with copies of what it points to. */
+struct wb__sim_told *wb__sim_tell(struct wb__simx *x, const struct wb_xport_event *ev);
+/** wb__sim_told_free - free a list of events.  NULL is allowed. */
 void wb__sim_told_free(struct wb__sim_told *t);
-/** wb__sim_end_create - this side's end of a link; NULL when memory is short.  @peer is copied. */
+/** wb__sim_end_create - one side of @l, with a number and a place in the book; NULL: no memory, or
+ *  too many.  @peer: name of the other side. */
 struct wb__sim_end *wb__sim_end_create(
 	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer);
-/** wb__sim_end_free - free it, and the link with its second end; nobody is told. */
-void wb__sim_end_free(struct wb__sim_end *e);
 /** wb__sim_end_down - tell all that is owed, CONN_DOWN last, and free. */
 void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason);
 /** wb__sim_say_down - let the other end know, after all that was sent. */
 void wb__sim_say_down(struct wb__sim_end *e);
-/** wb__sim_item_make - something that goes over the link to @side, with room for @bytes; NULL when
- *  memory is short.  wb__sim_item_send() takes it. */
+/** wb__sim_item_make - something for @side of @l, with room for @bytes; never NULL. */
 struct wb__sim_item *wb__sim_item_make(
 	struct wb__sim_link *l, int side, enum wb__sim_what what, size_t bytes);
-/** wb__sim_item_of - the same, about a grant: on the socket that this one has. */
-struct wb__sim_item *wb__sim_item_of(
-	struct wb__sim_link *l, int side, enum wb__sim_what what, uint64_t op, size_t bytes);
+/** wb__sim_item_of - the same, about the grant @id of @socket, and on that. */
+struct wb__sim_item *wb__sim_item_of(struct wb__sim_link *l, int side, enum wb__sim_what what,
+	uint32_t socket, uint64_t id, size_t bytes);
+/** wb__sim_theirs - the receiver's number of a grant that has @id in a slot of the acceptor @e. */
+static inline uint64_t wb__sim_theirs(const struct wb__sim_end *e, uint32_t socket, uint64_t id)
+{
+	return e->theirs[socket * e->a.n_slot + wb__book_slot(id)];
+}
 /** wb__sim_item_send - takes @it; it arrives after a latency, faults allowing. */
 void wb__sim_item_send(struct wb_sim_net *net, struct wb__sim_item *it);
-/** wb__sim_epoch_find - the epoch as it was added here, or NULL; borrowed. */
-struct wb_xport_epoch *wb__sim_epoch_find(struct wb__simx *x, const struct wb_xport_epoch *e);
-/** wb__sim_ask_find - where the open grant hangs, by our number or by the receiver's. */
-struct wb__sim_ask **wb__sim_ask_find(struct wb__sim_end *e, uint64_t id, bool by_op);
-/** wb__sim_refuse - tell the receiver that grant @op is refused with @code. */
-void wb__sim_refuse(struct wb__sim_end *e, uint64_t op, int code);
+/** wb__sim_refuse - answer the receiver's grant @id of @socket with @code. */
+void wb__sim_refuse(struct wb__sim_end *e, uint32_t socket, uint64_t id, int code);
 /** wb__sim_tx_add - queue a write. */
 void wb__sim_tx_add(struct wb__simx *x, struct wb__sim_write *w);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WB_XPORT_SIM_SIM_INTERNAL_H
-#define WB_XPORT_SIM_SIM_INTERNAL_H
+#ifndef WB_TESTS_SIM_INTERNAL_H
+#define WB_TESTS_SIM_INTERNAL_H
 /*
  * The event queue, nodes and faults that sim_net.c gives to the transport in sim.c.
  * One thread.  Layer: xport (L2), internal.
  */
-#include "xport/sim/sim.h"
+#include "tests/common/sim.h"
 #include "xport/xport.h"
 
 #define WB__SIM_NAME_MAX 64
@@ -66,6 +66,9 @@ uint32_t wb__sim_caps(const struct wb_sim_net *net);
 size_t wb__sim_piece(const struct wb_sim_net *net);
 /** wb__sim_counts - the same as wb_sim_counts(), to count into. */
 struct wb_sim_counts *wb__sim_counts(struct wb_sim_net *net);
+
+/* sim.c: the transport, which the first net registers. */
+extern const struct wb_xport_ops wb__xport_sim;
 
 /** wb__simx_kill - sim.c: the node of @x died. */
 void wb__simx_kill(struct wb__simx *x);

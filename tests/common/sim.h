@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WB_XPORT_SIM_SIM_H
-#define WB_XPORT_SIM_SIM_H
+#ifndef WB_TESTS_SIM_H
+#define WB_TESTS_SIM_H
 /*
  * A network in one process and one thread: nodes, messages, timers, bulk transports, faults.
  *
@@ -12,10 +12,10 @@
  * socket for each of the rails of either side.
  *
  * A node is an agent (or an operator, a worker).  Its transport (wb_xport_open("sim", ...) with
- * opts.sim = the net and opts.name = the node's name) makes events that wb_xport_poll() gives;
- * on_ready says when to poll.  Callbacks run inside wb_sim_step() only and may call anything here
- * but wb_sim_step(), wb_sim_net_destroy().
- * Layer: xport (L2).
+ * opts.medium = the net and opts.name = the node's name; the first net registers it) makes events
+ * that wb_xport_poll() gives; on_ready says when to poll.  Callbacks run inside wb_sim_step() only
+ * and may call anything here but wb_sim_step(), wb_sim_net_destroy(). What it owes its users the
+ * book keeps (xport/book.h), as for tcp and shm.
  */
 #include "base/clock.h"
 #include "base/hash.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "xport/sim/sim_link.h"
+#include "tests/common/sim_link.h"
 
 #include "base/base.h"
 #include "base/mem.h"
@@ -8,40 +8,31 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CONNS_EVER (1u << 20) /* numbers of connections are not used again */
 #define WINDOW (4u << 20) /* bytes of a connection that have left and not arrived */
 
 /* ---- events for the user ----------------------------------------------------------------------
  */
 
-struct wb_xport_event *wb__sim_tell(
-	struct wb__simx *x, enum wb_xport_event_kind kind, const struct wb__sim_end *e, int code)
+struct wb__sim_told *wb__sim_tell(struct wb__simx *x, const struct wb_xport_event *ev)
 {
 	struct wb__sim_told *t;
 
 	t = wb_zalloc(1, sizeof(*t));
 	assert(t); /* a simulation without memory has no meaning */
-	t->ev.kind = kind;
-	t->ev.code = code;
+	t->ev = *ev;
 	t->ev.at_ns = wb__sim_now(x->net);
-	if (e) {
-		t->ev.conn = e->info.conn;
-		t->info = e->info;
-	}
-	if (kind == WB_XP_CONN_UP || kind == WB_XP_CONN_DOWN)
+	if (ev->info) {
+		t->info = *ev->info;
 		t->ev.info = &t->info;
+	}
+	if (ev->reason) {
+		snprintf(t->reason, sizeof(t->reason), "%s", ev->reason);
+		t->ev.reason = t->reason;
+	}
 	*x->tail = t;
 	x->tail = &t->next;
 	wb__sim_node_ready(x->net, x->node);
-	return &t->ev;
-}
-
-void wb__sim_say(struct wb_xport_event *ev, const char *reason)
-{
-	struct wb__sim_told *t = wb_container_of(ev, struct wb__sim_told, ev);
-
-	snprintf(t->reason, sizeof(t->reason), "%s", reason);
-	ev->reason = t->reason;
+	return t;
 }
 
 void wb__sim_told_free(struct wb__sim_told *t)
@@ -67,37 +58,30 @@ struct wb__sim_end *wb__sim_end_create(
 	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer)
 {
 	struct wb__sim_end *e = wb_zalloc(1, sizeof(*e));
+	struct wb_xport_conn_info info = {.is_dialer = side == 0,
+		.object = l->epoch.object,
+		.term = l->epoch.term,
+		.number = l->epoch.number,
+		.n_socket = l->n_socket,
+		.depth = l->depth};
 
-	if (!e || wb_grow(&x->by_conn, &x->cap_conn, x->next_conn + 2, CONNS_EVER,
-			  sizeof(struct wb__sim_end *)) < 0) {
+	snprintf(info.peer, sizeof(info.peer), "%s", peer);
+	if (e && side)
+		e->theirs = wb_zalloc(2 * l->n_socket * l->n_slot, sizeof(*e->theirs));
+	if (!e || (side && !e->theirs) ||
+		wb__book_open(&x->book, &e->a, &info, l->n_socket, l->n_slot * (side + 1u))) {
+		wb_free(e ? e->theirs : NULL);
 		wb_free(e);
 		return NULL;
-	}
-	if (side == 0) {
-		e->op = wb_zalloc(l->depth, sizeof(*e->op));
-		if (!e->op) {
-			wb_free(e);
-			return NULL;
-		}
 	}
 	e->x = x;
 	e->link = l;
 	e->side = side;
-	e->info.conn = ++x->next_conn;
-	x->by_conn[e->info.conn] = e;
-	e->info.is_dialer = side == 0;
-	e->info.object = l->epoch.object;
-	e->info.term = l->epoch.term;
-	e->info.number = l->epoch.number;
-	e->info.n_socket = l->n_socket;
-	e->info.depth = l->depth;
-	snprintf(e->info.peer, sizeof(e->info.peer), "%s", peer);
 	l->refs++;
 	l->end[side] = e;
 	l->node[side] = x->node;
 	e->next = x->end;
 	x->end = e;
-	x->n_end++;
 	return e;
 }
 
@@ -126,44 +110,48 @@ static void free_write(struct wb__sim_write *w)
 	wb_free(w);
 }
 
-void wb__sim_end_free(struct wb__sim_end *e)
+static void end_free(struct wb__sim_end *e)
 {
 	struct wb__sim_end **p = &e->x->end;
 
 	while (*p != e)
 		p = &(*p)->next;
 	*p = e->next;
-	e->x->n_end--;
-	e->x->by_conn[e->info.conn] = NULL;
 	while (e->write)
 		free_write(e->write);
-	while (e->ask) {
-		struct wb__sim_ask *a = e->ask;
-
-		e->ask = a->next;
-		wb_free(a);
-	}
 	e->link->end[e->side] = NULL;
 	link_put(e->link);
-	wb_free(e->op);
+	wb__account_finish(&e->a);
+	wb_free(e->theirs);
 	wb_free(e);
 }
 
-/* The end of an end: everything it owes is told. */
-void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason)
+/* The end of an end: everything it owes is told, or, when its process has died, not even that. */
+static void end_down(struct wb__sim_end *e, int code, const char *reason, bool is_told)
 {
 	struct wb__simx *x = e->x;
+	struct wb_xport_event ev = {0};
+	struct wb__account *ended = NULL;
 
-	for (uint32_t i = 0; e->op && i < e->link->depth; i++) {
-		struct wb__op *op = &e->op[i];
-
-		if (op->state == WB__OP_OUT)
-			wb__sim_tell(x, WB_XP_LOST, e, code)->cookie = op->cookie;
+	for (uint32_t i = 0; !e->side && i < e->a.n_lane * e->a.n_slot; i++) {
+		/* That event is on its way to the user. */
+		if (e->a.op[i].state == WB__OP_CANCELLING)
+			wb__book_ended(&e->a, &e->a.op[i], WB__CANCELLED, &ev);
 	}
-	for (struct wb__sim_write *w = e->write; w; w = w->next)
-		wb__sim_tell(x, WB_XP_WRITE_DONE, e, code)->cookie = w->op.cookie;
-	wb__sim_say(wb__sim_tell(x, WB_XP_CONN_DOWN, e, code), reason);
-	wb__sim_end_free(e);
+	wb__book_close(&e->a, code, reason);
+	wb__book_down(&x->book, &e->a);
+	while (!ended) {
+		ev = (struct wb_xport_event){0};
+		wb__book_tell(&x->book, &ev, &ended);
+		if (is_told)
+			wb__sim_tell(x, &ev);
+	}
+	end_free(e);
+}
+
+void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason)
+{
+	end_down(e, code, reason, true);
 }
 
 /* ---- items on a link --------------------------------------------------------------------------
@@ -223,13 +211,13 @@ struct wb__sim_item *wb__sim_item_make(
 	return it;
 }
 
-struct wb__sim_item *wb__sim_item_of(
-	struct wb__sim_link *l, int side, enum wb__sim_what what, uint64_t op, size_t bytes)
+struct wb__sim_item *wb__sim_item_of(struct wb__sim_link *l, int side, enum wb__sim_what what,
+	uint32_t socket, uint64_t id, size_t bytes)
 {
 	struct wb__sim_item *it = wb__sim_item_make(l, side, what, bytes);
 
-	it->op = op;
-	it->socket = (uint32_t)(op % l->n_socket);
+	it->op = id;
+	it->socket = socket;
 	return it;
 }
 
@@ -289,7 +277,10 @@ static void item_send(struct wb_sim_net *net, struct wb__sim_item *it, uint64_t 
 	at_ns = WB_MAX(WB_MAX(at_ns + fate.delay_ns, fate.hold_until_ns), *last);
 	*last = at_ns;
 	if (fate.is_doubled && it->what == WB__SIM_GRANT) {
-		struct wb__sim_item *again = wb__sim_item_of(l, it->side, WB__SIM_GRANT, it->op, 0);
+		struct wb__sim_item *again =
+			wb__sim_item_of(l, it->side, WB__SIM_GRANT, it->socket, it->op, 0);
+
+		again->is_again = true;
 
 		again->number = it->number;
 		again->chunk = it->chunk;
@@ -306,17 +297,6 @@ void wb__sim_item_send(struct wb_sim_net *net, struct wb__sim_item *it)
 /* ---- opening a connection ---------------------------------------------------------------------
  */
 
-struct wb_xport_epoch *wb__sim_epoch_find(struct wb__simx *x, const struct wb_xport_epoch *e)
-{
-	for (uint32_t i = 0; i < x->n_epoch; i++) {
-		struct wb_xport_epoch *k = &x->epoch[i];
-
-		if (k->object == e->object && k->term == e->term && k->number == e->number)
-			return k;
-	}
-	return NULL;
-}
-
 /* What the challenge would say: 0 or a code and a sentence. */
 static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, size_t cap)
 {
@@ -330,7 +310,7 @@ static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, 
 		snprintf(text, cap, "agent %.63s refused: this is agent %s", it->text, x->name);
 		return -EADDRNOTAVAIL;
 	}
-	known = wb__sim_epoch_find(x, e);
+	known = wb__book_epoch_find(&x->book, e->object, e->term, e->number);
 	if (!known) {
 		snprintf(text, cap, "agent %s refused: it does not know epoch %llu.%llu", x->name,
 			(unsigned long long)e->term, (unsigned long long)e->number);
@@ -341,11 +321,19 @@ static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, 
 			(unsigned long long)e->term, (unsigned long long)e->number);
 		return -EKEYREJECTED;
 	}
-	if (x->n_end >= x->conns_max) {
+	if (x->book.n_conn >= x->book.conns_max) {
 		snprintf(text, cap, "agent %s refused: too many connections", x->name);
 		return -ENOSPC;
 	}
 	return 0;
+}
+
+static void tell_up(struct wb__sim_end *e)
+{
+	struct wb_xport_event ev = {0};
+
+	wb__book_up(&e->a, &ev);
+	wb__sim_tell(e->x, &ev);
 }
 
 static void on_connect(struct wb_sim_net *net, struct wb__sim_item *it)
@@ -358,11 +346,13 @@ static void on_connect(struct wb_sim_net *net, struct wb__sim_item *it)
 	if (!answer->code) {
 		e = wb__sim_end_create(x, it->link, 1, it->peer);
 		assert(e);
-		e->is_up = true;
-		wb__sim_tell(x, WB_XP_CONN_UP, e, 0);
+		tell_up(e);
 	} else if (x && !x->is_dead) {
+		struct wb_xport_event ev = {
+			.kind = WB_XP_REJECTED, .code = answer->code, .reason = answer->text};
+
 		x->stats.rejected++;
-		wb__sim_say(wb__sim_tell(x, WB_XP_REJECTED, NULL, answer->code), answer->text);
+		wb__sim_tell(x, &ev);
 	}
 	wb__sim_item_send(net, answer);
 }
@@ -373,42 +363,47 @@ static void on_welcome(struct wb__sim_end *e, const struct wb__sim_item *it)
 		wb__sim_end_down(e, it->code, it->text);
 		return;
 	}
-	e->is_up = true;
-	wb__sim_tell(e->x, WB_XP_CONN_UP, e, 0);
+	tell_up(e);
 }
 
 /* ---- receiver ---------------------------------------------------------------------------------
  */
 
-static void op_free(struct wb__sim_end *e, struct wb__op *op)
+/* A grant that the source has answered, and as @ev says if its user waits for that. */
+static void tell_ended(
+	struct wb__sim_end *e, struct wb__op *op, enum wb__end end, struct wb_xport_event *ev)
 {
-	op->state = WB__OP_FREE;
-	e->outstanding--;
-}
-
-static struct wb__op *op_find(struct wb__sim_end *e, uint64_t id)
-{
-	for (uint32_t i = 0; i < e->link->depth; i++) {
-		if (e->op[i].state != WB__OP_FREE && e->op[i].id == id)
-			return &e->op[i];
-	}
-	return NULL;
+	ev->conn = e->a.id;
+	if (op->state == WB__OP_CANCELLING) /* CANCELLED is on its way to the user */
+		wb__book_ended(&e->a, op, WB__CANCELLED, ev);
+	if (op->state == WB__OP_CANCELLED)
+		end = WB__RETIRED;
+	if (wb__book_ended(&e->a, op, end, ev))
+		wb__sim_tell(e->x, ev);
 }
 
 static void on_refuse(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__op *op = op_find(e, it->op);
+	struct wb__op *op = wb__book_op(&e->a, it->socket, it->op);
+	struct wb_xport_event ev = {.code = it->code};
 
-	if (!op)
-		return;
-	if (op->state == WB__OP_OUT)
-		wb__sim_tell(e->x, WB_XP_REFUSED, e, it->code)->cookie = op->cookie;
-	op_free(e, op);
+	if (op)
+		tell_ended(e, op, WB__REFUSED, &ev);
+}
+
+/* The landing is full. */
+static void arrived(struct wb__sim_end *e, struct wb__op *op, const struct wb__sim_item *it)
+{
+	struct wb_xport_event ev = {.rail = it->socket % e->x->node->n_rail};
+
+	memcpy(ev.trailer, it->trailer, sizeof(ev.trailer));
+	e->x->stats.rx_chunks += op->state == WB__OP_OUT;
+	tell_ended(e, op, WB__ARRIVED, &ev);
 }
 
 static void on_piece(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__op *op = op_find(e, it->op);
+	struct wb__op *op = wb__book_op(&e->a, it->socket, it->op);
 	size_t at = 0;
 
 	if (!op)
@@ -425,146 +420,115 @@ static void on_piece(struct wb__sim_end *e, const struct wb__sim_item *it)
 	}
 	if (op->state == WB__OP_OUT)
 		wb__op_observe(op, op->at.done, e->x->piece_bytes);
-	if (it->what != WB__SIM_LAST)
-		return;
-	if (op->state == WB__OP_OUT) {
-		struct wb_xport_event *ev = wb__sim_tell(e->x, WB_XP_ARRIVED, e, 0);
-
-		ev->cookie = op->cookie;
-		ev->rail = it->socket % e->x->node->n_rail;
-		memcpy(ev->trailer, it->trailer, sizeof(ev->trailer));
-		e->x->stats.rx_chunks++;
-	}
-	op_free(e, op);
+	if (it->what == WB__SIM_LAST)
+		arrived(e, op, it);
 }
 
-static struct wb__sim_write *offered(struct wb__sim_end *e, uint64_t op)
+static struct wb__sim_write *offered(struct wb__sim_end *e, uint32_t socket, uint64_t id)
 {
 	struct wb__sim_write *w = e ? e->write : NULL;
 
-	while (w && !(w->is_offered && w->op.id == op))
+	while (w && !(w->is_offered && w->id == id && wb__book_lane(&e->a, w->op) == socket))
 		w = w->next;
 	return w;
 }
 
-/* From one range of the source's to one of the landing, and looked at on the way. */
-static void move(struct wb__op *op, const uint8_t *from, size_t n, uint64_t flip_bit)
-{
-	uint64_t at = op->at.done, flip = flip_bit / 8;
-	bool is_flipped = flip >= at && flip < at + n;
-	bool is_seen = !op->observe || op->seen.done == at;
-	size_t len;
-	uint8_t *to = wb__op_span(op, &op->at, &len);
-
-	wb__op_skip(op, &op->at, n);
-	if (op->copy && !is_flipped && is_seen) {
-		op->copy(op->ctx, to, from, n, at);
-		op->seen = op->at;
-		return;
-	}
-	memcpy(to, from, n);
-	if (is_flipped)
-		to[flip - at] ^= (uint8_t)(1u << flip_bit % 8);
-	wb__op_observe(op, op->at.done, UINT32_MAX);
-}
-
-static void take(struct wb__op *op, const struct wb__op *of, uint64_t flip_bit)
-{
-	struct wb__at at = {0};
-
-	while (op->at.done < op->bytes) {
-		size_t have, room;
-		const uint8_t *from = wb__op_span(of, &at, &have);
-
-		(void)wb__op_span(op, &op->at, &room);
-		have = WB_MIN(have, room);
-		move(op, from, have, flip_bit);
-		wb__op_skip(of, &at, have);
-	}
-	if (op->copy)
-		op->copy(op->ctx, NULL, NULL, 0, op->at.done);
-}
-
 static void on_offer(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__sim_write *w = offered(it->link->end[1], it->op);
-	struct wb__op *op = op_find(e, it->op);
+	struct wb__sim_write *w = offered(it->link->end[1], it->socket, it->op);
+	struct wb__op *op = wb__book_op(&e->a, it->socket, it->op);
 
 	if (!w)
 		return; /* the source has gone, and this connection with it */
 	if (op && op->state == WB__OP_OUT) {
-		struct wb_xport_event *ev;
-
-		take(op, &w->op, it->flip_bit);
+		op->flip_bit = it->flip_bit;
+		wb__op_take(op, w->op);
 		e->x->stats.rx_bytes += op->bytes;
-		e->x->stats.rx_chunks++;
 		wb__sim_counts(e->x->net)->pulled++;
-		ev = wb__sim_tell(e->x, WB_XP_ARRIVED, e, 0);
-		ev->cookie = op->cookie;
-		ev->rail = it->socket % e->x->node->n_rail;
-		memcpy(ev->trailer, it->trailer, sizeof(ev->trailer));
 	}
 	if (op)
-		op_free(e, op);
-	wb__sim_item_send(e->x->net, wb__sim_item_of(e->link, 1, WB__SIM_TAKEN, it->op, 0));
+		arrived(e, op, it);
+	wb__sim_item_send(
+		e->x->net, wb__sim_item_of(e->link, 1, WB__SIM_TAKEN, it->socket, it->op, 0));
 }
 
 /* ---- source -----------------------------------------------------------------------------------
  */
 
+/* A free slot of ours.  There are twice as many as the receiver has: its own grants always find one
+ * when what is doubled takes no more than half. */
+static bool find_slot(const struct wb__sim_end *e, const struct wb__sim_item *it, uint32_t *slot)
+{
+	const struct wb__ask *ask = &e->a.ask[it->socket * e->a.n_slot];
+	uint32_t n_free = 0;
+
+	for (uint32_t i = e->a.n_slot; i--;) {
+		if (ask[i].state != WB__ASK_NONE)
+			continue;
+		n_free++;
+		*slot = i;
+	}
+	return n_free > (it->is_again ? e->a.n_slot / 2 : 0);
+}
+
 static void on_grant(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__sim_ask *a = wb_zalloc(1, sizeof(*a));
-	struct wb_xport_event *ev;
+	struct wb_xport_event ev = {.conn = e->a.id};
+	uint32_t slot = 0;
+	int rc;
 
-	assert(a);
-	a->id = ++e->next_ask;
-	a->op = it->op;
-	a->bytes = it->chunk.bytes;
-	a->next = e->ask;
-	e->ask = a;
-	ev = wb__sim_tell(e->x, WB_XP_GRANT, e, 0);
-	ev->grant = a->id;
-	ev->chunk = it->chunk;
+	if (!find_slot(e, it, &slot)) {
+		assert(it->is_again);
+		return;
+	}
+	e->theirs[it->socket * e->a.n_slot + slot] = it->op;
+	rc = wb__book_asked(&e->a, it->socket, slot | ++e->n_ask << 16, &it->chunk, &ev);
+	assert(rc > 0);
+	wb__sim_tell(e->x, &ev);
 }
 
-struct wb__sim_ask **wb__sim_ask_find(struct wb__sim_end *e, uint64_t id, bool by_op)
+void wb__sim_refuse(struct wb__sim_end *e, uint32_t socket, uint64_t id, int code)
 {
-	struct wb__sim_ask **p = &e->ask;
-
-	while (*p && (by_op ? (*p)->op : (*p)->id) != id)
-		p = &(*p)->next;
-	return p;
-}
-
-void wb__sim_refuse(struct wb__sim_end *e, uint64_t op, int code)
-{
-	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_REFUSE, op, 0);
+	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_REFUSE, socket, id, 0);
 
 	it->code = code;
 	wb__sim_item_send(e->x->net, it);
 }
 
+/* Of a doubled grant only the later one: the other has yet to be answered. */
 static void on_cancel(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__sim_ask **p = wb__sim_ask_find(e, it->op, true), *a = *p;
+	struct wb_xport_event ev = {.conn = e->a.id};
+	uint64_t id = 0;
 
-	if (!a)
+	for (uint32_t i = 0; i < e->a.n_slot; i++) {
+		uint32_t k = it->socket * e->a.n_slot + i;
+
+		if (e->a.ask[k].state == WB__ASK_OPEN && e->theirs[k] == it->op)
+			id = WB_MAX(id, e->a.ask[k].id);
+	}
+	if (!id || !wb__book_gone(&e->a, it->socket, id, &ev))
 		return;
-	wb__sim_tell(e->x, WB_XP_GRANT_GONE, e, 0)->grant = a->id;
-	*p = a->next;
-	wb_free(a);
-	wb__sim_refuse(e, it->op, -ECANCELED);
+	wb__sim_tell(e->x, &ev);
+	wb__sim_refuse(e, it->socket, it->op, -ECANCELED);
+}
+
+static void tell_written(struct wb__sim_write *w)
+{
+	struct wb__sim_end *e = w->end;
+	struct wb_xport_event ev = {.conn = e->a.id};
+
+	wb__book_written(&e->x->book, &e->a, w->op, 0, &ev);
+	wb__sim_tell(e->x, &ev);
+	free_write(w);
 }
 
 static void on_taken(struct wb__sim_end *e, const struct wb__sim_item *it)
 {
-	struct wb__sim_write *w = offered(e, it->op);
+	struct wb__sim_write *w = offered(e, it->socket, it->op);
 
-	if (!w)
-		return;
-	wb__sim_tell(e->x, WB_XP_WRITE_DONE, e, 0)->cookie = w->op.cookie;
-	free_write(w);
+	if (w)
+		tell_written(w);
 }
 
 struct tick {
@@ -606,7 +570,7 @@ static struct wb__sim_rail *rail_at(struct wb__sim_node *n, uint32_t socket)
 
 static struct wb__sim_rail *rail_of(const struct wb__sim_write *w)
 {
-	return rail_at(w->end->x->node, (uint32_t)(w->op.id % w->end->link->n_socket));
+	return rail_at(w->end->x->node, wb__book_lane(&w->end->a, w->op));
 }
 
 /* The next piece leaves when the last one has, of its rail. */
@@ -642,31 +606,37 @@ static uint64_t pass(struct wb__simx *x, struct wb__sim_node *to, uint32_t socke
 	return at;
 }
 
+static struct wb__sim_item *item_of_write(
+	const struct wb__sim_write *w, enum wb__sim_what what, size_t bytes)
+{
+	return wb__sim_item_of(
+		w->end->link, 0, what, wb__book_lane(&w->end->a, w->op), w->id, bytes);
+}
+
 /* The bytes stay where they are; the receiver takes them when it hears of them. */
 static void offer(struct wb__sim_write *w)
 {
 	struct wb__sim_end *e = w->end;
-	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_OFFER, w->op.id, 0);
+	struct wb__op *op = w->op;
+	struct wb__sim_item *it = item_of_write(w, WB__SIM_OFFER, 0);
 
-	for (size_t len; w->op.at.done < w->op.bytes; wb__op_skip(&w->op, &w->op.at, len))
-		(void)wb__op_span(&w->op, &w->op.at, &len);
-	wb__op_observe(&w->op, w->op.bytes, e->x->piece_bytes);
-	if (w->op.trailer)
-		w->op.trailer(w->op.ctx, it->trailer);
-	it->off = w->op.bytes;
+	wb__op_skip(op, &op->at, op->bytes);
+	wb__op_observe(op, op->bytes, e->x->piece_bytes);
+	if (op->trailer)
+		op->trailer(op->ctx, it->trailer);
+	it->off = op->bytes;
 	w->is_offered = true;
-	e->x->stats.tx_bytes += w->op.bytes;
+	e->x->stats.tx_bytes += op->bytes;
 	e->x->stats.tx_chunks++;
-	item_send(e->x->net, it, pass(e->x, it->link->node[0], it->socket, w->op.bytes));
+	item_send(e->x->net, it, pass(e->x, it->link->node[0], it->socket, op->bytes));
 }
 
 static void send_piece(struct wb__sim_write *w)
 {
-	struct wb__sim_end *e = w->end;
-	struct wb__simx *x = e->x;
-	struct wb__op *op = &w->op;
+	struct wb__simx *x = w->end->x;
+	struct wb__op *op = w->op;
 	size_t n = WB_MIN(wb__sim_piece(x->net), op->bytes - op->at.done), at = 0;
-	struct wb__sim_item *it = wb__sim_item_of(e->link, 0, WB__SIM_PIECE, op->id, n);
+	struct wb__sim_item *it = item_of_write(w, WB__SIM_PIECE, n);
 
 	it->off = op->at.done;
 	while (at < n) {
@@ -685,8 +655,7 @@ static void send_piece(struct wb__sim_write *w)
 		if (op->trailer)
 			op->trailer(op->ctx, it->trailer);
 		x->stats.tx_chunks++;
-		wb__sim_tell(x, WB_XP_WRITE_DONE, e, 0)->cookie = op->cookie;
-		free_write(w);
+		tell_written(w);
 	} else {
 		tx_queue(x, w);
 	}
@@ -782,7 +751,7 @@ void wb__simx_kill(struct wb__simx *x)
 {
 	while (x->end) {
 		wb__sim_say_down(x->end);
-		wb__sim_end_free(x->end);
+		end_down(x->end, -ECONNABORTED, "killed", false);
 	}
 	x->is_dead = true;
 }
