@@ -84,6 +84,8 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 
 	if (c->prev && m->transfer && c->prev->info.transfer == m->transfer)
 		t = c->prev;
+	if (t && is_final(t) && t->info.transfer == m->transfer)
+		t->is_held &= m->held; /* a hold that outlasts it may end */
 	if (!t || is_final(t) || (t->info.transfer && t->info.transfer != m->transfer))
 		return; /* news of a transfer that nobody asks about any more */
 	t->info.transfer = m->transfer;
@@ -91,7 +93,7 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 	if ((int)m->state > t->info.state)
 		t->info.state = (int)m->state;
 	t->info.seconds = (double)m->seconds_x1e6 / 1e6;
-	t->is_held = m->held && m->state == WB_APP_SEND_RELEASED && m->code >= 0;
+	t->is_held = m->held && m->state >= WB_APP_SEND_RELEASED && m->code >= 0;
 	if (m->code < 0) {
 		t->info.code = wb__agents_code(m->code, WB_CODE_ABORTED);
 		t->info.state = WB_CLIENT_TRANSFER_FINAL;
@@ -105,10 +107,11 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 
 static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 {
+	if (t)
+		t->is_held = false;
 	if (!t || is_final(t))
 		return;
 	t->info.state = WB_CLIENT_TRANSFER_FINAL;
-	t->is_held = false;
 	t->info.code = WB_CODE_UNKNOWN; /* to its caller it is no matter who was lost on the way */
 	snprintf(t->info.sentence, sizeof(t->info.sentence),
 		"the agent went away during the transfer, whose outcome is not known here: %.800s",
@@ -155,7 +158,7 @@ static bool may_follow(const struct wb_client *c)
 static int ready_to_send(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	if (c->cur && !is_final(c->cur) && !may_follow(c))
+	if (c->cur && (is_final(c->cur) ? c->cur->is_held : !may_follow(c)))
 		return 0;
 	if (c->conn == WB__UP && c->is_planned)
 		return 1;
@@ -193,7 +196,13 @@ static int send_wait(struct wb_client *c, uint64_t timeout, struct wb_error *err
 		return rc < 0 ? rc : 0;
 	rc = -ETIMEDOUT;
 	pthread_mutex_lock(&c->lock);
-	if (c->cur && !is_final(c->cur))
+	if (c->cur && is_final(c->cur) && c->cur->is_held)
+		wb__fail(err, rc,
+			"the parameters of transfer %llu (version %lld) are still read after "
+			"%.1f s",
+			(unsigned long long)c->cur->info.transfer, (long long)c->cur->info.version,
+			(double)timeout / 1e9);
+	else if (c->cur && !is_final(c->cur))
 		wb__fail(err, rc, "transfer %llu (version %lld) is still in flight after %.1f s",
 			(unsigned long long)c->cur->info.transfer, (long long)c->cur->info.version,
 			(double)timeout / 1e9);
@@ -212,6 +221,8 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 	struct wb_client_transfer *t;
 	int rc;
 
+	if (flags & WB_CLIENT_SEND_HOLD)
+		m.flags |= WB_APP_SEND_KEEP;
 	if (c->prev && c->prev->info.code < 0 && !c->prev->reported)
 		return report(c->prev, err);
 	if (c->cur && c->cur->info.code < 0 && !c->cur->reported)
@@ -344,7 +355,7 @@ static int ready_unheld(struct wb_client *c, void *arg, struct wb_error *err)
 
 	(void)c;
 	(void)err;
-	return is_final(t) || !t->is_held;
+	return !t->is_held;
 }
 
 int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)

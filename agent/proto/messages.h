@@ -46,7 +46,10 @@
 /* Values inside app messages. */
 enum wb_app_mem_kind { WB_APP_MEM_MEMFD = 1, WB_APP_MEM_HEAP = 2 };
 enum wb_app_lane { WB_APP_LANE_AGENT = 0, WB_APP_LANE_WORKER = 1 }; /* who packs and assembles */
-enum wb_app_send_flag { WB_APP_SEND_HOLD = 1 };
+enum wb_app_send_flag {
+	WB_APP_SEND_HOLD = 1,
+	WB_APP_SEND_KEEP = 2, /* the library ends a hold also after the final state */
+};
 enum wb_app_send_progress {
 	WB_APP_SEND_STARTED = 1,
 	WB_APP_SEND_RELEASED = 2, /* send_weights returns */

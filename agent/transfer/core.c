@@ -374,7 +374,7 @@ void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const
 	if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER) {
 		const struct wb_msg_app_send *m = msg;
 
-		wb__core_trainers_send(w, m->version, m->flags & WB_APP_SEND_HOLD);
+		wb__core_trainers_send(w, m->version, m->flags);
 	} else if (type == WBP_APP_RELEASE && w->w.role == WB_ROLE_TRAINER && w->obj)
 		wb__core_trainers_release(w, ((const struct wb_msg_app_release *)msg)->transfer);
 	else if (w->w.role == WB_ROLE_ROLLOUT)
@@ -592,6 +592,7 @@ uint64_t wb_core_tick(struct wb_core *c)
 		next = sooner(next, wb__core_repair_tick(o, now));
 		next = sooner(next, wb__core_doubt_tick(o, now));
 		next = sooner(next, wb__core_trainers_tick(o, now));
+		next = sooner(next, wb__core_keep_tick(o, now));
 		for_flow (o, x)
 			if (!x->is_stopped)
 				next = sooner(next, wb_flow_tick(x->flow, now));

@@ -111,7 +111,10 @@ bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct worker *w = wb__core_worker_of(e, plan_worker);
 
-	return w && w->w.role == WB_ROLE_ROLLOUT && transfer && w->held_transfer == transfer;
+	if (!w || !transfer)
+		return false;
+	return w->w.role == WB_ROLE_ROLLOUT ? w->held_transfer == transfer
+					    : wb__core_keeps(w, transfer);
 }
 
 static bool epoch_in_use(struct object *o, const struct epoch *e)

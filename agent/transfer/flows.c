@@ -119,6 +119,23 @@ static bool area_holds(const struct worker *w, uint64_t transfer)
 }
 
 /* Workers here that hold @transfer are sources from the start; those that are gone never are. */
+/* Where a trainer worker here keeps the version, it alone of them can be read from. */
+static void mark_keepers(struct epoch *e, struct wb_flow *f)
+{
+	bool has_keeper = false;
+
+	for (uint32_t i = 0; i < e->local->n; i++)
+		has_keeper |= e->member[i] && wb__core_keeps(e->member[i], wb_flow_transfer(f));
+	for (uint32_t i = 0; has_keeper && i < e->local->n; i++) {
+		if (!e->member[i] || e->member[i]->w.role != WB_ROLE_TRAINER)
+			continue;
+		if (wb__core_keeps(e->member[i], wb_flow_transfer(f)))
+			wb_flow_open_source(f, i);
+		else
+			wb_flow_close_source(f, i);
+	}
+}
+
 static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 {
 	const struct wb_flow *sums = NULL;
@@ -131,6 +148,7 @@ static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 			e->member[i]->held_transfer == wb_flow_transfer(f) &&
 			(!staged || area_holds(e->member[i], wb_flow_transfer(f))))
 			wb_flow_mark_installed(f, i, sums);
+	mark_keepers(e, f);
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (!e->member[i] || e->member[i]->gone)
 			wb_flow_close_source(f, i);
@@ -244,7 +262,9 @@ static bool in_use(const struct object *o, const struct flow_slot *x)
 static bool is_held(const struct flow_slot *x)
 {
 	for (uint32_t w = 0; w < x->e->local->n; w++)
-		if (x->e->member[w] && x->e->member[w]->held_transfer == wb_flow_transfer(x->flow))
+		if (x->e->member[w] &&
+			(x->e->member[w]->held_transfer == wb_flow_transfer(x->flow) ||
+				wb__core_keeps(x->e->member[w], wb_flow_transfer(x->flow))))
 			return true;
 	return false;
 }

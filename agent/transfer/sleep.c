@@ -118,6 +118,8 @@ int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err)
 		rc = rollout_is_free(w, k ? w->obj->prev : w->obj->cur, err);
 	if (rc < 0)
 		return rc;
+	if (w->obj)
+		wb__core_keep_forget(w);
 	w->asleep = true;
 	w->slept_transfer = w->held_transfer;
 	w->slept_version = w->held_version;

@@ -27,7 +27,7 @@ static void tell_one(struct trainers *t, struct worker *w, struct wb_msg_app_sen
 	m->transfer = m->transfer ? m->transfer : t->transfer;
 	m->version = t->version;
 	m->seconds_x1e6 = (now_ns(c) - t->begin_ns) / WB_NS_PER_US;
-	m->held = m->state == WB_APP_SEND_RELEASED && (w->holds || w->letting_go);
+	m->held = m->state >= WB_APP_SEND_RELEASED && (w->holds || w->letting_go);
 	if (!w->gone)
 		c->env->to_worker(c->env->ctx, w->w.id, WBP_APP_SEND_STATE, m);
 }
@@ -131,14 +131,16 @@ static void offer_next(struct object *o)
 	wb__core_send(t->e, t->e->r.leader, &m);
 }
 
-void wb__core_trainers_send(struct worker *w, int64_t version, bool hold)
+void wb__core_trainers_send(struct worker *w, int64_t version, uint32_t flags)
 {
 	w->has_sent = true;
 	w->sent_ns = w->obj ? now_ns(w->obj->core) : 0;
 	w->sent_version = version;
-	w->sent_hold = hold;
+	w->sent_hold = flags & WB_APP_SEND_HOLD;
+	w->sent_keep = flags & WB_APP_SEND_KEEP;
 	if (!w->obj)
 		return;
+	wb__core_keep_forget(w);
 	ask(w->obj);
 	offer_next(w->obj);
 }
@@ -283,6 +285,10 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 
 		if (w && w->resume_ns < w->stop_ns)
 			w->resume_ns = now_ns(t->e->obj->core);
+		if (w && w->holds)
+			wb__core_keep(w, t->transfer, t->version);
+		if (w)
+			w->holds = false;
 	}
 	if (t->state >= TRAINERS_SERVING)
 		wb__core_times_trainers(t);
@@ -360,7 +366,8 @@ static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
 		wb_buf_finish(&b);
 }
 
-/* Every engine has its outcome: nobody will ask again, so a hold has nothing left to hold. */
+/* Every engine has its outcome.  A hold goes on for those that are fed with the version later,
+ * where one has it, and the library knows that it does. */
 static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 {
 	if (t->state == TRAINERS_ASKED) {
@@ -370,8 +377,10 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 	wb__core_fault(t->e->obj, WB_FAULT_COMMIT, t->transfer, t->version);
 	keep_final(t, m);
 	for_trainer (t->e, i)
-		if (t->e->member[i])
-			t->e->member[i]->holds = t->e->member[i]->letting_go = false;
+		if (t->e->member[i]) {
+			t->e->member[i]->holds &= t->e->member[i]->sent_keep && m->code >= 0;
+			t->e->member[i]->letting_go = false;
+		}
 	release(t);
 }
 
@@ -380,7 +389,11 @@ void wb__core_trainers_release(struct worker *w, uint64_t transfer)
 {
 	struct trainers *t = &w->obj->trainers;
 
-	if (t->state == TRAINERS_IDLE || t->transfer != transfer || !w->holds)
+	if (t->state == TRAINERS_IDLE || t->transfer != transfer) {
+		wb__core_keep_end(w, transfer);
+		return;
+	}
+	if (!w->holds)
 		return;
 	w->holds = false;
 	if (t->state != TRAINERS_RELEASED)

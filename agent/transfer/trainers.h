@@ -50,9 +50,9 @@ void wb__core_trainers_replanned(struct epoch *e);
 /** wb__core_trainers_forget - a question that nobody will answer: asked again under the next plan.
  */
 void wb__core_trainers_forget(struct trainers *t);
-/** wb__core_trainers_send - the worker has called send_weights; @version < 0: the leader numbers.
- */
-void wb__core_trainers_send(struct worker *w, int64_t version, bool hold);
+/** wb__core_trainers_send - the worker has called send_weights; @version < 0: the leader numbers;
+ *  @flags: enum wb_app_send_flag. */
+void wb__core_trainers_send(struct worker *w, int64_t version, uint32_t flags);
 /** wb__core_trainers_release - the worker ends its hold of that transfer. */
 void wb__core_trainers_release(struct worker *w, uint64_t transfer);
 /** wb__core_trainers_snapped - a snapshot is whole, or (@rc < 0) could not be made. */

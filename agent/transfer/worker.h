@@ -34,8 +34,12 @@ struct worker {
 	/* trainer */
 	bool has_sent; /* it is in send_weights, and not in a transfer yet */
 	bool sent_hold; /* called with hold=True */
+	bool sent_keep; /* and its library ends a hold also after the end */
 	bool holds; /* its parameters stay as they are beyond the receive stage */
 	bool letting_go; /* it has ended its hold, readers may be left */
+	uint64_t kept_transfer; /* whose end its hold has outlasted; 0 = none */
+	int64_t kept_version;
+	uint64_t keep_drain_ns; /* it has ended that; readers are cut off then; 0 = it has not */
 	int64_t sent_version;
 	uint64_t sent_ns;
 	struct wb_core_area area; /* rollout; head NULL = none */
@@ -69,6 +73,21 @@ bool wb__core_is_in_run(const struct worker *w);
 bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 /** wb__core_can_take_part - may the worker be in a transfer?  False with a sentence in @text. */
 bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap);
+
+/* keep.c: holds that outlast their transfer. */
+
+/** wb__core_keep - all engines have an outcome, and the trainer worker holds on. */
+void wb__core_keep(struct worker *w, uint64_t transfer, int64_t version);
+/** wb__core_keeps - may the trainer worker's parameters be read for that transfer, which is over?
+ */
+bool wb__core_keeps(const struct worker *w, uint64_t transfer);
+/** wb__core_keep_end - the worker lets go: told so when nobody reads any more, at once when it
+ * keeps nothing of that transfer. */
+void wb__core_keep_end(struct worker *w, uint64_t transfer);
+/** wb__core_keep_forget - its parameters change, or go, now.  It is not told. */
+void wb__core_keep_forget(struct worker *w);
+/** wb__core_keep_tick - readers of what was let go; when to call again, 0 = never. */
+uint64_t wb__core_keep_tick(struct object *o, uint64_t now);
 
 /* repair.c: what is torn are workers, whatever plan they are in. */
 

@@ -150,6 +150,7 @@ struct world_opts {
 	uint32_t window; /* grants outstanding an edge; 0 = their own choice */
 	uint32_t lane_depth; /* jobs a lane takes at a time; 0 = its own choice */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
+	bool keep; /* and the library ends a hold also after the end */
 	bool lazy_trainers; /* those whose agent was lost come back when the test calls
 			     * world_come_back(): with their next call, as they have no thread */
 };

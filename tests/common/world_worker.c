@@ -434,6 +434,8 @@ static void on_send_state(struct world_worker *k, const struct wb_msg_app_send_s
 {
 	const struct world_watch *x = &k->world->watch;
 
+	if (!k->send_ns && m->transfer == k->send_transfer)
+		k->held &= m->held; /* after the end */
 	if (!k->send_ns || (m->transfer && m->transfer == k->before_transfer))
 		return; /* news of the one before */
 	k->send_state = (int)m->state;
@@ -716,8 +718,9 @@ void world_worker_destroy(struct world_worker *k)
 
 void world_send_one(struct world_worker *k, int64_t version)
 {
-	struct wb_msg_app_send m = {
-		.version = version, .flags = k->world->o.hold ? WB_APP_SEND_HOLD : 0};
+	const struct world_opts *o = &k->world->o;
+	struct wb_msg_app_send m = {.version = version,
+		.flags = (o->hold ? WB_APP_SEND_HOLD : 0) | (o->keep ? WB_APP_SEND_KEEP : 0)};
 
 	k->held = false;
 	k->before_transfer = k->send_ns ? k->send_transfer : 0;

@@ -104,6 +104,32 @@ def a_feed_goes_on_when_its_source_closes():
         stream(t, (2,), r["e1"] + e2)
 
 
+def a_feed_goes_on_from_trainers_that_hold():
+    """The only engine that holds the version closes while it feeds another: the bytes that are left come
+    from the trainers, who have not let go since the transfer, and may when that is over."""
+    size = {"rows": 512, "cols": 2048, "tensors": 24}
+    with Cluster() as c:
+        args = ("--rail-rate", "32M", "--buffer", "8Mi")
+        t, r = deploy(c, per_engine=1, args=args, **size)
+        for w in t:
+            w.say("hold 1")
+        updated(r["e0"], 1)
+        c.agents["t0"].expect("transfer ended transfer=1 .*Succeeded", reject=None)
+        c.agent("r1", *args)
+        e1 = engine(c, 1, 1, **size)
+        c.agents["r0"].expect("feed begins", reject=None)
+        c.until("bytes arrive", lambda: counter(c, "r1", 'wb_bytes_total{rail="0",dir="rx"}') > 1e6)
+        quit_all(r["e0"])
+        c.agents["r0"].expect("feed ended .*result=Succeeded", reject="feed ended")
+        updated(e1, 1)
+        for w in t:
+            w.say("release")
+        for w in t:
+            w.expect("let go")
+            w.expect("sent 1 .*e0=Committed")
+        stream(t, (2,), e1)
+
+
 def a_newer_transfer_overtakes_a_feed():
     with Cluster() as c:
         t, r = deploy(c, per_engine=1, args=("--rail-rate", "600K"))
@@ -316,7 +342,8 @@ TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
          a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
          a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
          a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
-         a_feed_goes_on_when_its_source_closes, a_newer_transfer_overtakes_a_feed,
+         a_feed_goes_on_when_its_source_closes, a_feed_goes_on_from_trainers_that_hold,
+         a_newer_transfer_overtakes_a_feed,
          copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
          restarted_trainers_go_on_with_higher_transfers,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),

@@ -207,11 +207,11 @@ START_TEST(with_supersede_two_transfers_are_in_flight_not_three)
 }
 END_TEST
 
-static void held(struct fx_agent *a, uint64_t transfer, bool is_held)
+static void held(struct fx_agent *a, uint64_t transfer, uint32_t st, bool is_held)
 {
 	struct wb_msg_app_send_state m = {.transfer = transfer,
 		.version = (int64_t)transfer * 10,
-		.state = WB_APP_SEND_RELEASED,
+		.state = st,
 		.held = is_held};
 
 	fx_agent_send(a, WBP_APP_SEND_STATE, &m);
@@ -220,10 +220,10 @@ static void held(struct fx_agent *a, uint64_t transfer, bool is_held)
 static void script_superseded_hold(struct fx_agent *a)
 {
 	up_superseding(a);
-	held(a, 4, true);
+	held(a, 4, WB_APP_SEND_RELEASED, true);
 	fx_agent_expect(a, WBP_APP_RELEASE); /* by the next send */
 	pthread_barrier_wait(&both); /* which waits until nobody reads any more */
-	held(a, 4, false);
+	held(a, 4, WB_APP_SEND_RELEASED, false);
 	fx_agent_expect(a, WBP_APP_SEND);
 	fx_agent_wait_closed(a);
 }
@@ -248,6 +248,68 @@ START_TEST(with_supersede_a_hold_is_waited_for)
 	wb_client_transfer_free(t);
 	wb_client_transfer_free(u);
 	(void)wb_client_close(c, 10 * MS, &err);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static bool is_read; /* guarded by the order of messages */
+
+/* Its transfers are over, and it reads on for others. */
+static void script_kept_hold(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	held(a, 4, WB_APP_SEND_FINAL, true);
+	fx_agent_expect(a, WBP_APP_RELEASE); /* by the next send */
+	pthread_barrier_wait(&both); /* which waits until nobody reads any more */
+	held(a, 4, WB_APP_SEND_RELEASED, false);
+	fx_agent_expect(a, WBP_APP_SEND);
+	held(a, 5, WB_APP_SEND_FINAL, true);
+	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_RELEASE)->app_release.transfer, 5);
+	is_read = false;
+	held(a, 5, WB_APP_SEND_RELEASED, false);
+	fx_agent_expect(a, WBP_APP_SEND);
+	held(a, 6, WB_APP_SEND_FINAL, true);
+	pthread_barrier_wait(&both);
+	fx_agent_drop(a);
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 7, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(a_hold_outlasts_the_end_until_nobody_reads)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_opts o;
+
+	is_read = true;
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_kept_hold);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert(!wb_client_send(c, 40, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 5 * S, &err));
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_send(c, 50, WB_CLIENT_SEND_HOLD, 50 * MS, &t, &err), -ETIMEDOUT);
+	says(&err, "the parameters of transfer 4 (version 40) are still read");
+	pthread_barrier_wait(&both);
+	ck_assert(!wb_client_send(c, 50, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 5 * S, &err));
+	ck_assert(!wb_client_release(t, &err));
+	ck_assert(!is_read);
+	wb_client_transfer_free(t);
+	ck_assert(!wb_client_send(c, 60, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err));
+	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 5 * S, &err));
+	pthread_barrier_wait(&both);
+	ck_assert(!wb_client_release(t, &err)); /* an agent that is gone reads nothing */
+	wb_client_transfer_free(t);
+	ck_assert(!wb_client_send(c, 70, 0, 5 * S, &t, &err));
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_close(c, S, &err), 0);
 	fx_script_stop(&s);
 }
 END_TEST
@@ -383,7 +445,8 @@ END_TEST
 static void script_hold(struct fx_agent *a)
 {
 	fx_agent_up(a);
-	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.flags, WB_APP_SEND_HOLD);
+	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_SEND)->app_send.flags,
+		WB_APP_SEND_HOLD | WB_APP_SEND_KEEP);
 	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
 	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_RELEASE)->app_release.transfer, 4);
 	state(a, 4, WB_APP_SEND_FINAL, 0, "");
@@ -571,6 +634,7 @@ int main(void)
 	tcase_add_test(t, with_supersede_a_send_follows_the_release_of_the_last);
 	tcase_add_test(t, with_supersede_two_transfers_are_in_flight_not_three);
 	tcase_add_test(t, with_supersede_a_hold_is_waited_for);
+	tcase_add_test(t, a_hold_outlasts_the_end_until_nobody_reads);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
 	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);

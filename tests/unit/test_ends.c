@@ -100,6 +100,56 @@ START_TEST(who_leads_a_feed_hears_of_its_end_when_it_is_overtaken)
 }
 END_TEST
 
+/* The only engine that holds the version leaves while it feeds another, which gets the rest from
+ * trainers when all of them keep the version (_i 2, 3), and is Torn when none does (0, 1), or one
+ * has let go and changed it (4, 5).  _i & 1: with staging. */
+START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give)
+{
+	bool keeps = _i >> 1 == 1, has_one_let_go = _i >> 1 == 2;
+	struct world_opts o = shape;
+	uint32_t source;
+	struct wb_err err = {0};
+
+	o.trainers_per_agent = 2;
+	o.rollout_staged = _i & 1;
+	o.scale = 256;
+	o.hold = true;
+	o.keep = keeps || has_one_let_go;
+	begin(&o);
+	commits(1);
+	ck_assert_int_eq(w.worker[0].held, o.keep);
+	if (has_one_let_go) {
+		w.worker[0].held = false;
+		world_release(&w);
+		w.worker[0].held = true;
+		world_run_for(&w, WB_NS_PER_S);
+		ck_assert(!w.worker[1].held);
+		memset(w.worker[1].memory, 0xee, w.worker[1].bytes);
+	}
+	world_kill_worker(&w, 3);
+	world_run_for(&w, WB_NS_PER_S);
+	world_start_worker(&w, 3);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	world_plan(&w);
+	for (uint32_t i = 0; i < w.n_agent; i++) /* as the operator says to all */
+		wb_core_seen(w.agent[i].core, world_uid, 1);
+	source = world_agent_of_engine(&w, 0);
+	ck_assert_int_eq(wb_core_feed(w.agent[source].core, world_uid, w.epochs->term,
+				 w.epochs->number, 1, 0, &err),
+		0);
+	world_after(&w.agent[source]);
+	until_phase(3, WORLD_BEGUN);
+	world_kill_worker(&w, 2);
+	world_run_for(&w, 10 * WB_NS_PER_S);
+	ck_assert_uint_eq(w.worker[3].n_torn, !keeps);
+	ck_assert(!keeps || (w.worker[3].phase == WORLD_RUN && w.worker[3].version == 1));
+	world_release(&w);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	ck_assert(!w.worker[0].held && !w.worker[1].held);
+	world_finish(&w);
+}
+END_TEST
+
 /* The source has got a newer version meanwhile: what was asked for is not what is under way. */
 START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 {
@@ -709,6 +759,8 @@ int main(void)
 	wb_log_level_max = WB_LOG_ERROR; /* connections end here all the time */
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
+	tcase_add_loop_test(
+		tc, who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 6);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
 	tcase_add_test(tc, a_party_that_gives_up_its_lead_asks_what_became_of_it);
 	tcase_add_test(tc, images_of_trainers_that_are_gone_are_read_to_the_end);

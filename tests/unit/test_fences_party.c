@@ -686,6 +686,42 @@ START_TEST(send_weights_does_not_return_while_somebody_reads)
 }
 END_TEST
 
+static bool is_kept_read(uint32_t agent)
+{
+	for_flow (object_of(agent), x)
+		if (wb_flow_transfer(x->flow) == 1 && wb_flow_source_busy(x->flow, 0))
+			return true;
+	return false;
+}
+
+/* After the end, by e0, whose source has left. */
+START_TEST(what_is_kept_is_let_go_when_nobody_reads)
+{
+	struct world_opts o = shape;
+	struct wb_msg_app_release release = {.transfer = 1};
+	struct worker *k;
+
+	o.scale = 768;
+	o.chunk_bytes = CHUNK;
+	o.hold = o.keep = true;
+	begin(&o);
+	commits(1);
+	k = worker_of(TRAINER);
+	ck_assert(wb__core_keeps(k, 1) && !wb__core_keeps(k, 0) && !wb__core_keeps(k, 2));
+	restart_e0();
+	feed_e0();
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_MOVING);
+	for (uint32_t i = LEAD1; i <= PARTY1; i++)
+		world_kill_worker(&w, i);
+	RUN_UNTIL(is_kept_read(TRAINER));
+	worker_says(TRAINER, WBP_APP_RELEASE, &release);
+	ck_assert(k->kept_transfer == 1 && !wb__core_keeps(k, 1));
+	RUN_UNTIL(!k->kept_transfer);
+	ck_assert(!is_kept_read(TRAINER));
+	end();
+}
+END_TEST
+
 /* It comes twice, or late: it answered the call before. */
 START_TEST(a_refusal_that_was_known_answers_no_new_call)
 {
@@ -890,6 +926,7 @@ int main(void)
 	tcase_add_loop_test(tc, an_outcome_is_that_of_its_own_run, 0, 2);
 	tcase_add_test(tc, who_is_in_doubt_at_the_target_is_torn);
 	tcase_add_loop_test(tc, send_weights_does_not_return_while_somebody_reads, 0, 2);
+	tcase_add_test(tc, what_is_kept_is_let_go_when_nobody_reads);
 	tcase_add_test(tc, a_refusal_that_was_known_answers_no_new_call);
 	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_leader_only);
 	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);

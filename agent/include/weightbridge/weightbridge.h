@@ -266,7 +266,9 @@ WB_API int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, c
 	size_t name_bytes, char *state, size_t state_bytes);
 
 /** wb_client_release - end of a hold: on return nobody reads the parameters any more, they may
- *  change.  0; -EINTR (call again), -ETIMEDOUT or as send.  Blocks while somebody still reads. */
+ *  change.  0; -EINTR (call again), -ETIMEDOUT or as send.  Blocks while somebody still reads.  A
+ *  hold does not end with the transfer: an engine that comes later may be brought to the version.
+ */
 WB_API int wb_client_release(struct wb_client_transfer *t, struct wb_error *err);
 
 /** wb_client_transfer_free - drop the handle; the transfer itself goes on.  NULL is allowed. */

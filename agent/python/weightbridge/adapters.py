@@ -503,7 +503,8 @@ class SenderAdapter(_Adapter):
         """Send the parameters; every trainer worker calls it, with the same version.
 
         Waits for an earlier transfer, then until this worker's parameters may change (with
-        `hold=True` they must stay as they are until `Transfer.release()`).  Returns a Transfer.
+        `hold=True` they must stay as they are until `Transfer.release()`, also when the transfer
+        is over: an engine that comes later may get them).  Returns a Transfer.
         Raises what the earlier transfer failed with, when no call has told yet, and
         ParametersMoved when parameters are not where they were (see rebind).
 
