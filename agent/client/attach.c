@@ -225,7 +225,7 @@ void wb__attach_send(struct wb_client *c)
 
 	c->attach_count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
 	m.count = c->attach_count;
-	if (c->proto < PROTO_PAST)
+	if (c->session.version < PROTO_PAST)
 		c->is_in_doubt = false; /* that agent cannot ask for it */
 	if (c->is_in_doubt) {
 		m.begun = c->transfer;
@@ -332,7 +332,7 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 			return rc;
 		pthread_mutex_lock(&c->lock);
 		c->reg = reg;
-		if (c->conn == WB__WELCOMED)
+		if (c->session.state == WB_SESSION_WELCOMED)
 			wb__attach_send(c);
 		pthread_mutex_unlock(&c->lock);
 	}
@@ -340,7 +340,8 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 	if (!rc)
 		return wb__fail(err, -ETIMEDOUT,
 			"no answer to attach from the agent at %s within %.1f s%s%s", c->socket,
-			(double)c->connect_timeout / 1e9, c->cause.code ? ": " : "", c->cause.msg);
+			(double)c->connect_timeout / 1e9, c->session.cause.code ? ": " : "",
+			c->session.cause.msg);
 	return rc < 0 ? rc : 0;
 }
 
@@ -363,7 +364,7 @@ static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
 		memcpy(w->text, c->status, sizeof(w->text));
 		return 2;
 	}
-	if (c->conn == WB__UP && c->is_planned)
+	if (wb_session_is_up(&c->session) && c->is_planned)
 		return 1;
 	return wb__lost(c, "wait for the plan", err);
 }

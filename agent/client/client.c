@@ -58,6 +58,10 @@ static int copy_opts(struct wb_client *c, const struct wb_client_opts *o)
 	c->sender_staging = (uint32_t)o->sender_staging;
 	c->receiver_staging = (uint32_t)o->receiver_staging;
 	c->connect_timeout = bound(o->connect_timeout, CONNECT_TIMEOUT);
+	c->session = (struct wb_session){.io = &wb__io,
+		.side = WB_SIDE_LIBRARY,
+		.bounds.hello_ns = c->connect_timeout,
+		.bounds.asked_ns = c->connect_timeout};
 	c->update_timeout = bound(o->update_timeout, UPDATE_TIMEOUT);
 	c->repair_timeout = bound(o->repair_timeout, REPAIR_TIMEOUT);
 	c->reconnect_timeout = bound(o->reconnect_timeout, RECONNECT_TIMEOUT);
@@ -185,7 +189,7 @@ static struct wb_client *create(const struct wb_client_opts *o, struct wb_error 
 static int ready_welcomed(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	return c->conn >= WB__WELCOMED ? 1 : wb__lost(c, "open", err);
+	return c->session.state >= WB_SESSION_WELCOMED ? 1 : wb__lost(c, "open", err);
 }
 
 int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, struct wb_error *err)
@@ -206,7 +210,8 @@ int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, st
 	if (!rc)
 		rc = wb__fail(err, -ETIMEDOUT, "no agent answered at %s within %.1f s: %s",
 			c->socket, (double)c->connect_timeout / 1e9,
-			c->cause.code ? c->cause.msg : "it did not answer the hello");
+			c->session.cause.code ? c->session.cause.msg
+					      : "it did not answer the hello");
 	destroy(c);
 	return rc;
 }
@@ -215,7 +220,7 @@ static int say_bye(struct wb_client *c)
 {
 	struct wb_msg_app_detach m = {0};
 
-	return c->conn == WB__UP ? wb__send_msg(c, WBP_APP_DETACH, &m, NULL, 0) : 0;
+	return wb_session_is_up(&c->session) ? wb__send_msg(c, WBP_APP_DETACH, &m, NULL, 0) : 0;
 }
 
 int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
@@ -237,7 +242,8 @@ int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 
 void wb__attention(struct wb_client *c)
 {
-	uint32_t is_on = !c->hot->word || c->conn != WB__UP || c->phase != WB__RUN || c->is_wake;
+	uint32_t is_on = !c->hot->word || !wb_session_is_up(&c->session) || c->phase != WB__RUN ||
+			 c->is_wake;
 
 	__atomic_store_n(&c->hot->attention, is_on, __ATOMIC_RELEASE);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/internal.h"
@@ -69,18 +68,21 @@ static void set_timer(struct wb_client *c, uint64_t at_ns)
 	timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
 }
 
-static void set_conn(struct wb_client *c, enum wb__conn conn)
+/* The session is in another state. */
+static void moved(struct wb_client *c)
 {
-	uint64_t at = 0; /* disarms the timer */
+	uint64_t due = wb_session_due(&c->session);
 
-	c->conn = conn;
-	c->since_ns = wb__now();
-	if (conn == WB__DOWN)
-		at = c->retry_at_ns;
-	else if (conn == WB__HELLO || conn == WB__ATTACHING)
-		at = wb__deadline(c->connect_timeout);
-	set_timer(c, at);
+	if (c->session.state == WB_SESSION_DOWN)
+		due = c->retry_at_ns;
+	set_timer(c, due == UINT64_MAX ? 0 : due); /* 0 disarms it */
 	wb__attention(c);
+}
+
+static void enter(struct wb_client *c, enum wb_session_state state)
+{
+	wb_session_enter(&c->session, state, wb__now());
+	moved(c);
 }
 
 static void plan_retry(struct wb_client *c)
@@ -91,8 +93,11 @@ static void plan_retry(struct wb_client *c)
 	c->backoff_ns = c->backoff_ns * 2 > BACKOFF_MAX ? BACKOFF_MAX : c->backoff_ns * 2;
 }
 
-static void go_down(struct wb_client *c)
+static void go_down(void *client)
 {
+	struct wb_client *c = client;
+
+	(void)wb_session_closed(&c->session, &c->session.cause);
 	if (c->fd >= 0) {
 		/* A forked child may keep the socket open, so closing alone would not remove it. */
 		epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
@@ -103,52 +108,29 @@ static void go_down(struct wb_client *c)
 	c->lane = NULL;
 	if (!c->lost_ns)
 		c->lost_ns = wb__now();
-	if (c->conn == WB__UP && !c->refused.code)
+	if (c->session.was_up && !c->refused.code)
 		c->backoff_ns = WB__BACKOFF_MIN;
 	c->is_planned = false;
 	plan_retry(c);
-	set_conn(c, WB__DOWN);
+	moved(c);
 	wb__mem_lost(c);
 	wb__send_lost(c);
 	wb__update_lost(c);
 }
 
-void wb__drop(struct wb_client *c, int code, const char *fmt, ...)
+static int link_send(void *client, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
-	va_list ap;
+	struct wb_client *c = client;
 
-	c->cause.code = code;
-	va_start(ap, fmt);
-	vsnprintf(c->cause.msg, sizeof(c->cause.msg), fmt, ap);
-	va_end(ap);
-	go_down(c);
+	wb__lane_pass(c->lane);
+	return wb__seq_send(c->fd, frame, bytes, fds, n_fd, SEND_TIMEOUT_MS);
 }
+
+const struct wb_session_io wb__io = {link_send, go_down, wb_msg_encode_bin, wb_msg_decode_bin};
 
 int wb__send_msg(struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd)
 {
-	struct wb_frame f = {.version = (uint8_t)c->proto, .type = type};
-	struct wb_err err = {0};
-	struct wb_buf b;
-	int rc;
-
-	if (c->fd < 0)
-		return -ENOTCONN;
-	wb__lane_pass(c->lane);
-	wb_buf_init(&b, WB__MSG_MAX);
-	rc = wb_msg_encode_bin(&f, msg, &b, &err);
-	if (!rc)
-		rc = wb__seq_send(c->fd, b.data, b.len, fds, n_fd, SEND_TIMEOUT_MS);
-	wb_buf_finish(&b);
-	if (!rc)
-		return 0;
-	if (err.code)
-		wb__drop(c, rc, "%s", err.msg);
-	else if (rc == -EAGAIN)
-		wb__drop(c, rc, "the agent at %s has not read for %d s", c->socket,
-			SEND_TIMEOUT_MS / 1000);
-	else
-		wb__drop(c, rc, "the agent at %s went away (%s)", c->socket, wb_strerror(rc));
-	return rc;
+	return wb_session_send_fds(&c->session, type, msg, fds, n_fd);
 }
 
 static void send_hello(struct wb_client *c)
@@ -158,15 +140,17 @@ static void send_hello(struct wb_client *c)
 
 	m.lib_version = wb_build_text(WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX, build);
 	m.pid = (uint32_t)getpid();
-	c->proto = WBP_VERSION_MIN;
-	wb__send_msg(c, WBP_APP_HELLO, &m, NULL, 0);
+	if (!wb_session_open(&c->session, &m, wb__now()))
+		moved(c);
 }
 
 static void try_connect(struct wb_client *c)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
-	int fd = wb_unix_dial(c->socket); /* a full backlog gives -EAGAIN: the backoff retries */
+	int fd;
 
+	wb_session_dial(&c->session, c, wb__now());
+	fd = wb_unix_dial(c->socket); /* a full backlog gives -EAGAIN: the backoff retries */
 	if (fd < 0) {
 		wb__drop(c, fd, "connect to %s: %s", c->socket, wb_strerror(fd));
 		return;
@@ -176,7 +160,6 @@ static void try_connect(struct wb_client *c)
 		wb__drop(c, -errno, "watch the socket: %s", wb_strerror(-errno));
 		return;
 	}
-	set_conn(c, WB__HELLO);
 	send_hello(c);
 }
 
@@ -194,11 +177,11 @@ static void refuse_agent(struct wb_client *c, const struct wb_msg_app_welcome *m
 
 static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 {
-	if (m->proto < WBP_VERSION_MIN || m->proto > WBP_VERSION_MAX) {
-		wb_err_set(&c->refused, WB_EVERSION,
-			"the agent (version %s) wants protocol %u, this library (version %s) "
-			"speaks %u to %u",
-			m->agent_version, m->proto, WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX);
+	char who[96];
+
+	snprintf(who, sizeof(who), "the agent (version %.64s)", m->agent_version);
+	if (wb_session_chosen(&c->session, who, m->proto, &c->refused) < 0) {
+		wb_err_wrap(&c->refused, WB_EVERSION, "libweightbridge %s", WB_VERSION);
 		wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
 		return;
 	}
@@ -206,15 +189,14 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 		refuse_agent(c, m);
 		return;
 	}
-	c->proto = m->proto;
-	set_conn(c, WB__WELCOMED);
+	enter(c, WB_SESSION_WELCOMED);
 	if (c->reg && c->mem != WB__MEM_RELEASED)
 		wb__attach_send(c);
 }
 
 void wb__attaching(struct wb_client *c)
 {
-	set_conn(c, WB__ATTACHING);
+	enter(c, WB_SESSION_ATTACHING);
 }
 
 static void on_attached(
@@ -231,7 +213,7 @@ static void on_attached(
 	c->refused.code = 0;
 	c->backoff_ns = WB__BACKOFF_MIN;
 	c->generation++;
-	set_conn(c, WB__UP);
+	enter(c, c->role == WB_CLIENT_TRAINER ? WB_SESSION_TRAINER : WB_SESSION_ROLLOUT);
 	wb__update_again(c);
 }
 
@@ -328,56 +310,33 @@ static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *
 	}
 }
 
-static bool is_expected(const struct wb_client *c, uint16_t type)
+/* What only answers a request of ours comes while there is one. */
+static int check_answer(const struct wb_client *c, uint16_t type, struct wb_err *err)
 {
-	switch (type) {
-	case WBP_APP_REJECT:
-		return true;
-	case WBP_APP_WELCOME:
-		return c->conn == WB__HELLO;
-	case WBP_APP_ATTACHED:
-		return c->conn == WB__ATTACHING;
-	case WBP_APP_STATUS:
-		return c->conn >= WB__ATTACHING;
-	case WBP_APP_PLANNED:
-		return c->conn == WB__UP;
-	case WBP_APP_MEM_RELEASED:
-		return c->conn == WB__UP && c->mem == WB__MEM_RELEASING;
-	case WBP_APP_MEM_ACQUIRED:
-		return c->conn == WB__UP && c->mem == WB__MEM_ACQUIRING;
-	case WBP_APP_SEND_STATE:
-		return c->conn == WB__UP && c->role == WB_CLIENT_TRAINER;
-	case WBP_APP_GO:
-	case WBP_APP_WAKE:
-	case WBP_APP_BEGIN:
-	case WBP_APP_AREA:
-	case WBP_APP_INSTALL:
-	case WBP_APP_END:
-		return c->conn == WB__UP && c->role == WB_CLIENT_ROLLOUT;
-	default:
-		return false;
-	}
+	if ((type == WBP_APP_MEM_RELEASED && c->mem != WB__MEM_RELEASING) ||
+		(type == WBP_APP_MEM_ACQUIRED && c->mem != WB__MEM_ACQUIRING))
+		return wb_session_out_of_turn(&c->session, type, err);
+	return 1;
 }
 
 static void dispatch(struct wb_client *c, const uint8_t *p, size_t bytes, int *fds, unsigned n_fd)
 {
-	const uint8_t *body;
 	struct wb_err err = {0};
 	struct wb_frame f;
 	union wb_msg m;
 	int rc;
 
 	wb__lane_pass(c->lane);
-	rc = wb_frame_check(p, bytes, &f, &body, &err);
-	if (!rc && !is_expected(c, f.type))
-		rc = wb_err_set(&err, -EPROTO, "%s out of place", wb_msg_name(f.type));
-	if (!rc)
-		rc = wb_msg_decode_bin(&f, body, &m, &err);
-	if (rc) {
+	rc = wb_session_take(&c->session, p, bytes, wb__now(), &f, &m, &err);
+	if (rc <= 0) {
 		wb__drop(c, rc, "the agent at %s sent what cannot be read: %s", c->socket, err.msg);
 		return;
 	}
-	act(c, f.type, &m, fds, n_fd);
+	rc = check_answer(c, f.type, &err);
+	if (rc > 0)
+		act(c, f.type, &m, fds, n_fd);
+	else
+		wb__drop(c, rc, "the agent at %s: %s", c->socket, err.msg);
 	wb_msg_free(f.type, &m);
 }
 
@@ -391,7 +350,7 @@ static void take_news(struct wb_client *c)
 		got = wb__seq_recv(c->fd, c->rx, WB__MSG_MAX, fds, &n_fd);
 		if (got == -EAGAIN)
 			return;
-		if (got == -ECONNRESET && c->refused.code && c->conn != WB__UP)
+		if (got == -ECONNRESET && c->refused.code && !wb_session_is_up(&c->session))
 			wb__drop(c, c->refused.code, "%s", c->refused.msg);
 		else if (got < 0)
 			wb__drop(c, (int)got, "the agent at %s went away (%s)", c->socket,
@@ -415,9 +374,10 @@ static bool is_turned_away(const struct wb_client *c)
 
 void wb__pump(struct wb_client *c)
 {
+	struct wb_err err;
 	uint64_t now, expired;
 
-	if (c->conn != WB__UP && c->conn != WB__WELCOMED) {
+	if (!wb_session_is_up(&c->session) && c->session.state != WB_SESSION_WELCOMED) {
 		now = wb__now();
 		/* A trainer has no thread: while it is elsewhere nobody tries. */
 		if (c->lost_ns && now - c->tried_ns >= NOT_TRIED)
@@ -425,14 +385,12 @@ void wb__pump(struct wb_client *c)
 		c->tried_ns = now;
 		if (read(c->timer_fd, &expired, sizeof(expired)) < 0)
 			assert(errno == EAGAIN || errno == EINTR || errno == ECANCELED);
-		if (c->conn == WB__DOWN) {
+		if (c->session.state == WB_SESSION_DOWN) {
 			if (now < c->retry_at_ns || is_turned_away(c))
 				return;
 			try_connect(c);
-		} else if (now - c->since_ns >= c->connect_timeout) {
-			wb__drop(c, -ETIMEDOUT, "no answer to %s from the agent at %s after %.1f s",
-				c->conn == WB__HELLO ? "hello" : "attach", c->socket,
-				(double)c->connect_timeout / 1e9);
+		} else if (wb_session_tick(&c->session, now, &err) < 0) {
+			wb__drop(c, err.code, "the agent at %s: %s", c->socket, err.msg);
 		}
 	}
 	take_news(c);
@@ -446,7 +404,7 @@ int wb__lost(struct wb_client *c, const char *what, struct wb_error *err)
 		return 0;
 	return wb__fail(err, c->refused.code ? c->refused.code : -ECONNRESET,
 		"%s: the agent is lost and did not take this worker back within %.1f s: %s", what,
-		(double)c->reconnect_timeout / 1e9, c->cause.msg);
+		(double)c->reconnect_timeout / 1e9, c->session.cause.msg);
 }
 
 int wb__wait(

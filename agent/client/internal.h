@@ -14,6 +14,7 @@
  */
 #include "base/err.h"
 #include "base/hash.h"
+#include "proto/session.h"
 #include "weightbridge/weightbridge.h"
 
 #include <pthread.h>
@@ -38,14 +39,6 @@ struct wb__hot {
 	uint32_t n; /* polls, to look at the clock now and then */
 	uint32_t mask; /* look at the clock when (n & mask) == 0 */
 	uint64_t look_ns, look_at_ns; /* interval and next time to look at the socket */
-};
-
-enum wb__conn {
-	WB__DOWN, /* no socket; retry_at_ns says when to try */
-	WB__HELLO, /* connected, hello sent */
-	WB__WELCOMED, /* nothing to attach yet */
-	WB__ATTACHING, /* attach sent */
-	WB__UP,
 };
 
 /* Where a rollout worker is in an update. */
@@ -107,20 +100,17 @@ struct wb_client {
 	uint64_t connect_timeout, update_timeout, repair_timeout, reconnect_timeout;
 
 	/* connection */
-	enum wb__conn conn;
+	struct wb_session session; /* its cause: why it is down */
 	int fd; /* -1 when down */
 	int epfd, timer_fd; /* epfd = {fd, timer_fd}, for waits in here */
 	int user_epfd, wake_fd; /* user_epfd = {epfd, wake_fd}, what fileno gives */
-	uint32_t proto; /* version agreed on */
 	uint32_t attach_count; /* polls when it last asked to be attached */
 	uint32_t owed; /* polls that a new page does not count yet */
 	uint32_t generation; /* of the attachment; rises with each ATTACHED */
-	uint64_t since_ns; /* when conn became what it is (HELLO, ATTACHING) or was lost (DOWN) */
 	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */
 	uint64_t tried_ns; /* when this was last seen to */
 	uint64_t retry_at_ns, backoff_ns;
 	struct wb_rng rng; /* jitter */
-	struct wb_err cause; /* why conn is down */
 	struct wb_err refused; /* the agent's REJECT; code 0 = none */
 	uint8_t *rx; /* WB__MSG_MAX */
 
@@ -187,12 +177,13 @@ int wb__agents_code(int64_t code, int otherwise);
 int wb__usable(struct wb_client *c, struct wb_error *err);
 /** wb__pump - reconnect when it is time, take in all messages.  Never blocks. */
 void wb__pump(struct wb_client *c);
-/** wb__drop - the connection is of no use any more: close it, plan a retry. */
-void wb__drop(struct wb_client *c, int code, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/** wb__drop - the connection is of no use any more: close it, plan a retry.  Nothing when it is
+ *  down. */
+#define wb__drop(c, ...) wb_session_end(&(c)->session, __VA_ARGS__)
 /** wb__send_msg - encode and send; on failure the connection is dropped.  0 or negative. */
 int wb__send_msg(
 	struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd);
+extern const struct wb_session_io wb__io;
 /** wb__attaching - attach has been sent. */
 void wb__attaching(struct wb_client *c);
 /** wb__attention - recompute hot->attention. */

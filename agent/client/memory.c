@@ -78,7 +78,7 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 		rc = wb__fail(err, -EBUSY, "acquire_memory is under way in another thread");
 	else if (c->mem == WB__MEM_HELD && c->phase != WB__RUN)
 		rc = wb__fail(err, -EBUSY, "this worker is in an update: poll until it is over");
-	else if (c->mem == WB__MEM_HELD && c->conn != WB__UP)
+	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session))
 		let_go(c); /* no agent has it, and a new one is not given it */
 	else if (c->mem == WB__MEM_HELD) {
 		c->mem = WB__MEM_RELEASING;
@@ -152,7 +152,7 @@ static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 	(void)arg;
 	if (c->mem == WB__MEM_RELEASED)
 		return 2;
-	if (c->mem == WB__MEM_HELD && c->conn == WB__UP)
+	if (c->mem == WB__MEM_HELD && wb_session_is_up(&c->session))
 		return 1;
 	return wb__lost(c, "acquire memory", err);
 }
@@ -186,9 +186,9 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 		exchange(c->reg, now);
 		c->mem_code = 0;
 		c->mem = WB__MEM_HELD;
-		if (c->conn == WB__UP)
+		if (wb_session_is_up(&c->session))
 			tell_acquired(c, a->flags & WB_CLIENT_ACQUIRE_KEPT);
-		else if (c->conn == WB__WELCOMED)
+		else if (c->session.state == WB_SESSION_WELCOMED)
 			wb__attach_send(c);
 	}
 	pthread_mutex_unlock(&c->lock);

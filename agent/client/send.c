@@ -115,7 +115,7 @@ static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 	t->info.code = WB_CODE_UNKNOWN; /* to its caller it is no matter who was lost on the way */
 	snprintf(t->info.sentence, sizeof(t->info.sentence),
 		"the agent went away during the transfer, whose outcome is not known here: %.800s",
-		c->cause.msg);
+		c->session.cause.msg);
 }
 
 void wb__send_lost(struct wb_client *c)
@@ -160,7 +160,7 @@ static int ready_to_send(struct wb_client *c, void *arg, struct wb_error *err)
 	(void)arg;
 	if (c->cur && (is_final(c->cur) ? c->cur->is_held : !may_follow(c)))
 		return 0;
-	if (c->conn == WB__UP && c->is_planned)
+	if (wb_session_is_up(&c->session) && c->is_planned)
 		return 1;
 	return wb__lost(c, "send", err);
 }
@@ -233,7 +233,7 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 	rc = wb__send_msg(c, WBP_APP_SEND, &m, NULL, 0);
 	if (rc) {
 		wb_free(t);
-		return wb__fail(err, -ECONNRESET, "send: %s", c->cause.msg);
+		return wb__fail(err, -ECONNRESET, "send: %s", c->session.cause.msg);
 	}
 	if (c->prev) {
 		wb__transfer_orphan(c->prev);

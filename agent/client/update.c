@@ -63,7 +63,7 @@ static void poll_while_torn(struct wb_client *c)
 {
 	uint64_t w;
 
-	if (c->conn != WB__UP || !c->hot->word || c->is_in_doubt)
+	if (!wb_session_is_up(&c->session) || !c->hot->word || c->is_in_doubt)
 		return; /* in doubt it may have to go on from here, poll by poll with the others */
 	w = wb_poll_load(c->hot->word);
 	while (wb_poll_is_ahead(w))
@@ -161,7 +161,7 @@ static void install(struct wb_client *c)
 	c->is_copying = false;
 	if (c->is_given_up) {
 		set_phase(c, WB__TORN);
-	} else if (c->conn == WB__UP && c->generation == generation &&
+	} else if (wb_session_is_up(&c->session) && c->generation == generation &&
 		   !wb__send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
 		set_phase(c, WB__INSTALLED);
 	} else {
@@ -389,7 +389,7 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 		"transfer %llu (version %lld) left this worker's parameters a mix of two versions, "
 		"and no repair came within %.1f s: do not serve (%.700s)",
 		(unsigned long long)c->transfer, (long long)c->version, (double)waited / 1e9,
-		c->why[0] ? c->why : c->cause.msg);
+		c->why[0] ? c->why : c->session.cause.msg);
 }
 
 #define STEP_RUN 100 /* ready functions give > 0 for "met"; steps begin at 0 */
@@ -457,7 +457,7 @@ int wb_client_update_begun(
 		m.sentence = text;
 		/* From here on the parameters may change, unless the agent is gone: then nobody
 		 * has been told that they may. */
-		if (c->conn == WB__UP && c->parked_generation == c->generation &&
+		if (wb_session_is_up(&c->session) && c->parked_generation == c->generation &&
 			!wb__send_msg(c, WBP_APP_BEGUN, &m, NULL, 0)) {
 			set_phase(c, WB__BEGUN);
 		} else {
@@ -486,7 +486,7 @@ int wb_client_update_resumed(
 		m.transfer = c->transfer;
 		m.sentence = text;
 		c->was_torn = false;
-		if (c->conn == WB__UP && c->parked_generation == c->generation)
+		if (wb_session_is_up(&c->session) && c->parked_generation == c->generation)
 			wb__send_msg(c, WBP_APP_RESUMED, &m, NULL, 0);
 		set_phase(c, WB__RUN);
 	}

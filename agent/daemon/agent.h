@@ -12,8 +12,8 @@
 #include "daemon/addr.h"
 #include "daemon/limits.h"
 #include "daemon/options.h"
-#include "daemon/wire.h"
 #include "net/tls.h"
+#include "proto/session.h"
 #include "transfer/core.h"
 
 #include <stdbool.h>
@@ -33,6 +33,13 @@ struct wb_signal;
 struct wb_timer;
 struct wb_xport;
 
+enum wb__control {
+	WB__CONTROL_OPERATOR,
+	WB__CONTROL_AGENT, /* other agents */
+	WB__CONTROL_WORKER,
+	WB__CONTROL_KINDS,
+};
+
 struct wb__agent {
 	struct wb__options o;
 	uint64_t instance; /* random, of this run */
@@ -50,7 +57,7 @@ struct wb__agent {
 	struct wb__oplink *oplink[WB__OBJECTS_MAX]; /* by object served here */
 	uint32_t n_oplink;
 	struct wb__http *http;
-	struct wb_session_counts wire[WB__WIRE_CHANNELS];
+	struct wb_session_counts control[WB__CONTROL_KINDS];
 	struct wb__trace_ring *trace;
 	struct wb_listener
 		*listener[1 + WB_XPORT_RAILS_MAX]; /* the first, and addresses of rails */

@@ -12,11 +12,11 @@
 #include "daemon/env.h"
 #include "daemon/oplink.h"
 #include "daemon/trace.h"
-#include "daemon/wire.h"
 #include "lane/lane.h"
 #include "net/loop.h"
 #include "net/seq.h"
 #include "proto/build.h"
+#include "proto/session.h"
 #include "weightbridge/version.h"
 
 #include <errno.h>
@@ -31,8 +31,6 @@
 #define HELLO_NS (5 * WB_NS_PER_S) /* from connecting to saying who it is */
 #define WISH_RETRY_NS (50 * WB_NS_PER_MS)
 
-enum app_state { APP_HELLO, APP_WELCOMED, APP_UP, APP_CLOSING };
-
 /* APP_MEM_ACQUIRE that waits for pages. */
 struct wish {
 	struct wb_msg_app_mem_acquire m;
@@ -45,9 +43,8 @@ struct app {
 	struct app *next;
 	struct wb__apps *s;
 	struct wb_seq *conn;
-	enum app_state state;
-	uint32_t proto, pid;
-	uint64_t since_ns;
+	struct wb_session session;
+	uint32_t pid;
 	struct wb__worker *w; /* NULL before ATTACH and after it left */
 	struct wish *wish; /* owned; NULL = none waits */
 };
@@ -65,29 +62,28 @@ struct wb__apps {
 	char library[WB_ERR_MSG_MAX]; /* why the last worker was refused for its library, or "" */
 };
 
-static void drop(struct app *app)
+static uint64_t now_ns(void)
 {
-	if (app->state != APP_CLOSING)
-		wb_seq_close(app->conn);
-	app->state = APP_CLOSING;
+	return wb_now_ns(&wb_clock_real);
 }
 
-static int tell(struct app *app, uint16_t type, const void *msg, const struct wb__wire_fds *fds)
+static int link_send(void *conn, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
-	return wb__wire_send_seq(app->conn, app->proto ? app->proto : WBP_VERSION_MIN, type, msg,
-		fds, &app->s->a->wire[WB__WIRE_WORKER]);
+	return wb_seq_send(conn, frame, bytes, fds, n_fd);
 }
+
+static void link_close(void *conn)
+{
+	wb_seq_close(conn);
+}
+
+static const struct wb_session_io io = {
+	link_send, link_close, wb_msg_encode_bin, wb_msg_decode_bin};
 
 static void refuse(struct app *app, int code, const char *sentence)
 {
-	char text[WBP_TEXT_MAX];
-	struct wb_msg_app_reject m = {.code = code, .sentence = text};
-
-	snprintf(text, sizeof(text), "%s", sentence);
-	WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", text));
-	if (app->state != APP_CLOSING)
-		(void)tell(app, WBP_APP_REJECT, &m, NULL);
-	drop(app);
+	WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", sentence));
+	wb_session_reject(&app->session, code, false, sentence);
 }
 
 /* The operator tells people: whoever started the worker may not see what it says. */
@@ -119,15 +115,17 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 	struct wb_msg_app_welcome out;
 	struct wb_err err = {0};
 	char build[WB_BUILD_TEXT], name[WB_XPORT_NAME_MAX];
+	uint32_t proto;
 	int rc;
 
 	if (!app->pid) /* another pid namespace: the number the worker itself knows */
 		app->pid = m->pid;
-	rc = wb_version_agree("the client library", WBP_VERSION_MIN, WBP_VERSION_MAX, m->proto_min,
-		m->proto_max, &app->proto, &err);
+	rc = wb_session_agree(
+		&app->session, "the client library", m->proto_min, m->proto_max, &err);
+	proto = app->session.version;
 	if (rc == 0) {
-		wb_build_text(WB_VERSION, app->proto, app->proto, build);
-		if (!wb_build_is_same(m->lib_version, m->proto_min, app->proto))
+		wb_build_text(WB_VERSION, proto, proto, build);
+		if (!wb_build_is_same(m->lib_version, m->proto_min, proto))
 			rc = wb_err_set(&err, WB_EVERSION,
 				"the worker's libweightbridge is build %.64s, agent %s is %s, and "
 				"they do "
@@ -141,11 +139,9 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 		return;
 	}
 	snprintf(name, sizeof(name), "%s", a->o.name);
-	out = (struct wb_msg_app_welcome){
-		.proto = app->proto, .agent_version = build, .agent = name};
-	app->state = APP_WELCOMED;
-	if (tell(app, WBP_APP_WELCOME, &out, NULL) < 0)
-		drop(app);
+	out = (struct wb_msg_app_welcome){.proto = proto, .agent_version = build, .agent = name};
+	wb_session_enter(&app->session, WB_SESSION_WELCOMED, now_ns());
+	(void)wb_session_send(&app->session, WBP_APP_WELCOME, &out);
 }
 
 static int check_claim(const struct wb__apps *s, const struct wb_msg_app_attach *m,
@@ -186,18 +182,17 @@ static int send_attached(struct app *app, struct wb__worker *w)
 		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
 	};
 	int fds[1 + LANE_FDS] = {w->page_fd};
-	struct wb__wire_fds out = {.fd = fds, .n = 1};
+	uint32_t n_fd = 1 + put_lane(w, fds + 1);
 
-	out.n += put_lane(w, fds + out.n);
-	return tell(app, WBP_APP_ATTACHED, &m, &out);
+	return wb_session_send_fds(&app->session, WBP_APP_ATTACHED, &m, fds, n_fd);
 }
 
 static void send_status(struct app *app)
 {
 	struct wb_msg_app_status m = {.sentence = app->s->status[app->w->object_index]};
 
-	if (m.sentence[0] && app->state == APP_UP)
-		(void)tell(app, WBP_APP_STATUS, &m, NULL);
+	if (m.sentence[0] && wb_session_is_up(&app->session))
+		(void)wb_session_send(&app->session, WBP_APP_STATUS, &m);
 }
 
 static int enter_core(struct wb__worker *w, struct wb_err *err)
@@ -263,7 +258,8 @@ static void on_attach(
 	w->next = s->workers;
 	s->workers = w;
 	app->w = w;
-	app->state = APP_UP;
+	wb_session_enter(&app->session,
+		w->role == WB_ROLE_TRAINER ? WB_SESSION_TRAINER : WB_SESSION_ROLLOUT, now_ns());
 	log_attached(w);
 	note_library(s, "");
 	wb_fault_phase(s->a->fault, WB_FAULT_ATTACH);
@@ -281,8 +277,7 @@ static void say_released(struct app *app, int code, const char *sentence)
 	struct wb_msg_app_mem_released m = {.code = code, .sentence = text};
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	if (tell(app, WBP_APP_MEM_RELEASED, &m, NULL) < 0)
-		drop(app);
+	(void)wb_session_send(&app->session, WBP_APP_MEM_RELEASED, &m);
 }
 
 static void on_mem_release(struct app *app)
@@ -367,15 +362,14 @@ static void say_acquired(struct app *app, int code, const char *why)
 		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
 		.sentence = text};
 	int lane[LANE_FDS];
-	struct wb__wire_fds with = {.fd = lane};
+	uint32_t n_fd = 0;
 
 	snprintf(text, sizeof(text), "%s", why);
 	if (out.code == 0)
-		with.n = put_lane(w, lane);
+		n_fd = put_lane(w, lane);
 	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
 		WB_S("worker", w->name), WB_S("reason", text));
-	if (tell(app, WBP_APP_MEM_ACQUIRED, &out, with.n ? &with : NULL) < 0)
-		drop(app);
+	(void)wb_session_send_fds(&app->session, WBP_APP_MEM_ACQUIRED, &out, lane, n_fd);
 }
 
 static void on_mem_acquire(
@@ -399,7 +393,7 @@ static void try_wishes(void *cookie)
 		struct wb_err err = {0};
 		int rc;
 
-		if (!app->wish || app->state != APP_UP || !app->w)
+		if (!app->wish || !wb_session_is_up(&app->session) || !app->w)
 			continue;
 		rc = acquire(app, &app->wish->m, app->wish->fd, app->wish->n_fd, &err);
 		if (rc == -EINPROGRESS) {
@@ -457,31 +451,6 @@ void wb__apps_reap(struct wb__apps *s)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static bool is_expected(const struct app *app, uint16_t type)
-{
-	switch (type) {
-	case WBP_APP_HELLO:
-		return app->state == APP_HELLO;
-	case WBP_APP_ATTACH:
-		return app->state == APP_WELCOMED;
-	case WBP_APP_DETACH:
-		return app->state != APP_HELLO;
-	case WBP_APP_MEM_RELEASE:
-	case WBP_APP_MEM_ACQUIRE:
-		return app->state == APP_UP;
-	case WBP_APP_SEND:
-	case WBP_APP_RELEASE:
-		return app->state == APP_UP && app->w->role == WB_ROLE_TRAINER;
-	case WBP_APP_PARKED:
-	case WBP_APP_BEGUN:
-	case WBP_APP_INSTALLED:
-	case WBP_APP_RESUMED:
-		return app->state == APP_UP && app->w->role == WB_ROLE_ROLLOUT;
-	default:
-		return false;
-	}
-}
-
 /* A transfer that begins now would not end here, or is not wanted. */
 static void refuse_send(struct app *app, const struct wb_msg_app_send *m)
 {
@@ -514,10 +483,10 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 	int rc;
 
 	(void)conn;
-	if (app->state == APP_CLOSING)
+	rc = wb_session_take(&app->session, msg, bytes, now_ns(), &f, &m, &err);
+	if (rc == 0)
 		return;
-	rc = wb__wire_decode(msg, bytes, &app->s->a->wire[WB__WIRE_WORKER], &f, &m, &err);
-	if (rc < 0 && app->state == APP_HELLO) {
+	if (rc < 0 && rc != -EPROTO && app->session.state == WB_SESSION_HELLO) {
 		wb_err_wrap(&err, rc,
 			"the worker's libweightbridge is of another release than agent %s",
 			app->s->a->o.name);
@@ -528,10 +497,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		refuse(app, rc, err.msg);
 		return;
 	}
-	if (!is_expected(app, f.type)) {
-		wb_err_set(&err, -EPROTO, "%s is out of place", wb_msg_name(f.type));
-		refuse(app, -EPROTO, err.msg);
-	} else if (f.type == WBP_APP_HELLO) {
+	if (f.type == WBP_APP_HELLO) {
 		on_hello(app, &m.app_hello);
 	} else if (f.type == WBP_APP_ATTACH) {
 		on_attach(app, &m.app_attach, fds, n_fd);
@@ -541,7 +507,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		on_mem_acquire(app, &m.app_mem_acquire, fds, n_fd);
 	} else if (f.type == WBP_APP_DETACH) {
 		leave(app, NULL);
-		drop(app);
+		wb_session_end(&app->session, 0, "it detached");
 	} else if (f.type == WBP_APP_SEND &&
 		   (wb__agent_is_draining(app->s->a) ||
 			   wb__oplink_is_suspended(app->s->a, app->w->object_index))) {
@@ -559,6 +525,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	char text[WB_ERR_MSG_MAX];
 
 	(void)conn;
+	(void)wb_session_closed(&app->session, why);
 	if (app->w && why->code && why->code != -ECONNRESET)
 		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
 			app->pid, why->msg);
@@ -578,20 +545,16 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 static void end_silent(void *cookie)
 {
 	struct wb__apps *s = cookie;
-	uint64_t now = wb_now_ns(&wb_clock_real), next = UINT64_MAX;
+	uint64_t now = now_ns(), due = UINT64_MAX;
+	struct wb_err err = {0};
 
 	for (struct app *app = s->apps; app; app = app->next) {
-		uint64_t until = app->since_ns + HELLO_NS;
-
-		if (app->state != APP_HELLO)
-			continue;
-		if (now >= until)
-			refuse(app, -ETIMEDOUT, "it connected and did not say who it is");
-		else
-			next = WB_MIN(next, until - now);
+		if (wb_session_tick(&app->session, now, &err) < 0)
+			refuse(app, err.code, err.msg);
+		due = WB_MIN(due, wb_session_due(&app->session));
 	}
-	if (next != UINT64_MAX)
-		wb_timer_start(s->timer, next, 0);
+	if (due != UINT64_MAX)
+		wb_timer_start(s->timer, due - now, 0);
 }
 
 static void on_accept(void *cookie, struct wb_seq *conn)
@@ -607,7 +570,11 @@ static void on_accept(void *cookie, struct wb_seq *conn)
 	app->s = s;
 	app->conn = conn;
 	app->pid = peer && peer->pid > 0 ? (uint32_t)peer->pid : 0;
-	app->since_ns = wb_now_ns(&wb_clock_real);
+	app->session = (struct wb_session){.io = &io,
+		.side = WB_SIDE_WORKERS,
+		.bounds.hello_ns = HELLO_NS,
+		.counts = &s->a->control[WB__CONTROL_WORKER]};
+	wb_session_accept(&app->session, conn, now_ns());
 	app->next = s->apps;
 	s->apps = app;
 	if (!wb_timer_is_running(s->timer))
@@ -654,7 +621,7 @@ void wb__apps_close(struct wb__apps *s)
 	s->listener = NULL;
 	for (struct app *app = s->apps; app; app = app->next) {
 		leave(app, NULL);
-		drop(app);
+		wb_session_end(&app->session, 0, "the agent stops");
 	}
 }
 
@@ -690,18 +657,13 @@ void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const voi
 void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd)
 {
 	struct app *app = app_of(s, worker);
-	struct wb__wire_fds out = {.fd = &fd, .n = 1};
-	int rc;
 
-	if (!app || app->state != APP_UP)
+	if (!app || !wb_session_is_up(&app->session))
 		return;
-	rc = tell(app, type, msg, fd < 0 ? NULL : &out);
-	if (rc < 0) {
-		/* Without this message the worker would wait for ever. */
+	/* Without this message the worker would wait for ever: a failure ends the session. */
+	if (wb_session_send_fds(&app->session, type, msg, &fd, fd >= 0) < 0)
 		WB_LOG_ERR(MOD, "cannot send to worker", WB_S("worker", app->w->name),
-			WB_S("message", wb_msg_name(type)), WB_S("reason", wb_strerror(rc)));
-		drop(app);
-	}
+			WB_S("reason", app->session.cause.msg));
 	if (type == WBP_APP_PLANNED && !app->w->is_planned) {
 		app->w->is_planned = true;
 		WB_LOG_INFO(MOD, "worker planned", WB_S("worker", app->w->name));

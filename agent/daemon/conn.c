@@ -36,7 +36,7 @@ struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side
 		.bounds.hello_ns = side == WB_SIDE_DIALLED ? SILENT_NS : HELLO_NS,
 		.bounds.silent_ns = SILENT_NS,
 		.bounds.beat_ns = BEAT_NS,
-		.counts = &p->a->wire[WB__WIRE_AGENT]};
+		.counts = &p->a->control[WB__CONTROL_AGENT]};
 	c->next = p->conns;
 	p->conns = c;
 	return c;
@@ -116,7 +116,7 @@ static void on_hello(struct conn *c, const struct wb_msg_peer_hello *m)
 	out.last_transfer = wb_core_highest(c->p->a->core, NULL);
 	if (wb_session_send(&c->session, WBP_PEER_WELCOME, &out) < 0)
 		return;
-	wb_session_up(&c->session, now_ns());
+	wb_session_enter(&c->session, WB_SESSION_UP, now_ns());
 	wb__peer_up(c->peer, c);
 }
 
@@ -129,7 +129,7 @@ static void on_welcome(struct conn *c, const struct wb_msg_peer_welcome *m)
 	} else if (wb_session_chosen(&c->session, "it", m->version, &err) < 0) {
 		wb_session_end(&c->session, err.code, "%s", err.msg);
 	} else {
-		wb_session_up(&c->session, now_ns());
+		wb_session_enter(&c->session, WB_SESSION_UP, now_ns());
 		wb__peer_up(c->peer, c);
 	}
 }

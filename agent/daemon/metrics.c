@@ -187,13 +187,13 @@ static void sample_rails(struct wb__http *h)
 static void sample_control(struct wb__http *h)
 {
 	static const char *const name[] = {
-		[WB__WIRE_OPERATOR] = "operator",
-		[WB__WIRE_AGENT] = "agent",
-		[WB__WIRE_WORKER] = "worker",
+		[WB__CONTROL_OPERATOR] = "operator",
+		[WB__CONTROL_AGENT] = "agent",
+		[WB__CONTROL_WORKER] = "worker",
 	};
 
-	for (int i = 0; i < WB__WIRE_CHANNELS; i++) {
-		const struct wb_session_counts *c = &h->a->wire[i];
+	for (int i = 0; i < WB__CONTROL_KINDS; i++) {
+		const struct wb_session_counts *c = &h->a->control[i];
 
 		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "tx"), (double)c->tx.bytes);
 		wb_metric_set(h->m, M_CONTROL_BYTES, WB_LABELS(name[i], "rx"), (double)c->rx.bytes);

@@ -271,7 +271,7 @@ int wb__oplink_start(
 	l->session = (struct wb_session){.io = &wb__oplink_io,
 		.side = WB_SIDE_AGENT,
 		.bounds.hello_ns = HELLO_NS,
-		.counts = &a->wire[WB__WIRE_OPERATOR]};
+		.counts = &a->control[WB__CONTROL_OPERATOR]};
 	l->memory_limit_bytes = wb__memory_limit();
 	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator.host, a->o.operator.port);
 	/* A key must be there; what a pod has may come after us. */

@@ -69,7 +69,7 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 		wb_keep_drop(&l->reports); /* of an object of this name that was deleted */
 	memcpy(l->uid, uid, sizeof(l->uid));
 	wb__plans_object(l->plans, o);
-	wb_session_up(s, wb_now_ns(&wb_clock_real));
+	wb_session_enter(s, WB_SESSION_UP, wb_now_ns(&wb_clock_real));
 	l->trouble[0] = '\0';
 	l->n_up++;
 	wb__oplink_arm(l);

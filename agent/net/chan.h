@@ -102,10 +102,14 @@ static inline const char *wb_chan_peer(const struct wb_chan *ch)
 	return ch->ops->peer(ch);
 }
 
-/** wb_chan_put, wb_chan_stop - wb_chan_send() and wb_chan_close() for who has it as a pointer only.
+/** wb_chan_put, wb_chan_stop - wb_chan_send() (no descriptors) and wb_chan_close() for who has it
+ * as a pointer only.
  */
-static inline int wb_chan_put(void *ch, const void *frame, size_t bytes)
+static inline int wb_chan_put(
+	void *ch, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
+	(void)fds;
+	(void)n_fd;
 	return wb_chan_send(ch, frame, bytes);
 }
 

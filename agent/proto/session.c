@@ -18,65 +18,76 @@
 static const struct {
 	bool opens; /* else it answers */
 	bool measures; /* the other side's clock, by its first heartbeats */
+	uint8_t version; /* until one is agreed on */
 	uint16_t first; /* message */
 } sides[WB_SIDES] = {
-	[WB_SIDE_AGENT] = {true, true, WBP_HELLO},
-	[WB_SIDE_OPERATOR] = {false, false, WBP_HELLO},
-	[WB_SIDE_DIALLED] = {true, false, WBP_PEER_HELLO},
-	[WB_SIDE_ACCEPTED] = {false, false, WBP_PEER_HELLO},
+	[WB_SIDE_AGENT] = {true, true, WBP_VERSION_MAX, WBP_HELLO},
+	[WB_SIDE_OPERATOR] = {false, false, WBP_VERSION_MAX, WBP_HELLO},
+	[WB_SIDE_DIALLED] = {true, false, WBP_VERSION_MAX, WBP_PEER_HELLO},
+	[WB_SIDE_ACCEPTED] = {false, false, WBP_VERSION_MAX, WBP_PEER_HELLO},
+	[WB_SIDE_LIBRARY] = {true, false, WBP_VERSION_MIN, WBP_APP_HELLO},
+	[WB_SIDE_WORKERS] = {false, false, WBP_VERSION_MIN, WBP_APP_HELLO},
 };
 
 /* ---- what may come ----------------------------------------------------------------------------
  */
 
 #define HELLO (1u << WB_SESSION_HELLO)
+#define WELCOMED (1u << WB_SESSION_WELCOMED)
+#define ATTACHING (1u << WB_SESSION_ATTACHING)
 #define UP (1u << WB_SESSION_UP)
+#define TRAINER (1u << WB_SESSION_TRAINER)
+#define ROLLOUT (1u << WB_SESSION_ROLLOUT)
+#define EITHER (TRAINER | ROLLOUT)
 
-static const struct turn {
+static const struct {
 	uint8_t side; /* that receives it */
-	uint16_t type;
 	uint16_t states;
+	uint16_t may[10];
 } turns[] = {
-	{WB_SIDE_AGENT, WBP_WELCOME, HELLO},
-	{WB_SIDE_AGENT, WBP_REJECT, HELLO | UP},
-	{WB_SIDE_AGENT, WBP_REDIRECT, HELLO | UP},
-	{WB_SIDE_AGENT, WBP_WANT, UP},
-	{WB_SIDE_AGENT, WBP_CONTENT, UP},
-	{WB_SIDE_AGENT, WBP_PROGRESS, UP},
-	{WB_SIDE_AGENT, WBP_PLAN, UP},
-	{WB_SIDE_AGENT, WBP_ACTIVATE, UP},
-	{WB_SIDE_AGENT, WBP_HEARTBEAT, UP},
-	{WB_SIDE_AGENT, WBP_DRAIN, UP},
-
-	{WB_SIDE_OPERATOR, WBP_HELLO, HELLO},
-	{WB_SIDE_OPERATOR, WBP_WORKERS, UP},
-	{WB_SIDE_OPERATOR, WBP_CONTENT, UP},
-	{WB_SIDE_OPERATOR, WBP_READY, UP},
-	{WB_SIDE_OPERATOR, WBP_REFUSE, UP},
-	{WB_SIDE_OPERATOR, WBP_REPORT, UP},
-	{WB_SIDE_OPERATOR, WBP_HEARTBEAT, UP},
-	{WB_SIDE_OPERATOR, WBP_DRAIN, UP},
-	{WB_SIDE_OPERATOR, WBP_REJECT, UP},
-
-	{WB_SIDE_DIALLED, WBP_PEER_WELCOME, HELLO},
-	{WB_SIDE_DIALLED, WBP_REJECT, HELLO | UP},
-	{WB_SIDE_DIALLED, WBP_PEER, UP},
-	{WB_SIDE_DIALLED, WBP_HEARTBEAT, UP},
-
-	{WB_SIDE_ACCEPTED, WBP_PEER_HELLO, HELLO},
-	{WB_SIDE_ACCEPTED, WBP_PEER, UP},
-	{WB_SIDE_ACCEPTED, WBP_HEARTBEAT, UP},
+	{WB_SIDE_AGENT, HELLO, {WBP_WELCOME}},
+	{WB_SIDE_AGENT, HELLO | UP, {WBP_REJECT, WBP_REDIRECT}},
+	{WB_SIDE_AGENT, UP,
+		{WBP_WANT, WBP_CONTENT, WBP_PROGRESS, WBP_PLAN, WBP_ACTIVATE, WBP_HEARTBEAT,
+			WBP_DRAIN}},
+	{WB_SIDE_OPERATOR, HELLO, {WBP_HELLO}},
+	{WB_SIDE_OPERATOR, UP,
+		{WBP_WORKERS, WBP_CONTENT, WBP_READY, WBP_REFUSE, WBP_REPORT, WBP_HEARTBEAT,
+			WBP_DRAIN, WBP_REJECT}},
+	{WB_SIDE_DIALLED, HELLO, {WBP_PEER_WELCOME}},
+	{WB_SIDE_DIALLED, HELLO | UP, {WBP_REJECT}},
+	{WB_SIDE_DIALLED, UP, {WBP_PEER, WBP_HEARTBEAT}},
+	{WB_SIDE_ACCEPTED, HELLO, {WBP_PEER_HELLO}},
+	{WB_SIDE_ACCEPTED, UP, {WBP_PEER, WBP_HEARTBEAT}},
+	{WB_SIDE_LIBRARY, HELLO, {WBP_APP_WELCOME}},
+	{WB_SIDE_LIBRARY, HELLO | WELCOMED | ATTACHING | EITHER, {WBP_APP_REJECT}},
+	{WB_SIDE_LIBRARY, ATTACHING, {WBP_APP_ATTACHED}},
+	{WB_SIDE_LIBRARY, ATTACHING | EITHER, {WBP_APP_STATUS}},
+	{WB_SIDE_LIBRARY, EITHER, {WBP_APP_PLANNED, WBP_APP_MEM_RELEASED, WBP_APP_MEM_ACQUIRED}},
+	{WB_SIDE_LIBRARY, TRAINER, {WBP_APP_SEND_STATE}},
+	{WB_SIDE_LIBRARY, ROLLOUT,
+		{WBP_APP_GO, WBP_APP_WAKE, WBP_APP_BEGIN, WBP_APP_AREA, WBP_APP_INSTALL,
+			WBP_APP_END}},
+	{WB_SIDE_WORKERS, HELLO, {WBP_APP_HELLO}},
+	{WB_SIDE_WORKERS, WELCOMED, {WBP_APP_ATTACH}},
+	{WB_SIDE_WORKERS, WELCOMED | EITHER, {WBP_APP_DETACH}},
+	{WB_SIDE_WORKERS, EITHER, {WBP_APP_MEM_RELEASE, WBP_APP_MEM_ACQUIRE}},
+	{WB_SIDE_WORKERS, TRAINER, {WBP_APP_SEND, WBP_APP_RELEASE}},
+	{WB_SIDE_WORKERS, ROLLOUT,
+		{WBP_APP_PARKED, WBP_APP_BEGUN, WBP_APP_INSTALLED, WBP_APP_RESUMED}},
 };
 
 static bool is_its_turn(const struct wb_session *s, uint16_t type)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(turns); i++)
-		if (turns[i].side == s->side && turns[i].type == type)
-			return turns[i].states >> s->state & 1;
+		for (size_t k = 0; k < WB_ARRAY_SIZE(turns[i].may) && turns[i].may[k]; k++)
+			if (turns[i].may[k] == type && turns[i].side == s->side &&
+				turns[i].states >> s->state & 1)
+				return true;
 	return false;
 }
 
-static int out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err)
+int wb_session_out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err)
 {
 	const char *name = wb_msg_name(type), *first = wb_msg_name(sides[s->side].first);
 
@@ -91,21 +102,26 @@ static int out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err 
 /* ---- states -----------------------------------------------------------------------------------
  */
 
-static void enter(struct wb_session *s, enum wb_session_state state, uint64_t now)
+void wb_session_enter(struct wb_session *s, enum wb_session_state state, uint64_t now_ns)
 {
-	assert(state > s->state && state < WB_SESSION_ENDING);
+	assert(state > s->state && state < WB_SESSION_ENDING && !wb_session_is_up(s));
 	s->state = state;
-	s->since_ns = now;
+	s->since_ns = now_ns;
+	if (!wb_session_is_up(s))
+		return;
+	s->was_up = true;
+	s->n_beat = 0;
+	s->beat_at_ns = now_ns;
 }
 
 static void begin(struct wb_session *s, enum wb_session_state state, void *link, uint64_t now)
 {
 	assert(s->state == WB_SESSION_DOWN && link);
 	s->link = link;
-	s->version = WBP_VERSION_MAX;
+	s->version = sides[s->side].version;
 	s->heard_ns = now;
 	s->was_up = s->is_refused = false;
-	enter(s, state, now);
+	wb_session_enter(s, state, now);
 }
 
 void wb_session_dial(struct wb_session *s, void *link, uint64_t now_ns)
@@ -118,12 +134,6 @@ void wb_session_accept(struct wb_session *s, void *link, uint64_t now_ns)
 {
 	assert(!sides[s->side].opens);
 	begin(s, WB_SESSION_HELLO, link, now_ns);
-}
-
-void wb_session_ask(struct wb_session *s, uint64_t now_ns)
-{
-	assert(!sides[s->side].opens);
-	enter(s, WB_SESSION_ASKED, now_ns);
 }
 
 int wb_session_agree(
@@ -142,14 +152,6 @@ int wb_session_chosen(struct wb_session *s, const char *who, uint32_t version, s
 	}
 	s->version = version;
 	return 0;
-}
-
-void wb_session_up(struct wb_session *s, uint64_t now_ns)
-{
-	enter(s, WB_SESSION_UP, now_ns);
-	s->was_up = true;
-	s->n_beat = 0;
-	s->beat_at_ns = now_ns;
 }
 
 void wb_session_end(struct wb_session *s, int code, const char *fmt, ...)
@@ -195,11 +197,9 @@ static int encode(const struct wb_session_io *io, uint32_t version, uint16_t typ
 	return io->encode(&f, msg, b, NULL);
 }
 
-/* A whole frame, which @rc says whether there is. */
-static int put(struct wb_session *s, int rc, uint16_t type, const uint8_t *frame, size_t bytes)
+/* A whole frame has left, or not. */
+static int sent(struct wb_session *s, int rc, uint16_t type, size_t bytes)
 {
-	if (rc == 0)
-		rc = s->io->send(s->link, frame, bytes);
 	if (rc < 0)
 		wb_session_end(s, rc, "%s could not be sent: %s", wb_msg_name(type),
 			rc == -EAGAIN ? "it does not read" : wb_strerror(rc));
@@ -208,21 +208,23 @@ static int put(struct wb_session *s, int rc, uint16_t type, const uint8_t *frame
 	return rc;
 }
 
-static int say(struct wb_session *s, uint16_t type, const void *msg)
+static int say(struct wb_session *s, uint16_t type, const void *msg, const int *fds, uint32_t n_fd)
 {
 	struct wb_buf b;
 	int rc = encode(s->io, s->version, type, msg, &b);
 
-	rc = put(s, rc, type, b.data, b.len);
+	if (rc == 0)
+		rc = s->io->send(s->link, b.data, b.len, fds, n_fd);
+	rc = sent(s, rc, type, b.len);
 	wb_buf_finish(&b);
 	return rc;
 }
 
 int wb_session_open(struct wb_session *s, const void *msg, uint64_t now_ns)
 {
-	enter(s, WB_SESSION_HELLO, now_ns);
+	wb_session_enter(s, WB_SESSION_HELLO, now_ns);
 	s->heard_ns = now_ns;
-	return say(s, sides[s->side].first, msg);
+	return say(s, sides[s->side].first, msg, NULL, 0);
 }
 
 static bool may_speak(const struct wb_session *s)
@@ -233,16 +235,26 @@ static bool may_speak(const struct wb_session *s)
 
 int wb_session_send(struct wb_session *s, uint16_t type, const void *msg)
 {
-	return may_speak(s) ? say(s, type, msg) : -ENOTCONN;
+	return wb_session_send_fds(s, type, msg, NULL, 0);
+}
+
+int wb_session_send_fds(
+	struct wb_session *s, uint16_t type, const void *msg, const int *fds, uint32_t n_fd)
+{
+	return may_speak(s) ? say(s, type, msg, fds, n_fd) : -ENOTCONN;
 }
 
 void wb_session_reject(struct wb_session *s, int code, bool retry, const char *sentence)
 {
 	char text[WBP_TEXT_MAX];
 	struct wb_msg_reject m = {.code = code, .sentence = text, .retry = retry};
+	struct wb_msg_app_reject app = {.code = code, .sentence = text};
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	(void)wb_session_send(s, WBP_REJECT, &m);
+	if (s->side == WB_SIDE_WORKERS)
+		(void)wb_session_send(s, WBP_APP_REJECT, &app);
+	else
+		(void)wb_session_send(s, WBP_REJECT, &m);
 	wb_session_end(s, code, "%s", text);
 }
 
@@ -268,7 +280,7 @@ int wb_session_take(struct wb_session *s, const uint8_t *frame, size_t bytes, ui
 		count(rc == 0 && f->type == WBP_HEARTBEAT ? &s->counts->beat : &s->counts->rx,
 			bytes);
 	if (rc == 0 && !is_its_turn(s, f->type))
-		rc = out_of_turn(s, f->type, err);
+		rc = wb_session_out_of_turn(s, f->type, err);
 	if (rc == 0)
 		rc = s->io->decode(f, body, m, err);
 	if (rc < 0)
@@ -283,7 +295,7 @@ int wb_session_take(struct wb_session *s, const uint8_t *frame, size_t bytes, ui
 
 static uint64_t after(uint64_t from, uint64_t bound_ns)
 {
-	return bound_ns ? from + bound_ns : UINT64_MAX;
+	return bound_ns && bound_ns < UINT64_MAX - from ? from + bound_ns : UINT64_MAX;
 }
 
 /* When the other side is late. */
@@ -293,11 +305,10 @@ static uint64_t late_at(const struct wb_session *s)
 	case WB_SESSION_HELLO:
 		return after(s->since_ns, s->bounds.hello_ns);
 	case WB_SESSION_ASKED:
+	case WB_SESSION_ATTACHING:
 		return after(s->since_ns, s->bounds.asked_ns);
-	case WB_SESSION_UP:
-		return after(s->heard_ns, s->bounds.silent_ns);
 	default:
-		return UINT64_MAX;
+		return wb_session_is_up(s) ? after(s->heard_ns, s->bounds.silent_ns) : UINT64_MAX;
 	}
 }
 
@@ -317,14 +328,15 @@ static void beat(struct wb_session *s, uint64_t now)
 
 static int say_late(const struct wb_session *s, uint64_t now, struct wb_err *err)
 {
-	const char *first = wb_msg_name(sides[s->side].first);
+	const char *asked = wb_msg_name(
+		s->state == WB_SESSION_ATTACHING ? WBP_APP_ATTACH : sides[s->side].first);
 
-	if (s->state == WB_SESSION_UP)
+	if (wb_session_is_up(s))
 		return wb_err_set(err, -ETIMEDOUT, "it has been silent for %.1f s",
 			(double)(now - s->heard_ns) / 1e9);
 	if (s->state == WB_SESSION_HELLO && !sides[s->side].opens)
 		return wb_err_set(err, -ETIMEDOUT, "it connected and did not say who it is");
-	return wb_err_set(err, -ETIMEDOUT, "no answer to %s within %.1f s", first,
+	return wb_err_set(err, -ETIMEDOUT, "no answer to %s within %.1f s", asked,
 		(double)(now - s->since_ns) / 1e9);
 }
 
@@ -398,12 +410,13 @@ static int put_kept(struct wb_session *s, const struct wb_kept *m)
 	union wb_msg msg;
 	int rc = wb_frame_check(m->frame, m->bytes, &f, &body, NULL);
 
+	if (rc == 0 && f.version == s->version)
+		rc = s->io->send(s->link, m->frame, m->bytes, NULL, 0);
+	else if (rc == 0)
+		rc = s->io->decode(&f, body, &msg, NULL);
 	if (rc < 0 || f.version == s->version)
-		return put(s, rc, f.type, m->frame, m->bytes);
-	rc = s->io->decode(&f, body, &msg, NULL);
-	if (rc < 0)
-		return put(s, rc, f.type, NULL, 0);
-	rc = say(s, f.type, &msg);
+		return sent(s, rc, f.type, m->bytes);
+	rc = say(s, f.type, &msg, NULL, 0);
 	wb_msg_free(f.type, &msg);
 	return rc;
 }

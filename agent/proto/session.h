@@ -4,8 +4,11 @@
 /*
  * One side of a control connection, from its first message to its end.
  *
- *	side that opens   DOWN > DIALLING > HELLO          > UP > ENDING > DOWN
- *	side that answers DOWN >            HELLO > ASKED  > UP > ENDING > DOWN
+ *	side that opens   DOWN > DIALLING > HELLO         > UP > ENDING > DOWN
+ *	side that answers DOWN >            HELLO > ASKED > UP > ENDING > DOWN
+ *
+ * Between a worker's library and its agent there is WELCOMED before UP, and at the library
+ * ATTACHING after it; and UP is TRAINER or ROLLOUT.
  *
  * The first message and its answer agree on a version.  What may come in which state is a table
  * (session.c); anything else is refused by name before its body is read.  In UP the side that
@@ -32,6 +35,8 @@ enum wb_session_side {
 	WB_SIDE_OPERATOR, /* of an agent */
 	WB_SIDE_DIALLED, /* an agent that dialled another one */
 	WB_SIDE_ACCEPTED, /* an agent that was dialled by another one */
+	WB_SIDE_LIBRARY, /* of a worker, to its agent */
+	WB_SIDE_WORKERS, /* an agent, to the library of one of its workers */
 	WB_SIDES,
 };
 
@@ -40,15 +45,20 @@ enum wb_session_state {
 	WB_SESSION_DIALLING, /* it is not open yet */
 	WB_SESSION_HELLO, /* the first message: on its way to the other side, or awaited */
 	WB_SESSION_ASKED, /* it has come; the answer is not known yet */
+	WB_SESSION_WELCOMED, /* the version is agreed on, nothing is attached */
+	WB_SESSION_ATTACHING, /* asked to attach; the answer has not come */
 	WB_SESSION_UP,
+	WB_SESSION_TRAINER, /* up, for a worker of this role */
+	WB_SESSION_ROLLOUT,
 	WB_SESSION_ENDING, /* this side has ended it; the channel's end has not come yet */
 	WB_SESSION_STATES,
 };
 
 /* How messages leave and are written; one constant for each kind of caller. */
 struct wb_session_io {
-	/* One whole frame, copied.  0 or negative: then the session ends. */
-	int (*send)(void *link, const void *frame, size_t bytes);
+	/* One whole frame, copied, with descriptors where the channel has such (borrowed).  0 or
+	 * negative: then the session ends. */
+	int (*send)(void *link, const void *frame, size_t bytes, const int *fds, uint32_t n_fd);
 	/* Begin to end the channel; wb_session_closed() follows when it has. */
 	void (*close)(void *link);
 	/* wb_msg_encode() and wb_msg_decode(), or their binary halves. */
@@ -69,7 +79,8 @@ struct wb_session_counts {
 
 /* How long each state may take; 0 = as long as it likes. */
 struct wb_session_bounds {
-	uint64_t hello_ns, asked_ns; /* since the state began */
+	uint64_t hello_ns; /* in HELLO, since it began */
+	uint64_t asked_ns; /* in ASKED and ATTACHING, since it began */
 	uint64_t silent_ns; /* in UP, since the other side was heard */
 	uint64_t beat_ns; /* between our heartbeats in UP; 0 = none */
 };
@@ -105,16 +116,15 @@ void wb_session_accept(struct wb_session *s, void *link, uint64_t now_ns);
 /** wb_session_open - the channel is open: say the first message, @msg.  Only in DIALLING.  Negative
  *  as wb_session_send(). */
 int wb_session_open(struct wb_session *s, const void *msg, uint64_t now_ns);
-/** wb_session_ask - the first message has come and the answer takes a while. */
-void wb_session_ask(struct wb_session *s, uint64_t now_ns);
+/** wb_session_enter - the side's next state, ASKED to ROLLOUT, in this order.  From UP on
+ * heartbeats are sent; they begin with the next wb_session_tick(). */
+void wb_session_enter(struct wb_session *s, enum wb_session_state state, uint64_t now_ns);
 /** wb_session_agree - the side that answers: choose the version, as wb_version_agree() does. */
 int wb_session_agree(
 	struct wb_session *s, const char *who, uint32_t min, uint32_t max, struct wb_err *err);
 /** wb_session_chosen - the side that opened: the other chose @version.  0; WB_EVERSION when this
  *  build does not speak it, and then the session is refused. */
 int wb_session_chosen(struct wb_session *s, const char *who, uint32_t version, struct wb_err *err);
-/** wb_session_up - to UP from HELLO or ASKED; heartbeats begin with the next wb_session_tick(). */
-void wb_session_up(struct wb_session *s, uint64_t now_ns);
 
 /**
  * wb_session_take - a frame has come
@@ -130,7 +140,14 @@ int wb_session_take(struct wb_session *s, const uint8_t *frame, size_t bytes, ui
  *  open, its first message not answered, ended); another code of the encoder or the channel: then
  *  the session is ended with it. */
 int wb_session_send(struct wb_session *s, uint16_t type, const void *msg);
-/** wb_session_reject - say REJECT and end, with the same cause.  @retry: it may come again. */
+/** wb_session_send_fds - the same with descriptors, which stay the caller's. */
+int wb_session_send_fds(
+	struct wb_session *s, uint16_t type, const void *msg, const int *fds, uint32_t n_fd);
+/** wb_session_out_of_turn - a message came in its turn, but not in that of what it is about:
+ * -EPROTO with the sentence that the table's refusals have. */
+int wb_session_out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err);
+/** wb_session_reject - say REJECT (APP_REJECT) and end, with the same cause.  @retry: it may
+ *  come again. */
 void wb_session_reject(struct wb_session *s, int code, bool retry, const char *sentence);
 /** wb_session_end - end it because of this; @code 0: in order.  Nothing when it has ended. */
 void wb_session_end(struct wb_session *s, int code, const char *fmt, ...)
@@ -147,7 +164,7 @@ uint64_t wb_session_due(const struct wb_session *s);
 
 static inline bool wb_session_is_up(const struct wb_session *s)
 {
-	return s->state == WB_SESSION_UP;
+	return s->state >= WB_SESSION_UP && s->state < WB_SESSION_ENDING;
 }
 
 /** wb_session_is_over - it has ended, or never began: what comes and goes is dropped. */

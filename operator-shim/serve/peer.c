@@ -197,7 +197,7 @@ void wb__serve_admit(struct peer *p)
 		return;
 	if (!wb__serve_count_agent(p))
 		return;
-	wb_session_up(&p->session, wb_now_ns(s->env.clock));
+	wb_session_enter(&p->session, WB_SESSION_UP, wb_now_ns(s->env.clock));
 	p->is_admitted = true;
 	wb_chan_limit(p->ch, 0);
 	/* What an agent says is not for objects that it does not serve. */
@@ -291,7 +291,7 @@ static void claim(struct peer *p)
 			"again");
 		return;
 	}
-	wb_session_ask(&p->session, wb_now_ns(p->s->env.clock));
+	wb_session_enter(&p->session, WB_SESSION_ASKED, wb_now_ns(p->s->env.clock));
 	p->was_claimed = true;
 	p->s->env.authenticate(p->s->env.ctx, p->id, &c);
 	explicit_bzero((char *)(uintptr_t)p->hello.token, strlen(p->hello.token));

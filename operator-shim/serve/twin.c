@@ -66,7 +66,7 @@ void wb__serve_let_in(struct peer *p)
 	struct peer *q;
 
 	if (p->session.state == WB_SESSION_HELLO)
-		wb_session_ask(&p->session, wb_now_ns(p->s->env.clock));
+		wb_session_enter(&p->session, WB_SESSION_ASKED, wb_now_ns(p->s->env.clock));
 	p->is_second = true;
 	for (q = find_twin(p); q && is_itself(p, q); q = find_twin(p))
 		put_out(q, "it has connected anew");

@@ -24,13 +24,14 @@ struct link {
 		struct wb_frame head;
 		struct wb_msg_heartbeat beat;
 		size_t bytes;
+		int fd; /* the first that came with it, or -1 */
 	} sent[SENT_MAX];
 	uint32_t n;
 	int rc; /* of the next ones */
 	bool is_closed;
 };
 
-static int link_send(void *cookie, const void *frame, size_t bytes)
+static int link_send(void *cookie, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
 	struct link *l = cookie;
 	const uint8_t *body;
@@ -44,6 +45,7 @@ static int link_send(void *cookie, const void *frame, size_t bytes)
 	if (l->sent[l->n].head.type == WBP_HEARTBEAT)
 		l->sent[l->n].beat = m.heartbeat;
 	wb_msg_free(l->sent[l->n].head.type, &m);
+	l->sent[l->n].fd = n_fd ? fds[0] : -1;
 	l->sent[l->n++].bytes = bytes;
 	return 0;
 }
@@ -60,17 +62,29 @@ static const struct wb_session_io io = {link_send, link_close, wb_msg_encode, wb
 static struct link far;
 static struct wb_session s;
 
+#define UP                                                                                         \
+	{                                                                                          \
+		WB_SESSION_UP, WB_SESSION_UP                                                       \
+	}
+#define AS_WORKER                                                                                  \
+	{                                                                                          \
+		WB_SESSION_TRAINER, WB_SESSION_ROLLOUT                                             \
+	}
+
 /* The sides, and which pair they are of as messages.h writes it. */
 static const struct side {
 	enum wb_session_side side;
 	bool opens;
-	uint16_t first;
+	uint16_t first, reject;
+	enum wb_session_state up[2]; /* when all is said */
 	const char *us, *them;
 } sides[] = {
-	{WB_SIDE_AGENT, true, WBP_HELLO, "agent", "operator"},
-	{WB_SIDE_OPERATOR, false, WBP_HELLO, "operator", "agent"},
-	{WB_SIDE_DIALLED, true, WBP_PEER_HELLO, "agent", "agent"},
-	{WB_SIDE_ACCEPTED, false, WBP_PEER_HELLO, "agent", "agent"},
+	{WB_SIDE_AGENT, true, WBP_HELLO, WBP_REJECT, UP, "agent", "operator"},
+	{WB_SIDE_OPERATOR, false, WBP_HELLO, WBP_REJECT, UP, "operator", "agent"},
+	{WB_SIDE_DIALLED, true, WBP_PEER_HELLO, WBP_REJECT, UP, "agent", "agent"},
+	{WB_SIDE_ACCEPTED, false, WBP_PEER_HELLO, WBP_REJECT, UP, "agent", "agent"},
+	{WB_SIDE_LIBRARY, true, WBP_APP_HELLO, 0, AS_WORKER, "app", "agent"},
+	{WB_SIDE_WORKERS, false, WBP_APP_HELLO, WBP_APP_REJECT, AS_WORKER, "agent", "app"},
 };
 
 static void open_session(enum wb_session_side side, struct wb_session_counts *counts)
@@ -92,12 +106,33 @@ static void open_session(enum wb_session_side side, struct wb_session_counts *co
 	far.n = 0;
 }
 
+static bool is_up(enum wb_session_state state)
+{
+	return state >= WB_SESSION_UP && state < WB_SESSION_ENDING;
+}
+
+static bool has_state(const struct side *of, enum wb_session_state state)
+{
+	bool is_workers = of->up[0] == WB_SESSION_TRAINER;
+
+	switch (state) {
+	case WB_SESSION_DIALLING:
+		return of->opens;
+	case WB_SESSION_ASKED:
+		return !of->opens && !is_workers;
+	case WB_SESSION_WELCOMED:
+		return is_workers;
+	case WB_SESSION_ATTACHING:
+		return is_workers && of->opens;
+	default:
+		return !is_up(state) || state == of->up[0] || state == of->up[1];
+	}
+}
+
 /* To @state from the beginning; false: this side has no such state. */
 static bool bring(enum wb_session_side side, enum wb_session_state state)
 {
-	if (state == WB_SESSION_DIALLING && !sides[side].opens)
-		return false;
-	if (state == WB_SESSION_ASKED && sides[side].opens)
+	if (!has_state(&sides[side], state))
 		return false;
 	if (state <= WB_SESSION_DIALLING) {
 		far = (struct link){0};
@@ -107,10 +142,8 @@ static bool bring(enum wb_session_side side, enum wb_session_state state)
 		return true;
 	}
 	open_session(side, NULL);
-	if (state == WB_SESSION_ASKED)
-		wb_session_ask(&s, 1 * S);
-	if (state == WB_SESSION_UP)
-		wb_session_up(&s, 1 * S);
+	if (state > WB_SESSION_HELLO && state < WB_SESSION_ENDING)
+		wb_session_enter(&s, state, 1 * S);
 	if (state == WB_SESSION_ENDING)
 		wb_session_end(&s, -ECANCELED, "for a test");
 	return true;
@@ -179,6 +212,22 @@ static const struct {
 	{WB_SIDE_DIALLED, WB_SESSION_UP, " PEER HEARTBEAT REJECT "},
 	{WB_SIDE_ACCEPTED, WB_SESSION_HELLO, " PEER_HELLO "},
 	{WB_SIDE_ACCEPTED, WB_SESSION_UP, " PEER HEARTBEAT "},
+	{WB_SIDE_LIBRARY, WB_SESSION_HELLO, " APP_WELCOME APP_REJECT "},
+	{WB_SIDE_LIBRARY, WB_SESSION_WELCOMED, " APP_REJECT "},
+	{WB_SIDE_LIBRARY, WB_SESSION_ATTACHING, " APP_ATTACHED APP_STATUS APP_REJECT "},
+	{WB_SIDE_LIBRARY, WB_SESSION_TRAINER,
+		" APP_STATUS APP_PLANNED APP_SEND_STATE APP_MEM_RELEASED APP_MEM_ACQUIRED "
+		"APP_REJECT "},
+	{WB_SIDE_LIBRARY, WB_SESSION_ROLLOUT,
+		" APP_STATUS APP_PLANNED APP_GO APP_WAKE APP_BEGIN APP_AREA APP_INSTALL APP_END "
+		"APP_MEM_RELEASED APP_MEM_ACQUIRED APP_REJECT "},
+	{WB_SIDE_WORKERS, WB_SESSION_HELLO, " APP_HELLO "},
+	{WB_SIDE_WORKERS, WB_SESSION_WELCOMED, " APP_ATTACH APP_DETACH "},
+	{WB_SIDE_WORKERS, WB_SESSION_TRAINER,
+		" APP_SEND APP_RELEASE APP_MEM_RELEASE APP_MEM_ACQUIRE APP_DETACH "},
+	{WB_SIDE_WORKERS, WB_SESSION_ROLLOUT,
+		" APP_PARKED APP_BEGUN APP_INSTALLED APP_RESUMED APP_MEM_RELEASE APP_MEM_ACQUIRE "
+		"APP_DETACH "},
 };
 
 static bool may_come(enum wb_session_side side, enum wb_session_state state, const char *name)
@@ -271,7 +320,7 @@ START_TEST(before_its_first_message_is_answered_a_side_says_nothing_else)
 
 	for (size_t i = 0; i < WB_ARRAY_SIZE(sides); i++)
 		for (int state = 0; state < WB_SESSION_STATES; state++) {
-			bool may = state == WB_SESSION_UP || state == WB_SESSION_ASKED ||
+			bool may = (state > WB_SESSION_HELLO && state < WB_SESSION_ENDING) ||
 				   (state == WB_SESSION_HELLO && !sides[i].opens);
 
 			if (!bring(sides[i].side, state))
@@ -296,9 +345,33 @@ START_TEST(after_it_is_agreed_on_messages_are_written_in_that_version)
 	ck_assert_uint_eq(far.sent[0].head.version, 1);
 	bring(WB_SIDE_AGENT, WB_SESSION_HELLO);
 	ck_assert_int_eq(wb_session_chosen(&s, "the operator", 1, &err), 0);
-	wb_session_up(&s, 1 * S);
+	wb_session_enter(&s, WB_SESSION_UP, 1 * S);
 	ck_assert_int_eq(wb_session_send(&s, WBP_DRAIN, &m), 0);
 	ck_assert_uint_eq(far.sent[0].head.version, 1);
+}
+END_TEST
+
+START_TEST(descriptors_travel_with_their_message)
+{
+	struct wb_msg_app_detach m = {0};
+	const int fd = 77;
+
+	bring(WB_SIDE_LIBRARY, WB_SESSION_WELCOMED);
+	ck_assert_int_eq(wb_session_send_fds(&s, WBP_APP_DETACH, &m, &fd, 1), 0);
+	ck_assert_int_eq(far.sent[0].fd, 77);
+	ck_assert_int_eq(wb_session_send(&s, WBP_APP_DETACH, &m), 0);
+	ck_assert_int_eq(far.sent[1].fd, -1);
+}
+END_TEST
+
+/* An agent of any build can read what a library says first. */
+START_TEST(a_librarys_first_message_is_of_the_oldest_version_and_others_of_the_newest)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(sides); i++)
+		if (bring(sides[i].side, WB_SESSION_HELLO))
+			ck_assert_uint_eq(s.version, sides[i].up[0] == WB_SESSION_UP
+							     ? WBP_VERSION_MAX
+							     : WBP_VERSION_MIN);
 }
 END_TEST
 
@@ -381,10 +454,12 @@ END_TEST
 
 START_TEST(who_is_rejected_hears_why_and_that_is_the_end)
 {
-	bring(WB_SIDE_OPERATOR, WB_SESSION_HELLO);
+	if (sides[_i].opens) /* it says nothing before it is answered */
+		return;
+	bring(sides[_i].side, WB_SESSION_HELLO);
 	wb_session_reject(&s, -EPERM, true, "no token");
 	ck_assert_uint_eq(far.n, 1);
-	ck_assert_uint_eq(far.sent[0].head.type, WBP_REJECT);
+	ck_assert_uint_eq(far.sent[0].head.type, sides[_i].reject);
 	ck_assert(far.is_closed);
 	ck_assert_int_eq(s.cause.code, -EPERM);
 	ck_assert_str_eq(s.cause.msg, "no token");
@@ -409,7 +484,20 @@ static const struct {
 	{WB_SIDE_OPERATOR, WB_SESSION_HELLO, 1 + 5, "it connected and did not say who it is"},
 	{WB_SIDE_OPERATOR, WB_SESSION_ASKED, 1 + 6, "no answer to HELLO within 6.0 s"},
 	{WB_SIDE_OPERATOR, WB_SESSION_UP, 3 + 7, "it has been silent for 7.0 s"},
+	{WB_SIDE_LIBRARY, WB_SESSION_HELLO, 1 + 5, "no answer to APP_HELLO within 5.0 s"},
+	{WB_SIDE_LIBRARY, WB_SESSION_WELCOMED, 0, NULL},
+	{WB_SIDE_LIBRARY, WB_SESSION_ATTACHING, 1 + 6, "no answer to APP_ATTACH within 6.0 s"},
+	{WB_SIDE_WORKERS, WB_SESSION_HELLO, 1 + 5, "it connected and did not say who it is"},
 };
+
+START_TEST(a_bound_that_is_as_long_as_can_be_is_none)
+{
+	bring(WB_SIDE_LIBRARY, WB_SESSION_HELLO);
+	s.bounds.hello_ns = UINT64_MAX;
+	ck_assert_uint_eq(wb_session_due(&s), UINT64_MAX);
+	ck_assert_int_eq(wb_session_tick(&s, 1000 * S, NULL), 0);
+}
+END_TEST
 
 START_TEST(each_state_has_its_bound_and_is_late_from_then_on)
 {
@@ -480,7 +568,8 @@ END_TEST
 START_TEST(a_heartbeat_that_asks_is_answered_and_no_other)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(sides); i++) {
-		bring(sides[i].side, WB_SESSION_UP);
+		if (!bring(sides[i].side, WB_SESSION_UP))
+			continue;
 		ck_assert_int_eq(take_beat(77, 0, 5 * S), 1);
 		ck_assert_uint_eq(far.n, 1);
 		ck_assert_uint_eq(far.sent[0].beat.sent_ns, 5 * S);
@@ -499,7 +588,7 @@ START_TEST(frames_are_counted_and_heartbeats_apart)
 	struct wb_msg_drain m = {.sentence = "bye"};
 
 	open_session(WB_SIDE_AGENT, &n);
-	wb_session_up(&s, 1 * S);
+	wb_session_enter(&s, WB_SESSION_UP, 1 * S);
 	ck_assert_uint_eq(n.tx.frames, 1); /* HELLO */
 	ck_assert_int_eq(wb_session_send(&s, WBP_DRAIN, &m), 0);
 	ck_assert_int_eq(take(WBP_DRAIN, 2 * S, NULL), 1);
@@ -531,7 +620,7 @@ START_TEST(a_kept_message_goes_out_once_a_connection_until_it_is_confirmed)
 	bring(WB_SIDE_AGENT, WB_SESSION_HELLO);
 	keep(&k, 1, 8);
 	ck_assert_int_eq(wb_keep_send(&k, &s, 10), -ENOTCONN);
-	wb_session_up(&s, 1 * S);
+	wb_session_enter(&s, WB_SESSION_UP, 1 * S);
 	ck_assert_int_eq(wb_keep_send(&k, &s, 10), 0);
 	keep(&k, 2, 8);
 	ck_assert_int_eq(wb_keep_send(&k, &s, 20), 0);
@@ -626,11 +715,16 @@ int main(void)
 	tcase_add_test(tc, what_is_no_frame_or_cannot_be_decoded_is_refused);
 	tcase_add_test(tc, before_its_first_message_is_answered_a_side_says_nothing_else);
 	tcase_add_test(tc, after_it_is_agreed_on_messages_are_written_in_that_version);
+	tcase_add_test(tc, descriptors_travel_with_their_message);
+	tcase_add_test(
+		tc, a_librarys_first_message_is_of_the_oldest_version_and_others_of_the_newest);
 	tcase_add_test(tc, a_version_that_this_build_does_not_speak_is_refused_for_good);
 	tcase_add_test(tc, the_cause_of_an_end_is_of_the_side_that_ended_it);
 	tcase_add_test(tc, a_session_begins_anew_on_another_channel);
 	tcase_add_test(tc, a_channel_that_does_not_take_a_message_ends_the_session);
-	tcase_add_test(tc, who_is_rejected_hears_why_and_that_is_the_end);
+	tcase_add_loop_test(
+		tc, who_is_rejected_hears_why_and_that_is_the_end, 0, WB_ARRAY_SIZE(sides));
+	tcase_add_test(tc, a_bound_that_is_as_long_as_can_be_is_none);
 	tcase_add_loop_test(
 		tc, each_state_has_its_bound_and_is_late_from_then_on, 0, WB_ARRAY_SIZE(late));
 	tcase_add_test(tc, heartbeats_come_at_their_times_and_ask_when_nothing_was_heard);
