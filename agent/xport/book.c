@@ -436,7 +436,7 @@ int wb__book_grant(
 	op->copy = g->copy;
 	op->ctx = g->ctx;
 	begin(op);
-	*out = (struct wb__entry){WB__ENTRY_GRANT, c, op, lane, op->id};
+	*out = (struct wb__entry){WB__ENTRY_GRANT, c, op, lane, op->id, &g->chunk, 0};
 	return 0;
 }
 
@@ -456,7 +456,7 @@ int wb__book_cancel(struct wb__book *b, wb_conn_t conn, uint64_t cookie, struct 
 			continue;
 		if (op->state == WB__OP_CANCELLING)
 			return -EALREADY;
-		*out = (struct wb__entry){WB__ENTRY_CANCEL, c, op, k / c->n_slot, op->id};
+		*out = (struct wb__entry){WB__ENTRY_CANCEL, c, op, k / c->n_slot, op->id, NULL, 0};
 		return 0;
 	}
 	return -ENOENT;
@@ -506,7 +506,7 @@ int wb__book_write(
 	op->trailer = w->trailer;
 	op->ctx = w->ctx;
 	begin(op);
-	*out = (struct wb__entry){WB__ENTRY_WRITE, c, op, lane, ask->id};
+	*out = (struct wb__entry){WB__ENTRY_WRITE, c, op, lane, ask->id, NULL, 0};
 	return 0;
 }
 
@@ -524,7 +524,7 @@ int wb__book_refuse(
 	ask = open_ask(c, grant, &lane);
 	if (!ask)
 		return -ENOENT;
-	*out = (struct wb__entry){WB__ENTRY_REFUSE, c, NULL, lane, ask->id};
+	*out = (struct wb__entry){WB__ENTRY_REFUSE, c, NULL, lane, ask->id, NULL, code};
 	return 0;
 }
 

@@ -193,6 +193,8 @@ struct wb__entry {
 	struct wb__op *op; /* all but REFUSE; the grant or write is filled in */
 	uint32_t lane;
 	uint64_t id; /* number of the grant, on this lane */
+	const struct wb_xport_chunk *chunk; /* GRANT: borrowed from the caller */
+	int code; /* REFUSE */
 };
 
 /** wb__book_grant - as wb_xport_grant(), but for a full queue of the transport. */

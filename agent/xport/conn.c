@@ -11,7 +11,7 @@ int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uin
 	struct wb__conn **out)
 {
 	struct wb__conn *c = wb_zalloc(1, sizeof(*c));
-	int rc = c ? wb__book_open(&x->book, &c->a, info, info->n_socket, n_slot) : -ENOMEM;
+	int rc = c ? wb__book_open(&x->desk.book, &c->a, info, info->n_socket, n_slot) : -ENOMEM;
 
 	if (rc)
 		wb_free(c);
@@ -20,12 +20,10 @@ int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uin
 	return rc;
 }
 
-void wb__conn_free(struct wb__conn *c)
+void wb__conn_free(struct wb__account *a)
 {
-	if (!c)
-		return;
-	wb__account_finish(&c->a);
-	wb_free(c);
+	wb__account_finish(a);
+	wb_free(wb__conn_of(a));
 }
 
 void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *reason)
@@ -39,7 +37,7 @@ void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *
 			wb__cmd_must(c->sock[i]->rail, &cmd);
 	}
 	if (!c->n_present)
-		wb__book_down(&x->book, &c->a);
+		wb__book_down(&x->desk.book, &c->a);
 }
 
 void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s)
@@ -67,5 +65,5 @@ void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s
 		snprintf(c->a.reason, sizeof(c->a.reason), "%s", text);
 	}
 	if (was_closing && !c->n_present && c->a.state == WB__C_CLOSING)
-		wb__book_down(&x->book, &c->a);
+		wb__book_down(&x->desk.book, &c->a);
 }

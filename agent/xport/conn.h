@@ -14,7 +14,6 @@ struct wb__conn {
 	uint32_t n_present, n_up; /* sockets that exist; that are up */
 	struct wb__sock *sock[WB_XPORT_SOCKETS_MAX]; /* by lane; NULL: not yet, or down */
 	uint64_t cause_ns; /* when the socket went down whose reason that is; 0 = none did */
-	struct wb__conn *next; /* dead */
 };
 
 /** wb__conn_of - the connection around its account, which is its first member. */
@@ -27,8 +26,8 @@ static inline struct wb__conn *wb__conn_of(struct wb__account *a)
  *  -ENOMEM.  Free with wb__conn_free() when its number is gone. */
 int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uint32_t n_slot,
 	struct wb__conn **out);
-/** wb__conn_free - free it; its sockets are gone or somebody else's.  NULL is allowed. */
-void wb__conn_free(struct wb__conn *c);
+/** wb__conn_free - free it; its sockets are gone or somebody else's. */
+void wb__conn_free(struct wb__account *a);
 /** wb__conn_close - begin the end (once): code and reason as given, every socket is told to close;
  *  when there is none the end is told at the next poll. */
 void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *reason);

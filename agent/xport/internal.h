@@ -25,7 +25,7 @@
  */
 #include "base/base.h"
 #include "base/ring.h"
-#include "xport/book.h"
+#include "xport/desk.h"
 #include "xport/frame.h"
 
 #include <pthread.h>
@@ -289,7 +289,7 @@ extern const struct wb__link_ops wb__link_tcp, wb__link_shm;
  */
 
 struct wb__sx {
-	struct wb_xport base; /* first */
+	struct wb__desk desk; /* first; rails read the epochs, under epoch_lock */
 	const struct wb__link_ops *link;
 	struct wb_xport_opts o; /* pointers inside are not kept, but clock and fault */
 	char name[WB_XPORT_NAME_MAX];
@@ -299,17 +299,15 @@ struct wb__sx {
 	_Atomic int signalled; /* an event_fd write is under way or unread */
 	bool is_listening;
 	uint32_t adopt_next;
-	struct wb__book book; /* rails read the epochs, under epoch_lock */
-	struct wb__conn *dead; /* freed at the next poll */
 	struct wb__sock *rejected; /* freed at the next poll */
-	pthread_mutex_t epoch_lock; /* guards: book.epoch; leaf; not on the chunk path */
+	pthread_mutex_t epoch_lock; /* guards: desk.book.epoch; leaf; not on the chunk path */
 	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
 /** wb__sx - the transport around its base. */
 static inline struct wb__sx *wb__sx(struct wb_xport *x)
 {
-	return wb_container_of(x, struct wb__sx, base);
+	return wb_container_of(x, struct wb__sx, desk.base);
 }
 
 /** wb__sx_epoch_find - copy an epoch, its key with it; false: unknown.  @out may be NULL.  Any
@@ -327,7 +325,13 @@ static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport
  *  case. */
 int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
 void wb__rail_close(struct wb__rail *r);
-/** wb__cmd - loop: push a command; -EAGAIN when half of the ring is used. */
+/** wb__cmd_has_room - loop: less than half of the ring is used: the other half is for commands that
+ *  may not fail. */
+static inline bool wb__cmd_has_room(struct wb__rail *r)
+{
+	return wb_ring_room(&r->cmd) > WB__RING_ITEMS / 2;
+}
+/** wb__cmd - loop: push a command; -EAGAIN when there is no room. */
 int wb__cmd(struct wb__rail *r, const struct wb__cmd *c);
 /** wb__cmd_must - loop: push a command that may not fail; yields to the rail when full.  Rails take
  * commands whether or not anybody takes their events, so it ends within a round of the rail. */
@@ -424,11 +428,6 @@ int wb__sx_region_add(
 int wb__sx_region_remove(struct wb_xport *x, uint32_t id);
 int wb__sx_connect(
 	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err);
-int wb__sx_disconnect(struct wb_xport *x, wb_conn_t conn);
-int wb__sx_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
-int wb__sx_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
-int wb__sx_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
-int wb__sx_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
 int wb__sx_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
 int wb__sx_event_fd(struct wb_xport *x);
 int wb__sx_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);

@@ -22,6 +22,49 @@
 #define DEFAULT_REKEY (64ull << 30) /* a sixth of what RFC 8446 allows for AES-GCM */
 #define SPIN_CORES_MIN 4
 
+/* ---- words to rails ---------------------------------------------------------------------------
+ */
+
+static struct wb__sock *sock_of(const struct wb__entry *e)
+{
+	return wb__conn_of(e->c)->sock[e->lane];
+}
+
+static bool has_room(struct wb__desk *d, const struct wb__entry *e)
+{
+	(void)d;
+	return wb__cmd_has_room(sock_of(e)->rail);
+}
+
+static void send_entry(struct wb__desk *d, const struct wb__entry *e)
+{
+	static const enum wb__cmd_kind kind[] = {
+		[WB__ENTRY_GRANT] = WB__CMD_GRANT,
+		[WB__ENTRY_CANCEL] = WB__CMD_CANCEL,
+		[WB__ENTRY_WRITE] = WB__CMD_WRITE,
+		[WB__ENTRY_REFUSE] = WB__CMD_REFUSE,
+	};
+	struct wb__cmd c = {.kind = kind[e->kind],
+		.code = e->code,
+		.id = e->id,
+		.sock = sock_of(e),
+		.op = e->op};
+	int rc;
+
+	(void)d;
+	if (e->chunk)
+		c.chunk = *e->chunk;
+	rc = wb__cmd(c.sock->rail, &c);
+	assert(!rc); /* there was room, and only we fill it */
+}
+
+static void hang_up(struct wb__desk *d, struct wb__account *a, const char *reason)
+{
+	wb__conn_close(wb__sx(&d->base), wb__conn_of(a), -ECONNABORTED, reason);
+}
+
+static const struct wb__desk_ops desk_ops = {has_room, send_entry, hang_up, wb__conn_free};
+
 /* ---- open and close ---------------------------------------------------------------------------
  */
 
@@ -67,14 +110,13 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	x = wb_zalloc(1, sizeof(*x));
 	if (!x)
 		return wb_err_set(err, -ENOMEM, "no memory for transport %s", ops->name);
-	x->base.ops = ops;
 	x->link = link;
 	x->o = *o;
 	set_defaults(&x->o);
 	snprintf(x->name, sizeof(x->name), "%s", o->name);
 	x->o.name = x->name;
 	x->o.rail = NULL;
-	wb__book_init(&x->book, x->o.conns_max, ops->caps);
+	wb__desk_init(&x->desk, ops, &desk_ops, x->o.conns_max);
 	pthread_mutex_init(&x->epoch_lock, NULL);
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	x->rail = wb_zalloc(o->n_rail, sizeof(*x->rail));
@@ -84,26 +126,12 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 		rc = wb__rail_open(x, i, &o->rail[i]);
 	}
 	if (rc) {
-		wb__sx_close(&x->base);
+		wb__sx_close(&x->desk.base);
 		return wb_err_set(
 			err, rc, "cannot start transport %s: %s", ops->name, wb_strerror(rc));
 	}
-	*out = &x->base;
+	*out = &x->desk.base;
 	return 0;
-}
-
-static void free_conns(struct wb__sx *x)
-{
-	struct wb__account *a;
-
-	for (uint32_t at = 0; (a = wb__book_next(&x->book, &at));)
-		wb__conn_free(wb__conn_of(a));
-	while (x->dead) {
-		struct wb__conn *c = x->dead;
-
-		x->dead = c->next;
-		wb__conn_free(c);
-	}
 }
 
 /* Of a region we have a descriptor of our own, or none. */
@@ -119,13 +147,12 @@ void wb__sx_close(struct wb_xport *base)
 
 	for (uint32_t i = 0; i < x->n_rail; i++)
 		wb__rail_close(&x->rail[i]);
-	free_conns(x);
-	for (uint32_t i = 0; i < x->book.n_region; i++)
-		close_region(wb__book_region_get(&x->book, i));
+	for (uint32_t i = 0; i < x->desk.book.n_region; i++)
+		close_region(wb__book_region_get(&x->desk.book, i));
 	if (x->event_fd >= 0)
 		close(x->event_fd);
 	pthread_mutex_destroy(&x->epoch_lock);
-	wb__book_finish(&x->book);
+	wb__desk_finish(&x->desk);
 	wb__secure_ctx_destroy(x->secure);
 	wb_free(x->rail);
 	wb_free(x);
@@ -226,7 +253,7 @@ bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_
 	const struct wb_xport_epoch *e;
 
 	pthread_mutex_lock(&x->epoch_lock);
-	e = wb__book_epoch_find(&x->book, object, term, number);
+	e = wb__book_epoch_find(&x->desk.book, object, term, number);
 	if (e && out)
 		*out = *e;
 	pthread_mutex_unlock(&x->epoch_lock);
@@ -251,7 +278,7 @@ static int prepare_secure(struct wb__sx *x, const struct wb_xport_epoch *e, stru
 int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
-	int rc = wb__book_epoch_known(&x->book, e, err);
+	int rc = wb__book_epoch_known(&x->desk.book, e, err);
 
 	if (rc)
 		return rc > 0 ? 0 : rc;
@@ -259,7 +286,7 @@ int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, stru
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&x->epoch_lock);
-	rc = wb__book_epoch_put(&x->book, e, err);
+	rc = wb__book_epoch_put(&x->desk.book, e, err);
 	pthread_mutex_unlock(&x->epoch_lock);
 	return rc;
 }
@@ -271,9 +298,9 @@ int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 	int n = 0, rc;
 
 	pthread_mutex_lock(&x->epoch_lock);
-	rc = wb__book_epoch_forget(&x->book, e);
+	rc = wb__book_epoch_forget(&x->desk.book, e);
 	pthread_mutex_unlock(&x->epoch_lock);
-	for (uint32_t at = 0; !rc && (a = wb__book_of_epoch(&x->book, e, &at));) {
+	for (uint32_t at = 0; !rc && (a = wb__book_of_epoch(&x->desk.book, e, &at));) {
 		n += a->was_announced;
 		wb__conn_close(x, wb__conn_of(a), -ECONNABORTED, "the epoch was revoked here");
 	}
@@ -341,14 +368,14 @@ int wb__sx_region_add(
 
 	if (rc)
 		return rc;
-	rc = wb__book_region_put(&x->book, &ours, id, err);
+	rc = wb__book_region_put(&x->desk.book, &ours, id, err);
 	if (rc) {
 		close_region(&ours);
 		return rc;
 	}
 	rc = dup_for_rails(x, ours.fd, rail_fd);
 	if (rc) {
-		wb__book_region_drop(&x->book, *id);
+		wb__book_region_drop(&x->desk.book, *id);
 		close_region(&ours);
 		return wb_err_set(
 			err, rc, "no descriptor of the region for each rail: %s", strerror(-rc));
@@ -363,8 +390,8 @@ int wb__sx_region_remove(struct wb_xport *base, uint32_t id)
 {
 	struct wb__sx *x = wb__sx(base);
 	struct wb__cmd c = {.kind = WB__CMD_UNREGION, .n = id};
-	const struct wb_xport_region *r = wb__book_region_get(&x->book, id);
-	int fd = r ? r->fd : -1, rc = wb__book_region_drop(&x->book, id);
+	const struct wb_xport_region *r = wb__book_region_get(&x->desk.book, id);
+	int fd = r ? r->fd : -1, rc = wb__book_region_drop(&x->desk.book, id);
 
 	if (rc)
 		return rc;
@@ -442,22 +469,15 @@ int wb__sx_connect(
 	struct wb_xport *base, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
 {
 	struct wb__sx *x = wb__sx(base);
-	struct wb_xport_conn_info info = {.is_dialer = true, .user = p->user};
+	struct wb_xport_conn_info info;
 	struct wb__conn *c = NULL;
-	int rc;
+	int rc = wb__desk_dial(&x->desk, p, &info, err);
 
-	if (!wb__name_ok(p->name) || !p->endpoint)
-		return wb_err_set(err, -EINVAL, "a peer needs a name and an endpoint");
-	if (!wb__sx_epoch_find(x, p->epoch.object, p->epoch.term, p->epoch.number, NULL))
-		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
-			(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number);
-	info.object = p->epoch.object;
-	info.term = p->epoch.term;
-	info.number = p->epoch.number;
+	if (rc)
+		return rc;
 	info.n_socket = x->o.sockets ? x->o.sockets : wb_xport_sockets(x->n_rail, p->endpoint);
 	info.n_socket = WB_MIN(info.n_socket, x->o.depth);
 	info.depth = x->o.depth;
-	snprintf(info.peer, sizeof(info.peer), "%s", p->name);
 	rc = wb__conn_create(x, &info, (uint32_t)wb_ceil_div(info.depth, info.n_socket), &c);
 	if (rc)
 		return wb_err_set(err, rc, "cannot connect to agent %s: %s", p->name,
@@ -476,81 +496,11 @@ int wb__sx_connect(
 		}
 	}
 	if (rc) {
-		wb__book_drop(&x->book, &c->a);
-		wb__conn_free(c);
+		wb__book_drop(&x->desk.book, &c->a);
+		wb__conn_free(&c->a);
 		return rc;
 	}
 	c->a.was_announced = true;
 	*out = c->a.id;
 	return 0;
-}
-
-int wb__sx_disconnect(struct wb_xport *base, wb_conn_t id)
-{
-	struct wb__sx *x = wb__sx(base);
-	struct wb__account *a = wb__book_get(&x->book, id);
-
-	if (!a || a->state == WB__C_DYING)
-		return -ENOTCONN;
-	wb__conn_close(x, wb__conn_of(a), -ECONNABORTED, "disconnected here");
-	return 0;
-}
-
-/* ---- chunks -----------------------------------------------------------------------------------
- */
-
-/* Tell the rail of the lane, and it is true; no room in its ring, and nothing was asked for. */
-static int send_entry(struct wb__sx *x, const struct wb__entry *e, struct wb__cmd *c)
-{
-	int rc;
-
-	c->sock = wb__conn_of(e->c)->sock[e->lane];
-	c->op = e->op;
-	c->id = e->id;
-	rc = wb__cmd(c->sock->rail, c);
-	if (rc)
-		wb__book_abandon(&x->book, e);
-	else
-		wb__book_commit(&x->book, e);
-	return rc;
-}
-
-int wb__sx_grant(struct wb_xport *base, wb_conn_t id, const struct wb_xport_grant *g)
-{
-	struct wb__sx *x = wb__sx(base);
-	struct wb__cmd cmd = {.kind = WB__CMD_GRANT, .chunk = g->chunk};
-	struct wb__entry e;
-	int rc = wb__book_grant(&x->book, id, g, &e);
-
-	return rc ? rc : send_entry(x, &e, &cmd);
-}
-
-int wb__sx_cancel(struct wb_xport *base, wb_conn_t id, uint64_t cookie)
-{
-	struct wb__sx *x = wb__sx(base);
-	struct wb__cmd cmd = {.kind = WB__CMD_CANCEL};
-	struct wb__entry e;
-	int rc = wb__book_cancel(&x->book, id, cookie, &e);
-
-	return rc ? rc : send_entry(x, &e, &cmd);
-}
-
-int wb__sx_write(struct wb_xport *base, wb_conn_t id, const struct wb_xport_write *w)
-{
-	struct wb__sx *x = wb__sx(base);
-	struct wb__cmd cmd = {.kind = WB__CMD_WRITE};
-	struct wb__entry e;
-	int rc = wb__book_write(&x->book, id, w, &e);
-
-	return rc ? rc : send_entry(x, &e, &cmd);
-}
-
-int wb__sx_refuse(struct wb_xport *base, wb_conn_t id, uint64_t grant, int code)
-{
-	struct wb__sx *x = wb__sx(base);
-	struct wb__cmd cmd = {.kind = WB__CMD_REFUSE, .code = code};
-	struct wb__entry e;
-	int rc = wb__book_refuse(&x->book, id, grant, code, &e);
-
-	return rc ? rc : send_entry(x, &e, &cmd);
 }

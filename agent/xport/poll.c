@@ -39,7 +39,7 @@ static struct wb__conn *find_session(struct wb__sx *x, const struct wb__hello *h
 {
 	struct wb__account *a;
 
-	for (uint32_t at = 0; (a = wb__book_next(&x->book, &at));) {
+	for (uint32_t at = 0; (a = wb__book_next(&x->desk.book, &at));) {
 		if (!a->info.is_dialer && a->state == WB__C_OPENING &&
 			wb__conn_of(a)->session == h->session && a->info.object == h->object &&
 			a->info.term == h->term && a->info.number == h->number &&
@@ -168,7 +168,7 @@ static bool on_gone(const struct wb__ev *e, struct wb_xport_event *ev)
 
 static bool on_written(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
-	wb__book_written(&x->book, &e->sock->conn->a, e->op, e->code, ev);
+	wb__book_written(&x->desk.book, &e->sock->conn->a, e->op, e->code, ev);
 	return true;
 }
 
@@ -196,34 +196,9 @@ static bool translate(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 	}
 }
 
-/* ---- the end of a connection ------------------------------------------------------------------
- */
-
-/* One more event of a conn that is down; after the last one it waits for the next poll, since that
- * event's sentence is its.  False: none is down. */
-static bool tell_end(struct wb__sx *x, struct wb_xport_event *ev)
-{
-	struct wb__account *ended;
-
-	memset(ev, 0, sizeof(*ev));
-	ev->at_ns = wb_now_ns(x->o.clock);
-	if (!wb__book_tell(&x->book, ev, &ended))
-		return false;
-	if (ended) {
-		wb__conn_of(ended)->next = x->dead;
-		x->dead = wb__conn_of(ended);
-	}
-	return true;
-}
-
 static void bury(struct wb__sx *x)
 {
-	while (x->dead) {
-		struct wb__conn *c = x->dead;
-
-		x->dead = c->next;
-		wb__conn_free(c);
-	}
+	wb__desk_bury(&x->desk);
 	while (x->rejected) {
 		struct wb__sock *s = x->rejected;
 
@@ -248,7 +223,5 @@ int wb__sx_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 		while (n < max && !wb_ring_pop(&x->rail[i].ev, &e))
 			n += translate(x, &e, &ev[n]);
 	}
-	while (n < max && tell_end(x, &ev[n]))
-		n++;
-	return n;
+	return n + wb__desk_tell(&x->desk, ev + n, max - n, wb_now_ns(x->o.clock));
 }

@@ -118,8 +118,7 @@ static void wake(struct wb__rail *r)
 
 int wb__cmd(struct wb__rail *r, const struct wb__cmd *c)
 {
-	/* The other half is for commands that may not fail. */
-	if (wb_ring_room(&r->cmd) <= WB__RING_ITEMS / 2)
+	if (!wb__cmd_has_room(r))
 		return -EAGAIN;
 	wb_ring_push(&r->cmd, c);
 	wake(r);

@@ -107,7 +107,10 @@ int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_er
 
 int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err)
 {
-	return x->ops->adopt(x, fd_take, err);
+	if (x->ops->adopt)
+		return x->ops->adopt(x, fd_take, err);
+	close(fd_take);
+	return wb_err_set(err, -ENOTSUP, "transport %s has no sockets", x->ops->name);
 }
 
 int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err)
@@ -169,10 +172,13 @@ int wb_xport_poll(struct wb_xport *x, struct wb_xport_event *ev, int max)
 
 int wb_xport_event_fd(struct wb_xport *x)
 {
-	return x->ops->event_fd(x);
+	return x->ops->event_fd ? x->ops->event_fd(x) : -1;
 }
 
 int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out)
 {
-	return x->ops->stats(x, rail, out);
+	if (x->ops->stats)
+		return x->ops->stats(x, rail, out);
+	*out = (struct wb_xport_stats){0};
+	return rail ? -EINVAL : 0;
 }

@@ -210,7 +210,23 @@ enum {
 	WB_XPORT_CAP_LOCAL = 1u << 2, /* only between agents of one host */
 };
 
-/* One transport.  The functions below call through this table and say the contract. */
+/*
+ * One transport.  The functions below call through this table and say the contract.
+ *
+ * What a new one has to write: open, close, listen, connect with a challenge that both sides pass,
+ * and poll; and how a grant, a cancel, an answer and the end of a connection get to the other side
+ * (struct wb__desk_ops, desk.h).  All else is WB__DESK_OPERATIONS, and what it promises to its
+ * user the book keeps for it (book.h).  adopt, event_fd and stats may be NULL: no sockets, no
+ * descriptor, no counters.  tests/common/xport_skeleton.c is the least that works;
+ * tests/unit/test_xport*.c is what a real one has to pass.
+ *
+ * Bytes may move on any thread and in any order of chunks and of parts of one.  ARRIVED is told
+ * when all parts of a chunk have landed and its trailer is there.  CANCELLED, LOST and CONN_DOWN
+ * are told when nothing can land any more: where the other side writes into our memory by itself,
+ * its right to do so is taken away first (a queue pair is destroyed, a key is revoked), and who
+ * cannot take back one chunk alone ends the connection.  Tries again are finite, with a deadline of
+ * our own.
+ */
 struct wb_xport_ops {
 	const char *name;
 	const char *scheme; /* endpoint texts begin so; "" = like those of no other */
@@ -219,7 +235,7 @@ struct wb_xport_ops {
 	int (*open)(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 	void (*close)(struct wb_xport *x);
 	int (*listen)(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
-	int (*adopt)(struct wb_xport *x, int fd_take, struct wb_err *err);
+	int (*adopt)(struct wb_xport *x, int fd_take, struct wb_err *err); /* or NULL */
 	int (*epoch_add)(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
 	int (*epoch_remove)(struct wb_xport *x, const struct wb_xport_epoch *e);
 	int (*region_add)(struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id,
@@ -233,8 +249,8 @@ struct wb_xport_ops {
 	int (*write)(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
 	int (*refuse)(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
 	int (*poll)(struct wb_xport *x, struct wb_xport_event *ev, int max);
-	int (*event_fd)(struct wb_xport *x);
-	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+	int (*event_fd)(struct wb_xport *x); /* or NULL */
+	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out); /* or NULL */
 };
 
 /* First member of every transport's own struct. */

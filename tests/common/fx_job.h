@@ -13,7 +13,8 @@
 #define FX_KINDS 4 /* tcp, shm, tls, sim; tls is tcp in an encrypted epoch */
 #define FX_REAL_KINDS 3 /* all but sim: the simulated net has its own faults */
 #define FX_CLEAR_KINDS 2 /* tcp and shm: frames can be made and read by hand */
-extern const char *const fx_kinds[FX_KINDS];
+#define FX_ALL_KINDS 5 /* and the skeleton of a transport, which is asked for less */
+extern const char *const fx_kinds[FX_ALL_KINDS];
 
 struct fx_job {
 	struct iovec src_iov[600], dst_iov[600];

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/hash.h"
+#include "tests/common/xport_skeleton.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -85,6 +86,7 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 	memset(f, 0, sizeof(*f));
 	f->kind = kind;
 	f->opened_ns = wb_now_ns(&wb_clock_real);
+	fx_skeleton_register();
 	if (!strcmp(kind, "sim") && wb_sim_net_create(&so, &f->net))
 		die("sim", "no memory");
 	open_side(f, &f->src, "src", o, o->src_fault);

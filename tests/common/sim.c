@@ -14,7 +14,7 @@
 /* Until now another cancel of it was one too many, and from now on there is nothing to cancel. */
 static void note_cancelled(struct wb__simx *x, const struct wb__sim_told *t)
 {
-	struct wb__account *c = wb__book_get(&x->book, t->ev.conn);
+	struct wb__account *c = wb__book_get(&x->desk.book, t->ev.conn);
 	struct wb__op *op = c ? wb__book_op(c, t->lane, t->id) : NULL;
 	struct wb_xport_event ev;
 
@@ -46,11 +46,6 @@ static int sim_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 	return n;
 }
 
-static struct wb__sim_end *end_of(struct wb__account *c)
-{
-	return c ? wb_container_of(c, struct wb__sim_end, a) : NULL;
-}
-
 static int sim_connect(
 	struct wb_xport *base, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
 {
@@ -65,11 +60,11 @@ static int sim_connect(
 		!wb__name_ok(p->endpoint + 4))
 		return wb_err_set(err, -EINVAL, "endpoint '%.100s' is not like sim:NAME",
 			p->endpoint ? p->endpoint : "");
-	known = wb__book_epoch_find(&x->book, p->epoch.object, p->epoch.term, p->epoch.number);
+	known = wb__book_epoch_find(&x->desk.book, p->epoch.object, p->epoch.term, p->epoch.number);
 	if (!known)
 		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
 			(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number);
-	if (x->book.n_conn >= x->book.conns_max)
+	if (x->desk.book.n_conn >= x->desk.book.conns_max)
 		return wb_err_set(err, -ENOSPC, "too many connections");
 	node = wb__sim_node_get(x->net, p->endpoint + 4);
 	l = wb_zalloc(1, sizeof(*l));
@@ -97,66 +92,82 @@ static int sim_connect(
 	return 0;
 }
 
-static int sim_grant(struct wb_xport *base, wb_conn_t conn, const struct wb_xport_grant *g)
+static void send_cancel(struct wb__simx *x, struct wb__sim_end *end, const struct wb__entry *e)
 {
-	struct wb__simx *x = wb__simx_of(base);
+	struct wb_xport_event ev = {
+		.kind = WB_XP_CANCELLED, .conn = end->a.id, .cookie = e->op->cookie};
+	struct wb__sim_told *t = wb__sim_tell(x, &ev);
+
+	t->lane = e->lane;
+	t->id = e->id;
+	wb__sim_item_send(x->net, wb__sim_item_of(end->link, 1, WB__SIM_CANCEL, e->lane, e->id, 0));
+}
+
+static void send_write(struct wb__simx *x, struct wb__sim_end *end, const struct wb__entry *e)
+{
+	struct wb__sim_write *w = wb_zalloc(1, sizeof(*w));
+
+	assert(w);
+	w->op = e->op;
+	w->end = end;
+	w->id = wb__sim_theirs(end, e->lane, e->id);
+	w->next = end->write;
+	end->write = w;
+	wb__sim_tx_add(x, w);
+}
+
+static void sim_send(struct wb__desk *d, const struct wb__entry *e)
+{
+	struct wb__simx *x = wb__simx_of(&d->base);
+	struct wb__sim_end *end = wb_container_of(e->c, struct wb__sim_end, a);
 	struct wb__sim_item *it;
-	struct wb__entry e;
-	int rc = wb__book_grant(&x->book, conn, g, &e);
 
-	if (rc)
-		return rc;
-	wb__book_commit(&x->book, &e);
-	wb__sim_counts(x->net)->deep += e.c->outstanding > 4;
-	it = wb__sim_item_of(end_of(e.c)->link, 1, WB__SIM_GRANT, e.lane, e.id, 0);
-	it->chunk = g->chunk;
-	wb__sim_item_send(x->net, it);
-	return 0;
+	switch (e->kind) {
+	case WB__ENTRY_GRANT:
+		wb__sim_counts(x->net)->deep += e->c->outstanding > 4;
+		it = wb__sim_item_of(end->link, 1, WB__SIM_GRANT, e->lane, e->id, 0);
+		it->chunk = *e->chunk;
+		wb__sim_item_send(x->net, it);
+		break;
+	case WB__ENTRY_CANCEL:
+		send_cancel(x, end, e);
+		break;
+	case WB__ENTRY_WRITE:
+		send_write(x, end, e);
+		break;
+	case WB__ENTRY_REFUSE:
+		wb__sim_refuse(end, e->lane, wb__sim_theirs(end, e->lane, e->id), e->code);
+		break;
+	}
 }
 
-static int sim_cancel(struct wb_xport *base, wb_conn_t conn, uint64_t cookie)
+static void sim_hang_up(struct wb__desk *d, struct wb__account *c, const char *reason)
 {
-	struct wb__simx *x = wb__simx_of(base);
-	struct wb_xport_event ev = {.kind = WB_XP_CANCELLED, .conn = conn, .cookie = cookie};
-	struct wb__sim_told *t;
-	struct wb__entry e;
-	int rc = wb__book_cancel(&x->book, conn, cookie, &e);
+	struct wb__sim_end *end = wb_container_of(c, struct wb__sim_end, a);
 
-	if (rc)
-		return rc;
-	wb__book_commit(&x->book, &e);
-	t = wb__sim_tell(x, &ev);
-	t->lane = e.lane;
-	t->id = e.id;
-	wb__sim_item_send(
-		x->net, wb__sim_item_of(end_of(e.c)->link, 1, WB__SIM_CANCEL, e.lane, e.id, 0));
-	return 0;
+	(void)d;
+	wb__sim_say_down(end);
+	wb__sim_end_down(end, -ECONNABORTED, reason);
 }
 
-static int sim_refuse(struct wb_xport *base, wb_conn_t conn, uint64_t grant, int code)
+/* All that is told here is told at once, and its end freed. */
+static void sim_free(struct wb__account *c)
 {
-	struct wb__simx *x = wb__simx_of(base);
-	struct wb__sim_end *end;
-	struct wb__entry e;
-	int rc = wb__book_refuse(&x->book, conn, grant, code, &e);
-
-	if (rc)
-		return rc;
-	wb__book_commit(&x->book, &e);
-	end = end_of(e.c);
-	wb__sim_refuse(end, e.lane, wb__sim_theirs(end, e.lane, e.id), code);
-	return 0;
+	assert(!c);
 }
+
+static const struct wb__desk_ops desk_ops = {
+	.send = sim_send, .hang_up = sim_hang_up, .free = sim_free};
 
 /* Where regions are required, so that a run can say how often that mattered. */
 static void count_regions(
 	struct wb__simx *x, wb_conn_t conn, const struct wb_xport_write *g, int rc)
 {
-	const struct wb__account *c = wb__book_get(&x->book, conn);
+	const struct wb__account *c = wb__book_get(&x->desk.book, conn);
 	bool is_outside = rc == -EINVAL && c &&
-			  !wb__book_in_regions(&x->book, c->info.object, g->iov, g->n_iov);
+			  !wb__book_in_regions(&x->desk.book, c->info.object, g->iov, g->n_iov);
 
-	if (!(x->base.ops->caps & WB_XPORT_CAP_REGIONS) || (rc && !is_outside))
+	if (!(x->desk.base.ops->caps & WB_XPORT_CAP_REGIONS) || (rc && !is_outside))
 		return;
 	wb__sim_counts(x->net)->in_regions++;
 	wb__sim_counts(x->net)->outside += is_outside;
@@ -164,38 +175,10 @@ static void count_regions(
 
 static int sim_write(struct wb_xport *base, wb_conn_t conn, const struct wb_xport_write *g)
 {
-	struct wb__simx *x = wb__simx_of(base);
-	struct wb__sim_write *w;
-	struct wb__entry e;
-	int rc = wb__book_write(&x->book, conn, g, &e);
+	int rc = wb__desk_write(base, conn, g);
 
-	count_regions(x, conn, g, rc);
-	if (rc)
-		return rc;
-	w = wb_zalloc(1, sizeof(*w));
-	if (!w) {
-		wb__book_abandon(&x->book, &e);
-		return -EAGAIN;
-	}
-	wb__book_commit(&x->book, &e);
-	w->op = e.op;
-	w->end = end_of(e.c);
-	w->id = wb__sim_theirs(w->end, e.lane, e.id);
-	w->next = w->end->write;
-	w->end->write = w;
-	wb__sim_tx_add(x, w);
-	return 0;
-}
-
-static int sim_disconnect(struct wb_xport *base, wb_conn_t conn)
-{
-	struct wb__sim_end *e = end_of(wb__book_get(&wb__simx_of(base)->book, conn));
-
-	if (!e)
-		return -ENOTCONN;
-	wb__sim_say_down(e);
-	wb__sim_end_down(e, -ECONNABORTED, "disconnected here");
-	return 0;
+	count_regions(wb__simx_of(base), conn, g, rc);
+	return rc;
 }
 
 static void sim_close(struct wb_xport *base)
@@ -207,7 +190,7 @@ static void sim_close(struct wb_xport *base)
 		x->node->x = NULL;
 	wb__sim_told_free(x->head);
 	wb__sim_told_free(x->old);
-	wb__book_finish(&x->book);
+	wb__desk_finish(&x->desk);
 	wb_free(x);
 }
 
@@ -248,12 +231,10 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 			rc == -EEXIST ? "has a transport already" : "no memory");
 	}
 	x->node->x = x;
-	x->base.ops = &kinds[wb__sim_caps(x->net) & KINDS_MASK];
-	wb__book_init(
-		&x->book, o->conns_max ? o->conns_max : WB_XPORT_CONNS_MAX, x->base.ops->caps);
+	wb__desk_init(&x->desk, &kinds[wb__sim_caps(x->net) & KINDS_MASK], &desk_ops, o->conns_max);
 	x->sockets = WB_MIN(o->sockets, (uint32_t)WB_XPORT_SOCKETS_MAX);
 	set_rails(x->node, o, wb__sim_rate(x->net));
-	*out = &x->base;
+	*out = &x->desk.base;
 	return 0;
 }
 
@@ -269,32 +250,12 @@ static int sim_listen(struct wb_xport *base, char *endpoint, size_t cap, struct 
 	return 0;
 }
 
-static int sim_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
-{
-	(void)base;
-	(void)fd_take;
-	return wb_err_set(err, -ENOTSUP, "transport sim has no sockets");
-}
-
-static int sim_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
-{
-	struct wb__simx *x = wb__simx_of(base);
-	int rc = wb__book_epoch_known(&x->book, e, err);
-
-	if (rc)
-		return rc > 0 ? 0 : rc;
-	if (e->is_encrypted)
-		return wb_err_set(err, -ENOTSUP,
-			"transport sim has no encryption: set spec.transport.encryption to None, "
-			"or use transport tcp");
-	return wb__book_epoch_put(&x->book, e, err);
-}
-
+/* As wb__desk_epoch_remove(), but in the order that the seeds know: the newest first. */
 static int sim_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 {
 	struct wb__simx *x = wb__simx_of(base);
 	struct wb__sim_end *end, *next;
-	int n = 0, rc = wb__book_epoch_forget(&x->book, e);
+	int n = 0, rc = wb__book_epoch_forget(&x->desk.book, e);
 
 	if (rc)
 		return rc;
@@ -308,23 +269,6 @@ static int sim_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *
 		n++;
 	}
 	return n;
-}
-
-static int sim_region_add(
-	struct wb_xport *base, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err)
-{
-	return wb__book_region_put(&wb__simx_of(base)->book, r, id, err);
-}
-
-static int sim_region_remove(struct wb_xport *base, uint32_t id)
-{
-	return wb__book_region_drop(&wb__simx_of(base)->book, id);
-}
-
-static int sim_event_fd(struct wb_xport *base)
-{
-	(void)base;
-	return -1;
 }
 
 static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *out)
@@ -343,12 +287,12 @@ static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats
 #define SIM_OPS(has)                                                                               \
 	{                                                                                          \
 		.name = "sim", .scheme = "sim:", .sockets_min = 2, .caps = (has),                  \
-		.open = sim_open, .close = sim_close, .listen = sim_listen, .adopt = sim_adopt,    \
-		.epoch_add = sim_epoch_add, .epoch_remove = sim_epoch_remove,                      \
-		.region_add = sim_region_add, .region_remove = sim_region_remove,                  \
-		.connect = sim_connect, .disconnect = sim_disconnect, .grant = sim_grant,          \
-		.cancel = sim_cancel, .write = sim_write, .refuse = sim_refuse, .poll = sim_poll,  \
-		.event_fd = sim_event_fd, .stats = sim_stats,                                      \
+		.open = sim_open, .close = sim_close, .listen = sim_listen,                        \
+		.epoch_add = wb__desk_epoch_add, .epoch_remove = sim_epoch_remove,                 \
+		.region_add = wb__desk_region_add, .region_remove = wb__desk_region_remove,        \
+		.connect = sim_connect, .disconnect = wb__desk_disconnect,                         \
+		.grant = wb__desk_grant, .cancel = wb__desk_cancel, .write = sim_write,            \
+		.refuse = wb__desk_refuse, .poll = sim_poll, .stats = sim_stats,                   \
 	}
 
 static const struct wb_xport_ops kinds[KINDS_MASK + 1] = {

@@ -69,7 +69,7 @@ struct wb__sim_end *wb__sim_end_create(
 	if (e && side)
 		e->theirs = wb_zalloc(2 * l->n_socket * l->n_slot, sizeof(*e->theirs));
 	if (!e || (side && !e->theirs) ||
-		wb__book_open(&x->book, &e->a, &info, l->n_socket, l->n_slot * (side + 1u))) {
+		wb__book_open(&x->desk.book, &e->a, &info, l->n_socket, l->n_slot * (side + 1u))) {
 		wb_free(e ? e->theirs : NULL);
 		wb_free(e);
 		return NULL;
@@ -139,10 +139,10 @@ static void end_down(struct wb__sim_end *e, int code, const char *reason, bool i
 			wb__book_ended(&e->a, &e->a.op[i], WB__CANCELLED, &ev);
 	}
 	wb__book_close(&e->a, code, reason);
-	wb__book_down(&x->book, &e->a);
+	wb__book_down(&x->desk.book, &e->a);
 	while (!ended) {
 		ev = (struct wb_xport_event){0};
-		wb__book_tell(&x->book, &ev, &ended);
+		wb__book_tell(&x->desk.book, &ev, &ended);
 		if (is_told)
 			wb__sim_tell(x, &ev);
 	}
@@ -310,7 +310,7 @@ static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, 
 		snprintf(text, cap, "agent %.63s refused: this is agent %s", it->text, x->name);
 		return -EADDRNOTAVAIL;
 	}
-	known = wb__book_epoch_find(&x->book, e->object, e->term, e->number);
+	known = wb__book_epoch_find(&x->desk.book, e->object, e->term, e->number);
 	if (!known) {
 		snprintf(text, cap, "agent %s refused: it does not know epoch %llu.%llu", x->name,
 			(unsigned long long)e->term, (unsigned long long)e->number);
@@ -321,7 +321,7 @@ static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, 
 			(unsigned long long)e->term, (unsigned long long)e->number);
 		return -EKEYREJECTED;
 	}
-	if (x->book.n_conn >= x->book.conns_max) {
+	if (x->desk.book.n_conn >= x->desk.book.conns_max) {
 		snprintf(text, cap, "agent %s refused: too many connections", x->name);
 		return -ENOSPC;
 	}
@@ -518,7 +518,7 @@ static void tell_written(struct wb__sim_write *w)
 	struct wb__sim_end *e = w->end;
 	struct wb_xport_event ev = {.conn = e->a.id};
 
-	wb__book_written(&e->x->book, &e->a, w->op, 0, &ev);
+	wb__book_written(&e->x->desk.book, &e->a, w->op, 0, &ev);
 	wb__sim_tell(e->x, &ev);
 	free_write(w);
 }
@@ -678,7 +678,7 @@ static void tx_run(struct wb__simx *x)
 		return; /* an arrival kicks */
 	if (w) {
 		unqueue(x, w);
-		if (x->base.ops->caps & WB_XPORT_CAP_LOCAL)
+		if (x->desk.base.ops->caps & WB_XPORT_CAP_LOCAL)
 			offer(w);
 		else
 			send_piece(w);

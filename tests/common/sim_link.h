@@ -55,13 +55,12 @@ struct wb__sim_told {
 };
 
 struct wb__simx {
-	struct wb_xport base; /* first */
+	struct wb__desk desk; /* first */
 	struct wb_sim_net *net;
 	struct wb__sim_node *node;
 	char name[WB_XPORT_NAME_MAX];
 	bool is_dead, is_listening, is_tx_due;
 	uint32_t depth, piece_bytes, sockets;
-	struct wb__book book;
 	struct wb__sim_end *end; /* the newest first */
 	struct wb__sim_told *head, **tail, *old;
 	struct wb__sim_write *tx_head, **tx_tail;
@@ -102,7 +101,7 @@ struct wb__sim_item {
 
 static inline struct wb__simx *wb__simx_of(struct wb_xport *x)
 {
-	return wb_container_of(x, struct wb__simx, base);
+	return wb_container_of(x, struct wb__simx, desk.base);
 }
 
 /** wb__sim_tell - queue an event for the user of @x, with copies of what it points to. */

@@ -122,6 +122,8 @@ START_TEST(nobody_listening_is_conn_down)
 		p.endpoint = "unix:@weightbridge-nobody";
 	if (!strcmp(fx_kinds[_i], "sim"))
 		p.endpoint = "sim:nobody";
+	if (!strcmp(fx_kinds[_i], "skeleton"))
+		p.endpoint = "skeleton:nobody";
 	rc = wb_xport_connect(f.dst.x, &p, &c, &err);
 	if (!rc)
 		fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
@@ -405,19 +407,19 @@ int main(void)
 	TCase *c = tcase_create("xport");
 
 	suite_add_tcase(s, c);
-	tcase_add_loop_test(c, connect_tells_both_sides_who_it_is, 0, FX_KINDS);
-	tcase_add_loop_test(c, wrong_key_is_refused_and_named, 0, FX_KINDS);
-	tcase_add_loop_test(c, unknown_epoch_is_refused_and_named, 0, FX_KINDS);
-	tcase_add_loop_test(c, wrong_name_is_refused_and_named, 0, FX_KINDS);
-	tcase_add_loop_test(c, epoch_with_another_key_is_eexist, 0, FX_KINDS);
-	tcase_add_loop_test(c, nobody_listening_is_conn_down, 0, FX_KINDS);
-	tcase_add_loop_test(c, bytes_of_every_size_arrive_once_in_order, 0, FX_KINDS);
-	tcase_add_loop_test(c, pieces_are_cut_at_multiples_of_64, 0, FX_KINDS);
-	tcase_add_loop_test(c, many_chunks_both_ways_end_once_each, 0, FX_KINDS);
-	tcase_add_loop_test(c, refusal_carries_its_code, 0, FX_KINDS);
-	tcase_add_loop_test(c, wrong_answers_are_errors_and_leave_the_grant_open, 0, FX_KINDS);
-	tcase_add_loop_test(c, wrong_grants_are_errors, 0, FX_KINDS);
-	tcase_add_loop_test(c, regions_may_overlap, 0, FX_KINDS);
+	tcase_add_loop_test(c, connect_tells_both_sides_who_it_is, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, wrong_key_is_refused_and_named, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, unknown_epoch_is_refused_and_named, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, wrong_name_is_refused_and_named, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, epoch_with_another_key_is_eexist, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, nobody_listening_is_conn_down, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, bytes_of_every_size_arrive_once_in_order, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, pieces_are_cut_at_multiples_of_64, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, many_chunks_both_ways_end_once_each, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, refusal_carries_its_code, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, wrong_answers_are_errors_and_leave_the_grant_open, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, wrong_grants_are_errors, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, regions_may_overlap, 0, FX_ALL_KINDS);
 	tcase_add_test(c, registered_transport_is_known_by_name_and_endpoint);
 	return fx_run(s);
 }

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_DESK_H
+#define WB_XPORT_DESK_H
+/*
+ * Operations of wb_xport_ops that are the same for every transport, given its book: a desk where
+ * the user's wishes are entered in the book and handed to the transport as words to be sent.
+ *
+ * A transport has a struct wb__desk as its first member and puts these functions into its table.
+ * It writes itself: open, close, listen, connect with its challenge, poll (what the other side says
+ * goes into the book, book.h, then wb__desk_tell()), and the four functions of wb__desk_ops.
+ * Threads: the loop's.  Layer: xport (L2), internal.
+ */
+#include "xport/book.h"
+
+struct wb__desk;
+
+struct wb__desk_ops {
+	/* Can send() take this word now?  NULL: always. */
+	bool (*has_room)(struct wb__desk *d, const struct wb__entry *e);
+	/* Take it: it stands in the book already.  May not fail; what the other side answers is
+	 * told by poll, never from inside. */
+	void (*send)(struct wb__desk *d, const struct wb__entry *e);
+	/* Begin the end of a connection that is not down: wb__book_close() with -ECONNABORTED and
+	 * @reason, let the other side know, and wb__book_down() as soon as nothing of it moves. */
+	void (*hang_up)(struct wb__desk *d, struct wb__account *c, const char *reason);
+	/* Free a connection whose number is gone. */
+	void (*free)(struct wb__account *c);
+};
+
+struct wb__desk {
+	struct wb_xport base; /* first */
+	const struct wb__desk_ops *ops;
+	struct wb__book book;
+	struct wb__account
+		*ended; /* told; freed at the next poll, when their sentences were read */
+};
+
+static inline struct wb__desk *wb__desk(struct wb_xport *x)
+{
+	return wb_container_of(x, struct wb__desk, base);
+}
+
+/** wb__desk_init - @d is zeroed.  @conns_max: 0 = WB_XPORT_CONNS_MAX. */
+void wb__desk_init(struct wb__desk *d, const struct wb_xport_ops *ops,
+	const struct wb__desk_ops *desk_ops, uint32_t conns_max);
+/** wb__desk_finish - free all connections, untold, and the book: nothing moves any more. */
+void wb__desk_finish(struct wb__desk *d);
+/** wb__desk_tell - up to @max events of connections that are down, at @now_ns; their number. */
+int wb__desk_tell(struct wb__desk *d, struct wb_xport_event *ev, int max, uint64_t now_ns);
+/** wb__desk_bury - at the beginning of a poll: free those whose end the last one told. */
+void wb__desk_bury(struct wb__desk *d);
+
+/** wb__desk_dial - what wb_xport_connect() checks first of all, and what the connection then is but
+ *  for .n_socket and .depth: 0, -EINVAL (no name, no endpoint), -ENOENT (epoch). */
+int wb__desk_dial(struct wb__desk *d, const struct wb_xport_peer *p,
+	struct wb_xport_conn_info *info, struct wb_err *err);
+
+/* As the functions of xport.h that are called so.  epoch_add: of a transport without encryption. */
+int wb__desk_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb__desk_region_add(
+	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
+int wb__desk_region_remove(struct wb_xport *x, uint32_t id);
+int wb__desk_disconnect(struct wb_xport *x, wb_conn_t conn);
+int wb__desk_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
+int wb__desk_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
+int wb__desk_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
+int wb__desk_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
+
+/* All of them, in a table; what follows it may name others. */
+#define WB__DESK_OPERATIONS                                                                        \
+	.epoch_add = wb__desk_epoch_add, .epoch_remove = wb__desk_epoch_remove,                    \
+	.region_add = wb__desk_region_add, .region_remove = wb__desk_region_remove,                \
+	.disconnect = wb__desk_disconnect, .grant = wb__desk_grant, .cancel = wb__desk_cancel,     \
+	.write = wb__desk_write, .refuse = wb__desk_refuse
+
+#endif
