@@ -390,6 +390,9 @@ int wb__sock_send(struct wb__sock *s, const struct wb__frame *f);
 /** wb__sock_send_lazy - queue a frame that wakes the peer for nothing urgent: it goes with the next
  * one, at the latest when no chunk is coming in. */
 int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f);
+/** wb__sock_push - send bytes [*at, have) of @p on the socket as they are: 1 = all, 0 = socket
+ * full, negative.  *at moves on. */
+int wb__sock_push(struct wb__sock *s, const uint8_t *p, uint32_t *at, uint32_t have, int flags);
 /** wb__sock_flush - send queued control frames; 1 = all sent, 0 = socket full, negative. */
 int wb__sock_flush(struct wb__sock *s, int flags);
 void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c); /* GRANT CANCEL WRITE REFUSE */

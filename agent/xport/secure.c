@@ -220,26 +220,11 @@ void wb__secure_free(struct wb__secure *t)
 int wb__secure_flush(struct wb__sock *s, int flags)
 {
 	struct wb__secure *t = s->secure;
+	int rc = wb__sock_push(s, t->out, &t->out_at, t->out_have, flags);
 
-	while (t->out_at < t->out_have) {
-		ssize_t n;
-
-		if (!s->wr_ready)
-			return 0;
-		n = send(s->fd, t->out + t->out_at, t->out_have - t->out_at,
-			MSG_DONTWAIT | MSG_NOSIGNAL | flags);
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			if (errno != EAGAIN)
-				return wb__sock_errno(s, errno);
-			s->wr_ready = false;
-			return 0;
-		}
-		t->out_at += (uint32_t)n;
-	}
-	t->out_at = t->out_have = 0;
-	return 1;
+	if (rc == 1)
+		t->out_at = t->out_have = 0;
+	return rc;
 }
 
 static bool is_about_key(int reason)

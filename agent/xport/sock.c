@@ -160,25 +160,28 @@ int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f)
 	return rc;
 }
 
-static ssize_t send_some(struct wb__sock *s, void *p, size_t n, int flags)
+static ssize_t put_raw(struct wb__sock *s, const void *p, size_t n, int flags)
 {
-	struct iovec v = {p, n};
-
-	return s->secure ? wb__secure_writev(s, &v, 1, flags)
-			 : send(s->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
+	return send(s->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
 }
 
-int wb__sock_flush(struct wb__sock *s, int flags)
+static ssize_t put_secure(struct wb__sock *s, const void *p, size_t n, int flags)
 {
-	if (s->rx_op && s->tx_have - s->tx_at == s->tx_lazy)
-		return s->secure ? wb__secure_flush(s, flags) : 1;
-	s->tx_lazy = 0;
-	while (s->tx_at < s->tx_have) {
+	struct iovec v = {(void *)(uintptr_t)p, n};
+
+	return wb__secure_writev(s, &v, 1, flags);
+}
+
+static int push(struct wb__sock *s, ssize_t (*put)(struct wb__sock *, const void *, size_t, int),
+	const uint8_t *p, uint32_t *at, uint32_t have, int flags)
+{
+	assert(*at <= have);
+	while (*at < have) {
 		ssize_t n;
 
 		if (!s->wr_ready)
 			return 0;
-		n = send_some(s, s->txb + s->tx_at, s->tx_have - s->tx_at, flags);
+		n = put(s, p + *at, have - *at, flags);
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
@@ -187,8 +190,26 @@ int wb__sock_flush(struct wb__sock *s, int flags)
 			s->wr_ready = false;
 			return 0;
 		}
-		s->tx_at += (uint32_t)n;
+		*at += (uint32_t)n;
 	}
+	return 1;
+}
+
+int wb__sock_push(struct wb__sock *s, const uint8_t *p, uint32_t *at, uint32_t have, int flags)
+{
+	return push(s, put_raw, p, at, have, flags);
+}
+
+int wb__sock_flush(struct wb__sock *s, int flags)
+{
+	int rc;
+
+	if (s->rx_op && s->tx_have - s->tx_at == s->tx_lazy)
+		return s->secure ? wb__secure_flush(s, flags) : 1;
+	s->tx_lazy = 0;
+	rc = push(s, s->secure ? put_secure : put_raw, s->txb, &s->tx_at, s->tx_have, flags);
+	if (rc <= 0)
+		return rc;
 	s->tx_at = s->tx_have = 0;
 	return s->secure ? wb__secure_flush(s, flags) : 1;
 }
