@@ -11,6 +11,7 @@
 #include "transfer/party.h"
 #include "transfer/resume.h"
 #include "transfer/states.h"
+#include "transfer/wire.h"
 #include "transfer/worker.h"
 
 #include <errno.h>
@@ -296,6 +297,8 @@ void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	};
 	wb__core_lead_set(l, staged ? LEAD_STAGING : LEAD_PROMISES);
 	set_parties(l);
+	for (uint32_t a = 0; a < e->r.n_agent; a++)
+		l->agent[a].since = e->wire[a].tx_seq + 1;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	for_party_worker (e, m->engine, i)
 		if (e->member[i])
@@ -560,10 +563,20 @@ static struct lead *led_by(struct epoch *e, uint32_t from, const struct wb_msg_p
 	return l && from == l->leader ? l : NULL;
 }
 
-/* The same for what parties say: each says whether workers of its own are torn, too. */
-static struct lead *heard_of(struct epoch *e, const struct wb_msg_peer *m)
+/* A feed has the number of a transfer, and may be tried again: what a party said before it had
+ * heard of this run is of one before.  An agent that does not number is believed, as is this one.
+ */
+static struct lead *said_in(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = run_of(e, m);
+
+	return l && (from == e->me || !m->seq || m->ack >= l->agent[from].since) ? l : NULL;
+}
+
+/* Each party says whether workers of its own are torn, too. */
+static struct lead *heard_of(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = said_in(e, from, m);
 
 	if (l)
 		l->has_torn |= m->is_torn && l->state != LEAD_ENDING && l->state != LEAD_DONE;
@@ -572,7 +585,7 @@ static struct lead *heard_of(struct epoch *e, const struct wb_msg_peer *m)
 
 void wb__core_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l = heard_of(e, m);
+	struct lead *l = heard_of(e, from, m);
 
 	if (l && l->state == LEAD_PROMISES)
 		on_promise(l, from, m);
@@ -580,7 +593,7 @@ void wb__core_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 
 void wb__core_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l = heard_of(e, m);
+	struct lead *l = heard_of(e, from, m);
 
 	if (l && (l->state == LEAD_STOPS || m->code < 0))
 		on_stopped(l, from, m);
@@ -588,7 +601,7 @@ void wb__core_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_pee
 
 void wb__core_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l = heard_of(e, m);
+	struct lead *l = heard_of(e, from, m);
 
 	if (l)
 		on_progress(l, from, m);
@@ -596,7 +609,7 @@ void wb__core_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_pe
 
 void wb__core_on_ENDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l = run_of(e, m);
+	struct lead *l = said_in(e, from, m);
 
 	if (l)
 		on_ended(l, from, m);

@@ -32,6 +32,7 @@ struct lead_agent {
 	/* bools only, in front: read by offset */
 	bool takes_part, promised, stopped, received, complete, installed, ended, down;
 	uint32_t losses; /* losses it has taken in when it said received */
+	uint64_t since; /* number of the first order to it, on its wire; 0 = any */
 };
 
 struct lead {

@@ -87,9 +87,7 @@ static void send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	const struct wb_core *c = e->obj->core;
 
 	m->base = w->head ? w->head->seq : w->tx_seq + 1;
-	m->ack = w->rx_seq;
 	m->skipped = w->skipped;
-	w->confirm_ns = 0;
 	c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
 }
 
@@ -98,6 +96,8 @@ void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	struct wire *w = &e->wire[agent];
 
 	m->seq = ++w->tx_seq;
+	m->ack = w->rx_seq; /* whenever it comes, this is what had been heard when it was said */
+	w->confirm_ns = 0;
 	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
 	keep(w, m, now_ns(e->obj->core));
 	send(e, agent, m);
@@ -140,8 +140,10 @@ static void confirm(struct epoch *e, uint32_t agent)
 		.uid = e->r.uid,
 		.term = e->r.term,
 		.number = e->r.number,
+		.ack = e->wire[agent].rx_seq,
 	};
 
+	e->wire[agent].confirm_ns = 0;
 	send(e, agent, &m);
 }
 

@@ -150,6 +150,36 @@ START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_g
 }
 END_TEST
 
+/* The promise of one agent of a new engine comes after the run that it was for, and after the feed
+ * of the same number has begun.  Taken for an answer to that, the others would stop at a poll which
+ * its worker has passed, and never meet it again. */
+START_TEST(a_promise_for_a_transfer_is_none_for_the_feed_of_its_number)
+{
+	struct world_opts o = shape;
+	struct wb_sim_fault mute = {
+		.kind = WB_SIM_PARTITION, .items = WB_SIM_MSG, .from = "e1-1", .to = "e1-0"};
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	o.step_deadline_ns = WB_NS_PER_S;
+	begin(&o);
+	mute.until_ns = world_now(&w) + 1500 * WB_NS_PER_MS;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &mute), 0);
+	world_check_send(&w, 1, SOON);
+	ck_assert_int_eq(w.worker[1].version, 1);
+	ck_assert_int_ne(w.worker[3].version, 1);
+	w.worker[3].stall_until_ns = world_now(&w) + 300 * WB_NS_PER_MS;
+	ck_assert_int_eq(wb_core_feed(w.agent[1].core, world_uid, w.epochs->term, w.epochs->number,
+				 1, 0, &err),
+		0);
+	world_after(&w.agent[1]);
+	world_run_for(&w, 3 * WB_NS_PER_S);
+	world_check_hold(&w, 1);
+	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
 /* The source has got a newer version meanwhile: what was asked for is not what is under way. */
 START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 {
@@ -762,6 +792,7 @@ int main(void)
 	tcase_add_loop_test(
 		tc, who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 6);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
+	tcase_add_test(tc, a_promise_for_a_transfer_is_none_for_the_feed_of_its_number);
 	tcase_add_test(tc, a_party_that_gives_up_its_lead_asks_what_became_of_it);
 	tcase_add_test(tc, images_of_trainers_that_are_gone_are_read_to_the_end);
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
