@@ -73,17 +73,18 @@ void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)
 		wb__objects_event(c->objects, e);
 }
 
-void wb__cluster_changed(struct wb__cluster *c)
+void wb__cluster_changed(struct wb__cluster *c, const char *object)
 {
 	if (c && c->objects)
-		wb__statuses_changed(c->statuses);
+		wb__objects_changed(c->objects, object);
 }
 
 /* ---- leading ---- */
 
 static int lead(struct wb__cluster *c, uint64_t transitions)
 {
-	struct wb__objects_parts p = {.kube = c->kube,
+	struct wb__objects_parts p = {.loop = c->loop,
+		.kube = c->kube,
 		.serve = c->serve,
 		.statuses = c->statuses,
 		.events = c->events,

@@ -47,7 +47,8 @@ void wb__cluster_stop(struct wb__cluster *c);
 void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void *cookie);
 
 /* What serve tells: see struct wb_serve_env. */
-void wb__cluster_changed(struct wb__cluster *c);
+/** wb__cluster_changed - the status of @object may have changed. */
+void wb__cluster_changed(struct wb__cluster *c, const char *object);
 /** wb__cluster_forget - the connection @peer is gone: nobody waits for the answer about its token
  *  any more. */
 void wb__cluster_forget(struct wb__cluster *c, uint32_t peer);

@@ -21,6 +21,8 @@ struct wb__identity {
 	struct review *review; /* list: under way, or waiting to be sent */
 	struct wb_serve *serve;
 	struct wb_kube_watch *pods;
+	json_t *label; /* "namespace/pod" -> the object that its label names */
+	json_t *of; /* "namespace/object" -> its pods: "namespace/pod" -> pod */
 };
 
 struct review {
@@ -192,30 +194,77 @@ static void tell(struct wb__identity *d, const json_t *pod)
 
 void wb__identity_tell(struct wb__identity *d, const char *ns, const char *name)
 {
-	const json_t *cache = wb_kube_watch_cache(d->pods), *pod;
-	const char *key;
+	char of[KEY_BYTES];
+	const char *pod;
+	json_t *o;
 
-	json_object_foreach((json_t *)(uintptr_t)cache, key, pod)
+	snprintf(of, sizeof(of), "%.63s/%.253s", ns, name);
+	json_object_foreach(json_object_get(d->of, of), pod, o)
 	{
-		if (!strcmp(wb_kube_meta(pod, "namespace"), ns) && !strcmp(label_of(pod), name))
-			tell(d, pod);
+		tell(d, o);
 	}
+}
+
+/* @pod is of that object from now on. */
+static void enter(struct wb__identity *d, const char *key, const char *object, json_t *pod)
+{
+	json_t *all = json_object_get(d->of, object);
+
+	if (!all) {
+		all = json_object();
+		json_object_set_new(d->of, object, all);
+	}
+	json_object_set(all, key, pod);
+	json_object_set_new(d->label, key, json_string(object));
+}
+
+/* It is of that object no more. */
+static void leave(struct wb__identity *d, const char *key, const char *object, const char *why)
+{
+	json_t *all = json_object_get(d->of, object);
+	const char *pod = strchr(key, '/') + 1;
+	char agent[AGENT_NAME_MAX + 1];
+
+	json_object_del(all, key);
+	if (!json_object_size(all))
+		json_object_del(d->of, object);
+	snprintf(agent, sizeof(agent), "%.63s", pod);
+	wb_serve_let_go(d->serve, object, agent, why);
+	wb_serve_pod_gone(d->serve, object, pod);
+}
+
+static void keys_of(const json_t *pod, char key[KEY_BYTES], char object[KEY_BYTES])
+{
+	const char *ns = wb_kube_meta(pod, "namespace");
+
+	snprintf(key, KEY_BYTES, "%.63s/%.253s", ns, wb_kube_meta(pod, "name"));
+	snprintf(object, KEY_BYTES, "%.63s/%.253s", ns, label_of(pod));
 }
 
 static void on_put(void *cookie, json_t *pod)
 {
-	tell(cookie, pod);
+	char key[KEY_BYTES], object[KEY_BYTES], old[KEY_BYTES];
+	struct wb__identity *d = cookie;
+	const char *before;
+
+	keys_of(pod, key, object);
+	before = json_string_value(json_object_get(d->label, key));
+	if (before && strcmp(before, object) != 0) {
+		snprintf(old, sizeof(old), "%s", before);
+		leave(d, key, old, "the label of its pod names another object now");
+	}
+	enter(d, key, object, pod);
+	tell(d, pod);
 }
 
 static void on_gone(void *cookie, json_t *pod)
 {
+	char key[KEY_BYTES], object[KEY_BYTES];
 	struct wb__identity *d = cookie;
-	char key[KEY_BYTES], agent[AGENT_NAME_MAX + 1];
 
-	snprintf(key, sizeof(key), "%.63s/%.253s", wb_kube_meta(pod, "namespace"), label_of(pod));
-	snprintf(agent, sizeof(agent), "%.63s", wb_kube_meta(pod, "name"));
-	wb_serve_let_go(d->serve, key, agent, "the pod of this agent was deleted");
-	wb_serve_pod_gone(d->serve, key, wb_kube_meta(pod, "name"));
+	keys_of(pod, key, object);
+	json_object_del(d->label, key);
+	leave(d, key, object, "the pod of this agent was deleted");
 }
 
 static bool has_container(const json_t *spec, const char *list)
@@ -302,12 +351,14 @@ int wb__identity_start(struct wb_kube *kube, struct wb_kube *reviews_take, struc
 	}
 	d->reviews = reviews_take;
 	d->serve = serve;
+	d->label = json_object();
+	d->of = json_object();
 	wb_buf_init(&b, 1024);
 	wb_buf_printf(&b, *ns ? "/api/v1/namespaces/" : "/api/v1");
 	wb_kube_put_escaped(&b, ns);
 	wb_buf_printf(&b, "/pods");
 	o.path = wb_buf_cstr(&b);
-	rc = b.rc;
+	rc = !d->label || !d->of ? -ENOMEM : b.rc;
 	if (rc == 0)
 		rc = wb_kube_watch_start(kube, &o, &cb, &d->pods);
 	wb_buf_finish(&b);
@@ -327,6 +378,8 @@ void wb__identity_stop(struct wb__identity *d)
 	while (d->review)
 		wb__identity_forget(d, d->review->peer);
 	wb_kube_destroy(d->reviews);
+	json_decref(d->label);
+	json_decref(d->of);
 	wb_free(d);
 }
 

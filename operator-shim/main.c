@@ -99,11 +99,11 @@ static void on_serve_unclaim(void *ctx, uint32_t peer)
 	wb__cluster_forget(a->cluster, peer);
 }
 
-static void on_serve_changed(void *ctx)
+static void on_serve_changed(void *ctx, const char *object)
 {
 	struct app *a = ctx;
 
-	wb__cluster_changed(a->cluster);
+	wb__cluster_changed(a->cluster, object);
 }
 
 /* ---- events ---- */

@@ -3,13 +3,17 @@
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
+#include "net/loop.h"
 #include "operator-shim/certs.h"
 #include "operator-shim/events.h"
 #include "operator-shim/identity.h"
 #include "operator-shim/kube/bodies.h"
+#include "operator-shim/kube/turns.h"
 #include "operator-shim/kube/watch.h"
 #include "operator-shim/status.h"
 
@@ -20,29 +24,33 @@
 
 #define MOD "cluster"
 #define REFUSED "SpecRefused"
+#define SLICE_NS (5 * WB_NS_PER_MS) /* of reading specs, at a time */
 
 struct item {
-	struct item *next;
+	struct item *next, **at; /* of all */
+	struct wb_kube_turn unread; /* while its spec waits to be read */
+	struct wb_kube_turn over; /* while there is no room for it */
 	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2];
 	char ns[WB_SPEC_NAMESPACE_MAX + 1], name[WB_SPEC_NAME_MAX + 1];
 	char uid[64];
 	struct wb__status status;
-	bool is_over; /* it was refused because there are too many objects */
 };
 
 struct wb__objects {
 	struct wb__objects_parts p;
 	struct wb_kube_watch *watch;
 	struct item *item; /* list */
+	struct wb_names by_key;
+	struct wb_kube_turns unread, over;
+	struct wb_timer *timer; /* while something is unread */
+	bool is_read; /* all that there were at first */
 };
 
-static struct item *find(struct wb__objects *d, const char *key)
+static struct item *find(const struct wb__objects *d, const char *key)
 {
-	struct item *i = d->item;
+	const char *at = wb_names_find(&d->by_key, key);
 
-	while (i && strcmp(i->key, key) != 0)
-		i = i->next;
-	return i;
+	return at ? (struct item *)(uintptr_t)(at - offsetof(struct item, key)) : NULL;
 }
 
 /* ---- events ---- */
@@ -78,15 +86,29 @@ void wb__objects_event(struct wb__objects *d, const struct wb_serve_event *e)
 						    .note = e->text ? e->text : ""});
 }
 
-/* ---- what the watch tells ---- */
+void wb__objects_changed(struct wb__objects *d, const char *object)
+{
+	struct item *i = find(d, object);
+
+	if (i)
+		wb__status_changed(&i->status);
+}
+
+/* ---- specs ---- */
 
 static uint64_t uid_of(const char *uid)
 {
 	return wb_hash64(uid, strlen(uid), 0) | 1;
 }
 
-static void free_item(struct item *i)
+static void free_item(struct wb__objects *d, struct item *i)
 {
+	*i->at = i->next;
+	if (i->next)
+		i->next->at = i->at;
+	wb_names_drop(&d->by_key, i->key);
+	wb_kube_turns_remove(&d->unread, &i->unread);
+	wb_kube_turns_remove(&d->over, &i->over);
 	wb__status_finish(&i->status);
 	wb_free(i);
 }
@@ -101,9 +123,16 @@ static struct item *make_item(struct wb__objects *d, const json_t *o, const char
 	snprintf(i->ns, sizeof(i->ns), "%s", wb_kube_meta(o, "namespace"));
 	snprintf(i->name, sizeof(i->name), "%s", wb_kube_meta(o, "name"));
 	snprintf(i->uid, sizeof(i->uid), "%s", wb_kube_meta(o, "uid"));
+	if (wb_names_add(&d->by_key, i->key) < 0) {
+		wb_free(i);
+		return NULL;
+	}
 	wb__certs_owner(d->p.certs, i->ns, i->name, i->uid, true);
 	wb__status_begin(&i->status, d->p.statuses, i->ns, i->name, i->key);
+	i->at = &d->item;
 	i->next = d->item;
+	if (i->next)
+		i->next->at = &i->next;
 	d->item = i;
 	return i;
 }
@@ -145,38 +174,77 @@ static int serve_it(
 	return rc;
 }
 
+static int64_t generation_of(const json_t *o)
+{
+	return json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
+}
+
 /* Whatever is said of it, its spec is judged once: most news is what we wrote ourselves.  What was
- * refused for want of room is tried again. */
+ * refused for want of memory is tried again; for want of room, when there is some. */
 static bool is_news(const struct item *i, int64_t generation)
 {
 	const struct wb__status *st = &i->status;
 
-	return !st->is_judged || !generation || st->generation != generation ||
-	       (st->reason && strcmp(st->reason, REFUSED) != 0);
+	if (!st->is_judged || !generation || st->generation != generation)
+		return true;
+	return st->reason && strcmp(st->reason, REFUSED) != 0 && !wb_kube_turns_has(&i->over);
 }
 
-static void judge(struct wb__objects *d, struct item *i, json_t *o, int64_t generation)
+static void judge(struct wb__objects *d, struct item *i, const json_t *o)
 {
 	struct wb_err err = {0};
 	int rc = serve_it(d, i, o, &err);
 	const char *reason = rc == 0 ? NULL : rc == -EINVAL ? REFUSED : "NotServed";
 
-	i->is_over = rc == -EDQUOT;
+	if (rc == -EDQUOT)
+		(void)wb_kube_turns_push(&d->over, i->ns, &i->over);
+	else
+		wb_kube_turns_remove(&d->over, &i->over);
 	if (reason) {
 		WB_LOG_ERR(MOD, "object not taken", WB_S("object", i->key), WB_S("why", err.msg));
 		post(d, i, reason, "", err.msg);
 	}
-	wb__status_judged(&i->status, generation, reason, err.msg);
+	wb__status_judged(&i->status, generation_of(o), reason, err.msg);
 	if (!reason && d->p.identity)
 		wb__identity_tell(d->p.identity, i->ns, i->name);
 }
+
+static void read_next(struct wb__objects *d)
+{
+	struct wb_kube_turn *t = wb_kube_turns_pop(&d->unread);
+	struct item *i = wb_container_of(t, struct item, unread);
+	const json_t *o = wb_kube_watch_get(d->watch, i->ns, i->name);
+
+	if (o && is_news(i, generation_of(o)))
+		judge(d, i, o);
+}
+
+static void on_timer(void *cookie)
+{
+	struct wb__objects *d = cookie;
+	uint64_t end = wb_now_ns(&wb_clock_real) + SLICE_NS;
+
+	while (d->unread.n && wb_now_ns(&wb_clock_real) < end)
+		read_next(d);
+	if (d->unread.n)
+		wb_timer_start(d->timer, 0, 0);
+	else
+		d->is_read |= wb_kube_watch_is_synced(d->watch);
+}
+
+static void read_later(struct wb__objects *d, struct item *i)
+{
+	/* Short of memory: the next change brings it again. */
+	if (wb_kube_turns_push(&d->unread, i->ns, &i->unread) == 0)
+		wb_timer_start(d->timer, 0, 0);
+}
+
+/* ---- what the watch tells ---- */
 
 static void on_put(void *cookie, json_t *o)
 {
 	struct wb__objects *d = cookie;
 	char key[sizeof(((struct item *)0)->key)];
-	int64_t generation =
-		json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
 	struct item *i;
 
 	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
@@ -186,21 +254,23 @@ static void on_put(void *cookie, json_t *o)
 	if (!i)
 		return; /* the next change brings it again */
 	wb__status_seen(&i->status, o);
-	if (is_news(i, generation))
-		judge(d, i, o, generation);
+	if (is_news(i, generation_of(o)))
+		read_later(d, i);
 }
 
 /* One that there was no room for takes the place of one that has gone: of its own namespace, or of
- * all. */
+ * all.  Of each namespace the one that has waited longest is asked. */
 static void fill_room(struct wb__objects *d)
 {
-	for (struct item *i = d->item; i; i = i->next) {
-		json_t *o = i->is_over ? wb_kube_watch_get(d->watch, i->ns, i->name) : NULL;
+	for (size_t n = d->over.n_lane; n; n--) {
+		struct wb_kube_turn *t = wb_kube_turns_pop(&d->over);
+		struct item *i = wb_container_of(t, struct item, over);
 
-		if (!o || !wb_serve_has_room(d->p.serve, i->key))
-			continue;
-		on_put(d, o);
-		return;
+		if (wb_serve_has_room(d->p.serve, i->key)) {
+			read_later(d, i);
+			return;
+		}
+		(void)wb_kube_turns_push(&d->over, i->ns, &i->over);
 	}
 }
 
@@ -208,16 +278,18 @@ static void on_gone(void *cookie, json_t *o)
 {
 	struct wb__objects *d = cookie;
 	char key[sizeof(((struct item *)0)->key)];
-	struct item **at = &d->item, *i;
+	bool was_served;
+	struct item *i;
 
 	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
-	while ((i = *at) && strcmp(i->key, key) != 0)
-		at = &i->next;
+	i = find(d, key);
 	if (!i)
 		return;
-	*at = i->next;
+	was_served = i->status.is_served;
 	wb__certs_owner(d->p.certs, i->ns, i->name, i->uid, false);
-	free_item(i);
+	free_item(d, i);
+	if (!was_served)
+		return;
 	wb_serve_remove(d->p.serve, key);
 	fill_room(d);
 }
@@ -227,6 +299,7 @@ static void on_synced(void *cookie)
 	struct wb__objects *d = cookie;
 
 	WB_LOG_INFO(MOD, "objects listed", WB_U("count", wb_kube_watch_count(d->watch)));
+	wb_timer_start(d->timer, 0, 0); /* all are read, also when there are none */
 }
 
 /* kubectl keeps the whole object once more in there. */
@@ -252,9 +325,12 @@ int wb__objects_start(const struct wb__objects_parts *p, struct wb__objects **ou
 	wb_buf_init(&b, 4096);
 	wb_kube_wt_path(&b, p->watch_namespace, NULL, "");
 	o.path = wb_buf_cstr(&b);
-	rc = b.rc ? b.rc : wb_kube_watch_start(p->kube, &o, &cb, &d->watch);
+	rc = b.rc ? b.rc : wb_timer_create(p->loop, on_timer, d, &d->timer);
+	if (rc == 0)
+		rc = wb_kube_watch_start(p->kube, &o, &cb, &d->watch);
 	wb_buf_finish(&b);
 	if (rc < 0) {
+		wb_timer_destroy(d->timer);
 		wb_free(d);
 		return rc;
 	}
@@ -265,20 +341,17 @@ int wb__objects_start(const struct wb__objects_parts *p, struct wb__objects **ou
 
 void wb__objects_stop(struct wb__objects *d)
 {
-	struct item *i;
-
 	if (!d)
 		return;
 	wb__statuses_follow(d->p.statuses, NULL);
+	wb_timer_destroy(d->timer);
 	wb_kube_watch_stop(d->watch);
-	while ((i = d->item)) {
-		d->item = i->next;
-		free_item(i);
-	}
+	while (d->item)
+		free_item(d, d->item);
 	wb_free(d);
 }
 
 bool wb__objects_is_synced(const struct wb__objects *d)
 {
-	return wb_kube_watch_is_synced(d->watch);
+	return d->is_read;
 }

@@ -4,11 +4,16 @@
 /*
  * The WeightTransfers of a cluster: watched, given to serve, their status and events written.
  *
+ * A spec is read some time after it was seen: namespaces take turns, and between slices of a few
+ * milliseconds the loop does everything else.  So whoever has twenty thousand waits for them
+ * himself, and no lease and no agent waits for him.
+ *
  * Threads: the loop's.  Layer: operator-shim.
  */
 #include "operator-shim/serve/serve.h"
 
 struct wb_kube;
+struct wb_loop;
 struct wb__certs;
 struct wb__events;
 struct wb__identity;
@@ -17,6 +22,7 @@ struct wb__statuses;
 
 /* What they are made of; borrowed, all but @kube live until wb__objects_stop(). */
 struct wb__objects_parts {
+	struct wb_loop *loop;
 	struct wb_kube *kube; /* for the watch */
 	struct wb_serve *serve;
 	struct wb__statuses *statuses;
@@ -33,6 +39,8 @@ int wb__objects_start(const struct wb__objects_parts *p, struct wb__objects **ou
 void wb__objects_stop(struct wb__objects *d);
 /** wb__objects_is_synced - all that there are have been told to serve. */
 bool wb__objects_is_synced(const struct wb__objects *d);
+/** wb__objects_changed - what is so of @object ("namespace/name") may differ from its status. */
+void wb__objects_changed(struct wb__objects *d, const char *object);
 /** wb__objects_event - something worth a Kubernetes event: at its object, and at the pod that has
  *  proved to be the cause. */
 void wb__objects_event(struct wb__objects *d, const struct wb_serve_event *e);

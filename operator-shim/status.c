@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/dues.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,8 +22,10 @@
 #define WRITE_EVERY_NS WB_NS_PER_S
 /* The rest wait here, where they take turns, and not in the client's queue. */
 #define IN_FLIGHT 8
-/* Agents report in bursts: so many changes are one look at all objects. */
+/* Agents report in bursts: so many changes are one look. */
 #define LOOK_NS (20 * WB_NS_PER_MS)
+/* So many are compared with what is stored before something else has its turn. */
+#define SLICE 16
 /* Each object has its own in between, so that they do not come all at once. */
 #define CONFIRM_NS (240 * WB_NS_PER_S)
 #define CONFIRM_SPREAD_NS (60 * WB_NS_PER_S)
@@ -34,8 +37,7 @@ struct wb__statuses {
 	struct wb_serve *serve;
 	const struct wb_kube_watch *watch;
 	struct wb_timer *timer;
-	uint64_t due_ns; /* when it goes off, UINT64_MAX = not running */
-	struct wb__status *list;
+	struct wb_dues dues; /* when to look at which */
 	struct wb_kube_turns turns;
 	unsigned n_writing;
 	uint64_t old_until_ns; /* the resource does not know all fields */
@@ -47,14 +49,33 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-static void wake(struct wb__statuses *a, uint64_t at_ns)
+/* More than can be written now wait for their turn: that is no reason to come back. */
+static uint64_t next_ns(const struct wb__statuses *a)
 {
-	uint64_t now = now_ns();
+	return a->turns.n && a->n_writing < IN_FLIGHT ? 0 : wb_dues_at(&a->dues);
+}
 
-	if (at_ns >= a->due_ns)
-		return;
-	a->due_ns = at_ns;
-	wb_timer_start(a->timer, at_ns > now ? at_ns - now : 0, 0);
+static void arm(struct wb__statuses *a)
+{
+	uint64_t now = now_ns(), at_ns = next_ns(a);
+
+	if (at_ns == WB_NEVER || !a->watch)
+		wb_timer_stop(a->timer);
+	else
+		wb_timer_start(a->timer, at_ns > now ? at_ns - now : 0, 0);
+}
+
+/* Look at it then, or before. */
+static void look_by(struct wb__status *st, uint64_t at_ns)
+{
+	if (!st->due.is_in || at_ns < st->due.at_ns)
+		wb_dues_set(&st->all->dues, &st->due, at_ns);
+}
+
+static void wake(struct wb__status *st, uint64_t at_ns)
+{
+	look_by(st, at_ns);
+	arm(st->all);
 }
 
 static void count(struct wb__statuses *a, const char *what)
@@ -62,7 +83,7 @@ static void count(struct wb__statuses *a, const char *what)
 	wb_metric_add(wb_serve_own_metrics(a->serve), WB_SM_KUBE_WRITES, WB_LABELS(what), 1);
 }
 
-static uint64_t look(struct wb__status *st);
+static void look(struct wb__status *st);
 static void pump(struct wb__statuses *a);
 
 static uint64_t confirm_every(const struct wb__status *st)
@@ -136,7 +157,7 @@ static void on_applied(void *cookie, const struct wb_kube_reply *r)
 		not_applied(st, r);
 	else
 		keep_written(st, wb_kube_meta(r->body, "resourceVersion"));
-	wake(a, look(st));
+	look(st);
 	pump(a);
 }
 
@@ -199,50 +220,56 @@ static void write_one(struct wb__status *st)
 	if (now_ns() >= st->confirm_ns || !wb_kube_same_status(status, st->written))
 		apply(st, status);
 	json_decref(status);
+	if (!st->rq)
+		look(st); /* when it is to be confirmed */
 }
 
 /* ---- who is next ---- */
 
-/* Returns when to look again, UINT64_MAX = when something changes. */
-static uint64_t look(struct wb__status *st)
+/* It waits for its turn, or is looked at again when it may be written. */
+static void look(struct wb__status *st)
 {
 	uint64_t now = now_ns(), at = st->next_write_ns;
 
 	if (!st->is_judged || st->rq || wb_kube_turns_has(&st->turn))
-		return UINT64_MAX;
+		return; /* what ends looks again */
 	if (!st->is_changed && wb_serve_looks(st->all->serve, st->key) == st->looks)
 		at = WB_MAX(at, st->confirm_ns);
 	if (now < at)
-		return at;
-	if (wb_kube_turns_push(&st->all->turns, st->ns, &st->turn) < 0)
-		return now + WRITE_EVERY_NS;
-	return UINT64_MAX;
+		look_by(st, at);
+	else if (wb_kube_turns_push(&st->all->turns, st->ns, &st->turn) < 0)
+		look_by(st, now + WRITE_EVERY_NS);
 }
 
 static void pump(struct wb__statuses *a)
 {
 	struct wb_kube_turn *t;
 
-	while (a->watch && a->n_writing < IN_FLIGHT && (t = wb_kube_turns_pop(&a->turns)))
+	for (int n = 0; n < SLICE && a->watch && a->n_writing < IN_FLIGHT; n++) {
+		t = wb_kube_turns_pop(&a->turns);
+		if (!t)
+			break;
 		write_one(wb_container_of(t, struct wb__status, turn));
+	}
+	arm(a);
 }
 
 static void on_timer(void *cookie)
 {
 	struct wb__statuses *a = cookie;
+	uint64_t now = now_ns();
+	struct wb_due *e;
 
-	a->due_ns = UINT64_MAX;
 	if (!a->watch)
 		return;
-	for (struct wb__status *st = a->list; st; st = st->next)
-		wake(a, look(st));
+	while ((e = wb_dues_take(&a->dues, now)))
+		look(wb_container_of(e, struct wb__status, due));
 	pump(a);
 }
 
-void wb__statuses_changed(struct wb__statuses *a)
+void wb__status_changed(struct wb__status *st)
 {
-	if (a->list)
-		wake(a, now_ns() + LOOK_NS);
+	wake(st, now_ns() + LOOK_NS);
 }
 
 /* ---- objects ---- */
@@ -250,25 +277,21 @@ void wb__statuses_changed(struct wb__statuses *a)
 void wb__status_begin(struct wb__status *st, struct wb__statuses *a, const char *ns,
 	const char *name, const char *key)
 {
-	*st = (struct wb__status){.all = a, .ns = ns, .name = name, .key = key, .next = a->list};
+	*st = (struct wb__status){.all = a, .ns = ns, .name = name, .key = key};
 	st->backoff = (struct wb_kube_backoff){
 		.min_ns = WB_NS_PER_S, .max_ns = 30 * WB_NS_PER_S, .healthy_ns = 60 * WB_NS_PER_S};
-	a->list = st;
 }
 
 void wb__status_finish(struct wb__status *st)
 {
 	struct wb__statuses *a = st->all;
-	struct wb__status **at = &a->list;
 
-	while (*at != st)
-		at = &(*at)->next;
-	*at = st->next;
+	wb_dues_set(&a->dues, &st->due, WB_NEVER);
 	wb_kube_turns_remove(&a->turns, &st->turn);
 	if (st->rq) {
 		wb_kube_cancel(st->rq);
 		a->n_writing--;
-		wake(a, now_ns());
+		arm(a);
 	}
 	json_decref(st->written);
 	json_decref(st->sending);
@@ -299,7 +322,7 @@ void wb__status_seen(struct wb__status *st, const json_t *o)
 	const char *version = wb_kube_meta(o, "resourceVersion");
 	bool is_first = !*st->version;
 
-	wake(st->all, now_ns());
+	wake(st, now_ns());
 	if (is_own(st, version) || st->rq)
 		return;
 	snprintf(st->version, sizeof(st->version), "%s", version);
@@ -323,7 +346,7 @@ void wb__status_judged(
 		st->in_force = generation;
 		st->is_served = true;
 	}
-	wake(st->all, now_ns());
+	wake(st, now_ns());
 }
 
 /* ---- life ---- */
@@ -344,7 +367,6 @@ int wb__statuses_start(struct wb_loop *loop, struct wb_kube *kube_take, struct w
 	}
 	a->kube = kube_take;
 	a->serve = serve;
-	a->due_ns = UINT64_MAX;
 	snprintf(a->name, sizeof(a->name), "%s", name);
 	if (wb_timer_create(loop, on_timer, a, &a->timer) < 0) {
 		wb__statuses_stop(a);

@@ -18,6 +18,7 @@
  *
  * Threads: the loop's.  Layer: operator-shim.
  */
+#include "base/dues.h"
 #include "operator-shim/kube/http.h"
 #include "operator-shim/kube/text.h"
 #include "operator-shim/kube/turns.h"
@@ -32,8 +33,8 @@ struct wb__statuses; /* opaque: of all objects */
 
 /* Of one object; in place in what the user keeps of it. */
 struct wb__status {
-	struct wb_kube_turn turn; /* first: it is found by it */
-	struct wb__status *next;
+	struct wb_kube_turn turn; /* to be written */
+	struct wb_due due; /* to be looked at */
 	struct wb__statuses *all;
 	const char *ns, *name, *key; /* borrowed, live as long */
 	char version[WB__VERSION_BYTES]; /* that the API server has */
@@ -62,9 +63,6 @@ void wb__statuses_stop(struct wb__statuses *a);
 /** wb__statuses_follow - where to look when a write was refused for its version; NULL = nowhere,
  * and nothing is written any more. */
 void wb__statuses_follow(struct wb__statuses *a, const struct wb_kube_watch *w);
-/** wb__statuses_changed - what is so may differ from what is written. */
-void wb__statuses_changed(struct wb__statuses *a);
-
 /** wb__status_begin - @ns, @name and @key are borrowed until wb__status_finish(). */
 void wb__status_begin(struct wb__status *st, struct wb__statuses *a, const char *ns,
 	const char *name, const char *key);
@@ -72,6 +70,8 @@ void wb__status_finish(struct wb__status *st);
 /** wb__status_seen - the API server has this object now.  What somebody else wrote into its status
  * is put right; what we wrote comes back late and does not count. */
 void wb__status_seen(struct wb__status *st, const json_t *object);
+/** wb__status_changed - what is so may differ from what is written. */
+void wb__status_changed(struct wb__status *st);
 /** wb__status_judged - serve has taken the spec of @generation (@reason NULL), or refused it: then
  *  the one before stays in force, if there was one.  @reason: static, one word; @why: a sentence.
  */

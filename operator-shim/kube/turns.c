@@ -45,6 +45,7 @@ static struct wb_kube_lane *make_lane(struct wb_kube_turns *t, const char *ns, u
 	l->ahead->after = l;
 	l->after->ahead = l;
 	t->last = l;
+	t->n_lane++;
 	return l;
 }
 
@@ -54,6 +55,7 @@ static void drop_lane(struct wb_kube_turns *t, struct wb_kube_lane *l)
 	l->after->ahead = l->ahead;
 	if (t->last == l)
 		t->last = l->ahead == l ? NULL : l->ahead;
+	t->n_lane--;
 	wb_free(l);
 }
 

@@ -18,7 +18,7 @@ struct wb_kube_turn {
 
 struct wb_kube_turns {
 	struct wb_kube_lane *last; /* ring; the one after it is next; NULL = nobody waits */
-	size_t n;
+	size_t n, n_lane; /* entries, namespaces */
 };
 
 /** wb_kube_turns_push - wait at the end of @ns's queue; one that waits already keeps its place.  0

@@ -38,11 +38,6 @@ const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent)
 	return i < r->n_pod && !strcmp(r->pod[i].name, agent) ? &r->pod[i] : NULL;
 }
 
-bool wb_recon_has_pod(const struct wb_recon *r, const char *agent)
-{
-	return wb__recon_pod(r, agent);
-}
-
 /* Others' words: what could be cut within a character, or is none, is no text for a status. */
 static void keep_plain(char *out, size_t bytes, const char *text)
 {

@@ -273,8 +273,6 @@ int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_re
 /** wb_recon_pod_gone - the pod of this name was deleted or has ended: its agent does not come back.
  *  */
 int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
-/** wb_recon_has_pod - there is one whose agent is called @agent. */
-bool wb_recon_has_pod(const struct wb_recon *r, const char *agent);
 /** An agent that wants to serve this object was turned away, or a worker of it for its library.
  *  @sentence "": for its name or library it is not any more. */
 int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,

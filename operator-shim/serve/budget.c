@@ -365,21 +365,20 @@ void wb_budget_release(
 	}
 }
 
-uint64_t wb_budget_used(
-	const struct wb_budget *b, enum wb_budget_kind kind, enum wb_budget_scope scope)
+void wb_budget_most(const struct wb_budget *b, uint64_t out[WB_BUDGET_KINDS][WB_BUDGET_SCOPES])
 {
-	uint64_t most = 0;
-
-	if (scope == WB_BUDGET_ALL)
-		return b->all[kind];
+	for (int k = 0; k < WB_BUDGET_KINDS; k++) {
+		out[k][WB_BUDGET_ALL] = b->all[k];
+		out[k][WB_BUDGET_NAMESPACE] = out[k][WB_BUDGET_OBJECT] = 0;
+	}
 	for (size_t i = 0; i < b->n; i++) {
 		const struct account *a = b->account[i];
 		bool is_object = a->key[strlen(a->key) - 1] != '/';
+		enum wb_budget_scope scope = is_object ? WB_BUDGET_OBJECT : WB_BUDGET_NAMESPACE;
 
-		if (is_object == (scope == WB_BUDGET_OBJECT))
-			most = WB_MAX(most, a->used[kind]);
+		for (int k = 0; k < WB_BUDGET_KINDS; k++)
+			out[k][scope] = WB_MAX(out[k][scope], a->used[k]);
 	}
-	return most;
 }
 
 uint64_t wb_budget_refused(

@@ -72,9 +72,8 @@ bool wb_budget_has_room(
 void wb_budget_release(
 	struct wb_budget *b, enum wb_budget_kind kind, const char *object, uint64_t amount);
 
-/** wb_budget_used - in all; or the most that any one namespace or object uses. */
-uint64_t wb_budget_used(
-	const struct wb_budget *b, enum wb_budget_kind kind, enum wb_budget_scope scope);
+/** wb_budget_most - what is used in all, and the most that any one namespace or object uses. */
+void wb_budget_most(const struct wb_budget *b, uint64_t out[WB_BUDGET_KINDS][WB_BUDGET_SCOPES]);
 /** wb_budget_refused - how often that scope refused a charge. */
 uint64_t wb_budget_refused(
 	const struct wb_budget *b, enum wb_budget_kind kind, enum wb_budget_scope scope);

@@ -14,20 +14,26 @@ static bool is_same_namespace(const struct object *a, const struct object *b)
 	return !strcmp(a->spec.namespace_, b->spec.namespace_);
 }
 
+static void prune(struct wb_serve *s, const struct object *o, uint64_t amount, bool is_near)
+{
+	struct object *x, *next;
+
+	for (x = TAILQ_FIRST(&s->keeping); x; x = next) {
+		next = TAILQ_NEXT(x, keeping);
+		if (wb_budget_has_room(s->budget, WB_BUDGET_MAPS, o->key, amount))
+			break;
+		if (!is_near || is_same_namespace(x, o))
+			wb__serve_prune(x);
+	}
+}
+
 int wb__serve_charge(struct wb_serve *s, enum wb_budget_kind kind, const struct object *o,
 	uint64_t amount, struct wb_err *err)
 {
-	/* Its own, then its neighbours', then everybody's: the accounts that it counts in. */
-	for (size_t i = 0; i < s->n_object && kind == WB_BUDGET_MAPS; i++) {
-		if (wb_budget_has_room(s->budget, kind, o->key, amount))
-			break;
-		if (is_same_namespace(s->object[i], o))
-			wb__serve_prune(s->object[i]);
-	}
-	for (size_t i = 0; i < s->n_object && kind == WB_BUDGET_MAPS; i++) {
-		if (wb_budget_has_room(s->budget, kind, o->key, amount))
-			break;
-		wb__serve_prune(s->object[i]);
+	/* Its neighbours' and its own, then everybody's: the accounts that it counts in. */
+	if (kind == WB_BUDGET_MAPS) {
+		prune(s, o, amount, true);
+		prune(s, o, amount, false);
 	}
 	return wb_budget_charge(s->budget, kind, o->key, amount, err);
 }
@@ -134,7 +140,9 @@ void wb__serve_budget_metrics(struct wb_serve *s)
 {
 	static const char *const scopes[] = {"all", "namespace", "object"};
 	const struct wb_budget_limits *l = wb_budget_limits(s->budget);
+	uint64_t most[WB_BUDGET_KINDS][WB_BUDGET_SCOPES];
 
+	wb_budget_most(s->budget, most);
 	wb_metric_set(s->metrics, WB_SM_MEMORY, NULL, (double)l->memory_bytes);
 	for (int k = 0; k < WB_BUDGET_KINDS; k++)
 		for (int i = 0; i < WB_BUDGET_SCOPES; i++) {
@@ -142,8 +150,7 @@ void wb__serve_budget_metrics(struct wb_serve *s)
 			enum wb_budget_scope scope = (enum wb_budget_scope)i;
 			const char *const *label = WB_LABELS(wb_budget_name(kind), scopes[i]);
 
-			wb_metric_set(s->metrics, WB_SM_BUDGET_USED, label,
-				(double)wb_budget_used(s->budget, kind, scope));
+			wb_metric_set(s->metrics, WB_SM_BUDGET_USED, label, (double)most[k][i]);
 			wb_metric_set(s->metrics, WB_SM_BUDGET, label, (double)l->v[k][i]);
 			wb_metric_set(s->metrics, WB_SM_BUDGET_REFUSED, label,
 				(double)wb_budget_refused(s->budget, kind, scope));

@@ -68,6 +68,8 @@ int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blo
 
 void wb__serve_forget_blobs(struct object *o)
 {
+	if (o->n_blob)
+		TAILQ_REMOVE(&o->s->keeping, o, keeping);
 	for (size_t i = 0; i < o->n_blob; i++)
 		wb__serve_blob_put(o->blob[i]);
 	wb_free(o->blob);
@@ -77,7 +79,7 @@ void wb__serve_forget_blobs(struct object *o)
 
 void wb__serve_prune(struct object *o)
 {
-	size_t keep = 0;
+	size_t keep = 0, n = o->n_blob;
 
 	for (size_t i = 0; i < o->n_blob; i++) {
 		struct blob *b = o->blob[i];
@@ -88,6 +90,8 @@ void wb__serve_prune(struct object *o)
 			o->blob[keep++] = b;
 	}
 	o->n_blob = keep;
+	if (n && !keep)
+		TAILQ_REMOVE(&o->s->keeping, o, keeping);
 }
 
 /* ---- uploads ---- */
@@ -146,6 +150,8 @@ static int keep_blob(struct wb_serve *s, struct upload *u)
 		return -ENOMEM;
 	}
 	u->is_charged = false;
+	if (!o->n_blob)
+		TAILQ_INSERT_TAIL(&s->keeping, o, keeping);
 	o->blob[o->n_blob++] = b;
 	return 0;
 }
@@ -161,8 +167,10 @@ static void keep(struct peer *p, struct upload *u)
 	if (!wb__serve_find_blob(o, d, u->kind))
 		rc = keep_blob(s, u);
 	drop_upload(p, u);
-	(void)wb_recon_refused(o->r, wb__serve_now(s), WB_REFUSED_BUDGET, p->hello.agent, "");
-	wb_recon_blob(o->r, wb__serve_now(s), d, rc, rc ? "out of memory for a source map" : NULL);
+	(void)wb_recon_refused(
+		wb__serve_touch(o), wb__serve_now(s), WB_REFUSED_BUDGET, p->hello.agent, "");
+	wb_recon_blob(wb__serve_touch(o), wb__serve_now(s), d, rc,
+		rc ? "out of memory for a source map" : NULL);
 }
 
 static bool follows(const struct upload *u, const struct wb_msg_content *m)

@@ -4,7 +4,8 @@
  *
  * Only so many objects have series of their own, chosen when they come; what the others do is
  * counted into one series, whose labels are "other".  So a counter never goes back, whatever
- * comes and goes, and nobody can make the page grow.
+ * comes and goes, and nobody can make the page grow.  An object is counted anew only when it has
+ * changed since the last page.
  */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -21,10 +22,7 @@ static const char *const state_names[N_STATE] = {"Ready", "NotReady", "Suspended
 /* An engine of a suspended object is behind because somebody wants it so: that is no alert. */
 static const char *const engine_names[N_ENGINE] = {"Updated", "Behind", "Suspended"};
 
-/* What is so of one object, or of several together. */
-struct figures {
-	double state[N_STATE], engine[N_ENGINE], worker;
-};
+enum { ALL, OTHERS }; /* of wb_serve.figures */
 
 static const char *first_label(const struct object *o)
 {
@@ -40,15 +38,16 @@ static const char *second_label(const struct object *o)
  * take away the series of another's. */
 void wb__serve_name_series(struct wb_serve *s, struct object *o)
 {
-	unsigned all = 0, own = 0;
+	const struct object *x;
+	unsigned own = 0;
 
-	for (size_t i = 0; i < s->n_object; i++) {
-		const struct object *x = s->object[i];
-
-		all += x->has_series;
-		own += x->has_series && !strcmp(x->spec.namespace_, o->spec.namespace_);
+	for (x = TAILQ_FIRST(&s->series); x; x = TAILQ_NEXT(x, series))
+		own += !strcmp(x->spec.namespace_, o->spec.namespace_);
+	o->has_series = s->series_used < s->n_series && own < s->n_series - s->series_used;
+	if (o->has_series) {
+		TAILQ_INSERT_TAIL(&s->series, o, series);
+		s->series_used++;
 	}
-	o->has_series = all < s->n_series && own < s->n_series - all;
 	/* Counters from 0 on: Prometheus sees no increase in a series that begins with 1. */
 	for (uint32_t i = 0; i < wb_result_words.n; i++)
 		wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
@@ -56,14 +55,14 @@ void wb__serve_name_series(struct wb_serve *s, struct object *o)
 			0);
 }
 
-void wb__serve_forget_series(struct wb_serve *s, const struct object *o)
+static void forget_series(struct wb_serve *s, struct object *o)
 {
 	static const enum wb_serve_metric own[] = {WB_SM_OBJECT_STATE, WB_SM_OBJECT_ENGINES,
 		WB_SM_OBJECT_WORKERS, WB_SM_OBJECT_TRANSFERS, WB_SM_OBJECT_BYTES,
 		WB_SM_OBJECT_SECONDS};
 
-	if (!o->has_series)
-		return;
+	TAILQ_REMOVE(&s->series, o, series);
+	s->series_used--;
 	for (size_t i = 0; i < WB_ARRAY_SIZE(own); i++)
 		wb_metric_forget(
 			s->metrics, own[i], 2, WB_LABELS(o->spec.namespace_, o->spec.name));
@@ -108,25 +107,60 @@ static double number(const json_t *status, const char *field)
 	return (double)json_integer_value(json_object_get(status, field));
 }
 
-static void add_object(struct figures *f, const struct object *o)
+static bool count(const struct object *o, struct figures *out)
 {
 	json_t *st = wb_recon_status(o->r);
 	double updated = number(st, "updatedEngines");
 
-	f->state[o->spec.suspend ? SUSPENDED : is_ready(st) ? READY : NOT_READY]++;
-	f->engine[UPDATED] += updated;
-	f->engine[o->spec.suspend ? AT_REST : BEHIND] += number(st, "engineCount") - updated;
-	f->worker += number(st, "connectedWorkers");
+	if (!st)
+		return false; /* memory is short: the next page counts it */
+	*out = (struct figures){.worker = number(st, "connectedWorkers")};
+	out->state[o->spec.suspend ? SUSPENDED : is_ready(st) ? READY : NOT_READY] = 1;
+	out->engine[UPDATED] = updated;
+	out->engine[o->spec.suspend ? AT_REST : BEHIND] = number(st, "engineCount") - updated;
 	json_decref(st);
+	return true;
 }
 
-static void add(struct figures *to, const struct figures *f)
+/* They are small whole numbers: what was added is taken away again without a rest. */
+static void add(struct figures *to, const struct figures *f, int sign)
 {
 	for (unsigned i = 0; i < N_STATE; i++)
-		to->state[i] += f->state[i];
+		to->state[i] += sign * f->state[i];
 	for (unsigned i = 0; i < N_ENGINE; i++)
-		to->engine[i] += f->engine[i];
-	to->worker += f->worker;
+		to->engine[i] += sign * f->engine[i];
+	to->worker += sign * f->worker;
+}
+
+static void replace(struct wb_serve *s, struct object *o, struct figures now)
+{
+	for (int i = ALL; i <= (o->has_series ? ALL : OTHERS); i++) {
+		add(&s->figures[i], &o->figures, -1);
+		add(&s->figures[i], &now, 1);
+	}
+	o->figures = now;
+}
+
+void wb__serve_stale(struct object *o)
+{
+	if (!o->is_stale)
+		TAILQ_INSERT_TAIL(&o->s->stale, o, stale);
+	o->is_stale = true;
+}
+
+static void take_stale(struct wb_serve *s, struct object *o)
+{
+	if (o->is_stale)
+		TAILQ_REMOVE(&s->stale, o, stale);
+	o->is_stale = false;
+}
+
+void wb__serve_forget_figures(struct wb_serve *s, struct object *o)
+{
+	take_stale(s, o);
+	replace(s, o, (struct figures){.worker = 0});
+	if (o->has_series)
+		forget_series(s, o);
 }
 
 /* @o: NULL = all that have no series. */
@@ -145,27 +179,28 @@ static void show(struct wb_serve *s, const struct object *o, const struct figure
 
 void wb_serve_metrics(struct wb_serve *s, struct wb_buf *out)
 {
-	struct figures all = {0}, other = {0};
+	const struct figures *all = &s->figures[ALL];
+	struct object *o, *next;
+	struct figures now;
 
-	for (size_t i = 0; i < s->n_object; i++) {
-		struct figures f = {0};
-
-		add_object(&f, s->object[i]);
-		add(&all, &f);
-		if (s->object[i]->has_series)
-			show(s, s->object[i], &f);
-		else
-			add(&other, &f);
+	for (o = TAILQ_FIRST(&s->stale); o; o = next) {
+		next = TAILQ_NEXT(o, stale);
+		if (!count(o, &now))
+			continue;
+		take_stale(s, o);
+		replace(s, o, now);
+		if (o->has_series)
+			show(s, o, &now);
 	}
-	show(s, NULL, &other);
+	show(s, NULL, &s->figures[OTHERS]);
 	wb_metric_set(s->metrics, WB_SM_OBJECTS, NULL, (double)s->n_object);
-	wb_metric_set(s->metrics, WB_SM_READY, NULL, all.state[READY]);
-	wb_metric_set(s->metrics, WB_SM_SUSPENDED, NULL, all.state[SUSPENDED]);
+	wb_metric_set(s->metrics, WB_SM_READY, NULL, all->state[READY]);
+	wb_metric_set(s->metrics, WB_SM_SUSPENDED, NULL, all->state[SUSPENDED]);
 	wb_metric_set(s->metrics, WB_SM_AGENTS, NULL, (double)wb_serve_n_agent(s));
-	wb_metric_set(s->metrics, WB_SM_WORKERS, NULL, all.worker);
+	wb_metric_set(s->metrics, WB_SM_WORKERS, NULL, all->worker);
 	wb_metric_set(s->metrics, WB_SM_ENGINES, NULL,
-		all.engine[UPDATED] + all.engine[BEHIND] + all.engine[AT_REST]);
-	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, all.engine[UPDATED]);
+		all->engine[UPDATED] + all->engine[BEHIND] + all->engine[AT_REST]);
+	wb_metric_set(s->metrics, WB_SM_ENGINES_UPDATED, NULL, all->engine[UPDATED]);
 	wb__serve_budget_metrics(s);
 	wb_metrics_write(s->metrics, out);
 }

@@ -5,13 +5,17 @@
  * State of the operator's endpoint, shared by the files of this folder.
  */
 #include "base/base.h"
+#include "base/dues.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/names.h"
 #include "operator-shim/reconcile/reconcile.h"
 #include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/serve/serve.h"
 #include "proto/session.h"
+
+#include <sys/queue.h>
 
 #define MOD "operator"
 #define HELLO_DEADLINE_NS (5 * WB_NS_PER_S)
@@ -49,7 +53,7 @@ struct upload {
 
 /* What a peer says about one object. */
 struct joined {
-	const struct object *o;
+	struct object *o;
 	bool is_in;
 	struct wb_msg_workers workers; /* last list, owned */
 	uint32_t n_charged; /* of them */
@@ -113,7 +117,23 @@ struct xfer {
 	size_t n_worker, cap;
 };
 
+/* What metrics say of one object, or of several together. */
+struct figures {
+	double state[3], engine[3], worker;
+};
+
 struct object {
+	struct wb_serve *s;
+	size_t at; /* in s->object */
+	uint64_t born; /* one more than who came before */
+	struct wb_due due; /* when reconcile wants to look */
+	TAILQ_ENTRY(object) touched; /* while is_touched: in s->touched */
+	TAILQ_ENTRY(object) stale; /* while is_stale: in s->stale */
+	TAILQ_ENTRY(object) keeping; /* while n_blob: in s->keeping */
+	TAILQ_ENTRY(object) series; /* while has_series: in s->series */
+	bool is_touched, is_stale;
+	uint64_t looks_told; /* when its last change was told */
+	struct figures figures; /* as counted in s->figures */
 	struct wb_spec spec;
 	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* namespace/name */
 	uint64_t uid;
@@ -130,6 +150,8 @@ struct object {
 	unsigned xfer_at;
 	bool has_series; /* in metrics; else it is among the others */
 };
+
+TAILQ_HEAD(object_list, object);
 
 struct job;
 
@@ -149,8 +171,16 @@ struct wb_serve {
 	char name[WBP_NAME_MAX + 1];
 	uint64_t operator_id;
 	uint64_t created_wall_ns;
-	struct object **object; /* owned */
+	struct object **object; /* owned; in no order */
 	size_t n_object, object_cap;
+	uint64_t last_born;
+	struct wb_names by_key; /* their keys */
+	struct object_list touched; /* reconcile may want something */
+	struct object_list stale; /* figures are to be counted anew */
+	struct object_list keeping; /* have something that agents uploaded */
+	struct object_list series; /* have series of their own in metrics */
+	struct wb_dues dues; /* of objects */
+	struct figures figures[2]; /* of all objects; of those without series */
 	uint64_t settle_ns;
 	bool is_open; /* objects come and go: an unknown one may yet come */
 	char leader_host[256]; /* agents are sent there; "" = we serve */
@@ -160,12 +190,12 @@ struct wb_serve {
 	uint32_t last_peer_id;
 	struct job *job; /* list of running ones */
 	struct wb_metrics *metrics;
-	unsigned n_series; /* objects that may have series of their own */
+	unsigned n_series, series_used; /* objects that may have series of their own, that do */
 	struct wb_budget *budget; /* reference */
 	struct told told[16];
 	struct log_budget log_budget[2]; /* of strangers, of who is known */
 	bool is_acting, is_draining;
-	uint64_t looks_told; /* of all objects, when the last change was told */
+	uint64_t check_ns; /* when peers have to be looked at, at the latest */
 };
 
 /* serve.c */
@@ -177,8 +207,17 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name);
 /** wb__serve_object_of - the same for an agent: only what its HELLO named, which is what its token
  *  is for.  NULL when it is none of those. */
 struct object *wb__serve_object_of(const struct peer *p, const char *name);
-/** wb__serve_act_all - carry out what reconcile wants; call after every report to it. */
-void wb__serve_act_all(struct wb_serve *s);
+/** wb__serve_n_of, wb__serve_nth_of - the objects that this agent serves: those that its HELLO
+ *  named, or all; NULL for one that has gone. */
+size_t wb__serve_n_of(const struct peer *p);
+struct object *wb__serve_nth_of(const struct peer *p, size_t i);
+/** wb__serve_touch - @o's reconcile, to be told something: what it wants then is carried out by the
+ *  next wb__serve_act(), which looks at no other object. */
+struct wb_recon *wb__serve_touch(struct object *o);
+/** wb__serve_act - carry out what reconcile wants; call after reports to it. */
+void wb__serve_act(struct wb_serve *s);
+/** wb__serve_check_by - peers have to be looked at then, or before. */
+void wb__serve_check_by(struct wb_serve *s, uint64_t at_ns);
 /** wb__serve_heartbeat_timeout_ns - the least of the objects that this agent serves. */
 uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p);
 
@@ -230,8 +269,10 @@ void wb__serve_free_object(struct object *o);
 /* figures.c */
 /** wb__serve_name_series - whether @o, which is not in the list yet, has series of its own. */
 void wb__serve_name_series(struct wb_serve *s, struct object *o);
-/** wb__serve_forget_series - drop the metrics that have its name. */
-void wb__serve_forget_series(struct wb_serve *s, const struct object *o);
+/** wb__serve_forget_figures - @o goes. */
+void wb__serve_forget_figures(struct wb_serve *s, struct object *o);
+/** wb__serve_stale - what metrics say of @o may have changed. */
+void wb__serve_stale(struct object *o);
 /** wb__serve_count_transfer - one has ended; @seconds: 0 where it did not succeed. */
 void wb__serve_count_transfer(
 	struct wb_serve *s, const struct object *o, const char *result, double seconds);
@@ -244,7 +285,7 @@ void wb__serve_count_bytes(
 /** wb__serve_joined - what the peer has said about @o, or NULL. */
 struct joined *wb__serve_joined(const struct peer *p, const struct object *o);
 /** wb__serve_join - the same, made when there is none; NULL when memory is short. */
-struct joined *wb__serve_join(struct peer *p, const struct object *o);
+struct joined *wb__serve_join(struct peer *p, struct object *o);
 /** wb__serve_free_joined - what it has said, and what that is charged. */
 void wb__serve_free_joined(struct wb_serve *s, struct joined *j);
 /** wb__serve_on_workers - WORKERS came: the whole list of this agent's workers for one object.

@@ -16,7 +16,7 @@ struct joined *wb__serve_joined(const struct peer *p, const struct object *o)
 	return NULL;
 }
 
-struct joined *wb__serve_join(struct peer *p, const struct object *o)
+struct joined *wb__serve_join(struct peer *p, struct object *o)
 {
 	struct joined *j = wb__serve_joined(p, o);
 
@@ -137,9 +137,9 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 	int rc;
 
 	if (j->is_in)
-		rc = wb_recon_workers(o->r, wb__serve_now(p->s), p->id, w, n);
+		rc = wb_recon_workers(wb__serve_touch(o), wb__serve_now(p->s), p->id, w, n);
 	else
-		rc = wb_recon_agent_up(o->r, wb__serve_now(p->s), &a);
+		rc = wb_recon_agent_up(wb__serve_touch(o), wb__serve_now(p->s), &a);
 	j->is_in = true;
 	if (rc < 0)
 		WB_LOG_ERR(MOD, "report not taken", WB_S("object", o->key),
@@ -187,8 +187,8 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	}
 	report(p, o, m, w, translate(p, o, m, w));
 	wb_free(w);
-	(void)wb_recon_refused(o->r, wb__serve_now(p->s), WB_REFUSED_LIBRARY, p->hello.agent,
-		m->library ? m->library : "");
+	(void)wb_recon_refused(wb__serve_touch(o), wb__serve_now(p->s), WB_REFUSED_LIBRARY,
+		p->hello.agent, m->library ? m->library : "");
 	j = wb__serve_joined(p, o);
 	wb_msg_free(WBP_WORKERS, &j->workers);
 	j->workers = *m;
@@ -202,7 +202,7 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 	if (!j)
 		return;
 	if (j->is_in)
-		wb_recon_agent_down(o->r, wb__serve_now(p->s), p->id, is_orderly);
+		wb_recon_agent_down(wb__serve_touch(o), wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;
 	wb__serve_free_joined(p->s, j);
 }

@@ -17,6 +17,8 @@ void wb__serve_free_object(struct object *o)
 	wb__serve_blob_put(o->manifest);
 	wb__serve_blob_put(o->next_manifest);
 	wb__serve_forget_blobs(o);
+	if (o->is_touched)
+		TAILQ_REMOVE(&o->s->touched, o, touched);
 	for (size_t i = 0; i < XFERS_MAX; i++)
 		wb__serve_free_xfer(&o->xfer[i]);
 	explicit_bzero(o->epoch_key, sizeof(o->epoch_key));
@@ -39,6 +41,9 @@ int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *
 	o = wb_zalloc(1, sizeof(*o));
 	if (!o)
 		return -ENOMEM;
+	o->s = s;
+	o->at = s->n_object;
+	o->born = ++s->last_born;
 	o->spec = *d->spec;
 	o->uid = d->uid;
 	snprintf(o->key, sizeof(o->key), "%s/%s", o->spec.namespace_, o->spec.name);
@@ -46,37 +51,36 @@ int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *
 	if (rc == 0 && d->stored)
 		rc = wb_recon_restore(o->r, now, d->stored);
 	if (rc == 0)
-		rc = wb_recon_tick(o->r, now);
+		rc = wb_recon_tick(wb__serve_touch(o), now);
+	if (rc == 0)
+		rc = wb_names_add(&s->by_key, o->key);
 	if (rc < 0) {
 		wb__serve_free_object(o);
 		return rc;
 	}
 	wb__serve_name_series(s, o);
+	wb__serve_stale(o);
 	s->object[s->n_object++] = o;
 	return 0;
 }
 
 static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
 {
-	for (size_t i = 0; i < s->n_object; i++)
-		if (!strcmp(s->object[i]->spec.name, spec->name) &&
-			!strcmp(s->object[i]->spec.namespace_, spec->namespace_))
-			return s->object[i];
-	return NULL;
+	char key[sizeof(((struct object *)0)->key)];
+
+	snprintf(key, sizeof(key), "%s/%s", spec->namespace_, spec->name);
+	return wb__serve_object(s, key);
 }
 
-/* Agents that speak of @o, and those that want all objects there are, come back for another list.
- */
+/* Agents that speak of @o (NULL = of none), and those that want all objects there are, come back
+ * for another list. */
 static void let_go(struct wb_serve *s, const struct object *o, const char *why)
 {
 	struct wb_msg_drain m = {.sentence = why};
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		bool is_about = p->hello.n_objects == 0;
-
-		for (uint32_t i = 0; i < p->hello.n_objects; i++)
-			is_about |= wb__serve_object(s, p->hello.objects[i]) == o;
-		if (!wb_session_is_up(&p->session) || !is_about)
+		if (!wb_session_is_up(&p->session) ||
+			!(o ? wb__serve_serves(p, o) : p->hello.n_objects == 0))
 			continue;
 		p->is_let_go = true;
 		(void)wb_session_send(&p->session, WBP_DRAIN, &m);
@@ -105,7 +109,8 @@ static int change(struct wb_serve *s, struct object *o, const struct wb_spec *sp
 	if (!is_as_told(&o->spec, spec))
 		let_go(s, o, "the object has changed");
 	o->spec = *spec;
-	return wb_recon_spec(o->r, wb__serve_now(s), spec);
+	wb__serve_stale(o);
+	return wb_recon_spec(wb__serve_touch(o), wb__serve_now(s), spec);
 }
 
 int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
@@ -130,17 +135,15 @@ int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, st
 			continue;
 		rc = change(s, o, &spec[i]);
 	}
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 	return rc;
 }
 
 static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 {
-	size_t i = 0;
-
 	let_go(s, o, why);
 	wb__serve_forget_jobs(s, o);
-	wb__serve_forget_series(s, o);
+	wb__serve_forget_figures(s, o);
 	for (struct peer *p = s->peer; p; p = p->next) {
 		struct joined *j = wb__serve_joined(p, o);
 
@@ -150,10 +153,10 @@ static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 		wb__serve_free_joined(s, j);
 		*j = p->joined[--p->n_joined];
 	}
-	while (s->object[i] != o)
-		i++;
-	memmove(&s->object[i], &s->object[i + 1], (s->n_object - i - 1) * sizeof(struct object *));
-	s->n_object--;
+	s->object[o->at] = s->object[--s->n_object];
+	s->object[o->at]->at = o->at;
+	wb_names_drop(&s->by_key, o->key);
+	wb_dues_set(&s->dues, &o->due, WB_NEVER);
 	wb_budget_release(s->budget, WB_BUDGET_OBJECTS, o->key, 1);
 	wb__serve_free_object(o);
 }
@@ -207,7 +210,7 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 		if (rc < 0)
 			return wb_err_set(err, rc, "out of memory");
 	}
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 	return 0;
 }
 
@@ -223,7 +226,7 @@ void wb_serve_remove(struct wb_serve *s, const char *name)
 	if (!o || strcmp(o->key, name) != 0)
 		return;
 	drop_object(s, o, "the object was deleted");
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 }
 
 json_t *wb_serve_status(const struct wb_serve *s, const char *name)
@@ -245,37 +248,19 @@ static const char *label(const struct wb_serve_pod *p, const char *key)
 	return json_string_value(json_object_get(p->labels, key));
 }
 
-/* Its label named another object before. */
-static void leave_others(struct wb_serve *s, const char *object, const char *pod)
-{
-	char agent[WB_RECON_AGENT_MAX + 1];
-	size_t ns = strcspn(object, "/") + 1;
-
-	snprintf(agent, sizeof(agent), "%.*s", WB_RECON_AGENT_MAX, pod);
-	for (size_t i = 0; i < s->n_object; i++) {
-		struct object *o = s->object[i];
-
-		if (!strcmp(o->key, object) || strncmp(o->key, object, ns) != 0 ||
-			!wb_recon_has_pod(o->r, agent))
-			continue;
-		(void)wb_recon_pod_gone(o->r, wb__serve_now(s), agent);
-		wb_serve_let_go(s, o->key, agent, "the label of its pod names another object now");
-	}
-}
-
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p)
 {
 	struct object *o = wb__serve_object(s, object);
 	struct wb_recon_pod rp = {
 		.name = p->name, .unscheduled = p->unscheduled, .has_sidecar = p->has_sidecar};
 
-	leave_others(s, object, p->name);
 	if (!o)
 		return;
 	rp.role = label(p, "weightbridge.io/role");
 	rp.engine = label(p, o->spec.engine_label_key);
-	(void)wb_recon_pod(o->r, wb__serve_now(s), &rp); /* short of memory: it is told again */
-	wb__serve_act_all(s);
+	(void)wb_recon_pod(
+		wb__serve_touch(o), wb__serve_now(s), &rp); /* short of memory: it is told again */
+	wb__serve_act(s);
 }
 
 void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name)
@@ -284,8 +269,8 @@ void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name)
 
 	if (!o)
 		return;
-	(void)wb_recon_pod_gone(o->r, wb__serve_now(s), name);
-	wb__serve_act_all(s);
+	(void)wb_recon_pod_gone(wb__serve_touch(o), wb__serve_now(s), name);
+	wb__serve_act(s);
 }
 
 const char *wb_serve_leader(const struct wb_serve *s)
@@ -310,18 +295,13 @@ void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, 
 	struct wb_msg_drain m = {.sentence = why};
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		bool is_about = false;
-
-		if (wb_session_is_over(&p->session) || !p->hello.agent ||
-			strcmp(p->hello.agent, agent) != 0)
-			continue;
-		for (uint32_t i = 0; i < p->hello.n_objects; i++)
-			is_about |= o && wb__serve_object(s, p->hello.objects[i]) == o;
-		if (!is_about)
+		if (!o || wb_session_is_over(&p->session) || !p->hello.agent ||
+			strcmp(p->hello.agent, agent) != 0 || !p->hello.n_objects ||
+			!wb__serve_serves(p, o))
 			continue;
 		if (wb_session_is_up(&p->session))
 			(void)wb_session_send(&p->session, WBP_DRAIN, &m);
 		wb_session_end(&p->session, 0, "%s", why);
 	}
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 }

@@ -21,7 +21,16 @@ struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 	return NULL;
 }
 
-static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+static void link_close(void *chan)
+{
+	const struct peer *p = ((const struct wb_chan *)chan)->cb.cookie;
+
+	if (p->is_admitted && p->s) /* somebody may wait for its place */
+		wb__serve_check_by(p->s, 0);
+	wb_chan_stop(chan);
+}
+
+static const struct wb_session_io io = {wb_chan_put, link_close, wb_msg_encode, wb_msg_decode};
 
 void wb__serve_free_peer(struct peer *p)
 {
@@ -57,10 +66,12 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 		}
 		if (!p->hello.agent && why->code)
 			wb_serve_refused(s, wb_chan_peer(ch), why);
-		for (size_t i = 0; i < s->n_object; i++)
-			wb__serve_leave(p, s->object[i], p->is_orderly);
+		for (size_t i = 0; i < p->n_joined; i++)
+			wb__serve_leave(p, p->joined[i].o, p->is_orderly);
 		wb__serve_discount(p);
-		wb__serve_act_all(s);
+		if (p->is_admitted)
+			wb__serve_check_by(s, 0);
+		wb__serve_act(s);
 	}
 	wb__serve_free_peer(p);
 }
@@ -98,14 +109,16 @@ static bool knows_objects(struct peer *p)
 bool wb__serve_serves(const struct peer *p, const struct object *o)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++)
-		if (wb__serve_object(p->s, p->hello.objects[i]) == o)
+		if (!strcmp(p->hello.objects[i], o->key)) /* they are whole by now */
 			return true;
 	return p->hello.n_objects == 0;
 }
 
 struct object *wb__serve_object_of(const struct peer *p, const char *name)
 {
-	struct object *o = wb__serve_object(p->s, name);
+	bool is_short = name && *name && !strchr(name, '/');
+	/* Only whole names where there are tokens: others are looked for among all. */
+	struct object *o = is_short && p->s->env.authenticate ? NULL : wb__serve_object(p->s, name);
 
 	return o && wb__serve_serves(p, o) ? o : NULL;
 }
@@ -127,12 +140,13 @@ static bool make_whole(struct peer *p)
 /* Of the objects that it serves. */
 static uint64_t highest_term(const struct peer *p)
 {
-	const struct wb_serve *s = p->s;
 	uint64_t term = 0;
 
-	for (size_t i = 0; i < s->n_object; i++)
-		if (wb__serve_serves(p, s->object[i]))
-			term = WB_MAX(term, wb_recon_term(s->object[i]->r));
+	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
+		const struct object *o = wb__serve_nth_of(p, i);
+
+		term = WB_MAX(term, o ? wb_recon_term(o->r) : 0);
+	}
 	return term;
 }
 
@@ -151,16 +165,19 @@ static void send_welcome(struct peer *p)
 		.operator_name = s->name,
 		.operator_id = s->operator_id,
 		.term = highest_term(p),
-		.heartbeat_ns = wb_beat_interval_ns(wb__serve_heartbeat_timeout_ns(p))};
+		.heartbeat_ns = wb_beat_interval_ns(p->session.bounds.silent_ns)};
 
-	m.objects = wb_zalloc(s->n_object + 1, sizeof(*m.objects));
+	m.objects = wb_zalloc(WELCOME_OBJECTS_MAX, sizeof(*m.objects));
 	if (!m.objects) {
 		wb_session_end(&p->session, -ENOMEM, "memory is short");
 		return;
 	}
-	for (size_t i = 0; i < s->n_object && m.n_objects < WELCOME_OBJECTS_MAX; i++)
-		if (wb__serve_serves(p, s->object[i]))
-			wb__serve_fill_object(s->object[i], &m.objects[m.n_objects++]);
+	for (size_t i = 0; i < wb__serve_n_of(p) && m.n_objects < WELCOME_OBJECTS_MAX; i++) {
+		const struct object *o = wb__serve_nth_of(p, i);
+
+		if (o)
+			wb__serve_fill_object(o, &m.objects[m.n_objects++]);
+	}
 	(void)wb_session_send(&p->session, WBP_WELCOME, &m);
 	wb_free(m.objects); /* its strings are borrowed */
 }
@@ -168,14 +185,12 @@ static void send_welcome(struct peer *p)
 /* An agent of before there was encryption would send in the clear, and hear nothing of it. */
 static bool can_encrypt(struct peer *p)
 {
-	struct wb_serve *s = p->s;
 	char text[WBP_TEXT_MAX];
 
-	for (size_t i = 0; i < s->n_object; i++) {
-		struct object *o = s->object[i];
+	for (size_t i = 0; i < wb__serve_n_of(p) && p->session.version < 2; i++) {
+		struct object *o = wb__serve_nth_of(p, i);
 
-		if (p->session.version >= 2 || o->spec.encryption != WB_ENCRYPTION_TLS ||
-			!wb__serve_serves(p, o))
+		if (!o || o->spec.encryption != WB_ENCRYPTION_TLS)
 			continue;
 		snprintf(text, sizeof(text),
 			"agent %.200s speaks protocol version %u, which cannot encrypt what agents "
@@ -189,26 +204,49 @@ static bool can_encrypt(struct peer *p)
 	return true;
 }
 
+/* An object is told once, however often its agent names it. */
+static void drop_repeated(struct wb_msg_hello *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < m->n_objects; i++) {
+		uint32_t k = 0;
+
+		while (k < n && strcmp(m->objects[k], m->objects[i]) != 0)
+			k++;
+		if (k == n)
+			m->objects[n++] = m->objects[i];
+		else
+			wb_free((char *)(uintptr_t)m->objects[i]);
+	}
+	m->n_objects = n;
+}
+
 void wb__serve_admit(struct peer *p)
 {
 	struct wb_serve *s = p->s;
 
+	drop_repeated(&p->hello);
 	if (!can_encrypt(p)) /* asked here: an object may have changed while it waited */
 		return;
 	if (!wb__serve_count_agent(p))
 		return;
+	p->session.bounds.silent_ns = wb__serve_heartbeat_timeout_ns(p);
 	wb_session_enter(&p->session, WB_SESSION_UP, wb_now_ns(s->env.clock));
 	p->is_admitted = true;
+	wb__serve_check_by(s, wb_session_due(&p->session));
 	wb_chan_limit(p->ch, 0);
-	/* What an agent says is not for objects that it does not serve. */
-	for (size_t i = 0; i < s->n_object; i++)
-		if (wb__serve_serves(p, s->object[i]))
-			wb_recon_hear(s->object[i]->r, p->hello.term, p->hello.term_operator);
 	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
-	for (size_t i = 0; i < s->n_object; i++)
-		if (wb__serve_serves(p, s->object[i]))
-			wb__serve_report_refused(s->object[i], p, WB_REFUSED_NAME, "");
+	/* What an agent says is not for objects that it does not serve. */
+	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
+		struct object *o = wb__serve_nth_of(p, i);
+
+		if (!o)
+			continue;
+		wb_recon_hear(wb__serve_touch(o), p->hello.term, p->hello.term_operator);
+		wb__serve_report_refused(o, p, WB_REFUSED_NAME, "");
+	}
 	send_welcome(p);
 }
 
@@ -365,7 +403,7 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_s
 					: "token");
 	else if (wb_chan_trust(p->ch, WB_CHAN_PROVED) == 0 && speaks_ours(p) && knows_objects(p))
 		wb__serve_let_in(p);
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 }
 
 /* ---- frames ---- */
@@ -384,7 +422,7 @@ static void on_ready(
 
 	wb_fault_phase(p->s->env.fault, WB_FAULT_READY);
 	if (o)
-		wb_recon_ready(o->r, wb__serve_now(p->s), p->id, e, rc, sentence);
+		wb_recon_ready(wb__serve_touch(o), wb__serve_now(p->s), p->id, e, rc, sentence);
 }
 
 static void on_drain(struct peer *p, const struct wb_msg_drain *m)
@@ -401,8 +439,9 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 		return;
 	}
 	p->is_orderly = true;
-	for (size_t i = 0; i < p->s->n_object; i++)
-		wb__serve_leave(p, p->s->object[i], true);
+	for (size_t i = 0; i < p->n_joined; i++)
+		wb__serve_leave(p, p->joined[i].o, true);
+	wb__serve_check_by(p->s, 0); /* somebody may wait for its place */
 }
 
 static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
@@ -465,9 +504,9 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	else
 		dispatch(p, f.type, &m);
 	wb_msg_free(f.type, &m);
-	/* Most of what comes, and it changes nothing: no look at all objects and peers for it. */
+	/* Most of what comes, and it changes nothing. */
 	if (f.type != WBP_HEARTBEAT)
-		wb__serve_act_all(s);
+		wb__serve_act(s);
 }
 
 void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
@@ -493,7 +532,8 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	/* Memory for a frame is taken when its head has come, and anybody can send one. */
 	wb_chan_limit(ch, wb_msg_info(WBP_HELLO)->cap + WB_FRAME_BYTES);
 	(void)wb__serve_count_new(p);
-	wb__serve_act_all(s);
+	wb__serve_check_by(s, wb_session_due(&p->session));
+	wb__serve_act(s);
 }
 
 uint64_t wb__serve_check_peers(struct wb_serve *s)
@@ -502,8 +542,6 @@ uint64_t wb__serve_check_peers(struct wb_serve *s)
 	struct wb_err err = {0};
 
 	for (struct peer *p = s->peer; p; p = p->next) {
-		if (wb_session_is_up(&p->session))
-			p->session.bounds.silent_ns = wb__serve_heartbeat_timeout_ns(p);
 		if (wb_session_tick(&p->session, now, &err) == 0) {
 			due = WB_MIN(due, wb_session_due(&p->session));
 			continue;

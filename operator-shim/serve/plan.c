@@ -275,7 +275,7 @@ static void report(struct wb_serve *s, struct object *o, struct job *j)
 		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
 	if (j->rc == 0 && j->number == o->job) /* else: of a membership that is over, and slow */
 		j->info.rc = keep_plan(s, o, j, &j->err);
-	wb_recon_planned(o->r, wb__serve_now(s), &j->info);
+	wb_recon_planned(wb__serve_touch(o), wb__serve_now(s), &j->info);
 	if (j->info.rc == 0)
 		wb__serve_prune(o);
 }
@@ -300,7 +300,7 @@ static void done(void *cookie)
 		report(s, o, j);
 	free_job(j);
 	start_ready(s);
-	wb__serve_act_all(s);
+	wb__serve_act(s);
 }
 
 static const char *worker_name(
@@ -358,7 +358,7 @@ static void fail(struct wb_serve *s, struct job *j, int rc)
 	struct wb_recon_planned p = {
 		.job = j->number, .rc = rc, .sentence = "planning could not start"};
 
-	wb_recon_planned(j->object->r, wb__serve_now(s), &p);
+	wb_recon_planned(wb__serve_touch(j->object), wb__serve_now(s), &p);
 	free_job(j);
 }
 

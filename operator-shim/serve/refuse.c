@@ -80,7 +80,8 @@ void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence
 void wb__serve_report_refused(
 	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence)
 {
-	(void)wb_recon_refused(o->r, wb__serve_now(p->s), what, p->hello.agent, sentence);
+	(void)wb_recon_refused(
+		wb__serve_touch(o), wb__serve_now(p->s), what, p->hello.agent, sentence);
 }
 
 /* A token is for objects of its own namespace: what else the claim names, it has not proved. */
@@ -119,10 +120,10 @@ void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, con
 	bool is_heard = false;
 
 	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS(label), 1);
-	for (size_t i = 0; i < s->n_object; i++) {
-		struct object *o = s->object[i];
+	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
+		struct object *o = wb__serve_nth_of(p, i);
 
-		if (!wb__serve_serves(p, o) || !may_speak_of(o, p))
+		if (!o || !may_speak_of(o, p))
 			continue;
 		is_heard = true;
 		wb__serve_tell(o, p, reason, sentence);

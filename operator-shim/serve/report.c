@@ -63,7 +63,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.reason = e->code ? "TransferFailed" : NULL,
 			.message = e->sentence};
 
-		wb_recon_engine(o->r, wb__serve_now(p->s), &r);
+		wb_recon_engine(wb__serve_touch(o), wb__serve_now(p->s), &r);
 	}
 }
 
@@ -250,7 +250,7 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 	sum_up(x);
 	x->end.network_bytes = x->bytes[WB_STAGE_RECEIVE] + x->bytes[WB_STAGE_EXTERNAL];
 	x->end.delivered_bytes = x->end.network_bytes + x->bytes[WB_STAGE_INTERNAL];
-	wb_recon_transfer(o->r, wb__serve_now(s), &x->end);
+	wb_recon_transfer(wb__serve_touch(o), wb__serve_now(s), &x->end);
 }
 
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
@@ -278,7 +278,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 			.start_wall_ns = m->begin_wall_ns,
 			.culprit.worker = WB_RECON_NONE};
 
-		wb_recon_transfer(o->r, wb__serve_now(p->s), &t);
+		wb_recon_transfer(wb__serve_touch(o), wb__serve_now(p->s), &t);
 		return;
 	}
 	is_first = !x->is_final && result >= 0;

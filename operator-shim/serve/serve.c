@@ -19,29 +19,43 @@ struct wb_recon_now wb__serve_now(const struct wb_serve *s)
 struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 {
 	struct object *by_name = NULL;
+	const char *key;
 	unsigned n = 0;
 
 	if (!name || !*name)
 		return s->n_object == 1 ? s->object[0] : NULL;
-	for (size_t i = 0; i < s->n_object; i++) {
-		if (!strcmp(s->object[i]->key, name))
-			return s->object[i];
+	key = wb_names_find(&s->by_key, name);
+	if (key)
+		return (struct object *)(uintptr_t)(key - offsetof(struct object, key));
+	/* A short one: on a machine, or where all have one key. */
+	for (size_t i = 0; i < s->n_object && !strchr(name, '/'); i++)
 		if (!strcmp(s->object[i]->spec.name, name)) {
 			by_name = s->object[i];
 			n++;
 		}
-	}
 	return n == 1 ? by_name : NULL;
+}
+
+size_t wb__serve_n_of(const struct peer *p)
+{
+	return p->hello.n_objects ? p->hello.n_objects : p->s->n_object;
+}
+
+struct object *wb__serve_nth_of(const struct peer *p, size_t i)
+{
+	return p->hello.n_objects ? wb__serve_object(p->s, p->hello.objects[i]) : p->s->object[i];
 }
 
 uint64_t wb__serve_heartbeat_timeout_ns(const struct peer *p)
 {
-	const struct wb_serve *s = p->s;
 	uint32_t least = UINT32_MAX;
 
-	for (size_t i = 0; i < s->n_object; i++)
-		if (wb__serve_serves(p, s->object[i]))
-			least = WB_MIN(least, s->object[i]->spec.heartbeat_timeout_s);
+	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
+		const struct object *o = wb__serve_nth_of(p, i);
+
+		if (o)
+			least = WB_MIN(least, o->spec.heartbeat_timeout_s);
+	}
 	return (least == UINT32_MAX ? HEARTBEAT_TIMEOUT_S : least) * WB_NS_PER_S;
 }
 
@@ -67,6 +81,11 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	s->settle_ns = o->settle_ns;
 	s->n_series = WB_MIN(o->n_series, (unsigned)WB_SERVE_SERIES_MAX);
 	s->is_open = o->n_spec == 0;
+	s->check_ns = WB_NEVER;
+	TAILQ_INIT(&s->touched);
+	TAILQ_INIT(&s->stale);
+	TAILQ_INIT(&s->keeping);
+	TAILQ_INIT(&s->series);
 	rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
 	if (rc == 0)
 		rc = make_budget(s, o->limits);
@@ -98,8 +117,10 @@ void wb_serve_destroy(struct wb_serve *s)
 		p->s = NULL; /* its last callback frees it */
 		wb_chan_close(p->ch);
 	}
-	for (size_t i = 0; i < s->n_object; i++)
+	for (size_t i = 0; i < s->n_object; i++) {
+		wb_names_drop(&s->by_key, s->object[i]->key);
 		wb__serve_free_object(s->object[i]);
+	}
 	wb_free(s->object);
 	wb_metrics_destroy(s->metrics);
 	wb_budget_put(s->budget);
@@ -134,7 +155,7 @@ static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reco
 	struct peer *p;
 
 	if (wb__serve_find_blob(o, a->digest, kind)) {
-		wb_recon_blob(o->r, wb__serve_now(s), a->digest, 0, NULL);
+		wb_recon_blob(wb__serve_touch(o), wb__serve_now(s), a->digest, 0, NULL);
 		return;
 	}
 	p = wb__serve_peer(s, a->agent);
@@ -205,40 +226,72 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 	}
 }
 
-void wb__serve_act_all(struct wb_serve *s)
+struct wb_recon *wb__serve_touch(struct object *o)
+{
+	if (!o->is_touched)
+		TAILQ_INSERT_TAIL(&o->s->touched, o, touched);
+	o->is_touched = true;
+	return o->r;
+}
+
+/* What it wanted is done: when it wants to look again, and whether there is something to show. */
+static void settle(struct wb_serve *s, struct object *o)
+{
+	uint64_t looks = wb_recon_looks(o->r);
+
+	wb_dues_set(&s->dues, &o->due, wb_recon_due_ns(o->r));
+	if (looks == o->looks_told)
+		return;
+	o->looks_told = looks;
+	wb__serve_stale(o);
+	if (s->env.changed)
+		s->env.changed(s->env.ctx, o->key);
+}
+
+static void act_on(struct wb_serve *s, struct object *o)
 {
 	struct wb_recon_action a;
-	uint64_t due, looks = s->n_object;
 
-	/* Actions may report to reconcile in turn: the outer loop takes what follows. */
+	TAILQ_REMOVE(&s->touched, o, touched);
+	o->is_touched = false;
+	while (wb_recon_take(o->r, &a)) {
+		act(s, o, &a);
+		wb_free(a.sentence);
+	}
+	settle(s, o);
+}
+
+void wb__serve_check_by(struct wb_serve *s, uint64_t at_ns)
+{
+	s->check_ns = WB_MIN(s->check_ns, at_ns);
+}
+
+void wb__serve_act(struct wb_serve *s)
+{
+	/* Actions report to reconcile in turn, and touch what follows: the loop takes that too. */
 	if (s->is_acting)
 		return;
 	s->is_acting = true;
-	for (size_t i = 0; i < s->n_object; i++)
-		while (wb_recon_take(s->object[i]->r, &a)) {
-			act(s, s->object[i], &a);
-			wb_free(a.sentence);
+	do {
+		while (!TAILQ_EMPTY(&s->touched))
+			act_on(s, TAILQ_FIRST(&s->touched));
+		if (s->check_ns <= wb_now_ns(s->env.clock)) {
+			s->check_ns = WB_NEVER;
+			wb__serve_check_by(s, wb__serve_check_peers(s));
 		}
+	} while (!TAILQ_EMPTY(&s->touched));
 	s->is_acting = false;
-	due = wb__serve_check_peers(s);
-	for (size_t i = 0; i < s->n_object; i++) {
-		due = WB_MIN(due, wb_recon_due_ns(s->object[i]->r));
-		looks += wb_recon_looks(s->object[i]->r);
-	}
-	s->env.arm(s->env.ctx, due);
-	if (s->env.changed && looks != s->looks_told)
-		s->env.changed(s->env.ctx);
-	s->looks_told = looks;
+	s->env.arm(s->env.ctx, WB_MIN(s->check_ns, wb_dues_at(&s->dues)));
 }
 
 void wb_serve_tick(struct wb_serve *s)
 {
 	struct wb_recon_now now = wb__serve_now(s);
+	struct wb_due *e;
 
-	for (size_t i = 0; i < s->n_object; i++)
-		if (wb_recon_due_ns(s->object[i]->r) <= now.ns)
-			wb_recon_tick(s->object[i]->r, now);
-	wb__serve_act_all(s);
+	while ((e = wb_dues_take(&s->dues, now.ns)))
+		wb_recon_tick(wb__serve_touch(wb_container_of(e, struct object, due)), now);
+	wb__serve_act(s);
 }
 
 void wb_serve_drain(struct wb_serve *s, const char *why)

@@ -71,8 +71,8 @@ struct wb_serve_env {
 	void (*unclaim)(void *ctx, uint32_t peer);
 	/* Optional: something worth a Kubernetes event; all borrowed. */
 	void (*event)(void *ctx, const struct wb_serve_event *e);
-	/* Optional: a status may have changed (wb_serve_looks() says which). */
-	void (*changed)(void *ctx);
+	/* Optional: the status of this object ("namespace/name") may have changed. */
+	void (*changed)(void *ctx, const char *object);
 	/* Run @work on another thread, then @done on this one.  0 or negative. */
 	int (*work)(void *ctx, void (*work)(void *), void (*done)(void *), void *cookie);
 	struct wb_fault *fault; /* borrowed; NULL = none */
@@ -132,10 +132,10 @@ void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_s
 	int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
-/** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  It is of no other object
- *  of the namespace any more.  Unknown objects are ignored: tell again when they come. */
+/** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  Unknown objects are
+ *  ignored: tell again when they come. */
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p);
-/** wb_serve_pod_gone - it was deleted, or has ended. */
+/** wb_serve_pod_gone - it was deleted, has ended, or is of another object now. */
 void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name);
 /** wb_serve_redirect - send agents to the leader at @host; "" = we serve them.  Copied. */
 void wb_serve_redirect(struct wb_serve *s, const char *host, uint16_t port);

@@ -17,9 +17,12 @@ static bool is_second(const struct peer *p)
 
 static bool share_an_object(const struct peer *p, const struct peer *q)
 {
-	for (size_t i = 0; i < p->s->n_object; i++)
-		if (wb__serve_serves(p, p->s->object[i]) && wb__serve_serves(q, p->s->object[i]))
+	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
+		const struct object *o = wb__serve_nth_of(p, i);
+
+		if (o && wb__serve_serves(q, o))
 			return true;
+	}
 	return false;
 }
 
@@ -38,8 +41,8 @@ static void put_out(struct peer *q, const char *why)
 	WB_LOG_WRN(MOD, "agent connection ended", WB_S("agent", q->hello.agent),
 		WB_S("peer", wb_chan_peer(q->ch)), WB_S("why", why));
 	q->is_let_go = true;
-	for (size_t i = 0; i < q->s->n_object; i++)
-		wb__serve_leave(q, q->s->object[i], false);
+	for (size_t i = 0; i < q->n_joined; i++)
+		wb__serve_leave(q, q->joined[i].o, false);
 	wb_session_end(&q->session, -EEXIST, "%s", why);
 }
 
@@ -51,6 +54,7 @@ static void ask(struct peer *q)
 	if (q->asked_ns)
 		return;
 	q->asked_ns = now;
+	wb__serve_check_by(q->s, now + ANSWER_NS);
 	(void)wb_session_send(&q->session, WBP_HEARTBEAT, &m);
 }
 
@@ -97,7 +101,7 @@ void wb__serve_answered(struct peer *q, uint64_t echo_ns)
 	for (struct peer *p = q->s->peer; p; p = p->next)
 		if (is_second(p) && find_twin(p) == q)
 			refuse(p, q);
-	wb__serve_act_all(q->s);
+	wb__serve_act(q->s);
 }
 
 uint64_t wb__serve_settle_twins(struct wb_serve *s)

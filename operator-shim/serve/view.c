@@ -5,6 +5,7 @@
 #include "operator-shim/serve/internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -136,12 +137,26 @@ json_t *wb_serve_object(const struct wb_serve *s, const char *name)
 	return o ? object_json(s, o) : NULL;
 }
 
+static int by_age(const void *a, const void *b)
+{
+	uint64_t x = (*(const struct object *const *)a)->born;
+	uint64_t y = (*(const struct object *const *)b)->born;
+
+	return (x > y) - (x < y);
+}
+
 json_t *wb_serve_list(const struct wb_serve *s)
 {
+	const struct object **list = wb_zalloc(s->n_object + 1, sizeof(*list));
 	json_t *items = json_array();
 
-	for (size_t i = 0; i < s->n_object; i++)
-		json_array_append_new(items, object_json(s, s->object[i]));
+	for (size_t i = 0; list && i < s->n_object; i++)
+		list[i] = s->object[i];
+	if (list)
+		qsort(list, s->n_object, sizeof(*list), by_age);
+	for (size_t i = 0; list && i < s->n_object; i++)
+		json_array_append_new(items, object_json(s, list[i]));
+	wb_free(list);
 	return json_pack("{s:s, s:s, s:o}", "apiVersion", "weightbridge.io/v1alpha1", "kind",
 		"WeightTransferList", "items", items);
 }

@@ -10,6 +10,8 @@ that no noise explains.
 
 tests/e2e/test_attacks.py makes the same attacks on an operator beside the test, in a minute and without a cluster.
 """
+import collections
+import concurrent.futures
 import datetime
 import json
 import os
@@ -31,6 +33,7 @@ IMAGE = "localhost/weightbridge/attack:1"
 NS, PODS, MAPS = "mallory", 3, 512
 SLOWER, SLOW_S = 3, 0.5  # transfers of the victim are slowed down: so many times the control's, and so many seconds
 LATE_S, ATTACK_S, CONTROL_S = 2.0, 20, 12
+MANY = int(os.environ.get("OBJECTS", "5000"))
 OWN = ("TransferCompleted", "PlanActivated", "EngineFed")  # what the victim's job makes happen itself
 LARGE = "--rows 1024 --cols 1024 --tensors 8"  # 32 MiB
 
@@ -157,7 +160,7 @@ def events_about(c, ns):
 def control(c, victim, counted):
     """Seconds of a transfer beside pods that take as much processor time as these attacks did."""
     since = time.time()
-    busy = together(*(Attack(c, i % PODS, "busy", "--cpu", x["cpu"], seconds=CONTROL_S) for i, x in enumerate(counted)))
+    busy = together(*(Attack(c, i % PODS, "busy", "--cpu", x.get("cpu", 0), seconds=CONTROL_S) for i, x in enumerate(counted)))
     return victim.figures(since, time.time())[0], sum(x["cpu"] for x in busy)
 
 
@@ -227,7 +230,41 @@ def random_names(c, hold):
     assert len(mine) <= 20, f"{len(mine)} events about agents that proved nothing"
 
 
-TESTS = [slow_headers, idle_floods, uploads, random_names]
+def many_objects(c, hold):
+    """As fast as the API server takes them from its administrator: a new object of the victim's has its status all the
+    same, and who leads goes on leading."""
+    path = f"/apis/weightbridge.io/v1alpha1/namespaces/{NS}/weighttransfers"
+    first, counted = leader(c), collections.Counter()
+
+    def make(i):
+        c.post(path, weight_transfer(NS, f"o-{i}"))
+        counted["made"] += 1
+
+    def drop(i):
+        c.raw(f"{path}/o-{i}", "DELETE")
+        counted["deleted"] += 1
+
+    def begin():
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            made = [pool.submit(make, i) for i in range(MANY)]
+            wait_for(lambda: counted["made"] > MANY * 0.9, 600, 0.1)
+            t = time.monotonic()
+            apply(c, weight_transfer("victim", "late"))
+            late = "/apis/weightbridge.io/v1alpha1/namespaces/victim/weighttransfers/late"
+            wait_for(lambda: c.get(late).get("status", {}).get("conditions"), 60, 0.05)
+            took = time.monotonic() - t
+            for x in made:
+                x.result()
+            print(f"status of a new object after {took:.2f} s, with kubectl apply, beside {counted['made']} objects", flush=True)
+            assert took <= patience(LATE_S + 1), f"a new object's status came after {took:.1f} s"
+            for x in [pool.submit(drop, i) for i in range(MANY)]:
+                x.result()
+        return [counted]
+    hold(begin)
+    assert leader(c) == first, f"{first} led, {leader(c)} does now"
+
+
+TESTS = [slow_headers, idle_floods, uploads, random_names, many_objects]
 
 
 def main(c):

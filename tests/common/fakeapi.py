@@ -64,6 +64,13 @@ class FakeApi:
             self.keep(key, new, "MODIFIED" if old else "ADDED")
             return new
 
+    def drop(self, kind, ns, name):
+        with self.lock:
+            old = self.objects.pop((kind, ns, name))
+            self.log.append((int(self.next_version()), kind, "DELETED", {
+                **old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}))
+            self.lock.notify_all()
+
     def get(self, kind, ns, name):
         with self.lock:
             return self.objects.get((kind, ns, name))
@@ -78,8 +85,14 @@ class FakeApi:
                     for (kind, n, _), e in self.objects.items() if kind == "events" and ns in (None, n)]
 
     def written(self, part, since=0.0):
+        found = []
         with self.lock:
-            return [w for w in self.writes if part in w[2] and w[0] >= since]
+            for w in reversed(self.writes):
+                if w[0] < since:
+                    break
+                if part in w[2]:
+                    found.append(w)
+        return found[::-1]
 
     # ---- what the operator sees ----
 
@@ -121,7 +134,9 @@ class FakeApi:
             self.writes.append((time.monotonic(), rq.method, path, body))
             if parts[-1] == "status":
                 key = ("weighttransfers", ns, parts[-2])
-                old = self.objects[key]
+                old = self.objects.get(key)
+                if not old:
+                    return conn.status(404, "NotFound")
                 if old["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
                     return conn.status(409, "Conflict")
                 new = {**old, "status": body["status"],

@@ -230,15 +230,16 @@ static const char *members_reason(const char *object)
 	return text;
 }
 
-START_TEST(pod_with_another_label_is_of_another_object)
+START_TEST(pod_that_is_gone_is_of_its_object_no_more)
 {
 	struct wb_serve_pod p = {.name = "x"}; /* without a sidecar */
 
 	wb_serve_pod(s, "default/a", &p);
 	ck_assert_str_eq(members_reason("default/a"), "SidecarMissing");
-	wb_serve_pod(s, "other/b", &p); /* another pod of this name */
+	wb_serve_pod_gone(s, "other/b", "x"); /* another pod of this name */
 	ck_assert_str_eq(members_reason("default/a"), "SidecarMissing");
 	wb_serve_pod(s, "default/b", &p);
+	wb_serve_pod_gone(s, "default/a", "x");
 	ck_assert_str_eq(members_reason("default/a"), "WaitingForAgents");
 	ck_assert_str_eq(members_reason("default/b"), "SidecarMissing");
 }
@@ -287,7 +288,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(two, two_objects, tear_down_serve);
 	tcase_add_test(two, agent_has_no_say_in_the_terms_of_objects_it_does_not_serve);
 	tcase_add_test(two, term_that_cannot_be_is_not_heard);
-	tcase_add_test(two, pod_with_another_label_is_of_another_object);
+	tcase_add_test(two, pod_that_is_gone_is_of_its_object_no_more);
 	suite_add_tcase(all, two);
 	tcase_add_checked_fixture(open, open_set_up, tear_down_serve);
 	tcase_add_test(open, what_was_uploaded_goes_with_its_object);
