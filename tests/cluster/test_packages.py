@@ -255,6 +255,8 @@ def a_second_release(c):
     assert "was not made by this release" in notes, notes
     assert "--set weightbridge.operator=wb-weightbridge-operator.ops-2.svc:7443" in notes, notes
     c.helm("upgrade", "wb", chart, "-n", "ops-2", "--reuse-values", "--set", "podAnnotations.again=yes", "--wait", "--timeout", "120s")
+    # helm is content when as many are Ready as may be at the least: one of the two here.
+    c.kubectl("-n", "ops-2", "rollout", "status", "deployment/wb-weightbridge-operator", "--timeout=120s")
     pods = json.loads(c.kubectl("-n", "ops-2", "get", "pods", "-o", "json"))["items"]
     nodes = {p["spec"]["nodeName"] for p in pods if p["metadata"]["annotations"].get("again") and p["status"]["podIP"] == p["status"]["hostIP"]}
     assert len(nodes) == 2, pods

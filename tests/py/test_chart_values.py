@@ -81,7 +81,7 @@ CHANGED = {
         "probes.readiness": ({"periodSeconds": 7},),
     },
     JOB: {
-        "pullPolicy": ("Never",), "transfer": ({"suspend": True},), "weightbridge.cpu": ("7m",),
+        "dnsPolicy": ("Default",), "pullPolicy": ("Never",), "transfer": ({"suspend": True},), "weightbridge.cpu": ("7m",),
         **{f"{side}.{k}": v for side in ("trainer", "rollout") for k, v in {
             "bufferSize": ("7Mi",), "staging": ("7Mi",), "command": (["x"],), "args": (["x"],), "env": (NAMED,),
             "resources.requests.cpu": ("7m",), "resources.requests.memory": ("7Mi",)}.items()},
@@ -190,6 +190,26 @@ def pod_is_as_wanted():
     pod = deployment(extraVolumes=[{"name": "v", "emptyDir": {}}])["template"]["spec"]
     assert [v["name"] for v in pod["volumes"]] == ["v"] and "volumeMounts" not in pod["containers"][0]
     assert "volumes" not in deployment()["template"]["spec"] and "dnsPolicy" not in deployment()["template"]["spec"]
+
+
+def jobs_pods_are_as_wanted():
+    """Labels of the user's on everything, and none in place of those that choose; DNS as the network wants it, or he."""
+    common = {"team": "rl", "cost/center": "7", "app": "mine", "weightbridge.io/role": "both"}
+    sidecar = {"by": "library", "weightbridge.io/name": "x"}
+    docs = render(JOB, *sets({"commonLabels": common, "weightbridge.commonLabels": sidecar, "networkPolicy.enabled": True}),
+                  release="grpo")
+    assert {d["kind"] for d in docs} == {"NetworkPolicy", "WeightTransfer", "Service", "StatefulSet"}
+    for d in docs:
+        assert d["metadata"]["labels"] == common, d["metadata"]
+        if d["kind"] == "StatefulSet":
+            got, name = d["spec"]["template"]["metadata"]["labels"], d["metadata"]["name"]
+            assert got == {"team": "rl", "cost/center": "7", "by": "library", "app": name, "weightbridge.io/name": "grpo",
+                           "weightbridge.io/role": name.removeprefix("grpo-")}, got
+            assert d["spec"]["selector"]["matchLabels"] == {"app": name}
+    for values, policy in (({}, None), ({"hostNetwork": True}, "ClusterFirstWithHostNet"), ({"dnsPolicy": "Default"}, "Default"),
+                           ({"dnsPolicy": "ClusterFirst", "hostNetwork": True}, "ClusterFirst")):
+        for p in helm.pods(render(JOB, *sets(values))):
+            assert p["spec"].get("dnsPolicy") == policy, (values, p["spec"])
 
 
 def hosts_network():
@@ -320,7 +340,7 @@ def nothing_is_printed_but_what_was_asked_for():
 
 def main():
     helm.need()
-    for step in (every_value_is_read, every_value_is_described, labels_are_everywhere, pod_is_as_wanted, hosts_network, probes,
+    for step in (every_value_is_read, every_value_is_described, labels_are_everywhere, pod_is_as_wanted, jobs_pods_are_as_wanted, hosts_network, probes,
                  sidecar_gets_more, service_monitor, policies_of_jobs, nothing_is_printed_but_what_was_asked_for):
         step()
         print(step.__name__, flush=True)

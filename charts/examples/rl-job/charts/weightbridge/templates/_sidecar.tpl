@@ -13,11 +13,14 @@ the pod, where it is not the release's; profile, image, operator: other than the
 the same dict to all.
 */}}
 
-{{/* Labels by which a pod chooses its object. */}}
+{{/* Labels by which a pod chooses its object, and those of commonLabels. */}}
 {{- define "weightbridge.labels" -}}
 {{- if not (has .role (list "trainer" "rollout" "both")) }}{{ fail (printf "weightbridge: role is %v, not trainer, rollout or both" .role) }}{{ end -}}
 weightbridge.io/name: {{ required "weightbridge: name of the WeightTransfer is missing" .name | quote }}
 weightbridge.io/role: {{ .role }}
+{{- range $k, $x := omit (include "weightbridge.values" .root | fromYaml).commonLabels "weightbridge.io/name" "weightbridge.io/role" }}
+{{ $k }}: {{ $x | quote }}
+{{- end }}
 {{- end }}
 
 {{/* A mesh's proxy would end the TLS of agents, and has no business with weights. */}}
