@@ -66,6 +66,7 @@ void wb__flow_ask_unqueue(struct wb_flow *f, uint32_t i)
 	struct ask *a = &f->ask[i];
 	struct want_list *q = &f->edge[a->domain].serve[a->kind];
 
+	assert(a->state == ASK_QUEUED && q->head != FLOW_NONE);
 	if (a->prev == FLOW_NONE)
 		q->head = a->next;
 	else
@@ -89,6 +90,7 @@ void wb__flow_ask_free(struct wb_flow *f, uint32_t i)
 {
 	struct ask *a = &f->ask[i];
 
+	assert(a->state != ASK_FREE && f->edge[a->domain].n_ask && f->n_ask_used);
 	if (a->state == ASK_PARKED)
 		wb_keyed_remove(&f->parked, i);
 	else
@@ -163,6 +165,7 @@ static int take_ask(struct wb_flow *f, const struct wb_xport_event *ev, uint32_t
 		return -EDEADLK;
 	if (i == FLOW_NONE || e->n_ask == f->ask_share)
 		return -EBUSY; /* it asks again when there is room */
+	assert(f->ask[i].state == ASK_FREE && f->n_ask_used < f->n_ask);
 	f->ask_free = f->ask[i].next;
 	f->ask[i] = (struct ask){.conn = ev->conn,
 		.grant = ev->grant,

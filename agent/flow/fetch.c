@@ -155,6 +155,8 @@ int wb__flow_fetch_assemble(struct wb_flight *fl)
 
 void wb__flow_fetch_started(struct wb_flow *f, uint32_t i)
 {
+	assert(f->want[i].state == WANT_QUEUED);
+	assert(f->receive_pending || !wb__want_from_trainer(f, i));
 	f->want[i].state = WANT_FLYING;
 	f->receive_pending -= wb__want_from_trainer(f, i);
 }
@@ -259,6 +261,7 @@ static void unpark(struct wb_flight *fl)
 {
 	int rc;
 
+	assert(fl->flow->n_parked);
 	fl->is_parked = false;
 	fl->flow->n_parked--;
 	if (is_void(fl)) {
@@ -318,6 +321,7 @@ void wb__flow_fetch_ok(struct wb_flight *fl)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk), worker = fl->worker;
 	struct sink *s = &f->sink[worker];
 
+	assert(f->want[fl->want].state == WANT_FLYING && s->left);
 	f->want[fl->want].state = WANT_DONE;
 	f->have[worker][id] = 1;
 	wb__flow_wake(f, worker, id);
@@ -383,6 +387,7 @@ static void edge_done(struct wb_flight *fl, bool is_here)
 {
 	struct asking *a = asking_of(fl);
 
+	assert(fl->step == STEP_WIRE && a->outstanding);
 	a->outstanding--;
 	a->progress_ns = wb_now_ns(fl->flow->o.env->clock);
 	if (is_here)

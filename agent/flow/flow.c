@@ -40,6 +40,7 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 
 	if (!fl)
 		return NULL;
+	assert(!fl->in_use && p->n_free);
 	p->free = fl->next;
 	p->n_free--;
 	fl->next = NULL;
@@ -58,6 +59,7 @@ void wb__flow_slot_put(struct wb_flight *fl)
 {
 	if (fl->slot == WB_SLOT_NONE)
 		return;
+	assert(fl->kind != FLIGHT_SERVE || fl->flow->edge[fl->domain].held[SERVE_SLOT]);
 	wb_slots_put(fl->flow->o.slots, fl->slot);
 	fl->slot = WB_SLOT_NONE;
 	if (fl->kind == FLIGHT_SERVE)
@@ -68,6 +70,7 @@ void wb__flow_flight_put(struct wb_flight *fl)
 {
 	struct flight_pool *p = fl->pool;
 
+	assert(fl->in_use && p->n_free < p->n && !fl->is_parked);
 	wb__flow_slot_put(fl);
 	if (fl->kind == FLIGHT_SERVE)
 		fl->flow->edge[fl->domain].held[SERVE_FLIGHT]--;

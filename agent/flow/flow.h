@@ -94,6 +94,7 @@ int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb
 void wb_flow_destroy(struct wb_flow *f);
 /** wb_flow_stop - no new work; what is under way ends.  Idle follows through events. */
 void wb_flow_stop(struct wb_flow *f);
+/** wb_flow_is_idle - nothing of it is with a rail, a lane or the transport: it may be destroyed. */
 bool wb_flow_is_idle(const struct wb_flow *f);
 /** wb_flow_transfer - its transfer's number. */
 uint64_t wb_flow_transfer(const struct wb_flow *f);
@@ -115,6 +116,7 @@ bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_close_source - refuse further grants to it, and ask for nothing more that would land in
  *  its memory, not even to repair what is found damaged; wb_flow_source_busy() tells the rest. */
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker);
+/** wb_flow_source_busy - something under way still reads the memory of local worker @worker. */
 bool wb_flow_source_busy(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_cut_source - drop the connections of those who still read from it. */
 void wb_flow_cut_source(struct wb_flow *f, uint32_t worker);
@@ -145,7 +147,9 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w);
 
 /* Events.  The owner routes by cookie (a flight of ours) or by transfer (grants). */
 void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev);
-void wb_flow_on_xport(const struct wb_xport_event *ev); /* cookie events; finds its flow */
+/** wb_flow_on_xport - an event with a cookie: the flow is found by that. */
+void wb_flow_on_xport(const struct wb_xport_event *ev);
+/** wb_flow_on_lane - an ended lane job of a flow: found by its context. */
 void wb_flow_on_lane(const struct wb_lane_job *job);
 /** wb_flow_conn_up - the agent of @domain can be asked from now on. */
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain);

@@ -24,6 +24,7 @@ struct wb_image {
 uint64_t wb_image_bytes(const struct wb_plan *p, uint32_t plan_worker);
 /** wb_image_create - 0 or -ENOMEM.  Release with wb_image_destroy(). */
 int wb_image_create(const struct wb_plan *p, uint32_t plan_worker, struct wb_image **out);
+/** wb_image_destroy - free the layout.  NULL is allowed. */
 void wb_image_destroy(struct wb_image *im);
 
 #endif

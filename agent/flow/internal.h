@@ -200,6 +200,17 @@ struct wb_flow {
 	struct wb_flow_stats stats;
 };
 
+/*
+ * Counts that must agree, asserted where they change:
+ *  - a want is QUEUED exactly while it is in a queue, FLYING while a flight has it;
+ *    receive_pending counts the queued ones whose source is a trainer;
+ *  - sink.left counts wants of an open sink that are not DONE, left_receive those that are counted;
+ *  - a flight is in its pool's free list or in use, and ends with the transport only at STEP_WIRE;
+ *  - asking.outstanding counts grants of an edge that have not ended, edge.n_ask and n_ask_used the
+ *    asks that are not answered, edge.held what the answers hold;
+ *  - an ask that is QUEUED is in one queue, one that is PARKED in the table by its chunk.
+ */
+
 /* Each flight of the fetch pools, in use or not. */
 #define for_fetches(f, fl)                                                                         \
 	for (int k_ = 0; k_ < FETCH_KINDS; k_++)                                                   \

@@ -28,6 +28,7 @@ void wb_turns_finish(struct wb_turns *r)
 
 void wb_turns_add(struct wb_turns *r, uint32_t member)
 {
+	assert((r->tail == LIST_NONE) == !r->n);
 	if (r->next[member] != OUT)
 		return;
 	r->next[member] = LIST_NONE;
@@ -45,6 +46,7 @@ uint32_t wb_turns_take(struct wb_turns *r)
 
 	if (member == LIST_NONE)
 		return member;
+	assert(r->n && r->next[member] != OUT);
 	r->head = r->next[member];
 	if (r->head == LIST_NONE)
 		r->tail = LIST_NONE;
@@ -85,6 +87,7 @@ void wb_keyed_add(struct wb_keyed *t, uint32_t member, uint64_t key)
 {
 	struct wb_bucket *b = bucket_of(t, key);
 
+	assert(!t->entry[member].is_in);
 	t->entry[member] = (struct wb_entry){key, LIST_NONE, true};
 	if (b->tail == LIST_NONE)
 		b->head = member;
@@ -99,7 +102,9 @@ void wb_keyed_remove(struct wb_keyed *t, uint32_t member)
 	struct wb_bucket *b = bucket_of(t, t->entry[member].key);
 	uint32_t before = LIST_NONE, at = b->head;
 
+	assert(t->entry[member].is_in && t->n);
 	while (at != member) {
+		assert(at != LIST_NONE);
 		before = at;
 		at = t->entry[at].next;
 	}

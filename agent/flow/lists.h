@@ -6,6 +6,8 @@
  * looked up by it, and nobody walks over all others.
  *
  * Members are small numbers below a fixed count.  No allocation but in init.  One thread.
+ * Invariants, asserted: n is how many are in, and the ends of a list are none exactly when it is 0;
+ * a member of a table is in it once, in the bucket of its key.
  * Layer: flow (L3).
  */
 #include <stdbool.h>
@@ -22,6 +24,7 @@ struct wb_turns {
 
 /** wb_turns_init - for members below @cap; 0 or -ENOMEM.  Release with wb_turns_finish(). */
 int wb_turns_init(struct wb_turns *r, uint32_t cap);
+/** wb_turns_finish - free it; who is in is forgotten.  Again: nothing. */
 void wb_turns_finish(struct wb_turns *r);
 /** wb_turns_add - at the end; no-op when it is in. */
 void wb_turns_add(struct wb_turns *r, uint32_t member);
@@ -43,6 +46,7 @@ struct wb_keyed {
 
 /** wb_keyed_init - for members below @cap; 0 or -ENOMEM.  Release with wb_keyed_finish(). */
 int wb_keyed_init(struct wb_keyed *t, uint32_t cap);
+/** wb_keyed_finish - free it; who is in is forgotten.  Again: nothing. */
 void wb_keyed_finish(struct wb_keyed *t);
 /** wb_keyed_add - one that is not in. */
 void wb_keyed_add(struct wb_keyed *t, uint32_t member, uint64_t key);

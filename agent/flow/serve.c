@@ -161,6 +161,7 @@ static struct wb_flight *flight_of(struct wb_flow *f, const struct ask *a)
 {
 	struct wb_flight *fl = wb__flow_flight_get(&f->serve);
 
+	assert(fl); /* pump_ring() has looked */
 	fl->worker = a->worker;
 	fl->cls = a->cls;
 	fl->chunk = a->chunk;
@@ -204,7 +205,8 @@ static void answer_by_slot(struct wb_flight *fl)
 		refuse(fl, rc);
 		return;
 	}
-	fl->slot = wb_slots_get(f->o.slots, WB_POOL_SEND); /* there is one */
+	fl->slot = wb_slots_get(f->o.slots, WB_POOL_SEND);
+	assert(fl->slot != WB_SLOT_NONE); /* pump_ring() has looked */
 	f->edge[fl->domain].held[SERVE_SLOT]++; /* until the slot is put back */
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
@@ -309,7 +311,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	bool was_direct = fl->slot == WB_SLOT_NONE && !fl->wire;
 
-	assert(ev->kind == WB_XP_WRITE_DONE);
+	assert(ev->kind == WB_XP_WRITE_DONE && fl->step == STEP_WIRE);
 	if (ev->code == 0) {
 		f->stats.sent_bytes += fl->bytes;
 		if (was_direct && f->o.sums && f->sum_known[id] &&

@@ -55,6 +55,7 @@ uint32_t wb_slots_get(struct wb_slots *s, enum wb_pool pool)
 
 	if (slot == WB_SLOT_NONE)
 		return slot;
+	assert(s->pool_of[slot] == pool && s->n_free[pool]);
 	s->head[pool] = s->next[slot];
 	s->n_free[pool]--;
 	return slot;

@@ -6,7 +6,9 @@
  *
  * The pools are ordered receive -> exchange -> domain -> parameters, and sending has its own: a
  * chunk in one pool waits only for a later one, so that no cycle of waits exists (DESIGN,
- * section 3.4).  Each pool has its own share; shares are never lent.  Loop thread.  Layer: L3.
+ * section 3.4).  Each pool has its own share; shares are never lent: a slot
+ * goes back to the pool that it is of, which never has more than its share free (asserted).
+ * Loop thread.  Layer: L3.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +36,7 @@ struct wb_err;
  */
 int wb_slots_init(struct wb_slots *s, void *base, size_t bytes, size_t slot_bytes,
 	const uint8_t share[WB_POOLS], struct wb_err *err);
+/** wb_slots_finish - free the lists; the memory is the caller's.  Again: nothing. */
 void wb_slots_finish(struct wb_slots *s);
 /** wb_slots_get - a free slot of @pool or WB_SLOT_NONE. */
 uint32_t wb_slots_get(struct wb_slots *s, enum wb_pool pool);

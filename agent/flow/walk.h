@@ -5,7 +5,8 @@
  * Walks over the boxes of one chunk: the checksum of wire bytes that pass by, and the list of
  * memory ranges that hold them.
  *
- * Boxes are in wire order and cover the wire buffer without gap or overlap.  No allocation.  One
+ * Boxes are in wire order and cover the wire buffer without gap or overlap; a walk never goes past
+ * the last one (asserted).  No allocation.  One
  * thread at a time.  Layer: flow (L3).
  */
 #include "kernels/kernels.h"

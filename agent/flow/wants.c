@@ -23,8 +23,10 @@ uint32_t wb__want_pop(struct wb_flow *f, struct want_list *q)
 	if (i == FLOW_NONE)
 		return i;
 	q->head = f->want[i].next;
-	if (q->head == FLOW_NONE)
+	if (q->head == FLOW_NONE) {
+		assert(q->tail == i);
 		q->tail = FLOW_NONE;
+	}
 	return i;
 }
 
@@ -196,6 +198,7 @@ void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed)
 
 	if (f->want[i].counted == needed)
 		return;
+	assert(needed || s->left_receive);
 	f->want[i].counted = needed;
 	s->left_receive += needed ? 1 : -1;
 	s->received = s->received && !needed;

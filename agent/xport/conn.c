@@ -48,7 +48,7 @@ void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s
 	for (uint32_t i = 0; i < c->a.n_lane; i++) {
 		if (c->sock[i] != s)
 			continue;
-		assert(c->n_present);
+		assert(s->conn == c && c->n_present);
 		c->sock[i] = NULL;
 		c->n_present--;
 	}

@@ -35,6 +35,7 @@ struct wb__desk {
 		*ended; /* told; freed at the next poll, when their sentences were read */
 };
 
+/** wb__desk - the desk of a transport that has one. */
 static inline struct wb__desk *wb__desk(struct wb_xport *x)
 {
 	return wb_container_of(x, struct wb__desk, base);
@@ -55,19 +56,30 @@ void wb__desk_bury(struct wb__desk *d);
 int wb__desk_dial(struct wb__desk *d, const struct wb_xport_peer *p,
 	struct wb_xport_conn_info *info, struct wb_err *err);
 
-/* As the functions of xport.h that are called so.  epoch_add: of a transport without encryption. */
+/* Operations.  Each keeps the contract of the function of xport.h that is called so. */
+
+/** wb__desk_epoch_add - wb_xport_epoch_add() of a transport without encryption. */
 int wb__desk_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+/** wb__desk_epoch_remove - wb_xport_epoch_remove(): hang_up() for each connection that is not down.
+ */
 int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+/** wb__desk_region_add - wb_xport_region_add() where no peer has to learn of it. */
 int wb__desk_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
+/** wb__desk_region_remove - wb_xport_region_remove(), likewise. */
 int wb__desk_region_remove(struct wb_xport *x, uint32_t id);
+/** wb__desk_disconnect - wb_xport_disconnect(): hang_up(). */
 int wb__desk_disconnect(struct wb_xport *x, wb_conn_t conn);
+/** wb__desk_grant - wb_xport_grant(): into the book, then send(); -EAGAIN also without room. */
 int wb__desk_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
+/** wb__desk_cancel - wb_xport_cancel(), likewise. */
 int wb__desk_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
+/** wb__desk_write - wb_xport_write(), likewise. */
 int wb__desk_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);
+/** wb__desk_refuse - wb_xport_refuse(), likewise. */
 int wb__desk_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code);
 
-/* All of them, in a table; what follows it may name others. */
+/* All of them, for a table that names no other of these. */
 #define WB__DESK_OPERATIONS                                                                        \
 	.epoch_add = wb__desk_epoch_add, .epoch_remove = wb__desk_epoch_remove,                    \
 	.region_add = wb__desk_region_add, .region_remove = wb__desk_region_remove,                \

@@ -154,6 +154,7 @@ int wb__handshake_welcome(struct wb__sock *s)
 	struct wb__frame f = {.type = WBP_BULK_WELCOME};
 	int rc;
 
+	assert(s->state == WB__S_ADMIT);
 	if (wb__sock_tables(s, s->hello.slots))
 		return wb__sock_fail(s, -ENOMEM, "no memory for the slots of agent %s", s->peer);
 	rc = wb__sock_send(s, &f);

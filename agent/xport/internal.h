@@ -21,6 +21,11 @@
  *
  * A slot is the place of one grant on one socket; slot numbers are agreed in HELLO, both sides keep
  * a table.  A new grant may use a slot when the answer to the last one is complete.
+ *
+ * Invariants, asserted: a slot of a socket holds at most one grant; a socket sends one answer at a
+ * time, and is in at most one list of its rail; who emits an event or sends an entry has looked for
+ * room; no more payload is taken than the WRITE frame said.  Nothing that a peer sends is asserted:
+ * that ends its connection.
  * Layer: xport (L2), internal.
  */
 #include "base/base.h"
@@ -324,6 +329,7 @@ static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport
 /** wb__rail_open - start the thread of rail @index.  0 or negative: wb__rail_close() in either
  *  case. */
 int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
+/** wb__rail_close - stop its thread, close all it has, free; after a failed open too.  Blocks. */
 void wb__rail_close(struct wb__rail *r);
 /** wb__cmd_has_room - loop: less than half of the ring is used: the other half is for commands that
  *  may not fail. */
@@ -377,6 +383,8 @@ struct wb__sock *wb__sock_create(struct wb__rail *r, int fd, bool is_dialer);
 /** wb__sock_tables - slot tables and the control buffer, before the socket is UP.  Dialer: the
  * loop, before CMD_DIAL; acceptor: the rail.  0 or -ENOMEM. */
 int wb__sock_tables(struct wb__sock *s, uint32_t n_slot);
+/** wb__sock_free - free it and its tables; its descriptor is closed or somebody else's.  NULL is
+ *  allowed. */
 void wb__sock_free(struct wb__sock *s);
 /** wb__sock_fail - note why (the first cause stays); returns @code. */
 int wb__sock_fail(struct wb__sock *s, int code, const char *fmt, ...)
@@ -395,7 +403,8 @@ int wb__sock_send_lazy(struct wb__sock *s, const struct wb__frame *f);
 int wb__sock_push(struct wb__sock *s, const uint8_t *p, uint32_t *at, uint32_t have, int flags);
 /** wb__sock_flush - send queued control frames; 1 = all sent, 0 = socket full, negative. */
 int wb__sock_flush(struct wb__sock *s, int flags);
-void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c); /* GRANT CANCEL WRITE REFUSE */
+/** wb__sock_cmd - a GRANT, CANCEL, WRITE or REFUSE of the loop, for a socket that is UP. */
+void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c);
 /** wb__sock_arrived - the running answer is complete; trailer in s->trailer. */
 void wb__sock_arrived(struct wb__sock *s);
 /** wb__sock_written - the running (or, shm, an earlier) write is over. */
@@ -408,7 +417,8 @@ int wb__fault_begin(struct wb__sock *s, struct wb__op *op);
 /* handshake.c */
 int wb__handshake_start(struct wb__sock *s); /* dialer: connected */
 int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw);
-int wb__handshake_welcome(struct wb__sock *s); /* acceptor: admitted */
+/** wb__handshake_welcome - acceptor, in ADMIT: the loop admits it.  It is UP then; or negative. */
+int wb__handshake_welcome(struct wb__sock *s);
 /** wb__handshake_reject - tell the dialer why, as far as the socket takes it. */
 void wb__handshake_reject(struct wb__sock *s);
 

@@ -27,6 +27,7 @@
 
 static void list_del(struct wb__list *l, struct wb__sock *s)
 {
+	assert(s->on != WB__ON_NONE);
 	if (s->prev)
 		s->prev->next = s->next;
 	else
@@ -41,6 +42,7 @@ static void list_del(struct wb__list *l, struct wb__sock *s)
 
 static void list_add(struct wb__list *l, struct wb__sock *s, uint8_t on)
 {
+	assert(s->on == WB__ON_NONE && on != WB__ON_NONE);
 	s->prev = l->tail;
 	s->next = NULL;
 	if (l->tail)
@@ -151,7 +153,7 @@ void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait)
 
 	e->at_ns = wb_now_ns(r->x->o.clock);
 	rc = wb_ring_push(&r->ev, e);
-	assert(!rc);
+	assert(!rc); /* who emits has looked for room */
 	if (++r->n_unsaid >= WB__UNSAID_MAX || !may_wait)
 		say_events(r);
 }
@@ -227,6 +229,7 @@ void wb__young_move(struct wb__rail *r, struct wb__sock *s, enum wb__young_kind 
 	if (s->young) {
 		*(s->young_prev ? &s->young_prev->young_next : &y->head) = s->young_next;
 		*(s->young_next ? &s->young_next->young_prev : &y->tail) = s->young_prev;
+		assert(y->n);
 		y->n--;
 	}
 	s->young = (uint8_t)to;

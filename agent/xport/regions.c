@@ -43,7 +43,7 @@ void wb__regions_put(struct wb__regions *x, uint32_t id, const struct wb_xport_r
 	uintptr_t base = (uintptr_t)r->base;
 	uint32_t i = above(x, r->object, base);
 
-	assert(x->n < WB__REGIONS_MAX);
+	assert(x->n < WB__REGIONS_MAX && r->bytes && r->bytes <= (uintptr_t)-1 - base);
 	memmove(&x->key[i + 1], &x->key[i], (x->n - i) * sizeof(x->key[0]));
 	x->key[i] = (struct wb__region_key){.object = r->object,
 		.base = base,

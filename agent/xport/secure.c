@@ -394,7 +394,7 @@ static int seal(struct wb__sock *s, const uint8_t *p, size_t bytes)
 	}
 	if (SSL_write_ex(t->ssl, p, bytes, &n) != 1)
 		return fail(s, SSL_get_error(t->ssl, 0));
-	assert(n == bytes);
+	assert(n == bytes && t->out_have <= OUT_BYTES);
 	t->key_left--;
 	return 0;
 }

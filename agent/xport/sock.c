@@ -233,6 +233,7 @@ static int start_answer(struct wb__sock *s)
 		in->state = WB__IN_FREE;
 		return wb__sock_send(s, &f);
 	}
+	assert(in->state == WB__IN_WRITE && !s->tx_in);
 	in->state = WB__IN_SENDING;
 	s->tx_in = in;
 	s->is_trailer_queued = false;
@@ -282,6 +283,7 @@ void wb__sock_written(struct wb__sock *s, struct wb__in *in)
 {
 	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = in->op};
 
+	assert(in->op && s->tx_in != in);
 	in->state = WB__IN_FREE;
 	in->op = NULL;
 	wb__count(&s->rail->tx_chunks, 1);
@@ -302,7 +304,8 @@ static struct wb__op *grant_of(struct wb__sock *s, uint64_t id)
 /* The source's answer to a grant is complete: the slot is free again. */
 static void retire(struct wb__sock *s, struct wb__op *op, struct wb__ev *e)
 {
-	s->grant[op->id & 0xffff] = NULL;
+	assert(s->grant[wb__book_slot(op->id)] == op && s->n_grant);
+	s->grant[wb__book_slot(op->id)] = NULL;
 	s->n_grant--;
 	if (op->is_dead)
 		e->kind = WB__EV_RETIRED;
@@ -540,7 +543,8 @@ static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
 {
 	struct wb__frame f = {.type = WBP_BULK_GRANT, .id = c->op->id, .chunk = c->chunk};
 
-	s->grant[c->op->id & 0xffff] = c->op;
+	assert(wb__book_slot(c->op->id) < s->n_slot && !s->grant[wb__book_slot(c->op->id)]);
+	s->grant[wb__book_slot(c->op->id)] = c->op;
 	s->n_grant++;
 	wb__sock_send(s, &f); /* a failure is in s->code; the turn sees it */
 }

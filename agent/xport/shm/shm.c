@@ -407,6 +407,7 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 	g->off += n;
 	g->bytes -= (uint32_t)n;
 	h->at_range += !g->bytes;
+	wb_dassert(n <= s->rx_left);
 	s->rx_left -= n;
 	return n;
 }

@@ -331,6 +331,7 @@ static int tcp_rx_payload(struct wb__sock *s, uint32_t *budget)
 		rc = receive(s, iov, n, want, &got);
 		if (rc <= 0)
 			return rc;
+		wb_dassert(got <= s->rx_left);
 		s->rx_left -= got;
 		*budget -= (uint32_t)WB_MIN(got, (size_t)*budget);
 		wb__bucket_take(&r->rx, got);
