@@ -15,6 +15,7 @@
 #include "planner/binding.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_notes.h"
 #include "tests/common/fx_plan.h"
 
 #include <check.h>
@@ -26,10 +27,9 @@
 #define BYTES (ROWS * 256 * 2)
 #define WORKERS 5
 #define READERS 12 /* more rollouts, each in an agent of its own, where a test has them */
-#define MAX 64
 
 static struct fix {
-	struct wb_xport x; /* first */
+	struct fx_notes notes;
 	struct wb_fake_clock clock;
 	struct wb_manifest *m;
 	struct wb_map *map;
@@ -43,75 +43,12 @@ static struct fix {
 	struct wb_slots slots;
 	struct wb_flow_env env;
 	struct wb_flow *f;
-	/* What the transport was asked. */
-	struct wb_xport_grant grant[MAX];
-	wb_conn_t grant_conn[MAX], answer_conn[MAX];
-	int answer[MAX]; /* 0 = written */
-	uint64_t written[MAX];
-	struct wb_xport_write write; /* the last one */
-	int n_grant, n_answer, n_cancel, n_hang_up;
 	int n_complete, n_failed, failed_code;
 	char why[WB_ERR_MSG_MAX]; /* it has failed */
 	bool is_down; /* no connection to anybody */
 } d;
 
 static uint8_t arena[16 * BYTES];
-
-static int on_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g)
-{
-	(void)x;
-	ck_assert_int_lt(d.n_grant, MAX);
-	d.grant_conn[d.n_grant] = conn;
-	d.grant[d.n_grant++] = *g;
-	return 0;
-}
-
-static int on_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
-{
-	(void)x;
-	(void)conn;
-	(void)cookie;
-	d.n_cancel++;
-	return 0;
-}
-
-static int on_answer(wb_conn_t conn, int code, uint64_t cookie)
-{
-	ck_assert_int_lt(d.n_answer, MAX);
-	d.answer_conn[d.n_answer] = conn;
-	d.written[d.n_answer] = cookie;
-	d.answer[d.n_answer++] = code;
-	return 0;
-}
-
-static int on_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w)
-{
-	(void)x;
-	d.write = *w;
-	return on_answer(conn, 0, w->cookie);
-}
-
-static int on_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code)
-{
-	(void)x;
-	(void)grant;
-	return on_answer(conn, code, 0);
-}
-
-static int on_disconnect(struct wb_xport *x, wb_conn_t conn)
-{
-	(void)x;
-	(void)conn;
-	d.n_hang_up++;
-	return 0;
-}
-
-static const struct wb_xport_ops ops = {.name = "notes",
-	.disconnect = on_disconnect,
-	.grant = on_grant,
-	.cancel = on_cancel,
-	.write = on_write,
-	.refuse = on_refuse};
 
 static wb_conn_t conn_to(void *ctx, uint32_t domain)
 {
@@ -190,8 +127,8 @@ static void open_shape(const struct shape *is)
 	struct wb_err err = {0};
 
 	memset(&d, 0, sizeof(d));
-	d.x.ops = &ops;
-	d.env = (struct wb_flow_env){.xport = &d.x,
+	fx_notes_init(&d.notes);
+	d.env = (struct wb_flow_env){.xport = &d.notes.x,
 		.clock = &d.clock.clock,
 		.conn = conn_to,
 		.on_received = received,
@@ -259,8 +196,8 @@ static void run_lane(void)
 static void end_grant_with(int k, enum wb_xport_event_kind kind, const struct wbk_sum *sum)
 {
 	struct wb_xport_event ev = {.kind = kind,
-		.conn = d.grant_conn[k],
-		.cookie = d.grant[k].cookie,
+		.conn = d.notes.asked[k].conn,
+		.cookie = d.notes.asked[k].grant.cookie,
 		.code = kind == WB_XP_ARRIVED ? 0 : -ECANCELED};
 	uint64_t transfer = 7;
 
@@ -293,17 +230,23 @@ static void ask(wb_conn_t conn, uint64_t grant, uint32_t src, uint32_t dst, uint
 
 static void end_write(int i)
 {
-	struct wb_xport_event ev = {
-		.kind = WB_XP_WRITE_DONE, .conn = d.answer_conn[i], .cookie = d.written[i]};
+	struct wb_xport_event ev = {.kind = WB_XP_WRITE_DONE,
+		.conn = d.notes.answer[i].conn,
+		.cookie = d.notes.answer[i].write.cookie};
 
-	if (!d.answer[i])
+	if (!d.notes.answer[i].code)
 		wb_flow_on_xport(&ev);
 }
 
 static void end_writes(void)
 {
-	for (int i = 0; i < d.n_answer; i++)
+	for (int i = 0; i < d.notes.n_answer; i++)
 		end_write(i);
+}
+
+static const struct wb_xport_write *last_write(void)
+{
+	return &d.notes.answer[d.notes.n_answer - 1].write;
 }
 
 /* ---- sources -------------------------------------------------------------------------------- */
@@ -314,11 +257,11 @@ START_TEST(a_grant_taken_back_is_that_of_its_own_connection)
 	ask(1, 0x10000, 0, 2, 0);
 	ask(2, 0x10000, 0, 4, 0); /* another connection counts from the same number */
 	wb_flow_grant_gone(d.f, 1, 0x10000);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	wb_flow_open_source(d.f, 0);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0], 0);
-	ck_assert_uint_eq(d.answer_conn[0], 2);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, 0);
+	ck_assert_uint_eq(d.notes.answer[0].conn, 2);
 	end_writes();
 	close_flow();
 }
@@ -330,7 +273,7 @@ START_TEST(a_connection_that_goes_down_takes_its_waiting_grants_along)
 	for (wb_conn_t conn = 1; conn < 1000; conn++) {
 		ask(conn, 0x10000, 0, 2, 0);
 		ask(conn, 0x10001, 0, 2, 1);
-		ck_assert_int_eq(d.n_answer, 0); /* there is room: nobody is told -EBUSY */
+		ck_assert_int_eq(d.notes.n_answer, 0); /* there is room: nobody is told -EBUSY */
 		wb_flow_conn_down(d.f, conn);
 		ck_assert(wb_flow_is_idle(d.f));
 	}
@@ -342,8 +285,8 @@ static int n_written(void)
 {
 	int n = 0;
 
-	for (int i = 0; i < d.n_answer; i++)
-		n += !d.answer[i];
+	for (int i = 0; i < d.notes.n_answer; i++)
+		n += !d.notes.answer[i].code;
 	return n;
 }
 
@@ -365,26 +308,26 @@ START_TEST(readers_that_stop_reading_leave_slots_for_others)
 	/* Others come, read, and come again. */
 	for (uint64_t k = 0; k < 20; k++)
 		for (uint32_t r = (uint32_t)frozen; r < READERS; r++) {
-			int before = d.n_answer;
+			int before = d.notes.n_answer;
 
 			ask(1 + (wb_conn_t)r, k, 0, WORKERS + r, k % 2);
 			run_lane();
-			ck_assert_msg(d.n_answer == before + 1, "reader %u of %d gets nothing", r,
-				READERS);
+			ck_assert_msg(d.notes.n_answer == before + 1,
+				"reader %u of %d gets nothing", r, READERS);
 			end_write(before);
-			d.n_answer = before;
+			d.notes.n_answer = before;
 		}
 	/* Their engines are given up: each is hung up on, and hears no more. */
 	for (int r = 0; r < frozen; r++) {
-		int before = d.n_hang_up;
+		int before = d.notes.n_hang_up;
 
 		wb_flow_lose_worker(d.f, WORKERS + (uint32_t)r);
-		ck_assert_int_gt(d.n_hang_up, before);
+		ck_assert_int_gt(d.notes.n_hang_up, before);
 		wb_flow_conn_down(d.f, 1 + (wb_conn_t)r);
 	}
 	end_writes();
 	run_lane();
-	ck_assert_int_eq(d.n_answer, held); /* nobody waits for the rest */
+	ck_assert_int_eq(d.notes.n_answer, held); /* nobody waits for the rest */
 	ck_assert_uint_eq(d.slots.n_free[WB_POOL_SEND], d.slots.n_pool[WB_POOL_SEND]);
 	close_flow();
 }
@@ -398,7 +341,7 @@ START_TEST(asks_for_what_is_not_there_yet_wait)
 	for (uint32_t r = 0; r < READERS; r++)
 		for (uint64_t k = 0; k < 16; k++)
 			ask(1 + r, k, 0, WORKERS + r, k % 2);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	for (uint32_t r = 0; r < READERS; r++)
 		wb_flow_conn_down(d.f, 1 + r);
 	ck_assert(wb_flow_is_idle(d.f));
@@ -423,14 +366,14 @@ START_TEST(a_sink_opened_anew_does_not_count_what_was_asked_before)
 {
 	open_flow(1, 1);
 	wb_flow_open_sink(d.f, 0, from_trainer_3);
-	ck_assert_int_eq(d.n_grant, 2);
+	ck_assert_int_eq(d.notes.n_asked, 2);
 	wb_flow_drop_sink(d.f, 0);
-	ck_assert_int_eq(d.n_cancel, 2);
+	ck_assert_int_eq(d.notes.n_cancel, 2);
 	wb_flow_open_sink(d.f, 0, from_trainer_3);
 	/* One had arrived when it was taken back, the other had not. */
 	end_grant(0, _i ? WB_XP_ARRIVED : WB_XP_CANCELLED);
 	end_grant(1, WB_XP_CANCELLED);
-	ck_assert_int_eq(d.n_grant, 4);
+	ck_assert_int_eq(d.notes.n_asked, 4);
 	ck_assert_int_eq(d.n_complete, 0);
 	end_grant(2, WB_XP_ARRIVED);
 	ck_assert_int_eq(d.n_complete, 0);
@@ -462,7 +405,7 @@ START_TEST(a_closed_trainer_of_the_own_agent_is_not_waited_for)
 	wb_flow_close_source(d.f, 0);
 	wb_flow_open_sink(d.f, 1, NULL);
 	wb_flow_open_sink(d.f, 2, NULL);
-	for (int k = 0; k < d.n_grant; k++)
+	for (int k = 0; k < d.notes.n_asked; k++)
 		end_grant(k, WB_XP_ARRIVED);
 	ck_assert_int_eq(d.n_complete, 2);
 	ck_assert_int_eq(d.n_failed, 0);
@@ -489,19 +432,20 @@ START_TEST(a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile)
 	open_flow_with(0, 3, true);
 	wb_flow_open_source(d.f, 0);
 	ask(1, 0x10000, 0, 4, 0);
-	ck_assert_int_eq(d.n_answer, 1);
+	ck_assert_int_eq(d.notes.n_answer, 1);
 	/* Another trainer's chunk 0, with other bytes, comes for a worker of this agent. */
 	wb_flow_open_sink(d.f, 1, from_trainer_3);
-	ck_assert_int_eq(d.n_grant, 2);
-	k = d.grant[0].chunk.chunk != 0;
-	memset(d.grant[k].iov[0].iov_base, 9, BYTES / 2);
-	here = sum_at(0, d.grant[k].iov[0].iov_base);
-	d.grant[k].observe(d.grant[k].ctx, d.grant[k].iov[0].iov_base, BYTES / 2, 0);
+	ck_assert_int_eq(d.notes.n_asked, 2);
+	k = d.notes.asked[0].grant.chunk.chunk != 0;
+	memset(d.notes.asked[k].grant.iov[0].iov_base, 9, BYTES / 2);
+	here = sum_at(0, d.notes.asked[k].grant.iov[0].iov_base);
+	d.notes.asked[k].grant.observe(
+		d.notes.asked[k].grant.ctx, d.notes.asked[k].grant.iov[0].iov_base, BYTES / 2, 0);
 	end_grant_with(k, WB_XP_ARRIVED, &here);
 	/* A rail goes on with the write. */
 	sent = sum_at(0, d.memory[0]);
-	d.write.observe(d.write.ctx, d.memory[0], BYTES / 2, 0);
-	d.write.trailer(d.write.ctx, trailer);
+	last_write()->observe(last_write()->ctx, d.memory[0], BYTES / 2, 0);
+	last_write()->trailer(last_write()->ctx, trailer);
 	ck_assert_mem_eq(trailer, &sent, sizeof(sent));
 	end_writes();
 	end_grant(!k, WB_XP_CANCELLED);
@@ -516,12 +460,13 @@ static void open_installed(void)
 {
 	open_flow_with(1, 1, true);
 	wb_flow_open_sink(d.f, 0, from_trainer_3);
-	ck_assert_int_eq(d.n_grant, 2);
+	ck_assert_int_eq(d.notes.n_asked, 2);
 	for (int k = 0; k < 2; k++) {
-		const struct iovec *at = d.grant[k].iov;
-		struct wbk_sum sum = sum_at(d.grant[k].chunk.chunk, at->iov_base);
+		const struct iovec *at = d.notes.asked[k].grant.iov;
+		struct wbk_sum sum = sum_at(d.notes.asked[k].grant.chunk.chunk, at->iov_base);
 
-		d.grant[k].observe(d.grant[k].ctx, at->iov_base, BYTES / 2, 0);
+		d.notes.asked[k].grant.observe(
+			d.notes.asked[k].grant.ctx, at->iov_base, BYTES / 2, 0);
 		end_grant_with(k, WB_XP_ARRIVED, &sum);
 	}
 	ck_assert_int_eq(d.n_complete, 1);
@@ -533,9 +478,10 @@ START_TEST(a_chunk_without_a_sum_is_not_taken_where_sums_are_on)
 	open_flow_with(1, 1, _i != 0);
 	lose_others(3);
 	wb_flow_open_sink(d.f, 0, from_trainer_3);
-	for (int k = 0; k < d.n_grant; k++) {
-		if (d.grant[k].observe)
-			d.grant[k].observe(d.grant[k].ctx, d.grant[k].iov->iov_base, BYTES / 2, 0);
+	for (int k = 0; k < d.notes.n_asked; k++) {
+		if (d.notes.asked[k].grant.observe)
+			d.notes.asked[k].grant.observe(d.notes.asked[k].grant.ctx,
+				d.notes.asked[k].grant.iov->iov_base, BYTES / 2, 0);
 		end_grant(k, WB_XP_ARRIVED);
 	}
 	ck_assert_int_eq(d.n_complete, !_i);
@@ -549,8 +495,8 @@ END_TEST
 static void refuse_grant(int k, int code)
 {
 	struct wb_xport_event ev = {.kind = WB_XP_REFUSED,
-		.conn = d.grant_conn[k],
-		.cookie = d.grant[k].cookie,
+		.conn = d.notes.asked[k].conn,
+		.cookie = d.notes.asked[k].grant.cookie,
 		.code = code};
 
 	wb_flow_on_xport(&ev);
@@ -570,14 +516,14 @@ START_TEST(a_busy_source_is_asked_again_later)
 		wb_flow_lose_worker(d.f, w);
 	wb_flow_open_sink(d.f, 0, from_trainer_3);
 	while (!d.n_failed && n_asked < (recovers ? 10 : 1000)) {
-		int n = d.n_grant;
+		int n = d.notes.n_asked;
 
 		ck_assert_int_gt(n, 0);
-		d.n_grant = 0;
+		d.notes.n_asked = 0;
 		for (int k = 0; k < n; k++)
 			refuse_grant(k, -EBUSY);
 		n_asked++;
-		ck_assert_int_eq(d.n_grant, 0); /* not at once */
+		ck_assert_int_eq(d.notes.n_asked, 0); /* not at once */
 		at = wb_flow_tick(d.f, wb_now_ns(&d.clock.clock));
 		ck_assert(d.n_failed || at > wb_now_ns(&d.clock.clock));
 		d.clock.now = at;
@@ -607,9 +553,9 @@ START_TEST(nothing_is_asked_for_a_worker_that_is_gone)
 
 	open_installed();
 	ask(1, 0x10000, 1, 4, 0);
-	ck_assert_int_eq(d.n_answer, 1);
+	ck_assert_int_eq(d.notes.n_answer, 1);
 	d.memory[0][5] ^= 1;
-	d.write.observe(d.write.ctx, d.memory[0], BYTES / 2, 0);
+	last_write()->observe(last_write()->ctx, d.memory[0], BYTES / 2, 0);
 	if (_i == IS_DROPPED)
 		wb_flow_drop_sink(d.f, 0);
 	if (_i == IS_CLOSED)
@@ -622,14 +568,14 @@ START_TEST(nothing_is_asked_for_a_worker_that_is_gone)
 		wb_flow_close_source(d.f, 0);
 	d.is_down = false;
 	wb_flow_conn_up(d.f, 1);
-	ck_assert_int_eq(d.n_grant, _i == NOTHING ? ++n : n);
+	ck_assert_int_eq(d.notes.n_asked, _i == NOTHING ? ++n : n);
 	if (n > 2)
 		end_grant(2, WB_XP_CANCELLED);
-	ck_assert_int_eq(d.n_grant, n > 2 ? 4 : 2); /* still wanted */
+	ck_assert_int_eq(d.notes.n_asked, n > 2 ? 4 : 2); /* still wanted */
 	wb_flow_close_source(d.f, 0);
 	if (n > 2)
 		end_grant(3, WB_XP_CANCELLED);
-	ck_assert_int_eq(d.n_grant, n > 2 ? 4 : 2); /* no more */
+	ck_assert_int_eq(d.notes.n_asked, n > 2 ? 4 : 2); /* no more */
 	close_flow();
 }
 END_TEST

@@ -13,6 +13,7 @@
 #include "lane/lane.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_notes.h"
 #include "tests/common/fx_plan.h"
 
 #include <check.h>
@@ -26,12 +27,11 @@
 #define MEMORY (CHUNKS * CHUNK)
 #define WORKERS 5
 #define TRAINERS 2
-#define MAX 256
 #define TRANSFER 7
 #define SEND_SLOTS 8
 
 static struct {
-	struct wb_xport x; /* first */
+	struct fx_notes notes;
 	struct wb_manifest *m;
 	struct wb_map *map;
 	struct wb_plan *plan;
@@ -45,67 +45,10 @@ static struct {
 	uint64_t now;
 	struct wb_flow_env env;
 	struct wb_flow *f;
-	/* What the transport was asked. */
-	struct wb_xport_grant grant[MAX];
-	wb_conn_t conn[MAX];
-	bool is_over[MAX], is_taken_back[MAX];
-	struct {
-		wb_conn_t conn;
-		uint64_t grant;
-		int code; /* 0 = written */
-		struct wb_xport_write write;
-		bool is_over;
-	} answer[MAX];
-	int n_grant, n_answer;
 	int n_received, n_complete, n_failed, n_mismatch, n_snapped;
 } d;
 
 static uint8_t arena[4 * SEND_SLOTS * CHUNK];
-
-static int on_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g)
-{
-	(void)x;
-	ck_assert_int_lt(d.n_grant, MAX);
-	d.conn[d.n_grant] = conn;
-	d.grant[d.n_grant++] = *g;
-	return 0;
-}
-
-static int on_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
-{
-	(void)x;
-	(void)conn;
-	for (int k = 0; k < d.n_grant; k++)
-		if (!d.is_over[k] && d.grant[k].cookie == cookie)
-			d.is_taken_back[k] = true;
-	return 0;
-}
-
-static int on_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w)
-{
-	(void)x;
-	ck_assert_int_lt(d.n_answer, MAX);
-	d.answer[d.n_answer].conn = conn;
-	d.answer[d.n_answer].grant = w->grant;
-	d.answer[d.n_answer++].write = *w;
-	return 0;
-}
-
-static int on_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code)
-{
-	(void)x;
-	ck_assert_int_lt(d.n_answer, MAX);
-	d.answer[d.n_answer].conn = conn;
-	d.answer[d.n_answer].grant = grant;
-	d.answer[d.n_answer++].code = code;
-	return 0;
-}
-
-static const struct wb_xport_ops ops = {.name = "notes",
-	.grant = on_grant,
-	.cancel = on_cancel,
-	.write = on_write,
-	.refuse = on_refuse};
 
 static wb_conn_t conn_to(void *ctx, uint32_t domain)
 {
@@ -207,10 +150,10 @@ static void open_flow(uint32_t worker, bool is_short, struct wb_flow_opts o)
 	struct wb_err err = {0};
 
 	memset(&d, 0, sizeof(d));
-	d.x.ops = &ops;
+	fx_notes_init(&d.notes);
 	d.now = WB_NS_PER_S;
 	d.clock.now_ns = now;
-	d.env = (struct wb_flow_env){.xport = &d.x,
+	d.env = (struct wb_flow_env){.xport = &d.notes.x,
 		.clock = &d.clock,
 		.conn = conn_to,
 		.on_received = received,
@@ -263,7 +206,7 @@ static struct wbk_sum sum_of(uint32_t chunk, const void *bytes)
 static void deliver(int k, enum how how, uint8_t trailer[WB_XPORT_TRAILER_BYTES])
 {
 	static uint8_t bytes[CHUNK];
-	const struct wb_xport_grant *g = &d.grant[k];
+	const struct wb_xport_grant *g = &d.notes.asked[k].grant;
 	uint64_t transfer = how == OTHER_TRANSFER ? TRANSFER - 1 : TRANSFER;
 	struct wbk_sum sum;
 	size_t at = 0;
@@ -289,12 +232,12 @@ static void end_grant(int k, enum how how)
 	struct wb_xport_event ev = {.kind = how == REFUSED      ? WB_XP_REFUSED
 					    : how == TAKEN_BACK ? WB_XP_CANCELLED
 								: WB_XP_ARRIVED,
-		.conn = d.conn[k],
-		.cookie = d.grant[k].cookie,
+		.conn = d.notes.asked[k].conn,
+		.cookie = d.notes.asked[k].grant.cookie,
 		.code = how >= REFUSED ? -ECANCELED : 0};
 
-	ck_assert(!d.is_over[k]);
-	d.is_over[k] = true;
+	ck_assert(!d.notes.asked[k].is_over);
+	d.notes.asked[k].is_over = true;
 	if (how < REFUSED)
 		deliver(k, how, ev.trailer);
 	wb_flow_on_xport(&ev);
@@ -302,8 +245,9 @@ static void end_grant(int k, enum how how)
 
 static void end_all(bool from_trainers, enum how how)
 {
-	for (int k = 0; k < d.n_grant; k++)
-		if (!d.is_over[k] && (d.grant[k].chunk.src < TRAINERS) == from_trainers) {
+	for (int k = 0; k < d.notes.n_asked; k++)
+		if (!d.notes.asked[k].is_over &&
+			(d.notes.asked[k].grant.chunk.src < TRAINERS) == from_trainers) {
 			end_grant(k, how);
 			run_lane();
 		}
@@ -312,8 +256,8 @@ static void end_all(bool from_trainers, enum how how)
 /* The last grant for @chunk. */
 static int last_for(uint32_t chunk)
 {
-	for (int k = d.n_grant; k-- > 0;)
-		if (d.grant[k].chunk.chunk == chunk)
+	for (int k = d.notes.n_asked; k-- > 0;)
+		if (d.notes.asked[k].grant.chunk.chunk == chunk)
 			return k;
 	ck_abort_msg("chunk %u was not asked for", chunk);
 }
@@ -321,8 +265,9 @@ static int last_for(uint32_t chunk)
 /* The first grant that is out, to a trainer or to another engine. */
 static int first_out(bool to_trainer)
 {
-	for (int k = 0; k < d.n_grant; k++)
-		if (!d.is_over[k] && (d.grant[k].chunk.src < TRAINERS) == to_trainer)
+	for (int k = 0; k < d.notes.n_asked; k++)
+		if (!d.notes.asked[k].is_over &&
+			(d.notes.asked[k].grant.chunk.src < TRAINERS) == to_trainer)
 			return k;
 	ck_abort_msg("no such grant is out");
 }
@@ -330,16 +275,16 @@ static int first_out(bool to_trainer)
 static void close_flow(void)
 {
 	wb_flow_stop(d.f);
-	for (int k = 0; k < d.n_grant; k++)
-		if (!d.is_over[k])
+	for (int k = 0; k < d.notes.n_asked; k++)
+		if (!d.notes.asked[k].is_over)
 			end_grant(k, TAKEN_BACK);
 	run_lane();
-	for (int k = 0; k < d.n_answer; k++) {
+	for (int k = 0; k < d.notes.n_answer; k++) {
 		struct wb_xport_event ev = {.kind = WB_XP_WRITE_DONE,
-			.conn = d.answer[k].conn,
-			.cookie = d.answer[k].write.cookie};
+			.conn = d.notes.answer[k].conn,
+			.cookie = d.notes.answer[k].write.cookie};
 
-		if (!d.answer[k].code && !d.answer[k].is_over)
+		if (!d.notes.answer[k].code && !d.notes.answer[k].is_over)
 			wb_flow_on_xport(&ev);
 		run_lane();
 	}
@@ -385,10 +330,11 @@ START_TEST(what_is_not_of_this_transfer_or_has_a_wrong_sum_is_asked_for_again)
 	open_flow(2, is_short, SUMS);
 	wb_flow_open_sink(d.f, 0, NULL);
 	k = first_out(true);
-	gen = d.grant[k].chunk.gen;
+	gen = d.notes.asked[k].grant.chunk.gen;
 	end_grant(k, hows[_i / 2]);
 	run_lane();
-	ck_assert_uint_gt(d.grant[last_for(d.grant[k].chunk.chunk)].chunk.gen, gen);
+	ck_assert_uint_gt(
+		d.notes.asked[last_for(d.notes.asked[k].grant.chunk.chunk)].grant.chunk.gen, gen);
 	for (int n = 0; n < 3; n++) {
 		end_all(true, GOOD);
 		end_all(false, GOOD);
@@ -414,7 +360,7 @@ START_TEST(what_comes_for_a_sink_that_was_dropped_is_not_put_anywhere)
 		wb_flow_close_source(d.f, 0);
 	else
 		wb_flow_drop_sink(d.f, 0);
-	for (; k < d.n_grant; k++)
+	for (; k < d.notes.n_asked; k++)
 		end_grant(k, GOOD);
 	run_lane();
 	for (size_t at = 0; at < MEMORY; at += sizeof(was))
@@ -434,15 +380,15 @@ START_TEST(a_source_of_wrong_sums_is_left_for_another)
 	open_flow(2, _i, SUMS);
 	wb_flow_open_sink(d.f, 0, NULL);
 	k = first_out(true);
-	chunk = d.grant[k].chunk.chunk;
-	src = d.grant[k].chunk.src;
+	chunk = d.notes.asked[k].grant.chunk.chunk;
+	src = d.notes.asked[k].grant.chunk.src;
 	for (int n = 0; n < 8; n++) {
 		k = last_for(chunk);
-		ck_assert(n >= 4 || d.grant[k].chunk.src == src);
+		ck_assert(n >= 4 || d.notes.asked[k].grant.chunk.src == src);
 		end_grant(k, WRONG_SUM);
 		run_lane();
 	}
-	ck_assert_uint_ne(d.grant[last_for(chunk)].chunk.src, src);
+	ck_assert_uint_ne(d.notes.asked[last_for(chunk)].grant.chunk.src, src);
 	close_flow();
 }
 END_TEST
@@ -458,7 +404,7 @@ START_TEST(what_landed_elsewhere_is_asked_for_again)
 	end_grant(k, LANDED_ELSEWHERE);
 	run_lane();
 	ck_assert_int_eq(d.n_mismatch, 1);
-	ck_assert_int_ne(last_for(d.grant[k].chunk.chunk), k);
+	ck_assert_int_ne(last_for(d.notes.asked[k].grant.chunk.chunk), k);
 	for (int n = 0; n < 3; n++) {
 		end_all(true, GOOD);
 		end_all(false, GOOD);
@@ -496,21 +442,21 @@ START_TEST(what_another_chunk_overwrote_is_found_when_all_are_there)
 	end_all(true, GOOD);
 	end_all(true, GOOD);
 	k = first_out(false);
-	for (int i = 0; i < d.n_grant; i++)
-		if (!d.is_over[i] && i != k) {
+	for (int i = 0; i < d.notes.n_asked; i++)
+		if (!d.notes.asked[i].is_over && i != k) {
 			end_grant(i, GOOD);
 			run_lane();
 		}
-	bad = d.grant[0].chunk.chunk;
-	ck_assert(d.is_over[0]);
+	bad = d.notes.asked[0].grant.chunk.chunk;
+	ck_assert(d.notes.asked[0].is_over);
 	d.memory[bad * CHUNK] ^= 1;
-	n = d.n_grant;
+	n = d.notes.n_asked;
 	end_grant(k, GOOD);
 	run_lane();
 	ck_assert_int_eq(d.n_complete, 0);
 	ck_assert_int_eq(d.n_mismatch, 1);
-	ck_assert_int_eq(d.n_grant, n + 1);
-	ck_assert_uint_eq(d.grant[n].chunk.chunk, bad);
+	ck_assert_int_eq(d.notes.n_asked, n + 1);
+	ck_assert_uint_eq(d.notes.asked[n].grant.chunk.chunk, bad);
 	end_grant(n, GOOD);
 	run_lane();
 	is_installed();
@@ -526,7 +472,7 @@ START_TEST(it_is_complete_when_all_of_it_has_been_read)
 
 	open_flow(2, false, READ_BACK);
 	wb_flow_open_sink(d.f, 0, NULL);
-	for (int k = 0; k < d.n_grant; k++)
+	for (int k = 0; k < d.notes.n_asked; k++)
 		end_grant(k, GOOD);
 	while (wb_lane_reap(d.lane, &job, 1)) {
 		ck_assert_int_eq(d.n_complete, 0);
@@ -549,7 +495,7 @@ START_TEST(trainers_are_needed_for_what_is_out_and_for_what_a_lost_engine_owes)
 
 	open_flow(2, false, SUMS);
 	wb_flow_open_sink(d.f, 0, NULL);
-	lost = d.grant[first_out(false)].chunk.src;
+	lost = d.notes.asked[first_out(false)].grant.chunk.src;
 	end_all(false, GOOD);
 	ck_assert_int_eq(d.n_received, 0);
 	close_flow();
@@ -560,8 +506,8 @@ START_TEST(trainers_are_needed_for_what_is_out_and_for_what_a_lost_engine_owes)
 	ck_assert(wb_flow_sink_received(d.f, 0));
 	wb_flow_lose_worker(d.f, lost);
 	ck_assert(!wb_flow_sink_received(d.f, 0));
-	for (int k = 0; k < d.n_grant; k++)
-		if (d.is_taken_back[k])
+	for (int k = 0; k < d.notes.n_asked; k++)
+		if (d.notes.asked[k].is_taken_back)
 			end_grant(k, TAKEN_BACK);
 	for (int n = 0; n < 3; n++) {
 		end_all(true, GOOD);
@@ -583,11 +529,11 @@ static uint32_t asked_after_loss(enum how how)
 	wb_flow_open_sink(d.f, 0, NULL);
 	end_all(true, GOOD);
 	k = first_out(false);
-	chunk = d.grant[k].chunk.chunk;
-	lost = d.grant[k].chunk.src;
+	chunk = d.notes.asked[k].grant.chunk.chunk;
+	lost = d.notes.asked[k].grant.chunk.src;
 	wb_flow_lose_worker(d.f, lost);
 	end_grant(k, how);
-	src = d.grant[last_for(chunk)].chunk.src;
+	src = d.notes.asked[last_for(chunk)].grant.chunk.src;
 	ck_assert_uint_ne(src, lost);
 	close_flow();
 	return src;
@@ -609,8 +555,9 @@ START_TEST(nobody_asks_a_worker_that_is_lost)
 		end_all(true, GOOD);
 		end_all(false, GOOD);
 	}
-	for (int k = 0; k < d.n_grant; k++)
-		ck_assert(d.grant[k].chunk.src != 3 && d.grant[k].chunk.src != 0);
+	for (int k = 0; k < d.notes.n_asked; k++)
+		ck_assert(d.notes.asked[k].grant.chunk.src != 3 &&
+			  d.notes.asked[k].grant.chunk.src != 0);
 	is_installed();
 	close_flow();
 }
@@ -622,9 +569,9 @@ START_TEST(a_feed_asks_its_source)
 
 	open_flow(2, false, SUMS);
 	wb_flow_open_sink(d.f, 0, feed);
-	ck_assert_int_eq(d.n_grant, CHUNKS);
-	for (int k = 0; k < d.n_grant; k++)
-		ck_assert_uint_eq(d.grant[k].chunk.src, 3);
+	ck_assert_int_eq(d.notes.n_asked, CHUNKS);
+	for (int k = 0; k < d.notes.n_asked; k++)
+		ck_assert_uint_eq(d.notes.asked[k].grant.chunk.src, 3);
 	close_flow();
 }
 END_TEST
@@ -640,17 +587,18 @@ START_TEST(a_trainer_that_sends_nothing_is_left_at_its_deadline)
 	open_flow(2, false, o);
 	wb_flow_open_sink(d.f, 0, NULL);
 	k = first_out(true);
-	chunk = d.grant[k].chunk.chunk;
+	chunk = d.notes.asked[k].grant.chunk.chunk;
 	for (int n = 0; n < 2; n++) { /* its turn comes once more, as above */
 		ck_assert_uint_eq(wb_flow_tick(d.f, d.now), d.now + o.stall_ns);
 		d.now += o.stall_ns;
 		(void)wb_flow_tick(d.f, d.now);
-		for (int i = 0, sent = d.n_grant; i < sent; i++)
-			if (d.is_taken_back[i] && !d.is_over[i])
+		for (int i = 0, sent = d.notes.n_asked; i < sent; i++)
+			if (d.notes.asked[i].is_taken_back && !d.notes.asked[i].is_over)
 				end_grant(i, TAKEN_BACK);
 	}
-	ck_assert(d.is_over[k]);
-	ck_assert_uint_ne(d.grant[last_for(chunk)].chunk.src, d.grant[k].chunk.src);
+	ck_assert(d.notes.asked[k].is_over);
+	ck_assert_uint_ne(
+		d.notes.asked[last_for(chunk)].grant.chunk.src, d.notes.asked[k].grant.chunk.src);
 	close_flow();
 }
 END_TEST
@@ -683,10 +631,10 @@ static void ask(uint32_t src, uint32_t dst, uint32_t chunk)
 static void end_write(int k)
 {
 	struct wb_xport_event ev = {.kind = WB_XP_WRITE_DONE,
-		.conn = d.answer[k].conn,
-		.cookie = d.answer[k].write.cookie};
+		.conn = d.notes.answer[k].conn,
+		.cookie = d.notes.answer[k].write.cookie};
 
-	d.answer[k].is_over = true;
+	d.notes.answer[k].is_over = true;
 	wb_flow_on_xport(&ev);
 	run_lane();
 }
@@ -695,18 +643,18 @@ START_TEST(a_trainer_is_read_while_it_is_open)
 {
 	open_flow(0, _i, SUMS);
 	ask(0, 2, 0);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	wb_flow_open_source(d.f, 0);
 	run_lane();
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, 0);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, 0);
 	ck_assert(wb_flow_source_busy(d.f, 0) && wb_flow_uses(d.f, 0));
 	wb_flow_close_source(d.f, 0);
 	ck_assert(wb_flow_source_busy(d.f, 0)); /* closed, and still read */
 	end_write(0);
 	ck_assert(!wb_flow_source_busy(d.f, 0) && !wb_flow_uses(d.f, 0));
 	ask(0, 2, 1);
-	ck_assert_int_eq(d.answer[1].code, -ECANCELED);
+	ck_assert_int_eq(d.notes.answer[1].code, -ECANCELED);
 	close_flow();
 }
 END_TEST
@@ -720,10 +668,10 @@ START_TEST(what_is_packed_from_is_in_use)
 	wb_flow_open_source(d.f, 0);
 	ev = question(0, 2, 0);
 	wb_flow_on_grant(d.f, &ev);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	ck_assert(wb_flow_source_busy(d.f, 0) && wb_flow_uses(d.f, 0));
 	run_lane();
-	ck_assert_int_eq(d.n_answer, 1);
+	ck_assert_int_eq(d.notes.n_answer, 1);
 	close_flow();
 }
 END_TEST
@@ -737,9 +685,9 @@ START_TEST(a_grant_taken_back_is_no_other_one_of_its_connection)
 		wb_flow_on_grant(d.f, &ev[i]);
 	wb_flow_grant_gone(d.f, ev[_i].conn, ev[_i].grant);
 	wb_flow_open_source(d.f, 0);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, 0);
-	ck_assert_uint_eq(d.answer[0].grant, ev[!_i].grant);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, 0);
+	ck_assert_uint_eq(d.notes.answer[0].grant, ev[!_i].grant);
 	close_flow();
 }
 END_TEST
@@ -752,17 +700,17 @@ START_TEST(an_engine_gives_what_it_has_until_it_is_closed)
 	open_flow(2, false, SUMS);
 	wb_flow_open_sink(d.f, 0, NULL);
 	k = first_out(true);
-	chunk = d.grant[k].chunk.chunk;
+	chunk = d.notes.asked[k].grant.chunk.chunk;
 	ask(2, 3, chunk);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	end_grant(k, WRONG_SUM);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	end_grant(last_for(chunk), GOOD);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, 0);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, 0);
 	wb_flow_close_source(d.f, 0); /* its memory is about to change */
 	ask(2, 4, chunk);
-	ck_assert_int_eq(d.answer[1].code, -ECANCELED);
+	ck_assert_int_eq(d.notes.answer[1].code, -ECANCELED);
 	close_flow();
 }
 END_TEST
@@ -774,9 +722,9 @@ START_TEST(an_engine_that_begins_anew_gives_nothing_of_before)
 	wb_flow_drop_sink(d.f, 0);
 	wb_flow_open_sink(d.f, 0, NULL);
 	ask(2, 3, 0);
-	ck_assert_int_eq(d.n_answer, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
 	end_grant(last_for(0), GOOD);
-	ck_assert_int_eq(d.n_answer, 1);
+	ck_assert_int_eq(d.notes.n_answer, 1);
 	close_flow();
 }
 END_TEST
@@ -804,8 +752,8 @@ START_TEST(what_the_plan_does_not_say_is_refused)
 	open_flow(0, false, SUMS);
 	wb_flow_open_source(d.f, 0);
 	wb_flow_on_grant(d.f, &ev);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, -EINVAL);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, -EINVAL);
 	close_flow();
 }
 END_TEST
@@ -820,11 +768,11 @@ START_TEST(two_engines_do_not_wait_for_each_other)
 	wb_flow_open_sink(d.f, 0, NULL);
 	end_all(true, GOOD);
 	k = first_out(false);
-	ev = question(2, d.grant[k].chunk.src, d.grant[k].chunk.chunk);
+	ev = question(2, d.notes.asked[k].grant.chunk.src, d.notes.asked[k].grant.chunk.chunk);
 	ev.chunk.gen = 2;
 	wb_flow_on_grant(d.f, &ev);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, -EDEADLK);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, -EDEADLK);
 	close_flow();
 }
 END_TEST
@@ -836,11 +784,11 @@ START_TEST(one_reader_does_not_hold_all_send_slots)
 	for (int n = 0; n < 2; n++)
 		for (uint32_t i = 0; i < CHUNKS; i++)
 			ask(0, 2, i);
-	ck_assert_int_gt(d.n_answer, 1);
-	ck_assert_int_lt(d.n_answer, SEND_SLOTS);
+	ck_assert_int_gt(d.notes.n_answer, 1);
+	ck_assert_int_lt(d.notes.n_answer, SEND_SLOTS);
 	ask(0, 3, 0);
-	ck_assert_uint_eq(d.answer[d.n_answer - 1].conn, 103);
-	ck_assert_int_eq(d.answer[d.n_answer - 1].code, 0);
+	ck_assert_uint_eq(d.notes.answer[d.notes.n_answer - 1].conn, 103);
+	ck_assert_int_eq(d.notes.answer[d.notes.n_answer - 1].code, 0);
 	close_flow();
 }
 END_TEST
@@ -857,7 +805,7 @@ START_TEST(a_relay_passes_the_trainers_sum_on)
 	want = sum_of(0, d.memory);
 	d.memory[5] ^= 1;
 	ask(2, 3, 0);
-	w = &d.answer[0].write;
+	w = &d.notes.answer[0].write;
 	for (uint32_t i = 0; i < w->n_iov; i++)
 		w->observe(w->ctx, w->iov[i].iov_base, w->iov[i].iov_len, 0);
 	w->trailer(w->ctx, trailer);
@@ -873,10 +821,10 @@ START_TEST(engines_that_ask_around_do_not_wait_for_each_other)
 	for (uint32_t i = 0; i < TRAINERS; i++)
 		wb_flow_lose_worker(d.f, i);
 	wb_flow_open_sink(d.f, 0, NULL);
-	ck_assert_int_gt(d.n_grant, 0);
-	ask(2, d.grant[0].chunk.src == 3 ? 4 : 3, d.grant[0].chunk.chunk);
-	ck_assert_int_eq(d.n_answer, 1);
-	ck_assert_int_eq(d.answer[0].code, -ENODATA);
+	ck_assert_int_gt(d.notes.n_asked, 0);
+	ask(2, d.notes.asked[0].grant.chunk.src == 3 ? 4 : 3, d.notes.asked[0].grant.chunk.chunk);
+	ck_assert_int_eq(d.notes.n_answer, 1);
+	ck_assert_int_eq(d.notes.answer[0].code, -ENODATA);
 	close_flow();
 }
 END_TEST
@@ -897,14 +845,14 @@ START_TEST(a_snapshot_is_there_when_the_lane_says_so)
 		struct wb_xport_event ev = question(0, 2, image->chunk[i]);
 
 		wb_flow_on_grant(d.f, &ev);
-		ck_assert_int_eq(d.n_answer, (int)i);
+		ck_assert_int_eq(d.notes.n_answer, (int)i);
 		ck_assert_int_eq(d.n_snapped, 0);
 		ck_assert(wb_flow_source_busy(d.f, 0));
 		ck_assert(!wb_flow_image_is_whole(d.f, 0));
 		ck_assert_uint_eq(wb_lane_reap(d.lane, &job, 1), 1);
 		wb_flow_on_lane(&job);
-		ck_assert_int_eq(d.n_answer, (int)i + 1);
-		ck_assert_int_eq(d.answer[i].code, 0);
+		ck_assert_int_eq(d.notes.n_answer, (int)i + 1);
+		ck_assert_int_eq(d.notes.answer[i].code, 0);
 	}
 	run_lane();
 	ck_assert_int_eq(d.n_snapped, 1);
