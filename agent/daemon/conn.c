@@ -17,7 +17,7 @@
 #define BEAT_NS (2 * WB_NS_PER_S)
 #define SILENT_NS (10 * WB_NS_PER_S)
 
-const struct wb_session_io wb__peer_io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
 
 static uint64_t now_ns(void)
 {
@@ -31,7 +31,7 @@ struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side
 	if (!c)
 		return NULL;
 	c->p = p;
-	c->session = (struct wb_session){.io = &wb__peer_io,
+	c->session = (struct wb_session){.io = &io,
 		.side = side,
 		.bounds.hello_ns = side == WB_SIDE_DIALLED ? SILENT_NS : HELLO_NS,
 		.bounds.silent_ns = SILENT_NS,

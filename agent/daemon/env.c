@@ -62,12 +62,12 @@ static void to_worker(void *ctx, uint32_t worker, uint16_t type, const void *msg
 	wb__apps_send(e->a->apps, worker, type, msg);
 }
 
-static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
-	const struct wb_msg_peer *msg)
+static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
 	struct wb__env *e = ctx;
 
-	wb__peers_send(e->a->peers, r, agent, type, msg);
+	wb__peers_send(e->a->peers, r, agent, msg, frame, bytes);
 }
 
 static void ended(struct wb__env *e, const struct wb_core_report *r)

@@ -32,8 +32,7 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-const struct wb_session_io wb__oplink_io = {
-	wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
 
 void wb__oplink_arm(struct wb__oplink *l)
 {
@@ -268,7 +267,7 @@ int wb__oplink_start(
 	*out = l;
 	l->rng.state = a->instance + index;
 	l->backoff_ns = BACKOFF_MIN_NS;
-	l->session = (struct wb_session){.io = &wb__oplink_io,
+	l->session = (struct wb_session){.io = &io,
 		.side = WB_SIDE_AGENT,
 		.bounds.hello_ns = HELLO_NS,
 		.counts = &a->control[WB__CONTROL_OPERATOR]};

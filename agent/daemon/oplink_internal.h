@@ -60,7 +60,6 @@ struct wb__oplink {
 	struct wb_keep reports; /* until the operator has answered what was sent after */
 };
 
-extern const struct wb_session_io wb__oplink_io; /* channels */
 /** wb__oplink_arm - the session's state has changed: look when it has something to do. */
 void wb__oplink_arm(struct wb__oplink *l);
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);

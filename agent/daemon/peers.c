@@ -385,8 +385,8 @@ static bool is_broken_on_demand(struct wb__peers *p, const struct wb_msg_peer *m
 	return wb_fault_hit(p->a->fault, WB_FAULT_CTRL, &at, &hit) & WB_FAULT_DROP;
 }
 
-void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent, uint16_t type,
-	const struct wb_msg_peer *msg)
+void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
 	char id[WB_PSK_ID_MAX];
 	struct epoch_keys *e;
@@ -397,20 +397,20 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	if (!e || agent >= e->n || p->is_closing)
 		return;
 	peer = &e->peer[agent];
-	WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
-		WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
+	if (msg)
+		WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
+			WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
 	if (peer->out && wb_session_is_up(&peer->out->session) &&
-		wb_session_send(&peer->out->session, type, msg) == 0) {
-		if (is_broken_on_demand(p, msg))
+		wb_session_send_frame(&peer->out->session, frame, bytes) == 0) {
+		if (msg && is_broken_on_demand(p, msg))
 			wb_session_end(&peer->out->session, -ECONNRESET, "cut by WB_FAULT");
 		return;
 	}
 	/* What is said because it has refused us would be refused, and so for ever. */
 	if (!peer->out && peer->refused_ns && now_ns() - peer->refused_ns < RETRY_NS)
 		return;
-	if (wb_keep_add(&peer->queue, &wb__peer_io, type, msg, QUEUE_MAX) < 0) {
-		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name),
-			WB_S("message", wb_msg_name(type)));
+	if (wb_keep_add_frame(&peer->queue, frame, bytes, QUEUE_MAX) < 0) {
+		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name));
 		return;
 	}
 	if (!peer->out && !peer->retry_ns) {

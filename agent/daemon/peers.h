@@ -31,9 +31,9 @@ void wb__peers_destroy(struct wb__peers *p);
 /** wb__peers_epoch_add - know the agents and the key of an epoch (copied).  Old epochs of the
  *  object go.  0 or -ENOMEM. */
 int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r);
-/** wb__peers_send - a message of the core; queued until the channel is up. */
-void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent, uint16_t type,
-	const struct wb_msg_peer *msg);
+/** wb__peers_send - a message of the core, as its env's to_peer; queued until the channel is up. */
+void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes);
 /** wb__peers_psk_find - wb_psk_find_fn of the listener; cookie = the peers. */
 int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out);
 /** wb__peers_tickets - append a line for each object: a ticket of its newest epoch for the page

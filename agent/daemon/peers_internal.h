@@ -64,8 +64,6 @@ void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, c
 /** wb__peers_arm - a session or a retry has begun or ended: look when there is something to do. */
 void wb__peers_arm(struct wb__peers *p);
 
-extern const struct wb_session_io wb__peer_io; /* channels */
-
 /** wb__peer_conn_create - in the list, without a channel yet; NULL when memory is short. */
 struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side);
 /** wb__peer_conn_free - one whose channel never was, or has ended. */

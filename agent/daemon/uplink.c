@@ -203,7 +203,7 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w) && w->t.has_heap)
 			m->memory_path = "worker";
-	if (wb_keep_add(&l->reports, &wb__oplink_io, WBP_REPORT, m, REPORTS_MAX) == 0)
+	if (wb_keep_add(&l->reports, wb_msg_encode, WBP_REPORT, m, REPORTS_MAX) == 0)
 		(void)wb_keep_send(&l->reports, &l->session, wb_now_ns(&wb_clock_real));
 }
 

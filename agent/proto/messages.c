@@ -106,6 +106,34 @@ int wb_msg_encode_bin(
 	return wb__msg_encode(f, m, msg, wb_table_encode_bin, out, err);
 }
 
+static size_t width(const struct wb_fdef *f)
+{
+	static const uint8_t of[] = {
+		[WBF_BOOL] = 1, [WBF_U32] = 4, [WBF_U64] = 8, [WBF_I64] = 8, [WBF_STRUCTS] = 0};
+
+	return of[f->kind];
+}
+
+void wb_msg_patch_u64(uint8_t *frame, size_t bytes, const char *field, uint64_t v)
+{
+	const struct wb_fdef *f;
+	const struct wb_table *t;
+	struct wb_frame head;
+	size_t at = bytes;
+	int rc = wb_frame_decode(frame, bytes, &head, NULL);
+
+	assert(rc == 0);
+	(void)rc;
+	t = wb_msg_info(head.type)->table;
+	for (f = t->field + t->n_field - 1; strcmp(f->name, field) != 0; f--) {
+		assert(f > t->field && (f->since > head.version || width(f)));
+		at -= f->since > head.version ? 0 : width(f);
+	}
+	assert(width(f) == sizeof(v));
+	for (size_t i = 0; i < sizeof(v) && f->since <= head.version; i++)
+		frame[at - sizeof(v) + i] = (uint8_t)(v >> 8 * i);
+}
+
 int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err)
 {
 	const struct wb_msg_info *m = wb_msg_info(f->type);

@@ -188,13 +188,13 @@ static void count(struct wb_session_count *c, size_t bytes)
 	c->bytes += bytes;
 }
 
-static int encode(const struct wb_session_io *io, uint32_t version, uint16_t type, const void *msg,
-	struct wb_buf *b)
+static int encode(
+	wb_msg_encode_fn fn, uint32_t version, uint16_t type, const void *msg, struct wb_buf *b)
 {
 	struct wb_frame f = {.version = (uint8_t)version, .type = type};
 
 	wb_buf_init(b, (size_t)wb_msg_info(type)->cap + WB_FRAME_BYTES);
-	return io->encode(&f, msg, b, NULL);
+	return fn(&f, msg, b, NULL);
 }
 
 /* A whole frame has left, or not. */
@@ -211,7 +211,7 @@ static int sent(struct wb_session *s, int rc, uint16_t type, size_t bytes)
 static int say(struct wb_session *s, uint16_t type, const void *msg, const int *fds, uint32_t n_fd)
 {
 	struct wb_buf b;
-	int rc = encode(s->io, s->version, type, msg, &b);
+	int rc = encode(s->io->encode, s->version, type, msg, &b);
 
 	if (rc == 0)
 		rc = s->io->send(s->link, b.data, b.len, fds, n_fd);
@@ -256,6 +256,27 @@ void wb_session_reject(struct wb_session *s, int code, bool retry, const char *s
 	else
 		(void)wb_session_send(s, WBP_REJECT, &m);
 	wb_session_end(s, code, "%s", text);
+}
+
+int wb_session_send_frame(struct wb_session *s, const uint8_t *frame, size_t bytes)
+{
+	struct wb_frame f;
+	const uint8_t *body;
+	union wb_msg msg;
+	int rc;
+
+	if (!may_speak(s))
+		return -ENOTCONN;
+	rc = wb_frame_check(frame, bytes, &f, &body, NULL);
+	if (rc == 0 && f.version == s->version)
+		rc = s->io->send(s->link, frame, bytes, NULL, 0);
+	else if (rc == 0)
+		rc = s->io->decode(&f, body, &msg, NULL);
+	if (rc < 0 || f.version == s->version)
+		return sent(s, rc, f.type, bytes);
+	rc = say(s, f.type, &msg, NULL, 0);
+	wb_msg_free(f.type, &msg);
+	return rc;
 }
 
 static void answer(struct wb_session *s, const struct wb_msg_heartbeat *m, uint64_t now)
@@ -359,13 +380,6 @@ uint64_t wb_session_due(const struct wb_session *s)
 /* ---- kept messages ----------------------------------------------------------------------------
  */
 
-struct wb_kept {
-	struct wb_kept *next;
-	uint64_t mark; /* 0 = not sent over this connection */
-	uint8_t *frame; /* owned */
-	size_t bytes;
-};
-
 static void drop_first(struct wb_keep *k)
 {
 	struct wb_kept *m = k->first;
@@ -378,21 +392,17 @@ static void drop_first(struct wb_keep *k)
 	wb_free(m);
 }
 
-int wb_keep_add(struct wb_keep *k, const struct wb_session_io *io, uint16_t type, const void *msg,
-	uint32_t max)
+/* Takes @frame_take. */
+static int add(struct wb_keep *k, uint8_t *frame_take, size_t bytes, uint32_t max)
 {
-	struct wb_kept *m = wb_zalloc(1, sizeof(*m));
-	struct wb_buf b;
-	int rc = encode(io, WBP_VERSION_MAX, type, msg, &b);
+	struct wb_kept *m = frame_take ? wb_zalloc(1, sizeof(*m)) : NULL;
 
-	if (rc < 0)
-		wb_buf_finish(&b);
-	else
-		rc = !m ? -ENOMEM : wb_buf_take(&b, &m->frame, &m->bytes);
-	if (rc < 0) {
-		wb_free(m);
-		return rc;
+	if (!m) {
+		wb_free(frame_take);
+		return -ENOMEM;
 	}
+	m->frame = frame_take;
+	m->bytes = bytes;
 	if (k->last)
 		k->last->next = m;
 	else
@@ -403,22 +413,28 @@ int wb_keep_add(struct wb_keep *k, const struct wb_session_io *io, uint16_t type
 	return 0;
 }
 
-static int put_kept(struct wb_session *s, const struct wb_kept *m)
+int wb_keep_add(
+	struct wb_keep *k, wb_msg_encode_fn fn, uint16_t type, const void *msg, uint32_t max)
 {
-	struct wb_frame f;
-	const uint8_t *body;
-	union wb_msg msg;
-	int rc = wb_frame_check(m->frame, m->bytes, &f, &body, NULL);
+	uint8_t *frame = NULL;
+	size_t bytes = 0;
+	struct wb_buf b;
+	int rc = encode(fn, WBP_VERSION_MAX, type, msg, &b);
 
-	if (rc == 0 && f.version == s->version)
-		rc = s->io->send(s->link, m->frame, m->bytes, NULL, 0);
-	else if (rc == 0)
-		rc = s->io->decode(&f, body, &msg, NULL);
-	if (rc < 0 || f.version == s->version)
-		return sent(s, rc, f.type, m->bytes);
-	rc = say(s, f.type, &msg, NULL, 0);
-	wb_msg_free(f.type, &msg);
-	return rc;
+	if (rc == 0)
+		rc = wb_buf_take(&b, &frame, &bytes);
+	else
+		wb_buf_finish(&b);
+	return rc < 0 ? rc : add(k, frame, bytes, max);
+}
+
+int wb_keep_add_frame(struct wb_keep *k, const uint8_t *frame, size_t bytes, uint32_t max)
+{
+	uint8_t *copy = wb_alloc(bytes);
+
+	if (copy)
+		memcpy(copy, frame, bytes);
+	return add(k, copy, bytes, max);
 }
 
 int wb_keep_send(struct wb_keep *k, struct wb_session *s, uint64_t mark)
@@ -429,7 +445,7 @@ int wb_keep_send(struct wb_keep *k, struct wb_session *s, uint64_t mark)
 	for (struct wb_kept *m = k->first; m && rc == 0; m = m->next) {
 		if (m->mark)
 			continue;
-		rc = wb_session_is_up(s) ? put_kept(s, m) : -ENOTCONN;
+		rc = wb_session_is_up(s) ? wb_session_send_frame(s, m->frame, m->bytes) : -ENOTCONN;
 		if (rc == 0)
 			m->mark = mark;
 	}

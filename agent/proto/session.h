@@ -54,6 +54,9 @@ enum wb_session_state {
 	WB_SESSION_STATES,
 };
 
+typedef int (*wb_msg_encode_fn)(
+	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+
 /* How messages leave and are written; one constant for each kind of caller. */
 struct wb_session_io {
 	/* One whole frame, copied, with descriptors where the channel has such (borrowed).  0 or
@@ -62,8 +65,7 @@ struct wb_session_io {
 	/* Begin to end the channel; wb_session_closed() follows when it has. */
 	void (*close)(void *link);
 	/* wb_msg_encode() and wb_msg_decode(), or their binary halves. */
-	int (*encode)(
-		const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+	wb_msg_encode_fn encode;
 	int (*decode)(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
 };
 
@@ -143,6 +145,9 @@ int wb_session_send(struct wb_session *s, uint16_t type, const void *msg);
 /** wb_session_send_fds - the same with descriptors, which stay the caller's. */
 int wb_session_send_fds(
 	struct wb_session *s, uint16_t type, const void *msg, const int *fds, uint32_t n_fd);
+/** wb_session_send_frame - the same for a message that is encoded already, in our newest version;
+ *  where another was agreed on it is written anew. */
+int wb_session_send_frame(struct wb_session *s, const uint8_t *frame, size_t bytes);
 /** wb_session_out_of_turn - a message came in its turn, but not in that of what it is about:
  * -EPROTO with the sentence that the table's refusals have. */
 int wb_session_out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err);
@@ -177,7 +182,12 @@ static inline bool wb_session_is_over(const struct wb_session *s)
  * Messages that must not be lost with a connection, each as the frame that is sent, oldest first.
  * Zeroed = empty.  Outlives sessions; release with wb_keep_drop().
  */
-struct wb_kept;
+struct wb_kept {
+	struct wb_kept *next;
+	uint64_t mark; /* 0 = none */
+	uint8_t *frame; /* owned */
+	size_t bytes;
+};
 
 struct wb_keep {
 	struct wb_kept *first, *last; /* owned */
@@ -185,9 +195,11 @@ struct wb_keep {
 };
 
 /** wb_keep_add - encode @msg once, in our newest version.  Beyond @max the oldest goes.  0 or
- *  negative as the encoder; -ENOMEM. */
-int wb_keep_add(struct wb_keep *k, const struct wb_session_io *io, uint16_t type, const void *msg,
-	uint32_t max);
+ *  negative as @encode; -ENOMEM. */
+int wb_keep_add(
+	struct wb_keep *k, wb_msg_encode_fn encode, uint16_t type, const void *msg, uint32_t max);
+/** wb_keep_add_frame - a copy of one that is encoded already.  0 or -ENOMEM. */
+int wb_keep_add_frame(struct wb_keep *k, const uint8_t *frame, size_t bytes, uint32_t max);
 /** wb_keep_send - over @s, if it is up, what was not sent over it yet, and mark that with @mark,
  *  which is not 0 and does not fall.  A frame of another version than the one agreed on is written
  *  anew.  0 or negative as wb_session_send(). */

@@ -64,8 +64,9 @@ struct wb_core_env {
 	struct wb_xport *xport;
 	struct wb_fault *fault; /* borrowed; NULL = none */
 	void (*to_worker)(void *ctx, uint32_t worker, uint16_t type, const void *msg);
-	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
-		const struct wb_msg_peer *msg);
+	/* Send @frame, which is borrowed: @msg in our newest version.  NULL @msg: it goes again. */
+	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent,
+		const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes);
 	void (*report)(void *ctx, const struct wb_core_report *r);
 	void (*times)(void *ctx, const struct wb_core_times *t); /* may be NULL */
 	/* Bytes did not have the trainer's sum, and are asked for again; may be NULL. */

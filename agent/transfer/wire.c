@@ -23,99 +23,73 @@
 /* About 10 s of our own time: a stopped process must not give up what it could not send again. */
 #define TRIES_MAX 6
 
-struct kept {
-	struct kept *next;
-	uint64_t seq;
-	uint32_t tries;
-	uint8_t *bytes;
-	size_t len;
-};
-
-static void drop_first(struct wire *w)
+static void tell_gap(struct wire *w, uint64_t now)
 {
-	struct kept *k = w->head;
-
-	w->head = k->next;
-	if (!w->head)
-		w->tail = NULL;
-	wb_free(k->bytes);
-	wb_free(k);
+	if (w->gap_ns)
+		return;
+	w->gap_ns = now + 1;
+	w->gap_backoff_ns = RESEND_MIN_NS;
 }
 
 void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 {
 	w->is_down = true;
 	w->skipped = WB_MAX(highest, w->sent_transfer);
-	if (!w->gap_ns) {
+	if (!w->gap_ns)
 		w->tx_seq++; /* one that is missing, whatever else is */
-		w->gap_ns = now + 1;
-		w->gap_backoff_ns = RESEND_MIN_NS;
-	}
-	while (w->head)
-		drop_first(w);
+	tell_gap(w, now);
+	wb_keep_drop(&w->kept);
+	w->tries = 0;
 	w->resend_ns = w->confirm_ns = 0;
 }
 
-static void keep(struct wire *w, const struct wb_msg_peer *m, uint64_t now)
-{
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
-	struct kept *k = wb_zalloc(1, sizeof(*k));
-	struct wb_buf b;
-
-	wb_buf_init(&b, 1u << 20);
-	if (!k || wb_msg_encode_bin(&f, m, &b, NULL) < 0 ||
-		wb_buf_take(&b, &k->bytes, &k->len) < 0) {
-		wb_buf_finish(&b); /* it goes out once, as before */
-		wb_free(k);
-		return;
-	}
-	k->seq = m->seq;
-	if (w->tail)
-		w->tail->next = k;
-	else
-		w->head = k;
-	w->tail = k;
-	if (!w->resend_ns) {
-		w->backoff_ns = RESEND_MIN_NS;
-		w->resend_ns = now + w->backoff_ns;
-	}
-}
-
-static void send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+/* What is kept, and what was given up, is as of now whenever they are sent. */
+static void post(
+	struct epoch *e, uint32_t agent, const struct wb_msg_peer *m, uint8_t *frame, size_t bytes)
 {
 	struct wire *w = &e->wire[agent];
 	const struct wb_core *c = e->obj->core;
 
-	m->base = w->head ? w->head->seq : w->tx_seq + 1;
-	m->skipped = w->skipped;
-	c->env->to_peer(c->env->ctx, &e->r, agent, WBP_PEER, m);
+	wb_msg_patch_u64(frame, bytes, "base", w->kept.first ? w->kept.first->mark : w->tx_seq + 1);
+	wb_msg_patch_u64(frame, bytes, "skipped", w->skipped);
+	c->env->to_peer(c->env->ctx, &e->r, agent, m, frame, bytes);
 }
 
 void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
 	struct wire *w = &e->wire[agent];
+	uint64_t now = now_ns(e->obj->core);
 
 	m->seq = ++w->tx_seq;
 	m->ack = w->rx_seq; /* whenever it comes, this is what had been heard when it was said */
 	w->confirm_ns = 0;
 	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
-	keep(w, m, now_ns(e->obj->core));
-	send(e, agent, m);
+	if (wb_keep_add(&w->kept, wb_msg_encode_bin, WBP_PEER, m, UINT32_MAX) < 0) {
+		w->skipped = WB_MAX(w->skipped, m->transfer);
+		tell_gap(w, now);
+		return;
+	}
+	w->kept.last->mark = m->seq;
+	if (!w->resend_ns) {
+		w->backoff_ns = RESEND_MIN_NS;
+		w->resend_ns = now + w->backoff_ns;
+	}
+	post(e, agent, m, w->kept.last->frame, w->kept.last->bytes);
 }
 
 bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap)
 {
 	struct wire *w = &e->wire[from];
 	uint64_t now = now_ns(e->obj->core);
+	uint32_t n = w->kept.n;
 
-	while (w->head && w->head->seq <= m->ack) {
-		drop_first(w);
+	wb_keep_confirm(&w->kept, m->ack);
+	if (w->kept.n != n) {
 		w->backoff_ns = RESEND_MIN_NS;
-		w->resend_ns = w->head ? now + w->backoff_ns : 0;
+		w->resend_ns = w->kept.n ? now + w->backoff_ns : 0;
 	}
 	w->is_down = false;
-	if (w->head)
-		w->head->tries = 0; /* it was silent, stopped perhaps, and is not any more */
+	w->tries = 0; /* it was silent, stopped perhaps, and is not any more */
 	if (m->ack >= w->tx_seq)
 		w->gap_ns = 0;
 	*has_gap = m->base > w->rx_seq + 1;
@@ -142,33 +116,29 @@ static void confirm(struct epoch *e, uint32_t agent)
 		.number = e->r.number,
 		.ack = e->wire[agent].rx_seq,
 	};
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
+	struct wb_buf b;
 
 	e->wire[agent].confirm_ns = 0;
-	send(e, agent, &m);
+	wb_buf_init(&b, WB_FRAME_BYTES + 4096);
+	if (wb_msg_encode_bin(&f, &m, &b, NULL) == 0)
+		post(e, agent, &m, b.data, b.len);
+	wb_buf_finish(&b);
 }
 
 static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 {
 	struct wire *w = &e->wire[agent];
 
-	if (w->head && w->head->tries++ == TRIES_MAX) {
+	if (w->kept.n && w->tries++ == TRIES_MAX) {
 		wb_core_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
 			"it confirmed nothing");
 		return;
 	}
-	for (struct kept *k = w->head; k; k = k->next) {
-		struct wb_frame f;
-		struct wb_msg_peer m;
-		const uint8_t *body;
-
-		if (wb_frame_check(k->bytes, k->len, &f, &body, NULL) < 0 ||
-			wb_msg_decode_bin(&f, body, &m, NULL) < 0)
-			continue;
-		send(e, agent, &m);
-		wb_msg_free(WBP_PEER, &m);
-	}
+	for (const struct wb_kept *k = w->kept.first; k; k = k->next)
+		post(e, agent, NULL, k->frame, k->bytes);
 	w->backoff_ns = WB_MIN(w->backoff_ns * 2, RESEND_MAX_NS);
-	w->resend_ns = w->head ? now + w->backoff_ns : 0;
+	w->resend_ns = w->kept.n ? now + w->backoff_ns : 0;
 }
 
 void wb__core_wire_flush(struct epoch *e)
@@ -180,13 +150,13 @@ void wb__core_wire_flush(struct epoch *e)
 
 bool wb__core_wire_keeps(const struct wire *w, uint64_t seq)
 {
-	return w->head && w->head->seq <= seq;
+	return w->kept.first && w->kept.first->mark <= seq;
 }
 
 bool wb__core_wire_is_busy(const struct epoch *e)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (e->wire[a].head && !e->wire[a].is_down) /* no plan waits for the dead */
+		if (e->wire[a].kept.n && !e->wire[a].is_down) /* no plan waits for the dead */
 			return true;
 	return false;
 }

@@ -8,11 +8,13 @@
  * Invariants: what is kept is numbered without gaps up to tx_seq; something kept has a time to be
  * sent again.
  */
+#include "proto/session.h"
 #include "transfer/internal.h"
 
 struct wire {
 	uint64_t tx_seq, rx_seq; /* last sent, last taken in */
-	struct kept *head, *tail; /* owned: not confirmed yet */
+	struct wb_keep kept; /* not confirmed yet; marked with their numbers */
+	uint32_t tries; /* to send the first of them, since the peer was heard */
 	uint64_t resend_ns, backoff_ns, confirm_ns; /* 0 = nothing due */
 	bool is_down; /* nothing was heard of it since it was called down */
 	uint64_t gap_backoff_ns;

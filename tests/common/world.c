@@ -204,25 +204,27 @@ static const struct wb_sim_node_ops node_ops = {
 	.on_ready = on_ready,
 };
 
-static void env_to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
-	const struct wb_msg_peer *msg)
+static void env_to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
 	struct world_agent *a = ctx;
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
-	struct wb_buf b;
+	const uint8_t *body;
+	struct wb_frame f;
+	union wb_msg m;
 	struct wb_err err = {0};
 
+	(void)msg; /* what is sent counts, also again */
+	world_must(wb_frame_check(frame, bytes, &f, &body, &err), &err);
+	world_must(wb_msg_decode_bin(&f, body, &m, &err), &err);
 	for (uint32_t i = 0;
-		a->world->o.naive && msg->kind == WBP_PEER_PROMISE && i < a->world->n_worker; i++)
+		a->world->o.naive && m.peer.kind == WBP_PEER_PROMISE && i < a->world->n_worker; i++)
 		if (a->world->worker[i].agent == a->index && a->world->worker[i].page)
 			wb_poll_set_stop(&a->world->worker[i].page->word, 0);
-	wb_buf_init(&b, 1u << 20);
-	world_must(wb_msg_encode_bin(&f, msg, &b, &err), &err);
 	if (a->world->watch.message)
 		a->world->watch.message(
-			a->world->watch.ctx, a, r->agent[agent].name, msg, b.data, b.len);
-	(void)wb_sim_send(a->world->net, a->name, r->agent[agent].name, b.data, b.len);
-	wb_buf_finish(&b);
+			a->world->watch.ctx, a, r->agent[agent].name, &m.peer, frame, bytes);
+	(void)wb_sim_send(a->world->net, a->name, r->agent[agent].name, frame, bytes);
+	wb_msg_free(f.type, &m);
 }
 
 static void env_report(void *ctx, const struct wb_core_report *r)

@@ -573,6 +573,53 @@ START_TEST(beats_of_all_agents_come_together)
 }
 END_TEST
 
+static const struct {
+	const char *field;
+	uint32_t since;
+} numbers[] = {{"seq", 1}, {"base", 1}, {"ack", 1}, {"accepted", 1}, {"skipped", 2}};
+
+static uint64_t *number_of(struct wb_msg_peer *m, size_t i)
+{
+	uint64_t *at[] = {&m->seq, &m->base, &m->ack, &m->accepted, &m->skipped};
+
+	return at[i];
+}
+
+/* The whole message comes back but for that number. */
+static void check_patch(size_t i, uint32_t version)
+{
+	struct wb_frame f = {.version = (uint8_t)version, .type = WBP_PEER}, g;
+	struct wb_rng rng = {i + version};
+	union wb_msg m = {0}, back;
+	const uint8_t *body;
+	struct wb_buf want, got;
+
+	fx_fill_msg(wb_msg_info(WBP_PEER)->table, &m, &rng, false);
+	wb_buf_init(&got, 1u << 20);
+	wb_buf_init(&want, 1u << 20);
+	ck_assert_int_eq(wb_msg_encode_bin(&f, &m, &got, NULL), 0);
+	wb_msg_patch_u64(got.data, got.len, numbers[i].field, 0x1122334455667788ull);
+	*number_of(&m.peer, i) = 0x1122334455667788ull;
+	ck_assert_int_eq(wb_msg_encode_bin(&f, &m, &want, NULL), 0);
+	ck_same(&want, &got, numbers[i].field);
+	ck_assert_int_eq(wb_frame_check(got.data, got.len, &g, &body, NULL), 0);
+	ck_assert_int_eq(wb_msg_decode_bin(&g, body, &back, NULL), 0);
+	ck_assert_uint_eq(
+		*number_of(&back.peer, i), version < numbers[i].since ? 0 : 0x1122334455667788ull);
+	wb_msg_free(WBP_PEER, &m);
+	wb_msg_free(WBP_PEER, &back);
+	wb_buf_finish(&want);
+	wb_buf_finish(&got);
+}
+
+START_TEST(a_number_of_an_encoded_message_is_changed_in_any_version_and_nothing_else)
+{
+	for (uint32_t v = WBP_VERSION_MIN; v <= WBP_VERSION_MAX; v++)
+		for (size_t i = 0; i < WB_ARRAY_SIZE(numbers); i++)
+			check_patch(i, v);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("proto");
@@ -584,6 +631,8 @@ int main(void)
 	tcase_add_loop_test(t, a_bad_header_is_refused_by_name, 0, WB_ARRAY_SIZE(bad_head));
 	tcase_add_test(t, a_short_frame_is_ebadmsg);
 	tcase_add_loop_test(t, peers_take_the_greatest_version_both_know, 0, WB_ARRAY_SIZE(agree));
+	tcase_add_test(
+		t, a_number_of_an_encoded_message_is_changed_in_any_version_and_nothing_else);
 	suite_add_tcase(s, t);
 	t = tcase_create("codec");
 	tcase_add_test(t, tables_are_bounded_and_numbers_unique);

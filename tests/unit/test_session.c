@@ -609,7 +609,7 @@ static void keep(struct wb_keep *k, uint64_t transfer, uint32_t max)
 	struct wb_p_epoch e = {1, transfer};
 	struct wb_msg_ready m = {.object = "ns/o", .epoch = e};
 
-	ck_assert_int_eq(wb_keep_add(k, &io, WBP_READY, &m, max), 0);
+	ck_assert_int_eq(wb_keep_add(k, wb_msg_encode, WBP_READY, &m, max), 0);
 }
 
 START_TEST(a_kept_message_goes_out_once_a_connection_until_it_is_confirmed)
@@ -694,7 +694,7 @@ START_TEST(memory_that_is_short_loses_no_message_that_was_kept_before)
 	keep(&k, 1, 8);
 	for (uint32_t i = 1; i < 4; i++) {
 		wb_mem_fail_at(i);
-		if (wb_keep_add(&k, &io, WBP_READY, &m, 8) == 0)
+		if (wb_keep_add(&k, wb_msg_encode, WBP_READY, &m, 8) == 0)
 			break;
 		ck_assert_uint_eq(k.n, 1);
 	}

@@ -384,14 +384,15 @@ static void to_worker(void *ctx, uint32_t worker, uint16_t type, const void *msg
 	(void)msg;
 }
 
-static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent, uint16_t type,
-	const struct wb_msg_peer *msg)
+static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
 	(void)ctx;
 	(void)r;
 	(void)agent;
-	(void)type;
 	(void)msg;
+	(void)frame;
+	(void)bytes;
 }
 
 static void report(void *ctx, const struct wb_core_report *r)
