@@ -118,6 +118,7 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 	uint32_t proto;
 	int rc;
 
+	assert(!app->w);
 	if (!app->pid) /* another pid namespace: the number the worker itself knows */
 		app->pid = m->pid;
 	rc = wb_session_agree(
@@ -191,6 +192,7 @@ static void send_status(struct app *app)
 {
 	struct wb_msg_app_status m = {.sentence = app->s->status[app->w->object_index]};
 
+	assert(!app->w->is_leaving);
 	if (m.sentence[0] && wb_session_is_up(&app->session))
 		(void)wb_session_send(&app->session, WBP_APP_STATUS, &m);
 }
@@ -237,6 +239,7 @@ static void on_attach(
 	struct wb_err err = {0};
 	int rc = wb__oplink_find(s->a, m->object, m->model, &in.object_index, &err);
 
+	assert(!app->w && app->conn);
 	if (rc == 0)
 		rc = check_claim(s, m, in.object_index, &err);
 	if (rc == 0)
@@ -305,6 +308,7 @@ static void released(struct app *app)
 {
 	struct wb__worker *w = app->w;
 
+	assert(w->is_releasing && !w->is_leaving);
 	w->is_releasing = false;
 	WB_LOG_INFO(MOD, "memory released", WB_S("worker", w->name));
 	if (all_asleep(app->s, w->object_index))
@@ -324,6 +328,7 @@ static void wish_free(struct app *app)
 static int wish_keep(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err)
 {
+	assert(!app->wish);
 	app->wish = wb_zalloc(1, sizeof(*app->wish) + n_fd * sizeof(int));
 	if (!app->wish)
 		return wb_err_set(err, -ENOMEM, "no memory to wait for memory");
@@ -414,6 +419,7 @@ static void leave(struct app *app, const char *why)
 
 	if (!w)
 		return;
+	assert(w->in_core && !w->is_leaving && w->conn == app->conn);
 	app->w = NULL;
 	w->conn = NULL;
 	w->is_leaving = true;
@@ -497,6 +503,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		refuse(app, rc, err.msg);
 		return;
 	}
+	assert(!wb_session_is_up(&app->session) || app->w);
 	if (f.type == WBP_APP_HELLO) {
 		on_hello(app, &m.app_hello);
 	} else if (f.type == WBP_APP_ATTACH) {
@@ -685,6 +692,7 @@ void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 	char text[sizeof(s->status[index])];
 	va_list ap;
 
+	assert(index < s->a->o.n_served);
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
@@ -698,6 +706,7 @@ void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 
 void wb__apps_give_up(struct wb__apps *s, uint32_t index, int code, const char *sentence)
 {
+	assert(index < s->a->o.n_served);
 	for (struct app *app = s->apps; app; app = app->next) {
 		if (!app->w || app->w->object_index != index || app->w->is_planned)
 			continue;

@@ -32,6 +32,7 @@ static int map_area(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, i
 	uint64_t *off = wb_zalloc(n_mem, sizeof(*off));
 	void *p;
 
+	assert(bytes >= WB_AREA_HEAD_BYTES && fd >= 0);
 	if (a)
 		a->base = wb_zalloc(n_mem, sizeof(*a->base));
 	if (!a || !off || !a->base) {
@@ -99,6 +100,7 @@ int wb__worker_area_create(const struct wb__area_in *in, struct wb__area_raw *ra
 		return wb_err_set(err, rc, "no memory for a staging area of %llu bytes: %s",
 			(unsigned long long)bytes, wb_strerror(rc));
 	}
+	assert(raw->is_made && raw->bytes == bytes && !raw->fill);
 	fd = raw->fd;
 	*raw = (struct wb__area_raw){0};
 	rc = map_area(in->mem_bytes, in->n_mem, bytes, fd, out, err);

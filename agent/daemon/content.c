@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/content.h"
 
+#include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -73,6 +74,7 @@ int wb__read_memfd(const char *what, int fd, uint64_t bytes, uint64_t bytes_max,
 		}
 		at += (uint64_t)n;
 	}
+	assert(at == bytes);
 	*out = p;
 	return 0;
 }
@@ -115,6 +117,7 @@ int wb__contents_manifest(struct wb__contents *c, int fd, uint64_t bytes,
 		rc = wb_manifest_decode(p, bytes, &m, err);
 	if (rc < 0)
 		goto out;
+	assert(c->n < ITEMS_MAX);
 	c->item[c->n++] = (struct item){.digest = m->digest, .manifest = m};
 	*out = m;
 out:
@@ -142,6 +145,7 @@ int wb__contents_map(struct wb__contents *c, const struct wb_manifest *m, int fd
 		rc = wb_map_decode(m, p, bytes, &map, err);
 	if (rc < 0)
 		goto out;
+	assert(c->n < ITEMS_MAX);
 	c->item[c->n++] = (struct item){.digest = map->digest, .map = map};
 	*out = map;
 out:
@@ -157,6 +161,7 @@ int wb__contents_encode(const struct wb__contents *c, struct wb_digest digest,
 
 		if (!wb_digest_eq(it->digest, digest))
 			continue;
+		assert(!it->map != !it->manifest);
 		*kind_out = it->map ? WB_CONTENT_MAP : WB_CONTENT_MANIFEST;
 		return it->map ? wb_map_encode(it->map, out)
 			       : wb_manifest_encode(it->manifest, out);

@@ -53,6 +53,18 @@ struct wb__env {
 	struct part part[WB__OBJECTS_MAX]; /* by object */
 };
 
+static struct part *part_of(struct wb__env *e, uint32_t index)
+{
+	assert(index < e->a->o.n_served);
+	return &e->part[index];
+}
+
+static const struct part *part_in(const struct wb__env *e, uint32_t index)
+{
+	assert(index < e->a->o.n_served);
+	return &e->part[index];
+}
+
 /* ---- what the core asks for ---------------------------------------------------------------- */
 
 static void to_worker(void *ctx, uint32_t worker, uint16_t type, const void *msg)
@@ -165,6 +177,7 @@ static void tick(struct wb__env *e)
 {
 	uint64_t now, next;
 
+	assert(e->a->core);
 	next = wb_core_tick(e->a->core);
 	wb__apps_reap(e->a->apps);
 	if (!next) {
@@ -220,6 +233,7 @@ static int map_part(struct part *p, struct wb_err *err)
 {
 	void *at;
 
+	assert(p->fd < 0 && !p->base && p->reserve);
 	p->fd = wb_memfd_create("weightbridge slots", p->reserve, err);
 	if (p->fd < 0)
 		return p->fd;
@@ -245,17 +259,17 @@ static int map_arena(struct wb__env *e, struct wb_err *err)
 
 void *wb__env_arena(const struct wb__env *e, uint32_t index)
 {
-	return e->part[index].base;
+	return part_in(e, index)->base;
 }
 
 int wb__env_arena_fd(const struct wb__env *e, uint32_t index)
 {
-	return e->part[index].fd;
+	return part_in(e, index)->fd;
 }
 
 uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index)
 {
-	return e->part[index].reserve;
+	return part_in(e, index)->reserve;
 }
 
 uint64_t wb__env_arena_used(const struct wb__env *e)
@@ -269,7 +283,7 @@ uint64_t wb__env_arena_used(const struct wb__env *e)
 
 uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index)
 {
-	return e->part[index].images;
+	return part_in(e, index)->images;
 }
 
 static uint64_t images_at(const struct part *p)
@@ -284,6 +298,7 @@ static int set_region(
 	struct wb_xport_region r = {.object = object, .fd = p->fd, .base = p->base, .bytes = bytes};
 	int rc;
 
+	assert(p->base && bytes <= p->reserve);
 	if (!(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS))
 		return 0;
 	if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
@@ -298,14 +313,18 @@ static int set_region(
 
 uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
 {
-	return e->part[index].base + images_at(&e->part[index]);
+	const struct part *p = part_in(e, index);
+
+	return p->base + images_at(p);
 }
 
 /* Snapshots of @bytes have their pages, so that a transfer cannot fail for want of them. */
 static int take_pages(struct wb__env *e, struct part *p, uint64_t bytes, struct wb_err *err)
 {
-	int rc = wb__fill(e->a->loop, &p->fill, p->fd, images_at(p), bytes);
+	int rc;
 
+	assert(bytes && bytes <= p->reserve - images_at(p));
+	rc = wb__fill(e->a->loop, &p->fill, p->fd, images_at(p), bytes);
 	if (rc == -EINPROGRESS)
 		return wb_err_set(err, rc, "memory for snapshots is being taken");
 	return rc < 0 ? wb_err_set(err, rc, "no memory for snapshots of %llu bytes: %s",
@@ -316,7 +335,7 @@ static int take_pages(struct wb__env *e, struct part *p, uint64_t bytes, struct 
 int wb__env_images(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
-	struct part *p = &e->part[index];
+	struct part *p = part_of(e, index);
 	int rc;
 
 	if (bytes <= p->images)
@@ -344,6 +363,7 @@ static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct 
 	uint64_t now = wb_now_ns(&wb_clock_real);
 	int rc;
 
+	assert(p->uid[0] && p->used);
 	if (!p->wanted_ns)
 		p->wanted_ns = now;
 	if (!wb_core_let_go(e->a->core, p->uid, now - p->wanted_ns))
@@ -360,7 +380,7 @@ static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct 
 int wb__env_arena_use(
 	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
 {
-	struct part *p = &e->part[index];
+	struct part *p = part_of(e, index);
 	int rc;
 
 	if (p->used && strcmp(p->uid, uid) != 0)
@@ -386,7 +406,7 @@ int wb__env_arena_use(
 
 void wb__env_sleep(struct wb__env *e, uint32_t index)
 {
-	struct part *p = &e->part[index];
+	struct part *p = part_of(e, index);
 	off_t bytes = (off_t)(images_at(p) + p->images);
 
 	if (bytes && !wb_core_is_busy(e->a->core))
@@ -396,7 +416,7 @@ void wb__env_sleep(struct wb__env *e, uint32_t index)
 
 int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 {
-	struct part *p = &e->part[index];
+	struct part *p = part_of(e, index);
 	int rc = 0;
 
 	if (p->is_empty && p->images)
@@ -416,6 +436,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		.window = a->o.n_rail > RAILS_NARROW ? 2 * a->o.n_rail : 0};
 	int rc;
 
+	assert(a->xport && a->o.n_served <= WB__OBJECTS_MAX);
 	if (!e)
 		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
 	*out = e;

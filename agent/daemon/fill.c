@@ -45,6 +45,7 @@ static void done(void *cookie)
 {
 	struct wb__fill *f = cookie;
 
+	assert(!f->is_done);
 	close(f->fd);
 	f->is_done = true;
 	if (atomic_load(&f->is_dropped))
@@ -56,6 +57,7 @@ static int start(struct wb_loop *loop, struct wb__fill **at, int fd, uint64_t of
 	struct wb__fill *f = wb_zalloc(1, sizeof(*f));
 	int rc;
 
+	assert(bytes && !*at);
 	if (!f)
 		return -ENOMEM;
 	f->off = off;
@@ -95,6 +97,7 @@ void wb__fill_drop(struct wb__fill *f)
 {
 	if (!f)
 		return;
+	assert(!atomic_load(&f->is_dropped));
 	if (f->is_done)
 		wb_free(f);
 	else

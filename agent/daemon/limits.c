@@ -55,6 +55,7 @@ int wb__limits_check(
 	struct wb__limits_need all;
 	int rc = count(in, out);
 
+	assert(in->me < in->roster->n_agent && in->object < WB__OBJECTS_MAX);
 	if (rc < 0)
 		return wb_err_set(err, rc, "no memory to count connections");
 	all = *out;

@@ -45,6 +45,7 @@ static uint64_t retry_at(const struct peer *peer, uint64_t now)
 
 static void queue_flush(struct peer *peer)
 {
+	assert(peer->out && peer->out->peer == peer);
 	(void)wb_keep_send(&peer->queue, &peer->out->session, 1);
 	wb_keep_confirm(&peer->queue, 1);
 }
@@ -81,6 +82,7 @@ static void give_up(struct peer *peer, const char *why)
 	struct wb__peers *p = e->p;
 	char text[WB_ERR_MSG_MAX];
 
+	assert(!peer->out);
 	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->name, peer->control,
 		why);
 	wb_keep_drop(&peer->queue);
@@ -117,6 +119,7 @@ static void lost(struct peer *peer, int code, bool is_final, const char *why)
 
 void wb__peer_up(struct peer *peer, struct conn *c)
 {
+	assert(wb_session_is_up(&c->session) && c->peer == peer);
 	peer->failed_ns = peer->retry_ns = 0;
 	wb__peers_arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
@@ -144,6 +147,7 @@ static void dial(struct peer *peer)
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
 
+	assert(!peer->out && peer->addr.port && !peer->is_foreign);
 	peer->retry_ns = 0;
 	if (c) {
 		c->peer = peer;
@@ -459,6 +463,7 @@ void wb__peers_destroy(struct wb__peers *p)
 {
 	if (!p)
 		return;
+	assert(wb__peers_is_empty(p));
 	while (p->epochs) {
 		struct epoch_keys *next = p->epochs->next;
 

@@ -88,6 +88,7 @@ int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struc
 		return wb_err_set(err, rc, "no memory for a plan of %zu bytes", x->total);
 	memcpy(x->data + x->got, m->data, m->n_data);
 	x->got += m->n_data;
+	assert(x->got <= x->total && x->got <= x->cap);
 	return 0;
 }
 
@@ -142,6 +143,7 @@ static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
 		.buffer_bytes = buffers};
 	int rc = wb__env_arena_use(p->a->env, p->index, buffers, p->uid, err);
 
+	assert(p->uid[0] && p->index < p->a->o.n_served);
 	if (rc == 0)
 		rc = wb__staging_reserve(p->a, &in, err);
 	for (struct wb__worker *w = wb__apps_first(p->a->apps); w && rc == 0; w = w->next)
@@ -182,6 +184,7 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 		return rc;
 	in.plan = plan;
 	rc = wb__roll_create(&in, &roster, &roll, err);
+	assert(rc || (roll.me < roster.n_agent && roll.n_worker == plan->n_worker));
 	if (rc == 0)
 		rc = check_limits(p, plan, &roster, roll.me, &need, err);
 	if (rc == 0)
@@ -296,6 +299,7 @@ static void start_feeds(struct wb__plans *p, struct epoch_note *n, const struct 
 
 		if (!wb__roll_feed_is_new(r, engine, m->feed_attempt[i]))
 			continue;
+		assert(engine < r->n_engine);
 		r->attempt[engine] = m->feed_attempt[i];
 		if (source >= r->n_engine || r->lead[source] != r->me)
 			continue;
@@ -344,6 +348,7 @@ int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb
 	struct wb__plans *p = wb_zalloc(1, sizeof(*p));
 	int rc;
 
+	assert(object_index < WB__OBJECTS_MAX && cb->on_installed);
 	if (!p)
 		return -ENOMEM;
 	p->a = a;

@@ -17,6 +17,7 @@
 static int allocate(const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *r,
 	struct wb__roll *roll)
 {
+	assert(m->n_agents && m->n_engines);
 	r->agent = wb_zalloc(m->n_agents, sizeof(*r->agent));
 	r->engine = wb_zalloc(m->n_engines, sizeof(*r->engine));
 	r->worker = wb_zalloc(plan->n_worker, sizeof(*r->worker));
@@ -220,6 +221,7 @@ static int choose_leads(
 		if (roll->lead[e] == NONE)
 			return wb_err_set(err, WB_EPLAN, "engine %s has no worker in the plan",
 				r->engine[e].name);
+		assert(roll->lead[e] < r->n_agent);
 		r->engine[e].lead = roll->lead[e];
 	}
 	return 0;
@@ -288,6 +290,7 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 		wb_roster_finish(roster);
 		wb__roll_finish(roll);
 	}
+	assert(rc || (roll->me < roster->n_agent && roster->leader < roster->n_agent));
 	return rc;
 }
 

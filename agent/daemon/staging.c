@@ -26,6 +26,7 @@ static unsigned long long ull(uint64_t v)
 
 static bool is_mine(const struct wb__staging_in *in, uint32_t w, enum wb_role role)
 {
+	assert(w < in->plan->n_worker);
 	return in->plan->worker[w].domain == in->roll->me && in->plan->worker[w].role == role;
 }
 
@@ -104,6 +105,7 @@ static int reserve_images(
 		wb_core_set_image(a->core, in->roll->local[w], at, n);
 		at += n;
 	}
+	assert(at == wb__env_images_base(a->env, in->object_index) + bytes);
 	return 0;
 }
 

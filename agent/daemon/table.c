@@ -27,6 +27,7 @@ static int import_mem(struct reader *r, uint32_t i, struct wb_err *err)
 	struct wb_mem_desc d = {.fd = -1};
 	int rc;
 
+	assert(i < r->t->n_mem);
 	d.kind = (enum wb_mem_kind)wb_cur_u32(&r->c);
 	d.device = wb_cur_u32(&r->c);
 	d.bytes = wb_cur_u64(&r->c);
@@ -128,7 +129,7 @@ int wb__table_read(const struct wb__table_in *in, const struct wb_map *map, stru
 		rc = import_mem(&r, i, err);
 	for (uint32_t i = 0; rc == 0 && i < map->n_param; i++)
 		rc = read_place(&r, &map->param[i], &out->place[i], err);
-	assert(!r.c.bad);
+	assert(!r.c.bad && r.at <= in->n_fd);
 	if (rc == 0 && r.at != in->n_fd)
 		rc = wb_err_set(err, -EINVAL, "attach came with %u descriptors more than its table",
 			in->n_fd - r.at);
@@ -138,6 +139,7 @@ int wb__table_read(const struct wb__table_in *in, const struct wb_map *map, stru
 
 void wb__table_release(struct wb__table *t)
 {
+	assert(!t->n_mem || (t->mem && t->base));
 	for (uint32_t i = 0; i < t->n_mem; i++) {
 		uint64_t bytes = t->mem[i].bytes;
 

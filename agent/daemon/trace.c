@@ -27,6 +27,7 @@ struct wb__trace_ring *wb__trace_create(const char *agent, uint32_t n)
 {
 	struct wb__trace_ring *t = wb_zalloc(1, sizeof(*t));
 
+	assert(n && agent);
 	if (!t)
 		return NULL;
 	t->e = wb_zalloc(n, sizeof(*t->e));
@@ -52,6 +53,7 @@ static struct entry *add(
 {
 	struct entry *e = &t->e[t->at++ % t->n];
 
+	assert(what);
 	memset(e, 0, sizeof(*e));
 	snprintf(e->what, sizeof(e->what), "%s", what);
 	snprintf(e->who, sizeof(e->who), "%s", who ? who : "");

@@ -44,6 +44,7 @@ static int make_page(struct wb__worker *w, uint32_t count, struct wb_err *err)
 {
 	void *p;
 
+	assert(w->page_fd < 0 && !w->page);
 	w->page_fd = wb_memfd_create("poll page", WB_POLL_PAGE_BYTES, err);
 	if (w->page_fd < 0)
 		return w->page_fd;
@@ -72,6 +73,7 @@ static int make_lane(struct wb__worker *w, struct wb_err *err)
 	char name[16];
 	int rc;
 
+	assert(!w->lane && w->t.n_mem);
 	snprintf(name, sizeof(name), "lane %u", w->id);
 	o.name = name;
 	if (w->t.has_heap) {
@@ -147,6 +149,7 @@ static int make_area_lane(struct wb__worker *w, struct wb_err *err)
 	char name[16];
 	int rc;
 
+	assert(w->lane && !w->area_lane);
 	if (!w->lane_fds) {
 		w->area_lane = w->lane;
 		return 0;
@@ -211,6 +214,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	struct wb__worker *w;
 	int rc = check_counts(m, in->n_fd, err);
 
+	assert(in->object_index < a->o.n_served);
 	if (rc < 0)
 		return rc;
 	w = wb_zalloc(1, sizeof(*w));
@@ -292,6 +296,7 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 		return 0;
 	if (!wb__worker_regions_remove(w))
 		return wb_err_set(err, -EBUSY, "the memory of %s serves another object", w->name);
+	assert(!w->region_object);
 	w->region_object = object;
 	for (uint32_t i = 0; i < w->t.n_mem; i++) {
 		struct wb_xport_region r = {.object = object,
@@ -312,6 +317,7 @@ int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err 
 {
 	int rc;
 
+	assert(object);
 	if (!(wb_xport_caps(w->a->xport) & WB_XPORT_CAP_REGIONS))
 		return 0;
 	rc = params_regions_add(w, object, err);
@@ -358,6 +364,7 @@ static bool unmap(struct wb__worker *w)
 
 	if (!wb__worker_regions_remove(w))
 		return false;
+	assert(!w->region_object);
 	w->slept_object = object;
 	wb__table_release(&w->t);
 	if (w->area) {
@@ -389,6 +396,7 @@ int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *
 					.n_fd = n_fd},
 		w->map, &now, err);
 
+	assert(!w->is_releasing && !w->is_leaving);
 	if (rc == 0 && now.has_heap != old.has_heap)
 		rc = wb_err_set(err, -EINVAL,
 			"%s was attached with %s memory, what it acquires is not: attach anew",
