@@ -62,15 +62,22 @@ struct wb__oplink {
 
 /** wb__oplink_arm - the session's state has changed: look when it has something to do. */
 void wb__oplink_arm(struct wb__oplink *l);
+/** wb__oplink_on_heartbeat - answer the operator's, or take from the answer to ours how far its
+ *  clock is from this one. */
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);
 
 /* opmsg.c */
+/** wb__oplink_act - do what the operator says; what has no place in the present state ends the
+ *  channel.  @m is the caller's, as far as it is not taken. */
 void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
 
 /* uplink.c */
 /** wb__oplink_news - timer: send the list of workers and parts of uploads. */
 void wb__oplink_news(void *cookie);
+/** wb__uploads_add - WANT came: queue its digests; news_timer sends them.  What is no digest, or
+ *  too many, ends the channel. */
 void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
+/** wb__uploads_reset - forget all of them, as a new channel begins without any. */
 void wb__uploads_reset(struct wb__oplink *l);
 
 /* optls.c */

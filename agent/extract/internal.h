@@ -259,6 +259,7 @@ int wb__recover_all(struct wb_probe *p);
 
 /* verify.c */
 int wb__verify(struct wb_probe *p); /* gathers in param.bad */
+/** wb__verify_judge - turn what wb__verify() found into faults, and forget it. */
 void wb__verify_judge(struct wb_probe *p);
 
 /* alias.c */

@@ -167,6 +167,7 @@ int wb_session_tick(struct wb_session *s, uint64_t now_ns, struct wb_err *err);
 /** wb_session_due - when wb_session_tick() has something to do; UINT64_MAX = never. */
 uint64_t wb_session_due(const struct wb_session *s);
 
+/** wb_session_is_up - both ends know each other, and neither is ending it. */
 static inline bool wb_session_is_up(const struct wb_session *s)
 {
 	return s->state >= WB_SESSION_UP && s->state < WB_SESSION_ENDING;

@@ -416,6 +416,8 @@ int wb__fault_begin(struct wb__sock *s, struct wb__op *op);
 
 /* handshake.c */
 int wb__handshake_start(struct wb__sock *s); /* dialer: connected */
+/** wb__handshake_frame - one frame of a socket that is not UP yet, decoded and @raw as it came (the
+ *  MAC is over that).  0 or negative, noted in the socket: close it. */
 int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw);
 /** wb__handshake_welcome - acceptor, in ADMIT: the loop admits it.  It is UP then; or negative. */
 int wb__handshake_welcome(struct wb__sock *s);

@@ -78,6 +78,7 @@ struct wb__part {
 void wb__in(struct wb__maker *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** wb__slot - tensor of the layer the maker is at. */
 uint32_t wb__slot(const struct wb__maker *k, uint32_t slot);
+/** wb__tensor - a tensor of the model by its number; borrowed, for as long as the tensors live. */
 const struct wb_tensor *wb__tensor(const struct wb__maker *k, uint32_t tensor);
 /** wb__param - a dense parameter of @ndim dimensions; where it begins. */
 struct wb__part wb__param(struct wb__maker *k, const char *name, enum wb_dtype dtype, uint32_t ndim,
@@ -97,6 +98,8 @@ void wb__columns(struct wb__maker *k, struct wb__part p, uint32_t tensor, uint64
 
 /* Whole parameters of one tensor each. */
 void wb__whole(struct wb__maker *k, const char *name, uint32_t tensor);
+/** wb__row_shard, wb__column_shard - a parameter of part @i of @n of the tensor's rows (columns).
+ *  */
 void wb__row_shard(struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
 void wb__column_shard(
 	struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
@@ -112,7 +115,11 @@ int wb__maker_done(struct wb__maker *k, struct wb_map **out, struct wb_err *err)
 
 /* What rank @rank holds. */
 void wb__megatron(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
+/** wb__fsdp2 - by FSDP2, or whole as Transformers has it: each tensor cut among all ranks by its
+ *  rows. */
 void wb__fsdp2(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
+/** wb__rollout - in an engine that serves: its pipeline stage, cut by its attention and expert
+ *  groups. */
 void wb__rollout(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank);
 
 /** wb__twin - the least rank that holds the same as @rank. */

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""measure.py [--json] [--list] [--trace] [--ref COMMIT] [ROOT]
+"""measure.py [--json] [--list] [--trace] [--contracts] [--ref COMMIT] [ROOT]
 
 What the product's C code is like, in figures: agent, kernels, planner and operator-shim without tests.
   --ref COMMIT  the same of that commit, in a column of its own before this one
   --list        header functions without a contract, and functions of more than 70 lines
   --trace       what one version costs (traced.py): builds, minutes
   --json        one JSON object instead of a table
+  --contracts   only the functions without a contract; exit status 1 when there are any
 
 How it counts: a function's length is from the first line of its head to its closing brace; nesting 0 is
 straight code, each branch or loop around a statement one more; a header function is one that a header
@@ -126,11 +127,16 @@ def rows(figures):
 
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
-    for flag in ("--json", "--list", "--trace"):
+    for flag in ("--json", "--list", "--trace", "--contracts"):
         p.add_argument(flag, action="store_true")
     p.add_argument("--ref")
     p.add_argument("root", nargs="?", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
     a = p.parse_args()
+    if a.contracts:
+        bare = measure(a.root)[1]["without contract"]
+        for line in bare:
+            print(f"{line}() has no contract: say above it what it promises, units, who owns what, errors")
+        return 1 if bare else 0
     columns = {}
     if a.ref:
         with Checkout(a.root, a.ref) as before:
@@ -138,7 +144,7 @@ def main():
     columns["now"], lists = look(a.root, a.trace)
     if a.json:
         print(json.dumps({**columns, **(lists if a.list else {})}, indent=1))
-        return
+        return 0
     keys = list(dict.fromkeys(k for c in columns.values() for k, _ in rows(c)))
     wide = max(map(len, keys)) + 2
     print("".ljust(wide) + "".join(name[:12].rjust(14) for name in columns))
@@ -146,7 +152,8 @@ def main():
         print(k.ljust(wide) + "".join(str(dict(rows(c)).get(k, "-")).rjust(14) for c in columns.values()))
     for name, items in lists.items() if a.list else ():
         print(f"\n{name}:", *items, sep="\n  ")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -32,7 +32,7 @@ for s in layering.sh text.sh; do
 	out=$("$here/$s" "$tree" 2>&1) || { echo "$s refuses a clean tree: $out"; bad=1; }
 done
 plant layering.sh agent/base/a.c '#include "net/loop.h"'
-plant layering.sh planner/a.c '#include "proto/frame.h"'
+plant layering.sh planner/a.c '#include "net/loop.h"'
 plant layering.sh planner/a.c '#include <time.h>'
 plant layering.sh kernels/a.c '#include "base/err.h"'
 plant layering.sh agent/net/a.c '  #  include "proto/frame.h"'
@@ -46,4 +46,7 @@ fresh && sed -i 1d "$tree/agent/base/a.c" && caught text.sh 'no SPDX line'
 fresh && rm "$tree/agent/net/README.md" && caught text.sh 'no README'
 fresh && { yes 'int x;' | head -900; } >>"$tree/agent/net/a.c" && caught text.sh 'a file of 900 lines'
 python3 -B "$here/measure_selftest.py" || bad=1
+fresh && printf '%s\nint f(void); /* says it */\nint g(void);\n' "$spdx" >"$tree/agent/base/a.h"
+out=$(python3 -B "$here/measure.py" --contracts "$tree") && { echo "measure.py did not catch a function without a contract"; bad=1; }
+[ "${out%%()*}" = "agent/base/a.h:3: g" ] || { echo "measure.py: $out"; bad=1; }
 exit $bad

@@ -6,6 +6,7 @@ import re
 
 TOKEN = re.compile(r'[A-Za-z_]\w*|\d[\w.]*|"|->|\S')
 HEADING = re.compile(r"/\*+ *([\w/]+\.[ch]:?|-{3,}.*) *\*/$", re.S)
+NAMES = re.compile(r"/\*\*[ *\n\t]*\w+(?:,[ *\n\t]*\w+)+[ *\n\t]+-\s")
 CONTROL = {"if", "for", "while", "switch"}
 
 
@@ -125,16 +126,21 @@ def named(head):
 
 
 def contracted(name, first, last, comments, code_lines):
-    """A comment that is no heading (a file's name, dashes) ends on the line before, or stands behind the declaration on one of its lines, or
-    heads the group (declarations without a blank line between) and calls the function by name."""
+    """A comment that is no heading (a file's name, dashes) ends on the line before; or stands behind the
+    declaration on one of its lines; or heads the group (declarations without a blank line between) and
+    calls the function by name; or is one above it that begins with several names, this among them."""
     word = re.compile(r"\b" + name + r"\b")
     for a, b, text in comments:
         if HEADING.match(text):
             continue
-        if b == first - 1 or first <= b and a <= last and code_lines[a - 1].strip():
+        is_behind = bool(code_lines[a - 1].strip())
+        if first <= b and a <= last if is_behind else b == first - 1:
             return True
-        if b < first - 1 and word.search(text) and all(code_lines[n - 1].strip() for n in range(b + 1, first) if
-                                                       not any(x <= n <= y for x, y, _ in comments)):
+        if b >= first or not word.search(text):
+            continue
+        if NAMES.match(text) and word.search(NAMES.match(text).group()):
+            return True
+        if all(code_lines[n - 1].strip() for n in range(b + 1, first) if not any(x <= n <= y for x, y, _ in comments)):
             return True
     return False
 
