@@ -137,13 +137,14 @@ static struct item *make_item(struct wb__objects *d, const json_t *o, const char
 	return i;
 }
 
-/* The same reader as for files: same defaults, same refusals. */
-static int read_spec(const json_t *o, const char *key, struct wb_spec **out, struct wb_err *err)
+/* The same reader as for files: same defaults, same refusals.  @spec: of @o. */
+static int read_spec(const json_t *o, const json_t *spec, const char *key, struct wb_spec **out,
+	struct wb_err *err)
 {
 	json_t *lean = json_pack("{s:O, s:O, s:{s:s, s:s}, s:O}", "apiVersion",
 		json_object_get(o, "apiVersion"), "kind", json_object_get(o, "kind"), "metadata",
 		"name", wb_kube_meta(o, "name"), "namespace", wb_kube_meta(o, "namespace"), "spec",
-		json_object_get(o, "spec"));
+		spec);
 	char *text = lean ? json_dumps(lean, JSON_INDENT(1)) : NULL;
 	size_t n = 0;
 	int rc;
@@ -155,8 +156,12 @@ static int read_spec(const json_t *o, const char *key, struct wb_spec **out, str
 	return rc;
 }
 
-static int serve_it(
-	struct wb__objects *d, const struct item *i, const json_t *o, struct wb_err *err)
+static int64_t generation_in_force(const json_t *stored)
+{
+	return json_integer_value(json_object_get(stored, "observedGeneration"));
+}
+
+static int serve_it(struct wb__objects *d, struct item *i, const json_t *o, struct wb_err *err)
 {
 	const json_t *stored = json_object_get(o, "status");
 	struct wb_serve_object_desc desc = {.uid = uid_of(i->uid),
@@ -164,13 +169,23 @@ static int serve_it(
 		/* One that answers no spec only says that none was accepted. */
 		.stored = json_object_get(stored, "observedGeneration") ? stored : NULL,
 		.has_pods = d->p.identity != NULL};
-	struct wb_spec *spec = NULL;
-	int rc = read_spec(o, i->key, &spec, err);
+	json_t *accepted =
+		i->status.is_served ? NULL : json_object_get(desc.stored, "acceptedSpec");
+	struct wb_spec *spec = NULL, *before = NULL;
+	int rc = read_spec(o, json_object_get(o, "spec"), i->key, &spec, err);
 
-	desc.spec = spec;
-	if (rc == 0)
+	/* Who led before has left what was in force. */
+	if (accepted && read_spec(o, accepted, i->key, &before, NULL) == 0 && rc == 0)
+		rc = wb_spec_check_update(before, spec, err);
+	desc.spec = rc == -EINVAL ? before : rc == 0 ? spec : NULL;
+	if (desc.spec && desc.spec == before) {
+		if (wb_serve_put(d->p.serve, &desc, NULL) == 0)
+			wb__status_served(&i->status, generation_in_force(stored));
+	} else if (desc.spec) {
 		rc = wb_serve_put(d->p.serve, &desc, err);
+	}
 	wb_free(spec);
+	wb_free(before);
 	return rc;
 }
 
@@ -193,6 +208,7 @@ static bool is_news(const struct item *i, int64_t generation)
 static void judge(struct wb__objects *d, struct item *i, const json_t *o)
 {
 	struct wb_err err = {0};
+	bool was_served = i->status.is_served;
 	int rc = serve_it(d, i, o, &err);
 	const char *reason = rc == 0 ? NULL : rc == -EINVAL ? REFUSED : "NotServed";
 
@@ -205,7 +221,7 @@ static void judge(struct wb__objects *d, struct item *i, const json_t *o)
 		post(d, i, reason, "", err.msg);
 	}
 	wb__status_judged(&i->status, generation_of(o), reason, err.msg);
-	if (!reason && d->p.identity)
+	if (d->p.identity && (!reason || i->status.is_served != was_served))
 		wb__identity_tell(d->p.identity, i->ns, i->name);
 }
 

@@ -196,10 +196,12 @@ static json_t *compose(struct wb__status *st)
 
 	if (!status)
 		return NULL;
-	if (st->is_served)
+	if (st->is_served) {
 		wb_kube_observed(status, st->in_force);
-	else
+		json_object_set_new(status, "acceptedSpec", wb_serve_spec(st->all->serve, st->key));
+	} else {
 		wb_kube_not_ready(status, st->written, &v);
+	}
 	wb_kube_accepted(status, st->written, &v);
 	wb_kube_confirm(status, st->all->name, v.wall_ns);
 	if (now_ns() < st->all->old_until_ns)
@@ -333,6 +335,12 @@ void wb__status_seen(struct wb__status *st, const json_t *o)
 		st->confirm_ns = first_confirm(st);
 }
 
+void wb__status_served(struct wb__status *st, int64_t generation)
+{
+	st->in_force = generation;
+	st->is_served = true;
+}
+
 void wb__status_judged(
 	struct wb__status *st, int64_t generation, const char *reason, const char *why)
 {
@@ -342,10 +350,8 @@ void wb__status_judged(
 	st->generation = generation;
 	st->is_judged = true;
 	st->is_changed = true;
-	if (!reason) {
-		st->in_force = generation;
-		st->is_served = true;
-	}
+	if (!reason)
+		wb__status_served(st, generation);
 	wake(st, now_ns());
 }
 

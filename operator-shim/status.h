@@ -72,6 +72,9 @@ void wb__status_finish(struct wb__status *st);
 void wb__status_seen(struct wb__status *st, const json_t *object);
 /** wb__status_changed - what is so may differ from what is written. */
 void wb__status_changed(struct wb__status *st);
+/** wb__status_served - the spec of @generation is in force, though it is not the newest:
+ *  wb__status_judged() tells of that one. */
+void wb__status_served(struct wb__status *st, int64_t generation);
 /** wb__status_judged - serve has taken the spec of @generation (@reason NULL), or refused it: then
  *  the one before stays in force, if there was one.  @reason: static, one word; @why: a sentence.
  */

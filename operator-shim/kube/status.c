@@ -98,6 +98,10 @@ bool wb_kube_same_status(const json_t *a, const json_t *b)
 
 	json_object_del(x, "operator");
 	json_object_del(y, "operator");
+	/* Where it differs the generation does too: a status of before there was any is no reason
+	 * to write. */
+	json_object_del(x, "acceptedSpec");
+	json_object_del(y, "acceptedSpec");
 	is_same = x && y && json_equal(x, y);
 	json_decref(x);
 	json_decref(y);
@@ -115,6 +119,7 @@ void wb_kube_without_news(json_t *status)
 	size_t i;
 
 	json_object_del(status, "operator");
+	json_object_del(status, "acceptedSpec");
 	trim_transfer(json_object_get(status, "lastTransfer"));
 	json_array_foreach(json_object_get(status, "recentTransfers"), i, t)
 	{

@@ -236,6 +236,13 @@ json_t *wb_serve_status(const struct wb_serve *s, const char *name)
 	return o ? wb_recon_status(o->r) : NULL;
 }
 
+json_t *wb_serve_spec(const struct wb_serve *s, const char *name)
+{
+	const struct object *o = wb__serve_object(s, name);
+
+	return o ? wb_spec_json(&o->spec) : NULL;
+}
+
 uint64_t wb_serve_looks(const struct wb_serve *s, const char *name)
 {
 	const struct object *o = wb__serve_object(s, name);

@@ -122,6 +122,9 @@ bool wb_serve_has_room(const struct wb_serve *s, const char *name);
 void wb_serve_remove(struct wb_serve *s, const char *name);
 /** wb_serve_status - the status of an object.  New reference; NULL = no such object. */
 json_t *wb_serve_status(const struct wb_serve *s, const char *name);
+/** wb_serve_spec - the spec that is served, defaults filled in.  New reference; NULL = no such
+ *  object, or no memory. */
+json_t *wb_serve_spec(const struct wb_serve *s, const char *name);
 /** wb_serve_looks - rises when that status may have changed; 0 = no such object. */
 uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
 /** wb_serve_authenticated - the answer about @peer, which may be gone: 0 lets it in, else it is

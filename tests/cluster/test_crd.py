@@ -110,6 +110,7 @@ def check_status(c):
     end = {"transfer": 5, "version": 3, "result": "Succeeded", "completionTime": now, "endToEndMilliseconds": 188,
            "averageStallMilliseconds": 138, "throughputMegabitsPerSecond": 10400}
     status = {
+        "acceptedSpec": {"suspend": True, "trainer": {"workers": 4096}},
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "Idle", "message": ""}],
         "operator": {"name": "op-1", "renewTime": now}, "version": 3, "transfer": 5,
         "engineCount": 512, "updatedEngines": 511, "connectedWorkers": 8,

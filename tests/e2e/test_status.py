@@ -133,6 +133,26 @@ def new_leader(api, op):
     assert is_(api.status("n", "old"), "Ready")[0::2] == ("False", 2)
 
 
+def edited(api, name, st, **spec):
+    """An object whose first spec is in force, suspended, and which was edited since."""
+    obj = api.put("weighttransfers", transfer("n", name, suspend=True))
+    obj = api.put("weighttransfers", transfer("n", name, **spec))
+    api.put("weighttransfers", {**obj, "status": {**st, "observedGeneration": 1}})
+
+
+def new_leader_of_a_refused_edit(api, names):
+    """The spec that was in force stays so, whoever leads: nothing else says what it was."""
+    for name in names:
+        until("refused", lambda n=name: is_(api.status("n", n), "Accepted") == ("False", "SpecRefused", 2), 90)
+        until("told", lambda n=name: api.status("n", n)["operator"]["name"].startswith("op-2"))
+        st = api.status("n", name)
+        assert st["observedGeneration"] == 1 and st["acceptedSpec"]["suspend"] is True, st
+        until("the spec before", lambda n=name: is_(api.status("n", n), "Ready") == ("False", "Suspended", 1))
+        api.put("weighttransfers", transfer("n", name))
+        until("accepted", lambda n=name: is_(api.status("n", n), "Accepted") == ("True", "SpecAccepted", 3))
+        assert api.status("n", name)["acceptedSpec"]["suspend"] is False
+
+
 def older_resource(api):
     """A resource that does not know the new fields gets a status without them, rather than none."""
     def refuse(_method, path, body):
@@ -154,13 +174,17 @@ def main():
                 refused_edit(api)
                 refused_at_creation(api)
                 somebody_vouches(api, op)
+                left = api.status("n", "t")
                 pod_that_is_the_cause(api, op)
                 pod_without_a_node(api)
         with FakeApi(d) as api:
             stored(api, "old", 1000)
             stored(api, "recent", 5)
+            edited(api, "away", left, commitPolicy="AllEngines")
+            edited(api, "fixed", left, rollout={"workersPerEngine": 1, "engineLabelKey": "other/label"})
             with Operator(api) as op:
                 new_leader(api, op)
+                new_leader_of_a_refused_edit(api, ("away", "fixed"))
                 older_resource(api)
                 assert "apply crds/weighttransfer.yaml" in op.text()
 
