@@ -182,8 +182,8 @@ $(O)/flags: FORCE
 FORCE:
 
 # The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
-ONE_THREAD := test_away test_roles test_chaos test_world test_corners test_waits test_prompt test_joint test_sim test_flow test_reconcile \
-              test_reconcile_pods test_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
+ONE_THREAD := test_serve_away test_transfer_roles test_transfer_chaos test_transfer_world test_transfer_corners test_transfer_waits test_transfer_prompt test_transfer_joint test_sim test_flow test_reconcile \
+              test_reconcile_pods test_reconcile_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
               test_planner_deploy test_planner_huge test_spec test_proto test_golden
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
@@ -202,7 +202,7 @@ check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]
 	@python3 -B tests/cluster/compat.py >/dev/null 2>&1 || true  # test_upgrade says why not
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
-check-sim: $(O)/tests/test_chaos  ## SEEDS=10000 simulated deployments with faults at any event
+check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
 check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Something changes while somebody is away: an object made again while no operator runs, and the like, with real
 processes.  Afterwards a plan is in force for the object as it is, the next versions are committed, and the status in
-the (scripted) API server says so.  Every pair of what changes and who is away is in tests/unit/test_away.c."""
+the (scripted) API server says so.  Every pair of what changes and who is away is in tests/unit/test_serve_away.c."""
 import json
 import os
 import re

@@ -20,8 +20,7 @@ import sys
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-SIM = ["test_flow", "test_corners", "test_waits", "test_prompt", "test_world", "test_joint",
-       "test_chaos"]
+SIM = ["test_flow"] + [f"test_transfer_{what}" for what in ("corners", "waits", "prompt", "world", "joint", "chaos")]
 CHAOS = ["1", "400", "-1"]  # seeds of a run: first, count, mode
 LIMIT_S = 300  # of one test; one that hangs has failed
 BUILD_S = 3600
@@ -40,8 +39,8 @@ def fast_tests(file):
     if file.startswith("agent/client/"):
         return units("client")
     if file.startswith("operator-shim/reconcile/"):
-        return units("reconcile", "adopt", "replan", "restore", "absent", "current", "ranks")
-    return units("fences", "test_ends") + SIM
+        return units("reconcile")
+    return units("fences", "test_transfer_ends") + SIM
 
 
 class Edit:
@@ -144,7 +143,7 @@ class Copy:
         return run(cmd, self.tree, self.log, BUILD_S) == 0
 
     def fails(self, test):
-        args = CHAOS if test == "test_chaos" else []
+        args = CHAOS if test == "test_transfer_chaos" else []
         cmd = [str(self.tree / "build/release/tests" / test), *args]
         return run(cmd, self.tree, self.log) != 0
 

@@ -14,7 +14,7 @@ t0=$SECONDS
 echo "$seeds seeds from $first on: FIRST=$first SEEDS=$seeds MODE=$mode HOOK_MS=$hook WIDE=$wide make check-sim"
 for ((j = 0; j < jobs; j++)); do
 	a=$((first + seeds * j / jobs)) b=$((first + seeds * (j + 1) / jobs))
-	"$out/tests/test_chaos" $a $((b - a)) "$mode" "$hook" "$wide" >"$dir/$j" 2>&1 || echo "exit $?" >>"$dir/$j" &
+	"$out/tests/test_transfer_chaos" $a $((b - a)) "$mode" "$hook" "$wide" >"$dir/$j" 2>&1 || echo "exit $?" >>"$dir/$j" &
 done
 wait
 grep -hv -e ' passed, ' -e '^exit 1$' -e '^wide: ' "$dir"/*
@@ -27,7 +27,7 @@ grep -h '^wide: ' "$dir"/* | awk -F ': ' '{
 }
 END { for (i = 0; i < n; i++) printf "wide: %s: in %d worlds, %d %s\n", order[i], worlds[order[i]], fired[order[i]], unit[order[i]] }'
 grep -ho '^FAIL seed [0-9]*' "$dir"/* | while read -r _ _ seed; do
-	echo "replay: $out/tests/test_chaos seed $seed $mode $hook $wide"
+	echo "replay: $out/tests/test_transfer_chaos seed $seed $mode $hook $wide"
 done
 pass=0 fail=0
 for ((j = 0; j < jobs; j++)); do

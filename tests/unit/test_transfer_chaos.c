@@ -2,9 +2,9 @@
 /*
  * Simulation tests (tests/common/chaos.h).
  *
- *	test_chaos			seeds of `make check`, and what they are worth
- *	test_chaos FIRST COUNT [MODE [HOOK_MS [WIDE]]]	that many seeds; ends with the figures
- *	test_chaos seed N [MODE [HOOK_MS [WIDE]]]	one seed, with its trace on stderr
+ *	test_transfer_chaos			seeds of `make check`, and what they are worth
+ *	test_transfer_chaos FIRST COUNT [MODE [HOOK_MS [WIDE]]]	that many seeds; ends with the
+ *figures test_transfer_chaos seed N [MODE [HOOK_MS [WIDE]]]	one seed, with its trace on stderr
  *
  * WIDE 1: of the deployments of tests/common/chaos_wide.h.
  */
@@ -32,8 +32,8 @@
 static struct chaos c; /* large */
 
 /* Runs that once failed; what a seed makes has changed since, the failures have tests of their own
- * where they were found to be bugs (test_ends, test_waits, test_prompt, test_joint,
- * test_world, test_client_install). */
+ * where they were found to be bugs (test_transfer_ends, test_transfer_waits, test_transfer_prompt,
+ * test_transfer_joint, test_transfer_world, test_client_install). */
 static const struct {
 	uint64_t seed;
 	int mode;

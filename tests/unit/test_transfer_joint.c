@@ -21,7 +21,7 @@
 #ifdef __SANITIZE_THREAD__ /* one thread: nothing to find, and 20 times slower */
 #define STEP 60
 #else
-#define STEP 9 /* `test_joint 1` takes every point */
+#define STEP 9 /* `test_transfer_joint 1` takes every point */
 #endif
 #define STOP_NS (14 * WB_NS_PER_S)
 
