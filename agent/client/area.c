@@ -13,7 +13,7 @@
 
 #define READ_BACK_TRIES 16 /* pieces copied again, in one install */
 
-struct wb__area {
+struct wb__client_area {
 	int fd;
 	uint64_t bytes;
 	uint8_t *map;
@@ -22,7 +22,7 @@ struct wb__area {
 	uint32_t n_range;
 };
 
-void wb__area_destroy(struct wb__area *a)
+void wb__client_area_destroy(struct wb__client_area *a)
 {
 	if (!a)
 		return;
@@ -44,8 +44,8 @@ static const void *map_blob(int fd, uint64_t bytes)
 }
 
 /* The ranges follow from the source map that was attached. */
-static int make_ranges(
-	struct wb__area *a, const struct wb__reg *r, const struct wb_map *map, struct wb_err *err)
+static int make_ranges(struct wb__client_area *a, const struct wb__client_reg *r,
+	const struct wb_map *map, struct wb_err *err)
 {
 	struct wb_place *place = wb_zalloc(r->n_param, sizeof(*place));
 	int rc = -ENOMEM;
@@ -59,7 +59,7 @@ static int make_ranges(
 	return rc < 0 ? wb_err_set(err, rc, "no memory for a staging area") : 0;
 }
 
-static int read_map(struct wb__area *a, const struct wb__reg *r, struct wb_err *err)
+static int read_map(struct wb__client_area *a, const struct wb__client_reg *r, struct wb_err *err)
 {
 	const void *mb = map_blob(r->manifest_fd, r->manifest_bytes);
 	const void *pb = map_blob(r->map_fd, r->map_bytes);
@@ -85,7 +85,7 @@ static int read_map(struct wb__area *a, const struct wb__reg *r, struct wb_err *
 	return rc;
 }
 
-static int lay_out(struct wb__area *a, const struct wb__reg *r, struct wb_err *err)
+static int lay_out(struct wb__client_area *a, const struct wb__client_reg *r, struct wb_err *err)
 {
 	uint64_t *size = wb_zalloc(r->n_mem, sizeof(*size)), *off, need = 0;
 	int rc = -ENOMEM;
@@ -112,9 +112,9 @@ static int lay_out(struct wb__area *a, const struct wb__reg *r, struct wb_err *e
 	return rc < 0 ? wb_err_set(err, rc, "no memory for a staging area") : 0;
 }
 
-int wb__area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err)
+int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err)
 {
-	struct wb__area *a;
+	struct wb__client_area *a;
 	void *p;
 	int rc;
 
@@ -138,21 +138,21 @@ int wb__area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *e
 	if (rc == 0)
 		rc = read_map(a, c->reg, err);
 	if (rc < 0) {
-		wb__area_destroy(a);
+		wb__client_area_destroy(a);
 		return rc;
 	}
-	wb__area_destroy(c->area);
+	wb__client_area_destroy(c->area);
 	c->area = a;
 	return 0;
 }
 
-int wb__area_fd(const struct wb__area *a, uint64_t *bytes)
+int wb__client_area_fd(const struct wb__client_area *a, uint64_t *bytes)
 {
 	*bytes = a ? a->bytes : 0;
 	return a ? a->fd : -1;
 }
 
-bool wb__area_holds(const struct wb__area *a, uint64_t transfer)
+bool wb__client_area_holds(const struct wb__client_area *a, uint64_t transfer)
 {
 	const struct wb_area_head *h = a ? (const struct wb_area_head *)(const void *)a->map : NULL;
 
@@ -161,7 +161,7 @@ bool wb__area_holds(const struct wb__area *a, uint64_t transfer)
 }
 
 /* What differs is copied again; false: something does not stay as it is written. */
-static bool read_back(struct wb__area *a, struct wb__install *x)
+static bool read_back(struct wb__client_area *a, struct wb__client_install *x)
 {
 	const struct wb_area_range *r = a->range;
 	uint32_t i = 0, tries = 0;
@@ -176,7 +176,7 @@ static bool read_back(struct wb__area *a, struct wb__install *x)
 	return true;
 }
 
-int wb__area_install(struct wb__area *a, struct wb__install *x)
+int wb__client_area_install(struct wb__client_area *a, struct wb__client_install *x)
 {
 	struct wb_area_head *h = (struct wb_area_head *)(void *)a->map;
 

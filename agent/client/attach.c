@@ -53,14 +53,15 @@ static int sealed_copy(const char *name, const void *p, size_t bytes, struct wb_
 	int rc;
 
 	if (fd < 0)
-		return wb__fail(err, -errno, "memfd_create: %s", strerror(errno));
+		return wb__client_fail(err, -errno, "memfd_create: %s", strerror(errno));
 	rc = write_all(fd, p, bytes);
 	if (!rc && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL))
 		rc = -errno;
 	if (!rc)
 		return fd;
 	close(fd);
-	return wb__fail(err, rc, "write %zu bytes of the %s: %s", bytes, name, wb_strerror(rc));
+	return wb__client_fail(
+		err, rc, "write %zu bytes of the %s: %s", bytes, name, wb_strerror(rc));
 }
 
 static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error *err)
@@ -69,13 +70,14 @@ static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error 
 	int rc;
 
 	if (!m->bytes || !m->base)
-		return wb__fail(err, -EINVAL, "memory object %u is empty", i);
+		return wb__client_fail(err, -EINVAL, "memory object %u is empty", i);
 	if (m->kind == WB_CLIENT_MEM_HEAP)
 		return 0;
 	if (m->kind != WB_CLIENT_MEM_MEMFD)
-		return wb__fail(err, -EINVAL, "memory object %u: unknown kind %u", i, m->kind);
+		return wb__client_fail(
+			err, -EINVAL, "memory object %u: unknown kind %u", i, m->kind);
 	rc = wb_memfd_check(m->fd, m->bytes, NULL, &why);
-	return rc ? wb__fail(err, rc, "number %u: %.900s", i, why.msg) : 0;
+	return rc ? wb__client_fail(err, rc, "number %u: %.900s", i, why.msg) : 0;
 }
 
 static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
@@ -84,7 +86,7 @@ static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
 	int rc;
 
 	if (!a->n_mem || !a->n_param)
-		return wb__fail(err, -EINVAL, "attach without a parameter");
+		return wb__client_fail(err, -EINVAL, "attach without a parameter");
 	for (i = 0; i < a->n_mem; i++) {
 		rc = check_mem(&a->mem[i], i, err);
 		if (rc)
@@ -92,14 +94,14 @@ static int check_attach(const struct wb_client_attach *a, struct wb_error *err)
 		n_fd += a->mem[i].kind == WB_CLIENT_MEM_MEMFD;
 	}
 	if (n_fd > WB_CLIENT_MEMFDS_MAX)
-		return wb__fail(err, -EINVAL,
+		return wb__client_fail(err, -EINVAL,
 			"%u memfd memory objects, at most %d can be attached: allocate the "
 			"parameters from fewer pools",
 			n_fd, WB_CLIENT_MEMFDS_MAX);
 	for (i = 0; i < a->n_param; i++)
 		if (a->param[i].mem >= a->n_mem ||
 			a->param[i].offset >= a->mem[a->param[i].mem].bytes)
-			return wb__fail(
+			return wb__client_fail(
 				err, -EINVAL, "parameter %u lies outside its memory object", i);
 	return 0;
 }
@@ -124,13 +126,13 @@ static int table_fd(const struct wb_client_attach *a, uint64_t *bytes_out, struc
 		wb_buf_u64(&b, a->param[i].offset);
 	}
 	*bytes_out = b.len;
-	fd = b.rc ? wb__fail(err, b.rc, "the table of parameters: %s", wb_strerror(b.rc))
+	fd = b.rc ? wb__client_fail(err, b.rc, "the table of parameters: %s", wb_strerror(b.rc))
 		  : sealed_copy("table of parameters", b.data, b.len, err);
 	wb_buf_finish(&b);
 	return fd;
 }
 
-void wb__reg_destroy(struct wb__reg *r)
+void wb__client_reg_destroy(struct wb__client_reg *r)
 {
 	uint32_t i;
 
@@ -150,14 +152,15 @@ void wb__reg_destroy(struct wb__reg *r)
 	wb_free(r);
 }
 
-static int copy_mem(struct wb__reg *r, const struct wb_client_attach *a, struct wb_error *err)
+static int copy_mem(
+	struct wb__client_reg *r, const struct wb_client_attach *a, struct wb_error *err)
 {
 	uint32_t i;
 
 	r->mem = wb_zalloc(a->n_mem, sizeof(*r->mem));
 	r->param = wb_memdup(a->param, a->n_param * sizeof(*r->param));
 	if (!r->mem || !r->param)
-		return wb__fail(err, -ENOMEM, "no memory for %u memory objects", a->n_mem);
+		return wb__client_fail(err, -ENOMEM, "no memory for %u memory objects", a->n_mem);
 	r->n_mem = a->n_mem;
 	r->n_param = a->n_param;
 	for (i = 0; i < a->n_mem; i++) {
@@ -169,22 +172,24 @@ static int copy_mem(struct wb__reg *r, const struct wb_client_attach *a, struct 
 			continue;
 		r->mem[i].fd = fcntl(a->mem[i].fd, F_DUPFD_CLOEXEC, 3);
 		if (r->mem[i].fd < 0)
-			return wb__fail(err, -errno, "duplicate a memfd: %s", strerror(errno));
+			return wb__client_fail(
+				err, -errno, "duplicate a memfd: %s", strerror(errno));
 		r->n_fd++;
 	}
 	return 0;
 }
 
-int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err)
+int wb__client_reg_make(
+	const struct wb_client_attach *a, struct wb__client_reg **out, struct wb_error *err)
 {
-	struct wb__reg *r;
+	struct wb__client_reg *r;
 	int rc = check_attach(a, err);
 
 	if (rc)
 		return rc;
 	r = wb_zalloc(1, sizeof(*r));
 	if (!r)
-		return wb__fail(err, -ENOMEM, "no memory to attach");
+		return wb__client_fail(err, -ENOMEM, "no memory to attach");
 	r->manifest_fd = r->map_fd = r->table_fd = -1;
 	r->manifest_bytes = a->manifest_bytes;
 	r->map_bytes = a->map_bytes;
@@ -196,16 +201,16 @@ int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct 
 	if (rc >= 0)
 		rc = r->table_fd = table_fd(a, &r->table_bytes, err);
 	if (rc < 0) {
-		wb__reg_destroy(r);
+		wb__client_reg_destroy(r);
 		return rc;
 	}
 	*out = r;
 	return 0;
 }
 
-void wb__attach_send(struct wb_client *c)
+void wb__client_attach_send(struct wb_client *c)
 {
-	const struct wb__reg *r = c->reg;
+	const struct wb__client_reg *r = c->reg;
 	struct wb_msg_app_attach m = {.object = c->object,
 		.model = c->model,
 		.engine = c->engine,
@@ -241,16 +246,16 @@ void wb__attach_send(struct wb_client *c)
 	for (i = 0; i < r->n_mem; i++)
 		if (r->mem[i].fd >= 0)
 			fds[n++] = r->mem[i].fd;
-	area_fd = wb__area_fd(c->area, &m.area_bytes);
+	area_fd = wb__client_area_fd(c->area, &m.area_bytes);
 	if (area_fd >= 0)
 		fds[n++] = area_fd;
-	if (!wb__send_msg(c, WBP_APP_ATTACH, &m, fds, n))
-		wb__attaching(c);
+	if (!wb__client_send_msg(c, WBP_APP_ATTACH, &m, fds, n))
+		wb__client_attaching(c);
 }
 
-void wb__detach(struct wb_client *c, bool is_owner)
+void wb__client_detach(struct wb_client *c, bool is_owner)
 {
-	wb__lane_stop(c->lane, is_owner);
+	wb__client_lane_stop(c->lane, is_owner);
 	c->lane = NULL;
 	if (c->page)
 		munmap(c->page, WB_POLL_PAGE_BYTES);
@@ -276,27 +281,28 @@ static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 	 * top.  It may have promised a stop already, which must not be jumped over. */
 	count -= c->attach_count;
 	c->owed = count < POLLS_BETWEEN_MAX ? count : 0;
-	wb__poll_owed(c);
+	wb__client_poll_owed(c);
 	if (c->role == WB_CLIENT_ROLLOUT)
 		c->hot->word = &c->page->word;
 	return 0;
 }
 
-int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err)
+int wb__client_attached(
+	struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err)
 {
-	struct wb__lane *l = NULL;
+	struct wb__client_lane *l = NULL;
 	int rc;
 
 	if (n_fd < 1)
 		return wb_err_set(err, -EPROTO, "the agent attached without a poll page");
 	if (lane == WB_APP_LANE_WORKER) {
-		rc = wb__lane_start(c->reg, fds + 1, n_fd - 1, &l, err);
+		rc = wb__client_lane_start(c->reg, fds + 1, n_fd - 1, &l, err);
 		if (rc)
 			return rc;
 	}
 	rc = map_page(c, fds[0], err);
 	if (rc) {
-		wb__lane_stop(l, true);
+		wb__client_lane_stop(l, true);
 		return rc;
 	}
 	c->lane = l;
@@ -306,19 +312,19 @@ int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, st
 static int ready_attached(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	return c->generation ? 1 : wb__lost(c, "attach", err);
+	return c->generation ? 1 : wb__client_lost(c, "attach", err);
 }
 
 int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err)
 {
-	struct wb__reg *reg = NULL;
+	struct wb__client_reg *reg = NULL;
 	bool again;
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&c->lock);
-	rc = c->generation ? wb__fail(err, -EALREADY, "this worker is attached already") : 0;
+	rc = c->generation ? wb__client_fail(err, -EALREADY, "this worker is attached already") : 0;
 	again = c->reg != NULL; /* the call before this was interrupted */
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
@@ -326,19 +332,20 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 	if (!again) {
 		if (a->size < sizeof(*a) || !a->manifest || !a->manifest_bytes || !a->map ||
 			!a->map_bytes)
-			return wb__fail(err, -EINVAL, "attach needs a manifest and a source map");
-		rc = wb__reg_make(a, &reg, err);
+			return wb__client_fail(
+				err, -EINVAL, "attach needs a manifest and a source map");
+		rc = wb__client_reg_make(a, &reg, err);
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&c->lock);
 		c->reg = reg;
 		if (c->session.state == WB_SESSION_WELCOMED)
-			wb__attach_send(c);
+			wb__client_attach_send(c);
 		pthread_mutex_unlock(&c->lock);
 	}
-	rc = wb__wait(c, wb__deadline(c->connect_timeout), ready_attached, NULL, err);
+	rc = wb__client_wait(c, wb__client_deadline(c->connect_timeout), ready_attached, NULL, err);
 	if (!rc)
-		return wb__fail(err, -ETIMEDOUT,
+		return wb__client_fail(err, -ETIMEDOUT,
 			"no answer to attach from the agent at %s within %.1f s%s%s", c->socket,
 			(double)c->connect_timeout / 1e9, c->session.cause.code ? ": " : "",
 			c->session.cause.msg);
@@ -347,7 +354,7 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 
 const char *wb_client_worker(struct wb_client *c)
 {
-	return wb__usable(c, NULL) ? "" : c->worker;
+	return wb__client_usable(c, NULL) ? "" : c->worker;
 }
 
 struct plan_wait {
@@ -366,7 +373,7 @@ static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
 	}
 	if (wb_session_is_up(&c->session) && c->is_planned)
 		return 1;
-	return wb__lost(c, "wait for the plan", err);
+	return wb__client_lost(c, "wait for the plan", err);
 }
 
 int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_progress_fn on_progress,
@@ -374,19 +381,20 @@ int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_prog
 {
 	struct plan_wait w = {0};
 	uint64_t deadline;
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (!c->reg)
-		return wb__fail(err, -EINVAL, "wait_planned before attach");
-	deadline = wb__deadline(timeout);
-	while ((rc = wb__wait(c, deadline, ready_planned, &w, err)) == 2)
+		return wb__client_fail(err, -EINVAL, "wait_planned before attach");
+	deadline = wb__client_deadline(timeout);
+	while ((rc = wb__client_wait(c, deadline, ready_planned, &w, err)) == 2)
 		if (on_progress)
 			on_progress(cookie, w.text);
 	if (!rc)
-		return wb__fail(err, -ETIMEDOUT, "no plan within %.1f s; the agent's last word: %s",
-			(double)timeout / 1e9, w.text[0] ? w.text : "(none)");
+		return wb__client_fail(err, -ETIMEDOUT,
+			"no plan within %.1f s; the agent's last word: %s", (double)timeout / 1e9,
+			w.text[0] ? w.text : "(none)");
 	if (rc < 0)
 		return rc;
 	if (plan) {
@@ -399,7 +407,7 @@ int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_prog
 
 const char *wb_client_progress(struct wb_client *c)
 {
-	if (wb__usable(c, NULL))
+	if (wb__client_usable(c, NULL))
 		return "";
 	pthread_mutex_lock(&c->lock);
 	memcpy(c->status_out, c->status, sizeof(c->status_out));

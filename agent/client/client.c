@@ -58,7 +58,7 @@ static int copy_opts(struct wb_client *c, const struct wb_client_opts *o)
 	c->sender_staging = (uint32_t)o->sender_staging;
 	c->receiver_staging = (uint32_t)o->receiver_staging;
 	c->connect_timeout = bound(o->connect_timeout, CONNECT_TIMEOUT);
-	c->session = (struct wb_session){.io = &wb__io,
+	c->session = (struct wb_session){.io = &wb__client_io,
 		.side = WB_SIDE_LIBRARY,
 		.bounds.hello_ns = c->connect_timeout,
 		.bounds.asked_ns = c->connect_timeout};
@@ -71,23 +71,24 @@ static int copy_opts(struct wb_client *c, const struct wb_client_opts *o)
 static int check_opts(const struct wb_client_opts *o, struct wb_error *err)
 {
 	if (!o || o->size < sizeof(*o))
-		return wb__fail(err, -EINVAL, "options of an unknown size");
+		return wb__client_fail(err, -EINVAL, "options of an unknown size");
 	if (o->role != WB_CLIENT_TRAINER && o->role != WB_CLIENT_ROLLOUT)
-		return wb__fail(err, -EINVAL, "role %d is neither trainer nor rollout", o->role);
+		return wb__client_fail(
+			err, -EINVAL, "role %d is neither trainer nor rollout", o->role);
 	if (o->sender_staging < 0 || o->sender_staging > WB_CLIENT_STAGING_HOST_MEMORY ||
 		o->receiver_staging < 0 || o->receiver_staging > WB_CLIENT_STAGING_HOST_MEMORY)
-		return wb__fail(err, -EINVAL, "staging is None or HostMemory");
+		return wb__client_fail(err, -EINVAL, "staging is None or HostMemory");
 	if (o->rank < -1)
-		return wb__fail(err, -EINVAL, "rank %lld is negative", (long long)o->rank);
+		return wb__client_fail(err, -EINVAL, "rank %lld is negative", (long long)o->rank);
 	return 0;
 }
 
 /* One page that a forked child sees as zeros. */
-static struct wb__hot *make_hot(void)
+static struct wb__client_hot *make_hot(void)
 {
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct wb__hot *h = p;
+	struct wb__client_hot *h = p;
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -130,19 +131,19 @@ static void destroy(struct wb_client *c)
 	if (!c)
 		return;
 	if (c->cur) {
-		wb__transfer_orphan(c->cur);
+		wb__client_transfer_orphan(c->cur);
 		wb_client_transfer_free(c->cur);
 	}
 	if (c->prev) {
-		wb__transfer_orphan(c->prev);
+		wb__client_transfer_orphan(c->prev);
 		wb_client_transfer_free(c->prev);
 	}
 	if (c->hot) {
-		wb__detach(c, c->hot->alive);
+		wb__client_detach(c, c->hot->alive);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));
 	}
-	wb__area_destroy(c->area);
-	wb__reg_destroy(c->reg);
+	wb__client_area_destroy(c->area);
+	wb__client_reg_destroy(c->reg);
 	close_fd(c->fd);
 	close_fd(c->wake_fd);
 	close_fd(c->timer_fd);
@@ -162,12 +163,12 @@ static struct wb_client *create(const struct wb_client_opts *o, struct wb_error 
 	int rc;
 
 	if (!c) {
-		wb__fail(err, -ENOMEM, "no memory for a client");
+		wb__client_fail(err, -ENOMEM, "no memory for a client");
 		return NULL;
 	}
 	c->fd = c->epfd = c->user_epfd = c->timer_fd = c->wake_fd = -1;
 	c->backoff_ns = WB__BACKOFF_MIN;
-	c->rng.state = wb__now() ^ ((uint64_t)getpid() << 32) ^ (uint64_t)(uintptr_t)c;
+	c->rng.state = wb__client_now() ^ ((uint64_t)getpid() << 32) ^ (uint64_t)(uintptr_t)c;
 	c->version = -1;
 	c->plan.version = -1;
 	rc = copy_opts(c, o);
@@ -178,7 +179,7 @@ static struct wb_client *create(const struct wb_client_opts *o, struct wb_error 
 	if (!rc)
 		rc = make_fds(c);
 	if (rc) {
-		wb__fail(err, rc, "set up a client: %s", wb_strerror(rc));
+		wb__client_fail(err, rc, "set up a client: %s", wb_strerror(rc));
 		destroy(c);
 		return NULL;
 	}
@@ -189,7 +190,7 @@ static struct wb_client *create(const struct wb_client_opts *o, struct wb_error 
 static int ready_welcomed(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
-	return c->session.state >= WB_SESSION_WELCOMED ? 1 : wb__lost(c, "open", err);
+	return c->session.state >= WB_SESSION_WELCOMED ? 1 : wb__client_lost(c, "open", err);
 }
 
 int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, struct wb_error *err)
@@ -202,13 +203,13 @@ int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, st
 	c = create(opts, err);
 	if (!c)
 		return err ? err->code : -ENOMEM;
-	rc = wb__wait(c, wb__deadline(c->connect_timeout), ready_welcomed, NULL, err);
+	rc = wb__client_wait(c, wb__client_deadline(c->connect_timeout), ready_welcomed, NULL, err);
 	if (rc > 0) {
 		*out = c;
 		return 0;
 	}
 	if (!rc)
-		rc = wb__fail(err, -ETIMEDOUT, "no agent answered at %s within %.1f s: %s",
+		rc = wb__client_fail(err, -ETIMEDOUT, "no agent answered at %s within %.1f s: %s",
 			c->socket, (double)c->connect_timeout / 1e9,
 			c->session.cause.code ? c->session.cause.msg
 					      : "it did not answer the hello");
@@ -220,7 +221,8 @@ static int say_bye(struct wb_client *c)
 {
 	struct wb_msg_app_detach m = {0};
 
-	return wb_session_is_up(&c->session) ? wb__send_msg(c, WBP_APP_DETACH, &m, NULL, 0) : 0;
+	return wb_session_is_up(&c->session) ? wb__client_send_msg(c, WBP_APP_DETACH, &m, NULL, 0)
+					     : 0;
 }
 
 int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
@@ -230,7 +232,7 @@ int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 	if (!c)
 		return 0;
 	if (c->hot->alive) {
-		rc = wb__send_finish(c, timeout, err);
+		rc = wb__client_send_finish(c, timeout, err);
 		pthread_mutex_lock(&c->lock);
 		say_bye(c);
 		pthread_mutex_unlock(&c->lock);
@@ -240,7 +242,7 @@ int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 	return rc;
 }
 
-void wb__attention(struct wb_client *c)
+void wb__client_attention(struct wb_client *c)
 {
 	uint32_t is_on = !c->hot->word || !wb_session_is_up(&c->session) || c->phase != WB__RUN ||
 			 c->is_wake;

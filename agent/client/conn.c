@@ -22,20 +22,20 @@
 #define SEND_TIMEOUT_MS 5000
 #define NOT_TRIED WB_NS_PER_S /* without a look at the socket */
 
-uint64_t wb__now(void)
+uint64_t wb__client_now(void)
 {
 	return wb_now_ns(&wb_clock_real);
 }
 
-uint64_t wb__deadline(uint64_t timeout)
+uint64_t wb__client_deadline(uint64_t timeout)
 {
-	uint64_t now = wb__now();
+	uint64_t now = wb__client_now();
 
 	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
-#undef wb__fail /* internal.h, WB_ANALYZE */
-int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
+#undef wb__client_fail /* internal.h, WB_ANALYZE */
+int wb__client_fail(struct wb_error *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -48,12 +48,12 @@ int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
 	return code;
 }
 
-int wb__usable(struct wb_client *c, struct wb_error *err)
+int wb__client_usable(struct wb_client *c, struct wb_error *err)
 {
 	if (!c)
-		return wb__fail(err, -EINVAL, "no client");
+		return wb__client_fail(err, -EINVAL, "no client");
 	if (!c->hot->alive)
-		return wb__fail(err, -EPERM,
+		return wb__client_fail(err, -EPERM,
 			"this process was forked from the one that attached: a child must not use "
 			"its parent's WeightBridge client; open one after the fork");
 	return 0;
@@ -76,12 +76,12 @@ static void moved(struct wb_client *c)
 	if (c->session.state == WB_SESSION_DOWN)
 		due = c->retry_at_ns;
 	set_timer(c, due == UINT64_MAX ? 0 : due); /* 0 disarms it */
-	wb__attention(c);
+	wb__client_attention(c);
 }
 
 static void enter(struct wb_client *c, enum wb_session_state state)
 {
-	wb_session_enter(&c->session, state, wb__now());
+	wb_session_enter(&c->session, state, wb__client_now());
 	moved(c);
 }
 
@@ -89,7 +89,7 @@ static void plan_retry(struct wb_client *c)
 {
 	uint64_t half = c->backoff_ns / 2;
 
-	c->retry_at_ns = wb__now() + half + wb_rng_below(&c->rng, half + 1);
+	c->retry_at_ns = wb__client_now() + half + wb_rng_below(&c->rng, half + 1);
 	c->backoff_ns = c->backoff_ns * 2 > BACKOFF_MAX ? BACKOFF_MAX : c->backoff_ns * 2;
 }
 
@@ -104,31 +104,33 @@ static void go_down(void *client)
 		close(c->fd);
 		c->fd = -1;
 	}
-	wb__lane_stop(c->lane, true); /* nothing may write for an agent that is gone */
+	wb__client_lane_stop(c->lane, true); /* nothing may write for an agent that is gone */
 	c->lane = NULL;
 	if (!c->lost_ns)
-		c->lost_ns = wb__now();
+		c->lost_ns = wb__client_now();
 	if (c->session.was_up && !c->refused.code)
 		c->backoff_ns = WB__BACKOFF_MIN;
 	c->is_planned = false;
 	plan_retry(c);
 	moved(c);
-	wb__mem_lost(c);
-	wb__send_lost(c);
-	wb__update_lost(c);
+	wb__client_mem_lost(c);
+	wb__client_send_lost(c);
+	wb__client_update_lost(c);
 }
 
 static int link_send(void *client, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
 	struct wb_client *c = client;
 
-	wb__lane_pass(c->lane);
-	return wb__seq_send(c->fd, frame, bytes, fds, n_fd, SEND_TIMEOUT_MS);
+	wb__client_lane_pass(c->lane);
+	return wb__client_seq_send(c->fd, frame, bytes, fds, n_fd, SEND_TIMEOUT_MS);
 }
 
-const struct wb_session_io wb__io = {link_send, go_down, wb_msg_encode_bin, wb_msg_decode_bin};
+const struct wb_session_io wb__client_io = {
+	link_send, go_down, wb_msg_encode_bin, wb_msg_decode_bin};
 
-int wb__send_msg(struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd)
+int wb__client_send_msg(
+	struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd)
 {
 	return wb_session_send_fds(&c->session, type, msg, fds, n_fd);
 }
@@ -140,7 +142,7 @@ static void send_hello(struct wb_client *c)
 
 	m.lib_version = wb_build_text(WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX, build);
 	m.pid = (uint32_t)getpid();
-	if (!wb_session_open(&c->session, &m, wb__now()))
+	if (!wb_session_open(&c->session, &m, wb__client_now()))
 		moved(c);
 }
 
@@ -149,15 +151,15 @@ static void try_connect(struct wb_client *c)
 	struct epoll_event ev = {.events = EPOLLIN};
 	int fd;
 
-	wb_session_dial(&c->session, c, wb__now());
+	wb_session_dial(&c->session, c, wb__client_now());
 	fd = wb_unix_dial(c->socket); /* a full backlog gives -EAGAIN: the backoff retries */
 	if (fd < 0) {
-		wb__drop(c, fd, "connect to %s: %s", c->socket, wb_strerror(fd));
+		wb__client_drop(c, fd, "connect to %s: %s", c->socket, wb_strerror(fd));
 		return;
 	}
 	c->fd = fd;
 	if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev)) {
-		wb__drop(c, -errno, "watch the socket: %s", wb_strerror(-errno));
+		wb__client_drop(c, -errno, "watch the socket: %s", wb_strerror(-errno));
 		return;
 	}
 	send_hello(c);
@@ -172,7 +174,7 @@ static void refuse_agent(struct wb_client *c, const struct wb_msg_app_welcome *m
 		"the agent is build %.64s, this library is %s, and they do not understand each "
 		"other: take both from one release",
 		m->agent_version, wb_build_text(WB_VERSION, m->proto, m->proto, build));
-	wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
+	wb__client_drop(c, WB_EVERSION, "%s", c->refused.msg);
 }
 
 static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
@@ -182,7 +184,7 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 	snprintf(who, sizeof(who), "the agent (version %.64s)", m->agent_version);
 	if (wb_session_chosen(&c->session, who, m->proto, &c->refused) < 0) {
 		wb_err_wrap(&c->refused, WB_EVERSION, "libweightbridge %s", WB_VERSION);
-		wb__drop(c, WB_EVERSION, "%s", c->refused.msg);
+		wb__client_drop(c, WB_EVERSION, "%s", c->refused.msg);
 		return;
 	}
 	if (!wb_build_is_same(m->agent_version, m->proto, m->proto)) {
@@ -191,10 +193,10 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 	}
 	enter(c, WB_SESSION_WELCOMED);
 	if (c->reg && c->mem != WB__MEM_RELEASED)
-		wb__attach_send(c);
+		wb__client_attach_send(c);
 }
 
-void wb__attaching(struct wb_client *c)
+void wb__client_attaching(struct wb_client *c)
 {
 	enter(c, WB_SESSION_ATTACHING);
 }
@@ -204,8 +206,8 @@ static void on_attached(
 {
 	struct wb_err err = {0};
 
-	if (wb__attached(c, m->lane, fds, n, &err)) {
-		wb__drop(c, err.code, "%s", err.msg);
+	if (wb__client_attached(c, m->lane, fds, n, &err)) {
+		wb__client_drop(c, err.code, "%s", err.msg);
 		return;
 	}
 	snprintf(c->worker, sizeof(c->worker), "%s", m->name);
@@ -214,10 +216,10 @@ static void on_attached(
 	c->backoff_ns = WB__BACKOFF_MIN;
 	c->generation++;
 	enter(c, c->role == WB_CLIENT_TRAINER ? WB_SESSION_TRAINER : WB_SESSION_ROLLOUT);
-	wb__update_again(c);
+	wb__client_update_again(c);
 }
 
-int wb__agents_code(int64_t code, int otherwise)
+int wb__client_agents_code(int64_t code, int otherwise)
 {
 	if (code >= 0)
 		return 0;
@@ -228,12 +230,12 @@ int wb__agents_code(int64_t code, int otherwise)
 
 static void on_reject(struct wb_client *c, const struct wb_msg_app_reject *m)
 {
-	int code = wb__agents_code(m->code < 0 ? m->code : -EPERM, -ECONNREFUSED);
+	int code = wb__client_agents_code(m->code < 0 ? m->code : -EPERM, -ECONNREFUSED);
 
 	wb_err_set(&c->refused, code, "%s", m->sentence);
 	/* Refused when it was attached before: the cause may pass, do not hurry. */
 	c->backoff_ns = BACKOFF_MAX;
-	wb__drop(c, code, "%s", m->sentence);
+	wb__client_drop(c, code, "%s", m->sentence);
 }
 
 static void set_status(struct wb_client *c, const char *sentence)
@@ -257,9 +259,9 @@ static void on_area(struct wb_client *c, const struct wb_msg_app_area *m, int *f
 	struct wb_err err = {0};
 
 	if (n != 1)
-		wb__drop(c, -EPROTO, "a staging area came with %u descriptors", n);
-	else if (wb__area_take(c, m->bytes, &fds[0], &err) < 0)
-		wb__drop(c, err.code, "%s", err.msg);
+		wb__client_drop(c, -EPROTO, "a staging area came with %u descriptors", n);
+	else if (wb__client_area_take(c, m->bytes, &fds[0], &err) < 0)
+		wb__client_drop(c, err.code, "%s", err.msg);
 }
 
 static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *fds, unsigned n_fd)
@@ -281,31 +283,31 @@ static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *
 		on_planned(c, &m->app_planned);
 		break;
 	case WBP_APP_SEND_STATE:
-		wb__on_send_state(c, &m->app_send_state);
+		wb__client_on_send_state(c, &m->app_send_state);
 		break;
 	case WBP_APP_GO:
-		wb__on_go(c);
+		wb__client_on_go(c);
 		break;
 	case WBP_APP_WAKE:
-		wb__on_wake(c);
+		wb__client_on_wake(c);
 		break;
 	case WBP_APP_BEGIN:
-		wb__on_begin(c, &m->app_begin);
+		wb__client_on_begin(c, &m->app_begin);
 		break;
 	case WBP_APP_AREA:
 		on_area(c, &m->app_area, fds, n_fd);
 		break;
 	case WBP_APP_INSTALL:
-		wb__on_install(c, &m->app_install);
+		wb__client_on_install(c, &m->app_install);
 		break;
 	case WBP_APP_MEM_RELEASED:
-		wb__on_mem_released(c, &m->app_mem_released);
+		wb__client_on_mem_released(c, &m->app_mem_released);
 		break;
 	case WBP_APP_MEM_ACQUIRED:
-		wb__on_mem_acquired(c, &m->app_mem_acquired, fds, n_fd);
+		wb__client_on_mem_acquired(c, &m->app_mem_acquired, fds, n_fd);
 		break;
 	default:
-		wb__on_end(c, &m->app_end);
+		wb__client_on_end(c, &m->app_end);
 		break;
 	}
 }
@@ -326,17 +328,18 @@ static void dispatch(struct wb_client *c, const uint8_t *p, size_t bytes, int *f
 	union wb_msg m;
 	int rc;
 
-	wb__lane_pass(c->lane);
-	rc = wb_session_take(&c->session, p, bytes, wb__now(), &f, &m, &err);
+	wb__client_lane_pass(c->lane);
+	rc = wb_session_take(&c->session, p, bytes, wb__client_now(), &f, &m, &err);
 	if (rc <= 0) {
-		wb__drop(c, rc, "the agent at %s sent what cannot be read: %s", c->socket, err.msg);
+		wb__client_drop(
+			c, rc, "the agent at %s sent what cannot be read: %s", c->socket, err.msg);
 		return;
 	}
 	rc = check_answer(c, f.type, &err);
 	if (rc > 0)
 		act(c, f.type, &m, fds, n_fd);
 	else
-		wb__drop(c, rc, "the agent at %s: %s", c->socket, err.msg);
+		wb__client_drop(c, rc, "the agent at %s: %s", c->socket, err.msg);
 	wb_msg_free(f.type, &m);
 }
 
@@ -347,13 +350,13 @@ static void take_news(struct wb_client *c)
 	int64_t got;
 
 	while (c->fd >= 0) {
-		got = wb__seq_recv(c->fd, c->rx, WB__MSG_MAX, fds, &n_fd);
+		got = wb__client_seq_recv(c->fd, c->rx, WB__MSG_MAX, fds, &n_fd);
 		if (got == -EAGAIN)
 			return;
 		if (got == -ECONNRESET && c->refused.code && !wb_session_is_up(&c->session))
-			wb__drop(c, c->refused.code, "%s", c->refused.msg);
+			wb__client_drop(c, c->refused.code, "%s", c->refused.msg);
 		else if (got < 0)
-			wb__drop(c, (int)got, "the agent at %s went away (%s)", c->socket,
+			wb__client_drop(c, (int)got, "the agent at %s went away (%s)", c->socket,
 				wb_strerror((int)got));
 		else
 			dispatch(c, c->rx, (size_t)got, fds, n_fd);
@@ -372,13 +375,13 @@ static bool is_turned_away(const struct wb_client *c)
 	return !c->generation || c->refused.code != -ESHUTDOWN;
 }
 
-void wb__pump(struct wb_client *c)
+void wb__client_pump(struct wb_client *c)
 {
 	struct wb_err err;
 	uint64_t now, expired;
 
 	if (!wb_session_is_up(&c->session) && c->session.state != WB_SESSION_WELCOMED) {
-		now = wb__now();
+		now = wb__client_now();
 		/* A trainer has no thread: while it is elsewhere nobody tries. */
 		if (c->lost_ns && now - c->tried_ns >= NOT_TRIED)
 			c->lost_ns = now;
@@ -390,25 +393,25 @@ void wb__pump(struct wb_client *c)
 				return;
 			try_connect(c);
 		} else if (wb_session_tick(&c->session, now, &err) < 0) {
-			wb__drop(c, err.code, "the agent at %s: %s", c->socket, err.msg);
+			wb__client_drop(c, err.code, "the agent at %s: %s", c->socket, err.msg);
 		}
 	}
 	take_news(c);
 }
 
-int wb__lost(struct wb_client *c, const char *what, struct wb_error *err)
+int wb__client_lost(struct wb_client *c, const char *what, struct wb_error *err)
 {
 	if (is_turned_away(c))
-		return wb__fail(err, c->refused.code, "%s", c->refused.msg);
-	if (!c->generation || !c->lost_ns || wb__now() - c->lost_ns < c->reconnect_timeout)
+		return wb__client_fail(err, c->refused.code, "%s", c->refused.msg);
+	if (!c->generation || !c->lost_ns || wb__client_now() - c->lost_ns < c->reconnect_timeout)
 		return 0;
-	return wb__fail(err, c->refused.code ? c->refused.code : -ECONNRESET,
+	return wb__client_fail(err, c->refused.code ? c->refused.code : -ECONNRESET,
 		"%s: the agent is lost and did not take this worker back within %.1f s: %s", what,
 		(double)c->reconnect_timeout / 1e9, c->session.cause.msg);
 }
 
-int wb__wait(
-	struct wb_client *c, uint64_t deadline, wb__ready_fn ready, void *arg, struct wb_error *err)
+int wb__client_wait(struct wb_client *c, uint64_t deadline, wb__client_ready_fn ready, void *arg,
+	struct wb_error *err)
 {
 	struct pollfd pfd = {.fd = c->epfd, .events = POLLIN};
 	uint64_t now, ms;
@@ -416,16 +419,16 @@ int wb__wait(
 
 	for (;;) {
 		pthread_mutex_lock(&c->lock);
-		wb__pump(c);
+		wb__client_pump(c);
 		rc = ready(c, arg, err);
 		pthread_mutex_unlock(&c->lock);
 		if (rc)
 			return rc;
-		now = wb__now();
+		now = wb__client_now();
 		if (now >= deadline)
 			return 0;
 		ms = (deadline - now) / WB_NS_PER_MS + 1;
 		if (poll(&pfd, 1, ms < WB__SLICE_MS ? (int)ms : WB__SLICE_MS) < 0 && errno == EINTR)
-			return wb__fail(err, -EINTR, "interrupted by a signal");
+			return wb__client_fail(err, -EINTR, "interrupted by a signal");
 	}
 }

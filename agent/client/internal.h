@@ -6,8 +6,8 @@
  *
  * All state but `hot` is guarded by `lock`, held only for short, non-blocking stretches.  Whoever
  * waits polls the client's epoll descriptor without the lock, then takes it, takes in the news
- * (wb__pump) and looks at its own condition; a wait sleeps at most SLICE at a time, because another
- * waiting thread may have taken in the news.
+ * (wb__client_pump) and looks at its own condition; a wait sleeps at most SLICE at a time, because
+ * another waiting thread may have taken in the news.
  *
  * Functions named wb__* with a client expect the lock held, unless they say otherwise.
  * Layer: client (L3).
@@ -23,8 +23,8 @@
 #include <stdint.h>
 
 struct wb_poll_page;
-struct wb__lane;
-struct wb__area;
+struct wb__client_lane;
+struct wb__client_area;
 
 #define WB__SLICE_MS 100
 #define WB__MSG_MAX (128u << 10) /* bytes of a datagram */
@@ -32,7 +32,7 @@ struct wb__area;
 
 /* What poll touches.  Its page is wiped in a forked child (MADV_WIPEONFORK), so `alive` is 0 there
  * and the parent's poll word, which the child shares, is left alone. */
-struct wb__hot {
+struct wb__client_hot {
 	uint64_t alive; /* 1 */
 	uint64_t *word; /* poll word of the present attachment */
 	uint32_t attention; /* not 0: poll has to take the slow way; any thread sets it */
@@ -42,7 +42,7 @@ struct wb__hot {
 };
 
 /* Where a rollout worker is in an update. */
-enum wb__phase {
+enum wb__client_phase {
 	WB__RUN,
 	WB__PARKED, /* at its stop */
 	WB__BEFORE, /* BEGIN came: the caller runs before_update_hook */
@@ -54,7 +54,7 @@ enum wb__phase {
 };
 
 /* Whether the agent may use the parameters' memory. */
-enum wb__mem {
+enum wb__client_mem {
 	WB__MEM_HELD,
 	WB__MEM_RELEASING, /* asked the agent to let go */
 	WB__MEM_RELEASED,
@@ -62,7 +62,7 @@ enum wb__mem {
 };
 
 /* What was attached, kept to attach again.  All descriptors are owned. */
-struct wb__reg {
+struct wb__client_reg {
 	int manifest_fd, map_fd, table_fd; /* sealed memfds */
 	uint64_t manifest_bytes, map_bytes, table_bytes;
 	uint32_t n_mem, n_param, n_fd;
@@ -82,7 +82,7 @@ struct wb_client_transfer {
 };
 
 /* One install: what is asked, and what was found. */
-struct wb__install {
+struct wb__client_install {
 	uint64_t transfer, flip; /* flip: of WB_FAULT, 0 = none */
 	bool read_back;
 	uint32_t n_bad,
@@ -90,7 +90,7 @@ struct wb__install {
 };
 
 struct wb_client {
-	struct wb__hot *hot; /* own page */
+	struct wb__client_hot *hot; /* own page */
 	pthread_mutex_t lock; /* guards: all below */
 
 	/* options, owned */
@@ -115,10 +115,10 @@ struct wb_client {
 	uint8_t *rx; /* WB__MSG_MAX */
 
 	/* attachment */
-	struct wb__reg *reg; /* NULL before attach */
+	struct wb__client_reg *reg; /* NULL before attach */
 	struct wb_poll_page *page;
-	struct wb__lane *lane;
-	struct wb__area *area; /* staging; NULL = none */
+	struct wb__client_lane *lane;
+	struct wb__client_area *area; /* staging; NULL = none */
 	char worker[WB_ERROR_MSG_MAX];
 	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
 	uint64_t status_seq;
@@ -126,7 +126,7 @@ struct wb_client {
 	struct wb_client_plan plan;
 
 	/* the parameters' memory: release_memory, acquire_memory */
-	enum wb__mem mem;
+	enum wb__client_mem mem;
 	int mem_code; /* of the agent's last answer */
 	char mem_why[WB_ERROR_MSG_MAX];
 
@@ -137,14 +137,14 @@ struct wb_client {
 	bool is_sending;
 
 	/* rollout */
-	enum wb__phase phase;
+	enum wb__client_phase phase;
 	uint64_t phase_ns; /* when phase was entered or the agent last spoke about it */
 	uint32_t parked_count, parked_generation;
 	bool is_wake; /* wake_fd is readable */
 	bool is_staged; /* no parameter changes before INSTALL */
 	bool is_copying; /* a thread is at it, without the lock */
 	bool is_given_up; /* END came before the copy was made */
-	struct wb__install install;
+	struct wb__client_install install;
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */
 	/* The agent died between BEGUN and END: TORN, or not.  The next one says so. */
@@ -159,109 +159,116 @@ struct wb_client {
 
 /* ---- conn.c: the connection ---- */
 
-/** wb__now - CLOCK_MONOTONIC, ns. */
-uint64_t wb__now(void);
-/** wb__deadline - now + @timeout without overflow. */
-uint64_t wb__deadline(uint64_t timeout);
-/** wb__fail - set the public error; returns @code. */
-int wb__fail(struct wb_error *err, int code, const char *fmt, ...)
+/** wb__client_now - CLOCK_MONOTONIC, ns. */
+uint64_t wb__client_now(void);
+/** wb__client_deadline - now + @timeout without overflow. */
+uint64_t wb__client_deadline(uint64_t timeout);
+/** wb__client_fail - set the public error; returns @code. */
+int wb__client_fail(struct wb_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 #ifdef WB_ANALYZE /* see base/err.h */
-#define wb__fail(err, rc, ...) (wb__fail(err, rc, __VA_ARGS__), wb__err_negative(rc))
+#define wb__client_fail(err, rc, ...) (wb__client_fail(err, rc, __VA_ARGS__), wb__err_negative(rc))
 #endif
-/** wb__agents_code - a code that the agent gave: 0 when it is no failure.  -ETIMEDOUT, -EAGAIN and
- *  -EINTR are what a call says of itself, so that a deadline that the agent missed is @otherwise,
- *  and so is what is no code. */
-int wb__agents_code(int64_t code, int otherwise);
-/** wb__usable - 0, or -EPERM (forked child), -EINVAL (NULL).  No lock needed. */
-int wb__usable(struct wb_client *c, struct wb_error *err);
-/** wb__pump - reconnect when it is time, take in all messages.  Never blocks. */
-void wb__pump(struct wb_client *c);
-/** wb__drop - the connection is of no use any more: close it, plan a retry.  Nothing when it is
- *  down. */
-#define wb__drop(c, ...) wb_session_end(&(c)->session, __VA_ARGS__)
-/** wb__send_msg - encode and send; on failure the connection is dropped.  0 or negative. */
-int wb__send_msg(
+/** wb__client_agents_code - a code that the agent gave: 0 when it is no failure.  -ETIMEDOUT,
+ * -EAGAIN and -EINTR are what a call says of itself, so that a deadline that the agent missed is
+ * @otherwise, and so is what is no code. */
+int wb__client_agents_code(int64_t code, int otherwise);
+/** wb__client_usable - 0, or -EPERM (forked child), -EINVAL (NULL).  No lock needed. */
+int wb__client_usable(struct wb_client *c, struct wb_error *err);
+/** wb__client_pump - reconnect when it is time, take in all messages.  Never blocks. */
+void wb__client_pump(struct wb_client *c);
+/** wb__client_drop - the connection is of no use any more: close it, plan a retry.  Nothing when it
+ * is down. */
+#define wb__client_drop(c, ...) wb_session_end(&(c)->session, __VA_ARGS__)
+/** wb__client_send_msg - encode and send; on failure the connection is dropped.  0 or negative. */
+int wb__client_send_msg(
 	struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd);
-extern const struct wb_session_io wb__io;
-/** wb__attaching - attach has been sent. */
-void wb__attaching(struct wb_client *c);
-/** wb__attention - recompute hot->attention. */
-void wb__attention(struct wb_client *c);
+extern const struct wb_session_io wb__client_io;
+/** wb__client_attaching - attach has been sent. */
+void wb__client_attaching(struct wb_client *c);
+/** wb__client_attention - recompute hot->attention. */
+void wb__client_attention(struct wb_client *c);
 
 /* A condition: > 0 met, 0 not yet, < 0 failed with @err set.  Lock held. */
-typedef int (*wb__ready_fn)(struct wb_client *c, void *arg, struct wb_error *err);
+typedef int (*wb__client_ready_fn)(struct wb_client *c, void *arg, struct wb_error *err);
 
 /**
- * wb__wait - wait for a condition; lock NOT held
+ * wb__client_wait - wait for a condition; lock NOT held
  * @deadline:	ns
  * Returns what @ready gave when not 0; 0 at the deadline (@err left alone); -EINTR (err set).
  */
-int wb__wait(struct wb_client *c, uint64_t deadline, wb__ready_fn ready, void *arg,
+int wb__client_wait(struct wb_client *c, uint64_t deadline, wb__client_ready_fn ready, void *arg,
 	struct wb_error *err);
-/** wb__lost - 0, or -ECONNRESET when the agent has been away for too long, or its refusal. */
-int wb__lost(struct wb_client *c, const char *what, struct wb_error *err);
+/** wb__client_lost - 0, or -ECONNRESET when the agent has been away for too long, or its refusal.
+ */
+int wb__client_lost(struct wb_client *c, const char *what, struct wb_error *err);
 
 /* ---- attach.c ---- */
 
-/** wb__attach_send - say ATTACH with the registered memory, and how far this worker has come; an
- *  agent that cannot be told drops the connection. */
-void wb__attach_send(struct wb_client *c);
-/** wb__attached - the agent answered; takes the descriptors.  0 or negative: drop. */
-int wb__attached(struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err);
-/** wb__reg_destroy - close its descriptors and free it; NULL is allowed. */
-void wb__reg_destroy(struct wb__reg *r);
-/** wb__detach - let go of the poll page and the lane; @is_owner as wb__lane_stop(). */
-void wb__detach(struct wb_client *c, bool is_owner);
+/** wb__client_attach_send - say ATTACH with the registered memory, and how far this worker has
+ * come; an agent that cannot be told drops the connection. */
+void wb__client_attach_send(struct wb_client *c);
+/** wb__client_attached - the agent answered; takes the descriptors.  0 or negative: drop. */
+int wb__client_attached(
+	struct wb_client *c, uint32_t lane, int *fds, unsigned n_fd, struct wb_err *err);
+/** wb__client_reg_destroy - close its descriptors and free it; NULL is allowed. */
+void wb__client_reg_destroy(struct wb__client_reg *r);
+/** wb__client_detach - let go of the poll page and the lane; @is_owner as wb__client_lane_stop().
+ */
+void wb__client_detach(struct wb_client *c, bool is_owner);
 
-/** wb__reg_make - check and copy a table of memory and parameters; @a without manifest and map
- *  leaves those descriptors -1.  0 or negative. */
-int wb__reg_make(const struct wb_client_attach *a, struct wb__reg **out, struct wb_error *err);
+/** wb__client_reg_make - check and copy a table of memory and parameters; @a without manifest and
+ * map leaves those descriptors -1.  0 or negative. */
+int wb__client_reg_make(
+	const struct wb_client_attach *a, struct wb__client_reg **out, struct wb_error *err);
 
 /* ---- memory.c ---- */
 
 struct wb_msg_app_mem_released;
 struct wb_msg_app_mem_acquired;
-/** wb__on_mem_released - the agent let the worker's memory go, or says why not. */
-void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m);
-/** wb__on_mem_acquired - the agent has the memory again, or says why not; starts the lane where the
- *  worker runs it.  What is taken of @fds becomes -1. */
-void wb__on_mem_acquired(
+/** wb__client_on_mem_released - the agent let the worker's memory go, or says why not. */
+void wb__client_on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m);
+/** wb__client_on_mem_acquired - the agent has the memory again, or says why not; starts the lane
+ * where the worker runs it.  What is taken of @fds becomes -1. */
+void wb__client_on_mem_acquired(
 	struct wb_client *c, const struct wb_msg_app_mem_acquired *m, int *fds, unsigned n_fd);
-/** wb__mem_lost - the connection is gone: so is the agent's use of the memory. */
-void wb__mem_lost(struct wb_client *c);
+/** wb__client_mem_lost - the connection is gone: so is the agent's use of the memory. */
+void wb__client_mem_lost(struct wb_client *c);
 
 /* ---- area.c ---- */
 
-/** wb__area_take - the agent's staging area takes the place of an earlier one; @fd: taken. */
-int wb__area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
-/** wb__area_fd - to attach again with; -1 = none. */
-int wb__area_fd(const struct wb__area *a, uint64_t *bytes);
-/** wb__area_install - copy into the parameters; the lock is NOT needed.  0, WB_ESTALE when the
- *  transfer is not whole in it, or WB_ECKSUM when what was read back went on being different.
+/** wb__client_area_take - the agent's staging area takes the place of an earlier one; @fd: taken.
+ */
+int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
+/** wb__client_area_fd - to attach again with; -1 = none. */
+int wb__client_area_fd(const struct wb__client_area *a, uint64_t *bytes);
+/** wb__client_area_install - copy into the parameters; the lock is NOT needed.  0, WB_ESTALE when
+ * the transfer is not whole in it, or WB_ECKSUM when what was read back went on being different.
  * Blocks for as long as the memory takes. */
-int wb__area_install(struct wb__area *a, struct wb__install *x);
-/** wb__area_holds - has the agent marked @transfer as committed? */
-bool wb__area_holds(const struct wb__area *a, uint64_t transfer);
-/** wb__area_destroy - unmap and close it; NULL is allowed.  Its content stays with the agent. */
-void wb__area_destroy(struct wb__area *a);
+int wb__client_area_install(struct wb__client_area *a, struct wb__client_install *x);
+/** wb__client_area_holds - has the agent marked @transfer as committed? */
+bool wb__client_area_holds(const struct wb__client_area *a, uint64_t transfer);
+/** wb__client_area_destroy - unmap and close it; NULL is allowed.  Its content stays with the
+ * agent. */
+void wb__client_area_destroy(struct wb__client_area *a);
 
 /* ---- lane.c ---- */
 
 #define WB__LANE_FDS 4 /* rings, submit, complete, slots */
 
 /**
- * wb__lane_start - run the agent's jobs on the registered memory, in a thread
+ * wb__client_lane_start - run the agent's jobs on the registered memory, in a thread
  * @reg:	borrowed until stop
  * @fds:	those taken become -1
  */
-int wb__lane_start(const struct wb__reg *reg, int *fds, unsigned n_fd, struct wb__lane **out,
-	struct wb_err *err);
-/** wb__lane_stop - ends the thread after the job it is at; @is_owner: false in a forked child,
- *  which has no such thread.  NULL is allowed. */
-void wb__lane_stop(struct wb__lane *l, bool is_owner);
-/** wb__lane_pass - around every message: parameters change hands by messages.  NULL is allowed. */
-void wb__lane_pass(struct wb__lane *l);
+int wb__client_lane_start(const struct wb__client_reg *reg, int *fds, unsigned n_fd,
+	struct wb__client_lane **out, struct wb_err *err);
+/** wb__client_lane_stop - ends the thread after the job it is at; @is_owner: false in a forked
+ * child, which has no such thread.  NULL is allowed. */
+void wb__client_lane_stop(struct wb__client_lane *l, bool is_owner);
+/** wb__client_lane_pass - around every message: parameters change hands by messages.  NULL is
+ * allowed. */
+void wb__client_lane_pass(struct wb__client_lane *l);
 
 /* ---- send.c, update.c: news for the roles ---- */
 
@@ -269,34 +276,34 @@ struct wb_msg_app_send_state;
 struct wb_msg_app_begin;
 struct wb_msg_app_end;
 struct wb_msg_app_install;
-/** wb__on_send_state - how far the last version, or the one before, has come; older news are
+/** wb__client_on_send_state - how far the last version, or the one before, has come; older news are
  *  dropped. */
-void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
-/** wb__on_begin - an update begins: before_update_hook is next.  Answered with a refusal when this
- *  worker is not parked. */
-void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
-/** wb__on_install - the staged version may be copied.  Answered with a refusal when this worker is
- *  not in that update. */
-void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m);
-/** wb__on_end - an update has ended, and how; what is not about this worker's update changes
+void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
+/** wb__client_on_begin - an update begins: before_update_hook is next.  Answered with a refusal
+ * when this worker is not parked. */
+void wb__client_on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
+/** wb__client_on_install - the staged version may be copied.  Answered with a refusal when this
+ * worker is not in that update. */
+void wb__client_on_install(struct wb_client *c, const struct wb_msg_app_install *m);
+/** wb__client_on_end - an update has ended, and how; what is not about this worker's update changes
  *  nothing. */
-void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m);
-/** wb__on_go - a stop was taken back: a parked worker runs on, unless the next stop is at the same
- *  poll. */
-void wb__on_go(struct wb_client *c);
-/** wb__on_wake - make wake_fd readable, so that who waits for it polls. */
-void wb__on_wake(struct wb_client *c);
-/** wb__send_finish - wait for the last transfer, report its failure; lock NOT held. */
-int wb__send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err);
-/** wb__transfer_orphan - from now on the handle holds a result and no client. */
-void wb__transfer_orphan(struct wb_client_transfer *t);
-/** wb__send_lost, wb__update_lost - the connection is gone; _again: attached anew. */
-void wb__send_lost(struct wb_client *c);
-void wb__update_lost(struct wb_client *c);
-/** wb__update_again - attached to an agent that was started anew: release a parked worker, and let
- *  the wait for a repair begin again. */
-void wb__update_again(struct wb_client *c);
-/** wb__poll_owed - count the polls that the page is owed, up to a stop. */
-void wb__poll_owed(struct wb_client *c);
+void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m);
+/** wb__client_on_go - a stop was taken back: a parked worker runs on, unless the next stop is at
+ * the same poll. */
+void wb__client_on_go(struct wb_client *c);
+/** wb__client_on_wake - make wake_fd readable, so that who waits for it polls. */
+void wb__client_on_wake(struct wb_client *c);
+/** wb__client_send_finish - wait for the last transfer, report its failure; lock NOT held. */
+int wb__client_send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err);
+/** wb__client_transfer_orphan - from now on the handle holds a result and no client. */
+void wb__client_transfer_orphan(struct wb_client_transfer *t);
+/** wb__client_send_lost, wb__client_update_lost - the connection is gone; _again: attached anew. */
+void wb__client_send_lost(struct wb_client *c);
+void wb__client_update_lost(struct wb_client *c);
+/** wb__client_update_again - attached to an agent that was started anew: release a parked worker,
+ * and let the wait for a repair begin again. */
+void wb__client_update_again(struct wb_client *c);
+/** wb__client_poll_owed - count the polls that the page is owed, up to a stop. */
+void wb__client_poll_owed(struct wb_client *c);
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct wb__lane {
+struct wb__client_lane {
 	struct wb_lane_worker *worker;
 	void *arena;
 	uint64_t arena_bytes;
@@ -22,7 +22,7 @@ struct wb__lane {
 
 static void *lane_main(void *arg)
 {
-	struct wb__lane *l = arg;
+	struct wb__client_lane *l = arg;
 
 	/* Rings that make no sense end the lane; the agent finds its jobs unanswered. */
 	wb_lane_worker_run(l->worker);
@@ -30,7 +30,7 @@ static void *lane_main(void *arg)
 }
 
 /* The application's signals are not for this thread. */
-static int start_thread(struct wb__lane *l)
+static int start_thread(struct wb__client_lane *l)
 {
 	sigset_t all, old;
 	int rc;
@@ -46,8 +46,8 @@ static int start_thread(struct wb__lane *l)
 	return 0;
 }
 
-static int open_worker(
-	struct wb__lane *l, const struct wb__reg *reg, const int *fds, struct wb_err *err)
+static int open_worker(struct wb__client_lane *l, const struct wb__client_reg *reg, const int *fds,
+	struct wb_err *err)
 {
 	struct wb_lane_worker_opts o = {
 		.fds = {fds[0], fds[1], fds[2]}, .n_mem = reg->n_mem, .arena = l->arena};
@@ -68,10 +68,10 @@ static int open_worker(
 	return rc;
 }
 
-int wb__lane_start(const struct wb__reg *reg, int *fds, unsigned n_fd, struct wb__lane **out,
-	struct wb_err *err)
+int wb__client_lane_start(const struct wb__client_reg *reg, int *fds, unsigned n_fd,
+	struct wb__client_lane **out, struct wb_err *err)
 {
-	struct wb__lane *l;
+	struct wb__client_lane *l;
 	int rc;
 
 	if (n_fd < WB__LANE_FDS)
@@ -101,17 +101,17 @@ int wb__lane_start(const struct wb__reg *reg, int *fds, unsigned n_fd, struct wb
 	*out = l;
 	return 0;
 fail:
-	wb__lane_stop(l, true);
+	wb__client_lane_stop(l, true);
 	return rc;
 }
 
-void wb__lane_pass(struct wb__lane *l)
+void wb__client_lane_pass(struct wb__client_lane *l)
 {
 	if (l)
 		wb_lane_worker_pass(l->worker);
 }
 
-void wb__lane_stop(struct wb__lane *l, bool is_owner)
+void wb__client_lane_stop(struct wb__client_lane *l, bool is_owner)
 {
 	if (!l)
 		return;

@@ -14,9 +14,9 @@
 /* Everything of the memory that this library has: descriptors, lane, staging area. */
 static void let_go(struct wb_client *c)
 {
-	wb__lane_stop(c->lane, true);
+	wb__client_lane_stop(c->lane, true);
 	c->lane = NULL;
-	wb__area_destroy(c->area);
+	wb__client_area_destroy(c->area);
 	c->area = NULL;
 	for (uint32_t i = 0; i < c->reg->n_mem; i++) {
 		if (c->reg->mem[i].fd >= 0)
@@ -26,31 +26,31 @@ static void let_go(struct wb_client *c)
 	c->mem = WB__MEM_RELEASED;
 }
 
-void wb__on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m)
+void wb__client_on_mem_released(struct wb_client *c, const struct wb_msg_app_mem_released *m)
 {
-	c->mem_code = wb__agents_code(m->code, -EIO);
+	c->mem_code = wb__client_agents_code(m->code, -EIO);
 	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
 	c->mem = WB__MEM_HELD;
 	if (!c->mem_code)
 		let_go(c);
 }
 
-void wb__on_mem_acquired(
+void wb__client_on_mem_acquired(
 	struct wb_client *c, const struct wb_msg_app_mem_acquired *m, int *fds, unsigned n_fd)
 {
 	struct wb_err err = {0};
 
-	c->mem_code = wb__agents_code(m->code, -EIO);
+	c->mem_code = wb__client_agents_code(m->code, -EIO);
 	snprintf(c->mem_why, sizeof(c->mem_why), "%s", m->sentence ? m->sentence : "");
 	c->mem = WB__MEM_HELD;
 	if (c->mem_code)
 		let_go(c);
 	else if (m->lane == WB_APP_LANE_WORKER &&
-		 wb__lane_start(c->reg, fds, n_fd, &c->lane, &err) < 0)
-		wb__drop(c, err.code, "%s", err.msg);
+		 wb__client_lane_start(c->reg, fds, n_fd, &c->lane, &err) < 0)
+		wb__client_drop(c, err.code, "%s", err.msg);
 }
 
-void wb__mem_lost(struct wb_client *c)
+void wb__client_mem_lost(struct wb_client *c)
 {
 	if (c->mem == WB__MEM_RELEASING)
 		let_go(c);
@@ -73,52 +73,54 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 	int rc = 0;
 
 	pthread_mutex_lock(&c->lock);
-	wb__pump(c);
+	wb__client_pump(c);
 	if (c->mem == WB__MEM_ACQUIRING)
-		rc = wb__fail(err, -EBUSY, "acquire_memory is under way in another thread");
+		rc = wb__client_fail(err, -EBUSY, "acquire_memory is under way in another thread");
 	else if (c->mem == WB__MEM_HELD && c->phase != WB__RUN)
-		rc = wb__fail(err, -EBUSY, "this worker is in an update: poll until it is over");
+		rc = wb__client_fail(
+			err, -EBUSY, "this worker is in an update: poll until it is over");
 	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session))
 		let_go(c); /* no agent has it, and a new one is not given it */
 	else if (c->mem == WB__MEM_HELD) {
 		c->mem = WB__MEM_RELEASING;
-		if (wb__send_msg(c, WBP_APP_MEM_RELEASE, &m, NULL, 0))
-			wb__mem_lost(c);
+		if (wb__client_send_msg(c, WBP_APP_MEM_RELEASE, &m, NULL, 0))
+			wb__client_mem_lost(c);
 	}
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
 		return rc;
-	rc = wb__wait(c, deadline, ready_released, NULL, err);
+	rc = wb__client_wait(c, deadline, ready_released, NULL, err);
 	if (rc == 2)
-		rc = wb__fail(err, c->mem_code, "%s", c->mem_why);
+		rc = wb__client_fail(err, c->mem_code, "%s", c->mem_why);
 	else if (!rc)
-		rc = wb__fail(err, -ETIMEDOUT, "the agent still uses this worker's memory");
+		rc = wb__client_fail(err, -ETIMEDOUT, "the agent still uses this worker's memory");
 	return rc;
 }
 
 int wb_client_release_memory(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 {
 	struct timespec pause = {0, RETRY_NS};
-	uint64_t deadline = wb__deadline(timeout);
+	uint64_t deadline = wb__client_deadline(timeout);
 	struct wb_error why = {0};
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (!c->generation)
-		return wb__fail(err, -EINVAL, "this worker has attached no memory");
-	while ((rc = ask_release(c, deadline, &why)) == -EBUSY && wb__now() < deadline)
+		return wb__client_fail(err, -EINVAL, "this worker has attached no memory");
+	while ((rc = ask_release(c, deadline, &why)) == -EBUSY && wb__client_now() < deadline)
 		(void)nanosleep(&pause, NULL);
 	if (rc == -EBUSY || rc == -ETIMEDOUT)
-		return wb__fail(err, -ETIMEDOUT, "the memory is not released after %.1f s: %.900s",
-			(double)timeout / 1e9, why.msg);
-	return rc < 0 ? wb__fail(err, rc, "%s", why.msg) : 0;
+		return wb__client_fail(err, -ETIMEDOUT,
+			"the memory is not released after %.1f s: %.900s", (double)timeout / 1e9,
+			why.msg);
+	return rc < 0 ? wb__client_fail(err, rc, "%s", why.msg) : 0;
 }
 
 /* The new memory takes the place of what was attached. */
-static void exchange(struct wb__reg *r, struct wb__reg *now)
+static void exchange(struct wb__client_reg *r, struct wb__client_reg *now)
 {
-	struct wb__reg old = *r;
+	struct wb__client_reg old = *r;
 
 	*r = *now;
 	*now = old;
@@ -142,8 +144,8 @@ static void tell_acquired(struct wb_client *c, bool kept)
 		if (c->reg->mem[i].fd >= 0)
 			fds[n++] = c->reg->mem[i].fd;
 	c->mem = WB__MEM_ACQUIRING;
-	if (wb__send_msg(c, WBP_APP_MEM_ACQUIRE, &m, fds, n))
-		wb__mem_lost(c);
+	if (wb__client_send_msg(c, WBP_APP_MEM_ACQUIRE, &m, fds, n))
+		wb__client_mem_lost(c);
 }
 
 /* 1: the agent has it; 2: it refused. */
@@ -154,33 +156,34 @@ static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 		return 2;
 	if (c->mem == WB__MEM_HELD && wb_session_is_up(&c->session))
 		return 1;
-	return wb__lost(c, "acquire memory", err);
+	return wb__client_lost(c, "acquire memory", err);
 }
 
 int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
 	uint64_t timeout, struct wb_error *err)
 {
 	struct wb_client_attach table = {.size = sizeof(table)};
-	struct wb__reg *now = NULL;
-	int rc = wb__usable(c, err);
+	struct wb__client_reg *now = NULL;
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (!a || a->size < sizeof(*a))
-		return wb__fail(err, -EINVAL, "acquire_memory with options of an unknown size");
+		return wb__client_fail(
+			err, -EINVAL, "acquire_memory with options of an unknown size");
 	table.mem = a->mem;
 	table.n_mem = a->n_mem;
 	table.param = a->param;
 	table.n_param = a->n_param;
-	rc = wb__reg_make(&table, &now, err);
+	rc = wb__client_reg_make(&table, &now, err);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&c->lock);
-	wb__pump(c);
+	wb__client_pump(c);
 	if (c->mem != WB__MEM_RELEASED || !c->reg) {
-		rc = wb__fail(err, -EALREADY, "this worker's memory is not released");
+		rc = wb__client_fail(err, -EALREADY, "this worker's memory is not released");
 	} else if (now->n_param != c->reg->n_param) {
-		rc = wb__fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
+		rc = wb__client_fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
 			c->reg->n_param, now->n_param);
 	} else {
 		exchange(c->reg, now);
@@ -189,17 +192,17 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 		if (wb_session_is_up(&c->session))
 			tell_acquired(c, a->flags & WB_CLIENT_ACQUIRE_KEPT);
 		else if (c->session.state == WB_SESSION_WELCOMED)
-			wb__attach_send(c);
+			wb__client_attach_send(c);
 	}
 	pthread_mutex_unlock(&c->lock);
-	wb__reg_destroy(now);
+	wb__client_reg_destroy(now);
 	if (rc)
 		return rc;
-	rc = wb__wait(c, wb__deadline(timeout), ready_acquired, NULL, err);
+	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_acquired, NULL, err);
 	if (rc == 2)
-		return wb__fail(err, c->mem_code, "%s", c->mem_why);
+		return wb__client_fail(err, c->mem_code, "%s", c->mem_why);
 	if (!rc)
-		return wb__fail(err, -ETIMEDOUT, "the agent did not take the memory within %.1f s",
-			(double)timeout / 1e9);
+		return wb__client_fail(err, -ETIMEDOUT,
+			"the agent did not take the memory within %.1f s", (double)timeout / 1e9);
 	return rc < 0 ? rc : 0;
 }

@@ -37,10 +37,10 @@ static struct wb_client *client_of(const struct wb_client_transfer *t)
 {
 	struct wb_client *c = __atomic_load_n(&t->c, __ATOMIC_ACQUIRE);
 
-	return c && !wb__usable(c, NULL) ? c : NULL;
+	return c && !wb__client_usable(c, NULL) ? c : NULL;
 }
 
-void wb__transfer_orphan(struct wb_client_transfer *t)
+void wb__client_transfer_orphan(struct wb_client_transfer *t)
 {
 	__atomic_store_n(&t->c, NULL, __ATOMIC_RELEASE);
 }
@@ -75,10 +75,10 @@ static void send_release(struct wb_client *c, struct wb_client_transfer *t)
 	if (!t->release_wanted || t->release_sent || !m.transfer)
 		return;
 	t->release_sent = true;
-	wb__send_msg(c, WBP_APP_RELEASE, &m, NULL, 0);
+	wb__client_send_msg(c, WBP_APP_RELEASE, &m, NULL, 0);
 }
 
-void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m)
+void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m)
 {
 	struct wb_client_transfer *t = c->cur;
 
@@ -95,7 +95,7 @@ void wb__on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *
 	t->info.seconds = (double)m->seconds_x1e6 / 1e6;
 	t->is_held = m->held && m->state >= WB_APP_SEND_RELEASED && m->code >= 0;
 	if (m->code < 0) {
-		t->info.code = wb__agents_code(m->code, WB_CODE_ABORTED);
+		t->info.code = wb__client_agents_code(m->code, WB_CODE_ABORTED);
 		t->info.state = WB_CLIENT_TRANSFER_FINAL;
 	}
 	if (m->sentence)
@@ -118,7 +118,7 @@ static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 		c->session.cause.msg);
 }
 
-void wb__send_lost(struct wb_client *c)
+void wb__client_send_lost(struct wb_client *c)
 {
 	lose(c, c->prev);
 	lose(c, c->cur);
@@ -140,9 +140,9 @@ static int report(struct wb_client_transfer *t, struct wb_error *err)
 {
 	t->reported = true;
 	if (t->info.code == -ECANCELED) /* it never was one */
-		return wb__fail(err, t->info.code, "version %lld is not sent: %.800s",
+		return wb__client_fail(err, t->info.code, "version %lld is not sent: %.800s",
 			(long long)t->info.version, t->info.sentence);
-	return wb__fail(err, t->info.code, "transfer %llu (version %lld): %.800s.  %s",
+	return wb__client_fail(err, t->info.code, "transfer %llu (version %lld): %.800s.  %s",
 		(unsigned long long)t->info.transfer, (long long)t->info.version,
 		t->info.sentence[0] ? t->info.sentence : wb_strerror(t->info.code),
 		remedy(t->info.code));
@@ -162,7 +162,7 @@ static int ready_to_send(struct wb_client *c, void *arg, struct wb_error *err)
 		return 0;
 	if (wb_session_is_up(&c->session) && c->is_planned)
 		return 1;
-	return wb__lost(c, "send", err);
+	return wb__client_lost(c, "send", err);
 }
 
 static int begin_send(struct wb_client *c, struct wb_error *err)
@@ -171,10 +171,10 @@ static int begin_send(struct wb_client *c, struct wb_error *err)
 
 	pthread_mutex_lock(&c->lock);
 	if (c->is_sending)
-		rc = wb__fail(err, -EBUSY,
+		rc = wb__client_fail(err, -EBUSY,
 			"another thread is inside send_weights of this worker: one at a time");
 	else if (!c->generation)
-		rc = wb__fail(err, -EINVAL, "send before attach");
+		rc = wb__client_fail(err, -EINVAL, "send before attach");
 	else
 		c->is_sending = true;
 	pthread_mutex_unlock(&c->lock);
@@ -191,23 +191,25 @@ static int send_wait(struct wb_client *c, uint64_t timeout, struct wb_error *err
 		send_release(c, c->cur);
 	}
 	pthread_mutex_unlock(&c->lock);
-	rc = wb__wait(c, wb__deadline(timeout), ready_to_send, NULL, err);
+	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_to_send, NULL, err);
 	if (rc)
 		return rc < 0 ? rc : 0;
 	rc = -ETIMEDOUT;
 	pthread_mutex_lock(&c->lock);
 	if (c->cur && is_final(c->cur) && c->cur->is_held)
-		wb__fail(err, rc,
+		wb__client_fail(err, rc,
 			"the parameters of transfer %llu (version %lld) are still read after "
 			"%.1f s",
 			(unsigned long long)c->cur->info.transfer, (long long)c->cur->info.version,
 			(double)timeout / 1e9);
 	else if (c->cur && !is_final(c->cur))
-		wb__fail(err, rc, "transfer %llu (version %lld) is still in flight after %.1f s",
+		wb__client_fail(err, rc,
+			"transfer %llu (version %lld) is still in flight after %.1f s",
 			(unsigned long long)c->cur->info.transfer, (long long)c->cur->info.version,
 			(double)timeout / 1e9);
 	else
-		wb__fail(err, rc, "no plan to send by after %.1f s; the agent's last word: %.800s",
+		wb__client_fail(err, rc,
+			"no plan to send by after %.1f s; the agent's last word: %.800s",
 			(double)timeout / 1e9, c->status[0] ? c->status : "(none)");
 	pthread_mutex_unlock(&c->lock);
 	return rc;
@@ -229,14 +231,14 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 		return report(c->cur, err);
 	t = wb_zalloc(1, sizeof(*t));
 	if (!t)
-		return wb__fail(err, -ENOMEM, "no memory for a transfer");
-	rc = wb__send_msg(c, WBP_APP_SEND, &m, NULL, 0);
+		return wb__client_fail(err, -ENOMEM, "no memory for a transfer");
+	rc = wb__client_send_msg(c, WBP_APP_SEND, &m, NULL, 0);
 	if (rc) {
 		wb_free(t);
-		return wb__fail(err, -ECONNRESET, "send: %s", c->session.cause.msg);
+		return wb__client_fail(err, -ECONNRESET, "send: %s", c->session.cause.msg);
 	}
 	if (c->prev) {
-		wb__transfer_orphan(c->prev);
+		wb__client_transfer_orphan(c->prev);
 		put(c->prev);
 	}
 	c->prev = c->cur; /* its end may be news */
@@ -251,21 +253,22 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, uint64_t timeout,
 	struct wb_client_transfer **out, struct wb_error *err)
 {
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (c->role != WB_CLIENT_TRAINER)
-		return wb__fail(err, -EINVAL, "only a trainer worker sends weights");
+		return wb__client_fail(err, -EINVAL, "only a trainer worker sends weights");
 	if (version < -1)
-		return wb__fail(err, -EINVAL, "version %lld is negative", (long long)version);
+		return wb__client_fail(
+			err, -EINVAL, "version %lld is negative", (long long)version);
 	rc = begin_send(c, err);
 	if (rc)
 		return rc;
 	rc = send_wait(c, timeout, err);
 	pthread_mutex_lock(&c->lock);
 	if (!rc && c->mem != WB__MEM_HELD)
-		rc = wb__fail(err, -EINVAL,
+		rc = wb__client_fail(err, -EINVAL,
 			"this worker has released its memory: acquire_memory comes before "
 			"send_weights");
 	if (!rc)
@@ -300,16 +303,18 @@ int wb_client_transfer_wait(
 	int rc;
 
 	if (!t || state < WB_CLIENT_TRANSFER_STARTED || state > WB_CLIENT_TRANSFER_FINAL)
-		return wb__fail(err, -EINVAL, "no such state of a transfer to wait for");
+		return wb__client_fail(err, -EINVAL, "no such state of a transfer to wait for");
 	c = client_of(t);
 	if (!c) {
 		rc = ready_transfer(NULL, &w, err);
-		return rc > 0 ? 0 : rc ? rc : wb__fail(err, -ENOTCONN, "the client is closed");
+		return rc > 0 ? 0
+		       : rc   ? rc
+			      : wb__client_fail(err, -ENOTCONN, "the client is closed");
 	}
-	rc = wb__wait(c, wb__deadline(timeout), ready_transfer, &w, err);
+	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_transfer, &w, err);
 	wb_client_transfer_get(t, &info);
 	if (!rc)
-		return wb__fail(err, -ETIMEDOUT,
+		return wb__client_fail(err, -ETIMEDOUT,
 			"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
 			(unsigned long long)info.transfer, (long long)info.version,
 			word[info.state], word[state], (double)timeout / 1e9,
@@ -326,7 +331,7 @@ void wb_client_transfer_get(struct wb_client_transfer *t, struct wb_client_trans
 		return;
 	}
 	pthread_mutex_lock(&c->lock);
-	wb__pump(c);
+	wb__client_pump(c);
 	*out = t->info;
 	pthread_mutex_unlock(&c->lock);
 }
@@ -366,16 +371,16 @@ int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
 	if (!c)
 		return 0;
 	if (!(t->flags & WB_CLIENT_SEND_HOLD))
-		return wb__fail(err, -EINVAL, "this transfer was not sent with hold");
+		return wb__client_fail(err, -EINVAL, "this transfer was not sent with hold");
 	pthread_mutex_lock(&c->lock);
 	t->release_wanted = true;
 	if (t == c->cur)
 		send_release(c, t);
 	pthread_mutex_unlock(&c->lock);
 	/* Somebody may be reading: the agent ends that within seconds. */
-	rc = wb__wait(c, wb__deadline(RELEASE_TIMEOUT), ready_unheld, t, err);
+	rc = wb__client_wait(c, wb__client_deadline(RELEASE_TIMEOUT), ready_unheld, t, err);
 	if (!rc)
-		return wb__fail(err, -ETIMEDOUT,
+		return wb__client_fail(err, -ETIMEDOUT,
 			"the agent has not answered the end of the hold for %.0f s",
 			(double)RELEASE_TIMEOUT / 1e9);
 	return rc > 0 ? 0 : rc;
@@ -395,7 +400,7 @@ void wb_client_transfer_free(struct wb_client_transfer *t)
 		pthread_mutex_unlock(&c->lock);
 }
 
-int wb__send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err)
+int wb__client_send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 {
 	struct wb_client_transfer *t = c->cur;
 	int rc = 0;

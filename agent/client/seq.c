@@ -6,7 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int wb__seq_send(int fd, const void *p, size_t bytes, const int *fds, unsigned n_fd, int timeout_ms)
+int wb__client_seq_send(
+	int fd, const void *p, size_t bytes, const int *fds, unsigned n_fd, int timeout_ms)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
 	int rc;
@@ -17,7 +18,7 @@ int wb__seq_send(int fd, const void *p, size_t bytes, const int *fds, unsigned n
 	return rc;
 }
 
-int64_t wb__seq_recv(int fd, void *p, size_t cap, int *fds, unsigned *n_fd)
+int64_t wb__client_seq_recv(int fd, void *p, size_t cap, int *fds, unsigned *n_fd)
 {
 	int flags;
 	ssize_t got = wb_unix_recv(fd, p, cap, fds, n_fd, &flags);

@@ -10,11 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static void set_phase(struct wb_client *c, enum wb__phase phase)
+static void set_phase(struct wb_client *c, enum wb__client_phase phase)
 {
 	c->phase = phase;
-	c->phase_ns = wb__now();
-	wb__attention(c);
+	c->phase_ns = wb__client_now();
+	wb__client_attention(c);
 }
 
 static void say_why(struct wb_client *c, const char *sentence)
@@ -32,7 +32,7 @@ static void clear_wake(struct wb_client *c)
 	if (read(c->wake_fd, &n, sizeof(n)) < 0)
 		assert(errno == EAGAIN || errno == EINTR);
 	c->is_wake = false;
-	wb__attention(c);
+	wb__client_attention(c);
 }
 
 static void set_wake(struct wb_client *c)
@@ -44,7 +44,7 @@ static void set_wake(struct wb_client *c)
 	if (write(c->wake_fd, &one, sizeof(one)) < 0)
 		assert(errno == EAGAIN || errno == EINTR);
 	c->is_wake = true;
-	wb__attention(c);
+	wb__client_attention(c);
 }
 
 static void park(struct wb_client *c, uint32_t count)
@@ -54,7 +54,7 @@ static void park(struct wb_client *c, uint32_t count)
 	c->parked_count = count;
 	c->parked_generation = c->generation;
 	clear_wake(c);
-	wb__send_msg(c, WBP_APP_PARKED, &m, NULL, 0);
+	wb__client_send_msg(c, WBP_APP_PARKED, &m, NULL, 0);
 }
 
 /* A torn worker does not serve, so it may poll up to any stop at once: that is how an agent that
@@ -75,17 +75,17 @@ static void poll_while_torn(struct wb_client *c)
 
 /* ---- news from the agent ---- */
 
-void wb__poll_owed(struct wb_client *c)
+void wb__client_poll_owed(struct wb_client *c)
 {
 	for (; c->owed && !wb_poll_is_parked(wb_poll_load(&c->page->word)); c->owed--)
 		wb_poll_add(&c->page->word);
 }
 
-void wb__on_go(struct wb_client *c)
+void wb__client_on_go(struct wb_client *c)
 {
 	if (c->phase != WB__PARKED || wb_poll_is_parked(wb_poll_load(c->hot->word)))
 		return;
-	wb__poll_owed(c);
+	wb__client_poll_owed(c);
 	if (wb_poll_is_parked(wb_poll_load(c->hot->word))) {
 		park(c, wb_poll_count(wb_poll_load(c->hot->word)));
 		return;
@@ -94,20 +94,20 @@ void wb__on_go(struct wb_client *c)
 	set_phase(c, WB__RUN);
 }
 
-void wb__on_wake(struct wb_client *c)
+void wb__client_on_wake(struct wb_client *c)
 {
 	if (c->phase == WB__RUN)
 		set_wake(c);
 }
 
-void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
+void wb__client_on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 {
 	struct wb_msg_app_begun no = {.transfer = m->transfer, .code = -EAGAIN};
 	char sentence[] = "this worker is not parked: it gave up waiting or its agent restarted";
 
 	if (c->phase != WB__PARKED && c->phase != WB__TORN) {
 		no.sentence = sentence;
-		wb__send_msg(c, WBP_APP_BEGUN, &no, NULL, 0);
+		wb__client_send_msg(c, WBP_APP_BEGUN, &no, NULL, 0);
 		return;
 	}
 	c->transfer = m->transfer;
@@ -119,7 +119,7 @@ void wb__on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 	set_phase(c, WB__BEFORE);
 }
 
-void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
+void wb__client_on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 {
 	struct wb_msg_app_installed no = {.transfer = m->transfer, .code = -EAGAIN};
 	char sentence[] = "this worker is not in the update: it gave up waiting or its agent "
@@ -127,11 +127,11 @@ void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 
 	if (c->phase != WB__BEGUN || c->transfer != m->transfer || !c->area) {
 		no.sentence = sentence;
-		wb__send_msg(c, WBP_APP_INSTALLED, &no, NULL, 0);
+		wb__client_send_msg(c, WBP_APP_INSTALLED, &no, NULL, 0);
 		return;
 	}
 	c->is_given_up = false;
-	c->install = (struct wb__install){.read_back = m->read_back, .flip = m->flip};
+	c->install = (struct wb__client_install){.read_back = m->read_back, .flip = m->flip};
 	set_phase(c, WB__INSTALL);
 }
 
@@ -139,8 +139,8 @@ void wb__on_install(struct wb_client *c, const struct wb_msg_app_install *m)
 static void install(struct wb_client *c)
 {
 	struct wb_msg_app_installed m = {0};
-	struct wb__install x;
-	struct wb__area *area;
+	struct wb__client_install x;
+	struct wb__client_area *area;
 	uint32_t generation;
 
 	pthread_mutex_lock(&c->lock);
@@ -154,7 +154,7 @@ static void install(struct wb_client *c)
 	m.transfer = x.transfer = c->transfer;
 	generation = c->parked_generation;
 	pthread_mutex_unlock(&c->lock);
-	m.code = wb__area_install(area, &x);
+	m.code = wb__client_area_install(area, &x);
 	m.mismatched = x.n_bad;
 	m.param = x.param;
 	pthread_mutex_lock(&c->lock);
@@ -162,7 +162,7 @@ static void install(struct wb_client *c)
 	if (c->is_given_up) {
 		set_phase(c, WB__TORN);
 	} else if (wb_session_is_up(&c->session) && c->generation == generation &&
-		   !wb__send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
+		   !wb__client_send_msg(c, WBP_APP_INSTALLED, &m, NULL, 0)) {
 		set_phase(c, WB__INSTALLED);
 	} else {
 		say_why(c, "the agent went away during the install, which is complete here");
@@ -189,7 +189,7 @@ static bool is_end_of_this(const struct wb_client *c, const struct wb_msg_app_en
 	}
 }
 
-void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
+void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 {
 	/* A worker that was stopped may find INSTALL and the end of its engine's patience at once:
 	 * the copy is made, and nobody waits for it any more. */
@@ -227,7 +227,7 @@ void wb__on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 	}
 }
 
-void wb__update_lost(struct wb_client *c)
+void wb__client_update_lost(struct wb_client *c)
 {
 	bool is_touched =
 		c->page && __atomic_load_n(&c->page->touched, __ATOMIC_ACQUIRE) == c->transfer;
@@ -237,7 +237,7 @@ void wb__update_lost(struct wb_client *c)
 	if (c->phase == WB__BEGUN && c->is_staged && !is_touched) {
 		say_why(c, "the agent went away before the update was installed");
 		set_phase(c, c->was_torn ? WB__TORN : WB__RUN);
-	} else if (c->phase == WB__INSTALLED && wb__area_holds(c->area, c->transfer)) {
+	} else if (c->phase == WB__INSTALLED && wb__client_area_holds(c->area, c->transfer)) {
 		/* Committed: only the message is lost. */
 		c->digest[0] = '\0';
 		c->done = c->transfer;
@@ -266,18 +266,18 @@ static int stop_here(struct wb_client *c)
 	return c->phase != WB__RUN;
 }
 
-void wb__update_again(struct wb_client *c)
+void wb__client_update_again(struct wb_client *c)
 {
 	if (c->phase == WB__PARKED) {
 		say_why(c, "the agent restarted, which released this worker from its stop");
 		set_phase(c, WB__RUN);
 	}
 	/* Time without an agent does not count against the repair. */
-	c->phase_ns = wb__now();
+	c->phase_ns = wb__client_now();
 	/* Polls made meanwhile may have come to a stop; the next one would pass it. */
 	if (c->hot->word)
 		stop_here(c);
-	wb__attention(c);
+	wb__client_attention(c);
 }
 
 /* ---- poll ---- */
@@ -304,7 +304,7 @@ static int poll_look(struct wb_client *c, uint64_t w)
 	rc = stop_here(c);
 	if (!rc) {
 		c->hot->look_at_ns = now + c->hot->look_ns;
-		wb__pump(c);
+		wb__client_pump(c);
 		rc = stop_here(c); /* a new page may stand at a stop */
 		/* No stop: the update that woke this worker is gone again. */
 		if (!rc && !wb_poll_is_ahead(wb_poll_load(c->hot->word)))
@@ -316,7 +316,7 @@ static int poll_look(struct wb_client *c, uint64_t w)
 
 static int poll_attention(struct wb_client *c)
 {
-	int rc = wb__usable(c, NULL);
+	int rc = wb__client_usable(c, NULL);
 	uint64_t w;
 
 	if (rc)
@@ -334,7 +334,7 @@ static int poll_attention(struct wb_client *c)
 
 int wb_client_poll(struct wb_client *c)
 {
-	struct wb__hot *h = c->hot;
+	struct wb__client_hot *h = c->hot;
 	uint64_t w;
 
 	if (__builtin_expect(!h->alive, 0))
@@ -361,15 +361,15 @@ static void fill(const struct wb_client *c, struct wb_client_update *u)
 /* Waits that only the agent can end are bounded here too, each with its own sentence. */
 static int overdue(struct wb_client *c, struct wb_error *err)
 {
-	uint64_t waited = wb__now() - c->phase_ns;
+	uint64_t waited = wb__client_now() - c->phase_ns;
 	int rc;
 
 	if (c->phase == WB__PARKED) {
-		rc = wb__lost(c, "parked for an update", err);
+		rc = wb__client_lost(c, "parked for an update", err);
 		if (!rc && waited < c->update_timeout)
 			return 0;
 		if (!rc)
-			rc = wb__fail(err, -ETIMEDOUT,
+			rc = wb__client_fail(err, -ETIMEDOUT,
 				"parked at poll %u for %.1f s, and the agent neither began the "
 				"update nor released this worker",
 				c->parked_count, (double)waited / 1e9);
@@ -383,9 +383,9 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 	}
 	if (c->phase != WB__TORN || (waited < c->repair_timeout && !c->is_torn_final))
 		return 0;
-	c->phase_ns = wb__now(); /* the next poll waits for repair again */
+	c->phase_ns = wb__client_now(); /* the next poll waits for repair again */
 	c->is_torn_final = false;
-	return wb__fail(err, WB_CODE_TORN,
+	return wb__client_fail(err, WB_CODE_TORN,
 		"transfer %llu (version %lld) left this worker's parameters a mix of two versions, "
 		"and no repair came within %.1f s: do not serve (%.700s)",
 		(unsigned long long)c->transfer, (long long)c->version, (double)waited / 1e9,
@@ -425,17 +425,17 @@ static int ready_step(struct wb_client *c, void *arg, struct wb_error *err)
 int wb_client_update_step(
 	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err)
 {
-	uint64_t deadline = wb__deadline(timeout);
-	int rc = wb__usable(c, err);
+	uint64_t deadline = wb__client_deadline(timeout);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (c->role != WB_CLIENT_ROLLOUT)
-		return wb__fail(err, -EINVAL, "only a rollout worker takes part in updates");
-	while ((rc = wb__wait(c, deadline, ready_step, u, err)) == STEP_INSTALL)
+		return wb__client_fail(err, -EINVAL, "only a rollout worker takes part in updates");
+	while ((rc = wb__client_wait(c, deadline, ready_step, u, err)) == STEP_INSTALL)
 		install(c);
 	if (!rc)
-		return wb__fail(err, -EAGAIN, "the update is still going on");
+		return wb__client_fail(err, -EAGAIN, "the update is still going on");
 	return rc == STEP_RUN ? WB_CLIENT_STEP_NONE : rc;
 }
 
@@ -444,21 +444,21 @@ int wb_client_update_begun(
 {
 	struct wb_msg_app_begun m = {.code = code};
 	char text[WB_ERROR_MSG_MAX];
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	snprintf(text, sizeof(text), "%.1000s", sentence ? sentence : "");
 	pthread_mutex_lock(&c->lock);
 	if (c->phase != WB__BEFORE) {
-		rc = wb__fail(err, -EINVAL, "no update waits for before_update_hook");
+		rc = wb__client_fail(err, -EINVAL, "no update waits for before_update_hook");
 	} else {
 		m.transfer = c->transfer;
 		m.sentence = text;
 		/* From here on the parameters may change, unless the agent is gone: then nobody
 		 * has been told that they may. */
 		if (wb_session_is_up(&c->session) && c->parked_generation == c->generation &&
-			!wb__send_msg(c, WBP_APP_BEGUN, &m, NULL, 0)) {
+			!wb__client_send_msg(c, WBP_APP_BEGUN, &m, NULL, 0)) {
 			set_phase(c, WB__BEGUN);
 		} else {
 			say_why(c, "the agent went away before the update began");
@@ -474,20 +474,20 @@ int wb_client_update_resumed(
 {
 	struct wb_msg_app_resumed m = {.code = code};
 	char text[WB_ERROR_MSG_MAX];
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	snprintf(text, sizeof(text), "%.1000s", sentence ? sentence : "");
 	pthread_mutex_lock(&c->lock);
 	if (c->phase != WB__AFTER) {
-		rc = wb__fail(err, -EINVAL, "no update waits for after_update_hook");
+		rc = wb__client_fail(err, -EINVAL, "no update waits for after_update_hook");
 	} else {
 		m.transfer = c->transfer;
 		m.sentence = text;
 		c->was_torn = false;
 		if (wb_session_is_up(&c->session) && c->parked_generation == c->generation)
-			wb__send_msg(c, WBP_APP_RESUMED, &m, NULL, 0);
+			wb__client_send_msg(c, WBP_APP_RESUMED, &m, NULL, 0);
 		set_phase(c, WB__RUN);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -500,24 +500,25 @@ static int ready_idle(struct wb_client *c, void *arg, struct wb_error *err)
 	if (c->phase != WB__RUN || wb_poll_is_ahead(wb_poll_load(c->hot->word)))
 		return 1;
 	clear_wake(c);
-	return wb__lost(c, "wait for an update", err);
+	return wb__client_lost(c, "wait for an update", err);
 }
 
 int wb_client_idle(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 {
-	int rc = wb__usable(c, err);
+	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	if (!c->hot->word)
-		return wb__fail(err, -EINVAL, "only an attached rollout worker waits for updates");
-	rc = wb__wait(c, wb__deadline(timeout), ready_idle, NULL, err);
+		return wb__client_fail(
+			err, -EINVAL, "only an attached rollout worker waits for updates");
+	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_idle, NULL, err);
 	return rc;
 }
 
 int wb_client_fileno(struct wb_client *c)
 {
-	int rc = wb__usable(c, NULL);
+	int rc = wb__client_usable(c, NULL);
 
 	if (rc)
 		return rc;
@@ -560,8 +561,8 @@ static int counted(struct wb_client *c, const struct wb_client_hooks *hooks,
 
 	if (rc > 0)
 		return run_steps(c, hooks, u, err);
-	if (rc < 0 && !wb__usable(c, err))
-		wb__fail(err, rc, "only an attached rollout worker polls");
+	if (rc < 0 && !wb__client_usable(c, err))
+		wb__client_fail(err, rc, "only an attached rollout worker polls");
 	return rc;
 }
 
@@ -574,7 +575,7 @@ int wb_client_poll_requests(struct wb_client *c, const struct wb_client_hooks *h
 int wb_client_update_wait(struct wb_client *c, uint64_t timeout,
 	const struct wb_client_hooks *hooks, struct wb_client_update *u, struct wb_error *err)
 {
-	uint64_t deadline = wb__deadline(timeout), now;
+	uint64_t deadline = wb__client_deadline(timeout), now;
 	int rc;
 
 	do {
@@ -582,7 +583,7 @@ int wb_client_update_wait(struct wb_client *c, uint64_t timeout,
 		if (rc)
 			return rc;
 		do {
-			now = wb__now();
+			now = wb__client_now();
 			rc = wb_client_idle(c, deadline > now ? deadline - now : 0, err);
 		} while (rc == -EINTR);
 		if (rc < 0)

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uint32_t n_slot,
-	struct wb__conn **out)
+int wb__conn_create(struct wb__xport_stream *x, const struct wb_xport_conn_info *info,
+	uint32_t n_slot, struct wb__conn **out)
 {
 	struct wb__conn *c = wb_zalloc(1, sizeof(*c));
 	int rc = c ? wb__book_open(&x->desk.book, &c->a, info, info->n_socket, n_slot) : -ENOMEM;
@@ -26,7 +26,7 @@ void wb__conn_free(struct wb__account *a)
 	wb_free(wb__conn_of(a));
 }
 
-void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *reason)
+void wb__conn_close(struct wb__xport_stream *x, struct wb__conn *c, int code, const char *reason)
 {
 	if (!wb__book_close(&c->a, code, reason))
 		return;
@@ -40,7 +40,7 @@ void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *
 		wb__book_down(&x->desk.book, &c->a);
 }
 
-void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s)
+void wb__conn_take_down(struct wb__xport_stream *x, struct wb__conn *c, struct wb__sock *s)
 {
 	bool was_closing = c->a.state >= WB__C_CLOSING;
 	char text[WB__REASON_MAX];

@@ -24,15 +24,15 @@ static inline struct wb__conn *wb__conn_of(struct wb__account *a)
 
 /** wb__conn_create - a conn with a number and info->n_socket lanes; 0, -ENOSPC (conns_max),
  *  -ENOMEM.  Free with wb__conn_free() when its number is gone. */
-int wb__conn_create(struct wb__sx *x, const struct wb_xport_conn_info *info, uint32_t n_slot,
-	struct wb__conn **out);
+int wb__conn_create(struct wb__xport_stream *x, const struct wb_xport_conn_info *info,
+	uint32_t n_slot, struct wb__conn **out);
 /** wb__conn_free - free it; its sockets are gone or somebody else's. */
 void wb__conn_free(struct wb__account *a);
 /** wb__conn_close - begin the end (once): code and reason as given, every socket is told to close;
  *  when there is none the end is told at the next poll. */
-void wb__conn_close(struct wb__sx *x, struct wb__conn *c, int code, const char *reason);
+void wb__conn_close(struct wb__xport_stream *x, struct wb__conn *c, int code, const char *reason);
 /** wb__conn_take_down - forget a socket that went down, and close the conn; with the last one
  *  nothing moves any more, and the end is told. */
-void wb__conn_take_down(struct wb__sx *x, struct wb__conn *c, struct wb__sock *s);
+void wb__conn_take_down(struct wb__xport_stream *x, struct wb__conn *c, struct wb__sock *s);
 
 #endif

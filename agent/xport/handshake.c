@@ -55,7 +55,7 @@ static int on_challenge(struct wb__sock *s, const struct wb__frame *f)
  * away. */
 static int check_over(struct wb__sock *s, const struct wb_xport_epoch *e)
 {
-	uint16_t want = wb__sx_over(s->rail->x, e), over = s->hello.over;
+	uint16_t want = wb__xport_stream_over(s->rail->x, e), over = s->hello.over;
 
 	if (over == want)
 		return 0;
@@ -71,7 +71,7 @@ static int check_over(struct wb__sock *s, const struct wb_xport_epoch *e)
 
 static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw)
 {
-	struct wb__sx *x = s->rail->x;
+	struct wb__xport_stream *x = s->rail->x;
 	const struct wb__hello *h = &f->hello;
 	struct wb__frame c = {.type = WBP_BULK_CHALLENGE};
 	struct wb_xport_epoch e;
@@ -84,7 +84,7 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 		return wb__sock_fail(s, -EADDRNOTAVAIL,
 			"agent %s looks for agent %s here, but this is agent %s", h->dialer,
 			h->acceptor, x->name);
-	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, &e))
+	if (!wb__xport_stream_epoch_find(x, h->object, h->term, h->number, &e))
 		return wb__sock_fail(s, WB_ESTALE,
 			"agent %s does not know epoch %llu.%llu of object %016llx, which agent %s "
 			"names",

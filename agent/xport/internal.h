@@ -48,7 +48,7 @@
 	   */
 #define WB__EV_ROOM 8 /* a step makes fewer events than this */
 
-struct wb__sx;
+struct wb__xport_stream;
 struct wb__rail;
 struct wb__conn;
 
@@ -179,7 +179,7 @@ struct wb__young {
 };
 
 struct wb__rail {
-	struct wb__sx *x;
+	struct wb__xport_stream *x;
 	uint32_t index;
 	pthread_t thread;
 	bool is_started, is_stopping;
@@ -270,7 +270,7 @@ struct wb__link_ops {
 	/* loop thread; fds are non-blocking */
 	int (*listen)(struct wb__rail *r, int *fd, char *endpoint, size_t cap, struct wb_err *err);
 	int (*dial)(struct wb__rail *r, const char *endpoint, int *fd, struct wb_err *err);
-	void (*tune)(struct wb__sx *x, int fd);
+	void (*tune)(struct wb__xport_stream *x, int fd);
 	/* Did this socket come in at the rail's address?  NULL: that is not to be known. */
 	bool (*is_home)(const struct wb__rail *r, int fd);
 	/* rail thread */
@@ -293,7 +293,7 @@ extern const struct wb__link_ops wb__link_tcp, wb__link_shm;
 /* ---- the transport (loop thread, but for what is marked) ---------------------------------------
  */
 
-struct wb__sx {
+struct wb__xport_stream {
 	struct wb__desk desk; /* first; rails read the epochs, under epoch_lock */
 	const struct wb__link_ops *link;
 	struct wb_xport_opts o; /* pointers inside are not kept, but clock and fault */
@@ -309,18 +309,19 @@ struct wb__sx {
 	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
-/** wb__sx - the transport around its base. */
-static inline struct wb__sx *wb__sx(struct wb_xport *x)
+/** wb__xport_stream - the transport around its base. */
+static inline struct wb__xport_stream *wb__xport_stream(struct wb_xport *x)
 {
-	return wb_container_of(x, struct wb__sx, desk.base);
+	return wb_container_of(x, struct wb__xport_stream, desk.base);
 }
 
-/** wb__sx_epoch_find - copy an epoch, its key with it; false: unknown.  @out may be NULL.  Any
- *  thread. */
-bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
-	struct wb_xport_epoch *out);
-/** wb__sx_over - WBP_BULK_OVER_* that sockets of this epoch speak. */
-static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport_epoch *e)
+/** wb__xport_stream_epoch_find - copy an epoch, its key with it; false: unknown.  @out may be NULL.
+ * Any thread. */
+bool wb__xport_stream_epoch_find(struct wb__xport_stream *x, uint64_t object, uint64_t term,
+	uint64_t number, struct wb_xport_epoch *out);
+/** wb__xport_stream_over - WBP_BULK_OVER_* that sockets of this epoch speak. */
+static inline uint16_t wb__xport_stream_over(
+	const struct wb__xport_stream *x, const struct wb_xport_epoch *e)
 {
 	return e->is_encrypted && x->link->over_secure ? x->link->over_secure : x->link->over;
 }
@@ -328,7 +329,7 @@ static inline uint16_t wb__sx_over(const struct wb__sx *x, const struct wb_xport
 /* rail.c */
 /** wb__rail_open - start the thread of rail @index.  0 or negative: wb__rail_close() in either
  *  case. */
-int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o);
+int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xport_rail *o);
 /** wb__rail_close - stop its thread, close all it has, free; after a failed open too.  Blocks. */
 void wb__rail_close(struct wb__rail *r);
 /** wb__cmd_has_room - loop: less than half of the ring is used: the other half is for commands that
@@ -425,27 +426,31 @@ int wb__handshake_welcome(struct wb__sock *s);
 void wb__handshake_reject(struct wb__sock *s);
 
 /* loop.c */
-/** wb__sx_open - wb_xport_open() for a transport of rails and sockets, which differs from others by
+/** wb__xport_stream_open - wb_xport_open() for a transport of rails and sockets, which differs from
+ * others by
  *  @link alone. */
-int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
+int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
-/** wb__sx_close, wb__sx_listen, wb__sx_adopt, wb__sx_epoch_add, wb__sx_epoch_remove,
- *  wb__sx_region_add, wb__sx_region_remove, wb__sx_connect, wb__sx_disconnect, wb__sx_grant,
- *  wb__sx_cancel, wb__sx_write, wb__sx_refuse, wb__sx_poll, wb__sx_event_fd, wb__sx_stats - the
- *  other operations of struct wb_xport_ops, as it says them.  Loop thread. */
-void wb__sx_close(struct wb_xport *x);
-int wb__sx_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
-int wb__sx_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
-int wb__sx_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
-int wb__sx_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
-int wb__sx_region_add(
+/** wb__xport_stream_close, wb__xport_stream_listen, wb__xport_stream_adopt,
+ * wb__xport_stream_epoch_add, wb__xport_stream_epoch_remove, wb__xport_stream_region_add,
+ * wb__xport_stream_region_remove, wb__xport_stream_connect, wb__xport_stream_disconnect,
+ * wb__xport_stream_grant, wb__xport_stream_cancel, wb__xport_stream_write, wb__xport_stream_refuse,
+ * wb__xport_stream_poll, wb__xport_stream_event_fd, wb__xport_stream_stats - the other operations
+ * of struct wb_xport_ops, as it says them.  Loop thread. */
+void wb__xport_stream_close(struct wb_xport *x);
+int wb__xport_stream_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
+int wb__xport_stream_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
+int wb__xport_stream_epoch_add(
+	struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
+int wb__xport_stream_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb__xport_stream_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
-int wb__sx_region_remove(struct wb_xport *x, uint32_t id);
-int wb__sx_connect(
+int wb__xport_stream_region_remove(struct wb_xport *x, uint32_t id);
+int wb__xport_stream_connect(
 	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err);
-int wb__sx_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
-int wb__sx_event_fd(struct wb_xport *x);
-int wb__sx_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+int wb__xport_stream_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
+int wb__xport_stream_event_fd(struct wb_xport *x);
+int wb__xport_stream_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 
 /* xport.c names these. */
 extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm;

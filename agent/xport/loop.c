@@ -60,7 +60,7 @@ static void send_entry(struct wb__desk *d, const struct wb__entry *e)
 
 static void hang_up(struct wb__desk *d, struct wb__account *a, const char *reason)
 {
-	wb__conn_close(wb__sx(&d->base), wb__conn_of(a), -ECONNABORTED, reason);
+	wb__conn_close(wb__xport_stream(&d->base), wb__conn_of(a), -ECONNABORTED, reason);
 }
 
 static const struct wb__desk_ops desk_ops = {has_room, send_entry, hang_up, wb__conn_free};
@@ -99,10 +99,10 @@ static int check_opts(const struct wb_xport_opts *o, struct wb_err *err)
 	return 0;
 }
 
-int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
+int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
-	struct wb__sx *x;
+	struct wb__xport_stream *x;
 	int rc = check_opts(o, err);
 
 	if (rc)
@@ -126,7 +126,7 @@ int wb__sx_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 		rc = wb__rail_open(x, i, &o->rail[i]);
 	}
 	if (rc) {
-		wb__sx_close(&x->desk.base);
+		wb__xport_stream_close(&x->desk.base);
 		return wb_err_set(
 			err, rc, "cannot start transport %s: %s", ops->name, wb_strerror(rc));
 	}
@@ -141,9 +141,9 @@ static void close_region(const struct wb_xport_region *r)
 		close(r->fd);
 }
 
-void wb__sx_close(struct wb_xport *base)
+void wb__xport_stream_close(struct wb_xport *base)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 
 	for (uint32_t i = 0; i < x->n_rail; i++)
 		wb__rail_close(&x->rail[i]);
@@ -158,9 +158,9 @@ void wb__sx_close(struct wb_xport *base)
 	wb_free(x);
 }
 
-int wb__sx_listen(struct wb_xport *base, char *endpoint, size_t cap, struct wb_err *err)
+int wb__xport_stream_listen(struct wb_xport *base, char *endpoint, size_t cap, struct wb_err *err)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	int fd[WB_XPORT_RAILS_MAX];
 	size_t at = 0;
 	uint32_t i;
@@ -192,7 +192,7 @@ fail:
 }
 
 /* The rail whose address it came to; of several, and where it is none's, the next in turn. */
-static struct wb__rail *home_of(struct wb__sx *x, int fd)
+static struct wb__rail *home_of(struct wb__xport_stream *x, int fd)
 {
 	for (uint32_t k = 0; k < x->n_rail; k++) {
 		uint32_t i = (x->adopt_next + k) % x->n_rail;
@@ -205,9 +205,9 @@ static struct wb__rail *home_of(struct wb__sx *x, int fd)
 	return &x->rail[x->adopt_next++ % x->n_rail];
 }
 
-int wb__sx_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
+int wb__xport_stream_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__cmd c = {.kind = WB__CMD_ADOPT, .n = fd_take};
 	int flags = fcntl(fd_take, F_GETFL);
 
@@ -221,14 +221,14 @@ int wb__sx_adopt(struct wb_xport *base, int fd_take, struct wb_err *err)
 	return 0;
 }
 
-int wb__sx_event_fd(struct wb_xport *base)
+int wb__xport_stream_event_fd(struct wb_xport *base)
 {
-	return wb__sx(base)->event_fd;
+	return wb__xport_stream(base)->event_fd;
 }
 
-int wb__sx_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *out)
+int wb__xport_stream_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *out)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__rail *r = &x->rail[rail];
 
 	if (rail >= x->n_rail)
@@ -247,8 +247,8 @@ int wb__sx_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats *ou
 /* ---- epochs -----------------------------------------------------------------------------------
  */
 
-bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_t number,
-	struct wb_xport_epoch *out)
+bool wb__xport_stream_epoch_find(struct wb__xport_stream *x, uint64_t object, uint64_t term,
+	uint64_t number, struct wb_xport_epoch *out)
 {
 	const struct wb_xport_epoch *e;
 
@@ -261,11 +261,12 @@ bool wb__sx_epoch_find(struct wb__sx *x, uint64_t object, uint64_t term, uint64_
 }
 
 /* Rails see the context behind the epoch, whose lock they take. */
-static int prepare_secure(struct wb__sx *x, const struct wb_xport_epoch *e, struct wb_err *err)
+static int prepare_secure(
+	struct wb__xport_stream *x, const struct wb_xport_epoch *e, struct wb_err *err)
 {
 	int rc = 0;
 
-	if (wb__sx_over(x, e) == WBP_BULK_OVER_TLS && !x->secure)
+	if (wb__xport_stream_over(x, e) == WBP_BULK_OVER_TLS && !x->secure)
 		rc = wb__secure_ctx_create(x->o.rekey_bytes, &x->secure);
 	if (rc)
 		wb_err_set(err, rc, "no TLS for epoch %llu.%llu: %s", (unsigned long long)e->term,
@@ -275,9 +276,10 @@ static int prepare_secure(struct wb__sx *x, const struct wb_xport_epoch *e, stru
 	return rc;
 }
 
-int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
+int wb__xport_stream_epoch_add(
+	struct wb_xport *base, const struct wb_xport_epoch *e, struct wb_err *err)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	int rc = wb__book_epoch_known(&x->desk.book, e, err);
 
 	if (rc)
@@ -291,9 +293,9 @@ int wb__sx_epoch_add(struct wb_xport *base, const struct wb_xport_epoch *e, stru
 	return rc;
 }
 
-int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
+int wb__xport_stream_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__account *a;
 	int n = 0, rc;
 
@@ -312,7 +314,7 @@ int wb__sx_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
 
 /* Each rail has its own descriptor: then no order of closing matters.  All of them, or none and
  * -errno. */
-static int dup_for_rails(const struct wb__sx *x, int fd, int *out)
+static int dup_for_rails(const struct wb__xport_stream *x, int fd, int *out)
 {
 	for (uint32_t i = 0; i < x->n_rail; i++) {
 		out[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -327,7 +329,7 @@ static int dup_for_rails(const struct wb__sx *x, int fd, int *out)
 	return 0;
 }
 
-static void tell_rails(struct wb__sx *x, struct wb__cmd *c, const int *fd)
+static void tell_rails(struct wb__xport_stream *x, struct wb__cmd *c, const int *fd)
 {
 	for (uint32_t i = 0; i < x->n_rail; i++) {
 		c->region.fd = fd ? fd[i] : -1;
@@ -337,7 +339,8 @@ static void tell_rails(struct wb__sx *x, struct wb__cmd *c, const int *fd)
 
 /* A descriptor of the region that only reads, for the peers: they map it, and must be sure that it
  * does not shrink under them.  -1 where no peer maps it. */
-static int region_fd(struct wb__sx *x, const struct wb_xport_region *r, int *fd, struct wb_err *err)
+static int region_fd(
+	struct wb__xport_stream *x, const struct wb_xport_region *r, int *fd, struct wb_err *err)
 {
 	char path[32];
 
@@ -358,10 +361,10 @@ static int region_fd(struct wb__sx *x, const struct wb_xport_region *r, int *fd,
 	return 0;
 }
 
-int wb__sx_region_add(
+int wb__xport_stream_region_add(
 	struct wb_xport *base, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__cmd c = {.kind = WB__CMD_REGION, .region = *r};
 	struct wb_xport_region ours = *r;
 	int rail_fd[WB_XPORT_RAILS_MAX], rc = region_fd(x, r, &ours.fd, err);
@@ -386,9 +389,9 @@ int wb__sx_region_add(
 	return 0;
 }
 
-int wb__sx_region_remove(struct wb_xport *base, uint32_t id)
+int wb__xport_stream_region_remove(struct wb_xport *base, uint32_t id)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__cmd c = {.kind = WB__CMD_UNREGION, .n = id};
 	const struct wb_xport_region *r = wb__book_region_get(&x->desk.book, id);
 	int fd = r ? r->fd : -1, rc = wb__book_region_drop(&x->desk.book, id);
@@ -423,8 +426,8 @@ static bool endpoint_part(const char *text, uint32_t i, char *out, size_t cap)
 	return true;
 }
 
-static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer *p, uint32_t i,
-	struct wb_err *err)
+static int dial(struct wb__xport_stream *x, struct wb__conn *c, const struct wb_xport_peer *p,
+	uint32_t i, struct wb_err *err)
 {
 	struct wb__rail *r = &x->rail[i % x->n_rail];
 	struct wb_xport_epoch e = p->epoch;
@@ -445,7 +448,7 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		close(fd);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
-	wb__sx_epoch_find(x, e.object, e.term, e.number, &e);
+	wb__xport_stream_epoch_find(x, e.object, e.term, e.number, &e);
 	memcpy(s->key, e.key, sizeof(s->key));
 	s->conn = c;
 	s->state = WB__S_CONNECTING;
@@ -456,7 +459,7 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 		.index = (uint16_t)i,
 		.count = (uint16_t)c->a.n_lane,
 		.slots = (uint16_t)c->a.n_slot,
-		.over = wb__sx_over(x, &e)};
+		.over = wb__xport_stream_over(x, &e)};
 	snprintf(s->hello.dialer, sizeof(s->hello.dialer), "%s", x->name);
 	snprintf(s->hello.acceptor, sizeof(s->hello.acceptor), "%s", p->name);
 	snprintf(s->peer, sizeof(s->peer), "%s", p->name);
@@ -465,10 +468,10 @@ static int dial(struct wb__sx *x, struct wb__conn *c, const struct wb_xport_peer
 	return 0;
 }
 
-int wb__sx_connect(
+int wb__xport_stream_connect(
 	struct wb_xport *base, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb_xport_conn_info info;
 	struct wb__conn *c = NULL;
 	int rc = wb__desk_dial(&x->desk, p, &info, err);

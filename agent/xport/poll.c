@@ -35,7 +35,7 @@ static uint32_t lane_of(const struct wb__conn *c, const struct wb__sock *s)
 /* ---- connections ------------------------------------------------------------------------------
  */
 
-static struct wb__conn *find_session(struct wb__sx *x, const struct wb__hello *h)
+static struct wb__conn *find_session(struct wb__xport_stream *x, const struct wb__hello *h)
 {
 	struct wb__account *a;
 
@@ -50,13 +50,13 @@ static struct wb__conn *find_session(struct wb__sx *x, const struct wb__hello *h
 }
 
 /* A socket proved itself: the first of a session makes the conn, the last one opens it. */
-static bool on_authed(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
+static bool on_authed(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__sock *s = e->sock;
 	const struct wb__hello *h = &s->hello;
 	struct wb__conn *c = find_session(x, h);
 
-	if (!wb__sx_epoch_find(x, h->object, h->term, h->number, NULL)) {
+	if (!wb__xport_stream_epoch_find(x, h->object, h->term, h->number, NULL)) {
 		close_sock(s, WB_ESTALE);
 		return false;
 	}
@@ -104,7 +104,7 @@ static bool on_up(const struct wb__ev *e, struct wb_xport_event *ev)
 	return true;
 }
 
-static bool on_down(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
+static bool on_down(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__sock *s = e->sock;
 
@@ -144,7 +144,7 @@ static bool on_grant_end(const struct wb__ev *e, struct wb_xport_event *ev)
 	}
 }
 
-static bool on_grant(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
+static bool on_grant(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__conn *c = e->sock->conn;
 	int rc = wb__book_asked(&c->a, lane_of(c, e->sock), e->id, &e->u.chunk, ev);
@@ -166,13 +166,14 @@ static bool on_gone(const struct wb__ev *e, struct wb_xport_event *ev)
 	return true;
 }
 
-static bool on_written(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
+static bool on_written(
+	struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	wb__book_written(&x->desk.book, &e->sock->conn->a, e->op, e->code, ev);
 	return true;
 }
 
-static bool translate(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_event *ev)
+static bool translate(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	memset(ev, 0, sizeof(*ev));
 	ev->at_ns = e->at_ns;
@@ -196,7 +197,7 @@ static bool translate(struct wb__sx *x, const struct wb__ev *e, struct wb_xport_
 	}
 }
 
-static void bury(struct wb__sx *x)
+static void bury(struct wb__xport_stream *x)
 {
 	wb__desk_bury(&x->desk);
 	while (x->rejected) {
@@ -207,9 +208,9 @@ static void bury(struct wb__sx *x)
 	}
 }
 
-int wb__sx_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
+int wb__xport_stream_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 {
-	struct wb__sx *x = wb__sx(base);
+	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__ev e;
 	uint64_t v;
 	int n = 0;

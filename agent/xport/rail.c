@@ -608,7 +608,7 @@ static void *rail_main(void *arg)
 	return NULL;
 }
 
-int wb__rail_open(struct wb__sx *x, uint32_t index, const struct wb_xport_rail *o)
+int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xport_rail *o)
 {
 	struct wb__rail *r = &x->rail[index];
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = &r->cmd_fd};

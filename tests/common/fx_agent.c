@@ -118,7 +118,7 @@ uint16_t fx_agent_recv(struct fx_agent *a)
 
 	forget(a);
 	need(readable(a->fd), "no message comes");
-	n = wb__seq_recv(a->fd, buf, sizeof(buf), a->fds, &a->n_fd);
+	n = wb__client_seq_recv(a->fd, buf, sizeof(buf), a->fds, &a->n_fd);
 	if (n == -ECONNRESET)
 		return 0;
 	need(n > 0, "recv");
@@ -143,7 +143,7 @@ union wb_msg *fx_agent_expect(struct fx_agent *a, uint16_t type)
 
 void fx_agent_send_bytes(struct fx_agent *a, const void *p, size_t bytes)
 {
-	wb__seq_send(a->fd, p, bytes, NULL, 0, PATIENCE_MS);
+	wb__client_seq_send(a->fd, p, bytes, NULL, 0, PATIENCE_MS);
 }
 
 void fx_agent_send_fds(
@@ -157,7 +157,7 @@ void fx_agent_send_fds(
 	if (wb_msg_encode_bin(&f, msg, &b, &err))
 		fail("encode", err.msg);
 	/* A worker that is gone already is the test's affair. */
-	wb__seq_send(a->fd, b.data, b.len, fds, n_fd, PATIENCE_MS);
+	wb__client_seq_send(a->fd, b.data, b.len, fds, n_fd, PATIENCE_MS);
 	wb_buf_finish(&b);
 }
 

@@ -618,16 +618,18 @@ START_TEST(datagram_without_room_is_dropped_whole)
 	unsigned n = 9;
 
 	ck_assert(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv));
-	ck_assert_int_eq(wb__seq_recv(sv[1], small, sizeof(small), fds, &n), -EAGAIN);
-	ck_assert(!wb__seq_send(sv[0], big, sizeof(big), &sv[0], 1, 0));
-	ck_assert_int_eq(wb__seq_recv(sv[1], small, sizeof(small), fds, &n), -EMSGSIZE);
+	ck_assert_int_eq(wb__client_seq_recv(sv[1], small, sizeof(small), fds, &n), -EAGAIN);
+	ck_assert(!wb__client_seq_send(sv[0], big, sizeof(big), &sv[0], 1, 0));
+	ck_assert_int_eq(wb__client_seq_recv(sv[1], small, sizeof(small), fds, &n), -EMSGSIZE);
 	ck_assert_uint_eq(n, 0);
-	while (!wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 0)) /* until the queue is full */
+	while (!wb__client_seq_send(
+		sv[0], big, sizeof(big), NULL, 0, 0)) /* until the queue is full */
 		;
-	ck_assert_int_eq(wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 1), -EAGAIN);
+	ck_assert_int_eq(wb__client_seq_send(sv[0], big, sizeof(big), NULL, 0, 1), -EAGAIN);
 	close(sv[1]);
-	ck_assert_int_lt(wb__seq_send(sv[0], big, sizeof(big), NULL, 0, 0), 0); /* no SIGPIPE */
-	ck_assert_int_eq(wb__seq_recv(sv[0], small, sizeof(small), fds, &n), -ECONNRESET);
+	ck_assert_int_lt(
+		wb__client_seq_send(sv[0], big, sizeof(big), NULL, 0, 0), 0); /* no SIGPIPE */
+	ck_assert_int_eq(wb__client_seq_recv(sv[0], small, sizeof(small), fds, &n), -ECONNRESET);
 	close(sv[0]);
 	memset(big, 'x', sizeof(big) - 1);
 	big[sizeof(big) - 1] = 0;

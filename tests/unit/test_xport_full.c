@@ -35,7 +35,7 @@ static void open_pair(struct fx_xport *f, const char *kind)
 
 static size_t n_waiting(struct wb_xport *x)
 {
-	struct wb_ring *r = &wb__sx(x)->rail[0].ev;
+	struct wb_ring *r = &wb__xport_stream(x)->rail[0].ev;
 
 	return atomic_load(&r->tail) - atomic_load(&r->head);
 }

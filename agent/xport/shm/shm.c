@@ -145,7 +145,7 @@ static int shm_dial(struct wb__rail *r, const char *endpoint, int *fd_out, struc
 	return 0;
 }
 
-static void shm_tune(struct wb__sx *x, int fd)
+static void shm_tune(struct wb__xport_stream *x, int fd)
 {
 	(void)x;
 	(void)fd;
@@ -634,7 +634,7 @@ static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, 
 
 	/* More sockets than rails would only map everything twice. */
 	mine.sockets = WB_MIN(mine.sockets, mine.n_rail);
-	return wb__sx_open(&wb_xport_shm, &wb__link_shm, &mine, out, err);
+	return wb__xport_stream_open(&wb_xport_shm, &wb__link_shm, &mine, out, err);
 }
 
 const struct wb_xport_ops wb_xport_shm = {
@@ -644,20 +644,20 @@ const struct wb_xport_ops wb_xport_shm = {
 	.sockets_min = 1,
 	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
 	.open = shm_open_xport,
-	.close = wb__sx_close,
-	.listen = wb__sx_listen,
-	.adopt = wb__sx_adopt,
-	.epoch_add = wb__sx_epoch_add,
-	.epoch_remove = wb__sx_epoch_remove,
-	.region_add = wb__sx_region_add,
-	.region_remove = wb__sx_region_remove,
-	.connect = wb__sx_connect,
+	.close = wb__xport_stream_close,
+	.listen = wb__xport_stream_listen,
+	.adopt = wb__xport_stream_adopt,
+	.epoch_add = wb__xport_stream_epoch_add,
+	.epoch_remove = wb__xport_stream_epoch_remove,
+	.region_add = wb__xport_stream_region_add,
+	.region_remove = wb__xport_stream_region_remove,
+	.connect = wb__xport_stream_connect,
 	.disconnect = wb__desk_disconnect,
 	.grant = wb__desk_grant,
 	.cancel = wb__desk_cancel,
 	.write = wb__desk_write,
 	.refuse = wb__desk_refuse,
-	.poll = wb__sx_poll,
-	.event_fd = wb__sx_event_fd,
-	.stats = wb__sx_stats,
+	.poll = wb__xport_stream_poll,
+	.event_fd = wb__xport_stream_event_fd,
+	.stats = wb__xport_stream_stats,
 };

@@ -64,7 +64,7 @@ static void set(int fd, int level, int name, int value)
 	(void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-static void set_buffers(struct wb__sx *x, int fd)
+static void set_buffers(struct wb__xport_stream *x, int fd)
 {
 	if (x->o.sock_buf_bytes) {
 		set(fd, SOL_SOCKET, SO_SNDBUF, (int)x->o.sock_buf_bytes);
@@ -136,7 +136,7 @@ static bool tcp_is_home(const struct wb__rail *r, int fd)
 	return is_any(&mine) || same_address(&here, &mine);
 }
 
-static void tcp_tune(struct wb__sx *x, int fd)
+static void tcp_tune(struct wb__xport_stream *x, int fd)
 {
 	/* Pacing (bbr) arms a timer for every few segments: a third of the CPU time of a transfer
 	 * within a host, where there is nothing to pace for.  On a network the host's choice stays;
@@ -503,7 +503,7 @@ const struct wb__link_ops wb__link_tcp = {
 
 static int tcp_open(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
-	return wb__sx_open(&wb_xport_tcp, &wb__link_tcp, o, out, err);
+	return wb__xport_stream_open(&wb_xport_tcp, &wb__link_tcp, o, out, err);
 }
 
 const struct wb_xport_ops wb_xport_tcp = {
@@ -512,20 +512,20 @@ const struct wb_xport_ops wb_xport_tcp = {
 	.sockets_min = 2,
 	.caps = WB_XPORT_CAP_THREADS,
 	.open = tcp_open,
-	.close = wb__sx_close,
-	.listen = wb__sx_listen,
-	.adopt = wb__sx_adopt,
-	.epoch_add = wb__sx_epoch_add,
-	.epoch_remove = wb__sx_epoch_remove,
-	.region_add = wb__sx_region_add,
-	.region_remove = wb__sx_region_remove,
-	.connect = wb__sx_connect,
+	.close = wb__xport_stream_close,
+	.listen = wb__xport_stream_listen,
+	.adopt = wb__xport_stream_adopt,
+	.epoch_add = wb__xport_stream_epoch_add,
+	.epoch_remove = wb__xport_stream_epoch_remove,
+	.region_add = wb__xport_stream_region_add,
+	.region_remove = wb__xport_stream_region_remove,
+	.connect = wb__xport_stream_connect,
 	.disconnect = wb__desk_disconnect,
 	.grant = wb__desk_grant,
 	.cancel = wb__desk_cancel,
 	.write = wb__desk_write,
 	.refuse = wb__desk_refuse,
-	.poll = wb__sx_poll,
-	.event_fd = wb__sx_event_fd,
-	.stats = wb__sx_stats,
+	.poll = wb__xport_stream_poll,
+	.event_fd = wb__xport_stream_event_fd,
+	.stats = wb__xport_stream_stats,
 };
