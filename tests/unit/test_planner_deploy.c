@@ -487,6 +487,12 @@ static const struct {
 		"sglang: dp 3 does not divide 8 workers of a stage (tp); 2 and 4 do"},
 	{"Kimi-K2-Instruct", "megatron:tp8", "sglang:tp32,dp8,dense_tp4",
 		"sglang: dense_tp 4: expected 1 or tp"},
+	{"Moonlight-16B-A3B", "megatron:tp2", "sglang:tp48,dp3,ep16",
+		"sglang: tp 48 does not divide 11264 rows of a dense MLP; 44 and 64 do"},
+	{"Moonlight-16B-A3B", "megatron:tp2", "sglang:tp48,dp3,ep16,dense_tp1",
+		"sglang: tp 48 does not divide 2816 rows of the shared experts; 44 and 64 do"},
+	{"Moonlight-16B-A3B", "megatron:tp2", "sglang:tp256,dp16",
+		"sglang: tp / ep 256 does not divide 1408 rows of an expert; 176 and 352 do"},
 	{"Kimi-K2-Instruct", "fsdp2:256", "sglang:tp32",
 		"fsdp2:256 cuts 69975 tensors into 17913600 pieces, more than the planner takes "
 		"(16777216): fewer ranks, or experts stacked (fsdp2:256,stacked)"},
