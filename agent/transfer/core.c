@@ -292,6 +292,12 @@ void wb__core_drain_self(struct wb_core *c)
 		wb_free(msg);
 	}
 	c->draining_self = false;
+#ifdef WB_DEBUG
+	wb__core_check(c);
+#else
+	if (c->o.is_checked)
+		wb__core_check(c);
+#endif
 }
 
 /* In transfers up to @upto. */

@@ -90,6 +90,7 @@ struct wb_core_opts {
 	const char *agent; /* this agent's name */
 	uint32_t window; /* grants outstanding an edge; 0 = as flow.h says */
 	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
+	bool is_checked; /* assert all invariants after each event; debug builds do in any case */
 	void *arena; /* slots of an object without wb_core_set_arena() */
 	size_t arena_bytes;
 };

@@ -6,7 +6,7 @@
  * they are in one (worker.h: past.begun); this is the lead's book of the one that it looks into.
  *
  * Nobody is in doubt (transfer 0), or agents are asked until all have said or one has seen it
- * committed.  Invariant: one run at a time; another waits in `next`.
+ * committed.  Invariant: one run at a time; another waits in `next`, and only while there is one.
  */
 #include "transfer/internal.h"
 

@@ -8,7 +8,8 @@
  *
  * Active once ACTIVATE came, or any message of a transfer under it; never inactive again.  The plan
  * before goes once a transfer has begun under an active one (`has_begun`) and nothing uses it.
- * Invariant: `member[i]` is a worker of this agent or, once it has left, NULL.
+ * Invariants: a transfer has begun only under an active one; `member[i]` is a worker of this agent
+ * or, once it has left, NULL.
  */
 #include "transfer/lead.h"
 #include "transfer/object.h"

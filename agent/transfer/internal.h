@@ -92,6 +92,8 @@ static inline uint64_t sooner(uint64_t a, uint64_t b)
 void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
 /** wb__core_drain_self - what was said to this agent itself; at the end of an event. */
 void wb__core_drain_self(struct wb_core *c);
+/** wb__core_check - asserts what the headers of this folder call invariants (check.c). */
+void wb__core_check(struct wb_core *c);
 /** wb__core_trace - a mark for the trace: what happened to whom; @v is a count or bytes. */
 void wb__core_trace(
 	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);

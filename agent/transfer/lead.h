@@ -8,7 +8,9 @@
  *
  * Invariants: one that is not NONE has a line for each agent; TARGET is sent when all have
  * promised, OPEN or INSTALL when all have stopped; Committed is said only when all are whole, or
- * have installed; how a run ended is said once.
+ * have installed; how a run ended is said once.  What is staged goes by STAGING, STAGED and
+ * INSTALLING, what is not by MOVING; judges are asked in STAGED only; a deadline ends each state
+ * but STAGED and DONE.
  */
 #include "transfer/ballot.h"
 #include "transfer/doubt.h"

@@ -6,9 +6,9 @@
  * has one of its own, at the lead of its source.  Owned by its object (feeds: a list).  It asks the
  * engines' leads and the trainers' agents, and says how the transfer ended.
  *
- * Invariants: one that is not IDLE has an epoch and a line for each engine; it numbers transfers
- * above all that it has seen; it proposes COMMIT only when every engine is Staged and nothing was
- * cancelled; FINAL is said when every engine has ended.
+ * Invariants: one that is not IDLE has an epoch of its object, a line for each engine and a
+ * deadline; it numbers transfers above all that it has seen; it proposes COMMIT only when every
+ * engine is Staged and nothing was cancelled; FINAL is said when every engine has ended.
  */
 #include "transfer/ballot.h"
 

@@ -5,8 +5,9 @@
  * A party: the workers of one engine in this agent, on their way through a transfer.  Owned by its
  * epoch, one an engine; takes orders from the engine's lead alone.
  *
- * Invariants: a party that is not NONE has an epoch and a transfer; only from STOPPED on may
- * parameters change; one that is staged runs until it is STOPPING.
+ * Invariants: a party that is not NONE has an epoch, a transfer and its engine's lead; a feed is
+ * never staged, and what is not staged never CLEARING, STAGED or COPYING; parameters change from
+ * MOVING on (staged: from COPYING on), not before; whoever is in HOOKS or STOPPED knows the target.
  */
 #include "transfer/flows.h"
 

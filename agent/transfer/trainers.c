@@ -459,7 +459,7 @@ void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 	snprintf(text, sizeof(text), "%s %.400s", w->w.name, why);
 	trainer_failed(t, -EPIPE, text);
 	if (t->state == TRAINERS_ASKED)
-		wb__core_trainers_set(t, TRAINERS_IDLE);
+		wb__core_trainers_forget(t);
 }
 
 /* No word of the leader is to be expected any more. */

@@ -5,7 +5,8 @@
  * The trainers: the trainer workers of this agent in a transfer.  Owned by the object, one.  They
  * ask the leader when all of them have called send_weights, and serve until it lets them go.
  *
- * Invariants: those that are not IDLE have an epoch; workers are told RELEASED only when nobody
+ * Invariants: those that are not IDLE have an epoch, and those that serve a deadline; FINAL is kept
+ * while they are RELEASING only; workers are told RELEASED only when nobody
  * reads their parameters any more; a call is answered once, by a transfer or a refusal.
  */
 #include "transfer/internal.h"

@@ -5,8 +5,7 @@
  * A wire: control messages to and from one agent of an epoch, each once and in order, or the agent
  * is called down.  Owned by the epoch, one an agent.  (Bytes go by a link.)
  *
- * Invariants: what is kept is numbered without gaps up to tx_seq; something kept has a time to be
- * sent again.
+ * Invariant: there is a time to send again while something is kept, and only then.
  */
 #include "proto/session.h"
 #include "transfer/internal.h"

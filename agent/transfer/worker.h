@@ -6,8 +6,9 @@
  * flows have borrowed pointers, which wb_core_is_detached() takes away before it is freed.
  *
  * It has no state of its own: that is its party's, or the trainers'.  Here are facts about its
- * memory and about where it stands.  Invariants: it holds a version or is torn, never both; while
- * `asleep` it holds nothing; `resuming` is not 0 only while a party of that transfer is ENDING.
+ * memory and about where it stands.  Invariants: while `asleep` it holds nothing; it waits for a
+ * repair only while it is torn, and for an end only while it has begun an update; what is about
+ * polls, hooks and feeds is a rollout's, what is about sending a trainer's.
  */
 #include "transfer/internal.h"
 

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The invariants that the headers of this folder state, all of them, as they are between two
+ * events.  Looked at after each event of a simulated agent, and of a debug or sanitizer build.
+ */
+#include "transfer/epoch.h"
+#include "transfer/flows.h"
+#include "transfer/link.h"
+#include "transfer/wire.h"
+
+#include <string.h>
+
+static void check_worker(const struct worker *w)
+{
+	bool rolls = w->w.role == WB_ROLE_ROLLOUT;
+
+	assert(!w->asleep || !w->held_transfer);
+	assert(!w->resuming || rolls);
+	assert(!w->hold_transfer || (rolls && !w->is_parked));
+	assert(!w->repair_ns || w->past.is_torn);
+	assert(!w->doubt_ns || w->past.begun);
+	assert(rolls || !(w->is_parked || w->begun || w->expects_feed || w->installed));
+	assert(!rolls || !(w->has_sent || w->holds || w->letting_go));
+	assert(!w->holds || !w->letting_go);
+}
+
+static void check_party(const struct epoch *e, uint32_t engine)
+{
+	const struct party *p = &e->party[engine];
+
+	assert(!p->opening);
+	if (p->state == PARTY_NONE)
+		return;
+	assert(p->e == e && p->engine == engine && p->transfer);
+	assert(p->lead == e->r.engine[engine].lead);
+	assert(!p->is_staged || (e->staged && !p->is_feed));
+	assert(p->is_staged || (p->state != PARTY_CLEARING && p->state != PARTY_STAGED &&
+				       p->state != PARTY_COPYING));
+	/* Parameters change from MOVING on, or COPYING out of the areas. */
+	assert(!p->is_opened || p->state >= PARTY_MOVING);
+	assert(p->is_opened || p->is_staged || p->state < PARTY_MOVING);
+	assert(p->is_opened || p->state != PARTY_COPYING);
+	assert(p->has_target || (p->state != PARTY_HOOKS && p->state != PARTY_STOPPED));
+}
+
+static void check_doubt(const struct doubt *d)
+{
+	assert(!d->next.transfer || d->transfer);
+	assert(!d->transfer || (d->agent && d->e));
+}
+
+static void check_lead(const struct epoch *e, uint32_t engine)
+{
+	const struct lead *l = &e->lead[engine];
+
+	check_doubt(&l->doubt);
+	if (l->state == LEAD_NONE)
+		return;
+	assert(l->e == e && l->engine == engine && l->agent && l->transfer);
+	assert(e->me == e->r.engine[engine].lead && l->leader < e->r.n_agent);
+	assert(!l->is_staged || (e->staged && !l->is_feed));
+	assert(l->is_staged || (l->state != LEAD_STAGING && l->state != LEAD_STAGED &&
+				       l->state != LEAD_INSTALLING));
+	assert(!l->is_staged || l->state != LEAD_MOVING);
+	assert(!l->is_decided || l->is_staged);
+	assert(!l->is_superseded || l->state == LEAD_DONE);
+	assert(l->ballot.state == BALLOT_NONE || (l->state == LEAD_STAGED && e->r.all_engines));
+	assert(l->state != LEAD_ENDING || l->result == WB_ENGINE_COMMITTED);
+	/* It waits for nobody without an end, but for a decision. */
+	assert(l->deadline_ns || l->state == LEAD_STAGED || l->state == LEAD_DONE);
+}
+
+static void check_agents(const struct epoch *e)
+{
+	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+		const struct wire *w = &e->wire[a];
+		const struct link *l = &e->link[a];
+
+		assert(!w->kept.n == !w->resend_ns);
+		assert(!l->up || l->conn);
+		assert(!l->at || l->at < e->r.agent[a].n_addr);
+	}
+}
+
+static void check_epoch(const struct object *o, const struct epoch *e)
+{
+	if (!e)
+		return;
+	assert(e->obj == o && e->me < e->r.n_agent && e->local->n);
+	assert(!e->has_begun || e->is_active);
+	assert(!e->staged == !e->r.rollout_staged);
+	for (uint32_t i = 0; i < e->local->n; i++)
+		assert(!e->member[i] || !e->member[i]->obj ||
+			!strcmp(e->member[i]->w.object, o->name));
+	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+		check_party(e, en);
+		check_lead(e, en);
+	}
+	check_agents(e);
+}
+
+static void check_leader(const struct object *o, const struct leader *l)
+{
+	assert(l->ballot.state == BALLOT_NONE || l->is_proposed);
+	if (l->state == LEADER_IDLE)
+		return;
+	assert(l->e && (l->e == o->cur || l->e == o->prev) && l->engine && l->transfer);
+	assert(!l->is_proposed || (l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed));
+	assert(l->is_feed || l->transfer <= o->issued);
+	assert(l->deadline_ns);
+}
+
+static void check_trainers(const struct object *o)
+{
+	const struct trainers *t = &o->trainers;
+
+	assert(!t->final_body || t->state == TRAINERS_RELEASING);
+	if (t->state == TRAINERS_IDLE) {
+		assert(!t->e && !t->flow);
+		return;
+	}
+	assert(t->e && (t->e == o->cur || t->e == o->prev));
+	assert(t->state == TRAINERS_ASKED ? !t->has_next : t->transfer && t->deadline_ns);
+	assert(t->is_told || t->state != TRAINERS_RELEASED);
+}
+
+static void check_judge(const struct object *o)
+{
+	assert(o->n_verdict <= CORE_VERDICTS_MAX && o->given <= o->issued);
+	for (uint32_t i = 0; i < o->n_verdict; i++) {
+		const struct verdict *v = &o->verdict[i];
+
+		assert(v->accepted <= v->promised && (!v->accepted || v->value));
+		assert(!i || v->transfer > o->verdict[i - 1].transfer);
+		assert(v->transfer > o->forgotten);
+	}
+}
+
+static void check_flows(struct object *o)
+{
+	for_flow (o, x) {
+		assert(x->e && (x->e == o->cur || x->e == o->prev));
+		assert(!x->is_staged || x->e->staged);
+		for_flow (o, y)
+			assert(x == y || x->is_stopped || y->is_stopped || x->e != y->e ||
+				x->is_staged != y->is_staged ||
+				wb_flow_transfer(x->flow) != wb_flow_transfer(y->flow));
+	}
+}
+
+static void check_object(struct object *o)
+{
+	assert(!o->prev || o->cur);
+	assert(!o->prev || o->cur->r.term > o->prev->r.term ||
+		(o->cur->r.term == o->prev->r.term && o->cur->r.number > o->prev->r.number));
+	check_epoch(o, o->cur);
+	check_epoch(o, o->prev);
+	assert(!o->leader.is_feed && !o->leader.next);
+	check_leader(o, &o->leader);
+	for (const struct leader *f = o->feeds; f; f = f->next) {
+		assert(f->is_feed && f->state != LEADER_IDLE);
+		check_leader(o, f);
+	}
+	check_trainers(o);
+	check_judge(o);
+	check_flows(o);
+}
+
+void wb__core_check(struct wb_core *c)
+{
+	assert(!c->self_head && c->self_tail == &c->self_head && !c->draining_self);
+	assert(c->n_worker <= CORE_WORKERS_MAX && c->n_orphan <= CORE_ORPHANS_MAX);
+	for (uint32_t i = 0; i < c->n_worker; i++)
+		check_worker(c->worker[i]);
+	for (struct object *o = c->objects; o; o = o->next)
+		check_object(o);
+	for (uint32_t i = 0; i < c->n_orphan; i++)
+		assert(c->orphan[i].e == c->orphan[i].e->obj->cur ||
+			c->orphan[i].e == c->orphan[i].e->obj->prev);
+}
