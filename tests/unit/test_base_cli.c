@@ -156,11 +156,14 @@ static const struct {
 
 static int parse_tool(const char *const *words, struct all *o, struct wb_err *err)
 {
+	static char room[24][24]; /* what is stored points into it */
 	char *argv[24] = {0};
 	int argc = 0, rc;
 
-	for (; words[argc]; argc++)
-		argv[argc] = strdup(words[argc]);
+	for (; words[argc]; argc++) {
+		snprintf(room[argc], sizeof(room[argc]), "%s", words[argc]);
+		argv[argc] = room[argc];
+	}
 	rc = wb_cli_parse(&tool, argc, argv, o, err);
 	return rc == WB_CLI_RUN ? argc - wb_cli_words() : rc;
 }
