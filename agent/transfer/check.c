@@ -8,8 +8,6 @@
 #include "transfer/link.h"
 #include "transfer/wire.h"
 
-#include <string.h>
-
 static void check_worker(const struct worker *w)
 {
 	bool rolls = w->w.role == WB_ROLE_ROLLOUT;
@@ -89,9 +87,6 @@ static void check_epoch(const struct object *o, const struct epoch *e)
 	assert(e->obj == o && e->me < e->r.n_agent && e->local->n);
 	assert(!e->has_begun || e->is_active);
 	assert(!e->staged == !e->r.rollout_staged);
-	for (uint32_t i = 0; i < e->local->n; i++)
-		assert(!e->member[i] || !e->member[i]->obj ||
-			!strcmp(e->member[i]->w.object, o->name));
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		check_party(e, en);
 		check_lead(e, en);
