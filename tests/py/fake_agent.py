@@ -26,6 +26,7 @@ COUNT = 12  # the place of `count` in what ATTACH says
 
 COMMITTED, ABORTED, TORN, TORN_FINAL = 1, 2, 3, 4
 E_ABORTED = -4005
+HOLD, KEEP = 1, 2  # flags of SEND
 
 
 def encode(kind, *values):

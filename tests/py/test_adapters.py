@@ -222,7 +222,7 @@ def send_weights_returns_a_transfer():
         a.state(7, 2)
         play.go.wait(10)
         a.state(7, 3, engines={"e0": "Committed", "e1": "Torn"})
-        assert a.expect(fa.SEND) == [-1, 1]
+        assert a.expect(fa.SEND) == [-1, fa.HOLD | fa.KEEP]
         a.state(8, 2)
         assert a.expect(fa.RELEASE) == [8]
         a.state(8, 3, fa.E_ABORTED, "all engines are gone")
