@@ -235,25 +235,19 @@ static void overtake(struct epoch *e, const struct wb_msg_peer *m)
 		wb__core_lead_broken(before, "overtaken under a newer plan");
 }
 
-void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+/* May the engine begin what @m asks for?  If not, the leader is told why. */
+static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct lead *l = &e->lead[m->engine];
-	struct lead *before;
-	struct lead_agent *agents = l->agent;
-	struct wb_msg_peer stop;
-	bool staged = e->staged && !m->feed;
+	const struct lead *before;
 	char text[256];
 
-	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
-	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
-		wb__core_lead_chosen(l, DECIDE_COMMIT);
 	if (is_stale(e, m)) {
 		snprintf(text, sizeof(text),
 			"transfer %llu is not above %llu, the highest seen by agent %s",
 			(unsigned long long)m->transfer, (unsigned long long)e->obj->highest,
 			e->obj->core->agent);
 		refuse(e, from, m, WB_ESTALE, text);
-		return;
+		return false;
 	}
 	/* A feed may be late: what it brings has just been committed, perhaps. */
 	before = lead_before(e, m->engine, m->feed);
@@ -261,20 +255,17 @@ void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
 			e->r.engine[m->engine].name, (unsigned long long)before->transfer);
 		refuse(e, from, m, -EBUSY, text);
-		return;
+		return false;
 	}
-	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
-	if (l->state == LEAD_ENDING)
-		close_ending(l);
-	else if (l->state != LEAD_NONE && l->state != LEAD_DONE)
-		fail(l, WB_ESTALE, "a newer transfer began");
-	overtake(e, m);
-	if (!agents)
-		agents = wb_zalloc(e->r.n_agent, sizeof(*agents));
-	if (!agents) {
-		refuse(e, from, m, -ENOMEM, "no memory");
-		return;
-	}
+	return true;
+}
+
+/* A new run; what it was about before has ended.  @agents: n_agent, owned by @l from here on. */
+static void begin(struct epoch *e, struct lead *l, uint32_t from, const struct wb_msg_peer *m,
+	struct lead_agent *agents)
+{
+	bool staged = e->staged && !m->feed;
+
 	memset(agents, 0, e->r.n_agent * sizeof(*agents));
 	*l = (struct lead){
 		.state = l->state,
@@ -303,10 +294,36 @@ void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	for_party_worker (e, m->engine, i)
 		if (e->member[i])
 			e->member[i]->seen_transfer = m->transfer;
+}
+
+void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = &e->lead[m->engine];
+	struct lead_agent *agents = l->agent;
+	struct wb_msg_peer stop;
+
+	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
+	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
+		wb__core_lead_chosen(l, DECIDE_COMMIT);
+	if (!may_begin(e, from, m))
+		return;
+	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
+	if (l->state == LEAD_ENDING)
+		close_ending(l);
+	else if (l->state != LEAD_NONE && l->state != LEAD_DONE)
+		fail(l, WB_ESTALE, "a newer transfer began");
+	overtake(e, m);
+	if (!agents)
+		agents = wb_zalloc(e->r.n_agent, sizeof(*agents));
+	if (!agents) {
+		refuse(e, from, m, -ENOMEM, "no memory");
+		return;
+	}
+	begin(e, l, from, m, agents);
 	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
-	stop = order(l, staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
+	stop = order(l, l->is_staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
 	send_all(l, &stop);
-	if (staged)
+	if (l->is_staged)
 		tell_leader(l, WB_ENGINE_RECEIVING);
 }
 
