@@ -745,10 +745,15 @@ END_TEST
 START_TEST(nobody_but_the_leader_cancels_or_decides)
 {
 	struct lead *l = run_until_staged();
+	struct wb_msg_peer cancel = of_lead(WBP_PEER_CANCEL, 1);
+	struct wb_msg_peer decided = of_lead(WBP_PEER_DECIDED, 1);
 
-	say(LEAD, LEAD1, of_lead(WBP_PEER_CANCEL, 1));
-	say(LEAD, LEAD1, of_lead(WBP_PEER_DECIDED, 1));
-	ck_assert_int_eq(l->state, LEAD_STAGED);
+	for (int feed = 0; feed < 2; feed++) { /* a lead leads feeds: this run is none of those */
+		cancel.feed = decided.feed = feed;
+		say(LEAD, LEAD1, cancel);
+		say(LEAD, LEAD1, decided);
+		ck_assert_int_eq(l->state, LEAD_STAGED);
+	}
 	say(LEAD, LEADER, of_lead(WBP_PEER_CANCEL, 1));
 	ck_assert_int_eq(l->state, LEAD_DONE);
 	ck_assert_int_eq(l->result, WB_ENGINE_ABORTED);
