@@ -260,34 +260,40 @@ static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	return true;
 }
 
-/* A new run; what it was about before has ended.  @agents: n_agent, owned by @l from here on. */
-static void begin(struct epoch *e, struct lead *l, uint32_t from, const struct wb_msg_peer *m,
-	struct lead_agent *agents)
+/* Nothing is left of the run before, which has ended, but what outlasts runs.  l->e, ->engine and
+ * ->agent are there. */
+static void begin_run(struct lead *l, uint32_t leader, uint64_t transfer, int64_t version)
 {
-	bool staged = e->staged && !m->feed;
-
-	memset(agents, 0, e->r.n_agent * sizeof(*agents));
+	memset(l->agent, 0, l->e->r.n_agent * sizeof(*l->agent));
 	*l = (struct lead){
 		.state = l->state,
-		.is_staged = staged,
+		.e = l->e,
+		.engine = l->engine,
+		.agent = l->agent,
 		.has_torn = l->has_torn,
 		.resume = l->resume,
 		.doubt = l->doubt,
-		.e = e,
-		.engine = m->engine,
-		.leader = from,
-		.transfer = m->transfer,
-		.version = m->version,
-		.is_feed = m->feed,
-		.source_engine = m->feeder,
-		.agent = agents,
-		.deadline_ns =
-			now_ns(e->obj->core) + (staged ? e->r.transfer_deadline_ns + CORE_LATE_NS
-						       : e->r.engine_step_deadline_ns),
+		.leader = leader,
+		.transfer = transfer,
+		.version = version,
 		.begin_wall_ns = wb_wall_ns(),
 	};
-	wb__core_lead_set(l, staged ? LEAD_STAGING : LEAD_PROMISES);
 	set_parties(l);
+}
+
+/* What the leader, or an engine that feeds this one, has asked for. */
+static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct epoch *e = l->e;
+
+	begin_run(l, from, m->transfer, m->version);
+	l->is_staged = e->staged && !m->feed;
+	l->is_feed = m->feed;
+	l->source_engine = m->feeder;
+	l->deadline_ns =
+		now_ns(e->obj->core) + (l->is_staged ? e->r.transfer_deadline_ns + CORE_LATE_NS
+						     : e->r.engine_step_deadline_ns);
+	wb__core_lead_set(l, l->is_staged ? LEAD_STAGING : LEAD_PROMISES);
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		l->agent[a].since = e->wire[a].tx_seq + 1;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
@@ -299,7 +305,6 @@ static void begin(struct epoch *e, struct lead *l, uint32_t from, const struct w
 void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
-	struct lead_agent *agents = l->agent;
 	struct wb_msg_peer stop;
 
 	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
@@ -313,13 +318,15 @@ void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	else if (l->state != LEAD_NONE && l->state != LEAD_DONE)
 		fail(l, WB_ESTALE, "a newer transfer began");
 	overtake(e, m);
-	if (!agents)
-		agents = wb_zalloc(e->r.n_agent, sizeof(*agents));
-	if (!agents) {
+	if (!l->agent)
+		l->agent = wb_zalloc(e->r.n_agent, sizeof(*l->agent));
+	if (!l->agent) {
 		refuse(e, from, m, -ENOMEM, "no memory");
 		return;
 	}
-	begin(e, l, from, m, agents);
+	l->e = e;
+	l->engine = m->engine;
+	begin(l, from, m);
 	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
 	stop = order(l, l->is_staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
 	send_all(l, &stop);
@@ -402,16 +409,10 @@ void wb__core_lead_resume(struct lead *l, const struct resume *r)
 {
 	struct epoch *e = l->e;
 
-	memset(l->agent, 0, e->r.n_agent * sizeof(*l->agent));
-	wb__core_lead_set(l, LEAD_STAGED);
-	l->staged_ns = now_ns(e->obj->core);
+	begin_run(l, e->r.leader, r->transfer, r->version);
 	l->is_staged = true;
-	l->is_decided = false;
-	l->leader = e->r.leader;
-	l->transfer = r->transfer;
-	l->version = r->version;
-	l->begin_wall_ns = wb_wall_ns();
-	set_parties(l);
+	l->staged_ns = now_ns(e->obj->core);
+	wb__core_lead_set(l, LEAD_STAGED);
 	wb__core_trace(e->obj, "resume", e->r.engine[l->engine].name, l->transfer, 0);
 	if (e->r.all_engines)
 		ask_judges(l);

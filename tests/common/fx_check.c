@@ -2,6 +2,7 @@
 #include "tests/common/fx_check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int number(const char *name, int otherwise)
 {
@@ -30,4 +31,11 @@ int fx_run(Suite *suite)
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
 	return failed ? 1 : 0;
+}
+
+bool fx_forks(void)
+{
+	const char *mode = getenv("CK_FORK");
+
+	return !mode || strcmp(mode, "no") != 0;
 }

@@ -4,6 +4,7 @@
 #define WB_TESTS_FX_CHECK_H
 
 #include <check.h>
+#include <stdbool.h>
 
 /*
  * Runs and frees a suite; CK_VERBOSITY, CK_FORK and CK_RUN_CASE work. Returns main()'s exit status:
@@ -22,6 +23,10 @@ int fx_run(Suite *suite);
 	} while (0)
 int fx_step(void);
 int fx_first(void);
+
+/* Has each test a process of its own?  Only then may one be added that ends by a signal: under
+ * ThreadSanitizer they share one (CK_FORK=no). */
+bool fx_forks(void);
 
 /* Check writes a record at every assertion; loops over millions assert only what fails. */
 #define fx_must(x)                                                                                 \

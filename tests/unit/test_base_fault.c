@@ -285,7 +285,6 @@ int main(void)
 {
 	Suite *s = suite_create("fault");
 	TCase *c = tcase_create("fault");
-	const char *mode = getenv("CK_FORK");
 
 	suite_add_tcase(s, c);
 	tcase_add_test(c, empty_text_is_no_table);
@@ -295,7 +294,7 @@ int main(void)
 	tcase_add_test(c, bad_property_is_named_with_what_would_do);
 	tcase_add_test(c, chunk_counts_within_the_named_version);
 	tcase_add_test(c, probability_and_stall_once);
-	if (!mode || strcmp(mode, "no"))
+	if (fx_forks())
 		tcase_add_test_raise_signal(c, kill_is_sigkill, SIGKILL);
 	tcase_add_test(c, every_fault_is_in_the_manual_page_and_no_other);
 	tcase_add_test(c, ring_full_is_eagain_and_keeps_order);

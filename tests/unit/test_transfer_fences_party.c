@@ -541,6 +541,38 @@ START_TEST(nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken)
 }
 END_TEST
 
+/* The lead has led a feed under this plan since: what it takes up is none. */
+START_TEST(what_is_taken_up_has_nothing_of_the_run_before)
+{
+	struct world_opts o = staged(false);
+	struct wb_msg_peer m = about(WBP_PEER_PREPARE, 6);
+	struct world_epoch *e;
+	struct lead *l;
+
+	begin(&o);
+	world_run_for(&w, WB_NS_PER_S);
+	leave_areas(0);
+	e = world_epoch_make(&w);
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_must(world_epoch_install(&w, e, i, NULL), NULL);
+	world_must(wb_core_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	m.feed = true;
+	m.feeder = 1;
+	say(LEAD, LEAD1, m);
+	l = lead_of(LEAD);
+	ck_assert(l->is_feed && l->state == LEAD_PROMISES);
+	m.kind = WBP_PEER_CANCEL;
+	say(LEAD, LEAD1, m);
+	ck_assert_int_eq(l->state, LEAD_DONE);
+	world_must(wb_core_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_uint_eq(n_trace_resume, 1);
+	ck_assert_uint_eq(l->transfer, 7);
+	ck_assert(l->is_staged && !l->is_feed);
+	end();
+}
+END_TEST
+
 /* An area that is filled for the next transfer is no source of the one before, which the
  * parameters still hold. */
 START_TEST(what_is_held_is_read_where_it_is)
@@ -920,6 +952,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_is_whole_of_one_transfer_is_taken_up_and_nothing_else, 0,
 		(int)WB_ARRAY_SIZE(left));
 	tcase_add_test(tc, nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken);
+	tcase_add_test(tc, what_is_taken_up_has_nothing_of_the_run_before);
 	tcase_add_test(tc, what_is_held_is_read_where_it_is);
 	tcase_add_loop_test(tc, an_update_that_touched_a_parameter_is_not_called_aborted, 0, 4);
 	tcase_add_test(tc, a_worker_answers_for_the_run_that_it_was_in);
