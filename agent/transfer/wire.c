@@ -31,10 +31,17 @@ static void tell_gap(struct wire *w, uint64_t now)
 	w->gap_backoff_ns = RESEND_MIN_NS;
 }
 
+/* Messages about transfers up to @highest are given up.  0 means any to the peer: where there was
+ * no transfer yet, say the first. */
+static void skip(struct wire *w, uint64_t highest)
+{
+	w->skipped = WB_MAX(w->skipped, WB_MAX(highest, 1));
+}
+
 void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 {
 	w->is_down = true;
-	w->skipped = WB_MAX(highest, w->sent_transfer);
+	skip(w, WB_MAX(highest, w->sent_transfer));
 	if (!w->gap_ns)
 		w->tx_seq++; /* one that is missing, whatever else is */
 	tell_gap(w, now);
@@ -65,7 +72,7 @@ void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	w->confirm_ns = 0;
 	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
 	if (wb_keep_add(&w->kept, wb_msg_encode_bin, WBP_PEER, m, UINT32_MAX) < 0) {
-		w->skipped = WB_MAX(w->skipped, m->transfer);
+		skip(w, m->transfer);
 		tell_gap(w, now);
 		return;
 	}

@@ -274,6 +274,22 @@ START_TEST(a_gap_ends_the_send_that_it_can_have_been_about)
 }
 END_TEST
 
+/* 0 stands for any transfer, with peers that do not say it: an agent that knows of none, since it
+ * was just started, must not end the one that its peer is in. */
+START_TEST(what_is_given_up_before_a_transfer_is_about_the_first_at_most)
+{
+	const struct epoch *e;
+
+	begin(&shape);
+	e = epoch_of(LEAD);
+	ck_assert_uint_eq(e->obj->highest, 0);
+	wb_core_peer_down(w.agent[LEAD].core, world_uid, e->r.term, e->r.number,
+		epoch_of(LEADER)->me, "a test says so");
+	ck_assert_uint_eq(e->wire[epoch_of(LEADER)->me].skipped, 1);
+	end();
+}
+END_TEST
+
 /* ---- parameters of trainers ----------------------------------------------------------------- */
 
 #define CHUNK 16384
@@ -471,6 +487,7 @@ int main(void)
 		tc, a_trainer_agent_that_is_gone_cancels_until_the_trainers_are_let_go, 0, 2);
 	tcase_add_loop_test(tc, an_engine_that_has_received_ends_without_the_leader, 0, 4);
 	tcase_add_loop_test(tc, what_is_committed_stays_so_whatever_comes_before_its_end, 0, 2);
+	tcase_add_test(tc, what_is_given_up_before_a_transfer_is_about_the_first_at_most);
 	tcase_add_loop_test(tc, a_gap_ends_what_it_can_have_been_about, 0, 4);
 	tcase_add_test(tc, a_gap_ends_the_send_that_it_can_have_been_about);
 	tcase_add_test(tc, parameters_that_are_released_are_not_read);
