@@ -30,4 +30,30 @@ static inline struct wb_msg_peer about(uint32_t kind, uint64_t transfer)
 		.kind = kind, .transfer = transfer, .version = (int64_t)transfer * 10};
 }
 
+/* e1 feeds it with what transfer 1 brought. */
+static inline void feed_e0(void)
+{
+	struct wb_err err = {0};
+	const struct epoch *e = epoch_of(LEAD1);
+
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		wb_core_expect_feed(w.agent[i].core, world_uid, 0);
+	ck_assert_int_eq(
+		wb_core_feed(w.agent[LEAD1].core, world_uid, e->r.term, e->r.number, 0, 1, &err),
+		0);
+	world_after(&w.agent[LEAD1]);
+}
+
+/* Its agents end and come back, under a plan that has them. */
+static inline void restart_e0(void)
+{
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_kill_agent(&w, i);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = LEAD; i <= PARTY; i++)
+		world_restart(&w, i);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	world_plan(&w);
+}
+
 #endif
