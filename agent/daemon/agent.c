@@ -53,7 +53,7 @@ static void drain_look(void *cookie)
 {
 	struct wb__agent *a = cookie;
 
-	if (!wb_core_is_busy(a->core)) {
+	if (!wb_transfer_is_busy(a->core)) {
 		wb__agent_quit(a, 0);
 	} else if (now_ns() >= a->drain_until_ns) {
 		WB_LOG_ERR(MOD, "stopping in the middle of a transfer: the grace period is over");
@@ -70,8 +70,8 @@ static void on_signal(void *cookie)
 		_exit(1);
 	}
 	a->drain_until_ns = now_ns() + a->o.grace_ns;
-	WB_LOG_INFO(
-		MOD, "stopping", WB_S("transfer", wb_core_is_busy(a->core) ? "running" : "none"));
+	WB_LOG_INFO(MOD, "stopping",
+		WB_S("transfer", wb_transfer_is_busy(a->core) ? "running" : "none"));
 	for (uint32_t i = 0; i < a->n_oplink; i++) {
 		wb__oplink_draining(a->oplink[i]);
 		wb__apps_status(a->apps, i, "agent %s is stopping", a->o.name);
@@ -337,7 +337,7 @@ static bool end_connections(struct wb__agent *a)
 	while (!is_quiet(a) && now_ns() < until) {
 		wb_loop_run_once(a->loop, true);
 		if (a->core)
-			wb_core_pump(a->core);
+			wb_transfer_pump(a->core);
 		if (a->apps)
 			wb__apps_reap(a->apps);
 	}

@@ -51,7 +51,7 @@ struct wb__agent {
 	char rail[WB_XPORT_RAILS_MAX][WB__ADDR_MAX]; /* own address of each */
 	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
 	struct wb__env *env; /* core, its timers and watches, the arena */
-	struct wb_core *core; /* owned by env */
+	struct wb_transfer_core *core; /* owned by env */
 	struct wb__apps *apps;
 	struct wb__peers *peers;
 	struct wb__oplink *oplink[WB__OBJECTS_MAX]; /* by object served here */

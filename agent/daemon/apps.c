@@ -199,7 +199,7 @@ static void send_status(struct app *app)
 
 static int enter_core(struct wb__worker *w, struct wb_err *err)
 {
-	const struct wb_core_worker cw = {
+	const struct wb_transfer_worker cw = {
 		.id = w->id,
 		.object = w->object,
 		.engine = w->engine,
@@ -213,7 +213,7 @@ static int enter_core(struct wb__worker *w, struct wb_err *err)
 		.page = w->role == WB_ROLE_ROLLOUT ? w->page : NULL,
 		.past = w->past,
 	};
-	int rc = wb_core_attach(w->a->core, &cw, err);
+	int rc = wb_transfer_attach(w->a->core, &cw, err);
 
 	w->in_core = rc == 0;
 	return rc;
@@ -250,7 +250,7 @@ static void on_attach(
 		rc = send_attached(app, w);
 	if (rc) {
 		if (w && w->in_core)
-			(void)wb_core_detach(s->a->core, w->id, NULL);
+			(void)wb_transfer_detach(s->a->core, w->id, NULL);
 		wb__worker_destroy(w);
 		refuse(app, rc, err.code ? err.msg : wb_strerror(rc));
 		return;
@@ -286,7 +286,7 @@ static void say_released(struct app *app, int code, const char *sentence)
 static void on_mem_release(struct app *app)
 {
 	struct wb_err err = {0};
-	int rc = wb_core_sleep(app->s->a->core, app->w->id, &err);
+	int rc = wb_transfer_sleep(app->s->a->core, app->w->id, &err);
 
 	if (rc < 0)
 		say_released(app, rc, err.msg);
@@ -299,7 +299,7 @@ static bool all_asleep(const struct wb__apps *s, uint32_t index)
 {
 	for (const struct wb__worker *w = s->workers; w; w = w->next)
 		if (!w->is_leaving && w->object_index == index &&
-			(!wb_core_is_asleep(s->a->core, w->id) || w->is_releasing))
+			(!wb_transfer_is_asleep(s->a->core, w->id) || w->is_releasing))
 			return false;
 	return true;
 }
@@ -353,7 +353,7 @@ static int acquire(struct app *app, const struct wb_msg_app_mem_acquire *m, cons
 	struct wb__worker *w = app->w;
 	int rc;
 
-	if (w->is_releasing || !wb_core_is_asleep(app->s->a->core, w->id))
+	if (w->is_releasing || !wb_transfer_is_asleep(app->s->a->core, w->id))
 		return wb_err_set(err, -EALREADY, "the memory of %s is not released", w->name);
 	rc = wb__env_wake(app->s->a->env, w->object_index, err);
 	return rc < 0 ? rc : wb__worker_remap(w, m, fds, n_fd, err);
@@ -431,7 +431,7 @@ static void leave(struct app *app, const char *why)
 			WB_S("engine", w->engine));
 	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
 	wb_lane_abort(w->lane);
-	(void)wb_core_detach(app->s->a->core, w->id, why);
+	(void)wb_transfer_detach(app->s->a->core, w->id, why);
 	wb__oplink_workers_changed(app->s->a->oplink[w->object_index]);
 	wb__env_kick(app->s->a->env); /* reaps */
 }
@@ -441,11 +441,11 @@ void wb__apps_reap(struct wb__apps *s)
 	struct wb__worker **at = &s->workers, *w;
 
 	for (struct app *app = s->apps; app; app = app->next)
-		if (app->w && app->w->is_releasing && wb_core_is_quiet(s->a->core, app->w->id) &&
-			wb__worker_unmap(app->w))
+		if (app->w && app->w->is_releasing &&
+			wb_transfer_is_quiet(s->a->core, app->w->id) && wb__worker_unmap(app->w))
 			released(app);
 	while ((w = *at)) {
-		if (!w->is_leaving || !wb_core_is_detached(s->a->core, w->id) ||
+		if (!w->is_leaving || !wb_transfer_is_detached(s->a->core, w->id) ||
 			!wb__worker_regions_remove(w)) {
 			at = &w->next;
 			continue;
@@ -520,7 +520,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 			   wb__oplink_is_suspended(app->s->a, app->w->object_index))) {
 		refuse_send(app, &m.app_send);
 	} else {
-		wb_core_worker_msg(app->s->a->core, app->w->id, f.type, &m);
+		wb_transfer_worker_msg(app->s->a->core, app->w->id, f.type, &m);
 		wb__env_kick(app->s->a->env);
 	}
 	wb_msg_free(f.type, &m);

@@ -113,7 +113,7 @@ static void on_hello(struct conn *c, const struct wb_msg_peer_hello *m)
 	snprintf(name, sizeof(name), "%s", c->p->a->o.name);
 	out.version = c->session.version;
 	out.agent = name;
-	out.last_transfer = wb_core_highest(c->p->a->core, NULL);
+	out.last_transfer = wb_transfer_highest(c->p->a->core, NULL);
 	if (wb_session_send(&c->session, WBP_PEER_WELCOME, &out) < 0)
 		return;
 	wb_session_enter(&c->session, WB_SESSION_UP, now_ns());
@@ -145,7 +145,7 @@ static void on_peer(struct conn *c, const struct wb_msg_peer *m)
 	}
 	WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name), WB_U("kind", m->kind),
 		WB_U("transfer", m->transfer), WB_U("engine", m->engine));
-	wb_core_peer_msg(c->p->a->core, c->peer->name, WBP_PEER, m);
+	wb_transfer_peer_msg(c->p->a->core, c->peer->name, WBP_PEER, m);
 	wb__env_kick(c->p->a->env);
 }
 

@@ -45,8 +45,8 @@ struct part {
 
 struct wb__env {
 	struct wb__agent *a;
-	struct wb_core_env env;
-	struct wb_core_store store;
+	struct wb_transfer_env env;
+	struct wb_transfer_store store;
 	struct wb_watch *xport_watch;
 	struct wb_timer *timer;
 	bool is_kicked;
@@ -82,7 +82,7 @@ static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
 	wb__peers_send(e->a->peers, r, agent, msg, frame, bytes);
 }
 
-static void ended(struct wb__env *e, const struct wb_core_report *r)
+static void ended(struct wb__env *e, const struct wb_transfer_report *r)
 {
 	const char *who = r->n_engine == 1 ? r->engine[0] : "engines";
 	bool is_final = r->kind == WB_REPORT_FINAL;
@@ -107,11 +107,11 @@ static void ended(struct wb__env *e, const struct wb_core_report *r)
 		r->is_feed ? "feed"
 		: is_final ? "transfer"
 			   : "update",
-		is_final ? "leader" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
+		is_final ? "coordinator" : who, r->transfer, r->begin_wall_ns, r->end_wall_ns);
 	wb__metrics_report(e->a->http, r);
 }
 
-static void report(void *ctx, const struct wb_core_report *r)
+static void report(void *ctx, const struct wb_transfer_report *r)
 {
 	struct wb__env *e = ctx;
 	struct wb__oplink *l = wb__oplink_by_uid(e->a, r->uid);
@@ -127,7 +127,7 @@ static void report(void *ctx, const struct wb_core_report *r)
 		wb__oplink_report(l, r);
 }
 
-static void mismatch(void *ctx, const struct wb_core_mismatch *m)
+static void mismatch(void *ctx, const struct wb_transfer_mismatch *m)
 {
 	struct wb__env *e = ctx;
 	struct wb__agent *a = e->a;
@@ -149,7 +149,7 @@ static void mismatch(void *ctx, const struct wb_core_mismatch *m)
 	wb__metrics_mismatch(a->http, m);
 }
 
-static void times(void *ctx, const struct wb_core_times *t)
+static void times(void *ctx, const struct wb_transfer_times *t)
 {
 	struct wb__env *e = ctx;
 
@@ -178,7 +178,7 @@ static void tick(struct wb__env *e)
 	uint64_t now, next;
 
 	assert(e->a->core);
-	next = wb_core_tick(e->a->core);
+	next = wb_transfer_tick(e->a->core);
 	wb__apps_reap(e->a->apps);
 	if (!next) {
 		wb_timer_stop(e->timer);
@@ -217,7 +217,7 @@ void wb__env_pump(struct wb__env *e)
 {
 	if (!e->a->core)
 		return;
-	wb_core_pump(e->a->core);
+	wb_transfer_pump(e->a->core);
 	wb__env_kick(e);
 }
 
@@ -347,7 +347,7 @@ int wb__env_images(
 	if (rc < 0)
 		return rc;
 	/* A transfer may have begun meanwhile. */
-	if (wb_core_is_sending(e->a->core, uid))
+	if (wb_transfer_is_sending(e->a->core, uid))
 		return wb_err_set(err, -EBUSY, "snapshots are in use");
 	rc = set_region(e, p, images_at(p) + bytes, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc < 0)
@@ -366,12 +366,12 @@ static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct 
 	assert(p->uid[0] && p->used);
 	if (!p->wanted_ns)
 		p->wanted_ns = now;
-	if (!wb_core_let_go(e->a->core, p->uid, now - p->wanted_ns))
+	if (!wb_transfer_let_go(e->a->core, p->uid, now - p->wanted_ns))
 		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
 	p->wanted_ns = 0;
 	rc = set_region(e, p, images_at(p) + p->images, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc == 0)
-		rc = wb_core_set_arena(e->a->core, uid, p->base, p->used);
+		rc = wb_transfer_set_arena(e->a->core, uid, p->base, p->used);
 	if (rc == 0)
 		snprintf(p->uid, sizeof(p->uid), "%s", uid);
 	return rc;
@@ -395,7 +395,7 @@ int wb__env_arena_use(
 			(unsigned long long)bytes, (unsigned long long)p->reserve);
 	rc = set_region(e, p, bytes, wb_hash64(uid, strlen(uid), 0), err);
 	if (rc == 0)
-		rc = wb_core_set_arena(e->a->core, uid, p->base, bytes);
+		rc = wb_transfer_set_arena(e->a->core, uid, p->base, bytes);
 	if (rc < 0)
 		return rc;
 	p->used = bytes;
@@ -409,7 +409,7 @@ void wb__env_sleep(struct wb__env *e, uint32_t index)
 	struct part *p = part_of(e, index);
 	off_t bytes = (off_t)(images_at(p) + p->images);
 
-	if (bytes && !wb_core_is_busy(e->a->core))
+	if (bytes && !wb_transfer_is_busy(e->a->core))
 		p->is_empty =
 			!fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes);
 }
@@ -431,7 +431,7 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 {
 	struct wb__env *e = wb_zalloc(1, sizeof(*e));
-	struct wb_core_opts o = {.agent = a->o.name,
+	struct wb_transfer_opts o = {.agent = a->o.name,
 		/* As many as keep all rails busy while the window is refilled by halves. */
 		.window = a->o.n_rail > RAILS_NARROW ? 2 * a->o.n_rail : 0};
 	int rc;
@@ -443,7 +443,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 	e->a = a;
 	wb__store_init(&e->store, a->o.socket);
 	o.store = &e->store;
-	e->env = (struct wb_core_env){.ctx = e,
+	e->env = (struct wb_transfer_env){.ctx = e,
 		.clock = &wb_clock_real,
 		.xport = a->xport,
 		.fault = a->fault,
@@ -457,7 +457,7 @@ int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 		e->part[i].fd = -1;
 	rc = map_arena(e, err);
 	if (rc == 0)
-		rc = wb_core_create(&o, &e->env, &a->core, err);
+		rc = wb_transfer_create(&o, &e->env, &a->core, err);
 	if (rc < 0)
 		return rc;
 	rc = wb_timer_create(a->loop, on_timer, e, &e->timer);
@@ -474,7 +474,7 @@ void wb__env_stop(struct wb__env *e)
 	if (e->xport_watch)
 		wb_watch_destroy(e->xport_watch);
 	wb_timer_destroy(e->timer);
-	wb_core_destroy(e->a->core);
+	wb_transfer_destroy(e->a->core);
 	e->a->core = NULL;
 	for (uint32_t i = 0; i < e->a->o.n_served; i++)
 		if (e->part[i].has_region)

@@ -123,7 +123,7 @@ uint16_t wb__http_port(const struct wb__http *h)
 	return h && h->server ? wb_http_port(h->server) : 0;
 }
 
-void wb__metrics_mismatch(struct wb__http *h, const struct wb_core_mismatch *m)
+void wb__metrics_mismatch(struct wb__http *h, const struct wb_transfer_mismatch *m)
 {
 	if (h)
 		wb_metric_add(h->m, M_MISMATCH, WB_LABELS(m->place), m->n);
@@ -143,7 +143,7 @@ void wb__metrics_mismatches_json(const struct wb__http *h, struct wb_buf *out)
 
 static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
 
-void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r)
+void wb__metrics_report(struct wb__http *h, const struct wb_transfer_report *r)
 {
 	double s = r->end_wall_ns > r->begin_wall_ns
 			   ? (double)(r->end_wall_ns - r->begin_wall_ns) / 1e9
@@ -223,7 +223,7 @@ static void sample(struct wb__http *h)
 	wb_metric_set(h->m, M_CLOCK_OFFSET, NULL, (double)op.clock_offset_ns / 1e9);
 	wb_metric_set(h->m, M_CLOCK_ERROR, NULL, (double)op.clock_error_ns / 1e9);
 	wb_metric_set(h->m, M_BUFFER, NULL, (double)wb__env_arena_used(a->env));
-	wb_metric_set(h->m, M_VIOLATIONS, NULL, (double)wb_core_violations(a->core));
+	wb_metric_set(h->m, M_VIOLATIONS, NULL, (double)wb_transfer_violations(a->core));
 	wb_loop_lag(a->loop, &lag);
 	wb_metric_set(h->m, M_LOOP_LAG, NULL, (double)lag.busy_max_ns / 1e9);
 	wb_metric_set(h->m, M_LOOP_BUSY, NULL, (double)lag.busy_ns / 1e9);
@@ -250,7 +250,7 @@ static void ready(struct wb__http *h, struct wb_http_request *rq, struct wb_http
 /* For the pod's readiness: an engine with a mix of versions must not be asked anything. */
 static void serving(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
-	const char *engine = wb_core_torn(h->a->core);
+	const char *engine = wb_transfer_torn(h->a->core);
 
 	(void)rq;
 	if (engine) {
@@ -294,7 +294,7 @@ static void status(struct wb__http *h, struct wb_http_request *rq, struct wb_htt
 static void digest(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	r->content_type = "application/json";
-	wb_core_digest_json(h->a->core, number_of(rq, "number"), &r->body);
+	wb_transfer_digest_json(h->a->core, number_of(rq, "number"), &r->body);
 	wb__env_kick(h->a->env);
 }
 

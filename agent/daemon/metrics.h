@@ -11,8 +11,8 @@
 struct wb__agent;
 struct wb__http;
 struct wb_buf;
-struct wb_core_mismatch;
-struct wb_core_report;
+struct wb_transfer_mismatch;
+struct wb_transfer_report;
 struct wb_err;
 
 /** wb__http_start - counters; and the server when an address was given.  0 or negative. */
@@ -22,9 +22,9 @@ uint16_t wb__http_port(const struct wb__http *h);
 /** wb__http_stop - NULL is allowed. */
 void wb__http_stop(struct wb__http *h);
 /** wb__metrics_report - an engine or a transfer has ended.  @h NULL: nothing. */
-void wb__metrics_report(struct wb__http *h, const struct wb_core_report *r);
+void wb__metrics_report(struct wb__http *h, const struct wb_transfer_report *r);
 /** wb__metrics_mismatch - a checksum differed.  @h NULL: nothing. */
-void wb__metrics_mismatch(struct wb__http *h, const struct wb_core_mismatch *m);
+void wb__metrics_mismatch(struct wb__http *h, const struct wb_transfer_mismatch *m);
 /** wb__metrics_mismatches_json - append their numbers by place, as an object. */
 void wb__metrics_mismatches_json(const struct wb__http *h, struct wb_buf *out);
 

@@ -121,7 +121,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.n_transports = 1,
 		.rail_bytes_per_s = a->o.rail_bytes_per_s * a->o.n_rail,
 		.memory_limit_bytes = l->memory_limit_bytes,
-		.last_transfer = wb_core_highest(a->core, l->object[0] ? l->object : NULL),
+		.last_transfer = wb_transfer_highest(a->core, l->object[0] ? l->object : NULL),
 		.instance = a->instance,
 		.term = l->term,
 		.term_operator = l->term_operator,

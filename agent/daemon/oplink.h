@@ -12,7 +12,7 @@
 #include "transfer/core.h"
 
 struct wb__agent;
-struct wb_core_times;
+struct wb_transfer_times;
 struct wb__oplink;
 
 /** wb__oplink_start - for object @index of the options: read the key, begin to dial.  0 or negative
@@ -29,9 +29,9 @@ void wb__oplink_destroy(struct wb__oplink *l);
 /** wb__oplink_workers_changed - tell the operator soon who is attached. */
 void wb__oplink_workers_changed(struct wb__oplink *l);
 /** wb__oplink_report - of the core. */
-void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r);
+void wb__oplink_report(struct wb__oplink *l, const struct wb_transfer_report *r);
 /** wb__oplink_times - of the core. */
-void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t);
+void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t);
 /** wb__oplink_find - which object a worker that attaches belongs to; NULL, "" = the only one, and
  *  any model.  0 or -ENOENT. */
 int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, uint32_t *index_out,

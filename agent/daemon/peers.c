@@ -90,7 +90,7 @@ static void give_up(struct peer *peer, const char *why)
 	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->name), WB_S("epoch", e->id),
 		WB_S("reason", text));
 	if (p->a->core) {
-		wb_core_peer_down(
+		wb_transfer_peer_down(
 			p->a->core, e->uid, e->term, e->number, (uint32_t)(peer - e->peer), text);
 		wb__env_kick(p->a->env);
 	}

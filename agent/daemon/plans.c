@@ -198,9 +198,9 @@ static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_e
 		wb_plan_destroy(plan);
 		wb_roster_finish(&roster);
 	} else {
-		rc = wb_core_install(p->a->core, plan, &roster, err);
-		/* A leader that was restarted has forgotten which numbers it used. */
-		wb_core_seen(p->a->core, p->uid, m->last_transfer);
+		rc = wb_transfer_install(p->a->core, plan, &roster, err);
+		/* A coordinator that was restarted has forgotten which numbers it used. */
+		wb_transfer_seen(p->a->core, p->uid, m->last_transfer);
 		wb__env_kick(p->a->env);
 	}
 	if (rc < 0) {
@@ -285,7 +285,7 @@ static void expect_feeds(struct wb__plans *p, struct epoch_note *n, const struct
 	for (uint32_t i = 0; i < m->n_feed; i++)
 		if (wb__roll_feed_is_new(&n->roll, m->feed[i], m->feed_attempt[i]) &&
 			n->roll.is_mine[m->feed[i]])
-			wb_core_expect_feed(p->a->core, p->uid, m->feed[i]);
+			wb_transfer_expect_feed(p->a->core, p->uid, m->feed[i]);
 }
 
 static void start_feeds(struct wb__plans *p, struct epoch_note *n, const struct wb_msg_activate *m)
@@ -303,7 +303,7 @@ static void start_feeds(struct wb__plans *p, struct epoch_note *n, const struct 
 		r->attempt[engine] = m->feed_attempt[i];
 		if (source >= r->n_engine || r->lead[source] != r->me)
 			continue;
-		rc = wb_core_feed(
+		rc = wb_transfer_feed(
 			p->a->core, p->uid, n->epoch.term, n->epoch.number, engine, source, &err);
 		if (rc < 0)
 			WB_LOG_WRN(MOD, "feed cannot begin", WB_S("engine", r->engine[engine]),
@@ -326,8 +326,8 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 	}
 	p->is_suspended = m->suspended;
 	expect_feeds(p, n, m);
-	wb_core_seen(p->a->core, p->uid, m->last_transfer);
-	rc = wb_core_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);
+	wb_transfer_seen(p->a->core, p->uid, m->last_transfer);
+	rc = wb_transfer_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);
 	if (rc < 0)
 		WB_LOG_WRN(MOD, "cannot activate", WB_U("number", m->epoch.number),
 			WB_S("reason", wb_strerror(rc)));
@@ -415,7 +415,7 @@ static void settle(struct wb__plans *p)
 {
 	const struct wb_p_epoch *e = &p->installed.epoch;
 
-	if (!e->term || !wb_core_is_active(p->a->core, p->uid, e->term, e->number))
+	if (!e->term || !wb_transfer_is_active(p->a->core, p->uid, e->term, e->number))
 		return;
 	wb__roll_finish(&p->active.roll);
 	p->active = p->installed;

@@ -195,7 +195,7 @@ static int check_transports(
 static int choose_leads(
 	const struct wb_plan *plan, struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
 {
-	r->leader = NONE;
+	r->coordinator = NONE;
 	for (uint32_t w = 0; w < plan->n_worker; w++) {
 		const struct wb_plan_worker *x = &plan->worker[w];
 
@@ -204,8 +204,8 @@ static int choose_leads(
 		if (x->domain == roll->me)
 			roll->local[w] = r->worker[w].local;
 		if (x->role == WB_ROLE_TRAINER) {
-			if (r->leader == NONE)
-				r->leader = x->domain;
+			if (r->coordinator == NONE)
+				r->coordinator = x->domain;
 			continue;
 		}
 		if (x->engine >= roll->n_engine)
@@ -215,7 +215,7 @@ static int choose_leads(
 			roll->lead[x->engine] = x->domain;
 		roll->is_mine[x->engine] |= x->domain == roll->me;
 	}
-	if (r->leader == NONE)
+	if (r->coordinator == NONE)
 		return wb_err_set(err, WB_EPLAN, "the plan has no trainer worker");
 	for (uint32_t e = 0; e < roll->n_engine; e++) {
 		if (roll->lead[e] == NONE)
@@ -290,7 +290,7 @@ int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, stru
 		wb_roster_finish(roster);
 		wb__roll_finish(roll);
 	}
-	assert(rc || (roll->me < roster->n_agent && roster->leader < roster->n_agent));
+	assert(rc || (roll->me < roster->n_agent && roster->coordinator < roster->n_agent));
 	return rc;
 }
 

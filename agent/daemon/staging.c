@@ -102,7 +102,7 @@ static int reserve_images(
 		if (!is_mine(in, w, WB_ROLE_TRAINER))
 			continue;
 		n = wb_align_up(wb_image_bytes(in->plan, w), IMAGE_ALIGN);
-		wb_core_set_image(a->core, in->roll->local[w], at, n);
+		wb_transfer_set_image(a->core, in->roll->local[w], at, n);
 		at += n;
 	}
 	assert(at == wb__env_images_base(a->env, in->object_index) + bytes);
@@ -142,7 +142,7 @@ static int reserve_areas(
 					       ? wb__apps_find(a->apps, in->roll->local[i])
 					       : NULL;
 
-		if (w && wb_core_is_asleep(a->core, w->id))
+		if (w && wb_transfer_is_asleep(a->core, w->id))
 			w->had_area = true; /* gets it when its memory is there again */
 		else if (w)
 			rc = worst(rc, wb__worker_area(w, err));

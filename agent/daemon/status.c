@@ -22,7 +22,7 @@ static void text(struct wb_buf *b, const char *key, const char *value)
 static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_buf *b)
 {
 	int64_t version;
-	uint64_t transfer = wb_core_held(a->core, w->id, &version);
+	uint64_t transfer = wb_transfer_held(a->core, w->id, &version);
 	char digest[WB_DIGEST_TEXT];
 
 	wb_buf_printf(b, "{\"id\":%" PRIu32, w->id);
@@ -34,7 +34,7 @@ static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_bu
 	wb_buf_printf(b,
 		",\"asleep\":%s,\"rank\":%" PRId64 ",\"pid\":%" PRIu32 ",\"params\":%" PRIu32
 		",\"planned\":%s,\"leaving\":%s,\"transfer\":%" PRIu64 ",\"version\":%" PRId64 "}",
-		wb_core_is_asleep(a->core, w->id) ? "true" : "false", w->rank, w->pid,
+		wb_transfer_is_asleep(a->core, w->id) ? "true" : "false", w->rank, w->pid,
 		w->map->n_param, w->is_planned ? "true" : "false", w->is_leaving ? "true" : "false",
 		transfer, version);
 }
@@ -55,7 +55,7 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 		",\"port\":%u,\"draining\":%s,\"busy\":%s,\"bufferBytes\":%" PRIu64
 		",\"peers\":%" PRIu32,
 		a->port, wb__agent_is_draining(a) ? "true" : "false",
-		wb_core_is_busy(a->core) ? "true" : "false", wb__env_arena_used(a->env),
+		wb_transfer_is_busy(a->core) ? "true" : "false", wb__env_arena_used(a->env),
 		wb__peers_n_up(a->peers));
 	wb_buf_printf(out, ",\"operator\":{\"up\":%s", op.is_up ? "true" : "false");
 	text(out, "object", op.object);
@@ -73,6 +73,6 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 	wb__metrics_mismatches_json(a->http, out);
 	text(out, "lastMismatch", a->mismatch.text);
 	wb_buf_printf(out, ",\"objects\":");
-	wb_core_status_json(a->core, out);
+	wb_transfer_status_json(a->core, out);
 	wb_buf_printf(out, "}\n");
 }

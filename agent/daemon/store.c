@@ -71,7 +71,7 @@ static int64_t load(void *ctx, const char *name, void *data, size_t cap)
 	return n;
 }
 
-void wb__store_init(struct wb_core_store *s, const char *socket)
+void wb__store_init(struct wb_transfer_store *s, const char *socket)
 {
-	*s = (struct wb_core_store){(void *)(uintptr_t)socket, save, load};
+	*s = (struct wb_transfer_store){(void *)(uintptr_t)socket, save, load};
 }

@@ -8,6 +8,6 @@
 #include "transfer/core.h"
 
 /** wb__store_init - @socket: path of the workers' socket, borrowed; files are @socket.NAME. */
-void wb__store_init(struct wb_core_store *s, const char *socket);
+void wb__store_init(struct wb_transfer_store *s, const char *socket);
 
 #endif

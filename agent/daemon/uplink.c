@@ -47,7 +47,7 @@ static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct
 		.sender_staging = w->sender_staging,
 		.receiver_staging = w->receiver_staging};
 	wb__plans_worker(l->plans, w->id, &out->plan_worker, &out->ready_worker);
-	out->transfer = wb_core_held(l->a->core, w->id, &out->version);
+	out->transfer = wb_transfer_held(l->a->core, w->id, &out->version);
 }
 
 static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
@@ -221,7 +221,7 @@ static int code_of(enum wb_engine_state state)
 	}
 }
 
-static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_engine_state *e)
+static void fill_engine(const struct wb_transfer_report *r, uint32_t i, struct wb_p_engine_state *e)
 {
 	*e = (struct wb_p_engine_state){.engine = r->engine[i],
 		.state = wb_word(&wb_engine_state_words, r->state[i]),
@@ -235,7 +235,7 @@ static void fill_engine(const struct wb_core_report *r, uint32_t i, struct wb_p_
 }
 
 /* Operators take a result that they do not know for none: they see it by the engines. */
-static const char *word_of(const struct wb_core_report *r)
+static const char *word_of(const struct wb_transfer_report *r)
 {
 	if (r->kind != WB_REPORT_FINAL)
 		return wb_word(&wb_report_words, r->kind);
@@ -249,7 +249,7 @@ static bool is_worse(int64_t a, int64_t b)
 	return a && (!b || b == WB_EABORTED || a == WB_ETORN) && a != b;
 }
 
-static void send_start(struct wb__oplink *l, const struct wb_core_report *r)
+static void send_start(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
 	struct wb_msg_report m = {.epoch = {r->term, r->number},
 		.transfer = r->transfer,
@@ -261,7 +261,7 @@ static void send_start(struct wb__oplink *l, const struct wb_core_report *r)
 		send_report(l, &m);
 }
 
-static void send_end(struct wb__oplink *l, const struct wb_core_report *r)
+static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
 	bool is_final = r->kind == WB_REPORT_FINAL;
 	struct wb_msg_report m = {.epoch = {r->term, r->number},
@@ -293,12 +293,12 @@ static void send_end(struct wb__oplink *l, const struct wb_core_report *r)
 	wb_free(m.engines);
 }
 
-void wb__oplink_report(struct wb__oplink *l, const struct wb_core_report *r)
+void wb__oplink_report(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
 	(r->kind == WB_REPORT_STARTED ? send_start : send_end)(l, r);
 }
 
-void wb__oplink_times(struct wb__oplink *l, const struct wb_core_times *t)
+void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t)
 {
 	struct wb_msg_report m = {.epoch = {t->term, t->number},
 		.transfer = t->transfer,

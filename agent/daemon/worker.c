@@ -165,7 +165,7 @@ static int make_area_lane(struct wb__worker *w, struct wb_err *err)
 
 int wb__worker_area(struct wb__worker *w, struct wb_err *err)
 {
-	struct wb_core_area ca;
+	struct wb_transfer_area ca;
 	struct wb_msg_app_area m;
 	int rc = w->area ? 0 : make_area(w, err);
 
@@ -178,9 +178,9 @@ int wb__worker_area(struct wb__worker *w, struct wb_err *err)
 		wb__apps_send_fd(w->a->apps, w->id, WBP_APP_AREA, &m, w->area->fd);
 		w->area->is_new = false;
 	}
-	ca = (struct wb_core_area){
+	ca = (struct wb_transfer_area){
 		.head = wb__worker_area_head(w->area), .base = w->area->base, .lane = w->area_lane};
-	wb_core_set_area(w->a->core, w->id, &ca);
+	wb_transfer_set_area(w->a->core, w->id, &ca);
 	w->area->in_core = true;
 	return 0;
 }
@@ -228,7 +228,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	w->rank = m->rank < 0 ? -1 : m->rank;
 	w->sender_staging = m->sender_staging;
 	w->receiver_staging = m->receiver_staging;
-	w->past = (struct wb_core_past){.begun = m->begun,
+	w->past = (struct wb_transfer_past){.begun = m->begun,
 		.begun_version = m->begun_version,
 		.begun_at = m->begun_at,
 		.is_touched = m->is_touched,
@@ -419,7 +419,7 @@ int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *
 		wb__table_finish(&now);
 		return rc;
 	}
-	wb_core_wake(w->a->core, w->id, w->t.place, w->t.has_heap ? NULL : w->t.base, m->kept);
+	wb_transfer_wake(w->a->core, w->id, w->t.place, w->t.has_heap ? NULL : w->t.base, m->kept);
 	wb__table_finish(&old);
 	return 0;
 }

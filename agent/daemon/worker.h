@@ -43,7 +43,7 @@ struct wb__worker {
 	struct wb__area_raw area_raw; /* before that */
 	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
 	struct wb_watch *area_watch;
-	struct wb_core_past past; /* as it told when it attached */
+	struct wb_transfer_past past; /* as it told when it attached */
 	bool in_core, is_planned;
 	bool is_leaving; /* detached; waits for the core */
 	bool is_releasing; /* its memory is let go of; waits for the core */

@@ -405,7 +405,7 @@ enum wb_app_end_result {
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
 	F(X, U64, clock_error_ns, 0, OPT, 1, "greatest error of the offset") \
-	S(X, STRUCTS, engines, engine_state, 4096, OPT, 1, "engines led here; from the leader: all") \
+	S(X, STRUCTS, engines, engine_state, 4096, OPT, 1, "engines led here; from the coordinator: all") \
 	S(X, STRUCTS, workers, worker_report, 1024, OPT, 1, "workers of this agent") \
 	F(X, BOOL, is_final, 0, OPT, 1, "the whole transfer has ended; else one engine has") \
 	F(X, BOOL, is_feed, 0, OPT, 1, "one engine fed another; no trainer took part") \
@@ -447,11 +447,11 @@ enum wb_app_end_result {
 	F(X, STR, uid, WBP_NAME_MAX, REQ, 1, "uid of the transfer object") \
 	F(X, U64, term, 0, REQ, 1, "epoch") \
 	F(X, U64, number, 0, REQ, 1, "epoch") \
-	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the leader to start one") \
+	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the coordinator to start one") \
 	F(X, I64, version, 0, OPT, 1, "caller's version") \
 	F(X, U32, engine, 0, OPT, 1, "engine, by its number in the plan") \
 	F(X, PEER_SOURCE, source, 0, OPT, 1, "feeds: the engine that holds the version") \
-	F(X, U32, leader, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
+	F(X, U32, coordinator, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
 	F(X, PEER_COUNT, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
 	F(X, PEER_STATE, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
@@ -536,7 +536,7 @@ enum wb_app_end_result {
 #define WB__DECL_PEER_COUNT(name) union { \
 	uint32_t name; \
 	uint32_t poll; /* PROMISE, TARGET, and of a run in doubt: poll count of the stop */ \
-	uint32_t refusals; /* TRIGGER, FINAL of no transfer: so many the leader has made, or the trainers know */ \
+	uint32_t refusals; /* TRIGGER, FINAL of no transfer: so many the coordinator has made, or the trainers know */ \
 };
 #define WB__DECL_PEER_STATE(name) union { \
 	uint32_t name; \

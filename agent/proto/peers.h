@@ -6,7 +6,8 @@
  *
  * A row says who may say it to whom and what has to be in it; the numbers are those on the wire.
  * The roles are DESIGN.md's: of one engine's messages its lead and its parties (the agents with its
- * workers), of a transfer its leader and the trainers' agents.  Pure; any thread.  Layer: proto.
+ * workers), of a transfer its coordinator and the trainers' agents.  Pure; any thread.  Layer:
+ *proto.
  *
  *	P(number, NAME, from, to, needs, text)
  */
@@ -15,14 +16,15 @@
 struct wb_err;
 
 enum wbp_role {
-	WBP_ROLE_LEADER = 1, /* of the transfer: the plan's, or of a feed the lead of its source */
+	WBP_ROLE_COORDINATOR =
+		1, /* of the transfer: the plan's, or of a feed the lead of its source */
 	WBP_ROLE_LEAD = 2, /* of the engine */
 	WBP_ROLE_PARTY = 4, /* has workers of the engine */
 	WBP_ROLE_TRAINERS = 8, /* has trainer workers */
 	/* Judges and who asks them are those of the plan under which a transfer began: they may
 	 * have other roles, or none, in this one. */
 	WBP_ROLE_ANY = 16,
-	WBP_ROLE_LEADER_OR_LEAD = WBP_ROLE_LEADER | WBP_ROLE_LEAD,
+	WBP_ROLE_COORDINATOR_OR_LEAD = WBP_ROLE_COORDINATOR | WBP_ROLE_LEAD,
 	WBP_ROLE_LEAD_OR_PARTY = WBP_ROLE_LEAD | WBP_ROLE_PARTY,
 };
 
@@ -35,8 +37,8 @@ enum wbp_needs {
 
 /* clang-format off */
 #define WB_PEERS(P) \
-	P(1, PREPARE, LEADER, LEAD, BOTH, "bring the engine to this version") \
-	P(2, REFUSED, LEAD, LEADER, BOTH, "it does not, and why") \
+	P(1, PREPARE, COORDINATOR, LEAD, BOTH, "bring the engine to this version") \
+	P(2, REFUSED, LEAD, COORDINATOR, BOTH, "it does not, and why") \
 	P(3, STOP, LEAD, PARTY, BOTH, "promise a poll at which your workers can stop") \
 	P(4, PROMISE, PARTY, LEAD, BOTH, "the earliest such poll") \
 	P(5, TARGET, LEAD, PARTY, BOTH, "the poll at which all of the engine stop") \
@@ -45,25 +47,25 @@ enum wbp_needs {
 	P(8, PROGRESS, PARTY, LEAD, BOTH, "how far it came: staged, received, complete, failed") \
 	P(9, END, LEAD, PARTY, BOTH, "how it ended for the engine") \
 	P(10, ENDED, PARTY, LEAD, BOTH, "workers have heard that; their sums and times") \
-	P(11, ENGINE, LEAD, LEADER, BOTH, "how far the engine came, and how it ended") \
-	P(12, LOST, LEADER_OR_LEAD, LEAD_OR_PARTY, BOTH, "an engine is lost: do without what it would have relayed") \
-	P(13, CANCEL, LEADER, LEAD, BOTH, "give it up where nothing was decided") \
-	P(14, TRIGGER, TRAINERS, LEADER, NOTHING, "all trainer workers here have called send_weights") \
-	P(15, SERVE, LEADER, TRAINERS, TRANSFER, "a transfer begins: let your parameters be read") \
-	P(16, RELEASE, LEADER, TRAINERS, TRANSFER, "every engine has its receive stage: let the workers go") \
-	P(17, FINAL, LEADER, TRAINERS, NOTHING, "how it ended; transfer 0: what was asked for does not begin") \
-	P(18, TRAINER_LOST, TRAINERS, LEADER, NOTHING, "a trainer worker here left in it") \
+	P(11, ENGINE, LEAD, COORDINATOR, BOTH, "how far the engine came, and how it ended") \
+	P(12, LOST, COORDINATOR_OR_LEAD, LEAD_OR_PARTY, BOTH, "an engine is lost: do without what it would have relayed") \
+	P(13, CANCEL, COORDINATOR, LEAD, BOTH, "give it up where nothing was decided") \
+	P(14, TRIGGER, TRAINERS, COORDINATOR, NOTHING, "all trainer workers here have called send_weights") \
+	P(15, SERVE, COORDINATOR, TRAINERS, TRANSFER, "a transfer begins: let your parameters be read") \
+	P(16, RELEASE, COORDINATOR, TRAINERS, TRANSFER, "every engine has its receive stage: let the workers go") \
+	P(17, FINAL, COORDINATOR, TRAINERS, NOTHING, "how it ended; transfer 0: what was asked for does not begin") \
+	P(18, TRAINER_LOST, TRAINERS, COORDINATOR, NOTHING, "a trainer worker here left in it") \
 	P(19, CONFIRM, ANY, ANY, NOTHING, "nothing but its ack") \
 	P(20, STAGE, LEAD, PARTY, BOTH, "receive into staging areas, beside the running workers") \
 	P(21, INSTALL, LEAD, PARTY, BOTH, "copy from there into the parameters") \
-	P(22, DECIDED, LEADER, LEAD, BOTH, "COMMIT was chosen") \
+	P(22, DECIDED, COORDINATOR, LEAD, BOTH, "COMMIT was chosen") \
 	P(23, RESUME, PARTY, LEAD, ENGINE, "under a new plan: what the areas here hold") \
 	P(24, BALLOT, ANY, ANY, TRANSFER, "promise not to take part in older ballots, and tell what was accepted") \
 	P(25, BALLOTED, ANY, ANY, TRANSFER, "the answer") \
 	P(26, ACCEPT, ANY, ANY, TRANSFER, "accept this value") \
 	P(27, ACCEPTED, ANY, ANY, TRANSFER, "the answer") \
-	P(28, NEXT, TRAINERS, LEADER, TRANSFER, "the next version is ready: drop this where it can be") \
-	P(29, ACTIVE, LEADER, TRAINERS, NOTHING, "transfers begin under this epoch") \
+	P(28, NEXT, TRAINERS, COORDINATOR, TRANSFER, "the next version is ready: drop this where it can be") \
+	P(29, ACTIVE, COORDINATOR, TRAINERS, NOTHING, "transfers begin under this epoch") \
 	P(30, DOUBT, PARTY, LEAD, ENGINE, "workers here have not heard the end of an update") \
 	P(31, RECALL, LEAD, PARTY, BOTH, "what became of that update there?") \
 	P(32, RECALLED, PARTY, LEAD, BOTH, "the answer") \

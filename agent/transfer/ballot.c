@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ballots: whoever leads a joint transfer proposes COMMIT, once every engine is staged; an engine
- * in doubt proposes ABORT and learns what was chosen.  The leader's first ballot has number 1 and
- * needs no round of questions, since no other ballot can be lower.
+ * in doubt proposes ABORT and learns what was chosen.  The coordinator's first ballot has number 1
+ * and needs no round of questions, since no other ballot can be lower.
  */
 #include "transfer/ballot.h"
 
 #include "proto/peers.h"
+#include "transfer/coordinator.h"
 #include "transfer/epoch.h"
 #include "transfer/hears.h"
 #include "transfer/lead.h"
-#include "transfer/leader.h"
 #include "transfer/object.h"
 
 #include <errno.h>
@@ -18,19 +18,19 @@
 
 #define RETRY_MIN_NS (100 * WB_NS_PER_MS)
 
-uint64_t wb__core_judge_hash(const char *agent)
+uint64_t wb__transfer_judge_hash(const char *agent)
 {
 	return wb_hash64(agent, strlen(agent), 0);
 }
 
 /* Judges by name, so that they are found again under another plan. */
-uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX])
+uint32_t wb__transfer_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX])
 {
 	uint32_t n = 0;
 
 	for (uint32_t a = 0; a < e->r.n_agent && n < WB_AREA_JUDGES_MAX; a++)
-		if (wb__core_has_trainer(e, a))
-			judge[n++] = wb__core_judge_hash(e->r.agent[a].name);
+		if (wb__transfer_has_trainer(e, a))
+			judge[n++] = wb__transfer_judge_hash(e->r.agent[a].name);
 	return n;
 }
 
@@ -55,17 +55,17 @@ static void send(struct ballot *b, uint32_t kind)
 	b->retry_ns = now_ns(b->obj->core) + b->backoff_ns;
 	for (uint32_t a = 0; e && a < e->r.n_agent; a++)
 		for (uint32_t j = 0; j < b->n_judge; j++)
-			if (b->judge[j] == wb__core_judge_hash(e->r.agent[a].name))
-				wb__core_send(e, a, &m);
+			if (b->judge[j] == wb__transfer_judge_hash(e->r.agent[a].name))
+				wb__transfer_send(e, a, &m);
 }
 
-/* A number is one proposer's alone, also among the engines, and the leader, of this agent: judges
- * and their answers know it by that. */
+/* A number is one proposer's alone, also among the engines, and the coordinator, of this agent:
+ * judges and their answers know it by that. */
 static void ask(struct ballot *b)
 {
 	uint64_t round = (WB_MAX(b->seen, b->obj->asked) >> 32) + 1;
 
-	b->number = round << 32 | (wb__core_judge_hash(b->obj->core->agent) & UINT32_MAX);
+	b->number = round << 32 | (wb__transfer_judge_hash(b->obj->core->agent) & UINT32_MAX);
 	b->seen = b->obj->asked = b->number;
 	b->accepted = 0;
 	b->value = b->want;
@@ -73,21 +73,21 @@ static void ask(struct ballot *b)
 	send(b, WBP_PEER_BALLOT);
 }
 
-void wb__core_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer)
+void wb__transfer_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer)
 {
 	*b = (struct ballot){.state = BALLOT_ACCEPTING,
 		.obj = e->obj,
 		.transfer = transfer,
 		.number = 1,
 		.seen = 1,
-		.want = DECIDE_COMMIT, /* the leader knows that every engine is staged */
+		.want = DECIDE_COMMIT, /* the coordinator knows that every engine is staged */
 		.value = DECIDE_COMMIT,
 		.backoff_ns = RETRY_MIN_NS};
-	b->n_judge = wb__core_judges(e, b->judge);
+	b->n_judge = wb__transfer_judges(e, b->judge);
 	send(b, WBP_PEER_ACCEPT);
 }
 
-void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
+void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	const uint64_t *judge, uint32_t n_judge)
 {
 	*b = (struct ballot){.obj = o,
@@ -100,7 +100,7 @@ void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	ask(b);
 }
 
-void wb__core_ballot_stop(struct ballot *b)
+void wb__transfer_ballot_stop(struct ballot *b)
 {
 	b->state = BALLOT_NONE;
 }
@@ -125,7 +125,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 			b->seen = WB_MAX(b->seen, m->ballot);
 			b->state = BALLOT_WAITING;
 			b->retry_ns = now_ns(b->obj->core) + b->backoff_ns / 4 +
-				      wb__core_judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
+				      wb__transfer_judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
 		}
 		return DECIDE_NONE;
 	}
@@ -149,14 +149,15 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 
 static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	uint64_t judge = wb__core_judge_hash(e->r.agent[from].name);
+	uint64_t judge = wb__transfer_judge_hash(e->r.agent[from].name);
 	struct object *o = e->obj;
 	enum decision d;
 
-	if (o->leader.ballot.state != BALLOT_NONE && o->leader.ballot.transfer == m->transfer) {
-		d = take(&o->leader.ballot, m, judge);
+	if (o->coordinator.ballot.state != BALLOT_NONE &&
+		o->coordinator.ballot.transfer == m->transfer) {
+		d = take(&o->coordinator.ballot, m, judge);
 		if (d != DECIDE_NONE)
-			wb__core_leader_chosen(&o->leader, d);
+			wb__transfer_coordinator_chosen(&o->coordinator, d);
 	}
 	for (int k = 0; k < 2; k++) {
 		struct epoch *x = k ? o->prev : o->cur;
@@ -168,17 +169,17 @@ static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 				continue;
 			d = take(b, m, judge);
 			if (d != DECIDE_NONE)
-				wb__core_lead_chosen(&x->lead[en], d);
+				wb__transfer_lead_chosen(&x->lead[en], d);
 		}
 	}
 }
 
-void wb__core_on_BALLOTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_BALLOTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	answered(e, from, m);
 }
 
-void wb__core_on_ACCEPTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_ACCEPTED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	answered(e, from, m);
 }
@@ -188,15 +189,15 @@ static uint64_t tick_one(struct ballot *b, uint64_t now)
 	if (b->state == BALLOT_NONE)
 		return 0;
 	if (now >= b->retry_ns) {
-		b->backoff_ns = WB_MIN(b->backoff_ns * 2, CORE_RETRY_MAX_NS);
+		b->backoff_ns = WB_MIN(b->backoff_ns * 2, TRANSFER_RETRY_MAX_NS);
 		ask(b);
 	}
 	return b->retry_ns;
 }
 
-uint64_t wb__core_ballot_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_ballot_tick(struct object *o, uint64_t now)
 {
-	uint64_t next = tick_one(&o->leader.ballot, now);
+	uint64_t next = tick_one(&o->coordinator.ballot, now);
 
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;

@@ -2,13 +2,13 @@
 #ifndef WB_TRANSFER_BALLOT_H
 #define WB_TRANSFER_BALLOT_H
 /*
- * A ballot: how a leader, or a lead in doubt, has the decision on a joint transfer made, or learns
- * it.  Owned by who proposes.  Judges answer (judge.h).
+ * A ballot: how a coordinator, or a lead in doubt, has the decision on a joint transfer made, or
+ * learns it.  Owned by who proposes.  Judges answer (judge.h).
  *
  * NONE -> ASKING (promise, and tell what you accepted) -> ACCEPTING (accept this) -> NONE; WAITING
- * after somebody was ahead.  The leader begins at ACCEPTING.  Invariants: a value is accepted only
- * by a majority of all judges, each counted once; what a judge has accepted before takes the place
- * of what was wanted.
+ * after somebody was ahead.  The coordinator begins at ACCEPTING.  Invariants: a value is accepted
+ * only by a majority of all judges, each counted once; what a judge has accepted before takes the
+ * place of what was wanted.
  */
 #include "transfer/internal.h"
 
@@ -27,19 +27,20 @@ struct ballot {
 	bool answered[WB_AREA_JUDGES_MAX];
 };
 
-/** wb__core_ballot_first - the leader's: COMMIT, number 1, by the judges of @e. */
-void wb__core_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer);
-/** wb__core_ballot_ask - ABORT, unless COMMIT was accepted; by the judges that an area names. */
-void wb__core_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
+/** wb__transfer_ballot_first - the coordinator's: COMMIT, number 1, by the judges of @e. */
+void wb__transfer_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer);
+/** wb__transfer_ballot_ask - ABORT, unless COMMIT was accepted; by the judges that an area names.
+ */
+void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	const uint64_t *judge, uint32_t n_judge);
-/** wb__core_ballot_stop - answers do not count any more. */
-void wb__core_ballot_stop(struct ballot *b);
-/** wb__core_ballot_tick - ask again; when to call again, 0 = never. */
-uint64_t wb__core_ballot_tick(struct object *o, uint64_t now);
-/** wb__core_judge_hash - what an agent is called as a judge. */
-uint64_t wb__core_judge_hash(const char *agent);
-/** wb__core_judges - those of a plan, by hash, so that they are found again under another; how
+/** wb__transfer_ballot_stop - answers do not count any more. */
+void wb__transfer_ballot_stop(struct ballot *b);
+/** wb__transfer_ballot_tick - ask again; when to call again, 0 = never. */
+uint64_t wb__transfer_ballot_tick(struct object *o, uint64_t now);
+/** wb__transfer_judge_hash - what an agent is called as a judge. */
+uint64_t wb__transfer_judge_hash(const char *agent);
+/** wb__transfer_judges - those of a plan, by hash, so that they are found again under another; how
  *  many. */
-uint32_t wb__core_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX]);
+uint32_t wb__transfer_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX]);
 
 #endif

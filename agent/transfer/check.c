@@ -55,7 +55,7 @@ static void check_lead(const struct epoch *e, uint32_t engine)
 	if (l->state == LEAD_NONE)
 		return;
 	assert(l->e == e && l->engine == engine && l->agent && l->transfer);
-	assert(e->me == e->r.engine[engine].lead && l->leader < e->r.n_agent);
+	assert(e->me == e->r.engine[engine].lead && l->coordinator < e->r.n_agent);
 	assert(!l->is_staged || (e->staged && !l->is_feed));
 	assert(l->is_staged || (l->state != LEAD_STAGING && l->state != LEAD_STAGED &&
 				       l->state != LEAD_INSTALLING));
@@ -94,10 +94,10 @@ static void check_epoch(const struct object *o, const struct epoch *e)
 	check_agents(e);
 }
 
-static void check_leader(const struct object *o, const struct leader *l)
+static void check_coordinator(const struct object *o, const struct coordinator *l)
 {
 	assert(l->ballot.state == BALLOT_NONE || l->is_proposed);
-	if (l->state == LEADER_IDLE)
+	if (l->state == COORDINATOR_IDLE)
 		return;
 	assert(l->e && (l->e == o->cur || l->e == o->prev) && l->engine && l->transfer);
 	assert(!l->is_proposed || (l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed));
@@ -121,7 +121,7 @@ static void check_trainers(const struct object *o)
 
 static void check_judge(const struct object *o)
 {
-	assert(o->n_verdict <= CORE_VERDICTS_MAX && o->given <= o->issued);
+	assert(o->n_verdict <= TRANSFER_VERDICTS_MAX && o->given <= o->issued);
 	for (uint32_t i = 0; i < o->n_verdict; i++) {
 		const struct verdict *v = &o->verdict[i];
 
@@ -150,21 +150,21 @@ static void check_object(struct object *o)
 		(o->cur->r.term == o->prev->r.term && o->cur->r.number > o->prev->r.number));
 	check_epoch(o, o->cur);
 	check_epoch(o, o->prev);
-	assert(!o->leader.is_feed && !o->leader.next);
-	check_leader(o, &o->leader);
-	for (const struct leader *f = o->feeds; f; f = f->next) {
-		assert(f->is_feed && f->state != LEADER_IDLE);
-		check_leader(o, f);
+	assert(!o->coordinator.is_feed && !o->coordinator.next);
+	check_coordinator(o, &o->coordinator);
+	for (const struct coordinator *f = o->feeds; f; f = f->next) {
+		assert(f->is_feed && f->state != COORDINATOR_IDLE);
+		check_coordinator(o, f);
 	}
 	check_trainers(o);
 	check_judge(o);
 	check_flows(o);
 }
 
-void wb__core_check(struct wb_core *c)
+void wb__transfer_check(struct wb_transfer_core *c)
 {
 	assert(!c->self_head && c->self_tail == &c->self_head && !c->draining_self);
-	assert(c->n_worker <= CORE_WORKERS_MAX && c->n_orphan <= CORE_ORPHANS_MAX);
+	assert(c->n_worker <= TRANSFER_WORKERS_MAX && c->n_orphan <= TRANSFER_ORPHANS_MAX);
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		check_worker(c->worker[i]);
 	for (struct object *o = c->objects; o; o = o->next)

@@ -5,13 +5,13 @@
 #include "lane/lane.h"
 #include "proto/peers.h"
 #include "transfer/ballot.h"
+#include "transfer/coordinator.h"
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/hears.h"
 #include "transfer/judge.h"
 #include "transfer/lead.h"
-#include "transfer/leader.h"
 #include "transfer/link.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
@@ -24,10 +24,10 @@
 #include <stdio.h>
 #include <string.h>
 
-int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
-	struct wb_core **out, struct wb_err *err)
+int wb_transfer_create(const struct wb_transfer_opts *o, const struct wb_transfer_env *env,
+	struct wb_transfer_core **out, struct wb_err *err)
 {
-	struct wb_core *c = wb_zalloc(1, sizeof(*c));
+	struct wb_transfer_core *c = wb_zalloc(1, sizeof(*c));
 
 	if (!c)
 		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
@@ -36,23 +36,23 @@ int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
 	c->self_tail = &c->self_head;
 	c->agent = wb_strdup(o->agent);
 	c->dials.state = wb_hash64(o->agent, strlen(o->agent), 0);
-	c->orphan = wb_zalloc(CORE_ORPHANS_MAX, sizeof(*c->orphan));
+	c->orphan = wb_zalloc(TRANSFER_ORPHANS_MAX, sizeof(*c->orphan));
 	if (!c->agent || !c->orphan) {
-		wb_core_destroy(c);
+		wb_transfer_destroy(c);
 		return wb_err_set(err, -ENOMEM, "no memory for the agent's core");
 	}
 	*out = c;
 	return 0;
 }
 
-int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t bytes)
+int wb_transfer_set_arena(struct wb_transfer_core *c, const char *uid, void *arena, size_t bytes)
 {
 	uint32_t i = 0;
 
 	/* Also one whose memory goes on to this object. */
 	while (i < c->n_arena && strcmp(c->arena[i].uid, uid) != 0 && c->arena[i].base != arena)
 		i++;
-	if (i == CORE_ARENAS_MAX || strlen(uid) >= sizeof(c->arena[i].uid))
+	if (i == TRANSFER_ARENAS_MAX || strlen(uid) >= sizeof(c->arena[i].uid))
 		return -ENOSPC;
 	snprintf(c->arena[i].uid, sizeof(c->arena[i].uid), "%s", uid);
 	c->arena[i].base = arena;
@@ -61,7 +61,7 @@ int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t by
 	return 0;
 }
 
-void wb_core_destroy(struct wb_core *c)
+void wb_transfer_destroy(struct wb_transfer_core *c)
 {
 	if (!c)
 		return;
@@ -69,7 +69,7 @@ void wb_core_destroy(struct wb_core *c)
 	while (c->objects) {
 		struct object *next = c->objects->next;
 
-		wb__core_object_destroy(c->objects);
+		wb__transfer_object_destroy(c->objects);
 		c->objects = next;
 	}
 	for (uint32_t i = 0; i < c->n_worker; i++)
@@ -90,7 +90,7 @@ void wb_core_destroy(struct wb_core *c)
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-struct worker *wb__core_worker(const struct wb_core *c, uint32_t id)
+struct worker *wb__transfer_worker(const struct wb_transfer_core *c, uint32_t id)
 {
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->w.id == id)
@@ -98,13 +98,14 @@ struct worker *wb__core_worker(const struct wb_core *c, uint32_t id)
 	return NULL;
 }
 
-int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err)
+int wb_transfer_attach(
+	struct wb_transfer_core *c, const struct wb_transfer_worker *w, struct wb_err *err)
 {
 	struct worker *n;
 
-	if (c->n_worker == CORE_WORKERS_MAX)
+	if (c->n_worker == TRANSFER_WORKERS_MAX)
 		return wb_err_set(
-			err, -ENOSPC, "this agent has %d workers already", CORE_WORKERS_MAX);
+			err, -ENOSPC, "this agent has %d workers already", TRANSFER_WORKERS_MAX);
 	n = wb_zalloc(1, sizeof(*n));
 	if (!n)
 		return wb_err_set(err, -ENOMEM, "no memory for a worker");
@@ -117,17 +118,17 @@ int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_
 
 /* A flow reads or writes the memory of a worker as long as one of its flights uses the lane or the
  * wire; flows of the worker's object are stopped or lose it, and it is free when they are idle. */
-bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
+bool wb_transfer_is_detached(struct wb_transfer_core *c, uint32_t worker)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 
 	if (!w)
 		return true;
-	if (wb__core_flows_use(w))
+	if (wb__transfer_flows_use(w))
 		return false;
 	for (struct object *o = c->objects; o; o = o->next) {
-		wb__core_epoch_forget(o->cur, w);
-		wb__core_epoch_forget(o->prev, w);
+		wb__transfer_epoch_forget(o->cur, w);
+		wb__transfer_epoch_forget(o->prev, w);
 	}
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i] == w)
@@ -136,9 +137,9 @@ bool wb_core_is_detached(struct wb_core *c, uint32_t worker)
 	return true;
 }
 
-bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
+bool wb_transfer_detach(struct wb_transfer_core *c, uint32_t worker, const char *why)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 	struct object *o = w ? w->obj : NULL;
 
 	if (!w)
@@ -146,23 +147,23 @@ bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why)
 	w->gone = true;
 	if (o) {
 		if (w->w.role == WB_ROLE_TRAINER)
-			wb__core_trainers_worker_lost(w, why ? why : "left");
+			wb__transfer_trainers_worker_lost(w, why ? why : "left");
 		else
-			wb__core_party_worker_lost(w, why ? why : "left");
+			wb__transfer_party_worker_lost(w, why ? why : "left");
 		/* What it held can be read from nobody any more: end flows that know its memory. */
-		wb__core_flows_drop_worker(o, w);
-		wb__core_flows_reap(o);
+		wb__transfer_flows_drop_worker(o, w);
+		wb__transfer_flows_reap(o);
 		for (int k = 0; k < 2; k++)
 			if (k ? o->prev : o->cur)
-				wb__core_orphans_refuse(k ? o->prev : o->cur);
+				wb__transfer_orphans_refuse(k ? o->prev : o->cur);
 	}
-	wb__core_drain_self(c);
-	return wb_core_is_detached(c, worker);
+	wb__transfer_drain_self(c);
+	return wb_transfer_is_detached(c, worker);
 }
 
-void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes)
+void wb_transfer_set_image(struct wb_transfer_core *c, uint32_t worker, void *base, uint64_t bytes)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 
 	if (!w)
 		return;
@@ -170,9 +171,10 @@ void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t 
 	w->image_bytes = bytes;
 }
 
-void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a)
+void wb_transfer_set_area(
+	struct wb_transfer_core *c, uint32_t worker, const struct wb_transfer_area *a)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 
 	if (!w)
 		return;
@@ -189,29 +191,29 @@ void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_a
 	}
 }
 
-uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version)
+uint64_t wb_transfer_held(const struct wb_transfer_core *c, uint32_t worker, int64_t *version)
 {
-	const struct worker *w = wb__core_worker(c, worker);
+	const struct worker *w = wb__transfer_worker(c, worker);
 
 	*version = w && w->held_transfer ? w->held_version : -1; /* a mix is no version */
 	return w ? w->held_transfer : 0;
 }
 
-struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker)
+struct worker *wb__transfer_worker_of(struct epoch *e, uint32_t plan_worker)
 {
 	int32_t i = plan_worker < e->plan->n_worker ? e->local->index_of[plan_worker] : -1;
 
 	return i < 0 ? NULL : e->member[i];
 }
 
-const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker)
+const char *wb__transfer_worker_name(const struct epoch *e, uint32_t plan_worker)
 {
 	return plan_worker < e->r.n_worker ? e->r.worker[plan_worker].name : "?";
 }
 
 /* ---- messages ----------------------------------------------------------------------------- */
 
-void wb__core_trace(
+void wb__transfer_trace(
 	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v)
 {
 	if (o->core->env->trace)
@@ -220,7 +222,7 @@ void wb__core_trace(
 
 static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 	struct wb_frame frame = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
 	struct loop_msg *msg = wb_zalloc(1, sizeof(*msg));
 	struct wb_buf b;
@@ -237,7 +239,7 @@ static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 	c->self_tail = &msg->next;
 }
 
-void wb__core_fault(
+void wb__transfer_fault(
 	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version)
 {
 	struct wb_fault_at at = {(uint64_t)version, transfer, WB_FAULT_ANY};
@@ -246,7 +248,7 @@ void wb__core_fault(
 	(void)wb_fault_hit(o->core->env->fault, place, &at, &hit);
 }
 
-void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+void wb__transfer_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
 	m->uid = e->r.uid;
 	m->term = e->r.term;
@@ -254,10 +256,10 @@ void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	if (agent == e->me)
 		send_self(e, m);
 	else
-		wb__core_wire_send(e, agent, m);
+		wb__transfer_wire_send(e, agent, m);
 }
 
-static struct object *find_object(struct wb_core *c, const char *uid)
+static struct object *find_object(struct wb_transfer_core *c, const char *uid)
 {
 	struct object *o = c->objects;
 
@@ -266,7 +268,7 @@ static struct object *find_object(struct wb_core *c, const char *uid)
 	return o;
 }
 
-void wb__core_drain_self(struct wb_core *c)
+void wb__transfer_drain_self(struct wb_transfer_core *c)
 {
 	if (c->draining_self)
 		return;
@@ -283,9 +285,9 @@ void wb__core_drain_self(struct wb_core *c)
 			c->self_tail = &c->self_head;
 		if (wb_frame_check(msg->bytes, msg->len, &f, &body, NULL) == 0 &&
 			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
-			e = wb__core_epoch_find(msg->obj, m.term, m.number);
+			e = wb__transfer_epoch_find(msg->obj, m.term, m.number);
 			if (e)
-				wb__core_hear(e, e->me, &m);
+				wb__transfer_hear(e, e->me, &m);
 			wb_msg_free(WBP_PEER, &m);
 		}
 		wb_free(msg->bytes);
@@ -293,19 +295,19 @@ void wb__core_drain_self(struct wb_core *c)
 	}
 	c->draining_self = false;
 #ifdef WB_DEBUG
-	wb__core_check(c);
+	wb__transfer_check(c);
 #else
 	if (c->o.is_checked)
-		wb__core_check(c);
+		wb__transfer_check(c);
 #endif
 }
 
 /* In transfers up to @upto. */
 static void peer_lost(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
-	wb__core_leader_agent_down(e, agent, upto, why);
-	wb__core_lead_agent_down(e, agent, upto, why);
-	wb__core_party_lead_down(e, agent, upto, why);
+	wb__transfer_coordinator_agent_down(e, agent, upto, why);
+	wb__transfer_lead_agent_down(e, agent, upto, why);
+	wb__transfer_party_lead_down(e, agent, upto, why);
 }
 
 /* It has called us down, maybe long ago, and what it said meanwhile is lost.  What was asked of it
@@ -317,80 +319,82 @@ static void on_gap(struct epoch *e, uint32_t agent, uint64_t upto)
 
 	peer_lost(e, agent, upto, why);
 	if (t->state != TRAINERS_ASKED && t->transfer <= upto)
-		wb__core_trainers_leader_down(e, agent, false, why);
+		wb__transfer_trainers_coordinator_down(e, agent, false, why);
 }
 
-void wb_core_peer_msg(
-	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
+void wb_transfer_peer_msg(
+	struct wb_transfer_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
 {
 	struct object *o = find_object(c, m->uid);
-	struct epoch *e = o ? wb__core_epoch_find(o, m->term, m->number) : NULL;
+	struct epoch *e = o ? wb__transfer_epoch_find(o, m->term, m->number) : NULL;
 
 	assert(type == WBP_PEER);
 	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
 		if (!strcmp(e->r.agent[i].name, from)) {
-			bool has_gap, is_next = wb__core_wire_take(e, i, m, &has_gap);
+			bool has_gap, is_next = wb__transfer_wire_take(e, i, m, &has_gap);
 
 			if (has_gap)
 				on_gap(e, i, m->skipped ? m->skipped : UINT64_MAX);
 			if (is_next)
-				wb__core_hear(e, i, m);
+				wb__transfer_hear(e, i, m);
 			if (has_gap)
-				wb__core_trainers_ask_again(e, i);
+				wb__transfer_trainers_ask_again(e, i);
 			break;
 		}
-	wb__core_drain_self(c);
+	wb__transfer_drain_self(c);
 }
 
 /* Who does not answer reads nothing either, and what it was to be sent holds slots that others
  * need.  Alive, it dials again. */
 static void hang_up(struct epoch *e, uint32_t agent)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 
 	for (size_t i = 0; i < c->n_conn; i++)
 		if (c->conn[i].e == e && c->conn[i].agent == agent)
 			(void)wb_xport_disconnect(c->env->xport, c->conn[i].conn);
 }
 
-void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
-	uint32_t agent, const char *why)
+void wb_transfer_peer_down(struct wb_transfer_core *c, const char *uid, uint64_t term,
+	uint64_t number, uint32_t agent, const char *why)
 {
 	struct object *o = find_object(c, uid);
-	struct epoch *e = o ? wb__core_epoch_find(o, term, number) : NULL;
+	struct epoch *e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
 	bool unheard;
 
 	if (!e || agent >= e->r.n_agent)
 		return;
 	hang_up(e, agent);
-	unheard = wb__core_trainers_unheard(e, agent);
-	wb__core_wire_down(&e->wire[agent], o->highest, now_ns(c));
+	unheard = wb__transfer_trainers_unheard(e, agent);
+	wb__transfer_wire_down(&e->wire[agent], o->highest, now_ns(c));
 	peer_lost(e, agent, UINT64_MAX, why);
-	wb__core_trainers_leader_down(e, agent, unheard, why);
-	wb__core_orphans_refuse(e);
-	wb__core_drain_self(c);
+	wb__transfer_trainers_coordinator_down(e, agent, unheard, why);
+	wb__transfer_orphans_refuse(e);
+	wb__transfer_drain_self(c);
 }
 
-void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg)
+void wb_transfer_worker_msg(
+	struct wb_transfer_core *c, uint32_t worker, uint16_t type, const void *msg)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 
 	if (!w || w->gone)
 		return;
 	if (type == WBP_APP_SEND && w->w.role == WB_ROLE_TRAINER) {
 		const struct wb_msg_app_send *m = msg;
 
-		wb__core_trainers_send(w, m->version, m->flags);
+		wb__transfer_trainers_send(w, m->version, m->flags);
 	} else if (type == WBP_APP_RELEASE && w->w.role == WB_ROLE_TRAINER && w->obj)
-		wb__core_trainers_release(w, ((const struct wb_msg_app_release *)msg)->transfer);
+		wb__transfer_trainers_release(
+			w, ((const struct wb_msg_app_release *)msg)->transfer);
 	else if (w->w.role == WB_ROLE_ROLLOUT)
-		wb__core_party_worker(w, type, msg);
-	wb__core_drain_self(c);
+		wb__transfer_party_worker(w, type, msg);
+	wb__transfer_drain_self(c);
 }
 
 /* ---- transport and lanes ------------------------------------------------------------------- */
 
-static struct epoch *epoch_of_conn(struct wb_core *c, wb_conn_t conn)
+static struct epoch *epoch_of_conn(struct wb_transfer_core *c, wb_conn_t conn)
 {
 	for (size_t i = 0; i < c->n_conn; i++)
 		if (c->conn[i].conn == conn)
@@ -398,10 +402,11 @@ static struct epoch *epoch_of_conn(struct wb_core *c, wb_conn_t conn)
 	return NULL;
 }
 
-static struct epoch *epoch_of_info(struct wb_core *c, const struct wb_xport_conn_info *info)
+static struct epoch *epoch_of_info(
+	struct wb_transfer_core *c, const struct wb_xport_conn_info *info)
 {
 	for (struct object *o = c->objects; o; o = o->next) {
-		struct epoch *e = wb__core_epoch_find(o, info->term, info->number);
+		struct epoch *e = wb__transfer_epoch_find(o, info->term, info->number);
 
 		if (e && e->xp.object == info->object)
 			return e;
@@ -418,7 +423,7 @@ static uint32_t agent_named(const struct epoch *e, const char *name)
 	return i;
 }
 
-static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
+static void conn_up(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_info(c, ev->info);
 
@@ -429,10 +434,10 @@ static void conn_up(struct wb_core *c, const struct wb_xport_event *ev)
 	c->conn[c->n_conn].conn = ev->conn;
 	c->conn[c->n_conn].agent = agent_named(e, ev->info->peer);
 	c->conn[c->n_conn++].e = e;
-	wb__core_link_up(e, ev->conn);
+	wb__transfer_link_up(e, ev->conn);
 }
 
-static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
+static void conn_down(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	WB_LOG_INFO("bulk", "connection ended", WB_S("peer", ev->info ? ev->info->peer : "?"),
 		WB_S("reason", ev->reason ? ev->reason : wb_strerror(ev->code)));
@@ -445,14 +450,14 @@ static void conn_down(struct wb_core *c, const struct wb_xport_event *ev)
 	for (struct object *o = c->objects; o; o = o->next)
 		for (int k = 0; k < 2; k++)
 			if (k ? o->prev : o->cur)
-				wb__core_link_down(k ? o->prev : o->cur, ev);
+				wb__transfer_link_down(k ? o->prev : o->cur, ev);
 	for (uint32_t i = 0; i < c->n_orphan; i++)
 		if (c->orphan[i].ev.conn == ev->conn)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 
 /* Will @plan_worker never send anything of this transfer any more?  What has not begun here may, as
- * long as the worker is there, its engine's lead, and the leader. */
+ * long as the worker is there, its engine's lead, and the coordinator. */
 static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct wb_plan_worker *w;
@@ -461,7 +466,7 @@ static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 
 	if (transfer < e->obj->highest || plan_worker >= e->plan->n_worker)
 		return true;
-	here = wb__core_worker_of(e, plan_worker);
+	here = wb__transfer_worker_of(e, plan_worker);
 	if (!here || here->gone)
 		return true;
 	w = &e->plan->worker[plan_worker];
@@ -471,24 +476,24 @@ static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 	if (transfer == p->transfer)
 		return p->state == PARTY_NONE;
 	return transfer < p->transfer || transfer <= e->seen ||
-	       e->wire[e->r.engine[w->engine].lead].is_down || e->wire[e->r.leader].is_down;
+	       e->wire[e->r.engine[w->engine].lead].is_down || e->wire[e->r.coordinator].is_down;
 }
 
-static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
+static void on_grant(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = epoch_of_conn(c, ev->conn);
 	struct wb_flow *f;
 
 	/* As with messages: who receives under a plan has heard that it is active. */
 	if (e)
-		wb__core_activate(e);
-	f = e ? wb__core_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
+		wb__transfer_activate(e);
+	f = e ? wb__transfer_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
 
 	if (f) {
 		wb_flow_on_grant(f, ev);
 	} else if (!e || is_over(e, ev->chunk.src, ev->chunk.transfer)) {
 		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, e ? WB_ESTALE : -EINVAL);
-	} else if (c->n_orphan == CORE_ORPHANS_MAX) {
+	} else if (c->n_orphan == TRANSFER_ORPHANS_MAX) {
 		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, -EBUSY);
 	} else {
 		c->orphan[c->n_orphan++] = (struct orphan){
@@ -496,9 +501,9 @@ static void on_grant(struct wb_core *c, const struct wb_xport_event *ev)
 	}
 }
 
-void wb__core_orphans_refuse(struct epoch *e)
+void wb__transfer_orphans_refuse(struct epoch *e)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 
 	for (uint32_t i = 0; i < c->n_orphan; i++) {
 		const struct wb_xport_event *ev = &c->orphan[i].ev;
@@ -510,7 +515,7 @@ void wb__core_orphans_refuse(struct epoch *e)
 	}
 }
 
-static void grant_gone(struct wb_core *c, const struct wb_xport_event *ev)
+static void grant_gone(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	for (struct object *o = c->objects; o; o = o->next)
 		for_flow (o, x)
@@ -520,7 +525,7 @@ static void grant_gone(struct wb_core *c, const struct wb_xport_event *ev)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 
-static void on_event(struct wb_core *c, const struct wb_xport_event *ev)
+static void on_event(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	switch (ev->kind) {
 	case WB_XP_CONN_UP:
@@ -543,7 +548,7 @@ static void on_event(struct wb_core *c, const struct wb_xport_event *ev)
 	}
 }
 
-static bool pump_once(struct wb_core *c)
+static bool pump_once(struct wb_transfer_core *c)
 {
 	struct wb_xport_event ev[64];
 	struct wb_lane_job job[32];
@@ -568,16 +573,16 @@ static bool pump_once(struct wb_core *c)
 	return any;
 }
 
-void wb_core_pump(struct wb_core *c)
+void wb_transfer_pump(struct wb_transfer_core *c)
 {
 	while (pump_once(c))
 		;
 	for (struct object *o = c->objects; o; o = o->next)
-		wb__core_flows_reap(o);
-	wb__core_drain_self(c);
+		wb__transfer_flows_reap(o);
+	wb__transfer_drain_self(c);
 }
 
-uint64_t wb_core_tick(struct wb_core *c)
+uint64_t wb_transfer_tick(struct wb_transfer_core *c)
 {
 	uint64_t now = now_ns(c), next = 0;
 
@@ -587,25 +592,25 @@ uint64_t wb_core_tick(struct wb_core *c)
 				c->orphan[i].ev.grant, WB_ESTALE);
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
-	wb__core_forget_deleted(c);
+	wb__transfer_forget_deleted(c);
 	for (struct object *o = c->objects; o; o = o->next) {
-		next = sooner(next, wb__core_digest_tick(o, now));
-		next = sooner(next, wb__core_wire_tick(o, now));
-		next = sooner(next, wb__core_leader_tick(o, now));
-		next = sooner(next, wb__core_lead_tick(o, now));
-		next = sooner(next, wb__core_ballot_tick(o, now));
-		next = sooner(next, wb__core_party_tick(o, now));
-		next = sooner(next, wb__core_repair_tick(o, now));
-		next = sooner(next, wb__core_doubt_tick(o, now));
-		next = sooner(next, wb__core_trainers_tick(o, now));
-		next = sooner(next, wb__core_keep_tick(o, now));
+		next = sooner(next, wb__transfer_digest_tick(o, now));
+		next = sooner(next, wb__transfer_wire_tick(o, now));
+		next = sooner(next, wb__transfer_coordinator_tick(o, now));
+		next = sooner(next, wb__transfer_lead_tick(o, now));
+		next = sooner(next, wb__transfer_ballot_tick(o, now));
+		next = sooner(next, wb__transfer_party_tick(o, now));
+		next = sooner(next, wb__transfer_repair_tick(o, now));
+		next = sooner(next, wb__transfer_doubt_tick(o, now));
+		next = sooner(next, wb__transfer_trainers_tick(o, now));
+		next = sooner(next, wb__transfer_keep_tick(o, now));
 		for_flow (o, x)
 			if (!x->is_stopped)
 				next = sooner(next, wb_flow_tick(x->flow, now));
-		next = sooner(next, wb__core_links_tick(o, now));
-		wb__core_flows_reap(o);
-		next = sooner(next, wb__core_epoch_tick(o, now));
+		next = sooner(next, wb__transfer_links_tick(o, now));
+		wb__transfer_flows_reap(o);
+		next = sooner(next, wb__transfer_epoch_tick(o, now));
 	}
-	wb__core_drain_self(c);
+	wb__transfer_drain_self(c);
 	return next;
 }

@@ -5,11 +5,11 @@
  * The agent's brain: workers, epochs and the state machines of transfers.
  *
  * Events in (a worker's message, a peer's message, a transport or lane event, time), actions out
- * through struct wb_core_env.  No sockets, no clock of its own, no threads: the daemon drives it
- * with libuv and TLS, the simulator with a fake clock.  Everything an env function is given is
+ * through struct wb_transfer_env.  No sockets, no clock of its own, no threads: the daemon drives
+ * it with libuv and TLS, the simulator with a fake clock.  Everything an env function is given is
  * borrowed for the call; env functions must not call back into the core.
  *
- * Roles played for each object (agent/DESIGN.md): the *leader* of a transfer, the *lead*
+ * Roles played for each object (agent/DESIGN.md): the *coordinator* of a transfer, the *lead*
  * of an engine, a *party* (an engine's workers in this agent), the *trainers* of this agent.
  *
  * Threads: loop thread.  Layer: transfer (L3).
@@ -20,12 +20,13 @@
 #include "proto/pollword.h"
 #include "transfer/roster.h"
 
-struct wb_core;
+struct wb_transfer_core;
 struct wb_err;
 
-/* What is told about a transfer that has begun, or has ended (leader), or an engine's end (lead).
+/* What is told about a transfer that has begun, or has ended (coordinator), or an engine's end
+ * (lead).
  */
-struct wb_core_report {
+struct wb_transfer_report {
 	enum wb_report kind; /* STARTED, ENGINE or FINAL */
 	const char *uid, *object; /* object: its name */
 	uint64_t term, number, transfer;
@@ -41,7 +42,7 @@ struct wb_core_report {
 };
 
 /* When workers of this agent stood still for a transfer, and for what; the env's clock. */
-struct wb_core_times {
+struct wb_transfer_times {
 	const char *uid;
 	uint64_t term, number, transfer;
 	int64_t version;
@@ -50,7 +51,7 @@ struct wb_core_times {
 };
 
 /* Where, in whose memory, of whom; names are borrowed for the call. */
-struct wb_core_mismatch {
+struct wb_transfer_mismatch {
 	const char *place; /* wire, slot, relay, install */
 	const char *object, *src, *dst, *param; /* src NULL: a copy of dst's own staging area */
 	uint64_t transfer;
@@ -58,7 +59,7 @@ struct wb_core_mismatch {
 	uint32_t n; /* so many at once; the first is described */
 };
 
-struct wb_core_env {
+struct wb_transfer_env {
 	void *ctx;
 	const struct wb_clock *clock;
 	struct wb_xport *xport;
@@ -67,17 +68,17 @@ struct wb_core_env {
 	/* Send @frame, which is borrowed: @msg in our newest version.  NULL @msg: it goes again. */
 	void (*to_peer)(void *ctx, const struct wb_roster *r, uint32_t agent,
 		const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes);
-	void (*report)(void *ctx, const struct wb_core_report *r);
-	void (*times)(void *ctx, const struct wb_core_times *t); /* may be NULL */
+	void (*report)(void *ctx, const struct wb_transfer_report *r);
+	void (*times)(void *ctx, const struct wb_transfer_times *t); /* may be NULL */
 	/* Bytes did not have the trainer's sum, and are asked for again; may be NULL. */
-	void (*mismatch)(void *ctx, const struct wb_core_mismatch *m);
+	void (*mismatch)(void *ctx, const struct wb_transfer_mismatch *m);
 	/* A mark for the trace: what happened to whom; value is a count or bytes. */
 	void (*trace)(
 		void *ctx, const char *what, const char *who, uint64_t transfer, uint64_t value);
 };
 
 /* Files that outlive this process: the decisions that this agent is a judge of. */
-struct wb_core_store {
+struct wb_transfer_store {
 	void *ctx;
 	/* Replace what is kept under @name; on return a killed process finds it again.  0 or < 0.
 	 */
@@ -86,18 +87,18 @@ struct wb_core_store {
 	int64_t (*load)(void *ctx, const char *name, void *data, size_t cap);
 };
 
-struct wb_core_opts {
+struct wb_transfer_opts {
 	const char *agent; /* this agent's name */
 	uint32_t window; /* grants outstanding an edge; 0 = as flow.h says */
-	const struct wb_core_store *store; /* borrowed; NULL = this process is all there is */
+	const struct wb_transfer_store *store; /* borrowed; NULL = this process is all there is */
 	bool is_checked; /* assert all invariants after each event; debug builds do in any case */
-	void *arena; /* slots of an object without wb_core_set_arena() */
+	void *arena; /* slots of an object without wb_transfer_set_arena() */
 	size_t arena_bytes;
 };
 
-/* A worker as attached.  Pointers are borrowed until wb_core_detach(). */
+/* A worker as attached.  Pointers are borrowed until wb_transfer_detach(). */
 /* What a rollout worker that attaches again knows of its updates under earlier agents. */
-struct wb_core_past {
+struct wb_transfer_past {
 	uint64_t begun; /* transfer whose END it has not heard; 0 = none */
 	int64_t begun_version;
 	uint32_t begun_at; /* poll count at which it stopped for it */
@@ -107,7 +108,7 @@ struct wb_core_past {
 	uint32_t done_at;
 };
 
-struct wb_core_worker {
+struct wb_transfer_worker {
 	uint32_t id; /* the daemon's number, unique for ever */
 	const char *object, *engine, *name;
 	enum wb_role role;
@@ -117,127 +118,134 @@ struct wb_core_worker {
 	void *const *base;
 	struct wb_lane *lane;
 	struct wb_poll_page *page; /* rollouts; shared with the worker */
-	struct wb_core_past past;
+	struct wb_transfer_past past;
 };
 
-/** wb_core_create - a core without objects; @env is borrowed until wb_core_destroy(), @o's name is
- *  copied.  0 or -ENOMEM. */
-int wb_core_create(const struct wb_core_opts *o, const struct wb_core_env *env,
-	struct wb_core **out, struct wb_err *err);
-/** wb_core_destroy - only after the transport is closed and the lanes are destroyed: nothing may
- *  touch the core's buffers any more.  NULL is allowed. */
-void wb_core_destroy(struct wb_core *c);
-/** wb_core_set_arena - memory for an object's slots, known only when its first plan comes; before
- *  the first wb_core_install() that succeeds.  0 or -ENOSPC. */
-int wb_core_set_arena(struct wb_core *c, const char *uid, void *arena, size_t bytes);
+/** wb_transfer_create - a core without objects; @env is borrowed until wb_transfer_destroy(), @o's
+ * name is copied.  0 or -ENOMEM. */
+int wb_transfer_create(const struct wb_transfer_opts *o, const struct wb_transfer_env *env,
+	struct wb_transfer_core **out, struct wb_err *err);
+/** wb_transfer_destroy - only after the transport is closed and the lanes are destroyed: nothing
+ * may touch the core's buffers any more.  NULL is allowed. */
+void wb_transfer_destroy(struct wb_transfer_core *c);
+/** wb_transfer_set_arena - memory for an object's slots, known only when its first plan comes;
+ * before the first wb_transfer_install() that succeeds.  0 or -ENOSPC. */
+int wb_transfer_set_arena(struct wb_transfer_core *c, const char *uid, void *arena, size_t bytes);
 
 /**
- * wb_core_set_image - memory for the snapshots of a trainer worker; before an epoch with staged
+ * wb_transfer_set_image - memory for the snapshots of a trainer worker; before an epoch with staged
  * trainers is installed
  * @base, @bytes: wb_image_bytes() of the plan at least; borrowed until detached and idle
  */
-void wb_core_set_image(struct wb_core *c, uint32_t worker, void *base, uint64_t bytes);
+void wb_transfer_set_image(struct wb_transfer_core *c, uint32_t worker, void *base, uint64_t bytes);
 /* The staging area of a rollout worker; borrowed until detached and idle. */
-struct wb_core_area {
+struct wb_transfer_area {
 	struct wb_area_head *head; /* wb_area_check()ed */
 	void *const *base; /* each memory object's shadow, mapped here */
 	struct wb_lane *lane; /* of this process: packs and assembles in the area */
 };
-/** wb_core_set_area - before an epoch with staged rollouts is installed; what its head says is
+/** wb_transfer_set_area - before an epoch with staged rollouts is installed; what its head says is
  *  taken up when the epoch becomes active. */
-void wb_core_set_area(struct wb_core *c, uint32_t worker, const struct wb_core_area *a);
-/** wb_core_is_sending - a transfer of this object's trainers here is under way. */
-bool wb_core_is_sending(const struct wb_core *c, const char *uid);
+void wb_transfer_set_area(
+	struct wb_transfer_core *c, uint32_t worker, const struct wb_transfer_area *a);
+/** wb_transfer_is_sending - a transfer of this object's trainers here is under way. */
+bool wb_transfer_is_sending(const struct wb_transfer_core *c, const char *uid);
 /**
- * wb_core_sleep - the worker's memory goes away for a while; its place in the plan stays
+ * wb_transfer_sleep - the worker's memory goes away for a while; its place in the plan stays
  * From now on nothing new uses it: transfers are refused for its engine, by name.  What is under
- * way ends: call wb_core_is_quiet() after events.  0; -EBUSY with a sentence when a transfer needs
- * it.
+ * way ends: call wb_transfer_is_quiet() after events.  0; -EBUSY with a sentence when a transfer
+ * needs it.
  */
-int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err);
-bool wb_core_is_quiet(const struct wb_core *c, uint32_t worker);
-/** wb_core_is_asleep - the worker has let its memory go; false for one that is not known. */
-bool wb_core_is_asleep(const struct wb_core *c, uint32_t worker);
+int wb_transfer_sleep(struct wb_transfer_core *c, uint32_t worker, struct wb_err *err);
+bool wb_transfer_is_quiet(const struct wb_transfer_core *c, uint32_t worker);
+/** wb_transfer_is_asleep - the worker has let its memory go; false for one that is not known. */
+bool wb_transfer_is_asleep(const struct wb_transfer_core *c, uint32_t worker);
 /**
- * wb_core_wake - its memory is there again, perhaps elsewhere
- * @place, @base: as in wb_core_attach(); a staging area has been set before
+ * wb_transfer_wake - its memory is there again, perhaps elsewhere
+ * @place, @base: as in wb_transfer_attach(); a staging area has been set before
  * @kept: the parameters hold what they held
  */
-void wb_core_wake(struct wb_core *c, uint32_t worker, const struct wb_place *place,
+void wb_transfer_wake(struct wb_transfer_core *c, uint32_t worker, const struct wb_place *place,
 	void *const *base, bool kept);
-int wb_core_attach(struct wb_core *c, const struct wb_core_worker *w, struct wb_err *err);
-/** wb_core_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
- *  true when nothing uses its memory; else false: call wb_core_is_detached() after events. */
-bool wb_core_detach(struct wb_core *c, uint32_t worker, const char *why);
-bool wb_core_is_detached(struct wb_core *c, uint32_t worker);
+int wb_transfer_attach(
+	struct wb_transfer_core *c, const struct wb_transfer_worker *w, struct wb_err *err);
+/** wb_transfer_detach - the worker left (@why NULL: by its own wish) or died (a sentence).  Returns
+ *  true when nothing uses its memory; else false: call wb_transfer_is_detached() after events. */
+bool wb_transfer_detach(struct wb_transfer_core *c, uint32_t worker, const char *why);
+bool wb_transfer_is_detached(struct wb_transfer_core *c, uint32_t worker);
 
 /**
- * wb_core_install - a plan and its roster arrived
+ * wb_transfer_install - a plan and its roster arrived
  * Takes @plan_take and @roster_take (also on failure).  Returns 0 (say READY); WB_EPLAN, WB_ESTALE
  * (older term), -ENOENT (a worker that is not here), -EINVAL (buffer), -ENOMEM.
  */
-int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
-	struct wb_err *err);
-/** wb_core_seen - others have seen transfer numbers up to @transfer; a leader here goes on above.
+int wb_transfer_install(struct wb_transfer_core *c, struct wb_plan *plan_take,
+	struct wb_roster *roster_take, struct wb_err *err);
+/** wb_transfer_seen - others have seen transfer numbers up to @transfer; a coordinator here goes on
+ * above.
  */
-void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer);
-/** wb_core_activate - transfers may use the epoch; tells the workers that they are planned. */
-int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
-/** wb_core_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
+void wb_transfer_seen(struct wb_transfer_core *c, const char *uid, uint64_t transfer);
+/** wb_transfer_activate - transfers may use the epoch; tells the workers that they are planned. */
+int wb_transfer_activate(
+	struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number);
+/** wb_transfer_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
  * that cannot begin is reported as ended, too.  0; -ENOENT (no such plan, nothing held), -EBUSY (a
  * feed of an older version is not over), -ENOMEM. */
-int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+int wb_transfer_feed(struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t engine, uint32_t source_engine, struct wb_err *err);
-/** wb_core_expect_feed - an engine of this agent must not run before it is fed. */
-void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine);
+/** wb_transfer_expect_feed - an engine of this agent must not run before it is fed. */
+void wb_transfer_expect_feed(struct wb_transfer_core *c, const char *uid, uint32_t engine);
 
-/** wb_core_worker_msg - a message of local worker @worker; borrowed.  What a worker of its role may
- *  not say changes nothing. */
-void wb_core_worker_msg(struct wb_core *c, uint32_t worker, uint16_t type, const void *msg);
-/** wb_core_peer_msg - a message of agent @from, whose channel proved the epoch; what is not the
+/** wb_transfer_worker_msg - a message of local worker @worker; borrowed.  What a worker of its role
+ * may not say changes nothing. */
+void wb_transfer_worker_msg(
+	struct wb_transfer_core *c, uint32_t worker, uint16_t type, const void *msg);
+/** wb_transfer_peer_msg - a message of agent @from, whose channel proved the epoch; what is not the
  *  next of its wire, or of an epoch that is not here, changes nothing.  Borrowed. */
-void wb_core_peer_msg(
-	struct wb_core *c, const char *from, uint16_t type, const struct wb_msg_peer *msg);
-/** wb_core_peer_down - the control channel to an agent of an epoch is gone and stays so. */
-void wb_core_peer_down(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
-	uint32_t agent, const char *why);
-/** wb_core_pump - drain transport and lane events (call when their fds are readable). */
-void wb_core_pump(struct wb_core *c);
-/** wb_core_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
-uint64_t wb_core_tick(struct wb_core *c);
+void wb_transfer_peer_msg(
+	struct wb_transfer_core *c, const char *from, uint16_t type, const struct wb_msg_peer *msg);
+/** wb_transfer_peer_down - the control channel to an agent of an epoch is gone and stays so. */
+void wb_transfer_peer_down(struct wb_transfer_core *c, const char *uid, uint64_t term,
+	uint64_t number, uint32_t agent, const char *why);
+/** wb_transfer_pump - drain transport and lane events (call when their fds are readable). */
+void wb_transfer_pump(struct wb_transfer_core *c);
+/** wb_transfer_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
+uint64_t wb_transfer_tick(struct wb_transfer_core *c);
 
-/** wb_core_violations - messages so far that were not their sender's to say, and were not heard. */
-uint64_t wb_core_violations(const struct wb_core *c);
+/** wb_transfer_violations - messages so far that were not their sender's to say, and were not
+ * heard. */
+uint64_t wb_transfer_violations(const struct wb_transfer_core *c);
 /* For HELLO and status: what a worker's engine holds, the highest transfer and term seen. */
-uint64_t wb_core_held(const struct wb_core *c, uint32_t worker, int64_t *version);
-/** wb_core_highest - greatest number of a transfer that is known here, of @object or (NULL) of all;
- *  0 = none. */
-uint64_t wb_core_highest(const struct wb_core *c, const char *object);
-/** wb_core_epoch - the active plan of @object; false, and nothing written, without one. */
-bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
-	struct wb_digest *digest);
-/** wb_core_is_active - transfers may use, or have used, the epoch. */
-bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number);
-/** wb_core_is_busy - a transfer runs here, or a worker waits to be repaired: not the moment to
+uint64_t wb_transfer_held(const struct wb_transfer_core *c, uint32_t worker, int64_t *version);
+/** wb_transfer_highest - greatest number of a transfer that is known here, of @object or (NULL) of
+ * all; 0 = none. */
+uint64_t wb_transfer_highest(const struct wb_transfer_core *c, const char *object);
+/** wb_transfer_epoch - the active plan of @object; false, and nothing written, without one. */
+bool wb_transfer_epoch(const struct wb_transfer_core *c, const char *object, uint64_t *term,
+	uint64_t *number, struct wb_digest *digest);
+/** wb_transfer_is_active - transfers may use, or have used, the epoch. */
+bool wb_transfer_is_active(
+	const struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number);
+/** wb_transfer_is_busy - a transfer runs here, or a worker waits to be repaired: not the moment to
  *  leave. */
-bool wb_core_is_busy(const struct wb_core *c);
-/** wb_core_let_go - nothing of object @uid, which was deleted and made again, uses its memory any
- *  more.  False: a transfer of it is under way; ask again.  (An engine that is Torn waits for one,
- *  and has none.)  @waited_ns: for how long this was asked. */
-bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns);
+bool wb_transfer_is_busy(const struct wb_transfer_core *c);
+/** wb_transfer_let_go - nothing of object @uid, which was deleted and made again, uses its memory
+ * any more.  False: a transfer of it is under way; ask again.  (An engine that is Torn waits for
+ * one, and has none.)  @waited_ns: for how long this was asked. */
+bool wb_transfer_let_go(struct wb_transfer_core *c, const char *uid, uint64_t waited_ns);
 struct wb_buf;
 /**
- * wb_core_digest_json - begin to sum what workers hold, or append the sums
+ * wb_transfer_digest_json - begin to sum what workers hold, or append the sums
  * @number:	of a run: its sums, or a later one's, once they are there; 0: of the one under way,
  *		or a new one
- * {"done": false, "number": N} says to ask again for N (and to call wb_core_tick()).  One run at a
- * time, a fifth of the loop's time at the most, whoever asks how often.
+ * {"done": false, "number": N} says to ask again for N (and to call wb_transfer_tick()).  One run
+ *at a time, a fifth of the loop's time at the most, whoever asks how often.
  */
-void wb_core_digest_json(struct wb_core *c, uint64_t number, struct wb_buf *out);
-/** wb_core_torn - name of an engine with workers here whose parameters are a mix of versions, NULL
- * = none.  Borrowed. */
-const char *wb_core_torn(const struct wb_core *c);
-/** wb_core_status_json - append the state of all objects as a JSON array. */
-void wb_core_status_json(const struct wb_core *c, struct wb_buf *out);
+void wb_transfer_digest_json(struct wb_transfer_core *c, uint64_t number, struct wb_buf *out);
+/** wb_transfer_torn - name of an engine with workers here whose parameters are a mix of versions,
+ * NULL = none.  Borrowed. */
+const char *wb_transfer_torn(const struct wb_transfer_core *c);
+/** wb_transfer_status_json - append the state of all objects as a JSON array. */
+void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *out);
 
 #endif

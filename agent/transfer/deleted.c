@@ -3,9 +3,9 @@
  * An object that was deleted, and made again under another uid: same name, same workers, same
  * memory.  Versions move by the plan of the old one until there is a plan of the new one.
  *
- * That is installed here once nothing of the old one moves any more (wb_core_let_go()).  The old
- * one answers others until the new plan is active, since each agent comes to it in its own time;
- * then nobody goes by it, and it is forgotten.
+ * That is installed here once nothing of the old one moves any more (wb_transfer_let_go()).  The
+ * old one answers others until the new plan is active, since each agent comes to it in its own
+ * time; then nobody goes by it, and it is forgotten.
  */
 #include "transfer/object.h"
 
@@ -16,17 +16,17 @@
 
 #include <string.h>
 
-/* A trainer worker has called, and the leader, which may have the new plan already, does not
+/* A trainer worker has called, and the coordinator, which may have the new plan already, does not
  * answer. The call is asked about again under that plan. */
 static bool is_in_vain(const struct object *o, uint64_t waited_ns)
 {
 	const struct trainers *t = &o->trainers;
 
-	return t->state == TRAINERS_ASKED && waited_ns >= CORE_VAIN_NS &&
-	       now_ns(o->core) >= t->begin_ns + CORE_VAIN_NS;
+	return t->state == TRAINERS_ASKED && waited_ns >= TRANSFER_VAIN_NS &&
+	       now_ns(o->core) >= t->begin_ns + TRANSFER_VAIN_NS;
 }
 
-bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns)
+bool wb_transfer_let_go(struct wb_transfer_core *c, const char *uid, uint64_t waited_ns)
 {
 	struct object *o = c->objects;
 
@@ -35,14 +35,15 @@ bool wb_core_let_go(struct wb_core *c, const char *uid, uint64_t waited_ns)
 	if (!o)
 		return true;
 	if (is_in_vain(o, waited_ns))
-		wb__core_trainers_forget(&o->trainers);
-	if (wb__core_is_moving(o))
+		wb__transfer_trainers_forget(&o->trainers);
+	if (wb__transfer_is_moving(o))
 		return false;
-	wb__core_stop_kept_flows(o, NULL); /* they would use the memory that goes to the new one */
-	return !wb__core_has_flow(o);
+	wb__transfer_stop_kept_flows(
+		o, NULL); /* they would use the memory that goes to the new one */
+	return !wb__transfer_has_flow(o);
 }
 
-void wb__core_supersede(struct epoch *e)
+void wb__transfer_supersede(struct epoch *e)
 {
 	for (struct object *o = e->obj->core->objects; o; o = o->next)
 		o->is_deleted |= strcmp(o->uid, e->obj->uid) != 0 && !strcmp(o->name, e->obj->name);
@@ -50,7 +51,7 @@ void wb__core_supersede(struct epoch *e)
 
 static bool is_idle(struct object *o)
 {
-	if (wb__core_is_moving(o) || wb__core_has_flow(o))
+	if (wb__transfer_is_moving(o) || wb__transfer_has_flow(o))
 		return false;
 	for (const struct loop_msg *m = o->core->self_head; m; m = m->next)
 		if (m->obj == o)
@@ -61,7 +62,7 @@ static bool is_idle(struct object *o)
 /* Numbers go on where they were. */
 static void leave_workers(struct object *o)
 {
-	struct wb_core *c = o->core;
+	struct wb_transfer_core *c = o->core;
 	uint64_t seen = WB_MAX(o->highest, o->issued);
 
 	for (uint32_t i = 0; i < c->n_worker; i++) {
@@ -75,19 +76,19 @@ static void leave_workers(struct object *o)
 	}
 }
 
-void wb__core_forget_deleted(struct wb_core *c)
+void wb__transfer_forget_deleted(struct wb_transfer_core *c)
 {
 	struct object **at = &c->objects, *o;
 
 	while ((o = *at)) {
 		if (o->is_deleted)
-			wb__core_stop_kept_flows(o, NULL);
+			wb__transfer_stop_kept_flows(o, NULL);
 		if (!o->is_deleted || !is_idle(o)) {
 			at = &o->next;
 			continue;
 		}
 		leave_workers(o);
 		*at = o->next;
-		wb__core_object_destroy(o);
+		wb__transfer_object_destroy(o);
 	}
 }

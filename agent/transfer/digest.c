@@ -31,7 +31,7 @@ struct digest {
 	uint32_t *scratch; /* owned */
 };
 
-void wb__core_digest_cancel(struct object *o)
+void wb__transfer_digest_cancel(struct object *o)
 {
 	struct digest *d = o->digest;
 
@@ -60,7 +60,7 @@ static int start(struct object *o)
 	d->box = wb_zalloc(e->local->boxes_max, sizeof(*d->box));
 	d->scratch = wb_zalloc(e->local->boxes_max, sizeof(*d->scratch));
 	if (!d->sum || !d->held || !d->box || !d->scratch) {
-		wb__core_digest_cancel(o);
+		wb__transfer_digest_cancel(o);
 		return -1;
 	}
 	wbk_sum_keys_init(&d->keys, 0);
@@ -108,7 +108,7 @@ static void next(struct digest *d)
 	d->done = true;
 }
 
-uint64_t wb__core_digest_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_digest_tick(struct object *o, uint64_t now)
 {
 	struct digest *d = o->digest;
 	uint64_t bytes = 0, took;
@@ -151,7 +151,7 @@ static void put_worker(const struct digest *d, uint32_t i, struct wb_buf *out)
 								      : "ok";
 
 	wb_buf_printf(out, "{\"name\":");
-	wb_buf_json_str(out, wb__core_worker_name(d->e, d->e->local->member[i].plan_worker));
+	wb_buf_json_str(out, wb__transfer_worker_name(d->e, d->e->local->member[i].plan_worker));
 	wb_buf_printf(out, ",\"role\":\"%s\",\"engine\":", wb_word(&wb_role_words, pw->role));
 	wb_buf_json_str(out, rolls ? d->e->r.engine[pw->engine].name : "");
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"state\":\"%s\",\"sums\":[",
@@ -180,13 +180,13 @@ static void put_object(const struct object *o, struct wb_buf *out)
 }
 
 /* True when all objects are summed.  A plan that came meanwhile makes an object begin again. */
-static bool look(struct wb_core *c)
+static bool look(struct wb_transfer_core *c)
 {
 	bool done = true;
 
 	for (struct object *o = c->objects; o; o = o->next) {
 		if (o->digest && o->digest->e != o->cur)
-			wb__core_digest_cancel(o);
+			wb__transfer_digest_cancel(o);
 		if (!o->cur || !o->cur->is_active)
 			continue;
 		if (!o->digest && start(o) < 0)
@@ -196,7 +196,7 @@ static bool look(struct wb_core *c)
 	return done;
 }
 
-static void finish(struct wb_core *c)
+static void finish(struct wb_transfer_core *c)
 {
 	struct wb_buf *page = &c->digest.page;
 	bool first = true;
@@ -211,13 +211,13 @@ static void finish(struct wb_core *c)
 		wb_buf_printf(page, "%s", first ? "" : ",");
 		first = false;
 		put_object(o, page);
-		wb__core_digest_cancel(o);
+		wb__transfer_digest_cancel(o);
 	}
 	wb_buf_printf(page, "]}\n");
 	c->digest.done = c->digest.begun;
 }
 
-void wb_core_digest_json(struct wb_core *c, uint64_t number, struct wb_buf *out)
+void wb_transfer_digest_json(struct wb_transfer_core *c, uint64_t number, struct wb_buf *out)
 {
 	bool is_there = number && number <= c->digest.done;
 

@@ -46,12 +46,13 @@ static struct worker *here(const struct epoch *e, uint32_t local)
  * in doubt stand still meanwhile, as they may in user code. */
 static uint64_t patience_ns(const struct epoch *e)
 {
-	return WB_MAX(CORE_DOUBT_NS, WB_MIN(e->r.engine_step_deadline_ns, CORE_DOUBT_MAX_NS));
+	return WB_MAX(
+		TRANSFER_DOUBT_NS, WB_MIN(e->r.engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
 }
 
 static void ask(struct epoch *e)
 {
-	e->obj->ask_ns = now_ns(e->obj->core) + CORE_ASK_AGAIN_NS;
+	e->obj->ask_ns = now_ns(e->obj->core) + TRANSFER_ASK_AGAIN_NS;
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .engine = en};
 
@@ -69,12 +70,13 @@ static void ask(struct epoch *e)
 		for_party_worker (e, en, i)
 			if (here(e, i) && e->member[i]->past.begun && e->member[i]->past.is_touched)
 				m.says |= SAYS_TOUCHED;
-		wb__core_trace(e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.says);
-		wb__core_send(e, e->r.engine[en].lead, &m);
+		wb__transfer_trace(
+			e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.says);
+		wb__transfer_send(e, e->r.engine[en].lead, &m);
 	}
 }
 
-void wb__core_doubt(struct epoch *e)
+void wb__transfer_doubt(struct epoch *e)
 {
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (here(e, i) && e->member[i]->past.begun)
@@ -82,12 +84,12 @@ void wb__core_doubt(struct epoch *e)
 	ask(e);
 }
 
-void wb__core_doubt_begin(struct party *p)
+void wb__transfer_doubt_begin(struct party *p)
 {
 	/* Who leads may begin the next run under the plan that is in use, before a newer one is. */
 	struct epoch *e = active_epoch(p->e->obj);
 
-	wb__core_party_stop_flow(p);
+	wb__transfer_party_stop_flow(p);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = here(p->e, i);
 
@@ -102,8 +104,8 @@ void wb__core_doubt_begin(struct party *p)
 		wb_poll_set_stop(&w->w.page->word, 0);
 		w->is_parked = false;
 	}
-	wb__core_party_set(p, PARTY_NONE);
-	wb__core_orphans_refuse(p->e);
+	wb__transfer_party_set(p, PARTY_NONE);
+	wb__transfer_orphans_refuse(p->e);
 	if (e)
 		ask(e);
 }
@@ -117,7 +119,7 @@ static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
 			!prev->party[en].is_staged && prev->party[en].transfer == m->transfer &&
 			prev->party[en].has_target && prev->party[en].target == m->poll)
-			wb__core_party_broken(&prev->party[en], "its lead was restarted");
+			wb__transfer_party_broken(&prev->party[en], "its lead was restarted");
 }
 
 /* It installs what was staged, or has done so, and that is not committed. */
@@ -135,7 +137,7 @@ static bool is_in(const struct worker *w, const struct wb_msg_peer *m)
 	return w->past.begun == m->transfer && w->past.begun_at == m->poll;
 }
 
-void wb__core_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct wb_msg_peer answer = {.kind = WBP_PEER_RECALLED,
 		.engine = m->engine,
@@ -156,7 +158,7 @@ void wb__core_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		if (w && (w->past.is_torn || is_changing(w, m->transfer)))
 			answer.says |= SAYS_TORN;
 	}
-	wb__core_send(e, from, &answer);
+	wb__transfer_send(e, from, &answer);
 }
 
 /* Unknown is what becomes of a decision that no worker of the engine has followed. */
@@ -167,7 +169,7 @@ static enum wb_engine_state for_worker(uint32_t state)
 
 static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 {
-	struct wb_core_past past = w->past;
+	struct wb_transfer_past past = w->past;
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_app_end end = {.transfer = past.begun,
 		.version = past.begun_version,
@@ -183,17 +185,17 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 	w->past.begun = w->doubt_ns = 0;
 	w->past.is_torn |= end.result == WB_APP_END_TORN;
 	if (how == WB_ENGINE_COMMITTED) {
-		wb__core_holds_now(w, past.begun, past.begun_version, past.begun_at);
+		wb__transfer_holds_now(w, past.begun, past.begun_version, past.begun_at);
 		/* A promise for the feed that it does not need; another is for what comes next. */
-		if (w->expects_feed && !wb__core_is_in_run(w))
+		if (w->expects_feed && !wb__transfer_is_in_run(w))
 			wb_poll_set_stop(&w->w.page->word, 0);
 		w->expects_feed = false;
 	}
 	if (w->obj->cur)
-		wb__core_repair_await(w, w->obj->cur, past.begun);
-	wb__core_trace(
+		wb__transfer_repair_await(w, w->obj->cur, past.begun);
+	wb__transfer_trace(
 		w->obj, wb_word(&wb_engine_state_words, how), w->w.name, past.begun, past.begun_at);
-	wb__core_to_worker(w, WBP_APP_END, &end);
+	wb__transfer_to_worker(w, WBP_APP_END, &end);
 }
 
 /* Nobody has said, and others may wait for this worker: what it knows of itself. */
@@ -204,7 +206,7 @@ static void tell_own(struct worker *w)
 		"and nobody said how that ended");
 }
 
-bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
+bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 {
 	bool any = false;
 
@@ -217,7 +219,7 @@ bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 	return any;
 }
 
-void wb__core_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	(void)from;
 	for_party_worker (e, m->engine, i)
@@ -227,7 +229,7 @@ void wb__core_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg_pee
 				"commit");
 }
 
-void wb__core_doubt_over(struct epoch *e, uint32_t engine)
+void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
 {
 	for_party_worker (e, engine, i)
 		if (here(e, i) && e->member[i]->past.begun) {
@@ -236,11 +238,11 @@ void wb__core_doubt_over(struct epoch *e, uint32_t engine)
 		}
 }
 
-uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 {
 	struct epoch *e = active_epoch(o);
 	/* This agent was stopped: the answer may be among what it has not read yet. */
-	bool was_stopped = e && now > o->ask_ns + CORE_ASK_AGAIN_NS;
+	bool was_stopped = e && now > o->ask_ns + TRANSFER_ASK_AGAIN_NS;
 	uint64_t next = 0;
 
 	for (uint32_t i = 0; i < o->core->n_worker; i++) {
@@ -249,7 +251,7 @@ uint64_t wb__core_doubt_tick(struct object *o, uint64_t now)
 		if (w->obj != o || w->gone || !w->doubt_ns)
 			continue;
 		if (was_stopped)
-			w->doubt_ns = WB_MAX(w->doubt_ns, now + 2 * CORE_ASK_AGAIN_NS);
+			w->doubt_ns = WB_MAX(w->doubt_ns, now + 2 * TRANSFER_ASK_AGAIN_NS);
 		if (now >= w->doubt_ns)
 			tell_own(w);
 		else
@@ -289,7 +291,7 @@ static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struc
 			continue;
 		/* It may not have heard that the agent is gone, or has given it up. */
 		if (l->state != LEAD_ENDING)
-			wb__core_lead_broken(l, "an agent of the engine has lost its lead");
+			wb__transfer_lead_broken(l, "an agent of the engine has lost its lead");
 		return for_worker(l->ended);
 	}
 	return WB_ENGINE_IDLE;
@@ -326,7 +328,7 @@ static void answer(struct lead *l, enum wb_engine_state how)
 		m.how = how == WB_ENGINE_COMMITTED                            ? how
 			: how == WB_ENGINE_ABORTED && !(d->says & ~SAYS_DONE) ? how
 									      : WB_ENGINE_TORN;
-		wb__core_send(d->e, a, &m);
+		wb__transfer_send(d->e, a, &m);
 	}
 	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.how == WB_ENGINE_TORN);
 	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
@@ -334,8 +336,8 @@ static void answer(struct lead *l, enum wb_engine_state how)
 		d->committed = d->transfer;
 	d->transfer = 0;
 	ask_next(l);
-	wb__core_lead_go_on(l);
-	wb__core_resume_look(d->e, d->engine);
+	wb__transfer_lead_go_on(l);
+	wb__transfer_resume_look(d->e, d->engine);
 }
 
 static void look(struct lead *l)
@@ -353,7 +355,7 @@ static void look(struct lead *l)
 		answer(l, WB_ENGINE_ABORTED);
 }
 
-void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto)
+void wb__transfer_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto)
 {
 	if (!l->doubt.transfer || l->doubt.transfer > upto || !l->doubt.agent[agent].is_asked)
 		return;
@@ -361,7 +363,7 @@ void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto)
 	look(l);
 }
 
-bool wb__core_doubt_waits_for(const struct lead *l, uint32_t agent)
+bool wb__transfer_doubt_waits_for(const struct lead *l, uint32_t agent)
 {
 	return l->doubt.transfer && l->doubt.agent[agent].is_asked;
 }
@@ -406,17 +408,17 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 			e->plan->worker[w].engine != m->engine || d->agent[a].was_asked)
 			continue;
 		d->agent[a].is_asked = d->agent[a].was_asked = true;
-		wb__core_send(e, a, &ask);
+		wb__transfer_send(e, a, &ask);
 	}
 }
 
-void wb__core_on_DOUBT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_DOUBT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	if (m->transfer)
 		look_into(e, from, m);
 }
 
-void wb__core_on_RECALLED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_RECALLED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct doubt *d = &e->lead[m->engine].doubt;
 

@@ -11,9 +11,9 @@
 #include "transfer/internal.h"
 
 /* For an agent to be started again, and the answer; as much of the step deadline as that is. */
-#define CORE_DOUBT_NS (15 * WB_NS_PER_S)
-#define CORE_DOUBT_MAX_NS (25 * WB_NS_PER_S)
-#define CORE_ASK_AGAIN_NS WB_NS_PER_S
+#define TRANSFER_DOUBT_NS (15 * WB_NS_PER_S)
+#define TRANSFER_DOUBT_MAX_NS (25 * WB_NS_PER_S)
+#define TRANSFER_ASK_AGAIN_NS WB_NS_PER_S
 
 struct lead;
 struct party;
@@ -39,23 +39,27 @@ struct doubt {
 	uint64_t committed; /* the last that was answered so; 0 = none */
 };
 
-/** wb__core_doubt - under a new plan: workers here that missed the END of an update ask for it. */
-void wb__core_doubt(struct epoch *e);
-/** wb__core_doubt_begin - the lead of a party that has stopped, or is whole, is gone: its workers
- *  wait for the next. */
-void wb__core_doubt_begin(struct party *p);
-/** wb__core_doubt_end - END came after all; false: nobody here is in doubt of it. */
-bool wb__core_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
-/** wb__core_doubt_tick - ask again, or go by what is known here; when to call again, 0 = never. */
-uint64_t wb__core_doubt_tick(struct object *o, uint64_t now);
-/** wb__core_doubt_over - the engine's lead has begun something and not answered: it does not know.
+/** wb__transfer_doubt - under a new plan: workers here that missed the END of an update ask for it.
  */
-void wb__core_doubt_over(struct epoch *e, uint32_t engine);
-/** wb__core_doubt_agent_down - what the lead asked of an agent that is gone since, or its answer,
- *  is lost. */
-void wb__core_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto);
-/** wb__core_doubt_waits_for - the lead has asked this agent, and holds TARGET back until it knows.
+void wb__transfer_doubt(struct epoch *e);
+/** wb__transfer_doubt_begin - the lead of a party that has stopped, or is whole, is gone: its
+ * workers wait for the next. */
+void wb__transfer_doubt_begin(struct party *p);
+/** wb__transfer_doubt_end - END came after all; false: nobody here is in doubt of it. */
+bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
+/** wb__transfer_doubt_tick - ask again, or go by what is known here; when to call again, 0 = never.
  */
-bool wb__core_doubt_waits_for(const struct lead *l, uint32_t agent);
+uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now);
+/** wb__transfer_doubt_over - the engine's lead has begun something and not answered: it does not
+ * know.
+ */
+void wb__transfer_doubt_over(struct epoch *e, uint32_t engine);
+/** wb__transfer_doubt_agent_down - what the lead asked of an agent that is gone since, or its
+ * answer, is lost. */
+void wb__transfer_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto);
+/** wb__transfer_doubt_waits_for - the lead has asked this agent, and holds TARGET back until it
+ * knows.
+ */
+bool wb__transfer_doubt_waits_for(const struct lead *l, uint32_t agent);
 
 #endif

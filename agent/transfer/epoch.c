@@ -3,11 +3,11 @@
 #include "transfer/epoch.h"
 
 #include "transfer/ballot.h"
+#include "transfer/coordinator.h"
 #include "transfer/doubt.h"
 #include "transfer/flows.h"
 #include "transfer/judge.h"
 #include "transfer/lead.h"
-#include "transfer/leader.h"
 #include "transfer/link.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
@@ -23,7 +23,7 @@
 /* Its connections close, which is heard of later; what they still say has no epoch. */
 static void forget_conns(const struct epoch *e)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 
 	for (size_t i = 0; i < c->n_conn; i++)
 		if (c->conn[i].e == e)
@@ -40,7 +40,7 @@ static void epoch_destroy(struct epoch *e)
 	if (e->obj)
 		forget_conns(e);
 	if (e->obj)
-		wb__core_digest_cancel(e->obj);
+		wb__transfer_digest_cancel(e->obj);
 	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)
 		wb_free(e->party[i].feed);
 	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++) {
@@ -57,10 +57,10 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e->lead);
 	wb_free(e->trigger);
 	for (uint32_t i = 0; e->wire && i < e->r.n_agent; i++)
-		wb__core_wire_down(&e->wire[i], 0, 0);
+		wb__transfer_wire_down(&e->wire[i], 0, 0);
 	wb_free(e->wire);
 	wb_free(e->link);
-	wb__core_roles_finish(e);
+	wb__transfer_roles_finish(e);
 	wb_free(e->member);
 	wb_local_destroy(e->staged);
 	wb_local_destroy(e->local);
@@ -69,16 +69,16 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e);
 }
 
-void wb__core_object_destroy(struct object *o)
+void wb__transfer_object_destroy(struct object *o)
 {
 	for_flow (o, x)
 		wb_flow_destroy(x->flow);
 	epoch_destroy(o->cur);
 	epoch_destroy(o->prev);
 	wb_slots_finish(&o->slots);
-	wb_free(o->leader.engine);
+	wb_free(o->coordinator.engine);
 	while (o->feeds) {
-		struct leader *next = o->feeds->next;
+		struct coordinator *next = o->feeds->next;
 
 		wb_free(o->feeds->engine);
 		wb_free(o->feeds);
@@ -90,7 +90,7 @@ void wb__core_object_destroy(struct object *o)
 	wb_free(o);
 }
 
-struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number)
+struct epoch *wb__transfer_epoch_find(struct object *o, uint64_t term, uint64_t number)
 {
 	if (o->cur && o->cur->r.term == term && o->cur->r.number == number)
 		return o->cur;
@@ -100,21 +100,21 @@ struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t numb
 }
 
 /* A worker's memory is gone: the epoch must not find it again. */
-void wb__core_epoch_forget(struct epoch *e, const struct worker *w)
+void wb__transfer_epoch_forget(struct epoch *e, const struct worker *w)
 {
 	for (uint32_t i = 0; e && i < e->local->n; i++)
 		if (e->member[i] == w)
 			e->member[i] = NULL;
 }
 
-bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+bool wb__transfer_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
-	const struct worker *w = wb__core_worker_of(e, plan_worker);
+	const struct worker *w = wb__transfer_worker_of(e, plan_worker);
 
 	if (!w || !transfer)
 		return false;
 	return w->w.role == WB_ROLE_ROLLOUT ? w->held_transfer == transfer
-					    : wb__core_keeps(w, transfer);
+					    : wb__transfer_keeps(w, transfer);
 }
 
 static bool epoch_in_use(struct object *o, const struct epoch *e)
@@ -122,13 +122,13 @@ static bool epoch_in_use(struct object *o, const struct epoch *e)
 	for_flow (o, x)
 		if (x->e == e)
 			return true;
-	if ((o->leader.state != LEADER_IDLE && o->leader.e == e) ||
+	if ((o->coordinator.state != COORDINATOR_IDLE && o->coordinator.e == e) ||
 		(o->trainers.state != TRAINERS_IDLE && o->trainers.e == e))
 		return true;
-	for (const struct leader *f = o->feeds; f; f = f->next)
+	for (const struct coordinator *f = o->feeds; f; f = f->next)
 		if (f->e == e)
 			return true;
-	if (wb__core_wire_is_busy(e))
+	if (wb__transfer_wire_is_busy(e))
 		return true;
 	for (uint32_t i = 0; i < e->r.n_engine; i++)
 		if (e->party[i].state != PARTY_NONE ||
@@ -150,38 +150,38 @@ static bool still_fits(const struct object *o, const struct epoch *e)
 
 /* READY for the newest, and ACTIVATE does not come: it may have come to others, who keep the plan
  * before until a transfer of the newest begins. */
-uint64_t wb__core_usable_at(const struct object *o)
+uint64_t wb__transfer_usable_at(const struct object *o)
 {
 	bool waits = o->cur && !o->cur->is_active && o->prev && o->prev->is_active &&
 		     still_fits(o, o->prev);
 
-	return waits ? o->cur->ready_ns + CORE_READY_NS : 0;
+	return waits ? o->cur->ready_ns + TRANSFER_READY_NS : 0;
 }
 
-struct epoch *wb__core_usable(const struct object *o)
+struct epoch *wb__transfer_usable(const struct object *o)
 {
-	uint64_t at = wb__core_usable_at(o);
+	uint64_t at = wb__transfer_usable_at(o);
 
 	if (o->cur && o->cur->is_active)
 		return o->cur;
 	return at && now_ns(o->core) >= at ? o->prev : NULL;
 }
 
-uint64_t wb__core_usable_since(const struct object *o)
+uint64_t wb__transfer_usable_since(const struct object *o)
 {
-	return o->cur && o->cur->is_active ? o->cur->active_ns : wb__core_usable_at(o);
+	return o->cur && o->cur->is_active ? o->cur->active_ns : wb__transfer_usable_at(o);
 }
 
 /* The plan before the newest goes once a transfer of the newest has begun and nothing uses it. */
-uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_epoch_tick(struct object *o, uint64_t now)
 {
-	uint64_t at = wb__core_usable_at(o);
+	uint64_t at = wb__transfer_usable_at(o);
 
 	if (o->prev && o->cur->is_active && o->cur->has_begun) {
 		/* Kept flows of the old plan serve feeds by their sums only: let them go. */
-		wb__core_stop_kept_flows(o, o->prev);
+		wb__transfer_stop_kept_flows(o, o->prev);
 		if (!epoch_in_use(o, o->prev)) {
-			wb__core_wire_flush(o->prev);
+			wb__transfer_wire_flush(o->prev);
 			epoch_destroy(o->prev);
 			o->prev = NULL;
 		}
@@ -190,7 +190,7 @@ uint64_t wb__core_epoch_tick(struct object *o, uint64_t now)
 	return at > now ? at : 0;
 }
 
-static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
+static struct object *object_get(struct wb_transfer_core *c, const struct wb_roster *r)
 {
 	struct object *o = c->objects;
 
@@ -205,12 +205,12 @@ static struct object *object_get(struct wb_core *c, const struct wb_roster *r)
 	o->uid = wb_strdup(r->uid);
 	o->name = wb_strdup(r->object);
 	if (!o->uid || !o->name) {
-		wb__core_object_destroy(o);
+		wb__transfer_object_destroy(o);
 		return NULL;
 	}
 	o->next = c->objects;
 	c->objects = o;
-	wb__core_judge_load(o);
+	wb__transfer_judge_load(o);
 	return o;
 }
 
@@ -226,7 +226,7 @@ static int find_me(struct epoch *e, struct wb_err *err)
 
 static int collect_members(struct epoch *e, struct wb_err *err)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 	struct wb_member *m = wb_zalloc(e->r.n_worker, sizeof(*m));
 	uint32_t n = 0;
 	int rc = -ENOENT;
@@ -276,7 +276,7 @@ out:
 static int make_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
-	struct wb_core *c = o->core;
+	struct wb_transfer_core *c = o->core;
 	void *base = c->o.arena;
 	size_t bytes = c->o.arena_bytes;
 	struct wb_slots slots;
@@ -300,8 +300,8 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	rc = wb_slots_init(&slots, base, bytes, e->plan->chunk_bytes, share, err);
 	if (rc < 0)
 		return rc;
-	wb__core_stop_kept_flows(o, NULL);
-	if (wb__core_has_flow(o)) {
+	wb__transfer_stop_kept_flows(o, NULL);
+	if (wb__transfer_has_flow(o)) {
 		wb_slots_finish(&slots);
 		return wb_err_set(err, -EBUSY,
 			"the plan's chunks changed to %u bytes while a transfer is in flight",
@@ -382,9 +382,9 @@ static int build(struct epoch *e, struct wb_err *err)
 	e->lead = wb_zalloc(e->r.n_engine, sizeof(*e->lead));
 	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
 	if (!e->link || !e->wire || !e->party || !e->lead || !e->trigger ||
-		wb__core_roles_create(e) < 0)
+		wb__transfer_roles_create(e) < 0)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
-	wb__core_flow_env_init(e);
+	wb__transfer_flow_env_init(e);
 	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
 	e->xp.term = e->r.term;
 	e->xp.number = e->r.number;
@@ -406,7 +406,7 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
 			engines = WB_MAX(engines, plan->worker[w].engine + 1);
 	}
 	if (r->n_worker != plan->n_worker || domains > r->n_agent || engines > r->n_engine ||
-		r->leader >= r->n_agent)
+		r->coordinator >= r->n_agent)
 		return wb_err_set(err, WB_EPLAN,
 			"the roster (%u workers, %u agents, %u engines) does not fit the plan "
 			"(%u, %u, %u)",
@@ -429,21 +429,21 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 
 		if (l->state == LEAD_STAGED &&
 			(l->ballot.state != BALLOT_NONE || p->state != PARTY_STAGED)) {
-			wb__core_ballot_stop(&l->ballot);
-			wb__core_lead_set(l, LEAD_DONE);
+			wb__transfer_ballot_stop(&l->ballot);
+			wb__transfer_lead_set(l, LEAD_DONE);
 		}
 		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED) {
-			wb__core_party_set(p, PARTY_NONE);
+			wb__transfer_party_set(p, PARTY_NONE);
 			p->flow = NULL;
 		}
-		wb__core_lead_hand_over(l); /* the next try to install finds it asking */
+		wb__transfer_lead_hand_over(l); /* the next try to install finds it asking */
 	}
-	wb__core_leader_hand_over(e);
-	wb__core_stop_kept_flows(o, e);
+	wb__transfer_coordinator_hand_over(e);
+	wb__transfer_stop_kept_flows(o, e);
 }
 
-int wb_core_install(struct wb_core *c, struct wb_plan *plan_take, struct wb_roster *roster_take,
-	struct wb_err *err)
+int wb_transfer_install(struct wb_transfer_core *c, struct wb_plan *plan_take,
+	struct wb_roster *roster_take, struct wb_err *err)
 {
 	struct object *o = NULL;
 	struct epoch *e = wb_zalloc(1, sizeof(*e));
@@ -500,7 +500,7 @@ err_destroy:
 
 static void tell_planned(struct epoch *e)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 	char digest[WB_DIGEST_TEXT];
 	struct wb_msg_app_planned m = {
 		.term = e->r.term,
@@ -517,25 +517,25 @@ static void tell_planned(struct epoch *e)
 	}
 }
 
-void wb__core_activate(struct epoch *e)
+void wb__transfer_activate(struct epoch *e)
 {
 	if (e->is_active)
 		return;
 	e->is_active = true;
 	e->active_ns = now_ns(e->obj->core);
-	wb__core_supersede(e);
+	wb__transfer_supersede(e);
 	/* Readers of what is held come to the new plan's flow; the sums go along. */
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->held_transfer)
-			(void)wb__core_flow_get(e, e->member[i]->held_transfer, true);
+			(void)wb__transfer_flow_get(e, e->member[i]->held_transfer, true);
 	tell_planned(e);
-	wb__core_trainers_replanned(e);
-	wb__core_resume_end_old(e);
-	wb__core_doubt(e);
-	wb__core_resume(e);
+	wb__transfer_trainers_replanned(e);
+	wb__transfer_resume_end_old(e);
+	wb__transfer_doubt(e);
+	wb__transfer_resume(e);
 }
 
-void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)
+void wb_transfer_seen(struct wb_transfer_core *c, const char *uid, uint64_t transfer)
 {
 	for (struct object *o = c->objects; o; o = o->next)
 		if (!strcmp(o->uid, uid)) {
@@ -545,28 +545,29 @@ void wb_core_seen(struct wb_core *c, const char *uid, uint64_t transfer)
 		}
 }
 
-int wb_core_activate(struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
+int wb_transfer_activate(
+	struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number)
 {
 	struct object *o = c->objects;
 	struct epoch *e;
 
 	while (o && strcmp(o->uid, uid))
 		o = o->next;
-	e = o ? wb__core_epoch_find(o, term, number) : NULL;
+	e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
 	if (!e)
 		return -ENOENT;
-	wb__core_activate(e);
-	wb__core_drain_self(c);
+	wb__transfer_activate(e);
+	wb__transfer_drain_self(c);
 	return 0;
 }
 
 /* The operator holds back plans and other feeds until it has heard how this one ended. */
 static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
 {
-	const struct wb_core *c = e->obj->core;
+	const struct wb_transfer_core *c = e->obj->core;
 	const char *name = e->r.engine[engine].name;
 	enum wb_engine_state state = WB_ENGINE_ABORTED;
-	struct wb_core_report r = {
+	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
 		.uid = e->r.uid,
 		.object = e->obj->name,
@@ -588,7 +589,7 @@ static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
 	c->env->report(c->env->ctx, &r);
 }
 
-int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t number,
+int wb_transfer_feed(struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number,
 	uint32_t engine, uint32_t source_engine, struct wb_err *err)
 {
 	struct object *o = c->objects;
@@ -597,17 +598,17 @@ int wb_core_feed(struct wb_core *c, const char *uid, uint64_t term, uint64_t num
 
 	while (o && strcmp(o->uid, uid))
 		o = o->next;
-	e = o ? wb__core_epoch_find(o, term, number) : NULL;
+	e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
 	if (!e || engine >= e->r.n_engine || source_engine >= e->r.n_engine)
 		return wb_err_set(err, -ENOENT, "no such epoch or engine for a feed");
-	rc = wb__core_leader_feed(e, engine, source_engine, err);
+	rc = wb__transfer_coordinator_feed(e, engine, source_engine, err);
 	if (rc < 0)
 		say_no_feed(e, engine, err ? err->msg : "no feed can begin here");
-	wb__core_drain_self(c);
+	wb__transfer_drain_self(c);
 	return rc;
 }
 
-void wb_core_expect_feed(struct wb_core *c, const char *uid, uint32_t engine)
+void wb_transfer_expect_feed(struct wb_transfer_core *c, const char *uid, uint32_t engine)
 {
 	for (struct object *o = c->objects; o; o = o->next) {
 		if (strcmp(o->uid, uid) || !o->cur || engine >= o->cur->r.n_engine)

@@ -16,7 +16,7 @@
 #include "transfer/party.h"
 #include "transfer/worker.h"
 
-#define CORE_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
+#define TRANSFER_READY_NS WB_NS_PER_S /* from READY to ACTIVATE, when nothing is wrong */
 
 struct epoch {
 	struct object *obj;
@@ -39,9 +39,9 @@ struct epoch {
 	uint64_t seen; /* transfers up to this number have begun: of them only holders have anything
 			*/
 	bool has_begun; /* a transfer: the plan before may go */
-	uint32_t n_refused; /* leader: refusals of what trainers asked */
+	uint32_t n_refused; /* coordinator: refusals of what trainers asked */
 	uint32_t refused_seen; /* trainers: the last of those they heard of */
-	bool is_announced; /* leader: the trainers know that it is active */
+	bool is_announced; /* coordinator: the trainers know that it is active */
 	uint64_t served; /* transfer: the greatest that trainers here were opened for */
 	struct party *party; /* by engine */
 	struct lead *lead; /* by engine */
@@ -64,44 +64,45 @@ static inline struct epoch *active_epoch(const struct object *o)
 					       : NULL;
 }
 
-/** wb__core_epoch_find - one of the object's two; NULL = neither is that. */
-struct epoch *wb__core_epoch_find(struct object *o, uint64_t term, uint64_t number);
-/** wb__core_activate - it is in use from now on; nothing when it is already. */
-void wb__core_activate(struct epoch *e);
-/** wb__core_usable - the plan that transfers begin under: the newest that is active here, or the
- *  one before when that does not become active.  NULL = none (yet). */
-struct epoch *wb__core_usable(const struct object *o);
-/** wb__core_usable_at - when the plan before may be used instead of one that does not become
+/** wb__transfer_epoch_find - one of the object's two; NULL = neither is that. */
+struct epoch *wb__transfer_epoch_find(struct object *o, uint64_t term, uint64_t number);
+/** wb__transfer_activate - it is in use from now on; nothing when it is already. */
+void wb__transfer_activate(struct epoch *e);
+/** wb__transfer_usable - the plan that transfers begin under: the newest that is active here, or
+ * the one before when that does not become active.  NULL = none (yet). */
+struct epoch *wb__transfer_usable(const struct object *o);
+/** wb__transfer_usable_at - when the plan before may be used instead of one that does not become
  *  active; 0 = not waiting. */
-uint64_t wb__core_usable_at(const struct object *o);
-/** wb__core_usable_since - since when there is a usable plan, if there is. */
-uint64_t wb__core_usable_since(const struct object *o);
-/** wb__core_worker_of - NULL = it is not here (any more). */
-struct worker *wb__core_worker_of(struct epoch *e, uint32_t plan_worker);
-/** wb__core_worker_name - for sentences; "?" = the plan has none of that number. */
-const char *wb__core_worker_name(const struct epoch *e, uint32_t plan_worker);
-/** wb__core_epoch_forget - the worker's memory is gone: the epoch must not find it again.  @e NULL
- *  is allowed. */
-void wb__core_epoch_forget(struct epoch *e, const struct worker *w);
-/** wb__core_epoch_tick - the plan before goes when nothing uses it; when to call again, 0 = never.
+uint64_t wb__transfer_usable_at(const struct object *o);
+/** wb__transfer_usable_since - since when there is a usable plan, if there is. */
+uint64_t wb__transfer_usable_since(const struct object *o);
+/** wb__transfer_worker_of - NULL = it is not here (any more). */
+struct worker *wb__transfer_worker_of(struct epoch *e, uint32_t plan_worker);
+/** wb__transfer_worker_name - for sentences; "?" = the plan has none of that number. */
+const char *wb__transfer_worker_name(const struct epoch *e, uint32_t plan_worker);
+/** wb__transfer_epoch_forget - the worker's memory is gone: the epoch must not find it again.  @e
+ * NULL is allowed. */
+void wb__transfer_epoch_forget(struct epoch *e, const struct worker *w);
+/** wb__transfer_epoch_tick - the plan before goes when nothing uses it; when to call again, 0 =
+ * never.
  */
-uint64_t wb__core_epoch_tick(struct object *o, uint64_t now);
-/** wb__core_holds - has a rollout worker here that transfer in its parameters? */
-bool wb__core_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
-/** wb__core_engine_is_torn - the parameters of a worker here are a mix, also while that is
+uint64_t wb__transfer_epoch_tick(struct object *o, uint64_t now);
+/** wb__transfer_holds - has a rollout worker here that transfer in its parameters? */
+bool wb__transfer_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
+/** wb__transfer_engine_is_torn - the parameters of a worker here are a mix, also while that is
  *  repaired. */
-bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine);
+bool wb__transfer_engine_is_torn(const struct epoch *e, uint32_t engine);
 
 /* roles.c */
 
-/** wb__core_roles_create - who is who, by the plan; 0 or -ENOMEM. */
-int wb__core_roles_create(struct epoch *e);
-/** wb__core_roles_finish - what that made; also of one that was never made. */
-void wb__core_roles_finish(struct epoch *e);
-/** wb__core_has_trainer - has the agent trainer workers? */
-bool wb__core_has_trainer(const struct epoch *e, uint32_t agent);
-/** wb__core_may_say - is the message one that agent @from may send to this one (proto/peers.h)?
+/** wb__transfer_roles_create - who is who, by the plan; 0 or -ENOMEM. */
+int wb__transfer_roles_create(struct epoch *e);
+/** wb__transfer_roles_finish - what that made; also of one that was never made. */
+void wb__transfer_roles_finish(struct epoch *e);
+/** wb__transfer_has_trainer - has the agent trainer workers? */
+bool wb__transfer_has_trainer(const struct epoch *e, uint32_t agent);
+/** wb__transfer_may_say - is the message one that agent @from may send to this one (proto/peers.h)?
  *  Else it is counted, and logged now and then. */
-bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+bool wb__transfer_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 #endif

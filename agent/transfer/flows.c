@@ -22,7 +22,7 @@ static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)
 
 static wb_conn_t env_conn(void *ctx, uint32_t domain)
 {
-	return wb__core_link_conn(ctx, domain);
+	return wb__transfer_link_conn(ctx, domain);
 }
 
 static bool env_is_foreign(void *ctx, uint32_t domain)
@@ -34,28 +34,28 @@ static bool env_is_foreign(void *ctx, uint32_t domain)
 
 static void env_received(void *ctx, struct wb_flow *f, uint32_t local)
 {
-	wb__core_party_received(epoch_of_flow(ctx, f), f, local);
+	wb__transfer_party_received(epoch_of_flow(ctx, f), f, local);
 }
 
 static void env_complete(void *ctx, struct wb_flow *f, uint32_t local)
 {
-	wb__core_party_complete(epoch_of_flow(ctx, f), f, local);
+	wb__transfer_party_complete(epoch_of_flow(ctx, f), f, local);
 }
 
 static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
 {
-	wb__core_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
+	wb__transfer_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
 }
 
 /* Said by name; counted by whoever is told. */
 static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m)
 {
 	struct epoch *e = epoch_of_flow(ctx, f);
-	const struct wb_core_env *env = e->obj->core->env;
-	struct wb_core_mismatch out = {.place = wb_flow_place_name(m->place),
+	const struct wb_transfer_env *env = e->obj->core->env;
+	struct wb_transfer_mismatch out = {.place = wb_flow_place_name(m->place),
 		.object = e->obj->name,
-		.src = wb__core_worker_name(e, m->src),
-		.dst = wb__core_worker_name(e, m->dst),
+		.src = wb__transfer_worker_name(e, m->src),
+		.dst = wb__transfer_worker_name(e, m->dst),
 		.param = m->param,
 		.transfer = wb_flow_transfer(f),
 		.cls = m->cls,
@@ -63,17 +63,17 @@ static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mism
 		.rail = m->rail,
 		.n = 1};
 
-	wb__core_trace(e->obj, "mismatch", out.src, out.transfer, m->chunk);
+	wb__transfer_trace(e->obj, "mismatch", out.src, out.transfer, m->chunk);
 	if (env->mismatch)
 		env->mismatch(env->ctx, &out);
 }
 
 static void env_failed(void *ctx, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
-	wb__core_party_failed(epoch_of_flow(ctx, f), f, local, err);
+	wb__transfer_party_failed(epoch_of_flow(ctx, f), f, local, err);
 }
 
-void wb__core_flow_env_init(struct epoch *e)
+void wb__transfer_flow_env_init(struct epoch *e)
 {
 	e->fenv = (struct wb_flow_env){
 		.ctx = e,
@@ -90,12 +90,12 @@ void wb__core_flow_env_init(struct epoch *e)
 	};
 }
 
-uint64_t wb__core_seed(const struct object *o, uint64_t transfer)
+uint64_t wb__transfer_seed(const struct object *o, uint64_t transfer)
 {
 	return wb_hash64(o->uid, strlen(o->uid), transfer) | 1;
 }
 
-static void adopt_orphans(struct wb_core *c, struct wb_flow *f, struct epoch *e)
+static void adopt_orphans(struct wb_transfer_core *c, struct wb_flow *f, struct epoch *e)
 {
 	uint32_t kept = 0, n = c->n_orphan;
 
@@ -125,11 +125,11 @@ static void mark_keepers(struct epoch *e, struct wb_flow *f)
 	bool has_keeper = false;
 
 	for (uint32_t i = 0; i < e->local->n; i++)
-		has_keeper |= e->member[i] && wb__core_keeps(e->member[i], wb_flow_transfer(f));
+		has_keeper |= e->member[i] && wb__transfer_keeps(e->member[i], wb_flow_transfer(f));
 	for (uint32_t i = 0; has_keeper && i < e->local->n; i++) {
 		if (!e->member[i] || e->member[i]->w.role != WB_ROLE_TRAINER)
 			continue;
-		if (wb__core_keeps(e->member[i], wb_flow_transfer(f)))
+		if (wb__transfer_keeps(e->member[i], wb_flow_transfer(f)))
 			wb_flow_open_source(f, i);
 		else
 			wb_flow_close_source(f, i);
@@ -156,7 +156,7 @@ static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 
 static struct flow_slot *free_slot(struct object *o)
 {
-	for (size_t i = 0; i < CORE_FLOWS_MAX; i++)
+	for (size_t i = 0; i < TRANSFER_FLOWS_MAX; i++)
 		if (!o->flows[i].flow)
 			return &o->flows[i];
 	return NULL;
@@ -181,7 +181,7 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.slots = &o->slots,
 		.env = &e->fenv,
 		.transfer = transfer,
-		.sum_seed = wb__core_seed(o, transfer),
+		.sum_seed = wb__transfer_seed(o, transfer),
 		.sums = e->r.sums,
 		.read_back = e->r.read_back,
 		.window = o->core->o.window,
@@ -197,19 +197,19 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 	return at->flow;
 }
 
-const char *wb__core_no_flow(const struct epoch *e)
+const char *wb__transfer_no_flow(const struct epoch *e)
 {
 	return e->plan->chunk_bytes > e->obj->slot_bytes
 		       ? "its agent has cut its slots for a newer plan, with smaller chunks"
 		       : "no memory for the transfer";
 }
 
-struct wb_flow *wb__core_flow_get(struct epoch *e, uint64_t transfer, bool make)
+struct wb_flow *wb__transfer_flow_get(struct epoch *e, uint64_t transfer, bool make)
 {
 	return flow_get(e, transfer, e->staged != NULL, make);
 }
 
-struct wb_flow *wb__core_flow_direct(struct epoch *e, uint64_t transfer, bool make)
+struct wb_flow *wb__transfer_flow_direct(struct epoch *e, uint64_t transfer, bool make)
 {
 	return flow_get(e, transfer, false, make);
 }
@@ -225,10 +225,10 @@ static bool is_fed(const struct epoch *e, uint32_t plan_worker, uint64_t transfe
 
 /* What a worker committed may be in its area still, or only in its parameters; what it has not, it
  * receives where its party does. */
-struct wb_flow *wb__core_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
+struct wb_flow *wb__transfer_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
-	const struct worker *w = wb__core_worker_of(e, plan_worker);
-	bool holds = wb__core_holds(e, plan_worker, transfer);
+	const struct worker *w = wb__transfer_worker_of(e, plan_worker);
+	bool holds = wb__transfer_holds(e, plan_worker, transfer);
 	/* A trainer that is gone has left its image, in the flow of the areas. */
 	bool staged = e->staged &&
 		      (holds ? w && area_holds(w, transfer) : !is_fed(e, plan_worker, transfer));
@@ -242,7 +242,7 @@ static void stop(struct flow_slot *x)
 	x->is_stopped = true;
 }
 
-void wb__core_flows_retire(struct object *o, uint64_t below)
+void wb__transfer_flows_retire(struct object *o, uint64_t below)
 {
 	for_flow (o, x)
 		if (!x->is_stopped && wb_flow_transfer(x->flow) < below)
@@ -264,29 +264,29 @@ static bool is_held(const struct flow_slot *x)
 	for (uint32_t w = 0; w < x->e->local->n; w++)
 		if (x->e->member[w] &&
 			(x->e->member[w]->held_transfer == wb_flow_transfer(x->flow) ||
-				wb__core_keeps(x->e->member[w], wb_flow_transfer(x->flow))))
+				wb__transfer_keeps(x->e->member[w], wb_flow_transfer(x->flow))))
 			return true;
 	return false;
 }
 
-void wb__core_flows_prune(struct object *o, uint64_t below)
+void wb__transfer_flows_prune(struct object *o, uint64_t below)
 {
 	for_flow (o, x)
 		if (!x->is_stopped && wb_flow_transfer(x->flow) < below && !in_use(o, x) &&
 			!is_held(x))
 			stop(x);
-	wb__core_flows_reap(o);
+	wb__transfer_flows_reap(o);
 }
 
-void wb__core_stop_kept_flows(struct object *o, const struct epoch *e)
+void wb__transfer_stop_kept_flows(struct object *o, const struct epoch *e)
 {
 	for_flow (o, x)
 		if ((!e || x->e == e) && !x->is_stopped && !in_use(o, x))
 			stop(x);
-	wb__core_flows_reap(o);
+	wb__transfer_flows_reap(o);
 }
 
-bool wb__core_flow_uses(const struct flow_slot *x, const struct worker *w)
+bool wb__transfer_flow_uses(const struct flow_slot *x, const struct worker *w)
 {
 	for (uint32_t i = 0; i < x->e->local->n; i++)
 		if (x->e->member[i] == w && wb_flow_uses(x->flow, i))
@@ -294,12 +294,12 @@ bool wb__core_flow_uses(const struct flow_slot *x, const struct worker *w)
 	return false;
 }
 
-bool wb__core_flows_use(const struct worker *w)
+bool wb__transfer_flows_use(const struct worker *w)
 {
 	if (!w->obj)
 		return false;
 	for_flow (w->obj, x)
-		if (wb__core_flow_uses(x, w))
+		if (wb__transfer_flow_uses(x, w))
 			return true;
 	return false;
 }
@@ -326,7 +326,7 @@ static void drop_worker(struct flow_slot *x, const struct worker *w)
 		stop(x);
 }
 
-void wb__core_flows_drop_worker(struct object *o, const struct worker *w)
+void wb__transfer_flows_drop_worker(struct object *o, const struct worker *w)
 {
 	for_flow (o, x)
 		drop_worker(x, w);
@@ -346,7 +346,7 @@ static void forget_flow(struct object *o, const struct wb_flow *f)
 	}
 }
 
-void wb__core_flows_reap(struct object *o)
+void wb__transfer_flows_reap(struct object *o)
 {
 	for_flow (o, x)
 		if (x->is_stopped && wb_flow_is_idle(x->flow)) {
@@ -373,7 +373,7 @@ static bool is_quiet(const struct flow_slot *x, const struct worker *w, bool cut
 	return false;
 }
 
-bool wb__core_flows_quiet(
+bool wb__transfer_flows_quiet(
 	struct epoch *e, uint32_t engine, uint64_t transfer, enum quiet what, bool cut)
 {
 	bool quiet = true;

@@ -5,7 +5,7 @@
 #include "transfer/epoch.h"
 
 /* Nothing but its ack, which the wire has taken. */
-void wb__core_on_CONFIRM(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_CONFIRM(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	(void)e;
 	(void)from;
@@ -13,7 +13,7 @@ void wb__core_on_CONFIRM(struct epoch *e, uint32_t from, const struct wb_msg_pee
 }
 
 /* Any message makes the epoch active; this one says nothing else. */
-void wb__core_on_ACTIVE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_ACTIVE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	(void)e;
 	(void)from;
@@ -21,13 +21,13 @@ void wb__core_on_ACTIVE(struct epoch *e, uint32_t from, const struct wb_msg_peer
 }
 
 /* For the lead, who passes it on, and for parties, who hear it from the lead. */
-void wb__core_on_LOST(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_LOST(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	wb__core_lead_engine_lost(e, from, m);
-	wb__core_party_engine_lost(e, m);
+	wb__transfer_lead_engine_lost(e, from, m);
+	wb__transfer_party_engine_lost(e, m);
 }
 
-#define ROW(number, NAME, sender, receiver, needs, text) [number] = wb__core_on_##NAME,
+#define ROW(number, NAME, sender, receiver, needs, text) [number] = wb__transfer_on_##NAME,
 static void (*const heard_by[])(struct epoch *e, uint32_t from, const struct wb_msg_peer *m) = {
 	WB_PEERS(ROW)};
 
@@ -38,12 +38,12 @@ static bool begins(const struct wb_msg_peer *m)
 				   m->kind == WBP_PEER_STOP || m->kind == WBP_PEER_SERVE);
 }
 
-void wb__core_hear(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_hear(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	if (!wb__core_may_say(e, from, m))
+	if (!wb__transfer_may_say(e, from, m))
 		return;
 	/* Any message of a run says that the epoch is in use: PREPARE implies ACTIVATE. */
-	wb__core_activate(e);
+	wb__transfer_activate(e);
 	e->has_begun |= begins(m);
 	heard_by[m->kind](e, from, m);
 }

@@ -3,10 +3,10 @@
 #define WB_TRANSFER_HEARS_H
 /*
  * What each message of another agent does here: one handler a row of WB_PEERS (proto/peers.h),
- * called wb__core_on_NAME and defined in the file of the role that hears it.  A row without a
+ * called wb__transfer_on_NAME and defined in the file of the role that hears it.  A row without a
  * handler does not link.
  *
- * A handler is called for what its row allows (wb__core_may_say()): `engine` and `transfer` are
+ * A handler is called for what its row allows (wb__transfer_may_say()): `engine` and `transfer` are
  * there where the row needs them.  Whether it fits what is under way is the handler's to see.
  */
 #include "proto/peers.h"
@@ -15,10 +15,11 @@ struct epoch;
 
 /* @from: the sender, by its number in the epoch's roster.  @m is borrowed for the call. */
 #define WB__HEARS(number, NAME, sender, receiver, needs, text)                                     \
-	void wb__core_on_##NAME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+	void wb__transfer_on_##NAME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 WB_PEERS(WB__HEARS)
 
-/** wb__core_hear - a message of agent @from (this one, too) about the epoch, in order and once. */
-void wb__core_hear(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__transfer_hear - a message of agent @from (this one, too) about the epoch, in order and once.
+ */
+void wb__transfer_hear(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 #endif

@@ -17,12 +17,13 @@
 #include "base/mem.h"
 #include "transfer/core.h"
 
-#define CORE_WORKERS_MAX 256
-#define CORE_ORPHANS_MAX 1024
-#define CORE_ARENAS_MAX 8
-#define CORE_RETRY_MIN_NS (50 * WB_NS_PER_MS)
-#define CORE_RETRY_MAX_NS (2 * WB_NS_PER_S)
-#define CORE_LATE_NS (WB_NS_PER_S / 2) /* for a party to say what it waits for at the deadline */
+#define TRANSFER_WORKERS_MAX 256
+#define TRANSFER_ORPHANS_MAX 1024
+#define TRANSFER_ARENAS_MAX 8
+#define TRANSFER_RETRY_MIN_NS (50 * WB_NS_PER_MS)
+#define TRANSFER_RETRY_MAX_NS (2 * WB_NS_PER_S)
+#define TRANSFER_LATE_NS                                                                           \
+	(WB_NS_PER_S / 2) /* for a party to say what it waits for at the deadline */
 
 struct epoch;
 struct object;
@@ -43,19 +44,19 @@ struct loop_msg {
 	size_t len;
 };
 
-struct wb_core {
-	struct wb_core_opts o;
+struct wb_transfer_core {
+	struct wb_transfer_opts o;
 	struct {
 		char uid[64];
 		void *base;
 		size_t bytes;
-	} arena[CORE_ARENAS_MAX];
+	} arena[TRANSFER_ARENAS_MAX];
 	uint32_t n_arena;
-	const struct wb_core_env *env;
+	const struct wb_transfer_env *env;
 	char *agent;
 	struct wb_rng dials; /* when to try again */
 	struct object *objects;
-	struct worker *worker[CORE_WORKERS_MAX];
+	struct worker *worker[TRANSFER_WORKERS_MAX];
 	uint32_t n_worker;
 	struct orphan *orphan;
 	uint32_t n_orphan;
@@ -77,7 +78,7 @@ struct wb_core {
 };
 
 /** now_ns - the env's clock. */
-static inline uint64_t now_ns(const struct wb_core *c)
+static inline uint64_t now_ns(const struct wb_transfer_core *c)
 {
 	return wb_now_ns(c->env->clock);
 }
@@ -88,22 +89,23 @@ static inline uint64_t sooner(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/** wb__core_send - to an agent of the epoch, this one too; copied.  Sets uid, term and number. */
-void wb__core_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
-/** wb__core_drain_self - what was said to this agent itself; at the end of an event. */
-void wb__core_drain_self(struct wb_core *c);
-/** wb__core_check - asserts what the headers of this folder call invariants (check.c). */
-void wb__core_check(struct wb_core *c);
-/** wb__core_trace - a mark for the trace: what happened to whom; @v is a count or bytes. */
-void wb__core_trace(
+/** wb__transfer_send - to an agent of the epoch, this one too; copied.  Sets uid, term and number.
+ */
+void wb__transfer_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+/** wb__transfer_drain_self - what was said to this agent itself; at the end of an event. */
+void wb__transfer_drain_self(struct wb_transfer_core *c);
+/** wb__transfer_check - asserts what the headers of this folder call invariants (check.c). */
+void wb__transfer_check(struct wb_transfer_core *c);
+/** wb__transfer_trace - a mark for the trace: what happened to whom; @v is a count or bytes. */
+void wb__transfer_trace(
 	struct object *o, const char *what, const char *who, uint64_t transfer, uint64_t v);
-/** wb__core_fault - WB_FAULT may end the process here. */
-void wb__core_fault(
+/** wb__transfer_fault - WB_FAULT may end the process here. */
+void wb__transfer_fault(
 	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version);
-/** wb__core_worker - by the daemon's number; NULL = not attached.  Borrowed. */
-struct worker *wb__core_worker(const struct wb_core *c, uint32_t id);
-/** wb__core_orphans_refuse - grants that came before their flow, and whose flow will not come any
- *  more. */
-void wb__core_orphans_refuse(struct epoch *e);
+/** wb__transfer_worker - by the daemon's number; NULL = not attached.  Borrowed. */
+struct worker *wb__transfer_worker(const struct wb_transfer_core *c, uint32_t id);
+/** wb__transfer_orphans_refuse - grants that came before their flow, and whose flow will not come
+ * any more. */
+void wb__transfer_orphans_refuse(struct epoch *e);
 
 #endif

@@ -3,7 +3,7 @@
  * Judges: the agents of trainer workers keep the decision on a joint transfer, COMMIT or ABORT, in
  * one Paxos register each transfer.  A judge answers only after what it says is in its file, so
  * that a killed and restarted one keeps its word.  The same file keeps the greatest number that a
- * leader here has given to a transfer: none may be used twice.
+ * coordinator here has given to a transfer: none may be used twice.
  */
 #include "transfer/judge.h"
 
@@ -20,7 +20,7 @@
 
 /* The file: forgotten, issued, then the verdicts, all numbers in this machine's byte order. */
 #define HEAD 16
-#define FILE_CAP (HEAD + CORE_VERDICTS_MAX * sizeof(struct verdict))
+#define FILE_CAP (HEAD + TRANSFER_VERDICTS_MAX * sizeof(struct verdict))
 
 static void file_name(const struct object *o, char out[WB_DIGEST_TEXT + 16])
 {
@@ -28,9 +28,9 @@ static void file_name(const struct object *o, char out[WB_DIGEST_TEXT + 16])
 		(unsigned long long)wb_hash64(o->uid, strlen(o->uid), 0));
 }
 
-void wb__core_judge_load(struct object *o)
+void wb__transfer_judge_load(struct object *o)
 {
-	const struct wb_core_store *s = o->core->o.store;
+	const struct wb_transfer_store *s = o->core->o.store;
 	uint8_t data[FILE_CAP];
 	char name[WB_DIGEST_TEXT + 16];
 	int64_t n;
@@ -61,7 +61,7 @@ void wb__core_judge_load(struct object *o)
 
 static int save(const struct object *o)
 {
-	const struct wb_core_store *s = o->core->o.store;
+	const struct wb_transfer_store *s = o->core->o.store;
 	uint8_t data[FILE_CAP];
 	char name[WB_DIGEST_TEXT + 16];
 
@@ -75,7 +75,7 @@ static int save(const struct object *o)
 }
 
 /* When it cannot be kept, engines, areas and the operator still know it. */
-void wb__core_judge_number(struct object *o, uint64_t transfer)
+void wb__transfer_judge_number(struct object *o, uint64_t transfer)
 {
 	o->given = transfer;
 	if (o->is_judge && save(o) < 0)
@@ -93,7 +93,7 @@ static struct verdict *verdict_of(struct object *o, uint64_t transfer)
 		return &o->verdict[at];
 	if (transfer <= o->forgotten || !o->is_judge)
 		return NULL;
-	if (o->n_verdict == CORE_VERDICTS_MAX) {
+	if (o->n_verdict == TRANSFER_VERDICTS_MAX) {
 		if (at == 0)
 			return NULL;
 		o->forgotten = o->verdict[0].transfer;
@@ -134,15 +134,15 @@ static void judge(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	}
 	answer.accepted = v->accepted;
 	answer.decision = (uint32_t)v->value;
-	wb__core_send(e, from, &answer);
+	wb__transfer_send(e, from, &answer);
 }
 
-void wb__core_on_BALLOT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_BALLOT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	judge(e, from, m);
 }
 
-void wb__core_on_ACCEPT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_ACCEPT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	judge(e, from, m);
 }

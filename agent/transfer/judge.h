@@ -10,7 +10,7 @@
  */
 #include "transfer/ballot.h"
 
-#define CORE_VERDICTS_MAX 64
+#define TRANSFER_VERDICTS_MAX 64
 
 /* What this agent remembers as a judge of one transfer; kept in a file. */
 struct verdict {
@@ -18,10 +18,11 @@ struct verdict {
 	uint64_t value; /* enum decision */
 };
 
-/** wb__core_judge_load - what an earlier process kept. */
-void wb__core_judge_load(struct object *o);
-/** wb__core_judge_number - a leader here has given a transfer this number: it outlives the process.
+/** wb__transfer_judge_load - what an earlier process kept. */
+void wb__transfer_judge_load(struct object *o);
+/** wb__transfer_judge_number - a coordinator here has given a transfer this number: it outlives the
+ * process.
  */
-void wb__core_judge_number(struct object *o, uint64_t transfer);
+void wb__transfer_judge_number(struct object *o, uint64_t transfer);
 
 #endif

@@ -39,7 +39,7 @@ static void tell(struct worker *w, uint64_t transfer, int64_t version)
 	struct wb_msg_app_send_state m = {
 		.transfer = transfer, .version = version, .state = WB_APP_SEND_RELEASED};
 
-	wb__core_to_worker(w, WBP_APP_SEND_STATE, &m);
+	wb__transfer_to_worker(w, WBP_APP_SEND_STATE, &m);
 }
 
 static bool let_go(struct worker *w)
@@ -51,19 +51,19 @@ static bool let_go(struct worker *w)
 	return true;
 }
 
-void wb__core_keep(struct worker *w, uint64_t transfer, int64_t version)
+void wb__transfer_keep(struct worker *w, uint64_t transfer, int64_t version)
 {
 	w->kept_transfer = transfer;
 	w->kept_version = version;
 	w->keep_drain_ns = 0;
 }
 
-bool wb__core_keeps(const struct worker *w, uint64_t transfer)
+bool wb__transfer_keeps(const struct worker *w, uint64_t transfer)
 {
 	return !w->gone && transfer && w->kept_transfer == transfer && !w->keep_drain_ns;
 }
 
-void wb__core_keep_end(struct worker *w, uint64_t transfer)
+void wb__transfer_keep_end(struct worker *w, uint64_t transfer)
 {
 	if (w->kept_transfer != transfer) {
 		tell(w, transfer, -1);
@@ -71,21 +71,21 @@ void wb__core_keep_end(struct worker *w, uint64_t transfer)
 	}
 	if (w->keep_drain_ns)
 		return;
-	w->keep_drain_ns = now_ns(w->obj->core) + CORE_DRAIN_NS;
+	w->keep_drain_ns = now_ns(w->obj->core) + TRANSFER_DRAIN_NS;
 	close_sources(w);
 	(void)let_go(w);
 }
 
-void wb__core_keep_forget(struct worker *w)
+void wb__transfer_keep_forget(struct worker *w)
 {
 	if (w->kept_transfer)
 		close_sources(w);
 	w->kept_transfer = w->keep_drain_ns = 0;
 }
 
-uint64_t wb__core_keep_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_keep_tick(struct object *o, uint64_t now)
 {
-	const struct wb_core *c = o->core;
+	const struct wb_transfer_core *c = o->core;
 	uint64_t next = 0;
 
 	for (uint32_t i = 0; i < c->n_worker; i++) {

@@ -26,14 +26,14 @@ static struct wb_msg_peer order(const struct lead *l, uint32_t kind)
 		.engine = l->engine,
 		.feed = l->is_feed,
 		.feeder = l->source_engine,
-		.leader = l->leader};
+		.coordinator = l->coordinator};
 }
 
 static void send_all(struct lead *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].down)
-			wb__core_send(l->e, a, m);
+			wb__transfer_send(l->e, a, m);
 }
 
 static bool all(const struct lead *l, size_t field)
@@ -45,7 +45,7 @@ static bool all(const struct lead *l, size_t field)
 }
 #define ALL(l, f) all(l, offsetof(struct lead_agent, f) / sizeof(bool))
 
-static void tell_leader(struct lead *l, enum wb_engine_state state)
+static void tell_coordinator(struct lead *l, enum wb_engine_state state)
 {
 	struct wb_msg_peer m = order(l, WBP_PEER_ENGINE);
 
@@ -60,16 +60,16 @@ static void tell_leader(struct lead *l, enum wb_engine_state state)
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
 	m.is_superseded = l->is_superseded;
-	wb__core_send(l->e, l->leader, &m);
+	wb__transfer_send(l->e, l->coordinator, &m);
 }
 
 static void report(struct lead *l)
 {
-	const struct wb_core *c = l->e->obj->core;
+	const struct wb_transfer_core *c = l->e->obj->core;
 	const char *engine = l->e->r.engine[l->engine].name;
 	enum wb_engine_state state = l->is_superseded ? WB_ENGINE_SUPERSEDED : l->told;
 	const char *sentence = l->sentence;
-	struct wb_core_report r = {
+	struct wb_transfer_report r = {
 		.kind = WB_REPORT_ENGINE,
 		.uid = l->e->r.uid,
 		.object = l->e->obj->name,
@@ -92,9 +92,9 @@ static void report(struct lead *l)
 	c->env->report(c->env->ctx, &r);
 }
 
-/* One that cannot follow a decision is Torn for the leader.  Before INSTALL none of its workers has
- * changed, and some may not have been stopped: all go on, with areas that are whole for the next
- * plan or transfer. */
+/* One that cannot follow a decision is Torn for the coordinator.  Before INSTALL none of its
+ * workers has changed, and some may not have been stopped: all go on, with areas that are whole for
+ * the next plan or transfer. */
 static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_state result)
 {
 	return result == WB_ENGINE_TORN && l->is_staged && l->state != LEAD_INSTALLING
@@ -102,17 +102,18 @@ static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_sta
 		       : result;
 }
 
-/* The end: tell the parties, then the leader.  Before the first byte the old weights are intact. */
+/* The end: tell the parties, then the coordinator.  Before the first byte the old weights are
+ * intact. */
 static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code, const char *why)
 {
 	struct wb_msg_peer m = order(l, WBP_PEER_END);
 
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->state == LEAD_ENDING)
 		return;
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_ballot_stop(&l->ballot);
 	l->result = l->told = result;
 	if (result == WB_ENGINE_ABORTED &&
-		(l->has_torn || wb__core_engine_is_torn(l->e, l->engine)))
+		(l->has_torn || wb__transfer_engine_is_torn(l->e, l->engine)))
 		l->told = WB_ENGINE_TORN;
 	l->has_torn = result != WB_ENGINE_COMMITTED && (l->has_torn || result == WB_ENGINE_TORN);
 	l->code = code;
@@ -123,27 +124,27 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	m.sum0 = l->sum.lane[0];
 	m.sum1 = l->sum.lane[1];
 	send_all(l, &m);
-	wb__core_trace(l->e->obj, wb_word(&wb_engine_state_words, result),
+	wb__transfer_trace(l->e->obj, wb_word(&wb_engine_state_words, result),
 		l->e->r.engine[l->engine].name, l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
-		wb__core_lead_set(l, LEAD_ENDING); /* ENDED brings times; the decision stands */
+		wb__transfer_lead_set(l, LEAD_ENDING); /* ENDED brings times; the decision stands */
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
 	} else {
-		wb__core_lead_set(l, LEAD_DONE);
+		wb__transfer_lead_set(l, LEAD_DONE);
 		l->deadline_ns = 0;
 		report(l);
 	}
 	if (result != WB_ENGINE_COMMITTED)
-		tell_leader(l, l->told);
+		tell_coordinator(l, l->told);
 }
 
 /* Committed: the decision stands whether all have said how long they stood still or not. */
 static void close_ending(struct lead *l)
 {
-	wb__core_lead_set(l, LEAD_DONE);
+	wb__transfer_lead_set(l, LEAD_DONE);
 	l->deadline_ns = 0;
 	report(l);
-	tell_leader(l, WB_ENGINE_COMMITTED);
+	tell_coordinator(l, WB_ENGINE_COMMITTED);
 }
 
 /* May this engine give the transfer up by itself? */
@@ -181,7 +182,7 @@ static void refuse(
 
 	snprintf(text, sizeof(text), "%s", why);
 	no.sentence = text;
-	wb__core_send(e, from, &no);
+	wb__transfer_send(e, from, &no);
 }
 
 /* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost: all of it,
@@ -232,10 +233,10 @@ static void overtake(struct epoch *e, const struct wb_msg_peer *m)
 	struct lead *before = lead_before(e, m->engine, false);
 
 	if (before && before->transfer <= m->transfer)
-		wb__core_lead_broken(before, "overtaken under a newer plan");
+		wb__transfer_lead_broken(before, "overtaken under a newer plan");
 }
 
-/* May the engine begin what @m asks for?  If not, the leader is told why. */
+/* May the engine begin what @m asks for?  If not, the coordinator is told why. */
 static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	const struct lead *before;
@@ -262,7 +263,7 @@ static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 
 /* Nothing is left of the run before, which has ended, but what outlasts runs.  l->e, ->engine and
  * ->agent are there. */
-static void begin_run(struct lead *l, uint32_t leader, uint64_t transfer, int64_t version)
+static void begin_run(struct lead *l, uint32_t coordinator, uint64_t transfer, int64_t version)
 {
 	memset(l->agent, 0, l->e->r.n_agent * sizeof(*l->agent));
 	*l = (struct lead){
@@ -273,7 +274,7 @@ static void begin_run(struct lead *l, uint32_t leader, uint64_t transfer, int64_
 		.has_torn = l->has_torn,
 		.resume = l->resume,
 		.doubt = l->doubt,
-		.leader = leader,
+		.coordinator = coordinator,
 		.transfer = transfer,
 		.version = version,
 		.begin_wall_ns = wb_wall_ns(),
@@ -281,7 +282,7 @@ static void begin_run(struct lead *l, uint32_t leader, uint64_t transfer, int64_
 	set_parties(l);
 }
 
-/* What the leader, or an engine that feeds this one, has asked for. */
+/* What the coordinator, or an engine that feeds this one, has asked for. */
 static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct epoch *e = l->e;
@@ -291,9 +292,9 @@ static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 	l->is_feed = m->feed;
 	l->source_engine = m->feeder;
 	l->deadline_ns =
-		now_ns(e->obj->core) + (l->is_staged ? e->r.transfer_deadline_ns + CORE_LATE_NS
+		now_ns(e->obj->core) + (l->is_staged ? e->r.transfer_deadline_ns + TRANSFER_LATE_NS
 						     : e->r.engine_step_deadline_ns);
-	wb__core_lead_set(l, l->is_staged ? LEAD_STAGING : LEAD_PROMISES);
+	wb__transfer_lead_set(l, l->is_staged ? LEAD_STAGING : LEAD_PROMISES);
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		l->agent[a].since = e->wire[a].tx_seq + 1;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
@@ -302,14 +303,14 @@ static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 			e->member[i]->seen_transfer = m->transfer;
 }
 
-void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct wb_msg_peer stop;
 
 	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
 	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
-		wb__core_lead_chosen(l, DECIDE_COMMIT);
+		wb__transfer_lead_chosen(l, DECIDE_COMMIT);
 	if (!may_begin(e, from, m))
 		return;
 	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
@@ -327,11 +328,11 @@ void wb__core_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 	l->e = e;
 	l->engine = m->engine;
 	begin(l, from, m);
-	wb__core_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
+	wb__transfer_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
 	stop = order(l, l->is_staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
 	send_all(l, &stop);
 	if (l->is_staged)
-		tell_leader(l, WB_ENGINE_RECEIVING);
+		tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
 /* All is whole beside the parameters, and it is to be installed. */
@@ -341,7 +342,7 @@ static void begin_stop(struct lead *l)
 
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
 		l->agent[a].promised = l->agent[a].stopped = l->agent[a].installed = false;
-	wb__core_lead_set(l, LEAD_PROMISES);
+	wb__transfer_lead_set(l, LEAD_PROMISES);
 	l->sum = (struct wbk_sum){{0, 0}};
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
 	stop.is_decided = l->is_decided;
@@ -354,28 +355,28 @@ static void ask_judges(struct lead *l)
 	l->deadline_ns = 0;
 	if (l->ballot.state != BALLOT_NONE)
 		return;
-	wb__core_trace(l->e->obj, "in doubt", l->e->r.engine[l->engine].name, l->transfer, 0);
+	wb__transfer_trace(l->e->obj, "in doubt", l->e->r.engine[l->engine].name, l->transfer, 0);
 	for_party_worker (l->e, l->engine, i) {
 		const struct wb_area_head *h = l->e->member[i] ? l->e->member[i]->area.head : NULL;
 
 		if (!h || h->transfer != l->transfer)
 			continue;
-		wb__core_ballot_ask(&l->ballot, l->e->obj, l->transfer, h->judge,
+		wb__transfer_ballot_ask(&l->ballot, l->e->obj, l->transfer, h->judge,
 			__atomic_load_n(&h->n_judge, __ATOMIC_RELAXED));
 		return;
 	}
 }
 
-void wb__core_lead_chosen(struct lead *l, enum decision d)
+void wb__transfer_lead_chosen(struct lead *l, enum decision d)
 {
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_ballot_stop(&l->ballot);
 	if (l->state != LEAD_STAGED)
 		return;
-	wb__core_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against",
+	wb__transfer_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against",
 		l->e->r.engine[l->engine].name, l->transfer, 0);
 	if (d == DECIDE_COMMIT) {
 		l->is_decided = true;
-		tell_leader(l, WB_ENGINE_DECIDED);
+		tell_coordinator(l, WB_ENGINE_DECIDED);
 		begin_stop(l);
 	} else {
 		end_engine(l, WB_ENGINE_ABORTED, WB_EABORTED,
@@ -383,41 +384,41 @@ void wb__core_lead_chosen(struct lead *l, enum decision d)
 	}
 }
 
-/* The leader may have given up, or wait for judges that only the plan to come reaches. */
-void wb__core_lead_hand_over(struct lead *l)
+/* The coordinator may have given up, or wait for judges that only the plan to come reaches. */
+void wb__transfer_lead_hand_over(struct lead *l)
 {
 	if (l->state == LEAD_STAGED && l->e->r.all_engines &&
-		now_ns(l->e->obj->core) >= l->staged_ns + CORE_JOINT_NS)
+		now_ns(l->e->obj->core) >= l->staged_ns + TRANSFER_JOINT_NS)
 		ask_judges(l);
 }
 
 static void on_staged(struct lead *l)
 {
-	wb__core_lead_set(l, LEAD_STAGED);
+	wb__transfer_lead_set(l, LEAD_STAGED);
 	l->staged_ns = now_ns(l->e->obj->core);
-	tell_leader(l, WB_ENGINE_STAGED);
+	tell_coordinator(l, WB_ENGINE_STAGED);
 	if (!l->e->r.all_engines) {
 		begin_stop(l);
 		return;
 	}
-	/* The leader has its own deadlines; this is for one that is silent. */
+	/* The coordinator has its own deadlines; this is for one that is silent. */
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
 }
 
 /* Under a new plan: all parties have whole areas of one transfer that has not been committed. */
-void wb__core_lead_resume(struct lead *l, const struct resume *r)
+void wb__transfer_lead_resume(struct lead *l, const struct resume *r)
 {
 	struct epoch *e = l->e;
 
-	begin_run(l, e->r.leader, r->transfer, r->version);
+	begin_run(l, e->r.coordinator, r->transfer, r->version);
 	l->is_staged = true;
 	l->staged_ns = now_ns(e->obj->core);
-	wb__core_lead_set(l, LEAD_STAGED);
-	wb__core_trace(e->obj, "resume", e->r.engine[l->engine].name, l->transfer, 0);
+	wb__transfer_lead_set(l, LEAD_STAGED);
+	wb__transfer_trace(e->obj, "resume", e->r.engine[l->engine].name, l->transfer, 0);
 	if (e->r.all_engines)
 		ask_judges(l);
 	else
-		wb__core_lead_chosen(l, r->is_installing ? DECIDE_COMMIT : DECIDE_ABORT);
+		wb__transfer_lead_chosen(l, r->is_installing ? DECIDE_COMMIT : DECIDE_ABORT);
 }
 
 static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
@@ -429,17 +430,17 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (first || wb_poll_later(m->poll, l->target))
 		l->target = m->poll;
 	l->agent[from].promised = true;
-	wb__core_lead_go_on(l);
+	wb__transfer_lead_go_on(l);
 }
 
 /* A worker in doubt may be let go, and be needed at the common poll: it hears of its end first. */
-void wb__core_lead_go_on(struct lead *l)
+void wb__transfer_lead_go_on(struct lead *l)
 {
 	struct wb_msg_peer target;
 
 	if (l->state != LEAD_PROMISES || l->doubt.transfer || !ALL(l, promised))
 		return;
-	wb__core_lead_set(l, LEAD_STOPS);
+	wb__transfer_lead_set(l, LEAD_STOPS);
 	target = order(l, WBP_PEER_TARGET);
 	target.poll = l->target;
 	send_all(l, &target);
@@ -459,17 +460,17 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (l->is_staged) {
 		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
 
-		wb__core_lead_set(l, LEAD_INSTALLING);
+		wb__transfer_lead_set(l, LEAD_INSTALLING);
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
 		send_all(l, &install);
-		tell_leader(l, WB_ENGINE_INSTALLING);
+		tell_coordinator(l, WB_ENGINE_INSTALLING);
 		return;
 	}
-	wb__core_lead_set(l, LEAD_MOVING);
-	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns + CORE_LATE_NS;
-	wb__core_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
+	wb__transfer_lead_set(l, LEAD_MOVING);
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns + TRANSFER_LATE_NS;
+	wb__transfer_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
-	tell_leader(l, WB_ENGINE_RECEIVING);
+	tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
 static bool received_all(const struct lead *l)
@@ -503,9 +504,9 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		a->received = true;
 		a->losses = m->losses;
 		if (received_all(l)) {
-			wb__core_trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
+			wb__transfer_trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
 				l->transfer, 0);
-			tell_leader(l, WB_ENGINE_RECEIVED);
+			tell_coordinator(l, WB_ENGINE_RECEIVED);
 		}
 		return;
 	}
@@ -550,7 +551,7 @@ static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 	send_all(l, &lost);
 }
 
-/* The leader gives up: it has not asked for a decision, so there is none. */
+/* The coordinator gives up: it has not asked for a decision, so there is none. */
 static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 {
 	bool late = l->is_decided || l->state == LEAD_INSTALLING || l->state == LEAD_ENDING ||
@@ -573,12 +574,12 @@ static struct lead *run_of(struct epoch *e, const struct wb_msg_peer *m)
 	return l->state == LEAD_NONE || l->transfer != m->transfer ? NULL : l;
 }
 
-/* The same for what its leader says. */
+/* The same for what its coordinator says. */
 static struct lead *led_by(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = run_of(e, m);
 
-	return l && from == l->leader ? l : NULL;
+	return l && from == l->coordinator ? l : NULL;
 }
 
 /* A feed has the number of a transfer, and may be tried again: what a party said before it had
@@ -601,7 +602,7 @@ static struct lead *heard_of(struct epoch *e, uint32_t from, const struct wb_msg
 	return l;
 }
 
-void wb__core_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = heard_of(e, from, m);
 
@@ -609,7 +610,7 @@ void wb__core_on_PROMISE(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		on_promise(l, from, m);
 }
 
-void wb__core_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = heard_of(e, from, m);
 
@@ -617,7 +618,7 @@ void wb__core_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		on_stopped(l, from, m);
 }
 
-void wb__core_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = heard_of(e, from, m);
 
@@ -625,7 +626,7 @@ void wb__core_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_pe
 		on_progress(l, from, m);
 }
 
-void wb__core_on_ENDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_ENDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = said_in(e, from, m);
 
@@ -633,7 +634,7 @@ void wb__core_on_ENDED(struct epoch *e, uint32_t from, const struct wb_msg_peer 
 		on_ended(l, from, m);
 }
 
-void wb__core_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = led_by(e, from, m);
 
@@ -641,15 +642,15 @@ void wb__core_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_m
 		on_lost(l, m);
 }
 
-void wb__core_on_DECIDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_DECIDED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = led_by(e, from, m);
 
 	if (l)
-		wb__core_lead_chosen(l, DECIDE_COMMIT);
+		wb__transfer_lead_chosen(l, DECIDE_COMMIT);
 }
 
-void wb__core_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = led_by(e, from, m);
 
@@ -658,7 +659,7 @@ void wb__core_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_peer
 }
 
 /* What the trainers have not sent nobody has; and no decision can come of it any more. */
-static bool needs_leader(const struct lead *l)
+static bool needs_coordinator(const struct lead *l)
 {
 	if (l->is_staged)
 		return l->state == LEAD_STAGING && (l->e->r.all_engines || !received_all(l));
@@ -675,13 +676,13 @@ static void lose_source(struct lead *l)
 	send_all(l, &lost);
 }
 
-void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
+void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct lead *l = &e->lead[en];
 		char text[WB_ERR_MSG_MAX];
 
-		wb__core_doubt_agent_down(l, agent, upto);
+		wb__transfer_doubt_agent_down(l, agent, upto);
 		if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->transfer > upto)
 			continue;
 		if (l->agent[agent].takes_part) {
@@ -695,20 +696,21 @@ void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 			snprintf(text, sizeof(text), "agent %s is gone: %.800s",
 				e->r.agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
-		} else if (l->leader == agent && needs_leader(l)) {
+		} else if (l->coordinator == agent && needs_coordinator(l)) {
 			snprintf(text, sizeof(text),
-				"the transfer's leader, agent %s, is gone: %.800s",
+				"the transfer's coordinator, agent %s, is gone: %.800s",
 				e->r.agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
-		} else if (l->leader == agent && l->is_feed && l->state != LEAD_ENDING) {
+		} else if (l->coordinator == agent && l->is_feed && l->state != LEAD_ENDING) {
 			lose_source(l);
-		} else if (l->leader == agent && l->state == LEAD_STAGED && l->e->r.all_engines) {
+		} else if (l->coordinator == agent && l->state == LEAD_STAGED &&
+			   l->e->r.all_engines) {
 			ask_judges(l);
 		}
 	}
 }
 
-void wb__core_lead_broken(struct lead *l, const char *why)
+void wb__transfer_lead_broken(struct lead *l, const char *why)
 {
 	char text[512];
 
@@ -722,13 +724,14 @@ void wb__core_lead_broken(struct lead *l, const char *why)
 	fail(l, -EHOSTDOWN, text);
 }
 
-bool wb__core_lead_is_late(const struct lead *l, uint32_t agent)
+bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent)
 {
 	const struct lead_agent *x = &l->agent[agent];
-	bool late = l->state == LEAD_PROMISES  ? !x->promised || wb__core_doubt_waits_for(l, agent)
-		    : l->state == LEAD_STOPS   ? !x->stopped
-		    : l->state == LEAD_MOVING  ? !x->complete
-		    : l->state == LEAD_STAGING ? !x->complete
+	bool late = l->state == LEAD_PROMISES
+			    ? !x->promised || wb__transfer_doubt_waits_for(l, agent)
+		    : l->state == LEAD_STOPS      ? !x->stopped
+		    : l->state == LEAD_MOVING     ? !x->complete
+		    : l->state == LEAD_STAGING    ? !x->complete
 		    : l->state == LEAD_INSTALLING ? !x->installed
 						  : !x->ended;
 
@@ -743,12 +746,12 @@ static void expired(struct lead *l)
 		is_step ? l->e->r.engine_step_deadline_ns : l->e->r.transfer_deadline_ns;
 	char text[WB_ERR_MSG_MAX], who[512] = "";
 
-	if (l->state == LEAD_STAGED) { /* the leader is silent */
+	if (l->state == LEAD_STAGED) { /* the coordinator is silent */
 		ask_judges(l);
 		return;
 	}
 	for (uint32_t a = 0; a < l->e->r.n_agent; a++) {
-		if (wb__core_lead_is_late(l, a) && strlen(who) < 400)
+		if (wb__transfer_lead_is_late(l, a) && strlen(who) < 400)
 			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
 				who[0] ? ", " : "", l->e->r.agent[a].name);
 	}
@@ -773,7 +776,7 @@ static void expired(struct lead *l)
 	fail(l, -ETIMEDOUT, text);
 }
 
-uint64_t wb__core_lead_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_lead_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 

@@ -4,7 +4,7 @@
 /*
  * A lead: the book of one engine in one transfer or feed, kept by the agent of its first worker.
  * Owned by its epoch, one an engine.  It gives its parties their orders and says how the run ended.
- * (The *leader* leads the whole transfer: leader.h.)
+ * (The *coordinator* leads the whole transfer: coordinator.h.)
  *
  * Invariants: one that is not NONE has a line for each agent; TARGET is sent when all have
  * promised, OPEN or INSTALL when all have stopped; Committed is said only when all are whole, or
@@ -16,7 +16,7 @@
 #include "transfer/doubt.h"
 #include "transfer/resume.h"
 
-#define CORE_JOINT_NS (5 * WB_NS_PER_S) /* for judges, when another plan waits for them */
+#define TRANSFER_JOINT_NS (5 * WB_NS_PER_S) /* for judges, when another plan waits for them */
 
 enum lead_state {
 	LEAD_NONE,
@@ -40,7 +40,7 @@ struct lead_agent {
 struct lead {
 	enum lead_state state;
 	struct epoch *e;
-	uint32_t engine, leader, losses, target;
+	uint32_t engine, coordinator, losses, target;
 	uint64_t transfer;
 	int64_t version;
 	bool is_feed; /* brings what others hold */
@@ -64,24 +64,26 @@ struct lead {
 	struct wbk_sum sum;
 };
 
-/** wb__core_lead_engine_lost - LOST, of the leader: the parties take the engine's share over. */
-void wb__core_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-/** wb__core_lead_agent_down - an agent is gone, in transfers up to @upto. */
-void wb__core_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
-/** wb__core_lead_resume - take up what parties have said that their areas hold. */
-void wb__core_lead_resume(struct lead *l, const struct resume *r);
-/** wb__core_lead_broken - the run cannot end: its areas are taken up under the new plan. */
-void wb__core_lead_broken(struct lead *l, const char *why);
-/** wb__core_lead_is_late - is this agent the one, or among those, that it waits for? */
-bool wb__core_lead_is_late(const struct lead *l, uint32_t agent);
-/** wb__core_lead_chosen - the decision is known; nothing when it does not wait for it. */
-void wb__core_lead_chosen(struct lead *l, enum decision d);
-/** wb__core_lead_hand_over - a plan comes that takes this one's place: judges are asked, if that is
- *  needed and the leader has had its time. */
-void wb__core_lead_hand_over(struct lead *l);
-/** wb__core_lead_go_on - nobody is in doubt any more: TARGET waited for that. */
-void wb__core_lead_go_on(struct lead *l);
-/** wb__core_lead_tick - deadlines; when to call again, 0 = never. */
-uint64_t wb__core_lead_tick(struct object *o, uint64_t now);
+/** wb__transfer_lead_engine_lost - LOST, of the coordinator: the parties take the engine's share
+ * over.
+ */
+void wb__transfer_lead_engine_lost(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__transfer_lead_agent_down - an agent is gone, in transfers up to @upto. */
+void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
+/** wb__transfer_lead_resume - take up what parties have said that their areas hold. */
+void wb__transfer_lead_resume(struct lead *l, const struct resume *r);
+/** wb__transfer_lead_broken - the run cannot end: its areas are taken up under the new plan. */
+void wb__transfer_lead_broken(struct lead *l, const char *why);
+/** wb__transfer_lead_is_late - is this agent the one, or among those, that it waits for? */
+bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent);
+/** wb__transfer_lead_chosen - the decision is known; nothing when it does not wait for it. */
+void wb__transfer_lead_chosen(struct lead *l, enum decision d);
+/** wb__transfer_lead_hand_over - a plan comes that takes this one's place: judges are asked, if
+ * that is needed and the coordinator has had its time. */
+void wb__transfer_lead_hand_over(struct lead *l);
+/** wb__transfer_lead_go_on - nobody is in doubt any more: TARGET waited for that. */
+void wb__transfer_lead_go_on(struct lead *l);
+/** wb__transfer_lead_tick - deadlines; when to call again, 0 = never. */
+uint64_t wb__transfer_lead_tick(struct object *o, uint64_t now);
 
 #endif

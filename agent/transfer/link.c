@@ -20,9 +20,9 @@ static void failed(struct epoch *e, uint32_t agent)
 		l->retry_ns = 0;
 }
 
-wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent)
+wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 {
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 	struct link *l = &e->link[agent];
 	const struct wb_roster_agent *to = &e->r.agent[agent];
 	struct wb_xport_peer peer;
@@ -37,8 +37,8 @@ wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent)
 		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
 		.epoch = e->xp,
 	};
-	l->backoff_ns =
-		l->backoff_ns ? WB_MIN(l->backoff_ns * 2, CORE_RETRY_MAX_NS) : CORE_RETRY_MIN_NS;
+	l->backoff_ns = l->backoff_ns ? WB_MIN(l->backoff_ns * 2, TRANSFER_RETRY_MAX_NS)
+				      : TRANSFER_RETRY_MIN_NS;
 	/* A trainer that is gone was everybody's source. */
 	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
 	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
@@ -48,7 +48,7 @@ wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent)
 	return 0;
 }
 
-void wb__core_link_up(struct epoch *e, wb_conn_t conn)
+void wb__transfer_link_up(struct epoch *e, wb_conn_t conn)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++) {
 		struct link *l = &e->link[a];
@@ -75,7 +75,7 @@ static void note_loss(const struct object *o, struct link *l, const struct wb_xp
 	snprintf(l->lost, sizeof(l->lost), "%s", ev->reason ? ev->reason : wb_strerror(ev->code));
 }
 
-void wb__core_link_down(struct epoch *e, const struct wb_xport_event *ev)
+void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++) {
 		struct link *l = &e->link[a];
@@ -87,7 +87,7 @@ void wb__core_link_down(struct epoch *e, const struct wb_xport_event *ev)
 		l->up = false;
 		l->is_unknown = ev->code == WB_ESTALE;
 		note_loss(e->obj, l, ev);
-		wb__core_trace(
+		wb__transfer_trace(
 			e->obj, "connection lost", e->r.agent[a].name, 0, (uint64_t)-ev->code);
 	}
 }
@@ -98,7 +98,7 @@ static void lose_agent(struct epoch *e, uint32_t agent)
 {
 	struct object *o = e->obj;
 
-	wb__core_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
+	wb__transfer_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
 	for_flow (o, x)
 		for (uint32_t w = 0; x->e == e && !x->is_stopped && w < e->plan->n_worker; w++)
 			if (e->plan->worker[w].domain == agent)
@@ -118,17 +118,17 @@ static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
 	l->is_wanted = false;
 	if (!l->wanted_ns)
 		l->wanted_ns = now;
-	if (in_vain || now >= l->wanted_ns + CORE_LINK_NS) {
+	if (in_vain || now >= l->wanted_ns + TRANSFER_LINK_NS) {
 		l->wanted_ns = 0;
 		lose_agent(e, agent);
 		return now + WB_NS_PER_MS;
 	}
 	/* While it is dialled, an event says how that ends. */
-	return l->conn ? l->wanted_ns + CORE_LINK_NS
-		       : WB_MIN(l->wanted_ns + CORE_LINK_NS, WB_MAX(l->retry_ns, now + 1));
+	return l->conn ? l->wanted_ns + TRANSFER_LINK_NS
+		       : WB_MIN(l->wanted_ns + TRANSFER_LINK_NS, WB_MAX(l->retry_ns, now + 1));
 }
 
-uint64_t wb__core_links_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_links_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 

@@ -10,7 +10,7 @@
 #include "transfer/internal.h"
 
 /* An agent that cannot be reached for so long sends nothing. */
-#define CORE_LINK_NS (10 * WB_NS_PER_S)
+#define TRANSFER_LINK_NS (10 * WB_NS_PER_S)
 
 struct link {
 	wb_conn_t conn; /* 0 = none */
@@ -25,16 +25,16 @@ struct link {
 	char lost[200];
 };
 
-/** wb__core_link_conn - the connection to an agent of the epoch; 0: none yet, it is dialled. */
-wb_conn_t wb__core_link_conn(struct epoch *e, uint32_t agent);
-/** wb__core_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing when
- *  it is one that the other side dialled. */
-void wb__core_link_up(struct epoch *e, wb_conn_t conn);
-/** wb__core_link_down - a connection has ended: one that was never up is next dialled at the peer's
- *  next address.  Nothing when it is none of the epoch's links. */
-void wb__core_link_down(struct epoch *e, const struct wb_xport_event *ev);
-/** wb__core_links_tick - dial again, and give up sources that cannot be reached; after the flows'
- *  ticks, which say whom they miss.  When to call again, 0 = never. */
-uint64_t wb__core_links_tick(struct object *o, uint64_t now);
+/** wb__transfer_link_conn - the connection to an agent of the epoch; 0: none yet, it is dialled. */
+wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent);
+/** wb__transfer_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing
+ * when it is one that the other side dialled. */
+void wb__transfer_link_up(struct epoch *e, wb_conn_t conn);
+/** wb__transfer_link_down - a connection has ended: one that was never up is next dialled at the
+ * peer's next address.  Nothing when it is none of the epoch's links. */
+void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev);
+/** wb__transfer_links_tick - dial again, and give up sources that cannot be reached; after the
+ * flows' ticks, which say whom they miss.  When to call again, 0 = never. */
+uint64_t wb__transfer_links_tick(struct object *o, uint64_t now);
 
 #endif

@@ -4,17 +4,17 @@
 /*
  * An object: one model whose versions move (a WeightTransfer), known by its uid.  Owned by the core
  * from its first plan until it is deleted and idle.  It owns its epochs, its flows, the books of
- * its leader and trainers, and what this agent remembers as a judge.
+ * its coordinator and trainers, and what this agent remembers as a judge.
  *
  * Invariants: `cur` is newer than `prev`, and there is no `prev` without it; numbers of transfers
  * (`highest`, `issued`, `given`, `forgotten`) only rise; a flow in use names an epoch of this
  * object.
  */
+#include "transfer/coordinator.h"
 #include "transfer/judge.h"
-#include "transfer/leader.h"
 #include "transfer/trainers.h"
 
-#define CORE_FLOWS_MAX 8
+#define TRANSFER_FLOWS_MAX 8
 
 /* A flow of the object, with the plan that it goes by: made on first need, kept while somebody may
  * read from it (flows.h). */
@@ -26,15 +26,15 @@ struct flow_slot {
 };
 
 struct object {
-	struct wb_core *core;
+	struct wb_transfer_core *core;
 	struct object *next;
 	char *uid, *name;
 	struct epoch *cur, *prev; /* newest installed, the one before */
 	uint64_t highest; /* transfer that a PREPARE here has named */
-	uint64_t issued; /* transfer that our leader or trainers know */
-	uint64_t given; /* by leaders here, kept in a file */
-	struct flow_slot flows[CORE_FLOWS_MAX];
-	struct verdict verdict[CORE_VERDICTS_MAX]; /* by transfer, oldest first */
+	uint64_t issued; /* transfer that our coordinator or trainers know */
+	uint64_t given; /* by coordinators here, kept in a file */
+	struct flow_slot flows[TRANSFER_FLOWS_MAX];
+	struct verdict verdict[TRANSFER_VERDICTS_MAX]; /* by transfer, oldest first */
 	uint32_t n_verdict;
 	uint64_t ask_ns; /* when to ask again how updates ended that workers are in doubt of */
 	uint64_t asked; /* greatest number of a ballot from here */
@@ -42,8 +42,8 @@ struct object {
 	bool is_judge; /* verdicts were read, or there was nothing to read */
 	struct wb_slots slots;
 	size_t slot_bytes;
-	struct leader leader;
-	struct leader *feeds;
+	struct coordinator coordinator;
+	struct coordinator *feeds;
 	struct trainers trainers;
 	bool is_deleted; /* another of its name has an active plan */
 	struct digest *digest; /* owned: sums for wbctl verify, under way; NULL = none */
@@ -53,33 +53,33 @@ struct object {
 
 /* The flows that there are, also those that are stopped. */
 #define for_flow(o, x)                                                                             \
-	for (struct flow_slot *x = (o)->flows; x < (o)->flows + CORE_FLOWS_MAX; x++)               \
+	for (struct flow_slot *x = (o)->flows; x < (o)->flows + TRANSFER_FLOWS_MAX; x++)           \
 		if (x->flow)
 
-/** wb__core_object_destroy - with all that it owns; nobody may use its memory any more. */
-void wb__core_object_destroy(struct object *o);
-/** wb__core_is_moving - is anything of a transfer, or of a feed, under way here? */
-bool wb__core_is_moving(const struct object *o);
-/** wb__core_has_flow - does it have a flow, also a stopped one? */
-bool wb__core_has_flow(struct object *o);
+/** wb__transfer_object_destroy - with all that it owns; nobody may use its memory any more. */
+void wb__transfer_object_destroy(struct object *o);
+/** wb__transfer_is_moving - is anything of a transfer, or of a feed, under way here? */
+bool wb__transfer_is_moving(const struct object *o);
+/** wb__transfer_has_flow - does it have a flow, also a stopped one? */
+bool wb__transfer_has_flow(struct object *o);
 
 /* deleted.c */
 
-/** wb__core_supersede - a plan of its object is active: others of that name were deleted. */
-void wb__core_supersede(struct epoch *e);
-/** wb__core_forget_deleted - those of which nothing is under way.  Not from within an event. */
-void wb__core_forget_deleted(struct wb_core *c);
+/** wb__transfer_supersede - a plan of its object is active: others of that name were deleted. */
+void wb__transfer_supersede(struct epoch *e);
+/** wb__transfer_forget_deleted - those of which nothing is under way.  Not from within an event. */
+void wb__transfer_forget_deleted(struct wb_transfer_core *c);
 
 /* digest.c */
 
-/** wb__core_digest_cancel - the sums that are under way, if any: what they read goes. */
-void wb__core_digest_cancel(struct object *o);
-/** wb__core_digest_tick - sum some more; when to call again, 0 = never. */
-uint64_t wb__core_digest_tick(struct object *o, uint64_t now);
+/** wb__transfer_digest_cancel - the sums that are under way, if any: what they read goes. */
+void wb__transfer_digest_cancel(struct object *o);
+/** wb__transfer_digest_tick - sum some more; when to call again, 0 = never. */
+uint64_t wb__transfer_digest_tick(struct object *o, uint64_t now);
 
 /* waits.c */
 
-/** wb__core_waits_json - append ,"waits":[...]: who waits for whom, in sentences. */
-void wb__core_waits_json(const struct object *o, struct wb_buf *out);
+/** wb__transfer_waits_json - append ,"waits":[...]: who waits for whom, in sentences. */
+void wb__transfer_waits_json(const struct object *o, struct wb_buf *out);
 
 #endif

@@ -21,10 +21,10 @@ static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
 		.transfer = p->transfer,
 		.engine = p->engine,
 		.version = p->version,
-		.is_torn = wb__core_engine_is_torn(p->e, p->engine)};
+		.is_torn = wb__transfer_engine_is_torn(p->e, p->engine)};
 }
 
-void wb__core_party_fail(struct party *p, int code, const char *sentence)
+void wb__transfer_party_fail(struct party *p, int code, const char *sentence)
 {
 	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	char text[WB_ERR_MSG_MAX];
@@ -33,12 +33,12 @@ void wb__core_party_fail(struct party *p, int code, const char *sentence)
 	m.progress = PROGRESS_FAILED;
 	m.code = code;
 	m.sentence = text;
-	wb__core_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead, &m);
 }
 
-void wb__core_to_worker(struct worker *w, uint16_t type, const void *msg)
+void wb__transfer_to_worker(struct worker *w, uint16_t type, const void *msg)
 {
-	struct wb_core *c = w->obj->core;
+	struct wb_transfer_core *c = w->obj->core;
 
 	if (!w->gone)
 		c->env->to_worker(c->env->ctx, w->w.id, type, msg);
@@ -64,7 +64,7 @@ static uint32_t promise_all(struct party *p)
 		if (!any || wb_poll_later(stop, greatest))
 			greatest = stop;
 		any = true;
-		wb__core_to_worker(w, WBP_APP_WAKE, &wake);
+		wb__transfer_to_worker(w, WBP_APP_WAKE, &wake);
 	}
 	return greatest;
 }
@@ -80,12 +80,12 @@ static void end_hold(struct worker *w)
 		.sentence = why};
 
 	w->hold_transfer = 0;
-	wb__core_to_worker(w, WBP_APP_END, &end);
+	wb__transfer_to_worker(w, WBP_APP_END, &end);
 }
 
 static void set_target(struct party *p, uint32_t target)
 {
-	wb__core_doubt_over(p->e, p->engine);
+	wb__transfer_doubt_over(p->e, p->engine);
 	for_party_worker (p->e, p->engine, i)
 		if (p->e->member[i] && p->e->member[i]->hold_transfer)
 			end_hold(p->e->member[i]);
@@ -101,7 +101,7 @@ static void set_target(struct party *p, uint32_t target)
 			continue;
 		wb_poll_set_stop(&page_of(w)->word, target);
 		w->is_parked = false;
-		wb__core_to_worker(w, WBP_APP_GO, &go);
+		wb__transfer_to_worker(w, WBP_APP_GO, &go);
 	}
 }
 
@@ -121,11 +121,11 @@ static void begin_hooks(struct party *p)
 	struct wb_msg_app_begin m = {
 		.transfer = p->transfer, .version = p->version, .staged = p->is_staged};
 
-	wb__core_party_set(p, PARTY_HOOKS);
+	wb__transfer_party_set(p, PARTY_HOOKS);
 	p->begin_ns = now_ns(p->e->obj->core);
 	for_party_worker (p->e, p->engine, i) {
 		p->e->member[i]->begun_ns = p->e->member[i]->resume_ns = 0;
-		wb__core_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
+		wb__transfer_to_worker(p->e->member[i], WBP_APP_BEGIN, &m);
 	}
 }
 
@@ -142,18 +142,18 @@ static void promise(struct party *p)
 	struct wb_msg_peer answer = reply(p, WBP_PEER_PROMISE);
 
 	p->has_target = false;
-	wb__core_party_expect_end(p);
+	wb__transfer_party_expect_end(p);
 	answer.poll = promise_all(p);
-	wb__core_send(p->e, p->lead, &answer);
+	wb__transfer_send(p->e, p->lead, &answer);
 }
 
-struct party *wb__core_party_begin(
+struct party *wb__transfer_party_begin(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged)
 {
 	struct party *p = &e->party[m->engine];
 
 	if (p->state != PARTY_NONE)
-		wb__core_party_set(p, PARTY_NONE);
+		wb__transfer_party_set(p, PARTY_NONE);
 	*p = (struct party){
 		.e = e,
 		.engine = m->engine,
@@ -173,26 +173,26 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 	struct party *p = &e->party[m->engine];
 
 	if (e->staged && !m->feed) {
-		if (!wb__core_party_restage(e, from, m))
+		if (!wb__transfer_party_restage(e, from, m))
 			return;
-		wb__core_party_set(p, PARTY_STOPPING);
+		wb__transfer_party_set(p, PARTY_STOPPING);
 		promise(p);
 		return;
 	}
-	wb__core_party_overtaken(e, m->engine);
-	p = wb__core_party_begin(e, from, m, false);
-	wb__core_party_set(p, PARTY_STOPPING);
+	wb__transfer_party_overtaken(e, m->engine);
+	p = wb__transfer_party_begin(e, from, m, false);
+	wb__transfer_party_set(p, PARTY_STOPPING);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
-	wb__core_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
-	wb__core_flows_prune(e->obj, m->transfer);
+	wb__transfer_fault(e->obj, WB_FAULT_PREPARE, p->transfer, p->version);
+	wb__transfer_flows_prune(e->obj, m->transfer);
 	p->deadline_ns = 0; /* the lead watches the time of user code */
-	wb__core_party_expect_end(p);
+	wb__transfer_party_expect_end(p);
 	for_party_worker (e, m->engine, i) {
 		char text[512];
 
-		if (wb__core_can_take_part(e, i, text, sizeof(text)))
+		if (wb__transfer_can_take_part(e, i, text, sizeof(text)))
 			continue;
-		wb__core_party_fail(p, -ENOTCONN, text);
+		wb__transfer_party_fail(p, -ENOTCONN, text);
 		return;
 	}
 	promise(p);
@@ -206,13 +206,13 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
 	m.code = code;
 	m.sentence = code ? text : NULL;
-	wb__core_party_set(p, PARTY_STOPPED);
+	wb__transfer_party_set(p, PARTY_STOPPED);
 	/* Staged, the lead may now have the engine's others install, whatever becomes of us. */
 	for_party_worker (p->e, p->engine, i)
 		if (p->is_staged && !code && p->e->member[i])
 			__atomic_store_n(
 				&page_of(p->e->member[i])->touched, p->transfer, __ATOMIC_RELEASE);
-	wb__core_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead, &m);
 }
 
 static const uint8_t *feed_sources(struct party *p)
@@ -244,28 +244,28 @@ static bool all_here(const struct party *p)
 	return true;
 }
 
-void wb__core_party_open(struct party *p)
+void wb__transfer_party_open(struct party *p)
 {
 	struct epoch *e = p->e;
 	const uint8_t *feed = feed_sources(p);
 	char text[512];
 
 	if (!all_here(p)) { /* the lead knows; END is on its way */
-		wb__core_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
+		wb__transfer_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
 		return;
 	}
-	p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
-			     : wb__core_flow_get(e, p->transfer, true);
+	p->flow = p->is_feed ? wb__transfer_flow_direct(e, p->transfer, true)
+			     : wb__transfer_flow_get(e, p->transfer, true);
 	if (!p->flow || (p->is_feed && !feed)) {
 		snprintf(text, sizeof(text), "%s: %s",
-			wb__core_worker_name(e, e->local->member[first_local(p)].plan_worker),
-			wb__core_no_flow(e));
-		wb__core_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
-		wb__core_party_fail(p, -ENOMEM, text);
+			wb__transfer_worker_name(e, e->local->member[first_local(p)].plan_worker),
+			wb__transfer_no_flow(e));
+		wb__transfer_party_set(p, p->is_staged ? PARTY_MOVING : PARTY_STOPPED);
+		wb__transfer_party_fail(p, -ENOMEM, text);
 		return;
 	}
 	wb_flow_set_version(p->flow, p->version);
-	wb__core_party_set(p, PARTY_MOVING);
+	wb__transfer_party_set(p, PARTY_MOVING);
 	p->is_opened = !p->is_staged;
 	p->open_ns = now_ns(e->obj->core);
 	p->deadline_ns = p->open_ns + e->r.transfer_deadline_ns;
@@ -288,16 +288,16 @@ void wb__core_party_open(struct party *p)
 	for_party_worker (e, p->engine, i)
 		wb_flow_open_sink(p->flow, i, feed);
 	p->opening = false;
-	wb__core_party_received(e, p->flow, 0);
-	wb__core_party_complete(e, p->flow, first_local(p));
+	wb__transfer_party_received(e, p->flow, 0);
+	wb__transfer_party_complete(e, p->flow, first_local(p));
 }
 
 static void on_open(struct party *p)
 {
-	wb__core_party_set(p, PARTY_OPENING);
-	p->drain_ns = now_ns(p->e->obj->core) + CORE_DRAIN_NS;
-	if (wb__core_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
-		wb__core_party_open(p);
+	wb__transfer_party_set(p, PARTY_OPENING);
+	p->drain_ns = now_ns(p->e->obj->core) + TRANSFER_DRAIN_NS;
+	if (wb__transfer_flows_quiet(p->e, p->engine, p->transfer, QUIET_PARAMS, false))
+		wb__transfer_party_open(p);
 }
 
 static void content_sum(const struct party *p, struct wbk_sum *sum)
@@ -317,7 +317,7 @@ static void content_sum(const struct party *p, struct wbk_sum *sum)
 
 static void look_ended(struct party *p);
 
-void wb__core_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count)
+void wb__transfer_holds_now(struct worker *w, uint64_t transfer, int64_t version, uint32_t count)
 {
 	w->held_transfer = transfer;
 	w->held_version = version;
@@ -340,29 +340,29 @@ static void on_committed(struct party *p, const struct wb_msg_peer *m)
 		.transfer = p->transfer, .version = p->version, .result = WB_APP_END_COMMITTED};
 	char digest[40];
 
-	wb__core_fault(p->e->obj, WB_FAULT_COMMIT, p->transfer, p->version);
+	wb__transfer_fault(p->e->obj, WB_FAULT_COMMIT, p->transfer, p->version);
 	snprintf(digest, sizeof(digest), "sum128:%016llx%016llx", (unsigned long long)m->sum0,
 		(unsigned long long)m->sum1);
 	end.digest = digest;
-	wb__core_party_set(p, PARTY_ENDING);
+	wb__transfer_party_set(p, PARTY_ENDING);
 	p->end_ns = now_ns(p->e->obj->core);
-	wb__core_flows_retire(p->e->obj, p->transfer);
+	wb__transfer_flows_retire(p->e->obj, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
 		if (!w)
 			continue;
-		wb__core_holds_now(w, p->transfer, p->version, p->target);
+		wb__transfer_holds_now(w, p->transfer, p->version, p->target);
 		w->resuming = w->gone ? 0 : p->transfer; /* it will not say RESUMED */
 		w->expects_feed = false;
 		w->is_parked = false;
 		wb_poll_set_stop(&page_of(w)->word, 0);
-		wb__core_to_worker(w, WBP_APP_END, &end);
+		wb__transfer_to_worker(w, WBP_APP_END, &end);
 	}
 	look_ended(p); /* the last one may have left before it heard of the end */
 }
 
-void wb__core_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m)
+void wb__transfer_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m)
 {
 	/* m->lost is the engine that is lost, m->engine the one told. */
 	struct party *p = &e->party[m->engine];
@@ -371,13 +371,13 @@ void wb__core_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m)
 		return;
 	p->losses = m->losses;
 	if (!p->flow) /* not opened yet: the flow must know all the same */
-		p->flow = p->is_feed ? wb__core_flow_direct(e, p->transfer, true)
-				     : wb__core_flow_get(e, p->transfer, true);
+		p->flow = p->is_feed ? wb__transfer_flow_direct(e, p->transfer, true)
+				     : wb__transfer_flow_get(e, p->transfer, true);
 	for (uint32_t w = 0; p->flow && w < e->plan->n_worker; w++)
 		if (e->plan->worker[w].role == WB_ROLE_ROLLOUT &&
 			e->plan->worker[w].engine == m->lost)
 			wb_flow_lose_worker(p->flow, w);
-	wb__core_party_received(e, p->flow, 0); /* say again where we stand */
+	wb__transfer_party_received(e, p->flow, 0); /* say again where we stand */
 }
 
 /* What was said under the plan before may come late: nothing begins under it any more when
@@ -392,19 +392,19 @@ static bool is_late(const struct epoch *e)
 /* May a run begin here by this order? */
 static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	return !is_late(e) && !wb__core_refuse_asleep(e, from, m);
+	return !is_late(e) && !wb__transfer_refuse_asleep(e, from, m);
 }
 
-void wb__core_on_STOP(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_STOP(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	if (may_begin(e, from, m))
 		on_stop(e, from, m);
 }
 
-void wb__core_on_STAGE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_STAGE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	if (may_begin(e, from, m))
-		wb__core_party_stage(e, from, m);
+		wb__transfer_party_stage(e, from, m);
 }
 
 /* The run that an order is about; NULL: another one, or none. */
@@ -415,7 +415,7 @@ static struct party *run_of(struct epoch *e, const struct wb_msg_peer *m)
 	return p->state == PARTY_NONE || p->transfer != m->transfer ? NULL : p;
 }
 
-void wb__core_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = run_of(e, m);
 
@@ -426,7 +426,7 @@ void wb__core_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_peer
 	check_parked(p);
 }
 
-void wb__core_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = run_of(e, m);
 
@@ -435,23 +435,23 @@ void wb__core_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 		on_open(p);
 }
 
-void wb__core_on_INSTALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_INSTALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = run_of(e, m);
 
 	(void)from;
 	if (p && p->state == PARTY_STOPPED)
-		wb__core_party_install(p);
+		wb__transfer_party_install(p);
 }
 
 /* It has ended here, otherwise: workers may be in doubt of it, or areas be full. */
 static void ended_late(struct epoch *e, const struct wb_msg_peer *m)
 {
-	if (!wb__core_doubt_end(e, m) && m->how == WB_ENGINE_ABORTED)
-		wb__core_party_forget(e, m->engine, m->transfer);
+	if (!wb__transfer_doubt_end(e, m) && m->how == WB_ENGINE_ABORTED)
+		wb__transfer_party_forget(e, m->engine, m->transfer);
 }
 
-void wb__core_on_END(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_END(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = run_of(e, m);
 
@@ -464,7 +464,7 @@ void wb__core_on_END(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	if (m->how == WB_ENGINE_COMMITTED && p->state == PARTY_COMPLETE)
 		on_committed(p, m);
 	else
-		wb__core_party_failed_end(p, m);
+		wb__transfer_party_failed_end(p, m);
 }
 
 /* ---- workers ------------------------------------------------------------------------------ */
@@ -527,7 +527,7 @@ static void on_parked(struct worker *w, struct party *p, uint32_t count)
 		/* The stop moved while the worker was on its way to the agent. */
 		w->is_parked = stop == count;
 		if (stop != count)
-			wb__core_to_worker(w, WBP_APP_GO, &go);
+			wb__transfer_to_worker(w, WBP_APP_GO, &go);
 	}
 	if (p)
 		check_parked(p);
@@ -546,7 +546,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
 			m->sentence ? m->sentence : "?");
-		wb__core_trace(p->e->obj, "hook raised", w->w.name, p->transfer, 0);
+		wb__transfer_trace(p->e->obj, "hook raised", w->w.name, p->transfer, 0);
 		if (!p->is_decided || m->code == -EAGAIN) { /* -EAGAIN: it was not parked */
 			report_stopped(p, m->code, text);
 			return;
@@ -579,10 +579,10 @@ static void look_ended(struct party *p)
 		m.bytes = bytes;
 		m.n_bytes = WB_STAGES;
 	}
-	wb__core_times_party(p);
-	wb__core_party_set(p, PARTY_NONE);
+	wb__transfer_times_party(p);
+	wb__transfer_party_set(p, PARTY_NONE);
 	p->flow = NULL; /* stays in the object, for those who read from us */
-	wb__core_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead, &m);
 }
 
 static void on_resumed(struct worker *w, struct party *p)
@@ -595,7 +595,7 @@ static void on_resumed(struct worker *w, struct party *p)
 	look_ended(p);
 }
 
-void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
+void wb__transfer_party_worker(struct worker *w, uint16_t type, const void *msg)
 {
 	uint64_t transfer =
 		type == WBP_APP_INSTALLED ? ((const struct wb_msg_app_installed *)msg)->transfer
@@ -608,7 +608,7 @@ void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg)
 	if (type == WBP_APP_PARKED)
 		on_parked(w, p, ((const struct wb_msg_app_parked *)msg)->count);
 	else if (type == WBP_APP_INSTALLED && p)
-		wb__core_party_installed(w, p, msg);
+		wb__transfer_party_installed(w, p, msg);
 	else if (type == WBP_APP_BEGUN && p)
 		on_begun(w, p, msg);
 	else if (type == WBP_APP_RESUMED && p)
@@ -629,10 +629,10 @@ static void lost_in(struct party *p, struct worker *w, uint32_t local, const cha
 	snprintf(text, sizeof(text), "%s %s %s%s%s", w->w.name, why,
 		p->is_opened ? "in the receive stage" : "before the first byte",
 		where[0] ? ", waiting for " : "", where);
-	wb__core_party_fail(p, -EPIPE, text);
+	wb__transfer_party_fail(p, -EPIPE, text);
 }
 
-void wb__core_party_worker_lost(struct worker *w, const char *why)
+void wb__transfer_party_worker_lost(struct worker *w, const char *why)
 {
 	for (int k = 0; w->obj && k < 2; k++) {
 		uint32_t local;
@@ -662,7 +662,7 @@ static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, 
 	return true;
 }
 
-void wb__core_party_progress(struct party *p, enum progress what)
+void wb__transfer_party_progress(struct party *p, enum progress what)
 {
 	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	struct wbk_sum sum;
@@ -674,10 +674,10 @@ void wb__core_party_progress(struct party *p, enum progress what)
 		m.sum0 = sum.lane[0];
 		m.sum1 = sum.lane[1];
 	}
-	wb__core_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead, &m);
 }
 
-void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
+void wb__transfer_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 {
 	(void)local;
 	for (uint32_t en = 0; f && en < e->r.n_engine; en++) {
@@ -686,25 +686,25 @@ void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 		if (p->flow == f && !p->opening &&
 			(p->state == PARTY_MOVING || p->state == PARTY_COMPLETE) &&
 			each_sink(p, wb_flow_sink_received))
-			wb__core_party_progress(p, PROGRESS_RECEIVED);
+			wb__transfer_party_progress(p, PROGRESS_RECEIVED);
 	}
 }
 
-void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
+void wb__transfer_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local)
 {
 	struct party *p = party_of_flow(e, f, local);
 
 	if (!p || p->opening || !each_sink(p, wb_flow_sink_complete))
 		return;
-	wb__core_party_set(p, PARTY_COMPLETE);
+	wb__transfer_party_set(p, PARTY_COMPLETE);
 	p->complete_ns = now_ns(e->obj->core);
 	p->deadline_ns = 0;
 	if (p->is_staged)
-		wb__core_party_staged(p);
-	wb__core_party_progress(p, PROGRESS_COMPLETE);
+		wb__transfer_party_staged(p);
+	wb__transfer_party_progress(p, PROGRESS_COMPLETE);
 }
 
-void wb__core_party_failed(
+void wb__transfer_party_failed(
 	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err)
 {
 	struct party *p = party_of_flow(e, f, local);
@@ -713,6 +713,6 @@ void wb__core_party_failed(
 	if (!p)
 		return;
 	snprintf(text, sizeof(text), "%s: %.900s",
-		wb__core_worker_name(e, e->local->member[local].plan_worker), err->msg);
-	wb__core_party_fail(p, err->code, text);
+		wb__transfer_worker_name(e, e->local->member[local].plan_worker), err->msg);
+	wb__transfer_party_fail(p, err->code, text);
 }

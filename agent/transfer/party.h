@@ -51,73 +51,76 @@ enum progress { PROGRESS_RECEIVED = 1, PROGRESS_COMPLETE, PROGRESS_FAILED, PROGR
 
 /* party.c */
 
-/** wb__core_party_engine_lost - LOST, of the lead: what that engine would have sent comes from
+/** wb__transfer_party_engine_lost - LOST, of the lead: what that engine would have sent comes from
  *  others. */
-void wb__core_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m);
-/** wb__core_party_worker - a rollout worker has said something. */
-void wb__core_party_worker(struct worker *w, uint16_t type, const void *msg);
-/** wb__core_party_worker_lost - it left; its run, if it is in one, fails. */
-void wb__core_party_worker_lost(struct worker *w, const char *why);
-/** wb__core_party_received - a worker of the flow has what trainers send; @f NULL is allowed. */
-void wb__core_party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
-/** wb__core_party_complete - it has everything, verified. */
-void wb__core_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
-/** wb__core_party_failed - it will not get everything. */
-void wb__core_party_failed(
-	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
-/** wb__core_party_fail - tell the lead that this party cannot go on; the end is the lead's to say.
+void wb__transfer_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m);
+/** wb__transfer_party_worker - a rollout worker has said something. */
+void wb__transfer_party_worker(struct worker *w, uint16_t type, const void *msg);
+/** wb__transfer_party_worker_lost - it left; its run, if it is in one, fails. */
+void wb__transfer_party_worker_lost(struct worker *w, const char *why);
+/** wb__transfer_party_received - a worker of the flow has what trainers send; @f NULL is allowed.
  */
-void wb__core_party_fail(struct party *p, int code, const char *sentence);
-/** wb__core_party_begin - a run by an order of @from, in no state yet; what the party was about
+void wb__transfer_party_received(struct epoch *e, struct wb_flow *f, uint32_t local);
+/** wb__transfer_party_complete - it has everything, verified. */
+void wb__transfer_party_complete(struct epoch *e, struct wb_flow *f, uint32_t local);
+/** wb__transfer_party_failed - it will not get everything. */
+void wb__transfer_party_failed(
+	struct epoch *e, struct wb_flow *f, uint32_t local, const struct wb_err *err);
+/** wb__transfer_party_fail - tell the lead that this party cannot go on; the end is the lead's to
+ * say.
+ */
+void wb__transfer_party_fail(struct party *p, int code, const char *sentence);
+/** wb__transfer_party_begin - a run by an order of @from, in no state yet; what the party was about
  *  before is over. */
-struct party *wb__core_party_begin(
+struct party *wb__transfer_party_begin(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged);
-/** wb__core_party_open - nobody reads what is there any more: receive. */
-void wb__core_party_open(struct party *p);
-/** wb__core_party_progress - tell the lead how far it came. */
-void wb__core_party_progress(struct party *p, enum progress what);
+/** wb__transfer_party_open - nobody reads what is there any more: receive. */
+void wb__transfer_party_open(struct party *p);
+/** wb__transfer_party_progress - tell the lead how far it came. */
+void wb__transfer_party_progress(struct party *p, enum progress what);
 
 /* party_ends.c */
 
-/** wb__core_party_failed_end - anything but Committed; @m says what of it, and why. */
-void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m);
-/** wb__core_party_stop_flow - nothing lands any more, and nobody waits for what its workers never
- *  got. */
-void wb__core_party_stop_flow(struct party *p);
-/** wb__core_party_lead_down - the agent is gone, in transfers up to @upto: parties that it leads
- *  end, or are in doubt. */
-void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
-/** wb__core_party_expect_end - after an order of the lead that begins something: it will say how
- *  that ends. */
-void wb__core_party_expect_end(struct party *p);
-/** wb__core_party_overtaken - the same engine has begun something under a newer plan @e. */
-void wb__core_party_overtaken(struct epoch *e, uint32_t engine);
-/** wb__core_party_broken - its run cannot end any more. */
-void wb__core_party_broken(struct party *p, const char *why);
-/** wb__core_party_tick - deadlines, and old readers; when to call again, 0 = never. */
-uint64_t wb__core_party_tick(struct object *o, uint64_t now);
+/** wb__transfer_party_failed_end - anything but Committed; @m says what of it, and why. */
+void wb__transfer_party_failed_end(struct party *p, const struct wb_msg_peer *m);
+/** wb__transfer_party_stop_flow - nothing lands any more, and nobody waits for what its workers
+ * never got. */
+void wb__transfer_party_stop_flow(struct party *p);
+/** wb__transfer_party_lead_down - the agent is gone, in transfers up to @upto: parties that it
+ * leads end, or are in doubt. */
+void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why);
+/** wb__transfer_party_expect_end - after an order of the lead that begins something: it will say
+ * how that ends. */
+void wb__transfer_party_expect_end(struct party *p);
+/** wb__transfer_party_overtaken - the same engine has begun something under a newer plan @e. */
+void wb__transfer_party_overtaken(struct epoch *e, uint32_t engine);
+/** wb__transfer_party_broken - its run cannot end any more. */
+void wb__transfer_party_broken(struct party *p, const char *why);
+/** wb__transfer_party_tick - deadlines, and old readers; when to call again, 0 = never. */
+uint64_t wb__transfer_party_tick(struct object *o, uint64_t now);
 
 /* stage.c */
 
-/** wb__core_party_stage - STAGE: receive into areas beside the running workers. */
-void wb__core_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-/** wb__core_party_staged - all is in the areas and verified. */
-void wb__core_party_staged(struct party *p);
-/** wb__core_party_restage - STOP for a staged install.  False: it cannot be, the lead was told. */
-bool wb__core_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-/** wb__core_party_install - INSTALL: from here on only forward. */
-void wb__core_party_install(struct party *p);
-/** wb__core_party_copy - nobody reads the parameters any more: the workers install. */
-void wb__core_party_copy(struct party *p);
-/** wb__core_party_installed - a worker has, or could not. */
-void wb__core_party_installed(
+/** wb__transfer_party_stage - STAGE: receive into areas beside the running workers. */
+void wb__transfer_party_stage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__transfer_party_staged - all is in the areas and verified. */
+void wb__transfer_party_staged(struct party *p);
+/** wb__transfer_party_restage - STOP for a staged install.  False: it cannot be, the lead was told.
+ */
+bool wb__transfer_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__transfer_party_install - INSTALL: from here on only forward. */
+void wb__transfer_party_install(struct party *p);
+/** wb__transfer_party_copy - nobody reads the parameters any more: the workers install. */
+void wb__transfer_party_copy(struct party *p);
+/** wb__transfer_party_installed - a worker has, or could not. */
+void wb__transfer_party_installed(
 	struct worker *w, struct party *p, const struct wb_msg_app_installed *m);
-/** wb__core_party_forget - aborted: the areas hold nothing that counts. */
-void wb__core_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
+/** wb__transfer_party_forget - aborted: the areas hold nothing that counts. */
+void wb__transfer_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
 
 /* times.c */
 
-/** wb__core_times_party - when its workers stood still, and for what, to the env. */
-void wb__core_times_party(struct party *p);
+/** wb__transfer_times_party - when its workers stood still, and for what, to the env. */
+void wb__transfer_times_party(struct party *p);
 
 #endif

@@ -16,13 +16,13 @@
 
 /* Stop moving: nothing may land after the workers are told, and nobody waits for what they never
  * got. */
-void wb__core_party_stop_flow(struct party *p)
+void wb__transfer_party_stop_flow(struct party *p)
 {
 	/* What is whole in the areas goes on to others that take it from here. */
 	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
 		return;
 	if (!p->flow && !p->is_feed) /* not opened: there for others of this agent */
-		p->flow = wb__core_flow_get(p->e, p->transfer, false);
+		p->flow = wb__transfer_flow_get(p->e, p->transfer, false);
 	for_party_worker (p->e, p->engine, i)
 		if (p->flow)
 			wb_flow_drop_sink(p->flow, i);
@@ -52,7 +52,7 @@ static void hold(struct worker *w, const struct party *p)
 	w->is_parked = false;
 }
 
-void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
+void wb__transfer_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
 	/* Torn where bytes may have come, here or to others of the engine, who wait for these in
 	 * each step; a new one that waits to be fed has taken none with them yet. */
@@ -67,9 +67,9 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 		.sentence = m->sentence,
 	};
 
-	wb__core_party_stop_flow(p);
+	wb__transfer_party_stop_flow(p);
 	if (p->is_staged && m->how == WB_ENGINE_ABORTED)
-		wb__core_party_forget(p->e, p->engine, p->transfer);
+		wb__transfer_party_forget(p->e, p->engine, p->transfer);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 
@@ -99,20 +99,20 @@ void wb__core_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 				struct wb_msg_app_go go = {0};
 
 				w->resume_ns = 0; /* its times are of another transfer */
-				wb__core_to_worker(w, WBP_APP_GO, &go);
+				wb__transfer_to_worker(w, WBP_APP_GO, &go);
 				continue;
 			}
 		}
 		w->resume_ns = w->past.is_torn ? 0 : now_ns(p->e->obj->core);
-		wb__core_to_worker(w, WBP_APP_END, &end);
+		wb__transfer_to_worker(w, WBP_APP_END, &end);
 	}
 	if (!torn && !runs)
-		wb__core_times_party(p);
+		wb__transfer_times_party(p);
 	for_party_worker (p->e, p->engine, i)
 		if (p->e->member[i])
-			wb__core_repair_await(p->e->member[i], p->e, p->transfer);
-	wb__core_party_set(p, PARTY_NONE);
-	wb__core_orphans_refuse(p->e);
+			wb__transfer_repair_await(p->e->member[i], p->e, p->transfer);
+	wb__transfer_party_set(p, PARTY_NONE);
+	wb__transfer_orphans_refuse(p->e);
 }
 
 /* Its workers have said that they stand still, or are whole, and the lead alone knows what it made
@@ -122,7 +122,7 @@ static bool is_in_doubt(const struct party *p)
 	return p->state == PARTY_STOPPED || p->state == PARTY_OPENING || p->state == PARTY_COMPLETE;
 }
 
-void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
+void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r.n_engine; en++) {
 		struct party *p = &e->party[en];
@@ -133,16 +133,16 @@ void wb__core_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, co
 			p->transfer > upto)
 			continue;
 		if (is_in_doubt(p)) {
-			wb__core_doubt_begin(p);
+			wb__transfer_doubt_begin(p);
 			continue;
 		}
 		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
 			e->r.agent[agent].name, why);
-		wb__core_party_failed_end(p, &m);
+		wb__transfer_party_failed_end(p, &m);
 	}
 }
 
-void wb__core_party_broken(struct party *p, const char *why)
+void wb__transfer_party_broken(struct party *p, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .how = WB_ENGINE_UNKNOWN};
@@ -150,20 +150,20 @@ void wb__core_party_broken(struct party *p, const char *why)
 	if (p->state == PARTY_NONE || p->state == PARTY_ENDING)
 		return;
 	if (is_in_doubt(p)) {
-		wb__core_doubt_begin(p);
+		wb__transfer_doubt_begin(p);
 		return;
 	}
 	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
-	wb__core_party_failed_end(p, &m);
+	wb__transfer_party_failed_end(p, &m);
 }
 
-void wb__core_party_overtaken(struct epoch *e, uint32_t engine)
+void wb__transfer_party_overtaken(struct epoch *e, uint32_t engine)
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
 	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
 		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
-			wb__core_party_broken(&prev->party[en], "overtaken under a newer plan");
+			wb__transfer_party_broken(&prev->party[en], "overtaken under a newer plan");
 }
 
 /* Connections that were lost in this transfer, and on which rail; "" = none. */
@@ -199,10 +199,10 @@ static void too_late(struct party *p)
 		snprintf(text, sizeof(text),
 			"%s did not receive everything within spec.transferDeadlineSeconds (%.0f "
 			"s), waiting for %s%s",
-			wb__core_worker_name(p->e, p->e->local->member[i].plan_worker),
+			wb__transfer_worker_name(p->e, p->e->local->member[i].plan_worker),
 			(double)p->e->r.transfer_deadline_ns / 1e9, what,
 			lost_links(p, lost, sizeof(lost)));
-		wb__core_party_fail(p, -ETIMEDOUT, text);
+		wb__transfer_party_fail(p, -ETIMEDOUT, text);
 		return;
 	}
 }
@@ -212,13 +212,13 @@ static uint64_t drain(struct party *p, uint64_t now)
 {
 	bool opens = p->state == PARTY_OPENING;
 
-	if (!wb__core_flows_quiet(p->e, p->engine, p->transfer, opens ? QUIET_PARAMS : QUIET_AREAS,
-		    now >= p->drain_ns))
+	if (!wb__transfer_flows_quiet(p->e, p->engine, p->transfer,
+		    opens ? QUIET_PARAMS : QUIET_AREAS, now >= p->drain_ns))
 		return now + WB_NS_PER_MS;
 	if (opens && p->is_staged)
-		wb__core_party_copy(p);
+		wb__transfer_party_copy(p);
 	else
-		wb__core_party_open(p);
+		wb__transfer_party_open(p);
 	return 0;
 }
 
@@ -234,7 +234,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 		due = p->end_ns + 2 * p->e->r.engine_step_deadline_ns;
 		if (now < due)
 			return due;
-		wb__core_party_set(p, PARTY_NONE);
+		wb__transfer_party_set(p, PARTY_NONE);
 		p->flow = NULL;
 		return 0;
 	case PARTY_MOVING:
@@ -248,7 +248,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 }
 
 /* A lead says how it ends within both waits for user code, movement and install. */
-void wb__core_party_expect_end(struct party *p)
+void wb__transfer_party_expect_end(struct party *p)
 {
 	const struct wb_roster *r = &p->e->r;
 
@@ -262,13 +262,13 @@ static void without_lead(struct party *p)
 	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .how = WB_ENGINE_UNKNOWN};
 
 	if (is_in_doubt(p)) {
-		wb__core_doubt_begin(p);
+		wb__transfer_doubt_begin(p);
 		return;
 	}
 	snprintf(text, sizeof(text),
 		"the lead of engine %.200s, agent %.200s, did not say how it ended",
 		p->e->r.engine[p->engine].name, p->e->r.agent[p->lead].name);
-	wb__core_party_failed_end(p, &m);
+	wb__transfer_party_failed_end(p, &m);
 }
 
 static uint64_t tick_one(struct party *p, uint64_t now)
@@ -281,7 +281,7 @@ static uint64_t tick_one(struct party *p, uint64_t now)
 	return sooner(tick_state(p, now), p->lead_ns);
 }
 
-uint64_t wb__core_party_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_party_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 

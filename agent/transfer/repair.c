@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-void wb__core_repair_await(struct worker *w, const struct epoch *e, uint64_t transfer)
+void wb__transfer_repair_await(struct worker *w, const struct epoch *e, uint64_t transfer)
 {
 	if (!w->past.is_torn)
 		return;
@@ -21,7 +21,7 @@ void wb__core_repair_await(struct worker *w, const struct epoch *e, uint64_t tra
 	w->repair_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
 }
 
-bool wb__core_is_in_run(const struct worker *w)
+bool wb__transfer_is_in_run(const struct worker *w)
 {
 	for (int k = 0; w->obj && k < 2; k++) {
 		const struct epoch *e = k ? w->obj->prev : w->obj->cur;
@@ -54,10 +54,10 @@ static void torn_for_good(struct worker *w, const struct epoch *e)
 		"s)",
 		(double)e->r.transfer_deadline_ns / 1e9);
 	w->repair_ns = 0;
-	wb__core_to_worker(w, WBP_APP_END, &end);
+	wb__transfer_to_worker(w, WBP_APP_END, &end);
 }
 
-uint64_t wb__core_repair_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_repair_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 
@@ -67,7 +67,7 @@ uint64_t wb__core_repair_tick(struct object *o, uint64_t now)
 		if (w->obj != o || w->gone || !w->repair_ns)
 			continue;
 		/* The time of a run that may repair it does not count. */
-		if (w->doubt_ns || wb__core_is_in_run(w))
+		if (w->doubt_ns || wb__transfer_is_in_run(w))
 			w->repair_ns = now + o->cur->r.transfer_deadline_ns;
 		if (now >= w->repair_ns)
 			torn_for_good(w, o->cur);

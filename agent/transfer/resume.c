@@ -72,8 +72,8 @@ static void end_old_runs(struct epoch *e, struct epoch *old)
 	for (uint32_t en = 0; en < old->r.n_engine; en++) {
 		if (is_same(e, old, en))
 			continue;
-		wb__core_lead_broken(&old->lead[en], why);
-		wb__core_party_broken(&old->party[en], why);
+		wb__transfer_lead_broken(&old->lead[en], why);
+		wb__transfer_party_broken(&old->party[en], why);
 	}
 }
 
@@ -89,13 +89,13 @@ static bool is_led(const struct epoch *e, uint32_t engine)
 	return false;
 }
 
-void wb__core_resume_end_old(struct epoch *e)
+void wb__transfer_resume_end_old(struct epoch *e)
 {
 	if (e->staged && e == e->obj->cur && e->obj->prev)
 		end_old_runs(e, e->obj->prev);
 }
 
-void wb__core_resume(struct epoch *e)
+void wb__transfer_resume(struct epoch *e)
 {
 	for (uint32_t en = 0; e->staged && en < e->r.n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
@@ -107,8 +107,8 @@ void wb__core_resume(struct epoch *e)
 			continue;
 		if (!is_led(e, en))
 			look(e, en, &m);
-		m.is_torn = wb__core_engine_is_torn(e, en);
-		wb__core_send(e, e->r.engine[en].lead, &m);
+		m.is_torn = wb__transfer_engine_is_torn(e, en);
+		wb__transfer_send(e, e->r.engine[en].lead, &m);
 	}
 }
 
@@ -136,7 +136,7 @@ static bool all_heard(const struct epoch *e, uint32_t engine, const struct resum
 }
 
 /* What was committed somewhere is so in all areas that are in doubt: nothing to take up. */
-void wb__core_resume_look(struct epoch *e, uint32_t engine)
+void wb__transfer_resume_look(struct epoch *e, uint32_t engine)
 {
 	struct lead *l = &e->lead[engine];
 	const struct resume *r = &l->resume;
@@ -147,10 +147,10 @@ void wb__core_resume_look(struct epoch *e, uint32_t engine)
 		return;
 	l->e = e;
 	l->engine = engine;
-	wb__core_lead_resume(l, r);
+	wb__transfer_lead_resume(l, r);
 }
 
-void wb__core_on_RESUME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_RESUME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
 	struct resume *r = &l->resume;
@@ -174,5 +174,5 @@ void wb__core_on_RESUME(struct epoch *e, uint32_t from, const struct wb_msg_peer
 		r->transfer = m->transfer;
 		r->version = m->version;
 	}
-	wb__core_resume_look(e, m->engine);
+	wb__transfer_resume_look(e, m->engine);
 }

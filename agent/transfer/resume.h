@@ -18,14 +18,14 @@ struct resume {
 	bool is_installing; /* a parameter may have changed */
 };
 
-/** wb__core_resume_end_old - runs of the plan before that cannot end there: before anybody says
+/** wb__transfer_resume_end_old - runs of the plan before that cannot end there: before anybody says
  *  what its areas hold. */
-void wb__core_resume_end_old(struct epoch *e);
-/** wb__core_resume - say what areas here hold; after wb__core_doubt(): what is in doubt is answered
- *  first. */
-void wb__core_resume(struct epoch *e);
-/** wb__core_resume_look - all parties have said what their areas hold, and nobody is in doubt any
- *  more?  Then the lead takes it up. */
-void wb__core_resume_look(struct epoch *e, uint32_t engine);
+void wb__transfer_resume_end_old(struct epoch *e);
+/** wb__transfer_resume - say what areas here hold; after wb__transfer_doubt(): what is in doubt is
+ * answered first. */
+void wb__transfer_resume(struct epoch *e);
+/** wb__transfer_resume_look - all parties have said what their areas hold, and nobody is in doubt
+ * any more?  Then the lead takes it up. */
+void wb__transfer_resume_look(struct epoch *e, uint32_t engine);
 
 #endif

@@ -16,7 +16,7 @@ static size_t bit_of(const struct epoch *e, uint32_t engine, uint32_t agent)
 	return (size_t)engine * e->r.n_agent + agent;
 }
 
-int wb__core_roles_create(struct epoch *e)
+int wb__transfer_roles_create(struct epoch *e)
 {
 	e->trains = wb_zalloc(e->r.n_agent, sizeof(*e->trains));
 	e->leads = wb_zalloc(e->r.n_agent, sizeof(*e->leads));
@@ -39,7 +39,7 @@ int wb__core_roles_create(struct epoch *e)
 	return 0;
 }
 
-void wb__core_roles_finish(struct epoch *e)
+void wb__transfer_roles_finish(struct epoch *e)
 {
 	wb_free(e->trains);
 	wb_free(e->leads);
@@ -49,8 +49,8 @@ void wb__core_roles_finish(struct epoch *e)
 static uint32_t roles_of(const struct epoch *e, uint32_t agent, const struct wb_msg_peer *m)
 {
 	/* Whoever leads an engine may lead a feed from it. */
-	bool leads_it = agent == e->r.leader || (m->feed && e->leads[agent]);
-	uint32_t roles = leads_it ? WBP_ROLE_LEADER : 0;
+	bool leads_it = agent == e->r.coordinator || (m->feed && e->leads[agent]);
+	uint32_t roles = leads_it ? WBP_ROLE_COORDINATOR : 0;
 	size_t bit;
 
 	if (e->trains[agent])
@@ -65,12 +65,12 @@ static uint32_t roles_of(const struct epoch *e, uint32_t agent, const struct wb_
 	return roles;
 }
 
-bool wb__core_has_trainer(const struct epoch *e, uint32_t agent)
+bool wb__transfer_has_trainer(const struct epoch *e, uint32_t agent)
 {
 	return e->trains[agent];
 }
 
-bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+bool wb__transfer_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct wb_err err = {0};
 	uint64_t n;
@@ -85,7 +85,7 @@ bool wb__core_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	return false;
 }
 
-uint64_t wb_core_violations(const struct wb_core *c)
+uint64_t wb_transfer_violations(const struct wb_transfer_core *c)
 {
 	return c->violations;
 }

@@ -42,7 +42,7 @@ struct wb_roster {
 	struct wb_roster_engine *engine;
 	struct wb_roster_worker *worker;
 	uint32_t n_agent, n_engine, n_worker;
-	uint32_t leader; /* agent of the trainer worker that leads */
+	uint32_t coordinator; /* agent of the trainer worker that leads */
 	uint64_t transfer_deadline_ns, engine_step_deadline_ns;
 	/* The object's mode, the same at every agent. */
 	bool trainer_staged; /* trainers send from a snapshot */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What others may know of the objects here: for HELLO, status pages and who waits for an end. */
+#include "transfer/coordinator.h"
 #include "transfer/epoch.h"
-#include "transfer/leader.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/states.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-uint64_t wb_core_highest(const struct wb_core *c, const char *object)
+uint64_t wb_transfer_highest(const struct wb_transfer_core *c, const char *object)
 {
 	uint64_t highest = 0;
 
@@ -22,8 +22,8 @@ uint64_t wb_core_highest(const struct wb_core *c, const char *object)
 	return highest;
 }
 
-bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, uint64_t *number,
-	struct wb_digest *digest)
+bool wb_transfer_epoch(const struct wb_transfer_core *c, const char *object, uint64_t *term,
+	uint64_t *number, struct wb_digest *digest)
 {
 	for (const struct object *o = c->objects; o; o = o->next) {
 		const struct epoch *e = strcmp(o->name, object) ? NULL : active_epoch(o);
@@ -38,11 +38,12 @@ bool wb_core_epoch(const struct wb_core *c, const char *object, uint64_t *term, 
 	return false;
 }
 
-bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, uint64_t number)
+bool wb_transfer_is_active(
+	const struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number)
 {
 	for (struct object *o = c->objects; o; o = o->next) {
 		const struct epoch *e =
-			strcmp(o->uid, uid) ? NULL : wb__core_epoch_find(o, term, number);
+			strcmp(o->uid, uid) ? NULL : wb__transfer_epoch_find(o, term, number);
 
 		if (e)
 			return e->is_active;
@@ -50,7 +51,7 @@ bool wb_core_is_active(const struct wb_core *c, const char *uid, uint64_t term, 
 	return false;
 }
 
-bool wb_core_is_sending(const struct wb_core *c, const char *uid)
+bool wb_transfer_is_sending(const struct wb_transfer_core *c, const char *uid)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
 		if (!strcmp(o->uid, uid) && o->trainers.state != TRAINERS_IDLE)
@@ -58,9 +59,10 @@ bool wb_core_is_sending(const struct wb_core *c, const char *uid)
 	return false;
 }
 
-bool wb__core_is_moving(const struct object *o)
+bool wb__transfer_is_moving(const struct object *o)
 {
-	if (o->leader.state != LEADER_IDLE || o->feeds || o->trainers.state != TRAINERS_IDLE)
+	if (o->coordinator.state != COORDINATOR_IDLE || o->feeds ||
+		o->trainers.state != TRAINERS_IDLE)
 		return true;
 	/* A transfer may have begun under the plan before. */
 	for (int k = 0; k < 2; k++) {
@@ -73,17 +75,17 @@ bool wb__core_is_moving(const struct object *o)
 	return false;
 }
 
-bool wb__core_has_flow(struct object *o)
+bool wb__transfer_has_flow(struct object *o)
 {
 	for_flow (o, x)
 		return true;
 	return false;
 }
 
-bool wb_core_is_busy(const struct wb_core *c)
+bool wb_transfer_is_busy(const struct wb_transfer_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
-		if (wb__core_is_moving(o))
+		if (wb__transfer_is_moving(o))
 			return true;
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->repair_ns && !c->worker[i]->gone)
@@ -91,7 +93,7 @@ bool wb_core_is_busy(const struct wb_core *c)
 	return false;
 }
 
-bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine)
+bool wb__transfer_engine_is_torn(const struct epoch *e, uint32_t engine)
 {
 	for_party_worker (e, engine, i)
 		if (e->member[i] && !e->member[i]->gone && e->member[i]->past.is_torn)
@@ -101,7 +103,7 @@ bool wb__core_engine_is_torn(const struct epoch *e, uint32_t engine)
 
 static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 {
-	const char *phase = wb__core_party_name(e->party[en].state);
+	const char *phase = wb__transfer_party_name(e->party[en].state);
 	uint64_t transfer = 0;
 	int64_t version = -1;
 
@@ -111,7 +113,7 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 		transfer = e->member[i]->held_transfer;
 		version = e->member[i]->held_version;
 	}
-	if (e->party[en].state == PARTY_NONE && wb__core_engine_is_torn(e, en))
+	if (e->party[en].state == PARTY_NONE && wb__transfer_engine_is_torn(e, en))
 		phase = "Torn";
 	wb_buf_printf(out, "{\"engine\":");
 	wb_buf_json_str(out, e->r.engine[en].name);
@@ -119,16 +121,16 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 		(unsigned long long)transfer, (long long)version, phase);
 }
 
-const char *wb_core_torn(const struct wb_core *c)
+const char *wb_transfer_torn(const struct wb_transfer_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
 		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++)
-			if (wb__core_engine_is_torn(o->cur, en))
+			if (wb__transfer_engine_is_torn(o->cur, en))
 				return o->cur->r.engine[en].name;
 	return NULL;
 }
 
-void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
+void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *out)
 {
 	wb_buf_u8(out, '[');
 	for (const struct object *o = c->objects; o; o = o->next) {
@@ -145,7 +147,7 @@ void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 				(unsigned long long)o->cur->r.number,
 				o->cur->is_active ? "true" : "false");
 		wb_buf_printf(
-			out, ",\"trainers\":\"%s\"", wb__core_trainers_name(o->trainers.state));
+			out, ",\"trainers\":\"%s\"", wb__transfer_trainers_name(o->trainers.state));
 		wb_buf_printf(out, ",\"engines\":[");
 		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
 			bool here = false;
@@ -159,7 +161,7 @@ void wb_core_status_json(const struct wb_core *c, struct wb_buf *out)
 			put_engine(o->cur, en, out);
 		}
 		wb_buf_printf(out, "]");
-		wb__core_waits_json(o, out);
+		wb__transfer_waits_json(o, out);
 		wb_buf_u8(out, '}');
 	}
 	wb_buf_u8(out, ']');

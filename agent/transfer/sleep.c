@@ -13,10 +13,10 @@
 #include <errno.h>
 #include <stdio.h>
 
-bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap)
+bool wb__transfer_can_take_part(struct epoch *e, uint32_t local, char *text, size_t cap)
 {
 	const struct worker *w = e->member[local];
-	const char *name = wb__core_worker_name(e, e->local->member[local].plan_worker);
+	const char *name = wb__transfer_worker_name(e, e->local->member[local].plan_worker);
 
 	text[0] = '\0';
 	if (!w || w->gone)
@@ -29,7 +29,7 @@ bool wb__core_can_take_part(struct epoch *e, uint32_t local, char *text, size_t 
 	return !text[0];
 }
 
-bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+bool wb__transfer_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	/* No party comes of it, which an end could call torn: asleep is not a mix. */
 	struct wb_msg_peer no = {.kind = WBP_PEER_PROGRESS,
@@ -43,10 +43,10 @@ bool wb__core_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_
 	for_party_worker (e, m->engine, i) {
 		if (!e->member[i] || !e->member[i]->asleep)
 			continue;
-		(void)wb__core_can_take_part(e, i, text, sizeof(text));
+		(void)wb__transfer_can_take_part(e, i, text, sizeof(text));
 		no.sentence = text;
 		e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
-		wb__core_send(e, from, &no);
+		wb__transfer_send(e, from, &no);
 		return true;
 	}
 	return false;
@@ -92,14 +92,14 @@ static int rollout_is_free(struct worker *w, struct epoch *e, struct wb_err *err
 				"engine %s is in transfer %llu: poll until it is over",
 				e->r.engine[en].name, (unsigned long long)p->transfer);
 		snprintf(text, sizeof(text), "%s released its memory (release_memory)", w->w.name);
-		wb__core_party_fail(p, -ECANCELED, text);
+		wb__transfer_party_fail(p, -ECANCELED, text);
 	}
 	return 0;
 }
 
-int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err)
+int wb_transfer_sleep(struct wb_transfer_core *c, uint32_t worker, struct wb_err *err)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 	int rc = 0;
 
 	if (!w || w->gone)
@@ -119,32 +119,32 @@ int wb_core_sleep(struct wb_core *c, uint32_t worker, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	if (w->obj)
-		wb__core_keep_forget(w);
+		wb__transfer_keep_forget(w);
 	w->asleep = true;
 	w->slept_transfer = w->held_transfer;
 	w->slept_version = w->held_version;
 	w->held_transfer = 0; /* nobody can read it from here */
 	w->area.head = NULL;
 	if (w->obj) {
-		wb__core_digest_cancel(w->obj);
-		wb__core_flows_drop_worker(w->obj, w);
-		wb__core_flows_reap(w->obj);
-		wb__core_trace(w->obj, "memory released", w->w.name, 0, 0);
+		wb__transfer_digest_cancel(w->obj);
+		wb__transfer_flows_drop_worker(w->obj, w);
+		wb__transfer_flows_reap(w->obj);
+		wb__transfer_trace(w->obj, "memory released", w->w.name, 0, 0);
 	}
-	wb__core_drain_self(c);
+	wb__transfer_drain_self(c);
 	return 0;
 }
 
-bool wb_core_is_quiet(const struct wb_core *c, uint32_t worker)
+bool wb_transfer_is_quiet(const struct wb_transfer_core *c, uint32_t worker)
 {
-	const struct worker *w = wb__core_worker(c, worker);
+	const struct worker *w = wb__transfer_worker(c, worker);
 
-	return !w || !wb__core_flows_use(w);
+	return !w || !wb__transfer_flows_use(w);
 }
 
-bool wb_core_is_asleep(const struct wb_core *c, uint32_t worker)
+bool wb_transfer_is_asleep(const struct wb_transfer_core *c, uint32_t worker)
 {
-	const struct worker *w = wb__core_worker(c, worker);
+	const struct worker *w = wb__transfer_worker(c, worker);
 
 	return w && w->asleep;
 }
@@ -165,10 +165,10 @@ static void bind_again(struct epoch *e, const struct worker *w)
 	}
 }
 
-void wb_core_wake(struct wb_core *c, uint32_t worker, const struct wb_place *place,
+void wb_transfer_wake(struct wb_transfer_core *c, uint32_t worker, const struct wb_place *place,
 	void *const *base, bool kept)
 {
-	struct worker *w = wb__core_worker(c, worker);
+	struct worker *w = wb__transfer_worker(c, worker);
 
 	if (!w || !w->asleep)
 		return;
@@ -185,5 +185,5 @@ void wb_core_wake(struct wb_core *c, uint32_t worker, const struct wb_place *pla
 		return;
 	bind_again(w->obj->cur, w);
 	bind_again(w->obj->prev, w);
-	wb__core_trace(w->obj, "memory acquired", w->w.name, w->held_transfer, 0);
+	wb__transfer_trace(w->obj, "memory acquired", w->w.name, w->held_transfer, 0);
 }

@@ -31,10 +31,10 @@ static const struct state_row lead[] = {
 	[LEAD_DONE] = {"Done", TO(LEAD_STAGING) | TO(LEAD_STAGED) | TO(LEAD_PROMISES)},
 };
 
-static const struct state_row leader[] = {
-	[LEADER_IDLE] = {"Idle", TO(LEADER_RUNNING)},
-	[LEADER_RUNNING] = {"Running", TO(LEADER_RELEASED) | TO(LEADER_IDLE)},
-	[LEADER_RELEASED] = {"Released", TO(LEADER_IDLE)},
+static const struct state_row coordinator[] = {
+	[COORDINATOR_IDLE] = {"Idle", TO(COORDINATOR_RUNNING)},
+	[COORDINATOR_RUNNING] = {"Running", TO(COORDINATOR_RELEASED) | TO(COORDINATOR_IDLE)},
+	[COORDINATOR_RELEASED] = {"Released", TO(COORDINATOR_IDLE)},
 };
 
 static const struct state_row trainers[] = {
@@ -45,53 +45,53 @@ static const struct state_row trainers[] = {
 	[TRAINERS_RELEASED] = {"Released", TO(TRAINERS_RELEASING) | TO(TRAINERS_IDLE)},
 };
 
-const struct state_table wb__core_states[STATES_N] = {
+const struct state_table wb__transfer_states[STATES_N] = {
 	[STATES_PARTY] = {"party", party, WB_ARRAY_SIZE(party)},
 	[STATES_LEAD] = {"lead", lead, WB_ARRAY_SIZE(lead)},
-	[STATES_LEADER] = {"leader", leader, WB_ARRAY_SIZE(leader)},
+	[STATES_COORDINATOR] = {"coordinator", coordinator, WB_ARRAY_SIZE(coordinator)},
 	[STATES_TRAINERS] = {"trainers", trainers, WB_ARRAY_SIZE(trainers)},
 };
 
-bool wb__core_may_follow(const struct state_table *t, uint32_t from, uint32_t to)
+bool wb__transfer_may_follow(const struct state_table *t, uint32_t from, uint32_t to)
 {
 	return from < t->n && to < t->n && (t->row[from].to & TO(to));
 }
 
-void wb__core_party_set(struct party *p, enum party_state to)
+void wb__transfer_party_set(struct party *p, enum party_state to)
 {
-	assert(wb__core_may_follow(&wb__core_states[STATES_PARTY], p->state, to));
+	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_PARTY], p->state, to));
 	p->state = to;
 }
 
-void wb__core_lead_set(struct lead *l, enum lead_state to)
+void wb__transfer_lead_set(struct lead *l, enum lead_state to)
 {
-	assert(wb__core_may_follow(&wb__core_states[STATES_LEAD], l->state, to));
+	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_LEAD], l->state, to));
 	l->state = to;
 }
 
-void wb__core_leader_set(struct leader *l, enum leader_state to)
+void wb__transfer_coordinator_set(struct coordinator *l, enum coordinator_state to)
 {
-	assert(wb__core_may_follow(&wb__core_states[STATES_LEADER], l->state, to));
+	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_COORDINATOR], l->state, to));
 	l->state = to;
 }
 
-void wb__core_trainers_set(struct trainers *t, enum trainers_state to)
+void wb__transfer_trainers_set(struct trainers *t, enum trainers_state to)
 {
-	assert(wb__core_may_follow(&wb__core_states[STATES_TRAINERS], t->state, to));
+	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_TRAINERS], t->state, to));
 	t->state = to;
 }
 
-const char *wb__core_party_name(enum party_state s)
+const char *wb__transfer_party_name(enum party_state s)
 {
 	return party[s].name;
 }
 
-const char *wb__core_lead_name(enum lead_state s)
+const char *wb__transfer_lead_name(enum lead_state s)
 {
 	return lead[s].name;
 }
 
-const char *wb__core_trainers_name(enum trainers_state s)
+const char *wb__transfer_trainers_name(enum trainers_state s)
 {
 	return trainers[s].name;
 }

@@ -8,8 +8,8 @@
  * Nobody assigns a state otherwise.  What a peer says cannot make a setter fail: each handler looks
  * at the state first, and an order that does not fit is not followed.
  */
+#include "transfer/coordinator.h"
 #include "transfer/lead.h"
-#include "transfer/leader.h"
 #include "transfer/party.h"
 #include "transfer/trainers.h"
 
@@ -24,24 +24,24 @@ struct state_table {
 	uint32_t n;
 };
 
-enum { STATES_PARTY, STATES_LEAD, STATES_LEADER, STATES_TRAINERS, STATES_N };
-extern const struct state_table wb__core_states[STATES_N];
+enum { STATES_PARTY, STATES_LEAD, STATES_COORDINATOR, STATES_TRAINERS, STATES_N };
+extern const struct state_table wb__transfer_states[STATES_N];
 
-/** wb__core_may_follow - may @to come after @from?  Pure. */
-bool wb__core_may_follow(const struct state_table *t, uint32_t from, uint32_t to);
-/** wb__core_party_set - asserts that it may. */
-void wb__core_party_set(struct party *p, enum party_state to);
-/** wb__core_lead_set - the same. */
-void wb__core_lead_set(struct lead *l, enum lead_state to);
-/** wb__core_leader_set - the same. */
-void wb__core_leader_set(struct leader *l, enum leader_state to);
-/** wb__core_trainers_set - the same. */
-void wb__core_trainers_set(struct trainers *t, enum trainers_state to);
-/** wb__core_party_name - of a state, for people.  Static. */
-const char *wb__core_party_name(enum party_state s);
-/** wb__core_lead_name - the same. */
-const char *wb__core_lead_name(enum lead_state s);
-/** wb__core_trainers_name - the same. */
-const char *wb__core_trainers_name(enum trainers_state s);
+/** wb__transfer_may_follow - may @to come after @from?  Pure. */
+bool wb__transfer_may_follow(const struct state_table *t, uint32_t from, uint32_t to);
+/** wb__transfer_party_set - asserts that it may. */
+void wb__transfer_party_set(struct party *p, enum party_state to);
+/** wb__transfer_lead_set - the same. */
+void wb__transfer_lead_set(struct lead *l, enum lead_state to);
+/** wb__transfer_coordinator_set - the same. */
+void wb__transfer_coordinator_set(struct coordinator *l, enum coordinator_state to);
+/** wb__transfer_trainers_set - the same. */
+void wb__transfer_trainers_set(struct trainers *t, enum trainers_state to);
+/** wb__transfer_party_name - of a state, for people.  Static. */
+const char *wb__transfer_party_name(enum party_state s);
+/** wb__transfer_lead_name - the same. */
+const char *wb__transfer_lead_name(enum lead_state s);
+/** wb__transfer_trainers_name - the same. */
+const char *wb__transfer_trainers_name(enum trainers_state s);
 
 #endif

@@ -25,8 +25,8 @@ static void add(struct wb_p_worker_report *w, int phase, uint64_t start, uint64_
 static void tell(struct epoch *e, uint64_t transfer, int64_t version, struct wb_p_worker_report *w,
 	uint32_t n)
 {
-	const struct wb_core_env *env = e->obj->core->env;
-	struct wb_core_times times = {.uid = e->r.uid,
+	const struct wb_transfer_env *env = e->obj->core->env;
+	struct wb_transfer_times times = {.uid = e->r.uid,
 		.term = e->r.term,
 		.number = e->r.number,
 		.transfer = transfer,
@@ -72,7 +72,7 @@ static void resent_since(
 	o->mismatched_told = st.mismatched;
 }
 
-void wb__core_times_party(struct party *p)
+void wb__transfer_times_party(struct party *p)
 {
 	struct epoch *e = p->e;
 	struct wb_p_worker_report *w = wb_zalloc(e->local->n, sizeof(*w)), *r;
@@ -97,7 +97,7 @@ void wb__core_times_party(struct party *p)
 	wb_free(ph);
 }
 
-void wb__core_times_trainers(struct trainers *t)
+void wb__transfer_times_trainers(struct trainers *t)
 {
 	struct epoch *e = t->e;
 	struct wb_p_worker_report *w = wb_zalloc(e->local->n, sizeof(*w)), *r;

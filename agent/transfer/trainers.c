@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer workers of this agent: ask the leader, serve their parameters, let them go. */
+/* The trainer workers of this agent: ask the coordinator, serve their parameters, let them go. */
 #include "transfer/trainers.h"
 
 #include "proto/peers.h"
@@ -22,7 +22,7 @@
 
 static void tell_one(struct trainers *t, struct worker *w, struct wb_msg_app_send_state *m)
 {
-	struct wb_core *c = t->e->obj->core;
+	struct wb_transfer_core *c = t->e->obj->core;
 
 	m->transfer = m->transfer ? m->transfer : t->transfer;
 	m->version = t->version;
@@ -68,23 +68,23 @@ static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *tex
 
 static void send_trigger(struct trainers *t, struct wb_msg_peer *m)
 {
-	wb__core_send(t->e, t->e->r.leader, m);
-	t->asked_seq = t->e->wire[t->e->r.leader].tx_seq;
-	t->again_ns = now_ns(t->e->obj->core) + CORE_ASK_AGAIN_NS;
+	wb__transfer_send(t->e, t->e->r.coordinator, m);
+	t->asked_seq = t->e->wire[t->e->r.coordinator].tx_seq;
+	t->again_ns = now_ns(t->e->obj->core) + TRANSFER_ASK_AGAIN_NS;
 	t->is_dropped = false;
 }
 
-/* All trainer workers here have called: ask the leader. */
+/* All trainer workers here have called: ask the coordinator. */
 static void ask(struct object *o)
 {
 	struct trainers *t = &o->trainers;
-	struct epoch *e = wb__core_usable(o);
+	struct epoch *e = wb__transfer_usable(o);
 	struct wb_msg_peer m;
 	char text[512];
 
 	if (!e || t->state != TRAINERS_IDLE || !make_trigger(e, &m, text, sizeof(text)))
 		return;
-	wb__core_trainers_set(t, TRAINERS_ASKED);
+	wb__transfer_trainers_set(t, TRAINERS_ASKED);
 	t->e = e;
 	t->flow = NULL;
 	t->transfer = 0;
@@ -99,13 +99,13 @@ static void ask(struct object *o)
 	send_trigger(t, &m);
 }
 
-void wb__core_trainers_ask_again(struct epoch *e, uint32_t agent)
+void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 {
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_peer m;
 	char text[512];
 
-	if (t->state != TRAINERS_ASKED || t->e != e || e->r.leader != agent ||
+	if (t->state != TRAINERS_ASKED || t->e != e || e->r.coordinator != agent ||
 		!make_trigger(e, &m, text, sizeof(text)))
 		return;
 	m.highest = t->asked_highest;
@@ -128,10 +128,10 @@ static void offer_next(struct object *o)
 			return;
 	}
 	t->has_next = true;
-	wb__core_send(t->e, t->e->r.leader, &m);
+	wb__transfer_send(t->e, t->e->r.coordinator, &m);
 }
 
-void wb__core_trainers_send(struct worker *w, int64_t version, uint32_t flags)
+void wb__transfer_trainers_send(struct worker *w, int64_t version, uint32_t flags)
 {
 	w->has_sent = true;
 	w->sent_ns = w->obj ? now_ns(w->obj->core) : 0;
@@ -140,24 +140,24 @@ void wb__core_trainers_send(struct worker *w, int64_t version, uint32_t flags)
 	w->sent_keep = flags & WB_APP_SEND_KEEP;
 	if (!w->obj)
 		return;
-	wb__core_keep_forget(w);
+	wb__transfer_keep_forget(w);
 	ask(w->obj);
 	offer_next(w->obj);
 }
 
-void wb__core_trainers_forget(struct trainers *t)
+void wb__transfer_trainers_forget(struct trainers *t)
 {
-	wb__core_trainers_set(t, TRAINERS_IDLE);
+	wb__transfer_trainers_set(t, TRAINERS_IDLE);
 	t->e = NULL;
 }
 
 /* A new plan: a question that was not answered is asked again under it. */
-void wb__core_trainers_replanned(struct epoch *e)
+void wb__transfer_trainers_replanned(struct epoch *e)
 {
 	struct trainers *t = &e->obj->trainers;
 
 	if (t->state == TRAINERS_ASKED && t->e != e)
-		wb__core_trainers_forget(t);
+		wb__transfer_trainers_forget(t);
 	if (e == e->obj->cur)
 		ask(e->obj);
 }
@@ -170,11 +170,11 @@ static void trainer_failed(struct trainers *t, int code, const char *sentence)
 
 	snprintf(text, sizeof(text), "%s", sentence);
 	m.sentence = text;
-	wb__core_send(t->e, t->e->r.leader, &m);
+	wb__transfer_send(t->e, t->e->r.coordinator, &m);
 }
 
 /* The worker goes on; whoever needs its chunks gets them from the snapshot. */
-void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc)
+void wb__transfer_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc)
 {
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
@@ -189,7 +189,7 @@ void wb__core_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t loca
 			trainer_failed(t, rc, text);
 		return;
 	}
-	wb__core_trace(e->obj, "snapshot", w->w.name, t->transfer, e->image[local]->bytes);
+	wb__transfer_trace(e->obj, "snapshot", w->w.name, t->transfer, e->image[local]->bytes);
 	w->resume_ns = now_ns(e->obj->core);
 	if (t->state == TRAINERS_SERVING)
 		tell_one(t, w, &s);
@@ -208,30 +208,30 @@ static void open_sources(struct trainers *t)
 	}
 }
 
-void wb__core_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
 	char text[512];
 
-	if (from != e->r.leader || t->state != TRAINERS_ASKED || t->e != e)
+	if (from != e->r.coordinator || t->state != TRAINERS_ASKED || t->e != e)
 		return;
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
 	t->transfer = m->transfer;
 	t->version = m->version;
-	wb__core_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
+	wb__transfer_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
 	e->served = WB_MAX(e->served, t->transfer);
-	t->flow = wb__core_flow_get(e, m->transfer, true);
+	t->flow = wb__transfer_flow_get(e, m->transfer, true);
 	if (!t->flow) {
 		snprintf(text, sizeof(text), "trainer agent %s cannot send: %.300s",
-			e->r.agent[e->me].name, wb__core_no_flow(e));
+			e->r.agent[e->me].name, wb__transfer_no_flow(e));
 		trainer_failed(t, -ENOMEM, text);
 		return;
 	}
 	wb_flow_set_version(t->flow, t->version);
-	wb__core_trainers_set(t, TRAINERS_SERVING);
-	/* The leader has a deadline (begin() there) and may once wait for engines to end after it;
-	 * this one is for a leader whose last word was lost. */
+	wb__transfer_trainers_set(t, TRAINERS_SERVING);
+	/* The coordinator has a deadline (begin() there) and may once wait for engines to end after
+	 * it; this one is for a coordinator whose last word was lost. */
 	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r.engine_step_deadline_ns +
 			 (e->r.rollout_staged ? 2 : 1) * e->r.transfer_deadline_ns +
 			 10 * WB_NS_PER_S;
@@ -286,14 +286,14 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		if (w && w->resume_ns < w->stop_ns)
 			w->resume_ns = now_ns(t->e->obj->core);
 		if (w && w->holds)
-			wb__core_keep(w, t->transfer, t->version);
+			wb__transfer_keep(w, t->transfer, t->version);
 		if (w)
 			w->holds = false;
 	}
 	if (t->state >= TRAINERS_SERVING)
-		wb__core_times_trainers(t);
-	wb__core_flows_prune(o, t->transfer + 1);
-	wb__core_trainers_set(t, TRAINERS_IDLE);
+		wb__transfer_times_trainers(t);
+	wb__transfer_flows_prune(o, t->transfer + 1);
+	wb__transfer_trainers_set(t, TRAINERS_IDLE);
 	t->idle_ns = now_ns(o->core);
 	t->flow = NULL;
 	t->e = NULL;
@@ -323,7 +323,7 @@ static void released(struct trainers *t)
 	uint8_t *final = t->final_body;
 	const uint8_t *body;
 
-	wb__core_trainers_set(t, TRAINERS_RELEASED);
+	wb__transfer_trainers_set(t, TRAINERS_RELEASED);
 	for_trainer (t->e, i)
 		if (t->e->member[i])
 			t->e->member[i]->resume_ns = now_ns(t->e->obj->core);
@@ -344,11 +344,11 @@ static void released(struct trainers *t)
 /* Parameters may change once nobody reads them any more. */
 static void release(struct trainers *t)
 {
-	wb__core_fault(t->e->obj, WB_FAULT_RELEASE, t->transfer, t->version);
+	wb__transfer_fault(t->e->obj, WB_FAULT_RELEASE, t->transfer, t->version);
 	close_sources(t);
 	if (t->state != TRAINERS_RELEASING)
-		wb__core_trainers_set(t, TRAINERS_RELEASING);
-	t->drain_ns = now_ns(t->e->obj->core) + CORE_DRAIN_NS;
+		wb__transfer_trainers_set(t, TRAINERS_RELEASING);
+	t->drain_ns = now_ns(t->e->obj->core) + TRANSFER_DRAIN_NS;
 	if (!sources_busy(t))
 		released(t);
 }
@@ -374,7 +374,7 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 		tell_final(t, m);
 		return;
 	}
-	wb__core_fault(t->e->obj, WB_FAULT_COMMIT, t->transfer, t->version);
+	wb__transfer_fault(t->e->obj, WB_FAULT_COMMIT, t->transfer, t->version);
 	keep_final(t, m);
 	for_trainer (t->e, i)
 		if (t->e->member[i]) {
@@ -385,12 +385,12 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 }
 
 /* The worker's own word: its parameters are to change. */
-void wb__core_trainers_release(struct worker *w, uint64_t transfer)
+void wb__transfer_trainers_release(struct worker *w, uint64_t transfer)
 {
 	struct trainers *t = &w->obj->trainers;
 
 	if (t->state == TRAINERS_IDLE || t->transfer != transfer) {
-		wb__core_keep_end(w, transfer);
+		wb__transfer_keep_end(w, transfer);
 		return;
 	}
 	if (!w->holds)
@@ -399,7 +399,7 @@ void wb__core_trainers_release(struct worker *w, uint64_t transfer)
 	if (t->state != TRAINERS_RELEASED)
 		return; /* no hold beyond the receive stage then */
 	w->letting_go = true;
-	t->drain_ns = now_ns(w->obj->core) + CORE_DRAIN_NS;
+	t->drain_ns = now_ns(w->obj->core) + TRANSFER_DRAIN_NS;
 	close_sources(t);
 	let_go(t);
 }
@@ -414,11 +414,11 @@ static bool is_ours(const struct trainers *t, const struct epoch *e, const struc
 	       (t->state == TRAINERS_ASKED && m->transfer > t->asked_highest);
 }
 
-void wb__core_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (from == e->r.leader && is_ours(t, e, m) && t->state == TRAINERS_SERVING &&
+	if (from == e->r.coordinator && is_ours(t, e, m) && t->state == TRAINERS_SERVING &&
 		!e->r.trainer_staged)
 		release(t);
 }
@@ -435,17 +435,17 @@ static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
 	return !is_old && is_asked;
 }
 
-void wb__core_on_FINAL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_FINAL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (from != e->r.leader || (!m->transfer && !is_refusal(e, m)))
+	if (from != e->r.coordinator || (!m->transfer && !is_refusal(e, m)))
 		return;
 	if (is_ours(t, e, m))
 		on_final(t, m);
 }
 
-void wb__core_trainers_worker_lost(struct worker *w, const char *why)
+void wb__transfer_trainers_worker_lost(struct worker *w, const char *why)
 {
 	struct trainers *t = &w->obj->trainers;
 	char text[512];
@@ -459,11 +459,11 @@ void wb__core_trainers_worker_lost(struct worker *w, const char *why)
 	snprintf(text, sizeof(text), "%s %.400s", w->w.name, why);
 	trainer_failed(t, -EPIPE, text);
 	if (t->state == TRAINERS_ASKED)
-		wb__core_trainers_forget(t);
+		wb__transfer_trainers_forget(t);
 }
 
-/* No word of the leader is to be expected any more. */
-static void end_without_leader(struct trainers *t, const char *what, const char *why)
+/* No word of the coordinator is to be expected any more. */
+static void end_without_coordinator(struct trainers *t, const char *what, const char *why)
 {
 	struct epoch *e = t->e;
 	char text[WB_ERR_MSG_MAX];
@@ -472,34 +472,35 @@ static void end_without_leader(struct trainers *t, const char *what, const char 
 		.sentence = text,
 		.transfer = t->transfer};
 
-	snprintf(text, sizeof(text), "the transfer's leader, agent %s, %s%.800s",
-		e->r.agent[e->r.leader].name, what, why);
+	snprintf(text, sizeof(text), "the transfer's coordinator, agent %s, %s%.800s",
+		e->r.agent[e->r.coordinator].name, what, why);
 	on_final(t, &m);
 }
 
-bool wb__core_trainers_unheard(const struct epoch *e, uint32_t agent)
+bool wb__transfer_trainers_unheard(const struct epoch *e, uint32_t agent)
 {
 	const struct trainers *t = &e->obj->trainers;
 
-	return t->state == TRAINERS_ASKED && t->e == e && e->r.leader == agent &&
-	       (t->hold_ns || wb__core_wire_keeps(&e->wire[agent], t->asked_seq));
+	return t->state == TRAINERS_ASKED && t->e == e && e->r.coordinator == agent &&
+	       (t->hold_ns || wb__transfer_wire_keeps(&e->wire[agent], t->asked_seq));
 }
 
-/* Whoever asks when the leader is gone already asks for what comes next, with the trainers that
- * come back to its next agent: the plan that this makes answers.  What the leader had heard of
- * failed with it, everywhere. */
-void wb__core_trainers_leader_down(struct epoch *e, uint32_t agent, bool unheard, const char *why)
+/* Whoever asks when the coordinator is gone already asks for what comes next, with the trainers
+ * that come back to its next agent: the plan that this makes answers.  What the coordinator had
+ * heard of failed with it, everywhere. */
+void wb__transfer_trainers_coordinator_down(
+	struct epoch *e, uint32_t agent, bool unheard, const char *why)
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (t->state == TRAINERS_IDLE || t->e != e || e->r.leader != agent)
+	if (t->state == TRAINERS_IDLE || t->e != e || e->r.coordinator != agent)
 		return;
 	if (!unheard) {
-		end_without_leader(t, "is gone: ", why);
+		end_without_coordinator(t, "is gone: ", why);
 		return;
 	}
 	if (!t->hold_ns)
-		t->hold_ns = now_ns(e->obj->core) + CORE_ASK_NS;
+		t->hold_ns = now_ns(e->obj->core) + TRANSFER_ASK_NS;
 	t->is_dropped = true;
 	snprintf(t->lost, sizeof(t->lost), "%s", why);
 }
@@ -511,13 +512,14 @@ static uint64_t hold_tick(struct trainers *t, uint64_t now)
 	if (t->state != TRAINERS_ASKED || !t->hold_ns)
 		return 0;
 	if (now >= t->hold_ns) {
-		end_without_leader(t, "is gone: ", t->lost);
+		end_without_coordinator(t, "is gone: ", t->lost);
 		return 0;
 	}
 	/* It may only have been cut off. */
 	if (now >= t->again_ns && t->is_dropped)
-		wb__core_trainers_ask_again(e, e->r.leader);
-	else if (!t->is_dropped && !wb__core_wire_keeps(&e->wire[e->r.leader], t->asked_seq))
+		wb__transfer_trainers_ask_again(e, e->r.coordinator);
+	else if (!t->is_dropped &&
+		 !wb__transfer_wire_keeps(&e->wire[e->r.coordinator], t->asked_seq))
 		t->hold_ns = 0; /* it has heard it */
 	return sooner(t->hold_ns, now < t->again_ns ? t->again_ns : 0);
 }
@@ -544,7 +546,7 @@ static uint64_t release_tick(struct trainers *t, uint64_t now)
 static uint64_t await_callers(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
-	struct epoch *e = wb__core_usable(o);
+	struct epoch *e = wb__transfer_usable(o);
 	const struct worker *first = NULL;
 	uint32_t missing = UINT32_MAX;
 	uint64_t until;
@@ -571,7 +573,7 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 	snprintf(text, sizeof(text),
 		"send_weights was called by %.100s, but not by %.100s within "
 		"spec.engineStepDeadlineSeconds (%.0f s)",
-		first->w.name, wb__core_worker_name(e, missing),
+		first->w.name, wb__transfer_worker_name(e, missing),
 		(double)e->r.engine_step_deadline_ns / 1e9);
 	s.sentence = text;
 	t->e = e;
@@ -587,19 +589,19 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 	return 0;
 }
 
-uint64_t wb__core_trainers_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_trainers_tick(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
 	uint64_t next;
 
-	if (wb__core_usable_at(o))
+	if (wb__transfer_usable_at(o))
 		ask(o);
 	if (t->state == TRAINERS_IDLE)
 		return await_callers(o, now);
 	if (t->state == TRAINERS_ASKED)
 		return hold_tick(t, now);
 	if (t->state >= TRAINERS_SERVING && !t->final_body && now >= t->deadline_ns)
-		end_without_leader(t, "did not say how it ended", "");
+		end_without_coordinator(t, "did not say how it ended", "");
 	next = release_tick(t, now);
 	return t->state >= TRAINERS_SERVING && !t->final_body ? sooner(next, t->deadline_ns) : next;
 }

@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 #include "transfer/ballot.h"
+#include "transfer/coordinator.h"
 #include "transfer/epoch.h"
 #include "transfer/lead.h"
-#include "transfer/leader.h"
 #include "transfer/party.h"
 #include "transfer/states.h"
 #include "transfer/trainers.h"
@@ -81,7 +81,8 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 
 	for_party_worker (p->e, p->engine, i) {
 		const struct worker *w = p->e->member[i];
-		const char *name = wb__core_worker_name(p->e, p->e->local->member[i].plan_worker);
+		const char *name =
+			wb__transfer_worker_name(p->e, p->e->local->member[i].plan_worker);
 
 		if (is_waited_for(p, w)) {
 			snprintf(text, sizeof(text), "%s%s", what[p->state],
@@ -109,35 +110,35 @@ static void put_lead(struct waits *x, const struct lead *l)
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
 		return;
 	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r.n_agent; a++)
-		if (wb__core_lead_is_late(l, a))
+		if (wb__transfer_lead_is_late(l, a))
 			add_name(whom, sizeof(whom), l->e->r.agent[a].name,
 				l->agent[a].down ? "(gone)" : "");
 	if (l->state == LEAD_STAGED)
 		snprintf(whom, sizeof(whom), "%s",
 			l->ballot.state != BALLOT_NONE ? "judges (agents with trainer workers)"
-						       : "the leader's decision");
+						       : "the coordinator's decision");
 	snprintf(what, sizeof(what), "lead of engine %.100s (%s%s)", l->e->r.engine[l->engine].name,
-		wb__core_lead_name(l->state), l->is_feed ? ", feed" : "");
+		wb__transfer_lead_name(l->state), l->is_feed ? ", feed" : "");
 	put_wait(x, l->e, l->transfer, what, whom, l->deadline_ns);
 }
 
-static void put_leader(struct waits *x, const struct leader *l)
+static void put_coordinator(struct waits *x, const struct coordinator *l)
 {
 	char whom[WAIT_MAX] = "", text[128];
 
-	if (l->state == LEADER_IDLE)
+	if (l->state == COORDINATOR_IDLE)
 		return;
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
-		const struct leader_engine *g = &l->engine[en];
+		const struct coordinator_engine *g = &l->engine[en];
 
-		if (!g->takes_part || wb__core_is_end(g->state))
+		if (!g->takes_part || wb__transfer_is_end(g->state))
 			continue;
 		snprintf(text, sizeof(text), "of agent %.60s (%s)",
 			l->e->r.agent[l->e->r.engine[en].lead].name,
 			wb_word(&wb_engine_state_words, g->state));
 		add_name(whom, sizeof(whom), l->e->r.engine[en].name, text);
 	}
-	put_wait(x, l->e, l->transfer, l->is_feed ? "leader of a feed" : "leader", whom,
+	put_wait(x, l->e, l->transfer, l->is_feed ? "coordinator of a feed" : "coordinator", whom,
 		l->deadline_ns);
 }
 
@@ -148,12 +149,12 @@ static void put_trainers(struct waits *x)
 
 	if (t->state == TRAINERS_IDLE || !t->e)
 		return;
-	snprintf(what, sizeof(what), "send_weights (%s)", wb__core_trainers_name(t->state));
+	snprintf(what, sizeof(what), "send_weights (%s)", wb__transfer_trainers_name(t->state));
 	if (t->state == TRAINERS_RELEASING)
 		snprintf(whom, sizeof(whom), "readers of the parameters");
 	else
-		snprintf(whom, sizeof(whom), "the leader, agent %.200s",
-			t->e->r.agent[t->e->r.leader].name);
+		snprintf(whom, sizeof(whom), "the coordinator, agent %.200s",
+			t->e->r.agent[t->e->r.coordinator].name);
 	put_wait(x, t->e, t->transfer, what, whom, t->state == TRAINERS_ASKED ? 0 : t->deadline_ns);
 }
 
@@ -176,14 +177,14 @@ static void put_torn(struct waits *x, const struct epoch *e, uint32_t engine)
 	put_wait(x, e, first->repair_transfer, what, "a repair", first->repair_ns);
 }
 
-void wb__core_waits_json(const struct object *o, struct wb_buf *out)
+void wb__transfer_waits_json(const struct object *o, struct wb_buf *out)
 {
 	struct waits x = {.out = out, .o = o, .now = now_ns(o->core)};
 
 	wb_buf_printf(out, ",\"waits\":[");
-	put_leader(&x, &o->leader);
-	for (const struct leader *f = o->feeds; f; f = f->next)
-		put_leader(&x, f);
+	put_coordinator(&x, &o->coordinator);
+	for (const struct coordinator *f = o->feeds; f; f = f->next)
+		put_coordinator(&x, f);
 	put_trainers(&x);
 	for (int k = 0; k < 2; k++) {
 		const struct epoch *e = k ? o->prev : o->cur;
@@ -200,7 +201,7 @@ void wb__core_waits_json(const struct object *o, struct wb_buf *out)
 			}
 			say_party(p, whom, sizeof(whom));
 			snprintf(what, sizeof(what), "workers here of engine %.100s (%s%s)",
-				e->r.engine[en].name, wb__core_party_name(p->state),
+				e->r.engine[en].name, wb__transfer_party_name(p->state),
 				p->is_feed ? ", feed" : "");
 			put_wait(&x, e, p->transfer, what, whom, p->deadline_ns);
 		}

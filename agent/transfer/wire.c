@@ -38,7 +38,7 @@ static void skip(struct wire *w, uint64_t highest)
 	w->skipped = WB_MAX(w->skipped, WB_MAX(highest, 1));
 }
 
-void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now)
+void wb__transfer_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 {
 	w->is_down = true;
 	skip(w, WB_MAX(highest, w->sent_transfer));
@@ -55,14 +55,14 @@ static void post(
 	struct epoch *e, uint32_t agent, const struct wb_msg_peer *m, uint8_t *frame, size_t bytes)
 {
 	struct wire *w = &e->wire[agent];
-	const struct wb_core *c = e->obj->core;
+	const struct wb_transfer_core *c = e->obj->core;
 
 	wb_msg_patch_u64(frame, bytes, "base", w->kept.first ? w->kept.first->mark : w->tx_seq + 1);
 	wb_msg_patch_u64(frame, bytes, "skipped", w->skipped);
 	c->env->to_peer(c->env->ctx, &e->r, agent, m, frame, bytes);
 }
 
-void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+void wb__transfer_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
 	struct wire *w = &e->wire[agent];
 	uint64_t now = now_ns(e->obj->core);
@@ -84,7 +84,8 @@ void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 	post(e, agent, m, w->kept.last->frame, w->kept.last->bytes);
 }
 
-bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap)
+bool wb__transfer_wire_take(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap)
 {
 	struct wire *w = &e->wire[from];
 	uint64_t now = now_ns(e->obj->core);
@@ -138,7 +139,7 @@ static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 	struct wire *w = &e->wire[agent];
 
 	if (w->kept.n && w->tries++ == TRIES_MAX) {
-		wb_core_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
+		wb_transfer_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
 			"it confirmed nothing");
 		return;
 	}
@@ -148,19 +149,19 @@ static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 	w->resend_ns = w->kept.n ? now + w->backoff_ns : 0;
 }
 
-void wb__core_wire_flush(struct epoch *e)
+void wb__transfer_wire_flush(struct epoch *e)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		if (e->wire[a].confirm_ns)
 			confirm(e, a);
 }
 
-bool wb__core_wire_keeps(const struct wire *w, uint64_t seq)
+bool wb__transfer_wire_keeps(const struct wire *w, uint64_t seq)
 {
 	return w->kept.first && w->kept.first->mark <= seq;
 }
 
-bool wb__core_wire_is_busy(const struct epoch *e)
+bool wb__transfer_wire_is_busy(const struct epoch *e)
 {
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		if (e->wire[a].kept.n && !e->wire[a].is_down) /* no plan waits for the dead */
@@ -168,7 +169,7 @@ bool wb__core_wire_is_busy(const struct epoch *e)
 	return false;
 }
 
-uint64_t wb__core_wire_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_wire_tick(struct object *o, uint64_t now)
 {
 	uint64_t next = 0;
 

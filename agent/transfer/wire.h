@@ -22,21 +22,22 @@ struct wire {
 	uint64_t skipped; /* highest that those given up were about */
 };
 
-/** wb__core_wire_send - number it, keep it until it is confirmed, send it. */
-void wb__core_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
-/** wb__core_wire_take - a message came: is it the next one?  Else it is not to be looked at.
+/** wb__transfer_wire_send - number it, keep it until it is confirmed, send it. */
+void wb__transfer_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+/** wb__transfer_wire_take - a message came: is it the next one?  Else it is not to be looked at.
  *  @has_gap: the peer has given some up, and us. */
-bool wb__core_wire_take(struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap);
-/** wb__core_wire_down - until it is heard again.  Transfers above @highest are not known here, so
- *  nothing about them was under way. */
-void wb__core_wire_down(struct wire *w, uint64_t highest, uint64_t now);
-/** wb__core_wire_flush - confirm now what is not confirmed. */
-void wb__core_wire_flush(struct epoch *e);
-/** wb__core_wire_keeps - the peer has not confirmed message @seq or one before it. */
-bool wb__core_wire_keeps(const struct wire *w, uint64_t seq);
-/** wb__core_wire_is_busy - does an agent that is not down owe a confirmation? */
-bool wb__core_wire_is_busy(const struct epoch *e);
-/** wb__core_wire_tick - send again, confirm; when to call again, 0 = never. */
-uint64_t wb__core_wire_tick(struct object *o, uint64_t now);
+bool wb__transfer_wire_take(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool *has_gap);
+/** wb__transfer_wire_down - until it is heard again.  Transfers above @highest are not known here,
+ * so nothing about them was under way. */
+void wb__transfer_wire_down(struct wire *w, uint64_t highest, uint64_t now);
+/** wb__transfer_wire_flush - confirm now what is not confirmed. */
+void wb__transfer_wire_flush(struct epoch *e);
+/** wb__transfer_wire_keeps - the peer has not confirmed message @seq or one before it. */
+bool wb__transfer_wire_keeps(const struct wire *w, uint64_t seq);
+/** wb__transfer_wire_is_busy - does an agent that is not down owe a confirmation? */
+bool wb__transfer_wire_is_busy(const struct epoch *e);
+/** wb__transfer_wire_tick - send again, confirm; when to call again, 0 = never. */
+uint64_t wb__transfer_wire_tick(struct object *o, uint64_t now);
 
 #endif

@@ -14,7 +14,7 @@ static int by_key(const void *x, const void *y)
 	return a->worker < b->worker ? -1 : a->worker > b->worker;
 }
 
-struct member_key *wb__recon_active_keys(const struct wb_recon *r, size_t *n)
+struct member_key *wb__reconcile_active_keys(const struct wb_reconcile *r, size_t *n)
 {
 	const struct membership *m = &r->active.who;
 	struct member_key *k = wb_zalloc(m->n + 1, sizeof(*k));
@@ -29,7 +29,7 @@ struct member_key *wb__recon_active_keys(const struct wb_recon *r, size_t *n)
 	return k;
 }
 
-bool wb__recon_has_key(const struct member_key *k, size_t n, uint64_t instance, uint32_t worker)
+bool wb__reconcile_has_key(const struct member_key *k, size_t n, uint64_t instance, uint32_t worker)
 {
 	struct member_key want = {instance, worker};
 
@@ -37,16 +37,16 @@ bool wb__recon_has_key(const struct member_key *k, size_t n, uint64_t instance, 
 }
 
 /* An engine that is whole and not, or not as it is now, in the active plan. */
-static bool has_joiner(const struct wb_recon *r, const struct member_key *active, size_t n)
+static bool has_joiner(const struct wb_reconcile *r, const struct member_key *active, size_t n)
 {
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
 		const struct engine *e;
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused ||
-			wb__recon_has_key(active, n, w->instance, w->id))
+			wb__reconcile_has_key(active, n, w->instance, w->id))
 			continue;
-		e = wb__recon_engine(r, w->engine);
+		e = wb__reconcile_engine(r, w->engine);
 		if (e && e->n_up == r->spec.workers_per_engine)
 			return true;
 	}
@@ -54,7 +54,7 @@ static bool has_joiner(const struct wb_recon *r, const struct member_key *active
 }
 
 /* An agent of before such plans refuses them, and its workers end. */
-static bool somebody_needs_all(const struct wb_recon *r)
+static bool somebody_needs_all(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].is_up && r->agent[i].needs_all)
@@ -62,7 +62,8 @@ static bool somebody_needs_all(const struct wb_recon *r)
 	return false;
 }
 
-bool wb__recon_is_interim(const struct wb_recon *r, const struct member_key *active, size_t n)
+bool wb__reconcile_is_interim(
+	const struct wb_reconcile *r, const struct member_key *active, size_t n)
 {
 	const struct membership *m = &r->active.who;
 	uint32_t want = r->spec.engines ? r->spec.engines : 1;
@@ -72,12 +73,12 @@ bool wb__recon_is_interim(const struct wb_recon *r, const struct member_key *act
 		r->n_trainer_up >= r->spec.trainer_workers)
 		return false;
 	for (size_t i = 0; i < r->n_engine && !has_source; i++)
-		has_source = wb__recon_is_source(r, &r->engine[i]);
+		has_source = wb__reconcile_is_source(r, &r->engine[i]);
 	if (!has_source || !has_joiner(r, active, n) || somebody_needs_all(r))
 		return false;
 	/* Nobody is left to ask for a map. */
 	for (size_t i = 0; i < m->n; i++)
-		if (m->m[i].plan.role == WB_ROLE_TRAINER && !wb__recon_has_blob(r, m->m[i].map))
+		if (m->m[i].plan.role == WB_ROLE_TRAINER && !wb__reconcile_has_blob(r, m->m[i].map))
 			return false;
 	return true;
 }

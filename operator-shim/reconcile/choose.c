@@ -14,14 +14,14 @@ struct pick {
 	struct agent *a;
 };
 
-void wb__recon_membership_finish(struct membership *m)
+void wb__reconcile_membership_finish(struct membership *m)
 {
 	wb_free(m->m);
 	wb_free(m->layout);
 	memset(m, 0, sizeof(*m));
 }
 
-bool wb__recon_has_engine(const struct membership *m, const char *name)
+bool wb__reconcile_has_engine(const struct membership *m, const char *name)
 {
 	for (size_t i = 0; i < m->n; i++)
 		if (m->m[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(m->m[i].engine, name))
@@ -49,13 +49,13 @@ static int by_plan_order(const void *x, const void *y)
 	return a->w->id < b->w->id ? -1 : a->w->id > b->w->id;
 }
 
-static bool is_whole(const struct wb_recon *r, const struct worker *w)
+static bool is_whole(const struct wb_reconcile *r, const struct worker *w)
 {
 	const struct engine *e;
 
 	if (w->role == WB_ROLE_TRAINER)
 		return true;
-	e = wb__recon_engine(r, w->engine);
+	e = wb__reconcile_engine(r, w->engine);
 	return e && e->n_worker == r->spec.workers_per_engine;
 }
 
@@ -65,26 +65,26 @@ struct numbers {
 };
 
 /* Dense numbers, in plan order, for the agents (domains) and their nodes. */
-static struct numbers number_agents(struct wb_recon *r, const struct pick *p, size_t n)
+static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p, size_t n)
 {
 	uint32_t n_domain = 0, n_node = 0;
 
 	for (size_t i = 0; i < r->n_agent; i++)
-		r->agent[i].domain = r->agent[i].node_number = WB_RECON_NONE;
+		r->agent[i].domain = r->agent[i].node_number = WB_RECONCILE_NONE;
 	for (size_t i = 0; i < r->n_agent; i++)
 		r->agent[i].n_pick = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct agent *a = p[i].a;
 
 		a->n_pick++;
-		if (a->domain != WB_RECON_NONE)
+		if (a->domain != WB_RECONCILE_NONE)
 			continue;
 		a->domain = n_domain++;
 		for (size_t k = 0; k < r->n_agent; k++)
 			if (r->agent[k].node_hash == a->node_hash &&
-				r->agent[k].node_number != WB_RECON_NONE)
+				r->agent[k].node_number != WB_RECONCILE_NONE)
 				a->node_number = r->agent[k].node_number;
-		if (a->node_number == WB_RECON_NONE)
+		if (a->node_number == WB_RECONCILE_NONE)
 			a->node_number = n_node++;
 	}
 	return (struct numbers){n_domain, n_node};
@@ -111,7 +111,7 @@ static int layout_of(struct membership *m, struct wb_digest map, uint32_t *out)
 static int add_member(struct membership *m, const struct pick *p)
 {
 	const struct worker *w = p->w;
-	struct wb_recon_member *to;
+	struct wb_reconcile_member *to;
 	uint32_t layout = 0;
 	int rc;
 
@@ -131,14 +131,15 @@ static int add_member(struct membership *m, const struct pick *p)
 	to->map = w->map;
 	to->manifest = w->manifest;
 	memcpy(to->engine, w->engine, sizeof(to->engine));
-	snprintf(to->agent_name, sizeof(to->agent_name), "%.*s", WB_RECON_AGENT_MAX, p->a->name);
+	snprintf(
+		to->agent_name, sizeof(to->agent_name), "%.*s", WB_RECONCILE_AGENT_MAX, p->a->name);
 	to->plan.role = w->role;
 	to->plan.layout = layout;
 	to->plan.rail_bytes_per_s = p->a->rail_bytes_per_s / p->a->n_pick;
 	to->plan.domain = p->a->domain;
 	to->plan.node = p->a->node_number;
 	if (w->role == WB_ROLE_ROLLOUT) {
-		const struct wb_recon_member *prev = m->n ? to - 1 : NULL;
+		const struct wb_reconcile_member *prev = m->n ? to - 1 : NULL;
 
 		if (!prev || prev->plan.role != WB_ROLE_ROLLOUT ||
 			strcmp(prev->engine, to->engine) != 0)
@@ -151,7 +152,7 @@ static int add_member(struct membership *m, const struct pick *p)
 }
 
 static int add_absent(
-	struct membership *m, const struct wb_recon_member *was, uint32_t domain, uint32_t node)
+	struct membership *m, const struct wb_reconcile_member *was, uint32_t domain, uint32_t node)
 {
 	uint32_t layout = 0;
 	int rc;
@@ -162,9 +163,9 @@ static int add_absent(
 	if (rc < 0)
 		return rc;
 	m->m[m->n] = *was;
-	m->m[m->n].agent = WB_RECON_NONE;
+	m->m[m->n].agent = WB_RECONCILE_NONE;
 	m->m[m->n].instance = 0;
-	m->m[m->n].plan_index = m->m[m->n].waiting_index = WB_RECON_NONE;
+	m->m[m->n].plan_index = m->m[m->n].waiting_index = WB_RECONCILE_NONE;
 	m->m[m->n].is_absent = true;
 	m->m[m->n].plan.layout = layout;
 	m->m[m->n].plan.domain = domain;
@@ -176,14 +177,14 @@ static int add_absent(
 }
 
 /* Trainer workers of the active plan that are gone, behind the agents that are here. */
-static int add_all_absent(const struct wb_recon *r, struct membership *m, struct numbers next)
+static int add_all_absent(const struct wb_reconcile *r, struct membership *m, struct numbers next)
 {
 	const struct membership *was = &r->active.who;
 	uint32_t *number = wb_zalloc(was->n_domain + 1, sizeof(*number)); /* 0 = none yet */
 	int rc = number ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < was->n && rc == 0; i++) {
-		const struct wb_recon_member *w = &was->m[i];
+		const struct wb_reconcile_member *w = &was->m[i];
 		bool is_here = false;
 
 		if (w->plan.role != WB_ROLE_TRAINER)
@@ -202,7 +203,7 @@ static int add_all_absent(const struct wb_recon *r, struct membership *m, struct
 }
 
 /* Two memberships with the same print need the same plan in the same places. */
-static int fingerprint(const struct wb_recon *r, struct membership *m)
+static int fingerprint(const struct wb_reconcile *r, struct membership *m)
 {
 	struct wb_buf b;
 
@@ -214,12 +215,12 @@ static int fingerprint(const struct wb_recon *r, struct membership *m)
 	wb_buf_u32(&b, r->spec.overlap);
 	wb_buf_u32(&b, r->spec.checksums);
 	wb_buf_u32(&b, r->spec.encryption);
-	wb_buf_u32(&b, wb__recon_transport_print(r));
+	wb_buf_u32(&b, wb__reconcile_transport_print(r));
 	wb_buf_u32(&b, r->spec.commit_policy);
 	wb_buf_u32(&b, r->spec.transfer_deadline_s);
 	wb_buf_u32(&b, r->spec.engine_step_deadline_s);
 	for (size_t i = 0; i < m->n; i++) {
-		const struct wb_recon_member *w = &m->m[i];
+		const struct wb_reconcile_member *w = &m->m[i];
 
 		wb_buf_u64(&b, w->instance);
 		wb_buf_u32(&b, w->worker);
@@ -238,7 +239,7 @@ static int fingerprint(const struct wb_recon *r, struct membership *m)
 }
 
 static void list_names(
-	const struct wb_recon *r, struct wb_buf *b, enum wb_role role, const char *engine)
+	const struct wb_reconcile *r, struct wb_buf *b, enum wb_role role, const char *engine)
 {
 	unsigned n = 0;
 
@@ -257,7 +258,7 @@ static void list_names(
 		wb_buf_printf(b, "none");
 }
 
-static void say_ranks_missing(const struct wb_recon *r, struct wb_buf *b)
+static void say_ranks_missing(const struct wb_reconcile *r, struct wb_buf *b)
 {
 	uint32_t said = 0;
 
@@ -279,7 +280,7 @@ static void say_ranks_missing(const struct wb_recon *r, struct wb_buf *b)
 	}
 }
 
-static void say_engines(const struct wb_recon *r, struct wb_buf *b, uint32_t want)
+static void say_engines(const struct wb_reconcile *r, struct wb_buf *b, uint32_t want)
 {
 	unsigned said = 0;
 
@@ -297,7 +298,7 @@ static void say_engines(const struct wb_recon *r, struct wb_buf *b, uint32_t wan
 	}
 }
 
-static void say_aside(struct wb_recon *r)
+static void say_aside(struct wb_reconcile *r)
 {
 	struct wb_buf b;
 
@@ -316,7 +317,7 @@ static void say_aside(struct wb_recon *r)
 	wb_buf_finish(&b);
 }
 
-static void say_lost(const struct wb_recon *r, struct wb_buf *b)
+static void say_lost(const struct wb_reconcile *r, struct wb_buf *b)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (!r->agent[i].is_up)
@@ -327,7 +328,7 @@ static void say_lost(const struct wb_recon *r, struct wb_buf *b)
 				r->worker[i].name);
 }
 
-static void say_waiting(struct wb_recon *r, uint32_t want_engines)
+static void say_waiting(struct wb_reconcile *r, uint32_t want_engines)
 {
 	struct wb_buf b;
 
@@ -348,14 +349,14 @@ static void say_waiting(struct wb_recon *r, uint32_t want_engines)
 	wb_buf_finish(&b);
 }
 
-static void count_up(struct wb_recon *r)
+static void count_up(struct wb_reconcile *r)
 {
 	uint32_t want = r->spec.engines ? r->spec.engines : 1;
 
 	r->n_trainer_up = r->n_engine_up = 0;
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, w->instance);
 
 		if (w->role == WB_ROLE_TRAINER && !w->is_refused && a && a->is_up)
 			r->n_trainer_up++;
@@ -372,18 +373,18 @@ static void count_up(struct wb_recon *r)
 /* In an interim plan trainers are those of the plan before, here or not: one that is new waits
  * until all are. */
 static size_t pick_workers(
-	struct wb_recon *r, const struct member_key *active, size_t n_active, struct pick *p)
+	struct wb_reconcile *r, const struct member_key *active, size_t n_active, struct pick *p)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+		struct agent *a = wb__reconcile_agent_by_instance(r, w->instance);
 
 		if (!a || w->is_refused || !is_whole(r, w))
 			continue;
 		if (r->is_interim && w->role == WB_ROLE_TRAINER &&
-			!wb__recon_has_key(active, n_active, w->instance, w->id))
+			!wb__reconcile_has_key(active, n_active, w->instance, w->id))
 			continue;
 		p[n++] = (struct pick){w, a};
 	}
@@ -391,7 +392,7 @@ static size_t pick_workers(
 	return n;
 }
 
-static int fill(struct wb_recon *r, struct membership *out, const struct pick *p, size_t n)
+static int fill(struct wb_reconcile *r, struct membership *out, const struct pick *p, size_t n)
 {
 	struct numbers next = number_agents(r, p, n);
 	size_t i = 0;
@@ -406,22 +407,22 @@ static int fill(struct wb_recon *r, struct membership *out, const struct pick *p
 	return rc == 0 ? fingerprint(r, out) : rc;
 }
 
-int wb__recon_choose(struct wb_recon *r, struct membership *out)
+int wb__reconcile_choose(struct wb_reconcile *r, struct membership *out)
 {
 	struct pick *p = wb_zalloc(r->n_worker + 1, sizeof(*p));
 	size_t n_active, n;
-	struct member_key *active = wb__recon_active_keys(r, &n_active);
+	struct member_key *active = wb__reconcile_active_keys(r, &n_active);
 	int rc = p && active ? 0 : -ENOMEM;
 
 	memset(out, 0, sizeof(*out));
 	if (rc == 0) {
 		count_up(r);
-		r->is_interim = wb__recon_is_interim(r, active, n_active);
+		r->is_interim = wb__reconcile_is_interim(r, active, n_active);
 		n = pick_workers(r, active, n_active, p);
 		rc = fill(r, out, p, n);
 	}
 	if (rc < 0)
-		wb__recon_membership_finish(out);
+		wb__reconcile_membership_finish(out);
 	wb_free(active);
 	wb_free(p);
 	return rc;

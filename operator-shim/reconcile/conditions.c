@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-__attribute__((format(printf, 6, 7))) static void set(struct wb_recon *r, struct wb_recon_now now,
-	enum cond_type type, enum cond_status status, const char *reason, const char *fmt, ...)
+__attribute__((format(printf, 6, 7))) static void set(struct wb_reconcile *r,
+	struct wb_reconcile_now now, enum cond_type type, enum cond_status status,
+	const char *reason, const char *fmt, ...)
 {
 	struct cond *c = &r->cond[type];
 	va_list ap;
@@ -24,7 +25,7 @@ __attribute__((format(printf, 6, 7))) static void set(struct wb_recon *r, struct
 	va_end(ap);
 }
 
-static size_t count_agents(const struct wb_recon *r, const char **lost)
+static size_t count_agents(const struct wb_reconcile *r, const char **lost)
 {
 	size_t n = 0;
 
@@ -37,15 +38,15 @@ static size_t count_agents(const struct wb_recon *r, const char **lost)
 	return n;
 }
 
-static void members(struct wb_recon *r, struct wb_recon_now now)
+static void members(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const char *lost, *sep = *r->refused ? "; refused: " : "";
 	const char *turned = r->refusal.until_ns ? r->refusal.text : "";
-	char bare[WB_RECON_SENTENCE_MAX], no_node[WB_RECON_SENTENCE_MAX];
+	char bare[WB_RECONCILE_SENTENCE_MAX], no_node[WB_RECONCILE_SENTENCE_MAX];
 	size_t n = count_agents(r, &lost);
 
-	wb__recon_without_sidecar(r, bare, sizeof(bare));
-	wb__recon_unscheduled(r, no_node, sizeof(no_node));
+	wb__reconcile_without_sidecar(r, bare, sizeof(bare));
+	wb__reconcile_unscheduled(r, no_node, sizeof(no_node));
 
 	if (r->is_complete)
 		set(r, now, COND_MEMBERS, COND_TRUE, "AllAgentsConnected",
@@ -56,13 +57,13 @@ static void members(struct wb_recon *r, struct wb_recon_now now)
 			*no_node ? "; " : "", no_node);
 	else
 		set(r, now, COND_MEMBERS, COND_FALSE,
-			wb__recon_members_reason(r, lost, bare, no_node),
+			wb__reconcile_members_reason(r, lost, bare, no_node),
 			"%.190s%s%.190s%s%.130s%s%.480s%s%.130s", r->waiting, *no_node ? "; " : "",
 			no_node, sep, r->refused, *turned ? "; " : "", turned, *bare ? "; " : "",
 			bare);
 }
 
-static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
+static void say_plan(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	const struct routing *p = &r->active;
 	uint64_t bound = WB_MAX(p->info.node_bound_ns, p->info.worker_bound_ns);
@@ -82,11 +83,11 @@ static void say_plan(const struct wb_recon *r, char *out, size_t bytes)
 			(double)bound / 1e6, *p->bound ? p->bound : "rails");
 }
 
-static void planned(struct wb_recon *r, struct wb_recon_now now)
+static void planned(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
-	char text[512], wait[WB_RECON_SENTENCE_MAX];
+	char text[512], wait[WB_RECONCILE_SENTENCE_MAX];
 
-	wb__recon_say_wait(r, wait, sizeof(wait));
+	wb__reconcile_say_wait(r, wait, sizeof(wait));
 	if (r->stage == STAGE_FAILED) {
 		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%s", r->fail);
 	} else if (r->active.epoch.term) {
@@ -110,7 +111,7 @@ static void planned(struct wb_recon *r, struct wb_recon_now now)
 	}
 }
 
-static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
+static void up_to_date(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct transfer *last = r->n_recent ? &r->recent[0] : NULL;
 	const struct engine *behind = NULL;
@@ -119,7 +120,7 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
 
-		if (!e->n_worker && !wb__recon_has_engine(&r->active.who, e->name))
+		if (!e->n_worker && !wb__reconcile_has_engine(&r->active.who, e->name))
 			continue;
 		n++;
 		if (e->held.transfer == r->top.transfer && !e->held.is_torn && !e->is_mixed &&
@@ -154,7 +155,7 @@ static void up_to_date(struct wb_recon *r, struct wb_recon_now now)
 }
 
 /* False: no engine is. */
-static bool torn(struct wb_recon *r, struct wb_recon_now now)
+static bool torn(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct engine *first = NULL;
 	unsigned n = 0, n_torn = 0;
@@ -180,7 +181,7 @@ static bool torn(struct wb_recon *r, struct wb_recon_now now)
 	return first;
 }
 
-static void degraded(struct wb_recon *r, struct wb_recon_now now)
+static void degraded(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct refusal *f = &r->refusal;
 	char text[600];
@@ -192,14 +193,14 @@ static void degraded(struct wb_recon *r, struct wb_recon_now now)
 		set(r, now, COND_DEGRADED, COND_TRUE, "AgentNameTaken", "%.900s", f->text);
 		return;
 	}
-	if (wb__recon_is_tcp_instead(r, text, sizeof(text))) {
+	if (wb__reconcile_is_tcp_instead(r, text, sizeof(text))) {
 		set(r, now, COND_DEGRADED, COND_TRUE, "TCPFallback", "%s", text);
 		return;
 	}
 	set(r, now, COND_DEGRADED, COND_FALSE, "AsExpected", "%s", "");
 }
 
-static void ready(struct wb_recon *r, struct wb_recon_now now)
+static void ready(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct cond *m = &r->cond[COND_MEMBERS], *p = &r->cond[COND_PLANNED];
 
@@ -217,12 +218,12 @@ static void ready(struct wb_recon *r, struct wb_recon_now now)
 		set(r, now, COND_READY, COND_TRUE, "Idle", "%s", "");
 }
 
-static void notice(struct wb_recon *r)
+static void notice(struct wb_reconcile *r)
 {
-	char text[WB_RECON_SENTENCE_MAX] = "", wait[WB_RECON_SENTENCE_MAX];
+	char text[WB_RECONCILE_SENTENCE_MAX] = "", wait[WB_RECONCILE_SENTENCE_MAX];
 	int code = 0;
 
-	wb__recon_say_wait(r, wait, sizeof(wait));
+	wb__reconcile_say_wait(r, wait, sizeof(wait));
 	if (r->stage == STAGE_FAILED) {
 		code = WB_EPLAN;
 		snprintf(text, sizeof(text), "%s", r->fail);
@@ -242,7 +243,7 @@ static void notice(struct wb_recon *r)
 	r->notice_gen++;
 }
 
-void wb__recon_conditions(struct wb_recon *r, struct wb_recon_now now)
+void wb__reconcile_conditions(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (r->is_stored) { /* nothing is known against what is stored */
 		notice(r);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transfer that is believed to run, and what ends that belief when its leader does not. */
+/* The transfer that is believed to run, and what ends that belief when its coordinator does not. */
 #include "operator-shim/reconcile/internal.h"
 
 #include <stdio.h>
 
-uint64_t wb__recon_transfer_ns(const struct wb_recon *r)
+uint64_t wb__reconcile_transfer_ns(const struct wb_reconcile *r)
 {
 	return ((uint64_t)r->spec.transfer_deadline_s + r->spec.engine_step_deadline_s) *
 	       WB_NS_PER_S;
@@ -22,7 +22,7 @@ static enum wb_engine_state end_of(const struct engine *e, uint64_t transfer)
 	return e->ended_transfer == transfer ? WB_ENGINE_ABORTED : WB_ENGINE_UNKNOWN;
 }
 
-static enum wb_result result_by_engines(const struct wb_recon *r, uint64_t transfer)
+static enum wb_result result_by_engines(const struct wb_reconcile *r, uint64_t transfer)
 {
 	unsigned n[WB_ENGINE_UNKNOWN + 1] = {0}, n_engine = 0;
 
@@ -34,19 +34,19 @@ static enum wb_result result_by_engines(const struct wb_recon *r, uint64_t trans
 	if (n[WB_ENGINE_TORN])
 		return n[WB_ENGINE_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
 	if (n[WB_ENGINE_COMMITTED])
-		return WB_RESULT_SUCCEEDED; /* as leaders call it; an engine may be behind */
+		return WB_RESULT_SUCCEEDED; /* as coordinators call it; an engine may be behind */
 	return n[WB_ENGINE_UNKNOWN] || !n_engine ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
 }
 
 /* Engines notice by themselves that nobody leads any more, or have ended already. */
-static bool have_engines_ended(const struct wb_recon *r)
+static bool have_engines_ended(const struct wb_reconcile *r)
 {
 	bool has_any = false;
 
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
 
-		if (!e->n_up || !wb__recon_has_engine(&r->active.who, e->name))
+		if (!e->n_up || !wb__reconcile_has_engine(&r->active.who, e->name))
 			continue;
 		if (e->ended_transfer < r->current.t.transfer)
 			return false;
@@ -55,34 +55,36 @@ static bool have_engines_ended(const struct wb_recon *r)
 	return has_any;
 }
 
-static int end_without_leader(struct wb_recon *r, struct wb_recon_now now, const char *why)
+static int end_without_coordinator(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const char *why)
 {
-	char text[WB_RECON_SENTENCE_MAX];
-	struct wb_recon_transfer_report t = {.transfer = r->current.t.transfer,
+	char text[WB_RECONCILE_SENTENCE_MAX];
+	struct wb_reconcile_transfer_report t = {.transfer = r->current.t.transfer,
 		.version = r->current.t.version,
 		.is_end = true,
 		.start_wall_ns = r->current.t.start_wall_ns,
 		.end_wall_ns = now.wall_ns,
-		.culprit = {.worker = WB_RECON_NONE, .pod = r->current_leader_name},
+		.culprit = {.worker = WB_RECONCILE_NONE, .pod = r->current_coordinator_name},
 		.message = text};
 
-	snprintf(text, sizeof(text), "its leader, agent %s, %s", r->current_leader_name, why);
+	snprintf(text, sizeof(text), "its coordinator, agent %s, %s", r->current_coordinator_name,
+		why);
 	t.result = result_by_engines(r, t.transfer);
-	return wb__recon_end_transfer(r, &t, true);
+	return wb__reconcile_end_transfer(r, &t, true);
 }
 
-int wb__recon_check_current(struct wb_recon *r, struct wb_recon_now now)
+int wb__reconcile_check_current(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_gone, has_ended;
 
 	if (!r->current.t.transfer)
 		return 0;
-	is_gone = !wb__recon_agent_by_instance(r, r->current_leader);
+	is_gone = !wb__reconcile_agent_by_instance(r, r->current_coordinator);
 	has_ended = have_engines_ended(r);
 	if (now.ns >= r->current_until_ns)
-		return end_without_leader(
+		return end_without_coordinator(
 			r, now, "has not said how it ended within the deadlines of spec");
-	wb__recon_due(r, r->current_until_ns);
+	wb__reconcile_due(r, r->current_until_ns);
 	if (!is_gone && !has_ended) {
 		r->current_alone_ns = 0;
 		return 0;
@@ -90,8 +92,8 @@ int wb__recon_check_current(struct wb_recon *r, struct wb_recon_now now)
 	if (!r->current_alone_ns)
 		r->current_alone_ns = now.ns + ALONE_NS;
 	if (now.ns < r->current_alone_ns && !(is_gone && has_ended)) {
-		wb__recon_due(r, r->current_alone_ns);
+		wb__reconcile_due(r, r->current_alone_ns);
 		return 0;
 	}
-	return end_without_leader(r, now, is_gone ? "is gone" : "has not said how it ended");
+	return end_without_coordinator(r, now, is_gone ? "is gone" : "has not said how it ended");
 }

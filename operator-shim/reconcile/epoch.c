@@ -11,24 +11,25 @@
 #define LATE_REASON "PlanDeadlineExceeded"
 #define RETRY_NS (30 * WB_NS_PER_S) /* others may have made room */
 
-void wb__recon_fail(struct wb_recon *r, const char *reason, const char *sentence)
+void wb__reconcile_fail(struct wb_reconcile *r, const char *reason, const char *sentence)
 {
 	r->stage = STAGE_FAILED;
 	r->fail_reason = reason;
 	snprintf(r->fail, sizeof(r->fail), "%s", sentence);
-	wb__recon_event(r, "PlanFailed", sentence);
+	wb__reconcile_event(r, "PlanFailed", sentence);
 }
 
 /* Which agents have members in the active and the next plan, and of which connection. */
-static void mark_agents(struct wb_recon *r)
+static void mark_agents(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		r->agent[i].is_in_active = r->agent[i].is_in_next = false;
 	for (size_t i = 0; i < r->active.who.n + r->next.who.n; i++) {
 		bool is_active = i < r->active.who.n;
-		struct wb_recon_member *m =
+		struct wb_reconcile_member *m =
 			is_active ? &r->active.who.m[i] : &r->next.who.m[i - r->active.who.n];
-		struct agent *a = m->is_absent ? NULL : wb__recon_agent_by_instance(r, m->instance);
+		struct agent *a =
+			m->is_absent ? NULL : wb__reconcile_agent_by_instance(r, m->instance);
 
 		if (!a)
 			continue;
@@ -40,35 +41,35 @@ static void mark_agents(struct wb_recon *r)
 	}
 }
 
-static void forget_next(struct wb_recon *r)
+static void forget_next(struct wb_reconcile *r)
 {
 	r->held_since_ns = 0;
-	wb__recon_membership_finish(&r->next.who);
+	wb__reconcile_membership_finish(&r->next.who);
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
 	r->is_checking = false;
 	mark_agents(r);
 }
 
-void wb__recon_retry(struct wb_recon *r)
+void wb__reconcile_retry(struct wb_reconcile *r)
 {
 	r->fail_reason = NULL;
 	if (r->stage == STAGE_FAILED)
 		forget_next(r);
 }
 
-void wb__recon_retry_later(struct wb_recon *r, struct wb_recon_now now)
+void wb__reconcile_retry_later(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (r->stage != STAGE_FAILED)
 		r->retry_ns = 0;
 	if (!r->retry_ns)
 		return;
 	if (now.ns < r->retry_ns) {
-		wb__recon_due(r, r->retry_ns);
+		wb__reconcile_due(r, r->retry_ns);
 		return;
 	}
 	r->retry_ns = 0;
-	wb__recon_retry(r);
+	wb__reconcile_retry(r);
 }
 
 static int copy_membership(struct membership *to, const struct membership *from)
@@ -80,7 +81,7 @@ static int copy_membership(struct membership *to, const struct membership *from)
 	c.cap = from->n;
 	c.layout_cap = from->n_layout;
 	if (!c.m || !c.layout) {
-		wb__recon_membership_finish(&c);
+		wb__reconcile_membership_finish(&c);
 		return -ENOMEM;
 	}
 	*to = c;
@@ -89,7 +90,7 @@ static int copy_membership(struct membership *to, const struct membership *from)
 
 /* ---- adoption ---- */
 
-static bool is_plan(const struct wb_recon_known *a, const struct wb_recon_known *b)
+static bool is_plan(const struct wb_reconcile_known *a, const struct wb_reconcile_known *b)
 {
 	return a->epoch.term && same_epoch(a->epoch, b->epoch) && wb_digest_eq(a->plan, b->plan) &&
 	       a->n_worker == b->n_worker;
@@ -97,12 +98,13 @@ static bool is_plan(const struct wb_recon_known *a, const struct wb_recon_known 
 
 /* Do the wanted workers make up this plan, and are all of them ready for it?  Then their numbers in
  * it are left in plan_index. */
-static bool fits(const struct wb_recon *r, struct membership *m, const struct wb_recon_known *plan)
+static bool fits(
+	const struct wb_reconcile *r, struct membership *m, const struct wb_reconcile_known *plan)
 {
 	if (m->n != plan->n_worker)
 		return false;
 	for (size_t i = 0; i < m->n; i++) {
-		const struct agent *a = wb__recon_agent_by_id(r, m->m[i].agent);
+		const struct agent *a = wb__reconcile_agent_by_id(r, m->m[i].agent);
 
 		if (!a || !(is_plan(&a->running, plan) || is_plan(&a->waiting, plan)))
 			return false;
@@ -117,12 +119,12 @@ static bool fits(const struct wb_recon *r, struct membership *m, const struct wb
 /* Put members where the running plan has them; -EINVAL when two claim one place. */
 static int order_by_index(struct membership *m)
 {
-	struct wb_recon_member *to = wb_zalloc(m->n, sizeof(*to));
+	struct wb_reconcile_member *to = wb_zalloc(m->n, sizeof(*to));
 
 	if (!to)
 		return -ENOMEM;
 	for (size_t i = 0; i < m->n; i++) {
-		struct wb_recon_member *at = &to[m->m[i].plan_index];
+		struct wb_reconcile_member *at = &to[m->m[i].plan_index];
 
 		if (at->plan.role) {
 			wb_free(to);
@@ -137,7 +139,7 @@ static int order_by_index(struct membership *m)
 }
 
 /* All agents have it and have said READY; those that do not run it yet are told to. */
-static void mark_adopted(struct wb_recon *r)
+static void mark_adopted(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++) {
 		struct agent *a = &r->agent[i];
@@ -149,14 +151,14 @@ static void mark_adopted(struct wb_recon *r)
 }
 
 static int adopt(
-	struct wb_recon *r, const struct wb_recon_known *plan, const struct membership *who)
+	struct wb_reconcile *r, const struct wb_reconcile_known *plan, const struct membership *who)
 {
 	char text[200], digest[WB_DIGEST_TEXT];
 
 	r->active.who = *who;
 	r->active.epoch = plan->epoch;
 	r->active.digest = plan->plan;
-	wb__recon_restore_plan(r);
+	wb__reconcile_restore_plan(r);
 	mark_adopted(r);
 	mark_agents(r);
 	r->is_checking = true; /* plan it here too, for /plan and the bounds */
@@ -164,11 +166,11 @@ static int adopt(
 	snprintf(text, sizeof(text), "kept the running plan, epoch %llu.%llu, %s",
 		(unsigned long long)plan->epoch.term, (unsigned long long)plan->epoch.number,
 		wb_digest_text(plan->plan, digest));
-	return wb__recon_event(r, "PlanAdopted", text);
+	return wb__reconcile_event(r, "PlanAdopted", text);
 }
 
 /* 1: adopted; 0: does not fit; or -ENOMEM. */
-static int try_plan(struct wb_recon *r, const struct wb_recon_known *plan)
+static int try_plan(struct wb_reconcile *r, const struct wb_reconcile_known *plan)
 {
 	struct membership who;
 	int rc;
@@ -180,7 +182,7 @@ static int try_plan(struct wb_recon *r, const struct wb_recon_known *plan)
 		return rc;
 	rc = fits(r, &who, plan) ? order_by_index(&who) : -EINVAL;
 	if (rc < 0) {
-		wb__recon_membership_finish(&who);
+		wb__reconcile_membership_finish(&who);
 		return rc == -EINVAL ? 0 : rc;
 	}
 	rc = adopt(r, plan, &who);
@@ -188,9 +190,10 @@ static int try_plan(struct wb_recon *r, const struct wb_recon_known *plan)
 }
 
 /* The newer one first.  1: adopted; 0: cannot; or -ENOMEM. */
-static int try_adopt(struct wb_recon *r)
+static int try_adopt(struct wb_reconcile *r)
 {
-	const struct agent *a = r->wanted.n ? wb__recon_agent_by_id(r, r->wanted.m[0].agent) : NULL;
+	const struct agent *a =
+		r->wanted.n ? wb__reconcile_agent_by_id(r, r->wanted.m[0].agent) : NULL;
 	int rc;
 
 	if (!a)
@@ -201,18 +204,18 @@ static int try_adopt(struct wb_recon *r)
 
 /* With one that belongs to no plan there has to be a new one, whoever else comes: then the others
  * have only as long as at any other time. */
-static uint64_t adopt_until_ns(const struct wb_recon *r)
+static uint64_t adopt_until_ns(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->wanted.n; i++)
-		if (r->wanted.m[i].plan_index == WB_RECON_NONE &&
-			r->wanted.m[i].waiting_index == WB_RECON_NONE)
+		if (r->wanted.m[i].plan_index == WB_RECONCILE_NONE &&
+			r->wanted.m[i].waiting_index == WB_RECONCILE_NONE)
 			return r->adopt_since_ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
-	return r->adopt_since_ns + wb__recon_return_ns(r);
+	return r->adopt_since_ns + wb__reconcile_return_ns(r);
 }
 
 /* ---- stages ---- */
 
-static struct blob *find_blob(const struct wb_recon *r, struct wb_digest d)
+static struct blob *find_blob(const struct wb_reconcile *r, struct wb_digest d)
 {
 	for (size_t i = 0; i < r->n_blob; i++)
 		if (wb_digest_eq(r->blob[i].digest, d))
@@ -220,7 +223,7 @@ static struct blob *find_blob(const struct wb_recon *r, struct wb_digest d)
 	return NULL;
 }
 
-bool wb__recon_has_blob(const struct wb_recon *r, struct wb_digest d)
+bool wb__reconcile_has_blob(const struct wb_reconcile *r, struct wb_digest d)
 {
 	const struct blob *b = find_blob(r, d);
 
@@ -235,7 +238,7 @@ static bool is_used_by(const struct membership *m, struct wb_digest d)
 	return false;
 }
 
-bool wb_recon_forget(struct wb_recon *r, struct wb_digest d)
+bool wb_reconcile_forget(struct wb_reconcile *r, struct wb_digest d)
 {
 	struct blob *b = find_blob(r, d);
 
@@ -251,7 +254,7 @@ bool wb_recon_forget(struct wb_recon *r, struct wb_digest d)
 }
 
 static int want_blob(
-	struct wb_recon *r, struct wb_digest d, bool is_manifest, uint32_t agent, bool *is_here)
+	struct wb_reconcile *r, struct wb_digest d, bool is_manifest, uint32_t agent, bool *is_here)
 {
 	struct blob *b = find_blob(r, d);
 	int rc;
@@ -262,13 +265,14 @@ static int want_blob(
 		if (rc < 0)
 			return rc;
 		b = &r->blob[r->n_blob++];
-		*b = (struct blob){.digest = d, .is_manifest = is_manifest, .asked = WB_RECON_NONE};
+		*b = (struct blob){
+			.digest = d, .is_manifest = is_manifest, .asked = WB_RECONCILE_NONE};
 	}
 	*is_here = b->is_here;
-	if (b->is_here || (b->asked != WB_RECON_NONE && wb__recon_agent_by_id(r, b->asked)))
+	if (b->is_here || (b->asked != WB_RECONCILE_NONE && wb__reconcile_agent_by_id(r, b->asked)))
 		return 0;
-	rc = wb__recon_act(r,
-		&(struct wb_recon_action){.what = WB_DO_NEED_BLOB,
+	rc = wb__reconcile_act(r,
+		&(struct wb_reconcile_action){.what = WB_DO_NEED_BLOB,
 			.agent = agent,
 			.digest = d,
 			.is_manifest = is_manifest},
@@ -278,15 +282,15 @@ static int want_blob(
 	return rc;
 }
 
-static int gather_blobs(struct wb_recon *r, const struct membership *m)
+static int gather_blobs(struct wb_reconcile *r, const struct membership *m)
 {
 	bool is_all = true, is_here;
 	int rc = 0;
 
-	if (!wb__recon_transport_fits(r, m))
+	if (!wb__reconcile_transport_fits(r, m))
 		return 0;
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
-		const struct agent *a = wb__recon_agent_by_instance(r, m->m[i].instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, m->m[i].instance);
 
 		if (m->m[i].is_absent)
 			continue; /* its map is here */
@@ -303,11 +307,11 @@ static int gather_blobs(struct wb_recon *r, const struct membership *m)
 	if (rc < 0 || !is_all)
 		return rc;
 	r->stage = STAGE_COMPUTING;
-	return wb__recon_act(
-		r, &(struct wb_recon_action){.what = WB_DO_PLAN, .job = ++r->job}, NULL);
+	return wb__reconcile_act(
+		r, &(struct wb_reconcile_action){.what = WB_DO_PLAN, .job = ++r->job}, NULL);
 }
 
-static bool is_feeding(const struct wb_recon *r)
+static bool is_feeding(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++)
 		if (r->engine[i].feed_until_ns)
@@ -315,37 +319,37 @@ static bool is_feeding(const struct wb_recon *r)
 	return false;
 }
 
-static int activate(struct wb_recon *r)
+static int activate(struct wb_reconcile *r)
 {
 	char text[300];
 
-	wb__recon_membership_finish(&r->active.who);
+	wb__reconcile_membership_finish(&r->active.who);
 	r->active = r->next;
 	memset(&r->next, 0, sizeof(r->next));
 	r->stage = STAGE_NONE;
 	r->fail_reason = NULL;
 	mark_agents(r);
-	wb__recon_stop_feeds(r);
+	wb__reconcile_stop_feeds(r);
 	snprintf(text, sizeof(text), "epoch %llu.%llu: %zu workers, %u engines%s",
 		(unsigned long long)r->active.epoch.term,
 		(unsigned long long)r->active.epoch.number, r->active.who.n, r->active.who.n_engine,
 		r->active.who.n_absent
 			? "; trainer workers are absent, engines bring others what they hold"
 			: "");
-	return wb__recon_event(r, "PlanActivated", text);
+	return wb__reconcile_event(r, "PlanActivated", text);
 }
 
 /* Agents of trainers are the judges of a joint decision.  One that was restarted is reached again
  * under the next plan only, so that a transfer in doubt cannot end before. */
-static bool is_judge_lost(struct wb_recon *r, struct wb_recon_now now)
+static bool is_judge_lost(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_lost = false;
 
 	for (size_t i = 0; i < r->active.who.n; i++) {
-		const struct wb_recon_member *m = &r->active.who.m[i];
+		const struct wb_reconcile_member *m = &r->active.who.m[i];
 
 		is_lost |= m->plan.role == WB_ROLE_TRAINER &&
-			   !wb__recon_agent_by_instance(r, m->instance);
+			   !wb__reconcile_agent_by_instance(r, m->instance);
 	}
 	if (!is_lost || r->spec.commit_policy != WB_COMMIT_ALL_ENGINES) {
 		r->judge_lost_ns = 0;
@@ -354,14 +358,14 @@ static bool is_judge_lost(struct wb_recon *r, struct wb_recon_now now)
 	if (!r->judge_lost_ns)
 		r->judge_lost_ns = now.ns;
 	if (now.ns < r->judge_lost_ns + ALONE_NS)
-		wb__recon_due(r, r->judge_lost_ns + ALONE_NS);
+		wb__reconcile_due(r, r->judge_lost_ns + ALONE_NS);
 	return now.ns >= r->judge_lost_ns + ALONE_NS;
 }
 
 /* A running transfer, or feed, ends first; a new plan moves buffers.  Agents see to that, too, so
  * that a plan may come in between: it does not wait for ever for transfers of which each begins
  * before the end of the last was told. */
-static bool is_held(struct wb_recon *r, struct wb_recon_now now)
+static bool is_held(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (is_feeding(r))
 		return true;
@@ -371,13 +375,13 @@ static bool is_held(struct wb_recon *r, struct wb_recon_now now)
 	}
 	if (!r->held_since_ns)
 		r->held_since_ns = now.ns;
-	if (now.ns >= r->held_since_ns + wb__recon_transfer_ns(r))
+	if (now.ns >= r->held_since_ns + wb__reconcile_transfer_ns(r))
 		return false;
-	wb__recon_due(r, r->held_since_ns + wb__recon_transfer_ns(r));
+	wb__reconcile_due(r, r->held_since_ns + wb__reconcile_transfer_ns(r));
 	return true;
 }
 
-static bool are_all_up(const struct wb_recon *r)
+static bool are_all_up(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].is_in_next && !r->agent[i].is_up)
@@ -385,7 +389,7 @@ static bool are_all_up(const struct wb_recon *r)
 	return true;
 }
 
-static int send_plan(struct wb_recon *r, struct wb_recon_now now)
+static int send_plan(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_ready = true;
 
@@ -397,7 +401,7 @@ static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 		return 0;
 	r->held_since_ns = 0;
 	if (!r->next.epoch.term)
-		r->next.epoch = (struct wb_recon_epoch){r->term, ++r->last_number};
+		r->next.epoch = (struct wb_reconcile_epoch){r->term, ++r->last_number};
 	for (size_t i = 0; i < r->n_agent; i++) {
 		struct agent *a = &r->agent[i];
 		int rc;
@@ -407,8 +411,8 @@ static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 		is_ready &= same_epoch(a->ready, r->next.epoch);
 		if (same_epoch(a->sent, r->next.epoch))
 			continue;
-		rc = wb__recon_act(r,
-			&(struct wb_recon_action){.what = WB_DO_SEND_PLAN,
+		rc = wb__reconcile_act(r,
+			&(struct wb_reconcile_action){.what = WB_DO_SEND_PLAN,
 				.agent = a->id,
 				.epoch = r->next.epoch,
 				.digest = r->next.digest},
@@ -420,7 +424,7 @@ static int send_plan(struct wb_recon *r, struct wb_recon_now now)
 	return is_ready ? activate(r) : 0;
 }
 
-int wb__recon_tell_active(struct wb_recon *r)
+int wb__reconcile_tell_active(struct wb_reconcile *r)
 {
 	if (!r->active.epoch.term)
 		return 0;
@@ -431,8 +435,8 @@ int wb__recon_tell_active(struct wb_recon *r)
 		if (!a->is_up || !a->is_in_active ||
 			(same_epoch(a->told, r->active.epoch) && a->told_gen == r->feed_gen))
 			continue;
-		rc = wb__recon_act(r,
-			&(struct wb_recon_action){.what = WB_DO_ACTIVATE,
+		rc = wb__reconcile_act(r,
+			&(struct wb_reconcile_action){.what = WB_DO_ACTIVATE,
 				.agent = a->id,
 				.epoch = r->active.epoch,
 				.digest = r->active.digest},
@@ -447,13 +451,13 @@ int wb__recon_tell_active(struct wb_recon *r)
 
 /* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on.  A
  * running transfer that has to end first has its own deadline. */
-static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
+static void run_deadline(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	uint64_t bound = r->spec.plan_deadline_s * WB_NS_PER_S;
 	bool is_held = r->active.epoch.term && r->stage == STAGE_SENDING && !r->next.epoch.term;
 	bool is_waiting = r->n_worker && !is_held &&
 			  (!r->active.epoch.term || (r->stage != STAGE_NONE && !r->is_checking));
-	char text[WB_RECON_SENTENCE_MAX];
+	char text[WB_RECONCILE_SENTENCE_MAX];
 
 	r->is_late = false;
 	if (!is_waiting) {
@@ -463,18 +467,18 @@ static void run_deadline(struct wb_recon *r, struct wb_recon_now now)
 	if (!r->wait_since_ns)
 		r->wait_since_ns = now.ns;
 	if (now.ns - r->wait_since_ns < bound) {
-		wb__recon_due(r, r->wait_since_ns + bound);
+		wb__reconcile_due(r, r->wait_since_ns + bound);
 		return;
 	}
 	r->is_late = true;
 	if (r->stage == STAGE_SENDING && r->next.epoch.term) {
-		wb__recon_say_wait(r, text, sizeof(text));
-		wb__recon_fail(r, LATE_REASON, text);
+		wb__reconcile_say_wait(r, text, sizeof(text));
+		wb__reconcile_fail(r, LATE_REASON, text);
 	}
 }
 
 /* Decide whether the wanted membership needs another plan, and start on it. */
-static int start_next(struct wb_recon *r, struct wb_recon_now now)
+static int start_next(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_new = !r->active.epoch.term;
 	int rc;
@@ -495,8 +499,8 @@ static int start_next(struct wb_recon *r, struct wb_recon_now now)
 		rc = try_adopt(r);
 		if (rc)
 			return rc < 0 ? rc : 0;
-		if (now.ns < until && !wb__recon_all_pods_connected(r)) {
-			wb__recon_due(r, until);
+		if (now.ns < until && !wb__reconcile_all_pods_connected(r)) {
+			wb__reconcile_due(r, until);
 			return 0;
 		}
 	}
@@ -511,13 +515,13 @@ static int start_next(struct wb_recon *r, struct wb_recon_now now)
 	return rc;
 }
 
-static int run_stage(struct wb_recon *r, struct wb_recon_now now)
+static int run_stage(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (r->is_checking)
 		return r->stage == STAGE_BLOBS ? gather_blobs(r, &r->active.who) : 0;
 	if (r->stage == STAGE_SETTLING) {
 		if (now.ns < r->stage_due_ns) {
-			wb__recon_due(r, r->stage_due_ns);
+			wb__reconcile_due(r, r->stage_due_ns);
 			return 0;
 		}
 		r->stage = STAGE_BLOBS;
@@ -529,7 +533,7 @@ static int run_stage(struct wb_recon *r, struct wb_recon_now now)
 	return 0;
 }
 
-int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now)
+int wb__reconcile_advance(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	enum stage before;
 	int rc = 0;
@@ -538,10 +542,10 @@ int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now)
 	if (r->is_dirty || (!r->is_complete && r->active.epoch.term)) {
 		struct membership m;
 
-		rc = wb__recon_choose(r, &m);
+		rc = wb__reconcile_choose(r, &m);
 		if (rc < 0)
 			return rc;
-		wb__recon_membership_finish(&r->wanted);
+		wb__reconcile_membership_finish(&r->wanted);
 		r->wanted = m;
 		r->is_dirty = false;
 		mark_agents(r);
@@ -558,22 +562,22 @@ int wb__recon_advance(struct wb_recon *r, struct wb_recon_now now)
 
 /* ---- reports ---- */
 
-int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
-	const char *sentence)
+int wb_reconcile_blob(struct wb_reconcile *r, struct wb_reconcile_now now, struct wb_digest digest,
+	int rc, const char *sentence)
 {
 	struct blob *b = find_blob(r, digest);
 
 	if (!b)
 		return 0;
 	b->is_here = rc == 0;
-	b->asked = WB_RECON_NONE;
+	b->asked = WB_RECONCILE_NONE;
 	if (rc < 0 && r->stage == STAGE_BLOBS && !r->is_checking)
-		wb__recon_fail(r, "TensorMismatch", sentence ? sentence : wb_strerror(rc));
-	return wb__recon_look(r, now);
+		wb__reconcile_fail(r, "TensorMismatch", sentence ? sentence : wb_strerror(rc));
+	return wb__reconcile_look(r, now);
 }
 
 /* The planner says one sentence for all its refusals; programs want a word. */
-static const char *reason_of(const struct wb_recon_planned *p)
+static const char *reason_of(const struct wb_reconcile_planned *p)
 {
 	const char *s = p->sentence ? p->sentence : "";
 
@@ -588,7 +592,7 @@ static const char *reason_of(const struct wb_recon_planned *p)
 	return "TensorMismatch";
 }
 
-static void keep_info(struct routing *p, const struct wb_recon_planned *in, uint64_t wall_ns)
+static void keep_info(struct routing *p, const struct wb_reconcile_planned *in, uint64_t wall_ns)
 {
 	p->digest = in->plan;
 	p->info = *in;
@@ -598,7 +602,8 @@ static void keep_info(struct routing *p, const struct wb_recon_planned *in, uint
 	p->has_info = true;
 }
 
-int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_planned *p)
+int wb_reconcile_planned(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_planned *p)
 {
 	if (p->job != r->job || r->stage != STAGE_COMPUTING)
 		return 0; /* the membership has changed in the meantime */
@@ -609,22 +614,22 @@ int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct w
 			keep_info(&r->active, p,
 				r->active.has_info ? r->active.computed_wall_ns : now.wall_ns);
 		else
-			wb__recon_event(r, "PlanDiffers",
+			wb__reconcile_event(r, "PlanDiffers",
 				"this operator would plan otherwise; the running plan stays until "
 				"the membership changes");
 	} else if (p->rc < 0) {
-		wb__recon_fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
+		wb__reconcile_fail(r, reason_of(p), p->sentence ? p->sentence : wb_strerror(p->rc));
 		if (p->rc == -EDQUOT)
 			r->retry_ns = now.ns + RETRY_NS;
 	} else {
 		keep_info(&r->next, p, now.wall_ns);
 		r->stage = STAGE_SENDING;
 	}
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }
 
 /* Only planDeadlineSeconds spoke against the plan, and now the last of them is READY. */
-static bool is_late_but_ready(const struct wb_recon *r)
+static bool is_late_but_ready(const struct wb_reconcile *r)
 {
 	if (r->stage != STAGE_FAILED || !r->next.epoch.term ||
 		strcmp(r->fail_reason, LATE_REASON) != 0)
@@ -635,11 +640,11 @@ static bool is_late_but_ready(const struct wb_recon *r)
 	return true;
 }
 
-int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	struct wb_recon_epoch epoch, int rc, const char *sentence)
+int wb_reconcile_ready(struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent,
+	struct wb_reconcile_epoch epoch, int rc, const char *sentence)
 {
-	struct agent *a = wb__recon_agent_by_id(r, agent);
-	char text[WB_RECON_SENTENCE_MAX];
+	struct agent *a = wb__reconcile_agent_by_id(r, agent);
+	char text[WB_RECONCILE_SENTENCE_MAX];
 
 	if (!a)
 		return 0;
@@ -650,7 +655,7 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 	} else if (r->stage == STAGE_SENDING && same_epoch(epoch, r->next.epoch)) {
 		snprintf(text, sizeof(text), "agent %.200s cannot take the plan: %.700s", a->name,
 			sentence ? sentence : wb_strerror(rc));
-		wb__recon_fail(r,
+		wb__reconcile_fail(r,
 			rc == -ENOMEM || rc == -ENOSPC ? "MemoryLimitTooSmall"
 			: rc == -ENODEV                ? "NoUsableDevice"
 			: rc == -EAFNOSUPPORT          ? "NoCommonAddressFamily"
@@ -659,5 +664,5 @@ int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
 						       : "PlanRefused",
 			text);
 	}
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }

@@ -10,32 +10,32 @@
 #define ATTEMPTS_MAX 5
 #define BACKOFF_NS WB_NS_PER_S
 
-bool wb__recon_is_source(const struct wb_recon *r, const struct engine *e)
+bool wb__reconcile_is_source(const struct wb_reconcile *r, const struct engine *e)
 {
 	return e->n_up == r->spec.workers_per_engine && !e->is_mixed && !e->held.is_torn &&
 	       e->held.transfer && e->held.transfer == r->top.transfer &&
-	       wb__recon_has_engine(&r->active.who, e->name);
+	       wb__reconcile_has_engine(&r->active.who, e->name);
 }
 
-static bool is_behind(const struct wb_recon *r, const struct engine *e)
+static bool is_behind(const struct wb_reconcile *r, const struct engine *e)
 {
 	return e->n_up == r->spec.workers_per_engine && r->top.transfer &&
 	       (e->is_mixed || e->held.is_torn || e->held.transfer < r->top.transfer) &&
-	       wb__recon_has_engine(&r->active.who, e->name);
+	       wb__reconcile_has_engine(&r->active.who, e->name);
 }
 
 /* Sources take turns: the n-th try asks the n-th one. */
-static const struct engine *pick_source(const struct wb_recon *r, uint32_t turn)
+static const struct engine *pick_source(const struct wb_reconcile *r, uint32_t turn)
 {
 	uint32_t n = 0;
 
 	for (size_t i = 0; i < r->n_engine; i++)
-		n += wb__recon_is_source(r, &r->engine[i]);
+		n += wb__reconcile_is_source(r, &r->engine[i]);
 	if (!n)
 		return NULL;
 	turn %= n;
 	for (size_t i = 0; i < r->n_engine; i++)
-		if (wb__recon_is_source(r, &r->engine[i]) && turn-- == 0)
+		if (wb__reconcile_is_source(r, &r->engine[i]) && turn-- == 0)
 			return &r->engine[i];
 	return NULL;
 }
@@ -46,21 +46,22 @@ static void end_feed(struct engine *e)
 	e->feed_until_ns = e->feed_next_ns = 0;
 }
 
-void wb__recon_stop_feeds(struct wb_recon *r)
+void wb__reconcile_stop_feeds(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++)
 		end_feed(&r->engine[i]);
 	r->n_feed = 0;
 }
 
-void wb__recon_feed_failed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+void wb__reconcile_feed_failed(
+	struct wb_reconcile *r, struct engine *e, struct wb_reconcile_now now)
 {
 	(void)r;
 	e->feed_until_ns = 0;
 	e->feed_next_ns = now.ns + (BACKOFF_NS << e->feed.attempt);
 }
 
-static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+static int start_feed(struct wb_reconcile *r, struct engine *e, struct wb_reconcile_now now)
 {
 	const struct engine *src = pick_source(r, e->feed.attempt);
 	char text[400];
@@ -83,45 +84,46 @@ static int start_feed(struct wb_recon *r, struct engine *e, struct wb_recon_now 
 	r->feed_gen++;
 	snprintf(text, sizeof(text), "engine %s gets version %lld from engine %s", e->name,
 		(long long)r->top.version, src->name);
-	return wb__recon_event_about(r, "EngineFed", e->name, text);
+	return wb__reconcile_event_about(r, "EngineFed", e->name, text);
 }
 
 /* A source that died does not say that its feed ended. */
-static bool is_there(struct wb_recon *r, const char *engine)
+static bool is_there(struct wb_reconcile *r, const char *engine)
 {
-	const struct engine *e = wb__recon_engine(r, engine);
+	const struct engine *e = wb__reconcile_engine(r, engine);
 
 	return e && e->n_up == r->spec.workers_per_engine;
 }
 
 /* Trainers are calling for the next version already.  A feed would stop the engine, write
  * parameters in place and be overtaken: that version would find it torn where it had been whole. */
-static bool gets_the_next(struct wb_recon *r, const struct engine *e, struct wb_recon_now now)
+static bool gets_the_next(
+	struct wb_reconcile *r, const struct engine *e, struct wb_reconcile_now now)
 {
 	if (!e->superseded || e->superseded != r->transfer_seen || now.ns >= e->next_comes_ns)
 		return false;
-	wb__recon_due(r, e->next_comes_ns);
+	wb__reconcile_due(r, e->next_comes_ns);
 	return true;
 }
 
-static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now)
+static int look_at(struct wb_reconcile *r, struct engine *e, struct wb_reconcile_now now)
 {
 	if (!is_behind(r, e)) {
 		if (e->feed_until_ns)
-			wb__recon_due(r, now.ns); /* a plan may have waited for it */
+			wb__reconcile_due(r, now.ns); /* a plan may have waited for it */
 		end_feed(e);
 		return 0;
 	}
 	if (e->feed_until_ns && (now.ns >= e->feed_until_ns || !is_there(r, e->feed.source)))
-		wb__recon_feed_failed(r, e, now);
+		wb__reconcile_feed_failed(r, e, now);
 	if (e->feed_until_ns) {
-		wb__recon_due(r, e->feed_until_ns);
+		wb__reconcile_due(r, e->feed_until_ns);
 		return 0;
 	}
 	if (e->feed.transfer == r->top.transfer && e->feed.attempt >= ATTEMPTS_MAX)
 		return 0; /* the next transfer brings it up to date */
 	if (now.ns < e->feed_next_ns) {
-		wb__recon_due(r, e->feed_next_ns);
+		wb__reconcile_due(r, e->feed_next_ns);
 		return 0;
 	}
 	if (gets_the_next(r, e, now))
@@ -129,7 +131,7 @@ static int look_at(struct wb_recon *r, struct engine *e, struct wb_recon_now now
 	return start_feed(r, e, now);
 }
 
-static int list_feeds(struct wb_recon *r)
+static int list_feeds(struct wb_reconcile *r)
 {
 	size_t n = 0;
 	int rc;
@@ -144,7 +146,7 @@ static int list_feeds(struct wb_recon *r)
 	return 0;
 }
 
-int wb__recon_feed(struct wb_recon *r, struct wb_recon_now now)
+int wb__reconcile_feed(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_allowed = r->active.epoch.term && !r->current.t.transfer && !r->spec.suspend &&
 			  (r->stage == STAGE_NONE || r->stage == STAGE_FAILED || r->is_checking);

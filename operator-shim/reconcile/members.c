@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id)
+struct agent *wb__reconcile_agent_by_id(const struct wb_reconcile *r, uint32_t id)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].id == id && r->agent[i].is_up)
@@ -15,7 +15,7 @@ struct agent *wb__recon_agent_by_id(const struct wb_recon *r, uint32_t id)
 }
 
 /* Asked for each worker at each look. */
-struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t instance)
+struct agent *wb__reconcile_agent_by_instance(const struct wb_reconcile *r, uint64_t instance)
 {
 	uint16_t *hint = &r->hint[wb_mix64(instance) % HINTS];
 
@@ -29,7 +29,7 @@ struct agent *wb__recon_agent_by_instance(const struct wb_recon *r, uint64_t ins
 	return NULL;
 }
 
-static struct agent *agent_by_name(const struct wb_recon *r, const char *name)
+static struct agent *agent_by_name(const struct wb_reconcile *r, const char *name)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (!strcmp(r->agent[i].name, name))
@@ -37,7 +37,7 @@ static struct agent *agent_by_name(const struct wb_recon *r, const char *name)
 	return NULL;
 }
 
-struct engine *wb__recon_engine(const struct wb_recon *r, const char *name)
+struct engine *wb__reconcile_engine(const struct wb_reconcile *r, const char *name)
 {
 	size_t lo = 0, hi = r->n_engine;
 
@@ -55,12 +55,12 @@ struct engine *wb__recon_engine(const struct wb_recon *r, const char *name)
 	return NULL;
 }
 
-static int make_engine(struct wb_recon *r, const char *name)
+static int make_engine(struct wb_reconcile *r, const char *name)
 {
 	size_t at = 0;
 	int rc;
 
-	if (wb__recon_engine(r, name))
+	if (wb__reconcile_engine(r, name))
 		return 0;
 	rc = wb_grow(
 		&r->engine, &r->engine_cap, r->n_engine + 1, WB_WORKERS_MAX, sizeof(*r->engine));
@@ -71,7 +71,7 @@ static int make_engine(struct wb_recon *r, const char *name)
 	memmove(&r->engine[at + 1], &r->engine[at], (r->n_engine - at) * sizeof(*r->engine));
 	memset(&r->engine[at], 0, sizeof(r->engine[at]));
 	snprintf(r->engine[at].name, sizeof(r->engine[at].name), "%s", name);
-	wb__recon_restore_engine(r, &r->engine[at]);
+	wb__reconcile_restore_engine(r, &r->engine[at]);
 	r->n_engine++;
 	return 0;
 }
@@ -91,16 +91,16 @@ static void count_worker(struct engine *e, const struct worker *w, bool is_up)
 	e->n_up += is_up;
 }
 
-int wb__recon_count_engines(struct wb_recon *r)
+int wb__reconcile_count_engines(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++) {
 		r->engine[i].n_worker = r->engine[i].n_up = 0;
 		r->engine[i].is_mixed = false;
-		r->engine[i].held = (struct wb_recon_held){0};
+		r->engine[i].held = (struct wb_reconcile_held){0};
 	}
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *w = &r->worker[i];
-		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, w->instance);
 		int rc;
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused)
@@ -108,7 +108,7 @@ int wb__recon_count_engines(struct wb_recon *r)
 		rc = make_engine(r, w->engine);
 		if (rc < 0)
 			return rc;
-		count_worker(wb__recon_engine(r, w->engine), w, a && a->is_up);
+		count_worker(wb__reconcile_engine(r, w->engine), w, a && a->is_up);
 	}
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
@@ -120,14 +120,14 @@ int wb__recon_count_engines(struct wb_recon *r)
 	return 0;
 }
 
-void wb__recon_drop_engines(struct wb_recon *r)
+void wb__reconcile_drop_engines(struct wb_reconcile *r)
 {
 	size_t keep = 0;
 
 	for (size_t i = 0; i < r->n_engine; i++) {
 		struct engine *e = &r->engine[i];
 
-		if (!e->n_worker && !wb__recon_has_engine(&r->active.who, e->name))
+		if (!e->n_worker && !wb__reconcile_has_engine(&r->active.who, e->name))
 			continue;
 		if (keep != i)
 			r->engine[keep] = *e;
@@ -136,7 +136,7 @@ void wb__recon_drop_engines(struct wb_recon *r)
 	r->n_engine = keep;
 }
 
-struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uint32_t id)
+struct worker *wb__reconcile_worker(const struct wb_reconcile *r, uint64_t instance, uint32_t id)
 {
 	for (size_t i = 0; i < r->n_worker; i++)
 		if (r->worker[i].instance == instance && r->worker[i].id == id)
@@ -147,20 +147,20 @@ struct worker *wb__recon_worker(const struct wb_recon *r, uint64_t instance, uin
 static void name_worker(struct worker *w, const struct agent *a, const char *name)
 {
 	if (name)
-		snprintf(w->name, sizeof(w->name), "%.*s", WB_RECON_WORKER_MAX, name);
+		snprintf(w->name, sizeof(w->name), "%.*s", WB_RECONCILE_WORKER_MAX, name);
 	else
 		snprintf(w->name, sizeof(w->name), "%.150s/worker %u", a->name, w->id);
 }
 
-static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker,
+static int reject(struct wb_reconcile *r, const struct agent *a, uint32_t worker,
 	enum member_fault fault, const char *why)
 {
 	static const char *const reasons[] = {[FAULT_ROLE] = "RoleMismatch",
 		[FAULT_ENGINE] = "EngineLabelMissing",
 		[FAULT_COUNT] = NULL};
 
-	return wb__recon_act(r,
-		&(struct wb_recon_action){.what = WB_DO_REJECT,
+	return wb__reconcile_act(r,
+		&(struct wb_reconcile_action){.what = WB_DO_REJECT,
 			.agent = a->id,
 			.worker = worker,
 			.code = -EEXIST,
@@ -170,8 +170,8 @@ static int reject(struct wb_recon *r, const struct agent *a, uint32_t worker,
 
 /* Why @w cannot take part beside those that are there: true and a sentence.  @may_change: one of
  * them may be gone. */
-static bool is_unwanted(
-	const struct wb_recon *r, const struct worker *w, bool *may_change, char *why, size_t bytes)
+static bool is_unwanted(const struct wb_reconcile *r, const struct worker *w, bool *may_change,
+	char *why, size_t bytes)
 {
 	bool is_trainer = w->role == WB_ROLE_TRAINER;
 	uint32_t want = is_trainer ? r->spec.trainer_workers : r->spec.workers_per_engine, n = 0;
@@ -191,7 +191,7 @@ static bool is_unwanted(
 	}
 	for (size_t i = 0; i < r->n_worker; i++) {
 		const struct worker *o = &r->worker[i];
-		const struct agent *a = wb__recon_agent_by_instance(r, o->instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, o->instance);
 		bool is_lost = a && !a->is_up;
 
 		if (o->is_refused || o->role != w->role || strcmp(o->engine, w->engine) != 0)
@@ -215,7 +215,7 @@ static bool is_unwanted(
 	return true;
 }
 
-static void drop_worker(struct wb_recon *r, size_t i)
+static void drop_worker(struct wb_reconcile *r, size_t i)
 {
 	if (r->worker[i].is_refused)
 		r->refused[0] = '\0';
@@ -223,17 +223,17 @@ static void drop_worker(struct wb_recon *r, size_t i)
 	r->n_worker--;
 }
 
-static void drop_workers_of(struct wb_recon *r, uint64_t instance)
+static void drop_workers_of(struct wb_reconcile *r, uint64_t instance)
 {
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == instance)
 			drop_worker(r, i);
 }
 
-static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct agent *a,
-	const struct wb_recon_worker *in)
+static int add_worker(struct wb_reconcile *r, struct wb_reconcile_now now, const struct agent *a,
+	const struct wb_reconcile_worker *in)
 {
-	char why[WB_RECON_SENTENCE_MAX];
+	char why[WB_RECONCILE_SENTENCE_MAX];
 	struct worker w = {.instance = a->instance,
 		.id = in->id,
 		.role = in->role,
@@ -249,9 +249,9 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 
 	name_worker(&w, a, in->name);
 	/* One that is known to a plan has only said hello again. */
-	if (in->plan_index == WB_RECON_NONE && in->waiting_index == WB_RECON_NONE)
+	if (in->plan_index == WB_RECONCILE_NONE && in->waiting_index == WB_RECONCILE_NONE)
 		w.joined = r->active.epoch;
-	fault = wb__recon_place_worker(r, a, &w, in->engine, why, sizeof(why));
+	fault = wb__reconcile_place_worker(r, a, &w, in->engine, why, sizeof(why));
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == a->instance && r->worker[i].id == in->id)
 			drop_worker(r, i); /* said again */
@@ -269,7 +269,7 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 		if (fault == FAULT_COUNT)
 			snprintf(r->refused, sizeof(r->refused), "%s", why);
 		else
-			wb__recon_note_fault(r, a, fault, now, why);
+			wb__reconcile_note_fault(r, a, fault, now, why);
 		rc = reject(r, a, w.id, fault, why);
 	}
 	r->worker[r->n_worker++] = w;
@@ -278,14 +278,14 @@ static int add_worker(struct wb_recon *r, struct wb_recon_now now, const struct 
 	return rc;
 }
 
-int wb__recon_judge_waiting(struct wb_recon *r)
+int wb__reconcile_judge_waiting(struct wb_reconcile *r)
 {
-	char why[WB_RECON_SENTENCE_MAX];
+	char why[WB_RECONCILE_SENTENCE_MAX];
 	int rc = 0;
 
 	for (size_t i = 0; i < r->n_worker && rc == 0; i++) {
 		struct worker *w = &r->worker[i];
-		const struct agent *a = wb__recon_agent_by_instance(r, w->instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, w->instance);
 		bool may_change;
 
 		if (!w->waits_for_place || !a || !a->is_up)
@@ -302,7 +302,7 @@ int wb__recon_judge_waiting(struct wb_recon *r)
 	return rc;
 }
 
-static void drop_agent(struct wb_recon *r, struct agent *a)
+static void drop_agent(struct wb_reconcile *r, struct agent *a)
 {
 	size_t i = (size_t)(a - r->agent);
 
@@ -311,7 +311,7 @@ static void drop_agent(struct wb_recon *r, struct agent *a)
 	r->n_agent--;
 }
 
-static int say_lost(struct wb_recon *r, const struct agent *a)
+static int say_lost(struct wb_reconcile *r, const struct agent *a)
 {
 	char text[400];
 
@@ -321,10 +321,10 @@ static int say_lost(struct wb_recon *r, const struct agent *a)
 		snprintf(text, sizeof(text),
 			"agent %s did not come back within spec.heartbeatTimeoutSeconds (%u s)",
 			a->name, r->spec.heartbeat_timeout_s);
-	return wb__recon_event_about(r, "AgentLost", a->name, text);
+	return wb__reconcile_event_about(r, "AgentLost", a->name, text);
 }
 
-void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
+void wb__reconcile_expire_agents(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	for (size_t i = r->n_agent; i-- > 0;) {
 		struct agent *a = &r->agent[i];
@@ -332,7 +332,7 @@ void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
 		if (a->is_up)
 			continue;
 		if (now.ns < a->lost_at_ns && !a->has_no_pod) {
-			wb__recon_due(r, a->lost_at_ns);
+			wb__reconcile_due(r, a->lost_at_ns);
 			continue;
 		}
 		say_lost(r, a);
@@ -341,7 +341,7 @@ void wb__recon_expire_agents(struct wb_recon *r, struct wb_recon_now now)
 	}
 }
 
-void wb__recon_pod_is_gone(struct wb_recon *r, const char *agent)
+void wb__reconcile_pod_is_gone(struct wb_reconcile *r, const char *agent)
 {
 	struct agent *a = agent_by_name(r, agent);
 
@@ -349,7 +349,7 @@ void wb__recon_pod_is_gone(struct wb_recon *r, const char *agent)
 		a->has_no_pod = true;
 }
 
-void wb__recon_has_pod_again(struct wb_recon *r, const char *agent)
+void wb__reconcile_has_pod_again(struct wb_reconcile *r, const char *agent)
 {
 	struct agent *a = agent_by_name(r, agent);
 
@@ -357,11 +357,11 @@ void wb__recon_has_pod_again(struct wb_recon *r, const char *agent)
 		a->has_no_pod = false;
 }
 
-void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)
+void wb_reconcile_hear(struct wb_reconcile *r, uint64_t term, uint64_t from)
 {
 	if (r->term == 0)
 		r->term = 1;
-	if (term >= WB_RECON_NUMBER_MAX)
+	if (term >= WB_RECONCILE_NUMBER_MAX)
 		return;
 	if (term > r->term || (term == r->term && from != r->o.operator_id)) {
 		r->term = term + 1;
@@ -370,16 +370,17 @@ void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from)
 }
 
 /* The slot of an agent that connects: its old one, or a new one. */
-static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, struct agent **out)
+static int place_agent(
+	struct wb_reconcile *r, const struct wb_reconcile_agent *in, struct agent **out)
 {
-	struct agent *a = wb__recon_agent_by_instance(r, in->instance);
+	struct agent *a = wb__reconcile_agent_by_instance(r, in->instance);
 	int rc;
 
 	if (!a) {
 		a = agent_by_name(r, in->name);
 		if (a)
 			drop_agent(r, a); /* another run: what the old one had is gone */
-		rc = wb_grow(&r->agent, &r->agent_cap, r->n_agent + 1, WB_RECON_AGENTS_MAX,
+		rc = wb_grow(&r->agent, &r->agent_cap, r->n_agent + 1, WB_RECONCILE_AGENTS_MAX,
 			sizeof(*r->agent));
 		if (rc < 0)
 			return rc;
@@ -401,13 +402,14 @@ static int place_agent(struct wb_recon *r, const struct wb_recon_agent *in, stru
 	return 0;
 }
 
-int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_agent *in)
+int wb_reconcile_agent_up(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_agent *in)
 {
 	struct agent *a;
 	int rc, worst = 0;
 
 	r->is_dirty = true;
-	wb_recon_hear(r, in->heard_term, in->heard_operator);
+	wb_reconcile_hear(r, in->heard_term, in->heard_operator);
 	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer_seen);
 	rc = place_agent(r, in, &a);
 	if (rc < 0)
@@ -420,14 +422,14 @@ int wb_recon_agent_up(struct wb_recon *r, struct wb_recon_now now, const struct 
 		rc = add_worker(r, now, a, &in->worker[i]);
 		worst = rc < 0 ? rc : worst;
 	}
-	rc = wb__recon_look(r, now);
+	rc = wb__reconcile_look(r, now);
 	return worst < 0 ? worst : rc;
 }
 
-int wb_recon_agent_down(
-	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly)
+int wb_reconcile_agent_down(
+	struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent, bool is_orderly)
 {
-	struct agent *a = wb__recon_agent_by_id(r, agent);
+	struct agent *a = wb__reconcile_agent_by_id(r, agent);
 
 	if (!a)
 		return 0;
@@ -435,18 +437,18 @@ int wb_recon_agent_down(
 	/* Others may not have got the plan for want of it; who has it says so at once. */
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (!same_epoch(r->agent[i].ready, r->agent[i].sent))
-			r->agent[i].sent = (struct wb_recon_epoch){0};
+			r->agent[i].sent = (struct wb_reconcile_epoch){0};
 	if (is_orderly) {
 		drop_agent(r, a);
 	} else {
 		a->is_up = false;
 		a->lost_at_ns = now.ns + r->spec.heartbeat_timeout_s * WB_NS_PER_S;
 	}
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }
 
-static const struct wb_recon_worker *in_list(
-	const struct wb_recon_worker *list, size_t n, const struct worker *w)
+static const struct wb_reconcile_worker *in_list(
+	const struct wb_reconcile_worker *list, size_t n, const struct worker *w)
 {
 	for (size_t i = 0; i < n; i++)
 		if (list[i].id == w->id && list[i].role == w->role &&
@@ -455,10 +457,10 @@ static const struct wb_recon_worker *in_list(
 	return NULL;
 }
 
-int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	const struct wb_recon_worker *worker, size_t n)
+int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent,
+	const struct wb_reconcile_worker *worker, size_t n)
 {
-	const struct agent *a = wb__recon_agent_by_id(r, agent);
+	const struct agent *a = wb__reconcile_agent_by_id(r, agent);
 	int rc = 0, look;
 
 	if (!a)
@@ -468,8 +470,8 @@ int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent
 		if (r->worker[i].instance == a->instance && !in_list(worker, n, &r->worker[i]))
 			drop_worker(r, i);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		if (!wb__recon_worker(r, a->instance, worker[i].id))
+		if (!wb__reconcile_worker(r, a->instance, worker[i].id))
 			rc = add_worker(r, now, a, &worker[i]);
-	look = wb__recon_look(r, now);
+	look = wb__reconcile_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -16,7 +16,7 @@
 #define NAMED_MAX 5
 
 /* Position of the first pod whose name is not below @name. */
-static size_t place(const struct wb_recon *r, const char *name)
+static size_t place(const struct wb_reconcile *r, const char *name)
 {
 	size_t lo = 0, hi = r->n_pod;
 
@@ -31,7 +31,7 @@ static size_t place(const struct wb_recon *r, const char *name)
 	return lo;
 }
 
-const struct pod *wb__recon_pod(const struct wb_recon *r, const char *agent)
+const struct pod *wb__reconcile_pod(const struct wb_reconcile *r, const char *agent)
 {
 	size_t i = place(r, agent);
 
@@ -47,17 +47,18 @@ static void keep_plain(char *out, size_t bytes, const char *text)
 			*c = '?';
 }
 
-static void fill(struct pod *to, const struct wb_recon_pod *p)
+static void fill(struct pod *to, const struct wb_reconcile_pod *p)
 {
 	memset(to, 0, sizeof(*to));
-	snprintf(to->name, sizeof(to->name), "%.*s", WB_RECON_AGENT_MAX, p->name);
+	snprintf(to->name, sizeof(to->name), "%.*s", WB_RECONCILE_AGENT_MAX, p->name);
 	snprintf(to->role, sizeof(to->role), "%.63s", p->role ? p->role : "");
 	snprintf(to->engine, sizeof(to->engine), "%.63s", p->engine ? p->engine : "");
 	keep_plain(to->unscheduled, sizeof(to->unscheduled), p->unscheduled);
 	to->has_sidecar = p->has_sidecar;
 }
 
-int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p)
+int wb_reconcile_pod(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_pod *p)
 {
 	struct pod next;
 	size_t i;
@@ -66,8 +67,8 @@ int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_re
 	fill(&next, p);
 	i = place(r, next.name);
 	if (i == r->n_pod || strcmp(r->pod[i].name, next.name) != 0) {
-		rc = wb_grow(
-			&r->pod, &r->pod_cap, r->n_pod + 1, WB_RECON_AGENTS_MAX, sizeof(*r->pod));
+		rc = wb_grow(&r->pod, &r->pod_cap, r->n_pod + 1, WB_RECONCILE_AGENTS_MAX,
+			sizeof(*r->pod));
 		if (rc < 0)
 			return rc;
 		memmove(&r->pod[i + 1], &r->pod[i], (r->n_pod - i) * sizeof(*r->pod));
@@ -76,16 +77,16 @@ int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_re
 		return 0; /* most of what the API server says of a pod is not for us */
 	}
 	r->pod[i] = next;
-	wb__recon_has_pod_again(r, next.name);
-	return wb__recon_look(r, now);
+	wb__reconcile_has_pod_again(r, next.name);
+	return wb__reconcile_look(r, now);
 }
 
-int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name)
+int wb_reconcile_pod_gone(struct wb_reconcile *r, struct wb_reconcile_now now, const char *name)
 {
-	char key[WB_RECON_AGENT_MAX + 1];
+	char key[WB_RECONCILE_AGENT_MAX + 1];
 	size_t i;
 
-	snprintf(key, sizeof(key), "%.*s", WB_RECON_AGENT_MAX, name);
+	snprintf(key, sizeof(key), "%.*s", WB_RECONCILE_AGENT_MAX, name);
 	i = place(r, key);
 	if (i == r->n_pod || strcmp(r->pod[i].name, key) != 0)
 		return 0;
@@ -93,12 +94,12 @@ int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *n
 		r->refusal.until_ns = 0; /* its successor is judged anew */
 	memmove(&r->pod[i], &r->pod[i + 1], (r->n_pod - i - 1) * sizeof(*r->pod));
 	r->n_pod--;
-	wb__recon_pod_is_gone(r, key);
-	return wb__recon_look(r, now);
+	wb__reconcile_pod_is_gone(r, key);
+	return wb__reconcile_look(r, now);
 }
 
-int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
-	const char *agent, const char *sentence)
+int wb_reconcile_refused(struct wb_reconcile *r, struct wb_reconcile_now now,
+	enum wb_reconcile_refusal what, const char *agent, const char *sentence)
 {
 	static const uint64_t hold_ns[] = {[WB_REFUSED_TOKEN] = REFUSAL_NS,
 		[WB_REFUSED_VERSION] = REFUSAL_NS,
@@ -111,30 +112,30 @@ int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_
 		if (!f->until_ns || f->what != what || strcmp(f->agent, agent) != 0)
 			return 0;
 		f->until_ns = 0;
-		return wb__recon_look(r, now);
+		return wb__reconcile_look(r, now);
 	}
 	f->what = what;
 	f->until_ns = now.ns + hold_ns[what];
-	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, agent);
+	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECONCILE_AGENT_MAX, agent);
 	snprintf(f->text, sizeof(f->text), "%s %s was refused: %.800s",
 		what == WB_REFUSED_LIBRARY ? "a worker of agent" : "agent", f->agent, sentence);
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }
 
 /* The refused worker ends, and may come again: the reason stays for that long. */
-void wb__recon_note_fault(struct wb_recon *r, const struct agent *a, enum member_fault fault,
-	struct wb_recon_now now, const char *sentence)
+void wb__reconcile_note_fault(struct wb_reconcile *r, const struct agent *a,
+	enum member_fault fault, struct wb_reconcile_now now, const char *sentence)
 {
 	struct refusal *f = &r->refusal;
 
 	f->what = fault == FAULT_ROLE ? WB_REFUSED_ROLE : WB_REFUSED_ENGINE;
 	f->until_ns = now.ns + REFUSAL_NS;
-	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECON_AGENT_MAX, a->name);
+	snprintf(f->agent, sizeof(f->agent), "%.*s", WB_RECONCILE_AGENT_MAX, a->name);
 	snprintf(f->text, sizeof(f->text), "%.900s", sentence);
 }
 
 /* Whether what was refused has been let in after all. */
-static bool is_over(const struct wb_recon *r, const struct refusal *f, const struct agent *a)
+static bool is_over(const struct wb_reconcile *r, const struct refusal *f, const struct agent *a)
 {
 	if (!a->is_up || strcmp(a->name, f->agent) != 0)
 		return false;
@@ -149,7 +150,7 @@ static bool is_over(const struct wb_recon *r, const struct refusal *f, const str
 	return false;
 }
 
-void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
+void wb__reconcile_expire_refusal(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	struct refusal *f = &r->refusal;
 
@@ -161,7 +162,7 @@ void wb__recon_expire_refusal(struct wb_recon *r, struct wb_recon_now now)
 	if (now.ns >= f->until_ns)
 		f->until_ns = 0;
 	else
-		wb__recon_due(r, f->until_ns);
+		wb__reconcile_due(r, f->until_ns);
 }
 
 static bool is_role(const struct pod *p, enum wb_role role)
@@ -170,10 +171,10 @@ static bool is_role(const struct pod *p, enum wb_role role)
 	       !strcmp(p->role, wb_word(&wb_role_words, role));
 }
 
-enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct agent *a,
+enum member_fault wb__reconcile_place_worker(const struct wb_reconcile *r, const struct agent *a,
 	struct worker *w, const char *app_engine, char *why, size_t bytes)
 {
-	const struct pod *p = wb__recon_pod(r, a->name);
+	const struct pod *p = wb__reconcile_pod(r, a->name);
 
 	if (!app_engine)
 		app_engine = "";
@@ -203,21 +204,21 @@ enum member_fault wb__recon_place_worker(const struct wb_recon *r, const struct 
 	return FAULT_ENGINE;
 }
 
-bool wb__recon_all_pods_connected(const struct wb_recon *r)
+bool wb__reconcile_all_pods_connected(const struct wb_reconcile *r)
 {
 	size_t n = 0, n_up = 0;
 
 	for (size_t i = 0; i < r->n_pod; i++)
 		n += r->pod[i].has_sidecar;
 	for (size_t i = 0; i < r->n_agent; i++) {
-		const struct pod *p = wb__recon_pod(r, r->agent[i].name);
+		const struct pod *p = wb__reconcile_pod(r, r->agent[i].name);
 
 		n_up += r->agent[i].is_up && p && p->has_sidecar;
 	}
 	return n && n_up == n;
 }
 
-const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_t bytes)
+const char *wb__reconcile_without_sidecar(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	struct wb_buf b;
 	size_t n = 0;
@@ -239,7 +240,7 @@ const char *wb__recon_without_sidecar(const struct wb_recon *r, char *out, size_
 	return out;
 }
 
-const char *wb__recon_unscheduled(const struct wb_recon *r, char *out, size_t bytes)
+const char *wb__reconcile_unscheduled(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	const struct pod *first = NULL;
 	size_t n = 0;
@@ -259,8 +260,8 @@ const char *wb__recon_unscheduled(const struct wb_recon *r, char *out, size_t by
 	return out;
 }
 
-const char *wb__recon_members_reason(
-	const struct wb_recon *r, bool is_lost, const char *bare, const char *unscheduled)
+const char *wb__reconcile_members_reason(
+	const struct wb_reconcile *r, bool is_lost, const char *bare, const char *unscheduled)
 {
 	static const char *const refusals[] = {
 		[WB_REFUSED_TOKEN] = "AuthenticationRejected",

@@ -5,8 +5,8 @@
  * The decisions of the operator about one WeightTransfer.
  *
  * The caller reports what it sees; each report returns 0 or -ENOMEM and leaves actions, which the
- * caller takes with wb_recon_take() and carries out in order.  Nothing here waits: when
- * wb_recon_due_ns() has come, the caller reports a tick.
+ * caller takes with wb_reconcile_take() and carries out in order.  Nothing here waits: when
+ * wb_reconcile_due_ns() has come, the caller reports a tick.
  *
  * Where there are pods, a worker's engine is the value of its pod's label, with /NAME behind it
  * when the app names one, and its role must be that of the label.
@@ -23,12 +23,12 @@
  * is planned anew for as long as agents may take to find a new operator (wb_beat_return_ns()), or
  * until the agents of all pods are here.
  *
- * A transfer is believed to run from the word of its leader that it has begun, by a plan of this
- * object: one that agents were sent, or run.  (Agents of an object that was deleted and made again
- * go on by the plan of the one before, and may speak of it.)  The belief ends with the leader's
- * word; with those of all engines, when the leader's does not follow; when the leader is gone; or
- * with the deadlines of spec.  A plan waits for transfers no longer than these deadlines either,
- * however many follow each other.
+ * A transfer is believed to run from the word of its coordinator that it has begun, by a plan of
+ * this object: one that agents were sent, or run.  (Agents of an object that was deleted and made
+ * again go on by the plan of the one before, and may speak of it.)  The belief ends with the
+ * coordinator's word; with those of all engines, when the coordinator's does not follow; when the
+ * coordinator is gone; or with the deadlines of spec.  A plan waits for transfers no longer than
+ * these deadlines either, however many follow each other.
  *
  * Invariants: epochs only rise; a term is above every term heard; status.transfer never falls; a
  * status field changes only on a report.
@@ -44,84 +44,85 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_RECON_NAME_MAX 253 /* of an agent or a node */
-#define WB_RECON_ENGINE_MAX 127 /* name of an engine */
-#define WB_RECON_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
-#define WB_RECON_WORKER_MAX 191 /* name of a worker */
-#define WB_RECON_SENTENCE_MAX 1024
-#define WB_RECON_AGENTS_MAX 16384
-#define WB_RECON_NONE UINT32_MAX
+#define WB_RECONCILE_NAME_MAX 253 /* of an agent or a node */
+#define WB_RECONCILE_ENGINE_MAX 127 /* name of an engine */
+#define WB_RECONCILE_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
+#define WB_RECONCILE_WORKER_MAX 191 /* name of a worker */
+#define WB_RECONCILE_SENTENCE_MAX 1024
+#define WB_RECONCILE_AGENTS_MAX 16384
+#define WB_RECONCILE_NONE UINT32_MAX
 
-struct wb_recon; /* opaque */
+struct wb_reconcile; /* opaque */
 
-struct wb_recon_now {
+struct wb_reconcile_now {
 	uint64_t ns; /* monotonic */
 	uint64_t wall_ns; /* since the epoch; for the times in status only */
 };
 
-struct wb_recon_epoch {
+struct wb_reconcile_epoch {
 	uint64_t term, number; /* 0, 0 = none */
 };
 
-struct wb_recon_opts {
+struct wb_reconcile_opts {
 	uint64_t operator_id; /* random, of this run of the operator; not 0 */
 	uint64_t settle_ns; /* membership must be unchanged for so long before it is planned */
 	uint64_t term_min; /* our term is at least this */
-	bool has_pods; /* wb_recon_pod() tells of all that may take part */
+	bool has_pods; /* wb_reconcile_pod() tells of all that may take part */
 };
 
 /* ---- reports ---- */
 
-struct wb_recon_held {
+struct wb_reconcile_held {
 	uint64_t transfer; /* committed; 0 = none */
 	int64_t version;
 	bool is_torn;
 };
 
-struct wb_recon_worker {
+struct wb_reconcile_worker {
 	uint32_t id; /* the agent's; never used twice in one run of the agent */
 	const char *name; /* as its agent calls it; NULL = made of agent and id; borrowed */
 	enum wb_role role;
 	const char *engine; /* rollouts: as the app says, may be "" with pods; borrowed */
 	int64_t rank; /* hint; -1 = none */
 	struct wb_digest map, manifest;
-	struct wb_recon_held held;
-	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECON_NONE */
+	struct wb_reconcile_held held;
+	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECONCILE_NONE */
 	uint32_t waiting_index; /* the same in its waiting plan */
 };
 
 /* A plan as an agent knows it; term 0 = none. */
-struct wb_recon_known {
-	struct wb_recon_epoch epoch;
+struct wb_reconcile_known {
+	struct wb_reconcile_epoch epoch;
 	struct wb_digest plan;
 	uint32_t n_worker; /* all agents together */
 };
 
-struct wb_recon_agent {
+struct wb_reconcile_agent {
 	uint32_t id; /* the caller's, of this connection; never used twice */
 	/* Borrowed for the call.  Of a name one is let in at a time: what another instance of it
 	 * had is gone. */
 	const char *name, *node;
 	uint64_t instance; /* random, of this run of the agent */
 	uint64_t heard_term, heard_operator; /* the highest term it ever heard, and from whom */
-	struct wb_recon_known running; /* its active plan */
-	struct wb_recon_known waiting; /* one that it was READY for and that is not active there */
+	struct wb_reconcile_known running; /* its active plan */
+	struct wb_reconcile_known
+		waiting; /* one that it was READY for and that is not active there */
 	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	bool needs_all; /* it takes no plan with absent members (protocol version 1) */
 	uint32_t via; /* WB_VIA_* (spec/transport.h): over what it moves weights; 0 = not known */
-	const struct wb_recon_worker *worker; /* attached now; borrowed for the call */
+	const struct wb_reconcile_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
 };
 
-struct wb_recon_pod {
+struct wb_reconcile_pod {
 	const char *name, *role, *engine; /* values of its labels, NULL = none; borrowed */
 	const char *unscheduled; /* why it has no node, as its scheduler says; NULL = it has one */
 	bool has_sidecar; /* it has an agent */
 };
 
 /* Of an agent by its token, version or name, of a worker by its library, role or engine. */
-enum wb_recon_refusal {
+enum wb_reconcile_refusal {
 	WB_REFUSED_TOKEN,
 	WB_REFUSED_VERSION,
 	WB_REFUSED_NAME, /* an agent that lives has it */
@@ -131,7 +132,7 @@ enum wb_recon_refusal {
 	WB_REFUSED_ENGINE,
 };
 
-struct wb_recon_planned {
+struct wb_reconcile_planned {
 	uint32_t job; /* of the action */
 	int rc; /* 0 or the planner's code */
 	const char *sentence; /* when rc < 0; borrowed for the call */
@@ -143,27 +144,27 @@ struct wb_recon_planned {
 	uint64_t planning_ns;
 };
 
-struct wb_recon_engine_report {
+struct wb_reconcile_engine_report {
 	const char *engine;
 	enum wb_engine_state state; /* an end */
 	uint64_t transfer; /* the transfer this is about */
 	int64_t version;
 	bool is_feed; /* brought by another engine, outside a transfer */
-	struct wb_recon_epoch epoch; /* of the plan it ran by; term 0 = not known */
+	struct wb_reconcile_epoch epoch; /* of the plan it ran by; term 0 = not known */
 	const char *transport, *memory_path; /* or NULL */
 	const char *reason, *message; /* or NULL */
 };
 
-struct wb_recon_culprit {
+struct wb_reconcile_culprit {
 	const char *engine, *pod, *rail, *phase; /* NULL = not known */
-	uint32_t worker; /* WB_RECON_NONE = not known */
+	uint32_t worker; /* WB_RECONCILE_NONE = not known */
 };
 
-struct wb_recon_transfer_report {
-	/* Who says so, and which run of it: of a begin, its leader. */
+struct wb_reconcile_transfer_report {
+	/* Who says so, and which run of it: of a begin, its coordinator. */
 	const char *agent; /* NULL = not known */
 	uint64_t instance;
-	struct wb_recon_epoch epoch; /* of the plan it runs by */
+	struct wb_reconcile_epoch epoch; /* of the plan it runs by */
 	uint64_t transfer;
 	int64_t version;
 	bool is_end; /* else it has just begun */
@@ -171,141 +172,151 @@ struct wb_recon_transfer_report {
 	uint64_t start_wall_ns, end_wall_ns;
 	uint64_t ewtt_ns, stall_ns; /* end to end; mean stall a worker */
 	uint64_t network_bytes, delivered_bytes;
-	struct wb_recon_culprit culprit;
+	struct wb_reconcile_culprit culprit;
 	const char *message; /* or NULL */
 };
 
 /* ---- actions ---- */
 
-enum wb_recon_do {
+enum wb_reconcile_do {
 	WB_DO_NEED_BLOB, /* ask agent for the map or manifest with this digest */
-	WB_DO_PLAN, /* plan wb_recon_members() and report it with this job number */
+	WB_DO_PLAN, /* plan wb_reconcile_members() and report it with this job number */
 	WB_DO_SEND_PLAN, /* send epoch, members and the plan with this digest to agent */
-	WB_DO_ACTIVATE, /* tell agent that epoch is active, with wb_recon_feeds() */
+	WB_DO_ACTIVATE, /* tell agent that epoch is active, with wb_reconcile_feeds() */
 	WB_DO_REJECT, /* refuse worker */
 	WB_DO_NOTICE, /* tell agent's waiting workers: code 0 = how far it is, else why not */
 	WB_DO_EVENT, /* for the log and for Kubernetes events */
 };
 
-struct wb_recon_action {
-	enum wb_recon_do what;
+struct wb_reconcile_action {
+	enum wb_reconcile_do what;
 	uint32_t agent, worker; /* ids */
 	uint32_t job;
 	bool is_manifest; /* NEED_BLOB */
 	struct wb_digest digest;
-	struct wb_recon_epoch epoch;
+	struct wb_reconcile_epoch epoch;
 	int code;
 	const char *reason; /* EVENT; REJECT: the word for it, or NULL; static */
-	char about[WB_RECON_ENGINE_MAX + 1]; /* EVENT: the agent or engine, "" = the object */
+	char about[WB_RECONCILE_ENGINE_MAX + 1]; /* EVENT: the agent or engine, "" = the object */
 	char *sentence; /* owned by the action; may be NULL */
 };
 
 /* One worker of a membership, in plan order: index i is worker number i of the plan. */
-struct wb_recon_member {
+struct wb_reconcile_member {
 	uint32_t agent, worker; /* ids */
 	uint64_t instance; /* of the agent */
 	uint32_t plan_index, waiting_index; /* that the agent reported */
-	char engine[WB_RECON_ENGINE_MAX + 1];
-	char agent_name[WB_RECON_AGENT_MAX + 1]; /* cut */
+	char engine[WB_RECONCILE_ENGINE_MAX + 1];
+	char agent_name[WB_RECONCILE_AGENT_MAX + 1]; /* cut */
 	int64_t rank;
 	struct wb_digest map, manifest;
-	bool is_absent; /* a trainer worker of the plan before that is gone: agent is WB_RECON_NONE
+	bool is_absent; /* a trainer worker of the plan before that is gone: agent is
+			 * WB_RECONCILE_NONE
 			 */
-	struct wb_plan_worker plan; /* layout: position in wb_recon_layouts() */
+	struct wb_plan_worker plan; /* layout: position in wb_reconcile_layouts() */
 };
 
-struct wb_recon_feed {
-	char engine[WB_RECON_ENGINE_MAX + 1], source[WB_RECON_ENGINE_MAX + 1];
+struct wb_reconcile_feed {
+	char engine[WB_RECONCILE_ENGINE_MAX + 1], source[WB_RECONCILE_ENGINE_MAX + 1];
 	uint64_t transfer;
 	int64_t version;
 	uint32_t attempt; /* at this version; from 1 */
 	uint32_t serial; /* of all tries, of earlier operators too: another number is another try */
 };
 
-/** wb_recon_create - state of one object; @spec is copied.  0, -EINVAL, -ENOMEM. */
-int wb_recon_create(
-	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out);
-/** wb_recon_destroy - free it, with actions that nobody took.  NULL is allowed. */
-void wb_recon_destroy(struct wb_recon *r);
+/** wb_reconcile_create - state of one object; @spec is copied.  0, -EINVAL, -ENOMEM. */
+int wb_reconcile_create(
+	const struct wb_reconcile_opts *o, const struct wb_spec *spec, struct wb_reconcile **out);
+/** wb_reconcile_destroy - free it, with actions that nobody took.  NULL is allowed. */
+void wb_reconcile_destroy(struct wb_reconcile *r);
 
 /**
- * wb_recon_restore - go on from the status that an earlier leader wrote; right after creation
+ * wb_reconcile_restore - go on from the status that an earlier leader wrote; right after creation
  * @status:	borrowed, untrusted; what is not understood is left out
  * Version, transfer and the last transfers are kept, our term is above that of the stored plan, and
  * until a plan is active again or agents have had time to come back (wb_beat_return_ns(): silence
- * then is evidence) wb_recon_status() is the stored one.  0 or -ENOMEM.
+ * then is evidence) wb_reconcile_status() is the stored one.  0 or -ENOMEM.
  */
-int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *status);
+int wb_reconcile_restore(struct wb_reconcile *r, struct wb_reconcile_now now, const json_t *status);
 
-/** wb_recon_hear - an agent has heard of @term from operator @from; ours must be above.  One that
- * no status can hold is a lie, and not heard. */
-void wb_recon_hear(struct wb_recon *r, uint64_t term, uint64_t from);
+/** wb_reconcile_hear - an agent has heard of @term from operator @from; ours must be above.  One
+ * that no status can hold is a lie, and not heard. */
+void wb_reconcile_hear(struct wb_reconcile *r, uint64_t term, uint64_t from);
 
 /* Reports.  Each returns 0, or -ENOMEM with the state still consistent (report a tick later).
  * An unknown id is ignored: its owner went in the meantime. */
-int wb_recon_agent_up(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_agent *agent);
+int wb_reconcile_agent_up(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_agent *agent);
 /** @is_orderly: it said goodbye; else it may come back within heartbeatTimeoutSeconds. */
-int wb_recon_agent_down(
-	struct wb_recon *r, struct wb_recon_now now, uint32_t agent, bool is_orderly);
+int wb_reconcile_agent_down(
+	struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent, bool is_orderly);
 /** All workers of an agent that is up; replaces the list before. */
-int wb_recon_workers(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	const struct wb_recon_worker *worker, size_t n);
+int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent,
+	const struct wb_reconcile_worker *worker, size_t n);
 /** A map or manifest arrived whole (rc 0) or is not usable (@sentence). */
-int wb_recon_blob(struct wb_recon *r, struct wb_recon_now now, struct wb_digest digest, int rc,
-	const char *sentence);
-/** wb_recon_planned - the job of a WB_DO_PLAN has ended; one that is not waited for any more is
+int wb_reconcile_blob(struct wb_reconcile *r, struct wb_reconcile_now now, struct wb_digest digest,
+	int rc, const char *sentence);
+/** wb_reconcile_planned - the job of a WB_DO_PLAN has ended; one that is not waited for any more is
  *  ignored. */
-int wb_recon_planned(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_planned *p);
+int wb_reconcile_planned(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_planned *p);
 /** @rc: 0, or why the agent cannot take the plan. */
-int wb_recon_ready(struct wb_recon *r, struct wb_recon_now now, uint32_t agent,
-	struct wb_recon_epoch epoch, int rc, const char *sentence);
-/** wb_recon_engine - what an agent says of an engine; strings are copied. */
-int wb_recon_engine(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *e);
-/** wb_recon_transfer - a transfer has begun or ended, as its leader says; strings are copied. */
-int wb_recon_transfer(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t);
-/** wb_recon_tick - time has passed: call it at wb_recon_due_ns(). */
-int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now);
+int wb_reconcile_ready(struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent,
+	struct wb_reconcile_epoch epoch, int rc, const char *sentence);
+/** wb_reconcile_engine - what an agent says of an engine; strings are copied. */
+int wb_reconcile_engine(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_engine_report *e);
+/** wb_reconcile_transfer - a transfer has begun or ended, as its coordinator says; strings are
+ * copied.
+ */
+int wb_reconcile_transfer(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_transfer_report *t);
+/** wb_reconcile_tick - time has passed: call it at wb_reconcile_due_ns(). */
+int wb_reconcile_tick(struct wb_reconcile *r, struct wb_reconcile_now now);
 /** A pod with this object's label, that has not ended; or news of it. */
-int wb_recon_pod(struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_pod *p);
-/** wb_recon_pod_gone - the pod of this name was deleted or has ended: its agent does not come back.
+int wb_reconcile_pod(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_pod *p);
+/** wb_reconcile_pod_gone - the pod of this name was deleted or has ended: its agent does not come
+ * back.
  *  */
-int wb_recon_pod_gone(struct wb_recon *r, struct wb_recon_now now, const char *name);
+int wb_reconcile_pod_gone(struct wb_reconcile *r, struct wb_reconcile_now now, const char *name);
 /** An agent that wants to serve this object was turned away, or a worker of it for its library.
  *  @sentence "": for its name or library it is not any more. */
-int wb_recon_refused(struct wb_recon *r, struct wb_recon_now now, enum wb_recon_refusal what,
-	const char *agent, const char *sentence);
+int wb_reconcile_refused(struct wb_reconcile *r, struct wb_reconcile_now now,
+	enum wb_reconcile_refusal what, const char *agent, const char *sentence);
 /** Another spec for the same object (already checked with wb_spec_check_update()). */
-int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec);
+int wb_reconcile_spec(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_spec *spec);
 
-/** wb_recon_take - next action, false when there is none.  wb_free() its sentence. */
-bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out);
-/** wb_recon_due_ns - when a tick is due, UINT64_MAX = never. */
-uint64_t wb_recon_due_ns(const struct wb_recon *r);
-/** wb_recon_term - the term of this operator's plans; above all terms that it has heard of. */
-uint64_t wb_recon_term(const struct wb_recon *r);
+/** wb_reconcile_take - next action, false when there is none.  wb_free() its sentence. */
+bool wb_reconcile_take(struct wb_reconcile *r, struct wb_reconcile_action *out);
+/** wb_reconcile_due_ns - when a tick is due, UINT64_MAX = never. */
+uint64_t wb_reconcile_due_ns(const struct wb_reconcile *r);
+/** wb_reconcile_term - the term of this operator's plans; above all terms that it has heard of. */
+uint64_t wb_reconcile_term(const struct wb_reconcile *r);
 
-/** wb_recon_members - membership being planned or distributed, else the active one.  Valid until
- *  the next report. */
-const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n);
-/** wb_recon_active_members - of the active plan; none without one.  Valid as long. */
-const struct wb_recon_member *wb_recon_active_members(const struct wb_recon *r, size_t *n);
-/** wb_recon_forget - the bytes of this map or manifest go; false: a worker or a plan needs them. */
-bool wb_recon_forget(struct wb_recon *r, struct wb_digest digest);
-/** wb_recon_layouts - distinct map digests of that membership. */
-const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n);
-/** wb_recon_feeds - engines to be brought to the current version by another engine. */
-const struct wb_recon_feed *wb_recon_feeds(const struct wb_recon *r, size_t *n);
-/** wb_recon_active - epoch and digest of the active plan (term 0 = none). */
-struct wb_recon_epoch wb_recon_active(const struct wb_recon *r, struct wb_digest *digest_out);
-/** wb_recon_transfer_seen - greatest transfer number any agent reported. */
-uint64_t wb_recon_transfer_seen(const struct wb_recon *r);
+/** wb_reconcile_members - membership being planned or distributed, else the active one.  Valid
+ * until the next report. */
+const struct wb_reconcile_member *wb_reconcile_members(const struct wb_reconcile *r, size_t *n);
+/** wb_reconcile_active_members - of the active plan; none without one.  Valid as long. */
+const struct wb_reconcile_member *wb_reconcile_active_members(
+	const struct wb_reconcile *r, size_t *n);
+/** wb_reconcile_forget - the bytes of this map or manifest go; false: a worker or a plan needs
+ * them. */
+bool wb_reconcile_forget(struct wb_reconcile *r, struct wb_digest digest);
+/** wb_reconcile_layouts - distinct map digests of that membership. */
+const struct wb_digest *wb_reconcile_layouts(const struct wb_reconcile *r, size_t *n);
+/** wb_reconcile_feeds - engines to be brought to the current version by another engine. */
+const struct wb_reconcile_feed *wb_reconcile_feeds(const struct wb_reconcile *r, size_t *n);
+/** wb_reconcile_active - epoch and digest of the active plan (term 0 = none). */
+struct wb_reconcile_epoch wb_reconcile_active(
+	const struct wb_reconcile *r, struct wb_digest *digest_out);
+/** wb_reconcile_transfer_seen - greatest transfer number any agent reported. */
+uint64_t wb_reconcile_transfer_seen(const struct wb_reconcile *r);
 
-/** wb_recon_looks - rises when the status may have changed. */
-uint64_t wb_recon_looks(const struct wb_recon *r);
-/** wb_recon_status - the CRD's status object.  New reference; NULL = no memory. */
-json_t *wb_recon_status(const struct wb_recon *r);
+/** wb_reconcile_looks - rises when the status may have changed. */
+uint64_t wb_reconcile_looks(const struct wb_reconcile *r);
+/** wb_reconcile_status - the CRD's status object.  New reference; NULL = no memory. */
+json_t *wb_reconcile_status(const struct wb_reconcile *r);
 
 #endif

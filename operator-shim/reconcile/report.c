@@ -9,7 +9,7 @@
 #define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
 
 /* Committed and Torn say what the engine's workers hold; other states leave that as it was. */
-static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
+static void hold(struct wb_reconcile *r, const struct wb_reconcile_engine_report *e)
 {
 	for (size_t i = 0; i < r->n_worker; i++) {
 		struct worker *w = &r->worker[i];
@@ -22,16 +22,16 @@ static void hold(struct wb_recon *r, const struct wb_recon_engine_report *e)
 						     e->epoch.number <= w->joined.number)))
 			continue;
 		if (e->state == WB_ENGINE_COMMITTED && e->transfer >= w->held.transfer)
-			w->held = (struct wb_recon_held){e->transfer, e->version, false};
+			w->held = (struct wb_reconcile_held){e->transfer, e->version, false};
 		else if (e->state == WB_ENGINE_TORN)
 			w->held.is_torn = true;
 	}
 }
 
-int wb_recon_engine(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_engine_report *in)
+int wb_reconcile_engine(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_engine_report *in)
 {
-	struct engine *e = wb__recon_engine(r, in->engine);
+	struct engine *e = wb__reconcile_engine(r, in->engine);
 	bool is_superseded = in->state == WB_ENGINE_SUPERSEDED;
 
 	assert(in->state >= WB_ENGINE_COMMITTED);
@@ -54,11 +54,11 @@ int wb_recon_engine(
 	r->transfer_seen = WB_MAX(r->transfer_seen, in->transfer);
 	hold(r, in);
 	if (in->is_feed && e->feed_until_ns && e->state != WB_ENGINE_COMMITTED)
-		wb__recon_feed_failed(r, e, now);
-	return wb__recon_look(r, now);
+		wb__reconcile_feed_failed(r, e, now);
+	return wb__reconcile_look(r, now);
 }
 
-static void keep_transfer(struct transfer *to, const struct wb_recon_transfer_report *t)
+static void keep_transfer(struct transfer *to, const struct wb_reconcile_transfer_report *t)
 {
 	to->t = *t;
 	KEEP(to->engine, t->culprit.engine);
@@ -71,7 +71,7 @@ static void keep_transfer(struct transfer *to, const struct wb_recon_transfer_re
 	to->t.culprit.rail = to->t.culprit.phase = NULL;
 }
 
-static struct transfer *find_recent(struct wb_recon *r, uint64_t transfer)
+static struct transfer *find_recent(struct wb_reconcile *r, uint64_t transfer)
 {
 	for (uint32_t i = 0; i < r->n_recent; i++)
 		if (r->recent[i].t.transfer == transfer)
@@ -80,7 +80,7 @@ static struct transfer *find_recent(struct wb_recon *r, uint64_t transfer)
 }
 
 /* The same transfer again: its times and bytes may have become known in the meantime. */
-static void refine(struct transfer *to, const struct wb_recon_transfer_report *t)
+static void refine(struct transfer *to, const struct wb_reconcile_transfer_report *t)
 {
 	to->t.ewtt_ns = t->ewtt_ns ? t->ewtt_ns : to->t.ewtt_ns;
 	to->t.stall_ns = t->stall_ns ? t->stall_ns : to->t.stall_ns;
@@ -88,24 +88,24 @@ static void refine(struct transfer *to, const struct wb_recon_transfer_report *t
 	to->t.delivered_bytes = WB_MAX(to->t.delivered_bytes, t->delivered_bytes);
 }
 
-static int tell_end(struct wb_recon *r, const struct wb_recon_transfer_report *t)
+static int tell_end(struct wb_reconcile *r, const struct wb_reconcile_transfer_report *t)
 {
-	char text[WB_RECON_SENTENCE_MAX];
+	char text[WB_RECONCILE_SENTENCE_MAX];
 
 	snprintf(text, sizeof(text), "transfer %llu, version %lld: %s%s%.700s",
 		(unsigned long long)t->transfer, (long long)t->version,
 		wb_word(&wb_result_words, t->result), t->message && *t->message ? ": " : "",
 		t->message ? t->message : "");
-	return wb__recon_event(r,
+	return wb__reconcile_event(r,
 		t->result == WB_RESULT_SUCCEEDED     ? "TransferCompleted"
 		: t->result == WB_RESULT_PARTLY_TORN ? "EngineTorn"
 						     : "TransferFailed",
 		text);
 }
 
-/* What was known without the leader's word gives way to it. */
-static int end_again(struct wb_recon *r, struct transfer *known,
-	const struct wb_recon_transfer_report *t, bool is_by_engines)
+/* What was known without the coordinator's word gives way to it. */
+static int end_again(struct wb_reconcile *r, struct transfer *known,
+	const struct wb_reconcile_transfer_report *t, bool is_by_engines)
 {
 	bool is_other = known->t.result != t->result;
 
@@ -119,15 +119,15 @@ static int end_again(struct wb_recon *r, struct transfer *known,
 }
 
 /* Reports come again after a reconnection, and late: kept in order, each once. */
-int wb__recon_end_transfer(
-	struct wb_recon *r, const struct wb_recon_transfer_report *t, bool is_by_engines)
+int wb__reconcile_end_transfer(
+	struct wb_reconcile *r, const struct wb_reconcile_transfer_report *t, bool is_by_engines)
 {
 	struct transfer *known = find_recent(r, t->transfer);
 	uint32_t at = 0;
 
 	if (r->current.t.transfer && r->current.t.transfer <= t->transfer)
 		r->current.t.transfer = 0;
-	wb__recon_restored_end(r, t->transfer);
+	wb__reconcile_restored_end(r, t->transfer);
 	if (known)
 		return end_again(r, known, t, is_by_engines);
 	while (at < r->n_recent && r->recent[at].t.transfer > t->transfer)
@@ -143,7 +143,7 @@ int wb__recon_end_transfer(
 }
 
 /* An agent goes on by the plan of an object that was deleted until it has one of this. */
-static bool is_of_a_plan(const struct wb_recon *r, struct wb_recon_epoch e)
+static bool is_of_a_plan(const struct wb_reconcile *r, struct wb_reconcile_epoch e)
 {
 	if (!e.term)
 		return false;
@@ -156,31 +156,31 @@ static bool is_of_a_plan(const struct wb_recon *r, struct wb_recon_epoch e)
 	return false;
 }
 
-static void begin_transfer(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
+static void begin_transfer(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_transfer_report *t)
 {
-	wb__recon_stop_feeds(r); /* a newer transfer overtakes them */
+	wb__reconcile_stop_feeds(r); /* a newer transfer overtakes them */
 	keep_transfer(&r->current, t);
 	r->current.t.agent = NULL;
 	r->current_alone_ns = 0;
-	r->current_leader = t->instance;
-	KEEP(r->current_leader_name, t->agent);
-	r->current_until_ns = now.ns + wb__recon_transfer_ns(r);
+	r->current_coordinator = t->instance;
+	KEEP(r->current_coordinator_name, t->agent);
+	r->current_until_ns = now.ns + wb__reconcile_transfer_ns(r);
 	for (size_t i = 0; i < r->n_engine; i++)
 		r->engine[i].current_end = WB_ENGINE_IDLE;
 }
 
-int wb_recon_transfer(
-	struct wb_recon *r, struct wb_recon_now now, const struct wb_recon_transfer_report *t)
+int wb_reconcile_transfer(struct wb_reconcile *r, struct wb_reconcile_now now,
+	const struct wb_reconcile_transfer_report *t)
 {
 	int rc = 0, look;
 
 	r->transfer_seen = WB_MAX(r->transfer_seen, t->transfer);
 	if (t->is_end)
-		rc = wb__recon_end_transfer(r, t, false);
+		rc = wb__reconcile_end_transfer(r, t, false);
 	else if (!find_recent(r, t->transfer) && t->transfer > r->current.t.transfer &&
 		 is_of_a_plan(r, t->epoch))
 		begin_transfer(r, now, t);
-	look = wb__recon_look(r, now);
+	look = wb__reconcile_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 
 /* Silence says nothing before: an agent may not know yet that its operator is gone. */
-uint64_t wb__recon_return_ns(const struct wb_recon *r)
+uint64_t wb__reconcile_return_ns(const struct wb_reconcile *r)
 {
 	return wb_beat_return_ns(r->spec.heartbeat_timeout_s * WB_NS_PER_S);
 }
@@ -19,14 +19,14 @@ static uint64_t number(const json_t *o, const char *key)
 {
 	json_int_t v = json_integer_value(json_object_get(o, key));
 
-	return v > 0 && v <= WB_RECON_NUMBER_MAX ? (uint64_t)v : 0;
+	return v > 0 && v <= WB_RECONCILE_NUMBER_MAX ? (uint64_t)v : 0;
 }
 
 static int64_t version(const json_t *o)
 {
 	const json_t *v = json_object_get(o, "version");
 
-	return json_is_integer(v) && json_integer_value(v) <= WB_RECON_NUMBER_MAX
+	return json_is_integer(v) && json_integer_value(v) <= WB_RECONCILE_NUMBER_MAX
 		       ? json_integer_value(v)
 		       : -1;
 }
@@ -60,7 +60,7 @@ static void restore_culprit(struct transfer *t, const json_t *c)
 	snprintf(t->rail, sizeof(t->rail), "%s", text(c, "rail"));
 	snprintf(t->phase, sizeof(t->phase), "%s", text(c, "phase"));
 	t->t.culprit.worker =
-		json_is_integer(worker) ? (uint32_t)number(c, "worker") : WB_RECON_NONE;
+		json_is_integer(worker) ? (uint32_t)number(c, "worker") : WB_RECONCILE_NONE;
 }
 
 /* Earlier operators wrote whole Gbit/s. */
@@ -78,7 +78,7 @@ static bool restore_transfer(struct transfer *t, const json_t *o)
 	if (result < 0 || !number(o, "transfer"))
 		return false;
 	memset(t, 0, sizeof(*t));
-	t->t = (struct wb_recon_transfer_report){.transfer = number(o, "transfer"),
+	t->t = (struct wb_reconcile_transfer_report){.transfer = number(o, "transfer"),
 		.version = version(o),
 		.is_end = true,
 		.result = (enum wb_result)result,
@@ -93,7 +93,7 @@ static bool restore_transfer(struct transfer *t, const json_t *o)
 	return true;
 }
 
-static void restore_conditions(struct wb_recon *r, const json_t *list)
+static void restore_conditions(struct wb_reconcile *r, const json_t *list)
 {
 	static const char *const names[CONDS] = {[COND_READY] = "Ready",
 		[COND_MEMBERS] = "MembersConnected",
@@ -119,7 +119,7 @@ static void restore_conditions(struct wb_recon *r, const json_t *list)
 	}
 }
 
-int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *status)
+int wb_reconcile_restore(struct wb_reconcile *r, struct wb_reconcile_now now, const json_t *status)
 {
 	const json_t *recent = json_object_get(status, "recentTransfers"), *o;
 	uint64_t term = number(json_object_get(status, "plan"), "term");
@@ -147,11 +147,11 @@ int wb_recon_restore(struct wb_recon *r, struct wb_recon_now now, const json_t *
 		r->transfer_seen, number(json_object_get(status, "currentTransfer"), "transfer"));
 	restore_conditions(r, json_object_get(status, "conditions"));
 	r->is_stored = true;
-	r->stored_until_ns = now.ns + wb__recon_return_ns(r);
+	r->stored_until_ns = now.ns + wb__reconcile_return_ns(r);
 	return 0;
 }
 
-void wb__recon_restore_engine(const struct wb_recon *r, struct engine *e)
+void wb__reconcile_restore_engine(const struct wb_reconcile *r, struct engine *e)
 {
 	const json_t *o;
 	size_t i;
@@ -170,7 +170,7 @@ void wb__recon_restore_engine(const struct wb_recon *r, struct engine *e)
 	}
 }
 
-void wb__recon_restore_plan(struct wb_recon *r)
+void wb__reconcile_restore_plan(struct wb_reconcile *r)
 {
 	const json_t *o = json_object_get(r->stored, "plan");
 	struct routing *p = &r->active;
@@ -179,7 +179,7 @@ void wb__recon_restore_plan(struct wb_recon *r)
 	if (strcmp(text(o, "digest"), wb_digest_text(p->digest, digest)) != 0 ||
 		!number(o, "modelBytes"))
 		return;
-	p->info = (struct wb_recon_planned){.plan = p->digest,
+	p->info = (struct wb_reconcile_planned){.plan = p->digest,
 		.n_tensor = (uint32_t)number(o, "tensors"),
 		.rounds = (uint32_t)number(o, "rounds"),
 		.model_bytes = number(o, "modelBytes"),
@@ -191,18 +191,18 @@ void wb__recon_restore_plan(struct wb_recon *r)
 	p->has_info = true;
 }
 
-void wb__recon_restored_end(struct wb_recon *r, uint64_t transfer)
+void wb__reconcile_restored_end(struct wb_reconcile *r, uint64_t transfer)
 {
 	if (number(json_object_get(r->stored, "currentTransfer"), "transfer") <= transfer)
 		json_object_del(r->stored, "currentTransfer");
 }
 
-void wb__recon_settle_stored(struct wb_recon *r, struct wb_recon_now now)
+void wb__reconcile_settle_stored(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (!r->is_stored)
 		return;
 	if (r->active.epoch.term || now.ns >= r->stored_until_ns)
 		r->is_stored = false;
 	else
-		wb__recon_due(r, r->stored_until_ns);
+		wb__reconcile_due(r, r->stored_until_ns);
 }

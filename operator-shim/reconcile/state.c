@@ -8,10 +8,10 @@
 
 #define ACTIONS_MAX (1u << 20)
 
-int wb_recon_create(
-	const struct wb_recon_opts *o, const struct wb_spec *spec, struct wb_recon **out)
+int wb_reconcile_create(
+	const struct wb_reconcile_opts *o, const struct wb_spec *spec, struct wb_reconcile **out)
 {
-	struct wb_recon *r;
+	struct wb_reconcile *r;
 
 	if (!o->operator_id)
 		return -EINVAL;
@@ -36,10 +36,10 @@ int wb_recon_create(
 
 static void finish_routing(struct routing *p)
 {
-	wb__recon_membership_finish(&p->who);
+	wb__reconcile_membership_finish(&p->who);
 }
 
-void wb_recon_destroy(struct wb_recon *r)
+void wb_reconcile_destroy(struct wb_reconcile *r)
 {
 	if (!r)
 		return;
@@ -56,11 +56,12 @@ void wb_recon_destroy(struct wb_recon *r)
 	json_decref(r->stored);
 	finish_routing(&r->active);
 	finish_routing(&r->next);
-	wb__recon_membership_finish(&r->wanted);
+	wb__reconcile_membership_finish(&r->wanted);
 	wb_free(r);
 }
 
-int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const char *sentence)
+int wb__reconcile_act(
+	struct wb_reconcile *r, const struct wb_reconcile_action *a, const char *sentence)
 {
 	char *copy = NULL;
 	int rc;
@@ -79,21 +80,21 @@ int wb__recon_act(struct wb_recon *r, const struct wb_recon_action *a, const cha
 	return 0;
 }
 
-int wb__recon_event(struct wb_recon *r, const char *reason, const char *sentence)
+int wb__reconcile_event(struct wb_reconcile *r, const char *reason, const char *sentence)
 {
-	return wb__recon_event_about(r, reason, "", sentence);
+	return wb__reconcile_event_about(r, reason, "", sentence);
 }
 
-int wb__recon_event_about(
-	struct wb_recon *r, const char *reason, const char *about, const char *sentence)
+int wb__reconcile_event_about(
+	struct wb_reconcile *r, const char *reason, const char *about, const char *sentence)
 {
-	struct wb_recon_action a = {.what = WB_DO_EVENT, .reason = reason};
+	struct wb_reconcile_action a = {.what = WB_DO_EVENT, .reason = reason};
 
-	snprintf(a.about, sizeof(a.about), "%.*s", WB_RECON_ENGINE_MAX, about);
-	return wb__recon_act(r, &a, sentence);
+	snprintf(a.about, sizeof(a.about), "%.*s", WB_RECONCILE_ENGINE_MAX, about);
+	return wb__reconcile_act(r, &a, sentence);
 }
 
-bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out)
+bool wb_reconcile_take(struct wb_reconcile *r, struct wb_reconcile_action *out)
 {
 	if (r->action_at == r->n_action) {
 		r->action_at = r->n_action = 0;
@@ -103,77 +104,79 @@ bool wb_recon_take(struct wb_recon *r, struct wb_recon_action *out)
 	return true;
 }
 
-void wb__recon_due(struct wb_recon *r, uint64_t at_ns)
+void wb__reconcile_due(struct wb_reconcile *r, uint64_t at_ns)
 {
 	r->due_ns = WB_MIN(r->due_ns, at_ns);
 }
 
-uint64_t wb_recon_due_ns(const struct wb_recon *r)
+uint64_t wb_reconcile_due_ns(const struct wb_reconcile *r)
 {
 	return r->due_ns;
 }
 
-uint64_t wb_recon_looks(const struct wb_recon *r)
+uint64_t wb_reconcile_looks(const struct wb_reconcile *r)
 {
 	return r->looks;
 }
 
-uint64_t wb_recon_term(const struct wb_recon *r)
+uint64_t wb_reconcile_term(const struct wb_reconcile *r)
 {
 	return r->term;
 }
 
-uint64_t wb_recon_transfer_seen(const struct wb_recon *r)
+uint64_t wb_reconcile_transfer_seen(const struct wb_reconcile *r)
 {
 	return r->transfer_seen;
 }
 
-struct wb_recon_epoch wb_recon_active(const struct wb_recon *r, struct wb_digest *digest_out)
+struct wb_reconcile_epoch wb_reconcile_active(
+	const struct wb_reconcile *r, struct wb_digest *digest_out)
 {
 	if (digest_out)
 		*digest_out = r->active.digest;
 	return r->active.epoch;
 }
 
-static const struct membership *shown(const struct wb_recon *r)
+static const struct membership *shown(const struct wb_reconcile *r)
 {
 	bool is_next = r->stage == STAGE_COMPUTING || r->stage == STAGE_SENDING;
 
 	return is_next && !r->is_checking ? &r->next.who : &r->active.who;
 }
 
-const struct wb_recon_member *wb_recon_members(const struct wb_recon *r, size_t *n)
+const struct wb_reconcile_member *wb_reconcile_members(const struct wb_reconcile *r, size_t *n)
 {
 	*n = shown(r)->n;
 	return shown(r)->m;
 }
 
-const struct wb_recon_member *wb_recon_active_members(const struct wb_recon *r, size_t *n)
+const struct wb_reconcile_member *wb_reconcile_active_members(
+	const struct wb_reconcile *r, size_t *n)
 {
 	*n = r->active.who.n;
 	return r->active.who.m;
 }
 
-const struct wb_digest *wb_recon_layouts(const struct wb_recon *r, size_t *n)
+const struct wb_digest *wb_reconcile_layouts(const struct wb_reconcile *r, size_t *n)
 {
 	*n = shown(r)->n_layout;
 	return shown(r)->layout;
 }
 
-const struct wb_recon_feed *wb_recon_feeds(const struct wb_recon *r, size_t *n)
+const struct wb_reconcile_feed *wb_reconcile_feeds(const struct wb_reconcile *r, size_t *n)
 {
 	*n = r->n_feed;
 	return r->feed;
 }
 
-static int tell_one(struct wb_recon *r, struct agent *a)
+static int tell_one(struct wb_reconcile *r, struct agent *a)
 {
 	int rc;
 
 	if (a->notice_gen == r->notice_gen)
 		return 0;
-	rc = wb__recon_act(r,
-		&(struct wb_recon_action){
+	rc = wb__reconcile_act(r,
+		&(struct wb_reconcile_action){
 			.what = WB_DO_NOTICE, .agent = a->id, .code = r->notice_code},
 		r->notice);
 	if (rc == 0)
@@ -182,7 +185,7 @@ static int tell_one(struct wb_recon *r, struct agent *a)
 }
 
 /* Workers that wait for the plan are told how far it is, and why not. */
-static int tell_waiting(struct wb_recon *r)
+static int tell_waiting(struct wb_reconcile *r)
 {
 	int rc = 0;
 
@@ -192,50 +195,51 @@ static int tell_waiting(struct wb_recon *r)
 	return rc;
 }
 
-int wb__recon_look(struct wb_recon *r, struct wb_recon_now now)
+int wb__reconcile_look(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	int rc;
 
 	r->due_ns = UINT64_MAX;
-	wb__recon_expire_agents(r, now);
-	wb__recon_expire_refusal(r, now);
-	rc = wb__recon_judge_waiting(r);
+	wb__reconcile_expire_agents(r, now);
+	wb__reconcile_expire_refusal(r, now);
+	rc = wb__reconcile_judge_waiting(r);
 	if (rc < 0)
 		return rc;
-	rc = wb__recon_check_current(r, now);
+	rc = wb__reconcile_check_current(r, now);
 	if (rc < 0)
 		return rc;
-	wb__recon_retry_later(r, now);
-	rc = wb__recon_count_engines(r);
+	wb__reconcile_retry_later(r, now);
+	rc = wb__reconcile_count_engines(r);
 	if (rc == 0)
-		rc = wb__recon_advance(r, now);
+		rc = wb__reconcile_advance(r, now);
 	if (rc == 0)
-		rc = wb__recon_feed(r, now);
+		rc = wb__reconcile_feed(r, now);
 	if (rc == 0)
-		rc = wb__recon_tell_active(r);
-	wb__recon_drop_engines(r);
-	wb__recon_settle_stored(r, now);
-	wb__recon_conditions(r, now);
+		rc = wb__reconcile_tell_active(r);
+	wb__reconcile_drop_engines(r);
+	wb__reconcile_settle_stored(r, now);
+	wb__reconcile_conditions(r, now);
 	r->looks++;
 	if (rc == 0)
 		rc = tell_waiting(r);
 	if (rc < 0)
-		wb__recon_due(r, now.ns + WB_NS_PER_S); /* memory was short: look again */
+		wb__reconcile_due(r, now.ns + WB_NS_PER_S); /* memory was short: look again */
 	return rc;
 }
 
-int wb_recon_tick(struct wb_recon *r, struct wb_recon_now now)
+int wb_reconcile_tick(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }
 
-int wb_recon_spec(struct wb_recon *r, struct wb_recon_now now, const struct wb_spec *spec)
+int wb_reconcile_spec(
+	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_spec *spec)
 {
 	if (r->spec.suspend != spec->suspend)
 		r->feed_gen++; /* agents hear of it with ACTIVATE */
 	r->spec = *spec;
-	wb__recon_retry(r);
+	wb__reconcile_retry(r);
 	r->is_dirty = true;
 	/* Refusals depend on the counts: judge everybody again at the next attach. */
-	return wb__recon_look(r, now);
+	return wb__reconcile_look(r, now);
 }

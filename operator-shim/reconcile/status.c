@@ -18,7 +18,7 @@ static const char *const status_names[] = {
 
 static json_t *number(uint64_t v)
 {
-	return json_integer((json_int_t)WB_MIN(v, (uint64_t)WB_RECON_NUMBER_MAX));
+	return json_integer((json_int_t)WB_MIN(v, (uint64_t)WB_RECONCILE_NUMBER_MAX));
 }
 
 static json_t *ms(uint64_t ns)
@@ -57,7 +57,7 @@ static void put_version(json_t *o, int64_t version)
 		put(o, "version", number((uint64_t)version));
 }
 
-static json_t *conditions(const struct wb_recon *r)
+static json_t *conditions(const struct wb_reconcile *r)
 {
 	json_t *list = json_array();
 
@@ -75,7 +75,7 @@ static json_t *conditions(const struct wb_recon *r)
 	return list;
 }
 
-static json_t *plan(const struct wb_recon *r)
+static json_t *plan(const struct wb_reconcile *r)
 {
 	const struct routing *p = &r->active;
 	char digest[WB_DIGEST_TEXT];
@@ -105,7 +105,7 @@ static json_t *culprit(const struct transfer *t)
 
 	put_text(o, "engine", t->engine);
 	put_text(o, "pod", t->pod);
-	if (t->t.culprit.worker != WB_RECON_NONE)
+	if (t->t.culprit.worker != WB_RECONCILE_NONE)
 		put(o, "worker", number(t->t.culprit.worker));
 	put_text(o, "rail", t->rail);
 	put_text(o, "phase", t->phase);
@@ -151,7 +151,7 @@ static enum wb_engine_state state_of(const struct engine *e)
 }
 
 /* Why an engine is no more than its workers show, where nobody reported a reason. */
-static void explain(const struct wb_recon *r, const struct engine *e, json_t *o)
+static void explain(const struct wb_reconcile *r, const struct engine *e, json_t *o)
 {
 	bool is_over = e->state != state_of(e);
 	char text[200];
@@ -177,7 +177,7 @@ static void explain(const struct wb_recon *r, const struct engine *e, json_t *o)
 	}
 }
 
-static json_t *engine(const struct wb_recon *r, const struct engine *e)
+static json_t *engine(const struct wb_reconcile *r, const struct engine *e)
 {
 	json_t *o = json_object();
 
@@ -194,7 +194,7 @@ static json_t *engine(const struct wb_recon *r, const struct engine *e)
 	return o;
 }
 
-static json_t *engines(const struct wb_recon *r, unsigned *n_seen, unsigned *n_updated)
+static json_t *engines(const struct wb_reconcile *r, unsigned *n_seen, unsigned *n_updated)
 {
 	json_t *list = json_array();
 
@@ -211,7 +211,7 @@ static json_t *engines(const struct wb_recon *r, unsigned *n_seen, unsigned *n_u
 	return list;
 }
 
-static void put_transfers(const struct wb_recon *r, json_t *o)
+static void put_transfers(const struct wb_reconcile *r, json_t *o)
 {
 	json_t *list;
 
@@ -232,19 +232,19 @@ static void put_transfers(const struct wb_recon *r, json_t *o)
 	put(o, "recentTransfers", list);
 }
 
-static unsigned count_workers(const struct wb_recon *r)
+static unsigned count_workers(const struct wb_reconcile *r)
 {
 	unsigned n = 0;
 
 	for (size_t i = 0; i < r->n_worker; i++) {
-		const struct agent *a = wb__recon_agent_by_instance(r, r->worker[i].instance);
+		const struct agent *a = wb__reconcile_agent_by_instance(r, r->worker[i].instance);
 
 		n += a && a->is_up && !r->worker[i].is_refused;
 	}
 	return n;
 }
 
-json_t *wb_recon_status(const struct wb_recon *r)
+json_t *wb_reconcile_status(const struct wb_reconcile *r)
 {
 	unsigned n_agent = 0, n_seen, n_updated;
 	json_t *o, *list;

@@ -22,7 +22,7 @@ static void add_name(struct names *l, const char *name)
 	l->n++;
 }
 
-static void say_not_ready(const struct wb_recon *r, char *out, size_t bytes)
+static void say_not_ready(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	struct names missing;
 
@@ -36,8 +36,8 @@ static void say_not_ready(const struct wb_recon *r, char *out, size_t bytes)
 	wb_buf_finish(&missing.b);
 }
 
-/* Its leader speaks when the engines have. */
-static void say_transfer(const struct wb_recon *r, char *out, size_t bytes)
+/* Its coordinator speaks when the engines have. */
+static void say_transfer(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	unsigned long long transfer = r->current.t.transfer;
 	struct names missing;
@@ -48,7 +48,7 @@ static void say_transfer(const struct wb_recon *r, char *out, size_t bytes)
 		const struct engine *e = &r->engine[i];
 
 		if (e->n_worker && e->ended_transfer < transfer &&
-			wb__recon_has_engine(&r->active.who, e->name))
+			wb__reconcile_has_engine(&r->active.who, e->name))
 			add_name(&missing, e->name);
 	}
 	if (missing.n)
@@ -57,13 +57,14 @@ static void say_transfer(const struct wb_recon *r, char *out, size_t bytes)
 			transfer, missing.n == 1 ? "" : "s", wb_buf_cstr(&missing.b));
 	else
 		snprintf(out, bytes,
-			"the plan waits for transfer %llu to end: its leader, agent %s, has not "
+			"the plan waits for transfer %llu to end: its coordinator, agent %s, has "
+			"not "
 			"said that it has",
-			transfer, r->current_leader_name);
+			transfer, r->current_coordinator_name);
 	wb_buf_finish(&missing.b);
 }
 
-static bool say_feed(const struct wb_recon *r, char *out, size_t bytes)
+static bool say_feed(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
@@ -78,7 +79,7 @@ static bool say_feed(const struct wb_recon *r, char *out, size_t bytes)
 	return false;
 }
 
-static bool say_lost(const struct wb_recon *r, char *out, size_t bytes)
+static bool say_lost(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (r->agent[i].is_in_next && !r->agent[i].is_up) {
@@ -91,7 +92,7 @@ static bool say_lost(const struct wb_recon *r, char *out, size_t bytes)
 	return false;
 }
 
-static void say_sending(const struct wb_recon *r, char *out, size_t bytes)
+static void say_sending(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	if (say_lost(r, out, bytes))
 		return;
@@ -104,7 +105,7 @@ static void say_sending(const struct wb_recon *r, char *out, size_t bytes)
 }
 
 /* Who was asked for a map or manifest that has not come. */
-static void say_maps(const struct wb_recon *r, char *out, size_t bytes)
+static void say_maps(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	struct names missing;
 
@@ -126,7 +127,7 @@ static void say_maps(const struct wb_recon *r, char *out, size_t bytes)
 	wb_buf_finish(&missing.b);
 }
 
-void wb__recon_say_wait(const struct wb_recon *r, char *out, size_t bytes)
+void wb__reconcile_say_wait(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	out[0] = '\0';
 	switch (r->stage) {

@@ -84,7 +84,7 @@ void wb__serve_prune(struct object *o)
 	for (size_t i = 0; i < o->n_blob; i++) {
 		struct blob *b = o->blob[i];
 
-		if (b->refs == 1 && wb_recon_forget(o->r, b->digest))
+		if (b->refs == 1 && wb_reconcile_forget(o->r, b->digest))
 			wb__serve_blob_put(b);
 		else
 			o->blob[keep++] = b;
@@ -167,9 +167,9 @@ static void keep(struct peer *p, struct upload *u)
 	if (!wb__serve_find_blob(o, d, u->kind))
 		rc = keep_blob(s, u);
 	drop_upload(p, u);
-	(void)wb_recon_refused(
+	(void)wb_reconcile_refused(
 		wb__serve_touch(o), wb__serve_now(s), WB_REFUSED_BUDGET, p->hello.agent, "");
-	wb_recon_blob(wb__serve_touch(o), wb__serve_now(s), d, rc,
+	wb_reconcile_blob(wb__serve_touch(o), wb__serve_now(s), d, rc,
 		rc ? "out of memory for a source map" : NULL);
 }
 

@@ -109,7 +109,7 @@ static double number(const json_t *status, const char *field)
 
 static bool count(const struct object *o, struct figures *out)
 {
-	json_t *st = wb_recon_status(o->r);
+	json_t *st = wb_reconcile_status(o->r);
 	double updated = number(st, "updatedEngines");
 
 	if (!st)

@@ -84,7 +84,7 @@ struct peer {
 };
 
 struct epoch_key {
-	struct wb_recon_epoch epoch;
+	struct wb_reconcile_epoch epoch;
 	uint8_t key[KEY_BYTES];
 };
 
@@ -96,7 +96,7 @@ struct phase {
 struct worker_times {
 	uint32_t worker; /* plan number */
 	uint64_t agent_instance;
-	char agent[64], name[WB_RECON_WORKER_MAX + 1];
+	char agent[64], name[WB_RECONCILE_WORKER_MAX + 1];
 	int64_t stop_ns, resume_ns; /* operator's clock */
 	uint64_t error_ns;
 	struct phase *phase; /* owned */
@@ -107,8 +107,8 @@ struct xfer {
 	uint64_t transfer; /* 0 = free */
 	int64_t version;
 	bool is_final;
-	struct wb_recon_transfer_report end; /* texts point into the fields below */
-	char message[WB_RECON_SENTENCE_MAX], culprit[WBP_NAME_MAX + 1];
+	struct wb_reconcile_transfer_report end; /* texts point into the fields below */
+	char message[WB_RECONCILE_SENTENCE_MAX], culprit[WBP_NAME_MAX + 1];
 	uint64_t bytes[WB_STAGES];
 	uint64_t stall_sum_ns, n_stall; /* where only means were reported */
 	uint64_t resent, mismatched, error_ns;
@@ -137,7 +137,7 @@ struct object {
 	struct wb_spec spec;
 	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* namespace/name */
 	uint64_t uid;
-	struct wb_recon *r;
+	struct wb_reconcile *r;
 	struct epoch_key epoch_key[2]; /* newest first */
 	uint32_t job; /* the last one that was started */
 	struct blob *plan, *next_plan; /* references */
@@ -200,7 +200,7 @@ struct wb_serve {
 
 /* serve.c */
 /** wb__serve_now - both clocks, for a report to reconcile. */
-struct wb_recon_now wb__serve_now(const struct wb_serve *s);
+struct wb_reconcile_now wb__serve_now(const struct wb_serve *s);
 /** wb__serve_object - by "namespace/name", by a name that only one has, or the only one ("" or
  *  NULL).  NULL when it is none or several. */
 struct object *wb__serve_object(const struct wb_serve *s, const char *name);
@@ -213,7 +213,7 @@ size_t wb__serve_n_of(const struct peer *p);
 struct object *wb__serve_nth_of(const struct peer *p, size_t i);
 /** wb__serve_touch - @o's reconcile, to be told something: what it wants then is carried out by the
  *  next wb__serve_act(), which looks at no other object. */
-struct wb_recon *wb__serve_touch(struct object *o);
+struct wb_reconcile *wb__serve_touch(struct object *o);
 /** wb__serve_act - carry out what reconcile wants; call after reports to it. */
 void wb__serve_act(struct wb_serve *s);
 /** wb__serve_check_by - peers have to be looked at then, or before. */
@@ -238,11 +238,11 @@ uint64_t wb__serve_check_peers(struct wb_serve *s);
 void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence);
 /** wb__serve_turn_away - refuse an agent that may come again.  Objects that it has proved to belong
  *  to say why; a claim that nothing proves is counted under @unproved (static) and logged. */
-void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence,
-	const char *unproved);
+void wb__serve_turn_away(struct peer *p, enum wb_reconcile_refusal what, int rc,
+	const char *sentence, const char *unproved);
 /** wb__serve_report_refused - objects that wait for this agent say why it does not come. */
 void wb__serve_report_refused(
-	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence);
+	struct object *o, struct peer *p, enum wb_reconcile_refusal what, const char *sentence);
 /** wb__serve_tell - an event about @o that @p is the cause of; @reason: static. */
 void wb__serve_tell(
 	const struct object *o, const struct peer *p, const char *reason, const char *sentence);
@@ -353,10 +353,11 @@ void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o);
 /* send.c */
 /** wb__serve_send_plan - CONTENT and PLAN of the next epoch, with its key, to the action's agent;
  *  one that is gone gets nothing. */
-void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a);
 /** wb__serve_send_activate - ACTIVATE with the feeds to the action's agent; the plan becomes the
  *  active one here, also when that is gone. */
-void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a);
+void wb__serve_send_activate(
+	struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a);
 /** wb__serve_worker_name - name of the worker with this id, "" when it is not in the list. */
 const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
 /** wb__serve_fill_object - the spec as WELCOME says it.  Strings are borrowed from @o. */

@@ -71,10 +71,10 @@ static bool is_worker_sound(struct peer *p, const struct object *o, const struct
 
 	if (w->role != WB_ROLE_TRAINER && w->role != WB_ROLE_ROLLOUT) {
 		snprintf(text, sizeof(text), "%.150s has no role", w->name);
-	} else if (w->engine && strlen(w->engine) > WB_RECON_ENGINE_MAX) {
+	} else if (w->engine && strlen(w->engine) > WB_RECONCILE_ENGINE_MAX) {
 		snprintf(text, sizeof(text),
 			"%.150s: the engine's name is longer than %d characters", w->name,
-			WB_RECON_ENGINE_MAX);
+			WB_RECONCILE_ENGINE_MAX);
 	} else {
 		return is_staging_agreed(p, o, w);
 	}
@@ -83,7 +83,7 @@ static bool is_worker_sound(struct peer *p, const struct object *o, const struct
 }
 
 static size_t translate(struct peer *p, const struct object *o, const struct wb_msg_workers *m,
-	struct wb_recon_worker *out)
+	struct wb_reconcile_worker *out)
 {
 	size_t n = 0;
 
@@ -92,7 +92,7 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 
 		if (!is_worker_sound(p, o, w))
 			continue;
-		out[n++] = (struct wb_recon_worker){.id = w->id,
+		out[n++] = (struct wb_reconcile_worker){.id = w->id,
 			.name = w->name && *w->name ? w->name : NULL,
 			.role = (enum wb_role)w->role,
 			.engine = w->engine,
@@ -117,10 +117,10 @@ static uint32_t via_of(const struct wb_msg_hello *m)
 }
 
 static void report(struct peer *p, struct object *o, const struct wb_msg_workers *m,
-	const struct wb_recon_worker *w, size_t n)
+	const struct wb_reconcile_worker *w, size_t n)
 {
 	struct joined *j = wb__serve_joined(p, o);
-	struct wb_recon_agent a = {.id = p->id,
+	struct wb_reconcile_agent a = {.id = p->id,
 		.name = p->hello.agent,
 		.node = p->hello.node && *p->hello.node ? p->hello.node : NULL,
 		.instance = p->hello.instance,
@@ -137,9 +137,9 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 	int rc;
 
 	if (j->is_in)
-		rc = wb_recon_workers(wb__serve_touch(o), wb__serve_now(p->s), p->id, w, n);
+		rc = wb_reconcile_workers(wb__serve_touch(o), wb__serve_now(p->s), p->id, w, n);
 	else
-		rc = wb_recon_agent_up(wb__serve_touch(o), wb__serve_now(p->s), &a);
+		rc = wb_reconcile_agent_up(wb__serve_touch(o), wb__serve_now(p->s), &a);
 	j->is_in = true;
 	if (rc < 0)
 		WB_LOG_ERR(MOD, "report not taken", WB_S("object", o->key),
@@ -166,7 +166,7 @@ static bool count_workers(struct peer *p, struct object *o, struct joined *j, ui
 void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 {
 	struct object *o = wb__serve_object_of(p, m->object);
-	struct wb_recon_worker *w;
+	struct wb_reconcile_worker *w;
 	struct joined *j;
 
 	if (p->is_orderly) /* it has left, and another of its name may be here */
@@ -187,7 +187,7 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	}
 	report(p, o, m, w, translate(p, o, m, w));
 	wb_free(w);
-	(void)wb_recon_refused(wb__serve_touch(o), wb__serve_now(p->s), WB_REFUSED_LIBRARY,
+	(void)wb_reconcile_refused(wb__serve_touch(o), wb__serve_now(p->s), WB_REFUSED_LIBRARY,
 		p->hello.agent, m->library ? m->library : "");
 	j = wb__serve_joined(p, o);
 	wb_msg_free(WBP_WORKERS, &j->workers);
@@ -202,7 +202,7 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 	if (!j)
 		return;
 	if (j->is_in)
-		wb_recon_agent_down(wb__serve_touch(o), wb__serve_now(p->s), p->id, is_orderly);
+		wb_reconcile_agent_down(wb__serve_touch(o), wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;
 	wb__serve_free_joined(p->s, j);
 }

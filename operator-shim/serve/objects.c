@@ -11,7 +11,7 @@
 
 void wb__serve_free_object(struct object *o)
 {
-	wb_recon_destroy(o->r);
+	wb_reconcile_destroy(o->r);
 	wb__serve_blob_put(o->plan);
 	wb__serve_blob_put(o->next_plan);
 	wb__serve_blob_put(o->manifest);
@@ -27,11 +27,11 @@ void wb__serve_free_object(struct object *o)
 
 int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *d)
 {
-	struct wb_recon_opts ro = {.operator_id = s->operator_id,
+	struct wb_reconcile_opts ro = {.operator_id = s->operator_id,
 		.settle_ns = s->settle_ns,
 		.term_min = d->term_min,
 		.has_pods = d->has_pods};
-	struct wb_recon_now now = wb__serve_now(s);
+	struct wb_reconcile_now now = wb__serve_now(s);
 	struct object *o;
 	int rc = wb_grow(
 		&s->object, &s->object_cap, s->n_object + 1, OBJECTS_MAX, sizeof(*s->object));
@@ -47,11 +47,11 @@ int wb__serve_add_object(struct wb_serve *s, const struct wb_serve_object_desc *
 	o->spec = *d->spec;
 	o->uid = d->uid;
 	snprintf(o->key, sizeof(o->key), "%s/%s", o->spec.namespace_, o->spec.name);
-	rc = wb_recon_create(&ro, &o->spec, &o->r);
+	rc = wb_reconcile_create(&ro, &o->spec, &o->r);
 	if (rc == 0 && d->stored)
-		rc = wb_recon_restore(o->r, now, d->stored);
+		rc = wb_reconcile_restore(o->r, now, d->stored);
 	if (rc == 0)
-		rc = wb_recon_tick(wb__serve_touch(o), now);
+		rc = wb_reconcile_tick(wb__serve_touch(o), now);
 	if (rc == 0)
 		rc = wb_names_add(&s->by_key, o->key);
 	if (rc < 0) {
@@ -110,7 +110,7 @@ static int change(struct wb_serve *s, struct object *o, const struct wb_spec *sp
 		let_go(s, o, "the object has changed");
 	o->spec = *spec;
 	wb__serve_stale(o);
-	return wb_recon_spec(wb__serve_touch(o), wb__serve_now(s), spec);
+	return wb_reconcile_spec(wb__serve_touch(o), wb__serve_now(s), spec);
 }
 
 int wb_serve_update(struct wb_serve *s, const struct wb_spec *spec, size_t n, struct wb_err *err)
@@ -233,7 +233,7 @@ json_t *wb_serve_status(const struct wb_serve *s, const char *name)
 {
 	const struct object *o = wb__serve_object(s, name);
 
-	return o ? wb_recon_status(o->r) : NULL;
+	return o ? wb_reconcile_status(o->r) : NULL;
 }
 
 json_t *wb_serve_spec(const struct wb_serve *s, const char *name)
@@ -247,7 +247,7 @@ uint64_t wb_serve_looks(const struct wb_serve *s, const char *name)
 {
 	const struct object *o = wb__serve_object(s, name);
 
-	return o ? wb_recon_looks(o->r) : 0;
+	return o ? wb_reconcile_looks(o->r) : 0;
 }
 
 static const char *label(const struct wb_serve_pod *p, const char *key)
@@ -258,14 +258,14 @@ static const char *label(const struct wb_serve_pod *p, const char *key)
 void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_pod *p)
 {
 	struct object *o = wb__serve_object(s, object);
-	struct wb_recon_pod rp = {
+	struct wb_reconcile_pod rp = {
 		.name = p->name, .unscheduled = p->unscheduled, .has_sidecar = p->has_sidecar};
 
 	if (!o)
 		return;
 	rp.role = label(p, "weightbridge.io/role");
 	rp.engine = label(p, o->spec.engine_label_key);
-	(void)wb_recon_pod(
+	(void)wb_reconcile_pod(
 		wb__serve_touch(o), wb__serve_now(s), &rp); /* short of memory: it is told again */
 	wb__serve_act(s);
 }
@@ -276,7 +276,7 @@ void wb_serve_pod_gone(struct wb_serve *s, const char *object, const char *name)
 
 	if (!o)
 		return;
-	(void)wb_recon_pod_gone(wb__serve_touch(o), wb__serve_now(s), name);
+	(void)wb_reconcile_pod_gone(wb__serve_touch(o), wb__serve_now(s), name);
 	wb__serve_act(s);
 }
 

@@ -145,7 +145,7 @@ static uint64_t highest_term(const struct peer *p)
 	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
 		const struct object *o = wb__serve_nth_of(p, i);
 
-		term = WB_MAX(term, o ? wb_recon_term(o->r) : 0);
+		term = WB_MAX(term, o ? wb_reconcile_term(o->r) : 0);
 	}
 	return term;
 }
@@ -244,7 +244,7 @@ void wb__serve_admit(struct peer *p)
 
 		if (!o)
 			continue;
-		wb_recon_hear(wb__serve_touch(o), p->hello.term, p->hello.term_operator);
+		wb_reconcile_hear(wb__serve_touch(o), p->hello.term, p->hello.term_operator);
 		wb__serve_report_refused(o, p, WB_REFUSED_NAME, "");
 	}
 	send_welcome(p);
@@ -418,11 +418,11 @@ static void on_ready(
 	struct peer *p, const char *object, struct wb_p_epoch epoch, int rc, const char *sentence)
 {
 	struct object *o = wb__serve_object_of(p, object);
-	struct wb_recon_epoch e = {epoch.term, epoch.number};
+	struct wb_reconcile_epoch e = {epoch.term, epoch.number};
 
 	wb_fault_phase(p->s->env.fault, WB_FAULT_READY);
 	if (o)
-		wb_recon_ready(wb__serve_touch(o), wb__serve_now(p->s), p->id, e, rc, sentence);
+		wb_reconcile_ready(wb__serve_touch(o), wb__serve_now(p->s), p->id, e, rc, sentence);
 }
 
 static void on_drain(struct peer *p, const struct wb_msg_drain *m)

@@ -36,7 +36,7 @@ struct job {
 	uint8_t *plan; /* owned */
 	size_t plan_bytes;
 	struct wb_digest digest;
-	struct wb_recon_planned info;
+	struct wb_reconcile_planned info;
 	uint64_t began_ns;
 };
 
@@ -123,7 +123,7 @@ static int encode(struct job *j, const struct wb_manifest *m, const struct wb_pl
 	if (rc < 0)
 		return wb_err_set(&j->err, rc, "encode the plan: %s", wb_strerror(rc));
 	j->digest = p->digest;
-	j->info = (struct wb_recon_planned){.job = j->number,
+	j->info = (struct wb_reconcile_planned){.job = j->number,
 		.plan = p->digest,
 		.n_tensor = m->n,
 		.rounds = count_rounds(j, p),
@@ -252,7 +252,7 @@ static int keep_plan(struct wb_serve *s, struct object *o, struct job *j, struct
 		wb__serve_blob_put(b);
 		return rc;
 	}
-	wb_recon_active(o->r, &active);
+	wb_reconcile_active(o->r, &active);
 	if (wb_digest_eq(active, j->digest)) {
 		wb__serve_blob_put(o->plan);
 		wb__serve_blob_put(o->manifest);
@@ -275,7 +275,7 @@ static void report(struct wb_serve *s, struct object *o, struct job *j)
 		s->metrics, WB_SM_PLANNING_SECONDS, NULL, (double)j->info.planning_ns / 1e9);
 	if (j->rc == 0 && j->number == o->job) /* else: of a membership that is over, and slow */
 		j->info.rc = keep_plan(s, o, j, &j->err);
-	wb_recon_planned(wb__serve_touch(o), wb__serve_now(s), &j->info);
+	wb_reconcile_planned(wb__serve_touch(o), wb__serve_now(s), &j->info);
 	if (j->info.rc == 0)
 		wb__serve_prune(o);
 }
@@ -304,7 +304,7 @@ static void done(void *cookie)
 }
 
 static const char *worker_name(
-	const struct wb_serve *s, const struct object *o, const struct wb_recon_member *m)
+	const struct wb_serve *s, const struct object *o, const struct wb_reconcile_member *m)
 {
 	const struct peer *p = wb__serve_peer(s, m->agent);
 	const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
@@ -316,8 +316,8 @@ static const char *worker_name(
 static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 {
 	size_t n, n_layout;
-	const struct wb_recon_member *m = wb_recon_members(o->r, &n);
-	const struct wb_digest *layout = wb_recon_layouts(o->r, &n_layout);
+	const struct wb_reconcile_member *m = wb_reconcile_members(o->r, &n);
+	const struct wb_digest *layout = wb_reconcile_layouts(o->r, &n_layout);
 
 	j->worker = wb_zalloc(n, sizeof(*j->worker));
 	j->name = wb_zalloc(n, sizeof(*j->name));
@@ -355,10 +355,10 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 /* It did not get as far as a thread. */
 static void fail(struct wb_serve *s, struct job *j, int rc)
 {
-	struct wb_recon_planned p = {
+	struct wb_reconcile_planned p = {
 		.job = j->number, .rc = rc, .sentence = "planning could not start"};
 
-	wb_recon_planned(wb__serve_touch(j->object), wb__serve_now(s), &p);
+	wb_reconcile_planned(wb__serve_touch(j->object), wb__serve_now(s), &p);
 	free_job(j);
 }
 

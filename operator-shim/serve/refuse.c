@@ -78,9 +78,9 @@ void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence
 }
 
 void wb__serve_report_refused(
-	struct object *o, struct peer *p, enum wb_recon_refusal what, const char *sentence)
+	struct object *o, struct peer *p, enum wb_reconcile_refusal what, const char *sentence)
 {
-	(void)wb_recon_refused(
+	(void)wb_reconcile_refused(
 		wb__serve_touch(o), wb__serve_now(p->s), what, p->hello.agent, sentence);
 }
 
@@ -107,8 +107,8 @@ void wb__serve_tell(
 		s->env.event(s->env.ctx, &e);
 }
 
-void wb__serve_turn_away(struct peer *p, enum wb_recon_refusal what, int rc, const char *sentence,
-	const char *unproved)
+void wb__serve_turn_away(struct peer *p, enum wb_reconcile_refusal what, int rc,
+	const char *sentence, const char *unproved)
 {
 	struct wb_serve *s = p->s;
 	const char *reason = what == WB_REFUSED_NAME     ? "AgentNameTaken"

@@ -52,7 +52,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 		const struct wb_p_engine_state *e = &m->engines[i];
 		enum wb_engine_state state = state_of(e);
 		bool is_done = state == WB_ENGINE_COMMITTED;
-		struct wb_recon_engine_report r = {.engine = e->engine,
+		struct wb_reconcile_engine_report r = {.engine = e->engine,
 			.state = state,
 			.transfer = is_done && e->transfer ? e->transfer : m->transfer,
 			.version = is_done && e->transfer ? e->version : m->version,
@@ -63,7 +63,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.reason = e->code ? "TransferFailed" : NULL,
 			.message = e->sentence};
 
-		wb_recon_engine(wb__serve_touch(o), wb__serve_now(p->s), &r);
+		wb_reconcile_engine(wb__serve_touch(o), wb__serve_now(p->s), &r);
 	}
 }
 
@@ -92,14 +92,14 @@ static bool has_worker(const struct xfer *x, const struct peer *p, uint32_t work
 static void keep_name(struct worker_times *t, const struct peer *p, const struct object *o)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_active_members(o->r, &n);
 	const struct joined *j = wb__serve_joined(p, o);
 	const char *name = "";
 
 	if (j && t->worker < n && w[t->worker].agent == p->id)
 		name = wb__serve_worker_name(&j->workers, w[t->worker].worker);
 	if (*name)
-		snprintf(t->name, sizeof(t->name), "%.*s", WB_RECON_WORKER_MAX, name);
+		snprintf(t->name, sizeof(t->name), "%.*s", WB_RECONCILE_WORKER_MAX, name);
 	else
 		snprintf(t->name, sizeof(t->name), "worker %u of the plan", t->worker);
 }
@@ -168,7 +168,7 @@ static void sum_up(struct xfer *x)
 static void measure(struct wb_serve *s, const struct object *o, const struct xfer *x)
 {
 	const char *result = wb_word(&wb_result_words, x->end.result);
-	json_t *status = wb_recon_status(o->r);
+	json_t *status = wb_reconcile_status(o->r);
 	json_t *ms = json_object_get(json_object_get(status, "plan"), "lowerBoundMilliseconds");
 
 	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
@@ -201,10 +201,10 @@ static void add_bytes(
 static void blame(const struct object *o, struct xfer *x, const char *culprit)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_active_members(o->r, &n);
 
 	snprintf(x->culprit, sizeof(x->culprit), "%s", culprit ? culprit : "");
-	x->end.culprit = (struct wb_recon_culprit){.worker = WB_RECON_NONE};
+	x->end.culprit = (struct wb_reconcile_culprit){.worker = WB_RECONCILE_NONE};
 	if (!*x->culprit)
 		return;
 	for (size_t i = 0; i < n; i++)
@@ -250,7 +250,7 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 	sum_up(x);
 	x->end.network_bytes = x->bytes[WB_STAGE_RECEIVE] + x->bytes[WB_STAGE_EXTERNAL];
 	x->end.delivered_bytes = x->end.network_bytes + x->bytes[WB_STAGE_INTERNAL];
-	wb_recon_transfer(wb__serve_touch(o), wb__serve_now(s), &x->end);
+	wb_reconcile_transfer(wb__serve_touch(o), wb__serve_now(s), &x->end);
 }
 
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
@@ -270,15 +270,15 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 	}
 	x = get_xfer(o, m);
 	if (wb_word_number(&wb_report_words, m->state) == WB_REPORT_STARTED) {
-		struct wb_recon_transfer_report t = {.agent = p->hello.agent,
+		struct wb_reconcile_transfer_report t = {.agent = p->hello.agent,
 			.instance = p->hello.instance,
 			.epoch = {m->epoch.term, m->epoch.number},
 			.transfer = m->transfer,
 			.version = m->version,
 			.start_wall_ns = m->begin_wall_ns,
-			.culprit.worker = WB_RECON_NONE};
+			.culprit.worker = WB_RECONCILE_NONE};
 
-		wb_recon_transfer(wb__serve_touch(o), wb__serve_now(p->s), &t);
+		wb_reconcile_transfer(wb__serve_touch(o), wb__serve_now(p->s), &t);
 		return;
 	}
 	is_first = !x->is_final && result >= 0;

@@ -25,11 +25,11 @@ void wb__serve_fill_object(const struct object *o, struct wb_p_object *out)
 		.checksums = o->spec.checksums != WB_CHECKSUMS_NONE,
 		.read_back = o->spec.checksums == WB_CHECKSUMS_INSTALLED,
 		.encrypted = o->spec.encryption == WB_ENCRYPTION_TLS,
-		.last_transfer = wb_recon_transfer_seen(o->r)};
+		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 }
 
 /* One key an epoch; kept so that an agent that reconnects gets the same. */
-static const uint8_t *key_of(struct wb_serve *s, struct object *o, struct wb_recon_epoch e)
+static const uint8_t *key_of(struct wb_serve *s, struct object *o, struct wb_reconcile_epoch e)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(o->epoch_key); i++)
 		if (o->epoch_key[i].epoch.term == e.term &&
@@ -38,7 +38,7 @@ static const uint8_t *key_of(struct wb_serve *s, struct object *o, struct wb_rec
 	o->epoch_key[1] = o->epoch_key[0];
 	o->epoch_key[0].epoch = e;
 	if (s->env.random(s->env.ctx, o->epoch_key[0].key, KEY_BYTES) < 0) {
-		o->epoch_key[0].epoch = (struct wb_recon_epoch){0};
+		o->epoch_key[0].epoch = (struct wb_reconcile_epoch){0};
 		return NULL;
 	}
 	return o->epoch_key[0].key;
@@ -81,7 +81,7 @@ static void free_rolls(struct roll *r, size_t n)
 }
 
 static int make_rolls(
-	const struct wb_recon_member *w, size_t n, uint32_t n_domain, struct roll **out)
+	const struct wb_reconcile_member *w, size_t n, uint32_t n_domain, struct roll **out)
 {
 	struct roll *r = wb_zalloc(n_domain, sizeof(*r));
 	bool is_whole = r != NULL;
@@ -104,7 +104,7 @@ static int make_rolls(
 }
 
 /* No address: nobody can be reached there, and nobody tries. */
-static void set_absent(struct wb_p_endpoint *e, const struct wb_recon_member *w, struct roll *r)
+static void set_absent(struct wb_p_endpoint *e, const struct wb_reconcile_member *w, struct roll *r)
 {
 	*e = (struct wb_p_endpoint){.agent = w->agent_name,
 		.host = "",
@@ -138,7 +138,7 @@ static int fill_endpoints(
 	const struct wb_serve *s, const struct object *o, struct wb_msg_plan *m, struct roll **roll)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_members(o->r, &n);
 	int rc;
 
 	for (size_t i = 0; i < n; i++)
@@ -170,7 +170,7 @@ static int fill_endpoints(
 static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_members(o->r, &n);
 
 	m->engines = wb_zalloc(n, sizeof(*m->engines));
 	if (!m->engines)
@@ -183,7 +183,7 @@ static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 	return 0;
 }
 
-void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
 {
 	struct peer *p = wb__serve_peer(s, a->agent);
 	const uint8_t *key = key_of(s, o, a->epoch);
@@ -192,7 +192,7 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 		.epoch = {a->epoch.term, a->epoch.number},
 		.digest = a->digest,
 		.key = text,
-		.last_transfer = wb_recon_transfer_seen(o->r)};
+		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 	struct roll *roll = NULL;
 	int rc;
 
@@ -223,7 +223,7 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 static uint32_t engine_number(const struct object *o, const char *name)
 {
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_active_members(o->r, &n);
 
 	for (size_t i = 0; i < n; i++)
 		if (w[i].plan.role == WB_ROLE_ROLLOUT && !strcmp(w[i].engine, name))
@@ -243,14 +243,15 @@ static void promote(struct object *o, struct wb_digest active)
 	o->manifest = wb__serve_blob_get(o->next_manifest);
 }
 
-void wb__serve_send_activate(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+void wb__serve_send_activate(
+	struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
 {
 	struct peer *p = wb__serve_peer(s, a->agent);
 	size_t n;
-	const struct wb_recon_feed *f = wb_recon_feeds(o->r, &n);
+	const struct wb_reconcile_feed *f = wb_reconcile_feeds(o->r, &n);
 	struct wb_msg_activate m = {.object = o->key,
 		.epoch = {a->epoch.term, a->epoch.number},
-		.last_transfer = wb_recon_transfer_seen(o->r),
+		.last_transfer = wb_reconcile_transfer_seen(o->r),
 		.suspended = o->spec.suspend};
 	uint32_t *list;
 

@@ -11,9 +11,9 @@
 #define HEARTBEAT_TIMEOUT_S 15u
 #define LARGE_MEMORY (UINT64_C(64) << 30)
 
-struct wb_recon_now wb__serve_now(const struct wb_serve *s)
+struct wb_reconcile_now wb__serve_now(const struct wb_serve *s)
 {
-	return (struct wb_recon_now){wb_now_ns(s->env.clock), s->env.wall_ns(s->env.ctx)};
+	return (struct wb_reconcile_now){wb_now_ns(s->env.clock), s->env.wall_ns(s->env.ctx)};
 }
 
 struct object *wb__serve_object(const struct wb_serve *s, const char *name)
@@ -149,13 +149,13 @@ void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err 
 
 /* ---- actions ---- */
 
-static void need_blob(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
 {
 	enum wb_content kind = a->is_manifest ? WB_CONTENT_MANIFEST : WB_CONTENT_MAP;
 	struct peer *p;
 
 	if (wb__serve_find_blob(o, a->digest, kind)) {
-		wb_recon_blob(wb__serve_touch(o), wb__serve_now(s), a->digest, 0, NULL);
+		wb_reconcile_blob(wb__serve_touch(o), wb__serve_now(s), a->digest, 0, NULL);
 		return;
 	}
 	p = wb__serve_peer(s, a->agent);
@@ -163,7 +163,7 @@ static void need_blob(struct wb_serve *s, struct object *o, const struct wb_reco
 		wb__serve_ask_for(p, o, a->digest, kind);
 }
 
-static void reject(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
+static void reject(struct wb_serve *s, const struct object *o, const struct wb_reconcile_action *a)
 {
 	struct wb_msg_reject m = {.code = a->code,
 		.sentence = a->sentence,
@@ -180,7 +180,7 @@ static void reject(struct wb_serve *s, const struct object *o, const struct wb_r
 	(void)wb_session_send(&p->session, WBP_REJECT, &m);
 }
 
-static void notice(struct wb_serve *s, const struct object *o, const struct wb_recon_action *a)
+static void notice(struct wb_serve *s, const struct object *o, const struct wb_reconcile_action *a)
 {
 	struct wb_msg_progress m = {.object = o->key, .sentence = a->sentence, .code = a->code};
 	struct peer *p = wb__serve_peer(s, a->agent);
@@ -189,7 +189,7 @@ static void notice(struct wb_serve *s, const struct object *o, const struct wb_r
 		(void)wb_session_send(&p->session, WBP_PROGRESS, &m);
 }
 
-static void act(struct wb_serve *s, struct object *o, const struct wb_recon_action *a)
+static void act(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
 {
 	int rc;
 
@@ -226,7 +226,7 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_recon_acti
 	}
 }
 
-struct wb_recon *wb__serve_touch(struct object *o)
+struct wb_reconcile *wb__serve_touch(struct object *o)
 {
 	if (!o->is_touched)
 		TAILQ_INSERT_TAIL(&o->s->touched, o, touched);
@@ -237,9 +237,9 @@ struct wb_recon *wb__serve_touch(struct object *o)
 /* What it wanted is done: when it wants to look again, and whether there is something to show. */
 static void settle(struct wb_serve *s, struct object *o)
 {
-	uint64_t looks = wb_recon_looks(o->r);
+	uint64_t looks = wb_reconcile_looks(o->r);
 
-	wb_dues_set(&s->dues, &o->due, wb_recon_due_ns(o->r));
+	wb_dues_set(&s->dues, &o->due, wb_reconcile_due_ns(o->r));
 	if (looks == o->looks_told)
 		return;
 	o->looks_told = looks;
@@ -250,11 +250,11 @@ static void settle(struct wb_serve *s, struct object *o)
 
 static void act_on(struct wb_serve *s, struct object *o)
 {
-	struct wb_recon_action a;
+	struct wb_reconcile_action a;
 
 	TAILQ_REMOVE(&s->touched, o, touched);
 	o->is_touched = false;
-	while (wb_recon_take(o->r, &a)) {
+	while (wb_reconcile_take(o->r, &a)) {
 		act(s, o, &a);
 		wb_free(a.sentence);
 	}
@@ -286,11 +286,11 @@ void wb__serve_act(struct wb_serve *s)
 
 void wb_serve_tick(struct wb_serve *s)
 {
-	struct wb_recon_now now = wb__serve_now(s);
+	struct wb_reconcile_now now = wb__serve_now(s);
 	struct wb_due *e;
 
 	while ((e = wb_dues_take(&s->dues, now.ns)))
-		wb_recon_tick(wb__serve_touch(wb_container_of(e, struct object, due)), now);
+		wb_reconcile_tick(wb__serve_touch(wb_container_of(e, struct object, due)), now);
 	wb__serve_act(s);
 }
 

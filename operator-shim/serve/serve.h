@@ -84,7 +84,7 @@ struct wb_serve_opts {
 	const char *name; /* of this operator, for agents' logs */
 	const struct wb_spec *spec; /* copied */
 	size_t n_spec; /* 0: objects come by wb_serve_put() */
-	uint64_t settle_ns; /* see wb_recon_opts; 0 = at once */
+	uint64_t settle_ns; /* see wb_reconcile_opts; 0 = at once */
 	unsigned n_series; /* objects that may have metrics by their name: half of it, those of one
 			      namespace; the others share series "other" */
 	const struct wb_budget_limits *limits; /* NULL = those of a large machine */

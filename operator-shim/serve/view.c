@@ -91,7 +91,7 @@ static json_t *members(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
 	size_t n;
-	const struct wb_recon_member *w = wb_recon_active_members(o->r, &n);
+	const struct wb_reconcile_member *w = wb_reconcile_active_members(o->r, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct peer *p = wb__serve_peer(s, w[i].agent);
@@ -125,7 +125,7 @@ static json_t *object_json(const struct wb_serve *s, const struct object *o)
 	return json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:o, s:o, s:{s:s, s:o, s:o, s:o}}",
 		"apiVersion", "weightbridge.io/v1alpha1", "kind", "WeightTransfer", "metadata",
 		"name", o->spec.name, "namespace", o->spec.namespace_, "creationTimestamp",
-		created(s), "spec", wb_spec_json(&o->spec), "status", wb_recon_status(o->r),
+		created(s), "spec", wb_spec_json(&o->spec), "status", wb_reconcile_status(o->r),
 		"detail", "operator", s->name, "agents", agents(s, o), "members", members(s, o),
 		"transfers", transfers(o));
 }

@@ -26,7 +26,7 @@ static void show_agent(const struct world_agent *a)
 
 	wb_buf_init(&b, 1u << 20);
 	if (a->alive)
-		wb_core_status_json(a->core, &b);
+		wb_transfer_status_json(a->core, &b);
 	fprintf(stderr, "%s%s: %.*s\n", a->name,
 		!a->alive                                 ? " dead"
 		: a->stall_until_ns > world_now(a->world) ? " stopped"
@@ -263,7 +263,7 @@ static bool names_someone(const char *text)
 	return false;
 }
 
-static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *r)
+static void on_report(void *ctx, struct world_agent *a, const struct wb_transfer_report *r)
 {
 	struct chaos *c = ctx;
 
@@ -387,11 +387,11 @@ static void drive(struct chaos *c)
 
 static uint64_t bound_ns(const struct chaos *c)
 {
-	/* A leader allows its leads 2 steps and the movement (with staging the install, too), and
-	 * itself 5 s more, then another step for those it cancels; a trainer waits 5 s longer than
-	 * that for the leader's last word: 3 steps + movement + 10 s.  Readers of what is to change
-	 * get 5 s.  Steps are 3 s at most here.  A peer that says nothing is given up after 10 s,
-	 * which is less. */
+	/* A coordinator allows its leads 2 steps and the movement (with staging the install, too),
+	 * and itself 5 s more, then another step for those it cancels; a trainer waits 5 s longer
+	 * than that for the coordinator's last word: 3 steps + movement + 10 s.  Readers of what is
+	 * to change get 5 s.  Steps are 3 s at most here.  A peer that says nothing is given up
+	 * after 10 s, which is less. */
 	if (c->is_patient)
 		return PROMPT_NS;
 	return 2 * c->w->o.step_deadline_ns +

@@ -186,7 +186,7 @@ static void on_leave_look(void *ctx)
 		struct world_agent *a = &w->agent[world_agent_of_engine(w, l->engine) + i];
 
 		if (a->alive && a->life == l->life[i] &&
-			(now >= l->until_ns || !wb_core_is_busy(a->core)))
+			(now >= l->until_ns || !wb_transfer_is_busy(a->core)))
 			world_kill_agent_only(w, a->index);
 	}
 	wb_sim_timer(w->net, now + LEAVE_LOOK_NS, on_leave_look, l);

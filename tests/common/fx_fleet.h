@@ -8,8 +8,8 @@
  *
  * Agents are models: they say what real ones say to an operator, and move versions among
  * themselves all the time, whether there is an operator or not.  A transfer runs by the plan that
- * the leader's core has, which may be that of an object that was deleted.  Time goes by in steps;
- * everything is decided by the seed.
+ * the coordinator's core has, which may be that of an object that was deleted.  Time goes by in
+ * steps; everything is decided by the seed.
  */
 #include "tests/common/fx_serve.h"
 
@@ -68,7 +68,7 @@ static bool fleet_is_old; /* agents as of before they kept reports until they we
 static struct {
 	bool runs, is_held; /* held: it ends when the test says so */
 	struct fleet_plan plan;
-	uint64_t number, leader_instance, begin_ns, end_ns, next_ns;
+	uint64_t number, coordinator_instance, begin_ns, end_ns, next_ns;
 	int64_t version;
 	bool in[AGENTS];
 	uint64_t in_instance[AGENTS];

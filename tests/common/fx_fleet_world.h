@@ -56,7 +56,7 @@ static inline void begin_transfer(void)
 	run.plan = p;
 	run.number = ++number;
 	run.version = ++versions;
-	run.leader_instance = fleet[T0].instance;
+	run.coordinator_instance = fleet[T0].instance;
 	run.begin_ns = clk.now;
 	run.end_ns = clk.now + 3 * STEP;
 	feed.end_ns = 0; /* overtaken */
@@ -74,10 +74,10 @@ static inline void begin_transfer(void)
 
 static inline void end_transfer(bool is_aborted)
 {
-	bool has_leader = fleet[T0].is_alive && fleet[T0].instance == run.leader_instance;
+	bool has_coordinator = fleet[T0].is_alive && fleet[T0].instance == run.coordinator_instance;
 	struct fleet_report all = report_of("Aborted", true);
 
-	is_aborted |= !has_leader;
+	is_aborted |= !has_coordinator;
 	for (uint32_t i = T0; i <= T2; i++)
 		is_aborted |= run.in[i] && (!is_here(i) || fleet[i].instance != run.in_instance[i]);
 	for (uint32_t i = E0; i < AGENTS; i++) {
@@ -104,7 +104,7 @@ static inline void end_transfer(bool is_aborted)
 	run.next_ns = clk.now + S;
 	WB_LOG_INFO("world", "transfer ends", WB_U("transfer", run.number),
 		WB_S("state", all.state), WB_U("s", clk.now / S));
-	if (has_leader)
+	if (has_coordinator)
 		fleet_report(T0, all);
 }
 

@@ -54,7 +54,8 @@ static inline void note_said(void *ctx, const struct world_agent *from, const ch
 	snprintf(s->sentence, sizeof(s->sentence), "%s", m->sentence ? m->sentence : "");
 }
 
-static inline void note_report(void *ctx, struct world_agent *a, const struct wb_core_report *rep)
+static inline void note_report(
+	void *ctx, struct world_agent *a, const struct wb_transfer_report *rep)
 {
 	(void)ctx;
 	if (op.alive)
@@ -103,7 +104,7 @@ static inline struct epoch *epoch_of(uint32_t agent)
 static inline struct worker *worker_of(uint32_t worker)
 {
 	const struct world_worker *k = &w.worker[worker];
-	struct wb_core *c = w.agent[k->agent].core;
+	struct wb_transfer_core *c = w.agent[k->agent].core;
 
 	for (uint32_t i = 0; i < c->n_worker; i++)
 		if (c->worker[i]->w.id == k->id)
@@ -114,20 +115,21 @@ static inline struct worker *worker_of(uint32_t worker)
 /* Agent @from says @m, under the plan that is newest at @to. */
 static inline void say(uint32_t to, uint32_t from, struct wb_msg_peer m)
 {
-	struct wb_core *c = w.agent[to].core;
+	struct wb_transfer_core *c = w.agent[to].core;
 	char uid[64];
 
 	snprintf(uid, sizeof(uid), "%s", world_uid);
 	m.uid = uid;
 	m.term = epoch_of(to)->r.term;
 	m.number = epoch_of(to)->r.number;
-	wb_core_peer_msg(c, w.agent[from].name, WBP_PEER, &m);
+	wb_transfer_peer_msg(c, w.agent[from].name, WBP_PEER, &m);
 }
 
 /* A worker's message, taken in at once. */
 static inline void worker_says(uint32_t worker, uint16_t type, const void *msg)
 {
-	wb_core_worker_msg(w.agent[w.worker[worker].agent].core, w.worker[worker].id, type, msg);
+	wb_transfer_worker_msg(
+		w.agent[w.worker[worker].agent].core, w.worker[worker].id, type, msg);
 }
 
 /* To an agent another one is gone. */
@@ -137,8 +139,8 @@ static inline void is_gone(uint32_t to, uint32_t agent)
 
 	for (uint32_t i = 0; i < e->r.n_agent; i++)
 		if (!strcmp(e->r.agent[i].name, w.agent[agent].name))
-			wb_core_peer_down(w.agent[to].core, world_uid, e->r.term, e->r.number, i,
-				"a test says so");
+			wb_transfer_peer_down(w.agent[to].core, world_uid, e->r.term, e->r.number,
+				i, "a test says so");
 }
 
 /* The last message of this kind; NULL when there is none. */

@@ -7,7 +7,7 @@
  */
 #include "tests/common/fx_said.h"
 
-enum { LEADER = 0, TRAINER = 1, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
+enum { COORDINATOR = 0, TRAINER = 1, LEAD = 3, PARTY = 4, LEAD1 = 5, PARTY1 = 6 };
 
 #define TWO_ENGINES                                                                                \
 	.trainer_agents = 3, .trainers_per_agent = 1, .engines = 2, .agents_per_engine = 2,        \
@@ -37,9 +37,9 @@ static inline void feed_e0(void)
 	const struct epoch *e = epoch_of(LEAD1);
 
 	for (uint32_t i = LEAD; i <= PARTY; i++)
-		wb_core_expect_feed(w.agent[i].core, world_uid, 0);
-	ck_assert_int_eq(
-		wb_core_feed(w.agent[LEAD1].core, world_uid, e->r.term, e->r.number, 0, 1, &err),
+		wb_transfer_expect_feed(w.agent[i].core, world_uid, 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[LEAD1].core, world_uid, e->r.term, e->r.number, 0,
+				 1, &err),
 		0);
 	world_after(&w.agent[LEAD1]);
 }

@@ -107,10 +107,10 @@ void world_after(struct world_agent *a)
 
 	if (!a->alive)
 		return;
-	wb_core_pump(a->core);
-	next = wb_core_tick(a->core);
+	wb_transfer_pump(a->core);
+	next = wb_transfer_tick(a->core);
 	for (uint32_t i = 0; i < a->n_leaving; i++)
-		if (wb_core_is_detached(a->core, a->leaving[i].worker)) {
+		if (wb_transfer_is_detached(a->core, a->leaving[i].worker)) {
 			world_regions_remove(a, &a->leaving[i]);
 			a->leaving[i--] = a->leaving[--a->n_leaving];
 		}
@@ -130,7 +130,7 @@ static void on_message(void *ctx, const char *from, const void *data, size_t byt
 	world_must(wb_frame_check(data, bytes, &f, &body, &err), &err);
 	world_must(wb_msg_decode_bin(&f, body, &m, &err), &err);
 	world_note(a->world, data, bytes);
-	wb_core_peer_msg(a->core, from, f.type, &m);
+	wb_transfer_peer_msg(a->core, from, f.type, &m);
 	wb_msg_free(f.type, &m);
 	world_after(a);
 }
@@ -150,7 +150,7 @@ static void tell_down(struct world_agent *a, const struct world_agent *peer, uin
 		int i = world_epoch_agent(e, peer->index);
 
 		if (i >= 0 && e->life[i] <= life)
-			wb_core_peer_down(a->core, world_uid, e->term, e->number, (uint32_t)i,
+			wb_transfer_peer_down(a->core, world_uid, e->term, e->number, (uint32_t)i,
 				"connection reset");
 	}
 	world_after(a);
@@ -227,7 +227,7 @@ static void env_to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
 	wb_msg_free(f.type, &m);
 }
 
-static void env_report(void *ctx, const struct wb_core_report *r)
+static void env_report(void *ctx, const struct wb_transfer_report *r)
 {
 	struct world_agent *a = ctx;
 	struct world *w = a->world;
@@ -243,7 +243,7 @@ static void env_report(void *ctx, const struct wb_core_report *r)
 	snprintf(w->last_culprit, sizeof(w->last_culprit), "%s", r->culprit ? r->culprit : "");
 }
 
-static void env_times(void *ctx, const struct wb_core_times *t)
+static void env_times(void *ctx, const struct wb_transfer_times *t)
 {
 	struct world_agent *a = ctx;
 
@@ -339,7 +339,7 @@ static void start_agent(struct world_agent *a)
 	struct world_regions all = {0};
 	struct wb_xport_opts xo = {
 		.name = a->name, .medium = w->net, .rail = rail, .conns_max = WB_XPORT_CONNS_MAX};
-	struct wb_core_opts co = {.agent = a->name,
+	struct wb_transfer_opts co = {.agent = a->name,
 		.is_checked = true,
 		.arena = a->arena,
 		.arena_bytes = w->o.arena_bytes,
@@ -353,7 +353,7 @@ static void start_agent(struct world_agent *a)
 	world_region_add(a, &all, a->arena, w->o.arena_bytes);
 	world_must(wb_xport_listen(a->xport, a->endpoint, sizeof(a->endpoint), &err), &err);
 	world_must(wb_fault_parse(w->o.fault, &a->fault, &err), &err);
-	a->env = (struct wb_core_env){
+	a->env = (struct wb_transfer_env){
 		.ctx = a,
 		.clock = &a->clock.clock,
 		.xport = a->xport,
@@ -364,8 +364,8 @@ static void start_agent(struct world_agent *a)
 		.times = env_times,
 		.trace = env_trace,
 	};
-	a->store = (struct wb_core_store){a, store_save, store_load};
-	world_must(wb_core_create(&co, &a->env, &a->core, &err), &err);
+	a->store = (struct wb_transfer_store){a, store_save, store_load};
+	world_must(wb_transfer_create(&co, &a->env, &a->core, &err), &err);
 	a->n_leaving = 0;
 	a->stall_until_ns = 0;
 	a->is_silent = false;
@@ -449,8 +449,8 @@ static void stop_agent(struct world_agent *a)
 	a->timer = 0;
 	a->alive = false;
 	wb_xport_close(a->xport);
-	a->world->violations += wb_core_violations(a->core);
-	wb_core_destroy(a->core);
+	a->world->violations += wb_transfer_violations(a->core);
+	wb_transfer_destroy(a->core);
 	wb_fault_destroy(a->fault);
 	a->xport = NULL;
 	a->core = NULL;
@@ -462,7 +462,7 @@ uint64_t world_violations(const struct world *w)
 	uint64_t n = w->violations;
 
 	for (uint32_t i = 0; i < w->n_agent; i++)
-		n += w->agent[i].alive ? wb_core_violations(w->agent[i].core) : 0;
+		n += w->agent[i].alive ? wb_transfer_violations(w->agent[i].core) : 0;
 	return n;
 }
 

@@ -54,7 +54,7 @@ struct world_worker {
 	bool is_slow; /* a test slowed it down */
 	uint32_t inside_at; /* the poll that has not returned, while it is parked or in an update */
 	uint32_t parked_id, parked_count, begun_at;
-	struct wb_core_past past; /* begun: it does not know how that ended */
+	struct wb_transfer_past past; /* begun: it does not know how that ended */
 	uint64_t transfer; /* of the update it is in */
 	int64_t to_version;
 	uint64_t phase_ns, stall_until_ns;
@@ -106,13 +106,13 @@ struct world_agent {
 	bool alive;
 	bool is_silent; /* stopped for so long that others gave it up */
 	uint32_t life; /* processes so far */
-	struct wb_core *core;
-	struct wb_core_env env;
+	struct wb_transfer_core *core;
+	struct wb_transfer_env env;
 	struct world_clock clock; /* of its host */
 	struct wb_fault *fault; /* owned; NULL = none; before world_init's start or a restart */
 	struct wb_xport *xport;
 	uint8_t *arena;
-	struct wb_core_store store;
+	struct wb_transfer_store store;
 	uint8_t file[4096]; /* survives the process */
 	size_t n_file;
 	uint64_t timer, stall_until_ns;
@@ -183,7 +183,7 @@ struct world_watch {
 	void (*serve)(void *ctx, struct world_worker *k, uint32_t count);
 	void (*trace)(void *ctx, struct world_agent *a, const char *what, const char *who,
 		uint64_t transfer, uint64_t value);
-	void (*report)(void *ctx, struct world_agent *a, const struct wb_core_report *r);
+	void (*report)(void *ctx, struct world_agent *a, const struct wb_transfer_report *r);
 	void (*send_state)(void *ctx, struct world_worker *k);
 	/* Before it is on its way. */
 	void (*message)(void *ctx, const struct world_agent *from, const char *to,
@@ -208,7 +208,7 @@ struct world {
 	struct world_watch watch;
 	bool is_tracing;
 	uint64_t digest; /* of all that was said and marked so far */
-	/* reports of leaders */
+	/* reports of coordinators */
 	uint32_t n_final, n_mismatch, n_resent; /* n_resent: chunks asked for again */
 	uint64_t n_slow_job; /* of lanes that take time */
 	uint32_t n_unsaved; /* files that a full disk did not take */
@@ -262,7 +262,7 @@ void world_restart(struct world *w, uint32_t agent);
 /** world_epoch_make - plan over the workers that are attached, of engines that are complete; NULL:
  *  not all trainers are there, or no engine.  The world keeps it. */
 struct world_epoch *world_epoch_make(struct world *w);
-/** world_epoch_install - wb_core_install() of it at an agent. */
+/** world_epoch_install - wb_transfer_install() of it at an agent. */
 int world_epoch_install(
 	struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_err *err);
 /** world_member - does the agent take part; its number there or -1. */

@@ -81,7 +81,7 @@ static void try_install(struct world_op *op, uint32_t agent, struct world_epoch 
 	if (is_overtaken(op, agent, e))
 		return;
 	rc = world_epoch_install(w, e, agent, &err);
-	wb_core_seen(w->agent[agent].core, world_uid, e->seen);
+	wb_transfer_seen(w->agent[agent].core, world_uid, e->seen);
 	world_after(&w->agent[agent]);
 	if (w->is_tracing)
 		fprintf(stderr, "%14.6f %s: plan %llu.%llu: %d %s\n", (double)world_now(w) / 1e6,
@@ -122,12 +122,12 @@ static void do_activate(struct world_op *op, const struct order *o)
 		for (uint32_t k = 0; k < w->n_worker; k++)
 			if (w->worker[k].role == WB_ROLE_ROLLOUT && w->worker[k].engine == en &&
 				w->worker[k].agent == o->agent) {
-				wb_core_expect_feed(a->core, world_uid, (uint32_t)i);
+				wb_transfer_expect_feed(a->core, world_uid, (uint32_t)i);
 				break;
 			}
 	}
-	wb_core_seen(a->core, world_uid, o->seen);
-	if (wb_core_activate(a->core, world_uid, o->e->term, o->e->number) == 0)
+	wb_transfer_seen(a->core, world_uid, o->seen);
+	if (wb_transfer_activate(a->core, world_uid, o->e->term, o->e->number) == 0)
 		for (uint32_t en = 0; en < w->o.engines; en++) {
 			struct wb_err err = {0};
 			int to = world_epoch_engine(o->e, en);
@@ -135,7 +135,7 @@ static void do_activate(struct world_op *op, const struct order *o)
 
 			if (fresh[en] && from >= 0 &&
 				world_agent_of_engine(w, o->feed[en].source) == o->agent)
-				(void)wb_core_feed(a->core, world_uid, o->e->term, o->e->number,
+				(void)wb_transfer_feed(a->core, world_uid, o->e->term, o->e->number,
 					(uint32_t)to, (uint32_t)from, &err);
 		}
 	world_after(a);
@@ -238,7 +238,7 @@ static uint64_t held(const struct world_op *op, uint32_t engine, bool *is_up)
 			*is_up = false;
 			return 0;
 		}
-		t = wb_core_held(w->agent[k->agent].core, k->id, &version);
+		t = wb_transfer_held(w->agent[k->agent].core, k->id, &version);
 		all = first || t == all ? t : 0;
 		first = false;
 	}
@@ -406,7 +406,7 @@ static struct world_epoch *running_at(const struct world *w, uint32_t agent)
 	struct world_epoch *e = w->epochs;
 
 	if (!w->agent[agent].alive ||
-		!wb_core_epoch(w->agent[agent].core, "default/sim", &term, &number, &digest))
+		!wb_transfer_epoch(w->agent[agent].core, "default/sim", &term, &number, &digest))
 		return NULL;
 	while (e && (e->term != term || e->number != number))
 		e = e->next;
@@ -451,10 +451,11 @@ static void on_tick(void *ctx)
 	}
 	if (op->running && !(op->w->agent[op->running_agent].alive &&
 				   op->w->agent[op->running_agent].life == op->running_life))
-		op->running = 0; /* its leader is dead */
+		op->running = 0; /* its coordinator is dead */
 	for (uint32_t i = 0; i < op->w->n_agent; i++)
 		if (op->w->agent[i].alive && !op->w->agent[i].is_silent)
-			op->seen = WB_MAX(op->seen, wb_core_highest(op->w->agent[i].core, NULL));
+			op->seen =
+				WB_MAX(op->seen, wb_transfer_highest(op->w->agent[i].core, NULL));
 	advance(op, now);
 	feeds(op, now);
 	tell_active(op);
@@ -509,7 +510,7 @@ bool world_op_is_quiet(const struct world_op *op)
 		uint64_t term, number;
 		struct wb_digest d;
 
-		if (!wb_core_epoch(op->w->agent[a].core, "default/sim", &term, &number, &d) ||
+		if (!wb_transfer_epoch(op->w->agent[a].core, "default/sim", &term, &number, &d) ||
 			term != op->active->term || number != op->active->number)
 			return false;
 	}
@@ -527,7 +528,7 @@ static void hear_start(struct world_op *op, const struct world_agent *a, uint64_
 	stop_feeds(op); /* overtaken */
 }
 
-void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_core_report *r)
+void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_transfer_report *r)
 {
 	if (!op->alive)
 		return;

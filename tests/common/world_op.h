@@ -52,6 +52,7 @@ void world_op_restart(struct world_op *op);
 bool world_op_is_quiet(const struct world_op *op);
 
 /* From the world's watch. */
-void world_op_report(struct world_op *op, struct world_agent *a, const struct wb_core_report *r);
+void world_op_report(
+	struct world_op *op, struct world_agent *a, const struct wb_transfer_report *r);
 
 #endif

@@ -167,7 +167,7 @@ int world_epoch_install(
 
 	world_must(wb_plan_decode(e->bytes, e->len, &copy, err), err);
 	fill_roster(w, e, &r);
-	return wb_core_install(w->agent[agent].core, copy, &r, err);
+	return wb_transfer_install(w->agent[agent].core, copy, &r, err);
 }
 
 void world_plan(struct world *w)
@@ -180,7 +180,7 @@ void world_plan(struct world *w)
 	for (uint32_t i = 0; i < e->n_agent; i++) {
 		struct world_agent *a = &w->agent[e->agent[i]];
 
-		world_must(wb_core_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_must(wb_transfer_activate(a->core, world_uid, e->term, e->number), NULL);
 		world_after(a);
 	}
 }

@@ -71,7 +71,7 @@ static void on_parcel(void *ctx)
 	w->n_overtaken += p->sent_ns < w->arrived_sent_ns;
 	w->arrived_sent_ns = WB_MAX(w->arrived_sent_ns, p->sent_ns);
 	if (l == &k->up) {
-		wb_core_worker_msg(a->core, k->id, p->type, &p->msg);
+		wb_transfer_worker_msg(a->core, k->id, p->type, &p->msg);
 		world_after(a);
 	} else {
 		on_message(k, p->type, &p->msg);
@@ -484,7 +484,7 @@ void world_worker_attach(struct world_worker *k)
 {
 	struct world_agent *a = &k->world->agent[k->agent];
 	struct wb_err err = {0};
-	struct wb_core_worker c;
+	struct wb_transfer_worker c;
 	uint32_t count = k->page ? wb_poll_count(k->page->word) : 0;
 
 	if (k->page)
@@ -496,7 +496,7 @@ void world_worker_attach(struct world_worker *k)
 	k->base[1] = k->area ? k->area + WB_AREA_HEAD_BYTES : NULL;
 	k->id = ++k->world->next_id;
 	k->lane = world_lane_create(a);
-	c = (struct wb_core_worker){
+	c = (struct wb_transfer_worker){
 		.id = k->id,
 		.object = "default/sim",
 		.engine = k->engine_name,
@@ -513,21 +513,21 @@ void world_worker_attach(struct world_worker *k)
 	c.past.is_torn = k->past.begun || k->phase == WORLD_BEFORE
 				 ? k->was_torn
 				 : k->phase == WORLD_TORN || k->phase == WORLD_INSTALL;
-	world_must(wb_core_attach(a->core, &c, &err), &err);
+	world_must(wb_transfer_attach(a->core, &c, &err), &err);
 	k->regions = (struct world_regions){.worker = k->id};
 	world_region_add(a, &k->regions, k->memory, k->bytes);
 	if (k->role == WB_ROLE_TRAINER) {
 		if (k->image_life != a->life) /* it may be read when the worker has left */
 			world_region_add(a, &(struct world_regions){0}, k->image, IMAGE_BYTES(k));
 		k->image_life = a->life;
-		wb_core_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
+		wb_transfer_set_image(a->core, k->id, k->image, IMAGE_BYTES(k));
 	}
 	if (k->area) {
-		struct wb_core_area area = {
+		struct wb_transfer_area area = {
 			.head = (void *)k->area, .base = k->base + 1, .lane = k->lane};
 
 		world_region_add(a, &k->regions, k->area, k->area_bytes);
-		wb_core_set_area(a->core, k->id, &area);
+		wb_transfer_set_area(a->core, k->id, &area);
 	}
 	if (k->phase == WORLD_PARKED) /* the restart released it from its stop */
 		set_phase(k, WORLD_RUN);
@@ -667,7 +667,7 @@ void world_start_worker(struct world *w, uint32_t worker)
 	k->version = -1;
 	k->changed_at = 0;
 	k->was_torn = k->is_torn_final = k->is_attaching = false;
-	k->past = (struct wb_core_past){0};
+	k->past = (struct wb_transfer_past){0};
 	k->send_state = 0;
 	k->send_ns = 0;
 	set_phase(k, WORLD_CONNECTING);
@@ -690,7 +690,7 @@ void world_end_worker(struct world *w, uint32_t worker, const char *why)
 	set_phase(k, WORLD_DOWN);
 	k->send_ns = 0;
 	if (k->id && a->alive) {
-		if (!wb_core_detach(a->core, k->id, why))
+		if (!wb_transfer_detach(a->core, k->id, why))
 			a->leaving[a->n_leaving++] = k->regions;
 		else
 			world_regions_remove(a, &k->regions);

@@ -4,7 +4,7 @@
     kill.py COUNT [SEED] [MODE]     KILLS and KILL_SEED are their defaults
 
 Two trainer pods, engine e0 over two pods, engine e1 in one; each transfer takes some tenths of a
-second in each phase.  A victim (leader's agent, engine lead's, the one beside it, a relay's, a
+second in each phase.  A victim (coordinator's agent, engine lead's, the one beside it, a relay's, a
 rollout worker, a trainer worker, the operator) gets SIGKILL or SIGSTOP when the engine it is aimed
 at shows the wanted phase, or, phase Message, an agent is killed by WB_FAULT right after one of its
 messages to other agents.  Then: the transfer ends within its deadline, with a sentence when it
@@ -38,10 +38,10 @@ MODES = {
 UNSTAGED = ["Idle", "Asked", "Stopping", "Hooks", "Moving", "Ending", "Message"]
 STAGED = ["Idle", "Asked", "Moving", "Staged", "Stopping", "Hooks", "Ending", "Message"]
 # So many an agent of this deployment sends in a transfer, about.
-MESSAGES = {"leader": 5, "trainer agent": 3, "lead": 11, "party agent": 6, "relay": 6}
-ROLES = ["leader", "trainer agent", "lead", "party agent", "relay", "rollout worker",
+MESSAGES = {"coordinator": 5, "trainer agent": 3, "lead": 11, "party agent": 6, "relay": 6}
+ROLES = ["coordinator", "trainer agent", "lead", "party agent", "relay", "rollout worker",
          "trainer worker", "operator"]
-PODS = {"leader": "t0", "trainer agent": "t1", "lead": "r0", "party agent": "r1", "relay": "r2"}
+PODS = {"coordinator": "t0", "trainer agent": "t1", "lead": "r0", "party agent": "r1", "relay": "r2"}
 SIZE = {"rows": 512, "cols": 1024, "tensors": 2}
 
 

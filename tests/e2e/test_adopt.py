@@ -55,7 +55,7 @@ def join(c, *names):
         c.agent(name).expect("operator connected", reject=None)
 
 
-def killed_at_the_joiners_activate(n, order, leader_has_it, mode="none"):
+def killed_at_the_joiners_activate(n, order, coordinator_has_it, mode="none"):
     """The plan for two engines replaces the one for one; `n` of three agents hear ACTIVATE (where
     r0 does, it begins to feed the joiner, which has heard by that)."""
     def test():
@@ -72,21 +72,21 @@ def killed_at_the_joiners_activate(n, order, leader_has_it, mode="none"):
             e1 = engine(c, 1, 1)
             assert c.op.wait() == -9
             c.agents["t0"].expect("operator not reached", reject=None)
-            assert active(c)["t0"] == (2 if leader_has_it else 1)
+            assert active(c)["t0"] == (2 if coordinator_has_it else 1)
             # PREPARE implies ACTIVATE; and who was not told goes by the plan before.
             send(t, 3)
             said = sent(t, 3, "e0=Committed")[0]
             updated(e0, 3)
-            assert ("e1=Committed" in said) == leader_has_it, said
-            if leader_has_it:
+            assert ("e1=Committed" in said) == coordinator_has_it, said
+            if coordinator_has_it:
                 updated(e1, 3)
             plans, attached = new_operator(c, **MODES[mode])
-            if not leader_has_it:
+            if not coordinator_has_it:
                 updated(e1, 3)  # fed
             two_versions(t, e0 + e1, 4)
             assert numbers(c) == plans, "the plan was made again"
             assert count(c, "worker attached") == attached, "workers were registered again"
-    test.__name__ = f"killed_at_the_joiners_activate: {n} of 3, leader {leader_has_it}, {mode}"
+    test.__name__ = f"killed_at_the_joiners_activate: {n} of 3, coordinator {coordinator_has_it}, {mode}"
     return test
 
 

@@ -92,16 +92,16 @@ def when_the_agents_of_all_engines_die():
     rolls_forward("r0", "r1")
 
 
-def when_the_leader_dies():
+def when_the_coordinator_dies():
     rolls_forward("t0")
 
 
-def when_the_leader_and_an_engine_die():
+def when_the_coordinator_and_an_engine_die():
     rolls_forward("t0", "r1")
 
 
 if __name__ == "__main__":
     names = sys.argv[1:]
     tests = [when_the_agent_of_an_engine_dies, when_the_agents_of_all_engines_die,
-             when_the_leader_dies, when_the_leader_and_an_engine_die]
+             when_the_coordinator_dies, when_the_coordinator_and_an_engine_die]
     run(*[t for t in tests if not names or t.__name__ in names], together=2)

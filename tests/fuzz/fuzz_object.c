@@ -18,23 +18,23 @@ static const char text[] =
 	" spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}}";
 
 /* The agents of the job come back, and say that they run the plan that the status names. */
-static void come_back(struct wb_recon *r, struct wb_recon_now now, const json_t *o)
+static void come_back(struct wb_reconcile *r, struct wb_reconcile_now now, const json_t *o)
 {
 	const json_t *plan = json_object_get(o, "plan");
 	const char *engine = json_string_value(
 		json_object_get(json_array_get(json_object_get(o, "engines"), 0), "name"));
 	const char *digest = json_string_value(json_object_get(plan, "digest"));
-	struct wb_recon_worker w[2] = {{.id = 1, .role = WB_ROLE_TRAINER, .rank = 0},
+	struct wb_reconcile_worker w[2] = {{.id = 1, .role = WB_ROLE_TRAINER, .rank = 0},
 		{.id = 1, .role = WB_ROLE_ROLLOUT, .engine = engine, .rank = -1}};
-	struct wb_recon_action a;
-	struct wb_recon_known known = {{2, 1}, {0, 7}, 2};
+	struct wb_reconcile_action a;
+	struct wb_reconcile_known known = {{2, 1}, {0, 7}, 2};
 
 	if (!engine || !*engine)
 		return;
 	if (digest)
 		(void)wb_digest_parse(digest, &known.plan);
 	for (uint32_t i = 0; i < 2; i++) {
-		struct wb_recon_agent up = {.id = 10 + i,
+		struct wb_reconcile_agent up = {.id = 10 + i,
 			.name = i ? "roll" : "train",
 			.instance = i,
 			.heard_term = 2,
@@ -45,11 +45,11 @@ static void come_back(struct wb_recon *r, struct wb_recon_now now, const json_t 
 
 		w[i].map = w[i].manifest = (struct wb_digest){0, 5};
 		w[i].plan_index = i;
-		w[i].waiting_index = WB_RECON_NONE;
-		if (wb_recon_agent_up(r, now, &up) < 0)
+		w[i].waiting_index = WB_RECONCILE_NONE;
+		if (wb_reconcile_agent_up(r, now, &up) < 0)
 			abort();
 	}
-	while (wb_recon_take(r, &a))
+	while (wb_reconcile_take(r, &a))
 		wb_free(a.sentence);
 }
 
@@ -57,26 +57,26 @@ static void come_back(struct wb_recon *r, struct wb_recon_now now, const json_t 
 static void restore(const json_t *o)
 {
 	static struct wb_spec *spec;
-	struct wb_recon_now now = {1000 * WB_NS_PER_S, 1700000000 * WB_NS_PER_S};
-	struct wb_recon_opts ro = {.operator_id = 1};
-	struct wb_recon *r = NULL;
+	struct wb_reconcile_now now = {1000 * WB_NS_PER_S, 1700000000 * WB_NS_PER_S};
+	struct wb_reconcile_opts ro = {.operator_id = 1};
+	struct wb_reconcile *r = NULL;
 	json_t *st;
 	size_t n;
 
 	if (!spec && wb_spec_load("f", text, sizeof(text) - 1, &spec, &n, NULL) < 0)
 		abort();
-	if (wb_recon_create(&ro, spec, &r) < 0 || wb_recon_restore(r, now, o) < 0)
+	if (wb_reconcile_create(&ro, spec, &r) < 0 || wb_reconcile_restore(r, now, o) < 0)
 		abort();
 	come_back(r, now, o);
 	now.ns += 60 * WB_NS_PER_S;
-	wb_recon_tick(r, now);
-	st = wb_recon_status(r);
+	wb_reconcile_tick(r, now);
+	st = wb_reconcile_status(r);
 	if (json_integer_value(json_object_get(st, "transfer")) >
-		(json_int_t)wb_recon_transfer_seen(r))
+		(json_int_t)wb_reconcile_transfer_seen(r))
 		abort();
 	wb_kube_observed(st, 3);
 	json_decref(st);
-	wb_recon_destroy(r);
+	wb_reconcile_destroy(r);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

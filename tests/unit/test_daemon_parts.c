@@ -197,7 +197,7 @@ END_TEST
 START_TEST(what_is_stored_is_there_again_and_what_cannot_be_is_an_error)
 {
 	char dir[100], socket[120], path[160], data[8];
-	struct wb_core_store s;
+	struct wb_transfer_store s;
 
 	wb_log_level_max = -1;
 	folder(dir);
@@ -391,7 +391,7 @@ START_TEST(a_plan_message_that_does_not_fit_the_plan_is_refused)
 
 	if (_i == 0) {
 		ck_assert_msg(!roll_of(NULL, "b", &r, &roll, &err), "%s", err.msg);
-		ck_assert_uint_eq(r.leader, 0);
+		ck_assert_uint_eq(r.coordinator, 0);
 		ck_assert(r.sums && !r.read_back); /* as the object says */
 		ck_assert_uint_eq(roll.me, 1);
 		ck_assert_uint_eq(roll.local[0], WB__ROLL_NOT_MINE);

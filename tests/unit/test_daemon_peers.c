@@ -109,8 +109,8 @@ static void add_epoch(const char *uid, uint64_t term, uint64_t number)
 
 static void set_up(void)
 {
-	static const struct wb_core_env env = {.clock = &wb_clock_real};
-	struct wb_core_opts o = {.agent = "me"};
+	static const struct wb_transfer_env env = {.clock = &wb_clock_real};
+	struct wb_transfer_opts o = {.agent = "me"};
 	struct wb_err err = {0};
 
 	wb_log_level_max = -1;
@@ -118,7 +118,7 @@ static void set_up(void)
 	agent.o.name = "me";
 	n_heard = 0;
 	ck_assert_int_eq(wb_loop_create(&agent.loop, &err), 0);
-	ck_assert_int_eq(wb_core_create(&o, &env, &agent.core, &err), 0);
+	ck_assert_int_eq(wb_transfer_create(&o, &env, &agent.core, &err), 0);
 	ck_assert_int_eq(wb__peers_start(&agent, &agent.peers, &err), 0);
 	add_epoch(A, 1, 1);
 	add_epoch(A, 2, 1);
@@ -134,7 +134,7 @@ static void tear_down(void)
 	wire.ch.cb.on_closed(wire.ch.cb.cookie, &wire.ch, &none);
 	ck_assert(wb__peers_is_empty(agent.peers));
 	wb__peers_destroy(agent.peers);
-	wb_core_destroy(agent.core);
+	wb_transfer_destroy(agent.core);
 	wb_loop_destroy(agent.loop);
 }
 

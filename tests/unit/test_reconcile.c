@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 #include <check.h>
 #include <errno.h>
@@ -16,8 +16,8 @@
 
 START_TEST(members_maps_plan_ready_then_active)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 
 	up(agent(1, "train", t, 2));
 	ck_assert_str_eq(did(false), "");
@@ -40,9 +40,9 @@ END_TEST
 
 START_TEST(trainer_rank_0_comes_first_in_the_plan)
 {
-	struct wb_recon_worker t0 = trainer(1, 1, 10), t1 = trainer(1, 0, 11);
-	struct wb_recon_worker e = rollout(1, "e1", 12);
-	const struct wb_recon_member *m;
+	struct wb_reconcile_worker t0 = trainer(1, 1, 10), t1 = trainer(1, 0, 11);
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	const struct wb_reconcile_member *m;
 	size_t n;
 
 	up(agent(1, "a", &t0, 1));
@@ -50,7 +50,7 @@ START_TEST(trainer_rank_0_comes_first_in_the_plan)
 	up(agent(3, "c", &e, 1));
 	blobs(1, 1);
 	blobs(10, 12);
-	m = wb_recon_members(r, &n);
+	m = wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 3);
 	ck_assert_uint_eq(m[0].agent, 2);
 	ck_assert_uint_eq(m[1].agent, 1);
@@ -63,21 +63,22 @@ END_TEST
 
 START_TEST(membership_settles_before_it_is_planned)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
 	struct wb_spec s = spec_of(2, 1);
 
-	wb_recon_destroy(r);
+	wb_reconcile_destroy(r);
 	ck_assert_int_eq(
-		wb_recon_create(&(struct wb_recon_opts){.operator_id = 7, .settle_ns = S}, &s, &r),
+		wb_reconcile_create(
+			&(struct wb_reconcile_opts){.operator_id = 7, .settle_ns = S}, &s, &r),
 		0);
 	up(agent(1, "train", t, 2));
 	up(agent(2, "roll-a", &e1, 1));
 	ck_assert_str_eq(did(false), "");
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + S);
+	ck_assert_uint_eq(wb_reconcile_due_ns(r), now.ns + S);
 	now.ns += S / 2;
 	up(agent(3, "roll-b", &e2, 1));
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + S);
+	ck_assert_uint_eq(wb_reconcile_due_ns(r), now.ns + S);
 	later(S);
 	ck_assert_str_eq(did(false), "need(M1@1) need(m10@1) need(m11@1) need(m12@2)");
 }
@@ -85,7 +86,7 @@ END_TEST
 
 START_TEST(two_workers_claiming_one_rank_are_both_named)
 {
-	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(4, 0, 11);
+	struct wb_reconcile_worker t0 = trainer(1, 0, 10), t1 = trainer(4, 0, 11);
 
 	up(agent(1, "pod-a", &t0, 1));
 	up(agent(2, "pod-b", &t1, 1));
@@ -97,7 +98,7 @@ END_TEST
 
 START_TEST(rank_beyond_the_count_is_refused)
 {
-	struct wb_recon_worker t = trainer(1, 2, 10);
+	struct wb_reconcile_worker t = trainer(1, 2, 10);
 
 	up(agent(1, "pod-a", &t, 1));
 	ck_assert_str_eq(did(false),
@@ -108,7 +109,7 @@ END_TEST
 
 START_TEST(worker_too_many_is_refused)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e1", 12);
 
 	up(agent(1, "pod-a", &e1, 1));
 	up(agent(2, "pod-b", &e2, 1));
@@ -119,8 +120,8 @@ END_TEST
 
 START_TEST(missing_worker_is_named_at_the_deadline)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 3, 11), trainer(3, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 3, 11), trainer(3, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 	struct wb_spec s = spec_of(4, 2);
 	const char *reason, *message;
 
@@ -128,7 +129,7 @@ START_TEST(missing_worker_is_named_at_the_deadline)
 	up(agent(1, "train", t, 3));
 	up(agent(2, "roll", &e, 1));
 	did(true);
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 600 * S);
+	ck_assert_uint_eq(wb_reconcile_due_ns(r), now.ns + 600 * S);
 	later(600 * S);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "PlanDeadlineExceeded");
@@ -145,8 +146,8 @@ END_TEST
 
 START_TEST(latecomer_after_the_deadline_is_still_planned)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 
 	up(agent(1, "train", t, 2));
 	later(601 * S);
@@ -158,9 +159,9 @@ END_TEST
 
 START_TEST(different_manifests_are_fetched_for_the_planner_to_compare)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
-	struct wb_recon_planned p = {.job = 1,
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_planned p = {.job = 1,
 		.rc = WB_EPLAN,
 		.sentence = "workers describe different checkpoints: kv_buffer_cast: only rollout"};
 	const char *reason, *message;
@@ -172,7 +173,7 @@ START_TEST(different_manifests_are_fetched_for_the_planner_to_compare)
 	blobs(1, 2);
 	blobs(10, 12);
 	ck_assert_str_eq(did(false), "plan(1)");
-	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_planned(r, now, &p), 0);
 	ck_assert_str_eq(did(false), "event(PlanFailed)");
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "TensorMismatch");
@@ -182,9 +183,9 @@ END_TEST
 
 START_TEST(planner_refusal_reaches_everybody_and_is_not_repeated)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
-	struct wb_recon_planned p = {
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_planned p = {
 		.job = 1, .rc = WB_EPLAN, .sentence = "tensor x is needed and nobody has it"};
 
 	up(agent(1, "train", t, 2));
@@ -192,7 +193,7 @@ START_TEST(planner_refusal_reaches_everybody_and_is_not_repeated)
 	blobs(1, 1);
 	blobs(10, 12);
 	did(true);
-	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_planned(r, now, &p), 0);
 	ck_assert_str_eq(did(true), "event(PlanFailed) "
 				    "notice(1 -4002 tensor x is needed and nobody has it) "
 				    "notice(2 -4002 tensor x is needed and nobody has it)");
@@ -209,8 +210,8 @@ END_TEST
 
 START_TEST(agent_that_cannot_take_the_plan_is_named)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 	const char *reason, *message;
 
 	up(agent(1, "train", t, 2));
@@ -218,7 +219,7 @@ START_TEST(agent_that_cannot_take_the_plan_is_named)
 	blobs(1, 1);
 	blobs(10, 12);
 	planned(1, 99);
-	ck_assert_int_eq(wb_recon_ready(r, now, 2, (struct wb_recon_epoch){1, 1}, -ENOMEM,
+	ck_assert_int_eq(wb_reconcile_ready(r, now, 2, (struct wb_reconcile_epoch){1, 1}, -ENOMEM,
 				 "needs 9 GiB, the limit is 8 GiB"),
 		0);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
@@ -226,7 +227,7 @@ START_TEST(agent_that_cannot_take_the_plan_is_named)
 	ck_assert_str_eq(
 		message, "agent roll cannot take the plan: needs 9 GiB, the limit is 8 GiB");
 	/* Workers end when they hear it, and come again: the reason is still told. */
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, true), 0);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, "MemoryLimitTooSmall");
 	ck_assert_str_eq(message,
@@ -250,8 +251,8 @@ static const struct {
 
 START_TEST(a_refusal_of_an_agent_has_a_word)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 	const char *reason, *message;
 
 	up(agent(1, "train", t, 2));
@@ -259,8 +260,8 @@ START_TEST(a_refusal_of_an_agent_has_a_word)
 	blobs(1, 1);
 	blobs(10, 12);
 	planned(1, 99);
-	ck_assert_int_eq(
-		wb_recon_ready(r, now, 2, (struct wb_recon_epoch){1, 1}, refusals[_i].rc, "why"),
+	ck_assert_int_eq(wb_reconcile_ready(r, now, 2, (struct wb_reconcile_epoch){1, 1},
+				 refusals[_i].rc, "why"),
 		0);
 	ck_assert_str_eq(cond("Planned", &reason, &message), "False");
 	ck_assert_str_eq(reason, refusals[_i].reason);
@@ -270,8 +271,8 @@ END_TEST
 
 START_TEST(agents_not_ready_are_named_at_the_deadline)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
 	const char *reason, *message;
 
 	up(agent(1, "train", t, 2));
@@ -305,7 +306,7 @@ static void run_one_needed(void)
 
 	run_two_engines();
 	s.engines = 0;
-	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_str_eq(did(false), "");
 }
 
@@ -326,16 +327,16 @@ START_TEST(membership_change_gives_a_new_epoch_after_the_transfer)
 }
 END_TEST
 
-START_TEST(a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say)
+START_TEST(a_transfer_whose_coordinator_is_gone_ends_with_what_its_engines_say)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_agent a = agent(4, "train", t, 2);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_agent a = agent(4, "train", t, 2);
 
 	a.instance = 44; /* another process */
 	run_two_engines();
 	transfer(6, false, 0);
 	engine("e1", WB_ENGINE_TORN, 6, false);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, false), 0);
 	ck_assert_str_eq(did(false), ""); /* it may come back */
 	up(a);
 	ck_assert_str_eq(did(false), "plan(2)");
@@ -365,7 +366,7 @@ END_TEST
 
 START_TEST(restarted_engine_is_fed_by_one_that_holds_the_version)
 {
-	struct wb_recon_worker e1 = rollout(2, "e1", 12);
+	struct wb_reconcile_worker e1 = rollout(2, "e1", 12);
 
 	run_one_needed();
 	transfer(6, false, 0);
@@ -401,7 +402,7 @@ START_TEST(failed_feed_is_tried_again_later)
 				     "activate(2:1.1)<-e1:e2/6#1 activate(3:1.1)<-e1:e2/6#1");
 	engine("e1", WB_ENGINE_ABORTED, 6, true);
 	ck_assert_str_eq(did(false), "");
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 2 * S);
+	ck_assert_uint_eq(wb_reconcile_due_ns(r), now.ns + 2 * S);
 	later(2 * S);
 	ck_assert_str_eq(did(false), "event(EngineFed) activate(1:1.1)<-e1:e2/6#2 "
 				     "activate(2:1.1)<-e1:e2/6#2 activate(3:1.1)<-e1:e2/6#2");
@@ -415,19 +416,19 @@ START_TEST(a_feed_ends_with_its_source)
 
 	run_two_engines();
 	engine("e2", WB_ENGINE_COMMITTED, 6, false);
-	wb_recon_feeds(r, &n);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 1);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 3, false), 0);
-	wb_recon_feeds(r, &n);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 3, false), 0);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 }
 END_TEST
 
-/* The leader waits for a judge, and that for a plan. */
+/* The coordinator waits for a judge, and that for a plan. */
 START_TEST(a_restarted_judge_is_planned_again_while_the_transfer_runs)
 {
-	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 	struct wb_spec s = spec_of(2, 1);
 
 	s.commit_policy = _i ? WB_COMMIT_ALL_ENGINES : WB_COMMIT_EACH_ENGINE;
@@ -443,7 +444,7 @@ START_TEST(a_restarted_judge_is_planned_again_while_the_transfer_runs)
 	ready(3, 1, 1);
 	transfer(6, false, 0);
 	did(false);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, false), 0);
 	up(agent(4, "train-b", &t1, 1));
 	ck_assert_str_eq(did(false), "plan(2)");
 	planned(2, 98);
@@ -459,10 +460,10 @@ START_TEST(newer_transfer_overtakes_a_feed)
 
 	run_two_engines();
 	engine("e2", WB_ENGINE_COMMITTED, 6, false);
-	wb_recon_feeds(r, &n);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 1);
 	transfer(7, false, 0);
-	wb_recon_feeds(r, &n);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 	ck_assert_str_eq(cond("Ready", NULL, NULL), "True");
 	engine("e1", WB_ENGINE_COMMITTED, 7, false);
@@ -476,13 +477,13 @@ END_TEST
 
 START_TEST(agent_back_within_the_timeout_changes_nothing)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
-	struct wb_recon_agent a;
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_agent a;
 
 	run_one_needed();
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, false), 0);
 	ck_assert_str_eq(did(false), "");
-	ck_assert_uint_eq(wb_recon_due_ns(r), now.ns + 15 * S);
+	ck_assert_uint_eq(wb_reconcile_due_ns(r), now.ns + 15 * S);
 	now.ns += 14 * S;
 	a = agent(12, "roll-a", &e1, 1);
 	a.instance = 2;
@@ -490,14 +491,14 @@ START_TEST(agent_back_within_the_timeout_changes_nothing)
 	a.heard_operator = 77;
 	up(a);
 	ck_assert_str_eq(did(false), "activate(12:1.1)");
-	ck_assert_uint_eq(wb_recon_term(r), 1);
+	ck_assert_uint_eq(wb_reconcile_term(r), 1);
 }
 END_TEST
 
 START_TEST(agent_gone_for_longer_is_lost)
 {
 	run_one_needed();
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, false), 0);
 	later(15 * S);
 	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
 }
@@ -505,11 +506,11 @@ END_TEST
 
 START_TEST(restarted_agent_replaces_itself_at_once)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
-	struct wb_recon_agent a;
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_agent a;
 
 	run_one_needed();
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, false), 0);
 	a = agent(12, "roll-a", &e1, 1);
 	up(a);
 	ck_assert_str_eq(did(false), "plan(2)");
@@ -520,7 +521,7 @@ END_TEST
 
 START_TEST(another_run_of_an_agent_takes_over)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 
 	run_one_needed();
 	up(agent(12, "roll-a", &e1, 1));
@@ -530,23 +531,23 @@ END_TEST
 
 START_TEST(term_is_above_every_term_heard)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10);
-	struct wb_recon_agent a = agent(1, "a", &t, 1);
+	struct wb_reconcile_worker t = trainer(1, 0, 10);
+	struct wb_reconcile_agent a = agent(1, "a", &t, 1);
 
 	a.heard_term = 9;
 	a.heard_operator = 5;
 	up(a);
-	ck_assert_uint_eq(wb_recon_term(r), 10);
+	ck_assert_uint_eq(wb_reconcile_term(r), 10);
 	a = agent(2, "b", NULL, 0);
 	a.heard_term = 10;
 	a.heard_operator = 77; /* us */
 	up(a);
-	ck_assert_uint_eq(wb_recon_term(r), 10);
+	ck_assert_uint_eq(wb_reconcile_term(r), 10);
 	a = agent(3, "c", NULL, 0);
 	a.heard_term = 10;
 	a.heard_operator = 5;
 	up(a);
-	ck_assert_uint_eq(wb_recon_term(r), 11);
+	ck_assert_uint_eq(wb_reconcile_term(r), 11);
 }
 END_TEST
 
@@ -576,7 +577,7 @@ END_TEST
 static const char *state_of_e1(void)
 {
 	static char text[32];
-	json_t *o = wb_recon_status(r), *e = json_array_get(json_object_get(o, "engines"), 0);
+	json_t *o = wb_reconcile_status(r), *e = json_array_get(json_object_get(o, "engines"), 0);
 
 	ck_assert_str_eq(json_string_value(json_object_get(e, "name")), "e1");
 	snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(e, "state")));
@@ -588,7 +589,7 @@ static const char *state_of_e1(void)
 START_TEST(state_of_an_engine_goes_with_the_workers_it_was_true_of)
 {
 	enum wb_engine_state said = _i ? WB_ENGINE_TORN : WB_ENGINE_COMMITTED;
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 
 	run_two_engines();
 	engine("e1", said, 6, false);
@@ -610,7 +611,7 @@ START_TEST(status_transfer_never_falls_and_reports_count_once)
 	ck_assert_int_eq(field("transfer", NULL), 9);
 	ck_assert_int_eq(field("lastTransfer", "transfer"), 9);
 	{
-		json_t *o = wb_recon_status(r), *list = json_object_get(o, "recentTransfers");
+		json_t *o = wb_reconcile_status(r), *list = json_object_get(o, "recentTransfers");
 
 		ck_assert_uint_eq(json_array_size(list), 2);
 		json_decref(o);
@@ -618,7 +619,7 @@ START_TEST(status_transfer_never_falls_and_reports_count_once)
 	for (uint64_t t = 10; t < 30; t++)
 		transfer(t, true, WB_RESULT_ABORTED);
 	{
-		json_t *o = wb_recon_status(r), *list = json_object_get(o, "recentTransfers");
+		json_t *o = wb_reconcile_status(r), *list = json_object_get(o, "recentTransfers");
 
 		ck_assert_uint_eq(json_array_size(list), 10);
 		json_decref(o);
@@ -635,7 +636,7 @@ START_TEST(suspended_object_is_not_ready)
 	run_two_engines();
 	s.engines = 2;
 	s.suspend = true;
-	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_str_eq(cond("Ready", &reason, NULL), "False");
 	ck_assert_str_eq(reason, "Suspended");
 }
@@ -646,11 +647,11 @@ START_TEST(transition_time_changes_with_the_status_only)
 	json_t *a, *b, *c;
 
 	run_two_engines();
-	a = wb_recon_status(r);
+	a = wb_reconcile_status(r);
 	now.wall_ns += 100 * S;
 	now.ns += S;
 	transfer(6, false, 0); /* Ready stays True, the reason changes */
-	b = wb_recon_status(r);
+	b = wb_reconcile_status(r);
 	c = json_array_get(json_object_get(a, "conditions"), 0);
 	ck_assert(json_equal(json_object_get(c, "lastTransitionTime"),
 		json_object_get(json_array_get(json_object_get(b, "conditions"), 0),
@@ -661,7 +662,7 @@ START_TEST(transition_time_changes_with_the_status_only)
 }
 END_TEST
 
-static struct wb_recon_worker random_worker(struct wb_rng *rng, uint32_t id, const char *eng)
+static struct wb_reconcile_worker random_worker(struct wb_rng *rng, uint32_t id, const char *eng)
 {
 	return wb_rng_below(rng, 2) ? rollout(id, eng, 12)
 				    : trainer(id, (int64_t)wb_rng_below(rng, 3) - 1, 10);
@@ -672,7 +673,7 @@ START_TEST(random_reports_keep_the_invariants)
 {
 	uint64_t seed = 1000 + (uint64_t)_i;
 	struct wb_rng rng = {seed};
-	struct wb_recon_epoch last = {0};
+	struct wb_reconcile_epoch last = {0};
 	uint64_t top = 0;
 	uint32_t next_id = 1;
 
@@ -680,10 +681,10 @@ START_TEST(random_reports_keep_the_invariants)
 	for (unsigned step = 0; step < 400; step++) {
 		char name[16], eng[16];
 		uint32_t id = next_id > 1 ? 1 + (uint32_t)wb_rng_below(&rng, next_id) : 1;
-		struct wb_recon_worker w[2];
-		struct wb_recon_agent a;
-		struct wb_recon_action act;
-		struct wb_recon_epoch e;
+		struct wb_reconcile_worker w[2];
+		struct wb_reconcile_agent a;
+		struct wb_reconcile_action act;
+		struct wb_reconcile_epoch e;
 
 		now.ns += wb_rng_below(&rng, 4 * S);
 		snprintf(name, sizeof(name), "p%u", (unsigned)wb_rng_below(&rng, 5));
@@ -700,7 +701,7 @@ START_TEST(random_reports_keep_the_invariants)
 			up(a);
 			break;
 		case 2:
-			wb_recon_agent_down(r, now, id, wb_rng_below(&rng, 2));
+			wb_reconcile_agent_down(r, now, id, wb_rng_below(&rng, 2));
 			break;
 		case 3:
 		case 4:
@@ -715,23 +716,23 @@ START_TEST(random_reports_keep_the_invariants)
 				(enum wb_result)wb_rng_below(&rng, 5));
 			break;
 		default:
-			wb_recon_tick(r, now);
+			wb_reconcile_tick(r, now);
 		}
-		while (wb_recon_take(r, &act)) {
+		while (wb_reconcile_take(r, &act)) {
 			wb_free(act.sentence);
 			if (act.what == WB_DO_NEED_BLOB)
-				wb_recon_blob(r, now, act.digest, 0, NULL);
+				wb_reconcile_blob(r, now, act.digest, 0, NULL);
 			else if (act.what == WB_DO_PLAN)
 				planned(act.job, 50 + act.job);
 			else if (act.what == WB_DO_SEND_PLAN)
 				ready(act.agent, act.epoch.term, act.epoch.number);
 		}
-		e = wb_recon_active(r, NULL);
+		e = wb_reconcile_active(r, NULL);
 		ck_assert(e.term > last.term || (e.term == last.term && e.number >= last.number));
 		last = e;
-		ck_assert_uint_ge(wb_recon_term(r), e.term);
+		ck_assert_uint_ge(wb_reconcile_term(r), e.term);
 		{
-			json_t *o = wb_recon_status(r), *t = json_object_get(o, "transfer");
+			json_t *o = wb_reconcile_status(r), *t = json_object_get(o, "transfer");
 
 			ck_assert_uint_ge(t ? (uint64_t)json_integer_value(t) : 0, top);
 			top = t ? (uint64_t)json_integer_value(t) : 0;
@@ -743,17 +744,17 @@ END_TEST
 
 START_TEST(reports_survive_each_failed_allocation)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e = rollout(1, "e1", 12);
-	struct wb_recon_agent a = agent(1, "train", t, 2), b = agent(2, "roll", &e, 1);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_agent a = agent(1, "train", t, 2), b = agent(2, "roll", &e, 1);
 	struct wb_spec s = spec_of(2, 1);
 	bool is_done = false;
 
 	for (uint64_t at = 1; !is_done; at++) {
 		make(&s, 77);
 		wb_mem_fail_at(at);
-		wb_recon_agent_up(r, now, &a);
-		wb_recon_agent_up(r, now, &b);
+		wb_reconcile_agent_up(r, now, &a);
+		wb_reconcile_agent_up(r, now, &b);
 		is_done = !wb_mem_failed();
 		wb_mem_fail_at(0);
 		/* What was not possible then is done at the next report. */
@@ -765,7 +766,7 @@ START_TEST(reports_survive_each_failed_allocation)
 		planned(1, 99);
 		ready(1, 1, 1);
 		ready(2, 1, 1);
-		ck_assert_uint_eq(wb_recon_active(r, NULL).number, 1);
+		ck_assert_uint_eq(wb_reconcile_active(r, NULL).number, 1);
 	}
 }
 END_TEST
@@ -794,7 +795,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, restarted_engine_is_fed_by_one_that_holds_the_version);
 	tcase_add_test(tc, torn_engines_are_counted);
 	tcase_add_loop_test(
-		tc, a_transfer_whose_leader_is_gone_ends_with_what_its_engines_say, 0, 2);
+		tc, a_transfer_whose_coordinator_is_gone_ends_with_what_its_engines_say, 0, 2);
 	tcase_add_test(tc, failed_feed_is_tried_again_later);
 	tcase_add_test(tc, a_feed_ends_with_its_source);
 	tcase_add_loop_test(tc, a_restarted_judge_is_planned_again_while_the_transfer_runs, 0, 2);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operator's decisions while trainers are gone: engines that join are fed all the same. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 /* Engine e1 holds transfer 6 under epoch 1.1; the agent of the trainers is 1. */
 static void run_one_engine(void)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 
 	up(agent(1, "train", t, 2));
 	up(agent(2, "roll-a", &e1, 1));
@@ -18,24 +18,24 @@ static void run_one_engine(void)
 	ready(2, 1, 1);
 	engine("e1", WB_ENGINE_COMMITTED, 6, false);
 	did(false);
-	ck_assert_uint_eq(wb_recon_active(r, NULL).number, 1);
+	ck_assert_uint_eq(wb_reconcile_active(r, NULL).number, 1);
 }
 
 static void join(unsigned map)
 {
-	struct wb_recon_worker e2 = rollout(1, "e2", map);
+	struct wb_reconcile_worker e2 = rollout(1, "e2", map);
 
 	up(agent(3, "roll-b", &e2, 1));
 }
 
 static void trainers_go(void)
 {
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, true), 0);
 }
 
 START_TEST(a_joiner_is_planned_with_absent_trainers_and_fed)
 {
-	const struct wb_recon_member *m;
+	const struct wb_reconcile_member *m;
 	const char *message;
 	size_t n;
 
@@ -46,12 +46,12 @@ START_TEST(a_joiner_is_planned_with_absent_trainers_and_fed)
 	ck_assert_str_eq(did(false), "need(m13@3)");
 	blobs(13, 13);
 	ck_assert_str_eq(did(false), "plan(2)");
-	m = wb_recon_members(r, &n);
+	m = wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 4);
 	for (size_t i = 0; i < 4; i++) {
 		ck_assert_int_eq(m[i].is_absent, i < 2);
 		ck_assert_int_eq(m[i].plan.role, i < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT);
-		ck_assert_uint_eq(m[i].agent, i < 2 ? WB_RECON_NONE : i);
+		ck_assert_uint_eq(m[i].agent, i < 2 ? WB_RECONCILE_NONE : i);
 		ck_assert_uint_eq(m[i].plan.domain, i < 2 ? 2 : i - 2);
 		ck_assert_uint_eq(m[i].map.lo, 10 + i);
 	}
@@ -76,8 +76,9 @@ END_TEST
 
 START_TEST(an_agent_of_the_version_before_is_given_no_such_plan)
 {
-	struct wb_recon_worker e2 = rollout(1, "e2", 12);
-	struct wb_recon_agent old = agent(3, "roll-b", &e2, 1), new = agent(4, "roll-b", &e2, 1);
+	struct wb_reconcile_worker e2 = rollout(1, "e2", 12);
+	struct wb_reconcile_agent old = agent(3, "roll-b", &e2, 1),
+				  new = agent(4, "roll-b", &e2, 1);
 
 	run_one_engine();
 	trainers_go();
@@ -85,7 +86,7 @@ START_TEST(an_agent_of_the_version_before_is_given_no_such_plan)
 	up(old);
 	ck_assert_str_eq(did(false), "");
 	ck_assert_str_eq(cond("MembersConnected", NULL, NULL), "False");
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 3, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 3, true), 0);
 	up(new);
 	ck_assert_str_eq(did(false), "plan(2)");
 }
@@ -106,8 +107,8 @@ static void feed_without_trainers(void)
 
 START_TEST(trainers_that_are_back_are_planned_as_ever)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	const struct wb_recon_member *m;
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	const struct wb_reconcile_member *m;
 	size_t n;
 
 	feed_without_trainers();
@@ -115,7 +116,7 @@ START_TEST(trainers_that_are_back_are_planned_as_ever)
 	ck_assert_str_eq(did(false), "");
 	workers(4, t, 2);
 	ck_assert_str_eq(did(false), "plan(3)");
-	m = wb_recon_members(r, &n);
+	m = wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 4);
 	for (size_t i = 0; i < n; i++)
 		ck_assert(!m[i].is_absent);
@@ -127,8 +128,8 @@ END_TEST
 /* As run_one_engine(), with agent 4 for the second trainer worker. */
 static void run_with_two_trainer_pods(void)
 {
-	struct wb_recon_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t0 = trainer(1, 0, 10), t1 = trainer(1, 1, 11);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 
 	up(agent(1, "train-0", &t0, 1));
 	up(agent(4, "train-1", &t1, 1));
@@ -145,14 +146,14 @@ static void run_with_two_trainer_pods(void)
 
 START_TEST(one_trainer_pod_of_two_is_gone)
 {
-	struct wb_recon_worker t0 = trainer(2, 0, 10);
-	const struct wb_recon_member *m;
+	struct wb_reconcile_worker t0 = trainer(2, 0, 10);
+	const struct wb_reconcile_member *m;
 	size_t n;
 
 	run_with_two_trainer_pods();
 	trainers_go();
 	join(12);
-	m = wb_recon_members(r, &n);
+	m = wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 4);
 	ck_assert_uint_eq(m[0].agent, 4); /* one that is here leads, and names the other */
 	ck_assert(!m[0].is_absent);
@@ -164,7 +165,7 @@ START_TEST(one_trainer_pod_of_two_is_gone)
 	/* A new one has to wait for its like. */
 	up(agent(5, "train-0", &t0, 1));
 	ck_assert_str_eq(did(false), "plan(3)");
-	wb_recon_members(r, &n);
+	wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 4);
 }
 END_TEST
@@ -172,7 +173,7 @@ END_TEST
 START_TEST(trainers_that_may_come_back_are_waited_for)
 {
 	run_one_engine();
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, false), 0);
 	join(12);
 	ck_assert_str_eq(did(false), "");
 	later(15 * S);
@@ -183,15 +184,16 @@ END_TEST
 /* A plan that is being made waits for who is lost, and need not be made anew. */
 START_TEST(who_may_come_back_stops_no_plan)
 {
-	struct wb_recon_worker t = trainer(1, 1, 11), e9 = rollout(1, "e9", 12);
-	struct wb_recon_agent lost = _i ? agent(4, "train-1", &t, 1) : agent(5, "roll-z", &e9, 1);
+	struct wb_reconcile_worker t = trainer(1, 1, 11), e9 = rollout(1, "e9", 12);
+	struct wb_reconcile_agent lost =
+		_i ? agent(4, "train-1", &t, 1) : agent(5, "roll-z", &e9, 1);
 
 	run_with_two_trainer_pods();
 	trainers_go();
 	up(agent(5, "roll-z", &e9, 1));
 	join(12);
 	ck_assert_str_eq(did(false), "plan(2) plan(3)");
-	ck_assert_int_eq(wb_recon_agent_down(r, now, lost.id, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, lost.id, false), 0);
 	planned(3, 98);
 	ck_assert_str_eq(did(false), "");
 	up(lost);
@@ -203,11 +205,11 @@ END_TEST
 /* It is in no plan, and would be in none if it came back. */
 START_TEST(a_trainer_worker_that_was_refused_is_not_waited_for)
 {
-	struct wb_recon_worker twin = trainer(1, 0, 10);
+	struct wb_reconcile_worker twin = trainer(1, 0, 10);
 
 	run_one_engine();
 	up(agent(5, "twin", &twin, 1));
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 5, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 5, false), 0);
 	trainers_go();
 	did(false);
 	join(12);
@@ -217,8 +219,8 @@ END_TEST
 
 START_TEST(a_first_version_needs_trainers)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
 
 	up(agent(1, "train", t, 2));
 	up(agent(2, "roll-a", &e1, 1));
@@ -239,15 +241,15 @@ END_TEST
 
 START_TEST(engines_that_leave_need_no_plan_and_others_join_after_them)
 {
-	struct wb_recon_worker e3 = rollout(1, "e3", 12);
-	const struct wb_recon_member *m;
+	struct wb_reconcile_worker e3 = rollout(1, "e3", 12);
+	const struct wb_reconcile_member *m;
 	size_t n;
 
 	feed_without_trainers();
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, true), 0);
 	ck_assert_str_eq(did(false), "");
 	up(agent(5, "roll-c", &e3, 1)); /* e2, which was fed itself, is the source now */
-	m = wb_recon_members(r, &n);
+	m = wb_reconcile_members(r, &n);
 	ck_assert_uint_eq(n, 4);
 	ck_assert(m[0].is_absent && m[1].is_absent);
 	ck_assert_uint_eq(m[1].plan.domain, 2);

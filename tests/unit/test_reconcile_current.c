@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long an operator believes that a transfer runs, and how long a plan waits for that. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 /* An engine that joins wants another plan; up to where only the running transfer is in its way. */
 static void join_up_to_sending(void)
 {
-	struct wb_recon_worker e3 = rollout(1, "e3", 12);
+	struct wb_reconcile_worker e3 = rollout(1, "e3", 12);
 
 	up(agent(4, "roll-c", &e3, 1));
 	ck_assert_str_eq(did(false), "plan(2)");
@@ -17,25 +17,26 @@ static const char sent[] = "send(1:1.2) send(2:1.2) send(3:1.2) send(4:1.2)";
 
 static void begins(uint64_t t, uint64_t term, uint64_t number)
 {
-	struct wb_recon_transfer_report rep = {.agent = "train",
+	struct wb_reconcile_transfer_report rep = {.agent = "train",
 		.instance = 1,
 		.epoch = {term, number},
 		.transfer = t,
 		.version = (int64_t)t,
-		.culprit.worker = WB_RECON_NONE};
+		.culprit.worker = WB_RECONCILE_NONE};
 
-	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+	ck_assert_int_eq(wb_reconcile_transfer(r, now, &rep), 0);
 }
 
 /* Agents of an object that was made again go on by the plan of the one before. */
 START_TEST(transfer_by_a_plan_of_another_object_is_not_this_ones)
 {
-	static const struct wb_recon_epoch of[] = {{0, 0}, {7, 3}};
+	static const struct wb_reconcile_epoch of[] = {{0, 0}, {7, 3}};
 
 	run_two_engines();
 	begins(5, of[_i].term, of[_i].number);
 	ck_assert_int_eq(field("currentTransfer", "transfer"), -1);
-	ck_assert_uint_eq(wb_recon_transfer_seen(r), 5); /* no number is used twice all the same */
+	ck_assert_uint_eq(
+		wb_reconcile_transfer_seen(r), 5); /* no number is used twice all the same */
 	join_up_to_sending();
 	ck_assert_str_eq(did(false), sent);
 }
@@ -85,7 +86,7 @@ START_TEST(transfer_that_all_engines_have_ended_does_not_run_for_long)
 	ck_assert_str_eq(did(false), "event(TransferCompleted) send(1:1.2) send(2:1.2) send(3:1.2) "
 				     "send(4:1.2)");
 	ck_assert_str_eq(cond("UpToDate", NULL, &message), "False");
-	/* The leader's own word counts when it comes, once. */
+	/* The coordinator's own word counts when it comes, once. */
 	transfer(5, true, WB_RESULT_TORN);
 	ck_assert_str_eq(did(false), "event(TransferFailed)");
 	transfer(5, true, WB_RESULT_ABORTED);
@@ -109,7 +110,7 @@ static const struct {
 	{WB_ENGINE_ABORTED, WB_ENGINE_TORN, false, "Torn"},
 };
 
-START_TEST(transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it)
+START_TEST(transfer_whose_coordinator_is_gone_ended_as_each_engine_said_of_it)
 {
 	json_t *o;
 
@@ -121,9 +122,9 @@ START_TEST(transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it)
 		engine("e2", ends[_i].e2, 5, false);
 	for (int i = 1; ends[_i].is_later && i <= 2; i++)
 		engine(i == 1 ? "e1" : "e2", WB_ENGINE_COMMITTED, 6, false);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, true), 0);
 	later(5 * S);
-	o = wb_recon_status(r);
+	o = wb_reconcile_status(r);
 	ck_assert_str_eq(
 		json_string_value(json_object_get(json_object_get(o, "lastTransfer"), "result")),
 		ends[_i].result);
@@ -147,19 +148,19 @@ START_TEST(transfer_of_which_nobody_speaks_ends_with_its_deadline)
 END_TEST
 
 /* A report may come before the list of workers by which an agent is known here. */
-START_TEST(leader_that_is_not_known_yet_is_not_gone)
+START_TEST(coordinator_that_is_not_known_yet_is_not_gone)
 {
-	struct wb_recon_transfer_report rep = {.agent = "train",
+	struct wb_reconcile_transfer_report rep = {.agent = "train",
 		.instance = 9,
 		.transfer = 5,
 		.version = 5,
-		.culprit.worker = WB_RECON_NONE};
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_agent a = agent(9, "train", t, 2);
+		.culprit.worker = WB_RECONCILE_NONE};
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_agent a = agent(9, "train", t, 2);
 
 	run_two_engines();
-	rep.epoch = wb_recon_active(r, NULL);
-	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+	rep.epoch = wb_reconcile_active(r, NULL);
+	ck_assert_int_eq(wb_reconcile_transfer(r, now, &rep), 0);
 	later(S);
 	up(a);
 	later(10 * S);
@@ -172,7 +173,7 @@ START_TEST(transfer_of_the_stored_status_is_over_when_its_end_is_told)
 	json_t *stored =
 		json_pack("{s:i, s:{s:i}}", "transfer", 4, "currentTransfer", "transfer", 5);
 
-	ck_assert_int_eq(wb_recon_restore(r, now, stored), 0);
+	ck_assert_int_eq(wb_reconcile_restore(r, now, stored), 0);
 	json_decref(stored);
 	later(S);
 	ck_assert_int_eq(field("currentTransfer", "transfer"), 5);
@@ -196,7 +197,7 @@ static void holds_up(const char *who)
 
 START_TEST(who_holds_a_plan_up_is_named)
 {
-	struct wb_recon_worker e3 = rollout(1, "e3", 13), e4 = rollout(1, "e4", 13);
+	struct wb_reconcile_worker e3 = rollout(1, "e3", 13), e4 = rollout(1, "e4", 13);
 
 	run_two_engines();
 	up(agent(4, "roll-c", &e3, 1));
@@ -208,7 +209,8 @@ START_TEST(who_holds_a_plan_up_is_named)
 	engine("e1", WB_ENGINE_COMMITTED, 5, false);
 	holds_up("the plan waits for transfer 5 to end: not ended on engine e2");
 	engine("e2", WB_ENGINE_COMMITTED, 5, false);
-	holds_up("the plan waits for transfer 5 to end: its leader, agent train, has not said that "
+	holds_up("the plan waits for transfer 5 to end: its coordinator, agent train, has not said "
+		 "that "
 		 "it has");
 	transfer(5, true, WB_RESULT_SUCCEEDED);
 	ready(1, 1, 2);
@@ -223,7 +225,7 @@ START_TEST(who_holds_a_plan_up_is_named)
 	planned(3, 97);
 	holds_up("the plan waits until engine e3 has version 50 from engine e1");
 	engine("e3", WB_ENGINE_COMMITTED, 5, true);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 5, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 5, false), 0);
 	holds_up("roll-d");
 }
 END_TEST
@@ -237,10 +239,10 @@ static Suite *suite(void)
 	tcase_add_loop_test(tc, transfer_by_a_plan_of_another_object_is_not_this_ones, 0, 2);
 	tcase_add_test(tc, plan_waits_for_transfers_no_longer_than_their_deadlines);
 	tcase_add_test(tc, transfer_that_all_engines_have_ended_does_not_run_for_long);
-	tcase_add_loop_test(tc, transfer_whose_leader_is_gone_ended_as_each_engine_said_of_it, 0,
-		WB_ARRAY_SIZE(ends));
+	tcase_add_loop_test(tc, transfer_whose_coordinator_is_gone_ended_as_each_engine_said_of_it,
+		0, WB_ARRAY_SIZE(ends));
 	tcase_add_test(tc, transfer_of_which_nobody_speaks_ends_with_its_deadline);
-	tcase_add_test(tc, leader_that_is_not_known_yet_is_not_gone);
+	tcase_add_test(tc, coordinator_that_is_not_known_yet_is_not_gone);
 	tcase_add_test(tc, transfer_of_the_stored_status_is_over_when_its_end_is_told);
 	tcase_add_test(tc, who_holds_a_plan_up_is_named);
 	suite_add_tcase(s, tc);

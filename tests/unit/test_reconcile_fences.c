@@ -4,31 +4,31 @@
  * only in part, reports that come late, numbers that were used.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 /* ---- adoption ------------------------------------------------------------------------------ */
 
 /* One agent back at a new operator, with its workers from @index on in the plans it has. */
-static void back(uint32_t id, struct wb_recon_worker *k, size_t n, uint32_t index,
-	struct wb_recon_known running, struct wb_recon_known waiting)
+static void back(uint32_t id, struct wb_reconcile_worker *k, size_t n, uint32_t index,
+	struct wb_reconcile_known running, struct wb_reconcile_known waiting)
 {
 	static const char *const names[] = {"train", "roll-a", "roll-b"};
-	struct wb_recon_agent a = agent(id, names[id - 21], k, n);
+	struct wb_reconcile_agent a = agent(id, names[id - 21], k, n);
 
 	a.heard_term = 3;
 	a.heard_operator = 77;
 	a.running = running;
 	a.waiting = waiting;
 	for (size_t i = 0; i < n; i++) {
-		k[i].plan_index = running.epoch.term ? index + (uint32_t)i : WB_RECON_NONE;
-		k[i].waiting_index = waiting.epoch.term ? index + (uint32_t)i : WB_RECON_NONE;
+		k[i].plan_index = running.epoch.term ? index + (uint32_t)i : WB_RECONCILE_NONE;
+		k[i].waiting_index = waiting.epoch.term ? index + (uint32_t)i : WB_RECONCILE_NONE;
 	}
 	up(a);
 }
 
 /* The others run epoch 3.5, plan 99, of four workers. */
 static const struct {
-	struct wb_recon_known runs, waits; /* the agent that comes last */
+	struct wb_reconcile_known runs, waits; /* the agent that comes last */
 	uint32_t index; /* its worker's */
 	bool is_adopted;
 } adoptions[] = {
@@ -44,9 +44,9 @@ static const struct {
 
 START_TEST(a_plan_is_adopted_when_all_agents_have_it)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
-	struct wb_recon_known runs = {{3, 5}, {0, 99}, 4}, none = {{0, 0}, {0, 0}, 0};
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_reconcile_known runs = {{3, 5}, {0, 99}, 4}, none = {{0, 0}, {0, 0}, 0};
 	struct wb_spec s = spec_of(2, 1);
 
 	make(&s, 78);
@@ -54,7 +54,7 @@ START_TEST(a_plan_is_adopted_when_all_agents_have_it)
 	back(22, &e1, 1, 2, runs, none);
 	back(23, &e2, 1, adoptions[_i].index, adoptions[_i].runs, adoptions[_i].waits);
 	ck_assert_int_eq(strstr(did(false), "PlanAdopted") != NULL, adoptions[_i].is_adopted);
-	ck_assert_uint_eq(wb_recon_active(r, NULL).number, adoptions[_i].is_adopted ? 5 : 0);
+	ck_assert_uint_eq(wb_reconcile_active(r, NULL).number, adoptions[_i].is_adopted ? 5 : 0);
 }
 END_TEST
 
@@ -70,18 +70,18 @@ static void run_pairs(const struct holding *h, uint32_t n)
 {
 	static const char *const names[] = {"e1", "e2", "e3"};
 	static const char *const pods[] = {"roll-a", "roll-b", "roll-c"};
-	struct wb_recon_worker t = trainer(1, 0, 10);
+	struct wb_reconcile_worker t = trainer(1, 0, 10);
 	struct wb_spec s = spec_of(1, 2);
 
 	s.engines = n;
 	make(&s, 77);
 	up(agent(1, "train", &t, 1));
 	for (uint32_t i = 0; i < n; i++) {
-		struct wb_recon_worker k[2];
+		struct wb_reconcile_worker k[2];
 
 		for (uint32_t j = 0; j < 2; j++) {
 			k[j] = rollout(j + 1, names[i], 12);
-			k[j].held = (struct wb_recon_held){h[i].transfer[j],
+			k[j].held = (struct wb_reconcile_held){h[i].transfer[j],
 				(int64_t)h[i].transfer[j] * 10, h[i].is_torn && j};
 		}
 		up(agent(2 + i, pods[i], k, 2));
@@ -91,13 +91,13 @@ static void run_pairs(const struct holding *h, uint32_t n)
 	planned(1, 99);
 	for (uint32_t i = 1; i <= n + 1; i++)
 		ready(i, 1, 1);
-	ck_assert_uint_eq(wb_recon_active(r, NULL).term, 1);
+	ck_assert_uint_eq(wb_reconcile_active(r, NULL).term, 1);
 }
 
 /* -1: none */
 static int64_t version_of(size_t engine)
 {
-	json_t *o = wb_recon_status(r), *list = json_object_get(o, "engines");
+	json_t *o = wb_reconcile_status(r), *list = json_object_get(o, "engines");
 	const json_t *v = json_object_get(json_array_get(list, engine), "version");
 	int64_t got = v ? json_integer_value(v) : -1;
 
@@ -123,12 +123,12 @@ static const struct {
 START_TEST(a_version_is_what_all_workers_of_an_engine_hold)
 {
 	struct holding h[] = {holdings[_i].e1, holdings[_i].e2};
-	const struct wb_recon_feed *f;
+	const struct wb_reconcile_feed *f;
 	char text[300] = "";
 	size_t n;
 
 	run_pairs(h, 2);
-	f = wb_recon_feeds(r, &n);
+	f = wb_reconcile_feeds(r, &n);
 	if (n)
 		snprintf(text, sizeof(text), "%s:%s/%u", f[0].engine, f[0].source,
 			(unsigned)f[0].transfer);
@@ -145,8 +145,8 @@ START_TEST(an_older_version_is_not_fed)
 	size_t n;
 
 	run_pairs(h, 3);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 2, true), 0);
-	wb_recon_feeds(r, &n);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, true), 0);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 	ck_assert_int_eq(field("transfer", NULL), 6);
 }
@@ -155,51 +155,51 @@ END_TEST
 /* It has no plan by which it could send: that one was refused. */
 START_TEST(an_engine_outside_the_plan_feeds_nobody)
 {
-	struct wb_recon_worker e3 = rollout(1, "e3", 12);
-	struct wb_recon_planned no = {.job = 2, .rc = WB_EPLAN, .sentence = "a test says so"};
+	struct wb_reconcile_worker e3 = rollout(1, "e3", 12);
+	struct wb_reconcile_planned no = {.job = 2, .rc = WB_EPLAN, .sentence = "a test says so"};
 	size_t n;
 
 	run_two_engines();
 	engine("e1", WB_ENGINE_COMMITTED, 5, false);
 	engine("e2", WB_ENGINE_COMMITTED, 5, false);
-	e3.held = (struct wb_recon_held){6, 60, false};
+	e3.held = (struct wb_reconcile_held){6, 60, false};
 	up(agent(4, "roll-c", &e3, 1));
-	ck_assert_int_eq(wb_recon_planned(r, now, &no), 0);
+	ck_assert_int_eq(wb_reconcile_planned(r, now, &no), 0);
 	ck_assert_ptr_nonnull(strstr(did(false), "PlanFailed"));
 	ck_assert_int_eq(field("transfer", NULL), 6);
-	wb_recon_feeds(r, &n);
+	wb_reconcile_feeds(r, &n);
 	ck_assert_uint_eq(n, 0);
 }
 END_TEST
 
 START_TEST(what_a_part_of_an_engine_holds_is_no_version)
 {
-	struct wb_recon_worker half = rollout(1, "e9", 12);
+	struct wb_reconcile_worker half = rollout(1, "e9", 12);
 	struct holding h[] = {{{5, 5}, false}};
 
 	run_pairs(h, 1);
-	half.held = (struct wb_recon_held){8, 80, false};
+	half.held = (struct wb_reconcile_held){8, 80, false};
 	up(agent(9, "roll-h", &half, 1));
 	ck_assert_int_eq(field("transfer", NULL), 5);
-	ck_assert_uint_eq(wb_recon_transfer_seen(r), 8); /* the number is used all the same */
+	ck_assert_uint_eq(wb_reconcile_transfer_seen(r), 8); /* the number is used all the same */
 }
 END_TEST
 
 /* The next version is on its way, unless the trainers' call for it comes to nothing. */
 START_TEST(an_engine_that_was_superseded_gets_the_next_version_not_a_feed)
 {
-	struct wb_recon_engine_report dropped = {
+	struct wb_reconcile_engine_report dropped = {
 		.engine = "e1", .state = WB_ENGINE_SUPERSEDED, .transfer = 6};
 	uint64_t wait;
 
 	run_two_engines();
 	wait = spec_of(2, 1).engine_step_deadline_s * S;
 	transfer(6, false, 0);
-	ck_assert_int_eq(wb_recon_engine(r, now, &dropped), 0);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &dropped), 0);
 	engine("e2", WB_ENGINE_COMMITTED, 6, false);
 	transfer(6, true, WB_RESULT_SUCCEEDED);
 	ck_assert_ptr_null(strstr(did(false), "EngineFed"));
-	ck_assert_uint_le(wb_recon_due_ns(r), now.ns + wait);
+	ck_assert_uint_le(wb_reconcile_due_ns(r), now.ns + wait);
 	if (_i) { /* it came, and was aborted */
 		transfer(7, false, 0);
 		transfer(7, true, WB_RESULT_ABORTED);
@@ -231,7 +231,7 @@ END_TEST
 
 START_TEST(a_plan_waits_for_the_feed_that_runs)
 {
-	struct wb_recon_worker e3 = rollout(1, "e3", 12);
+	struct wb_reconcile_worker e3 = rollout(1, "e3", 12);
 
 	run_two_engines();
 	engine("e2", WB_ENGINE_COMMITTED, 6, false);
@@ -241,7 +241,7 @@ START_TEST(a_plan_waits_for_the_feed_that_runs)
 	planned(2, 98);
 	ck_assert_str_eq(did(false), "");
 	engine("e1", WB_ENGINE_COMMITTED, 6, true);
-	ck_assert_uint_le(wb_recon_due_ns(r), now.ns); /* nobody need say more */
+	ck_assert_uint_le(wb_reconcile_due_ns(r), now.ns); /* nobody need say more */
 	later(0);
 	ck_assert_str_eq(did(false), "send(1:1.2) send(2:1.2) send(3:1.2) send(4:1.2)");
 }
@@ -270,7 +270,7 @@ START_TEST(a_late_report_neither_ends_nor_replaces_the_transfer_that_runs)
 }
 END_TEST
 
-/* Its leader is there, and has forgotten it. */
+/* Its coordinator is there, and has forgotten it. */
 START_TEST(a_transfer_that_nobody_ends_is_not_waited_for)
 {
 	struct wb_spec s = spec_of(2, 1);
@@ -278,7 +278,7 @@ START_TEST(a_transfer_that_nobody_ends_is_not_waited_for)
 
 	run_two_engines();
 	transfer(5, false, 0);
-	ck_assert_uint_le(wb_recon_due_ns(r), now.ns + bound);
+	ck_assert_uint_le(wb_reconcile_due_ns(r), now.ns + bound);
 	later(bound - 1);
 	ck_assert_int_eq(running(), 5);
 	later(1);
@@ -298,8 +298,8 @@ END_TEST
 /* The engine's worker is another process since; it came when epoch 1.1 was active. */
 START_TEST(a_report_of_a_plan_before_says_nothing_of_a_new_worker)
 {
-	struct wb_recon_worker e1 = rollout(2, "e1", 12);
-	struct wb_recon_engine_report rep = {.engine = "e1",
+	struct wb_reconcile_worker e1 = rollout(2, "e1", 12);
+	struct wb_reconcile_engine_report rep = {.engine = "e1",
 		.state = WB_ENGINE_COMMITTED,
 		.transfer = 6,
 		.version = 60,
@@ -307,10 +307,10 @@ START_TEST(a_report_of_a_plan_before_says_nothing_of_a_new_worker)
 
 	run_two_engines();
 	workers(2, &e1, 1);
-	ck_assert_int_eq(wb_recon_engine(r, now, &rep), 0);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &rep), 0);
 	ck_assert_int_eq(version_of(0), -1);
 	rep.epoch.number = 2;
-	ck_assert_int_eq(wb_recon_engine(r, now, &rep), 0);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &rep), 0);
 	ck_assert_int_eq(version_of(0), 60);
 }
 END_TEST
@@ -318,7 +318,7 @@ END_TEST
 /* By its number it would be the one before: its parameters lie elsewhere. */
 START_TEST(a_worker_with_another_map_is_another_worker)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 13);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 13);
 
 	run_two_engines();
 	engine("e1", WB_ENGINE_COMMITTED, 6, false);
@@ -339,15 +339,15 @@ static uint64_t seen_after(const char *status)
 
 	ck_assert_ptr_nonnull(stored);
 	make(&s, 78);
-	ck_assert_int_eq(wb_recon_restore(r, now, stored), 0);
+	ck_assert_int_eq(wb_reconcile_restore(r, now, stored), 0);
 	json_decref(stored);
-	return wb_recon_transfer_seen(r);
+	return wb_reconcile_transfer_seen(r);
 }
 
 START_TEST(transfer_numbers_that_anybody_knows_are_used)
 {
-	struct wb_recon_worker e1 = rollout(1, "e1", 12);
-	struct wb_recon_agent a = agent(1, "roll", &e1, 1);
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_agent a = agent(1, "roll", &e1, 1);
 
 	ck_assert_uint_eq(seen_after("{\"transfer\": 7, \"version\": 70}"), 7);
 	ck_assert_uint_eq(seen_after("{\"currentTransfer\": {\"transfer\": 9}}"), 9);
@@ -356,11 +356,11 @@ START_TEST(transfer_numbers_that_anybody_knows_are_used)
 		8);
 	a.transfer_seen = 12;
 	up(a);
-	ck_assert_uint_eq(wb_recon_transfer_seen(r), 12);
+	ck_assert_uint_eq(wb_reconcile_transfer_seen(r), 12);
 	engine("e1", WB_ENGINE_ABORTED, 13, false);
-	ck_assert_uint_eq(wb_recon_transfer_seen(r), 13);
+	ck_assert_uint_eq(wb_reconcile_transfer_seen(r), 13);
 	transfer(14, false, 0);
-	ck_assert_uint_eq(wb_recon_transfer_seen(r), 14);
+	ck_assert_uint_eq(wb_reconcile_transfer_seen(r), 14);
 }
 END_TEST
 
@@ -371,8 +371,8 @@ END_TEST
 START_TEST(an_engine_joins_without_trainers_when_they_are_gone_and_another_can_feed_it)
 {
 	bool may_come_back = _i & 1, is_torn = _i & 2;
-	struct wb_recon_worker t = trainer(1, 0, 10), e1 = rollout(1, "e1", 12);
-	struct wb_recon_worker e2 = rollout(1, "e2", 12);
+	struct wb_reconcile_worker t = trainer(1, 0, 10), e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker e2 = rollout(1, "e2", 12);
 	struct wb_spec s = spec_of(1, 1);
 
 	make(&s, 77);
@@ -389,7 +389,7 @@ START_TEST(an_engine_joins_without_trainers_when_they_are_gone_and_another_can_f
 	did(false);
 	up(agent(3, "roll-b", &e2, 1));
 	did(false);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, !may_come_back), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, !may_come_back), 0);
 	ck_assert_str_eq(did(false), !may_come_back && !is_torn ? "plan(3)" : "");
 }
 END_TEST

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pods add to the decisions: engines by label, roles, missing sidecars, refused agents. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 static void pod(const char *name, const char *role, const char *engine_label, bool has_sidecar)
 {
-	struct wb_recon_pod p = {
+	struct wb_reconcile_pod p = {
 		.name = name, .role = role, .engine = engine_label, .has_sidecar = has_sidecar};
 
-	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_pod(r, now, &p), 0);
 }
 
 static void make_with_pods(uint32_t trainers)
 {
 	struct wb_spec s = spec_of(trainers, 1);
 
-	wb_recon_destroy(r);
+	wb_reconcile_destroy(r);
 	ck_assert_int_eq(
-		wb_recon_create(
-			&(struct wb_recon_opts){.operator_id = 77, .has_pods = true}, &s, &r),
+		wb_reconcile_create(
+			&(struct wb_reconcile_opts){.operator_id = 77, .has_pods = true}, &s, &r),
 		0);
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_int_eq(wb_reconcile_tick(r, now), 0);
 }
 
 static void members_are(const char *status, const char *reason, const char *words)
@@ -35,7 +35,7 @@ static void members_are(const char *status, const char *reason, const char *word
 static const char *first_engine(void)
 {
 	static char name[256];
-	json_t *o = wb_recon_status(r);
+	json_t *o = wb_reconcile_status(r);
 	json_t *e = json_array_get(json_object_get(o, "engines"), 0);
 
 	snprintf(name, sizeof(name), "%s", e ? json_string_value(json_object_get(e, "name")) : "");
@@ -49,7 +49,7 @@ START_TEST(no_pods_is_waiting_for_pods)
 	members_are("False", "WaitingForPods", "trainer workers");
 	pod("t-0", "trainer", NULL, true);
 	members_are("False", "WaitingForAgents", "trainer workers");
-	ck_assert_int_eq(wb_recon_pod_gone(r, now, "t-0"), 0);
+	ck_assert_int_eq(wb_reconcile_pod_gone(r, now, "t-0"), 0);
 	members_are("False", "WaitingForPods", "");
 }
 END_TEST
@@ -71,7 +71,7 @@ START_TEST(five_pods_without_sidecar_are_named)
 	pod("bare-0", "rollout", NULL, true);
 	for (int i = 2; i < 6; i++) {
 		snprintf(name, sizeof(name), "bare-%d", i);
-		ck_assert_int_eq(wb_recon_pod_gone(r, now, name), 0);
+		ck_assert_int_eq(wb_reconcile_pod_gone(r, now, name), 0);
 	}
 	members_are("False", "SidecarMissing", "1 pod has no container weightbridge-agent: bare-1");
 }
@@ -79,7 +79,7 @@ END_TEST
 
 START_TEST(missing_sidecar_does_not_stop_a_complete_job)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10), e = rollout(1, "e", 12);
+	struct wb_reconcile_worker t = trainer(1, 0, 10), e = rollout(1, "e", 12);
 
 	make_with_pods(1);
 	pod("t-0", "trainer", NULL, true);
@@ -97,7 +97,7 @@ static const struct {
 
 START_TEST(engine_is_the_label_and_what_the_app_says)
 {
-	struct wb_recon_worker w = rollout(1, names[_i].app, 12);
+	struct wb_reconcile_worker w = rollout(1, names[_i].app, 12);
 
 	make_with_pods(1);
 	pod("r-3", "rollout", names[_i].label, true);
@@ -108,10 +108,10 @@ END_TEST
 
 static void waits_for_a_node(const char *name, const char *why)
 {
-	struct wb_recon_pod p = {
+	struct wb_reconcile_pod p = {
 		.name = name, .role = "rollout", .has_sidecar = true, .unscheduled = why};
 
-	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_pod(r, now, &p), 0);
 }
 
 /* With the scheduler's own words, made text; until it has a node. */
@@ -140,7 +140,7 @@ END_TEST
 /* One more than is needed has no node: said, and nothing else stops. */
 START_TEST(pod_without_a_node_beside_complete_members_is_told_of)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10), e = rollout(1, "e0", 12);
+	struct wb_reconcile_worker t = trainer(1, 0, 10), e = rollout(1, "e0", 12);
 
 	make_with_pods(1);
 	up(agent(1, "t-0", &t, 1));
@@ -152,7 +152,7 @@ END_TEST
 
 START_TEST(no_engine_at_all_is_engine_label_missing)
 {
-	struct wb_recon_worker w = rollout(1, "", 12);
+	struct wb_reconcile_worker w = rollout(1, "", 12);
 
 	make_with_pods(1);
 	pod("r-0", "rollout", NULL, true);
@@ -177,7 +177,7 @@ static const struct {
 
 START_TEST(role_must_be_that_of_the_label)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10), e = rollout(1, "e", 12);
+	struct wb_reconcile_worker t = trainer(1, 0, 10), e = rollout(1, "e", 12);
 
 	make_with_pods(1);
 	pod("p", roles[_i].label, NULL, true);
@@ -200,38 +200,39 @@ END_TEST
 
 START_TEST(refused_agent_is_the_reason_until_it_is_let_in)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10);
+	struct wb_reconcile_worker t = trainer(1, 0, 10);
 
 	make_with_pods(1);
 	pod("t-0", "trainer", NULL, true);
-	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_TOKEN, "t-0", "bad token"), 0);
+	ck_assert_int_eq(wb_reconcile_refused(r, now, WB_REFUSED_TOKEN, "t-0", "bad token"), 0);
 	members_are("False", "AuthenticationRejected", "agent t-0 was refused: bad token");
 	up(agent(1, "t-0", &t, 1));
 	members_are("False", "WaitingForAgents", "engines");
-	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_VERSION, "t-9", "too old"), 0);
+	ck_assert_int_eq(wb_reconcile_refused(r, now, WB_REFUSED_VERSION, "t-9", "too old"), 0);
 	members_are("False", "ProtocolVersionMismatch", "too old");
 	/* One that stopped coming is no reason any more. */
-	now.ns = wb_recon_due_ns(r);
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	now.ns = wb_reconcile_due_ns(r);
+	ck_assert_int_eq(wb_reconcile_tick(r, now), 0);
 	members_are("False", "WaitingForAgents", "engines");
 }
 END_TEST
 
 START_TEST(library_is_the_reason_until_its_agent_says_that_it_is_over)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10);
+	struct wb_reconcile_worker t = trainer(1, 0, 10);
 
 	make_with_pods(1);
 	pod("t-0", "trainer", NULL, true);
 	up(agent(1, "t-0", &t, 1));
-	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-0", "build 1, not 2"), 0);
+	ck_assert_int_eq(
+		wb_reconcile_refused(r, now, WB_REFUSED_LIBRARY, "t-0", "build 1, not 2"), 0);
 	members_are(
 		"False", "LibraryVersionMismatch", "a worker of agent t-0 was refused: build 1");
 	later(600 * S);
 	members_are("False", "LibraryVersionMismatch", "build 1");
-	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-1", ""), 0);
+	ck_assert_int_eq(wb_reconcile_refused(r, now, WB_REFUSED_LIBRARY, "t-1", ""), 0);
 	members_are("False", "LibraryVersionMismatch", "build 1");
-	ck_assert_int_eq(wb_recon_refused(r, now, WB_REFUSED_LIBRARY, "t-0", ""), 0);
+	ck_assert_int_eq(wb_reconcile_refused(r, now, WB_REFUSED_LIBRARY, "t-0", ""), 0);
 	members_are("False", "WaitingForAgents", "engines");
 }
 END_TEST
@@ -242,19 +243,19 @@ START_TEST(news_that_say_nothing_new_change_nothing)
 
 	make_with_pods(1);
 	pod("t-0", "trainer", "x", true);
-	looks = wb_recon_looks(r);
+	looks = wb_reconcile_looks(r);
 	pod("t-0", "trainer", "x", true);
-	ck_assert_uint_eq(wb_recon_looks(r), looks);
-	ck_assert_int_eq(wb_recon_pod_gone(r, now, "nobody"), 0);
-	ck_assert_uint_eq(wb_recon_looks(r), looks);
+	ck_assert_uint_eq(wb_reconcile_looks(r), looks);
+	ck_assert_int_eq(wb_reconcile_pod_gone(r, now, "nobody"), 0);
+	ck_assert_uint_eq(wb_reconcile_looks(r), looks);
 	/* Names are cut as agents' names are. */
 	pod("a-very-long-name-of-a-pod-that-goes-on-and-on-beyond-sixty-three-characters-0",
 		"trainer", NULL, true);
-	ck_assert_int_eq(wb_recon_pod_gone(r, now,
+	ck_assert_int_eq(wb_reconcile_pod_gone(r, now,
 				 "a-very-long-name-of-a-pod-that-goes-on-and-on-beyond-sixty-three-"
 				 "characters-0"),
 		0);
-	ck_assert_uint_eq(wb_recon_looks(r), looks + 2);
+	ck_assert_uint_eq(wb_reconcile_looks(r), looks + 2);
 }
 END_TEST
 

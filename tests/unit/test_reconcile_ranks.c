@@ -2,18 +2,18 @@
 /* A worker that comes for the place of one whose agent is not connected any more: a pod that died,
  * and its successor, which has another name. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
-static struct wb_recon_worker mine[2];
+static struct wb_reconcile_worker mine[2];
 
 /* The trainer's agent is lost, and another one is there with the same ranks, or with none. */
 static void successor_comes(bool has_ranks)
 {
-	struct wb_recon_pod p = {.name = "train", .role = "trainer", .has_sidecar = true};
+	struct wb_reconcile_pod p = {.name = "train", .role = "trainer", .has_sidecar = true};
 
 	run_two_engines();
-	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	ck_assert_int_eq(wb_reconcile_pod(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, false), 0);
 	for (uint32_t i = 0; i < 2; i++)
 		mine[i] = trainer(1 + i, has_ranks ? (int64_t)i : -1, 10 + i);
 	up(agent(7, "train-b", mine, 2));
@@ -44,8 +44,8 @@ END_TEST
 
 START_TEST(it_is_refused_when_the_other_comes_back)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_agent a = agent(8, "train", t, 2);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_agent a = agent(8, "train", t, 2);
 
 	successor_comes(true);
 	did(false);
@@ -65,7 +65,7 @@ START_TEST(it_gets_the_place_at_once_when_the_pod_of_the_other_is_gone)
 {
 	successor_comes(true);
 	did(false);
-	ck_assert_int_eq(wb_recon_pod_gone(r, now, "train"), 0);
+	ck_assert_int_eq(wb_reconcile_pod_gone(r, now, "train"), 0);
 	ck_assert_str_eq(did(false), "event(AgentLost) plan(2)");
 }
 END_TEST
@@ -73,15 +73,15 @@ END_TEST
 /* The pod goes first, its connection ends a moment later. */
 START_TEST(agent_without_a_pod_is_not_waited_for)
 {
-	struct wb_recon_pod p = {.name = "train", .role = "trainer", .has_sidecar = true};
+	struct wb_reconcile_pod p = {.name = "train", .role = "trainer", .has_sidecar = true};
 
 	run_two_engines();
-	ck_assert_int_eq(wb_recon_pod(r, now, &p), 0);
-	ck_assert_int_eq(wb_recon_pod_gone(r, now, "train"), 0);
+	ck_assert_int_eq(wb_reconcile_pod(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_pod_gone(r, now, "train"), 0);
 	if (_i)
-		ck_assert_int_eq(wb_recon_pod(r, now, &p), 0); /* it is there again */
+		ck_assert_int_eq(wb_reconcile_pod(r, now, &p), 0); /* it is there again */
 	ck_assert_str_eq(did(false), "");
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 1, false), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 1, false), 0);
 	ck_assert_str_eq(did(false), _i ? "" : "event(AgentLost)");
 }
 END_TEST
@@ -101,7 +101,7 @@ START_TEST(one_that_waited_and_left_holds_no_place)
 {
 	successor_comes(true);
 	did(false);
-	ck_assert_int_eq(wb_recon_agent_down(r, now, 7, true), 0);
+	ck_assert_int_eq(wb_reconcile_agent_down(r, now, 7, true), 0);
 	later(15 * S);
 	ck_assert_str_eq(did(false), "event(AgentLost)");
 	up(agent(9, "train-c", mine, 2));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every field of spec.transport: done, refused by name, or said to be done with less. */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
 #include "operator-shim/spec/transport.h"
 
@@ -101,8 +101,8 @@ static struct wb_spec spec_with(int i)
 
 static void members_come(uint32_t via)
 {
-	struct wb_recon_worker t = trainer(1, 0, 10), e = rollout(1, "e1", 11);
-	struct wb_recon_agent a = agent(1, "train", &t, 1), b = agent(2, "roll", &e, 1);
+	struct wb_reconcile_worker t = trainer(1, 0, 10), e = rollout(1, "e1", 11);
+	struct wb_reconcile_agent a = agent(1, "train", &t, 1), b = agent(2, "roll", &e, 1);
 
 	b.via = via;
 	up(a);
@@ -114,7 +114,7 @@ static void members_come(uint32_t via)
 START_TEST(what_is_asked_of_the_transport_is_done_or_refused_by_name)
 {
 	struct wb_spec s = spec_with(_i), plain = spec_of(1, 1);
-	struct wb_recon_engine_report e = {.engine = "e1",
+	struct wb_reconcile_engine_report e = {.engine = "e1",
 		.state = WB_ENGINE_COMMITTED,
 		.transfer = 5,
 		.version = 50,
@@ -129,7 +129,7 @@ START_TEST(what_is_asked_of_the_transport_is_done_or_refused_by_name)
 		ck_assert_msg(strstr(message, asked[_i].refused) != NULL, "%s", message);
 		/* Mended in the object: planned by itself. */
 		did(false);
-		ck_assert_int_eq(wb_recon_spec(r, now, &plain), 0);
+		ck_assert_int_eq(wb_reconcile_spec(r, now, &plain), 0);
 		blobs(1, 1);
 		blobs(10, 11);
 		ck_assert_ptr_nonnull(strstr(did(false), "plan("));
@@ -137,7 +137,7 @@ START_TEST(what_is_asked_of_the_transport_is_done_or_refused_by_name)
 	}
 	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
 	planned(1, 99);
-	ck_assert_int_eq(wb_recon_engine(r, now, &e), 0);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
 	ck_assert_str_eq(
 		cond("Degraded", &reason, &message), asked[_i].degraded ? "True" : "False");
 	ck_assert_str_eq(reason, asked[_i].degraded ? "TCPFallback" : "AsExpected");
@@ -156,10 +156,10 @@ START_TEST(a_change_that_asks_for_nothing_else_makes_no_new_plan)
 	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
 	s.gpu_direct = WB_GPU_DIRECT_DISABLED;
 	s.protocols = (struct wb_spec_words)TCP_VERBS;
-	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_ptr_null(strstr(did(false), "plan("));
 	s.encryption = WB_ENCRYPTION_TLS; /* this is in the plan's epoch */
-	ck_assert_int_eq(wb_recon_spec(r, now, &s), 0);
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
 }
 END_TEST

@@ -395,7 +395,7 @@ static void to_peer(void *ctx, const struct wb_roster *r, uint32_t agent,
 	(void)bytes;
 }
 
-static void report(void *ctx, const struct wb_core_report *r)
+static void report(void *ctx, const struct wb_transfer_report *r)
 {
 	(void)ctx;
 	(void)r;
@@ -412,13 +412,13 @@ static void mark(void *ctx, const char *what, const char *who, uint64_t transfer
 
 static int core(void)
 {
-	struct wb_core_env env = {.clock = &wb_clock_real};
-	struct wb_core_opts o = {.agent = "a"};
-	struct wb_core *c = NULL;
-	int rc = wb_core_create(&o, &env, &c, NULL);
+	struct wb_transfer_env env = {.clock = &wb_clock_real};
+	struct wb_transfer_opts o = {.agent = "a"};
+	struct wb_transfer_core *c = NULL;
+	int rc = wb_transfer_create(&o, &env, &c, NULL);
 
 	if (!rc)
-		wb_core_destroy(c);
+		wb_transfer_destroy(c);
 	return rc;
 }
 
@@ -457,17 +457,17 @@ static int serve(void)
 /* Workers come, a plan, and they leave: all that the core makes on the way. */
 static int installed(void)
 {
-	struct wb_core_env env = {.clock = &wb_clock_real,
+	struct wb_transfer_env env = {.clock = &wb_clock_real,
 		.to_worker = to_worker,
 		.to_peer = to_peer,
 		.report = report,
 		.trace = mark};
-	struct wb_core_opts o = {.agent = "a", .arena = memory, .arena_bytes = sizeof(memory)};
-	struct wb_core *c = NULL;
-	int rc = wb_core_create(&o, &env, &c, NULL);
+	struct wb_transfer_opts o = {.agent = "a", .arena = memory, .arena_bytes = sizeof(memory)};
+	struct wb_transfer_core *c = NULL;
+	int rc = wb_transfer_create(&o, &env, &c, NULL);
 
 	for (uint32_t i = 0; i < 3 && rc == 0; i++) {
-		struct wb_core_worker w = {.id = i + 1,
+		struct wb_transfer_worker w = {.id = i + 1,
 			.object = "default/a",
 			.engine = i == 2 ? "e" : "",
 			.name = "w",
@@ -479,39 +479,40 @@ static int installed(void)
 			.lane = d.lane,
 			.page = i == 2 ? &page : NULL};
 
-		rc = wb_core_attach(c, &w, NULL);
+		rc = wb_transfer_attach(c, &w, NULL);
 	}
 	for (uint32_t i = 0; i < 3 && c; i++)
-		(void)wb_core_detach(c, i + 1, NULL);
-	wb_core_destroy(c);
+		(void)wb_transfer_detach(c, i + 1, NULL);
+	wb_transfer_destroy(c);
 	return rc;
 }
 
-static int recon(void)
+static int reconcile(void)
 {
-	struct wb_recon_opts o = {.operator_id = 1};
-	struct wb_recon_now now = {1, 1};
-	struct wb_recon *r = NULL;
-	int rc = wb_recon_create(&o, d.spec, &r);
+	struct wb_reconcile_opts o = {.operator_id = 1};
+	struct wb_reconcile_now now = {1, 1};
+	struct wb_reconcile *r = NULL;
+	int rc = wb_reconcile_create(&o, d.spec, &r);
 
 	if (rc == 0)
-		rc = wb_recon_restore(r, now, d.status);
-	wb_recon_destroy(r);
+		rc = wb_reconcile_restore(r, now, d.status);
+	wb_reconcile_destroy(r);
 	return rc;
 }
 
-static int recon_agent(void)
+static int reconcile_agent(void)
 {
-	struct wb_recon_worker w = {.id = 1, .role = WB_ROLE_ROLLOUT, .engine = "e", .rank = -1};
-	struct wb_recon_agent a = {.id = 1, .name = "a", .worker = &w, .n_worker = 1};
-	struct wb_recon_opts o = {.operator_id = 1};
-	struct wb_recon_now now = {1, 1};
-	struct wb_recon *r = NULL;
-	int rc = wb_recon_create(&o, d.spec, &r);
+	struct wb_reconcile_worker w = {
+		.id = 1, .role = WB_ROLE_ROLLOUT, .engine = "e", .rank = -1};
+	struct wb_reconcile_agent a = {.id = 1, .name = "a", .worker = &w, .n_worker = 1};
+	struct wb_reconcile_opts o = {.operator_id = 1};
+	struct wb_reconcile_now now = {1, 1};
+	struct wb_reconcile *r = NULL;
+	int rc = wb_reconcile_create(&o, d.spec, &r);
 
 	if (rc == 0)
-		rc = wb_recon_agent_up(r, now, &a);
-	wb_recon_destroy(r);
+		rc = wb_reconcile_agent_up(r, now, &a);
+	wb_reconcile_destroy(r);
 	return rc;
 }
 
@@ -633,16 +634,17 @@ static const struct {
 	{"http", http}, {"sim net", sim_net}, {"binding", binding}, {"local", local},
 	{"local view", local_view}, {"image", image}, {"area ranges", area_ranges}, {"area", area},
 	{"slots", slots}, {"flow", flow}, {"core", core}, {"serve", serve},
-	{"workers of a core", installed}, {"recon", recon}, {"agent of a recon", recon_agent},
-	{"manifest", manifest}, {"decoded manifest", manifest_read}, {"source map", srcmap},
-	{"extraction", extract}, {"worker's lane", lane_worker}, {"tls", tls}, {"yaml", yaml},
-	{"base64", base64}, {"authority", authority}};
+	{"workers of a core", installed}, {"reconcile", reconcile},
+	{"agent of a reconcile", reconcile_agent}, {"manifest", manifest},
+	{"decoded manifest", manifest_read}, {"source map", srcmap}, {"extraction", extract},
+	{"worker's lane", lane_worker}, {"tls", tls}, {"yaml", yaml}, {"base64", base64},
+	{"authority", authority}};
 
 START_TEST(each_lost_allocation_is_enomem)
 {
 	/* The operator's look at an object is repeated by the next event, and its series of metrics
 	 * are lost, as all metrics and notices are when memory is short. */
-	int spare = makers[_i].make == serve ? 30 : makers[_i].make == recon_agent ? 10 : 0;
+	int spare = makers[_i].make == serve ? 30 : makers[_i].make == reconcile_agent ? 10 : 0;
 	uint64_t n;
 
 	for (n = 1; n < TRIES_MAX; n++) {

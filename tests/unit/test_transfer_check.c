@@ -39,16 +39,16 @@ static void lead_in_two_modes(void)
 	lead_of(LEAD)->is_decided = true;
 }
 
-static void leader_of_no_plan(void)
+static void coordinator_of_no_plan(void)
 {
-	object_of(LEADER)->leader.e = NULL;
+	object_of(COORDINATOR)->coordinator.e = NULL;
 }
 
 static void trainers_with_an_end_too_early(void)
 {
 	static uint8_t body;
 
-	object_of(LEADER)->trainers.final_body = &body;
+	object_of(COORDINATOR)->trainers.final_body = &body;
 }
 
 static void epoch_begun_before_it_is_active(void)
@@ -63,7 +63,7 @@ static void link_up_without_connection(void)
 
 static void verdict_above_its_promise(void)
 {
-	struct object *o = object_of(LEADER);
+	struct object *o = object_of(COORDINATOR);
 
 	o->verdict[0] = (struct verdict){.transfer = 9, .accepted = 2, .promised = 1, .value = 1};
 	o->n_verdict = 1;
@@ -71,7 +71,7 @@ static void verdict_above_its_promise(void)
 
 static void flow_of_no_plan(void)
 {
-	for_flow (object_of(LEADER), x)
+	for_flow (object_of(COORDINATOR), x)
 		x->e = NULL;
 }
 
@@ -85,12 +85,12 @@ static const struct {
 	{PARTY, party_that_opens_early},
 	{LEAD, lead_without_deadline},
 	{LEAD, lead_in_two_modes},
-	{LEADER, leader_of_no_plan},
-	{LEADER, trainers_with_an_end_too_early},
+	{COORDINATOR, coordinator_of_no_plan},
+	{COORDINATOR, trainers_with_an_end_too_early},
 	{PARTY, epoch_begun_before_it_is_active},
 	{PARTY, link_up_without_connection},
-	{LEADER, verdict_above_its_promise},
-	{LEADER, flow_of_no_plan},
+	{COORDINATOR, verdict_above_its_promise},
+	{COORDINATOR, flow_of_no_plan},
 };
 
 static void to_the_middle_of_a_transfer(void)
@@ -106,7 +106,7 @@ START_TEST(what_is_broken_is_noticed)
 	to_the_middle_of_a_transfer();
 	ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* it says so each time */
 	broken[_i].breaks();
-	wb__core_check(w.agent[broken[_i].agent].core);
+	wb__transfer_check(w.agent[broken[_i].agent].core);
 }
 END_TEST
 
@@ -114,7 +114,7 @@ START_TEST(nothing_is_broken_in_a_transfer)
 {
 	to_the_middle_of_a_transfer();
 	for (uint32_t a = 0; a < w.n_agent; a++)
-		wb__core_check(w.agent[a].core);
+		wb__transfer_check(w.agent[a].core);
 	end();
 }
 END_TEST

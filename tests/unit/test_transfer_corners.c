@@ -61,7 +61,8 @@ static void install(const struct world_epoch *e, uint32_t agent)
 
 static void activate(const struct world_epoch *e, uint32_t agent)
 {
-	ck_assert_int_eq(wb_core_activate(w.agent[agent].core, world_uid, e->term, e->number), 0);
+	ck_assert_int_eq(
+		wb_transfer_activate(w.agent[agent].core, world_uid, e->term, e->number), 0);
 	world_after(&w.agent[agent]);
 }
 
@@ -174,8 +175,8 @@ static bool is_over(const struct ballot *b)
 }
 
 /* Two engines of a pod are in doubt, the second a moment later, and one of five judges has taken
- * the leader's COMMIT: who asks does so by a number of its own, or what is said to one counts for
- * the other, and each has its own decision. */
+ * the coordinator's COMMIT: who asks does so by a number of its own, or what is said to one counts
+ * for the other, and each has its own decision. */
 START_TEST(engines_of_a_pod_in_doubt_learn_the_same)
 {
 	struct world_opts o = shape;
@@ -194,12 +195,12 @@ START_TEST(engines_of_a_pod_in_doubt_learn_the_same)
 	own = w.agent[5].core->objects;
 	first = &own->cur->lead[0].ballot;
 	second = &own->cur->lead[1].ballot;
-	n = wb__core_judges(own->cur, names);
+	n = wb__transfer_judges(own->cur, names);
 	ck_assert_uint_eq(n, 5);
-	wb__core_ballot_ask(first, own, 7, names, n);
+	wb__transfer_ballot_ask(first, own, 7, names, n);
 	world_after(&w.agent[5]);
 	world_run_for(&w, pause);
-	wb__core_ballot_ask(second, own, 7, names, n);
+	wb__transfer_ballot_ask(second, own, 7, names, n);
 	world_after(&w.agent[5]);
 	while (!is_over(first) || !is_over(second))
 		ck_assert(wb_sim_step(w.net));
@@ -215,7 +216,7 @@ END_TEST
 static int feed(const struct world_epoch *e, uint32_t agent, uint32_t engine, uint32_t source)
 {
 	struct wb_err err = {0};
-	int rc = wb_core_feed(
+	int rc = wb_transfer_feed(
 		w.agent[agent].core, world_uid, e->term, e->number, engine, source, &err);
 
 	world_after(&w.agent[agent]);
@@ -295,7 +296,7 @@ START_TEST(a_grant_says_that_its_plan_is_active)
 	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
 	ck_assert(world_holds(&w, &w.worker[4], 1));
-	ck_assert(wb_core_is_active(w.agent[2].core, world_uid, e->term, e->number));
+	ck_assert(wb_transfer_is_active(w.agent[2].core, world_uid, e->term, e->number));
 	install_all(world_epoch_make(&w));
 	commits(2);
 	world_finish(&w);
@@ -305,7 +306,7 @@ END_TEST
 /* ---- engines of one pod --------------------------------------------------------------------- */
 
 /* What an engine that is gone would have given to another of its pod, which begins later and has
- * not heard of it from the leader, comes from elsewhere. */
+ * not heard of it from the coordinator, comes from elsewhere. */
 START_TEST(nothing_is_read_from_an_engine_of_the_pod_that_is_gone)
 {
 	struct world_opts o = mode(_i);
@@ -344,18 +345,18 @@ START_TEST(what_is_torn_is_said_to_be_under_the_next_plan)
 	world_kill_worker(&w, 0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
 	ck_assert_int_eq(w.worker[1].phase, WORLD_TORN);
-	ck_assert_str_eq(wb_core_torn(w.agent[1].core), "e0");
+	ck_assert_str_eq(wb_transfer_torn(w.agent[1].core), "e0");
 	world_start_worker(&w, 0);
 	world_run_for(&w, WB_NS_PER_S);
 	install_all(world_epoch_make(&w));
-	ck_assert_ptr_nonnull(wb_core_torn(w.agent[1].core));
+	ck_assert_ptr_nonnull(wb_transfer_torn(w.agent[1].core));
 	wb_buf_init(&page, 65536);
-	wb_core_status_json(w.agent[1].core, &page);
+	wb_transfer_status_json(w.agent[1].core, &page);
 	wb_buf_u8(&page, 0);
 	ck_assert_ptr_nonnull(strstr((const char *)page.data, "\"phase\":\"Torn\""));
 	wb_buf_finish(&page);
 	commits(3);
-	ck_assert_ptr_null(wb_core_torn(w.agent[1].core));
+	ck_assert_ptr_null(wb_transfer_torn(w.agent[1].core));
 	world_finish(&w);
 }
 END_TEST
@@ -366,7 +367,7 @@ END_TEST
 START_TEST(nothing_is_received_into_an_area_that_was_released)
 {
 	struct world_opts o = shape;
-	struct wb_core *c;
+	struct wb_transfer_core *c;
 	struct epoch *e;
 	struct party *p;
 	struct wb_err err = {0};
@@ -384,9 +385,9 @@ START_TEST(nothing_is_received_into_an_area_that_was_released)
 		.transfer = 99,
 		.is_staged = true,
 		.drain_ns = world_now(&w) + WB_NS_PER_S};
-	ck_assert_int_eq(wb_core_sleep(c, w.worker[2].id, &err), 0);
-	ck_assert(wb_core_is_quiet(c, w.worker[2].id));
-	(void)wb_core_tick(c);
+	ck_assert_int_eq(wb_transfer_sleep(c, w.worker[2].id, &err), 0);
+	ck_assert(wb_transfer_is_quiet(c, w.worker[2].id));
+	(void)wb_transfer_tick(c);
 	ck_assert_ptr_null(p->flow);
 	world_finish(&w);
 }

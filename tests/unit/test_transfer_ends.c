@@ -88,7 +88,7 @@ START_TEST(who_leads_a_feed_hears_of_its_end_when_it_is_overtaken)
 	world_plan(&w);
 	e = w.epochs;
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(2, WORLD_AFTER);
 	world_check_send(&w, 2, SOON);
@@ -132,9 +132,9 @@ START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_g
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	world_plan(&w);
 	for (uint32_t i = 0; i < w.n_agent; i++) /* as the operator says to all */
-		wb_core_seen(w.agent[i].core, world_uid, 1);
+		wb_transfer_seen(w.agent[i].core, world_uid, 1);
 	source = world_agent_of_engine(&w, 0);
-	ck_assert_int_eq(wb_core_feed(w.agent[source].core, world_uid, w.epochs->term,
+	ck_assert_int_eq(wb_transfer_feed(w.agent[source].core, world_uid, w.epochs->term,
 				 w.epochs->number, 1, 0, &err),
 		0);
 	world_after(&w.agent[source]);
@@ -169,8 +169,8 @@ START_TEST(a_promise_for_a_transfer_is_none_for_the_feed_of_its_number)
 	ck_assert_int_eq(w.worker[1].version, 1);
 	ck_assert_int_ne(w.worker[3].version, 1);
 	w.worker[3].stall_until_ns = world_now(&w) + 300 * WB_NS_PER_MS;
-	ck_assert_int_eq(wb_core_feed(w.agent[1].core, world_uid, w.epochs->term, w.epochs->number,
-				 1, 0, &err),
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, world_uid, w.epochs->term,
+				 w.epochs->number, 1, 0, &err),
 		0);
 	world_after(&w.agent[1]);
 	world_run_for(&w, 3 * WB_NS_PER_S);
@@ -202,7 +202,7 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 	world_plan(&w);
 	e = w.epochs;
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	end = world_now(&w) + 120 * WB_NS_PER_S;
 	while (w.worker[2].phase != WORLD_AFTER && world_now(&w) < end)
@@ -213,7 +213,8 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 		ck_assert(wb_sim_step(w.net));
 	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), -EBUSY);
+		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err),
+		-EBUSY);
 	ck_assert_msg(strstr(err.msg, "e1") != NULL, "%s", err.msg);
 	world_finish(&w);
 }
@@ -299,8 +300,8 @@ START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
 }
 END_TEST
 
-/* A plan that never became active: its leader goes by the one before a second later, and its own
- * workers cannot have been heard sooner. */
+/* A plan that never became active: its coordinator goes by the one before a second later, and its
+ * own workers cannot have been heard sooner. */
 START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
 {
 	struct world_opts o = shape;
@@ -323,7 +324,7 @@ START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
 }
 END_TEST
 
-/* Its leader was asked by all before it went by the plan before, and hears nothing more. */
+/* Its coordinator was asked by all before it went by the plan before, and hears nothing more. */
 START_TEST(what_was_asked_before_the_plan_before_may_be_used_is_begun_then)
 {
 	struct world_opts o = shape;
@@ -388,9 +389,9 @@ START_TEST(a_worker_that_was_stopped_knows_that_it_was_written_to)
 END_TEST
 
 /* An engine's lead is gone, or has not heard of the transfer, which begins all the same; then the
- * transfer's leader dies, before it has called that engine lost.  The engine is asked for chunks
- * that it will never have.  _i 0: by a worker of it that is another one now, 1: one that is the
- * same, 2: under a lead that is there. */
+ * transfer's coordinator dies, before it has called that engine lost.  The engine is asked for
+ * chunks that it will never have.  _i 0: by a worker of it that is another one now, 1: one that is
+ * the same, 2: under a lead that is there. */
 START_TEST(chunks_of_an_engine_that_will_not_begin_are_not_waited_for)
 {
 	struct wb_sim_fault deaf = {.kind = WB_SIM_PARTITION,
@@ -483,12 +484,12 @@ START_TEST(a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 3; a <= 4; a++) {
-		wb_core_expect_feed(w.agent[a].core, world_uid, 1);
+		wb_transfer_expect_feed(w.agent[a].core, world_uid, 1);
 		world_after(&w.agent[a]);
 	}
 	w.worker[4].hook_ns = 10 * WB_NS_PER_S;
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(4, WORLD_BEFORE);
 	until_phase(3, WORLD_BEGUN);
@@ -523,13 +524,13 @@ START_TEST(a_new_engine_whose_feed_came_to_nothing_goes_on_as_one)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 3; a <= 4; a++) {
-		wb_core_expect_feed(w.agent[a].core, world_uid, 1);
+		wb_transfer_expect_feed(w.agent[a].core, world_uid, 1);
 		world_after(&w.agent[a]);
 	}
 	w.worker[3].stall_until_ns = world_now(&w) + WB_NS_PER_S;
 	w.worker[4].hook_raises = true;
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(4, WORLD_BEGUN);
 	world_run_for(&w, (_i ? 5 : 1) * WB_NS_PER_S);
@@ -605,12 +606,12 @@ START_TEST(engines_that_are_fed_do_not_wait_for_each_other)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 0; a < w.n_agent; a++) /* trainers have nothing of it any more */
-		wb_core_seen(w.agent[a].core, world_uid, 1);
+		wb_transfer_seen(w.agent[a].core, world_uid, 1);
 	for (uint32_t en = 0; en < 2; en++) {
 		struct wb_err err = {0};
 
-		ck_assert_int_eq(
-			wb_core_feed(w.agent[3].core, world_uid, e->term, e->number, en, 2, &err),
+		ck_assert_int_eq(wb_transfer_feed(w.agent[3].core, world_uid, e->term, e->number,
+					 en, 2, &err),
 			0);
 		world_after(&w.agent[3]);
 	}
@@ -648,7 +649,7 @@ START_TEST(who_installs_does_not_hold_what_it_had)
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	ck_assert_int_eq(k->phase, WORLD_INSTALL);
 	ck_assert(world_is_seen(&w, k));
-	ck_assert_uint_eq(wb_core_held(w.agent[1].core, k->id, &version), 0);
+	ck_assert_uint_eq(wb_transfer_held(w.agent[1].core, k->id, &version), 0);
 	k->hook_ns = 0;
 	until_phase(1, WORLD_TORN);
 	world_plan(&w);
@@ -741,7 +742,7 @@ START_TEST(a_torn_worker_says_so_while_its_hook_runs)
 	ck_assert_int_eq(w.worker[1].phase, WORLD_BEFORE);
 	world_plan(&w);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
-	ck_assert_ptr_nonnull(wb_core_torn(w.agent[1].core));
+	ck_assert_ptr_nonnull(wb_transfer_torn(w.agent[1].core));
 	world_finish(&w);
 }
 END_TEST
@@ -767,7 +768,7 @@ START_TEST(a_hook_that_has_run_ends_the_update_that_it_was_for)
 	world_plan(&w);
 	e = w.epochs;
 	ck_assert_int_eq(
-		wb_core_feed(w.agent[3].core, world_uid, e->term, e->number, 0, 1, &err), 0);
+		wb_transfer_feed(w.agent[3].core, world_uid, e->term, e->number, 0, 1, &err), 0);
 	world_after(&w.agent[3]);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);

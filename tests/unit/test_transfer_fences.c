@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What those who decide must not believe: judges and ballots, the leader of a transfer, the lead of
- * an engine.  Each check is reached by the very message that it is for.
+ * What those who decide must not believe: judges and ballots, the coordinator of a transfer, the
+ * lead of an engine.  Each check is reached by the very message that it is for.
  */
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_two_engines.h"
@@ -34,10 +34,10 @@ static struct ballot *ask_judges_by_hand(void)
 	uint32_t n;
 
 	begin(&o);
-	n = wb__core_judges(epoch_of(LEAD), names);
+	n = wb__transfer_judges(epoch_of(LEAD), names);
 	ck_assert_uint_eq(n, JUDGES);
 	b = &epoch_of(LEAD)->lead[0].ballot;
-	wb__core_ballot_ask(b, object_of(LEAD), DOUBTED, names, n);
+	wb__transfer_ballot_ask(b, object_of(LEAD), DOUBTED, names, n);
 	ck_assert_int_eq(b->state, BALLOT_ASKING);
 	return b;
 }
@@ -59,7 +59,7 @@ START_TEST(an_answer_to_an_older_ballot_does_not_count)
 	uint64_t older = b->number;
 
 	b->retry_ns = 0;
-	(void)wb_core_tick(w.agent[LEAD].core);
+	(void)wb_transfer_tick(w.agent[LEAD].core);
 	ck_assert_uint_gt(b->number, older);
 	for (uint32_t j = 0; j < JUDGES; j++)
 		answer(j, WBP_PEER_BALLOTED, older, 0, DECIDE_NONE);
@@ -159,7 +159,7 @@ START_TEST(a_judge_goes_back_behind_no_promise)
 	ck_assert(says_no(judge(WBP_PEER_BALLOT, 7, 10, 0), 10)); /* somebody else's, too */
 	ck_assert(says_no(judge(WBP_PEER_BALLOT, 7, 9, 0), 10));
 	ck_assert(says_no(judge(WBP_PEER_ACCEPT, 7, 9, DECIDE_COMMIT), 10));
-	ck_assert(says_no(judge(WBP_PEER_ACCEPT, 7, 1, DECIDE_COMMIT), 10)); /* the leader's */
+	ck_assert(says_no(judge(WBP_PEER_ACCEPT, 7, 1, DECIDE_COMMIT), 10)); /* the coordinator's */
 	ck_assert(says_yes(judge(WBP_PEER_ACCEPT, 7, 10, DECIDE_ABORT)));
 	ck_assert(says_yes(judge(WBP_PEER_BALLOT, 7, 11, 0)));
 	ck_assert_uint_eq(judge(WBP_PEER_BALLOT, 7, 12, 0)->accepted, 10);
@@ -259,7 +259,7 @@ END_TEST
 START_TEST(a_judge_does_not_speak_of_what_it_has_forgotten)
 {
 	struct world_opts o = joint();
-	uint32_t n = CORE_VERDICTS_MAX + 3;
+	uint32_t n = TRANSFER_VERDICTS_MAX + 3;
 
 	begin(&o);
 	for (uint32_t t = 1; t <= n; t++)
@@ -278,7 +278,8 @@ START_TEST(a_judge_does_not_speak_of_what_it_has_forgotten)
 }
 END_TEST
 
-/* ---- the leader ---------------------------------------------------------------------------- */
+/* ---- the coordinator ----------------------------------------------------------------------------
+ */
 
 static struct wb_msg_peer engine_is(
 	uint32_t engine, uint64_t transfer, enum wb_engine_state state, uint32_t losses)
@@ -299,22 +300,22 @@ static void trainer_asks(uint32_t agent, int64_t version)
 
 static void trigger(uint32_t from, int64_t version, uint32_t refusals)
 {
-	say(LEADER, from,
+	say(COORDINATOR, from,
 		(struct wb_msg_peer){
 			.kind = WBP_PEER_TRIGGER, .version = version, .count = refusals});
 }
 
-/* Transfer 1, of which only the leader knows. */
-static struct leader *lead_a_transfer(const struct world_opts *o)
+/* Transfer 1, of which only the coordinator knows. */
+static struct coordinator *lead_a_transfer(const struct world_opts *o)
 {
-	struct leader *l;
+	struct coordinator *l;
 
 	begin(o);
-	l = &object_of(LEADER)->leader;
+	l = &object_of(COORDINATOR)->coordinator;
 	trainer_asks(0, 10);
 	for (uint32_t a = 1; a < JUDGES; a++)
 		trigger(a, 10, 0);
-	ck_assert_int_eq(l->state, LEADER_RUNNING);
+	ck_assert_int_eq(l->state, COORDINATOR_RUNNING);
 	ck_assert_uint_eq(l->transfer, 1);
 	return l;
 }
@@ -324,19 +325,19 @@ static struct leader *lead_a_transfer(const struct world_opts *o)
 START_TEST(trainers_stay_until_a_loss_is_taken_in)
 {
 	struct world_opts o = shape;
-	struct leader *l;
+	struct coordinator *l;
 
 	o.engines = 3;
 	l = lead_a_transfer(&o);
-	say(LEADER, LEAD, engine_is(0, 1, WB_ENGINE_RECEIVED, 0));
-	say(LEADER, 7, engine_is(2, 1, WB_ENGINE_ABORTED, 0));
-	ck_assert_uint_eq(last(LEADER, w.agent[LEAD].name, WBP_PEER_LOST)->m.losses, 1);
-	say(LEADER, LEAD1, engine_is(1, 1, WB_ENGINE_RECEIVED, 0));
-	ck_assert_int_eq(l->state, LEADER_RUNNING);
-	say(LEADER, LEAD1, engine_is(1, 1, WB_ENGINE_RECEIVED, 1));
-	ck_assert_int_eq(l->state, LEADER_RUNNING);
-	say(LEADER, LEAD, engine_is(0, 1, WB_ENGINE_RECEIVED, 1));
-	ck_assert_int_eq(l->state, LEADER_RELEASED);
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_RECEIVED, 0));
+	say(COORDINATOR, 7, engine_is(2, 1, WB_ENGINE_ABORTED, 0));
+	ck_assert_uint_eq(last(COORDINATOR, w.agent[LEAD].name, WBP_PEER_LOST)->m.losses, 1);
+	say(COORDINATOR, LEAD1, engine_is(1, 1, WB_ENGINE_RECEIVED, 0));
+	ck_assert_int_eq(l->state, COORDINATOR_RUNNING);
+	say(COORDINATOR, LEAD1, engine_is(1, 1, WB_ENGINE_RECEIVED, 1));
+	ck_assert_int_eq(l->state, COORDINATOR_RUNNING);
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_RECEIVED, 1));
+	ck_assert_int_eq(l->state, COORDINATOR_RELEASED);
 	end();
 }
 END_TEST
@@ -344,11 +345,11 @@ END_TEST
 /* Nobody knows what became of its engine: it may have committed. */
 START_TEST(an_engine_whose_lead_is_lost_is_unknown)
 {
-	struct leader *l = lead_a_transfer(&shape);
+	struct coordinator *l = lead_a_transfer(&shape);
 
-	is_gone(LEADER, LEAD);
+	is_gone(COORDINATOR, LEAD);
 	ck_assert_int_eq(l->engine[0].state, WB_ENGINE_UNKNOWN);
-	say(LEADER, LEAD1, engine_is(1, 1, WB_ENGINE_ABORTED, 0));
+	say(COORDINATOR, LEAD1, engine_is(1, 1, WB_ENGINE_ABORTED, 0));
 	ck_assert(told.is_final);
 	ck_assert_str_eq(told.state, "Unknown");
 	ck_assert_msg(strstr(told.sentence, "agent e0-0 is gone") != NULL, "%s", told.sentence);
@@ -363,19 +364,19 @@ START_TEST(a_question_from_before_a_refusal_is_not_of_the_next_transfer)
 	const struct said *no;
 
 	begin(&shape);
-	e = epoch_of(LEADER);
+	e = epoch_of(COORDINATOR);
 	trigger(1, 10, 0);
 	trigger(2, 11, 0);
 	trainer_asks(0, 10);
 	ck_assert_uint_eq(e->n_refused, 1);
-	no = last(LEADER, "trainer-2", WBP_PEER_FINAL);
+	no = last(COORDINATOR, "trainer-2", WBP_PEER_FINAL);
 	ck_assert_ptr_nonnull(no);
 	ck_assert_msg(strstr(no->sentence, "10 at trainer-0, 11 at trainer-2") != NULL, "%s",
 		no->sentence);
 	forget_said();
 	trigger(2, 11, 0);
 	ck_assert(!e->trigger[2].asked);
-	no = last(LEADER, "trainer-2", WBP_PEER_FINAL);
+	no = last(COORDINATOR, "trainer-2", WBP_PEER_FINAL);
 	ck_assert_ptr_nonnull(no);
 	ck_assert_int_eq(no->m.code, -EAGAIN);
 	ck_assert_uint_eq(no->m.count, 1);
@@ -391,21 +392,21 @@ START_TEST(trainers_that_send_different_versions_begin_nothing)
 	trainer_asks(0, 10);
 	trigger(1, 10, 0);
 	trigger(2, 11, 0);
-	ck_assert_int_eq(object_of(LEADER)->leader.state, LEADER_IDLE);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_PREPARE), 0);
+	ck_assert_int_eq(object_of(COORDINATOR)->coordinator.state, COORDINATOR_IDLE);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_PREPARE), 0);
 	end();
 }
 END_TEST
 
 START_TEST(an_engine_ends_once)
 {
-	struct leader *l = lead_a_transfer(&shape);
+	struct coordinator *l = lead_a_transfer(&shape);
 
-	say(LEADER, LEAD, engine_is(0, 1, WB_ENGINE_COMMITTED, 0));
-	say(LEADER, LEAD, engine_is(0, 1, WB_ENGINE_ABORTED, 0));
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_COMMITTED, 0));
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_ABORTED, 0));
 	ck_assert_int_eq(l->engine[0].state, WB_ENGINE_COMMITTED);
 	ck_assert_uint_eq(l->losses, 0);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_LOST), 0);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_LOST), 0);
 	end();
 }
 END_TEST
@@ -414,16 +415,16 @@ START_TEST(a_version_is_superseded_when_all_trainers_have_the_next)
 {
 	struct world_opts o = shape;
 	struct wb_msg_peer next = {.kind = WBP_PEER_NEXT, .transfer = 1};
-	struct leader *l;
+	struct coordinator *l;
 
 	o.rollout_staged = o.supersede = true;
 	l = lead_a_transfer(&o);
 	for (uint32_t a = 0; a < JUDGES; a++) {
 		ck_assert(!l->is_superseded);
-		say(LEADER, a, next);
+		say(COORDINATOR, a, next);
 	}
 	ck_assert(l->is_superseded);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), 2);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), 2);
 	end();
 }
 END_TEST
@@ -432,19 +433,19 @@ END_TEST
 START_TEST(what_is_proposed_is_not_cancelled)
 {
 	struct world_opts o = joint();
-	struct leader *l = lead_a_transfer(&o);
+	struct coordinator *l = lead_a_transfer(&o);
 
 	for (uint32_t en = 0; en < 2; en++)
-		say(LEADER, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_RECEIVED, 0));
+		say(COORDINATOR, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_RECEIVED, 0));
 	ck_assert(!l->is_proposed);
-	say(LEADER, LEAD, engine_is(0, 1, WB_ENGINE_STAGED, 0));
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_STAGED, 0));
 	ck_assert(!l->is_proposed);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_ACCEPT), 0);
-	say(LEADER, LEAD1, engine_is(1, 1, WB_ENGINE_STAGED, 0));
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_ACCEPT), 0);
+	say(COORDINATOR, LEAD1, engine_is(1, 1, WB_ENGINE_STAGED, 0));
 	ck_assert(l->is_proposed);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_ACCEPT), JUDGES - 1);
-	is_gone(LEADER, LEAD1);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), 0);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_ACCEPT), JUDGES - 1);
+	is_gone(COORDINATOR, LEAD1);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), 0);
 	end();
 }
 END_TEST
@@ -454,17 +455,17 @@ START_TEST(what_is_proposed_is_not_superseded)
 {
 	struct world_opts o = joint();
 	struct wb_msg_peer next = {.kind = WBP_PEER_NEXT, .transfer = 1};
-	struct leader *l;
+	struct coordinator *l;
 
 	o.supersede = true;
 	l = lead_a_transfer(&o);
 	for (uint32_t en = 0; en < 2; en++)
-		say(LEADER, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_STAGED, 0));
+		say(COORDINATOR, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_STAGED, 0));
 	ck_assert(l->is_proposed);
 	for (uint32_t a = 0; a < JUDGES; a++)
-		say(LEADER, a, next);
+		say(COORDINATOR, a, next);
 	ck_assert(!l->is_superseded);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), 0);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), 0);
 	end();
 }
 END_TEST
@@ -474,13 +475,13 @@ START_TEST(a_trainer_that_is_lost_cancels_until_the_trainers_are_let_go)
 {
 	struct wb_msg_peer lost = {.kind = WBP_PEER_TRAINER_LOST, .transfer = 1, .code = -EPIPE};
 	bool is_released = _i;
-	struct leader *l = lead_a_transfer(&shape);
+	struct coordinator *l = lead_a_transfer(&shape);
 
 	for (uint32_t en = 0; is_released && en < 2; en++)
-		say(LEADER, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_RECEIVED, 0));
-	ck_assert_int_eq(l->state, is_released ? LEADER_RELEASED : LEADER_RUNNING);
-	say(LEADER, 1, lost);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), is_released ? 0 : 2);
+		say(COORDINATOR, LEAD + 2 * en, engine_is(en, 1, WB_ENGINE_RECEIVED, 0));
+	ck_assert_int_eq(l->state, is_released ? COORDINATOR_RELEASED : COORDINATOR_RUNNING);
+	say(COORDINATOR, 1, lost);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), is_released ? 0 : 2);
 	end();
 }
 END_TEST
@@ -521,13 +522,13 @@ START_TEST(a_lead_hears_of_its_own_transfer_only)
 	stopped.code = -EIO;
 	begin(&shape);
 	l = lead_of(LEAD);
-	prepare(LEAD, LEADER, 0, 5, false);
+	prepare(LEAD, COORDINATOR, 0, 5, false);
 	ck_assert_int_eq(l->state, LEAD_PROMISES);
 	say(LEAD, PARTY, of_lead(WBP_PEER_PROMISE, 4));
 	ck_assert(!l->agent[PARTY].promised);
 	say(LEAD, PARTY, stopped);
 	say(LEAD, PARTY, progress(4, PROGRESS_FAILED, 0));
-	say(LEAD, LEADER, of_lead(WBP_PEER_CANCEL, 4));
+	say(LEAD, COORDINATOR, of_lead(WBP_PEER_CANCEL, 4));
 	ck_assert_int_eq(l->state, LEAD_PROMISES);
 	say(LEAD, PARTY, progress(5, PROGRESS_FAILED, 0));
 	ck_assert_int_eq(l->state, LEAD_DONE);
@@ -562,11 +563,11 @@ START_TEST(a_feed_of_what_is_in_doubt_proves_that_it_was_committed)
 END_TEST
 
 /* Not at the deadline only: the other engines wait as well. */
-START_TEST(judges_are_asked_when_the_leader_dies)
+START_TEST(judges_are_asked_when_the_coordinator_dies)
 {
 	struct lead *l = run_until_staged();
 
-	is_gone(LEAD, LEADER);
+	is_gone(LEAD, COORDINATOR);
 	ck_assert_int_eq(l->ballot.state, BALLOT_ASKING);
 	ck_assert_uint_eq(n_times(LEAD, NULL, WBP_PEER_BALLOT), JUDGES);
 	end();
@@ -581,12 +582,12 @@ START_TEST(a_number_that_an_engine_has_seen_is_refused)
 	begin(&o);
 	commits(1);
 	forget_said();
-	prepare(LEAD, LEADER, 0, 1, false);
+	prepare(LEAD, COORDINATOR, 0, 1, false);
 	ck_assert_ptr_nonnull(last(LEAD, "trainer-0", WBP_PEER_REFUSED));
 	ck_assert_int_eq(lead_of(LEAD)->state, LEAD_DONE);
 	ck_assert_uint_eq(n_times(LEAD, NULL, WBP_PEER_STOP), 0);
 	ck_assert_uint_eq(n_times(LEAD, NULL, WBP_PEER_STAGE), 0);
-	prepare(LEAD, LEADER, 0, 2, false);
+	prepare(LEAD, COORDINATOR, 0, 2, false);
 	ck_assert_int_eq(lead_of(LEAD)->state, _i ? LEAD_STAGING : LEAD_PROMISES);
 	end();
 }
@@ -601,8 +602,8 @@ START_TEST(a_number_below_one_that_the_agent_has_seen_is_refused)
 	o.one_pod = true;
 	o.agents_per_engine = 1;
 	begin(&o);
-	prepare(LEAD, LEADER, 0, 9, false);
-	prepare(LEAD, LEADER, 1, 5, false);
+	prepare(LEAD, COORDINATOR, 0, 9, false);
+	prepare(LEAD, COORDINATOR, 1, 5, false);
 	no = last(LEAD, "trainer-0", WBP_PEER_REFUSED);
 	ck_assert_ptr_nonnull(no);
 	ck_assert_uint_eq(no->m.engine, 1);
@@ -649,7 +650,7 @@ START_TEST(received_counts_when_the_loss_was_taken_in)
 	RUN_UNTIL(l->state == LEAD_MOVING);
 	lost.source = 1;
 	lost.losses = 1;
-	say(LEAD, LEADER, lost);
+	say(LEAD, COORDINATOR, lost);
 	for (uint32_t a = LEAD; a <= PARTY; a++)
 		say(LEAD, a, progress(1, PROGRESS_RECEIVED, 0));
 	ck_assert(!has_said_received());
@@ -668,7 +669,7 @@ START_TEST(an_engine_that_loses_an_agent_after_the_decision_is_torn)
 	struct lead *l = run_until_staged();
 
 	if (is_decided)
-		say(LEAD, LEADER, of_lead(WBP_PEER_DECIDED, 1));
+		say(LEAD, COORDINATOR, of_lead(WBP_PEER_DECIDED, 1));
 	is_gone(LEAD, PARTY);
 	ck_assert_int_eq(l->state, LEAD_DONE);
 	ck_assert_int_eq(l->result, is_decided ? WB_ENGINE_TORN : WB_ENGINE_UNKNOWN);
@@ -695,7 +696,7 @@ START_TEST(what_is_decided_against_is_not_installed)
 	struct lead *l = run_until_staged();
 	struct wb_msg_peer m = {.transfer = 1};
 
-	is_gone(LEAD, LEADER);
+	is_gone(LEAD, COORDINATOR);
 	for (int k = 0; k < 2; k++)
 		for (uint32_t j = 1; j < JUDGES; j++) {
 			ck_assert_int_eq(l->state, LEAD_STAGED);
@@ -719,7 +720,7 @@ START_TEST(the_target_is_said_when_nobody_is_in_doubt)
 	begin(&shape);
 	l = lead_of(LEAD);
 	say(LEAD, PARTY, m);
-	prepare(LEAD, LEADER, 0, 6, false);
+	prepare(LEAD, COORDINATOR, 0, 6, false);
 	say(LEAD, PARTY, of_lead(WBP_PEER_PROMISE, 6));
 	ck_assert(l->agent[LEAD].promised && l->agent[PARTY].promised);
 	ck_assert_int_eq(l->state, LEAD_PROMISES);
@@ -735,14 +736,14 @@ START_TEST(what_is_decided_is_not_cancelled)
 {
 	struct lead *l = run_until_staged();
 
-	say(LEAD, LEADER, of_lead(WBP_PEER_DECIDED, 1));
-	say(LEAD, LEADER, of_lead(WBP_PEER_CANCEL, 1));
+	say(LEAD, COORDINATOR, of_lead(WBP_PEER_DECIDED, 1));
+	say(LEAD, COORDINATOR, of_lead(WBP_PEER_CANCEL, 1));
 	ck_assert_int_eq(l->state, LEAD_PROMISES);
 	end();
 }
 END_TEST
 
-START_TEST(nobody_but_the_leader_cancels_or_decides)
+START_TEST(nobody_but_the_coordinator_cancels_or_decides)
 {
 	struct lead *l = run_until_staged();
 	struct wb_msg_peer cancel = of_lead(WBP_PEER_CANCEL, 1);
@@ -754,7 +755,7 @@ START_TEST(nobody_but_the_leader_cancels_or_decides)
 		say(LEAD, LEAD1, decided);
 		ck_assert_int_eq(l->state, LEAD_STAGED);
 	}
-	say(LEAD, LEADER, of_lead(WBP_PEER_CANCEL, 1));
+	say(LEAD, COORDINATOR, of_lead(WBP_PEER_CANCEL, 1));
 	ck_assert_int_eq(l->state, LEAD_DONE);
 	ck_assert_int_eq(l->result, WB_ENGINE_ABORTED);
 	end();
@@ -773,7 +774,7 @@ START_TEST(a_transfer_of_a_newer_plan_ends_that_of_the_plan_before)
 	RUN_UNTIL(before->state == LEAD_STOPS);
 	e = world_epoch_make(&w);
 	world_must(world_epoch_install(&w, e, LEAD, NULL), NULL);
-	prepare(LEAD, LEADER, 0, 2, false);
+	prepare(LEAD, COORDINATOR, 0, 2, false);
 	ck_assert_int_eq(before->state, LEAD_DONE);
 	ck_assert_int_eq(before->result, WB_ENGINE_ABORTED);
 	ck_assert_int_eq(lead_of(LEAD)->state, LEAD_PROMISES);
@@ -807,7 +808,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_trainer_that_is_lost_cancels_until_the_trainers_are_let_go, 0, 2);
 	tcase_add_test(tc, a_lead_hears_of_its_own_transfer_only);
 	tcase_add_test(tc, a_feed_of_what_is_in_doubt_proves_that_it_was_committed);
-	tcase_add_test(tc, judges_are_asked_when_the_leader_dies);
+	tcase_add_test(tc, judges_are_asked_when_the_coordinator_dies);
 	tcase_add_loop_test(tc, a_number_that_an_engine_has_seen_is_refused, 0, 2);
 	tcase_add_test(tc, a_number_below_one_that_the_agent_has_seen_is_refused);
 	tcase_add_loop_test(tc, a_feed_brings_no_engine_back, 0, 2);
@@ -817,7 +818,7 @@ int main(void)
 	tcase_add_test(tc, what_is_decided_against_is_not_installed);
 	tcase_add_test(tc, the_target_is_said_when_nobody_is_in_doubt);
 	tcase_add_test(tc, what_is_decided_is_not_cancelled);
-	tcase_add_test(tc, nobody_but_the_leader_cancels_or_decides);
+	tcase_add_test(tc, nobody_but_the_coordinator_cancels_or_decides);
 	tcase_add_test(tc, a_transfer_of_a_newer_plan_ends_that_of_the_plan_before);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

@@ -32,50 +32,50 @@ static void calls(uint32_t worker, int64_t version)
 	worker_says(worker, WBP_APP_SEND, &m);
 }
 
-/* Transfer 1, of which only the leader knows. */
-static struct leader *lead_a_transfer(const struct world_opts *o)
+/* Transfer 1, of which only the coordinator knows. */
+static struct coordinator *lead_a_transfer(const struct world_opts *o)
 {
 	struct wb_msg_peer asks = {.kind = WBP_PEER_TRIGGER, .version = 10};
 
 	begin(o);
 	calls(0, 10);
 	for (uint32_t a = 1; a < 3; a++)
-		say(LEADER, a, asks);
-	ck_assert_int_eq(object_of(LEADER)->leader.state, LEADER_RUNNING);
-	return &object_of(LEADER)->leader;
+		say(COORDINATOR, a, asks);
+	ck_assert_int_eq(object_of(COORDINATOR)->coordinator.state, COORDINATOR_RUNNING);
+	return &object_of(COORDINATOR)->coordinator;
 }
 
 static void tick(uint32_t agent)
 {
-	(void)wb_core_tick(w.agent[agent].core);
+	(void)wb_transfer_tick(w.agent[agent].core);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
 /* Leads have deadlines of their own; this one is for those that are silent. */
-START_TEST(the_leader_does_not_wait_for_ever_for_a_lead)
+START_TEST(the_coordinator_does_not_wait_for_ever_for_a_lead)
 {
 	bool is_joint = _i;
 	struct world_opts o = shape;
-	struct leader *l;
+	struct coordinator *l;
 
 	o.rollout_staged = o.all_engines = is_joint;
 	l = lead_a_transfer(&o);
-	say(LEADER, LEAD, engine_is(0, is_joint ? WB_ENGINE_STAGED : WB_ENGINE_COMMITTED));
-	tick(LEADER);
-	ck_assert_int_eq(l->state, LEADER_RUNNING);
+	say(COORDINATOR, LEAD, engine_is(0, is_joint ? WB_ENGINE_STAGED : WB_ENGINE_COMMITTED));
+	tick(COORDINATOR);
+	ck_assert_int_eq(l->state, COORDINATOR_RUNNING);
 	l->deadline_ns = world_now(&w);
-	tick(LEADER);
+	tick(COORDINATOR);
 	if (is_joint) { /* nothing is decided: who is ready is told that it will not be */
-		ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), 2);
+		ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), 2);
 		ck_assert(!l->is_proposed);
-		say(LEADER, LEAD, engine_is(0, WB_ENGINE_ABORTED));
+		say(COORDINATOR, LEAD, engine_is(0, WB_ENGINE_ABORTED));
 		l->deadline_ns = world_now(&w);
-		tick(LEADER);
+		tick(COORDINATOR);
 	}
 	ck_assert(told.is_final);
 	ck_assert_int_eq(l->engine[1].state, WB_ENGINE_UNKNOWN);
-	ck_assert_int_eq(l->state, LEADER_IDLE);
+	ck_assert_int_eq(l->state, COORDINATOR_IDLE);
 	end();
 }
 END_TEST
@@ -171,19 +171,19 @@ END_TEST
 START_TEST(a_trainer_agent_that_is_gone_cancels_until_the_trainers_are_let_go)
 {
 	bool is_released = _i;
-	struct leader *l = lead_a_transfer(&shape);
+	struct coordinator *l = lead_a_transfer(&shape);
 
 	for (uint32_t en = 0; is_released && en < 2; en++)
-		say(LEADER, LEAD + 2 * en, engine_is(en, WB_ENGINE_RECEIVED));
-	is_gone(LEADER, TRAINER);
-	ck_assert_uint_eq(n_times(LEADER, NULL, WBP_PEER_CANCEL), is_released ? 0 : 2);
-	ck_assert(!wb__core_is_end(l->engine[0].state));
+		say(COORDINATOR, LEAD + 2 * en, engine_is(en, WB_ENGINE_RECEIVED));
+	is_gone(COORDINATOR, TRAINER);
+	ck_assert_uint_eq(n_times(COORDINATOR, NULL, WBP_PEER_CANCEL), is_released ? 0 : 2);
+	ck_assert(!wb__transfer_is_end(l->engine[0].state));
 	end();
 }
 END_TEST
 
-/* Once all is received nobody needs the leader, nor can it take that back. */
-START_TEST(an_engine_that_has_received_ends_without_the_leader)
+/* Once all is received nobody needs the coordinator, nor can it take that back. */
+START_TEST(an_engine_that_has_received_ends_without_the_coordinator)
 {
 	bool has_received = _i & 1, is_cancelled = _i & 2;
 	struct lead *l;
@@ -195,9 +195,9 @@ START_TEST(an_engine_that_has_received_ends_without_the_leader)
 	for (uint32_t a = LEAD; has_received && a <= PARTY; a++)
 		say(LEAD, a, progress(1, PROGRESS_RECEIVED));
 	if (is_cancelled)
-		say(LEAD, LEADER, about(WBP_PEER_CANCEL, 1));
+		say(LEAD, COORDINATOR, about(WBP_PEER_CANCEL, 1));
 	else
-		is_gone(LEAD, LEADER);
+		is_gone(LEAD, COORDINATOR);
 	ck_assert_int_eq(l->state, has_received ? LEAD_MOVING : LEAD_DONE);
 	end();
 }
@@ -219,7 +219,7 @@ START_TEST(what_is_committed_stays_so_whatever_comes_before_its_end)
 	} else {
 		e = world_epoch_make(&w);
 		world_must(world_epoch_install(&w, e, LEAD, NULL), NULL);
-		wb__core_lead_broken(l, "a test says so");
+		wb__transfer_lead_broken(l, "a test says so");
 	}
 	ck_assert_int_eq(l->result, WB_ENGINE_COMMITTED);
 	world_run_for(&w, 5 * WB_NS_PER_S);
@@ -240,7 +240,7 @@ START_TEST(a_gap_ends_what_it_can_have_been_about)
 
 	begin(&shape);
 	if (to == LEAD)
-		say(LEAD, LEADER, about(WBP_PEER_PREPARE, 5));
+		say(LEAD, COORDINATOR, about(WBP_PEER_PREPARE, 5));
 	else
 		say(PARTY, LEAD, about(WBP_PEER_STOP, 5));
 	m.base = epoch_of(to)->wire[epoch_of(from)->me].rx_seq + 3;
@@ -262,12 +262,12 @@ START_TEST(a_gap_ends_the_send_that_it_can_have_been_about)
 	begin(&shape);
 	t = &object_of(TRAINER)->trainers;
 	calls(TRAINER, 10);
-	say(TRAINER, LEADER, about(WBP_PEER_SERVE, 5));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_SERVE, 5));
 	ck_assert_int_eq(t->state, TRAINERS_SERVING);
 	for (uint64_t upto = 4; upto <= 5; upto++) {
-		m.base = epoch_of(TRAINER)->wire[epoch_of(LEADER)->me].rx_seq + 3;
+		m.base = epoch_of(TRAINER)->wire[epoch_of(COORDINATOR)->me].rx_seq + 3;
 		m.skipped = upto;
-		say(TRAINER, LEADER, m);
+		say(TRAINER, COORDINATOR, m);
 		ck_assert_int_eq(t->state, upto == 5 ? TRAINERS_IDLE : TRAINERS_SERVING);
 	}
 	end();
@@ -283,9 +283,9 @@ START_TEST(what_is_given_up_before_a_transfer_is_about_the_first_at_most)
 	begin(&shape);
 	e = epoch_of(LEAD);
 	ck_assert_uint_eq(e->obj->highest, 0);
-	wb_core_peer_down(w.agent[LEAD].core, world_uid, e->r.term, e->r.number,
-		epoch_of(LEADER)->me, "a test says so");
-	ck_assert_uint_eq(e->wire[epoch_of(LEADER)->me].skipped, 1);
+	wb_transfer_peer_down(w.agent[LEAD].core, world_uid, e->r.term, e->r.number,
+		epoch_of(COORDINATOR)->me, "a test says so");
+	ck_assert_uint_eq(e->wire[epoch_of(COORDINATOR)->me].skipped, 1);
 	end();
 }
 END_TEST
@@ -315,7 +315,7 @@ START_TEST(parameters_that_are_released_are_not_read)
 	RUN_UNTIL(t->state == TRAINERS_SERVING && wb_flow_source_busy(t->flow, 0));
 	world_run_for(&w, WB_NS_PER_MS); /* the first has left; the next one waits for the wire */
 	ck_assert(wb_flow_source_busy(t->flow, 0));
-	say(TRAINER, LEADER, about(WBP_PEER_RELEASE, t->transfer));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_RELEASE, t->transfer));
 	ck_assert_int_eq(t->state, TRAINERS_RELEASING);
 	ev.chunk = (struct wb_xport_chunk){.transfer = t->transfer, .gen = 1};
 	while (epoch_of(TRAINER)->plan->worker[ev.chunk.src].domain != epoch_of(TRAINER)->me)
@@ -374,7 +374,7 @@ static int sleeps(uint32_t worker)
 {
 	struct wb_err err = {0};
 
-	return wb_core_sleep(w.agent[w.worker[worker].agent].core, w.worker[worker].id, &err);
+	return wb_transfer_sleep(w.agent[w.worker[worker].agent].core, w.worker[worker].id, &err);
 }
 
 START_TEST(memory_that_a_transfer_needs_is_not_released)
@@ -383,7 +383,7 @@ START_TEST(memory_that_a_transfer_needs_is_not_released)
 	commits(1);
 	calls(TRAINER, 20);
 	ck_assert_int_eq(sleeps(TRAINER), -EBUSY); /* called */
-	say(TRAINER, LEADER, about(WBP_PEER_SERVE, 2));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_SERVE, 2));
 	ck_assert_int_eq(sleeps(TRAINER), -EBUSY); /* read */
 	say(PARTY, LEAD, about(WBP_PEER_STOP, 2));
 	ck_assert_int_eq(sleeps(PARTY), -EBUSY); /* stopped */
@@ -395,12 +395,12 @@ START_TEST(memory_that_a_transfer_needs_is_not_released)
 	ck_assert_int_eq(sleeps(PARTY), -EBUSY); /* to be fed */
 	worker_of(PARTY)->expects_feed = false;
 	ck_assert_int_eq(sleeps(PARTY), 0);
-	ck_assert(wb_core_is_asleep(w.agent[PARTY].core, w.worker[PARTY].id));
+	ck_assert(wb_transfer_is_asleep(w.agent[PARTY].core, w.worker[PARTY].id));
 	end();
 }
 END_TEST
 
-/* Before the leader is asked, too: the other worker of this agent has not called yet. */
+/* Before the coordinator is asked, too: the other worker of this agent has not called yet. */
 START_TEST(memory_of_a_call_is_not_released)
 {
 	struct world_opts o = shape;
@@ -419,7 +419,7 @@ END_TEST
 START_TEST(a_worker_without_memory_holds_nothing)
 {
 	bool kept = _i;
-	struct wb_core *c;
+	struct wb_transfer_core *c;
 	int64_t version;
 	const struct world_worker *k;
 
@@ -427,11 +427,11 @@ START_TEST(a_worker_without_memory_holds_nothing)
 	commits(1);
 	k = &w.worker[PARTY];
 	c = w.agent[PARTY].core;
-	ck_assert_uint_eq(wb_core_held(c, k->id, &version), 1);
+	ck_assert_uint_eq(wb_transfer_held(c, k->id, &version), 1);
 	ck_assert_int_eq(sleeps(PARTY), 0);
-	ck_assert_uint_eq(wb_core_held(c, k->id, &version), 0);
-	wb_core_wake(c, k->id, k->place, k->base, kept);
-	ck_assert_uint_eq(wb_core_held(c, k->id, &version), kept ? 1 : 0);
+	ck_assert_uint_eq(wb_transfer_held(c, k->id, &version), 0);
+	wb_transfer_wake(c, k->id, k->place, k->base, kept);
+	ck_assert_uint_eq(wb_transfer_held(c, k->id, &version), kept ? 1 : 0);
 	ck_assert_int_eq(version, kept ? 1 : -1);
 	end();
 }
@@ -478,14 +478,14 @@ int main(void)
 
 	wb_log_level_max = WB_LOG_ERROR;
 	tcase_set_timeout(tc, 30);
-	tcase_add_loop_test(tc, the_leader_does_not_wait_for_ever_for_a_lead, 0, 2);
+	tcase_add_loop_test(tc, the_coordinator_does_not_wait_for_ever_for_a_lead, 0, 2);
 	tcase_add_loop_test(tc, a_lead_ends_at_its_deadline, 0, (int)WB_ARRAY_SIZE(expired));
 	tcase_add_test(tc, a_party_that_does_not_receive_says_so_at_its_deadline);
 	tcase_add_loop_test(
 		tc, trainers_that_call_are_not_kept_waiting_for_ever_for_those_that_do_not, 0, 2);
 	tcase_add_loop_test(
 		tc, a_trainer_agent_that_is_gone_cancels_until_the_trainers_are_let_go, 0, 2);
-	tcase_add_loop_test(tc, an_engine_that_has_received_ends_without_the_leader, 0, 4);
+	tcase_add_loop_test(tc, an_engine_that_has_received_ends_without_the_coordinator, 0, 4);
 	tcase_add_loop_test(tc, what_is_committed_stays_so_whatever_comes_before_its_end, 0, 2);
 	tcase_add_test(tc, what_is_given_up_before_a_transfer_is_about_the_first_at_most);
 	tcase_add_loop_test(tc, a_gap_ends_what_it_can_have_been_about, 0, 4);

@@ -178,7 +178,7 @@ START_TEST(what_is_torn_stays_so_when_its_repair_is_aborted)
 	for (uint32_t i = LEAD; i <= PARTY; i++) {
 		ck_assert_int_eq(w.worker[i].phase, WORLD_TORN);
 		ck_assert(worker_of(i)->past.is_torn && worker_of(i)->repair_ns > world_now(&w));
-		ck_assert_str_eq(wb_core_torn(w.agent[i].core), "e0");
+		ck_assert_str_eq(wb_transfer_torn(w.agent[i].core), "e0");
 	}
 	commits(4);
 	end();
@@ -207,7 +207,7 @@ START_TEST(nothing_begins_under_the_plan_before)
 	m.term = x->prev->r.term;
 	m.number = x->prev->r.number;
 	m.feed = !(_i & 1);
-	wb_core_peer_msg(w.agent[PARTY].core, w.agent[LEAD].name, WBP_PEER, &m);
+	wb_transfer_peer_msg(w.agent[PARTY].core, w.agent[LEAD].name, WBP_PEER, &m);
 	ck_assert_int_eq(x->prev->party[0].state, PARTY_NONE);
 	ck_assert_uint_eq(worker_of(PARTY)->area.head->transfer, 1);
 	ck_assert_int_eq(w.worker[PARTY].phase, WORLD_RUN);
@@ -278,7 +278,7 @@ START_TEST(an_engine_that_is_to_be_fed_does_not_serve_what_it_has)
 	commits(1);
 	restart_e0();
 	for (uint32_t i = LEAD; i <= PARTY; i++)
-		wb_core_expect_feed(w.agent[i].core, world_uid, 0);
+		wb_transfer_expect_feed(w.agent[i].core, world_uid, 0);
 	world_run_for(&w, WB_NS_PER_S);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		ck_assert_int_eq(w.worker[i].phase, WORLD_PARKED);
@@ -507,9 +507,9 @@ START_TEST(nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken)
 	e = world_epoch_make(&w);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		world_must(world_epoch_install(&w, e, i, NULL), NULL);
-	world_must(wb_core_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
 	ck_assert_uint_eq(n_trace_resume, 0);
-	world_must(wb_core_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
 	world_run_for(&w, WB_NS_PER_MS);
 	ck_assert_uint_eq(n_trace_resume, 1);
 	end();
@@ -530,7 +530,7 @@ START_TEST(what_is_taken_up_has_nothing_of_the_run_before)
 	e = world_epoch_make(&w);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		world_must(world_epoch_install(&w, e, i, NULL), NULL);
-	world_must(wb_core_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
 	m.feed = true;
 	m.feeder = 1;
 	say(LEAD, LEAD1, m);
@@ -539,7 +539,7 @@ START_TEST(what_is_taken_up_has_nothing_of_the_run_before)
 	m.kind = WBP_PEER_CANCEL;
 	say(LEAD, LEAD1, m);
 	ck_assert_int_eq(l->state, LEAD_DONE);
-	world_must(wb_core_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
 	world_run_for(&w, WB_NS_PER_MS);
 	ck_assert_uint_eq(n_trace_resume, 1);
 	ck_assert_uint_eq(l->transfer, 7);
@@ -563,12 +563,12 @@ START_TEST(what_is_held_is_read_where_it_is)
 	while (epoch_of(LEAD)->plan->worker[me].domain != epoch_of(LEAD)->me)
 		me++;
 	area_of(LEAD)->transfer = 2;
-	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
+	f = wb__transfer_flow_source(epoch_of(LEAD), me, 1);
 	ck_assert_ptr_nonnull(f);
 	for_flow (obj, x)
 		ck_assert(x->flow != f || !x->is_staged);
 	area_of(LEAD)->transfer = 1;
-	f = wb__core_flow_source(epoch_of(LEAD), me, 1);
+	f = wb__transfer_flow_source(epoch_of(LEAD), me, 1);
 	for_flow (obj, x)
 		ck_assert(x->flow != f || x->is_staged);
 	end();

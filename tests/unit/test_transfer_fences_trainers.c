@@ -36,7 +36,7 @@ static void send_is_called(uint32_t agent)
 	ck_assert_int_eq(trainers_of(agent)->state, TRAINERS_ASKED);
 }
 
-/* Whatever the leader says: the caller may change its parameters then. */
+/* Whatever the coordinator says: the caller may change its parameters then. */
 START_TEST(send_weights_does_not_return_while_somebody_reads)
 {
 	bool holds = _i;
@@ -51,7 +51,7 @@ START_TEST(send_weights_does_not_return_while_somebody_reads)
 	t = trainers_of(TRAINER);
 	world_send(&w, 1);
 	RUN_UNTIL(t->state == TRAINERS_SERVING && wb_flow_source_busy(t->flow, 0));
-	say(TRAINER, LEADER, about(WBP_PEER_RELEASE, t->transfer));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_RELEASE, t->transfer));
 	ck_assert_int_eq(t->state, holds ? TRAINERS_RELEASED : TRAINERS_RELEASING);
 	if (holds) {
 		release.transfer = t->transfer;
@@ -88,7 +88,8 @@ START_TEST(what_is_kept_is_let_go_when_nobody_reads)
 	begin(&o);
 	commits(1);
 	k = worker_of(TRAINER);
-	ck_assert(wb__core_keeps(k, 1) && !wb__core_keeps(k, 0) && !wb__core_keeps(k, 2));
+	ck_assert(
+		wb__transfer_keeps(k, 1) && !wb__transfer_keeps(k, 0) && !wb__transfer_keeps(k, 2));
 	restart_e0();
 	feed_e0();
 	RUN_UNTIL(party_of(PARTY)->state == PARTY_MOVING);
@@ -96,7 +97,7 @@ START_TEST(what_is_kept_is_let_go_when_nobody_reads)
 		world_kill_worker(&w, i);
 	RUN_UNTIL(is_kept_read(TRAINER));
 	worker_says(TRAINER, WBP_APP_RELEASE, &release);
-	ck_assert(k->kept_transfer == 1 && !wb__core_keeps(k, 1));
+	ck_assert(k->kept_transfer == 1 && !wb__transfer_keeps(k, 1));
 	RUN_UNTIL(!k->kept_transfer);
 	ck_assert(!is_kept_read(TRAINER));
 	end();
@@ -111,19 +112,19 @@ START_TEST(a_refusal_that_was_known_answers_no_new_call)
 	no.code = -EINVAL;
 	begin(&shape);
 	send_is_called(TRAINER);
-	say(TRAINER, LEADER, no);
+	say(TRAINER, COORDINATOR, no);
 	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_IDLE);
 	send_is_called(TRAINER);
-	say(TRAINER, LEADER, no);
+	say(TRAINER, COORDINATOR, no);
 	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_ASKED);
 	no.count = 2;
-	say(TRAINER, LEADER, no);
+	say(TRAINER, COORDINATOR, no);
 	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_IDLE);
 	end();
 }
 END_TEST
 
-START_TEST(trainers_hear_of_their_own_transfer_and_from_its_leader_only)
+START_TEST(trainers_hear_of_their_own_transfer_and_from_its_coordinator_only)
 {
 	struct wb_msg_peer serve = about(WBP_PEER_SERVE, 5), final = about(WBP_PEER_FINAL, 5);
 	const struct trainers *t;
@@ -137,13 +138,13 @@ START_TEST(trainers_hear_of_their_own_transfer_and_from_its_leader_only)
 		say(TRAINER, LEAD, final);
 		ck_assert_int_eq(t->state, TRAINERS_ASKED);
 	}
-	say(TRAINER, LEADER, about(WBP_PEER_SERVE, 5));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_SERVE, 5));
 	ck_assert_int_eq(t->state, TRAINERS_SERVING);
-	say(TRAINER, LEADER, about(WBP_PEER_RELEASE, 4));
-	say(TRAINER, LEADER, about(WBP_PEER_FINAL, 4));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_RELEASE, 4));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_FINAL, 4));
 	say(TRAINER, LEAD, about(WBP_PEER_RELEASE, 5));
 	ck_assert_int_eq(t->state, TRAINERS_SERVING);
-	say(TRAINER, LEADER, about(WBP_PEER_FINAL, 5));
+	say(TRAINER, COORDINATOR, about(WBP_PEER_FINAL, 5));
 	ck_assert_int_eq(t->state, TRAINERS_IDLE);
 	end();
 }
@@ -201,10 +202,11 @@ START_TEST(sums_of_each_transfer_have_a_seed_of_their_own)
 
 	begin(&shape);
 	for (uint64_t t = 1; t < 100; t++)
-		ck_assert_uint_ne(
-			wb__core_seed(object_of(LEAD), t), wb__core_seed(object_of(LEAD), t + 1));
-	ck_assert_uint_ne(wb__core_seed(object_of(LEAD), 1), wb__core_seed(&other, 1));
-	ck_assert_uint_eq(wb__core_seed(object_of(LEAD), 1), wb__core_seed(object_of(LEADER), 1));
+		ck_assert_uint_ne(wb__transfer_seed(object_of(LEAD), t),
+			wb__transfer_seed(object_of(LEAD), t + 1));
+	ck_assert_uint_ne(wb__transfer_seed(object_of(LEAD), 1), wb__transfer_seed(&other, 1));
+	ck_assert_uint_eq(wb__transfer_seed(object_of(LEAD), 1),
+		wb__transfer_seed(object_of(COORDINATOR), 1));
 	end();
 }
 END_TEST
@@ -242,7 +244,7 @@ START_TEST(a_chunk_of_what_is_over_is_refused_at_once)
 	for (uint32_t i = 0; i < e->plan->n_worker; i++)
 		feed[i] = e->plan->worker[i].role == WB_ROLE_ROLLOUT &&
 			  e->plan->worker[i].engine == 1;
-	f = wb__core_flow_direct(e, 1, true);
+	f = wb__transfer_flow_direct(e, 1, true);
 	wb_flow_open_sink(f, 0, feed);
 	world_after(&w.agent[LEAD]);
 	world_run_for(&w, 100 * WB_NS_PER_MS);
@@ -264,7 +266,7 @@ START_TEST(an_engine_whose_memory_is_released_takes_no_transfer)
 	o.rollout_staged = _i;
 	begin(&o);
 	commits(1);
-	ck_assert_int_eq(wb_core_sleep(w.agent[PARTY].core, w.worker[PARTY].id, &err), 0);
+	ck_assert_int_eq(wb_transfer_sleep(w.agent[PARTY].core, w.worker[PARTY].id, &err), 0);
 	forget_said();
 	say(PARTY, LEAD, about(_i ? WBP_PEER_STAGE : WBP_PEER_STOP, 2));
 	no = last(PARTY, "e0-0", WBP_PEER_PROGRESS);
@@ -287,7 +289,7 @@ int main(void)
 	tcase_add_loop_test(tc, send_weights_does_not_return_while_somebody_reads, 0, 2);
 	tcase_add_test(tc, what_is_kept_is_let_go_when_nobody_reads);
 	tcase_add_test(tc, a_refusal_that_was_known_answers_no_new_call);
-	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_leader_only);
+	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_coordinator_only);
 	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);
 	tcase_add_test(tc, a_plan_with_a_worker_that_has_left_is_refused);
 	tcase_add_test(tc, sums_of_each_transfer_have_a_seed_of_their_own);

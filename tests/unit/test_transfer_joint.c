@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One decision for all engines: the leader, the lead of an engine, another agent of an engine or a
- * second judge is killed or stopped after every single event between the first engine that is
+ * One decision for all engines: the coordinator, the lead of an engine, another agent of an engine
+ * or a second judge is killed or stopped after every single event between the first engine that is
  * staged and the end.  Never may two engines hold different versions once everybody is back, nor
  * the workers of one engine serve a mix meanwhile.
  */
@@ -25,8 +25,8 @@
 #endif
 #define STOP_NS (14 * WB_NS_PER_S)
 
-enum victim { LEADER, LEAD, PARTY, JUDGE, VICTIMS };
-static const char *const victims[] = {"leader", "lead", "party", "judge"};
+enum victim { COORDINATOR, LEAD, PARTY, JUDGE, VICTIMS };
+static const char *const victims[] = {"coordinator", "lead", "party", "judge"};
 
 struct run {
 	struct world w;
@@ -52,7 +52,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	r->n_decided += !strcmp(what, "decided") && transfer == 2;
 }
 
-static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *rep)
+static void on_report(void *ctx, struct world_agent *a, const struct wb_transfer_report *rep)
 {
 	struct run *r = ctx;
 
@@ -85,7 +85,7 @@ static void on_serve(void *ctx, struct world_worker *k, uint32_t count)
 static uint32_t agent_of(const struct world *w, enum victim v)
 {
 	switch (v) {
-	case LEADER:
+	case COORDINATOR:
 		return 0;
 	case JUDGE:
 		return 1;
@@ -222,7 +222,7 @@ START_TEST(no_moment_of_a_loss_parts_the_engines)
 END_TEST
 
 /*
- * One engine has heard COMMIT when the leader and a second judge die; the other asks for the
+ * One engine has heard COMMIT when the coordinator and a second judge die; the other asks for the
  * decision.  Those two were the majority that accepted it: they are asked after their restart, and
  * what they said before is in their files only.
  */

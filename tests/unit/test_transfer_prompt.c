@@ -50,7 +50,7 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 	last_word.is_said |= last_word.trace && !strcmp(what, last_word.trace);
 }
 
-static void on_report(void *ctx, struct world_agent *a, const struct wb_core_report *r)
+static void on_report(void *ctx, struct world_agent *a, const struct wb_transfer_report *r)
 {
 	(void)ctx;
 	world_op_report(&op, a, r);
@@ -264,10 +264,10 @@ static void die_at(const struct world_opts *o, int word)
 	world_kill_agent_only(&w, last_word.agent);
 }
 
-/* The leader's agent is restarted; its trainer worker comes back with its next call, as it has no
- * thread.  Others may call at once, or when they know that the leader is gone: the plan that comes
- * of it answers all. */
-START_TEST(a_call_while_the_leader_restarts_waits_for_the_plan)
+/* The coordinator's agent is restarted; its trainer worker comes back with its next call, as it has
+ * no thread.  Others may call at once, or when they know that the coordinator is gone: the plan
+ * that comes of it answers all. */
+START_TEST(a_call_while_the_coordinator_restarts_waits_for_the_plan)
 {
 	struct world_opts o = shape;
 	bool hears = _i & 1, in_transfer = _i & 2;
@@ -299,8 +299,8 @@ START_TEST(a_call_while_the_leader_restarts_waits_for_the_plan)
 }
 END_TEST
 
-/* One whose leader does not come back hears of it soon. */
-START_TEST(a_call_to_a_leader_that_stays_away_ends)
+/* One whose coordinator does not come back hears of it soon. */
+START_TEST(a_call_to_a_coordinator_that_stays_away_ends)
 {
 	struct world_opts o = shape;
 
@@ -438,7 +438,7 @@ START_TEST(engines_that_leave_hold_nobody_up)
 END_TEST
 
 /* The other engine waits for its share, which then comes from a trainer.  Whether that is gone is
- * heard from two sides: its agent refuses, and the leader says so; in any order. */
+ * heard from two sides: its agent refuses, and the coordinator says so; in any order. */
 START_TEST(an_engine_that_leaves_in_its_hook_takes_nothing_with_it)
 {
 	struct world_opts o = shape;
@@ -476,8 +476,8 @@ START_TEST(a_feed_that_cannot_begin_is_reported)
 
 	begin(&shape);
 	a = &w.agent[1];
-	ck_assert_int_lt(
-		wb_core_feed(a->core, world_uid, op.active->term, op.active->number, 1, 0, &err),
+	ck_assert_int_lt(wb_transfer_feed(a->core, world_uid, op.active->term, op.active->number, 1,
+				 0, &err),
 		0);
 	ck_assert_msg(strstr(refused, "engine e0") != NULL, "%s", refused);
 	end();
@@ -493,8 +493,8 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	fx_add_points(tc, a_restarted_trainer_agent_holds_nobody_up, 0, STEPS);
 	fx_add_points(tc, a_restarted_rollout_agent_holds_nobody_up, 0, STEPS);
-	fx_add_points(tc, a_call_while_the_leader_restarts_waits_for_the_plan, 0, STEPS);
-	tcase_add_test(tc, a_call_to_a_leader_that_stays_away_ends);
+	fx_add_points(tc, a_call_while_the_coordinator_restarts_waits_for_the_plan, 0, STEPS);
+	tcase_add_test(tc, a_call_to_a_coordinator_that_stays_away_ends);
 	fx_add_points(tc, a_worker_whose_agent_died_before_the_end_hears_of_it, 0,
 		(int)WB_ARRAY_SIZE(words) * 6);
 	fx_add_points(tc, a_question_about_an_update_is_not_asked_for_ever, 0, 20);

@@ -12,7 +12,7 @@ static const struct world_opts shape = {.seed = 3, TWO_ENGINES};
 /* Of e0, said anew so that the table is not checked against itself. */
 static bool is_one(uint32_t agent, const char *who)
 {
-	if (!strcmp(who, "leader"))
+	if (!strcmp(who, "coordinator"))
 		return agent == 0;
 	if (!strcmp(who, "trainers"))
 		return agent < TRAINERS;
@@ -26,8 +26,8 @@ static bool is_one(uint32_t agent, const char *who)
 static const struct {
 	const char *kind, *from, *to, *to_too;
 } who[N_KIND] = {
-	{"PREPARE", "leader", "lead", ""},
-	{"REFUSED", "lead", "leader", ""},
+	{"PREPARE", "coordinator", "lead", ""},
+	{"REFUSED", "lead", "coordinator", ""},
 	{"STOP", "lead", "party", ""},
 	{"PROMISE", "party", "lead", ""},
 	{"TARGET", "lead", "party", ""},
@@ -36,25 +36,25 @@ static const struct {
 	{"PROGRESS", "party", "lead", ""},
 	{"END", "lead", "party", ""},
 	{"ENDED", "party", "lead", ""},
-	{"ENGINE", "lead", "leader", ""},
-	{"LOST", "leader", "lead", "party"},
-	{"CANCEL", "leader", "lead", ""},
-	{"TRIGGER", "trainers", "leader", ""},
-	{"SERVE", "leader", "trainers", ""},
-	{"RELEASE", "leader", "trainers", ""},
-	{"FINAL", "leader", "trainers", ""},
-	{"TRAINER_LOST", "trainers", "leader", ""},
+	{"ENGINE", "lead", "coordinator", ""},
+	{"LOST", "coordinator", "lead", "party"},
+	{"CANCEL", "coordinator", "lead", ""},
+	{"TRIGGER", "trainers", "coordinator", ""},
+	{"SERVE", "coordinator", "trainers", ""},
+	{"RELEASE", "coordinator", "trainers", ""},
+	{"FINAL", "coordinator", "trainers", ""},
+	{"TRAINER_LOST", "trainers", "coordinator", ""},
 	{"CONFIRM", "any", "any", ""},
 	{"STAGE", "lead", "party", ""},
 	{"INSTALL", "lead", "party", ""},
-	{"DECIDED", "leader", "lead", ""},
+	{"DECIDED", "coordinator", "lead", ""},
 	{"RESUME", "party", "lead", ""},
 	{"BALLOT", "any", "any", ""},
 	{"BALLOTED", "any", "any", ""},
 	{"ACCEPT", "any", "any", ""},
 	{"ACCEPTED", "any", "any", ""},
-	{"NEXT", "trainers", "leader", ""},
-	{"ACTIVE", "leader", "trainers", ""},
+	{"NEXT", "trainers", "coordinator", ""},
+	{"ACTIVE", "coordinator", "trainers", ""},
 	{"DOUBT", "party", "lead", ""},
 	{"RECALL", "lead", "party", ""},
 	{"RECALLED", "party", "lead", ""},
@@ -84,9 +84,10 @@ START_TEST(only_who_may_say_it_is_heard)
 
 			may = may && (is_one(to, who[_i].to) || is_one(to, who[_i].to_too));
 			begin(&shape);
-			was = wb_core_violations(w.agent[to].core);
+			was = wb_transfer_violations(w.agent[to].core);
 			say(to, from, m);
-			ck_assert_msg(wb_core_violations(w.agent[to].core) - was == (may ? 0 : 1),
+			ck_assert_msg(
+				wb_transfer_violations(w.agent[to].core) - was == (may ? 0 : 1),
 				"%s from agent %u to %u", who[_i].kind, from, to);
 			ck_assert_msg(may || !n_said, "%s from agent %u to %u is answered",
 				who[_i].kind, from, to);
@@ -131,13 +132,13 @@ START_TEST(a_lead_may_lead_a_feed)
 
 	begin(&shape);
 	say(3, 5, m);
-	ck_assert_uint_eq(wb_core_violations(w.agent[3].core), 0);
+	ck_assert_uint_eq(wb_transfer_violations(w.agent[3].core), 0);
 	m.feed = false;
 	say(3, 5, m);
-	ck_assert_uint_eq(wb_core_violations(w.agent[3].core), 1);
+	ck_assert_uint_eq(wb_transfer_violations(w.agent[3].core), 1);
 	m.feed = true;
 	say(3, 6, m); /* leads nothing */
-	ck_assert_uint_eq(wb_core_violations(w.agent[3].core), 2);
+	ck_assert_uint_eq(wb_transfer_violations(w.agent[3].core), 2);
 	end();
 }
 END_TEST

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states of party, lead, leader and trainers: their tables, and what agent/DESIGN.md shows. */
+/* The states of party, lead, coordinator and trainers: their tables, and what agent/DESIGN.md
+ * shows. */
 #include "tests/common/fx_check.h"
 
 #include "base/base.h"
@@ -15,23 +16,23 @@ static void set(uint32_t role, uint32_t from, uint32_t to)
 {
 	struct party p = {.state = from};
 	struct lead *l = wb_zalloc(1, sizeof(*l));
-	struct leader *r = wb_zalloc(1, sizeof(*r));
+	struct coordinator *r = wb_zalloc(1, sizeof(*r));
 	struct trainers t = {.state = from};
 
 	l->state = from;
 	r->state = from;
 	if (role == STATES_PARTY)
-		wb__core_party_set(&p, to);
+		wb__transfer_party_set(&p, to);
 	else if (role == STATES_LEAD)
-		wb__core_lead_set(l, to);
-	else if (role == STATES_LEADER)
-		wb__core_leader_set(r, to);
+		wb__transfer_lead_set(l, to);
+	else if (role == STATES_COORDINATOR)
+		wb__transfer_coordinator_set(r, to);
 	else
-		wb__core_trainers_set(&t, to);
-	ck_assert_uint_eq(role == STATES_PARTY    ? p.state
-			  : role == STATES_LEAD   ? l->state
-			  : role == STATES_LEADER ? r->state
-						  : t.state,
+		wb__transfer_trainers_set(&t, to);
+	ck_assert_uint_eq(role == STATES_PARTY         ? p.state
+			  : role == STATES_LEAD        ? l->state
+			  : role == STATES_COORDINATOR ? r->state
+						       : t.state,
 		to);
 	wb_free(l);
 	wb_free(r);
@@ -39,7 +40,7 @@ static void set(uint32_t role, uint32_t from, uint32_t to)
 
 START_TEST(a_setter_takes_each_step_of_its_table)
 {
-	const struct state_table *t = &wb__core_states[_i];
+	const struct state_table *t = &wb__transfer_states[_i];
 
 	for (uint32_t from = 0; from < t->n; from++)
 		for (uint32_t to = 0; to < t->n; to++)
@@ -64,7 +65,7 @@ START_TEST(a_setter_ends_the_process_at_any_other_step)
 {
 	uint32_t from, to;
 
-	ck_assert(find_forbidden(&wb__core_states[_i / STEPS_MAX], _i % STEPS_MAX, &from, &to));
+	ck_assert(find_forbidden(&wb__transfer_states[_i / STEPS_MAX], _i % STEPS_MAX, &from, &to));
 	ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* it says so each time */
 	set(_i / STEPS_MAX, from, to);
 }
@@ -73,7 +74,7 @@ END_TEST
 /* Each state is reached from the first, and the first from each. */
 START_TEST(no_state_is_beyond_reach_or_without_a_way_out)
 {
-	const struct state_table *t = &wb__core_states[_i];
+	const struct state_table *t = &wb__transfer_states[_i];
 	uint32_t reached = 1, ends;
 	/* A lead that is done stays so until the next run. */
 	uint32_t last = _i == STATES_LEAD ? LEAD_DONE : 0;
@@ -118,7 +119,7 @@ START_TEST(the_document_shows_the_table)
 	(void)fclose(f);
 	wb_buf_init(&b, 1 << 16);
 	wb_buf_u8(&b, '\n');
-	draw(&wb__core_states[_i], &b);
+	draw(&wb__transfer_states[_i], &b);
 	wb_buf_u8(&b, '\n');
 	ck_assert_msg(strstr(text, wb_buf_cstr(&b)) != NULL,
 		"agent/DESIGN.md has no such lines:\n%s", wb_buf_cstr(&b));
@@ -135,7 +136,7 @@ int main(void)
 	for (uint32_t r = 0; r < STATES_N && fx_forks(); r++) {
 		uint32_t from, to, n = 0;
 
-		while (find_forbidden(&wb__core_states[r], n, &from, &to))
+		while (find_forbidden(&wb__transfer_states[r], n, &from, &to))
 			n++;
 		tcase_add_loop_test_raise_signal(tc, a_setter_ends_the_process_at_any_other_step,
 			SIGABRT, r * STEPS_MAX, r * STEPS_MAX + n);

@@ -18,7 +18,7 @@ static const struct world_opts shape = {.seed = 1,
 	.scale = 8192};
 
 static struct world w;
-static struct wb_core *core;
+static struct wb_transfer_core *core;
 static struct wb_buf page;
 
 static void set_up(void)
@@ -39,7 +39,7 @@ static void tear_down(void)
 static const char *ask(uint64_t number)
 {
 	wb_buf_reset(&page);
-	wb_core_digest_json(core, number, &page);
+	wb_transfer_digest_json(core, number, &page);
 	return wb_buf_cstr(&page);
 }
 
@@ -56,7 +56,7 @@ static int finish(uint64_t number)
 	while (!is_done(number)) {
 		ck_assert_int_lt(++ms, 10000);
 		world_run_for(&w, WB_NS_PER_MS);
-		wb_core_tick(core); /* the world does not know that it was asked */
+		wb_transfer_tick(core); /* the world does not know that it was asked */
 	}
 	return ms;
 }
@@ -66,11 +66,11 @@ START_TEST(sums_rest_however_often_the_core_is_called)
 {
 	ck_assert(!is_done(0));
 	for (int i = 0; i < 1000; i++)
-		wb_core_tick(core);
+		wb_transfer_tick(core);
 	ck_assert(!is_done(1));
 	world_run_for(&w, 2 * WB_NS_PER_MS); /* one piece */
 	for (int i = 0; i < 1000; i++)
-		wb_core_tick(core);
+		wb_transfer_tick(core);
 	ck_assert(!is_done(1));
 	ck_assert_int_gt(finish(1), 0);
 }

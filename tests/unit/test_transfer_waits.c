@@ -51,7 +51,8 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 		all_hold(&w, v);
 	}
 	for (uint32_t i = 0; i < w.n_agent; i++) { /* what a new operator may adopt */
-		ck_assert(wb_core_epoch(w.agent[i].core, "default/sim", &term, &number, &digest));
+		ck_assert(
+			wb_transfer_epoch(w.agent[i].core, "default/sim", &term, &number, &digest));
 		ck_assert_uint_eq(number, 1);
 	}
 	world_plan(&w);
@@ -77,7 +78,7 @@ START_TEST(activate_that_reached_half_of_the_agents_is_enough)
 	for (uint32_t i = 0; i < o.trainer_agents; i++) {
 		struct world_agent *a = &w.agent[e->agent[i]];
 
-		world_must(wb_core_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_must(wb_transfer_activate(a->core, world_uid, e->term, e->number), NULL);
 		world_after(a);
 	}
 	world_check_send(&w, 1, 5 * WB_NS_PER_S);
@@ -135,8 +136,9 @@ START_TEST(the_wait_for_repair_ends_under_a_new_plan)
 }
 END_TEST
 
-/* The leader's last word does not reach a trainer, though nobody calls the other one down: for
- * good (its own deadline ends the wait), or until the leader has given it up (then it is told). */
+/* The coordinator's last word does not reach a trainer, though nobody calls the other one down: for
+ * good (its own deadline ends the wait), or until the coordinator has given it up (then it is
+ * told). */
 START_TEST(news_that_is_lost_is_not_waited_for)
 {
 	struct world_opts o = shape;
@@ -170,8 +172,8 @@ START_TEST(news_that_is_lost_is_not_waited_for)
 }
 END_TEST
 
-/* A trainer's question waits at the leader when one of the two calls the other one down, who is
- * alive and hears nothing of it.  It is asked again, or forgotten by both. */
+/* A trainer's question waits at the coordinator when one of the two calls the other one down, who
+ * is alive and hears nothing of it.  It is asked again, or forgotten by both. */
 START_TEST(a_question_is_not_lost_when_one_side_calls_the_other_down)
 {
 	struct world_opts o = shape;
@@ -184,7 +186,7 @@ START_TEST(a_question_is_not_lost_when_one_side_calls_the_other_down)
 	world_fill(&w.worker[1], v);
 	world_send_one(&w.worker[1], v);
 	world_run_for(&w, WB_NS_PER_MS);
-	wb_core_peer_down(w.agent[deaf].core, world_uid, 1, 1, 1 - deaf, "a test says so");
+	wb_transfer_peer_down(w.agent[deaf].core, world_uid, 1, 1, 1 - deaf, "a test says so");
 	world_after(&w.agent[deaf]);
 	world_run_for(&w, WB_NS_PER_MS);
 	if (w.worker[1].send_state == WB_APP_SEND_FINAL) {
@@ -225,7 +227,7 @@ START_TEST(a_gap_ends_no_younger_transfer)
 	f.from = other->name;
 	f.to = lead->name;
 	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
-	wb_core_peer_down(other->core, world_uid, 1, 1, o.trainer_agents, "a test says so");
+	wb_transfer_peer_down(other->core, world_uid, 1, 1, o.trainer_agents, "a test says so");
 	world_after(other);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	wb_sim_faults_clear(w.net);
@@ -326,9 +328,9 @@ START_TEST(the_time_to_call_begins_with_the_plan)
 }
 END_TEST
 
-/* The same between agents: one was restarted and asks under the next plan, while the leader's
+/* The same between agents: one was restarted and asks under the next plan, while the coordinator's
  * workers are in a transfer of the plan before. */
-START_TEST(the_time_to_call_begins_when_the_leaders_transfer_has_ended)
+START_TEST(the_time_to_call_begins_when_the_coordinators_transfer_has_ended)
 {
 	struct world_opts o = shape;
 	struct world w;
@@ -437,7 +439,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_gap_ends_no_younger_transfer, 0, 4);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_transfer_before_has_ended);
 	tcase_add_test(tc, the_time_to_call_begins_with_the_plan);
-	tcase_add_test(tc, the_time_to_call_begins_when_the_leaders_transfer_has_ended);
+	tcase_add_test(tc, the_time_to_call_begins_when_the_coordinators_transfer_has_ended);
 	tcase_add_test(tc, those_who_fail_together_try_again_apart);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

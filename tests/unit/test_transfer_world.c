@@ -211,8 +211,8 @@ START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
 	world_plan(&w);
 	if (torn)
 		goto repair;
-	wb_core_expect_feed(w.agent[dead].core, "uid-of-the-simulated-object", 1);
-	ck_assert_int_eq(wb_core_feed(w.agent[world_agent_of_engine(&w, 0)].core,
+	wb_transfer_expect_feed(w.agent[dead].core, "uid-of-the-simulated-object", 1);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[world_agent_of_engine(&w, 0)].core,
 				 "uid-of-the-simulated-object", 1, 2, 1, 0, &err),
 		0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
@@ -247,10 +247,10 @@ static void feed_without_its_source(struct world *w, int i, uint32_t others)
 	world_restart(w, dead);
 	world_plan(w);
 	for (uint32_t a = 0; a < w->n_agent; a++)
-		wb_core_seen(w->agent[a].core, world_uid, 1);
-	wb_core_expect_feed(w->agent[dead].core, world_uid, 1);
-	ck_assert_int_eq(wb_core_feed(w->agent[world_agent_of_engine(w, 0)].core, world_uid, 1, 2,
-				 1, 0, &err),
+		wb_transfer_seen(w->agent[a].core, world_uid, 1);
+	wb_transfer_expect_feed(w->agent[dead].core, world_uid, 1);
+	ck_assert_int_eq(wb_transfer_feed(w->agent[world_agent_of_engine(w, 0)].core, world_uid, 1,
+				 2, 1, 0, &err),
 		0);
 	while (w->worker[w->n_worker - 1 - others * 2].phase != WORLD_BEGUN)
 		world_run_for(w, 1000);
@@ -292,8 +292,8 @@ START_TEST(a_feed_that_nobody_can_go_on_with_fails_at_once)
 }
 END_TEST
 
-/* A leader whose process restarted goes on above the number in its file.  One whose pod is new and
- * that was told nothing begins with a number that has been used: it is refused by name, and the
+/* A coordinator whose process restarted goes on above the number in its file.  One whose pod is new
+ * and that was told nothing begins with a number that has been used: it is refused by name, and the
  * next one is above. */
 START_TEST(a_number_is_never_used_twice)
 {
@@ -342,7 +342,7 @@ START_TEST(numbers_outlive_all_agents_with_the_areas)
 		world_start_agent(&w, i);
 	world_run_for(&w, WB_NS_PER_S);
 	for (uint32_t i = 0; i < w.n_agent; i++) /* what the operator hears */
-		ck_assert_uint_eq(wb_core_highest(w.agent[i].core, "default/sim"),
+		ck_assert_uint_eq(wb_transfer_highest(w.agent[i].core, "default/sim"),
 			i < o.trainer_agents ? 0 : 3);
 	world_plan(&w);
 	world_check_send(&w, 4, 20 * WB_NS_PER_S);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/common/fx_recon.h"
+#include "tests/common/fx_reconcile.h"
 
-struct wb_recon *r;
-struct wb_recon_now now;
+struct wb_reconcile *r;
+struct wb_reconcile_now now;
 static struct wb_buf out;
 
 struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine)
@@ -24,22 +24,23 @@ struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine)
 
 void make(const struct wb_spec *spec, uint64_t id)
 {
-	wb_recon_destroy(r);
-	ck_assert_int_eq(wb_recon_create(&(struct wb_recon_opts){.operator_id = id}, spec, &r), 0);
+	wb_reconcile_destroy(r);
+	ck_assert_int_eq(
+		wb_reconcile_create(&(struct wb_reconcile_opts){.operator_id = id}, spec, &r), 0);
 }
 
 void set_up(void)
 {
 	struct wb_spec s = spec_of(2, 1);
 
-	now = (struct wb_recon_now){1000 * S, 1700000000 * S};
+	now = (struct wb_reconcile_now){1000 * S, 1700000000 * S};
 	wb_buf_init(&out, 1 << 20);
 	make(&s, 77);
 }
 
 void tear_down(void)
 {
-	wb_recon_destroy(r);
+	wb_reconcile_destroy(r);
 	r = NULL;
 	wb_buf_finish(&out);
 }
@@ -49,7 +50,7 @@ struct wb_digest dig(unsigned v)
 	return (struct wb_digest){0, v};
 }
 
-static void put_action(const struct wb_recon_action *a)
+static void put_action(const struct wb_reconcile_action *a)
 {
 	static const char *const names[] = {
 		"need", "plan", "send", "activate", "reject", "notice", "event"};
@@ -67,7 +68,7 @@ static void put_action(const struct wb_recon_action *a)
 		wb_buf_printf(&out, "(%u:%u.%u)", a->agent, (unsigned)a->epoch.term,
 			(unsigned)a->epoch.number);
 	if (a->what == WB_DO_ACTIVATE) {
-		const struct wb_recon_feed *f = wb_recon_feeds(r, &n);
+		const struct wb_reconcile_feed *f = wb_reconcile_feeds(r, &n);
 
 		for (size_t i = 0; i < n; i++)
 			wb_buf_printf(&out, "<-%s:%s/%u#%u", f[i].engine, f[i].source,
@@ -83,10 +84,10 @@ static void put_action(const struct wb_recon_action *a)
 
 const char *did(bool with_notices)
 {
-	struct wb_recon_action a;
+	struct wb_reconcile_action a;
 
 	wb_buf_reset(&out);
-	while (wb_recon_take(r, &a)) {
+	while (wb_reconcile_take(r, &a)) {
 		if (a.what != WB_DO_NOTICE || with_notices)
 			put_action(&a);
 		wb_free(a.sentence);
@@ -94,92 +95,92 @@ const char *did(bool with_notices)
 	return wb_buf_cstr(&out);
 }
 
-struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned map)
+struct wb_reconcile_worker trainer(uint32_t id, int64_t rank, unsigned map)
 {
-	return (struct wb_recon_worker){.id = id,
+	return (struct wb_reconcile_worker){.id = id,
 		.role = WB_ROLE_TRAINER,
 		.rank = rank,
 		.map = dig(map),
 		.manifest = dig(1),
-		.plan_index = WB_RECON_NONE,
-		.waiting_index = WB_RECON_NONE};
+		.plan_index = WB_RECONCILE_NONE,
+		.waiting_index = WB_RECONCILE_NONE};
 }
 
-struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map)
+struct wb_reconcile_worker rollout(uint32_t id, const char *engine, unsigned map)
 {
-	struct wb_recon_worker w = trainer(id, -1, map);
+	struct wb_reconcile_worker w = trainer(id, -1, map);
 
 	w.role = WB_ROLE_ROLLOUT;
 	w.engine = engine;
 	return w;
 }
 
-struct wb_recon_agent agent(
-	uint32_t id, const char *name, const struct wb_recon_worker *w, size_t n)
+struct wb_reconcile_agent agent(
+	uint32_t id, const char *name, const struct wb_reconcile_worker *w, size_t n)
 {
-	return (struct wb_recon_agent){
+	return (struct wb_reconcile_agent){
 		.id = id, .name = name, .instance = id, .worker = w, .n_worker = n};
 }
 
-void up(struct wb_recon_agent a)
+void up(struct wb_reconcile_agent a)
 {
-	ck_assert_int_eq(wb_recon_agent_up(r, now, &a), 0);
+	ck_assert_int_eq(wb_reconcile_agent_up(r, now, &a), 0);
 }
 
-void workers(uint32_t agent_id, const struct wb_recon_worker *w, size_t n)
+void workers(uint32_t agent_id, const struct wb_reconcile_worker *w, size_t n)
 {
-	ck_assert_int_eq(wb_recon_workers(r, now, agent_id, w, n), 0);
+	ck_assert_int_eq(wb_reconcile_workers(r, now, agent_id, w, n), 0);
 }
 
 void blobs(unsigned from, unsigned to)
 {
 	for (unsigned i = from; i <= to; i++)
-		ck_assert_int_eq(wb_recon_blob(r, now, dig(i), 0, NULL), 0);
+		ck_assert_int_eq(wb_reconcile_blob(r, now, dig(i), 0, NULL), 0);
 }
 
 void later(uint64_t ns)
 {
 	now.ns += ns;
-	ck_assert_int_eq(wb_recon_tick(r, now), 0);
+	ck_assert_int_eq(wb_reconcile_tick(r, now), 0);
 }
 
 void planned(uint32_t job, unsigned digest)
 {
-	struct wb_recon_planned p = {.job = job,
+	struct wb_reconcile_planned p = {.job = job,
 		.plan = dig(digest),
 		.model_bytes = 1190000000,
 		.rounds = 3,
 		.worker_bound_ns = 153000000,
 		.bound = "rollout ingress"};
 
-	ck_assert_int_eq(wb_recon_planned(r, now, &p), 0);
+	ck_assert_int_eq(wb_reconcile_planned(r, now, &p), 0);
 }
 
 void ready(uint32_t agent_id, uint64_t term, uint64_t number)
 {
-	ck_assert_int_eq(
-		wb_recon_ready(r, now, agent_id, (struct wb_recon_epoch){term, number}, 0, NULL),
+	ck_assert_int_eq(wb_reconcile_ready(r, now, agent_id,
+				 (struct wb_reconcile_epoch){term, number}, 0, NULL),
 		0);
 }
 
 void engine(const char *name, enum wb_engine_state s, uint64_t transfer, bool is_feed)
 {
-	struct wb_recon_engine_report e = {.engine = name,
+	struct wb_reconcile_engine_report e = {.engine = name,
 		.state = s,
 		.transfer = transfer,
 		.version = (int64_t)transfer * 10,
 		.is_feed = is_feed};
 
-	ck_assert_int_eq(wb_recon_engine(r, now, &e), 0);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
 }
 
 void transfer(uint64_t t, bool is_end, enum wb_result result)
 {
-	struct wb_recon_transfer_report rep = {.transfer = t,
+	struct wb_reconcile_transfer_report rep = {.transfer = t,
 		.version = (int64_t)t * 10,
 		.agent = "train",
 		.instance = 1,
-		.epoch = wb_recon_active(r, NULL),
+		.epoch = wb_reconcile_active(r, NULL),
 		.is_end = is_end,
 		.result = result,
 		.start_wall_ns = now.wall_ns,
@@ -188,15 +189,15 @@ void transfer(uint64_t t, bool is_end, enum wb_result result)
 		.stall_ns = 138 * WB_NS_PER_MS,
 		.network_bytes = 10,
 		.delivered_bytes = 235000000,
-		.culprit.worker = WB_RECON_NONE};
+		.culprit.worker = WB_RECONCILE_NONE};
 
-	ck_assert_int_eq(wb_recon_transfer(r, now, &rep), 0);
+	ck_assert_int_eq(wb_reconcile_transfer(r, now, &rep), 0);
 }
 
 void run_two_engines(void)
 {
-	struct wb_recon_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
-	struct wb_recon_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12), e2 = rollout(1, "e2", 12);
 	struct wb_spec s = spec_of(2, 1);
 
 	s.engines = 2;
@@ -211,13 +212,13 @@ void run_two_engines(void)
 	ready(2, 1, 1);
 	ready(3, 1, 1);
 	did(false);
-	ck_assert_uint_eq(wb_recon_active(r, NULL).term, 1);
+	ck_assert_uint_eq(wb_reconcile_active(r, NULL).term, 1);
 }
 
 const char *cond(const char *type, const char **reason, const char **message)
 {
 	static char status[16], why[128], text[2048];
-	json_t *o = wb_recon_status(r), *c;
+	json_t *o = wb_reconcile_status(r), *c;
 	size_t i;
 
 	status[0] = '\0';
@@ -241,7 +242,7 @@ const char *cond(const char *type, const char **reason, const char **message)
 
 int64_t field(const char *a, const char *b)
 {
-	json_t *o = wb_recon_status(r), *v = json_object_get(o, a);
+	json_t *o = wb_reconcile_status(r), *v = json_object_get(o, a);
 	int64_t n;
 
 	v = b ? json_object_get(v, b) : v;

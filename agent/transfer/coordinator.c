@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader of a transfer: starts it when all trainers have asked, lets them go when the receive
- * stage is verified, and knows the outcome of each engine.  Feeds have a leader of their own. */
-#include "transfer/leader.h"
+/* The coordinator of a transfer: starts it when all trainers have asked, lets them go when the
+ * receive stage is verified, and knows the outcome of each engine.  Feeds have a coordinator of
+ * their own. */
+#include "transfer/coordinator.h"
 
 #include "proto/peers.h"
 #include "transfer/ballot.h"
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
+static struct wb_msg_peer note(const struct coordinator *l, uint32_t kind)
 {
 	return (struct wb_msg_peer){.kind = kind,
 		.transfer = l->transfer,
@@ -24,21 +25,21 @@ static struct wb_msg_peer note(const struct leader *l, uint32_t kind)
 		.feeder = l->source_engine};
 }
 
-static void to_trainers(const struct leader *l, struct wb_msg_peer *m)
+static void to_trainers(const struct coordinator *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
-		if (wb__core_has_trainer(l->e, a))
-			wb__core_send(l->e, a, m);
+		if (wb__transfer_has_trainer(l->e, a))
+			wb__transfer_send(l->e, a, m);
 }
 
-bool wb__core_is_end(enum wb_engine_state s)
+bool wb__transfer_is_end(enum wb_engine_state s)
 {
 	return s == WB_ENGINE_COMMITTED || s == WB_ENGINE_ABORTED || s == WB_ENGINE_TORN ||
 	       s == WB_ENGINE_UNKNOWN;
 }
 
 /* One decision for all engines. */
-static bool is_joint(const struct leader *l)
+static bool is_joint(const struct coordinator *l)
 {
 	return l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed;
 }
@@ -48,7 +49,7 @@ static bool is_joint(const struct leader *l)
 /* What became of the engines. */
 struct outcome {
 	uint32_t n, committed, torn;
-	const struct leader_engine *worst; /* not committed; NULL = none */
+	const struct coordinator_engine *worst; /* not committed; NULL = none */
 	const char *worst_name;
 };
 
@@ -66,11 +67,11 @@ static unsigned badness(enum wb_engine_state s)
 	}
 }
 
-static void sum_up(const struct leader *l, struct outcome *o)
+static void sum_up(const struct coordinator *l, struct outcome *o)
 {
 	*o = (struct outcome){0};
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
-		const struct leader_engine *x = &l->engine[en];
+		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
@@ -84,7 +85,7 @@ static void sum_up(const struct leader *l, struct outcome *o)
 	}
 }
 
-static enum wb_result result_of(const struct leader *l, const struct outcome *o)
+static enum wb_result result_of(const struct coordinator *l, const struct outcome *o)
 {
 	enum wb_engine_state worst = o->worst ? o->worst->state : WB_ENGINE_ABORTED;
 
@@ -98,7 +99,7 @@ static enum wb_result result_of(const struct leader *l, const struct outcome *o)
 }
 
 /* For all trainers: nobody is told that weights are intact which may not be. */
-static int code_of(const struct leader *l, const struct outcome *o)
+static int code_of(const struct coordinator *l, const struct outcome *o)
 {
 	if (l->is_superseded || (o->committed && (!is_joint(l) || o->committed == o->n)))
 		return 0;
@@ -109,7 +110,7 @@ static int code_of(const struct leader *l, const struct outcome *o)
 
 static void say_why(const struct outcome *o, char *out, size_t bytes)
 {
-	const struct leader_engine *x = o->worst;
+	const struct coordinator_engine *x = o->worst;
 
 	out[0] = '\0';
 	if (x && x->state == WB_ENGINE_TORN)
@@ -124,10 +125,10 @@ static void say_why(const struct outcome *o, char *out, size_t bytes)
 		snprintf(out, bytes, "%s", x->sentence);
 }
 
-static void finish(struct leader *l)
+static void finish(struct coordinator *l)
 {
 	struct epoch *e = l->e;
-	struct wb_core *c = e->obj->core;
+	struct wb_transfer_core *c = e->obj->core;
 	uint32_t n = 0;
 	const char **name = wb_zalloc(e->r.n_engine, sizeof(*name));
 	const char **word = wb_zalloc(e->r.n_engine, sizeof(*word)); /* of state */
@@ -138,7 +139,7 @@ static void finish(struct leader *l)
 	struct outcome o;
 
 	for (uint32_t en = 0; name && word && state && why && en < e->r.n_engine; en++) {
-		const struct leader_engine *x = &l->engine[en];
+		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
@@ -156,7 +157,7 @@ static void finish(struct leader *l)
 	m.code = code_of(l, &o);
 	m.sentence = text[0] || m.code ? text : NULL;
 	to_trainers(l, &m);
-	struct wb_core_report r = {
+	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
 		.uid = e->r.uid,
 		.object = e->obj->name,
@@ -177,7 +178,7 @@ static void finish(struct leader *l)
 	};
 	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
 	c->env->report(c->env->ctx, &r);
-	wb__core_trace(e->obj, "final", wb_word(&wb_result_words, r.result), l->transfer, 0);
+	wb__transfer_trace(e->obj, "final", wb_word(&wb_result_words, r.result), l->transfer, 0);
 	wb_free(name);
 	wb_free(word);
 	wb_free(state);
@@ -186,7 +187,7 @@ static void finish(struct leader *l)
 
 static void start_next(struct object *o);
 
-static void end_run(struct leader *l)
+static void end_run(struct coordinator *l)
 {
 	struct object *o = l->e->obj;
 
@@ -195,14 +196,14 @@ static void end_run(struct leader *l)
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
 		if (l->e->trigger[a].highest < l->transfer)
 			l->e->trigger[a].asked = false;
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
-		wb__core_leader_set(l, LEADER_IDLE);
+		wb__transfer_coordinator_set(l, COORDINATOR_IDLE);
 		l->idle_ns = now_ns(o->core);
 		start_next(o);
 		return;
 	}
-	for (struct leader **at = &o->feeds; *at; at = &(*at)->next)
+	for (struct coordinator **at = &o->feeds; *at; at = &(*at)->next)
 		if (*at == l) {
 			*at = l->next;
 			wb_free(l->engine);
@@ -212,7 +213,7 @@ static void end_run(struct leader *l)
 }
 
 /* Trainers are gone: engines that still need them cannot go on. */
-static void cancel(struct leader *l, int64_t code, const char *why, bool supersede)
+static void cancel(struct coordinator *l, int64_t code, const char *why, bool supersede)
 {
 	char text[WB_ERR_MSG_MAX];
 
@@ -223,46 +224,46 @@ static void cancel(struct leader *l, int64_t code, const char *why, bool superse
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
 
-		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
 		m.code = code;
 		m.sentence = text;
 		m.is_superseded = supersede;
-		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
 
 /* After each news of an engine: may the trainers go, is everything over? */
-static void look(struct leader *l)
+static void look(struct coordinator *l)
 {
 	bool received = true, over = true, any = false, staged = true, lost = false;
 
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
-		const struct leader_engine *x = &l->engine[en];
+		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
-		over &= wb__core_is_end(x->state);
-		received &= wb__core_is_end(x->state) || x->state > WB_ENGINE_RECEIVED ||
+		over &= wb__transfer_is_end(x->state);
+		received &= wb__transfer_is_end(x->state) || x->state > WB_ENGINE_RECEIVED ||
 			    (x->state == WB_ENGINE_RECEIVED && x->losses == l->losses);
 		any |= x->state >= WB_ENGINE_RECEIVED && x->state <= WB_ENGINE_COMMITTED;
 		staged &= x->state == WB_ENGINE_STAGED;
-		lost |= wb__core_is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
+		lost |= wb__transfer_is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
 	}
 	if (is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
 		l->is_proposed = true;
 		l->proposed_ns = now_ns(l->e->obj->core);
-		wb__core_trace(l->e->obj, "proposed", "commit", l->transfer, 0);
-		wb__core_ballot_first(&l->ballot, l->e, l->transfer);
+		wb__transfer_trace(l->e->obj, "proposed", "commit", l->transfer, 0);
+		wb__transfer_ballot_first(&l->ballot, l->e, l->transfer);
 	}
 	if (is_joint(l) && lost && !over)
 		cancel(l, WB_EABORTED, "another engine cannot: all or none", false);
-	if (l->state == LEADER_RUNNING && received && any) {
+	if (l->state == COORDINATOR_RUNNING && received && any) {
 		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
 
-		wb__core_leader_set(l, LEADER_RELEASED);
-		wb__core_trace(l->e->obj, "released", "trainers", l->transfer, 0);
+		wb__transfer_coordinator_set(l, COORDINATOR_RELEASED);
+		wb__transfer_trace(l->e->obj, "released", "trainers", l->transfer, 0);
 		to_trainers(l, &m);
 	}
 	if (over)
@@ -270,9 +271,9 @@ static void look(struct leader *l)
 }
 
 static void engine_ended(
-	struct leader *l, uint32_t engine, enum wb_engine_state state, const char *why)
+	struct coordinator *l, uint32_t engine, enum wb_engine_state state, const char *why)
 {
-	struct leader_engine *x = &l->engine[engine];
+	struct coordinator_engine *x = &l->engine[engine];
 
 	x->state = state;
 	snprintf(x->sentence, sizeof(x->sentence), "%s", why ? why : "");
@@ -283,41 +284,41 @@ static void engine_ended(
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_LOST);
 
-		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
 		m.lost = engine;
 		m.losses = l->losses;
-		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
 
 /* ---- the beginning ------------------------------------------------------------------------ */
 
-static void send_prepare(struct leader *l, uint32_t engine)
+static void send_prepare(struct coordinator *l, uint32_t engine)
 {
 	struct wb_msg_peer m = note(l, WBP_PEER_PREPARE);
 
 	m.engine = engine;
-	m.leader = l->e->me;
+	m.coordinator = l->e->me;
 	l->engine[engine].takes_part = true;
 	l->engine[engine].state = WB_ENGINE_PREPARING;
-	wb__core_send(l->e, l->e->r.engine[engine].lead, &m);
+	wb__transfer_send(l->e, l->e->r.engine[engine].lead, &m);
 }
 
-static int begin(struct leader *l, struct epoch *e)
+static int begin(struct coordinator *l, struct epoch *e)
 {
-	const struct wb_core *c = e->obj->core;
+	const struct wb_transfer_core *c = e->obj->core;
 
 	wb_free(l->engine);
 	l->engine = wb_zalloc(e->r.n_engine, sizeof(*l->engine));
 	if (!l->engine)
 		return -ENOMEM;
 	l->e = e;
-	wb__core_leader_set(l, LEADER_RUNNING);
+	wb__transfer_coordinator_set(l, COORDINATOR_RUNNING);
 	l->losses = 0;
 	l->is_proposed = l->is_cancelled = l->is_superseded = false;
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_ballot_stop(&l->ballot);
 	l->begin_ns = now_ns(c);
 	l->begin_wall_ns = wb_wall_ns();
 	l->stall_ns = l->n_stall = 0;
@@ -331,7 +332,7 @@ static int begin(struct leader *l, struct epoch *e)
 
 static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 {
-	struct leader l = {.e = e};
+	struct coordinator l = {.e = e};
 	struct wb_msg_peer m = note(&l, WBP_PEER_FINAL);
 	char text[WB_ERR_MSG_MAX];
 
@@ -350,12 +351,12 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 	uint32_t first = UINT32_MAX;
 
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (wb__core_has_trainer(e, a) && !e->trigger[a].asked)
+		if (wb__transfer_has_trainer(e, a) && !e->trigger[a].asked)
 			return 0;
 	for (uint32_t a = 0; a < e->r.n_agent; a++) {
 		const struct trigger *t = &e->trigger[a];
 
-		if (!wb__core_has_trainer(e, a))
+		if (!wb__transfer_has_trainer(e, a))
 			continue;
 		if (t->code < 0) {
 			snprintf(why, cap, "%s", t->sentence);
@@ -377,11 +378,11 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 	return 1;
 }
 
-static void report_start(const struct leader *l)
+static void report_start(const struct coordinator *l)
 {
-	const struct wb_core *c = l->e->obj->core;
+	const struct wb_transfer_core *c = l->e->obj->core;
 	const char *fed = l->e->r.engine[l->feed_engine].name;
-	struct wb_core_report r = {
+	struct wb_transfer_report r = {
 		.kind = WB_REPORT_STARTED,
 		.uid = l->e->r.uid,
 		.object = l->e->obj->name,
@@ -401,7 +402,7 @@ static void report_start(const struct leader *l)
 static void start_transfer(struct epoch *e, int64_t version)
 {
 	struct object *o = e->obj;
-	struct leader *l = &o->leader;
+	struct coordinator *l = &o->coordinator;
 	struct wb_msg_peer serve;
 
 	if (begin(l, e) < 0) {
@@ -410,11 +411,11 @@ static void start_transfer(struct epoch *e, int64_t version)
 	}
 	l->transfer = WB_MAX(o->highest, o->issued) + 1;
 	o->issued = l->transfer;
-	wb__core_judge_number(o, l->transfer);
+	wb__transfer_judge_number(o, l->transfer);
 	l->version = version < 0 ? (int64_t)l->transfer : version;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
 		e->trigger[a].asked = false;
-	wb__core_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
+	wb__transfer_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
 	report_start(l);
 	serve = note(l, WBP_PEER_SERVE);
 	to_trainers(l, &serve);
@@ -424,12 +425,12 @@ static void start_transfer(struct epoch *e, int64_t version)
 
 static void start_next(struct object *o)
 {
-	struct epoch *e = wb__core_usable(o);
+	struct epoch *e = wb__transfer_usable(o);
 	int64_t version = -1;
 	char why[512];
 	int rc;
 
-	if (!e || o->leader.state != LEADER_IDLE || o->feeds)
+	if (!e || o->coordinator.state != COORDINATOR_IDLE || o->feeds)
 		return;
 	rc = triggers_agree(e, &version, why, sizeof(why));
 	if (rc < 0)
@@ -438,9 +439,10 @@ static void start_next(struct object *o)
 		start_transfer(e, version);
 }
 
-int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
+int wb__transfer_coordinator_feed(
+	struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
 {
-	struct leader *l;
+	struct coordinator *l;
 	uint64_t held = 0;
 	int64_t version = -1;
 
@@ -474,7 +476,7 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 	l->version = version;
 	l->next = e->obj->feeds;
 	e->obj->feeds = l;
-	wb__core_trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
+	wb__transfer_trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
 	report_start(l);
 	send_prepare(l, engine);
 	return 0;
@@ -482,21 +484,22 @@ int wb__core_leader_feed(struct epoch *e, uint32_t engine, uint32_t source, stru
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-static struct leader *find(struct epoch *e, const struct wb_msg_peer *m)
+static struct coordinator *find(struct epoch *e, const struct wb_msg_peer *m)
 {
-	for (struct leader *f = e->obj->feeds; m->feed && f; f = f->next)
+	for (struct coordinator *f = e->obj->feeds; m->feed && f; f = f->next)
 		if (f->e == e && f->transfer == m->transfer && f->feed_engine == m->engine)
 			return f;
-	return !m->feed && e->obj->leader.state != LEADER_IDLE && e->obj->leader.e == e &&
-			       e->obj->leader.transfer == m->transfer
-		       ? &e->obj->leader
+	return !m->feed && e->obj->coordinator.state != COORDINATOR_IDLE &&
+			       e->obj->coordinator.e == e &&
+			       e->obj->coordinator.transfer == m->transfer
+		       ? &e->obj->coordinator
 		       : NULL;
 }
 
 /* ACTIVATE has not come to all trainers, but to one: all ask under this plan. */
 static void announce(struct epoch *e)
 {
-	struct leader l = {.e = e};
+	struct coordinator l = {.e = e};
 	struct wb_msg_peer m = note(&l, WBP_PEER_ACTIVE);
 
 	if (e->is_announced)
@@ -505,22 +508,22 @@ static void announce(struct epoch *e)
 	to_trainers(&l, &m);
 }
 
-void wb__core_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trigger *t = &e->trigger[from];
-	struct epoch *newest = wb__core_usable(e->obj);
+	struct epoch *newest = wb__transfer_usable(e->obj);
 
 	if (newest)
 		announce(newest);
 	/* Asked before it heard of the last refusal, which answers this, too. */
 	if (m->refusals != e->n_refused) {
-		struct leader l = {.e = e};
+		struct coordinator l = {.e = e};
 		struct wb_msg_peer no = note(&l, WBP_PEER_FINAL);
 
 		no.code = -EAGAIN;
 		no.sentence = (char[]){"the call of other trainer workers was refused meanwhile"};
 		no.refusals = e->n_refused;
-		wb__core_send(e, from, &no);
+		wb__transfer_send(e, from, &no);
 		return;
 	}
 	if (!t->asked)
@@ -534,48 +537,48 @@ void wb__core_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg_pee
 }
 
 /* The next version is ready everywhere: engines that have not begun to install this one drop it. */
-void wb__core_on_NEXT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_NEXT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct leader *l = &e->obj->leader;
+	struct coordinator *l = &e->obj->coordinator;
 
 	e->trigger[from].next_after = m->transfer;
-	if (l->state == LEADER_IDLE || l->e != e || l->transfer != m->transfer || l->is_proposed ||
-		!e->r.supersede || !e->r.rollout_staged)
+	if (l->state == COORDINATOR_IDLE || l->e != e || l->transfer != m->transfer ||
+		l->is_proposed || !e->r.supersede || !e->r.rollout_staged)
 		return;
 	for (uint32_t a = 0; a < e->r.n_agent; a++)
-		if (wb__core_has_trainer(e, a) && e->trigger[a].next_after != l->transfer)
+		if (wb__transfer_has_trainer(e, a) && e->trigger[a].next_after != l->transfer)
 			return;
 	l->is_superseded = true;
-	wb__core_trace(e->obj, "superseded", e->obj->name, l->transfer, 0);
+	wb__transfer_trace(e->obj, "superseded", e->obj->name, l->transfer, 0);
 	cancel(l, WB_EABORTED, "superseded: the trainers have sent a newer version", true);
 }
 
-void wb__core_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct leader *l = find(e, m);
+	struct coordinator *l = find(e, m);
 	struct object *o = e->obj;
 
 	(void)from;
 	if (!l)
 		return;
 	o->issued = WB_MAX(o->issued, m->highest);
-	wb__core_trace(o, "refused", e->r.engine[m->engine].name, m->transfer, m->highest);
+	wb__transfer_trace(o, "refused", e->r.engine[m->engine].name, m->transfer, m->highest);
 	engine_ended(l, m->engine, WB_ENGINE_ABORTED, m->sentence);
 	look(l);
 }
 
-void wb__core_on_ENGINE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_ENGINE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct leader *l = find(e, m);
-	struct leader_engine *x;
+	struct coordinator *l = find(e, m);
+	struct coordinator_engine *x;
 
 	(void)from;
 	if (!l)
 		return;
 	x = &l->engine[m->engine];
-	if (wb__core_is_end(x->state))
+	if (wb__transfer_is_end(x->state))
 		return;
-	if (!wb__core_is_end(m->how)) {
+	if (!wb__transfer_is_end(m->how)) {
 		x->state = m->how;
 		x->losses = m->losses;
 		look(l);
@@ -591,11 +594,11 @@ void wb__core_on_ENGINE(struct epoch *e, uint32_t from, const struct wb_msg_peer
 	look(l);
 }
 
-void wb__core_leader_chosen(struct leader *l, enum decision d)
+void wb__transfer_coordinator_chosen(struct coordinator *l, enum decision d)
 {
-	wb__core_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against", "leader",
-		l->transfer, 0);
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against",
+		"coordinator", l->transfer, 0);
+	wb__transfer_ballot_stop(&l->ballot);
 	if (d == DECIDE_ABORT) {
 		l->is_proposed = false; /* it will never be COMMIT */
 		cancel(l, WB_EABORTED, "an engine in doubt had the transfer decided against",
@@ -605,48 +608,48 @@ void wb__core_leader_chosen(struct leader *l, enum decision d)
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
 
-		if (!l->engine[en].takes_part || wb__core_is_end(l->engine[en].state))
+		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
-		wb__core_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
 	}
 }
 
 /* Judges that were restarted once more are reached under that plan only, where each engine learns
  * what was decided (resume.c). */
-void wb__core_leader_hand_over(struct epoch *e)
+void wb__transfer_coordinator_hand_over(struct epoch *e)
 {
-	struct leader *l = &e->obj->leader;
+	struct coordinator *l = &e->obj->coordinator;
 
-	if (l->state == LEADER_IDLE || l->e != e || l->ballot.state == BALLOT_NONE ||
-		now_ns(e->obj->core) < l->proposed_ns + CORE_JOINT_NS)
+	if (l->state == COORDINATOR_IDLE || l->e != e || l->ballot.state == BALLOT_NONE ||
+		now_ns(e->obj->core) < l->proposed_ns + TRANSFER_JOINT_NS)
 		return;
-	wb__core_ballot_stop(&l->ballot);
+	wb__transfer_ballot_stop(&l->ballot);
 	for (uint32_t en = 0; en < e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state))
+		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state))
 			engine_ended(l, en, WB_ENGINE_UNKNOWN,
 				"too few of the trainer agents, whose majority decides, have kept "
 				"that it shall be installed");
 	look(l);
 }
 
-void wb__core_on_TRAINER_LOST(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+void wb__transfer_on_TRAINER_LOST(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct leader *l = &e->obj->leader;
+	struct coordinator *l = &e->obj->coordinator;
 
 	e->trigger[from].asked = false;
-	if (l->state == LEADER_RUNNING && l->e == e)
+	if (l->state == COORDINATOR_RUNNING && l->e == e)
 		cancel(l, m->code, m->sentence ? m->sentence : "", false);
 }
 
-static void lead_down(struct leader *l, uint32_t agent, const char *why)
+static void lead_down(struct coordinator *l, uint32_t agent, const char *why)
 {
 	char text[512];
 	bool any = false;
 
 	snprintf(text, sizeof(text), "agent %s is gone: %.400s", l->e->r.agent[agent].name, why);
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state) &&
+		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state) &&
 			l->e->r.engine[en].lead == agent) {
 			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
 			any = true;
@@ -655,21 +658,22 @@ static void lead_down(struct leader *l, uint32_t agent, const char *why)
 		look(l);
 }
 
-void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
+void wb__transfer_coordinator_agent_down(
+	struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
-	struct leader *l = &e->obj->leader, *next;
+	struct coordinator *l = &e->obj->coordinator, *next;
 	char text[512];
 
 	if (e->trigger)
 		e->trigger[agent].asked = false;
-	for (struct leader *f = e->obj->feeds; f; f = next) {
+	for (struct coordinator *f = e->obj->feeds; f; f = next) {
 		next = f->next;
 		if (f->e == e && f->transfer <= upto)
 			lead_down(f, agent, why);
 	}
-	if (l->state == LEADER_IDLE || l->e != e || l->transfer > upto)
+	if (l->state == COORDINATOR_IDLE || l->e != e || l->transfer > upto)
 		return;
-	if (l->state == LEADER_RUNNING && wb__core_has_trainer(e, agent)) {
+	if (l->state == COORDINATOR_RUNNING && wb__transfer_has_trainer(e, agent)) {
 		snprintf(text, sizeof(text), "trainer agent %s is gone: %.400s",
 			e->r.agent[agent].name, why);
 		cancel(l, -EHOSTDOWN, text, false);
@@ -679,7 +683,7 @@ void wb__core_leader_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, 
 
 /* The bound that begin() made of two fields. */
 static void say_late(
-	const struct leader *l, uint64_t now, const char *what, char *out, size_t bytes)
+	const struct coordinator *l, uint64_t now, const char *what, char *out, size_t bytes)
 {
 	snprintf(out, bytes,
 		"%s within %.0f s, which spec.transferDeadlineSeconds (%.0f s) and "
@@ -688,11 +692,11 @@ static void say_late(
 		(double)l->e->r.engine_step_deadline_ns / 1e9);
 }
 
-static uint64_t tick_one(struct leader *l, uint64_t now)
+static uint64_t tick_one(struct coordinator *l, uint64_t now)
 {
 	char text[WB_ERR_MSG_MAX];
 
-	if (l->state == LEADER_IDLE)
+	if (l->state == COORDINATOR_IDLE)
 		return 0;
 	if (now < l->deadline_ns)
 		return l->deadline_ns;
@@ -703,7 +707,7 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
 		return l->deadline_ns;
 	}
 	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
-		if (l->engine[en].takes_part && !wb__core_is_end(l->engine[en].state)) {
+		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state)) {
 			char who[192];
 
 			snprintf(who, sizeof(who), "its lead, agent %.150s, did not answer",
@@ -720,13 +724,14 @@ static uint64_t tick_one(struct leader *l, uint64_t now)
  * not to be used yet. */
 static uint64_t await_trainers(struct object *o, uint64_t now)
 {
-	struct epoch *e = wb__core_usable(o);
+	struct epoch *e = wb__transfer_usable(o);
 	uint32_t first = UINT32_MAX, missing = UINT32_MAX;
 	uint64_t until;
 	char text[512];
 
-	for (uint32_t a = 0; e && o->leader.state == LEADER_IDLE && a < e->r.n_agent; a++) {
-		if (!wb__core_has_trainer(e, a))
+	for (uint32_t a = 0; e && o->coordinator.state == COORDINATOR_IDLE && a < e->r.n_agent;
+		a++) {
+		if (!wb__transfer_has_trainer(e, a))
 			continue;
 		if (!e->trigger[a].asked)
 			missing = WB_MIN(missing, a);
@@ -735,8 +740,8 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	}
 	if (first == UINT32_MAX || missing == UINT32_MAX)
 		return 0;
-	until = WB_MAX(e->trigger[first].asked_ns, o->leader.idle_ns);
-	until = WB_MAX(until, wb__core_usable_since(o)) + e->r.engine_step_deadline_ns;
+	until = WB_MAX(e->trigger[first].asked_ns, o->coordinator.idle_ns);
+	until = WB_MAX(until, wb__transfer_usable_since(o)) + e->r.engine_step_deadline_ns;
 	if (now < until)
 		return until;
 	snprintf(text, sizeof(text),
@@ -748,12 +753,12 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
-uint64_t wb__core_leader_tick(struct object *o, uint64_t now)
+uint64_t wb__transfer_coordinator_tick(struct object *o, uint64_t now)
 {
-	uint64_t next = tick_one(&o->leader, now);
-	struct leader *after;
+	uint64_t next = tick_one(&o->coordinator, now);
+	struct coordinator *after;
 
-	for (struct leader *f = o->feeds; f; f = after) {
+	for (struct coordinator *f = o->feeds; f; f = after) {
 		after = f->next;
 		next = sooner(next, tick_one(f, now));
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WB_TESTS_FX_RECON_H
-#define WB_TESTS_FX_RECON_H
+#ifndef WB_TESTS_FX_RECONCILE_H
+#define WB_TESTS_FX_RECONCILE_H
 /*
  * One reconcile under test: reports in short words, actions as text so that a test reads like a
  * log.
@@ -20,8 +20,8 @@
 
 #define S WB_NS_PER_S
 
-extern struct wb_recon *r;
-extern struct wb_recon_now now;
+extern struct wb_reconcile *r;
+extern struct wb_reconcile_now now;
 
 /* A spec of object a, with its other fields as they are by default. */
 struct wb_spec spec_of(uint32_t trainers, uint32_t per_engine);
@@ -35,14 +35,14 @@ struct wb_digest dig(unsigned v);
 /* Actions since the last call; notices only when asked for. */
 const char *did(bool with_notices);
 /* Workers, in no plan so far; @map and the manifest, 1, are digests. */
-struct wb_recon_worker trainer(uint32_t id, int64_t rank, unsigned map);
-struct wb_recon_worker rollout(uint32_t id, const char *engine, unsigned map);
-struct wb_recon_agent agent(
-	uint32_t id, const char *name, const struct wb_recon_worker *w, size_t n);
+struct wb_reconcile_worker trainer(uint32_t id, int64_t rank, unsigned map);
+struct wb_reconcile_worker rollout(uint32_t id, const char *engine, unsigned map);
+struct wb_reconcile_agent agent(
+	uint32_t id, const char *name, const struct wb_reconcile_worker *w, size_t n);
 /* Reports, which must be taken.  Ids are those of agents; an agent's instance is its id. */
-void up(struct wb_recon_agent a);
+void up(struct wb_reconcile_agent a);
 /* All workers that the agent has from now on. */
-void workers(uint32_t agent_id, const struct wb_recon_worker *w, size_t n);
+void workers(uint32_t agent_id, const struct wb_reconcile_worker *w, size_t n);
 /* Digests @from to @to have arrived whole. */
 void blobs(unsigned from, unsigned to);
 /* Time passes, and what waits for it is done. */
