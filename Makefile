@@ -77,7 +77,7 @@ override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
 
 # ---- modules: one folder = one archive, in link order (users before used) ---
 MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
-           operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/flow agent/xport \
+           operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/predict agent/flow agent/xport \
            agent/lane agent/extract agent/net agent/mem agent/proto planner/deploy planner kernels agent/base
 SUB_agent/xport := agent/xport/tcp agent/xport/shm
 # Files with main() are programs, not part of their module's archive.

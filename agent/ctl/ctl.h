@@ -15,7 +15,9 @@ struct wb_err;
 struct wb__ctl_simulate {
 	const char *name, *model, *trainer, *rollout;
 	const char *engines, *gpus_per_node, *rail_gbit;
+	const char *staging, *set; /* of the prediction */
 	const char *dump_maps; /* folder */
+	bool plan_only;
 };
 
 struct wb__ctl_opts {
@@ -59,7 +61,8 @@ int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
  *  labelled pod template; how many, on stderr. */
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_simulate - plan the deployment that @o->simulate, or the YAML file @o->file, describes,
- *  from its geometry alone, and print what the plan tells. */
+ *  from its geometry alone, and print what the plan tells, and how long a transfer would take.
+ */
 int wb__ctl_simulate(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_bundle - a tar file for support: pages of the operator and the agents, and which could
  *  not be reached.  -ENOENT when none was, -EINVAL when stdout is a terminal. */

@@ -39,7 +39,7 @@ static const struct {
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
 	{"simulate", "[FILE]", wb__ctl_simulate, true,
-		"plan a deployment from a model and its layouts alone: bounds, load, cost"},
+		"plan a deployment from a model and its layouts alone, and predict a transfer"},
 	{"support-bundle", "", wb__ctl_bundle, false,
 		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
@@ -61,6 +61,9 @@ static const struct wb_cli_row rows[] = {
 	{"engines", "N", WB_CLI_TEXT, AT(simulate.engines)},
 	{"gpus-per-node", "N", WB_CLI_TEXT, AT(simulate.gpus_per_node)},
 	{"rail-gbit", "N", WB_CLI_TEXT, AT(simulate.rail_gbit)},
+	{"staging", "none|trainer|rollout|both", WB_CLI_TEXT, AT(simulate.staging)},
+	{"set", "WORD=NUMBER,...", WB_CLI_TEXT, AT(simulate.set)},
+	{"plan-only", NULL, WB_CLI_FLAG, AT(simulate.plan_only)},
 	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
 	{"output", "wide|json", WB_CLI_WORD, 'o', AT(output), .want = "wide or json"},
@@ -104,6 +107,11 @@ static void print_help(void)
 	       "                           simulate: GPUs of a node, rate of the NIC of each "
 	       "(default:\n"
 	       "                           8, 400)\n"
+	       "  --staging none|trainer|rollout|both, --set WORD=NUMBER,...\n"
+	       "                           simulate: who keeps versions in host memory; parameters "
+	       "of\n"
+	       "                           the prediction (--set list: all of them)\n"
+	       "  --plan-only              simulate: no prediction\n"
 	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n"
 	       "  --json, -o json          machine-readable output\n"
 	       "  -o wide                  more columns\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl simulate: plan a deployment from its geometry, without weights, workers or an operator. */
+/* wbctl simulate: plan a deployment from its geometry, and predict a transfer, without weights,
+ * workers or an operator. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/cli.h"
@@ -11,6 +12,7 @@
 #include "ctl/model_file.h"
 #include "operator-shim/spec/yaml.h"
 #include "planner/deploy/deploy.h"
+#include "predict/predict.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,6 +37,8 @@ static const struct {
 	{"engines", "--engines", offsetof(struct wb__ctl_simulate, engines), "1"},
 	{"gpusPerNode", "--gpus-per-node", offsetof(struct wb__ctl_simulate, gpus_per_node), "8"},
 	{"railGbit", "--rail-gbit", offsetof(struct wb__ctl_simulate, rail_gbit), "400"},
+	{"staging", "--staging", offsetof(struct wb__ctl_simulate, staging), "none"},
+	{"set", "--set", offsetof(struct wb__ctl_simulate, set), ""},
 };
 
 static const char **setting_at(struct wb__ctl_simulate *s, size_t i)
@@ -56,9 +60,8 @@ static int take_key(struct wb__ctl_simulate *s, const struct wb_yaml_child *c, s
 		return 0;
 	}
 	return wb_err_set(err, -EINVAL,
-		"unknown field %s: there are name, model, trainer, rollout, engines, gpusPerNode "
-		"and "
-		"railGbit",
+		"unknown field %s: there are name, model, trainer, rollout, engines, gpusPerNode, "
+		"railGbit, staging and set",
 		c->key);
 }
 
@@ -187,6 +190,8 @@ struct figures {
 	const char *name;
 	double plan_ms, rss_mib, t_min_ms, worker_bound_ms, load;
 	struct wb_plan_summary sum;
+	/* Agents whose loops take no time, and as they are; engines are freed. */
+	struct wb_predict_result ideal, real;
 };
 
 static double peak_mib(void)
@@ -195,6 +200,51 @@ static double peak_mib(void)
 
 	getrusage(RUSAGE_SELF, &r);
 	return (double)r.ru_maxrss / 1024;
+}
+
+/* What held it up: the part that was at work for the greatest share of it. */
+static enum wb_predict_part busiest(const struct wb_predict_result *r)
+{
+	enum wb_predict_part most = 0;
+
+	for (enum wb_predict_part p = 0; p < WB_PREDICT_PARTS; p++)
+		if (r->busiest[p].s > r->busiest[most].s)
+			most = p;
+	return most;
+}
+
+static void put_prediction(struct wb_buf *b, const struct figures *f)
+{
+	const struct wb_predict_result *i = &f->ideal, *r = &f->real;
+	enum wb_predict_part by = busiest(r);
+
+	wb_buf_printf(b,
+		",\"ewtt_ms\":%.3f,\"agst_ms\":%.3f,\"trainer_ms\":%.3f,\"ewtt_over_tmin\":%.4f,"
+		"\"ewtt_over_tmin_loop\":%.4f,\"agst_over_tmin\":%.4f,\"agst_over_tmin_loop\":%.4f,"
+		"\"agst_early_over_tmin\":%.4f,\"events\":%" PRIu64 ",\"loop_events_max\":%" PRIu64
+		",\"refused\":%" PRIu64 ",\"busiest\":\"%s\",\"busiest_of\":%" PRIu32
+		",\"busiest_share\":%.3f",
+		r->ewtt_s * 1e3, r->agst_s * 1e3, r->trainer_s * 1e3, i->ewtt_s / i->bound_s,
+		r->ewtt_s / r->bound_s, i->agst_s / i->bound_s, r->agst_s / r->bound_s,
+		i->agst_early_s / i->bound_s, r->events, r->loop_events_max, r->refused,
+		wb_predict_part_name(by), r->busiest[by].of, r->busiest[by].s / r->ewtt_s);
+}
+
+static void print_prediction(const struct figures *f)
+{
+	const struct wb_predict_result *i = &f->ideal, *r = &f->real;
+	enum wb_predict_part by = busiest(r);
+
+	printf("ewtt_ms          %.3f, %.3f x t_min (%.3f x if loops took no time)\n",
+		r->ewtt_s * 1e3, r->ewtt_s / r->bound_s, i->ewtt_s / i->bound_s);
+	printf("agst_ms          %.3f, %.3f x t_min (%.3f x)\n", r->agst_s * 1e3,
+		r->agst_s / r->bound_s, i->agst_s / i->bound_s);
+	printf("trainer_ms       %.3f until trainers go on\n", r->trainer_s * 1e3);
+	printf("busiest          %s of %s %" PRIu32 ", at work for %.0f %% of it\n",
+		wb_predict_part_name(by), by == WB_PREDICT_LOOP ? "agent" : "worker",
+		r->busiest[by].of, 100 * r->busiest[by].s / r->ewtt_s);
+	printf("events           %" PRIu64 ", %" PRIu64 " of them one agent's\n", r->events,
+		r->loop_events_max);
 }
 
 static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy *d,
@@ -216,10 +266,13 @@ static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy 
 		",\"model_bytes\":%" PRIu64 ",\"workers\":%" PRIu32 ",\"layouts\":%" PRIu32
 		",\"classes\":%" PRIu32 ",\"messages\":%" PRIu64 ",\"peers_max\":%" PRIu32
 		",\"plan_ms\":%.1f,\"rss_mib\":%.1f,\"t_min_ms\":%.3f,\"worker_bound_ms\":%.3f,"
-		"\"load_over_bound\":%.4f}\n",
+		"\"load_over_bound\":%.4f",
 		d->spec.engines, d->n_node, d->manifest->n, p->model_bytes, d->n_worker,
 		d->n_layout, p->n_class, f->sum.messages, f->sum.peers_max, f->plan_ms, f->rss_mib,
 		f->t_min_ms, f->worker_bound_ms, f->load);
+	if (!s->plan_only)
+		put_prediction(&b, f);
+	wb_buf_printf(&b, "}\n");
 	fputs(wb_buf_cstr(&b), stdout);
 	wb_buf_finish(&b);
 }
@@ -247,6 +300,34 @@ static void print_text(const struct wb__ctl_simulate *s, const struct wb_deploy 
 	printf("t_min_ms         %.3f (%s)\n", f->t_min_ms, by ? by : "no rate");
 	printf("worker_bound_ms  %.3f\n", f->worker_bound_ms);
 	printf("load_over_bound  %.4f\n", f->load);
+	if (!s->plan_only)
+		print_prediction(f);
+}
+
+/* ---- the transfer ---- */
+
+static int predict(const struct wb__ctl_simulate *s, const struct wb_plan_input *of,
+	const struct wb_plan *p, struct figures *f, struct wb_err *err)
+{
+	bool both = !strcmp(s->staging, "both");
+	struct wb_predict_input in = {
+		.plan = p,
+		.manifest = of->manifest,
+		.layout = of->layout,
+		.params = wb_predict_defaults(),
+		.trainer_staged = both || !strcmp(s->staging, "trainer"),
+		.rollout_staged = both || !strcmp(s->staging, "rollout"),
+	};
+	int rc = wb_predict_set(&in.params, s->set, err);
+
+	if (rc == 0)
+		rc = wb_predict(&in, &f->real, err);
+	wb_predict_finish(&f->real);
+	in.params.loop_us = 0;
+	if (rc == 0)
+		rc = wb_predict(&in, &f->ideal, err);
+	wb_predict_finish(&f->ideal);
+	return rc;
 }
 
 static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *s,
@@ -263,15 +344,38 @@ static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *
 	f.plan_ms = (double)(wb_now_ns(&wb_clock_real) - t0) / 1e6;
 	f.rss_mib = peak_mib();
 	rc = wb_plan_summarize(p, &f.sum);
-	if (rc < 0) {
-		wb_plan_destroy(p);
-		return wb_err_set(err, rc, "summarize the plan: %s", wb_strerror(rc));
-	}
+	if (rc < 0)
+		wb_err_set(err, rc, "summarize the plan: %s", wb_strerror(rc));
+	else if (!s->plan_only)
+		rc = predict(s, &in, p, &f, err);
 	f.t_min_ms = (double)p->node_bound_ns / 1e6;
 	f.worker_bound_ms = (double)p->worker_bound_ns / 1e6;
 	f.load = (double)f.sum.busiest_ns / (double)WB_MAX(p->worker_bound_ns, 1);
-	(o->is_json ? print_json : print_text)(s, d, p, &f);
+	if (rc == 0)
+		(o->is_json ? print_json : print_text)(s, d, p, &f);
 	wb_plan_destroy(p);
+	return rc;
+}
+
+static int check_staging(const char *word, struct wb_err *err)
+{
+	static const char *const words[] = {"none", "trainer", "rollout", "both"};
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(words); i++)
+		if (!strcmp(words[i], word))
+			return 0;
+	return wb_err_set(
+		err, -EINVAL, "--staging %s: expected none, trainer, rollout or both", word);
+}
+
+static int list_parameters(void)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1u << 16);
+	wb_predict_list(&b);
+	fputs(wb_buf_cstr(&b), stdout);
+	wb_buf_finish(&b);
 	return 0;
 }
 
@@ -282,10 +386,15 @@ int wb__ctl_simulate(const struct wb__ctl_opts *o, struct wb_err *err)
 	struct wb_yaml_node **doc = NULL;
 	struct wb_deploy *d = NULL;
 	size_t n = 0;
-	int rc = o->file ? take_file(o->file, &s, &doc, &n, err) : 0;
+	int rc;
 
+	if (s.set && !strcmp(s.set, "list"))
+		return list_parameters();
+	rc = o->file ? take_file(o->file, &s, &doc, &n, err) : 0;
 	if (rc == 0)
 		rc = make_spec(&s, &spec, err);
+	if (rc == 0)
+		rc = check_staging(s.staging, err);
 	if (rc == 0)
 		rc = wb_deploy_create(&spec, &d, err);
 	if (rc == 0 && s.dump_maps)

@@ -8,6 +8,14 @@
 #include <errno.h>
 #include <string.h>
 
+void wb_slots_shares(bool rolls, uint8_t share[WB_POOLS])
+{
+	share[WB_POOL_RECEIVE] = rolls ? 6 : 0;
+	share[WB_POOL_EXCHANGE] = rolls ? 4 : 0;
+	share[WB_POOL_DOMAIN] = rolls ? 2 : 0;
+	share[WB_POOL_SEND] = rolls ? 4 : 16;
+}
+
 int wb_slots_init(struct wb_slots *s, void *base, size_t bytes, size_t slot_bytes,
 	const uint8_t share[WB_POOLS], struct wb_err *err)
 {

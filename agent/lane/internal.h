@@ -2,28 +2,10 @@
 #ifndef WB_LANE_INTERNAL_H
 #define WB_LANE_INTERNAL_H
 /* Shared by the kinds of lanes. */
-#include "lane/lane.h"
-
-#include <stdbool.h>
+#include "lane/kind.h"
 
 #define WB__LANE_DEPTH 64u
 #define WB__LANE_DEPTH_MAX 4096u
-
-struct wb_lane_ops {
-	int (*submit)(struct wb_lane *l, const struct wb_lane_job *job); /* n_out < depth */
-	int (*reap)(struct wb_lane *l, struct wb_lane_job *job, int n);
-	bool (*is_due)(struct wb_lane *l); /* there is something to reap; NULL: fd is -1 */
-	void (*abort)(struct wb_lane *l);
-	void (*destroy)(struct wb_lane *l);
-};
-
-/* First member of every kind. */
-struct wb_lane {
-	const struct wb_lane_ops *ops;
-	uint32_t depth, n_out;
-	int fd; /* readable when there is something to reap; -1 = none */
-	bool is_aborted;
-};
 
 /** wb__lane_depth - the depth asked for, or -EINVAL. */
 int wb__lane_depth(const struct wb_lane_opts *o, uint32_t *depth_out, struct wb_err *err);

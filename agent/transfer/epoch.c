@@ -281,17 +281,14 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	size_t bytes = c->o.arena_bytes;
 	struct wb_slots slots;
 	bool rolls = false;
-	uint8_t share[WB_POOLS] = {0};
+	uint8_t share[WB_POOLS];
 	int rc;
 
 	if (o->slots.n && o->slot_bytes == e->plan->chunk_bytes)
 		return 0;
 	for (uint32_t i = 0; i < e->local->n; i++)
 		rolls |= e->member[i]->w.role == WB_ROLE_ROLLOUT;
-	share[WB_POOL_RECEIVE] = rolls ? 6 : 0;
-	share[WB_POOL_EXCHANGE] = rolls ? 4 : 0;
-	share[WB_POOL_DOMAIN] = rolls ? 2 : 0;
-	share[WB_POOL_SEND] = rolls ? 4 : 16;
+	wb_slots_shares(rolls, share);
 	for (uint32_t i = 0; i < c->n_arena; i++)
 		if (!strcmp(c->arena[i].uid, o->uid)) {
 			base = c->arena[i].base;

@@ -21,9 +21,10 @@ agent/extract       weightbridge base mem planner kernels
 agent/lane          base mem planner kernels
 agent/flow          base mem planner kernels xport proto lane
 agent/transfer      base mem planner kernels net proto xport lane flow
+agent/predict       base mem planner kernels proto xport lane flow
 agent/client        weightbridge base proto mem extract lane planner kernels
 agent/daemon        weightbridge base proto mem net planner kernels xport lane extract flow transfer
-agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow transfer operator-shim/spec
+agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow predict transfer operator-shim/spec
 operator-shim/spec       base proto
 operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile

@@ -10,11 +10,13 @@ TOP = os.environ.get("WB_TOP", ".")
 BIN = os.path.join(os.environ["WB_BUILD"], "bin", "wbctl")
 FIELDS = ("deployment", "workers", "classes", "messages", "peers_max", "plan_ms", "rss_mib", "t_min_ms",
           "worker_bound_ms", "load_over_bound")
+PREDICTED = ("ewtt_ms", "agst_ms", "trainer_ms", "events", "busiest")
 # Deployment, workers, T_min in ms at 400 GB/s a node.
 PUBLISHED = {"a": (16, 79.8), "b": (32, 152.7), "c": (128, 294.1), "d": (512, 1317.1), "e": (32, 163.8)}
 DENSE = {"model_type": "qwen3", "torch_dtype": "bfloat16", "num_hidden_layers": 4, "hidden_size": 128,
          "vocab_size": 1000, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32,
          "intermediate_size": 256, "tie_word_embeddings": False}
+SMALL = ("--model", "Qwen3-0.6B", "--trainer", "megatron:tp2", "--rollout", "vllm:tp2", "--engines", "2")
 SIDES = ("--trainer", "megatron:tp2", "--rollout", "vllm:tp2")
 
 
@@ -36,7 +38,8 @@ def timeless(line):
 
 def deployments_of_the_bench_have_their_bounds():
     for path in sorted(glob.glob(os.path.join(TOP, "tests", "bench", "deployments", "*.yaml"))):
-        line = figures(path)
+        line = figures(path, "--plan-only")
+        assert "ewtt_ms" not in line, line
         workers, t_min = PUBLISHED.pop(line["deployment"])
         assert line["workers"] == workers and abs(line["t_min_ms"] - t_min) < 0.06, line
         assert 0.999 <= line["load_over_bound"] <= 1.02 and line["peers_max"] <= 64, line
@@ -57,8 +60,22 @@ def a_file_and_options_say_the_same(folder):
     assert abs(figures(path, "--rail-gbit", "100")["t_min_ms"] / figures(*args)["t_min_ms"] - 2) < 0.001
     assert figures(path, "--engines", "1")["workers"] == 16
     text = run(path).stdout
-    for field in FIELDS[1:]:
+    for field in FIELDS[1:] + PREDICTED:
         assert f"\n{field} " in text, (field, text)
+
+
+def a_transfer_is_predicted():
+    """More than the bound, and staged engines stand still for their copies only; files name the same settings."""
+    plain = figures(*SMALL)
+    assert plain["ewtt_over_tmin"] > 1 and plain["ewtt_over_tmin_loop"] >= plain["ewtt_over_tmin"], plain
+    assert plain["agst_early_over_tmin"] <= plain["agst_over_tmin"] <= plain["ewtt_over_tmin"], plain
+    assert plain["busiest"] in ("rail out", "rail in", "lane", "loop") and 0 < plain["busiest_share"] <= 1, plain
+    staged = figures(*SMALL, "--staging", "both")
+    assert staged["agst_ms"] < plain["agst_ms"] and staged["ewtt_ms"] > plain["ewtt_ms"], (plain, staged)
+    slow = figures(*SMALL, "--set", "loopUs=1000,latencyUs=10")
+    assert slow["ewtt_ms"] >= slow["loop_events_max"] and slow["busiest"] == "loop", slow
+    listed = subprocess.run([BIN, "simulate", "--set", "list"], capture_output=True, text=True, check=True).stdout
+    assert len(listed.splitlines()) >= 15 and "loopUs" in listed, listed
 
 
 def refusals_name_cause_and_remedy(folder):
@@ -75,6 +92,9 @@ def refusals_name_cause_and_remedy(folder):
         (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "1.5"), None, None,
          "--rail-gbit 1.5: expected 1 to 100000"),
         (("--model", folder + "/none.json", *SIDES), None, None, "No such file"),
+        (("--model", "Qwen3-32B", *SIDES, "--staging", "all"), None, None,
+         "--staging all: expected none, trainer, rollout or both"),
+        ((*SMALL, "--set", "loopus=3"), None, None, "there is no parameter loopus (wbctl simulate --set list)"),
         ((*model, *SIDES), {"model_type": "llama"}, None,
          "model_type is llama: qwen3, qwen3_moe, deepseek_v3, kimi_k2 are supported"),
         ((*model, *SIDES), {"hidden_size": None}, None, "hidden_size: expected a number from 0 on"),
@@ -108,6 +128,7 @@ def a_checkpoint_folder_is_a_model(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         deployments_of_the_bench_have_their_bounds()
+        a_transfer_is_predicted()
         a_file_and_options_say_the_same(folder)
         refusals_name_cause_and_remedy(folder)
         a_checkpoint_folder_is_a_model(folder)

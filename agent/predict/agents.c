@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Agents: the production flow, called as an agent calls it, by one loop that takes its time. */
+#include "predict/internal.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Where memory would be: nobody looks into it. */
+#define ARENA_AT ((uintptr_t)1 << 40)
+#define HOST_AT ((uintptr_t)1 << 46)
+#define HOST_STEP ((uintptr_t)1 << 40)
+#define QUEUE_MAX ((size_t)1 << 26)
+
+bool wb__predict_is_host(const struct model_agent *a, const void *wire)
+{
+	return a->image && (uintptr_t)wire >= HOST_AT;
+}
+
+/* ---- what a flow tells ---- */
+
+static wb_conn_t conn_to(void *ctx, uint32_t domain)
+{
+	(void)ctx;
+	return domain + 1;
+}
+
+static void on_received(void *ctx, struct wb_flow *f, uint32_t worker)
+{
+	struct model_agent *a = ctx;
+	uint32_t e = a->m->in.plan->worker[a->member[worker].plan_worker].engine;
+
+	(void)f;
+	if (!--a->m->left_received[e])
+		a->m->engine[e].received_s = a->m->now;
+}
+
+static void on_complete(void *ctx, struct wb_flow *f, uint32_t worker)
+{
+	struct model_agent *a = ctx;
+	uint32_t e = a->m->in.plan->worker[a->member[worker].plan_worker].engine;
+
+	(void)f;
+	if (!--a->m->left_complete[e])
+		a->m->engine[e].complete_s = a->m->now;
+}
+
+static void on_snapped(void *ctx, struct wb_flow *f, uint32_t worker, int rc)
+{
+	struct model_agent *a = ctx;
+
+	(void)f;
+	a->m->trainer_s[a->member[worker].plan_worker] = a->m->now;
+	if (rc < 0)
+		a->m->rc = rc;
+}
+
+static void on_failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err)
+{
+	struct model_agent *a = ctx;
+
+	(void)f, (void)worker;
+	a->m->rc = err->code ? err->code : -EIO;
+}
+
+/* ---- making them ---- */
+
+static int add_members(struct model_agent *a)
+{
+	const struct wb_predict_input *in = &a->m->in;
+	uint32_t params = 0, n = 0;
+
+	for (uint32_t w = 0; w < in->plan->n_worker; w++)
+		if (in->plan->worker[w].domain == a->domain) {
+			params = WB_MAX(params, in->layout[in->plan->worker[w].layout]->n_param);
+			n++;
+		}
+	a->member = wb_zalloc(n, sizeof(*a->member));
+	a->lane = wb_zalloc(n, sizeof(*a->lane));
+	a->place = wb_zalloc(params, sizeof(*a->place));
+	if (!a->member || !a->lane || !a->place)
+		return -ENOMEM;
+	for (uint32_t w = 0; w < in->plan->n_worker; w++) {
+		if (in->plan->worker[w].domain != a->domain)
+			continue;
+		if (wb__predict_lane_init(&a->lane[a->n], a->m, a->domain, w) < 0)
+			return -ENOMEM;
+		a->member[a->n] = (struct wb_member){
+			.plan_worker = w,
+			.map = in->layout[in->plan->worker[w].layout],
+			.place = a->place,
+			.lane = &a->lane[a->n].lane,
+		};
+		a->n++;
+	}
+	return 0;
+}
+
+static int make_slots(struct model_agent *a, struct wb_err *err)
+{
+	const struct wb_predict_input *in = &a->m->in;
+	uint8_t share[WB_POOLS];
+	double mib = 0;
+	bool rolls = false;
+
+	for (uint32_t i = 0; i < a->n; i++) {
+		bool is_rollout =
+			in->plan->worker[a->member[i].plan_worker].role == WB_ROLE_ROLLOUT;
+
+		rolls |= is_rollout;
+		mib += is_rollout ? in->params.rollout_mib : in->params.trainer_mib;
+	}
+	wb_slots_shares(rolls, share);
+	return wb_slots_init(&a->slots, (void *)ARENA_AT, (size_t)(mib * 1048576), // NOLINT
+		in->plan->chunk_bytes, share, err);
+}
+
+static int make_agent(struct model_agent *a, struct wb_err *err)
+{
+	const struct wb_predict_input *in = &a->m->in;
+	struct wb_flow_opts o = {
+		.slots = &a->slots,
+		.env = &a->env,
+		.transfer = 1,
+		.sum_seed = 1,
+		.window = (uint32_t)in->params.window,
+	};
+	int rc = add_members(a);
+
+	if (rc < 0)
+		return wb_err_set(err, rc, "no memory for the workers of agent %u", a->domain);
+	rc = wb_local_create(in->plan, in->manifest, a->member, a->n, &a->local, err);
+	if (rc == 0)
+		rc = make_slots(a, err);
+	if (rc < 0)
+		return rc;
+	a->x.ops = &wb__predict_xport;
+	a->env = (struct wb_flow_env){
+		.ctx = a,
+		.xport = &a->x,
+		.clock = &a->m->clock.clock,
+		.conn = conn_to,
+		.on_received = on_received,
+		.on_complete = on_complete,
+		.on_snapped = on_snapped,
+		.on_failed = on_failed,
+	};
+	o.local = a->local;
+	return wb_flow_create(&o, &a->flow, err);
+}
+
+int wb__predict_agents(struct model *m, struct wb_err *err)
+{
+	const struct wb_plan *p = m->in.plan;
+	int rc = 0;
+
+	for (uint32_t w = 0; w < p->n_worker; w++)
+		m->n_agent = WB_MAX(m->n_agent, p->worker[w].domain + 1);
+	m->agent = wb_zalloc(m->n_agent, sizeof(*m->agent));
+	if (!m->agent)
+		return wb_err_set(err, -ENOMEM, "no memory for %u agents", m->n_agent);
+	for (uint32_t d = 0; d < m->n_agent && rc == 0; d++) {
+		m->agent[d].m = m;
+		m->agent[d].domain = d;
+		rc = make_agent(&m->agent[d], err);
+		wb__predict_at(m, m->in.params.prepare_ms * 1e-3, EV_OPEN, d, NULL);
+	}
+	return rc;
+}
+
+void wb__predict_agents_finish(struct model *m)
+{
+	for (uint32_t d = 0; m->agent && d < m->n_agent; d++) {
+		struct model_agent *a = &m->agent[d];
+
+		if (a->flow) {
+			wb_flow_stop(a->flow);
+			if (wb_flow_is_idle(a->flow)) /* not after an error: then it leaks */
+				wb_flow_destroy(a->flow);
+		}
+		for (uint32_t i = 0; a->image && i < a->n; i++)
+			wb_image_destroy(a->image[i]);
+		wb_free(a->image);
+		wb_slots_finish(&a->slots);
+		wb_local_destroy(a->local);
+		for (uint32_t i = 0; a->lane && i < a->n; i++)
+			wb_free(a->lane[i].job);
+		wb_free(a->lane);
+		wb_free(a->place);
+		wb_free(a->member);
+		wb_free(a->queue);
+	}
+	wb_free(m->agent);
+}
+
+/* ---- events ---- */
+
+static int open_image(struct model_agent *a, uint32_t i)
+{
+	uint32_t w = a->member[i].plan_worker;
+	int rc;
+
+	if (!a->image)
+		a->image = wb_zalloc(a->n, sizeof(*a->image));
+	if (!a->image)
+		return -ENOMEM;
+	rc = wb_image_create(a->m->in.plan, w, &a->image[i]);
+	if (rc < 0)
+		return rc;
+	return wb_flow_open_image(
+		a->flow, i, a->image[i], (void *)(HOST_AT + i * HOST_STEP)); // NOLINT
+}
+
+static void open_all(struct model_agent *a)
+{
+	const struct wb_predict_input *in = &a->m->in;
+
+	for (uint32_t i = 0; i < a->n; i++) {
+		if (in->plan->worker[a->member[i].plan_worker].role == WB_ROLE_ROLLOUT) {
+			wb_flow_open_sink(a->flow, i, NULL);
+		} else if (in->trainer_staged) {
+			int rc = open_image(a, i);
+
+			if (rc < 0)
+				a->m->rc = rc;
+		} else {
+			wb_flow_open_source(a->flow, i);
+		}
+	}
+}
+
+static void lane_done(struct model_agent *a, struct model_lane *l)
+{
+	struct wb_lane_job job;
+
+	(void)a;
+	wb__predict_lane_done(l);
+	while (wb_lane_reap(&l->lane, &job, 1))
+		wb_flow_on_lane(&job);
+}
+
+/* The flow says when it wants to be called; who refused for want of room is asked again then. */
+static void tick(struct model_agent *a)
+{
+	uint64_t at_ns = wb_flow_tick(a->flow, wb_now_ns(&a->m->clock.clock));
+	double at_s = ((double)at_ns - 1e9) * 1e-9;
+
+	if (!at_ns || (a->tick_s > 0 && a->tick_s <= at_s))
+		return;
+	a->tick_s = WB_MAX(at_s, a->m->now);
+	wb__predict_at(a->m, a->tick_s, EV_TICK, a->domain, NULL);
+}
+
+static void on_op(struct model_agent *a, const struct event *e)
+{
+	struct op *op = e->p;
+	struct wb_xport_event x = {.chunk = op->chunk, .code = op->code};
+	bool is_source = e->kind == EV_GRANT || e->kind == EV_WRITTEN;
+
+	x.conn = (is_source ? op->reader : op->source) + 1;
+	if (e->kind == EV_GRANT) {
+		x.kind = WB_XP_GRANT;
+		x.grant = (uint64_t)(uintptr_t)op;
+		wb_flow_on_grant(
+			a->flow, &x); /* which may refuse at once, and then it is not ours */
+		return;
+	}
+	x.cookie = e->kind == EV_WRITTEN ? op->serve_cookie : op->cookie;
+	x.kind = e->kind == EV_WRITTEN   ? WB_XP_WRITE_DONE
+		 : e->kind == EV_ARRIVED ? WB_XP_ARRIVED
+					 : WB_XP_REFUSED;
+	memcpy(x.trailer, op->trailer, sizeof(x.trailer));
+	wb_flow_on_xport(&x);
+	if (e->kind == EV_REFUSED)
+		tick(a);
+	wb__predict_op_put(a->m, op);
+}
+
+static void handle(struct model_agent *a, const struct event *e)
+{
+	a->n_event++;
+	a->m->n_event++;
+	switch (e->kind) {
+	case EV_OPEN:
+		open_all(a);
+		break;
+	case EV_LANE:
+		lane_done(a, e->p);
+		break;
+	case EV_TICK:
+		a->tick_s = 0;
+		tick(a);
+		break;
+	default:
+		on_op(a, e);
+	}
+}
+
+/* The loop is not free: the event waits behind those that wait already. */
+static void wait_for_loop(struct model_agent *a, const struct event *e)
+{
+	if (a->q_n == a->q_cap) {
+		size_t cap = a->q_cap ? 2 * a->q_cap : 64;
+		struct event *q = cap > QUEUE_MAX ? NULL : wb_zalloc(cap, sizeof(*q));
+
+		if (!q) {
+			a->m->rc = -ENOMEM;
+			return;
+		}
+		for (size_t i = 0; i < a->q_n; i++)
+			q[i] = a->queue[(a->q_head + i) % a->q_cap];
+		wb_free(a->queue);
+		a->queue = q;
+		a->q_cap = cap;
+		a->q_head = 0;
+	}
+	a->queue[(a->q_head + a->q_n++) % a->q_cap] = *e;
+	if (a->q_n == 1)
+		wb__predict_at(a->m, a->loop_free_s, EV_LOOP, a->domain, NULL);
+}
+
+void wb__predict_event(struct model *m, struct event *e)
+{
+	struct model_agent *a = &m->agent[e->at];
+	double cost = wb__predict_us(m->in.params.loop_us);
+
+	if (cost > 0 && e->kind != EV_LOOP && (a->q_n || a->loop_free_s > m->now)) {
+		wait_for_loop(a, e);
+		return;
+	}
+	if (e->kind == EV_LOOP) {
+		*e = a->queue[a->q_head];
+		a->q_head = (a->q_head + 1) % a->q_cap;
+		a->q_n--;
+	}
+	a->loop_busy_s += cost;
+	a->loop_free_s = m->now += cost; /* what comes of it leaves at its end */
+	if (a->q_n)
+		wb__predict_at(m, a->loop_free_s, EV_LOOP, a->domain, NULL);
+	handle(a, e);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PREDICT_INTERNAL_H
+#define WB_PREDICT_INTERNAL_H
+/*
+ * Shared by events.c (what happens when), rails.c (bytes between agents), lanes.c (bytes inside of
+ * one), agents.c (flows and their loops) and predict.c (begin, end, figures).  One thread.
+ *
+ * Memory that runs out in a callback is noted in model.rc, and ends the prediction.
+ */
+#include "base/clock.h"
+#include "flow/flow.h"
+#include "lane/kind.h"
+#include "predict/predict.h"
+
+/* Of an agent's loop, and then of the models. */
+enum event_kind {
+	EV_OPEN, /* the step is reached: sinks and sources open */
+	EV_GRANT, /* .p: struct op */
+	EV_ARRIVED, /* .p: struct op */
+	EV_WRITTEN, /* .p: struct op */
+	EV_REFUSED, /* .p: struct op */
+	EV_LANE, /* .p: struct model_lane */
+	EV_TICK, /* the flow asked to be called */
+	EV_LOOP, /* a loop is free for the next of its events */
+	EV_RAIL, /* a rail is free for the next piece; .at: which */
+	EV_PIECE, /* .p: struct op; a piece of it is there */
+};
+
+struct event {
+	double s; /* when */
+	uint64_t order; /* of events at one time */
+	enum event_kind kind;
+	uint32_t at; /* agent, or rail */
+	void *p;
+};
+
+/* A chunk that one agent asks another for, until both have seen its end, and its bytes on a rail.
+ */
+struct op {
+	struct op *prev, *next; /* of all */
+	uint64_t cookie, serve_cookie;
+	struct wb_xport_chunk chunk;
+	uint32_t reader, source; /* agents */
+	int code;
+	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+	uint8_t refs; /* ends that are to be told */
+	bool is_queued; /* for its next piece */
+	struct op *behind; /* in that queue */
+	uint64_t left, coming; /* bytes to leave, to arrive */
+	uint32_t flying; /* pieces */
+};
+
+struct rail { /* one direction of a worker's */
+	double bytes_per_s; /* of payload */
+	double free_s, busy_s;
+	struct op *head, *tail; /* of the sending direction: with a piece to send */
+	bool is_due;
+};
+
+struct model_lane {
+	struct wb_lane lane;
+	struct model *m;
+	uint32_t agent, worker; /* of the plan */
+	double free_s, busy_s;
+	uint32_t head, n_done; /* of job[], a ring of depth: oldest, and how many may be reaped */
+	struct wb_lane_job *job; /* owned */
+};
+
+struct model_agent {
+	struct wb_xport x; /* its calls come to rails.c */
+	struct model *m;
+	uint32_t domain;
+	struct wb_member *member; /* owned, n */
+	uint32_t n;
+	struct wb_local *local; /* owned */
+	struct wb_slots slots;
+	struct wb_flow_env env;
+	struct wb_flow *flow; /* owned */
+	struct wb_image **image; /* owned, n; NULL entries, or NULL = no worker is staged */
+	struct wb_place *place; /* owned: zeros, as no byte moves */
+	struct model_lane *lane; /* owned, n */
+	double loop_free_s, loop_busy_s, tick_s; /* tick_s: 0 = none is due */
+	struct event *queue; /* owned: events that wait for the loop, a ring */
+	size_t q_head, q_n, q_cap;
+	uint64_t n_event;
+};
+
+struct model_clock {
+	struct wb_clock clock; /* first */
+	const struct model *m;
+};
+
+struct model {
+	struct model_clock clock;
+	struct wb_predict_input in;
+	double now;
+	struct event *heap; /* owned */
+	size_t n_heap, cap_heap;
+	uint64_t order;
+	struct model_agent *agent; /* owned */
+	uint32_t n_agent;
+	struct rail *out, *into; /* owned: by plan worker */
+	uint64_t *unsent; /* owned, by plan worker: bytes that a trainer has not sent */
+	double *early_s; /* owned, by plan worker: when they fitted into its slots; < 0: not yet */
+	uint32_t *left_received, *left_complete, n_engine; /* owned, by engine: workers */
+	struct op *ops; /* all there are */
+	double *trainer_s; /* owned, by plan worker: snapshots of staged trainers */
+	double moved_s;
+	struct wb_predict_engine *engine; /* the result's */
+	uint64_t n_event;
+	int rc; /* of what cannot be said from a callback */
+};
+
+/** wb__predict_at - let it happen at @s. */
+void wb__predict_at(struct model *m, double s, enum event_kind kind, uint32_t at, void *p);
+/** wb__predict_next - take the first event into @out, and its time as now; false: there is none. */
+bool wb__predict_next(struct model *m, struct event *out);
+
+/** wb__predict_xport - the operations of an agent's rails. */
+extern const struct wb_xport_ops wb__predict_xport;
+/** wb__predict_rails - make them and what is counted of trainers.  0, -EINVAL or -ENOMEM. */
+int wb__predict_rails(struct model *m, struct wb_err *err);
+/** wb__predict_rail - rail @at is free: its next piece leaves. */
+void wb__predict_rail(struct model *m, uint32_t at);
+/** wb__predict_piece - a piece of @op has arrived. */
+void wb__predict_piece(struct model *m, struct op *op);
+/** wb__predict_op_put - one of its ends has been told; the last one frees it. */
+void wb__predict_op_put(struct model *m, struct op *op);
+/** wb__predict_rails_finish - free them, and what is on its way. */
+void wb__predict_rails_finish(struct model *m);
+
+/** wb__predict_lane_init - a lane of plan worker @worker in agent @a.  0 or -ENOMEM. */
+int wb__predict_lane_init(struct model_lane *l, struct model *m, uint32_t agent, uint32_t worker);
+/** wb__predict_lane_done - the oldest job of it has ended. */
+void wb__predict_lane_done(struct model_lane *l);
+
+/** wb__predict_agents - all agents of the plan, each with its flow.  0 or negative. */
+int wb__predict_agents(struct model *m, struct wb_err *err);
+/** wb__predict_event - give @e to its agent, when that one's loop is free. */
+void wb__predict_event(struct model *m, struct event *e);
+/** wb__predict_agents_finish - free them. */
+void wb__predict_agents_finish(struct model *m);
+/** wb__predict_is_host - is @wire in host memory, of @a's worker @worker? */
+bool wb__predict_is_host(const struct model_agent *a, const void *wire);
+
+/** wb__predict_us - microseconds as seconds. */
+static inline double wb__predict_us(double us)
+{
+	return us * 1e-6;
+}
+
+#endif

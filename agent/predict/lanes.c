@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes that take time and move nothing.  The launch of a job overlaps with the copy of the one
+ * before; copies follow each other.
+ */
+#include "predict/internal.h"
+
+#include "base/base.h"
+#include "base/mem.h"
+
+#include <errno.h>
+
+#define LANE_DEPTH 64 /* as agents have it */
+
+static struct model_lane *lane_of(struct wb_lane *l)
+{
+	return wb_container_of(l, struct model_lane, lane);
+}
+
+/* Bytes a second of a job: over the bus, between workers, or in one device's memory. */
+static double rate(const struct model_lane *l, const struct wb_lane_job *job)
+{
+	const struct model *m = l->m;
+	const struct model_agent *a = &m->agent[l->agent];
+	size_t slot;
+	bool is_rollout = m->in.plan->worker[l->worker].role == WB_ROLE_ROLLOUT;
+
+	if (wb__predict_is_host(a, job->wire) || (is_rollout && m->in.rollout_staged))
+		return m->in.params.host_gbs * 1e9;
+	slot = (size_t)((uintptr_t)job->wire - (uintptr_t)a->slots.base) / a->slots.slot_bytes;
+	if (job->kind == WB_LANE_PACK && a->slots.pool_of[slot] == WB_POOL_DOMAIN)
+		return m->in.params.fabric_gbs * 1e9;
+	return m->in.params.lane_gbs * 1e9;
+}
+
+static int submit(struct wb_lane *lane, const struct wb_lane_job *job)
+{
+	struct model_lane *l = lane_of(lane);
+	double copy = (double)job->wire_bytes / rate(l, job);
+	double begin = WB_MAX(l->free_s, l->m->now);
+
+	l->job[(l->head + lane->n_out) % lane->depth] = *job;
+	l->free_s = begin + copy;
+	l->busy_s += copy;
+	wb__predict_at(
+		l->m, begin + wb__predict_us(l->m->in.params.lane_us) + copy, EV_LANE, l->agent, l);
+	return 0;
+}
+
+static int reap(struct wb_lane *lane, struct wb_lane_job *job, int n)
+{
+	struct model_lane *l = lane_of(lane);
+	int got = 0;
+
+	for (; got < n && l->n_done; got++, l->n_done--) {
+		job[got] = l->job[l->head];
+		job[got].rc = 0;
+		job[got].sum = (struct wbk_sum){{0, 0}};
+		l->head = (l->head + 1) % lane->depth;
+	}
+	return got;
+}
+
+static void give_up(struct wb_lane *lane)
+{
+	(void)lane; /* what is under way ends by itself */
+}
+
+static const struct wb_lane_ops ops = {submit, reap, NULL, give_up, give_up};
+
+void wb__predict_lane_done(struct model_lane *l)
+{
+	l->n_done++;
+}
+
+int wb__predict_lane_init(struct model_lane *l, struct model *m, uint32_t agent, uint32_t worker)
+{
+	*l = (struct model_lane){
+		.lane = {.ops = &ops, .depth = LANE_DEPTH, .fd = -1},
+		.m = m,
+		.agent = agent,
+		.worker = worker,
+		.job = wb_zalloc(LANE_DEPTH, sizeof(*l->job)),
+	};
+	return l->job ? 0 : -ENOMEM;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PREDICT_PREDICT_H
+#define WB_PREDICT_PREDICT_H
+/*
+ * One transfer of a plan, carried out by the agents' own flow over modelled hardware.
+ *
+ * Times are seconds from the trainers' call.  EWTT: until the last engine goes on.  AGST: how long
+ * a worker stands still, the mean of all (the names of the paper's section 5).
+ *
+ * The same input gives the same times on every machine.  Blocks for as long as the agents' loops
+ * would be busy together.  Threads: any, each call for itself.  Layer: predict (L4).
+ */
+#include "planner/plan.h"
+#include "predict/params.h"
+
+struct wb_predict_input {
+	const struct wb_plan *plan; /* every worker's rail has a rate */
+	const struct wb_manifest *manifest;
+	const struct wb_map *const *layout; /* as the plan was made of */
+	struct wb_predict_params params;
+	bool trainer_staged, rollout_staged; /* in host memory */
+};
+
+/* What was the most busy, of its kind: for the sentence that says what holds a transfer up. */
+enum wb_predict_part {
+	WB_PREDICT_OUT,
+	WB_PREDICT_IN,
+	WB_PREDICT_LANE,
+	WB_PREDICT_LOOP,
+	WB_PREDICT_PARTS
+};
+
+struct wb_predict_busy {
+	double s; /* of work */
+	uint32_t of; /* plan worker; of the loop, domain */
+};
+
+struct wb_predict_engine {
+	double received_s; /* nothing more comes from trainers */
+	double complete_s; /* all of it is verified */
+};
+
+struct wb_predict_result {
+	double bound_s; /* the plan's bound of a node's rails (T_min); the rails' full rate */
+	double ewtt_s, agst_s;
+	double trainer_s; /* the trainers go on */
+	/* When all that trainers have not sent fits into their slots, and AGST if they went on
+	 * then. */
+	double early_s, agst_early_s;
+	double moved_s; /* the last chunk came from a trainer */
+	struct wb_predict_busy busiest[WB_PREDICT_PARTS];
+	uint64_t events, loop_events_max; /* of all agents; of the one with most */
+	uint64_t resent, refused;
+	uint32_t n_engine;
+	struct wb_predict_engine *engine; /* owned */
+};
+
+/** wb_predict - carry the plan out.  @out: release with wb_predict_finish().  0; -EINVAL when a
+ *  rail's rate is unknown or slots do not fit; -EDEADLK with what each worker waits for when
+ * nothing moves any more, which would be a fault of the flow; -ENOMEM. */
+int wb_predict(
+	const struct wb_predict_input *in, struct wb_predict_result *out, struct wb_err *err);
+/** wb_predict_finish - free what wb_predict() made; after a failure, too, and again: nothing. */
+void wb_predict_finish(struct wb_predict_result *r);
+/** wb_predict_part_name - "rail out", "rail in", "lane" or "loop".  Static. */
+const char *wb_predict_part_name(enum wb_predict_part p);
+
+#endif
