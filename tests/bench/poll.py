@@ -13,7 +13,7 @@ os.environ["WB_LIB"] = os.path.join(os.path.abspath(OUT), "lib/libweightbridge.s
 sys.path[:0] = [os.path.join(TOP, "agent/python"), os.path.join(TOP, "tests/py")]
 
 import fake_agent as fa  # noqa: E402
-import test_adapters as ta  # noqa: E402
+import fx_adapters as fx  # noqa: E402
 
 CALLS, RUNS, BAR_NS = 1 << 18, 7, 2000
 
@@ -26,7 +26,7 @@ def play(agent):
 def main():
     times = []
     with fa.Script(play) as s:
-        r = ta.receiver(s.agent)
+        r = fx.receiver(s.agent)
         r.connect(10)
         poll = r.poll_requests
         for _ in range(RUNS + 1):

@@ -57,7 +57,7 @@ def _uneven(c, stages, last):
 def pair(name):
     """(trainer specs, list of engines' specs) of a layout pair at full size.
 
-    Letters are the paper's deployments and the dense agent workload: a Moonlight-16B,
+    Letters are deployments in use, e a dense model of agents: a Moonlight-16B,
     b Qwen3-30B, c Qwen3-235B, d Kimi-K2, e Qwen3-32B.
     """
     load = models.load

@@ -4,24 +4,20 @@
 import errno
 import io
 import logging
+import os
+import select
+import signal
 import sys
 import threading
 import time
 
 import numpy as np
 
-from test_adapters import raises, sender  # first: it finds the package
+from fx_adapters import main, poll, raises, receiver, sender, test  # first: it finds the package
 
 import fake_agent as fa
 import weightbridge as wb
 from weightbridge import errors, progress
-
-TESTS = []
-
-
-def test(f):
-    TESTS.append(f)
-    return f
 
 
 def in_time(f, bound=20.0):
@@ -243,10 +239,159 @@ def a_failed_transfer_says_what_to_do():
             t.close()
 
 
-def main():
-    for f in TESTS:
-        f()
-        print("ok", f.__name__, flush=True)
+@test
+def plan_that_does_not_come_names_who_is_missing():
+    def play(a):
+        a.hello()
+        a.expect(fa.ATTACH)
+        a.attached()
+        a.send(fa.STATUS, "waiting for rollout worker e1/0")
+        a.recv()
+
+    with fa.Script(play) as s:
+        e = raises(wb.WeightBridgeTimeout, "e1/0", sender(s.agent).connect, 0.1, False)
+        assert "within 0.1 s" in str(e), e
+
+
+@test
+def second_thread_inside_send_weights_is_told_so():
+    def play(a):
+        a.up()
+        a.expect(fa.SEND)
+        a.state(1, 2)
+        play.go.wait(10)
+        a.state(1, 3)
+        a.expect(fa.SEND)
+        a.state(2, 3)
+        a.recv()
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        t = sender(s.agent).connect()
+        t.send_weights(1)
+
+        def send_second():
+            while True:  # either of the two may be the one that is told
+                try:
+                    return t.send_weights(2)
+                except wb.WeightBridgeError as e:
+                    assert "another thread" in str(e), e
+                    time.sleep(0.001)
+
+        second = threading.Thread(target=send_second)
+        second.start()
+        for _ in range(10000):  # until the other one is inside
+            e = raises(wb.WeightBridgeError, "", t.send_weights, 3, timeout=0)
+            if "another thread" in str(e):
+                break
+            time.sleep(0.001)
+        assert "another thread is inside send_weights" in str(e)
+        play.go.set()
+        second.join(10)
+        assert not second.is_alive()
+        t.close()
+
+
+@test
+def update_waits_and_fileno_wakes():
+    def play(a):
+        a.up()
+        for transfer in (1, 2):
+            play.go.wait(10)
+            play.go.clear()
+            time.sleep(0.05)  # the worker is inside its wait, most likely: both orders must work
+            a.set_stop(a.word()[0] + 1)
+            a.send(fa.WAKE, 0)
+            a.expect(fa.PARKED)
+            a.send(fa.BEGIN, transfer, transfer * 10)
+            a.expect(fa.BEGUN)
+            a.end(transfer, fa.COMMITTED)
+            a.expect(fa.RESUMED)
+        a.recv()
+
+    play.go = threading.Event()
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            t0 = time.monotonic()
+            assert r.update(0.05) is None and time.monotonic() - t0 >= 0.05
+            play.go.set()
+            assert r.update(10).version == 10
+            assert not select.select([r], [], [], 0)[0]
+            play.go.set()
+            update = None
+            while update is None:
+                assert select.select([r], [], [], 10)[0]
+                update = r.poll_requests()
+            assert update.version == 20
+
+
+@test
+def restarted_agent_gets_the_worker_back():
+    def play(a):
+        first = a.up()
+        blobs = a.blobs
+        a.drop()
+        again = a.up()
+        # But for the polls so far, of which there may be some before the loss is noticed.
+        assert again[:fa.COUNT] + again[fa.COUNT + 1:] == first[:fa.COUNT] + first[fa.COUNT + 1:]
+        assert a.blobs == blobs
+        a.stop_far()
+        a.expect(fa.PARKED)
+        a.send(fa.BEGIN, 1, 10)
+        a.expect(fa.BEGUN)
+        a.end(1, fa.COMMITTED)
+        a.expect(fa.RESUMED)
+        a.recv()
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            assert poll(r).version == 10
+
+
+@test
+def forked_child_is_told_and_harms_nothing():
+    def play(a):
+        a.up()
+        a.expect(fa.DETACH)
+        play.count = a.word()[0]
+
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    raises(wb.WeightBridgeError, "forked", r.poll_requests)
+                    raises(wb.WeightBridgeError, "forked", r.update, 1)
+                    r.close()
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+            r.poll_requests()
+    assert play.count == 1
+
+
+@test
+def signal_reaches_a_waiting_worker():
+    class Stop(Exception):
+        pass
+
+    def handler(*_):
+        raise Stop()
+
+    def play(a):
+        a.up()
+        a.recv()
+
+    old = signal.signal(signal.SIGALRM, handler)
+    with fa.Script(play) as s:
+        with receiver(s.agent) as r:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            t0 = time.monotonic()
+            raises(Stop, "", r.update)
+            assert time.monotonic() - t0 < 5
+            assert r.poll_requests() is None
+    signal.signal(signal.SIGALRM, old)
 
 
 if __name__ == "__main__":

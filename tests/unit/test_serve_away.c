@@ -6,7 +6,7 @@
  * status shows it, and at no time does a status tell of what is not.
  */
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_fleet_world.h"
+#include "tests/common/fx_fleet.h"
 
 #define BOUND_NS (90 * S)
 #define TOLD_NS (50 * S)
@@ -75,26 +75,27 @@ static void is_true_of_the_world(const json_t *st)
 	uint64_t since;
 	size_t i;
 
-	ck_assert_msg(version <= versions, "%s: version %d was never sent", at, (int)version);
+	ck_assert_msg(version <= fleet_versions, "%s: version %d was never sent", at, (int)version);
 	if (cur) {
-		ck_assert_msg(t < TRANSFERS && moved[t].uid == api.uid,
+		ck_assert_msg(t < TRANSFERS && fleet_moved[t].uid == fleet_api.uid,
 			"%s: current is transfer %d, which is of object %d, not %d", at, (int)t,
-			(int)moved[t].uid, (int)api.uid);
+			(int)fleet_moved[t].uid, (int)fleet_api.uid);
 		/* Known since it ended, or since there is an operator that could be told. */
-		since = WB_MAX(moved[t].ended_ns, op.since_ns);
-		ck_assert_msg(!moved[t].ended_ns || clk.now - since < TOLD_NS,
+		since = WB_MAX(fleet_moved[t].ended_ns, fleet_op.since_ns);
+		ck_assert_msg(!fleet_moved[t].ended_ns || clk.now - since < TOLD_NS,
 			"%s: transfer %d has ended %d s ago", at, (int)t,
-			(int)((clk.now - moved[t].ended_ns) / S));
+			(int)((clk.now - fleet_moved[t].ended_ns) / S));
 	}
 	json_array_foreach(json_object_get(st, "recentTransfers"), i, o)
 	{
 		bool is_success = !strcmp(text_of(o, "result"), "Succeeded");
 
 		t = number_of(o, "transfer");
-		ck_assert_msg(t < TRANSFERS && (moved[t].uid == api.uid || fleet_is_old),
-			"%s: transfer %d is of object %d, not %d", at, (int)t, (int)moved[t].uid,
-			(int)api.uid);
-		ck_assert_msg(!is_success || moved[t].is_committed, "%s: transfer %d: %s", at,
+		ck_assert_msg(
+			t < TRANSFERS && (fleet_moved[t].uid == fleet_api.uid || fleet_is_old),
+			"%s: transfer %d is of object %d, not %d", at, (int)t,
+			(int)fleet_moved[t].uid, (int)fleet_api.uid);
+		ck_assert_msg(!is_success || fleet_moved[t].is_committed, "%s: transfer %d: %s", at,
 			(int)t, text_of(o, "result"));
 	}
 }
@@ -103,7 +104,7 @@ static void is_true_of_the_world(const json_t *st)
 
 static const char *is_well(int64_t version)
 {
-	const json_t *st = api.status, *plan = json_object_get(st, "plan");
+	const json_t *st = fleet_api.status, *plan = json_object_get(st, "plan");
 	int n = 0, n_engine = 0;
 
 	for (uint32_t i = 0; i < AGENTS; i++) {
@@ -113,7 +114,7 @@ static const char *is_well(int64_t version)
 			continue;
 		n++;
 		n_engine += i >= E0;
-		if (a->core.uid != api.uid)
+		if (a->core.uid != fleet_api.uid)
 			return "an agent goes by a plan of the object before";
 		if ((int64_t)a->core.term != number_of(plan, "term") ||
 			(int64_t)a->core.number != number_of(plan, "number"))
@@ -145,17 +146,17 @@ static void goes_on_for(uint64_t ns)
 static void is_well_in_time(void)
 {
 	uint64_t since = clk.now;
-	int64_t version = versions + 1;
+	int64_t version = fleet_versions + 1;
 	const char *why = "";
 	char *st;
 
 	while (clk.now < since + BOUND_NS) {
 		fleet_step(is_true_of_the_world);
-		why = versions >= version ? is_well(version) : "no version is sent";
+		why = fleet_versions >= version ? is_well(version) : "no version is sent";
 		if (!why)
 			return;
 	}
-	st = json_dumps(api.status, JSON_INDENT(1));
+	st = json_dumps(fleet_api.status, JSON_INDENT(1));
 	ck_abort_msg("%s: %s after %d s: %s", at, why, (int)(BOUND_NS / S), st);
 }
 
@@ -165,16 +166,16 @@ static void goes_away(enum who w)
 {
 	switch (w) {
 	case OPERATOR:
-		op.is_wanted = false;
-		if (op.is_alive)
+		fleet_op.is_wanted = false;
+		if (fleet_op.is_alive)
 			operator_dies();
 		break;
 	case TRAINERS:
-		fleet[T0].is_away = fleet[second()].is_away = true;
+		fleet[T0].is_away = fleet[fleet_second()].is_away = true;
 		break;
 	case TRAINERS_DIE:
 		agent_dies(T0, false);
-		agent_dies(second(), false);
+		agent_dies(fleet_second(), false);
 		break;
 	case ENGINE:
 		fleet[E0].is_away = true;
@@ -183,8 +184,8 @@ static void goes_away(enum who w)
 		agent_dies(E0, false);
 		break;
 	case API:
-		api.is_away = true;
-		api.away_ns = clk.now;
+		fleet_api.is_away = true;
+		fleet_api.away_ns = clk.now;
 		break;
 	default:
 		break;
@@ -195,8 +196,8 @@ static void comes_back(enum who w)
 {
 	switch (w) {
 	case OPERATOR:
-		op.is_wanted = true;
-		op.from_ns = clk.now;
+		fleet_op.is_wanted = true;
+		fleet_op.from_ns = clk.now;
 		break;
 	case TRAINERS:
 		for (uint32_t i = T0; i <= T2; i++)
@@ -205,7 +206,7 @@ static void comes_back(enum who w)
 	case TRAINERS_DIE:
 		if (!fleet[T0].is_alive)
 			agent_starts(T0);
-		if (!fleet[second()].is_alive)
+		if (!fleet[fleet_second()].is_alive)
 			agent_starts(T1);
 		break;
 	case ENGINE:
@@ -215,8 +216,8 @@ static void comes_back(enum who w)
 		agent_starts(E0);
 		break;
 	case API:
-		api.is_away = false;
-		op.from_ns = clk.now + 2 * S;
+		fleet_api.is_away = false;
+		fleet_op.from_ns = clk.now + 2 * S;
 		break;
 	default:
 		break;
@@ -228,9 +229,9 @@ static void comes_back(enum who w)
 /* A transfer runs, and does not end by itself. */
 static void holds_a_transfer(void)
 {
-	for (int i = 0; i < 40 && !run.runs; i++)
+	for (int i = 0; i < 40 && !fleet_run.runs; i++)
 		fleet_step(is_true_of_the_world);
-	run.is_held = run.runs;
+	fleet_run.is_held = fleet_run.runs;
 }
 
 static void happens(enum change c)
@@ -239,14 +240,14 @@ static void happens(enum change c)
 
 	switch (c) {
 	case EDITED:
-		api.deadline_s++;
-		api.generation++;
+		fleet_api.deadline_s++;
+		fleet_api.generation++;
 		break;
 	case MADE_AGAIN:
 		object_is_made();
 		break;
 	case DELETED:
-		api.exists = false;
+		fleet_api.exists = false;
 		break;
 	case SCALED_UP:
 		if (!fleet[E2].is_alive)
@@ -257,18 +258,18 @@ static void happens(enum change c)
 			agent_dies(E1, true);
 		break;
 	case TRAINER_RESTARTED:
-		n = second();
+		n = fleet_second();
 		agent_dies(n, false);
 		agent_starts(n);
 		break;
 	case TRAINER_REPLACED:
-		n = second();
+		n = fleet_second();
 		agent_dies(n, false);
 		agent_starts(n == T1 ? T2 : T1);
 		break;
 	case ENDED:
 	case ABORTED:
-		if (run.runs)
+		if (fleet_run.runs)
 			end_transfer(c == ABORTED);
 		break;
 	default:
