@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The paper's lower bound: max(model / trainer egress, a node's need / its ingress), less what
- * never crosses a rail since one domain holds and needs it. */
+/* The least time a transfer can take: max(model / trainer egress, a node's need / its ingress),
+ * less what never crosses a rail since one domain holds and needs it. */
 #include "planner/internal.h"
 
 #include "base/base.h"

@@ -362,20 +362,6 @@ static void text_rails(const struct explain *e)
 	}
 }
 
-struct sized {
-	uint64_t bytes;
-	uint32_t cls;
-};
-
-static int by_size(const void *a, const void *b)
-{
-	const struct sized *x = a, *y = b;
-
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1;
-	return x->cls < y->cls ? -1 : x->cls > y->cls;
-}
-
 static const char *first_tensor(const struct explain *e, const struct wb_class *k)
 {
 	uint32_t t = e->p->segment[k->seg_begin].tensor;
@@ -386,16 +372,12 @@ static const char *first_tensor(const struct explain *e, const struct wb_class *
 static int text_classes(const struct explain *e)
 {
 	const struct wb_plan *p = e->p;
-	struct sized *order = wb_zalloc(p->n_class, sizeof(*order));
+	struct wb__sized *order = wb__classes_by_size(p);
 	uint32_t shown = WB_MIN(p->n_class, CLASSES_SHOWN);
 	char a[24];
 
 	if (!order)
 		return -ENOMEM;
-	for (uint32_t c = 0; c < p->n_class; c++)
-		order[c] = (struct sized){p->cls[c].bytes, c};
-	if (p->n_class)
-		qsort(order, p->n_class, sizeof(*order), by_size);
 	wb_buf_printf(e->b, "\n class       bytes dtype    holders needers segments chunks  first "
 			    "tensor\n");
 	for (uint32_t i = 0; i < shown; i++) {

@@ -197,8 +197,16 @@ int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
 void wb__shares_finish(struct wb__shares *s);
 /** wb__routes_make - plan->route from the shares; the grids are set.  0, -ENOMEM, -E2BIG. */
 int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);
-/** wb__node_bound - the paper's lower bound in ns; *node: node that sets it, UINT32_MAX = trainer
- *  egress.  0 when a rate is unknown.  -ENOMEM is negative. */
+/* A class and its size. */
+struct wb__sized {
+	uint64_t bytes;
+	uint32_t cls;
+};
+/** wb__classes_by_size - all classes, the largest first, equal ones by number.  The caller frees
+ *  it; NULL when memory is short. */
+struct wb__sized *wb__classes_by_size(const struct wb_plan *p);
+/** wb__node_bound - the least time that a transfer can take, in ns; *node: node that sets it,
+ * UINT32_MAX = trainer egress.  0 when a rate is unknown.  -ENOMEM is negative. */
 int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node);
 
 /** wb__plan_sane - every number of a plan is in range; 0 or -EBADMSG. */

@@ -27,8 +27,8 @@
  * exactly, wb_class.primary of the direct class names their class, which has the same segments.
  *
  * Pure: no I/O, no clock, no threads; deterministic: equal input gives equal bytes and digest.
- * Format: planner/FORMAT.md.  Source: paper section 3.2 ("Globally Optimized Weight Transfer"),
- * lower bound equation 1.  Layer: planner (L1).
+ * Format: planner/FORMAT.md.  Source: the WeightBridge paper, section 3.2 ("Globally Optimized
+ * Weight Transfer"), lower bound equation 1.  Layer: planner (L1).
  */
 #include "planner/map.h"
 #include "proto/words.h"
@@ -48,7 +48,7 @@ struct wb_plan_worker {
 	uint32_t layout; /* index into the layouts */
 	uint32_t engine; /* rollouts: engine number, dense from 0; trainers: 0 */
 	uint32_t domain; /* exchange domain number, dense from 0: one an agent */
-	uint32_t node; /* node number, dense from 0; for the paper's bound */
+	uint32_t node; /* node number, dense from 0; for the lower bound */
 	uint64_t rail_bytes_per_s; /* of this worker's rail, each direction; 0 = unknown: equal */
 };
 

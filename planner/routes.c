@@ -332,32 +332,34 @@ static void sort_and_merge(struct wb_plan *p)
 	p->n_route = kept + 1;
 }
 
-struct sized {
-	uint64_t bytes;
-	uint32_t cls;
-};
-
 static int by_size(const void *a, const void *b)
 {
-	const struct sized *x = a, *y = b;
+	const struct wb__sized *x = a, *y = b;
 
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x->cls < y->cls ? -1 : x->cls > y->cls;
 }
 
+struct wb__sized *wb__classes_by_size(const struct wb_plan *p)
+{
+	struct wb__sized *order = wb_zalloc(p->n_class, sizeof(*order));
+
+	for (uint32_t c = 0; order && c < p->n_class; c++)
+		order[c] = (struct wb__sized){p->cls[c].bytes, c};
+	if (order && p->n_class)
+		qsort(order, p->n_class, sizeof(*order), by_size);
+	return order;
+}
+
 static int route_all(struct routing *r)
 {
 	struct wb_plan *p = r->p;
-	struct sized *order = wb_zalloc(p->n_class, sizeof(*order));
+	struct wb__sized *order = wb__classes_by_size(p);
 	int rc = 0;
 
 	if (!order)
 		return -ENOMEM;
-	for (uint32_t c = 0; c < p->n_class; c++)
-		order[c] = (struct sized){p->cls[c].bytes, c};
-	if (p->n_class)
-		qsort(order, p->n_class, sizeof(*order), by_size);
 	for (uint32_t i = 0; i < p->n_class && !rc; i++)
 		rc = p->cls[order[i].cls].is_direct ? route_direct(r, order[i].cls)
 						    : route_class(r, order[i].cls);

@@ -102,7 +102,8 @@ static void hold_files(struct wb__ctl_sheet *t, const struct wb_spec *s)
 			files, t->open_files);
 }
 
-void wb__ctl_hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *object)
+/* What an object asks for against what was found; @object: its name, borrowed. */
+static void hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *object)
 {
 	size_t from = t->n;
 
@@ -238,7 +239,7 @@ int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err)
 	}
 	wb__ctl_look(t);
 	for (size_t i = 0; i < n; i++)
-		wb__ctl_hold(t, &s[i], s[i].name);
+		hold(t, &s[i], s[i].name);
 	missing = first_missing(t);
 	if (o->is_json)
 		print_json(t, !missing);

@@ -36,7 +36,5 @@ void wb__ctl_say(struct wb__ctl_sheet *t, const char *name, enum wb__ctl_can can
 	...) __attribute__((format(printf, 4, 5)));
 /** wb__ctl_look - the machine.  Blocks for milliseconds: transports are opened and closed. */
 void wb__ctl_look(struct wb__ctl_sheet *t);
-/** wb__ctl_hold - what an object asks for against what was found; @object: its name, borrowed. */
-void wb__ctl_hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *object);
 
 #endif

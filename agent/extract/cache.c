@@ -23,7 +23,9 @@
 #define VERSION 1
 #define FILE_MAX (UINT64_C(1) << 30)
 
-struct wb_digest wb__cache_name(const struct wb_probe *p)
+/* What a map in the cache is valid for: a digest of the manifest, the caller's key and the
+ * parameters; none when memory is short. */
+static struct wb_digest cache_name(const struct wb_probe *p)
 {
 	struct wb_digest d = {0, 0};
 	struct wb_buf b;
@@ -189,7 +191,7 @@ void wb__cache_forget(struct wb_probe *p)
 
 void wb__cache_load(struct wb_probe *p)
 {
-	struct wb_digest name = wb__cache_name(p);
+	struct wb_digest name = cache_name(p);
 	struct wb_srcmap *s = NULL;
 	const char *why = "";
 	struct wb_err err = {0};
@@ -286,7 +288,7 @@ static int write_file(const struct wb_probe *p, struct wb_digest name, const str
 
 void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s)
 {
-	struct wb_digest name = wb__cache_name(p), sum;
+	struct wb_digest name = cache_name(p), sum;
 	size_t begin, at;
 	struct wb_buf b;
 	int rc;

@@ -245,11 +245,6 @@ int wb__recover(const struct wb__geom *geom, const struct wb__recs *g, const str
 	struct wb__boxes *out);
 
 /* lattice.c */
-/** wb__lattice - turn the boxes of parameter @number into ops of checkpoint tensors; @g_base and
- *  @j_base are what its ids have too much.  0, -E2BIG above WB__OPS_MAX ops, -ENOMEM, -EDOM when
- *  ids lie in no tensor (the fault is written). */
-int wb__lattice(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
-	int64_t j_base);
 /* fold.c */
 /** wb__fold - join ops that go on where another ends, by rows and by columns, until none do. */
 void wb__fold(struct wb__param *a);
@@ -306,9 +301,6 @@ enum wb__said {
 int wb__agree(struct wb_probe *p, uint32_t said, uint32_t *all, struct wb_err *err);
 
 /* cache.c */
-/** wb__cache_name - what a map in the cache is valid for: a digest of the manifest, the caller's
- *  key and the parameters; none when memory is short. */
-struct wb_digest wb__cache_name(const struct wb_probe *p);
 /** wb__cache_load - take the map of the cache for these parameters, if there is one: then
  *  is_cached.  One that cannot be used is noted, and is no failure.  Reads a file. */
 void wb__cache_load(struct wb_probe *p);

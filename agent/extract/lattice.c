@@ -286,7 +286,10 @@ static int put_part(struct place *pl, struct part t)
 			   : put_singles(pl, &t, (uint32_t)widest);
 }
 
-int wb__lattice(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
+/* Turn the boxes of parameter @number into ops of checkpoint tensors; @g_base and @j_base are what
+ * its ids have too much.  0, -E2BIG above WB__OPS_MAX ops, -ENOMEM, -EDOM when ids lie in no tensor
+ * (the fault is written). */
+static int put_boxes(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
 	int64_t j_base)
 {
 	struct wb__param *a = &p->param[number];
@@ -340,7 +343,7 @@ static int recover_param(struct wb_probe *p, uint32_t number)
 	if (!rc)
 		rc = wb__recover(&a->geom, &a->field[0], &a->field[1], &b);
 	if (!rc)
-		rc = wb__lattice(p, number, &b, shift + base_of(p, a->dtype, p->n_row_pass),
+		rc = put_boxes(p, number, &b, shift + base_of(p, a->dtype, p->n_row_pass),
 			base_of(p, a->dtype, p->n_col_pass));
 	if (!rc)
 		wb__fold(a);

@@ -42,7 +42,6 @@ struct wb_mem {
 	uint64_t bytes;
 	int fd; /* owned duplicate, -1 = none */
 	uint32_t device;
-	void *priv; /* of the kind */
 };
 
 enum {

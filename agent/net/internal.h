@@ -81,8 +81,6 @@ struct wb__tls_seen {
 
 /** wb__tls_ref - one more reference, for wb_tls_put(); returns @t. */
 struct wb_tls *wb__tls_ref(struct wb_tls *t);
-/** wb__tls_mode - keys or certificates. */
-enum wb_tls_mode wb__tls_mode(const struct wb_tls *t);
 /** wb__tls_is_server - made by wb_tls_server_create(). */
 bool wb__tls_is_server(const struct wb_tls *t);
 /** wb__tls_ssl - a connection's SSL on @fd; @host: dialled, NULL at a server.  NULL: no memory. */
@@ -114,9 +112,5 @@ int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const 
 void wb__tls_abandon(struct wb_chan *ch);
 /** wb__tls_end - end one that is open, at once. */
 void wb__tls_end(struct wb_chan *ch, const struct wb_err *why);
-
-/** wb__tcp_tune - no delay for small frames, and a dead peer noticed in half a minute.  What the
- *  kernel does not take is left as it was. */
-void wb__tcp_tune(int fd);
 
 #endif

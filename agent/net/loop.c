@@ -62,7 +62,6 @@ static void measure(uv_prepare_t *h)
 	}
 	l->round_ns = now;
 	l->round_idle_ns = idle;
-	l->lag.last_turn_ns = now;
 }
 
 int wb_loop_create(struct wb_loop **out, struct wb_err *err)

@@ -46,7 +46,6 @@ int wb_loop_defer(struct wb_loop *loop, wb_loop_fn fn, void *cookie);
 int wb_loop_work(struct wb_loop *loop, wb_loop_fn work, wb_loop_fn done, void *cookie);
 
 struct wb_loop_lag {
-	uint64_t last_turn_ns; /* CLOCK_MONOTONIC when the loop last began to wait */
 	uint64_t busy_max_ns; /* longest round of callbacks since the last reading */
 	uint64_t busy_ns; /* all rounds since creation */
 	uint64_t rounds;

@@ -266,11 +266,6 @@ void wb_tls_put(struct wb_tls *t)
 	wb_free(t);
 }
 
-enum wb_tls_mode wb__tls_mode(const struct wb_tls *t)
-{
-	return t->mode;
-}
-
 bool wb__tls_is_server(const struct wb_tls *t)
 {
 	return t->is_server;
@@ -335,7 +330,7 @@ static int server_sentence(const struct wb__tls_seen *seen, const char *peer, in
 			peer, seen->identity);
 	if (reason == SSL_R_UNSUPPORTED_PROTOCOL || reason == SSL_R_WRONG_VERSION_NUMBER)
 		return wb_err_set(err, -EPROTO, "%s does not speak TLS 1.3", peer);
-	if (wb__tls_mode(seen->tls) == WB_TLS_PSK && !seen->was_named)
+	if (seen->tls->mode == WB_TLS_PSK && !seen->was_named)
 		return wb_err_set(err, -EACCES,
 			"%s offers no pre-shared key: start it with the key file of this side",
 			peer);
@@ -346,7 +341,7 @@ static int client_sentence(SSL *ssl, const struct wb__tls_seen *seen, const char
 	const char *detail, struct wb_err *err)
 {
 	long verify = SSL_get_verify_result(ssl);
-	bool is_psk = wb__tls_mode(seen->tls) == WB_TLS_PSK;
+	bool is_psk = seen->tls->mode == WB_TLS_PSK;
 
 	switch (reason) {
 	case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:

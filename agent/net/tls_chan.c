@@ -405,7 +405,9 @@ static void socket_fired(void *cookie, int events)
 		drain(c);
 }
 
-void wb__tcp_tune(int fd)
+/* No delay for small frames, and a dead peer noticed in half a minute.  What the kernel does not
+ * take is left as it was. */
+static void tune(int fd)
 {
 	const struct {
 		int level, name, value;
@@ -421,7 +423,7 @@ int wb__chan_start(struct wb__tls_chan *c, int fd_take)
 {
 	int rc;
 
-	wb__tcp_tune(fd_take);
+	tune(fd_take);
 	c->ssl = wb__tls_ssl(c->tls, fd_take, c->host, &c->seen);
 	if (!c->ssl) {
 		ERR_clear_error();

@@ -305,7 +305,7 @@ enum wb_app_end_result {
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name, unique within its objects") \
 	F(X, STR, token, 16384, OPT, 1, "projected token; not with a pre-shared key") \
 	F(X, STRS, objects, 64, REQ, 1, "transfer objects it serves; empty = all it is told") \
-	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for the paper's bound") \
+	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for the lower bound") \
 	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
 	F(X, U32, port, 65535, REQ, 1, "control port") \
 	F(X, STR, bulk, WBP_TEXT_MAX, REQ, 1, "endpoint text of its transport") \

@@ -18,7 +18,8 @@
 
 #define RETRY_MIN_NS (100 * WB_NS_PER_MS)
 
-uint64_t wb__transfer_judge_hash(const char *agent)
+/* What an agent is called as a judge. */
+static uint64_t judge_hash(const char *agent)
 {
 	return wb_hash64(agent, strlen(agent), 0);
 }
@@ -30,7 +31,7 @@ uint32_t wb__transfer_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGE
 
 	for (uint32_t a = 0; a < e->r.n_agent && n < WB_AREA_JUDGES_MAX; a++)
 		if (wb__transfer_has_trainer(e, a))
-			judge[n++] = wb__transfer_judge_hash(e->r.agent[a].name);
+			judge[n++] = judge_hash(e->r.agent[a].name);
 	return n;
 }
 
@@ -55,7 +56,7 @@ static void send(struct ballot *b, uint32_t kind)
 	b->retry_ns = now_ns(b->obj->core) + b->backoff_ns;
 	for (uint32_t a = 0; e && a < e->r.n_agent; a++)
 		for (uint32_t j = 0; j < b->n_judge; j++)
-			if (b->judge[j] == wb__transfer_judge_hash(e->r.agent[a].name))
+			if (b->judge[j] == judge_hash(e->r.agent[a].name))
 				wb__transfer_send(e, a, &m);
 }
 
@@ -65,7 +66,7 @@ static void ask(struct ballot *b)
 {
 	uint64_t round = (WB_MAX(b->seen, b->obj->asked) >> 32) + 1;
 
-	b->number = round << 32 | (wb__transfer_judge_hash(b->obj->core->agent) & UINT32_MAX);
+	b->number = round << 32 | (judge_hash(b->obj->core->agent) & UINT32_MAX);
 	b->seen = b->obj->asked = b->number;
 	b->accepted = 0;
 	b->value = b->want;
@@ -125,7 +126,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 			b->seen = WB_MAX(b->seen, m->ballot);
 			b->state = BALLOT_WAITING;
 			b->retry_ns = now_ns(b->obj->core) + b->backoff_ns / 4 +
-				      wb__transfer_judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
+				      judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
 		}
 		return DECIDE_NONE;
 	}
@@ -149,7 +150,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 
 static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	uint64_t judge = wb__transfer_judge_hash(e->r.agent[from].name);
+	uint64_t judge = judge_hash(e->r.agent[from].name);
 	struct object *o = e->obj;
 	enum decision d;
 

@@ -37,8 +37,6 @@ void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transf
 void wb__transfer_ballot_stop(struct ballot *b);
 /** wb__transfer_ballot_tick - ask again; when to call again, 0 = never. */
 uint64_t wb__transfer_ballot_tick(struct object *o, uint64_t now);
-/** wb__transfer_judge_hash - what an agent is called as a judge. */
-uint64_t wb__transfer_judge_hash(const char *agent);
 /** wb__transfer_judges - those of a plan, by hash, so that they are found again under another; how
  *  many. */
 uint32_t wb__transfer_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGES_MAX]);

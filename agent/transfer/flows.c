@@ -286,7 +286,8 @@ void wb__transfer_stop_kept_flows(struct object *o, const struct epoch *e)
 	wb__transfer_flows_reap(o);
 }
 
-bool wb__transfer_flow_uses(const struct flow_slot *x, const struct worker *w)
+/* Does it still touch the worker's memory? */
+static bool touches(const struct flow_slot *x, const struct worker *w)
 {
 	for (uint32_t i = 0; i < x->e->local->n; i++)
 		if (x->e->member[i] == w && wb_flow_uses(x->flow, i))
@@ -299,7 +300,7 @@ bool wb__transfer_flows_use(const struct worker *w)
 	if (!w->obj)
 		return false;
 	for_flow (w->obj, x)
-		if (wb__transfer_flow_uses(x, w))
+		if (touches(x, w))
 			return true;
 	return false;
 }

@@ -40,8 +40,6 @@ void wb__transfer_flows_prune(struct object *o, uint64_t below);
 void wb__transfer_stop_kept_flows(struct object *o, const struct epoch *e);
 /** wb__transfer_flows_reap - destroy those that are stopped and idle. */
 void wb__transfer_flows_reap(struct object *o);
-/** wb__transfer_flow_uses - does it still touch the worker's memory? */
-bool wb__transfer_flow_uses(const struct flow_slot *x, const struct worker *w);
 /** wb__transfer_flows_use - does any flow of its object still touch the worker's memory? */
 bool wb__transfer_flows_use(const struct worker *w);
 /** wb__transfer_flows_drop_worker - it leaves, or its memory goes: its part of all flows ends. */

@@ -52,32 +52,33 @@ const struct state_table wb__transfer_states[STATES_N] = {
 	[STATES_TRAINERS] = {"trainers", trainers, WB_ARRAY_SIZE(trainers)},
 };
 
-bool wb__transfer_may_follow(const struct state_table *t, uint32_t from, uint32_t to)
+/* May @to come after @from?  Pure. */
+static bool may_follow(const struct state_table *t, uint32_t from, uint32_t to)
 {
 	return from < t->n && to < t->n && (t->row[from].to & TO(to));
 }
 
 void wb__transfer_party_set(struct party *p, enum party_state to)
 {
-	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_PARTY], p->state, to));
+	assert(may_follow(&wb__transfer_states[STATES_PARTY], p->state, to));
 	p->state = to;
 }
 
 void wb__transfer_lead_set(struct lead *l, enum lead_state to)
 {
-	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_LEAD], l->state, to));
+	assert(may_follow(&wb__transfer_states[STATES_LEAD], l->state, to));
 	l->state = to;
 }
 
 void wb__transfer_coordinator_set(struct coordinator *l, enum coordinator_state to)
 {
-	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_COORDINATOR], l->state, to));
+	assert(may_follow(&wb__transfer_states[STATES_COORDINATOR], l->state, to));
 	l->state = to;
 }
 
 void wb__transfer_trainers_set(struct trainers *t, enum trainers_state to)
 {
-	assert(wb__transfer_may_follow(&wb__transfer_states[STATES_TRAINERS], t->state, to));
+	assert(may_follow(&wb__transfer_states[STATES_TRAINERS], t->state, to));
 	t->state = to;
 }
 

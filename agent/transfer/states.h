@@ -27,8 +27,6 @@ struct state_table {
 enum { STATES_PARTY, STATES_LEAD, STATES_COORDINATOR, STATES_TRAINERS, STATES_N };
 extern const struct state_table wb__transfer_states[STATES_N];
 
-/** wb__transfer_may_follow - may @to come after @from?  Pure. */
-bool wb__transfer_may_follow(const struct state_table *t, uint32_t from, uint32_t to);
 /** wb__transfer_party_set - asserts that it may. */
 void wb__transfer_party_set(struct party *p, enum party_state to);
 /** wb__transfer_lead_set - the same. */

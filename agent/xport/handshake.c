@@ -123,6 +123,15 @@ static int on_proof(struct wb__sock *s, const struct wb__frame *f)
 	return 0;
 }
 
+static int be_up(struct wb__sock *s)
+{
+	const struct wb__link_ops *link = s->rail->x->link;
+
+	s->state = WB__S_UP;
+	wb__young_move(s->rail, s, WB__YOUNG_NONE);
+	return link->sock_open ? link->sock_open(s) : 0;
+}
+
 int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uint8_t *raw)
 {
 	struct wb__ev e = {.kind = WB__EV_UP, .sock = s};
@@ -140,9 +149,7 @@ int wb__handshake_frame(struct wb__sock *s, const struct wb__frame *f, const uin
 	if (s->state != WB__S_WELCOME || f->type != WBP_BULK_WELCOME)
 		return wb__sock_fail(s, -EPROTO, "%s%s sent frame type %d in the challenge",
 			s->peer[0] ? "agent " : "a peer", s->peer, (int)f->type);
-	s->state = WB__S_UP;
-	wb__young_move(s->rail, s, WB__YOUNG_NONE);
-	rc = s->rail->x->link->sock_open(s);
+	rc = be_up(s);
 	if (rc)
 		return rc;
 	wb__emit(s->rail, &e, false);
@@ -160,9 +167,7 @@ int wb__handshake_welcome(struct wb__sock *s)
 	rc = wb__sock_send(s, &f);
 	if (rc)
 		return rc;
-	s->state = WB__S_UP;
-	wb__young_move(s->rail, s, WB__YOUNG_NONE);
-	return s->rail->x->link->sock_open(s);
+	return be_up(s);
 }
 
 void wb__handshake_reject(struct wb__sock *s)

@@ -131,7 +131,6 @@ struct wb__sock {
 	struct wb__op **grant; /* [n_slot] */
 	uint32_t n_grant; /* of them */
 	struct wb__op *rx_op; /* whose bytes come now */
-	uint32_t rx_slot;
 	uint64_t rx_left; /* payload bytes to come */
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
 	uint32_t trailer_have;
@@ -270,15 +269,15 @@ struct wb__link_ops {
 	/* loop thread; fds are non-blocking */
 	int (*listen)(struct wb__rail *r, int *fd, char *endpoint, size_t cap, struct wb_err *err);
 	int (*dial)(struct wb__rail *r, const char *endpoint, int *fd, struct wb_err *err);
-	void (*tune)(struct wb__xport_stream *x, int fd);
+	void (*tune)(struct wb__xport_stream *x, int fd); /* or NULL */
 	/* Did this socket come in at the rail's address?  NULL: that is not to be known. */
 	bool (*is_home)(const struct wb__rail *r, int fd);
 	/* rail thread */
 	int (*rail_open)(struct wb__rail *r); /* before the thread starts */
 	void (*rail_close)(struct wb__rail *r); /* after it ended */
 	int (*region)(struct wb__rail *r, const struct wb__cmd *c); /* REGION, UNREGION */
-	int (*sock_open)(struct wb__sock *s); /* it is UP */
-	void (*sock_close)(struct wb__sock *s);
+	int (*sock_open)(struct wb__sock *s); /* it is UP; NULL: nothing to do */
+	void (*sock_close)(struct wb__sock *s); /* with s->link alone */
 	ssize_t (*recv)(struct wb__sock *s, void *p, size_t n); /* frames; -1 and errno */
 	int (*on_frame)(struct wb__sock *s, const struct wb__frame *f); /* of the link's own */
 	int (*rx_begin)(struct wb__sock *s); /* WRITE came: rx_op (may be dead), rx_left */
@@ -427,16 +426,14 @@ void wb__handshake_reject(struct wb__sock *s);
 
 /* loop.c */
 /** wb__xport_stream_open - wb_xport_open() for a transport of rails and sockets, which differs from
- * others by
- *  @link alone. */
+ *  others by @link alone. */
 int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_ops *link,
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 /** wb__xport_stream_close, wb__xport_stream_listen, wb__xport_stream_adopt,
  * wb__xport_stream_epoch_add, wb__xport_stream_epoch_remove, wb__xport_stream_region_add,
- * wb__xport_stream_region_remove, wb__xport_stream_connect, wb__xport_stream_disconnect,
- * wb__xport_stream_grant, wb__xport_stream_cancel, wb__xport_stream_write, wb__xport_stream_refuse,
- * wb__xport_stream_poll, wb__xport_stream_event_fd, wb__xport_stream_stats - the other operations
- * of struct wb_xport_ops, as it says them.  Loop thread. */
+ * wb__xport_stream_region_remove, wb__xport_stream_connect, wb__xport_stream_poll,
+ * wb__xport_stream_event_fd, wb__xport_stream_stats - other operations of struct wb_xport_ops, as
+ * it says them; the rest are the desk's.  Loop thread. */
 void wb__xport_stream_close(struct wb_xport *x);
 int wb__xport_stream_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 int wb__xport_stream_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
@@ -451,6 +448,16 @@ int wb__xport_stream_connect(
 int wb__xport_stream_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
 int wb__xport_stream_event_fd(struct wb_xport *x);
 int wb__xport_stream_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
+
+/* All of them but open, for the table of such a transport. */
+#define WB__STREAM_OPERATIONS                                                                      \
+	.close = wb__xport_stream_close, .listen = wb__xport_stream_listen,                        \
+	.adopt = wb__xport_stream_adopt, .epoch_add = wb__xport_stream_epoch_add,                  \
+	.epoch_remove = wb__xport_stream_epoch_remove, .region_add = wb__xport_stream_region_add,  \
+	.region_remove = wb__xport_stream_region_remove, .connect = wb__xport_stream_connect,      \
+	.disconnect = wb__desk_disconnect, .grant = wb__desk_grant, .cancel = wb__desk_cancel,     \
+	.write = wb__desk_write, .refuse = wb__desk_refuse, .poll = wb__xport_stream_poll,         \
+	.event_fd = wb__xport_stream_event_fd, .stats = wb__xport_stream_stats
 
 /* xport.c names these. */
 extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm;

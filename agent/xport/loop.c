@@ -441,7 +441,8 @@ static int dial(struct wb__xport_stream *x, struct wb__conn *c, const struct wb_
 	rc = x->link->dial(r, part, &fd, err);
 	if (rc)
 		return wb_err_wrap(err, rc, "agent %s", p->name);
-	x->link->tune(x, fd);
+	if (x->link->tune)
+		x->link->tune(x, fd);
 	s = wb__sock_create(r, fd, true);
 	if (!s || wb__sock_tables(s, c->a.n_slot)) {
 		wb__sock_free(s);

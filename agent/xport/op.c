@@ -46,7 +46,8 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 	}
 }
 
-void wb__op_flip(struct wb__op *op, uint64_t from)
+/* Carry out a flip fault when it lies in [from, op->at.done), in the landing. */
+static void do_flip(struct wb__op *op, uint64_t from)
 {
 	struct wb__at a = {0};
 	size_t len;
@@ -75,7 +76,7 @@ void wb__op_move(struct wb__op *op, const void *from, size_t n, uint32_t piece_b
 		return;
 	}
 	memcpy(to, from, n);
-	wb__op_flip(op, at);
+	do_flip(op, at);
 	wb__op_observe(op, op->at.done, piece_bytes);
 }
 

@@ -96,8 +96,6 @@ int wb__op_gather(const struct wb__op *op, const struct wb__at *at, size_t max, 
 /** wb__op_observe - show the observer, if there is one, what lies before @upto and was not shown,
  *  in pieces of at most @piece_bytes.  A ragged end waits for more. */
 void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes);
-/** wb__op_flip - carry out a flip fault when it lies in [from, op->at.done), in the landing. */
-void wb__op_flip(struct wb__op *op, uint64_t from);
 /** wb__op_move - @n bytes at @from into the landing at op->at, which has room for them in one
  * range: copied and shown by the receiver's copy function or observer, with the flip fault if it is
  * due. */

@@ -350,7 +350,8 @@ static void take_fd(struct wb__rail *r, int fd)
 		close(fd);
 		return;
 	}
-	r->x->link->tune(r->x, fd);
+	if (r->x->link->tune)
+		r->x->link->tune(r->x, fd);
 	s->state = WB__S_HELLO;
 	if (watch(r, s))
 		close_sock(r, s);

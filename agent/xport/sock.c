@@ -337,7 +337,6 @@ static int on_write(struct wb__sock *s, const struct wb__frame *f)
 			"agent %s sent a chunk of %llu bytes where %llu were asked for", s->peer,
 			(unsigned long long)f->bytes, (unsigned long long)op->bytes);
 	s->rx_op = op;
-	s->rx_slot = (uint32_t)(f->id & 0xffff);
 	s->rx_left = f->bytes;
 	s->trailer_have = 0;
 	return s->rail->x->link->rx_begin(s);

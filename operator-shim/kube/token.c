@@ -10,7 +10,8 @@
 
 #define ACCOUNT "system:serviceaccount:"
 
-json_t *wb_kube_audience(const char *object)
+/* "weightbridge.io/NAMESPACE/NAME" of an object "NAMESPACE/NAME".  New reference. */
+static json_t *audience(const char *object)
 {
 	return json_sprintf("weightbridge.io/%s", object);
 }
@@ -20,7 +21,7 @@ json_t *wb_kube_review_body(const char *token, const char *const *object, size_t
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		json_array_append_new(list, wb_kube_audience(object[i]));
+		json_array_append_new(list, audience(object[i]));
 	return json_pack("{s:s, s:s, s:{s:s, s:o}}", "apiVersion", "authentication.k8s.io/v1",
 		"kind", "TokenReview", "spec", "token", token, "audiences", list);
 }
@@ -43,7 +44,7 @@ static const char *extra(const json_t *user, const char *key)
 
 static bool has_audience(const json_t *status, const char *object)
 {
-	json_t *want = wb_kube_audience(object), *a;
+	json_t *want = audience(object), *a;
 	bool found = false;
 	size_t i;
 

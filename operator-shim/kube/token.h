@@ -20,9 +20,6 @@ struct wb_kube_who {
 	char pod[254], pod_uid[64];
 };
 
-/** wb_kube_audience - "weightbridge.io/NAMESPACE/NAME" of an object "NAMESPACE/NAME".  New
- *  reference. */
-json_t *wb_kube_audience(const char *object);
 /** wb_kube_review_body - a review of @token for one audience an object.  New reference; NULL = no
  *  memory.  Holds the token: do not log. */
 json_t *wb_kube_review_body(const char *token, const char *const *object, size_t n);

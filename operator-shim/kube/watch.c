@@ -475,11 +475,6 @@ json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const c
 	return json_object_get(w->cache, key);
 }
 
-const json_t *wb_kube_watch_cache(const struct wb_kube_watch *w)
-{
-	return w->cache;
-}
-
 size_t wb_kube_watch_count(const struct wb_kube_watch *w)
 {
 	return json_object_size(w->cache);

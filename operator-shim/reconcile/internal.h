@@ -164,7 +164,7 @@ struct wb_reconcile {
 
 	struct routing active, next;
 	enum stage stage;
-	uint64_t stage_due_ns, next_since_ns;
+	uint64_t stage_due_ns;
 	uint32_t job;
 	bool is_checking; /* the job plans an adopted epoch again */
 	const char
@@ -237,8 +237,6 @@ struct agent *wb__reconcile_agent_by_id(const struct wb_reconcile *r, uint32_t i
 struct agent *wb__reconcile_agent_by_instance(const struct wb_reconcile *r, uint64_t instance);
 /** wb__reconcile_engine - the engine of this name, or NULL. */
 struct engine *wb__reconcile_engine(const struct wb_reconcile *r, const char *name);
-/** wb__reconcile_worker - worker @id of that instance of an agent, or NULL. */
-struct worker *wb__reconcile_worker(const struct wb_reconcile *r, uint64_t instance, uint32_t id);
 /** wb__reconcile_count_engines - recount engines from workers; makes missing ones. */
 int wb__reconcile_count_engines(struct wb_reconcile *r);
 /** wb__reconcile_expire_agents - drop agents that were lost for too long, or whose pod is gone,
@@ -255,8 +253,6 @@ void wb__reconcile_has_pod_again(struct wb_reconcile *r, const char *agent);
 void wb__reconcile_drop_engines(struct wb_reconcile *r);
 
 /* pods.c */
-/** wb__reconcile_pod - the pod of an agent, or NULL. */
-const struct pod *wb__reconcile_pod(const struct wb_reconcile *r, const char *agent);
 /** wb__reconcile_place_worker - its engine, as pod and app say; or a fault, with a sentence. */
 enum member_fault wb__reconcile_place_worker(const struct wb_reconcile *r, const struct agent *a,
 	struct worker *w, const char *app_engine, char *why, size_t bytes);

@@ -136,7 +136,8 @@ void wb__reconcile_drop_engines(struct wb_reconcile *r)
 	r->n_engine = keep;
 }
 
-struct worker *wb__reconcile_worker(const struct wb_reconcile *r, uint64_t instance, uint32_t id)
+/* Worker @id of that instance of an agent, or NULL. */
+static struct worker *find_worker(const struct wb_reconcile *r, uint64_t instance, uint32_t id)
 {
 	for (size_t i = 0; i < r->n_worker; i++)
 		if (r->worker[i].instance == instance && r->worker[i].id == id)
@@ -470,7 +471,7 @@ int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, ui
 		if (r->worker[i].instance == a->instance && !in_list(worker, n, &r->worker[i]))
 			drop_worker(r, i);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		if (!wb__reconcile_worker(r, a->instance, worker[i].id))
+		if (!find_worker(r, a->instance, worker[i].id))
 			rc = add_worker(r, now, a, &worker[i]);
 	look = wb__reconcile_look(r, now);
 	return rc < 0 ? rc : look;

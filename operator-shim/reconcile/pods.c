@@ -31,7 +31,8 @@ static size_t place(const struct wb_reconcile *r, const char *name)
 	return lo;
 }
 
-const struct pod *wb__reconcile_pod(const struct wb_reconcile *r, const char *agent)
+/* The pod of an agent, or NULL. */
+static const struct pod *pod_of(const struct wb_reconcile *r, const char *agent)
 {
 	size_t i = place(r, agent);
 
@@ -174,7 +175,7 @@ static bool is_role(const struct pod *p, enum wb_role role)
 enum member_fault wb__reconcile_place_worker(const struct wb_reconcile *r, const struct agent *a,
 	struct worker *w, const char *app_engine, char *why, size_t bytes)
 {
-	const struct pod *p = wb__reconcile_pod(r, a->name);
+	const struct pod *p = pod_of(r, a->name);
 
 	if (!app_engine)
 		app_engine = "";
@@ -211,7 +212,7 @@ bool wb__reconcile_all_pods_connected(const struct wb_reconcile *r)
 	for (size_t i = 0; i < r->n_pod; i++)
 		n += r->pod[i].has_sidecar;
 	for (size_t i = 0; i < r->n_agent; i++) {
-		const struct pod *p = wb__reconcile_pod(r, r->agent[i].name);
+		const struct pod *p = pod_of(r, r->agent[i].name);
 
 		n_up += r->agent[i].is_up && p && p->has_sidecar;
 	}

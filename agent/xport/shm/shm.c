@@ -145,12 +145,6 @@ static int shm_dial(struct wb__rail *r, const char *endpoint, int *fd_out, struc
 	return 0;
 }
 
-static void shm_tune(struct wb__xport_stream *x, int fd)
-{
-	(void)x;
-	(void)fd;
-}
-
 /* ---- rails and sockets ------------------------------------------------------------------------
  */
 
@@ -613,7 +607,6 @@ const struct wb__link_ops wb__link_shm = {
 	.tx_extra = 4 * WBP_BULK_FRAME_MAX,
 	.listen = shm_listen,
 	.dial = shm_dial,
-	.tune = shm_tune,
 	.rail_open = shm_rail_open,
 	.rail_close = shm_rail_close,
 	.region = shm_region,
@@ -638,26 +631,11 @@ static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, 
 }
 
 const struct wb_xport_ops wb_xport_shm = {
+	WB__STREAM_OPERATIONS,
 	.name = "shm",
 	.scheme = "unix:",
 	/* More would only map everything twice: nothing passes the sockets. */
 	.sockets_min = 1,
 	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
 	.open = shm_open_xport,
-	.close = wb__xport_stream_close,
-	.listen = wb__xport_stream_listen,
-	.adopt = wb__xport_stream_adopt,
-	.epoch_add = wb__xport_stream_epoch_add,
-	.epoch_remove = wb__xport_stream_epoch_remove,
-	.region_add = wb__xport_stream_region_add,
-	.region_remove = wb__xport_stream_region_remove,
-	.connect = wb__xport_stream_connect,
-	.disconnect = wb__desk_disconnect,
-	.grant = wb__desk_grant,
-	.cancel = wb__desk_cancel,
-	.write = wb__desk_write,
-	.refuse = wb__desk_refuse,
-	.poll = wb__xport_stream_poll,
-	.event_fd = wb__xport_stream_event_fd,
-	.stats = wb__xport_stream_stats,
 };

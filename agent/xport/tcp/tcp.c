@@ -471,17 +471,6 @@ static int tcp_rail_open(struct wb__rail *r)
 	return r->addr[0] ? parse_addr(r->addr, &a, &len, NULL) : 0;
 }
 
-static int tcp_sock_open(struct wb__sock *s)
-{
-	(void)s;
-	return 0;
-}
-
-static void tcp_sock_close(struct wb__sock *s)
-{
-	(void)s;
-}
-
 const struct wb__link_ops wb__link_tcp = {
 	.over = WBP_BULK_OVER_TCP,
 	.over_secure = WBP_BULK_OVER_TLS,
@@ -492,8 +481,6 @@ const struct wb__link_ops wb__link_tcp = {
 	.tune = tcp_tune,
 	.is_home = tcp_is_home,
 	.rail_open = tcp_rail_open,
-	.sock_open = tcp_sock_open,
-	.sock_close = tcp_sock_close,
 	.recv = tcp_recv,
 	.rx_begin = tcp_rx_begin,
 	.rx_payload = tcp_rx_payload,
@@ -507,25 +494,10 @@ static int tcp_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 }
 
 const struct wb_xport_ops wb_xport_tcp = {
+	WB__STREAM_OPERATIONS,
 	.name = "tcp",
 	.scheme = "",
 	.sockets_min = 2,
 	.caps = WB_XPORT_CAP_THREADS,
 	.open = tcp_open,
-	.close = wb__xport_stream_close,
-	.listen = wb__xport_stream_listen,
-	.adopt = wb__xport_stream_adopt,
-	.epoch_add = wb__xport_stream_epoch_add,
-	.epoch_remove = wb__xport_stream_epoch_remove,
-	.region_add = wb__xport_stream_region_add,
-	.region_remove = wb__xport_stream_region_remove,
-	.connect = wb__xport_stream_connect,
-	.disconnect = wb__desk_disconnect,
-	.grant = wb__desk_grant,
-	.cancel = wb__desk_cancel,
-	.write = wb__desk_write,
-	.refuse = wb__desk_refuse,
-	.poll = wb__xport_stream_poll,
-	.event_fd = wb__xport_stream_event_fd,
-	.stats = wb__xport_stream_stats,
 };
