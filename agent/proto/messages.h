@@ -453,7 +453,7 @@ enum wb_app_end_result {
 	F(X, PEER_SOURCE, source, 0, OPT, 1, "feeds: the engine that holds the version") \
 	F(X, U32, coordinator, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
 	F(X, PEER_COUNT, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
-	F(X, PEER_STATE, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits") \
+	F(X, PEER_STATE, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -543,6 +543,7 @@ enum wb_app_end_result {
 	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
 	uint32_t how; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
 	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
+	uint32_t call; /* TRIGGER, and the SERVE and FINAL that answer it; 0 = of an older agent */ \
 };
 #define WB__DECL_PEER_VALUE(name) union { \
 	uint32_t name; \

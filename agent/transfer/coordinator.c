@@ -25,11 +25,17 @@ static struct wb_msg_peer note(const struct coordinator *l, uint32_t kind)
 		.feeder = l->source_engine};
 }
 
+static void to_trainer(const struct coordinator *l, uint32_t agent, struct wb_msg_peer *m)
+{
+	m->call = m->transfer ? l->e->trigger[agent].served : 0;
+	wb__transfer_send(l->e, agent, m);
+}
+
 static void to_trainers(const struct coordinator *l, struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
 		if (wb__transfer_has_trainer(l->e, a))
-			wb__transfer_send(l->e, a, m);
+			to_trainer(l, a, m);
 }
 
 bool wb__transfer_is_end(enum wb_engine_state s)
@@ -125,37 +131,64 @@ static void say_why(const struct outcome *o, char *out, size_t bytes)
 		snprintf(out, bytes, "%s", x->sentence);
 }
 
-static void finish(struct coordinator *l)
-{
-	struct epoch *e = l->e;
-	struct wb_transfer_core *c = e->obj->core;
-	uint32_t n = 0;
-	const char **name = wb_zalloc(e->r.n_engine, sizeof(*name));
-	const char **word = wb_zalloc(e->r.n_engine, sizeof(*word)); /* of state */
-	enum wb_engine_state *state = wb_zalloc(e->r.n_engine, sizeof(*state));
-	const char **why = wb_zalloc(e->r.n_engine, sizeof(*why));
-	struct wb_msg_peer m = note(l, WBP_PEER_FINAL);
+/* How a transfer ended, engine by engine; no engine where there was no memory for that. */
+struct final {
+	uint32_t n;
+	const char **name, **word, **why; /* owned; what they name is not */
+	enum wb_engine_state *state; /* owned */
+	enum wb_result result;
 	char text[WB_ERR_MSG_MAX];
+};
+
+static void final_free(struct final *f)
+{
+	wb_free(f->name);
+	wb_free(f->word);
+	wb_free(f->why);
+	wb_free(f->state);
+}
+
+/* @m: FINAL, which borrows @f. */
+static void final_make(const struct coordinator *l, struct final *f, struct wb_msg_peer *m)
+{
+	const struct epoch *e = l->e;
 	struct outcome o;
 
-	for (uint32_t en = 0; name && word && state && why && en < e->r.n_engine; en++) {
+	*f = (struct final){.name = wb_zalloc(e->r.n_engine, sizeof(*f->name)),
+		.word = wb_zalloc(e->r.n_engine, sizeof(*f->word)),
+		.why = wb_zalloc(e->r.n_engine, sizeof(*f->why)),
+		.state = wb_zalloc(e->r.n_engine, sizeof(*f->state))};
+	for (uint32_t en = 0; f->name && f->word && f->why && f->state && en < e->r.n_engine;
+		en++) {
 		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
-		name[n] = e->r.engine[en].name;
-		state[n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
-		word[n] = wb_word(&wb_engine_state_words, state[n]);
-		why[n++] = x->sentence;
+		f->name[f->n] = e->r.engine[en].name;
+		f->state[f->n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
+		f->word[f->n] = wb_word(&wb_engine_state_words, f->state[f->n]);
+		f->why[f->n++] = x->sentence;
 	}
 	sum_up(l, &o);
-	say_why(&o, text, sizeof(text));
-	m.engines = name;
-	m.states = word;
-	m.n_engines = m.n_states = n;
-	m.elapsed_ns = now_ns(c) - l->begin_ns;
-	m.code = code_of(l, &o);
-	m.sentence = text[0] || m.code ? text : NULL;
+	say_why(&o, f->text, sizeof(f->text));
+	f->result = result_of(l, &o);
+	*m = note(l, WBP_PEER_FINAL);
+	m->engines = f->name;
+	m->states = f->word;
+	m->n_engines = m->n_states = f->n;
+	m->elapsed_ns = l->idle_ns - l->begin_ns;
+	m->code = code_of(l, &o);
+	m->sentence = f->text[0] || m->code ? f->text : NULL;
+}
+
+static void finish(struct coordinator *l)
+{
+	const struct epoch *e = l->e;
+	const struct wb_transfer_core *c = e->obj->core;
+	struct wb_msg_peer m;
+	struct final f;
+
+	final_make(l, &f, &m);
 	to_trainers(l, &m);
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
@@ -166,12 +199,12 @@ static void finish(struct coordinator *l)
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
-		.result = result_of(l, &o),
-		.n_engine = n,
-		.engine = name,
-		.state = state,
-		.sentence = why,
-		.culprit = text,
+		.result = f.result,
+		.n_engine = f.n,
+		.engine = f.name,
+		.state = f.state,
+		.sentence = f.why,
+		.culprit = f.text,
 		.begin_wall_ns = l->begin_wall_ns,
 		.end_wall_ns = wb_wall_ns(),
 		.stall_ns = l->n_stall ? l->stall_ns / l->n_stall : 0,
@@ -179,10 +212,22 @@ static void finish(struct coordinator *l)
 	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
 	c->env->report(c->env->ctx, &r);
 	wb__transfer_trace(e->obj, "final", wb_word(&wb_result_words, r.result), l->transfer, 0);
-	wb_free(name);
-	wb_free(word);
-	wb_free(state);
-	wb_free(why);
+	final_free(&f);
+}
+
+/* One whose call the transfer answers has asked again: FINAL crosses that, or was given up.  It
+ * comes once more, and is heard once, as it names the call. */
+static void final_again(const struct epoch *e, uint32_t agent)
+{
+	const struct coordinator *l = &e->obj->coordinator;
+	struct wb_msg_peer m;
+	struct final f;
+
+	if (l->state != COORDINATOR_IDLE || l->e != e)
+		return; /* it will come */
+	final_make(l, &f, &m);
+	to_trainer(l, agent, &m);
+	final_free(&f);
 }
 
 static void start_next(struct object *o);
@@ -191,15 +236,15 @@ static void end_run(struct coordinator *l)
 {
 	struct object *o = l->e->obj;
 
+	l->idle_ns = now_ns(o->core);
 	finish(l);
-	/* Asked again by one that does not know this transfer: its FINAL is the answer. */
+	/* Asked again by an older agent that does not know this transfer: FINAL is the answer. */
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
-		if (l->e->trigger[a].highest < l->transfer)
+		if (!l->e->trigger[a].call && l->e->trigger[a].highest < l->transfer)
 			l->e->trigger[a].asked = false;
 	wb__transfer_ballot_stop(&l->ballot);
 	if (!l->is_feed) {
 		wb__transfer_coordinator_set(l, COORDINATOR_IDLE);
-		l->idle_ns = now_ns(o->core);
 		start_next(o);
 		return;
 	}
@@ -413,8 +458,10 @@ static void start_transfer(struct epoch *e, int64_t version)
 	o->issued = l->transfer;
 	wb__transfer_judge_number(o, l->transfer);
 	l->version = version < 0 ? (int64_t)l->transfer : version;
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r.n_agent; a++) {
 		e->trigger[a].asked = false;
+		e->trigger[a].served = e->trigger[a].call;
+	}
 	wb__transfer_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
 	report_start(l);
 	serve = note(l, WBP_PEER_SERVE);
@@ -515,6 +562,10 @@ void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg
 
 	if (newest)
 		announce(newest);
+	if (m->call && m->call <= t->served) {
+		final_again(e, from);
+		return;
+	}
 	/* Asked before it heard of the last refusal, which answers this, too. */
 	if (m->refusals != e->n_refused) {
 		struct coordinator l = {.e = e};
@@ -529,6 +580,7 @@ void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg
 	if (!t->asked)
 		t->asked_ns = now_ns(e->obj->core);
 	t->asked = true;
+	t->call = m->call;
 	t->highest = m->highest;
 	t->version = m->version;
 	t->code = m->code;

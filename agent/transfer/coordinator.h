@@ -46,6 +46,8 @@ struct trigger {
 	bool asked; /* all its trainer workers have called, and no transfer answers that yet */
 	uint64_t next_after; /* its next version is ready beside this transfer; 0 = not */
 	uint64_t asked_ns;
+	uint32_t call; /* its number there, 0 = an older agent's */
+	uint32_t served; /* the call that the coordinator's last transfer answers; 0 = none */
 	uint64_t highest; /* transfer that the agent knew: a later one answers it */
 	int64_t version;
 	int64_t code;

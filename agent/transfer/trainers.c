@@ -89,6 +89,7 @@ static void ask(struct object *o)
 	t->flow = NULL;
 	t->transfer = 0;
 	t->version = m.version;
+	m.call = ++t->call;
 	t->asked_highest = m.highest = o->issued;
 	t->asked_refused = m.refusals = e->refused_seen;
 	t->begin_ns = now_ns(o->core);
@@ -108,6 +109,7 @@ void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 	if (t->state != TRAINERS_ASKED || t->e != e || e->r.coordinator != agent ||
 		!make_trigger(e, &m, text, sizeof(text)))
 		return;
+	m.call = t->call;
 	m.highest = t->asked_highest;
 	m.refusals = t->asked_refused;
 	send_trigger(t, &m);
@@ -214,7 +216,8 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
 	char text[512];
 
-	if (from != e->r.coordinator || t->state != TRAINERS_ASKED || t->e != e)
+	if (from != e->r.coordinator || t->state != TRAINERS_ASKED || t->e != e ||
+		(m->call && m->call != t->call))
 		return;
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
 	t->transfer = m->transfer;
@@ -409,9 +412,12 @@ static bool is_ours(const struct trainers *t, const struct epoch *e, const struc
 {
 	if (t->state == TRAINERS_IDLE || t->e != e)
 		return false;
-	/* One that began with what was asked here, whatever became of SERVE, answers it. */
-	return !m->transfer || m->transfer == t->transfer ||
-	       (t->state == TRAINERS_ASKED && m->transfer > t->asked_highest);
+	if (!m->transfer || m->transfer == t->transfer)
+		return true;
+	/* One that began with what was asked here, whatever became of SERVE, answers it.  An older
+	 * coordinator does not say which call that was. */
+	return t->state == TRAINERS_ASKED &&
+	       (m->call ? m->call == t->call : m->transfer > t->asked_highest);
 }
 
 void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

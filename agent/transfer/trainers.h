@@ -30,6 +30,7 @@ struct trainers {
 	struct epoch *e;
 	struct wb_flow *flow; /* borrowed (flows.h); NULL = not opened, or gone */
 	uint64_t transfer;
+	uint32_t call; /* number of what was asked: SERVE and FINAL of another do not answer it */
 	uint32_t asked_refused; /* refusal that was known then: a later one answers it */
 	uint64_t asked_highest; /* transfer that was known when the coordinator was asked */
 	uint64_t asked_seq; /* number of the question on its wire */

@@ -300,6 +300,46 @@ START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
 }
 END_TEST
 
+/* SERVE is lost, and the coordinator gives that agent up.  It asks again when it hears so, and then
+ * hears FINAL; what it asked comes after that. */
+START_TEST(a_call_that_is_asked_again_is_not_taken_for_the_next)
+{
+	struct world_opts o = shape;
+	struct wb_sim_fault loss = {
+		.kind = WB_SIM_DROP, .items = WB_SIM_MSG, .from = "trainer-0", .to = "trainer-1"};
+	struct wb_sim_fault mute = {.kind = WB_SIM_PARTITION,
+		.items = WB_SIM_MSG,
+		.from = "trainer-1",
+		.to = "trainer-0"};
+
+	o.trainer_agents = 2;
+	begin(&o);
+	commits(1);
+	loss.until_ns = world_now(&w) + 100 * WB_NS_PER_MS;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &loss), 0);
+	call(1, 2);
+	call(0, 2);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	mute.until_ns = world_now(&w) + WB_NS_PER_S;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &mute), 0);
+	wb_transfer_peer_down(w.agent[0].core, world_uid, w.epochs->term, w.epochs->number, 1,
+		"connection reset");
+	world_after(&w.agent[0]);
+	ck_assert(world_run(&w, SOON));
+	ck_assert_int_ne(w.worker[0].send_code, 0);
+	ck_assert_int_ne(w.worker[1].send_code, 0);
+	world_run_for(&w, 3 * WB_NS_PER_S);
+	call(0, 3);
+	world_run_for(&w, 100 * WB_NS_PER_MS);
+	call(1, 3);
+	ck_assert(world_run(&w, SOON));
+	ck_assert_msg(!w.worker[0].send_code, "%s", w.worker[0].why);
+	world_run_for(&w, WB_NS_PER_S);
+	world_check_hold(&w, 3);
+	world_finish(&w);
+}
+END_TEST
+
 /* A plan that never became active: its coordinator goes by the one before a second later, and its
  * own workers cannot have been heard sooner. */
 START_TEST(the_time_to_call_begins_when_the_plan_before_may_be_used)
@@ -797,6 +837,7 @@ int main(void)
 	tcase_add_test(tc, a_party_that_gives_up_its_lead_asks_what_became_of_it);
 	tcase_add_test(tc, images_of_trainers_that_are_gone_are_read_to_the_end);
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
+	tcase_add_test(tc, a_call_that_is_asked_again_is_not_taken_for_the_next);
 	tcase_add_test(tc, the_time_to_call_begins_when_the_plan_before_may_be_used);
 	tcase_add_test(tc, what_was_asked_before_the_plan_before_may_be_used_is_begun_then);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);

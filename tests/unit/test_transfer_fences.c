@@ -386,6 +386,48 @@ START_TEST(a_question_from_before_a_refusal_is_not_of_the_next_transfer)
 }
 END_TEST
 
+static void trigger_call(uint32_t from, int64_t version, uint32_t call)
+{
+	say(COORDINATOR, from,
+		(struct wb_msg_peer){.kind = WBP_PEER_TRIGGER, .version = version, .call = call});
+}
+
+/* It asks again when messages were given up: the transfer that its call began may be over by then,
+ * and the next one is of another version. */
+START_TEST(a_call_that_was_answered_is_answered_again_and_begins_nothing)
+{
+	const struct epoch *e;
+	const struct said *final;
+
+	begin(&shape);
+	e = epoch_of(COORDINATOR);
+	trainer_asks(0, 10);
+	for (uint32_t a = 1; a < JUDGES; a++)
+		trigger_call(a, 10, 4);
+	ck_assert_uint_eq(last(COORDINATOR, "trainer-2", WBP_PEER_SERVE)->m.call, 4);
+	trigger_call(2, 10, 4);
+	ck_assert(!e->trigger[2].asked);
+	ck_assert_ptr_null(last(COORDINATOR, "trainer-2", WBP_PEER_FINAL));
+	trigger_call(1, 11, 5);
+	ck_assert(e->trigger[1].asked);
+	say(COORDINATOR, LEAD, engine_is(0, 1, WB_ENGINE_ABORTED, 0));
+	say(COORDINATOR, LEAD1, engine_is(1, 1, WB_ENGINE_TORN, 0));
+	ck_assert_uint_eq(last(COORDINATOR, "trainer-1", WBP_PEER_FINAL)->m.call, 4);
+	ck_assert(e->trigger[1].asked);
+	forget_said();
+	trigger_call(2, 10, 4);
+	ck_assert(!e->trigger[2].asked);
+	final = last(COORDINATOR, "trainer-2", WBP_PEER_FINAL);
+	ck_assert_ptr_nonnull(final);
+	ck_assert_uint_eq(final->m.transfer, 1);
+	ck_assert_uint_eq(final->m.call, 4);
+	ck_assert_int_eq(final->m.code, WB_ETORN);
+	trigger_call(2, 11, 5);
+	ck_assert(e->trigger[2].asked);
+	end();
+}
+END_TEST
+
 START_TEST(trainers_that_send_different_versions_begin_nothing)
 {
 	begin(&shape);
@@ -800,6 +842,7 @@ int main(void)
 	tcase_add_test(tc, trainers_stay_until_a_loss_is_taken_in);
 	tcase_add_test(tc, an_engine_whose_lead_is_lost_is_unknown);
 	tcase_add_test(tc, a_question_from_before_a_refusal_is_not_of_the_next_transfer);
+	tcase_add_test(tc, a_call_that_was_answered_is_answered_again_and_begins_nothing);
 	tcase_add_test(tc, trainers_that_send_different_versions_begin_nothing);
 	tcase_add_test(tc, an_engine_ends_once);
 	tcase_add_test(tc, a_version_is_superseded_when_all_trainers_have_the_next);

@@ -124,6 +124,31 @@ START_TEST(a_refusal_that_was_known_answers_no_new_call)
 }
 END_TEST
 
+/* It came late: the call was given up with the coordinator, and other versions are in the
+ * parameters. */
+START_TEST(an_answer_to_the_call_before_answers_no_new_call)
+{
+	const struct trainers *t;
+	struct wb_msg_peer serve = says(WBP_PEER_SERVE, 5, 0, 0);
+	struct wb_msg_peer final = says(WBP_PEER_FINAL, 5, 0, 0);
+
+	begin(&shape);
+	t = trainers_of(TRAINER);
+	send_is_called(TRAINER);
+	serve.call = final.call = t->call;
+	say(TRAINER, COORDINATOR, final);
+	ck_assert_int_eq(t->state, TRAINERS_IDLE);
+	send_is_called(TRAINER);
+	say(TRAINER, COORDINATOR, serve);
+	say(TRAINER, COORDINATOR, final);
+	ck_assert_int_eq(t->state, TRAINERS_ASKED);
+	serve.call = t->call;
+	say(TRAINER, COORDINATOR, serve);
+	ck_assert_int_eq(t->state, TRAINERS_SERVING);
+	end();
+}
+END_TEST
+
 START_TEST(trainers_hear_of_their_own_transfer_and_from_its_coordinator_only)
 {
 	struct wb_msg_peer serve = about(WBP_PEER_SERVE, 5), final = about(WBP_PEER_FINAL, 5);
@@ -289,6 +314,7 @@ int main(void)
 	tcase_add_loop_test(tc, send_weights_does_not_return_while_somebody_reads, 0, 2);
 	tcase_add_test(tc, what_is_kept_is_let_go_when_nobody_reads);
 	tcase_add_test(tc, a_refusal_that_was_known_answers_no_new_call);
+	tcase_add_test(tc, an_answer_to_the_call_before_answers_no_new_call);
 	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_coordinator_only);
 	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);
 	tcase_add_test(tc, a_plan_with_a_worker_that_has_left_is_refused);
