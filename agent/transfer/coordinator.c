@@ -10,6 +10,7 @@
 #include "transfer/hears.h"
 #include "transfer/judge.h"
 #include "transfer/object.h"
+#include "transfer/outcome.h"
 #include "transfer/states.h"
 
 #include <errno.h>
@@ -44,151 +45,17 @@ bool wb__transfer_is_end(enum wb_engine_state s)
 	       s == WB_ENGINE_UNKNOWN;
 }
 
-/* One decision for all engines. */
-static bool is_joint(const struct coordinator *l)
-{
-	return l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed;
-}
-
 /* ---- the end ------------------------------------------------------------------------------ */
-
-/* What became of the engines. */
-struct outcome {
-	uint32_t n, committed, torn;
-	const struct coordinator_engine *worst; /* not committed; NULL = none */
-	const char *worst_name;
-};
-
-static unsigned badness(enum wb_engine_state s)
-{
-	switch (s) {
-	case WB_ENGINE_COMMITTED:
-		return 0;
-	case WB_ENGINE_TORN:
-		return 3;
-	case WB_ENGINE_UNKNOWN:
-		return 2;
-	default:
-		return 1;
-	}
-}
-
-static void sum_up(const struct coordinator *l, struct outcome *o)
-{
-	*o = (struct outcome){0};
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
-		const struct coordinator_engine *x = &l->engine[en];
-
-		if (!x->takes_part)
-			continue;
-		o->n++;
-		o->committed += x->state == WB_ENGINE_COMMITTED;
-		o->torn += x->state == WB_ENGINE_TORN;
-		if (badness(x->state) > (o->worst ? badness(o->worst->state) : 0)) {
-			o->worst = x;
-			o->worst_name = l->e->r.engine[en].name;
-		}
-	}
-}
-
-static enum wb_result result_of(const struct coordinator *l, const struct outcome *o)
-{
-	enum wb_engine_state worst = o->worst ? o->worst->state : WB_ENGINE_ABORTED;
-
-	if (o->committed)
-		return o->torn ? WB_RESULT_PARTLY_TORN : WB_RESULT_SUCCEEDED;
-	if (l->is_superseded)
-		return WB_RESULT_SUPERSEDED;
-	return worst == WB_ENGINE_TORN      ? WB_RESULT_TORN
-	       : worst == WB_ENGINE_UNKNOWN ? WB_RESULT_UNKNOWN
-					    : WB_RESULT_ABORTED;
-}
-
-/* For all trainers: nobody is told that weights are intact which may not be. */
-static int code_of(const struct coordinator *l, const struct outcome *o)
-{
-	if (l->is_superseded || (o->committed && (!is_joint(l) || o->committed == o->n)))
-		return 0;
-	if (o->worst && o->worst->state == WB_ENGINE_TORN)
-		return WB_ETORN;
-	return o->worst && o->worst->state == WB_ENGINE_UNKNOWN ? WB_EUNKNOWN : WB_EABORTED;
-}
-
-static void say_why(const struct outcome *o, char *out, size_t bytes)
-{
-	const struct coordinator_engine *x = o->worst;
-
-	out[0] = '\0';
-	if (x && x->state == WB_ENGINE_TORN)
-		snprintf(out, bytes,
-			"%u of %u Torn: engine %.127s holds a mix of two versions until the next "
-			"transfer: %s",
-			o->torn, o->n, o->worst_name, x->sentence);
-	else if (x && x->state == WB_ENGINE_UNKNOWN)
-		snprintf(out, bytes, "it is not known which version engine %.127s holds: %s",
-			o->worst_name, x->sentence);
-	else if (x)
-		snprintf(out, bytes, "%s", x->sentence);
-}
-
-/* How a transfer ended, engine by engine; no engine where there was no memory for that. */
-struct final {
-	uint32_t n;
-	const char **name, **word, **why; /* owned; what they name is not */
-	enum wb_engine_state *state; /* owned */
-	enum wb_result result;
-	char text[WB_ERR_MSG_MAX];
-};
-
-static void final_free(struct final *f)
-{
-	wb_free(f->name);
-	wb_free(f->word);
-	wb_free(f->why);
-	wb_free(f->state);
-}
-
-/* @m: FINAL, which borrows @f. */
-static void final_make(const struct coordinator *l, struct final *f, struct wb_msg_peer *m)
-{
-	const struct epoch *e = l->e;
-	struct outcome o;
-
-	*f = (struct final){.name = wb_zalloc(e->r.n_engine, sizeof(*f->name)),
-		.word = wb_zalloc(e->r.n_engine, sizeof(*f->word)),
-		.why = wb_zalloc(e->r.n_engine, sizeof(*f->why)),
-		.state = wb_zalloc(e->r.n_engine, sizeof(*f->state))};
-	for (uint32_t en = 0; f->name && f->word && f->why && f->state && en < e->r.n_engine;
-		en++) {
-		const struct coordinator_engine *x = &l->engine[en];
-
-		if (!x->takes_part)
-			continue;
-		f->name[f->n] = e->r.engine[en].name;
-		f->state[f->n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
-		f->word[f->n] = wb_word(&wb_engine_state_words, f->state[f->n]);
-		f->why[f->n++] = x->sentence;
-	}
-	sum_up(l, &o);
-	say_why(&o, f->text, sizeof(f->text));
-	f->result = result_of(l, &o);
-	*m = note(l, WBP_PEER_FINAL);
-	m->engines = f->name;
-	m->states = f->word;
-	m->n_engines = m->n_states = f->n;
-	m->elapsed_ns = l->idle_ns - l->begin_ns;
-	m->code = code_of(l, &o);
-	m->sentence = f->text[0] || m->code ? f->text : NULL;
-}
 
 static void finish(struct coordinator *l)
 {
 	const struct epoch *e = l->e;
 	const struct wb_transfer_core *c = e->obj->core;
 	struct wb_msg_peer m;
-	struct final f;
+	struct outcome f;
 
-	final_make(l, &f, &m);
+	m = note(l, WBP_PEER_FINAL);
+	wb__transfer_outcome(l, &f, &m);
 	to_trainers(l, &m);
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
@@ -212,7 +79,7 @@ static void finish(struct coordinator *l)
 	memcpy(r.bytes, l->bytes, sizeof(r.bytes));
 	c->env->report(c->env->ctx, &r);
 	wb__transfer_trace(e->obj, "final", wb_word(&wb_result_words, r.result), l->transfer, 0);
-	final_free(&f);
+	wb__transfer_outcome_free(&f);
 }
 
 /* One whose call the transfer answers has asked again: FINAL crosses that, or was given up.  It
@@ -221,13 +88,14 @@ static void final_again(const struct epoch *e, uint32_t agent)
 {
 	const struct coordinator *l = &e->obj->coordinator;
 	struct wb_msg_peer m;
-	struct final f;
+	struct outcome f;
 
 	if (l->state != COORDINATOR_IDLE || l->e != e)
 		return; /* it will come */
-	final_make(l, &f, &m);
+	m = note(l, WBP_PEER_FINAL);
+	wb__transfer_outcome(l, &f, &m);
 	to_trainer(l, agent, &m);
-	final_free(&f);
+	wb__transfer_outcome_free(&f);
 }
 
 static void start_next(struct object *o);
@@ -296,13 +164,13 @@ static void look(struct coordinator *l)
 		staged &= x->state == WB_ENGINE_STAGED;
 		lost |= wb__transfer_is_end(x->state) && x->state != WB_ENGINE_COMMITTED;
 	}
-	if (is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
+	if (wb__transfer_is_joint(l) && staged && !l->is_proposed && !l->is_cancelled) {
 		l->is_proposed = true;
 		l->proposed_ns = now_ns(l->e->obj->core);
 		wb__transfer_trace(l->e->obj, "proposed", "commit", l->transfer, 0);
 		wb__transfer_ballot_first(&l->ballot, l->e, l->transfer);
 	}
-	if (is_joint(l) && lost && !over)
+	if (wb__transfer_is_joint(l) && lost && !over)
 		cancel(l, WB_EABORTED, "another engine cannot: all or none", false);
 	if (l->state == COORDINATOR_RUNNING && received && any) {
 		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
@@ -752,7 +620,7 @@ static uint64_t tick_one(struct coordinator *l, uint64_t now)
 		return 0;
 	if (now < l->deadline_ns)
 		return l->deadline_ns;
-	if (is_joint(l) && !l->is_proposed && !l->is_cancelled && !l->is_feed) {
+	if (wb__transfer_is_joint(l) && !l->is_proposed && !l->is_cancelled && !l->is_feed) {
 		say_late(l, now, "not every engine was ready", text, sizeof(text));
 		l->deadline_ns = now + l->e->r.engine_step_deadline_ns;
 		cancel(l, -ETIMEDOUT, text, false);
