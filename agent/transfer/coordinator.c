@@ -12,6 +12,7 @@
 #include "transfer/object.h"
 #include "transfer/outcome.h"
 #include "transfer/states.h"
+#include "transfer/wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -216,6 +217,7 @@ static void send_prepare(struct coordinator *l, uint32_t engine)
 	m.coordinator = l->e->me;
 	l->engine[engine].takes_part = true;
 	l->engine[engine].state = WB_ENGINE_PREPARING;
+	l->engine[engine].since = l->e->wire[l->e->r.engine[engine].lead].tx_seq + 1;
 	wb__transfer_send(l->e, l->e->r.engine[engine].lead, &m);
 }
 
@@ -399,7 +401,7 @@ int wb__transfer_coordinator_feed(
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-static struct coordinator *find(struct epoch *e, const struct wb_msg_peer *m)
+static struct coordinator *about(struct epoch *e, const struct wb_msg_peer *m)
 {
 	for (struct coordinator *f = e->obj->feeds; m->feed && f; f = f->next)
 		if (f->e == e && f->transfer == m->transfer && f->feed_engine == m->engine)
@@ -409,6 +411,15 @@ static struct coordinator *find(struct epoch *e, const struct wb_msg_peer *m)
 			       e->obj->coordinator.transfer == m->transfer
 		       ? &e->obj->coordinator
 		       : NULL;
+}
+
+/* What a lead says.  Feeds of one engine may have the same number: what it said before it heard of
+ * this one is about another. */
+static struct coordinator *find(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct coordinator *l = about(e, m);
+
+	return l && (from == e->me || !m->seq || m->ack >= l->engine[m->engine].since) ? l : NULL;
 }
 
 /* ACTIVATE has not come to all trainers, but to one: all ask under this plan. */
@@ -475,10 +486,9 @@ void wb__transfer_on_NEXT(struct epoch *e, uint32_t from, const struct wb_msg_pe
 
 void wb__transfer_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct coordinator *l = find(e, m);
+	struct coordinator *l = find(e, from, m);
 	struct object *o = e->obj;
 
-	(void)from;
 	if (!l)
 		return;
 	o->issued = WB_MAX(o->issued, m->highest);
@@ -489,10 +499,9 @@ void wb__transfer_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg
 
 void wb__transfer_on_ENGINE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct coordinator *l = find(e, m);
+	struct coordinator *l = find(e, from, m);
 	struct coordinator_engine *x;
 
-	(void)from;
 	if (!l)
 		return;
 	x = &l->engine[m->engine];

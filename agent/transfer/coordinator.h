@@ -17,6 +17,7 @@ enum coordinator_state { COORDINATOR_IDLE, COORDINATOR_RUNNING, COORDINATOR_RELE
 struct coordinator_engine {
 	bool takes_part, is_superseded;
 	enum wb_engine_state state;
+	uint64_t since; /* number of PREPARE, on the wire to its lead */
 	uint32_t losses;
 	char sentence[512];
 };

@@ -254,6 +254,38 @@ START_TEST(a_gap_ends_what_it_can_have_been_about)
 }
 END_TEST
 
+/* The lead of the engine was not heard of, and the feed given up; the next one has the same number.
+ * What the lead said of the first comes then. */
+START_TEST(the_end_of_a_feed_is_not_that_of_the_next)
+{
+	struct wb_msg_peer m = engine_is(0, WB_ENGINE_ABORTED);
+	const struct wire *wire;
+	const struct object *o;
+
+	begin(&shape);
+	commits(1);
+	restart_e0();
+	feed_e0();
+	o = object_of(LEAD1);
+	wire = &epoch_of(LEAD1)->wire[epoch_of(LEAD1)->r.engine[0].lead];
+	m.feed = true;
+	m.ack = wire->tx_seq; /* PREPARE of the first is heard */
+	is_gone(LEAD1, LEAD);
+	ck_assert_ptr_null(o->feeds);
+	feed_e0();
+	ck_assert_ptr_nonnull(o->feeds);
+	m.seq = wire->rx_seq + 1;
+	m.base = 1;
+	say(LEAD1, LEAD, m);
+	ck_assert_ptr_nonnull(o->feeds);
+	m.seq = wire->rx_seq + 1;
+	m.ack = wire->tx_seq;
+	say(LEAD1, LEAD, m);
+	ck_assert_ptr_null(o->feeds);
+	end();
+}
+END_TEST
+
 START_TEST(a_gap_ends_the_send_that_it_can_have_been_about)
 {
 	struct wb_msg_peer m = about(WBP_PEER_CONFIRM, 0);
@@ -489,6 +521,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_is_committed_stays_so_whatever_comes_before_its_end, 0, 2);
 	tcase_add_test(tc, what_is_given_up_before_a_transfer_is_about_the_first_at_most);
 	tcase_add_loop_test(tc, a_gap_ends_what_it_can_have_been_about, 0, 4);
+	tcase_add_test(tc, the_end_of_a_feed_is_not_that_of_the_next);
 	tcase_add_test(tc, a_gap_ends_the_send_that_it_can_have_been_about);
 	tcase_add_test(tc, parameters_that_are_released_are_not_read);
 	tcase_add_loop_test(tc, a_hook_that_raises_stops_what_is_not_decided, 0, 2);
