@@ -55,7 +55,7 @@ void wb__peer_conn_free(struct conn *c)
 static void on_open(void *cookie, struct wb_chan *ch)
 {
 	struct conn *c = cookie;
-	struct epoch_keys *e = c->peer ? c->peer->e : NULL;
+	const struct peer_epoch *e = c->peer ? c->peer->e : NULL;
 	struct wb_msg_peer_hello m = {
 		.version_min = WBP_VERSION_MIN, .version_max = WBP_VERSION_MAX};
 	char name[WBP_NAME_MAX];
@@ -65,22 +65,22 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		return;
 	snprintf(name, sizeof(name), "%s", c->p->a->o.name);
 	m.agent = name;
-	m.to = c->peer->name;
-	m.object = e->object;
-	m.epoch.term = e->term;
-	m.epoch.number = e->number;
+	m.to = c->peer->at->name;
+	m.object = e->r->id.object.uid;
+	m.epoch.term = e->r->id.term;
+	m.epoch.number = e->r->id.number;
 	(void)wb_session_open(&c->session, &m, now_ns());
 	wb__peers_arm(c->p);
 }
 
 static int check_hello(struct conn *c, const struct wb_msg_peer_hello *m, struct wb_err *err)
 {
-	struct epoch_keys *e = wb__peers_epoch(c->p, wb_chan_identity(c->chan));
+	struct peer_epoch *e = wb__peers_epoch(c->p, wb_chan_identity(c->chan));
 	const char *me = c->p->a->o.name;
 	char who[WBP_NAME_MAX + 16];
 
-	if (!e || e->object != m->object || e->term != m->epoch.term ||
-		e->number != m->epoch.number)
+	if (!e || e->r->id.object.uid != m->object || e->r->id.term != m->epoch.term ||
+		e->r->id.number != m->epoch.number)
 		return wb_err_set(err, WB_ESTALE,
 			"agent %s speaks of epoch %llu.%llu, its key is another's", m->agent,
 			(unsigned long long)m->epoch.term, (unsigned long long)m->epoch.number);
@@ -88,12 +88,12 @@ static int check_hello(struct conn *c, const struct wb_msg_peer_hello *m, struct
 		return wb_err_set(err, -ENOENT,
 			"agent %s looks for %s and reached %s: check --advertise of %s", m->agent,
 			m->to, me, m->to);
-	for (uint32_t i = 0; i < e->n; i++)
-		if (!strcmp(e->peer[i].name, m->agent))
+	for (uint32_t i = 0; i < e->r->n_agent; i++)
+		if (!strcmp(e->r->agent[i].name, m->agent))
 			c->peer = &e->peer[i];
 	if (!c->peer)
 		return wb_err_set(
-			err, -ENOENT, "agent %s is not part of epoch %s", m->agent, e->id);
+			err, -ENOENT, "agent %s is not part of epoch %s", m->agent, e->psk.id);
 	snprintf(who, sizeof(who), "agent %s", m->agent);
 	return wb_session_agree(&c->session, who, m->version_min, m->version_max, err);
 }
@@ -124,7 +124,7 @@ static void on_welcome(struct conn *c, const struct wb_msg_peer_welcome *m)
 {
 	struct wb_err err = {0};
 
-	if (strcmp(m->agent, c->peer->name)) {
+	if (strcmp(m->agent, c->peer->at->name)) {
 		wb_session_end(&c->session, -EPROTO, "another agent answered");
 	} else if (wb_session_chosen(&c->session, "it", m->version, &err) < 0) {
 		wb_session_end(&c->session, err.code, "%s", err.msg);
@@ -136,16 +136,17 @@ static void on_welcome(struct conn *c, const struct wb_msg_peer_welcome *m)
 
 static void on_peer(struct conn *c, const struct wb_msg_peer *m)
 {
-	const struct epoch_keys *e = c->peer->e;
+	const struct peer_epoch *e = c->peer->e;
+	const struct wb_epoch_id *id = &e->r->id;
 
 	/* The key of an epoch says nothing about another object, or another membership. */
-	if (strcmp(m->uid, e->uid) || m->term != e->term || m->number != e->number) {
+	if (strcmp(m->uid, id->object.text) || m->term != id->term || m->number != id->number) {
 		wb_session_end(&c->session, -EPROTO, "it speaks of another epoch than its key's");
 		return;
 	}
-	WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->name), WB_U("kind", m->kind),
+	WB_LOG_DEBUG(MOD, "received", WB_S("peer", c->peer->at->name), WB_U("kind", m->kind),
 		WB_U("transfer", m->transfer), WB_U("engine", m->engine));
-	wb_transfer_peer_msg(c->p->a->core, c->peer->name, WBP_PEER, m);
+	wb_transfer_peer_msg(c->p->a->core, id, (uint32_t)(c->peer - e->peer), m);
 	wb__env_kick(c->p->a->env);
 }
 

@@ -39,7 +39,7 @@ struct part {
 	bool has_region;
 	bool is_empty; /* its pages were given back */
 	struct wb__fill *fill; /* pages of snapshots that are being taken */
-	char uid[17]; /* of the object that uses it; "" = none yet */
+	struct wb_object_id object; /* that uses it; uid 0 = none yet */
 	uint64_t wanted_ns; /* by one that was made again, since; 0 = not */
 };
 
@@ -114,7 +114,7 @@ static void ended(struct wb__env *e, const struct wb_transfer_report *r)
 static void report(void *ctx, const struct wb_transfer_report *r)
 {
 	struct wb__env *e = ctx;
-	struct wb__oplink *l = wb__oplink_by_uid(e->a, r->uid);
+	struct wb__oplink *l = wb__oplink_of(e->a, &r->epoch->object);
 
 	if (r->kind == WB_REPORT_STARTED)
 		WB_LOG_INFO(MOD, r->is_feed ? "feed begins" : "transfer begins",
@@ -156,7 +156,7 @@ static void times(void *ctx, const struct wb_transfer_times *t)
 	if (t->transfer == e->a->mismatch.transfer)
 		t->worker[0].mismatch = e->a->mismatch.text;
 
-	struct wb__oplink *l = wb__oplink_by_uid(e->a, t->uid);
+	struct wb__oplink *l = wb__oplink_of(e->a, &t->epoch->object);
 
 	if (l)
 		wb__oplink_times(l, t);
@@ -332,8 +332,8 @@ static int take_pages(struct wb__env *e, struct part *p, uint64_t bytes, struct 
 		      : 0;
 }
 
-int wb__env_images(
-	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
+int wb__env_images(struct wb__env *e, uint32_t index, uint64_t bytes,
+	const struct wb_object_id *object, struct wb_err *err)
 {
 	struct part *p = part_of(e, index);
 	int rc;
@@ -347,9 +347,9 @@ int wb__env_images(
 	if (rc < 0)
 		return rc;
 	/* A transfer may have begun meanwhile. */
-	if (wb_transfer_is_sending(e->a->core, uid))
+	if (wb_transfer_is_sending(e->a->core, object))
 		return wb_err_set(err, -EBUSY, "snapshots are in use");
-	rc = set_region(e, p, images_at(p) + bytes, wb_hash64(uid, strlen(uid), 0), err);
+	rc = set_region(e, p, images_at(p) + bytes, object->hash, err);
 	if (rc < 0)
 		return rc;
 	p->images = bytes;
@@ -358,33 +358,34 @@ int wb__env_images(
 }
 
 /* The object was deleted and made again: the new one has another uid and the same memory. */
-static int hand_over(struct wb__env *e, struct part *p, const char *uid, struct wb_err *err)
+static int hand_over(
+	struct wb__env *e, struct part *p, const struct wb_object_id *object, struct wb_err *err)
 {
 	uint64_t now = wb_now_ns(&wb_clock_real);
 	int rc;
 
-	assert(p->uid[0] && p->used);
+	assert(p->object.uid && p->used);
 	if (!p->wanted_ns)
 		p->wanted_ns = now;
-	if (!wb_transfer_let_go(e->a->core, p->uid, now - p->wanted_ns))
+	if (!wb_transfer_let_go(e->a->core, &p->object, now - p->wanted_ns))
 		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
 	p->wanted_ns = 0;
-	rc = set_region(e, p, images_at(p) + p->images, wb_hash64(uid, strlen(uid), 0), err);
+	rc = set_region(e, p, images_at(p) + p->images, object->hash, err);
 	if (rc == 0)
-		rc = wb_transfer_set_arena(e->a->core, uid, p->base, p->used);
+		rc = wb_transfer_set_arena(e->a->core, object, p->base, p->used);
 	if (rc == 0)
-		snprintf(p->uid, sizeof(p->uid), "%s", uid);
+		p->object = *object;
 	return rc;
 }
 
-int wb__env_arena_use(
-	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err)
+int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
+	const struct wb_object_id *object, struct wb_err *err)
 {
 	struct part *p = part_of(e, index);
 	int rc;
 
-	if (p->used && strcmp(p->uid, uid) != 0)
-		return hand_over(e, p, uid, err);
+	if (p->used && !wb_object_id_eq(&p->object, object))
+		return hand_over(e, p, object, err);
 	if (p->used)
 		return 0;
 	if (bytes > p->reserve)
@@ -393,13 +394,13 @@ int wb__env_arena_use(
 			"most "
 			"%llu: start it with --buffer",
 			(unsigned long long)bytes, (unsigned long long)p->reserve);
-	rc = set_region(e, p, bytes, wb_hash64(uid, strlen(uid), 0), err);
+	rc = set_region(e, p, bytes, object->hash, err);
 	if (rc == 0)
-		rc = wb_transfer_set_arena(e->a->core, uid, p->base, bytes);
+		rc = wb_transfer_set_arena(e->a->core, object, p->base, bytes);
 	if (rc < 0)
 		return rc;
 	p->used = bytes;
-	snprintf(p->uid, sizeof(p->uid), "%s", uid);
+	p->object = *object;
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
 	return 0;
 }
@@ -474,13 +475,10 @@ void wb__env_stop(struct wb__env *e)
 	if (e->xport_watch)
 		wb_watch_destroy(e->xport_watch);
 	wb_timer_destroy(e->timer);
+	wb_xport_close(e->a->xport); /* nothing touches the core's buffers any more */
+	e->a->xport = NULL;
 	wb_transfer_destroy(e->a->core);
 	e->a->core = NULL;
-	for (uint32_t i = 0; i < e->a->o.n_served; i++)
-		if (e->part[i].has_region)
-			(void)wb_xport_region_remove(e->a->xport, e->part[i].region);
-	wb_xport_close(e->a->xport);
-	e->a->xport = NULL;
 	for (uint32_t i = 0; i < e->a->o.n_served; i++) {
 		wb__fill_drop(e->part[i].fill);
 		if (e->part[i].base)

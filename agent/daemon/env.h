@@ -16,6 +16,7 @@ struct wb__agent;
 struct wb__env;
 struct wb_err;
 struct wb_msg_plan;
+struct wb_object_id;
 
 /** wb__env_start - the arena, the core and what ties both to the loop.  0 or negative with a
  *  sentence; *out is set as soon as there is anything, for wb__env_stop(). */
@@ -32,13 +33,13 @@ int wb__env_arena_fd(const struct wb__env *e, uint32_t index);
 uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_use - first plan of object @index: so many bytes of its part become slots and a
  *  source of @object for the transport.  Later calls change nothing. */
-int wb__env_arena_use(
-	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
+int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
+	const struct wb_object_id *object, struct wb_err *err);
 /** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
  *  shrinks.  0; -EINPROGRESS while its pages are taken, -EBUSY while a transfer reads what is
  *  there: again later; -EINVAL, -ENOMEM. */
-int wb__env_images(
-	struct wb__env *e, uint32_t index, uint64_t bytes, const char *uid, struct wb_err *err);
+int wb__env_images(struct wb__env *e, uint32_t index, uint64_t bytes,
+	const struct wb_object_id *object, struct wb_err *err);
 /** wb__env_images_base - first byte of it, page aligned. */
 uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_used - slots of all objects. */

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "planner/plan.h"
 #include "xport/xport.h"
 
 #include <errno.h>
@@ -22,9 +23,9 @@ static bool *find_receivers(const struct wb__limits_in *in)
 {
 	bool *is = wb_zalloc(in->roster->n_agent, sizeof(*is));
 
-	for (uint32_t w = 0; is && w < in->plan->n_worker; w++)
-		if (in->plan->worker[w].role == WB_ROLE_ROLLOUT)
-			is[in->plan->worker[w].domain] = true;
+	for (uint32_t w = 0; is && w < in->roster->n_worker; w++)
+		if (in->roster->plan->worker[w].role == WB_ROLE_ROLLOUT)
+			is[in->roster->plan->worker[w].domain] = true;
 	return is;
 }
 
@@ -37,9 +38,9 @@ static int count(const struct wb__limits_in *in, struct wb__limits_need *out)
 	*out = (struct wb__limits_need){0};
 	for (uint32_t a = 0; a < in->roster->n_agent; a++) {
 		const struct wb_roster_agent *to = &in->roster->agent[a];
-		uint32_t n = (receives[in->me] ? 1 : 0) + (receives[a] ? 1 : 0);
+		uint32_t n = (receives[in->roster->me] ? 1 : 0) + (receives[a] ? 1 : 0);
 
-		if (a == in->me || to->is_absent || to->is_foreign)
+		if (a == in->roster->me || to->is_absent || to->is_foreign)
 			continue;
 		out->conns += n;
 		/* Control channels: one a side when both dial at once. */
@@ -55,7 +56,7 @@ int wb__limits_check(
 	struct wb__limits_need all;
 	int rc = count(in, out);
 
-	assert(in->me < in->roster->n_agent && in->object < WB__OBJECTS_MAX);
+	assert(in->roster->me < in->roster->n_agent && in->object < WB__OBJECTS_MAX);
 	if (rc < 0)
 		return wb_err_set(err, rc, "no memory to count connections");
 	all = *out;

@@ -9,7 +9,6 @@
  * begin, and engines would be Torn for want of a connection.  Pure.  Layer: daemon (L4).
  */
 #include "daemon/options.h"
-#include "planner/plan.h"
 #include "transfer/roster.h"
 
 /* Of one plan.  The plan that takes its place lives beside it for a while. */
@@ -19,9 +18,7 @@ struct wb__limits_need {
 
 struct wb__limits_in {
 	uint32_t n_rail; /* that it has */
-	const struct wb_plan *plan;
 	const struct wb_roster *roster;
-	uint32_t me; /* its number in them */
 	/* By object served here: what the plan it has needs. */
 	const struct wb__limits_need *has;
 	uint32_t object; /* whose plan this is */

@@ -38,8 +38,8 @@ int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, 
 	struct wb_err *err);
 /** wb__oplink_is_suspended - no transfers of this object begin, says its operator. */
 bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index);
-/** wb__oplink_by_uid - of the object that its operator has now; NULL. */
-struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid);
+/** wb__oplink_of - of the object that its operator has now; NULL. */
+struct wb__oplink *wb__oplink_of(const struct wb__agent *a, const struct wb_object_id *object);
 /** wb__oplink_draining - tell the operator that this agent leaves. */
 void wb__oplink_draining(struct wb__oplink *l);
 

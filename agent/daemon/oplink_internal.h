@@ -7,6 +7,7 @@
  */
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/ident.h"
 #include "daemon/oplink.h"
 #include "daemon/plans.h"
 #include "net/tls.h"
@@ -33,7 +34,7 @@ struct wb__oplink {
 	struct wb__agent *a;
 	const struct wb__served *served; /* of the options */
 	uint32_t index; /* of the object among those served here */
-	char uid[17]; /* the object's, as the core names it; "" = not known yet */
+	struct wb_object_id id; /* the object's; uid 0 = not known yet */
 	struct wb_tls *tls;
 	struct wb_chan *chan;
 	struct wb_session session;

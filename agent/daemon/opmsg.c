@@ -44,7 +44,6 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	const struct wb_p_object *o = choose(l, m);
 	struct wb_session *s = &l->session;
 	struct wb_err err = {0};
-	char uid[sizeof(l->uid)];
 
 	if (wb_session_chosen(s, "the operator", m->version, &err) < 0) {
 		wb_session_end(s, err.code, "%s", err.msg);
@@ -64,11 +63,10 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	hear_term(l, m->term, m->operator_id);
 	snprintf(l->object, sizeof(l->object), "%s", o->name);
 	snprintf(l->model, sizeof(l->model), "%s", o->model);
-	snprintf(uid, sizeof(uid), "%016llx", (unsigned long long)o->uid);
-	if (l->uid[0] && strcmp(uid, l->uid) != 0)
+	if (l->id.uid && l->id.uid != o->uid)
 		wb_keep_drop(&l->reports); /* of an object of this name that was deleted */
-	memcpy(l->uid, uid, sizeof(l->uid));
-	wb__plans_object(l->plans, o);
+	l->id = wb_object_id_of(o->uid);
+	wb__plans_object(l->plans, &l->id, o);
 	wb_session_enter(s, WB_SESSION_UP, wb_now_ns(&wb_clock_real));
 	l->trouble[0] = '\0';
 	l->n_up++;
@@ -130,7 +128,7 @@ static void on_redirect(struct wb__oplink *l, const struct wb_msg_redirect *m)
 		m->port);
 }
 
-static void on_plan(struct wb__oplink *l, struct wb_msg_plan *m)
+static void on_plan(struct wb__oplink *l, const struct wb_msg_plan *m)
 {
 	wb_fault_phase(l->a->fault, WB_FAULT_PLAN);
 	hear_term(l, m->epoch.term, l->term_operator);
@@ -218,10 +216,10 @@ bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index)
 	return l && wb__plans_is_suspended(l->plans);
 }
 
-struct wb__oplink *wb__oplink_by_uid(const struct wb__agent *a, const char *uid)
+struct wb__oplink *wb__oplink_of(const struct wb__agent *a, const struct wb_object_id *object)
 {
 	for (uint32_t i = 0; i < a->n_oplink; i++)
-		if (a->oplink[i] && !strcmp(a->oplink[i]->uid, uid))
+		if (a->oplink[i] && wb_object_id_eq(&a->oplink[i]->id, object))
 			return a->oplink[i];
 	return NULL;
 }

@@ -26,7 +26,6 @@
 #define GIVE_UP_NS WB_NS_PER_S
 #define CONNECT_NS (3 * WB_NS_PER_S)
 #define DIAL_NS (2 * WB_NS_PER_S)
-#define EPOCHS_MAX 8 /* of one object: the core uses two, others were replaced unused */
 
 static void dial(struct peer *peer);
 
@@ -66,8 +65,8 @@ void wb__peers_arm(struct wb__peers *p)
 
 	for (const struct conn *c = p->conns; c; c = c->next)
 		due = WB_MIN(due, wb_session_due(&c->session));
-	for (const struct epoch_keys *e = p->epochs; e; e = e->next)
-		for (uint32_t i = 0; i < e->n; i++)
+	for (const struct peer_epoch *e = p->epochs; e; e = e->next)
+		for (uint32_t i = 0; i < e->r->n_agent; i++)
 			if (e->peer[i].retry_ns && !e->peer[i].out)
 				due = WB_MIN(due, e->peer[i].retry_ns);
 	if (due == UINT64_MAX || p->is_closing)
@@ -78,20 +77,19 @@ void wb__peers_arm(struct wb__peers *p)
 
 static void give_up(struct peer *peer, const char *why)
 {
-	struct epoch_keys *e = peer->e;
+	struct peer_epoch *e = peer->e;
 	struct wb__peers *p = e->p;
 	char text[WB_ERR_MSG_MAX];
 
 	assert(!peer->out);
-	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->name, peer->control,
-		why);
+	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->at->name,
+		peer->at->control, why);
 	wb_keep_drop(&peer->queue);
 	peer->retry_ns = peer->failed_ns = 0;
-	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->name), WB_S("epoch", e->id),
+	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->at->name), WB_S("epoch", e->psk.id),
 		WB_S("reason", text));
 	if (p->a->core) {
-		wb_transfer_peer_down(
-			p->a->core, e->uid, e->term, e->number, (uint32_t)(peer - e->peer), text);
+		wb_transfer_peer_down(p->a->core, &e->r->id, (uint32_t)(peer - e->peer), text);
 		wb__env_kick(p->a->env);
 	}
 }
@@ -122,7 +120,7 @@ void wb__peer_up(struct peer *peer, struct conn *c)
 	assert(wb_session_is_up(&c->session) && c->peer == peer);
 	peer->failed_ns = peer->retry_ns = 0;
 	wb__peers_arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
-	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->name), WB_S("epoch", peer->e->id),
+	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->at->name), WB_S("epoch", peer->e->psk.id),
 		WB_S("address", wb_chan_peer(c->chan)),
 		WB_S("dialled", c->session.side == WB_SIDE_DIALLED ? "yes" : "no"));
 	if (peer->out && peer->out != c && wb_session_is_up(&peer->out->session))
@@ -140,22 +138,23 @@ void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, c
 static void dial(struct peer *peer)
 {
 	struct wb__peers *p = peer->e->p;
+	uint32_t n_any = WB_MIN(peer->at->n_addr, WB_DIAL_ADDRS_MAX);
 	struct wb_chan_limits limits = {
 		.framer = wb_frame_length, .connect_ns = CONNECT_NS, .dial_ns = DIAL_NS};
-	struct wb_dial_to to = {peer->any, peer->n_any, peer->addr.port};
+	struct wb_dial_to to = {(const char *const *)peer->at->addr, n_any, peer->addr.port};
 	struct conn *c = wb__peer_conn_create(p, WB_SIDE_DIALLED);
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
 
-	assert(!peer->out && peer->addr.port && !peer->is_foreign);
+	assert(!peer->out && peer->addr.port && !peer->at->is_foreign);
 	peer->retry_ns = 0;
 	if (c) {
 		c->peer = peer;
 		cb = wb__peer_conn_callbacks(c);
-		rc = peer->n_any ? wb_tls_connect_any(
-					   p->a->loop, peer->e->tls, &to, &limits, &cb, &c->chan)
-				 : wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host,
-					   peer->addr.port, &limits, &cb, &c->chan);
+		rc = n_any ? wb_tls_connect_any(
+				     p->a->loop, peer->e->tls, &to, &limits, &cb, &c->chan)
+			   : wb_tls_connect(p->a->loop, peer->e->tls, peer->addr.host,
+				     peer->addr.port, &limits, &cb, &c->chan);
 		if (rc < 0)
 			wb__peer_conn_free(c);
 	}
@@ -172,7 +171,7 @@ static void dial(struct peer *peer)
 
 static void try_again(struct peer *peer)
 {
-	if (peer->is_foreign)
+	if (peer->at->is_foreign)
 		give_up(peer, "it has no address of a family that is here");
 	else if (peer->addr.port)
 		dial(peer);
@@ -186,8 +185,8 @@ static void on_timer(void *cookie)
 	struct wb_err err = {0};
 	uint64_t now = now_ns();
 
-	for (struct epoch_keys *e = p->epochs; e; e = e->next)
-		for (uint32_t i = 0; i < e->n; i++)
+	for (struct peer_epoch *e = p->epochs; e; e = e->next)
+		for (uint32_t i = 0; i < e->r->n_agent; i++)
 			if (e->peer[i].retry_ns && now >= e->peer[i].retry_ns && !e->peer[i].out)
 				try_again(&e->peer[i]);
 	for (struct conn *c = p->conns; c; c = c->next)
@@ -198,26 +197,28 @@ static void on_timer(void *cookie)
 
 /* ---- epochs ---------------------------------------------------------------------------------- */
 
-static void epoch_free(struct epoch_keys *e)
+static void epoch_free(struct peer_epoch *e)
 {
-	for (uint32_t i = 0; e->peer && i < e->n; i++) {
+	for (uint32_t i = 0; e->peer && i < e->r->n_agent; i++)
 		wb_keep_drop(&e->peer[i].queue);
-		wb_free(e->peer[i].name);
-		wb_free(e->peer[i].control);
-		for (uint32_t k = 0; k < e->peer[i].n_any; k++)
-			wb_free((char *)(uintptr_t)e->peer[i].any[k]);
-	}
 	wb_tls_put(e->tls);
 	wb_psk_clear(&e->psk);
 	wb_free(e->peer);
-	wb_free(e->uid);
 	wb_free(e);
 }
 
-/* Its channels end in order; they outlive the epoch by a moment and must not look at it. */
-static void epoch_drop(struct epoch_keys *e)
+void wb__peers_epoch_over(struct wb__peers *p, const struct wb_roster *r)
 {
-	for (struct conn *c = e->p->conns; c; c = c->next) {
+	struct peer_epoch **at = &p->epochs, *e;
+
+	while (*at && (*at)->r != r)
+		at = &(*at)->next;
+	e = *at;
+	if (!e)
+		return;
+	*at = e->next;
+	/* Its channels outlive it by a moment, and must not look at it. */
+	for (struct conn *c = p->conns; c; c = c->next) {
 		if (!c->peer || c->peer->e != e)
 			continue;
 		c->peer = NULL;
@@ -226,102 +227,78 @@ static void epoch_drop(struct epoch_keys *e)
 	epoch_free(e);
 }
 
-static void drop_old(struct wb__peers *p, const char *uid)
+static int add_peers(struct peer_epoch *e)
 {
-	struct epoch_keys **at = &p->epochs, *e;
-	int n = 0;
+	const struct wb_roster *r = e->r;
 
-	while ((e = *at)) {
-		if (strcmp(e->uid, uid) || ++n <= EPOCHS_MAX) {
-			at = &e->next;
-			continue;
-		}
-		*at = e->next;
-		epoch_drop(e);
-	}
-}
-
-static int copy_peers(struct epoch_keys *e, const struct wb_roster *r)
-{
 	e->peer = wb_zalloc(r->n_agent, sizeof(*e->peer));
 	if (!e->peer)
 		return -ENOMEM;
-	e->n = r->n_agent;
-	for (uint32_t i = 0; i < e->n; i++) {
-		struct peer *peer = &e->peer[i];
-
-		peer->e = e;
-		peer->name = wb_strdup(r->agent[i].name);
-		peer->control = wb_strdup(r->agent[i].control);
-		if (!peer->name || !peer->control)
-			return -ENOMEM;
-		if (wb_cli_addr(peer->control, &peer->addr) < 0)
+	for (uint32_t i = 0; i < r->n_agent; i++) {
+		e->peer[i].e = e;
+		e->peer[i].at = &r->agent[i];
+		if (wb_cli_addr(r->agent[i].control, &e->peer[i].addr) < 0)
 			return -EINVAL;
-		peer->is_foreign = r->agent[i].is_foreign;
-		for (uint32_t k = 0; k < WB_MIN(r->agent[i].n_addr, WB_DIAL_ADDRS_MAX); k++) {
-			peer->any[k] = wb_strdup(r->agent[i].addr[k]);
-			if (!peer->any[k])
-				return -ENOMEM;
-			peer->n_any = k + 1;
-		}
 	}
 	return 0;
 }
 
-static void epoch_id(const struct wb_roster *r, char out[WB_PSK_ID_MAX])
+/* What agents say of an epoch when they show its key. */
+static void set_psk(const struct wb_roster *r, struct wb_psk *psk)
 {
-	snprintf(out, WB_PSK_ID_MAX, "%.64s/%llu/%llu", r->uid, (unsigned long long)r->term,
-		(unsigned long long)r->number);
+	snprintf(psk->id, sizeof(psk->id), "%s/%llu/%llu", r->id.object.text,
+		(unsigned long long)r->id.term, (unsigned long long)r->id.number);
+	memcpy(psk->key, r->key, sizeof(r->key));
+	psk->bytes = sizeof(r->key);
 }
 
-struct epoch_keys *wb__peers_epoch(struct wb__peers *p, const char *id)
+struct peer_epoch *wb__peers_epoch(const struct wb__peers *p, const char *psk_id)
 {
-	for (struct epoch_keys *e = p->epochs; e; e = e->next)
-		if (!strcmp(e->id, id))
+	for (struct peer_epoch *e = p->epochs; e; e = e->next)
+		if (!strcmp(e->psk.id, psk_id))
 			return e;
 	return NULL;
 }
 
-int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r)
+static struct peer_epoch *find(const struct wb__peers *p, const struct wb_epoch_id *id)
+{
+	for (struct peer_epoch *e = p->epochs; e; e = e->next)
+		if (wb_epoch_id_eq(&e->r->id, id))
+			return e;
+	return NULL;
+}
+
+int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r, struct wb_err *err)
 {
 	struct wb_tls_opts o = {.mode = WB_TLS_PSK};
-	char id[WB_PSK_ID_MAX];
-	struct epoch_keys *e;
-	int rc = -ENOMEM;
+	struct peer_epoch *e;
+	int rc;
 
-	epoch_id(r, id);
-	if (wb__peers_epoch(p, id))
-		return 0;
+	if (find(p, &r->id))
+		return wb_err_set(err, -EEXIST, "there is another plan of epoch %llu.%llu here",
+			(unsigned long long)r->id.term, (unsigned long long)r->id.number);
 	e = wb_zalloc(1, sizeof(*e));
 	if (!e)
-		return rc;
+		return wb_err_set(err, -ENOMEM, "no memory for the agents of a plan");
 	e->p = p;
-	e->uid = wb_strdup(r->uid);
-	e->object = strtoull(r->uid, NULL, 16);
-	e->term = r->term;
-	e->number = r->number;
-	snprintf(e->id, sizeof(e->id), "%s", id);
-	snprintf(e->psk.id, sizeof(e->psk.id), "%s", e->id);
-	memcpy(e->psk.key, r->key, sizeof(r->key));
-	e->psk.bytes = sizeof(r->key);
+	e->r = r;
+	set_psk(r, &e->psk);
 	o.psk = &e->psk;
-	if (e->uid)
-		rc = copy_peers(e, r);
+	rc = add_peers(e);
 	if (rc == 0)
 		rc = wb_tls_client_create(&o, &e->tls, NULL);
 	if (rc < 0) {
 		epoch_free(e);
-		return rc;
+		return wb_err_set(err, rc, "agents of the plan: %s", wb_strerror(rc));
 	}
 	e->next = p->epochs;
 	p->epochs = e;
-	drop_old(p, e->uid);
 	return 0;
 }
 
 int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out)
 {
-	struct epoch_keys *e = wb__peers_epoch(cookie, id);
+	const struct peer_epoch *e = wb__peers_epoch(cookie, id);
 
 	if (!e)
 		return -ENOENT;
@@ -332,7 +309,7 @@ int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out)
 /* ---- who may read the pages of another ----------------------------------------------------------
  */
 
-static struct wb_ticket_key ticket_key(const struct epoch_keys *e)
+static struct wb_ticket_key ticket_key(const struct peer_epoch *e)
 {
 	struct wb_ticket_key k;
 
@@ -340,24 +317,24 @@ static struct wb_ticket_key ticket_key(const struct epoch_keys *e)
 	return k;
 }
 
-static bool is_newest(const struct wb__peers *p, const struct epoch_keys *e)
+static bool is_newest(const struct wb__peers *p, const struct peer_epoch *e)
 {
-	for (const struct epoch_keys *n = p->epochs; n != e; n = n->next)
-		if (n->object == e->object)
+	for (const struct peer_epoch *n = p->epochs; n != e; n = n->next)
+		if (wb_object_id_eq(&n->r->id.object, &e->r->id.object))
 			return false;
 	return true;
 }
 
 void wb__peers_tickets(const struct wb__peers *p, const char *path, struct wb_buf *out)
 {
-	for (const struct epoch_keys *e = p->epochs; e; e = e->next) {
+	for (const struct peer_epoch *e = p->epochs; e; e = e->next) {
 		struct wb_ticket_key k = ticket_key(e);
 		char text[WB_TICKET_TEXT];
 
 		if (!is_newest(p, e))
 			continue;
-		wb_ticket_make(&k, path, e->id, wb_wall_ns(), text);
-		wb_buf_printf(out, "%s:%s\n", e->id, text);
+		wb_ticket_make(&k, path, e->psk.id, wb_wall_ns(), text);
+		wb_buf_printf(out, "%s:%s\n", e->psk.id, text);
 	}
 }
 
@@ -365,7 +342,7 @@ bool wb__peers_ticket_holds(struct wb__peers *p, const char *path, const char *t
 {
 	const char *colon = text ? strrchr(text, ':') : NULL;
 	struct wb_ticket_key k;
-	struct epoch_keys *e;
+	struct peer_epoch *e;
 	char id[WB_PSK_ID_MAX];
 
 	if (!colon || (size_t)(colon - text) >= sizeof(id))
@@ -392,17 +369,14 @@ static bool is_broken_on_demand(struct wb__peers *p, const struct wb_msg_peer *m
 void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
 	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
-	char id[WB_PSK_ID_MAX];
-	struct epoch_keys *e;
+	struct peer_epoch *e = find(p, &r->id);
 	struct peer *peer;
 
-	epoch_id(r, id);
-	e = wb__peers_epoch(p, id);
-	if (!e || agent >= e->n || p->is_closing)
+	if (!e || agent >= r->n_agent || p->is_closing)
 		return;
 	peer = &e->peer[agent];
 	if (msg)
-		WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->name), WB_U("kind", msg->kind),
+		WB_LOG_DEBUG(MOD, "send", WB_S("peer", peer->at->name), WB_U("kind", msg->kind),
 			WB_U("transfer", msg->transfer), WB_U("engine", msg->engine));
 	if (peer->out && wb_session_is_up(&peer->out->session) &&
 		wb_session_send_frame(&peer->out->session, frame, bytes) == 0) {
@@ -414,11 +388,11 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 	if (!peer->out && peer->refused_ns && now_ns() - peer->refused_ns < RETRY_NS)
 		return;
 	if (wb_keep_add_frame(&peer->queue, frame, bytes, QUEUE_MAX) < 0) {
-		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->name));
+		WB_LOG_ERR(MOD, "message to a peer lost", WB_S("peer", peer->at->name));
 		return;
 	}
 	if (!peer->out && !peer->retry_ns) {
-		if (peer->addr.port && !peer->is_foreign) {
+		if (peer->addr.port && !peer->at->is_foreign) {
 			dial(peer);
 			return;
 		}
@@ -463,13 +437,7 @@ void wb__peers_destroy(struct wb__peers *p)
 {
 	if (!p)
 		return;
-	assert(wb__peers_is_empty(p));
-	while (p->epochs) {
-		struct epoch_keys *next = p->epochs->next;
-
-		epoch_free(p->epochs);
-		p->epochs = next;
-	}
+	assert(wb__peers_is_empty(p) && !p->epochs);
 	wb_timer_destroy(p->timer);
 	wb_free(p);
 }

@@ -19,6 +19,7 @@ struct wb__agent;
 struct wb_buf;
 struct wb__peers;
 struct wb_chan;
+struct wb_err;
 
 /** wb__peers_start - no epochs yet.  0 or -ENOMEM; wb__peers_destroy(). */
 int wb__peers_start(struct wb__agent *a, struct wb__peers **out, struct wb_err *err);
@@ -28,9 +29,12 @@ void wb__peers_close(struct wb__peers *p);
 bool wb__peers_is_empty(const struct wb__peers *p);
 void wb__peers_destroy(struct wb__peers *p);
 
-/** wb__peers_epoch_add - know the agents and the key of an epoch (copied).  Old epochs of the
- *  object go.  0 or -ENOMEM. */
-int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r);
+/** wb__peers_epoch_add - know the agents and the key of an epoch, until wb__peers_epoch_over().
+ *  @r is borrowed until then.  0; -EEXIST when one of that id is known; -ENOMEM, -EINVAL. */
+int wb__peers_epoch_add(struct wb__peers *p, const struct wb_roster *r, struct wb_err *err);
+/** wb__peers_epoch_over - its key is refused from now on, its channels end in order, and what was
+ *  kept for its agents is dropped.  Nothing when it is not known. */
+void wb__peers_epoch_over(struct wb__peers *p, const struct wb_roster *r);
 /** wb__peers_send - a message of the core, as its env's to_peer; queued until the channel is up. */
 void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
 	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes);

@@ -20,12 +20,9 @@ struct conn {
 };
 
 struct peer {
-	struct epoch_keys *e;
-	char *name, *control;
+	struct peer_epoch *e;
+	const struct wb_roster_agent *at; /* the roster's */
 	struct wb_cli_addr addr;
-	const char *any[WB_DIAL_ADDRS_MAX]; /* owned; its addresses, where it has several */
-	uint32_t n_any;
-	bool is_foreign; /* of no family that is here */
 	struct conn *out; /* channel that our messages take; NULL = none */
 	struct wb_keep queue; /* messages until it is up */
 	uint64_t failed_ns; /* first failure in a row, 0 = none */
@@ -33,28 +30,26 @@ struct peer {
 	uint64_t refused_ns; /* it would not speak with us, 0 = never */
 };
 
-struct epoch_keys {
-	struct epoch_keys *next; /* newest first */
+/* An entry of an epoch that somebody goes by: no reference, it goes with the roster. */
+struct peer_epoch {
+	struct peer_epoch *next; /* newest first */
 	struct wb__peers *p;
-	char *uid;
-	uint64_t object, term, number;
-	char id[WB_PSK_ID_MAX]; /* uid/term/number */
-	struct wb_psk psk;
+	const struct wb_roster *r;
+	struct wb_psk psk; /* its name in TLS: object, term and number as text */
 	struct wb_tls *tls; /* to dial with */
 	struct peer *peer; /* by agent */
-	uint32_t n;
 };
 
 struct wb__peers {
 	struct wb__agent *a;
-	struct epoch_keys *epochs;
+	struct peer_epoch *epochs;
 	struct conn *conns;
 	struct wb_timer *timer;
 	bool is_closing;
 };
 
-/** wb__peers_epoch - the keys of the epoch with this id, or NULL. */
-struct epoch_keys *wb__peers_epoch(struct wb__peers *p, const char *id);
+/** wb__peers_epoch - the epoch whose key has this name in TLS, or NULL. */
+struct peer_epoch *wb__peers_epoch(const struct wb__peers *p, const char *psk_id);
 /** wb__peer_up - both ends know each other: what waited is sent, unless another connection of the
  *  pair is there for that. */
 void wb__peer_up(struct peer *peer, struct conn *c);

@@ -11,7 +11,7 @@
 #include "daemon/env.h"
 #include "daemon/limits.h"
 #include "daemon/peers.h"
-#include "daemon/roll.h"
+#include "daemon/roster.h"
 #include "daemon/staging.h"
 #include "daemon/worker.h"
 #include "net/loop.h"
@@ -31,31 +31,19 @@ struct parts {
 	size_t total, got, cap;
 };
 
-/* A plan as this agent has to remember it beside the core. */
-struct epoch_note {
-	struct wb_p_epoch epoch; /* term 0 = none */
-	struct wb_digest digest;
-	struct wb__roll roll;
-};
-
 struct wb__plans {
 	struct wb__agent *a;
 	uint32_t index; /* of the object among those served here */
 	struct wb__plans_cb cb;
-	struct wb_p_object object; /* name and model owned here */
-	char uid[17]; /* the object's, 16 hex digits */
+	struct wb_p_object object; /* name and model not ours: NULL */
+	struct wb_object_id id; /* the object's */
 	struct parts parts;
-	struct wb_msg_plan waiting; /* owned; object NULL = none */
+	struct wb_roster *waiting; /* a reference until the core has it, or not; NULL = none */
+	uint64_t waiting_seen; /* transfers that there were, by its PLAN */
 	struct wb_timer *busy_timer;
 	uint64_t busy_ns; /* until the next try, while pages are taken */
-	struct epoch_note installed, active;
 	bool is_suspended;
 };
-
-static unsigned long long ull(uint64_t v)
-{
-	return v;
-}
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
@@ -114,52 +102,57 @@ static int decode(
 	return 0;
 }
 
+static int read_plan(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_err *err)
+{
+	struct wb__roster_in in = {.me = p->a->o.name,
+		.object = &p->object,
+		.id = &p->id,
+		.m = m,
+		.mine = &p->a->addrs};
+	struct wb_plan *plan = NULL;
+	int rc = decode(p, m, &plan, err);
+
+	return rc < 0 ? rc : wb__roster_create(&in, plan, &p->waiting, err);
+}
+
 /* Memory of slots: what was asked for on the command line, or what the workers here lend. */
-static uint64_t buffer_bytes(
-	const struct wb__plans *p, const struct wb_plan *plan, const struct wb__roll *roll)
+static uint64_t buffer_bytes(const struct wb__plans *p, const struct wb_roster *r)
 {
 	uint64_t bytes = 0;
 
 	if (p->a->o.buffer_bytes)
 		return p->a->o.buffer_bytes;
-	for (uint32_t w = 0; w < plan->n_worker; w++)
-		if (plan->worker[w].domain == roll->me)
-			bytes += plan->worker[w].role == WB_ROLE_TRAINER
+	for (uint32_t w = 0; w < r->n_worker; w++)
+		if (r->plan->worker[w].domain == r->me)
+			bytes += r->plan->worker[w].role == WB_ROLE_TRAINER
 					 ? p->object.trainer_buffer_bytes
 					 : p->object.rollout_buffer_bytes;
 	return bytes;
 }
 
-static int prepare_memory(struct wb__plans *p, const struct wb_plan *plan,
-	const struct wb__roll *roll, struct wb_err *err)
+static int prepare_memory(struct wb__plans *p, const struct wb_roster *r, struct wb_err *err)
 {
-	uint64_t object = wb_hash64(p->uid, strlen(p->uid), 0); /* as the core names it */
-	uint64_t buffers = buffer_bytes(p, plan, roll);
-	struct wb__staging_in in = {.plan = plan,
-		.roll = roll,
+	uint64_t buffers = buffer_bytes(p, r);
+	struct wb__staging_in in = {.roster = r,
 		.object = &p->object,
 		.object_index = p->index,
-		.uid = p->uid,
 		.buffer_bytes = buffers};
-	int rc = wb__env_arena_use(p->a->env, p->index, buffers, p->uid, err);
+	int rc = wb__env_arena_use(p->a->env, p->index, buffers, &p->id, err);
 
-	assert(p->uid[0] && p->index < p->a->o.n_served);
+	assert(p->id.uid && p->index < p->a->o.n_served);
 	if (rc == 0)
 		rc = wb__staging_reserve(p->a, &in, err);
 	for (struct wb__worker *w = wb__apps_first(p->a->apps); w && rc == 0; w = w->next)
 		if (!w->is_leaving && w->object_index == p->index)
-			rc = wb__worker_regions_add(w, object, err);
+			rc = wb__worker_regions_add(w, p->id.hash, err);
 	return rc;
 }
 
-static int check_limits(const struct wb__plans *p, const struct wb_plan *plan,
-	const struct wb_roster *roster, uint32_t me, struct wb__limits_need *out,
-	struct wb_err *err)
+static int check_limits(const struct wb__plans *p, const struct wb_roster *roster,
+	struct wb__limits_need *out, struct wb_err *err)
 {
 	const struct wb__limits_in in = {.n_rail = p->a->o.n_rail,
-		.plan = plan,
 		.roster = roster,
-		.me = me,
 		.has = p->a->need,
 		.object = p->index,
 		.open_files = p->a->open_files};
@@ -167,60 +160,98 @@ static int check_limits(const struct wb__plans *p, const struct wb_plan *plan,
 	return wb__limits_check(&in, out, err);
 }
 
-static int install(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_err *err)
+static struct wb_xport_epoch bulk_epoch(const struct wb_roster *r)
 {
-	struct wb__limits_need need = {0};
-	struct wb__roll roll = {0};
-	struct wb_roster roster = {0};
-	struct wb_plan *plan = NULL;
-	struct wb__roll_in in = {.me = p->a->o.name,
-		.object = &p->object,
-		.uid = p->uid,
-		.m = m,
-		.mine = &p->a->addrs};
-	int rc = decode(p, m, &plan, err);
+	struct wb_xport_epoch e = {.object = r->id.object.hash,
+		.term = r->id.term,
+		.number = r->id.number,
+		.is_encrypted = r->encrypted};
 
+	memcpy(e.key, r->key, sizeof(e.key));
+	return e;
+}
+
+/* The one place where an epoch expires: nobody goes by it any more, and whoever shows its key is a
+ * stranger from now on. */
+static void epoch_over(void *ctx, const struct wb_roster *r)
+{
+	struct wb__agent *a = ctx;
+	struct wb_xport_epoch e = bulk_epoch(r);
+
+	wb__peers_epoch_over(a->peers, r);
+	if (a->xport)
+		(void)wb_xport_epoch_remove(a->xport, &e);
+	explicit_bzero(e.key, sizeof(e.key));
+}
+
+/* Its key is good from now on, also while a transfer is in the way of it here: others may be
+ * faster.
+ */
+static int make_known(struct wb__agent *a, struct wb_roster *r, struct wb_err *err)
+{
+	struct wb_xport_epoch e;
+	int rc;
+
+	if (r->gone) /* by a try before */
+		return 0;
+	rc = wb__peers_epoch_add(a->peers, r, err);
 	if (rc < 0)
 		return rc;
-	in.plan = plan;
-	rc = wb__roll_create(&in, &roster, &roll, err);
-	assert(rc || (roll.me < roster.n_agent && roll.n_worker == plan->n_worker));
+	e = bulk_epoch(r);
+	rc = wb_xport_epoch_add(a->xport, &e, err);
+	explicit_bzero(e.key, sizeof(e.key));
+	if (rc < 0)
+		wb__peers_epoch_over(a->peers, r);
+	else
+		wb_roster_on_end(r, epoch_over, a);
+	return rc;
+}
+
+static int install(struct wb__plans *p, struct wb_roster *r, struct wb_err *err)
+{
+	struct wb__limits_need need = {0};
+	int rc = check_limits(p, r, &need, err);
+
 	if (rc == 0)
-		rc = check_limits(p, plan, &roster, roll.me, &need, err);
+		rc = prepare_memory(p, r, err);
 	if (rc == 0)
-		rc = prepare_memory(p, plan, &roll, err);
-	if (rc == 0) {
-		rc = wb__peers_epoch_add(p->a->peers, &roster);
-		if (rc < 0)
-			wb_err_set(err, rc, "peers of the plan: %s", wb_strerror(rc));
-	}
-	if (rc < 0) {
-		wb_plan_destroy(plan);
-		wb_roster_finish(&roster);
-	} else {
-		rc = wb_transfer_install(p->a->core, plan, &roster, err);
-		/* A coordinator that was restarted has forgotten which numbers it used. */
-		wb_transfer_seen(p->a->core, p->uid, m->last_transfer);
-		wb__env_kick(p->a->env);
-	}
-	if (rc < 0) {
-		wb__roll_finish(&roll);
+		rc = make_known(p->a, r, err);
+	if (rc < 0)
 		return rc;
-	}
-	wb__roll_finish(&p->installed.roll);
-	p->installed = (struct epoch_note){m->epoch, m->digest, roll};
-	p->a->need[p->index] = need;
-	return 0;
+	rc = wb_transfer_install(p->a->core, r, err);
+	/* A coordinator that was restarted has forgotten which numbers it used. */
+	wb_transfer_seen(p->a->core, &p->id, p->waiting_seen);
+	wb__env_kick(p->a->env);
+	if (rc == 0)
+		p->a->need[p->index] = need;
+	return rc;
+}
+
+static void log_installed(const struct wb_roster *r)
+{
+	char digest[WB_DIGEST_TEXT];
+
+	WB_LOG_INFO(MOD, "plan installed", WB_U("term", r->id.term), WB_U("number", r->id.number),
+		WB_S("digest", wb_digest_text(r->plan->digest, digest)), WB_U("agents", r->n_agent),
+		WB_U("engines", r->n_engine));
+}
+
+static void refuse(struct wb__plans *p, const struct wb_p_epoch *epoch, struct wb_digest digest,
+	const struct wb_err *why)
+{
+	WB_LOG_WRN(MOD, "plan refused", WB_U("term", epoch->term), WB_U("number", epoch->number),
+		WB_S("reason", why->msg));
+	p->cb.on_installed(p->cb.cookie, epoch, digest, why);
 }
 
 static void try_install(struct wb__plans *p)
 {
-	struct wb_msg_plan *m = &p->waiting;
+	struct wb_roster *r = p->waiting;
+	struct wb_p_epoch epoch = {r->id.term, r->id.number};
+	struct wb_digest digest = r->plan->digest;
 	struct wb_err err = {0};
-	char digest[WB_DIGEST_TEXT];
-	int rc;
+	int rc = install(p, r, &err);
 
-	rc = install(p, m, &err);
 	if (rc == -EBUSY) { /* a transfer runs: its end makes room */
 		wb_timer_start(p->busy_timer, BUSY_RETRY_NS, 0);
 		return;
@@ -230,113 +261,121 @@ static void try_install(struct wb__plans *p)
 		p->busy_ns = WB_MIN(2 * p->busy_ns, PAGES_RETRY_MAX_NS);
 		return;
 	}
+	if (rc == 0)
+		log_installed(r);
+	p->waiting = NULL; /* the core has a reference of its own, or it is over */
+	wb_roster_put(r);
 	if (rc < 0)
-		WB_LOG_WRN(MOD, "plan refused", WB_U("term", m->epoch.term),
-			WB_U("number", m->epoch.number), WB_S("reason", err.msg));
+		refuse(p, &epoch, digest, &err);
 	else
-		WB_LOG_INFO(MOD, "plan installed", WB_U("term", m->epoch.term),
-			WB_U("number", m->epoch.number),
-			WB_S("digest", wb_digest_text(m->digest, digest)),
-			WB_U("agents", m->n_agents), WB_U("engines", m->n_engines));
-	parts_clear(&p->parts);
-	p->cb.on_installed(p->cb.cookie, &m->epoch, m->digest, rc < 0 ? &err : NULL);
-	wb_msg_free(WBP_PLAN, m);
+		p->cb.on_installed(p->cb.cookie, &epoch, digest, NULL);
 }
 
 static void busy_over(void *cookie)
 {
 	struct wb__plans *p = cookie;
 
-	if (p->waiting.object)
+	if (p->waiting)
 		try_install(p);
 }
 
-static bool same_epoch(const struct wb_p_epoch *a, const struct wb_p_epoch *b)
+static bool is_epoch(const struct wb_roster *r, const struct wb_p_epoch *e)
 {
-	return a->term == b->term && a->number == b->number;
+	return r && r->id.term == e->term && r->id.number == e->number;
 }
 
-static bool is_known(const struct epoch_note *n, const struct wb_msg_plan *m)
+/* The plan of that epoch, of the two that an operator may find here. */
+static struct wb_roster *known(const struct wb__plans *p, const struct wb_p_epoch *e)
 {
-	return n->epoch.term && same_epoch(&n->epoch, &m->epoch) &&
-	       wb_digest_eq(n->digest, m->digest);
+	struct wb_roster *running = wb_transfer_running(p->a->core, &p->id);
+	struct wb_roster *ready = wb_transfer_ready(p->a->core, &p->id);
+
+	return is_epoch(ready, e) ? ready : is_epoch(running, e) ? running : NULL;
 }
 
-void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m)
+static void stop_waiting(struct wb__plans *p)
 {
 	wb_timer_stop(p->busy_timer);
-	if (is_known(&p->installed, m) || is_known(&p->active, m)) { /* we had reconnected */
+	wb_roster_put(p->waiting);
+	p->waiting = NULL;
+}
+
+void wb__plans_plan(struct wb__plans *p, const struct wb_msg_plan *m)
+{
+	const struct wb_roster *r = known(p, &m->epoch);
+	struct wb_err err = {0};
+	int rc;
+
+	stop_waiting(p);
+	if (r && wb_digest_eq(r->plan->digest, m->digest)) { /* we had reconnected */
 		p->cb.on_installed(p->cb.cookie, &m->epoch, m->digest, NULL);
 		return;
 	}
-	wb_msg_free(WBP_PLAN, &p->waiting);
-	p->waiting = *m;
-	memset(m, 0, sizeof(*m));
+	rc = read_plan(p, m, &err);
+	parts_clear(&p->parts);
+	p->waiting_seen = m->last_transfer;
 	p->busy_ns = BUSY_RETRY_NS;
-	try_install(p);
+	if (rc < 0)
+		refuse(p, &m->epoch, m->digest, &err);
+	else
+		try_install(p);
 }
 
 /* ---- activate -------------------------------------------------------------------------------- */
 
-static void settle(struct wb__plans *p);
-
-static void expect_feeds(struct wb__plans *p, struct epoch_note *n, const struct wb_msg_activate *m)
+static bool feed_is_new(const struct wb_roster *r, uint32_t engine, uint32_t attempt)
 {
-	for (uint32_t i = 0; i < m->n_feed; i++)
-		if (wb__roll_feed_is_new(&n->roll, m->feed[i], m->feed_attempt[i]) &&
-			n->roll.is_mine[m->feed[i]])
-			wb_transfer_expect_feed(p->a->core, p->uid, m->feed[i]);
+	return engine < r->n_engine && r->engine[engine].attempt != attempt;
 }
 
-static void start_feeds(struct wb__plans *p, struct epoch_note *n, const struct wb_msg_activate *m)
+static void expect_feeds(
+	struct wb__plans *p, const struct wb_roster *r, const struct wb_msg_activate *m)
 {
-	struct wb__roll *r = &n->roll;
+	for (uint32_t i = 0; i < m->n_feed; i++)
+		if (feed_is_new(r, m->feed[i], m->feed_attempt[i]))
+			wb_transfer_expect_feed(p->a->core, &p->id, m->feed[i]);
+}
 
+static void start_feeds(struct wb__plans *p, struct wb_roster *r, const struct wb_msg_activate *m)
+{
 	for (uint32_t i = 0; i < m->n_feed; i++) {
 		uint32_t engine = m->feed[i], source = m->feed_source[i];
 		struct wb_err err = {0};
 		int rc;
 
-		if (!wb__roll_feed_is_new(r, engine, m->feed_attempt[i]))
+		if (!feed_is_new(r, engine, m->feed_attempt[i]))
 			continue;
-		assert(engine < r->n_engine);
-		r->attempt[engine] = m->feed_attempt[i];
-		if (source >= r->n_engine || r->lead[source] != r->me)
+		r->engine[engine].attempt = m->feed_attempt[i];
+		if (source >= r->n_engine || r->engine[source].lead != r->me)
 			continue;
-		rc = wb_transfer_feed(
-			p->a->core, p->uid, n->epoch.term, n->epoch.number, engine, source, &err);
+		rc = wb_transfer_feed(p->a->core, &r->id, engine, source, &err);
 		if (rc < 0)
-			WB_LOG_WRN(MOD, "feed cannot begin", WB_S("engine", r->engine[engine]),
-				WB_S("source", r->engine[source]),
+			WB_LOG_WRN(MOD, "feed cannot begin", WB_S("engine", r->engine[engine].name),
+				WB_S("source", r->engine[source].name),
 				WB_S("reason", err.code ? err.msg : wb_strerror(rc)));
 	}
 }
 
 void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m)
 {
-	bool is_installed = p->installed.epoch.term && same_epoch(&m->epoch, &p->installed.epoch);
-	struct epoch_note *n = is_installed ? &p->installed : &p->active;
+	struct wb_roster *r = known(p, &m->epoch);
 	int rc;
 
-	if (!n->epoch.term || !same_epoch(&m->epoch, &n->epoch) || m->n_feed != m->n_feed_source ||
-		m->n_feed != m->n_feed_attempt) {
+	if (!r || m->n_feed != m->n_feed_source || m->n_feed != m->n_feed_attempt) {
 		WB_LOG_WRN(MOD, "cannot activate: no such plan here", WB_U("term", m->epoch.term),
 			WB_U("number", m->epoch.number));
 		return;
 	}
-	p->is_suspended = m->suspended;
-	expect_feeds(p, n, m);
-	wb_transfer_seen(p->a->core, p->uid, m->last_transfer);
-	rc = wb_transfer_activate(p->a->core, p->uid, m->epoch.term, m->epoch.number);
-	if (rc < 0)
-		WB_LOG_WRN(MOD, "cannot activate", WB_U("number", m->epoch.number),
-			WB_S("reason", wb_strerror(rc)));
-	else if (is_installed)
+	if (r == wb_transfer_ready(p->a->core, &p->id))
 		WB_LOG_INFO(MOD, "plan active", WB_U("term", m->epoch.term),
 			WB_U("number", m->epoch.number), WB_U("feeds", m->n_feed));
-	if (rc == 0)
-		start_feeds(p, n, m);
-	settle(p);
+	p->is_suspended = m->suspended;
+	expect_feeds(p, r, m);
+	wb_transfer_seen(p->a->core, &p->id, m->last_transfer);
+	rc = wb_transfer_activate(p->a->core, &r->id);
+	assert(rc == 0);
+	(void)rc;
+	start_feeds(p, r, m);
 	wb__env_kick(p->a->env);
 }
 
@@ -369,16 +408,8 @@ void wb__plans_destroy(struct wb__plans *p)
 		return;
 	wb__plans_reset(p);
 	p->a->need[p->index] = (struct wb__limits_need){0};
-	wb__roll_finish(&p->installed.roll);
-	wb__roll_finish(&p->active.roll);
 	wb_timer_destroy(p->busy_timer);
 	wb_free(p);
-}
-
-static void drop_note(struct epoch_note *n)
-{
-	wb__roll_finish(&n->roll);
-	memset(n, 0, sizeof(*n));
 }
 
 bool wb__plans_is_encrypted(const struct wb__plans *p)
@@ -386,45 +417,31 @@ bool wb__plans_is_encrypted(const struct wb__plans *p)
 	return p->object.encrypted;
 }
 
-void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o)
+void wb__plans_object(
+	struct wb__plans *p, const struct wb_object_id *id, const struct wb_p_object *o)
 {
-	char uid[sizeof(p->uid)];
-
 	p->object = *o;
 	p->object.name = p->object.model = NULL; /* not ours */
-	snprintf(uid, sizeof(uid), "%016llx", ull(o->uid));
-	if (p->uid[0] && strcmp(uid, p->uid) != 0) {
+	if (p->id.uid && !wb_object_id_eq(&p->id, id)) {
 		/* Deleted and made again: plans of the old one are not of this one. */
-		drop_note(&p->active);
-		drop_note(&p->installed);
 		p->a->need[p->index] = (struct wb__limits_need){0};
 		p->is_suspended = false;
 	}
-	memcpy(p->uid, uid, sizeof(uid));
+	p->id = *id;
 }
 
 void wb__plans_reset(struct wb__plans *p)
 {
-	wb_timer_stop(p->busy_timer);
 	parts_clear(&p->parts);
-	wb_msg_free(WBP_PLAN, &p->waiting);
+	stop_waiting(p);
 }
 
-/* The core may have begun to use a plan by itself: PREPARE implies ACTIVATE. */
-static void settle(struct wb__plans *p)
+static void tell(const struct wb_roster *r, struct wb__plan_note *out)
 {
-	const struct wb_p_epoch *e = &p->installed.epoch;
-
-	if (!e->term || !wb_transfer_is_active(p->a->core, p->uid, e->term, e->number))
-		return;
-	wb__roll_finish(&p->active.roll);
-	p->active = p->installed;
-	memset(&p->installed, 0, sizeof(p->installed));
-}
-
-static void tell(const struct epoch_note *n, struct wb__plan_note *out)
-{
-	*out = (struct wb__plan_note){n->epoch, n->digest, n->roll.n_worker};
+	*out = (struct wb__plan_note){0};
+	if (r)
+		*out = (struct wb__plan_note){
+			{r->id.term, r->id.number}, r->plan->digest, r->n_worker};
 }
 
 bool wb__plans_is_suspended(const struct wb__plans *p)
@@ -432,29 +449,26 @@ bool wb__plans_is_suspended(const struct wb__plans *p)
 	return p->is_suspended;
 }
 
-void wb__plans_running(struct wb__plans *p, struct wb__plan_note *out)
+void wb__plans_running(const struct wb__plans *p, struct wb__plan_note *out)
 {
-	settle(p);
-	tell(&p->active, out);
+	tell(wb_transfer_running(p->a->core, &p->id), out);
 }
 
-void wb__plans_ready(struct wb__plans *p, struct wb__plan_note *out)
+void wb__plans_ready(const struct wb__plans *p, struct wb__plan_note *out)
 {
-	settle(p);
-	tell(&p->installed, out);
+	tell(wb_transfer_ready(p->a->core, &p->id), out);
 }
 
-static uint32_t number_in(const struct wb__roll *r, uint32_t id)
+static uint32_t number_in(const struct wb_roster *r, uint32_t id)
 {
-	for (uint32_t w = 0; w < r->n_worker; w++)
-		if (r->local[w] == id)
+	for (uint32_t w = 0; r && w < r->n_worker; w++)
+		if (r->plan->worker[w].domain == r->me && r->worker[w].local == id)
 			return w + 1;
 	return 0;
 }
 
-void wb__plans_worker(struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready)
+void wb__plans_worker(const struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready)
 {
-	settle(p);
-	*active = number_in(&p->active.roll, id);
-	*ready = number_in(&p->installed.roll, id);
+	*active = number_in(wb_transfer_running(p->a->core, &p->id), id);
+	*ready = number_in(wb_transfer_ready(p->a->core, &p->id), id);
 }

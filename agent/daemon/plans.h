@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 struct wb__agent;
+struct wb_object_id;
 struct wb__plans;
 
 #define WB__PLAN_BYTES_MAX (1u << 30)
@@ -30,7 +31,8 @@ int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb
 /** wb__plans_destroy - free it; its memory is nobody's need any more.  NULL is allowed. */
 void wb__plans_destroy(struct wb__plans *p);
 /** wb__plans_object - what WELCOME said; later plans go by it. */
-void wb__plans_object(struct wb__plans *p, const struct wb_p_object *o);
+void wb__plans_object(
+	struct wb__plans *p, const struct wb_object_id *id, const struct wb_p_object *o);
 /** wb__plans_is_encrypted - did it say that what leaves the host is in TLS? */
 bool wb__plans_is_encrypted(const struct wb__plans *p);
 /** wb__plans_reset - the connection is lost: forget parts and plans not yet installed. */
@@ -38,9 +40,9 @@ void wb__plans_reset(struct wb__plans *p);
 
 /** wb__plans_content - a part of a plan.  0; -EBADMSG, -ENOMEM: close the connection. */
 int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struct wb_err *err);
-/** wb__plans_plan - PLAN: takes the message's content (it is zeroed).  The answer comes by
- *  on_installed, not before this returns where a transfer must end first. */
-void wb__plans_plan(struct wb__plans *p, struct wb_msg_plan *m);
+/** wb__plans_plan - PLAN; borrowed.  The answer comes by on_installed, not before this returns
+ * where a transfer must end first. */
+void wb__plans_plan(struct wb__plans *p, const struct wb_msg_plan *m);
 /** wb__plans_activate - ACTIVATE came: the plan goes into force, and its feeds begin.  One that is
  *  not here is logged and is no failure. */
 void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m);
@@ -54,11 +56,11 @@ struct wb__plan_note {
 	uint32_t n_worker;
 };
 /** wb__plans_running - the active plan: by ACTIVATE, or by a message of a transfer. */
-void wb__plans_running(struct wb__plans *p, struct wb__plan_note *out);
+void wb__plans_running(const struct wb__plans *p, struct wb__plan_note *out);
 /** wb__plans_ready - the one that READY was said for and that is not active. */
-void wb__plans_ready(struct wb__plans *p, struct wb__plan_note *out);
+void wb__plans_ready(const struct wb__plans *p, struct wb__plan_note *out);
 /** wb__plans_worker - numbers + 1 of worker @id in the active plan and the ready one, 0 = in none.
  */
-void wb__plans_worker(struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready);
+void wb__plans_worker(const struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready);
 
 #endif

@@ -8,11 +8,12 @@
 #include "daemon/area.h"
 #include "daemon/env.h"
 #include "daemon/oplink.h"
-#include "daemon/roll.h"
 #include "daemon/worker.h"
 #include "flow/image.h"
 #include "lane/area.h"
+#include "planner/plan.h"
 #include "proto/messages.h"
+#include "transfer/roster.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +27,9 @@ static unsigned long long ull(uint64_t v)
 
 static bool is_mine(const struct wb__staging_in *in, uint32_t w, enum wb_role role)
 {
-	assert(w < in->plan->n_worker);
-	return in->plan->worker[w].domain == in->roll->me && in->plan->worker[w].role == role;
+	assert(w < in->roster->plan->n_worker);
+	return in->roster->plan->worker[w].domain == in->roster->me &&
+	       in->roster->plan->worker[w].role == role;
 }
 
 static uint64_t image_bytes(const struct wb__staging_in *in)
@@ -36,9 +38,9 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 
 	if (in->object->sender_staging != WB_STAGING_HOST_MEMORY)
 		return 0;
-	for (uint32_t w = 0; w < in->plan->n_worker; w++)
+	for (uint32_t w = 0; w < in->roster->plan->n_worker; w++)
 		if (is_mine(in, w, WB_ROLE_TRAINER))
-			bytes += wb_align_up(wb_image_bytes(in->plan, w), IMAGE_ALIGN);
+			bytes += wb_align_up(wb_image_bytes(in->roster->plan, w), IMAGE_ALIGN);
 	return bytes;
 }
 
@@ -90,19 +92,19 @@ static int check_limits(const struct wb__agent *a, const struct wb__staging_in *
 static int reserve_images(
 	struct wb__agent *a, const struct wb__staging_in *in, uint64_t bytes, struct wb_err *err)
 {
-	int rc = wb__env_images(a->env, in->object_index, bytes, in->uid, err);
+	int rc = wb__env_images(a->env, in->object_index, bytes, &in->roster->id.object, err);
 	uint8_t *at;
 
 	if (rc < 0 || !bytes)
 		return rc;
 	at = wb__env_images_base(a->env, in->object_index);
-	for (uint32_t w = 0; w < in->plan->n_worker; w++) {
+	for (uint32_t w = 0; w < in->roster->plan->n_worker; w++) {
 		uint64_t n;
 
 		if (!is_mine(in, w, WB_ROLE_TRAINER))
 			continue;
-		n = wb_align_up(wb_image_bytes(in->plan, w), IMAGE_ALIGN);
-		wb_transfer_set_image(a->core, in->roll->local[w], at, n);
+		n = wb_align_up(wb_image_bytes(in->roster->plan, w), IMAGE_ALIGN);
+		wb_transfer_set_image(a->core, in->roster->worker[w].local, at, n);
 		at += n;
 	}
 	assert(at == wb__env_images_base(a->env, in->object_index) + bytes);
@@ -115,10 +117,11 @@ static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_i
 
 	if (in->object->receiver_staging != WB_STAGING_HOST_MEMORY)
 		return 0;
-	for (uint32_t i = 0; i < in->plan->n_worker; i++) {
-		const struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)
-						     ? wb__apps_find(a->apps, in->roll->local[i])
-						     : NULL;
+	for (uint32_t i = 0; i < in->roster->plan->n_worker; i++) {
+		const struct wb__worker *w =
+			is_mine(in, i, WB_ROLE_ROLLOUT)
+				? wb__apps_find(a->apps, in->roster->worker[i].local)
+				: NULL;
 
 		bytes += w ? WB_AREA_HEAD_BYTES + wb_area_used(w->map) : 0;
 	}
@@ -136,10 +139,10 @@ static int reserve_areas(
 	int rc = 0;
 
 	/* All at once: their pages are taken side by side. */
-	for (uint32_t i = 0; bytes && (rc == 0 || rc == -EINPROGRESS) && i < in->plan->n_worker;
-		i++) {
+	for (uint32_t i = 0;
+		bytes && (rc == 0 || rc == -EINPROGRESS) && i < in->roster->plan->n_worker; i++) {
 		struct wb__worker *w = is_mine(in, i, WB_ROLE_ROLLOUT)
-					       ? wb__apps_find(a->apps, in->roll->local[i])
+					       ? wb__apps_find(a->apps, in->roster->worker[i].local)
 					       : NULL;
 
 		if (w && wb_transfer_is_asleep(a->core, w->id))

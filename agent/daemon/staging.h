@@ -6,20 +6,18 @@
  * staging areas of rollout workers in memfds that the workers keep.
  * Loop thread.  Layer: daemon (L4).
  */
-#include "planner/plan.h"
+#include <stdint.h>
 
 struct wb__agent;
-struct wb__roll;
 struct wb_err;
 struct wb_p_object;
+struct wb_roster;
 
 /* What a plan is to be staged by; all borrowed. */
 struct wb__staging_in {
-	const struct wb_plan *plan;
-	const struct wb__roll *roll;
+	const struct wb_roster *roster;
 	const struct wb_p_object *object;
 	uint32_t object_index; /* among those served here */
-	const char *uid; /* the object's */
 	uint64_t buffer_bytes; /* slots, which count against the limit too */
 };
 

@@ -251,7 +251,7 @@ static bool is_worse(int64_t a, int64_t b)
 
 static void send_start(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
-	struct wb_msg_report m = {.epoch = {r->term, r->number},
+	struct wb_msg_report m = {.epoch = {r->epoch->term, r->epoch->number},
 		.transfer = r->transfer,
 		.version = r->version,
 		.state = word_of(r),
@@ -264,7 +264,7 @@ static void send_start(struct wb__oplink *l, const struct wb_transfer_report *r)
 static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
 	bool is_final = r->kind == WB_REPORT_FINAL;
-	struct wb_msg_report m = {.epoch = {r->term, r->number},
+	struct wb_msg_report m = {.epoch = {r->epoch->term, r->epoch->number},
 		.transfer = r->transfer,
 		.version = r->version,
 		.state = word_of(r),
@@ -300,7 +300,7 @@ void wb__oplink_report(struct wb__oplink *l, const struct wb_transfer_report *r)
 
 void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t)
 {
-	struct wb_msg_report m = {.epoch = {t->term, t->number},
+	struct wb_msg_report m = {.epoch = {t->epoch->term, t->epoch->number},
 		.transfer = t->transfer,
 		.version = t->version,
 		.state = wb_word(&wb_report_words, WB_REPORT_WORKERS),

@@ -29,9 +29,9 @@ uint32_t wb__transfer_judges(const struct epoch *e, uint64_t judge[WB_AREA_JUDGE
 {
 	uint32_t n = 0;
 
-	for (uint32_t a = 0; a < e->r.n_agent && n < WB_AREA_JUDGES_MAX; a++)
+	for (uint32_t a = 0; a < e->r->n_agent && n < WB_AREA_JUDGES_MAX; a++)
 		if (wb__transfer_has_trainer(e, a))
-			judge[n++] = judge_hash(e->r.agent[a].name);
+			judge[n++] = judge_hash(e->r->agent[a].name);
 	return n;
 }
 
@@ -54,9 +54,9 @@ static void send(struct ballot *b, uint32_t kind)
 	b->n_yes = 0;
 	memset(b->answered, 0, sizeof(b->answered));
 	b->retry_ns = now_ns(b->obj->core) + b->backoff_ns;
-	for (uint32_t a = 0; e && a < e->r.n_agent; a++)
+	for (uint32_t a = 0; e && a < e->r->n_agent; a++)
 		for (uint32_t j = 0; j < b->n_judge; j++)
-			if (b->judge[j] == judge_hash(e->r.agent[a].name))
+			if (b->judge[j] == judge_hash(e->r->agent[a].name))
 				wb__transfer_send(e, a, &m);
 }
 
@@ -150,7 +150,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 
 static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	uint64_t judge = judge_hash(e->r.agent[from].name);
+	uint64_t judge = judge_hash(e->r->agent[from].name);
 	struct object *o = e->obj;
 	enum decision d;
 
@@ -163,7 +163,7 @@ static void answered(struct epoch *e, uint32_t from, const struct wb_msg_peer *m
 	for (int k = 0; k < 2; k++) {
 		struct epoch *x = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; x && en < x->r.n_engine; en++) {
+		for (uint32_t en = 0; x && en < x->r->n_engine; en++) {
 			struct ballot *b = &x->lead[en].ballot;
 
 			if (b->state == BALLOT_NONE || b->transfer != m->transfer)
@@ -203,7 +203,7 @@ uint64_t wb__transfer_ballot_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+		for (uint32_t en = 0; e && en < e->r->n_engine; en++)
 			next = sooner(next, tick_one(&e->lead[en].ballot, now));
 	}
 	return next;

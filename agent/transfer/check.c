@@ -30,7 +30,7 @@ static void check_party(const struct epoch *e, uint32_t engine)
 	if (p->state == PARTY_NONE)
 		return;
 	assert(p->e == e && p->engine == engine && p->transfer);
-	assert(p->lead == e->r.engine[engine].lead);
+	assert(p->lead == e->r->engine[engine].lead);
 	assert(!p->is_staged || (e->staged && !p->is_feed));
 	assert(p->is_staged || (p->state != PARTY_CLEARING && p->state != PARTY_STAGED &&
 				       p->state != PARTY_COPYING));
@@ -55,14 +55,14 @@ static void check_lead(const struct epoch *e, uint32_t engine)
 	if (l->state == LEAD_NONE)
 		return;
 	assert(l->e == e && l->engine == engine && l->agent && l->transfer);
-	assert(e->me == e->r.engine[engine].lead && l->coordinator < e->r.n_agent);
+	assert(e->me == e->r->engine[engine].lead && l->coordinator < e->r->n_agent);
 	assert(!l->is_staged || (e->staged && !l->is_feed));
 	assert(l->is_staged || (l->state != LEAD_STAGING && l->state != LEAD_STAGED &&
 				       l->state != LEAD_INSTALLING));
 	assert(!l->is_staged || l->state != LEAD_MOVING);
 	assert(!l->is_decided || l->is_staged);
 	assert(!l->is_superseded || l->state == LEAD_DONE);
-	assert(l->ballot.state == BALLOT_NONE || (l->state == LEAD_STAGED && e->r.all_engines));
+	assert(l->ballot.state == BALLOT_NONE || (l->state == LEAD_STAGED && e->r->all_engines));
 	assert(l->state != LEAD_ENDING || l->result == WB_ENGINE_COMMITTED);
 	/* It waits for nobody without an end, but for a decision. */
 	assert(l->deadline_ns || l->state == LEAD_STAGED || l->state == LEAD_DONE);
@@ -70,13 +70,13 @@ static void check_lead(const struct epoch *e, uint32_t engine)
 
 static void check_agents(const struct epoch *e)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		const struct wire *w = &e->wire[a];
 		const struct link *l = &e->link[a];
 
 		assert(!w->kept.n == !w->resend_ns);
 		assert(!l->up || l->conn);
-		assert(!l->at || l->at < e->r.agent[a].n_addr);
+		assert(!l->at || l->at < e->r->agent[a].n_addr);
 	}
 }
 
@@ -84,10 +84,10 @@ static void check_epoch(const struct object *o, const struct epoch *e)
 {
 	if (!e)
 		return;
-	assert(e->obj == o && e->me < e->r.n_agent && e->local->n);
+	assert(e->obj == o && e->me < e->r->n_agent && e->local->n);
 	assert(!e->has_begun || e->is_active);
-	assert(!e->staged == !e->r.rollout_staged);
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	assert(!e->staged == !e->r->rollout_staged);
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		check_party(e, en);
 		check_lead(e, en);
 	}
@@ -100,7 +100,7 @@ static void check_coordinator(const struct object *o, const struct coordinator *
 	if (l->state == COORDINATOR_IDLE)
 		return;
 	assert(l->e && (l->e == o->cur || l->e == o->prev) && l->engine && l->transfer);
-	assert(!l->is_proposed || (l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed));
+	assert(!l->is_proposed || (l->e->r->all_engines && l->e->r->rollout_staged && !l->is_feed));
 	assert(l->is_feed || l->transfer <= o->issued);
 	assert(l->deadline_ns);
 }
@@ -146,8 +146,7 @@ static void check_flows(struct object *o)
 static void check_object(struct object *o)
 {
 	assert(!o->prev || o->cur);
-	assert(!o->prev || o->cur->r.term > o->prev->r.term ||
-		(o->cur->r.term == o->prev->r.term && o->cur->r.number > o->prev->r.number));
+	assert(!o->prev || wb_epoch_id_is_newer(&o->cur->r->id, &o->prev->r->id));
 	check_epoch(o, o->cur);
 	check_epoch(o, o->prev);
 	assert(!o->coordinator.is_feed && !o->coordinator.next);

@@ -35,7 +35,7 @@ static void to_trainer(const struct coordinator *l, uint32_t agent, struct wb_ms
 
 static void to_trainers(const struct coordinator *l, struct wb_msg_peer *m)
 {
-	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; !l->is_feed && a < l->e->r->n_agent; a++)
 		if (wb__transfer_has_trainer(l->e, a))
 			to_trainer(l, a, m);
 }
@@ -60,10 +60,8 @@ static void finish(struct coordinator *l)
 	to_trainers(l, &m);
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
-		.uid = e->r.uid,
+		.epoch = &e->r->id,
 		.object = e->obj->name,
-		.term = e->r.term,
-		.number = e->r.number,
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
@@ -108,7 +106,7 @@ static void end_run(struct coordinator *l)
 	l->idle_ns = now_ns(o->core);
 	finish(l);
 	/* Asked again by an older agent that does not know this transfer: FINAL is the answer. */
-	for (uint32_t a = 0; !l->is_feed && a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; !l->is_feed && a < l->e->r->n_agent; a++)
 		if (!l->e->trigger[a].call && l->e->trigger[a].highest < l->transfer)
 			l->e->trigger[a].asked = false;
 	wb__transfer_ballot_stop(&l->ballot);
@@ -135,7 +133,7 @@ static void cancel(struct coordinator *l, int64_t code, const char *why, bool su
 		return;
 	l->is_cancelled = true;
 	snprintf(text, sizeof(text), "%s", why);
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
 
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
@@ -144,7 +142,7 @@ static void cancel(struct coordinator *l, int64_t code, const char *why, bool su
 		m.code = code;
 		m.sentence = text;
 		m.is_superseded = supersede;
-		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
 	}
 }
 
@@ -153,7 +151,7 @@ static void look(struct coordinator *l)
 {
 	bool received = true, over = true, any = false, staged = true, lost = false;
 
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
@@ -195,7 +193,7 @@ static void engine_ended(
 		return;
 	/* The others take its share over; until they say so the trainers stay. */
 	l->losses++;
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_LOST);
 
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
@@ -203,7 +201,7 @@ static void engine_ended(
 		m.engine = en;
 		m.lost = engine;
 		m.losses = l->losses;
-		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
 	}
 }
 
@@ -217,8 +215,8 @@ static void send_prepare(struct coordinator *l, uint32_t engine)
 	m.coordinator = l->e->me;
 	l->engine[engine].takes_part = true;
 	l->engine[engine].state = WB_ENGINE_PREPARING;
-	l->engine[engine].since = l->e->wire[l->e->r.engine[engine].lead].tx_seq + 1;
-	wb__transfer_send(l->e, l->e->r.engine[engine].lead, &m);
+	l->engine[engine].since = l->e->wire[l->e->r->engine[engine].lead].tx_seq + 1;
+	wb__transfer_send(l->e, l->e->r->engine[engine].lead, &m);
 }
 
 static int begin(struct coordinator *l, struct epoch *e)
@@ -226,7 +224,7 @@ static int begin(struct coordinator *l, struct epoch *e)
 	const struct wb_transfer_core *c = e->obj->core;
 
 	wb_free(l->engine);
-	l->engine = wb_zalloc(e->r.n_engine, sizeof(*l->engine));
+	l->engine = wb_zalloc(e->r->n_engine, sizeof(*l->engine));
 	if (!l->engine)
 		return -ENOMEM;
 	l->e = e;
@@ -239,8 +237,8 @@ static int begin(struct coordinator *l, struct epoch *e)
 	l->stall_ns = l->n_stall = 0;
 	memset(l->bytes, 0, sizeof(l->bytes));
 	/* The leads have deadlines of their own; this one is for leads that are silent. */
-	l->deadline_ns = l->begin_ns + 2 * e->r.engine_step_deadline_ns +
-			 (e->r.rollout_staged ? 2 : 1) * e->r.transfer_deadline_ns +
+	l->deadline_ns = l->begin_ns + 2 * e->r->engine_step_deadline_ns +
+			 (e->r->rollout_staged ? 2 : 1) * e->r->transfer_deadline_ns +
 			 5 * WB_NS_PER_S;
 	return 0;
 }
@@ -255,7 +253,7 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 	m.code = code;
 	m.sentence = text;
 	m.refusals = ++e->n_refused;
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		e->trigger[a].asked = false;
 	to_trainers(&l, &m);
 }
@@ -265,10 +263,10 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 {
 	uint32_t first = UINT32_MAX;
 
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		if (wb__transfer_has_trainer(e, a) && !e->trigger[a].asked)
 			return 0;
-	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		const struct trigger *t = &e->trigger[a];
 
 		if (!wb__transfer_has_trainer(e, a))
@@ -284,8 +282,8 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 				"the trainers passed different versions to send_weights: %lld at "
 				"%s, "
 				"%lld at %s",
-				(long long)e->trigger[first].version, e->r.agent[first].name,
-				(long long)t->version, e->r.agent[a].name);
+				(long long)e->trigger[first].version, e->r->agent[first].name,
+				(long long)t->version, e->r->agent[a].name);
 			return -EINVAL;
 		}
 		*version = t->version;
@@ -296,13 +294,11 @@ static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t c
 static void report_start(const struct coordinator *l)
 {
 	const struct wb_transfer_core *c = l->e->obj->core;
-	const char *fed = l->e->r.engine[l->feed_engine].name;
+	const char *fed = l->e->r->engine[l->feed_engine].name;
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_STARTED,
-		.uid = l->e->r.uid,
+		.epoch = &l->e->r->id,
 		.object = l->e->obj->name,
-		.term = l->e->r.term,
-		.number = l->e->r.number,
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
@@ -328,7 +324,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 	o->issued = l->transfer;
 	wb__transfer_judge_number(o, l->transfer);
 	l->version = version < 0 ? (int64_t)l->transfer : version;
-	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		e->trigger[a].asked = false;
 		e->trigger[a].served = e->trigger[a].call;
 	}
@@ -336,7 +332,7 @@ static void start_transfer(struct epoch *e, int64_t version)
 	report_start(l);
 	serve = note(l, WBP_PEER_SERVE);
 	to_trainers(l, &serve);
-	for (uint32_t en = 0; en < e->r.n_engine; en++)
+	for (uint32_t en = 0; en < e->r->n_engine; en++)
 		send_prepare(l, en);
 }
 
@@ -370,7 +366,7 @@ int wb__transfer_coordinator_feed(
 		}
 	if (!held)
 		return wb_err_set(
-			err, -ENOENT, "engine %s holds no version", e->r.engine[source].name);
+			err, -ENOENT, "engine %s holds no version", e->r->engine[source].name);
 	for (l = e->obj->feeds; l; l = l->next) {
 		if (l->e != e || l->feed_engine != engine)
 			continue;
@@ -378,7 +374,7 @@ int wb__transfer_coordinator_feed(
 			return 0; /* under way */
 		return wb_err_set(err, -EBUSY,
 			"engine %s is still being brought to transfer %llu, not %llu",
-			e->r.engine[engine].name, (unsigned long long)l->transfer,
+			e->r->engine[engine].name, (unsigned long long)l->transfer,
 			(unsigned long long)held);
 	}
 	l = wb_zalloc(1, sizeof(*l));
@@ -393,7 +389,7 @@ int wb__transfer_coordinator_feed(
 	l->version = version;
 	l->next = e->obj->feeds;
 	e->obj->feeds = l;
-	wb__transfer_trace(e->obj, "feed", e->r.engine[engine].name, held, (uint64_t)version);
+	wb__transfer_trace(e->obj, "feed", e->r->engine[engine].name, held, (uint64_t)version);
 	report_start(l);
 	send_prepare(l, engine);
 	return 0;
@@ -474,9 +470,9 @@ void wb__transfer_on_NEXT(struct epoch *e, uint32_t from, const struct wb_msg_pe
 
 	e->trigger[from].next_after = m->transfer;
 	if (l->state == COORDINATOR_IDLE || l->e != e || l->transfer != m->transfer ||
-		l->is_proposed || !e->r.supersede || !e->r.rollout_staged)
+		l->is_proposed || !e->r->supersede || !e->r->rollout_staged)
 		return;
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		if (wb__transfer_has_trainer(e, a) && e->trigger[a].next_after != l->transfer)
 			return;
 	l->is_superseded = true;
@@ -492,7 +488,7 @@ void wb__transfer_on_REFUSED(struct epoch *e, uint32_t from, const struct wb_msg
 	if (!l)
 		return;
 	o->issued = WB_MAX(o->issued, m->highest);
-	wb__transfer_trace(o, "refused", e->r.engine[m->engine].name, m->transfer, m->highest);
+	wb__transfer_trace(o, "refused", e->r->engine[m->engine].name, m->transfer, m->highest);
 	engine_ended(l, m->engine, WB_ENGINE_ABORTED, m->sentence);
 	look(l);
 }
@@ -534,13 +530,13 @@ void wb__transfer_coordinator_chosen(struct coordinator *l, enum decision d)
 			false);
 		return;
 	}
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
 
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
 		m.engine = en;
-		wb__transfer_send(l->e, l->e->r.engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
 	}
 }
 
@@ -554,7 +550,7 @@ void wb__transfer_coordinator_hand_over(struct epoch *e)
 		now_ns(e->obj->core) < l->proposed_ns + TRANSFER_JOINT_NS)
 		return;
 	wb__transfer_ballot_stop(&l->ballot);
-	for (uint32_t en = 0; en < e->r.n_engine; en++)
+	for (uint32_t en = 0; en < e->r->n_engine; en++)
 		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state))
 			engine_ended(l, en, WB_ENGINE_UNKNOWN,
 				"too few of the trainer agents, whose majority decides, have kept "
@@ -576,10 +572,10 @@ static void lead_down(struct coordinator *l, uint32_t agent, const char *why)
 	char text[512];
 	bool any = false;
 
-	snprintf(text, sizeof(text), "agent %s is gone: %.400s", l->e->r.agent[agent].name, why);
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
+	snprintf(text, sizeof(text), "agent %s is gone: %.400s", l->e->r->agent[agent].name, why);
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++)
 		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state) &&
-			l->e->r.engine[en].lead == agent) {
+			l->e->r->engine[en].lead == agent) {
 			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
 			any = true;
 		}
@@ -604,7 +600,7 @@ void wb__transfer_coordinator_agent_down(
 		return;
 	if (l->state == COORDINATOR_RUNNING && wb__transfer_has_trainer(e, agent)) {
 		snprintf(text, sizeof(text), "trainer agent %s is gone: %.400s",
-			e->r.agent[agent].name, why);
+			e->r->agent[agent].name, why);
 		cancel(l, -EHOSTDOWN, text, false);
 	}
 	lead_down(l, agent, why);
@@ -617,8 +613,9 @@ static void say_late(
 	snprintf(out, bytes,
 		"%s within %.0f s, which spec.transferDeadlineSeconds (%.0f s) and "
 		"spec.engineStepDeadlineSeconds (%.0f s) allow together",
-		what, (double)(now - l->begin_ns) / 1e9, (double)l->e->r.transfer_deadline_ns / 1e9,
-		(double)l->e->r.engine_step_deadline_ns / 1e9);
+		what, (double)(now - l->begin_ns) / 1e9,
+		(double)l->e->r->transfer_deadline_ns / 1e9,
+		(double)l->e->r->engine_step_deadline_ns / 1e9);
 }
 
 static uint64_t tick_one(struct coordinator *l, uint64_t now)
@@ -631,16 +628,16 @@ static uint64_t tick_one(struct coordinator *l, uint64_t now)
 		return l->deadline_ns;
 	if (wb__transfer_is_joint(l) && !l->is_proposed && !l->is_cancelled && !l->is_feed) {
 		say_late(l, now, "not every engine was ready", text, sizeof(text));
-		l->deadline_ns = now + l->e->r.engine_step_deadline_ns;
+		l->deadline_ns = now + l->e->r->engine_step_deadline_ns;
 		cancel(l, -ETIMEDOUT, text, false);
 		return l->deadline_ns;
 	}
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++)
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++)
 		if (l->engine[en].takes_part && !wb__transfer_is_end(l->engine[en].state)) {
 			char who[192];
 
 			snprintf(who, sizeof(who), "its lead, agent %.150s, did not answer",
-				l->e->r.agent[l->e->r.engine[en].lead].name);
+				l->e->r->agent[l->e->r->engine[en].lead].name);
 			say_late(l, now, who, text, sizeof(text));
 			engine_ended(l, en, WB_ENGINE_UNKNOWN, text);
 		}
@@ -658,7 +655,7 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	uint64_t until;
 	char text[512];
 
-	for (uint32_t a = 0; e && o->coordinator.state == COORDINATOR_IDLE && a < e->r.n_agent;
+	for (uint32_t a = 0; e && o->coordinator.state == COORDINATOR_IDLE && a < e->r->n_agent;
 		a++) {
 		if (!wb__transfer_has_trainer(e, a))
 			continue;
@@ -670,14 +667,14 @@ static uint64_t await_trainers(struct object *o, uint64_t now)
 	if (first == UINT32_MAX || missing == UINT32_MAX)
 		return 0;
 	until = WB_MAX(e->trigger[first].asked_ns, o->coordinator.idle_ns);
-	until = WB_MAX(until, wb__transfer_usable_since(o)) + e->r.engine_step_deadline_ns;
+	until = WB_MAX(until, wb__transfer_usable_since(o)) + e->r->engine_step_deadline_ns;
 	if (now < until)
 		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by the trainer workers of agent %.63s, but not by those "
 		"of agent %.63s within spec.engineStepDeadlineSeconds (%.0f s)",
-		e->r.agent[first].name, e->r.agent[missing].name,
-		(double)e->r.engine_step_deadline_ns / 1e9);
+		e->r->agent[first].name, e->r->agent[missing].name,
+		(double)e->r->engine_step_deadline_ns / 1e9);
 	refuse_trainers(e, -ETIMEDOUT, text);
 	return now + WB_NS_PER_MS;
 }

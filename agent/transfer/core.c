@@ -45,16 +45,18 @@ int wb_transfer_create(const struct wb_transfer_opts *o, const struct wb_transfe
 	return 0;
 }
 
-int wb_transfer_set_arena(struct wb_transfer_core *c, const char *uid, void *arena, size_t bytes)
+int wb_transfer_set_arena(
+	struct wb_transfer_core *c, const struct wb_object_id *object, void *arena, size_t bytes)
 {
 	uint32_t i = 0;
 
 	/* Also one whose memory goes on to this object. */
-	while (i < c->n_arena && strcmp(c->arena[i].uid, uid) != 0 && c->arena[i].base != arena)
+	while (i < c->n_arena && !wb_object_id_eq(&c->arena[i].object, object) &&
+		c->arena[i].base != arena)
 		i++;
-	if (i == TRANSFER_ARENAS_MAX || strlen(uid) >= sizeof(c->arena[i].uid))
+	if (i == TRANSFER_ARENAS_MAX)
 		return -ENOSPC;
-	snprintf(c->arena[i].uid, sizeof(c->arena[i].uid), "%s", uid);
+	c->arena[i].object = *object;
 	c->arena[i].base = arena;
 	c->arena[i].bytes = bytes;
 	c->n_arena = WB_MAX(c->n_arena, i + 1);
@@ -65,7 +67,6 @@ void wb_transfer_destroy(struct wb_transfer_core *c)
 {
 	if (!c)
 		return;
-	c->closing = true;
 	while (c->objects) {
 		struct object *next = c->objects->next;
 
@@ -208,7 +209,7 @@ struct worker *wb__transfer_worker_of(struct epoch *e, uint32_t plan_worker)
 
 const char *wb__transfer_worker_name(const struct epoch *e, uint32_t plan_worker)
 {
-	return plan_worker < e->r.n_worker ? e->r.worker[plan_worker].name : "?";
+	return plan_worker < e->r->n_worker ? e->r->worker[plan_worker].name : "?";
 }
 
 /* ---- messages ----------------------------------------------------------------------------- */
@@ -234,7 +235,7 @@ static void send_self(struct epoch *e, const struct wb_msg_peer *m)
 		wb_free(msg);
 		return;
 	}
-	msg->obj = e->obj;
+	msg->epoch = e->r->id;
 	*c->self_tail = msg;
 	c->self_tail = &msg->next;
 }
@@ -250,22 +251,29 @@ void wb__transfer_fault(
 
 void wb__transfer_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
 {
-	m->uid = e->r.uid;
-	m->term = e->r.term;
-	m->number = e->r.number;
+	m->uid = e->r->id.object.text;
+	m->term = e->r->id.term;
+	m->number = e->r->id.number;
 	if (agent == e->me)
 		send_self(e, m);
 	else
 		wb__transfer_wire_send(e, agent, m);
 }
 
-static struct object *find_object(struct wb_transfer_core *c, const char *uid)
+struct object *wb__transfer_object(const struct wb_transfer_core *c, const struct wb_object_id *id)
 {
 	struct object *o = c->objects;
 
-	while (o && strcmp(o->uid, uid))
+	while (o && !wb_object_id_eq(&o->id, id))
 		o = o->next;
 	return o;
+}
+
+struct epoch *wb__transfer_epoch(const struct wb_transfer_core *c, const struct wb_epoch_id *id)
+{
+	const struct object *o = wb__transfer_object(c, &id->object);
+
+	return o ? wb__transfer_epoch_find(o, id) : NULL;
 }
 
 void wb__transfer_drain_self(struct wb_transfer_core *c)
@@ -285,7 +293,7 @@ void wb__transfer_drain_self(struct wb_transfer_core *c)
 			c->self_tail = &c->self_head;
 		if (wb_frame_check(msg->bytes, msg->len, &f, &body, NULL) == 0 &&
 			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
-			e = wb__transfer_epoch_find(msg->obj, m.term, m.number);
+			e = wb__transfer_epoch(c, &msg->epoch);
 			if (e)
 				wb__transfer_hear(e, e->me, &m);
 			wb_msg_free(WBP_PEER, &m);
@@ -322,25 +330,21 @@ static void on_gap(struct epoch *e, uint32_t agent, uint64_t upto)
 		wb__transfer_trainers_coordinator_down(e, agent, false, why);
 }
 
-void wb_transfer_peer_msg(
-	struct wb_transfer_core *c, const char *from, uint16_t type, const struct wb_msg_peer *m)
+void wb_transfer_peer_msg(struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t from,
+	const struct wb_msg_peer *m)
 {
-	struct object *o = find_object(c, m->uid);
-	struct epoch *e = o ? wb__transfer_epoch_find(o, m->term, m->number) : NULL;
+	struct epoch *e = wb__transfer_epoch(c, id);
+	bool has_gap, is_next;
 
-	assert(type == WBP_PEER);
-	for (uint32_t i = 0; e && i < e->r.n_agent; i++)
-		if (!strcmp(e->r.agent[i].name, from)) {
-			bool has_gap, is_next = wb__transfer_wire_take(e, i, m, &has_gap);
-
-			if (has_gap)
-				on_gap(e, i, m->skipped ? m->skipped : UINT64_MAX);
-			if (is_next)
-				wb__transfer_hear(e, i, m);
-			if (has_gap)
-				wb__transfer_trainers_ask_again(e, i);
-			break;
-		}
+	if (!e || from >= e->r->n_agent)
+		return;
+	is_next = wb__transfer_wire_take(e, from, m, &has_gap);
+	if (has_gap)
+		on_gap(e, from, m->skipped ? m->skipped : UINT64_MAX);
+	if (is_next)
+		wb__transfer_hear(e, from, m);
+	if (has_gap)
+		wb__transfer_trainers_ask_again(e, from);
 	wb__transfer_drain_self(c);
 }
 
@@ -355,18 +359,17 @@ static void hang_up(struct epoch *e, uint32_t agent)
 			(void)wb_xport_disconnect(c->env->xport, c->conn[i].conn);
 }
 
-void wb_transfer_peer_down(struct wb_transfer_core *c, const char *uid, uint64_t term,
-	uint64_t number, uint32_t agent, const char *why)
+void wb_transfer_peer_down(
+	struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t agent, const char *why)
 {
-	struct object *o = find_object(c, uid);
-	struct epoch *e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
+	struct epoch *e = wb__transfer_epoch(c, id);
 	bool unheard;
 
-	if (!e || agent >= e->r.n_agent)
+	if (!e || agent >= e->r->n_agent)
 		return;
 	hang_up(e, agent);
 	unheard = wb__transfer_trainers_unheard(e, agent);
-	wb__transfer_wire_down(&e->wire[agent], o->highest, now_ns(c));
+	wb__transfer_wire_down(&e->wire[agent], e->obj->highest, now_ns(c));
 	peer_lost(e, agent, UINT64_MAX, why);
 	wb__transfer_trainers_coordinator_down(e, agent, unheard, why);
 	wb__transfer_orphans_refuse(e);
@@ -406,10 +409,10 @@ static struct epoch *epoch_of_info(
 	struct wb_transfer_core *c, const struct wb_xport_conn_info *info)
 {
 	for (struct object *o = c->objects; o; o = o->next) {
-		struct epoch *e = wb__transfer_epoch_find(o, info->term, info->number);
+		struct wb_epoch_id id = {o->id, info->term, info->number};
 
-		if (e && e->xp.object == info->object)
-			return e;
+		if (o->id.hash == info->object)
+			return wb__transfer_epoch_find(o, &id);
 	}
 	return NULL;
 }
@@ -418,7 +421,7 @@ static uint32_t agent_named(const struct epoch *e, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < e->r.n_agent && strcmp(e->r.agent[i].name, name))
+	while (i < e->r->n_agent && strcmp(e->r->agent[i].name, name))
 		i++;
 	return i;
 }
@@ -476,7 +479,7 @@ static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 	if (transfer == p->transfer)
 		return p->state == PARTY_NONE;
 	return transfer < p->transfer || transfer <= e->seen ||
-	       e->wire[e->r.engine[w->engine].lead].is_down || e->wire[e->r.coordinator].is_down;
+	       e->wire[e->r->engine[w->engine].lead].is_down || e->wire[e->r->coordinator].is_down;
 }
 
 static void on_grant(struct wb_transfer_core *c, const struct wb_xport_event *ev)
@@ -497,7 +500,7 @@ static void on_grant(struct wb_transfer_core *c, const struct wb_xport_event *ev
 		(void)wb_xport_refuse(c->env->xport, ev->conn, ev->grant, -EBUSY);
 	} else {
 		c->orphan[c->n_orphan++] = (struct orphan){
-			.ev = *ev, .e = e, .until_ns = now_ns(c) + e->r.transfer_deadline_ns};
+			.ev = *ev, .e = e, .until_ns = now_ns(c) + e->r->transfer_deadline_ns};
 	}
 }
 

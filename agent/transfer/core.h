@@ -28,8 +28,9 @@ struct wb_err;
  */
 struct wb_transfer_report {
 	enum wb_report kind; /* STARTED, ENGINE or FINAL */
-	const char *uid, *object; /* object: its name */
-	uint64_t term, number, transfer;
+	const struct wb_epoch_id *epoch;
+	const char *object; /* its name */
+	uint64_t transfer;
 	int64_t version;
 	bool is_feed;
 	enum wb_result result; /* FINAL */
@@ -43,8 +44,8 @@ struct wb_transfer_report {
 
 /* When workers of this agent stood still for a transfer, and for what; the env's clock. */
 struct wb_transfer_times {
-	const char *uid;
-	uint64_t term, number, transfer;
+	const struct wb_epoch_id *epoch;
+	uint64_t transfer;
 	int64_t version;
 	struct wb_p_worker_report *worker;
 	uint32_t n_worker;
@@ -130,7 +131,8 @@ int wb_transfer_create(const struct wb_transfer_opts *o, const struct wb_transfe
 void wb_transfer_destroy(struct wb_transfer_core *c);
 /** wb_transfer_set_arena - memory for an object's slots, known only when its first plan comes;
  * before the first wb_transfer_install() that succeeds.  0 or -ENOSPC. */
-int wb_transfer_set_arena(struct wb_transfer_core *c, const char *uid, void *arena, size_t bytes);
+int wb_transfer_set_arena(
+	struct wb_transfer_core *c, const struct wb_object_id *object, void *arena, size_t bytes);
 
 /**
  * wb_transfer_set_image - memory for the snapshots of a trainer worker; before an epoch with staged
@@ -149,7 +151,7 @@ struct wb_transfer_area {
 void wb_transfer_set_area(
 	struct wb_transfer_core *c, uint32_t worker, const struct wb_transfer_area *a);
 /** wb_transfer_is_sending - a transfer of this object's trainers here is under way. */
-bool wb_transfer_is_sending(const struct wb_transfer_core *c, const char *uid);
+bool wb_transfer_is_sending(const struct wb_transfer_core *c, const struct wb_object_id *object);
 /**
  * wb_transfer_sleep - the worker's memory goes away for a while; its place in the plan stays
  * From now on nothing new uses it: transfers are refused for its engine, by name.  What is under
@@ -176,37 +178,38 @@ bool wb_transfer_is_detached(struct wb_transfer_core *c, uint32_t worker);
 
 /**
  * wb_transfer_install - a plan and its roster arrived
- * Takes @plan_take and @roster_take (also on failure).  Returns 0 (say READY); WB_EPLAN, WB_ESTALE
- * (older term), -ENOENT (a worker that is not here), -EINVAL (buffer), -ENOMEM.
+ * @r:	the transport knows its epoch; a reference is kept as long as the core goes by it
+ * Returns 0 (say READY); WB_EPLAN, WB_ESTALE (older term), -ENOENT (a worker that is not here),
+ * -EINVAL (buffer), -ENOMEM.
  */
-int wb_transfer_install(struct wb_transfer_core *c, struct wb_plan *plan_take,
-	struct wb_roster *roster_take, struct wb_err *err);
+int wb_transfer_install(struct wb_transfer_core *c, struct wb_roster *r, struct wb_err *err);
 /** wb_transfer_seen - others have seen transfer numbers up to @transfer; a coordinator here goes on
  * above.
  */
-void wb_transfer_seen(struct wb_transfer_core *c, const char *uid, uint64_t transfer);
+void wb_transfer_seen(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint64_t transfer);
 /** wb_transfer_activate - transfers may use the epoch; tells the workers that they are planned. */
-int wb_transfer_activate(
-	struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number);
+int wb_transfer_activate(struct wb_transfer_core *c, const struct wb_epoch_id *id);
 /** wb_transfer_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
  * that cannot begin is reported as ended, too.  0; -ENOENT (no such plan, nothing held), -EBUSY (a
  * feed of an older version is not over), -ENOMEM. */
-int wb_transfer_feed(struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number,
-	uint32_t engine, uint32_t source_engine, struct wb_err *err);
+int wb_transfer_feed(struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t engine,
+	uint32_t source_engine, struct wb_err *err);
 /** wb_transfer_expect_feed - an engine of this agent must not run before it is fed. */
-void wb_transfer_expect_feed(struct wb_transfer_core *c, const char *uid, uint32_t engine);
+void wb_transfer_expect_feed(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint32_t engine);
 
 /** wb_transfer_worker_msg - a message of local worker @worker; borrowed.  What a worker of its role
  * may not say changes nothing. */
 void wb_transfer_worker_msg(
 	struct wb_transfer_core *c, uint32_t worker, uint16_t type, const void *msg);
-/** wb_transfer_peer_msg - a message of agent @from, whose channel proved the epoch; what is not the
- *  next of its wire, or of an epoch that is not here, changes nothing.  Borrowed. */
-void wb_transfer_peer_msg(
-	struct wb_transfer_core *c, const char *from, uint16_t type, const struct wb_msg_peer *msg);
+/** wb_transfer_peer_msg - a message of agent @from of the epoch that its channel proved; what is
+ * not the next of its wire, or of an epoch that is not here, changes nothing.  Borrowed. */
+void wb_transfer_peer_msg(struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t from,
+	const struct wb_msg_peer *msg);
 /** wb_transfer_peer_down - the control channel to an agent of an epoch is gone and stays so. */
-void wb_transfer_peer_down(struct wb_transfer_core *c, const char *uid, uint64_t term,
-	uint64_t number, uint32_t agent, const char *why);
+void wb_transfer_peer_down(
+	struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t agent, const char *why);
 /** wb_transfer_pump - drain transport and lane events (call when their fds are readable). */
 void wb_transfer_pump(struct wb_transfer_core *c);
 /** wb_transfer_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
@@ -220,19 +223,21 @@ uint64_t wb_transfer_held(const struct wb_transfer_core *c, uint32_t worker, int
 /** wb_transfer_highest - greatest number of a transfer that is known here, of @object or (NULL) of
  * all; 0 = none. */
 uint64_t wb_transfer_highest(const struct wb_transfer_core *c, const char *object);
-/** wb_transfer_epoch - the active plan of @object; false, and nothing written, without one. */
-bool wb_transfer_epoch(const struct wb_transfer_core *c, const char *object, uint64_t *term,
-	uint64_t *number, struct wb_digest *digest);
-/** wb_transfer_is_active - transfers may use, or have used, the epoch. */
-bool wb_transfer_is_active(
-	const struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number);
+/** wb_transfer_running - the newest plan of the object that is active: by wb_transfer_activate(),
+ * or by a message of a transfer.  NULL = none; borrowed until the next event. */
+struct wb_roster *wb_transfer_running(
+	const struct wb_transfer_core *c, const struct wb_object_id *object);
+/** wb_transfer_ready - the one that was installed after it, and is not active; as above. */
+struct wb_roster *wb_transfer_ready(
+	const struct wb_transfer_core *c, const struct wb_object_id *object);
 /** wb_transfer_is_busy - a transfer runs here, or a worker waits to be repaired: not the moment to
  *  leave. */
 bool wb_transfer_is_busy(const struct wb_transfer_core *c);
-/** wb_transfer_let_go - nothing of object @uid, which was deleted and made again, uses its memory
+/** wb_transfer_let_go - nothing of @object, which was deleted and made again, uses its memory
  * any more.  False: a transfer of it is under way; ask again.  (An engine that is Torn waits for
  * one, and has none.)  @waited_ns: for how long this was asked. */
-bool wb_transfer_let_go(struct wb_transfer_core *c, const char *uid, uint64_t waited_ns);
+bool wb_transfer_let_go(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint64_t waited_ns);
 struct wb_buf;
 /**
  * wb_transfer_digest_json - begin to sum what workers hold, or append the sums

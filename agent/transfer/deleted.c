@@ -26,12 +26,11 @@ static bool is_in_vain(const struct object *o, uint64_t waited_ns)
 	       now_ns(o->core) >= t->begin_ns + TRANSFER_VAIN_NS;
 }
 
-bool wb_transfer_let_go(struct wb_transfer_core *c, const char *uid, uint64_t waited_ns)
+bool wb_transfer_let_go(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint64_t waited_ns)
 {
-	struct object *o = c->objects;
+	struct object *o = wb__transfer_object(c, object);
 
-	while (o && strcmp(o->uid, uid) != 0)
-		o = o->next;
 	if (!o)
 		return true;
 	if (is_in_vain(o, waited_ns))
@@ -46,7 +45,8 @@ bool wb_transfer_let_go(struct wb_transfer_core *c, const char *uid, uint64_t wa
 void wb__transfer_supersede(struct epoch *e)
 {
 	for (struct object *o = e->obj->core->objects; o; o = o->next)
-		o->is_deleted |= strcmp(o->uid, e->obj->uid) != 0 && !strcmp(o->name, e->obj->name);
+		o->is_deleted |=
+			!wb_object_id_eq(&o->id, &e->obj->id) && !strcmp(o->name, e->obj->name);
 }
 
 static bool is_idle(struct object *o)
@@ -54,7 +54,7 @@ static bool is_idle(struct object *o)
 	if (wb__transfer_is_moving(o) || wb__transfer_has_flow(o))
 		return false;
 	for (const struct loop_msg *m = o->core->self_head; m; m = m->next)
-		if (m->obj == o)
+		if (wb_object_id_eq(&m->epoch.object, &o->id))
 			return false;
 	return true;
 }

@@ -153,7 +153,7 @@ static void put_worker(const struct digest *d, uint32_t i, struct wb_buf *out)
 	wb_buf_printf(out, "{\"name\":");
 	wb_buf_json_str(out, wb__transfer_worker_name(d->e, d->e->local->member[i].plan_worker));
 	wb_buf_printf(out, ",\"role\":\"%s\",\"engine\":", wb_word(&wb_role_words, pw->role));
-	wb_buf_json_str(out, rolls ? d->e->r.engine[pw->engine].name : "");
+	wb_buf_json_str(out, rolls ? d->e->r->engine[pw->engine].name : "");
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"state\":\"%s\",\"sums\":[",
 		(unsigned long long)(w ? w->held_transfer : 0),
 		(long long)(w ? w->held_version : -1), state);

@@ -47,13 +47,13 @@ static struct worker *here(const struct epoch *e, uint32_t local)
 static uint64_t patience_ns(const struct epoch *e)
 {
 	return WB_MAX(
-		TRANSFER_DOUBT_NS, WB_MIN(e->r.engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
+		TRANSFER_DOUBT_NS, WB_MIN(e->r->engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
 }
 
 static void ask(struct epoch *e)
 {
 	e->obj->ask_ns = now_ns(e->obj->core) + TRANSFER_ASK_AGAIN_NS;
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .engine = en};
 
 		for_party_worker (e, en, i) {
@@ -71,8 +71,8 @@ static void ask(struct epoch *e)
 			if (here(e, i) && e->member[i]->past.begun && e->member[i]->past.is_touched)
 				m.says |= SAYS_TOUCHED;
 		wb__transfer_trace(
-			e->obj, "update in doubt", e->r.engine[en].name, m.transfer, m.says);
-		wb__transfer_send(e, e->r.engine[en].lead, &m);
+			e->obj, "update in doubt", e->r->engine[en].name, m.transfer, m.says);
+		wb__transfer_send(e, e->r->engine[en].lead, &m);
 	}
 }
 
@@ -115,8 +115,8 @@ static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[m->engine].name) &&
+	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
+		if (!strcmp(prev->r->engine[en].name, e->r->engine[m->engine].name) &&
 			!prev->party[en].is_staged && prev->party[en].transfer == m->transfer &&
 			prev->party[en].has_target && prev->party[en].target == m->poll)
 			wb__transfer_party_broken(&prev->party[en], "its lead was restarted");
@@ -269,10 +269,10 @@ uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 
 static struct lead *led(struct epoch *e, const char *engine, const struct doubt *d)
 {
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct lead *l = &e->lead[en];
 
-		if (!strcmp(e->r.engine[en].name, engine) && l->state != LEAD_NONE &&
+		if (!strcmp(e->r->engine[en].name, engine) && l->state != LEAD_NONE &&
 			l->transfer == d->transfer && l->target == d->poll)
 			return l;
 	}
@@ -285,7 +285,7 @@ static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struc
 	struct epoch *of[] = {e, e == e->obj->cur ? e->obj->prev : NULL};
 
 	for (uint32_t k = 0; k < WB_ARRAY_SIZE(of); k++) {
-		struct lead *l = of[k] ? led(of[k], e->r.engine[engine].name, d) : NULL;
+		struct lead *l = of[k] ? led(of[k], e->r->engine[engine].name, d) : NULL;
 
 		if (!l)
 			continue;
@@ -321,7 +321,7 @@ static void answer(struct lead *l, enum wb_engine_state how)
 		.transfer = d->transfer,
 		.poll = d->poll};
 
-	for (uint32_t a = 0; a < d->e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < d->e->r->n_agent; a++) {
 		if (!d->agent[a].is_in_doubt)
 			continue;
 		/* All of an engine change, or none. */
@@ -331,7 +331,7 @@ static void answer(struct lead *l, enum wb_engine_state how)
 		wb__transfer_send(d->e, a, &m);
 	}
 	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.how == WB_ENGINE_TORN);
-	memset(d->agent, 0, d->e->r.n_agent * sizeof(*d->agent));
+	memset(d->agent, 0, d->e->r->n_agent * sizeof(*d->agent));
 	if (how == WB_ENGINE_COMMITTED)
 		d->committed = d->transfer;
 	d->transfer = 0;
@@ -347,7 +347,7 @@ static void look(struct lead *l)
 
 	if (!d->transfer)
 		return;
-	for (uint32_t a = 0; a < d->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < d->e->r->n_agent; a++)
 		all &= !d->agent[a].is_asked;
 	if (d->says & SAYS_DONE)
 		answer(l, WB_ENGINE_COMMITTED);
@@ -379,7 +379,7 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	enum wb_engine_state how;
 
 	if (!d->agent)
-		d->agent = wb_zalloc(e->r.n_agent, sizeof(*d->agent));
+		d->agent = wb_zalloc(e->r->n_agent, sizeof(*d->agent));
 	if (!d->agent)
 		return; /* they are told at TARGET that nobody knows */
 	/* One run after the other: nobody can have changed for a later one, in which a worker that

@@ -41,22 +41,20 @@ static void epoch_destroy(struct epoch *e)
 		forget_conns(e);
 	if (e->obj)
 		wb__transfer_digest_cancel(e->obj);
-	for (uint32_t i = 0; e->party && i < e->r.n_engine; i++)
+	for (uint32_t i = 0; e->party && i < e->r->n_engine; i++)
 		wb_free(e->party[i].feed);
-	for (uint32_t i = 0; e->lead && i < e->r.n_engine; i++) {
+	for (uint32_t i = 0; e->lead && i < e->r->n_engine; i++) {
 		wb_free(e->lead[i].agent);
 		wb_free(e->lead[i].resume.heard);
 		wb_free(e->lead[i].doubt.agent);
 	}
-	if (e->xp.number && !e->obj->core->closing)
-		(void)wb_xport_epoch_remove(e->obj->core->env->xport, &e->xp);
 	for (uint32_t i = 0; e->image && i < e->local->n; i++)
 		wb_image_destroy(e->image[i]);
 	wb_free(e->image);
 	wb_free(e->party);
 	wb_free(e->lead);
 	wb_free(e->trigger);
-	for (uint32_t i = 0; e->wire && i < e->r.n_agent; i++)
+	for (uint32_t i = 0; e->wire && i < e->r->n_agent; i++)
 		wb__transfer_wire_down(&e->wire[i], 0, 0);
 	wb_free(e->wire);
 	wb_free(e->link);
@@ -64,8 +62,7 @@ static void epoch_destroy(struct epoch *e)
 	wb_free(e->member);
 	wb_local_destroy(e->staged);
 	wb_local_destroy(e->local);
-	wb_plan_destroy(e->plan);
-	wb_roster_finish(&e->r);
+	wb_roster_put(e->r);
 	wb_free(e);
 }
 
@@ -85,18 +82,15 @@ void wb__transfer_object_destroy(struct object *o)
 		o->feeds = next;
 	}
 	wb_free(o->trainers.final_body);
-	wb_free(o->uid);
 	wb_free(o->name);
 	wb_free(o);
 }
 
-struct epoch *wb__transfer_epoch_find(struct object *o, uint64_t term, uint64_t number)
+struct epoch *wb__transfer_epoch_find(const struct object *o, const struct wb_epoch_id *id)
 {
-	if (o->cur && o->cur->r.term == term && o->cur->r.number == number)
+	if (o->cur && wb_epoch_id_eq(&o->cur->r->id, id))
 		return o->cur;
-	if (o->prev && o->prev->r.term == term && o->prev->r.number == number)
-		return o->prev;
-	return NULL;
+	return o->prev && wb_epoch_id_eq(&o->prev->r->id, id) ? o->prev : NULL;
 }
 
 /* A worker's memory is gone: the epoch must not find it again. */
@@ -130,7 +124,7 @@ static bool epoch_in_use(struct object *o, const struct epoch *e)
 			return true;
 	if (wb__transfer_wire_is_busy(e))
 		return true;
-	for (uint32_t i = 0; i < e->r.n_engine; i++)
+	for (uint32_t i = 0; i < e->r->n_engine; i++)
 		if (e->party[i].state != PARTY_NONE ||
 			(e->lead[i].state != LEAD_NONE && e->lead[i].state != LEAD_DONE))
 			return true;
@@ -192,19 +186,17 @@ uint64_t wb__transfer_epoch_tick(struct object *o, uint64_t now)
 
 static struct object *object_get(struct wb_transfer_core *c, const struct wb_roster *r)
 {
-	struct object *o = c->objects;
+	struct object *o = wb__transfer_object(c, &r->id.object);
 
-	while (o && strcmp(o->uid, r->uid))
-		o = o->next;
 	if (o)
 		return o;
 	o = wb_zalloc(1, sizeof(*o));
 	if (!o)
 		return NULL;
 	o->core = c;
-	o->uid = wb_strdup(r->uid);
+	o->id = r->id.object;
 	o->name = wb_strdup(r->object);
-	if (!o->uid || !o->name) {
+	if (!o->name) {
 		wb__transfer_object_destroy(o);
 		return NULL;
 	}
@@ -214,27 +206,17 @@ static struct object *object_get(struct wb_transfer_core *c, const struct wb_ros
 	return o;
 }
 
-static int find_me(struct epoch *e, struct wb_err *err)
-{
-	for (uint32_t i = 0; i < e->r.n_agent; i++)
-		if (!e->r.agent[i].is_absent && !strcmp(e->r.agent[i].name, e->obj->core->agent)) {
-			e->me = i;
-			return 0;
-		}
-	return wb_err_set(err, -ENOENT, "the plan has no agent called %s", e->obj->core->agent);
-}
-
 static int collect_members(struct epoch *e, struct wb_err *err)
 {
 	struct wb_transfer_core *c = e->obj->core;
-	struct wb_member *m = wb_zalloc(e->r.n_worker, sizeof(*m));
+	struct wb_member *m = wb_zalloc(e->r->n_worker, sizeof(*m));
 	uint32_t n = 0;
 	int rc = -ENOENT;
 
-	e->member = wb_zalloc(e->r.n_worker, sizeof(*e->member));
+	e->member = wb_zalloc(e->r->n_worker, sizeof(*e->member));
 	if (!m || !e->member) {
 		wb_free(m);
-		return wb_err_set(err, -ENOMEM, "no memory for %u workers", e->r.n_worker);
+		return wb_err_set(err, -ENOMEM, "no memory for %u workers", e->r->n_worker);
 	}
 	for (uint32_t w = 0; w < e->plan->n_worker; w++) {
 		struct worker *mine = NULL;
@@ -242,12 +224,12 @@ static int collect_members(struct epoch *e, struct wb_err *err)
 		if (e->plan->worker[w].domain != e->me)
 			continue;
 		for (uint32_t i = 0; i < c->n_worker; i++)
-			if (c->worker[i]->w.id == e->r.worker[w].local && !c->worker[i]->gone)
+			if (c->worker[i]->w.id == e->r->worker[w].local && !c->worker[i]->gone)
 				mine = c->worker[i];
 		if (!mine) {
 			wb_err_set(err, rc,
 				"worker %u of the plan (%s) is not attached here any more", w,
-				e->r.worker[w].name);
+				e->r->worker[w].name);
 			goto out;
 		}
 		e->member[n] = mine;
@@ -290,7 +272,7 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 		rolls |= e->member[i]->w.role == WB_ROLE_ROLLOUT;
 	wb_slots_shares(rolls, share);
 	for (uint32_t i = 0; i < c->n_arena; i++)
-		if (!strcmp(c->arena[i].uid, o->uid)) {
+		if (wb_object_id_eq(&c->arena[i].object, &o->id)) {
 			base = c->arena[i].base;
 			bytes = c->arena[i].bytes;
 		}
@@ -312,7 +294,7 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 
 static int make_images(struct epoch *e, struct wb_err *err)
 {
-	if (!e->r.trainer_staged)
+	if (!e->r->trainer_staged)
 		return 0;
 	e->image = wb_zalloc(e->local->n, sizeof(*e->image));
 	if (!e->image)
@@ -339,7 +321,7 @@ static int make_staged(struct epoch *e, struct wb_err *err)
 	struct wb_member *m;
 	int rc;
 
-	if (!e->r.rollout_staged)
+	if (!e->r->rollout_staged)
 		return 0;
 	m = wb_memdup(e->local->member, e->local->n * sizeof(*m));
 	if (!m)
@@ -363,34 +345,24 @@ static int make_staged(struct epoch *e, struct wb_err *err)
 
 static int build(struct epoch *e, struct wb_err *err)
 {
-	int rc = find_me(e, err);
+	int rc = collect_members(e, err);
 
-	if (rc == 0)
-		rc = collect_members(e, err);
 	if (rc == 0)
 		rc = make_images(e, err);
 	if (rc == 0)
 		rc = make_staged(e, err);
 	if (rc < 0)
 		return rc;
-	e->link = wb_zalloc(e->r.n_agent, sizeof(*e->link));
-	e->wire = wb_zalloc(e->r.n_agent, sizeof(*e->wire));
-	e->party = wb_zalloc(e->r.n_engine, sizeof(*e->party));
-	e->lead = wb_zalloc(e->r.n_engine, sizeof(*e->lead));
-	e->trigger = wb_zalloc(e->r.n_agent, sizeof(*e->trigger));
+	e->link = wb_zalloc(e->r->n_agent, sizeof(*e->link));
+	e->wire = wb_zalloc(e->r->n_agent, sizeof(*e->wire));
+	e->party = wb_zalloc(e->r->n_engine, sizeof(*e->party));
+	e->lead = wb_zalloc(e->r->n_engine, sizeof(*e->lead));
+	e->trigger = wb_zalloc(e->r->n_agent, sizeof(*e->trigger));
 	if (!e->link || !e->wire || !e->party || !e->lead || !e->trigger ||
 		wb__transfer_roles_create(e) < 0)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
 	wb__transfer_flow_env_init(e);
-	e->xp.object = wb_hash64(e->r.uid, strlen(e->r.uid), 0);
-	e->xp.term = e->r.term;
-	e->xp.number = e->r.number;
-	memcpy(e->xp.key, e->r.key, sizeof(e->xp.key));
-	e->xp.is_encrypted = e->r.encrypted;
-	rc = wb_xport_epoch_add(e->obj->core->env->xport, &e->xp, err);
-	if (rc < 0)
-		e->xp.number = 0;
-	return rc < 0 ? rc : make_slots(e, err);
+	return make_slots(e, err);
 }
 
 static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, struct wb_err *err)
@@ -403,7 +375,7 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
 			engines = WB_MAX(engines, plan->worker[w].engine + 1);
 	}
 	if (r->n_worker != plan->n_worker || domains > r->n_agent || engines > r->n_engine ||
-		r->coordinator >= r->n_agent)
+		r->coordinator >= r->n_agent || r->me >= r->n_agent)
 		return wb_err_set(err, WB_EPLAN,
 			"the roster (%u workers, %u agents, %u engines) does not fit the plan "
 			"(%u, %u, %u)",
@@ -420,7 +392,7 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
  * that plan takes it up (resume.c). */
 static void hand_over_staged(struct object *o, struct epoch *e)
 {
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct lead *l = &e->lead[en];
 		struct party *p = &e->party[en];
 
@@ -439,33 +411,29 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 	wb__transfer_stop_kept_flows(o, e);
 }
 
-int wb_transfer_install(struct wb_transfer_core *c, struct wb_plan *plan_take,
-	struct wb_roster *roster_take, struct wb_err *err)
+int wb_transfer_install(struct wb_transfer_core *c, struct wb_roster *r, struct wb_err *err)
 {
 	struct object *o = NULL;
 	struct epoch *e = wb_zalloc(1, sizeof(*e));
 	int rc;
 
-	if (!e) {
-		wb_plan_destroy(plan_take);
-		wb_roster_finish(roster_take);
+	if (!e)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
-	}
-	e->plan = plan_take;
-	e->r = *roster_take;
-	memset(roster_take, 0, sizeof(*roster_take));
-	rc = check_roster(e->plan, &e->r, err);
-	if (rc == 0 && !(o = object_get(c, &e->r)))
-		rc = wb_err_set(err, -ENOMEM, "no memory for object %s", e->r.object);
+	e->r = wb_roster_get(r);
+	e->plan = r->plan;
+	e->me = r->me;
+	rc = check_roster(e->plan, r, err);
+	if (rc == 0 && !(o = object_get(c, r)))
+		rc = wb_err_set(err, -ENOMEM, "no memory for object %s", e->r->object);
 	if (rc < 0)
 		goto err_destroy;
 	e->obj = o;
 	e->ready_ns = now_ns(c);
-	if (o->cur && (e->r.term < o->cur->r.term ||
-			      (e->r.term == o->cur->r.term && e->r.number <= o->cur->r.number))) {
+	if (o->cur && !wb_epoch_id_is_newer(&r->id, &o->cur->r->id)) {
 		rc = wb_err_set(err, WB_ESTALE, "epoch %llu.%llu is not newer than %llu.%llu",
-			(unsigned long long)e->r.term, (unsigned long long)e->r.number,
-			(unsigned long long)o->cur->r.term, (unsigned long long)o->cur->r.number);
+			(unsigned long long)r->id.term, (unsigned long long)r->id.number,
+			(unsigned long long)o->cur->r->id.term,
+			(unsigned long long)o->cur->r->id.number);
 		goto err_destroy;
 	}
 	if (o->prev && o->cur->is_active)
@@ -473,7 +441,8 @@ int wb_transfer_install(struct wb_transfer_core *c, struct wb_plan *plan_take,
 	/* One that never became active only gives up its place: what runs may run on. */
 	if (o->prev && o->cur->is_active && epoch_in_use(o, o->prev)) {
 		rc = wb_err_set(err, -EBUSY, "a transfer of epoch %llu.%llu is still under way",
-			(unsigned long long)o->prev->r.term, (unsigned long long)o->prev->r.number);
+			(unsigned long long)o->prev->r->id.term,
+			(unsigned long long)o->prev->r->id.number);
 		goto err_destroy;
 	}
 	rc = build(e, err);
@@ -500,10 +469,10 @@ static void tell_planned(struct epoch *e)
 	struct wb_transfer_core *c = e->obj->core;
 	char digest[WB_DIGEST_TEXT];
 	struct wb_msg_app_planned m = {
-		.term = e->r.term,
-		.number = e->r.number,
+		.term = e->r->id.term,
+		.number = e->r->id.number,
 		.digest = wb_digest_text(e->plan->digest, digest),
-		.supersede = e->r.supersede && e->r.rollout_staged,
+		.supersede = e->r->supersede && e->r->rollout_staged,
 	};
 
 	for (uint32_t i = 0; i < e->local->n; i++) {
@@ -532,25 +501,22 @@ void wb__transfer_activate(struct epoch *e)
 	wb__transfer_resume(e);
 }
 
-void wb_transfer_seen(struct wb_transfer_core *c, const char *uid, uint64_t transfer)
+void wb_transfer_seen(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint64_t transfer)
 {
-	for (struct object *o = c->objects; o; o = o->next)
-		if (!strcmp(o->uid, uid)) {
-			o->issued = WB_MAX(o->issued, transfer);
-			if (o->cur)
-				o->cur->seen = WB_MAX(o->cur->seen, transfer);
-		}
+	struct object *o = wb__transfer_object(c, object);
+
+	if (!o)
+		return;
+	o->issued = WB_MAX(o->issued, transfer);
+	if (o->cur)
+		o->cur->seen = WB_MAX(o->cur->seen, transfer);
 }
 
-int wb_transfer_activate(
-	struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number)
+int wb_transfer_activate(struct wb_transfer_core *c, const struct wb_epoch_id *id)
 {
-	struct object *o = c->objects;
-	struct epoch *e;
+	struct epoch *e = wb__transfer_epoch(c, id);
 
-	while (o && strcmp(o->uid, uid))
-		o = o->next;
-	e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
 	if (!e)
 		return -ENOENT;
 	wb__transfer_activate(e);
@@ -562,14 +528,12 @@ int wb_transfer_activate(
 static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
 {
 	const struct wb_transfer_core *c = e->obj->core;
-	const char *name = e->r.engine[engine].name;
+	const char *name = e->r->engine[engine].name;
 	enum wb_engine_state state = WB_ENGINE_ABORTED;
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
-		.uid = e->r.uid,
+		.epoch = &e->r->id,
 		.object = e->obj->name,
-		.term = e->r.term,
-		.number = e->r.number,
 		.transfer = WB_MAX(WB_MAX(e->obj->highest, e->obj->issued), 1),
 		.version = -1,
 		.is_feed = true,
@@ -586,17 +550,13 @@ static void say_no_feed(const struct epoch *e, uint32_t engine, const char *why)
 	c->env->report(c->env->ctx, &r);
 }
 
-int wb_transfer_feed(struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number,
-	uint32_t engine, uint32_t source_engine, struct wb_err *err)
+int wb_transfer_feed(struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t engine,
+	uint32_t source_engine, struct wb_err *err)
 {
-	struct object *o = c->objects;
-	struct epoch *e;
+	struct epoch *e = wb__transfer_epoch(c, id);
 	int rc;
 
-	while (o && strcmp(o->uid, uid))
-		o = o->next;
-	e = o ? wb__transfer_epoch_find(o, term, number) : NULL;
-	if (!e || engine >= e->r.n_engine || source_engine >= e->r.n_engine)
+	if (!e || engine >= e->r->n_engine || source_engine >= e->r->n_engine)
 		return wb_err_set(err, -ENOENT, "no such epoch or engine for a feed");
 	rc = wb__transfer_coordinator_feed(e, engine, source_engine, err);
 	if (rc < 0)
@@ -605,19 +565,20 @@ int wb_transfer_feed(struct wb_transfer_core *c, const char *uid, uint64_t term,
 	return rc;
 }
 
-void wb_transfer_expect_feed(struct wb_transfer_core *c, const char *uid, uint32_t engine)
+void wb_transfer_expect_feed(
+	struct wb_transfer_core *c, const struct wb_object_id *object, uint32_t engine)
 {
-	for (struct object *o = c->objects; o; o = o->next) {
-		if (strcmp(o->uid, uid) || !o->cur || engine >= o->cur->r.n_engine)
-			continue;
-		for_party_worker (o->cur, engine, i) {
-			struct worker *w = o->cur->member[i];
+	const struct object *o = wb__transfer_object(c, object);
 
-			/* One that holds a version serves that until the feed stops it. */
-			if (!w || !w->w.page || w->held_transfer || w->asleep)
-				continue;
-			w->expects_feed = true;
-			wb_poll_promise(&w->w.page->word);
-		}
+	if (!o || !o->cur || engine >= o->cur->r->n_engine)
+		return;
+	for_party_worker (o->cur, engine, i) {
+		struct worker *w = o->cur->member[i];
+
+		/* One that holds a version serves that until the feed stops it. */
+		if (!w || !w->w.page || w->held_transfer || w->asleep)
+			continue;
+		w->expects_feed = true;
+		wb_poll_promise(&w->w.page->word);
 	}
 }

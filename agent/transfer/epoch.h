@@ -3,8 +3,9 @@
 #define WB_TRANSFER_EPOCH_H
 /*
  * An epoch: a plan and its roster, as far as they concern this agent.  Owned by its object, which
- * keeps two: the newest installed and the one before.  It owns the runs of its engines (parties and
- * leads), the wires and links to its agents, and its images.
+ * keeps two: the newest installed and the one before.  It holds a reference to its roster
+ * (roster.h: with the last one the epoch's key goes everywhere), and owns the runs of its engines
+ * (parties and leads), the wires and links to its agents, and its images.
  *
  * Active once ACTIVATE came, or any message of a transfer under it; never inactive again.  The plan
  * before goes once a transfer has begun under an active one (`has_begun`) and nothing uses it.
@@ -20,8 +21,8 @@
 
 struct epoch {
 	struct object *obj;
-	struct wb_roster r;
-	struct wb_plan *plan;
+	struct wb_roster *r; /* a reference */
+	const struct wb_plan *plan; /* the roster's */
 	struct wb_local *local; /* parameters */
 	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
 	struct worker **member; /* by local index */
@@ -30,7 +31,6 @@ struct epoch {
 	uint8_t *has_party; /* bit engine * n_agent + agent: has workers of the engine */
 	struct link *link; /* by agent */
 	struct wire *wire; /* by agent */
-	struct wb_xport_epoch xp;
 	struct wb_flow_env fenv;
 	uint32_t me; /* this agent's number in the roster */
 	bool is_active;
@@ -64,8 +64,10 @@ static inline struct epoch *active_epoch(const struct object *o)
 					       : NULL;
 }
 
+/** wb__transfer_epoch - the epoch of that id; NULL = it is not here (any more). */
+struct epoch *wb__transfer_epoch(const struct wb_transfer_core *c, const struct wb_epoch_id *id);
 /** wb__transfer_epoch_find - one of the object's two; NULL = neither is that. */
-struct epoch *wb__transfer_epoch_find(struct object *o, uint64_t term, uint64_t number);
+struct epoch *wb__transfer_epoch_find(const struct object *o, const struct wb_epoch_id *id);
 /** wb__transfer_activate - it is in use from now on; nothing when it is already. */
 void wb__transfer_activate(struct epoch *e);
 /** wb__transfer_usable - the plan that transfers begin under: the newest that is active here, or

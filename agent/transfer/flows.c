@@ -29,7 +29,7 @@ static bool env_is_foreign(void *ctx, uint32_t domain)
 {
 	const struct epoch *e = ctx;
 
-	return e->r.agent[domain].is_foreign;
+	return e->r->agent[domain].is_foreign;
 }
 
 static void env_received(void *ctx, struct wb_flow *f, uint32_t local)
@@ -92,7 +92,7 @@ void wb__transfer_flow_env_init(struct epoch *e)
 
 uint64_t wb__transfer_seed(const struct object *o, uint64_t transfer)
 {
-	return wb_hash64(o->uid, strlen(o->uid), transfer) | 1;
+	return wb_hash64(o->id.text, strlen(o->id.text), transfer) | 1;
 }
 
 static void adopt_orphans(struct wb_transfer_core *c, struct wb_flow *f, struct epoch *e)
@@ -182,10 +182,10 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.env = &e->fenv,
 		.transfer = transfer,
 		.sum_seed = wb__transfer_seed(o, transfer),
-		.sums = e->r.sums,
-		.read_back = e->r.read_back,
+		.sums = e->r->sums,
+		.read_back = e->r->read_back,
 		.window = o->core->o.window,
-		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r.transfer_deadline_ns / 2),
+		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r->transfer_deadline_ns / 2),
 	};
 	if (wb_flow_create(&opts, &at->flow, NULL) < 0)
 		return NULL;
@@ -253,7 +253,7 @@ static bool in_use(const struct object *o, const struct flow_slot *x)
 {
 	if (o->trainers.flow == x->flow)
 		return true;
-	for (uint32_t en = 0; en < x->e->r.n_engine; en++)
+	for (uint32_t en = 0; en < x->e->r->n_engine; en++)
 		if (x->e->party[en].flow == x->flow && x->e->party[en].state != PARTY_NONE)
 			return true;
 	return false;
@@ -341,7 +341,7 @@ static void forget_flow(struct object *o, const struct wb_flow *f)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+		for (uint32_t en = 0; e && en < e->r->n_engine; en++)
 			if (e->party[en].flow == f)
 				e->party[en].flow = NULL;
 	}

@@ -39,7 +39,7 @@ struct orphan {
 /* What this agent says to itself, in another of its roles. */
 struct loop_msg {
 	struct loop_msg *next;
-	struct object *obj;
+	struct wb_epoch_id epoch;
 	uint8_t *bytes; /* owned: the message, encoded */
 	size_t len;
 };
@@ -47,7 +47,7 @@ struct loop_msg {
 struct wb_transfer_core {
 	struct wb_transfer_opts o;
 	struct {
-		char uid[64];
+		struct wb_object_id object;
 		void *base;
 		size_t bytes;
 	} arena[TRANSFER_ARENAS_MAX];
@@ -63,7 +63,6 @@ struct wb_transfer_core {
 	struct loop_msg *self_head,
 		**self_tail; /* messages to ourselves, handled after each event */
 	bool draining_self;
-	bool closing; /* the transport is gone */
 	uint64_t violations; /* messages that were not their sender's to say */
 	struct { /* runs of digest.c, by number */
 		uint64_t begun, done;

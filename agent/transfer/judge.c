@@ -24,8 +24,7 @@
 
 static void file_name(const struct object *o, char out[WB_DIGEST_TEXT + 16])
 {
-	snprintf(out, WB_DIGEST_TEXT + 16, "decisions-%016llx",
-		(unsigned long long)wb_hash64(o->uid, strlen(o->uid), 0));
+	snprintf(out, WB_DIGEST_TEXT + 16, "decisions-%016llx", (unsigned long long)o->id.hash);
 }
 
 void wb__transfer_judge_load(struct object *o)

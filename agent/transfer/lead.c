@@ -31,14 +31,14 @@ static struct wb_msg_peer order(const struct lead *l, uint32_t kind)
 
 static void send_all(struct lead *l, struct wb_msg_peer *m)
 {
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].down)
 			wb__transfer_send(l->e, a, m);
 }
 
 static bool all(const struct lead *l, size_t field)
 {
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !*((const bool *)&l->agent[a] + field))
 			return false;
 	return true;
@@ -66,15 +66,13 @@ static void tell_coordinator(struct lead *l, enum wb_engine_state state)
 static void report(struct lead *l)
 {
 	const struct wb_transfer_core *c = l->e->obj->core;
-	const char *engine = l->e->r.engine[l->engine].name;
+	const char *engine = l->e->r->engine[l->engine].name;
 	enum wb_engine_state state = l->is_superseded ? WB_ENGINE_SUPERSEDED : l->told;
 	const char *sentence = l->sentence;
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_ENGINE,
-		.uid = l->e->r.uid,
+		.epoch = &l->e->r->id,
 		.object = l->e->obj->name,
-		.term = l->e->r.term,
-		.number = l->e->r.number,
 		.transfer = l->transfer,
 		.version = l->version,
 		.is_feed = l->is_feed,
@@ -125,10 +123,10 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	m.sum1 = l->sum.lane[1];
 	send_all(l, &m);
 	wb__transfer_trace(l->e->obj, wb_word(&wb_engine_state_words, result),
-		l->e->r.engine[l->engine].name, l->transfer, 0);
+		l->e->r->engine[l->engine].name, l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
 		wb__transfer_lead_set(l, LEAD_ENDING); /* ENDED brings times; the decision stands */
-		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
+		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
 	} else {
 		wb__transfer_lead_set(l, LEAD_DONE);
 		l->deadline_ns = 0;
@@ -151,7 +149,7 @@ static void close_ending(struct lead *l)
 static bool is_free(const struct lead *l)
 {
 	return !l->is_staged || l->state == LEAD_STAGING ||
-	       (!l->e->r.all_engines && l->state != LEAD_INSTALLING);
+	       (!l->e->r->all_engines && l->state != LEAD_INSTALLING);
 }
 
 /* Before the first byte the old weights are intact.  A decision stands: the next plan, transfer or
@@ -219,8 +217,8 @@ static struct lead *lead_before(const struct epoch *e, uint32_t engine, bool als
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name) &&
+	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
+		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name) &&
 			prev->lead[en].state != LEAD_NONE && prev->lead[en].state != LEAD_DONE &&
 			(also_ending || prev->lead[en].state != LEAD_ENDING))
 			return &prev->lead[en];
@@ -254,7 +252,7 @@ static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	before = lead_before(e, m->engine, m->feed);
 	if (before && m->feed && before->state != LEAD_STAGED) {
 		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
-			e->r.engine[m->engine].name, (unsigned long long)before->transfer);
+			e->r->engine[m->engine].name, (unsigned long long)before->transfer);
 		refuse(e, from, m, -EBUSY, text);
 		return false;
 	}
@@ -265,7 +263,7 @@ static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *
  * ->agent are there. */
 static void begin_run(struct lead *l, uint32_t coordinator, uint64_t transfer, int64_t version)
 {
-	memset(l->agent, 0, l->e->r.n_agent * sizeof(*l->agent));
+	memset(l->agent, 0, l->e->r->n_agent * sizeof(*l->agent));
 	*l = (struct lead){
 		.state = l->state,
 		.e = l->e,
@@ -292,10 +290,10 @@ static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 	l->is_feed = m->feed;
 	l->source_engine = m->feeder;
 	l->deadline_ns =
-		now_ns(e->obj->core) + (l->is_staged ? e->r.transfer_deadline_ns + TRANSFER_LATE_NS
-						     : e->r.engine_step_deadline_ns);
+		now_ns(e->obj->core) + (l->is_staged ? e->r->transfer_deadline_ns + TRANSFER_LATE_NS
+						     : e->r->engine_step_deadline_ns);
 	wb__transfer_lead_set(l, l->is_staged ? LEAD_STAGING : LEAD_PROMISES);
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		l->agent[a].since = e->wire[a].tx_seq + 1;
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	for_party_worker (e, m->engine, i)
@@ -320,7 +318,7 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 		fail(l, WB_ESTALE, "a newer transfer began");
 	overtake(e, m);
 	if (!l->agent)
-		l->agent = wb_zalloc(e->r.n_agent, sizeof(*l->agent));
+		l->agent = wb_zalloc(e->r->n_agent, sizeof(*l->agent));
 	if (!l->agent) {
 		refuse(e, from, m, -ENOMEM, "no memory");
 		return;
@@ -328,7 +326,7 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 	l->e = e;
 	l->engine = m->engine;
 	begin(l, from, m);
-	wb__transfer_trace(e->obj, "prepare", e->r.engine[m->engine].name, m->transfer, m->feed);
+	wb__transfer_trace(e->obj, "prepare", e->r->engine[m->engine].name, m->transfer, m->feed);
 	stop = order(l, l->is_staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
 	send_all(l, &stop);
 	if (l->is_staged)
@@ -340,11 +338,11 @@ static void begin_stop(struct lead *l)
 {
 	struct wb_msg_peer stop = order(l, WBP_PEER_STOP);
 
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		l->agent[a].promised = l->agent[a].stopped = l->agent[a].installed = false;
 	wb__transfer_lead_set(l, LEAD_PROMISES);
 	l->sum = (struct wbk_sum){{0, 0}};
-	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.engine_step_deadline_ns;
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
 	stop.is_decided = l->is_decided;
 	send_all(l, &stop);
 }
@@ -355,7 +353,7 @@ static void ask_judges(struct lead *l)
 	l->deadline_ns = 0;
 	if (l->ballot.state != BALLOT_NONE)
 		return;
-	wb__transfer_trace(l->e->obj, "in doubt", l->e->r.engine[l->engine].name, l->transfer, 0);
+	wb__transfer_trace(l->e->obj, "in doubt", l->e->r->engine[l->engine].name, l->transfer, 0);
 	for_party_worker (l->e, l->engine, i) {
 		const struct wb_area_head *h = l->e->member[i] ? l->e->member[i]->area.head : NULL;
 
@@ -373,7 +371,7 @@ void wb__transfer_lead_chosen(struct lead *l, enum decision d)
 	if (l->state != LEAD_STAGED)
 		return;
 	wb__transfer_trace(l->e->obj, d == DECIDE_COMMIT ? "decided" : "decided against",
-		l->e->r.engine[l->engine].name, l->transfer, 0);
+		l->e->r->engine[l->engine].name, l->transfer, 0);
 	if (d == DECIDE_COMMIT) {
 		l->is_decided = true;
 		tell_coordinator(l, WB_ENGINE_DECIDED);
@@ -387,7 +385,7 @@ void wb__transfer_lead_chosen(struct lead *l, enum decision d)
 /* The coordinator may have given up, or wait for judges that only the plan to come reaches. */
 void wb__transfer_lead_hand_over(struct lead *l)
 {
-	if (l->state == LEAD_STAGED && l->e->r.all_engines &&
+	if (l->state == LEAD_STAGED && l->e->r->all_engines &&
 		now_ns(l->e->obj->core) >= l->staged_ns + TRANSFER_JOINT_NS)
 		ask_judges(l);
 }
@@ -397,12 +395,12 @@ static void on_staged(struct lead *l)
 	wb__transfer_lead_set(l, LEAD_STAGED);
 	l->staged_ns = now_ns(l->e->obj->core);
 	tell_coordinator(l, WB_ENGINE_STAGED);
-	if (!l->e->r.all_engines) {
+	if (!l->e->r->all_engines) {
 		begin_stop(l);
 		return;
 	}
 	/* The coordinator has its own deadlines; this is for one that is silent. */
-	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns;
 }
 
 /* Under a new plan: all parties have whole areas of one transfer that has not been committed. */
@@ -410,12 +408,12 @@ void wb__transfer_lead_resume(struct lead *l, const struct resume *r)
 {
 	struct epoch *e = l->e;
 
-	begin_run(l, e->r.coordinator, r->transfer, r->version);
+	begin_run(l, e->r->coordinator, r->transfer, r->version);
 	l->is_staged = true;
 	l->staged_ns = now_ns(e->obj->core);
 	wb__transfer_lead_set(l, LEAD_STAGED);
-	wb__transfer_trace(e->obj, "resume", e->r.engine[l->engine].name, l->transfer, 0);
-	if (e->r.all_engines)
+	wb__transfer_trace(e->obj, "resume", e->r->engine[l->engine].name, l->transfer, 0);
+	if (e->r->all_engines)
 		ask_judges(l);
 	else
 		wb__transfer_lead_chosen(l, r->is_installing ? DECIDE_COMMIT : DECIDE_ABORT);
@@ -425,7 +423,7 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 {
 	bool first = true;
 
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		first &= !l->agent[a].promised;
 	if (first || wb_poll_later(m->poll, l->target))
 		l->target = m->poll;
@@ -461,21 +459,21 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
 
 		wb__transfer_lead_set(l, LEAD_INSTALLING);
-		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns;
+		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns;
 		send_all(l, &install);
 		tell_coordinator(l, WB_ENGINE_INSTALLING);
 		return;
 	}
 	wb__transfer_lead_set(l, LEAD_MOVING);
-	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r.transfer_deadline_ns + TRANSFER_LATE_NS;
-	wb__transfer_trace(l->e->obj, "receive", l->e->r.engine[l->engine].name, l->transfer, 0);
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns + TRANSFER_LATE_NS;
+	wb__transfer_trace(l->e->obj, "receive", l->e->r->engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
 	tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
 static bool received_all(const struct lead *l)
 {
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part &&
 			!(l->agent[a].received && l->agent[a].losses == l->losses))
 			return false;
@@ -504,7 +502,7 @@ static void on_progress(struct lead *l, uint32_t from, const struct wb_msg_peer 
 		a->received = true;
 		a->losses = m->losses;
 		if (received_all(l)) {
-			wb__transfer_trace(l->e->obj, "received", l->e->r.engine[l->engine].name,
+			wb__transfer_trace(l->e->obj, "received", l->e->r->engine[l->engine].name,
 				l->transfer, 0);
 			tell_coordinator(l, WB_ENGINE_RECEIVED);
 		}
@@ -532,7 +530,7 @@ static void on_ended(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 		l->bytes[s] += m->bytes[s];
 	l->stall_ns += m->stall_ns;
 	l->n_stall += m->n_stall;
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].ended && !l->agent[a].down)
 			return;
 	close_ending(l);
@@ -557,7 +555,7 @@ static void on_cancel(struct lead *l, const struct wb_msg_peer *m)
 	bool late = l->is_decided || l->state == LEAD_INSTALLING || l->state == LEAD_ENDING ||
 		    l->state == LEAD_DONE;
 
-	if (late || (!m->is_superseded && !l->e->r.all_engines && received_all(l)))
+	if (late || (!m->is_superseded && !l->e->r->all_engines && received_all(l)))
 		return;
 	l->is_superseded = l->is_staged && m->is_superseded;
 	if (l->is_staged)
@@ -662,7 +660,7 @@ void wb__transfer_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_
 static bool needs_coordinator(const struct lead *l)
 {
 	if (l->is_staged)
-		return l->state == LEAD_STAGING && (l->e->r.all_engines || !received_all(l));
+		return l->state == LEAD_STAGING && (l->e->r->all_engines || !received_all(l));
 	return !l->is_feed && !received_all(l);
 }
 
@@ -678,7 +676,7 @@ static void lose_source(struct lead *l)
 
 void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct lead *l = &e->lead[en];
 		char text[WB_ERR_MSG_MAX];
 
@@ -694,17 +692,17 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 				continue;
 			}
 			snprintf(text, sizeof(text), "agent %s is gone: %.800s",
-				e->r.agent[agent].name, why);
+				e->r->agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
 		} else if (l->coordinator == agent && needs_coordinator(l)) {
 			snprintf(text, sizeof(text),
 				"the transfer's coordinator, agent %s, is gone: %.800s",
-				e->r.agent[agent].name, why);
+				e->r->agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
 		} else if (l->coordinator == agent && l->is_feed && l->state != LEAD_ENDING) {
 			lose_source(l);
 		} else if (l->coordinator == agent && l->state == LEAD_STAGED &&
-			   l->e->r.all_engines) {
+			   l->e->r->all_engines) {
 			ask_judges(l);
 		}
 	}
@@ -720,7 +718,7 @@ void wb__transfer_lead_broken(struct lead *l, const char *why)
 		close_ending(l);
 		return;
 	}
-	snprintf(text, sizeof(text), "engine %s: %.400s", l->e->r.engine[l->engine].name, why);
+	snprintf(text, sizeof(text), "engine %s: %.400s", l->e->r->engine[l->engine].name, why);
 	fail(l, -EHOSTDOWN, text);
 }
 
@@ -743,20 +741,20 @@ static void expired(struct lead *l)
 	bool is_step =
 		l->state == LEAD_PROMISES || l->state == LEAD_STOPS || l->state == LEAD_ENDING;
 	uint64_t bound_ns =
-		is_step ? l->e->r.engine_step_deadline_ns : l->e->r.transfer_deadline_ns;
+		is_step ? l->e->r->engine_step_deadline_ns : l->e->r->transfer_deadline_ns;
 	char text[WB_ERR_MSG_MAX], who[512] = "";
 
 	if (l->state == LEAD_STAGED) { /* the coordinator is silent */
 		ask_judges(l);
 		return;
 	}
-	for (uint32_t a = 0; a < l->e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++) {
 		if (wb__transfer_lead_is_late(l, a) && strlen(who) < 400)
 			snprintf(who + strlen(who), sizeof(who) - strlen(who), "%s%s",
-				who[0] ? ", " : "", l->e->r.agent[a].name);
+				who[0] ? ", " : "", l->e->r->agent[a].name);
 	}
 	snprintf(text, sizeof(text), "engine %s: %s by %s within spec.%s (%.0f s)",
-		l->e->r.engine[l->engine].name,
+		l->e->r->engine[l->engine].name,
 		l->state == LEAD_PROMISES ? "STOP was not answered"
 		: l->state == LEAD_STOPS
 			? "the common poll was not reached, or before_update_hook did not return,"
@@ -767,7 +765,7 @@ static void expired(struct lead *l)
 		who, is_step ? "engineStepDeadlineSeconds" : "transferDeadlineSeconds",
 		(double)bound_ns / 1e9);
 	if (l->state == LEAD_ENDING) {
-		for (uint32_t a = 0; a < l->e->r.n_agent; a++)
+		for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 			l->agent[a].down |= !l->agent[a].ended;
 		snprintf(l->sentence, sizeof(l->sentence), "%s", text);
 		close_ending(l);
@@ -783,7 +781,7 @@ uint64_t wb__transfer_lead_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+		for (uint32_t en = 0; e && en < e->r->n_engine; en++) {
 			struct lead *l = &e->lead[en];
 
 			if (!l->deadline_ns || l->state == LEAD_NONE || l->state == LEAD_DONE)

@@ -11,7 +11,7 @@
 static void failed(struct epoch *e, uint32_t agent)
 {
 	struct link *l = &e->link[agent];
-	uint32_t n = e->r.agent[agent].n_addr;
+	uint32_t n = e->r->agent[agent].n_addr;
 
 	if (l->up || n < 2)
 		return;
@@ -24,7 +24,7 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 {
 	struct wb_transfer_core *c = e->obj->core;
 	struct link *l = &e->link[agent];
-	const struct wb_roster_agent *to = &e->r.agent[agent];
+	const struct wb_roster_agent *to = &e->r->agent[agent];
 	struct wb_xport_peer peer;
 
 	if (l->up)
@@ -35,7 +35,9 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 	peer = (struct wb_xport_peer){
 		.name = to->name,
 		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
-		.epoch = e->xp,
+		.epoch = {.object = e->r->id.object.hash,
+			.term = e->r->id.term,
+			.number = e->r->id.number},
 	};
 	l->backoff_ns = l->backoff_ns ? WB_MIN(l->backoff_ns * 2, TRANSFER_RETRY_MAX_NS)
 				      : TRANSFER_RETRY_MIN_NS;
@@ -50,7 +52,7 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 
 void wb__transfer_link_up(struct epoch *e, wb_conn_t conn)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		struct link *l = &e->link[a];
 
 		if (l->conn != conn)
@@ -77,7 +79,7 @@ static void note_loss(const struct object *o, struct link *l, const struct wb_xp
 
 void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++) {
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		struct link *l = &e->link[a];
 
 		if (l->conn != ev->conn)
@@ -88,7 +90,7 @@ void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev)
 		l->is_unknown = ev->code == WB_ESTALE;
 		note_loss(e->obj, l, ev);
 		wb__transfer_trace(
-			e->obj, "connection lost", e->r.agent[a].name, 0, (uint64_t)-ev->code);
+			e->obj, "connection lost", e->r->agent[a].name, 0, (uint64_t)-ev->code);
 	}
 }
 
@@ -98,7 +100,7 @@ static void lose_agent(struct epoch *e, uint32_t agent)
 {
 	struct object *o = e->obj;
 
-	wb__transfer_trace(o, "cannot be reached", e->r.agent[agent].name, o->highest, 0);
+	wb__transfer_trace(o, "cannot be reached", e->r->agent[agent].name, o->highest, 0);
 	for_flow (o, x)
 		for (uint32_t w = 0; x->e == e && !x->is_stopped && w < e->plan->n_worker; w++)
 			if (e->plan->worker[w].domain == agent)
@@ -135,7 +137,7 @@ uint64_t wb__transfer_links_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t a = 0; e && a < e->r.n_agent; a++)
+		for (uint32_t a = 0; e && a < e->r->n_agent; a++)
 			next = sooner(next, link_tick(e, a, now));
 	}
 	return next;

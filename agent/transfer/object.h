@@ -28,7 +28,8 @@ struct flow_slot {
 struct object {
 	struct wb_transfer_core *core;
 	struct object *next;
-	char *uid, *name;
+	struct wb_object_id id;
+	char *name;
 	struct epoch *cur, *prev; /* newest installed, the one before */
 	uint64_t highest; /* transfer that a PREPARE here has named */
 	uint64_t issued; /* transfer that our coordinator or trainers know */
@@ -56,6 +57,8 @@ struct object {
 	for (struct flow_slot *x = (o)->flows; x < (o)->flows + TRANSFER_FLOWS_MAX; x++)           \
 		if (x->flow)
 
+/** wb__transfer_object - the object of that id; NULL = it has no plan here. */
+struct object *wb__transfer_object(const struct wb_transfer_core *c, const struct wb_object_id *id);
 /** wb__transfer_object_destroy - with all that it owns; nobody may use its memory any more. */
 void wb__transfer_object_destroy(struct object *o);
 /** wb__transfer_is_moving - is anything of a transfer, or of a feed, under way here? */

@@ -10,7 +10,7 @@
 
 bool wb__transfer_is_joint(const struct coordinator *l)
 {
-	return l->e->r.all_engines && l->e->r.rollout_staged && !l->is_feed;
+	return l->e->r->all_engines && l->e->r->rollout_staged && !l->is_feed;
 }
 
 /* Engines, counted. */
@@ -37,7 +37,7 @@ static unsigned badness(enum wb_engine_state s)
 static void sum_up(const struct coordinator *l, struct tally *o)
 {
 	*o = (struct tally){0};
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
@@ -47,7 +47,7 @@ static void sum_up(const struct coordinator *l, struct tally *o)
 		o->torn += x->state == WB_ENGINE_TORN;
 		if (badness(x->state) > (o->worst ? badness(o->worst->state) : 0)) {
 			o->worst = x;
-			o->worst_name = l->e->r.engine[en].name;
+			o->worst_name = l->e->r->engine[en].name;
 		}
 	}
 }
@@ -106,17 +106,17 @@ void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct
 	const struct epoch *e = l->e;
 	struct tally o;
 
-	*f = (struct outcome){.name = wb_zalloc(e->r.n_engine, sizeof(*f->name)),
-		.word = wb_zalloc(e->r.n_engine, sizeof(*f->word)),
-		.why = wb_zalloc(e->r.n_engine, sizeof(*f->why)),
-		.state = wb_zalloc(e->r.n_engine, sizeof(*f->state))};
-	for (uint32_t en = 0; f->name && f->word && f->why && f->state && en < e->r.n_engine;
+	*f = (struct outcome){.name = wb_zalloc(e->r->n_engine, sizeof(*f->name)),
+		.word = wb_zalloc(e->r->n_engine, sizeof(*f->word)),
+		.why = wb_zalloc(e->r->n_engine, sizeof(*f->why)),
+		.state = wb_zalloc(e->r->n_engine, sizeof(*f->state))};
+	for (uint32_t en = 0; f->name && f->word && f->why && f->state && en < e->r->n_engine;
 		en++) {
 		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
-		f->name[f->n] = e->r.engine[en].name;
+		f->name[f->n] = e->r->engine[en].name;
 		f->state[f->n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
 		f->word[f->n] = wb_word(&wb_engine_state_words, f->state[f->n]);
 		f->why[f->n++] = x->sentence;

@@ -268,7 +268,7 @@ void wb__transfer_party_open(struct party *p)
 	wb__transfer_party_set(p, PARTY_MOVING);
 	p->is_opened = !p->is_staged;
 	p->open_ns = now_ns(e->obj->core);
-	p->deadline_ns = p->open_ns + e->r.transfer_deadline_ns;
+	p->deadline_ns = p->open_ns + e->r->transfer_deadline_ns;
 	for_party_worker (e, p->engine, i) {
 		struct worker *w = e->member[i];
 
@@ -282,7 +282,7 @@ void wb__transfer_party_open(struct party *p)
 		}
 	}
 	for (uint32_t w = 0; p->is_feed && w < e->plan->n_worker; w++)
-		if (e->r.agent[e->plan->worker[w].domain].is_absent)
+		if (e->r->agent[e->plan->worker[w].domain].is_absent)
 			wb_flow_lose_worker(p->flow, w);
 	p->opening = true;
 	for_party_worker (e, p->engine, i)
@@ -680,7 +680,7 @@ void wb__transfer_party_progress(struct party *p, enum progress what)
 void wb__transfer_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)
 {
 	(void)local;
-	for (uint32_t en = 0; f && en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; f && en < e->r->n_engine; en++) {
 		struct party *p = &e->party[en];
 
 		if (p->flow == f && !p->opening &&

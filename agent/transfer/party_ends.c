@@ -124,7 +124,7 @@ static bool is_in_doubt(const struct party *p)
 
 void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
-	for (uint32_t en = 0; en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct party *p = &e->party[en];
 		char text[WB_ERR_MSG_MAX];
 		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
@@ -137,7 +137,7 @@ void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto
 			continue;
 		}
 		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
-			e->r.agent[agent].name, why);
+			e->r->agent[agent].name, why);
 		wb__transfer_party_failed_end(p, &m);
 	}
 }
@@ -153,7 +153,7 @@ void wb__transfer_party_broken(struct party *p, const char *why)
 		wb__transfer_doubt_begin(p);
 		return;
 	}
-	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r.engine[p->engine].name, why);
+	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r->engine[p->engine].name, why);
 	wb__transfer_party_failed_end(p, &m);
 }
 
@@ -161,8 +161,8 @@ void wb__transfer_party_overtaken(struct epoch *e, uint32_t engine)
 {
 	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
+		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
 			wb__transfer_party_broken(&prev->party[en], "overtaken under a newer plan");
 }
 
@@ -172,13 +172,13 @@ static const char *lost_links(const struct party *p, char *out, size_t cap)
 	const struct epoch *e = p->e;
 
 	out[0] = '\0';
-	for (uint32_t d = 0; d < e->r.n_agent; d++) {
+	for (uint32_t d = 0; d < e->r->n_agent; d++) {
 		const struct link *l = &e->link[d];
 
 		if (!l->n_lost || l->lost_transfer != p->transfer)
 			continue;
 		snprintf(out, cap, "; the connection with agent %s was lost %u time%s, last %s",
-			e->r.agent[d].name, l->n_lost, l->n_lost == 1 ? "" : "s", l->lost);
+			e->r->agent[d].name, l->n_lost, l->n_lost == 1 ? "" : "s", l->lost);
 		break;
 	}
 	return out;
@@ -200,7 +200,7 @@ static void too_late(struct party *p)
 			"%s did not receive everything within spec.transferDeadlineSeconds (%.0f "
 			"s), waiting for %s%s",
 			wb__transfer_worker_name(p->e, p->e->local->member[i].plan_worker),
-			(double)p->e->r.transfer_deadline_ns / 1e9, what,
+			(double)p->e->r->transfer_deadline_ns / 1e9, what,
 			lost_links(p, lost, sizeof(lost)));
 		wb__transfer_party_fail(p, -ETIMEDOUT, text);
 		return;
@@ -231,7 +231,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 	case PARTY_CLEARING:
 		return drain(p, now);
 	case PARTY_ENDING: /* the lead has long given up waiting; the version stands */
-		due = p->end_ns + 2 * p->e->r.engine_step_deadline_ns;
+		due = p->end_ns + 2 * p->e->r->engine_step_deadline_ns;
 		if (now < due)
 			return due;
 		wb__transfer_party_set(p, PARTY_NONE);
@@ -250,7 +250,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 /* A lead says how it ends within both waits for user code, movement and install. */
 void wb__transfer_party_expect_end(struct party *p)
 {
-	const struct wb_roster *r = &p->e->r;
+	const struct wb_roster *r = p->e->r;
 
 	p->lead_ns = now_ns(p->e->obj->core) + 3 * r->engine_step_deadline_ns +
 		     2 * r->transfer_deadline_ns + 10 * WB_NS_PER_S;
@@ -267,7 +267,7 @@ static void without_lead(struct party *p)
 	}
 	snprintf(text, sizeof(text),
 		"the lead of engine %.200s, agent %.200s, did not say how it ended",
-		p->e->r.engine[p->engine].name, p->e->r.agent[p->lead].name);
+		p->e->r->engine[p->engine].name, p->e->r->agent[p->lead].name);
 	wb__transfer_party_failed_end(p, &m);
 }
 
@@ -288,7 +288,7 @@ uint64_t wb__transfer_party_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++)
+		for (uint32_t en = 0; e && en < e->r->n_engine; en++)
 			next = sooner(next, tick_one(&e->party[en], now));
 	}
 	return next;

@@ -18,7 +18,7 @@ void wb__transfer_repair_await(struct worker *w, const struct epoch *e, uint64_t
 	if (!w->past.is_torn)
 		return;
 	w->repair_transfer = transfer;
-	w->repair_ns = now_ns(e->obj->core) + e->r.transfer_deadline_ns;
+	w->repair_ns = now_ns(e->obj->core) + e->r->transfer_deadline_ns;
 }
 
 bool wb__transfer_is_in_run(const struct worker *w)
@@ -52,7 +52,7 @@ static void torn_for_good(struct worker *w, const struct epoch *e)
 	snprintf(text, sizeof(text),
 		"no transfer repaired the torn weights within spec.transferDeadlineSeconds (%.0f "
 		"s)",
-		(double)e->r.transfer_deadline_ns / 1e9);
+		(double)e->r->transfer_deadline_ns / 1e9);
 	w->repair_ns = 0;
 	wb__transfer_to_worker(w, WBP_APP_END, &end);
 }
@@ -68,7 +68,7 @@ uint64_t wb__transfer_repair_tick(struct object *o, uint64_t now)
 			continue;
 		/* The time of a run that may repair it does not count. */
 		if (w->doubt_ns || wb__transfer_is_in_run(w))
-			w->repair_ns = now + o->cur->r.transfer_deadline_ns;
+			w->repair_ns = now + o->cur->r->transfer_deadline_ns;
 		if (now >= w->repair_ns)
 			torn_for_good(w, o->cur);
 		else

@@ -44,11 +44,11 @@ static void look(struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
 
 static bool has_worker(const struct epoch *e, const struct epoch *old, uint32_t w)
 {
-	const char *agent = old->r.agent[old->plan->worker[w].domain].name;
+	const char *agent = old->r->agent[old->plan->worker[w].domain].name;
 
 	for (uint32_t i = 0; i < e->plan->n_worker; i++)
-		if (e->r.worker[i].local == old->r.worker[w].local &&
-			!strcmp(e->r.agent[e->plan->worker[i].domain].name, agent))
+		if (e->r->worker[i].local == old->r->worker[w].local &&
+			!strcmp(e->r->agent[e->plan->worker[i].domain].name, agent))
 			return true;
 	return false;
 }
@@ -69,7 +69,7 @@ static void end_old_runs(struct epoch *e, struct epoch *old)
 {
 	static const char why[] = "an agent or a worker of the engine was restarted";
 
-	for (uint32_t en = 0; en < old->r.n_engine; en++) {
+	for (uint32_t en = 0; en < old->r->n_engine; en++) {
 		if (is_same(e, old, en))
 			continue;
 		wb__transfer_lead_broken(&old->lead[en], why);
@@ -82,8 +82,8 @@ static bool is_led(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
 
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
+		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
 			return prev->party[en].state != PARTY_NONE &&
 			       prev->party[en].state != PARTY_ENDING;
 	return false;
@@ -97,7 +97,7 @@ void wb__transfer_resume_end_old(struct epoch *e)
 
 void wb__transfer_resume(struct epoch *e)
 {
-	for (uint32_t en = 0; e->staged && en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; e->staged && en < e->r->n_engine; en++) {
 		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
 		bool here = false;
 
@@ -108,7 +108,7 @@ void wb__transfer_resume(struct epoch *e)
 		if (!is_led(e, en))
 			look(e, en, &m);
 		m.is_torn = wb__transfer_engine_is_torn(e, en);
-		wb__transfer_send(e, e->r.engine[en].lead, &m);
+		wb__transfer_send(e, e->r->engine[en].lead, &m);
 	}
 }
 
@@ -119,8 +119,8 @@ static bool is_running(const struct epoch *e, uint32_t engine)
 
 	if (e->lead[engine].state != LEAD_NONE && e->lead[engine].state != LEAD_DONE)
 		return true;
-	for (uint32_t en = 0; prev && en < prev->r.n_engine; en++)
-		if (!strcmp(prev->r.engine[en].name, e->r.engine[engine].name))
+	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
+		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
 			return prev->lead[en].state != LEAD_NONE &&
 			       prev->lead[en].state != LEAD_DONE;
 	return false;
@@ -158,11 +158,11 @@ void wb__transfer_on_RESUME(struct epoch *e, uint32_t from, const struct wb_msg_
 	if (!e->staged)
 		return;
 	if (!r->heard) {
-		r->heard = wb_zalloc(e->r.n_agent, sizeof(*r->heard));
+		r->heard = wb_zalloc(e->r->n_agent, sizeof(*r->heard));
 		r->is_whole = true;
 	}
 	if (!l->agent)
-		l->agent = wb_zalloc(e->r.n_agent, sizeof(*l->agent));
+		l->agent = wb_zalloc(e->r->n_agent, sizeof(*l->agent));
 	if (!r->heard || !l->agent)
 		return;
 	r->heard[from] = true;

@@ -22,41 +22,28 @@ uint64_t wb_transfer_highest(const struct wb_transfer_core *c, const char *objec
 	return highest;
 }
 
-bool wb_transfer_epoch(const struct wb_transfer_core *c, const char *object, uint64_t *term,
-	uint64_t *number, struct wb_digest *digest)
+struct wb_roster *wb_transfer_running(
+	const struct wb_transfer_core *c, const struct wb_object_id *object)
 {
-	for (const struct object *o = c->objects; o; o = o->next) {
-		const struct epoch *e = strcmp(o->name, object) ? NULL : active_epoch(o);
+	const struct object *o = wb__transfer_object(c, object);
+	const struct epoch *e = o ? active_epoch(o) : NULL;
 
-		if (!e)
-			continue;
-		*term = e->r.term;
-		*number = e->r.number;
-		*digest = e->plan->digest;
-		return true;
-	}
-	return false;
+	return e ? e->r : NULL;
 }
 
-bool wb_transfer_is_active(
-	const struct wb_transfer_core *c, const char *uid, uint64_t term, uint64_t number)
+struct wb_roster *wb_transfer_ready(
+	const struct wb_transfer_core *c, const struct wb_object_id *object)
 {
-	for (struct object *o = c->objects; o; o = o->next) {
-		const struct epoch *e =
-			strcmp(o->uid, uid) ? NULL : wb__transfer_epoch_find(o, term, number);
+	const struct object *o = wb__transfer_object(c, object);
 
-		if (e)
-			return e->is_active;
-	}
-	return false;
+	return o && o->cur && !o->cur->is_active ? o->cur->r : NULL;
 }
 
-bool wb_transfer_is_sending(const struct wb_transfer_core *c, const char *uid)
+bool wb_transfer_is_sending(const struct wb_transfer_core *c, const struct wb_object_id *object)
 {
-	for (const struct object *o = c->objects; o; o = o->next)
-		if (!strcmp(o->uid, uid) && o->trainers.state != TRAINERS_IDLE)
-			return true;
-	return false;
+	const struct object *o = wb__transfer_object(c, object);
+
+	return o && o->trainers.state != TRAINERS_IDLE;
 }
 
 bool wb__transfer_is_moving(const struct object *o)
@@ -68,7 +55,7 @@ bool wb__transfer_is_moving(const struct object *o)
 	for (int k = 0; k < 2; k++) {
 		const struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t i = 0; e && i < e->r.n_engine; i++)
+		for (uint32_t i = 0; e && i < e->r->n_engine; i++)
 			if (e->party[i].state != PARTY_NONE)
 				return true;
 	}
@@ -116,7 +103,7 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 	if (e->party[en].state == PARTY_NONE && wb__transfer_engine_is_torn(e, en))
 		phase = "Torn";
 	wb_buf_printf(out, "{\"engine\":");
-	wb_buf_json_str(out, e->r.engine[en].name);
+	wb_buf_json_str(out, e->r->engine[en].name);
 	wb_buf_printf(out, ",\"transfer\":%llu,\"version\":%lld,\"phase\":\"%s\"}",
 		(unsigned long long)transfer, (long long)version, phase);
 }
@@ -124,9 +111,9 @@ static void put_engine(const struct epoch *e, uint32_t en, struct wb_buf *out)
 const char *wb_transfer_torn(const struct wb_transfer_core *c)
 {
 	for (const struct object *o = c->objects; o; o = o->next)
-		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++)
+		for (uint32_t en = 0; o->cur && en < o->cur->r->n_engine; en++)
 			if (wb__transfer_engine_is_torn(o->cur, en))
-				return o->cur->r.engine[en].name;
+				return o->cur->r->engine[en].name;
 	return NULL;
 }
 
@@ -143,13 +130,13 @@ void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *ou
 		if (o->cur)
 			wb_buf_printf(out,
 				",\"epoch\":{\"term\":%llu,\"number\":%llu,\"active\":%s}",
-				(unsigned long long)o->cur->r.term,
-				(unsigned long long)o->cur->r.number,
+				(unsigned long long)o->cur->r->id.term,
+				(unsigned long long)o->cur->r->id.number,
 				o->cur->is_active ? "true" : "false");
 		wb_buf_printf(
 			out, ",\"trainers\":\"%s\"", wb__transfer_trainers_name(o->trainers.state));
 		wb_buf_printf(out, ",\"engines\":[");
-		for (uint32_t en = 0; o->cur && en < o->cur->r.n_engine; en++) {
+		for (uint32_t en = 0; o->cur && en < o->cur->r->n_engine; en++) {
 			bool here = false;
 
 			for_party_worker (o->cur, en, i)

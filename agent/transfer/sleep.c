@@ -81,7 +81,7 @@ static bool is_member(const struct party *p, const struct worker *w)
 /* Receiving beside the running workers is given up; a stop, or what is whole, is not. */
 static int rollout_is_free(struct worker *w, struct epoch *e, struct wb_err *err)
 {
-	for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+	for (uint32_t en = 0; e && en < e->r->n_engine; en++) {
 		struct party *p = &e->party[en];
 		char text[512];
 
@@ -90,7 +90,7 @@ static int rollout_is_free(struct worker *w, struct epoch *e, struct wb_err *err
 		if (!p->is_staged || (p->state != PARTY_CLEARING && p->state != PARTY_MOVING))
 			return wb_err_set(err, -EBUSY,
 				"engine %s is in transfer %llu: poll until it is over",
-				e->r.engine[en].name, (unsigned long long)p->transfer);
+				e->r->engine[en].name, (unsigned long long)p->transfer);
 		snprintf(text, sizeof(text), "%s released its memory (release_memory)", w->w.name);
 		wb__transfer_party_fail(p, -ECANCELED, text);
 	}

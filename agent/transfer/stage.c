@@ -38,7 +38,7 @@ static void clear(struct party *p)
 		wb_area_set(h, WB_AREA_FILLING);
 		h->transfer = p->transfer;
 		h->version = p->version;
-		h->n_judge = e->r.all_engines ? wb__transfer_judges(e, h->judge) : 0;
+		h->n_judge = e->r->all_engines ? wb__transfer_judges(e, h->judge) : 0;
 	}
 	p->drain_ns = now_ns(e->obj->core) + TRANSFER_DRAIN_NS;
 	if (wb__transfer_flows_quiet(e, p->engine, p->transfer, QUIET_AREAS, false))
@@ -77,7 +77,7 @@ void wb__transfer_party_staged(struct party *p)
 		h->sum[1] = s.lane[1];
 		wb_area_set(h, WB_AREA_WHOLE);
 	}
-	wb__transfer_trace(p->e->obj, "staged", p->e->r.engine[p->engine].name, p->transfer, 0);
+	wb__transfer_trace(p->e->obj, "staged", p->e->r->engine[p->engine].name, p->transfer, 0);
 }
 
 static bool is_whole(const struct worker *w, uint64_t transfer)
@@ -129,11 +129,11 @@ void wb__transfer_party_copy(struct party *p)
 	struct wb_fault_at at = {(uint64_t)p->version, p->transfer, WB_FAULT_ANY};
 	struct wb_fault_hit hit;
 
-	m.read_back = p->e->r.read_back;
+	m.read_back = p->e->r->read_back;
 	wb__transfer_party_set(p, PARTY_COPYING);
 	p->copy_ns = now_ns(p->e->obj->core);
 	p->is_opened = true;
-	wb__transfer_trace(p->e->obj, "install", p->e->r.engine[p->engine].name, p->transfer, 0);
+	wb__transfer_trace(p->e->obj, "install", p->e->r->engine[p->engine].name, p->transfer, 0);
 	for_party_worker (p->e, p->engine, i) {
 		struct worker *w = p->e->member[i];
 

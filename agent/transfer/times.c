@@ -26,9 +26,7 @@ static void tell(struct epoch *e, uint64_t transfer, int64_t version, struct wb_
 	uint32_t n)
 {
 	const struct wb_transfer_env *env = e->obj->core->env;
-	struct wb_transfer_times times = {.uid = e->r.uid,
-		.term = e->r.term,
-		.number = e->r.number,
+	struct wb_transfer_times times = {.epoch = &e->r->id,
 		.transfer = transfer,
 		.version = version,
 		.worker = w,

@@ -68,8 +68,8 @@ static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *tex
 
 static void send_trigger(struct trainers *t, struct wb_msg_peer *m)
 {
-	wb__transfer_send(t->e, t->e->r.coordinator, m);
-	t->asked_seq = t->e->wire[t->e->r.coordinator].tx_seq;
+	wb__transfer_send(t->e, t->e->r->coordinator, m);
+	t->asked_seq = t->e->wire[t->e->r->coordinator].tx_seq;
 	t->again_ns = now_ns(t->e->obj->core) + TRANSFER_ASK_AGAIN_NS;
 	t->is_dropped = false;
 }
@@ -106,7 +106,7 @@ void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 	struct wb_msg_peer m;
 	char text[512];
 
-	if (t->state != TRAINERS_ASKED || t->e != e || e->r.coordinator != agent ||
+	if (t->state != TRAINERS_ASKED || t->e != e || e->r->coordinator != agent ||
 		!make_trigger(e, &m, text, sizeof(text)))
 		return;
 	m.call = t->call;
@@ -121,7 +121,7 @@ static void offer_next(struct object *o)
 	struct trainers *t = &o->trainers;
 	struct wb_msg_peer m = {.kind = WBP_PEER_NEXT, .transfer = t->transfer};
 
-	if (t->state < TRAINERS_SERVING || t->has_next || !t->e->r.supersede)
+	if (t->state < TRAINERS_SERVING || t->has_next || !t->e->r->supersede)
 		return;
 	for_trainer (t->e, i) {
 		const struct worker *w = t->e->member[i];
@@ -130,7 +130,7 @@ static void offer_next(struct object *o)
 			return;
 	}
 	t->has_next = true;
-	wb__transfer_send(t->e, t->e->r.coordinator, &m);
+	wb__transfer_send(t->e, t->e->r->coordinator, &m);
 }
 
 void wb__transfer_trainers_send(struct worker *w, int64_t version, uint32_t flags)
@@ -172,7 +172,7 @@ static void trainer_failed(struct trainers *t, int code, const char *sentence)
 
 	snprintf(text, sizeof(text), "%s", sentence);
 	m.sentence = text;
-	wb__transfer_send(t->e, t->e->r.coordinator, &m);
+	wb__transfer_send(t->e, t->e->r->coordinator, &m);
 }
 
 /* The worker goes on; whoever needs its chunks gets them from the snapshot. */
@@ -201,9 +201,9 @@ static void open_sources(struct trainers *t)
 {
 	struct epoch *e = t->e;
 
-	t->is_told = e->r.trainer_staged; /* each worker is told by its own snapshot */
+	t->is_told = e->r->trainer_staged; /* each worker is told by its own snapshot */
 	for_trainer (e, i) {
-		if (!e->r.trainer_staged)
+		if (!e->r->trainer_staged)
 			wb_flow_open_source(t->flow, i);
 		else if (wb_flow_open_image(t->flow, i, e->image[i], e->member[i]->image) < 0)
 			trainer_failed(t, -ENOMEM, "no memory for a snapshot");
@@ -216,7 +216,7 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
 	char text[512];
 
-	if (from != e->r.coordinator || t->state != TRAINERS_ASKED || t->e != e ||
+	if (from != e->r->coordinator || t->state != TRAINERS_ASKED || t->e != e ||
 		(m->call && m->call != t->call))
 		return;
 	e->obj->issued = WB_MAX(e->obj->issued, m->transfer);
@@ -227,7 +227,7 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	t->flow = wb__transfer_flow_get(e, m->transfer, true);
 	if (!t->flow) {
 		snprintf(text, sizeof(text), "trainer agent %s cannot send: %.300s",
-			e->r.agent[e->me].name, wb__transfer_no_flow(e));
+			e->r->agent[e->me].name, wb__transfer_no_flow(e));
 		trainer_failed(t, -ENOMEM, text);
 		return;
 	}
@@ -235,13 +235,13 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	wb__transfer_trainers_set(t, TRAINERS_SERVING);
 	/* The coordinator has a deadline (begin() there) and may once wait for engines to end after
 	 * it; this one is for a coordinator whose last word was lost. */
-	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r.engine_step_deadline_ns +
-			 (e->r.rollout_staged ? 2 : 1) * e->r.transfer_deadline_ns +
+	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r->engine_step_deadline_ns +
+			 (e->r->rollout_staged ? 2 : 1) * e->r->transfer_deadline_ns +
 			 10 * WB_NS_PER_S;
 	for_trainer (e, i) {
 		e->member[i]->has_sent = e->member[i]->letting_go = false;
 		/* A snapshot holds by itself. */
-		e->member[i]->holds = e->member[i]->sent_hold && !e->r.trainer_staged;
+		e->member[i]->holds = e->member[i]->sent_hold && !e->r->trainer_staged;
 	}
 	tell(t, &s);
 	open_sources(t);
@@ -424,8 +424,8 @@ void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (from == e->r.coordinator && is_ours(t, e, m) && t->state == TRAINERS_SERVING &&
-		!e->r.trainer_staged)
+	if (from == e->r->coordinator && is_ours(t, e, m) && t->state == TRAINERS_SERVING &&
+		!e->r->trainer_staged)
 		release(t);
 }
 
@@ -445,7 +445,7 @@ void wb__transfer_on_FINAL(struct epoch *e, uint32_t from, const struct wb_msg_p
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (from != e->r.coordinator || (!m->transfer && !is_refusal(e, m)))
+	if (from != e->r->coordinator || (!m->transfer && !is_refusal(e, m)))
 		return;
 	if (is_ours(t, e, m))
 		on_final(t, m);
@@ -479,7 +479,7 @@ static void end_without_coordinator(struct trainers *t, const char *what, const 
 		.transfer = t->transfer};
 
 	snprintf(text, sizeof(text), "the transfer's coordinator, agent %s, %s%.800s",
-		e->r.agent[e->r.coordinator].name, what, why);
+		e->r->agent[e->r->coordinator].name, what, why);
 	on_final(t, &m);
 }
 
@@ -487,7 +487,7 @@ bool wb__transfer_trainers_unheard(const struct epoch *e, uint32_t agent)
 {
 	const struct trainers *t = &e->obj->trainers;
 
-	return t->state == TRAINERS_ASKED && t->e == e && e->r.coordinator == agent &&
+	return t->state == TRAINERS_ASKED && t->e == e && e->r->coordinator == agent &&
 	       (t->hold_ns || wb__transfer_wire_keeps(&e->wire[agent], t->asked_seq));
 }
 
@@ -499,7 +499,7 @@ void wb__transfer_trainers_coordinator_down(
 {
 	struct trainers *t = &e->obj->trainers;
 
-	if (t->state == TRAINERS_IDLE || t->e != e || e->r.coordinator != agent)
+	if (t->state == TRAINERS_IDLE || t->e != e || e->r->coordinator != agent)
 		return;
 	if (!unheard) {
 		end_without_coordinator(t, "is gone: ", why);
@@ -523,9 +523,9 @@ static uint64_t hold_tick(struct trainers *t, uint64_t now)
 	}
 	/* It may only have been cut off. */
 	if (now >= t->again_ns && t->is_dropped)
-		wb__transfer_trainers_ask_again(e, e->r.coordinator);
+		wb__transfer_trainers_ask_again(e, e->r->coordinator);
 	else if (!t->is_dropped &&
-		 !wb__transfer_wire_keeps(&e->wire[e->r.coordinator], t->asked_seq))
+		 !wb__transfer_wire_keeps(&e->wire[e->r->coordinator], t->asked_seq))
 		t->hold_ns = 0; /* it has heard it */
 	return sooner(t->hold_ns, now < t->again_ns ? t->again_ns : 0);
 }
@@ -573,14 +573,14 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 		return 0;
 	/* It does not run while they are in the transfer before, or not in a plan yet. */
 	until = WB_MAX(first->sent_ns, WB_MAX(t->idle_ns, e->ready_ns)) +
-		e->r.engine_step_deadline_ns;
+		e->r->engine_step_deadline_ns;
 	if (now < until)
 		return until;
 	snprintf(text, sizeof(text),
 		"send_weights was called by %.100s, but not by %.100s within "
 		"spec.engineStepDeadlineSeconds (%.0f s)",
 		first->w.name, wb__transfer_worker_name(e, missing),
-		(double)e->r.engine_step_deadline_ns / 1e9);
+		(double)e->r->engine_step_deadline_ns / 1e9);
 	s.sentence = text;
 	t->e = e;
 	t->transfer = 0;

@@ -34,8 +34,9 @@ static void put_wait(struct waits *x, const struct epoch *e, uint64_t transfer, 
 		snprintf(left, sizeof(left), ", for %.1f s more at most",
 			deadline_ns > x->now ? (double)(deadline_ns - x->now) / 1e9 : 0.0);
 	snprintf(text, sizeof(text), "transfer %llu, epoch %llu.%llu: %s%s%s%s",
-		(unsigned long long)transfer, (unsigned long long)e->r.term,
-		(unsigned long long)e->r.number, what, whom[0] ? " waits for " : "", whom, left);
+		(unsigned long long)transfer, (unsigned long long)e->r->id.term,
+		(unsigned long long)e->r->id.number, what, whom[0] ? " waits for " : "", whom,
+		left);
 	wb_buf_printf(x->out, "%s", x->any ? "," : "");
 	wb_buf_json_str(x->out, text);
 	x->any = true;
@@ -76,7 +77,7 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 		[PARTY_COPYING] = "to install",
 		[PARTY_ENDING] = "in after_update_hook",
 	};
-	const char *lead = p->e->r.agent[p->lead].name;
+	const char *lead = p->e->r->agent[p->lead].name;
 	char text[256];
 
 	for_party_worker (p->e, p->engine, i) {
@@ -109,16 +110,17 @@ static void put_lead(struct waits *x, const struct lead *l)
 
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
 		return;
-	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r.n_agent; a++)
+	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r->n_agent; a++)
 		if (wb__transfer_lead_is_late(l, a))
-			add_name(whom, sizeof(whom), l->e->r.agent[a].name,
+			add_name(whom, sizeof(whom), l->e->r->agent[a].name,
 				l->agent[a].down ? "(gone)" : "");
 	if (l->state == LEAD_STAGED)
 		snprintf(whom, sizeof(whom), "%s",
 			l->ballot.state != BALLOT_NONE ? "judges (agents with trainer workers)"
 						       : "the coordinator's decision");
-	snprintf(what, sizeof(what), "lead of engine %.100s (%s%s)", l->e->r.engine[l->engine].name,
-		wb__transfer_lead_name(l->state), l->is_feed ? ", feed" : "");
+	snprintf(what, sizeof(what), "lead of engine %.100s (%s%s)",
+		l->e->r->engine[l->engine].name, wb__transfer_lead_name(l->state),
+		l->is_feed ? ", feed" : "");
 	put_wait(x, l->e, l->transfer, what, whom, l->deadline_ns);
 }
 
@@ -128,15 +130,15 @@ static void put_coordinator(struct waits *x, const struct coordinator *l)
 
 	if (l->state == COORDINATOR_IDLE)
 		return;
-	for (uint32_t en = 0; en < l->e->r.n_engine; en++) {
+	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		const struct coordinator_engine *g = &l->engine[en];
 
 		if (!g->takes_part || wb__transfer_is_end(g->state))
 			continue;
 		snprintf(text, sizeof(text), "of agent %.60s (%s)",
-			l->e->r.agent[l->e->r.engine[en].lead].name,
+			l->e->r->agent[l->e->r->engine[en].lead].name,
 			wb_word(&wb_engine_state_words, g->state));
-		add_name(whom, sizeof(whom), l->e->r.engine[en].name, text);
+		add_name(whom, sizeof(whom), l->e->r->engine[en].name, text);
 	}
 	put_wait(x, l->e, l->transfer, l->is_feed ? "coordinator of a feed" : "coordinator", whom,
 		l->deadline_ns);
@@ -154,7 +156,7 @@ static void put_trainers(struct waits *x)
 		snprintf(whom, sizeof(whom), "readers of the parameters");
 	else
 		snprintf(whom, sizeof(whom), "the coordinator, agent %.200s",
-			t->e->r.agent[t->e->r.coordinator].name);
+			t->e->r->agent[t->e->r->coordinator].name);
 	put_wait(x, t->e, t->transfer, what, whom, t->state == TRAINERS_ASKED ? 0 : t->deadline_ns);
 }
 
@@ -173,7 +175,7 @@ static void put_torn(struct waits *x, const struct epoch *e, uint32_t engine)
 	if (!first)
 		return;
 	snprintf(what, sizeof(what), "workers here of engine %.100s (Torn)",
-		e->r.engine[engine].name);
+		e->r->engine[engine].name);
 	put_wait(x, e, first->repair_transfer, what, "a repair", first->repair_ns);
 }
 
@@ -189,7 +191,7 @@ void wb__transfer_waits_json(const struct object *o, struct wb_buf *out)
 	for (int k = 0; k < 2; k++) {
 		const struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t en = 0; e && en < e->r.n_engine; en++) {
+		for (uint32_t en = 0; e && en < e->r->n_engine; en++) {
 			const struct party *p = &e->party[en];
 			char what[256], whom[WAIT_MAX] = "";
 
@@ -201,7 +203,7 @@ void wb__transfer_waits_json(const struct object *o, struct wb_buf *out)
 			}
 			say_party(p, whom, sizeof(whom));
 			snprintf(what, sizeof(what), "workers here of engine %.100s (%s%s)",
-				e->r.engine[en].name, wb__transfer_party_name(p->state),
+				e->r->engine[en].name, wb__transfer_party_name(p->state),
 				p->is_feed ? ", feed" : "");
 			put_wait(&x, e, p->transfer, what, whom, p->deadline_ns);
 		}

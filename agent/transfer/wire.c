@@ -59,7 +59,7 @@ static void post(
 
 	wb_msg_patch_u64(frame, bytes, "base", w->kept.first ? w->kept.first->mark : w->tx_seq + 1);
 	wb_msg_patch_u64(frame, bytes, "skipped", w->skipped);
-	c->env->to_peer(c->env->ctx, &e->r, agent, m, frame, bytes);
+	c->env->to_peer(c->env->ctx, e->r, agent, m, frame, bytes);
 }
 
 void wb__transfer_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
@@ -119,9 +119,9 @@ static void confirm(struct epoch *e, uint32_t agent)
 {
 	struct wb_msg_peer m = {
 		.kind = WBP_PEER_CONFIRM,
-		.uid = e->r.uid,
-		.term = e->r.term,
-		.number = e->r.number,
+		.uid = e->r->id.object.text,
+		.term = e->r->id.term,
+		.number = e->r->id.number,
 		.ack = e->wire[agent].rx_seq,
 	};
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
@@ -139,8 +139,7 @@ static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 	struct wire *w = &e->wire[agent];
 
 	if (w->kept.n && w->tries++ == TRIES_MAX) {
-		wb_transfer_peer_down(e->obj->core, e->r.uid, e->r.term, e->r.number, agent,
-			"it confirmed nothing");
+		wb_transfer_peer_down(e->obj->core, &e->r->id, agent, "it confirmed nothing");
 		return;
 	}
 	for (const struct wb_kept *k = w->kept.first; k; k = k->next)
@@ -151,7 +150,7 @@ static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 
 void wb__transfer_wire_flush(struct epoch *e)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		if (e->wire[a].confirm_ns)
 			confirm(e, a);
 }
@@ -163,7 +162,7 @@ bool wb__transfer_wire_keeps(const struct wire *w, uint64_t seq)
 
 bool wb__transfer_wire_is_busy(const struct epoch *e)
 {
-	for (uint32_t a = 0; a < e->r.n_agent; a++)
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		if (e->wire[a].kept.n && !e->wire[a].is_down) /* no plan waits for the dead */
 			return true;
 	return false;
@@ -176,7 +175,7 @@ uint64_t wb__transfer_wire_tick(struct object *o, uint64_t now)
 	for (int k = 0; k < 2; k++) {
 		struct epoch *e = k ? o->prev : o->cur;
 
-		for (uint32_t a = 0; e && a < e->r.n_agent; a++) {
+		for (uint32_t a = 0; e && a < e->r->n_agent; a++) {
 			struct wire *w = &e->wire[a];
 
 			if (w->resend_ns && now >= w->resend_ns)

@@ -68,7 +68,7 @@ void chaos_late_frames(struct chaos *c)
 	for (uint32_t i = 0; c->late && i < KEPT; i++) {
 		struct kept *k = &c->late->kept[i];
 
-		if (!k->data || (k->term == e->term && k->number == e->number))
+		if (!k->data || (k->term == e->id.term && k->number == e->id.number))
 			continue;
 		wb_sim_timer(w->net, world_now(w) + wb_rng_below(&c->rng, REPLAY_NS), on_late, k);
 	}

@@ -116,13 +116,12 @@ static inline struct worker *worker_of(uint32_t worker)
 static inline void say(uint32_t to, uint32_t from, struct wb_msg_peer m)
 {
 	struct wb_transfer_core *c = w.agent[to].core;
-	char uid[64];
+	const struct wb_roster *r = epoch_of(to)->r;
+	uint32_t i = 0;
 
-	snprintf(uid, sizeof(uid), "%s", world_uid);
-	m.uid = uid;
-	m.term = epoch_of(to)->r.term;
-	m.number = epoch_of(to)->r.number;
-	wb_transfer_peer_msg(c, w.agent[from].name, WBP_PEER, &m);
+	while (i < r->n_agent && strcmp(r->agent[i].name, w.agent[from].name) != 0)
+		i++;
+	wb_transfer_peer_msg(c, &r->id, i, &m);
 }
 
 /* A worker's message, taken in at once. */
@@ -137,10 +136,9 @@ static inline void is_gone(uint32_t to, uint32_t agent)
 {
 	const struct epoch *e = epoch_of(to);
 
-	for (uint32_t i = 0; i < e->r.n_agent; i++)
-		if (!strcmp(e->r.agent[i].name, w.agent[agent].name))
-			wb_transfer_peer_down(w.agent[to].core, world_uid, e->r.term, e->r.number,
-				i, "a test says so");
+	for (uint32_t i = 0; i < e->r->n_agent; i++)
+		if (!strcmp(e->r->agent[i].name, w.agent[agent].name))
+			wb_transfer_peer_down(w.agent[to].core, &e->r->id, i, "a test says so");
 }
 
 /* The last message of this kind; NULL when there is none. */

@@ -37,10 +37,8 @@ static inline void feed_e0(void)
 	const struct epoch *e = epoch_of(LEAD1);
 
 	for (uint32_t i = LEAD; i <= PARTY; i++)
-		wb_transfer_expect_feed(w.agent[i].core, world_uid, 0);
-	ck_assert_int_eq(wb_transfer_feed(w.agent[LEAD1].core, world_uid, e->r.term, e->r.number, 0,
-				 1, &err),
-		0);
+		wb_transfer_expect_feed(w.agent[i].core, &world_object, 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[LEAD1].core, &e->r->id, 0, 1, &err), 0);
 	world_after(&w.agent[LEAD1]);
 }
 

@@ -119,6 +119,14 @@ void world_after(struct world_agent *a)
 	a->timer = next ? wb_sim_timer(a->world->net, clock_due(&a->clock, next), on_timer, a) : 0;
 }
 
+static struct world_agent *agent_named(struct world *w, const char *name)
+{
+	for (uint32_t i = 0; i < w->n_agent; i++)
+		if (!strcmp(w->agent[i].name, name))
+			return &w->agent[i];
+	return NULL;
+}
+
 static void on_message(void *ctx, const char *from, const void *data, size_t bytes)
 {
 	struct world_agent *a = ctx;
@@ -130,17 +138,13 @@ static void on_message(void *ctx, const char *from, const void *data, size_t byt
 	world_must(wb_frame_check(data, bytes, &f, &body, &err), &err);
 	world_must(wb_msg_decode_bin(&f, body, &m, &err), &err);
 	world_note(a->world, data, bytes);
-	wb_transfer_peer_msg(a->core, from, f.type, &m);
+	for (const struct world_epoch *e = a->world->epochs; e; e = e->next)
+		if (e->id.term == m.term && e->id.number == m.number)
+			wb_transfer_peer_msg(a->core, &e->id,
+				(uint32_t)world_epoch_agent(e, agent_named(a->world, from)->index),
+				&m);
 	wb_msg_free(f.type, &m);
 	world_after(a);
-}
-
-static struct world_agent *agent_named(struct world *w, const char *name)
-{
-	for (uint32_t i = 0; i < w->n_agent; i++)
-		if (!strcmp(w->agent[i].name, name))
-			return &w->agent[i];
-	return NULL;
 }
 
 /* Processes of @peer are gone, or cannot be reached: all up to @life. */
@@ -150,8 +154,7 @@ static void tell_down(struct world_agent *a, const struct world_agent *peer, uin
 		int i = world_epoch_agent(e, peer->index);
 
 		if (i >= 0 && e->life[i] <= life)
-			wb_transfer_peer_down(a->core, world_uid, e->term, e->number, (uint32_t)i,
-				"connection reset");
+			wb_transfer_peer_down(a->core, &e->id, (uint32_t)i, "connection reset");
 	}
 	world_after(a);
 }
@@ -303,8 +306,7 @@ static int64_t store_load(void *ctx, const char *name, void *data, size_t cap)
 
 void world_region_add(struct world_agent *a, struct world_regions *r, void *base, size_t bytes)
 {
-	struct wb_xport_region g = {
-		.object = wb_hash64(world_uid, strlen(world_uid), 0), .base = base, .bytes = bytes};
+	struct wb_xport_region g = {.object = world_object.hash, .base = base, .bytes = bytes};
 	struct wb_err err = {0};
 
 	if (!(wb_xport_caps(a->xport) & WB_XPORT_CAP_REGIONS))
@@ -449,10 +451,11 @@ static void stop_agent(struct world_agent *a)
 	a->timer = 0;
 	a->alive = false;
 	wb_xport_close(a->xport);
+	a->xport = NULL;
 	a->world->violations += wb_transfer_violations(a->core);
 	wb_transfer_destroy(a->core);
+	world_must(a->n_epoch ? -EBUSY : 0, NULL); /* somebody still has a reference */
 	wb_fault_destroy(a->fault);
-	a->xport = NULL;
 	a->core = NULL;
 	a->fault = NULL;
 }

@@ -119,6 +119,7 @@ struct world_agent {
 	uint64_t full_until_ns; /* its disk is full */
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
 	struct world_regions leaving[64]; /* attachments that still are in use */
+	uint32_t n_epoch; /* whose keys are good here */
 	uint32_t n_leaving;
 };
 
@@ -157,11 +158,11 @@ struct world_opts {
 
 /* A plan and who takes part in it; indices are the world's. */
 struct world_epoch {
-	uint64_t term, number;
+	struct wb_epoch_id id;
 	uint32_t n_agent, n_engine, n_worker;
 	uint32_t agent[WORLD_AGENTS], life[WORLD_AGENTS];
 	uint32_t engine[WORLD_ENGINES];
-	uint32_t worker[WORLD_WORKERS], id[WORLD_WORKERS];
+	uint32_t worker[WORLD_WORKERS], worker_id[WORLD_WORKERS];
 	uint64_t seen; /* highest transfer its operator knew */
 	uint8_t *bytes; /* the plan, encoded */
 	size_t len;
@@ -220,7 +221,7 @@ struct world {
 	char wrong[160]; /* what must not be, and a world sees by itself; "" = nothing */
 };
 
-extern const char *const world_uid;
+extern const struct wb_object_id world_object;
 
 void world_init(struct world *w, const struct world_opts *o);
 void world_finish(struct world *w);

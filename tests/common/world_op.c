@@ -69,7 +69,7 @@ static bool is_overtaken(const struct world_op *op, uint32_t agent, const struct
 {
 	const struct world_epoch *x = op->waiting[agent];
 
-	return x && (e->term < x->term || (e->term == x->term && e->number < x->number));
+	return x && wb_epoch_id_is_newer(&x->id, &e->id);
 }
 
 static void try_install(struct world_op *op, uint32_t agent, struct world_epoch *e)
@@ -81,12 +81,12 @@ static void try_install(struct world_op *op, uint32_t agent, struct world_epoch 
 	if (is_overtaken(op, agent, e))
 		return;
 	rc = world_epoch_install(w, e, agent, &err);
-	wb_transfer_seen(w->agent[agent].core, world_uid, e->seen);
+	wb_transfer_seen(w->agent[agent].core, &world_object, e->seen);
 	world_after(&w->agent[agent]);
 	if (w->is_tracing)
 		fprintf(stderr, "%14.6f %s: plan %llu.%llu: %d %s\n", (double)world_now(w) / 1e6,
-			w->agent[agent].name, (unsigned long long)e->term,
-			(unsigned long long)e->number, rc, err.msg);
+			w->agent[agent].name, (unsigned long long)e->id.term,
+			(unsigned long long)e->id.number, rc, err.msg);
 	op->waiting[agent] = rc == -EBUSY ? e : NULL;
 	if (rc == -EBUSY) {
 		struct retry *r = calloc(1, sizeof(*r));
@@ -122,12 +122,12 @@ static void do_activate(struct world_op *op, const struct order *o)
 		for (uint32_t k = 0; k < w->n_worker; k++)
 			if (w->worker[k].role == WB_ROLE_ROLLOUT && w->worker[k].engine == en &&
 				w->worker[k].agent == o->agent) {
-				wb_transfer_expect_feed(a->core, world_uid, (uint32_t)i);
+				wb_transfer_expect_feed(a->core, &world_object, (uint32_t)i);
 				break;
 			}
 	}
-	wb_transfer_seen(a->core, world_uid, o->seen);
-	if (wb_transfer_activate(a->core, world_uid, o->e->term, o->e->number) == 0)
+	wb_transfer_seen(a->core, &world_object, o->seen);
+	if (wb_transfer_activate(a->core, &o->e->id) == 0)
 		for (uint32_t en = 0; en < w->o.engines; en++) {
 			struct wb_err err = {0};
 			int to = world_epoch_engine(o->e, en);
@@ -135,8 +135,8 @@ static void do_activate(struct world_op *op, const struct order *o)
 
 			if (fresh[en] && from >= 0 &&
 				world_agent_of_engine(w, o->feed[en].source) == o->agent)
-				(void)wb_transfer_feed(a->core, world_uid, o->e->term, o->e->number,
-					(uint32_t)to, (uint32_t)from, &err);
+				(void)wb_transfer_feed(
+					a->core, &o->e->id, (uint32_t)to, (uint32_t)from, &err);
 		}
 	world_after(a);
 }
@@ -211,7 +211,7 @@ static uint64_t signature_of(const struct world *w, const struct world_epoch *e)
 	for (uint32_t i = 0, j = 0; i < w->n_worker; i++) { /* a plan's are in the same order */
 		bool is_in = e && j < e->n_worker && e->worker[j] == i;
 
-		h = wb_mix64(h ^ (is_in ? e->id[j] : 0));
+		h = wb_mix64(h ^ (is_in ? e->worker_id[j] : 0));
 		j += is_in;
 	}
 	return h;
@@ -234,7 +234,7 @@ static uint64_t held(const struct world_op *op, uint32_t engine, bool *is_up)
 
 		if (k->role != WB_ROLE_ROLLOUT || k->engine != engine)
 			continue;
-		if (k->id != op->active->id[j] || !world_is_seen(w, k)) {
+		if (k->id != op->active->worker_id[j] || !world_is_seen(w, k)) {
 			*is_up = false;
 			return 0;
 		}
@@ -401,14 +401,12 @@ static void advance(struct world_op *op, uint64_t now)
 
 static struct world_epoch *running_at(const struct world *w, uint32_t agent)
 {
-	uint64_t term, number;
-	struct wb_digest digest;
-	struct world_epoch *e = w->epochs;
+	const struct wb_roster *r =
+		w->agent[agent].alive ? wb_transfer_running(w->agent[agent].core, &world_object)
+				      : NULL;
+	struct world_epoch *e = r ? w->epochs : NULL;
 
-	if (!w->agent[agent].alive ||
-		!wb_transfer_epoch(w->agent[agent].core, "default/sim", &term, &number, &digest))
-		return NULL;
-	while (e && (e->term != term || e->number != number))
+	while (e && !wb_epoch_id_eq(&e->id, &r->id))
 		e = e->next;
 	return e;
 }
@@ -507,11 +505,10 @@ bool world_op_is_quiet(const struct world_op *op)
 		return false;
 	for (uint32_t i = 0; i < op->active->n_agent; i++) {
 		uint32_t a = op->active->agent[i];
-		uint64_t term, number;
-		struct wb_digest d;
+		const struct wb_roster *r =
+			wb_transfer_running(op->w->agent[a].core, &world_object);
 
-		if (!wb_transfer_epoch(op->w->agent[a].core, "default/sim", &term, &number, &d) ||
-			term != op->active->term || number != op->active->number)
+		if (!r || !wb_epoch_id_eq(&r->id, &op->active->id))
 			return false;
 	}
 	return true;

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const world_uid = "uid-of-the-simulated-object";
+/* The text is longer than the operator's, as it was when the seeds of regressions were found. */
+const struct wb_object_id world_object = {
+	.uid = 1, .hash = 1, .text = "uid-of-the-simulated-object"};
 
 uint32_t world_agent_of_engine(const struct world *w, uint32_t engine)
 {
@@ -59,7 +61,7 @@ static bool choose_members(const struct world *w, struct world_epoch *e)
 
 		if (k->role == WB_ROLE_ROLLOUT && world_epoch_engine(e, k->engine) < 0)
 			continue;
-		e->id[e->n_worker] = k->id;
+		e->worker_id[e->n_worker] = k->id;
 		e->worker[e->n_worker++] = i;
 		if (world_epoch_agent(e, k->agent) < 0) {
 			e->life[e->n_agent] = w->agent[k->agent].life;
@@ -112,21 +114,18 @@ struct world_epoch *world_epoch_make(struct world *w)
 		wb_free(e);
 		return NULL;
 	}
-	e->term = w->term;
-	e->number = ++w->number;
+	e->id = (struct wb_epoch_id){world_object, w->term, ++w->number};
 	make_plan(w, e);
 	e->next = w->epochs;
 	w->epochs = e;
 	return e;
 }
 
-static void fill_roster(const struct world *w, const struct world_epoch *e, struct wb_roster *r)
+static void fill_roster(
+	const struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_roster *r)
 {
-	memset(r, 0, sizeof(*r));
-	r->uid = wb_strdup(world_uid);
 	r->object = wb_strdup("default/sim");
-	r->term = e->term;
-	r->number = e->number;
+	r->me = (uint32_t)world_epoch_agent(e, agent);
 	memset(r->key, 7, sizeof(r->key));
 	r->n_agent = e->n_agent;
 	r->n_engine = e->n_engine;
@@ -148,7 +147,7 @@ static void fill_roster(const struct world *w, const struct world_epoch *e, stru
 	}
 	for (uint32_t i = 0; i < e->n_worker; i++) {
 		r->worker[i].name = wb_strdup(w->worker[e->worker[i]].name);
-		r->worker[i].local = e->id[i];
+		r->worker[i].local = e->worker_id[i];
 	}
 	r->transfer_deadline_ns = w->o.transfer_deadline_ns;
 	r->engine_step_deadline_ns = w->o.step_deadline_ns;
@@ -159,15 +158,44 @@ static void fill_roster(const struct world *w, const struct world_epoch *e, stru
 	r->sums = !w->o.no_sums;
 }
 
+static struct wb_xport_epoch bulk_epoch(const struct wb_roster *r)
+{
+	struct wb_xport_epoch x = {.object = r->id.object.hash,
+		.term = r->id.term,
+		.number = r->id.number,
+		.key = {7}};
+
+	return x;
+}
+
+static void epoch_over(void *ctx, const struct wb_roster *r)
+{
+	struct world_agent *a = ctx;
+	struct wb_xport_epoch x = bulk_epoch(r);
+
+	a->n_epoch--;
+	if (a->xport)
+		(void)wb_xport_epoch_remove(a->xport, &x);
+}
+
 int world_epoch_install(
 	struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_err *err)
 {
-	struct wb_plan *copy;
-	struct wb_roster r;
+	struct wb_roster *r = wb_roster_create(&e->id);
+	struct world_agent *a = &w->agent[agent];
+	struct wb_xport_epoch x = bulk_epoch(r);
+	int rc;
 
-	world_must(wb_plan_decode(e->bytes, e->len, &copy, err), err);
-	fill_roster(w, e, &r);
-	return wb_transfer_install(w->agent[agent].core, copy, &r, err);
+	world_must(wb_plan_decode(e->bytes, e->len, &r->plan, err), err);
+	fill_roster(w, e, agent, r);
+	rc = wb_transfer_install(a->core, r, err);
+	if (rc == 0) {
+		world_must(wb_xport_epoch_add(a->xport, &x, err), err);
+		wb_roster_on_end(r, epoch_over, a);
+		a->n_epoch++;
+	}
+	wb_roster_put(r);
+	return rc;
 }
 
 void world_plan(struct world *w)
@@ -180,7 +208,7 @@ void world_plan(struct world *w)
 	for (uint32_t i = 0; i < e->n_agent; i++) {
 		struct world_agent *a = &w->agent[e->agent[i]];
 
-		world_must(wb_transfer_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_must(wb_transfer_activate(a->core, &e->id), NULL);
 		world_after(a);
 	}
 }

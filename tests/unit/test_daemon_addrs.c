@@ -2,8 +2,9 @@
 /* Which addresses an agent tells others, and which of a peer's it dials, in which order. */
 #include "base/base.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "daemon/addr.h"
-#include "daemon/roll.h"
+#include "daemon/roster.h"
 #include "tests/common/fx_check.h"
 
 #include <check.h>
@@ -123,12 +124,21 @@ END_TEST
 static struct wb_plan_worker workers[3] = {{.role = WB_ROLE_TRAINER},
 	{.role = WB_ROLE_ROLLOUT, .engine = 0, .domain = 1},
 	{.role = WB_ROLE_ROLLOUT, .engine = 1, .domain = 2}};
-static struct wb_plan plan = {.n_worker = 3, .worker = workers};
 static uint32_t numbers[] = {0, 1, 2};
 static uint32_t over_shm = UINT32_MAX; /* the agent that does not use tcp */
 
-static int roll_of(const char *me, const char *mine, const char *const hosts[3][2],
-	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+/* The roster's own. */
+static struct wb_plan *make_plan(void)
+{
+	struct wb_plan *plan = wb_zalloc(1, sizeof(*plan));
+
+	plan->n_worker = 3;
+	plan->worker = wb_memdup(workers, sizeof(workers));
+	return plan;
+}
+
+static int roster_of(const char *me, const char *mine, const char *const hosts[3][2],
+	struct wb_roster **r, struct wb_err *err)
 {
 	static const char *const names[] = {"t", "a", "b"}, *const engines[] = {"e0", "e1"};
 	static char key[65], bulk[3][64];
@@ -141,7 +151,8 @@ static int roll_of(const char *me, const char *mine, const char *const hosts[3][
 		.n_agents = 3,
 		.engines = (void *)(uintptr_t)engines,
 		.n_engines = 2};
-	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan, &addrs};
+	struct wb_object_id id = wb_object_id_of(0x0123456789abcdef);
+	struct wb__roster_in in = {me, &o, &id, &m, &addrs};
 
 	memset(key, 'a', 64);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -161,7 +172,7 @@ static int roll_of(const char *me, const char *mine, const char *const hosts[3][
 			e[i].n_hosts = 2;
 		}
 	}
-	return wb__roll_create(&in, r, roll, err);
+	return wb__roster_create(&in, make_plan(), r, err);
 }
 
 /* Engines that have nothing to say to each other need no common family. */
@@ -170,23 +181,20 @@ START_TEST(a_trainer_of_both_families_joins_engines_of_one_each)
 	static const char *const hosts[3][2] = {
 		{"10.0.0.1", "fd00::1"}, {"10.0.0.2", NULL}, {"fd00::3", NULL}};
 	struct wb_err err = {0};
-	struct wb_roster r;
-	struct wb__roll roll;
+	struct wb_roster *r;
 
-	ck_assert_msg(!roll_of("t", "10.0.0.1,fd00::1", hosts, &r, &roll, &err), "%s", err.msg);
-	ck_assert_str_eq(r.agent[1].control, "10.0.0.2:7");
-	ck_assert_str_eq(r.agent[2].control, "[fd00::3]:7");
-	ck_assert_str_eq(r.agent[2].bulk, "[fd00::3]:7");
-	ck_assert(!r.agent[1].is_foreign && !r.agent[2].is_foreign);
-	wb_roster_finish(&r);
-	wb__roll_finish(&roll);
-	ck_assert_msg(!roll_of("b", "fd00::3", hosts, &r, &roll, &err), "%s", err.msg);
-	ck_assert_str_eq(r.agent[0].control, "[fd00::1]:7");
-	ck_assert_str_eq(r.agent[0].bulk, "[fd00::1]:7");
-	ck_assert_uint_eq(r.agent[0].n_addr, 0);
-	ck_assert(r.agent[1].is_foreign);
-	wb_roster_finish(&r);
-	wb__roll_finish(&roll);
+	ck_assert_msg(!roster_of("t", "10.0.0.1,fd00::1", hosts, &r, &err), "%s", err.msg);
+	ck_assert_str_eq(r->agent[1].control, "10.0.0.2:7");
+	ck_assert_str_eq(r->agent[2].control, "[fd00::3]:7");
+	ck_assert_str_eq(r->agent[2].bulk, "[fd00::3]:7");
+	ck_assert(!r->agent[1].is_foreign && !r->agent[2].is_foreign);
+	wb_roster_put(r);
+	ck_assert_msg(!roster_of("b", "fd00::3", hosts, &r, &err), "%s", err.msg);
+	ck_assert_str_eq(r->agent[0].control, "[fd00::1]:7");
+	ck_assert_str_eq(r->agent[0].bulk, "[fd00::1]:7");
+	ck_assert_uint_eq(r->agent[0].n_addr, 0);
+	ck_assert(r->agent[1].is_foreign);
+	wb_roster_put(r);
 }
 END_TEST
 
@@ -195,18 +203,16 @@ START_TEST(of_two_common_families_each_has_its_endpoint)
 	static const char *const hosts[3][2] = {
 		{"10.0.0.1", "fd00::1"}, {"10.0.0.2", "fd00::2"}, {"10.0.0.3", "fd00::3"}};
 	struct wb_err err = {0};
-	struct wb_roster r;
-	struct wb__roll roll;
+	struct wb_roster *r;
 
-	ck_assert_msg(!roll_of("a", "fd00::2,10.0.0.2", hosts, &r, &roll, &err), "%s", err.msg);
-	ck_assert_str_eq(r.agent[0].control, "[fd00::1]:7");
-	ck_assert_str_eq(r.agent[0].bulk, "[fd00::1]:7");
-	ck_assert_uint_eq(r.agent[0].n_addr, 2);
-	ck_assert_str_eq(r.agent[0].addr[0], "fd00::1");
-	ck_assert_str_eq(r.agent[0].addr[1], "10.0.0.1");
-	ck_assert_str_eq(r.agent[0].more_bulk[0], "10.0.0.1:7");
-	wb_roster_finish(&r);
-	wb__roll_finish(&roll);
+	ck_assert_msg(!roster_of("a", "fd00::2,10.0.0.2", hosts, &r, &err), "%s", err.msg);
+	ck_assert_str_eq(r->agent[0].control, "[fd00::1]:7");
+	ck_assert_str_eq(r->agent[0].bulk, "[fd00::1]:7");
+	ck_assert_uint_eq(r->agent[0].n_addr, 2);
+	ck_assert_str_eq(r->agent[0].addr[0], "fd00::1");
+	ck_assert_str_eq(r->agent[0].addr[1], "10.0.0.1");
+	ck_assert_str_eq(r->agent[0].more_bulk[0], "10.0.0.1:7");
+	wb_roster_put(r);
 }
 END_TEST
 
@@ -215,18 +221,16 @@ START_TEST(agents_without_a_common_family_are_named_with_those_they_have)
 	static const char *const hosts[3][2] = {
 		{"10.0.0.1", NULL}, {"10.0.0.2", NULL}, {"fd00::3", "fd00::4"}};
 	struct wb_err err = {0};
-	struct wb_roster r;
-	struct wb__roll roll;
+	struct wb_roster *r;
 
-	ck_assert_int_eq(roll_of("t", "10.0.0.1", hosts, &r, &roll, &err), -EAFNOSUPPORT);
+	ck_assert_int_eq(roster_of("t", "10.0.0.1", hosts, &r, &err), -EAFNOSUPPORT);
 	ck_assert_ptr_nonnull(strstr(err.msg,
 		"agent t (IPv4 10.0.0.1) and agent b (IPv6 fd00::3, IPv6 fd00::4) have no address "
 		"family in common"));
-	ck_assert(!r.agent && !roll.local);
+	ck_assert_ptr_null(r);
 	/* Those who have nothing to do with it are ready. */
-	ck_assert_msg(!roll_of("a", "10.0.0.2", hosts, &r, &roll, &err), "%s", err.msg);
-	wb_roster_finish(&r);
-	wb__roll_finish(&roll);
+	ck_assert_msg(!roster_of("a", "10.0.0.2", hosts, &r, &err), "%s", err.msg);
+	wb_roster_put(r);
 }
 END_TEST
 
@@ -235,16 +239,15 @@ START_TEST(agents_of_two_transports_are_named_with_those_they_have)
 	static const char *const hosts[3][2] = {
 		{"10.0.0.1", NULL}, {"10.0.0.2", NULL}, {"10.0.0.3", NULL}};
 	struct wb_err err = {0};
-	struct wb_roster r;
-	struct wb__roll roll;
+	struct wb_roster *r;
 
 	over_shm = 2;
-	ck_assert_int_eq(roll_of("a", "10.0.0.2", hosts, &r, &roll, &err), -EPROTONOSUPPORT);
+	ck_assert_int_eq(roster_of("a", "10.0.0.2", hosts, &r, &err), -EPROTONOSUPPORT);
 	ck_assert_str_eq(err.msg,
 		"agent a moves weights over tcp and agent b over shm: start all agents of an "
 		"object with the same --transport");
-	ck_assert(!r.agent && !roll.local);
-	ck_assert_int_eq(roll_of("b", "10.0.0.3", hosts, &r, &roll, &err), -EPROTONOSUPPORT);
+	ck_assert_ptr_null(r);
+	ck_assert_int_eq(roster_of("b", "10.0.0.3", hosts, &r, &err), -EPROTONOSUPPORT);
 	ck_assert_ptr_nonnull(
 		strstr(err.msg, "agent b moves weights over shm and agent t over tcp"));
 	over_shm = UINT32_MAX;

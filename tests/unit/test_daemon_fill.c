@@ -21,7 +21,7 @@
 
 #define MIB (1ull << 20)
 #define MUCH (600 * MIB) /* three pieces */
-#define UID "0123456789abcdef"
+static const struct wb_object_id object = {.uid = 0x0123456789abcdef};
 
 /* In place of the C library's: it takes as long as the test wants. */
 static sem_t gate;
@@ -143,13 +143,13 @@ START_TEST(an_agent_waits_for_the_pages_of_snapshots_and_names_what_is_missing)
 	a.loop = loop;
 	ck_assert_int_eq(wb_xport_open("tcp", &xo, &a.xport, &err), 0);
 	ck_assert_int_eq(wb__env_start(&a, &a.env, &err), 0);
-	ck_assert_int_eq(wb__env_arena_use(a.env, 0, MIB, UID, &err), 0);
-	ck_assert_int_eq(wb__env_images(a.env, 0, MUCH, UID, &err), -EINPROGRESS);
+	ck_assert_int_eq(wb__env_arena_use(a.env, 0, MIB, &object, &err), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, MUCH, &object, &err), -EINPROGRESS);
 	turn(20);
 	ck_assert_uint_eq(wb__env_images_used(a.env, 0), 0);
 	atomic_store(&answer, _i ? ENOMEM : 0);
 	open_gate();
-	while ((rc = wb__env_images(a.env, 0, MUCH, UID, &err)) == -EINPROGRESS)
+	while ((rc = wb__env_images(a.env, 0, MUCH, &object, &err)) == -EINPROGRESS)
 		turn(1);
 	ck_assert_int_eq(rc, _i ? -ENOMEM : 0);
 	if (_i)

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "daemon/limits.h"
+#include "planner/plan.h"
 #include "tests/common/fx_check.h"
 
 #include <errno.h>
@@ -23,13 +24,8 @@ static int check(uint32_t trainers, uint32_t engines, uint32_t me, uint64_t open
 {
 	uint32_t n = trainers + engines;
 	struct wb_plan plan = {.n_worker = n, .worker = worker};
-	struct wb_roster r = {.agent = agent, .n_agent = n};
-	struct wb__limits_in in = {.n_rail = 1,
-		.plan = &plan,
-		.roster = &r,
-		.me = me,
-		.has = has,
-		.open_files = open_files};
+	struct wb_roster r = {.plan = &plan, .agent = agent, .n_agent = n, .n_worker = n, .me = me};
+	struct wb__limits_in in = {.n_rail = 1, .roster = &r, .has = has, .open_files = open_files};
 
 	ck_assert_uint_le(n, AGENTS_MAX);
 	for (uint32_t i = 0; i < n; i++) {
@@ -76,8 +72,8 @@ END_TEST
 START_TEST(who_is_absent_or_foreign_is_not_reached)
 {
 	struct wb_plan plan = {.n_worker = 3, .worker = worker};
-	struct wb_roster r = {.agent = agent, .n_agent = 3};
-	struct wb__limits_in in = {.n_rail = 1, .plan = &plan, .roster = &r, .me = 2, .has = none};
+	struct wb_roster r = {.plan = &plan, .agent = agent, .n_agent = 3, .n_worker = 3, .me = 2};
+	struct wb__limits_in in = {.n_rail = 1, .roster = &r, .has = none};
 	struct wb__limits_need need;
 	struct wb_err err;
 

@@ -8,11 +8,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/portfile.h"
 #include "daemon/addr.h"
 #include "daemon/content.h"
 #include "daemon/options.h"
-#include "daemon/roll.h"
+#include "daemon/roster.h"
 #include "daemon/store.h"
 #include "operator-shim/options.h"
 #include "tests/common/fx_check.h"
@@ -268,12 +269,21 @@ END_TEST
 
 static struct wb_plan_worker workers[3] = {{WB_ROLE_TRAINER, 0, 0, 0, 0, 0},
 	{WB_ROLE_ROLLOUT, 1, 0, 1, 0, 0}, {WB_ROLE_ROLLOUT, 1, 0, 1, 0, 0}};
-static struct wb_plan plan = {.n_worker = 3, .worker = workers};
 static uint32_t w0[] = {0}, w12[] = {1, 2}, ids0[] = {7}, ids12[] = {8, 9};
 static char key[65], name_a[] = "a", name_b[] = "b", host[] = "h", engine[] = "e", object[] = "n/o";
 
-static int roll_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *e), const char *me,
-	struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+/* The roster's own. */
+static struct wb_plan *make_plan(void)
+{
+	struct wb_plan *plan = wb_zalloc(1, sizeof(*plan));
+
+	plan->n_worker = 3;
+	plan->worker = wb_memdup(workers, sizeof(workers));
+	return plan;
+}
+
+static int roster_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *e), const char *me,
+	struct wb_roster **r, struct wb_err *err)
 {
 	struct wb_p_endpoint e[2] = {{.agent = name_a,
 					     .host = host,
@@ -298,12 +308,13 @@ static int roll_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *e)
 		.n_engines = 1};
 	struct wb_p_object o = {.transfer_deadline_ns = 1, .checksums = true};
 	static const struct wb__addrs none;
-	struct wb__roll_in in = {me, &o, "0123456789abcdef", &m, &plan, &none};
+	struct wb_object_id id = wb_object_id_of(0x0123456789abcdef);
+	struct wb__roster_in in = {me, &o, &id, &m, &none};
 
 	memset(key, 'a', 64);
 	if (spoil)
 		spoil(&m, e);
-	return wb__roll_create(&in, r, roll, err);
+	return wb__roster_create(&in, make_plan(), r, err);
 }
 
 static void no_engine(struct wb_msg_plan *m, struct wb_p_endpoint *e)
@@ -385,29 +396,26 @@ static const struct {
 
 START_TEST(a_plan_message_that_does_not_fit_the_plan_is_refused)
 {
-	struct wb_roster r;
-	struct wb__roll roll;
+	struct wb_roster *r;
 	struct wb_err err = {0};
 
 	if (_i == 0) {
-		ck_assert_msg(!roll_of(NULL, "b", &r, &roll, &err), "%s", err.msg);
-		ck_assert_uint_eq(r.coordinator, 0);
-		ck_assert(r.sums && !r.read_back); /* as the object says */
-		ck_assert_uint_eq(roll.me, 1);
-		ck_assert_uint_eq(roll.local[0], WB__ROLL_NOT_MINE);
-		ck_assert_uint_eq(roll.local[2], 9);
-		ck_assert_str_eq(r.worker[2].name, "b/worker 9");
-		ck_assert_str_eq(r.agent[1].control, "h:6");
-		ck_assert(roll.is_mine[0] && wb__roll_feed_is_new(&roll, 0, 1));
-		ck_assert(!wb__roll_feed_is_new(&roll, 1, 1) && !wb__roll_feed_is_new(&roll, 0, 0));
-		wb_roster_finish(&r);
-		wb__roll_finish(&roll);
+		ck_assert_msg(!roster_of(NULL, "b", &r, &err), "%s", err.msg);
+		ck_assert_uint_eq(r->coordinator, 0);
+		ck_assert(r->sums && !r->read_back); /* as the object says */
+		ck_assert_uint_eq(r->me, 1);
+		ck_assert_str_eq(r->id.object.text, "0123456789abcdef");
+		ck_assert_uint_eq(r->worker[2].local, 9);
+		ck_assert_uint_eq(r->engine[0].lead, 1);
+		ck_assert_str_eq(r->worker[2].name, "b/worker 9");
+		ck_assert_str_eq(r->agent[1].control, "h:6");
+		wb_roster_put(r);
 	}
-	ck_assert_int_eq(roll_of(spoilt[_i].spoil, "b", &r, &roll, &err), spoilt[_i].rc);
+	ck_assert_int_eq(roster_of(spoilt[_i].spoil, "b", &r, &err), spoilt[_i].rc);
 	ck_assert_msg(strstr(err.msg, spoilt[_i].says) != NULL, "%s", err.msg);
-	ck_assert(!r.agent && !roll.local); /* both are empty */
+	ck_assert_ptr_null(r);
 	err.msg[0] = '\0';
-	ck_assert_int_eq(roll_of(NULL, "c", &r, &roll, &err), -ENOENT);
+	ck_assert_int_eq(roster_of(NULL, "c", &r, &err), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(err.msg, "no agent called c"));
 }
 END_TEST

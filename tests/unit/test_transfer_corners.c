@@ -61,8 +61,7 @@ static void install(const struct world_epoch *e, uint32_t agent)
 
 static void activate(const struct world_epoch *e, uint32_t agent)
 {
-	ck_assert_int_eq(
-		wb_transfer_activate(w.agent[agent].core, world_uid, e->term, e->number), 0);
+	ck_assert_int_eq(wb_transfer_activate(w.agent[agent].core, &e->id), 0);
 	world_after(&w.agent[agent]);
 }
 
@@ -216,8 +215,7 @@ END_TEST
 static int feed(const struct world_epoch *e, uint32_t agent, uint32_t engine, uint32_t source)
 {
 	struct wb_err err = {0};
-	int rc = wb_transfer_feed(
-		w.agent[agent].core, world_uid, e->term, e->number, engine, source, &err);
+	int rc = wb_transfer_feed(w.agent[agent].core, &e->id, engine, source, &err);
 
 	world_after(&w.agent[agent]);
 	return rc;
@@ -296,7 +294,7 @@ START_TEST(a_grant_says_that_its_plan_is_active)
 	ck_assert_int_eq(feed(e, 1, 1, 0), 0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
 	ck_assert(world_holds(&w, &w.worker[4], 1));
-	ck_assert(wb_transfer_is_active(w.agent[2].core, world_uid, e->term, e->number));
+	ck_assert(wb_epoch_id_eq(&wb_transfer_running(w.agent[2].core, &world_object)->id, &e->id));
 	install_all(world_epoch_make(&w));
 	commits(2);
 	world_finish(&w);

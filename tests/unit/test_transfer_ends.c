@@ -87,8 +87,7 @@ START_TEST(who_leads_a_feed_hears_of_its_end_when_it_is_overtaken)
 	w.worker[2].hook_ns = 5 * WB_NS_PER_S;
 	world_plan(&w);
 	e = w.epochs;
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &e->id, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(2, WORLD_AFTER);
 	world_check_send(&w, 2, SOON);
@@ -132,11 +131,9 @@ START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_g
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	world_plan(&w);
 	for (uint32_t i = 0; i < w.n_agent; i++) /* as the operator says to all */
-		wb_transfer_seen(w.agent[i].core, world_uid, 1);
+		wb_transfer_seen(w.agent[i].core, &world_object, 1);
 	source = world_agent_of_engine(&w, 0);
-	ck_assert_int_eq(wb_transfer_feed(w.agent[source].core, world_uid, w.epochs->term,
-				 w.epochs->number, 1, 0, &err),
-		0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[source].core, &w.epochs->id, 1, 0, &err), 0);
 	world_after(&w.agent[source]);
 	until_phase(3, WORLD_BEGUN);
 	world_kill_worker(&w, 2);
@@ -169,9 +166,7 @@ START_TEST(a_promise_for_a_transfer_is_none_for_the_feed_of_its_number)
 	ck_assert_int_eq(w.worker[1].version, 1);
 	ck_assert_int_ne(w.worker[3].version, 1);
 	w.worker[3].stall_until_ns = world_now(&w) + 300 * WB_NS_PER_MS;
-	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, world_uid, w.epochs->term,
-				 w.epochs->number, 1, 0, &err),
-		0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &w.epochs->id, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	world_run_for(&w, 3 * WB_NS_PER_S);
 	world_check_hold(&w, 1);
@@ -201,8 +196,7 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 	w.worker[2].hook_ns = 60 * WB_NS_PER_S;
 	world_plan(&w);
 	e = w.epochs;
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &e->id, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	end = world_now(&w) + 120 * WB_NS_PER_S;
 	while (w.worker[2].phase != WORLD_AFTER && world_now(&w) < end)
@@ -212,9 +206,7 @@ START_TEST(a_feed_of_a_newer_version_is_not_taken_for_the_one_before)
 	while (w.worker[1].version != 2 && world_now(&w) < end)
 		ck_assert(wb_sim_step(w.net));
 	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err),
-		-EBUSY);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &e->id, 1, 0, &err), -EBUSY);
 	ck_assert_msg(strstr(err.msg, "e1") != NULL, "%s", err.msg);
 	world_finish(&w);
 }
@@ -322,8 +314,7 @@ START_TEST(a_call_that_is_asked_again_is_not_taken_for_the_next)
 	world_run_for(&w, 100 * WB_NS_PER_MS);
 	mute.until_ns = world_now(&w) + WB_NS_PER_S;
 	ck_assert_int_eq(wb_sim_fault_add(w.net, &mute), 0);
-	wb_transfer_peer_down(w.agent[0].core, world_uid, w.epochs->term, w.epochs->number, 1,
-		"connection reset");
+	wb_transfer_peer_down(w.agent[0].core, &w.epochs->id, 1, "connection reset");
 	world_after(&w.agent[0]);
 	ck_assert(world_run(&w, SOON));
 	ck_assert_int_ne(w.worker[0].send_code, 0);
@@ -524,12 +515,11 @@ START_TEST(a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 3; a <= 4; a++) {
-		wb_transfer_expect_feed(w.agent[a].core, world_uid, 1);
+		wb_transfer_expect_feed(w.agent[a].core, &world_object, 1);
 		world_after(&w.agent[a]);
 	}
 	w.worker[4].hook_ns = 10 * WB_NS_PER_S;
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &e->id, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(4, WORLD_BEFORE);
 	until_phase(3, WORLD_BEGUN);
@@ -564,13 +554,12 @@ START_TEST(a_new_engine_whose_feed_came_to_nothing_goes_on_as_one)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 3; a <= 4; a++) {
-		wb_transfer_expect_feed(w.agent[a].core, world_uid, 1);
+		wb_transfer_expect_feed(w.agent[a].core, &world_object, 1);
 		world_after(&w.agent[a]);
 	}
 	w.worker[3].stall_until_ns = world_now(&w) + WB_NS_PER_S;
 	w.worker[4].hook_raises = true;
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[1].core, world_uid, e->term, e->number, 1, 0, &err), 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &e->id, 1, 0, &err), 0);
 	world_after(&w.agent[1]);
 	until_phase(4, WORLD_BEGUN);
 	world_run_for(&w, (_i ? 5 : 1) * WB_NS_PER_S);
@@ -646,13 +635,11 @@ START_TEST(engines_that_are_fed_do_not_wait_for_each_other)
 	world_plan(&w);
 	e = w.epochs;
 	for (uint32_t a = 0; a < w.n_agent; a++) /* trainers have nothing of it any more */
-		wb_transfer_seen(w.agent[a].core, world_uid, 1);
+		wb_transfer_seen(w.agent[a].core, &world_object, 1);
 	for (uint32_t en = 0; en < 2; en++) {
 		struct wb_err err = {0};
 
-		ck_assert_int_eq(wb_transfer_feed(w.agent[3].core, world_uid, e->term, e->number,
-					 en, 2, &err),
-			0);
+		ck_assert_int_eq(wb_transfer_feed(w.agent[3].core, &e->id, en, 2, &err), 0);
 		world_after(&w.agent[3]);
 	}
 	for (uint32_t i = 1; i <= 2; i++)
@@ -807,8 +794,7 @@ START_TEST(a_hook_that_has_run_ends_the_update_that_it_was_for)
 	world_run_for(&w, WB_NS_PER_S);
 	world_plan(&w);
 	e = w.epochs;
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[3].core, world_uid, e->term, e->number, 0, 1, &err), 0);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[3].core, &e->id, 0, 1, &err), 0);
 	world_after(&w.agent[3]);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	ck_assert_int_eq(w.worker[2].phase, WORLD_AFTER);

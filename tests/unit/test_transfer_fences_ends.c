@@ -267,7 +267,7 @@ START_TEST(the_end_of_a_feed_is_not_that_of_the_next)
 	restart_e0();
 	feed_e0();
 	o = object_of(LEAD1);
-	wire = &epoch_of(LEAD1)->wire[epoch_of(LEAD1)->r.engine[0].lead];
+	wire = &epoch_of(LEAD1)->wire[epoch_of(LEAD1)->r->engine[0].lead];
 	m.feed = true;
 	m.ack = wire->tx_seq; /* PREPARE of the first is heard */
 	is_gone(LEAD1, LEAD);
@@ -315,8 +315,8 @@ START_TEST(what_is_given_up_before_a_transfer_is_about_the_first_at_most)
 	begin(&shape);
 	e = epoch_of(LEAD);
 	ck_assert_uint_eq(e->obj->highest, 0);
-	wb_transfer_peer_down(w.agent[LEAD].core, world_uid, e->r.term, e->r.number,
-		epoch_of(COORDINATOR)->me, "a test says so");
+	wb_transfer_peer_down(
+		w.agent[LEAD].core, &e->r->id, epoch_of(COORDINATOR)->me, "a test says so");
 	ck_assert_uint_eq(e->wire[epoch_of(COORDINATOR)->me].skipped, 1);
 	end();
 }

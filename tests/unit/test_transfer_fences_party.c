@@ -189,7 +189,6 @@ END_TEST
 START_TEST(nothing_begins_under_the_plan_before)
 {
 	struct world_opts o = shape;
-	char uid[64];
 	struct wb_msg_peer m = about(_i & 1 ? WBP_PEER_STAGE : WBP_PEER_STOP, 5);
 	struct object *x;
 
@@ -202,12 +201,8 @@ START_TEST(nothing_begins_under_the_plan_before)
 	ck_assert_ptr_nonnull(x->prev);
 	ck_assert(x->cur->is_active);
 	x->cur->has_begun = true;
-	snprintf(uid, sizeof(uid), "%s", world_uid);
-	m.uid = uid;
-	m.term = x->prev->r.term;
-	m.number = x->prev->r.number;
 	m.feed = !(_i & 1);
-	wb_transfer_peer_msg(w.agent[PARTY].core, w.agent[LEAD].name, WBP_PEER, &m);
+	wb_transfer_peer_msg(w.agent[PARTY].core, &x->prev->r->id, x->prev->r->engine[0].lead, &m);
 	ck_assert_int_eq(x->prev->party[0].state, PARTY_NONE);
 	ck_assert_uint_eq(worker_of(PARTY)->area.head->transfer, 1);
 	ck_assert_int_eq(w.worker[PARTY].phase, WORLD_RUN);
@@ -278,7 +273,7 @@ START_TEST(an_engine_that_is_to_be_fed_does_not_serve_what_it_has)
 	commits(1);
 	restart_e0();
 	for (uint32_t i = LEAD; i <= PARTY; i++)
-		wb_transfer_expect_feed(w.agent[i].core, world_uid, 0);
+		wb_transfer_expect_feed(w.agent[i].core, &world_object, 0);
 	world_run_for(&w, WB_NS_PER_S);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		ck_assert_int_eq(w.worker[i].phase, WORLD_PARKED);
@@ -507,9 +502,9 @@ START_TEST(nothing_is_taken_up_before_all_agents_of_the_engine_have_spoken)
 	e = world_epoch_make(&w);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		world_must(world_epoch_install(&w, e, i, NULL), NULL);
-	world_must(wb_transfer_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[LEAD].core, &e->id), NULL);
 	ck_assert_uint_eq(n_trace_resume, 0);
-	world_must(wb_transfer_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[PARTY].core, &e->id), NULL);
 	world_run_for(&w, WB_NS_PER_MS);
 	ck_assert_uint_eq(n_trace_resume, 1);
 	end();
@@ -530,7 +525,7 @@ START_TEST(what_is_taken_up_has_nothing_of_the_run_before)
 	e = world_epoch_make(&w);
 	for (uint32_t i = LEAD; i <= PARTY; i++)
 		world_must(world_epoch_install(&w, e, i, NULL), NULL);
-	world_must(wb_transfer_activate(w.agent[LEAD].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[LEAD].core, &e->id), NULL);
 	m.feed = true;
 	m.feeder = 1;
 	say(LEAD, LEAD1, m);
@@ -539,7 +534,7 @@ START_TEST(what_is_taken_up_has_nothing_of_the_run_before)
 	m.kind = WBP_PEER_CANCEL;
 	say(LEAD, LEAD1, m);
 	ck_assert_int_eq(l->state, LEAD_DONE);
-	world_must(wb_transfer_activate(w.agent[PARTY].core, world_uid, e->term, e->number), NULL);
+	world_must(wb_transfer_activate(w.agent[PARTY].core, &e->id), NULL);
 	world_run_for(&w, WB_NS_PER_MS);
 	ck_assert_uint_eq(n_trace_resume, 1);
 	ck_assert_uint_eq(l->transfer, 7);

@@ -187,13 +187,35 @@ START_TEST(an_older_plan_is_refused)
 	older = world_epoch_make(&w);
 	newer = world_epoch_make(&w);
 	if (_i) {
-		newer->term = older->term + 1;
-		newer->number = 1;
+		newer->id.term = older->id.term + 1;
+		newer->id.number = 1;
 	}
 	ck_assert_int_eq(world_epoch_install(&w, newer, LEAD, &err), 0);
 	ck_assert_int_eq(world_epoch_install(&w, older, LEAD, &err), WB_ESTALE);
 	ck_assert_int_eq(world_epoch_install(&w, newer, LEAD, &err), WB_ESTALE);
-	ck_assert_uint_eq(epoch_of(LEAD)->r.number, newer->number);
+	ck_assert_uint_eq(epoch_of(LEAD)->r->id.number, newer->id.number);
+	end();
+}
+END_TEST
+
+/* Its key is good for as long as an engine may be about what began under it. */
+START_TEST(a_plan_goes_when_a_transfer_of_the_next_has_begun)
+{
+	struct world_opts o = shape;
+
+	o.all_engines = _i == 1;
+	begin(&o);
+	commits(1);
+	for (uint32_t i = 0; i < w.n_agent; i++)
+		ck_assert_uint_eq(w.agent[i].n_epoch, 1);
+	world_plan(&w);
+	world_run_for(&w, 60 * WB_NS_PER_S);
+	for (uint32_t i = 0; i < w.n_agent; i++)
+		ck_assert_uint_eq(w.agent[i].n_epoch, 2);
+	commits(2);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = 0; i < w.n_agent; i++)
+		ck_assert_uint_eq(w.agent[i].n_epoch, 1);
 	end();
 }
 END_TEST
@@ -223,7 +245,7 @@ END_TEST
 /* What is left of an older transfer, or of another object, cannot have the right sum. */
 START_TEST(sums_of_each_transfer_have_a_seed_of_their_own)
 {
-	struct object other = {.uid = (char[]){"another"}};
+	struct object other = {.id = {.uid = 2, .text = "another"}};
 
 	begin(&shape);
 	for (uint64_t t = 1; t < 100; t++)
@@ -317,6 +339,7 @@ int main(void)
 	tcase_add_test(tc, an_answer_to_the_call_before_answers_no_new_call);
 	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_coordinator_only);
 	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);
+	tcase_add_loop_test(tc, a_plan_goes_when_a_transfer_of_the_next_has_begun, 0, 2);
 	tcase_add_test(tc, a_plan_with_a_worker_that_has_left_is_refused);
 	tcase_add_test(tc, sums_of_each_transfer_have_a_seed_of_their_own);
 	tcase_add_test(tc, a_message_that_comes_again_is_not_heard_again);

@@ -476,9 +476,7 @@ START_TEST(a_feed_that_cannot_begin_is_reported)
 
 	begin(&shape);
 	a = &w.agent[1];
-	ck_assert_int_lt(wb_transfer_feed(a->core, world_uid, op.active->term, op.active->number, 1,
-				 0, &err),
-		0);
+	ck_assert_int_lt(wb_transfer_feed(a->core, &op.active->id, 1, 0, &err), 0);
 	ck_assert_msg(strstr(refused, "engine e0") != NULL, "%s", refused);
 	end();
 }

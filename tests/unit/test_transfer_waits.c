@@ -34,8 +34,6 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 {
 	struct world_opts o = shape;
 	struct world_epoch *e;
-	struct wb_digest digest;
-	uint64_t term, number;
 	struct world w;
 
 	o.rollout_staged = _i & 1;
@@ -51,9 +49,9 @@ START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
 		all_hold(&w, v);
 	}
 	for (uint32_t i = 0; i < w.n_agent; i++) { /* what a new operator may adopt */
-		ck_assert(
-			wb_transfer_epoch(w.agent[i].core, "default/sim", &term, &number, &digest));
-		ck_assert_uint_eq(number, 1);
+		const struct wb_roster *r = wb_transfer_running(w.agent[i].core, &world_object);
+
+		ck_assert_uint_eq(r->id.number, 1);
 	}
 	world_plan(&w);
 	world_check_send(&w, 4, 5 * WB_NS_PER_S);
@@ -78,7 +76,7 @@ START_TEST(activate_that_reached_half_of_the_agents_is_enough)
 	for (uint32_t i = 0; i < o.trainer_agents; i++) {
 		struct world_agent *a = &w.agent[e->agent[i]];
 
-		world_must(wb_transfer_activate(a->core, world_uid, e->term, e->number), NULL);
+		world_must(wb_transfer_activate(a->core, &e->id), NULL);
 		world_after(a);
 	}
 	world_check_send(&w, 1, 5 * WB_NS_PER_S);
@@ -186,7 +184,7 @@ START_TEST(a_question_is_not_lost_when_one_side_calls_the_other_down)
 	world_fill(&w.worker[1], v);
 	world_send_one(&w.worker[1], v);
 	world_run_for(&w, WB_NS_PER_MS);
-	wb_transfer_peer_down(w.agent[deaf].core, world_uid, 1, 1, 1 - deaf, "a test says so");
+	wb_transfer_peer_down(w.agent[deaf].core, &w.epochs->id, 1 - deaf, "a test says so");
 	world_after(&w.agent[deaf]);
 	world_run_for(&w, WB_NS_PER_MS);
 	if (w.worker[1].send_state == WB_APP_SEND_FINAL) {
@@ -227,7 +225,7 @@ START_TEST(a_gap_ends_no_younger_transfer)
 	f.from = other->name;
 	f.to = lead->name;
 	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
-	wb_transfer_peer_down(other->core, world_uid, 1, 1, o.trainer_agents, "a test says so");
+	wb_transfer_peer_down(other->core, &w.epochs->id, o.trainer_agents, "a test says so");
 	world_after(other);
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	wb_sim_faults_clear(w.net);

@@ -211,9 +211,9 @@ START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
 	world_plan(&w);
 	if (torn)
 		goto repair;
-	wb_transfer_expect_feed(w.agent[dead].core, "uid-of-the-simulated-object", 1);
-	ck_assert_int_eq(wb_transfer_feed(w.agent[world_agent_of_engine(&w, 0)].core,
-				 "uid-of-the-simulated-object", 1, 2, 1, 0, &err),
+	wb_transfer_expect_feed(w.agent[dead].core, &world_object, 1);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[world_agent_of_engine(&w, 0)].core, &w.epochs->id,
+				 1, 0, &err),
 		0);
 	world_run_for(&w, 2 * WB_NS_PER_S);
 	world_check_hold(&w, 2);
@@ -247,10 +247,10 @@ static void feed_without_its_source(struct world *w, int i, uint32_t others)
 	world_restart(w, dead);
 	world_plan(w);
 	for (uint32_t a = 0; a < w->n_agent; a++)
-		wb_transfer_seen(w->agent[a].core, world_uid, 1);
-	wb_transfer_expect_feed(w->agent[dead].core, world_uid, 1);
-	ck_assert_int_eq(wb_transfer_feed(w->agent[world_agent_of_engine(w, 0)].core, world_uid, 1,
-				 2, 1, 0, &err),
+		wb_transfer_seen(w->agent[a].core, &world_object, 1);
+	wb_transfer_expect_feed(w->agent[dead].core, &world_object, 1);
+	ck_assert_int_eq(wb_transfer_feed(w->agent[world_agent_of_engine(w, 0)].core,
+				 &w->epochs->id, 1, 0, &err),
 		0);
 	while (w->worker[w->n_worker - 1 - others * 2].phase != WORLD_BEGUN)
 		world_run_for(w, 1000);

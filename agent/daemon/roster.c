@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/roll.h"
+#include "daemon/roster.h"
 
 #include "base/base.h"
 #include "base/err.h"
@@ -14,38 +14,35 @@
 
 #define NONE UINT32_MAX
 
-static int allocate(const struct wb_msg_plan *m, const struct wb_plan *plan, struct wb_roster *r,
-	struct wb__roll *roll)
+static int allocate(const struct wb_msg_plan *m, struct wb_roster *r)
 {
 	assert(m->n_agents && m->n_engines);
+	r->object = wb_strdup(m->object);
 	r->agent = wb_zalloc(m->n_agents, sizeof(*r->agent));
 	r->engine = wb_zalloc(m->n_engines, sizeof(*r->engine));
-	r->worker = wb_zalloc(plan->n_worker, sizeof(*r->worker));
-	roll->local = wb_zalloc(plan->n_worker, sizeof(*roll->local));
-	roll->lead = wb_zalloc(m->n_engines, sizeof(*roll->lead));
-	roll->is_mine = wb_zalloc(m->n_engines, sizeof(*roll->is_mine));
-	roll->attempt = wb_zalloc(m->n_engines, sizeof(*roll->attempt));
-	roll->engine = wb_zalloc(m->n_engines, sizeof(*roll->engine));
-	if (!r->agent || !r->engine || !r->worker || !roll->local || !roll->lead ||
-		!roll->is_mine || !roll->attempt || !roll->engine)
+	r->worker = wb_zalloc(r->plan->n_worker, sizeof(*r->worker));
+	if (!r->object || !r->agent || !r->engine || !r->worker)
 		return -ENOMEM;
 	r->n_agent = m->n_agents;
-	r->n_engine = roll->n_engine = m->n_engines;
-	r->n_worker = roll->n_worker = plan->n_worker;
-	for (uint32_t w = 0; w < plan->n_worker; w++)
-		roll->local[w] = NONE;
-	for (uint32_t e = 0; e < m->n_engines; e++)
-		roll->lead[e] = NONE;
+	r->n_engine = m->n_engines;
+	r->n_worker = r->plan->n_worker;
+	r->me = r->coordinator = NONE;
+	for (uint32_t e = 0; e < m->n_engines; e++) {
+		r->engine[e].lead = NONE;
+		r->engine[e].name = wb_strdup(m->engines[e]);
+		if (!r->engine[e].name)
+			return -ENOMEM;
+	}
 	return 0;
 }
 
 static int add_worker(const struct wb_p_endpoint *e, uint32_t agent, uint32_t i,
-	const struct wb_plan *plan, struct wb_roster *r, struct wb_err *err)
+	struct wb_roster *r, struct wb_err *err)
 {
 	uint32_t w = e->workers[i];
 	char name[WBP_NAME_MAX + 32];
 
-	if (w >= plan->n_worker || plan->worker[w].domain != agent || r->worker[w].name)
+	if (w >= r->n_worker || r->plan->worker[w].domain != agent || r->worker[w].name)
 		return wb_err_set(err, WB_EPLAN,
 			"agent %s is said to have worker %u, which the plan has elsewhere or not "
 			"at all",
@@ -113,7 +110,7 @@ static int add_addrs(
 }
 
 static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct wb__addrs *mine,
-	const struct wb_plan *plan, struct wb_roster *r, struct wb_err *err)
+	struct wb_roster *r, struct wb_err *err)
 {
 	int rc;
 
@@ -124,7 +121,7 @@ static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct
 	r->agent[agent].is_absent = !e->port;
 	rc = r->agent[agent].name ? add_addrs(e, mine, &r->agent[agent]) : -ENOMEM;
 	for (uint32_t i = 0; i < e->n_workers && rc == 0; i++)
-		rc = add_worker(e, agent, i, plan, r, err);
+		rc = add_worker(e, agent, i, r, err);
 	return rc;
 }
 
@@ -147,7 +144,7 @@ static bool must_meet(const struct wb_plan *plan, uint32_t a, uint32_t b)
 }
 
 static int check_families(
-	const struct wb__roll_in *in, const struct wb_roster *r, uint32_t me, struct wb_err *err)
+	const struct wb__roster_in *in, const struct wb_roster *r, struct wb_err *err)
 {
 	char ours[WB__ADDRS_MAX * WB__ADDR_MAX], theirs[sizeof(ours)];
 	const char *own[WB__ADDRS_MAX];
@@ -156,7 +153,7 @@ static int check_families(
 		const char *const *host;
 		uint32_t n;
 
-		if (!r->agent[a].is_foreign || !must_meet(in->plan, me, a))
+		if (!r->agent[a].is_foreign || !must_meet(r->plan, r->me, a))
 			continue;
 		for (uint32_t i = 0; i < in->mine->n; i++)
 			own[i] = in->mine->a[i];
@@ -172,141 +169,114 @@ static int check_families(
 
 /* What one does not get over its transport it cannot get from anybody else for long: engines feed
  * each other. */
-static int check_transports(
-	const struct wb__roll_in *in, const struct wb_roster *r, uint32_t me, struct wb_err *err)
+static int check_transports(const struct wb_roster *r, struct wb_err *err)
 {
-	const char *mine = wb_xport_of_endpoint(r->agent[me].bulk);
+	const char *mine = wb_xport_of_endpoint(r->agent[r->me].bulk);
 
 	for (uint32_t a = 0; a < r->n_agent; a++) {
 		const char *theirs = wb_xport_of_endpoint(r->agent[a].bulk);
 
-		if (a == me || r->agent[a].is_absent || !strcmp(mine, theirs))
+		if (a == r->me || r->agent[a].is_absent || !strcmp(mine, theirs))
 			continue;
 		return wb_err_set(err, -EPROTONOSUPPORT,
 			"agent %s moves weights over %s and agent %s over %s: start all agents of "
 			"an object with the same --transport",
-			in->me, mine[0] ? mine : "none", r->agent[a].name,
+			r->agent[r->me].name, mine[0] ? mine : "none", r->agent[a].name,
 			theirs[0] ? theirs : "none");
 	}
 	return 0;
 }
 
 /* Leads: the agent of an engine's first worker, and of the first trainer worker. */
-static int choose_leads(
-	const struct wb_plan *plan, struct wb_roster *r, struct wb__roll *roll, struct wb_err *err)
+static int choose_leads(struct wb_roster *r, struct wb_err *err)
 {
-	r->coordinator = NONE;
-	for (uint32_t w = 0; w < plan->n_worker; w++) {
-		const struct wb_plan_worker *x = &plan->worker[w];
+	for (uint32_t w = 0; w < r->n_worker; w++) {
+		const struct wb_plan_worker *x = &r->plan->worker[w];
 
 		if (!r->worker[w].name)
 			return wb_err_set(err, WB_EPLAN, "worker %u of the plan is at no agent", w);
-		if (x->domain == roll->me)
-			roll->local[w] = r->worker[w].local;
 		if (x->role == WB_ROLE_TRAINER) {
 			if (r->coordinator == NONE)
 				r->coordinator = x->domain;
 			continue;
 		}
-		if (x->engine >= roll->n_engine)
+		if (x->engine >= r->n_engine)
 			return wb_err_set(
 				err, WB_EPLAN, "engine %u of the plan has no name", x->engine);
-		if (roll->lead[x->engine] == NONE)
-			roll->lead[x->engine] = x->domain;
-		roll->is_mine[x->engine] |= x->domain == roll->me;
+		if (r->engine[x->engine].lead == NONE)
+			r->engine[x->engine].lead = x->domain;
 	}
 	if (r->coordinator == NONE)
 		return wb_err_set(err, WB_EPLAN, "the plan has no trainer worker");
-	for (uint32_t e = 0; e < roll->n_engine; e++) {
-		if (roll->lead[e] == NONE)
+	for (uint32_t e = 0; e < r->n_engine; e++)
+		if (r->engine[e].lead == NONE)
 			return wb_err_set(err, WB_EPLAN, "engine %s has no worker in the plan",
 				r->engine[e].name);
-		assert(roll->lead[e] < r->n_agent);
-		r->engine[e].lead = roll->lead[e];
-	}
 	return 0;
 }
 
-static int fill(const struct wb__roll_in *in, struct wb_roster *r, struct wb__roll *roll,
-	struct wb_err *err)
+static int fill(const struct wb__roster_in *in, struct wb_roster *r, struct wb_err *err)
 {
 	const struct wb_msg_plan *m = in->m;
-	int rc = 0;
+	int rc = allocate(m, r);
 
-	roll->me = NONE;
 	for (uint32_t a = 0; a < m->n_agents && rc == 0; a++) {
-		rc = add_agent(&m->agents[a], a, in->mine, in->plan, r, err);
+		rc = add_agent(&m->agents[a], a, in->mine, r, err);
 		if (m->agents[a].port && !strcmp(m->agents[a].agent, in->me))
-			roll->me = a;
+			r->me = a;
 	}
-	if (rc == 0 && roll->me == NONE)
+	if (rc == 0 && r->me == NONE)
 		return wb_err_set(err, -ENOENT, "the plan has no agent called %s", in->me);
-	for (uint32_t e = 0; e < m->n_engines && rc == 0; e++) {
-		r->engine[e].name = wb_strdup(m->engines[e]);
-		roll->engine[e] = wb_strdup(m->engines[e]);
-		if (!r->engine[e].name || !roll->engine[e])
-			rc = -ENOMEM;
-	}
 	if (rc == 0)
-		rc = choose_leads(in->plan, r, roll, err);
+		rc = choose_leads(r, err);
 	if (rc == 0)
-		rc = check_transports(in, r, roll->me, err);
-	return rc < 0 ? rc : check_families(in, r, roll->me, err);
+		rc = check_transports(r, err);
+	return rc < 0 ? rc : check_families(in, r, err);
 }
 
-int wb__roll_create(const struct wb__roll_in *in, struct wb_roster *roster, struct wb__roll *roll,
-	struct wb_err *err)
+static void set_mode(const struct wb_p_object *o, struct wb_roster *r)
+{
+	r->transfer_deadline_ns = o->transfer_deadline_ns;
+	r->engine_step_deadline_ns = o->step_deadline_ns;
+	r->trainer_staged = o->sender_staging == WB_STAGING_HOST_MEMORY;
+	r->rollout_staged = o->receiver_staging == WB_STAGING_HOST_MEMORY;
+	r->supersede = o->overlap == WB_OVERLAP_SUPERSEDE;
+	r->all_engines = o->commit == WB_COMMIT_ALL_ENGINES;
+	r->sums = o->checksums;
+	r->read_back = o->read_back;
+	r->encrypted = o->encrypted;
+}
+
+int wb__roster_create(const struct wb__roster_in *in, struct wb_plan *plan_take,
+	struct wb_roster **out, struct wb_err *err)
 {
 	const struct wb_msg_plan *m = in->m;
+	struct wb_epoch_id id = {*in->id, m->epoch.term, m->epoch.number};
+	struct wb_roster *r = wb_roster_create(&id);
 	int rc;
 
-	memset(roster, 0, sizeof(*roster));
-	memset(roll, 0, sizeof(*roll));
+	*out = NULL;
+	if (!r) {
+		wb_plan_destroy(plan_take);
+		return wb_err_set(err, -ENOMEM, "no memory for a roster");
+	}
+	r->plan = plan_take;
 	if (!m->n_agents || !m->n_engines)
-		return wb_err_set(err, -EBADMSG, "the plan has %u agents and %u engines",
-			m->n_agents, m->n_engines);
-	if (wb_hex_parse(m->key, roster->key, sizeof(roster->key)) < 0)
-		return wb_err_set(err, -EBADMSG, "the key of the epoch is not %d hex digits",
+		rc = wb_err_set(err, -EBADMSG, "the plan has %u agents and %u engines", m->n_agents,
+			m->n_engines);
+	else if (wb_hex_parse(m->key, r->key, sizeof(r->key)) < 0)
+		rc = wb_err_set(err, -EBADMSG, "the key of the epoch is not %d hex digits",
 			2 * WB_ROSTER_KEY_BYTES);
-	roster->uid = wb_strdup(in->uid);
-	roster->object = wb_strdup(m->object);
-	roster->term = m->epoch.term;
-	roster->number = m->epoch.number;
-	roster->transfer_deadline_ns = in->object->transfer_deadline_ns;
-	roster->engine_step_deadline_ns = in->object->step_deadline_ns;
-	roster->trainer_staged = in->object->sender_staging == WB_STAGING_HOST_MEMORY;
-	roster->rollout_staged = in->object->receiver_staging == WB_STAGING_HOST_MEMORY;
-	roster->supersede = in->object->overlap == WB_OVERLAP_SUPERSEDE;
-	roster->all_engines = in->object->commit == WB_COMMIT_ALL_ENGINES;
-	roster->sums = in->object->checksums;
-	roster->read_back = in->object->read_back;
-	roster->encrypted = in->object->encrypted;
-	rc = roster->uid && roster->object ? allocate(m, in->plan, roster, roll) : -ENOMEM;
-	if (rc == 0)
-		rc = fill(in, roster, roll, err);
+	else
+		rc = fill(in, r, err);
 	if (rc == -ENOMEM)
 		wb_err_set(err, rc, "no memory for the roster of %u agents", m->n_agents);
 	if (rc < 0) {
-		wb_roster_finish(roster);
-		wb__roll_finish(roll);
+		wb_roster_put(r);
+		return rc;
 	}
-	assert(rc || (roll->me < roster->n_agent && roster->coordinator < roster->n_agent));
-	return rc;
-}
-
-void wb__roll_finish(struct wb__roll *r)
-{
-	for (uint32_t e = 0; r->engine && e < r->n_engine; e++)
-		wb_free(r->engine[e]);
-	wb_free(r->engine);
-	wb_free(r->local);
-	wb_free(r->lead);
-	wb_free(r->is_mine);
-	wb_free(r->attempt);
-	memset(r, 0, sizeof(*r));
-}
-
-bool wb__roll_feed_is_new(const struct wb__roll *r, uint32_t engine, uint32_t attempt)
-{
-	return engine < r->n_engine && r->attempt[engine] != attempt;
+	assert(r->me < r->n_agent && r->coordinator < r->n_agent);
+	set_mode(in->object, r);
+	*out = r;
+	return 0;
 }
