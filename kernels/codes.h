@@ -20,8 +20,7 @@ static inline uint32_t wbk__encode_float16(uint32_t digit)
 	return ((digit & 0x3fff) + 0x2000) | (digit & 0x4000) << 1;
 }
 
-/** wbk__encode_float8 - the 8-bit pattern that carries a digit of 7 bits; higher bits are ignored.
- *  */
+/** wbk__encode_float8 - the 8-bit pattern of a digit of 7 bits; higher bits are ignored. */
 static inline uint32_t wbk__encode_float8(uint32_t digit)
 {
 	return ((digit & 0x3f) + 0x20) | (digit & 0x40) << 1;

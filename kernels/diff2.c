@@ -5,10 +5,10 @@
  *	D(r,c) = u(r,c) - 2 u(r,c-1) + u(r,c-2),  u(r,c) = v(r,c) - 2 v(r-1,c) + v(r-2,c)
  *
  * which is the header's definition with the two directions exchanged: no state goes from row to
- *row, a pass can start anywhere, and a row of any length needs no memory.  Where a copy is regular,
- *u is one number over long stretches of a row, and so D is 0: blocks of 16 columns in which u
- *equals its two predecessors are passed over after an exact 16-bit test; the others are computed in
- *full.
+ * row, a pass can start anywhere, and a row of any length needs no memory.  Where a copy is
+ * regular, u is one number over long stretches of a row, and so D is 0: blocks of 16 columns in
+ * which u equals its two predecessors are passed over after an exact 16-bit test; the others are
+ * computed in full.
  */
 #include <assert.h>
 #include <string.h>

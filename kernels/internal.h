@@ -51,8 +51,7 @@ typedef void wbk__words_fn(const struct wbk_sum_keys *k, const struct wbk__rows 
 void wbk__words_scalar(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 #if WBK_X86
-/** wbk__words_avx2, wbk__words_avx512 - the same sum; only on a machine that has the instructions.
- *  */
+/** wbk__words_avx2, wbk__words_avx512 - the same sum, on a machine that has the instructions. */
 void wbk__words_avx2(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 void wbk__words_avx512(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,

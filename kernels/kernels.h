@@ -34,7 +34,7 @@ enum wbk_cast {
  * in the wire buffer at wire_off + (r * n_col + c) * wire_elem, and in the checkpoint at
  *	pos + r * pos_row_stride + c * pos_col_stride		(bytes, strides positive)
  * With repeat > 1 (0 is 1) assemble writes the box repeat times, repeat_stride bytes apart; pack
- *reads the first. */
+ * reads the first. */
 struct wbk_box {
 	uint64_t wire_off, mem_off, pos;
 	uint64_t pos_row_stride, pos_col_stride;

@@ -146,7 +146,8 @@ void wb__who(const struct wb_plan_input *in, uint32_t worker, char *out, size_t 
 /** wb__overlap - list the parameters of a layout in which an element has two sources or, for a
  *  rollout layout, none.  0, -ENOMEM or -E2BIG. */
 int wb__overlap(struct wb__work *w, const struct wb__layout *l);
-/** wb__refine - segments and combos of every tensor; faults: bytes nobody holds, unknown casts. */
+/** wb__refine - segments and combos of every tensor; faults: bytes nobody holds, unknown casts.
+ *  0; -ENOMEM; -E2BIG with w->limit. */
 int wb__refine(struct wb__work *w);
 /** wb__classes - plan->cls, segment, member from segments and combos. */
 int wb__classes(struct wb__work *w);

@@ -79,7 +79,8 @@ int wb_cli_parse(
 
 /** wb_cli_uint - decimal digits, @min to @max. */
 int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out);
-/** wb_cli_size - "64Mi", "1.5G", "100MB/s" (with @per_second) in bytes, at most 2^60. */
+/** wb_cli_size - "64Mi", "1.5G", "100MB/s" (with @per_second) in bytes.  0; -EINVAL, also above
+ *  2^60. */
 int wb_cli_size(const char *text, bool per_second, uint64_t *out);
 /** wb_cli_addr - "host:port", "[::1]:port", ":port". */
 int wb_cli_addr(const char *text, struct wb_cli_addr *out);

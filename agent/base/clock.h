@@ -23,8 +23,7 @@ struct wb_fake_clock {
 	struct wb_clock clock;
 	uint64_t now;
 };
-/** wb_fake_clock_init - a clock that stands at @now_ns until somebody writes @c->now.  One thread.
- *  */
+/** wb_fake_clock_init - a clock that stands at @now_ns until a test writes @c->now.  One thread. */
 void wb_fake_clock_init(struct wb_fake_clock *c, uint64_t now_ns);
 
 /** wb_now_ns - nanoseconds of this clock; never less than before. */

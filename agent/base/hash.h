@@ -15,8 +15,7 @@ struct wb_digest {
 
 #define WB_DIGEST_TEXT 40 /* "xxh128:" + 32 hex + NUL */
 
-/** wb_digest_of - the digest of @bytes bytes.  Not keyed: no proof against who chooses the bytes.
- *  */
+/** wb_digest_of - of @bytes bytes.  Not keyed: no proof against who chooses the bytes. */
 struct wb_digest wb_digest_of(const void *p, size_t bytes);
 /** wb_digest_eq - true when both are the same; two that are none are equal. */
 static inline bool wb_digest_eq(struct wb_digest a, struct wb_digest b)

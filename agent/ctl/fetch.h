@@ -33,7 +33,7 @@ int wb__ctl_missing(const char *addr, const char *path, const char *asked, struc
  *  Negative, with a sentence that names them. */
 int wb__ctl_no_object(const json_t *items, const char *asked, struct wb_err *err);
 /** wb__ctl_check_tls - connect to @addr by TLS; its certificate has to be for that host, of the
- *  authority in @ca_file.  0 or -EPROTO with a sentence. */
+ *  authority in @ca_file.  0; -EPROTO or -ENOMEM with a sentence.  Blocks for 10 s at the most. */
 int wb__ctl_check_tls(const char *addr, const char *ca_file, struct wb_err *err);
 
 #endif

@@ -24,7 +24,8 @@ struct wb__inject {
 };
 
 /** wb__inject_pod - into a pod or pod template (node number @pod) that has label inject=enabled.
- *  0, also where there is one already; -EINVAL with a sentence about a label; -ENOMEM. */
+ *  0, also where there is one already; -EINVAL with a sentence (a label, a container, no
+ *  namespace); -ENOMEM. */
 int wb__inject_pod(struct wb__inject *j, int pod, const char *ns, struct wb_err *err);
 
 /** wb__inject_stream - all documents of @in, changed, to @to: all of them or, on failure, none.

@@ -26,8 +26,7 @@ void wb__env_stop(struct wb__env *e);
 
 /* Each object served here has an arena of its own, a memfd. */
 void *wb__env_arena(const struct wb__env *e, uint32_t index);
-/** wb__env_arena_fd - the memfd of object @index's part of the arena; borrowed, -1 = it has none.
- *  */
+/** wb__env_arena_fd - the memfd of object @index's part of the arena; borrowed, -1: none. */
 int wb__env_arena_fd(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_reserve - bytes mapped and of the memfd; slots take the first part. */
 uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);

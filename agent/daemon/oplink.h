@@ -16,7 +16,7 @@ struct wb_transfer_times;
 struct wb__oplink;
 
 /** wb__oplink_start - for object @index of the options: read the key, begin to dial.  0 or negative
- *  with a sentence. */
+ *  with a sentence; then too @out is to be destroyed, unless it is NULL. */
 int wb__oplink_start(
 	struct wb__agent *a, uint32_t index, struct wb__oplink **out, struct wb_err *err);
 /** wb__oplink_close - say goodbye and close; its end follows from the loop. */

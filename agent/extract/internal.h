@@ -224,8 +224,7 @@ int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind k
 
 /* digits.c */
 /** wb__digits_read - after a pass of digits: decode what arrived and add it to the fields.  A
- *  parameter with what is no code gets a fault, one with too many records is_over.  0 or -ENOMEM.
- *  */
+ *  parameter with what is no code gets a fault, one with too many records is_over.  0, -ENOMEM. */
 int wb__digits_read(struct wb_probe *p);
 /** wb__indicator - second difference of "is a copy" along the axes of the parameter. */
 int wb__indicator(const struct wb__param *a, struct wb__recs *out);
@@ -240,14 +239,16 @@ struct wb__boxes {
 #define WB__BOX_WORDS(n_axis) (4 * (size_t)(n_axis) + 2)
 /** wb__boxes_finish - free the boxes. */
 void wb__boxes_finish(struct wb__boxes *b);
-/* @g, @j: sparse second differences of the ids along all axes of @geom; 0 outside copies. */
+/** wb__recover - boxes of equal steps from @g and @j, the sparse second differences of the ids
+ *  along all axes of @geom (0 outside copies).  0; -ENOMEM; -E2BIG above out->max. */
 int wb__recover(const struct wb__geom *geom, const struct wb__recs *g, const struct wb__recs *j,
 	struct wb__boxes *out);
 
-/* lattice.c */
 /* fold.c */
 /** wb__fold - join ops that go on where another ends, by rows and by columns, until none do. */
 void wb__fold(struct wb__param *a);
+
+/* lattice.c */
 /** wb__recover_all - from the fields of all parameters to their ops, on the probe's threads.  0 or
  *  -ENOMEM; what is no copy becomes a fault of its parameter. */
 int wb__recover_all(struct wb_probe *p);

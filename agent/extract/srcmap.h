@@ -46,8 +46,7 @@ int wb_srcmap_create(struct wb_manifest *manifest, struct wb_map *map, struct wb
 /** wb_srcmap_destroy - free it with what it owns; NULL is allowed. */
 void wb_srcmap_destroy(struct wb_srcmap *s);
 
-/** wb_srcmap_encode - append what wb_srcmap_decode() reads.  0, -ENOMEM or -E2BIG, as @out's error.
- *  */
+/** wb_srcmap_encode - append what wb_srcmap_decode() reads.  0, -ENOMEM, -E2BIG: @out's error. */
 int wb_srcmap_encode(const struct wb_srcmap *s, struct wb_buf *out);
 /** wb_srcmap_decode - 0, -EBADMSG or -ENOMEM; @p is untrusted. */
 int wb_srcmap_decode(const void *p, size_t bytes, struct wb_srcmap **out, struct wb_err *err);

@@ -52,8 +52,8 @@ struct wb_lane_opts {
 
 /** wb_lane_create_host - a lane with a thread of its own.  0; -ENOMEM, -EAGAIN, -EMFILE. */
 int wb_lane_create_host(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err);
-/** wb_lane_create_inline - a lane that runs each job inside submit.  0; -ENOMEM.  Agents have no
- *  use for one; simulations do, where a thread's timing must not decide what happens. */
+/** wb_lane_create_inline - a lane that runs each job inside submit.  0; -ENOMEM; -EINVAL (depth).
+ *  Agents have no use for one; simulations do, where a thread's timing must not decide. */
 int wb_lane_create_inline(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err);
 
 /* What a remote lane hands to its worker (with the slot arena): all are owned by the lane. */
@@ -116,7 +116,7 @@ int wb_lane_worker_open(
 	const struct wb_lane_worker_opts *o, struct wb_lane_worker **out, struct wb_err *err);
 /** wb_lane_worker_run - run jobs until stopped.  Blocks: for a thread of its own.  Never touches a
  *  byte outside the memory objects and the arena, whatever the shared page says.  Returns 0 when
- *  stopped, -EPROTO when the rings make no sense. */
+ *  stopped, -EPROTO when the rings make no sense, -errno of its eventfd. */
 int wb_lane_worker_run(struct wb_lane_worker *w);
 /**
  * wb_lane_worker_pass - hand the parameters from the application to the lane, or back

@@ -63,8 +63,8 @@ struct wb_chan_limits {
  * wb_tls_connect - dial a peer
  * @tls:	client context
  * @host:	name or address; @port: 1..65535.  Addresses of a name are tried in their order,
- *each WB_DIAL_STAGGER_NS after the one before or as soon as that has failed; the first that answers
- *is taken, so that a dead one costs that long, not the whole dial
+ *		each WB_DIAL_STAGGER_NS after the one before or as soon as that has failed; the
+ *		first that answers is taken, so a dead one costs that long, not the whole dial
  * @cb:		on_open or on_closed follows, never from inside the call; on_closed says in one
  *		sentence what to fix (wrong key, wrong certificate, nobody listens, no answer)
  * Returns 0, -EINVAL or -ENOMEM.

@@ -11,8 +11,8 @@
  * Values of a field:
  *	required	must be there; an empty string or array is a value
  *	optional	absent means zero, NULL or empty, and such a value is left out (JSON) or
- *written as empty (binary); an optional string decodes to NULL when empty Strings hold no NUL byte.
- *Everything a decoder gives is owned by the struct: wb_table_clear().
+ *			written as empty (binary); an empty optional string decodes to NULL
+ * Strings hold no NUL byte.  Everything a decoder gives is owned by the struct: wb_table_clear().
  *
  * Versions: encoding at version v leaves out fields with since > v.  Decoding a body of version
  * v <= ours accepts exactly the fields of v.  A body from a newer version may hold more: unknown

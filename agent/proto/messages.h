@@ -616,7 +616,7 @@ int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, str
  * wb_msg_patch_u64 - overwrite a number in an encoded BIN message
  * @frame:	whole, of wb_msg_encode_bin()
  * @field:	U64, with nothing but numbers behind it; nothing happens when the frame's version
- *does not have it
+ *		does not have it
  */
 void wb_msg_patch_u64(uint8_t *frame, size_t bytes, const char *field, uint64_t v);
 /** wb_msg_encode / wb_msg_decode - the same for both encodings; json.c, needs jansson. */

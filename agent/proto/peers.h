@@ -6,8 +6,8 @@
  *
  * A row says who may say it to whom and what has to be in it; the numbers are those on the wire.
  * The roles are DESIGN.md's: of one engine's messages its lead and its parties (the agents with its
- * workers), of a transfer its coordinator and the trainers' agents.  Pure; any thread.  Layer:
- *proto.
+ * workers), of a transfer its coordinator and the trainers' agents.  Pure; any thread.
+ * Layer: proto.
  *
  *	P(number, NAME, from, to, needs, text)
  */

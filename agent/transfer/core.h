@@ -244,7 +244,7 @@ struct wb_buf;
  * @number:	of a run: its sums, or a later one's, once they are there; 0: of the one under way,
  *		or a new one
  * {"done": false, "number": N} says to ask again for N (and to call wb_transfer_tick()).  One run
- *at a time, a fifth of the loop's time at the most, whoever asks how often.
+ * at a time, a fifth of the loop's time at the most, whoever asks how often.
  */
 void wb_transfer_digest_json(struct wb_transfer_core *c, uint64_t number, struct wb_buf *out);
 /** wb_transfer_torn - name of an engine with workers here whose parameters are a mix of versions,

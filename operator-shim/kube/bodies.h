@@ -46,7 +46,7 @@ void wb_kube_not_ready(json_t *status, const json_t *written, const struct wb_ku
 void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns);
 /** wb_kube_confirmed_ns - when an operator said so last, since the epoch; 0 = never. */
 uint64_t wb_kube_confirmed_ns(const json_t *status);
-/** wb_kube_same_status - they say the same, whoever says it and when. */
+/** wb_kube_same_status - they say the same, whoever says it and when, of whatever accepted spec. */
 bool wb_kube_same_status(const json_t *a, const json_t *b);
 /** wb_kube_without_news - without what resources of earlier versions do not know. */
 void wb_kube_without_news(json_t *status);

@@ -275,7 +275,7 @@ bool wb__reconcile_all_pods_connected(const struct wb_reconcile *r);
 const char *wb__reconcile_members_reason(
 	const struct wb_reconcile *r, bool is_lost, const char *bare, const char *unscheduled);
 
-/* choose.c */
+/* transport.c */
 /** wb__reconcile_transport_fits - every member can move weights as the spec asks; else planning has
  *  failed with a sentence. */
 bool wb__reconcile_transport_fits(struct wb_reconcile *r, const struct membership *m);
@@ -285,6 +285,7 @@ uint32_t wb__reconcile_transport_print(const struct wb_reconcile *r);
  * then a sentence in @text. */
 bool wb__reconcile_is_tcp_instead(const struct wb_reconcile *r, char *text, size_t cap);
 
+/* choose.c */
 /** wb__reconcile_choose - wanted membership into @out; sets is_complete and waiting. */
 int wb__reconcile_choose(struct wb_reconcile *r, struct membership *out);
 /** wb__reconcile_membership_finish - free the lists; the struct is zeroed. */
@@ -334,8 +335,7 @@ int wb__reconcile_feed(struct wb_reconcile *r, struct wb_reconcile_now now);
 /** wb__reconcile_is_source - it holds the current version and is in the active plan. */
 bool wb__reconcile_is_source(const struct wb_reconcile *r, const struct engine *e);
 /** wb__reconcile_stop_feeds - no feed is under way any more: what they lead to is of the plan
- * before.
- *  */
+ *  before. */
 void wb__reconcile_stop_feeds(struct wb_reconcile *r);
 /** wb__reconcile_feed_failed - this try is over; the next one comes later, each time twice as long.
  */
@@ -378,8 +378,7 @@ int wb__reconcile_event_about(
 /** wb__reconcile_due - look again at @at_ns at the latest. */
 void wb__reconcile_due(struct wb_reconcile *r, uint64_t at_ns);
 /** wb__reconcile_look - after each report and tick: expire, choose, advance, feed, tell, and the
- *  conditions.  0 or -ENOMEM; the state is consistent all the same, and it looks again in a second.
- *  */
+ *  conditions.  0 or -ENOMEM; the state is consistent all the same, and it looks again in 1 s. */
 int wb__reconcile_look(struct wb_reconcile *r, struct wb_reconcile_now now);
 
 /** same_epoch - one plan: same term and same number. */

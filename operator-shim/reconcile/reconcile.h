@@ -277,8 +277,7 @@ int wb_reconcile_tick(struct wb_reconcile *r, struct wb_reconcile_now now);
 int wb_reconcile_pod(
 	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_reconcile_pod *p);
 /** wb_reconcile_pod_gone - the pod of this name was deleted or has ended: its agent does not come
- * back.
- *  */
+ *  back. */
 int wb_reconcile_pod_gone(struct wb_reconcile *r, struct wb_reconcile_now now, const char *name);
 /** An agent that wants to serve this object was turned away, or a worker of it for its library.
  *  @sentence "": for its name or library it is not any more. */

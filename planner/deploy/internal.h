@@ -98,8 +98,7 @@ void wb__columns(struct wb__maker *k, struct wb__part p, uint32_t tensor, uint64
 
 /* Whole parameters of one tensor each. */
 void wb__whole(struct wb__maker *k, const char *name, uint32_t tensor);
-/** wb__row_shard, wb__column_shard - a parameter of part @i of @n of the tensor's rows (columns).
- *  */
+/** wb__row_shard, wb__column_shard - part @i of @n of the tensor's rows (columns), a parameter. */
 void wb__row_shard(struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
 void wb__column_shard(
 	struct wb__maker *k, const char *name, uint32_t tensor, uint64_t i, uint64_t n);
