@@ -50,13 +50,16 @@ static int give_text(int rc, struct wb_error *to, const char *text)
 	return give(wb_err_set(&err, rc, "%s", text), &err, to);
 }
 
-/* The buffer's bytes and a NUL after them. */
-static int take_blob(struct wb_buf *b, struct wb_extract_blob *out)
+/* The buffer's bytes and a NUL after them, when @rc says that it was filled. */
+static int take_blob(int rc, struct wb_buf *b, struct wb_extract_blob *out)
 {
 	uint8_t *data;
 	size_t bytes;
-	int rc;
 
+	if (rc < 0) {
+		wb_buf_finish(b);
+		return rc;
+	}
 	wb_buf_u8(b, 0);
 	rc = wb_buf_take(b, &data, &bytes);
 	if (rc < 0)
@@ -114,11 +117,9 @@ void wb_manifest_digest(const struct wb_manifest *m, char *text)
 
 int wb_manifest_blob(const struct wb_manifest *m, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	(void)wb_manifest_encode(m, &b);
-	return take_blob(&b, out);
+	return take_blob(wb_manifest_encode(m, &b), &b, out);
 }
 
 /* ---- probing ---- */
@@ -300,20 +301,16 @@ int wb_sourcemap_manifest_blob(const struct wb_sourcemap *w, struct wb_extract_b
 
 int wb_sourcemap_map_blob(const struct wb_sourcemap *w, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	(void)wb_map_encode(w->s->map, &b);
-	return take_blob(&b, out);
+	return take_blob(wb_map_encode(w->s->map, &b), &b, out);
 }
 
 int wb_sourcemap_blob(const struct wb_sourcemap *w, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	(void)wb_srcmap_encode(w->s, &b);
-	return take_blob(&b, out);
+	return take_blob(wb_srcmap_encode(w->s, &b), &b, out);
 }
 
 int wb_sourcemap_read(
@@ -328,39 +325,23 @@ int wb_sourcemap_read(
 
 int wb_sourcemap_json(const struct wb_sourcemap *w, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	(void)wb_map_json(w->s->manifest, w->s->map, &b);
-	return take_blob(&b, out);
+	return take_blob(wb_map_json(w->s->manifest, w->s->map, &b), &b, out);
 }
 
 int wb_sourcemap_report(const struct wb_sourcemap *w, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
-	int rc;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	rc = wb_srcmap_report(w->s, &b);
-	if (rc < 0) {
-		wb_buf_finish(&b);
-		return rc;
-	}
-	return take_blob(&b, out);
+	return take_blob(wb_srcmap_report(w->s, &b), &b, out);
 }
 
 int wb_sourcemap_gaps(const struct wb_sourcemap *w, uint32_t shown_max, struct wb_extract_blob *out)
 {
-	struct wb_buf b;
-	int rc;
+	struct wb_buf b = {.max = BLOB_MAX};
 
-	wb_buf_init(&b, BLOB_MAX);
-	rc = wb_srcmap_gaps(w->s, shown_max, &b);
-	if (rc < 0) {
-		wb_buf_finish(&b);
-		return rc;
-	}
-	return take_blob(&b, out);
+	return take_blob(wb_srcmap_gaps(w->s, shown_max, &b), &b, out);
 }
 
 uint32_t wb_sourcemap_n_tensor(const struct wb_sourcemap *w)

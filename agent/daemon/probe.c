@@ -74,38 +74,29 @@ static void set_limit(int fd)
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-/* The socket that only this pod reaches: nobody elsewhere can take its places. */
-static int connect_local(const struct wb__options *o)
+static int connect_to(int family, const struct sockaddr *sa, socklen_t len)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" WB_AGENT_PAGES_SUFFIX, o->socket);
-	int fd, rc;
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
 
-	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
-		return -ENAMETOOLONG;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	set_limit(fd);
-	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+	if (connect(fd, sa, len) == 0)
 		return fd;
 	rc = -errno;
 	close(fd);
 	return rc;
 }
 
-static int connect_one(const struct addrinfo *ai)
+/* The socket that only this pod reaches: nobody elsewhere can take its places. */
+static int connect_local(const struct wb__options *o)
 {
-	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" WB_AGENT_PAGES_SUFFIX, o->socket);
 
-	if (fd < 0)
-		return -errno;
-	set_limit(fd);
-	if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
-		return fd;
-	rc = -errno;
-	close(fd);
-	return rc;
+	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
+		return -ENAMETOOLONG;
+	return connect_to(AF_UNIX, (struct sockaddr *)&sa, sizeof(sa));
 }
 
 /* Where its pages are; one that listens on all addresses is reached by the loopback of either
@@ -124,7 +115,7 @@ static int connect_page(const struct wb__options *o)
 		if (getaddrinfo(host[i], port, &hints, &list) != 0)
 			continue;
 		for (const struct addrinfo *ai = list; ai && rc < 0; ai = ai->ai_next)
-			rc = connect_one(ai);
+			rc = connect_to(ai->ai_family, ai->ai_addr, ai->ai_addrlen);
 		freeaddrinfo(list);
 	}
 	return rc;
