@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/cluster.h"
 
-#include "base/base.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/loop.h"

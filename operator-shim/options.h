@@ -7,7 +7,6 @@
 #include "base/cli.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb_err;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/pki.h"
 
-#include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/readers.h"
 
-#include "base/base.h"
 #include "base/mem.h"
 #include "operator-shim/kube/token.h"
 

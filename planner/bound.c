@@ -3,7 +3,6 @@
  * less what never crosses a rail since one domain holds and needs it. */
 #include "planner/internal.h"
 
-#include "base/base.h"
 #include "base/mem.h"
 
 #include <errno.h>

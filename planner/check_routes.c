@@ -2,7 +2,6 @@
 /* Play the routes of every class chunk by chunk: who has it, who took it from the network. */
 #include "planner/internal.h"
 
-#include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
 

@@ -2,7 +2,6 @@
 /* From segments over sets of layouts to classes over workers. */
 #include "planner/internal.h"
 
-#include "base/base.h"
 #include "base/mem.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/internal.h"
 
-#include "base/base.h"
 #include "base/err.h"
 
 #include <inttypes.h>

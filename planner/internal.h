@@ -13,7 +13,6 @@
 #include "planner/plan.h"
 
 #include <errno.h>
-#include <limits.h>
 
 struct wb_err;
 

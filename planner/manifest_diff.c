@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/map.h"
 
-#include "base/base.h"
 #include "base/buf.h"
 
 #include <inttypes.h>

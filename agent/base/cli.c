@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cli.h"
 
-#include "base/base.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/quantity.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
-#include "base/base.h"
-
 #include <time.h>
 
 static uint64_t read_clock(clockid_t id)

@@ -40,7 +40,6 @@
  *
  * A NULL table costs one comparison.  Any thread (counters are atomic).  Layer: base (L0).
  */
-#include <stdbool.h>
 #include <stdint.h>
 
 struct wb_err;

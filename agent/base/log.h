@@ -9,7 +9,6 @@
  * The level is tested before the arguments are evaluated; errno survives.  Never tokens, keys or
  * weights.  Any thread (one write(2) a line).  Not on the chunk path.  Layer: base (L0).
  */
-#include <stddef.h>
 #include <stdint.h>
 
 enum wb_log_level { WB_LOG_ERROR, WB_LOG_WARN, WB_LOG_INFO_, WB_LOG_DEBUG_ };

@@ -7,7 +7,6 @@
 #include "planner/map.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

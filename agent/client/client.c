@@ -2,12 +2,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "client/internal.h"
-#include "proto/messages.h"
 #include "proto/pollword.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-#include "base/mem.h"
 #include "client/internal.h"
 #include "client/seq.h"
 #include "proto/build.h"

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 struct wb__client_lane {
 	struct wb_lane_worker *worker;

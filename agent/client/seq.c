@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 int wb__client_seq_send(

@@ -7,7 +7,6 @@
 #include "ctl/json.h"
 #include "ctl/table.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum kind { PLAIN, AGE, CONDITION };

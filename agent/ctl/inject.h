@@ -7,7 +7,6 @@
  */
 #include "ctl/ctl.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <yaml.h>
 

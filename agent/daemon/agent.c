@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/agent.h"
 
-#include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"

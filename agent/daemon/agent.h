@@ -17,7 +17,6 @@
 #include "transfer/core.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb__apps;

@@ -8,8 +8,6 @@
  * plan comes (--buffer, or the object's buffer size for every worker here).
  * Loop thread.  Layer: daemon (L4).
  */
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb__agent;

@@ -8,7 +8,6 @@
 #include "weightbridge/version.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

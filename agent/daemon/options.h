@@ -9,7 +9,6 @@
 #include "base/cli.h"
 #include "xport/xport.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct wb_err;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/base.h"
 #include "base/mem.h"
 #include "extract/internal.h"
 

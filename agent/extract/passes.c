@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/mem.h"
 #include "extract/internal.h"
 
 #include <errno.h>

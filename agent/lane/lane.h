@@ -16,7 +16,6 @@
 #include "kernels/kernels.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb_err;

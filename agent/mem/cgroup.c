@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A small file as a string. */
 static int read_text(const char *path, char *out, size_t cap)

@@ -10,8 +10,6 @@
  * Invariant: a mapped object cannot shrink under the mapping, so no SIGBUS.
  * Threads: any; an object belongs to one thread at a time.  Blocks (mmap).  Layer: mem (L1).
  */
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb_err;

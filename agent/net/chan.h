@@ -18,7 +18,6 @@
 #include "base/err.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

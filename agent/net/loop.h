@@ -9,7 +9,6 @@
  * its callback does not run again, also when called from inside that callback.  Layer: net (L1).
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct uv_loop_s;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/places.h"
 
-#include "base/base.h"
-
 void wb__places_init(struct wb__places *s, uint32_t n_max, uint32_t source_max)
 {
 	*s = (struct wb__places){.n_max = n_max, .source_max = source_max};

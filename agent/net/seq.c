@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/seq.h"
 
-#include "base/base.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/internal.h"

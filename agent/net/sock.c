@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets to listen on, and who comes: what all listeners do alike. */
-#include "base/base.h"
 #include "base/unixsock.h"
 #include "net/internal.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/ticket.h"
 
-#include "base/base.h"
 #include "base/clock.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/tls.h"
 
-#include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/internal.h"

@@ -23,7 +23,6 @@
  */
 #include "base/hash.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -13,7 +13,6 @@
 #include "transfer/lead.h"
 #include "transfer/object.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define RETRY_MIN_NS (100 * WB_NS_PER_MS)

@@ -4,7 +4,6 @@
  * events.  Looked at after each event of a simulated agent, and of a debug or sanitizer build.
  */
 #include "transfer/epoch.h"
-#include "transfer/flows.h"
 #include "transfer/link.h"
 #include "transfer/wire.h"
 

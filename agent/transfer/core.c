@@ -10,7 +10,6 @@
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/hears.h"
-#include "transfer/judge.h"
 #include "transfer/lead.h"
 #include "transfer/link.h"
 #include "transfer/object.h"

@@ -9,7 +9,6 @@
 #include "transfer/trainers.h"
 #include "transfer/worker.h"
 
-#include <errno.h>
 #include <string.h>
 
 static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)

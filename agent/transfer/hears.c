@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transfer/hears.h"
 
-#include "base/base.h"
 #include "transfer/epoch.h"
 
 /* Nothing but its ack, which the wire has taken. */

@@ -14,7 +14,6 @@
 #include "transfer/hears.h"
 #include "transfer/object.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

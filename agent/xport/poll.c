@@ -2,10 +2,7 @@
 /* What rails say becomes what the user is told. */
 #include "xport/conn.h"
 
-#include "base/mem.h"
-
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

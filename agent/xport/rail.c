@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <sched.h>
 #include <signal.h>

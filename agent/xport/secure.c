@@ -10,7 +10,6 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 

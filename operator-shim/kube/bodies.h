@@ -8,7 +8,6 @@
  */
 #include <jansson.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct wb_buf;

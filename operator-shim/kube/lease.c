@@ -11,7 +11,6 @@
 #include "operator-shim/kube/watch.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #define MOD "kube"

@@ -3,7 +3,6 @@
 #include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const char *text(const json_t *o, const char *key)

@@ -8,7 +8,6 @@
  */
 #include "base/buf.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

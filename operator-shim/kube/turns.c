@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/kube/turns.h"
 
-#include "base/base.h"
 #include "base/hash.h"
 #include "base/mem.h"
 

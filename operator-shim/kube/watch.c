@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/kube/watch.h"
 
-#include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"

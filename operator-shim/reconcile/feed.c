@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

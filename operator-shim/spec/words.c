@@ -2,7 +2,6 @@
 #include "base/base.h"
 #include "operator-shim/spec/table.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define WORD_MAX 64
