@@ -363,7 +363,7 @@ static void opened(struct wb__tls_chan *c)
 		read_frames(c);
 }
 
-static void handshake(struct wb__tls_chan *c)
+void wb__chan_handshake(struct wb__tls_chan *c)
 {
 	int ret, e;
 
@@ -388,7 +388,7 @@ static void socket_fired(void *cookie, int events)
 	struct wb__tls_chan *c = cookie;
 
 	if (c->state == WB__HANDSHAKE) {
-		handshake(c);
+		wb__chan_handshake(c);
 		return;
 	}
 	if (c->state == WB__OPEN && c->head && (events & WB_WRITABLE))
@@ -439,11 +439,6 @@ int wb__chan_start(struct wb__tls_chan *c, int fd_take)
 	c->fd = fd_take;
 	c->state = WB__HANDSHAKE;
 	return 0;
-}
-
-void wb__chan_handshake(struct wb__tls_chan *c)
-{
-	handshake(c);
 }
 
 /* ---- making channels ------------------------------------------------------------------------- */
