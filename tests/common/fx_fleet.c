@@ -44,7 +44,7 @@ static void say_report(struct fleet_agent *a, const struct fleet_report *r)
 			.transfer = is_done ? r->transfer : 0,
 			.code = is_done ? 0 : WB_EABORTED};
 	}
-	say(a->wire, WBP_REPORT, &m);
+	agent_says(a->wire, WBP_REPORT, &m);
 }
 
 static bool is_heard(const struct fleet_agent *a)
@@ -118,7 +118,7 @@ static void send_workers(struct fleet_agent *a)
 		.ready_workers = a->installed.n_worker};
 
 	a->workers_due = false;
-	say(a->wire, WBP_WORKERS, &m);
+	agent_says(a->wire, WBP_WORKERS, &m);
 }
 
 static void say_hello(struct fleet_agent *a)
@@ -141,7 +141,7 @@ static void say_hello(struct fleet_agent *a)
 		.term_operator = a->term_operator,
 		.instance = a->instance};
 
-	say(a->wire, WBP_HELLO, &h);
+	agent_says(a->wire, WBP_HELLO, &h);
 }
 
 /* ---- what they hear ---- */
@@ -170,7 +170,7 @@ static void say_ready(struct fleet_agent *a, const struct fleet_plan *p)
 	struct wb_msg_ready r = {
 		.object = "default/a", .epoch = {p->term, p->number}, .digest = p->digest};
 
-	say(a->wire, WBP_READY, &r);
+	agent_says(a->wire, WBP_READY, &r);
 }
 
 static bool is_busy(uint32_t i)
@@ -284,7 +284,7 @@ static void on_beat(struct fleet_agent *a, const struct wb_msg_heartbeat *m)
 	uint32_t keep = 0;
 
 	if (!m->echo_ns && m->sent_ns)
-		say(a->wire, WBP_HEARTBEAT, &reply);
+		agent_says(a->wire, WBP_HEARTBEAT, &reply);
 	for (uint32_t i = 0; i < a->n_q; i++)
 		if (!m->echo_ns || !a->q[i].sent_ns || a->q[i].sent_ns >= m->echo_ns)
 			a->q[keep++] = a->q[i];
@@ -359,7 +359,7 @@ void fleet_agent_step(struct fleet_agent *a)
 		return;
 	if (clk.now >= a->beat_ns) {
 		a->beat_ns = clk.now + a->beat_every_ns;
-		say(a->wire, WBP_HEARTBEAT, &beat);
+		agent_says(a->wire, WBP_HEARTBEAT, &beat);
 	}
 	say_reports(a);
 	if (a->workers_due)

@@ -302,7 +302,7 @@ void agent_dies(uint32_t i, bool is_orderly)
 	struct fleet_agent *a = &fleet[i];
 
 	if (is_orderly && a->is_up && !a->wire->is_closed)
-		say(a->wire, WBP_DRAIN, &m);
+		agent_says(a->wire, WBP_DRAIN, &m);
 	fleet_lose_wire(a);
 	a->is_alive = false;
 }

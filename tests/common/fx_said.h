@@ -23,143 +23,43 @@
 
 #define SAID_MAX 4096
 
-static struct world w;
-static struct world_op op; /* not alive, unless the test starts it */
+extern struct world w;
+extern struct world_op op; /* not alive, unless the test starts it */
 
 /* What was said since forget_said(); no text of it but its sentence. */
-static struct said {
+extern struct said {
 	const struct world_agent *from;
 	char to[32], sentence[256];
 	struct wb_msg_peer m;
 } said[SAID_MAX];
-static uint32_t n_said;
+extern uint32_t n_said;
 
 /* The last report that an agent made of the end of a transfer or an engine. */
-static struct {
+extern struct told {
 	bool is_final;
 	char state[32], sentence[512];
 } told;
 
-static inline void note_said(void *ctx, const struct world_agent *from, const char *to,
-	const struct wb_msg_peer *m, const void *data, size_t bytes)
-{
-	struct said *s = &said[n_said % SAID_MAX];
-
-	(void)ctx;
-	(void)data;
-	(void)bytes;
-	n_said++;
-	*s = (struct said){.from = from, .m = *m};
-	snprintf(s->to, sizeof(s->to), "%s", to);
-	snprintf(s->sentence, sizeof(s->sentence), "%s", m->sentence ? m->sentence : "");
-}
-
-static inline void note_report(
-	void *ctx, struct world_agent *a, const struct wb_transfer_report *rep)
-{
-	(void)ctx;
-	if (op.alive)
-		world_op_report(&op, a, rep);
-	if (rep->kind == WB_REPORT_STARTED)
-		return;
-	told.is_final = rep->kind == WB_REPORT_FINAL;
-	snprintf(told.state, sizeof(told.state), "%s",
-		rep->n_engine ? wb_word(&wb_engine_state_words, rep->state[0]) : "");
-	snprintf(told.sentence, sizeof(told.sentence), "%s", rep->n_engine ? rep->sentence[0] : "");
-}
-
-static inline void forget_said(void)
-{
-	n_said = 0;
-	memset(&told, 0, sizeof(told));
-}
-
+/* Nothing was said, and nothing reported, so far. */
+void forget_said(void);
 /* A world whose agents have their plan. */
-static inline void begin(const struct world_opts *o)
-{
-	memset(&op, 0, sizeof(op));
-	world_init(&w, o);
-	w.watch = (struct world_watch){.message = note_said, .report = note_report};
-	world_plan(&w);
-	forget_said();
-}
-
-static inline void end(void)
-{
-	op.alive = false;
-	w.watch = (struct world_watch){0};
-	world_finish(&w);
-}
-
-static inline struct object *object_of(uint32_t agent)
-{
-	return w.agent[agent].core->objects;
-}
-
-static inline struct epoch *epoch_of(uint32_t agent)
-{
-	return object_of(agent)->cur;
-}
-
-static inline struct worker *worker_of(uint32_t worker)
-{
-	const struct world_worker *k = &w.worker[worker];
-	struct wb_transfer_core *c = w.agent[k->agent].core;
-
-	for (uint32_t i = 0; i < c->n_worker; i++)
-		if (c->worker[i]->w.id == k->id)
-			return c->worker[i];
-	ck_abort_msg("worker %u is not attached", worker);
-}
-
+void begin(const struct world_opts *o);
+/* The world of begin() is gone. */
+void end(void);
+/* What an agent knows of the one object, of its plan, and of a worker of its own. */
+struct object *object_of(uint32_t agent);
+struct epoch *epoch_of(uint32_t agent);
+struct worker *worker_of(uint32_t worker);
 /* Agent @from says @m, under the plan that is newest at @to. */
-static inline void say(uint32_t to, uint32_t from, struct wb_msg_peer m)
-{
-	struct wb_transfer_core *c = w.agent[to].core;
-	const struct wb_roster *r = epoch_of(to)->r;
-	uint32_t i = 0;
-
-	while (i < r->n_agent && strcmp(r->agent[i].name, w.agent[from].name) != 0)
-		i++;
-	wb_transfer_peer_msg(c, &r->id, i, &m);
-}
-
+void say(uint32_t to, uint32_t from, struct wb_msg_peer m);
 /* A worker's message, taken in at once. */
-static inline void worker_says(uint32_t worker, uint16_t type, const void *msg)
-{
-	wb_transfer_worker_msg(
-		w.agent[w.worker[worker].agent].core, w.worker[worker].id, type, msg);
-}
-
+void worker_says(uint32_t worker, uint16_t type, const void *msg);
 /* To an agent another one is gone. */
-static inline void is_gone(uint32_t to, uint32_t agent)
-{
-	const struct epoch *e = epoch_of(to);
-
-	for (uint32_t i = 0; i < e->r->n_agent; i++)
-		if (!strcmp(e->r->agent[i].name, w.agent[agent].name))
-			wb_transfer_peer_down(w.agent[to].core, &e->r->id, i, "a test says so");
-}
-
+void is_gone(uint32_t to, uint32_t agent);
 /* The last message of this kind; NULL when there is none. */
-static inline const struct said *last(uint32_t from, const char *to, uint32_t kind)
-{
-	for (uint32_t i = WB_MIN(n_said, SAID_MAX); i-- > 0;)
-		if (said[i].from == &w.agent[from] && said[i].m.kind == kind &&
-			(!to || !strcmp(said[i].to, to)))
-			return &said[i];
-	return NULL;
-}
-
-static inline uint32_t n_times(uint32_t from, const char *to, uint32_t kind)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < WB_MIN(n_said, SAID_MAX); i++)
-		n += said[i].from == &w.agent[from] && said[i].m.kind == kind &&
-		     (!to || !strcmp(said[i].to, to));
-	return n;
-}
+const struct said *last(uint32_t from, const char *to, uint32_t kind);
+/* How many messages of this kind; to NULL: to whomever. */
+uint32_t n_times(uint32_t from, const char *to, uint32_t kind);
 
 /* Event by event until @cond; the test fails when that takes 60 s of the world's time. */
 #define RUN_UNTIL(cond)                                                                            \
@@ -171,15 +71,7 @@ static inline uint32_t n_times(uint32_t from, const char *to, uint32_t kind)
 		}                                                                                  \
 	} while (0)
 
-static inline void commits(int64_t version)
-{
-	world_send(&w, version);
-	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
-	world_run_for(&w, 10 * WB_NS_PER_MS);
-	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s: %s", w.last_result, w.last_culprit);
-	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
-		ck_assert_msg(world_holds(&w, &w.worker[i], version), "worker %u: %s; %s", i,
-			w.worker[i].why, w.last_culprit);
-}
+/* A version is sent, and is in every engine within 20 s of the world's time. */
+void commits(int64_t version);
 
 #endif

@@ -155,7 +155,7 @@ void end_wire(struct wire *w)
 	wb_buf_finish(&w->out);
 }
 
-void say(struct wire *w, uint16_t type, const void *msg)
+void agent_says(struct wire *w, uint16_t type, const void *msg)
 {
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
 	struct wb_err err = {0};
@@ -216,7 +216,7 @@ void hello(struct wire *w, const char *name, uint64_t instance)
 		.rail_bytes_per_s = 1000000,
 		.instance = instance};
 
-	say(w, WBP_HELLO, &h);
+	agent_says(w, WBP_HELLO, &h);
 }
 
 struct wb_buf manifest_bytes, map_bytes;
@@ -257,7 +257,7 @@ void say_workers(struct wire *w, uint32_t role, const char *engine)
 		.version = -1};
 	struct wb_msg_workers m = {.object = "default/a", .workers = &p, .n_workers = 1};
 
-	say(w, WBP_WORKERS, &m);
+	agent_says(w, WBP_WORKERS, &m);
 }
 
 void content(struct wire *w, uint32_t kind, struct wb_digest d, const struct wb_buf *b)
@@ -270,11 +270,11 @@ void content(struct wire *w, uint32_t kind, struct wb_digest d, const struct wb_
 		.data = b->data,
 		.n_data = (uint32_t)half};
 
-	say(w, WBP_CONTENT, &m);
+	agent_says(w, WBP_CONTENT, &m);
 	m.offset = half;
 	m.data = b->data + half;
 	m.n_data = (uint32_t)(b->len - half);
-	say(w, WBP_CONTENT, &m);
+	agent_says(w, WBP_CONTENT, &m);
 }
 
 void welcome(struct wire *w, uint64_t term)
@@ -336,7 +336,7 @@ void take_plan(struct wire *w, uint64_t number)
 	ck_assert_uint_eq(m.plan.n_engines, 1);
 	ck_assert_str_eq(m.plan.engines[0], "e1");
 	wb_msg_free(WBP_PLAN, &m);
-	say(w, WBP_READY, &r);
+	agent_says(w, WBP_READY, &r);
 }
 
 void activated(struct wire *w)

@@ -55,7 +55,7 @@ void tear_down_serve(void);
 void open_wire(struct wire *w);
 void end_wire(struct wire *w);
 /* One message of the agent, as it comes over the wire. */
-void say(struct wire *w, uint16_t type, const void *msg);
+void agent_says(struct wire *w, uint16_t type, const void *msg);
 /* Next message of the operator, or WBP_NONE.  Free with wb_msg_free(). */
 uint16_t hear(struct wire *w, union wb_msg *m);
 /* Skips news of progress. */

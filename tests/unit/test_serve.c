@@ -52,7 +52,7 @@ START_TEST(reports_are_summed_up_over_clock_offsets)
 	struct wb_buf b;
 
 	run_job_to_active();
-	say(&train, WBP_REPORT, &m);
+	agent_says(&train, WBP_REPORT, &m);
 	ck_assert_str_eq(ready_reason(), "True TransferInProgress");
 	/* The trainer's clock is 5 s ahead of the operator's, the rollout's 2 s behind. */
 	w = times(0, 105 * S, 106 * S);
@@ -65,7 +65,7 @@ START_TEST(reports_are_summed_up_over_clock_offsets)
 	m.n_workers = 1;
 	m.clock_offset_ns = (int64_t)(5 * S);
 	m.clock_error_ns = 1000000;
-	say(&train, WBP_REPORT, &m);
+	agent_says(&train, WBP_REPORT, &m);
 	st = status();
 	last = json_object_get(st, "lastTransfer");
 	ck_assert_int_eq(json_integer_value(json_object_get(last, "endToEndMilliseconds")), 1000);
@@ -78,7 +78,7 @@ START_TEST(reports_are_summed_up_over_clock_offsets)
 	m.clock_error_ns = 2000000;
 	m.bytes = bytes;
 	m.n_bytes = 3;
-	say(&roll, WBP_REPORT, &m);
+	agent_says(&roll, WBP_REPORT, &m);
 	st = status();
 	last = json_object_get(st, "lastTransfer");
 	/* Trainer 100..101, rollout 100.5..102.5 on the operator's clock. */
@@ -142,7 +142,7 @@ START_TEST(a_result_says_what_engines_have)
 	struct wb_buf b;
 
 	run_job_to_active();
-	say(&train, WBP_REPORT, &m);
+	agent_says(&train, WBP_REPORT, &m);
 	st = status();
 	last = json_object_get(st, "lastTransfer");
 	ck_assert_str_eq(json_string_value(json_object_get(last, "result")), ends[_i].result);
@@ -238,7 +238,7 @@ START_TEST(other_protocol_version_is_refused_with_a_sentence)
 		.instance = 1};
 
 	open_wire(&train);
-	say(&train, WBP_HELLO, &h);
+	agent_says(&train, WBP_HELLO, &h);
 	expect_reject(&train, WB_EVERSION, "agent x");
 	ck_assert(train.is_closed);
 	end_wire(&train);
@@ -260,7 +260,7 @@ START_TEST(unknown_object_is_refused_and_names_those_there_are)
 		.n_objects = 1};
 
 	open_wire(&train);
-	say(&train, WBP_HELLO, &h);
+	agent_says(&train, WBP_HELLO, &h);
 	expect_reject(&train, -ENOENT, "no object default/b; it serves default/a");
 	end_wire(&train);
 }
@@ -284,7 +284,7 @@ START_TEST(what_cannot_be_an_address_is_not_passed_on)
 	memset(big, '1', sizeof(big) - 1);
 	big[sizeof(big) - 1] = '\0';
 	open_wire(&train);
-	say(&train, WBP_HELLO, &h);
+	agent_says(&train, WBP_HELLO, &h);
 	expect_reject(&train, -EINVAL, "no address");
 	end_wire(&train);
 }
@@ -295,7 +295,7 @@ START_TEST(another_message_before_hello_is_refused)
 	struct wb_msg_heartbeat h = {.sent_ns = 1};
 
 	open_wire(&train);
-	say(&train, WBP_HEARTBEAT, &h);
+	agent_says(&train, WBP_HEARTBEAT, &h);
 	expect_reject(&train, -EPROTO, "HELLO must be first");
 	ck_assert(train.is_closed);
 	end_wire(&train);
@@ -332,7 +332,7 @@ START_TEST(content_out_of_order_is_refused)
 	m.total_bytes = map_bytes.len;
 	m.data = map_bytes.data;
 	m.n_data = 5;
-	say(&train, WBP_CONTENT, &m);
+	agent_says(&train, WBP_CONTENT, &m);
 	expect_reject(&train, -EBADMSG, "follow");
 	end_both();
 }
@@ -353,7 +353,7 @@ START_TEST(adapter_staging_must_agree_with_the_spec)
 	open_wire(&train);
 	hello(&train, "train", 11);
 	welcome(&train, 1);
-	say(&train, WBP_WORKERS, &m);
+	agent_says(&train, WBP_WORKERS, &m);
 	expect(&train, WBP_REJECT, &got);
 	ck_assert_uint_eq(got.reject.worker, 6);
 	ck_assert_str_eq(got.reject.object, "default/a");
@@ -373,7 +373,7 @@ START_TEST(silent_agent_is_closed_and_then_lost)
 	clk.now += 10 * S;
 	wb_serve_tick(s);
 	ck_assert(!roll.is_closed);
-	say(&train, WBP_HEARTBEAT, &h);
+	agent_says(&train, WBP_HEARTBEAT, &h);
 	expect(&train, WBP_HEARTBEAT, &m);
 	ck_assert_uint_eq(m.heartbeat.echo_ns, 7);
 	ck_assert_uint_eq(m.heartbeat.echo_received_ns, clk.now);
@@ -385,7 +385,7 @@ START_TEST(silent_agent_is_closed_and_then_lost)
 	end_wire(&roll);
 	ck_assert_str_eq(ready_reason(), "False AgentLost");
 	clk.now += 15 * S;
-	say(&train, WBP_HEARTBEAT, &h);
+	agent_says(&train, WBP_HEARTBEAT, &h);
 	wb_serve_tick(s);
 	ck_assert_str_eq(ready_reason(), "False WaitingForAgents");
 	end_wire(&train);
@@ -400,7 +400,7 @@ START_TEST(drain_is_not_a_loss)
 	struct wb_buf b;
 
 	run_job_to_active();
-	say(&roll, WBP_DRAIN, &d);
+	agent_says(&roll, WBP_DRAIN, &d);
 	ck_assert_str_eq(ready_reason(), "False WaitingForAgents");
 	end_wire(&roll);
 	wb_buf_init(&b, 1 << 20);

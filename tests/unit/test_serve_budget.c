@@ -86,7 +86,7 @@ static void hello_of(struct wire *w, const char *agent, const char *object)
 		.n_objects = 1};
 
 	open_wire(w);
-	say(w, WBP_HELLO, &h);
+	agent_says(w, WBP_HELLO, &h);
 }
 
 static void workers_of(struct wire *w, const char *object, uint32_t role, struct wb_digest manifest,
@@ -105,7 +105,7 @@ static void workers_of(struct wire *w, const char *object, uint32_t role, struct
 			.map = map,
 			.mem_kind = 1,
 			.version = -1};
-	say(w, WBP_WORKERS, &m);
+	agent_says(w, WBP_WORKERS, &m);
 }
 
 static void welcomed(struct wire *w)
@@ -138,7 +138,7 @@ static void content_of(struct wire *w, const char *object, uint32_t kind, struct
 		.data = data,
 		.n_data = (uint32_t)n};
 
-	say(w, WBP_CONTENT, &m);
+	agent_says(w, WBP_CONTENT, &m);
 }
 
 static void upload(struct wire *w, const char *object)
@@ -460,7 +460,7 @@ START_TEST(plan_above_the_budget_is_refused_and_tried_again)
 	ck_assert(!wires[0].is_closed);
 	clk.now += 29 * S;
 	for (int i = 0; i < 2; i++)
-		say(&wires[i], WBP_HEARTBEAT, &(struct wb_msg_heartbeat){0});
+		agent_says(&wires[i], WBP_HEARTBEAT, &(struct wb_msg_heartbeat){0});
 	wb_serve_tick(s);
 	ck_assert_ptr_null(job_work);
 	clk.now += 2 * S;

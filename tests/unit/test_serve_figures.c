@@ -160,7 +160,7 @@ START_TEST(a_suspended_object_is_told_from_one_that_is_not_ready)
 	ASSERT_HAS("wb_objects_suspended 1\n");
 	suspend(false);
 	ASSERT_HAS("wb_object_state" OF_A ",state=\"Suspended\"} 0\n");
-	say(&train, WBP_REPORT, &m);
+	agent_says(&train, WBP_REPORT, &m);
 	ASSERT_HAS("wb_object_transfers_total" OF_A ",result=\"Succeeded\"} 1\n");
 	ASSERT_HAS("wb_transfers_total{result=\"Succeeded\"} 1\n");
 	end_wire(&train);

@@ -83,7 +83,7 @@ static void start_with(unsigned n)
 		put_object("mallory", name, "");
 	}
 	open_wire(&train);
-	say(&train, WBP_HELLO, &h);
+	agent_says(&train, WBP_HELLO, &h);
 	expect(&train, WBP_WELCOME, &m);
 	wb_msg_free(WBP_WELCOME, &m);
 }

@@ -38,7 +38,7 @@ static void hello_to_a(struct wire *w, const char *name, uint64_t instance)
 		.objects = &object,
 		.n_objects = 1};
 
-	say(w, WBP_HELLO, &h);
+	agent_says(w, WBP_HELLO, &h);
 }
 
 START_TEST(object_may_come_after_its_agents)
@@ -223,7 +223,7 @@ static void hello_with(struct wire *w, const char *token, const char *object)
 		.objects = &object,
 		.n_objects = object ? 1 : 0};
 
-	say(w, WBP_HELLO, &h);
+	agent_says(w, WBP_HELLO, &h);
 }
 
 START_TEST(token_is_asked_about_before_anything_is_told)
@@ -384,7 +384,7 @@ START_TEST(claim_to_two_namespaces_is_told_in_the_one_that_is_proved)
 
 	put_another("other", "b");
 	open_wire(&train);
-	say(&train, WBP_HELLO, &h);
+	agent_says(&train, WBP_HELLO, &h);
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "not its name");
 	ck_assert_str_eq(events, "default/a: not its name (train u-1)\n");
 	end_wire(&train);
@@ -507,7 +507,7 @@ START_TEST(agent_joins_no_object_but_what_its_token_is_for)
 	welcome(&train, 1);
 	if (_i)
 		m.object = "b";
-	say(&train, WBP_WORKERS, &m);
+	agent_says(&train, WBP_WORKERS, &m);
 	expect(&train, WBP_REJECT, &r);
 	ck_assert_ptr_nonnull(strstr(r.reject.sentence, "HELLO"));
 	wb_msg_free(WBP_REJECT, &r);
@@ -535,7 +535,7 @@ START_TEST(agent_reports_of_no_object_but_its_own)
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	welcome(&train, 1);
 	looks = wb_serve_looks(s, "other/b");
-	say(&train, WBP_REPORT, &m);
+	agent_says(&train, WBP_REPORT, &m);
 	ck_assert_uint_eq(wb_serve_looks(s, "other/b"), looks);
 	end_wire(&train);
 }
@@ -555,7 +555,7 @@ START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &r);
 	wb_msg_free(WBP_REJECT, &r);
-	say(&train, WBP_WORKERS, &m);
+	agent_says(&train, WBP_WORKERS, &m);
 	ck_assert_int_eq(connected("other/a"), 0);
 	end_wire(&train);
 }
@@ -619,7 +619,7 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_HEARTBEAT, &m);
 	beat.echo_ns = m.heartbeat.sent_ns;
-	say(&train, WBP_HEARTBEAT, &beat);
+	agent_says(&train, WBP_HEARTBEAT, &beat);
 	expect(&roll, WBP_REJECT, &m);
 	ck_assert(strstr(m.reject.sentence, "agent train is connected already, from wire"));
 	ck_assert(m.reject.retry && roll.is_closed && !train.is_closed);
@@ -646,7 +646,7 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
-	say(&train, WBP_HEARTBEAT, &beat);
+	agent_says(&train, WBP_HEARTBEAT, &beat);
 	expect(&train, WBP_REJECT, &m);
 	wb_msg_free(WBP_REJECT, &m);
 	ck_assert(train.is_closed);

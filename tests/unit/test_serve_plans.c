@@ -68,7 +68,7 @@ static void gets_plan(struct wire *w, uint64_t number, uint32_t n_agent)
 	ck_assert_uint_eq(m.plan.epoch.number, number);
 	ck_assert_uint_eq(m.plan.n_agents, n_agent);
 	wb_msg_free(WBP_PLAN, &m);
-	say(w, WBP_READY, &r);
+	agent_says(w, WBP_READY, &r);
 }
 
 START_TEST(agent_back_while_it_is_planned_costs_nobody_the_plan)
@@ -142,7 +142,7 @@ START_TEST(engines_that_are_fed_have_the_numbers_of_the_active_plan)
 	gets_plan(&roll, 1, 3);
 	gets_plan(&other, 1, 3);
 	activated(&train);
-	say(&other, WBP_REPORT, &rep);
+	agent_says(&other, WBP_REPORT, &rep);
 	activated(&train); /* with the feed */
 	join(&first, "first", 14, "e0");
 	run_job();
@@ -196,7 +196,7 @@ static uint64_t term_told(const char *object, uint64_t heard)
 	uint64_t term;
 
 	open_wire(&w);
-	say(&w, WBP_HELLO, &h);
+	agent_says(&w, WBP_HELLO, &h);
 	expect(&w, WBP_WELCOME, &m);
 	term = m.welcome.term;
 	wb_msg_free(WBP_WELCOME, &m);

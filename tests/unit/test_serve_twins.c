@@ -37,7 +37,7 @@ static void hello_as(struct wire *w, uint32_t version, uint64_t instance, const 
 		.instance = instance};
 
 	open_wire(w);
-	say(w, WBP_HELLO, &h);
+	agent_says(w, WBP_HELLO, &h);
 }
 
 static void hello_of(struct wire *w, uint64_t instance, const char *object)
@@ -70,7 +70,7 @@ static void answers(struct wire *w, uint64_t echo)
 {
 	struct wb_msg_heartbeat m = {.sent_ns = 1, .echo_ns = echo, .echo_received_ns = 1};
 
-	say(w, WBP_HEARTBEAT, &m);
+	agent_says(w, WBP_HEARTBEAT, &m);
 }
 
 static void pass(uint64_t ns)
@@ -211,12 +211,12 @@ START_TEST(who_has_said_goodbye_has_no_name_any_more)
 	struct wb_msg_workers none = {.object = "default/a"};
 
 	begin();
-	say(&first, WBP_WORKERS, &none);
-	say(&first, WBP_DRAIN, &bye);
+	agent_says(&first, WBP_WORKERS, &none);
+	agent_says(&first, WBP_DRAIN, &bye);
 	hello_of(&second, 12, "default/a");
 	is_welcomed(&second);
-	say(&second, WBP_WORKERS, &none);
-	say(&first, WBP_WORKERS, &none); /* its last workers have gone */
+	agent_says(&second, WBP_WORKERS, &none);
+	agent_says(&first, WBP_WORKERS, &none); /* its last workers have gone */
 	ck_assert(!first.is_closed && !second.is_closed);
 	expect_nothing(&second);
 	end();
