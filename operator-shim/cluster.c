@@ -7,8 +7,7 @@
 #include "operator-shim/certs.h"
 #include "operator-shim/events.h"
 #include "operator-shim/identity.h"
-#include "operator-shim/kube/claim.h"
-#include "operator-shim/kube/lease.h"
+#include "operator-shim/lead.h"
 #include "operator-shim/objects.h"
 #include "operator-shim/readers.h"
 #include "operator-shim/serve/metrics.h"
@@ -27,13 +26,11 @@ struct wb__cluster {
 	struct wb_serve *serve;
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube; /* for watches and certificates */
-	struct wb_kube *own; /* for the lease: a queue of writes must not cost the lead */
+	struct wb__lead *lead; /* on a thread: what we have to do must not cost the lead */
 	struct wb__readers *readers;
 	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
 	struct wb__identity *identity; /* while leading */
 	struct wb__certs *certs; /* NULL = agents show no tokens */
-	struct wb_kube_lease *lease;
-	struct wb_kube_claim *claim; /* from when we hold the lease, where we want to serve all */
 	uint64_t transitions; /* of the lease that we hold */
 	struct wb__statuses *statuses;
 	struct wb__events *events;
@@ -132,15 +129,10 @@ static void on_idle(void *cookie, const char *rival)
 static void on_leading(void *cookie, uint64_t transitions)
 {
 	struct wb__cluster *c = cookie;
-	struct wb_kube_claim_cb cb = {c, on_serve, on_idle};
 
 	WB_LOG_INFO(MOD, "leading", WB_U("transitions", transitions));
 	c->transitions = transitions;
 	wb__certs_lead(c->certs); /* those of an idle one can be seen, too */
-	if (*c->watch_namespace)
-		on_serve(c);
-	else if (wb_kube_claim_start(c->own, c->lease, &cb, &c->claim) < 0)
-		c->cb.on_lost(c->cb.cookie, "out of memory");
 }
 
 static void on_lost(void *cookie, const char *why)
@@ -148,22 +140,19 @@ static void on_lost(void *cookie, const char *why)
 	struct wb__cluster *c = cookie;
 
 	c->is_leading = false;
-	wb_kube_claim_stop(c->claim);
-	c->claim = NULL;
 	wb__objects_stop(c->objects); /* another writes them now */
 	c->objects = NULL;
 	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 0);
 	c->cb.on_lost(c->cb.cookie, why);
 }
 
-static void on_other(void *cookie, const char *holder, const char *address)
+static void on_other(void *cookie, const char *address)
 {
 	struct wb__cluster *c = cookie;
 	const char *colon = strrchr(address, ':');
 	char host[256];
 	size_t n = colon ? (size_t)(colon - address) : 0;
 
-	(void)holder;
 	if (!n || n >= sizeof(host))
 		return;
 	if (address[0] == '[' && address[n - 1] == ']')
@@ -196,15 +185,13 @@ static int connect_one(struct wb__cluster *c, const struct wb__cluster_opts *o,
 /* What must not wait for something else has a client, and with it a queue, of its own. */
 static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, struct wb_err *err)
 {
-	const struct wb_kube_opts all = {0}, lease = {.per_s = 10, .burst = 10, .in_flight = 4};
+	const struct wb_kube_opts all = {0};
 	const struct wb_kube_opts reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
 	const struct wb_kube_opts readers = {.per_s = 20, .burst = 20, .in_flight = 8};
 	const struct wb_kube_opts events = {.per_s = 20, .burst = 40, .in_flight = 4};
 	struct wb_kube *statuses = NULL, *written = NULL, *read = NULL;
 	int rc = connect_one(c, o, &all, &c->kube, err);
 
-	if (rc == 0)
-		rc = connect_one(c, o, &lease, &c->own, err);
 	if (rc == 0 && o->has_tokens)
 		rc = connect_one(c, o, &reviews, &c->reviews, err);
 	if (rc == 0)
@@ -236,15 +223,20 @@ static int name_namespace(const struct wb__cluster_opts *o, char **ns, struct wb
 	return *ns ? 0 : wb_err_set(err, -ENOMEM, "out of memory");
 }
 
-static int start_lease(struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns)
+static int start_lead(
+	struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns, struct wb_err *err)
 {
-	struct wb_kube_lease_opts lo = {.namespace_ = *o->lease_namespace ? o->lease_namespace : ns,
-		.name = *o->lease_name ? o->lease_name : "weightbridge-operator",
-		.identity = c->instance,
-		.address = o->address};
-	struct wb_kube_lease_cb cb = {c, on_leading, on_lost, on_other};
+	struct wb__lead_opts lo = {
+		.lease = {.namespace_ = *o->lease_namespace ? o->lease_namespace : ns,
+			.name = *o->lease_name ? o->lease_name : "weightbridge-operator",
+			.identity = c->instance,
+			.address = o->address},
+		.serves_all = !*o->watch_namespace};
+	struct wb__lead_cb cb = {c, on_leading, on_serve, on_idle, on_lost, on_other};
+	struct wb_kube_config config;
+	int rc = load_config(o, &config, err);
 
-	return wb_kube_lease_start(c->own, &lo, &cb, &c->lease);
+	return rc < 0 ? rc : wb__lead_start(c->loop, &config, &lo, &cb, &c->lead, err);
 }
 
 static int start_certs(struct wb__cluster *c, const struct wb__cluster_opts *o, const char *ns)
@@ -280,8 +272,10 @@ int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	rc = name_namespace(o, &ns, err);
 	if (rc == 0)
 		rc = connect_api(c, o, err);
-	if (rc == 0 && (start_certs(c, o, ns) < 0 || start_lease(c, o, ns) < 0))
+	if (rc == 0 && start_certs(c, o, ns) < 0)
 		rc = wb_err_set(err, -ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = start_lead(c, o, ns, err);
 	wb_free(ns);
 	if (rc < 0) {
 		wb__cluster_stop(c);
@@ -302,9 +296,7 @@ void wb__cluster_stop(struct wb__cluster *c)
 	wb__certs_stop(c->certs);
 	wb__readers_stop(c->readers);
 	wb_kube_destroy(c->reviews);
-	wb_kube_claim_stop(c->claim);
-	wb_kube_lease_stop(c->lease);
-	wb_kube_destroy(c->own);
+	wb__lead_stop(c->lead);
 	wb_kube_destroy(c->kube);
 	wb_free(c);
 }
@@ -319,13 +311,11 @@ static void on_released(void *cookie)
 void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void *cookie)
 {
 	c->is_leading = false;
-	wb_kube_claim_stop(c->claim);
-	c->claim = NULL;
 	c->released = done;
 	c->released_cookie = cookie;
 	wb__objects_stop(c->objects);
 	c->objects = NULL;
-	wb_kube_lease_release(c->lease, on_released);
+	wb__lead_release(c->lead, on_released, c);
 }
 
 struct wb__readers *wb__cluster_readers(const struct wb__cluster *c)
@@ -335,10 +325,9 @@ struct wb__readers *wb__cluster_readers(const struct wb__cluster *c)
 
 const char *wb__cluster_why_unready(const struct wb__cluster *c)
 {
-	struct wb_kube_stats st;
+	uint64_t last_ok_ns = wb__lead_last_ok_ns(c->lead); /* looked at all the time, by all */
 
-	wb_kube_get_stats(c->own, &st); /* the lease is looked at all the time, by all replicas */
-	if (!st.last_ok_ns || now_ns() - st.last_ok_ns > STALE_NS)
+	if (!last_ok_ns || now_ns() - last_ok_ns > STALE_NS)
 		return "the API server does not answer";
 	if (!wb__certs_has_pair(c->certs))
 		return "there is no certificate yet";
