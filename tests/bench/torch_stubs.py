@@ -58,7 +58,7 @@ def compile_stub(folder, soname, names):
             f.writelines(f"{v} {{ global: {'; '.join(sorted(n))}; }};\n"
                          for v, n in names.items() if v and n)
         versioned = [f"-Wl,--version-script={script}"] if os.path.getsize(script) else []
-        subprocess.run([os.environ.get("CC", "gcc"), "-w", "-fno-builtin", "-shared", "-fPIC", *versioned,
+        subprocess.run([*os.environ.get("CC", "gcc").split(), "-w", "-fno-builtin", "-shared", "-fPIC", *versioned,
                         f"-Wl,-soname,{soname}", "-o", os.path.join(folder, soname), source],
                        check=True)
 

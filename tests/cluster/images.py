@@ -109,7 +109,7 @@ def pause_image(file):
     with tempfile.TemporaryDirectory() as d:
         with open(d + "/pause.c", "w") as f:
             f.write(PAUSE)
-        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-static", "-o", d + "/pause", d + "/pause.c"], check=True)
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-O2", "-static", "-o", d + "/pause", d + "/pause.c"], check=True)
         t = Tree()
         t.file("pause", d + "/pause", 0o755)
         return write_image(file, "localhost/pause:1", t, ["/pause"])

@@ -30,7 +30,7 @@ def flags(root, *args):
 
 def built(c, root, name, libs):
     out = c.path(name)
-    subprocess.run([os.environ.get("CC", "gcc"), "-std=c11", "-Wall", "-Wextra", "-Werror", *flags(root, "--cflags"),
+    subprocess.run([*os.environ.get("CC", "gcc").split(), "-std=c11", "-Wall", "-Wextra", "-Werror", *flags(root, "--cflags"),
                     f"{root}{PREFIX}/share/doc/weightbridge/worker.c", *libs, "-o", out], check=True)
     return out
 
