@@ -719,6 +719,46 @@ START_TEST(who_is_in_doubt_asks_under_the_plan_in_use)
 }
 END_TEST
 
+/* Its lead committed and died before it said so here.  The next plan, under which it is answered,
+ * comes late: a worker that may wait for a step so long waits for it (_i 0), any other (1) goes by
+ * what it knows of itself. */
+START_TEST(an_answer_is_awaited_as_long_as_a_step_may_take)
+{
+	struct world_opts o = shape;
+	struct wb_sim_fault deaf = {.kind = WB_SIM_PARTITION,
+		.items = WB_SIM_MSG,
+		.from = "e0-0",
+		.to = "e0-1",
+		.until_ns = UINT64_MAX};
+
+	o.engines = 1;
+	o.agents_per_engine = 2;
+	o.rollout_staged = true;
+	o.drift = !_i; /* who is Torn stays in its step, where the other waits */
+	if (_i)
+		o.step_deadline_ns = 5 * WB_NS_PER_S;
+	begin(&o);
+	commits(1);
+	world_send(&w, 2);
+	until_phase(2, WORLD_INSTALLED);
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &deaf), 0);
+	until_phase(1, WORLD_RUN);
+	ck_assert_int_eq(w.worker[1].version, 2);
+	world_kill_agent_only(&w, 1);
+	world_run_for(&w, 20 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[2].phase, _i ? WORLD_TORN : WORLD_INSTALLED);
+	wb_sim_faults_clear(w.net);
+	world_start_agent(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_S);
+	if (!_i)
+		world_check_hold(&w, 2);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
 /* A run ended before a worker of it had begun, after one of that number in which it was written to
  * by nobody either: when its agent dies it does not take the mark of that for its own. */
 START_TEST(the_mark_of_a_run_does_not_outlive_it)
@@ -835,6 +875,7 @@ int main(void)
 	tcase_add_test(tc, a_hook_that_has_run_ends_the_update_that_it_was_for);
 	tcase_add_test(tc, who_installs_does_not_hold_what_it_had);
 	tcase_add_test(tc, who_is_in_doubt_asks_under_the_plan_in_use);
+	tcase_add_loop_test(tc, an_answer_is_awaited_as_long_as_a_step_may_take, 0, 2);
 	tcase_add_test(tc, the_mark_of_a_run_does_not_outlive_it);
 	tcase_add_loop_test(tc, engines_that_are_fed_do_not_wait_for_each_other, 0, 2);
 	tcase_add_loop_test(tc, a_process_is_not_torn_by_the_one_before_it, 0, 2);
