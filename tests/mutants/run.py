@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run.py [--check] [--named] [TEXT...]: does a test fail when a fence is taken away?
+"""run.py [--check] [--named] [--table] [TEXT...]: does a test fail when a fence is taken away?
 
 Each edit of tests/mutants/*.txt (README.md says how they look) is made in a copy of the tree, the
 tests are built there and run: those that the edit names first, then the other fast ones of its
@@ -8,11 +8,14 @@ module.  Of TEXT only edits whose name or file contains one of them.
 
   --check  only look whether each old text is found exactly once
   --named  run no other tests than those named
-  JOBS=N   processes of the build (2); MUTANTS=DIR where the copy lies (build/mutants)
+  --table  only print what the runs so far have found, by folder: of each edit the last, if it and
+           its names stand as they did
+  JOBS=N   processes of the build (2); MUTANTS=DIR where the copy lies (build/mutants), and results
 
 The last line is "N passed, N failed, N skipped": killed, alive or not applicable, alive for the
 reason that the list gives.
 """
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -35,18 +38,25 @@ def units(*parts):
     return sorted(n for n in names if any(p in n for p in parts))
 
 
+# Tests of a folder by parts of their names; of all others those that simulate transfers.
+OWN = {"agent/client": ["client"], "agent/proto": ["session", "proto", "client_fences"],
+       "agent/xport": ["xport"], "operator-shim/reconcile": ["reconcile"],
+       "operator-shim/serve": ["serve"]}
+
+
 def fast_tests(file):
-    if file.startswith("agent/client/"):
-        return units("client")
-    if file.startswith("operator-shim/reconcile/"):
-        return units("reconcile")
-    return units("fences", "test_transfer_ends") + SIM
+    own = OWN.get(os.path.dirname(file))
+    return units(*own) if own else units("transfer_fences", "test_transfer_ends") + SIM
 
 
 class Edit:
     def __init__(self, where):
         self.where, self.name, self.file, self.alive = where, "", "", ""
         self.kill, self.old, self.new = [], "", ""
+
+    def key(self):
+        text = "\0".join((self.file, self.old, self.new, self.alive, *self.kill))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def add(self, line):
         mark, rest = line[0], line[1:] + "\n"
@@ -198,19 +208,58 @@ def baseline(copy, chosen, named_only):
             sys.exit(f"{t} fails without any edit: " + copy.log.read_text()[-2000:])
 
 
+def results_file():
+    return pathlib.Path(os.environ.get("MUTANTS") or TOP / "build/mutants").resolve() / "results"
+
+
+def commit():
+    return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=TOP, check=True,
+                          stdout=subprocess.PIPE).stdout.decode().strip()
+
+
+def table(chosen):
+    """What is known of each folder's edits, and on which commits that was found."""
+    found = {}
+    for line in results_file().read_text().splitlines() if results_file().is_file() else []:
+        key, result, at = line.split()
+        found[key] = (result, at)
+    rows, commits = {}, set()
+    for e in chosen:
+        result, at = found.get(e.key(), ("not-run", None))
+        commits |= {at} if at else set()
+        for name in (os.path.dirname(e.file), "all"):
+            row = rows.setdefault(name, {"edits": 0, "passed": 0, "failed": 0, "skipped": 0,
+                                         "not-run": 0})
+            row["edits"] += 1
+            row[result] += 1
+    print(f"{'':24} edits  killed  alive  alive for a reason  not run")
+    for name in sorted(rows, key=lambda n: (n == "all", n)):
+        r = rows[name]
+        print(f"{name:24} {r['edits']:5}  {r['passed']:6}  {r['failed']:5}  {r['skipped']:18}"
+              f"  {r['not-run']:7}")
+    print("at " + " ".join(sorted(commits)))
+
+
 def main(argv):
     flags = {a for a in argv if a.startswith("--")}
-    if flags - {"--check", "--named"}:
+    if flags - {"--check", "--named", "--table"}:
         sys.exit(__doc__)
     chosen = list(edits([a for a in argv if not a.startswith("--")]))
+    if "--table" in flags:
+        table(chosen)
+        return 0
     copy = None if "--check" in flags else Copy()
     count = {"passed": 0, "failed": 0, "skipped": 0}
+    at = commit()
     if copy and chosen:
         baseline(copy, chosen, "--named" in flags)
     for e in chosen:
         begin = time.monotonic()
         result, sentence = judge(copy, e, "--named" in flags)
         count[result] += 1
+        if copy:
+            with open(results_file(), "a") as f:
+                f.write(f"{e.key()} {result} {at}\n")
         if copy or result != "passed":
             print(f"{e.where}: {e.name}: {sentence} ({time.monotonic() - begin:.0f} s)",
                   flush=True)
