@@ -132,6 +132,8 @@ START_TEST(epoch_is_known_as_it_is_or_not_at_all)
 	ck_assert_int_eq(wb__book_epoch_forget(&book, &e), 0);
 	ck_assert_int_eq(wb__book_epoch_forget(&book, &e), -ENOENT);
 	ck_assert_ptr_null(wb__book_epoch_find(&book, OBJECT, 1, 2));
+	for (size_t i = 0; i < sizeof(e.key); i++) /* its key is nowhere any more */
+		ck_assert_uint_eq(book.epoch[WB__EPOCHS_MAX - 1].key[i], 0);
 	for (e.number = 3; e.number < 2 + WB__EPOCHS_MAX; e.number++)
 		ck_assert_ptr_nonnull(wb__book_epoch_find(&book, OBJECT, 1, e.number));
 	wb__book_finish(&book);
@@ -158,6 +160,56 @@ START_TEST(grants_spread_over_lanes_up_to_the_depth)
 	for (int i = 0; i < LANES; i++)
 		ck_assert_int_ge(n[i], 1);
 	ck_assert_int_eq(grant(c, 99, &e), -EAGAIN);
+	end(c);
+}
+END_TEST
+
+START_TEST(the_lane_with_least_to_do_gets_the_next_and_equal_ones_take_turns)
+{
+	struct iovec large = {memory, 8000}, small = range;
+	struct wb__entry e, of[LANES];
+	struct wb__account *c;
+
+	begin(0);
+	c = up(true);
+	for (uint32_t i = 0; i < 2 * LANES; i++) { /* one at a time */
+		ck_assert_int_eq(grant(c, i, &e), 0);
+		ck_assert_uint_eq(e.lane, i % LANES);
+		ck_assert(wb__book_ended(c, e.op, WB__ARRIVED, &ev));
+	}
+	for (uint32_t i = 0; i < LANES; i++) {
+		range = i == 1 ? small : large;
+		ck_assert_int_eq(grant(c, i, &of[i]), 0);
+	}
+	range = small;
+	ck_assert_int_eq(grant(c, LANES, &e), 0);
+	ck_assert_uint_eq(e.lane, of[1].lane);
+	end(c);
+}
+END_TEST
+
+START_TEST(a_connection_that_ends_takes_nothing)
+{
+	struct wb_xport_chunk chunk = {.bytes = 1000};
+	struct wb_xport_write w = {.iov = &range, .n_iov = 1};
+	struct wb__account *c, *source;
+	struct wb__entry e;
+
+	begin(0);
+	c = up(true);
+	source = up(false);
+	ck_assert_int_eq(grant(c, 1, &e), 0);
+	ck_assert_int_eq(wb__book_asked(source, 0, 1, &chunk, &ev), 1);
+	w.grant = ev.grant;
+	ck_assert(wb__book_close(c, -ECONNRESET, "gone"));
+	ck_assert(wb__book_close(source, -ECONNRESET, "gone"));
+	ck_assert_int_eq(grant(c, 2, &e), -ENOTCONN);
+	ck_assert_int_eq(wb__book_cancel(&book, c->id, 1, &e), -ENOTCONN);
+	ck_assert_int_eq(wb__book_write(&book, source->id, &w, &e), -ENOTCONN);
+	ck_assert_int_eq(wb__book_refuse(&book, source->id, w.grant, -EIO, &e), -ENOTCONN);
+	ck_assert_int_eq(wb__book_asked(source, 1, 1, &chunk, &ev), 0);
+	wb__account_finish(source);
+	free(source);
 	end(c);
 }
 END_TEST
@@ -225,6 +277,8 @@ START_TEST(peer_that_asks_for_a_slot_in_use_breaks_the_rules)
 	ck_assert_int_eq(wb__book_asked(c, 1, 1 | 6 << 16, &chunk, &ev), -EPROTO);
 	ck_assert_int_eq(wb__book_asked(c, 1, SLOTS, &chunk, &ev), -EPROTO);
 	ck_assert_int_eq(wb__book_asked(c, LANES, 0, &chunk, &ev), -EPROTO);
+	/* Nor one whose first slot would be that of the first lane, were it counted in 32 bits. */
+	ck_assert_int_eq(wb__book_asked(c, 1u << 31, 0, &chunk, &ev), -EPROTO);
 	ck_assert_int_eq(wb__book_asked(c, 0, 1ull << WB__LANE_SHIFT, &chunk, &ev), -EPROTO);
 	ck_assert(!wb__book_gone(c, 1, 1 | 6 << 16, &ev));
 	ck_assert(wb__book_gone(c, 1, 1 | 5 << 16, &ev));
@@ -245,6 +299,47 @@ static int answer(struct wb__account *c, uint64_t id, const struct iovec *iov, s
 	w.grant = ev.grant;
 	return wb__book_write(&book, c->id, &w, e);
 }
+
+START_TEST(an_answer_is_the_whole_chunk_or_a_refusal)
+{
+	struct iovec shorter = {memory, 999}, longer = {memory, 1001};
+	struct wb__account *c;
+	struct wb__entry e;
+
+	begin(0);
+	c = up(false);
+	ck_assert_int_eq(answer(c, 0, &shorter, &e), -EINVAL);
+	ck_assert_int_eq(answer(c, 1, &longer, &e), -EINVAL);
+	ck_assert_int_eq(wb__book_refuse(&book, c->id, ev.grant, 0, &e), -EINVAL);
+	ck_assert_int_eq(wb__book_refuse(&book, c->id, ev.grant, -EIO, &e), 0);
+	wb__book_commit(&book, &e);
+	ck_assert_int_eq(wb__book_refuse(&book, c->id, ev.grant, -EIO, &e), -ENOENT);
+	end(c);
+}
+END_TEST
+
+/* Half of it lies in a region: that one is not held by what is not sent. */
+START_TEST(a_write_that_is_refused_holds_no_region)
+{
+	struct wb_xport_region r = {OBJECT, 0, 0, memory, 4096};
+	struct iovec halves[] = {{memory, 500}, {memory + 4096, 500}};
+	struct wb_xport_write w = {.iov = halves, .n_iov = 2};
+	struct wb_xport_chunk chunk = {.bytes = 1000};
+	struct wb__account *c;
+	struct wb_err err = {0};
+	struct wb__entry e;
+	uint32_t id;
+
+	begin(WB_XPORT_CAP_REGIONS);
+	c = up(false);
+	ck_assert_int_eq(wb__book_region_put(&book, &r, &id, &err), 0);
+	ck_assert_int_eq(wb__book_asked(c, 0, 0, &chunk, &ev), 1);
+	w.grant = ev.grant;
+	ck_assert_int_eq(wb__book_write(&book, c->id, &w, &e), -EINVAL);
+	ck_assert_int_eq(wb__book_region_drop(&book, id), 0);
+	end(c);
+}
+END_TEST
 
 START_TEST(region_stays_while_a_write_uses_it)
 {
@@ -391,9 +486,13 @@ int main(void)
 	tcase_add_test(c, no_more_connections_than_agreed);
 	tcase_add_test(c, epoch_is_known_as_it_is_or_not_at_all);
 	tcase_add_test(c, grants_spread_over_lanes_up_to_the_depth);
+	tcase_add_test(c, the_lane_with_least_to_do_gets_the_next_and_equal_ones_take_turns);
+	tcase_add_test(c, a_connection_that_ends_takes_nothing);
 	tcase_add_test(c, what_could_not_be_sent_was_not_asked_for);
 	tcase_add_test(c, slot_of_a_cancelled_grant_waits_for_the_answer);
 	tcase_add_test(c, peer_that_asks_for_a_slot_in_use_breaks_the_rules);
+	tcase_add_test(c, an_answer_is_the_whole_chunk_or_a_refusal);
+	tcase_add_test(c, a_write_that_is_refused_holds_no_region);
 	tcase_add_test(c, region_stays_while_a_write_uses_it);
 	tcase_add_test(c, connection_nobody_heard_of_ends_as_a_rejection);
 	tcase_add_loop_test(c, each_grant_ends_once_whatever_happens, 0, 50);
