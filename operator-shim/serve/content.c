@@ -84,7 +84,7 @@ void wb__serve_prune(struct object *o)
 	for (size_t i = 0; i < o->n_blob; i++) {
 		struct blob *b = o->blob[i];
 
-		if (b->refs == 1 && wb_reconcile_forget(o->r, b->digest))
+		if (wb_reconcile_forget(o->r, b->digest)) /* who still reads it has it */
 			wb__serve_blob_put(b);
 		else
 			o->blob[keep++] = b;

@@ -25,6 +25,7 @@ import time
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SIM = ["test_flow"] + [f"test_transfer_{what}" for what in ("corners", "waits", "prompt", "world", "joint", "chaos")]
 CHAOS = ["1", "400", "-1"]  # seeds of a run: first, count, mode
+SLOW = {"test_serve_away", "test_serve_many"}  # thousands of objects, or of orders
 LIMIT_S = 300  # of one test; one that hangs has failed
 BUILD_S = 3600
 # What an edit leaves unused is no error.
@@ -35,7 +36,7 @@ PRAGMAS = "".join(f'#pragma GCC diagnostic ignored "-W{w}"\n' for w in (
 
 def units(*parts):
     names = (p.stem for p in (TOP / "tests/unit").glob("test_*.c"))
-    return sorted(n for n in names if any(p in n for p in parts))
+    return sorted(n for n in names if n not in SLOW and any(p in n for p in parts))
 
 
 # Tests of a folder by parts of their names; of all others those that simulate transfers.

@@ -161,6 +161,21 @@ START_TEST(sums_hold_for_any_order)
 }
 END_TEST
 
+/* Names are anybody's choice, and there are many. */
+START_TEST(who_has_left_takes_no_memory)
+{
+	wb_mem_allow(64 * 1024);
+	for (int i = 0; i < 1000; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "n%d/x", i);
+		ck_assert_msg(agent(name) == 0, "%s: %s", name, err.msg);
+		wb_budget_release(b, WB_BUDGET_AGENTS, name, 1);
+	}
+	wb_mem_allow(0);
+}
+END_TEST
+
 START_TEST(short_memory_charges_nobody)
 {
 	for (uint64_t n = 1;; n++) {
@@ -319,6 +334,7 @@ int main(void)
 	tcase_add_test(tc, bytes_are_told_in_units_and_do_not_wrap);
 	tcase_add_test(tc, one_kind_leaves_the_others_alone);
 	tcase_add_loop_test(tc, sums_hold_for_any_order, 0, 20);
+	tcase_add_test(tc, who_has_left_takes_no_memory);
 	tcase_add_test(tc, short_memory_charges_nobody);
 	suite_add_tcase(suite, tc);
 	tcase_add_loop_test(

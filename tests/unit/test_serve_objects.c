@@ -617,6 +617,8 @@ START_TEST(token_is_used_by_one_connection_at_a_time)
 	open_wire(&roll);
 	hello_with(&roll, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "twice"); /* nothing */
+	expect_nothing(&roll);
 	expect(&train, WBP_HEARTBEAT, &m);
 	beat.echo_ns = m.heartbeat.sent_ns;
 	agent_says(&train, WBP_HEARTBEAT, &beat);
