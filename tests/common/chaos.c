@@ -310,8 +310,17 @@ static void on_send_state(void *ctx, struct world_worker *k)
 			k->index, (long long)k->send_code, k->why);
 	chaos_account_told(c, k);
 	/* They may change from here on: whoever reads on gets caught. */
-	if (k->send_state == WB_APP_SEND_RELEASED || k->send_state == WB_APP_SEND_FINAL)
+	if ((k->send_state == WB_APP_SEND_RELEASED || k->send_state == WB_APP_SEND_FINAL) &&
+		!k->held)
 		world_fill(k, c->version + SCRIBBLE);
+	c->wide_fired[WIDE_HOLDS] += k->send_state == WB_APP_SEND_FINAL && k->held;
+}
+
+static void on_let_go(void *ctx, struct world_worker *k)
+{
+	struct chaos *c = ctx;
+
+	world_fill(k, c->version + SCRIBBLE);
 }
 
 static void call(struct chaos *c, struct world_worker *k)
@@ -331,7 +340,7 @@ static bool overtake(struct chaos *c)
 		const struct world_worker *k = &c->w->worker[i];
 
 		if (k->phase != WORLD_RUN || !k->id || !k->send_ns || !k->send_transfer ||
-			k->send_state != WB_APP_SEND_RELEASED)
+			k->send_state != WB_APP_SEND_RELEASED || k->held)
 			return false;
 	}
 	return true;
@@ -350,6 +359,7 @@ static void drive(struct chaos *c)
 	uint64_t now = world_now(c->w);
 	uint32_t n = 0, idle = 0;
 
+	chaos_wide_holds(c);
 	for (uint32_t i = 0; i < c->w->n_trainer && c->w->o.lazy_trainers; i++)
 		if (c->w->worker[i].phase == WORLD_RUN && !c->w->worker[i].id &&
 			!chaos_below(c, 100))
@@ -363,7 +373,7 @@ static void drive(struct chaos *c)
 	for (uint32_t i = 0; i < c->w->n_trainer; i++) {
 		const struct world_worker *k = &c->w->worker[i];
 
-		n += k->phase == WORLD_RUN && k->id;
+		n += k->phase == WORLD_RUN && k->id && (!k->held || k->send_ns);
 		idle += k->phase == WORLD_RUN && k->id && !k->send_ns;
 	}
 	if (n < c->w->n_trainer || !idle) {
@@ -664,8 +674,8 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->w = calloc(1, sizeof(*c->w));
 	world_init(c->w, &wo);
 	c->w->is_tracing = c->w->is_tracing || o->is_tracing;
-	c->w->watch = (struct world_watch){
-		c, on_phase, on_serve, on_trace, on_report, on_send_state, chaos_late_message};
+	c->w->watch = (struct world_watch){c, on_phase, on_serve, on_trace, on_report,
+		on_send_state, on_let_go, chaos_late_message};
 	world_op_start(&c->op, c->w);
 	c->rounds = 2 + (uint32_t)chaos_below(c, 6);
 	c->fault_ppm = 200u << chaos_below(c, 5);

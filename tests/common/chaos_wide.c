@@ -32,6 +32,7 @@ static const struct {
 	[WIDE_REGIONS] = {"regions", "writes that were looked for in them"},
 	[WIDE_LANES] = {"slow lanes", "jobs done later than submitted"},
 	[WIDE_BIG] = {"big", "agents"},
+	[WIDE_HOLDS] = {"holds", "that outlasted their transfer"},
 	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
 };
 
@@ -120,6 +121,7 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 		fill_pods(c, o);
 	if (has(c, WIDE_LANES))
 		o->lane_ns = below(c, 2) ? LANE_NS : LANE_NS / 20;
+	o->hold = o->keep = has(c, WIDE_HOLDS);
 	if (has(c, WIDE_DISK)) /* only what all engines decide is kept */
 		o->rollout_staged = o->all_engines = true;
 }
@@ -260,6 +262,17 @@ void chaos_wide_inject(struct chaos *c)
 		break;
 	default:
 		break;
+	}
+}
+
+/* Asked again where the answer is late. */
+void chaos_wide_holds(struct chaos *c)
+{
+	for (uint32_t i = 0; has(c, WIDE_HOLDS) && i < c->w->n_trainer; i++) {
+		struct world_worker *k = &c->w->worker[i];
+
+		if (k->phase == WORLD_RUN && k->id && k->held && !below(c, c->is_over ? 8 : 512))
+			world_release_one(k);
 	}
 }
 

@@ -21,6 +21,7 @@ enum chaos_wide {
 	WIDE_PODS, /* several workers a pod, one host: receivers read sources' memory, far ahead */
 	WIDE_BIG, /* up to 256 agents, or 64 engines */
 	WIDE_LANES, /* packing and assembling take time */
+	WIDE_HOLDS, /* trainers hold versions, and let go at any time */
 	CHAOS_WIDE
 };
 
@@ -35,6 +36,8 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o);
 void chaos_wide_begin(struct chaos *c);
 /** chaos_wide_inject - one of its faults, now. */
 void chaos_wide_inject(struct chaos *c);
+/** chaos_wide_holds - those that hold end it now and then; before they call again, each. */
+void chaos_wide_holds(struct chaos *c);
 /** chaos_wide_end - faults are over. */
 void chaos_wide_end(struct chaos *c);
 /** chaos_wide_count - before the world goes: take its counts. */

@@ -186,6 +186,8 @@ struct world_watch {
 		uint64_t transfer, uint64_t value);
 	void (*report)(void *ctx, struct world_agent *a, const struct wb_transfer_report *r);
 	void (*send_state)(void *ctx, struct world_worker *k);
+	/* A hold that outlasted its transfer has ended. */
+	void (*let_go)(void *ctx, struct world_worker *k);
 	/* Before it is on its way. */
 	void (*message)(void *ctx, const struct world_agent *from, const char *to,
 		const struct wb_msg_peer *m, const void *data, size_t bytes);
@@ -233,6 +235,8 @@ void world_plan(struct world *w);
 void world_send(struct world *w, int64_t version);
 /** world_release - every trainer that holds ends its hold. */
 void world_release(struct world *w);
+/** world_release_one - that one does, if it holds; `held` says when nobody reads any more. */
+void world_release_one(struct world_worker *k);
 /** world_run - until every trainer's send is final, or @limit_ns of simulated time passed. */
 bool world_run(struct world *w, uint64_t limit_ns);
 /** world_run_for - just let time pass. */

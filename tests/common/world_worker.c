@@ -430,12 +430,23 @@ static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
 	}
 }
 
+static void let_go(struct world_worker *k)
+{
+	const struct world_watch *x = &k->world->watch;
+
+	if (k->held && x->let_go) {
+		k->held = false;
+		x->let_go(x->ctx, k);
+	}
+	k->held = false;
+}
+
 static void on_send_state(struct world_worker *k, const struct wb_msg_app_send_state *m)
 {
 	const struct world_watch *x = &k->world->watch;
 
-	if (!k->send_ns && m->transfer == k->send_transfer)
-		k->held &= m->held; /* after the end */
+	if (!k->send_ns && m->transfer == k->send_transfer && !m->held)
+		let_go(k); /* after the end */
 	if (!k->send_ns || (m->transfer && m->transfer == k->before_transfer))
 		return; /* news of the one before */
 	k->send_state = (int)m->state;
@@ -615,8 +626,11 @@ void world_worker_agent_lost(struct world_worker *k)
 		k->past.is_touched = k->phase == WORLD_INSTALLED || (is_touched && !k->is_staged);
 		set_phase(k, WORLD_TORN);
 	}
+	if (!k->send_ns)
+		let_go(k);
 	if (k->send_ns) {
 		k->send_ns = 0;
+		k->held = false;
 		k->send_state = WB_APP_SEND_FINAL;
 		k->send_code = -ECONNRESET;
 		snprintf(k->why, sizeof(k->why), "the agent went away");
@@ -670,6 +684,7 @@ void world_start_worker(struct world *w, uint32_t worker)
 	k->past = (struct wb_transfer_past){0};
 	k->send_state = 0;
 	k->send_ns = 0;
+	k->held = false;
 	set_phase(k, WORLD_CONNECTING);
 	if (w->agent[k->agent].alive)
 		world_worker_attach(k);
@@ -689,6 +704,7 @@ void world_end_worker(struct world *w, uint32_t worker, const char *why)
 		return;
 	set_phase(k, WORLD_DOWN);
 	k->send_ns = 0;
+	k->held = false;
 	if (k->id && a->alive) {
 		if (!wb_transfer_detach(a->core, k->id, why))
 			a->leaving[a->n_leaving++] = k->regions;
@@ -731,12 +747,16 @@ void world_send_one(struct world_worker *k, int64_t version)
 	say(k, WBP_APP_SEND, &m);
 }
 
+void world_release_one(struct world_worker *k)
+{
+	struct wb_msg_app_release m = {.transfer = k->send_transfer};
+
+	if (k->held)
+		say(k, WBP_APP_RELEASE, &m);
+}
+
 void world_release(struct world *w)
 {
-	for (uint32_t i = 0; i < w->n_trainer; i++) {
-		struct wb_msg_app_release m = {.transfer = w->worker[i].send_transfer};
-
-		if (w->worker[i].held)
-			say(&w->worker[i], WBP_APP_RELEASE, &m);
-	}
+	for (uint32_t i = 0; i < w->n_trainer; i++)
+		world_release_one(&w->worker[i]);
 }
