@@ -10,10 +10,25 @@
 
 #define ASKS_MAX 16384
 
+/* The most workers that an agent has. */
+static uint32_t widest(const struct wb_flow *f)
+{
+	uint32_t max = 0;
+
+	for (uint32_t w = 0; w < f->plan->n_worker; w++) {
+		uint32_t n = ++f->edge[f->plan->worker[w].domain].n_ask;
+
+		max = WB_MAX(max, n);
+	}
+	for (uint32_t d = 0; d < f->n_domain; d++)
+		f->edge[d].n_ask = 0;
+	return max;
+}
+
 int wb__flow_asks_init(struct wb_flow *f)
 {
 	/* Twice what an agent has outstanding: what it took back may not be known here yet. */
-	uint64_t share = 2 * FETCH_REMOTE * (uint64_t)f->o.window;
+	uint64_t share = 2 * FETCH_REMOTE * (uint64_t)f->flights_max[FETCH_RECEIVE] * widest(f);
 	uint64_t n = WB_MIN(f->n_domain * share, ASKS_MAX);
 
 	f->n_ask = (uint32_t)n;
@@ -134,9 +149,12 @@ static void review(struct wb_flow *f, uint32_t i)
 
 void wb__flow_review(struct wb_flow *f)
 {
-	for (uint32_t i = 0; f->n_ask_used && i < f->n_ask; i++)
-		if (f->ask[i].state != ASK_FREE)
-			review(f, i);
+	uint32_t i = wb_keyed_oldest(&f->by_conn), next;
+
+	for (; i != LIST_NONE; i = next) {
+		next = wb_keyed_later(&f->by_conn, i);
+		review(f, i);
+	}
 	wb__flow_mine_review(f);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fetches: ask the chosen sources for chunks, install and verify what comes. */
+#include "flow/pairs.h"
 #include "flow/wants.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SHORT_MAX 16 /* tries in vain of one pump */
 #define BUSY_MIN_NS WB_NS_PER_MS
 #define BUSY_MAX_NS (100 * WB_NS_PER_MS)
 
@@ -32,28 +32,29 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 }
 
 /* 1: into the parameters themselves, where each element is once, in long runs; 0: by a slot. */
-static int lands_direct(struct wb_flight *fl)
+static int lands_direct(struct wb_flight *fl, const uint8_t *known)
 {
 	struct wb_flow *f = fl->flow;
-	int n_all, shape;
+	int n_all = 0, shape;
 
-	n_all = wb_local_boxes(
-		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
+	if (!(*known & WB_LANDS_ONCE))
+		n_all = wb_local_boxes(
+			f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
 	shape = wb__flow_flight_shape(fl, false);
 	if (n_all < 0 || shape < 0)
 		return n_all < 0 ? n_all : shape;
-	return shape == 1 && n_all == (int)fl->n_box;
+	return shape == 1 && (*known & WB_LANDS_ONCE || n_all == (int)fl->n_box);
 }
 
 static int landing(struct wb_flight *fl, enum wb_pool pool)
 {
 	struct wb_flow *f = fl->flow;
-	struct want_run *r = &f->want[fl->want];
-	int rc = r->shape == SHAPE_SLOT ? 0 : lands_direct(fl);
+	uint8_t *shape = wb_local_shape(f->local, fl->worker, chunk_id(f, fl->cls, fl->chunk));
+	int rc = *shape & WB_LANDS_IN_SLOT ? 0 : lands_direct(fl, shape);
 
 	if (rc < 0)
 		return rc;
-	r->shape = rc ? SHAPE_DIRECT : SHAPE_SLOT;
+	*shape |= rc ? WB_LANDS_ONCE : WB_LANDS_IN_SLOT;
 	if (rc) {
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 		wb__flow_misplace(fl);
@@ -78,7 +79,7 @@ static int send_grant(struct wb_flight *fl)
 			.cls = fl->cls,
 			.chunk = fl->chunk,
 			.gen = fl->gen,
-			.src = f->want[fl->want].src,
+			.src = fl->src,
 			.dst = f->local->member[fl->worker].plan_worker},
 		.iov = fl->iov,
 		.n_iov = fl->n_iov,
@@ -105,19 +106,24 @@ struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetc
 	fl->chunk = w->chunk;
 	fl->gen = ++f->want[i].gen; /* of this try */
 	fl->bytes = wb_chunk_len(f->plan, &f->plan->cls[w->cls], w->chunk);
-	fl->domain = f->plan->worker[f->want[i].src].domain;
+	fl->src = f->want[i].src;
+	fl->domain = f->plan->worker[fl->src].domain;
+	if (fl->kind == FLIGHT_FETCH)
+		wb__pair_flight_get(f, fl->worker, kind);
 	return fl;
 }
 
-/* -EAGAIN: no flight, slot or credit; the want stays where it is. */
-static int start_fetch(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
+int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
 {
 	enum wb_pool pool = kind == FETCH_RECEIVE ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE;
+	const struct wb_want *w = &f->local->want[i];
 	struct wb_flight *fl;
 	struct asking *a;
 	int rc;
 
-	if (f->want[i].shape == SHAPE_SLOT && !f->o.slots->n_free[pool])
+	if (!f->o.slots->n_free[pool] &&
+		*wb_local_shape(f->local, w->worker, chunk_id(f, w->cls, w->chunk)) &
+			WB_LANDS_IN_SLOT)
 		return -EAGAIN;
 	fl = wb__flow_fetch_flight(f, i, kind);
 	if (!fl)
@@ -129,7 +135,7 @@ static int start_fetch(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_c
 		rc = send_grant(fl);
 	if (rc < 0) {
 		wb__flow_flight_put(fl);
-		return rc == -ENOTCONN ? -EAGAIN : rc;
+		return rc;
 	}
 	if (fl->slot == WB_SLOT_NONE && !f->stats.first_write_ns)
 		f->stats.first_write_ns = wb_now_ns(f->o.env->clock);
@@ -161,63 +167,11 @@ void wb__flow_fetch_started(struct wb_flow *f, uint32_t i)
 	f->receive_pending -= wb__want_from_trainer(f, i);
 }
 
-/* A wide window is refilled by halves: the grants of one wake-up go together. */
-static bool is_full(const struct wb_flow *f, struct asking *a)
+bool wb__flow_fetch_is_busy(const struct wb_flow *f, uint32_t domain, enum fetch_kind kind)
 {
-	if (a->outstanding >= f->o.window)
-		a->is_full = true;
-	else if (f->o.window <= FLOW_WINDOW || a->outstanding <= f->o.window / 2)
-		a->is_full = false;
-	return a->is_full;
-}
+	const struct asking *a = &f->edge[domain].ask[kind];
 
-static bool is_busy(const struct wb_flow *f, const struct asking *a)
-{
 	return a->busy_until_ns && wb_now_ns(f->o.env->clock) < a->busy_until_ns;
-}
-
-/* The first of what is asked of agent @d.  0: it is on its way, or there is nothing; -EAGAIN: it
- * stays for want of a slot, or of room in the transport; 1: for another reason. */
-static int start_one(struct wb_flow *f, uint32_t d, enum fetch_kind kind)
-{
-	struct asking *a = &f->edge[d].ask[kind];
-	uint32_t i = a->queue.head;
-	wb_conn_t conn;
-	int rc;
-
-	if (i == FLOW_NONE)
-		return 0;
-	if (is_full(f, a) || is_busy(f, a))
-		return 1;
-	conn = f->o.env->conn(f->o.env->ctx, d);
-	if (!conn)
-		return 1;
-	rc = start_fetch(f, i, kind, conn);
-	if (rc == -EAGAIN)
-		return rc;
-	(void)wb__want_pop(f, &a->queue);
-	wb__flow_fetch_started(f, i);
-	if (rc < 0)
-		wb__want_failed(f, i, rc);
-	return 0;
-}
-
-/* Agents take turns.  Those whose window is full, who are not connected or who are busy cost a
- * look; of those that lack a slot, the rest waits for the pump that follows a slot. */
-static void pump_kind(struct wb_flow *f, enum fetch_kind kind)
-{
-	struct wb_turns *r = &f->asking[kind];
-	uint32_t idle = 0, n_short = 0;
-
-	while (idle < r->n && n_short < SHORT_MAX && f->fetch[kind].n_free) {
-		uint32_t d = wb_turns_take(r);
-		int rc = start_one(f, d, kind);
-
-		idle = rc == 0 ? 0 : idle + 1;
-		n_short += rc == -EAGAIN;
-		if (f->edge[d].ask[kind].queue.head != FLOW_NONE)
-			wb_turns_add(r, d);
-	}
 }
 
 /* 1: the worker has each of these elements once, and that is written; 0: it has copies, and all are
@@ -246,7 +200,7 @@ void wb__flow_fetch_park(struct wb_flight *fl, int code)
 		return;
 	}
 	fl->is_parked = true;
-	f->n_parked++;
+	wb__flow_wait(&f->waiting, fl);
 }
 
 /* Nobody wants what it brings: the flow ends, or its sink was dropped, and perhaps opened anew. */
@@ -261,9 +215,8 @@ static void unpark(struct wb_flight *fl)
 {
 	int rc;
 
-	assert(fl->flow->n_parked);
+	assert(fl->in_use && fl->is_parked);
 	fl->is_parked = false;
-	fl->flow->n_parked--;
 	if (is_void(fl)) {
 		wb__flow_flight_put(fl);
 		return;
@@ -277,10 +230,13 @@ static void unpark(struct wb_flight *fl)
 
 void wb__flow_fetch_unpark(struct wb_flow *f)
 {
-	if (f->n_parked)
-		for_fetches (f, fl)
-			if (fl->in_use && fl->is_parked)
-				unpark(fl);
+	struct wb_flight *fl = f->waiting.head, *next;
+
+	f->waiting = (struct flight_list){0};
+	for (; fl; fl = next) {
+		next = fl->next;
+		unpark(fl);
+	}
 }
 
 void wb__flow_fetch_pump(struct wb_flow *f)
@@ -290,10 +246,9 @@ void wb__flow_fetch_pump(struct wb_flow *f)
 		;
 	if (f->stopping)
 		return;
-	/* Receive first: exchange fills what ingress is left. */
-	pump_kind(f, FETCH_RECEIVE);
+	wb__pairs_pump(f, FETCH_RECEIVE);
 	if (!f->receive_pending || f->exchange_early)
-		pump_kind(f, FETCH_EXCHANGE);
+		wb__pairs_pump(f, FETCH_EXCHANGE);
 }
 
 /* ---- ending ------------------------------------------------------------------------------- */
@@ -389,9 +344,12 @@ static void edge_done(struct wb_flight *fl, bool is_here)
 
 	assert(fl->step == STEP_WIRE && a->outstanding);
 	a->outstanding--;
+	wb__pair_ended(fl->flow, fl->worker, fl->src);
 	a->progress_ns = wb_now_ns(fl->flow->o.env->clock);
-	if (is_here)
-		a->busy_until_ns = a->backoff_ns = a->busy_ns = 0;
+	if (!is_here || !a->busy_ns)
+		return;
+	a->busy_until_ns = a->backoff_ns = a->busy_ns = 0;
+	wb__pairs_release(fl->flow, fl->domain);
 }
 
 static void to_lane(struct wb_flight *fl)
@@ -420,7 +378,6 @@ static bool wait_while_busy(struct wb_flight *fl)
 			a->backoff_ns ? WB_MIN(2 * a->backoff_ns, BUSY_MAX_NS) : BUSY_MIN_NS;
 		a->busy_until_ns = now + a->backoff_ns;
 	}
-	f->has_busy = true;
 	wb__flow_flight_put(fl);
 	wb__want_postpone(f, i);
 	f->due |= DUE_FETCH;

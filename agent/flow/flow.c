@@ -2,6 +2,7 @@
 #include "flow/internal.h"
 
 #include "base/mem.h"
+#include "flow/pairs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,6 +56,13 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	return fl;
 }
 
+void wb__flow_wait(struct flight_list *l, struct wb_flight *fl)
+{
+	fl->next = NULL;
+	*(l->head ? &l->tail->next : &l->head) = fl;
+	l->tail = fl;
+}
+
 void wb__flow_slot_put(struct wb_flight *fl)
 {
 	if (fl->slot == WB_SLOT_NONE)
@@ -74,6 +82,8 @@ void wb__flow_flight_put(struct wb_flight *fl)
 	wb__flow_slot_put(fl);
 	if (fl->kind == FLIGHT_SERVE)
 		fl->flow->edge[fl->domain].held[SERVE_FLIGHT]--;
+	if (fl->kind == FLIGHT_FETCH)
+		wb__pair_flight_put(fl->flow, fl->worker, (enum fetch_kind)(p - fl->flow->fetch));
 	fl->in_use = false;
 	fl->next = p->free;
 	p->free = fl;
@@ -161,24 +171,27 @@ static int alloc_checks(struct wb_flow *f)
 	return wb__flow_pool_init(f, &f->checks, 2 * f->local->n, FLIGHT_CHECK);
 }
 
-/* Any other agent may become a source, when the one that the plan names is lost. */
 static int alloc_fetches(struct wb_flow *f)
 {
-	uint32_t n = f->local->n_want ? WB_MIN(f->n_domain * f->o.window + 2, FLOW_FETCHES_MAX) : 1;
+	uint32_t n = f->local->n_want ? f->local->n : 0;
 	int rc = wb_keyed_init(&f->mine_waiting, f->local->n_want);
 
-	for (int k = 0; k < FETCH_REMOTE && rc == 0; k++)
-		rc = wb_turns_init(&f->asking[k], f->n_domain);
+	for (int k = 0; k < FETCH_KINDS; k++)
+		f->flights_max[k] = WB_MAX(FLOW_FLIGHTS_MAX, f->o.window);
+	f->flights_max[FETCH_EXCHANGE] =
+		WB_MIN(f->flights_max[FETCH_EXCHANGE], WB_MAX(1, WB_XPORT_DEPTH / 2 / f->local->n));
+	if (rc == 0)
+		rc = wb__pairs_init(f);
 	for (int k = 0; k < FETCH_KINDS && rc == 0; k++)
-		rc = wb__flow_pool_init(
-			f, &f->fetch[k], n, k == FETCH_LOCAL ? FLIGHT_LOCAL : FLIGHT_FETCH);
+		rc = wb__flow_pool_init(f, &f->fetch[k], WB_MAX(1, n * f->flights_max[k]),
+			k == FETCH_LOCAL ? FLIGHT_LOCAL : FLIGHT_FETCH);
 	return rc;
 }
 
 static int alloc_arrays(struct wb_flow *f)
 {
 	const struct wb_local *l = f->local;
-	uint32_t peers = f->n_domain;
+	uint32_t n_answer = f->plan->n_worker * 2 * FLOW_FLIGHTS_MAX;
 	int rc;
 
 	f->want = wb_zalloc(l->n_want, sizeof(*f->want));
@@ -207,8 +220,8 @@ static int alloc_arrays(struct wb_flow *f)
 		rc = wb__flow_asks_init(f);
 	if (rc < 0)
 		return rc;
-	return wb__flow_pool_init(
-		f, &f->serve, WB_MIN(peers * (f->o.window + 1) + 4, 256), FLIGHT_SERVE);
+	n_answer = WB_MIN(n_answer, FLOW_ANSWERS_MAX + (l->n - 1) * FLOW_ANSWERS_MORE);
+	return wb__flow_pool_init(f, &f->serve, n_answer, FLIGHT_SERVE);
 }
 
 static void empty_queues(struct wb_flow *f)
@@ -216,8 +229,7 @@ static void empty_queues(struct wb_flow *f)
 	const struct want_list none = {FLOW_NONE, FLOW_NONE};
 
 	for (uint32_t d = 0; d < f->n_domain; d++) {
-		for (int k = 0; k < FETCH_REMOTE; k++)
-			f->edge[d].ask[k].queue = none;
+		f->edge[d].held_pair = FLOW_NONE;
 		for (int k = 0; k < SERVE_KINDS; k++)
 			f->edge[d].serve[k] = none;
 	}
@@ -273,8 +285,7 @@ void wb_flow_destroy(struct wb_flow *f)
 	for (uint32_t i = 0; f->copies && i < f->local->n; i++)
 		wb_free(f->copies[i]);
 	wb__flow_asks_finish(f);
-	for (int k = 0; k < FETCH_REMOTE; k++)
-		wb_turns_finish(&f->asking[k]);
+	wb__pairs_finish(f);
 	wb_keyed_finish(&f->mine_waiting);
 	wb_free(f->mine);
 	wb_free(f->copies);

@@ -76,7 +76,8 @@ struct wb_flow_opts {
 	bool sums; /* false: no checksums (benchmarks) */
 	bool read_back; /* with sums: each chunk is read where it was installed, when it is and
 			   once more when all are */
-	uint32_t window; /* grants outstanding an edge, 0 = 3, or 8 where they stay on one host */
+	uint32_t window; /* grants outstanding from one worker for one other; 0 = 3, or 8 where
+			    they stay on one host */
 	uint64_t stall_ns; /* a receive edge without progress for so long is given up; 0 = never */
 };
 

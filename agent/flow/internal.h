@@ -2,9 +2,28 @@
 #ifndef WB_FLOW_INTERNAL_H
 #define WB_FLOW_INTERNAL_H
 /*
- * Shared by flow.c (life), wants.c (whom to ask for what), fetch.c (chunks on their way), mine.c
- * (those from a worker of this agent), asks.c (what others ask for), serve.c (answers).  Not for
- * others.
+ * Shared by flow.c (life), wants.c (whom to ask for what), pairs.c (in which order), fetch.c
+ * (chunks on their way), mine.c (those from a worker of this agent), asks.c (what others ask for),
+ * serve.c (answers).  Not for others.
+ *
+ * The way of a chunk.  A want of an own worker waits in the queue of its pair (source worker, own
+ * worker), or, where the source is of this agent, in that source's queue in `mine`.  What is live
+ * and within its limits is started: it takes a flight of its kind and worker, where it needs one a
+ * slot of its kind's pool, and a place in its pair's window.  The flight has it until it is
+ * installed and verified, or is to be asked for again.  At the source it is an ask, queued by the
+ * agent that asks and parked by its chunk while that is not there, and then a flight that answers.
+ *
+ * What an event costs.  Grant, refusal, arrival, lane, write: a few lists of the one chunk that it
+ * is about, and the logarithm of the sources of one own worker; never a walk over wants, pairs,
+ * asks, agents or flights.  A chunk that is verified finds who waits for it by its number (parked,
+ * mine_waiting).  What a chunk lands in is looked at once a plan (wb_local.shape).  Walks are left
+ * to what happens a few times a transfer: a sink or source is opened or closed, a worker is lost, a
+ * tick.
+ *
+ * Limits.  An own worker has 16 flights of each kind, a pair three chunks (on one host eight):
+ * eight GPUs of an agent have eight rails busy, and none takes what another needs. Receive goes
+ * before exchange, since trainers wait for it; only where trainers are too narrow to fill this
+ * agent's ingress both go side by side.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -18,26 +37,24 @@
 #define FLOW_RUN_BYTES_MIN 2048 /* shorter ranges go through a slot */
 #define FLOW_IOV_MAX 8192
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
-#define FLOW_WINDOW 3 /* chunks outstanding an edge */
+#define FLOW_WINDOW 3 /* chunks outstanding a pair */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
-#define FLOW_FETCHES_MAX 48 /* flights of one kind of fetch */
+#define FLOW_FLIGHTS_MAX 16 /* of one own worker, of one kind of fetch */
+#define FLOW_ANSWERS_MAX 256 /* flights of an agent that answer; and so many for each GPU more: */
+#define FLOW_ANSWERS_MORE 64
 #define FLOW_NONE UINT32_MAX
 
 enum want_state { WANT_CLOSED, WANT_QUEUED, WANT_FLYING, WANT_DONE };
-
-/* What its landing takes: looked at once. */
-enum want_shape { SHAPE_UNKNOWN, SHAPE_DIRECT, SHAPE_SLOT };
 
 struct want_run {
 	uint8_t state;
 	uint8_t tries; /* at the present source */
 	uint16_t sources_tried;
 	bool is_last; /* it looks for anybody who has it: nobody can wait for it here */
-	uint8_t shape; /* enum want_shape */
 	bool counted; /* in its sink's left_receive: a trainer has to stay for it */
 	uint32_t gen;
 	uint32_t src; /* plan worker asked now */
-	uint32_t next; /* in an edge's queue */
+	uint32_t next; /* in a queue */
 };
 
 struct want_list {
@@ -46,7 +63,8 @@ struct want_list {
 
 /*
  * Fetches are of three kinds, by the source that a want has at present, and each kind has flights,
- * windows and slots of its own.  That no cycle of waits exists follows from their order:
+ * limits and slots of its own: a pair is of one kind, since its source is a trainer or is not. That
+ * no cycle of waits exists follows from their order:
  *
  * - FETCH_RECEIVE, a trainer worker of another agent is asked.  It answers from parameters or an
  *   image, without regard to anything that arrives anywhere.  So receives end, and what they hold
@@ -57,6 +75,10 @@ struct want_list {
  * - FETCH_LOCAL, a worker of this agent is the source.  It begins when the source has the chunk:
  *   nothing but lanes is waited for while a flight is held.
  *
+ * Both kinds that leave the agent share the grants of its connections.  An own worker is the sink
+ * of one flow at a time, and has no more exchanges under way than its part of half a connection's
+ * grants: the other half is for receives, whatever is parked at the source.
+ *
  * With one pool, or one window to an agent that has both trainers and rollouts, exchanges that are
  * parked at others could hold what these others' chunks need to be received here: all engines would
  * wait for each other.
@@ -64,11 +86,19 @@ struct want_list {
 enum fetch_kind { FETCH_RECEIVE, FETCH_EXCHANGE, FETCH_LOCAL, FETCH_KINDS };
 #define FETCH_REMOTE 2 /* kinds that leave the agent */
 
+/* What one worker of this agent asks of one worker of another (pairs.h). */
+struct pair {
+	struct want_list queue;
+	uint32_t n_all, n_asked; /* its share: wants that came here, and those that went on */
+	uint32_t outstanding; /* grants that have not ended */
+	uint32_t next; /* of those that are held for the same agent */
+	bool is_live, is_held;
+	bool is_full; /* was, and has not drained enough to be worth a wake-up of the source */
+};
+
 /* All that is asked of one other agent, of one kind. */
 struct asking {
-	struct want_list queue;
 	uint32_t outstanding;
-	bool is_full; /* was, and has not drained enough to be worth a wake-up of the source */
 	uint64_t progress_ns;
 	/* The source had no room for a grant: not asked before then; how long it was waited the
 	 * last time; and since when, without a chunk.  0 = it had. */
@@ -93,6 +123,7 @@ struct ask {
 /* An edge: everything this agent asks of one other agent, and that one of this. */
 struct edge {
 	struct asking ask[FETCH_REMOTE];
+	uint32_t held_pair; /* the first of those that wait until it can be asked */
 	struct want_list serve[SERVE_KINDS]; /* of asks that can be answered */
 	uint32_t n_ask; /* grants of that agent which are not answered */
 	uint32_t held[SERVE_KINDS]; /* flights and send slots for those that are */
@@ -112,10 +143,10 @@ enum flight_step { STEP_WAIT, STEP_WIRE, STEP_LANE, STEP_LANE_EXTRA, STEP_READ }
 struct wb_flight {
 	struct wb_flow *flow;
 	struct flight_pool *pool;
-	struct wb_flight *next; /* free list, or list of answers that wait for a lane or rail */
+	struct wb_flight *next; /* free list, or list of those that wait for a lane or rail */
 	enum flight_kind kind;
 	enum flight_step step;
-	uint32_t want; /* fetch, local */
+	uint32_t want, src; /* fetch, local; plan worker that is asked */
 	uint32_t worker; /* local index: destination of a fetch, source of a serve */
 	uint32_t cls, chunk, gen, domain;
 	uint64_t bytes;
@@ -137,6 +168,10 @@ struct wb_flight {
 	struct wb_walk walk;
 	struct wbk_sum sum; /* what was seen here */
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
+};
+
+struct flight_list {
+	struct wb_flight *head, *tail;
 };
 
 struct flight_pool {
@@ -162,11 +197,18 @@ struct wb_flow {
 	struct want_run *want; /* one a local->want */
 	struct edge *edge; /* one a domain */
 	uint32_t n_domain;
-	struct wb_turns asking[FETCH_REMOTE]; /* domains with queued wants */
+	struct pair *pair; /* by own worker, then by plan worker */
+	uint32_t n_asker; /* own workers that pairs are of: all, or 0 where nobody wants anything */
+	struct wb_least *live[FETCH_REMOTE]; /* by own worker: plan workers of live pairs */
+	struct wb_turns
+		asking[FETCH_REMOTE]; /* own workers that have live pairs and flights left */
+	struct wb_turns holding; /* domains with held pairs, perhaps over */
+	uint32_t *n_flying[FETCH_REMOTE]; /* by own worker: flights, at most flights_max */
+	uint32_t flights_max[FETCH_KINDS];
+	bool is_filling; /* pairs are put in order afterwards */
 	struct want_list *mine; /* by local worker: queued wants it is the source of */
 	struct wb_keyed mine_waiting; /* those of chunks that it does not have yet: chunk_key() */
-	uint32_t n_parked; /* fetches with is_parked */
-	bool has_busy; /* some edge has busy_until_ns, perhaps over */
+	struct flight_list waiting; /* fetches with is_parked, oldest first */
 	struct flight_pool fetch[FETCH_KINDS], serve, snaps, checks;
 	struct snap *snap; /* by local worker; NULL = no snapshots */
 	struct ask *ask;
@@ -174,7 +216,7 @@ struct wb_flow {
 	struct wb_keyed parked; /* asks for chunks that are not there yet: chunk_key() */
 	struct wb_keyed by_conn; /* all asks */
 	struct wb_turns serving[SERVE_KINDS]; /* domains with asks in that queue */
-	struct wb_flight *unsent; /* answers that wait for a lane or rail, oldest first */
+	struct flight_list unsent; /* answers that wait for a lane or rail, oldest first */
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
@@ -206,8 +248,9 @@ struct wb_flow {
  *    receive_pending counts the queued ones whose source is a trainer;
  *  - sink.left counts wants of an open sink that are not DONE, left_receive those that are counted;
  *  - a flight is in its pool's free list or in use, and ends with the transport only at STEP_WIRE;
- *  - asking.outstanding counts grants of an edge that have not ended, edge.n_ask and n_ask_used the
- *    asks that are not answered, edge.held what the answers hold;
+ *  - asking.outstanding and pair.outstanding count grants that have not ended, n_flying flights
+ *    of fetches; the queue of a pair holds n_all - n_asked;
+ *  - edge.n_ask and n_ask_used count asks that are not answered, edge.held what the answers hold;
  *  - an ask that is QUEUED is in one queue, one that is PARKED in the table by its chunk.
  */
 
@@ -247,6 +290,8 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 /** wb__flow_flight_get - a flight without slot and boxes, whose want, worker and chunk the caller
  *  sets; NULL = all are in use. */
 struct wb_flight *wb__flow_flight_get(struct flight_pool *p);
+/** wb__flow_wait - at the end of a list of those that wait. */
+void wb__flow_wait(struct flight_list *l, struct wb_flight *fl);
 /** wb__flow_flight_put - it has ended: back to its pool, with its slot.  No rail and no lane has it
  *  any more. */
 void wb__flow_flight_put(struct wb_flight *fl);
@@ -285,6 +330,11 @@ bool wb__flow_mine_pump(struct wb_flow *f);
 void wb__flow_mine_review(struct wb_flow *f);
 /** wb__flow_fetch_flight - a flight for want @i, which it makes a new try; NULL = none is free. */
 struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetch_kind kind);
+/** wb__flow_fetch_start - ask for want @i over @conn; it stays in its queue.  0: it is on its way;
+ *  -EAGAIN: no slot, or no room in the transport; -ENOTCONN; else it can never be. */
+int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn);
+/** wb__flow_fetch_is_busy - agent @domain had no room for grants, and is not to be asked yet. */
+bool wb__flow_fetch_is_busy(const struct wb_flow *f, uint32_t domain, enum fetch_kind kind);
 /** wb__flow_fetch_started - want @i, out of its queue, is on its way. */
 void wb__flow_fetch_started(struct wb_flow *f, uint32_t i);
 /* From the slot, or the image, into the parameters. */

@@ -55,13 +55,64 @@ uint32_t wb_turns_take(struct wb_turns *r)
 	return member;
 }
 
+int wb_least_init(struct wb_least *h, uint32_t cap)
+{
+	*h = (struct wb_least){.cap = cap};
+	h->at = wb_alloc(cap * sizeof(*h->at));
+	return h->at ? 0 : -ENOMEM;
+}
+
+void wb_least_finish(struct wb_least *h)
+{
+	wb_free(h->at);
+	*h = (struct wb_least){0};
+}
+
+static bool is_less(const struct wb_ranked *a, const struct wb_ranked *b)
+{
+	return a->rank != b->rank ? a->rank < b->rank : a->member < b->member;
+}
+
+void wb_least_add(struct wb_least *h, uint32_t member, uint64_t rank)
+{
+	struct wb_ranked new = {rank, member};
+	uint32_t i = h->n++;
+
+	assert(i < h->cap);
+	for (; i && is_less(&new, &h->at[(i - 1) / 2]); i = (i - 1) / 2)
+		h->at[i] = h->at[(i - 1) / 2];
+	h->at[i] = new;
+}
+
+uint32_t wb_least_take(struct wb_least *h)
+{
+	struct wb_ranked last;
+	uint32_t i = 0, member;
+
+	if (!h->n)
+		return LIST_NONE;
+	member = h->at[0].member;
+	last = h->at[--h->n];
+	for (;;) {
+		uint32_t c = 2 * i + 1;
+
+		c += c + 1 < h->n && is_less(&h->at[c + 1], &h->at[c]);
+		if (c >= h->n || !is_less(&h->at[c], &last))
+			break;
+		h->at[i] = h->at[c];
+		i = c;
+	}
+	h->at[i] = last;
+	return member;
+}
+
 int wb_keyed_init(struct wb_keyed *t, uint32_t cap)
 {
 	uint32_t n = 16;
 
 	while (n < cap && n < 1u << 31)
 		n *= 2;
-	*t = (struct wb_keyed){.mask = n - 1};
+	*t = (struct wb_keyed){.mask = n - 1, .oldest = LIST_NONE, .newest = LIST_NONE};
 	t->bucket = wb_alloc(n * sizeof(*t->bucket));
 	t->entry = wb_zalloc(cap, sizeof(*t->entry));
 	if (!t->bucket || !t->entry)
@@ -86,35 +137,33 @@ static struct wb_bucket *bucket_of(const struct wb_keyed *t, uint64_t key)
 void wb_keyed_add(struct wb_keyed *t, uint32_t member, uint64_t key)
 {
 	struct wb_bucket *b = bucket_of(t, key);
+	struct wb_entry *e = &t->entry[member];
 
-	assert(!t->entry[member].is_in);
-	t->entry[member] = (struct wb_entry){key, LIST_NONE, true};
-	if (b->tail == LIST_NONE)
-		b->head = member;
-	else
-		t->entry[b->tail].next = member;
+	assert(!e->is_in && (t->oldest == LIST_NONE) == !t->n);
+	*e = (struct wb_entry){.key = key,
+		.next = LIST_NONE,
+		.prev = b->tail,
+		.later = LIST_NONE,
+		.earlier = t->newest,
+		.is_in = true};
+	*(b->tail == LIST_NONE ? &b->head : &t->entry[b->tail].next) = member;
 	b->tail = member;
+	*(t->newest == LIST_NONE ? &t->oldest : &t->entry[t->newest].later) = member;
+	t->newest = member;
 	t->n++;
 }
 
 void wb_keyed_remove(struct wb_keyed *t, uint32_t member)
 {
-	struct wb_bucket *b = bucket_of(t, t->entry[member].key);
-	uint32_t before = LIST_NONE, at = b->head;
+	struct wb_entry *e = &t->entry[member];
+	struct wb_bucket *b = bucket_of(t, e->key);
 
-	assert(t->entry[member].is_in && t->n);
-	while (at != member) {
-		assert(at != LIST_NONE);
-		before = at;
-		at = t->entry[at].next;
-	}
-	if (before == LIST_NONE)
-		b->head = t->entry[member].next;
-	else
-		t->entry[before].next = t->entry[member].next;
-	if (b->tail == member)
-		b->tail = before;
-	t->entry[member].is_in = false;
+	assert(e->is_in && t->n && (b->head == member) == (e->prev == LIST_NONE));
+	*(e->prev == LIST_NONE ? &b->head : &t->entry[e->prev].next) = e->next;
+	*(e->next == LIST_NONE ? &b->tail : &t->entry[e->next].prev) = e->prev;
+	*(e->earlier == LIST_NONE ? &t->oldest : &t->entry[e->earlier].later) = e->later;
+	*(e->later == LIST_NONE ? &t->newest : &t->entry[e->later].earlier) = e->earlier;
+	e->is_in = false;
 	t->n--;
 }
 
@@ -144,7 +193,13 @@ uint32_t wb_keyed_take(struct wb_keyed *t, uint64_t key)
 	return member;
 }
 
-bool wb_keyed_has(const struct wb_keyed *t, uint32_t member)
+uint32_t wb_keyed_oldest(const struct wb_keyed *t)
 {
-	return t->entry[member].is_in;
+	return t->oldest;
+}
+
+uint32_t wb_keyed_later(const struct wb_keyed *t, uint32_t member)
+{
+	assert(t->entry[member].is_in);
+	return t->entry[member].later;
 }

@@ -2,8 +2,8 @@
 #ifndef WB_FLOW_LISTS_H
 #define WB_FLOW_LISTS_H
 /*
- * Rings of those whose turn it is, and tables of those who wait: what happens to one chunk is
- * looked up by it, and nobody walks over all others.
+ * Rings of those whose turn it is, heaps of those of whom the least is next, and tables of those
+ * who wait: what happens to one chunk is looked up by it, and nobody walks over all others.
  *
  * Members are small numbers below a fixed count.  No allocation but in init.  One thread.
  * Invariants, asserted: n is how many are in, and the ends of a list are none exactly when it is 0;
@@ -31,17 +31,38 @@ void wb_turns_add(struct wb_turns *r, uint32_t member);
 /** wb_turns_take - the first one out, or LIST_NONE. */
 uint32_t wb_turns_take(struct wb_turns *r);
 
-/* Members by a key, those of one key in the order in which they came. */
+/* Members by rank, the least first; of equal ranks the lesser member. */
+struct wb_least {
+	struct wb_ranked {
+		uint64_t rank;
+		uint32_t member;
+	} * at; /* owned: a heap */
+	uint32_t n, cap;
+};
+
+/** wb_least_init - for @cap members at once; 0 or -ENOMEM.  Release with wb_least_finish(). */
+int wb_least_init(struct wb_least *h, uint32_t cap);
+/** wb_least_finish - free it; who is in is forgotten.  Again: nothing. */
+void wb_least_finish(struct wb_least *h);
+/** wb_least_add - one that is not in; there is room.  Costs the logarithm of n, as taking does. */
+void wb_least_add(struct wb_least *h, uint32_t member, uint64_t rank);
+/** wb_least_take - the one of the least rank out, or LIST_NONE. */
+uint32_t wb_least_take(struct wb_least *h);
+
+/* Members by a key, those of one key in the order in which they came.  Each operation costs the
+ * same however many are in, also of one key. */
 struct wb_keyed {
 	struct wb_bucket {
 		uint32_t head, tail;
 	} * bucket; /* owned */
 	struct wb_entry {
 		uint64_t key;
-		uint32_t next;
+		uint32_t next, prev; /* in the bucket */
+		uint32_t later, earlier; /* of all */
 		bool is_in;
 	} * entry; /* owned, by member */
 	uint32_t mask, n;
+	uint32_t oldest, newest; /* of all */
 };
 
 /** wb_keyed_init - for members below @cap; 0 or -ENOMEM.  Release with wb_keyed_finish(). */
@@ -58,7 +79,9 @@ uint32_t wb_keyed_first(const struct wb_keyed *t, uint64_t key);
 uint32_t wb_keyed_next(const struct wb_keyed *t, uint32_t member);
 /** wb_keyed_take - the first of @key, out; LIST_NONE. */
 uint32_t wb_keyed_take(struct wb_keyed *t, uint64_t key);
-/** wb_keyed_has - @member is in, under whatever key. */
-bool wb_keyed_has(const struct wb_keyed *t, uint32_t member);
+/** wb_keyed_oldest - of all that are in, the one that came first; LIST_NONE. */
+uint32_t wb_keyed_oldest(const struct wb_keyed *t);
+/** wb_keyed_later - the one that came after @member, which is in; LIST_NONE. */
+uint32_t wb_keyed_later(const struct wb_keyed *t, uint32_t member);
 
 #endif

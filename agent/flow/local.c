@@ -93,7 +93,8 @@ int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manife
 	l->member = wb_memdup(member, n * sizeof(*member));
 	l->binding = wb_zalloc(n, sizeof(struct wb_binding *));
 	l->index_of = wb_zalloc(plan->n_worker, sizeof(*l->index_of));
-	if (!l->member || !l->binding || !l->index_of) {
+	l->shape = wb_zalloc((size_t)n * plan->n_chunk, 1);
+	if (!l->member || !l->binding || !l->index_of || !l->shape) {
 		wb_err_set(err, rc, "no memory for a plan of %u workers", plan->n_worker);
 		goto err_destroy;
 	}
@@ -116,6 +117,7 @@ void wb_local_destroy(struct wb_local *l)
 {
 	if (!l)
 		return;
+	wb_free(l->shape);
 	if (l->is_view) {
 		wb_free(l->member);
 		wb_free(l);
@@ -141,8 +143,9 @@ int wb_local_view(const struct wb_local *of, const struct wb_member *member, str
 		return -ENOMEM;
 	l->is_view = true;
 	l->member = wb_memdup(member, of->n * sizeof(*member));
-	if (!l->member) {
-		wb_free(l);
+	l->shape = wb_zalloc((size_t)of->n * of->plan->n_chunk, 1);
+	if (!l->member || !l->shape) {
+		wb_local_destroy(l);
 		return -ENOMEM;
 	}
 	*out = l;

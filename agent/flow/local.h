@@ -50,7 +50,9 @@ struct wb_local {
 	uint32_t *want_same; /* owned: by want, the next of the same worker */
 	struct wb_keyed want_of; /* owned: wants by worker and chunk */
 	size_t boxes_max; /* of any chunk of any local worker */
-	bool is_view; /* only member is owned */
+	uint8_t *
+		shape; /* owned: by worker and chunk, WB_LANDS_*, WB_LEAVES_*: what was found out */
+	bool is_view; /* only member and shape are owned */
 };
 
 /**
@@ -74,6 +76,17 @@ int wb_local_view(const struct wb_local *of, const struct wb_member *member, str
  */
 int wb_local_boxes(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk, bool all,
 	struct wbk_box *box, uint32_t *scratch);
+
+/* How a chunk goes into and out of a worker's memory; nothing is set before it was looked at. */
+#define WB_LANDS_IN_SLOT 1u
+#define WB_LANDS_ONCE 2u /* each element has one place: in the parameters, if runs are long */
+#define WB_LEAVES_BY_SLOT 4u
+
+/** wb_local_shape - of global chunk number @id in local worker @index: to look up and to note. */
+static inline uint8_t *wb_local_shape(const struct wb_local *l, uint32_t index, uint32_t id)
+{
+	return &l->shape[(size_t)index * l->plan->n_chunk + id];
+}
 
 /** wb_local_want - the want of worker @index for a chunk, or UINT32_MAX. */
 uint32_t wb_local_want(const struct wb_local *l, uint32_t index, uint32_t cls, uint32_t chunk);

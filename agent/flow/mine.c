@@ -126,9 +126,10 @@ bool wb__flow_mine_pump(struct wb_flow *f)
 
 void wb__flow_mine_review(struct wb_flow *f)
 {
-	for (uint32_t i = 0; f->mine_waiting.n && i < f->local->n_want; i++)
-		if (wb_keyed_has(&f->mine_waiting, i)) {
-			wb_keyed_remove(&f->mine_waiting, i);
-			wb__want_push(f, &f->mine[source_of(f, i)], i);
-		}
+	uint32_t i;
+
+	while ((i = wb_keyed_oldest(&f->mine_waiting)) != LIST_NONE) {
+		wb_keyed_remove(&f->mine_waiting, i);
+		wb__want_push(f, &f->mine[source_of(f, i)], i);
+	}
 }

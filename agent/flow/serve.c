@@ -36,13 +36,8 @@ int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, u
 
 static void later(struct wb_flight *fl)
 {
-	struct wb_flight **end = &fl->flow->unsent;
-
-	while (*end)
-		end = &(*end)->next;
-	fl->next = NULL;
 	fl->step = STEP_WAIT;
-	*end = fl;
+	wb__flow_wait(&fl->flow->unsent, fl);
 }
 
 static void refuse(struct wb_flight *fl, int code)
@@ -126,9 +121,9 @@ static void pack(struct wb_flight *fl)
 /* Answers that had to wait, once more: what they are from may be closed by now. */
 static void send_unsent(struct wb_flow *f)
 {
-	struct wb_flight *fl = f->unsent, *next;
+	struct wb_flight *fl = f->unsent.head, *next;
 
-	f->unsent = NULL;
+	f->unsent = (struct flight_list){0};
 	for (; fl; fl = next) {
 		int ready = wb__flow_readiness(f, fl->worker, fl->cls, fl->chunk);
 
@@ -178,9 +173,11 @@ static struct wb_flight *flight_of(struct wb_flow *f, const struct ask *a)
 static bool answer_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
+	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
+	uint8_t *known = wb_local_shape(f->local, fl->worker, id);
 	int shape;
 
-	fl->wire = wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk));
+	fl->wire = wb__flow_image_at(f, fl->worker, id);
 	if (fl->wire) {
 		/* Packed and summed when the snapshot was taken. */
 		fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
@@ -188,11 +185,13 @@ static bool answer_direct(struct wb_flight *fl)
 		write_out(fl);
 		return true;
 	}
-	shape = wb__flow_flight_shape(fl, false);
+	shape = *known & WB_LEAVES_BY_SLOT ? 0 : wb__flow_flight_shape(fl, false);
 	if (shape < 0)
 		refuse(fl, shape);
 	else if (shape == 1)
 		write_out(fl);
+	else
+		*known |= WB_LEAVES_BY_SLOT;
 	return shape != 0;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "flow/wants.h"
 
+#include "flow/pairs.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -44,15 +46,18 @@ bool wb__want_from_trainer(const struct wb_flow *f, uint32_t i)
 }
 
 /* Where it waits for its turn, which it now has in prospect. */
-static struct want_list *queue_of(struct wb_flow *f, uint32_t i)
+static void queue(struct wb_flow *f, uint32_t i, bool in_front)
 {
-	uint32_t d = f->plan->worker[f->want[i].src].domain;
-	enum fetch_kind kind = wb__want_from_trainer(f, i) ? FETCH_RECEIVE : FETCH_EXCHANGE;
+	uint32_t src = f->want[i].src;
+	struct want_list *mine =
+		f->local->index_of[src] < 0 ? NULL : &f->mine[f->local->index_of[src]];
 
-	if (d == f->local->domain)
-		return &f->mine[f->local->index_of[f->want[i].src]];
-	wb_turns_add(&f->asking[kind], d);
-	return &f->edge[d].ask[kind].queue;
+	f->want[i].state = WANT_QUEUED;
+	f->receive_pending += wb__want_from_trainer(f, i);
+	if (!mine)
+		(in_front ? wb__pair_push_front : wb__pair_push)(f, i);
+	else
+		(in_front ? wb__want_push_front : wb__want_push)(f, mine, i);
 }
 
 /* ---- sources ------------------------------------------------------------------------------ */
@@ -218,10 +223,8 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 	f->want[i].src = src;
 	f->want[i].is_last = is_last;
 	f->has_last |= is_last;
-	f->want[i].state = WANT_QUEUED;
 	wb__want_count_trainer(f, i, wb__want_from_trainer(f, i));
-	wb__want_push(f, queue_of(f, i), i);
-	f->receive_pending += wb__want_from_trainer(f, i);
+	queue(f, i, false);
 	if (is_last) /* who asked here for it is not to wait */
 		wb__flow_wake(f, f->local->want[i].worker,
 			chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
@@ -229,9 +232,7 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 
 void wb__want_postpone(struct wb_flow *f, uint32_t i)
 {
-	f->want[i].state = WANT_QUEUED;
-	wb__want_push_front(f, queue_of(f, i), i);
-	f->receive_pending += wb__want_from_trainer(f, i);
+	queue(f, i, true);
 }
 
 void wb__flow_fetch_again(
@@ -268,38 +269,45 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 	memset(f->have[worker], 0, f->plan->n_chunk);
 	for_wants (f, worker, i)
 		s->left++;
+	wb__pairs_fill(f, true);
 	for_wants (f, worker, i) {
 		/* A flight of a dropped sink that is still out ends as nobody's. */
 		f->want[i] = (struct want_run){.gen = f->want[i].gen + 1};
 		wb__want_enqueue(f, i, 0);
 	}
+	wb__pairs_fill(f, false);
 	wb__flow_announce(f, worker);
 	wb__flow_pump(f, DUE_FETCH);
 }
 
-static void drop_list(struct wb_flow *f, struct want_list *q, uint32_t worker)
+/* Of @all, which are in no queue, those of @worker are wanted no more; others go to @rest. */
+static void drop_list(
+	struct wb_flow *f, struct want_list all, uint32_t worker, struct want_list *rest)
 {
-	struct want_list old = *q;
 	uint32_t i;
 
-	*q = (struct want_list){FLOW_NONE, FLOW_NONE};
-	while ((i = wb__want_pop(f, &old)) != FLOW_NONE)
+	while ((i = wb__want_pop(f, &all)) != FLOW_NONE)
 		if (f->local->want[i].worker == worker) {
 			f->receive_pending -= wb__want_from_trainer(f, i);
 			f->want[i].state = WANT_CLOSED;
 		} else {
-			wb__want_push(f, q, i);
+			wb__want_push(f, rest, i);
 		}
 }
 
 void wb__want_drop_worker(struct wb_flow *f, uint32_t worker)
 {
-	for (uint32_t d = 0; d < f->n_domain; d++)
-		for (int k = 0; k < FETCH_REMOTE; k++)
-			drop_list(f, &f->edge[d].ask[k].queue, worker);
+	const struct want_list none = {FLOW_NONE, FLOW_NONE};
+	struct want_list all;
+
+	for (uint32_t src = 0; worker < f->n_asker && src < f->plan->n_worker; src++)
+		drop_list(f, wb__pair_take_all(f, worker, src), worker, NULL);
 	wb__flow_mine_review(f); /* into the queues */
-	for (uint32_t src = 0; src < f->local->n; src++)
-		drop_list(f, &f->mine[src], worker);
+	for (uint32_t src = 0; src < f->local->n; src++) {
+		all = f->mine[src];
+		f->mine[src] = none;
+		drop_list(f, all, worker, &f->mine[src]);
+	}
 }
 
 void wb_flow_drop_sink(struct wb_flow *f, uint32_t worker)
@@ -326,13 +334,12 @@ bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker)
 	return f->sink[worker].left == 0 && !f->sink[worker].failed;
 }
 
-static void requeue_list(struct wb_flow *f, struct want_list *q)
+/* Of @all, which are in no queue, each to another source. */
+static void requeue_list(struct wb_flow *f, struct want_list all)
 {
-	struct want_list old = *q;
 	uint32_t i;
 
-	*q = (struct want_list){FLOW_NONE, FLOW_NONE};
-	while ((i = wb__want_pop(f, &old)) != FLOW_NONE) {
+	while ((i = wb__want_pop(f, &all)) != FLOW_NONE) {
 		f->receive_pending -= wb__want_from_trainer(f, i);
 		f->want[i].state = WANT_CLOSED;
 		wb__want_enqueue(f, i, -EHOSTDOWN);
@@ -356,7 +363,7 @@ static void cut_reader(struct wb_flow *f, uint32_t domain)
 
 void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 {
-	struct edge *e = &f->edge[f->plan->worker[w].domain];
+	struct want_list mine;
 
 	if (f->lost[w] & FLOW_LOST)
 		return;
@@ -365,11 +372,16 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 	/* What was tried is counted along the usable sources, which are others now. */
 	for (uint32_t i = 0; i < f->local->n_want; i++)
 		f->want[i].sources_tried = 0;
-	for (int k = 0; k < FETCH_REMOTE; k++)
-		requeue_list(f, &e->ask[k].queue);
+	wb__pairs_fill(f, true);
+	for (uint32_t to = 0; to < f->n_asker; to++)
+		requeue_list(f, wb__pair_take_all(f, to, w));
 	wb__flow_review(f);
-	if (f->local->index_of[w] >= 0)
-		requeue_list(f, &f->mine[f->local->index_of[w]]);
+	if (f->local->index_of[w] >= 0) {
+		mine = f->mine[f->local->index_of[w]];
+		f->mine[f->local->index_of[w]] = (struct want_list){FLOW_NONE, FLOW_NONE};
+		requeue_list(f, mine);
+	}
+	wb__pairs_fill(f, false);
 	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
 			f->want[fl->want].src == w) {
@@ -383,31 +395,13 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
 {
-	(void)domain;
+	wb__pairs_release(f, domain);
 	wb__flow_pump(f, DUE_FETCH);
-}
-
-/* The earliest end of a wait for a source that had no room; @next: another time to come, 0 = none.
- */
-static uint64_t busy_until(struct wb_flow *f, uint64_t now_ns, uint64_t next)
-{
-	bool had = f->has_busy;
-
-	f->has_busy = false;
-	for (int k = 0; had && k < FETCH_REMOTE; k++)
-		for (uint32_t d = f->asking[k].head; d != LIST_NONE; d = f->asking[k].next[d]) {
-			uint64_t at = f->edge[d].ask[k].busy_until_ns;
-
-			f->has_busy |= at > now_ns;
-			if (at > now_ns && (!next || at < next))
-				next = at;
-		}
-	return next;
 }
 
 uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 {
-	uint64_t next = 0;
+	uint64_t next = 0, at;
 
 	/* A rollout source may rightly be waiting for its own chunks. */
 	for (uint32_t i = 0; f->o.stall_ns && i < f->fetch[FETCH_RECEIVE].n; i++) {
@@ -423,8 +417,9 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns)
 			next = due;
 		}
 	}
-	next = busy_until(f, now_ns, next);
+	wb__pairs_release_all(f);
 	/* Another flow may have had the lanes when a snapshot began. */
 	wb__flow_pump(f, DUE_SNAP | DUE_SERVE | DUE_FETCH | DUE_CHECK);
-	return next;
+	at = wb__pairs_due(f, now_ns);
+	return at && (!next || at < next) ? at : next;
 }

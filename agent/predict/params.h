@@ -47,7 +47,8 @@ struct wb_buf;
 		"from the last chunk that comes from trainers to their going on: two messages")    \
 	P(trainer_mib, "trainerMiB", 1024, 1, 1e6, "memory for slots of one trainer worker")       \
 	P(rollout_mib, "rolloutMiB", 4096, 1, 1e6, "memory for slots of one rollout worker")       \
-	P(window, "window", 0, 0, 256, "chunks asked for and not arrived; 0 is the agents' own")
+	P(window, "window", 0, 0, 256,                                                             \
+		"chunks one worker has asked of another and not got; 0 is the agents' own")
 
 struct wb_predict_params {
 #define P(field, word, dflt, least, greatest, text) double field;

@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define DEFAULT_DEPTH 64
 #define DEFAULT_PIECE (128u << 10)
 #define DEFAULT_HANDSHAKE_NS (5 * WB_NS_PER_S)
 #define DEFAULT_SPIN_NS (50 * WB_NS_PER_US)
@@ -69,7 +68,7 @@ static const struct wb__desk_ops desk_ops = {has_room, send_entry, hang_up, wb__
 
 static void set_defaults(struct wb_xport_opts *o)
 {
-	o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
+	o->depth = o->depth ? o->depth : WB_XPORT_DEPTH;
 	o->conns_max = o->conns_max ? o->conns_max : WB_XPORT_CONNS_MAX;
 	o->piece_bytes = o->piece_bytes ? o->piece_bytes : DEFAULT_PIECE;
 	o->piece_bytes = WB_MAX(o->piece_bytes, 4096u);

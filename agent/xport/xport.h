@@ -41,6 +41,7 @@
 #define WB_XPORT_RAILS_MAX 16
 #define WB_XPORT_SOCKETS_MAX 16 /* a connection */
 #define WB_XPORT_DEPTH_MAX 256 /* grants outstanding a connection */
+#define WB_XPORT_DEPTH 256 /* the same where wb_xport_opts.depth is 0 */
 #define WB_XPORT_CONNS_MAX 65536
 #define WB_XPORT_IOV_MAX 65536 /* ranges of one chunk */
 #define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
@@ -70,7 +71,7 @@ struct wb_xport_opts {
 	/* A dialled connection has so many, spread over the rails of both sides; 0 = as many as
 	 * wb_xport_sockets() says. */
 	uint32_t sockets;
-	uint32_t depth; /* grants outstanding a dialled connection; 0 = 64 */
+	uint32_t depth; /* grants outstanding a dialled connection; 0 = WB_XPORT_DEPTH */
 	uint32_t conns_max; /* at once, dialled and accepted; 0 = WB_XPORT_CONNS_MAX */
 	uint32_t piece_bytes; /* observers get at most so much at once; 0 = 128 KiB */
 	uint32_t sock_buf_bytes; /* tcp: SO_SNDBUF and SO_RCVBUF; 0 = measured default */

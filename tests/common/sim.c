@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEPTH 64
 #define PIECE_SEEN (128u << 10)
 
 /* Until now another cancel of it was one too many, and from now on there is nothing to cancel. */
@@ -219,7 +218,7 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 	x->net = o->medium;
 	x->tail = &x->head;
 	x->tx_tail = &x->tx_head;
-	x->depth = o->depth ? o->depth : DEPTH;
+	x->depth = o->depth ? o->depth : WB_XPORT_DEPTH;
 	x->piece_bytes = o->piece_bytes ? WB_MAX(o->piece_bytes, 4096u) : PIECE_SEEN;
 	snprintf(x->name, sizeof(x->name), "%s", o->name);
 	x->node = wb__sim_node_get(x->net, o->name);

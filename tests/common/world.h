@@ -148,7 +148,7 @@ struct world_opts {
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
 	bool one_pod; /* all engines have one agent; agents_per_engine is 1 */
 	bool twins; /* rollouts have the first tensor twice */
-	uint32_t window; /* grants outstanding an edge; 0 = their own choice */
+	uint32_t window; /* grants outstanding from a worker for another; 0 = their own choice */
 	uint32_t lane_depth; /* jobs a lane takes at a time; 0 = its own choice */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
 	bool keep; /* and the library ends a hold also after the end */

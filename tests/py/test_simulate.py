@@ -48,6 +48,14 @@ def deployments_of_the_bench_have_their_bounds():
     assert not PUBLISHED
 
 
+def a_transfer_comes_near_the_bound():
+    """Each rail is at work all the time, trainers first."""
+    for name, ewtt, agst in (("a", 1.10, 1.08), ("b", 1.08, 0.80)):
+        line = figures(os.path.join(TOP, "tests", "bench", "deployments", name + ".yaml"))
+        assert line["ewtt_over_tmin"] <= ewtt and line["agst_over_tmin"] <= agst, line
+        assert line["refused"] == 0 and line["busiest_share"] > 0.95, line
+
+
 def a_file_and_options_say_the_same(folder):
     path = os.path.join(folder, "b.yaml")
     with open(path, "w", encoding="utf-8") as f:
@@ -70,7 +78,7 @@ def a_transfer_is_predicted():
     assert plain["ewtt_over_tmin"] > 1 and plain["ewtt_over_tmin_loop"] >= plain["ewtt_over_tmin"], plain
     assert plain["agst_early_over_tmin"] <= plain["agst_over_tmin"] <= plain["ewtt_over_tmin"], plain
     assert plain["busiest"] in ("rail out", "rail in", "lane", "loop") and 0 < plain["busiest_share"] <= 1, plain
-    staged = figures(*SMALL, "--staging", "both")
+    staged = figures(*SMALL, "--staging", "rollout")
     assert staged["agst_ms"] < plain["agst_ms"] and staged["ewtt_ms"] > plain["ewtt_ms"], (plain, staged)
     slow = figures(*SMALL, "--set", "loopUs=1000,latencyUs=10")
     assert slow["ewtt_ms"] >= slow["loop_events_max"] and slow["busiest"] == "loop", slow
@@ -129,6 +137,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         deployments_of_the_bench_have_their_bounds()
         a_transfer_is_predicted()
+        a_transfer_comes_near_the_bound()
         a_file_and_options_say_the_same(folder)
         refusals_name_cause_and_remedy(folder)
         a_checkpoint_folder_is_a_model(folder)
