@@ -35,7 +35,7 @@ static int open_transport(
 
 static void look_tcp(struct wb__ctl_sheet *t)
 {
-	struct wb_xport_epoch e = {.object = 1, .term = 1, .number = 1, .is_encrypted = true};
+	struct wb_xport_epoch e = {.id = {wb_object_id_of(1), 1, 1}, .is_encrypted = true};
 	struct wb_xport *x = NULL;
 	struct wb_err err = {0};
 

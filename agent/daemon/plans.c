@@ -160,28 +160,15 @@ static int check_limits(const struct wb__plans *p, const struct wb_roster *roste
 	return wb__limits_check(&in, out, err);
 }
 
-static struct wb_xport_epoch bulk_epoch(const struct wb_roster *r)
-{
-	struct wb_xport_epoch e = {.object = r->id.object.hash,
-		.term = r->id.term,
-		.number = r->id.number,
-		.is_encrypted = r->encrypted};
-
-	memcpy(e.key, r->key, sizeof(e.key));
-	return e;
-}
-
 /* The one place where an epoch expires: nobody goes by it any more, and whoever shows its key is a
  * stranger from now on. */
 static void epoch_over(void *ctx, const struct wb_roster *r)
 {
 	struct wb__agent *a = ctx;
-	struct wb_xport_epoch e = bulk_epoch(r);
 
 	wb__peers_epoch_over(a->peers, r);
 	if (a->xport)
-		(void)wb_xport_epoch_remove(a->xport, &e);
-	explicit_bzero(e.key, sizeof(e.key));
+		(void)wb_xport_epoch_remove(a->xport, &r->id);
 }
 
 /* Its key is good from now on, also while a transfer is in the way of it here: others may be
@@ -189,7 +176,7 @@ static void epoch_over(void *ctx, const struct wb_roster *r)
  */
 static int make_known(struct wb__agent *a, struct wb_roster *r, struct wb_err *err)
 {
-	struct wb_xport_epoch e;
+	struct wb_xport_epoch e = {.id = r->id, .is_encrypted = r->encrypted};
 	int rc;
 
 	if (r->gone) /* by a try before */
@@ -197,7 +184,7 @@ static int make_known(struct wb__agent *a, struct wb_roster *r, struct wb_err *e
 	rc = wb__peers_epoch_add(a->peers, r, err);
 	if (rc < 0)
 		return rc;
-	e = bulk_epoch(r);
+	memcpy(e.key, r->key, sizeof(e.key));
 	rc = wb_xport_epoch_add(a->xport, &e, err);
 	explicit_bzero(e.key, sizeof(e.key));
 	if (rc < 0)

@@ -404,18 +404,6 @@ static struct epoch *epoch_of_conn(struct wb_transfer_core *c, wb_conn_t conn)
 	return NULL;
 }
 
-static struct epoch *epoch_of_info(
-	struct wb_transfer_core *c, const struct wb_xport_conn_info *info)
-{
-	for (struct object *o = c->objects; o; o = o->next) {
-		struct wb_epoch_id id = {o->id, info->term, info->number};
-
-		if (o->id.hash == info->object)
-			return wb__transfer_epoch_find(o, &id);
-	}
-	return NULL;
-}
-
 static uint32_t agent_named(const struct epoch *e, const char *name)
 {
 	uint32_t i = 0;
@@ -427,7 +415,7 @@ static uint32_t agent_named(const struct epoch *e, const char *name)
 
 static void conn_up(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
-	struct epoch *e = epoch_of_info(c, ev->info);
+	struct epoch *e = wb__transfer_epoch(c, &ev->info->epoch);
 
 	if (!e || wb_grow(&c->conn, &c->cap_conn, c->n_conn + 1, 65536, sizeof(*c->conn)) < 0) {
 		(void)wb_xport_disconnect(c->env->xport, ev->conn);

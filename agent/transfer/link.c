@@ -35,9 +35,7 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 	peer = (struct wb_xport_peer){
 		.name = to->name,
 		.endpoint = l->at && to->n_addr ? to->more_bulk[l->at - 1] : to->bulk,
-		.epoch = {.object = e->r->id.object.hash,
-			.term = e->r->id.term,
-			.number = e->r->id.number},
+		.epoch = &e->r->id,
 	};
 	l->backoff_ns = l->backoff_ns ? WB_MIN(l->backoff_ns * 2, TRANSFER_RETRY_MAX_NS)
 				      : TRANSFER_RETRY_MIN_NS;

@@ -31,13 +31,22 @@ void wb__book_finish(struct wb__book *b)
  */
 
 const struct wb_xport_epoch *wb__book_epoch_find(
+	const struct wb__book *b, const struct wb_epoch_id *id)
+{
+	for (uint32_t i = 0; i < b->n_epoch; i++)
+		if (wb_epoch_id_eq(&b->epoch[i].id, id))
+			return &b->epoch[i];
+	return NULL;
+}
+
+const struct wb_xport_epoch *wb__book_epoch_named(
 	const struct wb__book *b, uint64_t object, uint64_t term, uint64_t number)
 {
 	for (uint32_t i = 0; i < b->n_epoch; i++) {
-		const struct wb_xport_epoch *e = &b->epoch[i];
+		const struct wb_epoch_id *id = &b->epoch[i].id;
 
-		if (e->object == object && e->term == term && e->number == number)
-			return e;
+		if (id->object.hash == object && id->term == term && id->number == number)
+			return &b->epoch[i];
 	}
 	return NULL;
 }
@@ -45,7 +54,7 @@ const struct wb_xport_epoch *wb__book_epoch_find(
 int wb__book_epoch_known(
 	const struct wb__book *b, const struct wb_xport_epoch *e, struct wb_err *err)
 {
-	const struct wb_xport_epoch *known = wb__book_epoch_find(b, e->object, e->term, e->number);
+	const struct wb_xport_epoch *known = wb__book_epoch_find(b, &e->id);
 
 	if (!known)
 		return 0;
@@ -53,21 +62,21 @@ int wb__book_epoch_known(
 		known->is_encrypted == e->is_encrypted)
 		return 1;
 	return wb_err_set(err, -EEXIST, "epoch %llu.%llu is known with another key or encryption",
-		(unsigned long long)e->term, (unsigned long long)e->number);
+		(unsigned long long)e->id.term, (unsigned long long)e->id.number);
 }
 
 int wb__book_epoch_put(struct wb__book *b, const struct wb_xport_epoch *e, struct wb_err *err)
 {
-	assert(!wb__book_epoch_find(b, e->object, e->term, e->number));
+	assert(!wb__book_epoch_find(b, &e->id));
 	if (b->n_epoch == WB__EPOCHS_MAX)
 		return wb_err_set(err, -ENOSPC, "more than %d epochs at once", WB__EPOCHS_MAX);
 	b->epoch[b->n_epoch++] = *e;
 	return 0;
 }
 
-int wb__book_epoch_forget(struct wb__book *b, const struct wb_xport_epoch *e)
+int wb__book_epoch_forget(struct wb__book *b, const struct wb_epoch_id *id)
 {
-	const struct wb_xport_epoch *known = wb__book_epoch_find(b, e->object, e->term, e->number);
+	const struct wb_xport_epoch *known = wb__book_epoch_find(b, id);
 
 	if (!known)
 		return -ENOENT;
@@ -152,7 +161,7 @@ static int hold(struct wb__book *b, uint64_t object, const struct iovec *iov, ui
 static void let_go(struct wb__book *b, const struct wb__account *c, const struct wb__op *op)
 {
 	if (b->needs_regions)
-		count_ranges(b, c->info.object, op->iov, op->n_iov, (uint32_t)-1);
+		count_ranges(b, c->info.epoch.object.hash, op->iov, op->n_iov, (uint32_t)-1);
 }
 
 /* ---- the table of connections -----------------------------------------------------------------
@@ -278,15 +287,13 @@ struct wb__account *wb__book_next(const struct wb__book *b, uint32_t *at)
 }
 
 struct wb__account *wb__book_of_epoch(
-	const struct wb__book *b, const struct wb_xport_epoch *e, uint32_t *at)
+	const struct wb__book *b, const struct wb_epoch_id *id, uint32_t *at)
 {
 	struct wb__account *c;
 
-	while ((c = wb__book_next(b, at))) {
-		if (c->info.object == e->object && c->info.term == e->term &&
-			c->info.number == e->number)
+	while ((c = wb__book_next(b, at)))
+		if (wb_epoch_id_eq(&c->info.epoch, id))
 			return c;
-	}
 	return NULL;
 }
 
@@ -492,7 +499,8 @@ int wb__book_write(
 	ask = open_ask(c, w->grant, &lane);
 	if (!ask)
 		return -ENOENT;
-	if (sum_iov(w->iov, w->n_iov, ask->bytes) || hold(b, c->info.object, w->iov, w->n_iov))
+	if (sum_iov(w->iov, w->n_iov, ask->bytes) ||
+		hold(b, c->info.epoch.object.hash, w->iov, w->n_iov))
 		return -EINVAL;
 	op = &c->op[ask - c->ask];
 	assert(op->state == WB__OP_FREE);

@@ -121,6 +121,10 @@ void wb__book_finish(struct wb__book *b);
 /** wb__book_epoch_find - the epoch of that identity, or NULL.  Valid until the next add or remove.
  */
 const struct wb_xport_epoch *wb__book_epoch_find(
+	const struct wb__book *b, const struct wb_epoch_id *id);
+/** wb__book_epoch_named - the same, as the other side of a connection names it: by its object's
+ *  hash.  */
+const struct wb_xport_epoch *wb__book_epoch_named(
 	const struct wb__book *b, uint64_t object, uint64_t term, uint64_t number);
 /** wb__book_epoch_known - is @e known already?  1 = as it is, 0 = no, -EEXIST = with another key
  *  or encryption. */
@@ -130,7 +134,7 @@ int wb__book_epoch_known(
 int wb__book_epoch_put(struct wb__book *b, const struct wb_xport_epoch *e, struct wb_err *err);
 /** wb__book_epoch_forget - wipe it: 0 or -ENOENT.  Its connections stay; close those of
  *  wb__book_of_epoch(). */
-int wb__book_epoch_forget(struct wb__book *b, const struct wb_xport_epoch *e);
+int wb__book_epoch_forget(struct wb__book *b, const struct wb_epoch_id *id);
 
 /* ---- regions ----------------------------------------------------------------------------------
  */
@@ -164,9 +168,9 @@ struct wb__account *wb__book_get(const struct wb__book *b, wb_conn_t id);
 /** wb__book_next - the connections, one a call, from *at = 0 on; NULL: no more.  The one that was
  *  given may be closed or dropped before the next call. */
 struct wb__account *wb__book_next(const struct wb__book *b, uint32_t *at);
-/** wb__book_of_epoch - the same, only those of @e. */
+/** wb__book_of_epoch - the same, only those of that epoch. */
 struct wb__account *wb__book_of_epoch(
-	const struct wb__book *b, const struct wb_xport_epoch *e, uint32_t *at);
+	const struct wb__book *b, const struct wb_epoch_id *id, uint32_t *at);
 
 /** wb__book_up - both sides are ready: CONN_UP for the user.  It was OPENING. */
 void wb__book_up(struct wb__account *c, struct wb_xport_event *ev);

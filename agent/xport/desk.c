@@ -57,18 +57,12 @@ void wb__desk_bury(struct wb__desk *d)
 int wb__desk_dial(struct wb__desk *d, const struct wb_xport_peer *p,
 	struct wb_xport_conn_info *info, struct wb_err *err)
 {
-	const struct wb_xport_epoch *e = &p->epoch;
-
 	if (!wb__name_ok(p->name) || !p->endpoint)
 		return wb_err_set(err, -EINVAL, "a peer needs a name and an endpoint");
-	if (!wb__book_epoch_find(&d->book, e->object, e->term, e->number))
+	if (!wb__book_epoch_find(&d->book, p->epoch))
 		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
-			(unsigned long long)e->term, (unsigned long long)e->number);
-	*info = (struct wb_xport_conn_info){.is_dialer = true,
-		.user = p->user,
-		.object = e->object,
-		.term = e->term,
-		.number = e->number};
+			(unsigned long long)p->epoch->term, (unsigned long long)p->epoch->number);
+	*info = (struct wb_xport_conn_info){.is_dialer = true, .user = p->user, .epoch = *p->epoch};
 	snprintf(info->peer, sizeof(info->peer), "%s", p->name);
 	return 0;
 }
@@ -88,13 +82,13 @@ int wb__desk_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struc
 	return wb__book_epoch_put(b, e, err);
 }
 
-int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e)
+int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id)
 {
 	struct wb__desk *d = wb__desk(x);
 	struct wb__account *c;
-	int n = 0, rc = wb__book_epoch_forget(&d->book, e);
+	int n = 0, rc = wb__book_epoch_forget(&d->book, id);
 
-	for (uint32_t at = 0; !rc && (c = wb__book_of_epoch(&d->book, e, &at));) {
+	for (uint32_t at = 0; !rc && (c = wb__book_of_epoch(&d->book, id, &at));) {
 		n += c->was_announced;
 		if (c->state < WB__C_DYING)
 			d->ops->hang_up(d, c, "the epoch was revoked here");

@@ -62,7 +62,7 @@ int wb__desk_dial(struct wb__desk *d, const struct wb_xport_peer *p,
 int wb__desk_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
 /** wb__desk_epoch_remove - wb_xport_epoch_remove(): hang_up() for each connection that is not down.
  */
-int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb__desk_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id);
 /** wb__desk_region_add - wb_xport_region_add() where no peer has to learn of it. */
 int wb__desk_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);

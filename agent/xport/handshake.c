@@ -84,7 +84,7 @@ static int on_hello(struct wb__sock *s, const struct wb__frame *f, const uint8_t
 		return wb__sock_fail(s, -EADDRNOTAVAIL,
 			"agent %s looks for agent %s here, but this is agent %s", h->dialer,
 			h->acceptor, x->name);
-	if (!wb__xport_stream_epoch_find(x, h->object, h->term, h->number, &e))
+	if (!wb__xport_stream_epoch_of(x, h, &e))
 		return wb__sock_fail(s, WB_ESTALE,
 			"agent %s does not know epoch %llu.%llu of object %016llx, which agent %s "
 			"names",

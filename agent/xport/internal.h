@@ -314,10 +314,10 @@ static inline struct wb__xport_stream *wb__xport_stream(struct wb_xport *x)
 	return wb_container_of(x, struct wb__xport_stream, desk.base);
 }
 
-/** wb__xport_stream_epoch_find - copy an epoch, its key with it; false: unknown.  @out may be NULL.
- * Any thread. */
-bool wb__xport_stream_epoch_find(struct wb__xport_stream *x, uint64_t object, uint64_t term,
-	uint64_t number, struct wb_xport_epoch *out);
+/** wb__xport_stream_epoch_of - copy the epoch that a hello names, its key with it; false: unknown.
+ *  Any thread. */
+bool wb__xport_stream_epoch_of(
+	struct wb__xport_stream *x, const struct wb__hello *h, struct wb_xport_epoch *out);
 /** wb__xport_stream_over - WBP_BULK_OVER_* that sockets of this epoch speak. */
 static inline uint16_t wb__xport_stream_over(
 	const struct wb__xport_stream *x, const struct wb_xport_epoch *e)
@@ -439,7 +439,7 @@ int wb__xport_stream_listen(struct wb_xport *x, char *endpoint, size_t cap, stru
 int wb__xport_stream_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
 int wb__xport_stream_epoch_add(
 	struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
-int wb__xport_stream_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb__xport_stream_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id);
 int wb__xport_stream_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 int wb__xport_stream_region_remove(struct wb_xport *x, uint32_t id);

@@ -245,14 +245,14 @@ int wb__xport_stream_stats(struct wb_xport *base, uint32_t rail, struct wb_xport
 /* ---- epochs -----------------------------------------------------------------------------------
  */
 
-bool wb__xport_stream_epoch_find(struct wb__xport_stream *x, uint64_t object, uint64_t term,
-	uint64_t number, struct wb_xport_epoch *out)
+bool wb__xport_stream_epoch_of(
+	struct wb__xport_stream *x, const struct wb__hello *h, struct wb_xport_epoch *out)
 {
 	const struct wb_xport_epoch *e;
 
 	pthread_mutex_lock(&x->epoch_lock);
-	e = wb__book_epoch_find(&x->desk.book, object, term, number);
-	if (e && out)
+	e = wb__book_epoch_named(&x->desk.book, h->object, h->term, h->number);
+	if (e)
 		*out = *e;
 	pthread_mutex_unlock(&x->epoch_lock);
 	return e != NULL;
@@ -267,8 +267,8 @@ static int prepare_secure(
 	if (wb__xport_stream_over(x, e) == WBP_BULK_OVER_TLS && !x->secure)
 		rc = wb__secure_ctx_create(x->o.rekey_bytes, &x->secure);
 	if (rc)
-		wb_err_set(err, rc, "no TLS for epoch %llu.%llu: %s", (unsigned long long)e->term,
-			(unsigned long long)e->number,
+		wb_err_set(err, rc, "no TLS for epoch %llu.%llu: %s",
+			(unsigned long long)e->id.term, (unsigned long long)e->id.number,
 			rc == -ENOTSUP ? "OpenSSL here lacks TLS 1.3 with AES-GCM"
 				       : wb_strerror(rc));
 	return rc;
@@ -291,16 +291,16 @@ int wb__xport_stream_epoch_add(
 	return rc;
 }
 
-int wb__xport_stream_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
+int wb__xport_stream_epoch_remove(struct wb_xport *base, const struct wb_epoch_id *id)
 {
 	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__account *a;
 	int n = 0, rc;
 
 	pthread_mutex_lock(&x->epoch_lock);
-	rc = wb__book_epoch_forget(&x->desk.book, e);
+	rc = wb__book_epoch_forget(&x->desk.book, id);
 	pthread_mutex_unlock(&x->epoch_lock);
-	for (uint32_t at = 0; !rc && (a = wb__book_of_epoch(&x->desk.book, e, &at));) {
+	for (uint32_t at = 0; !rc && (a = wb__book_of_epoch(&x->desk.book, id, &at));) {
 		n += a->was_announced;
 		wb__conn_close(x, wb__conn_of(a), -ECONNABORTED, "the epoch was revoked here");
 	}
@@ -428,7 +428,8 @@ static int dial(struct wb__xport_stream *x, struct wb__conn *c, const struct wb_
 	uint32_t i, struct wb_err *err)
 {
 	struct wb__rail *r = &x->rail[i % x->n_rail];
-	struct wb_xport_epoch e = p->epoch;
+	const struct wb_epoch_id *id = &c->a.info.epoch;
+	const struct wb_xport_epoch *e = wb__book_epoch_find(&x->desk.book, id);
 	struct wb__sock *s;
 	char part[256];
 	int fd, rc;
@@ -447,18 +448,17 @@ static int dial(struct wb__xport_stream *x, struct wb__conn *c, const struct wb_
 		close(fd);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
-	wb__xport_stream_epoch_find(x, e.object, e.term, e.number, &e);
-	memcpy(s->key, e.key, sizeof(s->key));
+	memcpy(s->key, e->key, sizeof(s->key));
 	s->conn = c;
 	s->state = WB__S_CONNECTING;
-	s->hello = (struct wb__hello){.object = e.object,
-		.term = e.term,
-		.number = e.number,
+	s->hello = (struct wb__hello){.object = id->object.hash,
+		.term = id->term,
+		.number = id->number,
 		.session = c->session,
 		.index = (uint16_t)i,
 		.count = (uint16_t)c->a.n_lane,
 		.slots = (uint16_t)c->a.n_slot,
-		.over = wb__xport_stream_over(x, &e)};
+		.over = wb__xport_stream_over(x, e)};
 	snprintf(s->hello.dialer, sizeof(s->hello.dialer), "%s", x->name);
 	snprintf(s->hello.acceptor, sizeof(s->hello.acceptor), "%s", p->name);
 	snprintf(s->peer, sizeof(s->peer), "%s", p->name);

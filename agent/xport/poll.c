@@ -32,15 +32,15 @@ static uint32_t lane_of(const struct wb__conn *c, const struct wb__sock *s)
 /* ---- connections ------------------------------------------------------------------------------
  */
 
-static struct wb__conn *find_session(struct wb__xport_stream *x, const struct wb__hello *h)
+static struct wb__conn *find_session(
+	struct wb__xport_stream *x, const struct wb__hello *h, const struct wb_epoch_id *id)
 {
 	struct wb__account *a;
 
 	for (uint32_t at = 0; (a = wb__book_next(&x->desk.book, &at));) {
 		if (!a->info.is_dialer && a->state == WB__C_OPENING &&
-			wb__conn_of(a)->session == h->session && a->info.object == h->object &&
-			a->info.term == h->term && a->info.number == h->number &&
-			!strcmp(a->info.peer, h->dialer))
+			wb__conn_of(a)->session == h->session &&
+			wb_epoch_id_eq(&a->info.epoch, id) && !strcmp(a->info.peer, h->dialer))
 			return wb__conn_of(a);
 	}
 	return NULL;
@@ -51,16 +51,17 @@ static bool on_authed(struct wb__xport_stream *x, const struct wb__ev *e, struct
 {
 	struct wb__sock *s = e->sock;
 	const struct wb__hello *h = &s->hello;
-	struct wb__conn *c = find_session(x, h);
+	const struct wb_xport_epoch *of =
+		wb__book_epoch_named(&x->desk.book, h->object, h->term, h->number);
+	struct wb__conn *c;
 
-	if (!wb__xport_stream_epoch_find(x, h->object, h->term, h->number, NULL)) {
+	if (!of) {
 		close_sock(s, WB_ESTALE);
 		return false;
 	}
+	c = find_session(x, h, &of->id);
 	if (!c) {
-		struct wb_xport_conn_info info = {.object = h->object,
-			.term = h->term,
-			.number = h->number,
+		struct wb_xport_conn_info info = {.epoch = of->id,
 			.n_socket = h->count,
 			.depth = (uint32_t)h->count * h->slots};
 		int rc;

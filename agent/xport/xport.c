@@ -118,9 +118,9 @@ int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struc
 	return x->ops->epoch_add(x, e, err);
 }
 
-int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e)
+int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id)
 {
-	return x->ops->epoch_remove(x, e);
+	return x->ops->epoch_remove(x, id);
 }
 
 int wb_xport_region_add(

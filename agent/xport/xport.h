@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/ident.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,9 +87,8 @@ struct wb_xport_opts {
 
 /* What connections belong to.  Several may be known at once (e-1 and e, several objects). */
 struct wb_xport_epoch {
-	uint64_t object; /* transfer object, a hash of its uid */
-	uint64_t term, number;
-	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add(); ignored elsewhere */
+	struct wb_epoch_id id;
+	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add() */
 	bool is_encrypted; /* as key.  tcp: TLS or no connection.  shm: no byte leaves the memory of
 			      the host, nothing changes */
 };
@@ -96,7 +96,7 @@ struct wb_xport_epoch {
 /* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
  * set, allowed everywhere. */
 struct wb_xport_region {
-	uint64_t object; /* only connections of this object's epochs may use it */
+	uint64_t object; /* wb_object_id.hash: only connections of its epochs may use it */
 	int fd; /* memfd with sealing allowed (F_SEAL_SHRINK is added); borrowed; -1 = private */
 	uint64_t fd_off; /* page aligned */
 	void *base; /* where it is mapped here; borrowed until deregistered */
@@ -106,7 +106,7 @@ struct wb_xport_region {
 struct wb_xport_peer {
 	const char *name; /* the agent that must answer */
 	const char *endpoint; /* what the peer's wb_xport_listen() said */
-	struct wb_xport_epoch epoch; /* must have been added */
+	const struct wb_epoch_id *epoch; /* must have been added; borrowed for the call */
 	uint64_t user; /* given back in wb_xport_conn_info */
 };
 
@@ -176,7 +176,7 @@ struct wb_xport_conn_info {
 	wb_conn_t conn;
 	bool is_dialer; /* true: we receive on it; false: we are its source */
 	uint64_t user; /* dialer's wb_xport_peer.user, else 0 */
-	uint64_t object, term, number;
+	struct wb_epoch_id epoch;
 	uint32_t n_socket, depth;
 	char peer[WB_XPORT_NAME_MAX];
 };
@@ -238,7 +238,7 @@ struct wb_xport_ops {
 	int (*listen)(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 	int (*adopt)(struct wb_xport *x, int fd_take, struct wb_err *err); /* or NULL */
 	int (*epoch_add)(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
-	int (*epoch_remove)(struct wb_xport *x, const struct wb_xport_epoch *e);
+	int (*epoch_remove)(struct wb_xport *x, const struct wb_epoch_id *id);
 	int (*region_add)(struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id,
 		struct wb_err *err);
 	int (*region_remove)(struct wb_xport *x, uint32_t id);
@@ -302,7 +302,7 @@ int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
 int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struct wb_err *err);
 /** wb_xport_epoch_remove - forget the key and disconnect all connections of the epoch.
  *  Returns the number of connections that will report CONN_DOWN, or -ENOENT. */
-int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_xport_epoch *e);
+int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id);
 
 /** wb_xport_region_add - make memory known as a source; the peers of its object learn of it.
  *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable), -EMFILE.  Release with

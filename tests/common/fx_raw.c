@@ -30,9 +30,9 @@ bool fx_raw_recv(int fd, struct wb__frame *f)
 
 struct wb__hello fx_raw_hello(uint16_t over)
 {
-	struct wb__hello h = {.object = fx_epoch.object,
-		.term = fx_epoch.term,
-		.number = fx_epoch.number,
+	struct wb__hello h = {.object = fx_epoch.id.object.hash,
+		.term = fx_epoch.id.term,
+		.number = fx_epoch.id.number,
 		.session = 5,
 		.count = 1,
 		.slots = 4,

@@ -15,7 +15,8 @@
 
 #define GIVE_UP_NS (40 * WB_NS_PER_S)
 
-const struct wb_xport_epoch fx_epoch = {FX_OBJECT, 3, 7, {1, 2, 3, 4, 5}, false};
+const struct wb_xport_epoch fx_epoch = {
+	.id = {{.uid = FX_OBJECT, .hash = FX_OBJECT}, 3, 7}, .key = {1, 2, 3, 4, 5}};
 
 struct wb_xport_epoch fx_epoch_of(const char *kind)
 {
@@ -96,7 +97,7 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 wb_conn_t fx_dial(struct fx_xport *f, const struct wb_xport_epoch *e, const char *name)
 {
 	struct wb_xport_peer p = {
-		.name = name, .endpoint = f->src.endpoint, .epoch = *e, .user = 42};
+		.name = name, .endpoint = f->src.endpoint, .epoch = &e->id, .user = 42};
 	struct wb_err err = {0};
 	wb_conn_t c;
 

@@ -59,10 +59,10 @@ static int sim_connect(
 		!wb__name_ok(p->endpoint + 4))
 		return wb_err_set(err, -EINVAL, "endpoint '%.100s' is not like sim:NAME",
 			p->endpoint ? p->endpoint : "");
-	known = wb__book_epoch_find(&x->desk.book, p->epoch.object, p->epoch.term, p->epoch.number);
+	known = wb__book_epoch_find(&x->desk.book, p->epoch);
 	if (!known)
 		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
-			(unsigned long long)p->epoch.term, (unsigned long long)p->epoch.number);
+			(unsigned long long)p->epoch->term, (unsigned long long)p->epoch->number);
 	if (x->desk.book.n_conn >= x->desk.book.conns_max)
 		return wb_err_set(err, -ENOSPC, "too many connections");
 	node = wb__sim_node_get(x->net, p->endpoint + 4);
@@ -163,8 +163,9 @@ static void count_regions(
 	struct wb__simx *x, wb_conn_t conn, const struct wb_xport_write *g, int rc)
 {
 	const struct wb__account *c = wb__book_get(&x->desk.book, conn);
-	bool is_outside = rc == -EINVAL && c &&
-			  !wb__book_in_regions(&x->desk.book, c->info.object, g->iov, g->n_iov);
+	bool is_outside =
+		rc == -EINVAL && c &&
+		!wb__book_in_regions(&x->desk.book, c->info.epoch.object.hash, g->iov, g->n_iov);
 
 	if (!(x->desk.base.ops->caps & WB_XPORT_CAP_REGIONS) || (rc && !is_outside))
 		return;
@@ -250,18 +251,17 @@ static int sim_listen(struct wb_xport *base, char *endpoint, size_t cap, struct 
 }
 
 /* As wb__desk_epoch_remove(), but in the order that the seeds know: the newest first. */
-static int sim_epoch_remove(struct wb_xport *base, const struct wb_xport_epoch *e)
+static int sim_epoch_remove(struct wb_xport *base, const struct wb_epoch_id *id)
 {
 	struct wb__simx *x = wb__simx_of(base);
 	struct wb__sim_end *end, *next;
-	int n = 0, rc = wb__book_epoch_forget(&x->desk.book, e);
+	int n = 0, rc = wb__book_epoch_forget(&x->desk.book, id);
 
 	if (rc)
 		return rc;
 	for (end = x->end; end; end = next) {
 		next = end->next;
-		if (end->a.info.object != e->object || end->a.info.term != e->term ||
-			end->a.info.number != e->number)
+		if (!wb_epoch_id_eq(&end->a.info.epoch, id))
 			continue;
 		wb__sim_say_down(end);
 		wb__sim_end_down(end, -ECONNABORTED, "the epoch was revoked here");

@@ -59,9 +59,7 @@ struct wb__sim_end *wb__sim_end_create(
 {
 	struct wb__sim_end *e = wb_zalloc(1, sizeof(*e));
 	struct wb_xport_conn_info info = {.is_dialer = side == 0,
-		.object = l->epoch.object,
-		.term = l->epoch.term,
-		.number = l->epoch.number,
+		.epoch = l->epoch.id,
 		.n_socket = l->n_socket,
 		.depth = l->depth};
 
@@ -310,15 +308,15 @@ static int judge(struct wb__simx *x, const struct wb__sim_item *it, char *text, 
 		snprintf(text, cap, "agent %.63s refused: this is agent %s", it->text, x->name);
 		return -EADDRNOTAVAIL;
 	}
-	known = wb__book_epoch_find(&x->desk.book, e->object, e->term, e->number);
+	known = wb__book_epoch_find(&x->desk.book, &e->id);
 	if (!known) {
 		snprintf(text, cap, "agent %s refused: it does not know epoch %llu.%llu", x->name,
-			(unsigned long long)e->term, (unsigned long long)e->number);
+			(unsigned long long)e->id.term, (unsigned long long)e->id.number);
 		return WB_ESTALE;
 	}
 	if (memcmp(known->key, e->key, sizeof(e->key))) {
 		snprintf(text, cap, "agent %s does not hold our key of epoch %llu.%llu", x->name,
-			(unsigned long long)e->term, (unsigned long long)e->number);
+			(unsigned long long)e->id.term, (unsigned long long)e->id.number);
 		return -EKEYREJECTED;
 	}
 	if (x->desk.book.n_conn >= x->desk.book.conns_max) {

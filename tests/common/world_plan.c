@@ -158,24 +158,13 @@ static void fill_roster(
 	r->sums = !w->o.no_sums;
 }
 
-static struct wb_xport_epoch bulk_epoch(const struct wb_roster *r)
-{
-	struct wb_xport_epoch x = {.object = r->id.object.hash,
-		.term = r->id.term,
-		.number = r->id.number,
-		.key = {7}};
-
-	return x;
-}
-
 static void epoch_over(void *ctx, const struct wb_roster *r)
 {
 	struct world_agent *a = ctx;
-	struct wb_xport_epoch x = bulk_epoch(r);
 
 	a->n_epoch--;
 	if (a->xport)
-		(void)wb_xport_epoch_remove(a->xport, &x);
+		(void)wb_xport_epoch_remove(a->xport, &r->id);
 }
 
 int world_epoch_install(
@@ -183,7 +172,7 @@ int world_epoch_install(
 {
 	struct wb_roster *r = wb_roster_create(&e->id);
 	struct world_agent *a = &w->agent[agent];
-	struct wb_xport_epoch x = bulk_epoch(r);
+	struct wb_xport_epoch x = {.id = e->id, .key = {7}};
 	int rc;
 
 	world_must(wb_plan_decode(e->bytes, e->len, &r->plan, err), err);

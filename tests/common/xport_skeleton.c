@@ -143,15 +143,11 @@ static void skeleton_free(struct wb__account *a)
 static const struct wb__desk_ops desk_ops = {
 	.send = skeleton_send, .hang_up = skeleton_hang_up, .free = skeleton_free};
 
-static const struct wb_xport_epoch *epoch_of(struct skeleton *x, const struct wb_xport_epoch *e)
-{
-	return wb__book_epoch_find(&x->desk.book, e->object, e->term, e->number);
-}
-
 /* What a challenge would find out: 0, or a code and, in x->why, a sentence. */
 static int judge(struct skeleton *x, struct skeleton *from, const struct wb_xport_peer *p)
 {
-	const struct wb_xport_epoch *e = epoch_of(from, &p->epoch), *known = epoch_of(x, e);
+	const struct wb_xport_epoch *e = wb__book_epoch_find(&from->desk.book, p->epoch);
+	const struct wb_xport_epoch *known = wb__book_epoch_find(&x->desk.book, p->epoch);
 
 	if (!x->is_listening || strcmp(p->name, x->name)) {
 		snprintf(x->why, sizeof(x->why), "this is agent %s", x->name);
@@ -160,8 +156,8 @@ static int judge(struct skeleton *x, struct skeleton *from, const struct wb_xpor
 	if (known && wb_bytes_equal(known->key, e->key, sizeof(e->key)))
 		return 0;
 	snprintf(x->why, sizeof(x->why), "agent %s does not %s %llu.%llu", x->name,
-		known ? "hold our key of epoch" : "know epoch", (unsigned long long)e->term,
-		(unsigned long long)e->number);
+		known ? "hold our key of epoch" : "know epoch", (unsigned long long)e->id.term,
+		(unsigned long long)e->id.number);
 	return known ? -EKEYREJECTED : WB_ESTALE;
 }
 

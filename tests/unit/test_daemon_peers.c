@@ -372,17 +372,16 @@ static void activate(uint64_t number)
 /* Is the key good for whoever dials in, for tickets, and for bulk connections?  In all or none. */
 static bool is_good_of(uint64_t uid, uint64_t number)
 {
-	struct wb_object_id object = wb_object_id_of(uid);
-	struct wb_xport_peer to = {.name = w.agent[1].name,
-		.endpoint = w.agent[1].endpoint,
-		.epoch = {.object = object.hash, .term = 1, .number = number}};
+	struct wb_epoch_id of = {wb_object_id_of(uid), 1, number};
+	struct wb_xport_peer to = {
+		.name = w.agent[1].name, .endpoint = w.agent[1].endpoint, .epoch = &of};
 	struct wb_err err = {0};
 	struct wb_psk psk;
 	wb_conn_t conn;
 	char id[WB_PSK_ID_MAX];
 	bool is_here, is_there;
 
-	snprintf(id, sizeof(id), "%s/1/%llu", object.text, (unsigned long long)number);
+	snprintf(id, sizeof(id), "%s/1/%llu", of.object.text, (unsigned long long)number);
 	is_here = wb__peers_psk_find(agent.peers, id, &psk) == 0;
 	is_there = wb_xport_connect(agent.xport, &to, &conn, &err) != -ENOENT;
 	ck_assert_int_eq(is_here, is_there);

@@ -263,7 +263,7 @@ END_TEST
 #define CHUNK 300001
 #define GRANTS 12
 
-static const struct wb_xport_epoch epoch = {1, 1, 1, {7}, false};
+static const struct wb_xport_epoch epoch = {.id = {{.uid = 1, .hash = 1}, 1, 1}, .key = {7}};
 static uint8_t memory[NODES][CHUNK], landing[NODES][CHUNK];
 
 struct soak {
@@ -285,7 +285,7 @@ static void note(struct soak *s, uint64_t v)
 static void dial(struct soak *s, int i, int j)
 {
 	char name[2] = {(char)('a' + j)}, endpoint[8];
-	struct wb_xport_peer p = {.name = name, .endpoint = endpoint, .epoch = epoch};
+	struct wb_xport_peer p = {.name = name, .endpoint = endpoint, .epoch = &epoch.id};
 	struct wb_err err = {0};
 
 	snprintf(endpoint, sizeof(endpoint), "sim:%s", name);
@@ -398,7 +398,7 @@ static uint64_t soak(uint64_t seed, const struct soak_kind *kind)
 		struct wb_xport_opts xo = {
 			.name = name, .rail = rail, .n_rail = kind->n_rail, .medium = s->net};
 		struct wb_xport_region region = {
-			.object = epoch.object, .base = memory[i], .bytes = CHUNK};
+			.object = epoch.id.object.hash, .base = memory[i], .bytes = CHUNK};
 		uint32_t id;
 
 		s->land[i] = (struct iovec){memory[i], CHUNK};
@@ -491,13 +491,13 @@ START_TEST(a_receiver_takes_what_a_region_holds)
 {
 	struct wb_sim_opts o = {.seed = 1, .caps = WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL};
 	static uint8_t from[2][64], to[64];
-	struct wb_xport_region r = {.object = epoch.object, .base = from[0], .bytes = 64};
+	struct wb_xport_region r = {.object = epoch.id.object.hash, .base = from[0], .bytes = 64};
 	struct wb_xport_rail rail = {0};
 	struct wb_sim_net *net;
 	struct wb_xport *x[2];
 	struct wb_err err = {0};
 	struct iovec v = {from[1], 64}, land = {to, 64};
-	struct wb_xport_peer p = {.name = "a", .endpoint = "sim:a", .epoch = epoch};
+	struct wb_xport_peer p = {.name = "a", .endpoint = "sim:a", .epoch = &epoch.id};
 	struct wb_xport_grant g = {.chunk = {.bytes = 64}, .iov = &land, .n_iov = 1};
 	bool arrived = false, done = false;
 	char endpoint[64];
@@ -578,7 +578,8 @@ START_TEST(ingress_is_shared)
 	}
 	for (int i = 0; i < 2; i++) {
 		char name[2] = {(char)('a' + i)};
-		struct wb_xport_peer p = {.name = name, .endpoint = endpoint[i], .epoch = epoch};
+		struct wb_xport_peer p = {
+			.name = name, .endpoint = endpoint[i], .epoch = &epoch.id};
 
 		v[i] = (struct iovec){bytes[i], sizeof(bytes[i])};
 		ck_assert_int_eq(wb_xport_connect(x[2], &p, &conn[i], &err), 0);

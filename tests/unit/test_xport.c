@@ -30,14 +30,14 @@ START_TEST(connect_tells_both_sides_who_it_is)
 			ck_assert(e->info->is_dialer);
 			ck_assert_str_eq(e->info->peer, "src");
 			ck_assert_uint_eq(e->info->user, 42);
-			ck_assert_uint_eq(e->info->object, FX_OBJECT);
+			ck_assert_uint_eq(e->info->epoch.object.hash, FX_OBJECT);
 			e->info = NULL;
 		}
 		at = 0;
 		if ((e = fx_take(&f.src, WB_XP_CONN_UP, &at)) && e->info) {
 			ck_assert(!e->info->is_dialer);
 			ck_assert_str_eq(e->info->peer, "dst");
-			ck_assert_uint_eq(e->info->number, fx_epoch.number);
+			ck_assert_uint_eq(e->info->epoch.number, fx_epoch.id.number);
 			e->info = NULL;
 		}
 	}
@@ -53,7 +53,7 @@ static void expect_refused(const char *kind, const struct wb_xport_epoch *theirs
 	int at = 0;
 
 	fx_open(&f, kind, &(struct fx_opts){0});
-	wb_xport_epoch_remove(f.dst.x, &fx_epoch);
+	wb_xport_epoch_remove(f.dst.x, &fx_epoch.id);
 	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, theirs, &err), 0);
 	f.conn = fx_dial(&f, theirs, name);
 	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
@@ -80,7 +80,7 @@ START_TEST(unknown_epoch_is_refused_and_named)
 {
 	struct wb_xport_epoch e = fx_epoch_of(fx_kinds[_i]);
 
-	e.number = 8;
+	e.id.number = 8;
 	expect_refused(fx_kinds[_i], &e, "src", WB_ESTALE, "does not know epoch 3.8");
 }
 END_TEST
@@ -103,8 +103,8 @@ START_TEST(epoch_with_another_key_is_eexist)
 	ck_assert_int_eq(wb_xport_epoch_add(f.src.x, &e, &err), 0);
 	e.key[0] ^= 1;
 	ck_assert_int_eq(wb_xport_epoch_add(f.src.x, &e, &err), -EEXIST);
-	ck_assert_int_eq(wb_xport_epoch_remove(f.src.x, &e), 0);
-	ck_assert_int_eq(wb_xport_epoch_remove(f.src.x, &e), -ENOENT);
+	ck_assert_int_eq(wb_xport_epoch_remove(f.src.x, &e.id), 0);
+	ck_assert_int_eq(wb_xport_epoch_remove(f.src.x, &e.id), -ENOENT);
 	fx_close(&f);
 }
 END_TEST
@@ -112,7 +112,7 @@ END_TEST
 START_TEST(nobody_listening_is_conn_down)
 {
 	struct fx_xport f;
-	struct wb_xport_peer p = {.name = "src", .endpoint = "127.0.0.1:1", .epoch = fx_epoch};
+	struct wb_xport_peer p = {.name = "src", .endpoint = "127.0.0.1:1", .epoch = &fx_epoch.id};
 	struct wb_err err = {0};
 	wb_conn_t c;
 	int rc;
@@ -188,7 +188,7 @@ END_TEST
 START_TEST(many_chunks_both_ways_end_once_each)
 {
 	struct fx_xport f;
-	struct wb_xport_peer p = {.name = "dst", .epoch = fx_epoch};
+	struct wb_xport_peer p = {.name = "dst", .epoch = &fx_epoch.id};
 	struct fx_side *side[2] = {&f.dst, &f.src};
 	wb_conn_t conn[2], back[2] = {0, 0};
 	struct iovec *to = malloc(2 * MANY * sizeof(*to)), *from = malloc(2 * MANY * sizeof(*from));

@@ -28,9 +28,7 @@ static void begin(uint32_t caps)
 static struct wb__account *conn_of(bool is_dialer)
 {
 	struct wb_xport_conn_info info = {.is_dialer = is_dialer,
-		.object = OBJECT,
-		.term = 1,
-		.number = 2,
+		.epoch = {{.uid = OBJECT, .hash = OBJECT}, 1, 2},
 		.n_socket = LANES,
 		.depth = DEPTH};
 	struct wb__account *c = calloc(1, sizeof(*c));
@@ -113,7 +111,7 @@ END_TEST
 
 START_TEST(epoch_is_known_as_it_is_or_not_at_all)
 {
-	struct wb_xport_epoch e = {.object = OBJECT, .term = 1, .number = 2, .key = {9}};
+	struct wb_xport_epoch e = {.id = {{.uid = OBJECT, .hash = OBJECT}, 1, 2}, .key = {9}};
 	struct wb_err err = {0};
 
 	begin(0);
@@ -125,17 +123,18 @@ START_TEST(epoch_is_known_as_it_is_or_not_at_all)
 	e.key[31] = 0;
 	e.is_encrypted = true;
 	ck_assert_int_eq(wb__book_epoch_known(&book, &e, &err), -EEXIST);
-	for (e.number = 3; e.number < 2 + WB__EPOCHS_MAX; e.number++)
+	for (e.id.number = 3; e.id.number < 2 + WB__EPOCHS_MAX; e.id.number++)
 		ck_assert_int_eq(wb__book_epoch_put(&book, &e, &err), 0);
 	ck_assert_int_eq(wb__book_epoch_put(&book, &e, &err), -ENOSPC);
-	e.number = 2;
-	ck_assert_int_eq(wb__book_epoch_forget(&book, &e), 0);
-	ck_assert_int_eq(wb__book_epoch_forget(&book, &e), -ENOENT);
-	ck_assert_ptr_null(wb__book_epoch_find(&book, OBJECT, 1, 2));
+	e.id.number = 2;
+	ck_assert_int_eq(wb__book_epoch_forget(&book, &e.id), 0);
+	ck_assert_int_eq(wb__book_epoch_forget(&book, &e.id), -ENOENT);
+	ck_assert_ptr_null(wb__book_epoch_find(&book, &e.id));
+	ck_assert_ptr_null(wb__book_epoch_named(&book, OBJECT, 1, 2));
 	for (size_t i = 0; i < sizeof(e.key); i++) /* its key is nowhere any more */
 		ck_assert_uint_eq(book.epoch[WB__EPOCHS_MAX - 1].key[i], 0);
-	for (e.number = 3; e.number < 2 + WB__EPOCHS_MAX; e.number++)
-		ck_assert_ptr_nonnull(wb__book_epoch_find(&book, OBJECT, 1, e.number));
+	for (e.id.number = 3; e.id.number < 2 + WB__EPOCHS_MAX; e.id.number++)
+		ck_assert_ptr_nonnull(wb__book_epoch_named(&book, OBJECT, 1, e.id.number));
 	wb__book_finish(&book);
 }
 END_TEST

@@ -154,7 +154,7 @@ START_TEST(each_grant_and_write_ends_once_when_the_connection_ends)
 	if (how == BY_SRC)
 		ck_assert_int_eq(wb_xport_disconnect(f.src.x, f.src_conn), 0);
 	if (how == BY_EPOCH)
-		ck_assert_int_eq(wb_xport_epoch_remove(f.dst.x, &fx_epoch), 1);
+		ck_assert_int_eq(wb_xport_epoch_remove(f.dst.x, &fx_epoch.id), 1);
 	if (how == BY_CLOSE) {
 		wb_xport_close(f.src.x);
 		f.src.x = NULL;
@@ -231,7 +231,7 @@ START_TEST(slow_reader_does_not_stop_other_connections)
 	struct wb_xport_rail rail = {.addr = strcmp(fx_kinds[_i], "shm") ? "127.0.0.1:0" : "unix:@",
 		.rate_bytes_per_s = 200000};
 	struct wb_xport_opts o = {.name = "slow", .rail = &rail, .n_rail = 1};
-	struct wb_xport_peer p = {.name = "src", .epoch = fx_epoch};
+	struct wb_xport_peer p = {.name = "src", .epoch = &fx_epoch.id};
 	struct wb_xport_epoch epoch = fx_epoch_of(fx_kinds[_i]);
 	struct wb_xport_event ev[8], *e;
 	struct wb_err err = {0};

@@ -197,7 +197,7 @@ START_TEST(dialling_silent_peers_keeps_no_healthy_one_out)
 {
 	char endpoint[32];
 	int fd = silent_listener(endpoint);
-	struct wb_xport_peer p = {.name = "x", .endpoint = endpoint, .epoch = fx_epoch};
+	struct wb_xport_peer p = {.name = "x", .endpoint = endpoint, .epoch = &fx_epoch.id};
 	struct fx_xport f;
 	wb_conn_t c;
 

@@ -210,7 +210,7 @@ END_TEST
 START_TEST(a_connect_that_is_never_answered_ends_in_time)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	struct wb_xport_peer p = {.name = "src", .epoch = fx_epoch};
+	struct wb_xport_peer p = {.name = "src", .epoch = &fx_epoch.id};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), filler;
 	socklen_t len = sizeof(sa);
 	struct fx_xport f;
@@ -335,7 +335,8 @@ static int raw_accept(struct fx_xport *f, wb_conn_t *conn)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	socklen_t len = sizeof(a);
-	struct wb_xport_peer p = {.name = "src", .endpoint = f->src.endpoint, .epoch = fx_epoch};
+	struct wb_xport_peer p = {
+		.name = "src", .endpoint = f->src.endpoint, .epoch = &fx_epoch.id};
 	struct wb__frame in, out = {.type = WBP_BULK_CHALLENGE};
 	uint8_t raw[WBP_BULK_HELLO_BYTES];
 	struct wb_err err = {0};

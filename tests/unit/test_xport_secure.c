@@ -246,7 +246,7 @@ START_TEST(one_in_the_clear_and_one_in_tls_refuse_each_other)
 	fx_open(&f, _i ? "tcp" : "tls", &(struct fx_opts){.sockets = 1});
 	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, &e, &err), -EEXIST);
 	ck_assert_ptr_nonnull(strstr(err.msg, "another key or encryption"));
-	wb_xport_epoch_remove(f.dst.x, &e);
+	wb_xport_epoch_remove(f.dst.x, &e.id);
 	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, &e, &err), 0);
 	f.conn = fx_dial(&f, &e, "src");
 	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
@@ -320,7 +320,7 @@ START_TEST(a_transport_that_cannot_encrypt_says_so_and_shm_need_not)
 	struct fx_job *j;
 	struct wb_err err = {0};
 
-	e.number++;
+	e.id.number++;
 	fx_open(&f, "sim", &(struct fx_opts){0});
 	ck_assert_int_eq(wb_xport_epoch_add(f.src.x, &e, &err), -ENOTSUP);
 	ck_assert_msg(strstr(err.msg, "transport sim has no encryption") != NULL, "%s", err.msg);
