@@ -275,21 +275,3 @@ int wb_manifest_decode(const void *p, size_t bytes, struct wb_manifest **out, st
 	*out = m;
 	return 0;
 }
-
-int64_t wb_manifest_find(const struct wb_manifest *m, const char *name)
-{
-	uint32_t lo = 0, hi = m->n;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		int order = strcmp(m->tensor[m->by_name[mid]].name, name);
-
-		if (!order)
-			return m->by_name[mid];
-		if (order < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return -1;
-}

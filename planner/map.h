@@ -73,9 +73,6 @@ void wb_manifest_destroy(struct wb_manifest *m);
 int wb_manifest_encode(const struct wb_manifest *m, struct wb_buf *out);
 /** wb_manifest_decode - 0, -EBADMSG or -ENOMEM; @bytes is untrusted. */
 int wb_manifest_decode(const void *p, size_t bytes, struct wb_manifest **out, struct wb_err *err);
-/** wb_manifest_find - index of the tensor called @name, or -1.  Maps name tensors by index, so only
- *  those who write one by hand need it: tests, tools. */
-int64_t wb_manifest_find(const struct wb_manifest *m, const char *name);
 
 /**
  * wb_manifest_differ - what two manifests hold differently, in words

@@ -65,11 +65,13 @@ void fx_copy(struct fx_map *f, uint32_t param, const char *tensor, struct fx_box
 {
 	const struct wb_param *p = &f->map.param[param];
 	uint64_t pitch = p->ndim == 2 ? p->shape[1] : 0;
-	int64_t t = wb_manifest_find(f->m, tensor);
+	uint32_t t = 0;
 
-	must(t >= 0, tensor);
+	while (t < f->m->n && strcmp(f->m->tensor[t].name, tensor) != 0)
+		t++;
+	must(t < f->m->n, tensor);
 	fx_op(f, (struct wb_op){.param = param,
-			 .tensor = (uint32_t)t,
+			 .tensor = t,
 			 .row = b.row,
 			 .col = b.col,
 			 .n_row = (uint32_t)b.n_row,

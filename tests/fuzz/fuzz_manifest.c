@@ -18,8 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	wb_buf_init(&b, 2 * size + 64);
 	assert(!wb_manifest_encode(m, &b));
 	assert(b.len == size && !memcmp(b.data, data, size));
-	for (uint32_t i = 0; i < m->n; i++)
-		assert(wb_manifest_find(m, m->tensor[i].name) == i);
+	for (uint32_t i = 1; i < m->n; i++)
+		assert(strcmp(m->tensor[m->by_name[i - 1]].name, m->tensor[m->by_name[i]].name) <
+			0);
 	wb_buf_finish(&b);
 	wb_manifest_destroy(m);
 	return 0;
