@@ -77,7 +77,7 @@ int wb_cli_parse(
 
 /* Values.  Each returns 0, or -EINVAL and leaves @out alone. */
 
-/** wb_cli_uint - decimal digits, @min to @max. */
+/** wb_cli_uint - decimal digits, @min to @max.  0 or -EINVAL. */
 int wb_cli_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 /** wb_cli_size - "64Mi", "1.5G", "100MB/s" (with @per_second) in bytes.  0; -EINVAL, also above
  *  2^60. */

@@ -23,7 +23,7 @@ void wb__contents_destroy(struct wb__contents *c);
 /**
  * wb__read_memfd - copy the content of a descriptor that a worker sent
  * @fd: untrusted; must be a memfd (others may block); @bytes: length claimed
- * @out: wb_free().  0; -EINVAL with @what named; -ENOMEM.
+ * @out: wb_free().  0; -EINVAL with @what named; -ENOMEM; -errno of reading.
  */
 int wb__read_memfd(const char *what, int fd, uint64_t bytes, uint64_t bytes_max, uint8_t **out,
 	struct wb_err *err);

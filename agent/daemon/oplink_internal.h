@@ -63,8 +63,8 @@ struct wb__oplink {
 
 /** wb__oplink_arm - the session's state has changed: look when it has something to do. */
 void wb__oplink_arm(struct wb__oplink *l);
-/** wb__oplink_on_heartbeat - answer the operator's, or take from the answer to ours how far its
- *  clock is from this one. */
+/** wb__oplink_on_heartbeat - the answer to ours: which reports were heard, and how far the
+ *  operator's clock is from this one.  One that asks was answered by the session. */
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);
 
 /* opmsg.c */
