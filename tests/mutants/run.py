@@ -23,7 +23,8 @@ import sys
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-SIM = ["test_flow"] + [f"test_transfer_{what}" for what in ("corners", "waits", "prompt", "world", "joint", "chaos")]
+SIM = ["test_flow"] + [f"test_transfer_{what}" for what in ("corners", "waits", "prompt", "world", "steps", "bytes",
+                                                         "snapshots", "joint", "chaos")]
 CHAOS = ["1", "400", "-1"]  # seeds of a run: first, count, mode
 SLOW = {"test_serve_away", "test_serve_many"}  # thousands of objects, or of orders
 LIMIT_S = 300  # of one test; one that hangs has failed
@@ -47,7 +48,7 @@ OWN = {"agent/client": ["client"], "agent/proto": ["session", "proto", "client_f
 
 def fast_tests(file):
     own = OWN.get(os.path.dirname(file))
-    return units(*own) if own else units("transfer_fences", "test_transfer_ends") + SIM
+    return units(*own) if own else units("transfer_fences", "transfer_ends", "transfer_feeds", "transfer_doubt") + SIM
 
 
 class Edit:
