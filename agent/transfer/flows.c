@@ -258,6 +258,13 @@ static bool in_use(const struct object *o, const struct flow_slot *x)
 	return false;
 }
 
+void wb__transfer_flow_stop(struct object *o, const struct wb_flow *f)
+{
+	for_flow (o, x)
+		if (x->flow == f && !x->is_stopped && !in_use(o, x))
+			stop(x);
+}
+
 static bool is_held(const struct flow_slot *x)
 {
 	for (uint32_t w = 0; w < x->e->local->n; w++)

@@ -38,6 +38,9 @@ void wb__transfer_flows_prune(struct object *o, uint64_t below);
 /** wb__transfer_stop_kept_flows - those that are only there for readers of what is held, of one
  * epoch or (@e NULL) of both: readers ask again, and find a new one. */
 void wb__transfer_stop_kept_flows(struct object *o, const struct epoch *e);
+/** wb__transfer_flow_stop - that one (NULL = none), unless it is in use here: who reads from it
+ * asks again, and finds a new one. */
+void wb__transfer_flow_stop(struct object *o, const struct wb_flow *f);
 /** wb__transfer_flows_reap - destroy those that are stopped and idle. */
 void wb__transfer_flows_reap(struct object *o);
 /** wb__transfer_flows_use - does any flow of its object still touch the worker's memory? */

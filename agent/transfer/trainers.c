@@ -240,19 +240,27 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 			 10 * WB_NS_PER_S;
 	for_trainer (e, i) {
 		e->member[i]->has_sent = e->member[i]->letting_go = false;
-		/* A snapshot holds by itself. */
-		e->member[i]->holds = e->member[i]->sent_hold && !e->r->trainer_staged;
+		/* A snapshot holds by itself, until the end. */
+		e->member[i]->holds = e->member[i]->sent_hold &&
+				      (!e->r->trainer_staged || e->member[i]->sent_keep);
 	}
 	tell(t, &s);
 	open_sources(t);
+}
+
+/* A hold keeps open what is read; a snapshot is read until the end, whoever holds. */
+static bool is_held_open(const struct trainers *t, uint32_t local)
+{
+	const struct worker *w = t->e->member[local];
+
+	return w && w->holds && !t->e->r->trainer_staged;
 }
 
 /* Does anybody still read parameters that this agent has closed? */
 static bool sources_busy(const struct trainers *t)
 {
 	for_trainer (t->e, i)
-		if (t->flow && !(t->e->member[i] && t->e->member[i]->holds) &&
-			wb_flow_source_busy(t->flow, i))
+		if (t->flow && !is_held_open(t, i) && wb_flow_source_busy(t->flow, i))
 			return true;
 	return false;
 }
@@ -260,13 +268,14 @@ static bool sources_busy(const struct trainers *t)
 static void close_sources(struct trainers *t)
 {
 	for_trainer (t->e, i)
-		if (t->flow && !(t->e->member[i] && t->e->member[i]->holds))
+		if (t->flow && !is_held_open(t, i))
 			wb_flow_close_source(t->flow, i);
 }
 
 static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 {
 	struct object *o = t->e->obj;
+	const struct wb_flow *image;
 	struct wb_msg_app_send_state s = {
 		.transfer = m->transfer,
 		.state = WB_APP_SEND_FINAL,
@@ -295,10 +304,13 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 	}
 	if (t->state >= TRAINERS_SERVING)
 		wb__transfer_times_trainers(t);
+	/* Who is fed with what is kept reads parameters, by a flow that has no snapshot. */
+	image = t->e->r->trainer_staged ? t->flow : NULL;
 	wb__transfer_flows_prune(o, t->transfer + 1);
 	wb__transfer_trainers_set(t, TRAINERS_IDLE);
 	t->idle_ns = now_ns(o->core);
 	t->flow = NULL;
+	wb__transfer_flow_stop(o, image);
 	t->e = NULL;
 	ask(o);
 }
@@ -391,6 +403,7 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 void wb__transfer_trainers_release(struct worker *w, uint64_t transfer)
 {
 	struct trainers *t = &w->obj->trainers;
+	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
 
 	if (t->state == TRAINERS_IDLE || t->transfer != transfer) {
 		wb__transfer_keep_end(w, transfer);
@@ -399,7 +412,9 @@ void wb__transfer_trainers_release(struct worker *w, uint64_t transfer)
 	if (!w->holds)
 		return;
 	w->holds = false;
-	if (t->state != TRAINERS_RELEASED)
+	if (t->e->r->trainer_staged && w->resume_ns >= w->stop_ns)
+		tell_one(t, w, &s); /* it was told that it may go on: the snapshot is read */
+	if (t->e->r->trainer_staged || t->state != TRAINERS_RELEASED)
 		return; /* no hold beyond the receive stage then */
 	w->letting_go = true;
 	t->drain_ns = now_ns(w->obj->core) + TRANSFER_DRAIN_NS;
@@ -542,7 +557,7 @@ static uint64_t release_tick(struct trainers *t, uint64_t now)
 		return 0;
 	}
 	for_trainer (t->e, i)
-		if (now >= t->drain_ns && !(t->e->member[i] && t->e->member[i]->holds))
+		if (now >= t->drain_ns && !is_held_open(t, i))
 			wb_flow_cut_source(t->flow, i);
 	return now + WB_NS_PER_MS;
 }

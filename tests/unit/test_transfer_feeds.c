@@ -44,16 +44,18 @@ END_TEST
 
 /* The only engine that holds the version leaves while it feeds another, which gets the rest from
  * trainers when all of them keep the version (_i 2, 3), and is Torn when none does (0, 1), or one
- * has let go and changed it (4, 5).  _i & 1: with staging. */
+ * has let go and changed it (4, 5).  _i & 1: with staging; from 6 on the same where trainers send
+ * from snapshots, which nobody has any more then. */
 START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give)
 {
-	bool keeps = _i >> 1 == 1, has_one_let_go = _i >> 1 == 2;
+	bool keeps = _i % 6 >> 1 == 1, has_one_let_go = _i % 6 >> 1 == 2;
 	struct world_opts o = world_small;
 	uint32_t source;
 	struct wb_err err = {0};
 
 	o.trainers_per_agent = 2;
 	o.rollout_staged = _i & 1;
+	o.trainer_staged = _i >= 6;
 	o.scale = 256;
 	o.hold = true;
 	o.keep = keeps || has_one_let_go;
@@ -281,8 +283,8 @@ int main(void)
 	wb_log_level_max = WB_LOG_ERROR; /* connections end here all the time */
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
-	tcase_add_loop_test(
-		tc, who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 6);
+	tcase_add_loop_test(tc,
+		who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 12);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
 	tcase_add_test(tc, a_promise_for_a_transfer_is_none_for_the_feed_of_its_number);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
