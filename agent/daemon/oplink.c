@@ -322,14 +322,13 @@ void wb__oplink_destroy(struct wb__oplink *l)
 
 void wb__oplink_state(const struct wb__oplink *l, struct wb__oplink_state *out)
 {
-	struct wb__plan_note e;
+	const struct wb_roster *r = wb_transfer_running(l->a->core, &l->id);
 
-	wb__plans_running(l->plans, &e);
 	*out = (struct wb__oplink_state){
 		.is_up = wb_session_is_up(&l->session),
 		.object = l->object,
-		.term = e.epoch.term,
-		.number = e.epoch.number,
+		.term = r ? r->id.term : 0,
+		.number = r ? r->id.number : 0,
 		.clock_offset_ns = l->clock.offset_ns,
 		.clock_error_ns = l->clock.error_ns,
 		.reconnects = l->n_up ? l->n_up - 1 : 0,

@@ -423,39 +423,7 @@ void wb__plans_reset(struct wb__plans *p)
 	stop_waiting(p);
 }
 
-static void tell(const struct wb_roster *r, struct wb__plan_note *out)
-{
-	*out = (struct wb__plan_note){0};
-	if (r)
-		*out = (struct wb__plan_note){
-			{r->id.term, r->id.number}, r->plan->digest, r->n_worker};
-}
-
 bool wb__plans_is_suspended(const struct wb__plans *p)
 {
 	return p->is_suspended;
-}
-
-void wb__plans_running(const struct wb__plans *p, struct wb__plan_note *out)
-{
-	tell(wb_transfer_running(p->a->core, &p->id), out);
-}
-
-void wb__plans_ready(const struct wb__plans *p, struct wb__plan_note *out)
-{
-	tell(wb_transfer_ready(p->a->core, &p->id), out);
-}
-
-static uint32_t number_in(const struct wb_roster *r, uint32_t id)
-{
-	for (uint32_t w = 0; r && w < r->n_worker; w++)
-		if (r->plan->worker[w].domain == r->me && r->worker[w].local == id)
-			return w + 1;
-	return 0;
-}
-
-void wb__plans_worker(const struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready)
-{
-	*active = number_in(wb_transfer_running(p->a->core, &p->id), id);
-	*ready = number_in(wb_transfer_ready(p->a->core, &p->id), id);
 }

@@ -49,18 +49,4 @@ void wb__plans_activate(struct wb__plans *p, const struct wb_msg_activate *m);
 /** wb__plans_is_suspended - the operator says: no new transfers. */
 bool wb__plans_is_suspended(const struct wb__plans *p);
 
-/* A plan that an operator may find here; term 0 = none. */
-struct wb__plan_note {
-	struct wb_p_epoch epoch;
-	struct wb_digest digest;
-	uint32_t n_worker;
-};
-/** wb__plans_running - the active plan: by ACTIVATE, or by a message of a transfer. */
-void wb__plans_running(const struct wb__plans *p, struct wb__plan_note *out);
-/** wb__plans_ready - the one that READY was said for and that is not active. */
-void wb__plans_ready(const struct wb__plans *p, struct wb__plan_note *out);
-/** wb__plans_worker - numbers + 1 of worker @id in the active plan and the ready one, 0 = in none.
- */
-void wb__plans_worker(const struct wb__plans *p, uint32_t id, uint32_t *active, uint32_t *ready);
-
 #endif

@@ -12,6 +12,7 @@
 #include "daemon/oplink_internal.h"
 #include "mem/cgroup.h"
 #include "net/loop.h"
+#include "planner/plan.h"
 #include "xport/xport.h"
 
 #include <errno.h>
@@ -34,6 +35,14 @@ uint64_t wb__memory_limit(void)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
+static uint32_t number_in(const struct wb_roster *r, uint32_t id)
+{
+	for (uint32_t w = 0; r && w < r->n_worker; w++)
+		if (r->plan->worker[w].domain == r->me && r->worker[w].local == id)
+			return w + 1;
+	return 0;
+}
+
 static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct wb_p_worker *out)
 {
 	*out = (struct wb_p_worker){.id = w->id,
@@ -46,7 +55,8 @@ static void fill_worker(struct wb__oplink *l, const struct wb__worker *w, struct
 		.mem_kind = w->t.has_heap ? WB_APP_MEM_HEAP : WB_APP_MEM_MEMFD,
 		.sender_staging = w->sender_staging,
 		.receiver_staging = w->receiver_staging};
-	wb__plans_worker(l->plans, w->id, &out->plan_worker, &out->ready_worker);
+	out->plan_worker = number_in(wb_transfer_running(l->a->core, &l->id), w->id);
+	out->ready_worker = number_in(wb_transfer_ready(l->a->core, &l->id), w->id);
 	out->transfer = wb_transfer_held(l->a->core, w->id, &out->version);
 }
 
@@ -58,7 +68,8 @@ static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
 static void send_workers(struct wb__oplink *l)
 {
 	struct wb_msg_workers m = {.object = l->object, .library = wb__apps_library(l->a->apps)};
-	struct wb__plan_note running, ready;
+	const struct wb_roster *running = wb_transfer_running(l->a->core, &l->id);
+	const struct wb_roster *ready = wb_transfer_ready(l->a->core, &l->id);
 	uint32_t n = 0;
 
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
@@ -71,14 +82,16 @@ static void send_workers(struct wb__oplink *l)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w))
 			fill_worker(l, w, &m.workers[m.n_workers++]);
-	wb__plans_running(l->plans, &running);
-	wb__plans_ready(l->plans, &ready);
-	m.running = running.epoch;
-	m.plan = running.digest;
-	m.plan_workers = running.n_worker;
-	m.ready = ready.epoch;
-	m.ready_plan = ready.digest;
-	m.ready_workers = ready.n_worker;
+	if (running) {
+		m.running = (struct wb_p_epoch){running->id.term, running->id.number};
+		m.plan = running->plan->digest;
+		m.plan_workers = running->n_worker;
+	}
+	if (ready) {
+		m.ready = (struct wb_p_epoch){ready->id.term, ready->id.number};
+		m.ready_plan = ready->plan->digest;
+		m.ready_workers = ready->n_worker;
+	}
 	l->workers_due = false;
 	(void)wb_session_send(&l->session, WBP_WORKERS, &m);
 	wb_free(m.workers);
