@@ -12,6 +12,7 @@
 #include "operator-shim/readers.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/status.h"
+#include "proto/messages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -61,6 +62,32 @@ void wb__cluster_forget(struct wb__cluster *c, uint32_t peer)
 {
 	if (c && c->identity)
 		wb__identity_forget(c->identity, peer);
+}
+
+struct question {
+	struct wb_serve *serve;
+	uint32_t peer;
+	uint64_t number;
+};
+
+static void on_reader(void *cookie, int rc, const char *sentence)
+{
+	struct question *q = cookie;
+
+	wb_serve_reader(q->serve, q->peer, q->number, rc, sentence);
+	wb_free(q);
+}
+
+void wb__cluster_reader(
+	struct wb__cluster *c, uint32_t peer, uint64_t number, const char *token, const char *ns)
+{
+	struct wb__reader who = {.token = token, .path = WBP_READER_PATH, .ns = ns};
+	struct question *q = c ? wb_zalloc(1, sizeof(*q)) : NULL;
+
+	if (!q)
+		return; /* the agent waits a few seconds, and then says so */
+	*q = (struct question){c->serve, peer, number};
+	wb__readers_ask(c->readers, &who, on_reader, q);
 }
 
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)

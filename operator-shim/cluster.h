@@ -56,6 +56,10 @@ void wb__cluster_forget(struct wb__cluster *c, uint32_t peer);
  *  later.  Without one the agent is closed at the deadline of its HELLO and comes again. */
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
+/** wb__cluster_reader - find out whether the owner of @token may read agents' metrics;
+ *  wb_serve_reader() gets the answer, maybe from in here.  @ns: of the agent that asks. */
+void wb__cluster_reader(
+	struct wb__cluster *c, uint32_t peer, uint64_t number, const char *token, const char *ns);
 /** wb__cluster_event - an Event to write about an object; @e is copied. */
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e);
 

@@ -98,6 +98,14 @@ static void on_serve_unclaim(void *ctx, uint32_t peer)
 	wb__cluster_forget(a->cluster, peer);
 }
 
+static void on_serve_reader(
+	void *ctx, uint32_t peer, uint64_t number, const char *token, const char *ns)
+{
+	struct app *a = ctx;
+
+	wb__cluster_reader(a->cluster, peer, number, token, ns);
+}
+
 static void on_serve_changed(void *ctx, const char *object)
 {
 	struct app *a = ctx;
@@ -288,6 +296,7 @@ static int start_serve(struct app *a, struct wb_err *err)
 		.work = work,
 		.authenticate = wb__operator_has_tokens(&a->o) ? on_serve_claim : NULL,
 		.unclaim = on_serve_unclaim,
+		.reader = a->o.n_file ? NULL : on_serve_reader,
 		.event = on_serve_event,
 		.changed = on_serve_changed,
 		.fault = a->fault};

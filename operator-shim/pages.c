@@ -164,6 +164,11 @@ static int refuse_stranger(const struct wb__pages *p, const struct page *page, b
 		"wbctl)");
 }
 
+static unsigned status_of(int rc)
+{
+	return rc == -EACCES ? 401 : rc == -EPERM ? 403 : 503;
+}
+
 static void on_reader(void *cookie, int rc, const char *sentence)
 {
 	wb_http_go_on(cookie, rc, sentence);
@@ -172,14 +177,12 @@ static void on_reader(void *cookie, int rc, const char *sentence)
 static int find_out(
 	struct wb__pages *p, const char *token, const char *object, struct wb_http_request *rq)
 {
+	struct wb__reader who = {.token = token, .object = object, .path = "/metrics", .ns = ""};
 	struct wb_http_held *held = wb_http_hold(rq);
-	int rc;
 
 	if (!held)
 		return -ENOMEM;
-	rc = wb__readers_ask(p->readers, token, object, on_reader, held);
-	if (rc < 0)
-		wb_http_go_on(held, -EAGAIN, "too much is asked at once: try again");
+	wb__readers_ask(p->readers, &who, on_reader, held);
 	return -EINPROGRESS;
 }
 
@@ -195,7 +198,7 @@ static int may_read(struct wb__pages *p, const struct page *page, const char *ob
 		(!is_object && !p->asks_for_metrics))
 		return 0;
 	if (wb_http_outcome(rq, &rc, &sentence))
-		return rc ? refuse(r, rc == -EACCES ? 401 : 503, page->path, sentence) : 0;
+		return rc == 0 ? 0 : refuse(r, status_of(rc), page->path, sentence);
 	if (is_object && wb_ticket_holds(&p->ticket, page->path, object,
 				 wb_http_query(rq, "ticket"), wb_wall_ns()))
 		return 0;

@@ -2,31 +2,42 @@
 #ifndef WB_OPERATOR_READERS_H
 #define WB_OPERATOR_READERS_H
 /*
- * Who may read the operator's pages from another pod: the API server is asked whose token it is.
+ * Who may read, by the token he shows: the API server is asked whose it is.
  *
  * A page of an object takes a token of a service account of the object's namespace, made for the
  * object's audience (weightbridge.io/NAMESPACE/NAME), as agents show; it need not be bound to a
  * pod, so that `kubectl create token` makes one.  Metrics, where they are not for everybody, take a
- * token of whoever may "get" the path /metrics (SubjectAccessReview).
+ * token of whoever may "get" a path (SubjectAccessReview): /metrics of the operator, and
+ * WBP_READER_PATH of agents, who ask through it.
  *
- * A client of its own, eight requests at a time: what readers ask holds up no agent's token.
- * Threads: the loop's.  Layer: operator-shim.
+ * A client of its own, eight questions at a time, in which namespaces take turns: what readers ask
+ * holds up no agent's token, and what one namespace's agents ask no other's.  An answer holds for
+ * some seconds (kube/answers.h), and who asks the same meanwhile gets the same: a thousand agents
+ * that one Prometheus reads cost one question.  Threads: the loop's.  Layer: operator-shim.
  */
 #include "operator-shim/kube/http.h"
 
 struct wb__readers; /* opaque */
 
-/** wb__readers_start - @kube_take: ours from here on (also on failure).  0 or -ENOMEM. */
+/** wb__readers_start - @kube_take: ours from here on (also on failure).  0, -ENOMEM or the random
+ *  source's error. */
 int wb__readers_start(struct wb_kube *kube_take, struct wb__readers **out);
 /** wb__readers_stop - what is still asked is answered with -ESHUTDOWN.  NULL is allowed. */
 void wb__readers_stop(struct wb__readers *r);
 
-/** wb__readers_fn - 0: let it read; -EACCES, or -EAGAIN (it could not be found out), with a
- *  sentence. */
+/* A question; borrowed for the call, but for @path. */
+struct wb__reader {
+	const char *token; /* secret */
+	const char *object; /* whose pages, "namespace/name"; NULL = metrics */
+	const char *path; /* of metrics; static text */
+	const char *ns; /* of the agent that asks, "" = somebody who reads here */
+};
+
+/** wb__readers_fn - 0: let it read; -EACCES: nobody's token, or of another namespace; -EPERM: its
+ *  owner may not; else it could not be found out.  With a sentence. */
 typedef void (*wb__readers_fn)(void *cookie, int rc, const char *sentence);
-/** wb__readers_ask - may the owner of @token read about @object ("namespace/name"; NULL: metrics)?
- *  @fn follows, once, and not from in here.  0; -EBUSY (too many are asked about); -ENOMEM. */
-int wb__readers_ask(struct wb__readers *r, const char *token, const char *object, wb__readers_fn fn,
-	void *cookie);
+/** wb__readers_ask - @fn is called once, maybe from in here. */
+void wb__readers_ask(
+	struct wb__readers *r, const struct wb__reader *who, wb__readers_fn fn, void *cookie);
 
 #endif

@@ -28,6 +28,7 @@ struct wb__ctl_opts {
 	const char *file; /* of a plan, or to inject into; NULL = from the operator, stdin */
 	const char *manifest; /* file; NULL = none */
 	const char *ns, *image; /* of inject; NULL = the document's, the default */
+	bool asks_for_metrics; /* of inject: for a token */
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	struct wb__ctl_simulate simulate;

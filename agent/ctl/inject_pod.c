@@ -179,6 +179,13 @@ static bool add_lock(struct pod *p, int sidecar)
 	       program && yaml_document_append_sequence_item(p->d, command, program);
 }
 
+static bool add_option(struct pod *p, int sidecar, const char *option)
+{
+	int args = ensure(p->d, sidecar, "args", true), word = add_text(p->d, option, false);
+
+	return args && word && yaml_document_append_sequence_item(p->d, args, word);
+}
+
 static bool add_sidecar(struct pod *p)
 {
 	yaml_document_t *t = p->j->text;
@@ -188,6 +195,8 @@ static bool add_sidecar(struct pod *p)
 	int *item;
 
 	if (!list || !sidecar || (p->has_lock && !add_lock(p, sidecar)))
+		return false;
+	if (p->j->o->asks_for_metrics && !add_option(p, sidecar, "--metrics-auth"))
 		return false;
 	if (!p->is_host && !set_key(p->d, sidecar, "ports", copy(p, wb__yaml_get(t, 1, "ports"))))
 		return false;

@@ -55,6 +55,7 @@ static const struct wb_cli_row rows[] = {
 	{"ca-file", "FILE", WB_CLI_TEXT, AT(ca_file)},
 	{"namespace", "NAMESPACE", WB_CLI_TEXT, 'n', AT(ns)},
 	{"image", "IMAGE", WB_CLI_TEXT, AT(image)},
+	{"metrics-auth", NULL, WB_CLI_FLAG, AT(asks_for_metrics)},
 	{"model", "MODEL", WB_CLI_TEXT, AT(simulate.model)},
 	{"trainer", "LAYOUT", WB_CLI_TEXT, AT(simulate.trainer)},
 	{"rollout", "LAYOUT", WB_CLI_TEXT, AT(simulate.rollout)},
@@ -97,6 +98,8 @@ static void print_help(void)
 	       "                           inject: manifests (- = stdin), of objects that name "
 	       "none,\n"
 	       "                           the agent's image, where agents find the operator\n"
+	       "  --metrics-auth           inject: agents ask for a token before they show "
+	       "metrics\n"
 	       "  --model NAME|PATH, --trainer LAYOUT, --rollout LAYOUT, --engines N\n"
 	       "                           simulate: a built-in model or a config.json, who trains "
 	       "it\n"

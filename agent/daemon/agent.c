@@ -10,6 +10,7 @@
 #include "daemon/addr.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/gate.h"
 #include "daemon/metrics.h"
 #include "daemon/oplink.h"
 #include "daemon/peers.h"
@@ -289,6 +290,8 @@ static int start(struct wb__agent *a, struct wb_err *err)
 		rc = start_listeners(a, listen, err);
 	if (rc == 0)
 		rc = say_bulk(a, err);
+	if (rc == 0 && a->o.asks_for_metrics && wb__gate_create(a, &a->gate) < 0)
+		rc = wb_err_set(err, -ENOMEM, "no memory for questions of who may read metrics");
 	if (rc == 0)
 		rc = wb__http_start(a, &a->http, err);
 	if (rc == 0)
@@ -351,6 +354,8 @@ static void stop(struct wb__agent *a)
 	a->is_stopping = true;
 	wb__http_stop(a->http);
 	a->http = NULL; /* the core has things to report until it is gone */
+	wb__gate_destroy(a->gate);
+	a->gate = NULL;
 	if (!end_connections(a)) {
 		/* Something hangs on; the kernel takes it all back. */
 		WB_LOG_WRN(MOD, "not all connections ended in time");

@@ -11,6 +11,7 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/gate.h"
 #include "daemon/oplink.h"
 #include "daemon/peers.h"
 #include "daemon/status.h"
@@ -311,41 +312,82 @@ static void tickets(struct wb__http *h, struct wb_http_request *rq, struct wb_ht
 	wb__peers_tickets(h->a->peers, "/digest", &r->body);
 }
 
-static const struct {
+enum reader { EVERYBODY, METRICS, OF_THE_POD };
+
+static const struct page {
 	const char *path;
 	void (*fn)(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r);
-	bool is_open; /* to everybody: says nothing of objects */
+	enum reader reader; /* but for OF_THE_POD it says nothing of objects */
 } pages[] = {
-	{"/metrics", metrics_page, true},
-	{"/healthz", healthz, true},
-	{"/readyz", ready, true},
-	{"/serving", serving, true},
-	{"/status", status, false},
-	{"/digest", digest, false},
-	{"/trace", trace, false},
-	{"/tickets", tickets, false},
+	{"/metrics", metrics_page, METRICS},
+	{"/healthz", healthz, EVERYBODY},
+	{"/readyz", ready, EVERYBODY},
+	{"/serving", serving, EVERYBODY},
+	{"/status", status, OF_THE_POD},
+	{"/digest", digest, OF_THE_POD},
+	{"/trace", trace, OF_THE_POD},
+	{"/tickets", tickets, OF_THE_POD},
 };
+
+static int refuse(struct wb_http_reply *r, unsigned status_code, const char *path, const char *why)
+{
+	r->status = status_code;
+	wb_buf_printf(&r->body, "%s: %s\n", path, why);
+	return -EACCES;
+}
+
+/* As may_read(). */
+static int may_read_metrics(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	const char *token = wb_http_bearer(rq), *why;
+	struct wb_http_held *held;
+	int rc;
+
+	if (wb_http_outcome(rq, &rc, &why))
+		return rc == 0         ? 0
+		       : rc == -EACCES ? refuse(r, 401, "/metrics", why)
+		       : rc == -EPERM  ? refuse(r, 403, "/metrics", why)
+				       : refuse(r, 503, "/metrics", why);
+	if (!token || !*token || strlen(token) >= WBP_TOKEN_MAX)
+		return refuse(r, 401, "/metrics",
+			"show a token of who may get the path " WBP_READER_PATH
+			" by the cluster's roles (Authorization: Bearer), or ask from 127.0.0.1 "
+			"(kubectl port-forward)");
+	held = wb_http_hold(rq);
+	if (!held)
+		return -ENOMEM;
+	wb__gate_ask(h->a->gate, token, held);
+	return -EINPROGRESS;
+}
+
+/* 0: yes; -EACCES: @r says why not; -EINPROGRESS: that is being found out. */
+static int may_read(struct wb__http *h, const struct page *p, struct wb_http_request *rq,
+	struct wb_http_reply *r)
+{
+	if (p->reader == EVERYBODY || wb_http_is_local(rq) || (p->reader == METRICS && !h->a->gate))
+		return 0;
+	if (p->reader == METRICS)
+		return may_read_metrics(h, rq, r);
+	if (wb__peers_ticket_holds(h->a->peers, p->path, wb_http_query(rq, "ticket")))
+		return 0;
+	return refuse(r, 401, p->path,
+		"it is for this agent's own pod, and sums for agents of its object: ask there "
+		"(kubectl exec POD -c weightbridge-agent -- wbctl), or from 127.0.0.1");
+}
 
 static int on_request(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	struct wb__http *h = cookie;
+	int rc;
 
 	for (size_t i = 0; i < WB_ARRAY_SIZE(pages); i++) {
 		if (strcmp(path, pages[i].path) != 0)
 			continue;
-		if (pages[i].is_open || wb_http_is_local(rq) ||
-			wb__peers_ticket_holds(h->a->peers, path, wb_http_query(rq, "ticket"))) {
+		rc = may_read(h, &pages[i], rq, r);
+		if (rc == 0)
 			pages[i].fn(h, rq, r);
-			return r->body.rc;
-		}
-		r->status = 401;
-		wb_buf_printf(&r->body,
-			"%s of an agent is for its own pod, and sums for agents of its object: ask "
-			"there (kubectl exec POD -c weightbridge-agent -- wbctl), or from "
-			"127.0.0.1\n",
-			path);
-		return r->body.rc;
+		return rc == 0 || rc == -EACCES ? r->body.rc : rc;
 	}
 	return -ENOENT;
 }

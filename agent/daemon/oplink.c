@@ -10,6 +10,7 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/gate.h"
 #include "daemon/oplink_internal.h"
 #include "net/loop.h"
 #include "proto/beat.h"
@@ -77,6 +78,7 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why, bool was_u
 	wb_keep_lost(&l->reports);
 	wb__plans_reset(l->plans);
 	wb__uploads_reset(l);
+	wb__gate_lost(l->a->gate, l);
 	if (l->is_closing)
 		return;
 	if (is_refused || (why->code == -EACCES && !l->n_up && !l->served->token_file[0])) {

@@ -40,6 +40,9 @@ int wb__oplink_find(struct wb__agent *a, const char *object, const char *model, 
 bool wb__oplink_is_suspended(const struct wb__agent *a, uint32_t object_index);
 /** wb__oplink_of - of the object that its operator has now; NULL. */
 struct wb__oplink *wb__oplink_of(const struct wb__agent *a, const struct wb_object_id *object);
+/** wb__oplink_ask_reader - ask the operator whether @token may read metrics; wb__gate_answer() gets
+ *  what it says.  0; -ENOTCONN; -EPROTONOSUPPORT: it is too old to know. */
+int wb__oplink_ask_reader(struct wb__oplink *l, uint64_t number, const char *token);
 /** wb__oplink_draining - tell the operator that this agent leaves. */
 void wb__oplink_draining(struct wb__oplink *l);
 

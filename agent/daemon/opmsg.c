@@ -8,6 +8,7 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/gate.h"
 #include "daemon/oplink_internal.h"
 #include "net/loop.h"
 #include "proto/beat.h"
@@ -170,6 +171,9 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m)
 	case WBP_PROGRESS:
 		if (is_ours(l, m->progress.object))
 			on_progress(l, &m->progress);
+		break;
+	case WBP_READER_ANSWER:
+		wb__gate_answer(l->a->gate, l, &m->reader_answer);
 		break;
 	default:
 		on_drain(l, &m->drain);

@@ -106,6 +106,9 @@ static const struct wb_cli_row rows[] = {
 		.want = "HOST:PORT, or :PORT for all addresses",
 		.help = "serve /metrics /healthz /readyz /serving /status /digest /trace (default: "
 			"not)"},
+	{"metrics-auth", NULL, WB_CLI_FLAG, AT(asks_for_metrics),
+		.help = "answer /metrics to who may get /metrics/weightbridge by the cluster's "
+			"roles, which the operator finds out (default: to all)"},
 	{"port-file", "FILE", FILE_AT(port_file),
 		.help = "write the ports in use to FILE once they listen"},
 	{"grace", "SECONDS", WB_CLI_U64, AT(grace_ns), .max = 86400, .unit = 1000000000ull,

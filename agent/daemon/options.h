@@ -43,6 +43,7 @@ struct wb__options {
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
 	const char *port_file; /* NULL = none */
 	struct wb_cli_addr http;
+	bool asks_for_metrics; /* for a token */
 	uint64_t grace_ns;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };

@@ -11,7 +11,6 @@
 
 #define MOD "oplink"
 #define PSK_ID "weightbridge"
-#define TOKEN_MAX 16384
 
 static int make_psk(struct wb__oplink *l, struct wb_err *err)
 {
@@ -49,7 +48,7 @@ char *wb__oplink_token(const struct wb__oplink *l)
 
 	if (!path[0])
 		return NULL;
-	rc = wb_file_read(path, TOKEN_MAX - 1, &token, &n);
+	rc = wb_file_read(path, WBP_TOKEN_MAX - 1, &token, &n);
 	if (rc < 0 || !n)
 		WB_LOG_ERR(MOD, "token not read", WB_S("file", path),
 			WB_S("reason", rc < 0 ? wb_strerror(rc) : "it is empty"));

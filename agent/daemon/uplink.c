@@ -323,6 +323,17 @@ void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t)
 	send_report(l, &m);
 }
 
+int wb__oplink_ask_reader(struct wb__oplink *l, uint64_t number, const char *token)
+{
+	struct wb_msg_reader m = {.number = number, .token = token};
+
+	if (!wb_session_is_up(&l->session))
+		return -ENOTCONN;
+	if (l->session.version < WBP_READER_SINCE)
+		return -EPROTONOSUPPORT;
+	return wb_session_send(&l->session, WBP_READER, &m);
+}
+
 void wb__oplink_draining(struct wb__oplink *l)
 {
 	struct wb_msg_drain m = {.sentence = "the agent was told to stop"};

@@ -43,6 +43,7 @@ struct wb_http {
 	struct wb__unix_file file;
 	int fd; /* listens */
 	uint16_t port;
+	bool has_resumed; /* in this turn: there is more to do at once */
 	uint64_t request_ns, reply_ns;
 	wb_http_fn fn;
 	void *cookie;
@@ -108,6 +109,7 @@ void wb_http_go_on(struct wb_http_held *held, int rc, const char *sentence)
 	held->is_decided = true;
 	snprintf(held->sentence, sizeof(held->sentence), "%s", sentence ? sentence : "");
 	MHD_resume_connection(held->c->mhd);
+	held->h->has_resumed = true; /* maybe in turn(), from within the handler that held it */
 	wb_timer_start(held->h->timer, 0, 0);
 }
 
@@ -316,12 +318,15 @@ static void turn(struct wb_http *h)
 	uint64_t now, after, due;
 	uint32_t n;
 
+	h->has_resumed = false;
 	run(h);
 	due = cut_late(h, &n);
 	now = wb_now_ns(&wb_clock_real);
 	after = due == UINT64_MAX ? UINT64_MAX : due > now && !n ? due - now : 0;
 	if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
 		after = WB_MIN(after, WB_MAX(ms, 1u) * WB_NS_PER_MS);
+	if (h->has_resumed)
+		after = 0;
 	if (after != UINT64_MAX)
 		wb_timer_start(h->timer, after, 0);
 	else

@@ -39,8 +39,11 @@
 #define WBP_NAME_MAX 256
 #define WBP_TEXT_MAX 1024
 #define WBP_HOST_MAX 256
+#define WBP_TOKEN_MAX 16384
 #define WBP_HOSTS_MAX 8 /* addresses of an agent */
 #define WBP_WORKERS_MAX 16384
+#define WBP_READER_SINCE 2
+#define WBP_READER_PATH "/metrics/weightbridge" /* who may get it may read agents' metrics */
 #define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
 
 /* Values inside app messages. */
@@ -303,7 +306,7 @@ enum wb_app_end_result {
 	F(X, U32, version_max, 0, REQ, 1, "newest") \
 	F(X, STR, build, 64, REQ, 1, "version of the program, for people") \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name, unique within its objects") \
-	F(X, STR, token, 16384, OPT, 1, "projected token; not with a pre-shared key") \
+	F(X, STR, token, WBP_TOKEN_MAX, OPT, 1, "projected token; not with a pre-shared key") \
 	F(X, STRS, objects, 64, REQ, 1, "transfer objects it serves; empty = all it is told") \
 	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for the lower bound") \
 	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
@@ -426,6 +429,16 @@ enum wb_app_end_result {
 	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = all") \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why the sender leaves")
 
+/* Not said to an operator of an earlier version than WBP_READER_SINCE, which would not know it. */
+#define WBF_reader(F, S, X) \
+	F(X, U64, number, 0, REQ, 2, "of the question; the answer repeats it") \
+	F(X, STR, token, WBP_TOKEN_MAX, REQ, 2, "what somebody showed who asks the agent for its metrics; secret")
+
+#define WBF_reader_answer(F, S, X) \
+	F(X, U64, number, 0, REQ, 2, "of the question") \
+	F(X, I64, code, 0, OPT, 2, "0: it may; -EACCES: no token of this cluster; -EPERM: its owner may not; else: not found out") \
+	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 2, "the same for people")
+
 /* ---- agent and agent ----------------------------------------------------------------------- */
 
 #define WBF_peer_hello(F, S, X) \
@@ -518,6 +531,8 @@ enum wb_app_end_result {
 	M(0x20d, REPORT, report, JSON, 4194304, "agent > operator", "times and outcome of a transfer") \
 	M(0x20e, HEARTBEAT, heartbeat, JSON, 16384, "any > any", "alive; estimates the clock offset") \
 	M(0x20f, DRAIN, drain, JSON, 16384, "any > any", "the sender leaves in order") \
+	M(0x210, READER, reader, JSON, 65536, "agent > operator", "asks whether the owner of a token may read the agent's metrics") \
+	M(0x211, READER_ANSWER, reader_answer, JSON, 16384, "operator > agent", "reply to READER") \
 	M(0x301, PEER_HELLO, peer_hello, JSON, 16384, "agent > agent", "first message of the agent that dialled") \
 	M(0x302, PEER_WELCOME, peer_welcome, JSON, 16384, "agent > agent", "reply to PEER_HELLO") \
 	M(0x303, PEER, peer, BIN, 1048576, "agent > agent", "a step of a transfer")

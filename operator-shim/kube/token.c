@@ -141,13 +141,14 @@ json_t *wb_kube_access_body(const json_t *review, const char *path)
 		"SubjectAccessReview", "spec", spec);
 }
 
-int wb_kube_access_judge(const json_t *access, struct wb_err *err)
+int wb_kube_access_judge(const json_t *access, const char *path, struct wb_err *err)
 {
 	const json_t *status = json_object_get(access, "status");
 
 	if (json_is_true(json_object_get(status, "allowed")))
 		return 0;
-	return wb_err_set(err, -EACCES,
-		"its owner may not get /metrics: a ClusterRole with nonResourceURLs [/metrics] and "
-		"verbs [get] allows it");
+	return wb_err_set(err, -EPERM,
+		"the token's owner may not get %s: a ClusterRole with nonResourceURLs [%s] and "
+		"verbs [get] allows it",
+		path, path);
 }

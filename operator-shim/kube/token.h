@@ -36,7 +36,7 @@ int wb_kube_review_reader(const json_t *review, const char *object, struct wb_er
 /** wb_kube_access_body - may the user of @review "get" the path @path, which is no resource?  New
  *  reference; NULL = no memory. */
 json_t *wb_kube_access_body(const json_t *review, const char *path);
-/** wb_kube_access_judge - 0; -EACCES with a sentence. */
-int wb_kube_access_judge(const json_t *access, struct wb_err *err);
+/** wb_kube_access_judge - 0; -EPERM with a sentence about @path. */
+int wb_kube_access_judge(const json_t *access, const char *path, struct wb_err *err);
 
 #endif

@@ -444,6 +444,32 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 	wb__serve_check_by(p->s, 0); /* somebody may wait for its place */
 }
 
+void wb_serve_reader(
+	struct wb_serve *s, uint32_t peer, uint64_t number, int rc, const char *sentence)
+{
+	struct wb_msg_reader_answer m = {.number = number, .code = rc, .sentence = sentence};
+	struct peer *p = s->peer;
+
+	while (p && p->id != peer)
+		p = p->next;
+	if (p)
+		(void)wb_session_send(&p->session, WBP_READER_ANSWER, &m);
+}
+
+static void on_reader(struct peer *p, const struct wb_msg_reader *m)
+{
+	struct wb_serve *s = p->s;
+
+	if (s->env.reader)
+		s->env.reader(s->env.ctx, p->id, m->number, m->token ? m->token : "", p->ns);
+	else
+		wb_serve_reader(s, p->id, m->number, -ENOTSUP,
+			"this operator serves files: it knows no cluster that could say whose "
+			"token it is");
+	if (m->token)
+		explicit_bzero((char *)(uintptr_t)m->token, strlen(m->token));
+}
+
 static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 {
 	switch (type) {
@@ -462,6 +488,9 @@ static void dispatch(struct peer *p, uint16_t type, union wb_msg *m)
 		break;
 	case WBP_REPORT:
 		wb__serve_on_report(p, &m->report);
+		break;
+	case WBP_READER:
+		on_reader(p, &m->reader);
 		break;
 	case WBP_HEARTBEAT:
 		on_heartbeat(p, &m->heartbeat);

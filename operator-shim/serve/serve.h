@@ -69,6 +69,11 @@ struct wb_serve_env {
 	void (*authenticate)(void *ctx, uint32_t peer, const struct wb_serve_claim *c);
 	/* Optional: that peer is gone: its claim need not be looked at any more. */
 	void (*unclaim)(void *ctx, uint32_t peer);
+	/* Optional: find out whether the owner of @token, which is secret, may read agents'
+	 * metrics, then wb_serve_reader(), also from in here.  @ns: of the agent that asks; "" =
+	 * not proved. */
+	void (*reader)(
+		void *ctx, uint32_t peer, uint64_t number, const char *token, const char *ns);
 	/* Optional: something worth a Kubernetes event; all borrowed. */
 	void (*event)(void *ctx, const struct wb_serve_event *e);
 	/* Optional: the status of this object ("namespace/name") may have changed. */
@@ -133,6 +138,10 @@ uint64_t wb_serve_looks(const struct wb_serve *s, const char *name);
  * a refusal; one that no object speaks of is counted, and logged at a bounded rate. */
 void wb_serve_authenticated(struct wb_serve *s, uint32_t peer, const struct wb_serve_who *who,
 	int rc, const char *sentence);
+/** wb_serve_reader - the answer to question @number of @peer, which may be gone: 0; -EACCES: it is
+ *  nobody's token; -EPERM: its owner may not; else it could not be found out. */
+void wb_serve_reader(
+	struct wb_serve *s, uint32_t peer, uint64_t number, int rc, const char *sentence);
 /** wb_serve_let_go - close the connections of an agent of an object: its pod is gone. */
 void wb_serve_let_go(struct wb_serve *s, const char *object, const char *agent, const char *why);
 /** wb_serve_pod - a pod of @object ("namespace/name") came or changed.  Unknown objects are

@@ -34,6 +34,9 @@ def set_up(c):
     c.post("/api/v1/namespaces/system/serviceaccounts", {"metadata": {"name": "scraper"}})
     c.kubectl("create", "clusterrole", "scrape", "--verb=get", "--non-resource-url=/metrics")
     c.kubectl("create", "clusterrolebinding", "scrape", "--clusterrole=scrape", "--serviceaccount=system:scraper")
+    c.post("/api/v1/namespaces/system/serviceaccounts", {"metadata": {"name": "agents-scraper"}})
+    c.kubectl("create", "clusterrole", "scrape-agents", "--verb=get", "--non-resource-url=/metrics/weightbridge")
+    c.kubectl("create", "clusterrolebinding", "scrape-agents", "--clusterrole=scrape-agents", "--serviceaccount=system:agents-scraper")
     return c.write_kubeconfig("op", {"tokenFile": c.path("op.token")})
 
 
@@ -62,13 +65,47 @@ def works(c, op, n):
     wait_for(lambda: "AuthenticationRejected" in c.kubectl("describe", "wt", name), 15)
 
 
-def scrape(c, op):
-    """Status of /metrics, asked from elsewhere with a token of one who may."""
-    t = c.post("/api/v1/namespaces/system/serviceaccounts/scraper/token",
+def token_of(c, account):
+    t = c.post(f"/api/v1/namespaces/system/serviceaccounts/{account}/token",
                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}})
-    web = http.client.HTTPConnection("127.0.0.1", op.ports["http"], timeout=20, source_address=("127.0.0.66", 0))
-    web.request("GET", "/metrics", headers={"Authorization": "Bearer " + t["status"]["token"]})
-    return web.getresponse().status
+    return t["status"]["token"]
+
+
+def ask(port, token):
+    """Status and text of /metrics, asked from elsewhere."""
+    web = http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=("127.0.0.66", 0))
+    web.request("GET", "/metrics", headers={"Authorization": "Bearer " + token} if token else {})
+    r = web.getresponse()
+    return r.status, r.read().decode()
+
+
+def scrape(c, op):
+    """Status of /metrics of the operator, with a token of one who may."""
+    return ask(op.ports["http"], token_of(c, "scraper"))[0]
+
+
+def agents_metrics(c, op):
+    """An agent with --metrics-auth, through the operator: who may, who may not, and nobody without the operator."""
+    pod, ports = make_pod(c, "m0", "t0"), c.path("m0.ports")
+    s = Stranger(c, op.ports["listen"], "m0", make_token(c, pod, "weightbridge.io/default/t0"), "default/t0",
+                 ["--http", "127.0.0.1:0", "--port-file", ports, "--metrics-auth"])
+    wait_for(lambda: "operator connected" in s.text(), 30)
+    port = int(dict(x.split() for x in open(ports))["http"])
+    right, wrong = token_of(c, "agents-scraper"), token_of(c, "scraper")
+    for token, status, words in [("", 401, "show a token"), ("not.a.token", 401, "the token is not valid"),
+                                 (make_token(c, pod, "weightbridge.io/default/t0"), 401, "the token is not valid"),
+                                 (wrong, 403, "may not get /metrics/weightbridge"), (right, 200, "wb_build_info")]:
+        got = ask(port, token)
+        assert got[0] == status and words in got[1], (status, got)
+        assert ("wb_build_info" in got[1]) == (status == 200)
+    # The right to agents' metrics, whose token all of them see, opens the operator's to nobody.
+    assert ask(op.ports["http"], right)[0] == 403 and ask(op.ports["http"], wrong)[0] == 200
+    assert op.stop() == 0
+    wait_for(lambda: "operator not reached" in s.text(), 20)
+    got = ask(port, right)
+    assert got[0] == 503 and "the operator says who may read metrics, and it is not connected" in got[1], got
+    assert ask(port, "")[0] == 401
+    s.stop(9)
 
 
 def impostor(c, op, pod, name):
@@ -162,7 +199,7 @@ def main():
         wait_for(op.is_ready, 20)
         works(c, op, 0)
         assert "missing in the operator's role" not in op.text(), op.text()
-        assert op.stop() == 0
+        agents_metrics(c, op)
         may_do_no_more(c)
         n = 0
         for kind, path in ROLES.items():

@@ -41,12 +41,12 @@ class Stranger(Program):
     """An agent without a worker, that is to be refused."""
     n = 0
 
-    def __init__(self, c, port, name, token, object_="default/t"):
+    def __init__(self, c, port, name, token, object_="default/t", more=()):
         Stranger.n += 1
         super().__init__(c, f"stranger{Stranger.n}", [
             os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{port}", "--socket",
             c.path(f"stranger{Stranger.n}.sock"), "--listen", "127.0.0.1:0", "--object", object_,
-            *auth(c, f"stranger{Stranger.n}", token)])
+            *auth(c, f"stranger{Stranger.n}", token), *more])
 
     def hears(self, text):
         try:

@@ -73,7 +73,7 @@ def rights():
             got.setdefault(d["kind"], {}).update(flat(d["rules"]))
     assert got == want, (got, want)
     scrape = [d for d in docs if d["kind"] == "ClusterRole" and d["metadata"]["name"].endswith("-metrics")]
-    assert [d["rules"] for d in scrape] == [[{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]], scrape
+    assert sorted(u for d in scrape for r in d["rules"] for u in r["nonResourceURLs"]) == ["/metrics", "/metrics/weightbridge"], scrape
     flags = [d["spec"]["template"]["spec"]["containers"][0]["args"] for d in docs if d["kind"] == "Deployment"]
     assert "--metrics-auth" in flags[0], flags
     docs = render(OP, "--set", "rbac.aggregate=false")  # not asked for: nothing of it
@@ -88,6 +88,38 @@ def rights():
             ref = b["roleRef"]
             assert (ref["kind"], b["metadata"].get("namespace"), ref["name"]) in roles, b
             assert b["subjects"] == [{"kind": "ServiceAccount", "name": "wb-weightbridge-operator", "namespace": "system"}]
+
+
+def metrics_with_a_token():
+    """One value: operator and injected agents ask for one, and each monitor names a Secret of an account with that right alone."""
+    docs = render(OP, "--set", "metrics.auth=true", *ALL)
+    by = {(d["kind"], d["metadata"]["name"]): d for d in docs}
+    asked = 0
+    for what, path in (("metrics", "/metrics"), ("agent-metrics", "/metrics/weightbridge")):
+        name, cluster = f"wb-weightbridge-operator-{what}", f"system-wb-weightbridge-operator-{what}"
+        secret, account = by["Secret", name], by["ServiceAccount", name]
+        assert secret["type"] == "kubernetes.io/service-account-token"
+        assert secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == account["metadata"]["name"]
+        assert by["ClusterRole", cluster]["rules"] == [{"nonResourceURLs": [path], "verbs": ["get"]}]
+        own = [d for d in docs if d["kind"].endswith("Binding") and name in str(d.get("subjects"))]
+        assert [d["roleRef"]["name"] for d in own] == [cluster], own
+        for d in docs:
+            if d["kind"] in ("PodMonitor", "ServiceMonitor"):
+                ends = d["spec"].get("podMetricsEndpoints") or d["spec"]["endpoints"]
+                named = [e["authorization"]["credentials"] for e in ends]
+                is_agents = d["metadata"]["name"].endswith("-agents")
+                if is_agents == (what == "agent-metrics"):
+                    assert named == [{"name": name, "key": "token"}] and d["metadata"]["namespace"] == secret["metadata"]["namespace"], d
+                    asked += 1
+    assert asked >= 2, asked
+    policy = [d for d in docs if d["kind"] == "MutatingAdmissionPolicy"]
+    assert policy and "--metrics-auth" in str(policy)
+    own = "metrics.auth=true,metrics.authorization.credentials.name=a,metrics.agentsAuthorization.credentials.name=b"
+    docs = render(OP, "--set", own, *ALL)
+    assert not [d for d in docs if d["kind"] == "Secret" and d.get("type") == "kubernetes.io/service-account-token"]
+    assert "--metrics-auth" in str(render(JOB, "--set", "weightbridge.metricsAuth=true"))
+    for docs in (render(OP, *ALL), render(JOB)):  # not asked for: nothing of it
+        assert "--metrics-auth" not in str(docs) and "service-account-token" not in str(docs)
 
 
 TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
@@ -372,7 +404,7 @@ def alerts(docs, rules):
 
 def main():
     helm.need()
-    for step in (lint, same_bytes, crd, rights, typos, families, no_collisions, images, pods_run, gates, memory, generated):
+    for step in (lint, same_bytes, crd, rights, metrics_with_a_token, typos, families, no_collisions, images, pods_run, gates, memory, generated):
         t = time.monotonic()
         step()
         print(f"{step.__name__}: {time.monotonic() - t:.1f} s", flush=True)

@@ -104,7 +104,7 @@ def pages(d):
         assert get(port, "/objects", source="127.0.0.1")[0] == 200 and get(port, "/metrics")[0] == 200
         assert len(api.reviews) == n and not api.accesses  # nobody was asked
         api.broken = True
-        got = get(port, "/status?object=rl/grpo", "of-rl")
+        got = get(port, "/status?object=rl/grpo", "never-shown-before")
         assert got[0] == 503 and "could not be checked" in got[1], got
 
 
@@ -143,7 +143,7 @@ def wbctl_shows_a_token_and_names_the_object(d):
         s.server_close()
 
 
-METRICS = [(None, 401), ("prometheus", 200), ("of-rl", 401), ("a-person", 401), ("nonsense", 401)]
+METRICS = [(None, 401), ("prometheus", 200), ("of-rl", 401), ("a-person", 403), ("nonsense", 401)]
 
 
 def metrics(d):
@@ -152,6 +152,10 @@ def metrics(d):
         for token, status in METRICS:
             got = get(port, "/metrics", token)
             assert got[0] == status and ("wb_objects" in got[1]) == (status == 200), (token, got)
+        n = len(api.reviews)
+        for token, status in METRICS * 3:  # what was said holds for some seconds
+            assert get(port, "/metrics", token)[0] == status
+        assert len(api.reviews) <= n + len(METRICS) - 1, api.reviews[n:]
         assert api.accesses[0] == {"user": SA + "monitoring:prometheus", "uid": "u", "groups": ["scrapers"],
                                    "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}, api.accesses
         assert get(port, "/metrics", source="127.0.0.1")[0] == 200

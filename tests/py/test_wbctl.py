@@ -262,6 +262,7 @@ def check_inject():
     assert inject(out) == out  # a second time changes nothing
     assert "weightbridge.io/elsewhere/wt" in inject(MANIFEST % ("", labels), "-n", "elsewhere")
     assert "example/agent:7" in inject(good, "--image", "example/agent:7")
+    assert "--metrics-auth" in inject(good, "--metrics-auth") and "--metrics-auth" not in out
     # Without the label nothing is added, and what is there keeps its words.
     plain = good.replace("weightbridge.io/inject: enabled, ", "")
     assert "weightbridge-agent" not in inject(plain) and "value: 'on'" in inject(plain)

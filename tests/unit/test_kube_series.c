@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is written to the API server, and in which order: events as series with a budget a
- * namespace, and turns of namespaces. */
+ * namespace, and turns of namespaces; and what it has said lately of tokens. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "operator-shim/kube/answers.h"
 #include "operator-shim/kube/series.h"
 #include "operator-shim/kube/turns.h"
 #include "tests/common/fx_check.h"
@@ -15,6 +16,54 @@
 #include <string.h>
 
 #define S WB_NS_PER_S
+
+/* ---- answers ---- */
+
+static struct wb_kube_answers answers;
+
+static const uint8_t *key_of(unsigned n)
+{
+	static uint8_t key[WB_KUBE_ANSWER_KEY];
+
+	memcpy(key, &n, sizeof(n));
+	return key;
+}
+
+/* 1: nothing is known. */
+static int known(unsigned n, uint64_t now)
+{
+	const struct wb_kube_answer *a = wb_kube_answers_find(&answers, key_of(n), now);
+
+	return a ? a->rc : 1;
+}
+
+START_TEST(answer_holds_for_its_time_and_no_longer)
+{
+	memset(&answers, 0, sizeof(answers));
+	wb_kube_answers_put(&answers, key_of(1), 0, "", S);
+	wb_kube_answers_put(&answers, key_of(2), -EPERM, "may not", S);
+	ck_assert_int_eq(known(1, S), 0);
+	ck_assert_int_eq(known(2, S), -EPERM);
+	ck_assert_str_eq(wb_kube_answers_find(&answers, key_of(2), S)->sentence, "may not");
+	ck_assert_int_eq(known(3, S), 1);
+	ck_assert_int_eq(known(2, S + WB_KUBE_ANSWER_NO_NS), 1);
+	ck_assert_int_eq(known(1, S + WB_KUBE_ANSWER_YES_NS - 1), 0);
+	ck_assert_int_eq(known(1, S + WB_KUBE_ANSWER_YES_NS), 1);
+}
+END_TEST
+
+START_TEST(made_up_tokens_push_out_no_good_one)
+{
+	memset(&answers, 0, sizeof(answers));
+	wb_kube_answers_put(&answers, key_of(0), 0, "", S);
+	for (unsigned i = 1; i <= 1000; i++)
+		wb_kube_answers_put(&answers, key_of(i), -EACCES, "nobody's", S + i);
+	ck_assert_int_eq(known(0, S + 1000), 0);
+	ck_assert_int_eq(known(1000, S + 1000), -EACCES);
+	ck_assert_int_eq(known(1000 - WB_KUBE_ANSWERS + 1, S + 1000), -EACCES);
+	ck_assert_int_eq(known(1000 - WB_KUBE_ANSWERS, S + 1000), 1); /* the oldest went */
+}
+END_TEST
 
 /* ---- turns ---- */
 
@@ -383,6 +432,8 @@ static Suite *suite(void)
 	Suite *su = suite_create("series");
 	TCase *tc = tcase_create("turns");
 
+	tcase_add_test(tc, answer_holds_for_its_time_and_no_longer);
+	tcase_add_test(tc, made_up_tokens_push_out_no_good_one);
 	tcase_add_test(tc, namespaces_take_turns_and_within_one_the_oldest_goes_first);
 	tcase_add_test(tc, newcomer_waits_for_one_of_each_namespace_and_not_for_a_thousand);
 	tcase_add_test(tc, who_is_removed_has_no_turn);

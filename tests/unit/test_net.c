@@ -650,11 +650,21 @@ static void got(void *cookie)
 static int serve(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
-	const char *q = wb_http_query(rq, "name");
+	const char *q = wb_http_query(rq, "name"), *sentence;
+	int rc;
 
 	(void)cookie;
 	if (!strcmp(path, "/bad"))
 		return -EIO;
+	if (!strcmp(path, "/known")) { /* what it would wait for is there */
+		if (!wb_http_outcome(rq, &rc, &sentence)) {
+			wb_http_go_on(wb_http_hold(rq), -EPERM, "not you");
+			return -EINPROGRESS;
+		}
+		r->status = 403;
+		wb_buf_printf(&r->body, "%d %s\n", rc, sentence);
+		return 0;
+	}
 	if (strcmp(path, "/metrics"))
 		return -ENOENT;
 	if (q)
@@ -672,6 +682,7 @@ static const struct {
 	{"GET /metrics?name=a%20b HTTP/1.0\r\n\r\n", "503", "{name=\"a b\"}"},
 	{"GET /no HTTP/1.0\r\n\r\n", "404", "404 Not Found"},
 	{"GET /bad HTTP/1.0\r\n\r\n", "500", "Input/output error"},
+	{"GET /known HTTP/1.0\r\n\r\n", "403", "-1 not you"},
 	{"POST /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "405", "only GET"},
 	{"GET metrics HTTP/1.0\r\n\r\n", "400", "not an address"},
 	{"rubbish\r\n\r\n", "", ""},

@@ -217,6 +217,32 @@ START_TEST(the_hello_of_an_agent_leaves_none)
 }
 END_TEST
 
+/* What somebody showed an agent who wants its metrics. */
+START_TEST(the_question_about_a_reader_leaves_none)
+{
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_READER};
+	struct wb_msg_reader q = {.number = 1};
+	char *token = tell();
+	struct wire w;
+	struct wb_buf b;
+
+	wb_kube_wipe_json();
+	set_up_serve();
+	open_wire(&w);
+	hello(&w, "train", 11);
+	wb_buf_init(&b, 1 << 20);
+	b.is_secret = true;
+	q.token = token;
+	ck_assert_int_eq(wb_msg_encode(&f, &q, &b, NULL), 0);
+	forget(token);
+	w.ch.cb.on_frame(w.ch.cb.cookie, &w.ch, b.data, b.len);
+	wb_buf_finish(&b);
+	end_wire(&w);
+	tear_down_serve();
+	ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *su = suite_create("secrets");
@@ -228,6 +254,7 @@ int main(void)
 	tcase_add_test(t, a_parsed_answer_leaves_none);
 	tcase_add_test(t, a_file_that_is_too_large_leaves_none);
 	tcase_add_loop_test(t, the_hello_of_an_agent_leaves_none, 0, 2);
+	tcase_add_test(t, the_question_about_a_reader_leaves_none);
 	suite_add_tcase(su, t);
 	return fx_run(su);
 }

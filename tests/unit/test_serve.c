@@ -413,6 +413,21 @@ START_TEST(drain_is_not_a_loss)
 }
 END_TEST
 
+START_TEST(operator_of_files_knows_nobody_who_may_read_metrics)
+{
+	union wb_msg m;
+
+	run_job_to_active();
+	agent_says(&train, WBP_READER, &(struct wb_msg_reader){.number = 3, .token = "some"});
+	expect(&train, WBP_READER_ANSWER, &m);
+	ck_assert_uint_eq(m.reader_answer.number, 3);
+	ck_assert_int_eq(m.reader_answer.code, -ENOTSUP);
+	ck_assert_ptr_nonnull(strstr(m.reader_answer.sentence, "serves files"));
+	wb_msg_free(WBP_READER_ANSWER, &m);
+	end_both();
+}
+END_TEST
+
 START_TEST(operator_that_leaves_says_so)
 {
 	union wb_msg m;
@@ -460,6 +475,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, adapter_staging_must_agree_with_the_spec);
 	tcase_add_test(tc, silent_agent_is_closed_and_then_lost);
 	tcase_add_test(tc, drain_is_not_a_loss);
+	tcase_add_test(tc, operator_of_files_knows_nobody_who_may_read_metrics);
 	tcase_add_test(tc, operator_that_leaves_says_so);
 	tcase_add_test(tc, destroy_while_a_job_runs_is_safe);
 	suite_add_tcase(su, tc);

@@ -197,11 +197,28 @@ static void event(void *ctx, const struct wb_serve_event *e)
 		events + at, sizeof(events) - at, e->pod ? " (%s %s)\n" : "\n", e->pod, e->pod_uid);
 }
 
+static struct {
+	uint32_t peer;
+	uint64_t number;
+	char token[32], ns[32];
+} asked; /* by an agent, for somebody who wants its metrics */
+
+static void reader(void *ctx, uint32_t peer, uint64_t number, const char *token, const char *ns)
+{
+	(void)ctx;
+	asked.peer = peer;
+	asked.number = number;
+	snprintf(asked.token, sizeof(asked.token), "%s", token);
+	snprintf(asked.ns, sizeof(asked.ns), "%s", ns);
+}
+
 static void token_set_up(void)
 {
-	start_serve((struct wb_serve_opts){0},
-		(struct wb_serve_env){
-			.authenticate = authenticate, .unclaim = unclaim, .event = event});
+	start_serve((struct wb_serve_opts){0}, (struct wb_serve_env){.authenticate = authenticate,
+						       .unclaim = unclaim,
+						       .reader = reader,
+						       .event = event});
+	memset(&asked, 0, sizeof(asked));
 	ck_assert_int_eq(put_object("", 7), 0);
 	claimed_peer = unclaimed_peer = 0;
 	claimed[0] = '\0';
@@ -244,6 +261,39 @@ START_TEST(token_is_asked_about_before_anything_is_told)
 	ck_assert(!train.is_closed);
 	wb_serve_let_go(s, "default/a", "train", "gone");
 	ck_assert(train.is_closed);
+	end_wire(&train);
+}
+END_TEST
+
+static void expect_answer(struct wire *w, uint64_t number, int code, const char *part)
+{
+	union wb_msg m;
+
+	expect(w, WBP_READER_ANSWER, &m);
+	ck_assert_uint_eq(m.reader_answer.number, number);
+	ck_assert_int_eq(m.reader_answer.code, code);
+	ck_assert_msg(
+		strstr(m.reader_answer.sentence ? m.reader_answer.sentence : "", part) != NULL,
+		"%s", m.reader_answer.sentence);
+	wb_msg_free(WBP_READER_ANSWER, &m);
+}
+
+START_TEST(reader_of_an_agent_is_asked_about_and_the_agent_told)
+{
+	open_wire(&train);
+	hello_with(&train, "secret", "default/a");
+	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
+	welcome(&train, 1);
+	agent_says(&train, WBP_READER, &(struct wb_msg_reader){.number = 7, .token = "prometheus"});
+	ck_assert_str_eq(asked.token, "prometheus");
+	ck_assert_str_eq(asked.ns, "default"); /* whose turn it is */
+	expect_nothing(&train);
+	wb_serve_reader(s, asked.peer + 1, 7, 0, ""); /* nobody */
+	expect_nothing(&train);
+	wb_serve_reader(s, asked.peer, asked.number, -EPERM, "it may not");
+	expect_answer(&train, 7, -EPERM, "it may not");
+	wb_serve_let_go(s, "default/a", "train", "gone");
+	wb_serve_reader(s, asked.peer, asked.number, 0, ""); /* too late */
 	end_wire(&train);
 }
 END_TEST
@@ -691,6 +741,7 @@ static Suite *suite(void)
 	tc = tcase_create("tokens");
 	tcase_add_checked_fixture(tc, token_set_up, tear_down_serve);
 	tcase_add_test(tc, token_is_asked_about_before_anything_is_told);
+	tcase_add_test(tc, reader_of_an_agent_is_asked_about_and_the_agent_told);
 	tcase_add_test(tc, refused_token_is_told_why_and_may_come_again);
 	tcase_add_test(tc, a_claim_too_many_is_told_and_may_come_again);
 	tcase_add_loop_test(

@@ -64,6 +64,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if $i.digest }}{{ printf "%s@%s" $name $i.digest }}{{ else }}{{ printf "%s:%s" $name (default $root.Chart.AppVersion $i.tag | toString) }}{{ end }}
 {{- end }}
 
+{{/* Where the operator's monitor is: the Secret that it names has to be there. */}}
+{{- define "weightbridge-operator.monitorNamespace" -}}
+{{- ternary (default .Release.Namespace .Values.serviceMonitor.namespace) .Release.Namespace .Values.serviceMonitor.enabled }}
+{{- end }}
+
+{{/* Field authorization of a monitor's endpoint: list of root, "metrics" or "agent-metrics", and what the user has
+instead. Nothing where everybody may read. */}}
+{{- define "weightbridge-operator.authorization" -}}
+{{- $root := index . 0 }}
+{{- $own := dict "credentials" (dict "name" (printf "%s-%s" (include "weightbridge-operator.fullname" $root) (index . 1)) "key" "token") }}
+{{- if or (index . 2) $root.Values.metrics.auth }}
+authorization: {{- default $own (index . 2) | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "weightbridge-operator.tlsSecret" -}}
 {{- if eq .Values.tls.mode "ExistingSecret" }}
 {{- required "tls.existingSecret is needed with tls.mode ExistingSecret" .Values.tls.existingSecret }}

@@ -9,7 +9,7 @@ and to size memory, in quantities of one worker:
   bufferSize   as in the WeightTransfer (default 1Gi for trainers, 4Gi for rollouts)
   staging      bytes of its parameters where its side stages in HostMemory (default 0)
 or memory, the sidecar's memory as it is to be. hostNetwork: true where the pod has it; namespace: of
-the pod, where it is not the release's; profile, image, operator: other than the chart's. Of one pod give
+the pod, where it is not the release's; profile, image, operator, metricsAuth: other than the chart's. Of one pod give
 the same dict to all.
 */}}
 
@@ -83,6 +83,9 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     - --socket=/run/weightbridge/agent.sock
     - --listen=:{{ $listen }}
     - --http=:{{ $http }}
+    {{- if default $v.metricsAuth .metricsAuth }}
+    - --metrics-auth
+    {{- end }}
     - --port-file=/run/weightbridge/agent.ports
     - --advertise=$(POD_IPS)
     - --log-format=json
