@@ -61,7 +61,8 @@ struct wb_plan_input {
 	const char *const *worker_name; /* for sentences; NULL, or NULL entries: "worker 3" */
 	/* Slot budget of one worker, all pools together; 0 = no limit. */
 	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
-	/* 0 = choose: 4..16 MiB, down to 256 KiB when the budget or the model is small.  Else a
+	/* 0 = choose: 4..16 MiB, the larger the more a worker has to send or take and the more
+	 * slots it has; down to 256 KiB when the budget or the model is small.  Else a
 	 * multiple of 64 within WB_CHUNK_BYTES_LEAST..MAX. */
 	uint32_t chunk_bytes;
 };

@@ -412,6 +412,57 @@ START_TEST(a_needer_that_rounds_is_nobodys_source)
 }
 END_TEST
 
+/* A load of 192 chunks or more, and memory for 16 of them in each pool. */
+static const struct {
+	uint64_t mib, trainer_mib, rollout_mib; /* of the tensor; of slots, 0 = no limit */
+	uint32_t chunk_mib;
+} sizes[] = {
+	{8192, 0, 0, 16},
+	{3072, 0, 0, 16},
+	{3071, 0, 0, 8},
+	{1535, 0, 0, 4},
+	{255, 0, 0, 2},
+	{8192, 256, 1024, 16},
+	{8192, 255, 1024, 8},
+	{8192, 256, 1023, 8},
+	{8192, 0, 511, 4},
+	{8192, 12, 36, 4},
+	{8192, 12, 11, 2},
+};
+
+START_TEST(a_large_load_is_cut_into_large_chunks_where_there_are_slots_for_them)
+{
+	struct wb_tensor t = fx_tensor("w", WB_BF16, sizes[_i].mib, 1u << 19);
+	struct wb_plan_worker worker[] = {
+		{.role = WB_ROLE_TRAINER}, {.role = WB_ROLE_ROLLOUT, .domain = 1, .node = 1}};
+	struct wb_manifest *m;
+	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+	struct wb_map *map;
+
+	ck_assert(!wb_manifest_create(&t, 1, &m, NULL));
+	struct fx_map f = {.m = m};
+	fx_copy(&f, fx_param(&f, "w", WB_BF16, sizes[_i].mib, 1u << 19), "w",
+		(struct fx_box){0, sizes[_i].mib, 0, 1u << 19, 0, 0});
+	map = fx_map_done(&f);
+	struct wb_plan_input in = {.manifest = m,
+		.layout = (const struct wb_map *const *)&map,
+		.n_layout = 1,
+		.worker = worker,
+		.n_worker = 2,
+		.trainer_buffer_bytes = sizes[_i].trainer_mib << 20,
+		.rollout_buffer_bytes = sizes[_i].rollout_mib << 20};
+
+	ck_assert_msg(!wb_plan_create(&in, &p, &err), "%s", err.msg);
+	ck_assert_uint_eq(p->chunk_bytes, sizes[_i].chunk_mib << 20);
+	ck_assert_uint_le(p->rollout_slot_min_bytes,
+		in.rollout_buffer_bytes ? in.rollout_buffer_bytes : UINT64_MAX);
+	wb_plan_destroy(p);
+	wb_map_destroy(map);
+	wb_manifest_destroy(m);
+}
+END_TEST
+
 START_TEST(a_tensor_larger_than_the_buffer_is_cut)
 {
 	struct small s;
@@ -740,6 +791,8 @@ int main(void)
 	tcase_add_test(c, names_are_used_and_the_rest_is_counted);
 	tcase_add_test(c, a_needer_that_rounds_is_nobodys_source);
 	tcase_add_test(c, a_tensor_larger_than_the_buffer_is_cut);
+	tcase_add_loop_test(c, a_large_load_is_cut_into_large_chunks_where_there_are_slots_for_them,
+		0, (int)WB_ARRAY_SIZE(sizes));
 	tcase_add_test(c, large_steps_are_cut_into_lines);
 	tcase_add_test(c, uneven_rates_get_uneven_shares);
 	tcase_add_test(c, the_encoding_is_the_one_of_the_golden_file);
