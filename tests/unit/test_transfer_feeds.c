@@ -92,6 +92,38 @@ START_TEST(who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_g
 }
 END_TEST
 
+/* The same under the plan of the transfer itself, whose snapshot is over. */
+START_TEST(who_is_fed_under_the_same_plan_reads_parameters_and_no_snapshot)
+{
+	struct world_opts o = world_small;
+	struct wb_sim_fault mute = {
+		.kind = WB_SIM_PARTITION, .items = WB_SIM_MSG, .from = "e1-1", .to = "e1-0"};
+	struct wb_err err = {0};
+
+	o.agents_per_engine = 2;
+	o.step_deadline_ns = WB_NS_PER_S;
+	o.scale = 256;
+	o.trainer_staged = o.hold = o.keep = true;
+	world_check_begin(&w, &o);
+	mute.until_ns = world_now(&w) + 1500 * WB_NS_PER_MS;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &mute), 0);
+	world_check_send(&w, 1, SOON);
+	ck_assert_int_eq(w.worker[1].version, 1);
+	ck_assert_int_ne(w.worker[3].version, 1);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &w.epochs->id, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	world_check_phase(&w, 3, WORLD_BEGUN);
+	world_kill_worker(&w, 1);
+	world_kill_worker(&w, 2);
+	world_run_for(&w, 10 * WB_NS_PER_S);
+	for (uint32_t i = 3; i <= 4; i++)
+		ck_assert_msg(!w.worker[i].n_torn && w.worker[i].version == 1, "worker %u: %s", i,
+			w.last_culprit);
+	world_finish(&w);
+}
+END_TEST
+
 /* The promise of one agent of a new engine comes after the run that it was for, and after the feed
  * of the same number has begun.  Taken for an answer to that, the others would stop at a poll which
  * its worker has passed, and never meet it again. */
@@ -283,6 +315,7 @@ int main(void)
 	wb_log_level_max = WB_LOG_ERROR; /* connections end here all the time */
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, who_leads_a_feed_hears_of_its_end_when_it_is_overtaken, 0, 2);
+	tcase_add_test(tc, who_is_fed_under_the_same_plan_reads_parameters_and_no_snapshot);
 	tcase_add_loop_test(tc,
 		who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 12);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
