@@ -36,7 +36,7 @@ static void end_send(struct wb_client_transfer *x)
 {
 	struct wb_client_transfer_info info;
 	struct wb_error err = {0};
-	char text[512] = "", name[64], state[32];
+	char text[1 << 14] = "", name[64], state[32]; /* of hundreds of engines */
 	int rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_FINAL, WB_FOREVER, &err);
 
 	if (rc < 0) {
