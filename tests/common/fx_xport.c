@@ -86,7 +86,7 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 
 	memset(f, 0, sizeof(*f));
 	f->kind = kind;
-	f->opened_ns = wb_now_ns(&wb_clock_real);
+	f->heard_ns = wb_now_ns(&wb_clock_real);
 	fx_skeleton_register();
 	if (!strcmp(kind, "sim") && wb_sim_net_create(&so, &f->net))
 		die("sim", "no memory");
@@ -193,7 +193,9 @@ void fx_pump(struct fx_xport *f)
 		got += collect(&f->src);
 	if (f->dst.x)
 		got += collect(&f->dst);
-	if (!got && wb_now_ns(&wb_clock_real) - f->opened_ns > GIVE_UP_NS)
+	if (got)
+		f->heard_ns = wb_now_ns(&wb_clock_real);
+	else if (wb_now_ns(&wb_clock_real) - f->heard_ns > GIVE_UP_NS)
 		die("pump", "nothing happened for too long");
 }
 

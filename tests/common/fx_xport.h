@@ -31,7 +31,7 @@ struct fx_xport {
 	struct wb_sim_net *net; /* sim */
 	struct fx_side src, dst;
 	wb_conn_t conn, src_conn; /* dst's and src's number of the connection that fx_join() made */
-	uint64_t opened_ns;
+	uint64_t heard_ns; /* when something happened last */
 	bool is_quiet; /* fx_pump() and fx_pump_some() do not poll src */
 };
 
