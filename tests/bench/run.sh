@@ -12,4 +12,5 @@ python=$(tests/common/venv.sh) || { echo '{"name": "e2e", "figure": null, "skipp
 "$python" tests/bench/poll.py --out "$out"
 "$python" tests/bench/extract.py --out "$out"
 "$python" tests/bench/control.py --out "$out"
+"$python" tests/bench/attacks.py --out "$out"
 exec "$python" tests/bench/e2e.py --out "$out"

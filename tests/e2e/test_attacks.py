@@ -185,33 +185,47 @@ def control(c, counted, seconds):
     return took, sum(b.stop().get("cpu", 0) for b in busy)
 
 
-def hold(c, what, begin, seconds=5.0, also=None, sure=None):
-    """The claim, for an attack that begin() starts; `also`: a further one, while it goes on.  `sure`: what is to be
-    counted, and how many of it, before there is an attack: attackers have the lowest priority of this machine."""
+Figures = collections.namedtuple("Figures", "took beside cpu_busy late missed strangers counted more slowest n greatest cpu")
+
+
+def measure(c, what, begin, seconds=5.0, also=None, sure=None):
+    """Transfers beside an attack that begin() starts, and then beside its control.  `also`: a further attack, while it
+    goes on.  `sure`: what is to be counted, and how many of it, before there is an attack: attackers have the lowest
+    priority of this machine."""
     kubelet, cpu = Kubelet(c), c.cpu()
     attackers = begin()
     if sure:
-        c.until(f"the attack is under way: {sure}",
+        c.until(f"{what} are under way: {sure}",
                 lambda: sum(a.got().get(sure[0], 0) for a in attackers) >= sure[1], 4 * TIMEOUT)
+    n = c.version
     took, late = c.transfers(seconds * (2 if SANITIZED else 1))
+    n = c.version - n
     more = also() if also else ""
     counted = [a.stop() for a in attackers]
     kubelet.stop()
+    cpu = c.cpu() - cpu
     strangers = [e for e in c.api.events("victim") if e[2] not in OWN]
     beside, cpu_busy = control(c, counted, seconds)
-    print(f"{what}: {1000 * took:.1f} ms, {took / beside:.2f} x control ({cpu_busy:.2f} processors); "
-          f"status after {late:.2f} s at most; slowest page {kubelet.slowest:.2f} s, {len(kubelet.missed)} missed; "
-          f"operator {c.rss() >> 20} MiB, {c.cpu() - cpu:.1f} s of a processor, longest round of its loop "
-          f"{kubelet.greatest['wb_loop_lag_seconds']:.3f} s, {kubelet.greatest['wb_objects']:.0f} objects; "
-          f"{len(strangers)} events about the victim; attack {counted} {more}", flush=True)
+    return Figures(took, beside, cpu_busy, late, kubelet.missed, strangers, counted, more, kubelet.slowest, n,
+                   kubelet.greatest, cpu)
+
+
+def hold(c, what, begin, **how):
+    """The claim, for what measure() measures."""
+    f = measure(c, what, begin, **how)
+    print(f"{what}: {1000 * f.took:.1f} ms, {f.took / f.beside:.2f} x control ({f.cpu_busy:.2f} processors); "
+          f"status after {f.late:.2f} s at most; slowest page {f.slowest:.2f} s, {len(f.missed)} missed; "
+          f"operator {c.rss() >> 20} MiB, {f.cpu:.1f} s of a processor, longest round of its loop "
+          f"{f.greatest['wb_loop_lag_seconds']:.3f} s, {f.greatest['wb_objects']:.0f} objects; "
+          f"{len(f.strangers)} events about the victim; attack {f.counted} {f.more}", flush=True)
     assert c.op.p.poll() is None, f"{what}: the operator ended with {c.op.p.returncode}"
-    assert took <= max(SLOWER * beside, SLOW_S * SLOW), \
-        f"{what}: a transfer takes {1000 * took:.1f} ms, {1000 * beside:.1f} in the control"
-    assert late <= LATE_S * SLOW, f"{what}: status came {late:.2f} s after its transfer"
-    assert not kubelet.missed, f"{what}: {len(kubelet.missed)} pages and probes were not answered: {kubelet.missed[:3]}"
-    assert not strangers, f"{what}: written into the victim's namespace: {strangers}"
+    assert f.took <= max(SLOWER * f.beside, SLOW_S * SLOW), \
+        f"{what}: a transfer takes {1000 * f.took:.1f} ms, {1000 * f.beside:.1f} in the control"
+    assert f.late <= LATE_S * SLOW, f"{what}: status came {f.late:.2f} s after its transfer"
+    assert not f.missed, f"{what}: {len(f.missed)} pages and probes were not answered: {f.missed[:3]}"
+    assert not f.strangers, f"{what}: written into the victim's namespace: {f.strangers}"
     assert c.rss() < LIMIT // 2, f"{what}: the operator has {c.rss() >> 20} MiB"
-    return counted
+    return f.counted
 
 
 class Scene:
