@@ -41,7 +41,8 @@ def units(*parts):
 
 
 # Tests of a folder by parts of their names; of all others those that simulate transfers.
-OWN = {"agent/client": ["client"], "agent/proto": ["session", "proto", "client_fences"],
+OWN = {"agent/client": ["client"], "agent/daemon": ["test_daemon"],
+       "agent/proto": ["session", "proto", "client_fences"],
        "agent/xport": ["xport"], "operator-shim/reconcile": ["reconcile"],
        "operator-shim/serve": ["serve"]}
 

@@ -343,6 +343,39 @@ START_TEST(memory_is_not_released_in_an_update)
 }
 END_TEST
 
+/* The agent reads it still, and says so; asked again it has let go of it. */
+static void script_memory_in_use(struct fx_agent *a)
+{
+	char why[] = "an engine reads it";
+	struct wb_msg_app_mem_released no = {-EBUSY, why}, yes = {0, NULL};
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &no);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_wait_closed(a);
+}
+
+/* It dies before it has answered: nobody has the memory any more. */
+static void script_memory_of_nobody(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_drop(a);
+}
+
+START_TEST(memory_goes_when_no_agent_has_it)
+{
+	struct wb_error err = {0};
+	struct wb_client *c = start(_i ? script_memory_of_nobody : script_memory_in_use);
+
+	wait_until_planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	stop(c);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_fences");
@@ -355,6 +388,7 @@ int main(void)
 	tcase_add_test(t, the_end_of_another_update_ends_none);
 	tcase_add_loop_test(t, a_message_out_of_place_costs_the_connection, 0, 3);
 	tcase_add_test(t, memory_is_not_released_in_an_update);
+	tcase_add_loop_test(t, memory_goes_when_no_agent_has_it, 0, 2);
 	suite_add_tcase(suite, t);
 	return fx_run(suite);
 }
