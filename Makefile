@@ -78,7 +78,7 @@ override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
 # ---- modules: one folder = one archive, in link order (users before used) ---
 MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
            operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/predict agent/flow agent/xport \
-           agent/lane agent/extract agent/net agent/mem agent/proto planner/deploy planner kernels agent/base
+           agent/lane agent/extract agent/net agent/mem agent/proto agent/page planner/deploy planner kernels agent/base
 SUB_agent/xport := agent/xport/tcp agent/xport/shm
 # Files with main() are programs, not part of their module's archive.
 MAINS   := agent/daemon/main.c agent/ctl/main.c operator-shim/main.c
@@ -112,6 +112,7 @@ lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 $(O)/obj/%.c.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<) $(CC) $(CPPFLAGS) $(CFLAGS) $(XCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(O)/obj/agent/page/page.c.o: agent/page/page.html
 ifeq ($(VARIANT),release)
 $(O)/obj/kernels/%.c.o: XCFLAGS := -O3
 endif

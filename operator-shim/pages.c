@@ -7,6 +7,7 @@
 #include "operator-shim/cluster.h"
 #include "operator-shim/readers.h"
 #include "operator-shim/serve/metrics.h"
+#include "page/page.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,6 +110,15 @@ static int manifest(struct wb__pages *p, const char *object, struct wb_http_repl
 	return put_bytes(data, bytes, r);
 }
 
+static int picture(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	(void)p;
+	(void)object;
+	r->content_type = "text/html; charset=utf-8";
+	wb_page_put(NULL, NULL, 0, &r->body);
+	return r->body.rc;
+}
+
 static int trace(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
 	r->content_type = "application/json";
@@ -125,6 +135,7 @@ struct page {
 };
 
 static const struct page pages[] = {
+	{"/", picture, OF_THE_OBJECT, false},
 	{"/metrics", metrics, METRICS, false},
 	{"/healthz", healthz, EVERYBODY, false},
 	{"/readyz", readyz, EVERYBODY, false},

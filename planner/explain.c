@@ -30,6 +30,10 @@ struct domain {
 	uint32_t n_worker;
 };
 
+struct pair { /* of domains, from << 32 | to */
+	uint64_t key, bytes;
+};
+
 struct explain {
 	const struct wb_plan *p;
 	const struct wb_manifest *m; /* NULL: no tensor names */
@@ -491,6 +495,46 @@ static void json_rails(const struct explain *e)
 	}
 }
 
+static int by_pair(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+
+	return x->key < y->key ? -1 : x->key > y->key;
+}
+
+/* Which domain sends how much to which, where anything crosses the network. */
+static int json_pairs(const struct explain *e)
+{
+	const struct wb_plan *p = e->p;
+	struct pair *pair = wb_zalloc(p->n_route, sizeof(*pair));
+	size_t n = 0;
+
+	if (!pair)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->n_route; i++) {
+		const struct wb_route *r = &p->route[i];
+
+		if (r->stage == WB_STAGE_INTERNAL || is_inside(p, r))
+			continue;
+		pair[n++] = (struct pair){
+			(uint64_t)p->worker[r->src].domain << 32 | p->worker[r->dst].domain,
+			route_bytes(p, r)};
+	}
+	if (n)
+		qsort(pair, n, sizeof(*pair), by_pair);
+	wb_buf_printf(e->b, "],\n\"domain_pairs\":[");
+	for (size_t i = 0, k; i < n; i = k) {
+		uint64_t bytes = 0;
+
+		for (k = i; k < n && pair[k].key == pair[i].key; k++)
+			bytes += pair[k].bytes;
+		wb_buf_printf(e->b, "%s[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", i ? "," : "",
+			pair[i].key >> 32, pair[i].key & UINT32_MAX, bytes);
+	}
+	wb_free(pair);
+	return 0;
+}
+
 static void json_members(const struct explain *e, uint32_t begin, uint32_t end)
 {
 	for (uint32_t i = begin; i < end; i++)
@@ -530,6 +574,7 @@ int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 	if (!rc && as_json) {
 		json_head(&e);
 		json_rails(&e);
+		rc = json_pairs(&e);
 		json_classes(&e);
 	} else if (!rc) {
 		text_head(&e);

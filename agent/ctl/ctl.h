@@ -32,6 +32,7 @@ struct wb__ctl_opts {
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	struct wb__ctl_simulate simulate;
+	const char *html; /* file for a picture instead of text; NULL = none */
 	const char *output; /* "wide", "json"; NULL = not given */
 	bool is_json, is_wide; /* by that */
 };

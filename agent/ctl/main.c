@@ -67,6 +67,7 @@ static const struct wb_cli_row rows[] = {
 	{"plan-only", NULL, WB_CLI_FLAG, AT(simulate.plan_only)},
 	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
+	{"html", "FILE", WB_CLI_TEXT, AT(html)},
 	{"output", "wide|json", WB_CLI_WORD, 'o', AT(output), .want = "wide or json"},
 	{"json", NULL, WB_CLI_WORD, AT(output), .word = "json"},
 };
@@ -116,6 +117,9 @@ static void print_help(void)
 	       "                           the prediction (--set list: all of them)\n"
 	       "  --plan-only              simulate: no prediction\n"
 	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n"
+	       "  --html FILE              plan explain, simulate, trace: a page with pictures for "
+	       "a\n"
+	       "                           browser (- = stdout)\n"
 	       "  --json, -o json          machine-readable output\n"
 	       "  -o wide                  more columns\n"
 	       "  --help, --version\n");

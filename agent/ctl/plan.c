@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "ctl/ctl.h"
 #include "ctl/fetch.h"
+#include "ctl/html.h"
 #include "ctl/json.h"
 
 #include <errno.h>
@@ -67,17 +68,24 @@ static const char **worker_names(const struct sources *s, const struct wb_plan *
 }
 
 static int explain(const struct wb__ctl_opts *o, const struct sources *s, const struct wb_plan *p,
-	const struct wb_manifest *m)
+	const struct wb_manifest *m, struct wb_err *err)
 {
 	const char **name = worker_names(s, p);
+	struct wb_page_part part = {.name = "plan"};
 	struct wb_buf text;
 	int rc;
 
 	wb_buf_init(&text, WB_CTL_PAGE_MAX);
-	rc = wb_plan_explain(p, m, name, o->is_json, &text);
+	rc = wb_plan_explain(p, m, name, o->is_json || o->html, &text);
 	if (rc == 0)
 		rc = text.rc;
-	if (rc == 0)
+	part.json = wb_buf_cstr(&text);
+	part.bytes = text.len;
+	if (rc < 0)
+		wb_err_set(err, rc, "explain the plan: %s", wb_strerror(rc));
+	else if (o->html)
+		rc = wb__ctl_html(o->html, o->file ? o->file : "The active plan", &part, 1, err);
+	else
 		fwrite(text.data, 1, text.len, stdout);
 	wb_buf_finish(&text);
 	wb_free(name);
@@ -111,11 +119,8 @@ int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err)
 		rc = decode(o, &s, &p, &m, err);
 	if (rc == 0 && m && !wb_digest_eq(m->digest, p->manifest))
 		rc = wb_err_set(err, -EINVAL, "the manifest is not the one of this plan");
-	if (rc == 0) {
-		rc = explain(o, &s, p, m);
-		if (rc < 0)
-			wb_err_set(err, rc, "explain the plan: %s", wb_strerror(rc));
-	}
+	if (rc == 0)
+		rc = explain(o, &s, p, m, err);
 	wb_plan_destroy(p);
 	wb_manifest_destroy(m);
 	json_decref(s.object);
@@ -128,13 +133,17 @@ int wb__ctl_trace(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	char text[32];
 	const char *agent = wb__ctl_agent(o, text);
+	struct wb_page_part part;
 	struct wb_buf b;
 	int rc;
 
 	wb_buf_init(&b, WB_CTL_PAGE_MAX);
 	rc = wb__ctl_fetch(
 		agent ? agent : wb__ctl_operator(o), "/trace", agent ? NULL : o->object, &b, err);
-	if (rc == 0)
+	part = (struct wb_page_part){"trace", wb_buf_cstr(&b), b.len};
+	if (rc == 0 && o->html)
+		rc = wb__ctl_html(o->html, "Transfers", &part, 1, err);
+	else if (rc == 0)
 		fwrite(b.data, 1, b.len, stdout);
 	if (rc == 0 && !strstr(wb_buf_cstr(&b), "\"ph\""))
 		fprintf(stderr, "wbctl: the trace is empty: there was no transfer yet\n");

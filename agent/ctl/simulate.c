@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "ctl/ctl.h"
+#include "ctl/fetch.h"
+#include "ctl/html.h"
 #include "ctl/model_file.h"
 #include "operator-shim/spec/yaml.h"
 #include "planner/deploy/deploy.h"
@@ -190,7 +192,7 @@ struct figures {
 	const char *name;
 	double plan_ms, rss_mib, t_min_ms, worker_bound_ms, load;
 	struct wb_plan_summary sum;
-	/* Agents whose loops take no time, and as they are; engines are freed. */
+	/* Agents whose loops take no time, whose engines are freed; and as they are. */
 	struct wb_predict_result ideal, real;
 };
 
@@ -304,6 +306,73 @@ static void print_text(const struct wb__ctl_simulate *s, const struct wb_deploy 
 		print_prediction(f);
 }
 
+/* ---- pictures ---- */
+
+static void put_line(struct wb_buf *b, const struct wb_predict_line *l)
+{
+	wb_buf_printf(b, ",\"span_ms\":%.6f,\"moved_spans\":%" PRIu32 ",\"moved\":[",
+		l->span_s * 1e3, l->n);
+	for (int stage = 0; stage < WB_STAGES; stage++) {
+		wb_buf_printf(b, "%s[", stage ? "," : "");
+		for (uint32_t i = 0; i < l->n; i++)
+			wb_buf_printf(b, "%s%" PRIu64, i ? "," : "", l->bytes[stage][i]);
+		wb_buf_printf(b, "]");
+	}
+	wb_buf_printf(b, "]");
+}
+
+/* What page.html draws of a prediction. */
+static void put_picture(struct wb_buf *b, const struct figures *f)
+{
+	static const char *const stage[] = {
+		"from a trainer", "between engines", "inside an engine"};
+	const struct wb_predict_result *r = &f->real;
+
+	wb_buf_printf(b, "{\"t_min_ms\":%.3f", f->t_min_ms);
+	put_prediction(b, f);
+	put_line(b, &r->line);
+	wb_buf_printf(b,
+		",\"tail\":{\"ms\":%.3f,\"src\":%" PRIu32 ",\"dst\":%" PRIu32
+		",\"stage\":\"%s\"},\"engines\":[",
+		r->tail.s * 1e3, r->tail.src, r->tail.dst, stage[r->tail.stage]);
+	for (uint32_t e = 0; e < r->n_engine; e++)
+		wb_buf_printf(b, "%s[%.3f,%.3f]", e ? "," : "", r->engine[e].received_s * 1e3,
+			r->engine[e].complete_s * 1e3);
+	wb_buf_printf(b, "]}");
+}
+
+static int draw(const char *path, const struct wb__ctl_simulate *s, const struct wb_deploy *d,
+	const struct wb_plan *p, const struct figures *f, struct wb_err *err)
+{
+	struct wb_page_part part[2];
+	struct wb_buf plan, prediction, title;
+	size_t n = 0;
+	int rc;
+
+	wb_buf_init(&plan, WB_CTL_PAGE_MAX);
+	wb_buf_init(&prediction, WB_CTL_PAGE_MAX);
+	wb_buf_init(&title, 1u << 12);
+	wb_buf_printf(&title, "%s: %s to %" PRIu32 " x %s", f->name, s->trainer, d->spec.engines,
+		s->rollout);
+	rc = wb_plan_explain(p, d->manifest, NULL, true, &plan);
+	part[n++] = (struct wb_page_part){"plan", wb_buf_cstr(&plan), plan.len};
+	if (!s->plan_only) {
+		put_picture(&prediction, f);
+		part[n++] = (struct wb_page_part){
+			"prediction", wb_buf_cstr(&prediction), prediction.len};
+	}
+	if (rc == 0)
+		rc = prediction.rc;
+	if (rc < 0)
+		wb_err_set(err, rc, "draw %s: %s", path, wb_strerror(rc));
+	else
+		rc = wb__ctl_html(path, wb_buf_cstr(&title), part, n, err);
+	wb_buf_finish(&plan);
+	wb_buf_finish(&prediction);
+	wb_buf_finish(&title);
+	return rc;
+}
+
 /* ---- the transfer ---- */
 
 static int predict(const struct wb__ctl_simulate *s, const struct wb_plan_input *of,
@@ -322,7 +391,6 @@ static int predict(const struct wb__ctl_simulate *s, const struct wb_plan_input 
 
 	if (rc == 0)
 		rc = wb_predict(&in, &f->real, err);
-	wb_predict_finish(&f->real);
 	in.params.loop_us = 0;
 	if (rc == 0)
 		rc = wb_predict(&in, &f->ideal, err);
@@ -351,8 +419,11 @@ static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *
 	f.t_min_ms = (double)p->node_bound_ns / 1e6;
 	f.worker_bound_ms = (double)p->worker_bound_ns / 1e6;
 	f.load = (double)f.sum.busiest_ns / (double)WB_MAX(p->worker_bound_ns, 1);
-	if (rc == 0)
+	if (rc == 0 && o->html)
+		rc = draw(o->html, s, d, p, &f, err);
+	else if (rc == 0)
 		(o->is_json ? print_json : print_text)(s, d, p, &f);
+	wb_predict_finish(&f.real);
 	wb_plan_destroy(p);
 	return rc;
 }

@@ -106,6 +106,8 @@ struct model {
 	struct op *ops; /* all there are */
 	double *trainer_s; /* owned, by plan worker: snapshots of staged trainers */
 	double moved_s;
+	struct wb_predict_line line;
+	struct wb_predict_tail tail;
 	struct wb_predict_engine *engine; /* the result's */
 	uint64_t n_event;
 	int rc; /* of what cannot be said from a callback */
@@ -126,6 +128,9 @@ void wb__predict_rail(struct model *m, uint32_t at);
 void wb__predict_piece(struct model *m, struct op *op);
 /** wb__predict_op_put - one of its ends has been told; the last one frees it. */
 void wb__predict_op_put(struct model *m, struct op *op);
+/** wb__predict_arrived - @n bytes of a chunk of @stage from @src have reached @dst. */
+void wb__predict_arrived(
+	struct model *m, enum wb_stage stage, uint32_t src, uint32_t dst, uint64_t n);
 /** wb__predict_rails_finish - free them, and what is on its way. */
 void wb__predict_rails_finish(struct model *m);
 

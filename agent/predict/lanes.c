@@ -17,18 +17,25 @@ static struct model_lane *lane_of(struct wb_lane *l)
 	return wb_container_of(l, struct model_lane, lane);
 }
 
+/* Bytes of a chunk of another worker of the agent go through a slot of the domain's pool. */
+static bool is_internal(const struct model_lane *l, const struct wb_lane_job *job)
+{
+	const struct wb_slots *s = &l->m->agent[l->agent].slots;
+	uintptr_t at = (uintptr_t)job->wire - (uintptr_t)s->base;
+
+	return at / s->slot_bytes < s->n && s->pool_of[at / s->slot_bytes] == WB_POOL_DOMAIN;
+}
+
 /* Bytes a second of a job: over the bus, between workers, or in one device's memory. */
 static double rate(const struct model_lane *l, const struct wb_lane_job *job)
 {
 	const struct model *m = l->m;
-	const struct model_agent *a = &m->agent[l->agent];
-	size_t slot;
 	bool is_rollout = m->in.plan->worker[l->worker].role == WB_ROLE_ROLLOUT;
 
-	if (wb__predict_is_host(a, job->wire) || (is_rollout && m->in.rollout_staged))
+	if (wb__predict_is_host(&m->agent[l->agent], job->wire) ||
+		(is_rollout && m->in.rollout_staged))
 		return m->in.params.host_gbs * 1e9;
-	slot = (size_t)((uintptr_t)job->wire - (uintptr_t)a->slots.base) / a->slots.slot_bytes;
-	if (job->kind == WB_LANE_PACK && a->slots.pool_of[slot] == WB_POOL_DOMAIN)
+	if (job->kind == WB_LANE_PACK && is_internal(l, job))
 		return m->in.params.fabric_gbs * 1e9;
 	return m->in.params.lane_gbs * 1e9;
 }
@@ -70,7 +77,10 @@ static const struct wb_lane_ops ops = {submit, reap, NULL, give_up, give_up};
 
 void wb__predict_lane_done(struct model_lane *l)
 {
-	l->n_done++;
+	const struct wb_lane_job *job = &l->job[(l->head + l->n_done++) % l->lane.depth];
+
+	if (job->kind == WB_LANE_ASSEMBLE && is_internal(l, job))
+		wb__predict_arrived(l->m, WB_STAGE_INTERNAL, l->worker, l->worker, job->wire_bytes);
 }
 
 int wb__predict_lane_init(struct model_lane *l, struct model *m, uint32_t agent, uint32_t worker)

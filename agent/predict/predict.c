@@ -27,6 +27,33 @@ static uint64_t now_ns(const struct wb_clock *c)
 	return (uint64_t)(1e9 + mc->m->now * 1e9);
 }
 
+/* Twice as long spans, when time has gone beyond the last. */
+static void fold(struct wb_predict_line *l)
+{
+	for (int stage = 0; stage < WB_STAGES; stage++)
+		for (uint32_t i = 0; i < WB_PREDICT_SPANS; i++) {
+			uint64_t sum = 2 * i + 1 < WB_PREDICT_SPANS
+					       ? l->bytes[stage][2 * i] + l->bytes[stage][2 * i + 1]
+					       : 0;
+
+			l->bytes[stage][i] = sum;
+		}
+	l->span_s *= 2;
+}
+
+void wb__predict_arrived(
+	struct model *m, enum wb_stage stage, uint32_t src, uint32_t dst, uint64_t n)
+{
+	uint32_t at;
+
+	while (m->now / m->line.span_s >= WB_PREDICT_SPANS)
+		fold(&m->line);
+	at = (uint32_t)(m->now / m->line.span_s);
+	m->line.bytes[stage][at] += n;
+	m->line.n = at + 1;
+	m->tail = (struct wb_predict_tail){m->now, src, dst, stage};
+}
+
 static int begin(struct model *m, struct wb_predict_result *out, struct wb_err *err)
 {
 	const struct wb_plan *p = m->in.plan;
@@ -172,12 +199,14 @@ static void sum_up(const struct model *m, struct wb_predict_result *out)
 	out->agst_early_s = WB_MIN(early / p->n_worker, out->agst_s);
 	out->bound_s = (double)p->node_bound_ns * 1e-9;
 	out->moved_s = m->moved_s;
+	out->line = m->line;
+	out->tail = m->tail;
 	out->events = m->n_event;
 }
 
 int wb_predict(const struct wb_predict_input *in, struct wb_predict_result *out, struct wb_err *err)
 {
-	struct model m = {.clock = {{now_ns}, &m}, .in = *in};
+	struct model m = {.clock = {{now_ns}, &m}, .in = *in, .line.span_s = 1e-5};
 	int rc;
 
 	*out = (struct wb_predict_result){.bound_s = 0};

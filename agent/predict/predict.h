@@ -40,6 +40,22 @@ struct wb_predict_engine {
 	double complete_s; /* all of it is verified */
 };
 
+/* What moved when: bytes that arrived in each of n spans of time. */
+#define WB_PREDICT_SPANS 256
+struct wb_predict_line {
+	double span_s;
+	uint32_t n;
+	uint64_t bytes[WB_STAGES][WB_PREDICT_SPANS];
+};
+
+/* The chunk that came last over the network, or through memory: whose tail the transfer waited for.
+ */
+struct wb_predict_tail {
+	double s;
+	uint32_t src, dst; /* plan workers */
+	enum wb_stage stage;
+};
+
 struct wb_predict_result {
 	double bound_s; /* the plan's bound of a node's rails (T_min); the rails' full rate */
 	double ewtt_s, agst_s;
@@ -51,6 +67,8 @@ struct wb_predict_result {
 	struct wb_predict_busy busiest[WB_PREDICT_PARTS];
 	uint64_t events, loop_events_max; /* of all agents; of the one with most */
 	uint64_t resent, refused;
+	struct wb_predict_line line;
+	struct wb_predict_tail tail;
 	uint32_t n_engine;
 	struct wb_predict_engine *engine; /* owned */
 };

@@ -183,7 +183,12 @@ void wb__predict_piece(struct model *m, struct op *op)
 	uint64_t piece = (uint64_t)(m->in.params.piece_kib * 1024);
 
 	op->flying--;
-	op->coming -= WB_MIN(op->coming, piece); /* all pieces but the last are whole */
+	piece = WB_MIN(op->coming, piece); /* all but the last are whole */
+	op->coming -= piece;
+	wb__predict_arrived(m,
+		m->in.plan->worker[op->chunk.src].role == WB_ROLE_TRAINER ? WB_STAGE_RECEIVE
+									  : WB_STAGE_EXTERNAL,
+		op->chunk.src, op->chunk.dst, piece);
 	if (!op->coming)
 		wb__predict_at(m, m->now, EV_ARRIVED, op->reader, op);
 	else if (op->left && !op->is_queued)

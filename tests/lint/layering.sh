@@ -8,6 +8,7 @@ table='
 agent/base
 agent/include       weightbridge
 kernels
+agent/page          base
 agent/proto         base
 planner             base kernels proto
 planner/deploy      base planner
@@ -24,12 +25,12 @@ agent/transfer      base mem planner kernels net proto xport lane flow
 agent/predict       base mem planner kernels proto xport lane flow
 agent/client        weightbridge base proto mem extract lane planner kernels
 agent/daemon        weightbridge base proto mem net planner kernels xport lane extract flow transfer
-agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow predict transfer operator-shim/spec
+agent/ctl           weightbridge base proto mem net planner kernels xport lane extract flow predict transfer page operator-shim/spec
 operator-shim/spec       base proto
 operator-shim/reconcile  base proto planner operator-shim/spec
 operator-shim/serve      weightbridge base net proto planner operator-shim/spec operator-shim/reconcile
 operator-shim/kube       weightbridge base net operator-shim/spec
-operator-shim            weightbridge base mem net proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube
+operator-shim            weightbridge base mem net page proto planner operator-shim/spec operator-shim/reconcile operator-shim/serve operator-shim/kube
 '
 # Folders where a header of the system is not welcome: FOLDER REGEXP REASON
 system='
