@@ -26,6 +26,7 @@
 
 #define MOD "operator"
 #define PROBES_SOURCE_MAX 4
+#define STUCK_NS (5 * WB_NS_PER_S)
 #define TLS_RELOAD_NS (60 * WB_NS_PER_S)
 
 struct app {
@@ -424,7 +425,7 @@ static int start_listener(struct app *a, struct wb_err *err)
 	struct wb_listen_opts lo = {.host = a->o.listen.host,
 		.port = a->o.listen.port,
 		.tls = a->tls,
-		.limits = {.framer = wb_frame_length},
+		.limits = {.framer = wb_frame_length, .stuck_ns = STUCK_NS},
 		.conns_max = conns_max(a),
 		.proves_later = wb__operator_has_tokens(&a->o)};
 	struct wb_listen_cb cb = {a, on_chan, NULL, on_refused};

@@ -126,7 +126,7 @@ static int link_send(void *client, const void *frame, size_t bytes, const int *f
 }
 
 const struct wb_session_io wb__client_io = {
-	link_send, go_down, wb_msg_encode_bin, wb_msg_decode_bin};
+	link_send, go_down, wb_msg_encode_bin, wb_msg_decode_bin, NULL};
 
 int wb__client_send_msg(
 	struct wb_client *c, uint16_t type, const void *msg, const int *fds, unsigned n_fd)

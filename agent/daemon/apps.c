@@ -78,7 +78,7 @@ static void link_close(void *conn)
 }
 
 static const struct wb_session_io io = {
-	link_send, link_close, wb_msg_encode_bin, wb_msg_decode_bin};
+	link_send, link_close, wb_msg_encode_bin, wb_msg_decode_bin, NULL};
 
 static void refuse(struct app *app, int code, const char *sentence)
 {

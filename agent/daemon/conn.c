@@ -17,7 +17,8 @@
 #define BEAT_NS (2 * WB_NS_PER_S)
 #define SILENT_NS (10 * WB_NS_PER_S)
 
-static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {
+	wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode, wb_chan_put_lent};
 
 static uint64_t now_ns(void)
 {

@@ -33,7 +33,8 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-static const struct wb_session_io io = {wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {
+	wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode, wb_chan_put_lent};
 
 void wb__oplink_arm(struct wb__oplink *l)
 {

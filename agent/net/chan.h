@@ -12,10 +12,12 @@
  * on_closed comes exactly once, never from inside a call on the channel, and is the last: after it
  * returns the channel is freed.  wb_chan_close() asks for it; a lost peer brings it unasked.
  *
- * A half-open peer is not noticed by a channel: users send heartbeats.
+ * A half-open peer is not noticed by a channel: users send heartbeats.  One that is there and does
+ * not read, or does not end what it has begun to say, is: see stuck_ns (tls.h).
  * Threads: the loop's.  Layer: net (L1).
  */
 #include "base/err.h"
+#include "base/lent.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -45,6 +47,15 @@ struct wb_chan_cb {
 	void (*on_frame)(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes);
 	/* The end; why->code is 0 after wb_chan_close() or when the peer closed in order. */
 	void (*on_closed)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
+	/* Optional: a frame of so many bytes begins.  0; -EAGAIN: not now, and nothing more is read
+	 * before wb_chan_resume(); another code: @cookie's owner has closed the channel. */
+	int (*on_head)(void *cookie, struct wb_chan *ch, size_t bytes);
+	/* Optional: the peer does not get on (stuck_ns): close the channel.  NULL = it just ends.
+	 */
+	void (*on_stuck)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
+	/* Optional: what was queued has been given to the system; never from inside a call on the
+	 * channel. */
+	void (*on_room)(void *cookie, struct wb_chan *ch);
 };
 
 /* How far the peer of an accepted channel has come. */
@@ -55,6 +66,9 @@ enum wb_chan_trust {
 
 struct wb_chan_ops {
 	int (*send)(struct wb_chan *ch, const void *frame, size_t bytes);
+	/* may be NULL: what is lent is copied */
+	int (*send_lent)(
+		struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest);
 	void (*close)(struct wb_chan *ch);
 	const char *(*peer)(const struct wb_chan *ch);
 	const char *(*identity)(const struct wb_chan *ch);
@@ -62,6 +76,7 @@ struct wb_chan_ops {
 	int (*binding)(const struct wb_chan *ch, uint8_t *out); /* may be NULL */
 	int (*trust)(struct wb_chan *ch, enum wb_chan_trust how_far); /* may be NULL */
 	void (*limit)(struct wb_chan *ch, size_t frame_bytes_max); /* may be NULL */
+	void (*resume)(struct wb_chan *ch); /* may be NULL: of who never calls on_head */
 };
 
 /* First member of every implementation. */
@@ -88,6 +103,15 @@ static inline int wb_chan_send(struct wb_chan *ch, const void *frame, size_t byt
 	return ch->ops->send(ch, frame, bytes);
 }
 
+/**
+ * wb_chan_send_lent - the same for a frame whose end many channels send
+ * @head:	its beginning, copied, @bytes of it
+ * @rest:	what follows, not copied: given back when the system has it, or the channel has
+ *ended. Not on failure.
+ */
+int wb_chan_send_lent(
+	struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest);
+
 /** wb_chan_close - send what is queued (for a bounded time), then end.  Further frames of the peer
  *  are dropped.  Calling it again does nothing. */
 static inline void wb_chan_close(struct wb_chan *ch)
@@ -110,6 +134,13 @@ static inline int wb_chan_put(
 	(void)fds;
 	(void)n_fd;
 	return wb_chan_send(ch, frame, bytes);
+}
+
+/** wb_chan_put_lent - wb_chan_send_lent() for who has the channel as a pointer only. */
+static inline int wb_chan_put_lent(
+	void *ch, const void *head, size_t bytes, const struct wb_lent *rest)
+{
+	return wb_chan_send_lent(ch, head, bytes, rest);
 }
 
 static inline void wb_chan_stop(void *ch)
@@ -139,6 +170,13 @@ static inline void wb_chan_limit(struct wb_chan *ch, size_t frame_bytes_max)
 {
 	if (ch->ops->limit)
 		ch->ops->limit(ch, frame_bytes_max);
+}
+
+/** wb_chan_resume - take the frame that on_head put off.  It is asked again, from the loop. */
+static inline void wb_chan_resume(struct wb_chan *ch)
+{
+	if (ch->ops->resume)
+		ch->ops->resume(ch);
 }
 
 /** wb_chan_queued - bytes not yet given to the system. */

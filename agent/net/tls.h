@@ -57,6 +57,9 @@ struct wb_chan_limits {
 	uint64_t connect_ns; /* name, TCP and TLS together; 0 = 10 s */
 	uint64_t dial_ns; /* of these, until an address has answered a connect; 0 = 4 s */
 	uint64_t linger_ns; /* to send the queue at close; 0 = 2 s */
+	/* Who has begun a frame, or has something to read, and does not get on with it for so long
+	 * (64 KiB, or its end) ends, at twice as long at the latest; 0 = never. */
+	uint64_t stuck_ns;
 };
 
 /**

@@ -16,6 +16,8 @@
 #define CONNECT_NS_DEFAULT (10 * WB_NS_PER_S)
 #define LINGER_NS_DEFAULT (2 * WB_NS_PER_S)
 #define READ_BYTES_A_ROUND (256u << 10) /* then others have their turn */
+#define WRITE_BYTES_A_ROUND (512u << 10)
+#define STUCK_BYTES (64u << 10)
 
 static const struct wb_chan_ops tls_ops;
 
@@ -60,11 +62,15 @@ static void drop_block(struct wb__tls_chan *c)
 {
 	struct wb__block *b = c->head;
 
+	struct wb_lent rest = b->rest;
+
 	c->head = b->next;
 	if (!c->head)
 		c->tail = &c->head;
 	c->queued_bytes -= b->bytes;
 	wb_free_wiped(b);
+	if (rest.bytes)
+		rest.put(rest.cookie);
 }
 
 void wb__chan_end(struct wb__tls_chan *c, const struct wb_err *why)
@@ -107,11 +113,52 @@ static void chan_fail_ssl(struct wb__tls_chan *c, int ret)
 	wb__chan_end(c, &err);
 }
 
+/* ---- who gets on ------------------------------------------------------------------------------
+ */
+
+static void look_after(struct wb__tls_chan *c)
+{
+	if (!c->limits.stuck_ns || c->is_looked_after || c->state != WB__OPEN ||
+		(!c->head && !c->have))
+		return;
+	c->is_looked_after = true;
+	wb_timer_start(c->timer, c->limits.stuck_ns, 0);
+}
+
+/* The timer looks seldom, so that what is done for a byte is to count it. */
+static void look(struct wb__tls_chan *c)
+{
+	unsigned long long ms = c->limits.stuck_ns / WB_NS_PER_MS;
+	struct wb_err err = {0};
+
+	if (c->have && c->came < STUCK_BYTES && !c->is_put_off)
+		wb_err_set(&err, -ETIMEDOUT,
+			"%s has begun a frame of %zu bytes and sent %zu of them in %llu ms",
+			c->peer, c->frame ? c->frame_bytes : (size_t)WB_FRAME_HEAD_BYTES, c->came,
+			ms);
+	else if (c->head && c->went < STUCK_BYTES)
+		wb_err_set(&err, -ETIMEDOUT,
+			"%s has %zu bytes to read and read %zu of them in %llu ms", c->peer,
+			c->queued_bytes, c->went, ms);
+	c->is_looked_after = false;
+	c->came = c->went = 0;
+	if (!err.code)
+		look_after(c);
+	else if (c->base.cb.on_stuck)
+		c->base.cb.on_stuck(c->base.cb.cookie, &c->base, &err);
+	else
+		wb__chan_end(c, &err);
+}
+
 static void timer_fired(void *cookie)
 {
 	struct wb__tls_chan *c = cookie;
 	struct wb_err err = {0};
 
+	if (c->state == WB__OPEN) {
+		look(c);
+		return;
+	}
 	if (c->state != WB__CLOSING)
 		wb_err_set(&err, -ETIMEDOUT, "%s: no answer within %llu ms (%s)", c->peer,
 			(unsigned long long)(c->limits.connect_ns / WB_NS_PER_MS),
@@ -120,6 +167,12 @@ static void timer_fired(void *cookie)
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
+
+/* What the peer says, where it is waited for. */
+static int readable(const struct wb__tls_chan *c)
+{
+	return c->is_put_off ? 0 : WB_READABLE;
+}
 
 static void want(struct wb__tls_chan *c, int events)
 {
@@ -140,37 +193,53 @@ static void say_goodbye(struct wb__tls_chan *c)
 	want(c, WB_READABLE);
 }
 
+/* As far as the socket takes it, and others have their turn. */
 static void flush(struct wb__tls_chan *c)
 {
+	size_t budget = WRITE_BYTES_A_ROUND;
+
 	while (c->head) {
 		struct wb__block *b = c->head;
+		size_t own = b->bytes - b->rest.bytes;
+		bool is_own = b->at < own;
+		const uint8_t *from =
+			is_own ? b->data + b->at : (const uint8_t *)b->rest.data + (b->at - own);
 		int ret;
 
+		if (!budget) {
+			want(c, readable(c) | WB_WRITABLE);
+			return;
+		}
 		ERR_clear_error();
 		errno = 0;
-		ret = SSL_write(c->ssl, b->data + b->at, (int)WB_MIN(b->bytes - b->at, 1u << 30));
+		ret = SSL_write(
+			c->ssl, from, (int)WB_MIN((is_own ? own : b->bytes) - b->at, budget));
 		if (ret <= 0) {
 			int e = SSL_get_error(c->ssl, ret);
 
 			if (e == SSL_ERROR_WANT_WRITE)
-				want(c, WB_READABLE | WB_WRITABLE);
+				want(c, readable(c) | WB_WRITABLE);
 			else if (e != SSL_ERROR_WANT_READ)
 				chan_fail_ssl(c, ret);
 			return;
 		}
 		b->at += (size_t)ret;
+		c->went += (size_t)ret;
+		budget -= WB_MIN(budget, (size_t)ret);
 		if (b->at == b->bytes)
 			drop_block(c);
 	}
 	if (c->state == WB__CLOSING && !c->said_goodbye)
 		say_goodbye(c);
 	else
-		want(c, WB_READABLE);
+		want(c, readable(c));
 }
 
-static int chan_send(struct wb_chan *ch, const void *frame, size_t bytes)
+static int chan_send_lent(
+	struct wb_chan *ch, const void *head, size_t own, const struct wb_lent *rest)
 {
 	struct wb__tls_chan *c = of(ch);
+	size_t bytes = own + (rest ? rest->bytes : 0);
 	struct wb__block *b;
 
 	if (c->state != WB__OPEN)
@@ -179,19 +248,28 @@ static int chan_send(struct wb_chan *ch, const void *frame, size_t bytes)
 		return -EMSGSIZE;
 	if (c->queued_bytes + bytes > c->limits.queue_bytes_max)
 		return -EAGAIN;
-	b = wb_alloc(sizeof(*b) + bytes);
+	b = wb_alloc(sizeof(*b) + own);
 	if (!b)
 		return -ENOMEM;
-	b->next = NULL;
-	b->bytes = bytes;
-	b->at = 0;
-	memcpy(b->data, frame, bytes);
+	*b = (struct wb__block){.bytes = bytes};
+	if (rest)
+		b->rest = *rest;
+	if (own)
+		memcpy(b->data, head, own);
 	*c->tail = b;
 	c->tail = &b->next;
 	c->queued_bytes += bytes;
-	if (c->head == b)
-		flush(c);
+	if (c->head != b)
+		return 0;
+	flush(c);
+	c->went = STUCK_BYTES; /* what is left has just begun */
+	look_after(c);
 	return 0;
+}
+
+static int chan_send(struct wb_chan *ch, const void *frame, size_t bytes)
+{
+	return chan_send_lent(ch, frame, bytes, NULL);
 }
 
 static void chan_close(struct wb_chan *ch)
@@ -205,11 +283,23 @@ static void chan_close(struct wb_chan *ch)
 		return;
 	}
 	c->state = WB__CLOSING;
+	c->is_put_off = false;
 	wb_timer_start(c->timer, c->limits.linger_ns, 0);
 	flush(c);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
+
+/* The owner puts it off, or has closed the channel. */
+static int ask_owner(struct wb__tls_chan *c, size_t total)
+{
+	int rc = c->base.cb.on_head ? c->base.cb.on_head(c->base.cb.cookie, &c->base, total) : 0;
+
+	c->is_put_off = rc == -EAGAIN && c->state == WB__OPEN;
+	if (c->is_put_off)
+		want(c, c->head ? WB_WRITABLE : 0);
+	return rc;
+}
 
 /* A frame's header is complete: make room for the whole. */
 static int begin_frame(struct wb__tls_chan *c)
@@ -222,6 +312,8 @@ static int begin_frame(struct wb__tls_chan *c)
 		rc = wb_err_set(&err, -EMSGSIZE,
 			"a frame of %zu bytes, and it has not shown yet who it is: at most %zu",
 			total, c->frame_max);
+	if (!rc && ask_owner(c, total) < 0)
+		return -EAGAIN;
 	if (!rc) {
 		assert(total >= WB_FRAME_HEAD_BYTES);
 		c->frame = wb_alloc(total);
@@ -288,7 +380,9 @@ static bool read_some(struct wb__tls_chan *c, size_t *budget)
 		return false;
 	}
 	*budget -= WB_MIN(*budget, (size_t)ret);
+	c->came = c->have ? c->came + (size_t)ret : STUCK_BYTES;
 	c->have += (size_t)ret;
+	look_after(c);
 	if (!c->frame && c->have == WB_FRAME_HEAD_BYTES && begin_frame(c) < 0)
 		return false;
 	if (!c->frame || c->have < c->frame_bytes)
@@ -301,20 +395,39 @@ static bool read_some(struct wb__tls_chan *c, size_t *budget)
 
 static void resume_reading(void *cookie);
 
-static void read_frames(struct wb__tls_chan *c)
+static void read_later(struct wb__tls_chan *c)
 {
-	size_t budget = READ_BYTES_A_ROUND;
-
-	while (budget)
-		if (!read_some(c, &budget))
-			return;
-	/* OpenSSL may hold bytes that the socket does not show any more. */
 	if (c->is_deferred)
 		return;
 	c->is_deferred = true;
 	c->later.fn = resume_reading;
 	c->later.cookie = c;
 	wb__defer(c->loop, &c->later);
+}
+
+/* A frame whose header came before and was put off; false: it still is, or all is over. */
+static bool take_put_off(struct wb__tls_chan *c)
+{
+	if (c->frame || c->have < WB_FRAME_HEAD_BYTES)
+		return true;
+	if (begin_frame(c) < 0)
+		return false;
+	if (c->have == c->frame_bytes)
+		give_frame(c);
+	return c->state == WB__OPEN;
+}
+
+static void read_frames(struct wb__tls_chan *c)
+{
+	size_t budget = READ_BYTES_A_ROUND;
+
+	if (!take_put_off(c))
+		return;
+	while (budget)
+		if (!read_some(c, &budget))
+			return;
+	/* OpenSSL may hold bytes that the socket does not show any more. */
+	read_later(c);
 }
 
 static void resume_reading(void *cookie)
@@ -324,8 +437,20 @@ static void resume_reading(void *cookie)
 	c->is_deferred = false;
 	if (c->state == WB__ENDED)
 		chan_ended(c);
-	else if (c->state == WB__OPEN)
+	else if (c->state == WB__OPEN && !c->is_put_off)
 		read_frames(c);
+}
+
+static void chan_resume(struct wb_chan *ch)
+{
+	struct wb__tls_chan *c = of(ch);
+
+	if (!c->is_put_off || c->state != WB__OPEN)
+		return;
+	c->is_put_off = false;
+	c->came = STUCK_BYTES;
+	want(c, WB_READABLE | (c->head ? WB_WRITABLE : 0));
+	read_later(c);
 }
 
 /* After goodbye: drop what comes until the peer closes too. */
@@ -352,6 +477,7 @@ static void opened(struct wb__tls_chan *c)
 	}
 	wb_timer_stop(c->timer);
 	c->state = WB__OPEN;
+	c->is_looked_after = false;
 	c->was_open = true;
 	want(c, WB_READABLE);
 	if (c->owner.on_ready)
@@ -393,10 +519,12 @@ static void socket_fired(void *cookie, int events)
 	}
 	if (c->state == WB__OPEN && c->head && (events & WB_WRITABLE))
 		flush(c);
-	if (c->state == WB__OPEN && (events & WB_READABLE))
+	if (c->state == WB__OPEN && (events & WB_READABLE) && !c->is_put_off)
 		read_frames(c);
 	if (c->state == WB__OPEN && !c->head)
-		want(c, WB_READABLE);
+		want(c, readable(c));
+	if (c->state == WB__OPEN && !c->head && (events & WB_WRITABLE) && c->base.cb.on_room)
+		c->base.cb.on_room(c->base.cb.cookie, &c->base);
 	if (c->state != WB__CLOSING)
 		return;
 	if (!c->said_goodbye && (events & WB_WRITABLE))
@@ -554,10 +682,12 @@ static int chan_binding(const struct wb_chan *ch, uint8_t *out)
 }
 
 static const struct wb_chan_ops tls_ops = {.send = chan_send,
+	.send_lent = chan_send_lent,
 	.close = chan_close,
 	.peer = chan_peer,
 	.identity = chan_identity,
 	.queued = chan_queued,
 	.binding = chan_binding,
 	.trust = chan_trust,
-	.limit = chan_limit};
+	.limit = chan_limit,
+	.resume = chan_resume};

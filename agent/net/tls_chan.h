@@ -11,9 +11,11 @@
 
 enum wb__chan_state { WB__DIALLING, WB__HANDSHAKE, WB__OPEN, WB__CLOSING, WB__ENDED };
 
+/* A frame that is to go: what is copied of it, then what is lent. */
 struct wb__block {
 	struct wb__block *next;
-	size_t bytes, at; /* at: already given to OpenSSL */
+	size_t bytes, at; /* of both; at: already given to OpenSSL */
+	struct wb_lent rest; /* bytes 0 = nothing is lent */
 	uint8_t data[];
 };
 
@@ -25,7 +27,7 @@ struct wb__tls_chan {
 	struct wb_tls *tls; /* referenced */
 	SSL *ssl;
 	struct wb_watch *watch;
-	struct wb_timer *timer; /* connect and handshake; linger */
+	struct wb_timer *timer; /* connect and handshake; who gets on; linger */
 	enum wb__chan_state state;
 	int fd, events;
 	struct wb_chan_limits limits;
@@ -40,6 +42,10 @@ struct wb__tls_chan {
 	uint8_t frame_head[WB_FRAME_HEAD_BYTES], *frame;
 	size_t have, frame_bytes;
 	size_t frame_max; /* 0 = what the framer allows */
+	/* What came and went since the timer last looked, or STUCK_BYTES for what is new since. */
+	size_t came, went;
+	bool is_looked_after; /* the timer will look */
+	bool is_put_off; /* the frame that begins: by on_head */
 	struct wb_err why;
 	struct wb__defer later;
 	bool is_deferred; /* later is queued for resume_reading() */

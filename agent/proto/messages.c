@@ -106,6 +106,28 @@ int wb_msg_encode_bin(
 	return wb__msg_encode(f, m, msg, wb_table_encode_bin, out, err);
 }
 
+int wb_msg_encode_head(const struct wb_frame *f, const void *msg, uint32_t rest, struct wb_buf *out,
+	struct wb_err *err)
+{
+	const struct wb_msg_info *m = wb_msg_info(f->type);
+	const struct wb_fdef *last = &m->table->field[m->table->n_field - 1];
+	struct wb_frame head = *f;
+	size_t at = out->len;
+	int rc = wb_msg_encode_bin(f, msg, out, err);
+
+	assert(last->kind == WBF_BLOB && last->since <= f->version && !wb__count_in(msg, last));
+	if (rc < 0)
+		return rc;
+	head.bytes = (uint32_t)(out->len - at - WB_FRAME_BYTES) + rest;
+	if (rest > last->max || head.bytes > m->cap)
+		return wb_err_set(err, -E2BIG, "message %s: %s of %u bytes is too long", m->name,
+			last->name, rest);
+	wb_frame_encode(&head, out->data + at);
+	out->len -= sizeof(rest);
+	wb_buf_u32(out, rest);
+	return 0;
+}
+
 static size_t width(const struct wb_fdef *f)
 {
 	static const uint8_t of[] = {

@@ -620,6 +620,10 @@ void wb_msg_free(uint32_t type, void *msg);
  */
 int wb_msg_encode_bin(
 	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
+/** wb_msg_encode_head - the same of a message whose last field is a blob, up to the blob's bytes:
+ *  @rest of them follow, and @msg has none. */
+int wb_msg_encode_head(const struct wb_frame *f, const void *msg, uint32_t rest, struct wb_buf *out,
+	struct wb_err *err);
 /**
  * wb_msg_decode_bin - decode the body of a BIN message
  * @f:		header, checked by wb_frame_decode(); @body: f->bytes bytes, untrusted

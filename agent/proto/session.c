@@ -244,6 +244,30 @@ int wb_session_send_fds(
 	return may_speak(s) ? say(s, type, msg, fds, n_fd) : -ENOTCONN;
 }
 
+int wb_session_send_lent(
+	struct wb_session *s, uint16_t type, const void *msg, const struct wb_lent *rest)
+{
+	struct wb_frame f = {.version = (uint8_t)s->version, .type = type};
+	uint8_t head[WB_FRAME_BYTES];
+	struct wb_buf b;
+	int rc = 0;
+
+	if (!may_speak(s))
+		return -ENOTCONN;
+	wb_buf_init(&b, (size_t)wb_msg_info(type)->cap + WB_FRAME_BYTES);
+	f.bytes = (uint32_t)rest->bytes;
+	wb_frame_encode(&f, head);
+	if (msg)
+		rc = wb_msg_encode_head(&f, msg, f.bytes, &b, NULL);
+	else
+		wb_buf_put(&b, head, sizeof(head));
+	if (rc == 0)
+		rc = b.rc < 0 ? b.rc : s->io->send_lent(s->link, b.data, b.len, rest);
+	rc = sent(s, rc, type, b.len + rest->bytes);
+	wb_buf_finish(&b);
+	return rc;
+}
+
 void wb_session_reject(struct wb_session *s, int code, bool retry, const char *sentence)
 {
 	char text[WBP_TEXT_MAX];

@@ -23,6 +23,7 @@
  * Threads: one at a time for each session.  Layer: proto (L1).
  */
 #include "base/err.h"
+#include "base/lent.h"
 #include "proto/messages.h"
 
 #include <stdbool.h>
@@ -67,6 +68,9 @@ struct wb_session_io {
 	/* wb_msg_encode() and wb_msg_decode(), or their binary halves. */
 	wb_msg_encode_fn encode;
 	int (*decode)(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
+	/* As send, of a frame of which only the beginning is copied, and the rest given back when
+	 * it has gone; not on failure.  NULL where nothing is lent. */
+	int (*send_lent)(void *link, const void *head, size_t bytes, const struct wb_lent *rest);
 };
 
 struct wb_session_count {
@@ -148,6 +152,14 @@ int wb_session_send_fds(
 /** wb_session_send_frame - the same for a message that is encoded already, in our newest version;
  *  where another was agreed on it is written anew. */
 int wb_session_send_frame(struct wb_session *s, const uint8_t *frame, size_t bytes);
+/**
+ * wb_session_send_lent - send a message whose end is the same for many sessions
+ * @msg:	a binary message without its last field, a blob, whose bytes @rest are; NULL: @rest
+ *is the body, in the version agreed on 0: @rest is given back when it has gone; or as
+ *wb_session_send(), then it is not.
+ */
+int wb_session_send_lent(
+	struct wb_session *s, uint16_t type, const void *msg, const struct wb_lent *rest);
 /** wb_session_out_of_turn - a message came in its turn, but not in that of what it is about:
  * -EPROTO with the sentence that the table's refusals have. */
 int wb_session_out_of_turn(const struct wb_session *s, uint16_t type, struct wb_err *err);

@@ -35,6 +35,9 @@ static const struct kind {
 		false},
 	[WB_BUDGET_MAPS] = {"maps", "of manifests and source maps", 1, 8, 2, 2, 4 * MI, true},
 	[WB_BUDGET_PLANS] = {"plans", "of plans", 1, 16, 2, 2, 4 * MI, true},
+	[WB_BUDGET_FRAMES] = {"frames", "of messages that have not come whole", 1, 64, 2, 2,
+		16 * MI, true},
+	[WB_BUDGET_REPORTS] = {"reports", "of reports of transfers", 1, 64, 2, 2, 4 * MI, true},
 	[WB_BUDGET_PLANNING] = {"planning", "plans being computed", 0, 0, 2, 2, 2, false},
 };
 

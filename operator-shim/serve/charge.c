@@ -127,8 +127,108 @@ bool wb__serve_count_agent(struct peer *p)
 	return true;
 }
 
+/* ---- messages that have begun to come ---- */
+
+/* It may hold as much as it has said that it will send, for as long as it takes. */
+static bool charge_frame(struct peer *p, uint64_t bytes)
+{
+	struct wb_budget *b = p->s->budget;
+
+	if (!wb_budget_has_room(b, WB_BUDGET_FRAMES, account(p, 0), bytes) ||
+		wb_budget_charge(b, WB_BUDGET_FRAMES, account(p, 0), bytes, NULL) < 0)
+		return false;
+	p->frame_bytes = bytes;
+	return true;
+}
+
+static void stop_waiting(struct peer *p)
+{
+	if (p->is_waiting)
+		TAILQ_REMOVE(&p->s->waiting, p, waiting);
+	p->is_waiting = false;
+}
+
+/* Those that have room now, in their order: one account keeps no other waiting. */
+static void wake(struct wb_serve *s)
+{
+	struct peer *p, *next;
+
+	for (p = TAILQ_FIRST(&s->waiting); p; p = next) {
+		next = TAILQ_NEXT(p, waiting);
+		if (!wb_session_is_up(&p->session) || !charge_frame(p, p->waits_bytes))
+			continue;
+		stop_waiting(p);
+		p->session.heard_ns = wb_now_ns(s->env.clock);
+		wb_chan_resume(p->ch);
+	}
+}
+
+/* Says so, when there is no room for it. */
+static int turn_away(struct peer *p, uint64_t bytes)
+{
+	struct wb_err err = {0};
+	int rc = wb_budget_charge(p->s->budget, WB_BUDGET_FRAMES, account(p, 0), bytes, &err);
+
+	if (rc == 0)
+		p->frame_bytes = bytes;
+	else
+		wb__serve_over(p, &err);
+	return rc;
+}
+
+int wb__serve_begin_frame(struct peer *p, uint64_t bytes)
+{
+	struct wb_serve *s = p->s;
+
+	if (bytes <= FRAME_FREE_BYTES || !wb_session_is_up(&p->session))
+		return 0;
+	if (p->frame_bytes || charge_frame(p, bytes)) /* it waited, and has its room */
+		return 0;
+	if (bytes > wb_budget_limits(s->budget)->v[WB_BUDGET_FRAMES][WB_BUDGET_OBJECT])
+		return turn_away(p, bytes);
+	p->is_waiting = true;
+	p->waits_bytes = bytes;
+	p->waits_since_ns = wb_now_ns(s->env.clock);
+	TAILQ_INSERT_TAIL(&s->waiting, p, waiting);
+	wb__serve_check_by(s, p->waits_since_ns + p->session.bounds.silent_ns / 4);
+	return -EAGAIN;
+}
+
+void wb__serve_end_frame(struct peer *p)
+{
+	if (!p->frame_bytes)
+		return;
+	wb_budget_release(p->s->budget, WB_BUDGET_FRAMES, account(p, 0), p->frame_bytes);
+	p->frame_bytes = 0;
+	wake(p->s);
+}
+
+uint64_t wb__serve_tend_waiting(struct wb_serve *s)
+{
+	uint64_t now = wb_now_ns(s->env.clock), due = WB_NEVER;
+	struct peer *p, *next;
+
+	for (p = TAILQ_FIRST(&s->waiting); p; p = next) {
+		next = TAILQ_NEXT(p, waiting);
+		if (now >= p->waits_since_ns + FRAME_WAIT_NS) {
+			stop_waiting(p);
+			if (turn_away(p, p->waits_bytes) == 0)
+				wb_chan_resume(p->ch);
+			continue;
+		}
+		/* We do not listen, so it is not silent; it listens, and would take us for dead. */
+		p->session.heard_ns = now;
+		(void)wb_session_send(&p->session, WBP_HEARTBEAT, &(struct wb_msg_heartbeat){0});
+		due = WB_MIN(due, p->waits_since_ns + FRAME_WAIT_NS);
+		due = WB_MIN(due, now + p->session.bounds.silent_ns / 4);
+	}
+	return due;
+}
+
 void wb__serve_discount(struct peer *p)
 {
+	stop_waiting(p);
+	wb__serve_end_frame(p);
 	discount_new(p);
 	discount_agent(p);
 	wb__serve_drop_uploads(p, NULL);

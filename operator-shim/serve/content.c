@@ -33,6 +33,8 @@ void wb__serve_blob_put(struct blob *b)
 		wb_budget_release(b->budget, b->charged, b->account, b->bytes);
 	wb_budget_put(b->budget);
 	wb_free(b->account);
+	if (b->is_secret)
+		explicit_bzero(b->data, b->bytes);
 	wb_free(b->data);
 	wb_free(b);
 }
@@ -244,18 +246,4 @@ void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m)
 		return;
 	}
 	keep(p, u);
-}
-
-void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b)
-{
-	struct wb_msg_content m = {
-		.object = o->key, .kind = b->kind, .digest = b->digest, .total_bytes = b->bytes};
-
-	do {
-		m.data = b->data + m.offset;
-		m.n_data = (uint32_t)WB_MIN(b->bytes - m.offset, CONTENT_PART_BYTES);
-		(void)wb_session_send(&p->session, WBP_CONTENT, &m);
-		m.offset += m.n_data;
-	} while (m.offset < b->bytes && wb_session_is_up(&p->session));
-	wb_metric_add(p->s->metrics, WB_SM_CONTENT_BYTES, WB_LABELS("out"), (double)b->bytes);
 }

@@ -24,6 +24,8 @@
 #define MANIFEST_BYTES_MAX (256u << 20)
 #define MAP_BYTES_MAX (1u << 30)
 #define UPLOADS_MAX 4096
+#define FRAME_FREE_BYTES (32u << 10) /* a message of so many is part of what an agent costs */
+#define FRAME_WAIT_NS (60 * WB_NS_PER_S)
 #define UNASKED_BYTES_MAX (16u << 20) /* agents have so much under way when they hear no more */
 #define KEY_BYTES 32
 #define XFERS_MAX 16
@@ -35,6 +37,7 @@ struct blob {
 	struct wb_digest digest;
 	uint8_t *data; /* owned */
 	size_t bytes;
+	bool is_secret; /* wiped when it goes */
 	/* Where it is charged; NULL = nowhere. */
 	struct wb_budget *budget; /* reference */
 	enum wb_budget_kind charged;
@@ -59,6 +62,18 @@ struct joined {
 	uint32_t n_charged; /* of them */
 };
 
+/* A plan on its way to an agent, piece by piece as its connection has room.  One for an object: a
+ * newer plan takes the place of what is left of this. */
+struct outgo {
+	struct object *o;
+	struct wb_reconcile_epoch epoch;
+	struct blob *plan; /* reference */
+	struct blob *told; /* reference; the body of PLAN, which comes after it */
+	uint64_t at; /* bytes of the plan that went */
+	struct wb_reconcile_action activate; /* what comes after that, where has_activate */
+	bool has_activate;
+};
+
 struct peer {
 	struct peer *next;
 	struct wb_serve *s; /* NULL once serve is gone */
@@ -72,6 +87,8 @@ struct peer {
 	size_t n_joined, joined_cap;
 	struct upload *upload; /* owned; what was asked for and has not come whole */
 	size_t n_upload, upload_cap;
+	struct outgo *outgo; /* owned; in the order they go */
+	size_t n_outgo, outgo_cap;
 	bool is_orderly;
 	bool is_let_go; /* by us: it will come back */
 	bool was_claimed, is_admitted;
@@ -81,11 +98,25 @@ struct peer {
 	bool is_counted; /* charged as one that has not shown yet who it is */
 	uint32_t n_charged; /* of hello.objects, as their agent; of none: 1 */
 	uint64_t unasked_bytes;
+	uint64_t frame_bytes; /* charged for the message that comes */
+	/* While is_waiting: for room for a message of so many bytes; in s->waiting. */
+	TAILQ_ENTRY(peer) waiting;
+	bool is_waiting;
+	uint64_t waits_bytes, waits_since_ns;
 };
+
+TAILQ_HEAD(peer_list, peer);
 
 struct epoch_key {
 	struct wb_reconcile_epoch epoch;
 	uint8_t key[KEY_BYTES];
+};
+
+/* The body of PLAN, the same for all agents of an epoch that speak one version. */
+struct told_plan {
+	struct wb_reconcile_epoch epoch;
+	uint64_t last_transfer; /* that it names */
+	struct blob *body; /* reference; NULL = none */
 };
 
 struct phase {
@@ -115,6 +146,14 @@ struct xfer {
 	char mismatch[320]; /* the last one, by name */
 	struct worker_times *worker; /* owned */
 	size_t n_worker, cap;
+	uint32_t *place; /* owned; by hash: 1 + the worker's, 0 = free; n_place is a power of 2 */
+	size_t n_place;
+	struct { /* of those that stopped */
+		int64_t first_ns, last_ns;
+		uint64_t first_error_ns, last_error_ns, stall_ns, n;
+	} sum;
+	uint64_t charged; /* bytes, for these */
+	bool is_cut; /* there was no room for all */
 };
 
 /* What metrics say of one object, or of several together. */
@@ -141,6 +180,7 @@ struct object {
 	struct epoch_key epoch_key[2]; /* newest first */
 	uint32_t job; /* the last one that was started */
 	struct blob *plan, *next_plan; /* references */
+	struct told_plan told_plan[WBP_VERSION_MAX - WBP_VERSION_MIN + 1]; /* by version */
 	struct blob *manifest, *next_manifest;
 	/* Owned references: what its agents have uploaded.  Digests are no proof against a forger,
 	 * so that what one tenant uploads is never another one's map. */
@@ -179,6 +219,7 @@ struct wb_serve {
 	struct object_list stale; /* figures are to be counted anew */
 	struct object_list keeping; /* have something that agents uploaded */
 	struct object_list series; /* have series of their own in metrics */
+	struct peer_list waiting; /* for room for a message, the first one first */
 	struct wb_dues dues; /* of objects */
 	struct figures figures[2]; /* of all objects; of those without series */
 	uint64_t settle_ns;
@@ -323,8 +364,6 @@ void wb__serve_ask_for(struct peer *p, struct object *o, struct wb_digest d, enu
 /** wb__serve_on_content - CONTENT came: a part of an upload, checked against its digest when it is
  *  whole.  What nobody asked for, is too large or differs ends in a rejection. */
 void wb__serve_on_content(struct peer *p, const struct wb_msg_content *m);
-/** wb__serve_send_content - queue the bytes in parts, as long as the connection takes them. */
-void wb__serve_send_content(struct peer *p, const struct object *o, const struct blob *b);
 
 /* charge.c */
 /** wb__serve_charge - as wb_budget_charge(), for @o; what is not needed any more makes room first.
@@ -339,6 +378,14 @@ bool wb__serve_count_new(struct peer *p);
 bool wb__serve_count_agent(struct peer *p);
 /** wb__serve_discount - it is gone. */
 void wb__serve_discount(struct peer *p);
+/** wb__serve_begin_frame - a message of @bytes begins to come: 0, -EAGAIN: it waits for room, which
+ *  ends with wb_chan_resume(); another code: it never has room, its agent was turned away. */
+int wb__serve_begin_frame(struct peer *p, uint64_t bytes);
+/** wb__serve_end_frame - it has come, or never will: others may have its room. */
+void wb__serve_end_frame(struct peer *p);
+/** wb__serve_tend_waiting - those that wait hear that we live, and are turned away in the end;
+ *  returns when to look again. */
+uint64_t wb__serve_tend_waiting(struct wb_serve *s);
 /** wb__serve_budget_metrics - what is used, and the bounds. */
 void wb__serve_budget_metrics(struct wb_serve *s);
 
@@ -354,6 +401,8 @@ void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o);
 /** wb__serve_send_plan - CONTENT and PLAN of the next epoch, with its key, to the action's agent;
  *  one that is gone gets nothing. */
 void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a);
+/** wb__serve_forget_told - who is in the plan, or where it is, has changed. */
+void wb__serve_forget_told(struct object *o);
 /** wb__serve_send_activate - ACTIVATE with the feeds to the action's agent; the plan becomes the
  *  active one here, also when that is gone. */
 void wb__serve_send_activate(
@@ -363,11 +412,25 @@ const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
 /** wb__serve_fill_object - the spec as WELCOME says it.  Strings are borrowed from @o. */
 void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
 
+/* outgo.c */
+/** wb__serve_outgo - @plan, then PLAN with the body @told, as the connection has room; instead of
+ *  what is left of an earlier plan of @o.  References are taken. */
+void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch epoch,
+	struct blob *plan, struct blob *told);
+/** wb__serve_outgo_activate - the plan of that epoch is on its way still: ACTIVATE comes after it;
+ *  false: it is not. */
+bool wb__serve_outgo_activate(
+	struct peer *p, const struct object *o, const struct wb_reconcile_action *a);
+/** wb__serve_pump - send as much of what is on its way as the connection takes now. */
+void wb__serve_pump(struct peer *p);
+/** wb__serve_drop_outgo - of one object, or of all (NULL). */
+void wb__serve_drop_outgo(struct peer *p, const struct object *o);
+
 /* report.c */
 /** wb__serve_on_report - REPORT came: engines, workers, bytes and the end of a transfer, to
  *  reconcile, metrics and trace.  Said again after a reconnection it counts once. */
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m);
-/** wb__serve_free_xfer - free what is kept of a transfer; zeroed, and unused after. */
-void wb__serve_free_xfer(struct xfer *x);
+/** wb__serve_free_xfer - free what is kept of a transfer of @o; zeroed, and unused after. */
+void wb__serve_free_xfer(struct object *o, struct xfer *x);
 
 #endif

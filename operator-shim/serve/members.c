@@ -190,6 +190,7 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	(void)wb_reconcile_refused(wb__serve_touch(o), wb__serve_now(p->s), WB_REFUSED_LIBRARY,
 		p->hello.agent, m->library ? m->library : "");
 	j = wb__serve_joined(p, o);
+	wb__serve_forget_told(o);
 	wb_msg_free(WBP_WORKERS, &j->workers);
 	j->workers = *m;
 	memset(m, 0, sizeof(*m));
@@ -199,8 +200,10 @@ void wb__serve_leave(struct peer *p, struct object *o, bool is_orderly)
 {
 	struct joined *j = wb__serve_joined(p, o);
 
+	wb__serve_drop_outgo(p, o);
 	if (!j)
 		return;
+	wb__serve_forget_told(o);
 	if (j->is_in)
 		wb_reconcile_agent_down(wb__serve_touch(o), wb__serve_now(p->s), p->id, is_orderly);
 	j->is_in = false;

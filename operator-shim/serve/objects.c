@@ -17,10 +17,11 @@ void wb__serve_free_object(struct object *o)
 	wb__serve_blob_put(o->manifest);
 	wb__serve_blob_put(o->next_manifest);
 	wb__serve_forget_blobs(o);
+	wb__serve_forget_told(o);
 	if (o->is_touched)
 		TAILQ_REMOVE(&o->s->touched, o, touched);
 	for (size_t i = 0; i < XFERS_MAX; i++)
-		wb__serve_free_xfer(&o->xfer[i]);
+		wb__serve_free_xfer(o, &o->xfer[i]);
 	explicit_bzero(o->epoch_key, sizeof(o->epoch_key));
 	wb_free(o);
 }
@@ -148,6 +149,7 @@ static void drop_object(struct wb_serve *s, struct object *o, const char *why)
 		struct joined *j = wb__serve_joined(p, o);
 
 		wb__serve_drop_uploads(p, o);
+		wb__serve_drop_outgo(p, o);
 		if (!j)
 			continue;
 		wb__serve_free_joined(s, j);

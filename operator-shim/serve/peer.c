@@ -30,7 +30,8 @@ static void link_close(void *chan)
 	wb_chan_stop(chan);
 }
 
-static const struct wb_session_io io = {wb_chan_put, link_close, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {
+	wb_chan_put, link_close, wb_msg_encode, wb_msg_decode, wb_chan_put_lent};
 
 void wb__serve_free_peer(struct peer *p)
 {
@@ -39,6 +40,8 @@ void wb__serve_free_peer(struct peer *p)
 	wb_msg_free(WBP_HELLO, &p->hello);
 	wb__serve_drop_uploads(p, NULL);
 	wb_free(p->upload);
+	wb__serve_drop_outgo(p, NULL);
+	wb_free(p->outgo);
 	for (size_t i = 0; i < p->n_joined; i++)
 		wb_msg_free(WBP_WORKERS, &p->joined[i].workers);
 	wb_free(p->joined);
@@ -517,6 +520,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	(void)ch;
 	if (!s)
 		return;
+	wb__serve_end_frame(p);
 	rc = wb_session_take(&p->session, frame, bytes, wb_now_ns(s->env.clock), &f, &m, &err);
 	if (rc == 0)
 		return;
@@ -538,10 +542,50 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 		wb__serve_act(s);
 }
 
+static int on_head(void *cookie, struct wb_chan *ch, size_t bytes)
+{
+	struct peer *p = cookie;
+	struct wb_serve *s = p->s;
+	int rc = s ? wb__serve_begin_frame(p, bytes) : 0;
+
+	(void)ch;
+	if (rc < 0)
+		wb__serve_act(s);
+	return rc;
+}
+
+static void on_stuck(void *cookie, struct wb_chan *ch, const struct wb_err *why)
+{
+	struct peer *p = cookie;
+
+	if (!p->s) {
+		wb_chan_close(ch);
+		return;
+	}
+	wb__serve_reject(p, why->code, true, why->msg);
+	wb__serve_act(p->s);
+}
+
+static void on_room(void *cookie, struct wb_chan *ch)
+{
+	struct peer *p = cookie;
+
+	(void)ch;
+	if (!p->s || !p->n_outgo)
+		return;
+	wb__serve_pump(p);
+	wb__serve_act(p->s);
+}
+
 void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 {
 	struct peer *p = s->is_draining ? NULL : wb_zalloc(1, sizeof(*p));
-	struct wb_chan_cb cb = {.cookie = p, .on_frame = on_frame, .on_closed = on_closed};
+	struct wb_chan_cb cb = {.cookie = p,
+		.on_frame = on_frame,
+		.on_closed = on_closed,
+		.on_head = on_head,
+		.on_stuck = on_stuck,
+		.on_room = on_room};
 
 	if (!p) {
 		wb_chan_close(ch);
@@ -568,7 +612,10 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 uint64_t wb__serve_check_peers(struct wb_serve *s)
 {
 	uint64_t now = wb_now_ns(s->env.clock), due = wb__serve_settle_twins(s);
+	uint64_t waiting = wb__serve_tend_waiting(s);
 	struct wb_err err = {0};
+
+	due = WB_MIN(due, waiting);
 
 	for (struct peer *p = s->peer; p; p = p->next) {
 		if (wb_session_tick(&p->session, now, &err) == 0) {

@@ -236,6 +236,7 @@ static void drop_next(struct object *o)
 	wb__serve_blob_put(o->next_plan);
 	wb__serve_blob_put(o->next_manifest);
 	o->next_plan = o->next_manifest = NULL;
+	wb__serve_forget_told(o);
 }
 
 static int keep_plan(struct wb_serve *s, struct object *o, struct job *j, struct wb_err *err)

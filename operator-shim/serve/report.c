@@ -9,11 +9,22 @@
 
 static const char *const stage_names[WB_STAGES] = {"receive", "external", "internal"};
 
-void wb__serve_free_xfer(struct xfer *x)
+static void free_times(struct object *o, struct xfer *x)
 {
 	for (size_t i = 0; i < x->n_worker; i++)
 		wb_free(x->worker[i].phase);
 	wb_free(x->worker);
+	wb_free(x->place);
+	wb_budget_release(o->s->budget, WB_BUDGET_REPORTS, o->key, x->charged);
+	x->worker = NULL;
+	x->place = NULL;
+	x->n_worker = x->cap = x->n_place = 0;
+	x->charged = 0;
+}
+
+void wb__serve_free_xfer(struct object *o, struct xfer *x)
+{
+	free_times(o, x);
 	memset(x, 0, sizeof(*x));
 }
 
@@ -32,7 +43,7 @@ static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
 	if (x)
 		return x;
 	x = &o->xfer[o->xfer_at++ % XFERS_MAX];
-	wb__serve_free_xfer(x);
+	wb__serve_free_xfer(o, x);
 	x->transfer = m->transfer;
 	x->version = m->version;
 	return x;
@@ -79,13 +90,58 @@ static void keep_phases(struct worker_times *t, const struct wb_p_worker_report 
 	}
 }
 
+/* Where it is, or would be: there is a free place. */
+static uint32_t *place_of(const struct xfer *x, uint64_t instance, uint32_t worker)
+{
+	size_t at = wb_hash64(&worker, sizeof(worker), instance);
+
+	for (;; at++) {
+		uint32_t *slot = &x->place[at & (x->n_place - 1)];
+
+		if (!*slot || (x->worker[*slot - 1].worker == worker &&
+				      x->worker[*slot - 1].agent_instance == instance))
+			return slot;
+	}
+}
+
+/* Room for one more, at most half full. */
+static bool make_place(struct xfer *x)
+{
+	struct xfer next = *x;
+
+	if (2 * (x->n_worker + 1) <= x->n_place)
+		return true;
+	next.n_place = WB_MAX(2 * x->n_place, 16);
+	next.place = wb_zalloc(next.n_place, sizeof(*next.place));
+	if (!next.place)
+		return false;
+	for (uint32_t i = 0; i < x->n_worker; i++)
+		*place_of(&next, x->worker[i].agent_instance, x->worker[i].worker) = i + 1;
+	wb_free(x->place);
+	x->place = next.place;
+	x->n_place = next.n_place;
+	return true;
+}
+
 static bool has_worker(const struct xfer *x, const struct peer *p, uint32_t worker)
 {
-	for (size_t i = 0; i < x->n_worker; i++)
-		if (x->worker[i].worker == worker &&
-			x->worker[i].agent_instance == p->hello.instance)
-			return true;
-	return false;
+	return x->n_place && *place_of(x, p->hello.instance, worker);
+}
+
+static void add_up(struct xfer *x, const struct worker_times *t)
+{
+	if (t->resume_ns <= t->stop_ns)
+		return;
+	if (!x->sum.n || t->stop_ns < x->sum.first_ns) {
+		x->sum.first_ns = t->stop_ns;
+		x->sum.first_error_ns = t->error_ns;
+	}
+	if (!x->sum.n || t->resume_ns > x->sum.last_ns) {
+		x->sum.last_ns = t->resume_ns;
+		x->sum.last_error_ns = t->error_ns;
+	}
+	x->sum.stall_ns += (uint64_t)(t->resume_ns - t->stop_ns);
+	x->sum.n++;
 }
 
 /* As all tools call it; of a plan that is over only its number is known. */
@@ -104,9 +160,44 @@ static void keep_name(struct worker_times *t, const struct peer *p, const struct
 		snprintf(t->name, sizeof(t->name), "worker %u of the plan", t->worker);
 }
 
+/* The oldest whose times are still kept. */
+static struct xfer *oldest_with_times(struct object *o, const struct xfer *but)
+{
+	for (unsigned i = 0; i < XFERS_MAX; i++) {
+		struct xfer *x = &o->xfer[(o->xfer_at + i) % XFERS_MAX];
+
+		if (x != but && x->n_worker)
+			return x;
+	}
+	return NULL;
+}
+
+/* Times of the object's older transfers make room; what there is none for then is left out. */
+static bool charge_times(
+	const struct peer *p, struct object *o, struct xfer *x, const struct wb_p_worker_report *w)
+{
+	uint64_t bytes = sizeof(struct worker_times) + 4 * sizeof(*x->place) +
+			 (w->n_phases + 1) * sizeof(struct phase);
+	struct wb_err err = {0};
+	struct xfer *old;
+
+	if (x->is_cut)
+		return false;
+	while (!wb_budget_has_room(o->s->budget, WB_BUDGET_REPORTS, o->key, bytes) &&
+		(old = oldest_with_times(o, x)))
+		free_times(o, old);
+	if (wb_budget_charge(o->s->budget, WB_BUDGET_REPORTS, o->key, bytes, &err) < 0) {
+		wb__serve_tell(o, p, "BudgetExceeded", err.msg);
+		x->is_cut = true;
+		return false;
+	}
+	x->charged += bytes;
+	return true;
+}
+
 /* The agent's clock less ours is clock_offset_ns, give or take clock_error_ns. */
 static void workers(
-	const struct peer *p, const struct object *o, struct xfer *x, const struct wb_msg_report *m)
+	const struct peer *p, struct object *o, struct xfer *x, const struct wb_msg_report *m)
 {
 	int64_t shift = m->clock_offset_ns;
 
@@ -114,9 +205,11 @@ static void workers(
 		const struct wb_p_worker_report *w = &m->workers[i];
 		struct worker_times *t;
 
-		if (has_worker(x, p, w->worker) || wb_grow(&x->worker, &x->cap, x->n_worker + 1,
-							   WB_WORKERS_MAX, sizeof(*x->worker)) < 0)
+		if (has_worker(x, p, w->worker) || !charge_times(p, o, x, w) || !make_place(x) ||
+			wb_grow(&x->worker, &x->cap, x->n_worker + 1, WB_WORKERS_MAX,
+				sizeof(*x->worker)) < 0)
 			continue;
+		*place_of(x, p->hello.instance, w->worker) = (uint32_t)x->n_worker + 1;
 		t = &x->worker[x->n_worker++];
 		*t = (struct worker_times){.worker = w->worker,
 			.agent_instance = p->hello.instance,
@@ -126,6 +219,7 @@ static void workers(
 		snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
 		keep_name(t, p, o);
 		keep_phases(t, w, shift);
+		add_up(x, t);
 		x->resent += w->resent_chunks;
 		x->mismatched += w->mismatched_chunks;
 		if (w->mismatch && *w->mismatch)
@@ -136,27 +230,10 @@ static void workers(
 /* EWTT and AGST from all workers' times, where there are any; else what the leader measured. */
 static void sum_up(struct xfer *x)
 {
-	int64_t first = INT64_MAX, last = INT64_MIN;
-	uint64_t stall = 0, n = 0, err[2] = {0, 0};
-
-	for (size_t i = 0; i < x->n_worker; i++) {
-		const struct worker_times *t = &x->worker[i];
-
-		if (t->resume_ns <= t->stop_ns)
-			continue;
-		if (t->stop_ns < first)
-			err[0] = t->error_ns;
-		if (t->resume_ns > last)
-			err[1] = t->error_ns;
-		first = WB_MIN(first, t->stop_ns);
-		last = WB_MAX(last, t->resume_ns);
-		stall += (uint64_t)(t->resume_ns - t->stop_ns);
-		n++;
-	}
-	if (n) {
-		x->end.ewtt_ns = (uint64_t)(last - first);
-		x->end.stall_ns = stall / n;
-		x->error_ns = err[0] + err[1];
+	if (x->sum.n) {
+		x->end.ewtt_ns = (uint64_t)(x->sum.last_ns - x->sum.first_ns);
+		x->end.stall_ns = x->sum.stall_ns / x->sum.n;
+		x->error_ns = x->sum.first_error_ns + x->sum.last_error_ns;
 		return;
 	}
 	if (x->end.end_wall_ns > x->end.start_wall_ns)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PLAN and ACTIVATE. */
+#include "base/buf.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -153,7 +154,7 @@ static int fill_endpoints(
 		struct roll *r = &(*roll)[w[i].plan.domain];
 
 		if (!j && !w[i].is_absent)
-			return -ENOTCONN; /* it just left; reconcile will say what to do */
+			return -ENOTCONN;
 		r->number[r->n] = (uint32_t)i;
 		r->id[r->n] = w[i].worker;
 		if (w[i].is_absent) {
@@ -183,9 +184,40 @@ static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 	return 0;
 }
 
-void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
+/* The body of PLAN: the message without its frame's head, in a blob that is charged as the plan is.
+ */
+static int encode_told(struct wb_serve *s, struct object *o, uint32_t version,
+	const struct wb_msg_plan *m, struct blob **out, struct wb_err *err)
 {
-	struct peer *p = wb__serve_peer(s, a->agent);
+	struct wb_frame f = {.version = (uint8_t)version, .type = WBP_PLAN};
+	uint8_t *data = NULL;
+	size_t bytes = 0;
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, (size_t)wb_msg_info(WBP_PLAN)->cap + WB_FRAME_BYTES);
+	b.is_secret = true;
+	rc = wb_msg_encode(&f, m, &b, err);
+	if (rc == 0)
+		rc = wb_buf_take(&b, &data, &bytes);
+	wb_buf_finish(&b);
+	if (rc < 0)
+		return rc;
+	bytes -= WB_FRAME_BYTES;
+	memmove(data, data + WB_FRAME_BYTES, bytes);
+	*out = wb__serve_blob_make(WB_CONTENT_PLAN, m->digest, data, bytes);
+	if (!*out)
+		return -ENOMEM;
+	(*out)->is_secret = true;
+	rc = wb__serve_blob_charge(s, o, *out, false, err);
+	if (rc < 0)
+		wb__serve_blob_put(*out);
+	return rc;
+}
+
+static int make_told(struct wb_serve *s, struct object *o, uint32_t version,
+	const struct wb_reconcile_action *a, struct blob **out, struct wb_err *err)
+{
 	const uint8_t *key = key_of(s, o, a->epoch);
 	char text[2 * KEY_BYTES + 1];
 	struct wb_msg_plan m = {.object = o->key,
@@ -194,29 +226,68 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 		.key = text,
 		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 	struct roll *roll = NULL;
-	int rc;
+	int rc = key ? 0 : -EIO;
 
-	if (!p || !key || !o->next_plan || !wb_digest_eq(o->next_plan->digest, a->digest)) {
-		WB_LOG_ERR(MOD, "plan not sent", WB_S("object", o->key));
-		return;
+	if (rc == 0) {
+		hex(key, KEY_BYTES, text);
+		rc = fill_endpoints(s, o, &m, &roll);
 	}
-	hex(key, KEY_BYTES, text);
-	rc = fill_endpoints(s, o, &m, &roll);
 	if (rc == 0)
 		rc = fill_engines(o, &m);
-	if (rc == 0) {
-		wb__serve_send_content(p, o, o->next_plan);
-		wb_fault_phase(s->env.fault, WB_FAULT_PLAN);
-		if (wb_session_is_up(&p->session))
-			(void)wb_session_send(&p->session, WBP_PLAN, &m);
-	} else if (rc == -ENOMEM) {
-		wb_session_end(
-			&p->session, rc, "memory is short"); /* it comes back and asks again */
-	}
+	if (rc == 0)
+		rc = encode_told(s, o, version, &m, out, err);
 	free_rolls(roll, m.n_agents);
 	wb_free(m.agents);
 	wb_free(m.engines);
-	memset(text, 0, sizeof(text));
+	explicit_bzero(text, sizeof(text));
+	return rc;
+}
+
+void wb__serve_forget_told(struct object *o)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(o->told_plan); i++) {
+		wb__serve_blob_put(o->told_plan[i].body);
+		o->told_plan[i].body = NULL;
+	}
+}
+
+/* Made once for all agents, and kept until the plan or who is in it changes. */
+static int tell(struct wb_serve *s, struct object *o, uint32_t version,
+	const struct wb_reconcile_action *a, struct blob **out, struct wb_err *err)
+{
+	struct told_plan *t = &o->told_plan[version - WBP_VERSION_MIN];
+	uint64_t last = wb_reconcile_transfer_seen(o->r);
+	int rc = 0;
+
+	if (!t->body || t->epoch.term != a->epoch.term || t->epoch.number != a->epoch.number ||
+		t->last_transfer != last) {
+		wb__serve_blob_put(t->body);
+		*t = (struct told_plan){.epoch = a->epoch, .last_transfer = last};
+		rc = make_told(s, o, version, a, &t->body, err);
+	}
+	*out = t->body;
+	return rc;
+}
+
+void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_reconcile_action *a)
+{
+	struct peer *p = wb__serve_peer(s, a->agent);
+	struct wb_err err = {0};
+	struct blob *told;
+	int rc;
+
+	if (!p || !o->next_plan || !wb_digest_eq(o->next_plan->digest, a->digest)) {
+		WB_LOG_ERR(MOD, "plan not sent", WB_S("object", o->key));
+		return;
+	}
+	rc = tell(s, o, p->session.version, a, &told, &err);
+	if (rc == 0)
+		wb__serve_outgo(p, o, a->epoch, o->next_plan, told);
+	else if (rc == -EDQUOT)
+		wb__serve_over(p, &err);
+	else if (rc != -ENOTCONN) /* somebody just left: reconcile will say what to do */
+		wb_session_end(&p->session, rc, "its PLAN cannot be made: %s",
+			err.code ? err.msg : wb_strerror(rc)); /* it comes back and asks again */
 }
 
 /* In the active plan, which is what ACTIVATE is about. */
@@ -256,7 +327,7 @@ void wb__serve_send_activate(
 	uint32_t *list;
 
 	promote(o, a->digest);
-	if (!p)
+	if (!p || wb__serve_outgo_activate(p, o, a))
 		return;
 	list = wb_zalloc(3 * n + 1, sizeof(*list));
 	if (!list) {

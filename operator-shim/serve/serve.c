@@ -86,6 +86,7 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 	TAILQ_INIT(&s->stale);
 	TAILQ_INIT(&s->keeping);
 	TAILQ_INIT(&s->series);
+	TAILQ_INIT(&s->waiting);
 	rc = wb_metrics_create(wb_serve_metric_table, WB_SM_COUNT, &s->metrics);
 	if (rc == 0)
 		rc = make_budget(s, o->limits);

@@ -15,6 +15,30 @@ static int wire_send(struct wb_chan *ch, const void *frame, size_t bytes)
 	if (w->is_closed)
 		return -ENOTCONN;
 	wb_buf_put(&w->out, frame, bytes);
+	w->queued += w->is_slow ? bytes : 0;
+	return 0;
+}
+
+static void give_back(struct wire *w)
+{
+	for (unsigned i = 0; i < w->n_lent; i++)
+		w->lent[i].put(w->lent[i].cookie);
+	w->n_lent = 0;
+}
+
+static int wire_send_lent(
+	struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest)
+{
+	struct wire *w = wb_container_of(ch, struct wire, ch);
+	int rc = wire_send(ch, head, bytes);
+
+	if (rc < 0)
+		return rc;
+	(void)wire_send(ch, rest->data, rest->bytes);
+	ck_assert_uint_lt(w->n_lent, WB_ARRAY_SIZE(w->lent));
+	w->lent[w->n_lent++] = *rest;
+	if (!w->is_slow)
+		give_back(w);
 	return 0;
 }
 
@@ -31,8 +55,7 @@ static const char *wire_peer(const struct wb_chan *ch)
 
 static size_t wire_queued(const struct wb_chan *ch)
 {
-	(void)ch;
-	return 0;
+	return ((const struct wire *)(const void *)ch)->queued;
 }
 
 static int wire_binding(const struct wb_chan *ch, uint8_t *out)
@@ -50,13 +73,20 @@ static int wire_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 	return how_far == WB_CHAN_CLAIMS && w->is_crowded ? -EUSERS : 0;
 }
 
+static void wire_resume(struct wb_chan *ch)
+{
+	wb_container_of(ch, struct wire, ch)->n_resumed++;
+}
+
 static const struct wb_chan_ops wire_ops = {.send = wire_send,
+	.send_lent = wire_send_lent,
 	.close = wire_close,
 	.peer = wire_peer,
 	.identity = wire_peer,
 	.queued = wire_queued,
 	.binding = wire_binding,
-	.trust = wire_trust};
+	.trust = wire_trust,
+	.resume = wire_resume};
 
 uint64_t wall(void *ctx)
 {
@@ -149,10 +179,19 @@ void end_wire(struct wire *w)
 {
 	struct wb_err none = {0};
 
+	give_back(w);
 	if (!w->is_told)
 		w->ch.cb.on_closed(w->ch.cb.cookie, &w->ch, &none);
 	w->is_told = true;
 	wb_buf_finish(&w->out);
+}
+
+void make_room(struct wire *w)
+{
+	give_back(w);
+	w->queued = 0;
+	if (!w->is_closed)
+		w->ch.cb.on_room(w->ch.cb.cookie, &w->ch);
 }
 
 void agent_says(struct wire *w, uint16_t type, const void *msg)

@@ -28,6 +28,11 @@ struct wire {
 	size_t read;
 	bool is_closed, is_told;
 	bool is_crowded; /* its listener has no room for a claim */
+	bool is_slow; /* what is sent stays queued until make_room() */
+	size_t queued;
+	struct wb_lent lent[8]; /* of what is queued, or was */
+	unsigned n_lent; /* not given back */
+	int n_resumed; /* times that a message which was put off may come */
 	int trust[2]; /* calls */
 };
 
@@ -54,6 +59,8 @@ void tear_down_serve(void);
 /* An agent connects; end_wire() also takes what was not looked at. */
 void open_wire(struct wire *w);
 void end_wire(struct wire *w);
+/* All that is queued is given to the system. */
+void make_room(struct wire *w);
 /* One message of the agent, as it comes over the wire. */
 void agent_says(struct wire *w, uint16_t type, const void *msg);
 /* Next message of the operator, or WBP_NONE.  Free with wb_msg_free(). */

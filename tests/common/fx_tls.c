@@ -63,7 +63,8 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 
 struct wb_chan_cb fx_cb_of(struct fx_end *e)
 {
-	return (struct wb_chan_cb){e, on_open, on_frame, on_closed};
+	return (struct wb_chan_cb){
+		.cookie = e, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
 }
 
 void fx_on_chan(void *cookie, struct wb_chan *ch)

@@ -190,7 +190,8 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 static void dial(struct agent *a)
 {
 	struct wb_chan_limits limits = {.framer = wb_frame_length, .linger_ns = WB_NS_PER_MS};
-	struct wb_chan_cb cb = {a, on_open, on_frame, on_closed};
+	struct wb_chan_cb cb = {
+		.cookie = a, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
 
 	must(wb_tls_connect(loop, tls, host, port, &limits, &cb, &a->ch), "connect");
 }

@@ -2,16 +2,21 @@
 /*
  * herd - many agents of an operator in one process, for load tests: only what the operator sees.
  *
- *	herd --servers HOST:PORT[,HOST:PORT...] --ca FILE --name SERVER < agents
+ *	herd --servers HOST:PORT[,HOST:PORT...] --ca FILE --name SERVER [options] < agents
+ *	herd --servers ... --key HEX [options] < agents
  *
  * One agent a line: NAME NAMESPACE/OBJECT trainer|rollout INDEX OF ENGINE TOKEN (engine "-": none).
- * Each has one worker, with part INDEX of OF of a toy model; it uploads what is wanted, is ready
- *for every plan, keeps it over reconnects, sends heartbeats, and comes back with growing, jittered
- * waits, to each server in turn or where it is sent.
+ * Each has one worker, with part INDEX of OF of a toy model; it uploads
+ *what is wanted, is ready for every plan, keeps it over reconnects, sends heartbeats, and comes
+ *back with growing, jittered waits, to each server in turn or where it is sent.
  *
- * Prints "active NAME TERM NUMBER" for each plan that became active, "up NAME NS" for each welcome,
- * "told NAME NS SENTENCE" when the operator takes leave, "down NAME NS" for each end of a
- *connection; NS is CLOCK_MONOTONIC.
+ * --tensors N, --rows N: of the model.  What a tenant may try: --deaf reads no message of more than
+ * 64 KiB, so that what is sent stays where it is; --half never ends a message of 4 MiB; --reports
+ * tells of transfers and workers that there never were.
+ *
+ * Prints "plan NAME BYTES" for each plan that came whole, "active NAME TERM NUMBER" for each plan
+ *that became active, "up NAME NS" for each welcome, "told NAME NS SENTENCE" when the operator takes
+ *leave, "down NAME NS" for each end of a connection; NS is CLOCK_MONOTONIC.
  */
 #include "base/base.h"
 #include "base/buf.h"
@@ -32,9 +37,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 64
 #define COLS 64
-#define TENSORS 4
+#define DEAF_BYTES (64u << 10)
+#define PART_BYTES (1u << 20)
 #define SERVERS_MAX 8
 #define BACKOFF_MIN_NS (100 * WB_NS_PER_MS)
 #define BACKOFF_MAX_NS (3 * WB_NS_PER_S)
@@ -67,6 +72,7 @@ struct agent {
 	struct server leader;
 	uint64_t term, term_operator;
 	/* The plan that was sent, and the one that runs. */
+	uint64_t plan_bytes; /* of the content before PLAN */
 	struct wb_p_epoch next, running;
 	struct wb_digest next_plan, plan;
 	uint32_t next_worker, worker, next_workers, workers;
@@ -76,6 +82,8 @@ static struct wb_loop *loop;
 static struct wb_tls *tls;
 static struct server servers[SERVERS_MAX];
 static unsigned n_server;
+static uint32_t n_tensor = 4, n_row = 64;
+static bool is_deaf, is_half, is_reporter;
 static struct wb_rng rng;
 static struct layout *layouts;
 static struct wb_buf manifest;
@@ -98,33 +106,36 @@ static void must(int rc, const char *what, const char *why)
 
 static struct wb_manifest *make_manifest(void)
 {
-	struct wb_tensor x[TENSORS] = {{0}};
+	struct wb_tensor *x = wb_zalloc(n_tensor, sizeof(*x));
 	struct wb_manifest *m = NULL;
 	struct wb_err err = {0};
-	char name[TENSORS][32];
+	char(*name)[32] = wb_zalloc(n_tensor, sizeof(*name));
 
-	for (int i = 0; i < TENSORS; i++) {
-		snprintf(name[i], sizeof(name[i]), "layers.%d.weight", i);
+	must(x && name ? 0 : -ENOMEM, "manifest", "out of memory");
+	for (uint32_t i = 0; i < n_tensor; i++) {
+		snprintf(name[i], sizeof(name[i]), "layers.%u.weight", i);
 		x[i] = (struct wb_tensor){.name = name[i],
 			.dtype = wb_dtype_parse("F32"),
 			.ndim = 2,
-			.shape = {ROWS, COLS}};
+			.shape = {n_row, COLS}};
 	}
-	must(wb_manifest_create(x, TENSORS, &m, &err), "manifest", err.msg);
+	must(wb_manifest_create(x, n_tensor, &m, &err), "manifest", err.msg);
+	wb_free(x);
+	wb_free(name);
 	return m;
 }
 
 static void make_map(struct layout *l, const struct wb_manifest *m)
 {
-	struct wb_param *param = wb_zalloc(TENSORS, sizeof(*param));
-	struct wb_op *op = wb_zalloc(TENSORS, sizeof(*op));
-	struct wb_map in = {.n_param = TENSORS, .n_op = TENSORS, .param = param, .op = op}, *map;
-	uint32_t rows = ROWS / l->of;
+	struct wb_param *param = wb_zalloc(n_tensor, sizeof(*param));
+	struct wb_op *op = wb_zalloc(n_tensor, sizeof(*op));
+	struct wb_map in = {.n_param = n_tensor, .n_op = n_tensor, .param = param, .op = op}, *map;
+	uint32_t rows = n_row / l->of;
 	struct wb_err err = {0};
 	char name[32];
 
 	must(param && op ? 0 : -ENOMEM, "map", "out of memory");
-	for (uint32_t i = 0; i < TENSORS; i++) {
+	for (uint32_t i = 0; i < n_tensor; i++) {
 		snprintf(name, sizeof(name), "part.%u", i);
 		param[i] = (struct wb_param){.name = wb_strdup(name),
 			.dtype = wb_dtype_parse("F32"),
@@ -144,7 +155,7 @@ static void make_map(struct layout *l, const struct wb_manifest *m)
 			.repeat = 1};
 	}
 	must(wb_map_create(m, &in, &map, &err), "map", err.msg);
-	wb_buf_init(&l->map, 1 << 20);
+	wb_buf_init(&l->map, 64 << 20);
 	must(wb_map_encode(map, &l->map), "map", "encode");
 	l->digest = map->digest;
 	wb_map_destroy(map);
@@ -168,7 +179,7 @@ static const struct layout *layout_of(uint32_t index, uint32_t of)
 	m = make_manifest();
 	make_map(l, m);
 	if (!manifest.len) {
-		wb_buf_init(&manifest, 1 << 20);
+		wb_buf_init(&manifest, 64 << 20);
 		must(wb_manifest_encode(m, &manifest), "manifest", "encode");
 		manifest_digest = m->digest;
 	}
@@ -203,7 +214,7 @@ static void send_workers(struct agent *a)
 		.name = a->name,
 		.role = a->role,
 		.engine = a->engine,
-		.rank = a->role == WB_ROLE_TRAINER ? (int64_t)a->layout->index : 0,
+		.rank = a->layout->index,
 		.manifest = manifest_digest,
 		.map = a->layout->digest,
 		.mem_kind = 1,
@@ -227,17 +238,21 @@ static void upload(struct agent *a, const char *digest)
 	struct wb_msg_content m = {.object = a->object,
 		.kind = is_map ? WB_CONTENT_MAP : WB_CONTENT_MANIFEST,
 		.digest = is_map ? a->layout->digest : manifest_digest,
-		.total_bytes = b->len,
-		.data = b->data,
-		.n_data = (uint32_t)b->len};
+		.total_bytes = b->len};
 
-	send_msg(a, WBP_CONTENT, &m);
+	do {
+		m.data = b->data + m.offset;
+		m.n_data = (uint32_t)WB_MIN(b->len - m.offset, PART_BYTES);
+		send_msg(a, WBP_CONTENT, &m);
+		m.offset += m.n_data;
+	} while (m.offset < b->len);
 }
 
 static void on_plan(struct agent *a, const struct wb_msg_plan *m)
 {
 	struct wb_msg_ready ready = {.object = a->object, .epoch = m->epoch, .digest = m->digest};
 
+	printf("plan %s %llu\n", a->name, (unsigned long long)a->plan_bytes);
 	a->next = m->epoch;
 	a->next_plan = m->digest;
 	a->next_workers = 0;
@@ -271,6 +286,42 @@ static void hear(struct agent *a, uint64_t term, uint64_t from)
 	a->term_operator = from;
 }
 
+/* All but the last byte. */
+static void send_half(struct agent *a)
+{
+	static uint8_t data[4u << 20];
+	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_CONTENT};
+	struct wb_msg_content m = {.object = a->object,
+		.kind = WB_CONTENT_MAP,
+		.total_bytes = sizeof(data),
+		.data = data,
+		.n_data = sizeof(data)};
+	struct wb_buf b;
+
+	wb_buf_init(&b, sizeof(data) + 4096);
+	must(wb_msg_encode(&f, &m, &b, NULL), "half", "encode");
+	(void)wb_chan_send(a->ch, b.data, b.len - 1);
+	wb_buf_finish(&b);
+}
+
+static void send_reports(struct agent *a)
+{
+	static struct wb_p_worker_report w[1024];
+	struct wb_p_phase phase = {.name = "wire"};
+	struct wb_msg_report m = {.object = a->object,
+		.state = "Workers",
+		.workers = w,
+		.n_workers = WB_ARRAY_SIZE(w)};
+
+	for (uint32_t i = 0; i < 16 * 4; i++) {
+		m.transfer = 1 + i / 8;
+		for (uint32_t k = 0; k < WB_ARRAY_SIZE(w); k++)
+			w[k] = (struct wb_p_worker_report){
+				.worker = i * 1024 + k, .phases = &phase, .n_phases = 1};
+		send_msg(a, WBP_REPORT, &m);
+	}
+}
+
 static void on_welcome(struct agent *a, const struct wb_msg_welcome *m)
 {
 	a->is_up = true;
@@ -281,6 +332,10 @@ static void on_welcome(struct agent *a, const struct wb_msg_welcome *m)
 	a->is_timed = false;
 	wb_timer_start(a->timer, wb_rng_below(&rng, a->heartbeat_ns), a->heartbeat_ns);
 	send_workers(a);
+	if (is_half)
+		send_half(a);
+	if (is_reporter)
+		send_reports(a);
 }
 
 static void on_heartbeat(struct agent *a, const struct wb_msg_heartbeat *m)
@@ -305,6 +360,9 @@ static void act(struct agent *a, uint16_t type, const union wb_msg *m)
 	case WBP_WANT:
 		for (uint32_t i = 0; i < m->want.n_digests; i++)
 			upload(a, m->want.digests[i]);
+		break;
+	case WBP_CONTENT:
+		a->plan_bytes = m->content.offset + m->content.n_data;
 		break;
 	case WBP_PLAN:
 		hear(a, m->plan.epoch.term, a->term_operator);
@@ -348,6 +406,13 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	a->heard_ns = now();
 	act(a, f.type, &m);
 	wb_msg_free(f.type, &m);
+}
+
+static int on_head(void *cookie, struct wb_chan *ch, size_t bytes)
+{
+	(void)cookie;
+	(void)ch;
+	return is_deaf && bytes > DEAF_BYTES ? -EAGAIN : 0;
 }
 
 static void on_open(void *cookie, struct wb_chan *ch)
@@ -402,7 +467,11 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 static void dial(struct agent *a)
 {
 	struct wb_chan_limits limits = {.framer = wb_frame_length, .connect_ns = 10 * WB_NS_PER_S};
-	struct wb_chan_cb cb = {a, on_open, on_frame, on_closed};
+	struct wb_chan_cb cb = {.cookie = a,
+		.on_open = on_open,
+		.on_frame = on_frame,
+		.on_closed = on_closed,
+		.on_head = on_head};
 	const struct server *s = &servers[a->server++ % n_server];
 
 	if (a->leader.port)
@@ -431,7 +500,7 @@ static void on_timer(void *cookie)
 
 	if (!a->ch)
 		dial(a);
-	else if (a->is_up)
+	else if (a->is_up && !is_half) /* in the middle of a message there is no other */
 		beat(a);
 }
 
@@ -450,7 +519,7 @@ static void read_agent(char *line)
 		must(-EINVAL, "agent", line);
 	token = line + at;
 	token[strcspn(token, "\n")] = '\0';
-	a->token = wb_strdup(token);
+	a->token = strcmp(token, "-") ? wb_strdup(token) : NULL;
 	if (!strcmp(a->engine, "-"))
 		a->engine[0] = '\0';
 	a->role = strcmp(role, "trainer") ? WB_ROLE_ROLLOUT : WB_ROLE_TRAINER;
@@ -475,11 +544,23 @@ static void read_servers(char *text)
 	}
 }
 
+static void use_key(struct wb_tls_opts *o, struct wb_psk *psk, const char *hex)
+{
+	psk->bytes = strlen(hex) / 2;
+	must(psk->bytes <= sizeof(psk->key) ? wb_hex_parse(hex, psk->key, psk->bytes) : -EINVAL,
+		"--key", "32 to 64 bytes in hex");
+	o->mode = WB_TLS_PSK;
+	o->psk = psk;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {{"servers", 1, NULL, 's'}, {"ca", 1, NULL, 'c'},
-		{"name", 1, NULL, 'n'}, {NULL, 0, NULL, 0}};
+		{"name", 1, NULL, 'n'}, {"tensors", 1, NULL, 't'}, {"rows", 1, NULL, 'r'},
+		{"deaf", 0, NULL, 'd'}, {"half", 0, NULL, 'h'}, {"reports", 0, NULL, 'p'},
+		{"key", 1, NULL, 'k'}, {NULL, 0, NULL, 0}};
 	struct wb_tls_opts o = {.mode = WB_TLS_CERT};
+	struct wb_psk psk = {.id = WBP_OPERATOR_PSK_ID};
 	static char line[32768];
 	struct wb_err err = {0};
 	int c;
@@ -491,11 +572,23 @@ int main(int argc, char **argv)
 			o.ca_file = optarg;
 		else if (c == 'n')
 			o.server_name = optarg;
+		else if (c == 't')
+			n_tensor = (uint32_t)atoi(optarg);
+		else if (c == 'r')
+			n_row = (uint32_t)atoi(optarg);
+		else if (c == 'd')
+			is_deaf = true;
+		else if (c == 'h')
+			is_half = true;
+		else if (c == 'p')
+			is_reporter = true;
+		else if (c == 'k')
+			use_key(&o, &psk, optarg);
 		else
 			return 2;
 	}
-	must(n_server && o.ca_file && o.server_name ? 0 : -EINVAL, "usage",
-		"see the head of herd.c");
+	must(n_server && (o.mode == WB_TLS_PSK || (o.ca_file && o.server_name)) ? 0 : -EINVAL,
+		"usage", "see the head of herd.c");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	must(wb_random_bytes(&rng, sizeof(rng)), "random", "none");
 	must(wb_loop_create(&loop, &err), "loop", err.msg);

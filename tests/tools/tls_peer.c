@@ -94,7 +94,8 @@ int main(int argc, char **argv)
 	struct wb_psk psk = {0};
 	struct wb_tls_opts o = {.mode = WB_TLS_PSK, .psk = &psk};
 	struct wb_chan_limits limits = {.framer = wb_frame_length, .connect_ns = 5000000000};
-	struct wb_chan_cb cb = {&p, on_open, on_frame, on_closed};
+	struct wb_chan_cb cb = {
+		.cookie = &p, .on_open = on_open, .on_frame = on_frame, .on_closed = on_closed};
 	struct wb_err err = {0};
 	struct wb_tls *tls;
 

@@ -58,7 +58,7 @@ static void link_close(void *cookie)
 	l->is_closed = true;
 }
 
-static const struct wb_session_io io = {link_send, link_close, wb_msg_encode, wb_msg_decode};
+static const struct wb_session_io io = {link_send, link_close, wb_msg_encode, wb_msg_decode, NULL};
 static struct link far;
 static struct wb_session s;
 

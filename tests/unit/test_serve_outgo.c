@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans on their way to agents: one copy, a piece at a time, and a newer one instead of the rest.
+ */
+#include "operator-shim/serve/budget.h"
+#include "operator-shim/serve/metrics.h"
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_serve.h"
+
+static struct wire other;
+
+static uint64_t used_by_plans(void)
+{
+	struct wb_buf b;
+
+	wb_buf_init(&b, 1 << 20);
+	wb_serve_metrics(s, &b);
+	wb_buf_finish(&b);
+	return (uint64_t)wb_metric_get(wb_serve_own_metrics(s), WB_SM_BUDGET_USED,
+		WB_LABELS(wb_budget_name(WB_BUDGET_PLANS), "all"));
+}
+
+/* The plan begins to go to both. */
+static void planned(bool is_train_slow, bool is_roll_slow)
+{
+	join_both();
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, map_digest, &map_bytes);
+	train.is_slow = is_train_slow;
+	roll.is_slow = is_roll_slow;
+	run_job();
+}
+
+static struct wb_digest hears_content(struct wire *w)
+{
+	struct wb_digest d;
+	union wb_msg m;
+
+	expect(w, WBP_CONTENT, &m);
+	d = m.content.digest;
+	wb_msg_free(WBP_CONTENT, &m);
+	return d;
+}
+
+static void hears_plan(struct wire *w, uint64_t number)
+{
+	union wb_msg m;
+
+	expect(w, WBP_PLAN, &m);
+	ck_assert_uint_eq(m.plan.epoch.number, number);
+	wb_msg_free(WBP_PLAN, &m);
+}
+
+START_TEST(a_piece_goes_when_the_last_has_left)
+{
+	planned(true, true);
+	hears_content(&train);
+	expect_nothing(&train);
+	make_room(&train);
+	hears_plan(&train, 1);
+	make_room(&train);
+	expect_nothing(&train);
+	end_both();
+}
+END_TEST
+
+START_TEST(an_agent_that_does_not_read_holds_up_nobody)
+{
+	planned(true, false);
+	hears_content(&roll);
+	hears_plan(&roll, 1);
+	hears_content(&train);
+	expect_nothing(&train);
+	end_both();
+}
+END_TEST
+
+START_TEST(all_agents_are_lent_the_same_bytes_and_they_are_charged_once)
+{
+	uint64_t plan_bytes;
+
+	planned(true, true);
+	plan_bytes = used_by_plans();
+	ck_assert_uint_eq(train.n_lent, 1);
+	ck_assert_ptr_eq(train.lent[0].data, roll.lent[0].data);
+	make_room(&train);
+	make_room(&roll);
+	ck_assert_uint_eq(train.n_lent, 1);
+	ck_assert_ptr_eq(train.lent[0].data, roll.lent[0].data); /* PLAN, too */
+	ck_assert_uint_eq(used_by_plans(), plan_bytes);
+	end_both();
+}
+END_TEST
+
+static void third_joins(void)
+{
+	union wb_msg m;
+
+	open_wire(&other);
+	hello(&other, "other", 13);
+	expect(&other, WBP_WELCOME, &m);
+	wb_msg_free(WBP_WELCOME, &m);
+	say_workers(&other, 2, "e2");
+	run_job();
+}
+
+START_TEST(a_newer_plan_takes_the_place_of_what_is_left)
+{
+	struct wb_digest first, second;
+	uint64_t before;
+
+	planned(true, true);
+	first = hears_content(&train);
+	third_joins();
+	second = hears_content(&other);
+	hears_plan(&other, 2); /* nobody had the first one whole */
+	ck_assert(!wb_digest_eq(first, second));
+	before = used_by_plans(); /* the piece that is queued holds the first one */
+	make_room(&train);
+	make_room(&roll);
+	ck_assert_uint_lt(used_by_plans(), before);
+	ck_assert(wb_digest_eq(hears_content(&train), second));
+	make_room(&train);
+	hears_plan(&train, 2);
+	end_wire(&other);
+	end_both();
+}
+END_TEST
+
+/* It cannot know the epoch, but it can guess. */
+START_TEST(activate_comes_after_the_plan_even_when_ready_came_before_it)
+{
+	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, 1}};
+
+	planned(true, true);
+	r.digest = hears_content(&roll);
+	agent_says(&roll, WBP_READY, &r);
+	agent_says(&train, WBP_READY, &r);
+	expect_nothing(&roll);
+	make_room(&roll);
+	hears_plan(&roll, 1);
+	activated(&roll);
+	end_both();
+}
+END_TEST
+
+START_TEST(an_agent_that_goes_while_its_plan_is_sent_leaves_nothing)
+{
+	planned(true, true);
+	end_both();
+	ck_assert_uint_gt(used_by_plans(), 0); /* the object's own */
+}
+END_TEST
+
+START_TEST(an_operator_that_ends_while_a_plan_is_sent_leaves_nothing)
+{
+	planned(true, true);
+	wb_serve_destroy(s);
+	s = NULL;
+	end_both();
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *all = suite_create("serve_outgo");
+	TCase *tc = tcase_create("outgo");
+
+	tcase_add_checked_fixture(tc, set_up_serve, tear_down_serve);
+	tcase_add_test(tc, a_piece_goes_when_the_last_has_left);
+	tcase_add_test(tc, an_agent_that_does_not_read_holds_up_nobody);
+	tcase_add_test(tc, all_agents_are_lent_the_same_bytes_and_they_are_charged_once);
+	tcase_add_test(tc, a_newer_plan_takes_the_place_of_what_is_left);
+	tcase_add_test(tc, activate_comes_after_the_plan_even_when_ready_came_before_it);
+	tcase_add_test(tc, an_agent_that_goes_while_its_plan_is_sent_leaves_nothing);
+	tcase_add_test(tc, an_operator_that_ends_while_a_plan_is_sent_leaves_nothing);
+	suite_add_tcase(all, tc);
+	return all;
+}
+
+int main(void)
+{
+	return fx_run(suite());
+}
