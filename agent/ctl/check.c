@@ -62,7 +62,7 @@ int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err)
 		json_t *all =
 			json_pack("{s:s, s:O}", "operator", wb__ctl_operator(o), "passed", passed);
 
-		wb__ctl_dump(all);
+		wb__ctl_dump(all, o->is_yaml);
 		json_decref(all);
 	}
 	json_decref(passed);

@@ -33,12 +33,13 @@ struct wb__ctl_opts {
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	struct wb__ctl_simulate simulate;
 	const char *html; /* file for a picture instead of text; NULL = none */
-	const char *output; /* "wide", "json"; NULL = not given */
-	bool is_json, is_wide; /* by that */
+	const char *output; /* "wide", "json", "yaml"; NULL = not given */
+	bool is_json, is_yaml, is_wide; /* by that; is_json also where it is YAML */
+	bool is_watch; /* get: go on, and show what changes */
 };
 
 /** wb__ctl_get - a line for each object of the operator, or for @o->object alone; as JSON the
- *  object's status, or all. */
+ *  object's status, or all.  With @o->is_watch until it fails or is ended. */
 int wb__ctl_get(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_describe - an object's status in full.  @o->object NULL: the operator's only one. */
 int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err);

@@ -136,7 +136,7 @@ int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err)
 	if (rc < 0)
 		return rc;
 	if (o->is_json)
-		wb__ctl_dump(v);
+		wb__ctl_dump(v, o->is_yaml);
 	else
 		describe(v);
 	json_decref(v);
@@ -185,7 +185,7 @@ int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err)
 	if (!json_object_get(v, "agent"))
 		rc = wb_err_set(err, -EINVAL, "%s is not an agent's page", agent);
 	else if (o->is_json)
-		wb__ctl_dump(v);
+		wb__ctl_dump(v, o->is_yaml);
 	else
 		agent_status(v);
 	json_decref(v);

@@ -174,7 +174,7 @@ static int specs(const struct wb__ctl_opts *o, struct wb_spec **out, size_t *n, 
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void print_json(const struct wb__ctl_sheet *t, bool is_ok)
+static void print_json(const struct wb__ctl_sheet *t, bool is_ok, bool is_yaml)
 {
 	json_t *all = json_pack("{s:s, s:b, s:[]}", "version", WB_VERSION, "ok", is_ok, "checks");
 
@@ -187,7 +187,7 @@ static void print_json(const struct wb__ctl_sheet *t, bool is_ok)
 			json_object_set_new(o, "object", json_string(l->object));
 		json_array_append_new(json_object_get(all, "checks"), o);
 	}
-	wb__ctl_dump(all);
+	wb__ctl_dump(all, is_yaml);
 	json_decref(all);
 }
 
@@ -242,7 +242,7 @@ int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err)
 		hold(t, &s[i], s[i].name);
 	missing = first_missing(t);
 	if (o->is_json)
-		print_json(t, !missing);
+		print_json(t, !missing, o->is_yaml);
 	else
 		rc = print_text(t, err);
 	if (rc == 0 && missing)

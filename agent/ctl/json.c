@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/json.h"
 
+#include "base/base.h"
+
+#include <ctype.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
+#include <yaml.h>
 
 const json_t *wb__ctl_at(const json_t *v, const char *path)
 {
@@ -77,8 +84,96 @@ bool wb__ctl_is_meant(const char *key, const char *asked)
 	return !asked || !strcmp(asked, key) || (slash && !strcmp(asked, slash + 1));
 }
 
-void wb__ctl_dump(const json_t *v)
+/* ---- printing ---- */
+
+/* Readers take some words for other things than text, each version of YAML others. */
+static bool is_sure_text(const char *text)
 {
+	static const char *const words[] = {
+		"true", "false", "yes", "no", "on", "off", "null", "y", "n", "inf", "nan"};
+
+	if (!isalpha((unsigned char)text[0]) && text[0] != '/')
+		return false;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(words); i++)
+		if (!strcasecmp(words[i], text))
+			return false;
+	return !text[strspn(
+		text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ._/-")];
+}
+
+static void put_scalar(yaml_emitter_t *out, const char *text, bool is_string)
+{
+	bool is_quoted = is_string && !is_sure_text(text);
+	yaml_scalar_style_t style =
+		is_quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE;
+	yaml_event_t e;
+
+	yaml_scalar_event_initialize(
+		&e, NULL, NULL, (const yaml_char_t *)text, (int)strlen(text), 1, 1, style);
+	yaml_emitter_emit(out, &e);
+}
+
+static void put_value(yaml_emitter_t *out, const json_t *v)
+{
+	yaml_event_t e;
+	const json_t *at;
+	const char *key;
+	char *text;
+	size_t i;
+
+	if (json_is_object(v)) {
+		yaml_mapping_start_event_initialize(&e, NULL, NULL, 1, YAML_BLOCK_MAPPING_STYLE);
+		yaml_emitter_emit(out, &e);
+		json_object_foreach((json_t *)(uintptr_t)v, key, at)
+		{
+			put_scalar(out, key, true);
+			put_value(out, at);
+		}
+		yaml_mapping_end_event_initialize(&e);
+		yaml_emitter_emit(out, &e);
+	} else if (json_is_array(v)) {
+		yaml_sequence_start_event_initialize(&e, NULL, NULL, 1, YAML_BLOCK_SEQUENCE_STYLE);
+		yaml_emitter_emit(out, &e);
+		json_array_foreach(v, i, at) put_value(out, at);
+		yaml_sequence_end_event_initialize(&e);
+		yaml_emitter_emit(out, &e);
+	} else if (json_is_string(v)) {
+		put_scalar(out, json_string_value(v), true);
+	} else {
+		text = json_dumps(v, JSON_ENCODE_ANY);
+		put_scalar(out, text ? text : "null", false);
+		free(text);
+	}
+}
+
+static void dump_yaml(const json_t *v)
+{
+	yaml_emitter_t out;
+	yaml_event_t e;
+
+	if (!yaml_emitter_initialize(&out))
+		return;
+	yaml_emitter_set_output_file(&out, stdout);
+	yaml_emitter_set_unicode(&out, 1);
+	yaml_emitter_set_width(&out, -1);
+	yaml_stream_start_event_initialize(&e, YAML_UTF8_ENCODING);
+	yaml_emitter_emit(&out, &e);
+	yaml_document_start_event_initialize(&e, NULL, NULL, NULL, 1);
+	yaml_emitter_emit(&out, &e);
+	put_value(&out, v);
+	yaml_document_end_event_initialize(&e, 1);
+	yaml_emitter_emit(&out, &e);
+	yaml_stream_end_event_initialize(&e);
+	yaml_emitter_emit(&out, &e);
+	yaml_emitter_delete(&out);
+}
+
+void wb__ctl_dump(const json_t *v, bool is_yaml)
+{
+	if (is_yaml) {
+		dump_yaml(v);
+		return;
+	}
 	json_dumpf(v, stdout, JSON_INDENT(2));
 	putchar('\n');
 }

@@ -22,7 +22,7 @@ const json_t *wb__ctl_condition(const json_t *object, const char *type);
 double wb__ctl_since(const json_t *v, const char *path);
 /** wb__ctl_is_meant - whether @asked, NAME, NAMESPACE/NAME or NULL for any, is object @key. */
 bool wb__ctl_is_meant(const char *key, const char *asked);
-/** wb__ctl_dump - print as indented JSON to stdout. */
-void wb__ctl_dump(const json_t *v);
+/** wb__ctl_dump - print to stdout, as indented JSON or as a YAML document. */
+void wb__ctl_dump(const json_t *v, bool is_yaml);
 
 #endif

@@ -19,28 +19,29 @@ static const struct {
 	const char *arg; /* of the positional argument, for the help */
 	int (*run)(const struct wb__ctl_opts *o, struct wb_err *err);
 	bool takes_file; /* the argument is a file, else an object */
+	bool has_yaml;
 	const char *help;
 } commands[] = {
-	{"get", "[OBJECT]", wb__ctl_get, false, "one line an object, as kubectl get wt"},
-	{"describe", "[OBJECT]", wb__ctl_describe, false, "all that is known of an object"},
-	{"status", "[OBJECT]", wb__ctl_status, false, "of an agent (--agent), else as get"},
-	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true,
+	{"get", "[OBJECT]", wb__ctl_get, false, true, "one line an object, as kubectl get wt"},
+	{"describe", "[OBJECT]", wb__ctl_describe, false, true, "all that is known of an object"},
+	{"status", "[OBJECT]", wb__ctl_status, false, true, "of an agent (--agent), else as get"},
+	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true, false,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
-	{"verify", "[OBJECT]", wb__ctl_verify, false,
+	{"verify", "[OBJECT]", wb__ctl_verify, false, true,
 		"compare what engines hold with the trainers (--agent A,B,...)"},
-	{"trace", "[OBJECT]", wb__ctl_trace, false,
+	{"trace", "[OBJECT]", wb__ctl_trace, false, false,
 		"the last transfers as a trace; open the output in Perfetto"},
-	{"check", "", wb__ctl_check, false,
+	{"check", "", wb__ctl_check, false, true,
 		"whether an operator works (--operator), and shows its certificate (--tls)"},
-	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true,
+	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true, true,
 		"what this build can do on this machine, and whether that is what an object asks "
 		"for"},
-	{"inject", "-f FILE|-", wb__ctl_inject, false,
+	{"inject", "-f FILE|-", wb__ctl_inject, false, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
-	{"simulate", "[FILE]", wb__ctl_simulate, true,
+	{"simulate", "[FILE]", wb__ctl_simulate, true, false,
 		"plan a deployment from a model and its layouts alone, and predict a transfer"},
-	{"support-bundle", "", wb__ctl_bundle, false,
+	{"support-bundle", "", wb__ctl_bundle, false, false,
 		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
 
@@ -68,7 +69,8 @@ static const struct wb_cli_row rows[] = {
 	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
 	{"html", "FILE", WB_CLI_TEXT, AT(html)},
-	{"output", "wide|json", WB_CLI_WORD, 'o', AT(output), .want = "wide or json"},
+	{"watch", NULL, WB_CLI_FLAG, 'w', AT(is_watch)},
+	{"output", "wide|json|yaml", WB_CLI_WORD, 'o', AT(output), .want = "wide, json or yaml"},
 	{"json", NULL, WB_CLI_WORD, AT(output), .word = "json"},
 };
 
@@ -121,7 +123,12 @@ static void print_help(void)
 	       "a\n"
 	       "                           browser (- = stdout)\n"
 	       "  --json, -o json          machine-readable output\n"
+	       "  -o yaml                  the same as YAML, where others than plan explain, "
+	       "simulate "
+	       "and\n"
+	       "                           trace have it\n"
 	       "  -o wide                  more columns\n"
+	       "  -w, --watch              get: go on, and show each object that changes\n"
 	       "  --help, --version\n");
 }
 
@@ -211,6 +218,17 @@ static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err 
 		n > 1 ? " " : "", n > 1 ? word[1] : "");
 }
 
+/* 0, or a sentence for an option that the command does not have. */
+static int check_options(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	if (o->is_yaml && !commands[command].has_yaml)
+		return wb_err_set(err, -EINVAL, "%s has no YAML: -o json", commands[command].name);
+	if (o->is_watch && commands[command].run != wb__ctl_get)
+		return wb_err_set(
+			err, -EINVAL, "--watch is of get, not of %s", commands[command].name);
+	return 0;
+}
+
 static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	int rc;
@@ -239,12 +257,15 @@ int main(int argc, char **argv)
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
 	if (rc == WB_CLI_RUN) {
-		o.is_json = o.output && !strcmp(o.output, "json");
+		o.is_yaml = o.output && !strcmp(o.output, "yaml");
+		o.is_json = o.is_yaml || (o.output && !strcmp(o.output, "json"));
 		o.is_wide = o.output && !strcmp(o.output, "wide");
 		if (o.file && !strcmp(o.file, "-"))
 			o.file = NULL;
 		rc = take_words(argv + wb_cli_words(), argc - wb_cli_words(), &o, &err);
 	}
+	if (rc >= 0 && check_options((size_t)rc, &o, &err) < 0)
+		rc = -EINVAL;
 	if (rc >= 0) {
 		end = EXIT_FAILURE;
 		rc = run((size_t)rc, &o, &err);

@@ -371,7 +371,7 @@ static int print(const struct verify *v)
 	return rc;
 }
 
-static int print_json(const struct verify *v)
+static int print_json(const struct verify *v, bool is_yaml)
 {
 	json_t *list = json_array(), *all;
 
@@ -395,12 +395,12 @@ static int print_json(const struct verify *v)
 		(int)v->n_class, "groups", list);
 	if (!all)
 		return -ENOMEM;
-	wb__ctl_dump(all);
+	wb__ctl_dump(all, is_yaml);
 	json_decref(all);
 	return 0;
 }
 
-static int conclude(const struct verify *v, bool is_json, struct wb_err *err)
+static int conclude(const struct verify *v, const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	uint32_t n[WB_ARRAY_SIZE(verdict_name)] = {0};
 	struct row row;
@@ -408,7 +408,7 @@ static int conclude(const struct verify *v, bool is_json, struct wb_err *err)
 
 	if (!v->n)
 		return wb_err_set(err, -ENOENT, "these agents have no plan yet");
-	rc = is_json ? print_json(v) : print(v);
+	rc = o->is_json ? print_json(v, o->is_yaml) : print(v);
 	if (rc < 0)
 		return wb_err_set(err, rc, "no memory");
 	for (uint32_t i = 0; i < v->n; i++) {
@@ -443,7 +443,7 @@ int wb__ctl_verify(const struct wb__ctl_opts *o, struct wb_err *err)
 		a = strtok_r(NULL, ",", &save))
 		rc = ask(v, a, o->object, err);
 	if (rc == 0)
-		rc = conclude(v, o->is_json, err);
+		rc = conclude(v, o, err);
 	for (uint32_t i = 0; v && i < v->n; i++)
 		wb_free(v->group[i].cls);
 	wb_free(list);

@@ -116,6 +116,45 @@ def check_get(addr):
     assert "there is no object nothing; this operator has " in run("get", "nothing", "--operator", addr, want=1)
 
 
+def check_yaml(addr):
+    """The same as the JSON, to any reader: what looks like a number, a date or a yes is text still."""
+    odd = ["yes", "No", "1e3", "0x10", "2026-11-23", "~", "null", "", " x", "a: b", "# c", "- d", "ja", "\u00e4\n\"", "=", "12:30"]
+    item = an_object("odd", texts=odd, numbers=[1, -2.5, True, None], empty={}, none=[])
+    page = {"kind": "WeightTransferList", "items": [item]}
+    text = run("get", "-o", "yaml", "--operator", serve(False, pages={"/objects": page}))
+    assert text.startswith("kind: WeightTransferList\nitems:\n"), text
+    try:
+        import yaml  # noqa: PLC0415 (not of the standard library)
+        assert yaml.safe_load(text) == page, text
+    except ImportError:
+        pass
+    for word in odd:
+        if word not in ("ja", "null"):
+            assert f"- {word}\n" not in text, (word, text)
+    assert '- "yes"\n' in text and "- ja\n" in text and "- -2.5\n" in text and text.count("- null\n") == 1, text
+    assert "version: 412" in run("get", "grpo-30b", "-o", "yaml", "--operator", addr)
+
+
+def check_watch():
+    """A head once, each object when it is new or changes, and nothing when only its age does."""
+    pages = {"/objects": {"items": [an_object("one", version=1), an_object("two", version=1)]}}
+    addr = serve(False, pages=pages)
+    with subprocess.Popen([BIN, "get", "-w", "--operator", addr], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as p:
+        try:
+            first = [p.stdout.readline().split()[0] for _ in range(3)]
+            assert first == ["NAME", "one", "two"], first
+            pages["/objects"] = {"items": [an_object("one", version=1), an_object("two", version=2)]}
+            line = p.stdout.readline().split()
+            assert line[0] == "two" and "2" in line, line
+            del pages["/objects"]
+            assert "; asking again" in p.stderr.readline()
+            pages["/objects"] = {"items": [an_object("three", version=9)]}
+            assert p.stdout.readline().split()[0] == "three"
+        finally:
+            p.terminate()
+
+
 def check_others(addr, agent):
     out = run("describe", "grpo-30b", "--operator", addr)
     for part in ("Name:                   grpo-30b", "protocols: Verbs, TCP", "Last / bound:           1.23",
@@ -144,7 +183,8 @@ def check_others(addr, agent):
 
 
 USAGE = ((["gte"], "unknown command 'gte'"), ([], "no command"), (["plan"], "'plan' is not all: plan explain"),
-         (["plan", "explian"], "unknown command 'plan explian'"), (["get", "-o", "yaml"], "expected wide or json"),
+         (["plan", "explian"], "unknown command 'plan explian'"), (["get", "-o", "xml"], "expected wide, json or yaml"),
+         (["trace", "-o", "yaml"], "trace has no YAML: -o json"), (["describe", "-w"], "--watch is of get, not of describe"),
          (["get", "--bogus"], "unknown option --bogus"), (["get", "--op", "a:1"], "--operator is to be written out"),
          (["get", "--js"], "--json is to be written out"), (["get", "-x"], "unknown option -x"),
          (["get", "-xn", "a"], "unknown option -x"), (["get", "--operator"], "--operator needs a value"),
@@ -291,6 +331,8 @@ def check_plan():
 def main():
     addr, agent = serve(False), serve(True)
     check_get(addr)
+    check_yaml(addr)
+    check_watch()
     check_others(addr, agent)
     check_inside(addr, agent)
     check_inject()
