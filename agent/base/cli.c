@@ -221,7 +221,8 @@ static void list_options(const struct wb_cli *cli, struct option *longs, char *l
 			.name = row->name, .has_arg = row->arg ? required_argument : no_argument};
 		if (row->letter) {
 			*letters++ = row->letter;
-			*letters++ = ':';
+			if (row->arg)
+				*letters++ = ':';
 		}
 	}
 }
