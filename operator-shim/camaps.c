@@ -34,8 +34,13 @@ struct space {
 
 struct wb__camaps {
 	struct wb_kube *kube;
-	char *watch_namespace, *pem; /* owned; pem NULL = not known yet */
-	struct wb_kube_watch *watch; /* while leading */
+	char *pem; /* owned; NULL = not known yet */
+	struct {
+		char ns[NS_BYTES]; /* "" = all */
+		struct wb_kube_watch *watch; /* while leading */
+	} * watched; /* owned */
+	size_t n_watched; /* at least 1 */
+	bool is_leading;
 	struct wb_timer *timer;
 	struct space *space; /* list */
 };
@@ -49,9 +54,20 @@ static struct space *find(struct wb__camaps *m, const char *ns)
 	return s;
 }
 
+/* Where the map of @ns is seen; NULL: nowhere, or not yet. */
+static const struct wb_kube_watch *watch_of(const struct wb__camaps *m, const char *ns)
+{
+	for (size_t i = 0; i < m->n_watched; i++)
+		if (!*m->watched[i].ns || !strcmp(m->watched[i].ns, ns))
+			return m->watched[i].watch && wb_kube_watch_is_synced(m->watched[i].watch)
+				       ? m->watched[i].watch
+				       : NULL;
+	return NULL;
+}
+
 static void wake(struct wb__camaps *m)
 {
-	if (m->watch)
+	if (m->is_leading)
 		wb_timer_start(m->timer, 0, 0);
 }
 
@@ -76,7 +92,8 @@ static json_t *owners(const struct space *s)
 /* Others may own it too; ours have to. */
 static bool is_as_wanted(const struct space *s)
 {
-	const json_t *o = wb_kube_watch_get(s->m->watch, s->ns, WB__CA_CONFIGMAP), *list, *owner;
+	const struct wb_kube_watch *w = watch_of(s->m, s->ns);
+	const json_t *o = wb_kube_watch_get(w, s->ns, WB__CA_CONFIGMAP), *list, *owner;
 	const char *pem = json_string_value(json_object_get(json_object_get(o, "data"), "ca.crt"));
 	size_t i, n = 0;
 
@@ -144,7 +161,7 @@ static void sweep(void *cookie)
 	struct space **at = &m->space, *s;
 	uint64_t now = wb_now_ns(&wb_clock_real), next_ns = UINT64_MAX;
 
-	if (!m->pem || !m->watch || !wb_kube_watch_is_synced(m->watch))
+	if (!m->pem || !m->is_leading)
 		return;
 	while ((s = *at)) {
 		if (!json_object_size(s->owner)) {
@@ -153,7 +170,7 @@ static void sweep(void *cookie)
 			continue;
 		}
 		at = &s->next;
-		if (s->rq || is_as_wanted(s))
+		if (s->rq || !watch_of(m, s->ns) || is_as_wanted(s))
 			continue;
 		if (s->next_ns > now)
 			next_ns = WB_MIN(next_ns, s->next_ns);
@@ -219,36 +236,46 @@ void wb__camaps_owner(
 
 /* ---- life ---- */
 
-void wb__camaps_lead(struct wb__camaps *m)
+static void watch(struct wb__camaps *m, const char *ns, struct wb_kube_watch **out)
 {
 	struct wb_kube_watch_cb cb = {m, on_put, on_put, on_synced, NULL};
 	struct wb_kube_watch_opts o = {.name = WB__CA_CONFIGMAP};
 	struct wb_buf b;
 
-	if (m->watch)
-		return;
 	wb_buf_init(&b, 1024);
-	wb_buf_printf(&b, *m->watch_namespace ? "/api/v1/namespaces/" : "/api/v1");
-	wb_kube_put_escaped(&b, m->watch_namespace);
+	wb_buf_printf(&b, *ns ? "/api/v1/namespaces/" : "/api/v1");
+	wb_kube_put_escaped(&b, ns);
 	wb_buf_printf(&b, "/configmaps");
 	o.path = wb_buf_cstr(&b);
-	if (b.rc || wb_kube_watch_start(m->kube, &o, &cb, &m->watch) < 0)
+	if (b.rc || wb_kube_watch_start(m->kube, &o, &cb, out) < 0)
 		WB_LOG_ERR(MOD, "out of memory: authorities are not written");
 	wb_buf_finish(&b);
 }
 
-int wb__camaps_create(struct wb_kube *kube, const char *ns, struct wb__camaps **out)
+void wb__camaps_lead(struct wb__camaps *m)
+{
+	m->is_leading = true;
+	for (size_t i = 0; i < m->n_watched; i++)
+		if (!m->watched[i].watch)
+			watch(m, m->watched[i].ns, &m->watched[i].watch);
+}
+
+int wb__camaps_create(
+	struct wb_kube *kube, const char *const *watched, size_t n_watched, struct wb__camaps **out)
 {
 	struct wb__camaps *m = wb_zalloc(1, sizeof(*m));
 
 	if (!m)
 		return -ENOMEM;
 	m->kube = kube;
-	m->watch_namespace = wb_strdup(ns);
-	if (!m->watch_namespace || wb_timer_create(wb_kube_loop(kube), sweep, m, &m->timer) < 0) {
+	m->watched = wb_zalloc(n_watched ? n_watched : 1, sizeof(*m->watched));
+	if (!m->watched || wb_timer_create(wb_kube_loop(kube), sweep, m, &m->timer) < 0) {
 		wb__camaps_destroy(m);
 		return -ENOMEM;
 	}
+	m->n_watched = n_watched ? n_watched : 1;
+	for (size_t i = 0; i < n_watched; i++)
+		snprintf(m->watched[i].ns, NS_BYTES, "%s", watched[i]);
 	*out = m;
 	return 0;
 }
@@ -259,13 +286,14 @@ void wb__camaps_destroy(struct wb__camaps *m)
 
 	if (!m)
 		return;
-	wb_kube_watch_stop(m->watch);
+	for (size_t i = 0; i < m->n_watched; i++)
+		wb_kube_watch_stop(m->watched[i].watch);
 	while ((s = m->space)) {
 		m->space = s->next;
 		free_space(s);
 	}
 	wb_timer_destroy(m->timer);
-	wb_free(m->watch_namespace);
+	wb_free(m->watched);
 	wb_free(m->pem);
 	wb_free(m);
 }

@@ -12,8 +12,10 @@
 
 struct wb__camaps; /* opaque */
 
-/** wb__camaps_create - writes nothing yet.  @ns: "" = all.  0 or -ENOMEM. */
-int wb__camaps_create(struct wb_kube *kube, const char *ns, struct wb__camaps **out);
+/** wb__camaps_create - writes nothing yet.  @watched: namespaces, copied; none = all.  0 or
+ *  -ENOMEM. */
+int wb__camaps_create(struct wb_kube *kube, const char *const *watched, size_t n_watched,
+	struct wb__camaps **out);
 /** wb__camaps_destroy - NULL is allowed. */
 void wb__camaps_destroy(struct wb__camaps *m);
 /** wb__camaps_lead - from here on we write. */

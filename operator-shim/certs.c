@@ -292,7 +292,7 @@ int wb__certs_start(struct wb_kube *kube, const struct wb__certs_opts *o,
 	c->cb = *cb;
 	if (copy_opts(c, o) < 0 ||
 		wb_timer_create(wb_kube_loop(kube), on_timer, c, &c->timer) < 0 ||
-		wb__camaps_create(kube, o->watch_namespace, &c->maps) < 0) {
+		wb__camaps_create(kube, o->watched, o->n_watched, &c->maps) < 0) {
 		wb__certs_stop(c);
 		return -ENOMEM;
 	}

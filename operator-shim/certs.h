@@ -25,7 +25,8 @@ struct wb__certs_opts {
 	const char *ca_file; /* with files: authority, PEM; "" = agents get it from elsewhere */
 	const char *const *name; /* DNS names of the certificate; with a secret */
 	size_t n_name;
-	const char *watch_namespace; /* "" = all */
+	const char *const *watched; /* namespaces that have objects; none = all may */
+	size_t n_watched;
 };
 
 struct wb__certs_cb {

@@ -6,12 +6,10 @@
 #include "net/loop.h"
 #include "operator-shim/certs.h"
 #include "operator-shim/events.h"
-#include "operator-shim/identity.h"
 #include "operator-shim/lead.h"
-#include "operator-shim/objects.h"
 #include "operator-shim/readers.h"
+#include "operator-shim/scopes.h"
 #include "operator-shim/serve/metrics.h"
-#include "operator-shim/status.h"
 #include "proto/messages.h"
 
 #include <errno.h>
@@ -27,17 +25,17 @@ struct wb__cluster {
 	struct wb_serve *serve;
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube; /* for watches and certificates */
+	struct wb_kube *claims; /* for the Leases of namespaces; NULL = all are watched */
 	struct wb__lead *lead; /* on a thread: what we have to do must not cost the lead */
 	struct wb__readers *readers;
-	struct wb_kube *reviews; /* until identity takes it; NULL = agents show no tokens */
-	struct wb__identity *identity; /* while leading */
 	struct wb__certs *certs; /* NULL = agents show no tokens */
 	uint64_t transitions; /* of the lease that we hold */
-	struct wb__statuses *statuses;
 	struct wb__events *events;
-	struct wb__objects *objects; /* while leading */
+	struct wb__scopes *scopes; /* while leading */
 	char instance[WB_SPEC_NAME_MAX + 1];
-	char watch_namespace[WB_SPEC_NAMESPACE_MAX + 1];
+	struct wb__cluster_opts o; /* its strings are borrowed */
+	char release[WB_SPEC_NAMESPACE_MAX + WB_SPEC_NAME_MAX +
+		     2]; /* "namespace/name" of the lease */
 	bool is_leading;
 	void (*released)(void *cookie);
 	void *released_cookie;
@@ -53,15 +51,15 @@ static uint64_t now_ns(void)
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim)
 {
-	if (c && c->identity)
-		wb__identity_ask(c->identity, peer, claim);
-	/* Else: closed at the deadline of its HELLO, and it comes again. */
+	if (c)
+		wb__scopes_ask(c->scopes, peer, claim);
+	/* Not leading: closed at the deadline of its HELLO, and it comes again. */
 }
 
 void wb__cluster_forget(struct wb__cluster *c, uint32_t peer)
 {
-	if (c && c->identity)
-		wb__identity_forget(c->identity, peer);
+	if (c)
+		wb__scopes_forget(c->scopes, peer);
 }
 
 struct question {
@@ -92,36 +90,77 @@ void wb__cluster_reader(
 
 void wb__cluster_event(struct wb__cluster *c, const struct wb_serve_event *e)
 {
-	if (c && c->objects)
-		wb__objects_event(c->objects, e);
+	if (c)
+		wb__scopes_event(c->scopes, e);
 }
 
 void wb__cluster_changed(struct wb__cluster *c, const char *object)
 {
-	if (c && c->objects)
-		wb__objects_changed(c->objects, object);
+	if (c)
+		wb__scopes_changed(c->scopes, object);
+}
+
+static int load_config(
+	const struct wb__cluster_opts *o, struct wb_kube_config *out, struct wb_err *err)
+{
+	if (o->kubeconfig)
+		return wb_kube_config_load(o->kubeconfig, out, err);
+	return wb_kube_config_in_cluster(getenv("KUBERNETES_SERVICE_HOST"),
+		getenv("KUBERNETES_SERVICE_PORT"), WB_KUBE_ACCOUNT_DIR, out, err);
+}
+
+static int connect_one(struct wb__cluster *c, const struct wb__cluster_opts *o,
+	const struct wb_kube_opts *ko, struct wb_kube **out, struct wb_err *err)
+{
+	struct wb_kube_config config;
+	int rc = load_config(o, &config, err);
+
+	return rc < 0 ? rc : wb_kube_create(c->loop, &config, ko, out, err);
 }
 
 /* ---- leading ---- */
 
+/* What must not wait for something else has a client, and with it a queue, of its own. */
+static int connect_scope(void *cookie, bool is_for_status, struct wb_kube **out)
+{
+	const struct wb_kube_opts status = {0},
+				  reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
+	struct wb__cluster *c = cookie;
+	struct wb_err err = {0};
+	int rc = connect_one(c, &c->o, is_for_status ? &status : &reviews, out, &err);
+
+	if (rc < 0)
+		WB_LOG_ERR(MOD, "no client for the API server", WB_S("why", err.msg));
+	return rc;
+}
+
+static void on_scope_lost(void *cookie, const char *why)
+{
+	struct wb__cluster *c = cookie;
+
+	c->cb.on_lost(c->cb.cookie, why);
+}
+
 static int lead(struct wb__cluster *c, uint64_t transitions)
 {
-	struct wb__objects_parts p = {.loop = c->loop,
-		.kube = c->kube,
-		.serve = c->serve,
-		.statuses = c->statuses,
-		.events = c->events,
-		.certs = c->certs,
-		.watch_namespace = c->watch_namespace,
-		.term_min = transitions};
-	int rc = 0;
+	struct wb__scopes_opts so = {.parts = {.loop = c->loop,
+					     .kube = c->kube,
+					     .serve = c->serve,
+					     .events = c->events,
+					     .certs = c->certs,
+					     .term_min = transitions},
+		.claims = c->claims,
+		.watched = c->o.watched,
+		.n_watched = c->o.n_watched,
+		.release = c->release,
+		.address = c->o.address,
+		.has_tokens = c->o.has_tokens,
+		.connect = connect_scope,
+		.instance = c->instance,
+		.on_lost = on_scope_lost,
+		.cookie = c};
 
-	if (c->reviews)
-		rc = wb__identity_start(
-			c->kube, c->reviews, c->serve, c->watch_namespace, &c->identity);
-	c->reviews = NULL;
-	p.identity = c->identity;
-	return rc < 0 ? rc : wb__objects_start(&p, &c->objects);
+	return wb__scopes_start(&so, &c->scopes);
 }
 
 static void on_serve(void *cookie)
@@ -146,7 +185,7 @@ static void on_idle(void *cookie, const char *rival)
 		"this operator is idle: another release, with Lease %.317s, serves the "
 		"WeightTransfers of all namespaces; connect agents to that one, or uninstall one "
 		"of "
-		"the two, or give each a namespace of its own (watchNamespace)",
+		"the two, or give each namespaces of its own (watchNamespaces)",
 		rival);
 	WB_LOG_WRN(MOD, text);
 	wb_serve_redirect(c->serve, "", 0);
@@ -167,8 +206,8 @@ static void on_lost(void *cookie, const char *why)
 	struct wb__cluster *c = cookie;
 
 	c->is_leading = false;
-	wb__objects_stop(c->objects); /* another writes them now */
-	c->objects = NULL;
+	wb__scopes_stop(c->scopes); /* another writes them now */
+	c->scopes = NULL;
 	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 0);
 	c->cb.on_lost(c->cb.cookie, why);
 }
@@ -191,41 +230,17 @@ static void on_other(void *cookie, const char *address)
 
 /* ---- life ---- */
 
-static int load_config(
-	const struct wb__cluster_opts *o, struct wb_kube_config *out, struct wb_err *err)
-{
-	if (o->kubeconfig)
-		return wb_kube_config_load(o->kubeconfig, out, err);
-	return wb_kube_config_in_cluster(getenv("KUBERNETES_SERVICE_HOST"),
-		getenv("KUBERNETES_SERVICE_PORT"), WB_KUBE_ACCOUNT_DIR, out, err);
-}
-
-static int connect_one(struct wb__cluster *c, const struct wb__cluster_opts *o,
-	const struct wb_kube_opts *ko, struct wb_kube **out, struct wb_err *err)
-{
-	struct wb_kube_config config;
-	int rc = load_config(o, &config, err);
-
-	return rc < 0 ? rc : wb_kube_create(c->loop, &config, ko, out, err);
-}
-
 /* What must not wait for something else has a client, and with it a queue, of its own. */
 static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, struct wb_err *err)
 {
-	const struct wb_kube_opts all = {0};
-	const struct wb_kube_opts reviews = {.per_s = 200, .burst = 32, .in_flight = 32};
+	const struct wb_kube_opts all = {0}, claims = {.per_s = 10, .burst = 32, .in_flight = 4};
 	const struct wb_kube_opts readers = {.per_s = 20, .burst = 20, .in_flight = 8};
 	const struct wb_kube_opts events = {.per_s = 20, .burst = 40, .in_flight = 4};
-	struct wb_kube *statuses = NULL, *written = NULL, *read = NULL;
+	struct wb_kube *written = NULL, *read = NULL;
 	int rc = connect_one(c, o, &all, &c->kube, err);
 
-	if (rc == 0 && o->has_tokens)
-		rc = connect_one(c, o, &reviews, &c->reviews, err);
-	if (rc == 0)
-		rc = connect_one(c, o, &all, &statuses, err);
-	if (rc == 0 &&
-		wb__statuses_start(c->loop, statuses, c->serve, c->instance, &c->statuses) < 0)
-		rc = wb_err_set(err, -ENOMEM, "out of memory");
+	if (rc == 0 && o->n_watched)
+		rc = connect_one(c, o, &claims, &c->claims, err);
 	if (rc == 0)
 		rc = connect_one(c, o, &readers, &read, err);
 	if (rc == 0 && wb__readers_start(read, &c->readers) < 0)
@@ -258,11 +273,12 @@ static int start_lead(
 			.name = *o->lease_name ? o->lease_name : "weightbridge-operator",
 			.identity = c->instance,
 			.address = o->address},
-		.serves_all = !*o->watch_namespace};
+		.serves_all = !o->n_watched};
 	struct wb__lead_cb cb = {c, on_leading, on_serve, on_idle, on_lost, on_other};
 	struct wb_kube_config config;
 	int rc = load_config(o, &config, err);
 
+	snprintf(c->release, sizeof(c->release), "%s/%s", lo.lease.namespace_, lo.lease.name);
 	return rc < 0 ? rc : wb__lead_start(c->loop, &config, &lo, &cb, &c->lead, err);
 }
 
@@ -273,7 +289,8 @@ static int start_certs(struct wb__cluster *c, const struct wb__cluster_opts *o, 
 		.ca_file = o->tls_ca,
 		.name = o->tls_name,
 		.n_name = o->n_tls_name,
-		.watch_namespace = o->watch_namespace};
+		.watched = o->watched,
+		.n_watched = o->n_watched};
 	struct wb__certs_cb cb = {c->cb.cookie, c->cb.on_pair};
 
 	return o->has_tokens ? wb__certs_start(c->kube, &co, &cb, &c->certs) : 0;
@@ -295,7 +312,7 @@ int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	/* Events take at most 128 characters here. */
 	snprintf(c->instance, sizeof(c->instance), "%.100s-%08x", o->name,
 		(unsigned)wb_kube_random());
-	snprintf(c->watch_namespace, sizeof(c->watch_namespace), "%s", o->watch_namespace);
+	c->o = *o;
 	rc = name_namespace(o, &ns, err);
 	if (rc == 0)
 		rc = connect_api(c, o, err);
@@ -316,14 +333,12 @@ void wb__cluster_stop(struct wb__cluster *c)
 {
 	if (!c)
 		return;
-	wb__objects_stop(c->objects);
-	wb__statuses_stop(c->statuses);
+	wb__scopes_stop(c->scopes);
 	wb__events_stop(c->events);
-	wb__identity_stop(c->identity);
 	wb__certs_stop(c->certs);
 	wb__readers_stop(c->readers);
-	wb_kube_destroy(c->reviews);
 	wb__lead_stop(c->lead);
+	wb_kube_destroy(c->claims);
 	wb_kube_destroy(c->kube);
 	wb_free(c);
 }
@@ -340,8 +355,8 @@ void wb__cluster_release(struct wb__cluster *c, void (*done)(void *cookie), void
 	c->is_leading = false;
 	c->released = done;
 	c->released_cookie = cookie;
-	wb__objects_stop(c->objects);
-	c->objects = NULL;
+	wb__scopes_stop(c->scopes);
+	c->scopes = NULL;
 	wb__lead_release(c->lead, on_released, c);
 }
 
@@ -358,9 +373,7 @@ const char *wb__cluster_why_unready(const struct wb__cluster *c)
 		return "the API server does not answer";
 	if (!wb__certs_has_pair(c->certs))
 		return "there is no certificate yet";
-	if (c->is_leading && (!c->objects || !wb__objects_is_synced(c->objects)))
+	if (c->is_leading && !c->scopes)
 		return "WeightTransfers are not listed yet";
-	if (c->identity && !wb__identity_is_synced(c->identity))
-		return "pods are not listed yet";
-	return NULL;
+	return wb__scopes_why_unready(c->scopes);
 }

@@ -4,8 +4,9 @@
 /*
  * The operator in a cluster: WeightTransfers are watched and served, their status is written.
  *
- * One replica leads (a Lease) and serves; the others send agents to it.  Of the leader's work
- * `objects` watches, `status` and `events` write.
+ * One replica leads (a Lease) and serves; the others send agents to it.  Of two releases one serves
+ * (kube/claim.h; scopes.h where they watch some namespaces only).  Of the leader's work `objects`
+ * watches, `status` and `events` write.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */
@@ -17,7 +18,8 @@ struct wb__cluster; /* opaque */
 
 struct wb__cluster_opts {
 	const char *kubeconfig; /* NULL = of the pod */
-	const char *watch_namespace; /* "" = all */
+	const char *const *watched; /* namespaces; none = all */
+	size_t n_watched;
 	const char *lease_namespace,
 		*lease_name; /* "" = the pod's, or default; the program's name */
 	const char *name; /* of this replica */
@@ -36,8 +38,9 @@ struct wb__cluster_cb {
 	void (*on_pair)(void *cookie, const char *cert, const char *key);
 };
 
-/** wb__cluster_start - @serve was created without objects and outlives this.  0 or negative with a
- *  sentence.  Blocks for files. */
+/** wb__cluster_start - kubeconfig, watched and address are borrowed until wb__cluster_stop().
+ * @serve was created without objects and outlives this.  0 or negative with a sentence.  Blocks for
+ * files. */
 int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	const struct wb__cluster_opts *o, const struct wb__cluster_cb *cb, struct wb__cluster **out,
 	struct wb_err *err);

@@ -337,7 +337,8 @@ static int start_cluster(struct app *a, struct wb_err *err)
 	char ns[WB_SPEC_NAMESPACE_MAX + 1] = "";
 	const char *slash = strchr(a->o.lease, '/');
 	struct wb__cluster_opts o = {.kubeconfig = a->o.is_in_cluster ? NULL : a->o.kubeconfig,
-		.watch_namespace = a->o.watch_namespace,
+		.watched = a->o.watch_namespace,
+		.n_watched = a->o.n_watch_namespace,
 		.lease_namespace = ns,
 		.lease_name = slash ? slash + 1 : "",
 		.name = a->o.name,

@@ -37,6 +37,12 @@ static bool is_reachable(const char *s)
 	return wb_cli_addr(text, &a) == 0 && a.host[0];
 }
 
+/* It becomes part of a path. */
+static bool is_namespace(const char *s)
+{
+	return *s && strlen(s) <= 63 && !s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-")];
+}
+
 /* It becomes part of a certificate. */
 static bool is_dns_name(const char *s)
 {
@@ -74,9 +80,9 @@ static const struct wb_cli_row rows[] = {
 		.help = "serve the WeightTransfers of the cluster this pod runs in"},
 	{"kubeconfig", "FILE", TEXT(kubeconfig), .want = "a file name",
 		.help = "serve the WeightTransfers of the cluster that FILE names"},
-	{"watch-namespace", "NS", WB_CLI_TEXT, AT(watch_namespace), .max = 63,
-		.want = "at most 63 characters",
-		.help = "only those of this namespace (default: all)"},
+	{"watch-namespace", "NS", LIST(watch_namespace, WB_OPERATOR_WATCHED_MAX), .is_unique = true,
+		.fits = is_namespace, .want = "another namespace, at most 16 of them",
+		.help = "only those of this namespace; may be given several times (default: all)"},
 	{"lease", "NS/NAME", TEXT(lease), .fits = is_lease, .want = "NAMESPACE/NAME",
 		.help = "Lease that says which replica leads (default: weightbridge-operator in "
 			"the "
@@ -154,7 +160,7 @@ static void set_defaults(struct wb__operator_options *o)
 	o->listen.port = WB_OPERATOR_PORT;
 	o->psk_file = o->port_file = o->tls_cert = o->tls_key = "";
 	o->tls_ca = o->tls_secret = "";
-	o->kubeconfig = o->watch_namespace = o->lease = o->advertise = "";
+	o->kubeconfig = o->lease = o->advertise = "";
 	o->name = wb_cli_host_name();
 	o->settle_ns = 500 * WB_NS_PER_MS;
 	o->n_series = WB_SERVE_SERIES_MAX;

@@ -14,6 +14,7 @@ struct wb_err;
 #define WB_OPERATOR_FILES_MAX 64
 #define WB_OPERATOR_NAMES_MAX 16
 #define WB_OPERATOR_BUDGETS_MAX 32
+#define WB_OPERATOR_WATCHED_MAX 16
 #define WB_OPERATOR_PORT 7443
 
 struct wb__operator_options {
@@ -31,7 +32,9 @@ struct wb__operator_options {
 	const char *name;
 	/* A cluster instead of files. */
 	bool is_in_cluster;
-	const char *kubeconfig, *watch_namespace; /* "" = not given, all */
+	const char *kubeconfig; /* "" = not given */
+	const char *watch_namespace[WB_OPERATOR_WATCHED_MAX]; /* none = all */
+	uint32_t n_watch_namespace;
 	const char *lease; /* "namespace/name"; "" = default */
 	const char *advertise; /* "host:port", an IPv6 address in brackets; "" = not known */
 	char advertise_text[300];

@@ -43,6 +43,7 @@ class Operator(Program):
 
     def __init__(self, c, port=0, config=None, args=()):
         Operator.n += 1
+        self.n0 = Operator.n
         self.key = c.path("key")
         if not os.path.exists(self.key):
             with open(os.open(self.key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:

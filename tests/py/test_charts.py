@@ -23,7 +23,7 @@ if BUILD.rstrip("/").rsplit("/", 1)[-1] != "release":
 OP, LIB, JOB = "weightbridge-operator", "weightbridge", os.path.join("examples", "rl-job")
 BIN = os.path.join(BUILD, "bin")
 ALL = apis(MUTATING, *MONITORING)
-VALUES = [[], ALL, ["--set", "watchNamespace=rl"], ["--set", "tls.mode=CertManager"],
+VALUES = [[], ALL, ["--set", "watchNamespace=rl"], ["--set", "watchNamespaces={rl,rl-2}"], ["--set", "tls.mode=CertManager"],
           ["--set", "tls.mode=ExistingSecret,tls.existingSecret=mine"]]
 
 
@@ -82,12 +82,15 @@ def rights():
     cluster = [d for d in docs if d["kind"] == "ClusterRole"]
     assert [flat(d["rules"]) for d in cluster] == [{("authentication.k8s.io", "tokenreviews", ()): ["create"]}]
     assert {d["metadata"]["namespace"] for d in docs if d["kind"] == "Role"} == {"rl", "system"}
+    docs += render(OP, "--set", "watchNamespaces={rl-1,rl-2},rbac.aggregate=false", release="some")
+    assert {d["metadata"]["namespace"] for d in docs if d["kind"] == "Role"} == {"rl", "rl-1", "rl-2", "system"}
     roles = {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in docs if d["kind"].endswith("Role")}
     for b in docs:
         if b["kind"].endswith("Binding"):
             ref = b["roleRef"]
             assert (ref["kind"], b["metadata"].get("namespace"), ref["name"]) in roles, b
-            assert b["subjects"] == [{"kind": "ServiceAccount", "name": "wb-weightbridge-operator", "namespace": "system"}]
+            assert [(x["kind"], x["namespace"]) for x in b["subjects"]] == [("ServiceAccount", "system")], b
+            assert b["subjects"][0]["name"] in ("wb-weightbridge-operator", "some-weightbridge-operator"), b
 
 
 def metrics_with_a_token():
@@ -123,7 +126,7 @@ def metrics_with_a_token():
 
 
 TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
-         "podMonitor.interval=30", "weightbridge.profil=Hardened", "weightbridge.image.tga=1", "watchNamespace=Rl",
+         "podMonitor.interval=30", "weightbridge.profil=Hardened", "weightbridge.image.tga=1", "watchNamespace=Rl", "watchNamespaces={Rl}", "watchNamespaces={a,a}", "watchNamespaces=a",
          "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0",
          "service.ipFamilyPolicy=DualStack", "service.ipFamilies[0]=IPv5", "service.ipFamily=IPv4"]
 
@@ -136,6 +139,8 @@ def typos():
         assert template(JOB, "--set", t, check=False).returncode != 0, t
     r = template(OP, "--set", "tls.mode=ExistingSecret", check=False)
     assert "tls.existingSecret is needed" in r.stderr
+    r = template(OP, "--set", "watchNamespaces={a},watchNamespace=b", check=False)
+    assert r.returncode != 0 and "give watchNamespace or watchNamespaces, not both" in r.stderr, r.stderr
 
 
 def identity(d):
@@ -152,7 +157,8 @@ def no_collisions():
         assert not a & other, a & other
     for d in render(OP, "--set", "watchNamespace=rl-1", *ALL):
         if d["kind"].endswith("AdmissionPolicyBinding"):
-            assert d["spec"]["matchResources"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "rl-1"}}
+            assert d["spec"]["matchResources"]["namespaceSelector"] == {
+                "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["rl-1"]}]}
     # One object once; every name one that Kubernetes takes.
     for v in VALUES:
         ids = [identity(d) for d in render(OP, *v)]

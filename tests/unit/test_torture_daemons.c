@@ -156,8 +156,7 @@ static int certs(void)
 {
 	static const char *const name[] = {"a", "b"};
 	struct wb__certs_cb cb = {.on_pair = on_pair};
-	struct wb__certs_opts o = {
-		.ns = "n", .secret = "s", .name = name, .n_name = 2, .watch_namespace = ""};
+	struct wb__certs_opts o = {.ns = "n", .secret = "s", .name = name, .n_name = 2};
 	struct wb__certs *c = NULL;
 	int rc = wb__certs_start(kube, &o, &cb, &c);
 
@@ -168,7 +167,7 @@ static int certs(void)
 static int camaps(void)
 {
 	struct wb__camaps *m = NULL;
-	int rc = wb__camaps_create(kube, "", &m);
+	int rc = wb__camaps_create(kube, NULL, 0, &m);
 
 	wb__camaps_destroy(m);
 	return rc;

@@ -22,6 +22,30 @@
 {{- if eq .Release.Namespace $name }}{{ $name }}{{ else }}{{ printf "%s-%s" .Release.Namespace $name }}{{ end }}
 {{- end }}
 
+{{/* The namespaces that are watched, as a YAML list; [] = all. */}}
+{{- define "weightbridge-operator.watched" -}}
+{{- if and .Values.watchNamespace .Values.watchNamespaces }}{{ fail "give watchNamespace or watchNamespaces, not both" }}{{ end }}
+{{- toYaml (ternary (list .Values.watchNamespace) .Values.watchNamespaces (ne .Values.watchNamespace "")) }}
+{{- end }}
+
+{{/* A release for all namespaces and one for some would share objects, and neither would see it: refused at install. */}}
+{{- define "weightbridge-operator.checkRivals" -}}
+{{- $own := printf "%s/%s" .Release.Namespace (include "weightbridge-operator.fullname" .) }}
+{{- $watched := include "weightbridge-operator.watched" . | fromYamlArray }}
+{{- range dig "items" list (lookup "coordination.k8s.io/v1" "Lease" "" "") }}
+{{- $key := printf "%s/%s" .metadata.namespace .metadata.name }}
+{{- $holder := dig "spec" "holderIdentity" "" . }}
+{{- $age := sub (now | unixEpoch | int64) (dig "spec" "renewTime" "2006-01-02T15:04:05.000000Z" . | toDate "2006-01-02T15:04:05.000000Z" | unixEpoch | int64) }}
+{{- if and $holder (lt $age 60) }}
+{{- if and $watched (eq (dig "metadata" "labels" "weightbridge.io/serves" "" .) "all") (ne $key $own) }}
+{{- fail (printf "the release with Lease %s serves the WeightTransfers of all namespaces: give it watchNamespaces of its own first, or uninstall it" $key) }}
+{{- else if and (not $watched) (eq .metadata.name "weightbridge-serves") (ne $holder $own) }}
+{{- fail (printf "release %s serves namespace %s: give this one watchNamespaces of its own, or uninstall that one" $holder .metadata.namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "weightbridge-operator.selector" -}}
 app.kubernetes.io/name: {{ include "weightbridge-operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/scopes.h"
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "net/loop.h"
+#include "operator-shim/identity.h"
+#include "operator-shim/kube/lease.h"
+#include "operator-shim/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOD "cluster"
+/* This loop may be late, and then the namespace is still ours; who leads the release is found out
+ * elsewhere (lead.h). */
+#define HELD_NS (60 * WB_NS_PER_S)
+#define RENEW_NS (5 * WB_NS_PER_S)
+
+struct scope {
+	struct wb__scopes *s;
+	char ns[WB_SPEC_NAMESPACE_MAX + 1]; /* "" = all */
+	struct wb_kube_lease *lease; /* NULL = of all */
+	char rival[320]; /* release that serves it; "" = not known */
+	struct wb__identity *identity; /* while it is served here, as the rest */
+	struct wb__statuses *statuses;
+	struct wb__objects *objects;
+};
+
+struct wb__scopes {
+	struct wb__scopes_opts o;
+	char release[320], address[300];
+	struct scope *scope; /* owned */
+	size_t n;
+};
+
+/* ---- which one ---- */
+
+/* Of "namespace/name"; NULL: it is not watched. */
+static struct scope *scope_of(const struct wb__scopes *s, const char *object)
+{
+	size_t n = strcspn(object, "/");
+
+	for (size_t i = 0; i < s->n; i++) {
+		const char *ns = s->scope[i].ns;
+
+		if (!*ns || (strlen(ns) == n && !strncmp(ns, object, n)))
+			return &s->scope[i];
+	}
+	return NULL;
+}
+
+void wb__scopes_changed(struct wb__scopes *s, const char *object)
+{
+	struct scope *c = s ? scope_of(s, object) : NULL;
+
+	if (c && c->objects)
+		wb__objects_changed(c->objects, object);
+}
+
+void wb__scopes_event(struct wb__scopes *s, const struct wb_serve_event *e)
+{
+	struct scope *c = s ? scope_of(s, e->object) : NULL;
+
+	if (c && c->objects)
+		wb__objects_event(c->objects, e);
+}
+
+/* ---- agents ---- */
+
+/* Of a namespace that is not served here: told later, as serve wants it. */
+struct refusal {
+	struct wb_serve *serve;
+	uint32_t peer;
+	char text[900];
+};
+
+static void refuse(void *cookie)
+{
+	struct refusal *r = cookie;
+
+	wb_serve_authenticated(r->serve, r->peer, NULL, -EAGAIN, r->text);
+	wb_free(r);
+}
+
+static void refuse_later(struct wb__scopes *s, const struct scope *c, uint32_t peer)
+{
+	struct refusal *r = wb_zalloc(1, sizeof(*r));
+
+	if (!r)
+		return; /* it is closed at its deadline, and comes again */
+	r->serve = s->o.parts.serve;
+	r->peer = peer;
+	if (c && *c->rival)
+		snprintf(r->text, sizeof(r->text),
+			"this operator is idle for namespace %s: release %.317s serves it; connect "
+			"its agents to that one",
+			c->ns, c->rival);
+	else
+		snprintf(r->text, sizeof(r->text), "this operator %s: %s",
+			c ? "does not serve that namespace yet"
+			  : "does not serve the namespace of that object",
+			c ? "try again" : "connect the agent to the one that does (--operator)");
+	if (wb_loop_defer(s->o.parts.loop, refuse, r) < 0)
+		wb_free(r);
+}
+
+void wb__scopes_ask(struct wb__scopes *s, uint32_t peer, const struct wb_serve_claim *claim)
+{
+	struct scope *c = s ? scope_of(s, claim->object[0]) : NULL;
+
+	if (c && c->identity)
+		wb__identity_ask(c->identity, peer, claim);
+	else if (s && s->o.has_tokens)
+		refuse_later(s, c, peer);
+}
+
+void wb__scopes_forget(struct wb__scopes *s, uint32_t peer)
+{
+	for (size_t i = 0; s && i < s->n; i++)
+		if (s->scope[i].identity)
+			wb__identity_forget(s->scope[i].identity, peer);
+}
+
+/* ---- serving ---- */
+
+static void unserve(struct scope *c)
+{
+	wb__objects_stop(c->objects);
+	wb__statuses_stop(c->statuses);
+	wb__identity_stop(c->identity);
+	c->objects = NULL;
+	c->statuses = NULL;
+	c->identity = NULL;
+}
+
+static int serve(struct scope *c)
+{
+	struct wb__scopes *s = c->s;
+	struct wb__objects_parts p = s->o.parts;
+	struct wb_kube *kube = NULL;
+	int rc = s->o.connect(s->o.cookie, true, &kube);
+
+	if (rc == 0)
+		rc = wb__statuses_start(p.loop, kube, p.serve, s->o.instance, &c->statuses);
+	if (rc == 0 && s->o.has_tokens)
+		rc = s->o.connect(s->o.cookie, false, &kube);
+	if (rc == 0 && s->o.has_tokens)
+		rc = wb__identity_start(p.kube, kube, p.serve, c->ns, &c->identity);
+	p.identity = c->identity;
+	p.statuses = c->statuses;
+	p.watch_namespace = c->ns;
+	return rc < 0 ? rc : wb__objects_start(&p, &c->objects);
+}
+
+static void on_held(void *cookie, uint64_t transitions)
+{
+	struct scope *c = cookie;
+
+	(void)transitions; /* plans are fenced by the terms that agents have heard */
+	WB_LOG_INFO(MOD, "namespace served", WB_S("namespace", c->ns));
+	c->rival[0] = '\0';
+	if (serve(c) < 0)
+		c->s->o.on_lost(c->s->o.cookie, "out of memory");
+}
+
+static void on_taken(void *cookie, const char *why)
+{
+	struct scope *c = cookie;
+	char text[200];
+
+	snprintf(text, sizeof(text), "namespace %s: %.100s", c->ns, why);
+	c->s->o.on_lost(c->s->o.cookie, text);
+}
+
+static void on_other(void *cookie, const char *holder, const char *address)
+{
+	struct scope *c = cookie;
+
+	(void)address;
+	if (!strcmp(c->rival, holder))
+		return;
+	snprintf(c->rival, sizeof(c->rival), "%s", holder);
+	WB_LOG_WRN(MOD, "this operator is idle for a namespace that another release serves",
+		WB_S("namespace", c->ns), WB_S("release", c->rival),
+		WB_S("remedy", "uninstall one of the two, or give each namespaces of its own"));
+}
+
+static int start_scope(struct scope *c)
+{
+	struct wb_kube_lease_opts lo = {.namespace_ = c->ns,
+		.name = WB__SCOPE_LEASE,
+		.identity = c->s->release,
+		.address = c->s->address,
+		.duration_ns = HELD_NS,
+		.renew_ns = HELD_NS * 3 / 4,
+		.retry_ns = RENEW_NS};
+	struct wb_kube_lease_cb cb = {c, on_held, on_taken, on_other};
+
+	return *c->ns ? wb_kube_lease_start(c->s->o.claims, &lo, &cb, &c->lease) : serve(c);
+}
+
+/* ---- life ---- */
+
+int wb__scopes_start(const struct wb__scopes_opts *o, struct wb__scopes **out)
+{
+	struct wb__scopes *s = wb_zalloc(1, sizeof(*s));
+	int rc = 0;
+
+	if (!s)
+		return -ENOMEM;
+	*out = s;
+	s->o = *o;
+	snprintf(s->release, sizeof(s->release), "%s", o->release);
+	snprintf(s->address, sizeof(s->address), "%s", o->address);
+	s->scope = wb_zalloc(WB_MAX(o->n_watched, (size_t)1), sizeof(*s->scope));
+	if (!s->scope)
+		return -ENOMEM;
+	s->n = WB_MAX(o->n_watched, (size_t)1);
+	for (size_t i = 0; i < s->n; i++) {
+		s->scope[i].s = s;
+		snprintf(s->scope[i].ns, sizeof(s->scope[i].ns), "%s",
+			o->n_watched ? o->watched[i] : "");
+	}
+	for (size_t i = 0; i < s->n && rc == 0; i++)
+		rc = start_scope(&s->scope[i]);
+	return rc;
+}
+
+void wb__scopes_stop(struct wb__scopes *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n; i++) {
+		wb_kube_lease_stop(s->scope[i].lease);
+		unserve(&s->scope[i]);
+	}
+	wb_free(s->scope);
+	wb_free(s);
+}
+
+const char *wb__scopes_why_unready(const struct wb__scopes *s)
+{
+	for (size_t i = 0; s && i < s->n; i++) {
+		const struct scope *c = &s->scope[i];
+
+		if (!c->objects && !*c->rival)
+			return "it is not known yet who serves each namespace";
+		if (c->objects && !wb__objects_is_synced(c->objects))
+			return "WeightTransfers are not listed yet";
+		if (c->identity && !wb__identity_is_synced(c->identity))
+			return "pods are not listed yet";
+	}
+	return NULL;
+}
