@@ -340,7 +340,7 @@ def many_objects(s):
         took = time.monotonic() - t
         assert took <= LATE_S * SLOW, f"a new object's status came after {took:.1f} s"
         return f"; status of a new object after {took:.2f} s"
-    got = hold(c, "many objects", lambda: [Maker(c, MANY)], 2, one_more)
+    got = hold(c, "many objects", lambda: [Maker(c, MANY)], seconds=2, also=one_more)
     assert got[0]["deleted"] == MANY, got
     c.until("none of its objects is served", lambda: "wb_objects 3\n" in c.get(c.op, "/metrics")[1])
 
