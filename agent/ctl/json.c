@@ -134,7 +134,10 @@ static void put_value(yaml_emitter_t *out, const json_t *v)
 	} else if (json_is_array(v)) {
 		yaml_sequence_start_event_initialize(&e, NULL, NULL, 1, YAML_BLOCK_SEQUENCE_STYLE);
 		yaml_emitter_emit(out, &e);
-		json_array_foreach(v, i, at) put_value(out, at);
+		json_array_foreach(v, i, at)
+		{
+			put_value(out, at);
+		}
 		yaml_sequence_end_event_initialize(&e);
 		yaml_emitter_emit(out, &e);
 	} else if (json_is_string(v)) {

@@ -244,13 +244,24 @@ def reinstalled(c, job):
     print(f"chart installed again: {len(ends)} versions meanwhile, agents back {took:.1f} s after the install")
 
 
-def a_second_release(c):
-    """For one namespace, in another: neither minds the other, nor the resource that is there. On the nodes' network,
-    with a replica on each, it is replaced although a third would find its ports taken."""
+SECOND = ("install", "wb", os.path.join(CHARTS, "weightbridge-operator"), "-n", "ops-2", "--set",
+          "watchNamespaces={team-2},hostNetwork=true", "--wait", "--timeout", "60s")
+
+
+def refused_beside_the_first(c):
+    """A release for one namespace, where one serves all: both would write the same objects."""
     for ns in ("ops-2", "team-2"):
         apply(c, namespace(ns, "privileged"))
-    chart = os.path.join(CHARTS, "weightbridge-operator")
-    c.helm("install", "wb", chart, "-n", "ops-2", "--set", "watchNamespace=team-2,hostNetwork=true", "--wait", "--timeout", "60s")
+    r = c.helm(*SECOND, check=False)
+    assert r.returncode and "Lease weightbridge-system/weightbridge-operator serves the WeightTransfers of all namespaces" in r.stderr, r
+    assert not c.kubectl("-n", "ops-2", "get", "deployments", "-o", "name").strip()
+
+
+def for_one_namespace(c):
+    """Alone, and with the resource there, which the first left behind. On the nodes' network, with a replica on each, it
+    is replaced although a third would find its ports taken."""
+    chart = SECOND[2]
+    c.helm(*SECOND)
     notes = c.helm("get", "notes", "wb", "-n", "ops-2")
     assert "was not made by this release" in notes, notes
     assert "--set weightbridge.operator=wb-weightbridge-operator.ops-2.svc:7443" in notes, notes
@@ -296,7 +307,7 @@ def main(c):
     upgraded_in_mid_job(c, job)
     rotated_under_transfers(c, job)
     reinstalled(c, job)
-    a_second_release(c)
+    refused_beside_the_first(c)
     c.helm("uninstall", "grpo", "-n", "rl", "--wait", "--timeout", "120s")
     wait_for(lambda: "weightbridge-ca" not in c.kubectl("-n", "rl", "get", "configmap", "-o", "name"), 60)
     c.helm("uninstall", "weightbridge-operator", "-n", SYSTEM, "--wait", "--timeout", "120s")
@@ -306,6 +317,7 @@ def main(c):
         wait_for(lambda: leftovers(c, SYSTEM) == want, 20, 1)
     except AssertionError:
         raise AssertionError(f"left behind: {leftovers(c, SYSTEM)}") from None
+    for_one_namespace(c)
 
 
 if __name__ == "__main__":
