@@ -54,8 +54,7 @@ static void on_snapped(void *ctx, struct wb_flow *f, uint32_t worker, int rc)
 
 	(void)f;
 	a->m->trainer_s[a->member[worker].plan_worker] = a->m->now;
-	if (rc < 0)
-		a->m->rc = rc;
+	wb__predict_fail(a->m, rc);
 }
 
 static void on_failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err)
@@ -63,7 +62,7 @@ static void on_failed(void *ctx, struct wb_flow *f, uint32_t worker, const struc
 	struct model_agent *a = ctx;
 
 	(void)f, (void)worker;
-	a->m->rc = err->code ? err->code : -EIO;
+	wb__predict_fail(a->m, err->code ? err->code : -EIO);
 }
 
 /* ---- making them ---- */
@@ -162,6 +161,8 @@ int wb__predict_agents(struct model *m, struct wb_err *err)
 	m->agent = wb_zalloc(m->n_agent, sizeof(*m->agent));
 	if (!m->agent)
 		return wb_err_set(err, -ENOMEM, "no memory for %u agents", m->n_agent);
+	if (wb__predict_reserve(m, 3 * (size_t)m->n_agent) < 0) /* to open, tick and go on */
+		return wb_err_set(err, -ENOMEM, "no memory for events of %u agents", m->n_agent);
 	for (uint32_t d = 0; d < m->n_agent && rc == 0; d++) {
 		m->agent[d].m = m;
 		m->agent[d].domain = d;
@@ -171,6 +172,13 @@ int wb__predict_agents(struct model *m, struct wb_err *err)
 	return rc;
 }
 
+void wb__predict_agents_stop(struct model *m)
+{
+	m->is_stopping = true;
+	for (uint32_t d = 0; d < m->n_agent; d++)
+		wb_flow_stop(m->agent[d].flow);
+}
+
 void wb__predict_agents_finish(struct model *m)
 {
 	for (uint32_t d = 0; m->agent && d < m->n_agent; d++) {
@@ -178,8 +186,8 @@ void wb__predict_agents_finish(struct model *m)
 
 		if (a->flow) {
 			wb_flow_stop(a->flow);
-			if (wb_flow_is_idle(a->flow)) /* not after an error: then it leaks */
-				wb_flow_destroy(a->flow);
+			assert(wb_flow_is_idle(a->flow)); /* all events have come */
+			wb_flow_destroy(a->flow);
 		}
 		for (uint32_t i = 0; a->image && i < a->n; i++)
 			wb_image_destroy(a->image[i]);
@@ -218,14 +226,13 @@ static void open_all(struct model_agent *a)
 {
 	const struct wb_predict_input *in = &a->m->in;
 
+	if (a->m->is_stopping)
+		return;
 	for (uint32_t i = 0; i < a->n; i++) {
 		if (in->plan->worker[a->member[i].plan_worker].role == WB_ROLE_ROLLOUT) {
 			wb_flow_open_sink(a->flow, i, NULL);
 		} else if (in->trainer_staged) {
-			int rc = open_image(a, i);
-
-			if (rc < 0)
-				a->m->rc = rc;
+			wb__predict_fail(a->m, open_image(a, i));
 		} else {
 			wb_flow_open_source(a->flow, i);
 		}
@@ -299,23 +306,32 @@ static void handle(struct model_agent *a, const struct event *e)
 	}
 }
 
+static bool make_room(struct model_agent *a)
+{
+	size_t cap = a->q_cap ? 2 * a->q_cap : 64;
+	struct event *q;
+
+	if (a->q_n < a->q_cap)
+		return true;
+	q = cap > QUEUE_MAX ? NULL : wb_zalloc(cap, sizeof(*q));
+	if (!q)
+		return false;
+	for (size_t i = 0; i < a->q_n; i++)
+		q[i] = a->queue[(a->q_head + i) % a->q_cap];
+	wb_free(a->queue);
+	a->queue = q;
+	a->q_cap = cap;
+	a->q_head = 0;
+	return true;
+}
+
 /* The loop is not free: the event waits behind those that wait already. */
 static void wait_for_loop(struct model_agent *a, const struct event *e)
 {
-	if (a->q_n == a->q_cap) {
-		size_t cap = a->q_cap ? 2 * a->q_cap : 64;
-		struct event *q = cap > QUEUE_MAX ? NULL : wb_zalloc(cap, sizeof(*q));
-
-		if (!q) {
-			a->m->rc = -ENOMEM;
-			return;
-		}
-		for (size_t i = 0; i < a->q_n; i++)
-			q[i] = a->queue[(a->q_head + i) % a->q_cap];
-		wb_free(a->queue);
-		a->queue = q;
-		a->q_cap = cap;
-		a->q_head = 0;
+	if (!make_room(a)) { /* it comes again, a little late, which is all the same now */
+		wb__predict_fail(a->m, -ENOMEM);
+		wb__predict_at(a->m, a->loop_free_s, e->kind, e->at, e->p);
+		return;
 	}
 	a->queue[(a->q_head + a->q_n++) % a->q_cap] = *e;
 	if (a->q_n == 1)

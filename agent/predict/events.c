@@ -2,6 +2,7 @@
 /* What happens next: a heap by time, and by order of arrival where times are equal. */
 #include "predict/internal.h"
 
+#include "base/base.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -15,17 +16,29 @@ static bool before(const struct event *a, const struct event *b)
 	return a->order < b->order;
 }
 
+int wb__predict_reserve(struct model *m, size_t n)
+{
+	int rc = wb_grow(
+		&m->heap, &m->cap_heap, m->n_reserved + n, EVENTS_MAX, sizeof(struct event));
+
+	if (rc < 0)
+		return -ENOMEM;
+	m->n_reserved += n;
+	return 0;
+}
+
+void wb__predict_unreserve(struct model *m, size_t n)
+{
+	assert(m->n_reserved >= n);
+	m->n_reserved -= n;
+}
+
 void wb__predict_at(struct model *m, double s, enum event_kind kind, uint32_t at, void *p)
 {
 	struct event e = {s, m->order++, kind, at, p};
-	size_t i = m->n_heap;
-	int rc = wb_grow(&m->heap, &m->cap_heap, i + 1, EVENTS_MAX, sizeof(e));
+	size_t i = m->n_heap++;
 
-	if (rc < 0) {
-		m->rc = rc;
-		return;
-	}
-	m->n_heap++;
+	assert(m->n_heap <= m->n_reserved);
 	for (; i && before(&e, &m->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		m->heap[i] = m->heap[(i - 1) / 2];
 	m->heap[i] = e;

@@ -5,7 +5,9 @@
  * Shared by events.c (what happens when), rails.c (bytes between agents), lanes.c (bytes inside of
  * one), agents.c (flows and their loops) and predict.c (begin, end, figures).  One thread.
  *
- * Memory that runs out in a callback is noted in model.rc, and ends the prediction.
+ * What a callback cannot return is noted in model.rc, and ends the prediction: flows are stopped,
+ * and what is under way comes to its end, as in an agent.  So no event may be lost for want of
+ * memory: who makes a thing that has events reserves room for them.
  */
 #include "base/clock.h"
 #include "flow/flow.h"
@@ -94,8 +96,9 @@ struct model {
 	struct model_clock clock;
 	struct wb_predict_input in;
 	double now;
-	struct event *heap; /* owned */
-	size_t n_heap, cap_heap;
+	struct event *heap; /* owned: room for all that is reserved */
+	size_t n_heap, cap_heap, n_reserved;
+	bool is_stopping; /* flows take nothing up any more; what is under way ends */
 	uint64_t order;
 	struct model_agent *agent; /* owned */
 	uint32_t n_agent;
@@ -113,7 +116,11 @@ struct model {
 	int rc; /* of what cannot be said from a callback */
 };
 
-/** wb__predict_at - let it happen at @s. */
+/** wb__predict_reserve - room for @n more events at a time; 0 or -ENOMEM.  wb__predict_unreserve -
+ *  they cannot come any more. */
+int wb__predict_reserve(struct model *m, size_t n);
+void wb__predict_unreserve(struct model *m, size_t n);
+/** wb__predict_at - let it happen at @s; there is room. */
 void wb__predict_at(struct model *m, double s, enum event_kind kind, uint32_t at, void *p);
 /** wb__predict_next - take the first event into @out, and its time as now; false: there is none. */
 bool wb__predict_next(struct model *m, struct event *out);
@@ -143,10 +150,19 @@ void wb__predict_lane_done(struct model_lane *l);
 int wb__predict_agents(struct model *m, struct wb_err *err);
 /** wb__predict_event - give @e to its agent, when that one's loop is free. */
 void wb__predict_event(struct model *m, struct event *e);
-/** wb__predict_agents_finish - free them. */
+/** wb__predict_agents_stop - flows take nothing up any more. */
+void wb__predict_agents_stop(struct model *m);
+/** wb__predict_agents_finish - free them; no event is to come. */
 void wb__predict_agents_finish(struct model *m);
 /** wb__predict_is_host - is @wire in host memory, of @a's worker @worker? */
 bool wb__predict_is_host(const struct model_agent *a, const void *wire);
+
+/** wb__predict_fail - a callback failed with @rc; the first one counts, and 0 does not. */
+static inline void wb__predict_fail(struct model *m, int rc)
+{
+	if (!m->rc)
+		m->rc = rc;
+}
 
 /** wb__predict_us - microseconds as seconds. */
 static inline double wb__predict_us(double us)

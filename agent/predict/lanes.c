@@ -85,6 +85,8 @@ void wb__predict_lane_done(struct model_lane *l)
 
 int wb__predict_lane_init(struct model_lane *l, struct model *m, uint32_t agent, uint32_t worker)
 {
+	if (wb__predict_reserve(m, LANE_DEPTH) < 0)
+		return -ENOMEM;
 	*l = (struct model_lane){
 		.lane = {.ops = &ops, .depth = LANE_DEPTH, .fd = -1},
 		.m = m,

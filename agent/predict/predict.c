@@ -96,13 +96,15 @@ static int run(struct model *m, struct wb_err *err)
 {
 	struct event e;
 
-	while (!m->rc && wb__predict_next(m, &e)) {
+	while (wb__predict_next(m, &e)) {
 		if (e.kind == EV_RAIL)
 			wb__predict_rail(m, e.at);
 		else if (e.kind == EV_PIECE)
 			wb__predict_piece(m, e.p);
 		else
 			wb__predict_event(m, &e);
+		if (m->rc && !m->is_stopping)
+			wb__predict_agents_stop(m);
 	}
 	if (m->rc)
 		return wb_err_set(

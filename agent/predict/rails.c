@@ -18,12 +18,24 @@ static struct model_agent *agent_of(struct wb_xport *x)
 	return wb_container_of(x, struct model_agent, x);
 }
 
+/* Events of an op at a time: its pieces, and what either end is told. */
+static size_t n_event(const struct model *m)
+{
+	return (size_t)m->in.params.pieces + 2;
+}
+
 static struct op *op_new(struct model *m)
 {
-	struct op *op = wb_zalloc(1, sizeof(*op));
+	struct op *op;
 
+	if (wb__predict_reserve(m, n_event(m)) < 0) {
+		wb__predict_fail(m, -ENOMEM);
+		return NULL;
+	}
+	op = wb_zalloc(1, sizeof(*op));
 	if (!op) {
-		m->rc = -ENOMEM;
+		wb__predict_unreserve(m, n_event(m));
+		wb__predict_fail(m, -ENOMEM);
 		return NULL;
 	}
 	op->refs = 2;
@@ -40,6 +52,7 @@ void wb__predict_op_put(struct model *m, struct op *op)
 	if (op->next)
 		op->next->prev = op->prev;
 	*(op->prev ? &op->prev->next : &m->ops) = op->next;
+	wb__predict_unreserve(m, n_event(m));
 	wb_free(op);
 }
 
@@ -75,7 +88,7 @@ static int cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
 static int disconnect(struct wb_xport *x, wb_conn_t conn)
 {
 	(void)conn;
-	agent_of(x)->m->rc = -ENOTCONN; /* only a fault of the flow gets here */
+	wb__predict_fail(agent_of(x)->m, -ENOTCONN); /* only a fault of the flow gets here */
 	return -ENOTCONN;
 }
 
@@ -233,6 +246,8 @@ int wb__predict_rails(struct model *m, struct wb_err *err)
 			(double)p->worker[w].rail_bytes_per_s * m->in.params.goodput;
 	}
 	count_unsent(m);
+	if (wb__predict_reserve(m, n) < 0) /* one of each that sends */
+		return wb_err_set(err, -ENOMEM, "no memory for events of %u rails", n);
 	return 0;
 }
 
