@@ -70,8 +70,11 @@ static void connect_both(void)
 	fx_run_until(&server.opened, 1);
 }
 
+/* Under ThreadSanitizer the tests share a process. */
 static void set_up(void)
 {
+	server = client = (struct fx_end){.opened = 0};
+	n_room = n_head = n_stuck = n_given_back = n_put_off = 0;
 	fx_loop_open();
 	limits = fx_limits;
 	limits.stuck_ns = 50 * WB_NS_PER_MS;
