@@ -184,7 +184,7 @@ FORCE:
 
 # The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
 ONE_THREAD := test_serve_away test_transfer_roles test_transfer_chaos test_transfer_world test_transfer_steps test_transfer_bytes test_transfer_snapshots test_transfer_corners test_transfer_waits test_transfer_prompt test_transfer_joint test_sim test_flow test_reconcile test_reconcile_plans test_reconcile_refusals \
-              test_reconcile_pods test_reconcile_replan test_planner_run test_planner_prop test_planner_plan test_planner_map \
+              test_reconcile_pods test_reconcile_replan test_planner_run test_planner_prop test_planner_plan test_planner_explain test_planner_map \
               test_planner_deploy test_planner_huge test_spec test_proto test_golden
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \

@@ -19,29 +19,32 @@ static const struct {
 	const char *arg; /* of the positional argument, for the help */
 	int (*run)(const struct wb__ctl_opts *o, struct wb_err *err);
 	bool takes_file; /* the argument is a file, else an object */
-	bool has_yaml;
+	bool has_yaml, has_html;
 	const char *help;
 } commands[] = {
-	{"get", "[OBJECT]", wb__ctl_get, false, true, "one line an object, as kubectl get wt"},
-	{"describe", "[OBJECT]", wb__ctl_describe, false, true, "all that is known of an object"},
-	{"status", "[OBJECT]", wb__ctl_status, false, true, "of an agent (--agent), else as get"},
-	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true, false,
+	{"get", "[OBJECT]", wb__ctl_get, false, true, false,
+		"one line an object, as kubectl get wt"},
+	{"describe", "[OBJECT]", wb__ctl_describe, false, true, false,
+		"all that is known of an object"},
+	{"status", "[OBJECT]", wb__ctl_status, false, true, false,
+		"of an agent (--agent), else as get"},
+	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true, false, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
-	{"verify", "[OBJECT]", wb__ctl_verify, false, true,
+	{"verify", "[OBJECT]", wb__ctl_verify, false, true, false,
 		"compare what engines hold with the trainers (--agent A,B,...)"},
-	{"trace", "[OBJECT]", wb__ctl_trace, false, false,
+	{"trace", "[OBJECT]", wb__ctl_trace, false, false, true,
 		"the last transfers as a trace; open the output in Perfetto"},
-	{"check", "", wb__ctl_check, false, true,
+	{"check", "", wb__ctl_check, false, true, false,
 		"whether an operator works (--operator), and shows its certificate (--tls)"},
-	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true, true,
+	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true, true, false,
 		"what this build can do on this machine, and whether that is what an object asks "
 		"for"},
-	{"inject", "-f FILE|-", wb__ctl_inject, false, false,
+	{"inject", "-f FILE|-", wb__ctl_inject, false, false, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
-	{"simulate", "[FILE]", wb__ctl_simulate, true, false,
+	{"simulate", "[FILE]", wb__ctl_simulate, true, false, true,
 		"plan a deployment from a model and its layouts alone, and predict a transfer"},
-	{"support-bundle", "", wb__ctl_bundle, false, false,
+	{"support-bundle", "", wb__ctl_bundle, false, false, false,
 		"all that can be seen from here as a tar file on stdout, without secrets"},
 };
 
@@ -226,6 +229,10 @@ static int check_options(size_t command, const struct wb__ctl_opts *o, struct wb
 	if (o->is_watch && commands[command].run != wb__ctl_get)
 		return wb_err_set(
 			err, -EINVAL, "--watch is of get, not of %s", commands[command].name);
+	if (o->html && !commands[command].has_html)
+		return wb_err_set(err, -EINVAL,
+			"--html is of plan explain, trace and simulate, not of %s",
+			commands[command].name);
 	return 0;
 }
 
