@@ -27,7 +27,8 @@ struct wb__ctl_opts {
 	const char *object; /* NULL = the only one */
 	const char *file; /* of a plan, or to inject into; NULL = from the operator, stdin */
 	const char *manifest; /* file; NULL = none */
-	const char *ns, *image; /* of inject; NULL = the document's, the default */
+	const char *ns; /* -n: namespace of inject, seconds of top; NULL = not given */
+	const char *image; /* of inject; NULL = the default */
 	bool asks_for_metrics; /* of inject: for a token */
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
@@ -36,6 +37,8 @@ struct wb__ctl_opts {
 	const char *output; /* "wide", "json", "yaml"; NULL = not given */
 	bool is_json, is_yaml, is_wide; /* by that; is_json also where it is YAML */
 	bool is_watch; /* get: go on, and show what changes */
+	const char *interval; /* top: seconds from one table to the next; NULL = not given */
+	bool is_once; /* top: one table */
 };
 
 /** wb__ctl_get - a line for each object of the operator, or for @o->object alone; as JSON the
@@ -45,6 +48,10 @@ int wb__ctl_get(const struct wb__ctl_opts *o, struct wb_err *err);
 int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_status - what an agent is at; without an agent's address the same as wb__ctl_get(). */
 int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_top - what each worker of the agents in @o->agent_addr (separated by commas; NULL: of
+ *  this container's) is at, again and again until it is ended, or once.  Negative when no agent
+ *  answers the first time, or one that is asked is none. */
+int wb__ctl_top(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_plan_explain - a plan in words: of @o->file and @o->manifest, or else the operator's.
  *  WB_EPLAN or -EINVAL when it is no plan, or not of that manifest. */
 int wb__ctl_plan_explain(const struct wb__ctl_opts *o, struct wb_err *err);

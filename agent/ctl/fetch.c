@@ -14,6 +14,13 @@ static struct {
 	const char *file, *object; /* NULL = none */
 } token;
 
+static long patience_ms = 30000;
+
+void wb__ctl_patience(long ms)
+{
+	patience_ms = ms;
+}
+
 void wb__ctl_show_token(const char *file, const char *object)
 {
 	token.file = file;
@@ -133,8 +140,8 @@ static int get(CURL *c, const char *addr, const char *url, struct wb_buf *out)
 	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
-	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, 5L);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT, 30L);
+	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, WB_MIN(patience_ms, 5000L));
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, patience_ms);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, out);
 	return (int)curl_easy_perform(c);

@@ -2,7 +2,8 @@
 #ifndef WB_CTL_FETCH_H
 #define WB_CTL_FETCH_H
 /*
- * A page of a daemon, by HTTP GET.  Layer: ctl (L4).  Blocks, at most 30 s.
+ * A page of a daemon, by HTTP GET.  Layer: ctl (L4).  Blocks, at most 30 s or what
+ * wb__ctl_patience() said.
  */
 #include <jansson.h>
 
@@ -23,6 +24,8 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 /** wb__ctl_show_token - from now on operators are shown the token in @file, for pages of @object
  * (NULL: all that are asked for name one).  Both borrowed. */
 void wb__ctl_show_token(const char *file, const char *object);
+/** wb__ctl_patience - from now on a page that is not there after @ms (more than 0) is given up. */
+void wb__ctl_patience(long ms);
 /** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */
 int wb__ctl_fetch_json(
 	const char *addr, const char *path, const char *object, json_t **out, struct wb_err *err);

@@ -28,6 +28,8 @@ static const struct {
 		"all that is known of an object"},
 	{"status", "[OBJECT]", wb__ctl_status, false, true, false,
 		"of an agent (--agent), else as get"},
+	{"top", "", wb__ctl_top, false, false, false,
+		"what each worker of agents is at, live (--agent A,B,...)"},
 	{"plan explain", "[FILE|OBJ]", wb__ctl_plan_explain, true, false, true,
 		"volumes, stages, bounds and memory of a plan: of FILE, else the active one"},
 	{"verify", "[OBJECT]", wb__ctl_verify, false, true, false,
@@ -73,6 +75,8 @@ static const struct wb_cli_row rows[] = {
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
 	{"html", "FILE", WB_CLI_TEXT, AT(html)},
 	{"watch", NULL, WB_CLI_FLAG, 'w', AT(is_watch)},
+	{"interval", "SECONDS", WB_CLI_TEXT, AT(interval)},
+	{"once", NULL, WB_CLI_FLAG, AT(is_once)},
 	{"output", "wide|json|yaml", WB_CLI_WORD, 'o', AT(output), .want = "wide, json or yaml"},
 	{"json", NULL, WB_CLI_WORD, AT(output), .word = "json"},
 };
@@ -126,12 +130,14 @@ static void print_help(void)
 	       "a\n"
 	       "                           browser (- = stdout)\n"
 	       "  --json, -o json          machine-readable output\n"
-	       "  -o yaml                  the same as YAML, where others than plan explain, "
+	       "  -o yaml                  the same as YAML, where others than plan explain, top, "
 	       "simulate "
 	       "and\n"
 	       "                           trace have it\n"
 	       "  -o wide                  more columns\n"
 	       "  -w, --watch              get: go on, and show each object that changes\n"
+	       "  -n SECONDS, --once       top: from one table to the next (default: 1); one "
+	       "table\n"
 	       "  --help, --version\n");
 }
 
@@ -229,6 +235,9 @@ static int check_options(size_t command, const struct wb__ctl_opts *o, struct wb
 	if (o->is_watch && commands[command].run != wb__ctl_get)
 		return wb_err_set(
 			err, -EINVAL, "--watch is of get, not of %s", commands[command].name);
+	if ((o->is_once || o->interval) && commands[command].run != wb__ctl_top)
+		return wb_err_set(err, -EINVAL, "--%s is of top, not of %s",
+			o->is_once ? "once" : "interval", commands[command].name);
 	if (o->html && !commands[command].has_html)
 		return wb_err_set(err, -EINVAL,
 			"--html is of plan explain, trace and simulate, not of %s",

@@ -33,10 +33,13 @@ static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_bu
 	text(b, "lane", w->lane_fds ? "worker" : "agent");
 	wb_buf_printf(b,
 		",\"asleep\":%s,\"rank\":%" PRId64 ",\"pid\":%" PRIu32 ",\"params\":%" PRIu32
-		",\"planned\":%s,\"leaving\":%s,\"transfer\":%" PRIu64 ",\"version\":%" PRId64 "}",
+		",\"planned\":%s,\"leaving\":%s,\"transfer\":%" PRIu64 ",\"version\":%" PRId64
+		",\"progress\":",
 		wb_transfer_is_asleep(a->core, w->id) ? "true" : "false", w->rank, w->pid,
 		w->map->n_param, w->is_planned ? "true" : "false", w->is_leaving ? "true" : "false",
 		transfer, version);
+	wb_transfer_progress_json(a->core, w->id, b);
+	wb_buf_u8(b, '}');
 }
 
 void wb__status_json(struct wb__agent *a, struct wb_buf *out)

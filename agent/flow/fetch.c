@@ -283,6 +283,9 @@ void wb__flow_fetch_ok(struct wb_flight *fl)
 	f->sum_known[id] |= f->o.sums;
 	f->stats.bytes[w->stage] += fl->bytes;
 	f->stats.chunks++;
+	f->moved[worker].in += fl->bytes;
+	if (fl->kind == FLIGHT_LOCAL)
+		f->moved[f->local->index_of[fl->src]].out += fl->bytes;
 	s->left--;
 	s->clean = false;
 	wb__want_count_trainer(f, fl->want, false);

@@ -203,8 +203,9 @@ static int alloc_arrays(struct wb_flow *f)
 	f->source_open = wb_zalloc(l->n, 1);
 	f->sink = wb_zalloc(l->n, sizeof(*f->sink));
 	f->mine = wb_zalloc(l->n, sizeof(*f->mine));
+	f->moved = wb_zalloc(l->n, sizeof(*f->moved));
 	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
-		!f->source_open || !f->sink || !f->mine)
+		!f->source_open || !f->sink || !f->mine || !f->moved)
 		return -ENOMEM;
 	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
 		if (f->o.env->is_foreign(f->o.env->ctx, f->plan->worker[w].domain))
@@ -257,6 +258,7 @@ int wb_flow_create(const struct wb_flow_opts *o, struct wb_flow **out, struct wb
 	f->local = o->local;
 	f->plan = o->local->plan;
 	f->version = WB_FAULT_ANY;
+	f->created_ns = wb_now_ns(o->env->clock);
 	for (uint32_t w = 0; w < f->plan->n_worker; w++)
 		f->n_domain = WB_MAX(f->n_domain, f->plan->worker[w].domain + 1);
 	if (alloc_arrays(f) < 0) {
@@ -288,6 +290,7 @@ void wb_flow_destroy(struct wb_flow *f)
 	wb__pairs_finish(f);
 	wb_keyed_finish(&f->mine_waiting);
 	wb_free(f->mine);
+	wb_free(f->moved);
 	wb_free(f->copies);
 	wb_free(f->snap);
 	wb_free(f->want);
@@ -474,28 +477,4 @@ struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker)
 			s.lane[1] += f->sum[chunk_id(f, k, c)].lane[1];
 		}
 	return s;
-}
-
-void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out)
-{
-	*out = f->stats;
-}
-
-const char *wb_flow_waiting_for(struct wb_flow *f, uint32_t worker, char *out, size_t cap)
-{
-	out[0] = '\0';
-	for (uint32_t i = 0; i < f->local->n_want; i++) {
-		const struct wb_want *w = &f->local->want[i];
-
-		if (w->worker != worker || f->want[i].state == WANT_DONE)
-			continue;
-		snprintf(out, cap,
-			"chunk %u of class %u from worker %u, %s stage, %u of %u chunks left",
-			w->chunk, w->cls, f->want[i].src,
-			f->plan->worker[f->want[i].src].role == WB_ROLE_TRAINER ? "receive"
-										: "exchange",
-			f->sink[worker].left, f->local->n_want);
-		break;
-	}
-	return out;
 }

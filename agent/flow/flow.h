@@ -163,6 +163,28 @@ uint64_t wb_flow_tick(struct wb_flow *f, uint64_t now_ns);
 
 /** wb_flow_get_stats - a copy of what was counted so far. */
 void wb_flow_get_stats(const struct wb_flow *f, struct wb_flow_stats *out);
+/* What one local worker has done, of what the plan gives it to do. */
+struct wb_flow_progress {
+	uint64_t in_bytes, in_planned; /* installed and verified; all its sink wants, 0 = it was not
+					  opened */
+	uint64_t out_bytes; /* read from it, also by workers of this agent; what is sent again
+			       counts again */
+	uint64_t out_planned; /* by the plan's routes; losses and feeds bring others */
+	uint64_t age_ns; /* since wb_flow_create() */
+};
+
+/* Whom a sink waits for the most. */
+struct wb_flow_lack {
+	uint32_t src; /* plan worker; the worker's own number: all are here, its lane has them */
+	uint32_t chunks; /* not got from there; of the own lane, not installed */
+	bool is_held; /* it cannot be asked: not connected, or without room for more */
+};
+
+/** wb_flow_get_progress - of local worker @worker: counters, nothing is walked over. */
+void wb_flow_get_progress(const struct wb_flow *f, uint32_t worker, struct wb_flow_progress *out);
+/** wb_flow_lacks - the source of which an open sink lacks most.  False: it lacks nothing, or is not
+ *  open.  Walks over the worker's sources, and perhaps its wants: for pages that people look at. */
+bool wb_flow_lacks(const struct wb_flow *f, uint32_t worker, struct wb_flow_lack *out);
 /** wb_flow_digest - sum of the chunk sums of the classes @worker needs (its content digest). */
 struct wbk_sum wb_flow_worker_sum(const struct wb_flow *f, uint32_t worker);
 /** wb_flow_waiting_for - for a sentence: what the sink waits for ("chunk 3 of class 1 from worker

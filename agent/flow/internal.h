@@ -2,9 +2,9 @@
 #ifndef WB_FLOW_INTERNAL_H
 #define WB_FLOW_INTERNAL_H
 /*
- * Shared by flow.c (life), wants.c (whom to ask for what), pairs.c (in which order), fetch.c
- * (chunks on their way), mine.c (those from a worker of this agent), asks.c (what others ask for),
- * serve.c (answers).  Not for others.
+ * Shared by flow.c (life), progress.c (what others are shown of it), wants.c (whom to ask for
+ * what), pairs.c (in which order), fetch.c (chunks on their way), mine.c (those from a worker of
+ * this agent), asks.c (what others ask for), serve.c (answers).  Not for others.
  *
  * The way of a chunk.  A want of an own worker waits in the queue of its pair (source worker, own
  * worker), or, where the source is of this agent, in that source's queue in `mine`.  What is live
@@ -222,6 +222,10 @@ struct wb_flow {
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker: FLOW_LOST, FLOW_FOREIGN */
 	bool has_lost, has_last; /* any of them; a want that is_last, perhaps over */
+	struct moved {
+		uint64_t in, out; /* bytes */
+	} * moved; /* by local worker */
+	uint64_t created_ns;
 	struct wbk_sum **copies; /* by local worker, to read back: sum over all copies of a chunk */
 	uint8_t *source_open; /* by local worker: enum source_state */
 	struct sink {

@@ -52,6 +52,28 @@ static int index_wants(struct wb_local *l, struct wb_err *err)
 	return 0;
 }
 
+static uint64_t route_bytes(const struct wb_plan *p, const struct wb_route *r)
+{
+	uint64_t n = r->chunk_end - r->chunk_begin;
+
+	return n ? (n - 1) * p->chunk_bytes +
+			       wb_chunk_len(p, &p->cls[r->class_id], r->chunk_end - 1)
+		 : 0;
+}
+
+static void count_bytes(struct wb_local *l)
+{
+	for (uint32_t i = 0; i < l->plan->n_route; i++) {
+		const struct wb_route *r = &l->plan->route[i];
+		int32_t src = l->index_of[r->src], dst = l->index_of[r->dst];
+
+		if (src >= 0)
+			l->bytes[src].out += route_bytes(l->plan, r);
+		if (dst >= 0)
+			l->bytes[dst].in += route_bytes(l->plan, r);
+	}
+}
+
 static int list_wants(struct wb_local *l, struct wb_err *err)
 {
 	const struct wb_plan *p = l->plan;
@@ -94,7 +116,8 @@ int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manife
 	l->binding = wb_zalloc(n, sizeof(struct wb_binding *));
 	l->index_of = wb_zalloc(plan->n_worker, sizeof(*l->index_of));
 	l->shape = wb_zalloc((size_t)n * plan->n_chunk, 1);
-	if (!l->member || !l->binding || !l->index_of || !l->shape) {
+	l->bytes = wb_zalloc(n, sizeof(*l->bytes));
+	if (!l->member || !l->binding || !l->index_of || !l->shape || !l->bytes) {
 		wb_err_set(err, rc, "no memory for a plan of %u workers", plan->n_worker);
 		goto err_destroy;
 	}
@@ -103,6 +126,7 @@ int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manife
 	if (rc < 0)
 		goto err_destroy;
 	l->domain = plan->worker[member[0].plan_worker].domain;
+	count_bytes(l);
 	rc = list_wants(l, err);
 	if (rc < 0)
 		goto err_destroy;
@@ -131,6 +155,7 @@ void wb_local_destroy(struct wb_local *l)
 	wb_free(l->want);
 	wb_free(l->want_first);
 	wb_free(l->want_same);
+	wb_free(l->bytes);
 	wb_keyed_finish(&l->want_of);
 	wb_free(l);
 }

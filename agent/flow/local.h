@@ -36,6 +36,11 @@ struct wb_want {
 	uint8_t stage; /* enum wb_stage */
 };
 
+/* What the routes of a plan bring to a worker, and take from it. */
+struct wb_local_bytes {
+	uint64_t in, out;
+};
+
 struct wb_local {
 	const struct wb_plan *plan;
 	const struct wb_manifest *manifest;
@@ -48,6 +53,7 @@ struct wb_local {
 	uint32_t n_want;
 	uint32_t *want_first; /* owned: by worker, its first want; UINT32_MAX = none */
 	uint32_t *want_same; /* owned: by want, the next of the same worker */
+	struct wb_local_bytes *bytes; /* owned: by worker */
 	struct wb_keyed want_of; /* owned: wants by worker and chunk */
 	size_t boxes_max; /* of any chunk of any local worker */
 	uint8_t *

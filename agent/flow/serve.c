@@ -313,6 +313,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	assert(ev->kind == WB_XP_WRITE_DONE && fl->step == STEP_WIRE);
 	if (ev->code == 0) {
 		f->stats.sent_bytes += fl->bytes;
+		f->moved[fl->worker].out += fl->bytes;
 		if (was_direct && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
 			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);

@@ -253,6 +253,7 @@ void wb__flow_fetch_again(
 		f->want[i].sources_tried++;
 	}
 	f->have[worker][chunk_id(f, cls, chunk)] = 0;
+	f->moved[worker].in -= wb_chunk_len(f->plan, &f->plan->cls[cls], chunk);
 	f->sink[worker].left++;
 	wb__want_enqueue(f, i, WB_ECKSUM);
 }
@@ -266,6 +267,7 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 	assert(!s->open);
 	*s = (struct sink){.open = true, .feed = feed};
 	f->source_open[worker] = SOURCE_NOT_YET;
+	f->moved[worker].in = 0;
 	memset(f->have[worker], 0, f->plan->n_chunk);
 	for_wants (f, worker, i)
 		s->left++;

@@ -250,6 +250,14 @@ void wb_transfer_digest_json(struct wb_transfer_core *c, uint64_t number, struct
 /** wb_transfer_torn - name of an engine with workers here whose parameters are a mix of versions,
  * NULL = none.  Borrowed. */
 const char *wb_transfer_torn(const struct wb_transfer_core *c);
+/**
+ * wb_transfer_progress_json - what local worker @worker is at
+ * Appends {"transfer", "phase", "inBytes", "inPlannedBytes", "outBytes", "outPlannedBytes",
+ * "ageMs", "waitsFor", "waitsWhy"}: bytes of its newest transfer here, the age of that one, and who
+ * is waited for, by name, as far as this agent knows; "" = nobody.  null: no plan has the worker.
+ */
+void wb_transfer_progress_json(
+	const struct wb_transfer_core *c, uint32_t worker, struct wb_buf *out);
 /** wb_transfer_status_json - append the state of all objects as a JSON array. */
 void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *out);
 

@@ -118,6 +118,12 @@ void wb__transfer_party_installed(
 /** wb__transfer_party_forget - aborted: the areas hold nothing that counts. */
 void wb__transfer_party_forget(struct epoch *e, uint32_t engine, uint64_t transfer);
 
+/* waits.c */
+
+/** wb__transfer_owes - what the party waits for of its worker (NULL: it is not here): "to install";
+ *  NULL = nothing.  Static. */
+const char *wb__transfer_owes(const struct party *p, const struct worker *w);
+
 /* times.c */
 
 /** wb__transfer_times_party - when its workers stood still, and for what, to the env. */

@@ -52,31 +52,27 @@ static void add_name(char *out, size_t cap, const char *name, const char *what)
 			what[0] ? " " : "", what);
 }
 
-static bool is_waited_for(const struct party *p, const struct worker *w)
+const char *wb__transfer_owes(const struct party *p, const struct worker *w)
 {
 	switch (p->state) {
 	case PARTY_STOPPING:
-		return !w || !w->is_parked || !p->has_target || w->parked_at != p->target;
+		return !w || !w->is_parked || !p->has_target || w->parked_at != p->target
+			       ? "to stop at the target"
+			       : NULL;
 	case PARTY_HOOKS:
-		return !w || !w->begun;
+		return !w || !w->begun ? "in before_update_hook" : NULL;
 	case PARTY_COPYING:
-		return !w || !w->installed;
+		return !w || !w->installed ? "to install" : NULL;
 	case PARTY_ENDING:
-		return w && w->resuming == p->transfer;
+		return w && w->resuming == p->transfer ? "in after_update_hook" : NULL;
 	default:
-		return false;
+		return NULL;
 	}
 }
 
 /* Its own workers, unless its lead or others are awaited. */
 static void say_party(const struct party *p, char *whom, size_t cap)
 {
-	static const char *const what[] = {
-		[PARTY_STOPPING] = "to stop at the target",
-		[PARTY_HOOKS] = "in before_update_hook",
-		[PARTY_COPYING] = "to install",
-		[PARTY_ENDING] = "in after_update_hook",
-	};
 	const char *lead = p->e->r->agent[p->lead].name;
 	char text[256];
 
@@ -84,9 +80,10 @@ static void say_party(const struct party *p, char *whom, size_t cap)
 		const struct worker *w = p->e->member[i];
 		const char *name =
 			wb__transfer_worker_name(p->e, p->e->local->member[i].plan_worker);
+		const char *owes = wb__transfer_owes(p, w);
 
-		if (is_waited_for(p, w)) {
-			snprintf(text, sizeof(text), "%s%s", what[p->state],
+		if (owes) {
+			snprintf(text, sizeof(text), "%s%s", owes,
 				!w || w->gone ? " (it is gone)" : "");
 			add_name(whom, cap, name, text);
 		} else if (p->state == PARTY_MOVING && p->flow &&

@@ -464,6 +464,29 @@ static void check_times(struct chaos *c)
 /* ---- the run
  * --------------------------------------------------------------------------------------- */
 
+/* Pages can be asked for at any time: of one worker after the other.  Nothing of it is more than
+ * the plan has for it, whoever was lost. */
+static void read_page(struct chaos *c)
+{
+	const struct world_worker *k = &c->w->worker[c->n_look++ % c->w->n_worker];
+	const struct world_agent *a = &c->w->agent[k->agent];
+	unsigned long long in = 0, planned = 0;
+	struct wb_buf b;
+	const char *at;
+
+	if (!k->id || !a->alive)
+		return;
+	wb_buf_init(&b, 1u << 20);
+	wb_transfer_progress_json(a->core, k->id, &b);
+	at = strstr(wb_buf_cstr(&b), "\"inBytes\":");
+	if (at && sscanf(at, "\"inBytes\":%llu,\"inPlannedBytes\":%llu,", &in, &planned) == 2 &&
+		in > planned)
+		wrong(c, "a page shows more than there is: %s", wb_buf_cstr(&b));
+	if (strcmp(wb_buf_cstr(&b), "null") != 0 && (!at || b.data[b.len - 1] != '}'))
+		wrong(c, "a page breaks off: %s", wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+}
+
 static void on_look(void *ctx)
 {
 	struct chaos *c = ctx;
@@ -472,6 +495,7 @@ static void on_look(void *ctx)
 		return; /* the run is over */
 	drive(c);
 	check_times(c);
+	read_page(c);
 	wb_sim_timer(c->w->net, world_now(c->w) + LOOK_NS, on_look, c);
 }
 

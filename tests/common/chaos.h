@@ -70,7 +70,7 @@ struct chaos {
 	uint64_t round_ns; /* when it began, or a trainer last called */
 	uint64_t fault_ns; /* when the last fault ends */
 	uint64_t idle_ns; /* some trainers are idle while others wait since */
-	uint64_t events;
+	uint64_t events, n_look;
 	uint32_t n_fault, n_restart; /* restarts under way */
 	uint32_t n_superseded; /* transfers that none committed and some dropped for the next */
 	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
