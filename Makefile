@@ -32,8 +32,8 @@ endif
 NOCONF := clean help format format-check dist deps measure mutants
 ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
 DEPS_DEBIAN := gcc make pkg-config libuv1-dev libcurl4-openssl-dev libjansson-dev libyaml-dev \
-               libssl-dev libmicrohttpd-dev libxxhash-dev check
-DEPS_PKG := libuv libcurl jansson yaml-0.1 openssl libmicrohttpd libxxhash
+               libssl-dev libmicrohttpd-dev libxxhash-dev libibverbs-dev check
+DEPS_PKG := libuv libcurl jansson yaml-0.1 openssl libmicrohttpd libxxhash libibverbs
 missing := $(strip $(foreach p,$(DEPS_PKG),$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),,$(p))) \
            $(if $(shell $(PKG_CONFIG) --exists check 2>/dev/null && echo y),,check))
 ifneq ($(missing),)
@@ -79,7 +79,7 @@ override LDFLAGS  += $(FLAGS_$(VARIANT)) -Wl,--as-needed -Wl,--gc-sections
 MODULES := agent/daemon agent/ctl agent/client operator-shim operator-shim/serve \
            operator-shim/reconcile operator-shim/kube operator-shim/spec agent/transfer agent/predict agent/flow agent/xport \
            agent/lane agent/extract agent/net agent/mem agent/proto agent/page planner/deploy planner kernels agent/base
-SUB_agent/xport := agent/xport/tcp agent/xport/shm
+SUB_agent/xport := agent/xport/tcp agent/xport/shm agent/xport/verbs
 # Files with main() are programs, not part of their module's archive.
 MAINS   := agent/daemon/main.c agent/ctl/main.c operator-shim/main.c
 src      = $(filter-out $(MAINS),$(sort $(foreach d,$(1) $(SUB_$(1)),$(wildcard $(d)/*.c))))
@@ -150,6 +150,17 @@ $(CLIENT_A): $(call obj,$(foreach m,$(CLIENT_MODULES),$(call src,$(m))))
 	@rm -f $@
 	$(call say,AR,$@) ar rcs $@ $^
 endif
+# A libibverbs without devices (tests/fakeverbs), and what must hold on it as on real ones.
+FAKEVERBS := $(O)/fake/libibverbs.so.1
+$(FAKEVERBS): $(call obj,$(wildcard tests/fakeverbs/*.c)) tests/fakeverbs/fakeverbs.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/fakeverbs/fakeverbs.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
+RC := $(O)/tools/rc_semantics
+$(RC): $(call obj,tests/roce/rc_semantics.c)
+	@mkdir -p $(@D)
+	$(call say,LD,$@) $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(shell $(PKG_CONFIG) --libs libibverbs) -lpthread
+
+$(UNITS): | $(FAKEVERBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
@@ -193,11 +204,11 @@ CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
 CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS)  ## all tests (T="name name" runs those; JOBS=3 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## all tests (T="name name" runs those; JOBS=3 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
-check-processes: all $(TOOLS) $(OTHERS)  ## the named tests with real processes that sanitizers run
+check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## the named tests with real processes that sanitizers run
 	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; PART=nodes: they do)
 	@tests/cluster/build.sh api helm node >/dev/null || [ $$? -eq 77 ]

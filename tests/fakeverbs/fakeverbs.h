@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TESTS_FAKEVERBS_H
+#define WB_TESTS_FAKEVERBS_H
+/*
+ * A libibverbs without devices: libibverbs.so.1 as far as an RC transport needs it, over the memory
+ * of processes of this host.
+ *
+ * It is built as build/VARIANT/fake/libibverbs.so.1.  What opens the library by its name gets it
+ * where that was loaded before (dlopen() by path), or where LD_LIBRARY_PATH names the folder.
+ * Devices fake0, fake1 have a port each with GID ::ffff:10.99.DEVICE.PORT at index 1 (RoCE v2) and
+ * a RoCE v1 one at index 0; FAKEVERBS_DEVICES="fake0:2 fake1:1" says other names and numbers of
+ * ports.  Processes that are to reach each other name the same file in FAKEVERBS_WORLD.
+ *
+ * What is kept of the rules: states of queue pairs and what may be posted in each, order of
+ * completions of a queue pair, access rights, protection domains, keys and bounds on both sides,
+ * requests in flight, retry counts, flushes, errors that break the other side too, asynchronous
+ * events, and -EBUSY for what is still used.  A thread of the library moves the bytes, so they
+ * arrive when they like; a queue pair that is destroyed or in error moves none any more.
+ *
+ * Below is what a test does to it.  All of it may be called from any thread; a test that loaded the
+ * library by path finds the functions by dlsym().
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKEVERBS_ANY (-1)
+
+/* What happens to work requests that match, from the @after-th on, @count times (0 = always).  A
+ * rule that is used up makes way for the next. */
+struct fakeverbs_rule {
+	int device, port; /* number of the device, port from 1; or FAKEVERBS_ANY */
+	int opcode; /* enum ibv_wr_opcode, or FAKEVERBS_ANY */
+	uint32_t after, count;
+	int status; /* completes with this enum ibv_wc_status; 0 = as it comes */
+	bool lands; /* with an error: the bytes, or the first half of them, arrive all the same */
+	uint64_t delay_ns; /* before anything happens */
+	bool hangs; /* nothing happens until the queue pair is in error or destroyed */
+};
+
+/* Objects that are there now, and what was done so far. */
+struct fakeverbs_counts {
+	int64_t contexts, pds, mrs, channels, cqs, qps;
+	uint64_t posted, doorbells, completions, arms, bytes, registered_bytes;
+	uint64_t in_flight_max; /* READs of one queue pair at once */
+};
+
+/** fakeverbs_reset - forget rules and the failing of calls; all ports are active, devices there.
+ *  Objects stay. */
+void fakeverbs_reset(void);
+/** fakeverbs_rule - add a rule; of several that match the first one counts. */
+void fakeverbs_rule(const struct fakeverbs_rule *r);
+/** fakeverbs_port - the port comes up or goes down, with its event in every process; what is under
+ *  way over it is lost. */
+void fakeverbs_port(int device, int port, bool is_up);
+/** fakeverbs_remove - the device goes: DEVICE_FATAL, its queue pairs end in error, nothing of it
+ *  works any more (in this process). */
+void fakeverbs_remove(int device);
+/** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:10.99.DEVICE.@last, with GID_CHANGE;
+ *  what was sent to the old one is lost. */
+void fakeverbs_regid(int device, int port, uint8_t last);
+/** fakeverbs_fail - the next @times calls of that function of the library ("ibv_reg_mr") fail with
+ *  @err. */
+void fakeverbs_fail(const char *function, int err, uint32_t times);
+/** fakeverbs_slow - each registration takes so long. */
+void fakeverbs_slow(uint64_t reg_ns);
+/** fakeverbs_limit - what devices say of themselves: READs in flight a queue pair, bytes of one
+ *  message; 0 = 16 and 1 GiB. */
+void fakeverbs_limit(int rd_atomic, uint32_t max_msg);
+void fakeverbs_count(struct fakeverbs_counts *out);
+
+#endif
