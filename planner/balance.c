@@ -57,7 +57,6 @@ static void split_by_rate(struct balance *b, struct wb__group *g)
 		end = i + 1 == g->n ? g->bytes : (uint64_t)((double)g->bytes * (part / sum));
 		end = WB_MAX(WB_MIN(end, g->bytes), done);
 		g->share[i] = end - done;
-		b->load[g->member[i]] += end - done;
 		done = end;
 	}
 }
@@ -160,20 +159,28 @@ static void raise_time(struct balance *b, uint32_t n_seen)
 	b->time = WB_MAX(load / rate, b->time * (1 + SLACK / 8));
 }
 
-static void solve(struct balance *b)
+static void count_loads(struct balance *b)
+{
+	for (uint32_t i = 0; i < b->n; i++)
+		for (uint32_t k = 0; k < b->g[i].n; k++)
+			b->load[b->g[i].member[k]] += b->g[i].share[k];
+}
+
+static void solve(struct balance *b, enum wb__begin begin, double least)
 {
 	uint64_t load = 0;
 	double rate = 0;
 	uint32_t n_seen = 0;
 
-	for (uint32_t i = 0; i < b->n; i++)
+	for (uint32_t i = 0; begin == WB__BEGIN_BY_RATE && i < b->n; i++)
 		split_by_rate(b, &b->g[i]);
+	count_loads(b);
 	for (uint32_t m = 0; m < b->n_member; m++) {
 		load += b->load[m];
 		if (b->first[m + 1] > b->first[m])
 			rate += b->rate[m];
 	}
-	b->time = b->bound = rate > 0 ? (double)load / rate : 0;
+	b->time = b->bound = WB_MAX(rate > 0 ? (double)load / rate : 0, least);
 	for (uint32_t i = 0; i < MOVES_MAX && b->n_looks < SEEN_MAX; i++) {
 		uint32_t to = search(b, &n_seen);
 
@@ -207,8 +214,8 @@ static int index_edges(struct balance *b)
 	return 0;
 }
 
-int wb__balance(
-	struct wb__group *g, uint32_t n, const double *rate, uint32_t n_member, double *time_out)
+int wb__balance(struct wb__group *g, uint32_t n, const double *rate, uint32_t n_member,
+	enum wb__begin begin, double *time)
 {
 	struct balance b = {.g = g, .n = n, .n_member = n_member, .rate = rate};
 	int rc = index_edges(&b);
@@ -221,8 +228,8 @@ int wb__balance(
 	if (!b.load || !b.queue || !b.from || !b.prev || !b.group_seen)
 		rc = -ENOMEM;
 	if (!rc) {
-		solve(&b);
-		*time_out = b.bound;
+		solve(&b, begin, *time);
+		*time = b.bound;
 	}
 	wb_free(b.first);
 	wb_free(b.edge);

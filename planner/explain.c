@@ -21,8 +21,9 @@ struct rail {
 	uint64_t out[WB_STAGES], in[WB_STAGES];
 	uint64_t inside_out,
 		inside_in; /* of the receive stage: inside its domain, through memory */
+	uint64_t lent; /* of in: landed for other workers of its domain */
 	uint64_t chunks; /* the greater of those sent and taken over the network */
-	uint32_t peers; /* other workers it talks to over the network */
+	uint32_t peers; /* other rails it talks to */
 };
 
 struct domain {
@@ -41,7 +42,7 @@ struct explain {
 	struct wb_buf *b;
 	struct rail *rail; /* by worker */
 	struct domain *domain;
-	uint64_t bytes[WB_STAGES], chunks[WB_STAGES], inside;
+	uint64_t bytes[WB_STAGES], chunks[WB_STAGES], inside, lent;
 	uint32_t routes[WB_STAGES], n_role[3], n_engine, n_domain, n_node;
 	uint32_t bound_node, busiest; /* node (UINT32_MAX = trainer egress) and worker */
 	bool is_out; /* direction of the busiest rail */
@@ -90,7 +91,8 @@ static int count_peers(struct explain *e)
 		const struct wb_route *r = &p->route[i];
 
 		if (r->stage != WB_STAGE_INTERNAL && !is_inside(p, r))
-			pair[n++] = (uint64_t)WB_MIN(r->src, r->dst) << 32 | WB_MAX(r->src, r->dst);
+			pair[n++] = (uint64_t)WB_MIN(r->src_rail, r->dst_rail) << 32 |
+				    WB_MAX(r->src_rail, r->dst_rail);
 	}
 	if (n)
 		qsort(pair, n, sizeof(*pair), by_u64);
@@ -120,12 +122,14 @@ static int count_routes(struct explain *e)
 		e->routes[r->stage]++;
 		e->bytes[r->stage] += n;
 		e->chunks[r->stage] += chunks;
-		e->rail[r->src].out[r->stage] += n;
-		e->rail[r->dst].in[r->stage] += n;
+		e->rail[r->src_rail].out[r->stage] += n;
+		e->rail[r->dst_rail].in[r->stage] += n;
+		e->rail[r->dst_rail].lent += r->dst_rail == r->dst ? 0 : n;
+		e->lent += r->dst_rail == r->dst ? 0 : n;
 		e->domain[p->worker[r->dst].domain].in[r->stage] += n;
 		if (r->stage != WB_STAGE_INTERNAL) {
-			sent[r->src] += chunks;
-			taken[r->dst] += chunks;
+			sent[r->src_rail] += chunks;
+			taken[r->dst_rail] += chunks;
 		}
 		if (r->stage == WB_STAGE_RECEIVE && is_inside(p, r)) {
 			e->rail[r->src].inside_out += n;
@@ -344,16 +348,21 @@ static void text_rails(const struct explain *e)
 		wb_buf_printf(e->b,
 			"%s of the receive stage stay inside their domain and load no rail\n",
 			amount(e->inside, c[0]));
+	if (e->lent)
+		wb_buf_printf(e->b,
+			"%s land by rails that others of the domain lend (* below): the own ones "
+			"are too slow\n",
+			amount(e->lent, c[0]));
 	wb_buf_printf(e->b, "\n%-32s %11s %11s %11s %11s %6s\n", "rail", "sends", "receives",
 		"ext. out", "ext. in", "peers");
 	for (uint32_t i = 0; i < p->n_worker; i++) {
 		const struct rail *r = &e->rail[i];
 
-		wb_buf_printf(e->b, "%-32s %11s %11s %11s %11s %6" PRIu32 "\n", who(e, i, w),
+		wb_buf_printf(e->b, "%-32s %11s %11s %11s %11s %6" PRIu32 "%s\n", who(e, i, w),
 			amount(r->out[WB_STAGE_RECEIVE], c[0]),
 			amount(r->in[WB_STAGE_RECEIVE], c[1]),
 			amount(r->out[WB_STAGE_EXTERNAL], c[2]),
-			amount(r->in[WB_STAGE_EXTERNAL], c[3]), r->peers);
+			amount(r->in[WB_STAGE_EXTERNAL], c[3]), r->peers, r->lent ? " *" : "");
 	}
 	wb_buf_printf(e->b, "\ndomain  workers    receives     ext. in    internal\n");
 	for (uint32_t d = 0; d < p->n_worker; d++) {
@@ -476,9 +485,9 @@ static void json_rails(const struct explain *e)
 			"\"send_bytes\":%" PRIu64 ",\"receive_bytes\":%" PRIu64
 			",\"external_out_bytes\":%" PRIu64 ",\"external_in_bytes\":%" PRIu64
 			",\"internal_out_bytes\":%" PRIu64 ",\"internal_in_bytes\":%" PRIu64
-			",\"chunks\":%" PRIu64 ",\"peers\":%" PRIu32 "}",
-			r->out[0], r->in[0], r->out[1], r->in[1], r->out[2], r->in[2], r->chunks,
-			r->peers);
+			",\"lent_bytes\":%" PRIu64 ",\"chunks\":%" PRIu64 ",\"peers\":%" PRIu32 "}",
+			r->out[0], r->in[0], r->out[1], r->in[1], r->out[2], r->in[2], r->lent,
+			r->chunks, r->peers);
 	}
 	wb_buf_printf(e->b, "],\n\"domains_in\":[");
 	for (uint32_t d = 0; d < p->n_worker; d++) {

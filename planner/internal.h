@@ -6,8 +6,8 @@
  *
  * Making a plan goes: wb__faults collects what is wrong; wb__overlap proves that no parameter
  * element has two sources; wb__refine cuts tensors into segments and finds the sets that hold and
- * need them; wb__classes turns sets of layouts into classes over workers; wb__balance splits
- * classes over workers; wb__routes cuts the chunk grids.  Layer: planner (L1).
+ * need them; wb__classes turns sets of layouts into classes over workers; wb__shares splits classes
+ * over workers, and lends rails; wb__routes cuts the chunk grids.  Layer: planner (L1).
  */
 #include "base/buf.h"
 #include "planner/plan.h"
@@ -156,17 +156,22 @@ struct wb__group {
 	uint64_t bytes;
 	const uint32_t *member; /* borrowed */
 	uint32_t n;
+	uint32_t n_need; /* to take: the first so many need it, the others lend their rails */
 	uint64_t *share; /* n bytes counts that sum to bytes; written by wb__balance() */
 };
+
+enum wb__begin { WB__BEGIN_BY_RATE, WB__BEGIN_AS_IS };
 
 /**
  * wb__balance - split groups over members so that the most loaded member ends as early as possible
  * @rate:	relative rate of each member number below @n_member, > 0
- * @time_out:	greatest load / rate of the best split (a lower bound of every split)
+ * @begin:	from a split by rate, or from the shares that there are
+ * @time:	in: nobody needs to end earlier than that; out: greatest load / rate of the best
+ *		split, or that
  * Returns 0 or -ENOMEM.
  */
-int wb__balance(
-	struct wb__group *g, uint32_t n, const double *rate, uint32_t n_member, double *time_out);
+int wb__balance(struct wb__group *g, uint32_t n, const double *rate, uint32_t n_member,
+	enum wb__begin begin, double *time);
 
 /* How a plan's classes are shared: a group for each holder set, and for each needer set one a
  * domain (one a worker where the class is direct).  Classes with equal sets use the same groups. */
@@ -174,10 +179,15 @@ struct wb__shares {
 	struct wb__group *send, *take; /* owned */
 	uint64_t *bytes; /* owned: storage of the shares */
 	uint32_t *take_member; /* owned: needer sets ordered by (domain, worker) */
+	/* Owned; of groups to which rails are lent: needers, then the others of their domain. */
+	uint32_t *lent_member;
+	uint64_t *lent_bytes;
+	double *rate; /* owned: of each worker's rail, 1 where they are not known */
 	uint32_t *send_of; /* owned: group of each class */
 	uint32_t *take_begin, *take_end; /* owned: groups of each class */
 	uint32_t n_send, n_take;
-	/* Bytes / rate of the most loaded rail in the best split of what must cross the network. */
+	/* Bytes / rate of the most loaded rail in the best split of what must cross the network;
+	 * taken by whatever rails of the domain that needs it. */
 	double send_time, take_time;
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
 	bool is_rated; /* every rate is known: times are seconds */
@@ -191,6 +201,13 @@ static inline void wb__mark_holders(const struct wb_plan *p, uint32_t cls, uint3
 		mark[p->worker[p->member[i]].domain] = cls + 1;
 }
 
+/** wb__take_time - what a domain takes from the network over what its rails take in a second, of
+ * the domain where that is most.  0 or -ENOMEM. */
+int wb__take_time(const struct wb_plan *p, const struct wb__shares *s, double *out);
+/** wb__lend_rails - balance what domains take from the network, each by itself.  Where the needers'
+ *  own rails would end later than the transfer has to, by @s->send_time and take_time, others of
+ *  their domain are lent to them.  0 or -ENOMEM. */
+int wb__lend_rails(const struct wb_plan *p, struct wb__shares *s);
 /** wb__shares_make - balance both sides of a plan that has classes and members; 0 or -ENOMEM. */
 int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
 /** wb__shares_finish - free what wb__shares_make() made; the struct is zeroed. */

@@ -21,6 +21,14 @@
  * are the RECEIVE destinations of the same chunk, INTERNAL sources the ones that took it from the
  * network: the stages are ordered and no chunk waits in a circle.
  *
+ * The bytes of a RECEIVE or EXTERNAL route go by two rails, which are named: src_rail and dst_rail,
+ * rails of workers in the source's and the destination's domain.  They are the two workers' own,
+ * but where a rollout worker's rail is too slow for what only that worker needs: another rollout
+ * worker of the domain lends it the rail, to land these bytes and to pass them on to other domains.
+ * Inside the domain nothing changes: the destination has the chunk, and INTERNAL brings it to
+ * others.  Rails are lent only where all rates are known, and as little as lets the busiest rail
+ * end as early as if any of the domain could land anything.
+ *
  * A needer whose parameter cannot give the wire value back bit for bit (F32 checkpoint, BF16
  * parameter) is nobody's source.  Such needers are in a class of their own, a direct class: every
  * one of them receives the whole grid from the trainers.  When other workers need the same bytes
@@ -93,8 +101,11 @@ struct wb_route {
 	uint32_t class_id;
 	uint32_t chunk_begin, chunk_end; /* chunk numbers inside the class */
 	uint32_t stage; /* enum wb_stage */
-	uint32_t src, dst; /* worker numbers */
+	uint16_t src, dst; /* worker numbers */
+	uint16_t src_rail, dst_rail; /* workers whose rails carry it; of INTERNAL src and dst */
 };
+
+_Static_assert(WB_WORKERS_MAX <= UINT16_MAX, "a route has worker numbers of 16 bits");
 
 struct wb_plan {
 	struct wb_digest digest, manifest;
@@ -110,8 +121,9 @@ struct wb_plan {
 	 * chunks for each pool: trainers one (send), rollouts receive and, when the plan has
 	 * exchange routes, exchange in and exchange out. */
 	uint64_t trainer_slot_min_bytes, rollout_slot_min_bytes;
-	/* Lower bounds in ns when every rail rate is known, else 0.  Where a domain has trainers
-	 * and rollouts, what it holds and needs goes through memory and counts for no rail. */
+	/* Lower bounds in ns when every rail rate is known, else 0; the worker's: as only holders
+	 * send, and any rail of a domain lands what it needs.  Where a domain has trainers and
+	 * rollouts, what it holds and needs goes through memory and counts for no rail. */
 	uint64_t node_bound_ns, worker_bound_ns;
 	uint64_t model_bytes; /* bytes that any rollout needs, each once */
 	uint64_t delivered_bytes; /* bytes that all rollout workers need together */

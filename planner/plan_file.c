@@ -14,6 +14,7 @@
 
 #define PLAN_MAGIC 0x4c504257u /* "WBPL" */
 #define PLAN_VERSION 1
+#define PLAN_VERSION_LENT 3 /* version 1, with rails that are lent */
 #define HEADER_BYTES 152
 #define SECTION_ALIGN 64
 
@@ -84,6 +85,12 @@ static void put_segments(struct wb_buf *b, const struct wb_plan *p)
 	}
 }
 
+/* A worker and the rail for it: 0 = its own, else its worker's number + 1. */
+static void put_end(struct wb_buf *b, uint32_t worker, uint32_t rail)
+{
+	wb_buf_u32(b, worker | (rail == worker ? 0 : rail + 1) << 16);
+}
+
 static void put_routes(struct wb_buf *b, const struct wb_plan *p)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {
@@ -93,9 +100,18 @@ static void put_routes(struct wb_buf *b, const struct wb_plan *p)
 		wb_buf_u32(b, r->chunk_begin);
 		wb_buf_u32(b, r->chunk_end);
 		wb_buf_u32(b, r->stage);
-		wb_buf_u32(b, r->src);
-		wb_buf_u32(b, r->dst);
+		put_end(b, r->src, r->src_rail);
+		put_end(b, r->dst, r->dst_rail);
 	}
+}
+
+static bool has_lent(const struct wb_plan *p)
+{
+	for (uint32_t i = 0; i < p->n_route; i++)
+		if (p->route[i].src_rail != p->route[i].src ||
+			p->route[i].dst_rail != p->route[i].dst)
+			return true;
+	return false;
 }
 
 static void put_section(struct wb_buf *b, const struct wb_plan *p, enum section s)
@@ -136,7 +152,7 @@ int wb_plan_encode(const struct wb_plan *p, struct wb_buf *out)
 	uint64_t at = HEADER_BYTES;
 
 	wb_buf_u32(out, PLAN_MAGIC);
-	wb_buf_u32(out, PLAN_VERSION);
+	wb_buf_u32(out, has_lent(p) ? PLAN_VERSION_LENT : PLAN_VERSION);
 	wb_buf_u64(out, p->manifest.hi);
 	wb_buf_u64(out, p->manifest.lo);
 	wb_buf_u32(out, p->chunk_bytes);
@@ -218,6 +234,15 @@ static void get_segments(struct wb_cursor *c, struct wb_plan *p)
 	}
 }
 
+static void get_end(struct wb_cursor *c, uint16_t *worker, uint16_t *rail)
+{
+	uint32_t x = wb_cur_u32(c);
+
+	*worker = (uint16_t)x;
+	*rail = x >> 16 ? (uint16_t)((x >> 16) - 1) : *worker;
+	c->bad |= x >> 16 && *rail == *worker;
+}
+
 static void get_routes(struct wb_cursor *c, struct wb_plan *p)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {
@@ -227,8 +252,8 @@ static void get_routes(struct wb_cursor *c, struct wb_plan *p)
 		r->chunk_begin = wb_cur_u32(c);
 		r->chunk_end = wb_cur_u32(c);
 		r->stage = wb_cur_u32(c);
-		r->src = wb_cur_u32(c);
-		r->dst = wb_cur_u32(c);
+		get_end(c, &r->src, &r->src_rail);
+		get_end(c, &r->dst, &r->dst_rail);
 	}
 }
 
@@ -301,13 +326,31 @@ static bool class_ok(const struct wb_plan *p, uint32_t i, uint32_t seg, uint32_t
 	       k->n_chunk == wb_ceil_div(at, p->chunk_bytes);
 }
 
+/* A worker's own rail, or for the network one that another of its domain and role lends. */
+static bool rail_ok(const struct wb_plan *p, uint32_t worker, uint32_t rail, bool is_near)
+{
+	if (worker >= p->n_worker || rail >= p->n_worker)
+		return false;
+	return rail == worker || (!is_near && p->worker[rail].role == WB_ROLE_ROLLOUT &&
+					 p->worker[worker].role == WB_ROLE_ROLLOUT &&
+					 p->worker[rail].domain == p->worker[worker].domain);
+}
+
+static bool ends_ok(const struct wb_plan *p, const struct wb_route *r)
+{
+	bool is_near = r->src < p->n_worker && r->dst < p->n_worker &&
+		       p->worker[r->src].domain == p->worker[r->dst].domain;
+
+	return rail_ok(p, r->src, r->src_rail, is_near) && rail_ok(p, r->dst, r->dst_rail, is_near);
+}
+
 static bool routes_ok(const struct wb_plan *p)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
 
-		if (r->class_id >= p->n_class || r->stage >= WB_STAGES || r->src >= p->n_worker ||
-			r->dst >= p->n_worker || r->chunk_begin >= r->chunk_end ||
+		if (r->class_id >= p->n_class || r->stage >= WB_STAGES || !ends_ok(p, r) ||
+			r->chunk_begin >= r->chunk_end ||
 			r->chunk_end > p->cls[r->class_id].n_chunk)
 			return false;
 	}
@@ -335,13 +378,15 @@ int wb__plan_sane(const struct wb_plan *p, struct wb_err *err)
 	return 0;
 }
 
-static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *count, struct wb_err *err)
+static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *version, uint32_t *count,
+	struct wb_err *err)
 {
 	const uint8_t *start = c->p;
 	size_t whole = wb_cur_left(c);
-	uint32_t magic = wb_cur_u32(c), version = wb_cur_u32(c);
+	uint32_t magic = wb_cur_u32(c);
 	uint64_t at = HEADER_BYTES;
 
+	*version = wb_cur_u32(c);
 	p->manifest.hi = wb_cur_u64(c);
 	p->manifest.lo = wb_cur_u64(c);
 	p->chunk_bytes = wb_cur_u32(c);
@@ -352,8 +397,10 @@ static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *count, 
 	p->worker_bound_ns = wb_cur_u64(c);
 	p->model_bytes = wb_cur_u64(c);
 	p->delivered_bytes = wb_cur_u64(c);
-	if (c->bad || magic != PLAN_MAGIC || version != PLAN_VERSION)
-		return wb_err_set(err, -EBADMSG, "not a plan of format %d", PLAN_VERSION);
+	if (c->bad || magic != PLAN_MAGIC ||
+		(*version != PLAN_VERSION && *version != PLAN_VERSION_LENT))
+		return wb_err_set(err, -EBADMSG, "not a plan of format %d or %d", PLAN_VERSION,
+			PLAN_VERSION_LENT);
 	for (int s = 0; s < SECTIONS; s++) {
 		uint64_t off = wb_cur_u64(c);
 
@@ -395,12 +442,12 @@ int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, str
 	struct wb_cursor c = wb_cursor(bytes_in, bytes);
 	const uint8_t *start = c.p;
 	struct wb_plan *p = wb_zalloc(1, sizeof(*p));
-	uint32_t count[SECTIONS];
+	uint32_t count[SECTIONS], version = 0;
 	int rc;
 
 	if (!p)
 		return wb_err_set(err, -ENOMEM, "plan");
-	rc = read_header(&c, p, count, err);
+	rc = read_header(&c, p, &version, count, err);
 	if (!rc && alloc_arrays(p, count) < 0)
 		rc = wb_err_set(err, -ENOMEM, "plan of %zu bytes", bytes);
 	for (int s = 0; s < SECTIONS && !rc; s++) {
@@ -409,6 +456,9 @@ int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, str
 		if (c.bad)
 			rc = wb_err_set(err, -EBADMSG, "plan: a %s is damaged", record[s].name);
 	}
+	if (!rc && has_lent(p) != (version == PLAN_VERSION_LENT))
+		rc = wb_err_set(err, -EBADMSG, "plan: rails that are lent make it format %d",
+			PLAN_VERSION_LENT);
 	if (!rc)
 		rc = wb__plan_sane(p, err);
 	if (rc < 0) {

@@ -6,8 +6,9 @@
  * takers).  Where no taker changes, the chunks are split evenly over the domains: the part of a
  * domain comes to it from the trainers, the other domains' takers get it from its taker.  Since a
  * taker passes on at most what it takes, exchange never loads a rail more than ingress does.
- * Rounding to whole chunks carries its error to the next class, so a worker is never more than
- * about a chunk away from its share, whatever the number of classes; large classes come first.
+ * Rounding to whole chunks carries its error to the next class, so a rail is never more than about
+ * a chunk away from its share, whatever the number of classes; large classes come first.  What is
+ * left over goes to fast rails first, since one chunk more is a long time on a slow one.
  */
 #include "planner/internal.h"
 
@@ -21,23 +22,23 @@
 #define ROUTES_MAX (1u << 27)
 
 struct want {
-	int64_t bytes;
+	double weight; /* bytes that are wanted; fewer on a slow rail */
 	uint32_t pos;
 };
 
-/* Chunks [previous end, end) belong to the worker. */
+/* Chunks [previous end, end) are the worker's, and go by that rail. */
 struct range {
-	uint32_t end, worker;
+	uint32_t end, worker, rail;
 };
 
 struct routing {
 	struct wb_plan *p;
 	const struct wb__shares *s;
 	size_t cap_route;
-	/* By worker: bytes owed (share less what was given so far) as sender, as taker, as first.
-	 */
+	/* By rail: bytes owed (share less what was given so far) as sender, as taker, as first. */
 	int64_t *owed_send, *owed_take, *owed_first;
-	uint32_t *started; /* by worker: classes whose first domain it was */
+	uint32_t *started; /* by rail: classes whose first domain it was */
+	double rate_max;
 	struct want *want; /* scratch of n_worker */
 	uint32_t *count; /* scratch of n_worker */
 	struct range *hold; /* holders of the class at hand */
@@ -45,7 +46,7 @@ struct routing {
 	struct range *take; /* takers; those of group g begin at take_at[g] */
 	size_t cap_take;
 	uint32_t *take_at; /* by group of the class; one more */
-	uint32_t *taker; /* by group: its taker in the interval at hand */
+	const struct range **taker; /* by group: its taker in the interval at hand */
 	uint32_t *cut; /* interval bounds */
 	size_t cap_cut, n_cut;
 };
@@ -54,8 +55,8 @@ static int by_want(const void *a, const void *b)
 {
 	const struct want *x = a, *y = b;
 
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1;
+	if (x->weight != y->weight)
+		return x->weight > y->weight ? -1 : 1;
 	return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
@@ -83,6 +84,12 @@ static uint32_t whole_chunks(int64_t want, uint32_t chunk_bytes, uint32_t *left)
 	return (uint32_t)n;
 }
 
+/* How much it matters that a rail gets one chunk more for the @bytes that it still wants. */
+static double weigh(const struct routing *r, uint32_t rail, int64_t bytes)
+{
+	return bytes > 0 ? (double)bytes * (r->s->rate[rail] / r->rate_max) : (double)bytes;
+}
+
 /* count[i] of the @n_chunk chunks to member i: its part and what it is owed from before, rounded.
  */
 static void apportion(struct routing *r, uint32_t n_chunk, uint64_t bytes,
@@ -94,7 +101,8 @@ static void apportion(struct routing *r, uint32_t n_chunk, uint64_t bytes,
 		int64_t want = part(g, k, bytes) + owed[g->member[k]];
 
 		r->count[k] = whole_chunks(want, chunk, &left);
-		r->want[k] = (struct want){want - (int64_t)r->count[k] * chunk, k};
+		want -= (int64_t)r->count[k] * chunk;
+		r->want[k] = (struct want){weigh(r, g->member[k], want), k};
 	}
 	if (left)
 		qsort(r->want, n, sizeof(*r->want), by_want);
@@ -102,7 +110,8 @@ static void apportion(struct routing *r, uint32_t n_chunk, uint64_t bytes,
 		r->count[r->want[i].pos]++;
 }
 
-/* Ranges in member order from member @turn on; what was given is taken off what is owed. */
+/* Ranges in member order from member @turn on; what was given is taken off what is owed.  What
+ * comes by a rail that is lent goes to one of those who need it. */
 static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const struct wb__group *g,
 	uint32_t turn, int64_t *owed, struct range *out)
 {
@@ -110,12 +119,13 @@ static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const st
 
 	for (uint32_t i = 0; i < g->n; i++) {
 		uint32_t pos = (i + turn) % g->n, count = r->count[pos], w = g->member[pos];
+		bool is_lent = g->n_need && pos >= g->n_need;
 
 		owed[w] += part(g, pos, k->bytes);
 		owed[w] -= (int64_t)range_bytes(r->p, k, at, at + count);
 		at += count;
 		if (count)
-			out[n++] = (struct range){at, w};
+			out[n++] = (struct range){at, is_lent ? g->member[pos % g->n_need] : w, w};
 	}
 	return n;
 }
@@ -125,13 +135,25 @@ static int add_route(struct routing *r, struct wb_route x)
 	struct wb_plan *p = r->p;
 	int rc = wb_grow(&p->route, &r->cap_route, (size_t)p->n_route + 1, ROUTES_MAX, sizeof(x));
 
-	if (!rc)
-		p->route[p->n_route++] = x;
-	return rc;
+	if (rc < 0)
+		return rc;
+	if (p->worker[x.src].domain == p->worker[x.dst].domain) { /* no rail is asked for */
+		x.src_rail = x.src;
+		x.dst_rail = x.dst;
+	}
+	p->route[p->n_route++] = x;
+	return 0;
+}
+
+static struct wb_route route_of(uint32_t cls, uint32_t a, uint32_t b, enum wb_stage stage,
+	const struct range *src, const struct range *dst)
+{
+	return (struct wb_route){cls, a, b, stage, (uint16_t)src->worker, (uint16_t)dst->worker,
+		(uint16_t)src->rail, (uint16_t)dst->rail};
 }
 
 /* Receive routes of chunks [a, b) to one worker from whoever holds them. */
-static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, uint32_t dst)
+static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, const struct range *dst)
 {
 	uint32_t at = 0;
 
@@ -140,8 +162,8 @@ static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, uint
 		int rc = 0;
 
 		if (lo < hi)
-			rc = add_route(r, (struct wb_route){cls, lo, hi, WB_STAGE_RECEIVE,
-						  r->hold[i].worker, dst});
+			rc = add_route(
+				r, route_of(cls, lo, hi, WB_STAGE_RECEIVE, &r->hold[i], dst));
 		if (rc < 0)
 			return rc;
 		at = r->hold[i].end;
@@ -155,9 +177,9 @@ static uint32_t first_domain(struct routing *r, uint32_t n)
 	uint32_t best = 0;
 
 	for (uint32_t g = 1; g < n; g++)
-		if (r->started[r->taker[g]] < r->started[r->taker[best]])
+		if (r->started[r->taker[g]->rail] < r->started[r->taker[best]->rail])
 			best = g;
-	r->started[r->taker[best]]++;
+	r->started[r->taker[best]->rail]++;
 	return best;
 }
 
@@ -170,26 +192,29 @@ static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t 
 	uint32_t left = b - a, chunk = r->p->chunk_bytes;
 
 	for (uint32_t g = 0; g < n; g++) {
-		int64_t want = even + r->owed_first[r->taker[g]];
+		uint32_t rail = r->taker[g]->rail;
+		int64_t want = even + r->owed_first[rail];
 
 		r->count[g] = whole_chunks(want, chunk, &left);
-		r->want[g] = (struct want){want - (int64_t)r->count[g] * chunk, (g + n - turn) % n};
+		want -= (int64_t)r->count[g] * chunk;
+		r->want[g] = (struct want){weigh(r, rail, want), (g + n - turn) % n};
 	}
 	if (left)
 		qsort(r->want, n, sizeof(*r->want), by_want);
 	for (uint32_t i = 0; left; left--, i = (i + 1) % n)
 		r->count[(r->want[i].pos + turn) % n]++;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t g = (i + turn) % n, end = at + r->count[g], src = r->taker[g];
+		uint32_t g = (i + turn) % n, end = at + r->count[g];
+		const struct range *src = r->taker[g];
 		int rc = 0;
 
-		r->owed_first[src] += even - (int64_t)range_bytes(r->p, k, at, end);
+		r->owed_first[src->rail] += even - (int64_t)range_bytes(r->p, k, at, end);
 		if (end > at)
 			rc = receive(r, cls, at, end, src);
 		for (uint32_t d = 0; d < n && end > at && !rc; d++)
 			if (d != g)
-				rc = add_route(r, (struct wb_route){cls, at, end, WB_STAGE_EXTERNAL,
-							  src, r->taker[d]});
+				rc = add_route(r, route_of(cls, at, end, WB_STAGE_EXTERNAL, src,
+							  r->taker[d]));
 		if (rc < 0)
 			return rc;
 		at = end;
@@ -204,13 +229,14 @@ static int route_inside(struct routing *r, uint32_t cls, const struct wb__group 
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < n_take; i++) {
-		for (uint32_t m = 0; m < g->n; m++) {
+		for (uint32_t m = 0; m < g->n_need; m++) {
+			struct range to = {take[i].end, g->member[m], g->member[m]};
 			int rc;
 
-			if (g->member[m] == take[i].worker)
+			if (to.worker == take[i].worker)
 				continue;
-			rc = add_route(r, (struct wb_route){cls, at, take[i].end, WB_STAGE_INTERNAL,
-						  take[i].worker, g->member[m]});
+			rc = add_route(
+				r, route_of(cls, at, to.end, WB_STAGE_INTERNAL, &take[i], &to));
 			if (rc < 0)
 				return rc;
 		}
@@ -273,7 +299,7 @@ static int route_class(struct routing *r, uint32_t cls)
 		for (uint32_t g = 0; g < n; g++) {
 			while (r->take[r->take_at[g]].end <= from)
 				r->take_at[g]++;
-			r->taker[g] = r->take[r->take_at[g]].worker;
+			r->taker[g] = &r->take[r->take_at[g]];
 		}
 		rc = route_interval(r, cls, from, r->cut[i], n);
 		from = r->cut[i];
@@ -286,18 +312,20 @@ static int route_direct(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];
 	const struct wb__group *send = &r->s->send[r->s->send_of[cls]];
+	uint32_t g0 = r->s->take_begin[cls], n = r->s->take_end[cls] - g0;
+	int rc = lay_takers(r, cls);
 
-	for (uint32_t i = k->needer_begin; i < k->needer_end; i++) {
-		int rc;
+	for (uint32_t g = 0; g < n && !rc; g++) {
+		uint32_t from = 0;
 
 		apportion(r, k->n_chunk, k->bytes, send, r->owed_send);
-		r->n_hold = lay_ranges(
-			r, k, send, (i - k->needer_begin) % send->n, r->owed_send, r->hold);
-		rc = receive(r, cls, 0, k->n_chunk, r->p->member[i]);
-		if (rc < 0)
-			return rc;
+		r->n_hold = lay_ranges(r, k, send, g % send->n, r->owed_send, r->hold);
+		for (uint32_t i = r->take_at[g]; i < r->take_at[g + 1] && !rc; i++) {
+			rc = receive(r, cls, from, r->take[i].end, &r->take[i]);
+			from = r->take[i].end;
+		}
 	}
-	return 0;
+	return rc;
 }
 
 static int by_route(const void *a, const void *b)
@@ -324,7 +352,8 @@ static void sort_and_merge(struct wb_plan *p)
 		struct wb_route *x = &p->route[kept], *y = &p->route[i];
 
 		if (x->stage == y->stage && x->dst == y->dst && x->src == y->src &&
-			x->class_id == y->class_id && x->chunk_end == y->chunk_begin)
+			x->class_id == y->class_id && x->chunk_end == y->chunk_begin &&
+			x->src_rail == y->src_rail && x->dst_rail == y->dst_rail)
 			x->chunk_end = y->chunk_end;
 		else
 			p->route[++kept] = *y;
@@ -383,7 +412,9 @@ int wb__routes_make(struct wb_plan *p, const struct wb__shares *s)
 	r.count = wb_zalloc(n, sizeof(*r.count));
 	r.hold = wb_zalloc(n, sizeof(*r.hold));
 	r.take_at = wb_zalloc(n + 1, sizeof(*r.take_at));
-	r.taker = wb_zalloc(n, sizeof(*r.taker));
+	r.taker = wb_zalloc(n, sizeof(struct range *));
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		r.rate_max = WB_MAX(r.rate_max, s->rate[i]);
 	if (r.owed_send && r.started && r.want && r.count && r.hold && r.take_at && r.taker)
 		rc = route_all(&r);
 	wb_free(r.owed_send);
@@ -392,7 +423,7 @@ int wb__routes_make(struct wb_plan *p, const struct wb__shares *s)
 	wb_free(r.count);
 	wb_free(r.hold);
 	wb_free(r.take_at);
-	wb_free(r.taker);
+	wb_free((void *)r.taker);
 	wb_free(r.take);
 	wb_free(r.cut);
 	return rc;

@@ -9,16 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double *rates(const struct wb_plan *p, bool *is_rated)
+static int find_rates(const struct wb_plan *p, struct wb__shares *s)
 {
-	double *rate = wb_zalloc(p->n_worker, sizeof(*rate));
-
-	*is_rated = true;
+	s->rate = wb_zalloc(p->n_worker, sizeof(*s->rate));
+	if (!s->rate)
+		return -ENOMEM;
+	s->is_rated = true;
 	for (uint32_t i = 0; i < p->n_worker; i++)
-		*is_rated &= p->worker[i].rail_bytes_per_s != 0;
-	for (uint32_t i = 0; rate && i < p->n_worker; i++)
-		rate[i] = *is_rated ? (double)p->worker[i].rail_bytes_per_s : 1;
-	return rate;
+		s->is_rated &= p->worker[i].rail_bytes_per_s != 0;
+	for (uint32_t i = 0; i < p->n_worker; i++)
+		s->rate[i] = s->is_rated ? (double)p->worker[i].rail_bytes_per_s : 1;
+	return 0;
 }
 
 /* Groups of equal holder sets.  Equal sets begin at the same member. */
@@ -75,8 +76,9 @@ static uint32_t cut_set(const struct wb_plan *p, const struct wb_class *k, struc
 		s->take_member[at + i] = tmp[i].worker;
 		if (i + 1 < n && !k->is_direct && tmp[i + 1].domain == tmp[i].domain)
 			continue;
-		s->take[s->n_take++] = (struct wb__group){
-			.member = s->take_member + at + begin, .n = i + 1 - begin};
+		s->take[s->n_take++] = (struct wb__group){.member = s->take_member + at + begin,
+			.n = i + 1 - begin,
+			.n_need = i + 1 - begin};
 		begin = i + 1;
 	}
 	return at + n;
@@ -137,38 +139,6 @@ static int share_storage(struct wb__shares *s)
 	return 0;
 }
 
-/* Each domain by itself, so that one slow domain does not leave the others unbalanced. */
-static int balance_take(const struct wb_plan *p, struct wb__shares *s, const double *rate)
-{
-	struct wb__group *g = wb_zalloc(s->n_take, sizeof(*g));
-	uint32_t *begin = wb_zalloc((size_t)p->n_worker + 2, sizeof(*begin)), lo = 0;
-	int rc = g && begin ? 0 : -ENOMEM;
-
-	for (int pass = 0; pass < 2 && !rc; pass++) {
-		for (uint32_t i = 0; i < s->n_take; i++) {
-			uint32_t d = p->worker[s->take[i].member[0]].domain;
-
-			if (pass)
-				g[begin[d + 1]++] = s->take[i];
-			else
-				begin[d + 2]++;
-		}
-		for (uint32_t d = 2; !pass && d < p->n_worker + 2; d++)
-			begin[d] += begin[d - 1];
-	}
-	for (uint32_t d = 0; d < p->n_worker && !rc; d++) {
-		double time = 0;
-
-		if (begin[d + 1] > lo)
-			rc = wb__balance(g + lo, begin[d + 1] - lo, rate, p->n_worker, &time);
-		s->take_time = WB_MAX(s->take_time, time);
-		lo = begin[d + 1];
-	}
-	wb_free(g);
-	wb_free(begin);
-	return rc;
-}
-
 static int most_loaded(
 	const struct wb_plan *p, const struct wb__group *g, uint32_t n, uint64_t *most)
 {
@@ -217,8 +187,7 @@ static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
 static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 {
 	struct wb__shares s = {0};
-	double *rate = rates(p, &s.is_rated);
-	int rc = rate ? 0 : -ENOMEM;
+	int rc = find_rates(p, &s);
 
 	s.send = wb_zalloc(p->n_class, sizeof(*s.send));
 	s.take = wb_zalloc(2 * (size_t)p->n_member, sizeof(*s.take));
@@ -237,14 +206,16 @@ static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 	if (!rc)
 		rc = share_storage(&s);
 	if (!rc)
-		rc = wb__balance(s.send, s.n_send, rate, p->n_worker, &s.send_time);
+		rc = wb__balance(
+			s.send, s.n_send, s.rate, p->n_worker, WB__BEGIN_BY_RATE, &s.send_time);
 	if (!rc)
-		rc = balance_take(p, &s, rate);
+		rc = wb__take_time(p, &s, &s.take_time);
+	if (!rc && !is_bound)
+		rc = wb__lend_rails(p, &s);
 	if (!rc)
 		rc = most_loaded(p, s.send, s.n_send, &s.send_max);
 	if (!rc)
 		rc = most_loaded(p, s.take, s.n_take, &s.take_max);
-	wb_free(rate);
 	if (rc < 0) {
 		wb__shares_finish(&s);
 		return rc;
@@ -296,6 +267,9 @@ void wb__shares_finish(struct wb__shares *s)
 	wb_free(s->take);
 	wb_free(s->bytes);
 	wb_free(s->take_member);
+	wb_free(s->lent_member);
+	wb_free(s->lent_bytes);
+	wb_free(s->rate);
 	wb_free(s->send_of);
 	wb_free(s->take_begin);
 	wb_free(s->take_end);

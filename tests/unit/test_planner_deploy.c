@@ -286,9 +286,10 @@ static void check_rails(const struct wb_plan *p)
 			c++) {
 			uint64_t bytes = wb_chunk_len(p, &p->cls[r->class_id], c);
 
-			out[r->src] += bytes;
-			in[r->dst] += bytes;
-			pair[(size_t)r->src * n + r->dst] = pair[(size_t)r->dst * n + r->src] = 1;
+			out[r->src_rail] += bytes;
+			in[r->dst_rail] += bytes;
+			pair[(size_t)r->src_rail * n + r->dst_rail] = 1;
+			pair[(size_t)r->dst_rail * n + r->src_rail] = 1;
 		}
 	}
 	for (uint32_t w = 0; w < n; w++) {

@@ -310,6 +310,7 @@ struct run {
 	uint8_t *rounded[FX_RANDOM_WORKERS]; /* by worker: times it came to be rounded */
 	uint64_t out[WB_STAGES][FX_RANDOM_WORKERS], in[WB_STAGES][FX_RANDOM_WORKERS]; /* bytes */
 	uint64_t net_out[FX_RANDOM_WORKERS], net_in[FX_RANDOM_WORKERS]; /* those between domains */
+	uint64_t lent[FX_RANDOM_WORKERS]; /* of in: for other workers */
 };
 
 /* Each element of a box says where in the checkpoint it is, which keys the checksum. */
@@ -361,11 +362,12 @@ static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
 			x->came[x->d->worker[r->dst].domain][w->elem[i]]++;
 		x->sent[w->elem[i]] += r->stage == WB_STAGE_RECEIVE && !k->is_direct;
 	}
-	x->out[r->stage][r->src] += len;
-	x->in[r->stage][r->dst] += len;
+	x->out[r->stage][r->src_rail] += len;
+	x->in[r->stage][r->dst_rail] += len;
+	x->lent[r->dst_rail] += r->dst_rail == r->dst ? 0 : len;
 	if (x->d->worker[r->src].domain != x->d->worker[r->dst].domain) {
-		x->net_out[r->src] += len;
-		x->net_in[r->dst] += len;
+		x->net_out[r->src_rail] += len;
+		x->net_in[r->dst_rail] += len;
 	}
 	free(slot);
 }
@@ -504,33 +506,24 @@ static double send_bound(const struct run *x, bool is_all)
 	return best;
 }
 
+/* What a domain takes over what its rails take in a second, as any of them may land it. */
 static double take_bound(const struct run *x, uint32_t domain, bool is_all)
 {
 	const struct fx_random *d = x->d;
-	uint32_t member[FX_RANDOM_WORKERS], n = 0;
-	double *bytes, rate[FX_RANDOM_WORKERS], best;
+	double bytes = 0, rate = 0;
 
 	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
-		if (d->worker[i].domain == domain) {
-			rate[n] = (double)d->worker[i].rail_bytes_per_s;
-			member[n++] = i;
-		}
-	bytes = calloc(1u << n, sizeof(*bytes));
+		rate += d->worker[i].domain == domain ? (double)d->worker[i].rail_bytes_per_s : 0;
 	for (uint64_t e = 0; e < d->n_elem; e++) {
-		double width = (double)elem_bytes(d, e);
-		uint32_t set = 0;
+		uint32_t copies = needed(x, domain, e) & HAS_EXACT ? 1 : 0;
 
-		for (uint32_t i = 0; i < n && !is_near(x, domain, e, is_all); i++) {
-			uint8_t has = x->o->has[d->worker[member[i]].layout][e];
-
-			set |= (uint32_t) !!(has & HAS_EXACT) << i;
-			bytes[1u << i] += has == HAS_ROUNDED ? width : 0;
-		}
-		bytes[set] += set ? width : 0;
+		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+			copies += d->worker[i].domain == domain &&
+				  x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
+		if (!is_near(x, domain, e, is_all))
+			bytes += copies * (double)elem_bytes(d, e);
 	}
-	best = dual(bytes, n, rate);
-	free(bytes);
-	return best;
+	return bytes > 0 ? bytes / rate : 0;
 }
 
 /* max(M / B_T, max_v M_v / B_v), from elements and nodes. */
@@ -619,8 +612,8 @@ static uint32_t count_peers(const struct run *x, uint32_t worker)
 		const struct wb_route *r = &x->p->route[i];
 
 		if (x->d->worker[r->src].domain != x->d->worker[r->dst].domain &&
-			(r->src == worker || r->dst == worker))
-			seen[r->src == worker ? r->dst : r->src] = true;
+			(r->src_rail == worker || r->dst_rail == worker))
+			seen[r->src_rail == worker ? r->dst_rail : r->src_rail] = true;
 	}
 	for (uint32_t i = 0; i < FX_RANDOM_WORKERS; i++)
 		n += seen[i];
@@ -648,6 +641,7 @@ static void check_said(const struct run *x)
 			ck_assert_uint_eq(number(rail, in[s]), x->in[s][i]);
 			total[s] += x->in[s][i];
 		}
+		ck_assert_uint_eq(number(rail, "lent_bytes"), x->lent[i]);
 		ck_assert_uint_eq(number(rail, "peers"), count_peers(x, i));
 		most = fmax(most, net_seconds(x, i));
 	}
