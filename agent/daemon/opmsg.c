@@ -67,7 +67,7 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	if (l->id.uid && l->id.uid != o->uid)
 		wb_keep_drop(&l->reports); /* of an object of this name that was deleted */
 	l->id = wb_object_id_of(o->uid);
-	wb__plans_object(l->plans, &l->id, o);
+	wb__plans_object(l->plans, &l->id, o, wb_beat_patience_ns(s->bounds.beat_ns));
 	wb_session_enter(s, WB_SESSION_UP, wb_now_ns(&wb_clock_real));
 	l->trouble[0] = '\0';
 	l->n_up++;

@@ -37,6 +37,7 @@ struct wb__plans {
 	struct wb__plans_cb cb;
 	struct wb_p_object object; /* name and model not ours: NULL */
 	struct wb_object_id id; /* the object's */
+	uint64_t patience_ns; /* of rosters */
 	struct parts parts;
 	struct wb_roster *waiting; /* a reference until the core has it, or not; NULL = none */
 	uint64_t waiting_seen; /* transfers that there were, by its PLAN */
@@ -108,7 +109,8 @@ static int read_plan(struct wb__plans *p, const struct wb_msg_plan *m, struct wb
 		.object = &p->object,
 		.id = &p->id,
 		.m = m,
-		.mine = &p->a->addrs};
+		.mine = &p->a->addrs,
+		.patience_ns = p->patience_ns};
 	struct wb_plan *plan = NULL;
 	int rc = decode(p, m, &plan, err);
 
@@ -404,9 +406,10 @@ bool wb__plans_is_encrypted(const struct wb__plans *p)
 	return p->object.encrypted;
 }
 
-void wb__plans_object(
-	struct wb__plans *p, const struct wb_object_id *id, const struct wb_p_object *o)
+void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
+	const struct wb_p_object *o, uint64_t patience_ns)
 {
+	p->patience_ns = patience_ns;
 	p->object = *o;
 	p->object.name = p->object.model = NULL; /* not ours */
 	if (p->id.uid && !wb_object_id_eq(&p->id, id)) {

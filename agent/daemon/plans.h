@@ -30,9 +30,10 @@ int wb__plans_create(struct wb__agent *a, uint32_t object_index, const struct wb
 	struct wb__plans **out);
 /** wb__plans_destroy - free it; its memory is nobody's need any more.  NULL is allowed. */
 void wb__plans_destroy(struct wb__plans *p);
-/** wb__plans_object - what WELCOME said; later plans go by it. */
-void wb__plans_object(
-	struct wb__plans *p, const struct wb_object_id *id, const struct wb_p_object *o);
+/** wb__plans_object - what WELCOME said; later plans go by it.  @patience_ns: an agent that says
+ * nothing to another one for so long is gone. */
+void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
+	const struct wb_p_object *o, uint64_t patience_ns);
 /** wb__plans_is_encrypted - did it say that what leaves the host is in TLS? */
 bool wb__plans_is_encrypted(const struct wb__plans *p);
 /** wb__plans_reset - the connection is lost: forget parts and plans not yet installed. */

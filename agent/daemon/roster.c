@@ -234,8 +234,12 @@ static int fill(const struct wb__roster_in *in, struct wb_roster *r, struct wb_e
 	return rc < 0 ? rc : check_families(in, r, err);
 }
 
-static void set_mode(const struct wb_p_object *o, struct wb_roster *r)
+static void set_mode(const struct wb__roster_in *in, struct wb_roster *r)
 {
+	const struct wb_p_object *o = in->object;
+
+	assert(in->patience_ns);
+	r->patience_ns = in->patience_ns;
 	r->transfer_deadline_ns = o->transfer_deadline_ns;
 	r->engine_step_deadline_ns = o->step_deadline_ns;
 	r->trainer_staged = o->sender_staging == WB_STAGING_HOST_MEMORY;
@@ -276,7 +280,7 @@ int wb__roster_create(const struct wb__roster_in *in, struct wb_plan *plan_take,
 		return rc;
 	}
 	assert(r->me < r->n_agent && r->coordinator < r->n_agent);
-	set_mode(in->object, r);
+	set_mode(in, r);
 	*out = r;
 	return 0;
 }

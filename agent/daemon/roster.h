@@ -16,6 +16,7 @@ struct wb__roster_in {
 	const struct wb_object_id *id; /* the object's */
 	const struct wb_msg_plan *m;
 	const struct wb__addrs *mine; /* this agent's addresses */
+	uint64_t patience_ns; /* of the roster */
 };
 
 /**

@@ -32,6 +32,24 @@ static inline uint64_t wb_beat_interval_ns(uint64_t timeout_ns)
 	return timeout_ns * 2 / 5;
 }
 
+/** wb_beat_timeout_ns - the timeout that has this interval. */
+static inline uint64_t wb_beat_timeout_ns(uint64_t interval_ns)
+{
+	return interval_ns / 2 * 5;
+}
+
+/* Two agents bear with each other as long as the operator bears with them, and at least so long. */
+#define WB_BEAT_PATIENCE_NS 10000000000ull
+
+/** wb_beat_patience_ns - how long one agent may say nothing to another one until that takes it for
+ *  gone, where their operator wants heartbeats so often. */
+static inline uint64_t wb_beat_patience_ns(uint64_t interval_ns)
+{
+	uint64_t ns = wb_beat_timeout_ns(interval_ns);
+
+	return ns > WB_BEAT_PATIENCE_NS ? ns : WB_BEAT_PATIENCE_NS;
+}
+
 /**
  * wb_beat_return_ns - how long after the first agent the last one comes to a new operator
  * An operator that vanished without a word is noticed when WB_BEATS_MISSED intervals have passed

@@ -5,14 +5,20 @@
 #include "transfer/epoch.h"
 #include "transfer/object.h"
 
+#include <errno.h>
 #include <stdio.h>
 
-/* One that was never up: the peer's next address. */
-static void failed(struct epoch *e, uint32_t agent)
+/* One that was never up: the peer's next address.  That nobody listens is an answer, and silence is
+ * none. */
+static void failed(struct epoch *e, uint32_t agent, int code)
 {
 	struct link *l = &e->link[agent];
 	uint32_t n = e->r->agent[agent].n_addr;
 
+	if (code != -ECONNREFUSED)
+		l->nobody_ns = 0;
+	else if (!l->nobody_ns)
+		l->nobody_ns = now_ns(e->obj->core);
 	if (l->up || n < 2)
 		return;
 	l->at = (l->at + 1) % n;
@@ -26,6 +32,7 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 	struct link *l = &e->link[agent];
 	const struct wb_roster_agent *to = &e->r->agent[agent];
 	struct wb_xport_peer peer;
+	int rc;
 
 	if (l->up)
 		return l->conn;
@@ -41,9 +48,10 @@ wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent)
 				      : TRANSFER_RETRY_MIN_NS;
 	/* A trainer that is gone was everybody's source. */
 	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
-	if (wb_xport_connect(c->env->xport, &peer, &l->conn, NULL) < 0) {
+	rc = wb_xport_connect(c->env->xport, &peer, &l->conn, NULL);
+	if (rc < 0) {
 		l->conn = 0;
-		failed(e, agent);
+		failed(e, agent, rc);
 	}
 	return 0;
 }
@@ -57,7 +65,7 @@ void wb__transfer_link_up(struct epoch *e, wb_conn_t conn)
 			continue;
 		l->up = true;
 		l->is_unknown = false;
-		l->wanted_ns = 0;
+		l->wanted_ns = l->nobody_ns = 0;
 		l->backoff_ns = 0;
 		for_flow (e->obj, x)
 			if (x->e == e && !x->is_stopped)
@@ -83,7 +91,7 @@ void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev)
 		if (l->conn != ev->conn)
 			continue;
 		l->conn = 0;
-		failed(e, a);
+		failed(e, a, ev->code);
 		l->up = false;
 		l->is_unknown = ev->code == WB_ESTALE;
 		note_loss(e->obj, l, ev);
@@ -110,6 +118,7 @@ static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
 	struct link *l = &e->link[agent];
 	/* It began anew: nobody is told of a plan when a newer one is active. */
 	bool in_vain = l->is_unknown && e == e->obj->prev && e->obj->cur->is_active;
+	uint64_t patience = e->r->patience_ns;
 
 	if (!l->is_wanted) {
 		l->wanted_ns = 0;
@@ -118,14 +127,15 @@ static uint64_t link_tick(struct epoch *e, uint32_t agent, uint64_t now)
 	l->is_wanted = false;
 	if (!l->wanted_ns)
 		l->wanted_ns = now;
-	if (in_vain || now >= l->wanted_ns + TRANSFER_LINK_NS) {
-		l->wanted_ns = 0;
+	in_vain |= l->nobody_ns && now >= l->nobody_ns + TRANSFER_NOBODY_NS;
+	if (in_vain || now >= l->wanted_ns + patience) {
+		l->wanted_ns = l->nobody_ns = 0;
 		lose_agent(e, agent);
 		return now + WB_NS_PER_MS;
 	}
 	/* While it is dialled, an event says how that ends. */
-	return l->conn ? l->wanted_ns + TRANSFER_LINK_NS
-		       : WB_MIN(l->wanted_ns + TRANSFER_LINK_NS, WB_MAX(l->retry_ns, now + 1));
+	return l->conn ? l->wanted_ns + patience
+		       : WB_MIN(l->wanted_ns + patience, WB_MAX(l->retry_ns, now + 1));
 }
 
 uint64_t wb__transfer_links_tick(struct object *o, uint64_t now)

@@ -9,8 +9,8 @@
  */
 #include "transfer/internal.h"
 
-/* An agent that cannot be reached for so long sends nothing. */
-#define TRANSFER_LINK_NS (10 * WB_NS_PER_S)
+/* Where nobody has listened for so long no process is coming back that would know this plan. */
+#define TRANSFER_NOBODY_NS WB_NS_PER_S
 
 struct link {
 	wb_conn_t conn; /* 0 = none */
@@ -19,6 +19,7 @@ struct link {
 	uint64_t retry_ns, backoff_ns;
 	bool is_wanted; /* since the last tick */
 	bool is_unknown; /* the agent answered, and does not know this plan */
+	uint64_t nobody_ns; /* all dials since then found nobody there; 0 = not so */
 	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
 	uint64_t lost_transfer; /* when it was lost, so often, and the last time why */
 	uint32_t n_lost;

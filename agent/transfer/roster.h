@@ -53,6 +53,7 @@ struct wb_roster {
 	uint32_t me; /* this agent */
 	uint32_t coordinator; /* agent of the trainer worker that leads */
 	uint64_t transfer_deadline_ns, engine_step_deadline_ns;
+	uint64_t patience_ns; /* an agent that says nothing for so long is gone; not 0 */
 	/* The object's mode, the same at every agent. */
 	bool trainer_staged; /* trainers send from a snapshot */
 	bool rollout_staged; /* rollouts receive beside their parameters */

@@ -4,11 +4,11 @@
  *
  * The channel below may break and be made again without anybody hearing of it; what was under way
  * is lost then.  So messages are numbered and kept until the peer has confirmed them.  What is
- * given up (the peer was called down, or answered none of many tries) is skipped: `base` is the
- * first number still kept, and a peer that finds some missing calls the sender down as well, for
- * the transfers that these can have been about: a younger one, which began before the peer heard of
- * the gap, loses nothing.  It is told so until it has confirmed that, since nothing else may
- * follow: who waits must not wait for ever.
+ * given up (the peer was called down, or answered no try as long as it is borne with) is skipped:
+ * `base` is the first number still kept, and a peer that finds some missing calls the sender down
+ * as well, for the transfers that these can have been about: a younger one, which began before the
+ * peer heard of the gap, loses nothing.  It is told so until it has confirmed that, since nothing
+ * else may follow: who waits must not wait for ever.
  */
 #include "transfer/wire.h"
 
@@ -16,12 +16,12 @@
 #include "transfer/epoch.h"
 #include "transfer/object.h"
 
+#include <stdio.h>
+
 #define RESEND_MIN_NS (600 * WB_NS_PER_MS)
 #define RESEND_MAX_NS (2 * WB_NS_PER_S)
 #define GAP_MAX_NS (60 * WB_NS_PER_S) /* it may be dead for as long as this plan lives */
 #define CONFIRM_NS (200 * WB_NS_PER_MS) /* most answers are confirmations anyway */
-/* About 10 s of our own time: a stopped process must not give up what it could not send again. */
-#define TRIES_MAX 6
 
 static void tell_gap(struct wire *w, uint64_t now)
 {
@@ -46,7 +46,7 @@ void wb__transfer_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 		w->tx_seq++; /* one that is missing, whatever else is */
 	tell_gap(w, now);
 	wb_keep_drop(&w->kept);
-	w->tries = 0;
+	w->tried_ns = 0;
 	w->resend_ns = w->confirm_ns = 0;
 }
 
@@ -97,7 +97,7 @@ bool wb__transfer_wire_take(
 		w->resend_ns = w->kept.n ? now + w->backoff_ns : 0;
 	}
 	w->is_down = false;
-	w->tries = 0; /* it was silent, stopped perhaps, and is not any more */
+	w->tried_ns = 0; /* it was silent, stopped perhaps, and is not any more */
 	if (m->ack >= w->tx_seq)
 		w->gap_ns = 0;
 	*has_gap = m->base > w->rx_seq + 1;
@@ -134,12 +134,22 @@ static void confirm(struct epoch *e, uint32_t agent)
 	wb_buf_finish(&b);
 }
 
+static void give_up(struct epoch *e, uint32_t agent)
+{
+	char why[64];
+
+	snprintf(why, sizeof(why), "it confirmed nothing for %.1f s",
+		(double)e->wire[agent].tried_ns / 1e9);
+	wb_transfer_peer_down(e->obj->core, &e->r->id, agent, why);
+}
+
 static void resend(struct epoch *e, uint32_t agent, uint64_t now)
 {
 	struct wire *w = &e->wire[agent];
 
-	if (w->kept.n && w->tries++ == TRIES_MAX) {
-		wb_transfer_peer_down(e->obj->core, &e->r->id, agent, "it confirmed nothing");
+	w->tried_ns += w->backoff_ns;
+	if (w->kept.n && w->tried_ns >= e->r->patience_ns) {
+		give_up(e, agent);
 		return;
 	}
 	for (const struct wb_kept *k = w->kept.first; k; k = k->next)

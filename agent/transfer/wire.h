@@ -13,7 +13,9 @@
 struct wire {
 	uint64_t tx_seq, rx_seq; /* last sent, last taken in */
 	struct wb_keep kept; /* not confirmed yet; marked with their numbers */
-	uint32_t tries; /* to send the first of them, since the peer was heard */
+	/* It was waited so long for a confirmation since the peer was heard, by turns: a process
+	 * that was stopped meanwhile did not wait. */
+	uint64_t tried_ns;
 	uint64_t resend_ns, backoff_ns, confirm_ns; /* 0 = nothing due */
 	bool is_down; /* nothing was heard of it since it was called down */
 	uint64_t gap_backoff_ns;

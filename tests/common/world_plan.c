@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "proto/beat.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -150,6 +151,7 @@ static void fill_roster(
 		r->worker[i].local = e->worker_id[i];
 	}
 	r->transfer_deadline_ns = w->o.transfer_deadline_ns;
+	r->patience_ns = WB_BEAT_PATIENCE_NS;
 	r->engine_step_deadline_ns = w->o.step_deadline_ns;
 	r->trainer_staged = w->o.trainer_staged;
 	r->rollout_staged = w->o.rollout_staged;

@@ -152,7 +152,7 @@ static int roster_of(const char *me, const char *mine, const char *const hosts[3
 		.engines = (void *)(uintptr_t)engines,
 		.n_engines = 2};
 	struct wb_object_id id = wb_object_id_of(0x0123456789abcdef);
-	struct wb__roster_in in = {me, &o, &id, &m, &addrs};
+	struct wb__roster_in in = {me, &o, &id, &m, &addrs, 1};
 
 	memset(key, 'a', 64);
 	for (uint32_t i = 0; i < 3; i++) {

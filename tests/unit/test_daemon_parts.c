@@ -309,7 +309,7 @@ static int roster_of(void (*spoil)(struct wb_msg_plan *m, struct wb_p_endpoint *
 	struct wb_p_object o = {.transfer_deadline_ns = 1, .checksums = true};
 	static const struct wb__addrs none;
 	struct wb_object_id id = wb_object_id_of(0x0123456789abcdef);
-	struct wb__roster_in in = {me, &o, &id, &m, &none};
+	struct wb__roster_in in = {me, &o, &id, &m, &none, 1};
 
 	memset(key, 'a', 64);
 	if (spoil)

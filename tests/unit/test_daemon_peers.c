@@ -277,7 +277,7 @@ static void set_object(uint64_t uid)
 	struct wb_p_object o = {.uid = uid, .transfer_deadline_ns = 1, .step_deadline_ns = 1};
 	struct wb_object_id id = wb_object_id_of(uid);
 
-	wb__plans_object(plans, &id, &o);
+	wb__plans_object(plans, &id, &o, WB_NS_PER_S);
 }
 
 static void set_up_plans(void)
