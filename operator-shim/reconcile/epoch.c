@@ -340,10 +340,11 @@ static int activate(struct wb_reconcile *r)
 }
 
 /* Agents of trainers are the judges of a joint decision.  One that was restarted is reached again
- * under the next plan only, so that a transfer in doubt cannot end before. */
+ * under the next plan only, so that a transfer in doubt cannot end before.  Who adopted no plan
+ * does not know who judges: agents refuse a plan as long as their decision is not in doubt. */
 static bool is_judge_lost(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
-	bool is_lost = false;
+	bool is_lost = !r->active.epoch.term;
 
 	for (size_t i = 0; i < r->active.who.n; i++) {
 		const struct wb_reconcile_member *m = &r->active.who.m[i];

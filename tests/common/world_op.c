@@ -332,7 +332,7 @@ static void tell_active(struct world_op *op)
 static bool is_judge_lost(struct world_op *op, uint64_t now)
 {
 	const struct world *w = op->w;
-	bool lost = false;
+	bool lost = w->o.all_engines && !op->active; /* it does not know who judges */
 
 	for (uint32_t i = 0; w->o.all_engines && op->active && i < op->active->n_agent; i++) {
 		uint32_t a = op->active->agent[i];

@@ -133,6 +133,36 @@ START_TEST(running_plan_with_a_member_gone_is_replaced_after_a_while)
 }
 END_TEST
 
+/* It cannot tell which agents judge the transfer, nor whether they are the ones that are here: one
+ * in doubt about it waits for this plan. */
+START_TEST(who_adopts_no_plan_does_not_wait_for_the_end_of_a_joint_decision)
+{
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_transfer_report begun = {.transfer = 7,
+		.version = 70,
+		.agent = "train",
+		.instance = 21,
+		.epoch = {3, 5},
+		.culprit.worker = WB_RECONCILE_NONE};
+	struct wb_spec s = spec_of(2, 1);
+
+	s.commit_policy = _i ? WB_COMMIT_ALL_ENGINES : WB_COMMIT_EACH_ENGINE;
+	make(&s, 78);
+	back(21, "train", t, 2, 0, 3);
+	back(22, "roll-a", &e1, 1, 2, 4);
+	ck_assert_int_eq(wb_reconcile_transfer(r, now, &begun), 0);
+	later(RETURN);
+	did(false);
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 98);
+	ck_assert_str_eq(did(false), "plan(1)");
+	later(5 * S);
+	ck_assert_str_eq(did(false), _i ? "send(21:5.1) send(22:5.1)" : "");
+}
+END_TEST
+
 /* The leader's node is gone: one agent notices three heartbeats after the others, and has dialled
  * two addresses in vain when it comes. */
 START_TEST(agent_that_notices_last_and_dials_dead_addresses_is_waited_for)
@@ -187,6 +217,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(tc, plan_that_half_of_the_agents_heard_activate_of_is_adopted, 0, 4);
 	tcase_add_test(tc, plan_that_one_agent_is_not_ready_for_is_not_adopted);
 	tcase_add_test(tc, running_plan_with_a_member_gone_is_replaced_after_a_while);
+	tcase_add_loop_test(
+		tc, who_adopts_no_plan_does_not_wait_for_the_end_of_a_joint_decision, 0, 2);
 	tcase_add_test(tc, agent_that_notices_last_and_dials_dead_addresses_is_waited_for);
 	tcase_add_test(tc, nobody_is_waited_for_when_the_agents_of_all_pods_are_back);
 	suite_add_tcase(s, tc);
