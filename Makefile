@@ -104,7 +104,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
+.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-roce mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
         demo bench bench-planner install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -216,6 +216,8 @@ check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
+check-roce: all $(RC) $(TOOLS)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
+	@tests/roce/run.sh $(O) $(T)
 check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
 mutants:                   ## fences taken away one by one: does a test fail?  M=WORD some (30 min)

@@ -22,7 +22,7 @@ case $out in */tsan) export CK_FORK=no ;; esac
 case $out in */asan | */tsan) export CK_TIMEOUT_MULTIPLIER=5 WB_SAMPLE=${WB_SAMPLE:-4} T_LIMIT=${T_LIMIT:-900} ;; esac
 mkdir -p "$out/log" "$out/tmp"
 export TMPDIR=$out/tmp
-python=
+python=${PYTHON:-} # one that is known to have NumPy; else it is looked for
 # Python itself is not instrumented: the sanitizer of the library it loads has to come first.
 preload=
 case $out in */asan) preload=libasan.so ;; */tsan) preload=libtsan.so ;; esac

@@ -33,6 +33,7 @@ TIERS = [
     Tier("tsan-processes", "make -j{jobs} tsan-processes", 3, PROCESSES, LATER, {}),
     Tier("kill", "make -j{jobs} check-kill", 5, PROCESSES, LATER, {"KILLS": "60"}),
     Tier("fuzz", "make -j{jobs} fuzz", 6, PRODUCT + ["tests/fuzz"], LATER, {"FUZZ_S": "30"}),
+    Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/roce"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
     Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
     Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}),
