@@ -257,12 +257,19 @@ static void read_later(struct wb__objects *d, struct item *i)
 
 /* ---- what the watch tells ---- */
 
+static const char *served_by(const struct wb__objects *d, const char *ns)
+{
+	return d->p.served_by ? d->p.served_by(d->p.cookie, ns) : NULL;
+}
+
 static void on_put(void *cookie, json_t *o)
 {
 	struct wb__objects *d = cookie;
 	char key[sizeof(((struct item *)0)->key)];
 	struct item *i;
 
+	if (served_by(d, wb_kube_meta(o, "namespace")))
+		return;
 	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
 	i = find(d, key);
 	if (!i)
@@ -290,24 +297,48 @@ static void fill_room(struct wb__objects *d)
 	}
 }
 
-static void on_gone(void *cookie, json_t *o)
+static void leave(struct wb__objects *d, struct item *i, const char *why)
 {
-	struct wb__objects *d = cookie;
-	char key[sizeof(((struct item *)0)->key)];
-	bool was_served;
-	struct item *i;
+	bool was_served = i->status.is_served;
+	char key[sizeof(i->key)];
 
-	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
-	i = find(d, key);
-	if (!i)
-		return;
-	was_served = i->status.is_served;
+	snprintf(key, sizeof(key), "%s", i->key);
 	wb__certs_owner(d->p.certs, i->ns, i->name, i->uid, false);
 	free_item(d, i);
 	if (!was_served)
 		return;
-	wb_serve_remove(d->p.serve, key);
+	wb_serve_remove(d->p.serve, key, why);
 	fill_room(d);
+}
+
+static void on_gone(void *cookie, json_t *o)
+{
+	struct wb__objects *d = cookie;
+	char key[sizeof(((struct item *)0)->key)];
+	struct item *i;
+
+	snprintf(key, sizeof(key), "%s/%s", wb_kube_meta(o, "namespace"), wb_kube_meta(o, "name"));
+	i = find(d, key);
+	if (i)
+		leave(d, i, "the object was deleted");
+}
+
+void wb__objects_revise(struct wb__objects *d, const char *ns)
+{
+	const char *release = served_by(d, ns);
+	struct item *next;
+	char why[400];
+
+	if (!release) {
+		wb_kube_watch_again(d->watch, ns);
+		return;
+	}
+	snprintf(why, sizeof(why), "release %.317s serves namespace %s", release, ns);
+	for (struct item *i = d->item; i; i = next) {
+		next = i->next;
+		if (!strcmp(i->ns, ns))
+			leave(d, i, why);
+	}
 }
 
 static void on_synced(void *cookie)

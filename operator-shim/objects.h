@@ -30,6 +30,9 @@ struct wb__objects_parts {
 	struct wb__certs *certs; /* NULL = agents show no tokens */
 	struct wb__identity *identity; /* NULL = the same */
 	const char *watch_namespace; /* "" = all */
+	/* NULL, or: the release that serves this namespace, NULL = we do. */
+	const char *(*served_by)(void *cookie, const char *ns);
+	void *cookie;
 	uint64_t term_min;
 };
 
@@ -39,6 +42,9 @@ int wb__objects_start(const struct wb__objects_parts *p, struct wb__objects **ou
 void wb__objects_stop(struct wb__objects *d);
 /** wb__objects_is_synced - all that there are have been told to serve. */
 bool wb__objects_is_synced(const struct wb__objects *d);
+/** wb__objects_revise - served_by() says something else of @ns: its objects are taken, or left with
+ *  nothing written any more. */
+void wb__objects_revise(struct wb__objects *d, const char *ns);
 /** wb__objects_changed - what is so of @object ("namespace/name") may differ from its status. */
 void wb__objects_changed(struct wb__objects *d, const char *object);
 /** wb__objects_event - something worth a Kubernetes event: at its object, and at the pod that has

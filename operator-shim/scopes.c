@@ -8,6 +8,8 @@
 #include "net/loop.h"
 #include "operator-shim/identity.h"
 #include "operator-shim/kube/lease.h"
+#include "operator-shim/others.h"
+#include "operator-shim/serve/metrics.h"
 #include "operator-shim/status.h"
 
 #include <errno.h>
@@ -35,6 +37,7 @@ struct wb__scopes {
 	char release[320], address[300];
 	struct scope *scope; /* owned */
 	size_t n;
+	struct wb__others *others; /* who serves what of all namespaces; NULL = of some */
 };
 
 /* ---- which one ---- */
@@ -69,6 +72,42 @@ void wb__scopes_event(struct wb__scopes *s, const struct wb_serve_event *e)
 		wb__objects_event(c->objects, e);
 }
 
+/* ---- namespaces that another release serves ---- */
+
+/* Of the object "namespace/name", in @c; NULL = we do, or it is not known. */
+static const char *rival_of(const struct wb__scopes *s, const struct scope *c, const char *object)
+{
+	char ns[WB_SPEC_NAMESPACE_MAX + 1];
+
+	if (c && *c->rival)
+		return c->rival;
+	snprintf(ns, sizeof(ns), "%.*s", (int)strcspn(object, "/"), object);
+	return wb__others_release(s->others, ns);
+}
+
+static void count_idle(const struct wb__scopes *s)
+{
+	size_t n = wb__others_count(s->others);
+
+	for (size_t i = 0; i < s->n; i++)
+		n += *s->scope[i].rival != '\0';
+	wb_metric_set(
+		wb_serve_own_metrics(s->o.parts.serve), WB_SM_IDLE_NAMESPACES, NULL, (double)n);
+}
+
+static void say_idle(const struct wb__scopes *s, const char *ns, const char *release)
+{
+	count_idle(s);
+	if (release)
+		WB_LOG_WRN(MOD, "this operator is idle for a namespace that another release serves",
+			WB_S("namespace", ns), WB_S("release", release),
+			WB_S("remedy",
+				"if that is not wanted, uninstall one of the two, or give each "
+				"namespaces of its own"));
+	else
+		WB_LOG_INFO(MOD, "namespace served", WB_S("namespace", ns));
+}
+
 /* ---- agents ---- */
 
 /* Of a namespace that is not served here: told later, as serve wants it. */
@@ -86,19 +125,21 @@ static void refuse(void *cookie)
 	wb_free(r);
 }
 
-static void refuse_later(struct wb__scopes *s, const struct scope *c, uint32_t peer)
+static void refuse_later(
+	struct wb__scopes *s, const struct scope *c, uint32_t peer, const char *object)
 {
+	const char *rival = rival_of(s, c, object);
 	struct refusal *r = wb_zalloc(1, sizeof(*r));
 
 	if (!r)
 		return; /* it is closed at its deadline, and comes again */
 	r->serve = s->o.parts.serve;
 	r->peer = peer;
-	if (c && *c->rival)
+	if (rival)
 		snprintf(r->text, sizeof(r->text),
-			"this operator is idle for namespace %s: release %.317s serves it; connect "
-			"its agents to that one",
-			c->ns, c->rival);
+			"this operator is idle for namespace %.*s: release %.317s serves it; "
+			"connect its agents to that one",
+			(int)strcspn(object, "/"), object, rival);
 	else
 		snprintf(r->text, sizeof(r->text), "this operator %s: %s",
 			c ? "does not serve that namespace yet"
@@ -110,12 +151,13 @@ static void refuse_later(struct wb__scopes *s, const struct scope *c, uint32_t p
 
 void wb__scopes_ask(struct wb__scopes *s, uint32_t peer, const struct wb_serve_claim *claim)
 {
-	struct scope *c = s ? scope_of(s, claim->object[0]) : NULL;
+	const char *object = claim->object[0];
+	struct scope *c = s ? scope_of(s, object) : NULL;
 
-	if (c && c->identity)
+	if (c && c->identity && !rival_of(s, c, object))
 		wb__identity_ask(c->identity, peer, claim);
 	else if (s && s->o.has_tokens)
-		refuse_later(s, c, peer);
+		refuse_later(s, c, peer, object);
 }
 
 void wb__scopes_forget(struct wb__scopes *s, uint32_t peer)
@@ -137,6 +179,13 @@ static void unserve(struct scope *c)
 	c->identity = NULL;
 }
 
+static const char *served_by(void *cookie, const char *ns)
+{
+	const struct scope *c = cookie;
+
+	return wb__others_release(c->s->others, ns);
+}
+
 static int serve(struct scope *c)
 {
 	struct wb__scopes *s = c->s;
@@ -153,6 +202,8 @@ static int serve(struct scope *c)
 	p.identity = c->identity;
 	p.statuses = c->statuses;
 	p.watch_namespace = c->ns;
+	p.served_by = served_by;
+	p.cookie = c;
 	return rc < 0 ? rc : wb__objects_start(&p, &c->objects);
 }
 
@@ -161,8 +212,8 @@ static void on_held(void *cookie, uint64_t transitions)
 	struct scope *c = cookie;
 
 	(void)transitions; /* plans are fenced by the terms that agents have heard */
-	WB_LOG_INFO(MOD, "namespace served", WB_S("namespace", c->ns));
 	c->rival[0] = '\0';
+	say_idle(c->s, c->ns, NULL);
 	if (serve(c) < 0)
 		c->s->o.on_lost(c->s->o.cookie, "out of memory");
 }
@@ -184,9 +235,25 @@ static void on_other(void *cookie, const char *holder, const char *address)
 	if (!strcmp(c->rival, holder))
 		return;
 	snprintf(c->rival, sizeof(c->rival), "%s", holder);
-	WB_LOG_WRN(MOD, "this operator is idle for a namespace that another release serves",
-		WB_S("namespace", c->ns), WB_S("release", c->rival),
-		WB_S("remedy", "uninstall one of the two, or give each namespaces of its own"));
+	say_idle(c->s, c->ns, c->rival);
+}
+
+/* Of all namespaces there is one scope. */
+static void on_known(void *cookie)
+{
+	struct wb__scopes *s = cookie;
+
+	if (serve(&s->scope[0]) < 0)
+		s->o.on_lost(s->o.cookie, "out of memory");
+}
+
+static void on_changed(void *cookie, const char *ns, const char *release)
+{
+	struct wb__scopes *s = cookie;
+
+	say_idle(s, ns, release);
+	if (s->scope[0].objects)
+		wb__objects_revise(s->scope[0].objects, ns);
 }
 
 static int start_scope(struct scope *c)
@@ -199,8 +266,11 @@ static int start_scope(struct scope *c)
 		.renew_ns = HELD_NS * 3 / 4,
 		.retry_ns = RENEW_NS};
 	struct wb_kube_lease_cb cb = {c, on_held, on_taken, on_other};
+	struct wb__others_cb ocb = {c->s, on_known, on_changed};
 
-	return *c->ns ? wb_kube_lease_start(c->s->o.claims, &lo, &cb, &c->lease) : serve(c);
+	if (*c->ns)
+		return wb_kube_lease_start(c->s->o.claims, &lo, &cb, &c->lease);
+	return wb__others_start(c->s->o.parts.kube, c->s->release, &ocb, &c->s->others);
 }
 
 /* ---- life ---- */
@@ -238,6 +308,7 @@ void wb__scopes_stop(struct wb__scopes *s)
 		wb_kube_lease_stop(s->scope[i].lease);
 		unserve(&s->scope[i]);
 	}
+	wb__others_stop(s->others);
 	wb_free(s->scope);
 	wb_free(s);
 }

@@ -4,11 +4,13 @@
 /*
  * What the leader of a release serves: the WeightTransfers of all namespaces, or of some.
  *
- * Of all, others are kept away by kube/claim.h before this begins.  Of some, each namespace has a
- * Lease of its own, WB__SCOPE_LEASE in that namespace, held in the name of the release and not of
- * a replica: so of two releases that watch it the first serves it, and the second says so and
- * serves its other ones until that Lease is gone or has not been renewed for a minute.  Whoever may
- * write Leases in a namespace can keep operators away from it, and from no other one.
+ * Of some, each namespace has a Lease of its own, WB__SCOPE_LEASE in that namespace, held in the
+ * name of the release and not of a replica: so of two releases that watch it the first serves it,
+ * and the second says so and serves its other ones until that Lease is gone or has not been renewed
+ * for a minute.  Of all, other such releases are kept away by kube/claim.h before this begins, and
+ * namespaces with a Lease of that name are left to who holds it, whoever came first (others.h): a
+ * release for some namespaces sees nothing but those.  Whoever may write Leases in a namespace can
+ * keep operators away from it, and from no other one.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator-shim/kube/claim.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/loop.h"
+#include "operator-shim/kube/rivals.h"
+#include "operator-shim/kube/text.h"
+#include "operator-shim/kube/token.h"
 #include "operator-shim/kube/watch.h"
 
 #include <errno.h>
@@ -14,12 +18,11 @@
 #define MOD "kube"
 #define LIST                                                                                       \
 	"/apis/coordination.k8s.io/v1/leases?labelSelector=" WB_KUBE_LEASE_SERVES "%3Dall&limit="  \
-	"64"
+	"500"
+#define WHO_AM_I "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #define YIELD_NS (10 * WB_NS_PER_S) /* a younger one has withdrawn long before, or serves */
-#define DEAD_NS (60 * WB_NS_PER_S) /* more than any change of leaders takes */
 #define SOON_NS (200 * WB_NS_PER_MS)
 #define LATER_NS (5 * WB_NS_PER_S)
-#define RIVALS_MAX 64
 #define KEY_MAX 320
 
 enum wb_kube_claim_step wb_kube_claim_judge(const struct wb_kube_claim_view *v)
@@ -32,93 +35,22 @@ enum wb_kube_claim_step wb_kube_claim_judge(const struct wb_kube_claim_view *v)
 	return WB_KUBE_CLAIM_WAIT;
 }
 
-/* Another release's stake, as it was seen last. */
-struct rival {
-	char key[KEY_MAX], version[64];
-	uint64_t seen_ns; /* when it became what it is */
-	bool is_listed;
-};
-
 struct wb_kube_claim {
 	struct wb_kube *k;
 	struct wb_kube_lease *lease;
 	struct wb_kube_claim_cb cb;
 	struct wb_timer *timer;
 	struct wb_kube_rq *rq;
-	struct rival rival[RIVALS_MAX];
-	size_t n_rival;
+	struct wb_kube_rivals rivals;
+	struct wb_kube_rival *asked; /* whose account is being asked about */
 	uint64_t staked_ns; /* since when; 0 = not */
+	bool is_named; /* it was asked who we are */
 	char told[KEY_MAX];
 };
 
 static uint64_t now_ns(void)
 {
 	return wb_now_ns(&wb_clock_real);
-}
-
-static struct rival *rival_of(struct wb_kube_claim *c, const char *key)
-{
-	for (size_t i = 0; i < c->n_rival; i++)
-		if (!strcmp(c->rival[i].key, key))
-			return &c->rival[i];
-	if (c->n_rival == RIVALS_MAX)
-		return NULL;
-	c->rival[c->n_rival] = (struct rival){0};
-	snprintf(c->rival[c->n_rival].key, KEY_MAX, "%s", key);
-	return &c->rival[c->n_rival++];
-}
-
-static void see(struct rival *r, const char *version)
-{
-	if (strcmp(r->version, version) != 0 || !r->seen_ns)
-		r->seen_ns = now_ns();
-	snprintf(r->version, sizeof(r->version), "%s", version);
-	r->is_listed = true;
-}
-
-static bool is_older(const json_t *a, const json_t *b)
-{
-	int c = strcmp(wb_kube_meta(a, "creationTimestamp"), wb_kube_meta(b, "creationTimestamp"));
-
-	return c ? c < 0 : strcmp(wb_kube_meta(a, "uid"), wb_kube_meta(b, "uid")) < 0;
-}
-
-/* Counts live rivals; returns one of them. */
-static const char *look(struct wb_kube_claim *c, const json_t *list, struct wb_kube_claim_view *v)
-{
-	const json_t *own = wb_kube_lease_record(c->lease), *o;
-	const char *first = NULL;
-	char key[KEY_MAX];
-	size_t i, keep = 0;
-
-	v->is_eldest = true;
-	for (i = 0; i < c->n_rival; i++)
-		c->rival[i].is_listed = false;
-	json_array_foreach(json_object_get(list, "items"), i, o)
-	{
-		struct rival *r;
-
-		if (!strcmp(wb_kube_meta(o, "uid"), wb_kube_meta(own, "uid")))
-			continue;
-		snprintf(key, sizeof(key), "%.63s/%.253s", wb_kube_meta(o, "namespace"),
-			wb_kube_meta(o, "name"));
-		r = rival_of(c, key);
-		if (!r)
-			continue;
-		see(r, wb_kube_meta(o, "resourceVersion"));
-		if (now_ns() - r->seen_ns >= DEAD_NS)
-			continue;
-		v->n_rival++;
-		v->is_eldest &= is_older(own, o);
-	}
-	for (i = 0; i < c->n_rival; i++)
-		if (c->rival[i].is_listed)
-			c->rival[keep++] = c->rival[i];
-	c->n_rival = keep;
-	for (i = 0; i < keep && !first; i++)
-		if (now_ns() - c->rival[i].seen_ns < DEAD_NS)
-			first = c->rival[i].key;
-	return first;
 }
 
 static void serve(struct wb_kube_claim *c)
@@ -128,15 +60,19 @@ static void serve(struct wb_kube_claim *c)
 	c->cb.on_serve(c->cb.cookie);
 }
 
-static void act(struct wb_kube_claim *c, const json_t *list)
+static void act(struct wb_kube_claim *c)
 {
+	const json_t *own = wb_kube_lease_record(c->lease);
 	struct wb_kube_claim_view v = {.is_staked = wb_kube_lease_is_staked(c->lease)};
-	const char *rival = look(c, list, &v);
+	const struct wb_kube_rival *rival = wb_kube_rivals_live(&c->rivals, now_ns(), &v.n_rival);
 	enum wb_kube_claim_step step;
+	char key[KEY_MAX];
 
 	if (v.is_staked && !c->staked_ns)
 		c->staked_ns = now_ns();
 	v.staked_ns = v.is_staked ? now_ns() - c->staked_ns : 0;
+	v.is_eldest = wb_kube_rivals_is_eldest(&c->rivals, wb_kube_meta(own, "creationTimestamp"),
+		wb_kube_meta(own, "uid"), now_ns());
 	step = wb_kube_claim_judge(&v);
 	if (step == WB_KUBE_CLAIM_SERVE) {
 		serve(c);
@@ -146,44 +82,156 @@ static void act(struct wb_kube_claim *c, const json_t *list)
 	if (step == WB_KUBE_CLAIM_WAIT)
 		c->staked_ns = 0;
 	wb_timer_start(c->timer, step == WB_KUBE_CLAIM_WAIT ? LATER_NS : SOON_NS, 0);
-	if (step != WB_KUBE_CLAIM_WAIT || !rival || !strcmp(rival, c->told))
+	if (step != WB_KUBE_CLAIM_WAIT || !rival)
 		return;
-	snprintf(c->told, sizeof(c->told), "%s", rival);
-	c->cb.on_idle(c->cb.cookie, rival);
+	snprintf(key, sizeof(key), "%s/%s", rival->ns, rival->name);
+	if (!strcmp(key, c->told))
+		return;
+	snprintf(c->told, sizeof(c->told), "%s", key);
+	c->cb.on_idle(c->cb.cookie, key);
 }
+
+/* ---- looking ---- */
+
+static void again(struct wb_kube_claim *c)
+{
+	wb_timer_start(c->timer, WB_NS_PER_S, 0);
+}
+
+static int send(struct wb_kube_claim *c, const char *method, const char *path, json_t *body_take,
+	wb_kube_fn done)
+{
+	struct wb_kube_call call = {.method = method,
+		.path = path,
+		.body = body_take,
+		.total_ns = 5 * WB_NS_PER_S,
+		.body_max = WB_KUBE_LIST_MAX,
+		.done = done,
+		.cookie = c};
+	int rc = wb_kube_send(c->k, &call, &c->rq);
+
+	json_decref(body_take);
+	return rc;
+}
+
+/* True: the answer is of no use, and what follows from that is done. */
+static bool has_failed(struct wb_kube_claim *c, const struct wb_kube_reply *r)
+{
+	c->rq = NULL;
+	if (r->status == 403) { /* the role of an older chart */
+		WB_LOG_WRN(MOD,
+			"may not list Leases, or ask who writes statuses: another release that "
+			"serves all namespaces would not be noticed",
+			WB_S("why", r->err.msg));
+		serve(c);
+		return true;
+	}
+	if (r->err.code) {
+		WB_LOG_WRN(MOD, "other releases not looked for", WB_S("why", r->err.msg));
+		again(c);
+	}
+	return r->err.code != 0;
+}
+
+static void prove_next(struct wb_kube_claim *c);
+
+static void on_access(void *cookie, const struct wb_kube_reply *r)
+{
+	struct wb_kube_claim *c = cookie;
+
+	if (has_failed(c, r))
+		return;
+	c->asked->asked_ns = now_ns();
+	c->asked->is_proved = wb_kube_is_allowed(r->body);
+	prove_next(c);
+}
+
+static void prove_next(struct wb_kube_claim *c)
+{
+	struct wb_kube_rival *x = wb_kube_rivals_unproved(&c->rivals, now_ns());
+
+	c->asked = x;
+	if (!x)
+		act(c);
+	else if (send(c, "POST", WB_KUBE_ACCESS, wb_kube_server_body(x->ns, x->account),
+			 on_access) < 0)
+		again(c);
+}
+
+static void list(struct wb_kube_claim *c, const char *more);
 
 static void on_listed(void *cookie, const struct wb_kube_reply *r)
 {
 	struct wb_kube_claim *c = cookie;
+	const char *own = wb_kube_meta(wb_kube_lease_record(c->lease), "uid"),
+		   *more = wb_kube_meta(r->body, "continue");
 
-	c->rq = NULL;
-	if (r->status == 403) { /* the role of an older chart */
+	if (has_failed(c, r))
+		return;
+	if (wb_kube_rivals_page(&c->rivals, r->body, own, now_ns()) < 0) {
+		again(c);
+		return;
+	}
+	if (*more) {
+		list(c, more);
+		return;
+	}
+	wb_kube_rivals_end(&c->rivals);
+	prove_next(c);
+}
+
+static void list(struct wb_kube_claim *c, const char *more)
+{
+	struct wb_buf b;
+	int rc;
+
+	wb_buf_init(&b, 65536);
+	wb_buf_printf(&b, "%s%s", LIST, *more ? "&continue=" : "");
+	wb_kube_put_escaped(&b, more);
+	rc = b.rc ? b.rc : send(c, "GET", wb_buf_cstr(&b), NULL, on_listed);
+	wb_buf_finish(&b);
+	if (rc < 0)
+		again(c);
+}
+
+static void on_self(void *cookie, const struct wb_kube_reply *r)
+{
+	struct wb_kube_claim *c = cookie;
+	const json_t *user = json_object_get(json_object_get(r->body, "status"), "userInfo");
+	const char *name = json_string_value(json_object_get(user, "username"));
+	struct wb_kube_who who;
+
+	c->is_named = true;
+	if (has_failed(c, r))
+		return;
+	if (name && wb_kube_account(name, &who) == 0 &&
+		!strcmp(who.ns, wb_kube_meta(wb_kube_lease_record(c->lease), "namespace")))
+		wb_kube_lease_account(c->lease, who.account);
+	else
 		WB_LOG_WRN(MOD,
-			"may not list Leases: another release that serves all namespaces would "
-			"not be noticed",
-			WB_S("why", r->err.msg));
-		serve(c);
-		return;
-	}
-	if (r->err.code) {
-		WB_LOG_WRN(MOD, "leases not listed", WB_S("why", r->err.msg));
-		wb_timer_start(c->timer, WB_NS_PER_S, 0);
-		return;
-	}
-	act(c, r->body);
+			"this operator does not run as a service account of its Lease's "
+			"namespace: another release that serves all namespaces would not believe "
+			"that this one does",
+			WB_S("user", name ? name : "?"));
+	wb_timer_start(c->timer, 0, 0);
 }
 
 static void on_timer(void *cookie)
 {
 	struct wb_kube_claim *c = cookie;
-	struct wb_kube_call call = {.method = "GET",
-		.path = LIST,
-		.total_ns = 5 * WB_NS_PER_S,
-		.done = on_listed,
-		.cookie = c};
 
-	if (!c->rq && wb_kube_send(c->k, &call, &c->rq) < 0)
-		wb_timer_start(c->timer, WB_NS_PER_S, 0);
+	if (c->rq)
+		return;
+	if (!c->is_named) {
+		if (send(c, "POST", WHO_AM_I,
+			    json_pack("{s:s, s:s}", "apiVersion", "authentication.k8s.io/v1",
+				    "kind", "SelfSubjectReview"),
+			    on_self) < 0)
+			again(c);
+		return;
+	}
+	wb_kube_rivals_begin(&c->rivals);
+	list(c, "");
 }
 
 int wb_kube_claim_start(struct wb_kube *k, struct wb_kube_lease *lease,
@@ -211,5 +259,6 @@ void wb_kube_claim_stop(struct wb_kube_claim *c)
 		return;
 	wb_kube_cancel(c->rq);
 	wb_timer_destroy(c->timer);
+	wb_kube_rivals_finish(&c->rivals);
 	wb_free(c);
 }

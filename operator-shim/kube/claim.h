@@ -8,8 +8,8 @@
  * nothing of it.  So the Lease of a release that serves all namespaces, or is about to, has label
  * weightbridge.io/serves=all, and who wants to serve looks for others' Leases with it.  Who sees
  * none writes its own label and looks again: of two that wrote at once at least one sees the other.
- * A stake is dead when its Lease has not changed for a minute, by our own clock.  Who serves keeps
- * it for as long as its release lives.
+ * A stake counts while it is proved and alive: see rivals.h; for that our Lease also names the
+ * service account that we run as.  Who serves keeps its stake for as long as its release lives.
  *
  * The decision is pure (wb_kube_claim_judge()); the rest asks.  Threads: the loop's.
  * Layer: operator-shim/kube (over base, net).
@@ -18,7 +18,7 @@
 
 struct wb_kube_claim_view {
 	bool is_staked; /* our Lease has the label */
-	unsigned n_rival; /* live stakes of others */
+	unsigned n_rival; /* stakes of others that count */
 	bool is_eldest; /* our Lease is older than theirs */
 	uint64_t staked_ns; /* for so long */
 };

@@ -32,6 +32,7 @@ enum wb_kube_lease_step wb_kube_lease_judge(
 struct wb_kube_lease {
 	struct wb_kube *k;
 	char *namespace_, *name, *identity, *address; /* owned */
+	char *account; /* owned; NULL = not known */
 	uint64_t duration_ns, renew_ns, retry_ns;
 	struct wb_kube_lease_cb cb;
 	char *path, *collection; /* owned */
@@ -137,13 +138,14 @@ static json_t *lease_json(const struct wb_kube_lease *l, const char *holder)
 
 	wb_kube_time(wb_wall_ns(), now);
 	return json_pack(
-		"{s:s, s:s, s:{s:s, s:s, s:s*, s:o*, s:{s:s}}, s:{s:s, s:i, s:s, s:s, s:I}}",
+		"{s:s, s:s, s:{s:s, s:s, s:s*, s:o*, s:{s:s, s:s*}}, s:{s:s, s:i, s:s, s:s, s:I}}",
 		"apiVersion", "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name",
 		l->name, "namespace", l->namespace_, "resourceVersion",
 		l->record ? wb_kube_meta(l->record, "resourceVersion") : NULL, "labels",
 		labels_json(l), "annotations", WB_KUBE_LEASE_ADDRESS, *holder ? l->address : "",
-		"spec", "holderIdentity", holder, "leaseDurationSeconds",
-		*holder ? (int)(l->duration_ns / WB_NS_PER_S) : 1, "acquireTime",
+		WB_KUBE_LEASE_ACCOUNT, l->account, "spec", "holderIdentity", holder,
+		"leaseDurationSeconds", *holder ? (int)(l->duration_ns / WB_NS_PER_S) : 1,
+		"acquireTime",
 		is_mine && *text(old, "acquireTime") ? text(old, "acquireTime") : now, "renewTime",
 		now, "leaseTransitions", (json_int_t)count);
 }
@@ -269,6 +271,12 @@ void wb_kube_lease_stake(struct wb_kube_lease *l, bool stake)
 		wb_timer_start(l->timer, 0, 0); /* not only when it is renewed */
 }
 
+void wb_kube_lease_account(struct wb_kube_lease *l, const char *name)
+{
+	wb_free(l->account);
+	l->account = wb_strdup(name);
+}
+
 /* ---- life ---- */
 
 static char *make_path(const struct wb_kube_lease_opts *o, bool with_name)
@@ -329,6 +337,7 @@ void wb_kube_lease_stop(struct wb_kube_lease *l)
 	wb_free(l->name);
 	wb_free(l->identity);
 	wb_free(l->address);
+	wb_free(l->account);
 	wb_free(l->path);
 	wb_free(l->collection);
 	wb_free(l);

@@ -17,6 +17,7 @@
 
 #define WB_KUBE_LEASE_SERVES "weightbridge.io/serves" /* label: see claim.h */
 #define WB_KUBE_LEASE_ADDRESS "weightbridge.io/address" /* annotation: where the leader serves */
+#define WB_KUBE_LEASE_ACCOUNT "weightbridge.io/account" /* annotation: see claim.h */
 
 struct wb_kube_lease_view {
 	const char *holder; /* "" = nobody */
@@ -62,6 +63,9 @@ int wb_kube_lease_start(struct wb_kube *k, const struct wb_kube_lease_opts *o,
 void wb_kube_lease_stop(struct wb_kube_lease *l);
 /** wb_kube_lease_stake - write, or leave out, label weightbridge.io/serves=all from now on. */
 void wb_kube_lease_stake(struct wb_kube_lease *l, bool stake);
+/** wb_kube_lease_account - write annotation weightbridge.io/account from now on.  @name is copied;
+ *  short of memory it is left out. */
+void wb_kube_lease_account(struct wb_kube_lease *l, const char *name);
 /** wb_kube_lease_is_staked - it has the label, as far as we have seen. */
 bool wb_kube_lease_is_staked(const struct wb_kube_lease *l);
 /** wb_kube_lease_record - the Lease as it was seen last; borrowed, NULL = not yet. */

@@ -56,8 +56,7 @@ static bool has_audience(const json_t *status, const char *object)
 	return found;
 }
 
-/* "system:serviceaccount:NAMESPACE:NAME" */
-static int split_account(const char *user, struct wb_kube_who *out)
+int wb_kube_account(const char *user, struct wb_kube_who *out)
 {
 	const char *ns = user + strlen(ACCOUNT), *colon;
 
@@ -93,7 +92,7 @@ int wb_kube_review_judge(const json_t *review, const char *const *object, size_t
 				"the "
 				"pod's projected volume",
 				object[i]);
-	if (split_account(text(user, "username"), out) < 0)
+	if (wb_kube_account(text(user, "username"), out) < 0)
 		return wb_err_set(err, -EACCES, "the token is not of a service account");
 	if (!*pod || !*uid || strlen(pod) >= sizeof(out->pod) ||
 		strlen(uid) >= sizeof(out->pod_uid))
@@ -117,7 +116,7 @@ int wb_kube_review_reader(const json_t *review, const char *object, struct wb_er
 			*error ? error : "Kubernetes refused it");
 	if (!object)
 		return 0;
-	if (!slash || split_account(text(json_object_get(status, "user"), "username"), &who) < 0)
+	if (!slash || wb_kube_account(text(json_object_get(status, "user"), "username"), &who) < 0)
 		return wb_err_set(err, -EACCES, "the token is not of a service account");
 	if (strlen(who.ns) != (size_t)(slash - object) ||
 		strncmp(object, who.ns, strlen(who.ns)) != 0)
@@ -141,11 +140,24 @@ json_t *wb_kube_access_body(const json_t *review, const char *path)
 		"SubjectAccessReview", "spec", spec);
 }
 
+json_t *wb_kube_server_body(const char *ns, const char *account)
+{
+	return json_pack("{s:s, s:s, s:{s:o, s:[s, o, s], s:{s:s, s:s, s:s, s:s}}}", "apiVersion",
+		"authorization.k8s.io/v1", "kind", "SubjectAccessReview", "spec", "user",
+		json_sprintf(ACCOUNT "%s:%s", ns, account), "groups", "system:serviceaccounts",
+		json_sprintf("system:serviceaccounts:%s", ns), "system:authenticated",
+		"resourceAttributes", "group", "weightbridge.io", "resource", "weighttransfers",
+		"subresource", "status", "verb", "patch");
+}
+
+bool wb_kube_is_allowed(const json_t *access)
+{
+	return json_is_true(json_object_get(json_object_get(access, "status"), "allowed"));
+}
+
 int wb_kube_access_judge(const json_t *access, const char *path, struct wb_err *err)
 {
-	const json_t *status = json_object_get(access, "status");
-
-	if (json_is_true(json_object_get(status, "allowed")))
+	if (wb_kube_is_allowed(access))
 		return 0;
 	return wb_err_set(err, -EPERM,
 		"the token's owner may not get %s: a ClusterRole with nonResourceURLs [%s] and "

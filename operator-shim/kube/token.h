@@ -9,6 +9,7 @@
  * Threads: any.  Layer: operator-shim/kube (over base).
  */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct wb_err;
@@ -19,6 +20,10 @@ struct wb_kube_who {
 	char ns[64], account[254]; /* of the service account */
 	char pod[254], pod_uid[64];
 };
+
+/** wb_kube_account - ns and account of user "system:serviceaccount:NAMESPACE:NAME"; the rest of
+ *  @out stays.  0; -EPERM: it is another kind of user. */
+int wb_kube_account(const char *user, struct wb_kube_who *out);
 
 /** wb_kube_review_body - a review of @token for one audience an object.  New reference; NULL = no
  *  memory.  Holds the token: do not log. */
@@ -36,6 +41,11 @@ int wb_kube_review_reader(const json_t *review, const char *object, struct wb_er
 /** wb_kube_access_body - may the user of @review "get" the path @path, which is no resource?  New
  *  reference; NULL = no memory. */
 json_t *wb_kube_access_body(const json_t *review, const char *path);
+/** wb_kube_server_body - may service account @account of namespace @ns write the status of
+ *  WeightTransfers in all namespaces?  New reference; NULL = no memory. */
+json_t *wb_kube_server_body(const char *ns, const char *account);
+/** wb_kube_is_allowed - the answer is yes. */
+bool wb_kube_is_allowed(const json_t *access);
 /** wb_kube_access_judge - 0; -EPERM with a sentence about @path. */
 int wb_kube_access_judge(const json_t *access, const char *path, struct wb_err *err);
 

@@ -474,6 +474,20 @@ json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const c
 	return json_object_get(w->cache, key);
 }
 
+void wb_kube_watch_again(struct wb_kube_watch *w, const char *ns)
+{
+	const char *key;
+	json_t *o;
+
+	enter(w);
+	json_object_foreach(w->cache, key, o)
+	{
+		if (!strcmp(wb_kube_meta(o, "namespace"), ns))
+			tell(w, w->cb.on_put, o);
+	}
+	leave(w);
+}
+
 size_t wb_kube_watch_count(const struct wb_kube_watch *w)
 {
 	return json_object_size(w->cache);

@@ -59,6 +59,8 @@ void wb_kube_watch_stop(struct wb_kube_watch *w);
 bool wb_kube_watch_is_synced(const struct wb_kube_watch *w);
 /** wb_kube_watch_get - an object of the cache, borrowed; NULL = none.  @ns: "" = not namespaced. */
 json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const char *name);
+/** wb_kube_watch_again - on_put once more for all of that namespace.  Not from a callback. */
+void wb_kube_watch_again(struct wb_kube_watch *w, const char *ns);
 /** wb_kube_watch_count - objects in the cache. */
 size_t wb_kube_watch_count(const struct wb_kube_watch *w);
 /** wb_kube_watch_get_stats - how it came to know what it knows, for tests: a cache that is right

@@ -221,13 +221,13 @@ bool wb_serve_has_room(const struct wb_serve *s, const char *name)
 	return wb_budget_has_room(s->budget, WB_BUDGET_OBJECTS, name, 1);
 }
 
-void wb_serve_remove(struct wb_serve *s, const char *name)
+void wb_serve_remove(struct wb_serve *s, const char *name, const char *why)
 {
 	struct object *o = wb__serve_object(s, name);
 
 	if (!o || strcmp(o->key, name) != 0)
 		return;
-	drop_object(s, o, "the object was deleted");
+	drop_object(s, o, why);
 	wb__serve_act(s);
 }
 

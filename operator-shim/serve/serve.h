@@ -123,8 +123,9 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 /** wb_serve_has_room - the budget allows one more object of that namespace.  @name:
  *  "namespace/name". */
 bool wb_serve_has_room(const struct wb_serve *s, const char *name);
-/** wb_serve_remove - the object is gone; its agents are let go.  @name: "namespace/name". */
-void wb_serve_remove(struct wb_serve *s, const char *name);
+/** wb_serve_remove - the object is served no more; its agents are let go with the sentence @why.
+ *  @name: "namespace/name". */
+void wb_serve_remove(struct wb_serve *s, const char *name, const char *why);
 /** wb_serve_status - the status of an object.  New reference; NULL = no such object. */
 json_t *wb_serve_status(const struct wb_serve *s, const char *name);
 /** wb_serve_spec - the spec that is served, defaults filled in.  New reference; NULL = no such

@@ -211,7 +211,7 @@ static void operator_watches(void)
 	struct wb_spec *spec;
 
 	if (fleet_op.uid && !fleet_api.exists) {
-		wb_serve_remove(s, "default/a");
+		wb_serve_remove(s, "default/a", "it was deleted");
 		fleet_op.uid = 0;
 	}
 	if (!fleet_api.exists ||

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases of the operator that both want all namespaces: one serves, the other says so and stays idle.  The API
-server is a scripted one that knows Leases alone; tests/cluster/test_releases.py does the same with a real one."""
+"""Two releases of the operator that both want all namespaces: one serves, the other says so and stays idle; what others
+forge keeps nobody idle, and a namespace that a release of its own serves is left to it.  The API server is a scripted
+one that knows Leases and WeightTransfers alone; tests/cluster/test_releases.py does the same with a real one."""
 import json
 import os
 import secrets
@@ -16,38 +17,98 @@ sys.path.insert(0, os.path.join(os.environ.get("WB_TOP", "."), "tests", "common"
 import kubefake  # noqa: E402
 
 BIN = os.path.join(os.environ["WB_BUILD"], "bin", "weightbridge-operator")
-GROUP = "/apis/coordination.k8s.io/v1"
 SLOW = max(1, round(os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+KINDS = {"/apis/coordination.k8s.io/v1": "leases", "/apis/weightbridge.io/v1alpha1": "weighttransfers"}
+
+
 class Api:
-    """Leases with resourceVersions; nothing else is there."""
+    """Two kinds of objects with resourceVersions, watches of them, and reviews of access; nothing else is there."""
 
     def __init__(self, forbid_list=False):
-        self.lock, self.over = threading.Lock(), threading.Event()
-        self.leases, self.version, self.forbid_list = {}, 0, forbid_list
+        self.lock, self.over = threading.Condition(), threading.Event()
+        self.leases, self.objects, self.version, self.forbid_list = {}, {}, 0, forbid_list
+        self.history = []  # (version, kind, what happened, object)
+        self.asked = []  # accounts that were asked about
+        self.writers = []  # which operator wrote which object's status
 
-    def store(self, key, body):
+    def store(self, kind, key, body):
+        all_ = getattr(self, kind)
         self.version += 1
-        old = self.leases.get(key)
+        old = all_.get(key)
         meta = body["metadata"]
-        meta["resourceVersion"] = str(self.version)
-        meta["uid"] = old["metadata"]["uid"] if old else f"uid-{self.version}"
-        meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else "2026-01-01T00:00:00Z"
-        self.leases[key] = body
+        meta.update(resourceVersion=str(self.version), namespace=key[0], name=key[1],
+                    uid=old["metadata"]["uid"] if old else f"uid-{self.version}",
+                    creationTimestamp=old["metadata"]["creationTimestamp"] if old else "2026-01-01T00:00:00Z")
+        all_[key] = body
+        self.history.append((self.version, kind, "MODIFIED" if old else "ADDED", json.loads(json.dumps(body))))
+        self.lock.notify_all()
         return body
 
-    def lease(self, rq, conn):
-        parts = rq.path[len(GROUP):].strip("/").split("/")
+    def drop(self, kind, key):
         with self.lock:
-            if parts == ["leases"]:
-                if self.forbid_list:
-                    return conn.status(403, "Forbidden", 'cannot list resource "leases"')
-                assert rq.query["labelSelector"] == "weightbridge.io/serves=all", rq.query
-                found = [x for x in self.leases.values()
-                         if x["metadata"].get("labels", {}).get("weightbridge.io/serves") == "all"]
-                return conn.listing(found, str(self.version))
-            key = (parts[1], parts[3] if len(parts) > 3 else json.loads(rq.body)["metadata"]["name"])
+            old = getattr(self, kind).pop(key)
+            self.version += 1
+            old["metadata"]["resourceVersion"] = str(self.version)
+            self.history.append((self.version, kind, "DELETED", old))
+            self.lock.notify_all()
+
+    def put_object(self, ns):
+        with self.lock:
+            self.store("objects", (ns, "t"), {
+                "apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer", "metadata": {"generation": 1},
+                "spec": {"trainer": {"workers": 1}, "rollout": {"workersPerEngine": 1}}})
+
+    def forge(self, ns, name, account=None, holder="x", label=True):
+        """A Lease as a tenant may write it."""
+        with self.lock:
+            self.store("leases", (ns, name), {
+                "metadata": {"labels": {"weightbridge.io/serves": "all"} if label else {},
+                             "annotations": {"weightbridge.io/account": account} if account else {}},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60}})
+
+    def wanted(self, rq):
+        """Of a list or watch: which objects."""
+        kind = "leases" if "/leases" in rq.path else "objects"
+        ns = rq.path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in rq.path else None
+        name = rq.query.get("fieldSelector", "").partition("metadata.name=")[2]
+        label = rq.query.get("labelSelector")
+        assert label in (None, "weightbridge.io/serves=all"), rq.query
+        return kind, lambda o: ((not ns or o["metadata"]["namespace"] == ns) and (not name or o["metadata"]["name"] == name) and
+                                (not label or o["metadata"].get("labels", {}).get("weightbridge.io/serves") == "all"))
+
+    def list(self, rq, conn):
+        kind, fits = self.wanted(rq)
+        with self.lock:
+            found = [o for _, o in sorted(getattr(self, kind).items()) if fits(o)]
+            at, page = int(rq.query.get("continue", 0)), int(rq.query["limit"])
+            conn.listing(found[at:at + page], str(self.version), str(at + page) if len(found) > at + page else None)
+
+    def watch(self, rq, conn):
+        kind, fits = self.wanted(rq)
+        version = int(rq.query["resourceVersion"])
+        conn.begin()
+        while not self.over.is_set():
+            with self.lock:
+                news = [x for x in self.history if x[0] > version and x[1] == kind and fits(x[3])]
+                if not news:
+                    self.lock.wait(0.5)
+            for version, _, what, o in news:
+                conn.chunk(kubefake.event(what, o))
+
+    def write_status(self, rq, conn, key):
+        body = json.loads(rq.body)
+        with self.lock:
+            old = self.objects.get(key)
+            if not old or body["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
+                return conn.status(409, "Conflict")
+            self.writers.append((key[0], body["status"]["operator"]["name"].rsplit("-", 1)[0]))
+            conn.reply(200, self.store("objects", key, {**old, "status": body["status"]}))
+
+    def one(self, rq, conn, parts):
+        key = (parts[1], parts[3] if len(parts) > 3 else json.loads(rq.body)["metadata"]["name"])
+        with self.lock:
             old = self.leases.get(key)
             if rq.method == "GET":
                 return conn.reply(200, old) if old else conn.status(404, "NotFound")
@@ -55,20 +116,40 @@ class Api:
             if (old is None) != (rq.method == "POST") or \
                     (old and body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]):
                 return conn.status(409, "Conflict")
-            return conn.reply(200, self.store(key, body))
+            return conn.reply(200, self.store("leases", key, body))
+
+    def review(self, rq, conn):
+        if rq.path.endswith("/selfsubjectreviews"):
+            return conn.reply(201, {"status": {"userInfo": {"username": "system:serviceaccount:ops:operator"}}})
+        spec = json.loads(rq.body)["spec"]
+        self.asked.append(spec["user"])
+        conn.reply(201, {"status": {"allowed": spec["user"] == "system:serviceaccount:ops:operator"}})
 
     def __call__(self, rq, conn):
-        if rq.path.startswith(GROUP):
-            self.lease(rq, conn)
+        group = next((g for g in KINDS if rq.path.startswith(g + "/")), None)
+        parts = rq.path[len(group or ""):].strip("/").split("/")
+        if rq.method == "POST" and rq.path.endswith("reviews"):
+            self.review(rq, conn)
+        elif self.forbid_list and parts == ["leases"]:
+            conn.status(403, "Forbidden", 'cannot list resource "leases"')
+        elif not group:
+            (self.nothing if rq.query.get("watch") else lambda *a: conn.listing([], "1"))(rq, conn)
+        elif parts[-1] == "status":
+            self.write_status(rq, conn, (parts[1], parts[3]))
         elif rq.query.get("watch"):
-            conn.begin()
-            self.over.wait()  # nothing ever happens
+            self.watch(rq, conn)
+        elif rq.method == "GET" and parts[-1] == KINDS[group]:
+            self.list(rq, conn)
         else:
-            conn.listing([], "1")
+            self.one(rq, conn, parts)
+
+    def nothing(self, rq, conn):
+        conn.begin()
+        self.over.wait()  # nothing ever happens
 
 
 class Operator:
-    def __init__(self, d, config, name, lease):
+    def __init__(self, d, config, name, lease, *watched):
         self.log = os.path.join(d, name + ".log")
         key, ports = os.path.join(d, "key"), os.path.join(d, name + ".ports")
         if not os.path.exists(key):
@@ -77,7 +158,8 @@ class Operator:
         with open(self.log, "w") as f:
             self.p = subprocess.Popen(
                 [BIN, "--kubeconfig", config, "--psk-file", key, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                 "--port-file", ports, "--name", name, "--lease", f"ops/{lease}", "--log-format", "text"], stderr=f)
+                 "--port-file", ports, "--name", name, "--lease", f"ops/{lease}", "--log-format", "text",
+                 *[x for ns in watched for x in ("--watch-namespace", ns)]], stderr=f)
         until(lambda: os.path.exists(ports), "ports")
         with open(ports) as f:
             self.ports = dict(line.split() for line in f)
@@ -93,8 +175,11 @@ class Operator:
         except urllib.error.HTTPError as e:
             return e.code, e.read().decode()
 
+    def has(self, metric, value):
+        return f"\n{metric} {value}\n" in self.page("/metrics")[1]
+
     def leads(self):
-        return "\nwb_leader 1\n" in self.page("/metrics")[1]
+        return self.has("wb_leader", 1)
 
     def is_idle(self):
         return "this operator is idle" in self.text()
@@ -126,8 +211,7 @@ def second_stays_idle_and_serves_when_the_first_is_gone(d, config, api):
     until(replica.leads, "the replica leads")
     assert not second.leads()
     assert replica.stop() == 0
-    with api.lock:
-        del api.leases[("ops", "a")]  # uninstalled
+    api.drop("leases", ("ops", "a"))  # uninstalled
     until(second.leads, "the second serves")
     assert second.text().count("this operator is idle") == 1
     assert second.stop() == 0
@@ -141,9 +225,56 @@ def of_two_that_start_at_once_one_serves(d, config, api):
         assert o.stop() == 0
 
 
-def without_the_right_to_look_it_serves_and_says_so(d, config, api):
-    o = Operator(d, config, "f0", "f")
+def what_tenants_forge_keeps_nobody_idle(d, config, api):
+    """Labels on Leases of a namespace that is not the release's; one names an account that has rights, in another one."""
+    for i in range(1200):
+        api.forge("a-tenant", f"forged-{i}", None if i < 4 else f"account-{i}")
+    api.forge("b-tenant", "forged", "operator")
+    o = Operator(d, config, "o0", "o")
     until(o.leads, "it serves")
+    assert not o.is_idle() and 1 <= len(set(api.asked)) <= 9, api.asked
+    # Nor do they hide a release that does serve.
+    second = Operator(d, config, "p0", "p")
+    until(second.is_idle, "the second says that it is idle")
+    assert "with Lease ops/o, serves" in second.text()
+    for x in (second, o):
+        assert x.stop() == 0
+
+
+def a_namespace_with_a_release_of_its_own_is_left_to_it(d, config, api):
+    for ns in ("ours", "theirs"):
+        api.put_object(ns)
+    all_ = Operator(d, config, "all", "all")
+    until(lambda: all_.has("wb_objects", 2), "both are served")
+    some = Operator(d, config, "some", "some", "theirs")
+    until(lambda: some.has("wb_objects", 1) and all_.has("wb_objects", 1), "one each")
+    assert all_.has("wb_idle_namespaces", 1) and some.has("wb_idle_namespaces", 0) and some.leads() and all_.leads()
+    text = all_.text()
+    assert "this operator is idle for a namespace that another release serves" in text and "ops/some" in text, text
+    with api.lock:
+        api.writers.clear()
+        for ns in ("ours", "theirs"):  # edited: who serves it says so in its status
+            o = json.loads(json.dumps(api.objects[ns, "t"]))
+            o["metadata"]["generation"] = 2
+            o["spec"]["suspend"] = True
+            api.store("objects", (ns, "t"), o)
+    until(lambda: {("ours", "all"), ("theirs", "some")} <= set(api.writers), "both answer")
+    assert set(api.writers) == {("ours", "all"), ("theirs", "some")}, api.writers
+    # Begun anew beside it, and when the namespace is free again.
+    assert all_.stop() == 0
+    again = Operator(d, config, "again", "all")
+    until(lambda: again.has("wb_objects", 1) and again.has("wb_idle_namespaces", 1), "it leaves the namespace alone from the start")
+    assert some.stop() == 0
+    api.drop("leases", ("theirs", "weightbridge-serves"))
+    until(lambda: again.has("wb_objects", 2) and again.has("wb_idle_namespaces", 0), "it serves what nobody else does")
+    assert {w for ns, w in api.writers if ns == "theirs"} <= {"some", "again"}, api.writers
+    assert again.stop() == 0
+
+
+def without_the_right_to_look_it_serves_and_says_so(d, config, api):
+    api.put_object("ours")
+    o = Operator(d, config, "f0", "f")
+    until(lambda: o.leads() and o.has("wb_objects", 1), "it serves")
     assert "may not list Leases" in o.text()
     assert o.stop() == 0
 
@@ -152,8 +283,10 @@ def main():
     with tempfile.TemporaryDirectory() as d:
         cert = kubefake.make_certificate(d, "api", "IP:127.0.0.1")
         for n, case in enumerate((second_stays_idle_and_serves_when_the_first_is_gone,
-                                  of_two_that_start_at_once_one_serves, without_the_right_to_look_it_serves_and_says_so)):
-            api = Api(forbid_list=n == 2)
+                                  of_two_that_start_at_once_one_serves, what_tenants_forge_keeps_nobody_idle,
+                                  a_namespace_with_a_release_of_its_own_is_left_to_it,
+                                  without_the_right_to_look_it_serves_and_says_so)):
+            api = Api(forbid_list=case is without_the_right_to_look_it_serves_and_says_so)
             server = kubefake.Server(cert, api)
             config = kubefake.kubeconfig(os.path.join(d, f"config{n}"), f"https://127.0.0.1:{server.port}", cert[0])
             t0 = time.monotonic()

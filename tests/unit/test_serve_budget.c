@@ -376,7 +376,7 @@ START_TEST(objects_of_a_namespace_are_bounded_and_the_sentence_says_by_what)
 	ck_assert_ptr_null(wb_serve_status(s, "evil/c"));
 	must_put("evil/a"); /* one that is there may change */
 	victim_gets_its_plan();
-	wb_serve_remove(s, "evil/b");
+	wb_serve_remove(s, "evil/b", "it was deleted");
 	must_put("evil/c");
 	finish();
 }
@@ -424,8 +424,8 @@ START_TEST(object_that_goes_while_its_plan_waits_or_runs_leaves_nothing)
 	upload(&wires[0], "evil/a");
 	join_pair(&wires[2], &wires[3], "evil/b");
 	upload(&wires[2], "evil/b");
-	wb_serve_remove(s, "evil/b");
-	wb_serve_remove(s, "evil/a");
+	wb_serve_remove(s, "evil/b", "it was deleted");
+	wb_serve_remove(s, "evil/a", "it was deleted");
 	ck_assert_uint_eq(used(WB_BUDGET_PLANNING), 1); /* a thread cannot be stopped */
 	ck_assert_uint_gt(used(WB_BUDGET_MAPS), 0); /* and reads what it was given */
 	run_job();
@@ -638,7 +638,7 @@ START_TEST(reports_are_kept_as_far_as_the_budget_goes_the_newest_first)
 	ck_assert_ptr_nonnull(strstr(events, "evil/a BudgetExceeded"));
 	ck_assert(!wires[0].is_closed);
 	victim_gets_its_plan();
-	wb_serve_remove(s, "evil/a");
+	wb_serve_remove(s, "evil/a", "it was deleted");
 	ck_assert_uint_eq(used(WB_BUDGET_REPORTS), 0);
 	end_wire(&wires[0]);
 	finish();

@@ -210,7 +210,7 @@ START_TEST(an_upload_is_charged_once_whatever_its_parts)
 		part_of(&one, "a/x", 2, map_digest, map_bytes.data, map_bytes.len, at, 1);
 		ck_assert_uint_eq(used(WB_BUDGET_MAPS), map_bytes.len);
 	}
-	wb_serve_remove(s, "a/x");
+	wb_serve_remove(s, "a/x", "it was deleted");
 	ck_assert_uint_eq(used(WB_BUDGET_MAPS), 0);
 	end_wire(&one);
 	end_wire(&two);
@@ -226,7 +226,7 @@ START_TEST(what_is_half_here_goes_with_its_object)
 	join(&one, "one", "a/x", 1, NULL, map_digest);
 	join(&two, "two", "a/x", 2, "e", map_digest);
 	part_of(&one, "a/x", 2, map_digest, map_bytes.data, map_bytes.len, 0, 1);
-	wb_serve_remove(s, "a/x");
+	wb_serve_remove(s, "a/x", "it was deleted");
 	ck_assert_uint_eq(used(WB_BUDGET_MAPS), 0);
 	end_wire(&one);
 	end_wire(&two);
@@ -579,7 +579,7 @@ START_TEST(agents_of_other_objects_stay_when_one_goes)
 	put("b/y");
 	join(&one, "one", "a/x", 1, NULL, map_digest);
 	join(&two, "two", "b/y", 1, NULL, map_digest);
-	wb_serve_remove(s, "a/x");
+	wb_serve_remove(s, "a/x", "it was deleted");
 	ck_assert(one.is_closed && !two.is_closed);
 	end_wire(&one);
 	end_wire(&two);

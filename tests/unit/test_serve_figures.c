@@ -100,7 +100,7 @@ START_TEST(an_object_takes_its_series_along)
 		put("ns", i);
 	ASSERT_HAS("object=\"o7\"");
 	ASSERT_HAS_NO("object=\"o8\"");
-	wb_serve_remove(s, "ns/o7");
+	wb_serve_remove(s, "ns/o7", "it was deleted");
 	ASSERT_HAS_NO("object=\"o7\"");
 	ASSERT_HAS("wb_object_state{object_namespace=\"other\",object=\"other\",state=\"NotReady\"}"
 		   " 2\n");

@@ -128,7 +128,7 @@ static void an_object_is_edited(void)
 
 static void an_object_goes(void)
 {
-	wb_serve_remove(s, "mallory/o-3");
+	wb_serve_remove(s, "mallory/o-3", "it was deleted");
 }
 
 static void a_page_is_read(void)

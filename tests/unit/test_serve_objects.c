@@ -110,7 +110,7 @@ START_TEST(object_that_goes_lets_its_agents_go)
 	st = wb_serve_status(s, "default/a");
 	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 2);
 	json_decref(st);
-	wb_serve_remove(s, "default/a");
+	wb_serve_remove(s, "default/a", "it was deleted");
 	run_job(); /* its result is dropped */
 	ck_assert_ptr_null(wb_serve_status(s, "default/a"));
 	want(&train, manifest_digest);
@@ -143,7 +143,7 @@ START_TEST(object_made_again_is_another_one)
 	ck_assert(train.is_closed);
 	end_wire(&train);
 	ck_assert_uint_eq(wb_serve_looks(s, "default/b"), 0);
-	wb_serve_remove(s, "default/b");
+	wb_serve_remove(s, "default/b", "it was deleted");
 }
 END_TEST
 
@@ -601,7 +601,7 @@ START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
 	hello_with(&train, "secret", "default/a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a");
 	put_another("other", "a");
-	wb_serve_remove(s, "default/a");
+	wb_serve_remove(s, "default/a", "it was deleted");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &r);
 	wb_msg_free(WBP_REJECT, &r);
@@ -716,7 +716,7 @@ START_TEST(claimed_peer_may_not_speak_and_not_wait_for_ever)
 	ck_assert_uint_eq(unclaimed_peer, claimed_peer);
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
-	wb_serve_remove(s, "default/a");
+	wb_serve_remove(s, "default/a", "it was deleted");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &m);
 	ck_assert(m.reject.retry);

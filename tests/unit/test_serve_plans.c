@@ -268,7 +268,7 @@ START_TEST(what_was_uploaded_goes_with_its_object)
 	for (uint64_t uid = 7; uid < 9; uid++) {
 		put_object(uid);
 		join_three(); /* asked for each time */
-		wb_serve_remove(s, "default/a");
+		wb_serve_remove(s, "default/a", "it was deleted");
 		run_job();
 		end_both();
 	}

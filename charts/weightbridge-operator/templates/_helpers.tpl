@@ -28,8 +28,8 @@
 {{- toYaml (ternary (list .Values.watchNamespace) .Values.watchNamespaces (ne .Values.watchNamespace "")) }}
 {{- end }}
 
-{{/* A release for all namespaces and one for some would share objects, and neither would see it: refused at install. */}}
-{{- define "weightbridge-operator.checkRivals" -}}
+{{/* What NOTES say of other releases that live: one for all namespaces leaves those of others alone. */}}
+{{- define "weightbridge-operator.others" -}}
 {{- $own := printf "%s/%s" .Release.Namespace (include "weightbridge-operator.fullname" .) }}
 {{- $watched := include "weightbridge-operator.watched" . | fromYamlArray }}
 {{- range dig "items" list (lookup "coordination.k8s.io/v1" "Lease" "" "") }}
@@ -38,9 +38,9 @@
 {{- $age := sub (now | unixEpoch | int64) (dig "spec" "renewTime" "2006-01-02T15:04:05.000000Z" . | toDate "2006-01-02T15:04:05.000000Z" | unixEpoch | int64) }}
 {{- if and $holder (lt $age 60) }}
 {{- if and $watched (eq (dig "metadata" "labels" "weightbridge.io/serves" "" .) "all") (ne $key $own) }}
-{{- fail (printf "the release with Lease %s serves the WeightTransfers of all namespaces: give it watchNamespaces of its own first, or uninstall it" $key) }}
+The release with Lease {{ $key }} serves all other namespaces, and leaves {{ join ", " $watched }} to this one: connect agents there to this one.
 {{- else if and (not $watched) (eq .metadata.name "weightbridge-serves") (ne $holder $own) }}
-{{- fail (printf "release %s serves namespace %s: give this one watchNamespaces of its own, or uninstall that one" $holder .metadata.namespace) }}
+Namespace {{ .metadata.namespace }} is served by release {{ $holder }}: this one leaves it alone.
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/kube/rivals.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "operator-shim/kube/lease.h"
+#include "operator-shim/kube/watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEAD_NS (60 * WB_NS_PER_S) /* more than any change of leaders takes */
+#define PROOF_NS (60 * WB_NS_PER_S) /* an administrator may allow it later, or not any more */
+#define RIVALS_MAX 8192
+
+void wb_kube_rivals_finish(struct wb_kube_rivals *r)
+{
+	wb_free(r->rival);
+	*r = (struct wb_kube_rivals){0};
+}
+
+void wb_kube_rivals_begin(struct wb_kube_rivals *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		r->rival[i].is_listed = false;
+}
+
+/* NULL with 0: there are enough of that namespace. */
+static int find_or_add(
+	struct wb_kube_rivals *r, const char *ns, const char *name, struct wb_kube_rival **out)
+{
+	unsigned n_of_ns = 0;
+	int rc;
+
+	*out = NULL;
+	for (size_t i = 0; i < r->n; i++) {
+		struct wb_kube_rival *x = &r->rival[i];
+
+		if (strcmp(x->ns, ns) != 0)
+			continue;
+		if (!strcmp(x->name, name)) {
+			*out = x;
+			return 0;
+		}
+		n_of_ns += x->is_listed;
+	}
+	if (n_of_ns == WB_KUBE_RIVALS_OF_NAMESPACE || r->n == RIVALS_MAX)
+		return 0;
+	rc = wb_grow(&r->rival, &r->cap, r->n + 1, RIVALS_MAX, sizeof(*r->rival));
+	if (rc < 0)
+		return rc;
+	*out = &r->rival[r->n++];
+	**out = (struct wb_kube_rival){0};
+	snprintf((*out)->ns, sizeof((*out)->ns), "%s", ns);
+	snprintf((*out)->name, sizeof((*out)->name), "%s", name);
+	return 0;
+}
+
+static void see(struct wb_kube_rival *x, const json_t *lease, uint64_t now_ns)
+{
+	const json_t *notes = json_object_get(json_object_get(lease, "metadata"), "annotations");
+	const char *account = json_string_value(json_object_get(notes, WB_KUBE_LEASE_ACCOUNT));
+	const char *version = wb_kube_meta(lease, "resourceVersion");
+
+	account = account ? account : "";
+	if (strcmp(x->account, account) != 0) {
+		x->asked_ns = 0;
+		x->is_proved = false;
+	}
+	if (!x->seen_ns || strcmp(x->version, version) != 0)
+		x->seen_ns = now_ns;
+	snprintf(x->account, sizeof(x->account), "%s", account);
+	snprintf(x->version, sizeof(x->version), "%s", version);
+	snprintf(x->uid, sizeof(x->uid), "%s", wb_kube_meta(lease, "uid"));
+	snprintf(x->born, sizeof(x->born), "%s", wb_kube_meta(lease, "creationTimestamp"));
+	x->is_listed = true;
+}
+
+int wb_kube_rivals_page(
+	struct wb_kube_rivals *r, const json_t *list, const char *own_uid, uint64_t now_ns)
+{
+	const json_t *lease;
+	size_t i;
+
+	json_array_foreach(json_object_get(list, "items"), i, lease)
+	{
+		struct wb_kube_rival *x;
+		int rc;
+
+		if (!strcmp(wb_kube_meta(lease, "uid"), own_uid))
+			continue;
+		rc = find_or_add(
+			r, wb_kube_meta(lease, "namespace"), wb_kube_meta(lease, "name"), &x);
+		if (rc < 0)
+			return rc;
+		if (x)
+			see(x, lease, now_ns);
+	}
+	return 0;
+}
+
+void wb_kube_rivals_end(struct wb_kube_rivals *r)
+{
+	size_t keep = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		if (r->rival[i].is_listed)
+			r->rival[keep++] = r->rival[i];
+	r->n = keep;
+}
+
+static bool is_alive(const struct wb_kube_rival *x, uint64_t now_ns)
+{
+	return now_ns - x->seen_ns < DEAD_NS;
+}
+
+struct wb_kube_rival *wb_kube_rivals_unproved(struct wb_kube_rivals *r, uint64_t now_ns)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		struct wb_kube_rival *x = &r->rival[i];
+
+		if (*x->account && is_alive(x, now_ns) &&
+			(!x->asked_ns || now_ns - x->asked_ns >= PROOF_NS))
+			return x;
+	}
+	return NULL;
+}
+
+const struct wb_kube_rival *wb_kube_rivals_live(
+	const struct wb_kube_rivals *r, uint64_t now_ns, unsigned *n_out)
+{
+	const struct wb_kube_rival *first = NULL;
+
+	*n_out = 0;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct wb_kube_rival *x = &r->rival[i];
+
+		if (!x->is_proved || !is_alive(x, now_ns))
+			continue;
+		first = first ? first : x;
+		++*n_out;
+	}
+	return first;
+}
+
+bool wb_kube_rivals_is_eldest(
+	const struct wb_kube_rivals *r, const char *born, const char *uid, uint64_t now_ns)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		const struct wb_kube_rival *x = &r->rival[i];
+		int c = strcmp(born, x->born);
+
+		if (x->is_proved && is_alive(x, now_ns) && (c ? c > 0 : strcmp(uid, x->uid) >= 0))
+			return false;
+	}
+	return true;
+}

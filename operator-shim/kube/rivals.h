@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_KUBE_RIVALS_H
+#define WB_KUBE_RIVALS_H
+/*
+ * Leases of other releases that claim to serve all namespaces, as lists of them are read.
+ *
+ * A Lease is written by whoever has rights in its namespace, so a label alone proves nothing.  The
+ * Lease also names the service account, of its own namespace, that its operator runs as: the claim
+ * counts when that account may write the status of WeightTransfers in all namespaces, which only
+ * an administrator of the cluster can have allowed.  The user asks that of each in turn
+ * (wb_kube_rivals_unproved()).  Of a namespace so many are looked at that forged ones cannot hide
+ * an honest one in another.  A claim is dead when its Lease has not changed for a minute, by our
+ * own clock.
+ *
+ * Pure: @now_ns is any clock that does not go back.  Threads: the caller's.
+ * Layer: operator-shim/kube (over base).
+ */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WB_KUBE_RIVALS_OF_NAMESPACE 8
+
+struct wb_kube_rival {
+	char ns[64], name[254], account[254]; /* "" = it names none */
+	char uid[64], born[32]; /* metadata.creationTimestamp */
+	char version[64];
+	uint64_t seen_ns; /* when it became what it is */
+	uint64_t asked_ns; /* when its account was last asked about; 0 = never */
+	bool is_proved, is_listed;
+};
+
+/* Zeroed is empty; release with wb_kube_rivals_finish(). */
+struct wb_kube_rivals {
+	struct wb_kube_rival *rival; /* owned */
+	size_t n, cap;
+};
+
+/** wb_kube_rivals_finish - frees what it holds, which is empty then. */
+void wb_kube_rivals_finish(struct wb_kube_rivals *r);
+
+/** wb_kube_rivals_begin - a list comes in, by pages. */
+void wb_kube_rivals_begin(struct wb_kube_rivals *r);
+/** wb_kube_rivals_page - one of them; @own_uid is of our own Lease, which is none.  0 or -ENOMEM.
+ */
+int wb_kube_rivals_page(
+	struct wb_kube_rivals *r, const json_t *list, const char *own_uid, uint64_t now_ns);
+/** wb_kube_rivals_end - that was the last: what was not in it is gone. */
+void wb_kube_rivals_end(struct wb_kube_rivals *r);
+
+/** wb_kube_rivals_unproved - one that is alive and whose account has not been asked about for a
+ *  minute; NULL = none.  It stays until the next list. */
+struct wb_kube_rival *wb_kube_rivals_unproved(struct wb_kube_rivals *r, uint64_t now_ns);
+/** wb_kube_rivals_live - one that is proved and alive; NULL = there is none.  @n_out: how many. */
+const struct wb_kube_rival *wb_kube_rivals_live(
+	const struct wb_kube_rivals *r, uint64_t now_ns, unsigned *n_out);
+/** wb_kube_rivals_is_eldest - the Lease made at @born, with @uid, is older than all of those. */
+bool wb_kube_rivals_is_eldest(
+	const struct wb_kube_rivals *r, const char *born, const char *uid, uint64_t now_ns);
+
+#endif

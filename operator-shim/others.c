@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator-shim/others.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/names.h"
+#include "net/loop.h"
+#include "operator-shim/kube/watch.h"
+#include "operator-shim/scopes.h"
+#include "operator-shim/spec/spec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEAD_NS (60 * WB_NS_PER_S)
+#define LOOK_NS WB_NS_PER_S
+
+/* A namespace with such a Lease. */
+struct space {
+	struct space *next;
+	char ns[WB_SPEC_NAMESPACE_MAX + 1];
+	char release[320]; /* its holder */
+	uint64_t seen_ns; /* when it became what it is */
+	bool is_theirs; /* as it was told */
+};
+
+struct wb__others {
+	struct wb__others_cb cb;
+	char release[320];
+	struct wb_kube_watch *watch;
+	struct wb_timer *timer;
+	struct space *space; /* list, owned */
+	struct wb_names by_ns;
+	size_t n_theirs;
+	bool is_known;
+};
+
+static struct space *find(const struct wb__others *t, const char *ns)
+{
+	const char *at = wb_names_find(&t->by_ns, ns);
+
+	return at ? (struct space *)(uintptr_t)(at - offsetof(struct space, ns)) : NULL;
+}
+
+static struct space *find_or_add(struct wb__others *t, const char *ns)
+{
+	struct space *s = find(t, ns);
+
+	if (s)
+		return s;
+	s = wb_zalloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	snprintf(s->ns, sizeof(s->ns), "%s", ns);
+	if (wb_names_add(&t->by_ns, s->ns) < 0) {
+		wb_free(s);
+		return NULL;
+	}
+	s->next = t->space;
+	t->space = s;
+	return s;
+}
+
+static void judge(struct wb__others *t, struct space *s, bool is_renamed)
+{
+	bool is_theirs = *s->release && strcmp(s->release, t->release) != 0 &&
+			 wb_now_ns(&wb_clock_real) - s->seen_ns < DEAD_NS;
+
+	if (s->is_theirs == is_theirs && !(is_theirs && is_renamed))
+		return;
+	t->n_theirs += (size_t)is_theirs - (size_t)s->is_theirs;
+	s->is_theirs = is_theirs;
+	t->cb.on_changed(t->cb.cookie, s->ns, is_theirs ? s->release : NULL);
+}
+
+static void on_put(void *cookie, json_t *lease)
+{
+	const char *holder = json_string_value(
+		json_object_get(json_object_get(lease, "spec"), "holderIdentity"));
+	struct wb__others *t = cookie;
+	struct space *s = find_or_add(t, wb_kube_meta(lease, "namespace"));
+	bool is_renamed;
+
+	if (!s)
+		return; /* it is renewed in a few seconds */
+	holder = holder ? holder : "";
+	is_renamed = strcmp(s->release, holder) != 0;
+	snprintf(s->release, sizeof(s->release), "%s", holder);
+	s->seen_ns = wb_now_ns(&wb_clock_real);
+	judge(t, s, is_renamed);
+}
+
+static void on_gone(void *cookie, json_t *lease)
+{
+	struct wb__others *t = cookie;
+	struct space *s = find(t, wb_kube_meta(lease, "namespace"));
+
+	if (!s)
+		return;
+	s->release[0] = '\0';
+	judge(t, s, false);
+}
+
+static void know(struct wb__others *t)
+{
+	if (t->is_known)
+		return;
+	t->is_known = true;
+	t->cb.on_known(t->cb.cookie);
+}
+
+static void on_synced(void *cookie)
+{
+	know(cookie);
+}
+
+static void on_timer(void *cookie)
+{
+	struct wb__others *t = cookie;
+
+	for (struct space *s = t->space; s; s = s->next)
+		judge(t, s, false);
+	if (wb_kube_watch_get_stats(t->watch)->failures)
+		know(t);
+}
+
+/* ---- life ---- */
+
+int wb__others_start(struct wb_kube *kube, const char *release, const struct wb__others_cb *cb,
+	struct wb__others **out)
+{
+	struct wb__others *t = wb_zalloc(1, sizeof(*t));
+	struct wb_kube_watch_cb wcb = {t, on_put, on_gone, on_synced, NULL};
+	struct wb_kube_watch_opts o = {
+		.path = "/apis/coordination.k8s.io/v1/leases", .name = WB__SCOPE_LEASE};
+
+	if (!t)
+		return -ENOMEM;
+	t->cb = *cb;
+	snprintf(t->release, sizeof(t->release), "%s", release);
+	if (wb_timer_create(wb_kube_loop(kube), on_timer, t, &t->timer) < 0 ||
+		wb_kube_watch_start(kube, &o, &wcb, &t->watch) < 0) {
+		wb__others_stop(t);
+		return -ENOMEM;
+	}
+	wb_timer_start(t->timer, LOOK_NS, LOOK_NS);
+	*out = t;
+	return 0;
+}
+
+void wb__others_stop(struct wb__others *t)
+{
+	struct space *s;
+
+	if (!t)
+		return;
+	wb_kube_watch_stop(t->watch);
+	wb_timer_destroy(t->timer);
+	while ((s = t->space)) {
+		t->space = s->next;
+		wb_names_drop(&t->by_ns, s->ns);
+		wb_free(s);
+	}
+	wb_free(t);
+}
+
+const char *wb__others_release(const struct wb__others *t, const char *ns)
+{
+	const struct space *s = t ? find(t, ns) : NULL;
+
+	return s && s->is_theirs ? s->release : NULL;
+}
+
+size_t wb__others_count(const struct wb__others *t)
+{
+	return t ? t->n_theirs : 0;
+}
