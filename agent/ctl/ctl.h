@@ -15,7 +15,7 @@ struct wb_err;
 struct wb__ctl_simulate {
 	const char *name, *model, *trainer, *rollout;
 	const char *engines, *gpus_per_node, *rail_gbit;
-	const char *staging, *set; /* of the prediction */
+	const char *staging, *mode, *set; /* of the prediction */
 	const char *dump_maps; /* folder */
 	bool plan_only;
 };

@@ -69,6 +69,7 @@ static const struct wb_cli_row rows[] = {
 	{"gpus-per-node", "N", WB_CLI_TEXT, AT(simulate.gpus_per_node)},
 	{"rail-gbit", "N", WB_CLI_TEXT, AT(simulate.rail_gbit)},
 	{"staging", "none|trainer|rollout|both", WB_CLI_TEXT, AT(simulate.staging)},
+	{"mode", "weightbridge|paper", WB_CLI_TEXT, AT(simulate.mode)},
 	{"set", "WORD=NUMBER,...", WB_CLI_TEXT, AT(simulate.set)},
 	{"plan-only", NULL, WB_CLI_FLAG, AT(simulate.plan_only)},
 	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
@@ -124,6 +125,9 @@ static void print_help(void)
 	       "                           simulate: who keeps versions in host memory; parameters "
 	       "of\n"
 	       "                           the prediction (--set list: all of them)\n"
+	       "  --mode weightbridge|paper\n"
+	       "                           simulate: the agents' flow, or that of the paper, in "
+	       "rounds\n"
 	       "  --plan-only              simulate: no prediction\n"
 	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n"
 	       "  --html FILE              plan explain, simulate, trace: a page with pictures for "

@@ -3,142 +3,22 @@
  * workers or an operator. */
 #include "base/base.h"
 #include "base/buf.h"
-#include "base/cli.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "ctl/ctl.h"
 #include "ctl/fetch.h"
 #include "ctl/html.h"
-#include "ctl/model_file.h"
-#include "operator-shim/spec/yaml.h"
+#include "ctl/simulation.h"
 #include "planner/deploy/deploy.h"
-#include "predict/predict.h"
+#include "predict/paper.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-#define RAIL_GBIT_MAX 100000
-
-/* A file has the same settings as the command line, which goes before it. */
-static const struct {
-	const char *key, *option;
-	size_t at; /* in struct wb__ctl_simulate */
-	const char *dflt; /* NULL: has to be given */
-} settings[] = {
-	{"name", NULL, offsetof(struct wb__ctl_simulate, name), ""},
-	{"model", "--model", offsetof(struct wb__ctl_simulate, model), NULL},
-	{"trainer", "--trainer", offsetof(struct wb__ctl_simulate, trainer), NULL},
-	{"rollout", "--rollout", offsetof(struct wb__ctl_simulate, rollout), NULL},
-	{"engines", "--engines", offsetof(struct wb__ctl_simulate, engines), "1"},
-	{"gpusPerNode", "--gpus-per-node", offsetof(struct wb__ctl_simulate, gpus_per_node), "8"},
-	{"railGbit", "--rail-gbit", offsetof(struct wb__ctl_simulate, rail_gbit), "400"},
-	{"staging", "--staging", offsetof(struct wb__ctl_simulate, staging), "none"},
-	{"set", "--set", offsetof(struct wb__ctl_simulate, set), ""},
-};
-
-static const char **setting_at(struct wb__ctl_simulate *s, size_t i)
-{
-	return (const char **)(void *)((char *)s + settings[i].at);
-}
-
-/* ---- the file ---- */
-
-static int take_key(struct wb__ctl_simulate *s, const struct wb_yaml_child *c, struct wb_err *err)
-{
-	for (size_t i = 0; i < WB_ARRAY_SIZE(settings); i++) {
-		if (strcmp(settings[i].key, c->key) != 0)
-			continue;
-		if (c->value->kind != WB_YAML_SCALAR || !*c->value->text)
-			return wb_err_set(err, -EINVAL, "%s: expected one value", c->key);
-		if (!*setting_at(s, i))
-			*setting_at(s, i) = c->value->text;
-		return 0;
-	}
-	return wb_err_set(err, -EINVAL,
-		"unknown field %s: there are name, model, trainer, rollout, engines, gpusPerNode, "
-		"railGbit, staging and set",
-		c->key);
-}
-
-/* @doc: whose texts @s borrows. */
-static int take_file(const char *path, struct wb__ctl_simulate *s, struct wb_yaml_node ***doc,
-	size_t *n, struct wb_err *err)
-{
-	size_t bytes;
-	uint8_t *text;
-	int rc = wb_file_read(path, WB_YAML_BYTES_MAX, &text, &bytes);
-
-	if (rc < 0)
-		return wb_err_set(err, rc, "read %s: %s", path, wb_strerror(rc));
-	rc = wb_yaml_read(path, text, bytes, doc, n, err);
-	wb_free(text);
-	if (rc < 0)
-		return rc;
-	if (*n != 1 || (*doc)[0]->kind != WB_YAML_MAP)
-		return wb_err_set(err, -EINVAL, "%s: expected one deployment, a map", path);
-	for (uint32_t i = 0; i < (*doc)[0]->n; i++) {
-		const struct wb_yaml_child *c = &(*doc)[0]->child[i];
-
-		rc = take_key(s, c, err);
-		if (rc < 0)
-			return wb_err_wrap(err, rc, "%s:%" PRIu32, path, c->line);
-	}
-	return 0;
-}
-
-/* ---- the deployment ---- */
-
-static int take_number(
-	const char *option, const char *text, uint64_t max, uint64_t *out, struct wb_err *err)
-{
-	return wb_cli_uint(text, 1, max, out) < 0
-		       ? wb_err_set(
-				 err, -EINVAL, "%s %s: expected 1 to %" PRIu64, option, text, max)
-		       : 0;
-}
-
-static int take_numbers(
-	const struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
-{
-	uint64_t engines, gpus, gbit;
-
-	if (take_number("--engines", s->engines, WB_WORKERS_MAX, &engines, err) < 0 ||
-		take_number("--gpus-per-node", s->gpus_per_node, WB_WORKERS_MAX, &gpus, err) < 0 ||
-		take_number("--rail-gbit", s->rail_gbit, RAIL_GBIT_MAX, &gbit, err) < 0)
-		return -EINVAL;
-	d->engines = (uint32_t)engines;
-	d->gpus_per_node = (uint32_t)gpus;
-	d->rail_bytes_per_s = gbit * 125000000;
-	return 0;
-}
-
-static int make_spec(struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
-{
-	int rc;
-
-	for (size_t i = 0; i < WB_ARRAY_SIZE(settings); i++) {
-		if (!*setting_at(s, i))
-			*setting_at(s, i) = settings[i].dflt;
-		if (!*setting_at(s, i))
-			return wb_err_set(
-				err, -EINVAL, "%s is missing (see --help)", settings[i].option);
-	}
-	rc = take_numbers(s, d, err);
-	if (rc == 0)
-		rc = wb__ctl_model(s->model, &d->model, err);
-	if (rc == 0)
-		rc = wb_parallel_parse(s->trainer, &d->trainer, err);
-	if (rc == 0)
-		rc = wb_parallel_parse(s->rollout, &d->rollout, err);
-	return rc;
-}
 
 /* ---- maps ---- */
 
@@ -194,6 +74,8 @@ struct figures {
 	struct wb_plan_summary sum;
 	/* Agents whose loops take no time, whose engines are freed; and as they are. */
 	struct wb_predict_result ideal, real;
+	struct wb_predict_paper paper;
+	bool is_paper; /* that alone */
 };
 
 static double peak_mib(void)
@@ -215,21 +97,56 @@ static enum wb_predict_part busiest(const struct wb_predict_result *r)
 	return most;
 }
 
+static void put_rounds(struct wb_buf *b, const struct wb_predict_paper *r)
+{
+	wb_buf_printf(b,
+		",\"mode\":\"paper\",\"rounds\":%" PRIu32 ",\"receive_peers\":%" PRIu32
+		",\"exchange_peers\":%" PRIu32
+		",\"ewtt_ms\":%.3f,\"agst_ms\":%.3f,\"trainer_ms\":%.3f,\"engine_ms\":%.3f,"
+		"\"control_ms\":%.3f,\"ewtt_over_tmin\":%.4f,\"agst_over_tmin\":%.4f,"
+		"\"busiest\":\"rail\",\"busiest_of\":%" PRIu32 ",\"busiest_share\":%.3f",
+		r->rounds, r->peers[WB_STAGE_RECEIVE], r->peers[WB_STAGE_EXTERNAL], r->ewtt_s * 1e3,
+		r->agst_s * 1e3, r->trainer_s * 1e3, r->engine_s * 1e3, r->control_s * 1e3,
+		r->ewtt_s / r->bound_s, r->agst_s / r->bound_s, r->busiest.of,
+		r->busiest.s / r->ewtt_s);
+}
+
+static void print_rounds(const struct wb_predict_paper *r)
+{
+	printf("rounds           %" PRIu32 ", of up to %" PRIu32 " trainers and %" PRIu32
+	       " other workers to one\n",
+		r->rounds, r->peers[WB_STAGE_RECEIVE], r->peers[WB_STAGE_EXTERNAL]);
+	printf("ewtt_ms          %.3f, %.3f x t_min\n", r->ewtt_s * 1e3, r->ewtt_s / r->bound_s);
+	printf("agst_ms          %.3f, %.3f x t_min\n", r->agst_s * 1e3, r->agst_s / r->bound_s);
+	printf("trainer_ms       %.3f until trainers go on\n", r->trainer_s * 1e3);
+	printf("engine_ms        %.3f until engines stop\n", r->engine_s * 1e3);
+	printf("control_ms       %.3f before the stages of all rounds, in part beside others\n",
+		r->control_s * 1e3);
+	printf("busiest          rail of worker %" PRIu32 ", at work for %.0f %% of it\n",
+		r->busiest.of, 100 * r->busiest.s / r->ewtt_s);
+}
+
 static void put_prediction(struct wb_buf *b, const struct figures *f)
 {
 	const struct wb_predict_result *i = &f->ideal, *r = &f->real;
 	enum wb_predict_part by = busiest(r);
 
+	if (f->is_paper) {
+		put_rounds(b, &f->paper);
+		return;
+	}
 	wb_buf_printf(b,
 		",\"ewtt_ms\":%.3f,\"agst_ms\":%.3f,\"trainer_ms\":%.3f,\"ewtt_over_tmin\":%.4f,"
 		"\"ewtt_over_tmin_loop\":%.4f,\"agst_over_tmin\":%.4f,\"agst_over_tmin_loop\":%.4f,"
 		"\"agst_early_over_tmin\":%.4f,\"events\":%" PRIu64 ",\"loop_events_max\":%" PRIu64
 		",\"refused\":%" PRIu64 ",\"busiest\":\"%s\",\"busiest_of\":%" PRIu32
-		",\"busiest_share\":%.3f",
+		",\"busiest_share\":%.3f,\"ewtt_over_tmin_paper\":%.4f,"
+		"\"agst_over_tmin_paper\":%.4f",
 		r->ewtt_s * 1e3, r->agst_s * 1e3, r->trainer_s * 1e3, i->ewtt_s / i->bound_s,
 		r->ewtt_s / r->bound_s, i->agst_s / i->bound_s, r->agst_s / r->bound_s,
 		i->agst_early_s / i->bound_s, r->events, r->loop_events_max, r->refused,
-		wb_predict_part_name(by), r->busiest[by].of, r->busiest[by].s / r->ewtt_s);
+		wb_predict_part_name(by), r->busiest[by].of, r->busiest[by].s / r->ewtt_s,
+		f->paper.ewtt_s / f->paper.bound_s, f->paper.agst_s / f->paper.bound_s);
 }
 
 static void print_prediction(const struct figures *f)
@@ -237,6 +154,10 @@ static void print_prediction(const struct figures *f)
 	const struct wb_predict_result *i = &f->ideal, *r = &f->real;
 	enum wb_predict_part by = busiest(r);
 
+	if (f->is_paper) {
+		print_rounds(&f->paper);
+		return;
+	}
 	printf("ewtt_ms          %.3f, %.3f x t_min (%.3f x if loops took no time)\n",
 		r->ewtt_s * 1e3, r->ewtt_s / r->bound_s, i->ewtt_s / i->bound_s);
 	printf("agst_ms          %.3f, %.3f x t_min (%.3f x)\n", r->agst_s * 1e3,
@@ -389,8 +310,12 @@ static int predict(const struct wb__ctl_simulate *s, const struct wb_plan_input 
 	};
 	int rc = wb_predict_set(&in.params, s->set, err);
 
+	f->is_paper = !strcmp(s->mode, "paper");
 	if (rc == 0)
-		rc = wb_predict(&in, &f->real, err);
+		rc = wb_predict_paper(&in, &f->paper, err);
+	if (rc < 0 || f->is_paper)
+		return rc;
+	rc = wb_predict(&in, &f->real, err);
 	in.params.loop_us = 0;
 	if (rc == 0)
 		rc = wb_predict(&in, &f->ideal, err);
@@ -428,17 +353,6 @@ static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *
 	return rc;
 }
 
-static int check_staging(const char *word, struct wb_err *err)
-{
-	static const char *const words[] = {"none", "trainer", "rollout", "both"};
-
-	for (size_t i = 0; i < WB_ARRAY_SIZE(words); i++)
-		if (!strcmp(words[i], word))
-			return 0;
-	return wb_err_set(
-		err, -EINVAL, "--staging %s: expected none, trainer, rollout or both", word);
-}
-
 static int list_parameters(void)
 {
 	struct wb_buf b;
@@ -452,27 +366,20 @@ static int list_parameters(void)
 
 int wb__ctl_simulate(const struct wb__ctl_opts *o, struct wb_err *err)
 {
-	struct wb__ctl_simulate s = o->simulate;
-	struct wb_deploy_spec spec = {.engines = 0};
-	struct wb_yaml_node **doc = NULL;
+	struct wb__ctl_simulation s;
 	struct wb_deploy *d = NULL;
-	size_t n = 0;
 	int rc;
 
-	if (s.set && !strcmp(s.set, "list"))
+	if (o->simulate.set && !strcmp(o->simulate.set, "list"))
 		return list_parameters();
-	rc = o->file ? take_file(o->file, &s, &doc, &n, err) : 0;
+	rc = wb__ctl_simulation_read(o, &s, err);
 	if (rc == 0)
-		rc = make_spec(&s, &spec, err);
+		rc = wb_deploy_create(&s.spec, &d, err);
+	if (rc == 0 && s.as.dump_maps)
+		rc = dump_maps(d, s.as.dump_maps, err);
 	if (rc == 0)
-		rc = check_staging(s.staging, err);
-	if (rc == 0)
-		rc = wb_deploy_create(&spec, &d, err);
-	if (rc == 0 && s.dump_maps)
-		rc = dump_maps(d, s.dump_maps, err);
-	if (rc == 0)
-		rc = plan_it(o, &s, d, err);
+		rc = plan_it(o, &s.as, d, err);
 	wb_deploy_destroy(d);
-	wb_yaml_free(doc, n);
+	wb__ctl_simulation_finish(&s);
 	return rc;
 }

@@ -47,6 +47,16 @@ struct wb_buf;
 		"from the last chunk that comes from trainers to their going on: two messages")    \
 	P(trainer_mib, "trainerMiB", 1024, 1, 1e6, "memory for slots of one trainer worker")       \
 	P(rollout_mib, "rolloutMiB", 4096, 1, 1e6, "memory for slots of one rollout worker")       \
+	P(round_ms, "roundMs", 2, 0, 10,                                                           \
+		"mode paper, fitted: what a round costs whoever takes part; calls and barriers "   \
+		"of Python processes, 0.1 to 5 ms together")                                       \
+	P(peer_ms, "peerMs", 0.93, 0, 2,                                                           \
+		"mode paper, fitted: what a stage of a round costs for each worker that one "      \
+		"sends to or takes from; a call and its answer between two Python processes is "   \
+		"0.02 ms on one idle host, some ms where one of them is busy")                     \
+	P(round_trainer_mib, "roundTrainerMiB", 1331, 1, 1e6,                                      \
+		"mode paper, fitted: memory of a trainer worker for two rounds, of the 5 GB that " \
+		"the paper says are left at most; 1273 to 1526 make six rounds of deployment (a)") \
 	P(window, "window", 0, 0, 256,                                                             \
 		"chunks one worker has asked of another and not got; 0 is the agents' own")
 

@@ -5,7 +5,7 @@
  * One transfer of a plan, carried out by the agents' own flow over modelled hardware.
  *
  * Times are seconds from the trainers' call.  EWTT: until the last engine goes on.  AGST: how long
- * a worker stands still, the mean of all (the names of the paper's section 5).
+ * a worker stands still, the mean of all (the names of the paper's section 4.1).
  *
  * The same input gives the same times on every machine.  Blocks for as long as the agents' loops
  * would be busy together.  Threads: any, each call for itself.  Layer: predict (L4).

@@ -10,6 +10,8 @@ TOP = os.environ.get("WB_TOP", ".")
 BIN = os.path.join(os.environ["WB_BUILD"], "bin", "wbctl")
 FIELDS = ("deployment", "workers", "classes", "messages", "peers_max", "plan_ms", "rss_mib", "t_min_ms",
           "worker_bound_ms", "load_over_bound")
+# EWTT and AGST over T_min that the paper says of its four deployments (section 4.2); of the dense one 0.19 s (4.4).
+PAPER = {"a": (1.27, 0.90), "b": (1.18, 0.89), "c": (1.69, 1.46), "d": (2.12, 2.02), "e": (1.16, None)}
 PREDICTED = ("ewtt_ms", "agst_ms", "trainer_ms", "events", "busiest")
 # Deployment, workers, T_min in ms at 400 GB/s a node.
 PUBLISHED = {"a": (16, 79.8), "b": (32, 152.7), "c": (128, 294.1), "d": (512, 1317.1), "e": (32, 163.8)}
@@ -58,6 +60,39 @@ def a_transfer_comes_near_the_bound():
         assert line["refused"] == 0 and line["busiest_share"] > 0.95, line
 
 
+def a_scaled_fourth_deployment_comes_near_it_too(folder):
+    """As d, with half the layers and a quarter of the experts on 32 and 32 GPUs: MLA, attention over 4 of 8 workers,
+    dense MLPs whole, four engines."""
+    config = os.path.join(folder, "scaled.json")
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump({"model_type": "kimi_k2", "torch_dtype": "bfloat16", "num_hidden_layers": 31, "hidden_size": 7168,
+                   "vocab_size": 163840, "num_attention_heads": 64, "num_key_value_heads": 64,
+                   "intermediate_size": 18432, "n_routed_experts": 96, "moe_intermediate_size": 2048,
+                   "n_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
+                   "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}, f)
+    line = figures("--model", config, "--trainer", "megatron:tp4,pp4,cp2,ep8,last7", "--rollout",
+                   "sglang:tp8,dp2,ep8,dense_tp1", "--engines", "4")
+    assert (line["workers"], line["nodes"]) == (64, 8) and line["load_over_bound"] <= 1.003, line
+    assert line["ewtt_over_tmin"] <= 1.06 and line["ewtt_over_tmin_loop"] <= 1.065, line
+    assert line["agst_over_tmin"] <= 0.70 and line["refused"] == 0 and line["busiest_share"] > 0.95, line
+
+
+def the_flow_of_the_paper_takes_as_long_as_the_paper_says():
+    """Three parameters for nine figures: each within a twelfth."""
+    for name, (ewtt, agst) in PAPER.items():
+        line = figures("--mode", "paper", os.path.join(TOP, "tests", "bench", "deployments", name + ".yaml"))
+        off = [line["ewtt_over_tmin"] / ewtt - 1] + ([line["agst_over_tmin"] / agst - 1] if agst else [])
+        print(name, line["rounds"], "rounds;", *(f"{100 * x:+.1f} %" for x in off))
+        assert max(map(abs, off)) < 1 / 12, (name, off)
+        assert line["rounds"] == 6 or name in "cd", line  # of b the paper says six
+        assert line["busiest_share"] < 1 and line["control_ms"] > 0, line
+    both = figures(*SMALL)
+    alone = figures(*SMALL, "--mode", "paper")
+    for what in ("ewtt", "agst"):
+        assert both[what + "_over_tmin_paper"] == alone[what + "_over_tmin"] > 0.5, (both, alone)
+    assert "\nrounds " in run(*SMALL, "--mode", "paper").stdout
+
+
 def a_file_and_options_say_the_same(folder):
     path = os.path.join(folder, "b.yaml")
     with open(path, "w", encoding="utf-8") as f:
@@ -104,6 +139,9 @@ def refusals_name_cause_and_remedy(folder):
         (("--model", folder + "/none.json", *SIDES), None, None, "No such file"),
         (("--model", "Qwen3-32B", *SIDES, "--staging", "all"), None, None,
          "--staging all: expected none, trainer, rollout or both"),
+        ((*SMALL, "--mode", "today"), None, None, "--mode today: expected weightbridge or paper"),
+        ((*SMALL, "--mode", "paper", "--staging", "both"), None, None, "--mode paper has no --staging"),
+        ((*SMALL, "--mode", "paper", "--html", "-"), None, None, "--mode paper has no --html"),
         ((*SMALL, "--set", "loopus=3"), None, None, "there is no parameter loopus (wbctl simulate --set list)"),
         ((*model, *SIDES), {"model_type": "llama"}, None,
          "model_type is llama: qwen3, qwen3_moe, deepseek_v3, kimi_k2 are supported"),
@@ -140,6 +178,8 @@ def main():
         deployments_of_the_bench_have_their_bounds()
         a_transfer_is_predicted()
         a_transfer_comes_near_the_bound()
+        a_scaled_fourth_deployment_comes_near_it_too(folder)
+        the_flow_of_the_paper_takes_as_long_as_the_paper_says()
         a_file_and_options_say_the_same(folder)
         refusals_name_cause_and_remedy(folder)
         a_checkpoint_folder_is_a_model(folder)
