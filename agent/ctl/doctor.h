@@ -34,6 +34,16 @@ struct wb__ctl_sheet {
 /** wb__ctl_say - append a line; beyond WB_CTL_LINES_MAX it is left out. */
 void wb__ctl_say(struct wb__ctl_sheet *t, const char *name, enum wb__ctl_can can, const char *fmt,
 	...) __attribute__((format(printf, 4, 5)));
+/**
+ * wb__ctl_look_rdma - a line for each port of an RDMA device the memory that may be
+ * locked for them, and what of GPUs they could reach
+ * @root:	"" for this machine; else a folder with sys, proc and dev below it
+ *
+ * Ports that an agent can use are yes; those that work badly are worse, with the remedy; those that
+ * cannot be used are no, with the remedy.  Without devices only the limit of locked memory is told.
+ * Only reads files, and opens device nodes and closes them.  Returns how many ports can be used.
+ */
+size_t wb__ctl_look_rdma(struct wb__ctl_sheet *t, const char *root);
 /** wb__ctl_look - the machine.  Blocks for milliseconds: transports are opened and closed. */
 void wb__ctl_look(struct wb__ctl_sheet *t);
 

@@ -100,12 +100,12 @@ static const char *names_in(const char *path, const char *prefix, char out[stati
 
 static void look_devices(struct wb__ctl_sheet *t)
 {
-	char rdma[NAMES_MAX], gpu[NAMES_MAX];
+	char gpu[NAMES_MAX];
+	size_t ports = wb__ctl_look_rdma(t, "");
 
-	names_in("/sys/class/infiniband", "", rdma);
+	wb__ctl_say(t, "verbs", WB_CTL_NO,
+		"this version has no RDMA; of the ports here %zu could be used", ports);
 	names_in("/proc/driver/nvidia/gpus", "", gpu);
-	wb__ctl_say(t, "verbs", WB_CTL_NO, "this version has no RDMA; devices here: %s",
-		rdma[0] ? rdma : "none");
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
 		"this version moves host memory (memfd, private heap) and no GPU's; GPUs here: %s",
 		gpu[0] ? gpu : "none");
@@ -148,21 +148,13 @@ static void look_memory(struct wb__ctl_sheet *t)
 
 static void look_limits(struct wb__ctl_sheet *t)
 {
-	struct rlimit files = {0}, locked = {0};
+	struct rlimit files = {0};
 
 	getrlimit(RLIMIT_NOFILE, &files);
-	getrlimit(RLIMIT_MEMLOCK, &locked);
 	t->open_files = files.rlim_max;
 	wb__ctl_say(t, "open-files", WB_CTL_INFO,
 		"%" PRIu64 " at most (ulimit -Hn), to which agents raise theirs",
 		(uint64_t)files.rlim_max);
-	if (locked.rlim_cur == RLIM_INFINITY)
-		wb__ctl_say(t, "locked-memory", WB_CTL_INFO,
-			"no limit (ulimit -l); this version locks none");
-	else
-		wb__ctl_say(t, "locked-memory", WB_CTL_INFO,
-			"%" PRIu64 " bytes (ulimit -l); this version locks none",
-			(uint64_t)locked.rlim_cur);
 }
 
 void wb__ctl_look(struct wb__ctl_sheet *t)
