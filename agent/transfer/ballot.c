@@ -12,6 +12,7 @@
 #include "transfer/hears.h"
 #include "transfer/lead.h"
 #include "transfer/object.h"
+#include "transfer/states.h"
 
 #include <string.h>
 
@@ -69,14 +70,14 @@ static void ask(struct ballot *b)
 	b->seen = b->obj->asked = b->number;
 	b->accepted = 0;
 	b->value = b->want;
-	b->state = BALLOT_ASKING;
+	wb__transfer_ballot_set(b, BALLOT_ASKING);
 	send(b, WBP_PEER_BALLOT);
 }
 
 void wb__transfer_ballot_first(struct ballot *b, struct epoch *e, uint64_t transfer)
 {
-	*b = (struct ballot){.state = BALLOT_ACCEPTING,
-		.obj = e->obj,
+	assert(b->state == BALLOT_NONE);
+	*b = (struct ballot){.obj = e->obj,
 		.transfer = transfer,
 		.number = 1,
 		.seen = 1,
@@ -84,12 +85,14 @@ void wb__transfer_ballot_first(struct ballot *b, struct epoch *e, uint64_t trans
 		.value = DECIDE_COMMIT,
 		.backoff_ns = RETRY_MIN_NS};
 	b->n_judge = wb__transfer_judges(e, b->judge);
+	wb__transfer_ballot_set(b, BALLOT_ACCEPTING);
 	send(b, WBP_PEER_ACCEPT);
 }
 
 void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transfer,
 	const uint64_t *judge, uint32_t n_judge)
 {
+	assert(b->state == BALLOT_NONE);
 	*b = (struct ballot){.obj = o,
 		.transfer = transfer,
 		.want = DECIDE_ABORT,
@@ -102,7 +105,8 @@ void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transf
 
 void wb__transfer_ballot_stop(struct ballot *b)
 {
-	b->state = BALLOT_NONE;
+	if (b->state != BALLOT_NONE)
+		wb__transfer_ballot_set(b, BALLOT_NONE);
 }
 
 /* 1 when a majority has said yes to the present step. */
@@ -123,7 +127,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 		/* Somebody was ahead: wait a little, so that one of us comes through. */
 		if (m->ballot > b->number && b->state != BALLOT_WAITING) {
 			b->seen = WB_MAX(b->seen, m->ballot);
-			b->state = BALLOT_WAITING;
+			wb__transfer_ballot_set(b, BALLOT_WAITING);
 			b->retry_ns = now_ns(b->obj->core) + b->backoff_ns / 4 +
 				      judge_hash(b->obj->core->agent) % RETRY_MIN_NS;
 		}
@@ -137,7 +141,7 @@ static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_
 			b->value = m->decision == DECIDE_COMMIT ? DECIDE_COMMIT : DECIDE_ABORT;
 		}
 		if (count(b, judge)) {
-			b->state = BALLOT_ACCEPTING;
+			wb__transfer_ballot_set(b, BALLOT_ACCEPTING);
 			send(b, WBP_PEER_ACCEPT);
 		}
 	} else if (m->kind == WBP_PEER_ACCEPTED && b->state == BALLOT_ACCEPTING) {

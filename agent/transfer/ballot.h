@@ -5,14 +5,15 @@
  * A ballot: how a coordinator, or a lead in doubt, has the decision on a joint transfer made, or
  * learns it.  Owned by who proposes.  Judges answer (judge.h).
  *
- * NONE -> ASKING (promise, and tell what you accepted) -> ACCEPTING (accept this) -> NONE; WAITING
- * after somebody was ahead.  The coordinator begins at ACCEPTING.  Invariants: a value is accepted
+ * It asks judges to promise, and to tell what they accepted; then to accept this; and begins again
+ * when no majority has answered in time, or somebody was ahead: then after a little while.  The
+ * coordinator begins with the second.  States and steps: states.h.  Invariants: a value is accepted
  * only by a majority of all judges, each counted once; what a judge has accepted before takes the
  * place of what was wanted.
  */
 #include "transfer/internal.h"
 
-enum ballot_state { BALLOT_NONE, BALLOT_ASKING, BALLOT_ACCEPTING, BALLOT_WAITING };
+enum ballot_state { BALLOT_NONE, BALLOT_ASKING, BALLOT_ACCEPTING, BALLOT_WAITING }; /* states.h */
 /* On the wire and in judges' files. */
 enum decision { DECIDE_NONE, DECIDE_COMMIT, DECIDE_ABORT };
 

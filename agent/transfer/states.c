@@ -45,11 +45,22 @@ static const struct state_row trainers[] = {
 	[TRAINERS_RELEASED] = {"Released", TO(TRAINERS_RELEASING) | TO(TRAINERS_IDLE)},
 };
 
+/* Asked again when too few have answered; whose it is may give it up at any time. */
+static const struct state_row ballot[] = {
+	[BALLOT_NONE] = {"Idle", TO(BALLOT_ASKING) | TO(BALLOT_ACCEPTING)},
+	[BALLOT_ASKING] = {"Asking",
+		TO(BALLOT_ASKING) | TO(BALLOT_ACCEPTING) | TO(BALLOT_WAITING) | TO(BALLOT_NONE)},
+	[BALLOT_ACCEPTING] = {"Accepting",
+		TO(BALLOT_ASKING) | TO(BALLOT_WAITING) | TO(BALLOT_NONE)},
+	[BALLOT_WAITING] = {"Waiting", TO(BALLOT_ASKING) | TO(BALLOT_NONE)},
+};
+
 const struct state_table wb__transfer_states[STATES_N] = {
 	[STATES_PARTY] = {"party", party, WB_ARRAY_SIZE(party)},
 	[STATES_LEAD] = {"lead", lead, WB_ARRAY_SIZE(lead)},
 	[STATES_COORDINATOR] = {"coordinator", coordinator, WB_ARRAY_SIZE(coordinator)},
 	[STATES_TRAINERS] = {"trainers", trainers, WB_ARRAY_SIZE(trainers)},
+	[STATES_BALLOT] = {"ballot", ballot, WB_ARRAY_SIZE(ballot)},
 };
 
 /* May @to come after @from?  Pure. */
@@ -80,6 +91,12 @@ void wb__transfer_trainers_set(struct trainers *t, enum trainers_state to)
 {
 	assert(may_follow(&wb__transfer_states[STATES_TRAINERS], t->state, to));
 	t->state = to;
+}
+
+void wb__transfer_ballot_set(struct ballot *b, enum ballot_state to)
+{
+	assert(may_follow(&wb__transfer_states[STATES_BALLOT], b->state, to));
+	b->state = to;
 }
 
 const char *wb__transfer_party_name(enum party_state s)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states of party, lead, coordinator and trainers: their tables, and what agent/DESIGN.md
- * shows. */
+/* The states of party, lead, coordinator, trainers and ballot: their tables, and what
+ * agent/DESIGN.md shows. */
 #include "tests/common/fx_check.h"
 
 #include "base/base.h"
@@ -18,6 +18,7 @@ static void set(uint32_t role, uint32_t from, uint32_t to)
 	struct lead *l = wb_zalloc(1, sizeof(*l));
 	struct coordinator *r = wb_zalloc(1, sizeof(*r));
 	struct trainers t = {.state = from};
+	struct ballot b = {.state = from};
 
 	l->state = from;
 	r->state = from;
@@ -27,12 +28,15 @@ static void set(uint32_t role, uint32_t from, uint32_t to)
 		wb__transfer_lead_set(l, to);
 	else if (role == STATES_COORDINATOR)
 		wb__transfer_coordinator_set(r, to);
-	else
+	else if (role == STATES_TRAINERS)
 		wb__transfer_trainers_set(&t, to);
+	else
+		wb__transfer_ballot_set(&b, to);
 	ck_assert_uint_eq(role == STATES_PARTY         ? p.state
 			  : role == STATES_LEAD        ? l->state
 			  : role == STATES_COORDINATOR ? r->state
-						       : t.state,
+			  : role == STATES_TRAINERS    ? t.state
+						       : b.state,
 		to);
 	wb_free(l);
 	wb_free(r);
