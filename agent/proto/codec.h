@@ -34,10 +34,10 @@ enum wb_fkind {
 	WBF_BOOL, /* bool; u8 0 or 1 */
 	WBF_U32, /* uint32_t */
 	/* The same; in C a union, with a name by kind of PEER (messages.h). */
-	WBF_PEER_SOURCE = WBF_U32,
-	WBF_PEER_COUNT = WBF_U32,
-	WBF_PEER_STATE = WBF_U32,
-	WBF_PEER_VALUE = WBF_U32,
+	WBF_PEER_FEEDER = WBF_U32,
+	WBF_PEER_POLL = WBF_U32,
+	WBF_PEER_HOW = WBF_U32,
+	WBF_PEER_DECISION = WBF_U32,
 	WBF_U64, /* uint64_t; JSON integer, or decimal string above 2^63 - 1 */
 	WBF_I64, /* int64_t */
 	WBF_STR, /* const char *, owned; u32 length, bytes; max = bytes */

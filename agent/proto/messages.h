@@ -463,10 +463,10 @@ enum wb_app_end_result {
 	F(X, U64, transfer, 0, REQ, 1, "transfer; 0: asks the coordinator to start one") \
 	F(X, I64, version, 0, OPT, 1, "caller's version") \
 	F(X, U32, engine, 0, OPT, 1, "engine, by its number in the plan") \
-	F(X, PEER_SOURCE, source, 0, OPT, 1, "feeds: the engine that holds the version") \
+	F(X, PEER_FEEDER, feeder, 0, OPT, 1, "feeds: the engine that holds the version; LOST: the one that is lost") \
 	F(X, U32, coordinator, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
-	F(X, PEER_COUNT, count, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop") \
-	F(X, PEER_STATE, state, 0, OPT, 1, "PROGRESS: stage; ENGINE: engine state; END, OUTCOME: result; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call") \
+	F(X, PEER_POLL, poll, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop; TRIGGER, FINAL: refusals") \
+	F(X, PEER_HOW, how, 0, OPT, 1, "ENGINE: engine state; END, OUTCOME: result; PROGRESS: stage; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -485,7 +485,7 @@ enum wb_app_end_result {
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
 	F(X, U64, ballot, 0, OPT, 1, "BALLOT, ACCEPT and their answers: (round, proposer)") \
 	F(X, U64, accepted, 0, OPT, 1, "BALLOTED: ballot of the value, 0 = none") \
-	F(X, PEER_VALUE, value, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded; PROMISE, STOPPED, PROGRESS, RESUME: 1 = workers here are torn") \
+	F(X, PEER_DECISION, decision, 0, OPT, 1, "the decision: 1 commit, 2 abort; STOP: 1 = decided already; CANCEL, ENGINE: 1 = superseded; PROMISE, STOPPED, PROGRESS, RESUME: 1 = workers here are torn") \
 	F(X, U64, skipped, 0, OPT, 2, "highest transfer that messages below base are about; 0 = any")
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -542,27 +542,24 @@ enum wb_app_end_result {
 #define WB__DECL_BOOL(name) bool name;
 #define WB__DECL_U32(name) uint32_t name;
 #define WB__DECL_U64(name) uint64_t name;
-/* PEER: one U32 on the wire, which means something else in each kind of message. */
-#define WB__DECL_PEER_SOURCE(name) union { \
-	uint32_t name; \
-	uint32_t feeder; /* of a feed: engine that holds the version */ \
+/* PEER: one U32 on the wire, which means something else in each kind of message: the row has the
+ * noun of the first, its union those of the others. */
+#define WB__DECL_PEER_FEEDER(name) union { \
+	uint32_t name; /* of a feed: engine that holds the version */ \
 	uint32_t lost; /* LOST: engine that is lost */ \
 };
-#define WB__DECL_PEER_COUNT(name) union { \
-	uint32_t name; \
-	uint32_t poll; /* PROMISE, TARGET, and of a run in doubt: poll count of the stop */ \
+#define WB__DECL_PEER_POLL(name) union { \
+	uint32_t name; /* PROMISE, TARGET, and of a run in doubt: poll count of the stop */ \
 	uint32_t refusals; /* TRIGGER, FINAL of no transfer: so many the coordinator has made, or the trainers know */ \
 };
-#define WB__DECL_PEER_STATE(name) union { \
-	uint32_t name; \
+#define WB__DECL_PEER_HOW(name) union { \
+	uint32_t name; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
 	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
-	uint32_t how; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
 	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
 	uint32_t call; /* TRIGGER, and the SERVE and FINAL that answer it; 0 = of an older agent */ \
 };
-#define WB__DECL_PEER_VALUE(name) union { \
-	uint32_t name; \
-	uint32_t decision; /* ACCEPT, BALLOTED, ACCEPTED: enum decision */ \
+#define WB__DECL_PEER_DECISION(name) union { \
+	uint32_t name; /* ACCEPT, BALLOTED, ACCEPTED: enum decision */ \
 	uint32_t is_decided; /* STOP */ \
 	uint32_t is_superseded; /* CANCEL, ENGINE */ \
 	uint32_t is_torn; /* PROMISE, STOPPED, PROGRESS, RESUME: workers of the sender are */ \

@@ -22,7 +22,7 @@ static struct wb_msg_peer engine_is(
 	return (struct wb_msg_peer){.kind = WBP_PEER_ENGINE,
 		.engine = engine,
 		.transfer = transfer,
-		.state = state,
+		.how = state,
 		.losses = losses};
 }
 
@@ -37,7 +37,7 @@ static void trigger(uint32_t from, int64_t version, uint32_t refusals)
 {
 	say(COORDINATOR, from,
 		(struct wb_msg_peer){
-			.kind = WBP_PEER_TRIGGER, .version = version, .count = refusals});
+			.kind = WBP_PEER_TRIGGER, .version = version, .refusals = refusals});
 }
 
 /* Transfer 1, of which only the coordinator knows. */
@@ -114,7 +114,7 @@ START_TEST(a_question_from_before_a_refusal_is_not_of_the_next_transfer)
 	no = last(COORDINATOR, "trainer-2", WBP_PEER_FINAL);
 	ck_assert_ptr_nonnull(no);
 	ck_assert_int_eq(no->m.code, -EAGAIN);
-	ck_assert_uint_eq(no->m.count, 1);
+	ck_assert_uint_eq(no->m.refusals, 1);
 	trigger(2, 11, 1);
 	ck_assert(e->trigger[2].asked);
 	end();

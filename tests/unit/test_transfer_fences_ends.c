@@ -12,7 +12,7 @@ static struct wb_msg_peer progress(uint64_t transfer, enum progress what)
 {
 	struct wb_msg_peer m = about(WBP_PEER_PROGRESS, transfer);
 
-	m.state = what;
+	m.progress = what;
 	return m;
 }
 
@@ -21,7 +21,7 @@ static struct wb_msg_peer engine_is(uint32_t engine, enum wb_engine_state state)
 	struct wb_msg_peer m = about(WBP_PEER_ENGINE, 1);
 
 	m.engine = engine;
-	m.state = state;
+	m.how = state;
 	return m;
 }
 
@@ -136,7 +136,7 @@ START_TEST(a_party_that_does_not_receive_says_so_at_its_deadline)
 	tick(PARTY);
 	no = last(PARTY, "e0-0", WBP_PEER_PROGRESS);
 	ck_assert_ptr_nonnull(no);
-	ck_assert_uint_eq(no->m.state, PROGRESS_FAILED);
+	ck_assert_uint_eq(no->m.progress, PROGRESS_FAILED);
 	ck_assert_int_eq(no->m.code, -ETIMEDOUT);
 	end();
 }
@@ -385,12 +385,12 @@ START_TEST(a_hook_that_raises_stops_what_is_not_decided)
 	world_send(&w, 1);
 	RUN_UNTIL(lead_of(LEAD)->state == LEAD_STAGED);
 	forget_said();
-	stop.value = is_decided;
+	stop.is_decided = is_decided;
 	say(PARTY, LEAD, stop);
-	target.count = last(PARTY, "e0-0", WBP_PEER_PROMISE)->m.count;
+	target.poll = last(PARTY, "e0-0", WBP_PEER_PROMISE)->m.poll;
 	say(PARTY, LEAD, target);
 	wb_poll_add(&w.worker[PARTY].page->word);
-	parked.count = target.count;
+	parked.count = target.poll;
 	worker_says(PARTY, WBP_APP_PARKED, &parked);
 	ck_assert_int_eq(p->state, PARTY_HOOKS);
 	worker_says(PARTY, WBP_APP_BEGUN, &begun);

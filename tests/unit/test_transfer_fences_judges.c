@@ -45,7 +45,7 @@ static void answer(
 			.transfer = DOUBTED,
 			.ballot = ballot,
 			.accepted = accepted,
-			.value = value});
+			.decision = value});
 }
 
 START_TEST(an_answer_to_an_older_ballot_does_not_count)
@@ -113,7 +113,7 @@ START_TEST(the_newest_accepted_value_is_proposed)
 	}
 	ck_assert_int_eq(b->state, BALLOT_ACCEPTING);
 	ck_assert_int_eq(b->value, DECIDE_COMMIT);
-	ck_assert_uint_eq(last(LEAD, "trainer-0", WBP_PEER_ACCEPT)->m.value, DECIDE_COMMIT);
+	ck_assert_uint_eq(last(LEAD, "trainer-0", WBP_PEER_ACCEPT)->m.decision, DECIDE_COMMIT);
 	end();
 }
 END_TEST
@@ -127,7 +127,7 @@ static const struct wb_msg_peer *judge(
 	forget_said();
 	say(0, LEAD,
 		(struct wb_msg_peer){
-			.kind = kind, .transfer = transfer, .ballot = ballot, .value = value});
+			.kind = kind, .transfer = transfer, .ballot = ballot, .decision = value});
 	s = last(0, w.agent[LEAD].name,
 		kind == WBP_PEER_BALLOT ? WBP_PEER_BALLOTED : WBP_PEER_ACCEPTED);
 	return s ? &s->m : NULL;
@@ -156,7 +156,7 @@ START_TEST(a_judge_goes_back_behind_no_promise)
 	ck_assert(says_yes(judge(WBP_PEER_ACCEPT, 7, 10, DECIDE_ABORT)));
 	ck_assert(says_yes(judge(WBP_PEER_BALLOT, 7, 11, 0)));
 	ck_assert_uint_eq(judge(WBP_PEER_BALLOT, 7, 12, 0)->accepted, 10);
-	ck_assert_uint_eq(judge(WBP_PEER_BALLOT, 7, 13, 0)->value, DECIDE_ABORT);
+	ck_assert_uint_eq(judge(WBP_PEER_BALLOT, 7, 13, 0)->decision, DECIDE_ABORT);
 	ck_assert_ptr_null(judge(WBP_PEER_ACCEPT, 7, 13, DECIDE_NONE)); /* it says nothing */
 	ck_assert_uint_eq(judge(WBP_PEER_BALLOT, 7, 14, 0)->accepted, 10);
 	end();
@@ -266,7 +266,7 @@ START_TEST(a_judge_does_not_speak_of_what_it_has_forgotten)
 	for (uint32_t t = 1; t <= 3; t++)
 		ck_assert_ptr_null(judge(WBP_PEER_BALLOT, t, 11, 0));
 	for (uint32_t t = 4; t <= n; t++)
-		ck_assert_uint_eq(judge(WBP_PEER_BALLOT, t, 11, 0)->value, DECIDE_COMMIT);
+		ck_assert_uint_eq(judge(WBP_PEER_BALLOT, t, 11, 0)->decision, DECIDE_COMMIT);
 	end();
 }
 END_TEST

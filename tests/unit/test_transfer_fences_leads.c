@@ -24,7 +24,7 @@ static void prepare(uint32_t to, uint32_t from, uint32_t engine, uint64_t transf
 			.version = (int64_t)transfer * 10,
 			.engine = engine,
 			.feed = feed,
-			.source = 1});
+			.feeder = 1});
 }
 
 static struct wb_msg_peer of_lead(uint32_t kind, uint64_t transfer)
@@ -36,7 +36,7 @@ static struct wb_msg_peer progress(uint64_t transfer, enum progress what, uint32
 {
 	struct wb_msg_peer m = of_lead(WBP_PEER_PROGRESS, transfer);
 
-	m.state = what;
+	m.progress = what;
 	m.losses = losses;
 	m.code = what == PROGRESS_FAILED ? -EIO : 0;
 	return m;
@@ -85,7 +85,7 @@ START_TEST(a_feed_of_what_is_in_doubt_proves_that_it_was_committed)
 	prepare(LEAD, LEAD1, 0, l->transfer, true);
 	ck_assert(l->is_decided);
 	ck_assert_int_eq(l->state, LEAD_PROMISES);
-	ck_assert_uint_eq(last(LEAD, "e0-1", WBP_PEER_STOP)->m.value, true);
+	ck_assert_uint_eq(last(LEAD, "e0-1", WBP_PEER_STOP)->m.is_decided, true);
 	end();
 }
 END_TEST
@@ -163,7 +163,7 @@ static bool has_said_received(void)
 {
 	const struct said *s = last(LEAD, NULL, WBP_PEER_ENGINE);
 
-	return s && s->m.state == WB_ENGINE_RECEIVED;
+	return s && s->m.how == WB_ENGINE_RECEIVED;
 }
 
 /* What was received before the loss says nothing of the lost engine's share. */
@@ -176,7 +176,7 @@ START_TEST(received_counts_when_the_loss_was_taken_in)
 	l = lead_of(LEAD);
 	world_send(&w, 1);
 	RUN_UNTIL(l->state == LEAD_MOVING);
-	lost.source = 1;
+	lost.lost = 1;
 	lost.losses = 1;
 	say(LEAD, COORDINATOR, lost);
 	for (uint32_t a = LEAD; a <= PARTY; a++)
@@ -242,7 +242,7 @@ END_TEST
 /* One that may be let go, and be needed at the common poll, hears first how its update ended. */
 START_TEST(the_target_is_said_when_nobody_is_in_doubt)
 {
-	struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .transfer = 5, .count = 9};
+	struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .transfer = 5, .poll = 9};
 	struct lead *l;
 
 	begin(&shape);

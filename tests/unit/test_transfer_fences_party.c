@@ -12,12 +12,13 @@
 
 static const struct world_opts shape = {.seed = 31, TWO_ENGINES, .peers_reconnect = true};
 
-static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t state, uint32_t count)
+/* @how, @poll: or what that kind has in their place. */
+static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t how, uint32_t poll)
 {
 	struct wb_msg_peer m = about(kind, transfer);
 
-	m.state = state;
-	m.count = count;
+	m.how = how;
+	m.poll = poll;
 	return m;
 }
 
@@ -585,7 +586,7 @@ START_TEST(an_update_that_touched_a_parameter_is_not_called_aborted)
 	ck_assert_ptr_nonnull(last(LEAD, "e0-1", WBP_PEER_RECALL));
 	say(LEAD, PARTY, says(WBP_PEER_RECALLED, 5, elsewhere, 9));
 	ck_assert_ptr_nonnull(last(LEAD, "e0-1", WBP_PEER_OUTCOME));
-	ck_assert_uint_eq(last(LEAD, "e0-1", WBP_PEER_OUTCOME)->m.state,
+	ck_assert_uint_eq(last(LEAD, "e0-1", WBP_PEER_OUTCOME)->m.how,
 		here || elsewhere ? WB_ENGINE_TORN : WB_ENGINE_ABORTED);
 	end();
 }
@@ -603,7 +604,7 @@ START_TEST(a_worker_answers_for_the_run_that_it_was_in)
 		k->past.done_at = at;
 		say(PARTY, LEAD, says(WBP_PEER_RECALL, 5, 0, 9));
 		ck_assert_uint_eq(
-			last(PARTY, "e0-0", WBP_PEER_RECALLED)->m.state & DONE, at == 9 ? DONE : 0);
+			last(PARTY, "e0-0", WBP_PEER_RECALLED)->m.says & DONE, at == 9 ? DONE : 0);
 	}
 	end();
 }

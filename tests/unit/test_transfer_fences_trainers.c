@@ -12,12 +12,13 @@
 
 static const struct world_opts shape = {.seed = 31, TWO_ENGINES, .peers_reconnect = true};
 
-static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t state, uint32_t count)
+/* @how, @poll: or what that kind has in their place. */
+static struct wb_msg_peer says(uint32_t kind, uint64_t transfer, uint32_t how, uint32_t poll)
 {
 	struct wb_msg_peer m = about(kind, transfer);
 
-	m.state = state;
-	m.count = count;
+	m.how = how;
+	m.poll = poll;
 	return m;
 }
 
@@ -117,7 +118,7 @@ START_TEST(a_refusal_that_was_known_answers_no_new_call)
 	send_is_called(TRAINER);
 	say(TRAINER, COORDINATOR, no);
 	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_ASKED);
-	no.count = 2;
+	no.refusals = 2;
 	say(TRAINER, COORDINATOR, no);
 	ck_assert_int_eq(trainers_of(TRAINER)->state, TRAINERS_IDLE);
 	end();

@@ -34,7 +34,7 @@ static char refused[512];
 
 /* An agent is to die when it has sent a message, which may be lost, or when a trace is written. */
 static struct {
-	uint32_t agent, kind, state; /* state 0 = any */
+	uint32_t agent, kind, how; /* PROGRESS: its progress; 0 = any */
 	const char *trace; /* NULL = by the message */
 	bool is_said;
 } last_word;
@@ -205,11 +205,11 @@ static void on_last_word(void *ctx, const struct world_agent *from, const char *
 	(void)bytes;
 	last_word.is_said |= !last_word.trace && from->index == last_word.agent &&
 			     m->kind == last_word.kind &&
-			     (!last_word.state || m->state == last_word.state);
+			     (!last_word.how || m->how == last_word.how);
 }
 
 static const struct {
-	uint32_t agent, kind, state;
+	uint32_t agent, kind, how;
 	const char *trace;
 	int64_t holds; /* what the engine has then; -1: it may be torn */
 } words[] = {
@@ -250,7 +250,7 @@ static void die_at(const struct world_opts *o, int word)
 	commits(1);
 	last_word.agent = words[word].agent;
 	last_word.kind = words[word].kind;
-	last_word.state = words[word].state;
+	last_word.how = words[word].how;
 	last_word.trace = words[word].trace;
 	last_word.is_said = false;
 	w.watch.message = on_last_word;
