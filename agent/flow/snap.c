@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define SNAPS_EACH 4 /* chunks of one worker with its lane: what keeps that busy */
+
 static void done(struct wb_flow *f, uint32_t worker)
 {
 	struct snap *s = &f->snap[worker];
@@ -23,7 +25,7 @@ static bool start(struct wb_flow *f, uint32_t worker)
 	struct wb_flight *fl;
 	int n;
 
-	if (!s->image || s->rc || s->next == s->image->n || f->stopping ||
+	if (!s->image || s->rc || s->next == s->image->n || s->n_out == SNAPS_EACH || f->stopping ||
 		f->source_open[worker] != SOURCE_OPEN)
 		return false;
 	fl = wb__flow_flight_get(&f->snaps);
@@ -48,16 +50,12 @@ static bool start(struct wb_flow *f, uint32_t worker)
 	return true;
 }
 
-/* Workers take turns, so that all lanes are busy. */
+/* Each worker has flights of its own, so that all lanes are busy whoever was opened first. */
 void wb__flow_snap_pump(struct wb_flow *f)
 {
-	bool any = f->snap != NULL;
-
-	while (any) {
-		any = false;
-		for (uint32_t w = 0; w < f->local->n; w++)
-			any |= start(f, w);
-	}
+	for (uint32_t w = 0; f->snap && w < f->local->n; w++)
+		while (start(f, w))
+			;
 	for (uint32_t w = 0; f->snap && w < f->local->n; w++)
 		if (f->snap[w].image)
 			done(f, w);
@@ -92,7 +90,7 @@ int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image
 		f->snap = wb_zalloc(f->local->n, sizeof(*f->snap));
 		if (!f->snap)
 			return -ENOMEM;
-		rc = wb__flow_pool_init(f, &f->snaps, 4 * f->local->n, FLIGHT_SNAP);
+		rc = wb__flow_pool_init(f, &f->snaps, SNAPS_EACH * f->local->n, FLIGHT_SNAP);
 		if (rc < 0)
 			return rc;
 	}

@@ -146,6 +146,22 @@ START_TEST(staging_stalls_for_the_copies_alone)
 }
 END_TEST
 
+/* Eight of one agent, each with its own way to host memory, which is what takes the time. */
+START_TEST(workers_of_an_agent_take_their_snapshots_side_by_side)
+{
+	struct planned p = plan_of("megatron:tp8", "vllm:tp8", 1, 50000000000);
+	double copy = (double)p.plan->model_bytes / 8 / 1e9;
+	struct wb_predict_result r;
+
+	p.in.trainer_staged = true;
+	p.in.params.host_gbs = 1;
+	r = predicted(&p.in);
+	ck_assert_double_ge(r.early_s, copy);
+	ck_assert_double_le(r.early_s, 1.1 * copy + 0.003);
+	forget(&p);
+}
+END_TEST
+
 START_TEST(the_same_input_gives_the_same_times)
 {
 	struct planned p = plan_of("fsdp2:4", "vllm:tp2", 2, 50000000000);
@@ -246,6 +262,7 @@ int main(void)
 	tcase_add_test(tc, a_slow_loop_is_what_holds_it_up);
 	tcase_add_test(tc, lanes_and_the_fabric_take_their_time);
 	tcase_add_test(tc, staging_stalls_for_the_copies_alone);
+	tcase_add_test(tc, workers_of_an_agent_take_their_snapshots_side_by_side);
 	tcase_add_test(tc, the_same_input_gives_the_same_times);
 	tcase_add_test(tc, parameters_are_named_and_bounded);
 	tcase_add_test(tc, what_cannot_be_predicted_is_said);
