@@ -280,6 +280,9 @@ int wb_binding_create(const struct wb_plan *p, const struct wb_manifest *m,
 	if (!wb_digest_eq(p->layout[p->worker[worker].layout], map->digest))
 		return wb_err_set(err, WB_EPLAN,
 			"the plan was made for another layout of worker %" PRIu32, worker);
+	if (p->is_part && p->worker[worker].domain != p->domain)
+		return wb_err_set(err, WB_EPLAN,
+			"this part of the plan is not of the agent of worker %" PRIu32, worker);
 	b = wb_zalloc(1, sizeof(*b));
 	if (!b)
 		return wb_err_set(err, -ENOMEM, "binding of worker %" PRIu32, worker);

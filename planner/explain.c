@@ -227,8 +227,10 @@ static void release(struct explain *e)
 int wb_plan_summarize(const struct wb_plan *p, struct wb_plan_summary *out)
 {
 	struct explain e = {.p = p};
-	int rc = measure(&e);
+	int rc;
 
+	assert(!p->is_part);
+	rc = measure(&e);
 	if (rc == 0) {
 		*out = (struct wb_plan_summary){.busiest_ns = e.rail_ns};
 		for (int s = 0; s < WB_STAGES; s++)
@@ -578,8 +580,10 @@ int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 	const char *const *worker_name, bool as_json, struct wb_buf *out)
 {
 	struct explain e = {.p = p, .m = m, .name = worker_name, .b = out};
-	int rc = measure(&e);
+	int rc;
 
+	assert(!p->is_part);
+	rc = measure(&e);
 	if (!rc && as_json) {
 		json_head(&e);
 		json_rails(&e);

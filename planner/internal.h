@@ -212,6 +212,8 @@ int wb__lend_rails(const struct wb_plan *p, struct wb__shares *s);
 int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
 /** wb__shares_finish - free what wb__shares_make() made; the struct is zeroed. */
 void wb__shares_finish(struct wb__shares *s);
+/** wb__route_order - of two routes, as they stand in a plan: by stage, dst, class, chunk_begin. */
+int wb__route_order(const void *a, const void *b);
 /** wb__routes_make - plan->route from the shares; the grids are set.  0, -ENOMEM, -E2BIG. */
 int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);
 /* A class and its size. */
@@ -226,7 +228,11 @@ struct wb__sized *wb__classes_by_size(const struct wb_plan *p);
  * UINT32_MAX = trainer egress.  0 when a rate is unknown.  -ENOMEM is negative. */
 int64_t wb__node_bound(const struct wb_plan *p, uint32_t *node);
 
-/** wb__plan_sane - every number of a plan is in range; 0 or -EBADMSG. */
+/** wb__class_is_of - is a worker of @domain a holder or needer of the class? */
+bool wb__class_is_of(const struct wb_plan *p, const struct wb_class *k, uint32_t domain);
+/** wb__plan_name - set the digest of a whole plan, which is that of version 1; 0 or -ENOMEM. */
+int wb__plan_name(struct wb_plan *p);
+/** wb__plan_sane - every number of a plan, or of a part of one, is in range; 0 or -EBADMSG. */
 int wb__plan_sane(const struct wb_plan *p, struct wb_err *err);
 /** wb__check_routes - every needer gets every chunk once, in the order of the stages. */
 int wb__check_routes(const struct wb_plan *p, struct wb_err *err);

@@ -209,19 +209,6 @@ static int add_sums(struct wb_plan *p, const struct wb__shares *s)
 	return 0;
 }
 
-static int set_digest(struct wb_plan *p)
-{
-	struct wb_buf b;
-	int rc;
-
-	wb_buf_init(&b, SIZE_MAX / 2);
-	rc = wb_plan_encode(p, &b);
-	if (!rc)
-		p->digest = wb_digest_of(b.data, b.len);
-	wb_buf_finish(&b);
-	return rc;
-}
-
 static int make(struct wb__work *w)
 {
 	struct wb__shares s = {0};
@@ -236,7 +223,7 @@ static int make(struct wb__work *w)
 		if (!rc)
 			rc = add_sums(w->plan, &s);
 		if (!rc)
-			rc = set_digest(w->plan);
+			rc = wb__plan_name(w->plan);
 	}
 	wb__shares_finish(&s);
 	return rc;

@@ -109,6 +109,10 @@ _Static_assert(WB_WORKERS_MAX <= UINT16_MAX, "a route has worker numbers of 16 b
 
 struct wb_plan {
 	struct wb_digest digest, manifest;
+	/* What one agent has of it (parts.h): segments of the classes of its workers, the others
+	 * have none, and routes from and to them.  Else all of it. */
+	bool is_part;
+	uint32_t domain; /* of the agent, where is_part */
 	uint32_t chunk_bytes;
 	uint32_t n_worker, n_layout, n_class, n_segment, n_member, n_route, n_chunk;
 	struct wb_plan_worker *worker; /* owned */
@@ -140,13 +144,14 @@ struct wb_plan {
  */
 int wb_plan_create(const struct wb_plan_input *in, struct wb_plan **out, struct wb_err *err);
 void wb_plan_destroy(struct wb_plan *p);
-/** wb_plan_encode - append what wb_plan_decode() reads; the same plan gives the same bytes on every
- *  machine.  0, -ENOMEM or -E2BIG, as @out's error. */
+/** wb_plan_encode - append a whole plan in version 1, which its digest is of; the same plan gives
+ * the same bytes on every machine.  0, -ENOMEM or -E2BIG, as @out's error. */
 int wb_plan_encode(const struct wb_plan *p, struct wb_buf *out);
-/** wb_plan_decode - 0, -EBADMSG, -ENOMEM; untrusted input; every index is checked. */
+/** wb_plan_decode - read a whole plan, by wb_plan_encode() or packed (parts.h).  0, -EBADMSG,
+ *  -ENOMEM; untrusted input; every index is checked. */
 int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_err *err);
 /** wb_plan_check - prove again what wb_plan_create() promises (volumes, coverage, acyclic stages)
- *  from the plan and the layouts; 0 or WB_EPLAN with the first fault. */
+ *  from a whole plan and the layouts; 0 or WB_EPLAN with the first fault. */
 int wb_plan_check(const struct wb_plan *p, const struct wb_manifest *m,
 	const struct wb_map *const *layout, struct wb_err *err);
 
@@ -165,8 +170,8 @@ static inline uint64_t wb_chunk_len(const struct wb_plan *p, const struct wb_cla
 }
 
 /**
- * wb_plan_explain - the plan as text or JSON: bytes by rail, domain and stage, bounds and what sets
- * them, rounds, memory, expected time, classes
+ * wb_plan_explain - a whole plan as text or JSON: bytes by rail, domain and stage, bounds and what
+ * sets them, rounds, memory, expected time, classes
  * @m:		names of tensors, or NULL
  * @worker_name: name of each worker; NULL, or NULL entries: "worker 3"
  * Returns 0, -ENOMEM or -E2BIG (the buffer's cap).
@@ -180,7 +185,7 @@ struct wb_plan_summary {
 	uint64_t busiest_ns; /* what the rail that ends last has to carry; 0 = a rate is unknown */
 };
 
-/** wb_plan_summarize - what a plan costs, in a few numbers.  0 or -ENOMEM. */
+/** wb_plan_summarize - what a whole plan costs, in a few numbers.  0 or -ENOMEM. */
 int wb_plan_summarize(const struct wb_plan *p, struct wb_plan_summary *out);
 
 #endif

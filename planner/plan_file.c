@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan's bytes: a header with a table of sections, each of fixed-size records (FORMAT.md). */
+/* Versions 1 and 3 of a plan's bytes, which list all of it (FORMAT.md). */
 #include "planner/plan.h"
 
 #include "base/base.h"
@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "planner/internal.h"
+#include "planner/parts_internal.h"
+#include "planner/sections.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,37 +17,19 @@
 #define PLAN_MAGIC 0x4c504257u /* "WBPL" */
 #define PLAN_VERSION 1
 #define PLAN_VERSION_LENT 3 /* version 1, with rails that are lent */
-#define HEADER_BYTES 152
-#define SECTION_ALIGN 64
 
 enum section { S_WORKER, S_LAYOUT, S_CLASS, S_SEGMENT, S_MEMBER, S_ROUTE, SECTIONS };
 
-static const struct {
-	uint32_t bytes, max;
-	const char *name;
-} record[SECTIONS] = {
-	[S_WORKER] = {32, WB_WORKERS_MAX, "worker"},
-	[S_LAYOUT] = {16, WB_WORKERS_MAX, "layout"},
-	[S_CLASS] = {56, 1u << 24, "class"},
-	[S_SEGMENT] = {48, UINT32_MAX, "segment"},
-	[S_MEMBER] = {4, 1u << 28, "member"},
-	[S_ROUTE] = {24, 1u << 27, "route"},
+#define HEADER_BYTES (80 + SECTIONS * WB__SECTION_ENTRY)
+
+static const struct wb__section record[SECTIONS] = {
+	[S_WORKER] = WB__SECTION_WORKER,
+	[S_LAYOUT] = WB__SECTION_LAYOUT,
+	[S_CLASS] = {"class", 56, WB__CLASSES_MAX},
+	[S_SEGMENT] = {"segment", 48, UINT32_MAX},
+	[S_MEMBER] = WB__SECTION_MEMBER,
+	[S_ROUTE] = WB__SECTION_ROUTE,
 };
-
-static void put_workers(struct wb_buf *b, const struct wb_plan *p)
-{
-	for (uint32_t i = 0; i < p->n_worker; i++) {
-		const struct wb_plan_worker *w = &p->worker[i];
-
-		wb_buf_u32(b, w->role);
-		wb_buf_u32(b, w->layout);
-		wb_buf_u32(b, w->engine);
-		wb_buf_u32(b, w->domain);
-		wb_buf_u32(b, w->node);
-		wb_buf_u32(b, 0);
-		wb_buf_u64(b, w->rail_bytes_per_s);
-	}
-}
 
 static void put_classes(struct wb_buf *b, const struct wb_plan *p)
 {
@@ -85,26 +69,6 @@ static void put_segments(struct wb_buf *b, const struct wb_plan *p)
 	}
 }
 
-/* A worker and the rail for it: 0 = its own, else its worker's number + 1. */
-static void put_end(struct wb_buf *b, uint32_t worker, uint32_t rail)
-{
-	wb_buf_u32(b, worker | (rail == worker ? 0 : rail + 1) << 16);
-}
-
-static void put_routes(struct wb_buf *b, const struct wb_plan *p)
-{
-	for (uint32_t i = 0; i < p->n_route; i++) {
-		const struct wb_route *r = &p->route[i];
-
-		wb_buf_u32(b, r->class_id);
-		wb_buf_u32(b, r->chunk_begin);
-		wb_buf_u32(b, r->chunk_end);
-		wb_buf_u32(b, r->stage);
-		put_end(b, r->src, r->src_rail);
-		put_end(b, r->dst, r->dst_rail);
-	}
-}
-
 static bool has_lent(const struct wb_plan *p)
 {
 	for (uint32_t i = 0; i < p->n_route; i++)
@@ -118,13 +82,10 @@ static void put_section(struct wb_buf *b, const struct wb_plan *p, enum section 
 {
 	switch (s) {
 	case S_WORKER:
-		put_workers(b, p);
+		wb__workers_put(b, p);
 		return;
 	case S_LAYOUT:
-		for (uint32_t i = 0; i < p->n_layout; i++) {
-			wb_buf_u64(b, p->layout[i].hi);
-			wb_buf_u64(b, p->layout[i].lo);
-		}
+		wb__layouts_put(b, p);
 		return;
 	case S_CLASS:
 		put_classes(b, p);
@@ -133,11 +94,11 @@ static void put_section(struct wb_buf *b, const struct wb_plan *p, enum section 
 		put_segments(b, p);
 		return;
 	case S_MEMBER:
-		for (uint32_t i = 0; i < p->n_member; i++)
-			wb_buf_u32(b, p->member[i]);
+		wb__members_put(b, p);
 		return;
 	case S_ROUTE:
-		put_routes(b, p);
+		for (uint32_t i = 0; i < p->n_route; i++)
+			wb__route_put(b, &p->route[i]);
 		return;
 	default:
 		return;
@@ -149,51 +110,34 @@ int wb_plan_encode(const struct wb_plan *p, struct wb_buf *out)
 	const uint32_t count[SECTIONS] = {
 		p->n_worker, p->n_layout, p->n_class, p->n_segment, p->n_member, p->n_route};
 	size_t start = out->len;
-	uint64_t at = HEADER_BYTES;
 
+	assert(!p->is_part);
 	wb_buf_u32(out, PLAN_MAGIC);
 	wb_buf_u32(out, has_lent(p) ? PLAN_VERSION_LENT : PLAN_VERSION);
 	wb_buf_u64(out, p->manifest.hi);
 	wb_buf_u64(out, p->manifest.lo);
 	wb_buf_u32(out, p->chunk_bytes);
 	wb_buf_u32(out, p->n_chunk);
-	wb_buf_u64(out, p->trainer_slot_min_bytes);
-	wb_buf_u64(out, p->rollout_slot_min_bytes);
-	wb_buf_u64(out, p->node_bound_ns);
-	wb_buf_u64(out, p->worker_bound_ns);
-	wb_buf_u64(out, p->model_bytes);
-	wb_buf_u64(out, p->delivered_bytes);
-	for (int s = 0; s < SECTIONS; s++) {
-		at = wb_align_up(at, SECTION_ALIGN);
-		wb_buf_u64(out, at);
-		wb_buf_u32(out, count[s]);
-		at += (uint64_t)count[s] * record[s].bytes;
-	}
+	wb__sums_put(out, p);
+	wb__table_put(out, record, count, SECTIONS, HEADER_BYTES);
 	for (int s = 0; s < SECTIONS && !out->rc; s++) {
-		while (!out->rc && (out->len - start) % SECTION_ALIGN)
-			wb_buf_u8(out, 0);
+		wb__section_align(out, start);
 		put_section(out, p, (enum section)s);
 	}
 	return out->rc;
 }
 
-static void get_workers(struct wb_cursor *c, struct wb_plan *p)
+int wb__plan_name(struct wb_plan *p)
 {
-	for (uint32_t i = 0; i < p->n_worker; i++) {
-		struct wb_plan_worker *w = &p->worker[i];
-		uint32_t role = wb_cur_u32(c);
+	struct wb_buf b;
+	int rc;
 
-		c->bad |= role != WB_ROLE_TRAINER && role != WB_ROLE_ROLLOUT;
-		w->role = role == WB_ROLE_TRAINER ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT;
-		w->layout = wb_cur_u32(c);
-		w->engine = wb_cur_u32(c);
-		w->domain = wb_cur_u32(c);
-		w->node = wb_cur_u32(c);
-		c->bad |= wb_cur_u32(c) != 0;
-		w->rail_bytes_per_s = wb_cur_u64(c);
-		c->bad |= w->layout >= p->n_layout || w->engine >= p->n_worker ||
-			  w->domain >= p->n_worker || w->node >= p->n_worker;
-	}
+	wb_buf_init(&b, SIZE_MAX / 2);
+	rc = wb_plan_encode(p, &b);
+	if (!rc)
+		p->digest = wb_digest_of(b.data, b.len);
+	wb_buf_finish(&b);
+	return rc;
 }
 
 static void get_classes(struct wb_cursor *c, struct wb_plan *p)
@@ -234,40 +178,14 @@ static void get_segments(struct wb_cursor *c, struct wb_plan *p)
 	}
 }
 
-static void get_end(struct wb_cursor *c, uint16_t *worker, uint16_t *rail)
-{
-	uint32_t x = wb_cur_u32(c);
-
-	*worker = (uint16_t)x;
-	*rail = x >> 16 ? (uint16_t)((x >> 16) - 1) : *worker;
-	c->bad |= x >> 16 && *rail == *worker;
-}
-
-static void get_routes(struct wb_cursor *c, struct wb_plan *p)
-{
-	for (uint32_t i = 0; i < p->n_route; i++) {
-		struct wb_route *r = &p->route[i];
-
-		r->class_id = wb_cur_u32(c);
-		r->chunk_begin = wb_cur_u32(c);
-		r->chunk_end = wb_cur_u32(c);
-		r->stage = wb_cur_u32(c);
-		get_end(c, &r->src, &r->src_rail);
-		get_end(c, &r->dst, &r->dst_rail);
-	}
-}
-
 static void get_section(struct wb_cursor *c, struct wb_plan *p, enum section s)
 {
 	switch (s) {
 	case S_WORKER:
-		get_workers(c, p);
+		wb__workers_get(c, p);
 		return;
 	case S_LAYOUT:
-		for (uint32_t i = 0; i < p->n_layout; i++) {
-			p->layout[i].hi = wb_cur_u64(c);
-			p->layout[i].lo = wb_cur_u64(c);
-		}
+		wb__layouts_get(c, p);
 		return;
 	case S_CLASS:
 		get_classes(c, p);
@@ -276,106 +194,14 @@ static void get_section(struct wb_cursor *c, struct wb_plan *p, enum section s)
 		get_segments(c, p);
 		return;
 	case S_MEMBER:
-		for (uint32_t i = 0; i < p->n_member; i++)
-			p->member[i] = wb_cur_u32(c);
+		wb__members_get(c, p);
 		return;
 	case S_ROUTE:
-		get_routes(c, p);
+		wb__routes_get(c, p->route, p->n_route);
 		return;
 	default:
 		return;
 	}
-}
-
-static bool members_ok(const struct wb_plan *p, uint32_t begin, uint32_t end, enum wb_role role)
-{
-	if (begin >= end || end > p->n_member)
-		return false;
-	for (uint32_t i = begin; i < end; i++)
-		if (p->member[i] >= p->n_worker || p->worker[p->member[i]].role != role ||
-			(i > begin && p->member[i - 1] >= p->member[i]))
-			return false;
-	return true;
-}
-
-static bool class_ok(const struct wb_plan *p, uint32_t i, uint32_t seg, uint32_t chunk)
-{
-	const struct wb_class *k = &p->cls[i];
-	size_t elem = wb_dtype_bytes((enum wb_dtype)k->dtype);
-	uint64_t at = 0;
-
-	if (k->seg_begin != seg || k->seg_end <= seg || k->seg_end > p->n_segment || !elem ||
-		k->chunk_base != chunk || k->is_direct > 1 || k->primary > i)
-		return false;
-	if (k->primary != i && (!k->is_direct || p->cls[k->primary].is_direct))
-		return false;
-	if (!members_ok(p, k->holder_begin, k->holder_end, WB_ROLE_TRAINER) ||
-		!members_ok(p, k->needer_begin, k->needer_end, WB_ROLE_ROLLOUT))
-		return false;
-	for (uint32_t s = k->seg_begin; s < k->seg_end; s++) {
-		const struct wb_segment *x = &p->segment[s];
-		uint64_t n;
-
-		if (x->class_id != i || x->wire_off != at || !x->n_row || !x->n_col ||
-			!x->row_step || !x->col_step || x->row >> 41 || x->col >> 33)
-			return false;
-		if (!wb_mul_u64((uint64_t)x->n_row * x->n_col, elem, &n) || !wb_add_u64(at, n, &at))
-			return false;
-	}
-	return at == k->bytes && at < UINT64_MAX - WB_CHUNK_BYTES_MAX &&
-	       k->n_chunk == wb_ceil_div(at, p->chunk_bytes);
-}
-
-/* A worker's own rail, or for the network one that another of its domain and role lends. */
-static bool rail_ok(const struct wb_plan *p, uint32_t worker, uint32_t rail, bool is_near)
-{
-	if (worker >= p->n_worker || rail >= p->n_worker)
-		return false;
-	return rail == worker || (!is_near && p->worker[rail].role == WB_ROLE_ROLLOUT &&
-					 p->worker[worker].role == WB_ROLE_ROLLOUT &&
-					 p->worker[rail].domain == p->worker[worker].domain);
-}
-
-static bool ends_ok(const struct wb_plan *p, const struct wb_route *r)
-{
-	bool is_near = r->src < p->n_worker && r->dst < p->n_worker &&
-		       p->worker[r->src].domain == p->worker[r->dst].domain;
-
-	return rail_ok(p, r->src, r->src_rail, is_near) && rail_ok(p, r->dst, r->dst_rail, is_near);
-}
-
-static bool routes_ok(const struct wb_plan *p)
-{
-	for (uint32_t i = 0; i < p->n_route; i++) {
-		const struct wb_route *r = &p->route[i];
-
-		if (r->class_id >= p->n_class || r->stage >= WB_STAGES || !ends_ok(p, r) ||
-			r->chunk_begin >= r->chunk_end ||
-			r->chunk_end > p->cls[r->class_id].n_chunk)
-			return false;
-	}
-	return true;
-}
-
-int wb__plan_sane(const struct wb_plan *p, struct wb_err *err)
-{
-	uint32_t seg = 0, chunk = 0;
-
-	if (p->chunk_bytes < WB_CHUNK_BYTES_LEAST || p->chunk_bytes > WB_CHUNK_BYTES_MAX ||
-		p->chunk_bytes % 64)
-		return wb_err_set(
-			err, -EBADMSG, "plan: chunks of %" PRIu32 " bytes", p->chunk_bytes);
-	for (uint32_t i = 0; i < p->n_class; i++) {
-		if (!class_ok(p, i, seg, chunk) ||
-			__builtin_add_overflow(chunk, p->cls[i].n_chunk, &chunk))
-			return wb_err_set(err, -EBADMSG, "plan: class %" PRIu32 " is damaged", i);
-		seg = p->cls[i].seg_end;
-	}
-	if (seg != p->n_segment || chunk != p->n_chunk)
-		return wb_err_set(err, -EBADMSG, "plan: segments or chunks without a class");
-	if (!routes_ok(p))
-		return wb_err_set(err, -EBADMSG, "plan: a route is damaged");
-	return 0;
 }
 
 static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *version, uint32_t *count,
@@ -384,36 +210,22 @@ static int read_header(struct wb_cursor *c, struct wb_plan *p, uint32_t *version
 	const uint8_t *start = c->p;
 	size_t whole = wb_cur_left(c);
 	uint32_t magic = wb_cur_u32(c);
-	uint64_t at = HEADER_BYTES;
+	uint64_t end = 0;
 
 	*version = wb_cur_u32(c);
 	p->manifest.hi = wb_cur_u64(c);
 	p->manifest.lo = wb_cur_u64(c);
 	p->chunk_bytes = wb_cur_u32(c);
 	p->n_chunk = wb_cur_u32(c);
-	p->trainer_slot_min_bytes = wb_cur_u64(c);
-	p->rollout_slot_min_bytes = wb_cur_u64(c);
-	p->node_bound_ns = wb_cur_u64(c);
-	p->worker_bound_ns = wb_cur_u64(c);
-	p->model_bytes = wb_cur_u64(c);
-	p->delivered_bytes = wb_cur_u64(c);
+	wb__sums_get(c, p);
 	if (c->bad || magic != PLAN_MAGIC ||
 		(*version != PLAN_VERSION && *version != PLAN_VERSION_LENT))
-		return wb_err_set(err, -EBADMSG, "not a plan of format %d or %d", PLAN_VERSION,
-			PLAN_VERSION_LENT);
-	for (int s = 0; s < SECTIONS; s++) {
-		uint64_t off = wb_cur_u64(c);
-
-		count[s] = wb_cur_u32(c);
-		at = wb_align_up(at, SECTION_ALIGN);
-		if (c->bad || off != at || count[s] > record[s].max || off > whole ||
-			count[s] > (whole - off) / record[s].bytes)
-			return wb_err_set(
-				err, -EBADMSG, "plan: the %s section is damaged", record[s].name);
-		at += (uint64_t)count[s] * record[s].bytes;
-	}
-	wb_cur_align(c, start, SECTION_ALIGN);
-	if (c->bad || at != whole)
+		return wb_err_set(err, -EBADMSG, "not a plan of format %d, %d or %d", PLAN_VERSION,
+			WB__PARTS_VERSION, PLAN_VERSION_LENT);
+	if (!wb__table_get(c, record, count, SECTIONS, HEADER_BYTES, whole, &end))
+		return wb_err_set(err, -EBADMSG, "plan: its sections do not fit its length");
+	wb_cur_align(c, start, WB__SECTION_ALIGN);
+	if (c->bad || end != whole)
 		return wb_err_set(err, -EBADMSG, "plan: header or length is damaged");
 	return 0;
 }
@@ -437,7 +249,7 @@ static int alloc_arrays(struct wb_plan *p, const uint32_t *count)
 	return 0;
 }
 
-int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, struct wb_err *err)
+static int list_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, struct wb_err *err)
 {
 	struct wb_cursor c = wb_cursor(bytes_in, bytes);
 	const uint8_t *start = c.p;
@@ -451,7 +263,7 @@ int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, str
 	if (!rc && alloc_arrays(p, count) < 0)
 		rc = wb_err_set(err, -ENOMEM, "plan of %zu bytes", bytes);
 	for (int s = 0; s < SECTIONS && !rc; s++) {
-		wb_cur_align(&c, start, SECTION_ALIGN);
+		wb_cur_align(&c, start, WB__SECTION_ALIGN);
 		get_section(&c, p, (enum section)s);
 		if (c.bad)
 			rc = wb_err_set(err, -EBADMSG, "plan: a %s is damaged", record[s].name);
@@ -468,4 +280,12 @@ int wb_plan_decode(const void *bytes_in, size_t bytes, struct wb_plan **out, str
 	p->digest = wb_digest_of(bytes_in, bytes);
 	*out = p;
 	return 0;
+}
+
+int wb_plan_decode(const void *p, size_t bytes, struct wb_plan **out, struct wb_err *err)
+{
+	struct wb_cursor c = wb_cursor(p, bytes);
+
+	return wb_cur_u32(&c) == WB__HEAD_MAGIC ? wb__plan_unpack_all(p, bytes, out, err)
+						: list_decode(p, bytes, out, err);
 }

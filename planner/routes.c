@@ -328,7 +328,7 @@ static int route_direct(struct routing *r, uint32_t cls)
 	return rc;
 }
 
-static int by_route(const void *a, const void *b)
+int wb__route_order(const void *a, const void *b)
 {
 	const struct wb_route *x = a, *y = b;
 
@@ -347,7 +347,7 @@ static void sort_and_merge(struct wb_plan *p)
 
 	if (!p->n_route)
 		return;
-	qsort(p->route, p->n_route, sizeof(*p->route), by_route);
+	qsort(p->route, p->n_route, sizeof(*p->route), wb__route_order);
 	for (uint32_t i = 1; i < p->n_route; i++) {
 		struct wb_route *x = &p->route[kept], *y = &p->route[i];
 

@@ -10,6 +10,7 @@
 #include "ctl/fetch.h"
 #include "ctl/html.h"
 #include "ctl/simulation.h"
+#include "ctl/travel.h"
 #include "planner/deploy/deploy.h"
 #include "predict/paper.h"
 
@@ -72,6 +73,7 @@ struct figures {
 	const char *name;
 	double plan_ms, rss_mib, t_min_ms, worker_bound_ms, load;
 	struct wb_plan_summary sum;
+	struct wb__ctl_travel travel;
 	/* Agents whose loops take no time, whose engines are freed; and as they are. */
 	struct wb_predict_result ideal, real;
 	struct wb_predict_paper paper;
@@ -189,10 +191,12 @@ static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy 
 		",\"model_bytes\":%" PRIu64 ",\"workers\":%" PRIu32 ",\"layouts\":%" PRIu32
 		",\"classes\":%" PRIu32 ",\"messages\":%" PRIu64 ",\"peers_max\":%" PRIu32
 		",\"plan_ms\":%.1f,\"rss_mib\":%.1f,\"t_min_ms\":%.3f,\"worker_bound_ms\":%.3f,"
-		"\"load_over_bound\":%.4f",
+		"\"load_over_bound\":%.4f,\"head_mib\":%.3f,\"part_max_mib\":%.3f,"
+		"\"replan_ms\":%.1f",
 		d->spec.engines, d->n_node, d->manifest->n, p->model_bytes, d->n_worker,
 		d->n_layout, p->n_class, f->sum.messages, f->sum.peers_max, f->plan_ms, f->rss_mib,
-		f->t_min_ms, f->worker_bound_ms, f->load);
+		f->t_min_ms, f->worker_bound_ms, f->load, f->travel.head_mib,
+		f->travel.part_max_mib, f->travel.replan_ms);
 	if (!s->plan_only)
 		put_prediction(&b, f);
 	wb_buf_printf(&b, "}\n");
@@ -223,6 +227,9 @@ static void print_text(const struct wb__ctl_simulate *s, const struct wb_deploy 
 	printf("t_min_ms         %.3f (%s)\n", f->t_min_ms, by ? by : "no rate");
 	printf("worker_bound_ms  %.3f\n", f->worker_bound_ms);
 	printf("load_over_bound  %.4f\n", f->load);
+	printf("head_mib         %.3f, which all agents get\n", f->travel.head_mib);
+	printf("part_max_mib     %.3f\n", f->travel.part_max_mib);
+	printf("replan_ms        %.1f\n", f->travel.replan_ms);
 	if (!s->plan_only)
 		print_prediction(f);
 }
@@ -339,7 +346,9 @@ static int plan_it(const struct wb__ctl_opts *o, const struct wb__ctl_simulate *
 	rc = wb_plan_summarize(p, &f.sum);
 	if (rc < 0)
 		wb_err_set(err, rc, "summarize the plan: %s", wb_strerror(rc));
-	else if (!s->plan_only)
+	else
+		rc = wb__ctl_travel(d, p, &f.travel, err);
+	if (rc == 0 && !s->plan_only)
 		rc = predict(s, &in, p, &f, err);
 	f.t_min_ms = (double)p->node_bound_ns / 1e6;
 	f.worker_bound_ms = (double)p->worker_bound_ns / 1e6;

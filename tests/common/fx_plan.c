@@ -95,6 +95,29 @@ struct wb_map *fx_map_done(struct fx_map *f)
 	return out;
 }
 
+int fx_packed(const struct wb_plan *p, struct wb_buf *b, struct wb_plan_slice **slice)
+{
+	struct wb_err err = {0};
+	int n;
+
+	wb_buf_init(b, 1u << 30);
+	must(!wb_plan_pack(p, b), "pack a plan");
+	n = wb_plan_slices(b->data, b->len, slice, &err);
+	must(n > 1, err.msg);
+	return n;
+}
+
+struct wb_plan *fx_part(const struct wb_buf *b, const struct wb_plan_slice *slice, uint32_t domain)
+{
+	const struct wb_plan_slice *s = &slice[1 + domain];
+	struct wb_plan_piece head = {b->data, slice[0].bytes}, part = {b->data + s->at, s->bytes};
+	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+
+	must(!wb_plan_unpack(head, part, UINT64_MAX, &p, &err), err.msg);
+	return p;
+}
+
 void fx_golden(const char *name, const void *data, size_t len)
 {
 	const char *top = getenv("WB_TOP");

@@ -5,7 +5,7 @@
  * Fixtures of the planner: a map under construction, small deployments, golden files.
  * Everything asserts instead of returning errors.
  */
-#include "planner/plan.h"
+#include "planner/parts.h"
 
 #include <stdbool.h>
 
@@ -32,6 +32,10 @@ struct fx_box {
 void fx_copy(struct fx_map *f, uint32_t param, const char *tensor, struct fx_box b);
 void fx_region(struct fx_map *f, struct wb_region r);
 struct wb_map *fx_map_done(struct fx_map *f);
+/** fx_packed - the plan as it travels; @slice: wb_free() it, @b: wb_buf_finish().  Their number. */
+int fx_packed(const struct wb_plan *p, struct wb_buf *b, struct wb_plan_slice **slice);
+/** fx_part - what the agent of @domain reads of that; wb_plan_destroy(). */
+struct wb_plan *fx_part(const struct wb_buf *b, const struct wb_plan_slice *slice, uint32_t domain);
 /** fx_golden - @b equals tests/golden/@name; WB_GOLDEN_UPDATE=1 writes the file instead. */
 void fx_golden(const char *name, const void *data, size_t len);
 

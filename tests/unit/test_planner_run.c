@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of random deployments, carried out: every worker has its parameters in memory, every route
- * moves its bytes in the order of the stages, and each element is held against what a load of the
- * checkpoint gives.  Bounds are held against brute force over elements and sets of workers.
+ * Plans of random deployments, carried out from their bytes: every agent reads the head and its
+ * part, every worker has its parameters in memory, every route moves its bytes in the order of the
+ * stages, and each element is held against what a load of the checkpoint gives.  Bounds are held
+ * against brute force over elements and sets of workers.
  */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "planner/binding.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_plan.h"
@@ -303,6 +305,8 @@ struct run {
 	const struct fx_random *d;
 	const struct oracle *o;
 	const struct wb_plan *p;
+	struct wb_plan *part[FX_RANDOM_WORKERS]; /* by domain: what its agent has of the plan */
+	uint32_t n_part;
 	struct body body[FX_RANDOM_WORKERS];
 	struct wire *wire; /* by class */
 	uint8_t *sent; /* by element: times trainers sent it for those who pass it on */
@@ -372,6 +376,49 @@ static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
 	free(slot);
 }
 
+static const struct wb_plan *part_of(const struct run *x, uint32_t worker)
+{
+	return x->part[x->d->worker[worker].domain];
+}
+
+static void unpack(struct run *x)
+{
+	struct wb_plan_slice *slice;
+	struct wb_buf b;
+	int n = fx_packed(x->p, &b, &slice);
+
+	x->n_part = (uint32_t)n - 1;
+	for (uint32_t d = 0; d < x->n_part; d++)
+		x->part[d] = fx_part(&b, slice, d);
+	wb_buf_finish(&b);
+	wb_free(slice);
+}
+
+/* Both ends find the route in their parts. */
+static void carry_out(struct run *x, const struct wb_route *r)
+{
+	const struct wb_plan *from = part_of(x, r->src);
+	uint32_t i = 0;
+
+	while (i < from->n_route && memcmp(&from->route[i], r, sizeof(*r)) != 0)
+		i++;
+	ck_assert_uint_lt(i, from->n_route);
+	for (uint32_t c = r->chunk_begin; c < r->chunk_end; c++)
+		move_chunk(x, r, c);
+}
+
+/* What the workers of each agent are to get. */
+static void carry_out_stage(struct run *x, uint32_t stage)
+{
+	for (uint32_t d = 0; d < x->n_part; d++)
+		for (uint32_t i = 0; i < x->part[d]->n_route; i++) {
+			const struct wb_route *r = &x->part[d]->route[i];
+
+			if (r->stage == stage && x->d->worker[r->dst].domain == d)
+				carry_out(x, r);
+		}
+}
+
 static void run_init(
 	struct run *x, const struct fx_random *d, const struct oracle *o, const struct wb_plan *p)
 {
@@ -381,18 +428,19 @@ static void run_init(
 	x->p = p;
 	x->wire = calloc(p->n_class + 1, sizeof(*x->wire));
 	x->sent = calloc(d->n_elem, 1);
-	for (uint32_t c = 0; c < p->n_class; c++)
-		x->wire[c] = wire_of(d, o, p, c);
+	unpack(x);
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		uint32_t needer = p->member[p->cls[c].needer_begin];
+
+		x->wire[c] = wire_of(d, o, part_of(x, needer), c);
+	}
 	for (uint32_t i = 0; i < p->n_worker; i++) {
-		body_init(&x->body[i], d, o, p, i);
+		body_init(&x->body[i], d, o, part_of(x, i), i);
 		x->came[i] = calloc(d->n_elem, 1);
 		x->rounded[i] = calloc(d->n_elem, 1);
 	}
 	for (uint32_t s = 0; s < WB_STAGES; s++)
-		for (uint32_t i = 0; i < p->n_route; i++)
-			for (uint32_t c = p->route[i].chunk_begin; c < p->route[i].chunk_end; c++)
-				if (p->route[i].stage == s)
-					move_chunk(x, &p->route[i], c);
+		carry_out_stage(x, s);
 }
 
 static void run_finish(struct run *x)
@@ -406,6 +454,8 @@ static void run_finish(struct run *x)
 		free(x->came[i]);
 		free(x->rounded[i]);
 	}
+	for (uint32_t i = 0; i < x->n_part; i++)
+		wb_plan_destroy(x->part[i]);
 	free(x->wire);
 	free(x->sent);
 }

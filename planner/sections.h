@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_PLANNER_SECTIONS_H
+#define WB_PLANNER_SECTIONS_H
+/*
+ * What the forms of a plan's bytes have in common (FORMAT.md): a table of sections, and those that
+ * are the same in several.  Not for others than the planner.  Layer: planner (L1).
+ */
+#include "base/buf.h"
+#include "planner/plan.h"
+
+#define WB__SECTION_ALIGN 64
+#define WB__SECTION_ENTRY 12 /* bytes in the table */
+#define WB__SECTION_MEMBER                                                                         \
+	{                                                                                          \
+		"member", 4, 1u << 28                                                              \
+	}
+#define WB__SECTION_ROUTE                                                                          \
+	{                                                                                          \
+		"route", 24, 1u << 27                                                              \
+	}
+#define WB__SECTION_WORKER                                                                         \
+	{                                                                                          \
+		"worker", 32, WB_WORKERS_MAX                                                       \
+	}
+#define WB__SECTION_LAYOUT                                                                         \
+	{                                                                                          \
+		"layout", 16, WB_WORKERS_MAX                                                       \
+	}
+#define WB__CLASSES_MAX (1u << 24)
+
+struct wb__section {
+	const char *name; /* of one record */
+	uint32_t bytes, max; /* of a record; greatest count */
+};
+
+/** wb__table_put - the table of @n sections, which is the end of a header of @header bytes. */
+void wb__table_put(struct wb_buf *b, const struct wb__section *s, const uint32_t *count, int n,
+	uint64_t header);
+/** wb__table_get - read it; @end: where the last section ends, at most @whole.  False: damaged, or
+ *  more than @whole bytes. */
+bool wb__table_get(struct wb_cursor *c, const struct wb__section *s, uint32_t *count, int n,
+	uint64_t header, uint64_t whole, uint64_t *end);
+/** wb__section_align - zeros up to where a section begins; @start: of the header. */
+void wb__section_align(struct wb_buf *b, size_t start);
+
+/** wb__workers_put, wb__layouts_put, wb__members_put - append the section of a plan. */
+void wb__workers_put(struct wb_buf *b, const struct wb_plan *p);
+void wb__layouts_put(struct wb_buf *b, const struct wb_plan *p);
+void wb__members_put(struct wb_buf *b, const struct wb_plan *p);
+/** wb__route_put - append one record. */
+void wb__route_put(struct wb_buf *b, const struct wb_route *r);
+/** wb__workers_get, wb__layouts_get, wb__members_get - into the plan's arrays, which are there;
+ * what is short, or a number out of range, makes the cursor bad. */
+void wb__workers_get(struct wb_cursor *c, struct wb_plan *p);
+void wb__layouts_get(struct wb_cursor *c, struct wb_plan *p);
+void wb__members_get(struct wb_cursor *c, struct wb_plan *p);
+/** wb__routes_get - @n records; numbers are not looked at, but each rail has one spelling. */
+void wb__routes_get(struct wb_cursor *c, struct wb_route *r, uint32_t n);
+
+/** wb__sums_put, wb__sums_get - slot bytes, bounds, model and delivered bytes. */
+void wb__sums_put(struct wb_buf *b, const struct wb_plan *p);
+void wb__sums_get(struct wb_cursor *c, struct wb_plan *p);
+
+#endif
