@@ -414,7 +414,7 @@ static void begin(struct wb__op *op)
 {
 	op->at = op->seen = (struct wb__at){0};
 	op->flip_bit = UINT64_MAX;
-	op->is_dead = false;
+	op->is_dead = op->is_answered = false;
 }
 
 int wb__book_grant(

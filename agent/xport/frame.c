@@ -22,6 +22,8 @@ static const uint16_t frame_bytes[WBP_BULK_TYPES] = {
 	[WBP_BULK_TABLE] = 0, /* variable */
 	[WBP_BULK_TRAILER] = 16 + WB_XPORT_TRAILER_BYTES,
 	[WBP_BULK_RELEASE] = 16,
+	[WBP_BULK_QP] = WBP_BULK_PREFIX + 40,
+	[WBP_BULK_MEMORY] = WBP_BULK_PREFIX + 24 + 4 * WBP_BULK_QPS,
 };
 
 struct out {
@@ -143,6 +145,37 @@ static void get_text(struct wb_cursor *c, char *out)
 	}
 }
 
+static void get_qp(struct wb_cursor *c, struct wb__qp_frame *q)
+{
+	q->k = wb_cur_u16(c);
+	q->lid = wb_cur_u16(c);
+	q->number = wb_cur_u32(c);
+	q->psn = wb_cur_u32(c);
+	q->mtu = wb_cur_u8(c);
+	q->reads = wb_cur_u8(c);
+	q->has_gid = wb_cur_u16(c) == 1;
+	get_bytes(c, q->gid, sizeof(q->gid));
+	q->answers = wb_cur_u32(c);
+	wb_cur_u32(c);
+	if (q->k >= WBP_BULK_QPS || q->number >> 24 || q->psn >> 24 ||
+		(q->number && (!q->mtu || q->mtu > 5 || !q->reads)))
+		c->bad = true;
+}
+
+static void get_memory(struct wb_cursor *c, struct wb__frame *f)
+{
+	uint64_t end;
+
+	f->region = wb_cur_u32(c);
+	wb_cur_u32(c);
+	f->bytes = wb_cur_u64(c);
+	f->id = wb_cur_u64(c);
+	for (int i = 0; i < WBP_BULK_QPS; i++)
+		f->key[i] = wb_cur_u32(c);
+	if (!f->bytes || !wb_add_u64(f->id, f->bytes, &end))
+		c->bad = true;
+}
+
 int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *f)
 {
 	struct wb_cursor c;
@@ -200,6 +233,12 @@ int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *f)
 	case WBP_BULK_RELEASE:
 		f->id = wb_cur_u64(&c);
 		break;
+	case WBP_BULK_QP:
+		get_qp(&c, &f->qp);
+		break;
+	case WBP_BULK_MEMORY:
+		get_memory(&c, f);
+		break;
 	default: /* WELCOME */
 		break;
 	}
@@ -220,6 +259,29 @@ static void put_hello(struct out *o, const struct wb__hello *h)
 	put_bytes(o, h->nonce, sizeof(h->nonce));
 	put_bytes(o, h->dialer, sizeof(h->dialer));
 	put_bytes(o, h->acceptor, sizeof(h->acceptor));
+}
+
+static void put_qp(struct out *o, const struct wb__qp_frame *q)
+{
+	put(o, q->k, 2);
+	put(o, q->lid, 2);
+	put(o, q->number, 4);
+	put(o, q->psn, 4);
+	put(o, q->mtu, 1);
+	put(o, q->reads, 1);
+	put(o, q->has_gid, 2);
+	put_bytes(o, q->gid, sizeof(q->gid));
+	put(o, q->answers, 4);
+}
+
+static void put_memory(struct out *o, const struct wb__frame *f)
+{
+	put(o, f->region, 4);
+	put(o, 0, 4);
+	put(o, f->bytes, 8);
+	put(o, f->id, 8);
+	for (int i = 0; i < WBP_BULK_QPS; i++)
+		put(o, f->key[i], 4);
 }
 
 size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
@@ -288,6 +350,12 @@ size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
 	case WBP_BULK_CANCEL:
 	case WBP_BULK_RELEASE:
 		put(&o, f->id, 8);
+		break;
+	case WBP_BULK_QP:
+		put_qp(&o, &f->qp);
+		break;
+	case WBP_BULK_MEMORY:
+		put_memory(&o, f);
 		break;
 	default:
 		break;

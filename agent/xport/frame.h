@@ -21,6 +21,9 @@
  *	TABLE     acceptor  shm: ranges {region u32, bytes u32, offset u64} of the running WRITE
  *	TRAILER   acceptor  shm: end of the running WRITE
  *	RELEASE   dialer    shm: the bytes were copied, the source memory is free
+ *	QP        both      verbs: a queue pair of this socket, or that it is gone (number 0)
+ *	MEMORY    acceptor  verbs: a memory region, with a key for each of these queue pairs
+ * TABLE, TRAILER, RELEASE and UNREGION are those of shm.
  *
  * MACs are HMAC-SHA256 with the epoch's key over a label, the HELLO frame and the acceptor's nonce.
  * Where HELLO says TLS (over tcp), a TLS 1.3 handshake follows PROOF, with a pre-shared key that is
@@ -59,11 +62,31 @@ enum wb__frame_type {
 	WBP_BULK_TABLE,
 	WBP_BULK_TRAILER,
 	WBP_BULK_RELEASE,
+	WBP_BULK_QP,
+	WBP_BULK_MEMORY,
 	WBP_BULK_TYPES,
 };
 
 /* TLS: over tcp, what follows PROOF is inside. */
-enum { WBP_BULK_OVER_TCP = 1, WBP_BULK_OVER_SHM = 2, WBP_BULK_OVER_TLS = 3 };
+enum {
+	WBP_BULK_OVER_TCP = 1,
+	WBP_BULK_OVER_SHM = 2,
+	WBP_BULK_OVER_TLS = 3,
+	WBP_BULK_OVER_VERBS = 4,
+};
+
+#define WBP_BULK_QPS 4 /* queue pairs behind one socket */
+
+struct wb__qp_frame {
+	uint16_t k; /* which */
+	uint16_t lid;
+	uint32_t number, psn; /* number 0: there is none */
+	uint32_t answers; /* acceptor: the number that this answers; 0 = none */
+	uint8_t mtu; /* enum ibv_mtu, 1..5 */
+	uint8_t reads; /* that it answers, or has out, at once */
+	bool has_gid;
+	uint8_t gid[16];
+};
 
 struct wb__hello {
 	uint64_t object, term, number, session;
@@ -90,6 +113,8 @@ struct wb__frame {
 	struct wb_xport_chunk chunk; /* GRANT */
 	struct wb__hello hello; /* HELLO */
 	uint8_t nonce[WBP_BULK_NONCE]; /* CHALLENGE */
+	struct wb__qp_frame qp; /* QP */
+	uint32_t key[WBP_BULK_QPS]; /* MEMORY; .region, .bytes, .id = address */
 	uint8_t mac[WBP_BULK_MAC]; /* CHALLENGE PROOF; TRAILER: the trailer */
 	char text[WBP_BULK_TEXT + 1]; /* REJECT: printable */
 };

@@ -235,3 +235,8 @@ int wb__inet_rail_open(struct wb__rail *r)
 
 	return r->addr[0] ? parse_addr(r->addr, &a, &len, NULL) : 0;
 }
+
+ssize_t wb__inet_recv(struct wb__sock *s, void *p, size_t n)
+{
+	return recv(s->fd, p, n, MSG_DONTWAIT);
+}

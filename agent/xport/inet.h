@@ -20,6 +20,8 @@ int wb__inet_dial(struct wb__rail *r, const char *endpoint, int *fd_out, struct 
 void wb__inet_tune(struct wb__xport_stream *x, int fd);
 /** wb__inet_is_home - did @fd come in at the rail's address? */
 bool wb__inet_is_home(const struct wb__rail *r, int fd);
+/** wb__inet_recv - as recv(), of a socket in the clear. */
+ssize_t wb__inet_recv(struct wb__sock *s, void *p, size_t n);
 /** wb__inet_rail_open - 0, or -EINVAL when the rail's address is not one. */
 int wb__inet_rail_open(struct wb__rail *r);
 

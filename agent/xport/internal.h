@@ -13,7 +13,9 @@
  *	handshake.c	the challenge
  *	secure.c	TLS after it, where the epoch asks for that
  *	sock.c		frames in, frames out, grants and answers of one socket
- *	tcp/, shm/	addresses, and how payload moves: struct wb__link_ops
+ *	inet.c		sockets of the network, for tcp and verbs
+ *	ranges.c	answers that name memory, for shm and verbs
+ *	tcp/, shm/, verbs/	addresses, and how payload moves: struct wb__link_ops
  *
  * A socket belongs to one conn for life.  The rail closes it and says EV_DOWN; the loop answers
  * with CMD_FREE, the last command that names it, and only then is it freed: so no ring ever holds a
@@ -201,9 +203,10 @@ struct wb__rail {
 	struct wb__bucket rx, tx;
 	uint8_t *scratch;
 	void *link; /* the link's own */
+	char link_mark; /* its address stands for the link's descriptors in epfd */
 	/* counters: written by the rail, read by the loop */
 	_Atomic uint64_t rx_bytes, tx_bytes, rx_chunks, tx_chunks, sleeps, rejected, throttled_ns;
-	_Atomic uint64_t rekeys;
+	_Atomic uint64_t rekeys, word_bytes, requests, doorbells, completions, rails_lost;
 };
 
 enum wb__cmd_kind {
@@ -220,6 +223,7 @@ enum wb__cmd_kind {
 	WB__CMD_REFUSE, /* sock, id, code */
 	WB__CMD_REGION, /* p = region (rail keeps a copy), n = id */
 	WB__CMD_UNREGION, /* n = id */
+	WB__CMD_LINK, /* n, p: the link's own */
 };
 
 struct wb__cmd {
@@ -229,6 +233,7 @@ struct wb__cmd {
 	int64_t n;
 	struct wb__sock *sock;
 	struct wb__op *op;
+	void *p; /* LINK */
 	struct wb_xport_chunk chunk; /* GRANT */
 	struct wb_xport_region region; /* REGION; its fd is given to the rail */
 };
@@ -264,6 +269,7 @@ struct wb__ev {
 struct wb__link_ops {
 	uint16_t over; /* WBP_BULK_OVER_* */
 	uint16_t over_secure; /* in encrypted epochs; 0 = the same: bytes stay within the host */
+	bool is_clear; /* cannot be encrypted, and its bytes leave the host */
 	bool rx_exact; /* payload follows WRITE in the stream: a dialer reads frame by frame */
 	uint32_t tx_extra; /* bytes of control frames beyond those of the slots */
 	/* loop thread; fds are non-blocking */
@@ -272,10 +278,26 @@ struct wb__link_ops {
 	void (*tune)(struct wb__xport_stream *x, int fd); /* or NULL */
 	/* Did this socket come in at the rail's address?  NULL: that is not to be known. */
 	bool (*is_home)(const struct wb__rail *r, int fd);
+	/* Of the transport, in x->own: before its rails, and after them (also after a failed open);
+	 * regions in place of `region` below; what other threads have done, at each poll.  NULL:
+	 * nothing. */
+	int (*open)(struct wb__xport_stream *x, const struct wb_xport_opts *o, struct wb_err *err);
+	void (*close)(struct wb__xport_stream *x);
+	int (*region_add)(struct wb__xport_stream *x, uint32_t id, const struct wb_xport_region *r,
+		struct wb_err *err);
+	void (*region_remove)(struct wb__xport_stream *x, uint32_t id);
+	void (*poll)(struct wb__xport_stream *x);
 	/* rail thread */
 	int (*rail_open)(struct wb__rail *r); /* before the thread starts */
 	void (*rail_close)(struct wb__rail *r); /* after it ended */
 	int (*region)(struct wb__rail *r, const struct wb__cmd *c); /* REGION, UNREGION */
+	void (*command)(struct wb__rail *r, const struct wb__cmd *c); /* LINK */
+	/* What the rail has beside its sockets, or NULL: look, true if there was something; be
+	 * woken when there is, false if there is already; descriptors of its epoll with
+	 * &r->link_mark were ready. */
+	bool (*rail_poll)(struct wb__rail *r);
+	bool (*rail_arm)(struct wb__rail *r);
+	void (*rail_event)(struct wb__rail *r);
 	int (*sock_open)(struct wb__sock *s); /* it is UP; NULL: nothing to do */
 	void (*sock_close)(struct wb__sock *s); /* with s->link alone */
 	ssize_t (*recv)(struct wb__sock *s, void *p, size_t n); /* frames; -1 and errno */
@@ -285,9 +307,12 @@ struct wb__link_ops {
 	int (*tx_idle)(struct wb__sock *s); /* between answers: 0, 1 = socket full, negative */
 	int (*tx_begin)(struct wb__sock *s); /* tx_in: queue the WRITE frame */
 	int (*tx_payload)(struct wb__sock *s, uint32_t *budget); /* until tx_in is NULL */
+	/* A grant is taken back: false: bytes of it may still land, and wb__sock_cancelled()
+	 * follows. NULL: bytes land only while the socket's turn moves them. */
+	bool (*revoke)(struct wb__sock *s, struct wb__op *op);
 };
 
-extern const struct wb__link_ops wb__link_tcp, wb__link_shm;
+extern const struct wb__link_ops wb__link_tcp, wb__link_shm, wb__link_verbs;
 
 /* ---- the transport (loop thread, but for what is marked) ---------------------------------------
  */
@@ -305,6 +330,7 @@ struct wb__xport_stream {
 	uint32_t adopt_next;
 	struct wb__sock *rejected; /* freed at the next poll */
 	pthread_mutex_t epoch_lock; /* guards: desk.book.epoch; leaf; not on the chunk path */
+	void *own; /* the link's */
 	struct wb__secure_ctx *secure; /* made with the first encrypted epoch */
 };
 
@@ -407,6 +433,16 @@ int wb__sock_flush(struct wb__sock *s, int flags);
 void wb__sock_cmd(struct wb__sock *s, const struct wb__cmd *c);
 /** wb__sock_arrived - the running answer is complete; trailer in s->trailer. */
 void wb__sock_arrived(struct wb__sock *s);
+/** wb__sock_whole - the answer to @op is complete: the same for one that may not be the running
+ * one.
+ */
+void wb__sock_whole(
+	struct wb__sock *s, struct wb__op *op, const uint8_t trailer[WB_XPORT_TRAILER_BYTES]);
+/** wb__sock_cancelled - nothing of a grant that was taken back lands any more. */
+void wb__sock_cancelled(struct wb__sock *s, struct wb__op *op);
+/** wb__sock_unwrite - the running write, of which nothing was sent, cannot be: the source's user
+ *  hears @code, and the receiver's as a refusal. */
+int wb__sock_unwrite(struct wb__sock *s, int code);
 /** wb__sock_written - the running (or, shm, an earlier) write is over. */
 void wb__sock_written(struct wb__sock *s, struct wb__in *in);
 /** wb__sock_in - the source's slot of @id when it is there, else NULL. */
@@ -460,6 +496,6 @@ int wb__xport_stream_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_st
 	.event_fd = wb__xport_stream_event_fd, .stats = wb__xport_stream_stats
 
 /* xport.c names these. */
-extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm;
+extern const struct wb_xport_ops wb_xport_tcp, wb_xport_shm, wb_xport_verbs;
 
 #endif

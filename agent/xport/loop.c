@@ -101,6 +101,7 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
 	struct wb__xport_stream *x;
+	struct wb_err why = {0};
 	int rc = check_opts(o, err);
 
 	if (rc)
@@ -119,14 +120,16 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	x->rail = wb_zalloc(o->n_rail, sizeof(*x->rail));
 	rc = x->event_fd < 0 ? -errno : !x->rail ? -ENOMEM : 0;
+	if (!rc && link->open)
+		rc = link->open(x, o, &why);
 	for (uint32_t i = 0; !rc && i < o->n_rail; i++) {
 		x->n_rail = i + 1;
 		rc = wb__rail_open(x, i, &o->rail[i]);
 	}
 	if (rc) {
 		wb__xport_stream_close(&x->desk.base);
-		return wb_err_set(
-			err, rc, "cannot start transport %s: %s", ops->name, wb_strerror(rc));
+		return wb_err_set(err, rc, "cannot start transport %s: %s", ops->name,
+			why.msg[0] ? why.msg : wb_strerror(rc));
 	}
 	*out = &x->desk.base;
 	return 0;
@@ -145,6 +148,8 @@ void wb__xport_stream_close(struct wb_xport *base)
 
 	for (uint32_t i = 0; i < x->n_rail; i++)
 		wb__rail_close(&x->rail[i]);
+	if (x->link->close)
+		x->link->close(x);
 	for (uint32_t i = 0; i < x->desk.book.n_region; i++)
 		close_region(wb__book_region_get(&x->desk.book, i));
 	if (x->event_fd >= 0)
@@ -239,6 +244,11 @@ int wb__xport_stream_stats(struct wb_xport *base, uint32_t rail, struct wb_xport
 	out->rejected = atomic_load_explicit(&r->rejected, memory_order_relaxed);
 	out->throttled_ns = atomic_load_explicit(&r->throttled_ns, memory_order_relaxed);
 	out->rekeys = atomic_load_explicit(&r->rekeys, memory_order_relaxed);
+	out->word_bytes = atomic_load_explicit(&r->word_bytes, memory_order_relaxed);
+	out->requests = atomic_load_explicit(&r->requests, memory_order_relaxed);
+	out->doorbells = atomic_load_explicit(&r->doorbells, memory_order_relaxed);
+	out->completions = atomic_load_explicit(&r->completions, memory_order_relaxed);
+	out->rails_lost = atomic_load_explicit(&r->rails_lost, memory_order_relaxed);
 	return 0;
 }
 
@@ -264,6 +274,11 @@ static int prepare_secure(
 {
 	int rc = 0;
 
+	if (e->is_encrypted && x->link->is_clear)
+		return wb_err_set(err, -ENOTSUP,
+			"encryption is TLS for this object, and transport %s moves bytes in the "
+			"clear",
+			x->desk.base.ops->name);
 	if (wb__xport_stream_over(x, e) == WBP_BULK_OVER_TLS && !x->secure)
 		rc = wb__secure_ctx_create(x->o.rekey_bytes, &x->secure);
 	if (rc)
@@ -343,6 +358,10 @@ static int region_fd(
 	char path[32];
 
 	*fd = -1;
+	if (x->link->region_add && r->fd >= 0) { /* no peer maps it; the book finds what has one */
+		*fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);
+		return *fd < 0 ? wb_err_set(err, -errno, "no descriptor: %s", strerror(errno)) : 0;
+	}
 	if (!x->link->region || r->fd < 0)
 		return 0;
 	if (fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK) &&
@@ -384,7 +403,11 @@ int wb__xport_stream_region_add(
 	c.n = *id;
 	if (x->link->region)
 		tell_rails(x, &c, rail_fd);
-	return 0;
+	if (x->link->region_add)
+		rc = x->link->region_add(x, *id, r, err);
+	if (rc)
+		wb__book_region_drop(&x->desk.book, *id);
+	return rc;
 }
 
 int wb__xport_stream_region_remove(struct wb_xport *base, uint32_t id)
@@ -400,6 +423,8 @@ int wb__xport_stream_region_remove(struct wb_xport *base, uint32_t id)
 		close(fd);
 	if (x->link->region)
 		tell_rails(x, &c, NULL);
+	if (x->link->region_remove)
+		x->link->region_remove(x, id);
 	return 0;
 }
 

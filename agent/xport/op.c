@@ -80,6 +80,15 @@ void wb__op_move(struct wb__op *op, const void *from, size_t n, uint32_t piece_b
 	wb__op_observe(op, op->at.done, piece_bytes);
 }
 
+void wb__op_landed(struct wb__op *op, size_t n, uint32_t piece_bytes)
+{
+	uint64_t at = op->at.done;
+
+	wb__op_skip(op, &op->at, n);
+	do_flip(op, at);
+	wb__op_observe(op, op->at.done, piece_bytes);
+}
+
 void wb__op_take(struct wb__op *to, const struct wb__op *from)
 {
 	struct wb__at at = {0};

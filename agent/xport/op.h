@@ -46,6 +46,7 @@ struct wb__op {
 	struct wb__at at, seen; /* moved; shown to the observer */
 	uint64_t flip_bit; /* fault: position in the chunk, UINT64_MAX = none */
 	bool is_dead; /* cancelled: the landing is not ours any more */
+	bool is_answered; /* its bytes have begun to come */
 	struct wb__op *late_next; /* what a command made of it, and found no room to say */
 	struct wb__sock *late_sock;
 	uint8_t late_kind; /* enum wb__ev_kind */
@@ -100,6 +101,9 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes);
  * range: copied and shown by the receiver's copy function or observer, with the flip fault if it is
  * due. */
 void wb__op_move(struct wb__op *op, const void *from, size_t n, uint32_t piece_bytes);
+/** wb__op_landed - @n bytes have come to the landing at op->at by themselves: shown to the
+ * observer, with the flip fault if it is due. */
+void wb__op_landed(struct wb__op *op, size_t n, uint32_t piece_bytes);
 /** wb__op_take - move all of @from to the landing of @to on this thread, and show it: what a
  *  receiver does that can read the source's memory.  Both are at their beginning and have equal
  *  sizes. */

@@ -218,6 +218,8 @@ int wb__xport_stream_poll(struct wb_xport *base, struct wb_xport_event *ev, int 
 	 * it: a rail may write after we saw its event, and that would wake the loop for ever. */
 	(void)!read(x->event_fd, &v, sizeof(v));
 	atomic_exchange(&x->signalled, 0);
+	if (x->link->poll)
+		x->link->poll(x);
 	for (uint32_t i = 0; i < x->n_rail; i++) {
 		while (n < max && !wb_ring_pop(&x->rail[i].ev, &e))
 			n += translate(x, &e, &ev[n]);

@@ -437,6 +437,9 @@ static void run_command(struct wb__rail *r, const struct wb__cmd *c)
 	case WB__CMD_FREE:
 		forget_sock(r, s);
 		break;
+	case WB__CMD_LINK:
+		r->x->link->command(r, c);
+		break;
 	case WB__CMD_REGION:
 	case WB__CMD_UNREGION:
 		r->x->link->region(r, c);
@@ -531,7 +534,7 @@ static int wait_events(struct wb__rail *r, struct epoll_event *e)
 	/* Say that we sleep, then look again: a command pushed before the look is seen here, one
 	 * pushed after it wakes us. */
 	atomic_exchange(&r->asleep, 1);
-	if (!wb_ring_is_empty(&r->cmd)) {
+	if (!wb_ring_is_empty(&r->cmd) || (r->x->link->rail_arm && !r->x->link->rail_arm(r))) {
 		atomic_store(&r->asleep, 0);
 		return 0;
 	}
@@ -556,6 +559,8 @@ static void take_events(struct wb__rail *r, const struct epoll_event *e, int n)
 				continue;
 		} else if (e[i].data.ptr == &r->listen_fd) {
 			accept_some(r);
+		} else if (e[i].data.ptr == &r->link_mark) {
+			r->x->link->rail_event(r);
 		} else {
 			if (e[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 				s->rd_ready = true;
@@ -588,6 +593,8 @@ static void *rail_main(void *arg)
 		if (r->is_stopping)
 			break;
 		say_late(r);
+		if (r->x->link->rail_poll && r->x->link->rail_poll(r))
+			r->idle_since_ns = 0;
 		run_sockets(r);
 		if (r->n_unsaid)
 			say_events(r);

@@ -143,6 +143,7 @@ int wb__sock_send(struct wb__sock *s, const struct wb__frame *f)
 		s->tx_have -= s->tx_at;
 		s->tx_at = 0;
 	}
+	wb__count(&s->rail->word_bytes, n);
 	if (s->tx_cap - s->tx_have < n)
 		return wb__sock_fail(s, -EPROTO, "agent %s makes us answer too much", s->peer);
 	memcpy(s->txb + s->tx_have, buf, n);
@@ -314,13 +315,19 @@ static void retire(struct wb__sock *s, struct wb__op *op, struct wb__ev *e)
 	wb__emit(s->rail, e, s->n_grant >= WB__AHEAD_MIN);
 }
 
-void wb__sock_arrived(struct wb__sock *s)
+void wb__sock_whole(
+	struct wb__sock *s, struct wb__op *op, const uint8_t trailer[WB_XPORT_TRAILER_BYTES])
 {
 	struct wb__ev e = {.kind = WB__EV_ARRIVED};
 
-	memcpy(e.u.trailer, s->trailer, sizeof(e.u.trailer));
+	memcpy(e.u.trailer, trailer, sizeof(e.u.trailer));
 	wb__count(&s->rail->rx_chunks, 1);
-	retire(s, s->rx_op, &e);
+	retire(s, op, &e);
+}
+
+void wb__sock_arrived(struct wb__sock *s)
+{
+	wb__sock_whole(s, s->rx_op, s->trailer);
 	s->rx_op = NULL;
 	s->in_payload = false;
 }
@@ -329,13 +336,14 @@ static int on_write(struct wb__sock *s, const struct wb__frame *f)
 {
 	struct wb__op *op = grant_of(s, f->id);
 
-	if (!op || s->rx_op)
+	if (!op || op->is_answered || s->rx_op)
 		return wb__sock_fail(
 			s, -EPROTO, "agent %s sent a chunk that was not asked for", s->peer);
 	if (f->bytes != op->bytes)
 		return wb__sock_fail(s, -EPROTO,
 			"agent %s sent a chunk of %llu bytes where %llu were asked for", s->peer,
 			(unsigned long long)f->bytes, (unsigned long long)op->bytes);
+	op->is_answered = true;
 	s->rx_op = op;
 	s->rx_left = f->bytes;
 	s->trailer_have = 0;
@@ -347,11 +355,24 @@ static int on_refuse(struct wb__sock *s, const struct wb__frame *f)
 	struct wb__op *op = grant_of(s, f->id);
 	struct wb__ev e = {.kind = WB__EV_REFUSED, .code = f->code < 0 ? f->code : -EPROTO};
 
-	if (!op || op == s->rx_op)
+	if (!op || op->is_answered)
 		return wb__sock_fail(
 			s, -EPROTO, "agent %s refused what was not asked for", s->peer);
 	retire(s, op, &e);
 	return 0;
+}
+
+int wb__sock_unwrite(struct wb__sock *s, int code)
+{
+	struct wb__in *in = s->tx_in;
+	struct wb__frame f = {.type = WBP_BULK_REFUSE, .id = in->id, .code = code};
+	struct wb__ev e = {.kind = WB__EV_WRITTEN, .sock = s, .op = in->op, .code = code};
+
+	s->tx_in = NULL;
+	in->state = WB__IN_FREE;
+	in->op = NULL;
+	wb__emit(s->rail, &e, false);
+	return wb__sock_send(s, &f);
 }
 
 struct wb__in *wb__sock_in(struct wb__sock *s, uint64_t id)
@@ -538,6 +559,13 @@ static int turn_in(struct wb__sock *s)
 /* ---- commands and turns -----------------------------------------------------------------------
  */
 
+void wb__sock_cancelled(struct wb__sock *s, struct wb__op *op)
+{
+	struct wb__ev e = {.kind = WB__EV_CANCELLED, .sock = s, .op = op};
+
+	wb__emit_of_cmd(s->rail, &e);
+}
+
 static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
 {
 	struct wb__frame f = {.type = WBP_BULK_GRANT, .id = c->op->id, .chunk = c->chunk};
@@ -550,15 +578,16 @@ static void cmd_grant(struct wb__sock *s, const struct wb__cmd *c)
 
 static void cmd_cancel(struct wb__sock *s, const struct wb__cmd *c)
 {
+	const struct wb__link_ops *link = s->rail->x->link;
 	struct wb__frame f = {.type = WBP_BULK_CANCEL, .id = c->id};
-	struct wb__ev e = {.kind = WB__EV_CANCELLED, .sock = s, .op = c->op};
 
 	if (grant_of(s, c->id) != c->op || c->op->is_dead)
 		return; /* it ended first; that event is on its way */
 	c->op->is_dead = true;
-	if (c->op != s->rx_op)
+	if (!c->op->is_answered)
 		wb__sock_send(s, &f);
-	wb__emit_of_cmd(s->rail, &e);
+	if (!link->revoke || link->revoke(s, c->op))
+		wb__sock_cancelled(s, c->op);
 }
 
 static void cmd_answer(struct wb__sock *s, const struct wb__cmd *c)

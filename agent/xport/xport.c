@@ -11,8 +11,9 @@
 
 #define TRANSPORTS_MAX 8
 
-static const struct wb_xport_ops *transport[TRANSPORTS_MAX] = {&wb_xport_tcp, &wb_xport_shm};
-static uint32_t n_transport = 2;
+static const struct wb_xport_ops *transport[TRANSPORTS_MAX] = {
+	&wb_xport_tcp, &wb_xport_shm, &wb_xport_verbs};
+static uint32_t n_transport = 3;
 
 int wb_xport_register(const struct wb_xport_ops *ops)
 {
@@ -71,7 +72,7 @@ uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
 	return WB_MIN(n, (uint32_t)WB_XPORT_SOCKETS_MAX);
 }
 
-/* "there are tcp and shm" */
+/* "there are tcp, shm and verbs" */
 static int unknown(const char *name, struct wb_err *err)
 {
 	char list[128] = "";

@@ -58,7 +58,9 @@ typedef uint32_t wb_conn_t; /* 0 = none; numbers are not used again soon */
 
 struct wb_xport_rail {
 	/* tcp: "10.0.0.1:0", "[::1]:7001"; numeric, also the local address of dialled connections.
-	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name. */
+	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name.
+	 * verbs: like tcp, for its words; "mlx5_0@10.0.0.1:0" or "mlx5_0/1@.." names the device,
+	 * or the port, whose queue pairs the rail prefers. */
 	const char *addr;
 	const char
 		*advertise_host; /* tcp: goes into the endpoint text instead of addr's; or NULL */
@@ -201,6 +203,9 @@ struct wb_xport_stats { /* of one rail, since open */
 	uint64_t rejected; /* connections that failed the challenge */
 	uint64_t throttled_ns; /* time that work waited for the rate cap */
 	uint64_t rekeys; /* TLS keys that were renewed here */
+	uint64_t word_bytes; /* of frames that were sent: all that is no payload */
+	/* verbs: READs posted, times the device was told, completions taken, queue pairs lost */
+	uint64_t requests, doorbells, completions, rails_lost;
 };
 
 /* ---- operations --------------------------------------------------------------------------- */
@@ -209,6 +214,7 @@ enum {
 	WB_XPORT_CAP_REGIONS = 1u << 0, /* sources must lie in registered regions with an fd */
 	WB_XPORT_CAP_THREADS = 1u << 1, /* rails have threads; event_fd() is worth polling */
 	WB_XPORT_CAP_LOCAL = 1u << 2, /* only between agents of one host */
+	WB_XPORT_CAP_LANDINGS = 1u << 3, /* landings in regions cost less: others are copied into */
 };
 
 /*
@@ -266,7 +272,8 @@ const char *wb_xport_of_endpoint(const char *endpoint);
  *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most. */
 uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint);
 
-/** wb_xport_find - the table of "tcp", "shm" or a registered transport; NULL when unknown. */
+/** wb_xport_find - the table of "tcp", "shm", "verbs" or a registered transport; NULL when unknown.
+ */
 const struct wb_xport_ops *wb_xport_find(const char *name);
 /** wb_xport_register - make one more transport known by its name and scheme: a test double, or one
  *  that lives outside of this folder.  @ops stays valid for the life of the process.  0, also for

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/hash.h"
+#include "tests/common/fx_verbs.h"
 #include "tests/common/xport_skeleton.h"
 
 #include <poll.h>
@@ -88,6 +89,8 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 	f->kind = kind;
 	f->heard_ns = wb_now_ns(&wb_clock_real);
 	fx_skeleton_register();
+	if (!strcmp(kind, "verbs"))
+		fx_verbs();
 	if (!strcmp(kind, "sim") && wb_sim_net_create(&so, &f->net))
 		die("sim", "no memory");
 	open_side(f, &f->src, "src", o, o->src_fault);

@@ -124,6 +124,8 @@ START_TEST(nobody_listening_is_conn_down)
 		p.endpoint = "sim:nobody";
 	if (!strcmp(fx_kinds[_i], "skeleton"))
 		p.endpoint = "skeleton:nobody";
+	if (!strcmp(fx_kinds[_i], "verbs"))
+		p.endpoint = "verbs:127.0.0.1:1";
 	rc = wb_xport_connect(f.dst.x, &p, &c, &err);
 	if (!rc)
 		fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);

@@ -3,7 +3,7 @@
  * Payload does not pass the socket: after WRITE come TABLEs of ranges in the source's regions and a
  * TRAILER; the receiver copies from its read-only maps and answers RELEASE.
  */
-#include "xport/internal.h"
+#include "xport/ranges.h"
 
 #include "base/mem.h"
 
@@ -37,13 +37,12 @@ struct shm_sock {
 	/* source */
 	uint32_t told[WB__REGIONS_MAX]; /* generation that the peer knows; 0 = none */
 	bool is_dirty; /* something to tell */
-	bool is_begun; /* WRITE was queued */
+	struct wb__giver give;
 	/* receiver */
 	struct shm_map map[WB__REGIONS_MAX];
 	int fd[FDS_MAX];
 	uint32_t n_fd;
-	struct wb__range range[WBP_BULK_TABLE_MAX];
-	uint32_t n_range, at_range;
+	struct wb__taker take;
 };
 
 /* ---- addresses --------------------------------------------------------------------------------
@@ -192,11 +191,13 @@ static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 
 static int shm_sock_open(struct wb__sock *s)
 {
+	struct shm_rail *sr = s->rail->link;
 	struct shm_sock *h = wb_zalloc(1, sizeof(*h));
 
 	if (!h)
 		return wb__sock_fail(s, -ENOMEM, "no memory for the regions of agent %s", s->peer);
 	h->is_dirty = !s->is_dialer;
+	h->give = (struct wb__giver){.by_address = &sr->by_address, .region = sr->region};
 	s->link = h;
 	return 0;
 }
@@ -307,31 +308,11 @@ static int on_unregion(struct wb__sock *s, const struct wb__frame *f)
 	return 0;
 }
 
-static int on_table(struct wb__sock *s, const struct wb__frame *f)
+static uint64_t bytes_of(const struct wb__sock *s, uint32_t region)
 {
-	struct shm_sock *h = s->link;
-	uint64_t left = s->rx_left;
+	const struct shm_map *m = &((const struct shm_sock *)s->link)->map[region];
 
-	if (!s->rx_op)
-		return wb__sock_fail(s, -EPROTO, "agent %s sent ranges of no chunk", s->peer);
-	for (uint32_t i = 0; i < f->n_range; i++) {
-		struct wb__range g = wb__range_get(f->range, i);
-		const struct shm_map *m =
-			g.region < WB__REGIONS_MAX ? &h->map[g.region] : &(struct shm_map){0};
-		uint64_t end;
-
-		if (!m->base || !g.bytes || g.bytes > left || !wb_add_u64(g.off, g.bytes, &end) ||
-			end > m->bytes)
-			return wb__sock_fail(s, -EPROTO,
-				"agent %s sent a range outside of its regions or its chunk",
-				s->peer);
-		left -= g.bytes;
-		h->range[i] = g;
-	}
-	h->n_range = f->n_range;
-	h->at_range = 0;
-	s->in_payload = true;
-	return 0;
+	return m->base ? m->bytes : 0;
 }
 
 static int on_trailer(struct wb__sock *s, const struct wb__frame *f)
@@ -346,26 +327,16 @@ static int on_trailer(struct wb__sock *s, const struct wb__frame *f)
 	return wb__sock_send_lazy(s, &release);
 }
 
-static int on_release(struct wb__sock *s, const struct wb__frame *f)
-{
-	struct wb__in *in = wb__sock_in(s, f->id);
-
-	if (!in || in->state != WB__IN_SENT)
-		return wb__sock_fail(s, -EPROTO, "agent %s released what was not sent", s->peer);
-	wb__sock_written(s, in);
-	return 0;
-}
-
 static int shm_on_frame(struct wb__sock *s, const struct wb__frame *f)
 {
 	if (!s->is_dialer && f->type == WBP_BULK_RELEASE)
-		return on_release(s, f);
+		return wb__give_released(s, f);
 	if (s->is_dialer && f->type == WBP_BULK_REGION)
 		return on_region(s, f);
 	if (s->is_dialer && f->type == WBP_BULK_UNREGION)
 		return on_unregion(s, f);
 	if (s->is_dialer && f->type == WBP_BULK_TABLE)
-		return on_table(s, f);
+		return wb__take_ranges(s, &((struct shm_sock *)s->link)->take, f, bytes_of);
 	if (s->is_dialer && f->type == WBP_BULK_TRAILER)
 		return on_trailer(s, f);
 	return wb__sock_fail(
@@ -385,7 +356,7 @@ static int shm_rx_begin(struct wb__sock *s)
 static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 {
 	struct shm_sock *h = s->link;
-	struct wb__range *g = &h->range[h->at_range];
+	struct wb__range *g = &h->take.range[h->take.at];
 	struct wb__op *op = s->rx_op;
 	size_t n = WB_MIN(WB_MIN(g->bytes, s->rail->x->o.piece_bytes), budget);
 
@@ -394,13 +365,13 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 
 		(void)wb__op_span(op, &op->at, &len);
 		n = WB_MIN(n, len);
-		if (n == g->bytes && h->at_range + 1 < h->n_range)
+		if (n == g->bytes && h->take.at + 1 < h->take.n)
 			wb__fetch_ahead(h->map[g[1].region].base + g[1].off, g[1].bytes);
 		wb__op_move(op, h->map[g->region].base + g->off, n, s->rail->x->o.piece_bytes);
 	}
 	g->off += n;
 	g->bytes -= (uint32_t)n;
-	h->at_range += !g->bytes;
+	h->take.at += !g->bytes;
 	wb_dassert(n <= s->rx_left);
 	s->rx_left -= n;
 	return n;
@@ -411,7 +382,7 @@ static int copy_ranges(struct wb__sock *s, uint32_t *budget)
 	struct wb__rail *r = s->rail;
 	struct shm_sock *h = s->link;
 
-	while (h->at_range < h->n_range) {
+	while (h->take.at < h->take.n) {
 		size_t n;
 
 		if (!*budget)
@@ -523,83 +494,13 @@ static int shm_tx_idle(struct wb__sock *s)
 
 static int shm_tx_begin(struct wb__sock *s)
 {
-	((struct shm_sock *)s->link)->is_begun = false;
+	((struct shm_sock *)s->link)->give.is_begun = false;
 	return 0;
 }
 
-/* Where a range of the source lies; the loop has checked that it does. */
-static bool find_range(struct wb__sock *s, const uint8_t *p, size_t len, struct wb__range *out)
-{
-	struct shm_rail *sr = s->rail->link;
-	uint32_t id = wb__regions_find(&sr->by_address, s->hello.object, p, len);
-
-	if (id == WB__REGION_NONE)
-		return false;
-	out->region = id;
-	out->bytes = (uint32_t)len;
-	out->off = (uint64_t)(p - (const uint8_t *)sr->region[id].base);
-	return true;
-}
-
-static int send_table(struct wb__sock *s, struct wb__op *op)
-{
-	uint8_t ranges[WBP_BULK_TABLE_MAX * WBP_BULK_RANGE_BYTES];
-	struct wb__frame f = {.type = WBP_BULK_TABLE, .range = ranges};
-
-	while (op->at.done < op->bytes && f.n_range < WBP_BULK_TABLE_MAX) {
-		struct wb__range g;
-		size_t len;
-		const uint8_t *p = wb__op_span(op, &op->at, &len);
-
-		if (!find_range(s, p, len, &g))
-			return wb__sock_fail(s, -EFAULT, "a write lies outside of the regions");
-		wb__range_put(ranges, f.n_range++, &g);
-		wb__op_skip(op, &op->at, len);
-	}
-	return wb__sock_send(s, &f);
-}
-
-static int end_write(struct wb__sock *s, struct wb__op *op)
-{
-	struct wb__frame f = {.type = WBP_BULK_TRAILER, .id = op->id};
-
-	if (op->trailer)
-		op->trailer(op->ctx, f.mac);
-	s->tx_in->state = WB__IN_SENT;
-	s->tx_in = NULL;
-	wb__count(&s->rail->tx_bytes, op->bytes);
-	return wb__sock_send(s, &f);
-}
-
-/* One step: WRITE, a TABLE, a look at a piece, or the TRAILER.  Called with an empty buffer. */
 static int shm_tx_payload(struct wb__sock *s, uint32_t *budget)
 {
-	struct wb__rail *r = s->rail;
-	struct shm_sock *h = s->link;
-	struct wb__op *op = s->tx_in->op;
-	struct wb__frame f = {.type = WBP_BULK_WRITE, .id = op->id, .bytes = op->bytes};
-	uint64_t upto;
-
-	if (!h->is_begun) {
-		if (!wb__bucket_ok(r, &r->tx))
-			return WB__WAIT;
-		wb__bucket_take(&r->tx, op->bytes);
-		h->is_begun = true;
-		if (wb__sock_send(s, &f) < 0)
-			return s->code;
-		return send_table(s, op);
-	}
-	if (op->at.done < op->bytes)
-		return send_table(s, op);
-	if (op->observe && op->seen.done < op->bytes) {
-		upto = WB_MIN(op->bytes, op->seen.done + WB_MIN(*budget, r->x->o.piece_bytes));
-		*budget -= (uint32_t)(upto - op->seen.done);
-		if (upto - op->seen.done < WB_XPORT_PIECE_ALIGN)
-			upto = WB_MIN(op->bytes, op->seen.done + WB_XPORT_PIECE_ALIGN);
-		wb__op_observe(op, upto, r->x->o.piece_bytes);
-		return 0;
-	}
-	return end_write(s, op);
+	return wb__give_step(s, &((struct shm_sock *)s->link)->give, budget);
 }
 
 const struct wb__link_ops wb__link_shm = {

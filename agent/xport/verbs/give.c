@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/verbs/verbs.h"
+
+#include <errno.h>
+
+#define READY_RETRY_NS WB_NS_PER_MS /* memory that is being registered is looked for so often */
+
+static struct wb__frame memory_frame(const struct wb__lane *l, const struct wb__memory *m)
+{
+	struct wb__frame f = {.type = WBP_BULK_MEMORY,
+		.region = m->id,
+		.bytes = m->r.bytes,
+		.id = (uintptr_t)m->r.base};
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		if (l->qp[k].state == WB__QP_UP)
+			f.key[k] = m->mr[l->qp[k].device]->rkey;
+	return f;
+}
+
+/* 1 = sent, 0 = socket full, negative. */
+static int say(struct wb__sock *s, const struct wb__frame *f)
+{
+	int rc = wb__sock_send(s, f);
+
+	return rc ? rc : wb__sock_flush(s, 0);
+}
+
+static bool is_theirs(const struct wb__sock *s, const struct wb__memory *m)
+{
+	return m && m->state == WB__MEM_READY && m->r.object == s->hello.object;
+}
+
+/* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, negative. */
+static int tell_region(struct wb__sock *s, uint32_t i)
+{
+	struct wb__lane *l = wb__lane(s);
+	const struct wb__memory *m = wb__verbs_rail(s->rail)->known[i];
+	struct wb__frame gone = {.type = WBP_BULK_UNREGION, .region = i}, is;
+	int rc;
+
+	if (l->told[i] && (!is_theirs(s, m) || l->told[i] != m->serial)) {
+		l->told[i] = 0;
+		rc = say(s, &gone);
+		if (rc <= 0)
+			return rc;
+	}
+	if (!is_theirs(s, m) || l->told[i])
+		return 1;
+	l->told[i] = m->serial;
+	is = memory_frame(l, m);
+	return say(s, &is);
+}
+
+/* Queue pairs that came later are named when the peer has their keys. */
+static int tell_qps(struct wb__sock *s)
+{
+	struct wb__lane *l = wb__lane(s);
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		struct wb__frame f = wb__qp_frame(l, k);
+		int rc;
+
+		if (!l->answer[k])
+			continue;
+		f.qp.answers = l->answer[k];
+		l->answer[k] = 0;
+		rc = say(s, &f);
+		if (rc <= 0)
+			return rc;
+	}
+	return 1;
+}
+
+int wb__give_idle(struct wb__sock *s)
+{
+	struct wb__lane *l = wb__lane(s);
+	int rc = 1;
+
+	/* Keys are for queue pairs: first all of them. */
+	if (s->is_dialer || !l->is_dirty || l->seen != (1u << WBP_BULK_QPS) - 1)
+		return 0;
+	for (uint32_t i = 0; rc > 0 && i < wb__verbs_rail(s->rail)->n_known; i++)
+		rc = tell_region(s, i);
+	if (rc > 0)
+		rc = tell_qps(s);
+	if (rc <= 0)
+		return rc < 0 ? rc : 1;
+	l->is_dirty = false;
+	return 0;
+}
+
+int wb__give_begin(struct wb__sock *s)
+{
+	wb__lane(s)->give.is_begun = false;
+	return 0;
+}
+
+/* Is all of the running answer registered?  0 = yes, or the code of what failed, or WB__WAIT. */
+static int is_ready(struct wb__sock *s)
+{
+	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
+	const struct wb__op *op = s->tx_in->op;
+
+	for (uint32_t i = 0; i < op->n_iov; i++) {
+		uint32_t id = wb__regions_find(
+			&vr->by_address, s->hello.object, op->iov[i].iov_base, op->iov[i].iov_len);
+
+		if (id == WB__REGION_NONE)
+			return vr->n_pending ? WB__WAIT : -EFAULT;
+		if (vr->known[id]->state == WB__MEM_FAILED)
+			return vr->known[id]->code;
+	}
+	return 0;
+}
+
+int wb__give_payload(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
+	struct wb__lane *l = wb__lane(s);
+	int rc;
+
+	if (l->give.is_begun)
+		return wb__give_step(s, &l->give, budget);
+	if (vr->n_pending || vr->n_failed) {
+		rc = is_ready(s);
+		if (rc == WB__WAIT)
+			wb__rail_wake_at(s->rail, s->rail->now_ns + READY_RETRY_NS);
+		if (rc)
+			return rc == WB__WAIT ? rc : wb__sock_unwrite(s, rc);
+	}
+	rc = wb__give_idle(s); /* perhaps it is ready since just now */
+	if (rc)
+		return rc < 0 ? rc : WB__IDLE;
+	return wb__give_step(s, &l->give, budget);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/verbs/host.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define GIDS_MAX 256 /* of a port that are looked at */
+
+/* ---- ports ------------------------------------------------------------------------------------
+ */
+
+static bool is_mapped_ipv4(const union ibv_gid *g)
+{
+	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(g->raw, prefix, sizeof(prefix));
+}
+
+/* How good a GID is for RoCE: 0 = not at all.  One of an IPv4 network, then a global one, both with
+ * UDP around them (v2); without that no router passes it on. */
+static int rank_gid(const struct ibv_gid_entry *e)
+{
+	static const union ibv_gid none;
+
+	if (!memcmp(&e->gid, &none, sizeof(none)))
+		return 0;
+	if (e->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return 1;
+	if (is_mapped_ipv4(&e->gid))
+		return 4;
+	return e->gid.raw[0] == 0xfe ? 2 : 3;
+}
+
+static void scan_gids(struct wb__host *h, struct ibv_context *ctx, uint8_t num,
+	const struct ibv_port_attr *a, struct wb__port_at *at)
+{
+	int best = 0, n = WB_MIN(a->gid_tbl_len, GIDS_MAX);
+
+	at->gid_index = a->link_layer == IBV_LINK_LAYER_ETHERNET ? 0 : -1;
+	for (int i = 0; i < n; i++) {
+		struct ibv_gid_entry e = {.gid_type = IBV_GID_TYPE_ROCE_V2};
+		int rank;
+
+		if (h->ibv->query_gid_ex
+				? h->ibv->query_gid_ex(ctx, num, (uint32_t)i, &e, 0, sizeof(e))
+				: h->ibv->query_gid(ctx, num, i, &e.gid))
+			continue;
+		rank = rank_gid(&e);
+		if (rank <= best)
+			continue;
+		best = rank;
+		at->gid = e.gid;
+		if (at->gid_index >= 0)
+			at->gid_index = i;
+	}
+}
+
+/* What the port is now; true: it is active. */
+static bool query(struct wb__host *h, const struct wb__port *p, struct wb__port_at *at)
+{
+	struct ibv_context *ctx = h->device[p->device].ctx;
+	struct ibv_port_attr a;
+
+	memset(&a, 0, sizeof(a));
+	memset(at, 0, sizeof(*at));
+	if (h->ibv->port_query(ctx, p->num, &a) || a.state != IBV_PORT_ACTIVE)
+		return false;
+	at->lid = a.lid;
+	at->mtu = (uint8_t)a.active_mtu;
+	at->max_msg = a.max_msg_sz;
+	scan_gids(h, ctx, p->num, &a, at);
+	return true;
+}
+
+static void refresh(struct wb__host *h, uint32_t i)
+{
+	struct wb__port *p = &h->port[i];
+	struct wb__port_at at;
+	bool is_up = query(h, p, &at);
+	char name[160];
+
+	pthread_mutex_lock(&h->lock);
+	if (is_up)
+		p->at = at;
+	pthread_mutex_unlock(&h->lock);
+	if (atomic_exchange(&p->is_up, is_up) != is_up) {
+		wb__host_name_port(h, i, name, sizeof(name));
+		WB_LOG_INFO("verbs", "port", WB_S("port", name), WB_S("is", is_up ? "up" : "down"));
+	}
+	atomic_fetch_add(&p->turn, 1);
+}
+
+struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i)
+{
+	struct wb__port_at at;
+
+	pthread_mutex_lock(&h->lock);
+	at = h->port[i].at;
+	pthread_mutex_unlock(&h->lock);
+	return at;
+}
+
+void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap)
+{
+	struct wb__port_at at = wb__host_at(h, i);
+	char gid[INET6_ADDRSTRLEN];
+
+	inet_ntop(AF_INET6, at.gid.raw, gid, sizeof(gid));
+	snprintf(out, cap, "%s port %u (GID %s)", h->device[h->port[i].device].name, h->port[i].num,
+		gid);
+}
+
+void wb__host_look(struct wb__host *h, struct wb__device *d)
+{
+	struct ibv_async_event e;
+	bool is_any = false;
+
+	while (!h->ibv->get_async_event(d->ctx, &e)) {
+		int type = (int)e.event_type, num = e.element.port_num;
+
+		for (uint32_t i = 0; i < h->n_port; i++) {
+			if (&h->device[h->port[i].device] != d)
+				continue;
+			if (type == IBV_EVENT_DEVICE_FATAL ||
+				((type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE ||
+					 type == IBV_EVENT_GID_CHANGE ||
+					 type == IBV_EVENT_LID_CHANGE) &&
+					h->port[i].num == num)) {
+				refresh(h, i);
+				is_any = true;
+			}
+		}
+		h->ibv->ack_async_event(&e);
+	}
+	if (is_any)
+		eventfd_write(h->alarm_fd, 1);
+}
+
+/* ---- devices ------------------------------------------------------------------------------------
+ */
+
+static size_t device_length(const char *addr)
+{
+	const char *at = addr ? strchr(addr, '@') : NULL;
+
+	return at ? (size_t)(at - addr) : 0;
+}
+
+const char *wb__host_address(const char *addr)
+{
+	size_t n = device_length(addr);
+
+	return n ? addr + n + 1 : addr;
+}
+
+/* Does a rail's address name this port ("DEVICE" or "DEVICE/PORT")? */
+static bool names(const char *addr, const char *device, uint8_t num)
+{
+	size_t n = device_length(addr), m = strlen(device);
+
+	if (n < m || strncmp(addr, device, m))
+		return false;
+	return addr[m] == '@' || (addr[m] == '/' && strtoul(addr + m + 1, NULL, 10) == num);
+}
+
+uint32_t wb__host_port_of(const struct wb__host *h, const char *addr, uint32_t index)
+{
+	for (uint32_t i = 0; i < h->n_port; i++)
+		if (names(addr, h->device[h->port[i].device].name, h->port[i].num))
+			return i;
+	return index % h->n_port;
+}
+
+static bool is_wanted(const struct wb_xport_opts *o, const char *device, uint8_t num)
+{
+	bool is_any = false;
+
+	for (uint32_t i = 0; i < o->n_rail; i++) {
+		is_any |= device_length(o->rail[i].addr) > 0;
+		if (names(o->rail[i].addr, device, num))
+			return true;
+	}
+	return !is_any;
+}
+
+static void add_ports(struct wb__host *h, uint32_t device, const struct wb_xport_opts *o)
+{
+	struct wb__device *d = &h->device[device];
+
+	for (unsigned num = 1; num <= d->attr.phys_port_cnt && h->n_port < WB__PORTS_MAX; num++) {
+		struct wb__port *p = &h->port[h->n_port];
+
+		p->device = device;
+		p->num = (uint8_t)num;
+		if (!is_wanted(o, d->name, p->num) || !query(h, p, &p->at))
+			continue;
+		atomic_store(&p->is_up, true);
+		h->n_port++;
+	}
+}
+
+static void open_device(struct wb__host *h, struct ibv_device *dev, const struct wb_xport_opts *o)
+{
+	struct wb__device *d = &h->device[h->n_device];
+	uint32_t before = h->n_port;
+
+	snprintf(d->name, sizeof(d->name), "%s", h->ibv->get_device_name(dev));
+	d->ctx = h->ibv->open_device(dev);
+	if (!d->ctx || h->ibv->query_device(d->ctx, &d->attr)) {
+		WB_LOG_WRN("verbs", "device cannot be opened", WB_S("device", d->name),
+			WB_S("error", strerror(errno)));
+		if (d->ctx)
+			h->ibv->close_device(d->ctx);
+		d->ctx = NULL;
+		return;
+	}
+	h->n_device++;
+	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
+	add_ports(h, h->n_device - 1, o);
+	if (h->n_port > before)
+		return;
+	h->n_device--;
+	h->ibv->close_device(d->ctx);
+	d->ctx = NULL;
+}
+
+static void open_devices(struct wb__host *h, const struct wb_xport_opts *o)
+{
+	struct ibv_device **list = h->ibv->get_device_list(NULL);
+
+	for (int i = 0; list && list[i] && h->n_device < WB__DEVICES_MAX; i++)
+		open_device(h, list[i], o);
+	if (list)
+		h->ibv->free_device_list(list);
+}
+
+int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err)
+{
+	int rc;
+
+	h->alarm_fd = -1;
+	h->todo_tail = &h->todo;
+	h->done_tail = &h->done;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->work, NULL);
+	rc = wb__ibv_load(&h->ibv, err);
+	if (rc)
+		return rc;
+	h->alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (h->alarm_fd < 0)
+		return wb_err_set(err, -errno, "no descriptor: %s", strerror(errno));
+	open_devices(h, o);
+	if (!h->n_port)
+		return wb_err_set(err, -ENODEV,
+			"no RDMA: no device that may be opened has an active port%s",
+			device_length(o->rail[0].addr) ? " of those that rails name" : "");
+	rc = -pthread_create(&h->thread, NULL, wb__host_thread, h);
+	h->is_started = !rc;
+	return rc ? wb_err_set(err, rc, "no thread to register memory") : 0;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_VERBS_HOST_H
+#define WB_XPORT_VERBS_HOST_H
+/*
+ * What of RDMA this host has: devices, their ports, protection domains, registered memory.
+ *
+ * Ports.  Those that are active at first, or are named by rails.  A port that fails stays in the
+ * table, as down; every change of it raises its `turn`, by which rails see that they have to look.
+ * Memory.  A thread of its own registers and lets go, since pinning takes a second for ten
+ * gigabytes; what it has done the loop hears by wb__host_done().
+ * One domain for each object and device: a key of one object is worth nothing on the queue pair of
+ * another.
+ * Threads: marked at each function.  Layer: xport (L2), internal.
+ */
+#include "xport/internal.h"
+#include "xport/verbs/lib.h"
+
+#define WB__DEVICES_MAX 16
+#define WB__PORTS_MAX 16
+#define WB__DOMAINS_MAX 64 /* objects */
+
+struct wb__device {
+	char name[64];
+	struct ibv_context *ctx;
+	struct ibv_device_attr attr;
+	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by number of the object */
+};
+
+/* What a queue pair needs of its port; a copy is taken when one is made. */
+struct wb__port_at {
+	union ibv_gid gid;
+	int gid_index; /* -1: without GRH (InfiniBand) */
+	uint16_t lid;
+	uint8_t mtu; /* enum ibv_mtu */
+	uint32_t max_msg;
+};
+
+struct wb__port {
+	uint32_t device; /* number in the host's table */
+	uint8_t num;
+	_Atomic bool is_up;
+	_Atomic uint32_t turn;
+	struct wb__port_at at; /* under the host's lock */
+};
+
+enum wb__memory_state { WB__MEM_PENDING, WB__MEM_READY, WB__MEM_FAILED };
+
+/* A region of the book as devices see it. */
+struct wb__memory {
+	uint32_t id;
+	uint64_t serial; /* never again */
+	struct wb_xport_region r;
+	enum wb__memory_state state; /* loop; rails hear of it with the pointer */
+	int code; /* FAILED */
+	bool is_done, is_removed; /* loop: given back; removed by the user */
+	bool is_readonly; /* no landing: mapped without the right to write */
+	struct ibv_mr *mr[WB__DEVICES_MAX];
+	_Atomic uint32_t refs; /* the loop and each rail; the last lets the thread free it */
+	struct wb__memory *next, *all_next, **all_back;
+};
+
+struct wb__host {
+	const struct wb__ibv *ibv;
+	struct wb__device device[WB__DEVICES_MAX];
+	uint32_t n_device;
+	struct wb__port port[WB__PORTS_MAX];
+	uint32_t n_port;
+	int alarm_fd; /* in every rail's epoll, edge by edge: a port changed */
+	int done_fd; /* the loop's, written when memory is ready */
+	_Atomic int *done_signalled;
+	pthread_mutex_t lock; /* guards: what follows, ports' at, devices' pd; leaf */
+	pthread_cond_t work;
+	uint64_t object[WB__DOMAINS_MAX];
+	uint32_t n_object;
+	uint64_t serial;
+	struct wb__memory *todo, **todo_tail, *done, **done_tail, *all;
+	pthread_t thread;
+	bool is_started, is_stopping;
+};
+
+/** wb__host_open - open the devices that rails name ("DEVICE[/PORT]@.."), or all, and their active
+ *  ports.  Devices that cannot be opened are logged and left out.  0; -ENOTSUP (no library),
+ *  -ENODEV (no port is active), -ENOMEM.  Loop. */
+int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err);
+/** wb__host_close - rails have ended: let go of all memory, close the devices.  Also after a failed
+ *  open. */
+void wb__host_close(struct wb__host *h);
+
+/** wb__host_port_of - the port that a rail's address names, or the @index-th.  Loop. */
+uint32_t wb__host_port_of(const struct wb__host *h, const char *addr, uint32_t index);
+/** wb__host_address - what follows the device's name in a rail's address. */
+const char *wb__host_address(const char *addr);
+/** wb__host_look - take a device's events (its async_fd was readable) into the ports.  One rail. */
+void wb__host_look(struct wb__host *h, struct wb__device *d);
+/** wb__host_at - a copy of what port @i is now.  Any thread. */
+struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
+/** wb__host_name_port - "mlx5_0 port 1 (GID ::ffff:10.0.0.1)" into @out.  Any thread. */
+void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
+/** wb__host_pd - the domain of @object on device @d; NULL: cannot be made.  Any thread, locks. */
+struct ibv_pd *wb__host_pd(struct wb__host *h, uint32_t d, uint64_t object);
+
+/* memory.c: what the thread does, with the host. */
+void *wb__host_thread(void *arg);
+/** wb__host_register - begin to register; wb__host_done() gives it back, READY or FAILED.  NULL:
+ *  -ENOMEM.  @refs: who will let go of it.  Loop. */
+struct wb__memory *wb__host_register(
+	struct wb__host *h, uint32_t id, const struct wb_xport_region *r, uint32_t refs);
+/** wb__host_done - one that is done, or NULL.  Loop. */
+struct wb__memory *wb__host_done(struct wb__host *h);
+/** wb__host_let_go - one of its users is through with it.  Any thread, locks for the last. */
+void wb__host_let_go(struct wb__host *h, struct wb__memory *m);
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/verbs/verbs.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct wb__verbs_rail *rail_of(const struct wb__lane *l)
+{
+	return wb__verbs_rail(l->s->rail);
+}
+
+static int say_qp(struct wb__lane *l, uint32_t k, uint32_t answers)
+{
+	struct wb__frame f = wb__qp_frame(l, k);
+
+	f.qp.answers = answers;
+	wb__rail_ready(l->s->rail, l->s);
+	return wb__sock_send(l->s, &f);
+}
+
+/* ---- making them --------------------------------------------------------------------------------
+ */
+
+/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up. */
+static int make(struct wb__lane *l, uint32_t k)
+{
+	struct wb__verbs_rail *vr = rail_of(l);
+	int rc = -ENETDOWN;
+
+	for (uint32_t i = 0; i < vr->h->n_port; i++) {
+		uint32_t port = (vr->port + k + i) % vr->h->n_port;
+
+		if (!atomic_load(&vr->h->port[port].is_up))
+			continue;
+		rc = wb__qp_make(l, k, port, l->s->is_dialer);
+		if (!rc)
+			return 0;
+	}
+	return rc;
+}
+
+static bool is_alive(const struct wb__lane *l)
+{
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		if (l->qp[k].state == WB__QP_MADE || l->qp[k].state == WB__QP_UP)
+			return true;
+	return false;
+}
+
+static int make_all(struct wb__lane *l)
+{
+	int rc = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		int one = make(l, k);
+
+		l->qp[k].state = one ? WB__QP_DEAD : WB__QP_MADE;
+		rc = rc ? rc : one;
+		if (say_qp(l, k, 0))
+			return l->s->code;
+	}
+	if (!is_alive(l))
+		return wb__sock_fail(l->s, rc, "no queue pair to agent %s on any port: %s",
+			l->s->peer, wb_strerror(rc));
+	if (rc) {
+		l->remake_ns = l->s->rail->now_ns + WB__REMAKE_NS;
+		wb__verbs_look_at(l->s->rail, l->remake_ns);
+	}
+	return 0;
+}
+
+int wb__lane_open(struct wb__sock *s)
+{
+	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
+	struct wb__lane *l = wb_zalloc(1, sizeof(*l));
+
+	if (!l)
+		return wb__sock_fail(s, -ENOMEM, "no memory for a lane to agent %s", s->peer);
+	l->s = s;
+	s->link = l;
+	l->give = (struct wb__giver){.by_address = &vr->by_address, .region = vr->region};
+	l->is_dirty = !s->is_dialer;
+	if (!s->is_dialer)
+		l->told = wb_zalloc(WB__REGIONS_MAX, sizeof(*l->told));
+	if (s->is_dialer ? wb__take_open(l) : !l->told)
+		return wb__sock_fail(s, -ENOMEM, "no memory for a lane to agent %s", s->peer);
+	return s->is_dialer ? make_all(l) : 0;
+}
+
+void wb__lane_close(struct wb__sock *s)
+{
+	struct wb__lane *l = wb__lane(s);
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		(void)wb__qp_kill(l, k);
+	wb__take_close(l);
+	wb_free(l->told);
+	wb_free(l);
+	s->link = NULL;
+}
+
+/* ---- losing them --------------------------------------------------------------------------------
+ */
+
+static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out, size_t cap)
+{
+	char port[160];
+
+	wb__host_name_port(rail_of(l)->h, l->qp[k].port, port, sizeof(port));
+	snprintf(out, cap, "%s %s agent %s: %s (%u reads were under way)", port,
+		l->s->is_dialer ? "reading from" : "read by", l->s->peer, why, l->qp[k].n_out);
+}
+
+void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bool is_ours)
+{
+	struct wb__sock *s = l->s;
+	struct wb__part *list;
+	char text[WB__REASON_MAX];
+
+	if (l->qp[k].state != WB__QP_MADE && l->qp[k].state != WB__QP_UP)
+		return;
+	say_lost(l, k, why, text, sizeof(text));
+	list = wb__qp_kill(l, k);
+	wb__count(&s->rail->rails_lost, 1);
+	WB_LOG_WRN("verbs", "a queue pair is lost", WB_S("what", text));
+	wb__rail_ready(s->rail, s);
+	if (!s->is_dialer) {
+		(void)say_qp(l, k, 0);
+		return;
+	}
+	wb__take_again(l, list);
+	if (is_ours || !is_alive(l)) {
+		(void)wb__sock_fail(s, code, "%s", text);
+		return;
+	}
+	(void)say_qp(l, k, 0);
+	l->remake_ns = s->rail->now_ns + WB__REMAKE_NS;
+	wb__verbs_look_at(s->rail, l->remake_ns);
+	wb__take_pump(l);
+}
+
+static bool has_moved(struct wb__lane *l, const struct wb__qp *q)
+{
+	struct wb__port_at at = wb__host_at(rail_of(l)->h, q->port);
+
+	return memcmp(at.gid.raw, q->at.gid.raw, sizeof(at.gid.raw)) || at.lid != q->at.lid ||
+	       at.gid_index != q->at.gid_index;
+}
+
+void wb__lane_ports(struct wb__lane *l, uint32_t port)
+{
+	bool is_up = atomic_load(&rail_of(l)->h->port[port].is_up);
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		struct wb__qp *q = &l->qp[k];
+
+		if (q->port != port || (q->state != WB__QP_MADE && q->state != WB__QP_UP))
+			continue;
+		if (!is_up)
+			wb__lane_lost(l, k, -ENETDOWN, "the port went down", false);
+		else if (has_moved(l, q))
+			wb__lane_lost(l, k, -EADDRNOTAVAIL, "the port has another address", false);
+	}
+	if (is_up && l->remake_ns)
+		wb__verbs_look_at(l->s->rail, l->remake_ns = l->s->rail->now_ns);
+}
+
+static void remake(struct wb__lane *l, uint64_t now)
+{
+	bool is_any = false;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		if (l->qp[k].state != WB__QP_DEAD)
+			continue;
+		if (!make(l, k))
+			(void)say_qp(l, k, 0);
+		else
+			is_any = true;
+	}
+	l->remake_ns = is_any ? now + WB__REMAKE_NS : 0;
+}
+
+uint64_t wb__lane_look(struct wb__lane *l, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		struct wb__qp *q = &l->qp[k];
+
+		if (q->state == WB__QP_UP && q->head &&
+			now - q->head->posted_ns >= WB__READ_DEADLINE_NS)
+			wb__lane_lost(l, k, -ETIMEDOUT, "no answer within the deadline", false);
+		if (q->state == WB__QP_UP && q->head)
+			next = WB_MIN(next, q->head->posted_ns + WB__READ_DEADLINE_NS);
+	}
+	if (l->remake_ns && now >= l->remake_ns)
+		remake(l, now);
+	return l->remake_ns ? WB_MIN(next, l->remake_ns) : next;
+}
+
+/* ---- frames -------------------------------------------------------------------------------------
+ */
+
+static int on_qp_answer(struct wb__lane *l, const struct wb__frame *f)
+{
+	struct wb__qp *q = &l->qp[f->qp.k];
+
+	if (!f->qp.number) {
+		if (!f->qp.answers || (q->qp && f->qp.answers == q->qp->qp_num))
+			wb__lane_lost(
+				l, f->qp.k, -ENETUNREACH, "the other side has lost it", false);
+		return l->s->code;
+	}
+	if (q->state != WB__QP_MADE || f->qp.answers != q->qp->qp_num)
+		return 0; /* to one that is gone */
+	if (wb__qp_connect(l, f->qp.k, f))
+		wb__lane_lost(l, f->qp.k, -EIO, "it cannot be connected", false);
+	wb__take_pump(l);
+	wb__rail_ready(l->s->rail, l->s);
+	return l->s->code;
+}
+
+/* The receiver has a queue pair, or has lost one: so have we. */
+static int on_qp(struct wb__lane *l, const struct wb__frame *f)
+{
+	uint32_t k = f->qp.k;
+	bool is_again = l->seen & 1u << k;
+
+	(void)wb__qp_kill(l, k);
+	l->seen |= 1u << k;
+	l->is_dirty = true;
+	if (!f->qp.number)
+		return 0;
+	if (make(l, k) || wb__qp_connect(l, k, f))
+		(void)wb__qp_kill(l, k);
+	if (is_again) /* perhaps on another device, where keys are others */
+		memset(l->told, 0, WB__REGIONS_MAX * sizeof(*l->told));
+	/* Its keys go first: the receiver uses it when it hears of it. */
+	if (is_again) {
+		l->answer[k] = f->qp.number;
+		wb__rail_ready(l->s->rail, l->s);
+		return 0;
+	}
+	return say_qp(l, k, f->qp.number);
+}
+
+int wb__lane_on_frame(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__lane *l = wb__lane(s);
+
+	if (f->type == WBP_BULK_QP)
+		return s->is_dialer ? on_qp_answer(l, f) : on_qp(l, f);
+	if (!s->is_dialer && f->type == WBP_BULK_RELEASE)
+		return wb__give_released(s, f);
+	if (s->is_dialer && (f->type == WBP_BULK_MEMORY || f->type == WBP_BULK_UNREGION))
+		return wb__take_memory(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_TABLE)
+		return wb__take_table(s, f);
+	if (s->is_dialer && f->type == WBP_BULK_TRAILER)
+		return wb__take_trailer(s, f);
+	return wb__sock_fail(
+		s, -EPROTO, "agent %s sent an unexpected frame of type %d", s->peer, (int)f->type);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xport/verbs/verbs.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PART_COST (WB__QUANTUM / 64) /* of a turn: it is asked for, and moves by itself */
+
+static struct wb__verbs_rail *rail_of(const struct wb__lane *l)
+{
+	return wb__verbs_rail(l->s->rail);
+}
+
+/* ---- open and close -----------------------------------------------------------------------------
+ */
+
+int wb__take_open(struct wb__lane *l)
+{
+	l->remote = wb_zalloc(WB__REGIONS_MAX, sizeof(*l->remote));
+	l->flight = wb_zalloc(l->s->n_slot, sizeof(*l->flight));
+	l->part = wb_zalloc(WB__PARTS, sizeof(*l->part));
+	l->again_tail = &l->again;
+	if (!l->remote || !l->flight || !l->part)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < WB__PARTS; i++) {
+		l->part[i].next = l->free_part;
+		l->free_part = &l->part[i];
+	}
+	return 0;
+}
+
+/* What a part has of the rail's: a slab, or a hold on memory. */
+static void let_go(struct wb__lane *l, struct wb__part *p)
+{
+	struct wb__verbs_rail *vr = rail_of(l);
+
+	if (p->memory)
+		wb__host_let_go(vr->h, p->memory);
+	else
+		vr->free_slab[vr->n_slab++] = p->to;
+}
+
+static void free_part(struct wb__lane *l, struct wb__part *p)
+{
+	let_go(l, p);
+	p->f = NULL;
+	p->next = l->free_part;
+	l->free_part = p;
+}
+
+void wb__take_close(struct wb__lane *l)
+{
+	for (uint32_t i = 0; l->part && i < WB__PARTS; i++)
+		if (l->part[i].f)
+			let_go(l, &l->part[i]);
+	wb_free(l->remote);
+	wb_free(l->flight);
+	wb_free(l->part);
+}
+
+/* ---- the source's memory ------------------------------------------------------------------------
+ */
+
+static bool is_in_use(const struct wb__lane *l, uint32_t region)
+{
+	for (uint32_t i = 0; i < WB__PARTS; i++)
+		if (l->part[i].f && !l->part[i].is_done && l->part[i].region == region)
+			return true;
+	for (uint32_t i = l->take.at; i < l->take.n; i++)
+		if (l->take.range[i].region == region)
+			return true;
+	return false;
+}
+
+int wb__take_memory(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__lane *l = wb__lane(s);
+	struct wb__remote *m = f->region < WB__REGIONS_MAX ? &l->remote[f->region] : NULL;
+
+	if (!m || (f->type == WBP_BULK_UNREGION && (!m->bytes || is_in_use(l, f->region))) ||
+		(f->type == WBP_BULK_MEMORY && m->bytes &&
+			(m->base != f->id || m->bytes != f->bytes)))
+		return wb__sock_fail(s, -EPROTO, "agent %s announced a bad region", s->peer);
+	if (f->type == WBP_BULK_UNREGION) {
+		m->bytes = 0;
+		return 0;
+	}
+	m->base = f->id;
+	m->bytes = f->bytes;
+	memcpy(m->key, f->key, sizeof(m->key));
+	return 0;
+}
+
+static uint64_t bytes_of(const struct wb__sock *s, uint32_t region)
+{
+	return wb__lane(s)->remote[region].bytes;
+}
+
+int wb__take_table(struct wb__sock *s, const struct wb__frame *f)
+{
+	return wb__take_ranges(s, &wb__lane(s)->take, f, bytes_of);
+}
+
+/* ---- how a flight ends --------------------------------------------------------------------------
+ */
+
+static void end_flight(struct wb__lane *l, struct wb__flight *f)
+{
+	struct wb__frame release = {.type = WBP_BULK_RELEASE, .id = f->op->id};
+
+	if (f->op->is_dead && !f->is_told)
+		wb__sock_cancelled(l->s, f->op);
+	wb__sock_whole(l->s, f->op, f->trailer);
+	f->op = NULL;
+	/* The next grant is about to follow: one wake-up of the source for both. */
+	(void)wb__sock_send_lazy(l->s, &release); /* a failure is in s->code */
+	wb__rail_ready(l->s->rail, l->s);
+}
+
+/* Nothing of it is out any more: what there is to say of that. */
+static void check_flight(struct wb__lane *l, struct wb__flight *f)
+{
+	if (f->n_out)
+		return;
+	if (f->op->is_dead && !f->is_told) {
+		f->is_told = true;
+		wb__sock_cancelled(l->s, f->op);
+	}
+	if (!f->left && f->has_trailer)
+		end_flight(l, f);
+}
+
+bool wb__take_revoke(struct wb__sock *s, struct wb__op *op)
+{
+	struct wb__flight *f = &wb__lane(s)->flight[wb__book_slot(op->id)];
+
+	if (f->op != op)
+		return true;
+	f->is_told = !f->n_out;
+	return f->is_told;
+}
+
+int wb__take_begin(struct wb__sock *s)
+{
+	struct wb__lane *l = wb__lane(s);
+	struct wb__flight *f = &l->flight[wb__book_slot(s->rx_op->id)];
+	uint32_t n_up = 0;
+
+	assert(!f->op);
+	*f = (struct wb__flight){
+		.op = s->rx_op, .left = s->rx_op->bytes, .is_told = s->rx_op->is_dead};
+	f->last = &f->first;
+	l->now = f;
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		n_up += l->qp[k].state == WB__QP_UP;
+	l->part_bytes = (uint32_t)wb_ceil_div(f->left, WB_MAX(n_up, 1u));
+	l->part_bytes = WB_MAX(WB_MIN(l->part_bytes, WB__PART_MAX), WB__PART_MIN);
+	/* The receiver moves the bytes, so faults of the wire are its. */
+	return wb__fault_begin(s, s->rx_op);
+}
+
+int wb__take_trailer(struct wb__sock *s, const struct wb__frame *f)
+{
+	struct wb__lane *l = wb__lane(s);
+	struct wb__flight *flight = l->now;
+
+	if (!s->rx_op || s->rx_left || s->rx_op->id != f->id)
+		return wb__sock_fail(s, -EPROTO, "agent %s ended a chunk too soon", s->peer);
+	memcpy(flight->trailer, f->mac, sizeof(flight->trailer));
+	flight->has_trailer = true;
+	s->rx_op = NULL; /* the next may come while this one's bytes do */
+	l->now = NULL;
+	check_flight(l, flight);
+	return s->code;
+}
+
+/* ---- parts go out -------------------------------------------------------------------------------
+ */
+
+static bool has_room(const struct wb__lane *l, const struct wb__qp *q)
+{
+	return q->state == WB__QP_UP && q->n_out < q->depth &&
+	       rail_of(l)->n_out[q->device] + WB__READS_MAX < WB__CQ_ENTRIES;
+}
+
+/* The queue pair with the least to do that has room, or -1. */
+static int pick(const struct wb__lane *l)
+{
+	int best = -1;
+
+	for (int k = 0; k < WBP_BULK_QPS; k++)
+		if (has_room(l, &l->qp[k]) &&
+			(best < 0 || l->qp[k].bytes_out < l->qp[best].bytes_out))
+			best = k;
+	return best;
+}
+
+static void post(struct wb__lane *l, uint32_t k, struct wb__part *p)
+{
+	struct wb__verbs_rail *vr = rail_of(l);
+	uint32_t d = l->qp[k].device;
+	uint32_t key = p->memory ? p->memory->mr[d]->lkey
+				 : wb__verbs_bounce(vr, l->s->hello.object, d)->lkey;
+
+	if (!l->qp[k].head)
+		wb__verbs_look_at(l->s->rail, l->s->rail->now_ns + WB__READ_DEADLINE_NS);
+	wb__qp_add(l, k, p, key);
+}
+
+static int ring(struct wb__lane *l)
+{
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		int err = wb__qp_ring(l, k);
+
+		if (err)
+			wb__lane_lost(l, k, -err, strerror(err), false);
+	}
+	return l->s->code;
+}
+
+/* Those of lost queue pairs first. */
+static bool post_again(struct wb__lane *l)
+{
+	while (l->again) {
+		struct wb__part *p = l->again;
+		int k = pick(l);
+
+		if (k < 0)
+			return false;
+		l->again = p->next;
+		if (!l->again)
+			l->again_tail = &l->again;
+		post(l, (uint32_t)k, p);
+	}
+	return true;
+}
+
+void wb__take_pump(struct wb__lane *l)
+{
+	if (!l->again || l->s->code)
+		return;
+	(void)post_again(l);
+	(void)ring(l);
+}
+
+void wb__take_again(struct wb__lane *l, struct wb__part *list)
+{
+	while (list) {
+		struct wb__part *p = list;
+
+		list = p->next;
+		p->next = NULL;
+		*l->again_tail = p;
+		l->again_tail = &p->next;
+	}
+}
+
+/* Where the next part lands, and how much of it: into the landing itself where that is registered
+ * and the run is worth a request, else by way of a slab.  false: no slab now. */
+static bool place(struct wb__lane *l, struct wb__part *p, uint32_t most)
+{
+	struct wb__verbs_rail *vr = rail_of(l);
+	size_t run;
+	uint8_t *to = wb__op_span(p->f->op, &p->f->post, &run);
+
+	p->bytes = (uint32_t)WB_MIN(run, (size_t)most);
+	p->memory = NULL;
+	if (p->bytes == most || p->bytes >= WB__DIRECT_MIN)
+		p->memory = wb__verbs_landing(vr, l->s->hello.object, to, p->bytes);
+	if (p->memory) {
+		atomic_fetch_add(&p->memory->refs, 1);
+		p->to = to;
+		return true;
+	}
+	if (!vr->n_slab)
+		return false;
+	p->bytes = WB_MIN(most, WB__SLAB_BYTES);
+	p->to = vr->free_slab[--vr->n_slab];
+	return true;
+}
+
+static uint32_t most_of(const struct wb__lane *l, uint32_t k, const struct wb__range *g)
+{
+	const struct wb__bucket *b = &l->s->rail->rx;
+	uint32_t most = WB_MIN(WB_MIN(g->bytes, l->part_bytes), l->qp[k].max_msg);
+
+	return b->rate > 0 ? (uint32_t)WB_MIN((double)most, b->burst) : most;
+}
+
+/* One part of the first range that is left; its bytes, or 0: no room now. */
+static uint32_t post_part(struct wb__lane *l, struct wb__flight *f)
+{
+	struct wb__range *g = &l->take.range[l->take.at];
+	struct wb__part *p = l->free_part;
+	int k = pick(l);
+
+	if (k < 0 || !p)
+		return 0;
+	p->f = f;
+	if (!place(l, p, most_of(l, (uint32_t)k, g))) {
+		p->f = NULL;
+		return 0;
+	}
+	l->free_part = p->next;
+	p->region = g->region;
+	p->off = g->off;
+	p->is_done = false;
+	p->after = NULL;
+	*f->last = p;
+	f->last = &p->after;
+	f->n_out++;
+	wb__op_skip(f->op, &f->post, p->bytes);
+	post(l, (uint32_t)k, p);
+	return p->bytes;
+}
+
+static void pass(struct wb__lane *l, uint32_t n)
+{
+	struct wb__range *g = &l->take.range[l->take.at];
+
+	g->off += n;
+	g->bytes -= n;
+	l->take.at += !g->bytes;
+	l->s->rx_left -= n;
+}
+
+/* What is left of the ranges, as far as there is room; as rx_payload. */
+static int post_ranges(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__lane *l = wb__lane(s);
+	struct wb__rail *r = s->rail;
+
+	while (l->take.at < l->take.n) {
+		uint32_t n = l->take.range[l->take.at].bytes;
+
+		if (!*budget)
+			return WB__AGAIN;
+		if (!s->rx_op->is_dead) {
+			if (!wb__bucket_ok(r, &r->rx))
+				return WB__WAIT;
+			n = post_part(l, l->now);
+			if (!n)
+				return WB__IDLE; /* until one is over, or a queue pair is there */
+			wb__bucket_take(&r->rx, n);
+		} else {
+			l->now->left -= n;
+		}
+		*budget -= WB_MIN(PART_COST, *budget);
+		pass(l, n);
+	}
+	s->in_payload = false;
+	return 0;
+}
+
+int wb__take_payload(struct wb__sock *s, uint32_t *budget)
+{
+	struct wb__lane *l = wb__lane(s);
+	int rc, bad;
+
+	if (s->rail->now_ns < s->hold_until_ns) {
+		wb__rail_wake_at(s->rail, s->hold_until_ns);
+		return WB__WAIT;
+	}
+	rc = post_again(l) ? post_ranges(s, budget) : WB__IDLE;
+	bad = ring(l);
+	return bad ? bad : rc;
+}
+
+/* ---- parts come in ------------------------------------------------------------------------------
+ */
+
+static void from_slab(struct wb__sock *s, struct wb__op *op, const uint8_t *p, uint32_t n)
+{
+	uint32_t piece = s->rail->x->o.piece_bytes;
+
+	while (n) {
+		size_t room;
+		uint32_t some;
+
+		(void)wb__op_span(op, &op->at, &room);
+		some = (uint32_t)WB_MIN(room, (size_t)WB_MIN(n, piece));
+		wb__op_move(op, p, some, piece);
+		p += some;
+		n -= some;
+	}
+	if (op->copy)
+		op->copy(op->ctx, NULL, NULL, 0, op->at.done);
+}
+
+static void landed(struct wb__sock *s, struct wb__op *op, const struct wb__part *p)
+{
+	wb__count(&s->rail->rx_bytes, p->bytes);
+	if (op->is_dead)
+		return;
+	if (p->memory)
+		wb__op_landed(op, p->bytes, s->rail->x->o.piece_bytes);
+	else
+		from_slab(s, op, p->to, p->bytes);
+	if (s->drop_soon && op->at.done >= op->bytes / 2)
+		(void)wb__sock_fail(s, -ECONNABORTED, "dropped by WB_FAULT");
+}
+
+/* In the order of the wire, as far as there is no gap. */
+static void advance(struct wb__lane *l, struct wb__flight *f)
+{
+	while (f->first && f->first->is_done && !l->s->code) {
+		struct wb__part *p = f->first;
+
+		f->first = p->after;
+		if (!f->first)
+			f->last = &f->first;
+		landed(l->s, f->op, p);
+		f->left -= p->bytes;
+		free_part(l, p);
+	}
+	if (!l->s->code) /* else its end is the socket's */
+		check_flight(l, f);
+}
+
+void wb__take_upto(struct wb__lane *l, uint32_t k, uint32_t seq)
+{
+	struct wb__qp *q = &l->qp[k];
+
+	while (q->head && (int32_t)(q->head->seq - seq) <= 0) {
+		struct wb__part *p = q->head;
+
+		q->head = p->next;
+		if (!q->head)
+			q->tail = &q->head;
+		q->n_out--;
+		q->bytes_out -= p->bytes;
+		rail_of(l)->n_out[q->device]--;
+		p->is_done = true;
+		p->f->n_out--;
+		advance(l, p->f);
+	}
+	wb__take_pump(l);
+	wb__rail_ready(l->s->rail, l->s);
+}

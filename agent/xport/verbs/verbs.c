@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The link's table, and what of it belongs to the loop: devices and regions. */
+#include "xport/verbs/verbs.h"
+
+#include "base/mem.h"
+#include "xport/inet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SCHEME "verbs:"
+
+/* ---- addresses ----------------------------------------------------------------------------------
+ */
+
+static int verbs_listen(struct wb__rail *r, int *fd, char *endpoint, size_t cap, struct wb_err *err)
+{
+	size_t n = strlen(SCHEME);
+
+	if (cap <= n)
+		return wb_err_set(err, -ENOSPC, "no room for the endpoint text");
+	memcpy(endpoint, SCHEME, n);
+	return wb__inet_listen(r, fd, endpoint + n, cap - n, err);
+}
+
+static int verbs_dial(struct wb__rail *r, const char *endpoint, int *fd, struct wb_err *err)
+{
+	size_t n = strlen(SCHEME);
+
+	if (strncmp(endpoint, SCHEME, n))
+		return wb_err_set(err, -EINVAL, "'%.99s' is not " SCHEME "ADDRESS:PORT", endpoint);
+	return wb__inet_dial(r, endpoint + n, fd, err);
+}
+
+/* ---- the transport ------------------------------------------------------------------------------
+ */
+
+static int verbs_open(struct wb__xport_stream *x, const struct wb_xport_opts *o, struct wb_err *err)
+{
+	struct wb__verbs *v = wb_zalloc(1, sizeof(*v));
+
+	if (!v)
+		return wb_err_set(err, -ENOMEM, "no memory");
+	x->own = v;
+	v->host.done_fd = x->event_fd;
+	v->host.done_signalled = &x->signalled;
+	return wb__host_open(&v->host, o, err);
+}
+
+static void verbs_close(struct wb__xport_stream *x)
+{
+	if (!x->own)
+		return;
+	wb__host_close(&wb__verbs_of(x)->host);
+	wb_free(x->own);
+}
+
+/* ---- regions ------------------------------------------------------------------------------------
+ */
+
+static void tell_rails(struct wb__xport_stream *x, int what, struct wb__memory *m)
+{
+	struct wb__cmd c = {.kind = WB__CMD_LINK, .n = what, .p = m};
+
+	for (uint32_t i = 0; i < x->n_rail; i++)
+		wb__cmd_must(&x->rail[i], &c);
+}
+
+static int verbs_region_add(struct wb__xport_stream *x, uint32_t id,
+	const struct wb_xport_region *r, struct wb_err *err)
+{
+	struct wb__verbs *v = wb__verbs_of(x);
+	struct wb__memory *m = wb__host_register(&v->host, id, r, x->n_rail + 1);
+
+	if (!m)
+		return wb_err_set(err, -ENOMEM, "no memory for a region");
+	v->memory[id] = m;
+	tell_rails(x, WB__MEM_COMES, m);
+	return 0;
+}
+
+/* The loop's own hold ends when the thread is through with it. */
+static void verbs_region_remove(struct wb__xport_stream *x, uint32_t id)
+{
+	struct wb__verbs *v = wb__verbs_of(x);
+	struct wb__memory *m = v->memory[id];
+
+	v->memory[id] = NULL;
+	tell_rails(x, WB__MEM_GOES, m);
+	m->is_removed = true;
+	if (m->is_done)
+		wb__host_let_go(&v->host, m);
+}
+
+static void verbs_poll(struct wb__xport_stream *x)
+{
+	struct wb__verbs *v = wb__verbs_of(x);
+	struct wb__memory *m;
+
+	while ((m = wb__host_done(&v->host))) {
+		m->is_done = true;
+		if (m->is_removed)
+			wb__host_let_go(&v->host, m);
+		else
+			tell_rails(x, WB__MEM_IS, m);
+	}
+}
+
+const struct wb__link_ops wb__link_verbs = {
+	.over = WBP_BULK_OVER_VERBS,
+	.is_clear = true,
+	.tx_extra = 8 * WBP_BULK_FRAME_MAX,
+	.listen = verbs_listen,
+	.dial = verbs_dial,
+	.tune = wb__inet_tune,
+	.is_home = wb__inet_is_home,
+	.open = verbs_open,
+	.close = verbs_close,
+	.region_add = verbs_region_add,
+	.region_remove = verbs_region_remove,
+	.poll = verbs_poll,
+	.rail_open = wb__verbs_rail_open,
+	.rail_close = wb__verbs_rail_close,
+	.command = wb__verbs_command,
+	.rail_poll = wb__verbs_rail_poll,
+	.rail_arm = wb__verbs_rail_arm,
+	.rail_event = wb__verbs_rail_event,
+	.sock_open = wb__lane_open,
+	.sock_close = wb__lane_close,
+	.recv = wb__inet_recv,
+	.on_frame = wb__lane_on_frame,
+	.rx_begin = wb__take_begin,
+	.rx_payload = wb__take_payload,
+	.tx_idle = wb__give_idle,
+	.tx_begin = wb__give_begin,
+	.tx_payload = wb__give_payload,
+	.revoke = wb__take_revoke,
+};
+
+static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
+{
+	return wb__xport_stream_open(&wb_xport_verbs, &wb__link_verbs, o, out, err);
+}
+
+const struct wb_xport_ops wb_xport_verbs = {
+	WB__STREAM_OPERATIONS,
+	.name = "verbs",
+	.scheme = SCHEME,
+	.sockets_min = 1,
+	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LANDINGS,
+	.open = open_xport,
+};

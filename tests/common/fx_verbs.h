@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_TESTS_FX_VERBS_H
+#define WB_TESTS_FX_VERBS_H
+/*
+ * The fake libibverbs, loaded so that the transport finds it as libibverbs.so.1, and what a test
+ * may do to it.
+ */
+#include "tests/fakeverbs/fakeverbs.h"
+
+struct fx_verbs {
+	void (*reset)(void);
+	void (*rule)(const struct fakeverbs_rule *);
+	void (*port)(int device, int port, bool is_up);
+	void (*remove)(int device);
+	void (*regid)(int device, int port, uint8_t last);
+	void (*break_calls)(const char *function, int err, uint32_t times);
+	void (*slow)(uint64_t reg_ns);
+	void (*limit)(int rd_atomic, uint32_t max_msg);
+	void (*count)(struct fakeverbs_counts *);
+};
+
+/** fx_verbs - the fake; loaded at the first call, which has to come before the transport is opened.
+ */
+const struct fx_verbs *fx_verbs(void);
+
+#endif

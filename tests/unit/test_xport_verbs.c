@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs transport on a libibverbs whose devices do as they are told: what becomes of errors,
+ * ports and devices that go, and what a chunk costs. */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_job.h"
+#include "tests/common/fx_verbs.h"
+
+#include <check.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1u << 20)
+#define LONG_NS (200 * WB_NS_PER_MS) /* a READ that is slow enough for something to happen */
+
+/* The fake with devices as they should be. */
+static const struct fx_verbs *fresh(void)
+{
+	const struct fx_verbs *v = fx_verbs();
+
+	v->reset();
+	return v;
+}
+
+static void open_pair(struct fx_xport *f)
+{
+	fx_open(f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(f);
+}
+
+static struct wb_xport_stats stats(struct wb_xport *x)
+{
+	struct wb_xport_stats s = {0};
+
+	ck_assert_int_eq(wb_xport_rail_stats(x, 0, &s), 0);
+	return s;
+}
+
+/* Ask for the chunk and answer; who waits for what comes of it is the caller. */
+static void begin(struct fx_xport *f, struct fx_job *j, uint64_t cookie)
+{
+	struct wb_xport_event *e = fx_ask(f, j, cookie, NULL);
+	struct wb_xport_write w = fx_write_of(j, e->grant, NULL);
+
+	ck_assert_int_eq(wb_xport_write(f->src.x, e->conn, &w), 0);
+}
+
+static struct fakeverbs_rule any(void)
+{
+	return (struct fakeverbs_rule){.device = FAKEVERBS_ANY,
+		.port = FAKEVERBS_ANY,
+		.opcode = FAKEVERBS_ANY,
+		.count = 1};
+}
+
+/* ---- a rail is lost -----------------------------------------------------------------------------
+ */
+
+static const struct {
+	int status;
+	bool lands;
+} lost[] = {{IBV_WC_RETRY_EXC_ERR, false}, {IBV_WC_RETRY_EXC_ERR, true},
+	{IBV_WC_WR_FLUSH_ERR, false}, {IBV_WC_LOC_QP_OP_ERR, true}, {IBV_WC_FATAL_ERR, false}};
+
+START_TEST(reads_of_a_lost_queue_pair_are_made_by_the_others)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.device = 0;
+	r.after = 2;
+	r.status = lost[_i].status;
+	r.lands = lost[_i].lands;
+	v->rule(&r);
+	j = fx_job_make(&f, 16 * MIB, 7, 1);
+	for (int i = 0; i < 4; i++)
+		fx_job_run(&f, j, !i);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 1);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+enum what { PORT_DOWN, DEVICE_GONE, GID_CHANGED, WHATS };
+
+/* The event is what tells: no READ on it is answered, and each would be tried for 4 s. */
+START_TEST(what_a_port_s_event_says_is_done_within_the_chunk)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+	uint64_t t0;
+
+	open_pair(&f);
+	r.device = 0;
+	r.count = 2;
+	r.hangs = true;
+	v->rule(&r);
+	j = fx_job_make(&f, 16 * MIB, 3, 1);
+	begin(&f, j, 1);
+	for (struct wb_xport_stats s = {0}; !s.requests; s = stats(f.dst.x))
+		fx_pump_some(&f);
+	t0 = wb_now_ns(&wb_clock_real);
+	if (_i == PORT_DOWN)
+		v->port(0, 1, false);
+	else if (_i == DEVICE_GONE)
+		v->remove(0);
+	else
+		v->regid(0, 1, 77);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
+	ck_assert(fx_job_arrived(j));
+	ck_assert_uint_lt(wb_now_ns(&wb_clock_real) - t0, 3 * WB_NS_PER_S);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(a_port_that_comes_back_is_used_again)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fakeverbs_counts before, now;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	j = fx_job_make(&f, 16 * MIB, 3, 1);
+	v->count(&before);
+	v->port(0, 1, false);
+	while (stats(f.dst.x).rails_lost < 2)
+		fx_job_run(&f, j, false);
+	v->port(0, 1, true);
+	do { /* the dialer makes new ones, of which it tells the other side */
+		fx_job_run(&f, j, false);
+		v->count(&now);
+	} while (now.qps < before.qps);
+	/* And they carry bytes: one of device 0 is lost again. */
+	r.device = 0;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	v->rule(&r);
+	while (stats(f.dst.x).rails_lost < 3)
+		fx_job_run(&f, j, false);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- all are lost -------------------------------------------------------------------------------
+ */
+
+static void expect_down(struct fx_xport *f, int code, const char *const *words)
+{
+	int at = 0;
+
+	fx_wait(f, &f->dst, WB_XP_LOST, 1);
+	fx_wait(f, &f->dst, WB_XP_CONN_DOWN, 1);
+	fx_wait(f, &f->src, WB_XP_CONN_DOWN, 1);
+	ck_assert_int_eq(fx_take(&f->dst, WB_XP_CONN_DOWN, &at)->code, code);
+	for (; *words; words++)
+		ck_assert_msg(strstr(f->dst.reason, *words) != NULL, "%s", f->dst.reason);
+}
+
+static void rejoin(struct fx_xport *f)
+{
+	int at = 0;
+
+	fresh();
+	f->conn = fx_dial(f, &fx_epoch, "src");
+	fx_wait(f, &f->dst, WB_XP_CONN_UP, 2);
+	fx_wait(f, &f->src, WB_XP_CONN_UP, 2);
+	fx_take(&f->src, WB_XP_CONN_UP, &at);
+	f->src_conn = fx_take(&f->src, WB_XP_CONN_UP, &at)->conn;
+}
+
+START_TEST(the_last_queue_pair_s_end_names_device_port_and_peer)
+{
+	static const char *const words[] = {
+		"port 1", "GID ::ffff:10.99.", "reading from agent src", "retry counter", NULL};
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.count = 0;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	v->rule(&r);
+	j = fx_job_make(&f, 8 * MIB, 3, 1);
+	begin(&f, j, 1);
+	expect_down(&f, -ETIMEDOUT, words);
+	rejoin(&f);
+	begin(&f, j, 2);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
+	ck_assert(fx_job_arrived(j));
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(what_the_source_refuses_is_not_tried_elsewhere)
+{
+	static const char *const words[] = {"remote access error", "agent src", NULL};
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.status = IBV_WC_REM_ACCESS_ERR;
+	v->rule(&r);
+	j = fx_job_make(&f, 8 * MIB, 3, 1);
+	begin(&f, j, 1);
+	expect_down(&f, -EIO, words);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 1);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(a_peer_that_is_gone_ends_the_connection)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.count = 0;
+	r.delay_ns = LONG_NS;
+	v->rule(&r);
+	j = fx_job_make(&f, 8 * MIB, 3, 1);
+	begin(&f, j, 1);
+	wb_xport_close(f.src.x);
+	f.src.x = NULL;
+	fx_wait(&f, &f.dst, WB_XP_LOST, 1);
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	memset(f.dst.mem, 0xee, f.dst.mem_bytes);
+	for (uint64_t t0 = wb_now_ns(&wb_clock_real); wb_now_ns(&wb_clock_real) - t0 < 2 * LONG_NS;)
+		usleep(1000);
+	ck_assert(fx_is_only(f.dst.mem, 0xee, f.dst.mem_bytes));
+	wb_xport_close(f.dst.x);
+	f.dst.x = NULL;
+	fx_job_free(j);
+}
+END_TEST
+
+/* ---- what lands, and where ----------------------------------------------------------------------
+ */
+
+START_TEST(cancelled_is_told_when_nothing_lands_any_more)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.count = 0;
+	r.delay_ns = LONG_NS;
+	v->rule(&r);
+	j = fx_job_make(&f, 4 * MIB, 1, 1);
+	begin(&f, j, 1);
+	for (struct wb_xport_stats s = {0}; !s.requests; s = stats(f.dst.x))
+		fx_pump_some(&f);
+	ck_assert_int_eq(wb_xport_cancel(f.dst.x, f.conn, 1), 0);
+	fx_wait(&f, &f.dst, WB_XP_CANCELLED, 1);
+	memset(f.dst.mem, 0xee, f.dst.mem_bytes);
+	fx_wait(&f, &f.src, WB_XP_WRITE_DONE, 1);
+	for (uint64_t t0 = wb_now_ns(&wb_clock_real); wb_now_ns(&wb_clock_real) - t0 < 2 * LONG_NS;)
+		fx_pump_some(&f);
+	ck_assert(fx_is_only(f.dst.mem, 0xee, f.dst.mem_bytes));
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(a_landing_that_is_not_registered_is_copied_into)
+{
+	struct fx_xport f;
+	struct fx_job *j;
+	uint8_t *own;
+
+	open_pair(&f);
+	j = fx_job_make(&f, 5000011, 3, 1);
+	own = malloc(5000011);
+	j->n_dst = 1;
+	j->dst_iov[0] = (struct iovec){own, 5000011};
+	fx_job_run(&f, j, true);
+	free(own);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(requests_keep_within_what_devices_say)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts n;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	v->limit(3, 100000);
+	open_pair(&f);
+	j = fx_job_make(&f, 16 * MIB, 5, 1);
+	fx_job_run(&f, j, true);
+	v->count(&n);
+	ck_assert_uint_le(n.in_flight_max, 3);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0); /* nothing longer than a message */
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- registering --------------------------------------------------------------------------------
+ */
+
+START_TEST(registering_takes_time_and_stops_nobody)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+	uint64_t t0;
+
+	open_pair(&f);
+	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
+	v->slow(LONG_NS);
+	r.fd = f.src.mem_fd;
+	r.base = f.src.mem;
+	r.bytes = f.src.mem_bytes;
+	t0 = wb_now_ns(&wb_clock_real);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &f.src.region, &err), 0);
+	ck_assert_uint_lt(wb_now_ns(&wb_clock_real) - t0, LONG_NS / 2);
+	j = fx_job_make(&f, MIB, 3, 1);
+	fx_job_run(&f, j, true); /* the answer waits */
+	ck_assert_uint_ge(wb_now_ns(&wb_clock_real) - t0, LONG_NS);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_registered_is_refused_by_its_code)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fakeverbs_counts n;
+	struct fx_job *j;
+	int at = 0;
+
+	open_pair(&f);
+	do { /* or it would be the receiver's that fails */
+		usleep(1000);
+		v->count(&n);
+	} while (n.registered_bytes < 4 * f.src.mem_bytes);
+	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
+	v->break_calls("ibv_reg_mr", ENOMEM, 1);
+	r.fd = f.src.mem_fd;
+	r.base = f.src.mem;
+	r.bytes = f.src.mem_bytes;
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &f.src.region, &err), 0);
+	j = fx_job_make(&f, MIB, 3, 1);
+	begin(&f, j, 1);
+	fx_wait(&f, &f.dst, WB_XP_REFUSED, 1);
+	ck_assert_int_eq(fx_take(&f.dst, WB_XP_REFUSED, &at)->code, -ENOMEM);
+	fx_wait(&f, &f.src, WB_XP_WRITE_DONE, 1);
+	at = 0;
+	ck_assert_int_eq(fx_take(&f.src, WB_XP_WRITE_DONE, &at)->code, -ENOMEM);
+	/* Registered anew, it is read. */
+	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &f.src.region, &err), 0);
+	begin(&f, j, 2);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
+	ck_assert(fx_job_arrived(j));
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(a_region_that_comes_and_goes_before_it_is_registered_is_let_go)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+	uint32_t id;
+
+	open_pair(&f);
+	v->slow(WB_NS_PER_MS);
+	r.fd = f.src.mem_fd;
+	r.base = f.src.mem;
+	r.bytes = 4096;
+	for (int i = 0; i < 50; i++) {
+		ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+		ck_assert_int_eq(wb_xport_region_remove(f.src.x, id), 0);
+	}
+	j = fx_job_make(&f, MIB, 3, 1);
+	fx_job_run(&f, j, true);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- devices ------------------------------------------------------------------------------------
+ */
+
+static int try_open(const char *addr, struct wb_err *err)
+{
+	struct wb_xport_rail rail = {.addr = addr};
+	struct wb_xport_opts o = {.name = "a", .rail = &rail, .n_rail = 1};
+	struct wb_xport *x = NULL;
+	int rc = wb_xport_open("verbs", &o, &x, err);
+
+	wb_xport_close(rc ? NULL : x);
+	return rc;
+}
+
+START_TEST(a_device_that_cannot_be_opened_is_left_out)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_err err = {0};
+
+	v->break_calls("ibv_open_device", EACCES, 1);
+	ck_assert_int_eq(try_open("127.0.0.1:0", &err), 0);
+	v->break_calls("ibv_open_device", EACCES, 2);
+	ck_assert_int_eq(try_open("127.0.0.1:0", &err), -ENODEV);
+	ck_assert_msg(strstr(err.msg, "no RDMA: no device") != NULL, "%s", err.msg);
+}
+END_TEST
+
+START_TEST(rails_may_name_their_device)
+{
+	struct wb_err err = {0};
+
+	fresh();
+	ck_assert_int_eq(try_open("fake1@127.0.0.1:0", &err), 0);
+	ck_assert_int_eq(try_open("fake1/1@127.0.0.1:0", &err), 0);
+	ck_assert_int_eq(try_open("fake1/2@127.0.0.1:0", &err), -ENODEV);
+	ck_assert_int_eq(try_open("fake2@127.0.0.1:0", &err), -ENODEV);
+	ck_assert_msg(strstr(err.msg, "that rails name") != NULL, "%s", err.msg);
+}
+END_TEST
+
+START_TEST(an_encrypted_epoch_is_refused_by_name)
+{
+	struct wb_xport_epoch e = fx_epoch;
+	struct wb_err err = {0};
+	struct fx_xport f;
+
+	fx_open(&f, "verbs", &(struct fx_opts){0});
+	e.id.number++;
+	e.is_encrypted = true;
+	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, &e, &err), -ENOTSUP);
+	ck_assert_msg(strstr(err.msg, "encryption is TLS") != NULL, "%s", err.msg);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(nothing_is_left_when_it_closes)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts n;
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	open_pair(&f);
+	r.after = 3;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	v->rule(&r);
+	j = fx_job_make(&f, 16 * MIB, 300, 1);
+	fx_job_run(&f, j, true);
+	begin(&f, j, 7); /* and one under way */
+	fx_close(&f);
+	fx_job_free(j);
+	v->count(&n);
+	ck_assert_int_eq(n.qps, 0);
+	ck_assert_int_eq(n.cqs, 0);
+	ck_assert_int_eq(n.channels, 0);
+	ck_assert_int_eq(n.mrs, 0);
+	ck_assert_int_eq(n.pds, 0);
+	ck_assert_int_eq(n.contexts, 0);
+}
+END_TEST
+
+/* ---- what a chunk costs -------------------------------------------------------------------------
+ */
+
+#define CHUNKS 64
+
+START_TEST(a_gibibyte_costs_few_words_and_doorbells)
+{
+	struct wb_xport_stats a, b, s;
+	struct fx_xport f;
+	struct fx_job *j;
+	double to_gib;
+
+	open_pair(&f);
+	j = fx_job_make(&f, 8 * MIB, 1, 1);
+	fx_job_run(&f, j, false);
+	a = stats(f.dst.x);
+	s = stats(f.src.x);
+	for (int i = 0; i < CHUNKS; i++)
+		fx_job_run(&f, j, false);
+	b = stats(f.dst.x);
+	to_gib = 1024.0 / (CHUNKS * 8);
+	printf("a GiB in chunks of 8 MiB: %.0f requests, %.0f doorbells, %.0f completions, %.0f + "
+	       "%.0f bytes of words\n",
+		(double)(b.requests - a.requests) * to_gib,
+		(double)(b.doorbells - a.doorbells) * to_gib,
+		(double)(b.completions - a.completions) * to_gib,
+		(double)(b.word_bytes - a.word_bytes) * to_gib,
+		(double)(stats(f.src.x).word_bytes - s.word_bytes) * to_gib);
+	ck_assert_uint_le(b.requests - a.requests, CHUNKS * 8);
+	ck_assert_uint_le(b.doorbells - a.doorbells, CHUNKS * 5);
+	ck_assert_uint_le(b.completions - a.completions, b.doorbells - a.doorbells);
+	ck_assert_uint_le(b.word_bytes - a.word_bytes, CHUNKS * 256);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- main ---------------------------------------------------------------------------------------
+ */
+
+int main(void)
+{
+	Suite *s = suite_create("xport_verbs");
+	TCase *c = tcase_create("xport_verbs");
+
+	suite_add_tcase(s, c);
+	tcase_add_loop_test(
+		c, reads_of_a_lost_queue_pair_are_made_by_the_others, 0, (int)WB_ARRAY_SIZE(lost));
+	tcase_add_loop_test(c, what_a_port_s_event_says_is_done_within_the_chunk, 0, WHATS);
+	tcase_add_test(c, a_port_that_comes_back_is_used_again);
+	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);
+	tcase_add_test(c, what_the_source_refuses_is_not_tried_elsewhere);
+	tcase_add_test(c, a_peer_that_is_gone_ends_the_connection);
+	tcase_add_test(c, cancelled_is_told_when_nothing_lands_any_more);
+	tcase_add_test(c, a_landing_that_is_not_registered_is_copied_into);
+	tcase_add_test(c, requests_keep_within_what_devices_say);
+	tcase_add_test(c, registering_takes_time_and_stops_nobody);
+	tcase_add_test(c, memory_that_cannot_be_registered_is_refused_by_its_code);
+	tcase_add_test(c, a_region_that_comes_and_goes_before_it_is_registered_is_let_go);
+	tcase_add_test(c, a_device_that_cannot_be_opened_is_left_out);
+	tcase_add_test(c, rails_may_name_their_device);
+	tcase_add_test(c, an_encrypted_epoch_is_refused_by_name);
+	tcase_add_test(c, nothing_is_left_when_it_closes);
+	tcase_add_test(c, a_gibibyte_costs_few_words_and_doorbells);
+	return fx_run(s);
+}
