@@ -32,7 +32,7 @@ sed -n '/^injection:/,/^[^ ]/s/^  memory: {\(.*\)}/memory: {\1}/p' "$top/charts/
 cat >"$work/chart/templates/text.yaml" <<'END'
 {{- $w := dict "root" . "name" "@name@" "namespace" "@namespace@" "role" "both" "memory" "@memory@" "listen" "@listen@" "http" "@http@" "profile" "Hardened" "image" "@image@" "operator" "@operator@" }}
 {{- $sidecar := include "weightbridge.sidecar" $w | fromYamlArray | first }}
-json: {{ dict "image" (include "weightbridge.image" .) "operator" .Values.weightbridge.operator "profile" .Values.weightbridge.profile "memory" .Values.memory "sidecar" (omit $sidecar "ports") "ports" $sidecar.ports "volumes" (include "weightbridge.volumes" $w | fromYamlArray) "volumeMounts" (include "weightbridge.volumeMounts" $w | fromYamlArray) "annotations" (include "weightbridge.annotations" $w | fromYaml) | toJson }}
+json: {{ dict "image" (include "weightbridge.image" .) "operator" .Values.weightbridge.operator "profile" (ternary "IPCLock" "Hardened" .Values.weightbridge.rdma.ipcLock) "memory" .Values.memory "sidecar" (omit $sidecar "ports") "ports" $sidecar.ports "volumes" (include "weightbridge.volumes" $w | fromYamlArray) "volumeMounts" (include "weightbridge.volumeMounts" $w | fromYamlArray) "annotations" (include "weightbridge.annotations" $w | fromYaml) | toJson }}
 END
 "$helm" template generate "$work/chart" 2>"$work/log" | sed -n "s/^json: //p" >"$work/json" || true
 [ -s "$work/json" ] || { cat "$work/log"; exit 1; }

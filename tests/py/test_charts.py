@@ -127,7 +127,7 @@ def metrics_with_a_token():
 
 
 TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
-         "podMonitor.interval=30", "weightbridge.profil=Hardened", "weightbridge.image.tga=1", "watchNamespace=Rl", "watchNamespaces={Rl}", "watchNamespaces={a,a}", "watchNamespaces=a",
+         "podMonitor.interval=30", "weightbridge.profile=IPCLock", "weightbridge.rdma.resourceName=hca", "weightbridge.image.tga=1", "watchNamespace=Rl", "watchNamespaces={Rl}", "watchNamespaces={a,a}", "watchNamespaces=a",
          "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0",
          "service.ipFamilyPolicy=DualStack", "service.ipFamilies[0]=IPv5", "service.ipFamily=IPv4"]
 
@@ -227,6 +227,24 @@ def pods_run():
                 assert got <= known.get(c["name"], got), (c["name"], got - known[c["name"]])
                 n += len(got)
     assert n > 80
+
+
+def rdma():
+    """A device of the plugin for the sidecar alone, without privilege; to lock memory only where it is asked for."""
+    device = "rdma/hca_shared_devices_a"
+    for p in helm.pods(render(JOB, "--set", f"weightbridge.rdma.resourceName={device}")):
+        restricted(p)
+        for c in p["spec"]["containers"] + p["spec"]["initContainers"]:
+            n = int(c["name"] == "weightbridge-agent")
+            for r in c["resources"].get("requests", {}), c["resources"].get("limits", {}):
+                assert int(r.get(device, 0)) == n, (c["name"], c["resources"])
+    for p in helm.pods(render(JOB, "--set", "weightbridge.rdma.ipcLock=true")):
+        s = p["spec"]["initContainers"][0]
+        assert s["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}, s["securityContext"]
+        assert s["command"] == ["/usr/bin/weightbridge-agent-ipclock"] and s["securityContext"]["privileged"] is False
+    policy = json.dumps(one(render(OP, *ALL, "--set", f"weightbridge.rdma.resourceName={device}"), "MutatingAdmissionPolicy"))
+    assert policy.count(device) == 2, "pods that the policy injects into ask for it, too"
+    assert "'Hardened') == 'IPCLock'" in policy.replace('\\"', "'"), policy
 
 
 def gates():
@@ -411,7 +429,7 @@ def alerts(docs, rules):
 
 def main():
     helm.need()
-    for step in (lint, same_bytes, crd, rights, metrics_with_a_token, typos, families, no_collisions, images, pods_run, gates, memory, generated):
+    for step in (lint, same_bytes, crd, rights, metrics_with_a_token, typos, families, no_collisions, images, pods_run, rdma, gates, memory, generated):
         t = time.monotonic()
         step()
         print(f"{step.__name__}: {time.monotonic() - t:.1f} s", flush=True)

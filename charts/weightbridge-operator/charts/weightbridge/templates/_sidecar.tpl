@@ -60,7 +60,7 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
 {{/* The list item for initContainers; first in the list. */}}
 {{- define "weightbridge.sidecar" -}}
 {{- $v := include "weightbridge.values" .root | fromYaml }}
-{{- $profile := default $v.profile .profile }}
+{{- $profile := default (ternary "IPCLock" "Hardened" $v.rdma.ipcLock) .profile }}
 {{- if not (has $profile (list "Hardened" "IPCLock")) }}{{ fail (printf "weightbridge: profile is %v, not Hardened or IPCLock" $profile) }}{{ end }}
 {{- $listen := default (ternary "0" "7444" (default false .hostNetwork)) .listen }}
 {{- $http := default (ternary "0" "9402" (default false .hostNetwork)) .http }}
@@ -130,11 +130,17 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     requests:
       cpu: {{ $v.cpu | quote }}
       memory: {{ $memory | quote }}
+      {{- with $v.rdma.resourceName }}
+      {{ . }}: "1"
+      {{- end }}
       {{- with $v.extraResources }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
     limits:
       memory: {{ $memory | quote }}
+      {{- with $v.rdma.resourceName }}
+      {{ . }}: "1"
+      {{- end }}
       {{- with $v.extraResources }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
