@@ -20,10 +20,11 @@ struct play {
 	uint32_t *slot; /* by domain: its number in the class */
 	uint8_t *is_holder; /* by worker */
 	uint32_t n_domain;
-	uint32_t *first; /* by chunk: who received it */
-	uint32_t *taker; /* by domain slot and chunk: who took it from the network */
+	uint32_t *n_first; /* by chunk: domains that received it */
+	uint32_t *taker; /* by domain slot and chunk: who took it from the network, NOBODY = none */
+	uint8_t *received; /* by domain slot and chunk: that one got it from a trainer */
 	uint8_t *has; /* bit by needer position and chunk */
-	size_t cap_first, cap_taker, cap_has;
+	size_t cap_first, cap_taker, cap_received, cap_has;
 };
 
 static int fault(const struct play *y, const struct wb_route *r, const char *what)
@@ -54,14 +55,17 @@ static int enter(struct play *y, uint32_t cls)
 	for (uint32_t i = k->holder_begin; i < k->holder_end; i++)
 		y->is_holder[p->member[i]] = 1;
 	n_taker = (size_t)y->n_domain * k->n_chunk;
-	rc = wb_grow(&y->first, &y->cap_first, k->n_chunk, SIZE_MAX / 64, sizeof(*y->first));
+	rc = wb_grow(&y->n_first, &y->cap_first, k->n_chunk, SIZE_MAX / 64, sizeof(*y->n_first));
 	if (!rc)
 		rc = wb_grow(&y->taker, &y->cap_taker, n_taker, SIZE_MAX / 64, sizeof(*y->taker));
+	if (!rc)
+		rc = wb_grow(&y->received, &y->cap_received, n_taker, SIZE_MAX / 64, 1);
 	if (!rc)
 		rc = wb_grow(&y->has, &y->cap_has, bits, SIZE_MAX / 64, 1);
 	if (rc < 0)
 		return rc;
-	memset(y->first, 0xff, k->n_chunk * sizeof(*y->first));
+	memset(y->n_first, 0, k->n_chunk * sizeof(*y->n_first));
+	memset(y->received, 0, n_taker);
 	memset(y->taker, 0xff, n_taker * sizeof(*y->taker));
 	memset(y->has, 0, bits);
 	return 0;
@@ -79,11 +83,21 @@ static void leave(struct play *y)
 		y->is_holder[p->member[i]] = 0;
 }
 
+/* Has @worker taken the chunk from a trainer? */
+static bool has_received(const struct play *y, uint32_t worker, uint32_t c)
+{
+	uint32_t slot = y->slot[y->p->worker[worker].domain];
+	size_t at = (size_t)slot * y->k->n_chunk + c;
+
+	return slot != NOBODY && y->taker[at] == worker && y->received[at];
+}
+
 /* One chunk of one route; NULL, or what is wrong with it. */
 static const char *play_chunk(struct play *y, const struct wb_route *r, uint32_t c)
 {
 	const struct wb_plan_worker *w = y->p->worker;
-	uint32_t *taker = &y->taker[(size_t)y->slot[w[r->dst].domain] * y->k->n_chunk + c];
+	size_t at = (size_t)y->slot[w[r->dst].domain] * y->k->n_chunk + c;
+	uint32_t *taker = &y->taker[at];
 	size_t bit = (size_t)y->pos[r->dst] * y->k->n_chunk + c;
 	bool is_inside = w[r->src].domain == w[r->dst].domain;
 
@@ -94,14 +108,16 @@ static const char *play_chunk(struct play *y, const struct wb_route *r, uint32_t
 	case WB_STAGE_RECEIVE:
 		if (!y->is_holder[r->src])
 			return "the source is no holder";
-		if (!y->k->is_direct && y->first[c] != NOBODY)
-			return "trainers send this twice";
+		if (!y->k->is_direct &&
+			y->n_first[c]++ >= wb__n_spread(WB_SPREAD_DOMAINS, y->n_domain))
+			return "trainers send this too often";
 		if (!y->k->is_direct && *taker != NOBODY)
 			return "its domain gets this twice";
-		y->first[c] = *taker = r->dst;
+		y->received[at] = 1;
+		*taker = r->dst;
 		return NULL;
 	case WB_STAGE_EXTERNAL:
-		if (y->k->is_direct || y->first[c] != r->src || is_inside)
+		if (y->k->is_direct || is_inside || !has_received(y, r->src, c))
 			return "the source is not the one that received this, or inside the domain";
 		if (*taker != NOBODY)
 			return "its domain gets this twice";
@@ -195,7 +211,8 @@ int wb__check_routes(const struct wb_plan *p, struct wb_err *err)
 	wb_free(y.pos);
 	wb_free(y.slot);
 	wb_free(y.is_holder);
-	wb_free(y.first);
+	wb_free(y.n_first);
+	wb_free(y.received);
 	wb_free(y.taker);
 	wb_free(y.has);
 	return rc;

@@ -186,12 +186,20 @@ struct wb__shares {
 	uint32_t *send_of; /* owned: group of each class */
 	uint32_t *take_begin, *take_end; /* owned: groups of each class */
 	uint32_t n_send, n_take;
+	uint32_t
+		domains_max; /* that get a class's chunk from one that received it, with that one */
 	/* Bytes / rate of the most loaded rail in the best split of what must cross the network;
 	 * taken by whatever rails of the domain that needs it. */
 	double send_time, take_time;
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
 	bool is_rated; /* every rate is known: times are seconds */
 };
+
+/** wb__n_spread - how often trainers send a class that @n domains need. */
+static inline uint32_t wb__n_spread(uint32_t domains_max, uint32_t n)
+{
+	return n / domains_max + (n % domains_max ? 1 : 0);
+}
 
 /** wb__mark_holders - mark[d] = @cls + 1 for each domain d with a holder of class @cls: what its
  *  rollouts need of the class comes to them through memory and loads no rail. */
@@ -214,8 +222,10 @@ int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
 void wb__shares_finish(struct wb__shares *s);
 /** wb__route_order - of two routes, as they stand in a plan: by stage, dst, class, chunk_begin. */
 int wb__route_order(const void *a, const void *b);
-/** wb__routes_make - plan->route from the shares; the grids are set.  0, -ENOMEM, -E2BIG. */
-int wb__routes_make(struct wb_plan *p, const struct wb__shares *s);
+/** wb__routes_make - plan->route, of which there is none, from the shares; the grids are set.
+ *  @few_peers: small classes go whole to one domain first, and not a little to each: who takes
+ *  talks to fewer trainers, which send less evenly.  0, -ENOMEM, -E2BIG. */
+int wb__routes_make(struct wb_plan *p, const struct wb__shares *s, bool few_peers);
 /* A class and its size. */
 struct wb__sized {
 	uint64_t bytes;

@@ -133,17 +133,34 @@ static bool fits(uint64_t buffer_bytes, uint64_t chunk, uint64_t slots)
 	return !buffer_bytes || chunk * slots <= buffer_bytes;
 }
 
+/* Takers to which the one that received a chunk passes it on: of all that is taken, the mean. */
+static double passed_on(const struct wb_plan *p, const struct wb__shares *s)
+{
+	double taken = 0, sent = 0;
+
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		double n = WB_MIN(s->take_end[c] - s->take_begin[c], s->domains_max);
+		double bytes = n * (double)p->cls[c].bytes;
+
+		taken += bytes;
+		sent += p->cls[c].is_direct ? 0 : (n - 1) * bytes;
+	}
+	return taken > 0 ? sent / taken : 0;
+}
+
 /*
  * 4 MiB keep a rail busy, and a worker's load should be at least 64 chunks, so that rounding to
  * chunks costs under 2 %.  Each chunk costs the loops of agents the same, whatever its size, so
- * that larger ones are better where they cost nothing else: where rounding stays under 0.5 %, and
- * the pools of slots hold all that a worker has in flight.
+ * that larger ones are better where they cost nothing else: where rounding stays under 0.5 %, or
+ * 2 % of those who receive one chunk more and pass it on to many, and the pools of slots hold all
+ * that a worker has in flight.
  */
 static uint32_t choose_chunk(
 	const struct wb_plan_input *in, const struct wb_plan *p, const struct wb__shares *s)
 {
 	uint64_t load = WB_MAX(s->send_max, s->take_max), chunk = WB_CHUNK_BYTES_MIN;
 	uint64_t pools = has_exchange(p) ? 3 : 1;
+	double fan = passed_on(p, s);
 
 	while (chunk < WB_CHUNK_BYTES_MAX) {
 		uint64_t next = 2 * chunk;
@@ -151,6 +168,7 @@ static uint32_t choose_chunk(
 		uint64_t slots = is_large ? SLOTS_IN_FLIGHT : WB_POOL_DEPTH;
 
 		if (load / next < (is_large ? 192 : 64) ||
+			(is_large && (double)s->take_max < 50 * fan * (double)next) ||
 			!fits(in->trainer_buffer_bytes, next, slots) ||
 			!fits(in->rollout_buffer_bytes, next, slots * (is_large ? 4 : pools)))
 			break;
@@ -209,6 +227,35 @@ static int add_sums(struct wb_plan *p, const struct wb__shares *s)
 	return 0;
 }
 
+/* Classes split over all domains come most evenly; where that makes too many peers, less so. */
+static int make_routes(struct wb_plan *p, const struct wb__shares *s)
+{
+	struct wb_plan_summary even, few;
+	struct wb_route *route;
+	uint32_t n_route;
+	int rc = wb__routes_make(p, s, false);
+
+	if (!rc)
+		rc = wb_plan_summarize(p, &even);
+	if (rc || even.peers_max <= WB_PEERS_GOAL)
+		return rc;
+	route = p->route;
+	n_route = p->n_route;
+	p->route = NULL;
+	p->n_route = 0;
+	rc = wb__routes_make(p, s, true);
+	if (!rc)
+		rc = wb_plan_summarize(p, &few);
+	if (!rc && few.peers_max >= even.peers_max) {
+		wb_free(p->route);
+		p->route = route;
+		p->n_route = n_route;
+		return 0;
+	}
+	wb_free(route);
+	return rc;
+}
+
 static int make(struct wb__work *w)
 {
 	struct wb__shares s = {0};
@@ -219,7 +266,7 @@ static int make(struct wb__work *w)
 	if (!rc)
 		rc = size_slots(w, &s);
 	if (!rc && !w->faults.n) {
-		rc = wb__routes_make(w->plan, &s);
+		rc = make_routes(w->plan, &s);
 		if (!rc)
 			rc = add_sums(w->plan, &s);
 		if (!rc)

@@ -17,9 +17,11 @@
  *	INTERNAL  rollout worker -> rollout worker of the same domain
  * Every needer's domain gets each chunk over the network exactly once (RECEIVE or EXTERNAL), and
  * every other needer of that domain gets it by INTERNAL from the one that did.  RECEIVE routes of
- * a class partition its grid, so trainers together send each needed byte once.  EXTERNAL sources
- * are the RECEIVE destinations of the same chunk, INTERNAL sources the ones that took it from the
- * network: the stages are ordered and no chunk waits in a circle.
+ * a class partition its grid, so trainers together send each needed byte once.  Only a class that
+ * more than WB_SPREAD_DOMAINS domains need they send once for every so many of these, when that
+ * does not make the transfer longer: else who receives a chunk had to talk to all of them.
+ * EXTERNAL sources are the RECEIVE destinations of the same chunk, INTERNAL sources the ones that
+ *took it from the network: the stages are ordered and no chunk waits in a circle.
  *
  * The bytes of a RECEIVE or EXTERNAL route go by two rails, which are named: src_rail and dst_rail,
  * rails of workers in the source's and the destination's domain.  They are the two workers' own,
@@ -47,6 +49,8 @@
 #define WB_CHUNK_BYTES_MIN (256u << 10) /* of the planner's own choice */
 #define WB_CHUNK_BYTES_LEAST 1024u /* that a caller may ask for: small models in simulations */
 #define WB_CHUNK_BYTES_MAX (16u << 20)
+#define WB_SPREAD_DOMAINS 32 /* that get a chunk which trainers have sent once */
+#define WB_PEERS_GOAL 64 /* above it a plan with fewer peers is looked for */
 /* Slots of a pool that keep an edge busy: one filled, one on the wire, one drained. */
 #define WB_POOL_DEPTH 3
 

@@ -20,10 +20,13 @@
 #include <string.h>
 
 #define ROUTES_MAX (1u << 27)
+#define TINY 16 /* parts of a chunk */
+#define GRAINS 16 /* of what a taker should be the first to get, if few are to send it that */
 
 struct want {
-	double weight; /* bytes that are wanted; fewer on a slow rail */
-	uint32_t pos;
+	int64_t bytes;
+	double rate; /* of its rail, relative to the fastest */
+	uint32_t pos, order;
 };
 
 /* Chunks [previous end, end) are the worker's, and go by that rail. */
@@ -39,6 +42,7 @@ struct routing {
 	int64_t *owed_send, *owed_take, *owed_first;
 	uint32_t *started; /* by rail: classes whose first domain it was */
 	double rate_max;
+	bool few_peers;
 	struct want *want; /* scratch of n_worker */
 	uint32_t *count; /* scratch of n_worker */
 	struct range *hold; /* holders of the class at hand */
@@ -46,24 +50,39 @@ struct routing {
 	struct range *take; /* takers; those of group g begin at take_at[g] */
 	size_t cap_take;
 	uint32_t *take_at; /* by group of the class; one more */
-	const struct range **taker; /* by group: its taker in the interval at hand */
+	const struct range **taker; /* of groups at hand: takers in the interval at hand */
 	uint32_t *cut; /* interval bounds */
-	size_t cap_cut, n_cut;
+	size_t cap_cut;
 };
+
+/* How much it matters that one gets a chunk more. */
+static double weigh(const struct want *w)
+{
+	return (double)w->bytes * (w->bytes > 0 ? w->rate : 1);
+}
 
 static int by_want(const void *a, const void *b)
 {
 	const struct want *x = a, *y = b;
 
-	if (x->weight != y->weight)
-		return x->weight > y->weight ? -1 : 1;
-	return x->pos < y->pos ? -1 : x->pos > y->pos;
+	double a_key = weigh(x), b_key = weigh(y);
+
+	if (a_key != b_key)
+		return a_key > b_key ? -1 : 1;
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* A class as it is counted.  Tiny ones count for more than they are: else one rail that is owed a
+ * chunk would get very many of them, and each from another trainer. */
+static uint64_t class_bytes(const struct wb_plan *p, const struct wb_class *k)
+{
+	return WB_MAX(k->bytes, p->chunk_bytes / TINY);
 }
 
 static uint64_t range_bytes(
 	const struct wb_plan *p, const struct wb_class *k, uint32_t a, uint32_t b)
 {
-	uint64_t end = WB_MIN((uint64_t)b * p->chunk_bytes, k->bytes);
+	uint64_t end = WB_MIN((uint64_t)b * p->chunk_bytes, class_bytes(p, k));
 
 	return end - WB_MIN((uint64_t)a * p->chunk_bytes, end);
 }
@@ -74,40 +93,57 @@ static int64_t part(const struct wb__group *g, uint32_t pos, uint64_t bytes)
 	return g->bytes ? (int64_t)((unsigned __int128)bytes * g->share[pos] / g->bytes) : 0;
 }
 
-/* Whole chunks in @want bytes, at most *left, which are taken off it. */
-static uint32_t whole_chunks(int64_t want, uint32_t chunk_bytes, uint32_t *left)
+static int64_t whole_chunks(const struct routing *r, int64_t bytes, uint32_t left)
 {
-	uint64_t n = want > 0 ? (uint64_t)want / chunk_bytes : 0;
-
-	n = WB_MIN(n, *left);
-	*left -= (uint32_t)n;
-	return (uint32_t)n;
+	return bytes > 0 ? WB_MIN(bytes / r->p->chunk_bytes, left) : 0;
 }
 
-/* How much it matters that a rail gets one chunk more for the @bytes that it still wants. */
-static double weigh(const struct routing *r, uint32_t rail, int64_t bytes)
+/* Who wants, at position @pos, @bytes that go by @rail; @order: among equals. */
+static struct want want_of(
+	const struct routing *r, int64_t bytes, uint32_t rail, uint32_t pos, uint32_t order)
 {
-	return bytes > 0 ? (double)bytes * (r->s->rate[rail] / r->rate_max) : (double)bytes;
+	return (struct want){bytes, r->s->rate[rail] / r->rate_max, pos, order};
 }
 
-/* count[i] of the @n_chunk chunks to member i: its part and what it is owed from before, rounded.
+/*
+ * count[pos] of the @left chunks to each of the @n in want[]: what it wants, rounded.  Who gets any
+ * gets @grain bytes at least: where a class is small, few get it and the others more of the next,
+ * so that a worker does not talk to all others for a little of each class.
  */
-static void apportion(struct routing *r, uint32_t n_chunk, uint64_t bytes,
-	const struct wb__group *g, const int64_t *owed)
+static void deal(struct routing *r, uint32_t n, uint32_t left, uint64_t grain)
 {
-	uint32_t left = n_chunk, n = g->n, i = 0, chunk = r->p->chunk_bytes;
+	int64_t least = (int64_t)(grain / r->p->chunk_bytes);
 
-	for (uint32_t k = 0; k < n; k++) {
-		int64_t want = part(g, k, bytes) + owed[g->member[k]];
+	if (least > 1)
+		qsort(r->want, n, sizeof(*r->want), by_want);
+	for (uint32_t i = 0; i < n; i++) {
+		struct want *w = &r->want[i];
+		int64_t count = whole_chunks(r, w->bytes, left);
 
-		r->count[k] = whole_chunks(want, chunk, &left);
-		want -= (int64_t)r->count[k] * chunk;
-		r->want[k] = (struct want){weigh(r, g->member[k], want), k};
+		if (count < least && least > 1)
+			count = WB_MIN(w->bytes > 0 ? least : 0, left);
+		r->count[w->pos] = (uint32_t)count;
+		w->bytes -= count * r->p->chunk_bytes;
+		left -= (uint32_t)count;
 	}
 	if (left)
 		qsort(r->want, n, sizeof(*r->want), by_want);
-	for (; left; left--, i = (i + 1) % n)
+	for (uint32_t i = 0; left; left--, i = (i + 1) % n)
 		r->count[r->want[i].pos]++;
+}
+
+/* count[i] of a class's chunks to member i: its part and what it is owed from before. */
+static void apportion(
+	struct routing *r, const struct wb_class *k, const struct wb__group *g, const int64_t *owed)
+{
+	uint64_t bytes = class_bytes(r->p, k);
+
+	for (uint32_t i = 0; i < g->n; i++) {
+		uint32_t w = g->member[i];
+
+		r->want[i] = want_of(r, part(g, i, bytes) + owed[w], w, i, i);
+	}
+	deal(r, g->n, k->n_chunk, 0);
 }
 
 /* Ranges in member order from member @turn on; what was given is taken off what is owed.  What
@@ -121,7 +157,7 @@ static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const st
 		uint32_t pos = (i + turn) % g->n, count = r->count[pos], w = g->member[pos];
 		bool is_lent = g->n_need && pos >= g->n_need;
 
-		owed[w] += part(g, pos, k->bytes);
+		owed[w] += part(g, pos, class_bytes(r->p, k));
 		owed[w] -= (int64_t)range_bytes(r->p, k, at, at + count);
 		at += count;
 		if (count)
@@ -189,20 +225,13 @@ static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t 
 	const struct wb_class *k = &r->p->cls[cls];
 	int64_t even = (int64_t)(range_bytes(r->p, k, a, b) / n);
 	uint32_t turn = n > 1 ? first_domain(r, n) : 0, at = a;
-	uint32_t left = b - a, chunk = r->p->chunk_bytes;
 
 	for (uint32_t g = 0; g < n; g++) {
 		uint32_t rail = r->taker[g]->rail;
-		int64_t want = even + r->owed_first[rail];
 
-		r->count[g] = whole_chunks(want, chunk, &left);
-		want -= (int64_t)r->count[g] * chunk;
-		r->want[g] = (struct want){weigh(r, rail, want), (g + n - turn) % n};
+		r->want[g] = want_of(r, even + r->owed_first[rail], rail, g, (g + n - turn) % n);
 	}
-	if (left)
-		qsort(r->want, n, sizeof(*r->want), by_want);
-	for (uint32_t i = 0; left; left--, i = (i + 1) % n)
-		r->count[(r->want[i].pos + turn) % n]++;
+	deal(r, n, b - a, r->few_peers ? r->s->take_max / n / GRAINS : 0);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t g = (i + turn) % n, end = at + r->count[g];
 		const struct range *src = r->taker[g];
@@ -252,58 +281,68 @@ static int by_u32(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Takers of every group, and the bounds of the intervals between any two changes. */
+/* Takers of every group, who pass on what they take to the other needers of their domain. */
 static int lay_takers(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];
 	uint32_t g0 = r->s->take_begin[cls], n = r->s->take_end[cls] - g0, at = 0;
-	int rc;
 
-	r->n_cut = 0;
 	for (uint32_t g = 0; g < n; g++) {
 		const struct wb__group *t = &r->s->take[g0 + g];
+		int rc =
+			wb_grow(&r->take, &r->cap_take, at + t->n, SIZE_MAX / 64, sizeof(*r->take));
 
-		rc = wb_grow(&r->take, &r->cap_take, at + t->n, SIZE_MAX / 64, sizeof(*r->take));
-		if (!rc)
-			rc = wb_grow(&r->cut, &r->cap_cut, r->n_cut + t->n, SIZE_MAX / 64,
-				sizeof(*r->cut));
 		if (rc < 0)
 			return rc;
-		apportion(r, k->n_chunk, k->bytes, t, r->owed_take);
+		apportion(r, k, t, r->owed_take);
 		r->take_at[g] = at;
 		at += lay_ranges(r, k, t, 0, r->owed_take, r->take + at);
-		for (uint32_t i = r->take_at[g]; i < at; i++)
-			r->cut[r->n_cut++] = r->take[i].end;
 		rc = route_inside(r, cls, t, r->take + r->take_at[g], at - r->take_at[g]);
 		if (rc < 0)
 			return rc;
 	}
 	r->take_at[n] = at;
-	qsort(r->cut, r->n_cut, sizeof(*r->cut), by_u32);
 	return 0;
+}
+
+/* Groups [lo, hi) of a class: each interval between any two changes of their takers. */
+static int route_groups(struct routing *r, uint32_t cls, uint32_t lo, uint32_t hi)
+{
+	uint32_t from = 0, begin = r->take_at[lo], n = r->take_at[hi] - begin;
+	int rc = wb_grow(&r->cut, &r->cap_cut, n, SIZE_MAX / 64, sizeof(*r->cut));
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < n; i++)
+		r->cut[i] = r->take[begin + i].end;
+	qsort(r->cut, n, sizeof(*r->cut), by_u32);
+	for (uint32_t g = lo; g < hi; g++)
+		r->taker[g - lo] = &r->take[r->take_at[g]];
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		if (r->cut[i] == from)
+			continue;
+		for (uint32_t g = 0; g < hi - lo; g++)
+			r->taker[g] += r->taker[g]->end <= from;
+		rc = route_interval(r, cls, from, r->cut[i], hi - lo);
+		from = r->cut[i];
+	}
+	return rc;
 }
 
 static int route_class(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];
 	const struct wb__group *send = &r->s->send[r->s->send_of[cls]];
-	uint32_t g0 = r->s->take_begin[cls], n = r->s->take_end[cls] - g0, from = 0;
+	uint32_t n = r->s->take_end[cls] - r->s->take_begin[cls];
+	uint32_t n_spread = wb__n_spread(r->s->domains_max, n);
 	int rc;
 
-	apportion(r, k->n_chunk, k->bytes, send, r->owed_send);
+	apportion(r, k, send, r->owed_send);
 	r->n_hold = lay_ranges(r, k, send, 0, r->owed_send, r->hold);
 	rc = lay_takers(r, cls);
-	for (size_t i = 0; i < r->n_cut && !rc; i++) {
-		if (r->cut[i] == from)
-			continue;
-		for (uint32_t g = 0; g < n; g++) {
-			while (r->take[r->take_at[g]].end <= from)
-				r->take_at[g]++;
-			r->taker[g] = &r->take[r->take_at[g]];
-		}
-		rc = route_interval(r, cls, from, r->cut[i], n);
-		from = r->cut[i];
-	}
+	for (uint32_t i = 0; i < n_spread && !rc; i++)
+		rc = route_groups(r, cls, (uint32_t)((uint64_t)n * i / n_spread),
+			(uint32_t)((uint64_t)n * (i + 1) / n_spread));
 	return rc;
 }
 
@@ -318,7 +357,7 @@ static int route_direct(struct routing *r, uint32_t cls)
 	for (uint32_t g = 0; g < n && !rc; g++) {
 		uint32_t from = 0;
 
-		apportion(r, k->n_chunk, k->bytes, send, r->owed_send);
+		apportion(r, k, send, r->owed_send);
 		r->n_hold = lay_ranges(r, k, send, g % send->n, r->owed_send, r->hold);
 		for (uint32_t i = r->take_at[g]; i < r->take_at[g + 1] && !rc; i++) {
 			rc = receive(r, cls, from, r->take[i].end, &r->take[i]);
@@ -398,9 +437,9 @@ static int route_all(struct routing *r)
 	return rc;
 }
 
-int wb__routes_make(struct wb_plan *p, const struct wb__shares *s)
+int wb__routes_make(struct wb_plan *p, const struct wb__shares *s, bool few_peers)
 {
-	struct routing r = {.p = p, .s = s};
+	struct routing r = {.p = p, .s = s, .few_peers = few_peers};
 	size_t n = p->n_worker;
 	int rc = -ENOMEM;
 

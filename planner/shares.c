@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SPREAD_TIME 2 /* parts of the transfer's time; trainers are done after one */
+
 static int find_rates(const struct wb_plan *p, struct wb__shares *s)
 {
 	s->rate = wb_zalloc(p->n_worker, sizeof(*s->rate));
@@ -184,6 +186,45 @@ static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
 	return 0;
 }
 
+static int balance_send(const struct wb_plan *p, struct wb__shares *s, double *time)
+{
+	*time = 0;
+	return wb__balance(s->send, s->n_send, s->rate, p->n_worker, WB__BEGIN_BY_RATE, time);
+}
+
+/* Bytes that trainers send more often than once, to be added; false: none. */
+static bool add_spread(const struct wb_plan *p, struct wb__shares *s, bool is_more)
+{
+	bool is_any = false;
+
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		uint64_t n = wb__n_spread(WB_SPREAD_DOMAINS, s->take_end[c] - s->take_begin[c]);
+		uint64_t more = p->cls[c].is_direct ? 0 : (n - 1) * p->cls[c].bytes;
+
+		s->send[s->send_of[c]].bytes += is_more ? more : -more;
+		is_any |= more > 0;
+	}
+	return is_any;
+}
+
+/* Trainers send what very many domains need to each part of these, if that holds neither the
+ * transfer up nor them: they go on when they have sent everything. */
+static int spread(const struct wb_plan *p, struct wb__shares *s)
+{
+	double time;
+	int rc;
+
+	s->domains_max = WB_SPREAD_DOMAINS;
+	if (!add_spread(p, s, true))
+		return 0;
+	rc = balance_send(p, s, &time);
+	if (rc < 0 || time <= WB_MAX(s->send_time, s->take_time) / SPREAD_TIME)
+		return rc;
+	s->domains_max = UINT32_MAX;
+	(void)add_spread(p, s, false);
+	return balance_send(p, s, &time);
+}
+
 static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 {
 	struct wb__shares s = {0};
@@ -206,10 +247,11 @@ static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 	if (!rc)
 		rc = share_storage(&s);
 	if (!rc)
-		rc = wb__balance(
-			s.send, s.n_send, s.rate, p->n_worker, WB__BEGIN_BY_RATE, &s.send_time);
+		rc = balance_send(p, &s, &s.send_time);
 	if (!rc)
 		rc = wb__take_time(p, &s, &s.take_time);
+	if (!rc && !is_bound)
+		rc = spread(p, &s);
 	if (!rc && !is_bound)
 		rc = wb__lend_rails(p, &s);
 	if (!rc)
