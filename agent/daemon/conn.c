@@ -7,16 +7,13 @@
 #include "daemon/agent.h"
 #include "daemon/env.h"
 #include "daemon/peers_internal.h"
+#include "proto/beat.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MOD "peers"
-#define HELLO_NS (3 * WB_NS_PER_S)
-#define BEAT_NS (2 * WB_NS_PER_S)
-#define SILENT_NS (10 * WB_NS_PER_S)
-
 static const struct wb_session_io io = {
 	wb_chan_put, wb_chan_stop, wb_msg_encode, wb_msg_decode, wb_chan_put_lent};
 
@@ -25,7 +22,8 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side)
+struct conn *wb__peer_conn_create(
+	struct wb__peers *p, enum wb_session_side side, uint64_t patience_ns)
 {
 	struct conn *c = wb_zalloc(1, sizeof(*c));
 
@@ -34,9 +32,9 @@ struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side
 	c->p = p;
 	c->session = (struct wb_session){.io = &io,
 		.side = side,
-		.bounds.hello_ns = side == WB_SIDE_DIALLED ? SILENT_NS : HELLO_NS,
-		.bounds.silent_ns = SILENT_NS,
-		.bounds.beat_ns = BEAT_NS,
+		.bounds.hello_ns = patience_ns / 2,
+		.bounds.silent_ns = patience_ns / 2,
+		.bounds.beat_ns = wb_beat_interval_ns(patience_ns / 2),
 		.counts = &p->a->control[WB__CONTROL_AGENT]};
 	c->next = p->conns;
 	p->conns = c;
@@ -182,7 +180,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 	struct conn *c = cookie;
 	struct peer *peer = c->peer;
 	const struct wb_err *cause = wb_session_closed(&c->session, why);
-	/* A peer that leaves before it has answered has not left in order. */
+	/* One that is busy with others ends what is being opened. */
 	int code = !cause->code && !c->session.was_up ? -ECONNRESET : cause->code;
 
 	if (!peer && cause->code)
@@ -201,7 +199,9 @@ struct wb_chan_cb wb__peer_conn_callbacks(struct conn *c)
 
 void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch)
 {
-	struct conn *c = p->is_closing ? NULL : wb__peer_conn_create(p, WB_SIDE_ACCEPTED);
+	const struct peer_epoch *e = wb__peers_epoch(p, wb_chan_identity(ch));
+	uint64_t patience = e ? e->r->patience_ns : WB_BEAT_PATIENCE_NS;
+	struct conn *c = p->is_closing ? NULL : wb__peer_conn_create(p, WB_SIDE_ACCEPTED, patience);
 	struct wb_chan_cb cb;
 
 	if (!c) {

@@ -14,6 +14,7 @@
 #include "daemon/peers_internal.h"
 #include "net/loop.h"
 #include "net/ticket.h"
+#include "proto/beat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,9 +24,8 @@
 #define MOD "peers"
 #define QUEUE_MAX 4096
 #define RETRY_NS (100 * WB_NS_PER_MS)
-#define GIVE_UP_NS WB_NS_PER_S
-#define CONNECT_NS (3 * WB_NS_PER_S)
-#define DIAL_NS (2 * WB_NS_PER_S)
+#define RETRY_MAX_NS (2 * WB_NS_PER_S)
+#define REFUSED_NS WB_NS_PER_S
 
 static void dial(struct peer *peer);
 
@@ -36,10 +36,13 @@ static uint64_t now_ns(void)
 
 /* ---- queue ---------------------------------------------------------------------------------- */
 
-/* An agent that is gone was dialled by all others. */
+/* An agent that is gone was dialled by all others.  One that is busy has the less to do the longer
+ * it takes. */
 static uint64_t retry_at(const struct peer *peer, uint64_t now)
 {
-	return now + wb_apart_ns(RETRY_NS, peer->e->p->a->instance ^ now);
+	uint64_t ns = WB_MIN(WB_MAX((now - peer->failed_ns) / 4, RETRY_NS), RETRY_MAX_NS);
+
+	return now + wb_apart_ns(ns, peer->e->p->a->instance ^ now);
 }
 
 static void queue_flush(struct peer *peer)
@@ -85,7 +88,7 @@ static void give_up(struct peer *peer, const char *why)
 	snprintf(text, sizeof(text), "agent %s at %s is gone: %.768s", peer->at->name,
 		peer->at->control, why);
 	wb_keep_drop(&peer->queue);
-	peer->retry_ns = peer->failed_ns = 0;
+	peer->retry_ns = peer->failed_ns = peer->answered_ns = 0;
 	WB_LOG_WRN(MOD, "peer down", WB_S("peer", peer->at->name), WB_S("epoch", e->psk.id),
 		WB_S("reason", text));
 	if (p->a->core) {
@@ -94,31 +97,55 @@ static void give_up(struct peer *peer, const char *why)
 	}
 }
 
-/* The peer has no channel any more: try again for a moment, or say that it is gone. */
-static void lost(struct peer *peer, int code, bool is_final, const char *why)
+/* Nothing was said that could be held against the peer: a machine that has too much to do is late,
+ * and ends what took too long (or what is in the way of others) in the midst of it. */
+static bool is_silence(int code)
 {
-	uint64_t now = now_ns();
+	return code == -ETIMEDOUT || code == -ECONNRESET || code == -EPIPE || code == -ECONNABORTED;
+}
+
+static void note_failure(struct peer *peer, int code, uint64_t heard_ns, uint64_t now)
+{
+	if (!peer->failed_ns)
+		peer->failed_ns = code == -ETIMEDOUT ? heard_ns : now;
+	if (is_silence(code))
+		peer->answered_ns = 0;
+	else if (!peer->answered_ns)
+		peer->answered_ns = now;
+}
+
+/* The peer has no channel any more: try again, or say that it is gone. */
+static void lost(struct peer *peer, int code, bool is_final, uint64_t heard_ns, const char *why)
+{
+	uint64_t now = now_ns(), patience = peer->e->r->patience_ns;
+	char text[WB_ERR_MSG_MAX];
 
 	peer->out = any_up(peer);
 	if (peer->out) {
 		queue_flush(peer);
 		return;
 	}
-	if (!peer->failed_ns)
-		peer->failed_ns = now;
+	note_failure(peer, code, heard_ns, now);
 	if (is_final)
 		peer->refused_ns = now;
-	if (!code || is_final || now - peer->failed_ns >= GIVE_UP_NS)
+	if (is_final || (peer->answered_ns && now - peer->answered_ns >= REFUSED_NS)) {
 		give_up(peer, why);
-	else
+	} else if (now + RETRY_NS >= peer->failed_ns + patience) {
+		snprintf(text, sizeof(text),
+			"it has not been heard for %.1f s (spec.heartbeatTimeoutSeconds, at least "
+			"%.0f s): %.600s",
+			(double)(now - peer->failed_ns) / 1e9, WB_BEAT_PATIENCE_NS / 1e9, why);
+		give_up(peer, text);
+	} else {
 		peer->retry_ns = retry_at(peer, now);
+	}
 	wb__peers_arm(peer->e->p);
 }
 
 void wb__peer_up(struct peer *peer, struct conn *c)
 {
 	assert(wb_session_is_up(&c->session) && c->peer == peer);
-	peer->failed_ns = peer->retry_ns = 0;
+	peer->failed_ns = peer->answered_ns = peer->retry_ns = 0;
 	wb__peers_arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->at->name), WB_S("epoch", peer->e->psk.id),
 		WB_S("address", wb_chan_peer(c->chan)),
@@ -132,17 +159,27 @@ void wb__peer_up(struct peer *peer, struct conn *c)
 void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why)
 {
 	if (peer->out == c)
-		lost(peer, code, is_final, why);
+		lost(peer, code, is_final, c->session.heard_ns, why);
+}
+
+/* All of what is left: a try that is ended for another one makes a busy peer do the same again. */
+static uint64_t patience_left(const struct peer *peer)
+{
+	uint64_t now = now_ns();
+	uint64_t until = (peer->failed_ns ? peer->failed_ns : now) + peer->e->r->patience_ns;
+
+	return until > now + REFUSED_NS ? until - now : REFUSED_NS;
 }
 
 static void dial(struct peer *peer)
 {
 	struct wb__peers *p = peer->e->p;
 	uint32_t n_any = WB_MIN(peer->at->n_addr, WB_DIAL_ADDRS_MAX);
+	uint64_t left = patience_left(peer);
 	struct wb_chan_limits limits = {
-		.framer = wb_frame_length, .connect_ns = CONNECT_NS, .dial_ns = DIAL_NS};
+		.framer = wb_frame_length, .connect_ns = left, .dial_ns = left};
 	struct wb_dial_to to = {(const char *const *)peer->at->addr, n_any, peer->addr.port};
-	struct conn *c = wb__peer_conn_create(p, WB_SIDE_DIALLED);
+	struct conn *c = wb__peer_conn_create(p, WB_SIDE_DIALLED, peer->e->r->patience_ns);
 	struct wb_chan_cb cb;
 	int rc = -ENOMEM;
 

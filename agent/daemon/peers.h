@@ -4,10 +4,14 @@
 /*
  * Control channels to other agents, one for each agent of an epoch, dialled when first needed.
  *
- * Both sides prove that they hold the epoch's key.  A channel that is lost is dialled again a few
- * times within about a second; then the core is told that the agent is gone.  Either side's channel
- * serves both directions; when both dial at once each keeps sending on its own.
- * Loop thread.  Layer: daemon (L4).
+ * Both sides prove that they hold the epoch's key.  A channel that is lost is dialled again.  The
+ * core is told that the agent is gone when it refuses us for good; when for a second all tries got
+ * an answer that a process of this epoch does not give (nobody listens there, no such key); and
+ * when it has said nothing for as long as the roster bears with it.  A connection that is not
+ * answered, or is ended in the midst of its opening, says no more than that somebody is busy.
+ *
+ * Either side's channel serves both directions; when both dial at once each keeps sending on its
+ * own.  Loop thread.  Layer: daemon (L4).
  */
 #include "net/psk.h"
 #include "proto/messages.h"

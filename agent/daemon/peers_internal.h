@@ -25,7 +25,9 @@ struct peer {
 	struct wb_cli_addr addr;
 	struct conn *out; /* channel that our messages take; NULL = none */
 	struct wb_keep queue; /* messages until it is up */
-	uint64_t failed_ns; /* first failure in a row, 0 = none */
+	/* Of the first failure in a row, or when it was heard before that; 0 = none. */
+	uint64_t failed_ns;
+	uint64_t answered_ns; /* all tries since then were refused somehow; 0 = not so */
 	uint64_t retry_ns; /* dial again then, 0 = no */
 	uint64_t refused_ns; /* it would not speak with us, 0 = never */
 };
@@ -53,14 +55,16 @@ struct peer_epoch *wb__peers_epoch(const struct wb__peers *p, const char *psk_id
 /** wb__peer_up - both ends know each other: what waited is sent, unless another connection of the
  *  pair is there for that. */
 void wb__peer_up(struct peer *peer, struct conn *c);
-/** wb__peer_lost - @code 0: it left in order; @is_final: no use to try again. */
+/** wb__peer_lost - @code 0: in order; @is_final: no use to try again. */
 void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, const char *why);
 
 /** wb__peers_arm - a session or a retry has begun or ended: look when there is something to do. */
 void wb__peers_arm(struct wb__peers *p);
 
-/** wb__peer_conn_create - in the list, without a channel yet; NULL when memory is short. */
-struct conn *wb__peer_conn_create(struct wb__peers *p, enum wb_session_side side);
+/** wb__peer_conn_create - in the list, without a channel yet; NULL when memory is short.
+ *  @patience_ns: of its epoch; half of it on a channel, the rest to make another. */
+struct conn *wb__peer_conn_create(
+	struct wb__peers *p, enum wb_session_side side, uint64_t patience_ns);
 /** wb__peer_conn_free - one whose channel never was, or has ended. */
 void wb__peer_conn_free(struct conn *c);
 /** wb__peer_conn_callbacks - what to bind to its channel. */

@@ -26,6 +26,8 @@ struct wb_loop {
 	struct wb__defer *head, **tail;
 	bool is_running;
 	uint64_t round_ns, round_idle_ns; /* when the loop last began to wait */
+	uv_check_t check;
+	uint64_t n_polled; /* times that it has waited, and taken what had come */
 	struct wb_loop_lag lag;
 };
 
@@ -64,6 +66,13 @@ static void measure(uv_prepare_t *h)
 	l->round_idle_ns = idle;
 }
 
+static void polled(uv_check_t *h)
+{
+	struct wb_loop *l = h->data;
+
+	l->n_polled++;
+}
+
 int wb_loop_create(struct wb_loop **out, struct wb_err *err)
 {
 	struct wb_loop *l = wb_zalloc(1, sizeof(*l));
@@ -81,7 +90,10 @@ int wb_loop_create(struct wb_loop **out, struct wb_err *err)
 	uv_prepare_init(&l->uv, &l->prepare);
 	uv_prepare_start(&l->prepare, measure);
 	uv_unref((uv_handle_t *)&l->prepare);
-	l->idle.data = l->prepare.data = l;
+	uv_check_init(&l->uv, &l->check);
+	uv_check_start(&l->check, polled);
+	uv_unref((uv_handle_t *)&l->check);
+	l->idle.data = l->prepare.data = l->check.data = l;
 	l->tail = &l->head;
 	signal(SIGPIPE, SIG_IGN);
 	*out = l;
@@ -108,6 +120,7 @@ void wb_loop_destroy(struct wb_loop *l)
 		uv_run(&l->uv, UV_RUN_NOWAIT);
 	uv_close((uv_handle_t *)&l->idle, NULL);
 	uv_close((uv_handle_t *)&l->prepare, NULL);
+	uv_close((uv_handle_t *)&l->check, NULL);
 	uv_walk(&l->uv, must_be_closing, NULL);
 	uv_run(&l->uv, UV_RUN_DEFAULT);
 	rc = uv_loop_close(&l->uv);
@@ -221,10 +234,16 @@ int wb_loop_work(struct wb_loop *l, wb_loop_fn work, wb_loop_fn done, void *cook
 
 /* ---- timers ---------------------------------------------------------------------------------- */
 
+#define LATE_MS 20
+
 struct wb_timer {
+	struct wb_loop *loop;
 	uv_timer_t uv;
 	wb_loop_fn fn;
 	void *cookie;
+	uint64_t due_ms, repeat_ms; /* by the loop's clock */
+	uint64_t n_polled; /* the loop's, when this was found to be late */
+	bool is_late;
 };
 
 static void free_handle(uv_handle_t *h)
@@ -232,10 +251,27 @@ static void free_handle(uv_handle_t *h)
 	wb_free(h->data);
 }
 
+/* The loop was busy, or the process stopped: what came meanwhile is not known yet, and might be
+ * what this timer was to miss. */
+static bool is_to_wait(struct wb_timer *t)
+{
+	if (!t->is_late && uv_now(t->uv.loop) >= t->due_ms + LATE_MS) {
+		t->is_late = true;
+		t->n_polled = t->loop->n_polled;
+	}
+	return t->is_late && t->n_polled == t->loop->n_polled;
+}
+
 static void timer_fired(uv_timer_t *uv)
 {
 	struct wb_timer *t = uv->data;
 
+	if (is_to_wait(t)) {
+		uv_timer_start(uv, timer_fired, 1, t->repeat_ms);
+		return;
+	}
+	t->is_late = false;
+	t->due_ms = uv_now(uv->loop) + t->repeat_ms;
 	t->fn(t->cookie);
 }
 
@@ -246,6 +282,7 @@ int wb_timer_create(struct wb_loop *l, wb_loop_fn fn, void *cookie, struct wb_ti
 	if (!t)
 		return -ENOMEM;
 	uv_timer_init(&l->uv, &t->uv);
+	t->loop = l;
 	t->uv.data = t;
 	t->fn = fn;
 	t->cookie = cookie;
@@ -257,8 +294,10 @@ void wb_timer_start(struct wb_timer *t, uint64_t after_ns, uint64_t repeat_ns)
 {
 	/* libuv counts from the start of the round, which may lie some time back. */
 	uv_update_time(t->uv.loop);
-	uv_timer_start(&t->uv, timer_fired, wb_ceil_div(after_ns, WB_NS_PER_MS),
-		wb_ceil_div(repeat_ns, WB_NS_PER_MS));
+	t->is_late = false;
+	t->repeat_ms = wb_ceil_div(repeat_ns, WB_NS_PER_MS);
+	t->due_ms = uv_now(t->uv.loop) + wb_ceil_div(after_ns, WB_NS_PER_MS);
+	uv_timer_start(&t->uv, timer_fired, wb_ceil_div(after_ns, WB_NS_PER_MS), t->repeat_ms);
 }
 
 void wb_timer_stop(struct wb_timer *t)

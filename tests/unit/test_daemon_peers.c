@@ -109,8 +109,10 @@ static void add_epoch(struct wb_roster *r, uint64_t uid, uint64_t term, uint64_t
 		{.name = me, .control = at}, {.name = x, .control = at}};
 	struct wb_err err = {0};
 
-	*r = (struct wb_roster){
-		.id = {wb_object_id_of(uid), term, number}, .agent = list, .n_agent = 2};
+	*r = (struct wb_roster){.id = {wb_object_id_of(uid), term, number},
+		.agent = list,
+		.n_agent = 2,
+		.patience_ns = 2 * WB_NS_PER_S};
 	memset(r->key, (int)(uid + term + 16 * number), sizeof(r->key));
 	ck_assert_msg(wb__peers_epoch_add(agent.peers, r, &err) == 0, "%s", err.msg);
 }

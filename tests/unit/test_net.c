@@ -183,6 +183,59 @@ START_TEST(an_eventfd_wakes_the_loop)
 }
 END_TEST
 
+struct answer {
+	int fd;
+	int is_read, is_due;
+};
+
+static void busy_for_long(void *cookie)
+{
+	const struct answer *a = cookie;
+	uint64_t end = wb_now_ns(&wb_clock_real) + 100 * WB_NS_PER_MS;
+
+	ck_assert_int_eq(write(a->fd, &(uint64_t){1}, 8), 8);
+	while (wb_now_ns(&wb_clock_real) < end)
+		;
+}
+
+static void answer_read(void *cookie, int events)
+{
+	struct answer *a = cookie;
+	uint64_t n;
+
+	(void)events;
+	ck_assert_int_eq(read(a->fd, &n, 8), 8);
+	a->is_read = 1;
+}
+
+static void answer_due(void *cookie)
+{
+	struct answer *a = cookie;
+
+	a->is_due = 1;
+	ck_assert(a->is_read);
+}
+
+/* Whether the process was stopped or the loop busy: the answer had come in time. */
+START_TEST(a_deadline_is_judged_after_what_came_while_nobody_looked)
+{
+	struct answer a = {.fd = eventfd(0, EFD_NONBLOCK)};
+	struct wb_timer *busy, *due;
+	struct wb_watch *w;
+
+	ck_assert_int_eq(wb_watch_create(loop, a.fd, WB_READABLE, answer_read, &a, &w), 0);
+	wb_timer_create(loop, busy_for_long, &a, &busy);
+	wb_timer_create(loop, answer_due, &a, &due);
+	wb_timer_start(busy, WB_NS_PER_MS, 0);
+	wb_timer_start(due, 10 * WB_NS_PER_MS, 0);
+	run_until(&a.is_due, 1);
+	wb_watch_destroy(w);
+	wb_timer_destroy(busy);
+	wb_timer_destroy(due);
+	close(a.fd);
+}
+END_TEST
+
 static void slow(void *cookie)
 {
 	uint64_t end = wb_now_ns(&wb_clock_real) + 5 * WB_NS_PER_MS;
@@ -732,6 +785,7 @@ int main(void)
 	tcase_add_test(t, deferred_calls_run_in_order_and_never_inside);
 	tcase_add_test(t, a_deferred_call_may_defer_the_next);
 	tcase_add_test(t, timers_fire_repeat_stop_and_may_destroy_themselves);
+	tcase_add_test(t, a_deadline_is_judged_after_what_came_while_nobody_looked);
 	tcase_add_test(t, an_eventfd_wakes_the_loop);
 	tcase_add_test(t, the_lag_is_the_time_of_the_callbacks);
 	tcase_add_test(t, work_runs_on_the_pool_and_signals_arrive);
