@@ -51,10 +51,11 @@ static void hold_transport(struct wb__ctl_sheet *t, const struct wb_spec *s)
 	int rc = wb_spec_check_devices(s, &err);
 
 	if (rc == 0)
-		rc = wb_spec_check_via(s, "of this version", WB_VIA_TCP, &err);
+		rc = wb_spec_check_via(
+			s, "of this machine", WB_VIA_TCP | (t->has_verbs ? WB_VIA_VERBS : 0), &err);
 	if (rc < 0)
 		wb__ctl_say(t, "spec.transport", WB_CTL_NO, "%s", err.msg);
-	else if (field)
+	else if (field && !t->has_verbs)
 		wb__ctl_say(t, "spec.transport", WB_CTL_WORSE,
 			"%s asks for RDMA devices, and TCP takes their place: Degraded says so",
 			field);

@@ -26,7 +26,7 @@ struct wb__ctl_sheet {
 	struct wb__ctl_line line[WB_CTL_LINES_MAX];
 	size_t n;
 	/* Found on the way; what objects ask for is held against it. */
-	bool has_tcp, has_tls;
+	bool has_tcp, has_tls, has_verbs;
 	uint64_t memory_bytes; /* that processes here may have */
 	uint64_t open_files; /* that one may have */
 };

@@ -103,8 +103,15 @@ static void look_devices(struct wb__ctl_sheet *t)
 	char gpu[NAMES_MAX];
 	size_t ports = wb__ctl_look_rdma(t, "");
 
-	wb__ctl_say(t, "verbs", WB_CTL_NO,
-		"this version has no RDMA; of the ports here %zu could be used", ports);
+	struct wb_xport *x = NULL;
+	struct wb_err err = {0};
+
+	t->has_verbs = open_transport("verbs", "127.0.0.1:0", &x, &err) == 0;
+	if (t->has_verbs)
+		wb_xport_close(x);
+	wb__ctl_say(t, "verbs", t->has_verbs ? WB_CTL_YES : WB_CTL_NO, "%s (%zu ports here)",
+		t->has_verbs ? "weights between agents over RDMA (--transport verbs)" : err.msg,
+		ports);
 	names_in("/proc/driver/nvidia/gpus", "", gpu);
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
 		"this version moves host memory (memfd, private heap) and no GPU's; GPUs here: %s",

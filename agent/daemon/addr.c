@@ -162,6 +162,14 @@ const char *wb__addrs_text(const char *const *addr, uint32_t n, char *out, size_
 	return out;
 }
 
+/* "verbs:" of "verbs:10.0.0.1:7000"; addresses begin with a digit or a bracket. */
+static size_t scheme_length(const char *endpoint)
+{
+	size_t n = strspn(endpoint, "abcdefghijklmnopqrstuvwxyz");
+
+	return n && endpoint[n] == ':' ? n + 1 : 0;
+}
+
 int wb__addr_rehost(const char *endpoint, const char *from, const char *to, char *out, size_t bytes)
 {
 	char old[WB__ADDR_MAX + 16], new[WB__ADDR_MAX + 16];
@@ -172,14 +180,15 @@ int wb__addr_rehost(const char *endpoint, const char *from, const char *to, char
 	wb__addr_join(to, 0, new, sizeof(new));
 	n_old = strlen(old) - 1;
 	for (const char *p = endpoint, *end; p; p = *end ? end + 1 : NULL) {
-		bool is_old = !strncmp(p, old, n_old);
+		size_t n_scheme = scheme_length(p);
+		bool is_old = !strncmp(p + n_scheme, old, n_old);
+		const char *rest = p + (is_old ? n_scheme + n_old : 0);
 		int n;
 
 		end = strchrnul(p, ',');
-		if (is_old)
-			p += n_old;
-		n = snprintf(out + at, bytes - at, "%s%.*s%.*s", at ? "," : "",
-			is_old ? (int)strlen(new) - 1 : 0, new, (int)(end - p), p);
+		n = snprintf(out + at, bytes - at, "%s%.*s%.*s%.*s", at ? "," : "",
+			is_old ? (int)n_scheme : 0, p, is_old ? (int)strlen(new) - 1 : 0, new,
+			(int)(end - rest), rest);
 		if (n < 0 || (size_t)n >= bytes - at)
 			return -ENOSPC;
 		at += (size_t)n;

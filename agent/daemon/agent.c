@@ -109,7 +109,7 @@ static int add_listener(struct wb__agent *a, const char *host, struct wb_err *er
 {
 	struct wb_listen_cb cb = {.cookie = a,
 		.on_chan = on_chan,
-		.on_raw = strcmp(a->o.transport, "tcp") ? NULL : on_raw,
+		.on_raw = strcmp(a->o.transport, "shm") ? on_raw : NULL,
 		.on_refused = on_refused};
 	struct wb_listen_opts o = {.host = host,
 		.port = a->n_listener ? a->port : a->o.listen.port,
@@ -181,10 +181,19 @@ static int open_xport(struct wb__agent *a, struct wb_err *err)
 	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX];
 	struct wb_xport_opts o = {
 		.name = a->o.name, .rail = rail, .n_rail = a->o.n_rail, .fault = a->fault};
-	char addr[WB_XPORT_RAILS_MAX][WB__ADDR_MAX + 16];
+	char addr[WB_XPORT_RAILS_MAX][WB__DEVICE_MAX + WB__ADDR_MAX + 16];
+	const char *device = a->o.rail_device;
 
 	for (uint32_t i = 0; i < a->o.n_rail; i++) {
-		wb__addr_join(a->rail[i], 0, addr[i], sizeof(addr[i]));
+		size_t n = strcspn(device, ","), at = n ? n + 1 : 0;
+
+		if (n >= WB__DEVICE_MAX)
+			return wb_err_set(
+				err, -EINVAL, "--rail-device: '%.64s' is no device", device);
+		if (n)
+			snprintf(addr[i], sizeof(addr[i]), "%.*s@", (int)n, device);
+		device += n + (device[n] == ',');
+		wb__addr_join(a->rail[i], 0, addr[i] + at, sizeof(addr[i]) - at);
 		rail[i] = (struct wb_xport_rail){
 			.addr = strcmp(a->o.transport, "shm") ? addr[i] : "unix:@",
 			.rate_bytes_per_s = a->o.rail_bytes_per_s};
@@ -192,19 +201,19 @@ static int open_xport(struct wb__agent *a, struct wb_err *err)
 	return wb_xport_open(a->o.transport, &o, &a->xport, err);
 }
 
-/* tcp: bulk connections come to the control port, at the address of each rail. */
+/* tcp, verbs: bulk connections come to the control port, at the address of each rail. */
 static int say_bulk(struct wb__agent *a, struct wb_err *err)
 {
-	char one[WB__ADDR_MAX + 16];
+	char one[WB__ADDR_MAX + 32];
 	size_t at = 0;
 
-	if (strcmp(a->o.transport, "tcp"))
+	if (!strcmp(a->o.transport, "shm"))
 		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
 	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++) {
 		wb__addr_join(a->o.rail_address[0] ? a->rail[i] : a->o.advertise, a->port, one,
 			sizeof(one));
-		at += (size_t)snprintf(
-			a->bulk + at, sizeof(a->bulk) - at, "%s%s", i ? "," : "", one);
+		at += (size_t)snprintf(a->bulk + at, sizeof(a->bulk) - at, "%s%s%s", i ? "," : "",
+			a->xport->ops->scheme, one);
 	}
 	return 0;
 }

@@ -40,6 +40,8 @@ enum wb__control {
 	WB__CONTROL_KINDS,
 };
 
+#define WB__DEVICE_MAX 68 /* "mlx5_0/1", with the NUL */
+
 struct wb__agent {
 	struct wb__options o;
 	uint64_t instance; /* random, of this run */

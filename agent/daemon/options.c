@@ -83,9 +83,9 @@ static const struct wb_cli_row rows[] = {
 		.want = "host names or addresses",
 		.help = "addresses told to other agents, best first (default: the one the operator "
 			"is reached from)"},
-	{"transport", "tcp|shm", WB_CLI_WORD, AT(transport), .want = "tcp or shm",
-		.help = "transport of weights; shm only between agents of one machine (default: "
-			"tcp)"},
+	{"transport", "tcp|shm|verbs", WB_CLI_WORD, AT(transport), .want = "tcp, shm or verbs",
+		.help = "transport of weights; shm only between agents of one machine, verbs over "
+			"RDMA (default: tcp)"},
 	{"rail-rate", "BYTES/s", WB_CLI_RATE, AT(rail_bytes_per_s),
 		.want = "a rate such as 500M or 1.5Gi/s; 0 = none",
 		.help = "cap of each rail in each direction (default: none)"},
@@ -95,6 +95,10 @@ static const struct wb_cli_row rows[] = {
 	{"rail-address", "HOST[,HOST]...", WB_CLI_TEXT, AT(rail_address), .min = 1, .max = 1023,
 		.want = "addresses of this host, one for each rail",
 		.help = "addresses that the rails use, one for each (default: the listen address)"},
+	{"rail-device", "DEVICE[/PORT][,...]...", WB_CLI_TEXT, AT(rail_device), .min = 1,
+		.max = 1023, .want = "RDMA devices of this host, one for each rail",
+		.help = "verbs: devices, or their ports, that the rails use (default: all active "
+			"ports)"},
 	{"buffer", "SIZE", WB_CLI_SIZE, AT(buffer_bytes), .min = 1u << 20,
 		.want = "a size of at least 1Mi, such as 512Mi",
 		.help = "memory for slots (default: the object's bufferSize for each worker here)"},
@@ -136,7 +140,8 @@ static void set_defaults(struct wb__options *o)
 	o->socket = WB_AGENT_SOCKET;
 	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
 		o->served[i] = (struct wb__served){"", "", ""};
-	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_address = "";
+	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_address = o->rail_device =
+		"";
 	o->listen.port = 7444;
 	o->transport = "tcp";
 	o->grace_ns = 25000000000ull;
@@ -166,14 +171,28 @@ static int check_served(struct wb__options *o, struct wb_err *err)
 	return 0;
 }
 
-static int check_rails(struct wb__options *o, struct wb_err *err)
+static uint32_t parts_of(const char *list)
 {
 	uint32_t n = 1;
 
-	for (const char *s = o->rail_address; *s; s++)
+	for (const char *s = list; *s; s++)
 		n += *s == ',';
-	if (o->rail_address[0] && strcmp(o->transport, "tcp"))
-		return wb_err_set(err, -EINVAL, "--rail-address goes with --transport tcp");
+	return n;
+}
+
+static int check_rails(struct wb__options *o, struct wb_err *err)
+{
+	uint32_t n = parts_of(o->rail_address[0] ? o->rail_address : o->rail_device);
+
+	if (o->rail_address[0] && !strcmp(o->transport, "shm"))
+		return wb_err_set(
+			err, -EINVAL, "--rail-address goes with --transport tcp or verbs");
+	if (o->rail_device[0] && strcmp(o->transport, "verbs"))
+		return wb_err_set(err, -EINVAL, "--rail-device goes with --transport verbs");
+	if (o->rail_device[0] && parts_of(o->rail_device) != (o->n_rail ? o->n_rail : n))
+		return wb_err_set(err, -EINVAL,
+			"--rail-device names %u devices, and there are %u rails",
+			parts_of(o->rail_device), o->n_rail ? o->n_rail : n);
 	if (n > WB_XPORT_RAILS_MAX || (o->rail_address[0] && o->n_rail && o->n_rail != n))
 		return wb_err_set(err, -EINVAL,
 			"%u addresses of rails: there are %u rails, and at most %d", n,

@@ -38,6 +38,7 @@ struct wb__options {
 	const char *transport;
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
+	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */
 	const char *rail_address; /* "" = all at the listen address; else one a rail */
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */

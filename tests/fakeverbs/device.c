@@ -43,7 +43,8 @@ static void make_world(void)
 	if (!fv.w->is_ready)
 		make_lock(&fv.w->lock);
 	fv.w->is_ready = true;
-	close(fd); /* and with it the lock of the file */
+	flock(fd, LOCK_UN); /* the mapping keeps the file open, and would keep its lock */
+	close(fd);
 }
 
 static void make_devices(void)

@@ -35,7 +35,7 @@ def machine():
     rc, out, err = doctor("--json")
     assert rc == 0 and not err, (rc, err)
     got = json.loads(out)
-    here = {"memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory"}  # of the machine, not of the build
+    here = {"verbs", "memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory"}  # of the machine, not of the build
     can = {x["name"]: x["can"] for x in got["checks"] if x["name"] not in here}
     assert got["ok"] is True and can == readme(), (can, readme())
     assert {"memory", "open-files", "locked-memory"} <= {x["name"] for x in got["checks"]}, got

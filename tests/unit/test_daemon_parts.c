@@ -64,7 +64,7 @@ static const struct line agent_lines[] = {
 	{OP "--psk-file k --name a/b", "--name a/b: expected a name without spaces or slashes"},
 	{OP "--psk-file k --socket-mode 999", "three octal digits"},
 	{OP "--psk-file k --socket-mode 1777", "three octal digits"},
-	{OP "--psk-file k --transport udp", "--transport udp: expected tcp or shm"},
+	{OP "--psk-file k --transport udp", "--transport udp: expected tcp, shm or verbs"},
 	{OP "--psk-file k --rails 17", "--rails 17: expected 1 to 16"},
 	{OP "--psk-file k --rails 3 --rail-address a,b", "2 addresses of rails: there are 3 rails"},
 	{OP "--psk-file k --rail-address a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q",

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents that move weights over RDMA: real processes on a libibverbs without devices, and without one."""
+import os
+
+from cluster import BUILD, Cluster, Failed, run
+from test_transfer import engine, quit_all, send, sent, updated
+
+VERBS = ("--transport", "verbs")
+
+
+def fake(c):
+    """What an agent's environment has for devices fake0 and fake1, which all agents of `c` share."""
+    return {"LD_LIBRARY_PATH": os.path.join(BUILD, "fake"), "FAKEVERBS_WORLD": c.path("world")}
+
+
+def versions_arrive(*args, **spec):
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=2, engines=1, transport={"protocols": ["Verbs"]}, **spec)
+        for name in ("t0", "r0"):
+            c.agent(name, *VERBS, *args, env=fake(c))
+        t = [c.worker("t0", "trainer", i, 2, rows=1024, cols=512) for i in range(2)]
+        r = engine(c, 0, 2, rows=1024, cols=512)
+        for w in t + r:
+            w.expect("planned")
+        for v in (1, 2, 3):
+            send(t, v)
+            sent(t, v, "Committed")
+            updated(r, v)
+        quit_all(t + r)
+        for a in c.agents.values():
+            assert a.stop() == 0, a.drain()
+
+
+def over_one_rail():
+    versions_arrive()
+
+
+def over_two_rails_each_with_its_device_and_staged():
+    versions_arrive("--rails", "2", "--rail-device", "fake0,fake1",
+                    staging={"trainer": "HostMemory", "rollout": "HostMemory"})
+
+
+def without_a_device_it_is_said_and_it_ends():
+    with Cluster() as c:
+        c.operator()
+        for env, words in ((None, "no RDMA"), ({**fake(c), "FAKEVERBS_DEVICES": " "}, "no device that may be opened")):
+            try:
+                c.agent("t0", *VERBS, env=env)
+            except Failed as e:
+                assert words in str(e), e
+            else:
+                raise AssertionError("an agent without a device has started")
+
+
+run(over_one_rail, over_two_rails_each_with_its_device_and_staged, without_a_device_it_is_said_and_it_ends)
