@@ -191,6 +191,7 @@ struct wb__shares {
 	/* Bytes / rate of the most loaded rail in the best split of what must cross the network;
 	 * taken by whatever rails of the domain that needs it. */
 	double send_time, take_time;
+	double time; /* of the most loaded rail by these shares, nearly */
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
 	bool is_rated; /* every rate is known: times are seconds */
 };

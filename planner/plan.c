@@ -13,6 +13,7 @@
 #define CHUNK_ALIGN 64
 #define CHUNKS_MAX (1u << 30)
 #define CHUNK_ENOUGH (4u << 20)
+#define ROUNDING 1.02 /* of the time that shares take, what whole chunks may */
 #define SLOTS_IN_FLIGHT 16 /* of one pool, which has a quarter of a rollout's buffer */
 
 static int check_worker(const struct wb_plan_input *in, uint32_t i, struct wb_err *err)
@@ -133,34 +134,17 @@ static bool fits(uint64_t buffer_bytes, uint64_t chunk, uint64_t slots)
 	return !buffer_bytes || chunk * slots <= buffer_bytes;
 }
 
-/* Takers to which the one that received a chunk passes it on: of all that is taken, the mean. */
-static double passed_on(const struct wb_plan *p, const struct wb__shares *s)
-{
-	double taken = 0, sent = 0;
-
-	for (uint32_t c = 0; c < p->n_class; c++) {
-		double n = WB_MIN(s->take_end[c] - s->take_begin[c], s->domains_max);
-		double bytes = n * (double)p->cls[c].bytes;
-
-		taken += bytes;
-		sent += p->cls[c].is_direct ? 0 : (n - 1) * bytes;
-	}
-	return taken > 0 ? sent / taken : 0;
-}
-
 /*
  * 4 MiB keep a rail busy, and a worker's load should be at least 64 chunks, so that rounding to
  * chunks costs under 2 %.  Each chunk costs the loops of agents the same, whatever its size, so
- * that larger ones are better where they cost nothing else: where rounding stays under 0.5 %, or
- * 2 % of those who receive one chunk more and pass it on to many, and the pools of slots hold all
- * that a worker has in flight.
+ * that larger ones are better where they cost nothing else: where rounding stays under 0.5 %, and
+ * the pools of slots hold all that a worker has in flight.
  */
 static uint32_t choose_chunk(
 	const struct wb_plan_input *in, const struct wb_plan *p, const struct wb__shares *s)
 {
 	uint64_t load = WB_MAX(s->send_max, s->take_max), chunk = WB_CHUNK_BYTES_MIN;
 	uint64_t pools = has_exchange(p) ? 3 : 1;
-	double fan = passed_on(p, s);
 
 	while (chunk < WB_CHUNK_BYTES_MAX) {
 		uint64_t next = 2 * chunk;
@@ -168,7 +152,6 @@ static uint32_t choose_chunk(
 		uint64_t slots = is_large ? SLOTS_IN_FLIGHT : WB_POOL_DEPTH;
 
 		if (load / next < (is_large ? 192 : 64) ||
-			(is_large && (double)s->take_max < 50 * fan * (double)next) ||
 			!fits(in->trainer_buffer_bytes, next, slots) ||
 			!fits(in->rollout_buffer_bytes, next, slots * (is_large ? 4 : pools)))
 			break;
@@ -191,13 +174,13 @@ static void check_buffer(struct wb__work *w, enum wb_role role, uint64_t have, u
 		is_trainer ? "spec.trainer.bufferSize" : "spec.rollout.bufferSize");
 }
 
-static int size_slots(struct wb__work *w, const struct wb__shares *s)
+static int size_slots(struct wb__work *w, uint32_t chunk_bytes)
 {
 	struct wb_plan *p = w->plan;
 	uint64_t pool;
 	int rc;
 
-	p->chunk_bytes = w->in->chunk_bytes ? w->in->chunk_bytes : choose_chunk(w->in, p, s);
+	p->chunk_bytes = chunk_bytes;
 	rc = cut_grids(p);
 	if (rc < 0)
 		return rc;
@@ -227,32 +210,53 @@ static int add_sums(struct wb_plan *p, const struct wb__shares *s)
 	return 0;
 }
 
-/* Classes split over all domains come most evenly; where that makes too many peers, less so. */
-static int make_routes(struct wb_plan *p, const struct wb__shares *s)
+static void forget_routes(struct wb_plan *p)
 {
-	struct wb_plan_summary even, few;
-	struct wb_route *route;
-	uint32_t n_route;
+	wb_free(p->route);
+	p->route = NULL;
+	p->n_route = 0;
+}
+
+/* Classes split over all domains come most evenly; where that makes too many peers, less so. */
+static int make_routes(struct wb_plan *p, const struct wb__shares *s, struct wb_plan_summary *out)
+{
+	struct wb_plan_summary even;
 	int rc = wb__routes_make(p, s, false);
 
 	if (!rc)
 		rc = wb_plan_summarize(p, &even);
+	*out = even;
 	if (rc || even.peers_max <= WB_PEERS_GOAL)
 		return rc;
-	route = p->route;
-	n_route = p->n_route;
-	p->route = NULL;
-	p->n_route = 0;
+	forget_routes(p);
 	rc = wb__routes_make(p, s, true);
 	if (!rc)
-		rc = wb_plan_summarize(p, &few);
-	if (!rc && few.peers_max >= even.peers_max) {
-		wb_free(p->route);
-		p->route = route;
-		p->n_route = n_route;
-		return 0;
+		rc = wb_plan_summarize(p, out);
+	if (rc || out->peers_max < even.peers_max)
+		return rc;
+	forget_routes(p);
+	*out = even;
+	return wb__routes_make(p, s, false);
+}
+
+/* Smaller chunks than are cheapest where rounding to these costs a rail too much time: who receives
+ * one more than others passes it on to many. */
+static int route_in_chunks(struct wb__work *w, const struct wb__shares *s)
+{
+	struct wb_plan *p = w->plan;
+	uint32_t chunk = w->in->chunk_bytes ? w->in->chunk_bytes : choose_chunk(w->in, p, s);
+	struct wb_plan_summary sum;
+	int rc = add_sums(p, s);
+
+	for (bool is_done = false; !is_done && !rc; chunk /= 2) {
+		forget_routes(p);
+		rc = size_slots(w, chunk);
+		if (rc < 0 || w->faults.n)
+			return rc;
+		rc = make_routes(p, s, &sum);
+		is_done = w->in->chunk_bytes || chunk <= CHUNK_ENOUGH ||
+			  (double)sum.busiest_ns <= ROUNDING * s->time * 1e9;
 	}
-	wb_free(route);
 	return rc;
 }
 
@@ -264,14 +268,9 @@ static int make(struct wb__work *w)
 	if (!rc)
 		rc = wb__shares_make(w->plan, &s);
 	if (!rc)
-		rc = size_slots(w, &s);
-	if (!rc && !w->faults.n) {
-		rc = make_routes(w->plan, &s);
-		if (!rc)
-			rc = add_sums(w->plan, &s);
-		if (!rc)
-			rc = wb__plan_name(w->plan);
-	}
+		rc = route_in_chunks(w, &s);
+	if (!rc && !w->faults.n)
+		rc = wb__plan_name(w->plan);
 	wb__shares_finish(&s);
 	return rc;
 }

@@ -250,6 +250,7 @@ static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
 		rc = balance_send(p, &s, &s.send_time);
 	if (!rc)
 		rc = wb__take_time(p, &s, &s.take_time);
+	s.time = WB_MAX(s.send_time, s.take_time);
 	if (!rc && !is_bound)
 		rc = spread(p, &s);
 	if (!rc && !is_bound)
