@@ -114,6 +114,8 @@ class FakeApi:
             return self.answer_lease(rq, conn, body)
         if parts[-1] == "tokenreviews":
             return conn.reply(201, review(body))
+        if parts[-1] == "selfsubjectreviews":
+            return conn.reply(201, {"status": {"userInfo": {"username": "system:serviceaccount:default:operator"}}})
         if rq.method == "GET" and parts[-1] in KINDS:
             with self.lock:
                 items = [o for k, o in self.objects.items() if k[0] == parts[-1]]

@@ -26,7 +26,7 @@ class Api(FakeApi):
         super().__init__(folder)
 
     def answer(self, rq, conn):
-        body = json.loads(rq.body) if rq.method == "POST" and "review" in rq.path else None
+        body = json.loads(rq.body) if rq.path.endswith(("/tokenreviews", "/subjectaccessreviews")) else None
         if rq.path.endswith("/subjectaccessreviews"):
             self.accesses.append(body["spec"])
             is_path = body["spec"]["nonResourceAttributes"] == {"path": PATH, "verb": "get"}
