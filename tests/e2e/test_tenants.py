@@ -47,8 +47,8 @@ def attach_to_plan(c, name):
     return took
 
 
-def flood(c, name, workers, size, seconds):
-    return c._start("flood", ["nice", "-n", "19", f"{BUILD}/tools/flood", "127.0.0.1", str(c.op.port), KEY,
+def flood(c, name, workers, size, seconds, nice=19):
+    return c._start("flood", ["nice", "-n", str(nice), f"{BUILD}/tools/flood", "127.0.0.1", str(c.op.port), KEY,
                               f"evil/{name}", str(workers), str(size), str(seconds)])
 
 
@@ -102,7 +102,7 @@ def a_thousand_small_ones():
 def refusal_names_budget_figures_and_remedy():
     with Cluster() as c:
         operator(c, 4, 1)
-        said = flood(c, "a0", 4, 1 << 30, 3).expect(r"sent \d+ refused (\d+) (.*)")
+        said = flood(c, "a0", 4, 1 << 30, 3 * SLOW, nice=0).expect(r"sent \d+ refused (\d+) (.*)")
         assert int(said[1]) > 0
         for words in ("WeightTransfer evil/a0 has 0 KiB of manifests and source maps", "1024 MiB more",
                       "above the budget of 16 MiB", "resources.limits.memory", "--budget maps", "budgets.maps"):
