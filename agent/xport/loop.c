@@ -393,7 +393,7 @@ int wb__xport_stream_region_add(
 		close_region(&ours);
 		return rc;
 	}
-	rc = dup_for_rails(x, ours.fd, rail_fd);
+	rc = x->link->region ? dup_for_rails(x, ours.fd, rail_fd) : 0;
 	if (rc) {
 		wb__book_region_drop(&x->desk.book, *id);
 		close_region(&ours);

@@ -4,6 +4,7 @@
 #include "tests/common/fx_job.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -348,6 +349,43 @@ START_TEST(regions_may_overlap)
 }
 END_TEST
 
+static int open_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Rails and threads let go of theirs later. */
+START_TEST(regions_that_come_and_go_leave_no_descriptor)
+{
+	struct fx_xport f;
+	struct wb_err err = {0};
+	struct wb_xport_region r = {.object = FX_OBJECT};
+	uint32_t id;
+	int before;
+
+	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.n_rail = 2});
+	fx_join(&f);
+	before = open_files();
+	r.fd = f.src.mem_fd;
+	r.base = f.src.mem;
+	r.bytes = f.src.mem_bytes;
+	for (int i = 0; i < 20; i++) {
+		ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+		ck_assert_int_eq(wb_xport_region_remove(f.src.x, id), 0);
+	}
+	for (int i = 0; i < 20000 && open_files() > before; i++)
+		fx_pump_some(&f);
+	ck_assert_int_le(open_files(), before);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(wrong_grants_are_errors)
 {
 	struct fx_xport f;
@@ -421,6 +459,7 @@ int main(void)
 	tcase_add_loop_test(c, many_chunks_both_ways_end_once_each, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, refusal_carries_its_code, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, wrong_answers_are_errors_and_leave_the_grant_open, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, regions_that_come_and_go_leave_no_descriptor, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, wrong_grants_are_errors, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, regions_may_overlap, 0, FX_ALL_KINDS);
 	tcase_add_test(c, registered_transport_is_known_by_name_and_endpoint);
