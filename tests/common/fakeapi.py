@@ -110,6 +110,8 @@ class FakeApi:
         parts = rq.path.strip("/").split("/")
         if rq.method == "GET" and "watch" in rq.query:
             return self.watch(parts[-1], int(rq.query["resourceVersion"]), conn)
+        if rq.method == "GET" and parts[-1] == "leases":  # of other releases there are none
+            return conn.listing([], str(self.version))
         if "leases" in parts:
             return self.answer_lease(rq, conn, body)
         if parts[-1] == "tokenreviews":
