@@ -194,6 +194,7 @@ struct wb__shares {
 	double time; /* of the most loaded rail by these shares, nearly */
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
 	bool is_rated; /* every rate is known: times are seconds */
+	bool may_lend;
 };
 
 /** wb__n_spread - how often trainers send a class that @n domains need. */
@@ -217,8 +218,9 @@ int wb__take_time(const struct wb_plan *p, const struct wb__shares *s, double *o
  *  own rails would end later than the transfer has to, by @s->send_time and take_time, others of
  *  their domain are lent to them.  0 or -ENOMEM. */
 int wb__lend_rails(const struct wb_plan *p, struct wb__shares *s);
-/** wb__shares_make - balance both sides of a plan that has classes and members; 0 or -ENOMEM. */
-int wb__shares_make(const struct wb_plan *p, struct wb__shares *out);
+/** wb__shares_make - balance both sides of a plan that has classes and members; @may_lend: rails
+ *  may be lent.  0 or -ENOMEM. */
+int wb__shares_make(const struct wb_plan *p, bool may_lend, struct wb__shares *out);
 /** wb__shares_finish - free what wb__shares_make() made; the struct is zeroed. */
 void wb__shares_finish(struct wb__shares *s);
 /** wb__route_order - of two routes, as they stand in a plan: by stage, dst, class, chunk_begin. */

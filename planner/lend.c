@@ -98,7 +98,7 @@ static int balance_needers(struct lend *x, double least, size_t *n_lent)
 
 		if (rc < 0)
 			return rc;
-		x->needs_rails[d] = x->s->is_rated && time > GAIN * least;
+		x->needs_rails[d] = x->s->may_lend && x->s->is_rated && time > GAIN * least;
 		if (x->needs_rails[d])
 			*n_lent += n_group * (x->worker_begin[d + 1] - x->worker_begin[d]);
 	}

@@ -220,7 +220,7 @@ static void forget_routes(struct wb_plan *p)
 /* Classes split over all domains come most evenly; where that makes too many peers, less so. */
 static int make_routes(struct wb_plan *p, const struct wb__shares *s, struct wb_plan_summary *out)
 {
-	struct wb_plan_summary even;
+	struct wb_plan_summary even = {0};
 	int rc = wb__routes_make(p, s, false);
 
 	if (!rc)
@@ -266,7 +266,7 @@ static int make(struct wb__work *w)
 	int rc = wb__classes(w);
 
 	if (!rc)
-		rc = wb__shares_make(w->plan, &s);
+		rc = wb__shares_make(w->plan, w->in->lends_rails, &s);
 	if (!rc)
 		rc = route_in_chunks(w, &s);
 	if (!rc && !w->faults.n)

@@ -28,8 +28,8 @@
  * but where a rollout worker's rail is too slow for what only that worker needs: another rollout
  * worker of the domain lends it the rail, to land these bytes and to pass them on to other domains.
  * Inside the domain nothing changes: the destination has the chunk, and INTERNAL brings it to
- * others.  Rails are lent only where all rates are known, and as little as lets the busiest rail
- * end as early as if any of the domain could land anything.
+ * others.  Rails are lent only if the input says so, where all rates are known, and as little as
+ *lets the busiest rail end as early as if any of the domain could land anything.
  *
  * A needer whose parameter cannot give the wire value back bit for bit (F32 checkpoint, BF16
  * parameter) is nobody's source.  Such needers are in a class of their own, a direct class: every
@@ -77,6 +77,8 @@ struct wb_plan_input {
 	 * slots it has; down to 256 KiB when the budget or the model is small.  Else a
 	 * multiple of 64 within WB_CHUNK_BYTES_LEAST..MAX. */
 	uint32_t chunk_bytes;
+	/* Rails may be lent: for members whose flow lands bytes by the rails that a route names. */
+	bool lends_rails;
 };
 
 struct wb_segment {

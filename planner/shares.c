@@ -225,9 +225,9 @@ static int spread(const struct wb_plan *p, struct wb__shares *s)
 	return balance_send(p, s, &time);
 }
 
-static int make(const struct wb_plan *p, bool is_bound, struct wb__shares *out)
+static int make(const struct wb_plan *p, bool is_bound, bool may_lend, struct wb__shares *out)
 {
-	struct wb__shares s = {0};
+	struct wb__shares s = {.may_lend = may_lend};
 	int rc = find_rates(p, &s);
 
 	s.send = wb_zalloc(p->n_class, sizeof(*s.send));
@@ -283,14 +283,14 @@ static int is_colocated(const struct wb_plan *p)
 	return both;
 }
 
-int wb__shares_make(const struct wb_plan *p, struct wb__shares *out)
+int wb__shares_make(const struct wb_plan *p, bool may_lend, struct wb__shares *out)
 {
 	struct wb__shares s = {0}, bound = {0};
-	int rc = make(p, false, &s);
+	int rc = make(p, false, may_lend, &s);
 	int both = rc ? 0 : is_colocated(p);
 
 	if (both)
-		rc = both < 0 ? both : make(p, true, &bound);
+		rc = both < 0 ? both : make(p, true, may_lend, &bound);
 	if (!rc && both) {
 		s.send_time = bound.send_time;
 		s.take_time = bound.take_time;

@@ -284,6 +284,18 @@ static void put_memory(struct out *o, const struct wb__frame *f)
 		put(o, f->key[i], 4);
 }
 
+static void put_grant(struct out *o, const struct wb__frame *f)
+{
+	put(o, f->id, 8);
+	put(o, f->chunk.transfer, 8);
+	put(o, f->chunk.bytes, 8);
+	put(o, f->chunk.cls, 4);
+	put(o, f->chunk.chunk, 4);
+	put(o, f->chunk.gen, 4);
+	put(o, f->chunk.src, 4);
+	put(o, f->chunk.dst, 4);
+}
+
 size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
 {
 	size_t bytes = frame_bytes[f->type];
@@ -314,14 +326,7 @@ size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
 		put_bytes(&o, f->text, strnlen(f->text, WBP_BULK_TEXT));
 		break;
 	case WBP_BULK_GRANT:
-		put(&o, f->id, 8);
-		put(&o, f->chunk.transfer, 8);
-		put(&o, f->chunk.bytes, 8);
-		put(&o, f->chunk.cls, 4);
-		put(&o, f->chunk.chunk, 4);
-		put(&o, f->chunk.gen, 4);
-		put(&o, f->chunk.src, 4);
-		put(&o, f->chunk.dst, 4);
+		put_grant(&o, f);
 		break;
 	case WBP_BULK_WRITE:
 		put(&o, f->id, 8);

@@ -222,6 +222,7 @@ void fx_random_init(struct fx_random *d, uint64_t seed)
 	d->in.layout = (const struct wb_map *const *)d->layout;
 	d->in.n_layout = n_t + n_r;
 	d->in.worker = d->worker;
+	d->in.lends_rails = true;
 	d->in.chunk_bytes = WB_CHUNK_BYTES_LEAST + 64 * below(d, 3);
 }
 

@@ -161,7 +161,7 @@ static uint32_t count_lent(const struct wb_plan *p, uint32_t domain)
 	return n;
 }
 
-enum rates { EQUAL, SLOW_ROLLOUTS, SLOW_ALL, UNKNOWN };
+enum rates { EQUAL, SLOW_ROLLOUTS, SLOW_ALL, UNKNOWN, UNSAID };
 
 /* Slow are a third of the rails. */
 static struct wb_plan *plan_of(struct fx_deploy *d, uint64_t seed, enum rates rates)
@@ -173,12 +173,13 @@ static struct wb_plan *plan_of(struct fx_deploy *d, uint64_t seed, enum rates ra
 
 	fx_deploy_random(d, &o);
 	for (uint32_t w = 0; w < d->in.n_worker; w++) {
-		bool may = rates == SLOW_ALL ||
+		bool may = rates == SLOW_ALL || rates == UNSAID ||
 			   (rates == SLOW_ROLLOUTS && d->worker[w].role == WB_ROLE_ROLLOUT);
 
 		if (may && !wb_rng_below(&rng, 3))
 			d->worker[w].rail_bytes_per_s /= 2 + wb_rng_below(&rng, 7);
 	}
+	d->in.lends_rails = rates != UNSAID;
 	if (rates == UNKNOWN)
 		d->worker[0].rail_bytes_per_s = 0;
 	ck_assert_msg(!wb_plan_create(&d->in, &p, &err), "%s", err.msg);
@@ -233,10 +234,10 @@ START_TEST(rails_are_lent_only_where_their_own_would_hold_up_the_transfer)
 }
 END_TEST
 
-START_TEST(no_rail_is_lent_while_a_rate_is_unknown)
+START_TEST(no_rail_is_lent_while_a_rate_is_unknown_or_to_who_could_not_use_it)
 {
 	struct fx_deploy d;
-	struct wb_plan *p = plan_of(&d, first_seed + (uint64_t)_i, UNKNOWN);
+	struct wb_plan *p = plan_of(&d, first_seed + (uint64_t)_i, _i % 2 ? UNKNOWN : UNSAID);
 
 	fx_must(!count_lent(p, UINT32_MAX));
 	wb_plan_destroy(p);
@@ -332,7 +333,8 @@ int main(void)
 	fx_add_points(c, slow_rails_cost_no_more_than_if_any_of_the_domain_might_land, 0, n);
 	fx_add_points(c, equal_rails_end_together, 0, n);
 	fx_add_points(c, rails_are_lent_only_where_their_own_would_hold_up_the_transfer, 0, n);
-	fx_add_points(c, no_rail_is_lent_while_a_rate_is_unknown, 0, n / 10);
+	fx_add_points(
+		c, no_rail_is_lent_while_a_rate_is_unknown_or_to_who_could_not_use_it, 0, n / 10);
 	tcase_add_test(c, lent_rails_are_read_back);
 	tcase_add_test(c, a_rail_of_another_domain_or_role_is_refused);
 	return fx_run(s);
