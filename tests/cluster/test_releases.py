@@ -131,7 +131,8 @@ def some_namespaces(c):
     # One for all beside it leaves it those, and takes what the first one had, which is gone.
     all_ = release(c, "all")
     wait_for(lambda: all_.metric("wb_objects") == 2 and all_.metric("wb_idle_namespaces") == 2, 100)
-    wait_for(lambda: served(c, "a").startswith(f"operator-{all_.n0}-"), 20)
+    # (Its status names the one before until it has something new to say, for five minutes at most.)
+    wait_for(lambda: "namespace served namespace=a" in all_.text(), 20)
     w = Worker(c, all_.ports["listen"], "lost", "trainer", 0, 1, object_="shared/t")
     wait_for(lambda: "no object" in w.agent.text() or "idle for namespace shared" in w.agent.text(), 20)
     w.end()
