@@ -87,8 +87,8 @@ def _info_files():
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     package = os.path.join(HERE, "weightbridge")
-    files = [(f"weightbridge/{n}", _read(os.path.join(package, n)))
-             for n in sorted(os.listdir(package)) if n.endswith((".py", ".pyi"))]
+    files = [(os.path.relpath(os.path.join(at, n), HERE), _read(os.path.join(at, n)))
+             for at, _, names in sorted(os.walk(package)) for n in sorted(names) if n.endswith((".py", ".pyi"))]
     files.append((f"weightbridge/{NAME}", _read(_library())))
     return _pack(wheel_directory, files + _info_files())
 

@@ -19,9 +19,9 @@ import weakref
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from . import _lib, errors, memory, modules, places, ranks
-from .errors import TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
-from .progress import Repeated, Waiting, is_terminal, line
+from .. import _lib, errors, memory, modules, places, ranks
+from ..errors import TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
+from ..progress import Repeated, Waiting, is_terminal, line
 
 _log = logging.getLogger("weightbridge")
 
@@ -223,7 +223,7 @@ class _Adapter:
         self._finalizer = weakref.finalize(self, _finish, self._handle, _EXIT_TIMEOUT)
 
     def _extract(self, progress, together):
-        from .probing import extract
+        from ..probing import extract
 
         return extract(self._load_weights, self._manifest, self._source.without(self._empty()),
                        progress=progress, group=together, **self._extract_options)

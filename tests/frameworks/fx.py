@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests with real frameworks have in common: environments, tiny models, trainers and engines as processes.
+
+A test runs in any Python; what imports a framework is a process of its own (worker.py, make_model.py)."""
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.environ.get("WB_TOP") or os.path.join(HERE, "..", "..")
+sys.path.insert(0, os.path.join(TOP, "tests", "e2e"))
+
+from cluster import Cluster, SLOW, run  # noqa: E402,F401
+
+WAIT = 240.0 * SLOW  # s; a framework takes 20 s to import on a busy machine
+
+
+def base_env():
+    """Bytecode of the frameworks is kept beside their environments: without it each start compiles it anew."""
+    cache = os.environ.get("WB_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME")
+                                                       or os.path.expanduser("~/.cache"), "weightbridge")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**env, "PYTHONPYCACHEPREFIX": os.path.join(cache, "engines", "bytecode"), "HF_HUB_OFFLINE": "1",
+            "PYTHONPATH": os.path.join(TOP, "agent", "python"), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def python(name):
+    """The Python of an environment; ends this test as skipped when there is none."""
+    done = subprocess.run([sys.executable, os.path.join(HERE, "env.py"), name], stdout=subprocess.PIPE, text=True, check=False)
+    said = done.stdout.strip().splitlines()
+    if done.returncode:
+        print(said[-1] if said else f"environment {name} cannot be made")
+        sys.exit(77 if done.returncode == 77 else 1)
+    return said[-1]
+
+
+def make_model(kind, folder):
+    """A tiny random model of that kind (make_model.py) in `folder`."""
+    subprocess.run([python("torch"), os.path.join(HERE, "make_model.py"), kind, folder], env=base_env(), check=True)
+
+
+class Deployment:
+    """An operator, an agent for trainers and one for engines, and their workers."""
+
+    def __init__(self, c, trainers, per_engine, engines=("e0",)):
+        self.c, self.engines = c, engines
+        c.operator(trainers=trainers, per_engine=per_engine)
+        c.agent("train")
+        c.agent("serve")
+
+    def worker(self, env, name, agent, script="worker.py", **said):
+        """A process of worker.py, or of another script: what it is to be as JSON."""
+        said = {"socket": self.c.agents[agent].socket, "store": self.c.path(f"store-{said['group']}"), **said}
+        argv = ["nice", "-n", "2", python(env), os.path.join(HERE, script), json.dumps(said)]
+        return self.c._start(name, argv, env=base_env())
+
+    def trainers(self, env, kind, n, **said):
+        return [self.worker(env, f"trainer{r}", "train", role="trainer", kind=kind, rank=r, n=n, group="t", **said)
+                for r in range(n)]
+
+    def rollouts(self, env, kind, n, **said):
+        return [self.worker(env, f"{e}-{r}", "serve", role="rollout", kind=kind, rank=r, n=n, engine=e, group=e, **said)
+                for e in self.engines for r in range(n)]
+
+
+# (environment, class of frameworks.py)
+TORCH, SHARDED, VLLM = ("torch", "Transformers"), ("torch", "FSDP2"), ("vllm", "VLLM")
+VERSIONS = 2
+
+
+def pair(model, trainer, n_trainers, rollout, per_engine, dtype="float32", **more):
+    """A trainer and an engine, (environment, kind of frameworks.py) each: after every update each parameter of each rank of
+    the engine is, byte by byte, what the engine's own loader makes of the checkpoint that the trainer's own exporter
+    writes, and none is what it was before."""
+    python(trainer[0])
+    python(rollout[0])
+    with Cluster() as c:
+        folder = c.path("model")
+        make_model(model, folder)
+        os.mkdir(c.path("exports"))
+        d = Deployment(c, n_trainers, per_engine)
+        common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS, **more}
+        t = d.trainers(*trainer, n_trainers, dtype=dtype, **common)
+        r = d.rollouts(*rollout, per_engine, **common)
+        for version in range(1, VERSIONS + 1):
+            for w in r:
+                m = w.expect(rf"equal {version}: (\d+) parameters, (\d+) bytes, (\d+) as before", WAIT)
+                assert int(m[1]) > 10 and int(m[3]) == 0, m[0]
+                print(f"{model}, {w.name}: {m[0]}")
+            for w in t:
+                w.expect(f"sent {version}", WAIT)
+        for w in (*t, *r):
+            assert w.wait(WAIT) == 0, w.name

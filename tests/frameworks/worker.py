@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker of a test, in the Python of its framework: worker.py JSON.
+
+role trainer: for each version a step of AdamW, an export by the framework's own means, a transfer.
+role rollout: for each version an update; then every parameter is compared with what the engine's own loader makes of
+that export.  What it says to the test is a line each, "error ..." when something is wrong."""
+import json
+import os
+import sys
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+
+def main(said):
+    import frameworks
+
+    worker = getattr(frameworks, said["kind"])(said)
+    try:
+        (train if said["role"] == "trainer" else serve)(worker, said)
+    except BaseException as e:
+        traceback.print_exc()
+        print(f"error {type(e).__name__}: {e}", flush=True)
+        leave(1)
+    leave(0)
+
+
+def leave(status):
+    """Frameworks leave threads and process groups behind that would wait for each other."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def train(worker, said):
+    sender = worker.sender()
+    sender.connect()
+    print("connected", flush=True)
+    for version in range(1, said["versions"] + 1):
+        before = worker.places()
+        worker.step()
+        worker.export(os.path.join(said["exports"], f"v{version}"))
+        sender.send_weights(version).wait()
+        assert worker.places() == before, "a parameter has moved"
+        print(f"sent {version}", flush=True)
+    sender.close()
+
+
+def serve(worker, said):
+    receiver = worker.receiver()
+    receiver.connect()
+    print("connected", flush=True)
+    last = None
+    for version in range(1, said["versions"] + 1):
+        before = worker.places()
+        update = receiver.update()
+        assert update and update.version == version, update
+        assert worker.places() == before, "a parameter has moved"
+        got = worker.content()
+        want = worker.loaded(os.path.join(said["exports"], f"v{version}"))
+        wrong = [n for n in want if want[n] != got[n]]
+        assert not wrong and want.keys() == got.keys(), f"{len(wrong)} of {len(want)} parameters differ: {wrong[:4]}"
+        same = [n for n in want if last and last[n] == got[n]]
+        last = got
+        print(f"equal {version}: {len(want)} parameters, {sum(map(len, want.values()))} bytes, {len(same)} as before", flush=True)
+    receiver.close()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
