@@ -11,47 +11,19 @@
 #include "planner/deploy/deploy.h"
 #include "predict/predict.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_predict.h"
 
 #include <check.h>
 #include <errno.h>
 #include <string.h>
 
-struct planned {
-	struct wb_deploy *d;
-	struct wb_plan *plan;
-	struct wb_predict_input in;
-};
-
-/* @trainer to @engines of @rollout on nodes of one pod each; Qwen3-0.6B is 1.19 GB with its tied
- * embedding. */
-static struct planned plan_of(
+static struct fx_planned plan_of(
 	const char *trainer, const char *rollout, uint32_t engines, uint64_t rail)
 {
-	struct planned p = {.d = NULL};
-	struct wb_deploy_spec s = {.model = *wb_model_find("Qwen3-0.6B"),
-		.engines = engines,
-		.gpus_per_node = 8,
-		.rail_bytes_per_s = rail};
-	struct wb_err err = {0};
-	struct wb_plan_input in;
+	struct fx_planned p = fx_planned_make(trainer, rollout, engines, rail);
 
-	ck_assert(!wb_parallel_parse(trainer, &s.trainer, &err));
-	ck_assert(!wb_parallel_parse(rollout, &s.rollout, &err));
-	ck_assert_msg(!wb_deploy_create(&s, &p.d, &err), "%s", err.msg);
-	in = wb_deploy_input(p.d);
-	ck_assert_msg(!wb_plan_create(&in, &p.plan, &err), "%s", err.msg);
-	p.in = (struct wb_predict_input){.plan = p.plan,
-		.manifest = in.manifest,
-		.layout = in.layout,
-		.params = wb_predict_defaults()};
 	p.in.params.loop_us = 0;
 	return p;
-}
-
-static void forget(struct planned *p)
-{
-	wb_plan_destroy(p->plan);
-	wb_deploy_destroy(p->d);
 }
 
 static struct wb_predict_result predicted(const struct wb_predict_input *in)
@@ -68,7 +40,7 @@ static struct wb_predict_result predicted(const struct wb_predict_input *in)
 /* A rail as slow as 1 GB/s hides everything else: bytes over payload rate, and what is fixed. */
 START_TEST(one_pair_takes_its_bytes_over_its_rail)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
 	struct wb_predict_result r = predicted(&p.in);
 	double by_hand = (double)p.plan->model_bytes / (1e9 * p.in.params.goodput) + 0.003;
 
@@ -79,26 +51,26 @@ START_TEST(one_pair_takes_its_bytes_over_its_rail)
 	ck_assert_uint_eq(r.refused + r.resent, 0);
 	ck_assert_double_le(r.trainer_s, r.ewtt_s);
 	ck_assert_double_le(r.agst_s, r.ewtt_s);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(twice_the_rate_is_half_the_time)
 {
-	struct planned slow = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 500000000);
-	struct planned fast = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 1000000000);
+	struct fx_planned slow = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 500000000);
+	struct fx_planned fast = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 1000000000);
 	double a = predicted(&slow.in).moved_s, b = predicted(&fast.in).moved_s;
 
 	ck_assert_double_eq_tol(a / b, 2, 0.05);
-	forget(&slow);
-	forget(&fast);
+	fx_planned_forget(&slow);
+	fx_planned_forget(&fast);
 }
 END_TEST
 
 /* A loop takes one event at a time. */
 START_TEST(a_slow_loop_is_what_holds_it_up)
 {
-	struct planned p = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 50000000000);
+	struct fx_planned p = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 50000000000);
 	struct wb_predict_result free = predicted(&p.in), slow;
 
 	p.in.params.loop_us = 500;
@@ -108,7 +80,7 @@ START_TEST(a_slow_loop_is_what_holds_it_up)
 	ck_assert_double_eq_tol(
 		slow.busiest[WB_PREDICT_LOOP].s, (double)slow.loop_events_max * 500e-6, 1e-6);
 	ck_assert_double_eq(free.busiest[WB_PREDICT_LOOP].s, 0);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
@@ -116,7 +88,7 @@ END_TEST
  * of the model gives the other its half, takes that of half the bytes. */
 START_TEST(lanes_and_the_fabric_take_their_time)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1,dp2", 1, 50000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1,dp2", 1, 50000000000);
 	double quick = predicted(&p.in).ewtt_s, bytes = (double)p.plan->model_bytes;
 
 	ck_assert_double_le(quick, bytes / 5e9);
@@ -125,14 +97,14 @@ START_TEST(lanes_and_the_fabric_take_their_time)
 	p.in.params.lane_gbs = wb_predict_defaults().lane_gbs;
 	p.in.params.fabric_gbs = 1;
 	ck_assert_double_ge(predicted(&p.in).ewtt_s, bytes / 2 / 1e9);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 /* Trainers go on when their part is in host memory, engines stop only to copy theirs. */
 START_TEST(staging_stalls_for_the_copies_alone)
 {
-	struct planned p = plan_of("megatron:tp2", "vllm:tp2", 1, 1000000000);
+	struct fx_planned p = plan_of("megatron:tp2", "vllm:tp2", 1, 1000000000);
 	struct wb_predict_result plain = predicted(&p.in), staged;
 	double copy = (double)p.plan->model_bytes / 2 / 50e9;
 
@@ -142,14 +114,14 @@ START_TEST(staging_stalls_for_the_copies_alone)
 	ck_assert_double_le(staged.agst_s, copy * 1.3 + 0.003);
 	ck_assert_double_le(staged.agst_s, plain.agst_s / 4);
 	ck_assert_double_ge(staged.ewtt_s, plain.ewtt_s);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 /* Eight of one agent, each with its own way to host memory, which is what takes the time. */
 START_TEST(workers_of_an_agent_take_their_snapshots_side_by_side)
 {
-	struct planned p = plan_of("megatron:tp8", "vllm:tp8", 1, 50000000000);
+	struct fx_planned p = plan_of("megatron:tp8", "vllm:tp8", 1, 50000000000);
 	double copy = (double)p.plan->model_bytes / 8 / 1e9;
 	struct wb_predict_result r;
 
@@ -158,13 +130,13 @@ START_TEST(workers_of_an_agent_take_their_snapshots_side_by_side)
 	r = predicted(&p.in);
 	ck_assert_double_ge(r.early_s, copy);
 	ck_assert_double_le(r.early_s, 1.1 * copy + 0.003);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(the_same_input_gives_the_same_times)
 {
-	struct planned p = plan_of("fsdp2:4", "vllm:tp2", 2, 50000000000);
+	struct fx_planned p = plan_of("fsdp2:4", "vllm:tp2", 2, 50000000000);
 	struct wb_predict_result a, b;
 
 	p.in.params.loop_us = 5;
@@ -173,7 +145,7 @@ START_TEST(the_same_input_gives_the_same_times)
 	ck_assert_double_eq(a.ewtt_s, b.ewtt_s);
 	ck_assert_double_eq(a.agst_s, b.agst_s);
 	ck_assert_uint_eq(a.events, b.events);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
@@ -210,7 +182,7 @@ END_TEST
 
 START_TEST(what_cannot_be_predicted_is_said)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
 	struct wb_predict_result r;
 	struct wb_err err = {0};
 
@@ -223,13 +195,13 @@ START_TEST(what_cannot_be_predicted_is_said)
 	ck_assert_int_eq(wb_predict(&p.in, &r, &err), -EINVAL);
 	ck_assert_msg(strstr(err.msg, "the rate of worker 1's rail is not known"), "%s", err.msg);
 	wb_predict_finish(&r);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(memory_that_runs_out_is_an_error)
 {
-	struct planned p = plan_of("megatron:tp2", "vllm:tp2", 1, 50000000000);
+	struct fx_planned p = plan_of("megatron:tp2", "vllm:tp2", 1, 50000000000);
 	struct wb_predict_result r;
 	struct wb_err err = {0};
 	int rc;
@@ -247,7 +219,7 @@ START_TEST(memory_that_runs_out_is_an_error)
 	wb_mem_fail_at(0);
 	ck_assert_int_eq(rc, 0);
 	wb_predict_finish(&r);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 

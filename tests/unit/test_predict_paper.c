@@ -6,40 +6,21 @@
 #include "planner/deploy/deploy.h"
 #include "predict/paper.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_predict.h"
 
 #include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-struct planned {
-	struct wb_deploy *d;
-	struct wb_plan *plan;
-	struct wb_predict_input in;
-};
-
-/* Qwen3-0.6B, 1.19 GB; everything but the rails takes no time unless a test says so, and there is
- * room for all of it in one round. */
-static struct planned plan_of(
+/* Everything but the rails takes no time unless a test says so, and there is room for all of it in
+ * one round. */
+static struct fx_planned plan_of(
 	const char *trainer, const char *rollout, uint32_t engines, uint64_t rail)
 {
-	struct planned p = {.d = NULL};
-	struct wb_deploy_spec s = {.model = *wb_model_find("Qwen3-0.6B"),
-		.engines = engines,
-		.gpus_per_node = 8,
-		.rail_bytes_per_s = rail};
+	struct fx_planned p = fx_planned_make(trainer, rollout, engines, rail);
 	struct wb_err err = {0};
-	struct wb_plan_input in;
 
-	ck_assert(!wb_parallel_parse(trainer, &s.trainer, &err));
-	ck_assert(!wb_parallel_parse(rollout, &s.rollout, &err));
-	ck_assert_msg(!wb_deploy_create(&s, &p.d, &err), "%s", err.msg);
-	in = wb_deploy_input(p.d);
-	ck_assert_msg(!wb_plan_create(&in, &p.plan, &err), "%s", err.msg);
-	p.in = (struct wb_predict_input){.plan = p.plan,
-		.manifest = in.manifest,
-		.layout = in.layout,
-		.params = wb_predict_defaults()};
 	ck_assert(!wb_predict_set(&p.in.params,
 		"goodput=1,prepareMs=0,commitMs=0,laneUs=0,laneGBs=1000000,roundMs=0,peerMs=0,"
 		"rolloutMiB=100000,roundTrainerMiB=100000",
@@ -47,13 +28,7 @@ static struct planned plan_of(
 	return p;
 }
 
-static void forget(struct planned *p)
-{
-	wb_plan_destroy(p->plan);
-	wb_deploy_destroy(p->d);
-}
-
-static struct wb_predict_paper predicted(const struct planned *p)
+static struct wb_predict_paper predicted(const struct fx_planned *p)
 {
 	struct wb_predict_paper r;
 	struct wb_err err = {0};
@@ -65,7 +40,7 @@ static struct wb_predict_paper predicted(const struct planned *p)
 /* However many rounds there are: one waits for the rail while another is on it. */
 START_TEST(one_pair_takes_its_bytes_over_its_rail)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
 	double s = (double)p.plan->model_bytes / 1e9;
 	struct wb_predict_paper r;
 
@@ -76,7 +51,7 @@ START_TEST(one_pair_takes_its_bytes_over_its_rail)
 	ck_assert_double_eq_tol(r.busiest.s, s, 0.001 * s);
 	ck_assert_uint_eq(r.peers[WB_STAGE_RECEIVE], 1);
 	ck_assert_uint_eq(r.peers[WB_STAGE_EXTERNAL], 0);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
@@ -84,7 +59,7 @@ END_TEST
  * in are exchange, and the rails into engines are what all of it waits for. */
 START_TEST(engines_exchange_what_each_has_received)
 {
-	struct planned p = plan_of("transformers:3", "vllm:tp1", 3, 1000000000);
+	struct fx_planned p = plan_of("transformers:3", "vllm:tp1", 3, 1000000000);
 	double s = (double)p.plan->model_bytes / 1e9;
 	struct wb_predict_paper r = predicted(&p);
 
@@ -92,7 +67,7 @@ START_TEST(engines_exchange_what_each_has_received)
 	ck_assert_uint_eq(r.peers[WB_STAGE_EXTERNAL], 2);
 	ck_assert_double_eq_tol(r.ewtt_s, s, 0.02 * s);
 	ck_assert_double_eq_tol(r.engine_s, s / 3, 0.02 * s);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
@@ -100,7 +75,7 @@ END_TEST
  */
 START_TEST(what_a_round_costs_stands_before_its_stages)
 {
-	struct planned p = plan_of("transformers:3", "vllm:tp1", 3, 1000000000);
+	struct fx_planned p = plan_of("transformers:3", "vllm:tp1", 3, 1000000000);
 	struct wb_predict_paper before = predicted(&p), r;
 
 	p.in.params.round_ms = 10;
@@ -113,14 +88,14 @@ START_TEST(what_a_round_costs_stands_before_its_stages)
 	r = predicted(&p);
 	ck_assert_double_eq_tol(r.ewtt_s - before.ewtt_s,
 		0.001 * (r.peers[WB_STAGE_RECEIVE] + r.peers[WB_STAGE_EXTERNAL]), 1e-6);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 /* Six rounds of a pair: the last is packed when the fourth has left, of 1.19 GB at 1 GB/s. */
 START_TEST(a_trainer_goes_on_when_its_last_round_is_packed)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
 	double s = (double)p.plan->model_bytes / 1e9;
 	struct wb_predict_paper r;
 
@@ -130,14 +105,14 @@ START_TEST(a_trainer_goes_on_when_its_last_round_is_packed)
 	ck_assert_double_eq_tol(r.trainer_s, s * 4 / 6, 0.01 * s);
 	ck_assert_double_le(r.engine_s, s * 2.01 / 6); /* it shares the rail with the second */
 	ck_assert_double_eq_tol(r.agst_s, (r.trainer_s + r.ewtt_s - r.engine_s) / 2, 1e-9);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 /* Bubbles at both ends are those of a round. */
 START_TEST(more_memory_is_fewer_rounds_and_less_time)
 {
-	struct planned p = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 50000000000);
+	struct fx_planned p = plan_of("megatron:tp2,pp2", "vllm:tp2", 2, 50000000000);
 	struct wb_predict_paper a, b;
 
 	p.in.params.round_ms = 2;
@@ -149,13 +124,13 @@ START_TEST(more_memory_is_fewer_rounds_and_less_time)
 	ck_assert_uint_eq(b.rounds, (a.rounds + 1) / 2);
 	ck_assert_double_lt(b.ewtt_s, a.ewtt_s);
 	ck_assert_double_lt(b.control_s, a.control_s);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(packing_assembling_and_nvlink_take_their_time)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1,dp2", 1, 50000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1,dp2", 1, 50000000000);
 	double quick = predicted(&p).ewtt_s, bytes = (double)p.plan->model_bytes;
 
 	p.in.params.lane_gbs = 10;
@@ -164,13 +139,13 @@ START_TEST(packing_assembling_and_nvlink_take_their_time)
 	p.in.params.lane_gbs = 1e6;
 	p.in.params.fabric_gbs = 10; /* over which each of them gets half */
 	ck_assert_double_eq_tol(predicted(&p).ewtt_s - quick, bytes / 2 / 10e9, 0.01);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(what_cannot_be_predicted_is_said)
 {
-	struct planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
+	struct fx_planned p = plan_of("transformers:1", "vllm:tp1", 1, 1000000000);
 	struct wb_predict_paper r;
 	struct wb_err err = {0};
 
@@ -180,13 +155,13 @@ START_TEST(what_cannot_be_predicted_is_said)
 	p.plan->worker[1].rail_bytes_per_s = 0;
 	ck_assert_int_eq(wb_predict_paper(&p.in, &r, &err), -EINVAL);
 	ck_assert_msg(strstr(err.msg, "the rate of worker 1's rail is not known"), "%s", err.msg);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
 START_TEST(memory_that_runs_out_is_an_error)
 {
-	struct planned p = plan_of("megatron:tp2", "vllm:tp2", 2, 50000000000);
+	struct fx_planned p = plan_of("megatron:tp2", "vllm:tp2", 2, 50000000000);
 	struct wb_predict_paper r;
 	struct wb_err err = {0};
 	int rc = -ENOMEM;
@@ -197,7 +172,7 @@ START_TEST(memory_that_runs_out_is_an_error)
 		ck_assert(rc == 0 || (rc == -ENOMEM && wb_mem_failed()));
 	}
 	wb_mem_fail_at(0);
-	forget(&p);
+	fx_planned_forget(&p);
 }
 END_TEST
 
