@@ -104,8 +104,8 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-roce mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
-        demo bench bench-planner install dist clean help deps FORCE
+.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-engines check-roce mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
+        demo bench bench-planner studies install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 
@@ -204,7 +204,7 @@ CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
 CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## all tests (T="name name" runs those; JOBS=3 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
@@ -216,7 +216,9 @@ check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
-check-roce: all $(RC) $(TOOLS)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
+check-engines: all         ## adapters with real vLLM, Transformers, FSDP2 on a CPU: 3 GB outside the tree, once (8 min)
+	@JOBS=1 T_LIMIT=$${T_LIMIT:-600} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
+check-roce: all $(RC) $(TOOLS) $(addprefix $(O)/tests/,test_xport test_xport_ends)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
 	@tests/roce/run.sh $(O) $(T)
 check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
@@ -263,6 +265,8 @@ bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a lin
 	@tests/bench/run.sh $(O)
 bench-planner: $(WBCTL)    ## plans of five large deployments from geometry alone, one JSON object a line
 	@tests/bench/planner.sh $(O)
+studies: $(WBCTL)          ## curves over deployments beside the paper's figures, as SVG in tests/studies
+	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 tests/studies/run.py
 install: all               ## DESTDIR and PREFIX are honoured
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/include/weightbridge $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(DOCDIR)
 	install -m 755 $(AGENT) $(OPERATOR) $(WBCTL) $(DESTDIR)$(PREFIX)/bin

@@ -51,9 +51,13 @@ static uint64_t now_ns(void)
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim)
 {
-	if (c)
+	if (!c)
+		return; /* closed at the deadline of its HELLO, and it comes again */
+	if (c->scopes)
 		wb__scopes_ask(c->scopes, peer, claim);
-	/* Not leading: closed at the deadline of its HELLO, and it comes again. */
+	else
+		wb__scopes_refuse(c->loop, c->serve, peer,
+			"this operator does not lead, and does not know yet who does: try again");
 }
 
 void wb__cluster_forget(struct wb__cluster *c, uint32_t peer)

@@ -56,7 +56,8 @@ void wb__cluster_changed(struct wb__cluster *c, const char *object);
  *  any more. */
 void wb__cluster_forget(struct wb__cluster *c, uint32_t peer);
 /** wb__cluster_authenticate - ask whose token that is; wb_serve_authenticated() gets the answer
- *  later.  Without one the agent is closed at the deadline of its HELLO and comes again. */
+ *  later, while nobody is known to lead that it is to come again.  Without one the agent is closed
+ *  at the deadline of its HELLO, ten seconds later, and comes again. */
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim);
 /** wb__cluster_reader - find out whether the owner of @token may read agents' metrics;

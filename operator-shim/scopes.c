@@ -110,11 +110,13 @@ static void say_idle(const struct wb__scopes *s, const char *ns, const char *rel
 
 /* ---- agents ---- */
 
-/* Of a namespace that is not served here: told later, as serve wants it. */
+#define REFUSAL_MAX 900
+
+/* Told later, as serve wants it. */
 struct refusal {
 	struct wb_serve *serve;
 	uint32_t peer;
-	char text[900];
+	char text[REFUSAL_MAX];
 };
 
 static void refuse(void *cookie)
@@ -125,28 +127,37 @@ static void refuse(void *cookie)
 	wb_free(r);
 }
 
-static void refuse_later(
-	struct wb__scopes *s, const struct scope *c, uint32_t peer, const char *object)
+void wb__scopes_refuse(
+	struct wb_loop *loop, struct wb_serve *serve, uint32_t peer, const char *sentence)
 {
-	const char *rival = rival_of(s, c, object);
 	struct refusal *r = wb_zalloc(1, sizeof(*r));
 
 	if (!r)
 		return; /* it is closed at its deadline, and comes again */
-	r->serve = s->o.parts.serve;
+	r->serve = serve;
 	r->peer = peer;
+	snprintf(r->text, sizeof(r->text), "%s", sentence);
+	if (wb_loop_defer(loop, refuse, r) < 0)
+		wb_free(r);
+}
+
+static void refuse_object(
+	struct wb__scopes *s, const struct scope *c, uint32_t peer, const char *object)
+{
+	const char *rival = rival_of(s, c, object);
+	char text[REFUSAL_MAX];
+
 	if (rival)
-		snprintf(r->text, sizeof(r->text),
+		snprintf(text, sizeof(text),
 			"this operator is idle for namespace %.*s: release %.317s serves it; "
 			"connect its agents to that one",
 			(int)strcspn(object, "/"), object, rival);
 	else
-		snprintf(r->text, sizeof(r->text), "this operator %s: %s",
+		snprintf(text, sizeof(text), "this operator %s: %s",
 			c ? "does not serve that namespace yet"
 			  : "does not serve the namespace of that object",
 			c ? "try again" : "connect the agent to the one that does (--operator)");
-	if (wb_loop_defer(s->o.parts.loop, refuse, r) < 0)
-		wb_free(r);
+	wb__scopes_refuse(s->o.parts.loop, s->o.parts.serve, peer, text);
 }
 
 void wb__scopes_ask(struct wb__scopes *s, uint32_t peer, const struct wb_serve_claim *claim)
@@ -157,7 +168,7 @@ void wb__scopes_ask(struct wb__scopes *s, uint32_t peer, const struct wb_serve_c
 	if (c && c->identity && !rival_of(s, c, object))
 		wb__identity_ask(c->identity, peer, claim);
 	else if (s && s->o.has_tokens)
-		refuse_later(s, c, peer, object);
+		refuse_object(s, c, peer, object);
 }
 
 void wb__scopes_forget(struct wb__scopes *s, uint32_t peer)

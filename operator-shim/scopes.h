@@ -50,6 +50,11 @@ void wb__scopes_event(struct wb__scopes *s, const struct wb_serve_event *e);
 /** wb__scopes_ask - see wb__identity_ask(); who comes for a namespace that is not served here is
  *  told so. */
 void wb__scopes_ask(struct wb__scopes *s, uint32_t peer, const struct wb_serve_claim *c);
+/** wb__scopes_refuse - the peer that asked is told the sentence soon, from the loop, and comes
+ * again.
+ */
+void wb__scopes_refuse(
+	struct wb_loop *loop, struct wb_serve *serve, uint32_t peer, const char *sentence);
 /** wb__scopes_forget - see wb__identity_forget(). */
 void wb__scopes_forget(struct wb__scopes *s, uint32_t peer);
 

@@ -178,21 +178,8 @@ static int list_items(struct packing *k)
 
 static void put_classes(struct wb_buf *b, const struct wb_plan *p)
 {
-	for (uint32_t i = 0; i < p->n_class; i++) {
-		const struct wb_class *k = &p->cls[i];
-
-		wb_buf_u32(b, k->holder_begin);
-		wb_buf_u32(b, k->holder_end);
-		wb_buf_u32(b, k->needer_begin);
-		wb_buf_u32(b, k->needer_end);
-		wb_buf_u32(b, k->dtype);
-		wb_buf_u32(b, k->n_chunk);
-		wb_buf_u64(b, k->bytes);
-		wb_buf_u32(b, k->chunk_base);
-		wb_buf_u32(b, k->primary);
-		wb_buf_u32(b, k->is_direct);
-		wb_buf_u32(b, 0);
-	}
+	for (uint32_t i = 0; i < p->n_class; i++)
+		wb__class_put(b, &p->cls[i]);
 }
 
 static void put_head(const struct packing *k, struct wb_buf *out)

@@ -2,9 +2,11 @@
 #ifndef WB_PLANNER_PARTS_INTERNAL_H
 #define WB_PLANNER_PARTS_INTERNAL_H
 /*
- * Head and parts, for those who write (parts.c) and read (unpack.c) them.  Layer: planner (L1).
+ * Head and parts, for those who write them (parts.c), who read a part (unpack.c) and who read all
+ * of them (unpack_all.c).  Layer: planner (L1).
  */
 #include "planner/parts.h"
+#include "planner/runs.h"
 #include "planner/sections.h"
 
 #define WB__HEAD_MAGIC 0x48504257u /* "WBPH" */
@@ -36,6 +38,50 @@ enum wb__part_section {
 
 extern const struct wb__section wb__head_section[WB__HEAD_SECTIONS];
 extern const struct wb__section wb__part_section[WB__PART_SECTIONS];
+
+/* A head whose header was read: where its end is, and the parts' entries before it. */
+struct wb__head {
+	const uint8_t *start;
+	uint32_t count[WB__HEAD_SECTIONS];
+	uint64_t end; /* of the head */
+};
+
+/* A part whose header was read: cursors at its sections. */
+struct wb__part {
+	uint32_t domain;
+	uint32_t count[WB__PART_SECTIONS];
+	struct wb_cursor at[WB__PART_SECTIONS];
+	uint64_t n_segment;
+	uint32_t next_class, next_run;
+};
+
+/* A class of a part, as its record says. */
+struct wb__own {
+	uint32_t cls, n_run, n_segment;
+};
+
+/** wb__plan_damaged - -EBADMSG, and the sentence that @what is. */
+int wb__plan_damaged(struct wb_err *err, const char *what);
+/** wb__head_table - the header of a head: @p's numbers, and where its sections are.  0, -EBADMSG.
+ */
+int wb__head_table(struct wb_cursor *c, struct wb_plan *p, struct wb__head *h, struct wb_err *err);
+/** wb__head_sections - what follows, into arrays of @p that are made.  0, -EBADMSG, -ENOMEM. */
+int wb__head_sections(
+	struct wb_cursor *c, struct wb_plan *p, const struct wb__head *h, struct wb_err *err);
+/** wb__head_entry - of a domain's part, without its place.  @h has a part of that domain. */
+struct wb_plan_slice wb__head_entry(const struct wb__head *h, uint32_t domain);
+/** wb__body_make - @p's segments and routes, to be filled in.  0, -EBADMSG, -ENOMEM. */
+int wb__body_make(struct wb_plan *p, uint64_t n_segment, uint64_t n_route, struct wb_err *err);
+/** wb__part_open - a part of @p, whose head is read.  0, -EBADMSG. */
+int wb__part_open(
+	const struct wb_plan *p, struct wb_plan_piece in, struct wb__part *x, struct wb_err *err);
+/** wb__part_class - the next class; false: damaged, or not behind the one before. */
+bool wb__part_class(struct wb__part *x, const struct wb_plan *p, struct wb__own *o);
+/** wb__part_run - the next run, with its levels; false: damaged, or there is none. */
+bool wb__part_run(struct wb__part *x, struct wb__run *r);
+/** wb__part_segments - the @n segments of class @cls, from the next @n_run runs; false: damaged. */
+bool wb__part_segments(
+	struct wb__part *x, uint32_t n_run, uint32_t cls, struct wb_segment *out, uint32_t n);
 
 /** wb__plan_unpack_all - a whole plan from a packed one; -EBADMSG also when it is not the plan that
  *  the head names, or a part is damaged; -ENOMEM.  Untrusted input. */

@@ -31,6 +31,36 @@ static const struct wb__section record[SECTIONS] = {
 	[S_ROUTE] = WB__SECTION_ROUTE,
 };
 
+void wb__class_put(struct wb_buf *b, const struct wb_class *k)
+{
+	wb_buf_u32(b, k->holder_begin);
+	wb_buf_u32(b, k->holder_end);
+	wb_buf_u32(b, k->needer_begin);
+	wb_buf_u32(b, k->needer_end);
+	wb_buf_u32(b, k->dtype);
+	wb_buf_u32(b, k->n_chunk);
+	wb_buf_u64(b, k->bytes);
+	wb_buf_u32(b, k->chunk_base);
+	wb_buf_u32(b, k->primary);
+	wb_buf_u32(b, k->is_direct);
+	wb_buf_u32(b, 0);
+}
+
+void wb__class_get(struct wb_cursor *c, struct wb_class *k)
+{
+	k->holder_begin = wb_cur_u32(c);
+	k->holder_end = wb_cur_u32(c);
+	k->needer_begin = wb_cur_u32(c);
+	k->needer_end = wb_cur_u32(c);
+	k->dtype = wb_cur_u32(c);
+	k->n_chunk = wb_cur_u32(c);
+	k->bytes = wb_cur_u64(c);
+	k->chunk_base = wb_cur_u32(c);
+	k->primary = wb_cur_u32(c);
+	k->is_direct = wb_cur_u32(c);
+	c->bad |= wb_cur_u32(c) != 0;
+}
+
 static void put_classes(struct wb_buf *b, const struct wb_plan *p)
 {
 	for (uint32_t i = 0; i < p->n_class; i++) {
@@ -38,17 +68,7 @@ static void put_classes(struct wb_buf *b, const struct wb_plan *p)
 
 		wb_buf_u32(b, k->seg_begin);
 		wb_buf_u32(b, k->seg_end);
-		wb_buf_u32(b, k->holder_begin);
-		wb_buf_u32(b, k->holder_end);
-		wb_buf_u32(b, k->needer_begin);
-		wb_buf_u32(b, k->needer_end);
-		wb_buf_u32(b, k->dtype);
-		wb_buf_u32(b, k->n_chunk);
-		wb_buf_u64(b, k->bytes);
-		wb_buf_u32(b, k->chunk_base);
-		wb_buf_u32(b, k->primary);
-		wb_buf_u32(b, k->is_direct);
-		wb_buf_u32(b, 0);
+		wb__class_put(b, k);
 	}
 }
 
@@ -147,17 +167,7 @@ static void get_classes(struct wb_cursor *c, struct wb_plan *p)
 
 		k->seg_begin = wb_cur_u32(c);
 		k->seg_end = wb_cur_u32(c);
-		k->holder_begin = wb_cur_u32(c);
-		k->holder_end = wb_cur_u32(c);
-		k->needer_begin = wb_cur_u32(c);
-		k->needer_end = wb_cur_u32(c);
-		k->dtype = wb_cur_u32(c);
-		k->n_chunk = wb_cur_u32(c);
-		k->bytes = wb_cur_u64(c);
-		k->chunk_base = wb_cur_u32(c);
-		k->primary = wb_cur_u32(c);
-		k->is_direct = wb_cur_u32(c);
-		c->bad |= wb_cur_u32(c) != 0;
+		wb__class_get(c, k);
 	}
 }
 

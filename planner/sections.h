@@ -57,6 +57,12 @@ void wb__members_get(struct wb_cursor *c, struct wb_plan *p);
 /** wb__routes_get - @n records; numbers are not looked at, but each rail has one spelling. */
 void wb__routes_get(struct wb_cursor *c, struct wb_route *r, uint32_t n);
 
+/** wb__class_put, wb__class_get - the 48 bytes that each form has of a class: who holds it, who
+ * needs it, its chunks.  wb__class_get makes the cursor bad when it is short or its last word is
+ * not zero. */
+void wb__class_put(struct wb_buf *b, const struct wb_class *k);
+void wb__class_get(struct wb_cursor *c, struct wb_class *k);
+
 /** wb__sums_put, wb__sums_get - slot bytes, bounds, model and delivered bytes. */
 void wb__sums_put(struct wb_buf *b, const struct wb_plan *p);
 void wb__sums_get(struct wb_cursor *c, struct wb_plan *p);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME...]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
 # scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
-# JOBS=N runs N of them at a time (one more than there are processors: most wait most of the time), those first that
+# JOBS=N runs N of them at a time (two more than there are processors: most wait most of the time), those first that
 # took longest here.  STRICT=1 turns a skip into a failure.  RERUN=1 runs what failed once more, alone: what passes
 # then is named as "FLAKY name" and counted as passed; continuous integration counts those (tests/ci/README.md).
 # The last line is "N passed, N failed, N skipped".
@@ -26,7 +26,8 @@ python=${PYTHON:-} # one that is known to have NumPy; else it is looked for
 # Python itself is not instrumented: the sanitizer of the library it loads has to come first.
 preload=
 case $out in */asan) preload=libasan.so ;; */tsan) preload=libtsan.so ;; esac
-[ -z "$preload" ] || preload=$("${CC:-gcc}" -print-file-name="$preload")
+# shellcheck disable=SC2086 # the compiler may be two words
+[ -z "$preload" ] || preload=$(${CC:-gcc} -print-file-name="$preload")
 python_one() { one "$1" env ${preload:+LD_PRELOAD="$preload"} ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}" "$python" "$2"; }
 need_python() { [ -n "$python" ] || python=$(tests/common/venv.sh 2>"$out/log/venv.log") || python=; [ -n "$python" ]; }
 tally=$(mktemp "$out/tmp/tally-XXXXXX")
@@ -36,10 +37,14 @@ one() { # NAME COMMAND...   The result is printed in one piece: several may end 
 	shift
 	CK_TAP_LOG_FILE_NAME=$out/log/$name.tap
 	t0=$(date +%s%N)
-	timeout -k 5 "${T_LIMIT:-300}" "$@" >"$out/log/$name.log" 2>&1 </dev/null 3>&-
-	rc=$?
+	{
+		TIMEFORMAT='%U %S' # of processors
+		time timeout -k 5 "${T_LIMIT:-300}" "$@" >"$out/log/$name.log" 2>&1 </dev/null 3>&-
+		rc=$?
+	} 2>"$out/log/$name.cpu"
 	t1=$(date +%s%N)
 	echo $(((t1 - t0) / 1000000)) >"$out/log/$name.ms"
+	echo "took $(((t1 - t0) / 1000000)) $(tail -1 "$out/log/$name.cpu")" >>"$tally"
 	case $rc in
 	0) echo "pass $file"; printf >&3 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
 	77) echo "skip $file"; echo >&3 "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
@@ -49,7 +54,8 @@ $(tail -40 "$out/log/$name.log")" ;;
 $(tail -60 "$out/log/$name.log")" ;;
 	esac >>"$tally"
 }
-jobs=${JOBS:-$(($(nproc) + 1))}
+case $out in */asan | */tsan) more=1 ;; *) more=2 ;; esac # those wait less
+jobs=${JOBS:-$(($(nproc) + more))}
 list() { # TESTS or all, with what each took here last, longest first; who never ran goes before them
 	local t n
 	for t in ${TESTS:-tests/e2e/test_* tests/py/test_*.py "$out"/tests/test_*}; do
@@ -94,6 +100,8 @@ wait
 [ -z "${RERUN:-}" ] || again
 count() { grep -c "^$1 " "$tally"; }
 pass=$(count pass) fail=$(count fail) skip=$(count skip)
+awk -v jobs="$jobs" -v s=$SECONDS '$1 == "took" { n++; wall += $2 / 1000; cpu += $3 + $4 }
+END { if (n > 1) printf "%d tests, %d at a time: %.0f s, of tests %.0f s, of processors %.0f s\n", n, jobs, s, wall, cpu }' "$tally"
 echo "$pass passed, $fail failed, $skip skipped"
 [ "$fail" -eq 0 ] || exit 1
 [ $((pass + fail + skip)) -gt 0 ] || exit 1

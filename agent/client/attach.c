@@ -4,12 +4,14 @@
 #include "client/internal.h"
 #include "client/seq.h"
 #include "mem/mem.h"
+#include "mem/numa.h"
 #include "proto/messages.h"
 #include "proto/pollword.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -208,6 +210,16 @@ int wb__client_reg_make(
 	return 0;
 }
 
+/* Node + 1 of the processors that this process may run on; 0 = several, or not known. */
+static uint32_t numa_here(void)
+{
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
+		return 0;
+	return (uint32_t)(wb_numa_of_cpus(NULL, &cpus) + 1);
+}
+
 void wb__client_attach_send(struct wb_client *c)
 {
 	const struct wb__client_reg *r = c->reg;
@@ -222,7 +234,8 @@ void wb__client_attach_send(struct wb_client *c)
 		.map_bytes = r->map_bytes,
 		.table_bytes = r->table_bytes,
 		.n_mem = r->n_mem,
-		.n_param = r->n_param};
+		.n_param = r->n_param,
+		.numa = numa_here()};
 	int fds[WB__SEQ_FDS_MAX] = {r->manifest_fd, r->map_fd, r->table_fd};
 	unsigned n = BLOB_FDS;
 	uint32_t i;

@@ -66,6 +66,12 @@ static void poll_while_torn(struct wb_client *c)
 	if (!wb_session_is_up(&c->session) || !c->hot->word || c->is_in_doubt)
 		return; /* in doubt it may have to go on from here, poll by poll with the others */
 	w = wb_poll_load(c->hot->word);
+	if (wb_poll_is_ahead(w)) {
+		/* What was said before this stop was set: perhaps that it is not torn after all. */
+		wb__client_pump(c);
+		if (c->phase != WB__TORN)
+			return;
+	}
 	while (wb_poll_is_ahead(w))
 		w = wb_poll_add(c->hot->word);
 	if (wb_poll_is_parked(w) &&

@@ -27,6 +27,7 @@ struct wb__ctl_sheet {
 	size_t n;
 	/* Found on the way; what objects ask for is held against it. */
 	bool has_tcp, has_tls, has_verbs;
+	char ports[200]; /* of RDMA that an agent here can use: "mlx5_0/1, mlx5_1/1" */
 	uint64_t memory_bytes; /* that processes here may have */
 	uint64_t open_files; /* that one may have */
 };
@@ -35,13 +36,14 @@ struct wb__ctl_sheet {
 void wb__ctl_say(struct wb__ctl_sheet *t, const char *name, enum wb__ctl_can can, const char *fmt,
 	...) __attribute__((format(printf, 4, 5)));
 /**
- * wb__ctl_look_rdma - a line for each port of an RDMA device the memory that may be
+ * wb__ctl_look_rdma - a line for each port of an RDMA device, the memory that may be
  * locked for them, and what of GPUs they could reach
  * @root:	"" for this machine; else a folder with sys, proc and dev below it
  *
  * Ports that an agent can use are yes; those that work badly are worse, with the remedy; those that
  * cannot be used are no, with the remedy.  Without devices only the limit of locked memory is told.
- * Only reads files, and opens device nodes and closes them.  Returns how many ports can be used.
+ * Only reads files, and opens device nodes and closes them.  Returns how many ports can be used;
+ * @t->ports has their names, as far as there is room.
  */
 size_t wb__ctl_look_rdma(struct wb__ctl_sheet *t, const char *root);
 /** wb__ctl_look - the machine.  Blocks for milliseconds: transports are opened and closed. */

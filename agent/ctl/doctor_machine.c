@@ -112,6 +112,13 @@ static void look_devices(struct wb__ctl_sheet *t)
 	wb__ctl_say(t, "verbs", t->has_verbs ? WB_CTL_YES : WB_CTL_NO, "%s (%zu ports here)",
 		t->has_verbs ? "weights between agents over RDMA (--transport verbs)" : err.msg,
 		ports);
+	wb__ctl_say(t, "transport", WB_CTL_INFO, "%s%s%s",
+		t->has_verbs ? "an agent started with --transport verbs would use "
+			     : "tcp between machines (the default)",
+		!t->has_verbs ? ""
+		: t->ports[0] ? t->ports
+			      : "what the library shows",
+		t->has_verbs ? " (--rail-device chooses); without that option tcp" : "");
 	names_in("/proc/driver/nvidia/gpus", "", gpu);
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
 		"this version moves host memory (memfd, private heap) and no GPU's; GPUs here: %s",

@@ -106,11 +106,13 @@ struct port {
 	bool is_ethernet;
 	char gid[TEXT_BYTES], gid_type[TEXT_BYTES],
 		net[TEXT_BYTES]; /* the one that is taken; "" = none */
-	int gid_index;
+	int gid_index, gid_rank; /* rank: below */
 	char about[TEXT_BYTES * 2]; /* what there is */
 };
 
-/* As the transport chooses: RoCE v2 of an IPv4 network, then a global one, then what there is. */
+/* As the transport chooses: RoCE v2 of an IPv4 network, then a global one, then what there is; from
+ * GLOBAL on routers pass it on. */
+#define GLOBAL 3
 static int rank_gid(const struct in6_addr *a, const char *type)
 {
 	if (IN6_IS_ADDR_UNSPECIFIED(a))
@@ -119,14 +121,13 @@ static int rank_gid(const struct in6_addr *a, const char *type)
 		return 1;
 	if (IN6_IS_ADDR_V4MAPPED(a))
 		return 4;
-	return IN6_IS_ADDR_LINKLOCAL(a) ? 2 : 3;
+	return IN6_IS_ADDR_LINKLOCAL(a) ? 2 : GLOBAL;
 }
 
 static void choose_gid(struct port *p)
 {
 	char text[TEXT_BYTES], type[TEXT_BYTES];
 	struct in6_addr a;
-	int best = 0;
 
 	for (int i = 0; i < GIDS_MAX; i++) {
 		int rank;
@@ -140,9 +141,9 @@ static void choose_gid(struct port *p)
 		get(p->root, type, "/sys/class/infiniband/%s/ports/%s/gid_attrs/types/%d",
 			p->device, p->number, i);
 		rank = rank_gid(&a, type);
-		if (rank <= best)
+		if (rank <= p->gid_rank)
 			continue;
-		best = rank;
+		p->gid_rank = rank;
 		p->gid_index = i;
 		inet_ntop(AF_INET6, &a, p->gid, sizeof(p->gid));
 		snprintf(p->gid_type, sizeof(p->gid_type), "%s", type);
@@ -252,6 +253,29 @@ static bool is_kept(const struct port *p, char *out, size_t cap)
 	return true;
 }
 
+/* A port that works: as it should, or worse, with the remedy. */
+static void judge(struct wb__ctl_sheet *t, const struct port *p)
+{
+	size_t at = strlen(t->ports);
+	int net = net_mtu(p);
+
+	snprintf(t->ports + at, sizeof(t->ports) - at, "%s%s/%s", at ? ", " : "", p->device,
+		p->number);
+	if (net > 0 && path_mtu(net) < 4096)
+		wb__ctl_say(t, "rdma-port", WB_CTL_WORSE,
+			"%s/%s (%s): small packets; ip link set %s mtu %d here, on the peers and "
+			"on the switch gives 4096",
+			p->device, p->number, p->about, p->net, NET_MTU_WISHED);
+	else if (p->is_ethernet && p->gid_rank < GLOBAL)
+		wb__ctl_say(t, "rdma-port", WB_CTL_WORSE,
+			"%s/%s (%s): no router passes this GID on, only peers on the same switch "
+			"are reached; give the link an IP address (ip addr add ADDRESS dev %s)",
+			p->device, p->number, p->about, p->net[0] ? p->net : "LINK");
+	else
+		wb__ctl_say(
+			t, "rdma-port", WB_CTL_YES, "%s/%s (%s)", p->device, p->number, p->about);
+}
+
 /* Ports of one device; how many can be used. */
 static size_t look_ports(struct wb__ctl_sheet *t, const char *root, const char *device)
 {
@@ -262,25 +286,15 @@ static size_t look_ports(struct wb__ctl_sheet *t, const char *root, const char *
 	n = list(root, folder, numbers, DEVICES_MAX);
 	for (size_t i = 0; i < n; i++) {
 		struct port p = {.root = root, .device = device, .number = numbers[i]};
-		int net;
 
 		describe(&p);
-		net = net_mtu(&p);
 		if (is_kept(&p, why, sizeof(why))) {
 			wb__ctl_say(t, "rdma-port", WB_CTL_NO, "%s/%s %s (%s)", device, p.number,
 				why, p.about);
 			continue;
 		}
 		usable++;
-		if (net > 0 && path_mtu(net) < 4096)
-			wb__ctl_say(t, "rdma-port", WB_CTL_WORSE,
-				"%s/%s (%s): small packets; ip link set %s mtu %d here, on the "
-				"peers "
-				"and on the switch gives 4096",
-				device, p.number, p.about, p.net, NET_MTU_WISHED);
-		else
-			wb__ctl_say(t, "rdma-port", WB_CTL_YES, "%s/%s (%s)", device, p.number,
-				p.about);
+		judge(t, &p);
 	}
 	return usable;
 }

@@ -126,13 +126,13 @@ static int add_listener(struct wb__agent *a, const char *host, struct wb_err *er
 /* Does one of the listeners hear what comes to the rail's address? */
 static bool is_heard(const struct wb__agent *a, const char *listen, uint32_t rail)
 {
-	const char *addr = a->rail[rail];
+	const char *addr = a->rails.rail[rail].addr;
 
 	if (!a->o.listen.host[0] ||
 		(wb__addr_is_any(listen) && !strchr(listen, ':') == !strchr(addr, ':')))
 		return true;
 	for (uint32_t i = 0; i < rail; i++)
-		if (!strcmp(a->rail[i], addr))
+		if (!strcmp(a->rails.rail[i].addr, addr))
 			return true;
 	return !strcmp(listen, addr);
 }
@@ -145,46 +145,27 @@ static int start_listeners(struct wb__agent *a, const char *listen, struct wb_er
 
 	if (rc == 0)
 		rc = add_listener(a, a->o.listen.host[0] ? listen : NULL, err);
-	for (uint32_t i = 0; i < a->o.n_rail && rc == 0; i++)
+	for (uint32_t i = 0; i < a->rails.n && rc == 0; i++)
 		if (!is_heard(a, listen, i))
-			rc = add_listener(a, a->rail[i], err);
+			rc = add_listener(a, a->rails.rail[i].addr, err);
 	return rc;
 }
 
 /* ---- transport ------------------------------------------------------------------------------- */
 
-/* Its own address for each rail, or the listen address for all. */
-static int find_rails(struct wb__agent *a, const char *listen, struct wb_err *err)
-{
-	const char *s = a->o.rail_address;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < a->o.n_rail && rc == 0; i++) {
-		char host[WBP_HOST_MAX];
-		size_t n = strcspn(s, ",");
-
-		if (!s[0] || n >= sizeof(host)) {
-			snprintf(a->rail[i], sizeof(a->rail[i]), "%s", listen);
-			continue;
-		}
-		memcpy(host, s, n);
-		host[n] = '\0';
-		rc = host[0] ? wb__addr_numeric(host, a->rail[i], err)
-			     : wb_err_set(err, -EINVAL, "--rail-address: an address is empty");
-		s += n + (s[n] == ',');
-	}
-	return rc;
-}
-
 static int open_xport(struct wb__agent *a, struct wb_err *err)
 {
 	struct wb_xport_rail rail[WB_XPORT_RAILS_MAX];
-	struct wb_xport_opts o = {
-		.name = a->o.name, .rail = rail, .n_rail = a->o.n_rail, .fault = a->fault};
+	struct wb_xport_opts o = {.name = a->o.name,
+		.rail = rail,
+		.n_rail = a->rails.n,
+		.is_apart = a->rails.is_named,
+		.fault = a->fault};
 	char addr[WB_XPORT_RAILS_MAX][WB__DEVICE_MAX + WB__ADDR_MAX + 16];
 	const char *device = a->o.rail_device;
 
-	for (uint32_t i = 0; i < a->o.n_rail; i++) {
+	for (uint32_t i = 0; i < a->rails.n; i++) {
+		const struct wb__rail *r = &a->rails.rail[i];
 		size_t n = strcspn(device, ","), at = n ? n + 1 : 0;
 
 		if (n >= WB__DEVICE_MAX)
@@ -193,10 +174,11 @@ static int open_xport(struct wb__agent *a, struct wb_err *err)
 		if (n)
 			snprintf(addr[i], sizeof(addr[i]), "%.*s@", (int)n, device);
 		device += n + (device[n] == ',');
-		wb__addr_join(a->rail[i], 0, addr[i] + at, sizeof(addr[i]) - at);
+		wb__addr_join(r->addr, 0, addr[i] + at, sizeof(addr[i]) - at);
 		rail[i] = (struct wb_xport_rail){
 			.addr = strcmp(a->o.transport, "shm") ? addr[i] : "unix:@",
-			.rate_bytes_per_s = a->o.rail_bytes_per_s};
+			.rate_bytes_per_s = r->bytes_per_s,
+			.cpus = CPU_COUNT(&r->cpus) ? &r->cpus : NULL};
 	}
 	return wb_xport_open(a->o.transport, &o, &a->xport, err);
 }
@@ -209,9 +191,9 @@ static int say_bulk(struct wb__agent *a, struct wb_err *err)
 
 	if (!strcmp(a->o.transport, "shm"))
 		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
-	for (uint32_t i = 0; i < a->o.n_rail && at + sizeof(one) + 1 < sizeof(a->bulk); i++) {
-		wb__addr_join(a->o.rail_address[0] ? a->rail[i] : a->o.advertise, a->port, one,
-			sizeof(one));
+	for (uint32_t i = 0; i < a->rails.n && at + sizeof(one) + 1 < sizeof(a->bulk); i++) {
+		wb__addr_join(a->rails.is_named ? a->rails.rail[i].addr : a->o.advertise, a->port,
+			one, sizeof(one));
 		at += (size_t)snprintf(a->bulk + at, sizeof(a->bulk) - at, "%s%s%s", i ? "," : "",
 			a->xport->ops->scheme, one);
 	}
@@ -280,7 +262,7 @@ static int start(struct wb__agent *a, struct wb_err *err)
 	if (rc == 0)
 		rc = find_advertise(a, listen, err);
 	if (rc == 0)
-		rc = find_rails(a, listen, err);
+		rc = wb__rails_find(&a->o, listen, a->hosts[0], &a->rails, err);
 	if (rc == 0)
 		rc = wb_loop_create(&a->loop, err);
 	if (rc < 0)
@@ -405,8 +387,13 @@ int wb__agent_run(const struct wb__options *o)
 	WB_LOG_INFO(MOD, "started", WB_S("version", WB_VERSION), WB_S("socket", a.o.socket),
 		WB_S("state", state),
 		WB_S("advertise", wb__addrs_text(a.hosts, a.addrs.n, advertise, sizeof(advertise))),
-		WB_U("port", a.port), WB_S("transport", a.o.transport), WB_U("rails", a.o.n_rail),
+		WB_U("port", a.port), WB_S("transport", a.o.transport), WB_U("rails", a.rails.n),
 		WB_U("open_files", a.open_files));
+	for (uint32_t i = 0; a.rails.is_named && i < a.rails.n; i++)
+		WB_LOG_INFO(MOD, "rail", WB_U("rail", i), WB_S("address", a.rails.rail[i].addr),
+			WB_S("interface", a.rails.rail[i].interface),
+			WB_U("bytes_per_s", a.rails.rail[i].bytes_per_s),
+			WB_I("numa", a.rails.rail[i].numa));
 	if (a.fault)
 		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));
 	if (!a.is_stopping)

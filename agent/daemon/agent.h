@@ -12,6 +12,7 @@
 #include "daemon/addr.h"
 #include "daemon/limits.h"
 #include "daemon/options.h"
+#include "daemon/rails.h"
 #include "net/tls.h"
 #include "proto/session.h"
 #include "transfer/core.h"
@@ -50,7 +51,7 @@ struct wb__agent {
 	struct wb_xport *xport;
 	struct wb__addrs addrs; /* told to other agents, best first */
 	const char *hosts[WB__ADDRS_MAX]; /* the same, as a list */
-	char rail[WB_XPORT_RAILS_MAX][WB__ADDR_MAX]; /* own address of each */
+	struct wb__rails rails;
 	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
 	struct wb__env *env; /* core, its timers and watches, the arena */
 	struct wb_transfer_core *core; /* owned by env */

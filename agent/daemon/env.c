@@ -28,7 +28,6 @@
 #define MOD "transfer"
 /* Sparse: only slots that are used take memory.  Room for every worker an agent may have. */
 #define RESERVE_BYTES (64ull << 30)
-#define RAILS_NARROW 2 /* that the common window of grants keeps busy */
 
 /* An object's arena: slots, then snapshots. */
 struct part {
@@ -432,9 +431,7 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 int wb__env_start(struct wb__agent *a, struct wb__env **out, struct wb_err *err)
 {
 	struct wb__env *e = wb_zalloc(1, sizeof(*e));
-	struct wb_transfer_opts o = {.agent = a->o.name,
-		/* As many as keep all rails busy while the window is refilled by halves. */
-		.window = a->o.n_rail > RAILS_NARROW ? 2 * a->o.n_rail : 0};
+	struct wb_transfer_opts o = {.agent = a->o.name, .n_rail = a->rails.n};
 	int rc;
 
 	assert(a->xport && a->o.n_served <= WB__OBJECTS_MAX);

@@ -18,7 +18,8 @@ struct wb__limits_need {
 
 struct wb__limits_in {
 	uint32_t n_rail; /* that it has */
-	const struct wb_roster *roster;
+	const struct wb_roster
+		*roster; /* its workers' rails too: each set has connections of its own */
 	/* By object served here: what the plan it has needs. */
 	const struct wb__limits_need *has;
 	uint32_t object; /* whose plan this is */

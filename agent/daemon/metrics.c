@@ -169,7 +169,7 @@ void wb__metrics_report(struct wb__http *h, const struct wb_transfer_report *r)
 
 static void sample_rails(struct wb__http *h)
 {
-	for (uint32_t i = 0; i < h->a->o.n_rail; i++) {
+	for (uint32_t i = 0; i < h->a->rails.n; i++) {
 		struct wb_xport_stats st;
 		char rail[12];
 

@@ -107,6 +107,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	struct wb__oplink *l = cookie;
 	struct wb__agent *a = l->a;
 	const char *object = l->served->object, *transport = a->o.transport;
+	uint64_t rates[WB_XPORT_RAILS_MAX];
 	struct wb_msg_hello m = {
 		.version_min = WBP_VERSION_MIN,
 		.version_max = WBP_VERSION_MAX,
@@ -122,7 +123,8 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.bulk = a->bulk,
 		.transports = &transport,
 		.n_transports = 1,
-		.rail_bytes_per_s = a->o.rail_bytes_per_s * a->o.n_rail,
+		.rails = rates,
+		.n_rails = a->rails.n,
 		.memory_limit_bytes = l->memory_limit_bytes,
 		.last_transfer = wb_transfer_highest(a->core, l->object[0] ? l->object : NULL),
 		.instance = a->instance,
@@ -130,6 +132,14 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.term_operator = l->term_operator,
 	};
 	char *token, binding[WB_CHAN_BINDING_TEXT] = "";
+	bool is_rated = true;
+
+	for (uint32_t i = 0; i < a->rails.n; i++) {
+		rates[i] = a->rails.rail[i].bytes_per_s;
+		is_rated &= rates[i] != 0;
+		m.rail_bytes_per_s += rates[i];
+	}
+	m.rail_bytes_per_s = is_rated ? m.rail_bytes_per_s : 0;
 
 	if (l->session.state != WB_SESSION_DIALLING)
 		return;

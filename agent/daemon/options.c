@@ -91,14 +91,18 @@ static const struct wb_cli_row rows[] = {
 		.help = "cap of each rail in each direction (default: none)"},
 	{"rails", "N", WB_CLI_U32, AT(n_rail), .min = 1, .max = WB_XPORT_RAILS_MAX,
 		.want = "1 to 16",
-		.help = "threads that move bytes (default: 1, or one for each --rail-address)"},
-	{"rail-address", "HOST[,HOST]...", WB_CLI_TEXT, AT(rail_address), .min = 1, .max = 1023,
-		.want = "addresses of this host, one for each rail",
-		.help = "addresses that the rails use, one for each (default: the listen address)"},
+		.help = "threads that move bytes, for all workers alike (default: 1, or one for "
+			"each device of --rail-device)"},
+	{"rail", "INTERFACE[,WORD]...", WB_CLI_LIST, AT(named),
+		.n_at = offsetof(struct wb__options, n_named), .max = WB_XPORT_RAILS_MAX,
+		.is_unique = true, .want = "another network interface, or address; at most 16",
+		.help = "instead, tcp and verbs: a network interface of this host, by name or "
+			"address, for workers of its own; once for each. Words: rate=BYTES/s, "
+			"numa=NODE, workers=PLACE[+PLACE]..."},
 	{"rail-device", "DEVICE[/PORT][,...]...", WB_CLI_TEXT, AT(rail_device), .min = 1,
 		.max = 1023, .want = "RDMA devices of this host, one for each rail",
 		.help = "verbs: devices, or their ports, that the rails use (default: all active "
-			"ports)"},
+			"ports; with --rail, the one that has its address)"},
 	{"buffer", "SIZE", WB_CLI_SIZE, AT(buffer_bytes), .min = 1u << 20,
 		.want = "a size of at least 1Mi, such as 512Mi",
 		.help = "memory for slots (default: the object's bufferSize for each worker here)"},
@@ -140,8 +144,7 @@ static void set_defaults(struct wb__options *o)
 	o->socket = WB_AGENT_SOCKET;
 	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
 		o->served[i] = (struct wb__served){"", "", ""};
-	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_address = o->rail_device =
-		"";
+	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_device = "";
 	o->listen.port = 7444;
 	o->transport = "tcp";
 	o->grace_ns = 25000000000ull;
@@ -182,22 +185,23 @@ static uint32_t parts_of(const char *list)
 
 static int check_rails(struct wb__options *o, struct wb_err *err)
 {
-	uint32_t n = parts_of(o->rail_address[0] ? o->rail_address : o->rail_device);
+	uint32_t n_device = o->rail_device[0] ? parts_of(o->rail_device) : 0;
 
-	if (o->rail_address[0] && !strcmp(o->transport, "shm"))
-		return wb_err_set(
-			err, -EINVAL, "--rail-address goes with --transport tcp or verbs");
-	if (o->rail_device[0] && strcmp(o->transport, "verbs"))
+	if (o->n_named && !strcmp(o->transport, "shm"))
+		return wb_err_set(err, -EINVAL,
+			"--rail goes with --transport tcp or verbs: over shm no byte leaves the "
+			"machine");
+	if (n_device && strcmp(o->transport, "verbs"))
 		return wb_err_set(err, -EINVAL, "--rail-device goes with --transport verbs");
-	if (o->rail_device[0] && parts_of(o->rail_device) != (o->n_rail ? o->n_rail : n))
+	if (o->n_named && o->n_rail)
 		return wb_err_set(err, -EINVAL,
-			"--rail-device names %u devices, and there are %u rails",
-			parts_of(o->rail_device), o->n_rail ? o->n_rail : n);
-	if (n > WB_XPORT_RAILS_MAX || (o->rail_address[0] && o->n_rail && o->n_rail != n))
+			"--rail and --rails exclude each other: with --rail there is one for each");
+	if (!o->n_rail)
+		o->n_rail = o->n_named ? o->n_named : WB_MAX(1, n_device);
+	if (o->n_rail > WB_XPORT_RAILS_MAX || (n_device && n_device != o->n_rail))
 		return wb_err_set(err, -EINVAL,
-			"%u addresses of rails: there are %u rails, and at most %d", n,
-			o->n_rail ? o->n_rail : n, WB_XPORT_RAILS_MAX);
-	o->n_rail = o->n_rail ? o->n_rail : n;
+			"--rail-device names %u devices, and there are %u rails, at most %d",
+			n_device, o->n_rail, WB_XPORT_RAILS_MAX);
 	return 0;
 }
 

@@ -39,7 +39,8 @@ struct wb__options {
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
 	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */
-	const char *rail_address; /* "" = all at the listen address; else one a rail */
+	const char *named[WB_XPORT_RAILS_MAX]; /* what each is (rails.h); none: all alike */
+	uint32_t n_named;
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */
 	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
 	const char *port_file; /* NULL = none */

@@ -9,7 +9,9 @@
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
+#include "daemon/intake.h"
 #include "daemon/limits.h"
+#include "daemon/oplink.h"
 #include "daemon/peers.h"
 #include "daemon/roster.h"
 #include "daemon/staging.h"
@@ -22,14 +24,8 @@
 
 #define MOD "plan"
 #define BUSY_RETRY_NS (50 * WB_NS_PER_MS)
+#define PLAN_ROOM_LEAST (16u << 20) /* where slots take too much, it is they that are refused */
 #define PAGES_RETRY_MAX_NS (800 * WB_NS_PER_MS) /* a try reads all of the plan */
-
-/* What has come of a plan's bytes. */
-struct parts {
-	struct wb_digest digest;
-	uint8_t *data; /* owned */
-	size_t total, got, cap;
-};
 
 struct wb__plans {
 	struct wb__agent *a;
@@ -38,7 +34,7 @@ struct wb__plans {
 	struct wb_p_object object; /* name and model not ours: NULL */
 	struct wb_object_id id; /* the object's */
 	uint64_t patience_ns; /* of rosters */
-	struct parts parts;
+	struct wb__intake intake;
 	struct wb_roster *waiting; /* a reference until the core has it, or not; NULL = none */
 	uint64_t waiting_seen; /* transfers that there were, by its PLAN */
 	struct wb_timer *busy_timer;
@@ -46,61 +42,43 @@ struct wb__plans {
 	bool is_suspended;
 };
 
-/* ---- parts ----------------------------------------------------------------------------------- */
+/* ---- what comes ------------------------------------------------------------------------------ */
 
-static void parts_clear(struct parts *p)
+/* Slots of the workers that are attached; of those that the plan has where it is there. */
+static uint64_t attached_buffers(const struct wb__plans *p)
 {
-	wb_free(p->data);
-	memset(p, 0, sizeof(*p));
+	uint64_t bytes = 0;
+
+	if (p->a->o.buffer_bytes)
+		return p->a->o.buffer_bytes;
+	for (const struct wb__worker *w = wb__apps_first(p->a->apps); w; w = w->next)
+		if (w->object_index == p->index)
+			bytes += w->role == WB_ROLE_TRAINER ? p->object.trainer_buffer_bytes
+							    : p->object.rollout_buffer_bytes;
+	return bytes;
+}
+
+/* The other half is for what is made of the plan, and for the next one beside it. */
+static uint64_t memory_for_plan(const struct wb__plans *p)
+{
+	return WB_MAX(wb__staging_left(p->a, attached_buffers(p)) / 2, PLAN_ROOM_LEAST);
 }
 
 int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struct wb_err *err)
 {
-	struct parts *x = &p->parts;
-	int rc;
-
-	if (m->kind != WB_CONTENT_PLAN)
-		return wb_err_set(err, -EBADMSG, "CONTENT of kind %u is not for agents", m->kind);
-	if (!m->offset || !wb_digest_eq(x->digest, m->digest)) {
-		parts_clear(x);
-		x->digest = m->digest;
-		x->total = m->total_bytes;
-	}
-	if (!x->total || x->total > WB__PLAN_BYTES_MAX || m->total_bytes != x->total ||
-		m->offset != x->got || m->n_data > x->total - x->got || !m->n_data) {
-		parts_clear(x);
-		return wb_err_set(err, -EBADMSG, "the parts of a plan do not follow each other");
-	}
-	/* Grows with what has come, never on the sender's word. */
-	rc = wb_grow(&x->data, &x->cap, x->got + m->n_data, WB__PLAN_BYTES_MAX, 1);
-	if (rc < 0)
-		return wb_err_set(err, rc, "no memory for a plan of %zu bytes", x->total);
-	memcpy(x->data + x->got, m->data, m->n_data);
-	x->got += m->n_data;
-	assert(x->got <= x->total && x->got <= x->cap);
-	return 0;
+	return wb__intake_add(&p->intake, m, memory_for_plan(p), err);
 }
 
 /* ---- install --------------------------------------------------------------------------------- */
 
-static int decode(
-	struct wb__plans *p, const struct wb_msg_plan *m, struct wb_plan **out, struct wb_err *err)
+static int say_limit(struct wb_err *err)
 {
-	const struct parts *x = &p->parts;
-	struct wb_plan *plan;
-	int rc;
+	struct wb_err why = *err;
 
-	if (!wb_digest_eq(x->digest, m->digest) || !x->total || x->got != x->total)
-		return wb_err_set(err, -EBADMSG, "the content of the plan has not come whole");
-	rc = wb_plan_decode(x->data, x->got, &plan, err);
-	if (rc < 0)
-		return rc;
-	if (!wb_digest_eq(plan->digest, m->digest)) {
-		wb_plan_destroy(plan);
-		return wb_err_set(err, WB_EPLAN, "the plan does not have the digest it came under");
-	}
-	*out = plan;
-	return 0;
+	return wb_err_set(err, -EFBIG,
+		"%s: the agent's memory limit of %llu bytes leaves no more beside slots and "
+		"staging; raise it (chart value baseMemory)",
+		why.msg, (unsigned long long)wb__memory_limit());
 }
 
 static int read_plan(struct wb__plans *p, const struct wb_msg_plan *m, struct wb_err *err)
@@ -112,8 +90,10 @@ static int read_plan(struct wb__plans *p, const struct wb_msg_plan *m, struct wb
 		.mine = &p->a->addrs,
 		.patience_ns = p->patience_ns};
 	struct wb_plan *plan = NULL;
-	int rc = decode(p, m, &plan, err);
+	int rc = wb__intake_plan(&p->intake, m, memory_for_plan(p), &plan, err);
 
+	if (rc == -EFBIG && wb__memory_limit())
+		return say_limit(err);
 	return rc < 0 ? rc : wb__roster_create(&in, plan, &p->waiting, err);
 }
 
@@ -153,7 +133,7 @@ static int prepare_memory(struct wb__plans *p, const struct wb_roster *r, struct
 static int check_limits(const struct wb__plans *p, const struct wb_roster *roster,
 	struct wb__limits_need *out, struct wb_err *err)
 {
-	const struct wb__limits_in in = {.n_rail = p->a->o.n_rail,
+	const struct wb__limits_in in = {.n_rail = p->a->rails.n,
 		.roster = roster,
 		.has = p->a->need,
 		.object = p->index,
@@ -301,7 +281,7 @@ void wb__plans_plan(struct wb__plans *p, const struct wb_msg_plan *m)
 		return;
 	}
 	rc = read_plan(p, m, &err);
-	parts_clear(&p->parts);
+	wb__intake_clear(&p->intake);
 	p->waiting_seen = m->last_transfer;
 	p->busy_ns = BUSY_RETRY_NS;
 	if (rc < 0)
@@ -422,7 +402,7 @@ void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
 
 void wb__plans_reset(struct wb__plans *p)
 {
-	parts_clear(&p->parts);
+	wb__intake_clear(&p->intake);
 	stop_waiting(p);
 }
 

@@ -2,8 +2,8 @@
 #ifndef WB_DAEMON_PLANS_H
 #define WB_DAEMON_PLANS_H
 /*
- * Plans on their way from the operator into the core: parts are put together, checked, given a
- * roster and installed; activation and feeds follow.
+ * Plans on their way from the operator into the core: what comes is put together (intake.h),
+ * checked, given a roster and installed; activation and feeds follow.
  *
  * Nothing of what the operator sends is trusted to fit: numbers and digests are checked.
  * Loop thread.  Layer: daemon (L4).
@@ -15,8 +15,6 @@
 struct wb__agent;
 struct wb_object_id;
 struct wb__plans;
-
-#define WB__PLAN_BYTES_MAX (1u << 30)
 
 struct wb__plans_cb {
 	void *cookie;
@@ -36,10 +34,10 @@ void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
 	const struct wb_p_object *o, uint64_t patience_ns);
 /** wb__plans_is_encrypted - did it say that what leaves the host is in TLS? */
 bool wb__plans_is_encrypted(const struct wb__plans *p);
-/** wb__plans_reset - the connection is lost: forget parts and plans not yet installed. */
+/** wb__plans_reset - the connection is lost: forget what has come and is not yet installed. */
 void wb__plans_reset(struct wb__plans *p);
 
-/** wb__plans_content - a part of a plan.  0; -EBADMSG, -ENOMEM: close the connection. */
+/** wb__plans_content - a piece of a plan.  0; -EBADMSG, -ENOMEM: close the connection. */
 int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struct wb_err *err);
 /** wb__plans_plan - PLAN; borrowed.  The answer comes by on_installed, not before this returns
  * where a transfer must end first. */

@@ -52,6 +52,7 @@ static int add_worker(const struct wb_p_endpoint *e, uint32_t agent, uint32_t i,
 	else
 		snprintf(name, sizeof(name), "%.200s/worker %u", e->agent, e->ids[i]);
 	r->worker[w].local = e->ids[i];
+	r->worker[w].rails = e->n_rails ? e->rails[i] : 0;
 	r->worker[w].name = wb_strdup(name);
 	return r->worker[w].name ? 0 : -ENOMEM;
 }
@@ -109,14 +110,26 @@ static int add_addrs(
 	return 0;
 }
 
+static bool has_rails(const char *bulk, uint32_t rails)
+{
+	char some[WB_XPORT_ENDPOINT_MAX];
+
+	return !rails || (bulk && !wb_xport_endpoint_of(bulk, rails, some, sizeof(some)));
+}
+
 static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct wb__addrs *mine,
 	struct wb_roster *r, struct wb_err *err)
 {
 	int rc;
 
-	if (e->n_workers != e->n_ids)
-		return wb_err_set(err, -EBADMSG, "agent %s: %u workers, %u ids", e->agent,
-			e->n_workers, e->n_ids);
+	if (e->n_workers != e->n_ids || (e->n_rails && e->n_rails != e->n_workers))
+		return wb_err_set(err, -EBADMSG, "agent %s: %u workers, %u ids, %u with rails",
+			e->agent, e->n_workers, e->n_ids, e->n_rails);
+	for (uint32_t i = 0; i < e->n_rails; i++)
+		if (!has_rails(e->bulk, e->rails[i]))
+			return wb_err_set(err, -EBADMSG,
+				"agent %s: worker %u has rails %#x of those at '%.200s'", e->agent,
+				e->ids[i], e->rails[i], e->bulk ? e->bulk : "");
 	r->agent[agent].name = wb_strdup(e->agent);
 	r->agent[agent].is_absent = !e->port;
 	rc = r->agent[agent].name ? add_addrs(e, mine, &r->agent[agent]) : -ENOMEM;
@@ -215,6 +228,16 @@ static int choose_leads(struct wb_roster *r, struct wb_err *err)
 	return 0;
 }
 
+/* By the part of another agent, its own workers would need nothing, and have it at once. */
+static int check_part(const struct wb_roster *r, struct wb_err *err)
+{
+	if (!r->plan->is_part || r->plan->domain == r->me)
+		return 0;
+	return wb_err_set(err, WB_EPLAN,
+		"the part of the plan is of agent %u, and this is agent %u", r->plan->domain,
+		r->me);
+}
+
 static int fill(const struct wb__roster_in *in, struct wb_roster *r, struct wb_err *err)
 {
 	const struct wb_msg_plan *m = in->m;
@@ -227,6 +250,8 @@ static int fill(const struct wb__roster_in *in, struct wb_roster *r, struct wb_e
 	}
 	if (rc == 0 && r->me == NONE)
 		return wb_err_set(err, -ENOENT, "the plan has no agent called %s", in->me);
+	if (rc == 0)
+		rc = check_part(r, err);
 	if (rc == 0)
 		rc = choose_leads(r, err);
 	if (rc == 0)

@@ -57,6 +57,16 @@ static uint64_t others_have(const struct wb__agent *a, uint32_t index)
 	return bytes;
 }
 
+uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes)
+{
+	uint64_t group = wb__memory_limit(), taken = others_have(a, WB__OBJECTS_MAX);
+
+	if (!group)
+		return UINT64_MAX;
+	taken += WB_MAX(wb__env_arena_used(a->env), buffer_bytes);
+	return group > taken ? group - taken : 0;
+}
+
 static int check_limits(const struct wb__agent *a, const struct wb__staging_in *in, uint64_t images,
 	uint64_t areas, struct wb_err *err)
 {

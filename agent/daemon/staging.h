@@ -29,4 +29,8 @@ struct wb__staging_in {
  */
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 
+/** wb__staging_left - what the control group's limit leaves beside the slots, at least
+ *  @buffer_bytes, and all staging there is; UINT64_MAX where there is no limit. */
+uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes);
+
 #endif

@@ -65,9 +65,30 @@ static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
 	return !w->is_leaving && w->object_index == l->index;
 }
 
+/* Whose each rail is, among those who are here now; @order has room for them all. */
+static void set_rails(
+	struct wb__oplink *l, struct wb__rails_worker *order, struct wb_msg_workers *m)
+{
+	uint32_t n = 0;
+
+	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
+		if (is_ours(l, w))
+			order[n++] = (struct wb__rails_worker){.role = w->role,
+				.engine = w->engine,
+				.rank = w->rank,
+				.id = w->id,
+				.numa = w->numa};
+	wb__rails_share(&l->a->rails, order, n);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; order[i].rails && k < n; k++)
+			if (m->workers[k].id == order[i].id)
+				m->workers[k].rails = order[i].rails;
+}
+
 static void send_workers(struct wb__oplink *l)
 {
 	struct wb_msg_workers m = {.object = l->object, .library = wb__apps_library(l->a->apps)};
+	struct wb__rails_worker *order;
 	const struct wb_roster *running = wb_transfer_running(l->a->core, &l->id);
 	const struct wb_roster *ready = wb_transfer_ready(l->a->core, &l->id);
 	uint32_t n = 0;
@@ -75,13 +96,17 @@ static void send_workers(struct wb__oplink *l)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		n += is_ours(l, w);
 	m.workers = wb_zalloc(n, sizeof(*m.workers));
-	if (!m.workers) {
+	order = wb_zalloc(n, sizeof(*order));
+	if (!m.workers || !order) {
+		wb_free(m.workers);
+		wb_free(order);
 		wb_timer_start(l->news_timer, WB_NS_PER_S, 0);
 		return;
 	}
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w))
 			fill_worker(l, w, &m.workers[m.n_workers++]);
+	set_rails(l, order, &m);
 	if (running) {
 		m.running = (struct wb_p_epoch){running->id.term, running->id.number};
 		m.plan = running->plan->digest;
@@ -95,6 +120,7 @@ static void send_workers(struct wb__oplink *l)
 	l->workers_due = false;
 	(void)wb_session_send(&l->session, WBP_WORKERS, &m);
 	wb_free(m.workers);
+	wb_free(order);
 }
 
 void wb__oplink_workers_changed(struct wb__oplink *l)

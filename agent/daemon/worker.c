@@ -12,6 +12,7 @@
 #include "daemon/content.h"
 #include "daemon/env.h"
 #include "lane/lane.h"
+#include "mem/numa.h"
 #include "net/loop.h"
 #include "xport/xport.h"
 
@@ -226,6 +227,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	w->page_fd = -1;
 	w->role = (enum wb_role)m->role;
 	w->rank = m->rank < 0 ? -1 : m->rank;
+	w->numa = m->numa && m->numa <= WB_NUMA_NODES_MAX ? (int)m->numa - 1 : WB_NUMA_UNKNOWN;
 	w->sender_staging = m->sender_staging;
 	w->receiver_staging = m->receiver_staging;
 	w->past = (struct wb_transfer_past){.begun = m->begun,

@@ -29,6 +29,7 @@ struct wb__worker {
 	char *object, *model, *engine; /* owned */
 	enum wb_role role;
 	int64_t rank;
+	int numa; /* node that it runs on, WB_NUMA_UNKNOWN */
 	uint32_t sender_staging, receiver_staging;
 	const struct wb_manifest *manifest; /* of the contents */
 	const struct wb_map *map;

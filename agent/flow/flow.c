@@ -145,14 +145,18 @@ static bool trainers_are_narrow(const struct wb_flow *f)
 			rollouts++;
 		sinks += p->worker[w].role == WB_ROLE_ROLLOUT && f->local->index_of[w] >= 0;
 	}
+	/* An agent's part of the plan has no routes of others. */
+	for (uint32_t k = 0; k < p->n_class; k++) {
+		const struct wb_class *c = &p->cls[k];
+		uint32_t times = c->is_direct ? c->needer_end - c->needer_begin : 1;
+
+		received += (uint64_t)times * c->n_chunk;
+	}
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
-		uint64_t n = r->chunk_end - r->chunk_begin;
 
-		if (r->stage != WB_STAGE_RECEIVE)
-			continue;
-		received += n;
-		here += f->local->index_of[r->dst] >= 0 ? n : 0;
+		if (r->stage == WB_STAGE_RECEIVE && f->local->index_of[r->dst] >= 0)
+			here += r->chunk_end - r->chunk_begin;
 	}
 	/* Time of the trainers' egress against time of our ingress for the same stage. */
 	return trainers && sinks && rollouts && received * sinks * 9 > here * trainers * 10;

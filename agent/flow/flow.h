@@ -33,6 +33,9 @@ enum wb_flow_place {
 	WB_FLOW_PLACES,
 };
 #define WB_FLOW_NO_RAIL UINT32_MAX
+/* Grants that a worker has out at most, of both kinds that leave its agent, half of each; more
+ * where wb_flow_opts.window asks for more. */
+#define WB_FLOW_GRANTS_MAX 32
 
 struct wb_flow_mismatch {
 	enum wb_flow_place place;
@@ -49,9 +52,9 @@ struct wb_flow_env {
 	struct wb_xport *xport; /* borrowed */
 	const struct wb_clock *clock;
 	struct wb_fault *fault; /* borrowed; NULL = none */
-	/* Connection to receive from agent @domain, 0 = not up; the owner dials and reports
-	 * wb_flow_conn_up(). */
-	wb_conn_t (*conn)(void *ctx, uint32_t domain);
+	/* Connection on which worker @dst of this agent receives from worker @src of another, plan
+	 * workers; 0 = not up: the owner dials, and reports wb_flow_conn_up(). */
+	wb_conn_t (*conn)(void *ctx, uint32_t dst, uint32_t src);
 	/* Agent @domain can never be dialled from here: its rollout workers are no sources, their
 	 * chunks come from trainers.  May be NULL: none. */
 	bool (*is_foreign)(void *ctx, uint32_t domain);
@@ -152,7 +155,7 @@ void wb_flow_on_grant(struct wb_flow *f, const struct wb_xport_event *ev);
 void wb_flow_on_xport(const struct wb_xport_event *ev);
 /** wb_flow_on_lane - an ended lane job of a flow: found by its context. */
 void wb_flow_on_lane(const struct wb_lane_job *job);
-/** wb_flow_conn_up - the agent of @domain can be asked from now on. */
+/** wb_flow_conn_up - one more connection to the agent of @domain is up. */
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain);
 /** wb_flow_grant_gone - the asker took it back; grant numbers are those of their connection. */
 void wb_flow_grant_gone(struct wb_flow *f, wb_conn_t conn, uint64_t grant);

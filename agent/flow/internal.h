@@ -39,7 +39,8 @@
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_WINDOW 3 /* chunks outstanding a pair */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
-#define FLOW_FLIGHTS_MAX 16 /* of one own worker, of one kind of fetch */
+#define FETCH_REMOTE 2 /* kinds of fetches that leave the agent */
+#define FLOW_FLIGHTS_MAX (WB_FLOW_GRANTS_MAX / FETCH_REMOTE) /* of one own worker and kind */
 #define FLOW_ANSWERS_MAX 256 /* flights of an agent that answer; and so many for each GPU more: */
 #define FLOW_ANSWERS_MORE 64
 #define FLOW_NONE UINT32_MAX
@@ -84,7 +85,6 @@ struct want_list {
  * wait for each other.
  */
 enum fetch_kind { FETCH_RECEIVE, FETCH_EXCHANGE, FETCH_LOCAL, FETCH_KINDS };
-#define FETCH_REMOTE 2 /* kinds that leave the agent */
 
 /* What one worker of this agent asks of one worker of another (pairs.h). */
 struct pair {

@@ -216,12 +216,13 @@ static int start_one(struct wb_flow *f, uint32_t worker, uint32_t src)
 	struct pair *p = pair_of(f, worker, src);
 	enum fetch_kind kind = kind_of(f, src);
 	uint32_t i = p->queue.head, d = f->plan->worker[src].domain;
-	wb_conn_t conn;
+	wb_conn_t conn = 0;
 	int rc;
 
 	if (i == FLOW_NONE)
 		return 1;
-	conn = wb__flow_fetch_is_busy(f, d, kind) ? 0 : f->o.env->conn(f->o.env->ctx, d);
+	if (!wb__flow_fetch_is_busy(f, d, kind))
+		conn = f->o.env->conn(f->o.env->ctx, f->local->member[worker].plan_worker, src);
 	rc = conn ? wb__flow_fetch_start(f, i, kind, conn) : -ENOTCONN;
 	if (rc == -ENOTCONN) {
 		hold(f, worker, src);

@@ -22,10 +22,12 @@ bool wb__predict_is_host(const struct model_agent *a, const void *wire)
 
 /* ---- what a flow tells ---- */
 
-static wb_conn_t conn_to(void *ctx, uint32_t domain)
+static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
 {
-	(void)ctx;
-	return domain + 1;
+	const struct model_agent *a = ctx;
+
+	(void)dst;
+	return a->m->in.plan->worker[src].domain + 1;
 }
 
 static void on_received(void *ctx, struct wb_flow *f, uint32_t worker)

@@ -41,8 +41,10 @@
 #define WBP_HOST_MAX 256
 #define WBP_TOKEN_MAX 16384
 #define WBP_HOSTS_MAX 8 /* addresses of an agent */
+#define WBP_RAILS_MAX 16 /* rails of an agent */
 #define WBP_WORKERS_MAX 16384
 #define WBP_READER_SINCE 2
+#define WBP_PARTS_SINCE 2 /* agents get a plan's head and their part, not all of it */
 #define WBP_READER_PATH "/metrics/weightbridge" /* who may get it may read agents' metrics */
 #define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
 
@@ -96,7 +98,8 @@ enum wb_app_end_result {
 	F(X, U64, transfer, 0, OPT, 1, "transfer that brought it") \
 	F(X, U32, plan_worker, 0, OPT, 1, "its number in the running plan + 1; 0 = in none") \
 	F(X, BOOL, torn, 0, OPT, 1, "its parameters are a mix of two versions") \
-	F(X, U32, ready_worker, 0, OPT, 1, "its number + 1 in the plan that waits for ACTIVATE; 0 = in none")
+	F(X, U32, ready_worker, 0, OPT, 1, "its number + 1 in the plan that waits for ACTIVATE; 0 = in none") \
+	F(X, U32, rails, 0, OPT, 2, "rails of the agent that carry its bytes, a bit each; 0 = all")
 
 #define WBF_endpoint(F, S, X) \
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
@@ -106,7 +109,8 @@ enum wb_app_end_result {
 	F(X, U32S, workers, WBP_WORKERS_MAX, REQ, 1, "plan numbers of its workers") \
 	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order") \
 	F(X, STRS, names, WBP_WORKERS_MAX, OPT, 1, "their names, same order") \
-	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses of the agent, its first family first; empty: host alone")
+	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses of the agent, its first family first; empty: host alone") \
+	F(X, U32S, rails, WBP_WORKERS_MAX, OPT, 2, "of each worker, the addresses in bulk that are its rails, a bit each; 0 = all; empty: all of all")
 
 #define WBF_phase(F, S, X) \
 	F(X, STR, name, 64, REQ, 1, "phase: drain, before, wire, install, after") \
@@ -191,7 +195,8 @@ enum wb_app_end_result {
 	F(X, BOOL, is_touched, 0, OPT, 2, "parameters may have been written since") \
 	F(X, BOOL, is_torn, 0, OPT, 2, "its parameters are a mix, known to be") \
 	F(X, U64, done, 0, OPT, 2, "last transfer that it saw committed") \
-	F(X, U32, done_at, 0, OPT, 2, "poll count at which it stopped for that")
+	F(X, U32, done_at, 0, OPT, 2, "poll count at which it stopped for that") \
+	F(X, U32, numa, 0, OPT, 2, "NUMA node + 1 of the CPUs that it runs on; 0 = several, or not known")
 
 /* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
@@ -320,7 +325,8 @@ enum wb_app_end_result {
 	F(X, U64, term, 0, OPT, 1, "highest term it has heard of") \
 	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from") \
 	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex") \
-	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses peers may dial, host among them; empty: host alone")
+	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses peers may dial, host among them; empty: host alone") \
+	F(X, U64S, rails, WBP_RAILS_MAX, OPT, 2, "bytes a second of each rail, each direction, 0 = unknown; empty: not told")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \
@@ -358,7 +364,7 @@ enum wb_app_end_result {
 
 #define WBF_content(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
-	F(X, U32, kind, 3, REQ, 1, "1 manifest, 2 map, 3 plan") \
+	F(X, U32, kind, 5, REQ, 1, "1 manifest, 2 map, 3 plan; since version 2 in place of 3: 4 head, 5 part") \
 	F(X, DIGEST, digest, 0, REQ, 1, "of the whole content") \
 	F(X, U64, total_bytes, 0, REQ, 1, "its length") \
 	F(X, U64, offset, 0, REQ, 1, "of this part; parts come in order") \
@@ -372,11 +378,12 @@ enum wb_app_end_result {
 #define WBF_plan(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch of the plan") \
-	F(X, DIGEST, digest, 0, REQ, 1, "of the plan; its CONTENT came before") \
+	F(X, DIGEST, digest, 0, REQ, 1, "of the plan; CONTENT came before: all of it, or head and part") \
 	F(X, STR, key, 64, REQ, 1, "32-byte key of the epoch, hex") \
 	S(X, STRUCTS, agents, endpoint, 4096, REQ, 1, "all agents of the plan") \
 	F(X, STRS, engines, 4096, REQ, 1, "engine names in plan order") \
-	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer the operator knows of")
+	F(X, U64, last_transfer, 0, OPT, 1, "highest transfer the operator knows of") \
+	F(X, DIGEST, head, 0, OPT, 2, "of its head, which holds those of the parts")
 
 #define WBF_ready(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \

@@ -37,7 +37,9 @@
 #define WB_CONTENTS(W, P) \
 	W(P, 1, MANIFEST, "manifest") \
 	W(P, 2, MAP, "map") \
-	W(P, 3, PLAN, "plan")
+	W(P, 3, PLAN, "plan") \
+	W(P, 4, HEAD, "head") /* of a plan: what all of its agents get */ \
+	W(P, 5, PART, "part") /* of a plan: what one agent gets beside it */
 
 /* Of an engine in a transfer.  PEER has the number, FINAL and REPORT the text; of an end, which is
  * COMMITTED or a later one, only REPORT tells. */

@@ -16,6 +16,7 @@ static void check_worker(const struct worker *w)
 	assert(!w->hold_transfer || (rolls && !w->is_parked));
 	assert(!w->repair_ns || w->past.is_torn);
 	assert(!w->doubt_ns || w->past.begun);
+	assert(!w->guess || (w->past.is_torn && !w->past.begun));
 	assert(rolls || !(w->is_parked || w->begun || w->expects_feed || w->installed));
 	assert(!rolls || !(w->has_sent || w->holds || w->letting_go));
 	assert(!w->holds || !w->letting_go);
@@ -69,14 +70,22 @@ static void check_lead(const struct epoch *e, uint32_t engine)
 
 static void check_agents(const struct epoch *e)
 {
+	uint32_t n_listed = 0;
+
 	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		const struct wire *w = &e->wire[a];
-		const struct link *l = &e->link[a];
 
 		assert(!w->kept.n == !w->resend_ns);
-		assert(!l->up || l->conn);
-		assert(!l->at || l->at < e->r->agent[a].n_addr);
 	}
+	for (uint32_t i = 0; i < e->links.n; i++) {
+		const struct link *l = &e->links.link[i];
+
+		n_listed += l->is_listed;
+		assert(!l->up || l->conn);
+		assert(!l->is_wanted || l->is_listed);
+		assert(!l->at || l->at < e->r->agent[l->agent].n_addr);
+	}
+	assert(n_listed == e->links.n_listed);
 }
 
 static void check_epoch(const struct object *o, const struct epoch *e)

@@ -396,12 +396,27 @@ void wb_transfer_worker_msg(
 
 /* ---- transport and lanes ------------------------------------------------------------------- */
 
+/* The place of that connection, or where it would be: they are in the order of their numbers. */
+static size_t conn_at(const struct wb_transfer_core *c, wb_conn_t conn)
+{
+	size_t from = 0, to = c->n_conn;
+
+	while (from < to) {
+		size_t i = from + (to - from) / 2;
+
+		if (c->conn[i].conn < conn)
+			from = i + 1;
+		else
+			to = i;
+	}
+	return from;
+}
+
 static struct epoch *epoch_of_conn(struct wb_transfer_core *c, wb_conn_t conn)
 {
-	for (size_t i = 0; i < c->n_conn; i++)
-		if (c->conn[i].conn == conn)
-			return c->conn[i].e;
-	return NULL;
+	size_t i = conn_at(c, conn);
+
+	return i < c->n_conn && c->conn[i].conn == conn ? c->conn[i].e : NULL;
 }
 
 static uint32_t agent_named(const struct epoch *e, const char *name)
@@ -416,24 +431,28 @@ static uint32_t agent_named(const struct epoch *e, const char *name)
 static void conn_up(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
 	struct epoch *e = wb__transfer_epoch(c, &ev->info->epoch);
+	size_t i = conn_at(c, ev->conn);
 
-	if (!e || wb_grow(&c->conn, &c->cap_conn, c->n_conn + 1, 65536, sizeof(*c->conn)) < 0) {
+	if (!e || wb_grow(&c->conn, &c->cap_conn, c->n_conn + 1, WB_XPORT_CONNS_MAX,
+			  sizeof(*c->conn)) < 0) {
 		(void)wb_xport_disconnect(c->env->xport, ev->conn);
 		return;
 	}
-	c->conn[c->n_conn].conn = ev->conn;
-	c->conn[c->n_conn].agent = agent_named(e, ev->info->peer);
-	c->conn[c->n_conn++].e = e;
+	memmove(&c->conn[i + 1], &c->conn[i], (c->n_conn++ - i) * sizeof(*c->conn));
+	c->conn[i].conn = ev->conn;
+	c->conn[i].agent = agent_named(e, ev->info->peer);
+	c->conn[i].e = e;
 	wb__transfer_link_up(e, ev->conn);
 }
 
 static void conn_down(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 {
+	size_t at = conn_at(c, ev->conn);
+
 	WB_LOG_INFO("bulk", "connection ended", WB_S("peer", ev->info ? ev->info->peer : "?"),
 		WB_S("reason", ev->reason ? ev->reason : wb_strerror(ev->code)));
-	for (size_t i = 0; i < c->n_conn; i++)
-		if (c->conn[i].conn == ev->conn)
-			c->conn[i] = c->conn[--c->n_conn];
+	if (at < c->n_conn && c->conn[at].conn == ev->conn)
+		memmove(&c->conn[at], &c->conn[at + 1], (--c->n_conn - at) * sizeof(*c->conn));
 	for (struct object *o = c->objects; o; o = o->next)
 		for_flow (o, x)
 			wb_flow_conn_down(x->flow, ev->conn);

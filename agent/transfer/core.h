@@ -90,7 +90,8 @@ struct wb_transfer_store {
 
 struct wb_transfer_opts {
 	const char *agent; /* this agent's name */
-	uint32_t window; /* as flow.h says */
+	uint32_t window; /* grants of a pair of workers (flow.h); 0 = as rails ask for */
+	uint32_t n_rail; /* that workers without rails of their own have; 0 = 1 */
 	const struct wb_transfer_store *store; /* borrowed; NULL = this process is all there is */
 	bool is_checked; /* assert all invariants after each event; debug builds do in any case */
 	void *arena; /* slots of an object without wb_transfer_set_arena() */

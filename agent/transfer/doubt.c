@@ -50,6 +50,21 @@ static uint64_t patience_ns(const struct epoch *e)
 		TRANSFER_DOUBT_NS, WB_MIN(e->r->engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
 }
 
+/* Nobody is in doubt any more, but one has been told what this agent guessed. */
+static void ask_late(const struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
+{
+	for_party_worker (e, engine, i) {
+		const struct worker *w = here(e, i);
+
+		if (!w || !w->guess || w->guess < m->transfer)
+			continue;
+		m->transfer = w->guess;
+		m->version = w->guess_version;
+		m->poll = w->guess_at;
+		m->says = SAYS_TOUCHED;
+	}
+}
+
 static void ask(struct epoch *e)
 {
 	e->obj->ask_ns = now_ns(e->obj->core) + TRANSFER_ASK_AGAIN_NS;
@@ -66,6 +81,8 @@ static void ask(struct epoch *e)
 			m.poll = w->past.begun_at;
 		}
 		if (!m.transfer)
+			ask_late(e, en, &m);
+		if (!m.transfer)
 			continue;
 		for_party_worker (e, en, i)
 			if (here(e, i) && e->member[i]->past.begun && e->member[i]->past.is_touched)
@@ -78,9 +95,11 @@ static void ask(struct epoch *e)
 
 void wb__transfer_doubt(struct epoch *e)
 {
+	uint64_t until = now_ns(e->obj->core) + patience_ns(e);
+
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (here(e, i) && e->member[i]->past.begun)
-			e->member[i]->doubt_ns = now_ns(e->obj->core) + patience_ns(e);
+			e->member[i]->doubt_ns = WB_MAX(e->member[i]->doubt_ns, until);
 	ask(e);
 }
 
@@ -88,6 +107,10 @@ void wb__transfer_doubt_begin(struct party *p)
 {
 	/* Who leads may begin the next run under the plan that is in use, before a newer one is. */
 	struct epoch *e = active_epoch(p->e->obj);
+	/* It was told to change, and waited for readers.  So the others were, and are torn or in
+	 * doubt like this: none of them runs on, as one may that had not begun, and waits for it.
+	 */
+	uint64_t ns = p->state == PARTY_OPENING ? TRANSFER_DOUBT_TOLD_NS : patience_ns(p->e);
 
 	wb__transfer_party_stop_flow(p);
 	for_party_worker (p->e, p->engine, i) {
@@ -99,7 +122,7 @@ void wb__transfer_doubt_begin(struct party *p)
 		w->past.begun_version = p->version;
 		w->past.begun_at = p->target;
 		w->past.is_touched = p->is_opened;
-		w->doubt_ns = now_ns(p->e->obj->core) + patience_ns(p->e);
+		w->doubt_ns = now_ns(p->e->obj->core) + ns;
 		/* It stands in its update.  What is promised next is a poll after this one. */
 		wb_poll_set_stop(&w->w.page->word, 0);
 		w->is_parked = false;
@@ -129,6 +152,12 @@ static bool is_changing(const struct worker *w, uint64_t transfer)
 
 	return h && h->transfer == transfer && h->held_transfer != transfer &&
 	       wb_area_state(h) >= WB_AREA_INSTALLING;
+}
+
+/* It committed, and this worker was told Torn.  It stands where it stood then, whole. */
+static bool is_guess_of(const struct worker *w, const struct wb_msg_peer *m)
+{
+	return w->guess && w->guess == m->transfer && w->guess_at == m->poll;
 }
 
 /* Is it in doubt of that very run? */
@@ -201,9 +230,26 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 /* Nobody has said, and others may wait for this worker: what it knows of itself. */
 static void tell_own(struct worker *w)
 {
-	tell(w, w->past.is_touched ? WB_ENGINE_TORN : WB_ENGINE_ABORTED,
+	struct wb_transfer_past past = w->past;
+
+	tell(w, past.is_touched ? WB_ENGINE_TORN : WB_ENGINE_ABORTED,
 		"this worker's agent, or that of its engine's lead, went away during the update, "
 		"and nobody said how that ended");
+	if (!past.is_touched)
+		return;
+	w->guess = past.begun;
+	w->guess_version = past.begun_version;
+	w->guess_at = past.begun_at;
+}
+
+/* The answer came late.  Others of the engine have gone on with what it has, whole, and wait for it
+ * in their next step: torn it would keep them there, where no stop reaches them. */
+static void tell_late(struct worker *w)
+{
+	w->past.begun = w->guess;
+	w->past.begun_version = w->guess_version;
+	w->past.begun_at = w->guess_at;
+	tell(w, WB_ENGINE_COMMITTED, "");
 }
 
 bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
@@ -222,11 +268,16 @@ bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 void wb__transfer_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	(void)from;
-	for_party_worker (e, m->engine, i)
-		if (here(e, i) && is_in(e->member[i], m))
-			tell(e->member[i], m->how,
+	for_party_worker (e, m->engine, i) {
+		struct worker *w = here(e, i);
+
+		if (w && is_in(w, m))
+			tell(w, m->how,
 				"this worker's agent went away during the update, which did not "
 				"commit");
+		else if (w && is_guess_of(w, m) && m->how == WB_ENGINE_COMMITTED)
+			tell_late(w);
+	}
 }
 
 void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
@@ -235,6 +286,7 @@ void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
 		if (here(e, i) && e->member[i]->past.begun) {
 			e->member[i]->past.is_touched = true; /* perhaps elsewhere */
 			tell_own(e->member[i]);
+			e->member[i]->guess = 0; /* its promise is set: it polls up to that */
 		}
 }
 

@@ -25,9 +25,12 @@ static void forget_conns(const struct epoch *e)
 {
 	struct wb_transfer_core *c = e->obj->core;
 
+	size_t n = 0;
+
 	for (size_t i = 0; i < c->n_conn; i++)
-		if (c->conn[i].e == e)
-			c->conn[i--] = c->conn[--c->n_conn];
+		if (c->conn[i].e != e)
+			c->conn[n++] = c->conn[i];
+	c->n_conn = n;
 	for (uint32_t i = 0; i < c->n_orphan; i++)
 		if (c->orphan[i].e == e)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
@@ -57,7 +60,7 @@ static void epoch_destroy(struct epoch *e)
 	for (uint32_t i = 0; e->wire && i < e->r->n_agent; i++)
 		wb__transfer_wire_down(&e->wire[i], 0, 0);
 	wb_free(e->wire);
-	wb_free(e->link);
+	wb__transfer_links_finish(e);
 	wb__transfer_roles_finish(e);
 	wb_free(e->member);
 	wb_local_destroy(e->staged);
@@ -353,12 +356,11 @@ static int build(struct epoch *e, struct wb_err *err)
 		rc = make_staged(e, err);
 	if (rc < 0)
 		return rc;
-	e->link = wb_zalloc(e->r->n_agent, sizeof(*e->link));
 	e->wire = wb_zalloc(e->r->n_agent, sizeof(*e->wire));
 	e->party = wb_zalloc(e->r->n_engine, sizeof(*e->party));
 	e->lead = wb_zalloc(e->r->n_engine, sizeof(*e->lead));
 	e->trigger = wb_zalloc(e->r->n_agent, sizeof(*e->trigger));
-	if (!e->link || !e->wire || !e->party || !e->lead || !e->trigger ||
+	if (!e->wire || !e->party || !e->lead || !e->trigger || wb__transfer_links_create(e) < 0 ||
 		wb__transfer_roles_create(e) < 0)
 		return wb_err_set(err, -ENOMEM, "no memory for an epoch");
 	wb__transfer_flow_env_init(e);

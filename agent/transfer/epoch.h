@@ -13,6 +13,7 @@
  * or, once it has left, NULL.
  */
 #include "transfer/lead.h"
+#include "transfer/link.h"
 #include "transfer/object.h"
 #include "transfer/party.h"
 #include "transfer/worker.h"
@@ -29,7 +30,7 @@ struct epoch {
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
 	bool *trains, *leads; /* by agent: has trainer workers; leads an engine */
 	uint8_t *has_party; /* bit engine * n_agent + agent: has workers of the engine */
-	struct link *link; /* by agent */
+	struct links links; /* to agents */
 	struct wire *wire; /* by agent */
 	struct wb_flow_env fenv;
 	uint32_t me; /* this agent's number in the roster */

@@ -19,9 +19,9 @@ static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)
 	return e;
 }
 
-static wb_conn_t env_conn(void *ctx, uint32_t domain)
+static wb_conn_t env_conn(void *ctx, uint32_t dst, uint32_t src)
 {
-	return wb__transfer_link_conn(ctx, domain);
+	return wb__transfer_link_conn(ctx, dst, src);
 }
 
 static bool env_is_foreign(void *ctx, uint32_t domain)
@@ -183,7 +183,7 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 		.sum_seed = wb__transfer_seed(o, transfer),
 		.sums = e->r->sums,
 		.read_back = e->r->read_back,
-		.window = o->core->o.window,
+		.window = wb__transfer_links_window(e),
 		.stall_ns = WB_MAX(5 * WB_NS_PER_S, e->r->transfer_deadline_ns / 2),
 	};
 	if (wb_flow_create(&opts, &at->flow, NULL) < 0)

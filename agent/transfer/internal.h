@@ -73,7 +73,7 @@ struct wb_transfer_core {
 		struct epoch *e;
 		uint32_t agent; /* at its other end; n_agent of the roster = unknown */
 	} * conn;
-	size_t n_conn, cap_conn;
+	size_t n_conn, cap_conn; /* in the order of .conn */
 };
 
 /** now_ns - the env's clock. */

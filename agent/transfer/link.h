@@ -2,10 +2,15 @@
 #ifndef WB_TRANSFER_LINK_H
 #define WB_TRANSFER_LINK_H
 /*
- * A link: the bulk connection that this agent dials to another one of an epoch, when a flow first
- * wants a chunk from there.  Owned by the epoch, one an agent.  (Control messages go by a wire.)
+ * A link: a bulk connection that this agent dials to another one of an epoch, when a flow first
+ * wants a chunk from there.  (Control messages go by a wire.)
  *
- * Not dialled (conn 0), being dialled (conn, not up), up.  Invariant: one that is up has a conn.
+ * Workers have rails (wb_roster_worker.rails), and those that have the same ones share links: of
+ * two agents there is one link for each set of rails here and each set there.  Where all rails are
+ * everybody's that is one.
+ *
+ * Not dialled (conn 0), being dialled (conn, not up), up.  Invariants: one that is up has a conn;
+ * who is wanted is in the list of those, once.
  */
 #include "transfer/internal.h"
 
@@ -13,11 +18,14 @@
 #define TRANSFER_NOBODY_NS WB_NS_PER_S
 
 struct link {
+	uint32_t agent;
+	uint32_t here, there; /* rails of this agent and of that one, a bit each; 0 = all */
 	wb_conn_t conn; /* 0 = none */
 	bool up;
 	uint32_t at; /* which of the peer's addresses to dial */
 	uint64_t retry_ns, backoff_ns;
 	bool is_wanted; /* since the last tick */
+	bool is_listed;
 	bool is_unknown; /* the agent answered, and does not know this plan */
 	uint64_t nobody_ns; /* all dials since then found nobody there; 0 = not so */
 	uint64_t wanted_ns; /* somebody waits for it in vain since; 0 = nobody */
@@ -26,8 +34,26 @@ struct link {
 	char lost[200];
 };
 
-/** wb__transfer_link_conn - the connection to an agent of the epoch; 0: none yet, it is dialled. */
-wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t agent);
+/* Of an epoch. */
+struct links {
+	struct link *link; /* owned, n: by agent, by set here, by set there */
+	uint32_t n;
+	uint32_t *first, *n_set; /* owned, by agent: its first link; sets of rails */
+	uint32_t *set; /* owned, by plan worker: which of its agent's */
+	uint32_t *listed, n_listed; /* owned: those that somebody waits for, or did */
+};
+
+/** wb__transfer_links_create - none is dialled; by the roster.  0 or -ENOMEM; then too
+ *  wb__transfer_links_finish(). */
+int wb__transfer_links_create(struct epoch *e);
+/** wb__transfer_links_finish - forget them all, without a word to the transport. */
+void wb__transfer_links_finish(struct epoch *e);
+/** wb__transfer_links_window - grants of a pair of workers that keep all its rails busy; 0: the
+ *  common window does. */
+uint32_t wb__transfer_links_window(const struct epoch *e);
+/** wb__transfer_link_conn - the connection on which worker @dst here gets what worker @src of
+ *  another agent sends, plan workers; 0: none yet, it is dialled. */
+wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src);
 /** wb__transfer_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing
  * when it is one that the other side dialled. */
 void wb__transfer_link_up(struct epoch *e, wb_conn_t conn);

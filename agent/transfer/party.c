@@ -60,6 +60,7 @@ static uint32_t promise_all(struct party *p)
 		if (!w)
 			continue;
 		w->begun = false;
+		w->guess = 0; /* it polls up to the stop, and is not where it was any more */
 		stop = wb_poll_promise(&page_of(w)->word);
 		if (!any || wb_poll_later(stop, greatest))
 			greatest = stop;
@@ -325,6 +326,7 @@ void wb__transfer_holds_now(struct worker *w, uint64_t transfer, int64_t version
 	w->past.done = transfer;
 	w->past.done_at = count;
 	w->past.is_torn = false;
+	w->guess = 0;
 	w->repair_ns = 0;
 	if (w->area.head) {
 		w->area.head->held_version = version;

@@ -172,13 +172,13 @@ static const char *lost_links(const struct party *p, char *out, size_t cap)
 	const struct epoch *e = p->e;
 
 	out[0] = '\0';
-	for (uint32_t d = 0; d < e->r->n_agent; d++) {
-		const struct link *l = &e->link[d];
+	for (uint32_t i = 0; i < e->links.n; i++) {
+		const struct link *l = &e->links.link[i];
 
 		if (!l->n_lost || l->lost_transfer != p->transfer)
 			continue;
 		snprintf(out, cap, "; the connection with agent %s was lost %u time%s, last %s",
-			e->r->agent[d].name, l->n_lost, l->n_lost == 1 ? "" : "s", l->lost);
+			e->r->agent[l->agent].name, l->n_lost, l->n_lost == 1 ? "" : "s", l->lost);
 		break;
 	}
 	return out;

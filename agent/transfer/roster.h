@@ -39,6 +39,7 @@ struct wb_roster_engine {
 struct wb_roster_worker {
 	char *name; /* "pod/worker 3 (rank 1)" for sentences */
 	uint32_t local; /* the worker's number at its agent */
+	uint32_t rails; /* of its agent, that carry its bytes, a bit each; 0 = all */
 };
 
 struct wb_roster {

@@ -32,6 +32,11 @@ struct worker {
 	uint64_t repair_ns, repair_transfer;
 	uint64_t doubt_ns; /* until then its agent waits for the end of past.begun; 0 = it does not
 			    */
+	/* Torn since nobody said how that update ended; 0 = not so, or it was stopped again since.
+	 */
+	uint64_t guess;
+	int64_t guess_version;
+	uint32_t guess_at;
 	/* trainer */
 	bool has_sent; /* it is in send_weights, and not in a transfer yet */
 	bool sent_hold; /* called with hold=True */

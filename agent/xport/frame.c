@@ -162,14 +162,19 @@ static void get_qp(struct wb_cursor *c, struct wb__qp_frame *q)
 		c->bad = true;
 }
 
-static void get_memory(struct wb_cursor *c, struct wb__frame *f)
+static void get_region(struct wb_cursor *c, struct wb__frame *f)
 {
-	uint64_t end;
-
 	f->region = wb_cur_u32(c);
 	wb_cur_u32(c);
 	f->bytes = wb_cur_u64(c);
 	f->id = wb_cur_u64(c);
+}
+
+static void get_memory(struct wb_cursor *c, struct wb__frame *f)
+{
+	uint64_t end;
+
+	get_region(c, f);
 	for (int i = 0; i < WBP_BULK_QPS; i++)
 		f->key[i] = wb_cur_u32(c);
 	if (!f->bytes || !wb_add_u64(f->id, f->bytes, &end))
@@ -213,10 +218,7 @@ int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *f)
 		f->code = (int32_t)wb_cur_u32(&c);
 		break;
 	case WBP_BULK_REGION:
-		f->region = wb_cur_u32(&c);
-		wb_cur_u32(&c);
-		f->bytes = wb_cur_u64(&c);
-		f->id = wb_cur_u64(&c);
+		get_region(&c, f);
 		break;
 	case WBP_BULK_UNREGION:
 		f->region = wb_cur_u32(&c);
@@ -274,12 +276,17 @@ static void put_qp(struct out *o, const struct wb__qp_frame *q)
 	put(o, q->answers, 4);
 }
 
-static void put_memory(struct out *o, const struct wb__frame *f)
+static void put_region(struct out *o, const struct wb__frame *f)
 {
 	put(o, f->region, 4);
 	put(o, 0, 4);
 	put(o, f->bytes, 8);
 	put(o, f->id, 8);
+}
+
+static void put_memory(struct out *o, const struct wb__frame *f)
+{
+	put_region(o, f);
 	for (int i = 0; i < WBP_BULK_QPS; i++)
 		put(o, f->key[i], 4);
 }
@@ -337,10 +344,7 @@ size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out)
 		put(&o, (uint32_t)f->code, 4);
 		break;
 	case WBP_BULK_REGION:
-		put(&o, f->region, 4);
-		put(&o, 0, 4);
-		put(&o, f->bytes, 8);
-		put(&o, f->id, 8);
+		put_region(&o, f);
 		break;
 	case WBP_BULK_UNREGION:
 		put(&o, f->region, 4);

@@ -50,6 +50,23 @@ static int parse_addr(
 	return 0;
 }
 
+bool wb__inet_ip(const char *text, uint8_t out[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct sockaddr_storage a;
+	socklen_t len;
+
+	if (parse_addr(text, &a, &len, NULL) < 0)
+		return false;
+	if (a.ss_family == AF_INET6) {
+		memcpy(out, &((const struct sockaddr_in6 *)&a)->sin6_addr, 16);
+		return true;
+	}
+	memcpy(out, mapped, sizeof(mapped));
+	memcpy(out + sizeof(mapped), &((const struct sockaddr_in *)&a)->sin_addr, 4);
+	return true;
+}
+
 static void set(int fd, int level, int name, int value)
 {
 	/* Tuning only: a refusal changes speed, not meaning. */

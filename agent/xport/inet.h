@@ -22,6 +22,8 @@ void wb__inet_tune(struct wb__xport_stream *x, int fd);
 bool wb__inet_is_home(const struct wb__rail *r, int fd);
 /** wb__inet_recv - as recv(), of a socket in the clear. */
 ssize_t wb__inet_recv(struct wb__sock *s, void *p, size_t n);
+/** wb__inet_ip - the IP address in "HOST:PORT", IPv4 mapped into IPv6; false: it is not numeric. */
+bool wb__inet_ip(const char *text, uint8_t out[16]);
 /** wb__inet_rail_open - 0, or -EINVAL when the rail's address is not one. */
 int wb__inet_rail_open(struct wb__rail *r);
 

@@ -88,7 +88,7 @@ struct wb__in {
 	struct wb__in *next; /* in the socket's answer queue */
 };
 
-enum { WB__ON_NONE, WB__ON_READY, WB__ON_WAIT };
+enum { WB__ON_NONE, WB__ON_READY, WB__ON_WAIT, WB__ON_SERVED };
 
 struct wb__sock {
 	struct wb__conn *conn; /* loop's; NULL until admitted */
@@ -158,6 +158,7 @@ enum {
 
 struct wb__bucket {
 	double rate, tokens, burst; /* bytes/s (0 = no cap), bytes */
+	size_t most; /* bytes that one socket may move before the others: a wake's worth */
 	uint64_t last_ns;
 };
 
@@ -191,6 +192,7 @@ struct wb__rail {
 	_Atomic int asleep;
 	/* rail thread */
 	struct wb__list ready, waiting;
+	struct wb__list served; /* in this round, until its end: then behind those that wait */
 	struct wb__sock *all;
 	/* What commands and ends make is said in order, and waits for room when there is none: */
 	struct wb__op *late_head, **late_tail; /* before any other event */

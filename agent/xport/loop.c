@@ -125,6 +125,11 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	for (uint32_t i = 0; !rc && i < o->n_rail; i++) {
 		x->n_rail = i + 1;
 		rc = wb__rail_open(x, i, &o->rail[i]);
+		if (rc == -EINVAL)
+			wb_err_set(&why, rc,
+				"rail %u: '%.100s' is no address it could have; names are not "
+				"looked up",
+				i, o->rail[i].addr ? o->rail[i].addr : "");
 	}
 	if (rc) {
 		wb__xport_stream_close(&x->desk.base);
@@ -449,10 +454,20 @@ static bool endpoint_part(const char *text, uint32_t i, char *out, size_t cap)
 	return true;
 }
 
+/* The @i-th of our rails that are in @rails, going round; of all where that is 0. */
+static struct wb__rail *own_rail(struct wb__xport_stream *x, uint32_t rails, uint32_t i)
+{
+	if (!rails)
+		return &x->rail[i % x->n_rail];
+	for (i %= (uint32_t)__builtin_popcount(rails); i; i--)
+		rails &= rails - 1;
+	return &x->rail[__builtin_ctz(rails)];
+}
+
 static int dial(struct wb__xport_stream *x, struct wb__conn *c, const struct wb_xport_peer *p,
 	uint32_t i, struct wb_err *err)
 {
-	struct wb__rail *r = &x->rail[i % x->n_rail];
+	struct wb__rail *r = own_rail(x, p->rails, i);
 	const struct wb_epoch_id *id = &c->a.info.epoch;
 	const struct wb_xport_epoch *e = wb__book_epoch_find(&x->desk.book, id);
 	struct wb__sock *s;
@@ -498,13 +513,20 @@ int wb__xport_stream_connect(
 	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb_xport_conn_info info;
 	struct wb__conn *c = NULL;
+	uint32_t n_rail;
 	int rc = wb__desk_dial(&x->desk, p, &info, err);
 
 	if (rc)
 		return rc;
-	info.n_socket = x->o.sockets ? x->o.sockets : wb_xport_sockets(x->n_rail, p->endpoint);
-	info.n_socket = WB_MIN(info.n_socket, x->o.depth);
-	info.depth = x->o.depth;
+	if (p->rails >> x->n_rail || p->depth > WB_XPORT_DEPTH_MAX)
+		return wb_err_set(err, -EINVAL,
+			"rails %#x and %u grants for agent %s: there are %u rails here, and at "
+			"most %d grants",
+			p->rails, p->depth, p->name, x->n_rail, WB_XPORT_DEPTH_MAX);
+	n_rail = p->rails ? (uint32_t)__builtin_popcount(p->rails) : x->n_rail;
+	info.depth = p->depth ? p->depth : x->o.depth;
+	info.n_socket = x->o.sockets ? x->o.sockets : wb_xport_sockets(n_rail, p->endpoint);
+	info.n_socket = WB_MIN(info.n_socket, info.depth);
 	rc = wb__conn_create(x, &info, (uint32_t)wb_ceil_div(info.depth, info.n_socket), &c);
 	if (rc)
 		return wb_err_set(err, rc, "cannot connect to agent %s: %s", p->name,

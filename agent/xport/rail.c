@@ -58,6 +58,8 @@ static void unlist(struct wb__rail *r, struct wb__sock *s)
 		list_del(&r->ready, s);
 	else if (s->on == WB__ON_WAIT)
 		list_del(&r->waiting, s);
+	else if (s->on == WB__ON_SERVED)
+		list_del(&r->served, s);
 }
 
 void wb__rail_ready(struct wb__rail *r, struct wb__sock *s)
@@ -76,6 +78,7 @@ static void bucket_init(struct wb__bucket *b, uint64_t rate, uint64_t now_ns)
 	b->rate = (double)rate;
 	b->burst = WB_MAX(b->rate * BURST_NS / 1e9, 65536.0);
 	b->tokens = 0;
+	b->most = rate ? (size_t)(b->burst / 4) & ~(size_t)(WB_XPORT_PIECE_ALIGN - 1) : SIZE_MAX;
 	b->last_ns = now_ns;
 }
 
@@ -91,7 +94,7 @@ bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b)
 		b->tokens = WB_MIN(b->tokens, b->burst);
 		b->last_ns = r->now_ns;
 	}
-	if (b->tokens > 0)
+	if (b->tokens >= b->burst / 16)
 		return true;
 	/* Wait for a quarter of the burst, so that a capped rail does not wake for crumbs. */
 	want = b->burst / 4 - b->tokens;
@@ -482,15 +485,43 @@ static void run_timers(struct wb__rail *r)
 		wb__rail_wake_at(r, r->accept_at_ns);
 }
 
+/* Who has moved bytes and has to wait for the cap goes behind those that got to move none, else
+ * one would have it all until its chunk is over, and its peer all that this rail has: where all
+ * sources serve in the same order, their readers would wait for each other. */
+static void wait_for_turn(struct wb__rail *r, struct wb__sock *s, bool has_moved)
+{
+	if (has_moved)
+		list_add(&r->served, s, WB__ON_SERVED);
+	else
+		list_add(&r->waiting, s, WB__ON_WAIT);
+}
+
+static void end_round(struct wb__rail *r)
+{
+	while (r->served.head) {
+		struct wb__sock *s = r->served.head;
+
+		list_del(&r->served, s);
+		list_add(&r->waiting, s, WB__ON_WAIT);
+	}
+}
+
+static uint64_t moved(struct wb__rail *r)
+{
+	return atomic_load_explicit(&r->rx_bytes, memory_order_relaxed) +
+	       atomic_load_explicit(&r->tx_bytes, memory_order_relaxed);
+}
+
 static void run_sockets(struct wb__rail *r)
 {
 	for (int i = 0; i < TURNS_A_ROUND && r->ready.head; i++) {
 		struct wb__sock *s = r->ready.head;
+		uint64_t before = moved(r);
 		int rc;
 
 		if (r->now_ns < r->stall_until_ns) {
 			wb__rail_wake_at(r, r->stall_until_ns);
-			return;
+			break;
 		}
 		list_del(&r->ready, s);
 		if (r->rx.rate > 0 || r->tx.rate > 0)
@@ -501,9 +532,10 @@ static void run_sockets(struct wb__rail *r)
 		else if (rc == WB__AGAIN)
 			wb__rail_ready(r, s);
 		else if (rc == WB__WAIT && s->on == WB__ON_NONE)
-			list_add(&r->waiting, s, WB__ON_WAIT);
+			wait_for_turn(r, s, moved(r) != before);
 		r->idle_since_ns = 0;
 	}
+	end_round(r);
 }
 
 static bool has_work(struct wb__rail *r)
@@ -579,6 +611,7 @@ static void *rail_main(void *arg)
 	struct epoll_event e[EPOLL_BATCH];
 	sigset_t all;
 	char name[16];
+	int n;
 
 	/* Signals belong to the process that we live in, not to us. */
 	sigfillset(&all);
@@ -599,7 +632,10 @@ static void *rail_main(void *arg)
 		if (r->n_unsaid)
 			say_events(r);
 		r->now_ns = wb_now_ns(r->x->o.clock);
-		take_events(r, e, wait_events(r, e));
+		n = wait_events(r, e);
+		/* Who wakes us has all of its time, however long we have slept. */
+		r->now_ns = wb_now_ns(r->x->o.clock);
+		take_events(r, e, n);
 	}
 	free_dropped(r);
 	while (r->all) {
@@ -647,6 +683,9 @@ int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xp
 	if (!rc)
 		rc = -pthread_create(&r->thread, NULL, rail_main, r);
 	r->is_started = !rc;
+	/* A container may be kept from those: then it runs where it can. */
+	if (!rc && o->cpus)
+		(void)pthread_setaffinity_np(r->thread, sizeof(*o->cpus), o->cpus);
 	return rc;
 }
 

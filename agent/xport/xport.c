@@ -72,6 +72,26 @@ uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
 	return WB_MIN(n, (uint32_t)WB_XPORT_SOCKETS_MAX);
 }
 
+int wb_xport_endpoint_of(const char *endpoint, uint32_t rails, char *out, size_t cap)
+{
+	uint32_t left = rails, i = 0;
+	size_t at = 0;
+
+	for (const char *s = endpoint, *end; s; s = *end ? end + 1 : NULL, i++) {
+		int n;
+
+		end = strchrnul(s, ',');
+		if (rails && !(i < 32 && rails >> i & 1))
+			continue;
+		left &= ~(uint32_t)(1ull << i);
+		n = snprintf(out + at, cap - at, "%s%.*s", at ? "," : "", (int)(end - s), s);
+		if (n < 0 || (size_t)n >= cap - at)
+			return -ENOSPC;
+		at += (size_t)n;
+	}
+	return left ? -EINVAL : 0;
+}
+
 /* "there are tcp, shm and verbs" */
 static int unknown(const char *name, struct wb_err *err)
 {

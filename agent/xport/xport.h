@@ -31,6 +31,7 @@
 #include "base/fault.h"
 #include "base/ident.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,17 +61,22 @@ struct wb_xport_rail {
 	/* tcp: "10.0.0.1:0", "[::1]:7001"; numeric, also the local address of dialled connections.
 	 * shm: "unix:/path" or "unix:@name" (abstract), "unix:@" picks a name.
 	 * verbs: like tcp, for its words; "mlx5_0@10.0.0.1:0" or "mlx5_0/1@.." names the device,
-	 * or the port, whose queue pairs the rail prefers. */
+	 * or the port, whose queue pairs the rail prefers; without, where rails are apart, that of
+	 * the RoCE port that has this address. */
 	const char *addr;
 	const char
 		*advertise_host; /* tcp: goes into the endpoint text instead of addr's; or NULL */
 	uint64_t rate_bytes_per_s; /* cap in each direction on payload bytes; 0 = none */
+	const cpu_set_t *cpus; /* on which its thread runs, where the system lets it; NULL = any */
 };
 
 struct wb_xport_opts {
 	const char *name; /* this agent's name, copied */
 	const struct wb_xport_rail *rail; /* copied */
 	uint32_t n_rail; /* 1 .. WB_XPORT_RAILS_MAX */
+	/* Bytes of a rail's sockets go by that rail alone, while it works; else by others too,
+	 * where a transport can (verbs). */
+	bool is_apart;
 	/* A dialled connection has so many, spread over the rails of both sides; 0 = as many as
 	 * wb_xport_sockets() says. */
 	uint32_t sockets;
@@ -110,6 +116,8 @@ struct wb_xport_peer {
 	const char *endpoint; /* what the peer's wb_xport_listen() said */
 	const struct wb_epoch_id *epoch; /* must have been added; borrowed for the call */
 	uint64_t user; /* given back in wb_xport_conn_info */
+	uint32_t rails; /* those of ours that its sockets are spread over, a bit each; 0 = all */
+	uint32_t depth; /* grants outstanding on it; 0 = wb_xport_opts.depth */
 };
 
 /* ---- chunks ------------------------------------------------------------------------------- */
@@ -272,6 +280,10 @@ const char *wb_xport_of_endpoint(const char *endpoint);
  *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most. */
 uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint);
 
+/** wb_xport_endpoint_of - of the addresses in an endpoint text those of the peer's rails @rails, a
+ * bit each in their order; 0 = all.  0; -EINVAL: there is no such rail; -ENOSPC. */
+int wb_xport_endpoint_of(const char *endpoint, uint32_t rails, char *out, size_t cap);
+
 /** wb_xport_find - the table of "tcp", "shm", "verbs" or a registered transport; NULL when unknown.
  */
 const struct wb_xport_ops *wb_xport_find(const char *name);
@@ -322,7 +334,7 @@ int wb_xport_region_remove(struct wb_xport *x, uint32_t id);
 /**
  * wb_xport_connect - dial a peer, to receive from it
  * Asynchronous: CONN_UP or CONN_DOWN follows, never from inside the call.  A peer that refuses is
- * heard: its sentence is the reason.  Returns 0, -EINVAL (endpoint, name), -ENOENT (epoch),
+ * heard: its sentence is the reason.  Returns 0, -EINVAL (endpoint, name, rails), -ENOENT (epoch),
  * -ENOSPC (conns_max), -ENOMEM.
  */
 int wb_xport_connect(

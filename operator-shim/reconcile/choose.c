@@ -59,6 +59,29 @@ static bool is_whole(const struct wb_reconcile *r, const struct worker *w)
 	return e && e->n_worker == r->spec.workers_per_engine;
 }
 
+static bool is_on(const struct worker *w, uint32_t rail)
+{
+	return !w->rails || w->rails >> rail & 1;
+}
+
+/* Its part of its rails, which others may share; 0 = a rate is not known. */
+static uint64_t rate_of(const struct pick *p)
+{
+	const struct agent *a = p->a;
+	uint64_t sum = 0;
+
+	if (!a->n_rail)
+		return a->rail_bytes_per_s / a->n_pick;
+	for (uint32_t k = 0; k < a->n_rail; k++) {
+		if (!is_on(p->w, k))
+			continue;
+		if (!a->rail[k])
+			return 0;
+		sum += a->rail[k] / a->n_pick_of[k];
+	}
+	return sum;
+}
+
 /* How many domains and nodes have numbers. */
 struct numbers {
 	uint32_t domain, node;
@@ -71,12 +94,16 @@ static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p
 
 	for (size_t i = 0; i < r->n_agent; i++)
 		r->agent[i].domain = r->agent[i].node_number = WB_RECONCILE_NONE;
-	for (size_t i = 0; i < r->n_agent; i++)
+	for (size_t i = 0; i < r->n_agent; i++) {
 		r->agent[i].n_pick = 0;
+		memset(r->agent[i].n_pick_of, 0, sizeof(r->agent[i].n_pick_of));
+	}
 	for (size_t i = 0; i < n; i++) {
 		struct agent *a = p[i].a;
 
 		a->n_pick++;
+		for (uint32_t k = 0; k < a->n_rail; k++)
+			a->n_pick_of[k] += is_on(p[i].w, k);
 		if (a->domain != WB_RECONCILE_NONE)
 			continue;
 		a->domain = n_domain++;
@@ -135,7 +162,8 @@ static int add_member(struct membership *m, const struct pick *p)
 		to->agent_name, sizeof(to->agent_name), "%.*s", WB_RECONCILE_AGENT_MAX, p->a->name);
 	to->plan.role = w->role;
 	to->plan.layout = layout;
-	to->plan.rail_bytes_per_s = p->a->rail_bytes_per_s / p->a->n_pick;
+	to->rails = w->rails;
+	to->plan.rail_bytes_per_s = rate_of(p);
 	to->plan.domain = p->a->domain;
 	to->plan.node = p->a->node_number;
 	if (w->role == WB_ROLE_ROLLOUT) {

@@ -25,8 +25,11 @@ struct agent {
 	bool has_no_pod; /* it was deleted, or has ended: once it is not connected it is gone */
 	uint32_t via; /* WB_VIA_* */
 	uint64_t node_hash, rail_bytes_per_s;
-	uint32_t n_pick; /* scratch of choose.c */
-	uint32_t domain, node_number; /* scratch of choose.c */
+	uint64_t rail[WB_RECONCILE_RAILS_MAX]; /* bytes a second of each; n_rail 0: not told */
+	uint32_t n_rail;
+	/* Scratch of choose.c: */
+	uint32_t n_pick, n_pick_of[WB_RECONCILE_RAILS_MAX]; /* of each rail */
+	uint32_t domain, node_number;
 };
 
 struct worker {
@@ -39,6 +42,7 @@ struct worker {
 	struct wb_digest map, manifest;
 	struct wb_reconcile_held held;
 	uint32_t plan_index, waiting_index;
+	uint32_t rails; /* a bit each, 0 = all */
 	struct wb_reconcile_epoch
 		joined; /* it came when this was active: takes part in later ones */
 	bool is_refused; /* it does not take part */

@@ -243,7 +243,8 @@ static int add_worker(struct wb_reconcile *r, struct wb_reconcile_now now, const
 		.manifest = in->manifest,
 		.held = in->held,
 		.plan_index = in->plan_index,
-		.waiting_index = in->waiting_index};
+		.waiting_index = in->waiting_index,
+		.rails = in->rails};
 	enum member_fault fault;
 	bool may_change = false;
 	int rc;
@@ -395,6 +396,9 @@ static int place_agent(
 	a->instance = in->instance;
 	a->is_up = true;
 	a->rail_bytes_per_s = in->rail_bytes_per_s;
+	a->n_rail = WB_MIN(in->n_rail, WB_RECONCILE_RAILS_MAX);
+	for (uint32_t i = 0; i < a->n_rail; i++)
+		a->rail[i] = in->rail[i];
 	a->running = in->running;
 	a->waiting = in->waiting;
 	a->needs_all = in->needs_all;
@@ -470,9 +474,14 @@ int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, ui
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == a->instance && !in_list(worker, n, &r->worker[i]))
 			drop_worker(r, i);
-	for (size_t i = 0; i < n && rc == 0; i++)
-		if (!find_worker(r, a->instance, worker[i].id))
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct worker *w = find_worker(r, a->instance, worker[i].id);
+
+		if (w)
+			w->rails = worker[i].rails; /* who comes shares them anew */
+		else
 			rc = add_worker(r, now, a, &worker[i]);
+	}
 	look = wb__reconcile_look(r, now);
 	return rc < 0 ? rc : look;
 }

@@ -50,6 +50,7 @@
 #define WB_RECONCILE_WORKER_MAX 191 /* name of a worker */
 #define WB_RECONCILE_SENTENCE_MAX 1024
 #define WB_RECONCILE_AGENTS_MAX 16384
+#define WB_RECONCILE_RAILS_MAX 16 /* of an agent */
 #define WB_RECONCILE_NONE UINT32_MAX
 
 struct wb_reconcile; /* opaque */
@@ -88,6 +89,7 @@ struct wb_reconcile_worker {
 	struct wb_reconcile_held held;
 	uint32_t plan_index; /* worker number in the agent's running plan, WB_RECONCILE_NONE */
 	uint32_t waiting_index; /* the same in its waiting plan */
+	uint32_t rails; /* of its agent, that carry its bytes, a bit each; 0 = all */
 };
 
 /* A plan as an agent knows it; term 0 = none. */
@@ -107,7 +109,10 @@ struct wb_reconcile_agent {
 	struct wb_reconcile_known running; /* its active plan */
 	struct wb_reconcile_known
 		waiting; /* one that it was READY for and that is not active there */
-	uint64_t rail_bytes_per_s; /* of all its rails; 0 = unknown */
+	/* Of each of its rails, 0 = unknown; borrowed for the call.  Without: of all together. */
+	const uint64_t *rail;
+	uint32_t n_rail; /* at most WB_RECONCILE_RAILS_MAX */
+	uint64_t rail_bytes_per_s;
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	bool needs_all; /* it takes no plan with absent members (protocol version 1) */
 	uint32_t via; /* WB_VIA_* (spec/transport.h): over what it moves weights; 0 = not known */
@@ -213,6 +218,7 @@ struct wb_reconcile_member {
 	bool is_absent; /* a trainer worker of the plan before that is gone: agent is
 			 * WB_RECONCILE_NONE
 			 */
+	uint32_t rails; /* of its agent, that carry its bytes, a bit each; 0 = all */
 	struct wb_plan_worker plan; /* layout: position in wb_reconcile_layouts() */
 };
 

@@ -35,6 +35,7 @@ void wb__serve_blob_put(struct blob *b)
 	wb_free(b->account);
 	if (b->is_secret)
 		explicit_bzero(b->data, b->bytes);
+	wb_free(b->slice);
 	wb_free(b->data);
 	wb_free(b);
 }

@@ -13,6 +13,7 @@
 #include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/serve/serve.h"
+#include "planner/parts.h"
 #include "proto/session.h"
 
 #include <sys/queue.h>
@@ -38,6 +39,8 @@ struct blob {
 	uint8_t *data; /* owned */
 	size_t bytes;
 	bool is_secret; /* wiped when it goes */
+	struct wb_plan_slice *slice; /* owned; of a plan as it is kept, packed: head and parts */
+	uint32_t n_slice;
 	/* Where it is charged; NULL = nowhere. */
 	struct wb_budget *budget; /* reference */
 	enum wb_budget_kind charged;
@@ -62,14 +65,24 @@ struct joined {
 	uint32_t n_charged; /* of them */
 };
 
+/* What an agent gets of a plan: two slices of what all are sent from, or for one of version 1 the
+ * list of all of it. */
+struct share {
+	struct blob *of; /* reference */
+	struct wb_plan_slice slice[2];
+	enum wb_content kind[2];
+	uint32_t n;
+};
+
 /* A plan on its way to an agent, piece by piece as its connection has room.  One for an object: a
  * newer plan takes the place of what is left of this. */
 struct outgo {
 	struct object *o;
 	struct wb_reconcile_epoch epoch;
-	struct blob *plan; /* reference */
+	struct share share;
 	struct blob *told; /* reference; the body of PLAN, which comes after it */
-	uint64_t at; /* bytes of the plan that went */
+	uint32_t slice; /* that goes now */
+	uint64_t at; /* bytes of it that went */
 	struct wb_reconcile_action activate; /* what comes after that, where has_activate */
 	bool has_activate;
 };
@@ -179,7 +192,8 @@ struct object {
 	struct wb_reconcile *r;
 	struct epoch_key epoch_key[2]; /* newest first */
 	uint32_t job; /* the last one that was started */
-	struct blob *plan, *next_plan; /* references */
+	struct blob *plan, *next_plan; /* references; packed */
+	struct blob *list; /* reference; next_plan for agents of version 1, NULL = not asked for */
 	struct told_plan told_plan[WBP_VERSION_MAX - WBP_VERSION_MIN + 1]; /* by version */
 	struct blob *manifest, *next_manifest;
 	/* Owned references: what its agents have uploaded.  Digests are no proof against a forger,
@@ -412,11 +426,21 @@ const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
 /** wb__serve_fill_object - the spec as WELCOME says it.  Strings are borrowed from @o. */
 void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
 
+/* share.c */
+/** wb__serve_share - what @p gets of o->next_plan, by its version and its place in the plan.
+ *  @out->of is the caller's reference.  The first one of version 1 has the list made, once a plan,
+ *  while the loop waits: some 5 ms a MiB.  0; -ENOENT: it is not in it; -EDQUOT: there is no room
+ *  for the list, or it is longer than such an agent takes; -ENOMEM. */
+int wb__serve_share(struct wb_serve *s, struct object *o, const struct peer *p, struct share *out,
+	struct wb_err *err);
+/** wb__serve_forget_list - next_plan is another one. */
+void wb__serve_forget_list(struct object *o);
+
 /* outgo.c */
-/** wb__serve_outgo - @plan, then PLAN with the body @told, as the connection has room; instead of
- *  what is left of an earlier plan of @o.  References are taken. */
+/** wb__serve_outgo - @share, then PLAN with the body @told, as the connection has room; instead of
+ *  what is left of an earlier plan of @o.  References are taken; the share's is handed over. */
 void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch epoch,
-	struct blob *plan, struct blob *told);
+	const struct share *share, struct blob *told);
 /** wb__serve_outgo_activate - the plan of that epoch is on its way still: ACTIVATE comes after it;
  *  false: it is not. */
 bool wb__serve_outgo_activate(

@@ -102,7 +102,8 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 			.held = {w->transfer, w->version, w->torn},
 			/* 0 = in none */
 			.plan_index = w->plan_worker - 1,
-			.waiting_index = w->ready_worker - 1};
+			.waiting_index = w->ready_worker - 1,
+			.rails = w->rails};
 	}
 	return n;
 }
@@ -129,6 +130,8 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.running = {{m->running.term, m->running.number}, m->plan, m->plan_workers},
 		.waiting = {{m->ready.term, m->ready.number}, m->ready_plan, m->ready_workers},
 		.transfer_seen = p->hello.last_transfer,
+		.rail = p->hello.rails,
+		.n_rail = p->hello.n_rails,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
 		.needs_all = p->session.version < 2,
 		.via = via_of(&p->hello),

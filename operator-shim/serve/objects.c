@@ -14,6 +14,7 @@ void wb__serve_free_object(struct object *o)
 	wb_reconcile_destroy(o->r);
 	wb__serve_blob_put(o->plan);
 	wb__serve_blob_put(o->next_plan);
+	wb__serve_forget_list(o);
 	wb__serve_blob_put(o->manifest);
 	wb__serve_blob_put(o->next_manifest);
 	wb__serve_forget_blobs(o);

@@ -2,10 +2,10 @@
 /*
  * Plans on their way to agents.
  *
- * There is one copy of a plan, however many agents get it: their connections are lent its pieces,
- * each the next one when it has given the last to the system.  So what is queued is small whatever
- * the plan's length, answers to heartbeats go between two pieces, and one agent that reads slowly
- * holds up nobody.
+ * There is one copy of a plan, however many agents get a part of it: their connections are lent its
+ * pieces, each the next one when it has given the last to the system.  So what is queued is small
+ * whatever the plan's length, answers to heartbeats go between two pieces, and one agent that reads
+ * slowly holds up nobody.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -26,7 +26,7 @@ static struct outgo *find(const struct peer *p, const struct object *o)
 
 static void drop(struct peer *p, size_t i)
 {
-	wb__serve_blob_put(p->outgo[i].plan);
+	wb__serve_blob_put(p->outgo[i].share.of);
 	wb__serve_blob_put(p->outgo[i].told);
 	p->n_outgo--;
 	memmove(&p->outgo[i], &p->outgo[i + 1], (p->n_outgo - i) * sizeof(*p->outgo));
@@ -56,16 +56,21 @@ static void lend(
 
 static void send_piece(struct peer *p, struct outgo *g)
 {
+	const struct wb_plan_slice *x = &g->share.slice[g->slice];
 	struct wb_msg_content m = {.object = g->o->key,
-		.kind = g->plan->kind,
-		.digest = g->plan->digest,
-		.total_bytes = g->plan->bytes,
+		.kind = g->share.kind[g->slice],
+		.digest = x->digest,
+		.total_bytes = x->bytes,
 		.offset = g->at};
-	size_t n = WB_MIN(g->plan->bytes - g->at, CONTENT_PART_BYTES);
+	size_t n = WB_MIN(x->bytes - g->at, CONTENT_PART_BYTES);
 
 	g->at += n;
+	if (g->at == x->bytes) {
+		g->slice++;
+		g->at = 0;
+	}
 	wb_metric_add(p->s->metrics, WB_SM_CONTENT_BYTES, WB_LABELS("out"), (double)n);
-	lend(p, WBP_CONTENT, &m, g->plan, m.offset, n);
+	lend(p, WBP_CONTENT, &m, g->share.of, x->at + m.offset, n);
 }
 
 static void end_first(struct peer *p)
@@ -84,7 +89,7 @@ void wb__serve_pump(struct peer *p)
 	while (p->n_outgo && wb_session_is_up(&p->session) && !wb_chan_queued(p->ch)) {
 		struct outgo *g = &p->outgo[0];
 
-		if (g->at < g->plan->bytes)
+		if (g->slice < g->share.n)
 			send_piece(p, g);
 		else
 			end_first(p);
@@ -92,19 +97,19 @@ void wb__serve_pump(struct peer *p)
 }
 
 void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch epoch,
-	struct blob *plan, struct blob *told)
+	const struct share *share, struct blob *told)
 {
-	struct outgo next = {.o = o,
-		.epoch = epoch,
-		.plan = wb__serve_blob_get(plan),
-		.told = wb__serve_blob_get(told)};
+	struct outgo next = {
+		.o = o, .epoch = epoch, .share = *share, .told = wb__serve_blob_get(told)};
 	const struct outgo *old = find(p, o);
 
-	if (old && old->plan == plan) /* in another epoch */
+	if (old && old->share.of == share->of) { /* in another epoch */
+		next.slice = old->slice;
 		next.at = old->at;
+	}
 	wb__serve_drop_outgo(p, o);
 	if (wb_grow(&p->outgo, &p->outgo_cap, p->n_outgo + 1, OUTGO_MAX, sizeof(next)) < 0) {
-		wb__serve_blob_put(plan);
+		wb__serve_blob_put(share->of);
 		wb__serve_blob_put(told);
 		wb_session_end(&p->session, -ENOMEM, "memory is short");
 		return;

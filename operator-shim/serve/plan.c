@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define DIFFERENCES_SHOWN 4 /* tensors in the sentence about two manifests */
+#define PACKED_MAX (1u << 30) /* bytes of a plan, head and all parts */
 
 struct job {
 	struct job *next;
@@ -33,8 +34,10 @@ struct job {
 	/* output */
 	int rc;
 	struct wb_err err;
-	uint8_t *plan; /* owned */
+	uint8_t *plan; /* owned; packed */
 	size_t plan_bytes;
+	struct wb_plan_slice *slice; /* owned; of it */
+	uint32_t n_slice;
 	struct wb_digest digest;
 	struct wb_reconcile_planned info;
 	uint64_t began_ns;
@@ -55,6 +58,7 @@ static void free_job(struct job *j)
 	wb_free(j->name);
 	wb_free(j->worker);
 	wb_free(j->plan);
+	wb_free(j->slice);
 	wb_free(j);
 }
 
@@ -109,19 +113,28 @@ static uint32_t count_rounds(const struct job *j, const struct wb_plan *p)
 	return (uint32_t)wb_ceil_div(most, WB_MAX(j->rollout_buffer_bytes, 1));
 }
 
-static int encode(struct job *j, const struct wb_manifest *m, const struct wb_plan *p)
+static int pack(struct job *j, const struct wb_manifest *m, const struct wb_plan *p)
 {
 	struct wb_buf b;
 	int rc;
 
-	wb_buf_init(&b, 1u << 30);
-	rc = wb_plan_encode(p, &b);
+	wb_buf_init(&b, PACKED_MAX);
+	rc = wb_plan_pack(p, &b);
 	if (rc == 0)
 		rc = wb_buf_take(&b, &j->plan, &j->plan_bytes);
 	else
 		wb_buf_finish(&b);
+	if (rc == -E2BIG)
+		return wb_err_set(&j->err, rc,
+			"the plan for %zu workers takes more than the %u MiB that a plan may have: "
+			"give it fewer workers, or layouts that are more alike",
+			j->n_worker, PACKED_MAX >> 20);
 	if (rc < 0)
-		return wb_err_set(&j->err, rc, "encode the plan: %s", wb_strerror(rc));
+		return wb_err_set(&j->err, rc, "pack the plan: %s", wb_strerror(rc));
+	rc = wb_plan_slices(j->plan, j->plan_bytes, &j->slice, &j->err);
+	if (rc < 0)
+		return rc;
+	j->n_slice = (uint32_t)rc;
 	j->digest = p->digest;
 	j->info = (struct wb_reconcile_planned){.job = j->number,
 		.plan = p->digest,
@@ -148,7 +161,7 @@ static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map *
 	int rc = wb_plan_create(&in, &plan, &j->err);
 
 	if (rc == 0) {
-		rc = encode(j, m, plan);
+		rc = pack(j, m, plan);
 		wb_plan_destroy(plan);
 	}
 	return rc;
@@ -236,6 +249,7 @@ static void drop_next(struct object *o)
 	wb__serve_blob_put(o->next_plan);
 	wb__serve_blob_put(o->next_manifest);
 	o->next_plan = o->next_manifest = NULL;
+	wb__serve_forget_list(o);
 	wb__serve_forget_told(o);
 }
 
@@ -247,6 +261,11 @@ static int keep_plan(struct wb_serve *s, struct object *o, struct job *j, struct
 
 	j->plan = NULL;
 	drop_next(o);
+	if (b) {
+		b->slice = j->slice;
+		b->n_slice = j->n_slice;
+		j->slice = NULL;
+	}
 	rc = b ? wb__serve_blob_charge(s, o, b, false, err)
 	       : wb_err_set(err, -ENOMEM, "the operator is out of memory");
 	if (rc < 0) {

@@ -66,9 +66,10 @@ const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id)
 
 /* The workers of one endpoint while they are collected. */
 struct roll {
-	uint32_t *number, *id; /* owned */
+	uint32_t *number, *id, *rails; /* owned */
 	const char **name; /* owned; the strings are borrowed */
 	uint32_t n;
+	bool has_rails; /* one of them has its own */
 };
 
 static void free_rolls(struct roll *r, size_t n)
@@ -76,6 +77,7 @@ static void free_rolls(struct roll *r, size_t n)
 	for (size_t i = 0; r && i < n; i++) {
 		wb_free(r[i].number);
 		wb_free(r[i].id);
+		wb_free(r[i].rails);
 		wb_free(r[i].name);
 	}
 	wb_free(r);
@@ -92,8 +94,9 @@ static int make_rolls(
 	for (uint32_t d = 0; r && d < n_domain; d++) {
 		r[d].number = wb_zalloc(r[d].n, sizeof(*r[d].number));
 		r[d].id = wb_zalloc(r[d].n, sizeof(*r[d].id));
+		r[d].rails = wb_zalloc(r[d].n, sizeof(*r[d].rails));
 		r[d].name = wb_zalloc(r[d].n, sizeof(*r[d].name));
-		is_whole &= r[d].number && r[d].id && r[d].name;
+		is_whole &= r[d].number && r[d].id && r[d].rails && r[d].name;
 		r[d].n = 0;
 	}
 	if (!is_whole) {
@@ -131,7 +134,9 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 		.ids = r->id,
 		.n_ids = r->n,
 		.names = r->name,
-		.n_names = r->n};
+		.n_names = r->n,
+		.rails = r->rails,
+		.n_rails = r->has_rails ? r->n : 0};
 }
 
 /* Endpoint i is domain i of the plan.  Strings are borrowed from the peers, lists from @roll. */
@@ -157,6 +162,8 @@ static int fill_endpoints(
 			return -ENOTCONN;
 		r->number[r->n] = (uint32_t)i;
 		r->id[r->n] = w[i].worker;
+		r->rails[r->n] = w[i].rails;
+		r->has_rails |= w[i].rails != 0;
 		if (w[i].is_absent) {
 			r->name[r->n++] = "";
 			set_absent(&m->agents[w[i].plan.domain], &w[i], r);
@@ -223,6 +230,7 @@ static int make_told(struct wb_serve *s, struct object *o, uint32_t version,
 	struct wb_msg_plan m = {.object = o->key,
 		.epoch = {a->epoch.term, a->epoch.number},
 		.digest = a->digest,
+		.head = o->next_plan->slice[0].digest,
 		.key = text,
 		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 	struct roll *roll = NULL;
@@ -273,6 +281,7 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 {
 	struct peer *p = wb__serve_peer(s, a->agent);
 	struct wb_err err = {0};
+	struct share share;
 	struct blob *told;
 	int rc;
 
@@ -282,7 +291,9 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 	}
 	rc = tell(s, o, p->session.version, a, &told, &err);
 	if (rc == 0)
-		wb__serve_outgo(p, o, a->epoch, o->next_plan, told);
+		rc = wb__serve_share(s, o, p, &share, &err);
+	if (rc == 0)
+		wb__serve_outgo(p, o, a->epoch, &share, told);
 	else if (rc == -EDQUOT)
 		wb__serve_over(p, &err);
 	else if (rc != -ENOTCONN) /* somebody just left: reconcile will say what to do */

@@ -168,7 +168,8 @@ size_t wb_serve_n_agent(const struct wb_serve *s);
 json_t *wb_serve_object(const struct wb_serve *s, const char *name);
 /** wb_serve_list - all objects as a WeightTransferList.  New reference. */
 json_t *wb_serve_list(const struct wb_serve *s);
-/** wb_serve_plan - encoded active plan of an object, borrowed; NULL = none known here. */
+/** wb_serve_plan - active plan of an object, packed (planner/parts.h), borrowed; NULL = none known
+ * here. */
 const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes);
 /** wb_serve_manifest - encoded manifest of that plan, borrowed; NULL = none known here. */
 const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes);

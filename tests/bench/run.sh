@@ -13,4 +13,5 @@ python=$(tests/common/venv.sh) || { echo '{"name": "e2e", "figure": null, "skipp
 "$python" tests/bench/extract.py --out "$out"
 "$python" tests/bench/control.py --out "$out"
 "$python" tests/bench/attacks.py --out "$out"
+"$python" tests/bench/rails.py --out "$out"
 exec "$python" tests/bench/e2e.py --out "$out"

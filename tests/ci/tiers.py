@@ -33,7 +33,10 @@ TIERS = [
     Tier("tsan-processes", "make -j{jobs} tsan-processes", 3, PROCESSES, LATER, {}),
     Tier("kill", "make -j{jobs} check-kill", 5, PROCESSES, LATER, {"KILLS": "60"}),
     Tier("fuzz", "make -j{jobs} fuzz", 6, PRODUCT + ["tests/fuzz"], LATER, {"FUZZ_S": "30"}),
-    Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/roce"], LATER, {}),
+    Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/unit/test_xport*.c", "tests/roce"], LATER, {}),
+    # Frameworks come from PyPI and are kept outside the tree; what cannot be had is a skip with its reason.
+    Tier("engines", "make -j{jobs} check-engines", 15, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
+         "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
     Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
     Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}),

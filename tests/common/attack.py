@@ -6,8 +6,8 @@
 connects to a real operator, wherever that is: a process beside the test (tests/e2e/test_attacks.py) or the Service of a
 cluster (tests/cluster/test_attacks.py).  It prints one JSON line a second with what it achieved, so that a test can hold
 that there was an attack, and what share of a processor it took itself ("cpu"), so that a test can compare with `busy`,
-which takes as much and touches nobody.  It runs at the lowest priority: what its victim notices is the operator's work,
-not the attacker's own.  Standard library only: it also runs in a pod whose image has nothing else.
+which takes as much and touches nobody.  It runs at the lowest priority, with --first as soon as it has counted that much:
+what its victim notices is the operator's work, not the attacker's own.  Standard library only: it also runs in a pod whose image has nothing else.
 
   slow_headers  --http HOST:PORT  sockets that send one byte of a request each second, made again when they are closed
   idle          --listen HOST:PORT  connections that never say a word
@@ -54,10 +54,14 @@ class Attack:
         self.o, self.begun = o, time.monotonic()
         self.end, self.cpu_begun = self.begun + o.seconds, time.process_time()
         self.count, self.lock = collections.Counter(), threading.Lock()
+        self.first = o.first.split("=") if o.first else None  # until then it may hurry
 
     def add(self, what, n=1):
         with self.lock:
             self.count[what] += n
+            if self.first and self.count[self.first[0]] >= int(self.first[1]):
+                self.first = None
+                lowest_priority()
 
     def is_on(self):
         return time.monotonic() < self.end
@@ -281,9 +285,10 @@ KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "uploads": Uploads, "names":
 
 
 def lowest_priority():
-    """Runs when nobody else wants to."""
+    """All threads run when nobody else wants to."""
     try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
     except OSError:
         os.nice(19)
 
@@ -305,8 +310,10 @@ def main():
     p.add_argument("--threads", type=int, default=4)
     p.add_argument("--maps", type=int, default=512, help="workers of an upload, each with a map of its own")
     p.add_argument("--manifest-mib", type=int, default=64, help="what is said of the manifest's size")
+    p.add_argument("--first", help="WHAT=N: of the lowest priority when it has counted N of WHAT, and not before")
     o = p.parse_args()
-    lowest_priority()
+    if not o.first:
+        lowest_priority()
     KINDS[o.kind](o).run()
 
 

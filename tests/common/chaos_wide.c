@@ -112,6 +112,7 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 	if (has(c, WIDE_RAILS)) {
 		o->rails = 2 + (uint32_t)below(c, 3);
 		o->piece_bytes = 512u << below(c, 3);
+		o->own_rails = wb_mix64(c->o.seed ^ 0x4a115) & 1;
 	}
 	if (has(c, WIDE_PARTIAL))
 		o->piece_bytes = 512;
@@ -307,13 +308,13 @@ void chaos_wide_say(const struct chaos *c, char *out, size_t cap)
 	const struct world_opts *o = &c->w->o;
 	size_t at = (size_t)snprintf(out, cap,
 		"%u trainer agents x %u, %u engines x %u agents x %u workers%s%s%s%s%s%s, "
-		"%u rails",
+		"%u rails%s",
 		o->trainer_agents, o->trainers_per_agent, o->engines, o->agents_per_engine,
 		o->workers_per_agent, o->one_pod ? " in one pod" : "",
 		o->trainer_staged ? ", trainers staged" : "",
 		o->rollout_staged ? ", rollouts staged" : "", o->all_engines ? ", AllEngines" : "",
 		o->supersede ? ", Supersede" : "", c->is_patient ? ", patient" : "",
-		o->rails ? o->rails : 1);
+		o->rails ? o->rails : 1, o->own_rails ? " of workers" : "");
 
 	for (int i = 0; i < CHAOS_WIDE && at < cap; i++)
 		if (has(c, (enum chaos_wide)i))

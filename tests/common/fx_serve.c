@@ -196,7 +196,7 @@ void make_room(struct wire *w)
 
 void agent_says(struct wire *w, uint16_t type, const void *msg)
 {
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
+	struct wb_frame f = {.version = w->version ? w->version : WBP_VERSION_MAX, .type = type};
 	struct wb_err err = {0};
 	struct wb_buf b;
 
@@ -245,7 +245,7 @@ void hello(struct wire *w, const char *name, uint64_t instance)
 	struct wb_msg_hello h = {.version_min = 1,
 		.hosts = (void *)(uintptr_t)both,
 		.n_hosts = strcmp(name, "train") ? 0 : 2,
-		.version_max = WBP_VERSION_MAX,
+		.version_max = w->version ? w->version : WBP_VERSION_MAX,
 		.build = "t",
 		.agent = name,
 		.node = name,
@@ -340,24 +340,58 @@ void want(struct wire *w, struct wb_digest d)
 	wb_msg_free(WBP_WANT, &m);
 }
 
+/* A small one comes in one piece. */
+static void hear_content(struct wire *w, enum wb_content kind, union wb_msg *m)
+{
+	expect(w, WBP_CONTENT, m);
+	ck_assert_uint_eq(m->content.kind, kind);
+	ck_assert_uint_eq(m->content.total_bytes, m->content.n_data);
+	ck_assert(
+		wb_digest_eq(m->content.digest, wb_digest_of(m->content.data, m->content.n_data)));
+}
+
+struct wb_plan *hear_share(struct wire *w, struct wb_digest *head)
+{
+	struct wb_plan *plan = NULL;
+	struct wb_err err = {0};
+	union wb_msg m, more;
+
+	*head = (struct wb_digest){0};
+	if (w->version == 1) {
+		hear_content(w, WB_CONTENT_PLAN, &m);
+		ck_assert_msg(!wb_plan_decode(m.content.data, m.content.n_data, &plan, &err), "%s",
+			err.msg);
+		ck_assert(wb_digest_eq(m.content.digest, plan->digest));
+	} else {
+		hear_content(w, WB_CONTENT_HEAD, &m);
+		hear_content(w, WB_CONTENT_PART, &more);
+		*head = m.content.digest;
+		ck_assert_msg(
+			!wb_plan_unpack((struct wb_plan_piece){m.content.data, m.content.n_data},
+				(struct wb_plan_piece){more.content.data, more.content.n_data},
+				UINT64_MAX, &plan, &err),
+			"%s", err.msg);
+		wb_msg_free(WBP_CONTENT, &more);
+	}
+	wb_msg_free(WBP_CONTENT, &m);
+	return plan;
+}
+
 void take_plan(struct wire *w, uint64_t number)
 {
 	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, number}};
-	struct wb_plan *plan = NULL;
-	struct wb_err err = {0};
+	struct wb_digest head;
+	struct wb_plan *plan = hear_share(w, &head);
 	union wb_msg m;
 
-	expect(w, WBP_CONTENT, &m);
-	ck_assert_uint_eq(m.content.kind, 3);
-	ck_assert_uint_eq(m.content.total_bytes, m.content.n_data);
-	ck_assert_msg(
-		wb_plan_decode(m.content.data, m.content.n_data, &plan, &err) == 0, "%s", err.msg);
 	r.digest = plan->digest;
-	ck_assert(wb_digest_eq(m.content.digest, plan->digest));
 	ck_assert_uint_eq(plan->n_worker, 2);
-	wb_plan_destroy(plan);
-	wb_msg_free(WBP_CONTENT, &m);
 	expect(w, WBP_PLAN, &m);
+	ck_assert(wb_digest_eq(m.plan.digest, plan->digest));
+	ck_assert(wb_digest_eq(m.plan.head, head));
+	if (plan->is_part)
+		ck_assert_str_eq(m.plan.agents[plan->domain].agent, w == &train ? "train" : "roll");
+	wb_plan_destroy(plan);
 	ck_assert_uint_eq(m.plan.epoch.term, 1);
 	ck_assert_uint_eq(m.plan.epoch.number, number);
 	ck_assert_uint_eq(strlen(m.plan.key), 64);
@@ -365,9 +399,11 @@ void take_plan(struct wire *w, uint64_t number)
 	ck_assert_str_eq(m.plan.agents[0].agent, "train");
 	ck_assert_str_eq(m.plan.agents[1].agent, "roll");
 	/* All addresses of an agent that has several go to the others. */
-	ck_assert_uint_eq(m.plan.agents[0].n_hosts, 2);
-	ck_assert_str_eq(m.plan.agents[0].hosts[0], "10.0.0.1");
-	ck_assert_str_eq(m.plan.agents[0].hosts[1], "fd00::1");
+	ck_assert_uint_eq(m.plan.agents[0].n_hosts, w->version == 1 ? 0 : 2);
+	if (w->version != 1) {
+		ck_assert_str_eq(m.plan.agents[0].hosts[0], "10.0.0.1");
+		ck_assert_str_eq(m.plan.agents[0].hosts[1], "fd00::1");
+	}
 	ck_assert_uint_eq(m.plan.agents[1].n_hosts, 0);
 	ck_assert_uint_eq(m.plan.agents[1].workers[0], 1);
 	ck_assert_uint_eq(m.plan.agents[1].ids[0], 5);

@@ -30,6 +30,7 @@ struct wire {
 	bool is_crowded; /* its listener has no room for a claim */
 	bool is_slow; /* what is sent stays queued until make_room() */
 	size_t queued;
+	uint32_t version; /* of the protocol, that its agent speaks; 0 = the newest */
 	struct wb_lent lent[8]; /* of what is queued, or was */
 	unsigned n_lent; /* not given back */
 	int n_resumed; /* times that a message which was put off may come */
@@ -87,6 +88,9 @@ void content(struct wire *w, uint32_t kind, struct wb_digest d, const struct wb_
 void welcome(struct wire *w, uint64_t term);
 /* WANT of that digest alone is the next message. */
 void want(struct wire *w, struct wb_digest d);
+/* The next messages are its share of a plan: head and part, which belong together, or of version 1
+ * the list.  What it has of the plan; wb_plan_destroy().  @head: of PLAN. */
+struct wb_plan *hear_share(struct wire *w, struct wb_digest *head);
 /* Takes the plan, checks what stands beside it, says READY. */
 void take_plan(struct wire *w, uint64_t number);
 /* ACTIVATE is the next message. */

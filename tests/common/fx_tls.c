@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct wb_loop *fx_loop;
-
 /* A frame of these tests: u32 length of the whole, 12 bytes of anything, body. */
 static int framer(void *cookie, const uint8_t *head, size_t *total, struct wb_err *err)
 {
@@ -94,34 +92,6 @@ void fx_on_refused(void *cookie, const char *peer, const struct wb_err *why)
 	ck_assert(*peer);
 	e->refused++;
 	strcpy(e->refusal, why->msg);
-}
-
-void fx_loop_open(void)
-{
-	ck_assert_int_eq(wb_loop_create(&fx_loop, NULL), 0);
-}
-
-void fx_loop_close(void)
-{
-	wb_loop_destroy(fx_loop);
-}
-
-static void too_late(void *cookie)
-{
-	*(bool *)cookie = true;
-}
-
-void fx_run_until(const int *p, int n)
-{
-	struct wb_timer *t;
-	bool late = false;
-
-	ck_assert_int_eq(wb_timer_create(fx_loop, too_late, &late, &t), 0);
-	wb_timer_start(t, 20 * WB_NS_PER_S, 0);
-	while (*p < n && !late)
-		wb_loop_run_once(fx_loop, true);
-	wb_timer_destroy(t);
-	ck_assert_msg(*p >= n, "still at %d of %d after 20 s", *p, n);
 }
 
 /* ---- pre-shared keys ------------------------------------------------------------------------- */

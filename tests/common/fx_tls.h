@@ -6,9 +6,9 @@
  * happened to them.  Callbacks take a struct fx_end as cookie.
  */
 #include "net/listen.h"
-#include "net/loop.h"
 
 #include "base/hash.h"
+#include "tests/common/fx_loop.h"
 
 #define FX_FRAME_MAX (1u << 20)
 
@@ -21,16 +21,11 @@ struct fx_end {
 	char msg[WB_ERR_MSG_MAX], refusal[WB_ERR_MSG_MAX], identity[WB_PSK_ID_MAX];
 };
 
-extern struct wb_loop *fx_loop;
 extern const struct wb_chan_limits fx_limits;
 
 struct wb_chan_cb fx_cb_of(struct fx_end *e);
 void fx_on_chan(void *cookie, struct wb_chan *ch);
 void fx_on_refused(void *cookie, const char *peer, const struct wb_err *why);
-void fx_loop_open(void);
-void fx_loop_close(void);
-/** fx_run_until - turn the loop until *@p is @n; fails after 20 s. */
-void fx_run_until(const int *p, int n);
 struct wb_psk fx_key(const char *id, uint8_t fill);
 struct wb_tls *fx_psk_tls(bool is_server, const char *id, uint8_t fill);
 /** fx_tls_listen - on 127.0.0.1, any port; @server gets what comes.  @has_raw: other first bytes,

@@ -55,3 +55,42 @@ const struct fx_verbs *fx_verbs(void)
 	}
 	return &v;
 }
+
+/* ---- devices of this machine ------------------------------------------------------------------
+ */
+
+static const char *devices(void)
+{
+	return getenv("FX_DEVICES");
+}
+
+bool fx_verbs_is_left_out(const char *kind)
+{
+	return devices() && strcmp(kind, "verbs") != 0;
+}
+
+void fx_verbs_open(void)
+{
+	if (!devices())
+		fx_verbs();
+}
+
+void fx_verbs_rail(int side, uint32_t i, char *out, size_t cap)
+{
+	char text[256], *at, *name;
+
+	snprintf(out, cap, "127.0.0.1:0");
+	if (!devices())
+		return;
+	snprintf(text, sizeof(text), "%s", devices());
+	at = strtok(text, " ");
+	for (int s = 0; at && s < side; s++)
+		at = strtok(NULL, " ");
+	for (name = strtok(at, ","); name && i > 0; i--)
+		name = strtok(NULL, ",");
+	if (!name) {
+		fprintf(stderr, "fx_verbs: FX_DEVICES=%s: too few for a rail\n", devices());
+		abort();
+	}
+	snprintf(out, cap, "%s@127.0.0.1:0", name);
+}

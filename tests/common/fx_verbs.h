@@ -7,6 +7,10 @@
  */
 #include "tests/fakeverbs/fakeverbs.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 struct fx_verbs {
 	void (*reset)(void);
 	void (*rule)(const struct fakeverbs_rule *);
@@ -22,5 +26,16 @@ struct fx_verbs {
 /** fx_verbs - the fake; loaded at the first call, which has to come before the transport is opened.
  */
 const struct fx_verbs *fx_verbs(void);
+
+/* With FX_DEVICES="A,A B,B" (tests/roce) the transport's contract is tested on those devices of
+ * this machine, those before the blank for the source and the others for the receiver; the fake is
+ * not loaded then, and cases of other transports are over at once. */
+
+/** fx_verbs_is_left_out - cases of this kind have nothing to show on devices. */
+bool fx_verbs_is_left_out(const char *kind);
+/** fx_verbs_open - before a transport of the kind verbs is opened. */
+void fx_verbs_open(void);
+/** fx_verbs_rail - the address of rail @i of a side (0 = the source) into @out. */
+void fx_verbs_rail(int side, uint32_t i, char *out, size_t cap);
 
 #endif

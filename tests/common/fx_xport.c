@@ -53,16 +53,24 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 		.n_rail = o->n_rail ? o->n_rail : 1,
 		.sockets = o->sockets,
 		.depth = o->depth,
+		.is_apart = o->is_apart,
 		.handshake_timeout_ns = o->handshake_ns,
 		.rekey_bytes = o->rekey_bytes,
 		.fault = fault,
 		.medium = f->net};
 	struct wb_xport_region r = {.object = FX_OBJECT};
 	struct wb_xport_epoch e = fx_epoch_of(f->kind);
+	char addr[WB_XPORT_RAILS_MAX][80];
 	struct wb_err err = {0};
 
 	for (uint32_t i = 0; i < xo.n_rail; i++) {
-		rail[i].addr = strcmp(f->kind, "shm") ? "127.0.0.1:0" : "unix:@";
+		snprintf(addr[i], sizeof(addr[i]),
+			strcmp(f->kind, "shm") ? "127.0.0.1:0" : "unix:@");
+		if (o->addr)
+			snprintf(addr[i], sizeof(addr[i]), "%s", o->addr);
+		else if (!strcmp(f->kind, "verbs"))
+			fx_verbs_rail(s == &f->dst, i, addr[i], sizeof(addr[i]));
+		rail[i].addr = addr[i];
 		rail[i].rate_bytes_per_s = o->rate;
 	}
 	must(wb_xport_open(fx_transport(f->kind), &xo, &s->x, &err), &err, "open");
@@ -89,8 +97,10 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 	f->kind = kind;
 	f->heard_ns = wb_now_ns(&wb_clock_real);
 	fx_skeleton_register();
+	if (fx_verbs_is_left_out(kind))
+		exit(0);
 	if (!strcmp(kind, "verbs"))
-		fx_verbs();
+		fx_verbs_open();
 	if (!strcmp(kind, "sim") && wb_sim_net_create(&so, &f->net))
 		die("sim", "no memory");
 	open_side(f, &f->src, "src", o, o->src_fault);

@@ -37,6 +37,8 @@ struct fx_xport {
 
 struct fx_opts {
 	uint32_t n_rail, sockets, depth;
+	bool is_apart;
+	const char *addr; /* of all rails; NULL = 127.0.0.1 */
 	uint64_t rate, handshake_ns, rekey_bytes;
 	struct wb_fault *src_fault, *dst_fault;
 	size_t mem_bytes; /* of each side; 0 = 1 MiB */

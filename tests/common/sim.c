@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PIECE_SEEN (128u << 10)
@@ -45,6 +46,28 @@ static int sim_poll(struct wb_xport *base, struct wb_xport_event *ev, int max)
 	return n;
 }
 
+/* "sim:a", or "sim:a/0,sim:a/2" of some of its rails; false: neither. */
+static bool read_endpoint(const char *text, char name[WB_XPORT_NAME_MAX], uint32_t *rails)
+{
+	size_t n;
+
+	*rails = 0;
+	if (!text || strncmp(text, "sim:", 4))
+		return false;
+	n = strcspn(text + 4, "/");
+	if (n >= WB_XPORT_NAME_MAX)
+		return false;
+	snprintf(name, WB_XPORT_NAME_MAX, "%.*s", (int)n, text + 4);
+	for (const char *p = text; (p = strchr(p, '/')); p++)
+		*rails |= 1u << strtoul(p + 1, NULL, 10);
+	return wb__name_ok(name);
+}
+
+static uint32_t n_of(const struct wb__sim_node *n, uint32_t rails)
+{
+	return rails ? (uint32_t)__builtin_popcount(rails) : n->n_rail;
+}
+
 static int sim_connect(
 	struct wb_xport *base, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
 {
@@ -54,26 +77,33 @@ static int sim_connect(
 	struct wb__sim_link *l;
 	struct wb__sim_end *e;
 	struct wb__sim_item *it;
+	char name[WB_XPORT_NAME_MAX];
+	uint32_t rails;
 
-	if (!wb__name_ok(p->name) || !p->endpoint || strncmp(p->endpoint, "sim:", 4) ||
-		!wb__name_ok(p->endpoint + 4))
+	if (!wb__name_ok(p->name) || !read_endpoint(p->endpoint, name, &rails))
 		return wb_err_set(err, -EINVAL, "endpoint '%.100s' is not like sim:NAME",
 			p->endpoint ? p->endpoint : "");
+	if (p->rails >> x->node->n_rail || p->depth > WB_XPORT_DEPTH_MAX)
+		return wb_err_set(err, -EINVAL, "rails %#x or depth %u", p->rails, p->depth);
 	known = wb__book_epoch_find(&x->desk.book, p->epoch);
 	if (!known)
 		return wb_err_set(err, -ENOENT, "epoch %llu.%llu is not known here",
 			(unsigned long long)p->epoch->term, (unsigned long long)p->epoch->number);
 	if (x->desk.book.n_conn >= x->desk.book.conns_max)
 		return wb_err_set(err, -ENOSPC, "too many connections");
-	node = wb__sim_node_get(x->net, p->endpoint + 4);
+	node = wb__sim_node_get(x->net, name);
+	if (node && rails >> node->n_rail)
+		return wb_err_set(err, -EADDRNOTAVAIL, "no rails %#x at %s", rails, name);
 	l = wb_zalloc(1, sizeof(*l));
 	if (!l || !node) {
 		wb_free(l);
 		return wb_err_set(err, -ENOMEM, "no memory to connect to agent %s", p->name);
 	}
 	l->epoch = *known;
-	l->n_socket = x->sockets ? x->sockets : WB_MAX(x->node->n_rail, node->n_rail);
-	l->depth = x->depth;
+	l->rails[0] = p->rails;
+	l->rails[1] = rails;
+	l->n_socket = x->sockets ? x->sockets : WB_MAX(n_of(x->node, p->rails), n_of(node, rails));
+	l->depth = p->depth ? p->depth : x->depth;
 	l->n_slot = (uint32_t)wb_ceil_div(l->depth, l->n_socket);
 	e = wb__sim_end_create(x, l, 0, p->name);
 	if (!e) {
@@ -241,11 +271,19 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 static int sim_listen(struct wb_xport *base, char *endpoint, size_t cap, struct wb_err *err)
 {
 	struct wb__simx *x = wb__simx_of(base);
+	size_t at = 0;
 
 	if (x->is_listening)
 		return wb_err_set(err, -EALREADY, "the transport listens already");
-	if ((size_t)snprintf(endpoint, cap, "sim:%s", x->name) >= cap)
-		return wb_err_set(err, -ENOSPC, "no room for the endpoint text");
+	for (uint32_t i = 0; i < x->node->n_rail; i++) {
+		int n = x->node->n_rail == 1 ? snprintf(endpoint, cap, "sim:%s", x->name)
+					     : snprintf(endpoint + at, cap - at, "%ssim:%s/%u",
+						       i ? "," : "", x->name, i);
+
+		if ((size_t)n >= cap - at)
+			return wb_err_set(err, -ENOSPC, "no room for the endpoint text");
+		at += (size_t)n;
+	}
 	x->is_listening = true;
 	return 0;
 }
@@ -276,9 +314,7 @@ static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats
 
 	if (rail >= x->node->n_rail)
 		return -EINVAL;
-	*out = (struct wb_xport_stats){0};
-	if (rail == 0)
-		*out = x->stats; /* all on the first */
+	*out = x->stats[rail];
 	return 0;
 }
 

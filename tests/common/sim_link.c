@@ -54,6 +54,23 @@ static void link_put(struct wb__sim_link *l)
 		wb_free(l);
 }
 
+/* Going round those that the link has at that side. */
+static uint32_t rail_at(const struct wb__sim_link *l, int side, uint32_t socket)
+{
+	uint32_t rails = l->rails[side];
+
+	if (!rails)
+		return socket % l->node[side]->n_rail;
+	for (socket %= (uint32_t)__builtin_popcount(rails); socket; socket--)
+		rails &= rails - 1;
+	return (uint32_t)__builtin_ctz(rails);
+}
+
+uint32_t wb__sim_rail_of(const struct wb__sim_end *e, uint32_t socket)
+{
+	return rail_at(e->link, e->side, socket);
+}
+
 struct wb__sim_end *wb__sim_end_create(
 	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer)
 {
@@ -349,7 +366,7 @@ static void on_connect(struct wb_sim_net *net, struct wb__sim_item *it)
 		struct wb_xport_event ev = {
 			.kind = WB_XP_REJECTED, .code = answer->code, .reason = answer->text};
 
-		x->stats.rejected++;
+		x->stats[0].rejected++;
 		wb__sim_tell(x, &ev);
 	}
 	wb__sim_item_send(net, answer);
@@ -392,10 +409,10 @@ static void on_refuse(struct wb__sim_end *e, const struct wb__sim_item *it)
 /* The landing is full. */
 static void arrived(struct wb__sim_end *e, struct wb__op *op, const struct wb__sim_item *it)
 {
-	struct wb_xport_event ev = {.rail = it->socket % e->x->node->n_rail};
+	struct wb_xport_event ev = {.rail = wb__sim_rail_of(e, it->socket)};
 
 	memcpy(ev.trailer, it->trailer, sizeof(ev.trailer));
-	e->x->stats.rx_chunks += op->state == WB__OP_OUT;
+	e->x->stats[ev.rail].rx_chunks += op->state == WB__OP_OUT;
 	tell_ended(e, op, WB__ARRIVED, &ev);
 }
 
@@ -406,7 +423,7 @@ static void on_piece(struct wb__sim_end *e, const struct wb__sim_item *it)
 
 	if (!op)
 		return; /* the answer to a doubled grant */
-	e->x->stats.rx_bytes += it->bytes;
+	e->x->stats[wb__sim_rail_of(e, it->socket)].rx_bytes += it->bytes;
 	while (op->state == WB__OP_OUT && at < it->bytes && op->at.done == it->off + at) {
 		size_t len;
 		uint8_t *p = wb__op_span(op, &op->at, &len);
@@ -441,7 +458,7 @@ static void on_offer(struct wb__sim_end *e, const struct wb__sim_item *it)
 	if (op && op->state == WB__OP_OUT) {
 		op->flip_bit = it->flip_bit;
 		wb__op_take(op, w->op);
-		e->x->stats.rx_bytes += op->bytes;
+		e->x->stats[wb__sim_rail_of(e, it->socket)].rx_bytes += op->bytes;
 		wb__sim_counts(e->x->net)->pulled++;
 	}
 	if (op)
@@ -561,14 +578,11 @@ static void tick_run(struct wb_sim_net *net, struct wb__sim_ev *e)
 		tx_run(x);
 }
 
-static struct wb__sim_rail *rail_at(struct wb__sim_node *n, uint32_t socket)
-{
-	return &n->rail[socket % n->n_rail];
-}
-
 static struct wb__sim_rail *rail_of(const struct wb__sim_write *w)
 {
-	return rail_at(w->end->x->node, wb__book_lane(&w->end->a, w->op));
+	uint32_t socket = wb__book_lane(&w->end->a, w->op);
+
+	return &w->end->x->node->rail[wb__sim_rail_of(w->end, socket)];
 }
 
 /* The next piece leaves when the last one has, of its rail. */
@@ -591,9 +605,12 @@ static void tx_kick(struct wb__simx *x)
 }
 
 /* A piece passes our egress, the latency, and the receiver's ingress. */
-static uint64_t pass(struct wb__simx *x, struct wb__sim_node *to, uint32_t socket, size_t bytes)
+static uint64_t pass(const struct wb__sim_end *e, uint32_t socket, size_t bytes)
 {
-	struct wb__sim_rail *here = rail_at(x->node, socket), *there = rail_at(to, socket);
+	struct wb__sim_link *l = e->link;
+	struct wb__simx *x = e->x;
+	struct wb__sim_rail *here = &x->node->rail[rail_at(l, 1, socket)],
+			    *there = &l->node[0]->rail[rail_at(l, 0, socket)];
 	uint64_t now = wb__sim_now(x->net), out, in, at;
 
 	out = (uint64_t)((double)bytes * 1e9 / here->rate);
@@ -624,14 +641,15 @@ static void offer(struct wb__sim_write *w)
 		op->trailer(op->ctx, it->trailer);
 	it->off = op->bytes;
 	w->is_offered = true;
-	e->x->stats.tx_bytes += op->bytes;
-	e->x->stats.tx_chunks++;
-	item_send(e->x->net, it, pass(e->x, it->link->node[0], it->socket, op->bytes));
+	e->x->stats[wb__sim_rail_of(e, it->socket)].tx_bytes += op->bytes;
+	e->x->stats[wb__sim_rail_of(e, it->socket)].tx_chunks++;
+	item_send(e->x->net, it, pass(e, it->socket, op->bytes));
 }
 
 static void send_piece(struct wb__sim_write *w)
 {
-	struct wb__simx *x = w->end->x;
+	struct wb__sim_end *e = w->end; /* outlives the write, which ends with its last piece */
+	struct wb__simx *x = e->x;
 	struct wb__op *op = w->op;
 	size_t n = WB_MIN(wb__sim_piece(x->net), op->bytes - op->at.done), at = 0;
 	struct wb__sim_item *it = item_of_write(w, WB__SIM_PIECE, n);
@@ -647,17 +665,17 @@ static void send_piece(struct wb__sim_write *w)
 		at += len;
 	}
 	wb__op_observe(op, op->at.done, x->piece_bytes);
-	x->stats.tx_bytes += n;
+	x->stats[wb__sim_rail_of(e, it->socket)].tx_bytes += n;
 	if (op->at.done == op->bytes) {
 		it->what = WB__SIM_LAST;
 		if (op->trailer)
 			op->trailer(op->ctx, it->trailer);
-		x->stats.tx_chunks++;
+		x->stats[wb__sim_rail_of(e, it->socket)].tx_chunks++;
 		tell_written(w);
 	} else {
 		tx_queue(x, w);
 	}
-	item_send(x->net, it, pass(x, it->link->node[0], it->socket, n));
+	item_send(x->net, it, pass(e, it->socket, n));
 }
 
 static void tx_run(struct wb__simx *x)

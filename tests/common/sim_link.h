@@ -14,6 +14,7 @@ struct wb__sim_link {
 	bool is_cut; /* fault: nothing that was sent arrives */
 	struct wb__sim_end *end[2]; /* dialer, acceptor; NULL = closed */
 	struct wb__sim_node *node[2];
+	uint32_t rails[2]; /* of the node at that side, a bit each; 0 = all */
 	uint32_t n_socket;
 	/* last delivery to the dialer, to the acceptor */
 	uint64_t last_ns[2][WB_XPORT_SOCKETS_MAX];
@@ -64,7 +65,7 @@ struct wb__simx {
 	struct wb__sim_end *end; /* the newest first */
 	struct wb__sim_told *head, **tail, *old;
 	struct wb__sim_write *tx_head, **tx_tail;
-	struct wb_xport_stats stats;
+	struct wb_xport_stats stats[WB_XPORT_RAILS_MAX]; /* refused connections: of the first */
 };
 
 enum wb__sim_what {
@@ -112,6 +113,8 @@ void wb__sim_told_free(struct wb__sim_told *t);
  *  too many.  @peer: name of the other side. */
 struct wb__sim_end *wb__sim_end_create(
 	struct wb__simx *x, struct wb__sim_link *l, int side, const char *peer);
+/** wb__sim_rail_of - the rail of this side that carries the socket. */
+uint32_t wb__sim_rail_of(const struct wb__sim_end *e, uint32_t socket);
 /** wb__sim_end_down - tell all that is owed, CONN_DOWN last, and free. */
 void wb__sim_end_down(struct wb__sim_end *e, int code, const char *reason);
 /** wb__sim_say_down - let the other end know, after all that was sent. */

@@ -329,7 +329,8 @@ static void choose_rails(const struct world_agent *a, struct wb_xport_rail *rail
 	const struct world_opts *o = &a->world->o;
 	uint64_t x = wb_mix64(o->seed ^ a->index), rate = o->bytes_per_s ? o->bytes_per_s : RATE;
 
-	*n = o->rails ? 1 + (uint32_t)(x % o->rails) : 1;
+	*n = WB_MAX(1, o->rails_min);
+	*n += o->rails ? (uint32_t)(x % (o->rails - *n + 1)) : 0;
 	for (uint32_t i = 0; i < *n && o->rails; i++)
 		rail[i].rate_bytes_per_s = rate / *n >> (x >> (8 + 3 * i) & 7);
 }

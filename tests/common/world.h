@@ -136,7 +136,8 @@ struct world_opts {
 	uint64_t socket_ns; /* greatest time of a message to or from a worker; 0 = 5 us, always */
 	uint64_t lane_ns; /* greatest time of a lane's job; 0 = it is done when it is submitted */
 	bool no_sums; /* spec.checksums off */
-	uint32_t rails; /* agents have up to so many, of different speed; 0 = 1 */
+	uint32_t rails, rails_min; /* agents have up to so many, of different speed; 0 = 1 */
+	bool own_rails; /* each belongs to workers: they go round among them */
 	uint32_t xport_caps, piece_bytes; /* as of struct wb_sim_opts */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
@@ -164,7 +165,7 @@ struct world_epoch {
 	uint32_t engine[WORLD_ENGINES];
 	uint32_t worker[WORLD_WORKERS], worker_id[WORLD_WORKERS];
 	uint64_t seen; /* highest transfer its operator knew */
-	uint8_t *bytes; /* the plan, encoded */
+	uint8_t *bytes; /* the plan, packed: of each agent the part with its number in agent[] */
 	size_t len;
 	struct world_epoch *next; /* older */
 };

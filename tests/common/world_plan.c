@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "planner/parts.h"
 #include "proto/beat.h"
 
 #include <stdio.h>
@@ -102,7 +103,7 @@ static void make_plan(struct world *w, struct world_epoch *e)
 	}
 	world_must(wb_plan_create(&in, &plan, &err), &err);
 	wb_buf_init(&b, 64u << 20);
-	world_must(wb_plan_encode(plan, &b), NULL);
+	world_must(wb_plan_pack(plan, &b), NULL);
 	world_must(wb_buf_take(&b, &e->bytes, &e->len), NULL);
 	wb_plan_destroy(plan);
 }
@@ -120,6 +121,23 @@ struct world_epoch *world_epoch_make(struct world *w)
 	e->next = w->epochs;
 	w->epochs = e;
 	return e;
+}
+
+/* Of those of its agent, the ones that fall to it when they go round. */
+static uint32_t rails_of(const struct world *w, const struct world_epoch *e, uint32_t worker)
+{
+	uint32_t agent = w->worker[e->worker[worker]].agent, place = 0, n = 0, rails = 0,
+		 n_rail = 1;
+
+	for (const char *s = w->agent[agent].endpoint; *s; s++)
+		n_rail += *s == ',';
+	for (uint32_t i = 0; i < e->n_worker; i++) {
+		place += i < worker && w->worker[e->worker[i]].agent == agent;
+		n += w->worker[e->worker[i]].agent == agent;
+	}
+	for (uint32_t k = place; k < WB_MAX(n, n_rail); k += n)
+		rails |= 1u << k % n_rail;
+	return rails;
 }
 
 static void fill_roster(
@@ -149,6 +167,7 @@ static void fill_roster(
 	for (uint32_t i = 0; i < e->n_worker; i++) {
 		r->worker[i].name = wb_strdup(w->worker[e->worker[i]].name);
 		r->worker[i].local = e->worker_id[i];
+		r->worker[i].rails = w->o.own_rails ? rails_of(w, e, i) : 0;
 	}
 	r->transfer_deadline_ns = w->o.transfer_deadline_ns;
 	r->patience_ns = WB_BEAT_PATIENCE_NS;
@@ -158,6 +177,23 @@ static void fill_roster(
 	r->all_engines = w->o.all_engines;
 	r->supersede = w->o.supersede;
 	r->sums = !w->o.no_sums;
+}
+
+/* What an agent has of it. */
+static struct wb_plan *plan_of(const struct world_epoch *e, uint32_t agent)
+{
+	struct wb_plan_slice *slice;
+	struct wb_plan_piece head = {.data = e->bytes}, part;
+	struct wb_plan *plan;
+	struct wb_err err = {0};
+	int n = wb_plan_slices(e->bytes, e->len, &slice, &err), at = world_epoch_agent(e, agent);
+
+	world_must(n > at ? 0 : -1, &err);
+	head.bytes = slice[0].bytes;
+	part = (struct wb_plan_piece){e->bytes + slice[1 + at].at, slice[1 + at].bytes};
+	world_must(wb_plan_unpack(head, part, UINT64_MAX, &plan, &err), &err);
+	wb_free(slice);
+	return plan;
 }
 
 static void epoch_over(void *ctx, const struct wb_roster *r)
@@ -177,7 +213,7 @@ int world_epoch_install(
 	struct wb_xport_epoch x = {.id = e->id, .key = {7}};
 	int rc;
 
-	world_must(wb_plan_decode(e->bytes, e->len, &r->plan, err), err);
+	r->plan = plan_of(e, agent);
 	fill_roster(w, e, agent, r);
 	rc = wb_transfer_install(a->core, r, err);
 	if (rc == 0) {

@@ -179,6 +179,8 @@ static void poll_while_torn(struct world_worker *k)
 
 	if (!k->id || k->past.begun)
 		return;
+	if (wb_poll_is_ahead(w) && k->down.first)
+		return; /* the library reads what was said before this stop was set */
 	while (wb_poll_is_ahead(w))
 		w = wb_poll_add(&k->page->word);
 	if (wb_poll_is_parked(w) && (k->parked_id != k->id || k->parked_count != wb_poll_count(w)))

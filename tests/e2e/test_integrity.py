@@ -42,10 +42,14 @@ def caught(fault, pod, place, at=None, engines=1, trainers=1, trainer_cut="rows"
         for a in c.agents:
             assert mismatches(c, a) == {}
         for v in (1, 2):
+            # What is found bad after the trainers have let go, as on a loaded machine, has no source any more.
             for w in t:
-                w.say(f"send {v}")
-            sent(t, v, " ".join(f"e{e}=Committed" for e in range(engines)))
+                w.say(f"hold {v}")
             updated(r, v)
+            for w in t:
+                w.expect(f"released {v}")
+                w.say("release")
+            sent(t, v, " ".join(f"e{e}=Committed" for e in range(engines)))
         seen = {a: m for a in c.agents if (m := mismatches(c, a))}
         assert seen.get(at, {}).get(place, 0) >= 1, (fault, seen)
         named(c, at, place, seen[at][place], source, rail)

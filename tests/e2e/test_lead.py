@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's loop stands still for longer than a Lease is held: it leads all the same, and goes on.  So it is on a
+"""Who leads, on a cluster of objects in memory.
+
+The operator's loop stands still for longer than a Lease is held: it leads all the same, and goes on.  So it is on a
 machine that gives it little time while thousands of objects are listed or deleted.  Its first thread, which runs that
-loop, is held by ptrace."""
+loop, is held by ptrace.
+
+An agent that comes before it is known who leads is told so, and comes again: it does not wait for an answer until it
+gives up, as after every change of the leader it would."""
 import ctypes
 import os
 import sys
@@ -9,9 +14,10 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("WB_TOP", "."), "tests", "common"))
-from fakeapi import FakeApi, Operator, transfer, until  # noqa: E402
+from fakeapi import FakeApi, Operator, pod, transfer, until  # noqa: E402
 
 STILL_S = 12  # a Lease that is not renewed for 10 s is lost
+REJECT, WELCOME = 0x203, 0x202
 SEIZE, INTERRUPT, DETACH, ANY_CHILD = 0x4206, 0x4207, 17, 0x40000000
 
 
@@ -43,7 +49,29 @@ def renewed(api):
     return api.lease and api.lease["spec"]["renewTime"]
 
 
-def main():
+def an_agent_that_comes_before_anybody_leads_is_told_so():
+    with tempfile.TemporaryDirectory() as d, FakeApi(d) as api:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+        other = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now,
+                 "leaseTransitions": 1}  # and it says nowhere where it is
+        api.lease = {"metadata": {"name": "weightbridge-operator", "namespace": "default", "resourceVersion": "1"}, "spec": other}
+        api.put("weighttransfers", transfer("n", "t"))
+        token = f"pod n a {api.put('pods', pod('n', 'a', 't'))['metadata']['uid']}"
+        with Operator(api) as op:
+            kind, body, s = op.hello(token, "a", "n/t")
+            s.close()
+            assert kind == REJECT and "does not lead" in body["sentence"], (kind, body)
+            api.lease["spec"]["holderIdentity"] = ""
+            until("it leads", lambda: op.metric("wb_leader") == 1)
+
+            def is_let_in():
+                kind, _, s = op.hello(token, "a", "n/t")
+                s.close()
+                return kind == WELCOME
+            until("the agent is let in", is_let_in)
+
+
+def leads_on_while_its_loop_stands_still():
     with tempfile.TemporaryDirectory() as d, FakeApi(d) as api, Operator(api) as op:
         until("it leads", lambda: op.metric("wb_leader") == 1)
         first, seen = dict(api.lease["spec"]), set()
@@ -66,4 +94,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    an_agent_that_comes_before_anybody_leads_is_told_so()
+    leads_on_while_its_loop_stands_still()

@@ -78,13 +78,13 @@ def served_at(port):
 
 def all_of_four_rails_carry_bytes():
     """Each kind of rails on either side; one that has fewer uses what it has."""
-    own = ("--rail-address", ",".join(ADDRESSES))
+    own = tuple(f"--rail={a}" for a in ADDRESSES)
     for t0, r0 in ((("--rails", "4"),) * 2, (own, own), (own, ("--rails", "1")), (("--rails", "1"), own)):
         with Cluster() as c:
             t, r = deploy(c, rails={"t0": t0, "r0": r0})
             transfer(t, r, 1)
             for agent, way, rails in (("r0", "rx", r0), ("t0", "tx", t0)):
-                n = 1 if rails[1] == "1" else 4
+                n = 1 if rails[-1] == "1" else 4
                 moved = by_rail(c, agent, way, n)
                 print("rails", *t0, "to", *r0, agent, way, *[int(m) for m in moved])
                 assert sum(moved) >= MIB << 20, moved
@@ -94,6 +94,34 @@ def all_of_four_rails_carry_bytes():
                 port = next(int(m[1]) for m in (re.search(r"agent: started .*port=(\d+)", x)
                                                 for x in c.agents["t0"].seen) if m)
                 assert served_at(port) == set(ADDRESSES), served_at(port)
+
+
+EACH = 8  # workers of an agent, and rails
+
+
+def eight_rails_of_eight_workers_carry_their_share():
+    """Each trainer has rows and each rollout columns: every one of a side gets from all of the other."""
+    with Cluster() as c:
+        c.operator(trainers=EACH, per_engine=EACH, trainer={"bufferSize": "64Mi"}, rollout={"bufferSize": "64Mi"})
+        for name, net in (("t0", 1), ("r0", 2)):
+            c.agent(name, *(f"--rail=127.0.{net}.{i + 1},rate=4M" for i in range(EACH)))
+        size = {"rows": 1024 * 2, "cols": 4096, "tensors": 1, "of": EACH}
+        ts = [c.worker("t0", "trainer", i, rank=i, **size) for i in range(EACH)]
+        rs = [c.worker("r0", "rollout", i, rank=i, engine="e0", cut="cols", **size) for i in range(EACH)]
+        for w in (*ts, *rs):
+            w.expect("planned")
+        for t in ts:
+            t.say("send 1")
+        took = max(float(t.expect(r"sent 1 seconds=([\d.]+) e0=Committed")[1]) for t in ts)
+        for r in rs:
+            r.expect("update 1 ok")
+        bound = (32 << 20) / EACH / 4e6
+        print(f"EWTT {took:.3f} s, bound of eight rails {bound:.3f} s: {took / bound:.3f}")
+        for agent, way in (("r0", "rx"), ("t0", "tx")):
+            moved = by_rail(c, agent, way, EACH)
+            print("bytes by rail", agent, way, *[int(m) for m in moved])
+            assert sum(moved) >= 32 << 20, moved
+            assert min(moved) >= 0.95 / EACH * sum(moved), moved
 
 
 def a_rail_that_stands_still_for_a_time_costs_that_time():
@@ -142,6 +170,7 @@ def probe(agent, what):
 
 if __name__ == "__main__":
     run(both_rails_carry_the_bytes_in_the_time_of_both, all_of_four_rails_carry_bytes,
+        eight_rails_of_eight_workers_carry_their_share,
         a_rail_that_stands_still_for_a_time_costs_that_time,
         a_rail_that_breaks_in_mid_transfer_is_made_again,
         a_rail_that_never_works_ends_the_transfer_with_a_name)

@@ -40,16 +40,23 @@ def over_two_rails_each_with_its_device_and_staged():
                     staging={"trainer": "HostMemory", "rollout": "HostMemory"})
 
 
+def over_rails_that_are_the_network_interfaces_of_devices():
+    versions_arrive("--rail", "127.99.0.1", "--rail", "127.99.1.1")
+
+
 def without_a_device_it_is_said_and_it_ends():
     with Cluster() as c:
         c.operator()
-        for env, words in ((None, "no RDMA"), ({**fake(c), "FAKEVERBS_DEVICES": " "}, "no device that may be opened")):
+        none = {**fake(c), "FAKEVERBS_DEVICES": " "}
+        for env, more, words in ((None, (), "no RDMA"), (none, (), "no device that may be opened"),
+                                 (fake(c), ("--rail-device", "fake1,fake7"), "no device 'fake7', which rail 1 names")):
             try:
-                c.agent("t0", *VERBS, env=env)
+                c.agent("t0", *VERBS, *more, env=env)
             except Failed as e:
                 assert words in str(e), e
             else:
                 raise AssertionError("an agent without a device has started")
 
 
-run(over_one_rail, over_two_rails_each_with_its_device_and_staged, without_a_device_it_is_said_and_it_ends)
+run(over_one_rail, over_two_rails_each_with_its_device_and_staged,
+    over_rails_that_are_the_network_interfaces_of_devices, without_a_device_it_is_said_and_it_ends)

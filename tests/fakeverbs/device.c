@@ -360,7 +360,7 @@ void fv_gid_of(int device, int port, int index, union ibv_gid *out)
 		return;
 	}
 	out->raw[10] = out->raw[11] = 0xff;
-	out->raw[12] = 10;
+	out->raw[12] = 127;
 	out->raw[13] = 99;
 	out->raw[14] = (uint8_t)device;
 	out->raw[15] = last ? last : (uint8_t)port;

@@ -7,7 +7,7 @@
  *
  * It is built as build/VARIANT/fake/libibverbs.so.1.  What opens the library by its name gets it
  * where that was loaded before (dlopen() by path), or where LD_LIBRARY_PATH names the folder.
- * Devices fake0, fake1 have a port each with GID ::ffff:10.99.DEVICE.PORT at index 1 (RoCE v2) and
+ * Devices fake0, fake1 have a port each with GID ::ffff:127.99.DEVICE.PORT at index 1 (RoCE v2) and
  * a RoCE v1 one at index 0; FAKEVERBS_DEVICES="fake0:2 fake1:1" says other names and numbers of
  * ports.  Processes that are to reach each other name the same file in FAKEVERBS_WORLD.
  *
@@ -55,7 +55,7 @@ void fakeverbs_port(int device, int port, bool is_up);
 /** fakeverbs_remove - the device goes: DEVICE_FATAL, its queue pairs end in error, nothing of it
  *  works any more (in this process). */
 void fakeverbs_remove(int device);
-/** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:10.99.DEVICE.@last, with GID_CHANGE;
+/** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:127.99.DEVICE.@last, with GID_CHANGE;
  *  what was sent to the old one is lost. */
 void fakeverbs_regid(int device, int port, uint8_t last);
 /** fakeverbs_fail - the next @times calls of that function of the library ("ibv_reg_mr") fail with

@@ -35,12 +35,18 @@ def machine():
     rc, out, err = doctor("--json")
     assert rc == 0 and not err, (rc, err)
     got = json.loads(out)
-    here = {"verbs", "memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory"}  # of the machine, not of the build
+    here = {"verbs", "memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory",
+            "transport"}  # of the machine, not of the build
     can = {x["name"]: x["can"] for x in got["checks"] if x["name"] not in here}
     assert got["ok"] is True and can == readme(), (can, readme())
     assert {"memory", "open-files", "locked-memory"} <= {x["name"] for x in got["checks"]}, got
     rc, out, err = doctor()
     assert rc == 0 and re.search(r"^  encryption +yes +TLS 1.3 .* OpenSSL 3", out, re.M), out
+    fake = {"LD_LIBRARY_PATH": os.path.join(os.environ["WB_BUILD"], "fake")}
+    for env, words in ((fake, "started with --transport verbs would use"),
+                       ({**fake, "FAKEVERBS_DEVICES": " "}, "tcp between machines (the default)")):
+        rc, out, err = doctor(env=env)
+        assert rc == 0 and re.search(rf"^  transport +- +.*{re.escape(words)}", out, re.M), out
     rc, out, err = doctor(files=777)
     assert re.search(r"^  open-files +- +777 at most", out, re.M), out
 

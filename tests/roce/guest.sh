@@ -42,6 +42,7 @@ ln -s /proc/self/fd /dev/fd
 ip link set lo up
 mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
 ulimit -l unlimited
+ulimit -n 20000
 (links) || say "the links could not be made"
 said=$(compgen -G '/dev/vport*' | head -1)
 say "ready at $(cut -d" " -f1 /proc/uptime) s"

@@ -10,9 +10,11 @@
  *what is wanted, is ready for every plan, keeps it over reconnects, sends heartbeats, and comes
  *back with growing, jittered waits, to each server in turn or where it is sent.
  *
- * --tensors N, --rows N: of the model.  What a tenant may try: --deaf reads no message of more than
- * 64 KiB, so that what is sent stays where it is; --half never ends a message of 4 MiB; --reports
- * tells of transfers and workers that there never were.
+ * --tensors N, --rows N: of the model; --uneven: the i-th tensor has i times as many rows, so that
+ *no piece of the plan is like another.  --old: speaks the oldest protocol version.  What a tenant
+ *may try: --deaf reads no message of more than 64 KiB, so that what is sent stays where it is;
+ *--half never ends a message of 4 MiB; --reports tells of transfers and workers that there never
+ *were.
  *
  * Prints "plan NAME BYTES" for each plan that came whole, "active NAME TERM NUMBER" for each plan
  *that became active, "up NAME NS" for each welcome, "told NAME NS SENTENCE" when the operator takes
@@ -83,7 +85,8 @@ static struct wb_tls *tls;
 static struct server servers[SERVERS_MAX];
 static unsigned n_server;
 static uint32_t n_tensor = 4, n_row = 64;
-static bool is_deaf, is_half, is_reporter;
+static uint32_t version = WBP_VERSION_MAX;
+static bool is_deaf, is_half, is_reporter, is_uneven;
 static struct wb_rng rng;
 static struct layout *layouts;
 static struct wb_buf manifest;
@@ -104,6 +107,11 @@ static void must(int rc, const char *what, const char *why)
 
 /* ---- the model ---- */
 
+static uint32_t rows_of(uint32_t tensor)
+{
+	return is_uneven ? n_row * (tensor + 1) : n_row;
+}
+
 static struct wb_manifest *make_manifest(void)
 {
 	struct wb_tensor *x = wb_zalloc(n_tensor, sizeof(*x));
@@ -117,7 +125,7 @@ static struct wb_manifest *make_manifest(void)
 		x[i] = (struct wb_tensor){.name = name[i],
 			.dtype = wb_dtype_parse("F32"),
 			.ndim = 2,
-			.shape = {n_row, COLS}};
+			.shape = {rows_of(i), COLS}};
 	}
 	must(wb_manifest_create(x, n_tensor, &m, &err), "manifest", err.msg);
 	wb_free(x);
@@ -130,12 +138,13 @@ static void make_map(struct layout *l, const struct wb_manifest *m)
 	struct wb_param *param = wb_zalloc(n_tensor, sizeof(*param));
 	struct wb_op *op = wb_zalloc(n_tensor, sizeof(*op));
 	struct wb_map in = {.n_param = n_tensor, .n_op = n_tensor, .param = param, .op = op}, *map;
-	uint32_t rows = n_row / l->of;
 	struct wb_err err = {0};
 	char name[32];
 
 	must(param && op ? 0 : -ENOMEM, "map", "out of memory");
 	for (uint32_t i = 0; i < n_tensor; i++) {
+		uint32_t rows = rows_of(i) / l->of;
+
 		snprintf(name, sizeof(name), "part.%u", i);
 		param[i] = (struct wb_param){.name = wb_strdup(name),
 			.dtype = wb_dtype_parse("F32"),
@@ -191,7 +200,7 @@ static const struct layout *layout_of(uint32_t index, uint32_t of)
 
 static void send_msg(struct agent *a, uint16_t type, const void *msg)
 {
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = type};
+	struct wb_frame f = {.version = (uint8_t)version, .type = type};
 	struct wb_err err = {0};
 	struct wb_buf b;
 	int rc;
@@ -290,7 +299,7 @@ static void hear(struct agent *a, uint64_t term, uint64_t from)
 static void send_half(struct agent *a)
 {
 	static uint8_t data[4u << 20];
-	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_CONTENT};
+	struct wb_frame f = {.version = (uint8_t)version, .type = WBP_CONTENT};
 	struct wb_msg_content m = {.object = a->object,
 		.kind = WB_CONTENT_MAP,
 		.total_bytes = sizeof(data),
@@ -362,7 +371,9 @@ static void act(struct agent *a, uint16_t type, const union wb_msg *m)
 			upload(a, m->want.digests[i]);
 		break;
 	case WBP_CONTENT:
-		a->plan_bytes = m->content.offset + m->content.n_data;
+		if (!m->content.offset && m->content.kind != WB_CONTENT_PART)
+			a->plan_bytes = 0; /* another one */
+		a->plan_bytes += m->content.n_data;
 		break;
 	case WBP_PLAN:
 		hear(a, m->plan.epoch.term, a->term_operator);
@@ -420,7 +431,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	struct agent *a = cookie;
 	const char *object = a->object, *transport = "tcp";
 	struct wb_msg_hello m = {.version_min = WBP_VERSION_MIN,
-		.version_max = WBP_VERSION_MAX,
+		.version_max = version,
 		.build = "herd",
 		.agent = a->name,
 		.token = a->token,
@@ -558,7 +569,8 @@ int main(int argc, char **argv)
 	static const struct option longs[] = {{"servers", 1, NULL, 's'}, {"ca", 1, NULL, 'c'},
 		{"name", 1, NULL, 'n'}, {"tensors", 1, NULL, 't'}, {"rows", 1, NULL, 'r'},
 		{"deaf", 0, NULL, 'd'}, {"half", 0, NULL, 'h'}, {"reports", 0, NULL, 'p'},
-		{"key", 1, NULL, 'k'}, {NULL, 0, NULL, 0}};
+		{"key", 1, NULL, 'k'}, {"uneven", 0, NULL, 'u'}, {"old", 0, NULL, 'o'},
+		{NULL, 0, NULL, 0}};
 	struct wb_tls_opts o = {.mode = WB_TLS_CERT};
 	struct wb_psk psk = {.id = WBP_OPERATOR_PSK_ID};
 	static char line[32768];
@@ -582,6 +594,10 @@ int main(int argc, char **argv)
 			is_half = true;
 		else if (c == 'p')
 			is_reporter = true;
+		else if (c == 'u')
+			is_uneven = true;
+		else if (c == 'o')
+			version = WBP_VERSION_MIN;
 		else if (c == 'k')
 			use_key(&o, &psk, optarg);
 		else

@@ -2,6 +2,7 @@
 /* What wbctl doctor says of RDMA, over trees of files as kernels show them. */
 #include "base/base.h"
 #include "ctl/doctor.h"
+#include "tests/common/fx_check.h"
 
 #include <check.h>
 #include <errno.h>
@@ -195,6 +196,8 @@ static const struct {
 		"mlx5_1/1 is DOWN: look at cable and switch, ip link set LINK up"},
 	{"sys/class/infiniband/mlx5_1/ports/1/state", NULL, WB_CTL_NO, "mlx5_1/1 is not up"},
 	{"sys/class/net/eth1/mtu", "1500", WB_CTL_WORSE, "ip link set eth1 mtu 4200"},
+	{"sys/class/infiniband/mlx5_1/ports/1/gids/3", "0000:0000:0000:0000:0000:0000:0000:0000",
+		WB_CTL_WORSE, "give the link an IP address (ip addr add ADDRESS dev eth1)"},
 	{"sys/class/net/eth1/mtu", "4192", WB_CTL_YES, "mlx5_1/1 (Ethernet"},
 	{"dev/infiniband/uverbs1", NULL, WB_CTL_NO,
 		"/dev/infiniband/uverbs1 is not there: load ib_uverbs; in a pod ask for the device "
@@ -216,6 +219,7 @@ START_TEST(what_is_wrong_with_a_port_is_said_with_its_remedy)
 	ck_assert_uint_eq(wb__ctl_look_rdma(&sheet, root), is_no ? 1 : 2);
 	says("rdma-port", wrongs[_i].can, wrongs[_i].words);
 	says("rdma-port", WB_CTL_YES, "mlx5_0/1 (");
+	ck_assert_str_eq(sheet.ports, is_no ? "mlx5_0/1" : "mlx5_0/1, mlx5_1/1");
 }
 END_TEST
 
@@ -285,8 +289,6 @@ int main(void)
 {
 	Suite *s = suite_create("ctl_rdma");
 	TCase *c = tcase_create("ctl_rdma");
-	SRunner *r;
-	int failed;
 
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_test(c, without_devices_only_the_limit_is_told);
@@ -300,9 +302,5 @@ int main(void)
 		c, too_little_lockable_memory_is_said_with_its_remedy, 0, WB_ARRAY_SIZE(locks));
 	tcase_add_test(c, who_can_reach_memory_of_gpus_is_told);
 	suite_add_tcase(s, c);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+	return fx_run(s);
 }

@@ -126,6 +126,7 @@ static struct wb_plan_worker workers[3] = {{.role = WB_ROLE_TRAINER},
 	{.role = WB_ROLE_ROLLOUT, .engine = 1, .domain = 2}};
 static uint32_t numbers[] = {0, 1, 2};
 static uint32_t over_shm = UINT32_MAX; /* the agent that does not use tcp */
+static const uint32_t *rails_of_a; /* two rails, of which these are its worker's; NULL = not said */
 
 /* The roster's own. */
 static struct wb_plan *make_plan(void)
@@ -159,6 +160,8 @@ static int roster_of(const char *me, const char *mine, const char *const hosts[3
 		wb__addr_join(hosts[i][0], 7, bulk[i], sizeof(bulk[i]));
 		if (i == over_shm)
 			snprintf(bulk[i], sizeof(bulk[i]), "unix:@weights");
+		if (i == 1 && rails_of_a)
+			snprintf(bulk[i], sizeof(bulk[i]), "10.1.0.2:7,10.2.0.2:7");
 		e[i] = (struct wb_p_endpoint){.agent = names[i],
 			.host = hosts[i][0],
 			.port = 7,
@@ -167,6 +170,8 @@ static int roster_of(const char *me, const char *mine, const char *const hosts[3
 			.n_workers = 1,
 			.ids = &numbers[i],
 			.n_ids = 1};
+		e[i].rails = i == 1 ? rails_of_a : NULL;
+		e[i].n_rails = e[i].rails ? 1 : 0;
 		if (hosts[i][1]) {
 			e[i].hosts = (void *)(uintptr_t)hosts[i];
 			e[i].n_hosts = 2;
@@ -254,6 +259,27 @@ START_TEST(agents_of_two_transports_are_named_with_those_they_have)
 }
 END_TEST
 
+START_TEST(a_workers_rails_are_addresses_of_its_agent)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", NULL}, {"10.0.0.2", NULL}, {"10.0.0.3", NULL}};
+	static const uint32_t second = 2, third = 4;
+	struct wb_err err = {0};
+	struct wb_roster *r;
+
+	rails_of_a = &second;
+	ck_assert_msg(!roster_of("t", "10.0.0.1", hosts, &r, &err), "%s", err.msg);
+	ck_assert(!r->worker[0].rails && r->worker[1].rails == second && !r->worker[2].rails);
+	wb_roster_put(r);
+	rails_of_a = &third;
+	ck_assert_int_eq(roster_of("t", "10.0.0.1", hosts, &r, &err), -EBADMSG);
+	ck_assert_msg(strstr(err.msg, "agent a: worker 1 has rails 0x4 of those at "
+				      "'10.1.0.2:7,10.2.0.2:7'") != NULL,
+		"%s", err.msg);
+	rails_of_a = NULL;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("addrs");
@@ -269,6 +295,7 @@ int main(void)
 	tcase_add_test(t, of_two_common_families_each_has_its_endpoint);
 	tcase_add_test(t, agents_without_a_common_family_are_named_with_those_they_have);
 	tcase_add_test(t, agents_of_two_transports_are_named_with_those_they_have);
+	tcase_add_test(t, a_workers_rails_are_addresses_of_its_agent);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

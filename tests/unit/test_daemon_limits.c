@@ -16,6 +16,7 @@
 
 static struct wb_plan_worker worker[AGENTS_MAX];
 static struct wb_roster_agent agent[AGENTS_MAX];
+static struct wb_roster_worker who[AGENTS_MAX];
 static char bulk[256];
 
 /* An agent a worker: @trainers of them first. */
@@ -24,10 +25,16 @@ static int check(uint32_t trainers, uint32_t engines, uint32_t me, uint64_t open
 {
 	uint32_t n = trainers + engines;
 	struct wb_plan plan = {.n_worker = n, .worker = worker};
-	struct wb_roster r = {.plan = &plan, .agent = agent, .n_agent = n, .n_worker = n, .me = me};
+	struct wb_roster r = {.plan = &plan,
+		.agent = agent,
+		.worker = who,
+		.n_agent = n,
+		.n_worker = n,
+		.me = me};
 	struct wb__limits_in in = {.n_rail = 1, .roster = &r, .has = has, .open_files = open_files};
 
 	ck_assert_uint_le(n, AGENTS_MAX);
+	memset(who, 0, sizeof(who)); /* under TSan all tests are of one process */
 	for (uint32_t i = 0; i < n; i++) {
 		worker[i] = (struct wb_plan_worker){
 			.role = i < trainers ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, .domain = i};
@@ -69,10 +76,38 @@ START_TEST(an_agent_counts_all_that_it_may_have_to_reach)
 }
 END_TEST
 
+/* A trainer agent of three workers, two of them on one rail, and an engine's of two with one each.
+ */
+START_TEST(each_set_of_rails_has_connections_of_its_own)
+{
+	struct wb_plan plan = {.n_worker = 5, .worker = worker};
+	struct wb_roster r = {
+		.plan = &plan, .agent = agent, .worker = who, .n_agent = 2, .n_worker = 5, .me = 1};
+	struct wb__limits_in in = {
+		.n_rail = 4, .roster = &r, .has = none, .open_files = UINT64_MAX};
+	struct wb__limits_need need;
+	struct wb_err err;
+
+	snprintf(bulk, sizeof(bulk), "10.0.0.1:1,10.0.1.1:1,10.0.2.1:1,10.0.3.1:1");
+	for (uint32_t i = 0; i < 5; i++) {
+		worker[i] = (struct wb_plan_worker){
+			.role = i < 3 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, .domain = i >= 3};
+		who[i].rails = (uint32_t[]){1, 1, 14, 3, 12}[i];
+	}
+	agent[0] = agent[1] = (struct wb_roster_agent){.bulk = bulk};
+	ck_assert_int_eq(wb__limits_check(&in, &need, &err), 0);
+	/* Here {0,1} and {2,3}, there {0} and {1,2,3}: two sockets a rail at least, and two
+	 * channels. */
+	ck_assert_uint_eq(need.conns, 4);
+	ck_assert_uint_eq(need.files, 2 * (2 + 3) + 2);
+}
+END_TEST
+
 START_TEST(who_is_absent_or_foreign_is_not_reached)
 {
 	struct wb_plan plan = {.n_worker = 3, .worker = worker};
-	struct wb_roster r = {.plan = &plan, .agent = agent, .n_agent = 3, .n_worker = 3, .me = 2};
+	struct wb_roster r = {
+		.plan = &plan, .agent = agent, .worker = who, .n_agent = 3, .n_worker = 3, .me = 2};
 	struct wb__limits_in in = {.n_rail = 1, .roster = &r, .has = none};
 	struct wb__limits_need need;
 	struct wb_err err;
@@ -143,6 +178,7 @@ int main(void)
 	suite_add_tcase(s, t);
 	tcase_add_loop_test(
 		t, an_agent_counts_all_that_it_may_have_to_reach, 0, (int)WB_ARRAY_SIZE(counts));
+	tcase_add_test(t, each_set_of_rails_has_connections_of_its_own);
 	tcase_add_test(t, who_is_absent_or_foreign_is_not_reached);
 	tcase_add_test(t, a_plan_beyond_the_open_files_is_refused_with_both_figures);
 	tcase_add_test(t, a_plan_beyond_the_connections_is_refused_with_both_figures);

@@ -66,13 +66,16 @@ static const struct line agent_lines[] = {
 	{OP "--psk-file k --socket-mode 1777", "three octal digits"},
 	{OP "--psk-file k --transport udp", "--transport udp: expected tcp, shm or verbs"},
 	{OP "--psk-file k --rails 17", "--rails 17: expected 1 to 16"},
-	{OP "--psk-file k --rails 3 --rail-address a,b", "2 addresses of rails: there are 3 rails"},
-	{OP "--psk-file k --rail-address a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q",
-		"17 addresses of rails: there are 17 rails, and at most 16"},
-	{OP "--psk-file k --rails 2 --rail-address a,b", NULL},
-	{OP "--psk-file k --rail-address a,b", NULL},
-	{OP "--psk-file k --transport shm --rail-address a", "goes with --transport tcp"},
-	{OP "--psk-file k --rail-address=", "one for each rail"},
+	{OP "--psk-file k --rails 3 --rail lo", "--rail and --rails exclude each other"},
+	{OP "--psk-file k --rail a --rail b", NULL},
+	{OP "--psk-file k --rail a --rail a", "--rail a: expected another network interface"},
+	{OP "--psk-file k --transport shm --rail lo", "goes with --transport tcp"},
+	{OP "--psk-file k --rail-device a", "--rail-device goes with --transport verbs"},
+	{OP "--psk-file k --transport verbs --rail lo --rail-device a,b",
+		"--rail-device names 2 devices, and there are 1 rails"},
+	{OP "--psk-file k --transport verbs --rail lo --rail-device a", NULL},
+	{OP "--psk-file k --transport verbs --rail-device a,b", NULL},
+	{OP "--psk-file k --rail=", "expected another network interface"},
 	{OP "--psk-file k --rail-rate 5X", "expected a rate such as 500M"},
 	{OP "--psk-file k --buffer 1000", "--buffer 1000: expected a size of at least 1Mi"},
 	{OP "--psk-file k --staging-limit lots", "a size above 0, such as 8Gi"},
@@ -272,6 +275,8 @@ static struct wb_plan_worker workers[3] = {{WB_ROLE_TRAINER, 0, 0, 0, 0, 0},
 static uint32_t w0[] = {0}, w12[] = {1, 2}, ids0[] = {7}, ids12[] = {8, 9};
 static char key[65], name_a[] = "a", name_b[] = "b", host[] = "h", engine[] = "e", object[] = "n/o";
 
+static uint32_t part_of; /* 1 more than the agent whose part the plan is; 0 = it is all of it */
+
 /* The roster's own. */
 static struct wb_plan *make_plan(void)
 {
@@ -279,6 +284,8 @@ static struct wb_plan *make_plan(void)
 
 	plan->n_worker = 3;
 	plan->worker = wb_memdup(workers, sizeof(workers));
+	plan->is_part = part_of != 0;
+	plan->domain = part_of ? part_of - 1 : 0;
 	return plan;
 }
 
@@ -420,6 +427,22 @@ START_TEST(a_plan_message_that_does_not_fit_the_plan_is_refused)
 }
 END_TEST
 
+/* Nothing in it is for the workers here: they would be complete without a byte. */
+START_TEST(the_part_of_another_agent_is_refused)
+{
+	struct wb_roster *r;
+	struct wb_err err = {0};
+
+	part_of = 2;
+	ck_assert_msg(!roster_of(NULL, "b", &r, &err), "%s", err.msg);
+	wb_roster_put(r);
+	part_of = 1;
+	ck_assert_int_eq(roster_of(NULL, "b", &r, &err), WB_EPLAN);
+	ck_assert_ptr_null(r);
+	ck_assert_str_eq(err.msg, "the part of the plan is of agent 0, and this is agent 1");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("daemon_parts");
@@ -435,6 +458,7 @@ int main(void)
 	tcase_add_test(t, a_descriptor_that_is_not_what_it_says_is_named);
 	tcase_add_loop_test(t, a_plan_message_that_does_not_fit_the_plan_is_refused, 0,
 		(int)WB_ARRAY_SIZE(spoilt));
+	tcase_add_test(t, the_part_of_another_agent_is_refused);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

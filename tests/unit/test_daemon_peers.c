@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "daemon/agent.h"
 #include "daemon/apps.h"
 #include "daemon/env.h"
@@ -14,7 +15,7 @@
 #include "daemon/worker.h"
 #include "net/chan.h"
 #include "net/loop.h"
-#include "planner/plan.h"
+#include "planner/parts.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/world.h"
 
@@ -232,6 +233,7 @@ static struct world w;
 static struct wb__plans *plans;
 static int room; /* what making room for a plan returns */
 static int answer; /* to the last PLAN: 1 = none yet */
+static char why[WB_ERR_MSG_MAX];
 
 struct wb__worker *wb__apps_first(const struct wb__apps *a)
 {
@@ -257,6 +259,20 @@ int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, st
 	return room ? wb_err_set(err, room, "a test says so") : 0;
 }
 
+static uint64_t memory_limit, memory_left;
+
+uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes)
+{
+	(void)a;
+	(void)buffer_bytes;
+	return memory_limit ? memory_left : UINT64_MAX;
+}
+
+uint64_t wb__memory_limit(void)
+{
+	return memory_limit;
+}
+
 int wb__worker_regions_add(struct wb__worker *k, uint64_t object, struct wb_err *err)
 {
 	(void)k;
@@ -272,6 +288,7 @@ static void on_installed(void *cookie, const struct wb_p_epoch *epoch, struct wb
 	(void)epoch;
 	(void)digest;
 	answer = err ? err->code : 0;
+	snprintf(why, sizeof(why), "%s", err ? err->msg : "");
 }
 
 static void set_object(uint64_t uid)
@@ -323,9 +340,23 @@ static void tear_down_plans(void)
 	wb_loop_destroy(agent.loop);
 }
 
-/* PLAN of epoch 1.@number, over all that there are in the world. */
+static void content_comes(enum wb_content kind, const uint8_t *data, const struct wb_plan_slice *s)
+{
+	struct wb_err err = {0};
+	struct wb_msg_content m = {.kind = kind,
+		.digest = s->digest,
+		.total_bytes = s->bytes,
+		.data = (void *)(uintptr_t)(data + s->at),
+		.n_data = (uint32_t)s->bytes};
+
+	ck_assert_msg(!wb__plans_content(plans, &m, &err), "%s", err.msg);
+}
+
+/* PLAN of epoch 1.@number, over all that there are in the world: from operators of version 1 and 2
+ * in turns. */
 static void plan_comes(uint64_t number)
 {
+	bool has_parts = number % 2 == 0;
 	struct world_epoch *e = world_epoch_make(&w);
 	struct wb_p_endpoint at[2];
 	uint32_t of[2] = {0, 1};
@@ -344,14 +375,13 @@ static void plan_comes(uint64_t number)
 			.n_workers = 1,
 			.ids = &e->worker_id[i],
 			.n_ids = 1};
-	struct wb_msg_content part = {.kind = WB_CONTENT_PLAN,
-		.digest = plan->digest,
-		.total_bytes = e->len,
-		.data = e->bytes,
-		.n_data = (uint32_t)e->len};
+	struct wb_plan_slice whole = {.digest = plan->digest}, *slice;
+	struct wb_buf listed;
+	int n_slice = wb_plan_slices(e->bytes, e->len, &slice, &err);
 	struct wb_msg_plan m = {.object = "default/sim",
 		.epoch = {1, number},
 		.digest = plan->digest,
+		.head = has_parts ? slice[0].digest : (struct wb_digest){0},
 		.key = key,
 		.agents = at,
 		.n_agents = 2,
@@ -359,8 +389,19 @@ static void plan_comes(uint64_t number)
 		.n_engines = 1};
 
 	answer = 1;
-	ck_assert_int_eq(wb__plans_content(plans, &part, &err), 0);
+	ck_assert_int_eq(n_slice, 3);
+	wb_buf_init(&listed, 1 << 20);
+	ck_assert_int_eq(wb_plan_encode(plan, &listed), 0);
+	whole.bytes = listed.len;
+	if (has_parts) {
+		content_comes(WB_CONTENT_HEAD, e->bytes, &slice[0]);
+		content_comes(WB_CONTENT_PART, e->bytes, &slice[1]);
+	} else {
+		content_comes(WB_CONTENT_PLAN, listed.data, &whole);
+	}
 	wb__plans_plan(plans, &m);
+	wb_buf_finish(&listed);
+	wb_free(slice);
 	wb_plan_destroy(plan);
 }
 
@@ -475,6 +516,57 @@ START_TEST(a_plan_that_is_refused_leaves_no_key)
 END_TEST
 
 /* As long as it is not forgotten; then all of it goes. */
+/* A content that is counted and never looked at; of PLAN only the agent reads no more than that. */
+static void large_plan_comes(uint64_t head_bytes)
+{
+	static uint8_t data[1 << 20];
+	const struct wb_digest digest = {1, 2};
+	struct wb_msg_plan m = {
+		.object = "default/sim", .epoch = {1, 9}, .digest = digest, .head = digest};
+	struct wb_plan_slice part = {.bytes = 1, .digest = digest};
+	struct wb_err err = {0};
+
+	for (uint64_t at = 0; at < head_bytes; at += sizeof(data)) {
+		struct wb_msg_content c = {.kind = WB_CONTENT_HEAD,
+			.digest = digest,
+			.total_bytes = head_bytes,
+			.offset = at,
+			.data = data,
+			.n_data = (uint32_t)WB_MIN(sizeof(data), head_bytes - at)};
+
+		ck_assert_msg(!wb__plans_content(plans, &c, &err), "%s", err.msg);
+	}
+	content_comes(WB_CONTENT_PART, data, &part);
+	answer = 1;
+	wb__plans_plan(plans, &m);
+}
+
+/* Half of what is left is for a plan, and never less than 16 MiB; the limit is named. */
+START_TEST(a_plan_beyond_the_memory_limit_is_refused_with_the_limit)
+{
+	static const struct {
+		uint64_t left, room;
+	} c[] = {{64 << 20, 32 << 20}, {20 << 20, 16 << 20}, {0, 16 << 20}};
+	char want[400];
+
+	memory_limit = 100 << 20;
+	for (size_t i = 0; i < WB_ARRAY_SIZE(c); i++) {
+		memory_left = c[i].left;
+		large_plan_comes(c[i].room);
+		ck_assert_int_eq(answer, -EFBIG);
+		snprintf(want, sizeof(want),
+			"this agent's part of the plan comes in %llu bytes, and %llu are left for "
+			"it: the agent's memory limit of 104857600 bytes leaves no more beside "
+			"slots and staging; raise it (chart value baseMemory)",
+			(unsigned long long)c[i].room + 1, (unsigned long long)c[i].room);
+		ck_assert_str_eq(why, want);
+	}
+	memory_limit = 0;
+	plan_comes(2);
+	ck_assert_int_eq(answer, 0);
+}
+END_TEST
+
 START_TEST(keys_of_a_deleted_object_go_with_it)
 {
 	plan_comes(1);
@@ -507,6 +599,7 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_plan_that_waits_for_a_transfer_has_a_good_key_until_its_answer, 0, N_ENDS);
 	tcase_add_test(t, a_plan_that_is_refused_leaves_no_key);
+	tcase_add_test(t, a_plan_beyond_the_memory_limit_is_refused_with_the_limit);
 	tcase_add_test(t, keys_of_a_deleted_object_go_with_it);
 	suite_add_tcase(s, t);
 	return fx_run(s);

@@ -52,9 +52,12 @@ static struct {
 
 static uint8_t arena[16 * CHUNK];
 
-static wb_conn_t conn_to(void *ctx, uint32_t domain)
+static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
 {
+	uint32_t domain = d.plan->worker[src].domain;
+
 	(void)ctx;
+	(void)dst;
 	return d.is_down[domain] ? 0 : 100 + domain;
 }
 

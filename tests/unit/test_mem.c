@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "mem/cgroup.h"
 #include "mem/mem.h"
+#include "mem/numa.h"
 #include "tests/common/fx_check.h"
 
 #include <check.h>
@@ -221,6 +222,75 @@ START_TEST(what_is_not_version_2_is_said)
 }
 END_TEST
 
+/* ---- NUMA ------------------------------------------------------------------------------------ */
+
+static cpu_set_t cpus(unsigned first, unsigned last)
+{
+	cpu_set_t s;
+
+	CPU_ZERO(&s);
+	for (unsigned i = first; i <= last; i++)
+		CPU_SET(i, &s);
+	return s;
+}
+
+START_TEST(a_node_is_known_by_its_processors)
+{
+	cpu_set_t s = cpus(0, 3), is;
+
+	put("devices/system/node/node0/cpulist", "0-3,8-11\n");
+	ck_assert_int_eq(wb_numa_of_cpus(top, &s), WB_NUMA_UNKNOWN); /* there is no other */
+	put("devices/system/node/node2/cpulist", "4-7\n"); /* numbers have gaps */
+	put("devices/system/node/node3/cpulist", "\n"); /* memory alone */
+	ck_assert_int_eq(wb_numa_of_cpus(top, &s), 0);
+	s = cpus(5, 5);
+	ck_assert_int_eq(wb_numa_of_cpus(top, &s), 2);
+	s = cpus(3, 4);
+	ck_assert_int_eq(wb_numa_of_cpus(top, &s), WB_NUMA_UNKNOWN); /* of both */
+	ck_assert_int_eq(wb_numa_cpus(top, 2, &is), 0);
+	s = cpus(4, 7);
+	ck_assert(CPU_EQUAL(&is, &s));
+	ck_assert_int_eq(wb_numa_cpus(top, 3, &is), -ENOENT);
+	ck_assert_int_eq(wb_numa_cpus(top, WB_NUMA_UNKNOWN, &is), -ENOENT);
+}
+END_TEST
+
+static const struct {
+	const char *name, *text;
+	int node;
+} interfaces[] = {
+	{"ib0", "1\n", 1},
+	{"ib1", "-1\n", WB_NUMA_UNKNOWN}, /* the firmware does not say */
+	{"ib2", "x\n", WB_NUMA_UNKNOWN},
+	{"ib3", "64\n", WB_NUMA_UNKNOWN},
+	{"veth0", NULL, WB_NUMA_UNKNOWN}, /* no device */
+	{"../ib0", NULL, WB_NUMA_UNKNOWN},
+	{"", NULL, WB_NUMA_UNKNOWN},
+};
+
+START_TEST(the_node_of_an_interface_is_that_of_its_device)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "class/net/%s/device/numa_node", interfaces[_i].name);
+	if (interfaces[_i].text)
+		put(path, interfaces[_i].text);
+	ck_assert_int_eq(wb_numa_of_interface(top, interfaces[_i].name), interfaces[_i].node);
+}
+END_TEST
+
+static const char *const bad_list[] = {"0-", "3-1", "1,", "0-99999999", "-2", "a"};
+
+START_TEST(a_list_that_is_not_understood_is_no_node)
+{
+	cpu_set_t is;
+
+	put("devices/system/node/node0/cpulist", bad_list[_i]);
+	ck_assert_int_eq(wb_numa_cpus(top, 0, &is), -ENOENT);
+	ck_assert_int_eq(CPU_COUNT(&is), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("mem");
@@ -237,6 +307,14 @@ int main(void)
 	tcase_add_test(t, no_limit_is_uint64_max);
 	tcase_add_test(t, a_container_that_sees_the_hosts_path_reads_its_root);
 	tcase_add_test(t, what_is_not_version_2_is_said);
+	suite_add_tcase(s, t);
+	t = tcase_create("numa");
+	tcase_add_checked_fixture(t, make_top, drop_top);
+	tcase_add_test(t, a_node_is_known_by_its_processors);
+	tcase_add_loop_test(t, the_node_of_an_interface_is_that_of_its_device, 0,
+		(int)WB_ARRAY_SIZE(interfaces));
+	tcase_add_loop_test(
+		t, a_list_that_is_not_understood_is_no_node, 0, (int)WB_ARRAY_SIZE(bad_list));
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

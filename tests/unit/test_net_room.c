@@ -66,8 +66,8 @@ static void connect_both(void)
 	o.tls = st;
 	ck_assert_msg(!wb_listen(fx_loop, &o, &cb, &l, &err), "%s", err.msg);
 	fx_tls_dial(ct, "127.0.0.1", wb_listener_port(l), &client);
-	fx_run_until(&client.opened, 1);
-	fx_run_until(&server.opened, 1);
+	fx_loop_until(&client.opened, 1);
+	fx_loop_until(&server.opened, 1);
 }
 
 /* Under ThreadSanitizer the tests share a process. */
@@ -75,7 +75,7 @@ static void set_up(void)
 {
 	server = client = (struct fx_end){.opened = 0};
 	n_room = n_head = n_stuck = n_given_back = n_put_off = 0;
-	fx_loop_open();
+	fx_loop_set_up();
 	limits = fx_limits;
 	limits.stuck_ns = 50 * WB_NS_PER_MS;
 	limits.linger_ns = 100 * WB_NS_PER_MS;
@@ -85,12 +85,12 @@ static void tear_down(void)
 {
 	if (client.ch)
 		wb_chan_close(client.ch);
-	fx_run_until(&client.closed, 1);
-	fx_run_until(&server.closed, 1);
+	fx_loop_until(&client.closed, 1);
+	fx_loop_until(&server.closed, 1);
 	wb_listener_close(l);
 	wb_tls_put(st);
 	wb_tls_put(ct);
-	fx_loop_close();
+	fx_loop_tear_down();
 }
 
 static void count(void *n)
@@ -106,7 +106,7 @@ static void wait_ms(unsigned ms)
 
 	ck_assert_int_eq(wb_timer_create(fx_loop, count, &n, &t), 0);
 	wb_timer_start(t, ms * WB_NS_PER_MS, 0);
-	fx_run_until(&n, 1);
+	fx_loop_until(&n, 1);
 	wb_timer_destroy(t);
 }
 
@@ -116,10 +116,10 @@ START_TEST(a_frame_that_does_not_grow_is_told_to_the_owner)
 
 	connect_both();
 	ck_assert_int_eq(wb_chan_send(client.ch, f, 100), 0);
-	fx_run_until(&n_stuck, 1);
+	fx_loop_until(&n_stuck, 1);
 	ck_assert_msg(strstr(stuck_msg, "has begun a frame of 1048576 bytes and sent") != NULL,
 		"%s", stuck_msg);
-	fx_run_until(&server.closed, 1);
+	fx_loop_until(&server.closed, 1);
 	free(f);
 }
 END_TEST
@@ -136,9 +136,9 @@ START_TEST(a_peer_that_does_not_read_is_told_to_the_owner)
 	while (rc == 0)
 		rc = fx_send_frame(server.ch, 1, LARGE);
 	ck_assert_int_eq(rc, -EAGAIN);
-	fx_run_until(&n_stuck, 1);
+	fx_loop_until(&n_stuck, 1);
 	ck_assert_msg(strstr(stuck_msg, "bytes to read and read") != NULL, "%s", stuck_msg);
-	fx_run_until(&server.closed, 1);
+	fx_loop_until(&server.closed, 1);
 }
 END_TEST
 
@@ -146,7 +146,7 @@ START_TEST(a_silent_connection_is_left_alone)
 {
 	connect_both();
 	ck_assert_int_eq(fx_send_frame(client.ch, 1, 500), 0);
-	fx_run_until(&server.frames, 1);
+	fx_loop_until(&server.frames, 1);
 	wait_ms(200);
 	ck_assert_int_eq(n_stuck, 0);
 	ck_assert_int_eq(server.closed, 0);
@@ -166,19 +166,19 @@ START_TEST(a_frame_that_is_put_off_comes_when_there_is_room)
 	ck_assert_int_eq(fx_send_frame(client.ch, 1, 500), 0);
 	ck_assert_int_eq(fx_send_frame(client.ch, 2, LARGE), 0);
 	ck_assert_int_eq(fx_send_frame(client.ch, 3, LARGE), 0);
-	fx_run_until(&n_head, 1);
+	fx_loop_until(&n_head, 1);
 	wait_ms(200); /* longer than stuck: it is not the peer's fault */
 	for (int i = 1; i < 5; i++)
 		ck_assert_int_eq(fx_send_frame(server.ch, i, 300), 0);
-	fx_run_until(&client.frames, 4);
+	fx_loop_until(&client.frames, 4);
 	ck_assert_int_eq(server.frames, 1);
 	ck_assert_int_eq(n_head, 1);
 	wb_chan_resume(server.ch);
-	fx_run_until(&n_head, 2);
+	fx_loop_until(&n_head, 2);
 	ck_assert_int_eq(server.frames, 1);
 	/* The socket is looked at before what is deferred here is done. */
 	ck_assert_int_eq(wb_loop_defer(fx_loop, resume, NULL), 0);
-	fx_run_until(&server.frames, 3);
+	fx_loop_until(&server.frames, 3);
 	ck_assert_int_eq(n_head, 4);
 	ck_assert_int_eq(n_stuck, 0);
 }
@@ -190,13 +190,13 @@ START_TEST(a_channel_that_puts_off_a_frame_sends_and_closes)
 	n_put_off = 1000;
 	connect_both();
 	ck_assert_int_eq(fx_send_frame(client.ch, 1, LARGE), 0);
-	fx_run_until(&n_head, 1);
+	fx_loop_until(&n_head, 1);
 	ck_assert_int_eq(fx_send_frame(server.ch, 1, LARGE), 0);
-	fx_run_until(&client.frames, 1);
+	fx_loop_until(&client.frames, 1);
 	ck_assert_int_eq(fx_send_frame(server.ch, 2, 600), 0);
 	wb_chan_close(server.ch);
-	fx_run_until(&client.frames, 2);
-	fx_run_until(&client.closed, 1);
+	fx_loop_until(&client.frames, 2);
+	fx_loop_until(&client.closed, 1);
 }
 END_TEST
 
@@ -216,8 +216,8 @@ START_TEST(lent_bytes_arrive_and_are_given_back_once)
 	ck_assert_int_eq(wb_chan_send_lent(server.ch, f, 100, &first), 0);
 	ck_assert_int_eq(wb_chan_send_lent(server.ch, NULL, 0, &second), 0);
 	ck_assert_int_eq(fx_send_frame(server.ch, 3, 700), 0);
-	fx_run_until(&client.frames, 3);
-	fx_run_until(&n_room, 1);
+	fx_loop_until(&client.frames, 3);
+	fx_loop_until(&n_room, 1);
 	ck_assert_int_eq(n_given_back, 2);
 	ck_assert_uint_eq(wb_chan_queued(server.ch), 0);
 	free(f);
@@ -239,7 +239,7 @@ START_TEST(lent_bytes_of_a_channel_that_ends_are_given_back)
 	ck_assert_int_eq(rc, -EAGAIN); /* not taken */
 	ck_assert_int_lt(n_given_back, n);
 	client.close_at = 1;
-	fx_run_until(&server.closed, 1);
+	fx_loop_until(&server.closed, 1);
 	ck_assert_int_eq(n_given_back, n);
 	free(f);
 }

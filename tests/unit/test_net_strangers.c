@@ -57,7 +57,7 @@ static void open_port(struct wb_listen_opts o)
 
 static void set_up(void)
 {
-	fx_loop_open();
+	fx_loop_set_up();
 	memset(&server, 0, sizeof(server));
 	memset(client, 0, sizeof(client));
 	n_ch = n_fd = ended = 0;
@@ -80,7 +80,7 @@ static void tear_down(void)
 	wb_listener_close(l);
 	wb_tls_put(st);
 	wb_tls_put(ct);
-	fx_loop_close();
+	fx_loop_tear_down();
 }
 
 /* Sockets that say nothing, as from pod 127.0.0.@pod. */
@@ -119,7 +119,7 @@ static void dial_in(struct fx_end *c)
 
 	dial(c);
 	ck_assert_msg(c->opened, "%s", c->msg);
-	fx_run_until(&server.opened, n + 1);
+	fx_loop_until(&server.opened, n + 1);
 }
 
 static const struct {
@@ -158,7 +158,7 @@ START_TEST(where_a_handshake_proves_nothing_the_house_is_full_of_those_who_say_n
 	/* The other says nothing, and has had its time when somebody else comes. */
 	for (dial(&client[3]); !client[3].opened; dial(&client[3]))
 		;
-	fx_run_until(&ended, 1);
+	fx_loop_until(&ended, 1);
 	ck_assert_msg(strstr(why_ended, "made room for others") != NULL, "%s", why_ended);
 	ck_assert(!client[0].closed);
 }

@@ -33,8 +33,8 @@ static void pair_open(struct pair *p)
 	p->ct = fx_psk_tls(false, "default/llm", 7);
 	p->l = fx_tls_listen(p->st, &p->server, false);
 	fx_tls_dial(p->ct, "127.0.0.1", wb_listener_port(p->l), &p->client);
-	fx_run_until(&p->client.opened, 1);
-	fx_run_until(&p->server.opened, 1);
+	fx_loop_until(&p->client.opened, 1);
+	fx_loop_until(&p->server.opened, 1);
 }
 
 static void pair_close(struct pair *p)
@@ -43,8 +43,8 @@ static void pair_close(struct pair *p)
 		wb_chan_close(p->client.ch);
 	if (p->server.ch)
 		wb_chan_close(p->server.ch);
-	fx_run_until(&p->client.closed, 1);
-	fx_run_until(&p->server.closed, 1);
+	fx_loop_until(&p->client.closed, 1);
+	fx_loop_until(&p->server.closed, 1);
 	wb_listener_close(p->l);
 	wb_tls_put(p->st);
 	wb_tls_put(p->ct);
@@ -63,7 +63,7 @@ START_TEST(frames_of_all_sizes_arrive_in_order_and_come_back)
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < WB_ARRAY_SIZE(sizes); i++)
 			ck_assert_int_eq(fx_send_frame(p.client.ch, ++n, sizes[i]), 0);
-		fx_run_until(&p.client.frames, n);
+		fx_loop_until(&p.client.frames, n);
 	}
 	ck_assert_uint_eq(p.client.bytes, p.server.bytes);
 	ck_assert_uint_eq(wb_chan_queued(p.client.ch), 0);
@@ -84,12 +84,12 @@ START_TEST(a_full_queue_is_eagain_and_nothing_is_lost)
 	ck_assert_int_eq(rc, -EAGAIN);
 	ck_assert_int_eq(fx_send_frame(p.client.ch, n + 1, 5u << 20), -EMSGSIZE);
 	ck_assert_int_ge(n, 8);
-	fx_run_until(&p.server.frames, n);
+	fx_loop_until(&p.server.frames, n);
 	ck_assert_int_eq(fx_send_frame(p.client.ch, ++n, 500000), 0);
 	/* Closing sends what is queued first. */
 	wb_chan_close(p.client.ch);
 	ck_assert_int_eq(fx_send_frame(p.client.ch, 1, 16), -ENOTCONN);
-	fx_run_until(&p.server.closed, 1);
+	fx_loop_until(&p.server.closed, 1);
 	ck_assert_int_eq(p.server.frames, n);
 	ck_assert_int_eq(p.server.code, 0);
 	pair_close(&p);
@@ -106,7 +106,7 @@ START_TEST(the_last_frame_before_a_close_arrives_though_much_is_unread)
 		p.server.close_at = 1;
 		for (int n = 1; n <= 8; n++)
 			ck_assert_int_eq(fx_send_frame(p.client.ch, n, n == 1 ? 16 : 400000), 0);
-		fx_run_until(&p.client.closed, 1);
+		fx_loop_until(&p.client.closed, 1);
 		ck_assert_int_eq(p.client.frames, 1);
 		ck_assert_msg(p.client.code == 0, "%s", p.client.msg);
 		pair_close(&p);
@@ -121,7 +121,7 @@ START_TEST(an_oversized_frame_ends_the_channel_before_memory_is_taken)
 
 	pair_open(&p);
 	ck_assert_int_eq(wb_chan_send(p.client.ch, head, sizeof(head)), 0);
-	fx_run_until(&p.server.closed, 1);
+	fx_loop_until(&p.server.closed, 1);
 	ck_assert_int_eq(p.server.code, -EMSGSIZE);
 	ck_assert_msg(strstr(p.server.msg, "127.0.0.1:") != NULL &&
 			      strstr(p.server.msg, "frame of 4294967295 bytes") != NULL,
@@ -139,7 +139,7 @@ START_TEST(a_truncated_frame_is_ebadmsg)
 	pair_open(&p);
 	ck_assert_int_eq(wb_chan_send(p.client.ch, f, cut[_i]), 0);
 	wb_chan_close(p.client.ch);
-	fx_run_until(&p.server.closed, 1);
+	fx_loop_until(&p.server.closed, 1);
 	ck_assert_int_eq(p.server.code, -EBADMSG);
 	ck_assert_msg(strstr(p.server.msg, "middle of a frame") != NULL, "%s", p.server.msg);
 	ck_assert_int_eq(p.server.frames, 0);
@@ -167,8 +167,8 @@ START_TEST(a_wrong_key_says_on_both_sides_what_to_fix)
 	struct wb_listener *l = fx_tls_listen(st, &server, false);
 
 	fx_tls_dial(ct, "127.0.0.1", wb_listener_port(l), &client);
-	fx_run_until(&client.closed, 1);
-	fx_run_until(&server.refused, 1);
+	fx_loop_until(&client.closed, 1);
+	fx_loop_until(&server.refused, 1);
 	ck_assert_int_eq(client.code, -EACCES);
 	ck_assert_msg(strstr(client.msg, wrong[_i].client) != NULL, "%s", client.msg);
 	ck_assert_msg(strstr(server.refusal, wrong[_i].server) != NULL, "%s", server.refusal);
@@ -201,19 +201,19 @@ START_TEST(a_server_looks_keys_up_by_their_id)
 	ck_assert_int_eq(wb_tls_server_create(&o, &st, NULL), 0);
 	l = fx_tls_listen(st, &server, false);
 	fx_tls_dial(ct, "localhost", wb_listener_port(l), &client);
-	fx_run_until(&server.opened, 1);
+	fx_loop_until(&server.opened, 1);
 	ck_assert_str_eq(server.identity, "epoch-42");
 	ck_assert_int_ge(asked, 1);
 	/* A channel outlives its listener and the caller's reference to the context. */
 	wb_listener_close(l);
 	wb_tls_put(st);
 	wb_tls_put(ct);
-	fx_run_until(&client.opened, 1);
+	fx_loop_until(&client.opened, 1);
 	ck_assert_int_eq(fx_send_frame(client.ch, 1, 1000), 0);
-	fx_run_until(&server.frames, 1);
+	fx_loop_until(&server.frames, 1);
 	wb_chan_close(server.ch);
-	fx_run_until(&client.closed, 1);
-	fx_run_until(&server.closed, 1);
+	fx_loop_until(&client.closed, 1);
+	fx_loop_until(&server.closed, 1);
 }
 END_TEST
 
@@ -238,7 +238,7 @@ START_TEST(another_first_byte_is_handed_out_raw_and_unread)
 	char buf[8];
 
 	ck_assert_int_eq(write(fd, "WBbulk", 6), 6);
-	fx_run_until(&server.raws, 1);
+	fx_loop_until(&server.raws, 1);
 	ck_assert_int_eq(read(server.raw_fd, buf, 6), 6);
 	ck_assert_mem_eq(buf, "WBbulk", 6);
 	close(server.raw_fd);
@@ -278,7 +278,7 @@ START_TEST(connections_that_are_not_peers_are_refused_in_time)
 		ck_assert_int_eq(write(fd, rude[_i].bytes, rude[_i].n), (ssize_t)rude[_i].n);
 	if (rude[_i].leave)
 		close(fd);
-	fx_run_until(&server.refused, 1);
+	fx_loop_until(&server.refused, 1);
 	ck_assert_msg(strstr(server.refusal, rude[_i].word) != NULL, "%s", server.refusal);
 	if (!rude[_i].leave)
 		close(fd);
@@ -302,7 +302,7 @@ START_TEST(too_many_connections_are_turned_away_and_closing_drops_the_rest)
 	for (int i = 0; i < 3; i++)
 		fd[i] = raw_connect(wb_listener_port(l));
 	ck_assert_int_eq(write(fd[0], "\x16\x03", 2), 2);
-	fx_run_until(&server.refused, 1);
+	fx_loop_until(&server.refused, 1);
 	ck_assert_msg(strstr(server.refusal, "too many") != NULL, "%s", server.refusal);
 	for (int i = 0; i < 5; i++)
 		wb_loop_run_once(fx_loop, false);
@@ -345,8 +345,8 @@ START_TEST(who_lingers_makes_room_for_who_comes)
 			wb_loop_run_once(fx_loop, true);
 	}
 	wb_chan_close(server.ch);
-	fx_run_until(&server.closed, 1);
-	fx_run_until(&client.closed, 1);
+	fx_loop_until(&server.closed, 1);
+	fx_loop_until(&client.closed, 1);
 	wb_listener_close(l);
 	for (int i = 0; i < 2; i++)
 		close(fd[i]);
@@ -369,14 +369,14 @@ START_TEST(nobody_listening_and_no_answer_are_said)
 	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	getsockname(fd, (struct sockaddr *)&sa, &len);
 	fx_tls_dial(ct, "127.0.0.1", ntohs(sa.sin_port), &a);
-	fx_run_until(&a.closed, 1);
+	fx_loop_until(&a.closed, 1);
 	ck_assert_int_eq(a.code, -ECONNREFUSED);
 	ck_assert_msg(strstr(a.msg, "nobody listens there") != NULL, "%s", a.msg);
 	ck_assert_int_eq(listen(fd, 1), 0);
 	lim.connect_ns = 50 * WB_NS_PER_MS;
 	ck_assert_int_eq(
 		wb_tls_connect(fx_loop, ct, "127.0.0.1", ntohs(sa.sin_port), &lim, &cb, &b.ch), 0);
-	fx_run_until(&b.closed, 1);
+	fx_loop_until(&b.closed, 1);
 	ck_assert_int_eq(b.code, -ETIMEDOUT);
 	ck_assert_msg(strstr(b.msg, "(TLS handshake)") != NULL, "%s", b.msg);
 	close(fd);
@@ -384,7 +384,7 @@ START_TEST(nobody_listening_and_no_answer_are_said)
 	memset(&b, 0, sizeof(b));
 	ck_assert_int_eq(wb_tls_connect(fx_loop, ct, "127.0.0.1", 1, &lim, &cb, &b.ch), 0);
 	wb_chan_close(b.ch);
-	fx_run_until(&b.closed, 1);
+	fx_loop_until(&b.closed, 1);
 	ck_assert_int_eq(b.code, 0);
 	ck_assert_int_eq(wb_tls_connect(fx_loop, ct, "", 1, &lim, &cb, &b.ch), -EINVAL);
 	ck_assert_int_eq(wb_tls_connect(fx_loop, ct, "h", 0, &lim, &cb, &b.ch), -EINVAL);
@@ -424,12 +424,12 @@ START_TEST(an_address_that_never_answers_costs_a_moment_when_there_is_another)
 	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &(struct wb_dial_to){addr, 3, port},
 				 &fx_limits, &cb, &client.ch),
 		0);
-	fx_run_until(&client.opened, 1);
+	fx_loop_until(&client.opened, 1);
 	took = wb_now_ns(&wb_clock_real) - began;
 	ck_assert_uint_ge(took, WB_DIAL_STAGGER_NS);
 	ck_assert_uint_lt(took, 4 * WB_DIAL_STAGGER_NS);
 	wb_chan_close(client.ch);
-	fx_run_until(&client.closed, 1);
+	fx_loop_until(&client.closed, 1);
 	close(fd);
 	close(filler);
 	wb_listener_close(l);
@@ -453,7 +453,7 @@ START_TEST(addresses_that_fail_are_named_each_with_its_reason_and_in_time)
 
 	lim.dial_ns = 300 * WB_NS_PER_MS;
 	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &a.ch), 0);
-	fx_run_until(&a.closed, 1);
+	fx_loop_until(&a.closed, 1);
 	ck_assert_int_eq(a.code, -ETIMEDOUT);
 	snprintf(want[0], 64, "127.0.0.2:%u: no answer within 300 ms (connecting)", port);
 	snprintf(want[1], 64, "127.0.0.3:%u: %s", port, wb_strerror(-ECONNREFUSED));
@@ -465,7 +465,7 @@ START_TEST(addresses_that_fail_are_named_each_with_its_reason_and_in_time)
 	/* Nobody anywhere; and one address alone is said as ever. */
 	cb = fx_cb_of(&b);
 	ck_assert_int_eq(wb_tls_connect_any(fx_loop, ct, &two, &lim, &cb, &b.ch), 0);
-	fx_run_until(&b.closed, 1);
+	fx_loop_until(&b.closed, 1);
 	ck_assert_int_eq(b.code, -ECONNREFUSED);
 	ck_assert_msg(strstr(b.msg, "none of its addresses can be reached: 127.0.0.2:") != NULL,
 		"%s", b.msg);
@@ -535,7 +535,7 @@ START_TEST(making_things_without_memory_is_enomem_and_leaks_nothing)
 	}
 	ck_assert(at[0] > 1 && at[1] > 3 && at[2] > 3);
 	wb_chan_close(e.ch);
-	fx_run_until(&e.closed, 1);
+	fx_loop_until(&e.closed, 1);
 	wb_listener_close(l);
 	wb_tls_put(st);
 	wb_tls_put(ct);
@@ -547,7 +547,7 @@ static Suite *suite(void)
 	Suite *s = suite_create("tls");
 	TCase *t = tcase_create("psk");
 
-	tcase_add_checked_fixture(t, fx_loop_open, fx_loop_close);
+	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
 	tcase_add_test(t, frames_of_all_sizes_arrive_in_order_and_come_back);
 	tcase_add_test(t, a_full_queue_is_eagain_and_nothing_is_lost);
 	tcase_add_test(t, the_last_frame_before_a_close_arrives_though_much_is_unread);
@@ -557,7 +557,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_server_looks_keys_up_by_their_id);
 	suite_add_tcase(s, t);
 	t = tcase_create("port");
-	tcase_add_checked_fixture(t, fx_loop_open, fx_loop_close);
+	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
 	tcase_add_test(t, another_first_byte_is_handed_out_raw_and_unread);
 	tcase_add_loop_test(
 		t, connections_that_are_not_peers_are_refused_in_time, 0, WB_ARRAY_SIZE(rude));

@@ -64,14 +64,14 @@ static void cert_set_up(void)
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	make_cert("a", "DNS:localhost,IP:127.0.0.1");
 	make_cert("b", "DNS:elsewhere");
-	fx_loop_open();
+	fx_loop_set_up();
 }
 
 static void cert_tear_down(void)
 {
 	char cmd[512];
 
-	fx_loop_close();
+	fx_loop_tear_down();
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	ck_assert_int_eq(system(cmd), 0);
 }
@@ -114,18 +114,18 @@ START_TEST(a_client_takes_only_a_certificate_of_its_ca_and_name)
 
 	fx_tls_dial(ct, certs[_i].host, wb_listener_port(l), &client);
 	if (certs[_i].word) {
-		fx_run_until(&client.closed, 1);
+		fx_loop_until(&client.closed, 1);
 		ck_assert_int_eq(client.code, -EACCES);
 		ck_assert_msg(strstr(client.msg, certs[_i].word) != NULL, "%s", client.msg);
-		fx_run_until(&server.refused, 1);
+		fx_loop_until(&server.refused, 1);
 	} else {
-		fx_run_until(&server.opened, 1);
+		fx_loop_until(&server.opened, 1);
 		ck_assert_str_eq(server.identity, "");
 		ck_assert_int_eq(fx_send_frame(server.ch, 1, 100), 0);
-		fx_run_until(&client.frames, 1);
+		fx_loop_until(&client.frames, 1);
 		wb_chan_close(server.ch);
-		fx_run_until(&client.closed, 1);
-		fx_run_until(&server.closed, 1);
+		fx_loop_until(&client.closed, 1);
+		fx_loop_until(&server.closed, 1);
 	}
 	wb_listener_close(l);
 	wb_tls_put(st);
@@ -141,14 +141,14 @@ START_TEST(a_key_and_a_certificate_do_not_meet)
 	struct wb_listener *l = fx_tls_listen(st, &server, false);
 
 	fx_tls_dial(ct, "127.0.0.1", wb_listener_port(l), &client);
-	fx_run_until(&client.closed, 1);
+	fx_loop_until(&client.closed, 1);
 	ck_assert_msg(strstr(client.msg, "shows a certificate") != NULL, "%s", client.msg);
-	fx_run_until(&server.refused, 1);
+	fx_loop_until(&server.refused, 1);
 	wb_listener_close(l);
 	l = fx_tls_listen(st2, &server, false);
 	fx_tls_dial(ct2, "127.0.0.1", wb_listener_port(l), &client);
-	fx_run_until(&client.closed, 2);
-	fx_run_until(&server.refused, 2);
+	fx_loop_until(&client.closed, 2);
+	fx_loop_until(&server.refused, 2);
 	ck_assert_msg(
 		strstr(server.refusal, "offers no pre-shared key") != NULL, "%s", server.refusal);
 	wb_listener_close(l);

@@ -314,19 +314,26 @@ static uint64_t route_bytes(const struct wb_plan *p, const struct wb_route *r)
 
 static void check_volumes(const struct wb_plan *p)
 {
-	uint64_t sent = 0, total = 0, direct = 0;
+	uint64_t sent = 0, total = 0, direct = 0, chunks = 0;
 
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		uint64_t n = route_bytes(p, &p->route[i]);
 
 		total += n;
+		if (p->route[i].stage == WB_STAGE_RECEIVE)
+			chunks += p->route[i].chunk_end - p->route[i].chunk_begin;
 		sent += p->route[i].stage == WB_STAGE_RECEIVE ? n : 0;
 	}
-	for (uint32_t c = 0; c < p->n_class; c++)
+	for (uint32_t c = 0; c < p->n_class; c++) {
+		uint32_t needers = p->cls[c].needer_end - p->cls[c].needer_begin;
+
+		/* By classes alone, as an agent counts them that has no routes of others. */
+		chunks -= (uint64_t)(p->cls[c].is_direct ? needers : 1) * p->cls[c].n_chunk;
 		if (p->cls[c].is_direct)
-			direct +=
-				p->cls[c].bytes * (p->cls[c].needer_end - p->cls[c].needer_begin) -
-				(p->cls[c].primary == c ? p->cls[c].bytes : 0);
+			direct += p->cls[c].bytes * needers -
+				  (p->cls[c].primary == c ? p->cls[c].bytes : 0);
+	}
+	ck_assert_uint_eq(chunks, 0);
 	ck_assert_uint_eq(sent, p->model_bytes + direct);
 	ck_assert_uint_eq(total, p->delivered_bytes);
 }

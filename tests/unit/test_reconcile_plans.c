@@ -263,6 +263,48 @@ START_TEST(torn_engine_degrades_and_is_fed)
 }
 END_TEST
 
+static const struct {
+	uint64_t rail[3]; /* of the trainers' agent; 0 = unknown */
+	uint32_t n_rail, rails[2]; /* and of its two workers */
+	uint64_t all; /* of all rails, as older agents say it */
+	uint64_t rate[2];
+} rates[] = {
+	{{100, 40}, 2, {1, 2}, 0, {100, 40}}, /* one each */
+	{{100, 40, 60}, 3, {5, 2}, 0, {160, 40}},
+	{{100, 40}, 2, {3, 2}, 0, {120, 20}}, /* the second is shared */
+	{{100, 40}, 2, {0, 0}, 0, {70, 70}}, /* all of all */
+	{{100, 0}, 2, {1, 2}, 0, {100, 0}}, /* one is not known */
+	{{0}, 0, {0, 0}, 90, {45, 45}},
+};
+
+START_TEST(a_worker_has_its_part_of_its_rails)
+{
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	struct wb_reconcile_agent a = agent(1, "t", t, 2);
+	const struct wb_reconcile_member *m;
+	size_t n;
+
+	t[1].rails = rates[_i].rails[1]; /* of the first it is said when both are there */
+	a.rail = rates[_i].rail;
+	a.n_rail = rates[_i].n_rail;
+	a.rail_bytes_per_s = rates[_i].all;
+	up(a);
+	t[0].rails = rates[_i].rails[0];
+	workers(1, t, 2);
+	up(agent(2, "e1", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	m = wb_reconcile_members(r, &n);
+	ck_assert_uint_eq(n, 3);
+	for (size_t i = 0; i < n; i++) {
+		ck_assert_uint_eq(m[i].rails, m[i].agent == 1 ? t[i].rails : 0);
+		ck_assert_uint_eq(
+			m[i].plan.rail_bytes_per_s, m[i].agent == 1 ? rates[_i].rate[i] : 0);
+	}
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("reconcile_plans");
@@ -283,6 +325,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, restarted_agent_replaces_itself_at_once);
 	tcase_add_test(tc, another_run_of_an_agent_takes_over);
 	tcase_add_test(tc, torn_engine_degrades_and_is_fed);
+	tcase_add_loop_test(tc, a_worker_has_its_part_of_its_rails, 0, (int)WB_ARRAY_SIZE(rates));
 	suite_add_tcase(s, tc);
 	return s;
 }

@@ -41,6 +41,20 @@ static struct wb_digest hears_content(struct wire *w)
 	return d;
 }
 
+/* As it is named in the head. */
+static struct wb_digest hears_head(struct wire *w)
+{
+	struct wb_digest d;
+	union wb_msg m;
+
+	expect(w, WBP_CONTENT, &m);
+	ck_assert_uint_eq(m.content.kind, WB_CONTENT_HEAD);
+	memcpy(&d.hi, m.content.data + 8, 8);
+	memcpy(&d.lo, m.content.data + 16, 8);
+	wb_msg_free(WBP_CONTENT, &m);
+	return d;
+}
+
 static void hears_plan(struct wire *w, uint64_t number)
 {
 	union wb_msg m;
@@ -53,6 +67,9 @@ static void hears_plan(struct wire *w, uint64_t number)
 START_TEST(a_piece_goes_when_the_last_has_left)
 {
 	planned(true, true);
+	hears_head(&train);
+	expect_nothing(&train);
+	make_room(&train);
 	hears_content(&train);
 	expect_nothing(&train);
 	make_room(&train);
@@ -66,9 +83,10 @@ END_TEST
 START_TEST(an_agent_that_does_not_read_holds_up_nobody)
 {
 	planned(true, false);
+	hears_head(&roll);
 	hears_content(&roll);
 	hears_plan(&roll, 1);
-	hears_content(&train);
+	hears_head(&train);
 	expect_nothing(&train);
 	end_both();
 }
@@ -76,12 +94,21 @@ END_TEST
 
 START_TEST(all_agents_are_lent_the_same_bytes_and_they_are_charged_once)
 {
+	const void *head;
 	uint64_t plan_bytes;
 
 	planned(true, true);
 	plan_bytes = used_by_plans();
 	ck_assert_uint_eq(train.n_lent, 1);
 	ck_assert_ptr_eq(train.lent[0].data, roll.lent[0].data);
+	head = train.lent[0].data;
+	make_room(&train);
+	make_room(&roll);
+	ck_assert_uint_eq(train.n_lent, 1);
+	/* Their parts follow the head, each its own. */
+	ck_assert_ptr_ne(train.lent[0].data, roll.lent[0].data);
+	ck_assert_uint_lt((uintptr_t)train.lent[0].data - (uintptr_t)head, plan_bytes);
+	ck_assert_uint_lt((uintptr_t)roll.lent[0].data - (uintptr_t)head, plan_bytes);
 	make_room(&train);
 	make_room(&roll);
 	ck_assert_uint_eq(train.n_lent, 1);
@@ -112,6 +139,7 @@ START_TEST(a_newer_plan_takes_the_place_of_what_is_left)
 	first = hears_content(&train);
 	third_joins();
 	second = hears_content(&other);
+	hears_content(&other);
 	hears_plan(&other, 2); /* nobody had the first one whole */
 	ck_assert(!wb_digest_eq(first, second));
 	before = used_by_plans(); /* the piece that is queued holds the first one */
@@ -119,6 +147,8 @@ START_TEST(a_newer_plan_takes_the_place_of_what_is_left)
 	make_room(&roll);
 	ck_assert_uint_lt(used_by_plans(), before);
 	ck_assert(wb_digest_eq(hears_content(&train), second));
+	make_room(&train);
+	hears_content(&train);
 	make_room(&train);
 	hears_plan(&train, 2);
 	end_wire(&other);
@@ -132,7 +162,9 @@ START_TEST(activate_comes_after_the_plan_even_when_ready_came_before_it)
 	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, 1}};
 
 	planned(true, true);
-	r.digest = hears_content(&roll);
+	r.digest = hears_head(&roll);
+	make_room(&roll);
+	hears_content(&roll);
 	agent_says(&roll, WBP_READY, &r);
 	agent_says(&train, WBP_READY, &r);
 	expect_nothing(&roll);
@@ -140,6 +172,25 @@ START_TEST(activate_comes_after_the_plan_even_when_ready_came_before_it)
 	hears_plan(&roll, 1);
 	activated(&roll);
 	end_both();
+}
+END_TEST
+
+/* Who gets the list and who gets a part are ready for the same plan. */
+START_TEST(an_agent_of_version_1_gets_all_of_the_same_plan)
+{
+	uint64_t packed;
+
+	roll.version = 1;
+	planned(false, false);
+	packed = used_by_plans();
+	take_plan(&train, 1);
+	take_plan(&roll, 1);
+	activated(&train);
+	activated(&roll);
+	ck_assert_str_eq(ready_reason(), "True Idle");
+	ck_assert_uint_gt(packed, 0);
+	end_both();
+	roll.version = 0;
 }
 END_TEST
 
@@ -171,6 +222,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, all_agents_are_lent_the_same_bytes_and_they_are_charged_once);
 	tcase_add_test(tc, a_newer_plan_takes_the_place_of_what_is_left);
 	tcase_add_test(tc, activate_comes_after_the_plan_even_when_ready_came_before_it);
+	tcase_add_test(tc, an_agent_of_version_1_gets_all_of_the_same_plan);
 	tcase_add_test(tc, an_agent_that_goes_while_its_plan_is_sent_leaves_nothing);
 	tcase_add_test(tc, an_operator_that_ends_while_a_plan_is_sent_leaves_nothing);
 	suite_add_tcase(all, tc);

@@ -59,11 +59,12 @@ static void end_three(void)
 static void gets_plan(struct wire *w, uint64_t number, uint32_t n_agent)
 {
 	struct wb_msg_ready r = {.object = "default/a", .epoch = {1, number}};
+	struct wb_digest head;
+	struct wb_plan *plan = hear_share(w, &head);
 	union wb_msg m;
 
-	expect(w, WBP_CONTENT, &m);
-	r.digest = m.content.digest;
-	wb_msg_free(WBP_CONTENT, &m);
+	r.digest = plan->digest;
+	wb_plan_destroy(plan);
 	expect(w, WBP_PLAN, &m);
 	ck_assert_uint_eq(m.plan.epoch.number, number);
 	ck_assert_uint_eq(m.plan.n_agents, n_agent);

@@ -58,7 +58,7 @@ static void epoch_begun_before_it_is_active(void)
 
 static void link_up_without_connection(void)
 {
-	epoch_of(PARTY)->link[0] = (struct link){.up = true};
+	epoch_of(PARTY)->links.link[0] = (struct link){.up = true};
 }
 
 static void verdict_above_its_promise(void)

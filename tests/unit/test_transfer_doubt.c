@@ -37,16 +37,11 @@ START_TEST(a_party_that_gives_up_its_lead_asks_what_became_of_it)
 }
 END_TEST
 
-/*
- * One agent of an engine is writing parameters, the other still waits for those who read what is
- * to change, when the time is over.  The engine's workers wait for each other in every step, so all
- * of them have to be torn, whatever was written to whom: one that ran on would stand in its step,
- * and no common poll would be reached any more.
- */
-START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
+/* An engine of two agents whose workers wait for each other in every step has version 1, and 2 is
+ * sent.  What the other engine reads from its second agent stays under way for @ns. */
+static void begin_with_a_slow_reader(uint64_t ns)
 {
 	struct world_opts o = world_small;
-	/* What another engine reads from the second agent stays under way. */
 	struct wb_sim_fault slow = {
 		.kind = WB_SIM_PARTITION, .items = WB_SIM_DATA, .from = "e0-1", .to = "e1-*"};
 
@@ -56,9 +51,20 @@ START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
 	o.transfer_deadline_ns = WB_NS_PER_S;
 	world_check_begin(&w, &o);
 	world_check_commits(&w, 1);
-	slow.until_ns = world_now(&w) + 20 * WB_NS_PER_S;
+	slow.until_ns = world_now(&w) + ns;
 	wb_sim_fault_add(w.net, &slow);
 	world_check_send(&w, 2, SOON);
+}
+
+/*
+ * One agent of an engine is writing parameters, the other still waits for those who read what is
+ * to change, when the time is over.  The engine's workers wait for each other in every step, so all
+ * of them have to be torn, whatever was written to whom: one that ran on would stand in its step,
+ * and no common poll would be reached any more.
+ */
+START_TEST(an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one)
+{
+	begin_with_a_slow_reader(20 * WB_NS_PER_S);
 	ck_assert_str_eq(w.last_result, "PartlyTorn");
 	world_check_send(&w, 3, SOON);
 	world_run_for(&w, WB_NS_PER_S);
@@ -140,6 +146,32 @@ START_TEST(who_was_stopped_does_not_leave_those_behind_who_install)
 	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
 	ck_assert_int_eq(w.worker[1].version, w.worker[2].version);
 	world_check_commits(&w, 3);
+	world_finish(&w);
+}
+END_TEST
+
+/* Workers wait for each other in every step.  One has been told to change and waits for who still
+ * reads from it, the other changes, when their lead dies, and the plan that brings the answer comes
+ * late.  The first does not go on by itself, to a step in which it would wait for one that is torn,
+ * where no stop reaches it. */
+START_TEST(who_was_told_to_change_does_not_go_on_before_the_answer)
+{
+	begin_with_a_slow_reader(60 * WB_NS_PER_S);
+	world_send(&w, 3);
+	while (w.worker[1].page->touched != 3 || w.worker[2].phase != WORLD_BEGUN)
+		ck_assert(wb_sim_step(w.net));
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_BEGUN);
+	world_kill_agent_only(&w, 1);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	wb_sim_faults_clear(w.net);
+	world_start_agent(&w, 1);
+	world_run_for(&w, 40 * WB_NS_PER_S);
+	ck_assert_int_ne(w.worker[2].phase, WORLD_RUN);
+	world_plan(&w);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
+	world_check_commits(&w, 4);
 	world_finish(&w);
 }
 END_TEST
@@ -319,6 +351,7 @@ int main(void)
 	tcase_add_test(tc, an_engine_of_which_one_agent_had_not_begun_to_write_is_torn_as_one);
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
+	tcase_add_test(tc, who_was_told_to_change_does_not_go_on_before_the_answer);
 	tcase_add_test(tc, a_torn_worker_says_so_while_its_hook_runs);
 	tcase_add_test(tc, a_hook_that_has_run_ends_the_update_that_it_was_for);
 	tcase_add_test(tc, who_is_in_doubt_asks_under_the_plan_in_use);

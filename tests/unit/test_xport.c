@@ -15,6 +15,19 @@
 /* ---- connections ------------------------------------------------------------------------------
  */
 
+START_TEST(an_address_that_is_none_is_named)
+{
+	struct wb_xport_rail rail = {.addr = "nonsense:7445"};
+	struct wb_xport_opts o = {.name = "src", .rail = &rail, .n_rail = 1};
+	struct wb_err err = {0};
+	struct wb_xport *x;
+
+	ck_assert_int_eq(wb_xport_open("tcp", &o, &x, &err), -EINVAL);
+	ck_assert_msg(
+		strstr(err.msg, "rail 0: 'nonsense:7445' is no address") != NULL, "%s", err.msg);
+}
+END_TEST
+
 START_TEST(connect_tells_both_sides_who_it_is)
 {
 	struct fx_xport f;
@@ -448,6 +461,7 @@ int main(void)
 	TCase *c = tcase_create("xport");
 
 	suite_add_tcase(s, c);
+	tcase_add_test(c, an_address_that_is_none_is_named);
 	tcase_add_loop_test(c, connect_tells_both_sides_who_it_is, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, wrong_key_is_refused_and_named, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, unknown_epoch_is_refused_and_named, 0, FX_ALL_KINDS);

@@ -82,6 +82,21 @@ START_TEST(drop_fault_loses_the_grant_by_name)
 }
 END_TEST
 
+START_TEST(who_wakes_a_sleeping_rail_has_all_of_its_time)
+{
+	const uint64_t patience = WB_NS_PER_S; /* a busy machine takes some of it */
+	struct fx_xport f;
+	uint64_t t0 = wb_now_ns(&wb_clock_real);
+
+	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.handshake_ns = patience});
+	while (wb_now_ns(&wb_clock_real) - t0 < 2 * patience)
+		fx_pump_some(&f);
+	fx_join(&f);
+	ck_assert_int_eq(f.src.count[WB_XP_REJECTED], 0);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(garbage_and_silence_are_rejected)
 {
 	struct fx_xport f;
@@ -488,6 +503,7 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, flip_fault_changes_one_bit_at_the_receiver_only, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, drop_fault_loses_the_grant_by_name, 0, FX_REAL_KINDS);
+	tcase_add_loop_test(c, who_wakes_a_sleeping_rail_has_all_of_its_time, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, garbage_and_silence_are_rejected, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, open_without_memory_is_enomem_and_clean, 0, FX_CLEAR_KINDS);
 	tcase_add_loop_test(

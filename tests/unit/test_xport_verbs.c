@@ -88,6 +88,41 @@ START_TEST(reads_of_a_lost_queue_pair_are_made_by_the_others)
 }
 END_TEST
 
+static const struct {
+	const char *addr;
+	bool is_apart;
+	int broken; /* a device where each READ fails */
+	uint32_t lost;
+} apart[] = {
+	{NULL, true, 1, 0}, {NULL, false, 1, 1},
+	{"127.99.1.1:0", true, 0, 0}, /* which is a GID of the other device */
+	{"fake1@127.0.0.1:0", true, 0, 0},
+	{"fake0@127.99.1.1:0", true, 1, 0}, /* a name goes before an address */
+};
+
+START_TEST(rails_that_are_apart_keep_to_their_ports)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	r.device = apart[_i].broken;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	v->rule(&r);
+	fx_open(&f, "verbs",
+		&(struct fx_opts){.mem_bytes = 17 * MIB,
+			.is_apart = apart[_i].is_apart,
+			.addr = apart[_i].addr});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 7, 1);
+	fx_job_run(&f, j, true);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, apart[_i].lost);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 enum what { PORT_DOWN, DEVICE_GONE, GID_CHANGED, WHATS };
 
 /* The event is what tells: no READ on it is answered, and each would be tried for 4 s. */
@@ -185,7 +220,7 @@ static void rejoin(struct fx_xport *f)
 START_TEST(the_last_queue_pair_s_end_names_device_port_and_peer)
 {
 	static const char *const words[] = {
-		"port 1", "GID ::ffff:10.99.", "reading from agent src", "retry counter", NULL};
+		"port 1", "GID ::ffff:127.99.", "reading from agent src", "retry counter", NULL};
 	const struct fx_verbs *v = fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
@@ -324,10 +359,16 @@ END_TEST
 /* ---- registering --------------------------------------------------------------------------------
  */
 
+static struct wb_xport_region memory_of(const struct fx_side *s)
+{
+	return (struct wb_xport_region){
+		.object = FX_OBJECT, .fd = s->mem_fd, .base = s->mem, .bytes = s->mem_bytes};
+}
+
 START_TEST(registering_takes_time_and_stops_nobody)
 {
 	const struct fx_verbs *v = fresh();
-	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
 	struct fx_job *j;
@@ -336,9 +377,7 @@ START_TEST(registering_takes_time_and_stops_nobody)
 	open_pair(&f);
 	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
 	v->slow(LONG_NS);
-	r.fd = f.src.mem_fd;
-	r.base = f.src.mem;
-	r.bytes = f.src.mem_bytes;
+	r = memory_of(&f.src);
 	t0 = wb_now_ns(&wb_clock_real);
 	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &f.src.region, &err), 0);
 	ck_assert_uint_lt(wb_now_ns(&wb_clock_real) - t0, LONG_NS / 2);
@@ -353,7 +392,7 @@ END_TEST
 START_TEST(memory_that_cannot_be_registered_is_refused_by_its_code)
 {
 	const struct fx_verbs *v = fresh();
-	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
 	struct fakeverbs_counts n;
@@ -367,9 +406,7 @@ START_TEST(memory_that_cannot_be_registered_is_refused_by_its_code)
 	} while (n.registered_bytes < 4 * f.src.mem_bytes);
 	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
 	v->break_calls("ibv_reg_mr", ENOMEM, 1);
-	r.fd = f.src.mem_fd;
-	r.base = f.src.mem;
-	r.bytes = f.src.mem_bytes;
+	r = memory_of(&f.src);
 	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &f.src.region, &err), 0);
 	j = fx_job_make(&f, MIB, 3, 1);
 	begin(&f, j, 1);
@@ -392,7 +429,7 @@ END_TEST
 START_TEST(a_region_that_comes_and_goes_before_it_is_registered_is_let_go)
 {
 	const struct fx_verbs *v = fresh();
-	struct wb_xport_region r = {.object = FX_OBJECT};
+	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
 	struct fx_job *j;
@@ -400,8 +437,7 @@ START_TEST(a_region_that_comes_and_goes_before_it_is_registered_is_let_go)
 
 	open_pair(&f);
 	v->slow(WB_NS_PER_MS);
-	r.fd = f.src.mem_fd;
-	r.base = f.src.mem;
+	r = memory_of(&f.src);
 	r.bytes = 4096;
 	for (int i = 0; i < 50; i++) {
 		ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
@@ -449,8 +485,9 @@ START_TEST(rails_may_name_their_device)
 	ck_assert_int_eq(try_open("fake1@127.0.0.1:0", &err), 0);
 	ck_assert_int_eq(try_open("fake1/1@127.0.0.1:0", &err), 0);
 	ck_assert_int_eq(try_open("fake1/2@127.0.0.1:0", &err), -ENODEV);
-	ck_assert_int_eq(try_open("fake2@127.0.0.1:0", &err), -ENODEV);
 	ck_assert_msg(strstr(err.msg, "that rails name") != NULL, "%s", err.msg);
+	ck_assert_int_eq(try_open("fake2@127.0.0.1:0", &err), -ENODEV);
+	ck_assert_msg(strstr(err.msg, "no device 'fake2', which rail 0 names"), "%s", err.msg);
 }
 END_TEST
 
@@ -544,6 +581,8 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(
 		c, reads_of_a_lost_queue_pair_are_made_by_the_others, 0, (int)WB_ARRAY_SIZE(lost));
+	tcase_add_loop_test(
+		c, rails_that_are_apart_keep_to_their_ports, 0, (int)WB_ARRAY_SIZE(apart));
 	tcase_add_loop_test(c, what_a_port_s_event_says_is_done_within_the_chunk, 0, WHATS);
 	tcase_add_test(c, a_port_that_comes_back_is_used_again);
 	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);

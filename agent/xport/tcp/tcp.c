@@ -92,6 +92,7 @@ static int tcp_rx_payload(struct wb__sock *s, uint32_t *budget)
 		if (!wb__bucket_ok(r, &r->rx))
 			return WB__WAIT;
 		want = WB_MIN(s->rx_left, op->observe ? r->x->o.piece_bytes : RECV_MAX);
+		want = WB_MIN(want, r->rx.most);
 		if (op->is_dead) { /* cancelled: to nowhere */
 			want = WB_MIN(want, (size_t)WB__SCRATCH);
 			iov[0] = (struct iovec){r->scratch, want};
@@ -157,6 +158,9 @@ static int send_piece(struct wb__sock *s, struct wb__op *op, size_t want, size_t
 	struct iovec iov[WB__IOV_BATCH];
 	int n = wb__op_gather(op, &op->at, want, iov);
 	struct msghdr m = {.msg_iov = iov};
+	/* The kernel keeps the rest of a segment back for what follows, for up to 200 ms: too long
+	 * where that waits for the cap. */
+	int more = s->rail->tx.rate > 0 ? 0 : MSG_MORE;
 	uint8_t one;
 	ssize_t k;
 
@@ -166,8 +170,8 @@ static int send_piece(struct wb__sock *s, struct wb__op *op, size_t want, size_t
 	want = apply_flip(op, iov, &n, want, &one);
 	m.msg_iovlen = (size_t)n;
 	do {
-		k = s->secure ? wb__secure_writev(s, iov, n, MSG_MORE)
-			      : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+		k = s->secure ? wb__secure_writev(s, iov, n, more)
+			      : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 	} while (k < 0 && errno == EINTR);
 	if (k < 0 && errno == EAGAIN) {
 		s->wr_ready = false;
@@ -218,12 +222,14 @@ static int tcp_tx_payload(struct wb__sock *s, uint32_t *budget)
 			return WB__WAIT;
 		want = op->bytes - op->at.done;
 		if (op->observe) {
+			size_t piece = WB_MIN(r->x->o.piece_bytes, r->tx.most);
+
 			if (op->seen.done == op->at.done)
-				wb__op_observe(op,
-					WB_MIN(op->at.done + r->x->o.piece_bytes, op->bytes),
-					r->x->o.piece_bytes);
+				wb__op_observe(op, WB_MIN(op->at.done + piece, op->bytes),
+					(uint32_t)piece);
 			want = op->seen.done - op->at.done;
 		}
+		want = WB_MIN(want, r->tx.most);
 		rc = send_piece(s, op, WB_MIN(want, (size_t)SEND_MAX), &sent);
 		if (rc <= 0)
 			return rc;

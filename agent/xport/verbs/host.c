@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "xport/inet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -162,22 +163,37 @@ const char *wb__host_address(const char *addr)
 	return n ? addr + n + 1 : addr;
 }
 
-/* Does a rail's address name this port ("DEVICE" or "DEVICE/PORT")? */
-static bool names(const char *addr, const char *device, uint8_t num)
+static bool names_device(const char *addr, const char *device)
 {
 	size_t n = device_length(addr), m = strlen(device);
 
-	if (n < m || strncmp(addr, device, m))
-		return false;
-	return addr[m] == '@' || (addr[m] == '/' && strtoul(addr + m + 1, NULL, 10) == num);
+	return n >= m && !strncmp(addr, device, m) && (addr[m] == '@' || addr[m] == '/');
 }
 
-uint32_t wb__host_port_of(const struct wb__host *h, const char *addr, uint32_t index)
+/* Does a rail's address name this port ("DEVICE" or "DEVICE/PORT")? */
+static bool names(const char *addr, const char *device, uint8_t num)
 {
+	const char *port = addr + strlen(device);
+
+	return names_device(addr, device) && (*port == '@' || strtoul(port + 1, NULL, 10) == num);
+}
+
+uint32_t wb__host_port_of(struct wb__host *h, const struct wb__rail *r)
+{
+	union ibv_gid gid;
+
 	for (uint32_t i = 0; i < h->n_port; i++)
-		if (names(addr, h->device[h->port[i].device].name, h->port[i].num))
+		if (names(r->addr, h->device[h->port[i].device].name, h->port[i].num))
 			return i;
-	return index % h->n_port;
+	/* With RoCE a GID is an address of the port's network interface. */
+	if (r->x->o.is_apart && wb__inet_ip(r->addr, gid.raw))
+		for (uint32_t i = 0; i < h->n_port; i++) {
+			struct wb__port_at at = wb__host_at(h, i);
+
+			if (!memcmp(&at.gid, &gid, sizeof(gid)))
+				return i;
+		}
+	return r->index % h->n_port;
 }
 
 static bool is_wanted(const struct wb_xport_opts *o, const char *device, uint8_t num)
@@ -233,14 +249,35 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 	d->ctx = NULL;
 }
 
-static void open_devices(struct wb__host *h, const struct wb_xport_opts *o)
+/* The first rail that names a device that is not of this host; n_rail: none does. */
+static uint32_t find_stray(
+	struct wb__host *h, struct ibv_device **list, const struct wb_xport_opts *o)
+{
+	for (uint32_t i = 0; i < o->n_rail; i++) {
+		bool is_here = !device_length(o->rail[i].addr);
+
+		for (int k = 0; list && list[k]; k++)
+			is_here |= names_device(o->rail[i].addr, h->ibv->get_device_name(list[k]));
+		if (!is_here)
+			return i;
+	}
+	return o->n_rail;
+}
+
+static int open_devices(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err)
 {
 	struct ibv_device **list = h->ibv->get_device_list(NULL);
+	uint32_t stray = find_stray(h, list, o);
 
 	for (int i = 0; list && list[i] && h->n_device < WB__DEVICES_MAX; i++)
 		open_device(h, list[i], o);
 	if (list)
 		h->ibv->free_device_list(list);
+	if (stray == o->n_rail)
+		return 0;
+	return wb_err_set(err, -ENODEV,
+		"no RDMA: this host has no device '%.*s', which rail %u names",
+		(int)device_length(o->rail[stray].addr), o->rail[stray].addr, stray);
 }
 
 int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err)
@@ -258,7 +295,9 @@ int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_e
 	h->alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->alarm_fd < 0)
 		return wb_err_set(err, -errno, "no descriptor: %s", strerror(errno));
-	open_devices(h, o);
+	rc = open_devices(h, o, err);
+	if (rc)
+		return rc;
 	if (!h->n_port)
 		return wb_err_set(err, -ENODEV,
 			"no RDMA: no device that may be opened has an active port%s",

@@ -80,14 +80,15 @@ struct wb__host {
 
 /** wb__host_open - open the devices that rails name ("DEVICE[/PORT]@.."), or all, and their active
  *  ports.  Devices that cannot be opened are logged and left out.  0; -ENOTSUP (no library),
- *  -ENODEV (no port is active), -ENOMEM.  Loop. */
+ *  -ENODEV (no port is active, a rail names a device that is not here), -ENOMEM.  Loop. */
 int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err);
 /** wb__host_close - rails have ended: let go of all memory, close the devices.  Also after a failed
  *  open. */
 void wb__host_close(struct wb__host *h);
 
-/** wb__host_port_of - the port that a rail's address names, or the @index-th.  Loop. */
-uint32_t wb__host_port_of(const struct wb__host *h, const char *addr, uint32_t index);
+/** wb__host_port_of - the port of a rail: that its address names; where rails are apart, that which
+ *  has its IP address as GID; else by its index.  Loop. */
+uint32_t wb__host_port_of(struct wb__host *h, const struct wb__rail *r);
 /** wb__host_address - what follows the device's name in a rail's address. */
 const char *wb__host_address(const char *addr);
 /** wb__host_look - take a device's events (its async_fd was readable) into the ports.  One rail. */

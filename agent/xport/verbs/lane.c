@@ -25,14 +25,16 @@ static int say_qp(struct wb__lane *l, uint32_t k, uint32_t answers)
 /* ---- making them --------------------------------------------------------------------------------
  */
 
-/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up. */
+/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up; on the rail's own
+ * as long as it is up where rails are kept apart. */
 static int make(struct wb__lane *l, uint32_t k)
 {
 	struct wb__verbs_rail *vr = rail_of(l);
+	uint32_t first = vr->port + (l->s->rail->x->o.is_apart ? 0 : k);
 	int rc = -ENETDOWN;
 
 	for (uint32_t i = 0; i < vr->h->n_port; i++) {
-		uint32_t port = (vr->port + k + i) % vr->h->n_port;
+		uint32_t port = (first + i) % vr->h->n_port;
 
 		if (!atomic_load(&vr->h->port[port].is_up))
 			continue;

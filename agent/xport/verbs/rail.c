@@ -66,7 +66,7 @@ int wb__verbs_rail_open(struct wb__rail *r)
 	r->link = vr;
 	vr->h = &wb__verbs_of(r->x)->host;
 	vr->look_ns = UINT64_MAX;
-	vr->port = wb__host_port_of(vr->h, r->addr, r->index);
+	vr->port = wb__host_port_of(vr->h, r);
 	memmove(r->addr, addr, strlen(addr) + 1);
 	for (uint32_t i = 0; i < vr->h->n_port; i++)
 		vr->turn[i] = atomic_load(&vr->h->port[i].turn);

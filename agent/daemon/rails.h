@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_DAEMON_RAILS_H
+#define WB_DAEMON_RAILS_H
+/*
+ * The rails of this agent: which network interfaces they are, and which workers each belongs to.
+ *
+ * A rail that is named (--rail) is one network interface, by its address, and belongs to workers:
+ * what they send and get goes over it alone.  Rails that are only counted (--rails) share the
+ * listen address and all carry for everybody.
+ *
+ * Layer: daemon (L4).
+ */
+#include "daemon/addr.h"
+#include "daemon/options.h"
+#include "planner/plan.h"
+
+#include <sched.h>
+
+#define WB__RAIL_PLACES_MAX 64
+
+struct wb__rail {
+	char addr[WB__ADDR_MAX]; /* own address, numeric */
+	char interface[64]; /* that has it; "" = not found */
+	uint64_t bytes_per_s; /* cap in each direction; 0 = none */
+	int numa; /* node of the interface, WB_NUMA_UNKNOWN */
+	uint64_t places; /* of the workers that it was given to, a bit each; 0 = to be found */
+	cpu_set_t cpus; /* of its node */
+};
+
+struct wb__rails {
+	struct wb__rail rail[WB_XPORT_RAILS_MAX];
+	uint32_t n;
+	bool is_named; /* else they share one address, and no worker has its own */
+};
+
+/** wb__rails_find - the rails that the options ask for
+ * @listen:	own address of those that are only counted
+ * @family:	an address of the family that is taken of an interface that has several; "" = any
+ * Blocks (name service).  0, or negative with the option named: no address of this host, twice the
+ * same.
+ */
+int wb__rails_find(const struct wb__options *o, const char *listen, const char *family,
+	struct wb__rails *out, struct wb_err *err);
+
+struct wb__rails_worker {
+	enum wb_role role;
+	const char *engine; /* borrowed; NULL or "" = none */
+	int64_t rank; /* as claimed, -1 = none */
+	uint32_t id; /* decides where nothing else does */
+	int numa; /* node that it runs on, WB_NUMA_UNKNOWN */
+	uint32_t rails; /* out: those that carry its bytes, a bit each; 0 = all */
+};
+
+/**
+ * wb__rails_share - whose each rail is
+ * @w:	all @n workers of one object here; put in order, and .rails set
+ * Workers have places from 0 on, trainers and rollouts each by engine and rank: those of one place
+ * are taken to share a GPU.  A rail that names places belongs to the workers there.  The other
+ * rails go round among the workers that none names: those of a NUMA node among its workers, and
+ * where either is not known, or has nobody, among the rest.  Of those none is left over; a worker
+ * for which there is none uses all.  Pure.
+ */
+void wb__rails_share(const struct wb__rails *r, struct wb__rails_worker *w, uint32_t n);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/err.h"
+#include "net/http.h"
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_loop.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct get {
+	uint16_t port;
+	const char *request;
+	char reply[4096];
+	int done;
+};
+
+/* On the pool: it waits for the server, which is on the loop. */
+static void get(void *cookie)
+{
+	struct get *g = cookie;
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(g->port)};
+	size_t at = 0;
+	ssize_t n;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
+		write(fd, g->request, strlen(g->request)) > 0)
+		while ((n = read(fd, g->reply + at, sizeof(g->reply) - 1 - at)) > 0)
+			at += (size_t)n;
+	close(fd);
+}
+
+static void got(void *cookie)
+{
+	((struct get *)cookie)->done++;
+}
+
+static int serve(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	const char *q = wb_http_query(rq, "name"), *sentence;
+	int rc;
+
+	(void)cookie;
+	if (!strcmp(path, "/bad"))
+		return -EIO;
+	if (!strcmp(path, "/known")) { /* what it would wait for is there */
+		if (!wb_http_outcome(rq, &rc, &sentence)) {
+			wb_http_go_on(wb_http_hold(rq), -EPERM, "not you");
+			return -EINPROGRESS;
+		}
+		r->status = 403;
+		wb_buf_printf(&r->body, "%d %s\n", rc, sentence);
+		return 0;
+	}
+	if (strcmp(path, "/metrics"))
+		return -ENOENT;
+	if (q)
+		r->status = 503;
+	wb_buf_printf(&r->body, "wb_up{name=\"%s\"} 1\n", q ? q : "-");
+	return 0;
+}
+
+static const struct wb_http_opts http_opts = {.host = "127.0.0.1", .fn = serve};
+
+static const struct {
+	const char *request, *status, *body;
+} gets[] = {
+	{"GET /metrics HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\nwb_up{name=\"-\"} 1\n"},
+	{"GET /metrics?name=a%20b HTTP/1.0\r\n\r\n", "503", "{name=\"a b\"}"},
+	{"GET /no HTTP/1.0\r\n\r\n", "404", "404 Not Found"},
+	{"GET /bad HTTP/1.0\r\n\r\n", "500", "Input/output error"},
+	{"GET /known HTTP/1.0\r\n\r\n", "403", "-1 not you"},
+	{"POST /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "405", "only GET"},
+	{"GET metrics HTTP/1.0\r\n\r\n", "400", "not an address"},
+	{"rubbish\r\n\r\n", "", ""},
+};
+
+START_TEST(http_answers_get_and_nothing_else)
+{
+	struct get g = {.request = gets[_i].request};
+	struct wb_err err = {0};
+	struct wb_http *h;
+
+	ck_assert_msg(!wb_http_start(fx_loop, &http_opts, &h, &err), "%s", err.msg);
+	g.port = wb_http_port(h);
+	ck_assert_uint_ne(g.port, 0);
+	ck_assert_int_eq(wb_loop_work(fx_loop, get, got, &g), 0);
+	fx_loop_until(&g.done, 1);
+	ck_assert_msg(strstr(g.reply, gets[_i].status) != NULL, "%s", g.reply);
+	ck_assert_msg(strstr(g.reply, gets[_i].body) != NULL, "%s", g.reply);
+	wb_http_stop(h);
+}
+END_TEST
+
+START_TEST(a_port_in_use_is_said_with_its_address)
+{
+	struct wb_http_opts o = http_opts;
+	struct wb_http *h, *g;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_http_start(fx_loop, &http_opts, &h, &err), 0);
+	o.port = wb_http_port(h);
+	ck_assert_int_lt(wb_http_start(fx_loop, &o, &g, &err), 0);
+	ck_assert_msg(strstr(err.msg, "127.0.0.1:") != NULL, "%s", err.msg);
+	wb_http_stop(h);
+	o.host = "";
+	o.port = 0;
+	ck_assert_msg(!wb_http_start(fx_loop, &o, &h, &err), "%s", err.msg);
+	wb_http_stop(h);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("net http");
+	TCase *t = tcase_create("http");
+
+	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
+	tcase_add_loop_test(t, http_answers_get_and_nothing_else, 0, WB_ARRAY_SIZE(gets));
+	tcase_add_test(t, a_port_in_use_is_said_with_its_address);
+	suite_add_tcase(s, t);
+	return fx_run(s);
+}

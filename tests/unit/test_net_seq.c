@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/internal.h"
+#include "net/seq.h"
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_loop.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct side {
+	struct wb_seq *s;
+	int n_msg, n_closed, kept_fd, accepted;
+	size_t bytes;
+	uint32_t n_fd;
+	char last[64];
+	int code;
+};
+
+static void side_msg(
+	void *cookie, struct wb_seq *s, const uint8_t *msg, size_t bytes, int *fds, uint32_t n_fd)
+{
+	struct side *d = cookie;
+
+	ck_assert_ptr_eq(s, d->s);
+	d->n_msg++;
+	d->bytes = bytes;
+	d->n_fd = n_fd;
+	memcpy(d->last, msg, WB_MIN(bytes, sizeof(d->last)));
+	if (n_fd) {
+		d->kept_fd = fds[0];
+		fds[0] = -1;
+	}
+}
+
+static void side_closed(void *cookie, struct wb_seq *s, const struct wb_err *why)
+{
+	struct side *d = cookie;
+
+	(void)s;
+	d->n_closed++;
+	d->code = why->code;
+	d->s = NULL;
+}
+
+static void side_bind(struct side *d, struct wb_seq *s)
+{
+	const struct wb_seq_cb cb = {d, side_msg, side_closed};
+
+	d->s = s;
+	wb_seq_bind(s, &cb);
+}
+
+/* What the library in the worker does, on a loop. */
+static int dial(struct wb_loop *on, const char *path, struct wb_seq **out)
+{
+	int fd = wb_unix_dial(path);
+
+	return fd < 0 ? fd : wb_seq_adopt(on, fd, 0, out, NULL);
+}
+
+static void side_accept(void *cookie, struct wb_seq *s)
+{
+	struct side *d = cookie;
+
+	d->accepted++;
+	side_bind(d, s);
+}
+
+static int n_open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static struct wb_seq_listener *listen_on(const char *name, struct side *server)
+{
+	struct wb_seq_listen_opts o = {.path = fx_loop_path(name), .mode = 0666};
+	struct wb_seq_listener *l;
+	struct wb_err err = {0};
+
+	ck_assert_msg(!wb_seq_listen(fx_loop, &o, side_accept, server, &l, &err), "%s", err.msg);
+	return l;
+}
+
+START_TEST(two_processes_share_memory_by_a_descriptor)
+{
+	struct side server = {.kept_fd = -1};
+	struct wb_seq_listener *l = listen_on("s", &server);
+	struct stat st;
+	int status;
+	char *p;
+	pid_t pid;
+
+	ck_assert_int_eq(stat(fx_loop_path("s"), &st), 0);
+	ck_assert_int_eq(st.st_mode & 0777, 0666);
+	pid = fork();
+	if (!pid) {
+		struct wb_loop *own;
+		struct wb_seq *s;
+		int fd = memfd_create("m", MFD_CLOEXEC);
+
+		if (wb_loop_create(&own, NULL) || ftruncate(fd, 4096) ||
+			pwrite(fd, "from the child", 15, 0) != 15 ||
+			dial(own, fx_loop_path("s"), &s) || wb_seq_send(s, "hello", 6, &fd, 1))
+			_exit(1);
+		wb_seq_close(s);
+		wb_loop_run(own);
+		_exit(0);
+	}
+	fx_loop_until(&server.n_closed, 1);
+	ck_assert_int_eq(server.n_msg, 1);
+	ck_assert_str_eq(server.last, "hello");
+	ck_assert_int_eq(server.code, 0);
+	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, server.kept_fd, 0);
+	ck_assert_str_eq(p, "from the child");
+	munmap(p, 4096);
+	close(server.kept_fd);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	wb_seq_listener_close(l);
+	ck_assert_int_eq(stat(fx_loop_path("s"), &st), -1);
+}
+END_TEST
+
+START_TEST(the_peer_is_known_and_descriptors_not_kept_are_closed)
+{
+	struct side server = {.kept_fd = -1}, client = {.kept_fd = -1};
+	struct wb_seq_listener *l = listen_on("s", &server);
+	int fds[WB_SEQ_FDS_MAX + 1], before;
+	struct wb_seq *s;
+
+	ck_assert_int_eq(dial(fx_loop, fx_loop_path("s"), &s), 0);
+	side_bind(&client, s);
+	fx_loop_until(&server.accepted, 1);
+	ck_assert_int_eq(wb_seq_peer(server.s)->pid, getpid());
+	ck_assert_uint_eq(wb_seq_peer(server.s)->uid, getuid());
+	before = n_open_fds();
+	for (int i = 0; i < WB_SEQ_FDS_MAX + 1; i++)
+		fds[i] = 0;
+	ck_assert_int_eq(wb_seq_send(s, "x", 1, fds, WB_SEQ_FDS_MAX + 1), -EMSGSIZE);
+	ck_assert_int_eq(wb_seq_send(s, "x", 0, NULL, 0), -EMSGSIZE);
+	ck_assert_int_eq(wb_seq_send(s, fds, WB_SEQ_BYTES_MAX + 1, NULL, 0), -EMSGSIZE);
+	ck_assert_int_eq(wb_seq_send(s, "x", 1, fds, WB_SEQ_FDS_MAX), 0);
+	fx_loop_until(&server.n_msg, 1);
+	ck_assert_uint_eq(server.n_fd, WB_SEQ_FDS_MAX);
+	ck_assert_int_eq(n_open_fds(), before + 1);
+	close(server.kept_fd);
+	wb_seq_close(server.s);
+	ck_assert_int_eq(wb_seq_send(server.s, "x", 1, NULL, 0), -ENOTCONN);
+	fx_loop_until(&client.n_closed, 1);
+	wb_seq_listener_close(l);
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_read_is_eagain_and_later_gets_all_in_order)
+{
+	struct side server = {.kept_fd = -1};
+	static uint8_t msg[32768];
+	struct wb_seq *s;
+	int sv[2], sent = 0, rc, fd = 0, before = n_open_fds();
+	uint8_t got[32768];
+
+	ck_assert_int_eq(
+		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv), 0);
+	ck_assert_int_eq(wb_seq_adopt(fx_loop, sv[0], 300000, &s, NULL), 0);
+	side_bind(&server, s);
+	do {
+		msg[0] = (uint8_t)sent;
+		rc = wb_seq_send(s, msg, sizeof(msg), &fd, 1);
+		sent += !rc;
+	} while (!rc);
+	ck_assert_int_eq(rc, -EAGAIN);
+	ck_assert_int_ge(sent, 9);
+	wb_seq_close(s);
+	for (int i = 0; i < sent;) {
+		if (recv(sv[1], got, sizeof(got), 0) == sizeof(got))
+			ck_assert_int_eq(got[0], (uint8_t)i++);
+		else
+			wb_loop_run_once(fx_loop, true);
+	}
+	fx_loop_until(&server.n_closed, 1);
+	ck_assert_int_eq(server.code, 0);
+	close(sv[1]);
+	ck_assert_int_eq(n_open_fds(), before);
+}
+END_TEST
+
+START_TEST(a_datagram_above_the_limit_ends_the_connection)
+{
+	struct side server = {.kept_fd = -1};
+	static uint8_t big[WB_SEQ_BYTES_MAX + 1];
+	int sv[2], size = 1 << 20;
+	struct wb_seq *s;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+	setsockopt(sv[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	ck_assert_int_eq(wb_seq_adopt(fx_loop, sv[0], 0, &s, NULL), 0);
+	side_bind(&server, s);
+	ck_assert_int_eq(send(sv[1], big, sizeof(big), 0), sizeof(big));
+	fx_loop_until(&server.n_closed, 1);
+	ck_assert_int_eq(server.code, -EMSGSIZE);
+	ck_assert_int_eq(server.n_msg, 0);
+	close(sv[1]);
+}
+END_TEST
+
+static void leave_stale(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	strcpy(sa.sun_path, path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	close(fd);
+}
+
+START_TEST(a_stale_socket_is_replaced_a_live_one_is_not)
+{
+	struct side server = {0};
+	struct wb_seq_listen_opts o = {.path = fx_loop_path("s")};
+	struct wb_seq_listener *l, *second_one;
+	struct wb_err err = {0};
+	struct stat st;
+
+	leave_stale(o.path);
+	ck_assert_msg(!wb_seq_listen(fx_loop, &o, side_accept, &server, &l, &err), "%s", err.msg);
+	ck_assert_int_eq(stat(o.path, &st), 0);
+	ck_assert_int_eq(st.st_mode & 0777, 0600);
+	ck_assert_int_eq(
+		wb_seq_listen(fx_loop, &o, side_accept, &server, &second_one, &err), -EADDRINUSE);
+	ck_assert_msg(strstr(err.msg, "another process answers") != NULL, "%s", err.msg);
+	ck_assert_int_eq(stat(o.path, &st), 0);
+	/* Somebody replaced our file: closing leaves theirs alone. */
+	unlink(o.path);
+	leave_stale(o.path);
+	/* The second one's question was a connection that is gone again. */
+	fx_loop_until(&server.n_closed, 1);
+	wb_seq_listener_close(l);
+	ck_assert_int_eq(stat(o.path, &st), 0);
+}
+END_TEST
+
+START_TEST(agents_that_start_together_in_one_folder_wait_for_each_other)
+{
+	struct wb_seq_listen_opts o = {.path = fx_loop_path("s"), .mode = 0600};
+	struct wb_seq_listener *l = NULL;
+	struct wb_err err = {0};
+	char copy[600];
+	int at[2];
+
+	snprintf(copy, sizeof(copy), "%s", o.path);
+	*strrchr(copy, '/') = '\0';
+	ck_assert_int_eq(pipe(at), 0);
+	if (!fork()) { /* the other one is between its look and its bind */
+		int fd = open(copy, O_RDONLY | O_DIRECTORY);
+
+		_exit(flock(fd, LOCK_EX) || write(at[1], "x", 1) != 1 || usleep(50000));
+	}
+	ck_assert_int_eq(read(at[0], copy, 1), 1);
+	ck_assert_msg(wb_seq_listen(fx_loop, &o, side_accept, NULL, &l, &err) == 0, "%s", err.msg);
+	wb_seq_listener_close(l);
+	wait(NULL);
+	close(at[0]);
+	close(at[1]);
+}
+END_TEST
+
+START_TEST(a_file_in_the_way_or_a_long_path_is_refused)
+{
+	struct wb_seq_listen_opts o = {.path = fx_loop_path("f")};
+	struct wb_seq_listener *l;
+	struct wb_err err = {0};
+	char path[200];
+
+	close(open(o.path, O_CREAT | O_WRONLY, 0600));
+	ck_assert_int_eq(wb_seq_listen(fx_loop, &o, side_accept, NULL, &l, &err), -EEXIST);
+	ck_assert_msg(strstr(err.msg, "no socket") != NULL, "%s", err.msg);
+	ck_assert_int_eq(access(o.path, F_OK), 0);
+	memset(path, 'x', sizeof(path));
+	path[199] = '\0';
+	o.path = path;
+	ck_assert_int_eq(wb_seq_listen(fx_loop, &o, side_accept, NULL, &l, &err), -ENAMETOOLONG);
+	o.path = fx_loop_path("no/such/folder");
+	ck_assert_int_eq(wb_seq_listen(fx_loop, &o, side_accept, NULL, &l, &err), -ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("net seq");
+	TCase *t = tcase_create("seq");
+
+	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
+	tcase_add_test(t, two_processes_share_memory_by_a_descriptor);
+	tcase_add_test(t, the_peer_is_known_and_descriptors_not_kept_are_closed);
+	tcase_add_test(t, a_peer_that_does_not_read_is_eagain_and_later_gets_all_in_order);
+	tcase_add_test(t, a_datagram_above_the_limit_ends_the_connection);
+	tcase_add_test(t, a_stale_socket_is_replaced_a_live_one_is_not);
+	tcase_add_test(t, agents_that_start_together_in_one_folder_wait_for_each_other);
+	tcase_add_test(t, a_file_in_the_way_or_a_long_path_is_refused);
+	suite_add_tcase(s, t);
+	return fx_run(s);
+}
