@@ -20,6 +20,15 @@ struct wb__ctl_simulate {
 	bool plan_only;
 };
 
+/* Of bench, as they were written; NULL = not given. */
+struct wb__ctl_bench {
+	const char *transport, *key_file;
+	const char *listen, *memory; /* of the source */
+	const char *to, *from, *sizes, *depths, *sums, *seconds; /* of the receiver */
+	const char *rails, *timeout; /* of both */
+	bool is_encrypted, is_spinning;
+};
+
 struct wb__ctl_opts {
 	const char *operator_addr; /* HOST:PORT of the operator's pages; NULL = not given */
 	const char
@@ -33,6 +42,7 @@ struct wb__ctl_opts {
 	const char *token_file; /* shown to an operator; NULL = none */
 	const char *tls_addr, *ca_file; /* of check; NULL = TLS is not looked at */
 	struct wb__ctl_simulate simulate;
+	struct wb__ctl_bench bench;
 	const char *html; /* file for a picture instead of text; NULL = none */
 	const char *output; /* "wide", "json", "yaml"; NULL = not given */
 	bool is_json, is_yaml, is_wide; /* by that; is_json also where it is YAML */
@@ -67,6 +77,9 @@ int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_doctor - what this machine can do of what objects in @o->file ask for.  -ENODEV names
  *  what is missing. */
 int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
+/** wb__ctl_bench - how fast a transport is from one place to another: one end of a pair, as
+ *  @o->bench says (ctl/bench.h).  Negative names who did not come, or went away, and at what. */
+int wb__ctl_bench(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_inject - write the Kubernetes documents of @o->file, or stdin, with the agent in each
  *  labelled pod template; how many, on stderr. */
 int wb__ctl_inject(const struct wb__ctl_opts *o, struct wb_err *err);

@@ -41,6 +41,8 @@ static const struct {
 	{"doctor", "[FILE|OBJECT]", wb__ctl_doctor, true, true, false,
 		"what this build can do on this machine, and whether that is what an object asks "
 		"for"},
+	{"bench", "", wb__ctl_bench, false, true, false,
+		"bandwidth and latency between two places: --listen at one, --to at the other"},
 	{"inject", "-f FILE|-", wb__ctl_inject, false, false, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
@@ -73,6 +75,21 @@ static const struct wb_cli_row rows[] = {
 	{"set", "WORD=NUMBER,...", WB_CLI_TEXT, AT(simulate.set)},
 	{"plan-only", NULL, WB_CLI_FLAG, AT(simulate.plan_only)},
 	{"dump-maps", "FOLDER", WB_CLI_TEXT, AT(simulate.dump_maps)},
+	{"transport", "tcp|shm|verbs", WB_CLI_WORD, AT(bench.transport),
+		.want = "tcp, shm or verbs"},
+	{"listen", "ADDRESS,...", WB_CLI_TEXT, AT(bench.listen), .min = 1, .want = "addresses"},
+	{"to", "ADDRESS,...", WB_CLI_TEXT, AT(bench.to), .min = 1, .want = "addresses"},
+	{"from", "ADDRESS,...", WB_CLI_TEXT, AT(bench.from), .min = 1, .want = "addresses"},
+	{"key-file", "FILE", WB_CLI_TEXT, AT(bench.key_file), .min = 1, .want = "a file name"},
+	{"rails", "N,...", WB_CLI_TEXT, AT(bench.rails)},
+	{"sizes", "SIZE,...", WB_CLI_TEXT, AT(bench.sizes)},
+	{"depths", "N,...", WB_CLI_TEXT, AT(bench.depths)},
+	{"sums", "on|off|both", WB_CLI_WORD, AT(bench.sums), .want = "on, off or both"},
+	{"seconds", "SECONDS", WB_CLI_TEXT, AT(bench.seconds)},
+	{"timeout", "SECONDS", WB_CLI_TEXT, AT(bench.timeout)},
+	{"memory", "SIZE", WB_CLI_TEXT, AT(bench.memory)},
+	{"encrypt", NULL, WB_CLI_FLAG, AT(bench.is_encrypted)},
+	{"spin", NULL, WB_CLI_FLAG, AT(bench.is_spinning)},
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
 	{"html", "FILE", WB_CLI_TEXT, AT(html)},
 	{"watch", NULL, WB_CLI_FLAG, 'w', AT(is_watch)},
@@ -81,6 +98,32 @@ static const struct wb_cli_row rows[] = {
 	{"output", "wide|json|yaml", WB_CLI_WORD, 'o', AT(output), .want = "wide, json or yaml"},
 	{"json", NULL, WB_CLI_WORD, AT(output), .word = "json"},
 };
+
+static void print_bench(void)
+{
+	printf("  --listen ADDRESS,...     bench: the end that has the bytes: where it waits\n"
+	       "                           (tcp, verbs: ADDRESS[:PORT]; shm: /PATH, @NAME)\n"
+	       "  --to ADDRESS,...         bench: the other end, which measures: what --listen "
+	       "printed\n"
+	       "  --transport tcp|shm|verbs\n"
+	       "                           bench: which one (default: by the addresses)\n"
+	       "  --key-file FILE          bench: key of both ends (- = stdin; default: "
+	       "--listen makes\n"
+	       "                           one and prints it, and "
+	       "$WEIGHTBRIDGE_BENCH_KEY has it)\n"
+	       "  --sizes SIZE,..., --depths N,..., --rails N,..., --sums on|off|both\n"
+	       "                           bench: bytes of a chunk, chunks asked for at once, "
+	       "rails,\n"
+	       "                           checksums (default: 64Ki,1Mi,8Mi  1,16  1  both)\n"
+	       "  --seconds SECONDS, --timeout SECONDS\n"
+	       "                           bench: time for all of it (10); longest silence of the "
+	       "other\n"
+	       "                           end (10)\n"
+	       "  --from ADDRESS,..., --memory SIZE, --encrypt, --spin\n"
+	       "                           bench: of the receiver's rails; of the source (64Mi); "
+	       "TLS;\n"
+	       "                           never sleep (see wbctl(1))\n");
+}
 
 static void print_help(void)
 {
@@ -129,8 +172,9 @@ static void print_help(void)
 	       "                           simulate: the agents' flow, or that of the paper, in "
 	       "rounds\n"
 	       "  --plan-only              simulate: no prediction\n"
-	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n"
-	       "  --html FILE              plan explain, simulate, trace: a page with pictures for "
+	       "  --dump-maps DIR          simulate: write the manifest and each worker's map\n");
+	print_bench();
+	printf("  --html FILE              plan explain, simulate, trace: a page with pictures for "
 	       "a\n"
 	       "                           browser (- = stdout)\n"
 	       "  --json, -o json          machine-readable output\n"
