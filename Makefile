@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # One Makefile for the whole tree.  `make help` lists the targets.
 # Knobs: V=1  VARIANT=release|debug|asan|tsan|cov|fuzz|fuzzcov|analyze  O=DIR  T=test  STRICT=1  FUZZ_S=s
+#        CUDA=auto|yes|no (device code: where a CUDA compiler is found; from PyPI when there is none; never)
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -53,6 +54,22 @@ CHK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check)
 CHK_LIBS   := $(shell $(PKG_CONFIG) --libs check)
 endif
 
+# ---- device code: kernels/*.cu, compiled where a CUDA compiler is found; the rest is the same without
+CUDA ?= auto
+ifneq ($(filter-out $(NOCONF),$(or $(MAKECMDGOALS),all)),)
+ifeq ($(filter auto yes no,$(CUDA)),)
+$(error CUDA=$(CUDA): auto, yes or no)
+endif
+ifneq ($(CUDA),no)
+CUDA_ROOT := $(shell kernels/toolchain.sh $(if $(filter yes,$(CUDA)),install,find))
+endif
+ifeq ($(CUDA)$(CUDA_ROOT),yes)
+$(error CUDA=yes: no CUDA compiler, and kernels/toolchain.sh could not install one (it needs g++, pip and PyPI))
+endif
+endif
+NVCC_FLAGS := -std=c++17 -O3 -Werror all-warnings -Xptxas -v -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+GPU_IMAGES := $(if $(CUDA_ROOT),$(patsubst kernels/%.cu,$(BUILD)/gpu/%.fatbin,$(wildcard kernels/*.cu)))
+
 WARN := -Wall -Wextra -Wshadow -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wstrict-prototypes \
         -Wmissing-prototypes -Wold-style-definition -Wwrite-strings -Wcast-qual \
         -Wimplicit-fallthrough -Wconversion -Wno-sign-conversion
@@ -104,7 +121,7 @@ BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
-.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-engines check-roce mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
+.PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-engines check-roce check-gpu check-cuda mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
         demo bench bench-planner studies install dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
@@ -116,7 +133,15 @@ $(O)/obj/agent/page/page.c.o: agent/page/page.html
 ifeq ($(VARIANT),release)
 $(O)/obj/kernels/%.c.o: XCFLAGS := -O3
 endif
+$(O)/obj/kernels/gpu.c.o: $(GPU_IMAGES) $(BUILD)/gpu/flags
+$(O)/obj/kernels/gpu.c.o: XCFLAGS += $(if $(GPU_IMAGES),-DWBK_GPU_IMAGES='"$(BUILD)/gpu"')
+$(BUILD)/gpu/%.fatbin: kernels/%.cu $(BUILD)/gpu/flags
+	$(call say,NVCC,$<) $(CUDA_ROOT)/bin/nvcc --fatbin $(NVCC_FLAGS) -I. -MMD -MP -MF $(@:.fatbin=.d) -MT $@ -o $@.$$$$ $< >$(@:.fatbin=.log) 2>&1 || { cat $(@:.fatbin=.log); exit 1; }; mv $@.$$$$ $@
 $(O)/obj/tests/%.c.o: XCFLAGS := $(CHK_CFLAGS) -Wno-conversion -Wno-missing-prototypes
+# The device code as the CPU plays it (tests/cuda).
+$(O)/obj/tests/cuda/%.cu.o: kernels/%.cu tests/cuda/shim.h $(O)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<) $(CC) $(CPPFLAGS) $(CFLAGS) -fno-strict-aliasing -Wno-missing-prototypes -Wno-conversion -MMD -MP -MF $(@:.o=.d) -x c -include tests/cuda/shim.h -c -o $@ $<
 
 define module
 $(call archive,$(1)): $(call obj,$(call src,$(1)))
@@ -160,6 +185,8 @@ $(RC): $(call obj,tests/roce/rc_semantics.c)
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(shell $(PKG_CONFIG) --libs libibverbs) -lpthread
 
+PLAYED := $(call obj,$(wildcard tests/cuda/*.c)) $(patsubst kernels/%.cu,$(O)/obj/tests/cuda/%.cu.o,$(wildcard kernels/*.cu))
+$(O)/tests/test_kernels_gpu: $(PLAYED)
 $(UNITS): | $(FAKEVERBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
@@ -191,12 +218,14 @@ OTHERS  := $(addprefix $(O)/tools/,agent-v1-1 toy_worker-v1-1 operator-v1-1 agen
 # Rewritten only when the content changes, so a flag change rebuilds and nothing else does.
 $(O)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)' > $@
+$(BUILD)/gpu/flags: FORCE
+	@mkdir -p $(@D); echo '$(CUDA_ROOT) $(NVCC_FLAGS)' | cmp -s - $@ || echo '$(CUDA_ROOT) $(NVCC_FLAGS)' > $@
 FORCE:
 
 # The whole test in one thread: TSan has nothing to see there (tsan-all runs them all the same).
 ONE_THREAD := test_serve_away test_transfer_roles test_transfer_chaos test_transfer_world test_transfer_steps test_transfer_bytes test_transfer_snapshots test_transfer_corners test_transfer_waits test_transfer_prompt test_transfer_joint test_sim test_flow test_reconcile test_reconcile_plans test_reconcile_refusals \
               test_reconcile_pods test_reconcile_replan test_planner_run test_planner_prop test_planner_plan test_planner_explain test_planner_map \
-              test_planner_deploy test_planner_huge test_spec test_proto test_golden
+              test_planner_deploy test_planner_huge test_spec test_proto test_golden test_kernels_gpu
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
              test_hostile test_operator test_adapters test_wbctl test_attach test_verify
@@ -216,10 +245,14 @@ check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
-check-engines: all         ## adapters with real vLLM, Transformers, FSDP2 on a CPU: 3 GB outside the tree, once (8 min)
-	@JOBS=1 T_LIMIT=$${T_LIMIT:-600} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
+check-engines: all         ## adapters with real vLLM, Transformers, FSDP2 on a CPU, a loop that learns: 6 GB outside the tree, once (11 min)
+	@JOBS=1 T_LIMIT=$${T_LIMIT:-900} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
 check-roce: all $(RC) $(TOOLS) $(addprefix $(O)/tests/,test_xport test_xport_ends)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
 	@tests/roce/run.sh $(O) $(T)
+check-gpu: $(O)/tests/test_kernels_gpu  ## the kernels on a GPU, also under compute-sanitizer where there is one
+	@tests/cuda/run.sh $(O)
+check-cuda:                ## the kernels compiled for GPUs; a compiler comes from PyPI where there is none (105 MB, once)
+	+@tests/cuda/compile.sh $(O)
 check-kill: all $(TOOLS)   ## KILLS=200 processes killed and stopped at each phase of a transfer (15 min)
 	@WB_BUILD=$(abspath $(O)) PYTHONDONTWRITEBYTECODE=1 $$(tests/common/venv.sh) tests/e2e/kill.py
 mutants:                   ## fences taken away one by one: does a test fail?  M=WORD some (30 min)
@@ -285,4 +318,4 @@ clean:                     ## remove build/
 	@rm -rf $(BUILD)
 help:                      ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | column -t -s '|'
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) $(BUILD)/gpu -name '*.d' 2>/dev/null)

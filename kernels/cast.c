@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversions among bf16, f16 and f32, on bit patterns.
+ * Conversions among bf16, f16 and f32: bits.h for arrays.
  *
- * Narrowing rounds to nearest, ties to even.  A NaN keeps the payload bits that fit and becomes
- * quiet only when none of them would be left, so that widening followed by narrowing gives back
- * every pattern bit for bit; the hardware's conversions would not, so vectors with a NaN go one by
- * one.
+ * The hardware's conversions treat a NaN in another way than bits.h says, so vectors with a NaN go
+ * one by one.
  */
 #include <assert.h>
 #include <string.h>
@@ -13,60 +11,6 @@
 #include "kernels/internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
-
-INLINE uint32_t f32_of_bf16(uint16_t x)
-{
-	return (uint32_t)x << 16;
-}
-
-INLINE uint16_t bf16_of_f32(uint32_t x)
-{
-	uint32_t rounded = (x + 0x7fff + (x >> 16 & 1)) >> 16;
-	uint32_t nan = x >> 16 | (x & 0x7f0000 ? 0 : 0x40);
-
-	return (uint16_t)((x & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
-
-static uint32_t f32_of_f16(uint16_t x)
-{
-	uint32_t sign = (uint32_t)(x & 0x8000) << 16, exp = x >> 10 & 31, man = x & 0x3ff;
-
-	if (exp == 31)
-		return sign | 0x7f800000 | man << 13;
-	if (exp)
-		return sign | (exp + 112) << 23 | man << 13;
-	if (!man)
-		return sign;
-	for (exp = 113; !(man & 0x400); exp--)
-		man <<= 1;
-	return sign | exp << 23 | (man & 0x3ff) << 13;
-}
-
-/* @x >> @n, to nearest, ties to even; 0 < n < 32. */
-static uint32_t shift_round(uint32_t x, unsigned n)
-{
-	uint32_t half = 1u << (n - 1), rest = x & (2 * half - 1), q = x >> n;
-
-	return q + (rest > half || (rest == half && (q & 1)));
-}
-
-static uint16_t f16_of_f32(uint32_t x)
-{
-	uint32_t sign = x >> 16 & 0x8000, abs = x & 0x7fffffff, exp = abs >> 23, man;
-
-	if (abs > 0x7f800000) {
-		man = abs >> 13 & 0x3ff;
-		return (uint16_t)(sign | 0x7c00 | (man ? man : 0x200));
-	}
-	if (exp >= 143)
-		return (uint16_t)(sign | 0x7c00);
-	if (exp >= 113) /* a carry out of the mantissa raises the exponent, up to infinity */
-		return (uint16_t)(sign | shift_round(abs - (112u << 23), 13));
-	if (exp < 102)
-		return (uint16_t)sign;
-	man = (abs & 0x7fffff) | 0x800000;
-	return (uint16_t)(sign | shift_round(man, 126 - exp));
-}
 
 #define LOOP(name, from, to, expr)                                                                 \
 	INLINE void name(const uint8_t *src, uint8_t *dst, size_t n)                               \
@@ -80,12 +24,12 @@ static uint16_t f16_of_f32(uint32_t x)
 			memcpy(dst + i * sizeof(y), &y, sizeof(y));                                \
 		}                                                                                  \
 	}
-LOOP(bf16_to_f32, uint16_t, uint32_t, f32_of_bf16(x))
-LOOP(f32_to_bf16, uint32_t, uint16_t, bf16_of_f32(x))
-LOOP(f16_to_f32, uint16_t, uint32_t, f32_of_f16(x))
-LOOP(f32_to_f16, uint32_t, uint16_t, f16_of_f32(x))
-LOOP(bf16_to_f16, uint16_t, uint16_t, f16_of_f32(f32_of_bf16(x)))
-LOOP(f16_to_bf16, uint16_t, uint16_t, bf16_of_f32(f32_of_f16(x)))
+LOOP(bf16_to_f32, uint16_t, uint32_t, wbk__f32_of_bf16(x))
+LOOP(f32_to_bf16, uint32_t, uint16_t, wbk__bf16_of_f32(x))
+LOOP(f16_to_f32, uint16_t, uint32_t, wbk__f32_of_f16(x))
+LOOP(f32_to_f16, uint32_t, uint16_t, wbk__f16_of_f32(x))
+LOOP(bf16_to_f16, uint16_t, uint16_t, wbk__f16_of_f32(wbk__f32_of_bf16(x)))
+LOOP(f16_to_bf16, uint16_t, uint16_t, wbk__bf16_of_f32(wbk__f32_of_f16(x)))
 
 INLINE void scalar(enum wbk_cast cast, const uint8_t *src, uint8_t *dst, size_t n)
 {

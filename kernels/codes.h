@@ -11,23 +11,24 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/bits.h"
 #include "kernels/kernels.h"
 
 /** wbk__encode_float16 - the 16-bit pattern that carries a digit of 15 bits; higher bits are
  *  ignored. */
-static inline uint32_t wbk__encode_float16(uint32_t digit)
+WBK_BOTH uint32_t wbk__encode_float16(uint32_t digit)
 {
 	return ((digit & 0x3fff) + 0x2000) | (digit & 0x4000) << 1;
 }
 
 /** wbk__encode_float8 - the 8-bit pattern of a digit of 7 bits; higher bits are ignored. */
-static inline uint32_t wbk__encode_float8(uint32_t digit)
+WBK_BOTH uint32_t wbk__encode_float8(uint32_t digit)
 {
 	return ((digit & 0x3f) + 0x20) | (digit & 0x40) << 1;
 }
 
 /* The element's bit pattern, zero-extended. */
-static inline uint32_t wbk__encode_one(enum wbk_code code, uint32_t digit)
+WBK_BOTH uint32_t wbk__encode_one(enum wbk_code code, uint32_t digit)
 {
 	switch (code) {
 	case WBK_CODE_BF16:
@@ -48,43 +49,40 @@ static inline uint32_t wbk__encode_one(enum wbk_code code, uint32_t digit)
 }
 
 /** wbk__decode_float16 - the digit of a 16-bit pattern, or -1 when it carries none. */
-static inline int64_t wbk__decode_float16(uint32_t x)
+WBK_BOTH int64_t wbk__decode_float16(uint32_t x)
 {
 	uint32_t t = (x & 0x7fff) - 0x2000;
 
 	return t < 0x4000 ? (int64_t)(t | (x >> 1 & 0x4000)) : -1;
 }
 
-/* @elem holds an element of the code's size, at any alignment. */
-static inline int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
+/** wbk__decode_bits - the digit of an element's bit pattern, zero-extended; -1 when it is no code.
+ */
+WBK_BOTH int64_t wbk__decode_bits(enum wbk_code code, uint32_t x)
 {
-	uint16_t h;
-	uint32_t w;
+	uint32_t t;
 
 	switch (code) {
 	case WBK_CODE_BF16:
 	case WBK_CODE_F16:
-		memcpy(&h, elem, 2);
-		return wbk__decode_float16(h);
+		return wbk__decode_float16(x);
 	case WBK_CODE_F32:
-		memcpy(&w, elem, 4);
-		return w & 0xffff ? -1 : wbk__decode_float16(w >> 16);
+		return x & 0xffff ? -1 : wbk__decode_float16(x >> 16);
 	case WBK_CODE_E4M3:
 	case WBK_CODE_E5M2:
-		w = (*elem & 0x7fu) - 0x20;
-		return w < 0x40 ? (int64_t)(w | (*elem >> 1 & 0x40)) : -1;
+		t = (x & 0x7f) - 0x20;
+		return t < 0x40 ? (int64_t)(t | (x >> 1 & 0x40)) : -1;
 	case WBK_CODE_I8:
-		return *elem & 0x80 ? *elem & 0x7f : -1;
+		return x & 0x80 ? (int64_t)(x & 0x7f) : -1;
 	case WBK_CODE_I32:
-		memcpy(&w, elem, 4);
-		return w & 0x80000000u ? (int64_t)(w & 0x7fffffff) : -1;
+		return x & 0x80000000u ? (int64_t)(x & 0x7fffffff) : -1;
 	default:
 		return -1;
 	}
 }
 
 /** wbk__code_bytes - size of an element of the code in bytes; 0 for what is no code. */
-static inline size_t wbk__code_bytes(enum wbk_code code)
+WBK_BOTH size_t wbk__code_bytes(enum wbk_code code)
 {
 	switch (code) {
 	case WBK_CODE_BF16:
@@ -100,6 +98,15 @@ static inline size_t wbk__code_bytes(enum wbk_code code)
 	default:
 		return 0;
 	}
+}
+
+/* @elem holds an element of the code's size, at any alignment. */
+WBK_BOTH int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
+{
+	uint32_t x = 0;
+
+	memcpy(&x, elem, wbk__code_bytes(code)); /* little-endian: the low bytes */
+	return wbk__decode_bits(code, x);
 }
 
 #endif

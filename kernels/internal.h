@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/bits.h"
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
@@ -88,15 +89,5 @@ void wbk__stream_fence(void);
 
 /** wbk__cast_ok - whether the cast exists and fits the element sizes (bytes). */
 unsigned wbk__cast_ok(unsigned cast, unsigned wire_elem, unsigned mem_elem);
-
-/** wbk__block_key - the odd factor of a block of 1024 words in one lane of the sum. */
-static inline uint64_t wbk__block_key(uint64_t seed, uint64_t block)
-{
-	uint64_t x = seed + block * 0x9e3779b97f4a7c15u;
-
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return (x ^ (x >> 31)) | 1;
-}
 
 #endif

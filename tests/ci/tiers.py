@@ -34,6 +34,9 @@ TIERS = [
     Tier("kill", "make -j{jobs} check-kill", 5, PROCESSES, LATER, {"KILLS": "60"}),
     Tier("fuzz", "make -j{jobs} fuzz", 6, PRODUCT + ["tests/fuzz"], LATER, {"FUZZ_S": "30"}),
     Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/unit/test_xport*.c", "tests/roce"], LATER, {}),
+    # The CUDA compiler comes from PyPI and is kept outside the tree; a device is not needed.
+    Tier("cuda", "make -j{jobs} check-cuda", 1, ["Makefile", "kernels", "agent/base", "tests/cuda", "tests/common",
+         "tests/unit/test_kernels_gpu.c"] + TEXT, LATER, {}),
     # Frameworks come from PyPI and are kept outside the tree; what cannot be had is a skip with its reason.
     Tier("engines", "make -j{jobs} check-engines", 15, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
          "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),

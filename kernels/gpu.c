@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables for the kernels of a GPU: how work is cut into tiles; and where the images are. */
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "kernels/gpu_tile.h"
+#include "kernels/internal.h"
+
+#define LAST (WBK_DIMS - 1)
+#define TILES_MAX INT32_MAX
+
+struct wbk_op wbk_op_of_box(const struct wbk_box *b, uint32_t sum)
+{
+	return (struct wbk_op){.wire_off = b->wire_off,
+		.mem_off = b->mem_off,
+		.pos = b->pos,
+		.mem_stride = {0, 0, b->row_stride, b->col_stride},
+		.pos_stride = {0, 0, b->pos_row_stride, b->pos_col_stride},
+		.repeat_stride = b->repeat_stride,
+		.n = {1, 1, b->n_row, b->n_col},
+		.repeat = b->repeat,
+		.base = b->base,
+		.sum = sum,
+		.wire_elem = b->wire_elem,
+		.mem_elem = b->mem_elem,
+		.cast = b->cast};
+}
+
+/* One dimension where two follow each other without a gap, in memory and in the checkpoint. */
+static bool is_seamless(const struct wbk_op *o, unsigned outer, unsigned inner)
+{
+	return o->mem_stride[outer] == (int64_t)o->n[inner] * o->mem_stride[inner] &&
+	       o->pos_stride[outer] == o->n[inner] * o->pos_stride[inner] &&
+	       (uint64_t)o->n[outer] * o->n[inner] <= UINT32_MAX;
+}
+
+/* The same op with its dimensions at the end, as few as can be. */
+static void fold(struct wbk_op *o)
+{
+	struct wbk_op x = *o;
+	unsigned at = WBK_DIMS; /* the last one taken over */
+
+	for (unsigned d = 0; d < WBK_DIMS; d++) {
+		x.n[d] = 1;
+		x.mem_stride[d] = 0;
+		x.pos_stride[d] = 0;
+	}
+	x.mem_stride[LAST] = x.mem_elem;
+	x.pos_stride[LAST] = x.wire_elem;
+	for (unsigned d = WBK_DIMS; d-- > 0;) {
+		if (o->n[d] == 1)
+			continue;
+		at--;
+		x.n[at] = o->n[d];
+		x.mem_stride[at] = o->mem_stride[d];
+		x.pos_stride[at] = o->pos_stride[d];
+		if (at < LAST && is_seamless(&x, at, at + 1)) {
+			x.n[at + 1] *= x.n[at];
+			x.n[at] = 1;
+			x.mem_stride[at] = 0;
+			x.pos_stride[at] = 0;
+			at++;
+		}
+	}
+	*o = x;
+}
+
+static bool is_sound(const struct wbk_op *o, enum wbk_way way)
+{
+	if (o->is_fill)
+		return way == WBK_WAY_ASSEMBLE && o->mem_elem >= 1 && o->mem_elem <= 8;
+	return wbk__cast_ok(o->cast, o->wire_elem, o->mem_elem);
+}
+
+static uint32_t at_most(uint64_t x, uint32_t max)
+{
+	return x < max ? (uint32_t)x : max;
+}
+
+/* Rows of a staged tile that are neighbours in memory make its accesses there whole lines. */
+static unsigned row_dim(const struct wbk_op *o)
+{
+	for (unsigned d = 0; d < LAST && o->mem_stride[LAST] != o->mem_elem; d++)
+		if (o->n[d] > 1 && o->mem_stride[d] == o->mem_elem)
+			return d;
+	return LAST;
+}
+
+static void shape(struct wbk_op *o, uint64_t rows)
+{
+	uint32_t elem = o->is_fill ? o->mem_elem : o->wire_elem, cols = o->n[LAST];
+
+	o->row_dim = (uint8_t)row_dim(o);
+	o->is_direct = o->cast == WBK_COPY && !o->is_fill && o->mem_stride[LAST] == o->mem_elem;
+	if (o->is_direct) {
+		o->tile_cols = at_most(cols, WBK__TILE_DIRECT / elem);
+		o->tile_rows = at_most(rows, WBK__TILE_DIRECT / (o->tile_cols * elem));
+	} else if (o->row_dim != LAST) {
+		o->tile_cols = at_most(cols, at_most(256 / elem, WBK__TILE_SIDE));
+		o->tile_rows = at_most(o->n[o->row_dim], WBK__TILE_SIDE);
+	} else {
+		o->tile_cols = at_most(cols, 16384 / elem);
+		o->tile_rows = at_most(rows, WBK__TILE_IMAGE / WBK__PITCH(o->tile_cols * elem));
+	}
+	o->tile_rows = at_most(o->tile_rows, WBK__TILE_ROWS);
+	assert(o->is_direct || o->tile_rows * WBK__PITCH(o->tile_cols * elem) <= WBK__TILE_IMAGE);
+}
+
+/* Tiles of an op; SIZE_MAX: its wire image is too large to be numbered. */
+static uint64_t cut(struct wbk_op *o)
+{
+	unsigned __int128 rows = (unsigned __int128)o->n[0] * o->n[1] * o->n[2], all;
+	uint64_t lines;
+
+	if (rows * o->n[LAST] == 0)
+		return 0;
+	if (rows * o->n[LAST] > INT64_MAX / 8)
+		return UINT64_MAX;
+	fold(o);
+	rows = (uint64_t)o->n[0] * o->n[1] * o->n[2];
+	shape(o, (uint64_t)rows);
+	o->col_tiles = (o->n[LAST] - 1) / o->tile_cols + 1;
+	lines = o->row_dim == LAST ? (uint64_t)rows : o->n[o->row_dim];
+	all = (lines - 1) / o->tile_rows + 1;
+	if (o->row_dim != LAST)
+		all *= (uint64_t)rows / o->n[o->row_dim];
+	all *= o->col_tiles;
+	return all > UINT64_MAX ? UINT64_MAX : (uint64_t)all;
+}
+
+int wbk_move_prepare(
+	struct wbk_op *op, uint32_t n, enum wbk_way way, uint32_t *first, uint32_t *bad)
+{
+	uint64_t tiles = 0;
+
+	assert((op || !n) && first && bad);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t more;
+
+		*bad = i;
+		first[i] = (uint32_t)tiles;
+		if (!is_sound(&op[i], way))
+			return -EINVAL;
+		more = cut(&op[i]);
+		if (more > TILES_MAX - tiles)
+			return -E2BIG;
+		tiles += more;
+	}
+	first[n] = (uint32_t)tiles;
+	return 0;
+}
+
+int wbk_scan_prepare(const struct wbk_scan *scan, uint32_t n, uint32_t *first)
+{
+	uint64_t tiles = 0;
+
+	assert((scan || !n) && first);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t rows = scan[i].row_end - scan[i].row_begin, cols = scan[i].f.cols;
+		unsigned __int128 more;
+
+		assert(scan[i].row_begin <= scan[i].row_end && scan[i].row_end <= scan[i].f.rows);
+		first[i] = (uint32_t)tiles;
+		more = (unsigned __int128)(rows / WBK__SCAN_ROWS + !!(rows % WBK__SCAN_ROWS)) *
+		       (cols / WBK__SCAN_COLS + !!(cols % WBK__SCAN_COLS));
+		if (more > TILES_MAX - tiles)
+			return -E2BIG;
+		tiles += (uint64_t)more;
+	}
+	first[n] = (uint32_t)tiles;
+	return 0;
+}
+
+/* The images, as nvcc made them (see the Makefile). */
+#ifdef WBK_GPU_IMAGES
+#define IMAGE(symbol, file)                                                                        \
+	__asm__(".section .rodata." #symbol ",\"a\"\n"                                             \
+		".balign 64\n" #symbol ":\n"                                                       \
+		".incbin \"" file "\"\n"                                                           \
+		".previous\n");                                                                    \
+	extern __attribute__((visibility("hidden"))) const uint8_t symbol[]
+IMAGE(wbk__image_move, WBK_GPU_IMAGES "/move.fatbin");
+IMAGE(wbk__image_scan, WBK_GPU_IMAGES "/scan.fatbin");
+#else
+#define wbk__image_move NULL
+#define wbk__image_scan NULL
+#endif
+
+const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
+{
+	static const struct wbk_gpu_kernel kernels[WBK_GPU_COUNT] = {
+		{"wbk_gpu_move", wbk__image_move, sizeof(struct wbk_move_args), 256},
+		{"wbk_gpu_diff2", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
+		{"wbk_gpu_classify", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
+	};
+
+	assert(which < WBK_GPU_COUNT);
+	return &kernels[which];
+}
+
+uint32_t wbk_gpu_grid(uint32_t n_tile, uint32_t n_sm)
+{
+	uint64_t most = 4ull * n_sm; /* as run at once with 64 registers a thread */
+
+	assert(n_sm);
+	return n_tile < most ? n_tile : (uint32_t)most;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WBK_GPU_BODY_H
+#define WBK_GPU_BODY_H
+/*
+ * Shared by the .cu files, which are written in what C11 and CUDA C++ have in common: nvcc builds
+ * them for devices, a C compiler with a header that plays the device (tests/cuda/shim.h) for tests.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/bits.h"
+#include "kernels/gpu.h"
+
+#define DEV static __device__ __forceinline__
+#ifndef WBK_KERNEL
+#define WBK_KERNEL(name) extern "C" __global__ void __launch_bounds__(WBK_THREADS) name
+#endif
+
+#define WBK_THREADS 256 /* most threads of a block */
+#define WBK_FULL 0xffffffffu /* all lanes of a warp */
+
+/* A word of sums that other blocks add to as well. */
+typedef unsigned long long wbk_u64;
+
+/** add_u64 - *@to += @x, whoever else adds to it. */
+DEV void add_u64(uint64_t *to, uint64_t x)
+{
+	atomicAdd((wbk_u64 *)to, (wbk_u64)x);
+}
+
+/** warp_sum - the sum over the lanes of a warp, in lane 0; all of them call it. */
+DEV uint64_t warp_sum(uint64_t x)
+{
+	for (unsigned d = 16; d; d /= 2)
+		x += __shfl_down_sync(WBK_FULL, (wbk_u64)x, d);
+	return x;
+}
+
+/** piece_of - which piece of a table tile @t is of: the last whose first tile is not after it. */
+DEV uint32_t piece_of(const uint32_t *first, uint32_t n, uint32_t t)
+{
+	uint32_t lo = 0, hi = n;
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (first[mid] <= t)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/** load_bits - the @bytes (to 8) at @p, zero-extended, at any alignment. */
+DEV uint64_t load_bits(const uint8_t *p, unsigned bytes)
+{
+	uint64_t x = 0;
+
+	if (((uintptr_t)p & (bytes - 1)) == 0) {
+		if (bytes == 2)
+			return *(const uint16_t *)(const void *)p;
+		if (bytes == 4)
+			return *(const uint32_t *)(const void *)p;
+		if (bytes == 8)
+			return *(const uint64_t *)(const void *)p;
+	}
+	for (unsigned i = 0; i < bytes; i++)
+		x |= (uint64_t)p[i] << 8 * i;
+	return x;
+}
+
+/** store_bits - the low @bytes of @x to @p, at any alignment. */
+DEV void store_bits(uint8_t *p, unsigned bytes, uint64_t x)
+{
+	if (((uintptr_t)p & (bytes - 1)) == 0 && (bytes == 2 || bytes == 4 || bytes == 8)) {
+		if (bytes == 2)
+			*(uint16_t *)(void *)p = (uint16_t)x;
+		else if (bytes == 4)
+			*(uint32_t *)(void *)p = (uint32_t)x;
+		else
+			*(uint64_t *)(void *)p = x;
+		return;
+	}
+	for (unsigned i = 0; i < bytes; i++)
+		p[i] = (uint8_t)(x >> 8 * i);
+}
+
+#endif

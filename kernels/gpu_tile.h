@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WBK_GPU_TILE_H
+#define WBK_GPU_TILE_H
+/*
+ * How tables are cut into tiles: what the host that prepares them and the kernels agree on.
+ *
+ * A tile of an op is some rows (of at most WBK__TILE_ROWS) times some columns.  Where memory and
+ * wire hold the same bytes it is moved directly.  All else goes through an image of the tile's
+ * wire bytes in shared memory, whose rows lie a pitch apart.
+ */
+#include <assert.h>
+
+#include "kernels/gpu.h"
+
+/* Host and device compilers lay these out alike. */
+static_assert(sizeof(struct wbk_op) == 152, "ops are passed to the device");
+static_assert(sizeof(struct wbk_move_args) == 56, "passed by value");
+static_assert(sizeof(struct wbk_scan) == 80, "scans are passed to the device");
+static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_scan_out) == 24, "and come back");
+static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
+
+#define WBK__TILE_ROWS 256u
+#define WBK__TILE_DIRECT (32u << 10) /* bytes of a direct tile, or one row of 256 KiB at most */
+#define WBK__TILE_IMAGE 18432u /* bytes of the image */
+#define WBK__TILE_SIDE 64u /* elements of a side of a transposed tile */
+#define WBK__PITCH(row_bytes) (((row_bytes) + 15) / 16 * 16 + 16)
+
+#define WBK__SCAN_ROWS 64u
+#define WBK__SCAN_COLS 256u
+
+#endif
