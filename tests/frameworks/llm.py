@@ -11,12 +11,12 @@ from worker import leave
 PROMPTS = [[1, 5, 9, 13], [1, 700, 3, 44, 5, 6, 7, 8, 900], [1, 11]]
 
 
-def start(folder, n, **more):
+def start(folder, n, extension="no_amx.Plain", **more):
     from vllm import LLM
 
     return LLM(model=folder, skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, max_model_len=64,
                tensor_parallel_size=n, kv_cache_memory_bytes=64 << 20, gpu_memory_utilization=0.2,
-               disable_log_stats=True, **more)
+               disable_log_stats=True, worker_extension_cls=extension, **more)
 
 
 def generated(llm):
@@ -40,8 +40,7 @@ def main(said):
 
     from weightbridge.adapters import vllm as wb
 
-    llm = start(said["model"], said["n"], weight_transfer_config=WeightTransferConfig(backend=wb.NAME),
-                worker_extension_cls=wb.EXTENSION)
+    llm = start(said["model"], said["n"], "no_amx.Rollout", weight_transfer_config=WeightTransferConfig(backend=wb.NAME))
     was = [generated(llm)]
     wb.connect(llm, engine=said["engine"], socket=said["socket"], timeout=said["wait"])
     print("connected", flush=True)

@@ -3,6 +3,7 @@
 
 import os
 import struct
+import tempfile
 import threading
 import time
 
@@ -117,6 +118,41 @@ def connect_probes_load_weights():
         raises(wb.NotCopyError, "qkv", wb.SenderAdapter(
             lambda w: params["qkv"].__setitem__(slice(4), dict(w)["q"] * 2), params=params,
             manifest=manifest, socket=s.agent.path).connect)
+
+
+class Half:
+    """One of two ranks that look alike and hold different rows, with passes counted."""
+
+    def __init__(self, rank):
+        self.rank, self.passes, self.params = rank, 0, {"w": np.zeros((4, 4), np.float32)}
+
+    def load(self, weights):
+        self.passes += 1
+        for _, tensor in weights:
+            self.params["w"][...] = tensor[4 * self.rank:4 * self.rank + 4]
+
+    def map_with(self, **options):
+        """Its map, as an adapter finds it, and the passes that it took."""
+        before = self.passes
+        with fa.Script(lambda a: (a.up(), a.recv())) as s:
+            t = wb.SenderAdapter(self.load, params=self.params, manifest=[("w", (8, 4), "F32")],
+                                 rank=self.rank, socket=s.agent.path, **options)
+            with t.connect(10, progress=False):
+                return t.source_map.digest, self.passes - before
+
+
+@test
+def options_of_extraction_are_taken_by_the_adapter():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [Half(0), Half(1)]
+        first = [r.map_with(cache_dir=folder) for r in ranks]
+        assert first[0][0] != first[1][0] and min(n for _, n in first) > 1, first
+        # A second rank has not taken the place of the first: neither probes again.
+        assert [r.map_with(cache_dir=folder) for r in ranks] == [(d, 1) for d, _ in first]
+        assert ranks[0].map_with(cache_dir=folder, cache_key="other")[1] > 1
+        for bound in ({"threads": 1}, {"n_hash": 1}):
+            assert ranks[0].map_with(**bound) == first[0], bound
+        assert ranks[0].map_with(n_hash=3) == (first[0][0], first[0][1] + 2)
 
 
 @test

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers under Megatron-core, by the Megatron Bridge.  Tested with megatron-core 0.19.2 and megatron-bridge 0.6.2.
+
+    from weightbridge.adapters import megatron
+    chunks = ...                                # as Megatron has them: a list, one for each virtual stage
+    sender = megatron.sender(chunks, bridge, "/models/qwen3").connect()     # on every rank, all together
+    optimizer.step(); sender.send_weights(version)                          # on every rank, the same version
+
+Each rank sends what it has, be it cut by tensor, pipeline or expert parallelism, out of its own memory; nothing is gathered.
+Where that lies in the checkpoint is found by the Bridge's own loader, which is run on made-up tensors.
+
+The loader is collective: some ranks cut tensors for others.  So all ranks call connect(), and if one fails, all fail by its
+words.  While it is probed, each rank holds the made-up checkpoint whole, once: as much memory as the model on disk.
+
+Megatron turns a router's bias to FP32 by putting another tensor in its place, at the first forward pass.  sender() does
+that first, so that it lies still afterwards.
+"""
+
+from . import SenderAdapter
+
+
+class Chunks:
+    """A model's chunks of this rank: `params` and `load` are what SenderAdapter takes."""
+
+    def __init__(self, chunks, bridge):
+        self._chunks = list(chunks) if isinstance(chunks, (list, tuple)) else [chunks]
+        self._bridge = bridge
+        for _, router in self._modules():
+            if hasattr(router, "_maintain_float32_expert_bias"):
+                router._maintain_float32_expert_bias()
+
+    def _modules(self):
+        for i, chunk in enumerate(self._chunks):
+            before = f"{i}." if len(self._chunks) > 1 else ""
+            yield from ((before + name, m) for name, m in chunk.named_modules())
+
+    def params(self):
+        """Name -> tensor of all parameters and routers' biases, each once."""
+        found, seen = {}, set()
+        for name, module in self._modules():
+            own = dict(module.named_parameters(recurse=False))
+            own.update((n, b) for n, b in module.named_buffers(recurse=False) if n == "expert_bias")
+            for key, tensor in own.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found[f"{name}.{key}" if name else key] = tensor
+        return found
+
+    def load(self, weights):
+        """Writes a checkpoint, an iterable of (name, tensor), into the chunks, in place.  Collective."""
+        import types
+
+        from megatron.bridge.models.hf_pretrained.state import DictStateSource, StateDict
+
+        known = self._bridge.hf_pretrained
+        source = types.SimpleNamespace(state=StateDict(DictStateSource(dict(weights))), config=getattr(known, "config", known),
+                                       model_name_or_path="weightbridge")
+        loader = self._bridge._model_bridge
+        if getattr(loader, "hf_config", None) is None:
+            loader.hf_config = source.config
+        loader.load_weights_hf_to_megatron(source, self._chunks)
+
+
+def everybody(data, group=None):
+    """The bytes of every rank, by torch.distributed."""
+    import torch.distributed as dist
+
+    said = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, data, group=group)
+    return said
+
+
+def sender(chunks, bridge, manifest, group=None, **options):
+    """The SenderAdapter of one rank.
+
+    chunks     the model, or the list of its virtual stages, as it is trained: in its types, and wrapped
+    bridge     megatron.bridge.AutoBridge for the model
+    manifest   what the engines' checkpoint holds, best its folder
+    group      a process group of all ranks that can gather objects of the CPU; None: the default one
+    options    SenderAdapter's"""
+    import torch.distributed as dist
+
+    held = Chunks(chunks, bridge)
+    return SenderAdapter(held.load, params=held.params, manifest=manifest, rank=options.pop("rank", dist.get_rank()),
+                         group=lambda data: everybody(data, group), **options)
