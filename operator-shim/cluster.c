@@ -83,7 +83,7 @@ static void on_reader(void *cookie, int rc, const char *sentence)
 void wb__cluster_reader(
 	struct wb__cluster *c, uint32_t peer, uint64_t number, const char *token, const char *ns)
 {
-	struct wb__reader who = {.token = token, .path = WBP_READER_PATH, .ns = ns};
+	struct wb__reader who = {.token = token, .path = WBP_READER_PATH, .turn = ns};
 	struct question *q = c ? wb_zalloc(1, sizeof(*q)) : NULL;
 
 	if (!q)

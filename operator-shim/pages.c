@@ -85,29 +85,16 @@ static int objects(struct wb__pages *p, const char *object, struct wb_http_reply
 		r);
 }
 
-static int put_bytes(const void *data, size_t bytes, struct wb_http_reply *r)
-{
-	if (!data)
-		return -ENOENT;
-	r->content_type = "application/octet-stream";
-	wb_buf_put(&r->body, data, bytes);
-	return r->body.rc;
-}
-
 static int plan(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
-	size_t bytes = 0;
-	const void *data = wb_serve_plan(p->serve, object, &bytes);
-
-	return put_bytes(data, bytes, r);
+	r->content_type = "application/octet-stream";
+	return wb_serve_plan(p->serve, object, &r->lent) ? 0 : -ENOENT;
 }
 
 static int manifest(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
-	size_t bytes = 0;
-	const void *data = wb_serve_manifest(p->serve, object, &bytes);
-
-	return put_bytes(data, bytes, r);
+	r->content_type = "application/octet-stream";
+	return wb_serve_manifest(p->serve, object, &r->lent) ? 0 : -ENOENT;
 }
 
 static int picture(struct wb__pages *p, const char *object, struct wb_http_reply *r)
@@ -188,9 +175,12 @@ static void on_reader(void *cookie, int rc, const char *sentence)
 static int find_out(
 	struct wb__pages *p, const char *token, const char *object, struct wb_http_request *rq)
 {
-	struct wb__reader who = {.token = token, .object = object, .path = "/metrics", .ns = ""};
+	char turn[1 + WB_HTTP_SOURCE_TEXT] = "@"; /* no namespace's */
+	struct wb__reader who = {
+		.token = token, .object = object, .path = "/metrics", .turn = turn};
 	struct wb_http_held *held = wb_http_hold(rq);
 
+	wb_http_source(rq, turn + 1);
 	if (!held)
 		return -ENOMEM;
 	wb__readers_ask(p->readers, &who, on_reader, held);
@@ -248,6 +238,32 @@ static bool is_plain(const char *object)
 		       !object[strspn(object, "abcdefghijklmnopqrstuvwxyz0123456789.-/")]);
 }
 
+/* A reader may take as long as a minute for it: it counts among what is kept for its object. */
+static int charge(struct wb__pages *p, const char *object, struct wb_http_reply *r)
+{
+	struct wb_err err = {0};
+	int rc;
+
+	if (r->lent.put)
+		return 0;
+	rc = wb_serve_lend_page(p->serve, object, &r->body, &r->lent, &err);
+	if (rc != -EDQUOT)
+		return rc;
+	wb_buf_init(&r->body, WB_HTTP_BODY_MAX);
+	(void)refuse(r, 503, object, err.msg);
+	return r->body.rc;
+}
+
+static int answer(struct wb__pages *p, const struct page *page, const char *object,
+	const struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	int rc = page->fn(p, object, r);
+
+	if (rc < 0 || page->reader != OF_THE_OBJECT || !object || wb_http_is_local(rq))
+		return rc;
+	return charge(p, object, r);
+}
+
 int wb__pages_answer(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
@@ -263,7 +279,7 @@ int wb__pages_answer(
 			return 0;
 		}
 		rc = may_read(p, &pages[i], object, rq, r);
-		return rc == -EACCES ? r->body.rc : rc ? rc : pages[i].fn(p, object, r);
+		return rc == -EACCES ? r->body.rc : rc ? rc : answer(p, &pages[i], object, rq, r);
 	}
 	return -ENOENT;
 }

@@ -14,16 +14,17 @@
 #include <string.h>
 
 #define UNDER_WAY 8
-/* Under way or waiting, in all and of one namespace: questions, and who waits for their answers. */
+/* Under way or waiting, in all and of who takes a turn: questions, and who waits for their answers.
+ */
 #define ASKS_MAX 256
-#define ASKS_NS_MAX 32
+#define ASKS_TURN_MAX 32
 #define WAITERS_MAX 1024
-#define WAITERS_NS_MAX 256
-#define NS_BYTES 64
+#define WAITERS_TURN_MAX 256
+#define TURN_BYTES 64
 
 struct waiter {
 	struct waiter *next;
-	char ns[NS_BYTES];
+	char turn_of[TURN_BYTES];
 	wb__readers_fn fn;
 	void *cookie;
 };
@@ -34,7 +35,7 @@ struct ask {
 	struct wb__readers *r;
 	struct wb_kube_rq *rq; /* NULL = not sent */
 	uint8_t key[WB_KUBE_ANSWER_KEY];
-	char ns[NS_BYTES]; /* of who asked first */
+	char turn_of[TURN_BYTES]; /* whoever asked first */
 	char *token; /* owned, secret; NULL once it is sent */
 	char *object; /* owned; NULL = metrics */
 	const char *path; /* of metrics; static text */
@@ -179,20 +180,20 @@ static int key_of(
 	return rc;
 }
 
-static bool has_room(const struct wb__readers *r, const char *ns, bool is_new)
+static bool has_room(const struct wb__readers *r, const char *turn, bool is_new)
 {
-	unsigned asks = 0, asks_ns = 0, waiters = 0, waiters_ns = 0;
+	unsigned asks = 0, asks_of = 0, waiters = 0, waiters_of = 0;
 
 	for (const struct ask *a = r->ask; a; a = a->next) {
 		asks++;
-		asks_ns += !strcmp(a->ns, ns);
+		asks_of += !strcmp(a->turn_of, turn);
 		for (const struct waiter *w = a->waiter; w; w = w->next) {
 			waiters++;
-			waiters_ns += !strcmp(w->ns, ns);
+			waiters_of += !strcmp(w->turn_of, turn);
 		}
 	}
-	return waiters < WAITERS_MAX && waiters_ns < WAITERS_NS_MAX &&
-	       (!is_new || (asks < ASKS_MAX && asks_ns < ASKS_NS_MAX));
+	return waiters < WAITERS_MAX && waiters_of < WAITERS_TURN_MAX &&
+	       (!is_new || (asks < ASKS_MAX && asks_of < ASKS_TURN_MAX));
 }
 
 static struct ask *make_ask(struct wb__readers *r, const struct wb__reader *who, const uint8_t *key)
@@ -204,11 +205,11 @@ static struct ask *make_ask(struct wb__readers *r, const struct wb__reader *who,
 	a->r = r;
 	a->path = who->path;
 	memcpy(a->key, key, sizeof(a->key));
-	snprintf(a->ns, sizeof(a->ns), "%s", who->ns);
+	snprintf(a->turn_of, sizeof(a->turn_of), "%s", who->turn);
 	a->token = wb_strdup(who->token);
 	a->object = who->object ? wb_strdup(who->object) : NULL;
 	if (!a->token || (who->object && !a->object) ||
-		wb_kube_turns_push(&r->turns, a->ns, &a->turn) < 0) {
+		wb_kube_turns_push(&r->turns, a->turn_of, &a->turn) < 0) {
 		free_ask(a);
 		return NULL;
 	}
@@ -232,7 +233,7 @@ static int join(struct wb__readers *r, const struct wb__reader *who, const uint8
 	struct ask *a = find_ask(r, key);
 	struct waiter *w;
 
-	if (!has_room(r, who->ns, !a))
+	if (!has_room(r, who->turn, !a))
 		return -EBUSY;
 	w = wb_zalloc(1, sizeof(*w));
 	if (w && !a)
@@ -243,7 +244,7 @@ static int join(struct wb__readers *r, const struct wb__reader *who, const uint8
 	}
 	w->fn = fn;
 	w->cookie = cookie;
-	snprintf(w->ns, sizeof(w->ns), "%s", who->ns);
+	snprintf(w->turn_of, sizeof(w->turn_of), "%s", who->turn);
 	w->next = a->waiter;
 	a->waiter = w;
 	begin_next(r);

@@ -10,10 +10,12 @@
  * token of whoever may "get" a path (SubjectAccessReview): /metrics of the operator, and
  * WBP_READER_PATH of agents, who ask through it.
  *
- * A client of its own, eight questions at a time, in which namespaces take turns: what readers ask
- * holds up no agent's token, and what one namespace's agents ask no other's.  An answer holds for
- * some seconds (kube/answers.h), and who asks the same meanwhile gets the same: a thousand agents
- * that one Prometheus reads cost one question.  Threads: the loop's.  Layer: operator-shim.
+ * A client of its own, eight questions at a time, in which namespaces take turns, and for pages
+ * read here the addresses that ask: what readers ask holds up no agent's token, what one
+ * namespace's agents ask no other's, and who asks with a thousand wrong tokens not who has a right
+ * one.  An answer holds for some seconds (kube/answers.h), and who asks the same meanwhile gets the
+ * same: a thousand agents that one Prometheus reads cost one question.  Threads: the loop's. Layer:
+ * operator-shim.
  */
 #include "operator-shim/kube/http.h"
 
@@ -30,7 +32,8 @@ struct wb__reader {
 	const char *token; /* secret */
 	const char *object; /* whose pages, "namespace/name"; NULL = metrics */
 	const char *path; /* of metrics; static text */
-	const char *ns; /* of the agent that asks, "" = somebody who reads here */
+	const char *turn; /* who asks, for turns: an agent's namespace; of pages read here the
+			     address */
 };
 
 /** wb__readers_fn - 0: let it read; -EACCES: nobody's token, or of another namespace; -EPERM: its

@@ -359,9 +359,10 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 	rc = wb__client_wait(c, wb__client_deadline(c->connect_timeout), ready_attached, NULL, err);
 	if (!rc)
 		return wb__client_fail(err, -ETIMEDOUT,
-			"no answer to attach from the agent at %s within %.1f s%s%s", c->socket,
-			(double)c->connect_timeout / 1e9, c->session.cause.code ? ": " : "",
-			c->session.cause.msg);
+			"no answer to attach from the agent at %s within %.1f s "
+			"(connect_timeout)%s%s",
+			c->socket, (double)c->connect_timeout / 1e9,
+			c->session.cause.code ? ": " : "", c->session.cause.msg);
 	return rc < 0 ? rc : 0;
 }
 

@@ -207,8 +207,9 @@ int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, st
 		return 0;
 	}
 	if (!rc)
-		rc = wb__client_fail(err, -ETIMEDOUT, "no agent answered at %s within %.1f s: %s",
-			c->socket, (double)c->connect_timeout / 1e9,
+		rc = wb__client_fail(err, -ETIMEDOUT,
+			"no agent answered at %s within %.1f s (connect_timeout): %s", c->socket,
+			(double)c->connect_timeout / 1e9,
 			c->session.cause.code ? c->session.cause.msg
 					      : "it did not answer the hello");
 	destroy(c);

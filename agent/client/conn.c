@@ -405,8 +405,9 @@ int wb__client_lost(struct wb_client *c, const char *what, struct wb_error *err)
 	if (!c->generation || !c->lost_ns || wb__client_now() - c->lost_ns < c->reconnect_timeout)
 		return 0;
 	return wb__client_fail(err, c->refused.code ? c->refused.code : -ECONNRESET,
-		"%s: the agent is lost and did not take this worker back within %.1f s: %s", what,
-		(double)c->reconnect_timeout / 1e9, c->session.cause.msg);
+		"%s: the agent is lost and did not take this worker back within %.1f s "
+		"(reconnect_timeout): %s",
+		what, (double)c->reconnect_timeout / 1e9, c->session.cause.msg);
 }
 
 int wb__client_wait(struct wb_client *c, uint64_t deadline, wb__client_ready_fn ready, void *arg,

@@ -78,6 +78,7 @@ struct wb_client_transfer {
 	bool reported; /* a failure has been returned to the caller */
 	bool release_wanted, release_sent; /* of a hold */
 	bool is_held; /* the agent may still read the parameters */
+	bool is_lost; /* with its agent; the next may give its number to another transfer */
 };
 
 /* One install: what is asked, and what was found. */

@@ -82,9 +82,9 @@ void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_
 {
 	struct wb_client_transfer *t = c->cur;
 
-	if (c->prev && m->transfer && c->prev->info.transfer == m->transfer)
+	if (c->prev && !c->prev->is_lost && m->transfer && c->prev->info.transfer == m->transfer)
 		t = c->prev;
-	if (t && is_final(t) && t->info.transfer == m->transfer)
+	if (t && is_final(t) && !t->is_lost && t->info.transfer == m->transfer)
 		t->is_held &= m->held; /* a hold that outlasts it may end */
 	if (!t || is_final(t) || (t->info.transfer && t->info.transfer != m->transfer))
 		return; /* news of a transfer that nobody asks about any more */
@@ -107,9 +107,11 @@ void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_
 
 static void lose(const struct wb_client *c, struct wb_client_transfer *t)
 {
-	if (t)
-		t->is_held = false;
-	if (!t || is_final(t))
+	if (!t)
+		return;
+	t->is_held = false;
+	t->is_lost = true;
+	if (is_final(t))
 		return;
 	t->info.state = WB_CLIENT_TRANSFER_FINAL;
 	t->info.code = WB_CODE_UNKNOWN; /* to its caller it is no matter who was lost on the way */

@@ -376,8 +376,8 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 			return 0;
 		if (!rc)
 			rc = wb__client_fail(err, -ETIMEDOUT,
-				"parked at poll %u for %.1f s, and the agent neither began the "
-				"update nor released this worker",
+				"parked at poll %u for %.1f s (update_timeout), and the agent "
+				"neither began the update nor released this worker",
 				c->parked_count, (double)waited / 1e9);
 		set_phase(c, WB__RUN);
 		return rc;
@@ -389,13 +389,15 @@ static int overdue(struct wb_client *c, struct wb_error *err)
 	}
 	if (c->phase != WB__TORN || (waited < c->repair_timeout && !c->is_torn_final))
 		return 0;
+	rc = wb__client_fail(err, WB_CODE_TORN,
+		"transfer %llu (version %lld) left this worker's parameters a mix of two versions, "
+		"and no repair came within %.1f s%s: do not serve (%.700s)",
+		(unsigned long long)c->transfer, (long long)c->version, (double)waited / 1e9,
+		waited < c->repair_timeout ? "" : " (repair_timeout)",
+		c->why[0] ? c->why : c->session.cause.msg);
 	c->phase_ns = wb__client_now(); /* the next poll waits for repair again */
 	c->is_torn_final = false;
-	return wb__client_fail(err, WB_CODE_TORN,
-		"transfer %llu (version %lld) left this worker's parameters a mix of two versions, "
-		"and no repair came within %.1f s: do not serve (%.700s)",
-		(unsigned long long)c->transfer, (long long)c->version, (double)waited / 1e9,
-		c->why[0] ? c->why : c->session.cause.msg);
+	return rc;
 }
 
 #define STEP_RUN 100 /* ready functions give > 0 for "met"; steps begin at 0 */

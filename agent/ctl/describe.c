@@ -83,8 +83,8 @@ static const struct column engines[] = {{"NAME", "name"}, {"STATE", "state"},
 	{"TRANSPORT", "transport"}, {"MEMORY", "memoryPath"}, {"REASON", "reason"},
 	{"MESSAGE", "message"}};
 static const struct column agents[] = {{"NAME", "name"}, {"NODE", "node"}, {"HOST", "host"},
-	{"PORT", "port"}, {"WORKERS", "workers"}, {"RAIL(B/S)", "railBytesPerSecond"},
-	{"BUILD", "build"}};
+	{"PORT", "port"}, {"WORKERS", "workers"}, {"TRANSPORTS", "transports"},
+	{"RAIL(B/S)", "railBytesPerSecond"}, {"BUILD", "build"}};
 static const struct column transfers[] = {{"TRANSFER", "transfer"}, {"VERSION", "version"},
 	{"RESULT", "result"}, {"TIME(MS)", "endToEndMilliseconds"},
 	{"+-(MS)", "endToEndUncertaintyMilliseconds"}, {"STALL(MS)", "averageStallMilliseconds"},

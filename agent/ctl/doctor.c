@@ -44,10 +44,22 @@ void wb__ctl_say(
 
 /* ---- what an object asks for ----------------------------------------------------------------- */
 
+/* "shm, verbs, tcp", into @out, which it returns. */
+static const char *list_ways(const struct wb_spec *s, char *out, size_t cap)
+{
+	size_t at = (size_t)snprintf(out, cap, "shm");
+
+	for (uint32_t i = 0; i < s->protocols.n && at < cap; i++)
+		at += (size_t)snprintf(out + at, cap - at, ", %s",
+			s->protocols.v[i] == WB_PROTOCOL_TCP ? "tcp" : "verbs");
+	return out;
+}
+
 static void hold_transport(struct wb__ctl_sheet *t, const struct wb_spec *s)
 {
 	struct wb_err err = {0};
 	const char *field = wb_spec_device_field(s);
+	char ways[64];
 	int rc = wb_spec_check_devices(s, &err);
 
 	if (rc == 0)
@@ -60,7 +72,9 @@ static void hold_transport(struct wb__ctl_sheet *t, const struct wb_spec *s)
 			"%s asks for RDMA devices, and TCP takes their place: Degraded says so",
 			field);
 	else
-		wb__ctl_say(t, "spec.transport", WB_CTL_YES, "weights go over TCP");
+		wb__ctl_say(t, "spec.transport", WB_CTL_YES,
+			"weights go over the first that both ends have of %s",
+			list_ways(s, ways, sizeof(ways)));
 }
 
 static void hold_encryption(struct wb__ctl_sheet *t, const struct wb_spec *s)

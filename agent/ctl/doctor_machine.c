@@ -41,7 +41,7 @@ static void look_tcp(struct wb__ctl_sheet *t)
 
 	t->has_tcp = open_transport("tcp", "127.0.0.1:0", &x, &err) == 0;
 	wb__ctl_say(t, "tcp", t->has_tcp ? WB_CTL_YES : WB_CTL_NO, "%s",
-		t->has_tcp ? "weights between agents (--transport tcp, the default)" : err.msg);
+		t->has_tcp ? "weights between agents, wherever they are" : err.msg);
 	t->has_tls = t->has_tcp && wb_xport_epoch_add(x, &e, &err) == 0;
 	wb__ctl_say(t, "encryption", t->has_tls ? WB_CTL_YES : WB_CTL_NO, "%s%s",
 		t->has_tls ? "TLS 1.3 over tcp, in user space, by " : err.msg,
@@ -74,7 +74,7 @@ static void look_shm(struct wb__ctl_sheet *t)
 		close(r.fd);
 	wb__ctl_say(t, "shm", rc < 0 ? WB_CTL_NO : WB_CTL_YES, "%s",
 		rc < 0 ? err.msg
-		       : "weights between agents of one machine (--transport shm); nothing "
+		       : "weights between agents of one machine; nothing "
 			 "travels, nothing is encrypted");
 }
 
@@ -110,15 +110,15 @@ static void look_devices(struct wb__ctl_sheet *t)
 	if (t->has_verbs)
 		wb_xport_close(x);
 	wb__ctl_say(t, "verbs", t->has_verbs ? WB_CTL_YES : WB_CTL_NO, "%s (%zu ports here)",
-		t->has_verbs ? "weights between agents over RDMA (--transport verbs)" : err.msg,
-		ports);
+		t->has_verbs ? "weights between agents over RDMA" : err.msg, ports);
 	wb__ctl_say(t, "transport", WB_CTL_INFO, "%s%s%s",
-		t->has_verbs ? "an agent started with --transport verbs would use "
-			     : "tcp between machines (the default)",
+		t->has_verbs ? "an agent takes shm within a machine, then verbs, then tcp; verbs "
+			       "would use "
+			     : "an agent takes shm within a machine, and tcp between machines",
 		!t->has_verbs ? ""
 		: t->ports[0] ? t->ports
 			      : "what the library shows",
-		t->has_verbs ? " (--rail-device chooses); without that option tcp" : "");
+		t->has_verbs ? " (--rail-device chooses)" : "");
 	names_in("/proc/driver/nvidia/gpus", "", gpu);
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
 		"this version moves host memory (memfd, private heap) and no GPU's; GPUs here: %s",

@@ -65,7 +65,8 @@ static int translate(CURLcode code, const char *addr, const struct wb_buf *out, 
 	switch (code) {
 	case CURLE_COULDNT_CONNECT:
 		return wb_err_set(err, -ECONNREFUSED,
-			"nobody answers at %s: is the daemon running, and started with --http?",
+			"nobody answers at %s: is the daemon running there, and started with "
+			"--http? --operator or --agent says where else",
 			addr);
 	case CURLE_OPERATION_TIMEDOUT:
 		return wb_err_set(err, -ETIMEDOUT, "%s does not answer", addr);

@@ -140,15 +140,17 @@ static void put_prediction(struct wb_buf *b, const struct figures *f)
 	wb_buf_printf(b,
 		",\"ewtt_ms\":%.3f,\"agst_ms\":%.3f,\"trainer_ms\":%.3f,\"ewtt_over_tmin\":%.4f,"
 		"\"ewtt_over_tmin_loop\":%.4f,\"agst_over_tmin\":%.4f,\"agst_over_tmin_loop\":%.4f,"
-		"\"agst_early_over_tmin\":%.4f,\"events\":%" PRIu64 ",\"loop_events_max\":%" PRIu64
-		",\"refused\":%" PRIu64 ",\"busiest\":\"%s\",\"busiest_of\":%" PRIu32
+		"\"agst_early_over_tmin\":%.4f,\"agst_stay_over_tmin\":%.4f,\"events\":%" PRIu64
+		",\"loop_events_max\":%" PRIu64 ",\"refused\":%" PRIu64
+		",\"busiest\":\"%s\",\"busiest_of\":%" PRIu32
 		",\"busiest_share\":%.3f,\"ewtt_over_tmin_paper\":%.4f,"
 		"\"agst_over_tmin_paper\":%.4f",
 		r->ewtt_s * 1e3, r->agst_s * 1e3, r->trainer_s * 1e3, i->ewtt_s / i->bound_s,
 		r->ewtt_s / r->bound_s, i->agst_s / i->bound_s, r->agst_s / r->bound_s,
-		i->agst_early_s / i->bound_s, r->events, r->loop_events_max, r->refused,
-		wb_predict_part_name(by), r->busiest[by].of, r->busiest[by].s / r->ewtt_s,
-		f->paper.ewtt_s / f->paper.bound_s, f->paper.agst_s / f->paper.bound_s);
+		i->agst_early_s / i->bound_s, i->agst_stay_s / i->bound_s, r->events,
+		r->loop_events_max, r->refused, wb_predict_part_name(by), r->busiest[by].of,
+		r->busiest[by].s / r->ewtt_s, f->paper.ewtt_s / f->paper.bound_s,
+		f->paper.agst_s / f->paper.bound_s);
 }
 
 static void print_prediction(const struct figures *f)

@@ -26,6 +26,7 @@
 
 struct row {
 	char agent[128], worker[256], engine[128], phase[32], whom[320], why[160];
+	char by[64]; /* transports of its agent's bytes */
 	uint64_t transfer;
 	int64_t version;
 	double in, in_planned, out, out_planned; /* bytes */
@@ -111,6 +112,36 @@ static void judge_rate(const struct view *before, struct row *r)
 		b && is_busy(r) && moved == 0 && (r->in < r->in_planned || r->out < r->out_planned);
 }
 
+/* Once, with commas between: "tcp" is in "tcp+tls", and another. */
+static void add_word(char *out, size_t cap, const char *word)
+{
+	size_t n = strlen(word), at = strlen(out);
+	const char *is = strstr(out, word);
+
+	while (is && is[n] && is[n] != ',')
+		is = strstr(is + 1, word);
+	if (n && !is && at + n + 2 < cap)
+		snprintf(out + at, cap - at, "%s%s", at ? "," : "", word);
+}
+
+/* Transports that carry the agent's bytes, with commas. */
+static void take_transports(const json_t *page, char *out, size_t cap)
+{
+	const json_t *o, *p;
+	char via[24];
+	size_t i, k;
+
+	out[0] = '\0';
+	json_array_foreach(json_object_get(page, "objects"), i, o)
+	{
+		json_array_foreach(json_object_get(o, "peers"), k, p)
+		{
+			take_text(p, "transport", via, sizeof(via));
+			add_word(out, cap, via);
+		}
+	}
+}
+
 static int read_agent(struct top *t, const char *addr, struct wb_err *err)
 {
 	struct wb_err why = {0};
@@ -136,6 +167,7 @@ static int read_agent(struct top *t, const char *addr, struct wb_err *err)
 		if (rc < 0)
 			break;
 		take_row(w, agent, &t->now.row[t->now.n]);
+		take_transports(page, t->now.row[t->now.n].by, sizeof(t->now.row[0].by));
 		judge_rate(&t->before, &t->now.row[t->now.n]);
 		t->now.n++;
 	}
@@ -196,6 +228,7 @@ static void put_row(struct wb__ctl_table *t, const struct row *r)
 	put_bytes(t, r->in, r->in_planned);
 	put_bytes(t, r->out, r->out_planned);
 	put_rate(t, r->rate);
+	wb__ctl_cell(t, "%s", r->by[0] ? r->by : "-");
 	wb__ctl_cell(t, "%s%s%s", r->whom[0] ? r->whom : "-", r->why[0] ? ", " : "", r->why);
 }
 
@@ -215,7 +248,7 @@ static void put_title(const struct top *t, FILE *out)
 static int print_table(const struct top *t, FILE *out)
 {
 	static const char *const heads[] = {
-		"WORKER", "ENGINE", "PHASE", "TRANSFER", "IN", "OUT", "RATE", "WAITS FOR"};
+		"WORKER", "ENGINE", "PHASE", "TRANSFER", "IN", "OUT", "RATE", "BY", "WAITS FOR"};
 	struct wb__ctl_table table;
 	const json_t *away;
 	size_t i;
@@ -309,12 +342,13 @@ static int show_json(const struct top *t)
 	for (size_t i = 0; i < t->now.n; i++) {
 		const struct row *r = &t->now.row[i];
 		json_t *o = json_pack(
-			"{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "agent",
-			r->agent, "worker", r->worker, "engine", r->engine, "phase", r->phase,
-			"transfer", (json_int_t)r->transfer, "version", (json_int_t)r->version,
-			"inBytes", (json_int_t)r->in, "inPlannedBytes", (json_int_t)r->in_planned,
-			"outBytes", (json_int_t)r->out, "outPlannedBytes",
-			(json_int_t)r->out_planned, "waitsFor", r->whom, "waitsWhy", r->why);
+			"{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
+			"agent", r->agent, "worker", r->worker, "engine", r->engine, "phase",
+			r->phase, "transfer", (json_int_t)r->transfer, "version",
+			(json_int_t)r->version, "inBytes", (json_int_t)r->in, "inPlannedBytes",
+			(json_int_t)r->in_planned, "outBytes", (json_int_t)r->out,
+			"outPlannedBytes", (json_int_t)r->out_planned, "transports", r->by,
+			"waitsFor", r->whom, "waitsWhy", r->why);
 
 		json_object_set_new(
 			o, "bytesPerSecond", r->rate < 0 ? json_null() : json_real(r->rate));

@@ -109,7 +109,7 @@ static int add_listener(struct wb__agent *a, const char *host, struct wb_err *er
 {
 	struct wb_listen_cb cb = {.cookie = a,
 		.on_chan = on_chan,
-		.on_raw = strcmp(a->o.transport, "shm") ? on_raw : NULL,
+		.on_raw = wb_xport_caps(a->xport) & WB_XPORT_CAP_LOCAL ? NULL : on_raw,
 		.on_refused = on_refused};
 	struct wb_listen_opts o = {.host = host,
 		.port = a->n_listener ? a->port : a->o.listen.port,
@@ -160,44 +160,56 @@ static int open_xport(struct wb__agent *a, struct wb_err *err)
 		.rail = rail,
 		.n_rail = a->rails.n,
 		.is_apart = a->rails.is_named,
+		.traffic_class = (uint8_t)a->o.rdma_traffic_class,
+		.service_level = (uint8_t)a->o.rdma_service_level,
+		.folder = a->o.shm_folder[0] ? a->o.shm_folder : NULL,
 		.fault = a->fault};
-	char addr[WB_XPORT_RAILS_MAX][WB__DEVICE_MAX + WB__ADDR_MAX + 16];
+	char addr[WB_XPORT_RAILS_MAX][WB__ADDR_MAX + 16];
+	char name[WB_XPORT_RAILS_MAX][WB__DEVICE_MAX];
 	const char *device = a->o.rail_device;
 
 	for (uint32_t i = 0; i < a->rails.n; i++) {
 		const struct wb__rail *r = &a->rails.rail[i];
-		size_t n = strcspn(device, ","), at = n ? n + 1 : 0;
+		size_t n = strcspn(device, ",");
 
 		if (n >= WB__DEVICE_MAX)
 			return wb_err_set(
 				err, -EINVAL, "--rail-device: '%.64s' is no device", device);
-		if (n)
-			snprintf(addr[i], sizeof(addr[i]), "%.*s@", (int)n, device);
+		snprintf(name[i], sizeof(name[i]), "%.*s", (int)n, device);
 		device += n + (device[n] == ',');
-		wb__addr_join(r->addr, 0, addr[i] + at, sizeof(addr[i]) - at);
-		rail[i] = (struct wb_xport_rail){
-			.addr = strcmp(a->o.transport, "shm") ? addr[i] : "unix:@",
+		wb__addr_join(r->addr, 0, addr[i], sizeof(addr[i]));
+		rail[i] = (struct wb_xport_rail){.addr = addr[i],
+			.device = n ? name[i] : NULL,
 			.rate_bytes_per_s = r->bytes_per_s,
 			.cpus = CPU_COUNT(&r->cpus) ? &r->cpus : NULL};
 	}
-	return wb_xport_open(a->o.transport, &o, &a->xport, err);
+	return wb_xport_open_set(a->o.transport, &o, &a->xport, err);
 }
 
-/* tcp, verbs: bulk connections come to the control port, at the address of each rail. */
+/* Bulk connections from other hosts come to the control port, at the address of each rail. */
 static int say_bulk(struct wb__agent *a, struct wb_err *err)
 {
-	char one[WB__ADDR_MAX + 32];
-	size_t at = 0;
+	char addr[WB_XPORT_RAILS_MAX][WB__ADDR_MAX + 16];
+	const char *at[WB_XPORT_RAILS_MAX];
+	int rc;
 
-	if (!strcmp(a->o.transport, "shm"))
-		return wb_xport_listen(a->xport, a->bulk, sizeof(a->bulk), err);
-	for (uint32_t i = 0; i < a->rails.n && at + sizeof(one) + 1 < sizeof(a->bulk); i++) {
+	for (uint32_t i = 0; i < a->rails.n; i++) {
 		wb__addr_join(a->rails.is_named ? a->rails.rail[i].addr : a->o.advertise, a->port,
-			one, sizeof(one));
-		at += (size_t)snprintf(a->bulk + at, sizeof(a->bulk) - at, "%s%s%s", i ? "," : "",
-			a->xport->ops->scheme, one);
+			addr[i], sizeof(addr[i]));
+		at[i] = addr[i];
 	}
-	return 0;
+	rc = wb_xport_serve(a->xport, at, a->rails.n, a->bulk, sizeof(a->bulk), err);
+	while (rc == 0 && a->n_ways < WB_XPORT_SET_MAX &&
+		wb_xport_way(a->bulk, a->n_ways, a->way[a->n_ways], sizeof(a->way[0]))) {
+		a->ways[a->n_ways] = a->way[a->n_ways];
+		a->n_ways++;
+	}
+	if (rc == 0 && (!a->n_ways || strlen(a->ways[a->n_ways - 1]) > WBP_TEXT_MAX))
+		return wb_err_set(err, -ENOSPC,
+			"the addresses of the rails take more than %d characters: use fewer rails, "
+			"or a shorter --shm-folder",
+			WBP_TEXT_MAX);
+	return rc;
 }
 
 /* What others dial: as told, else the address listened on, else the one that faces the operator. */
@@ -387,8 +399,8 @@ int wb__agent_run(const struct wb__options *o)
 	WB_LOG_INFO(MOD, "started", WB_S("version", WB_VERSION), WB_S("socket", a.o.socket),
 		WB_S("state", state),
 		WB_S("advertise", wb__addrs_text(a.hosts, a.addrs.n, advertise, sizeof(advertise))),
-		WB_U("port", a.port), WB_S("transport", a.o.transport), WB_U("rails", a.rails.n),
-		WB_U("open_files", a.open_files));
+		WB_U("port", a.port), WB_S("transport", wb_xport_name(a.xport)),
+		WB_U("rails", a.rails.n), WB_U("open_files", a.open_files));
 	for (uint32_t i = 0; a.rails.is_named && i < a.rails.n; i++)
 		WB_LOG_INFO(MOD, "rail", WB_U("rail", i), WB_S("address", a.rails.rail[i].addr),
 			WB_S("interface", a.rails.rail[i].interface),

@@ -52,7 +52,11 @@ struct wb__agent {
 	struct wb__addrs addrs; /* told to other agents, best first */
 	const char *hosts[WB__ADDRS_MAX]; /* the same, as a list */
 	struct wb__rails rails;
-	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes */
+	char bulk[WB_XPORT_ENDPOINT_MAX]; /* what peers dial for bytes: all ways, best first */
+	/* The same, apart: that which every agent knows, and better ones. */
+	char way[WB_XPORT_SET_MAX][WB_XPORT_ENDPOINT_MAX];
+	const char *ways[WB_XPORT_SET_MAX];
+	uint32_t n_ways; /* the last is what every agent knows */
 	struct wb__env *env; /* core, its timers and watches, the arena */
 	struct wb_transfer_core *core; /* owned by env */
 	struct wb__apps *apps;

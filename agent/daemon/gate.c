@@ -9,19 +9,35 @@
 #include "daemon/oplink.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/psk.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-#define ASKED_MAX 8
+#define STRANGERS_MAX 8 /* questions at a time about tokens of which nothing is known */
+#define SOURCE_MAX 3 /* of these, from one address */
+#define KNOWN_MAX 4 /* more than these, about tokens that were good */
+#define ASKED_MAX (STRANGERS_MAX + KNOWN_MAX)
 #define ANSWER_NS (5 * WB_NS_PER_S)
-#define PER_S 10 /* questions, and twice as many at once */
-#define QUESTION_NS (WB_NS_PER_S / PER_S)
+#define PER_S 10 /* questions about tokens of which nothing is known, and twice as many at once */
+#define SOURCE_PER_S 3 /* the same, from one address */
+#define SOURCES 16
+#define GOOD_MAX 8
 
 struct question {
 	struct wb_http_held *held; /* NULL = free */
 	const struct wb__oplink *l; /* that it went over */
 	uint64_t number, until_ns;
+	bool is_known;
+	char source[WB_HTTP_SOURCE_TEXT];
+	uint8_t token[WB_MAC_BYTES]; /* its digest */
+};
+
+/* Its allowance is used up to here; behind the clock by what is left. */
+struct source {
+	char text[WB_HTTP_SOURCE_TEXT];
+	uint64_t spent_ns;
 };
 
 struct wb__gate {
@@ -29,7 +45,11 @@ struct wb__gate {
 	struct wb_timer *timer; /* while there are questions */
 	struct question asked[ASKED_MAX];
 	uint64_t last; /* number */
-	uint64_t spent_ns; /* allowance is used up to here; behind the clock by what is left */
+	uint64_t spent_ns; /* as of a source: of all together */
+	struct source source[SOURCES]; /* those that asked last */
+	uint8_t secret[WB_MAC_BYTES]; /* of this run */
+	uint8_t good[GOOD_MAX][WB_MAC_BYTES]; /* digests of tokens that were; a ring */
+	unsigned n_good;
 };
 
 static uint64_t now_ns(void)
@@ -37,10 +57,33 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-static void end(struct question *q, int rc, const char *sentence)
+/* ---- tokens that were good ---- */
+
+static uint8_t *find_good(struct wb__gate *g, const uint8_t *token)
+{
+	for (unsigned i = 0; i < WB_MIN(g->n_good, GOOD_MAX); i++)
+		if (!memcmp(g->good[i], token, WB_MAC_BYTES))
+			return g->good[i];
+	return NULL;
+}
+
+static void remember(struct wb__gate *g, const struct question *q, int rc)
+{
+	uint8_t *at = find_good(g, q->token);
+
+	if (rc == 0 && !at)
+		memcpy(g->good[g->n_good++ % GOOD_MAX], q->token, WB_MAC_BYTES);
+	else if (at && (rc == -EACCES || rc == -EPERM))
+		memset(at, 0, WB_MAC_BYTES);
+}
+
+/* ---- questions ---- */
+
+static void end(struct wb__gate *g, struct question *q, int rc, const char *sentence)
 {
 	struct wb_http_held *held = q->held;
 
+	remember(g, q, rc);
 	q->held = NULL;
 	wb_http_go_on(held, rc, sentence);
 }
@@ -54,7 +97,7 @@ static void on_timer(void *cookie)
 		struct question *q = &g->asked[i];
 
 		if (q->held && q->until_ns <= now)
-			end(q, -ETIMEDOUT,
+			end(g, q, -ETIMEDOUT,
 				"the operator has not said in time whether this token may");
 		else if (q->held)
 			next = WB_MIN(next, q->until_ns);
@@ -63,24 +106,60 @@ static void on_timer(void *cookie)
 		wb_timer_start(g->timer, next - now, 0);
 }
 
-static bool may_ask(struct wb__gate *g)
+/* ---- how often strangers may ask ---- */
+
+static bool has_left(uint64_t *spent_ns, unsigned per_s)
 {
 	uint64_t now = now_ns(), full = 2 * WB_NS_PER_S;
 
-	if (now > full && g->spent_ns < now - full)
-		g->spent_ns = now - full;
-	if (g->spent_ns + QUESTION_NS > now)
+	if (now > full && *spent_ns < now - full)
+		*spent_ns = now - full;
+	return *spent_ns + WB_NS_PER_S / per_s <= now;
+}
+
+/* One that is not there takes the place of who has asked least lately. */
+static struct source *source_of(struct wb__gate *g, const char *text)
+{
+	struct source *at = &g->source[0];
+
+	for (size_t i = 0; i < SOURCES; i++) {
+		if (!strcmp(g->source[i].text, text))
+			return &g->source[i];
+		if (g->source[i].spent_ns < at->spent_ns)
+			at = &g->source[i];
+	}
+	*at = (struct source){0};
+	snprintf(at->text, sizeof(at->text), "%s", text);
+	return at;
+}
+
+static bool may_ask(struct wb__gate *g, const char *source)
+{
+	struct source *s = source_of(g, source);
+
+	if (!has_left(&s->spent_ns, SOURCE_PER_S) || !has_left(&g->spent_ns, PER_S))
 		return false;
-	g->spent_ns += QUESTION_NS;
+	s->spent_ns += WB_NS_PER_S / SOURCE_PER_S;
+	g->spent_ns += WB_NS_PER_S / PER_S;
 	return true;
 }
 
-static struct question *free_one(struct wb__gate *g)
+/* NULL: there are enough of its kind. */
+static struct question *free_one(struct wb__gate *g, bool is_known, const char *source)
 {
-	for (size_t i = 0; i < ASKED_MAX; i++)
-		if (!g->asked[i].held)
-			return &g->asked[i];
-	return NULL;
+	struct question *found = NULL;
+	unsigned strangers = 0, same = 0;
+
+	for (size_t i = 0; i < ASKED_MAX; i++) {
+		struct question *q = &g->asked[i];
+
+		if (!q->held)
+			found = q;
+		else if (!q->is_known)
+			strangers++;
+		same += q->held && !q->is_known && !strcmp(q->source, source);
+	}
+	return is_known || (strangers < STRANGERS_MAX && same < SOURCE_MAX) ? found : NULL;
 }
 
 /* Any connection will do: tokens are the cluster's, and not of an object. */
@@ -107,21 +186,32 @@ static int send(struct wb__gate *g, struct question *q, const char *token, struc
 	return 0;
 }
 
-void wb__gate_ask(struct wb__gate *g, const char *token, struct wb_http_held *held)
+void wb__gate_ask(
+	struct wb__gate *g, const char *token, const char *source, struct wb_http_held *held)
 {
-	struct question *q = free_one(g);
+	struct question *q = NULL;
+	uint8_t mac[WB_MAC_BYTES];
 	struct wb_err err = {0};
-	int rc;
+	bool is_known = false;
+	int rc = wb_hmac_sha256(g->secret, sizeof(g->secret), token, strlen(token), mac);
 
-	if (!q || !may_ask(g)) {
+	if (rc == 0) {
+		is_known = find_good(g, mac) != NULL;
+		q = free_one(g, is_known, source);
+		if (q && !is_known && !may_ask(g, source))
+			q = NULL;
+	}
+	if (!q) {
 		wb_http_go_on(held, -EBUSY, "too much is asked at once: try again");
 		return;
 	}
-	q->held = held;
-	q->until_ns = now_ns() + ANSWER_NS;
+	*q = (struct question){
+		.held = held, .until_ns = now_ns() + ANSWER_NS, .is_known = is_known};
+	snprintf(q->source, sizeof(q->source), "%s", source);
+	memcpy(q->token, mac, sizeof(mac));
 	rc = send(g, q, token, &err);
 	if (rc < 0)
-		end(q, rc, err.msg);
+		end(g, q, rc, err.msg);
 	else
 		on_timer(g);
 }
@@ -136,7 +226,7 @@ void wb__gate_answer(
 
 		if (!q->held || q->l != l || q->number != m->number)
 			continue;
-		end(q, rc, m->sentence ? m->sentence : "the operator does not say why");
+		end(g, q, rc, m->sentence ? m->sentence : "the operator does not say why");
 		return;
 	}
 }
@@ -145,7 +235,7 @@ void wb__gate_lost(struct wb__gate *g, const struct wb__oplink *l)
 {
 	for (size_t i = 0; g && i < ASKED_MAX; i++)
 		if (g->asked[i].held && g->asked[i].l == l)
-			end(&g->asked[i], -ENOTCONN,
+			end(g, &g->asked[i], -ENOTCONN,
 				"the operator says who may read metrics, and its connection was "
 				"lost: try again");
 }
@@ -155,7 +245,11 @@ int wb__gate_create(struct wb__agent *a, struct wb__gate **out)
 	struct wb__gate *g = wb_zalloc(1, sizeof(*g));
 	int rc = g ? wb_timer_create(a->loop, on_timer, g, &g->timer) : -ENOMEM;
 
+	if (rc == 0)
+		rc = wb_random_bytes(g->secret, sizeof(g->secret));
 	if (rc < 0) {
+		if (g)
+			wb_timer_destroy(g->timer);
 		wb_free(g);
 		return rc;
 	}
@@ -170,7 +264,7 @@ void wb__gate_destroy(struct wb__gate *g)
 		return;
 	for (size_t i = 0; i < ASKED_MAX; i++)
 		if (g->asked[i].held)
-			end(&g->asked[i], -ESHUTDOWN, "this agent stops");
+			end(g, &g->asked[i], -ESHUTDOWN, "this agent stops");
 	wb_timer_destroy(g->timer);
 	wb_free(g);
 }

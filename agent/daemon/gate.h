@@ -5,9 +5,11 @@
  * Who may read this agent's metrics, with --metrics-auth: an agent may ask the API server nothing,
  * so it asks the operator, over the connection that it has anyway (READER).
  *
- * Nothing is remembered here: without the operator nobody reads, and its word is as young as it
- * says.  Bounded: a few questions at a time, so many a second, and each for a few seconds.
- * Threads: the loop's.  Layer: daemon (L4).
+ * No answer is remembered here: without the operator nobody reads, and its word is as young as it
+ * says.  Bounded: a few questions at a time, so many a second, and each for a few seconds.  Anybody
+ * can show made-up tokens, so no address has all of that, and tokens that were good before are
+ * asked about whatever else is (a digest is kept of them, by a key of this run). Threads: the
+ * loop's.  Layer: daemon (L4).
  */
 #include <stdint.h>
 
@@ -22,8 +24,10 @@ int wb__gate_create(struct wb__agent *a, struct wb__gate **out);
 /** wb__gate_destroy - who still waits hears that the agent stops.  NULL is allowed. */
 void wb__gate_destroy(struct wb__gate *g);
 /** wb__gate_ask - @held goes on, now or later: with 0, or with -EACCES (@token is of nobody),
- *  -EPERM (its owner may not), or what kept us from finding out; and a sentence. */
-void wb__gate_ask(struct wb__gate *g, const char *token, struct wb_http_held *held);
+ *  -EPERM (its owner may not), or what kept us from finding out; and a sentence.
+ *  @source: where it was asked from (wb_http_source), copied. */
+void wb__gate_ask(
+	struct wb__gate *g, const char *token, const char *source, struct wb_http_held *held);
 /** wb__gate_answer - the operator's, which came over @l.  Of an unknown question it is dropped.
  *  @g NULL: nobody has asked. */
 void wb__gate_answer(

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define PLANS_AT_ONCE 2 /* of an object: the running one, and the next */
+#define FILES_A_MEMORY 2 /* beside one for each rail: shm's and verbs' own */
 #define FILES_BESIDE 256 /* workers, their memory, lanes, listeners */
 
 static unsigned long long ull(uint64_t v)
@@ -130,6 +131,7 @@ int wb__limits_check(
 	}
 	all.conns *= PLANS_AT_ONCE;
 	all.files = all.files * PLANS_AT_ONCE + FILES_BESIDE;
+	all.files += (uint64_t)in->n_memory * (in->n_rail + FILES_A_MEMORY);
 	if (all.conns > WB_XPORT_CONNS_MAX)
 		return wb_err_set(err, -EMFILE,
 			"the %u agents of this plan, with the plan that will follow it and other "

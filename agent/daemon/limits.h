@@ -24,6 +24,7 @@ struct wb__limits_in {
 	const struct wb__limits_need *has;
 	uint32_t object; /* whose plan this is */
 	uint64_t open_files; /* that the process may have */
+	uint32_t n_memory; /* memory objects that transports keep open, each and for each rail */
 };
 
 /**

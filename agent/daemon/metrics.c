@@ -340,6 +340,7 @@ static int refuse(struct wb_http_reply *r, unsigned status_code, const char *pat
 static int may_read_metrics(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
 	const char *token = wb_http_bearer(rq), *why;
+	char source[WB_HTTP_SOURCE_TEXT];
 	struct wb_http_held *held;
 	int rc;
 
@@ -356,7 +357,8 @@ static int may_read_metrics(struct wb__http *h, struct wb_http_request *rq, stru
 	held = wb_http_hold(rq);
 	if (!held)
 		return -ENOMEM;
-	wb__gate_ask(h->a->gate, token, held);
+	wb_http_source(rq, source);
+	wb__gate_ask(h->a->gate, token, source, held);
 	return -EINPROGRESS;
 }
 

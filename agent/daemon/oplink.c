@@ -102,11 +102,26 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why, bool was_u
 	schedule(l);
 }
 
+/* Best first, into @out; the text is in @names. */
+static uint32_t name_transports(
+	const struct wb__agent *a, char *names, size_t cap, const char *out[WB_XPORT_SET_MAX])
+{
+	char *save = NULL;
+	uint32_t n = 0;
+
+	snprintf(names, cap, "%s", wb_xport_name(a->xport));
+	for (char *s = strtok_r(names, ",", &save); s && n < WB_XPORT_SET_MAX;
+		s = strtok_r(NULL, ",", &save))
+		out[n++] = s;
+	return n;
+}
+
 static void on_open(void *cookie, struct wb_chan *ch)
 {
 	struct wb__oplink *l = cookie;
 	struct wb__agent *a = l->a;
-	const char *object = l->served->object, *transport = a->o.transport;
+	const char *object = l->served->object, *transport[WB_XPORT_SET_MAX];
+	char names[64];
 	uint64_t rates[WB_XPORT_RAILS_MAX];
 	struct wb_msg_hello m = {
 		.version_min = WBP_VERSION_MIN,
@@ -120,9 +135,11 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.hosts = a->hosts,
 		.n_hosts = a->addrs.n > 1 ? a->addrs.n : 0,
 		.port = a->port,
-		.bulk = a->bulk,
-		.transports = &transport,
-		.n_transports = 1,
+		.bulk = a->ways[a->n_ways - 1],
+		.ways = a->ways,
+		.n_ways = a->n_ways - 1,
+		.transports = transport,
+		.n_transports = name_transports(a, names, sizeof(names), transport),
 		.rails = rates,
 		.n_rails = a->rails.n,
 		.memory_limit_bytes = l->memory_limit_bytes,

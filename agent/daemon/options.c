@@ -31,6 +31,27 @@ static bool is_node_name(const char *s)
 	return is_name(s, 253);
 }
 
+static bool is_folder(const char *s)
+{
+	return *s == '/' && !strpbrk(s, ",;") && s[strlen(s) - 1] != '/';
+}
+
+static bool is_transports(const char *s)
+{
+	return wb_xport_check_names(s, NULL) == 0;
+}
+
+/* Does one of the transports leave the machine? */
+static bool leaves(const char *transports)
+{
+	return strcmp(transports, "shm") != 0;
+}
+
+static bool may_be_verbs(const char *transports)
+{
+	return !strcmp(transports, "auto") || strstr(transports, "verbs");
+}
+
 static bool is_object(const char *s)
 {
 	return wb_cli_is_object(s, 256);
@@ -83,9 +104,15 @@ static const struct wb_cli_row rows[] = {
 		.want = "host names or addresses",
 		.help = "addresses told to other agents, best first (default: the one the operator "
 			"is reached from)"},
-	{"transport", "tcp|shm|verbs", WB_CLI_WORD, AT(transport), .want = "tcp, shm or verbs",
-		.help = "transport of weights; shm only between agents of one machine, verbs over "
-			"RDMA (default: tcp)"},
+	{"transport", "NAME[,NAME]...", WB_CLI_TEXT, AT(transport), .fits = is_transports,
+		.want = "auto, or some of shm, verbs and tcp",
+		.help = "transports of weights, best first; a peer is reached by the first that "
+			"both have: shm only within a machine, verbs over RDMA (default: auto, all "
+			"that there are: shm,verbs,tcp)"},
+	{"shm-folder", "DIR", WB_CLI_TEXT, AT(shm_folder), .min = 1, .max = 60, .fits = is_folder,
+		.want = "a path of at most 60 characters that begins with / and ends without",
+		.help = "folder that agents of this machine share, for shm between those that do "
+			"not share a network namespace (default: none)"},
 	{"rail-rate", "BYTES/s", WB_CLI_RATE, AT(rail_bytes_per_s),
 		.want = "a rate such as 500M or 1.5Gi/s; 0 = none",
 		.help = "cap of each rail in each direction (default: none)"},
@@ -103,6 +130,14 @@ static const struct wb_cli_row rows[] = {
 		.max = 1023, .want = "RDMA devices of this host, one for each rail",
 		.help = "verbs: devices, or their ports, that the rails use (default: all active "
 			"ports; with --rail, the one that has its address)"},
+	{"rdma-traffic-class", "N", WB_CLI_U32, AT(rdma_traffic_class), .max = 255,
+		.want = "0 to 255",
+		.help = "verbs: traffic class of its packets, such as 106 where the network keeps "
+			"a lossless class by DSCP 26; the same at all agents (default: 0)"},
+	{"rdma-service-level", "N", WB_CLI_U32, AT(rdma_service_level), .max = 15,
+		.want = "0 to 15",
+		.help = "verbs: service level of its packets, the priority on Ethernet (default: "
+			"0)"},
 	{"buffer", "SIZE", WB_CLI_SIZE, AT(buffer_bytes), .min = 1u << 20,
 		.want = "a size of at least 1Mi, such as 512Mi",
 		.help = "memory for slots (default: the object's bufferSize for each worker here)"},
@@ -145,8 +180,9 @@ static void set_defaults(struct wb__options *o)
 	for (uint32_t i = 0; i < WB__OBJECTS_MAX; i++)
 		o->served[i] = (struct wb__served){"", "", ""};
 	o->advertise = o->probe = o->ca_file = o->operator_name = o->rail_device = "";
+	o->shm_folder = "";
 	o->listen.port = 7444;
-	o->transport = "tcp";
+	o->transport = "auto";
 	o->grace_ns = 25000000000ull;
 }
 
@@ -187,12 +223,15 @@ static int check_rails(struct wb__options *o, struct wb_err *err)
 {
 	uint32_t n_device = o->rail_device[0] ? parts_of(o->rail_device) : 0;
 
-	if (o->n_named && !strcmp(o->transport, "shm"))
+	if (o->n_named && !leaves(o->transport))
 		return wb_err_set(err, -EINVAL,
 			"--rail goes with --transport tcp or verbs: over shm no byte leaves the "
 			"machine");
-	if (n_device && strcmp(o->transport, "verbs"))
+	if (n_device && !may_be_verbs(o->transport))
 		return wb_err_set(err, -EINVAL, "--rail-device goes with --transport verbs");
+	if ((o->rdma_traffic_class || o->rdma_service_level) && !may_be_verbs(o->transport))
+		return wb_err_set(err, -EINVAL,
+			"--rdma-traffic-class and --rdma-service-level go with --transport verbs");
 	if (o->n_named && o->n_rail)
 		return wb_err_set(err, -EINVAL,
 			"--rail and --rails exclude each other: with --rail there is one for each");

@@ -35,10 +35,12 @@ struct wb__options {
 	const char *ca_file, *operator_name; /* "" = none, the host dialled */
 	struct wb_cli_addr listen;
 	const char *advertise; /* "" = the listen address, or this host's own */
-	const char *transport;
+	const char *transport; /* names with commas, or "auto" */
+	const char *shm_folder; /* "" = agents of this host meet in their network namespace */
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
 	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */
+	uint32_t rdma_traffic_class, rdma_service_level; /* verbs */
 	const char *named[WB_XPORT_RAILS_MAX]; /* what each is (rails.h); none: all alike */
 	uint32_t n_named;
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */

@@ -31,7 +31,8 @@ struct wb__plans {
 	struct wb__agent *a;
 	uint32_t index; /* of the object among those served here */
 	struct wb__plans_cb cb;
-	struct wb_p_object object; /* name and model not ours: NULL */
+	struct wb_p_object object; /* name and model not ours: NULL; .allowed is that below */
+	char allowed[64];
 	struct wb_object_id id; /* the object's */
 	uint64_t patience_ns; /* of rosters */
 	struct wb__intake intake;
@@ -133,11 +134,18 @@ static int prepare_memory(struct wb__plans *p, const struct wb_roster *r, struct
 static int check_limits(const struct wb__plans *p, const struct wb_roster *roster,
 	struct wb__limits_need *out, struct wb_err *err)
 {
-	const struct wb__limits_in in = {.n_rail = p->a->rails.n,
+	struct wb__limits_in in = {.n_rail = p->a->rails.n,
 		.roster = roster,
 		.has = p->a->need,
 		.object = p->index,
-		.open_files = p->a->open_files};
+		.open_files = p->a->open_files,
+		.n_memory = p->a->o.n_served}; /* slots */
+
+	if (!(wb_xport_caps(p->a->xport) & WB_XPORT_CAP_REGIONS))
+		in.n_memory = 0;
+	else
+		for (const struct wb__worker *w = wb__apps_first(p->a->apps); w; w = w->next)
+			in.n_memory += w->t.n_mem + 1; /* staging */
 
 	return wb__limits_check(&in, out, err);
 }
@@ -158,7 +166,8 @@ static void epoch_over(void *ctx, const struct wb_roster *r)
  */
 static int make_known(struct wb__agent *a, struct wb_roster *r, struct wb_err *err)
 {
-	struct wb_xport_epoch e = {.id = r->id, .is_encrypted = r->encrypted};
+	struct wb_xport_epoch e = {
+		.id = r->id, .is_encrypted = r->encrypted, .allowed = r->allowed};
 	int rc;
 
 	if (r->gone) /* by a try before */
@@ -381,17 +390,14 @@ void wb__plans_destroy(struct wb__plans *p)
 	wb_free(p);
 }
 
-bool wb__plans_is_encrypted(const struct wb__plans *p)
-{
-	return p->object.encrypted;
-}
-
 void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
 	const struct wb_p_object *o, uint64_t patience_ns)
 {
 	p->patience_ns = patience_ns;
 	p->object = *o;
 	p->object.name = p->object.model = NULL; /* not ours */
+	snprintf(p->allowed, sizeof(p->allowed), "%s", o->allowed ? o->allowed : "");
+	p->object.allowed = p->allowed;
 	if (p->id.uid && !wb_object_id_eq(&p->id, id)) {
 		/* Deleted and made again: plans of the old one are not of this one. */
 		p->a->need[p->index] = (struct wb__limits_need){0};

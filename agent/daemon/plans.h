@@ -32,8 +32,6 @@ void wb__plans_destroy(struct wb__plans *p);
  * nothing to another one for so long is gone. */
 void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
 	const struct wb_p_object *o, uint64_t patience_ns);
-/** wb__plans_is_encrypted - did it say that what leaves the host is in TLS? */
-bool wb__plans_is_encrypted(const struct wb__plans *p);
 /** wb__plans_reset - the connection is lost: forget what has come and is not yet installed. */
 void wb__plans_reset(struct wb__plans *p);
 

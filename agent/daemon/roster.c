@@ -64,13 +64,30 @@ static const char *const *hosts_of(const struct wb_p_endpoint *e, uint32_t *n)
 	return e->n_hosts ? (const char *const *)e->hosts : (const char *const *)&e->host;
 }
 
+/* A way of the agent's at another of its addresses, behind those that are in @out already. */
+static int add_way(const struct wb_p_endpoint *e, const char *way, const char *addr, char *out)
+{
+	char one[WB_XPORT_ENDPOINT_MAX];
+	size_t at = strlen(out);
+	int n;
+
+	if (wb__addr_rehost(way, e->host, addr, one, sizeof(one)) < 0)
+		snprintf(one, sizeof(one), "%s", way);
+	n = snprintf(out + at, WB_XPORT_ENDPOINT_MAX - at, "%s%s", at ? ";" : "", one);
+	return n < 0 || (size_t)n >= WB_XPORT_ENDPOINT_MAX - at ? -ENOSPC : 0;
+}
+
+/* By bulk all agents can dial it; by its other ways those that know of several. */
 static char *bulk_at(const struct wb_p_endpoint *e, const char *addr)
 {
-	char bulk[WBP_TEXT_MAX + WB_XPORT_RAILS_MAX * WB__ADDR_MAX];
+	char bulk[WB_XPORT_ENDPOINT_MAX] = "";
+	int rc = 0;
 
-	if (!e->bulk || wb__addr_rehost(e->bulk, e->host, addr, bulk, sizeof(bulk)) < 0)
-		return wb_strdup(e->bulk ? e->bulk : "");
-	return wb_strdup(bulk);
+	for (uint32_t i = 0; i < e->n_ways && rc == 0; i++)
+		rc = add_way(e, e->ways[i], addr, bulk);
+	if (rc == 0 && e->bulk && e->bulk[0])
+		rc = add_way(e, e->bulk, addr, bulk);
+	return wb_strdup(rc < 0 ? e->bulk : bulk);
 }
 
 /* Where to dial it: control and bulk at its best address, and at the others. */
@@ -125,14 +142,15 @@ static int add_agent(const struct wb_p_endpoint *e, uint32_t agent, const struct
 	if (e->n_workers != e->n_ids || (e->n_rails && e->n_rails != e->n_workers))
 		return wb_err_set(err, -EBADMSG, "agent %s: %u workers, %u ids, %u with rails",
 			e->agent, e->n_workers, e->n_ids, e->n_rails);
-	for (uint32_t i = 0; i < e->n_rails; i++)
-		if (!has_rails(e->bulk, e->rails[i]))
-			return wb_err_set(err, -EBADMSG,
-				"agent %s: worker %u has rails %#x of those at '%.200s'", e->agent,
-				e->ids[i], e->rails[i], e->bulk ? e->bulk : "");
 	r->agent[agent].name = wb_strdup(e->agent);
 	r->agent[agent].is_absent = !e->port;
+	r->agent[agent].version = e->version;
 	rc = r->agent[agent].name ? add_addrs(e, mine, &r->agent[agent]) : -ENOMEM;
+	for (uint32_t i = 0; i < e->n_rails && rc == 0; i++)
+		if (!has_rails(r->agent[agent].bulk, e->rails[i]))
+			return wb_err_set(err, -EBADMSG,
+				"agent %s: worker %u has rails %#x of those at '%.200s'", e->agent,
+				e->ids[i], e->rails[i], r->agent[agent].bulk);
 	for (uint32_t i = 0; i < e->n_workers && rc == 0; i++)
 		rc = add_worker(e, agent, i, r, err);
 	return rc;
@@ -180,22 +198,40 @@ static int check_families(
 	return 0;
 }
 
-/* What one does not get over its transport it cannot get from anybody else for long: engines feed
+/* "shm, tcp", into @out, which it returns. */
+static const char *transports_of(const char *bulk, char *out, size_t cap)
+{
+	char way[WB_XPORT_ENDPOINT_MAX];
+	size_t at = 0;
+
+	snprintf(out, cap, "none");
+	for (uint32_t i = 0; at < cap && wb_xport_way(bulk, i, way, sizeof(way)); i++)
+		at += (size_t)snprintf(
+			out + at, cap - at, "%s%s", i ? ", " : "", wb_xport_of_endpoint(way));
+	return out;
+}
+
+/* What one does not get over its transports it cannot get from anybody else for long: engines feed
  * each other. */
 static int check_transports(const struct wb_roster *r, struct wb_err *err)
 {
-	const char *mine = wb_xport_of_endpoint(r->agent[r->me].bulk);
+	const char *mine = r->agent[r->me].bulk;
+	char ours[64], others[64];
 
 	for (uint32_t a = 0; a < r->n_agent; a++) {
-		const char *theirs = wb_xport_of_endpoint(r->agent[a].bulk);
+		const char *theirs = r->agent[a].bulk;
 
-		if (a == r->me || r->agent[a].is_absent || !strcmp(mine, theirs))
+		if (a == r->me || r->agent[a].is_absent || (!mine[0] && !theirs[0]) ||
+			wb_xport_meet(mine, theirs, r->allowed, r->encrypted))
 			continue;
 		return wb_err_set(err, -EPROTONOSUPPORT,
 			"agent %s moves weights over %s and agent %s over %s: start all agents of "
-			"an object with the same --transport",
-			r->agent[r->me].name, mine[0] ? mine : "none", r->agent[a].name,
-			theirs[0] ? theirs : "none");
+			"an object with the same --transport%s%s%s",
+			r->agent[r->me].name, transports_of(mine, ours, sizeof(ours)),
+			r->agent[a].name, transports_of(theirs, others, sizeof(others)),
+			r->allowed ? ", of those that spec.transport allows: " : "",
+			r->allowed ? r->allowed : "",
+			r->encrypted ? "; encryption is TLS, which verbs has not" : "");
 	}
 	return 0;
 }
@@ -241,8 +277,14 @@ static int check_part(const struct wb_roster *r, struct wb_err *err)
 static int fill(const struct wb__roster_in *in, struct wb_roster *r, struct wb_err *err)
 {
 	const struct wb_msg_plan *m = in->m;
+	const char *allowed = in->object->allowed;
 	int rc = allocate(m, r);
 
+	r->encrypted = in->object->encrypted;
+	if (rc == 0 && allowed && allowed[0]) {
+		r->allowed = wb_strdup(allowed);
+		rc = r->allowed ? 0 : -ENOMEM;
+	}
 	for (uint32_t a = 0; a < m->n_agents && rc == 0; a++) {
 		rc = add_agent(&m->agents[a], a, in->mine, r, err);
 		if (m->agents[a].port && !strcmp(m->agents[a].agent, in->me))
@@ -273,7 +315,6 @@ static void set_mode(const struct wb__roster_in *in, struct wb_roster *r)
 	r->all_engines = o->commit == WB_COMMIT_ALL_ENGINES;
 	r->sums = o->checksums;
 	r->read_back = o->read_back;
-	r->encrypted = o->encrypted;
 }
 
 int wb__roster_create(const struct wb__roster_in *in, struct wb_plan *plan_take,

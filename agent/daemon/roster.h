@@ -26,7 +26,7 @@ struct wb__roster_in {
  * Agent i of the message must be domain i of the plan, and name each of its workers once.  Returns
  * 0; WB_EPLAN or -EBADMSG with what does not fit; -ENOENT: no part in it for this agent;
  * -EAFNOSUPPORT: one that it has to speak with has no address of a family it has (both named);
- * -EPROTONOSUPPORT: another one has another transport (both named);
+ * -EPROTONOSUPPORT: it has no transport in common with another one (both named);
  * -ENOMEM.
  */
 int wb__roster_create(const struct wb__roster_in *in, struct wb_plan *plan_take,

@@ -235,9 +235,6 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	m->object = l->object;
 	m->clock_offset_ns = l->clock.offset_ns;
 	m->clock_error_ns = l->clock.error_ns;
-	m->transport = wb_xport_name(l->a->xport);
-	if (!strcmp(m->transport, "tcp") && wb__plans_is_encrypted(l->plans))
-		m->transport = "tcp+tls";
 	m->memory_path = "agent";
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w) && w->t.has_heap)
@@ -303,6 +300,7 @@ static void send_start(struct wb__oplink *l, const struct wb_transfer_report *r)
 static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 {
 	bool is_final = r->kind == WB_REPORT_FINAL;
+	char via[64], instead[512];
 	struct wb_msg_report m = {.epoch = {r->epoch->term, r->epoch->number},
 		.transfer = r->transfer,
 		.version = r->version,
@@ -327,6 +325,12 @@ static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 	if (is_final) { /* an engine's bytes are in the sum of the whole */
 		m.bytes = r->bytes;
 		m.n_bytes = WB_STAGES;
+	}
+	/* The lead's agent knows what brings its engine's weights. */
+	if (!is_final) {
+		m.transport = wb_transfer_via(l->a->core, r->epoch, via, sizeof(via));
+		if (wb_xport_instead(l->a->xport, r->epoch->object.hash, instead, sizeof(instead)))
+			m.fallback = instead;
 	}
 	send_report(l, &m);
 	wb_free(m.engines);

@@ -286,6 +286,8 @@ void wb__flow_fetch_ok(struct wb_flight *fl)
 	f->moved[worker].in += fl->bytes;
 	if (fl->kind == FLIGHT_LOCAL)
 		f->moved[f->local->index_of[fl->src]].out += fl->bytes;
+	if (fl->kind == FLIGHT_LOCAL && wb__want_from_trainer(f, fl->want))
+		wb__flow_few_sent(f, (uint32_t)f->local->index_of[fl->src]);
 	s->left--;
 	s->clean = false;
 	wb__want_count_trainer(f, fl->want, false);
@@ -301,6 +303,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	uint32_t i = fl->want;
 	struct want_run *r = &f->want[i];
 
+	assert(!is_void(fl));
 	f->stats.resent++;
 	if (next_source || ++r->tries >= FLOW_TRIES_MAX) {
 		r->tries = 0;
@@ -309,8 +312,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	}
 	r->state = WANT_CLOSED;
 	wb__flow_flight_put(fl);
-	if (!sink_is_over(f, f->local->want[i].worker))
-		wb__want_enqueue(f, i, code);
+	wb__want_enqueue(f, i, code);
 	f->due |= f->has_last ? DUE_SERVE | DUE_FETCH : DUE_FETCH;
 }
 

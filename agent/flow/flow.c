@@ -88,6 +88,8 @@ void wb__flow_flight_put(struct wb_flight *fl)
 	fl->next = p->free;
 	p->free = fl;
 	p->n_free++;
+	if (fl->flow->n_stock && (fl->kind == FLIGHT_SERVE || fl->kind == FLIGHT_LOCAL))
+		fl->flow->due |= DUE_SNAP; /* it may have been what a stock waits for */
 }
 
 int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind)
@@ -124,10 +126,11 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 	return 0;
 }
 
-static void pool_finish(struct flight_pool *p)
+void wb__flow_pool_finish(struct flight_pool *p)
 {
 	wb_free(p->all);
 	wb_free(p->memory);
+	*p = (struct flight_pool){0};
 }
 
 /* Exchange runs beside the receive stage only where trainers cannot fill this agent's ingress:
@@ -175,15 +178,21 @@ static int alloc_checks(struct wb_flow *f)
 	return wb__flow_pool_init(f, &f->checks, 2 * f->local->n, FLIGHT_CHECK);
 }
 
+uint32_t wb__flow_flights_max(enum fetch_kind kind, uint32_t window, uint32_t n)
+{
+	uint32_t most = WB_MAX(FLOW_FLIGHTS_MAX, window);
+
+	assert(n);
+	return kind == FETCH_EXCHANGE ? WB_MIN(most, WB_MAX(1, WB_XPORT_DEPTH / 2 / n)) : most;
+}
+
 static int alloc_fetches(struct wb_flow *f)
 {
 	uint32_t n = f->local->n_want ? f->local->n : 0;
 	int rc = wb_keyed_init(&f->mine_waiting, f->local->n_want);
 
 	for (int k = 0; k < FETCH_KINDS; k++)
-		f->flights_max[k] = WB_MAX(FLOW_FLIGHTS_MAX, f->o.window);
-	f->flights_max[FETCH_EXCHANGE] =
-		WB_MIN(f->flights_max[FETCH_EXCHANGE], WB_MAX(1, WB_XPORT_DEPTH / 2 / f->local->n));
+		f->flights_max[k] = wb__flow_flights_max(k, f->o.window, f->local->n);
 	if (rc == 0)
 		rc = wb__pairs_init(f);
 	for (int k = 0; k < FETCH_KINDS && rc == 0; k++)
@@ -208,8 +217,11 @@ static int alloc_arrays(struct wb_flow *f)
 	f->sink = wb_zalloc(l->n, sizeof(*f->sink));
 	f->mine = wb_zalloc(l->n, sizeof(*f->mine));
 	f->moved = wb_zalloc(l->n, sizeof(*f->moved));
+	f->few.left = wb_zalloc(l->n, sizeof(*f->few.left));
+	f->few.planned = wb_zalloc(l->n, sizeof(*f->few.planned));
 	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
-		!f->source_open || !f->sink || !f->mine || !f->moved)
+		!f->source_open || !f->sink || !f->mine || !f->moved || !f->few.left ||
+		!f->few.planned)
 		return -ENOMEM;
 	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
 		if (f->o.env->is_foreign(f->o.env->ctx, f->plan->worker[w].domain))
@@ -281,13 +293,14 @@ void wb_flow_destroy(struct wb_flow *f)
 {
 	if (!f)
 		return;
+	wb__flow_stock_finish(f);
 	for (uint32_t i = 0; f->have && i < f->local->n; i++)
 		wb_free(f->have[i]);
 	for (int k = 0; k < FETCH_KINDS; k++)
-		pool_finish(&f->fetch[k]);
-	pool_finish(&f->serve);
-	pool_finish(&f->snaps);
-	pool_finish(&f->checks);
+		wb__flow_pool_finish(&f->fetch[k]);
+	wb__flow_pool_finish(&f->serve);
+	wb__flow_pool_finish(&f->snaps);
+	wb__flow_pool_finish(&f->checks);
 	for (uint32_t i = 0; f->copies && i < f->local->n; i++)
 		wb_free(f->copies[i]);
 	wb__flow_asks_finish(f);
@@ -295,6 +308,8 @@ void wb_flow_destroy(struct wb_flow *f)
 	wb_keyed_finish(&f->mine_waiting);
 	wb_free(f->mine);
 	wb_free(f->moved);
+	wb_free(f->few.left);
+	wb_free(f->few.planned);
 	wb_free(f->copies);
 	wb_free(f->snap);
 	wb_free(f->want);
@@ -348,6 +363,8 @@ bool wb_flow_uses(const struct wb_flow *f, uint32_t worker)
 void wb_flow_stop(struct wb_flow *f)
 {
 	f->stopping = true;
+	for (uint32_t w = 0; w < f->local->n; w++)
+		wb__flow_stock_drop(f, w);
 	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE)
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
@@ -373,6 +390,8 @@ void wb__flow_pump(struct wb_flow *f, unsigned due)
 			wb__flow_check_pump(f);
 		if (due & DUE_FETCH)
 			wb__flow_fetch_pump(f);
+		if (due & DUE_FEW)
+			wb__flow_few_pump(f);
 	}
 	f->is_pumping = false;
 }

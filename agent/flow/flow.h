@@ -64,6 +64,10 @@ struct wb_flow_env {
 	void (*on_complete)(void *ctx, struct wb_flow *f, uint32_t worker);
 	/* The snapshot of a trainer worker is taken (0), or could not be; said once. */
 	void (*on_snapped)(void *ctx, struct wb_flow *f, uint32_t worker, int rc);
+	/* What the plan has a trainer worker here still send is little, and would fit into its
+	 * share of the slots: ask others what they lack (wb_flow_stock()).  Said once a worker and
+	 * a few times more.  Must not call into the flow.  May be NULL: they stay. */
+	void (*on_few)(void *ctx, struct wb_flow *f);
 	/* Bytes did not have the trainer's sum: they are asked for again.  May be NULL. */
 	void (*on_mismatch)(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m);
 	/* The sink cannot be completed; said once. */
@@ -117,6 +121,34 @@ int wb_flow_open_image(
 	struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base);
 /** wb_flow_image_is_whole - the flow needs the worker's parameters no more. */
 bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker);
+/**
+ * wb_flow_stock - let a trainer worker go before all has been sent: take a late snapshot of what
+ *	others lack of it, in slots
+ * @worker: an open source without image
+ * @id, @n: global chunk numbers, ascending, each once; may be none
+ * What is in a slot is served from there, the rest from the parameters until these may change:
+ * on_snapped says when, once, with 0.  From then on what is in no slot is refused.  The slots come
+ * back when the source is closed or the flow stops.  What cannot be packed ends it without a word:
+ * all is served from the parameters as before.
+ * 0; -ENOSPC: more than the worker's share of the slots, see on_few; -EBUSY: closed, it has an
+ * image, or another one's is being packed: one after the other, since answers go on beside it;
+ * -EINVAL: not a chunk of its; -ENOMEM.
+ */
+int wb_flow_stock(struct wb_flow *f, uint32_t worker, const uint32_t *id, uint32_t n);
+/* What is lacked: of a plan worker, a global chunk number. */
+#define WB_FLOW_LACK(worker, id) ((uint64_t)(worker) << 32 | (id))
+/**
+ * wb_flow_lacking - what local rollout worker @worker lacks and waits for from trainer workers of
+ *	agent @domain
+ * @out: WB_FLOW_LACK of each, in no order; room for @cap
+ * Returns how many there are, which may be more than @cap.  A sink that has failed lacks nothing.
+ */
+uint32_t wb_flow_lacking(
+	const struct wb_flow *f, uint32_t worker, uint32_t domain, uint64_t *out, uint32_t cap);
+/** wb_flow_was_opened - the sink of local worker @worker has been opened. */
+bool wb_flow_was_opened(const struct wb_flow *f, uint32_t worker);
+/** wb_flow_has_lost - plan worker @w was lost (wb_flow_lose_worker()). */
+bool wb_flow_has_lost(const struct wb_flow *f, uint32_t w);
 /** wb_flow_close_source - refuse further grants to it, and ask for nothing more that would land in
  *  its memory, not even to repair what is found damaged; wb_flow_source_busy() tells the rest. */
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker);

@@ -4,7 +4,8 @@
 /*
  * Shared by flow.c (life), progress.c (what others are shown of it), wants.c (whom to ask for
  * what), pairs.c (in which order), fetch.c (chunks on their way), mine.c (those from a worker of
- * this agent), asks.c (what others ask for), serve.c (answers).  Not for others.
+ * this agent), asks.c (what others ask for), serve.c (answers), snap.c and stock.c (answers packed
+ * ahead).  Not for others.
  *
  * The way of a chunk.  A want of an own worker waits in the queue of its pair (source worker, own
  * worker), or, where the source is of this agent, in that source's queue in `mine`.  What is live
@@ -180,13 +181,18 @@ struct flight_pool {
 	void *memory; /* boxes, iovs, scratch of all flights */
 };
 
-/* A trainer worker's snapshot on its way. */
+/* A trainer worker's snapshot on its way: all that it is to send, taken at the beginning into
+ * memory of its own; or a stock of what is left, taken late into slots (stock.c). */
 struct snap {
 	const struct wb_image *image; /* NULL = served from parameters */
 	uint8_t *base;
 	uint32_t next, n_out; /* of image->chunk */
 	int rc;
 	bool is_told;
+	/* A stock alone: */
+	struct wb_image *stock; /* owned: the image, in which a chunk has its place when packed */
+	uint32_t *slot; /* owned, by image->chunk, of the first `next` */
+	bool is_over; /* nobody is served from it any more: it goes with its last reader */
 };
 
 struct wb_flow {
@@ -211,6 +217,13 @@ struct wb_flow {
 	struct flight_list waiting; /* fetches with is_parked, oldest first */
 	struct flight_pool fetch[FETCH_KINDS], serve, snaps, checks;
 	struct snap *snap; /* by local worker; NULL = no snapshots */
+	uint32_t n_stock; /* of these, in slots */
+	/* What trainer workers here are to send by the plan, and have not (stock.c): chunks. */
+	struct few {
+		uint32_t *left; /* owned, by local worker */
+		uint32_t *planned; /* owned, likewise */
+		uint32_t n_said, said; /* that it is little: how often, and how much it was */
+	} few;
 	struct ask *ask;
 	uint32_t n_ask, n_ask_used, ask_share, ask_free; /* share: of one agent */
 	struct wb_keyed parked; /* asks for chunks that are not there yet: chunk_key() */
@@ -288,9 +301,15 @@ static inline bool sink_is_over(const struct wb_flow *f, uint32_t worker)
 	return f->stopping || f->sink[worker].failed || f->source_open[worker] == SOURCE_CLOSED;
 }
 
+/** wb__flow_flights_max - flights of @kind that each of an agent's @n workers may have at once: a
+ *  window at least, and exchanges of all of them together no more than half of a connection's
+ * grants (one each, where there are more workers than that). */
+uint32_t wb__flow_flights_max(enum fetch_kind kind, uint32_t window, uint32_t n);
 /** wb__flow_pool_init - @n flights of a kind with their lists.  0 or -ENOMEM; wb_flow_destroy()
  *  frees what there is. */
 int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enum flight_kind kind);
+/** wb__flow_pool_finish - free it; no flight is in use.  Again, or of none: nothing. */
+void wb__flow_pool_finish(struct flight_pool *p);
 /** wb__flow_flight_get - a flight without slot and boxes, whose want, worker and chunk the caller
  *  sets; NULL = all are in use. */
 struct wb_flight *wb__flow_flight_get(struct flight_pool *p);
@@ -316,6 +335,7 @@ enum {
 	DUE_FETCH = 2, /* room, or a source */
 	DUE_SNAP = 4, /* a lane, for snapshots */
 	DUE_CHECK = 8, /* a lane, for passes over sinks */
+	DUE_FEW = 16, /* less is left to send */
 };
 
 /**
@@ -413,8 +433,45 @@ void wb__flow_snap_pump(struct wb_flow *f);
 /** wb__flow_snap_lane - a chunk of a snapshot is in its image, with its sum; or the snapshot has
  *  failed. */
 void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job);
-/* Where a chunk lies in the image of @worker; NULL = it has none or not this chunk. */
+/** wb__flow_snaps_init - room for snapshots, once a flow; 0 or -ENOMEM. */
+int wb__flow_snaps_init(struct wb_flow *f);
+/* Where a chunk lies in the image of @worker; NULL = it has none or not this chunk, or, in a stock,
+ * not yet. */
 void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id);
+
+/** wb__flow_snap_of - the snapshot that trainer worker @worker is served from; NULL = none. */
+static inline const struct snap *wb__flow_snap_of(const struct wb_flow *f, uint32_t worker)
+{
+	const struct snap *s = f->snap ? &f->snap[worker] : NULL;
+
+	return s && s->image && !s->is_over ? s : NULL;
+}
+
+/** wb__flow_reads_on - chunks that are not in the snapshot may be had from the parameters still. */
+static inline bool wb__flow_reads_on(const struct snap *s)
+{
+	return s->stock && !s->is_told;
+}
+
+/* stock.c */
+/** wb__flow_few_opened - trainer worker @worker is open: what it is to send is left. */
+void wb__flow_few_opened(struct wb_flow *f, uint32_t worker);
+/** wb__flow_few_sent - one chunk less of that of local worker @worker. */
+void wb__flow_few_sent(struct wb_flow *f, uint32_t worker);
+/** wb__flow_few_pump - say so when little is left.  Only of wb__flow_pump(). */
+void wb__flow_few_pump(struct wb_flow *f);
+/** wb__flow_stock_slot - a slot for the next chunk of a stock, its memory; NULL: none is free. */
+void *wb__flow_stock_slot(struct wb_flow *f, struct snap *s);
+/** wb__flow_stock_packed - chunk @id lies in @at. */
+void wb__flow_stock_packed(struct wb_flow *f, struct snap *s, uint32_t id, const void *at);
+/** wb__flow_stock_is_free - nothing reads the parameters of @worker any more. */
+bool wb__flow_stock_is_free(const struct wb_flow *f, uint32_t worker);
+/** wb__flow_stock_drop - nobody is served from the stock of @worker any more, if it has one. */
+void wb__flow_stock_drop(struct wb_flow *f, uint32_t worker);
+/** wb__flow_stock_reap - give back the slots of what was dropped and is not read any more. */
+void wb__flow_stock_reap(struct wb_flow *f);
+/** wb__flow_stock_finish - give all of them back: nothing is read any more. */
+void wb__flow_stock_finish(struct wb_flow *f);
 /* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
 /* The boxes alone: 0 or -errno. */

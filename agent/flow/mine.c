@@ -18,7 +18,7 @@ static bool is_there(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = source_of(f, i);
 
-	if (wb__want_from_trainer(f, i) && !(f->snap && f->snap[src].image))
+	if (wb__want_from_trainer(f, i) && !wb__flow_image_at(f, src, id_of(f, i)))
 		return f->source_open[src] == SOURCE_OPEN;
 	return f->have[src][id_of(f, i)];
 }
@@ -29,12 +29,13 @@ static int refusal(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = source_of(f, i), id = id_of(f, i);
 	bool trainer = wb__want_from_trainer(f, i);
+	const struct snap *s = trainer ? wb__flow_snap_of(f, src) : NULL;
 
 	/* A snapshot holds only what the plan gives its worker to send, but stays. */
-	if (trainer && f->snap && f->snap[src].image)
-		return !wb__flow_image_at(f, src, id) ? -ENOENT
-		       : f->have[src][id]             ? 0
-						      : f->snap[src].rc;
+	if (s && wb__flow_image_at(f, src, id))
+		return f->have[src][id] ? 0 : s->rc;
+	if (s && !wb__flow_reads_on(s))
+		return -ENOENT;
 	if (f->source_open[src] == SOURCE_CLOSED || (!trainer && f->sink[src].failed))
 		return -ECANCELED;
 	return !trainer && !f->have[src][id] &&

@@ -29,18 +29,13 @@ const char *wb_flow_waiting_for(struct wb_flow *f, uint32_t worker, char *out, s
 	return out;
 }
 
-static bool was_opened(const struct sink *s)
-{
-	return s->open || s->received || s->failed;
-}
-
 void wb_flow_get_progress(const struct wb_flow *f, uint32_t worker, struct wb_flow_progress *out)
 {
 	const struct wb_local_bytes *plan = &f->local->bytes[worker];
 
 	*out = (struct wb_flow_progress){
 		.in_bytes = f->moved[worker].in,
-		.in_planned = was_opened(&f->sink[worker]) ? plan->in : 0,
+		.in_planned = wb_flow_was_opened(f, worker) ? plan->in : 0,
 		.out_bytes = f->moved[worker].out,
 		.out_planned = plan->out,
 		.age_ns = wb_now_ns(f->o.env->clock) - f->created_ns,

@@ -13,13 +13,15 @@ static bool is_trainer(const struct wb_flow *f, uint32_t worker)
 int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk)
 {
 	uint32_t id = chunk_id(f, cls, chunk);
+	const struct snap *s = wb__flow_snap_of(f, worker);
 
 	if (f->stopping)
 		return -ECANCELED;
-	if (f->snap && f->snap[worker].image && f->source_open[worker] == SOURCE_OPEN) {
-		if (!wb__flow_image_at(f, worker, id))
+	if (s && f->source_open[worker] == SOURCE_OPEN) {
+		if (wb__flow_image_at(f, worker, id))
+			return f->have[worker][id] ? 1 : s->rc;
+		if (!wb__flow_reads_on(s))
 			return -ENOENT; /* another holder has it */
-		return f->have[worker][id] ? 1 : f->snap[worker].rc;
 	}
 	if (is_trainer(f, worker))
 		return f->source_open[worker] == SOURCE_OPEN ? 1
@@ -169,22 +171,29 @@ static struct wb_flight *flight_of(struct wb_flow *f, const struct ask *a)
 	return fl;
 }
 
+/* Packed and summed when the snapshot was taken, perhaps since it was asked for. */
+static bool answer_from_image(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+
+	fl->wire = wb__flow_image_at(f, fl->worker, chunk_id(f, fl->cls, fl->chunk));
+	if (!fl->wire)
+		return false;
+	fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
+	fl->n_iov = 1;
+	write_out(fl);
+	return true;
+}
+
 /* From an image or from the parameters themselves: true.  Else it needs a slot. */
 static bool answer_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
-	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
-	uint8_t *known = wb_local_shape(f->local, fl->worker, id);
+	uint8_t *known = wb_local_shape(f->local, fl->worker, chunk_id(f, fl->cls, fl->chunk));
 	int shape;
 
-	fl->wire = wb__flow_image_at(f, fl->worker, id);
-	if (fl->wire) {
-		/* Packed and summed when the snapshot was taken. */
-		fl->iov[0] = (struct iovec){fl->wire, fl->bytes};
-		fl->n_iov = 1;
-		write_out(fl);
+	if (answer_from_image(fl))
 		return true;
-	}
 	shape = *known & WB_LEAVES_BY_SLOT ? 0 : wb__flow_flight_shape(fl, false);
 	if (shape < 0)
 		refuse(fl, shape);
@@ -218,7 +227,8 @@ static void answer(struct wb_flow *f, uint32_t i, enum serve_kind kind)
 
 	if (kind == SERVE_SLOT) {
 		wb__flow_ask_free(f, i);
-		answer_by_slot(fl);
+		if (!answer_from_image(fl))
+			answer_by_slot(fl);
 	} else if (wb__flow_fault(f, WB_FAULT_SEND, NULL, 0) & WB_FAULT_DROP) {
 		wb__flow_ask_free(f, i);
 		refuse(fl, -EIO);
@@ -314,6 +324,8 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 	if (ev->code == 0) {
 		f->stats.sent_bytes += fl->bytes;
 		f->moved[fl->worker].out += fl->bytes;
+		if (is_trainer(f, fl->worker))
+			wb__flow_few_sent(f, fl->worker);
 		if (was_direct && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
 			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
@@ -324,6 +336,8 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 
 void wb_flow_open_source(struct wb_flow *f, uint32_t worker)
 {
+	if (is_trainer(f, worker) && f->source_open[worker] != SOURCE_OPEN)
+		wb__flow_few_opened(f, worker);
 	f->source_open[worker] = SOURCE_OPEN;
 	wb__flow_review(f);
 	wb__flow_pump(f, DUE_SERVE | DUE_FETCH);
@@ -332,6 +346,7 @@ void wb_flow_open_source(struct wb_flow *f, uint32_t worker)
 void wb_flow_close_source(struct wb_flow *f, uint32_t worker)
 {
 	f->source_open[worker] = SOURCE_CLOSED;
+	wb__flow_stock_drop(f, worker);
 	if (!is_trainer(f, worker))
 		wb__want_drop_worker(f, worker);
 	wb__flow_review(f);

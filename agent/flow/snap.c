@@ -12,10 +12,25 @@ static void done(struct wb_flow *f, uint32_t worker)
 {
 	struct snap *s = &f->snap[worker];
 
-	if (s->is_told || s->n_out || (s->rc == 0 && s->next < s->image->n && !f->stopping))
+	if (s->is_told || s->n_out || s->is_over ||
+		(s->rc == 0 && s->next < s->image->n && !f->stopping))
+		return;
+	if (s->stock && !wb__flow_stock_is_free(f, worker))
 		return;
 	s->is_told = true;
+	f->due |= DUE_FEW; /* the next one's turn */
 	f->o.env->on_snapped(f->o.env->ctx, f, worker, f->stopping && !s->rc ? -ECANCELED : s->rc);
+}
+
+/* A stock that cannot be made leaves everything as it was. */
+static void failed(struct wb_flow *f, uint32_t worker, int rc)
+{
+	struct snap *s = &f->snap[worker];
+
+	if (rc < 0)
+		s->rc = rc;
+	if (s->rc && s->stock)
+		wb__flow_stock_drop(f, worker);
 }
 
 /* One chunk to its lane; false when it has to wait. */
@@ -25,8 +40,8 @@ static bool start(struct wb_flow *f, uint32_t worker)
 	struct wb_flight *fl;
 	int n;
 
-	if (!s->image || s->rc || s->next == s->image->n || s->n_out == SNAPS_EACH || f->stopping ||
-		f->source_open[worker] != SOURCE_OPEN)
+	if (!s->image || s->is_over || s->rc || s->next == s->image->n || s->n_out == SNAPS_EACH ||
+		f->stopping || f->source_open[worker] != SOURCE_OPEN)
 		return false;
 	fl = wb__flow_flight_get(&f->snaps);
 	if (!fl)
@@ -35,14 +50,19 @@ static bool start(struct wb_flow *f, uint32_t worker)
 	fl->cls = s->image->cls[s->next];
 	fl->chunk = s->image->chunk[s->next];
 	fl->bytes = wb_chunk_len(f->plan, &f->plan->cls[fl->cls], fl->chunk);
-	fl->wire = s->base + s->image->off[chunk_id(f, fl->cls, fl->chunk)];
+	fl->wire = s->stock ? wb__flow_stock_slot(f, s)
+			    : s->base + s->image->off[chunk_id(f, fl->cls, fl->chunk)];
 	fl->step = STEP_LANE;
-	n = wb_local_boxes(f->local, worker, fl->cls, fl->chunk, false, fl->box, fl->scratch);
+	n = !fl->wire ? -EAGAIN
+		      : wb_local_boxes(
+				f->local, worker, fl->cls, fl->chunk, false, fl->box, fl->scratch);
 	fl->n_box = n < 0 ? 0 : (uint32_t)n;
 	n = n < 0 ? n : wb__flow_flight_lane(fl, true, true);
 	if (n < 0) {
+		if (s->stock && fl->wire)
+			wb_slots_put(f->o.slots, s->slot[s->next]);
 		wb__flow_flight_put(fl);
-		s->rc = n == -EAGAIN ? s->rc : n;
+		failed(f, worker, n == -EAGAIN ? 0 : n);
 		return false;
 	}
 	s->next++;
@@ -59,6 +79,7 @@ void wb__flow_snap_pump(struct wb_flow *f)
 	for (uint32_t w = 0; f->snap && w < f->local->n; w++)
 		if (f->snap[w].image)
 			done(f, w);
+	wb__flow_stock_reap(f);
 }
 
 void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job)
@@ -69,8 +90,10 @@ void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 
 	s->n_out--;
 	if (job->rc < 0) {
-		s->rc = job->rc;
+		failed(f, fl->worker, job->rc);
 	} else {
+		if (s->stock)
+			wb__flow_stock_packed(f, s, id, fl->wire);
 		f->sum[id] = job->sum;
 		f->sum_known[id] = f->o.sums;
 		f->have[fl->worker][id] = 1;
@@ -82,18 +105,29 @@ void wb__flow_snap_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	f->due |= DUE_SNAP | DUE_SERVE | DUE_FETCH;
 }
 
-int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base)
+int wb__flow_snaps_init(struct wb_flow *f)
 {
 	int rc;
 
-	if (!f->snap) {
-		f->snap = wb_zalloc(f->local->n, sizeof(*f->snap));
-		if (!f->snap)
-			return -ENOMEM;
-		rc = wb__flow_pool_init(f, &f->snaps, SNAPS_EACH * f->local->n, FLIGHT_SNAP);
-		if (rc < 0)
-			return rc;
-	}
+	if (f->snap)
+		return 0;
+	f->snap = wb_zalloc(f->local->n, sizeof(*f->snap));
+	rc = f->snap ? wb__flow_pool_init(f, &f->snaps, SNAPS_EACH * f->local->n, FLIGHT_SNAP)
+		     : -ENOMEM;
+	if (rc == 0)
+		return 0;
+	wb__flow_pool_finish(&f->snaps);
+	wb_free(f->snap);
+	f->snap = NULL;
+	return rc;
+}
+
+int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image *image, void *base)
+{
+	int rc = wb__flow_snaps_init(f);
+
+	if (rc < 0)
+		return rc;
 	f->snap[worker] = (struct snap){.image = image, .base = base};
 	f->source_open[worker] = SOURCE_OPEN;
 	wb__flow_review(f); /* some of it may be refused, and is in no image */
@@ -103,14 +137,17 @@ int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image
 
 bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker)
 {
-	return f->snap && f->snap[worker].image && f->snap[worker].is_told && !f->snap[worker].rc;
+	const struct snap *s = f->snap ? &f->snap[worker] : NULL;
+
+	/* What was in slots may be gone by now, as nobody lacks it. */
+	return s && (s->image || s->is_over) && s->is_told && !s->rc;
 }
 
 void *wb__flow_image_at(const struct wb_flow *f, uint32_t worker, uint32_t id)
 {
-	const struct snap *s = f->snap ? &f->snap[worker] : NULL;
+	const struct snap *s = wb__flow_snap_of(f, worker);
 
-	if (!s || !s->image || s->image->off[id] == WB_IMAGE_NONE)
+	if (!s || s->image->off[id] == WB_IMAGE_NONE)
 		return NULL;
 	return s->base + s->image->off[id];
 }

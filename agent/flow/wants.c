@@ -395,6 +395,11 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 	wb__flow_pump(f, DUE_SERVE | DUE_FETCH);
 }
 
+bool wb_flow_has_lost(const struct wb_flow *f, uint32_t w)
+{
+	return f->lost[w] & FLOW_LOST;
+}
+
 void wb_flow_conn_up(struct wb_flow *f, uint32_t domain)
 {
 	wb__pairs_release(f, domain);

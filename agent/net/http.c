@@ -37,13 +37,13 @@ struct wb_http {
 	struct MHD_Daemon *daemon;
 	struct wb_watch *watch, *accept;
 	struct wb_timer *timer, *pause;
+	struct wb_http_held *first, **last; /* those that may go on, in their order */
 	struct wb__places places;
 	struct conn *conn; /* list */
 	struct conn *adding; /* libmicrohttpd is being given this one */
 	struct wb__unix_file file;
 	int fd; /* listens */
 	uint16_t port;
-	bool has_resumed; /* in this turn: there is more to do at once */
 	uint64_t request_ns, reply_ns;
 	wb_http_fn fn;
 	void *cookie;
@@ -55,6 +55,7 @@ struct wb_http_request {
 };
 
 struct wb_http_held {
+	struct wb_http_held *next, **prev; /* prev NULL = not among those that may go on */
 	struct wb_http *h; /* NULL: stopped */
 	struct conn *c;
 	int rc;
@@ -76,6 +77,14 @@ const char *wb_http_bearer(struct wb_http_request *rq)
 		return NULL;
 	v += 7;
 	return v + strspn(v, " ");
+}
+
+void wb_http_source(const struct wb_http_request *rq, char out[WB_HTTP_SOURCE_TEXT])
+{
+	const uint8_t *a = rq->c->place.source.a;
+
+	for (size_t i = 0; i < sizeof(rq->c->place.source.a); i++)
+		snprintf(out + 2 * i, 3, "%02x", a[i]);
 }
 
 bool wb_http_is_local(const struct wb_http_request *rq)
@@ -108,9 +117,31 @@ void wb_http_go_on(struct wb_http_held *held, int rc, const char *sentence)
 	held->rc = rc;
 	held->is_decided = true;
 	snprintf(held->sentence, sizeof(held->sentence), "%s", sentence ? sentence : "");
+	held->prev = held->h->last;
+	*held->prev = held;
+	held->h->last = &held->next;
+	if (held->h->first == held)
+		wb_timer_start(held->h->timer, 0, 0);
+}
+
+static void leave_line(struct wb_http_held *held)
+{
+	if (!held->prev)
+		return;
+	*held->prev = held->next;
+	*(held->next ? &held->next->prev : &held->h->last) = held->prev;
+	held->prev = NULL;
+}
+
+/* The first of those that may. */
+static void go_on(struct wb_http *h)
+{
+	struct wb_http_held *held = h->first;
+
+	if (!held)
+		return;
+	leave_line(held);
 	MHD_resume_connection(held->c->mhd);
-	held->h->has_resumed = true; /* maybe in turn(), from within the handler that held it */
-	wb_timer_start(held->h->timer, 0, 0);
 }
 
 bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sentence)
@@ -127,10 +158,12 @@ bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sen
 /* Whoever promised to call wb_http_go_on() still does. */
 static void let_go(struct conn *c)
 {
-	if (c->held && c->held->is_decided)
+	if (c->held && c->held->is_decided) {
+		leave_line(c->held);
 		wb_free(c->held);
-	else if (c->held)
+	} else if (c->held) {
 		c->held->h = NULL;
+	}
 	c->held = NULL;
 }
 
@@ -141,17 +174,11 @@ struct head {
 	const char *type, *location; /* location "" = none */
 };
 
-static enum MHD_Result reply_bytes(struct MHD_Connection *conn, const struct head *head, void *data,
-	size_t bytes, enum MHD_ResponseMemoryMode mode)
+static enum MHD_Result reply(
+	struct MHD_Connection *conn, const struct head *head, struct MHD_Response *r)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(bytes, data, mode);
 	enum MHD_Result ok;
 
-	if (!r) {
-		if (mode == MHD_RESPMEM_MUST_FREE)
-			wb_free(data);
-		return MHD_NO;
-	}
 	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, head->type);
 	if (head->location[0])
 		MHD_add_response_header(r, MHD_HTTP_HEADER_LOCATION, head->location);
@@ -165,13 +192,29 @@ static enum MHD_Result reply_bytes(struct MHD_Connection *conn, const struct hea
 	return ok;
 }
 
+/* Given back when the last byte went, or the connection. */
+static enum MHD_Result reply_lent(
+	struct MHD_Connection *conn, const struct head *head, const struct wb_lent *lent)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
+		lent->bytes, (void *)(uintptr_t)lent->data, lent->put, lent->cookie);
+
+	if (r)
+		return reply(conn, head, r);
+	lent->put(lent->cookie);
+	return MHD_NO;
+}
+
 static enum MHD_Result reply_text(struct MHD_Connection *conn, unsigned status, const char *text)
 {
 	struct head head = {status, "text/plain; charset=utf-8", ""};
 	char line[256];
 
+	struct MHD_Response *r;
+
 	snprintf(line, sizeof(line), "%s\n", text);
-	return reply_bytes(conn, &head, line, strlen(line), MHD_RESPMEM_MUST_COPY);
+	r = MHD_create_response_from_buffer(strlen(line), line, MHD_RESPMEM_MUST_COPY);
+	return r ? reply(conn, &head, r) : MHD_NO;
 }
 
 static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, const char *path)
@@ -179,6 +222,7 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 	struct MHD_Connection *conn = rq->conn;
 	struct wb_http_reply r = {
 		.status = MHD_HTTP_OK, .content_type = "text/plain; charset=utf-8"};
+	struct head head;
 	uint8_t *data;
 	size_t bytes;
 	int rc;
@@ -197,12 +241,16 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 			       ? reply_text(conn, MHD_HTTP_NOT_FOUND, "404 Not Found")
 			       : reply_text(conn, MHD_HTTP_INTERNAL_SERVER_ERROR, wb_strerror(rc));
 	}
+	head = (struct head){r.status, r.content_type, r.location};
+	if (r.lent.put) {
+		wb_buf_finish(&r.body);
+		return reply_lent(conn, &head, &r.lent);
+	}
 	rc = wb_buf_take(&r.body, &data, &bytes);
 	if (rc < 0)
 		return reply_text(conn, MHD_HTTP_INTERNAL_SERVER_ERROR, wb_strerror(rc));
-	/* libmicrohttpd frees with free(), as wb_free() does. */
-	return reply_bytes(conn, &(struct head){r.status, r.content_type, r.location}, data, bytes,
-		MHD_RESPMEM_MUST_FREE);
+	return reply_lent(conn, &head,
+		&(struct wb_lent){.data = data, .bytes = bytes, .put = wb_free, .cookie = data});
 }
 
 /* Its request is here; it may take its answer. */
@@ -318,15 +366,14 @@ static void turn(struct wb_http *h)
 	uint64_t now, after, due;
 	uint32_t n;
 
-	h->has_resumed = false;
 	run(h);
 	due = cut_late(h, &n);
 	now = wb_now_ns(&wb_clock_real);
 	after = due == UINT64_MAX ? UINT64_MAX : due > now && !n ? due - now : 0;
 	if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
 		after = WB_MIN(after, WB_MAX(ms, 1u) * WB_NS_PER_MS);
-	if (h->has_resumed)
-		after = 0;
+	if (h->first) /* not 0: such a timer is due before the loop looks at anything else */
+		after = WB_MIN(after, WB_NS_PER_MS);
 	if (after != UINT64_MAX)
 		wb_timer_start(h->timer, after, 0);
 	else
@@ -341,6 +388,7 @@ static void epoll_fired(void *cookie, int events)
 
 static void timer_fired(void *cookie)
 {
+	go_on(cookie);
 	turn(cookie);
 }
 
@@ -484,6 +532,7 @@ int wb_http_start(struct wb_loop *loop, const struct wb_http_opts *o, struct wb_
 	if (!h)
 		return wb_err_set(err, -ENOMEM, "http: out of memory");
 	h->loop = loop;
+	h->last = &h->first;
 	h->fd = -1;
 	h->fn = o->fn;
 	h->cookie = o->cookie;
@@ -526,7 +575,7 @@ void wb_http_stop(struct wb_http *h)
 		close(h->fd);
 	/* It cannot stop while a connection waits. */
 	for (struct conn *c = h->conn; c; c = c->next)
-		if (c->held && !c->held->is_decided)
+		if (c->held && (!c->held->is_decided || c->held->prev))
 			MHD_resume_connection(c->mhd);
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);

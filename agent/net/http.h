@@ -8,12 +8,14 @@
  * libmicrohttpd underneath, polled by the loop; no thread.  Connections are accepted here, so that
  * nobody can keep others out: so many in all and of one address; a request has to be there within
  * a few seconds, however it trickles; when all places are taken, the oldest connection that has not
- * said what it wants makes room, of the address that has most; and who finds no room even so is
- * told 503.  What is answered for has a server of its own (see wb_http_opts): the place of a probe
- * is not a place of a page.  Threads: the loop's.  Layer: net (L1).
+ * said what it wants makes room, of the address that has most, and of one that has far more any;
+ * and who finds no room even so is told 503.  What is answered for has a server of its own (see
+ * wb_http_opts): the place of a probe is not a place of a page.  Threads: the loop's.  Layer: net
+ * (L1).
  */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/lent.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +31,9 @@ struct wb_http_reply {
 	const char *content_type; /* static text; "text/plain; charset=utf-8" to start with */
 	char location[512]; /* of a redirection; "" to start with */
 	struct wb_buf body; /* empty to start with, at most WB_HTTP_BODY_MAX; server frees */
+	/* Instead of body, where lent.put is set: given back when the reader has taken it, or never
+	 * will.  Of a failure nothing is taken. */
+	struct wb_lent lent;
 };
 
 /**
@@ -44,6 +49,9 @@ const char *wb_http_query(struct wb_http_request *rq, const char *name);
 /** wb_http_bearer - token of "Authorization: Bearer", or NULL.  Valid inside the handler; secret.
  */
 const char *wb_http_bearer(struct wb_http_request *rq);
+#define WB_HTTP_SOURCE_TEXT 40
+/** wb_http_source - the address it was asked from, as text to tell one from another. */
+void wb_http_source(const struct wb_http_request *rq, char out[WB_HTTP_SOURCE_TEXT]);
 /** wb_http_is_local - asked over a unix socket, or from 127.0.0.1 or ::1: by this pod, or by who
  * may enter it (kubectl exec, port-forward). */
 bool wb_http_is_local(const struct wb_http_request *rq);
@@ -54,8 +62,9 @@ struct wb_http_held; /* a request that waits; lives until wb_http_go_on() */
 /** wb_http_hold - the answer comes later: return -EINPROGRESS now, and see to it that
  *  wb_http_go_on() is called, once.  NULL: no memory. */
 struct wb_http_held *wb_http_hold(struct wb_http_request *rq);
-/** wb_http_go_on - the handler is called again, later, and finds @rc and @sentence (copied).  Also
- *  right, and necessary, when the server has been stopped meanwhile. */
+/** wb_http_go_on - the handler is called again, later, and finds @rc and @sentence (copied): one
+ *  of all a turn of the loop, so that however many ask, what else the loop does goes between two
+ *  answers.  Also right, and necessary, when the server has been stopped meanwhile. */
 void wb_http_go_on(struct wb_http_held *held, int rc, const char *sentence);
 /** wb_http_outcome - true in the second call: what wb_http_go_on() was given. */
 bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sentence);

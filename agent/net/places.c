@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/places.h"
 
+/* So many times what the newcomer's address would have: whose takes them all, not who is unlucky.
+ */
+#define FAR_MORE 4
+
 void wb__places_init(struct wb__places *s, uint32_t n_max, uint32_t source_max)
 {
 	*s = (struct wb__places){.n_max = n_max, .source_max = source_max};
@@ -16,14 +20,17 @@ static uint32_t count(const struct wb__places *s, const struct wb__source *sourc
 	return n;
 }
 
-/* The oldest of @source (NULL: of all) that may go; @any: also before it has had its time. */
+enum who { LATE, SILENT, ANY }; /* that have had their time; or are not firm; or may go at all */
+
+/* The oldest of @source (NULL: of all) that may go. */
 static struct wb__place *oldest(
-	const struct wb__places *s, const struct wb__source *source, bool any, uint64_t now_ns)
+	const struct wb__places *s, const struct wb__source *source, enum who who, uint64_t now_ns)
 {
 	for (struct wb__place *p = s->first; p; p = p->next) {
 		if (source && !wb__source_equal(&p->source, source))
 			continue;
-		if (now_ns - p->since_ns > p->patience_ns || (any && !p->is_firm))
+		if (now_ns - p->since_ns > p->patience_ns || (who >= SILENT && !p->is_firm) ||
+			(who == ANY && p->patience_ns != UINT64_MAX))
 			return p;
 	}
 	return NULL;
@@ -56,15 +63,17 @@ bool wb__places_room(const struct wb__places *s, const struct wb__source *source
 		return true;
 	n = count(s, source);
 	if (n >= s->source_max && !wb__source_is_here(source)) {
-		*out = oldest(s, source, false, now_ns);
+		*out = oldest(s, source, LATE, now_ns);
 		return *out != NULL;
 	}
 	if (s->n < s->n_max)
 		return true;
 	from = greediest(s, &most);
-	*out = oldest(s, from, most > n + 1, now_ns);
+	*out = oldest(s, from, most > n + 1 ? SILENT : LATE, now_ns);
 	if (!*out)
-		*out = oldest(s, NULL, false, now_ns);
+		*out = oldest(s, NULL, LATE, now_ns);
+	if (!*out && most >= FAR_MORE * (n + 1))
+		*out = oldest(s, from, ANY, now_ns);
 	return *out != NULL;
 }
 

@@ -7,9 +7,9 @@
  *
  * So many in all, and of one address (but from within this pod, which nobody else can be).  When
  * all places are taken, the address that has most of them gives one to an address that has fewer,
- * its oldest; else the oldest goes that has had its time.  Of many that come at once those before
- * stay: they are nearly through.  No sockets and no clock in here.  Threads: the loop's.  Layer:
- * net (L1), internal.
+ * its oldest; else the oldest goes that has had its time; else the oldest of an address that has
+ * far more, also a firm one.  Of many that come at once those before stay: they are nearly through.
+ * No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1), internal.
  */
 #include "net/internal.h"
 
@@ -18,7 +18,7 @@ struct wb__place { /* embedded in what it is about */
 	struct wb__source source;
 	uint64_t since_ns;
 	uint64_t patience_ns; /* it has had its time so long after since_ns; UINT64_MAX = stays */
-	bool is_firm; /* before that it does not even make room for an address with fewer */
+	bool is_firm; /* before that it does not make room for an address with somewhat fewer */
 };
 
 struct wb__places {

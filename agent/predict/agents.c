@@ -14,6 +14,7 @@
 #define HOST_AT ((uintptr_t)1 << 46)
 #define HOST_STEP ((uintptr_t)1 << 40)
 #define QUEUE_MAX ((size_t)1 << 26)
+#define LACK_MAX 16384 /* as agents have it (WBP_LACK_MAX) */
 
 bool wb__predict_is_host(const struct model_agent *a, const void *wire)
 {
@@ -59,6 +60,28 @@ static void on_snapped(void *ctx, struct wb_flow *f, uint32_t worker, int rc)
 	wb__predict_fail(a->m, rc);
 }
 
+/* One of two messages: no event of a loop that has other things to do is as long. */
+static double message_s(const struct model *m)
+{
+	return m->in.params.release_ms * 1e-3 / 2;
+}
+
+/* Little is left to send: what do the others lack? */
+static void on_few(void *ctx, struct wb_flow *f)
+{
+	struct model_agent *a = ctx;
+
+	(void)f;
+	if (a->lack || a->m->is_stopping)
+		return;
+	a->lack = wb_alloc(LACK_MAX * sizeof(*a->lack));
+	if (!a->lack) {
+		wb__predict_fail(a->m, -ENOMEM);
+		return;
+	}
+	wb__predict_at(a->m, a->m->now + message_s(a->m), EV_LACK, a->domain, NULL);
+}
+
 static void on_failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct wb_err *err)
 {
 	struct model_agent *a = ctx;
@@ -100,6 +123,11 @@ static int add_members(struct model_agent *a)
 	return 0;
 }
 
+static bool is_rollout(const struct model_agent *a, uint32_t i)
+{
+	return a->m->in.plan->worker[a->member[i].plan_worker].role == WB_ROLE_ROLLOUT;
+}
+
 static int make_slots(struct model_agent *a, struct wb_err *err)
 {
 	const struct wb_predict_input *in = &a->m->in;
@@ -108,11 +136,8 @@ static int make_slots(struct model_agent *a, struct wb_err *err)
 	bool rolls = false;
 
 	for (uint32_t i = 0; i < a->n; i++) {
-		bool is_rollout =
-			in->plan->worker[a->member[i].plan_worker].role == WB_ROLE_ROLLOUT;
-
-		rolls |= is_rollout;
-		mib += is_rollout ? in->params.rollout_mib : in->params.trainer_mib;
+		rolls |= is_rollout(a, i);
+		mib += is_rollout(a, i) ? in->params.rollout_mib : in->params.trainer_mib;
 	}
 	wb_slots_shares(rolls, share);
 	return wb_slots_init(&a->slots, (void *)ARENA_AT, (size_t)(mib * 1048576), // NOLINT
@@ -147,6 +172,7 @@ static int make_agent(struct model_agent *a, struct wb_err *err)
 		.on_received = on_received,
 		.on_complete = on_complete,
 		.on_snapped = on_snapped,
+		.on_few = on_few,
 		.on_failed = on_failed,
 	};
 	o.local = a->local;
@@ -163,7 +189,7 @@ int wb__predict_agents(struct model *m, struct wb_err *err)
 	m->agent = wb_zalloc(m->n_agent, sizeof(*m->agent));
 	if (!m->agent)
 		return wb_err_set(err, -ENOMEM, "no memory for %u agents", m->n_agent);
-	if (wb__predict_reserve(m, 3 * (size_t)m->n_agent) < 0) /* to open, tick and go on */
+	if (wb__predict_reserve(m, 4 * (size_t)m->n_agent) < 0) /* to open, tick, go on and ask */
 		return wb_err_set(err, -ENOMEM, "no memory for events of %u agents", m->n_agent);
 	for (uint32_t d = 0; d < m->n_agent && rc == 0; d++) {
 		m->agent[d].m = m;
@@ -194,6 +220,7 @@ void wb__predict_agents_finish(struct model *m)
 		for (uint32_t i = 0; a->image && i < a->n; i++)
 			wb_image_destroy(a->image[i]);
 		wb_free(a->image);
+		wb_free(a->lack);
 		wb_slots_finish(&a->slots);
 		wb_local_destroy(a->local);
 		for (uint32_t i = 0; a->lane && i < a->n; i++)
@@ -239,6 +266,54 @@ static void open_all(struct model_agent *a)
 			wb_flow_open_source(a->flow, i);
 		}
 	}
+}
+
+/* All sinks are open by now.  Their loops are not charged: a few events in a transfer. */
+static void answer(struct model_agent *a)
+{
+	struct model *m = a->m;
+
+	a->n_lack = 0;
+	for (uint32_t d = 0; d < m->n_agent; d++)
+		for (uint32_t i = 0; i < m->agent[d].n && a->n_lack <= LACK_MAX; i++)
+			if (is_rollout(&m->agent[d], i))
+				a->n_lack += wb_flow_lacking(m->agent[d].flow, i, a->domain,
+					a->lack + a->n_lack, LACK_MAX - a->n_lack);
+	wb__predict_at(m, m->now + message_s(m), EV_LACKED, a->domain, NULL);
+}
+
+static void stock_one(
+	struct model_agent *a, const uint64_t *lack, uint32_t i, uint32_t *id, uint8_t *is_lacked)
+{
+	const struct wb_plan *p = a->m->in.plan;
+	uint32_t n = 0;
+
+	memset(is_lacked, 0, p->n_chunk);
+	for (uint32_t k = 0; k < a->n_lack; k++)
+		if (lack[k] >> 32 == a->member[i].plan_worker)
+			is_lacked[(uint32_t)lack[k]] = 1;
+	for (uint32_t c = 0; c < p->n_chunk; c++)
+		if (is_lacked[c])
+			id[n++] = c;
+	(void)wb_flow_stock(a->flow, i, id, n);
+}
+
+/* As transfer/leave.c has it. */
+static void stock_all(struct model_agent *a)
+{
+	uint32_t *id = wb_alloc(a->m->in.plan->n_chunk * sizeof(*id));
+	uint8_t *is_lacked = wb_alloc(a->m->in.plan->n_chunk);
+	uint64_t *lack = a->lack;
+
+	a->lack = NULL;
+	if (!id || !is_lacked)
+		wb__predict_fail(a->m, -ENOMEM);
+	for (uint32_t i = 0; id && is_lacked && a->n_lack <= LACK_MAX && i < a->n; i++)
+		if (!is_rollout(a, i))
+			stock_one(a, lack, i, id, is_lacked);
+	wb_free(id);
+	wb_free(is_lacked);
+	wb_free(lack);
 }
 
 static void lane_done(struct model_agent *a, struct model_lane *l)
@@ -298,6 +373,12 @@ static void handle(struct model_agent *a, const struct event *e)
 		break;
 	case EV_LANE:
 		lane_done(a, e->p);
+		break;
+	case EV_LACK:
+		answer(a);
+		break;
+	case EV_LACKED:
+		stock_all(a);
 		break;
 	case EV_TICK:
 		a->tick_s = 0;

@@ -23,6 +23,8 @@ enum event_kind {
 	EV_REFUSED, /* .p: struct op */
 	EV_LANE, /* .p: struct model_lane */
 	EV_TICK, /* the flow asked to be called */
+	EV_LACK, /* a question has reached those who receive */
+	EV_LACKED, /* their answers are here */
 	EV_LOOP, /* a loop is free for the next of its events */
 	EV_RAIL, /* a rail is free for the next piece; .at: which */
 	EV_PIECE, /* .p: struct op; a piece of it is there */
@@ -81,6 +83,8 @@ struct model_agent {
 	struct wb_image **image; /* owned, n; NULL entries, or NULL = no worker is staged */
 	struct wb_place *place; /* owned: zeros, as no byte moves */
 	struct model_lane *lane; /* owned, n */
+	uint64_t *lack; /* owned: what others lack of its trainers; NULL = nobody is asked */
+	uint32_t n_lack;
 	double loop_free_s, loop_busy_s, tick_s; /* tick_s: 0 = none is due */
 	struct event *queue; /* owned: events that wait for the loop, a ring */
 	size_t q_head, q_n, q_cap;
@@ -107,7 +111,8 @@ struct model {
 	double *early_s; /* owned, by plan worker: when they fitted into its slots; < 0: not yet */
 	uint32_t *left_received, *left_complete, n_engine; /* owned, by engine: workers */
 	struct op *ops; /* all there are */
-	double *trainer_s; /* owned, by plan worker: snapshots of staged trainers */
+	double *trainer_s; /* owned, by plan worker: all that trainers send is in their snapshots,
+			    * or slots; 0 = not so */
 	double moved_s;
 	struct wb_predict_line line;
 	struct wb_predict_tail tail;

@@ -166,21 +166,34 @@ static double sooner_or(double s, double dflt)
 	return s < 0 ? dflt : s;
 }
 
+/* When a trainer worker goes on: its snapshot is taken, or what others lack of it is in slots; at
+ * the latest when all engines have what trainers send. */
+static double goes_on_s(const struct model *m, uint32_t worker, double released)
+{
+	double own = m->trainer_s[worker], early = own + m->in.params.release_ms * 1e-3 / 2;
+
+	if (m->in.trainer_staged)
+		return own;
+	return own > 0 ? WB_MIN(early, released) : released;
+}
+
 /* How long each worker stands still, and when the last of them goes on. */
 static void sum_up(const struct model *m, struct wb_predict_result *out)
 {
 	const struct wb_predict_params *k = &m->in.params;
 	const struct wb_plan *p = m->in.plan;
-	double received = 0, stall = 0, early = 0;
+	double received = 0, stall = 0, early = 0, stay = 0, released;
 
 	for (uint32_t e = 0; e < m->n_engine; e++)
 		received = WB_MAX(received, m->engine[e].received_s);
-	out->trainer_s = received + k->release_ms * 1e-3;
+	released = received + k->release_ms * 1e-3;
 	for (uint32_t w = 0; w < p->n_worker; w++) {
-		double own = m->trainer_s[w], end;
+		double own = goes_on_s(m, w, released), end;
 
 		if (p->worker[w].role == WB_ROLE_TRAINER) {
-			stall += m->in.trainer_staged ? own : out->trainer_s;
+			stall += own;
+			stay += m->in.trainer_staged ? own : released;
+			out->trainer_s = WB_MAX(out->trainer_s, own);
 			out->early_s = WB_MAX(out->early_s,
 				m->in.trainer_staged ? own : sooner_or(m->early_s[w], received));
 			continue;
@@ -192,12 +205,14 @@ static void sum_up(const struct model *m, struct wb_predict_result *out)
 			      ? k->prepare_ms * 1e-3 + install_s(m, w) + k->commit_ms * 1e-3
 			      : end;
 		stall += end;
+		stay += end;
 		early += end;
 	}
 	for (uint32_t w = 0; w < p->n_worker; w++)
 		if (p->worker[w].role == WB_ROLE_TRAINER)
 			early += out->early_s + k->release_ms * 1e-3;
 	out->agst_s = stall / p->n_worker;
+	out->agst_stay_s = stay / p->n_worker;
 	out->agst_early_s = WB_MIN(early / p->n_worker, out->agst_s);
 	out->bound_s = (double)p->node_bound_ns * 1e-9;
 	out->moved_s = m->moved_s;

@@ -59,7 +59,8 @@ struct wb_predict_tail {
 struct wb_predict_result {
 	double bound_s; /* the plan's bound of a node's rails (T_min); the rails' full rate */
 	double ewtt_s, agst_s;
-	double trainer_s; /* the trainers go on */
+	double trainer_s; /* the last of the trainers goes on */
+	double agst_stay_s; /* AGST if none went on before all engines have what trainers send */
 	/* When all that trainers have not sent fits into their slots, and AGST if they went on
 	 * then. */
 	double early_s, agst_early_s;

@@ -46,6 +46,7 @@ enum wb_fkind {
 		     only */
 	WBF_U32S, /* const uint32_t *, owned, uint32_t n_NAME; u32 count, values; max = elements */
 	WBF_U64S, /* const uint64_t *, likewise */
+	WBF_PEER_BYTES = WBF_U64S, /* a union, too */
 	WBF_STRS, /* const char **, likewise; each string at most WB_STRS_ITEM_MAX bytes */
 	WBF_STRUCT, /* embedded struct; its fields in place; JSON object */
 	WBF_STRUCTS, /* struct *, owned, uint32_t n_NAME; u32 count, structs; JSON array of objects

@@ -16,6 +16,7 @@
 #define N_OFF_PEER_POLL(st, name) 0
 #define N_OFF_PEER_HOW(st, name) 0
 #define N_OFF_PEER_DECISION(st, name) 0
+#define N_OFF_PEER_BYTES(st, name) offsetof(struct st, n_##name)
 #define N_OFF_I64(st, name) 0
 #define N_OFF_STR(st, name) 0
 #define N_OFF_DIGEST(st, name) 0

@@ -42,9 +42,13 @@
 #define WBP_TOKEN_MAX 16384
 #define WBP_HOSTS_MAX 8 /* addresses of an agent */
 #define WBP_RAILS_MAX 16 /* rails of an agent */
+#define WBP_WAYS_MAX 4 /* transports of an agent beside one */
 #define WBP_WORKERS_MAX 16384
 #define WBP_READER_SINCE 2
 #define WBP_PARTS_SINCE 2 /* agents get a plan's head and their part, not all of it */
+#define WBP_LACK_SINCE 2 /* agents answer LACK */
+#define WBP_LACK_MAX 16384 /* chunks in an answer; one that would need more is a refusal */
+#define WBP_LACK_ALL UINT32_MAX /* in place of a chunk: the worker lacks all that it is to get */
 #define WBP_READER_PATH "/metrics/weightbridge" /* who may get it may read agents' metrics */
 #define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
 
@@ -110,7 +114,9 @@ enum wb_app_end_result {
 	F(X, U32S, ids, WBP_WORKERS_MAX, REQ, 1, "their numbers at the agent, same order") \
 	F(X, STRS, names, WBP_WORKERS_MAX, OPT, 1, "their names, same order") \
 	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses of the agent, its first family first; empty: host alone") \
-	F(X, U32S, rails, WBP_WORKERS_MAX, OPT, 2, "of each worker, the addresses in bulk that are its rails, a bit each; 0 = all; empty: all of all")
+	F(X, U32S, rails, WBP_WORKERS_MAX, OPT, 2, "of each worker, the addresses in bulk that are its rails, a bit each; 0 = all; empty: all of all") \
+	F(X, STRS, ways, WBP_WAYS_MAX, OPT, 2, "endpoint texts of better transports than that of bulk, best first; each has as many addresses") \
+	F(X, U32, version, 0, OPT, 2, "protocol version that the operator and it speak; 0 = not known")
 
 #define WBF_phase(F, S, X) \
 	F(X, STR, name, 64, REQ, 1, "phase: drain, before, wire, install, after") \
@@ -144,7 +150,8 @@ enum wb_app_end_result {
 	F(X, BOOL, checksums, 0, REQ, 1, "sums of every chunk on its way; one without is refused") \
 	F(X, BOOL, read_back, 0, OPT, 1, "sum installed parameters again") \
 	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer the operator knows") \
-	F(X, BOOL, encrypted, 0, OPT, 2, "bulk connections over tcp are TLS, or there are none")
+	F(X, BOOL, encrypted, 0, OPT, 2, "bulk connections over tcp are TLS, or there are none") \
+	F(X, STR, allowed, 64, OPT, 2, "transports that may carry weights, best first, with commas; empty: all")
 
 /* Sub-structs in order of use: a block names only those above it. */
 #define WB_SUBS(T) \
@@ -326,7 +333,8 @@ enum wb_app_end_result {
 	F(X, U64, term_operator, 0, OPT, 1, "operator_id that it heard it from") \
 	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex") \
 	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses peers may dial, host among them; empty: host alone") \
-	F(X, U64S, rails, WBP_RAILS_MAX, OPT, 2, "bytes a second of each rail, each direction, 0 = unknown; empty: not told")
+	F(X, U64S, rails, WBP_RAILS_MAX, OPT, 2, "bytes a second of each rail, each direction, 0 = unknown; empty: not told") \
+	F(X, STRS, ways, WBP_WAYS_MAX, OPT, 2, "endpoint texts of better transports than that of bulk, best first")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \
@@ -425,7 +433,8 @@ enum wb_app_end_result {
 	F(X, U64, stall_ns, 0, OPT, 1, "mean stall of the workers concerned") \
 	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \
 	F(X, STR, transport, 64, OPT, 1, "transport that carried them; +tls: encrypted") \
-	F(X, STR, memory_path, 64, OPT, 1, "who wrote the parameters: agent or worker")
+	F(X, STR, memory_path, 64, OPT, 1, "who wrote the parameters: agent or worker") \
+	F(X, STR, fallback, WBP_TEXT_MAX, OPT, 2, "a peer that a better transport did not reach, and why; empty: none")
 
 #define WBF_heartbeat(F, S, X) \
 	F(X, U64, sent_ns, 0, REQ, 1, "sender's monotonic clock; 0: no answer is wanted") \
@@ -473,7 +482,7 @@ enum wb_app_end_result {
 	F(X, PEER_FEEDER, feeder, 0, OPT, 1, "feeds: the engine that holds the version; LOST: the one that is lost") \
 	F(X, U32, coordinator, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
 	F(X, PEER_POLL, poll, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop; TRIGGER, FINAL: refusals") \
-	F(X, PEER_HOW, how, 0, OPT, 1, "ENGINE: engine state; END, OUTCOME: result; PROGRESS: stage; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call") \
+	F(X, PEER_HOW, how, 0, OPT, 1, "ENGINE: engine state; END, OUTCOME: result; PROGRESS: stage; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call; LACK, LACKED: of the question") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -481,7 +490,7 @@ enum wb_app_end_result {
 	F(X, U64, highest, 0, OPT, 1, "REFUSED, TRIGGER: highest transfer seen") \
 	F(X, U64, sum0, 0, OPT, 1, "content sum of the sender's share, lane 0") \
 	F(X, U64, sum1, 0, OPT, 1, "lane 1") \
-	F(X, U64S, bytes, 8, OPT, 1, "verified bytes by stage") \
+	F(X, PEER_BYTES, bytes, WBP_LACK_MAX, OPT, 1, "ENGINE, ENDED: verified bytes by stage, 8 at most; LACKED: worker that sends << 32, global number of a chunk; or worker that lacks all << 32, 0xffffffff") \
 	F(X, U64, stall_ns, 0, OPT, 1, "stall of the workers concerned, summed") \
 	F(X, U32, n_stall, 0, OPT, 1, "how many workers") \
 	F(X, U64, elapsed_ns, 0, OPT, 1, "FINAL: of the whole transfer") \
@@ -564,6 +573,15 @@ enum wb_app_end_result {
 	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
 	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
 	uint32_t call; /* TRIGGER, and the SERVE and FINAL that answer it; 0 = of an older agent */ \
+	uint32_t question; /* LACK, LACKED */ \
+};
+/* The same of a U64S. */
+#define WB__DECL_PEER_BYTES(name) union { \
+	const uint64_t *name; /* ENGINE, ENDED: by stage */ \
+	const uint64_t *lacked; /* LACKED: WB_LACK */ \
+}; union { \
+	uint32_t n_##name; \
+	uint32_t n_lacked; \
 };
 #define WB__DECL_PEER_DECISION(name) union { \
 	uint32_t name; /* ACCEPT, BALLOTED, ACCEPTED: enum decision */ \

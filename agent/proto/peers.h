@@ -69,7 +69,9 @@ enum wbp_needs {
 	P(30, DOUBT, PARTY, LEAD, ENGINE, "workers here have not heard the end of an update") \
 	P(31, RECALL, LEAD, PARTY, BOTH, "what became of that update there?") \
 	P(32, RECALLED, PARTY, LEAD, BOTH, "the answer") \
-	P(33, OUTCOME, LEAD, PARTY, BOTH, "the END that those workers missed")
+	P(33, OUTCOME, LEAD, PARTY, BOTH, "the END that those workers missed") \
+	P(34, LACK, TRAINERS, ANY, TRANSFER, "which chunks do your workers lack of trainer workers here? (only to agents that know it)") \
+	P(35, LACKED, ANY, TRAINERS, TRANSFER, "the answer")
 /* clang-format on */
 
 #define WB__PEER_ENUM(number, name, from, to, needs, text) WBP_PEER_##name = (number),

@@ -256,6 +256,8 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		e->trigger[a].asked = false;
 	to_trainers(&l, &m);
+	for (uint32_t a = 0; a < e->r->n_agent; a++)
+		e->trigger[a].refused_seq = e->wire[a].tx_seq;
 }
 
 /* 1 all asked for the same; 0 not all yet; < 0 they disagree. */
@@ -352,6 +354,19 @@ static void start_next(struct object *o)
 		start_transfer(e, version);
 }
 
+/* Nothing that we say would come to it. */
+static bool is_out_of_reach(const struct epoch *e, uint32_t engine)
+{
+	for (uint32_t w = 0; w < e->plan->n_worker; w++) {
+		const struct wb_plan_worker *p = &e->plan->worker[w];
+
+		if (p->role == WB_ROLE_ROLLOUT && p->engine == engine &&
+			e->r->agent[p->domain].is_foreign)
+			return true;
+	}
+	return false;
+}
+
 int wb__transfer_coordinator_feed(
 	struct epoch *e, uint32_t engine, uint32_t source, struct wb_err *err)
 {
@@ -359,6 +374,11 @@ int wb__transfer_coordinator_feed(
 	uint64_t held = 0;
 	int64_t version = -1;
 
+	if (is_out_of_reach(e, engine))
+		return wb_err_set(err, -EAFNOSUPPORT,
+			"engine %s cannot get a version from engine %s: their agents have no "
+			"address family in common",
+			e->r->engine[engine].name, e->r->engine[source].name);
 	for_party_worker (e, source, i)
 		if (e->member[i]) {
 			held = e->member[i]->held_transfer;
@@ -441,8 +461,9 @@ void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg
 		final_again(e, from);
 		return;
 	}
-	/* Asked before it heard of the last refusal, which answers this, too. */
-	if (m->refusals != e->n_refused) {
+	/* Asked before it heard of the last refusal, which answers this, too; one that was lost on
+	 * its way, as it has heard since, does not. */
+	if (m->refusals != e->n_refused && !(m->seq && m->ack >= t->refused_seq)) {
 		struct coordinator l = {.e = e};
 		struct wb_msg_peer no = note(&l, WBP_PEER_FINAL);
 

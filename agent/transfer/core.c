@@ -441,6 +441,8 @@ static void conn_up(struct wb_transfer_core *c, const struct wb_xport_event *ev)
 	memmove(&c->conn[i + 1], &c->conn[i], (c->n_conn++ - i) * sizeof(*c->conn));
 	c->conn[i].conn = ev->conn;
 	c->conn[i].agent = agent_named(e, ev->info->peer);
+	c->conn[i].is_dialer = ev->info->is_dialer;
+	c->conn[i].via = ev->info->via ? ev->info->via : "";
 	c->conn[i].e = e;
 	wb__transfer_link_up(e, ev->conn);
 }

@@ -192,8 +192,9 @@ void wb_transfer_seen(
 /** wb_transfer_activate - transfers may use the epoch; tells the workers that they are planned. */
 int wb_transfer_activate(struct wb_transfer_core *c, const struct wb_epoch_id *id);
 /** wb_transfer_feed - lead a feed: bring @engine to what @source_engine (of this agent) holds.  One
- * that cannot begin is reported as ended, too.  0; -ENOENT (no such plan, nothing held), -EBUSY (a
- * feed of an older version is not over), -ENOMEM. */
+ * that cannot begin is reported as ended, too.  0; -ENOENT (no such plan, nothing held),
+ * -EAFNOSUPPORT (no address of it can be reached from here), -EBUSY (a feed of an older version is
+ * not over), -ENOMEM. */
 int wb_transfer_feed(struct wb_transfer_core *c, const struct wb_epoch_id *id, uint32_t engine,
 	uint32_t source_engine, struct wb_err *err);
 /** wb_transfer_expect_feed - an engine of this agent must not run before it is fed. */
@@ -216,6 +217,10 @@ void wb_transfer_pump(struct wb_transfer_core *c);
 /** wb_transfer_tick - timers; returns when to call again (ns, the env's clock), 0 = never. */
 uint64_t wb_transfer_tick(struct wb_transfer_core *c);
 
+/** wb_transfer_via - transports over which this agent gets bytes of that epoch now, or gives them
+ * where it gets none, with commas, into @out, which it returns; "" = none. */
+const char *wb_transfer_via(
+	const struct wb_transfer_core *c, const struct wb_epoch_id *id, char *out, size_t cap);
 /** wb_transfer_violations - messages so far that were not their sender's to say, and were not
  * heard. */
 uint64_t wb_transfer_violations(const struct wb_transfer_core *c);

@@ -85,6 +85,7 @@ void wb__transfer_object_destroy(struct object *o)
 		o->feeds = next;
 	}
 	wb_free(o->trainers.final_body);
+	wb__transfer_leave_reset(&o->trainers);
 	wb_free(o->name);
 	wb_free(o);
 }

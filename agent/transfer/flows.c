@@ -41,6 +41,11 @@ static void env_complete(void *ctx, struct wb_flow *f, uint32_t local)
 	wb__transfer_party_complete(epoch_of_flow(ctx, f), f, local);
 }
 
+static void env_few(void *ctx, struct wb_flow *f)
+{
+	wb__transfer_leave_ask(epoch_of_flow(ctx, f), f);
+}
+
 static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
 {
 	wb__transfer_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
@@ -86,6 +91,7 @@ void wb__transfer_flow_env_init(struct epoch *e)
 		.on_mismatch = env_mismatch,
 		.on_failed = env_failed,
 		.on_snapped = env_snapped,
+		.on_few = env_few,
 	};
 }
 

@@ -72,6 +72,8 @@ struct wb_transfer_core {
 		wb_conn_t conn;
 		struct epoch *e;
 		uint32_t agent; /* at its other end; n_agent of the roster = unknown */
+		bool is_dialer; /* what comes is for us */
+		const char *via; /* transport; lives as it does */
 	} * conn;
 	size_t n_conn, cap_conn; /* in the order of .conn */
 };

@@ -206,9 +206,12 @@ void wb__transfer_link_down(struct epoch *e, const struct wb_xport_event *ev)
 		if (l->conn != ev->conn)
 			continue;
 		l->conn = 0;
-		failed(e, l, ev->code);
+		if (ev->has_other)
+			l->retry_ns = 0;
+		else
+			failed(e, l, ev->code);
 		l->up = false;
-		l->is_unknown = ev->code == WB_ESTALE;
+		l->is_unknown = ev->code == WB_ESTALE && !ev->has_other;
 		note_loss(e->obj, l, ev);
 		wb__transfer_trace(e->obj, "connection lost", e->r->agent[l->agent].name, 0,
 			(uint64_t)-ev->code);

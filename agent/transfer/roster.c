@@ -66,6 +66,7 @@ void wb_roster_put(struct wb_roster *r)
 	wb_free(r->engine);
 	wb_free(r->worker);
 	wb_free(r->object);
+	wb_free(r->allowed);
 	wb_plan_destroy(r->plan);
 	explicit_bzero(r->key, sizeof(r->key));
 	wb_free(r);

@@ -21,13 +21,14 @@ struct wb_plan;
 struct wb_roster_agent {
 	char *name;
 	char *control; /* host:port of its control channel */
-	char *bulk; /* endpoint of its transport */
+	char *bulk; /* endpoint of its transports, best first */
 	/* Where it has several addresses that can be dialled from here: all of them, best first,
 	 * and the endpoints with those after the first, one fewer. */
 	char **addr, **more_bulk;
 	uint32_t n_addr; /* 0: control and bulk say it all */
 	bool is_foreign; /* it has no address of a family that this agent has: never dialled */
 	bool is_absent; /* gone when this was planned: only the plan's geometry has its workers */
+	uint32_t version; /* of the protocol, that it speaks at least; 0 = not known */
 };
 
 struct wb_roster_engine {
@@ -62,6 +63,7 @@ struct wb_roster {
 	bool sums; /* of every chunk, from the trainer's parameters to where it arrives */
 	bool read_back; /* and of what was installed */
 	bool encrypted; /* chunks that leave the host travel in TLS */
+	char *allowed; /* transports that may carry it, best first, with commas; NULL = all */
 	bool supersede; /* a newer version takes the place of one not installed yet */
 	/* Its life; for roster.c. */
 	uint32_t refs;

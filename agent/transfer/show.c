@@ -7,6 +7,7 @@
 #include "transfer/states.h"
 #include "transfer/trainers.h"
 
+#include <stdio.h>
 #include <string.h>
 
 uint64_t wb_transfer_highest(const struct wb_transfer_core *c, const char *object)
@@ -117,6 +118,55 @@ const char *wb_transfer_torn(const struct wb_transfer_core *c)
 	return NULL;
 }
 
+/* One of these is enough: text of a few words. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *s = list; (s = strstr(s, word)); s += n)
+		if ((s == list || s[-1] == ',') && (!s[n] || s[n] == ','))
+			return true;
+	return false;
+}
+
+const char *wb_transfer_via(
+	const struct wb_transfer_core *c, const struct wb_epoch_id *id, char *out, size_t cap)
+{
+	size_t at = 0;
+
+	out[0] = '\0';
+	for (int gets = 1; gets >= 0 && !at; gets--)
+		for (size_t i = 0; i < c->n_conn; i++) {
+			const char *via = c->conn[i].via;
+
+			if (c->conn[i].is_dialer != gets ||
+				!wb_epoch_id_eq(&c->conn[i].e->r->id, id) || has_word(out, via) ||
+				at + strlen(via) + 2 > cap)
+				continue;
+			at += (size_t)snprintf(out + at, cap - at, "%s%s", at ? "," : "", via);
+		}
+	return out;
+}
+
+/* Who is reached by what: those that this agent gets bytes from, and gives them to. */
+static void put_peers(const struct wb_transfer_core *c, const struct object *o, struct wb_buf *out)
+{
+	const char *comma = "";
+
+	for (size_t i = 0; i < c->n_conn; i++) {
+		const struct epoch *e = c->conn[i].e;
+
+		if (e->obj != o || c->conn[i].agent >= e->r->n_agent)
+			continue;
+		wb_buf_printf(out, "%s{\"agent\":", comma);
+		wb_buf_json_str(out, e->r->agent[c->conn[i].agent].name);
+		wb_buf_printf(out, ",\"transport\":\"%s\",\"gets\":%s,\"number\":%llu}",
+			c->conn[i].via, c->conn[i].is_dialer ? "true" : "false",
+			(unsigned long long)e->r->id.number);
+		comma = ",";
+	}
+}
+
 void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *out)
 {
 	wb_buf_u8(out, '[');
@@ -147,6 +197,8 @@ void wb_transfer_status_json(const struct wb_transfer_core *c, struct wb_buf *ou
 			first = false;
 			put_engine(o->cur, en, out);
 		}
+		wb_buf_printf(out, "],\"peers\":[");
+		put_peers(c, o, out);
 		wb_buf_printf(out, "]");
 		wb__transfer_waits_json(o, out);
 		wb_buf_u8(out, '}');

@@ -64,7 +64,7 @@ static int trainer_is_free(const struct worker *w, struct wb_err *err)
 	if (t->state == TRAINERS_IDLE || t->state == TRAINERS_RELEASED)
 		return 0;
 	for (uint32_t i = 0; i < t->e->local->n; i++)
-		if (t->e->member[i] == w && t->flow && wb_flow_image_is_whole(t->flow, i))
+		if (t->e->member[i] == w && wb__transfer_has_left(t, i))
 			return 0;
 	return wb_err_set(err, -EBUSY, "transfer %llu may read the parameters of %s still",
 		(unsigned long long)t->transfer, w->w.name);

@@ -191,7 +191,8 @@ void wb__transfer_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t 
 			trainer_failed(t, rc, text);
 		return;
 	}
-	wb__transfer_trace(e->obj, "snapshot", w->w.name, t->transfer, e->image[local]->bytes);
+	wb__transfer_trace(e->obj, e->r->trainer_staged ? "snapshot" : "left early", w->w.name,
+		t->transfer, e->r->trainer_staged ? e->image[local]->bytes : 0);
 	w->resume_ns = now_ns(e->obj->core);
 	if (t->state == TRAINERS_SERVING)
 		tell_one(t, w, &s);
@@ -246,6 +247,11 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	}
 	tell(t, &s);
 	open_sources(t);
+}
+
+bool wb__transfer_has_left(const struct trainers *t, uint32_t local)
+{
+	return t->flow && wb_flow_image_is_whole(t->flow, local);
 }
 
 /* A hold keeps open what is read; a snapshot is read until the end, whoever holds. */
@@ -339,11 +345,15 @@ static void released(struct trainers *t)
 	const uint8_t *body;
 
 	wb__transfer_trainers_set(t, TRAINERS_RELEASED);
-	for_trainer (t->e, i)
-		if (t->e->member[i])
-			t->e->member[i]->resume_ns = now_ns(t->e->obj->core);
-	if (!t->is_told)
-		tell(t, &s);
+	for_trainer (t->e, i) {
+		struct worker *w = t->e->member[i];
+
+		if (!w || wb__transfer_has_left(t, i))
+			continue; /* it went on when it was told so */
+		w->resume_ns = now_ns(t->e->obj->core);
+		if (!t->is_told)
+			tell_one(t, w, &s);
+	}
 	t->is_told = true;
 	if (!final)
 		return;
@@ -360,6 +370,7 @@ static void released(struct trainers *t)
 static void release(struct trainers *t)
 {
 	wb__transfer_fault(t->e->obj, WB_FAULT_RELEASE, t->transfer, t->version);
+	wb__transfer_leave_reset(t);
 	close_sources(t);
 	if (t->state != TRAINERS_RELEASING)
 		wb__transfer_trainers_set(t, TRAINERS_RELEASING);
@@ -475,7 +486,7 @@ void wb__transfer_trainers_worker_lost(struct worker *w, const char *why)
 	if (t->state == TRAINERS_IDLE || t->state == TRAINERS_RELEASED)
 		return;
 	for_trainer (t->e, i)
-		if (t->e->member[i] == w && t->flow && wb_flow_image_is_whole(t->flow, i))
+		if (t->e->member[i] == w && wb__transfer_has_left(t, i))
 			return;
 	snprintf(text, sizeof(text), "%s %.400s", w->w.name, why);
 	trainer_failed(t, -EPIPE, text);

@@ -7,7 +7,8 @@
  *
  * Invariants: those that are not IDLE have an epoch, and those that serve a deadline; FINAL is kept
  * while they are RELEASING only; workers are told RELEASED only when nobody
- * reads their parameters any more; a call is answered once, by a transfer or a refusal.
+ * reads their parameters any more, by RELEASE or before (leave.c); a call is answered once, by a
+ * transfer or a refusal.
  */
 #include "transfer/internal.h"
 
@@ -23,6 +24,15 @@ enum trainers_state {
 	TRAINERS_SERVING,
 	TRAINERS_RELEASING,
 	TRAINERS_RELEASED
+};
+
+/* What others lack of the trainer workers here, asked when it is little (leave.c). */
+struct leave {
+	uint32_t question; /* its number; answers to another are late */
+	uint32_t n_asked; /* agents that have not answered; 0 = no question is under way */
+	bool *is_asked; /* owned, by agent: those */
+	uint64_t *lack; /* owned: what the others have said */
+	uint32_t n_lack;
 };
 
 struct trainers {
@@ -47,6 +57,7 @@ struct trainers {
 	/* Owned: FINAL, encoded, which came while the release was under way; NULL = it has not. */
 	uint8_t *final_body;
 	size_t final_len;
+	struct leave leave; /* while SERVING only */
 };
 
 /** wb__transfer_trainers_replanned - a new plan: a question that was not answered is asked again.
@@ -64,6 +75,9 @@ void wb__transfer_trainers_send(struct worker *w, int64_t version, uint32_t flag
 void wb__transfer_trainers_release(struct worker *w, uint64_t transfer);
 /** wb__transfer_trainers_snapped - a snapshot is whole, or (@rc < 0) could not be made. */
 void wb__transfer_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc);
+/** wb__transfer_has_left - local trainer worker @local has been let go, or may have its memory
+ * changed: what is still to be sent of it lies in a snapshot or in slots. */
+bool wb__transfer_has_left(const struct trainers *t, uint32_t local);
 /** wb__transfer_trainers_worker_lost - it left, or died. */
 void wb__transfer_trainers_worker_lost(struct worker *w, const char *why);
 /** wb__transfer_trainers_coordinator_down - the agent is gone.  @unheard: what was asked of it has
@@ -77,6 +91,14 @@ bool wb__transfer_trainers_unheard(const struct epoch *e, uint32_t agent);
 void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent);
 /** wb__transfer_trainers_tick - deadlines, and old readers; when to call again, 0 = never. */
 uint64_t wb__transfer_trainers_tick(struct object *o, uint64_t now);
+
+/* leave.c */
+
+/** wb__transfer_leave_ask - little is left to send of @f: ask what of it others lack.  Nothing when
+ * it is not the flow that trainers serve with, or they cannot leave early. */
+void wb__transfer_leave_ask(struct epoch *e, const struct wb_flow *f);
+/** wb__transfer_leave_reset - no answer is awaited any more. */
+void wb__transfer_leave_reset(struct trainers *t);
 
 /* times.c */
 

@@ -10,6 +10,9 @@
 
 #define CONNS_FIRST 64u
 #define PLACE_BITS 16 /* WB_XPORT_CONNS_MAX */
+#define GEN_MASK ((1u << (WB__TAG_SHIFT - PLACE_BITS)) - 1)
+
+_Static_assert(WB_XPORT_SET_MAX <= 1u << (32 - WB__TAG_SHIFT), "a tag for each of a set");
 
 void wb__book_init(struct wb__book *b, uint32_t conns_max, uint32_t caps)
 {
@@ -218,10 +221,10 @@ static void give_number(struct wb__book *b, struct wb__account *c)
 
 	while (b->conn[at])
 		at = (at + 1) % b->conn_cap;
-	b->conn_gen++;
-	c->id = ((b->conn_gen << PLACE_BITS) | at);
-	if (!(c->id >> PLACE_BITS))
-		c->id |= ++b->conn_gen << PLACE_BITS;
+	b->conn_gen = (b->conn_gen + 1) & GEN_MASK;
+	if (!b->conn_gen)
+		b->conn_gen = 1;
+	c->id = b->tag << WB__TAG_SHIFT | b->conn_gen << PLACE_BITS | at;
 	c->info.conn = c->id;
 	b->conn[at] = c;
 	b->n_conn++;
@@ -238,6 +241,8 @@ int wb__book_open(struct wb__book *b, struct wb__account *c, const struct wb_xpo
 	if (rc)
 		return rc;
 	c->info = *info;
+	if (!c->info.via)
+		c->info.via = b->via;
 	c->n_lane = n_lane;
 	c->n_slot = n_slot;
 	rc = make_slots(c);
@@ -620,6 +625,7 @@ bool wb__book_ended(
 	/* A cancel that is on its way and came too late changes nothing. */
 	assert(op->state == WB__OP_OUT || op->state == WB__OP_CANCELLING);
 	ev->kind = end == WB__ARRIVED ? WB_XP_ARRIVED : WB_XP_REFUSED;
+	c->info.n_arrived += end == WB__ARRIVED;
 	free_slot(c, op);
 	return true;
 }

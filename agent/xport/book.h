@@ -45,6 +45,7 @@
 
 #define WB__EPOCHS_MAX 64
 #define WB__REASON_MAX 320
+#define WB__TAG_SHIFT 30 /* wb_conn_t: tag above, how often the place was used, place */
 #define WB__LANE_SHIFT 48 /* wb_xport_event.grant: lane above, number of the grant below */
 
 /* ---- connections ------------------------------------------------------------------------------
@@ -99,6 +100,8 @@ struct wb__region {
 
 struct wb__book {
 	uint32_t conns_max;
+	uint32_t tag; /* wb_xport_opts.tag: in the upper bits of connections' numbers */
+	const char *via; /* of connections that say nothing else */
 	bool needs_regions; /* WB_XPORT_CAP_REGIONS */
 	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
 	uint32_t n_epoch;

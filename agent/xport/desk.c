@@ -14,6 +14,7 @@ void wb__desk_init(struct wb__desk *d, const struct wb_xport_ops *ops,
 	d->base.ops = ops;
 	d->ops = desk_ops;
 	wb__book_init(&d->book, conns_max ? conns_max : WB_XPORT_CONNS_MAX, ops->caps);
+	d->book.via = ops->name;
 }
 
 void wb__desk_finish(struct wb__desk *d)

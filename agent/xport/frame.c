@@ -121,6 +121,16 @@ static void get_hello(struct wb_cursor *c, struct wb__hello *h)
 		c->bad = true;
 }
 
+uint16_t wb__hello_over(const uint8_t *first, size_t bytes)
+{
+	const size_t at = WBP_BULK_PREFIX + 4 * 8 + 3 * 2; /* as get_hello() reads it */
+
+	if (bytes < at + 2 || wb__frame_bytes(first) != WBP_BULK_HELLO_BYTES ||
+		first[5] != WBP_BULK_HELLO)
+		return 0;
+	return (uint16_t)(first[at] | first[at + 1] << 8);
+}
+
 static void get_chunk(struct wb_cursor *c, struct wb_xport_chunk *k)
 {
 	k->transfer = wb_cur_u64(c);

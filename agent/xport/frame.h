@@ -75,6 +75,10 @@ enum {
 	WBP_BULK_OVER_VERBS = 4,
 };
 
+/** wb__hello_over - WBP_BULK_OVER_* of the HELLO that these first bytes of a socket are of; 0: of
+ *  none, or too few of it. */
+uint16_t wb__hello_over(const uint8_t *first, size_t bytes);
+
 #define WBP_BULK_QPS 4 /* queue pairs behind one socket */
 
 struct wb__qp_frame {

@@ -352,6 +352,13 @@ static inline uint16_t wb__xport_stream_over(
 {
 	return e->is_encrypted && x->link->over_secure ? x->link->over_secure : x->link->over;
 }
+/** wb__xport_stream_via - wb_xport_conn_info.via of its connections; static. */
+static inline const char *wb__xport_stream_via(
+	const struct wb__xport_stream *x, const struct wb_xport_epoch *e)
+{
+	return wb__xport_stream_over(x, e) == WBP_BULK_OVER_TLS ? "tcp+tls"
+								: x->desk.base.ops->name;
+}
 
 /* rail.c */
 /** wb__rail_open - start the thread of rail @index.  0 or negative: wb__rail_close() in either

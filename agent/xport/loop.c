@@ -116,6 +116,8 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	x->o.name = x->name;
 	x->o.rail = NULL;
 	wb__desk_init(&x->desk, ops, &desk_ops, x->o.conns_max);
+	assert(o->tag < WB_XPORT_SET_MAX);
+	x->desk.book.tag = o->tag;
 	pthread_mutex_init(&x->epoch_lock, NULL);
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	x->rail = wb_zalloc(o->n_rail, sizeof(*x->rail));
@@ -524,6 +526,7 @@ int wb__xport_stream_connect(
 			"most %d grants",
 			p->rails, p->depth, p->name, x->n_rail, WB_XPORT_DEPTH_MAX);
 	n_rail = p->rails ? (uint32_t)__builtin_popcount(p->rails) : x->n_rail;
+	info.via = wb__xport_stream_via(x, wb__book_epoch_find(&x->desk.book, p->epoch));
 	info.depth = p->depth ? p->depth : x->o.depth;
 	info.n_socket = x->o.sockets ? x->o.sockets : wb_xport_sockets(n_rail, p->endpoint);
 	info.n_socket = WB_MIN(info.n_socket, info.depth);

@@ -62,6 +62,7 @@ static bool on_authed(struct wb__xport_stream *x, const struct wb__ev *e, struct
 	c = find_session(x, h, &of->id);
 	if (!c) {
 		struct wb_xport_conn_info info = {.epoch = of->id,
+			.via = wb__xport_stream_via(x, of),
 			.n_socket = h->count,
 			.depth = (uint32_t)h->count * h->slots};
 		int rc;

@@ -111,6 +111,7 @@ int wb__take_ranges(struct wb__sock *s, struct wb__taker *t, const struct wb__fr
 		left -= g.bytes;
 		t->range[i] = g;
 	}
+	assert(f->n_range <= WBP_BULK_TABLE_MAX); /* the frame's parser sees to it */
 	t->n = f->n_range;
 	t->at = 0;
 	s->in_payload = true;

@@ -241,11 +241,18 @@ static int start_answer(struct wb__sock *s)
 	return s->rail->x->link->tx_begin(s);
 }
 
+/* What a socket may move in one turn.  Of a capped rail, one piece: however long its thread did not
+ * get to run, what has come together meanwhile is shared by all of its sockets. */
+static uint32_t quantum(const struct wb__bucket *b)
+{
+	return (uint32_t)WB_MIN((size_t)WB__QUANTUM, b->most);
+}
+
 /* Control frames, then answers one after the other. */
 static int turn_out(struct wb__sock *s)
 {
 	struct wb__rail *r = s->rail;
-	uint32_t budget = WB__QUANTUM;
+	uint32_t budget = quantum(&r->tx);
 	int rc;
 
 	for (;;) {
@@ -532,7 +539,7 @@ static int next_frame(struct wb__sock *s)
 static int turn_in(struct wb__sock *s)
 {
 	struct wb__rail *r = s->rail;
-	uint32_t budget = WB__QUANTUM, frames = FRAMES_A_TURN;
+	uint32_t budget = quantum(&r->rx), frames = FRAMES_A_TURN;
 	int rc;
 
 	for (;;) {

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "xport/internal.h"
+#include "xport/ways.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,61 +40,8 @@ const struct wb_xport_ops *wb_xport_find(const char *name)
 	return NULL;
 }
 
-/* The transport with the longest scheme that the text begins with. */
-static const struct wb_xport_ops *find_by_endpoint(const char *endpoint)
-{
-	const struct wb_xport_ops *best = NULL;
-	size_t longest = 0;
-
-	for (uint32_t i = 0; i < n_transport; i++) {
-		size_t n = strlen(transport[i]->scheme);
-
-		if (strncmp(endpoint, transport[i]->scheme, n) || (best && n < longest))
-			continue;
-		best = transport[i];
-		longest = n;
-	}
-	assert(best); /* tcp takes what nobody else does */
-	return best;
-}
-
-const char *wb_xport_of_endpoint(const char *endpoint)
-{
-	return endpoint[0] ? find_by_endpoint(endpoint)->name : "";
-}
-
-uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
-{
-	uint32_t n = find_by_endpoint(endpoint)->sockets_min, theirs = 1;
-
-	for (const char *s = endpoint; *s; s++)
-		theirs += *s == ',';
-	n = WB_MAX(n, WB_MAX(n_rail, theirs));
-	return WB_MIN(n, (uint32_t)WB_XPORT_SOCKETS_MAX);
-}
-
-int wb_xport_endpoint_of(const char *endpoint, uint32_t rails, char *out, size_t cap)
-{
-	uint32_t left = rails, i = 0;
-	size_t at = 0;
-
-	for (const char *s = endpoint, *end; s; s = *end ? end + 1 : NULL, i++) {
-		int n;
-
-		end = strchrnul(s, ',');
-		if (rails && !(i < 32 && rails >> i & 1))
-			continue;
-		left &= ~(uint32_t)(1ull << i);
-		n = snprintf(out + at, cap - at, "%s%.*s", at ? "," : "", (int)(end - s), s);
-		if (n < 0 || (size_t)n >= cap - at)
-			return -ENOSPC;
-		at += (size_t)n;
-	}
-	return left ? -EINVAL : 0;
-}
-
 /* "there are tcp, shm and verbs" */
-static int unknown(const char *name, struct wb_err *err)
+int wb__xport_unknown(const char *name, struct wb_err *err)
 {
 	char list[128] = "";
 	size_t at = 0;
@@ -107,12 +55,22 @@ static int unknown(const char *name, struct wb_err *err)
 	return wb_err_set(err, -EINVAL, "there is no transport '%.40s'; there are %s", name, list);
 }
 
+uint32_t wb__xport_count(void)
+{
+	return n_transport;
+}
+
+const struct wb_xport_ops *wb__xport_at(uint32_t i)
+{
+	return i < n_transport ? transport[i] : NULL;
+}
+
 int wb_xport_open(
 	const char *name, const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
 	const struct wb_xport_ops *ops = wb_xport_find(name);
 
-	return ops ? ops->open(o, out, err) : unknown(name, err);
+	return ops ? ops->open(o, out, err) : wb__xport_unknown(name, err);
 }
 
 void wb_xport_close(struct wb_xport *x)
@@ -124,6 +82,32 @@ void wb_xport_close(struct wb_xport *x)
 int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err)
 {
 	return x->ops->listen(x, endpoint, cap, err);
+}
+
+static int join_addresses(const struct wb_xport *x, const char *const *at, uint32_t n,
+	char *endpoint, size_t cap, struct wb_err *err)
+{
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int k = snprintf(
+			endpoint + used, cap - used, "%s%s%s", i ? "," : "", x->ops->scheme, at[i]);
+
+		if (k < 0 || (size_t)k >= cap - used)
+			return wb_err_set(err, -ENOSPC, "no room for the endpoint text");
+		used += (size_t)k;
+	}
+	return 0;
+}
+
+int wb_xport_serve(struct wb_xport *x, const char *const *at, uint32_t n, char *endpoint,
+	size_t cap, struct wb_err *err)
+{
+	if (x->ops->serve)
+		return x->ops->serve(x, at, n, endpoint, cap, err);
+	if (x->ops->caps & WB_XPORT_CAP_LOCAL)
+		return wb_xport_listen(x, endpoint, cap, err);
+	return join_addresses(x, at, n, endpoint, cap, err);
 }
 
 int wb_xport_adopt(struct wb_xport *x, int fd_take, struct wb_err *err)
@@ -158,7 +142,16 @@ int wb_xport_region_remove(struct wb_xport *x, uint32_t id)
 int wb_xport_connect(
 	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err)
 {
-	return x->ops->connect(x, p, out, err);
+	char way[WB__WAY_MAX];
+	struct wb_xport_peer to = *p;
+
+	if (x->ops->serve || !p->endpoint || !strchr(p->endpoint, ';'))
+		return x->ops->connect(x, p, out, err);
+	if (!wb__way_of(p->endpoint, x->ops->scheme, way, sizeof(way)))
+		return wb_err_set(err, -EPROTONOSUPPORT, "agent %s has no transport %s", p->name,
+			x->ops->name);
+	to.endpoint = way;
+	return x->ops->connect(x, &to, out, err);
 }
 
 int wb_xport_disconnect(struct wb_xport *x, wb_conn_t conn)
@@ -202,4 +195,9 @@ int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats
 		return x->ops->stats(x, rail, out);
 	*out = (struct wb_xport_stats){0};
 	return rail ? -EINVAL : 0;
+}
+
+bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap)
+{
+	return x->ops->instead && x->ops->instead(x, object, out, cap);
 }

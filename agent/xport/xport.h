@@ -47,7 +47,8 @@
 #define WB_XPORT_CONNS_MAX 65536
 #define WB_XPORT_IOV_MAX 65536 /* ranges of one chunk */
 #define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
-#define WB_XPORT_ENDPOINT_MAX 1024
+#define WB_XPORT_ENDPOINT_MAX 4096
+#define WB_XPORT_SET_MAX 4 /* transports in a set */
 /* Pieces given to observers are cut at the ends of iov ranges and else at multiples of this many
  * wire bytes. */
 #define WB_XPORT_PIECE_ALIGN 64
@@ -66,6 +67,8 @@ struct wb_xport_rail {
 	const char *addr;
 	const char
 		*advertise_host; /* tcp: goes into the endpoint text instead of addr's; or NULL */
+	/* wb_xport_open_set() alone, where addr is HOST:PORT: for verbs, as above; or NULL. */
+	const char *device;
 	uint64_t rate_bytes_per_s; /* cap in each direction on payload bytes; 0 = none */
 	const cpu_set_t *cpus; /* on which its thread runs, where the system lets it; NULL = any */
 };
@@ -88,8 +91,15 @@ struct wb_xport_opts {
 	uint64_t rekey_bytes; /* TLS: one key carries so much; 0 = 64 GiB */
 	uint64_t spin_ns; /* a rail looks for work so long before it sleeps; 0 = 50 us, or not at
 			     all where there are fewer cores than 4 */
+	/* verbs: what its packets ask of the network, in both directions: DSCP and ECN bits of a
+	 * RoCE packet (traffic class of a GRH), and the service level, 0 .. 15. */
+	uint8_t traffic_class, service_level;
 	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real */
 	struct wb_fault *fault; /* borrowed; NULL = none */
+	/* wb_xport_open_set() alone: where agents of this host find each other's sockets; NULL =
+	 * in their network namespace. */
+	const char *folder;
+	uint32_t tag; /* below WB_XPORT_SET_MAX: upper bits of its connections' numbers */
 	void *medium; /* borrowed; of a registered transport: what joins its ends, NULL else */
 };
 
@@ -99,6 +109,9 @@ struct wb_xport_epoch {
 	uint8_t key[WB_XPORT_KEY_BYTES]; /* copied by wb_xport_epoch_add() */
 	bool is_encrypted; /* as key.  tcp: TLS or no connection.  shm: no byte leaves the memory of
 			      the host, nothing changes */
+	/* A set alone: names of the transports that may carry it, best first, with commas;
+	 * borrowed for the call.  NULL = all that the set has, in its order. */
+	const char *allowed;
 };
 
 /* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
@@ -113,7 +126,8 @@ struct wb_xport_region {
 
 struct wb_xport_peer {
 	const char *name; /* the agent that must answer */
-	const char *endpoint; /* what the peer's wb_xport_listen() said */
+	/* What the peer's wb_xport_listen() or _serve() said; of a set's, each takes its own. */
+	const char *endpoint;
 	const struct wb_epoch_id *epoch; /* must have been added; borrowed for the call */
 	uint64_t user; /* given back in wb_xport_conn_info */
 	uint32_t rails; /* those of ours that its sockets are spread over, a bit each; 0 = all */
@@ -188,6 +202,8 @@ struct wb_xport_conn_info {
 	uint64_t user; /* dialer's wb_xport_peer.user, else 0 */
 	struct wb_epoch_id epoch;
 	uint32_t n_socket, depth;
+	const char *via; /* what carries it: "tcp", "tcp+tls", "shm"; lives as the transport does */
+	uint64_t n_arrived; /* chunks, at the dialer */
 	char peer[WB_XPORT_NAME_MAX];
 };
 
@@ -202,6 +218,9 @@ struct wb_xport_event {
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES]; /* ARRIVED */
 	const struct wb_xport_conn_info *info; /* CONN_UP, CONN_DOWN; valid until the next poll */
 	const char *reason; /* a sentence; valid until the next poll; NULL = none */
+	/* CONN_DOWN of one that the user dialled: by another transport the peer may be reached yet;
+	 * dialled again, that is taken. */
+	bool has_other;
 };
 
 struct wb_xport_stats { /* of one rail, since open */
@@ -223,6 +242,7 @@ enum {
 	WB_XPORT_CAP_THREADS = 1u << 1, /* rails have threads; event_fd() is worth polling */
 	WB_XPORT_CAP_LOCAL = 1u << 2, /* only between agents of one host */
 	WB_XPORT_CAP_LANDINGS = 1u << 3, /* landings in regions cost less: others are copied into */
+	WB_XPORT_CAP_CLEAR = 1u << 4, /* cannot be encrypted, and its bytes leave the host */
 };
 
 /*
@@ -247,6 +267,13 @@ struct wb_xport_ops {
 	const char *scheme; /* endpoint texts begin so; "" = like those of no other */
 	uint32_t sockets_min; /* of a connection, however few rails there are */
 	uint32_t caps;
+	/* For wb_xport_open_set(); each may be NULL.  The address of a rail that is at HOST:PORT:
+	 * NULL = that.  Are these the first bytes of a socket for this transport?  NULL = none are.
+	 * Can an agent with the endpoint @theirs be on the same host, where only that will do?
+	 * NULL = that does not matter. */
+	int (*rail_addr)(const struct wb_xport_rail *r, const char *folder, char *out, size_t cap);
+	bool (*is_mine)(const uint8_t *first, size_t bytes);
+	bool (*is_near)(const char *mine, const char *theirs);
 	int (*open)(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 	void (*close)(struct wb_xport *x);
 	int (*listen)(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
@@ -266,6 +293,9 @@ struct wb_xport_ops {
 	int (*poll)(struct wb_xport *x, struct wb_xport_event *ev, int max);
 	int (*event_fd)(struct wb_xport *x); /* or NULL */
 	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out); /* or NULL */
+	bool (*instead)(struct wb_xport *x, uint64_t object, char *out, size_t cap); /* or NULL */
+	int (*serve)(struct wb_xport *x, const char *const *at, uint32_t n, char *endpoint,
+		size_t cap, struct wb_err *err); /* NULL: see wb_xport_serve() */
 };
 
 /* First member of every transport's own struct. */
@@ -275,13 +305,21 @@ struct wb_xport {
 
 /** wb_xport_of_endpoint - name of the transport that an endpoint text is of; "" = of none. */
 const char *wb_xport_of_endpoint(const char *endpoint);
+/** wb_xport_way - the @i-th of the endpoints in a set's endpoint text, best first, into @out.
+ *  false: there are fewer, or no room. */
+bool wb_xport_way(const char *endpoint, uint32_t i, char *out, size_t cap);
+/** wb_xport_meet - is there a transport by which agents with these endpoint texts may reach each
+ *  other?  @allowed: as wb_xport_epoch.allowed.  Whether it works is seen when they connect. */
+bool wb_xport_meet(const char *mine, const char *theirs, const char *allowed, bool is_encrypted);
 /** wb_xport_sockets - of a connection from an agent with @n_rail rails to one with this endpoint
  *  text, which names an address for each of its: every rail of either has a socket, and there are
- *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most. */
+ *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most.  Of a set's text: of the transport that
+ *  takes most. */
 uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint);
 
 /** wb_xport_endpoint_of - of the addresses in an endpoint text those of the peer's rails @rails, a
- * bit each in their order; 0 = all.  0; -EINVAL: there is no such rail; -ENOSPC. */
+ * bit each in their order; 0 = all.  Of a set's text: those of each endpoint.  0; -EINVAL: there is
+ * no such rail; -ENOSPC. */
 int wb_xport_endpoint_of(const char *endpoint, uint32_t rails, char *out, size_t cap);
 
 /** wb_xport_find - the table of "tcp", "shm", "verbs" or a registered transport; NULL when unknown.
@@ -300,6 +338,24 @@ int wb_xport_register(const struct wb_xport_ops *ops);
  */
 int wb_xport_open(
 	const char *name, const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
+/** wb_xport_check_names - can a set be opened by @names?  0; -EINVAL: one is not known, or comes
+ *  twice, or there are none or too many. */
+int wb_xport_check_names(const char *names, struct wb_err *err);
+/**
+ * wb_xport_open_set - several transports as one
+ * @names:	which, best first, with commas; "auto" = all that this host has: what cannot be had
+ *	is left out, and said in the log
+ * @o:	rails have .addr HOST:PORT, and each transport has all of them; where they are apart, only
+ *	those of the network have their rates
+ * Of one name that transport is opened.  A set serves by each, and dials a peer by the first that
+ * the epoch allows and both ends have.  When that fails, at connecting or before a chunk has
+ * arrived (or often), the next one is taken for this peer and epoch: WB_XP_CONN_DOWN says so by
+ * .has_other.  When all have failed the best has its turn again.  The endpoint text of a set is
+ * that of each, best first, with semicolons.
+ * Returns as wb_xport_open() and wb_xport_check_names().
+ */
+int wb_xport_open_set(const char *names, const struct wb_xport_opts *o, struct wb_xport **out,
+	struct wb_err *err);
 /** wb_xport_close - drop all connections without events, stop the threads, free.  When it returns
  *  nothing lands any more and no callback runs.  NULL is allowed.  Blocks (milliseconds). */
 void wb_xport_close(struct wb_xport *x);
@@ -310,6 +366,11 @@ void wb_xport_close(struct wb_xport *x);
  * Once.  Returns 0, -EALREADY, -EADDRINUSE, -EADDRNOTAVAIL, -ENOSPC, ...  Blocks.
  */
 int wb_xport_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
+/** wb_xport_serve - be reached: by wb_xport_adopt(), which gets the sockets that come to the @n
+ *  addresses @at (HOST:PORT, one for each rail), or by listeners of its own where those are of the
+ *  host alone.  As wb_xport_listen(). */
+int wb_xport_serve(struct wb_xport *x, const char *const *at, uint32_t n, char *endpoint,
+	size_t cap, struct wb_err *err);
 /** wb_xport_adopt - serve a stream socket that was accepted elsewhere, challenge not begun.
  *  Takes @fd_take, also on failure; the rail whose address it came to gets it.  Returns 0, -EAGAIN,
  *  -ENOTSUP (no sockets), -ENOMEM. */
@@ -367,6 +428,10 @@ int wb_xport_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code
 int wb_xport_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
 /** wb_xport_event_fd - readable when wb_xport_poll() has something; -1 where there is none. */
 int wb_xport_event_fd(struct wb_xport *x);
+/** wb_xport_instead - of the peers of @object one that is not reached by the best transport that it
+ *  has in common with this agent, although that leaves the host: who, and why, as a sentence into
+ *  @out; false: there is none.  Of a set. */
+bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap);
 /** wb_xport_rail_stats - counters of rail @rail; 0 or -EINVAL. */
 int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 

@@ -17,13 +17,13 @@
 
 #define MOD "kube"
 #define LIST                                                                                       \
-	"/apis/coordination.k8s.io/v1/leases?labelSelector=" WB_KUBE_LEASE_SERVES "%3Dall&limit="  \
-	"500"
+	"/apis/coordination.k8s.io/v1/leases?labelSelector=" WB_KUBE_LEASE_SERVES "%3Dall&limit="
 #define WHO_AM_I "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #define YIELD_NS (10 * WB_NS_PER_S) /* a younger one has withdrawn long before, or serves */
 #define SOON_NS (200 * WB_NS_PER_MS)
 #define LATER_NS (5 * WB_NS_PER_S)
 #define KEY_MAX 320
+#define PAGE 500 /* Leases, to begin with */
 
 enum wb_kube_claim_step wb_kube_claim_judge(const struct wb_kube_claim_view *v)
 {
@@ -42,6 +42,7 @@ struct wb_kube_claim {
 	struct wb_timer *timer;
 	struct wb_kube_rq *rq;
 	struct wb_kube_rivals rivals;
+	unsigned page; /* Leases in one */
 	struct wb_kube_rival *asked; /* whose account is being asked about */
 	uint64_t staked_ns; /* since when; 0 = not */
 	bool is_named; /* it was asked who we are */
@@ -105,7 +106,7 @@ static int send(struct wb_kube_claim *c, const char *method, const char *path, j
 		.path = path,
 		.body = body_take,
 		.total_ns = 5 * WB_NS_PER_S,
-		.body_max = WB_KUBE_LIST_MAX,
+		.body_max = WB_KUBE_PAGE_MAX,
 		.done = done,
 		.cookie = c};
 	int rc = wb_kube_send(c->k, &call, &c->rq);
@@ -166,6 +167,8 @@ static void on_listed(void *cookie, const struct wb_kube_reply *r)
 	const char *own = wb_kube_meta(wb_kube_lease_record(c->lease), "uid"),
 		   *more = wb_kube_meta(r->body, "continue");
 
+	if (r->err.code == -E2BIG && c->page > 1) /* others' are as long as they like */
+		c->page /= 2;
 	if (has_failed(c, r))
 		return;
 	if (wb_kube_rivals_page(&c->rivals, r->body, own, now_ns()) < 0) {
@@ -186,7 +189,7 @@ static void list(struct wb_kube_claim *c, const char *more)
 	int rc;
 
 	wb_buf_init(&b, 65536);
-	wb_buf_printf(&b, "%s%s", LIST, *more ? "&continue=" : "");
+	wb_buf_printf(&b, "%s%u%s", LIST, c->page, *more ? "&continue=" : "");
 	wb_kube_put_escaped(&b, more);
 	rc = b.rc ? b.rc : send(c, "GET", wb_buf_cstr(&b), NULL, on_listed);
 	wb_buf_finish(&b);
@@ -243,6 +246,7 @@ int wb_kube_claim_start(struct wb_kube *k, struct wb_kube_lease *lease,
 		return -ENOMEM;
 	c->k = k;
 	c->lease = lease;
+	c->page = PAGE;
 	c->cb = *cb;
 	if (wb_timer_create(wb_kube_loop(k), on_timer, c, &c->timer) < 0) {
 		wb_free(c);

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define MOD "kube"
-#define LINE_MAX_BYTES (8u << 20)
 #define VERSION_MAX 256
 #define EMPTY_NS WB_NS_PER_S
 
@@ -85,7 +84,16 @@ static void tell(struct wb_kube_watch *w, void (*fn)(void *, json_t *), json_t *
 		fn(w->cb.cookie, o);
 }
 
-/* @o replaces what has its name; a bookmark's object has none. */
+/* Once: what others write into their objects is as long as they like, so it goes before more comes.
+ */
+static void trim(struct wb_kube_watch *w, json_t *o)
+{
+	json_object_del(json_object_get(o, "metadata"), "managedFields");
+	if (w->cb.trim)
+		w->cb.trim(w->cb.cookie, o);
+}
+
+/* @o, trimmed, replaces what has its name; a bookmark's object has none. */
 static int put(struct wb_kube_watch *w, json_t *o)
 {
 	char key[600];
@@ -94,9 +102,6 @@ static int put(struct wb_kube_watch *w, json_t *o)
 	if (!*wb_kube_meta(o, "name"))
 		return -EPROTO;
 	key_of(o, key, sizeof(key));
-	json_object_del(json_object_get(o, "metadata"), "managedFields");
-	if (w->cb.trim)
-		w->cb.trim(w->cb.cookie, o);
 	old = json_incref(json_object_get(w->cache, key));
 	if (json_object_set(w->cache, key, o) < 0) {
 		json_decref(old);
@@ -210,6 +215,7 @@ static int keep_page(struct wb_kube_watch *w, json_t *list)
 		if (!json_is_object(o) || !*wb_kube_meta(o, "name"))
 			return -EPROTO;
 		key_of(o, key, sizeof(key));
+		trim(w, o);
 		if (json_object_set(w->next, key, o) < 0)
 			return -ENOMEM;
 	}
@@ -224,6 +230,11 @@ static void on_list(void *cookie, const struct wb_kube_reply *r)
 
 	w->rq = NULL;
 	w->stats.expired += r->status == 410;
+	if (r->err.code == -E2BIG && w->page > 1) { /* of long objects, fewer */
+		w->page /= 2;
+		start_list(w);
+		return;
+	}
 	if (r->err.code) {
 		wb_free(w->more);
 		w->more = NULL; /* also 410: a list that took too long starts anew */
@@ -252,7 +263,7 @@ static void on_list(void *cookie, const struct wb_kube_reply *r)
 
 static void start_list(struct wb_kube_watch *w)
 {
-	struct wb_kube_call c = {.body_max = WB_KUBE_LIST_MAX, .done = on_list};
+	struct wb_kube_call c = {.body_max = WB_KUBE_PAGE_MAX, .done = on_list};
 	struct wb_buf b;
 	int rc;
 
@@ -297,6 +308,7 @@ static int on_event(void *cookie, enum wb_kube_event what, json_t *o)
 	switch (what) {
 	case WB_KUBE_ADDED:
 	case WB_KUBE_MODIFIED:
+		trim(w, o);
 		rc = put(w, o);
 		break;
 	case WB_KUBE_DELETED:
@@ -383,7 +395,7 @@ static void start_watch(struct wb_kube_watch *w)
 	int rc;
 
 	wb_kube_cursor_finish(&w->cursor);
-	wb_kube_cursor_init(&w->cursor, LINE_MAX_BYTES, on_event, w);
+	wb_kube_cursor_init(&w->cursor, WB_KUBE_PAGE_MAX, on_event, w);
 	w->began_ns = wb_now_ns(&wb_clock_real);
 	w->n_event = 0;
 	w->is_expired = false;
@@ -438,7 +450,7 @@ int wb_kube_watch_start(struct wb_kube *k, const struct wb_kube_watch_opts *o,
 	w->path = wb_strdup(o->path);
 	w->selector = make_selector(o);
 	w->cache = json_object();
-	wb_kube_cursor_init(&w->cursor, LINE_MAX_BYTES, on_event, w);
+	wb_kube_cursor_init(&w->cursor, WB_KUBE_PAGE_MAX, on_event, w);
 	if (!w->path || !w->selector || !w->cache ||
 		wb_timer_create(wb_kube_loop(k), on_timer, w, &w->timer) < 0) {
 		destroy(w);

@@ -4,13 +4,13 @@
 /*
  * The objects of one collection, kept up to date by list and watch.
  *
- * Lists in pages, then watches from the list's resourceVersion, an opaque string; a watch that ends
- * at its time goes on from the last version heard, bookmarks included.  When that version is too
- * old (410, as HTTP status or as an ERROR event inside an answer of 200), after any other error,
- * and when watches close empty at once, it waits (backoff with jitter, Retry-After) and lists
- * again.  A list replaces the cache: what vanished meanwhile is told as gone, and an object with
- * the same name and another uid as gone and new.  A connection that is silent for idle_ns is given
- * up.
+ * Lists in pages, of fewer objects where those are long, then watches from the list's
+ * resourceVersion, an opaque string; a watch that ends at its time goes on from the last version
+ * heard, bookmarks included.  When that version is too old (410, as HTTP status or as an ERROR
+ * event inside an answer of 200), after any other error, and when watches close empty at once, it
+ * waits (backoff with jitter, Retry-After) and lists again.  A list replaces the cache: what
+ * vanished meanwhile is told as gone, and an object with the same name and another uid as gone and
+ * new.  A connection that is silent for idle_ns is given up.
  *
  * Users act on what is in the cache, not on single events: several changes may be told as one.
  * Threads: the loop's.  Layer: operator-shim/kube (over base, net).

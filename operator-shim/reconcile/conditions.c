@@ -184,6 +184,7 @@ static bool torn(struct wb_reconcile *r, struct wb_reconcile_now now)
 static void degraded(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct refusal *f = &r->refusal;
+	const char *reason;
 	char text[600];
 
 	if (torn(r, now))
@@ -193,8 +194,9 @@ static void degraded(struct wb_reconcile *r, struct wb_reconcile_now now)
 		set(r, now, COND_DEGRADED, COND_TRUE, "AgentNameTaken", "%.900s", f->text);
 		return;
 	}
-	if (wb__reconcile_is_tcp_instead(r, text, sizeof(text))) {
-		set(r, now, COND_DEGRADED, COND_TRUE, "TCPFallback", "%s", text);
+	reason = wb__reconcile_worse_transport(r, text, sizeof(text));
+	if (reason) {
+		set(r, now, COND_DEGRADED, COND_TRUE, reason, "%s", text);
 		return;
 	}
 	set(r, now, COND_DEGRADED, COND_FALSE, "AsExpected", "%s", "");

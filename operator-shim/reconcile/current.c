@@ -22,20 +22,37 @@ static enum wb_engine_state end_of(const struct engine *e, uint64_t transfer)
 	return e->ended_transfer == transfer ? WB_ENGINE_ABORTED : WB_ENGINE_UNKNOWN;
 }
 
-static enum wb_result result_by_engines(const struct wb_reconcile *r, uint64_t transfer)
-{
-	unsigned n[WB_ENGINE_UNKNOWN + 1] = {0}, n_engine = 0;
+/* How the engines of the object ended a transfer. */
+struct ends {
+	unsigned n, of[WB_ENGINE_UNKNOWN + 1];
+	const char *torn; /* the first that is; NULL = none */
+};
 
-	for (size_t i = 0; i < r->n_engine; i++)
-		if (r->engine[i].n_worker) {
-			n[end_of(&r->engine[i], transfer)]++;
-			n_engine++;
-		}
-	if (n[WB_ENGINE_TORN])
-		return n[WB_ENGINE_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
-	if (n[WB_ENGINE_COMMITTED])
+static struct ends count_ends(const struct wb_reconcile *r, uint64_t transfer)
+{
+	struct ends x = {0};
+
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+		enum wb_engine_state s = end_of(e, transfer);
+
+		if (!e->n_worker)
+			continue;
+		x.n++;
+		x.of[s]++;
+		if (s == WB_ENGINE_TORN && !x.torn)
+			x.torn = e->name;
+	}
+	return x;
+}
+
+static enum wb_result result_by_engines(const struct ends *x)
+{
+	if (x->torn)
+		return x->of[WB_ENGINE_COMMITTED] ? WB_RESULT_PARTLY_TORN : WB_RESULT_TORN;
+	if (x->of[WB_ENGINE_COMMITTED])
 		return WB_RESULT_SUCCEEDED; /* as coordinators call it; an engine may be behind */
-	return n[WB_ENGINE_UNKNOWN] || !n_engine ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
+	return x->of[WB_ENGINE_UNKNOWN] || !x->n ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
 }
 
 /* Engines notice by themselves that nobody leads any more, or have ended already. */
@@ -59,17 +76,24 @@ static int end_without_coordinator(
 	struct wb_reconcile *r, struct wb_reconcile_now now, const char *why)
 {
 	char text[WB_RECONCILE_SENTENCE_MAX];
+	struct ends ends = count_ends(r, r->current.t.transfer);
 	struct wb_reconcile_transfer_report t = {.transfer = r->current.t.transfer,
 		.version = r->current.t.version,
 		.is_end = true,
+		.result = result_by_engines(&ends),
 		.start_wall_ns = r->current.t.start_wall_ns,
 		.end_wall_ns = now.wall_ns,
 		.culprit = {.worker = WB_RECONCILE_NONE, .pod = r->current_coordinator_name},
 		.message = text};
+	int n = 0;
 
-	snprintf(text, sizeof(text), "its coordinator, agent %s, %s", r->current_coordinator_name,
-		why);
-	t.result = result_by_engines(r, t.transfer);
+	if (ends.torn)
+		n = snprintf(text, sizeof(text),
+			"%u of %u Torn: engine %.127s holds a mix of two versions until the next "
+			"transfer: ",
+			ends.of[WB_ENGINE_TORN], ends.n, ends.torn);
+	snprintf(text + n, sizeof(text) - (size_t)n, "its coordinator, agent %.253s, %s",
+		r->current_coordinator_name, why);
 	return wb__reconcile_end_transfer(r, &t, true);
 }
 
@@ -82,8 +106,9 @@ int wb__reconcile_check_current(struct wb_reconcile *r, struct wb_reconcile_now 
 	is_gone = !wb__reconcile_agent_by_instance(r, r->current_coordinator);
 	has_ended = have_engines_ended(r);
 	if (now.ns >= r->current_until_ns)
-		return end_without_coordinator(
-			r, now, "has not said how it ended within the deadlines of spec");
+		return end_without_coordinator(r, now,
+			"has not said how it ended within spec.transferDeadlineSeconds and "
+			"spec.engineStepDeadlineSeconds together");
 	wb__reconcile_due(r, r->current_until_ns);
 	if (!is_gone && !has_ended) {
 		r->current_alone_ns = 0;

@@ -55,6 +55,7 @@ struct engine {
 	char name[WB_RECONCILE_ENGINE_MAX + 1];
 	enum wb_engine_state state;
 	char transport[65], memory_path[65], reason[129];
+	char fallback[301]; /* why not a better one; "" = there is none */
 	char message[WB_RECONCILE_SENTENCE_MAX];
 	/* Recounted from the workers at each look. */
 	uint32_t n_worker, n_up;
@@ -285,9 +286,9 @@ const char *wb__reconcile_members_reason(
 bool wb__reconcile_transport_fits(struct wb_reconcile *r, const struct membership *m);
 /** wb__reconcile_transport_print - what of the spec that depends on: another value, another try. */
 uint32_t wb__reconcile_transport_print(const struct wb_reconcile *r);
-/** wb__reconcile_is_tcp_instead - TCP reaches an engine although the spec asks for RDMA devices;
- * then a sentence in @text. */
-bool wb__reconcile_is_tcp_instead(const struct wb_reconcile *r, char *text, size_t cap);
+/** wb__reconcile_worse_transport - an engine is reached by a worse transport than was asked for, or
+ *  than there is: the condition's reason, and a sentence in @text.  NULL: none is. */
+const char *wb__reconcile_worse_transport(const struct wb_reconcile *r, char *text, size_t cap);
 
 /* choose.c */
 /** wb__reconcile_choose - wanted membership into @out; sets is_complete and waiting. */

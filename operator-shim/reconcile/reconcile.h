@@ -156,7 +156,9 @@ struct wb_reconcile_engine_report {
 	int64_t version;
 	bool is_feed; /* brought by another engine, outside a transfer */
 	struct wb_reconcile_epoch epoch; /* of the plan it ran by; term 0 = not known */
-	const char *transport, *memory_path; /* or NULL */
+	/* Or NULL.  Transports with commas; one that is not reached by the best, and why. */
+	const char *transport, *fallback;
+	const char *memory_path; /* or NULL */
 	const char *reason, *message; /* or NULL */
 };
 
@@ -203,6 +205,7 @@ struct wb_reconcile_action {
 	int code;
 	const char *reason; /* EVENT; REJECT: the word for it, or NULL; static */
 	char about[WB_RECONCILE_ENGINE_MAX + 1]; /* EVENT: the agent or engine, "" = the object */
+	const char *result; /* EVENT that tells how a transfer ended: the word for it; static */
 	char *sentence; /* owned by the action; may be NULL */
 };
 

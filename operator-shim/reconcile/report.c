@@ -45,8 +45,10 @@ int wb_reconcile_engine(struct wb_reconcile *r, struct wb_reconcile_now now,
 		e->superseded = WB_MAX(e->superseded, in->transfer);
 		e->next_comes_ns = now.ns + r->spec.engine_step_deadline_s * WB_NS_PER_S;
 	}
-	if (in->transport)
+	if (in->transport) {
 		KEEP(e->transport, in->transport);
+		KEEP(e->fallback, in->fallback);
+	}
 	if (in->memory_path)
 		KEEP(e->memory_path, in->memory_path);
 	KEEP(e->reason, in->reason);
@@ -96,10 +98,12 @@ static int tell_end(struct wb_reconcile *r, const struct wb_reconcile_transfer_r
 		(unsigned long long)t->transfer, (long long)t->version,
 		wb_word(&wb_result_words, t->result), t->message && *t->message ? ": " : "",
 		t->message ? t->message : "");
-	return wb__reconcile_event(r,
-		t->result == WB_RESULT_SUCCEEDED     ? "TransferCompleted"
-		: t->result == WB_RESULT_PARTLY_TORN ? "EngineTorn"
-						     : "TransferFailed",
+	return wb__reconcile_act(r,
+		&(struct wb_reconcile_action){.what = WB_DO_EVENT,
+			.reason = t->result == WB_RESULT_SUCCEEDED     ? "TransferCompleted"
+				  : t->result == WB_RESULT_PARTLY_TORN ? "EngineTorn"
+								       : "TransferFailed",
+			.result = wb_word(&wb_result_words, t->result)},
 		text);
 }
 

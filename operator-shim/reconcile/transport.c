@@ -5,6 +5,7 @@
 #include "operator-shim/reconcile/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 bool wb__reconcile_transport_fits(struct wb_reconcile *r, const struct membership *m)
@@ -26,24 +27,48 @@ bool wb__reconcile_transport_fits(struct wb_reconcile *r, const struct membershi
 uint32_t wb__reconcile_transport_print(const struct wb_reconcile *r)
 {
 	return wb_spec_allowed(&r->spec) |
+	       (r->spec.protocols.n && r->spec.protocols.v[0] == WB_PROTOCOL_TCP ? 1u << 18 : 0) |
 	       (r->spec.gpu_direct == WB_GPU_DIRECT_REQUIRED ? 1u << 16 : 0) |
 	       (wb_spec_device_field(&r->spec) ? 1u << 17 : 0);
 }
 
-/* The default list has Verbs first for machines that have it; where nobody asked for a device, TCP
- * is as it should be. */
-bool wb__reconcile_is_tcp_instead(const struct wb_reconcile *r, char *text, size_t cap)
+/* Is @name one of the transports, or one of them with more behind it ("tcp+tls")? */
+static bool has(const char *transports, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *s = transports; s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL)
+		if (!strncasecmp(s, name, n) && strchr(",+", s[n]))
+			return true;
+	return false;
+}
+
+/* The default list has Verbs first for machines that have it; where nobody asked for a device, and
+ * no agent found that it could not use one, TCP is as it should be. */
+const char *wb__reconcile_worse_transport(const struct wb_reconcile *r, char *text, size_t cap)
 {
 	const char *field = wb_spec_device_field(&r->spec);
 
-	for (size_t i = 0; i < r->n_engine && field; i++) {
-		if (strncasecmp(r->engine[i].transport, "tcp", 3) != 0)
+	for (size_t i = 0; i < r->n_engine; i++) {
+		const struct engine *e = &r->engine[i];
+
+		if (has(e->transport, "tcp") && e->fallback[0])
+			snprintf(text, cap, "engine %s: %s", e->name, e->fallback);
+		else if (has(e->transport, "tcp") && field)
+			snprintf(text, cap, "engine %s is reached by TCP: %s asks for RDMA devices",
+				e->name, field);
+		else
+			continue;
+		return "TCPFallback";
+	}
+	for (size_t i = 0; i < r->n_engine && r->spec.device_class != WB_DEVICE_SOFTWARE; i++) {
+		if (!has(r->engine[i].transport, "verbs+soft"))
 			continue;
 		snprintf(text, cap,
-			"engine %s is reached by TCP: %s asks for RDMA devices, and agents of this "
-			"version use none",
-			r->engine[i].name, field);
-		return true;
+			"engine %s is reached by RDMA in software: set spec.transport.deviceClass "
+			"to Hardware, or to Software where that is meant",
+			r->engine[i].name);
+		return "SoftwareRDMA";
 	}
-	return false;
+	return NULL;
 }

@@ -38,6 +38,7 @@ static const struct kind {
 	[WB_BUDGET_FRAMES] = {"frames", "of messages that have not come whole", 1, 64, 2, 2,
 		16 * MI, true},
 	[WB_BUDGET_REPORTS] = {"reports", "of reports of transfers", 1, 64, 2, 2, 4 * MI, true},
+	[WB_BUDGET_PAGES] = {"pages", "of pages that are being read", 1, 32, 2, 2, 4 * MI, true},
 	[WB_BUDGET_PLANNING] = {"planning", "plans being computed", 0, 0, 2, 2, 2, false},
 };
 

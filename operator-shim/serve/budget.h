@@ -28,6 +28,7 @@ enum wb_budget_kind {
 	WB_BUDGET_PLANS, /* bytes of plans that are kept */
 	WB_BUDGET_FRAMES, /* bytes of messages that have begun to come */
 	WB_BUDGET_REPORTS, /* bytes of what is kept of transfers that have ended */
+	WB_BUDGET_PAGES, /* bytes of pages that readers are taking */
 	WB_BUDGET_PLANNING, /* plans being computed; more wait for their turn */
 	WB_BUDGET_KINDS,
 };

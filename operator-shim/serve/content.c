@@ -58,7 +58,9 @@ int wb__serve_blob_charge(struct wb_serve *s, const struct object *o, struct blo
 {
 	int rc = 0;
 
-	b->charged = b->kind == WB_CONTENT_PLAN ? WB_BUDGET_PLANS : WB_BUDGET_MAPS;
+	b->charged = b->kind == WB_CONTENT_PLAN ? WB_BUDGET_PLANS
+		     : b->kind == CONTENT_PAGE  ? WB_BUDGET_PAGES
+						: WB_BUDGET_MAPS;
 	b->account = wb_strdup(o->key);
 	if (!b->account)
 		return wb_err_set(err, -ENOMEM, "the operator is out of memory");

@@ -68,12 +68,16 @@ static void forget_series(struct wb_serve *s, struct object *o)
 			s->metrics, own[i], 2, WB_LABELS(o->spec.namespace_, o->spec.name));
 }
 
-void wb__serve_count_transfer(
-	struct wb_serve *s, const struct object *o, const char *result, double seconds)
+void wb__serve_count_transfer(struct wb_serve *s, const struct object *o, const char *result)
 {
+	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
 	wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
 		WB_LABELS(first_label(o), second_label(o), result), 1);
-	if (seconds > 0 && o->has_series) /* the time of which one, among others? */
+}
+
+void wb__serve_show_seconds(struct wb_serve *s, const struct object *o, double seconds)
+{
+	if (o->has_series) /* the time of which one, among others? */
 		wb_metric_set(s->metrics, WB_SM_OBJECT_SECONDS,
 			WB_LABELS(o->spec.namespace_, o->spec.name), seconds);
 }

@@ -13,6 +13,7 @@
 #include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "operator-shim/serve/serve.h"
+#include "operator-shim/spec/transport.h"
 #include "planner/parts.h"
 #include "proto/session.h"
 
@@ -25,6 +26,7 @@
 #define MANIFEST_BYTES_MAX (256u << 20)
 #define MAP_BYTES_MAX (1u << 30)
 #define UPLOADS_MAX 4096
+#define CONTENT_PAGE ((enum wb_content)0) /* of a blob: what readers take; no message has it */
 #define FRAME_FREE_BYTES (32u << 10) /* a message of so many is part of what an agent costs */
 #define FRAME_WAIT_NS (60 * WB_NS_PER_S)
 #define UNASKED_BYTES_MAX (16u << 20) /* agents have so much under way when they hear no more */
@@ -68,7 +70,7 @@ struct joined {
 /* What an agent gets of a plan: two slices of what all are sent from, or for one of version 1 the
  * list of all of it. */
 struct share {
-	struct blob *of; /* reference */
+	struct blob *of; /* reference; NULL = not made yet */
 	struct wb_plan_slice slice[2];
 	enum wb_content kind[2];
 	uint32_t n;
@@ -187,6 +189,7 @@ struct object {
 	uint64_t looks_told; /* when its last change was told */
 	struct figures figures; /* as counted in s->figures */
 	struct wb_spec spec;
+	char ways[WB_SPEC_WAYS_MAX]; /* of the spec, as WELCOME said them last */
 	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* namespace/name */
 	uint64_t uid;
 	struct wb_reconcile *r;
@@ -328,9 +331,10 @@ void wb__serve_name_series(struct wb_serve *s, struct object *o);
 void wb__serve_forget_figures(struct wb_serve *s, struct object *o);
 /** wb__serve_stale - what metrics say of @o may have changed. */
 void wb__serve_stale(struct object *o);
-/** wb__serve_count_transfer - one has ended; @seconds: 0 where it did not succeed. */
-void wb__serve_count_transfer(
-	struct wb_serve *s, const struct object *o, const char *result, double seconds);
+/** wb__serve_count_transfer - one has ended, whoever said so: its coordinator or the engines. */
+void wb__serve_count_transfer(struct wb_serve *s, const struct object *o, const char *result);
+/** wb__serve_show_seconds - what the last one that succeeded took. */
+void wb__serve_show_seconds(struct wb_serve *s, const struct object *o, double seconds);
 /** wb__serve_count_bytes - bytes that a stage of a transfer moved, to all and to the object's own.
  *  @stage: a label. */
 void wb__serve_count_bytes(
@@ -408,6 +412,9 @@ void wb__serve_budget_metrics(struct wb_serve *s);
  *  after those that wait before it.  Its end is reported to reconcile, also a failure to begin,
  *  which is returned, too. */
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number);
+/** wb__serve_start_list - have o->next_plan listed for agents of version 1, on such a thread, too.
+ *  wb__serve_listed() tells the end.  Nothing when that is under way; 0 or -ENOMEM. */
+int wb__serve_start_list(struct wb_serve *s, struct object *o);
 /** wb__serve_forget_jobs - of one object, or of all (NULL): their results are dropped. */
 void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o);
 
@@ -424,27 +431,38 @@ void wb__serve_send_activate(
 /** wb__serve_worker_name - name of the worker with this id, "" when it is not in the list. */
 const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id);
 /** wb__serve_fill_object - the spec as WELCOME says it.  Strings are borrowed from @o. */
-void wb__serve_fill_object(const struct object *o, struct wb_p_object *out);
+void wb__serve_fill_object(struct object *o, struct wb_p_object *out);
 
 /* share.c */
 /** wb__serve_share - what @p gets of o->next_plan, by its version and its place in the plan.
  *  @out->of is the caller's reference.  The first one of version 1 has the list made, once a plan,
- *  while the loop waits: some 5 ms a MiB.  0; -ENOENT: it is not in it; -EDQUOT: there is no room
- *  for the list, or it is longer than such an agent takes; -ENOMEM. */
+ *  on the planning thread: until then @out->of is NULL, and wb__serve_listed() comes.  0; -ENOENT:
+ *  it is not in it; -ENOMEM. */
 int wb__serve_share(struct wb_serve *s, struct object *o, const struct peer *p, struct share *out,
 	struct wb_err *err);
 /** wb__serve_forget_list - next_plan is another one. */
 void wb__serve_forget_list(struct object *o);
+/** wb__serve_listed - the list of plan @of: agents that wait for it get it.  @list: taken; NULL:
+ *  there is none, @rc and @err say why, and those agents are turned away: -EDQUOT: there is no room
+ *  for it, or it is longer than such an agent takes.  Of a plan that is not next any more nothing
+ *  happens. */
+void wb__serve_listed(
+	struct object *o, struct wb_digest of, struct blob *list, int rc, const struct wb_err *err);
 
 /* outgo.c */
 /** wb__serve_outgo - @share, then PLAN with the body @told, as the connection has room; instead of
- *  what is left of an earlier plan of @o.  References are taken; the share's is handed over. */
+ *  what is left of an earlier plan of @o.  References are taken; the share's is handed over.  One
+ *  that is not there yet (of NULL) is waited for, and so does what follows it. */
 void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch epoch,
 	const struct share *share, struct blob *told);
 /** wb__serve_outgo_activate - the plan of that epoch is on its way still: ACTIVATE comes after it;
  *  false: it is not. */
 bool wb__serve_outgo_activate(
 	struct peer *p, const struct object *o, const struct wb_reconcile_action *a);
+/** wb__serve_outgo_waits - it waits for its share of @o's plan. */
+bool wb__serve_outgo_waits(const struct peer *p, const struct object *o);
+/** wb__serve_outgo_share - that is there now; the reference is handed over. */
+void wb__serve_outgo_share(struct peer *p, const struct object *o, const struct share *share);
 /** wb__serve_pump - send as much of what is on its way as the connection takes now. */
 void wb__serve_pump(struct peer *p);
 /** wb__serve_drop_outgo - of one object, or of all (NULL). */

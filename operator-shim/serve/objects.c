@@ -93,7 +93,10 @@ static void let_go(struct wb_serve *s, const struct object *o, const char *why)
 /* Of what WELCOME tells agents of an object. */
 static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
 {
-	return a->trainer_staging == b->trainer_staging &&
+	char ways[WB_SPEC_WAYS_MAX], others[WB_SPEC_WAYS_MAX];
+
+	return !strcmp(wb_spec_ways(a, ways), wb_spec_ways(b, others)) &&
+	       a->trainer_staging == b->trainer_staging &&
 	       a->rollout_staging == b->rollout_staging && a->overlap == b->overlap &&
 	       a->checksums == b->checksums && a->encryption == b->encryption &&
 	       a->commit_policy == b->commit_policy &&

@@ -89,6 +89,8 @@ void wb__serve_pump(struct peer *p)
 	while (p->n_outgo && wb_session_is_up(&p->session) && !wb_chan_queued(p->ch)) {
 		struct outgo *g = &p->outgo[0];
 
+		if (!g->share.of)
+			return;
 		if (g->slice < g->share.n)
 			send_piece(p, g);
 		else
@@ -103,7 +105,7 @@ void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch
 		.o = o, .epoch = epoch, .share = *share, .told = wb__serve_blob_get(told)};
 	const struct outgo *old = find(p, o);
 
-	if (old && old->share.of == share->of) { /* in another epoch */
+	if (old && share->of && old->share.of == share->of) { /* in another epoch */
 		next.slice = old->slice;
 		next.at = old->at;
 	}
@@ -115,6 +117,19 @@ void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch
 		return;
 	}
 	p->outgo[p->n_outgo++] = next;
+	wb__serve_pump(p);
+}
+
+bool wb__serve_outgo_waits(const struct peer *p, const struct object *o)
+{
+	const struct outgo *g = find(p, o);
+
+	return g && !g->share.of;
+}
+
+void wb__serve_outgo_share(struct peer *p, const struct object *o, const struct share *share)
+{
+	find(p, o)->share = *share;
 	wb__serve_pump(p);
 }
 

@@ -176,7 +176,7 @@ static void send_welcome(struct peer *p)
 		return;
 	}
 	for (size_t i = 0; i < wb__serve_n_of(p) && m.n_objects < WELCOME_OBJECTS_MAX; i++) {
-		const struct object *o = wb__serve_nth_of(p, i);
+		struct object *o = wb__serve_nth_of(p, i);
 
 		if (o)
 			wb__serve_fill_object(o, &m.objects[m.n_objects++]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Planning on another thread: a job owns all it reads. */
+/* Planning on another thread, and listing what was planned: a job owns all it reads. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -13,6 +13,7 @@
 
 #define DIFFERENCES_SHOWN 4 /* tensors in the sentence about two manifests */
 #define PACKED_MAX (1u << 30) /* bytes of a plan, head and all parts */
+#define LIST_MAX (1u << 30) /* bytes that an agent of version 1 takes */
 
 struct job {
 	struct job *next;
@@ -31,10 +32,11 @@ struct job {
 	char **name; /* owned; of the workers */
 	size_t n_worker;
 	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
+	struct blob *packed; /* reference; instead of all that: the plan to list.  NULL = plan */
 	/* output */
 	int rc;
 	struct wb_err err;
-	uint8_t *plan; /* owned; packed */
+	uint8_t *plan; /* owned; packed, or the list */
 	size_t plan_bytes;
 	struct wb_plan_slice *slice; /* owned; of it */
 	uint32_t n_slice;
@@ -50,6 +52,7 @@ static void free_job(struct job *j)
 	wb_budget_put(j->budget);
 	wb__serve_blob_put(j->manifest);
 	wb__serve_blob_put(j->other);
+	wb__serve_blob_put(j->packed);
 	for (size_t i = 0; i < j->n_layout; i++)
 		wb__serve_blob_put(j->layout[i]);
 	for (size_t i = 0; i < j->n_worker; i++)
@@ -113,17 +116,22 @@ static uint32_t count_rounds(const struct job *j, const struct wb_plan *p)
 	return (uint32_t)wb_ceil_div(most, WB_MAX(j->rollout_buffer_bytes, 1));
 }
 
+/* What @b was filled with, with @rc, is the job's plan; or @rc. */
+static int take_plan(struct job *j, struct wb_buf *b, int rc)
+{
+	if (rc == 0)
+		return wb_buf_take(b, &j->plan, &j->plan_bytes);
+	wb_buf_finish(b);
+	return rc;
+}
+
 static int pack(struct job *j, const struct wb_manifest *m, const struct wb_plan *p)
 {
 	struct wb_buf b;
 	int rc;
 
 	wb_buf_init(&b, PACKED_MAX);
-	rc = wb_plan_pack(p, &b);
-	if (rc == 0)
-		rc = wb_buf_take(&b, &j->plan, &j->plan_bytes);
-	else
-		wb_buf_finish(&b);
+	rc = take_plan(j, &b, wb_plan_pack(p, &b));
 	if (rc == -E2BIG)
 		return wb_err_set(&j->err, rc,
 			"the plan for %zu workers takes more than the %u MiB that a plan may have: "
@@ -218,6 +226,26 @@ static int decode_and_plan(struct job *j)
 	return rc;
 }
 
+/* All of a plan, from its parts. */
+static int list(struct job *j)
+{
+	struct wb_plan *p = NULL;
+	struct wb_buf b;
+	int rc = wb_plan_decode(j->packed->data, j->packed->bytes, &p, &j->err);
+
+	if (rc < 0)
+		return rc;
+	wb_buf_init(&b, LIST_MAX);
+	rc = take_plan(j, &b, wb_plan_encode(p, &b));
+	wb_plan_destroy(p);
+	if (rc == -E2BIG)
+		return wb_err_set(&j->err, -EDQUOT,
+			"all of the plan, as an agent of protocol version 1 takes it, has more "
+			"than %u MiB: upgrade the agents",
+			LIST_MAX >> 20);
+	return rc < 0 ? wb_err_set(&j->err, rc, "list the plan: %s", wb_strerror(rc)) : 0;
+}
+
 static void work(void *cookie)
 {
 	struct job *j = cookie;
@@ -227,16 +255,17 @@ static void work(void *cookie)
 	/* What is uploaded says how much there is to do, and anybody may upload: memory that
 	 * planning takes is bounded where it is taken. */
 	wb_mem_allow(bytes);
-	j->rc = decode_and_plan(j);
+	j->rc = j->packed ? list(j) : decode_and_plan(j);
 	is_over = wb_mem_over();
 	wb_mem_allow(0);
 	if (j->rc < 0 && is_over)
 		j->rc = wb_err_set(&j->err, -EDQUOT,
-			"to plan WeightTransfer %.317s takes more than the %" PRIu64
-			" MiB of the operator's memory that one plan may take: raise its memory "
+			"to plan WeightTransfer %.317s%s takes more than the %" PRIu64
+			" MiB of the operator's memory that one plan may take: %sraise its memory "
 			"limit (resources.limits.memory) or --planning-memory (chart value "
 			"planningMemory)",
-			j->account, bytes >> 20);
+			j->account, j->packed ? " for agents of protocol version 1" : "",
+			bytes >> 20, j->packed ? "upgrade those agents, or " : "");
 	else if (j->rc < 0)
 		name_workers(j);
 }
@@ -300,6 +329,22 @@ static void report(struct wb_serve *s, struct object *o, struct job *j)
 		wb__serve_prune(o);
 }
 
+static void listed(struct wb_serve *s, struct object *o, struct job *j)
+{
+	struct blob *b = NULL;
+
+	if (j->rc == 0) {
+		b = wb__serve_blob_make(WB_CONTENT_PLAN, j->packed->digest, j->plan, j->plan_bytes);
+		j->plan = NULL;
+		j->rc = b ? wb__serve_blob_charge(s, o, b, false, &j->err) : -ENOMEM;
+	}
+	if (j->rc < 0) {
+		wb__serve_blob_put(b);
+		b = NULL;
+	}
+	wb__serve_listed(o, j->packed->digest, b, j->rc, &j->err);
+}
+
 static void start_ready(struct wb_serve *s);
 
 static void done(void *cookie)
@@ -316,7 +361,9 @@ static void done(void *cookie)
 		;
 	*at = j->next;
 	o = j->object;
-	if (o)
+	if (o && j->packed)
+		listed(s, o, j);
+	else if (o)
 		report(s, o, j);
 	free_job(j);
 	start_ready(s);
@@ -378,7 +425,11 @@ static void fail(struct wb_serve *s, struct job *j, int rc)
 	struct wb_reconcile_planned p = {
 		.job = j->number, .rc = rc, .sentence = "planning could not start"};
 
-	wb_reconcile_planned(wb__serve_touch(j->object), wb__serve_now(s), &p);
+	j->rc = rc;
+	if (j->packed)
+		listed(s, j->object, j);
+	else
+		wb_reconcile_planned(wb__serve_touch(j->object), wb__serve_now(s), &p);
 	free_job(j);
 }
 
@@ -404,10 +455,11 @@ static void start_ready(struct wb_serve *s)
 	}
 }
 
-static void drop_waiting(struct wb_serve *s, const struct object *o)
+/* @o: NULL = of all.  Lists are of a plan that is there: a newer membership may keep it. */
+static void drop_waiting(struct wb_serve *s, const struct object *o, bool with_lists)
 {
 	for (struct job **at = &s->job, *j; (j = *at);) {
-		if (j->is_running || (o && j->object != o)) {
+		if (j->is_running || (o && j->object != o) || (j->packed && !with_lists)) {
 			at = &j->next;
 			continue;
 		}
@@ -416,37 +468,69 @@ static void drop_waiting(struct wb_serve *s, const struct object *o)
 	}
 }
 
+static struct job *make_job(struct wb_serve *s, struct object *o)
+{
+	struct job *j = wb_zalloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->s = s;
+	j->object = o;
+	j->budget = wb_budget_get(s->budget);
+	snprintf(j->account, sizeof(j->account), "%s", o->key);
+	j->began_ns = wb_now_ns(s->env.clock);
+	return j;
+}
+
+static void start(struct wb_serve *s, struct job *j)
+{
+	struct job **end = &s->job;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = j;
+	start_ready(s);
+}
+
 int wb__serve_start_job(struct wb_serve *s, struct object *o, uint32_t number)
 {
-	struct job *j = wb_zalloc(1, sizeof(*j)), **end;
+	struct job *j = make_job(s, o);
 	int rc;
 
 	if (!j)
 		return -ENOMEM;
-	j->s = s;
-	j->object = o;
 	j->number = o->job = number;
-	j->budget = wb_budget_get(s->budget);
-	snprintf(j->account, sizeof(j->account), "%s", o->key);
 	j->trainer_buffer_bytes = o->spec.trainer_buffer_bytes;
 	j->rollout_buffer_bytes = o->spec.rollout_buffer_bytes;
-	j->began_ns = wb_now_ns(s->env.clock);
 	rc = fill_job(s, o, j);
 	if (rc < 0) {
 		fail(s, j, rc);
 		return rc;
 	}
-	drop_waiting(s, o); /* of an earlier membership */
-	for (end = &s->job; *end; end = &(*end)->next)
-		;
-	*end = j;
-	start_ready(s);
+	drop_waiting(s, o, false); /* of an earlier membership */
+	start(s, j);
+	return 0;
+}
+
+int wb__serve_start_list(struct wb_serve *s, struct object *o)
+{
+	struct job *j;
+
+	for (j = s->job; j; j = j->next)
+		if (j->object == o && j->packed &&
+			wb_digest_eq(j->packed->digest, o->next_plan->digest))
+			return 0;
+	j = make_job(s, o);
+	if (!j)
+		return -ENOMEM;
+	j->packed = wb__serve_blob_get(o->next_plan);
+	start(s, j);
 	return 0;
 }
 
 void wb__serve_forget_jobs(struct wb_serve *s, const struct object *o)
 {
-	drop_waiting(s, o);
+	drop_waiting(s, o, true);
 	for (struct job *j = s->job, *next; j; j = next) {
 		next = j->next;
 		if (!o)

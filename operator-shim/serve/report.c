@@ -70,6 +70,7 @@ static void engines(struct peer *p, struct object *o, const struct wb_msg_report
 			.is_feed = m->is_feed,
 			.epoch = {m->epoch.term, m->epoch.number},
 			.transport = m->transport && *m->transport ? m->transport : NULL,
+			.fallback = m->fallback,
 			.memory_path = m->memory_path && *m->memory_path ? m->memory_path : NULL,
 			.reason = e->code ? "TransferFailed" : NULL,
 			.message = e->sentence};
@@ -195,6 +196,15 @@ static bool charge_times(
 	return true;
 }
 
+/* As they come: workers' reports may be later than the end of the transfer. */
+static void count_chunks(struct wb_serve *s, struct xfer *x, const struct wb_p_worker_report *w)
+{
+	x->resent += w->resent_chunks;
+	x->mismatched += w->mismatched_chunks;
+	wb_metric_add(s->metrics, WB_SM_RESENT, NULL, (double)w->resent_chunks);
+	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)w->mismatched_chunks);
+}
+
 /* The agent's clock less ours is clock_offset_ns, give or take clock_error_ns. */
 static void workers(
 	const struct peer *p, struct object *o, struct xfer *x, const struct wb_msg_report *m)
@@ -220,8 +230,7 @@ static void workers(
 		keep_name(t, p, o);
 		keep_phases(t, w, shift);
 		add_up(x, t);
-		x->resent += w->resent_chunks;
-		x->mismatched += w->mismatched_chunks;
+		count_chunks(p->s, x, w);
 		if (w->mismatch && *w->mismatch)
 			snprintf(x->mismatch, sizeof(x->mismatch), "%s", w->mismatch);
 	}
@@ -244,16 +253,11 @@ static void sum_up(struct xfer *x)
 
 static void measure(struct wb_serve *s, const struct object *o, const struct xfer *x)
 {
-	const char *result = wb_word(&wb_result_words, x->end.result);
 	json_t *status = wb_reconcile_status(o->r);
 	json_t *ms = json_object_get(json_object_get(status, "plan"), "lowerBoundMilliseconds");
 
-	wb_metric_add(s->metrics, WB_SM_TRANSFERS, WB_LABELS(result), 1);
-	wb__serve_count_transfer(s, o, result,
-		x->end.result == WB_RESULT_SUCCEEDED ? (double)x->end.ewtt_ns / 1e9 : 0);
-	wb_metric_add(s->metrics, WB_SM_RESENT, NULL, (double)x->resent);
-	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)x->mismatched);
 	if (x->end.result == WB_RESULT_SUCCEEDED) {
+		wb__serve_show_seconds(s, o, (double)x->end.ewtt_ns / 1e9);
 		wb_metric_observe(
 			s->metrics, WB_SM_TRANSFER_SECONDS, NULL, (double)x->end.ewtt_ns / 1e9);
 		wb_metric_observe(

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void wb__serve_fill_object(const struct object *o, struct wb_p_object *out)
+void wb__serve_fill_object(struct object *o, struct wb_p_object *out)
 {
 	*out = (struct wb_p_object){.name = o->key,
 		.uid = o->uid,
@@ -26,6 +26,7 @@ void wb__serve_fill_object(const struct object *o, struct wb_p_object *out)
 		.checksums = o->spec.checksums != WB_CHECKSUMS_NONE,
 		.read_back = o->spec.checksums == WB_CHECKSUMS_INSTALLED,
 		.encrypted = o->spec.encryption == WB_ENCRYPTION_TLS,
+		.allowed = wb_spec_ways(&o->spec, o->ways),
 		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 }
 
@@ -129,6 +130,8 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 		.hosts = p->hello.hosts,
 		.n_hosts = p->hello.n_hosts,
 		.bulk = p->hello.bulk,
+		.ways = p->hello.ways,
+		.n_ways = p->hello.n_ways,
 		.workers = r->number,
 		.n_workers = r->n,
 		.ids = r->id,
@@ -136,7 +139,8 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 		.names = r->name,
 		.n_names = r->n,
 		.rails = r->rails,
-		.n_rails = r->has_rails ? r->n : 0};
+		.n_rails = r->has_rails ? r->n : 0,
+		.version = p->session.version};
 }
 
 /* Endpoint i is domain i of the plan.  Strings are borrowed from the peers, lists from @roll. */

@@ -218,6 +218,8 @@ static void act(struct wb_serve *s, struct object *o, const struct wb_reconcile_
 		break;
 	case WB_DO_EVENT:
 		WB_LOG_INFO(MOD, a->reason, WB_S("object", o->key), WB_S("text", a->sentence));
+		if (a->result)
+			wb__serve_count_transfer(s, o, a->result);
 		if (s->env.event)
 			s->env.event(s->env.ctx, &(struct wb_serve_event){.object = o->key,
 							 .reason = a->reason,

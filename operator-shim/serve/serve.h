@@ -10,7 +10,9 @@
  *
  * Threads: the loop's; only planning runs elsewhere.  Layer: operator-shim/serve.
  */
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/lent.h"
 #include "net/chan.h"
 #include "operator-shim/spec/spec.h"
 
@@ -168,11 +170,20 @@ size_t wb_serve_n_agent(const struct wb_serve *s);
 json_t *wb_serve_object(const struct wb_serve *s, const char *name);
 /** wb_serve_list - all objects as a WeightTransferList.  New reference. */
 json_t *wb_serve_list(const struct wb_serve *s);
-/** wb_serve_plan - active plan of an object, packed (planner/parts.h), borrowed; NULL = none known
- * here. */
-const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes);
-/** wb_serve_manifest - encoded manifest of that plan, borrowed; NULL = none known here. */
-const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes);
+/** wb_serve_plan - active plan of an object, packed (planner/parts.h), lent; false: none known
+ * here.
+ */
+bool wb_serve_plan(struct wb_serve *s, const char *name, struct wb_lent *out);
+/** wb_serve_manifest - encoded manifest of that plan, lent; false: none known here. */
+bool wb_serve_manifest(struct wb_serve *s, const char *name, struct wb_lent *out);
+/**
+ * wb_serve_lend_page - @body, charged to @name (of an object, or "") until it is given back
+ * @body:	taken, empty after; on failure too
+ * 0; -EDQUOT: so much of that object's, its namespace's or all pages is being read already; another
+ * error.  With a sentence.
+ */
+int wb_serve_lend_page(struct wb_serve *s, const char *name, struct wb_buf *body,
+	struct wb_lent *out, struct wb_err *err);
 /** wb_serve_trace - append the last transfers of an object as trace events (JSON object format,
  *  opens in Perfetto); false = no such object. */
 bool wb_serve_trace(const struct wb_serve *s, const char *name, struct wb_buf *out);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,20 @@ static json_t *hosts(const struct peer *p)
 	return list;
 }
 
+/* Best first. */
+static json_t *transports(const struct peer *p)
+{
+	struct wb_buf b;
+	json_t *text;
+
+	wb_buf_init(&b, 4096);
+	for (uint32_t i = 0; i < p->hello.n_transports; i++)
+		wb_buf_printf(&b, "%s%s", i ? "," : "", p->hello.transports[i]);
+	text = json_string(wb_buf_cstr(&b));
+	wb_buf_finish(&b);
+	return text;
+}
+
 static json_t *agents(const struct wb_serve *s, const struct object *o)
 {
 	json_t *list = json_array();
@@ -75,6 +90,8 @@ static json_t *agents(const struct wb_serve *s, const struct object *o)
 		a = json_pack("{s:s, s:s, s:s, s:i, s:s, s:i}", "name", p->hello.agent, "node",
 			p->hello.node, "host", p->hello.host, "port", (int)p->hello.port, "build",
 			p->hello.build, "workers", (int)j->workers.n_workers);
+		if (a && p->hello.n_transports)
+			json_object_set_new(a, "transports", transports(p));
 		if (a && p->hello.n_hosts)
 			json_object_set_new(a, "hosts", hosts(p));
 		if (a && p->hello.rail_bytes_per_s)
@@ -161,24 +178,53 @@ json_t *wb_serve_list(const struct wb_serve *s)
 		"WeightTransferList", "items", items);
 }
 
-const void *wb_serve_plan(const struct wb_serve *s, const char *name, size_t *bytes)
-{
-	const struct object *o = wb__serve_object(s, name);
+/* ---- lent ---- */
 
-	if (!o || !o->plan)
-		return NULL;
-	*bytes = o->plan->bytes;
-	return o->plan->data;
+static void put(void *blob)
+{
+	wb__serve_blob_put(blob);
 }
 
-const void *wb_serve_manifest(const struct wb_serve *s, const char *name, size_t *bytes)
+static bool lend(struct blob *b, struct wb_lent *out)
+{
+	if (b)
+		*out = (struct wb_lent){b->data, b->bytes, put, wb__serve_blob_get(b)};
+	return b != NULL;
+}
+
+bool wb_serve_plan(struct wb_serve *s, const char *name, struct wb_lent *out)
 {
 	const struct object *o = wb__serve_object(s, name);
 
-	if (!o || !o->manifest)
-		return NULL;
-	*bytes = o->manifest->bytes;
-	return o->manifest->data;
+	return o && lend(o->plan, out);
+}
+
+bool wb_serve_manifest(struct wb_serve *s, const char *name, struct wb_lent *out)
+{
+	const struct object *o = wb__serve_object(s, name);
+
+	return o && lend(o->manifest, out);
+}
+
+int wb_serve_lend_page(struct wb_serve *s, const char *name, struct wb_buf *body,
+	struct wb_lent *out, struct wb_err *err)
+{
+	const struct object *o = wb__serve_object(s, name);
+	struct blob *b = NULL;
+	uint8_t *data;
+	size_t bytes;
+	int rc = wb_buf_take(body, &data, &bytes);
+
+	if (rc < 0)
+		return wb_err_set(err, rc, "%s", wb_strerror(rc));
+	b = wb__serve_blob_make(CONTENT_PAGE, (struct wb_digest){0}, data, bytes);
+	rc = !o   ? wb_err_set(err, -ENOENT, "there is no such object any more")
+	     : !b ? wb_err_set(err, -ENOMEM, "the operator is out of memory")
+		  : wb__serve_blob_charge(s, o, b, false, err);
+	if (rc == 0)
+		(void)lend(b, out);
+	wb__serve_blob_put(b);
+	return rc;
 }
 
 /* ---- trace ---- */

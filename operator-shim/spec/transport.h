@@ -9,20 +9,28 @@
 #include "operator-shim/spec/spec.h"
 
 /* Over what an agent moves weights. */
-enum { WB_VIA_TCP = 1u << 0, WB_VIA_VERBS = 1u << 1, WB_VIA_SHM = 1u << 2 };
+enum {
+	WB_VIA_TCP = 1u << 0,
+	WB_VIA_VERBS = 1u << 1,
+	WB_VIA_SHM = 1u << 2,
+	WB_VIA_SOFT = 1u << 3, /* verbs where no device is a NIC's: soft-RoCE */
+};
+#define WB_SPEC_WAYS_MAX 64
 
 /** wb_spec_via - WB_VIA_* of a transport's name; 0: none that is known. */
 uint32_t wb_spec_via(const char *transport);
 /** wb_spec_allowed - what may carry weights: the object's protocols, and memory that two agents
  *  share, since then nothing travels. */
 uint32_t wb_spec_allowed(const struct wb_spec *s);
+/** wb_spec_ways - the same by name, best first, with commas, for agents.  Into @out, returned. */
+const char *wb_spec_ways(const struct wb_spec *s, char out[WB_SPEC_WAYS_MAX]);
 /** wb_spec_device_field - the field that asks for certain RDMA devices; NULL: none does. */
 const char *wb_spec_device_field(const struct wb_spec *s);
 /** wb_spec_check_devices - 0; -ENODEV with a sentence that names the field this version cannot do.
  */
 int wb_spec_check_devices(const struct wb_spec *s, struct wb_err *err);
-/** wb_spec_check_via - may this agent carry weights?  @via 0: not known, then yes.  0 or -ENODEV.
- */
+/** wb_spec_check_via - may this agent carry weights?  @via 0: not known, then yes.  What leaves the
+ * host has to be allowed, where the agent has any such.  0 or -ENODEV. */
 int wb_spec_check_via(const struct wb_spec *s, const char *agent, uint32_t via, struct wb_err *err);
 
 #endif

@@ -28,9 +28,9 @@ def put(name, figure, unit, bar, **fields):
           flush=True)
 
 
-def measure(c, what, begin, **how):
+def measure(c, what, begin, most=attacks.LIMIT // 2, **how):
     """In place of the test's hold(): the same attack, and figures instead of claims."""
-    quiet = c.transfers(QUIET_S)[0]
+    before, quiet = c.rss(), c.transfers(QUIET_S)[0]
     f = attacks.measure(c, what, begin, **{**how, "seconds": ATTACK_S})
     seen = {"attack": what, "ms": round(1000 * f.took, 1), "quiet_ms": round(1000 * quiet, 1),
             "control_ms": round(1000 * f.beside, 1), "processors_of_attack": round(f.cpu_busy, 2), "transfers": f.n}
@@ -38,6 +38,7 @@ def measure(c, what, begin, **how):
     put(f"a victim's transfer beside {what} / control", f.took / f.beside, "x", 1.2, **seen)
     put(f"a victim's status after its transfer, beside {what}", f.late, "s", attacks.LATE_S, missed_pages=len(f.missed),
         operator_restarts=int(c.op.p.poll() is not None))
+    put(f"what the operator's memory grew by, at most, beside {what}", (f.rss - before) / (1 << 20), "MiB", most >> 20)
     return f.counted
 
 

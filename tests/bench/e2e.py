@@ -176,7 +176,7 @@ def capped(a):
         try:
             d.start_operator()
             for n in ("trainer-0", "trainer-1", "engine-0", "engine-1"):
-                d.start_agent(n, None, "--rail-rate", str(rate))
+                d.start_agent(n, None, "--transport", "tcp", "--rail-rate", str(rate))
             ts = [d.start_worker(f"trainer-{i}", f"t{i}", "trainer", i, s, where)
                   for i, s in enumerate(deploy.megatron(small, 2, tp=2, ep=2))]
             rs = [d.start_worker(f"engine-{e}", f"r{e}", "rollout", 0, s, where,
@@ -240,7 +240,7 @@ def staging(a):
     ours = {"snapshot": [], "install": []}
     theirs, n = [], min(a.n, 5)  # five seconds each
     with tempfile.TemporaryDirectory() as folder:
-        d = Pair(a.out, folder, checkpoint, deploy.BENCH_512M, ["--rail-rate", "60M"],
+        d = Pair(a.out, folder, checkpoint, deploy.BENCH_512M, ["--transport", "tcp", "--rail-rate", "60M"],
                  spec="  staging: {trainer: HostMemory, rollout: HostMemory}\n")
         try:
             copies.wait_ready()

@@ -89,6 +89,17 @@ static double run(const struct row *r, double *events, uint32_t *chunks)
 	return 1e6 * t0 / *chunks / r->engines;
 }
 
+/* The least of three: what else this machine does makes caches cold, and nothing makes them warm.
+ */
+static double least(const struct row *r, double *events, uint32_t *chunks)
+{
+	double us = run(r, events, chunks);
+
+	for (int i = 1; i < 3; i++)
+		us = WB_MIN(us, run(r, events, chunks));
+	return us;
+}
+
 int main(void)
 {
 	double first = 0;
@@ -98,7 +109,7 @@ int main(void)
 		double events, us;
 		uint32_t chunks;
 
-		us = run(r, &events, &chunks);
+		us = least(r, &events, &chunks);
 		if (!i || strcmp(r->kind, rows[i - 1].kind))
 			first = us;
 		printf("{\"name\":\"flow, %s\",\"engines\":%u,\"chunks\":%u,\"figure\":%.2f,"

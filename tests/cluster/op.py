@@ -82,7 +82,8 @@ class Worker(Program):
         sock = c.path(name + ".sock")
         self.agent = Program(c, "agent-" + name, [
             *inside, os.path.join(BIN, "weightbridge-agent"), "--name", name, "--operator", f"127.0.0.1:{operator_port}",
-            *(auth or ["--psk-file", c.path("key")]), "--socket", sock, "--listen", "127.0.0.1:0", "--object", object_])
+            *(auth or ["--psk-file", c.path("key")]), "--socket", sock, "--listen", "127.0.0.1:0", "--object", object_,
+            "--transport", "tcp"])  # as between pods: these share a host, and would share memory
         wait_for(lambda: os.path.exists(sock), 20)
         args = [os.path.join(TOOLS, program), "--socket", sock, "--role", role, "--index", str(index), "--of",
                 str(of), "--rows", "64", "--cols", "64", "--tensors", "4"]

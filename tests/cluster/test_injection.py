@@ -203,6 +203,7 @@ CONTROLLERS = {
     "job": {"batch.kubernetes.io/job-name": "engine-0", "batch.kubernetes.io/job-completion-index": "0"},
     "jobset": {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-name": "rollout"},
     "lws": {"leaderworkerset.sigs.k8s.io/group-index": "1", "leaderworkerset.sigs.k8s.io/worker-index": "0"},
+    "rl-loop": {"batch.kubernetes.io/job-name": "counting-engine", "batch.kubernetes.io/job-completion-index": "0"},
     "raycluster": {"ray.io/worker-group-replica-index": "1", "ray.io/group": "rollout", "ray.io/cluster": "grpo"},
     "trainjob": {"jobset.sigs.k8s.io/job-index": "0", "apps.kubernetes.io/pod-index": "0"},
     "volcano": {"volcano.sh/job-name": "grpo", "volcano.sh/task-spec": "engine-0"},

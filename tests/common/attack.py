@@ -12,6 +12,8 @@ what its victim notices is the operator's work, not the attacker's own.  Standar
   slow_headers  --http HOST:PORT  sockets that send one byte of a request each second, made again when they are closed
   idle          --listen HOST:PORT  connections that never say a word
   uploads       --listen --ca --object --agent --token  source maps of 1 GiB that are never finished, as many as are wanted
+  readers       --http --page PATH --token  a large page asked for again and again and taken slowly
+  chatter       --listen --ca --object --agent --token  messages as long as may be, each another one, without end
   names         --listen --ca --object [--token]  HELLOs under random names for the given object, which may be a stranger's
   busy          --cpu SHARE  no attack at all: so many processors' time, 1.5 is one and a half
 """
@@ -30,7 +32,7 @@ import threading
 import time
 
 FRAME = 16
-HELLO, REJECT, WORKERS, WANT, CONTENT, HEARTBEAT = 0x201, 0x203, 0x205, 0x206, 0x207, 0x20e
+HELLO, REJECT, WORKERS, WANT, CONTENT, REPORT, HEARTBEAT = 0x201, 0x203, 0x205, 0x206, 0x207, 0x20d, 0x20e
 GIB, PART = 1 << 30, 4 << 20
 
 
@@ -173,6 +175,17 @@ class Idle(Crowd):
         return self.o.listen
 
 
+class Readers(Crowd):
+    """A reader takes some KiB of his page a second, and asks for it again when he is cut."""
+
+    def to(self):
+        return self.o.http
+
+    def begin(self, s):
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.send(f"GET {self.o.page} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {open(self.o.token).read().strip()}\r\n\r\n".encode())
+
+
 class Talker(Attack):
     """One that speaks the protocol."""
 
@@ -184,6 +197,15 @@ class Talker(Attack):
         if self.o.token:
             return open(self.o.token).read().strip()
         return secrets.token_urlsafe(24)
+
+    def is_let_in(self, s):
+        s.settimeout(20)
+        s.sendall(self.hello(self.o.agent))
+        if next(Frames(s).come(20))[0] != REJECT:
+            return True
+        self.add("rejected")
+        time.sleep(0.2)
+        return False
 
 
 class Frames:
@@ -230,11 +252,7 @@ class Uploads(Talker):
     def once(self):
         s = self.secure(self.dial(self.o.listen))
         with s:
-            s.settimeout(20)
-            s.sendall(self.hello(self.o.agent))
-            if next(Frames(s).come(20))[0] == REJECT:
-                self.add("rejected")
-                time.sleep(0.2)
+            if not self.is_let_in(s):
                 return
             digests = ["xxh128:" + secrets.token_hex(16) for _ in range(self.o.maps + 1)]
             s.sendall(say(WORKERS, object=self.o.object, workers=[
@@ -266,6 +284,44 @@ class Uploads(Talker):
                 self.add("mib", PART >> 20)
 
 
+class Chatter(Talker):
+    """A tenant with a token, who says something else at each breath, as long as a message may be: all workers anew, with maps
+    that nobody has, and reports of engines and transfers that there never were."""
+    N, M = 1000, 400
+
+    def once(self):
+        s = self.secure(self.dial(self.o.listen))
+        with s:
+            if not self.is_let_in(s):
+                return
+            threading.Thread(target=self.drain, args=(s,), daemon=True).start()
+            messages = [self.of_workers(i) for i in range(8)] + [self.of_transfers(i) for i in range(8)]
+            while self.is_on():
+                for m in messages:
+                    s.sendall(m)
+                    self.add("messages")
+                    self.add("mib", len(m) / (1 << 20))
+
+    def drain(self, s):
+        try:
+            while s.recv(1 << 20):
+                pass
+        except (OSError, ValueError):
+            pass
+
+    def of_workers(self, n):
+        return say(WORKERS, object=self.o.object, workers=[
+            {"id": i, "name": f"w{i}" + "x" * 180, "role": 1 + (i + n) % 2, "engine": f"e{n}-{i}" + "y" * 180, "rank": i, "mem_kind": 0,
+             "manifest": "xxh128:" + secrets.token_hex(16), "map": "xxh128:" + secrets.token_hex(16), "version": -1} for i in range(self.N)])
+
+    def of_transfers(self, n):
+        return say(REPORT, object=self.o.object, epoch={"term": 1, "number": n}, transfer=n + 1, version=n, state="Workers",
+                   engines=[{"engine": f"e{n}-{i}", "state": "Committed", "version": n, "transfer": n + 1, "sentence": "z" * 500}
+                            for i in range(self.M)],
+                   workers=[{"worker": n * 1024 + i, "stop_ns": 1, "resume_ns": 2, "sent_bytes": 0, "received_bytes": 0, "phases": [
+                       {"name": f"p{k}", "start_ns": k, "end_ns": k + 1} for k in range(8)]} for i in range(self.N)])
+
+
 class Busy(Attack):
     """The control of an attack: takes the processor time that it took, and nothing else of anybody."""
 
@@ -281,7 +337,7 @@ class Busy(Attack):
             time.sleep(0.002)
 
 
-KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "uploads": Uploads, "names": Names, "busy": Busy}
+KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "readers": Readers, "uploads": Uploads, "names": Names, "chatter": Chatter, "busy": Busy}
 
 
 def lowest_priority():
@@ -305,6 +361,7 @@ def main():
     p.add_argument("--object")
     p.add_argument("--agent")
     p.add_argument("--token", help="file; without it each HELLO has a token that is none")
+    p.add_argument("--page", help="path and query")
     p.add_argument("--sockets", type=int, default=400)
     p.add_argument("--cpu", type=float, default=1, help="processors whose time `busy` takes")
     p.add_argument("--threads", type=int, default=4)

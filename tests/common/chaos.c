@@ -211,6 +211,8 @@ static void on_trace(void *ctx, struct world_agent *a, const char *what, const c
 		forget(c, transfer);
 		c->versions[c->n_version % 64].transfer = transfer;
 		c->versions[c->n_version++ % 64].version = (int64_t)value;
+	} else if (!strcmp(what, "left early")) {
+		c->n_left++;
 	} else if (!strcmp(what, "in doubt")) {
 		c->n_doubt++;
 	} else if (!strcmp(what, "resume")) {

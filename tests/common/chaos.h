@@ -74,6 +74,7 @@ struct chaos {
 	uint32_t n_fault, n_restart; /* restarts under way */
 	uint32_t n_superseded; /* transfers that none committed and some dropped for the next */
 	uint32_t n_committed, n_aborted, n_torn, n_updates, n_feed;
+	uint32_t n_left; /* trainer workers let go before the receive stage was over */
 	uint32_t n_doubt, n_resumed; /* leads that had to ask, and that took a transfer up */
 	struct world_steps steps;
 	struct {

@@ -33,6 +33,7 @@ static const struct {
 	[WIDE_LANES] = {"slow lanes", "jobs done later than submitted"},
 	[WIDE_BIG] = {"big", "agents"},
 	[WIDE_HOLDS] = {"holds", "that outlasted their transfer"},
+	[WIDE_APART] = {"engines apart", "updates of theirs"},
 	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
 };
 
@@ -123,6 +124,7 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 	if (has(c, WIDE_LANES))
 		o->lane_ns = below(c, 2) ? LANE_NS : LANE_NS / 20;
 	o->hold = o->keep = has(c, WIDE_HOLDS);
+	o->apart = has(c, WIDE_APART);
 	if (has(c, WIDE_DISK)) /* only what all engines decide is kept */
 		o->rollout_staged = o->all_engines = true;
 }
@@ -299,6 +301,7 @@ void chaos_wide_count(struct chaos *c)
 		const struct world_worker *k = &w->worker[i];
 
 		c->wide_fired[WIDE_NO_SUMS] += has(c, WIDE_NO_SUMS) ? k->n_updates : 0;
+		c->wide_fired[WIDE_APART] += has(c, WIDE_APART) ? k->n_updates : 0;
 		c->wide_fired[WIDE_SLOW] += k->is_slow ? k->n_updates : 0;
 	}
 }

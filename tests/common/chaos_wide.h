@@ -22,6 +22,7 @@ enum chaos_wide {
 	WIDE_BIG, /* up to 256 agents, or 64 engines */
 	WIDE_LANES, /* packing and assembling take time */
 	WIDE_HOLDS, /* trainers hold versions, and let go at any time */
+	WIDE_APART, /* engines of one address family, and of another */
 	CHAOS_WIDE
 };
 

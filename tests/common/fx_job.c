@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const fx_kinds[FX_ALL_KINDS] = {"tcp", "shm", "tls", "verbs", "sim", "skeleton"};
+const char *const fx_kinds[FX_ALL_KINDS] = {"tcp", "shm", "tls", "verbs", "set", "sim", "skeleton"};
 
 static void observe(void *ctx, const void *data, size_t bytes, uint64_t off)
 {

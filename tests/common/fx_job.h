@@ -10,11 +10,13 @@
 
 #include <stdatomic.h>
 
-/* tcp, shm, tls, verbs, sim; tls is tcp in an encrypted epoch, verbs is over tests/fakeverbs */
-#define FX_KINDS 5
-#define FX_REAL_KINDS 4 /* all but sim: the simulated net has its own faults */
+/* tcp, shm, tls, verbs, set, sim; tls is tcp in an encrypted epoch, verbs is over tests/fakeverbs,
+ * set is tcp and shm of which the receiver takes tcp */
+#define FX_KINDS 6
+#define FX_REAL_KINDS 5 /* all but sim: the simulated net has its own faults */
+#define FX_BARE_KINDS 4 /* and but the set: what is asked of one transport */
 #define FX_CLEAR_KINDS 2 /* tcp and shm: frames can be made and read by hand */
-#define FX_ALL_KINDS 6 /* and the skeleton of a transport, which is asked for less */
+#define FX_ALL_KINDS 7 /* and the skeleton of a transport, which is asked for less */
 extern const char *const fx_kinds[FX_ALL_KINDS];
 
 struct fx_job {

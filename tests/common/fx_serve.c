@@ -118,10 +118,12 @@ static int work(void *ctx, void (*w)(void *), void (*d)(void *), void *cookie)
 
 void run_job(void)
 {
-	ck_assert_ptr_nonnull(job_work);
-	job_work(job_cookie);
+	void (*w)(void *) = job_work;
+
+	ck_assert_ptr_nonnull(w);
+	w(job_cookie);
+	job_work = NULL; /* the next one may begin at once */
 	job_done(job_cookie);
-	job_work = NULL;
 }
 
 const char spec_text[] =
@@ -150,13 +152,20 @@ void start_serve(struct wb_serve_opts o, struct wb_serve_env env)
 
 void set_up_serve(void)
 {
+	set_up_limited_serve(NULL);
+}
+
+void set_up_limited_serve(const struct wb_budget_limits *limits)
+{
 	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
 	size_t n = 0;
 
 	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
-	start_serve(
-		(struct wb_serve_opts){.spec = spec, .n_spec = n, .n_series = WB_SERVE_SERIES_MAX},
+	start_serve((struct wb_serve_opts){.spec = spec,
+			    .n_spec = n,
+			    .n_series = WB_SERVE_SERIES_MAX,
+			    .limits = limits},
 		(struct wb_serve_env){0});
 	wb_free(spec);
 }
@@ -169,7 +178,7 @@ void tear_down_serve(void)
 
 void open_wire(struct wire *w)
 {
-	memset(w, 0, sizeof(*w));
+	*w = (struct wire){.version = w->version};
 	w->ch.ops = &wire_ops;
 	wb_buf_init(&w->out, 16 << 20);
 	wb_serve_accept(s, &w->ch);

@@ -56,6 +56,8 @@ void fill_env(struct wb_serve_env *env);
 void start_serve(struct wb_serve_opts o, struct wb_serve_env env);
 /* One object, default/a, of one trainer worker and engines of one. */
 void set_up_serve(void);
+/* The same, with these budgets; NULL = those of a large machine. */
+void set_up_limited_serve(const struct wb_budget_limits *limits);
 void tear_down_serve(void);
 /* An agent connects; end_wire() also takes what was not looked at. */
 void open_wire(struct wire *w);

@@ -19,7 +19,7 @@ struct fx_verbs {
 	void (*regid)(int device, int port, uint8_t last);
 	void (*break_calls)(const char *function, int err, uint32_t times);
 	void (*slow)(uint64_t reg_ns);
-	void (*limit)(int rd_atomic, uint32_t max_msg);
+	void (*limit)(int rd_atomic, uint32_t max_msg, int max_cqe);
 	void (*count)(struct fakeverbs_counts *);
 };
 

@@ -44,6 +44,22 @@ static void must(int rc, const struct wb_err *err, const char *what)
 		die(what, err->msg);
 }
 
+int fx_xport_open(const char *kind, bool is_dst, const struct wb_xport_opts *o,
+	struct wb_xport **out, struct wb_err *err)
+{
+	char names[64];
+
+	if (!strncmp(kind, "set", 3)) {
+		const char *s = kind[3] ? kind + 4 : "shm,tcp/tcp,shm";
+		size_t n = strcspn(s, "/");
+
+		snprintf(names, sizeof(names), "%.*s", is_dst ? (int)strlen(s) : (int)n,
+			is_dst ? s + n + 1 : s);
+		return wb_xport_open_set(names, o, out, err);
+	}
+	return wb_xport_open(fx_transport(kind), o, out, err);
+}
+
 static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 	const struct fx_opts *o, struct wb_fault *fault)
 {
@@ -54,7 +70,10 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 		.sockets = o->sockets,
 		.depth = o->depth,
 		.is_apart = o->is_apart,
+		.traffic_class = o->traffic_class,
+		.service_level = o->service_level,
 		.handshake_timeout_ns = o->handshake_ns,
+		.clock = o->clock,
 		.rekey_bytes = o->rekey_bytes,
 		.fault = fault,
 		.medium = f->net};
@@ -73,7 +92,7 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 		rail[i].addr = addr[i];
 		rail[i].rate_bytes_per_s = o->rate;
 	}
-	must(wb_xport_open(fx_transport(f->kind), &xo, &s->x, &err), &err, "open");
+	must(fx_xport_open(f->kind, s == &f->dst, &xo, &s->x, &err), &err, "open");
 	must(wb_xport_listen(s->x, s->endpoint, sizeof(s->endpoint), &err), &err, "listen");
 	must(wb_xport_epoch_add(s->x, &e, &err), &err, "epoch");
 	s->mem_bytes = wb_align_up(o->mem_bytes ? o->mem_bytes : 1u << 20, 4096);
@@ -99,7 +118,7 @@ void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o)
 	fx_skeleton_register();
 	if (fx_verbs_is_left_out(kind))
 		exit(0);
-	if (!strcmp(kind, "verbs"))
+	if (strstr(kind, "verbs"))
 		fx_verbs_open();
 	if (!strcmp(kind, "sim") && wb_sim_net_create(&so, &f->net))
 		die("sim", "no memory");
@@ -157,6 +176,8 @@ static int collect(struct fx_side *s)
 			if (s->n_ev == FX_EVENTS)
 				die("events", "too many");
 			s->count[ev[i].kind]++;
+			if (ev[i].kind == WB_XP_CONN_UP)
+				snprintf(s->via, sizeof(s->via), "%s", ev[i].info->via);
 			if (ev[i].reason)
 				snprintf(s->reason, sizeof(s->reason), "%s", ev[i].reason);
 			ev[i].reason = NULL;

@@ -20,6 +20,7 @@ struct fx_side {
 	int n_ev;
 	int count[16]; /* by kind */
 	char reason[512]; /* of the last CONN_DOWN or REJECTED */
+	char via[24]; /* of the last CONN_UP */
 	uint8_t *mem; /* memfd, registered as a region of FX_OBJECT */
 	size_t mem_bytes;
 	int mem_fd;
@@ -38,8 +39,10 @@ struct fx_xport {
 struct fx_opts {
 	uint32_t n_rail, sockets, depth;
 	bool is_apart;
+	uint8_t traffic_class, service_level; /* verbs */
 	const char *addr; /* of all rails; NULL = 127.0.0.1 */
 	uint64_t rate, handshake_ns, rekey_bytes;
+	const struct wb_clock *clock; /* of both sides; NULL = the real one */
 	struct wb_fault *src_fault, *dst_fault;
 	size_t mem_bytes; /* of each side; 0 = 1 MiB */
 };
@@ -51,6 +54,10 @@ struct wb_xport_epoch fx_epoch_of(const char *kind);
 /** fx_transport - name of the transport: "tcp" for "tls". */
 const char *fx_transport(const char *kind);
 
+/** fx_xport_open - wb_xport_open() of the kind; "set:A,B/C,D" is a set of A and B at the source, of
+ *  C and D at the receiver (@is_dst), and "set" one of shm and tcp that takes tcp. */
+int fx_xport_open(const char *kind, bool is_dst, const struct wb_xport_opts *o,
+	struct wb_xport **out, struct wb_err *err);
 void fx_open(struct fx_xport *f, const char *kind, const struct fx_opts *o);
 /** fx_dial - dst connects to src; does not wait. */
 wb_conn_t fx_dial(struct fx_xport *f, const struct wb_xport_epoch *e, const char *name);

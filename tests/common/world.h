@@ -151,6 +151,9 @@ struct world_opts {
 	bool twins; /* rollouts have the first tensor twice */
 	uint32_t window; /* grants outstanding from a worker for another; 0 = their own choice */
 	uint32_t lane_depth; /* jobs a lane takes at a time; 0 = its own choice */
+	bool older_agents; /* they speak version 1, as far as they know of each other */
+	bool apart; /* trainers have addresses of both families, engines of one, in turn: those of
+		     * one do not reach those of the other */
 	bool hold; /* send_weights(hold=True): the test calls world_release() */
 	bool keep; /* and the library ends a hold also after the end */
 	bool lazy_trainers; /* those whose agent was lost come back when the test calls

@@ -140,6 +140,24 @@ static uint32_t rails_of(const struct world *w, const struct world_epoch *e, uin
 	return rails;
 }
 
+/* Have the agents no address family in common? */
+static bool are_apart(const struct world *w, uint32_t a, uint32_t b)
+{
+	int32_t family[2] = {-1, -1};
+
+	for (uint32_t i = 0; i < w->n_worker && w->o.apart && !w->o.one_pod; i++) {
+		const struct world_worker *k = &w->worker[i];
+
+		if (k->role == WB_ROLE_TRAINER && (k->agent == a || k->agent == b))
+			return false;
+		if (k->agent == a)
+			family[0] = (int32_t)k->engine % 2;
+		if (k->agent == b)
+			family[1] = (int32_t)k->engine % 2;
+	}
+	return family[0] != family[1];
+}
+
 static void fill_roster(
 	const struct world *w, const struct world_epoch *e, uint32_t agent, struct wb_roster *r)
 {
@@ -155,6 +173,8 @@ static void fill_roster(
 	for (uint32_t i = 0; i < e->n_agent; i++) {
 		r->agent[i].name = wb_strdup(w->agent[e->agent[i]].name);
 		r->agent[i].bulk = wb_strdup(w->agent[e->agent[i]].endpoint);
+		r->agent[i].version = w->o.older_agents ? 1 : WBP_VERSION_MAX;
+		r->agent[i].is_foreign = are_apart(w, agent, e->agent[i]);
 	}
 	for (uint32_t i = 0; i < e->n_engine; i++) {
 		char name[16];

@@ -639,6 +639,7 @@ void world_worker_agent_lost(struct world_worker *k)
 		if (x->send_state)
 			x->send_state(x->ctx, k);
 	}
+	k->send_transfer = 0; /* the next agent may give its number to another one */
 }
 
 void world_worker_create(struct world *w, uint32_t agent, enum wb_role role, uint32_t engine,
@@ -741,7 +742,7 @@ void world_send_one(struct world_worker *k, int64_t version)
 		.flags = (o->hold ? WB_APP_SEND_HOLD : 0) | (o->keep ? WB_APP_SEND_KEEP : 0)};
 
 	k->held = false;
-	k->before_transfer = k->send_ns ? k->send_transfer : 0;
+	k->before_transfer = k->send_transfer; /* its end, or that of its hold, may come yet */
 	k->send_transfer = 0;
 	k->send_state = 0;
 	k->send_code = 0;

@@ -113,13 +113,33 @@ def floods_are_bounded(api, a):
     got = [a.get(f"made-up-{i}")[0] for i in range(60)]
     assert set(got) == {401, 503} and len(api.reviews) == got.count(401), (got, api.reviews)
     assert got.count(503) > 10, got
-    until("good ones", lambda: a.get("scraper")[0] == 200)
+    until("good ones", lambda: a.get("scraper", source="127.0.0.67")[0] == 200)
     print(f"{len(api.reviews)} of {len(got)} made-up tokens were asked about")
+
+
+def floods_do_not_keep_out_who_may(api, a):
+    """From another address, with a token that is new, and again and again with one that was good."""
+    over, asked = threading.Event(), []
+
+    def flood():
+        while not over.is_set():
+            asked.append(a.get(f"invented-{len(asked)}", source="127.0.0.68")[0])
+    t = threading.Thread(target=flood)
+    t.start()
+    try:
+        until("some are refused", lambda: 503 in asked)
+        PEOPLE["late"] = True
+        got = [a.get("late", source="127.0.0.70")[0] for _ in range(30)]
+    finally:
+        over.set()
+        t.join()
+    assert set(got) == {200}, got
+    print(f"{len(got)} readings beside {len(asked)} made-up tokens")
 
 
 def nobody_knows(api, a):
     api.is_broken = True
-    expect(a.get("yet-another"), 503, "could not be checked")
+    expect(a.get("yet-another", source="127.0.0.69"), 503, "could not be checked")
     api.is_broken = False
 
 
@@ -152,6 +172,7 @@ def main():
                 one_question_for_all(api, agents)
                 nobody_knows(api, agents[0])
                 floods_are_bounded(api, agents[1])
+                floods_do_not_keep_out_who_may(api, agents[1])
                 assert plain.get()[0] == 200  # without the option
                 no_operator(op, agents[2])
             finally:

@@ -33,6 +33,7 @@ CONTROL_S = 2.0  # of transfers, beside the control
 LATE_S = 2.0  # status of the victim, at most
 LIMIT = 1 << 30  # memory of the operator's container in its chart
 MAPS = 512
+TENSORS, READERS = 200000, range(20, 24)  # of a manifest of several MiB, which 16 sockets of each address ask for
 ATTACK_S = 600  # at most: each is ended when enough was seen
 MANY, MANY_S = int(os.environ.get("OBJECTS", 5000)), 8.0  # objects, and seconds between making, editing, deleting them
 OWN = ("TransferCompleted", "PlanActivated")  # what the victim's job makes happen itself
@@ -128,9 +129,14 @@ class Kube(Cluster):
         with open(f"/proc/{self.op.p.pid}/schedstat", encoding="utf-8") as f:
             return int(f.read().split()[0]) / 1e9
 
-    def rss(self):
+    def rss(self, what="VmRSS"):
+        """Bytes now; "VmHWM": at most, since forget_peak()."""
         with open(f"/proc/{self.op.p.pid}/status", encoding="utf-8") as f:
-            return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) << 10
+            return int(re.search(what + r":\s+(\d+)", f.read())[1]) << 10
+
+    def forget_peak(self):
+        with open(f"/proc/{self.op.p.pid}/clear_refs", "w", encoding="utf-8") as f:
+            f.write("5")
 
 
 class Kubelet:
@@ -201,13 +207,14 @@ def control(c, counted, seconds):
     return statistics.median(took), sum(b.stop().get("cpu", 0) for b in busy)
 
 
-Figures = collections.namedtuple("Figures", "took beside cpu_busy late missed strangers counted more slowest n greatest cpu")
+Figures = collections.namedtuple("Figures", "took beside cpu_busy late missed strangers counted more slowest n greatest cpu rss")
 
 
 def measure(c, what, begin, seconds=5.0, also=None):
     """Transfers beside an attack that begin() starts, and then beside its control.  `also`: a further attack, while it
     goes on."""
     kubelet, cpu = Kubelet(c), c.cpu()
+    c.forget_peak()
     attackers = begin()
     c.until(f"{what} are under way", lambda: all(a.is_under_way() for a in attackers), 4 * TIMEOUT)
     n = c.version
@@ -216,19 +223,20 @@ def measure(c, what, begin, seconds=5.0, also=None):
     more = also() if also else ""
     counted = [a.stop() for a in attackers]
     kubelet.stop()
-    cpu = c.cpu() - cpu
+    cpu, rss = c.cpu() - cpu, c.rss("VmHWM")
     strangers = [e for e in c.api.events("victim") if e[2] not in OWN]
     beside, cpu_busy = control(c, counted, min(seconds, CONTROL_S))
     return Figures(took, beside, cpu_busy, late, kubelet.missed, strangers, counted, more, kubelet.slowest, n,
-                   kubelet.greatest, cpu)
+                   kubelet.greatest, cpu, rss)
 
 
-def hold(c, what, begin, **how):
-    """The claim, for what measure() measures."""
+def hold(c, what, begin, most=LIMIT // 2, **how):
+    """The claim, for what measure() measures; @most: bytes that the operator may take for it."""
+    before = c.rss()
     f = measure(c, what, begin, **how)
     print(f"{what}: {1000 * f.took:.1f} ms, {f.took / f.beside:.2f} x control ({f.cpu_busy:.2f} processors); "
           f"status after {f.late:.2f} s at most; slowest page {f.slowest:.2f} s, {len(f.missed)} missed; "
-          f"operator {c.rss() >> 20} MiB, {f.cpu:.1f} s of a processor, longest round of its loop "
+          f"operator {f.rss >> 20} MiB at most, {f.cpu:.1f} s of a processor, longest round of its loop "
           f"{f.greatest['wb_loop_lag_seconds']:.3f} s, {f.greatest['wb_objects']:.0f} objects; "
           f"{len(f.strangers)} events about the victim; attack {f.counted} {f.more}", flush=True)
     assert c.op.p.poll() is None, f"{what}: the operator ended with {c.op.p.returncode}"
@@ -237,7 +245,7 @@ def hold(c, what, begin, **how):
     assert f.late <= LATE_S * SLOW, f"{what}: status came {f.late:.2f} s after its transfer"
     assert not f.missed, f"{what}: {len(f.missed)} pages and probes were not answered: {f.missed[:3]}"
     assert not f.strangers, f"{what}: written into the victim's namespace: {f.strangers}"
-    assert c.rss() < LIMIT // 2, f"{what}: the operator has {c.rss() >> 20} MiB"
+    assert f.rss < min(LIMIT // 2, before + most), f"{what}: the operator had {before >> 20} MiB, and {f.rss >> 20} beside it"
     return f.counted
 
 
@@ -315,6 +323,31 @@ def random_names(s):
     assert mine <= 20, f"{mine} writes of events about agents that proved nothing"
 
 
+@attack
+def chatter(s):
+    """Two agents of the attacker's that never stop talking."""
+    c = s.c
+    tokens = [s.token, c.token_file("mallory", "pod-1", "own")]
+    hold(c, "chatter", lambda: [Attacker(c, "chatter", ATTACK_S, "--object", "mallory/own", "--agent", f"pod-{i}", "--token", t, "--threads", 1,
+                                         first=("messages", 4)) for i, t in enumerate(tokens)])
+
+
+@attack
+def slow_readers(s):
+    """A tenant's own large pages, which readers of several addresses ask for and do not take."""
+    c = s.c
+    c.api.put("weighttransfers", transfer("mallory", "large"))
+    for n in ("large-0", "large-1"):
+        c.pod_agent("mallory", n, "large")
+    size = {"rows": 2, "cols": 1, "tensors": TENSORS}
+    for w in (c.worker("large-0", "trainer", **size), c.worker("large-1", "rollout", engine="e", **size)):
+        w.expect("planned", timeout=4 * TIMEOUT)
+    c.transfer()
+    hold(c, "slow readers", lambda: [
+        Attacker(c, "readers", ATTACK_S, "--page", "/manifest?object=mallory/large", "--token", s.token, "--sockets", 16,
+                 "--source", f"127.0.0.{n}", first=("opened", 16)) for n in READERS], most=64 << 20)
+
+
 class Maker:
     """Makes so many objects as fast as it can, edits each, and deletes what it has made."""
 
@@ -361,7 +394,7 @@ def many_objects(s):
     c.until("none of its objects is served", lambda: "wb_objects 3\n" in c.get(c.op, "/metrics")[1])
 
 
-TESTS = [slow_headers, idle_floods, uploads, random_names, many_objects]
+TESTS = [slow_headers, idle_floods, uploads, random_names, chatter, slow_readers, many_objects]
 
 if __name__ == "__main__":
     run(*[t for t in TESTS if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

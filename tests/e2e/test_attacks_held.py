@@ -137,10 +137,18 @@ def attack(what, agents, *how, until, mib=MEMORY, also=None):
         assert took < quiet + LATE_S * SLOW, (quiet, took)
 
 
-def plans_that_nobody_reads():
-    attack("a plan that 60 agents do not read", 60, "--deaf", "--old", "--uneven", "--tensors", 6000, mib=2048,
-           until=lambda c, h: metric(c, "wb_plans_total", result="planned") and metric(c, "wb_content_bytes_total", dir="out") > 50 * MIB,
+def plans_that_nobody_reads(*how, tensors=6000, most=50 * MIB):
+    attack(f"a plan that 60 agents do not read {' '.join(how)}", 60, "--deaf", *how, "--uneven", "--tensors", tensors, mib=2048,
+           until=lambda c, h: metric(c, "wb_plans_total", result="planned") and metric(c, "wb_content_bytes_total", dir="out") > most,
            also=lambda c, h: f"plans {metric(c, 'wb_budget_used', budget='plans', scope='all') / MIB:.1f} MiB charged")
+
+
+def lists_that_nobody_reads():
+    plans_that_nobody_reads("--old")
+
+
+def parts_that_nobody_reads():
+    plans_that_nobody_reads(most=5 * MIB)
 
 
 def messages_that_do_not_end():
@@ -160,4 +168,4 @@ def reports_of_what_never_was():
 
 if __name__ == "__main__":
     run(plan_of_more_than_64_mib_arrives_in_small_parts, large_plan_is_listed_once_for_agents_of_version_1,
-        plans_that_nobody_reads, messages_that_do_not_end, reports_of_what_never_was)
+        lists_that_nobody_reads, parts_that_nobody_reads, messages_that_do_not_end, reports_of_what_never_was)

@@ -149,8 +149,13 @@ def traces_are_in_order():
         spans = [e for e in told if e["name"] == "version 3"]
         rows = {(e["pid"], e["tid"]) for e in spans}
         assert len(rows) >= 4, rows  # every worker of both engines
-        # One transfer happens at one time, in the operator's clock.
-        assert max(e["ts"] for e in spans) < min(e["ts"] + e["dur"] for e in spans), spans
+        # One transfer happens at one time, in the operator's clock, but trainers may go on early.
+        trainers = {e["pid"] for e in json.loads(text)["traceEvents"] if e["name"] == "process_name" and "t0" in e["args"]["name"]}
+        assert len(trainers) == 1, trainers
+        ends = [e["ts"] + e["dur"] for e in spans if e["pid"] not in trainers]
+        begins = [e["ts"] for e in spans if e["pid"] not in trainers]
+        assert max(begins) < min(ends) and len(ends) == 4, spans
+        assert all(e["ts"] < min(ends) for e in spans), spans
         assert {e["args"]["transfer"] for e in told} == {1, 2, 3}
         assert {"drain", "wire", "after"} <= {e["name"] for e in told}
         # The times of all workers, by clocks that were compared, give the end-to-end time.

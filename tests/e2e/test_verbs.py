@@ -58,5 +58,6 @@ def without_a_device_it_is_said_and_it_ends():
                 raise AssertionError("an agent without a device has started")
 
 
-run(over_one_rail, over_two_rails_each_with_its_device_and_staged,
-    over_rails_that_are_the_network_interfaces_of_devices, without_a_device_it_is_said_and_it_ends)
+if __name__ == "__main__":
+    run(over_one_rail, over_two_rails_each_with_its_device_and_staged,
+        over_rails_that_are_the_network_interfaces_of_devices, without_a_device_it_is_said_and_it_ends)

@@ -130,6 +130,10 @@ FV_API void fakeverbs_reset(void)
 	fv.reg_ns = 0;
 	fv.rd_atomic = 0;
 	fv.max_msg = 0;
+	fv.max_cqe = 0;
+	memset(fv.n.traffic_class, 0, sizeof(fv.n.traffic_class));
+	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
+	fv.n.traffic_class[0] = fv.n.service_level[0] = UINT8_MAX;
 	fv.n.in_flight_max = 0;
 	for (int d = 0; d < fv.n_dev; d++)
 		fv.dev[d].is_removed = false;
@@ -206,11 +210,12 @@ FV_API void fakeverbs_slow(uint64_t reg_ns)
 	fv_unlock();
 }
 
-FV_API void fakeverbs_limit(int rd_atomic, uint32_t max_msg)
+FV_API void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe)
 {
 	fv_lock();
 	fv.rd_atomic = rd_atomic;
 	fv.max_msg = max_msg;
+	fv.max_cqe = max_cqe;
 	fv_unlock();
 }
 
@@ -318,7 +323,7 @@ FV_API int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->max_sge = FV_SGE;
 	a->max_sge_rd = FV_SGE;
 	a->max_cq = 1024;
-	a->max_cqe = 65536;
+	a->max_cqe = fv.max_cqe ? fv.max_cqe : 65536;
 	a->max_mr = FV_MRS;
 	a->max_pd = 1024;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = fv.rd_atomic ? fv.rd_atomic : 16;

@@ -42,6 +42,8 @@ struct fakeverbs_counts {
 	int64_t contexts, pds, mrs, channels, cqs, qps;
 	uint64_t posted, doorbells, completions, arms, bytes, registered_bytes;
 	uint64_t in_flight_max; /* READs of one queue pair at once */
+	/* The least and the most that queue pairs were given since fakeverbs_reset(). */
+	uint8_t traffic_class[2], service_level[2];
 };
 
 /** fakeverbs_reset - forget rules and the failing of calls; all ports are active, devices there.
@@ -64,8 +66,8 @@ void fakeverbs_fail(const char *function, int err, uint32_t times);
 /** fakeverbs_slow - each registration takes so long. */
 void fakeverbs_slow(uint64_t reg_ns);
 /** fakeverbs_limit - what devices say of themselves: READs in flight a queue pair, bytes of one
- *  message; 0 = 16 and 1 GiB. */
-void fakeverbs_limit(int rd_atomic, uint32_t max_msg);
+ *  message, completions a queue holds; 0 = 16, 1 GiB and 65536. */
+void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe);
 void fakeverbs_count(struct fakeverbs_counts *out);
 
 #endif

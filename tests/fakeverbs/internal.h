@@ -145,6 +145,7 @@ struct fv {
 	uint64_t reg_ns;
 	int rd_atomic;
 	uint32_t max_msg;
+	int max_cqe;
 	struct fakeverbs_counts n;
 	bool has_engine;
 };

@@ -166,6 +166,12 @@ static bool may_step(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return false;
 }
 
+static void note(uint8_t least_most[2], uint8_t x)
+{
+	least_most[0] = x < least_most[0] ? x : least_most[0];
+	least_most[1] = x > least_most[1] ? x : least_most[1];
+}
+
 static int take(struct fv_qp *q, const struct ibv_qp_attr *a, int mask)
 {
 	int most = fv.rd_atomic ? fv.rd_atomic : 16;
@@ -184,8 +190,11 @@ static int take(struct fv_qp *q, const struct ibv_qp_attr *a, int mask)
 		q->w->access = a->qp_access_flags;
 	if (mask & IBV_QP_DEST_QPN)
 		q->w->dest_qpn = a->dest_qp_num;
-	if (mask & IBV_QP_AV)
+	if (mask & IBV_QP_AV) {
 		q->w->dest = a->ah_attr.grh.dgid;
+		note(fv.n.traffic_class, a->ah_attr.grh.traffic_class);
+		note(fv.n.service_level, a->ah_attr.sl);
+	}
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
 		q->w->dest_rd_atomic = a->max_dest_rd_atomic;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)

@@ -178,13 +178,14 @@ static void hear(struct wb_serve *s, struct wire *w, const uint8_t *frame, size_
 static void look(struct wb_serve *s)
 {
 	struct wb_buf b;
-	size_t bytes;
+	struct wb_lent plan;
 
 	wb_buf_init(&b, 16 << 20);
 	wb_serve_metrics(s, &b);
 	wb_serve_trace(s, "default/a", &b);
 	json_decref(wb_serve_list(s));
-	(void)wb_serve_plan(s, "default/a", &bytes);
+	if (wb_serve_plan(s, "default/a", &plan))
+		plan.put(plan.cookie);
 	wb_buf_finish(&b);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run.py [--check] [--named] [--table] [TEXT...]: does a test fail when a fence is taken away?
+"""run.py [--check] [--named] [--rest] [--table] [TEXT...]: does a test fail when a fence is taken away?
 
 Each edit of tests/mutants/*.txt (README.md says how they look) is made in a copy of the tree, the
 tests are built there and run: those that the edit names first, then the other fast ones of its
@@ -8,6 +8,7 @@ module.  Of TEXT only edits whose name or file contains one of them.
 
   --check  only look whether each old text is found exactly once
   --named  run no other tests than those named
+  --rest   only edits of which no run so far has found anything, as they stand now
   --table  only print what the runs so far have found, by folder: of each edit the last, if it and
            its names stand as they did
   JOBS=N   processes of the build (2); MUTANTS=DIR where the copy lies (build/mutants), and results
@@ -27,7 +28,7 @@ SIM = ["test_flow"] + [f"test_transfer_{what}" for what in ("corners", "waits", 
                                                          "snapshots", "joint", "chaos")]
 CHAOS = ["1", "400", "-1"]  # seeds of a run: first, count, mode
 SLOW = {"test_serve_away", "test_serve_many"}  # thousands of objects, or of orders
-LIMIT_S = 300  # of one test; one that hangs has failed
+LIMIT_S, SLOWER = 300, 10  # a test hangs after so many seconds, and so many times what it took without any edit
 BUILD_S = 3600
 # What an edit leaves unused is no error.
 PRAGMAS = "".join(f'#pragma GCC diagnostic ignored "-W{w}"\n' for w in (
@@ -107,9 +108,9 @@ def edits(wanted):
 
 def run(cmd, cwd, log, limit_s=LIMIT_S):
     """Exit code; what hangs has 124."""
-    with open(log, "w") as f:
+    with open(log, "w") as f:  # a group of its own: Check hands a signal on to all of its group
         p = subprocess.Popen(cmd, cwd=cwd, stdout=f, stderr=subprocess.STDOUT,
-                             stdin=subprocess.DEVNULL)
+                             stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             return p.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -128,10 +129,11 @@ class Copy:
     def __init__(self):
         self.dir = pathlib.Path(os.environ.get("MUTANTS") or TOP / "build/mutants").resolve()
         self.tree, self.log = self.dir / "tree", self.dir / "log"
+        self.limit_s = {}  # of each test
         self.tree.mkdir(parents=True, exist_ok=True)
         os.environ.update(TMPDIR=str(self.dir), CK_VERBOSITY="minimal", WB_TOP=str(self.tree),
                           WB_BUILD=str(self.tree / "build/release"))
-        os.environ.setdefault("CK_DEFAULT_TIMEOUT", "60")
+        os.environ.setdefault("CK_DEFAULT_TIMEOUT", "180")
         self.update()
 
     def update(self):
@@ -156,23 +158,28 @@ class Copy:
         return run(cmd, self.tree, self.log, BUILD_S) == 0
 
     def fails(self, test):
+        """None, or how: "fails", "hangs"."""
         args = CHAOS if test == "test_transfer_chaos" else []
         cmd = [str(self.tree / "build/release/tests" / test), *args]
-        return run(cmd, self.tree, self.log) != 0
+        begin = time.monotonic()
+        rc = run(cmd, self.tree, self.log, self.limit_s.get(test, SLOWER * LIMIT_S))
+        self.limit_s.setdefault(test, max(LIMIT_S, SLOWER * (time.monotonic() - begin)))
+        return "hangs" if rc == 124 else "fails" if rc else None
 
 
 def killer(copy, e, named_only):
-    """Name of the test that fails; None: all pass."""
+    """The test that fails, and how; None: all pass."""
     others = [] if named_only else [t for t in fast_tests(e.file) if t not in e.kill]
     for group in (e.kill, others):
         if not group:
             continue
         if not copy.build(group):
-            return "the compiler"
+            return "the compiler", ""
         for t in group:
-            if copy.fails(t):
-                return t
-    return None
+            how = copy.fails(t)
+            if how:
+                return t, how
+    return None, ""
 
 
 def judge(copy, e, named_only):
@@ -189,13 +196,14 @@ def judge(copy, e, named_only):
     path = copy.tree / e.file
     path.write_text(PRAGMAS + edited)
     try:
-        by = killer(copy, e, named_only)
+        by, how = killer(copy, e, named_only)
     finally:
         path.write_text(text)
     if by == "the compiler":
         return "failed", "does not build: " + copy.log.read_text()[-600:]
     if by:
-        note = "" if by in e.kill else ", which it does not name"
+        note = ", which hangs" if how == "hangs" else ""
+        note += "" if by in e.kill else ", which it does not name"
         return ("failed", f"killed by {by}, though the list says: {e.alive}") if e.alive else (
             "passed", f"killed by {by}{note}")
     return ("skipped", f"alive: {e.alive}") if e.alive else ("failed", "ALIVE")
@@ -220,12 +228,15 @@ def commit():
                           stdout=subprocess.PIPE).stdout.decode().strip()
 
 
+def known():
+    """What runs so far have found of each edit, and on which commit."""
+    lines = results_file().read_text().splitlines() if results_file().is_file() else []
+    return {key: (result, at) for key, result, at in map(str.split, lines)}
+
+
 def table(chosen):
     """What is known of each folder's edits, and on which commits that was found."""
-    found = {}
-    for line in results_file().read_text().splitlines() if results_file().is_file() else []:
-        key, result, at = line.split()
-        found[key] = (result, at)
+    found = known()
     rows, commits = {}, set()
     for e in chosen:
         result, at = found.get(e.key(), ("not-run", None))
@@ -245,9 +256,12 @@ def table(chosen):
 
 def main(argv):
     flags = {a for a in argv if a.startswith("--")}
-    if flags - {"--check", "--named", "--table"}:
+    if flags - {"--check", "--named", "--rest", "--table"}:
         sys.exit(__doc__)
     chosen = list(edits([a for a in argv if not a.startswith("--")]))
+    if "--rest" in flags:
+        found = known()
+        chosen = [e for e in chosen if e.key() not in found]
     if "--table" in flags:
         table(chosen)
         return 0

@@ -75,7 +75,7 @@ CHANGED = {
     },
     LIB: {
         "image.digest": ("sha256:" + "a" * 64,), "image.pullPolicy": ("Never",), "operator": ("x.y.svc:1",),
-        "rdma.resourceName": ("rdma/hca",), "baseMemory": ("7Mi",), "cpu": ("7m",), "logLevel": ("debug",), "runAsUser": (7,),
+        "rdma.resourceName": ("rdma/hca",), "transport": ("shm,tcp",), "baseMemory": ("7Mi",), "cpu": ("7m",), "logLevel": ("debug",), "runAsUser": (7,),
         "extraResources": ({"example.com/nic": 1},), "extraEnv": (NAMED,), "extraVolumes": (NAMED,), "extraVolumeMounts": (NAMED,),
         "probes.startup": ({"periodSeconds": 7},), "probes.liveness": ({"periodSeconds": 7},),
         "probes.readiness": ({"periodSeconds": 7},),

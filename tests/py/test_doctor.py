@@ -43,8 +43,8 @@ def machine():
     rc, out, err = doctor()
     assert rc == 0 and re.search(r"^  encryption +yes +TLS 1.3 .* OpenSSL 3", out, re.M), out
     fake = {"LD_LIBRARY_PATH": os.path.join(os.environ["WB_BUILD"], "fake")}
-    for env, words in ((fake, "started with --transport verbs would use"),
-                       ({**fake, "FAKEVERBS_DEVICES": " "}, "tcp between machines (the default)")):
+    for env, words in ((fake, "then verbs, then tcp; verbs would use"),
+                       ({**fake, "FAKEVERBS_DEVICES": " "}, "shm within a machine, and tcp between machines")):
         rc, out, err = doctor(env=env)
         assert rc == 0 and re.search(rf"^  transport +- +.*{re.escape(words)}", out, re.M), out
     rc, out, err = doctor(files=777)
@@ -67,7 +67,7 @@ def objects(tmp):
         f.write(NO_CIPHERS)
     tls = {"encryption": "TLS"}
     for transport, kw, check, can, words in (
-            ({}, {}, "spec.transport", "yes", "weights go over TCP"),
+            ({}, {}, "spec.transport", "yes", "both ends have of shm, verbs, tcp"),
             ({}, {}, "encryption", "yes", "in the clear"),
             (tls, {}, "encryption", "yes", "TLS"),
             (tls, {"env": {"OPENSSL_CONF": no_ciphers}}, "encryption", "no", "not to be had here"),

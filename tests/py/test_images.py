@@ -91,11 +91,12 @@ def packages(stages):
 
 
 def example():
-    # tests/cluster/test_dockerfile.py builds it; here: all that it copies is there.
-    text = open(os.path.join(TOP, "charts/examples/rl-job/Dockerfile")).read()
-    for words in (line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")):
-        for w in words:
-            assert w.startswith("--") or w == "/venv" or os.path.exists(os.path.join(TOP, w)), w
+    # tests/cluster/test_dockerfile.py builds the first one; here: all that they copy is there.
+    for name in ("charts/examples/rl-job/Dockerfile", "agent/python/examples/rl/Dockerfile"):
+        text = open(os.path.join(TOP, name)).read()
+        for words in (line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")):
+            for w in words:
+                assert w.startswith("--") or w == "/venv" or os.path.exists(os.path.join(TOP, w)), (name, w)
 
 
 def runs(dir, part, layer, config):

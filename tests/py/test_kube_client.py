@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Kubernetes client against a server that misbehaves: frames cut at every byte, 410, stalls, token swaps, 429."""
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -83,6 +84,33 @@ def pages_and_every_byte():
         assert [c.short() for _ in range(8)] == ["+a", "+b", "=2", "+c", "+a", "-b", "+\u00e9\u00e9\u00e9", "+d"]
         st = c.stats()
         assert st["lists"] == 1 and st["bookmarks"] == 1 and st["failures"] == 0, st
+
+
+def long_objects_come_in_shorter_pages():
+    """What tenants write into their objects is as long as they like, and all that the client keeps of it is what it needs."""
+    n, limits = 120, []
+    things = [{**thing(f"t-{i}", i + 1)} for i in range(n)]
+    for t in things:
+        t["metadata"]["managedFields"] = [{"manager": "x" * (1 << 18)}]
+
+    def handler(rq, conn, _):
+        if "watch" in rq.query:
+            conn.begin()
+            return hold(conn)
+        limits.append(int(rq.query["limit"]))
+        at = int(rq.query.get("continue", 0))
+        end = at + limits[-1]
+        conn.listing(things[at:end], "200", str(end) if end < n else None)
+
+    with Case(handler, page=64) as (s, c):
+        assert c.next(180)["name"] == "t-0"
+        assert [c.short() for _ in range(n)] == [f"+t-{i}" for i in range(1, n)] + [f"={n}"]
+        with open(f"/proc/{c.p.pid}/status", encoding="utf-8") as f:
+            most = int(re.search(r"VmHWM:\s+(\d+)", f.read())[1]) >> 10
+        assert limits == [64, 32, 32, 32, 32], limits
+        print(f"{most} MiB for a list of {n >> 2} MiB")
+        assert most < 48, f"{most} MiB for a list of {n >> 2} MiB"
+        assert c.stats()["failures"] == 0, c.stats()
 
 
 def expired_inside_200():
@@ -366,7 +394,7 @@ def main():
     only = sys.argv[1:]
     with tempfile.TemporaryDirectory() as D:
         CERT = make_certificate(D, "server", "IP:127.0.0.1,DNS:localhost")
-        for case in (pages_and_every_byte, expired_inside_200, expired_as_status, closes_empty, half_open, mute_server,
+        for case in (pages_and_every_byte, long_objects_come_in_shorter_pages, expired_inside_200, expired_as_status, closes_empty, half_open, mute_server,
                      token_swap, cancelled_second_try, too_many_requests, escaping_and_caps, identity_of_the_server,
                      garbage_and_stop, refused_kubeconfigs):
             if only and case.__name__ not in only:

@@ -27,12 +27,13 @@ TOKENS = {"of-rl": (SA + "rl:default", ["weightbridge.io/rl/grpo"], []),
 
 
 class Api:
-    """Reviews and nothing else; `asked` has what came."""
+    """Reviews and nothing else; `asked` has what came.  `takes`: seconds of each."""
 
-    def __init__(self):
-        self.broken, self.reviews, self.accesses = False, [], []
+    def __init__(self, takes=0.0):
+        self.broken, self.reviews, self.accesses, self.takes = False, [], [], takes
 
     def __call__(self, rq, conn):
+        time.sleep(self.takes)
         if self.broken or rq.method != "POST" or "review" not in rq.path:
             conn.status(404 if not self.broken else 500, "NotFound")
         elif rq.path.endswith("/tokenreviews"):
@@ -162,7 +163,21 @@ def metrics(d):
         assert get(port, "/healthz")[0] == 200
 
 
-for claim in (pages, metrics, wbctl_shows_a_token_and_names_the_object):
+def who_asks_with_wrong_tokens_keeps_nobody_else_waiting(d):
+    """More of them than may wait in one line, from three addresses; the API server is slow."""
+    api = Api(takes=0.1)
+    with operator(d, api, "--metrics-auth") as port, contextlib.ExitStack() as crowd:
+        for i in range(48):
+            s = crowd.enter_context(contextlib.closing(socket.create_connection(
+                ("127.0.0.1", port), timeout=60, source_address=(f"127.0.0.{70 + i // 16}", 0))))
+            s.sendall(f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong-{i}\r\n\r\n".encode())
+        got = get(port, "/metrics", "prometheus")
+        assert got[0] == 200, got
+        n = len(api.reviews)
+        assert n < 48, f"it waited for all {n} of them"
+
+
+for claim in (pages, metrics, who_asks_with_wrong_tokens_keeps_nobody_else_waiting, wbctl_shows_a_token_and_names_the_object):
     with tempfile.TemporaryDirectory() as folder:
         t0 = time.monotonic()
         claim(folder)

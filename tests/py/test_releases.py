@@ -60,12 +60,12 @@ class Api:
                 "apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer", "metadata": {"generation": 1},
                 "spec": {"trainer": {"workers": 1}, "rollout": {"workersPerEngine": 1}}})
 
-    def forge(self, ns, name, account=None, holder="x", label=True):
-        """A Lease as a tenant may write it."""
+    def forge(self, ns, name, account=None, holder="x", label=True, more=0):
+        """A Lease as a tenant may write it, with so many bytes more."""
         with self.lock:
             self.store("leases", (ns, name), {
                 "metadata": {"labels": {"weightbridge.io/serves": "all"} if label else {},
-                             "annotations": {"weightbridge.io/account": account} if account else {}},
+                             "annotations": {**({"weightbridge.io/account": account} if account else {}), "more": more * "x"}},
                 "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60}})
 
     def wanted(self, rq):
@@ -241,6 +241,16 @@ def what_tenants_forge_keeps_nobody_idle(d, config, api):
         assert x.stop() == 0
 
 
+def what_tenants_write_at_length_keeps_nobody_from_leading(d, config, api):
+    """A page of it is longer than an operator takes: it asks for shorter ones."""
+    for i in range(60):
+        api.forge("a-tenant", f"forged-{i}", more=1 << 18)
+    o = Operator(d, config, "l0", "l")
+    until(o.leads, "it serves", 60)
+    assert "the answer is longer than" in o.text()
+    assert o.stop() == 0
+
+
 def a_namespace_with_a_release_of_its_own_is_left_to_it(d, config, api):
     for ns in ("ours", "theirs"):
         api.put_object(ns)
@@ -284,6 +294,7 @@ def main():
         cert = kubefake.make_certificate(d, "api", "IP:127.0.0.1")
         for n, case in enumerate((second_stays_idle_and_serves_when_the_first_is_gone,
                                   of_two_that_start_at_once_one_serves, what_tenants_forge_keeps_nobody_idle,
+                                  what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
                                   without_the_right_to_look_it_serves_and_says_so)):
             api = Api(forbid_list=case is without_the_right_to_look_it_serves_and_says_so)

@@ -71,6 +71,7 @@ START_TEST(missing_agent_is_etimedout_naming_the_socket)
 	ck_assert_int_eq(wb_client_open(&o, &c, &err), -ETIMEDOUT);
 	says(&err, a.path);
 	says(&err, "No such file");
+	says(&err, " s (connect_timeout)");
 }
 END_TEST
 

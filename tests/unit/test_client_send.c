@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,47 @@ START_TEST(send_goes_through_its_states)
 	ck_assert_uint_eq(info.transfer, 9);
 	ck_assert_int_eq(info.state, WB_CLIENT_TRANSFER_FINAL);
 	wb_client_transfer_free(v);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_news(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 7, WB_APP_SEND_RELEASED, 0, "");
+	state(a, 7, WB_APP_SEND_STARTED, 0, "said late");
+	pthread_barrier_wait(&both);
+	state(a, 7, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_wait_closed(a);
+}
+
+/* Who was told that its parameters may change has changed them. */
+START_TEST(what_was_released_is_not_read_again)
+{
+	struct fx_script s;
+	struct wb_error err;
+	struct wb_client *c;
+	struct wb_client_transfer *t;
+	struct wb_client_transfer_info info;
+	struct wb_client_opts o;
+
+	pthread_barrier_init(&both, NULL, 2);
+	fx_script_start(&s, script_news);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 70, 0, 10 * S, &t, &err), 0);
+	do {
+		ck_assert_int_eq(
+			wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, MS, &err), -ETIMEDOUT);
+		wb_client_transfer_get(t, &info);
+	} while (strcmp(info.sentence, "said late"));
+	ck_assert_int_eq(info.state, WB_CLIENT_TRANSFER_RELEASED);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, 0, &err), 0);
+	pthread_barrier_wait(&both);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 10 * S, &err), 0);
+	wb_client_transfer_free(t);
+	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }
 END_TEST
@@ -253,6 +295,7 @@ START_TEST(with_supersede_a_hold_is_waited_for)
 END_TEST
 
 static bool is_read; /* guarded by the order of messages */
+static int released[2]; /* a pipe: release() has returned */
 
 /* Its transfers are over, and it reads on for others. */
 static void script_kept_hold(struct fx_agent *a)
@@ -266,6 +309,7 @@ static void script_kept_hold(struct fx_agent *a)
 	fx_agent_expect(a, WBP_APP_SEND);
 	held(a, 5, WB_APP_SEND_FINAL, true);
 	ck_assert_uint_eq(fx_agent_expect(a, WBP_APP_RELEASE)->app_release.transfer, 5);
+	ck_assert_int_eq(poll(&(struct pollfd){released[0], POLLIN, 0}, 1, 100), 0);
 	is_read = false;
 	held(a, 5, WB_APP_SEND_RELEASED, false);
 	fx_agent_expect(a, WBP_APP_SEND);
@@ -287,6 +331,7 @@ START_TEST(a_hold_outlasts_the_end_until_nobody_reads)
 	struct wb_client_opts o;
 
 	is_read = true;
+	ck_assert_int_eq(pipe(released), 0);
 	pthread_barrier_init(&both, NULL, 2);
 	fx_script_start(&s, script_kept_hold);
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
@@ -300,6 +345,7 @@ START_TEST(a_hold_outlasts_the_end_until_nobody_reads)
 	ck_assert(!wb_client_send(c, 50, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err));
 	ck_assert(!wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, 5 * S, &err));
 	ck_assert(!wb_client_release(t, &err));
+	ck_assert_int_eq(write(released[1], "", 1), 1);
 	ck_assert(!is_read);
 	wb_client_transfer_free(t);
 	ck_assert(!wb_client_send(c, 60, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err));
@@ -311,6 +357,8 @@ START_TEST(a_hold_outlasts_the_end_until_nobody_reads)
 	wb_client_transfer_free(t);
 	ck_assert_int_eq(wb_client_close(c, S, &err), 0);
 	fx_script_stop(&s);
+	close(released[0]);
+	close(released[1]);
 }
 END_TEST
 
@@ -487,6 +535,8 @@ START_TEST(hold_ends_by_release_by_the_next_send_and_by_close)
 }
 END_TEST
 
+static uint64_t next_number;
+
 static void script_dies_in_send(struct fx_agent *a)
 {
 	fx_agent_up(a);
@@ -495,10 +545,12 @@ static void script_dies_in_send(struct fx_agent *a)
 	fx_agent_drop(a);
 	fx_agent_up(a);
 	fx_agent_expect(a, WBP_APP_SEND);
-	state(a, 5, WB_APP_SEND_FINAL, 0, "");
+	state(a, next_number, WB_APP_SEND_FINAL, 0, "");
 	fx_agent_wait_closed(a);
 }
 
+/* Nobody else may have heard of its transfer (_i 1): the agent that follows gives that number
+ * again. */
 START_TEST(agent_lost_in_a_transfer_ends_it_and_the_next_one_works)
 {
 	struct fx_script s;
@@ -507,6 +559,7 @@ START_TEST(agent_lost_in_a_transfer_ends_it_and_the_next_one_works)
 	struct wb_client_transfer *t;
 	struct wb_client_opts o;
 
+	next_number = _i ? 4 : 5;
 	fx_script_start(&s, script_dies_in_send);
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
 	c = fx_worker(&o);
@@ -550,6 +603,7 @@ START_TEST(agent_that_stays_away_is_econnreset_with_the_cause)
 	wb_client_transfer_free(t);
 	ck_assert_int_eq(wb_client_send(c, 2, 0, S, &t, &err), -ECONNRESET);
 	says(&err, "Connection refused");
+	says(&err, " s (reconnect_timeout)");
 	ck_assert_int_eq(wb_client_close(c, S, &err), 0); /* reported already */
 	fx_script_stop(&s);
 }
@@ -630,6 +684,7 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, send_goes_through_its_states);
+	tcase_add_test(t, what_was_released_is_not_read_again);
 	tcase_add_test(t, transfer_that_missed_its_deadline_says_so_in_its_own_words);
 	tcase_add_test(t, with_supersede_a_send_follows_the_release_of_the_last);
 	tcase_add_test(t, with_supersede_two_transfers_are_in_flight_not_three);
@@ -638,7 +693,7 @@ int main(void)
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
 	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);
-	tcase_add_test(t, agent_lost_in_a_transfer_ends_it_and_the_next_one_works);
+	tcase_add_loop_test(t, agent_lost_in_a_transfer_ends_it_and_the_next_one_works, 0, 2);
 	tcase_add_test(t, agent_that_stays_away_is_econnreset_with_the_cause);
 	tcase_add_test(t, signal_handler_ends_a_wait_with_eintr);
 	tcase_add_test(t, forked_child_is_kept_out);

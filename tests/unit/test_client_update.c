@@ -304,7 +304,8 @@ static void script_torn(struct fx_agent *a)
 	fx_agent_wait_closed(a);
 }
 
-START_TEST(torn_worker_blocks_until_repaired)
+/* Its first poll that returns has @transfer, and its hooks have run as @what says. */
+static void first_update_is(void (*script)(struct fx_agent *a), uint64_t transfer, const char *what)
 {
 	struct fx_script s;
 	struct seen seen = {0};
@@ -313,14 +314,19 @@ START_TEST(torn_worker_blocks_until_repaired)
 	struct wb_client_opts o;
 	struct wb_client *c;
 
-	fx_script_start(&s, script_torn);
+	fx_script_start(&s, script);
 	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
 	c = fx_worker(&o);
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), 1);
-	ck_assert_uint_eq(u.transfer, 3);
-	ck_assert_str_eq(seen.what, "bBBA");
+	ck_assert_uint_eq(u.transfer, transfer);
+	ck_assert_str_eq(seen.what, what);
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
+}
+
+START_TEST(torn_worker_blocks_until_repaired)
+{
+	first_update_is(script_torn, 3, "bBBA");
 }
 END_TEST
 
@@ -372,6 +378,33 @@ START_TEST(torn_for_good_raises_and_never_returns_normally)
 }
 END_TEST
 
+static void script_late_end(struct fx_agent *a)
+{
+	struct wb_msg_app_end late = {.transfer = 1,
+		.version = 10,
+		.result = WB_APP_END_ABORTED,
+		.digest = "",
+		.code = WB_CODE_ABORTED,
+		.sentence = "of the update before"};
+
+	fx_agent_up(a);
+	wb_poll_promise(&a->page->word);
+	fx_agent_expect(a, WBP_APP_PARKED);
+	fx_agent_send(a, WBP_APP_END, &late);
+	fx_agent_begin(a, 2);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_BEGUN)->app_begun.code, 0);
+	fx_agent_end(a, 2, WB_APP_END_COMMITTED, "");
+	fx_agent_expect(a, WBP_APP_RESUMED);
+	fx_agent_wait_closed(a);
+}
+
+/* Its engine counts on a worker that stands at its stop: the next update begins with it. */
+START_TEST(the_end_of_an_earlier_update_lets_no_parked_worker_go)
+{
+	first_update_is(script_late_end, 2, "ba");
+}
+END_TEST
+
 static void script_silent(struct fx_agent *a)
 {
 	fx_agent_up(a);
@@ -403,6 +436,7 @@ START_TEST(silent_agent_is_etimedout_and_the_worker_serves_on)
 	wb_client_fileno(c); /* looks at its socket more often */
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), -ETIMEDOUT);
 	says(&err, "neither began the update nor released this worker");
+	says(&err, " s (update_timeout)");
 	ck_assert_int_eq(wb_client_poll(c), 0);
 	pthread_barrier_wait(&turn);
 	ck_assert_int_eq(poll_until(c, &seen, FOREVER_POLLS, &u, &err), 1);
@@ -671,6 +705,7 @@ int main(void)
 	tcase_add_test(t, hooks_that_fail_are_told_to_the_agent);
 	tcase_add_test(t, torn_worker_blocks_until_repaired);
 	tcase_add_test(t, torn_for_good_raises_and_never_returns_normally);
+	tcase_add_test(t, the_end_of_an_earlier_update_lets_no_parked_worker_go);
 	tcase_add_test(t, silent_agent_is_etimedout_and_the_worker_serves_on);
 	tcase_add_loop_test(
 		t, killed_agent_gets_its_worker_back, 0, sizeof(killed) / sizeof(killed[0]));

@@ -103,6 +103,7 @@ static const struct {
 	{"10.0.0.1:1,10.0.0.1:1", "10.0.0.1", "10.0.0.2", "10.0.0.2:1,10.0.0.2:1"},
 	{"10.0.0.11:1,10.0.0.1:2", "10.0.0.1", "::1", "10.0.0.11:1,[::1]:2"},
 	{"unix:@x", "10.0.0.1", "::1", "unix:@x"},
+	{"verbs:10.0.0.1:1", "10.0.0.1", "::1", "verbs:[::1]:1"},
 	{"", "10.0.0.1", "::1", ""},
 };
 
@@ -128,6 +129,10 @@ static uint32_t numbers[] = {0, 1, 2};
 static uint32_t over_shm = UINT32_MAX; /* the agent that does not use tcp */
 static const uint32_t *rails_of_a; /* two rails, of which these are its worker's; NULL = not said */
 
+static const char *const *ways[3]; /* of each agent: one beside bulk */
+static const char *allowed;
+static bool is_encrypted;
+
 /* The roster's own. */
 static struct wb_plan *make_plan(void)
 {
@@ -145,7 +150,8 @@ static int roster_of(const char *me, const char *mine, const char *const hosts[3
 	static char key[65], bulk[3][64];
 	struct wb_p_endpoint e[3] = {0};
 	struct wb__addrs addrs = of(mine);
-	struct wb_p_object o = {.transfer_deadline_ns = 1};
+	struct wb_p_object o = {
+		.transfer_deadline_ns = 1, .allowed = allowed, .encrypted = is_encrypted};
 	struct wb_msg_plan m = {.object = "n/o",
 		.key = key,
 		.agents = e,
@@ -170,6 +176,8 @@ static int roster_of(const char *me, const char *mine, const char *const hosts[3
 			.n_workers = 1,
 			.ids = &numbers[i],
 			.n_ids = 1};
+		e[i].ways = (void *)(uintptr_t)ways[i];
+		e[i].n_ways = ways[i] ? 1 : 0;
 		e[i].rails = i == 1 ? rails_of_a : NULL;
 		e[i].n_rails = e[i].rails ? 1 : 0;
 		if (hosts[i][1]) {
@@ -259,6 +267,45 @@ START_TEST(agents_of_two_transports_are_named_with_those_they_have)
 }
 END_TEST
 
+/* The better way stands before that which every agent knows, each at the address dialled. */
+START_TEST(an_agent_of_several_transports_is_dialled_by_any)
+{
+	static const char *const hosts[3][2] = {
+		{"10.0.0.1", "fd00::1"}, {"10.0.0.2", "fd00::2"}, {"10.0.0.3", NULL}};
+	static const char *const rdma[] = {"verbs:10.0.0.1:7"},
+				 *const far[] = {"unix:@wb-00000000000000aa-0000000000000001"};
+	static const char *const near[] = {"unix:@wb-00000000000000ab-0000000000000001"};
+	struct wb_err err = {0};
+	struct wb_roster *r;
+
+	ways[0] = rdma;
+	ck_assert_msg(!roster_of("a", "fd00::2,10.0.0.2", hosts, &r, &err), "%s", err.msg);
+	ck_assert_str_eq(r->agent[0].bulk, "verbs:[fd00::1]:7;[fd00::1]:7");
+	ck_assert_str_eq(r->agent[0].more_bulk[0], "verbs:10.0.0.1:7;10.0.0.1:7");
+	ck_assert_ptr_null(r->allowed);
+	wb_roster_put(r);
+	/* What may not be used does not count, and it is said why. */
+	allowed = "shm,verbs";
+	ck_assert_int_eq(roster_of("t", "10.0.0.1", hosts, &r, &err), -EPROTONOSUPPORT);
+	ck_assert_str_eq(err.msg,
+		"agent t moves weights over verbs, tcp and agent a over tcp: start all agents of "
+		"an "
+		"object with the same --transport, of those that spec.transport allows: shm,verbs");
+	/* Nor does memory of another host. */
+	ways[0] = far;
+	ways[1] = near;
+	allowed = "shm";
+	ck_assert_int_eq(roster_of("t", "10.0.0.1", hosts, &r, &err), -EPROTONOSUPPORT);
+	ck_assert_ptr_nonnull(strstr(err.msg, "agent t moves weights over shm, tcp and agent a"));
+	ways[1] = ways[2] = far;
+	ck_assert_msg(!roster_of("t", "10.0.0.1", hosts, &r, &err), "%s", err.msg);
+	ck_assert_str_eq(r->allowed, "shm");
+	wb_roster_put(r);
+	ways[0] = ways[1] = ways[2] = NULL;
+	allowed = NULL;
+}
+END_TEST
+
 START_TEST(a_workers_rails_are_addresses_of_its_agent)
 {
 	static const char *const hosts[3][2] = {
@@ -295,6 +342,7 @@ int main(void)
 	tcase_add_test(t, of_two_common_families_each_has_its_endpoint);
 	tcase_add_test(t, agents_without_a_common_family_are_named_with_those_they_have);
 	tcase_add_test(t, agents_of_two_transports_are_named_with_those_they_have);
+	tcase_add_test(t, an_agent_of_several_transports_is_dialled_by_any);
 	tcase_add_test(t, a_workers_rails_are_addresses_of_its_agent);
 	suite_add_tcase(s, t);
 	return fx_run(s);

@@ -60,6 +60,9 @@ static const struct {
 	{"10.0.0.1:1,10.0.1.1:1,10.0.2.1:1,10.0.3.1:1", 1, 3, 1, 5, 4 * 5 + 2 * 3},
 	{"unix:@a", 1, 3, 1, 5, 5 + 2 * 3},
 	{"unix:@a,unix:@b", 1, 1, 1, 1, 2 + 2},
+	/* Of several transports that which takes most: any may be the one. */
+	{"unix:@a;verbs:10.0.0.1:1;10.0.0.1:1", 1, 3, 1, 5, 2 * 5 + 2 * 3},
+	{"unix:@a,unix:@b,unix:@c;10.0.0.1:1", 1, 3, 1, 5, 3 * 5 + 2 * 3},
 };
 
 START_TEST(an_agent_counts_all_that_it_may_have_to_reach)
@@ -100,6 +103,30 @@ START_TEST(each_set_of_rails_has_connections_of_its_own)
 	 * channels. */
 	ck_assert_uint_eq(need.conns, 4);
 	ck_assert_uint_eq(need.files, 2 * (2 + 3) + 2);
+}
+END_TEST
+
+/* shm and verbs have a descriptor each of what workers lend, shm one more for each rail. */
+START_TEST(memory_that_transports_keep_open_counts)
+{
+	struct wb_plan plan = {.n_worker = 2, .worker = worker};
+	struct wb_roster r = {
+		.plan = &plan, .agent = agent, .worker = who, .n_agent = 2, .n_worker = 2, .me = 1};
+	struct wb__limits_in in = {
+		.n_rail = 4, .roster = &r, .has = none, .open_files = UINT64_MAX};
+	struct wb__limits_need need;
+	struct wb_err err = {0};
+
+	snprintf(bulk, sizeof(bulk), "unix:@a;10.0.0.1:1");
+	ck_assert_int_eq(check(1, 1, 1, UINT64_MAX, none, &need, &err), 0);
+	in.open_files = 256 + 2 * (4 + 2); /* a connection of four, two channels, twice */
+	ck_assert_int_eq(wb__limits_check(&in, &need, &err), 0);
+	in.n_memory = 10;
+	ck_assert_int_eq(wb__limits_check(&in, &need, &err), -EMFILE);
+	in.open_files += 10 * (4 + 2);
+	ck_assert_int_eq(wb__limits_check(&in, &need, &err), 0);
+	in.open_files--;
+	ck_assert_int_eq(wb__limits_check(&in, &need, &err), -EMFILE);
 }
 END_TEST
 
@@ -179,6 +206,7 @@ int main(void)
 	tcase_add_loop_test(
 		t, an_agent_counts_all_that_it_may_have_to_reach, 0, (int)WB_ARRAY_SIZE(counts));
 	tcase_add_test(t, each_set_of_rails_has_connections_of_its_own);
+	tcase_add_test(t, memory_that_transports_keep_open_counts);
 	tcase_add_test(t, who_is_absent_or_foreign_is_not_reached);
 	tcase_add_test(t, a_plan_beyond_the_open_files_is_refused_with_both_figures);
 	tcase_add_test(t, a_plan_beyond_the_connections_is_refused_with_both_figures);

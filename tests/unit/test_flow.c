@@ -43,7 +43,7 @@ static struct fix {
 	struct wb_slots slots;
 	struct wb_flow_env env;
 	struct wb_flow *f;
-	int n_complete, n_failed, failed_code;
+	int n_complete, n_failed, failed_code, n_mismatch;
 	char why[WB_ERR_MSG_MAX]; /* it has failed */
 	bool is_down; /* no connection to anybody */
 } d;
@@ -82,6 +82,14 @@ static void failed(void *ctx, struct wb_flow *f, uint32_t worker, const struct w
 	d.failed_code = err->code;
 	snprintf(d.why, sizeof(d.why), "%s", err->msg);
 	d.n_failed++;
+}
+
+static void mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m)
+{
+	(void)ctx;
+	(void)f;
+	(void)m;
+	d.n_mismatch++;
 }
 
 /* As in the checkpoint, or transposed: then nothing is sent from where it lies. */
@@ -136,7 +144,8 @@ static void open_shape(const struct shape *is)
 		.conn = conn_to,
 		.on_received = received,
 		.on_complete = complete,
-		.on_failed = failed};
+		.on_failed = failed,
+		.on_mismatch = mismatch};
 	wb_fake_clock_init(&d.clock, WB_NS_PER_S);
 	ck_assert_int_eq(wb_manifest_create(&t, 1, &d.m, NULL), 0);
 	make_map(is->is_turned);
@@ -490,7 +499,31 @@ START_TEST(a_chunk_without_a_sum_is_not_taken_where_sums_are_on)
 	ck_assert_int_eq(d.n_complete, !_i);
 	ck_assert_int_eq(d.n_failed, _i);
 	ck_assert_int_eq(d.failed_code, _i ? WB_ECKSUM : 0);
+	ck_assert_int_eq(d.n_mismatch, 0); /* nobody knows whether it is damaged */
 	ck_assert_msg(!_i || strstr(d.why, "worker 3") != NULL, "%s", d.why);
+	close_flow();
+}
+END_TEST
+
+/* Else what engines have promised each other could keep a trainer's chunks from coming, which those
+ * promises wait for. */
+START_TEST(what_engines_send_takes_no_slot_of_what_trainers_send)
+{
+	static const struct {
+		uint8_t feed[WORKERS];
+		uint32_t receive, exchange; /* slots that are taken */
+	} of[] = {{{0, 0, 0, 1, 0}, 2, 0}, {{0, 0, 0, 0, 1}, 0, 2}};
+	const uint32_t *n_pool = d.slots.n_pool, *n_free = d.slots.n_free;
+
+	open_shape(&(struct shape){.first = 1, .n = 1, .is_turned = true});
+	wb_flow_open_sink(d.f, 0, of[_i].feed);
+	ck_assert_int_eq(d.notes.n_asked, 2);
+	ck_assert_uint_eq(n_pool[WB_POOL_RECEIVE] - n_free[WB_POOL_RECEIVE], of[_i].receive);
+	ck_assert_uint_eq(n_pool[WB_POOL_EXCHANGE] - n_free[WB_POOL_EXCHANGE], of[_i].exchange);
+	for (int k = 0; k < 2; k++)
+		end_grant(k, WB_XP_ARRIVED);
+	run_lane();
+	ck_assert_int_eq(d.n_complete, 1);
 	close_flow();
 }
 END_TEST
@@ -599,6 +632,7 @@ int main(void)
 	tcase_add_loop_test(c, nothing_is_asked_for_a_worker_that_is_gone, 0, THENS);
 	tcase_add_loop_test(c, readers_that_stop_reading_leave_slots_for_others, 0, 4);
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
+	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 2);
 	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
 	tcase_add_loop_test(c, a_chunk_without_a_sum_is_not_taken_where_sums_are_on, 0, 2);
 	tcase_add_test(c, a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "flow/flow.h"
+#include "flow/internal.h"
 #include "flow/lists.h"
 #include "lane/lane.h"
 #include "tests/common/fx_check.h"
@@ -295,6 +296,22 @@ START_TEST(a_worker_has_so_many_chunks_in_flight_and_no_more)
 }
 END_TEST
 
+/* What engines have promised each other leaves as many grants to what trainers send. */
+START_TEST(exchanges_hold_no_more_than_half_of_a_connections_grants)
+{
+	for (uint32_t window = WINDOW; window <= 32; window *= 2)
+		for (uint32_t n = 1; n <= WB_XPORT_DEPTH; n++) {
+			uint32_t receive = wb__flow_flights_max(FETCH_RECEIVE, window, n);
+			uint32_t exchange = wb__flow_flights_max(FETCH_EXCHANGE, window, n);
+
+			fx_must(receive == WB_MAX(FLIGHTS, window));
+			fx_must(exchange >= 1 && exchange <= receive);
+			fx_must(exchange == 1 || n * exchange <= WB_XPORT_DEPTH / 2);
+			fx_must(exchange == receive || n * (exchange + 1) > WB_XPORT_DEPTH / 2);
+		}
+}
+END_TEST
+
 /* ---- order ---------------------------------------------------------------------------------- */
 
 /* The last trainer has three times as much to send: at any time each was asked for the same part of
@@ -490,6 +507,7 @@ int main(void)
 	tcase_add_test(c, every_worker_of_an_agent_is_asked_by_every_worker);
 	tcase_add_test(c, one_worker_that_gets_nothing_does_not_keep_another_from_its_chunks);
 	tcase_add_test(c, a_worker_has_so_many_chunks_in_flight_and_no_more);
+	tcase_add_test(c, exchanges_hold_no_more_than_half_of_a_connections_grants);
 	tcase_add_loop_test(c, sources_get_on_in_proportion_to_what_they_have_to_send, 0, 8);
 	tcase_add_test(c, nothing_is_asked_of_engines_while_trainers_have_something_to_send);
 	tcase_add_loop_test(c, an_agent_that_is_not_connected_is_asked_when_it_is, 0, 2);

@@ -9,6 +9,7 @@
 #include <check.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,6 +42,40 @@ static void got(void *cookie)
 	((struct get *)cookie)->done++;
 }
 
+enum { TOGETHER = 4 }; /* at once, as many as the pool has threads */
+
+static struct {
+	struct wb_http_held *held[TOGETHER];
+	int n, answered;
+	unsigned turn, answered_in;
+	bool is_crowded; /* two answers in one turn of the loop */
+} together;
+
+static void turned(void *cookie, int events)
+{
+	(void)cookie;
+	(void)events;
+	together.turn++;
+}
+
+/* All may go on when the last has come. */
+static int serve_together(struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	const char *sentence;
+	int rc;
+
+	if (wb_http_outcome(rq, &rc, &sentence)) {
+		together.is_crowded |= together.answered++ && together.answered_in == together.turn;
+		together.answered_in = together.turn;
+		wb_buf_printf(&r->body, "ok\n");
+		return 0;
+	}
+	together.held[together.n++] = wb_http_hold(rq);
+	for (int i = 0; together.n == TOGETHER && i < TOGETHER; i++)
+		wb_http_go_on(together.held[i], 0, NULL);
+	return -EINPROGRESS;
+}
+
 static int serve(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
 {
@@ -50,6 +85,8 @@ static int serve(
 	(void)cookie;
 	if (!strcmp(path, "/bad"))
 		return -EIO;
+	if (!strcmp(path, "/together"))
+		return serve_together(rq, r);
 	if (!strcmp(path, "/known")) { /* what it would wait for is there */
 		if (!wb_http_outcome(rq, &rc, &sentence)) {
 			wb_http_go_on(wb_http_hold(rq), -EPERM, "not you");
@@ -117,6 +154,58 @@ START_TEST(a_port_in_use_is_said_with_its_address)
 }
 END_TEST
 
+/* However many ask for what costs the loop much, what else it does goes between two answers. */
+START_TEST(one_answer_that_was_waited_for_goes_out_a_turn)
+{
+	struct get g[TOGETHER] = {0};
+	struct wb_watch *watch;
+	struct wb_err err = {0};
+	struct wb_http *h;
+	int fd = eventfd(1, EFD_CLOEXEC); /* readable in every turn */
+
+	memset(&together, 0, sizeof(together));
+	ck_assert_msg(!wb_http_start(fx_loop, &http_opts, &h, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_watch_create(fx_loop, fd, WB_READABLE, turned, NULL, &watch), 0);
+	for (int i = 0; i < TOGETHER; i++) {
+		g[i] = (struct get){
+			.port = wb_http_port(h), .request = "GET /together HTTP/1.0\r\n\r\n"};
+		ck_assert_int_eq(wb_loop_work(fx_loop, get, got, &g[i]), 0);
+	}
+	for (int i = 0; i < TOGETHER; i++) {
+		fx_loop_until(&g[i].done, 1);
+		ck_assert_msg(strstr(g[i].reply, "200 OK") != NULL, "%s", g[i].reply);
+	}
+	ck_assert_int_eq(together.answered, TOGETHER);
+	ck_assert(!together.is_crowded);
+	wb_watch_destroy(watch);
+	close(fd);
+	wb_http_stop(h);
+}
+END_TEST
+
+/* Who stops while requests wait leaves nothing, whether they may go on or not. */
+START_TEST(a_server_that_stops_lets_go_of_who_waits)
+{
+	struct get g[2] = {0};
+	struct wb_err err = {0};
+	struct wb_http *h;
+
+	memset(&together, 0, sizeof(together));
+	ck_assert_msg(!wb_http_start(fx_loop, &http_opts, &h, &err), "%s", err.msg);
+	for (int i = 0; i < 2; i++) {
+		g[i] = (struct get){
+			.port = wb_http_port(h), .request = "GET /together HTTP/1.0\r\n\r\n"};
+		ck_assert_int_eq(wb_loop_work(fx_loop, get, got, &g[i]), 0);
+	}
+	fx_loop_until(&together.n, 2);
+	wb_http_go_on(together.held[0], 0, NULL);
+	wb_http_stop(h);
+	wb_http_go_on(together.held[1], 0, NULL);
+	for (int i = 0; i < 2; i++)
+		fx_loop_until(&g[i].done, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("net http");
@@ -125,6 +214,8 @@ int main(void)
 	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
 	tcase_add_loop_test(t, http_answers_get_and_nothing_else, 0, WB_ARRAY_SIZE(gets));
 	tcase_add_test(t, a_port_in_use_is_said_with_its_address);
+	tcase_add_test(t, one_answer_that_was_waited_for_goes_out_a_turn);
+	tcase_add_test(t, a_server_that_stops_lets_go_of_who_waits);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

@@ -24,18 +24,20 @@ static const struct {
 	unsigned n[3]; /* of sources 1, 2, 3, in turn */
 	unsigned comes; /* from which source */
 	unsigned after_ms; /* so long after the last one */
-	bool is_firm;
+	enum { LOOSE, FIRM, HELD } how; /* held: has as much time as it likes */
 	int gone; /* index of opening, or of the above */
 } rooms[] = {
-	{"a place is free", {3, 0, 0}, 2, 0, false, FREE},
-	{"a source has its share, all of it just come", {4, 0, 0}, 1, 0, false, NOBODY},
-	{"a source has its share: its own oldest", {4, 2, 0}, 1, 200, false, 0},
-	{"all places taken: of the one with most, though just come", {4, 4, 0}, 3, 0, false, 0},
-	{"all taken: of the one with most, not the oldest", {1, 4, 3}, 1, 0, false, 1},
-	{"all taken, by many: the oldest", {3, 3, 2}, 3, 200, false, 0},
-	{"all taken, by many that have just come", {3, 3, 2}, 3, 0, false, NOBODY},
-	{"all taken, and firm", {4, 4, 0}, 3, 0, true, NOBODY},
-	{"all taken, and firm, but all have had their time", {4, 4, 0}, 3, 200, true, 0},
+	{"a place is free", {3, 0, 0}, 2, 0, LOOSE, FREE},
+	{"a source has its share, all of it just come", {4, 0, 0}, 1, 0, LOOSE, NOBODY},
+	{"a source has its share: its own oldest", {4, 2, 0}, 1, 200, LOOSE, 0},
+	{"all places taken: of the one with most, though just come", {4, 4, 0}, 3, 0, LOOSE, 0},
+	{"all taken: of the one with most, not the oldest", {1, 4, 3}, 1, 0, LOOSE, 1},
+	{"all taken, by many: the oldest", {3, 3, 2}, 3, 200, LOOSE, 0},
+	{"all taken, by many that have just come", {3, 3, 2}, 3, 0, LOOSE, NOBODY},
+	{"all taken, and firm", {3, 3, 2}, 3, 0, FIRM, NOBODY},
+	{"all taken, and firm, but one has far more: its oldest", {1, 4, 3}, 4, 0, FIRM, 1},
+	{"all taken, and held by who has far more", {1, 4, 3}, 4, 200, HELD, NOBODY},
+	{"all taken, and firm, but all have had their time", {4, 4, 0}, 3, 200, FIRM, 0},
 };
 
 START_TEST(who_is_slow_or_greedy_makes_room)
@@ -52,8 +54,8 @@ START_TEST(who_is_slow_or_greedy_makes_room)
 		for (unsigned i = 0; i < rooms[_i].n[k]; i++, n++, now += MS) {
 			at[n] = (struct wb__place){.source = source_of(k + 1),
 				.since_ns = now,
-				.patience_ns = 100 * MS,
-				.is_firm = rooms[_i].is_firm};
+				.patience_ns = rooms[_i].how == HELD ? UINT64_MAX : 100 * MS,
+				.is_firm = rooms[_i].how != LOOSE};
 			wb__place_take(&s, &at[n]);
 		}
 	now += (uint64_t)rooms[_i].after_ms * MS;

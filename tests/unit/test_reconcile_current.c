@@ -94,24 +94,44 @@ START_TEST(transfer_that_all_engines_have_ended_does_not_run_for_long)
 }
 END_TEST
 
+/* The action that tells a transfer's end: its result for metrics, and the sentence of its event. */
+static const char *end_told(void)
+{
+	static char text[1200];
+	struct wb_reconcile_action a;
+
+	text[0] = '\0';
+	while (wb_reconcile_take(r, &a)) {
+		if (a.what == WB_DO_EVENT && a.result)
+			snprintf(text, sizeof(text), "%s: %s", a.result, a.sentence);
+		wb_free(a.sentence);
+	}
+	return text;
+}
+
+#define MIX " holds a mix of two versions until the next transfer: "
+
 /* What engines hold since says nothing of an earlier transfer. */
 static const struct {
 	enum wb_engine_state e1, e2;
 	bool is_later; /* and then both had another one */
 	const char *result;
+	const char *torn; /* what the message says of it */
 } ends[] = {
-	{WB_ENGINE_COMMITTED, WB_ENGINE_COMMITTED, false, "Succeeded"},
-	{WB_ENGINE_COMMITTED, WB_ENGINE_ABORTED, false, "Succeeded"},
-	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, false, "Aborted"},
-	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, true, "Aborted"},
-	{WB_ENGINE_IDLE, WB_ENGINE_ABORTED, false, "Unknown"},
-	{WB_ENGINE_IDLE, WB_ENGINE_IDLE, true, "Unknown"},
-	{WB_ENGINE_COMMITTED, WB_ENGINE_TORN, false, "PartlyTorn"},
-	{WB_ENGINE_ABORTED, WB_ENGINE_TORN, false, "Torn"},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_COMMITTED, false, "Succeeded", ""},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_ABORTED, false, "Succeeded", ""},
+	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, false, "Aborted", ""},
+	{WB_ENGINE_ABORTED, WB_ENGINE_ABORTED, true, "Aborted", ""},
+	{WB_ENGINE_IDLE, WB_ENGINE_ABORTED, false, "Unknown", ""},
+	{WB_ENGINE_IDLE, WB_ENGINE_IDLE, true, "Unknown", ""},
+	{WB_ENGINE_COMMITTED, WB_ENGINE_TORN, false, "PartlyTorn", "1 of 2 Torn: engine e2" MIX},
+	{WB_ENGINE_ABORTED, WB_ENGINE_TORN, false, "Torn", "1 of 2 Torn: engine e2" MIX},
+	{WB_ENGINE_TORN, WB_ENGINE_TORN, false, "Torn", "2 of 2 Torn: engine e1" MIX},
 };
 
 START_TEST(transfer_whose_coordinator_is_gone_ended_as_each_engine_said_of_it)
 {
+	char told[256];
 	json_t *o;
 
 	run_two_engines();
@@ -129,6 +149,10 @@ START_TEST(transfer_whose_coordinator_is_gone_ended_as_each_engine_said_of_it)
 		json_string_value(json_object_get(json_object_get(o, "lastTransfer"), "result")),
 		ends[_i].result);
 	json_decref(o);
+	snprintf(told, sizeof(told),
+		"%s: transfer 5, version 50: %s: %sits coordinator, agent train, is gone",
+		ends[_i].result, ends[_i].result, ends[_i].torn);
+	ck_assert_str_eq(end_told(), told);
 }
 END_TEST
 

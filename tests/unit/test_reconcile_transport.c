@@ -86,6 +86,20 @@ static const struct {
 		"spec.transport.deviceClass asks for RDMA devices"},
 	{VERBS_TCP, ANY, AUTO, MLX, WB_VIA_TCP, NULL,
 		"spec.transport.devicePrefixes asks for RDMA devices"},
+	/* Memory is no way to other hosts. */
+	{VERBS, ANY, AUTO, NONE, WB_VIA_SHM | WB_VIA_TCP,
+		"spec.transport.protocols has Verbs alone, but agent roll moves weights over TCP "
+		"alone: add TCP",
+		NULL},
+	{VERBS, ANY, AUTO, NONE, WB_VIA_SHM | WB_VIA_SOFT | WB_VIA_TCP, NULL, NULL},
+	{VERBS, WB_DEVICE_SOFTWARE, AUTO, NONE, WB_VIA_SOFT, NULL,
+		"spec.transport.deviceClass asks for RDMA devices"},
+	{VERBS, WB_DEVICE_HARDWARE, AUTO, NONE, WB_VIA_SOFT,
+		"spec.transport.deviceClass is Hardware, but agent roll has RDMA in software alone",
+		NULL},
+	{VERBS, WB_DEVICE_SOFTWARE, AUTO, NONE, WB_VIA_VERBS,
+		"spec.transport.deviceClass is Software, but agent roll has RDMA in hardware alone",
+		NULL},
 };
 
 static struct wb_spec spec_with(int i)
@@ -155,12 +169,77 @@ START_TEST(a_change_that_asks_for_nothing_else_makes_no_new_plan)
 	members_come(WB_VIA_TCP);
 	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
 	s.gpu_direct = WB_GPU_DIRECT_DISABLED;
-	s.protocols = (struct wb_spec_words)TCP_VERBS;
 	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_ptr_null(strstr(did(false), "plan("));
 	s.encryption = WB_ENCRYPTION_TLS; /* this is in the plan's epoch */
 	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
 	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
+}
+END_TEST
+
+/* Which of two is better stands in their order. */
+START_TEST(a_change_of_the_order_makes_a_new_plan)
+{
+	struct wb_spec s = spec_with(0);
+
+	make(&s, 77);
+	members_come(WB_VIA_TCP | WB_VIA_VERBS);
+	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
+	s.protocols = (struct wb_spec_words)TCP_VERBS;
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
+	blobs(1, 1);
+	blobs(10, 11);
+	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
+}
+END_TEST
+
+static const struct {
+	uint32_t device_class;
+	const char *transport, *fallback, *reason, *words;
+} used[] = {
+	{ANY, "shm", NULL, "AsExpected", ""},
+	{ANY, "shm,verbs,tcp+tls", "", "AsExpected", ""},
+	{ANY, "shm,tcp+tls", "agent train is reached by tcp and not verbs: no route", "TCPFallback",
+		"engine e1: agent train is reached by tcp and not verbs: no route"},
+	{ANY, "verbs", "an old word", "AsExpected", ""},
+	{WB_DEVICE_HARDWARE, "verbs,tcp", NULL, "TCPFallback", "deviceClass asks for RDMA devices"},
+	{WB_DEVICE_HARDWARE, "shm,verbs", NULL, "AsExpected", ""},
+	{ANY, "verbs+soft", NULL, "SoftwareRDMA", "engine e1 is reached by RDMA in software"},
+	{ANY, "shm,verbs+soft,tcp", "agent x is reached by tcp and not verbs+soft: so",
+		"TCPFallback", "and not verbs+soft"},
+	{WB_DEVICE_SOFTWARE, "verbs+soft", NULL, "AsExpected", ""},
+};
+
+START_TEST(what_carries_an_engines_weights_is_judged)
+{
+	struct wb_spec s = spec_with(0);
+	struct wb_reconcile_engine_report e = {.engine = "e1",
+		.state = WB_ENGINE_COMMITTED,
+		.transfer = 5,
+		.version = 50,
+		.transport = used[_i].transport,
+		.fallback = used[_i].fallback};
+	const char *reason, *message;
+
+	s.device_class = used[_i].device_class;
+	make(&s, 77);
+	members_come(WB_VIA_TCP | WB_VIA_VERBS | WB_VIA_SOFT);
+	ck_assert_ptr_nonnull(strstr(did(false), "plan("));
+	planned(1, 99);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
+	(void)cond("Degraded", &reason, &message);
+	ck_assert_str_eq(reason, used[_i].reason);
+	ck_assert_msg(strstr(message, used[_i].words) != NULL, "%s", message);
+	/* Who does not say what carried them changes nothing of it; who does, does. */
+	e.transport = NULL;
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
+	(void)cond("Degraded", &reason, &message);
+	ck_assert_str_eq(reason, used[_i].reason);
+	e.transport = "shm";
+	e.fallback = NULL;
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
+	(void)cond("Degraded", &reason, &message);
+	ck_assert_str_eq(reason, "AsExpected");
 }
 END_TEST
 
@@ -174,5 +253,7 @@ int main(void)
 	tcase_add_loop_test(c, what_is_asked_of_the_transport_is_done_or_refused_by_name, 0,
 		WB_ARRAY_SIZE(asked));
 	tcase_add_test(c, a_change_that_asks_for_nothing_else_makes_no_new_plan);
+	tcase_add_test(c, a_change_of_the_order_makes_a_new_plan);
+	tcase_add_loop_test(c, what_carries_an_engines_weights_is_judged, 0, WB_ARRAY_SIZE(used));
 	return fx_run(s);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operator's endpoint against scripted agents, over channels in memory and a fake clock. */
+#include "operator-shim/serve/budget.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_serve.h"
 
@@ -11,16 +12,53 @@
 
 START_TEST(hello_to_activate)
 {
-	size_t bytes = 0;
+	struct wb_lent plan, manifest, none;
 
 	run_job_to_active();
 	ck_assert_str_eq(ready_reason(), "True Idle");
-	ck_assert_ptr_nonnull(wb_serve_plan(s, NULL, &bytes));
-	ck_assert_uint_gt(bytes, 100);
-	ck_assert_ptr_nonnull(wb_serve_manifest(s, "default/a", &bytes));
-	ck_assert_uint_eq(bytes, manifest_bytes.len);
-	ck_assert_ptr_null(wb_serve_plan(s, "other", &bytes));
+	ck_assert(wb_serve_plan(s, NULL, &plan));
+	ck_assert_uint_gt(plan.bytes, 100);
+	ck_assert(wb_serve_manifest(s, "default/a", &manifest));
+	ck_assert_mem_eq(manifest.data, manifest_bytes.data, manifest_bytes.len);
+	ck_assert(!wb_serve_plan(s, "other", &none));
+	/* A reader may be slower than the operator lives. */
+	tear_down_serve();
+	ck_assert_mem_eq(manifest.data, manifest_bytes.data, manifest.bytes);
 	end_both();
+	plan.put(plan.cookie);
+	manifest.put(manifest.cookie);
+}
+END_TEST
+
+static int lend_page(const char *name, size_t bytes, struct wb_lent *out)
+{
+	struct wb_err err = {0};
+	struct wb_buf b;
+
+	wb_buf_init(&b, bytes);
+	for (size_t i = 0; i < bytes; i++)
+		wb_buf_u8(&b, 'x');
+	return wb_serve_lend_page(s, name, &b, out, &err);
+}
+
+START_TEST(pages_that_are_read_slowly_are_charged_until_they_are_taken)
+{
+	struct wb_lent page[2], more;
+	struct wb_budget_limits l;
+
+	tear_down_serve();
+	wb_budget_size(0, &l);
+	ck_assert_int_eq(wb_budget_override(&l, "pages=4000/2000"), 0);
+	set_up_limited_serve(&l);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(lend_page("default/a", 1000, &page[i]), 0);
+	ck_assert_int_eq(lend_page("default/a", 1, &more), -EDQUOT);
+	page[0].put(page[0].cookie);
+	ck_assert_int_eq(lend_page("default/a", 1000, &page[0]), 0);
+	ck_assert_int_eq(lend_page("default/gone", 1, &more), -ENOENT);
+	tear_down_serve();
+	for (int i = 0; i < 2; i++)
+		page[i].put(page[i].cookie);
 }
 END_TEST
 
@@ -462,6 +500,7 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(tc, set_up_serve, tear_down_serve);
 	tcase_add_test(tc, hello_to_activate);
+	tcase_add_test(tc, pages_that_are_read_slowly_are_charged_until_they_are_taken);
 	tcase_add_test(tc, reports_are_summed_up_over_clock_offsets);
 	tcase_add_loop_test(tc, a_result_says_what_engines_have, 0, (int)WB_ARRAY_SIZE(ends));
 	tcase_add_test(tc, planner_refusal_names_workers);

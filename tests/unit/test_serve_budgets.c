@@ -212,9 +212,10 @@ START_TEST(default_budgets_fit_into_the_memory_together)
 	all += l.v[WB_BUDGET_WORKERS][WB_BUDGET_ALL] * 2 * 1024;
 	all += l.v[WB_BUDGET_MAPS][WB_BUDGET_ALL] + l.v[WB_BUDGET_PLANS][WB_BUDGET_ALL];
 	all += l.v[WB_BUDGET_FRAMES][WB_BUDGET_ALL] + l.v[WB_BUDGET_REPORTS][WB_BUDGET_ALL];
+	all += l.v[WB_BUDGET_PAGES][WB_BUDGET_ALL];
 	all += l.v[WB_BUDGET_PLANNING][WB_BUDGET_ALL] * l.planning_bytes;
 	if (memories[_i] >= 256 * MI)
-		ck_assert_uint_le(all, WB_MAX(memories[_i] / 32 * 29, 248 * MI));
+		ck_assert_uint_le(all, WB_MAX(memories[_i] / 16 * 15, 252 * MI));
 	for (int k = 0; k < WB_BUDGET_KINDS; k++) {
 		const uint64_t *v = l.v[k];
 
@@ -240,6 +241,7 @@ START_TEST(figures_of_the_manual_are_those_of_one_gib)
 		[WB_BUDGET_PLANS] = {64 * MI, 32 * MI, 32 * MI},
 		[WB_BUDGET_FRAMES] = {16 * MI, 8 * MI, 8 * MI},
 		[WB_BUDGET_REPORTS] = {16 * MI, 8 * MI, 8 * MI},
+		[WB_BUDGET_PAGES] = {32 * MI, 16 * MI, 16 * MI},
 		[WB_BUDGET_PLANNING] = {2, 1, 1},
 	};
 	struct wb_budget_limits l;

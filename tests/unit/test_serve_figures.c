@@ -170,6 +170,77 @@ START_TEST(a_suspended_object_is_told_from_one_that_is_not_ready)
 }
 END_TEST
 
+/* The engine has said how the transfer ended for it, and its coordinator says nothing. */
+START_TEST(a_transfer_that_its_coordinator_does_not_end_is_counted_once)
+{
+	struct wb_p_engine_state e = {
+		.engine = "e1", .version = -1, .state = "Torn", .code = WB_ETORN};
+	struct wb_msg_report m = {.object = "default/a",
+		.epoch = {1, 1},
+		.transfer = 6,
+		.version = 60,
+		.state = "Started",
+		.begin_wall_ns = 1};
+
+	run_job_to_active();
+	agent_says(&train, WBP_REPORT, &m);
+	m.state = "Engine";
+	m.engines = &e;
+	m.n_engines = 1;
+	agent_says(&roll, WBP_REPORT, &m);
+	ASSERT_HAS_NO("wb_object_transfers_total" OF_A ",result=\"Torn\"} 1\n");
+	clk.now += 6 * S;
+	wb_serve_tick(s);
+	ASSERT_HAS("wb_object_transfers_total" OF_A ",result=\"Torn\"} 1\n");
+	m.state = "Torn";
+	m.is_final = true;
+	agent_says(&train, WBP_REPORT, &m);
+	ASSERT_HAS("wb_object_transfers_total" OF_A ",result=\"Torn\"} 1\n");
+	ASSERT_HAS("wb_transfers_total{result=\"Torn\"} 1\n");
+	end_wire(&train);
+	end_wire(&roll);
+	wb_buf_finish(&manifest_bytes);
+	wb_buf_finish(&map_bytes);
+}
+END_TEST
+
+/* Each agent tells of its workers when it gets to it. */
+START_TEST(chunks_that_were_sent_again_count_though_the_transfer_is_over)
+{
+	struct wb_p_engine_state e = {.engine = "e1", .version = 60, .state = "Committed"};
+	struct wb_p_worker_report w = {.worker = 1,
+		.stop_ns = S,
+		.resume_ns = 2 * S,
+		.resent_chunks = 3,
+		.mismatched_chunks = 2};
+	struct wb_msg_report m = {.object = "default/a",
+		.epoch = {1, 1},
+		.transfer = 6,
+		.version = 60,
+		.state = "Succeeded",
+		.is_final = true,
+		.engines = &e,
+		.n_engines = 1};
+
+	run_job_to_active();
+	agent_says(&train, WBP_REPORT, &m);
+	m.state = "Workers";
+	m.is_final = false;
+	m.n_engines = 0;
+	m.workers = &w;
+	m.n_workers = 1;
+	for (int i = 0; i < 2; i++) { /* the second time after a reconnection */
+		agent_says(&roll, WBP_REPORT, &m);
+		ASSERT_HAS("wb_chunks_retried_total 3\n");
+		ASSERT_HAS("wb_checksum_mismatches_total 2\n");
+	}
+	end_wire(&train);
+	end_wire(&roll);
+	wb_buf_finish(&manifest_bytes);
+	wb_buf_finish(&map_bytes);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *su = suite_create("serve_figures");
@@ -184,9 +255,11 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, none_set_up, figures_tear_down);
 	tcase_add_test(tc, no_object_is_named_where_none_is_wanted);
 	suite_add_tcase(su, tc);
-	tc = tcase_create("suspended");
+	tc = tcase_create("job");
 	tcase_add_checked_fixture(tc, job_set_up, figures_tear_down);
 	tcase_add_test(tc, a_suspended_object_is_told_from_one_that_is_not_ready);
+	tcase_add_test(tc, a_transfer_that_its_coordinator_does_not_end_is_counted_once);
+	tcase_add_test(tc, chunks_that_were_sent_again_count_though_the_transfer_is_over);
 	suite_add_tcase(su, tc);
 	return su;
 }

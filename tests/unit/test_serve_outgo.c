@@ -184,11 +184,102 @@ START_TEST(an_agent_of_version_1_gets_all_of_the_same_plan)
 	planned(false, false);
 	packed = used_by_plans();
 	take_plan(&train, 1);
+	run_job();
 	take_plan(&roll, 1);
 	activated(&train);
 	activated(&roll);
 	ck_assert_str_eq(ready_reason(), "True Idle");
 	ck_assert_uint_gt(packed, 0);
+	end_both();
+	roll.version = 0;
+}
+END_TEST
+
+static void limit(const char *budget)
+{
+	struct wb_budget_limits l;
+
+	tear_down_serve();
+	wb_budget_size(UINT64_C(1) << 30, &l);
+	ck_assert_int_eq(wb_budget_override(&l, budget), 0);
+	set_up_limited_serve(&l);
+}
+
+/* Listing a large plan takes seconds, and whose plan is large is its tenant's to say. */
+START_TEST(a_list_is_made_beside_the_loop)
+{
+	roll.version = 1;
+	planned(false, false);
+	take_plan(&train, 1); /* who needs none does not wait for it */
+	expect_nothing(&roll);
+	run_job();
+	take_plan(&roll, 1);
+	activated(&train);
+	activated(&roll);
+	end_both();
+	roll.version = 0;
+}
+END_TEST
+
+/* Where an object may have two jobs: the list of the first plan is not of the second. */
+START_TEST(a_list_that_comes_after_a_newer_plan_is_of_no_use)
+{
+	void (*list_work)(void *), (*list_done)(void *);
+	struct wb_digest second;
+	void *list;
+
+	limit("planning=4/4/4");
+	roll.version = 1;
+	planned(false, false);
+	list_work = job_work;
+	list_done = job_done;
+	list = job_cookie;
+	third_joins();
+	second = hears_head(&other);
+	list_work(list);
+	list_done(list);
+	expect_nothing(&roll);
+	run_job();
+	ck_assert(wb_digest_eq(hears_content(&roll), second));
+	hears_plan(&roll, 2);
+	end_wire(&other);
+	end_both();
+	roll.version = 0;
+}
+END_TEST
+
+START_TEST(who_waits_for_a_list_may_go_and_so_may_all)
+{
+	roll.version = 1;
+	planned(false, false);
+	end_wire(&roll);
+	run_job();
+	end_both();
+	roll.version = 0;
+}
+END_TEST
+
+START_TEST(a_list_without_room_turns_its_agent_away_and_nobody_else)
+{
+	char text[64];
+	union wb_msg m;
+	uint64_t held;
+
+	roll.version = 1;
+	planned(false, false);
+	held = used_by_plans();
+	run_job();
+	end_both();
+	snprintf(text, sizeof(text), "plans=%llu", (unsigned long long)held);
+	limit(text);
+	planned(false, false);
+	run_job();
+	expect(&roll, WBP_REJECT, &m);
+	ck_assert_msg(strstr(m.reject.sentence, "--budget plans"), "%s", m.reject.sentence);
+	ck_assert(m.reject.retry);
+	wb_msg_free(WBP_REJECT, &m);
+	take_plan(&train, 1);
+	ck_assert_uint_eq(used_by_plans(), held);
 	end_both();
 	roll.version = 0;
 }
@@ -223,6 +314,10 @@ static Suite *suite(void)
 	tcase_add_test(tc, a_newer_plan_takes_the_place_of_what_is_left);
 	tcase_add_test(tc, activate_comes_after_the_plan_even_when_ready_came_before_it);
 	tcase_add_test(tc, an_agent_of_version_1_gets_all_of_the_same_plan);
+	tcase_add_test(tc, a_list_is_made_beside_the_loop);
+	tcase_add_test(tc, a_list_that_comes_after_a_newer_plan_is_of_no_use);
+	tcase_add_test(tc, who_waits_for_a_list_may_go_and_so_may_all);
+	tcase_add_test(tc, a_list_without_room_turns_its_agent_away_and_nobody_else);
 	tcase_add_test(tc, an_agent_that_goes_while_its_plan_is_sent_leaves_nothing);
 	tcase_add_test(tc, an_operator_that_ends_while_a_plan_is_sent_leaves_nothing);
 	suite_add_tcase(all, tc);

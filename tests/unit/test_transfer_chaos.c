@@ -50,7 +50,7 @@ static const struct {
 	{50271125588, -1}, {44171, -1}, {72261131100, -1}, {300000000884, -1}, {310000001535, -1},
 	{400000005772, -1}, {540000011321, -1}, {590000003644, -1}, {670000000478, -1},
 	{640000011725, -1}, {820000047601, -1}, {880000005616, -1}, {890000051981, -1},
-	{890000080718, -1}, {900000042697, -1}};
+	{890000080718, -1}, {900000042697, -1}, {950000100268, -1}};
 
 START_TEST(seeds_keep_the_invariants)
 {
@@ -72,7 +72,8 @@ START_TEST(seeds_that_failed_once_pass)
 END_TEST
 
 /* Of these, runs that once failed. */
-static const uint64_t wide_regressions[] = {90261125867, 11126113521};
+static const uint64_t wide_regressions[] = {90261125867, 11126113521, 951000000117, 951000000444,
+	952000000054, 952000000063, 952000000113, 953000000747, 953000005594, 954000001209};
 
 START_TEST(seeds_of_wider_worlds_that_failed_once_pass)
 {
@@ -169,7 +170,7 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 {
 	uint64_t first = of->seed;
 	uint64_t committed = 0, failed_runs = 0, faults = 0, torn = 0, updates = 0, feeds = 0;
-	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0, superseded = 0;
+	uint64_t events = 0, failed = 0, doubts = 0, resumed = 0, superseded = 0, left = 0;
 	uint64_t worlds[CHAOS_WIDE] = {0}, fired[CHAOS_WIDE] = {0};
 	time_t begin = time(NULL);
 
@@ -192,6 +193,7 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 		feeds += c.n_feed;
 		doubts += c.n_doubt;
 		resumed += c.n_resumed;
+		left += c.n_left;
 		events += c.events;
 		for (int i = 0; i < CHAOS_WIDE; i++) {
 			worlds[i] += c.wide >> i & 1;
@@ -205,13 +207,13 @@ static int run_seeds(const struct chaos_opts *of, uint64_t count)
 	printf("seeds %llu to %llu: %llu events, %llu faults, %llu transfers committed, %llu not "
 	       "(%llu superseded), "
 	       "%llu updates of workers, %llu torn, %llu feeds, %llu in doubt, %llu resumed, "
-	       "%ld s\n",
+	       "%llu trainers left early, %ld s\n",
 		(unsigned long long)first, (unsigned long long)(first + count - 1),
 		(unsigned long long)events, (unsigned long long)faults,
 		(unsigned long long)committed, (unsigned long long)failed_runs,
 		(unsigned long long)superseded, (unsigned long long)updates,
 		(unsigned long long)torn, (unsigned long long)feeds, (unsigned long long)doubts,
-		(unsigned long long)resumed, (long)(time(NULL) - begin));
+		(unsigned long long)resumed, (unsigned long long)left, (long)(time(NULL) - begin));
 	printf("%llu passed, %llu failed, 0 skipped\n", (unsigned long long)(count - failed),
 		(unsigned long long)failed);
 	return failed ? 1 : 0;

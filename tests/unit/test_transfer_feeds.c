@@ -305,6 +305,27 @@ START_TEST(engines_that_are_fed_do_not_wait_for_each_other)
 }
 END_TEST
 
+/* Nothing would come to it: it goes on with what it holds, and whoever asked for that is told. */
+START_TEST(an_engine_without_an_address_in_common_is_not_fed)
+{
+	struct world_opts o = world_small;
+	struct wb_err err = {0};
+
+	o.apart = true;
+	world_check_begin(&w, &o);
+	world_check_commits(&w, 1);
+	ck_assert_int_eq(
+		wb_transfer_feed(w.agent[1].core, &w.epochs->id, 1, 0, &err), -EAFNOSUPPORT);
+	world_after(&w.agent[1]);
+	ck_assert_msg(
+		strstr(err.msg, "engine e1 cannot get a version from engine e0"), "%s", err.msg);
+	ck_assert_str_eq(w.last_result, "Aborted");
+	ck_assert_msg(strstr(w.last_culprit, "no address family in common"), "%s", w.last_culprit);
+	world_check_commits(&w, 2);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("feeds");
@@ -320,6 +341,7 @@ int main(void)
 	tcase_add_test(tc, a_promise_for_a_transfer_is_none_for_the_feed_of_its_number);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
+	tcase_add_test(tc, an_engine_without_an_address_in_common_is_not_fed);
 	tcase_add_loop_test(tc, engines_that_are_fed_do_not_wait_for_each_other, 0, 2);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

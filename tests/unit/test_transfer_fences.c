@@ -121,6 +121,30 @@ START_TEST(a_question_from_before_a_refusal_is_not_of_the_next_transfer)
 }
 END_TEST
 
+/* Lost with the connection: it answers what was asked before that was known there (_i 0), and
+ * nothing that was asked since (1). */
+START_TEST(a_refusal_that_was_lost_answers_no_later_question)
+{
+	struct wb_msg_peer m = {.kind = WBP_PEER_TRIGGER, .version = 11};
+	const struct epoch *e;
+	struct wire *wire;
+
+	begin(&shape);
+	e = epoch_of(COORDINATOR);
+	wire = &e->wire[2];
+	trigger(1, 10, 0);
+	trigger(2, 11, 0);
+	trainer_asks(0, 10);
+	ck_assert_uint_eq(e->n_refused, 1);
+	is_gone(COORDINATOR, 2);
+	m.seq = m.base = wire->rx_seq + 1;
+	m.ack = _i ? wire->tx_seq : e->trigger[2].refused_seq - 1;
+	say(COORDINATOR, 2, m);
+	ck_assert_int_eq(e->trigger[2].asked, _i);
+	end();
+}
+END_TEST
+
 static void trigger_call(uint32_t from, int64_t version, uint32_t call)
 {
 	say(COORDINATOR, from,
@@ -273,6 +297,7 @@ int main(void)
 	tcase_add_test(tc, trainers_stay_until_a_loss_is_taken_in);
 	tcase_add_test(tc, an_engine_whose_lead_is_lost_is_unknown);
 	tcase_add_test(tc, a_question_from_before_a_refusal_is_not_of_the_next_transfer);
+	tcase_add_loop_test(tc, a_refusal_that_was_lost_answers_no_later_question, 0, 2);
 	tcase_add_test(tc, a_call_that_was_answered_is_answered_again_and_begins_nothing);
 	tcase_add_test(tc, trainers_that_send_different_versions_begin_nothing);
 	tcase_add_test(tc, an_engine_ends_once);

@@ -276,6 +276,36 @@ START_TEST(a_message_that_comes_again_is_not_heard_again)
 }
 END_TEST
 
+/* What it confirms is what its sender knew then: an answer to one run is none to the next, which is
+ * told by that. */
+START_TEST(a_message_that_comes_again_confirms_what_was_heard_at_first)
+{
+	struct wb_msg_peer m = says(WBP_PEER_RECALL, 5, 0, 9), first;
+	uint32_t n = 0;
+
+	begin(&shape);
+	m.seq = epoch_of(PARTY)->wire[epoch_of(LEAD)->me].rx_seq + 1;
+	m.base = 1;
+	say(PARTY, LEAD, m);
+	first = last(PARTY, "e0-0", WBP_PEER_RECALLED)->m;
+	ck_assert_uint_eq(first.ack, m.seq);
+	m.seq++;
+	say(PARTY, LEAD, m);
+	forget_said();
+	world_stall_agent(&w, LEAD, 2 * WB_NS_PER_S); /* so that nobody confirms the answer */
+	world_after(&w.agent[PARTY]);
+	world_run_for(&w, WB_NS_PER_S);
+	for (uint32_t i = 0; i < n_said; i++)
+		if (said[i].from == &w.agent[PARTY] && said[i].m.seq == first.seq &&
+			!strcmp(said[i].to, "e0-0")) {
+			ck_assert_uint_eq(said[i].m.ack, first.ack);
+			n++;
+		}
+	ck_assert_uint_eq(n, 1);
+	end();
+}
+END_TEST
+
 /* Under the next plan, which knows nothing of that transfer: who asks looks elsewhere. */
 START_TEST(a_chunk_of_what_is_over_is_refused_at_once)
 {
@@ -344,6 +374,7 @@ int main(void)
 	tcase_add_test(tc, a_plan_with_a_worker_that_has_left_is_refused);
 	tcase_add_test(tc, sums_of_each_transfer_have_a_seed_of_their_own);
 	tcase_add_test(tc, a_message_that_comes_again_is_not_heard_again);
+	tcase_add_test(tc, a_message_that_comes_again_confirms_what_was_heard_at_first);
 	tcase_add_test(tc, a_chunk_of_what_is_over_is_refused_at_once);
 	tcase_add_loop_test(tc, an_engine_whose_memory_is_released_takes_no_transfer, 0, 2);
 	suite_add_tcase(s, tc);

@@ -49,7 +49,8 @@ START_TEST(a_lost_engine_is_left_behind_and_fed_when_it_returns)
 	 * is Torn, says so, and the next transfer repairs it. */
 	torn = w.worker[w.n_trainer].n_torn > 0;
 	if (torn) {
-		ck_assert_str_eq(w.last_result, "Torn");
+		/* Partly: the other one had committed. */
+		ck_assert_msg(strstr(w.last_result, "Torn") != NULL, "%s", w.last_result);
 		ck_assert_msg(
 			strstr(w.last_culprit, "has no source left") != NULL, "%s", w.last_culprit);
 	} else {
@@ -222,6 +223,7 @@ START_TEST(a_hold_sends_again_what_a_lost_engine_alone_had)
 	o.seed = 100 + (uint64_t)_i;
 	o.scale = 256;
 	o.hold = _i % 2;
+	o.older_agents = true; /* nobody leaves early, with some of it in slots */
 	world_init(&w, &o);
 	world_plan(&w);
 	world_check_send(&w, 1, 20 * WB_NS_PER_S);

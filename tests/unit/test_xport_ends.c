@@ -246,7 +246,7 @@ START_TEST(slow_reader_does_not_stop_other_connections)
 	j = fx_job_make(&f, 3 << 20, 2, 1);
 	o.medium = f.net;
 	p.endpoint = f.src.endpoint;
-	ck_assert_int_eq(wb_xport_open(fx_transport(fx_kinds[_i]), &o, &slow, &err), 0);
+	ck_assert_int_eq(fx_xport_open(fx_kinds[_i], true, &o, &slow, &err), 0);
 	ck_assert_int_eq(wb_xport_epoch_add(slow, &epoch, &err), 0);
 	ck_assert_int_eq(wb_xport_connect(slow, &p, &conn, &err), 0);
 	while (!up) {

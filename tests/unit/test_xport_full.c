@@ -287,10 +287,10 @@ int main(void)
 	suite_add_tcase(s, c);
 	tcase_add_test(c, regions_change_though_nobody_takes_events);
 	tcase_add_loop_test(c, each_grant_ends_once_before_its_connection_though_the_ring_was_full,
-		0, FX_REAL_KINDS);
+		0, FX_BARE_KINDS);
 	tcase_add_loop_test(c, an_agent_has_as_many_connections_as_come, 0, FX_KINDS);
 	tcase_add_test(c, dialling_silent_peers_keeps_no_healthy_one_out);
-	tcase_add_loop_test(c, strangers_that_linger_make_room_for_who_comes, 0, FX_REAL_KINDS);
-	tcase_add_loop_test(c, who_has_proved_itself_makes_no_room_for_strangers, 0, FX_REAL_KINDS);
+	tcase_add_loop_test(c, strangers_that_linger_make_room_for_who_comes, 0, FX_BARE_KINDS);
+	tcase_add_loop_test(c, who_has_proved_itself_makes_no_room_for_strangers, 0, FX_BARE_KINDS);
 	return fx_run(s);
 }

@@ -344,13 +344,60 @@ START_TEST(requests_keep_within_what_devices_say)
 	struct fx_xport f;
 	struct fx_job *j;
 
-	v->limit(3, 100000);
+	v->limit(3, 100000, 0);
 	open_pair(&f);
 	j = fx_job_make(&f, 16 * MIB, 5, 1);
 	fx_job_run(&f, j, true);
 	v->count(&n);
 	ck_assert_uint_le(n.in_flight_max, 3);
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0); /* nothing longer than a message */
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+START_TEST(reads_under_way_keep_within_the_completion_queue)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	v->limit(0, 0, 32);
+	r.count = 0;
+	r.hangs = true; /* each would end in a completion if its port went now */
+	v->rule(&r);
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .is_apart = true});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 60, 1);
+	begin(&f, j, 1);
+	while (stats(f.dst.x).requests < 32)
+		fx_pump_some(&f);
+	for (uint64_t t0 = wb_now_ns(&wb_clock_real); wb_now_ns(&wb_clock_real) - t0 < LONG_NS;)
+		fx_pump_some(&f);
+	ck_assert_uint_eq(stats(f.dst.x).requests, 32);
+	fx_close(&f); /* nobody reads the ranges any more */
+	fx_job_free(j);
+}
+END_TEST
+
+START_TEST(queue_pairs_of_both_sides_ask_for_the_class_that_was_given)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts n;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	fx_open(&f, "verbs",
+		&(struct fx_opts){.mem_bytes = 17 * MIB, .traffic_class = 106, .service_level = 3});
+	fx_join(&f);
+	j = fx_job_make(&f, MIB, 5, 1);
+	fx_job_run(&f, j, true);
+	v->count(&n);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_uint_eq(n.traffic_class[i], 106);
+		ck_assert_uint_eq(n.service_level[i], 3);
+	}
 	fx_job_free(j);
 	fx_close(&f);
 }
@@ -474,6 +521,10 @@ START_TEST(a_device_that_cannot_be_opened_is_left_out)
 	v->break_calls("ibv_open_device", EACCES, 2);
 	ck_assert_int_eq(try_open("127.0.0.1:0", &err), -ENODEV);
 	ck_assert_msg(strstr(err.msg, "no RDMA: no device") != NULL, "%s", err.msg);
+	v->limit(0, 0, 31); /* a queue that holds too little to work with */
+	ck_assert_int_eq(try_open("127.0.0.1:0", &err), -ENODEV);
+	v->limit(0, 0, 32);
+	ck_assert_int_eq(try_open("127.0.0.1:0", &err), 0);
 }
 END_TEST
 
@@ -591,6 +642,8 @@ int main(void)
 	tcase_add_test(c, cancelled_is_told_when_nothing_lands_any_more);
 	tcase_add_test(c, a_landing_that_is_not_registered_is_copied_into);
 	tcase_add_test(c, requests_keep_within_what_devices_say);
+	tcase_add_test(c, queue_pairs_of_both_sides_ask_for_the_class_that_was_given);
+	tcase_add_test(c, reads_under_way_keep_within_the_completion_queue);
 	tcase_add_test(c, registering_takes_time_and_stops_nobody);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_refused_by_its_code);
 	tcase_add_test(c, a_region_that_comes_and_goes_before_it_is_registered_is_let_go);

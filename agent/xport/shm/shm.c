@@ -5,7 +5,9 @@
  */
 #include "xport/ranges.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
+#include "net/psk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,6 +73,72 @@ static int parse_addr(const char *text, bool may_be_any, struct sockaddr_un *a, 
 	return 0;
 }
 
+/* A name that no other agent has, anywhere, with the kernel it is of: "wb-BOOT-RANDOM". */
+#define NAME_BYTES (3 + 16 + 1 + 16)
+
+static uint64_t boot(void)
+{
+	char text[64];
+	ssize_t n;
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text));
+	close(fd);
+	return n > 0 ? wb_hash64(text, (size_t)n, 0) : 0;
+}
+
+static int own_name(char out[NAME_BYTES + 1])
+{
+	uint64_t random;
+	int rc = wb_random_bytes(&random, sizeof(random));
+
+	snprintf(out, NAME_BYTES + 1, "wb-%016llx-%016llx", (unsigned long long)boot(),
+		(unsigned long long)random);
+	return rc;
+}
+
+/* "unix:@" and "unix:/folder/": the agent chooses. */
+static int choose_name(const char *addr, char *out, size_t cap)
+{
+	char name[NAME_BYTES + 1] = "";
+	size_t len = strlen(addr);
+	int n, rc = 0;
+
+	if (!strcmp(addr, "unix:@") || (len && addr[len - 1] == '/'))
+		rc = own_name(name);
+	n = snprintf(out, cap, "%s%s", addr, name);
+	return rc ? rc : n < 0 || (size_t)n >= cap ? -ENOSPC : 0;
+}
+
+static int shm_rail_addr(const struct wb_xport_rail *r, const char *folder, char *out, size_t cap)
+{
+	int n = folder ? snprintf(out, cap, "unix:%s/", folder) : snprintf(out, cap, "unix:@");
+
+	(void)r;
+	return n < 0 || (size_t)n >= cap ? -ENOSPC : 0;
+}
+
+/* Of the first rail's name the part that says the host; NULL: it says none. */
+static const char *host_in(const char *endpoint)
+{
+	size_t n = strcspn(endpoint, ",;");
+	const char *name = n >= NAME_BYTES ? endpoint + n - NAME_BYTES : endpoint;
+
+	return n > NAME_BYTES && !strncmp(name, "wb-", 3) && name[19] == '-' &&
+			       (name[-1] == '@' || name[-1] == '/')
+		       ? name + 3
+		       : NULL;
+}
+
+static bool shm_is_near(const char *mine, const char *theirs)
+{
+	const char *a = host_in(mine), *b = host_in(theirs);
+
+	return !a || !b || !strncmp(a, b, 16);
+}
+
 /* A socket file that nobody serves is left over from a process that died. */
 static void remove_stale(const struct sockaddr_un *a, socklen_t len)
 {
@@ -92,8 +160,12 @@ static int shm_listen(
 {
 	struct sockaddr_un a;
 	socklen_t len;
-	int rc = parse_addr(r->addr, true, &a, &len, err), fd, n;
+	char addr[sizeof(r->addr) + NAME_BYTES];
+	int rc = choose_name(r->addr, addr, sizeof(addr)), fd, n;
 
+	if (rc)
+		return wb_err_set(err, rc, "no name for a socket: %s", wb_strerror(rc));
+	rc = parse_addr(addr, true, &a, &len, err);
 	if (rc)
 		return rc;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -101,7 +173,7 @@ static int shm_listen(
 		return wb_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
 	remove_stale(&a, len);
 	if (bind(fd, (struct sockaddr *)&a, len) || listen(fd, BACKLOG)) {
-		rc = wb_err_set(err, -errno, "rail %u cannot listen on %s: %s", r->index, r->addr,
+		rc = wb_err_set(err, -errno, "rail %u cannot listen on %s: %s", r->index, addr,
 			strerror(errno));
 		close(fd);
 		return rc;
@@ -538,5 +610,7 @@ const struct wb_xport_ops wb_xport_shm = {
 	/* More would only map everything twice: nothing passes the sockets. */
 	.sockets_min = 1,
 	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
+	.rail_addr = shm_rail_addr,
+	.is_near = shm_is_near,
 	.open = shm_open_xport,
 };

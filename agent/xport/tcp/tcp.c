@@ -260,6 +260,12 @@ const struct wb__link_ops wb__link_tcp = {
 	.tx_payload = tcp_tx_payload,
 };
 
+/* All that come and are not verbs': who speaks no transport that is here is told so by it. */
+static bool tcp_is_mine(const uint8_t *first, size_t bytes)
+{
+	return wb__hello_over(first, bytes) != WBP_BULK_OVER_VERBS;
+}
+
 static int tcp_open(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
 	return wb__xport_stream_open(&wb_xport_tcp, &wb__link_tcp, o, out, err);
@@ -271,5 +277,6 @@ const struct wb_xport_ops wb_xport_tcp = {
 	.scheme = "",
 	.sockets_min = 2,
 	.caps = WB_XPORT_CAP_THREADS,
+	.is_mine = tcp_is_mine,
 	.open = tcp_open,
 };

@@ -13,8 +13,10 @@ static struct wb__frame memory_frame(const struct wb__lane *l, const struct wb__
 		.id = (uintptr_t)m->r.base};
 
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
-		if (l->qp[k].state == WB__QP_UP)
+		if (l->qp[k].state == WB__QP_UP) {
+			wb_dassert(m->mr[l->qp[k].device]); /* READY is registered on all */
 			f.key[k] = m->mr[l->qp[k].device]->rkey;
+		}
 	return f;
 }
 

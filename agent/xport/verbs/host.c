@@ -224,6 +224,49 @@ static void add_ports(struct wb__host *h, uint32_t device, const struct wb_xport
 	}
 }
 
+static void say_left_out(const struct wb__device *d, const char *why)
+{
+	WB_LOG_WRN("verbs", "device cannot be opened", WB_S("device", d->name), WB_S("error", why));
+}
+
+/* Says why not. */
+static bool is_usable(struct wb__host *h, struct wb__device *d)
+{
+	if (h->ibv->query_device(d->ctx, &d->attr)) {
+		say_left_out(d, strerror(errno));
+		return false;
+	}
+	if (d->attr.max_cqe < WB__COMPLETIONS_MIN) {
+		say_left_out(d, "its completion queues hold too little");
+		return false;
+	}
+	return true;
+}
+
+static void leave_out(struct wb__host *h, struct wb__device *d)
+{
+	h->ibv->close_device(d->ctx);
+	d->ctx = NULL;
+}
+
+/* rxe and siw say which network interface they are on. */
+static bool is_software(const char *device)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/parent", device);
+	return !access(path, F_OK);
+}
+
+bool wb__host_is_soft(const struct wb__host *h)
+{
+	bool is = h->n_device > 0;
+
+	for (uint32_t i = 0; i < h->n_device; i++)
+		is &= h->device[i].is_soft;
+	return is;
+}
+
 static void open_device(struct wb__host *h, struct ibv_device *dev, const struct wb_xport_opts *o)
 {
 	struct wb__device *d = &h->device[h->n_device];
@@ -231,22 +274,22 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 
 	snprintf(d->name, sizeof(d->name), "%s", h->ibv->get_device_name(dev));
 	d->ctx = h->ibv->open_device(dev);
-	if (!d->ctx || h->ibv->query_device(d->ctx, &d->attr)) {
-		WB_LOG_WRN("verbs", "device cannot be opened", WB_S("device", d->name),
-			WB_S("error", strerror(errno)));
-		if (d->ctx)
-			h->ibv->close_device(d->ctx);
-		d->ctx = NULL;
+	if (!d->ctx) {
+		say_left_out(d, strerror(errno));
 		return;
 	}
+	if (!is_usable(h, d)) {
+		leave_out(h, d);
+		return;
+	}
+	d->is_soft = is_software(d->name);
 	h->n_device++;
 	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
 	add_ports(h, h->n_device - 1, o);
 	if (h->n_port > before)
 		return;
 	h->n_device--;
-	h->ibv->close_device(d->ctx);
-	d->ctx = NULL;
+	leave_out(h, d);
 }
 
 /* The first rail that names a device that is not of this host; n_rail: none does. */

@@ -4,6 +4,7 @@
 /*
  * What of RDMA this host has: devices, their ports, protection domains, registered memory.
  *
+ * Devices.  Those that cannot be opened, or whose completion queues hold too little, are left out.
  * Ports.  Those that are active at first, or are named by rails.  A port that fails stays in the
  * table, as down; every change of it raises its `turn`, by which rails see that they have to look.
  * Memory.  A thread of its own registers and lets go, since pinning takes a second for ten
@@ -18,9 +19,11 @@
 #define WB__DEVICES_MAX 16
 #define WB__PORTS_MAX 16
 #define WB__DOMAINS_MAX 64 /* objects */
+#define WB__COMPLETIONS_MIN 32 /* that a completion queue has to hold */
 
 struct wb__device {
 	char name[64];
+	bool is_soft;
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by number of the object */
@@ -82,6 +85,9 @@ struct wb__host {
  *  ports.  Devices that cannot be opened are logged and left out.  0; -ENOTSUP (no library),
  *  -ENODEV (no port is active, a rail names a device that is not here), -ENOMEM.  Loop. */
 int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err);
+/** wb__host_is_soft - all its devices are the kernel's (rxe, siw), over a network interface.  Loop.
+ */
+bool wb__host_is_soft(const struct wb__host *h);
 /** wb__host_close - rails have ended: let go of all memory, close the devices.  Also after a failed
  *  open. */
 void wb__host_close(struct wb__host *h);

@@ -211,6 +211,7 @@ static int on_qp_answer(struct wb__lane *l, const struct wb__frame *f)
 {
 	struct wb__qp *q = &l->qp[f->qp.k];
 
+	assert(f->qp.k < WBP_BULK_QPS && l->s->is_dialer);
 	if (!f->qp.number) {
 		if (!f->qp.answers || (q->qp && f->qp.answers == q->qp->qp_num))
 			wb__lane_lost(
@@ -232,6 +233,7 @@ static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 	uint32_t k = f->qp.k;
 	bool is_again = l->seen & 1u << k;
 
+	assert(k < WBP_BULK_QPS && !l->s->is_dialer);
 	(void)wb__qp_kill(l, k);
 	l->seen |= 1u << k;
 	l->is_dirty = true;

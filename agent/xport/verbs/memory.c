@@ -78,6 +78,7 @@ static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memo
 
 static void register_it(struct wb__host *h, struct wb__memory *m)
 {
+	assert(m->state == WB__MEM_PENDING);
 	m->state = WB__MEM_READY;
 	for (uint32_t d = 0; d < h->n_device; d++) {
 		struct ibv_pd *pd = wb__host_pd(h, d, m->r.object);
@@ -197,7 +198,10 @@ struct wb__memory *wb__host_done(struct wb__host *h)
 
 void wb__host_let_go(struct wb__host *h, struct wb__memory *m)
 {
-	if (atomic_fetch_sub(&m->refs, 1) > 1)
+	uint32_t before = atomic_fetch_sub(&m->refs, 1);
+
+	assert(before);
+	if (before > 1)
 		return;
 	pthread_mutex_lock(&h->lock);
 	put_todo(h, m);

@@ -108,19 +108,23 @@ static uint8_t reads_of(const struct wb__lane *l, const struct wb__qp *q)
 
 static int to_rtr(struct wb__lane *l, struct wb__qp *q, const struct wb__qp_frame *peer)
 {
+	const struct wb_xport_opts *o = &l->s->rail->x->o;
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = (enum ibv_mtu)WB_MIN(q->at.mtu, peer->mtu),
 		.dest_qp_num = peer->number,
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = l->s->is_dialer ? 1 : reads_of(l, q),
 		.min_rnr_timer = RNR_TIMER,
-		.ah_attr = {.dlid = peer->lid, .port_num = rail_of(l)->h->port[q->port].num}};
+		.ah_attr = {.dlid = peer->lid,
+			.sl = o->service_level,
+			.port_num = rail_of(l)->h->port[q->port].num}};
 
 	if (q->at.gid_index >= 0) {
 		a.ah_attr.is_global = 1;
 		memcpy(a.ah_attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
 		a.ah_attr.grh.sgid_index = (uint8_t)q->at.gid_index;
 		a.ah_attr.grh.hop_limit = HOP_LIMIT;
+		a.ah_attr.grh.traffic_class = o->traffic_class;
 	}
 	return rail_of(l)->h->ibv->modify_qp(q->qp, &a,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -145,7 +149,7 @@ int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *f)
 {
 	struct wb__qp *q = &l->qp[k];
 
-	assert(q->state == WB__QP_MADE);
+	assert(q->state == WB__QP_MADE && f->qp.k == k);
 	if (f->qp.has_gid != (q->at.gid_index >= 0))
 		return -EPROTONOSUPPORT; /* Ethernet here, InfiniBand there */
 	q->depth = WB_MIN(reads_of(l, q), f->qp.reads);
@@ -183,6 +187,7 @@ struct wb__part *wb__qp_kill(struct wb__lane *l, uint32_t k)
 
 	if (!q->qp)
 		return NULL;
+	assert(rail_of(l)->n_out[q->device] >= q->n_out && (l->s->is_dialer || !q->n_out));
 	rail_of(l)->h->ibv->destroy_qp(q->qp);
 	q->qp = NULL;
 	q->state = WB__QP_DEAD;

@@ -30,6 +30,9 @@ static int open_queue(struct wb__rail *r, uint32_t d)
 	struct wb__device *dev = &vr->h->device[d];
 	int entries = WB_MIN(dev->attr.max_cqe, WB__CQ_ENTRIES), fd;
 
+	assert(entries >= WB__COMPLETIONS_MIN);
+	vr->n_entry[d] = (uint32_t)entries;
+
 	vr->channel[d] = vr->h->ibv->create_comp_channel(dev->ctx);
 	if (!vr->channel[d])
 		return errno ? -errno : -EIO;
@@ -119,6 +122,8 @@ static void tell_lanes(struct wb__rail *r)
 
 static void memory_is(struct wb__verbs_rail *vr, struct wb__memory *m)
 {
+	assert(m->state != WB__MEM_PENDING && m->id < WB__REGIONS_MAX && !vr->known[m->id]);
+	assert(vr->n_pending);
 	vr->n_pending--;
 	vr->n_failed += m->state == WB__MEM_FAILED;
 	vr->known[m->id] = m;
@@ -130,10 +135,12 @@ static void memory_is(struct wb__verbs_rail *vr, struct wb__memory *m)
 static void memory_goes(struct wb__verbs_rail *vr, struct wb__memory *m)
 {
 	if (vr->known[m->id] == m) {
+		assert(vr->n_failed >= (m->state == WB__MEM_FAILED));
 		vr->n_failed -= m->state == WB__MEM_FAILED;
 		vr->known[m->id] = NULL;
 		wb__regions_drop(&vr->by_address, m->id);
 	} else {
+		assert(vr->n_pending);
 		vr->n_pending--;
 	}
 	wb__host_let_go(vr->h, m);
@@ -206,6 +213,7 @@ static void completed(struct wb__verbs_rail *vr, const struct ibv_wc *wc)
 	uint32_t n = (uint32_t)(wc->wr_id & 0xffff);
 	struct wb__rail_qp *q = n < WB__RAIL_QPS ? &vr->qp[n] : NULL;
 
+	wb_dassert(!q || !q->lane || q->lane->qp[q->k].number == n);
 	if (!q || !q->lane || q->gen != (uint16_t)(wc->wr_id >> 16))
 		return; /* of one that is gone */
 	if (wc->status == IBV_WC_SUCCESS)

@@ -36,6 +36,7 @@ static void let_go(struct wb__lane *l, struct wb__part *p)
 {
 	struct wb__verbs_rail *vr = rail_of(l);
 
+	wb_dassert(p->memory || vr->n_slab < WB__SLABS);
 	if (p->memory)
 		wb__host_let_go(vr->h, p->memory);
 	else
@@ -44,6 +45,7 @@ static void let_go(struct wb__lane *l, struct wb__part *p)
 
 static void free_part(struct wb__lane *l, struct wb__part *p)
 {
+	wb_dassert(p->f && p->is_done);
 	let_go(l, p);
 	p->f = NULL;
 	p->next = l->free_part;
@@ -110,6 +112,7 @@ static void end_flight(struct wb__lane *l, struct wb__flight *f)
 {
 	struct wb__frame release = {.type = WBP_BULK_RELEASE, .id = f->op->id};
 
+	wb_dassert(!f->n_out && !f->first); /* nothing of it lands any more */
 	if (f->op->is_dead && !f->is_told)
 		wb__sock_cancelled(l->s, f->op);
 	wb__sock_whole(l->s, f->op, f->trailer);
@@ -182,7 +185,7 @@ int wb__take_trailer(struct wb__sock *s, const struct wb__frame *f)
 static bool has_room(const struct wb__lane *l, const struct wb__qp *q)
 {
 	return q->state == WB__QP_UP && q->n_out < q->depth &&
-	       rail_of(l)->n_out[q->device] + WB__READS_MAX < WB__CQ_ENTRIES;
+	       rail_of(l)->n_out[q->device] < rail_of(l)->n_entry[q->device];
 }
 
 /* The queue pair with the least to do that has room, or -1. */
@@ -320,6 +323,7 @@ static void pass(struct wb__lane *l, uint32_t n)
 {
 	struct wb__range *g = &l->take.range[l->take.at];
 
+	wb_dassert(n && n <= g->bytes && n <= l->s->rx_left);
 	g->off += n;
 	g->bytes -= n;
 	l->take.at += !g->bytes;
@@ -430,6 +434,7 @@ void wb__take_upto(struct wb__lane *l, uint32_t k, uint32_t seq)
 		if (!q->head)
 			q->tail = &q->head;
 		q->n_out--;
+		wb_dassert(q->bytes_out >= p->bytes && p->f->n_out && !p->is_done);
 		q->bytes_out -= p->bytes;
 		rail_of(l)->n_out[q->device]--;
 		p->is_done = true;

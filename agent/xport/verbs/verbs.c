@@ -138,16 +138,42 @@ const struct wb__link_ops wb__link_verbs = {
 	.revoke = wb__take_revoke,
 };
 
-static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
+static int verbs_rail_addr(const struct wb_xport_rail *r, const char *folder, char *out, size_t cap)
 {
-	return wb__xport_stream_open(&wb_xport_verbs, &wb__link_verbs, o, out, err);
+	const char *device = r->device ? r->device : "";
+	int n = snprintf(out, cap, "%s%s%s", device, *device ? "@" : "", r->addr);
+
+	(void)folder;
+	return n < 0 || (size_t)n >= cap ? -ENOSPC : 0;
 }
 
-const struct wb_xport_ops wb_xport_verbs = {
-	WB__STREAM_OPERATIONS,
-	.name = "verbs",
-	.scheme = SCHEME,
-	.sockets_min = 1,
-	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LANDINGS,
-	.open = open_xport,
-};
+static bool verbs_is_mine(const uint8_t *first, size_t bytes)
+{
+	return wb__hello_over(first, bytes) == WBP_BULK_OVER_VERBS;
+}
+
+static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
+
+/* All but the name. */
+#define TABLE                                                                                      \
+	WB__STREAM_OPERATIONS, .scheme = SCHEME, .sockets_min = 1,                                 \
+			       .caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS |               \
+				       WB_XPORT_CAP_LANDINGS | WB_XPORT_CAP_CLEAR,                 \
+			       .rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine,             \
+			       .open = open_xport
+
+const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
+/* Where no device is a NIC's: the kernel's RDMA in software. */
+static const struct wb_xport_ops verbs_soft = {TABLE, .name = "verbs+soft"};
+
+static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
+{
+	int rc = wb__xport_stream_open(&wb_xport_verbs, &wb__link_verbs, o, out, err);
+	struct wb__xport_stream *x = rc ? NULL : wb__xport_stream(*out);
+
+	if (x && wb__host_is_soft(&wb__verbs_of(x)->host)) {
+		x->desk.base.ops = &verbs_soft;
+		x->desk.book.via = verbs_soft.name;
+	}
+	return rc;
+}

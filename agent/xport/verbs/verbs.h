@@ -32,7 +32,7 @@
 #define WB__SLABS 32 /* of a rail */
 #define WB__SLAB_BYTES (64u << 10)
 #define WB__RAIL_QPS 8192 /* that read */
-#define WB__CQ_ENTRIES 4096
+#define WB__CQ_ENTRIES 4096 /* of a rail and device; fewer where the device holds fewer */
 #define WB__PART_MAX (1u << 20)
 #define WB__PART_MIN (64u << 10)
 #define WB__DIRECT_MIN 2048u /* a shorter run of the landing goes by way of a slab */
@@ -128,7 +128,8 @@ struct wb__verbs_rail {
 	struct ibv_comp_channel *channel[WB__DEVICES_MAX];
 	struct ibv_cq *cq[WB__DEVICES_MAX];
 	bool is_armed[WB__DEVICES_MAX];
-	uint32_t n_out[WB__DEVICES_MAX];
+	uint32_t n_out[WB__DEVICES_MAX]; /* at most n_entry, so that no completion is lost */
+	uint32_t n_entry[WB__DEVICES_MAX]; /* that the completion queue holds */
 	uint32_t turn[WB__PORTS_MAX]; /* of ports, that were looked at */
 	struct wb__memory *known[WB__REGIONS_MAX]; /* held */
 	struct wb_xport_region region[WB__REGIONS_MAX];

@@ -87,6 +87,9 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     - --metrics-auth
     {{- end }}
     - --port-file=/run/weightbridge/agent.ports
+    {{- if ne $v.transport "auto" }}
+    - --transport={{ $v.transport }}
+    {{- end }}
     - --advertise=$(POD_IPS)
     - --log-format=json
     - --log-level={{ $v.logLevel }}

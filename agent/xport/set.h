@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_XPORT_SET_H
+#define WB_XPORT_SET_H
+/*
+ * A set of transports: what set.c (what is asked of it) and set_open.c (which they are) share.
+ *
+ * Each member is open as it is and keeps its own book.  Its place in the set is its tag, in the
+ * upper bits of its connections' numbers (wb_xport_opts.tag).  The set's own is: regions, which
+ * have a number in each; epochs, with the members that may carry them; and, for a peer that can be
+ * reached in several ways, how often each has failed.
+ * Threads: the loop's.  Layer: xport (L2), internal.
+ */
+#include "base/base.h"
+#include "xport/book.h"
+#include "xport/ways.h"
+
+#define WB__SET_NAMES_MAX 64
+#define WB__SET_OBJECTS_MAX 64
+
+struct wb__member {
+	struct wb_xport *x;
+	char endpoint[WB__WAY_MAX]; /* what it serves by; "" = it does not */
+	uint64_t off[WB__SET_OBJECTS_MAX]; /* objects whose memory it cannot have */
+	uint32_t n_off;
+};
+
+struct wb__set_epoch {
+	struct wb_epoch_id id;
+	uint8_t order[WB_XPORT_SET_MAX]; /* members that may carry it, best first */
+	uint32_t n;
+};
+
+struct wb__set_region {
+	bool is_used;
+	struct wb_xport_region r;
+	uint32_t id[WB_XPORT_SET_MAX]; /* WB__REGION_NONE = not there */
+};
+
+/* A peer of an epoch that more than one member may reach. */
+struct wb__trial {
+	struct wb_epoch_id epoch;
+	char peer[WB_XPORT_NAME_MAX];
+	uint8_t usable; /* members, a bit each */
+	uint8_t fails[WB_XPORT_SET_MAX], is_said[WB_XPORT_SET_MAX];
+	char why[200]; /* the last that left the host was left; "" = none was */
+};
+
+struct wb__set {
+	struct wb_xport base; /* first */
+	struct wb_xport_ops ops; /* its name and what it can are its own */
+	char name[WB__SET_NAMES_MAX];
+	struct wb__member m[WB_XPORT_SET_MAX];
+	uint32_t n, turn;
+	int epfd;
+	struct wb__set_epoch epoch[WB__EPOCHS_MAX];
+	uint32_t n_epoch;
+	struct wb__set_region *region;
+	size_t n_region, cap_region;
+	struct wb__trial *trial;
+	size_t n_trial, cap_trial;
+};
+
+/** wb__set_ops - the table of a set; .name and .caps are those of each. */
+extern const struct wb_xport_ops wb__set_ops;
+/** wb__set_close - close the members and free; also what was not opened whole. */
+void wb__set_close(struct wb_xport *x);
+
+#endif
