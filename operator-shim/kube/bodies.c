@@ -42,6 +42,7 @@ static const struct {
 	{"BudgetExceeded", "Warning", "Connect"},
 	{"EngineFed", "Normal", "Transfer"},
 	{"EngineLabelMissing", "Warning", "Connect"},
+	{"EngineNotFed", "Warning", "Transfer"},
 	{"EngineTorn", "Warning", "Transfer"},
 	{"NotServed", "Warning", "Plan"},
 	{"PlanActivated", "Normal", "Plan"},

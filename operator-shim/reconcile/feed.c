@@ -23,20 +23,47 @@ static bool is_behind(const struct wb_reconcile *r, const struct engine *e)
 	       wb__reconcile_has_engine(&r->active.who, e->name);
 }
 
-/* Sources take turns: the n-th try asks the n-th one. */
-static const struct engine *pick_source(const struct wb_reconcile *r, uint32_t turn)
+/* Each agent of the one has an address in common with each of the other. */
+static bool is_in_reach(const struct engine *a, const struct engine *b)
+{
+	return !(a->only & WB_RECONCILE_IPV4 && b->only & WB_RECONCILE_IPV6) &&
+	       !(a->only & WB_RECONCILE_IPV6 && b->only & WB_RECONCILE_IPV4);
+}
+
+/* Sources that @e reaches take turns: the n-th try asks the n-th one.  @n_apart: how many it does
+ * not reach. */
+static const struct engine *pick_source(
+	const struct wb_reconcile *r, const struct engine *e, uint32_t turn, uint32_t *n_apart)
 {
 	uint32_t n = 0;
 
+	*n_apart = 0;
 	for (size_t i = 0; i < r->n_engine; i++)
-		n += wb__reconcile_is_source(r, &r->engine[i]);
+		if (wb__reconcile_is_source(r, &r->engine[i]))
+			++*(is_in_reach(e, &r->engine[i]) ? &n : n_apart);
 	if (!n)
 		return NULL;
 	turn %= n;
 	for (size_t i = 0; i < r->n_engine; i++)
-		if (wb__reconcile_is_source(r, &r->engine[i]) && turn-- == 0)
+		if (wb__reconcile_is_source(r, &r->engine[i]) && is_in_reach(e, &r->engine[i]) &&
+			turn-- == 0)
 			return &r->engine[i];
 	return NULL;
+}
+
+/* Once a version: nothing but the next one, or another source, helps. */
+static int say_apart(struct wb_reconcile *r, struct engine *e, uint32_t n_apart)
+{
+	char text[400];
+
+	if (!n_apart || e->apart_transfer == r->top.transfer)
+		return 0;
+	e->apart_transfer = r->top.transfer;
+	snprintf(text, sizeof(text),
+		"engine %s is behind and cannot be fed: of %u engines with version %lld none has "
+		"addresses of its family (IPv4, IPv6); the next version brings it up to date",
+		e->name, n_apart, (long long)r->top.version);
+	return wb__reconcile_event_about(r, "EngineNotFed", e->name, text);
 }
 
 static void end_feed(struct engine *e)
@@ -62,11 +89,12 @@ void wb__reconcile_feed_failed(
 
 static int start_feed(struct wb_reconcile *r, struct engine *e, struct wb_reconcile_now now)
 {
-	const struct engine *src = pick_source(r, e->feed.attempt);
+	uint32_t n_apart;
+	const struct engine *src = pick_source(r, e, e->feed.attempt, &n_apart);
 	char text[400];
 
 	if (!src)
-		return 0;
+		return say_apart(r, e, n_apart);
 	if (e->feed.transfer != r->top.transfer)
 		e->feed.attempt = 0;
 	memcpy(e->feed.engine, e->name, sizeof(e->feed.engine));

@@ -24,6 +24,7 @@ struct agent {
 	bool needs_all; /* as in struct wb_reconcile_agent */
 	bool has_no_pod; /* it was deleted, or has ended: once it is not connected it is gone */
 	uint32_t via; /* WB_VIA_* */
+	uint32_t families;
 	uint64_t node_hash, rail_bytes_per_s;
 	uint64_t rail[WB_RECONCILE_RAILS_MAX]; /* bytes a second of each; n_rail 0: not told */
 	uint32_t n_rail;
@@ -61,6 +62,7 @@ struct engine {
 	uint32_t n_worker, n_up;
 	struct wb_reconcile_held held;
 	bool is_mixed; /* its workers hold different transfers */
+	uint32_t only; /* families that an agent of it has alone */
 	uint64_t ended_transfer; /* the last it reported the end of */
 	/* How the transfer that is believed to run has ended there, by its own word; else IDLE. */
 	enum wb_engine_state current_end;
@@ -70,6 +72,7 @@ struct engine {
 	struct wb_reconcile_feed feed; /* transfer 0 = none */
 	uint64_t feed_until_ns; /* 0 = not running */
 	uint64_t feed_next_ns;
+	uint64_t apart_transfer; /* of which it was said that nobody in reach has it */
 };
 
 struct pod {

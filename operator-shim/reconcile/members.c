@@ -76,7 +76,7 @@ static int make_engine(struct wb_reconcile *r, const char *name)
 	return 0;
 }
 
-static void count_worker(struct engine *e, const struct worker *w, bool is_up)
+static void count_worker(struct engine *e, const struct worker *w, const struct agent *a)
 {
 	if (!e->n_worker) {
 		e->held = w->held;
@@ -88,13 +88,15 @@ static void count_worker(struct engine *e, const struct worker *w, bool is_up)
 	}
 	e->held.is_torn |= w->held.is_torn;
 	e->n_worker++;
-	e->n_up += is_up;
+	e->n_up += a && a->is_up;
+	if (a && (a->families == WB_RECONCILE_IPV4 || a->families == WB_RECONCILE_IPV6))
+		e->only |= a->families;
 }
 
 int wb__reconcile_count_engines(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_engine; i++) {
-		r->engine[i].n_worker = r->engine[i].n_up = 0;
+		r->engine[i].n_worker = r->engine[i].n_up = r->engine[i].only = 0;
 		r->engine[i].is_mixed = false;
 		r->engine[i].held = (struct wb_reconcile_held){0};
 	}
@@ -108,7 +110,7 @@ int wb__reconcile_count_engines(struct wb_reconcile *r)
 		rc = make_engine(r, w->engine);
 		if (rc < 0)
 			return rc;
-		count_worker(wb__reconcile_engine(r, w->engine), w, a && a->is_up);
+		count_worker(wb__reconcile_engine(r, w->engine), w, a);
 	}
 	for (size_t i = 0; i < r->n_engine; i++) {
 		const struct engine *e = &r->engine[i];
@@ -403,6 +405,7 @@ static int place_agent(
 	a->waiting = in->waiting;
 	a->needs_all = in->needs_all;
 	a->via = in->via;
+	a->families = in->families;
 	*out = a;
 	return 0;
 }

@@ -99,6 +99,8 @@ struct wb_reconcile_known {
 	uint32_t n_worker; /* all agents together */
 };
 
+enum { WB_RECONCILE_IPV4 = 1, WB_RECONCILE_IPV6 = 2 };
+
 struct wb_reconcile_agent {
 	uint32_t id; /* the caller's, of this connection; never used twice */
 	/* Borrowed for the call.  Of a name one is let in at a time: what another instance of it
@@ -116,6 +118,7 @@ struct wb_reconcile_agent {
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */
 	bool needs_all; /* it takes no plan with absent members (protocol version 1) */
 	uint32_t via; /* WB_VIA_* (spec/transport.h): over what it moves weights; 0 = not known */
+	uint32_t families; /* WB_RECONCILE_IPV4 | _IPV6: what addresses it has; 0 = not known */
 	const struct wb_reconcile_worker *worker; /* attached now; borrowed for the call */
 	size_t n_worker;
 };

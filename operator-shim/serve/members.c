@@ -4,6 +4,7 @@
 #include "operator-shim/serve/internal.h"
 #include "operator-shim/spec/transport.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -117,6 +118,27 @@ static uint32_t via_of(const struct wb_msg_hello *m)
 	return via;
 }
 
+static uint32_t family_of(const char *address)
+{
+	unsigned char room[16];
+	char bare[64];
+
+	if (inet_pton(AF_INET, address, room) == 1)
+		return WB_RECONCILE_IPV4;
+	snprintf(
+		bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address); /* fe80::1%eth0 */
+	return inet_pton(AF_INET6, bare, room) == 1 ? WB_RECONCILE_IPV6 : 0;
+}
+
+static uint32_t families_of(const struct wb_msg_hello *m)
+{
+	uint32_t families = m->n_hosts ? 0 : family_of(m->host);
+
+	for (uint32_t i = 0; i < m->n_hosts; i++)
+		families |= family_of(m->hosts[i]);
+	return families;
+}
+
 static void report(struct peer *p, struct object *o, const struct wb_msg_workers *m,
 	const struct wb_reconcile_worker *w, size_t n)
 {
@@ -135,6 +157,7 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
 		.needs_all = p->session.version < 2,
 		.via = via_of(&p->hello),
+		.families = families_of(&p->hello),
 		.worker = w,
 		.n_worker = n};
 	int rc;

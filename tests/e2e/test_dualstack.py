@@ -162,9 +162,45 @@ def no_common_family_is_a_sentence_in_the_status():
         versions(t, rs, 1)
 
 
+def an_engine_is_fed_by_one_that_it_reaches():
+    """e0, which comes first, has no address in common with e1, e2 has: it is asked at once."""
+    with Cluster() as c:
+        c.operator(engines=3)
+        agent(c, "t", V4, V6)
+        for name, host in (("r0", V4), ("r1", V6), ("r2", V6)):
+            agent(c, name, host, listen=f"[{V6}]:0" if host == V6 else f"{V4}:0")
+        t, rs = pair(c, 3)
+        for w in (t, *rs):
+            w.expect("planned")
+        versions(t, rs, 1)
+        c.agents["r1"].kill()
+        agent(c, "r1", V6, listen=f"[{V6}]:0")
+        c.op.expect("engine e1 gets version 1 from engine e2", reject="from engine e0")
+        rs[1].expect("update 1 ok")
+        versions(t, rs, 2)
+
+
+def an_engine_that_reaches_none_that_has_the_version_is_named():
+    with Cluster() as c:
+        c.operator(engines=2)
+        agent(c, "t", V4, V6)
+        agent(c, "r0", V4, listen=f"{V4}:0")
+        agent(c, "r1", V6, listen=f"[{V6}]:0")
+        t, rs = pair(c, 2)
+        for w in (t, *rs):
+            w.expect("planned")
+        versions(t, rs, 1)
+        c.agents["r1"].kill()
+        agent(c, "r1", V6, listen=f"[{V6}]:0")
+        c.op.expect("engine e1 is behind and cannot be fed: of 1 engines with version 1 none has addresses",
+                    reject="gets version 1")
+        versions(t, rs, 2)
+
+
 TESTS = (everything_over_ipv6_alone, one_trainer_of_both_families_serves_engines_of_one_each,
          the_family_that_comes_first_here_is_taken, the_other_family_is_dialled_when_the_first_does_not_answer,
-         both_addresses_are_named_when_none_answers, no_common_family_is_a_sentence_in_the_status)
+         both_addresses_are_named_when_none_answers, no_common_family_is_a_sentence_in_the_status,
+         an_engine_is_fed_by_one_that_it_reaches, an_engine_that_reaches_none_that_has_the_version_is_named)
 
 if __name__ == "__main__":
     if not has_v6():

@@ -66,7 +66,7 @@ struct holding {
 };
 
 /* One trainer worker on agent 1, engines e1, e2, ... of two workers on agents 2, 3, ...; active. */
-static void run_pairs(const struct holding *h, uint32_t n)
+static void run_pairs_of(const struct holding *h, uint32_t n, const uint32_t *families)
 {
 	static const char *const names[] = {"e1", "e2", "e3"};
 	static const char *const pods[] = {"roll-a", "roll-b", "roll-c"};
@@ -78,13 +78,16 @@ static void run_pairs(const struct holding *h, uint32_t n)
 	up(agent(1, "train", &t, 1));
 	for (uint32_t i = 0; i < n; i++) {
 		struct wb_reconcile_worker k[2];
+		struct wb_reconcile_agent a;
 
 		for (uint32_t j = 0; j < 2; j++) {
 			k[j] = rollout(j + 1, names[i], 12);
 			k[j].held = (struct wb_reconcile_held){h[i].transfer[j],
 				(int64_t)h[i].transfer[j] * 10, h[i].is_torn && j};
 		}
-		up(agent(2 + i, pods[i], k, 2));
+		a = agent(2 + i, pods[i], k, 2);
+		a.families = families ? families[i] : 0;
+		up(a);
 	}
 	blobs(1, 1);
 	blobs(10, 12);
@@ -92,6 +95,11 @@ static void run_pairs(const struct holding *h, uint32_t n)
 	for (uint32_t i = 1; i <= n + 1; i++)
 		ready(i, 1, 1);
 	ck_assert_uint_eq(wb_reconcile_active(r, NULL).term, 1);
+}
+
+static void run_pairs(const struct holding *h, uint32_t n)
+{
+	run_pairs_of(h, n, NULL);
 }
 
 /* -1: none */
@@ -135,6 +143,47 @@ START_TEST(a_version_is_what_all_workers_of_an_engine_hold)
 	ck_assert_str_eq(text, holdings[_i].feed);
 	ck_assert_int_eq(version_of(0), holdings[_i].version);
 	ck_assert_int_eq(field("updatedEngines", NULL), holdings[_i].n_updated);
+}
+END_TEST
+
+enum { V4 = WB_RECONCILE_IPV4, V6 = WB_RECONCILE_IPV6 };
+
+/* e1 is behind; e2 and e3 hold the version.  By whom is it fed, first and after that? */
+static const struct {
+	uint32_t families[3];
+	const char *first, *second; /* NULL: by nobody */
+} reaches[] = {
+	{{0, 0, 0}, "e2", "e3"}, /* older agents do not say */
+	{{V4 | V6, V4, V6}, "e2", "e3"},
+	{{V4, V4 | V6, V4}, "e2", "e3"},
+	{{V4, V6, V4}, "e3", "e3"},
+	{{V6, V6, V4}, "e2", "e2"},
+	{{V6, V4, V4 | V6}, "e3", "e3"},
+	{{V6, V4, 0}, "e3", "e3"},
+	{{V4, V6, V6}, NULL, NULL},
+	{{V6, V4, V4}, NULL, NULL},
+};
+
+START_TEST(an_engine_is_fed_by_one_that_it_reaches)
+{
+	struct holding h[] = {{{5, 5}, false}, {{6, 6}, false}, {{6, 6}, false}};
+	const char *want[] = {reaches[_i].first, reaches[_i].second};
+	const char *said;
+	size_t n;
+
+	run_pairs_of(h, 3, reaches[_i].families);
+	for (uint32_t k = 0; k < 2; k++) {
+		const struct wb_reconcile_feed *f = wb_reconcile_feeds(r, &n);
+
+		said = did(false);
+		ck_assert_uint_eq(n, want[k] ? 1 : 0);
+		if (want[k])
+			ck_assert_str_eq(f[0].source, want[k]);
+		/* Why not is said once. */
+		ck_assert_int_eq(strstr(said, "EngineNotFed") != NULL, !want[k] && !k);
+		engine("e1", WB_ENGINE_ABORTED, 6, true);
+		later(100 * S);
+	}
 }
 END_TEST
 
@@ -405,6 +454,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(tc, a_version_is_what_all_workers_of_an_engine_hold, 0,
 		(int)WB_ARRAY_SIZE(holdings));
 	tcase_add_test(tc, an_older_version_is_not_fed);
+	tcase_add_loop_test(tc, an_engine_is_fed_by_one_that_it_reaches, 0,
+		sizeof(reaches) / sizeof(reaches[0]));
 	tcase_add_test(tc, an_engine_outside_the_plan_feeds_nobody);
 	tcase_add_test(tc, what_a_part_of_an_engine_holds_is_no_version);
 	tcase_add_loop_test(

@@ -323,6 +323,31 @@ START_TEST(an_agent_that_cannot_go_by_the_plan_cannot_say_what_it_lacks)
 }
 END_TEST
 
+/* Neither does one that heard of a lost engine before it began: others have to bring what that one
+ * would have. */
+START_TEST(an_agent_that_heard_of_a_lost_engine_cannot_say_what_it_lacks)
+{
+	struct wb_msg_peer loss, q;
+	const struct said *s;
+
+	begin(&shape);
+	world_send(&w, 1);
+	RUN_UNTIL(party_of(PARTY)->state == PARTY_STOPPED);
+	q = about(WBP_PEER_LACK, party_of(PARTY)->transfer);
+	loss = about(WBP_PEER_LOST, q.transfer);
+	loss.lost = 1;
+	if (_i)
+		say(PARTY, LEAD, loss);
+	forget_said();
+	say(PARTY, TRAINER, q);
+	s = last(PARTY, w.agent[TRAINER].name, WBP_PEER_LACKED);
+	ck_assert_ptr_nonnull(s);
+	ck_assert_int_eq(s->m.code, _i ? -E2BIG : 0);
+	ck_assert_uint_eq(s->m.n_lacked, _i ? 0 : 1);
+	end();
+}
+END_TEST
+
 /* release_memory() of one that left: its parameters are nobody's concern. */
 START_TEST(who_has_left_may_take_its_memory_away)
 {
@@ -365,6 +390,8 @@ int main(void)
 	tcase_add_loop_test(tc, nobody_leaves_before_all_have_answered, 0, 2);
 	tcase_add_test(tc, what_an_agent_says_that_it_lacks);
 	tcase_add_test(tc, an_agent_that_cannot_go_by_the_plan_cannot_say_what_it_lacks);
+	tcase_add_loop_test(
+		tc, an_agent_that_heard_of_a_lost_engine_cannot_say_what_it_lacks, 0, 2);
 	tcase_add_test(tc, who_has_left_may_take_its_memory_away);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
