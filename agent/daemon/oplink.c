@@ -238,6 +238,7 @@ static void on_timer(void *cookie)
 	}
 	if (wb_session_tick(&l->session, now_ns(), &err) < 0)
 		wb_session_end(&l->session, err.code, "%s", err.msg);
+	wb__oplink_look_at_rails(l);
 	wb__oplink_arm(l);
 }
 

@@ -56,6 +56,7 @@ struct wb__oplink {
 	uint64_t n_sample;
 	struct wb__plans *plans;
 	bool workers_due;
+	char reduced[300]; /* a port that is down, as the operator was told; "" = none is */
 	struct upload *upload; /* owned */
 	size_t n_upload, upload_cap;
 	struct wb_keep reports; /* until the operator has answered what was sent after */
@@ -75,6 +76,8 @@ void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
 /* uplink.c */
 /** wb__oplink_news - timer: send the list of workers and parts of uploads. */
 void wb__oplink_news(void *cookie);
+/** wb__oplink_look_at_rails - tell the operator when a port went down, or came up. */
+void wb__oplink_look_at_rails(struct wb__oplink *l);
 /** wb__uploads_add - WANT came: queue its digests; news_timer sends them.  What is no digest, or
  *  too many, ends the channel. */
 void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);

@@ -87,7 +87,9 @@ static void set_rails(
 
 static void send_workers(struct wb__oplink *l)
 {
-	struct wb_msg_workers m = {.object = l->object, .library = wb__apps_library(l->a->apps)};
+	struct wb_msg_workers m = {.object = l->object,
+		.library = wb__apps_library(l->a->apps),
+		.reduced = l->reduced};
 	struct wb__rails_worker *order;
 	const struct wb_roster *running = wb_transfer_running(l->a->core, &l->id);
 	const struct wb_roster *ready = wb_transfer_ready(l->a->core, &l->id);
@@ -128,6 +130,17 @@ void wb__oplink_workers_changed(struct wb__oplink *l)
 	l->workers_due = true;
 	if (wb_session_is_up(&l->session))
 		wb_timer_start(l->news_timer, WB_NS_PER_MS, 0);
+}
+
+void wb__oplink_look_at_rails(struct wb__oplink *l)
+{
+	char text[sizeof(l->reduced)] = "";
+
+	(void)wb_xport_reduced(l->a->xport, text, sizeof(text));
+	if (!strcmp(text, l->reduced))
+		return;
+	memcpy(l->reduced, text, sizeof(text));
+	wb__oplink_workers_changed(l);
 }
 
 /* ---- uploads --------------------------------------------------------------------------------- */

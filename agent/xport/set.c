@@ -593,6 +593,16 @@ static bool set_instead(struct wb_xport *x, uint64_t object, char *out, size_t c
 	return false;
 }
 
+static bool set_reduced(struct wb_xport *x, char *out, size_t cap)
+{
+	const struct wb__set *s = set_of(x);
+
+	for (uint32_t i = 0; i < s->n; i++)
+		if (wb_xport_reduced(s->m[i].x, out, cap))
+			return true;
+	return false;
+}
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -630,4 +640,5 @@ const struct wb_xport_ops wb__set_ops = {
 	.event_fd = set_event_fd,
 	.stats = set_stats,
 	.instead = set_instead,
+	.reduced = set_reduced,
 };

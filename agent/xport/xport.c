@@ -201,3 +201,8 @@ bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap
 {
 	return x->ops->instead && x->ops->instead(x, object, out, cap);
 }
+
+bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap)
+{
+	return x->ops->reduced && x->ops->reduced(x, out, cap);
+}

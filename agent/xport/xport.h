@@ -294,6 +294,7 @@ struct wb_xport_ops {
 	int (*event_fd)(struct wb_xport *x); /* or NULL */
 	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out); /* or NULL */
 	bool (*instead)(struct wb_xport *x, uint64_t object, char *out, size_t cap); /* or NULL */
+	bool (*reduced)(struct wb_xport *x, char *out, size_t cap); /* or NULL */
 	int (*serve)(struct wb_xport *x, const char *const *at, uint32_t n, char *endpoint,
 		size_t cap, struct wb_err *err); /* NULL: see wb_xport_serve() */
 };
@@ -432,6 +433,9 @@ int wb_xport_event_fd(struct wb_xport *x);
  *  has in common with this agent, although that leaves the host: who, and why, as a sentence into
  *  @out; false: there is none.  Of a set. */
 bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap);
+/** wb_xport_reduced - one of the devices' ports that rails go by is down, and its load goes by
+ *  others, as far as there are: which, as a sentence into @out; false: none is. */
+bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap);
 /** wb_xport_rail_stats - counters of rail @rail; 0 or -EINVAL. */
 int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 

@@ -25,6 +25,7 @@ struct agent {
 	bool has_no_pod; /* it was deleted, or has ended: once it is not connected it is gone */
 	uint32_t via; /* WB_VIA_* */
 	uint32_t families;
+	char reduced[301]; /* a port of it that is down; "" = none is */
 	uint64_t node_hash, rail_bytes_per_s;
 	uint64_t rail[WB_RECONCILE_RAILS_MAX]; /* bytes a second of each; n_rail 0: not told */
 	uint32_t n_rail;

@@ -265,6 +265,10 @@ int wb_reconcile_agent_down(
 /** All workers of an agent that is up; replaces the list before. */
 int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent,
 	const struct wb_reconcile_worker *worker, size_t n);
+/** wb_reconcile_rails - a port that this agent's rails go by is down, in a sentence; "": none is.
+ */
+int wb_reconcile_rails(
+	struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent, const char *sentence);
 /** A map or manifest arrived whole (rc 0) or is not usable (@sentence). */
 int wb_reconcile_blob(struct wb_reconcile *r, struct wb_reconcile_now now, struct wb_digest digest,
 	int rc, const char *sentence);

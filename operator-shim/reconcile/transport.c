@@ -43,6 +43,36 @@ static bool has(const char *transports, const char *name)
 	return false;
 }
 
+int wb_reconcile_rails(
+	struct wb_reconcile *r, struct wb_reconcile_now now, uint32_t agent, const char *sentence)
+{
+	struct agent *a = wb__reconcile_agent_by_id(r, agent);
+	char text[sizeof(a->reduced)];
+
+	snprintf(text, sizeof(text), "%.300s", sentence);
+	if (!a || !strcmp(a->reduced, text))
+		return 0;
+	memcpy(a->reduced, text, sizeof(text));
+	r->is_dirty = true;
+	return wb__reconcile_look(r, now);
+}
+
+/* A port that is down matters where weights go by such ports. */
+static bool is_reduced(const struct wb_reconcile *r, char *text, size_t cap)
+{
+	bool goes_by_ports = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_engine; i++)
+		goes_by_ports |= has(r->engine[i].transport, "verbs");
+	for (size_t i = 0; goes_by_ports && i < r->n_agent; i++)
+		if (r->agent[i].is_up && r->agent[i].reduced[0] && !n++)
+			snprintf(text, cap, "agent %s: %s", r->agent[i].name, r->agent[i].reduced);
+	if (n > 1)
+		snprintf(text + strlen(text), cap - strlen(text), " (and %zu more agents)", n - 1);
+	return n;
+}
+
 /* The default list has Verbs first for machines that have it; where nobody asked for a device, and
  * no agent found that it could not use one, TCP is as it should be. */
 const char *wb__reconcile_worse_transport(const struct wb_reconcile *r, char *text, size_t cap)
@@ -61,6 +91,8 @@ const char *wb__reconcile_worse_transport(const struct wb_reconcile *r, char *te
 			continue;
 		return "TCPFallback";
 	}
+	if (is_reduced(r, text, cap))
+		return "ReducedRails";
 	for (size_t i = 0; i < r->n_engine && r->spec.device_class != WB_DEVICE_SOFTWARE; i++) {
 		if (!has(r->engine[i].transport, "verbs+soft"))
 			continue;

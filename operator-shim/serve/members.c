@@ -215,6 +215,8 @@ void wb__serve_on_workers(struct peer *p, struct wb_msg_workers *m)
 	wb_free(w);
 	(void)wb_reconcile_refused(wb__serve_touch(o), wb__serve_now(p->s), WB_REFUSED_LIBRARY,
 		p->hello.agent, m->library ? m->library : "");
+	(void)wb_reconcile_rails(
+		wb__serve_touch(o), wb__serve_now(p->s), p->id, m->reduced ? m->reduced : "");
 	j = wb__serve_joined(p, o);
 	wb__serve_forget_told(o);
 	wb_msg_free(WBP_WORKERS, &j->workers);

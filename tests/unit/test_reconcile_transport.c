@@ -243,6 +243,45 @@ START_TEST(what_carries_an_engines_weights_is_judged)
 }
 END_TEST
 
+/* What is said of its rails, and of which transport its engine was reached by. */
+static const struct {
+	const char *transport, *train, *roll, *reason, *words;
+} rails[] = {
+	{"verbs", "", "", "AsExpected", ""},
+	{"verbs", "fake1 port 1 is down", "", "ReducedRails", "agent train: fake1 port 1 is down"},
+	{"shm,verbs+soft", "", "p is down", "ReducedRails", "agent roll: p is down"},
+	{"verbs", "p is down", "q is down", "ReducedRails", "(and 1 more agents)"},
+	{"shm", "p is down", "", "AsExpected", ""}, /* nothing goes by ports */
+	{"shm,tcp", "p is down", "", "AsExpected", ""},
+};
+
+START_TEST(a_port_that_is_down_is_told_until_it_is_up)
+{
+	struct wb_spec s = spec_with(0);
+	struct wb_reconcile_engine_report e = {.engine = "e1",
+		.state = WB_ENGINE_COMMITTED,
+		.transfer = 5,
+		.version = 50,
+		.transport = rails[_i].transport};
+	const char *reason, *message;
+
+	make(&s, 77);
+	members_come(WB_VIA_TCP | WB_VIA_VERBS);
+	planned(1, 99);
+	ck_assert_int_eq(wb_reconcile_engine(r, now, &e), 0);
+	ck_assert_int_eq(wb_reconcile_rails(r, now, 1, rails[_i].train), 0);
+	ck_assert_int_eq(wb_reconcile_rails(r, now, 2, rails[_i].roll), 0);
+	ck_assert_int_eq(wb_reconcile_rails(r, now, 99, "of nobody"), 0);
+	(void)cond("Degraded", &reason, &message);
+	ck_assert_str_eq(reason, rails[_i].reason);
+	ck_assert_msg(strstr(message, rails[_i].words) != NULL, "%s", message);
+	ck_assert_int_eq(wb_reconcile_rails(r, now, 1, ""), 0);
+	ck_assert_int_eq(wb_reconcile_rails(r, now, 2, ""), 0);
+	(void)cond("Degraded", &reason, &message);
+	ck_assert_str_ne(reason, "ReducedRails");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("reconcile_transport");
@@ -255,5 +294,6 @@ int main(void)
 	tcase_add_test(c, a_change_that_asks_for_nothing_else_makes_no_new_plan);
 	tcase_add_test(c, a_change_of_the_order_makes_a_new_plan);
 	tcase_add_loop_test(c, what_carries_an_engines_weights_is_judged, 0, WB_ARRAY_SIZE(used));
+	tcase_add_loop_test(c, a_port_that_is_down_is_told_until_it_is_up, 0, WB_ARRAY_SIZE(rails));
 	return fx_run(s);
 }

@@ -132,9 +132,11 @@ START_TEST(what_a_port_s_event_says_is_done_within_the_chunk)
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
+	char text[300] = "";
 	uint64_t t0;
 
 	open_pair(&f);
+	ck_assert(!wb_xport_reduced(f.dst.x, text, sizeof(text)));
 	r.device = 0;
 	r.count = 2;
 	r.hangs = true;
@@ -154,6 +156,9 @@ START_TEST(what_a_port_s_event_says_is_done_within_the_chunk)
 	ck_assert(fx_job_arrived(j));
 	ck_assert_uint_lt(wb_now_ns(&wb_clock_real) - t0, 3 * WB_NS_PER_S);
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	ck_assert_int_eq(wb_xport_reduced(f.dst.x, text, sizeof(text)), _i != GID_CHANGED);
+	if (_i != GID_CHANGED)
+		ck_assert_ptr_nonnull(strstr(text, "fake0 port 1"));
 	fx_job_free(j);
 	fx_close(&f);
 }
@@ -166,6 +171,7 @@ START_TEST(a_port_that_comes_back_is_used_again)
 	struct fakeverbs_counts before, now;
 	struct fx_xport f;
 	struct fx_job *j;
+	char text[300];
 
 	open_pair(&f);
 	j = fx_job_make(&f, 16 * MIB, 3, 1);
@@ -178,6 +184,7 @@ START_TEST(a_port_that_comes_back_is_used_again)
 		fx_job_run(&f, j, false);
 		v->count(&now);
 	} while (now.qps < before.qps);
+	ck_assert(!wb_xport_reduced(f.dst.x, text, sizeof(text)));
 	/* And they carry bytes: one of device 0 is lost again. */
 	r.device = 0;
 	r.status = IBV_WC_RETRY_EXC_ERR;

@@ -152,6 +152,11 @@ static bool verbs_is_mine(const uint8_t *first, size_t bytes)
 	return wb__hello_over(first, bytes) == WBP_BULK_OVER_VERBS;
 }
 
+static bool verbs_reduced(struct wb_xport *x, char *out, size_t cap)
+{
+	return wb__host_reduced(&wb__verbs_of(wb__xport_stream(x))->host, out, cap);
+}
+
 static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 
 /* All but the name. */
@@ -160,7 +165,7 @@ static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, stru
 			       .caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS |               \
 				       WB_XPORT_CAP_LANDINGS | WB_XPORT_CAP_CLEAR,                 \
 			       .rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine,             \
-			       .open = open_xport
+			       .reduced = verbs_reduced, .open = open_xport
 
 const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
 /* Where no device is a NIC's: the kernel's RDMA in software. */
