@@ -176,9 +176,12 @@ void tear_down_serve(void)
 	s = NULL;
 }
 
+struct wire train, roll;
+uint32_t roll_version;
+
 void open_wire(struct wire *w)
 {
-	*w = (struct wire){.version = w->version};
+	*w = (struct wire){.version = w == &roll ? roll_version : 0};
 	w->ch.ops = &wire_ops;
 	wb_buf_init(&w->out, 16 << 20);
 	wb_serve_accept(s, &w->ch);
@@ -432,7 +435,6 @@ void activated(struct wire *w)
 	wb_msg_free(WBP_ACTIVATE, &m);
 }
 
-struct wire train, roll;
 void join_both(void)
 {
 	make_model();

@@ -99,6 +99,8 @@ void take_plan(struct wire *w, uint64_t number);
 void activated(struct wire *w);
 
 extern struct wire train, roll;
+extern uint32_t
+	roll_version; /* of the protocol, that roll speaks from open_wire() on; 0 = the newest */
 
 /* Two agents, each with a worker, up to the operator's questions for manifest and map. */
 void join_both(void);

@@ -180,7 +180,7 @@ START_TEST(an_agent_of_version_1_gets_all_of_the_same_plan)
 {
 	uint64_t packed;
 
-	roll.version = 1;
+	roll_version = 1;
 	planned(false, false);
 	packed = used_by_plans();
 	take_plan(&train, 1);
@@ -191,7 +191,7 @@ START_TEST(an_agent_of_version_1_gets_all_of_the_same_plan)
 	ck_assert_str_eq(ready_reason(), "True Idle");
 	ck_assert_uint_gt(packed, 0);
 	end_both();
-	roll.version = 0;
+	roll_version = 0;
 }
 END_TEST
 
@@ -208,7 +208,7 @@ static void limit(const char *budget)
 /* Listing a large plan takes seconds, and whose plan is large is its tenant's to say. */
 START_TEST(a_list_is_made_beside_the_loop)
 {
-	roll.version = 1;
+	roll_version = 1;
 	planned(false, false);
 	take_plan(&train, 1); /* who needs none does not wait for it */
 	expect_nothing(&roll);
@@ -217,7 +217,7 @@ START_TEST(a_list_is_made_beside_the_loop)
 	activated(&train);
 	activated(&roll);
 	end_both();
-	roll.version = 0;
+	roll_version = 0;
 }
 END_TEST
 
@@ -229,7 +229,7 @@ START_TEST(a_list_that_comes_after_a_newer_plan_is_of_no_use)
 	void *list;
 
 	limit("planning=4/4/4");
-	roll.version = 1;
+	roll_version = 1;
 	planned(false, false);
 	list_work = job_work;
 	list_done = job_done;
@@ -244,18 +244,18 @@ START_TEST(a_list_that_comes_after_a_newer_plan_is_of_no_use)
 	hears_plan(&roll, 2);
 	end_wire(&other);
 	end_both();
-	roll.version = 0;
+	roll_version = 0;
 }
 END_TEST
 
 START_TEST(who_waits_for_a_list_may_go_and_so_may_all)
 {
-	roll.version = 1;
+	roll_version = 1;
 	planned(false, false);
 	end_wire(&roll);
 	run_job();
 	end_both();
-	roll.version = 0;
+	roll_version = 0;
 }
 END_TEST
 
@@ -265,7 +265,7 @@ START_TEST(a_list_without_room_turns_its_agent_away_and_nobody_else)
 	union wb_msg m;
 	uint64_t held;
 
-	roll.version = 1;
+	roll_version = 1;
 	planned(false, false);
 	held = used_by_plans();
 	run_job();
@@ -281,7 +281,7 @@ START_TEST(a_list_without_room_turns_its_agent_away_and_nobody_else)
 	take_plan(&train, 1);
 	ck_assert_uint_eq(used_by_plans(), held);
 	end_both();
-	roll.version = 0;
+	roll_version = 0;
 }
 END_TEST
 
