@@ -79,6 +79,9 @@ class Transformers(Worker):
         self.model(input_ids=ids, labels=ids).loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+        for name, b in self.model.named_buffers():
+            if name.endswith("e_score_correction_bias"):  # of a router: no optimizer moves it
+                b.add_(1)
 
     def export(self, folder):
         """Each parameter whole and in BF16, then what Transformers writes of that."""
@@ -155,6 +158,118 @@ class VLLM(Worker):
 
         return weightbridge.ReceiverAdapter(self.load, params=self.model, manifest=self.said["model"],
                                             engine=self.said["engine"], rank=self.said["rank"], **self.common)
+
+
+def _no_kernels():
+    """SGLang's CPU kernels are in no package that can be had; without them it asks vLLM for some.  Nothing here computes."""
+    import importlib.machinery
+    import sys
+    import types
+
+    for name in ("vllm", "vllm._custom_ops"):
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
+    sys.modules["vllm"].__path__ = []
+    for kernel in ("rotary_embedding", "rms_norm", "fused_add_rms_norm", "awq_dequantize"):
+        setattr(sys.modules["vllm._custom_ops"], kernel, None)
+
+
+class SGLang(Worker):
+    """SGLang's model class with its load_weights, over tensor-parallel ranks, and SGLang's own WeightUpdater, which calls
+    the adapter by its name as it does in an engine."""
+
+    def build(self):
+        _no_kernels()
+        from sglang.srt import runtime_context
+        from sglang.srt.configs.model_config import ModelConfig
+        from sglang.srt.distributed.parallel_state import init_distributed_environment, initialize_model_parallel
+        from sglang.srt.layers.dp_attention import init_dp_gathered_buffer, initialize_dp_attention
+        from sglang.srt.model_loader.utils import get_model_architecture
+        from sglang.srt.server_args import ServerArgs
+        from weightbridge.adapters import sglang
+
+        said = self.said
+        args = ServerArgs(model_path=said["model"], device="cpu", dtype="bfloat16", tp_size=said["n"],
+                          skip_tokenizer_init=True, load_format="dummy", custom_weight_loader=[sglang.LOADER],
+                          **({"ep_size": said["n"]} if said.get("ep") else {}),
+                          **({"dp_size": said["n"], "enable_dp_attention": True} if said.get("dp") else {}))
+        runtime_context.publish(args, role="scheduler",
+                                ranks=runtime_context.SpawnRanks(world_rank=said["rank"], gpu_id=said["rank"]))
+        init_distributed_environment(world_size=said["n"], rank=said["rank"], local_rank=said["rank"], backend="gloo",
+                                     distributed_init_method="file://" + said["store"])
+        initialize_model_parallel()
+        self.config = ModelConfig.from_server_args(args)
+        initialize_dp_attention(args)
+        init_dp_gathered_buffer(self.config)
+        torch.set_default_dtype(torch.bfloat16)
+        self.model = get_model_architecture(self.config)[0](config=self.config.hf_config, quant_config=None)
+        torch.set_default_dtype(torch.float32)
+        self.load(read(said["model"]))
+
+    def load(self, weights):
+        self.model.load_weights(iter(weights))
+
+    def tensors(self):
+        """Parameters, and the halves of kv_b that MLA computes with."""
+        found = super().tensors()
+        for name, m in self.model.named_modules():
+            for key in ("w_kc", "w_vc"):
+                if isinstance(getattr(m, key, None), torch.Tensor):
+                    found[f"{name}.{key}"] = getattr(m, key)
+        return found
+
+    def receiver(self):
+        import weightbridge
+        from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
+        from weightbridge.adapters import sglang
+
+        said, updater = self.said, WeightUpdater(
+            tp_rank=self.said["rank"], device="cpu", gpu_id=0, model_config=self.config, custom_weight_loaders=[sglang.LOADER],
+            get_model=lambda: self.model, update_model_fields=None, recapture_cuda_graph=None, get_model_runner=None)
+
+        class Engine:
+            """The three calls of sglang.Engine, for this rank alone."""
+
+            def begin_weight_update(self):
+                updater.begin_weight_update()
+                return True, ""
+
+            def update_weights_from_tensor(self, named_tensors, load_format):
+                return updater.update_weights_from_tensor(named_tensors, load_format)
+
+            def end_weight_update(self):
+                updater.end_weight_update(run_post_load=False)
+                return True, ""
+
+        class Receiver:
+            engine = Engine()
+
+            def connect(self):
+                """And what is refused on the way: it is said, and the engine goes on."""
+                init = {"engine": said["engine"], "socket": said["socket"], "timeout": 120.0}
+                self.refused("not connected", sglang.update)
+                self.refused("no/such is no folder", sglang.connect, manifest="no/such", **init)
+                sglang.connect(self.engine, **init)
+                self.refused("connected already", sglang.connect, **init)
+                self.refused("no transfer came within 0.01 s", sglang.update, timeout=0.01)
+
+            def refused(self, words, call, **fields):
+                try:
+                    call(self.engine, **fields)
+                except weightbridge.WeightBridgeError as e:
+                    assert words in str(e), e
+                else:
+                    raise AssertionError(f"it was not said that {words}")
+
+            def update(self):
+                import types
+
+                return types.SimpleNamespace(version=sglang.update(self.engine, 240.0))
+
+            def close(self):
+                sglang.disconnect(self.engine)
+
+        return Receiver()
 
 
 class Megatron(Worker):

@@ -67,7 +67,7 @@ class Deployment:
 
 # (environment, class of frameworks.py)
 TORCH, SHARDED, VLLM = ("torch", "Transformers"), ("torch", "FSDP2"), ("vllm", "VLLM")
-MEGATRON = ("megatron", "Megatron")
+MEGATRON, SGLANG = ("megatron", "Megatron"), ("sglang", "SGLang")
 VERSIONS = 2
 
 
