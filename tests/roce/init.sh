@@ -20,7 +20,8 @@ for dir in proc sys dev run tmp; do $b mkdir -p /root/$dir; done
 for dir in proc sys dev; do $b mount --move /$dir /root/$dir; done
 $b mount -t tmpfs -o mode=755 none /root/run
 $b mount -t tmpfs -o mode=1777 none /root/tmp
-$b mkdir -p /root/dev/pts /root/dev/shm /root/run/out
+$b mkdir -p /root/dev/pts /root/dev/shm /root/run/out /root/run/below
+$b mount --bind /below /root/run/below # what lies under /tmp there is found here
 $b mount -t devpts none /root/dev/pts
 $b mount -t tmpfs -o mode=1777 none /root/dev/shm
 $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none out /root/run/out

@@ -108,13 +108,22 @@ ready() {
 	exec 9>&-
 }
 
+top=$(cd "$here/../.." && pwd)
 # What the guest runs, with the variables that say where this user's things lie.
 command_file() {
 	local name
 	for name in HOME PATH XDG_CACHE_HOME LANG STRICT; do
 		[ -z "${!name:-}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 	done
-	printf 'export TOP=%q\ncd %q\n' "$(cd "$here/../.." && pwd)" "$PWD"
+	printf 'export TOP=%q\n' "$top"
+	# The guest's /tmp is its own, and empty: a tree that lies there gets a layer of its own, too.
+	cat <<-'EOF'
+		[ -d "$TOP" ] || {
+			mkdir -p "$TOP" /run/tree/upper /run/tree/work
+			mount -t overlay -o "lowerdir=/run/below$TOP,upperdir=/run/tree/upper,workdir=/run/tree/work" none "$TOP"
+		}
+	EOF
+	printf 'cd %q\n' "$PWD"
 	printf '%q ' "$@"
 	echo
 }
