@@ -6,7 +6,8 @@
 A tier that passed leaves a stamp in the user's cache folder, named by the content of all it depends on and by the
 versions of the tools. While nothing of that changes it is skipped with a sentence. What is left runs in this order:
 tiers that always run, then those marked first, then those whose paths changed since the last run, then those that
-have waited longest. A tier begins only when its minutes (what it took last) fit into what is left of the budget; who
+have waited longest. A tier that needs what another one makes comes after it, and waits while that has not passed. A tier
+begins only when its minutes (what it took last) fit into what is left of the budget; who
 did not fit is named, and comes before others next time. --all knows neither stamps nor budget; named tiers run
 whatever their stamps say.
 
@@ -115,12 +116,13 @@ class Stamps:
 
 def order(tiers, keys, known):
     """The tiers in the order in which they have their turn; known is what the stamps say of each."""
+    named = {t.name: t for t in tiers}
+
     def rank(tier):
         k = known[tier.name]
         place = (ALWAYS, FIRST).index(tier.when) if tier.when in (ALWAYS, FIRST) else 2
-        if place < 2:
-            return place, 0, 0
-        return place, k["seen"] == keys[tier.name], k["passed_at"]
+        own = (place, 0, 0) if place < 2 else (place, k["seen"] == keys[tier.name], k["passed_at"])
+        return max(own, rank(named[tier.after])) if tier.after in named else own
     return sorted(tiers, key=rank)  # stable: the table's order decides the rest
 
 
@@ -155,6 +157,8 @@ class Run:
                 self.skip(stamp_sentence(tier, stamp))
             elif not self.fits(tier, known[tier.name]) and not chosen:
                 self.postpone(tier, known[tier.name])
+            elif tier.after in keys and not chosen and not self.has_passed(tier.after, keys):
+                self.wait(tier)
             else:
                 self.one(tier, keys[tier.name])
             if not chosen:
@@ -168,6 +172,13 @@ class Run:
         if self.everything or tier.when == ALWAYS:
             return True
         return self.elapsed() + (known["minutes"] or tier.minutes) <= self.budget
+
+    def has_passed(self, name, keys):
+        return keys[name] in self.stamps.read(name)["passed"]
+
+    def wait(self, tier):
+        self.late.append(tier.name)
+        self.skip(f"{tier.name}: skipped, {tier.after} has not passed, which it needs; it comes earlier next time")
 
     def skip(self, sentence):
         self.say(f"=== {sentence}")

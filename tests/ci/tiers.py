@@ -9,7 +9,8 @@ import collections
 # paths     its result depends on these and on nothing else of the tree: git pathspecs
 # when      ALWAYS: in each run, first, whatever its stamp. FIRST: before the others. LATER: as the budget allows
 # knobs     environment variables that change what it tests, with their defaults
-Tier = collections.namedtuple("Tier", "name command minutes paths when knobs")
+# after     a tier above that makes what this one needs: while that has not passed, this one waits
+Tier = collections.namedtuple("Tier", "name command minutes paths when knobs after", defaults=("",))
 ALWAYS, FIRST, LATER = "always", "first", "later"
 
 TEXT = [":!*.md", ":!*.1", ":!*.3", ":!*.8"]
@@ -42,6 +43,6 @@ TIERS = [
          "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
     Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
-    Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}),
-    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 12, CLUSTER, LATER, {}),
+    Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}, "cluster-programs"),
+    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 12, CLUSTER, LATER, {}, "cluster-programs"),
 ]

@@ -14,11 +14,11 @@ import run  # noqa: E402
 from tiers import ALWAYS, FIRST, LATER, TIERS, Tier  # noqa: E402
 
 
-def tier(name, script="echo 2 passed, 0 failed, 1 skipped", minutes=1, paths=("README.md",), when=LATER, knobs=None):
+def tier(name, script="echo 2 passed, 0 failed, 1 skipped", minutes=1, paths=("README.md",), when=LATER, knobs=None, after=""):
     path = os.path.join(os.environ["CI_TEST_DIR"], name + ".sh")
     with open(path, "w") as f:
         f.write(f"echo {name} >> {os.environ['CI_TEST_DIR']}/ran\n{script}\n")
-    return Tier(name, f"sh {path}", minutes, list(paths), when, knobs or {})
+    return Tier(name, f"sh {path}", minutes, list(paths), when, knobs or {}, after)
 
 
 def go(tiers, everything=False, chosen=(), spent=0, **env):
@@ -39,6 +39,24 @@ def what_passed_unchanged_is_skipped_with_a_sentence():
     assert rc == 0 and ran == ["always"], ran
     assert "a: skipped, it passed with the same content and tools at 20" in out and "(2 passed, 1 skipped)" in out, out
     assert out.endswith("\n2 passed, 0 failed, 2 skipped\n"), out
+
+
+def a_tier_waits_for_the_one_that_makes_what_it_needs():
+    tiers = [tier("programs", minutes=38), tier("pods", minutes=8, after="programs"), tier("other", minutes=8)]
+    rc, out, ran = go(tiers, spent=50)
+    assert rc == 0 and ran == ["other"] and "pods: skipped, programs has not passed" in out, out
+    assert "did not fit into CI_MINUTES=75: programs pods" in out, out
+    # Next time, on a machine where it takes a moment; and when it is changed while what needs it has waited longer.
+    rc, out, ran = go(tiers)
+    assert ran == ["programs", "pods"], (ran, out)
+    tiers[1] = tiers[1]._replace(knobs={"x": "2"})
+    go(tiers, spent=80)  # seen, and no time for it
+    tiers[0] = tiers[0]._replace(knobs={"x": "2"})
+    rc, out, ran = go(tiers)
+    assert ran == ["programs", "pods"], (ran, out)
+    broken = [tier("programs", "echo 0 passed, 1 failed, 0 skipped; exit 1", knobs={"x": "3"}), tiers[1]._replace(knobs={"x": "3"})]
+    rc, out, ran = go(broken)
+    assert rc == 1 and ran == ["programs"] and "pods: skipped" in out, out
 
 
 def another_knob_command_or_content_is_another_key():
