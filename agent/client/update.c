@@ -111,6 +111,12 @@ void wb__client_on_begin(struct wb_client *c, const struct wb_msg_app_begin *m)
 	struct wb_msg_app_begun no = {.transfer = m->transfer, .code = -EAGAIN};
 	char sentence[] = "this worker is not parked: it gave up waiting or its agent restarted";
 
+	/* The engine's patience with a long copy has ended, and the next update is here already:
+	 * the copy is made first. */
+	if (c->phase == WB__INSTALL) {
+		c->next_begin = *m;
+		return;
+	}
 	if (c->phase != WB__PARKED && c->phase != WB__TORN) {
 		no.sentence = sentence;
 		wb__client_send_msg(c, WBP_APP_BEGUN, &no, NULL, 0);
@@ -139,6 +145,16 @@ void wb__client_on_install(struct wb_client *c, const struct wb_msg_app_install 
 	c->is_given_up = false;
 	c->install = (struct wb__client_install){.read_back = m->read_back, .flip = m->flip};
 	set_phase(c, WB__INSTALL);
+}
+
+/* Lock held. */
+static void begin_next(struct wb_client *c)
+{
+	struct wb_msg_app_begin m = c->next_begin;
+
+	c->next_begin.transfer = 0;
+	if (m.transfer)
+		wb__client_on_begin(c, &m);
 }
 
 /* Once begun it is finished, agent or not: the decision stands. */
@@ -174,6 +190,7 @@ static void install(struct wb_client *c)
 		say_why(c, "the agent went away during the install, which is complete here");
 		set_phase(c, WB__TORN);
 	}
+	begin_next(c);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -202,6 +219,12 @@ void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 	bool early = c->phase == WB__INSTALL && m->transfer == c->transfer;
 	bool in_doubt = c->is_in_doubt;
 
+	if (c->phase == WB__INSTALL && c->next_begin.transfer &&
+		m->transfer >= c->next_begin.transfer) {
+		c->next_begin.transfer = 0; /* it has ended without this worker */
+		c->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
+		return;
+	}
 	if (!early && !is_end_of_this(c, m))
 		return;
 	c->is_in_doubt = false;
@@ -238,6 +261,7 @@ void wb__client_update_lost(struct wb_client *c)
 	bool is_touched =
 		c->page && __atomic_load_n(&c->page->touched, __ATOMIC_ACQUIRE) == c->transfer;
 
+	c->next_begin.transfer = 0;
 	/* Before BEGUN nothing has been written: PARKED waits for the agent, BEFORE for its hook.
 	 */
 	if (c->phase == WB__BEGUN && c->is_staged && !is_touched) {

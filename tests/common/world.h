@@ -71,6 +71,7 @@ struct world_worker {
 	struct world_regions regions; /* of its attachment */
 	uint64_t area_bytes;
 	bool is_staged, is_given_up;
+	struct wb_msg_app_begin next_begin; /* came while INSTALL was at work */
 	size_t bytes;
 	void **base;
 	struct wb_place *place;

@@ -295,10 +295,13 @@ static void resumed(struct world_worker *k)
 	set_phase(k, WORLD_RUN);
 }
 
+static void on_begin(struct world_worker *k, const struct wb_msg_app_begin *m);
+
 /* The decision stands: the copy is finished whether the agent is there or not. */
 static void installed(struct world_worker *k)
 {
 	struct wb_msg_app_installed m = {.transfer = k->transfer};
+	struct wb_msg_app_begin next;
 	struct wb_area_head *h = (struct wb_area_head *)(void *)k->area;
 	void *from = k->area + WB_AREA_HEAD_BYTES, *to = k->memory;
 	struct wb_area_range *r;
@@ -320,6 +323,10 @@ static void installed(struct world_worker *k)
 	} else {
 		set_phase(k, WORLD_TORN);
 	}
+	next = k->next_begin;
+	k->next_begin.transfer = 0;
+	if (next.transfer)
+		on_begin(k, &next);
 }
 
 static void on_hook(void *ctx)
@@ -359,6 +366,10 @@ static void on_begin(struct world_worker *k, const struct wb_msg_app_begin *m)
 	struct wb_msg_app_begun no = {
 		.transfer = m->transfer, .code = -EAGAIN, .sentence = sentence};
 
+	if (k->phase == WORLD_INSTALL) {
+		k->next_begin = *m;
+		return;
+	}
 	if (k->phase != WORLD_PARKED && k->phase != WORLD_TORN) {
 		say(k, WBP_APP_BEGUN, &no);
 		return;
@@ -407,6 +418,12 @@ static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
 	bool early = k->phase == WORLD_INSTALL && m->transfer == k->transfer;
 	bool in_doubt = k->past.begun;
 
+	if (k->phase == WORLD_INSTALL && k->next_begin.transfer &&
+		m->transfer >= k->next_begin.transfer) {
+		k->next_begin.transfer = 0;
+		k->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
+		return;
+	}
 	if (!early && !is_end_of_this(k, m))
 		return;
 	k->past.begun = 0;
@@ -614,6 +631,7 @@ void world_worker_agent_lost(struct world_worker *k)
 		return;
 	}
 	k->id = 0;
+	k->next_begin.transfer = 0;
 	if (k->phase == WORLD_BEGUN && k->is_staged && !is_touched)
 		set_phase(k, k->was_torn ? WORLD_TORN : WORLD_RUN);
 	else if (k->phase == WORLD_INSTALLED && is_committed(k)) {
@@ -684,6 +702,7 @@ void world_start_worker(struct world *w, uint32_t worker)
 	k->version = -1;
 	k->changed_at = 0;
 	k->was_torn = k->is_torn_final = k->is_attaching = false;
+	k->next_begin.transfer = 0;
 	k->past = (struct wb_transfer_past){0};
 	k->send_state = 0;
 	k->send_ns = 0;

@@ -153,6 +153,73 @@ START_TEST(given_up_before_its_copy_is_torn_and_repaired)
 }
 END_TEST
 
+/* The next update too, and perhaps its end. */
+static bool is_next_over;
+
+static void with_the_next_at_once(struct fx_agent *a)
+{
+	struct wb_msg_app_begin begin = {.transfer = 1, .version = 10, .staged = true};
+	struct wb_msg_app_install install = {.transfer = 1, .version = 10};
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	send_area(a);
+	fx_agent_planned(a);
+	wb_poll_promise(&a->page->word);
+	fx_agent_expect(a, WBP_APP_PARKED);
+	fx_agent_send(a, WBP_APP_BEGIN, &begin);
+	fx_agent_expect(a, WBP_APP_BEGUN);
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	fx_agent_end(a, 1, WB_APP_END_TORN, "worker-y did not install");
+	fx_agent_begin(a, 2);
+	if (is_next_over) {
+		fx_agent_end(a, 2, WB_APP_END_TORN, "worker-y did not begin");
+		pthread_barrier_wait(&turn);
+		pthread_barrier_wait(&turn);
+		fx_agent_begin(a, 3);
+	} else {
+		pthread_barrier_wait(&turn);
+	}
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_BEGUN)->app_begun.code, 0);
+	fx_agent_end(a, is_next_over ? 3 : 2, WB_APP_END_COMMITTED, "");
+	fx_agent_expect(a, WBP_APP_RESUMED);
+	fx_agent_wait_closed(a);
+}
+
+/* Its copy is long, and its engine goes on without it: the next update waits for the copy. */
+START_TEST(the_next_update_waits_for_a_copy_that_was_given_up)
+{
+	struct wb_client_update u;
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+
+	is_next_over = _i;
+	pthread_barrier_init(&turn, NULL, 2);
+	fx_script_start(&s, with_the_next_at_once);
+	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
+	c = worker(&o);
+	while (!wb_client_poll(c))
+		;
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
+	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
+	pthread_barrier_wait(&turn);
+	if (is_next_over) {
+		ck_assert_int_eq(wb_client_update_step(c, 0, &u, &err), -EAGAIN);
+		pthread_barrier_wait(&turn);
+	}
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
+	ck_assert_uint_eq(u.transfer, is_next_over ? 3 : 2);
+	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_AFTER);
+	ck_assert_int_eq(wb_client_update_resumed(c, 0, NULL, &err), 0);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
 /* ---- what is in the area -------------------------------------------------------------------- */
 
 /* An update by @transfer, up to BEGUN. */
@@ -357,6 +424,7 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, given_up_before_its_copy_is_torn_and_repaired);
+	tcase_add_loop_test(t, the_next_update_waits_for_a_copy_that_was_given_up, 0, 2);
 	tcase_add_loop_test(t, only_what_is_whole_and_of_this_transfer_is_installed, 0,
 		(int)(sizeof(installs) / sizeof(installs[0])));
 	tcase_add_test(t, a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for);
