@@ -2,6 +2,7 @@
 """PEP 517 backend: a wheel of the Python files and the libweightbridge that `make` built.
 
 The library is looked for in $WB_LIB (the file or its folder), $WB_BUILD/lib and build/release/lib.
+$WB_WHOLE, a folder: its files are packed too, programs in bin/, licences in licenses/ (packaging/wheel.sh).
 Nothing is compiled, downloaded or left in the tree.
 """
 import base64
@@ -38,7 +39,8 @@ def _version():
 def _metadata():
     return (f"Metadata-Version: 2.1\nName: weightbridge-rl\nVersion: {_version()}\n"
             "Summary: Moves new weights from trainers to inference engines\n"
-            "License: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n")
+            "License: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n"
+            "Provides-Extra: torch\nRequires-Dist: torch; extra == \"torch\"\n")
 
 
 def _tag():
@@ -61,7 +63,8 @@ def _pack(folder, files):
     with zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED) as z:
         for path, data in files:
             entry = zipfile.ZipInfo(path, DATE)
-            entry.external_attr = (0o755 if path.endswith(".so.0") else 0o644) << 16
+            is_program = path.endswith(".so.0") or path.startswith("weightbridge/bin/")
+            entry.external_attr = (0o755 if is_program else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             z.writestr(entry, data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -78,11 +81,31 @@ def _read(path):
         return f.read()
 
 
+def _whole():
+    """(name in the wheel, bytes) of what $WB_WHOLE holds, programs by themselves first."""
+    folder = os.environ.get("WB_WHOLE")
+    if not folder:
+        return [], []
+    bins = [(f"weightbridge/bin/{n}", _read(os.path.join(folder, "bin", n)))
+            for n in sorted(os.listdir(os.path.join(folder, "bin")))]
+    licenses = os.path.join(folder, "licenses")
+    texts = [(f"{_info()}/licenses/{n}", _read(os.path.join(licenses, n)))
+             for n in sorted(os.listdir(licenses))]
+    return bins, texts
+
+
+def _scripts():
+    """Each program that is packed is a command, as `weightbridge` is."""
+    commands = ["weightbridge = weightbridge.__main__:main"]
+    commands += [f"{name} = weightbridge.programs:{name.rpartition('-')[2]}"
+                 for name in (path.rpartition("/")[2] for path, _ in _whole()[0])]
+    return "[console_scripts]\n" + "".join(f"{c}\n" for c in commands)
+
+
 def _info_files():
     return [(f"{_info()}/METADATA", _metadata().encode()),
             (f"{_info()}/WHEEL", _wheel_text().encode()),
-            (f"{_info()}/entry_points.txt",
-             b"[console_scripts]\nweightbridge = weightbridge.__main__:main\n")]
+            (f"{_info()}/entry_points.txt", _scripts().encode())]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -90,7 +113,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = [(os.path.relpath(os.path.join(at, n), HERE), _read(os.path.join(at, n)))
              for at, _, names in sorted(os.walk(package)) for n in sorted(names) if n.endswith((".py", ".pyi"))]
     files.append((f"weightbridge/{NAME}", _read(_library())))
-    return _pack(wheel_directory, files + _info_files())
+    programs, licenses = _whole()
+    return _pack(wheel_directory, files + programs + _info_files() + licenses)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):

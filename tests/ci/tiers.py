@@ -38,11 +38,17 @@ TIERS = [
     # The CUDA compiler comes from PyPI and is kept outside the tree; a device is not needed.
     Tier("cuda", "make -j{jobs} check-cuda", 1, ["Makefile", "kernels", "agent/base", "tests/cuda", "tests/common",
          "tests/unit/test_kernels_gpu.c"] + TEXT, LATER, {}),
+    # helm is built where it is not (2 min); a Debian to install in comes from its mirror.
+    Tier("packages", "make -j{jobs} check-packages", 4, PRODUCT + ["packaging", "charts", "CHANGELOG.md", "tests/packages",
+         "tests/run.sh", "tests/common", "tests/cluster/build.sh"], LATER, {}),
     # Frameworks come from PyPI and are kept outside the tree; what cannot be had is a skip with its reason.
     Tier("engines", "make -j{jobs} check-engines", 15, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
          "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
     Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
     Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}, "cluster-programs"),
+    # JobSet's, LeaderWorkerSet's, TrainJob's and KubeRay's; 10 minutes once to build them.
+    Tier("cluster-controllers", "make -j{jobs} check-cluster PART=controllers", 12, CLUSTER, LATER, {},
+         "cluster-programs"),
     Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 12, CLUSTER, LATER, {}, "cluster-programs"),
 ]

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+from . import programs
 from .errors import WeightBridgeError
 
 _PROGRAMS = "weightbridge-operator", "weightbridge-agent", "wbctl"
@@ -55,7 +56,10 @@ def _default_dir():
 
 
 def _find(program):
-    """Beside this tree's library, or on the PATH."""
+    """Packed with this package, beside this tree's library, or on the PATH."""
+    packed = programs.find(program)
+    if packed:
+        return packed
     tree = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "..", "build",
                                          "release"))
     for folder in (os.environ.get("WB_BUILD", tree), tree):
