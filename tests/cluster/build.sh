@@ -5,8 +5,10 @@
 #   helm  helm
 #   node  kube-controller-manager, kube-scheduler, kubelet, kube-proxy, containerd with its shim and ctr,
 #         runc, CNI plugins (cni/), coredns
+#   controllers  kube-controller-manager, and in controllers/ those of JobSet, LeaderWorkerSet, TrainJob and KubeRay,
+#         each with its kinds (crds/) and its chart (chart/)
 # Sources come from the Go module proxy (GOPROXY), and where there is no Go 1.26 the compiler, too.  Needs about
-# 6 GB of disk while it builds (api 10 minutes on two cores, helm 2, node 10); runc also a C compiler and
+# 6 GB of disk while it builds (api 10 minutes on two cores, helm 2, node 10, controllers 8); runc also a C compiler and
 # libseccomp-dev.  The folder is in the user's cache, so this happens once; an interrupted build resumes.
 # KUBE_VERSION and ETCD_VERSION choose others.  Exit 77: no way to the proxy.  Says on stderr which program of
 # which part it is at, how many there are, and about how many minutes are left.
@@ -15,6 +17,7 @@ set -euo pipefail
 kube=${KUBE_VERSION:-1.36.3}
 etcd=${ETCD_VERSION:-3.6.16}
 helm=3.21.4 containerd=2.2.9 runc=1.4.3 cni=1.9.1 coredns=1.15.0
+jobset=0.11.1 lws=0.8.0 trainer=2.2.0 ray=1.6.0
 [ $# -gt 0 ] || set -- api
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge
 dir=$cache/kube-$kube-etcd-$etcd
@@ -28,6 +31,10 @@ programs() { # PART
 		echo kube-controller-manager kube-scheduler kubelet kube-proxy "containerd-$containerd/containerd" \
 			"containerd-$containerd/containerd-shim-runc-v2" "containerd-$containerd/ctr" "runc-$runc" \
 			"cni-$cni/bridge" "cni-$cni/loopback" "cni-$cni/host-local" "cni-$cni/portmap" "coredns-$coredns"
+		;;
+	controllers)
+		echo kube-controller-manager "controllers/jobset-$jobset/jobset" "controllers/lws-$lws/lws" \
+			"controllers/trainer-$trainer/trainer" "controllers/ray-operator-$ray/ray-operator"
 		;;
 	*) echo "build.sh: no part $1" >&2; exit 2 ;;
 	esac
@@ -87,6 +94,7 @@ find_go
 # About how many seconds a program takes on two cores, after those before it: they share packages.
 declare -A seconds=([etcd]=60 [kube-apiserver]=240 [kubectl]=30 [helm]=120 [containerd]=120
 	[containerd-shim-runc-v2]=20 [ctr]=20 [bridge]=20 [loopback]=5 [host-local]=5 [portmap]=5 [runc]=30
+	[jobset]=150 [lws]=30 [trainer]=60 [ray-operator]=90
 	[kube-controller-manager]=120 [kube-scheduler]=30 [kubelet]=90 [kube-proxy]=30 [coredns]=120)
 part='' started=$SECONDS missing=() # programs, when this began
 for program in "${wanted[@]}"; do have "$program" || missing+=("$program"); done
@@ -182,6 +190,34 @@ build_node() {
 	build "coredns-$coredns" github.com/coredns/coredns -ldflags '-s -w'
 }
 
+# files_of NAME MODULE CHART KINDS: the chart and the kinds of a controller, from folders of its module.
+files_of() {
+	local from to=$dir/controllers/$1
+	from=$("$go" list -m -f '{{.Dir}}' "$2") || exit 77
+	rm -rf "$to"
+	mkdir -p "$to/crds"
+	find "$from/$4" -maxdepth 1 -name '*.yaml' ! -name 'kustom*' -exec cp -t "$to/crds" {} +
+	if [ -n "$3" ]; then cp -r "$from/$3" "$to/chart"; fi
+	chmod -R u+w "$to"
+	# A chart that comes with others is used without them.
+	[ -z "$3" ] || sed -i '/^dependencies:/,/^$/d' "$to/chart/Chart.yaml"
+}
+build_controllers() {
+	local k=github.com/kubeflow/trainer/v2 r=github.com/ray-project/kuberay/ray-operator
+	build_kube kube-controller-manager
+	controller "jobset-$jobset" sigs.k8s.io/jobset . charts/jobset charts/jobset/crds
+	controller "lws-$lws" sigs.k8s.io/lws ./cmd charts/lws charts/lws/crds
+	controller "trainer-$trainer" $k ./cmd/trainer-controller-manager charts/kubeflow-trainer charts/kubeflow-trainer/crds
+	controller "ray-operator-$ray" $r . '' config/crd/bases
+}
+# controller NAME-VERSION MODULE PACKAGE CHART KINDS.  Each by itself: they do not agree on their dependencies.
+controller() {
+	have "controllers/$1/${1%-*}" && return
+	module "${1%-*}" "$2" "${1##*-}"
+	files_of "$1" "$2" "$4" "$5"
+	build "controllers/$1/${1%-*}" "$2${3#.}" -ldflags '-s -w'
+}
+
 for part; do
 	case $part in
 	api)
@@ -190,6 +226,7 @@ for part; do
 		;;
 	helm) build_helm ;;
 	node) build_node ;;
+	controllers) build_controllers ;;
 	esac
 done
 cd "$dir"
