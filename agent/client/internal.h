@@ -280,8 +280,8 @@ struct wb_msg_app_install;
 /** wb__client_on_send_state - how far the last version, or the one before, has come; older news are
  *  dropped. */
 void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_state *m);
-/** wb__client_on_begin - an update begins: before_update_hook is next.  Answered with a refusal
- * when this worker is not parked. */
+/** wb__client_on_begin - an update begins: before_update_hook is next.  While a copy is made it
+ *  waits for that; else answered with a refusal when this worker is not parked. */
 void wb__client_on_begin(struct wb_client *c, const struct wb_msg_app_begin *m);
 /** wb__client_on_install - the staged version may be copied.  Answered with a refusal when this
  * worker is not in that update. */

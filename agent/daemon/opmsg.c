@@ -78,6 +78,7 @@ static void on_welcome(struct wb__oplink *l, const struct wb_msg_welcome *m)
 	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator's word on object %s",
 		l->a->o.name, l->object);
 	(void)wb_keep_send(&l->reports, s, wb_now_ns(&wb_clock_real));
+	wb__oplink_look_at_rails(l);
 	wb__oplink_workers_changed(l);
 }
 

@@ -120,20 +120,24 @@ void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap)
 		gid);
 }
 
-bool wb__host_reduced(struct wb__host *h, char *out, size_t cap)
+bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap)
 {
-	uint32_t n_up = 0, down = h->n_port;
+	uint32_t n = 0, n_up = 0, down = h->n_port;
 	char name[160];
 
-	for (uint32_t i = 0; i < h->n_port; i++)
+	for (uint32_t i = 0; i < h->n_port; i++) {
+		if (!(used & 1u << i))
+			continue;
+		n++;
 		if (atomic_load(&h->port[i].is_up))
 			n_up++;
 		else if (down == h->n_port)
 			down = i;
+	}
 	if (down == h->n_port)
 		return false;
 	wb__host_name_port(h, down, name, sizeof(name));
-	snprintf(out, cap, "%s is down, %u of %u ports are up", name, n_up, h->n_port);
+	snprintf(out, cap, "%s is down, %u of %u ports are up", name, n_up, n);
 	return true;
 }
 

@@ -103,8 +103,9 @@ void wb__host_look(struct wb__host *h, struct wb__device *d);
 struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
 /** wb__host_name_port - "mlx5_0 port 1 (GID ::ffff:10.0.0.1)" into @out.  Any thread. */
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
-/** wb__host_reduced - a port that is down, as a sentence into @out; false: none is.  Any thread. */
-bool wb__host_reduced(struct wb__host *h, char *out, size_t cap);
+/** wb__host_reduced - one of the ports in @used, a bit each, that is down, as a sentence into @out;
+ *  false: none is.  Any thread. */
+bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap);
 /** wb__host_pd - the domain of @object on device @d; NULL: cannot be made.  Any thread, locks. */
 struct ibv_pd *wb__host_pd(struct wb__host *h, uint32_t d, uint64_t object);
 

@@ -27,10 +27,27 @@ static int say_qp(struct wb__lane *l, uint32_t k, uint32_t answers)
 
 /* Queue pair @k on the @k-th port from the rail's own on, or the next that is up; on the rail's own
  * as long as it is up where rails are kept apart. */
+/* Where queue pair @k of a lane goes by while all ports are up. */
+static uint32_t first_port(const struct wb__rail *r, uint32_t k)
+{
+	const struct wb__verbs_rail *vr = r->link;
+
+	return (vr->port + (r->x->o.is_apart ? 0 : k)) % vr->h->n_port;
+}
+
+uint32_t wb__rail_ports(const struct wb__rail *r)
+{
+	uint32_t used = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		used |= 1u << first_port(r, k);
+	return used;
+}
+
 static int make(struct wb__lane *l, uint32_t k)
 {
 	struct wb__verbs_rail *vr = rail_of(l);
-	uint32_t first = vr->port + (l->s->rail->x->o.is_apart ? 0 : k);
+	uint32_t first = first_port(l->s->rail, k);
 	int rc = -ENETDOWN;
 
 	for (uint32_t i = 0; i < vr->h->n_port; i++) {

@@ -154,7 +154,14 @@ static bool verbs_is_mine(const uint8_t *first, size_t bytes)
 
 static bool verbs_reduced(struct wb_xport *x, char *out, size_t cap)
 {
-	return wb__host_reduced(&wb__verbs_of(wb__xport_stream(x))->host, out, cap);
+	struct wb__xport_stream *s = wb__xport_stream(x);
+	struct wb__host *h = &wb__verbs_of(s)->host;
+	uint32_t used = 0;
+
+	_Static_assert(WB__PORTS_MAX <= 32, "a bit each");
+	for (uint32_t i = 0; i < s->n_rail; i++)
+		used |= wb__rail_ports(&s->rail[i]);
+	return wb__host_reduced(h, used, out, cap);
 }
 
 static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);

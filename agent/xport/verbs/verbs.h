@@ -217,6 +217,10 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 /** wb__lane_ports - ports have changed: what is on one that is down, or has another GID, is lost.
  */
 void wb__lane_ports(struct wb__lane *l, uint32_t port);
+/** wb__rail_ports - those that a rail's queue pairs go by while all are up, a bit each.  Any
+ * thread.
+ */
+uint32_t wb__rail_ports(const struct wb__rail *r);
 /** wb__lane_look - deadlines of its READs, and queue pairs to be made anew; when to look again. */
 uint64_t wb__lane_look(struct wb__lane *l, uint64_t now);
 
