@@ -249,6 +249,9 @@ class SGLang(Worker):
                 init = {"engine": said["engine"], "socket": said["socket"], "timeout": 120.0}
                 self.refused("not connected", sglang.update)
                 self.refused("no/such is no folder", sglang.connect, manifest="no/such", **init)
+                if said["n"] > 1:  # one alone: the others do not wait for it
+                    self.refused("no/such is no folder" if said["rank"] else "another rank could not connect", sglang.connect,
+                                 manifest="no/such" if said["rank"] else None, **init)
                 sglang.connect(self.engine, **init)
                 self.refused("connected already", sglang.connect, **init)
                 self.refused("no transfer came within 0.01 s", sglang.update, timeout=0.01)

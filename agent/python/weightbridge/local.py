@@ -56,14 +56,12 @@ def _default_dir():
 
 
 def _find(program):
-    """Packed with this package, beside this tree's library, or on the PATH."""
-    packed = programs.find(program)
-    if packed:
-        return packed
+    """Of the build that is named, packed with this package, of this tree's build, or on the PATH."""
     tree = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "..", "build",
                                          "release"))
-    for folder in (os.environ.get("WB_BUILD", tree), tree):
-        path = os.path.join(folder, "bin", program)
+    named = os.environ.get("WB_BUILD")
+    for folder in ([os.path.join(named, "bin")] if named else []) + [programs.FOLDER, os.path.join(tree, "bin")]:
+        path = os.path.join(folder, program)
         if os.access(path, os.X_OK):
             return path
     path = shutil.which(program)

@@ -18,6 +18,7 @@ An update that was not committed raises, and leaves the model as the text says.
 """
 
 import json
+import logging
 import os
 import tempfile
 
@@ -28,11 +29,12 @@ from . import ReceiverAdapter
 LOADER = "weightbridge.adapters.sglang.load"
 _ORDER = "weightbridge."  # what the name of an order begins with
 
+_CONNECTED = "this engine is connected already"
+_DRAFT = "a draft model beside the model would keep its old weights: start the engine without speculative decoding"
+_OTHER = "another rank could not connect"  # said by those that could
+
+_log = logging.getLogger("weightbridge")
 _receivers = {}  # id of a model -> ReceiverAdapter; the models of this rank's process
-
-
-class _Failed(WeightBridgeError):
-    """What a rank said."""
 
 
 # ---- the caller ----
@@ -49,12 +51,12 @@ def order(what, answers, /, **fields):
 def said(answers):
     """What ranks of this host said, after LOADER has returned: the versions, or an error that names the rank."""
     found = []
-    for name in sorted(os.listdir(answers)):
+    for name in sorted(n for n in os.listdir(answers) if not n.startswith(".")):
         with open(os.path.join(answers, name), encoding="utf-8") as f:
             found.append(json.load(f))
-    for x in found:
+    for x in sorted(found, key=lambda x: x["error"] == _OTHER):
         if x["error"]:
-            kind = WeightBridgeTimeout if x["late"] else _Failed
+            kind = WeightBridgeTimeout if x["late"] else WeightBridgeError
             raise kind(f"rank {x['rank']}: {x['error']}")
     if not found:
         raise WeightBridgeError("no rank has answered: was the engine started with custom_weight_loader=[LOADER]?")
@@ -64,15 +66,17 @@ def said(answers):
     return versions.pop()
 
 
-def _call(engine, what, /, **fields):
+def _call(sgl, what, /, **fields):
     with tempfile.TemporaryDirectory(prefix="weightbridge-") as answers:
-        _ok(engine.begin_weight_update())
+        _ok(sgl.begin_weight_update())
+        done = ended = (True, "")
         try:
-            done = engine.update_weights_from_tensor(order(what, answers, **fields), load_format=LOADER)
+            done = sgl.update_weights_from_tensor(order(what, answers, **fields), load_format=LOADER)
         finally:
-            _ok(engine.end_weight_update())
+            ended = sgl.end_weight_update()
         version = said(answers)  # an error of a rank's says more than SGLang's
         _ok(done)
+        _ok(ended)
         return version
 
 
@@ -82,46 +86,72 @@ def _ok(done):
         raise WeightBridgeError(f"SGLang: {text}")
 
 
-def connect(engine, /, **init):
-    """Connect all ranks of an Engine.  init: engine, socket, object: ReceiverAdapter's; manifest: folder of the
-    checkpoint, None: the one SGLang loaded; timeout: seconds for the plan, None: as long as it takes; leave_out: names
-    or patterns not transferred; allow_unmapped: parameters that no transfer writes (ReceiverAdapter)."""
-    _call(engine, "connect", **init)
+def connect(sgl, /, *, engine=None, socket=None, object=None, manifest=None, timeout=600.0, leave_out=None,
+            allow_unmapped=False):
+    """Connect all ranks of an Engine; if one cannot, none stays connected.
+
+    engine, socket, object, leave_out, allow_unmapped   ReceiverAdapter's
+    manifest   folder of the checkpoint; None: the one SGLang loaded
+    timeout    seconds for the plan, which needs trainers and all other engines; None: as long as it takes, also where
+               another rank has failed
+    """
+    if getattr(getattr(sgl, "server_args", None), "speculative_algorithm", None):
+        raise WeightBridgeError(_DRAFT)
+    try:
+        _call(sgl, "connect", engine=engine, socket=socket, object=object, manifest=manifest, timeout=timeout,
+              leave_out=leave_out, allow_unmapped=allow_unmapped)
+    except WeightBridgeError as e:
+        if _CONNECTED not in str(e):
+            try:
+                _call(sgl, "close")
+            except WeightBridgeError as more:
+                _log.warning("a rank did not leave after a failed connect(): %s", more)
+        raise
 
 
-def update(engine, timeout=None):
+def update(sgl, timeout=None):
     """Wait for one transfer and compute with it; cached prefixes of old weights go.  Between two calls of generate().
     Returns the version."""
-    return _call(engine, "update", timeout=timeout)
+    return _call(sgl, "update", timeout=timeout)
 
 
-def disconnect(engine):
+def disconnect(sgl):
     """Leave; the engine keeps its weights."""
-    _call(engine, "close")
+    _call(sgl, "close")
 
 
 # ---- a rank ----
 
 
 def load(model, named_tensors):
-    """What SGLang calls in each rank.  It never raises: SGLang would end the engine."""
-    for name, tensor in named_tensors:
-        fields = json.loads(bytes(tensor.cpu().numpy()).decode())
-        answer = {"rank": _rank(), "version": None, "error": "", "late": False}
-        try:
-            answer["version"] = _act(model, name, fields)
-        except Exception as e:  # pylint: disable=broad-except
-            answer["error"], answer["late"] = str(e) or type(e).__name__, isinstance(e, WeightBridgeTimeout)
-        _answer(fields["answers"], answer)
+    """What SGLang calls in each rank.  It does not raise: SGLang would end the engine."""
+    try:
+        for name, tensor in named_tensors:
+            if not name.startswith(_ORDER):
+                _log.error("%s is no order: %s takes no weights; they are left out", name, LOADER)
+                continue
+            fields = json.loads(bytes(tensor.cpu().numpy()).decode())
+            _answer(model, fields["answers"], _obey(model, name[len(_ORDER):], fields))
+    except Exception:  # pylint: disable=broad-except
+        _log.exception("an order was not carried out")
 
 
-def _answer(folder, answer):
-    """Files of other hosts' ranks would be nobody's: they have no such folder."""
+def _obey(model, what, fields):
+    answer = {"rank": _rank(), "version": None, "error": "", "late": False}
+    try:
+        answer["version"] = _act(model, what, fields)
+    except Exception as e:  # pylint: disable=broad-except
+        answer["error"], answer["late"] = str(e) or type(e).__name__, isinstance(e, WeightBridgeTimeout)
+    return answer
+
+
+def _answer(model, folder, answer):
+    """A file of each model: there may be a draft.  Ranks on other hosts have no such folder, and nobody to tell."""
     if os.path.isdir(folder):
         part = os.path.join(folder, f".{os.getpid()}")
         with open(part, "w", encoding="utf-8") as f:
             json.dump(answer, f)
-        os.replace(part, os.path.join(folder, f"{answer['rank']}-{os.getpid()}"))
+        os.replace(part, os.path.join(folder, f"{answer['rank']}-{os.getpid()}-{id(model):x}"))
 
 
 def _rank():
@@ -130,16 +160,28 @@ def _rank():
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
 
-def _act(model, name, fields):
-    what = name[len(_ORDER):] if name.startswith(_ORDER) else name
+def _all_can(error):
+    """Ranks agree before they wait for others: one that cannot connect would keep them waiting."""
+    import torch
+    from sglang.srt.runtime_context import get_parallel
+
+    bad = torch.tensor([1 if error else 0])
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(bad, group=get_parallel().tp_group.cpu_group)
+    if error:
+        raise error
+    if bad.item():
+        raise WeightBridgeError(_OTHER)
+
+
+def _act(model, what, fields):
+    receiver = _receivers.get(id(model))
     if what == "connect":
         return _connect(model, fields)
-    receiver = _receivers.get(id(model))
+    if what == "close":
+        return _receivers.pop(id(model)).close(0.0) if receiver else None
     if receiver is None:
         raise WeightBridgeError("not connected: call connect() first")
-    if what == "close":
-        del _receivers[id(model)]
-        return receiver.close(0.0)
     done = receiver.update(fields["timeout"])
     if done is None:
         raise WeightBridgeTimeout(f"no transfer came within {fields['timeout']} s")
@@ -147,22 +189,29 @@ def _act(model, name, fields):
 
 
 def _connect(model, fields):
+    receiver = error = None
+    try:
+        receiver = _make(model, fields)
+    except Exception as e:  # pylint: disable=broad-except
+        error = e
+    _all_can(error)
+    receiver.connect(fields["timeout"])
+    _receivers[id(model)] = receiver
+
+
+def _make(model, fields):
     if id(model) in _receivers:
-        raise WeightBridgeError("this engine is connected already")
+        raise WeightBridgeError(_CONNECTED)
     if _receivers:
-        raise WeightBridgeError("a draft model beside the model would keep its old weights: start the engine without "
-                                "speculative decoding")
+        raise WeightBridgeError(_DRAFT)
     for name, tensor in modules.tensors(model).items():
         if getattr(getattr(tensor, "device", None), "type", "cpu") != "cpu":
             raise WeightBridgeError(f"{name} is on {tensor.device}: only memory of the CPU can be attached")
-    folder = fields.get("manifest") or _checkpoint()
+    folder = fields["manifest"] or _checkpoint()
     if not os.path.isdir(folder):
         raise WeightBridgeError(f"{folder} is no folder: say in `manifest` where the checkpoint's files are")
-    receiver = ReceiverAdapter(model.load_weights, params=model, manifest=folder, rank=_rank(),
-                               **{k: fields[k] for k in ("engine", "socket", "object", "leave_out", "allow_unmapped")
-                                  if fields.get(k) is not None})
-    receiver.connect(fields.get("timeout"))
-    _receivers[id(model)] = receiver
+    return ReceiverAdapter(model.load_weights, params=model, manifest=folder, rank=_rank(),
+                           **{k: fields[k] for k in ("engine", "socket", "object", "leave_out", "allow_unmapped")})
 
 
 def _checkpoint():
