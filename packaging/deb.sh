@@ -37,7 +37,7 @@ pack() {
 		strip --strip-unneeded "${elf[@]}"
 		mkdir -p "$work/debian"
 		printf 'Source: weightbridge\n\nPackage: %s\nArchitecture: any\n' "$package" >"$work/debian/control"
-		depends=$(cd "$work" && dpkg-shlibdeps -O "${elf[@]/#/-e}" 2>/dev/null | sed -n 's/^shlibs:Depends=/Depends: /p')
+		depends=$(cd "$work" && dpkg-shlibdeps -O "${elf[@]/#/-e}" | sed -n 's/^shlibs:Depends=/Depends: /p')
 	fi
 	mkdir -p "$tree/DEBIAN"
 	{
@@ -49,6 +49,10 @@ pack() {
 		for field; do echo "$field"; done
 		printf 'Description: %s\n' "$sentence"
 	} >"$tree/DEBIAN/control"
+	if [ "$section" = libs ]; then
+		echo "activate-noawait ldconfig" >"$tree/DEBIAN/triggers"
+		echo "libweightbridge 0 $package (>= $version)" >"$tree/DEBIAN/shlibs"
+	fi
 	dpkg-deb --root-owner-group -Zxz --build "$tree" "$folder" >&2
 	echo "$folder/${package}_${version}_$arch.deb"
 }

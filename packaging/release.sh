@@ -5,28 +5,36 @@
 # Without helm (tests/cluster/build.sh helm builds it) or auditwheel (PyPI) it says what is missing and ends with 77.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
-out=$1
+out=$(cd "$1" && pwd)
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 cd "$top"
 version=$(sed -n 's/^#define WB_VERSION "\(.*\)"/\1/p' agent/include/weightbridge/version.h)
-rm -f "$folder"/*
 
 # The first heading of the changelog is this release.
-grep -m1 '^## ' CHANGELOG.md | grep -qF "## $version " || { echo "release.sh: CHANGELOG.md does not begin with $version" >&2; exit 1; }
+grep -m1 '^## ' CHANGELOG.md | grep -qE "^## ${version//./\\.}( |$)" ||
+	{ echo "release.sh: CHANGELOG.md does not begin with $version" >&2; exit 1; }
 helm=$(PYTHONPATH=tests/common python3 -B -c 'import helm; print(helm.find() or "")')
 [ -n "$helm" ] || { echo "release.sh: helm is not here: tests/cluster/build.sh helm builds it" >&2; exit 77; }
+[ -z "$(git status --porcelain)" ] ||
+	echo "release.sh: the tree is changed: the archive is of HEAD, the programs are of what was built" >&2
 
-git archive --prefix="weightbridge-$version/" -o "$folder/weightbridge-$version.tar.gz" HEAD
-packaging/wheel.sh "$out" "$folder" >/dev/null
-packaging/deb.sh "$out" "$folder" >/dev/null
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+git archive --prefix="weightbridge-$version/" -o "$made/weightbridge-$version.tar.gz" HEAD
+packaging/wheel.sh "$out" "$made" >/dev/null
+packaging/deb.sh "$out" "$made" >/dev/null
 for chart in charts/weightbridge charts/weightbridge-operator; do
-	"$helm" package "$chart" --version "$version" --app-version "$version" -d "$folder" >/dev/null
+	"$helm" package "$chart" --version "$version" --app-version "$version" -d "$made" >/dev/null
 done
-cp CHANGELOG.md "$folder/"
+cp CHANGELOG.md "$made/"
 libraries=$(packaging/libraries.sh "$out")
-sbom=$(CREATED=$(git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ) TZ=UTC python3 -B packaging/sbom.py \
-	"$folder" "$version" <<<"$libraries")
-echo "$sbom" >"$folder/weightbridge-$version.spdx.json"
-(cd "$folder" && sha256sum -- * >SHA256SUMS)
+created=$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)
+CREATED=$created python3 -B packaging/sbom.py "$made" "$version" <<<"$libraries" >"$made.json"
+mv "$made.json" "$made/weightbridge-$version.spdx.json"
+(cd "$made" && sha256sum -- * >SHA256SUMS)
+# Only now does it take the place of one that was made before.
+rm -f "$folder"/weightbridge* "$folder"/libweightbridge* "$folder/CHANGELOG.md" "$folder/SHA256SUMS"
+chmod 644 "$made"/*
+mv "$made"/* "$folder/"
 ls -1 "$folder"

@@ -42,7 +42,7 @@ def document(folder, version, libraries, created):
     files = []
     for name in sorted(os.listdir(folder)):
         files.append({"SPDXID": spdx_id("file-" + name), "fileName": "./" + name, "copyrightText": "NOASSERTION",
-                      "licenseConcluded": "Apache-2.0",
+                      "licenseConcluded": "NOASSERTION" if name.endswith(".whl") else "Apache-2.0",
                       "checksums": [{"algorithm": "SHA256", "checksumValue": digest(os.path.join(folder, name))}]})
         links.append({"spdxElementId": own["SPDXID"], "relationshipType": "GENERATES", "relatedSpdxElement": files[-1]["SPDXID"]})
     space = hashlib.sha256(json.dumps([packages, files]).encode()).hexdigest()

@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,12 +81,18 @@ def adds_up(folder, v):
         with open(os.path.join(folder, x["fileName"]), "rb") as f:
             assert hashlib.sha256(f.read()).hexdigest() == x["checksums"][0]["checksumValue"], x
     assert {x["fileName"][2:] for x in bom["files"]} == want - {"SHA256SUMS", f"weightbridge-{v}.spdx.json"}
-    # Each library in the wheel is of a package that the SBOM names, whose licence is in the wheel.
+    # Each library in the wheel is a file of a package that the SBOM names, whose licence is in the wheel.
     named = {p["name"] for p in bom["packages"]}
     with zipfile.ZipFile(wheel) as z:
         inside_it = z.namelist()
     libraries = [n for n in inside_it if ".libs/" in n and ".so" in n]
     licenses = {os.path.basename(n)[:-4] for n in inside_it if "/licenses/" in n and n.endswith(".txt")}
+    known = {}
+    for line in sh(os.path.join(TOP, "packaging", "libraries.sh"), BUILD).splitlines():
+        package, _, _, *paths = line.split()
+        known.update({os.path.basename(p): package for p in paths})
+    of = {n: known.get(re.sub(r"-[0-9a-f]{8}(?=[.-])", "", os.path.basename(n))) for n in libraries}
+    assert set(of.values()) <= named and None not in of.values(), [n for n, p in of.items() if p not in named]
     assert len(libraries) > 10 and licenses == named - {"weightbridge"}, (len(libraries), licenses ^ named)
     assert not any("libibverbs" in n or "libc.so" in n for n in libraries), libraries
     print(f"{len(names)} files, {os.path.getsize(wheel) >> 20} MiB of wheel, {len(libraries)} libraries of {len(licenses)} packages")
