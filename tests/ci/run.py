@@ -122,7 +122,9 @@ def order(tiers, keys, known):
         k = known[tier.name]
         place = (ALWAYS, FIRST).index(tier.when) if tier.when in (ALWAYS, FIRST) else 2
         own = (place, 0, 0) if place < 2 else (place, k["seen"] == keys[tier.name], k["passed_at"])
-        return max(own, rank(named[tier.after])) if tier.after in named else own
+        if tier.after in named and keys[tier.after] not in known[tier.after]["passed"]:
+            return max(own, rank(named[tier.after]))  # what it needs is still owed
+        return own
     return sorted(tiers, key=rank)  # stable: the table's order decides the rest
 
 
@@ -138,7 +140,7 @@ class Run:
         self.started = started or time.time()
         self.budget = float(env.get("CI_MINUTES") or 75)
         self.flakes = int(env.get("FLAKES") or 3)
-        self.total, self.lines, self.late, self.flaky = [0, 0, 0], [], [], []
+        self.total, self.lines, self.late, self.flaky, self.broken = [0, 0, 0], [], [], [], set()
 
     def say(self, text):
         print(text, file=self.out, flush=True)
@@ -174,11 +176,12 @@ class Run:
         return self.elapsed() + (known["minutes"] or tier.minutes) <= self.budget
 
     def has_passed(self, name, keys):
-        return keys[name] in self.stamps.read(name)["passed"]
+        return name not in self.broken and keys[name] in self.stamps.read(name)["passed"]
 
     def wait(self, tier):
-        self.late.append(tier.name)
-        self.skip(f"{tier.name}: skipped, {tier.after} has not passed, which it needs; it comes earlier next time")
+        if tier.after not in self.broken:
+            self.late.append(tier.name)
+        self.skip(f"{tier.name}: skipped, {tier.after} has not passed, which it needs")
 
     def skip(self, sentence):
         self.say(f"=== {sentence}")
@@ -207,6 +210,8 @@ class Run:
         self.lines.append(f"{tier.name}: {minutes:.1f} min, {p} passed, {f} failed, {s} skipped"
                           + (", cut by the end of the budget" if cut else ""))
         self.stamps.took(tier.name, minutes)
+        if f and not cut:
+            self.broken.add(tier.name)
         if not f and not cut:
             self.stamps.passed(tier.name, key, [p, f, s], time.time())
 

@@ -193,7 +193,9 @@ build_node() {
 # files_of NAME MODULE CHART KINDS: the chart and the kinds of a controller, from folders of its module.
 files_of() {
 	local from to=$dir/controllers/$1
-	from=$("$go" list -m -f '{{.Dir}}' "$2") || exit 77
+	"$go" mod download "$2" >&2 || exit 77
+	from=$("$go" list -m -f '{{.Dir}}' "$2")
+	[ -n "$from" ] || { echo "build.sh: no folder of $2" >&2; exit 1; }
 	rm -rf "$to"
 	mkdir -p "$to/crds"
 	find "$from/$4" -maxdepth 1 -name '*.yaml' ! -name 'kustom*' -exec cp -t "$to/crds" {} +

@@ -57,7 +57,15 @@ def a_tier_waits_for_the_one_that_makes_what_it_needs():
     assert ran == ["programs", "pods"], (ran, out)
     broken = [tier("programs", "echo 0 passed, 1 failed, 0 skipped; exit 1", knobs={"x": "3"}), tiers[1]._replace(knobs={"x": "3"})]
     rc, out, ran = go(broken)
-    assert rc == 1 and ran == ["programs"] and "pods: skipped" in out, out
+    assert rc == 1 and ran == ["programs"] and "pods: skipped" in out and "did not fit" not in out, out
+    # What it needs has passed long ago: it has its turn among those that changed.
+    tiers = [tier("old"), tier("programs"), tier("pods", after="programs")]
+    go(tiers, spent=80)
+    go(tiers)
+    assert go([tiers[0], tiers[1], tiers[2]._replace(knobs={"x": "4"})])[2] == ["pods"]
+    changed = [tiers[0]._replace(knobs={"x": "5"}), tiers[1], tiers[2]._replace(knobs={"x": "5"})]
+    go([changed[0]], spent=80)  # seen before
+    assert go(changed)[2] == ["pods", "old"]
 
 
 def another_knob_command_or_content_is_another_key():
@@ -232,6 +240,10 @@ def flaky_tests_are_named_and_more_than_a_few_fail_the_run():
 
 
 def each_tier_of_the_table_names_paths_that_exist():
+    above = set()
+    for t in TIERS:
+        assert not t.after or t.after in above, t
+        above.add(t.name)
     for t in TIERS:
         assert t.when in (ALWAYS, FIRST, LATER), t
         for path in t.paths:
