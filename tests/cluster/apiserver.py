@@ -254,9 +254,11 @@ class ApiServer:
         assert not check or warns or not r.stderr, f"helm {args[0]} warns: {r.stderr}"
         return r.stdout if check else r
 
-    def install_crd(self):
-        self.kubectl("apply", "--server-side", "-f", os.path.join(TOP, "crds", "weighttransfer.yaml"))
-        self.kubectl("wait", "--for=condition=Established", "crd/weighttransfers.weightbridge.io", "--timeout=30s")
+    def install_crd(self, path=os.path.join(TOP, "crds", "weighttransfer.yaml")):
+        """The kinds of a file or folder.  kubectl wait fails on one that has no conditions yet."""
+        self.kubectl("apply", "--server-side", "-f", path)
+        wait_for(lambda: self.kubectl("wait", "--for=condition=Established", "-f", path, "--timeout=5s",
+                                      check=False).returncode == 0, 30, 0.1)
 
     def revision(self):
         return int(self.get("/api/v1/namespaces")["metadata"]["resourceVersion"])

@@ -75,7 +75,7 @@ class Controllers:
         c.certificate(name, f"/CN={name}", "DNS:localhost,IP:127.0.0.1")
         for ext, file in ((".crt", "tls.crt"), (".key", "tls.key")):
             shutil.copy(c.path("pki", name + ext), os.path.join(certs, file))
-        self.kinds(name)
+        c.install_crd(os.path.join(self.files(name), "crds"))
         args = ["--kubeconfig", c.kubeconfig]
         if group:
             with open(os.path.join(home, "config.json"), "w") as f:
@@ -91,11 +91,6 @@ class Controllers:
             # KubeRay's workers otherwise wait for a head that answers, by an image with Ray in it.
             env={**os.environ, "TMPDIR": home, "HOME": home, "ENABLE_INIT_CONTAINER_INJECTION": "false"}), health
         self.webhooks(name, port)
-
-    def kinds(self, name):
-        self.c.kubectl("apply", "--server-side", "-f", os.path.join(self.files(name), "crds"))
-        self.c.kubectl("wait", "--for=condition=Established", "-f", os.path.join(self.files(name), "crds"),
-                       "--timeout=30s")
 
     def webhooks(self, name, port):
         """Those of its chart, called where this process listens."""
