@@ -314,7 +314,7 @@ install: all               ## DESTDIR and PREFIX are honoured
 	install -m 644 agent/client/examples/worker.c LICENSE $(DESTDIR)$(DOCDIR)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' agent/client/weightbridge.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/weightbridge.pc
 release: all               ## archive, wheel, Debian packages, charts, SBOM and sums, in build/release-VERSION
-	@packaging/release.sh $(O) $(BUILD)/release-$(VERSION)
+	@charts/release/release.sh $(O) $(BUILD)/release-$(VERSION)
 check-packages: all        ## a release made, installed and used in a Debian without a compiler (2 min)
 	@tests/cluster/build.sh helm >/dev/null || [ $$? -eq 77 ]
 	@JOBS=1 T_LIMIT=$${T_LIMIT:-600} TESTS='$(wildcard tests/packages/test_*.py)' tests/run.sh $(O) $(T)

@@ -2,7 +2,7 @@
 """PEP 517 backend: a wheel of the Python files and the libweightbridge that `make` built.
 
 The library is looked for in $WB_LIB (the file or its folder), $WB_BUILD/lib and build/release/lib.
-$WB_WHOLE, a folder: its files are packed too, programs in bin/, licences in licenses/ (packaging/wheel.sh).
+$WB_WHOLE, a folder: its files are packed too, programs in bin/, licences in licenses/ (charts/release/wheel.sh).
 Nothing is compiled, downloaded or left in the tree.
 """
 import base64

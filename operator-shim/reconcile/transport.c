@@ -69,7 +69,7 @@ static bool is_reduced(const struct wb_reconcile *r, char *text, size_t cap)
 		if (r->agent[i].is_up && r->agent[i].reduced[0] && !n++)
 			snprintf(text, cap, "agent %s: %s", r->agent[i].name, r->agent[i].reduced);
 	if (n > 1)
-		snprintf(text + strlen(text), cap - strlen(text), " (and %zu more agents)", n - 1);
+		snprintf(text + strlen(text), cap - strlen(text), " (and %zu more)", n - 1);
 	return n;
 }
 

@@ -39,7 +39,7 @@ TIERS = [
     Tier("cuda", "make -j{jobs} check-cuda", 1, ["Makefile", "kernels", "agent/base", "tests/cuda", "tests/common",
          "tests/unit/test_kernels_gpu.c"] + TEXT, LATER, {}),
     # helm is built where it is not (2 min); a Debian to install in comes from its mirror.
-    Tier("packages", "make -j{jobs} check-packages", 4, PRODUCT + ["packaging", "charts", "CHANGELOG.md", "tests/packages",
+    Tier("packages", "make -j{jobs} check-packages", 4, PRODUCT + ["charts", ".github/CHANGELOG.md", "tests/packages",
          "tests/run.sh", "tests/common", "tests/cluster/build.sh"], LATER, {}),
     # Frameworks come from PyPI and are kept outside the tree; what cannot be had is a skip with its reason.
     Tier("engines", "make -j{jobs} check-engines", 15, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",

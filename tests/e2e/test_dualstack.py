@@ -80,15 +80,26 @@ def everything_over_ipv6_alone():
         versions(t, rs, 3)
 
 
+def alone(c, name, address):
+    """An agent of one family."""
+    return agent(c, name, address, listen=f"[{V6}]:0" if address == V6 else f"{V4}:0")
+
+
+def mixed(c, *engines):
+    """A trainer of both families, and an engine of one for each address."""
+    c.operator(engines=len(engines))
+    agent(c, "t", V4, V6)
+    for i, address in enumerate(engines):
+        alone(c, f"r{i}", address)
+    t, rs = pair(c, len(engines))
+    for w in (t, *rs):
+        w.expect("planned")
+    return t, rs
+
+
 def one_trainer_of_both_families_serves_engines_of_one_each():
     with Cluster() as c:
-        c.operator(engines=2)
-        agent(c, "t", V4, V6)
-        agent(c, "r0", V4, listen=f"{V4}:0")
-        agent(c, "r1", V6, listen=f"[{V6}]:0")
-        t, rs = pair(c, 2)
-        for w in (t, *rs):
-            w.expect("planned")
+        t, rs = mixed(c, V4, V6)
         versions(t, rs, 1, 2, 3)
         assert links(c, "r0")["t"] == V4 and links(c, "r1")["t"] == f"[{V6}]", (links(c, "r0"), links(c, "r1"))
         said = shown(c)["t"]
@@ -165,16 +176,10 @@ def no_common_family_is_a_sentence_in_the_status():
 def an_engine_is_fed_by_one_that_it_reaches():
     """e0, which comes first, has no address in common with e1, e2 has: it is asked at once."""
     with Cluster() as c:
-        c.operator(engines=3)
-        agent(c, "t", V4, V6)
-        for name, host in (("r0", V4), ("r1", V6), ("r2", V6)):
-            agent(c, name, host, listen=f"[{V6}]:0" if host == V6 else f"{V4}:0")
-        t, rs = pair(c, 3)
-        for w in (t, *rs):
-            w.expect("planned")
+        t, rs = mixed(c, V4, V6, V6)
         versions(t, rs, 1)
         c.agents["r1"].kill()
-        agent(c, "r1", V6, listen=f"[{V6}]:0")
+        alone(c, "r1", V6)
         c.op.expect("engine e1 gets version 1 from engine e2", reject="from engine e0")
         rs[1].expect("update 1 ok")
         versions(t, rs, 2)
@@ -182,16 +187,10 @@ def an_engine_is_fed_by_one_that_it_reaches():
 
 def an_engine_that_reaches_none_that_has_the_version_is_named():
     with Cluster() as c:
-        c.operator(engines=2)
-        agent(c, "t", V4, V6)
-        agent(c, "r0", V4, listen=f"{V4}:0")
-        agent(c, "r1", V6, listen=f"[{V6}]:0")
-        t, rs = pair(c, 2)
-        for w in (t, *rs):
-            w.expect("planned")
+        t, rs = mixed(c, V4, V6)
         versions(t, rs, 1)
         c.agents["r1"].kill()
-        agent(c, "r1", V6, listen=f"[{V6}]:0")
+        alone(c, "r1", V6)
         c.op.expect("engine e1 is behind and cannot be fed: of 1 engines with version 1 none has addresses",
                     reject="gets version 1")
         versions(t, rs, 2)

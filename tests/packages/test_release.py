@@ -57,7 +57,7 @@ def inside(root, *args, check=True):
 
 def made(folder):
     """The release, and its version."""
-    r = subprocess.run([os.path.join(TOP, "packaging", "release.sh"), BUILD, folder], capture_output=True, text=True)
+    r = subprocess.run([os.path.join(TOP, "charts", "release", "release.sh"), BUILD, folder], capture_output=True, text=True)
     if r.returncode == 77:
         skip(r.stderr.strip().splitlines()[-1])
     assert r.returncode == 0, r.stderr[-3000:]
@@ -88,7 +88,7 @@ def adds_up(folder, v):
     libraries = [n for n in inside_it if ".libs/" in n and ".so" in n]
     licenses = {os.path.basename(n)[:-4] for n in inside_it if "/licenses/" in n and n.endswith(".txt")}
     known = {}
-    for line in sh(os.path.join(TOP, "packaging", "libraries.sh"), BUILD).splitlines():
+    for line in sh(os.path.join(TOP, "charts", "release", "libraries.sh"), BUILD).splitlines():
         package, _, _, *paths = line.split()
         known.update({os.path.basename(p): package for p in paths})
     of = {n: known.get(re.sub(r"-[0-9a-f]{8}(?=[.-])", "", os.path.basename(n))) for n in libraries}

@@ -98,7 +98,8 @@ static void send_area(struct fx_agent *a)
 
 static pthread_barrier_t turn;
 
-static void script(struct fx_agent *a)
+/* INSTALL of transfer 1, and the end of its engine's patience with it, at once. */
+static void install_and_give_up(struct fx_agent *a)
 {
 	struct wb_msg_app_begin begin = {.transfer = 1, .version = 10, .staged = true};
 	struct wb_msg_app_install install = {.transfer = 1, .version = 10};
@@ -114,6 +115,11 @@ static void script(struct fx_agent *a)
 	fx_agent_expect(a, WBP_APP_BEGUN);
 	fx_agent_send(a, WBP_APP_INSTALL, &install);
 	fx_agent_end(a, 1, WB_APP_END_TORN, "worker-y did not install");
+}
+
+static void script(struct fx_agent *a)
+{
+	install_and_give_up(a);
 	pthread_barrier_wait(&turn); /* only now the worker looks */
 	pthread_barrier_wait(&turn);
 	fx_agent_begin(a, 2);
@@ -158,20 +164,7 @@ static int is_next_over; /* 2: and nobody will repair it */
 
 static void with_the_next_at_once(struct fx_agent *a)
 {
-	struct wb_msg_app_begin begin = {.transfer = 1, .version = 10, .staged = true};
-	struct wb_msg_app_install install = {.transfer = 1, .version = 10};
-
-	fx_agent_hello(a);
-	fx_agent_expect(a, WBP_APP_ATTACH);
-	fx_agent_attached(a);
-	send_area(a);
-	fx_agent_planned(a);
-	wb_poll_promise(&a->page->word);
-	fx_agent_expect(a, WBP_APP_PARKED);
-	fx_agent_send(a, WBP_APP_BEGIN, &begin);
-	fx_agent_expect(a, WBP_APP_BEGUN);
-	fx_agent_send(a, WBP_APP_INSTALL, &install);
-	fx_agent_end(a, 1, WB_APP_END_TORN, "worker-y did not install");
+	install_and_give_up(a);
 	fx_agent_begin(a, 2);
 	if (is_next_over) {
 		fx_agent_end(a, 2, WB_APP_END_TORN, "worker-y did not begin");

@@ -250,7 +250,7 @@ static const struct {
 	{"verbs", "", "", "AsExpected", ""},
 	{"verbs", "fake1 port 1 is down", "", "ReducedRails", "agent train: fake1 port 1 is down"},
 	{"shm,verbs+soft", "", "p is down", "ReducedRails", "agent roll: p is down"},
-	{"verbs", "p is down", "q is down", "ReducedRails", "(and 1 more agents)"},
+	{"verbs", "p is down", "q is down", "ReducedRails", "(and 1 more)"},
 	{"shm", "p is down", "", "AsExpected", ""}, /* nothing goes by ports */
 	{"shm,tcp", "p is down", "", "AsExpected", ""},
 };

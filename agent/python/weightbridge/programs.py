@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that a wheel from packaging/wheel.sh brings: each is a command of that name."""
+"""The programs that a wheel from charts/release/wheel.sh brings: each is a command of that name."""
 import os
 import sys
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-MADE_BY = "Tool: weightbridge packaging/sbom.py"
+MADE_BY = "Tool: weightbridge sbom.py"
 
 
 def spdx_id(text):

