@@ -11,9 +11,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define RAIL_GBIT_MIN 0.001
 #define RAIL_GBIT_MAX 100000
 
 /* A file has the same settings as the command line, which goes before it. */
@@ -95,18 +98,30 @@ static int take_number(
 		       : 0;
 }
 
+/* A rail may be slower than any NIC: that of agents with a limit, or of a virtual machine. */
+static int take_rate(const char *text, uint64_t *bytes_per_s, struct wb_err *err)
+{
+	char *end;
+	double gbit = strtod(text, &end);
+
+	if (end == text || *end || !(gbit >= RAIL_GBIT_MIN && gbit <= RAIL_GBIT_MAX))
+		return wb_err_set(err, -EINVAL, "--rail-gbit %s: expected %g to %d", text,
+			RAIL_GBIT_MIN, RAIL_GBIT_MAX);
+	*bytes_per_s = (uint64_t)llround(gbit * 125e6);
+	return 0;
+}
+
 static int take_numbers(
 	const struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
 {
-	uint64_t engines, gpus, gbit;
+	uint64_t engines, gpus;
 
 	if (take_number("--engines", s->engines, WB_WORKERS_MAX, &engines, err) < 0 ||
 		take_number("--gpus-per-node", s->gpus_per_node, WB_WORKERS_MAX, &gpus, err) < 0 ||
-		take_number("--rail-gbit", s->rail_gbit, RAIL_GBIT_MAX, &gbit, err) < 0)
+		take_rate(s->rail_gbit, &d->rail_bytes_per_s, err) < 0)
 		return -EINVAL;
 	d->engines = (uint32_t)engines;
 	d->gpus_per_node = (uint32_t)gpus;
-	d->rail_bytes_per_s = gbit * 125000000;
 	return 0;
 }
 

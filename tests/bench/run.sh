@@ -14,4 +14,5 @@ python=$(tests/common/venv.sh) || { echo '{"name": "e2e", "figure": null, "skipp
 "$python" tests/bench/control.py --out "$out"
 "$python" tests/bench/attacks.py --out "$out"
 "$python" tests/bench/rails.py --out "$out"
+"$python" tests/bench/predicted.py --out "$out"
 exec "$python" tests/bench/e2e.py --out "$out"

@@ -172,6 +172,26 @@ def _from_hf(hf):
     return config(f)
 
 
+def to_hf(c):
+    """What Hugging Face would have as the config.json of a model: the inverse of from_hf()."""
+    out = {"model_type": c.arch, "torch_dtype": "bfloat16", "num_hidden_layers": c.layers,
+           "hidden_size": c.hidden, "vocab_size": c.vocab, "num_attention_heads": c.heads,
+           "num_key_value_heads": c.kv_heads, "intermediate_size": c.intermediate,
+           "tie_word_embeddings": c.tie_word_embeddings}
+    if c.has_mla:
+        out |= {"q_lora_rank": c.q_lora_rank or None, "kv_lora_rank": c.kv_lora_rank,
+                "qk_nope_head_dim": c.qk_nope_head_dim, "qk_rope_head_dim": c.qk_rope_head_dim,
+                "v_head_dim": c.v_head_dim, "moe_intermediate_size": c.moe_intermediate,
+                "n_routed_experts": c.experts, "n_shared_experts": c.shared_experts or None,
+                "first_k_dense_replace": c.first_dense_layers,
+                "num_nextn_predict_layers": c.mtp_layers, "moe_layer_freq": 1}
+    else:
+        out |= {"head_dim": c.head_dim, "attention_bias": False}
+    if c.arch == "qwen3_moe":
+        out |= {"num_experts": c.experts, "moe_intermediate_size": c.moe_intermediate}
+    return out
+
+
 def fit(c, present):
     """Adjust a config to the tensors that the files hold; ModelError lists what does not fit.
 

@@ -45,27 +45,6 @@ SCALED = {"moonlight": MOONLIGHT, "qwen-30b": QWEN_30B, "qwen-235b": QWEN_235B, 
           "qwen-32b": QWEN_32B}
 
 
-def config_json(c):
-    """What Hugging Face would have as the config.json of a model."""
-    kind = {"qwen3": "qwen3", "qwen3_moe": "qwen3_moe", "deepseek_v3": "deepseek_v3"}[c.arch]
-    out = {"model_type": kind, "torch_dtype": "bfloat16", "num_hidden_layers": c.layers,
-           "hidden_size": c.hidden, "vocab_size": c.vocab, "num_attention_heads": c.heads,
-           "num_key_value_heads": c.kv_heads, "intermediate_size": c.intermediate,
-           "tie_word_embeddings": c.tie_word_embeddings}
-    if c.has_mla:
-        out |= {"q_lora_rank": c.q_lora_rank or None, "kv_lora_rank": c.kv_lora_rank,
-                "qk_nope_head_dim": c.qk_nope_head_dim, "qk_rope_head_dim": c.qk_rope_head_dim,
-                "v_head_dim": c.v_head_dim, "moe_intermediate_size": c.moe_intermediate,
-                "n_routed_experts": c.experts, "n_shared_experts": c.shared_experts or None,
-                "first_k_dense_replace": c.first_dense_layers,
-                "num_nextn_predict_layers": c.mtp_layers, "moe_layer_freq": 1}
-    else:
-        out |= {"head_dim": c.head_dim, "attention_bias": False}
-    if c.arch == "qwen3_moe":
-        out |= {"num_experts": c.experts, "moe_intermediate_size": c.moe_intermediate}
-    return out
-
-
 def megatron(world, **settings):
     return lambda c: deploy.megatron(c, world, **settings)
 
@@ -183,7 +162,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, c in (TINY | SCALED).items():
             with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
-                json.dump(config_json(c), f)
+                json.dump(models.to_hf(c), f)
         for names, *pair in PAIRS:
             for name in names:
                 n += check(folder, TINY[name], name, *pair, False)

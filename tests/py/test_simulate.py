@@ -112,7 +112,8 @@ def a_file_and_options_say_the_same(folder):
             "sglang:tp8,ep8", "--engines", "2", "--gpus-per-node", "4", "--rail-gbit", "200")
     assert timeless(figures(path)) == timeless(figures(*args))
     # Options go before the file.  Half the rate takes twice as long; of one engine nothing is exchanged.
-    assert abs(figures(path, "--rail-gbit", "100")["t_min_ms"] / figures(*args)["t_min_ms"] - 2) < 0.001
+    for rate, longer in (("100", 2), ("0.125", 1600)):
+        assert abs(figures(path, "--plan-only", "--rail-gbit", rate)["t_min_ms"] / figures(*args)["t_min_ms"] / longer - 1) < 0.001, rate
     assert figures(path, "--engines", "1")["workers"] == 16
     text = run(path).stdout
     for field in FIELDS[1:] + PREDICTED:
@@ -145,8 +146,10 @@ def refusals_name_cause_and_remedy(folder):
         (("--model", "Qwen3-32B", "--trainer", "megatron:tp3", "--rollout", "vllm:tp2"), None, None,
          "megatron: tp 3 does not divide 64 heads; 2 and 4 do"),
         (("--model", "Qwen3-32B", *SIDES, "--engines", "0"), None, None, "--engines 0: expected 1 to 16384"),
-        (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "1.5"), None, None,
-         "--rail-gbit 1.5: expected 1 to 100000"),
+        (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "0"), None, None,
+         "--rail-gbit 0: expected 0.001 to 100000"),
+        (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "nan"), None, None,
+         "--rail-gbit nan: expected 0.001 to 100000"),
         (("--model", folder + "/none.json", *SIDES), None, None, "No such file"),
         (("--model", "Qwen3-32B", *SIDES, "--staging", "all"), None, None,
          "--staging all: expected none, trainer, rollout or both"),
