@@ -77,7 +77,7 @@ struct wb_plan_input {
 	 * slots it has; down to 256 KiB when the budget or the model is small.  Else a
 	 * multiple of 64 within WB_CHUNK_BYTES_LEAST..MAX. */
 	uint32_t chunk_bytes;
-	/* Rails may be lent: for members whose flow lands bytes by the rails that a route names. */
+	/* Rails may be lent: all members can read such a plan, of which all rates are known. */
 	bool lends_rails;
 };
 

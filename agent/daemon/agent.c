@@ -404,7 +404,7 @@ int wb__agent_run(const struct wb__options *o)
 	for (uint32_t i = 0; a.rails.is_named && i < a.rails.n; i++)
 		WB_LOG_INFO(MOD, "rail", WB_U("rail", i), WB_S("address", a.rails.rail[i].addr),
 			WB_S("interface", a.rails.rail[i].interface),
-			WB_U("bytes_per_s", a.rails.rail[i].bytes_per_s),
+			WB_U("bytes_per_s", wb__rail_rate(&a.rails.rail[i])),
 			WB_I("numa", a.rails.rail[i].numa));
 	if (a.fault)
 		WB_LOG_WRN(MOD, "faults on demand", WB_S("WB_FAULT", getenv("WB_FAULT")));

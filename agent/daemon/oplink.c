@@ -152,7 +152,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	bool is_rated = true;
 
 	for (uint32_t i = 0; i < a->rails.n; i++) {
-		rates[i] = a->rails.rail[i].bytes_per_s;
+		rates[i] = wb__rail_rate(&a->rails.rail[i]);
 		is_rated &= rates[i] != 0;
 		m.rail_bytes_per_s += rates[i];
 	}

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/cli.h"
 #include "base/err.h"
+#include "mem/nic.h"
 #include "mem/numa.h"
 
 #include <errno.h>
@@ -160,6 +161,7 @@ static int parse(const char *spec, const char *family, struct wb__rail *out, str
 	if (rc < 0)
 		return rc;
 	out->numa = wb_numa_of_interface(NULL, out->interface);
+	out->link_bytes_per_s = wb_nic_bytes_per_s(NULL, out->interface);
 	while ((word = strtok_r(NULL, ",", &save))) {
 		char was[SPEC_MAX];
 

@@ -22,6 +22,7 @@ struct wb__rail {
 	char addr[WB__ADDR_MAX]; /* own address, numeric */
 	char interface[64]; /* that has it; "" = not found */
 	uint64_t bytes_per_s; /* cap in each direction; 0 = none */
+	uint64_t link_bytes_per_s; /* what the interface can do; 0 = not known */
 	int numa; /* node of the interface, WB_NUMA_UNKNOWN */
 	uint64_t places; /* of the workers that it was given to, a bit each; 0 = to be found */
 	cpu_set_t cpus; /* of its node */
@@ -32,6 +33,15 @@ struct wb__rails {
 	uint32_t n;
 	bool is_named; /* else they share one address, and no worker has its own */
 };
+
+/** wb__rail_rate - what a rail carries a second in each direction, for plans: its cap, or what its
+ * interface can do if that is less.  0 = not known. */
+static inline uint64_t wb__rail_rate(const struct wb__rail *r)
+{
+	return r->bytes_per_s && (!r->link_bytes_per_s || r->bytes_per_s < r->link_bytes_per_s)
+		       ? r->bytes_per_s
+		       : r->link_bytes_per_s;
+}
 
 /** wb__rails_find - the rails that the options ask for
  * @listen:	own address of those that are only counted

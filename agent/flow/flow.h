@@ -52,8 +52,9 @@ struct wb_flow_env {
 	struct wb_xport *xport; /* borrowed */
 	const struct wb_clock *clock;
 	struct wb_fault *fault; /* borrowed; NULL = none */
-	/* Connection on which worker @dst of this agent receives from worker @src of another, plan
-	 * workers; 0 = not up: the owner dials, and reports wb_flow_conn_up(). */
+	/* Connection from the rails of worker @src of another agent to those of worker @dst of this
+	 * one, plan workers: what it carries may be of others, to which these rails are lent.  0 =
+	 * not up: the owner dials, and reports wb_flow_conn_up(). */
 	wb_conn_t (*conn)(void *ctx, uint32_t dst, uint32_t src);
 	/* Agent @domain can never be dialled from here: its rollout workers are no sources, their
 	 * chunks come from trainers.  May be NULL: none. */

@@ -94,6 +94,8 @@ static int list_wants(struct wb_local *l, struct wb_err *err)
 				.cls = r->class_id,
 				.chunk = c,
 				.src = r->src,
+				.dst_rail = r->dst_rail,
+				.src_rail = r->src_rail,
 				.stage = (uint8_t)r->stage,
 			};
 	}

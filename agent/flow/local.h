@@ -33,6 +33,8 @@ struct wb_want {
 	uint32_t worker; /* local index */
 	uint32_t cls, chunk;
 	uint32_t src; /* plan worker */
+	/* Plan workers whose rails carry it from there to here: its own and @src, or lenders. */
+	uint16_t dst_rail, src_rail;
 	uint8_t stage; /* enum wb_stage */
 };
 

@@ -209,6 +209,18 @@ void wb__pair_flight_put(struct wb_flow *f, uint32_t worker, enum fetch_kind kin
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
+/* By the rails that the plan names.  Another source than the plan's comes by its own: nobody has
+ * found room on a lender's for it.  So does one whose lender is lost, perhaps for its rail. */
+static wb_conn_t conn_for(const struct wb_flow *f, uint32_t i)
+{
+	const struct wb_want *w = &f->local->want[i];
+	uint32_t dst = f->local->member[w->worker].plan_worker, src = f->want[i].src;
+	bool is_planned = src == w->src && !f->lost[w->src_rail];
+
+	return f->o.env->conn(
+		f->o.env->ctx, is_planned ? w->dst_rail : dst, is_planned ? w->src_rail : src);
+}
+
 /* 0: of the pair, no more live, one more is on its way, or has failed; 1: none can be; -EAGAIN: for
  * want of a slot, or of room in the transport. */
 static int start_one(struct wb_flow *f, uint32_t worker, uint32_t src)
@@ -222,7 +234,7 @@ static int start_one(struct wb_flow *f, uint32_t worker, uint32_t src)
 	if (i == FLOW_NONE)
 		return 1;
 	if (!wb__flow_fetch_is_busy(f, d, kind))
-		conn = f->o.env->conn(f->o.env->ctx, f->local->member[worker].plan_worker, src);
+		conn = conn_for(f, i);
 	rc = conn ? wb__flow_fetch_start(f, i, kind, conn) : -ENOTCONN;
 	if (rc == -ENOTCONN) {
 		hold(f, worker, src);

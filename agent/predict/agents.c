@@ -27,8 +27,7 @@ static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
 {
 	const struct model_agent *a = ctx;
 
-	(void)dst;
-	return a->m->in.plan->worker[src].domain + 1;
+	return wb__predict_conn(a->m, dst, src);
 }
 
 static void on_received(void *ctx, struct wb_flow *f, uint32_t worker)
@@ -342,9 +341,8 @@ static void on_op(struct model_agent *a, const struct event *e)
 {
 	struct op *op = e->p;
 	struct wb_xport_event x = {.chunk = op->chunk, .code = op->code};
-	bool is_source = e->kind == EV_GRANT || e->kind == EV_WRITTEN;
 
-	x.conn = (is_source ? op->reader : op->source) + 1;
+	x.conn = op->conn;
 	if (e->kind == EV_GRANT) {
 		x.kind = WB_XP_GRANT;
 		x.grant = (uint64_t)(uintptr_t)op;

@@ -45,6 +45,8 @@ struct op {
 	uint64_t cookie, serve_cookie;
 	struct wb_xport_chunk chunk;
 	uint32_t reader, source; /* agents */
+	wb_conn_t conn; /* number of the way, at both ends */
+	uint32_t out, into; /* plan workers whose rails carry it */
 	int code;
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
 	uint8_t refs; /* ends that are to be told */
@@ -130,6 +132,9 @@ void wb__predict_at(struct model *m, double s, enum event_kind kind, uint32_t at
 /** wb__predict_next - take the first event into @out, and its time as now; false: there is none. */
 bool wb__predict_next(struct model *m, struct event *out);
 
+/** wb__predict_conn - the number of the way from the rail of plan worker @src to that of @dst:
+ * every one is up. */
+wb_conn_t wb__predict_conn(const struct model *m, uint32_t dst, uint32_t src);
 /** wb__predict_xport - the operations of an agent's rails. */
 extern const struct wb_xport_ops wb__predict_xport;
 /** wb__predict_rails - make them and what is counted of trainers.  0, -EINVAL or -ENOMEM. */

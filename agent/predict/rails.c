@@ -56,6 +56,12 @@ void wb__predict_op_put(struct model *m, struct op *op)
 	wb_free(op);
 }
 
+wb_conn_t wb__predict_conn(const struct model *m, uint32_t dst, uint32_t src)
+{
+	_Static_assert((uint64_t)WB_WORKERS_MAX * WB_WORKERS_MAX < UINT32_MAX, "numbers of ways");
+	return dst * m->in.plan->n_worker + src + 1;
+}
+
 static double latency(const struct model *m)
 {
 	return wb__predict_us(m->in.params.latency_us);
@@ -72,8 +78,11 @@ static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant
 		return -ENOMEM;
 	op->cookie = g->cookie;
 	op->chunk = g->chunk;
+	op->conn = conn;
+	op->into = (conn - 1) / a->m->in.plan->n_worker;
+	op->out = (conn - 1) % a->m->in.plan->n_worker;
 	op->reader = a->domain;
-	op->source = conn - 1;
+	op->source = a->m->in.plan->worker[op->out].domain;
 	wb__predict_at(a->m, a->m->now + latency(a->m), EV_GRANT, op->source, op);
 	return 0;
 }
@@ -128,7 +137,7 @@ static int write_chunk(struct wb_xport *x, wb_conn_t conn, const struct wb_xport
 	if (w->trailer)
 		w->trailer(w->ctx, op->trailer);
 	op->left = op->coming = op->chunk.bytes;
-	enqueue(m, op->chunk.src, op);
+	enqueue(m, op->out, op);
 	return 0;
 }
 
@@ -173,7 +182,7 @@ void wb__predict_rail(struct model *m, uint32_t at)
 	op->is_queued = false;
 	r->busy_s += (double)n / r->bytes_per_s;
 	r->free_s = m->now + (double)n / r->bytes_per_s;
-	to = &m->into[op->chunk.dst];
+	to = &m->into[op->into];
 	to->busy_s += (double)n / to->bytes_per_s;
 	there = r->free_s + latency(m);
 	to->free_s = there = WB_MAX(there, to->free_s + (double)n / to->bytes_per_s);
@@ -205,7 +214,7 @@ void wb__predict_piece(struct model *m, struct op *op)
 	if (!op->coming)
 		wb__predict_at(m, m->now, EV_ARRIVED, op->reader, op);
 	else if (op->left && !op->is_queued)
-		enqueue(m, op->chunk.src, op);
+		enqueue(m, op->out, op);
 }
 
 static void count_unsent(struct model *m)

@@ -49,6 +49,18 @@ static void name_ends(struct epoch *e)
 		}
 }
 
+/* Does the plan lend rails of this agent to what other workers of it get? */
+static bool lends(const struct epoch *e)
+{
+	for (uint32_t i = 0; i < e->plan->n_route; i++) {
+		const struct wb_route *r = &e->plan->route[i];
+
+		if (r->dst_rail != r->dst && e->plan->worker[r->dst].domain == e->me)
+			return true;
+	}
+	return false;
+}
+
 int wb__transfer_links_create(struct epoch *e)
 {
 	struct links *l = &e->links;
@@ -59,6 +71,7 @@ int wb__transfer_links_create(struct epoch *e)
 	if (!l->first || !l->n_set || !l->set)
 		return -ENOMEM;
 	find_sets(e);
+	l->lends = lends(e);
 	for (uint32_t a = 0; a < e->r->n_agent; a++) {
 		l->first[a] = l->n;
 		l->n += l->n_set[e->me] * l->n_set[a];
@@ -118,13 +131,14 @@ static void failed(struct epoch *e, struct link *l, int code)
 }
 
 /* Workers that share it have so many grants out at most, of both kinds: exchanges leave as much to
- * receives (flow/internal.h). */
+ * receives (flow/internal.h).  Those to whom it is lent may be any. */
 static uint32_t depth_of(const struct epoch *e, const struct link *l)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < e->local->n; i++)
-		n += e->r->worker[e->local->member[i].plan_worker].rails == l->here;
+		n += e->links.lends ||
+		     e->r->worker[e->local->member[i].plan_worker].rails == l->here;
 	return WB_MIN(
 		WB_XPORT_DEPTH, n * WB_MAX(WB_FLOW_GRANTS_MAX, 2 * wb__transfer_links_window(e)));
 }

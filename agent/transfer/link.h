@@ -41,6 +41,7 @@ struct links {
 	uint32_t *first, *n_set; /* owned, by agent: its first link; sets of rails */
 	uint32_t *set; /* owned, by plan worker: which of its agent's */
 	uint32_t *listed, n_listed; /* owned: those that somebody waits for, or did */
+	bool lends; /* by the plan, workers here get some of their bytes by rails of others here */
 };
 
 /** wb__transfer_links_create - none is dialled; by the roster.  0 or -ENOMEM; then too
@@ -51,8 +52,8 @@ void wb__transfer_links_finish(struct epoch *e);
 /** wb__transfer_links_window - grants of a pair of workers that keep all its rails busy; 0: the
  *  common window does. */
 uint32_t wb__transfer_links_window(const struct epoch *e);
-/** wb__transfer_link_conn - the connection on which worker @dst here gets what worker @src of
- *  another agent sends, plan workers; 0: none yet, it is dialled. */
+/** wb__transfer_link_conn - the connection from the rails of worker @src of another agent to those
+ *  of worker @dst here, plan workers; 0: none yet, it is dialled. */
 wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src);
 /** wb__transfer_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing
  * when it is one that the other side dialled. */

@@ -32,6 +32,7 @@ struct job {
 	char **name; /* owned; of the workers */
 	size_t n_worker;
 	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
+	bool lends_rails; /* as in struct wb_plan_input */
 	struct blob *packed; /* reference; instead of all that: the plan to list.  NULL = plan */
 	/* output */
 	int rc;
@@ -164,7 +165,8 @@ static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map *
 		.worker = j->worker,
 		.n_worker = (uint32_t)j->n_worker,
 		.trainer_buffer_bytes = j->trainer_buffer_bytes,
-		.rollout_buffer_bytes = j->rollout_buffer_bytes};
+		.rollout_buffer_bytes = j->rollout_buffer_bytes,
+		.lends_rails = j->lends_rails};
 	struct wb_plan *plan = NULL;
 	int rc = wb_plan_create(&in, &plan, &j->err);
 
@@ -379,6 +381,14 @@ static const char *worker_name(
 	return j ? wb__serve_worker_name(&j->workers, m->worker) : m->agent_name;
 }
 
+/* One of before such plans cannot read them.  One that is absent reads none. */
+static bool knows_lent_rails(const struct wb_serve *s, const struct wb_reconcile_member *m)
+{
+	const struct peer *p = wb__serve_peer(s, m->agent);
+
+	return m->is_absent || (p && p->session.version >= WBP_PARTS_SINCE);
+}
+
 /* Copy what the thread needs; the members are valid only now. */
 static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 {
@@ -391,8 +401,10 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 	j->layout = wb_zalloc(n_layout, sizeof(struct blob *));
 	if (!j->worker || !j->name || !j->layout)
 		return -ENOMEM;
+	j->lends_rails = true;
 	for (size_t i = 0; i < n; i++) {
 		j->worker[i] = m[i].plan;
+		j->lends_rails &= knows_lent_rails(s, &m[i]);
 		j->name[i] = wb_strdup(worker_name(s, j->object, &m[i]));
 		if (!j->name[i])
 			return -ENOMEM;

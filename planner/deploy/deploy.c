@@ -230,5 +230,6 @@ struct wb_plan_input wb_deploy_input(const struct wb_deploy *d)
 		.layout = (const struct wb_map *const *)d->layout,
 		.n_layout = d->n_layout,
 		.worker = d->worker,
-		.n_worker = d->n_worker};
+		.n_worker = d->n_worker,
+		.lends_rails = true}; /* as the operator plans */
 }

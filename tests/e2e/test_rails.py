@@ -124,6 +124,32 @@ def eight_rails_of_eight_workers_carry_their_share():
             assert min(moved) >= 0.95 / EACH * sum(moved), moved
 
 
+def a_slow_rail_is_helped_by_another_of_its_agent():
+    """Each engine worker needs half of the model for itself; one of the two rails is a quarter as fast."""
+    slow, fast, mib = 4_000_000, 16_000_000, 16
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=2, trainer={"bufferSize": "64Mi"}, rollout={"bufferSize": "64Mi"})
+        c.agent("t0", *(f"--rail=127.0.1.{i + 1},rate={fast}" for i in range(2)))
+        c.agent("r0", f"--rail=127.0.2.1,rate={slow}", f"--rail=127.0.2.2,rate={fast}")
+        size = {"rows": 512 * mib, "cols": 512, "tensors": 1, "of": 2}
+        ts = [c.worker("t0", "trainer", i, rank=i, **size) for i in range(2)]
+        rs = [c.worker("r0", "rollout", i, rank=i, engine="e0", **size) for i in range(2)]
+        for w in (*ts, *rs):
+            w.expect("planned")
+        for v in (1, 2):
+            for t in ts:
+                t.say(f"send {v}")
+            took = max(float(t.expect(rf"sent {v} seconds=([\d.]+) e0=Committed")[1]) for t in ts)
+            for r in rs:
+                r.expect(f"update {v} ok")
+        together, alone = (mib << 20) / (slow + fast), (mib << 20) / 2 / slow
+        moved = by_rail(c, "r0", "rx")
+        print(f"EWTT {took:.3f} s, bound of both rails {together:.3f} s: {took / together:.3f}; of the slow one alone {alone:.3f} s; "
+              "bytes by rail:", *[int(m) for m in moved])
+        assert took < 0.75 * alone, took
+        assert moved[0] < 0.3 * sum(moved), moved
+
+
 def a_rail_that_stands_still_for_a_time_costs_that_time():
     with Cluster() as c:
         t, r = deploy(c, env={"WB_FAULT": "stall=rail1:700ms:chunk=6"})
@@ -170,7 +196,7 @@ def probe(agent, what):
 
 if __name__ == "__main__":
     run(both_rails_carry_the_bytes_in_the_time_of_both, all_of_four_rails_carry_bytes,
-        eight_rails_of_eight_workers_carry_their_share,
+        eight_rails_of_eight_workers_carry_their_share, a_slow_rail_is_helped_by_another_of_its_agent,
         a_rail_that_stands_still_for_a_time_costs_that_time,
         a_rail_that_breaks_in_mid_transfer_is_made_again,
         a_rail_that_never_works_ends_the_transfer_with_a_name)

@@ -53,13 +53,16 @@ static struct {
 
 static uint8_t arena[16 * CHUNK];
 
+/* Which rails a connection has. */
+static wb_conn_t way(uint32_t dst, uint32_t src)
+{
+	return 100 + src * WORKERS + dst;
+}
+
 static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
 {
-	uint32_t domain = d.plan->worker[src].domain;
-
 	(void)ctx;
-	(void)dst;
-	return d.is_down[domain] ? 0 : 100 + domain;
+	return d.is_down[d.plan->worker[src].domain] ? 0 : way(dst, src);
 }
 
 static void received(void *ctx, struct wb_flow *f, uint32_t worker)
@@ -140,7 +143,22 @@ static void make_plan(void)
 	ck_assert_msg(!wb_plan_create(&in, &d.plan, &err), "%s", err.msg);
 }
 
-static void open_window(uint32_t window)
+/* What comes to ME goes by the rail of ME + 1, and what worker 6 has by that of 7. */
+static void lend(void)
+{
+	for (uint32_t i = 0; i < d.plan->n_route; i++) {
+		struct wb_route *r = &d.plan->route[i];
+
+		if (r->stage == WB_STAGE_INTERNAL)
+			continue;
+		if (r->dst == ME)
+			r->dst_rail = ME + 1;
+		if (r->src == TRAINERS + 2)
+			r->src_rail = TRAINERS + 3;
+	}
+}
+
+static void open_plan(uint32_t window, bool lends)
 {
 	static const uint8_t share[WB_POOLS] = {4, 4, 4, 4};
 	struct wb_flow_opts o = {.slots = &d.slots, .env = &d.env, .transfer = 7, .window = window};
@@ -157,6 +175,8 @@ static void open_window(uint32_t window)
 		.on_failed = failed};
 	wb_fake_clock_init(&d.clock, WB_NS_PER_S);
 	make_plan();
+	if (lends)
+		lend();
 	ck_assert_int_eq(wb_lane_create_inline(&lo, &d.lane, NULL), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		d.base[i][0] = d.memory[i];
@@ -167,6 +187,11 @@ static void open_window(uint32_t window)
 	ck_assert_int_eq(wb_slots_init(&d.slots, arena, sizeof(arena), CHUNK, share, NULL), 0);
 	o.local = d.local;
 	ck_assert_msg(!wb_flow_create(&o, &d.f, &err), "%s", err.msg);
+}
+
+static void open_window(uint32_t window)
+{
+	open_plan(window, false);
 }
 
 static void open_flow(void)
@@ -368,6 +393,75 @@ START_TEST(nothing_is_asked_of_engines_while_trainers_have_something_to_send)
 }
 END_TEST
 
+/* ---- rails ---------------------------------------------------------------------------------- */
+
+/* Whom a chunk of the plan's comes from and to, and by which rails. */
+static wb_conn_t planned_way(uint32_t src, uint32_t dst)
+{
+	return way(dst == ME ? ME + 1 : dst, src == TRAINERS + 2 ? TRAINERS + 3 : src);
+}
+
+START_TEST(a_chunk_comes_by_the_rails_that_the_plan_names)
+{
+	int seen[WORKERS] = {0};
+
+	open_plan(FLIGHTS, true);
+	wb_flow_open_sink(d.f, 0, NULL);
+	wb_flow_open_sink(d.f, 1, NULL);
+	while (d.n_complete < 2) {
+		int k = d.notes.n_asked - 1;
+
+		ck_assert_uint_eq(d.notes.asked[k].conn, planned_way(src_of(k), dst_of(k)));
+		seen[src_of(k)]++;
+		end_grant(k, WB_XP_ARRIVED);
+	}
+	for (int src = 0; src < WORKERS; src++)
+		ck_assert_int_eq(seen[src] > 0, src != ME && src != ME + 1);
+	close_flow();
+}
+END_TEST
+
+/* Is grant @k one of those that the plan has? */
+static bool is_planned(int k)
+{
+	const struct wb_xport_chunk *c = &d.notes.asked[k].grant.chunk;
+
+	for (uint32_t i = 0; i < d.plan->n_route; i++) {
+		const struct wb_route *r = &d.plan->route[i];
+
+		if (r->class_id == c->cls && r->src == c->src && r->dst == c->dst &&
+			c->chunk >= r->chunk_begin && c->chunk < r->chunk_end)
+			return true;
+	}
+	return false;
+}
+
+/* Lost: 0: who lends its rail; 1: who was to send, so that others do, to whom none is lent. */
+START_TEST(what_a_loss_has_changed_comes_by_the_rails_of_the_two_themselves)
+{
+	uint32_t lost = _i ? TRAINERS + 2 : TRAINERS + 3;
+	int n_planned_way = 0, n_own = 0;
+
+	open_plan(FLIGHTS, true);
+	wb_flow_lose_worker(d.f, lost);
+	wb_flow_open_sink(d.f, 0, NULL);
+	wb_flow_open_sink(d.f, 1, NULL);
+	while (d.n_complete < 2) {
+		int k = d.notes.n_asked - 1;
+		bool is_by_plan = is_planned(k) && (_i || src_of(k) != TRAINERS + 2);
+
+		ck_assert_uint_ne(src_of(k), lost);
+		ck_assert_uint_eq(d.notes.asked[k].conn,
+			is_by_plan ? planned_way(src_of(k), dst_of(k)) : way(dst_of(k), src_of(k)));
+		*(is_by_plan ? &n_planned_way : &n_own) += 1;
+		end_grant(k, WB_XP_ARRIVED);
+	}
+	ck_assert_int_gt(n_planned_way, 0);
+	ck_assert_int_gt(n_own, 0);
+	close_flow();
+}
+END_TEST
+
 /* ---- agents that cannot be asked --------------------------------------------------------------
  */
 
@@ -510,6 +604,9 @@ int main(void)
 	tcase_add_test(c, exchanges_hold_no_more_than_half_of_a_connections_grants);
 	tcase_add_loop_test(c, sources_get_on_in_proportion_to_what_they_have_to_send, 0, 8);
 	tcase_add_test(c, nothing_is_asked_of_engines_while_trainers_have_something_to_send);
+	tcase_add_test(c, a_chunk_comes_by_the_rails_that_the_plan_names);
+	tcase_add_loop_test(
+		c, what_a_loss_has_changed_comes_by_the_rails_of_the_two_themselves, 0, 2);
 	tcase_add_loop_test(c, an_agent_that_is_not_connected_is_asked_when_it_is, 0, 2);
 	tcase_add_loop_test(c, whatever_happens_on_the_way_all_comes_in_the_end, 0, 200);
 	tcase_add_loop_test(c, a_heap_gives_the_least_first, 0, 8);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "mem/cgroup.h"
 #include "mem/mem.h"
+#include "mem/nic.h"
 #include "mem/numa.h"
 #include "tests/common/fx_check.h"
 
@@ -291,6 +292,27 @@ START_TEST(a_list_that_is_not_understood_is_no_node)
 }
 END_TEST
 
+static const struct {
+	const char *file, *text;
+	uint64_t bytes_per_s;
+} links[] = {
+	{"class/net/nic/speed", "200000\n", 25000000000}, {"class/net/nic/speed", "1\n", 125000},
+	{"class/net/nic/speed", "-1\n", 0}, /* not known */
+	{"class/net/nic/speed", "", 0}, {"class/net/nic/carrier", "0\n", 0},
+	{"class/net/veth/speed", "10000\n", 0}, /* no device: the number means nothing */
+};
+
+START_TEST(an_interface_is_as_fast_as_its_link_if_it_is_a_device)
+{
+	put("class/net/nic/device/vendor", "0x15b3\n");
+	put(links[_i].file, links[_i].text);
+	ck_assert_uint_eq(wb_nic_bytes_per_s(top, "nic"), links[_i].bytes_per_s);
+	ck_assert_uint_eq(wb_nic_bytes_per_s(top, "veth"), 0);
+	ck_assert_uint_eq(wb_nic_bytes_per_s(top, "none"), 0);
+	ck_assert_uint_eq(wb_nic_bytes_per_s(top, "../nic"), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("mem");
@@ -315,6 +337,8 @@ int main(void)
 		(int)WB_ARRAY_SIZE(interfaces));
 	tcase_add_loop_test(
 		t, a_list_that_is_not_understood_is_no_node, 0, (int)WB_ARRAY_SIZE(bad_list));
+	tcase_add_loop_test(t, an_interface_is_as_fast_as_its_link_if_it_is_a_device, 0,
+		(int)WB_ARRAY_SIZE(links));
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

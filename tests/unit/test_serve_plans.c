@@ -221,6 +221,117 @@ START_TEST(term_that_cannot_be_is_not_heard)
 }
 END_TEST
 
+/* ---- rails that are lent ---- */
+
+static struct wb_buf half_bytes[2];
+static struct wb_digest half_digest[2];
+
+/* Beside what all need: what needs one half of it. */
+static void make_halves(void)
+{
+	struct wb_manifest *m = NULL;
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(wb_manifest_decode(manifest_bytes.data, manifest_bytes.len, &m, &err), 0);
+	for (uint64_t i = 0; i < 2; i++) {
+		struct fx_map f = {.m = m};
+		struct wb_map *map;
+
+		fx_copy(&f, fx_param(&f, "w", WB_BF16, 256, 256), "w",
+			(struct fx_box){i * 256, 256, 0, 256, 0, 0});
+		map = fx_map_done(&f);
+		wb_buf_init(&half_bytes[i], 1 << 20);
+		ck_assert_int_eq(wb_map_encode(map, &half_bytes[i]), 0);
+		half_digest[i] = map->digest;
+		wb_map_destroy(map);
+	}
+	wb_manifest_destroy(m);
+}
+
+static void say_hello(struct wire *w, const char *name, uint64_t *rate, uint32_t n)
+{
+	struct wb_msg_hello h = {.version_min = 1,
+		.version_max = w->version ? w->version : WBP_VERSION_MAX,
+		.agent = name,
+		.node = name,
+		.host = "10.0.0.1",
+		.port = 7444,
+		.bulk = "tcp",
+		.instance = n,
+		.rail_bytes_per_s = rate[0],
+		.rails = w->version == 1 ? NULL : rate,
+		.n_rails = w->version == 1 ? 0 : n};
+	union wb_msg m;
+
+	agent_says(w, WBP_HELLO, &h);
+	expect(w, WBP_WELCOME, &m);
+	wb_msg_free(WBP_WELCOME, &m);
+}
+
+/* Two engines at one agent, each with a half that nobody else needs, and a rail of its own. */
+static void say_two_engines(struct wire *w)
+{
+	struct wb_p_worker p[2];
+	struct wb_msg_workers m = {.object = "default/a", .workers = p, .n_workers = 2};
+
+	for (uint32_t i = 0; i < 2; i++)
+		p[i] = (struct wb_p_worker){.id = i + 1,
+			.name = i ? "roll/2" : "roll/1",
+			.role = 2,
+			.engine = i ? "e2" : "e1",
+			.rank = -1,
+			.manifest = manifest_digest,
+			.map = half_digest[i],
+			.mem_kind = 1,
+			.version = -1,
+			.rails = 1u << i};
+	agent_says(w, WBP_WORKERS, &m);
+}
+
+static uint32_t n_lent(const struct wb_plan *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->n_route; i++)
+		n += p->route[i].dst_rail != p->route[i].dst;
+	return n;
+}
+
+/* One of them is eight times as fast as the other: it is lent, where all agents can read that. */
+START_TEST(rails_are_lent_where_all_agents_know_of_it)
+{
+	uint64_t fast = 8000000, rates[] = {1000000, 8000000};
+	struct wb_digest head;
+	struct wb_plan *plan;
+
+	make_model();
+	make_halves();
+	open_wire(&train);
+	train.version = _i ? 0 : 1;
+	say_hello(&train, "train", &fast, 1);
+	say_workers(&train, 1, NULL);
+	open_wire(&roll);
+	say_hello(&roll, "roll", rates, 2);
+	say_two_engines(&roll);
+	want(&train, manifest_digest);
+	want(&train, map_digest);
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, map_digest, &map_bytes);
+	for (int i = 0; i < 2; i++) {
+		want(&roll, half_digest[i]);
+		content(&roll, 2, half_digest[i], &half_bytes[i]);
+		wb_buf_finish(&half_bytes[i]);
+	}
+	run_job();
+	plan = hear_share(&roll, &head);
+	ck_assert_uint_eq(plan->n_worker, 3);
+	ck_assert_uint_eq(plan->worker[1].rail_bytes_per_s, rates[0]);
+	ck_assert_int_eq(n_lent(plan) > 0, _i);
+	wb_plan_destroy(plan);
+	end_both();
+}
+END_TEST
+
 static const char *members_reason(const char *object)
 {
 	static char text[128];
@@ -286,6 +397,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, agent_back_while_it_is_planned_costs_nobody_the_plan);
 	tcase_add_test(tc, slow_job_does_not_take_the_place_of_a_newer_plan);
 	tcase_add_test(tc, engines_that_are_fed_have_the_numbers_of_the_active_plan);
+	tcase_add_loop_test(tc, rails_are_lent_where_all_agents_know_of_it, 0, 2);
 	suite_add_tcase(all, tc);
 	tcase_add_checked_fixture(two, two_objects, tear_down_serve);
 	tcase_add_test(two, agent_has_no_say_in_the_terms_of_objects_it_does_not_serve);
