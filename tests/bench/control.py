@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a warm transfer says beside its bytes, and what an agent holds beside its arenas: one JSON
-object a line.  tests/e2e/test_control.py counts and asserts the same."""
+"""What a warm transfer says beside its bytes, what an agent holds beside its arenas, and how long its
+loop works on a chunk: one JSON object a line.  tests/e2e/test_control.py counts and asserts the first two."""
 import argparse
 import json
 import os
@@ -20,6 +20,9 @@ import test_control as control  # noqa: E402
 from cluster import Cluster  # noqa: E402
 
 SIZES = (1, 100)  # MiB
+# Of one chunk, at both ends: granted, written; arrived, and by way of a slot also packed and assembled.
+EVENTS = 6
+EVENT_US = 2
 
 
 def put(name, figure, unit, bar, **fields):
@@ -36,7 +39,43 @@ def resident(mib):
         return max(sum(control.resident(a)) for a in c.agents.values())
 
 
+def loop_ns(agent):
+    """Processor time that an agent's loop, its first thread, has had."""
+    with open(f"/proc/{agent.p.pid}/task/{agent.p.pid}/schedstat", encoding="ascii") as f:
+        return int(f.read().split()[0])
+
+
+def loops(transport, mib, n):
+    """(chunks, microseconds of the loops of both ends) of n warm transfers."""
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        for name in ("t0", "r0"):
+            c.agent(name, "--transport", transport)
+        size = {"rows": 512 * mib, "cols": 512, "tensors": 1}
+        t = [c.worker("t0", "trainer", **size)]
+        r = [c.worker("r0", "rollout", engine="e0", **size)]
+        for w in t + r:
+            w.expect("planned")
+        control.transfer(t, r, 1)
+        before = control.settled(c), sum(loop_ns(a) for a in c.agents.values())
+        for v in range(2, n + 2):
+            control.transfer(t, r, v)
+        after = control.settled(c), sum(loop_ns(a) for a in c.agents.values())
+        return (max(control.of(after[0][a], "wb_chunks_total") - control.of(before[0][a], "wb_chunks_total") for a in c.agents),
+                (after[1] - before[1]) / 1e3)
+
+
+def loop(transport, n=5):
+    """What one more chunk costs: the difference of two models, so that what a transfer costs by itself is none of it."""
+    few, many = (loops(transport, mib, n) for mib in (128, 1024))
+    put(f"loop, {transport}: processor time of a chunk, both ends", round((many[1] - few[1]) / (many[0] - few[0]), 2), "us",
+        EVENTS * EVENT_US, sums="on", staging="None", chunks=(many[0] - few[0]) // n, transfer_us=round(few[1] / n, 1), n=n,
+        events_of_a_chunk=EVENTS)
+
+
 def main():
+    for transport in ("tcp", "shm"):
+        loop(transport)
     total = {}
     for mib in SIZES:
         one = control.cost(mib)  # one worker an agent
