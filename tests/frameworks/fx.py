@@ -51,10 +51,10 @@ class Deployment:
         c.agent("serve")
 
     def worker(self, env, name, agent, script="worker.py", **said):
-        """A process of worker.py, or of another script: what it is to be as JSON."""
+        """A process of worker.py, or of another script: what it is to be as JSON.  With `paced` it takes lines."""
         said = {"socket": self.c.agents[agent].socket, "store": self.c.path(f"store-{said['group']}"), **said}
         argv = ["nice", "-n", "2", python(env), os.path.join(HERE, script), json.dumps(said)]
-        return self.c._start(name, argv, env=base_env(), family=True)
+        return self.c._start(name, argv, env=base_env(), family=True, stdin="paced" in said)
 
     def trainers(self, env, kind, n, **said):
         return [self.worker(env, f"trainer{r}", "train", role="trainer", kind=kind, rank=r, n=n, group="t", **said)

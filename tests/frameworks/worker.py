@@ -3,9 +3,15 @@
 
 role trainer: for each version a step of AdamW, an export by the framework's own means, a transfer.
 role rollout: for each version an update; then every parameter is compared with what the engine's own loader makes of
-that export.  What it says to the test is a line each, "error ..." when something is wrong."""
+that export.  role peer: is there, for the process groups of a rank that was started again.
+What it says to the test is a line each, "error ..." when something is wrong.
+
+first: the version to begin with (1).  paced: versions that wait for lines on the standard input.  A trainer waits for one
+each time that it tries to send such a version: where the transfer fails it says so, and tries again at the next line.  A
+rollout waits for one, and then says that no update has come and that nothing has changed, before it waits for the update."""
 import json
 import os
+import signal
 import sys
 import traceback
 
@@ -17,7 +23,7 @@ def main(said):
 
     worker = getattr(frameworks, said["kind"])(said)
     try:
-        (train if said["role"] == "trainer" else serve)(worker, said)
+        {"trainer": train, "rollout": serve, "peer": stay}[said["role"]](worker, said)
     except BaseException as e:
         traceback.print_exc()
         print(f"error {type(e).__name__}: {e}", flush=True)
@@ -40,10 +46,30 @@ def train(worker, said):
         before = worker.places()
         worker.step()
         worker.export(os.path.join(said["exports"], f"v{version}"))
-        sender.send_weights(version).wait()
+        send(sender, version, version in said.get("paced", ()))
         assert worker.places() == before, "a parameter has moved"
         print(f"sent {version}", flush=True)
     sender.close()
+
+
+def send(sender, version, paced):
+    from weightbridge.errors import TransferFailed
+
+    while True:
+        if paced:
+            print(f"ready {version}", flush=True)
+            sys.stdin.readline()
+        try:
+            return sender.send_weights(version).wait()
+        except TransferFailed as e:
+            if not paced:
+                raise
+            print(f"not sent {version}: {type(e).__name__}: {e}", flush=True)
+
+
+def stay(_worker, _said):
+    print("connected", flush=True)
+    signal.pause()
 
 
 def serve(worker, said):
@@ -51,8 +77,12 @@ def serve(worker, said):
     receiver.connect()
     print("connected", flush=True)
     last = None
-    for version in range(1, said["versions"] + 1):
+    for version in range(said.get("first", 1), said["versions"] + 1):
         before = worker.places()
+        if version in said.get("paced", ()):
+            sys.stdin.readline()
+            assert receiver.update(1.0) is None and worker.content() == last, "something has come"
+            print(f"nothing for {version}", flush=True)
         update = receiver.update()
         assert update and update.version == version, update
         assert worker.places() == before, "a parameter has moved"
