@@ -122,7 +122,7 @@ TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
 .PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-engines check-roce check-gpu check-cuda check-packages mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
-        demo bench bench-planner studies install release dist clean help deps FORCE
+        demo bench bench-peers bench-planner studies install release dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 
@@ -297,6 +297,8 @@ demo: all                  ## the whole job on this machine: no GPU, NIC or clus
 	@tests/demo/run.sh $(O)
 bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a line
 	@tests/bench/run.sh $(O)
+bench-peers: all           ## ours beside gloo, Ray, Mooncake, NIXL, checkpoint-engine and awex (5 GB outside the tree, once): the same bytes over loopback (ARGS="--small --case 2->2")
+	@$$(tests/common/venv.sh) tests/bench/peers_all.py --out $(O) $(ARGS)
 bench-planner: $(WBCTL)    ## plans of five large deployments from geometry alone, one JSON object a line
 	@tests/bench/planner.sh $(O)
 studies: $(WBCTL)          ## curves over deployments beside the paper's figures, as SVG in tests/studies

@@ -59,6 +59,15 @@ ENVS = {
                    "ipython", "dill"), "import torch, sglang"),
     "megatron": Env("3.12", ("megatron-core==0.19.2", "megatron-bridge==0.6.2"),
                     ("packaging", "triton==3.9.0", "einops", "omegaconf"), "import torch, megatron.core"),
+    # What `make bench-peers` measures beside our transfers; each says itself whether it works.
+    "ray": Env("3.11", (), ("ray==2.60.0",), "import ray"),
+    "mooncake": Env("3.11", ("mooncake-transfer-engine==0.3.13.post1",), (), "import numpy"),
+    "nixl": Env("3.11", ("nixl-cu12==1.5.1",), (), "import numpy"),
+    "checkpoint-engine": Env("3.11", ("checkpoint-engine==0.4.2",), ("loguru", "httpx", "pydantic", "pyzmq", "tqdm", "fastapi",
+                                                                    "uvicorn"), "import numpy"),
+    # To import it is to import Megatron.
+    "awex": Env("3.12", ("awex==0.9.0", "mooncake-transfer-engine==0.3.13.post1", "megatron-core==0.19.2"),
+                ("cloudpickle", "requests", "aiohttp", "packaging", "einops", "ipython", "matplotlib==3.10.7"), "import numpy"),
 }
 
 
