@@ -12,8 +12,8 @@ verl gives a checkpoint engine no module: on every rank of the trainer it gets a
     trainer    each rank goes through the generator, since making a tensor is collective, and keeps its share of the
                tensors in memory of the CPU, a part of the checkpoint of about 1/ranks; all ranks send
     rollout    each CheckpointEngineWorker receives the checkpoint whole into memory of the CPU, and when a version has
-               come whole gives it to the server adapter, which loads it as verl's other backends' (any device, quantised
-               or not).  An update that was not committed raises before the server adapter hears of one
+               come whole gives it to the server adapter, which loads it as it does for verl's other backends.  An update
+               that was not committed raises before the server adapter hears of one
 
 The parameters that a rollout computes with are in the processes of the inference engine, not in CheckpointEngineWorker.
 With vLLM these receive themselves: `inside_vllm: true` here, and what weightbridge.adapters.verl_vllm says.
