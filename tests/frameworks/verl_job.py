@@ -21,10 +21,13 @@ from worker import leave
 STEPS = ("abort_all_requests", "release_kv_cache", "resume_kv_cache", "resume_generation")
 
 
-def group(cls, n, prefix, socket, **args):
+def group(cls, n, prefix, said, socket, /, **args):
+    """A worker group.  Its process group meets in a file: the port that verl would choose for it is free when it looks, and
+    may not be any more when the workers have started."""
     pool = RayResourcePool(process_on_nodes=[n], use_gpu=False, max_colocate_count=1, name_prefix=prefix)
+    env = {"WEIGHTBRIDGE_SOCKET": said[socket], "DIST_INIT_METHOD": f"file://{said['store']}-{prefix}"}
     return RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(cls), **args),
-                          name_prefix=prefix, use_gpu=False, device_name="cpu", worker_env={"WEIGHTBRIDGE_SOCKET": socket})
+                          name_prefix=prefix, use_gpu=False, device_name="cpu", worker_env=env)
 
 
 class Replica:
@@ -45,8 +48,8 @@ class Replica:
 def job(said):
     config = CheckpointEngineConfig(backend="weightbridge", custom_backend_module="weightbridge.adapters.verl",
                                     engine_kwargs={"weightbridge": {"manifest": said["model"], "timeout": said["wait"]}})
-    trainer = group(verl_workers.Trainer, said["n"], "trainer", said["socket"], said=said, config=config)
-    rollouts = [group(verl_workers.Rollout, said["per_engine"], f"rollout_standalone_{e}", said["rollout_socket"],
+    trainer = group(verl_workers.Trainer, said["n"], "trainer", said, "socket", said=said, config=config)
+    rollouts = [group(verl_workers.Rollout, said["per_engine"], f"rollout_standalone_{e}", said, "rollout_socket",
                       rollout_config=RolloutConfig(name="vllm", checkpoint_engine=config)) for e in range(said["engines"])]
     replicas = [Replica(g.workers) for g in rollouts]
     manager = CheckpointEngineManager(config, trainer, replicas)
