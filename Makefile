@@ -185,9 +185,14 @@ $(RC): $(call obj,tests/roce/rc_semantics.c)
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(shell $(PKG_CONFIG) --libs libibverbs) -lpthread
 
-PLAYED := $(call obj,$(wildcard tests/cuda/*.c)) $(patsubst kernels/%.cu,$(O)/obj/tests/cuda/%.cu.o,$(wildcard kernels/*.cu))
-$(O)/tests/test_kernels_gpu: $(PLAYED)
-$(UNITS): | $(FAKEVERBS)
+PLAYED := $(patsubst kernels/%.cu,$(O)/obj/tests/cuda/%.cu.o,$(wildcard kernels/*.cu)) $(call obj,tests/cuda/shim.c)
+$(O)/tests/test_kernels_gpu: $(PLAYED) $(call obj,tests/cuda/gpu.c)
+# A CUDA driver without devices (tests/cuda/driver).
+FAKECUDA := $(O)/fakecuda/libcuda.so.1
+$(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/driver/fakecuda.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
+$(UNITS): | $(FAKEVERBS) $(FAKECUDA)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
@@ -234,11 +239,11 @@ CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) impor
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes) $(CLUSTER_controllers),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
-check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS)  ## the named tests with real processes that sanitizers run
+check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA)  ## the named tests with real processes that sanitizers run
 	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; nodes: they do; controllers: those of others make them)
 	@tests/cluster/build.sh api helm $(if $(filter controllers,$(PART)),controllers,node $(if $(PART),,controllers)) >/dev/null || [ $$? -eq 77 ]

@@ -29,6 +29,7 @@ no_driver() {
 	rc=$?
 	[ $rc -eq 77 ]
 }
+abi() { "${CC:-gcc}" -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -isystem "$root/include" -I. -Iagent tests/cuda/abi.c && grep -h 'define CUDA_VERSION' "$root/include/cuda.h"; }
 out=$1
 claim "the tests with device code in them" build
 for file in kernels/*.cu; do
@@ -37,6 +38,7 @@ for file in kernels/*.cu; do
 	claim "$file" python3 -B tests/cuda/images.py "$images/$name.fatbin" "$images/$name.log" $(sed -n 's/^WBK_KERNEL(\([a-z0-9_]*\)).*/\1/p' "$file")
 done
 claim "they lie in the program" has_images
+claim "the driver's interface is that of cuda.h" abi
 claim "which starts without a driver" no_driver
 echo "$pass passed, $fail failed, 0 skipped"
 [ $fail -eq 0 ]

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/common/fx_cuda.h"
+
+#include "base/err.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void must(int rc, const char *what)
+{
+	if (!rc)
+		return;
+	fprintf(stderr, "fx_cuda: %s: %d\n", what, rc);
+	abort();
+}
+
+/* Beside this program: build/VARIANT/tests/test_x and build/VARIANT/fakecuda. */
+static void *load(void)
+{
+	char path[PATH_MAX] = "";
+	void *lib;
+
+	if (readlink("/proc/self/exe", path, sizeof(path) - 40) < 0)
+		abort();
+	for (int i = 0; i < 2; i++)
+		*strrchr(path, '/') = 0;
+	strcat(path, "/fakecuda/libcuda.so.1");
+	lib = dlopen(path, RTLD_NOW);
+	if (!lib) {
+		fprintf(stderr, "fx_cuda: %s\n", dlerror());
+		abort();
+	}
+	return lib;
+}
+
+const struct fx_cuda *fx_cuda(void)
+{
+	static struct fx_cuda c;
+
+	if (!c.script) {
+		void *lib = load(), *script = dlsym(lib, "fakecuda_script");
+		void *count = dlsym(lib, "fakecuda_count");
+
+		must(!script || !count, "no stand-in");
+		memcpy(&c.script, &script, sizeof(script));
+		memcpy(&c.count, &count, sizeof(count));
+	}
+	return &c;
+}
+
+void fx_cuda_do(const char *text)
+{
+	must(fx_cuda()->script(text), text);
+}
+
+const struct wbcu *fx_cuda_driver(int number)
+{
+	const struct wbcu *cu;
+	struct wb_err err = {0};
+	void *context;
+
+	fx_cuda();
+	if (wbcu_load(&cu, &err)) {
+		fprintf(stderr, "fx_cuda: %s\n", err.msg);
+		abort();
+	}
+	must(cu->context_retain(&context, number), "cuDevicePrimaryCtxRetain");
+	must(cu->context_push(context), "cuCtxPushCurrent");
+	return cu;
+}
+
+static const struct wbcu *cu(void)
+{
+	const struct wbcu *c;
+
+	must(wbcu_load(&c, NULL), "wbcu_load");
+	return c;
+}
+
+void fx_cuda_write(uint64_t addr, const void *from, size_t bytes)
+{
+	must(cu()->copy_in(addr, from, bytes, NULL), "cuMemcpyHtoDAsync");
+	must(cu()->stream_sync(NULL), "cuStreamSynchronize");
+}
+
+void fx_cuda_read(void *to, uint64_t addr, size_t bytes)
+{
+	must(cu()->copy_out(to, addr, bytes, NULL), "cuMemcpyDtoHAsync");
+	must(cu()->stream_sync(NULL), "cuStreamSynchronize");
+}
+
+uint64_t fx_cuda_vmm(int number, size_t bytes, bool is_exported)
+{
+	struct wbcu_allocation what = {.type = WBCU_ALLOCATION_PINNED,
+		.handle_types = is_exported ? WBCU_HANDLE_FD : 0,
+		.location = {WBCU_LOCATION_DEVICE, number}};
+	struct wbcu_access access = {what.location, WBCU_ACCESS_READWRITE};
+	uint64_t handle, addr;
+
+	must(cu()->vmm_create(&handle, bytes, &what, 0), "cuMemCreate");
+	must(cu()->vmm_reserve(&addr, bytes, 0, 0, 0), "cuMemAddressReserve");
+	must(cu()->vmm_map(addr, bytes, 0, handle, 0), "cuMemMap");
+	must(cu()->vmm_access(addr, bytes, &access, 1), "cuMemSetAccess");
+	must(cu()->vmm_release(handle), "cuMemRelease");
+	return addr;
+}
+
+void fx_cuda_vmm_free(uint64_t addr, size_t bytes)
+{
+	must(cu()->vmm_unmap(addr, bytes), "cuMemUnmap");
+	must(cu()->vmm_unreserve(addr, bytes), "cuMemAddressFree");
+}

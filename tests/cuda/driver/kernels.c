@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels that there are, as the CPU plays them. */
+#include "kernels/gpu.h"
+#include "tests/cuda/driver/internal.h"
+#include "tests/cuda/shim.h"
+
+#include <string.h>
+
+#define PLAY(name, type)                                                                           \
+	void wbt_wbk_gpu_##name(struct type a);                                                    \
+	static void play_##name(const void *args)                                                  \
+	{                                                                                          \
+		struct type a;                                                                     \
+                                                                                                   \
+		memcpy(&a, args, sizeof(a));                                                       \
+		wbt_wbk_gpu_##name(a);                                                             \
+	}
+PLAY(move, wbk_move_args)
+PLAY(diff2, wbk_scan_args)
+PLAY(classify, wbk_scan_args)
+
+static const struct {
+	const char *name;
+	void (*play)(const void *);
+	size_t bytes;
+} kernels[] = {
+	{"wbk_gpu_move", play_move, sizeof(struct wbk_move_args)},
+	{"wbk_gpu_diff2", play_diff2, sizeof(struct wbk_scan_args)},
+	{"wbk_gpu_classify", play_classify, sizeof(struct wbk_scan_args)},
+};
+
+int fc_kernel_find(const char *name)
+{
+	for (int i = 0; i < (int)(sizeof(kernels) / sizeof(*kernels)); i++)
+		if (!strcmp(kernels[i].name, name))
+			return i;
+	return -1;
+}
+
+size_t fc_kernel_bytes(int kernel)
+{
+	return kernels[kernel].bytes;
+}
+
+void fc_kernel_run(int kernel, const void *args, unsigned grid, unsigned threads)
+{
+	wbt_shim_order = fc.order;
+	wbt_shim_run(kernels[kernel].play, args, grid, threads);
+}
