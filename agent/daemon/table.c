@@ -29,7 +29,7 @@ static int import_mem(struct reader *r, uint32_t i, struct wb_err *err)
 
 	assert(i < r->t->n_mem);
 	d.kind = (enum wb_mem_kind)wb_cur_u32(&r->c);
-	d.device = wb_cur_u32(&r->c);
+	(void)wb_cur_u32(&r->c); /* a device's number there, which says nothing here */
 	d.bytes = wb_cur_u64(&r->c);
 	(void)wb_cur_u64(&r->c); /* its address in the worker: only the worker's lane needs it */
 	if (!d.bytes || d.bytes > WB__TABLE_BYTES_MAX - r->bytes)
@@ -48,8 +48,9 @@ static int import_mem(struct reader *r, uint32_t i, struct wb_err *err)
 	rc = wb_mem_import(&d, &r->t->mem[i], err);
 	if (rc < 0)
 		return wb_err_wrap(err, rc, "memory object %u", i);
-	r->t->base[i] = r->t->mem[i].addr;
-	r->t->has_heap |= !r->t->mem[i].addr;
+	if (r->t->mem[i].access == WB_MEM_AT_HOST)
+		r->t->base[i] = r->t->mem[i].addr;
+	r->t->has_heap |= r->t->mem[i].access != WB_MEM_AT_HOST;
 	return 0;
 }
 

@@ -23,11 +23,11 @@ struct wb_err;
 
 struct wb__table {
 	struct wb_mem *mem; /* owned, n_mem each */
-	void **base; /* as mapped here, NULL = only the worker can touch it */
+	void **base; /* for the CPU, here; NULL = it cannot touch it */
 	uint32_t *region; /* the transport's numbers; WB__REGION_NONE */
 	struct wb_place *place; /* owned, one a parameter */
 	uint32_t n_mem;
-	bool has_heap; /* an object is not mapped here */
+	bool has_heap; /* the CPU here cannot touch an object */
 };
 
 /* What the message says of it; borrowed. */

@@ -306,7 +306,7 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 			.base = w->t.mem[i].addr,
 			.bytes = w->t.mem[i].bytes};
 
-		if (!w->t.mem[i].addr)
+		if (w->t.mem[i].access != WB_MEM_AT_HOST)
 			continue;
 		rc = wb_xport_region_add(w->a->xport, &r, &w->t.region[i], err);
 		if (rc < 0)

@@ -5,5 +5,6 @@
 #include "mem/mem.h"
 
 extern const struct wb_mem_ops wb__mem_memfd;
+extern const struct wb_mem_ops wb__mem_cuda_vmm, wb__mem_cuda_ipc, wb__mem_dmabuf;
 
 #endif

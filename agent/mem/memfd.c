@@ -54,8 +54,9 @@ int wb_memfd_check(int fd, uint64_t bytes, uint64_t *size_out, struct wb_err *er
 	return 0;
 }
 
-static int memfd_probe(struct wb_err *err)
+static int memfd_probe(const uint8_t *uuid, struct wb_err *err)
 {
+	(void)uuid;
 	(void)err;
 	return 0;
 }
@@ -88,6 +89,7 @@ static int memfd_import(const struct wb_mem_desc *d, struct wb_mem *out, struct 
 	}
 	out->addr = p;
 	out->fd = fd;
+	out->fd_offset = d->offset;
 	return 0;
 }
 
@@ -99,7 +101,7 @@ static void memfd_release(struct wb_mem *m)
 
 const struct wb_mem_ops wb__mem_memfd = {.name = "memfd",
 	.kind = WB_MEM_MEMFD,
-	.flags = WB_MEM_MAPPABLE,
+	.access = WB_MEM_AT_HOST,
 	.probe = memfd_probe,
 	.import = memfd_import,
 	.release = memfd_release};

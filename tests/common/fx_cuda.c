@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void must(int rc, const char *what)
@@ -113,4 +115,65 @@ void fx_cuda_vmm_free(uint64_t addr, size_t bytes)
 {
 	must(cu()->vmm_unmap(addr, bytes), "cuMemUnmap");
 	must(cu()->vmm_unreserve(addr, bytes), "cuMemAddressFree");
+}
+
+#define FDS_MAX 64
+
+void fx_send(int sock, const void *p, size_t bytes, const int *fds, unsigned n_fd)
+{
+	char room[CMSG_SPACE(FDS_MAX * sizeof(int))] = {0};
+	struct iovec v = {(void *)(uintptr_t)p, bytes};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+	struct cmsghdr *h;
+
+	if (n_fd) {
+		m.msg_control = room;
+		m.msg_controllen = CMSG_SPACE(n_fd * sizeof(int));
+		h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(n_fd * sizeof(int));
+		memcpy(CMSG_DATA(h), fds, n_fd * sizeof(int));
+	}
+	must(sendmsg(sock, &m, MSG_NOSIGNAL) != (ssize_t)bytes, "send");
+}
+
+void fx_receive(int sock, void *p, size_t bytes, int *fds, unsigned n_fd)
+{
+	char room[CMSG_SPACE(FDS_MAX * sizeof(int))] = {0};
+	struct iovec v = {p, bytes};
+	struct msghdr m = {.msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = room,
+		.msg_controllen = sizeof(room)};
+
+	must(recvmsg(sock, &m, MSG_WAITALL) != (ssize_t)bytes, "receive");
+	if (!n_fd)
+		return;
+	must(!CMSG_FIRSTHDR(&m) || CMSG_FIRSTHDR(&m)->cmsg_len != CMSG_LEN(n_fd * sizeof(int)),
+		"descriptors");
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&m)), n_fd * sizeof(int));
+}
+
+void fx_two(void (*a)(int sock, void *arg), void (*b)(int sock, void *arg), void *arg)
+{
+	int pair[2], status;
+	pid_t pid[2];
+
+	fx_cuda();
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), "socketpair");
+	for (int i = 0; i < 2; i++) {
+		pid[i] = fork();
+		if (pid[i])
+			continue;
+		close(pair[!i]); /* who waits for one that died is told */
+		(i ? b : a)(pair[i], arg);
+		exit(0);
+	}
+	close(pair[0]);
+	close(pair[1]);
+	for (int i = 0; i < 2; i++) {
+		must(waitpid(pid[i], &status, 0) != pid[i], "waitpid");
+		must(status, i ? "the second process" : "the first process");
+	}
 }

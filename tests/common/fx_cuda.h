@@ -29,4 +29,14 @@ uint64_t fx_cuda_vmm(int number, size_t bytes, bool is_exported);
 /** fx_cuda_vmm_free - unmap it, and forget its addresses. */
 void fx_cuda_vmm_free(uint64_t addr, size_t bytes);
 
+/* Between the processes of a test, over a socket pair. */
+
+/** fx_send - @bytes bytes and descriptors; fx_receive waits for them.  End the process on errors.
+ */
+void fx_send(int sock, const void *p, size_t bytes, const int *fds, unsigned n_fd);
+void fx_receive(int sock, void *p, size_t bytes, int *fds, unsigned n_fd);
+/** fx_two - run @a and @b in processes of their own, joined by a socket pair; both have to return.
+ *  A driver is begun in them, not before. */
+void fx_two(void (*a)(int sock, void *arg), void (*b)(int sock, void *arg), void *arg);
+
 #endif

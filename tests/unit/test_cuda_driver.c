@@ -387,7 +387,7 @@ END_TEST
 struct shared {
 	struct wbcu_ipc ipc;
 	uint64_t offset;
-	int result, fd;
+	int result;
 };
 
 /* The parent of a test has no driver: each side is a child of its own. */
@@ -471,49 +471,17 @@ START_TEST(an_ipc_handle_is_of_the_block_while_its_owner_lives)
 }
 END_TEST
 
-static void send_fd(int to, int fd)
+static void import_fd(int sock, void *arg)
 {
-	char c = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec v = {&c, 1};
-	struct msghdr m = {.msg_iov = &v,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof(room)};
-	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(h), &fd, sizeof(fd));
-	if (sendmsg(to, &m, 0) != 1)
-		abort();
-}
-
-static int receive_fd(int from)
-{
-	char c, room[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec v = {&c, 1};
-	struct msghdr m = {.msg_iov = &v,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof(room)};
 	int fd;
-
-	if (recvmsg(from, &m, 0) != 1 || !CMSG_FIRSTHDR(&m))
-		abort();
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
-	return fd;
-}
-
-static void import_fd(void *arg)
-{
-	int sock = *(int *)arg, fd = receive_fd(sock);
 	struct wbcu_allocation what;
 	struct wbcu_access access = {{WBCU_LOCATION_DEVICE, 0}, WBCU_ACCESS_READWRITE};
 	const struct wbcu *cu;
 	uint64_t handle, addr;
 	char out[4];
 
+	(void)arg;
+	fx_receive(sock, out, 1, &fd, 1);
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1); /* device 1 is number 0 here */
 	cu = fx_cuda_driver(0);
 	if (cu->vmm_import(&handle, (void *)(intptr_t)fd, WBCU_HANDLE_FD) ||
@@ -531,20 +499,21 @@ static void import_fd(void *arg)
 		abort();
 }
 
-static void export_fd(void *arg)
+static void export_fd(int sock, void *arg)
 {
-	int sock = *(int *)arg, fd;
+	int fd;
 	const struct wbcu *cu = fx_cuda_driver(1);
 	uint64_t addr = fx_cuda_vmm(1, BLOCK, true), secret = fx_cuda_vmm(1, BLOCK, false), handle;
 	char out[4];
 
+	(void)arg;
 	fx_cuda_write(addr + 77, "abc", 4);
 	if (cu->vmm_retain(&handle, (void *)(uintptr_t)secret) ||
 		cu->vmm_export(&fd, handle, WBCU_HANDLE_FD, 0) != WBCU_NOT_PERMITTED ||
 		cu->vmm_retain(&handle, (void *)(uintptr_t)(addr + 100)) ||
 		cu->vmm_export(&fd, handle, WBCU_HANDLE_FD, 0) || cu->vmm_release(handle))
 		abort();
-	send_fd(sock, fd);
+	fx_send(sock, "x", 1, &fd, 1);
 	if (read(sock, out, 1) != 1)
 		abort();
 	fx_cuda_read(out, addr + 77, 4);
@@ -554,19 +523,7 @@ static void export_fd(void *arg)
 
 START_TEST(a_descriptor_carries_the_memory_and_its_device)
 {
-	int pair[2], status;
-	pid_t pid;
-
-	fx_cuda();
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	pid = fork();
-	if (!pid) {
-		import_fd(&pair[1]);
-		_exit(0);
-	}
-	in_child(export_fd, &pair[0]);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_int_eq(status, 0);
+	fx_two(export_fd, import_fd, NULL);
 }
 END_TEST
 

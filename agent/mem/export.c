@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this process's memory of a device can travel as. */
+#include "base/base.h"
+#include "base/err.h"
+#include "mem/gpu.h"
+#include "mem/mem.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The driver hands smaller allocations out of blocks of this size, and a handle is of the block:
+ * it would give away what others have in it. */
+#define IPC_BYTES_MIN ((uint64_t)2 << 20)
+
+#define SETTING                                                                                    \
+	"with PyTorch, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives memory that can be"
+
+struct range {
+	uint64_t addr, bytes;
+};
+
+static int type_of(const struct wbcu *cu, uint64_t addr, int *device)
+{
+	unsigned type = 0;
+	int what[] = {WBCU_POINTER_MEMORY_TYPE, WBCU_POINTER_DEVICE};
+	void *to[] = {&type, device};
+
+	*device = -1;
+	return cu->pointer_attributes(2, what, to, addr) == WBCU_SUCCESS ? (int)type : 0;
+}
+
+int wb_mem_is_device(const void *addr)
+{
+	const struct wbcu *cu;
+	int device;
+
+	return !wbcu_load(&cu, NULL) && type_of(cu, (uintptr_t)addr, &device) == WBCU_MEMORY_DEVICE;
+}
+
+/* It stays with the worker, for a reason. */
+static int keep(struct wb_mem_export *x, const char *why)
+{
+	for (uint32_t i = 0; i < x->desc.n_piece; i++)
+		close(x->piece[i].fd);
+	x->desc.n_piece = 0;
+	x->desc.kind = WB_MEM_HEAP;
+	snprintf(x->why, sizeof(x->why), "memory of the GPU that only the worker can use: %.400s",
+		why);
+	return 0;
+}
+
+/* ---- VMM ------------------------------------------------------------------------------------- */
+
+/* The allocation that @at lies in: where it is mapped, and a descriptor of it. */
+static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd, struct wb_err *err)
+{
+	uint64_t handle, start = 0;
+	size_t bytes = 0;
+	int rc;
+
+	rc = wb_gpu_rc(g, g->cu->pointer_attribute(&start, WBCU_POINTER_BLOCK_START, at),
+		"cuPointerGetAttribute", err);
+	if (!rc)
+		rc = wb_gpu_rc(g, g->cu->pointer_attribute(&bytes, WBCU_POINTER_BLOCK_BYTES, at),
+			"cuPointerGetAttribute", err);
+	if (!rc)
+		rc = wb_gpu_rc(g, g->cu->vmm_retain(&handle, (void *)(uintptr_t)at),
+			"cuMemRetainAllocationHandle", err);
+	if (rc)
+		return rc;
+	rc = wb_gpu_rc(g, g->cu->vmm_export(fd, handle, WBCU_HANDLE_FD, 0),
+		"cuMemExportToShareableHandle", err);
+	g->cu->vmm_release(handle);
+	*r = (struct range){start, bytes};
+	return rc;
+}
+
+static int export_vmm(
+	struct wb_gpu *g, const struct range *want, struct wb_mem_export *x, struct wb_err *err)
+{
+	uint64_t at = want->addr;
+
+	x->desc.kind = WB_MEM_CUDA_VMM;
+	while (at < want->addr + want->bytes) {
+		struct wb_mem_piece *p = &x->piece[x->desc.n_piece];
+		struct range r;
+		int rc;
+
+		if (x->desc.n_piece == WB_MEM_PIECES_MAX)
+			return keep(x, "it is made of too many allocations");
+		rc = export_piece(g, at, &r, &p->fd, err);
+		if (rc == -EPERM || rc == -ENOTSUP || rc == -EINVAL)
+			return keep(x, err->msg);
+		if (rc)
+			return rc;
+		if (!x->desc.n_piece)
+			x->desc.offset = at - r.addr;
+		p->bytes = r.bytes;
+		x->desc.n_piece++;
+		at = r.addr + r.bytes;
+	}
+	return 0;
+}
+
+/* ---- legacy ---------------------------------------------------------------------------------- */
+
+static int export_ipc(
+	struct wb_gpu *g, const struct range *want, struct wb_mem_export *x, struct wb_err *err)
+{
+	uint64_t base = 0;
+	size_t bytes = 0;
+	struct wbcu_ipc handle;
+	int rc = wb_gpu_rc(
+		g, g->cu->mem_range(&base, &bytes, want->addr), "cuMemGetAddressRange", err);
+
+	if (rc)
+		return rc;
+	if (want->addr + want->bytes > base + bytes)
+		return wb_err_set(err, -EINVAL,
+			"%llu bytes of a GPU's memory reach beyond their allocation of %llu",
+			(unsigned long long)want->bytes, (unsigned long long)bytes);
+	if (bytes < IPC_BYTES_MIN)
+		return keep(x,
+			"an allocation of less than 2 MiB shares its block with others; " SETTING
+			" given away");
+	rc = wb_gpu_rc(g, g->cu->ipc_export(&handle, base), "cuIpcGetMemHandle", err);
+	if (rc)
+		return rc == -EIO || rc == -ENOMEM ? rc : keep(x, err->msg);
+	memcpy(x->desc.handle, &handle, sizeof(handle));
+	x->desc.kind = WB_MEM_CUDA_IPC;
+	x->desc.offset = want->addr - base;
+	return 0;
+}
+
+/* ---- either ---------------------------------------------------------------------------------- */
+
+static int export_from(
+	struct wb_gpu *g, const struct range *want, struct wb_mem_export *x, struct wb_err *err)
+{
+	uint64_t types = 0;
+	int is_ipc = 0, last = -1, rc;
+
+	if (type_of(g->cu, want->addr + want->bytes - 1, &last) != WBCU_MEMORY_DEVICE ||
+		last != g->number)
+		return wb_err_set(err, -EINVAL,
+			"%llu bytes of a GPU's memory reach beyond what was allocated",
+			(unsigned long long)want->bytes);
+	rc = wb_gpu_rc(g,
+		g->cu->pointer_attribute(&is_ipc, WBCU_POINTER_IS_IPC_CAPABLE, want->addr),
+		"cuPointerGetAttribute", err);
+	if (!rc)
+		rc = wb_gpu_rc(g,
+			g->cu->pointer_attribute(&types, WBCU_POINTER_HANDLE_TYPES, want->addr),
+			"cuPointerGetAttribute", err);
+	if (rc)
+		return rc;
+	if (types & WBCU_HANDLE_FD)
+		return export_vmm(g, want, x, err);
+	if (is_ipc)
+		return export_ipc(g, want, x, err);
+	return keep(x, "its allocator made it for this process alone; " SETTING " shared");
+}
+
+int wb_mem_export(const void *addr, uint64_t bytes, struct wb_mem_export *out, struct wb_err *err)
+{
+	const struct range want = {(uintptr_t)addr, bytes};
+	struct wb_mem_export x = {.desc = {.fd = -1, .bytes = bytes, .kind = WB_MEM_HEAP}};
+	const struct wbcu *cu;
+	struct wb_err here = {0};
+	struct wbcu_uuid uuid;
+	struct wb_gpu *g;
+	int device, rc = wbcu_load(&cu, err);
+
+	assert(out);
+	if (rc)
+		return rc;
+	if (!bytes || want.addr + bytes < want.addr ||
+		type_of(cu, want.addr, &device) != WBCU_MEMORY_DEVICE ||
+		cu->device_uuid(&uuid, device))
+		return wb_err_set(err, -EINVAL, "%llu bytes that are no memory of a GPU",
+			(unsigned long long)bytes);
+	rc = wb_gpu_get(uuid.bytes, &g, err);
+	if (rc)
+		return rc;
+	memcpy(x.desc.uuid, uuid.bytes, sizeof(x.desc.uuid));
+	rc = wb_gpu_enter(g, &here);
+	if (!rc) {
+		rc = export_from(g, &want, &x, &here);
+		wb_gpu_leave(g);
+	}
+	wb_gpu_put(g);
+	if (rc) {
+		wb_mem_export_finish(&x);
+		return wb_err_set(err, rc, "%s", here.msg);
+	}
+	*out = x;
+	out->desc.piece = out->piece;
+	return 0;
+}
+
+void wb_mem_export_finish(struct wb_mem_export *x)
+{
+	for (uint32_t i = 0; i < x->desc.n_piece; i++)
+		close(x->piece[i].fd);
+	memset(x, 0, sizeof(*x));
+	x->desc.fd = -1;
+}
