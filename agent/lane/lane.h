@@ -98,6 +98,7 @@ struct wb_lane_worker;
 struct wb_lane_mem {
 	void *addr; /* borrowed, must outlive the worker side */
 	uint64_t bytes;
+	bool is_device; /* addr is one of the worker's device (opts.device) */
 };
 
 struct wb_lane_worker_opts {
@@ -107,10 +108,11 @@ struct wb_lane_worker_opts {
 	uint32_t n_mem;
 	void *arena; /* slots as mapped here; borrowed */
 	uint64_t arena_bytes;
+	const uint8_t *device; /* UUID, copied; NULL = no object is a device's */
 };
 
 /** wb_lane_worker_open - 0; -EPERM (not sealed), -EPROTO (not a lane, or another version), -EINVAL,
- *  -ENOMEM.  Release with wb_lane_worker_close(). */
+ *  -ENOMEM, and with a device as wb_lane_gpu_create().  Release with wb_lane_worker_close(). */
 int wb_lane_worker_open(
 	const struct wb_lane_worker_opts *o, struct wb_lane_worker **out, struct wb_err *err);
 /** wb_lane_worker_run - run jobs until stopped.  Blocks: for a thread of its own.  Never touches a

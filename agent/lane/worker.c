@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "lane/gpu.h"
 #include "lane/internal.h"
 #include "lane/shared.h"
 
@@ -24,6 +25,9 @@ struct wb_lane_worker {
 	_Atomic uint32_t turn; /* see wb_lane_worker_pass() */
 	bool has_keys;
 	struct wbk_sum_keys keys;
+	struct wb_lane_gpu *gpu; /* owned; NULL = no object is a device's */
+	struct wbk_box batch[WB_LANE_SHM_BOXES]; /* boxes of an entry for one launch */
+	uint32_t n_batch;
 };
 
 /* Tables for the seeds of a request; transfers change rarely. */
@@ -39,6 +43,7 @@ struct request {
 	uint32_t kind, n_box, has_keys;
 	uint64_t wire_off, wire_bytes, seed[2];
 };
+_Static_assert(WB_LANE_SHM_BOXES <= WB_LANE_GPU_BOXES, "an entry is one launch");
 
 /* Elements of a box are distinct.  One that visits some again (strides of 0) could keep the lane,
  * and who waits for its end, for years. */
@@ -49,28 +54,56 @@ static bool is_bounded(const struct wbk_box *b, uint64_t mem_bytes)
 	return n * (b->repeat ? b->repeat : 1) * b->mem_elem <= mem_bytes;
 }
 
+static void add_sum(struct wbk_sum *sum, const struct wb_lane_job *job)
+{
+	if (!sum)
+		return;
+	sum->lane[0] += job->sum.lane[0];
+	sum->lane[1] += job->sum.lane[1];
+}
+
+static struct wb_lane_job job_of(
+	struct wb_lane_worker *w, const struct request *q, const struct wbk_box *box, uint32_t n)
+{
+	return (struct wb_lane_job){.kind = (enum wb_lane_kind)q->kind,
+		.bases = w->base,
+		.box = box,
+		.n_box = n,
+		.wire = (uint8_t *)w->o.arena + q->wire_off,
+		.wire_bytes = q->wire_bytes,
+		.keys = q->has_keys ? keys_for(w, q->seed) : NULL};
+}
+
+/* Boxes of a device are put together for one launch. */
 static int run_box(struct wb_lane_worker *w, const struct request *q, const struct wbk_box *box,
 	struct wbk_sum *sum)
 {
-	const struct wbk_sum_keys *keys = sum ? keys_for(w, q->seed) : NULL;
-	struct wb_lane_job job = {.kind = (enum wb_lane_kind)q->kind,
-		.bases = w->base,
-		.box = box,
-		.n_box = 1,
-		.wire = (uint8_t *)w->o.arena + q->wire_off,
-		.keys = keys};
 	uint64_t wire_bytes = q->kind == WB_LANE_SUM ? UINT64_MAX : q->wire_bytes;
+	struct wb_lane_job job;
 
 	if (box->base >= w->o.n_mem || !wbk_box_fits(box, w->mem[box->base].bytes, wire_bytes) ||
 		!is_bounded(box, w->mem[box->base].bytes))
 		return -EINVAL;
 	if (!box->n_row || !box->n_col)
 		return 0; /* where it lies was not checked */
-	wb__lane_run(&job);
-	if (sum) {
-		sum->lane[0] += job.sum.lane[0];
-		sum->lane[1] += job.sum.lane[1];
+	if (w->mem[box->base].is_device) {
+		w->batch[w->n_batch++] = *box;
+		return 0;
 	}
+	job = job_of(w, q, box, 1);
+	wb__lane_run(&job);
+	add_sum(sum, &job);
+	return job.rc;
+}
+
+static int run_batch(struct wb_lane_worker *w, const struct request *q, struct wbk_sum *sum)
+{
+	struct wb_lane_job job = job_of(w, q, w->batch, w->n_batch);
+
+	if (!w->n_batch)
+		return 0;
+	wb_lane_gpu_run(w->gpu, &job);
+	add_sum(sum, &job);
 	return job.rc;
 }
 
@@ -90,6 +123,7 @@ static void run_entry(struct wb_lane_worker *w, struct wb_lane_shm_entry *e)
 	if (q.n_box > WB_LANE_SHM_BOXES || q.wire_off > w->o.arena_bytes ||
 		q.wire_bytes > w->o.arena_bytes - q.wire_off)
 		rc = -EINVAL;
+	w->n_batch = 0;
 	for (uint32_t i = 0; !rc && i < q.n_box; i++) {
 		struct wbk_box box;
 
@@ -98,6 +132,8 @@ static void run_entry(struct wb_lane_worker *w, struct wb_lane_shm_entry *e)
 		__asm__ volatile("" : "+m"(box));
 		rc = run_box(w, &q, &box, q.has_keys ? &sum : NULL);
 	}
+	if (!rc)
+		rc = run_batch(w, &q, q.has_keys ? &sum : NULL);
 	e->rc = rc;
 	e->sum[0] = sum.lane[0];
 	e->sum[1] = sum.lane[1];
@@ -162,6 +198,7 @@ static int open_shared(struct wb_lane_worker *w, struct wb_err *err)
 
 static void release(struct wb_lane_worker *w)
 {
+	wb_lane_gpu_destroy(w->gpu);
 	if (w->shm)
 		munmap(w->shm, sizeof(*w->shm));
 	wb_free(w->mem);
@@ -186,11 +223,15 @@ int wb_lane_worker_open(
 		rc = wb_err_set(err, -ENOMEM, "no memory for %u memory objects", o->n_mem);
 	else
 		rc = open_shared(w, err);
+	if (!rc && o->device)
+		rc = wb_lane_gpu_create(o->device, o->arena, o->arena_bytes, &w->gpu, err);
+	w->o.device = NULL;
 	if (rc) {
 		release(w);
 		return rc;
 	}
 	for (uint32_t i = 0; i < o->n_mem; i++) {
+		assert(!o->mem[i].is_device || w->gpu);
 		w->mem[i] = o->mem[i];
 		w->base[i] = o->mem[i].addr;
 	}

@@ -170,3 +170,21 @@ int wb_gpu_room(struct wb_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, s
 	*total_bytes = all;
 	return rc;
 }
+
+int wb_gpu_settle(struct wb_gpu *g, struct wb_err *err)
+{
+	void *before;
+	int rc = wb_gpu_enter(g, err);
+
+	if (rc)
+		return rc;
+	rc = wb_gpu_rc(g, g->cu->event_create(&before, WBCU_EVENT_NO_TIMING), "cuEventCreate", err);
+	if (!rc) {
+		rc = wb_gpu_rc(g, g->cu->event_record(before, NULL), "cuEventRecord", err);
+		if (!rc)
+			rc = wb_gpu_rc(g, g->cu->event_sync(before), "cuEventSynchronize", err);
+		g->cu->event_destroy(before);
+	}
+	wb_gpu_leave(g);
+	return rc;
+}

@@ -56,6 +56,13 @@ int wb_gpu_rc(const struct wb_gpu *g, int result, const char *what, struct wb_er
 
 /** wb_gpu_text - "GPU-" and the UUID, as tools print it, into @out (41 bytes at least). */
 void wb_gpu_text(const uint8_t *uuid, char *out, size_t out_bytes);
+/**
+ * wb_gpu_settle - wait until the application's work on a device is done, as far as it can be seen
+ * That is what went to the default stream before, and to streams that block on it; for others the
+ * application waits itself.  By an event: work that comes later is not waited for.
+ * 0, or as wb_gpu_rc().  Any thread.  Blocks.
+ */
+int wb_gpu_settle(struct wb_gpu *g, struct wb_err *err);
 /** wb_gpu_room - free and total bytes of the device's memory.  0, or as wb_gpu_rc(). */
 int wb_gpu_room(struct wb_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, struct wb_err *err);
 

@@ -97,7 +97,7 @@ static struct wb_lane_shm *rings(int *fd)
 
 static void hostile_agent(struct input *in)
 {
-	struct wb_lane_mem mem[2] = {{malloc(MEM), MEM}, {malloc(MEM / 2), MEM / 2}};
+	struct wb_lane_mem mem[2] = {{malloc(MEM), MEM, false}, {malloc(MEM / 2), MEM / 2, false}};
 	uint8_t *arena = malloc(ARENA), flags = byte(in);
 	uint32_t n = byte(in) % 4;
 	struct wb_lane_worker *w = NULL;

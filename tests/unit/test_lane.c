@@ -52,7 +52,7 @@ static void *run_worker(void *arg)
 
 static struct wb_lane_worker *open_worker(struct rig *r, bool dup_fds)
 {
-	struct wb_lane_mem mem[2] = {{r->mem[0], MEM_BYTES}, {r->mem[1], MEM_BYTES}};
+	struct wb_lane_mem mem[2] = {{r->mem[0], MEM_BYTES, false}, {r->mem[1], MEM_BYTES, false}};
 	struct wb_lane_worker_opts o = {.fds = r->fds,
 		.mem = mem,
 		.n_mem = 2,

@@ -561,7 +561,7 @@ static int extract(void)
 
 static int lane_worker(void)
 {
-	struct wb_lane_mem mem = {memory, sizeof(memory)};
+	struct wb_lane_mem mem = {memory, sizeof(memory), false};
 	struct wb_lane_worker_opts o = {.fds = d.lane_fds, .mem = &mem, .n_mem = 1};
 	struct wb_lane_worker *w = NULL;
 	int rc;
