@@ -233,7 +233,7 @@ ONE_THREAD := test_serve_away test_transfer_roles test_transfer_chaos test_trans
               test_planner_deploy test_planner_huge test_spec test_proto test_golden test_kernels_gpu
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
-             test_hostile test_operator test_adapters test_wbctl test_attach test_verify
+             test_hostile test_operator test_adapters test_wbctl test_attach test_verify test_gpu
 CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
 CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))

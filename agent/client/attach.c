@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "client/internal.h"
 #include "client/seq.h"
+#include "mem/gpu.h"
 #include "mem/mem.h"
 #include "mem/numa.h"
 #include "proto/messages.h"
@@ -73,7 +74,7 @@ static int check_mem(const struct wb_client_mem *m, uint32_t i, struct wb_error 
 
 	if (!m->bytes || !m->base)
 		return wb__client_fail(err, -EINVAL, "memory object %u is empty", i);
-	if (m->kind == WB_CLIENT_MEM_HEAP)
+	if (m->kind == WB_CLIENT_MEM_HEAP || m->kind == WB_CLIENT_MEM_DEVICE)
 		return 0;
 	if (m->kind != WB_CLIENT_MEM_MEMFD)
 		return wb__client_fail(
@@ -117,7 +118,9 @@ static int table_fd(const struct wb_client_attach *a, uint64_t *bytes_out, struc
 	wb_buf_init(
 		&b, (size_t)a->n_mem * TABLE_MEM_BYTES + (size_t)a->n_param * TABLE_PARAM_BYTES);
 	for (i = 0; i < a->n_mem; i++) {
-		wb_buf_u32(&b, a->mem[i].kind);
+		/* To the agent memory of a GPU is memory that it cannot touch. */
+		wb_buf_u32(&b, a->mem[i].kind == WB_CLIENT_MEM_DEVICE ? WB_CLIENT_MEM_HEAP
+								      : a->mem[i].kind);
 		wb_buf_u32(&b, a->mem[i].device);
 		wb_buf_u64(&b, a->mem[i].bytes);
 		wb_buf_u64(&b, (uint64_t)(uintptr_t)a->mem[i].base);
@@ -149,6 +152,7 @@ void wb__client_reg_destroy(struct wb__client_reg *r)
 		close(r->map_fd);
 	if (r->table_fd >= 0)
 		close(r->table_fd);
+	wb_gpu_put(r->gpu);
 	wb_free(r->mem);
 	wb_free(r->param);
 	wb_free(r);
@@ -196,6 +200,8 @@ int wb__client_reg_make(
 	r->manifest_bytes = a->manifest_bytes;
 	r->map_bytes = a->map_bytes;
 	rc = copy_mem(r, a, err);
+	if (!rc)
+		rc = wb__client_device_find(r, err);
 	if (!rc && a->manifest)
 		rc = r->manifest_fd = sealed_copy("manifest", a->manifest, a->manifest_bytes, err);
 	if (rc >= 0 && a->map)
@@ -229,7 +235,9 @@ void wb__client_attach_send(struct wb_client *c)
 		.role = c->role,
 		.rank = c->rank,
 		.sender_staging = c->sender_staging,
-		.receiver_staging = c->receiver_staging,
+		/* The copy out of a staging area is one of the host. */
+		.receiver_staging = r->gpu && c->role == WB_CLIENT_ROLLOUT ? WB_STAGING_NONE
+									   : c->receiver_staging,
 		.manifest_bytes = r->manifest_bytes,
 		.map_bytes = r->map_bytes,
 		.table_bytes = r->table_bytes,
@@ -348,6 +356,13 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 			return wb__client_fail(
 				err, -EINVAL, "attach needs a manifest and a source map");
 		rc = wb__client_reg_make(a, &reg, err);
+		if (!rc && reg->gpu && c->receiver_staging == WB_CLIENT_STAGING_HOST_MEMORY) {
+			wb__client_reg_destroy(reg);
+			rc = wb__client_fail(err, -ENOTSUP,
+				"receiver_staging: parameters on a GPU are not staged in host "
+				"memory "
+				"yet");
+		}
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&c->lock);

@@ -24,6 +24,7 @@
 struct wb_poll_page;
 struct wb__client_lane;
 struct wb__client_area;
+struct wb_gpu;
 
 #define WB__SLICE_MS 100
 #define WB__MSG_MAX (128u << 10) /* bytes of a datagram */
@@ -67,6 +68,7 @@ struct wb__client_reg {
 	uint32_t n_mem, n_param, n_fd;
 	struct wb_client_mem *mem; /* owned; fd duplicated */
 	struct wb_client_param *param; /* owned */
+	struct wb_gpu *gpu; /* owned reference: of the objects on a GPU; NULL = there are none */
 };
 
 struct wb_client_transfer {
@@ -222,6 +224,15 @@ void wb__client_detach(struct wb_client *c, bool is_owner);
  * map leaves those descriptors -1.  0 or negative. */
 int wb__client_reg_make(
 	const struct wb_client_attach *a, struct wb__client_reg **out, struct wb_error *err);
+
+/* ---- device.c ---- */
+
+/** wb__client_device_find - the GPU of the objects of @r that lie on one, held in r->gpu; each is
+ *  checked with the driver.  0 or negative, as attach. */
+int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err);
+/** wb__client_device_settle - the application's work on parameters on a GPU is done, as
+ *  wb_gpu_settle() sees it.  Lock NOT held; blocks.  0 or -EIO. */
+int wb__client_device_settle(struct wb_client *c, struct wb_error *err);
 
 /* ---- memory.c ---- */
 

@@ -4,6 +4,7 @@
 #include "lane/lane.h"
 #include "base/mem.h"
 #include "client/internal.h"
+#include "mem/gpu.h"
 #include "mem/mem.h"
 
 #include <errno.h>
@@ -59,7 +60,10 @@ static int open_worker(struct wb__client_lane *l, const struct wb__client_reg *r
 	for (i = 0; i < reg->n_mem; i++) {
 		mem[i].addr = reg->mem[i].base;
 		mem[i].bytes = reg->mem[i].bytes;
+		mem[i].is_device = reg->mem[i].kind == WB_CLIENT_MEM_DEVICE;
 	}
+	if (reg->gpu)
+		o.device = reg->gpu->uuid.bytes;
 	o.mem = mem;
 	o.arena_bytes = l->arena_bytes;
 	rc = wb_lane_worker_open(&o, &l->worker, err);

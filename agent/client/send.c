@@ -268,6 +268,8 @@ int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, uint64_
 	if (rc)
 		return rc;
 	rc = send_wait(c, timeout, err);
+	if (!rc)
+		rc = wb__client_device_settle(c, err);
 	pthread_mutex_lock(&c->lock);
 	if (!rc && c->mem != WB__MEM_HELD)
 		rc = wb__client_fail(err, -EINVAL,

@@ -476,11 +476,18 @@ int wb_client_update_begun(
 {
 	struct wb_msg_app_begun m = {.code = code};
 	char text[WB_ERROR_MSG_MAX];
+	struct wb_error why = {0};
 	int rc = wb__client_usable(c, err);
 
 	if (rc)
 		return rc;
 	snprintf(text, sizeof(text), "%.1000s", sentence ? sentence : "");
+	rc = wb__client_device_settle(c, &why);
+	if (rc && !code) { /* what the engine still computes there would see a mix */
+		m.code = rc;
+		snprintf(text, sizeof(text), "%.1000s", why.msg);
+	}
+	rc = 0;
 	pthread_mutex_lock(&c->lock);
 	if (c->phase != WB__BEFORE) {
 		rc = wb__client_fail(err, -EINVAL, "no update waits for before_update_hook");

@@ -235,7 +235,7 @@ class Cluster:
         return a
 
     def worker(self, pod, role, index=0, of=1, engine=None, cut="rows", heap=False, rows=256,
-               cols=256, tensors=3, rank=None, args=(), program="tools/toy_worker"):
+               cols=256, tensors=3, rank=None, args=(), program="tools/toy_worker", device=None):
         """Start a toy worker in a pod."""
         name = f"{engine or role}-{index}"
         argv = [f"{BUILD}/{program}", "--socket", self.agents[pod].socket, "--role", role,
@@ -245,6 +245,8 @@ class Cluster:
             argv += ["--engine", engine]
         if heap:
             argv.append("--heap")
+        if device:
+            argv += ["--device", device]
         if rank is not None:
             argv += ["--rank", str(rank)]
         argv += args

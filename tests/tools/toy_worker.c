@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *		[--scribble] [--watch] [--term]
+ *		[--scribble] [--watch] [--term] [--device legacy|vmm]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -34,6 +34,7 @@
  * sleep and wake: release the parameters' memory, and acquire other memory, filled with zeros.
  * --floats: elements are numbers from 1 to 2 and their negatives (all workers, for the next one)
  * --round: a rollout's parameters are BF16: what it holds is not what was sent
+ * --device: parameters lie on GPU 0, allocated by cudaMalloc or by expandable segments.
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  * --term: SIGTERM ends it in order between two commands or polls, as "quit" does.
  */
@@ -248,7 +249,7 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"watch", 0, NULL, 'w'},
 		{"hook-ms", 1, NULL, 'H'}, {"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'},
 		{"wait", 0, NULL, 'W'}, {"floats", 0, NULL, 'f'}, {"round", 0, NULL, 'B'},
-		{"term", 0, NULL, 't'}, {NULL, 0, NULL, 0}};
+		{"term", 0, NULL, 't'}, {"device", 1, NULL, 'd'}, {NULL, 0, NULL, 0}};
 	struct {
 		int c;
 		uint32_t *number;
@@ -260,7 +261,7 @@ static void parse(int argc, char **argv, struct toy *t)
 		{'w', .is = &t->watches}, {'h', .is = &t->is_heap}, {'f', .is = &t->floats},
 		{'W', .is = &t->waits}, {'x', .is = &t->scribbles}, {'t', .is = &t->terms},
 		{'s', .text = &t->socket}, {'e', .text = &t->engine}, {'o', .text = &t->object},
-		{'L', .text = &t->collective}};
+		{'L', .text = &t->collective}, {'d', .text = &t->device}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,

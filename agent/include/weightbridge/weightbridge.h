@@ -103,14 +103,16 @@ WB_API int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_erro
 enum wb_client_mem_kind {
 	WB_CLIENT_MEM_MEMFD = 1, /* the agent maps it */
 	WB_CLIENT_MEM_HEAP = 2, /* private memory: packed and assembled in this process */
+	WB_CLIENT_MEM_DEVICE = 3, /* memory of a GPU: packed and assembled on it, by this process */
 };
 
 struct wb_client_mem {
 	uint32_t kind; /* enum wb_client_mem_kind */
 	uint32_t device; /* 0 */
 	int fd; /* memfd, mapped shared, sealed F_SEAL_SHRINK (the seal is set when it is missing);
-		   duplicated.  -1 for heap */
-	void *base; /* where this process sees it; must stay valid until close */
+		   duplicated.  -1 for the others */
+	void *base; /* where this process sees it, or the address on the GPU; must stay valid until
+		       close */
 	uint64_t bytes;
 };
 
@@ -135,7 +137,9 @@ struct wb_client_attach {
  * wb_client_attach - register this worker's parameters with the agent
  * @a:		borrowed for the call; blobs are copied, memfds duplicated
  * Blocks, at most connect_timeout.  Returns 0; -EINVAL (a parameter outside its memory, a
- * short memfd, more than WB_CLIENT_MEMFDS_MAX of them); -EPERM (a memfd that cannot be sealed);
+ * short memfd, more than WB_CLIENT_MEMFDS_MAX of them, no memory of a GPU, or of two of them);
+ * -EPERM (a memfd that cannot be sealed); -ENOTSUP (memory of a GPU: no driver, or a build without
+ * device code, or receiver_staging asked for); -EIO (the GPU failed);
  * -EALREADY; -ETIMEDOUT; the agent's
  * code and sentence when it refuses; -ECONNRESET; -ENOMEM; -EINTR.
  */
@@ -143,6 +147,31 @@ WB_API int wb_client_attach(
 	struct wb_client *c, const struct wb_client_attach *a, struct wb_error *err);
 
 #define WB_CLIENT_MEMFDS_MAX 28
+
+/* How memory of a GPU was allocated decides who can use it; numbers as in mem/mem.h. */
+enum wb_client_device_kind {
+	WB_CLIENT_DEVICE_WORKER = 2, /* nobody but this process */
+	WB_CLIENT_DEVICE_VMM = 3, /* whoever gets descriptors of it (expandable segments) */
+	WB_CLIENT_DEVICE_IPC =
+		4, /* processes that share its namespaces, by a handle (cudaMalloc) */
+};
+
+struct wb_client_device_info {
+	size_t size; /* sizeof(struct wb_client_device_info) */
+	int kind; /* enum wb_client_device_kind */
+	char device[48]; /* "GPU-..." */
+	char why[512]; /* WB_CLIENT_DEVICE_WORKER: one sentence, with the setting that helps */
+};
+
+/**
+ * wb_client_device_memory - find out from the driver how memory of a GPU was allocated
+ * @base:	address on the GPU; @bytes from there are of one allocation, or of neighbours
+ * @out:	size set by the caller; the rest written on success
+ * 0; -EINVAL: no memory of a GPU; -ENOTSUP: no driver here (the sentence says what is missing);
+ * -EIO.  Any thread.  Blocks.
+ */
+WB_API int wb_client_device_memory(
+	const void *base, uint64_t bytes, struct wb_client_device_info *out, struct wb_error *err);
 
 /** wb_client_worker - name the agent gave this worker ("" before attach).  Valid until close. */
 WB_API const char *wb_client_worker(struct wb_client *c);

@@ -79,6 +79,7 @@ void toy_make_memory(struct toy *t)
 
 	t->bytes = (size_t)t->tensors * t->n_row * t->n_col * elem_bytes(t);
 	t->fd = -1;
+	t->is_heap |= t->device != NULL;
 	if (!t->is_heap) {
 		t->fd = wb_memfd_create("toy", t->bytes, &err);
 		toy_must(t->fd, "memory", err.msg);
@@ -87,6 +88,8 @@ void toy_make_memory(struct toy *t)
 		t->is_heap ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, t->fd, 0);
 	toy_must(p == MAP_FAILED ? -errno : 0, "memory", "mmap");
 	t->data = p;
+	if (t->device)
+		toy_device_make(t);
 }
 
 static void make_table(
@@ -96,6 +99,10 @@ static void make_table(
 		.fd = t->fd,
 		.base = t->data,
 		.bytes = t->bytes};
+	if (t->device) {
+		mem->kind = WB_CLIENT_MEM_DEVICE;
+		mem->base = (void *)(uintptr_t)t->on_device;
+	}
 	for (uint32_t i = 0; i < t->tensors; i++)
 		param[i] = (struct wb_client_param){
 			.offset = (uint64_t)i * t->n_row * t->n_col * elem_bytes(t)};
@@ -115,6 +122,8 @@ void toy_sleep(struct toy *t)
 		toy_say("asleep");
 		return;
 	}
+	if (t->device)
+		toy_device_drop(t);
 	/* What comes back shall lie elsewhere, so nothing else is put here. */
 	if (mmap(t->data, t->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 		MAP_FAILED)

@@ -61,6 +61,8 @@ void toy_send(struct toy *t, int64_t version)
 
 	if (x && t->scribbles)
 		memset(t->data, 0xee, t->bytes);
+	if (x && t->scribbles)
+		toy_device_push(t);
 	if (x)
 		end_send(x);
 }

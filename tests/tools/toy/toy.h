@@ -26,12 +26,14 @@ struct toy {
 	struct wb_rng rng;
 	bool waits;
 	bool by_cols, is_heap, scribbles;
+	const char *device; /* --device: parameters lie on GPU 0, from "legacy" or "vmm" memory */
 	bool floats, rounds; /* elements are numbers; parameters are BF16 */
 	bool terms; /* SIGTERM is "quit" */
 	/* derived: this worker's part */
 	uint32_t row0, n_row, col0, n_col;
 	uint32_t *data; /* tensors x n_row x n_col */
 	size_t bytes;
+	uint64_t on_device; /* --device: their address there; data is a copy to compute on */
 	int fd;
 	struct wb_client *c;
 	struct wb_client_transfer *held;
@@ -59,6 +61,16 @@ void *toy_watch(void *toy);
 int toy_before(void *toy, const struct wb_client_update *u);
 /** toy_say_blocked - how long the update took, and when the first byte changed. */
 void toy_say_blocked(struct toy *t, int64_t version);
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+
+/** toy_device_make - memory of the GPU for the parameters; toy_device_drop gives it back. */
+void toy_device_make(struct toy *t);
+void toy_device_drop(struct toy *t);
+/** toy_device_push - what data holds goes to the GPU, some time after the call, as what an
+ * optimizer computes does; toy_device_pull - and back, at once.  Nothing without --device. */
+void toy_device_push(const struct toy *t);
+void toy_device_pull(const struct toy *t);
 
 /* ---- layout.c -------------------------------------------------------------------------------- */
 

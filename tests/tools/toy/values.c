@@ -46,6 +46,7 @@ void toy_fill(struct toy *t, int64_t version)
 				else
 					t->data[i] = e;
 			}
+	toy_device_push(t);
 }
 
 /* Number of wrong elements; the first one is described. */
@@ -66,7 +67,10 @@ static uint64_t check(const struct toy *t, int64_t version, char *what, size_t c
 void toy_say_checked(const struct toy *t, const char *verb, int64_t version)
 {
 	char what[96];
-	uint64_t bad = check(t, version, what, sizeof(what));
+	uint64_t bad;
+
+	toy_device_pull(t);
+	bad = check(t, version, what, sizeof(what));
 
 	if (bad)
 		toy_say("%s %lld bad: %llu elements, first at %s", verb, (long long)version,
