@@ -11,7 +11,7 @@ FOREVER = 2**64 - 1
 MSG_MAX = 1024
 
 TRAINER, ROLLOUT = 1, 2
-MEM_MEMFD, MEM_HEAP = 1, 2
+MEM_MEMFD, MEM_HEAP, MEM_DEVICE = 1, 2, 3
 SEND_HOLD = 1
 ACQUIRE_KEPT = 1
 ASKED, STARTED, RELEASED, FINAL = 0, 1, 2, 3
@@ -65,6 +65,10 @@ class Acquire(Structure):
                 ("param", POINTER(Param)), ("n_param", c_uint32), ("flags", c_uint32)]
 
 
+class DeviceInfo(Structure):
+    _fields_ = [("size", c_size_t), ("kind", c_int), ("device", c_char * 48), ("why", c_char * 512)]
+
+
 class Update(Structure):
     _fields_ = [("transfer", c_uint64), ("version", c_int64), ("digest", c_char * 64),
                 ("sentence", c_char * MSG_MAX), ("torn", c_uint32)]
@@ -77,6 +81,7 @@ _FUNCTIONS = {
     "wb_client_open": (c_int, [POINTER(Opts), POINTER(c_void_p), POINTER(Error)]),
     "wb_client_close": (c_int, [c_void_p, c_uint64, POINTER(Error)]),
     "wb_client_attach": (c_int, [c_void_p, POINTER(Attach), POINTER(Error)]),
+    "wb_client_device_memory": (c_int, [c_void_p, c_uint64, POINTER(DeviceInfo), POINTER(Error)]),
     "wb_client_worker": (c_char_p, [c_void_p]),
     "wb_client_release_memory": (c_int, [c_void_p, c_uint64, POINTER(Error)]),
     "wb_client_acquire_memory": (c_int, [c_void_p, POINTER(Acquire), c_uint64, POINTER(Error)]),

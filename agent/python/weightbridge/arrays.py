@@ -31,6 +31,23 @@ def is_torch(array):
     return hasattr(array, "data_ptr") and hasattr(array, "stride")
 
 
+def is_device(value):
+    """Does it lie on a GPU?"""
+    array = _split(value)[0]
+    if is_torch(array):  # whose __cuda_array_interface__ raises for parameters that are trained
+        return getattr(getattr(array, "device", None), "type", "cpu") == "cuda"
+    return hasattr(array, "__cuda_array_interface__")
+
+
+def _device_face(array):
+    """(address, shape, strides in bytes, bytes of an element) of an array on a GPU."""
+    face = array.__cuda_array_interface__
+    shape, strides, item = tuple(face["shape"]), face.get("strides"), int(face["typestr"][2:])
+    if strides is None:
+        strides = tuple(item * math.prod(shape[i + 1:]) for i in range(len(shape)))
+    return face["data"][0], shape, tuple(strides), item
+
+
 def _numpy_face(array):
     """(address, shape, strides in bytes, dtype, is writable)."""
     array = _numpy_of(array)
@@ -44,6 +61,8 @@ def _numpy_of(array):
     """An array as NumPy's, without a copy."""
     import numpy as np
 
+    if is_device(array):
+        raise WeightBridgeError("it lies on a GPU: only arrays of the host can be probed")
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__"):
@@ -157,9 +176,11 @@ def storage(array):
 def span(value):
     """(address, bytes) from the lowest byte of an array or tensor to one past its highest."""
     array = _own(value)
-    if is_torch(array):
+    if is_torch(array):  # on a GPU, too
         address, item = array.data_ptr(), array.element_size()
         shape, strides = array.shape, [s * item for s in array.stride()]
+    elif is_device(array):
+        address, shape, strides, item = _device_face(array)
     else:
         array = _numpy_of(array)
         address, item = array.__array_interface__["data"][0], array.itemsize

@@ -9,6 +9,7 @@ A pool is made of memfds, mapped shared and sealed against shrinking.  Unlike th
 shared with forked children: what a child writes into a parameter, the parent sees.
 """
 
+import collections
 import ctypes
 import fcntl
 import mmap
@@ -16,7 +17,7 @@ import os
 import weakref
 
 from . import _lib
-from .arrays import span  # noqa: F401 (of a parameter, as for register)
+from .arrays import is_device, span  # noqa: F401 (of a parameter, as for register)
 from .errors import WeightBridgeError
 
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 2, 4
@@ -161,19 +162,56 @@ def _segment_of(address, bytes_):
     return None
 
 
+DeviceMemory = collections.namedtuple("DeviceMemory", "kind device why")
+_DEVICE_KINDS = {2: "worker", 3: "cuda-vmm", 4: "cuda-ipc"}
+
+
+def device_memory(array):
+    """How the memory of an array on a GPU was allocated, as its driver says: a DeviceMemory.
+
+    `kind`: "cuda-vmm" (others can be given descriptors of it: PyTorch's expandable segments), "cuda-ipc" (a
+    handle: cudaMalloc), or "worker": nobody but this process can use it, `why` says the reason and which
+    setting of the allocator helps.  `device` is "GPU-" and the UUID.  WeightBridgeError: no array on a GPU.
+    """
+    address, size = span(array)
+    info, err = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo)), _lib.Error()
+    if not is_device(array) or _lib.load().wb_client_device_memory(address, size, info, err):
+        raise WeightBridgeError(err.text or "the array is not on a GPU")
+    return DeviceMemory(_DEVICE_KINDS[info.kind], info.device.decode(), info.why.decode())
+
+
+def _register_device(spans, mems, places):
+    """Objects for what lies on a GPU: what touches or overlaps is one.  No page is rounded to: the
+    driver knows allocations, and what lies between two of them is nobody's."""
+    end = 0
+    for address, bytes_, i in sorted(spans):
+        if end and address <= end:
+            kind, fd, base, _ = mems[-1]
+            end = max(end, address + bytes_)
+            mems[-1] = (kind, fd, base, end - base)
+        else:
+            mems.append((_lib.MEM_DEVICE, -1, address, bytes_))
+            end = address + bytes_
+        places[i] = (len(mems) - 1, address - mems[-1][2])
+
+
 def register(spans):
-    """Memory objects for parameters at `spans`, a list of (name, address, bytes).
+    """Memory objects for parameters at `spans`, a list of (name, address, bytes), and a fourth, true
+    value where they lie on a GPU.
 
     Returns (mems, places, keep): for the library a list of (kind, fd, base, bytes) and for each
     parameter (mem, offset); `keep` is to be held as long as they are used.  Parameters in a pool
     become part of its memfd; the others are merged into ranges of whole pages.
     """
     page = mmap.PAGESIZE
-    mems, index, keep, heap = [], {}, [], []
+    mems, index, keep, heap, device = [], {}, [], [], []
     places = [None] * len(spans)
-    for i, (name, address, bytes_) in enumerate(spans):
+    for i, (name, address, bytes_, *on_device) in enumerate(spans):
         if not bytes_:
             raise WeightBridgeError(f"parameter {name} is empty")
+        if any(on_device):
+            device.append((address, bytes_, i))
+            continue
         segment = _segment_of(address, bytes_)
         if segment is None:
             heap.append((address, bytes_, i))
@@ -198,4 +236,5 @@ def register(spans):
             mems.append((_lib.MEM_HEAP, -1, low, high - low))
             end = high
         places[i] = (len(mems) - 1, address - mems[-1][2])
+    _register_device(device, mems, places)
     return mems, places, keep

@@ -292,7 +292,8 @@ class _Adapter:
     def _register(self, params, is_new):
         if is_new and self._role == _lib.ROLLOUT:
             self.source_map.write_constants(params)  # no transfer does
-        mems, offsets, keep = memory.register([(n, *memory.span(a)) for n, a in params.items()])
+        mems, offsets, keep = memory.register([(n, *memory.span(a), memory.is_device(a))
+                                               for n, a in params.items()])
         self._places = places.Places(params, modules.behind(self._load_weights))
         self._keep = keep, self._places
         return ((_lib.Mem * len(mems))(*[_lib.Mem(kind, 0, fd, base, size)
