@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "ctl/doctor.h"
 #include "mem/cgroup.h"
+#include "mem/mem.h"
 #include "xport/xport.h"
 
 #include <dirent.h>
@@ -100,7 +101,7 @@ static const char *names_in(const char *path, const char *prefix, char out[stati
 
 static void look_devices(struct wb__ctl_sheet *t)
 {
-	char gpu[NAMES_MAX];
+	char gpu[NAMES_MAX], reach[200] = "";
 	size_t ports = wb__ctl_look_rdma(t, "");
 
 	struct wb_xport *x = NULL;
@@ -120,9 +121,12 @@ static void look_devices(struct wb__ctl_sheet *t)
 			      : "what the library shows",
 		t->has_verbs ? " (--rail-device chooses)" : "");
 	names_in("/proc/driver/nvidia/gpus", "", gpu);
+	if (gpu[0])
+		wb_mem_reach(NULL, reach, sizeof(reach));
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
-		"this version moves host memory (memfd, private heap) and no GPU's; GPUs here: %s",
-		gpu[0] ? gpu : "none");
+		"agents move host memory; a worker of the C library packs and assembles a GPU's "
+		"itself; GPUs here: %s%s%s",
+		gpu[0] ? gpu : "none", gpu[0] ? "; memory that can be shared: " : "", reach);
 }
 
 static void look_ktls(struct wb__ctl_sheet *t)
