@@ -32,14 +32,19 @@ python_one() { one "$1" env ${preload:+LD_PRELOAD="$preload"} ASAN_OPTIONS="dete
 need_python() { [ -n "$python" ] || python=$(tests/common/venv.sh 2>"$out/log/venv.log") || python=; [ -n "$python" ]; }
 tally=$(mktemp "$out/tmp/tally-XXXXXX")
 trap 'rm -f "$tally"' EXIT
+# Seconds that a test may take: more where the machine has more to do than these tests.
+limit() {
+	awk -v s="${T_LIMIT:-300}" -v n="$(nproc)" '{ more = $1 / (4 * n); printf "%d\n", s * (more > 1 ? more : 1) }' /proc/loadavg
+}
 one() { # NAME COMMAND...   The result is printed in one piece: several may end at once.
-	local name=$1 rc t0 t1 file=$t
+	local name=$1 rc t0 t1 file=$t most
 	shift
+	most=$(limit)
 	CK_TAP_LOG_FILE_NAME=$out/log/$name.tap
 	t0=$(date +%s%N)
 	{
 		TIMEFORMAT='%U %S' # of processors
-		time timeout -k 5 "${T_LIMIT:-300}" "$@" >"$out/log/$name.log" 2>&1 </dev/null 3>&-
+		time timeout -k 5 "$most" "$@" >"$out/log/$name.log" 2>&1 </dev/null 3>&-
 		rc=$?
 	} 2>"$out/log/$name.cpu"
 	t1=$(date +%s%N)
@@ -48,7 +53,7 @@ one() { # NAME COMMAND...   The result is printed in one piece: several may end 
 	case $rc in
 	0) echo "pass $file"; printf >&3 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
 	77) echo "skip $file"; echo >&3 "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
-	124) echo "fail $file"; printf >&3 '%s\n' "FAIL $name: still running after ${T_LIMIT:-300} s
+	124) echo "fail $file"; printf >&3 '%s\n' "FAIL $name: still running after $most s
 $(tail -40 "$out/log/$name.log")" ;;
 	*) echo "fail $file"; printf >&3 '%s\n' "FAIL $name (exit $rc)
 $(tail -60 "$out/log/$name.log")" ;;
