@@ -101,7 +101,45 @@ def inside():
                     left = iter(bad.items())
                     refused(part, lambda e=e, left=left: asyncio.run(e.send_weights(left, 1)))
                     assert next(left, None) is None, "a rank left the others in a collective call"
+        e = CheckpointEngineRegistry.new("weightbridge", bucket_size=1, manifest=folder, inside_vllm=True)
+        for step, told in ((7, 7), (None, -1)):
+            assert asyncio.run(listed(e.receive_weights(step))) == [("weightbridge.step", [told])]
+    for step, come, at in ((6, (5, 6, 7), 6), (-1, (5, 6), 5)):  # who joins late is brought an older one first
+        e = late(come)
+        e._weightbridge_update(step)
+        assert e.at == at and all(0 < t <= 600 for t in e.waits), (e.at, e.waits)
     print("ok inside")
+
+
+async def listed(stream):
+    return [(name, t.tolist()) async for name, t in stream]
+
+
+def late(versions):
+    """A worker of vLLM to which these versions come."""
+    from types import SimpleNamespace
+
+    from weightbridge.adapters import verl_vllm
+
+    class Late(verl_vllm.Extension):
+        def __init__(self):
+            self.left, self.waits, self.at = iter(versions), [], None
+            self.weight_transfer_engine = SimpleNamespace(receiver=True)
+            self.model_runner = SimpleNamespace(vllm_config=SimpleNamespace(additional_config=None))
+
+        def start_weight_update(self):
+            pass
+
+        finish_weight_update = start_weight_update
+
+        def update_weights(self, said):
+            self.waits.append(said["timeout"])
+            self.at = next(self.left)
+
+        def weightbridge_version(self):
+            return self.at
+
+    return Late()
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from ..errors import WeightBridgeError, WeightBridgeTimeout
 from . import ReceiverAdapter, SenderAdapter
 
 NAME = "weightbridge"
+STEP = "weightbridge.step"  # what vLLM's workers that receive themselves get in place of tensors: the version, -1 = the next
 
 _log = logging.getLogger("weightbridge")
 
@@ -121,17 +122,19 @@ class Engine(CheckpointEngine):
     # ---- a rollout's worker ----
 
     def receive_weights(self, global_steps=None):
-        """Waits for the version, and returns an iterator over all tensors; over none where vLLM receives itself."""
+        """Waits for the version, and returns an iterator over all tensors; where vLLM receives itself, over the version."""
         if not self._inside:
             if self._adapter is None:
                 self._kept = self._memory(self._tensors)
                 self._connect(ReceiverAdapter(self._fill, params=self._kept, rank=self._rank, engine=self._engine,
                                               **self._options))
             wait(self._adapter, global_steps, self._timeout)
-        return self._stream()
+        return self._stream({STEP: torch.tensor([-1 if global_steps is None else global_steps])} if self._inside
+                            else self._kept)
 
-    async def _stream(self):
-        for item in self._kept.items():
+    @staticmethod
+    async def _stream(tensors):
+        for item in tensors.items():
             yield item
 
     # ---- both ----

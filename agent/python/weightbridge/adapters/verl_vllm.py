@@ -14,44 +14,50 @@ on its CPU backend.
           additional_config: {weightbridge: {manifest: /models/qwen3}}      # fields of weightbridge.adapters.vllm.Init
 
 Extension is verl's own extension of vLLM's workers, but for the method by which verl changes weights.  That one runs the
-weight transfer engine of weightbridge.adapters.vllm, which says what it refuses; verl's stream of tensors, which is empty
-then, is read to its end, since verl waits for it.  Caches are cleared by verl afterwards.
+weight transfer engine of weightbridge.adapters.vllm, which says what it refuses, until the version is there that verl's
+stream names in place of tensors: a replica that was started again is brought an older one first.  Its `timeout` (600 s) is
+for the plan and for the version.  Caches are cleared by verl afterwards.
 
 The engine is called after the replica (replica-0) unless additional_config says otherwise."""
 
 import os
+import time
 
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from ..errors import WeightBridgeError
 from . import vllm
+from .verl import STEP
 
 
 class Extension(vLLMColocateWorkerExtension):
     """For vLLM's worker_extension_cls."""
 
     def update_weights_from_ipc(self, peft_config=None, base_sync_done=False, use_shm=False):
-        stray = []
-        try:
-            if peft_config:
-                raise WeightBridgeError("LoRA adapters are not transferred: merge them (model.lora.merge)")
-            self._weightbridge_update()
-        finally:
-            BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=self.device, use_shm=use_shm).receive_weights(
-                lambda weights, is_last: stray.extend(name for name, _ in weights))
-        if stray:
-            raise WeightBridgeError(f"{stray[0]} came by verl's own stream: say inside_vllm in "
+        came = {}
+        BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=self.device, use_shm=use_shm).receive_weights(
+            lambda weights, is_last: came.update((n, int(t.flatten()[0]) if n == STEP else None) for n, t in weights))
+        if peft_config:
+            raise WeightBridgeError("LoRA adapters are not transferred: merge them (model.lora.merge)")
+        if list(came) != [STEP]:
+            raise WeightBridgeError(f"{next(iter(came), 'nothing')} came by verl's own stream: say inside_vllm in "
                                     "checkpoint_engine.engine_kwargs.weightbridge")
+        self._weightbridge_update(came[STEP])
 
-    def _weightbridge_update(self):
-        init = dict((getattr(self.model_runner.vllm_config, "additional_config", None) or {}).get("weightbridge", {}))
+    def _weightbridge_update(self, step):
+        """Updates until that version is in place, -1: the next one."""
+        init = {"timeout": 600.0, "engine": f"replica-{os.environ.get('VERL_REPLICA_RANK', '0')}"}
+        init |= (getattr(self.model_runner.vllm_config, "additional_config", None) or {}).get("weightbridge", {})
         if getattr(self.weight_transfer_engine, "receiver", None) is None:
-            init.setdefault("engine", f"replica-{os.environ.get('VERL_REPLICA_RANK', '0')}")
             self.init_weight_transfer_engine(init)
-        self.start_weight_update()
-        self.update_weights({"timeout": init.get("timeout")})
-        self.finish_weight_update()
+        end = None if init["timeout"] is None else time.monotonic() + init["timeout"]
+        version = None
+        while version is None or (step >= 0 and version != step):
+            self.start_weight_update()
+            self.update_weights({"timeout": None if end is None else max(0.0, end - time.monotonic())})
+            self.finish_weight_update()
+            version = self.weightbridge_version()
 
     def weightbridge_version(self):
         """The version that this worker's last update brought, None before the first."""
