@@ -54,8 +54,9 @@ struct wb_flow_env {
 	struct wb_fault *fault; /* borrowed; NULL = none */
 	/* Connection from the rails of worker @src of another agent to those of worker @dst of this
 	 * one, plan workers: what it carries may be of others, to which these rails are lent.  0 =
-	 * not up: the owner dials, and reports wb_flow_conn_up(). */
-	wb_conn_t (*conn)(void *ctx, uint32_t dst, uint32_t src);
+	 * not up: the owner dials, and reports wb_flow_conn_up().  @may_miss: the chunk goes
+	 * another way meanwhile, so that nobody is given up who cannot be reached by this one. */
+	wb_conn_t (*conn)(void *ctx, uint32_t dst, uint32_t src, bool may_miss);
 	/* Agent @domain can never be dialled from here: its rollout workers are no sources, their
 	 * chunks come from trainers.  May be NULL: none. */
 	bool (*is_foreign)(void *ctx, uint32_t domain);

@@ -209,16 +209,19 @@ void wb__pair_flight_put(struct wb_flow *f, uint32_t worker, enum fetch_kind kin
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* By the rails that the plan names.  Another source than the plan's comes by its own: nobody has
- * found room on a lender's for it.  So does one whose lender is lost, perhaps for its rail. */
+/* By the rails that the plan lends, where they carry; else by the two workers' own.  Those alone
+ * are waited for: a lender's rail may be broken that nobody needs.  Another source than the plan's
+ * has none but its own: nobody has found room on a lender's for it. */
 static wb_conn_t conn_for(const struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
 	uint32_t dst = f->local->member[w->worker].plan_worker, src = f->want[i].src;
-	bool is_planned = src == w->src && !f->lost[w->src_rail];
+	bool is_lent = src == w->src && (w->dst_rail != dst || w->src_rail != src);
+	wb_conn_t conn = 0;
 
-	return f->o.env->conn(
-		f->o.env->ctx, is_planned ? w->dst_rail : dst, is_planned ? w->src_rail : src);
+	if (is_lent)
+		conn = f->o.env->conn(f->o.env->ctx, w->dst_rail, w->src_rail, true);
+	return conn ? conn : f->o.env->conn(f->o.env->ctx, dst, src, false);
 }
 
 /* 0: of the pair, no more live, one more is on its way, or has failed; 1: none can be; -EAGAIN: for

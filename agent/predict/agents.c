@@ -23,10 +23,11 @@ bool wb__predict_is_host(const struct model_agent *a, const void *wire)
 
 /* ---- what a flow tells ---- */
 
-static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
+static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src, bool may_miss)
 {
 	const struct model_agent *a = ctx;
 
+	(void)may_miss;
 	return wb__predict_conn(a->m, dst, src);
 }
 

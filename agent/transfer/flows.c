@@ -19,9 +19,9 @@ static struct epoch *epoch_of_flow(struct epoch *e, const struct wb_flow *f)
 	return e;
 }
 
-static wb_conn_t env_conn(void *ctx, uint32_t dst, uint32_t src)
+static wb_conn_t env_conn(void *ctx, uint32_t dst, uint32_t src, bool may_miss)
 {
-	return wb__transfer_link_conn(ctx, dst, src);
+	return wb__transfer_link_conn(ctx, dst, src, may_miss);
 }
 
 static bool env_is_foreign(void *ctx, uint32_t domain)

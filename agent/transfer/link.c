@@ -169,17 +169,23 @@ static void dial(struct epoch *e, struct link *l)
 	}
 }
 
-wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src)
+static void list(struct epoch *e, struct link *l)
+{
+	l->is_wanted = true;
+	if (!l->is_listed)
+		e->links.listed[e->links.n_listed++] = (uint32_t)(l - e->links.link);
+	l->is_listed = true;
+}
+
+wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src, bool may_miss)
 {
 	struct link *l = link_of(e, dst, src);
 	const struct wb_roster_agent *to = &e->r->agent[l->agent];
 
 	if (l->up)
 		return l->conn;
-	l->is_wanted = true;
-	if (!l->is_listed)
-		e->links.listed[e->links.n_listed++] = (uint32_t)(l - e->links.link);
-	l->is_listed = true;
+	if (!may_miss)
+		list(e, l);
 	if (!l->conn && now_ns(e->obj->core) >= l->retry_ns && !to->is_absent && !to->is_foreign)
 		dial(e, l);
 	return 0;

@@ -53,8 +53,9 @@ void wb__transfer_links_finish(struct epoch *e);
  *  common window does. */
 uint32_t wb__transfer_links_window(const struct epoch *e);
 /** wb__transfer_link_conn - the connection from the rails of worker @src of another agent to those
- *  of worker @dst here, plan workers; 0: none yet, it is dialled. */
-wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src);
+ *  of worker @dst here, plan workers; 0: none yet, it is dialled.  @may_miss: nobody waits for it.
+ */
+wb_conn_t wb__transfer_link_conn(struct epoch *e, uint32_t dst, uint32_t src, bool may_miss);
 /** wb__transfer_link_up - a dialled connection stands: flows of the epoch may ask there.  Nothing
  * when it is one that the other side dialled. */
 void wb__transfer_link_up(struct epoch *e, wb_conn_t conn);

@@ -12,10 +12,11 @@ struct fx_flow fx;
 
 static uint8_t arena[4 * FX_SEND_SLOTS * FX_CHUNK];
 
-static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
+static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src, bool may_miss)
 {
 	uint32_t domain = fx.plan->worker[src].domain;
 
+	(void)may_miss;
 	(void)ctx;
 	(void)dst;
 	return 100 + domain;

@@ -50,10 +50,11 @@ static struct fix {
 
 static uint8_t arena[16 * BYTES];
 
-static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src)
+static wb_conn_t conn_to(void *ctx, uint32_t dst, uint32_t src, bool may_miss)
 {
 	uint32_t domain = d.plan->worker[src].domain;
 
+	(void)may_miss;
 	(void)ctx;
 	(void)dst;
 	return d.is_down ? 0 : 100 + domain;
