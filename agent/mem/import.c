@@ -202,8 +202,8 @@ static int vmm_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb
 static void vmm_release(struct wb_mem *m)
 {
 	if (wb_gpu_enter(m->gpu, NULL)) {
-		wb_free(m->own); /* a lost device: the driver takes all back when the process ends
-				  */
+		/* A lost device: the driver takes all back when the process ends. */
+		wb_free(m->own);
 	} else {
 		vmm_undo(m->gpu, m->own);
 		wb_gpu_leave(m->gpu);
