@@ -119,6 +119,10 @@ int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb
 
 	if (c->phase == WB__INSTALL)
 		return wb_err_set(err, -EPROTO, "a staging area came while one is installed");
+	if (c->reg->gpu)
+		return wb_err_set(err, -ENOTSUP,
+			"a staging area came, but parameters on a GPU are not staged in host "
+			"memory yet");
 	rc = wb_memfd_check(*fd, bytes, NULL, err);
 	if (rc < 0 || bytes < WB_AREA_HEAD_BYTES)
 		return rc < 0 ? rc : wb_err_set(err, -EPROTO, "a staging area without a head");
@@ -142,6 +146,7 @@ int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb
 	}
 	wb__client_area_destroy(c->area);
 	c->area = a;
+	c->is_area_given = true;
 	return 0;
 }
 

@@ -137,6 +137,8 @@ static void destroy(struct wb_client *c)
 		wb_client_transfer_free(c->prev);
 	}
 	if (c->hot) {
+		if (c->reg && !c->hot->alive)
+			c->reg->gpu = NULL; /* the parent's: a forked child has no driver */
 		wb__client_detach(c, c->hot->alive);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));
 	}

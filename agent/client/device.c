@@ -32,17 +32,14 @@ int wb_client_device_memory(
 	return 0;
 }
 
-/* The device of one object. */
+/* The device of one object.  The lane works in this process: what the memory could travel as does
+ * not matter. */
 static int find_one(const struct wb_client_mem *m, struct wb_gpu **out, struct wb_err *err)
 {
-	struct wb_mem_export x;
-	int rc = wb_mem_export(m->base, m->bytes, &x, err);
+	uint8_t uuid[WB_MEM_UUID_BYTES];
+	int rc = wb_mem_device(m->base, m->bytes, uuid, err);
 
-	if (rc)
-		return rc;
-	rc = wb_gpu_get(x.desc.uuid, out, err);
-	wb_mem_export_finish(&x);
-	return rc;
+	return rc ? rc : wb_gpu_get(uuid, out, err);
 }
 
 int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err)
@@ -72,20 +69,25 @@ int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err)
 	return 0;
 }
 
+int wb__client_device_settle_on(struct wb_gpu *g, struct wb_error *err)
+{
+	struct wb_err why = {0};
+	int rc = g ? wb_gpu_settle(g, &why) : 0;
+
+	return rc ? wb__client_fail(err, rc, "wait for the work on the parameters: %.900s", why.msg)
+		  : 0;
+}
+
 int wb__client_device_settle(struct wb_client *c, struct wb_error *err)
 {
 	struct wb_gpu *g = NULL;
-	struct wb_err why = {0};
 	int rc;
 
 	pthread_mutex_lock(&c->lock);
 	if (c->reg && c->reg->gpu)
 		g = wb_gpu_ref(c->reg->gpu);
 	pthread_mutex_unlock(&c->lock);
-	if (!g)
-		return 0;
-	rc = wb_gpu_settle(g, &why);
+	rc = wb__client_device_settle_on(g, err);
 	wb_gpu_put(g);
-	return rc ? wb__client_fail(err, rc, "wait for the work on the parameters: %.900s", why.msg)
-		  : 0;
+	return rc;
 }

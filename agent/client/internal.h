@@ -121,6 +121,7 @@ struct wb_client {
 	struct wb_poll_page *page;
 	struct wb__client_lane *lane;
 	struct wb__client_area *area; /* staging; NULL = none */
+	bool is_area_given; /* the agent has given one: this worker is staged in host memory */
 	char worker[WB_ERROR_MSG_MAX];
 	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
 	uint64_t status_seq;
@@ -231,8 +232,11 @@ int wb__client_reg_make(
  *  checked with the driver.  0 or negative, as attach. */
 int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err);
 /** wb__client_device_settle - the application's work on parameters on a GPU is done, as
- *  wb_gpu_settle() sees it.  Lock NOT held; blocks.  0 or -EIO. */
+ *  wb_gpu_settle() sees it.  Lock NOT held; blocks.  0, or a code as wb_gpu_rc(): -EIO for a
+ *  device that is lost. */
 int wb__client_device_settle(struct wb_client *c, struct wb_error *err);
+/** wb__client_device_settle_on - the same of @g; NULL, no GPU, is allowed. */
+int wb__client_device_settle_on(struct wb_gpu *g, struct wb_error *err);
 
 /* ---- memory.c ---- */
 
@@ -250,7 +254,7 @@ void wb__client_mem_lost(struct wb_client *c);
 /* ---- area.c ---- */
 
 /** wb__client_area_take - the agent's staging area takes the place of an earlier one; @fd: taken.
- */
+ *  0 or negative; -ENOTSUP: the parameters are on a GPU, where the CPU cannot copy to. */
 int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
 /** wb__client_area_fd - to attach again with; -1 = none. */
 int wb__client_area_fd(const struct wb__client_area *a, uint64_t *bytes);

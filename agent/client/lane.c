@@ -123,6 +123,8 @@ void wb__client_lane_stop(struct wb__client_lane *l, bool is_owner)
 		wb_lane_worker_stop(l->worker);
 		pthread_join(l->thread, NULL);
 	}
+	if (l->worker && !is_owner)
+		wb_lane_worker_forked(l->worker);
 	wb_lane_worker_close(l->worker);
 	if (l->arena)
 		munmap(l->arena, l->arena_bytes);

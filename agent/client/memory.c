@@ -159,6 +159,22 @@ static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 	return wb__client_lost(c, "acquire memory", err);
 }
 
+static int check_acquired(
+	const struct wb_client *c, const struct wb__client_reg *now, struct wb_error *err)
+{
+	if (c->mem != WB__MEM_RELEASED || !c->reg)
+		return wb__client_fail(err, -EALREADY, "this worker's memory is not released");
+	if (now->n_param != c->reg->n_param)
+		return wb__client_fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
+			c->reg->n_param, now->n_param);
+	if (now->gpu && c->role == WB_CLIENT_ROLLOUT &&
+		(c->is_area_given || c->receiver_staging == WB_CLIENT_STAGING_HOST_MEMORY))
+		return wb__client_fail(err, -ENOTSUP,
+			"this worker is staged in host memory (receiver_staging), which parameters "
+			"on a GPU are not yet: acquire memory of the host");
+	return 0;
+}
+
 int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
 	uint64_t timeout, struct wb_error *err)
 {
@@ -176,16 +192,16 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	table.param = a->param;
 	table.n_param = a->n_param;
 	rc = wb__client_reg_make(&table, &now, err);
-	if (rc)
+	if (!rc)
+		rc = wb__client_device_settle_on(now->gpu, err);
+	if (rc) {
+		wb__client_reg_destroy(now);
 		return rc;
+	}
 	pthread_mutex_lock(&c->lock);
 	wb__client_pump(c);
-	if (c->mem != WB__MEM_RELEASED || !c->reg) {
-		rc = wb__client_fail(err, -EALREADY, "this worker's memory is not released");
-	} else if (now->n_param != c->reg->n_param) {
-		rc = wb__client_fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
-			c->reg->n_param, now->n_param);
-	} else {
+	rc = check_acquired(c, now, err);
+	if (!rc) {
 		exchange(c->reg, now);
 		c->mem_code = 0;
 		c->mem = WB__MEM_HELD;

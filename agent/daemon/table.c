@@ -39,6 +39,12 @@ static int import_mem(struct reader *r, uint32_t i, struct wb_err *err)
 			i, (unsigned long long)d.bytes, (unsigned long long)r->bytes,
 			WB__TABLE_BYTES_MAX);
 	r->bytes += d.bytes;
+	/* Other kinds need more than a row of this table says, a device's even its driver. */
+	if (d.kind != WB_MEM_MEMFD && d.kind != WB_MEM_HEAP)
+		return wb_err_set(err, -EINVAL,
+			"memory object %u: unknown kind %u: a table has memfds and memory that "
+			"only the worker can touch",
+			i, (unsigned)d.kind);
 	if (d.kind == WB_MEM_MEMFD) {
 		if (r->at == r->in->n_fd)
 			return wb_err_set(err, -EINVAL,

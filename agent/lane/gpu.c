@@ -29,7 +29,7 @@ struct wb_lane_gpu {
 	uint8_t *arena; /* borrowed */
 	uint64_t arena_bytes;
 	uint8_t *is_pinned; /* owned: a window each */
-	bool has_keys; /* the device's copy are those of host->keys */
+	bool has_keys; /* those of host->keys are the device's as well, once its copies are made */
 };
 
 /* An image without code, for builds without a CUDA compiler: a driver refuses it in its own words,
@@ -63,7 +63,8 @@ static int make(struct wb_lane_gpu *l, struct wb_err *err)
 		rc = wb_gpu_rc(l->gpu, cu->stream_create(&l->stream, WBCU_STREAM_NON_BLOCKING),
 			"cuStreamCreate", err);
 	if (!rc)
-		rc = wb_gpu_rc(l->gpu, cu->event_create(&l->done, WBCU_EVENT_NO_TIMING),
+		rc = wb_gpu_rc(l->gpu,
+			cu->event_create(&l->done, WBCU_EVENT_BLOCKING | WBCU_EVENT_NO_TIMING),
 			"cuEventCreate", err);
 	if (!rc)
 		rc = wb_gpu_rc(l->gpu,
@@ -242,6 +243,12 @@ static int launch(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
 		rc = cu->event_record(l->done, l->stream);
 	if (!rc)
 		rc = cu->event_sync(l->done);
+	if (rc) {
+		/* What went into the stream before the failure reads the tables and writes the
+		 * slot, which others have after this. */
+		(void)cu->stream_sync(l->stream);
+		l->has_keys = false; /* they may not have come there */
+	}
 	return rc;
 }
 

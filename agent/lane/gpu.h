@@ -34,8 +34,9 @@ int wb_lane_gpu_create(const uint8_t *uuid, void *arena, uint64_t arena_bytes,
  * wb_lane_gpu_run - a job, from its beginning to its end
  * @job:	bases are addresses of the device; at most WB_LANE_GPU_BOXES boxes, checked by the
  *		caller against them and the wire
- * Sets job->sum and job->rc: 0; -EINVAL (a kind, or a box, that cannot be); -ENOMEM (slots cannot
- *be pinned); -EIO: the device failed, and fails from now on.
+ * Sets job->sum and job->rc: 0; -EINVAL (a kind, or a box, that cannot be); -ENOMEM (slots
+ *		cannot be pinned); -EIO: the device failed.  In any case nothing of the job runs any
+ *		more.
  */
 void wb_lane_gpu_run(struct wb_lane_gpu *l, struct wb_lane_job *job);
 /** wb_lane_gpu_destroy - no job is under way.  NULL is allowed. */

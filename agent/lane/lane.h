@@ -127,6 +127,9 @@ int wb_lane_worker_run(struct wb_lane_worker *w);
 void wb_lane_worker_pass(struct wb_lane_worker *w);
 /** wb_lane_worker_stop - make run return after the job it is at.  Any thread. */
 void wb_lane_worker_stop(struct wb_lane_worker *w);
+/** wb_lane_worker_forked - in a forked child, before close: the device and what was made there are
+ *  the parent's, and close leaves them alone. */
+void wb_lane_worker_forked(struct wb_lane_worker *w);
 /** wb_lane_worker_close - only after run has returned.  NULL is allowed. */
 void wb_lane_worker_close(struct wb_lane_worker *w);
 

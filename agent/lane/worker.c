@@ -173,6 +173,11 @@ void wb_lane_worker_stop(struct wb_lane_worker *w)
 	wb__lane_signal(w->o.fds.submit);
 }
 
+void wb_lane_worker_forked(struct wb_lane_worker *w)
+{
+	w->gpu = NULL;
+}
+
 static int open_shared(struct wb_lane_worker *w, struct wb_err *err)
 {
 	int fd = w->o.fds.shared, seals = fcntl(fd, F_GET_SEALS);

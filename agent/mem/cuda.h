@@ -76,6 +76,7 @@ enum {
 	WBCU_HOST_PORTABLE = 1, /* pinned for all contexts */
 	WBCU_HOST_MAPPED = 2, /* and readable by devices */
 	WBCU_STREAM_NON_BLOCKING = 1,
+	WBCU_EVENT_BLOCKING = 1, /* who waits for it sleeps; without, it spins */
 	WBCU_EVENT_NO_TIMING = 2,
 };
 

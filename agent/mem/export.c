@@ -40,6 +40,28 @@ int wb_mem_is_device(const void *addr)
 	return !wbcu_load(&cu, NULL) && type_of(cu, (uintptr_t)addr, &device) == WBCU_MEMORY_DEVICE;
 }
 
+int wb_mem_device(const void *addr, uint64_t bytes, uint8_t *uuid_out, struct wb_err *err)
+{
+	uint64_t first = (uintptr_t)addr;
+	const struct wbcu *cu;
+	struct wbcu_uuid uuid;
+	int device, last, rc = wbcu_load(&cu, err);
+
+	assert(uuid_out);
+	if (rc)
+		return rc;
+	if (!bytes || first + bytes < first || type_of(cu, first, &device) != WBCU_MEMORY_DEVICE ||
+		cu->device_uuid(&uuid, device))
+		return wb_err_set(err, -EINVAL, "%llu bytes that are no memory of a GPU",
+			(unsigned long long)bytes);
+	if (type_of(cu, first + bytes - 1, &last) != WBCU_MEMORY_DEVICE || last != device)
+		return wb_err_set(err, -EINVAL,
+			"%llu bytes of a GPU's memory reach beyond what was allocated",
+			(unsigned long long)bytes);
+	memcpy(uuid_out, uuid.bytes, WB_MEM_UUID_BYTES);
+	return 0;
+}
+
 /* It stays with the worker, for a reason. */
 static int keep(struct wb_mem_export *x, const char *why)
 {
@@ -107,6 +129,20 @@ static int export_vmm(
 
 /* ---- legacy ---------------------------------------------------------------------------------- */
 
+/* Does @want go on from the end of an allocation, at @at, through others without a gap? */
+static bool is_in_neighbours(struct wb_gpu *g, const struct range *want, uint64_t at)
+{
+	while (at < want->addr + want->bytes) {
+		uint64_t base = 0;
+		size_t bytes = 0;
+
+		if (g->cu->mem_range(&base, &bytes, at) || base != at || !bytes)
+			return false;
+		at += bytes;
+	}
+	return true;
+}
+
 static int export_ipc(
 	struct wb_gpu *g, const struct range *want, struct wb_mem_export *x, struct wb_err *err)
 {
@@ -118,6 +154,9 @@ static int export_ipc(
 
 	if (rc)
 		return rc;
+	if (want->addr + want->bytes > base + bytes && is_in_neighbours(g, want, base + bytes))
+		return keep(x,
+			"it is of several allocations, and a handle is of one; " SETTING " shared");
 	if (want->addr + want->bytes > base + bytes)
 		return wb_err_set(err, -EINVAL,
 			"%llu bytes of a GPU's memory reach beyond their allocation of %llu",
@@ -141,13 +180,8 @@ static int export_from(
 	struct wb_gpu *g, const struct range *want, struct wb_mem_export *x, struct wb_err *err)
 {
 	uint64_t types = 0;
-	int is_ipc = 0, last = -1, rc;
+	int is_ipc = 0, rc;
 
-	if (type_of(g->cu, want->addr + want->bytes - 1, &last) != WBCU_MEMORY_DEVICE ||
-		last != g->number)
-		return wb_err_set(err, -EINVAL,
-			"%llu bytes of a GPU's memory reach beyond what was allocated",
-			(unsigned long long)want->bytes);
 	rc = wb_gpu_rc(g,
 		g->cu->pointer_attribute(&is_ipc, WBCU_POINTER_IS_IPC_CAPABLE, want->addr),
 		"cuPointerGetAttribute", err);
@@ -168,24 +202,15 @@ int wb_mem_export(const void *addr, uint64_t bytes, struct wb_mem_export *out, s
 {
 	const struct range want = {(uintptr_t)addr, bytes};
 	struct wb_mem_export x = {.desc = {.fd = -1, .bytes = bytes, .kind = WB_MEM_HEAP}};
-	const struct wbcu *cu;
 	struct wb_err here = {0};
-	struct wbcu_uuid uuid;
 	struct wb_gpu *g;
-	int device, rc = wbcu_load(&cu, err);
+	int rc = wb_mem_device(addr, bytes, x.desc.uuid, err);
 
 	assert(out);
+	if (!rc)
+		rc = wb_gpu_get(x.desc.uuid, &g, err);
 	if (rc)
 		return rc;
-	if (!bytes || want.addr + bytes < want.addr ||
-		type_of(cu, want.addr, &device) != WBCU_MEMORY_DEVICE ||
-		cu->device_uuid(&uuid, device))
-		return wb_err_set(err, -EINVAL, "%llu bytes that are no memory of a GPU",
-			(unsigned long long)bytes);
-	rc = wb_gpu_get(uuid.bytes, &g, err);
-	if (rc)
-		return rc;
-	memcpy(x.desc.uuid, uuid.bytes, sizeof(x.desc.uuid));
 	rc = wb_gpu_enter(g, &here);
 	if (!rc) {
 		rc = export_from(g, &want, &x, &here);

@@ -178,7 +178,8 @@ int wb_gpu_settle(struct wb_gpu *g, struct wb_err *err)
 
 	if (rc)
 		return rc;
-	rc = wb_gpu_rc(g, g->cu->event_create(&before, WBCU_EVENT_NO_TIMING), "cuEventCreate", err);
+	rc = wb_gpu_rc(g, g->cu->event_create(&before, WBCU_EVENT_BLOCKING | WBCU_EVENT_NO_TIMING),
+		"cuEventCreate", err);
 	if (!rc) {
 		rc = wb_gpu_rc(g, g->cu->event_record(before, NULL), "cuEventRecord", err);
 		if (!rc)

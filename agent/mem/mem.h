@@ -107,7 +107,8 @@ void wb_mem_release(struct wb_mem *m);
 /**
  * wb_mem_reach - one line on what of a device can be imported here, and why the rest cannot
  * @uuid:	NULL = the first device
- * For status and logs: "cuda-vmm: yes; cuda-ipc: yes, where ...; dmabuf: no: ...".  Blocks.
+ * For status and logs: "cuda-vmm: yes; cuda-ipc: yes; dmabuf: no: ...".  Whether the handle of
+ * a worker can be opened only its import tells.  Blocks.
  */
 void wb_mem_reach(const uint8_t *uuid, char *out, size_t out_bytes);
 
@@ -121,9 +122,17 @@ struct wb_mem_export {
 /** wb_mem_is_device - is @addr memory of a device?  False also without a driver. */
 int wb_mem_is_device(const void *addr);
 /**
+ * wb_mem_device - which device [@addr, @addr + @bytes) of this process lies on
+ * @uuid_out:	WB_MEM_UUID_BYTES; written on success
+ * Asks for both ends: the range may be of several allocations.  0; -EINVAL: an end is no memory of
+ * a device, or they are of two; -ENOTSUP: no driver.
+ */
+int wb_mem_device(const void *addr, uint64_t bytes, uint8_t *uuid_out, struct wb_err *err);
+/**
  * wb_mem_export - find out how [@addr, @addr + @bytes) of this process was allocated
  * @out:	written on success; wb_mem_export_finish()
- * 0, also when it cannot travel; -EINVAL: no memory of one device; -ENOTSUP: no driver; -EIO.
+ * 0, also when it cannot travel; -EINVAL: no memory of one device, or not all of it allocated;
+ * -ENOTSUP: no driver; -EIO.
  */
 int wb_mem_export(const void *addr, uint64_t bytes, struct wb_mem_export *out, struct wb_err *err);
 /** wb_mem_export_finish - close its descriptors.  A zeroed one is allowed. */

@@ -34,6 +34,9 @@ def versions_move(trainers, rollouts):
         quit_all(t + r)
         for a in c.agents.values():
             assert a.stop() == 0, a.drain()
+        for w in t + r:
+            w.drain()
+        return t, r
 
 
 def from_gpu_to_gpu():
@@ -75,9 +78,13 @@ def memory_goes_and_comes_back():
 def a_launch_that_fails_once_is_made_up_for():
     os.environ["FAKECUDA_SCRIPT"] = f"{LATE}; fail cuLaunchKernel 719 1"
     try:
-        versions_move("legacy", None)
+        os.environ["FAKECUDA_SAY"] = "1"
+        trainers, _ = versions_move("legacy", None)
     finally:
         os.environ["FAKECUDA_SCRIPT"] = LATE
+        del os.environ["FAKECUDA_SAY"]
+    for t in trainers:
+        assert [x for x in t.seen if "fakecuda: cuLaunchKernel fails with 719" in x] != [], t.seen
 
 
 if __name__ == "__main__":

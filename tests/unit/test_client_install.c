@@ -8,6 +8,7 @@
 #include "planner/map.h"
 #include "tests/common/fx_agent.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_cuda.h"
 #include "weightbridge/weightbridge.h"
 
 #include <check.h>
@@ -413,6 +414,47 @@ START_TEST(what_is_filled_anew_during_the_copy_is_not_installed)
 }
 END_TEST
 
+static void script_release(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released yes = {0, NULL};
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	send_area(a);
+	fx_agent_planned(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_wait_closed(a); /* nothing else comes */
+}
+
+/* It asked for nothing, but was given an area: the CPU would copy to addresses of the GPU. */
+START_TEST(a_staged_worker_acquires_no_memory_of_a_gpu)
+{
+	const struct wbcu *cu = fx_cuda_driver(0);
+	struct wb_client_mem mem = {WB_CLIENT_MEM_DEVICE, 0, -1, NULL, BYTES};
+	struct wb_client_param at = {0, 0};
+	struct wb_client_acquire q = {
+		.size = sizeof(q), .mem = &mem, .n_mem = 1, .param = &at, .n_param = 1};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+	uint64_t addr;
+
+	ck_assert_int_eq(cu->mem_alloc(&addr, BYTES), 0);
+	mem.base = (void *)(uintptr_t)addr;
+	fx_script_start(&s, script_release);
+	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
+	c = worker(&o);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &q, 5 * S, &err), -ENOTSUP);
+	ck_assert_msg(strstr(err.msg, "staged in host memory") != NULL, "%s", err.msg);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("client_install");
@@ -425,6 +467,7 @@ int main(void)
 		(int)(sizeof(installs) / sizeof(installs[0])));
 	tcase_add_test(t, a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for);
 	tcase_add_test(t, what_is_filled_anew_during_the_copy_is_not_installed);
+	tcase_add_test(t, a_staged_worker_acquires_no_memory_of_a_gpu);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

@@ -206,7 +206,7 @@ START_TEST(work_is_done_when_the_device_gets_to_it)
 	memset(pinned, 1, 10);
 	ck_assert_int_eq(cu->mem_alloc(&a, 10), 0);
 	ck_assert_int_eq(cu->stream_create(&s, WBCU_STREAM_NON_BLOCKING), 0);
-	ck_assert_int_eq(cu->event_create(&e, WBCU_EVENT_NO_TIMING), 0);
+	ck_assert_int_eq(cu->event_create(&e, WBCU_EVENT_BLOCKING | WBCU_EVENT_NO_TIMING), 0);
 	fx_cuda_do("hold");
 	ck_assert_int_eq(cu->fill(a, 9, 10, s), 0);
 	ck_assert_int_eq(cu->copy_out(pinned, a, 10, s), 0);

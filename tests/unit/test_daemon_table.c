@@ -106,6 +106,10 @@ static const struct {
 	{{{WB_MEM_HEAP, 0}}, 1, 0, 0, 0, "memory object 0 of 0 bytes"},
 	{{{WB_MEM_HEAP, 1ull << 47}}, 1, 0, 0, 0, "at most"},
 	{{{77, 4096}}, 1, 0, 0, 0, "unknown kind 77"},
+	/* A row has neither their device nor what they travel as. */
+	{{{WB_MEM_CUDA_VMM, 4096}}, 1, 0, 0, 0, "unknown kind 3"},
+	{{{WB_MEM_CUDA_IPC, 4096}}, 1, 0, 0, 0, "unknown kind 4"},
+	{{{WB_MEM_DMABUF, 4096}}, 1, 0, 1, 0, "unknown kind 5"},
 	{{{WB_MEM_MEMFD, 4096}}, 1, 0, 0, 0, "no descriptor came"},
 	{{{WB_MEM_MEMFD, 8192}}, 1, 0, 1, 0, "4096 bytes long, 8192 were registered"},
 	{{{WB_MEM_HEAP, 4096}}, 1, 0, 1, 0, "1 descriptors more"},

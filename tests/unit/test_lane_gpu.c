@@ -258,6 +258,20 @@ START_TEST(what_the_application_began_before_is_seen)
 }
 END_TEST
 
+/* As the lane of the host has it. */
+static void same_sum(struct rig *r, const struct wb_lane_job *job, const struct wbk_sum *sum)
+{
+	void *twin[2] = {r->twin[0], r->twin[1]};
+	struct wb_lane_job want = *job;
+
+	want.bases = twin;
+	want.wire = r->wire;
+	ck_assert_int_eq(wb_lane_submit(r->host, &want), 0);
+	want = await(r->host);
+	ck_assert_int_eq(want.rc, 0);
+	ck_assert(!memcmp(&want.sum, sum, sizeof(*sum)));
+}
+
 static const struct {
 	const char *script;
 	int rc;
@@ -267,22 +281,35 @@ static const struct {
 	{"fail cuLaunchKernel 719 1", -EIO},
 	{"fail cuMemHostRegister_v2 2 1", -ENOMEM},
 	{"fail cuCtxPushCurrent_v2 719 1", -EIO},
+	/* The sum's zero and the keys go in, the launch follows, the sum comes out. */
+	{"fail cuMemcpyHtoDAsync_v2 719 1", -EIO},
+	{"fail cuMemcpyHtoDAsync_v2 719 1 1", -EIO},
+	{"late cuLaunchKernel 50000000; fail cuMemcpyDtoHAsync_v2 719 1", -EIO},
+	{"late cuLaunchKernel 50000000; fail cuEventRecord 719 1", -EIO},
+	{"late cuLaunchKernel 50000000; fail cuEventSynchronize 719 1", -EIO},
 };
 
 START_TEST(a_device_that_fails_fails_its_jobs_and_no_more)
 {
 	struct rig r;
 	struct wbk_box b;
-	struct wb_lane_job job;
+	struct wb_lane_job job, done;
+	struct fakecuda_counts n;
 	bool is_lost = strstr(faults[_i].script, "lose") != NULL;
 
 	start(&r);
 	fx_cuda_do(faults[_i].script);
 	job = whole(&r, &b, WB_LANE_PACK);
+	job.keys = &r.keys;
 	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
 	ck_assert_int_eq(await(r.lane).rc, faults[_i].rc);
+	fx_cuda()->count(&n);
+	ck_assert(is_lost || !n.queued); /* nothing writes the slot any more */
 	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
-	ck_assert_int_eq(await(r.lane).rc, is_lost ? -EIO : 0);
+	done = await(r.lane);
+	ck_assert_int_eq(done.rc, is_lost ? -EIO : 0);
+	if (!is_lost)
+		same_sum(&r, &job, &done.sum);
 	b.base = 1; /* of the host */
 	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
 	ck_assert_int_eq(await(r.lane).rc, 0);

@@ -361,7 +361,7 @@ END_TEST
 
 /* ---- what it can travel as ------------------------------------------------------------------- */
 
-enum from { VMM_SHARED, VMM_PRIVATE, LARGE, SMALL, HOST, MANY };
+enum from { VMM_SHARED, VMM_PRIVATE, LARGE, SMALL, NEIGHBOURS, HOST, MANY };
 
 static const struct {
 	enum from from;
@@ -377,6 +377,8 @@ static const struct {
 	{LARGE, 3 * BLOCK + 1, -EINVAL, 0, "beyond"},
 	{SMALL, 1000, 0, WB_MEM_HEAP, "shares its block"},
 	{SMALL, 1001, -EINVAL, 0, "beyond their allocation of 1000"},
+	{NEIGHBOURS, 2048, 0, WB_MEM_HEAP, "of several allocations"},
+	{NEIGHBOURS, 2049, -EINVAL, 0, "beyond their allocation of 1024"},
 	{HOST, 1000, -EINVAL, 0, "no memory of a GPU"},
 	{LARGE, 0, -EINVAL, 0, "0 bytes"},
 	{MANY, 65 * BLOCK, 0, WB_MEM_HEAP, "too many allocations"},
@@ -406,6 +408,10 @@ START_TEST(an_allocator_decides_what_memory_can_travel_as)
 	case SMALL:
 		addr = legacy(0, 1000);
 		break;
+	case NEIGHBOURS:
+		addr = legacy(0, 1024);
+		ck_assert_uint_eq(legacy(0, 1024), addr + 1024);
+		break;
 	case MANY:
 		addr = segments(0, many, 65, true);
 		break;
@@ -425,6 +431,34 @@ START_TEST(an_allocator_decides_what_memory_can_travel_as)
 	wb_mem_export_finish(&x);
 	snprintf(after, sizeof(after), "%d", dup(0));
 	ck_assert_int_eq(atoi(after), atoi(before) + 1); /* no descriptor stayed open */
+}
+END_TEST
+
+/* What a lane needs to know, whatever the memory can travel as. */
+START_TEST(both_ends_of_a_range_say_which_device_it_is_on)
+{
+	static const uint64_t two[] = {BLOCK, BLOCK};
+	static char host[1000];
+	uint64_t neighbours, segment, other;
+	uint8_t uuid[WB_MEM_UUID_BYTES];
+	struct wb_err err = {0};
+
+	neighbours = legacy(1, 1024);
+	ck_assert_uint_eq(legacy(1, 1024), neighbours + 1024);
+	segment = segments(1, two, 2, false);
+	other = legacy(0, 3 * BLOCK);
+	fx_cuda_do("fail cuIpcGetMemHandle 999; fail cuMemRetainAllocationHandle 999");
+	ck_assert(!wb_mem_device((void *)(uintptr_t)neighbours, 2048, uuid, &err) && uuid[15] == 1);
+	ck_assert(
+		!wb_mem_device((void *)(uintptr_t)segment, 2 * BLOCK, uuid, &err) && uuid[15] == 1);
+	ck_assert(!wb_mem_device((void *)(uintptr_t)other, 3 * BLOCK, uuid, &err) && uuid[15] == 0);
+	ck_assert_int_eq(
+		wb_mem_device((void *)(uintptr_t)segment, 2 * BLOCK + 1, uuid, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, "beyond what was allocated") != NULL, "%s", err.msg);
+	ck_assert_int_eq(wb_mem_device((void *)(uintptr_t)other, 0, uuid, &err), -EINVAL);
+	ck_assert_int_eq(wb_mem_device((void *)(uintptr_t)other, UINT64_MAX, uuid, &err), -EINVAL);
+	ck_assert_int_eq(wb_mem_device(host, 1000, uuid, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, "no memory of a GPU") != NULL, "%s", err.msg);
 }
 END_TEST
 
@@ -534,6 +568,7 @@ int main(void)
 	tcase_add_test(t, descriptors_are_what_the_driver_says_and_not_the_worker);
 	tcase_add_loop_test(
 		t, an_allocator_decides_what_memory_can_travel_as, 0, (int)WB_ARRAY_SIZE(exports));
+	tcase_add_test(t, both_ends_of_a_range_say_which_device_it_is_on);
 	tcase_add_test(t, a_dmabuf_is_something_to_register_and_has_no_address);
 	tcase_add_loop_test(t, a_line_says_what_can_be_reached, 0, (int)WB_ARRAY_SIZE(reaches));
 	tcase_add_test(t, without_a_driver_nothing_is_reached_and_it_is_said);

@@ -42,6 +42,7 @@ int fc_enter(const char *function, bool needs_context)
 	int rc;
 
 	pthread_mutex_lock(&fc.lock);
+	fc.count.strays += fc.pid && fc.pid != getpid();
 	rc = fc.pid != getpid() ? WBCU_NOT_INITIALIZED : fc_script_fail(function);
 	if (!rc)
 		rc = fc.lost;

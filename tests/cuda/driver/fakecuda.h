@@ -38,6 +38,7 @@
 
 /*
  * fakecuda_script - what happens from now on; FAKECUDA_SCRIPT is run first, at cuInit()
+ * With FAKECUDA_SAY set, each call that is made to fail is told on stderr.
  * Statements end with a newline or ';'.  FUNCTION is a symbol ("cuMemCreate"), * any.
  *	fail FUNCTION RESULT [TIMES [AFTER]]	calls return RESULT (0 TIMES = always), the first
  *AFTER of them as usual late FUNCTION NS [TIMES [AFTER]]	what the call queues takes NS more
@@ -60,6 +61,7 @@ struct fakecuda_counts {
 	long contexts; /* references to primary contexts */
 	long handles, blocks, mappings, reservations, imports; /* of memory */
 	long streams, events, modules, pinned;
+	long strays; /* calls of a forked child */
 };
 
 /** fakecuda_count - any thread. */

@@ -36,8 +36,12 @@ static bool fires(struct rule *r, const char *function)
 int fc_script_fail(const char *function)
 {
 	for (int i = 0; i < fails.n; i++)
-		if (fires(&fails.rule[i], function))
+		if (fires(&fails.rule[i], function)) {
+			if (getenv("FAKECUDA_SAY"))
+				fprintf(stderr, "fakecuda: %s fails with %lld\n", function,
+					fails.rule[i].what);
 			return (int)fails.rule[i].what;
+		}
 	return 0;
 }
 

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client library with parameters on a GPU, on the driver without devices. */
+#include "base/err.h"
+#include "lane/lane.h"
+#include "mem/mem.h"
+#include "tests/common/fx_agent.h"
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_cuda.h"
+#include "weightbridge/weightbridge.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define S 1000000000ull
+#define BYTES ((size_t)2048)
+#define ARENA 4096
+
+static const struct wb_client_param params[2] = {{0, 0}, {0, BYTES / 2}};
+
+static void says(const struct wb_error *err, const char *part)
+{
+	ck_assert_msg(strstr(err->msg, part) != NULL, "\"%s\" is not in: %s", part, err->msg);
+}
+
+/* Two allocations without a gap. */
+static struct wb_client_mem neighbours(void)
+{
+	const struct wbcu *cu = fx_cuda_driver(0);
+	uint64_t first, second;
+
+	ck_assert_int_eq(cu->mem_alloc(&first, BYTES / 2), 0);
+	ck_assert_int_eq(cu->mem_alloc(&second, BYTES / 2), 0);
+	ck_assert_uint_eq(second, first + BYTES / 2);
+	return (struct wb_client_mem){WB_CLIENT_MEM_DEVICE, 0, -1, (void *)(uintptr_t)first, BYTES};
+}
+
+static int attach(struct wb_client *c, const struct wb_client_mem *mem, struct wb_error *err)
+{
+	struct wb_client_attach a = {.size = sizeof(a),
+		.manifest = "manifest",
+		.manifest_bytes = 8,
+		.map = "source map",
+		.map_bytes = 10,
+		.mem = mem,
+		.n_mem = 1,
+		.param = params,
+		.n_param = 2};
+
+	return wb_client_attach(c, &a, err);
+}
+
+static int acquire(struct wb_client *c, const struct wb_client_mem *mem, struct wb_error *err)
+{
+	struct wb_client_acquire a = {.size = sizeof(a),
+		.mem = mem,
+		.n_mem = 1,
+		.param = params,
+		.n_param = 2,
+		.flags = WB_CLIENT_ACQUIRE_KEPT};
+
+	return wb_client_acquire_memory(c, &a, 5 * S, err);
+}
+
+static struct wb_client *opened(const struct wb_client_opts *o)
+{
+	struct wb_error err = {0};
+	struct wb_client *c = NULL;
+
+	ck_assert_msg(!wb_client_open(o, &c, &err), "%s", err.msg);
+	return c;
+}
+
+static void planned(struct wb_client *c)
+{
+	struct wb_error err = {0};
+
+	ck_assert_msg(!wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), "%s", err.msg);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static void script_up(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(an_object_may_be_of_neighbouring_allocations)
+{
+	struct wb_client_mem mem = neighbours();
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+
+	fx_script_start(&s, script_up);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	planned(c);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+/* ---- staging --------------------------------------------------------------------------------- */
+
+static void script_release(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released yes = {0, NULL};
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_wait_closed(a); /* nothing else comes */
+}
+
+START_TEST(a_worker_that_asks_to_be_staged_acquires_no_memory_of_a_gpu)
+{
+	static char host[BYTES];
+	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, host, BYTES}, gpu = neighbours();
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+
+	fx_script_start(&s, script_release);
+	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
+	o.receiver_staging = WB_CLIENT_STAGING_HOST_MEMORY;
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_int_eq(acquire(c, &gpu, &err), -ENOTSUP);
+	says(&err, "staged in host memory (receiver_staging)");
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_area(struct fx_agent *a)
+{
+	struct wb_msg_app_area m = {.bytes = 8192};
+	int fd = wb_memfd_create("area", 8192, NULL);
+
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_attached(a);
+	fx_agent_send_fds(a, WBP_APP_AREA, &m, &fd, 1);
+	fx_agent_wait_closed(a);
+	close(fd);
+	close(a->listen_fd);
+	a->listen_fd = -1;
+}
+
+START_TEST(a_staging_area_for_a_gpu_costs_the_connection)
+{
+	struct wb_client_mem mem = neighbours();
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+
+	fx_script_start(&s, script_area);
+	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
+	o.reconnect_timeout = 1; /* the first reason is the one that is told */
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), -ECONNRESET);
+	says(&err, "parameters on a GPU are not staged in host memory yet");
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+/* ---- memory that goes and comes -------------------------------------------------------------- */
+
+static void script_acquire(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released released = {0, NULL};
+	struct wb_msg_app_mem_acquired acquired = {0};
+	struct fakecuda_counts n;
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &released);
+	fx_agent_expect(a, WBP_APP_MEM_ACQUIRE);
+	fx_cuda()->count(&n);
+	ck_assert_int_eq(n.queued, 0); /* from here on the agent may have it read */
+	fx_agent_send(a, WBP_APP_MEM_ACQUIRED, &acquired);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(what_the_application_put_there_is_there_when_it_is_acquired)
+{
+	struct wb_client_mem mem = neighbours();
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+
+	fx_script_start(&s, script_acquire);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	fx_cuda_do("late cuMemsetD8Async 50000000");
+	ck_assert_int_eq(fx_cuda_driver(0)->fill((uintptr_t)mem.base, 0x5a, BYTES, NULL), 0);
+	ck_assert_msg(!acquire(c, &mem, &err), "%s", err.msg);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static void script_lane(struct fx_agent *a)
+{
+	struct wb_lane_remote_fds fds;
+	struct wb_err err = {0};
+	struct wb_lane *lane;
+	int arena_fd = wb_memfd_create("slots", ARENA, &err);
+	void *arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, arena_fd, 0);
+
+	ck_assert_msg(!wb_lane_create_remote(NULL, arena, ARENA, &lane, &fds, &err), "%s", err.msg);
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	fx_agent_page(a);
+	fx_agent_send_fds(a, WBP_APP_ATTACHED,
+		&(struct wb_msg_app_attached){7, "worker-x", WB_APP_LANE_WORKER},
+		(int[]){a->page_fd, fds.shared, fds.submit, fds.complete, arena_fd}, 5);
+	fx_agent_planned(a);
+	fx_agent_wait_closed(a);
+	wb_lane_destroy(lane);
+	munmap(arena, ARENA);
+	close(arena_fd);
+}
+
+START_TEST(a_forked_child_leaves_its_parents_gpu_alone)
+{
+	struct wb_client_mem mem = neighbours();
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fakecuda_counts n;
+	struct fx_script s;
+	pid_t pid;
+	int st;
+
+	fx_script_start(&s, _i ? script_lane : script_up);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	planned(c);
+	fx_cuda()->count(&n);
+	ck_assert_int_eq(n.streams, _i); /* the lane's */
+	pid = fork();
+	if (!pid) {
+		int rc = wb_client_close(c, 0, NULL);
+
+		fx_cuda()->count(&n);
+		_exit(rc || n.strays);
+	}
+	ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+	ck_assert_int_eq(st, 0);
+	wb_client_close(c, 0, NULL);
+	fx_cuda()->count(&n);
+	ck_assert_int_eq(n.streams, 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client gpu");
+	TCase *t = tcase_create("all");
+
+	/* A process begins with a driver once, so each claim needs one of its own. */
+	unsetenv("CK_FORK");
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, an_object_may_be_of_neighbouring_allocations);
+	tcase_add_test(t, a_worker_that_asks_to_be_staged_acquires_no_memory_of_a_gpu);
+	tcase_add_test(t, a_staging_area_for_a_gpu_costs_the_connection);
+	tcase_add_test(t, what_the_application_put_there_is_there_when_it_is_acquired);
+	tcase_add_loop_test(t, a_forked_child_leaves_its_parents_gpu_alone, 0, 2);
+	suite_add_tcase(suite, t);
+	return fx_run(suite);
+}
