@@ -42,7 +42,7 @@ TIERS = [
     Tier("packages", "make -j{jobs} check-packages", 4, PRODUCT + ["charts", ".github/CHANGELOG.md", "tests/packages",
          "tests/run.sh", "tests/common", "tests/cluster/build.sh"], LATER, {}),
     # Frameworks come from PyPI and are kept outside the tree; what cannot be had is a skip with its reason.
-    Tier("engines", "make -j{jobs} check-engines", 15, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
+    Tier("engines", "make -j{jobs} check-engines", 20, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
          "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
     Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
