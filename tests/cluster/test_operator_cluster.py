@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from apiserver import ApiServer, free_ports, patience, wait_for  # noqa: E402
+from apiserver import ApiServer, HttpError, free_ports, patience, wait_for  # noqa: E402
 from op import API, Operator, Worker, conditions, status, transfer_object  # noqa: E402
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/weightbridge-operator"
@@ -226,9 +226,17 @@ def redirected(c):
 
 def lost_lease(c, op):
     """Another holder in the lease: this one ends."""
-    lease = c.get(LEASE)
-    lease["spec"]["holderIdentity"] = "somebody-else"
-    c.raw(LEASE, "PUT", lease)
+    def taken():
+        lease = c.get(LEASE)
+        lease["spec"]["holderIdentity"] = "somebody-else"
+        try:
+            return c.raw(LEASE, "PUT", lease)
+        except HttpError as e:
+            if e.code != 409:  # it was renewed meanwhile
+                raise
+            return None
+
+    wait_for(taken, 10)
     assert op.p.wait(timeout=patience(30)) == 1
     assert "another replica holds the lease" in op.text()
 
