@@ -2,9 +2,9 @@
 #include "tests/common/fx_cuda.h"
 
 #include "base/err.h"
+#include "tests/common/fx_beside.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,31 +20,13 @@ static void must(int rc, const char *what)
 	abort();
 }
 
-/* Beside this program: build/VARIANT/tests/test_x and build/VARIANT/fakecuda. */
-static void *load(void)
-{
-	char path[PATH_MAX] = "";
-	void *lib;
-
-	if (readlink("/proc/self/exe", path, sizeof(path) - 40) < 0)
-		abort();
-	for (int i = 0; i < 2; i++)
-		*strrchr(path, '/') = 0;
-	strcat(path, "/fakecuda/libcuda.so.1");
-	lib = dlopen(path, RTLD_NOW);
-	if (!lib) {
-		fprintf(stderr, "fx_cuda: %s\n", dlerror());
-		abort();
-	}
-	return lib;
-}
-
 const struct fx_cuda *fx_cuda(void)
 {
 	static struct fx_cuda c;
 
 	if (!c.script) {
-		void *lib = load(), *script = dlsym(lib, "fakecuda_script");
+		void *lib = fx_beside("fakecuda/libcuda.so.1"),
+		     *script = dlsym(lib, "fakecuda_script");
 		void *count = dlsym(lib, "fakecuda_count");
 
 		must(!script || !count, "no stand-in");

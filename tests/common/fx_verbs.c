@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_verbs.h"
 
+#include "tests/common/fx_beside.h"
+
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* Beside this program: build/VARIANT/tests/test_x and build/VARIANT/fake. */
-static void *load(void)
-{
-	char path[PATH_MAX] = "";
-	void *lib;
-
-	if (readlink("/proc/self/exe", path, sizeof(path) - 40) < 0)
-		abort();
-	for (int i = 0; i < 2; i++)
-		*strrchr(path, '/') = 0;
-	strcat(path, "/fake/libibverbs.so.1");
-	lib = dlopen(path, RTLD_NOW);
-	if (!lib) {
-		fprintf(stderr, "fx_verbs: %s\n", dlerror());
-		abort();
-	}
-	return lib;
-}
 
 static void find(void *lib, const char *name, void *out)
 {
@@ -41,7 +22,7 @@ const struct fx_verbs *fx_verbs(void)
 	static struct fx_verbs v;
 
 	if (!v.reset) {
-		void *lib = load();
+		void *lib = fx_beside("fake/libibverbs.so.1");
 
 		find(lib, "fakeverbs_rule", &v.rule);
 		find(lib, "fakeverbs_port", &v.port);

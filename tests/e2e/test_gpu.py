@@ -7,7 +7,7 @@ GPU: a byte that is read too early, or by the host, fails a test.
 import os
 
 from cluster import BUILD, Cluster, run
-from test_transfer import deploy, quit_all, send, sent, updated
+from test_transfer import move_three_versions, quit_all, send, sent, updated
 
 LATE = "order 7; late cuMemcpyDtoDAsync_v2 200000000; late cuLaunchKernel 1000000"
 
@@ -27,13 +27,7 @@ def workers(c, trainers=None, rollouts=None):
 def versions_move(trainers, rollouts):
     with Cluster() as c:
         t, r = workers(c, trainers, rollouts)
-        for v in (1, 2, 3):
-            send(t, v)
-            sent(t, v, "Committed")
-            updated(r, v)
-        quit_all(t + r)
-        for a in c.agents.values():
-            assert a.stop() == 0, a.drain()
+        move_three_versions(c, t, r)
         for w in t + r:
             w.drain()
         return t, r

@@ -26,6 +26,17 @@ def quit_all(workers):
         w.expect("bye")
 
 
+def move_three_versions(c, trainers, rollouts):
+    """To engine e0, Committed each; then all end in order, agents too."""
+    for v in (1, 2, 3):
+        send(trainers, v)
+        sent(trainers, v, "Committed")
+        updated(rollouts, v)
+    quit_all(trainers + rollouts)
+    for a in c.agents.values():
+        assert a.stop() == 0, a.drain()
+
+
 def deploy(c, engines=1, per_engine=2, trainers=2, pods=1, args=(), operator=None, worker=None, **kw):
     """Trainer pods and one pod an engine; ([trainers], {engine: [rollouts]})."""
     c.operator(trainers=trainers, per_engine=per_engine, engines=engines, **(operator or {}))

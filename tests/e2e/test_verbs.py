@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from cluster import BUILD, Cluster, Failed, run
-from test_transfer import engine, quit_all, send, sent, updated
+from test_transfer import engine, move_three_versions, quit_all, send, sent, updated
 
 VERBS = ("--transport", "verbs")
 
@@ -25,13 +25,7 @@ def versions_arrive(*args, **spec):
         r = engine(c, 0, 2, rows=1024, cols=512)
         for w in t + r:
             w.expect("planned")
-        for v in (1, 2, 3):
-            send(t, v)
-            sent(t, v, "Committed")
-            updated(r, v)
-        quit_all(t + r)
-        for a in c.agents.values():
-            assert a.stop() == 0, a.drain()
+        move_three_versions(c, t, r)
 
 
 def over_one_rail():

@@ -233,6 +233,8 @@ struct wb_client_acquire {
  * Blocks, at most @timeout.  0; -EALREADY when it is not released; -EINVAL (sizes do not fit the
  * attached parameters, named; shared where private was attached or the other way round), and as
  * attach.  After a failure the memory stays released.
+ * Memory of a GPU: work that went to the default stream before is waited for; -ENOTSUP where the
+ * worker is staged in host memory.
  */
 WB_API int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
 	uint64_t timeout, struct wb_error *err);
