@@ -188,7 +188,10 @@ START_TEST(the_lag_is_the_time_of_the_callbacks)
 	int n = 0;
 
 	wb_timer_create(fx_loop, slow, &n, &t);
-	wb_loop_run_once(fx_loop, false); /* what comes before the first turn belongs to none */
+	/* What comes before the first turn belongs to none, and a loop without anything to wait for
+	 * makes no turn. */
+	wb_timer_start(t, 20 * WB_NS_PER_S, 0);
+	wb_loop_run_once(fx_loop, false);
 	wb_timer_start(t, WB_NS_PER_MS, 0);
 	fx_loop_until(&n, 1);
 	wb_timer_start(t, 20 * WB_NS_PER_MS, 0);

@@ -40,16 +40,22 @@
  * fakecuda_script - what happens from now on; FAKECUDA_SCRIPT is run first, at cuInit()
  * With FAKECUDA_SAY set, each call that is made to fail is told on stderr.
  * Statements end with a newline or ';'.  FUNCTION is a symbol ("cuMemCreate"), * any.
- *	fail FUNCTION RESULT [TIMES [AFTER]]	calls return RESULT (0 TIMES = always), the first
- *AFTER of them as usual late FUNCTION NS [TIMES [AFTER]]	what the call queues takes NS more
- *	lose RESULT [AFTER]			the device fails with RESULT at the next piece of
- *work, after AFTER pieces; nothing works any more
- *	hold					queued work stays queued
- *	go [N]					and goes on (N pieces of it)
- *	order SEED				which stream goes next; 0 = oldest work first (at
- *first) device NUMBER ATTRIBUTE VALUE		what cuDeviceGetAttribute() says of it memory BYTES
- *of each device (1 GiB at first); for the whole world
- *	reset					forget all of it; lost devices stay lost
+ *
+ *	fail FUNCTION RESULT [TIMES [AFTER]]
+ *			calls return RESULT (0 TIMES = always), the first AFTER of them as usual
+ *	late FUNCTION NS [TIMES [AFTER]]
+ *			what the call queues takes NS more
+ *	lose RESULT [AFTER]
+ *			the device fails with RESULT at the next piece of work, after AFTER pieces;
+ *			nothing works any more
+ *	hold		queued work stays queued
+ *	go [N]		and goes on (N pieces of it)
+ *	order SEED	which stream goes next; 0 = oldest work first (at first)
+ *	device NUMBER ATTRIBUTE VALUE
+ *			what cuDeviceGetAttribute() says of it
+ *	memory BYTES	of each device (1 GiB at first); for the whole world
+ *	reset		forget all of it; lost devices stay lost
+ *
  * 0; -EINVAL when a statement is not understood: those before it count.  Any thread.
  */
 int fakecuda_script(const char *text);
