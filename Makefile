@@ -122,7 +122,7 @@ TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
 COMMON  := $(call obj,$(wildcard tests/common/*.c))
 
 .PHONY: all lib ci ci-all check check-units check-processes check-cluster check-sim check-kill check-engines check-roce check-gpu check-cuda check-packages mutants asan tsan asan-units asan-processes asan-all tsan-units tsan-processes tsan-all coverage fuzz fuzz-run fuzz-cover fuzz-report lint measure format format-check analyze \
-        demo bench bench-peers bench-planner studies install release dist clean help deps FORCE
+        demo bench bench-gpu bench-peers bench-planner studies install release dist clean help deps FORCE
 all: $(AGENT) $(OPERATOR) $(WBCTL) lib  ## daemons, wbctl and the client library
 lib: $(ARCHIVES) $(CLIENT_SO) $(CLIENT_A)  ## only the libraries
 
@@ -138,6 +138,10 @@ $(O)/obj/kernels/gpu.c.o: XCFLAGS += $(if $(GPU_IMAGES),-DWBK_GPU_IMAGES='"$(BUI
 $(BUILD)/gpu/%.fatbin: kernels/%.cu $(BUILD)/gpu/flags
 	$(call say,NVCC,$<) $(CUDA_ROOT)/bin/nvcc --fatbin $(NVCC_FLAGS) -I. -MMD -MP -MF $(@:.fatbin=.d) -MT $@ -o $@.$$$$ $< >$(@:.fatbin=.log) 2>&1 || { cat $(@:.fatbin=.log); exit 1; }; mv $@.$$$$ $@
 $(O)/obj/tests/%.c.o: XCFLAGS := $(CHK_CFLAGS) -Wno-conversion -Wno-missing-prototypes
+$(BUILD)/gpu/bench/%.fatbin: tests/bench/%.cu $(BUILD)/gpu/flags
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<) $(CUDA_ROOT)/bin/nvcc --fatbin $(NVCC_FLAGS) -o $@.$$$$ $< >$(@:.fatbin=.log) 2>&1 || { cat $(@:.fatbin=.log); exit 1; }; mv $@.$$$$ $@
+$(O)/obj/tests/bench/gpu.c.o: XCFLAGS += -DWBT_REDUCE='"$(BUILD)/gpu/bench/gpu_reduce.fatbin"'
 # The device code as the CPU plays it (tests/cuda).
 $(O)/obj/tests/cuda/%.cu.o: kernels/%.cu tests/cuda/shim.h $(O)/flags
 	@mkdir -p $(@D)
@@ -304,6 +308,8 @@ bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a lin
 	@tests/bench/run.sh $(O)
 bench-peers: all           ## ours beside gloo, Ray, Mooncake, NIXL, checkpoint-engine and awex (5 GB outside the tree, once): the same bytes over loopback (ARGS="--small --case 2->2")
 	@$$(tests/common/venv.sh) tests/bench/peers_all.py --out $(O) $(ARGS)
+bench-gpu: $(O)/bench/gpu $(if $(CUDA_ROOT),$(BUILD)/gpu/bench/gpu_reduce.fatbin) ## kernels on a GPU beside its driver's copies, one JSON object a line (ARGS="--only pack")
+	@$(O)/bench/gpu $(ARGS)
 bench-planner: $(WBCTL)    ## plans of five large deployments from geometry alone, one JSON object a line
 	@tests/bench/planner.sh $(O)
 studies: $(WBCTL)          ## curves over deployments beside the paper's figures, as SVG in tests/studies

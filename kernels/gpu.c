@@ -98,8 +98,11 @@ static void shape(struct wbk_op *o, uint64_t rows)
 		o->tile_cols = at_most(cols, WBK__TILE_DIRECT / elem);
 		o->tile_rows = at_most(rows, WBK__TILE_DIRECT / (o->tile_cols * elem));
 	} else if (o->row_dim != LAST) {
-		o->tile_cols = at_most(cols, at_most(256 / elem, WBK__TILE_SIDE));
-		o->tile_rows = at_most(o->n[o->row_dim], WBK__TILE_SIDE);
+		/* As many rows as the image has room for, so that what lies behind each other in
+		 * memory is long; whole accesses of them. */
+		o->tile_cols = at_most(cols, (elem <= 2 ? 128 : 256) / elem);
+		o->tile_rows = at_most(o->n[o->row_dim],
+			WBK__TILE_IMAGE / WBK__PITCH(o->tile_cols * elem) / 16 * 16);
 	} else {
 		o->tile_cols = at_most(cols, 16384 / elem);
 		o->tile_rows = at_most(rows, WBK__TILE_IMAGE / WBK__PITCH(o->tile_cols * elem));
@@ -133,22 +136,26 @@ static uint64_t cut(struct wbk_op *o)
 int wbk_move_prepare(
 	struct wbk_op *op, uint32_t n, enum wbk_way way, uint32_t *first, uint32_t *bad)
 {
-	uint64_t tiles = 0;
+	uint32_t *image = first + n + 1;
+	uint64_t tiles[2] = {0, 0}; /* of rows, of images */
 
 	assert((op || !n) && first && bad);
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t more;
+		uint64_t more, *its;
 
 		*bad = i;
-		first[i] = (uint32_t)tiles;
+		first[i] = (uint32_t)tiles[0];
+		image[i] = (uint32_t)tiles[1];
 		if (!is_sound(&op[i], way))
 			return -EINVAL;
 		more = cut(&op[i]);
-		if (more > TILES_MAX - tiles)
+		its = &tiles[!op[i].is_direct];
+		if (more > TILES_MAX - *its)
 			return -E2BIG;
-		tiles += more;
+		*its += more;
 	}
-	first[n] = (uint32_t)tiles;
+	first[n] = (uint32_t)tiles[0];
+	image[n] = (uint32_t)tiles[1];
 	return 0;
 }
 
@@ -191,7 +198,8 @@ IMAGE(wbk__image_scan, WBK_GPU_IMAGES "/scan.fatbin");
 const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
 {
 	static const struct wbk_gpu_kernel kernels[WBK_GPU_COUNT] = {
-		{"wbk_gpu_move", wbk__image_move, sizeof(struct wbk_move_args), 256},
+		{"wbk_gpu_rows", wbk__image_move, sizeof(struct wbk_move_args), 256},
+		{"wbk_gpu_image", wbk__image_move, sizeof(struct wbk_move_args), 256},
 		{"wbk_gpu_diff2", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
 		{"wbk_gpu_classify", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
 	};

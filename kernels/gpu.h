@@ -4,9 +4,10 @@
 /*
  * Kernels of a GPU: their tables, their launches, and for each a host reference.
  *
- * A kernel takes a table of any number of pieces of work, so that a round is one launch, and cuts
- * it into tiles that blocks of threads take in turns.  A kernel wbk_gpu_X(struct wbk_X_args) means
- * what wbk_host_X(const struct wbk_X_args *) does, byte for byte; all pointers in the arguments,
+ * A kernel takes a table of any number of pieces of work, so that a round is one launch or two, and
+ * cuts it into tiles that blocks of threads take in turns.  Kernels mean what the host's functions
+ * wbk_host_X(const struct wbk_X_args *) do, byte for byte: wbk_gpu_rows and wbk_gpu_image together
+ * wbk_host_move, the others what is called as they are; all pointers in the arguments,
  * and the tables they point to, are then of the device (or mapped there) instead of the host.
  * move.cu and scan.cu are the bodies.  Nothing here calls a driver: whoever has one loads
  * wbk_gpu_kernel()'s image, finds the function by its name, and passes it the arguments by value.
@@ -60,7 +61,8 @@ struct wbk_op {
 
 struct wbk_move_args {
 	const struct wbk_op *op;
-	const uint32_t *first; /* n_op + 1: the number of each op's first tile, then of all tiles */
+	const uint32_t
+		*first; /* n_op + 1: each op's first tile, then all tiles, of the kernel run */
 	void *const *bases;
 	void *wire; /* NULL for WBK_WAY_SUM */
 	const struct wbk_sum_keys *keys; /* with @sum */
@@ -73,8 +75,9 @@ struct wbk_move_args {
 struct wbk_op wbk_op_of_box(const struct wbk_box *box, uint32_t sum);
 /**
  * wbk_move_prepare - complete @n ops for one way, and number their tiles
- * Dimensions that follow each other without a gap become one, which changes no meaning.
- * @first:	n + 1 numbers
+ * Dimensions that follow each other without a gap become one, which changes no meaning.  An op is
+ * done by one of two kernels; of the other it has no tiles.
+ * @first:	n + 1 numbers for WBK_GPU_ROWS, then as many for WBK_GPU_IMAGE
  * 0; -EINVAL: an op whose element sizes do not fit its cast, or a fill that is not assembled (*bad
  * is its number); -E2BIG: more than 2^31 - 1 tiles, or sizes beyond 2^63 bytes.
  */
@@ -142,7 +145,8 @@ void wbk_host_classify(const struct wbk_scan_args *a);
 /* ---- launches ------------------------------------------------------------------------------- */
 
 enum wbk_gpu {
-	WBK_GPU_MOVE, /* struct wbk_move_args */
+	WBK_GPU_ROWS, /* struct wbk_move_args: the same bytes in memory and on the wire */
+	WBK_GPU_IMAGE, /* struct wbk_move_args: all else */
 	WBK_GPU_DIFF2, /* struct wbk_scan_args */
 	WBK_GPU_CLASSIFY, /* struct wbk_scan_args */
 	WBK_GPU_COUNT,

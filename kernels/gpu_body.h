@@ -13,8 +13,20 @@
 #include "kernels/gpu.h"
 
 #define DEV static __device__ __forceinline__
+#define WBK_CALLED                                                                                 \
+	static __device__ __noinline__ /* rarely needed: costs its callers no registers */
 #ifndef WBK_KERNEL
-#define WBK_KERNEL(name) extern "C" __global__ void __launch_bounds__(WBK_THREADS) name
+/* @blocks: that a multiprocessor runs at once, at least. */
+#define WBK_KERNEL(name, blocks)                                                                   \
+	extern "C" __global__ void __launch_bounds__(WBK_THREADS, blocks) name
+#endif
+
+#ifdef __CUDACC__
+#define WBK_UNROLL _Pragma("unroll")
+#define WBK_ROLLED _Pragma("unroll 1")
+#else
+#define WBK_UNROLL
+#define WBK_ROLLED
 #endif
 
 #define WBK_THREADS 256 /* most threads of a block */

@@ -22,7 +22,7 @@ static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 #define WBK__TILE_ROWS 256u
 #define WBK__TILE_DIRECT (32u << 10) /* bytes of a direct tile, or one row of 256 KiB at most */
 #define WBK__TILE_IMAGE 18432u /* bytes of the image */
-#define WBK__TILE_SIDE 64u /* elements of a side of a transposed tile */
+#define WBK__BAND 8u /* tiles behind each other in memory that are taken before those beside them */
 #define WBK__PITCH(row_bytes) (((row_bytes) + 15) / 16 * 16 + 16)
 
 #define WBK__SCAN_ROWS 64u

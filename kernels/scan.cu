@@ -137,7 +137,7 @@ DEV void column(const struct tile *t, uint64_t c)
 	hand_in(t, n_bad);
 }
 
-WBK_KERNEL(wbk_gpu_diff2)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_diff2, 4)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_scan];
 
@@ -170,7 +170,7 @@ DEV void classify(const struct tile *t, uint64_t r, uint64_t c, uint64_t *n_same
 	put(t, is_in && raw != left, r * s->f.cols + c, raw);
 }
 
-WBK_KERNEL(wbk_gpu_classify)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_classify, 4)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_scan];
 

@@ -11,19 +11,23 @@
 #include <string.h>
 
 #define WINDOW ((uint64_t)16 << 20) /* slots are pinned in pieces of this size */
+#define KERNELS 2u
+
+static const enum wbk_gpu kernels[KERNELS] = {WBK_GPU_ROWS, WBK_GPU_IMAGE};
 
 /* What a launch reads, here and on the device alike. */
 struct tables {
 	struct wbk_sum sum; /* written by the kernel */
 	struct wbk_sum_keys keys;
-	uint32_t first[WB_LANE_GPU_BOXES + 1];
+	/* WB_LANE_GPU_BOXES + 1 numbers for each kernel, or fewer side by side. */
+	uint32_t first[KERNELS * (WB_LANE_GPU_BOXES + 1)];
 	struct wbk_op op[WB_LANE_GPU_BOXES];
 	void *base[WB_LANE_GPU_BOXES]; /* of each op */
 };
 
 struct wb_lane_gpu {
 	struct wb_gpu *gpu;
-	void *module, *move, *stream, *done;
+	void *module, *fn[KERNELS], *stream, *done;
 	struct tables *host; /* pinned */
 	uint64_t dev; /* the device's copy */
 	uint8_t *arena; /* borrowed */
@@ -40,17 +44,19 @@ static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
 static int load(struct wb_lane_gpu *l, struct wb_err *err)
 {
-	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_MOVE);
+	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image; /* of both */
 	const struct wbcu *cu = l->gpu->cu;
-	int rc = cu->module_load(&l->module, k->image ? k->image : no_code);
+	int rc = cu->module_load(&l->module, image ? image : no_code);
 
-	if (rc && !k->image)
+	if (rc && !image)
 		return wb_err_set(err, -ENOTSUP,
 			"this build has no code for GPUs: it was built without a CUDA compiler");
 	rc = wb_gpu_rc(l->gpu, rc, "cuModuleLoadData", err);
-	if (!rc)
-		rc = wb_gpu_rc(
-			l->gpu, cu->module_function(&l->move, l->module, k->name), k->name, err);
+	for (unsigned i = 0; i < KERNELS && !rc; i++) {
+		const char *name = wbk_gpu_kernel(kernels[i])->name;
+
+		rc = wb_gpu_rc(l->gpu, cu->module_function(&l->fn[i], l->module, name), name, err);
+	}
 	return rc;
 }
 
@@ -214,33 +220,57 @@ static int send_tables(struct wb_lane_gpu *l, const struct wb_lane_job *job)
 	return rc;
 }
 
-static int launch(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
+/* The table by both kernels, as far as they have tiles of it. */
+static int launch_all(struct wb_lane_gpu *l, const struct wb_lane_job *job, struct wbk_move_args *a)
 {
-	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_MOVE);
+	int rc = WBCU_SUCCESS;
+
+	for (unsigned i = 0; i < KERNELS && !rc; i++) {
+		uint32_t begin = i * (job->n_box + 1), n_tile = l->host->first[begin + job->n_box];
+		uint32_t grid = wbk_gpu_grid(n_tile, (uint32_t)l->gpu->n_sm);
+		void *args[] = {a};
+
+		a->first = (void *)(uintptr_t)(at(l, offsetof(struct tables, first)) +
+					       begin * sizeof(*a->first));
+		if (grid)
+			rc = l->gpu->cu->launch(l->fn[i], grid, 1, 1,
+				wbk_gpu_kernel(kernels[i])->threads, 1, 1, 0, l->stream, args,
+				NULL);
+	}
+	return rc;
+}
+
+static int queue(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
+{
 	const struct wbcu *cu = l->gpu->cu;
 	struct wbk_move_args a = {.op = (void *)(uintptr_t)at(l, offsetof(struct tables, op)),
-		.first = (void *)(uintptr_t)at(l, offsetof(struct tables, first)),
 		.bases = (void *)(uintptr_t)at(l, offsetof(struct tables, base)),
 		.wire = way == WBK_WAY_SUM ? NULL : job->wire,
 		.n_op = job->n_box,
 		.way = (uint32_t)way};
-	uint32_t grid = wbk_gpu_grid(l->host->first[job->n_box], (uint32_t)l->gpu->n_sm);
-	void *args[] = {&a};
-	int rc;
+	int rc = send_tables(l, job);
 
-	if (!grid)
-		return WBCU_SUCCESS;
 	if (job->keys) {
 		a.keys = (void *)(uintptr_t)at(l, offsetof(struct tables, keys));
 		a.sum = (void *)(uintptr_t)at(l, offsetof(struct tables, sum));
 	}
-	rc = send_tables(l, job);
 	if (!rc)
-		rc = cu->launch(l->move, grid, 1, 1, k->threads, 1, 1, 0, l->stream, args, NULL);
+		rc = launch_all(l, job, &a);
 	if (!rc)
 		rc = cu->copy_out(&l->host->sum, l->dev, sizeof(l->host->sum), l->stream);
 	if (!rc)
 		rc = cu->event_record(l->done, l->stream);
+	return rc;
+}
+
+static int launch(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
+{
+	const struct wbcu *cu = l->gpu->cu;
+	int rc;
+
+	if (!job->n_box)
+		return WBCU_SUCCESS;
+	rc = queue(l, job, way);
 	if (!rc)
 		rc = cu->event_sync(l->done);
 	if (rc) {

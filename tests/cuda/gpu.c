@@ -10,7 +10,8 @@
 
 #include "tests/cuda/shim.h"
 
-void wbt_wbk_gpu_move(struct wbk_move_args a);
+void wbt_wbk_gpu_rows(struct wbk_move_args a);
+void wbt_wbk_gpu_image(struct wbk_move_args a);
 void wbt_wbk_gpu_diff2(struct wbk_scan_args a);
 void wbt_wbk_gpu_classify(struct wbk_scan_args a);
 
@@ -107,7 +108,7 @@ static bool open_device(char *why, size_t bytes)
 	int dev, rc;
 	void *context;
 
-	if (!wbk_gpu_kernel(WBK_GPU_MOVE)->image)
+	if (!wbk_gpu_kernel(WBK_GPU_ROWS)->image)
 		return no(why, bytes, "built without a CUDA compiler: make CUDA=yes");
 	if (!find_symbols(why, bytes))
 		return false;
@@ -172,9 +173,14 @@ void wbt_gpu_put(void *dev)
 		must(cu.free((uintptr_t)dev), "cuMemFree");
 }
 
-static void play_move(const void *args)
+static void play_rows(const void *args)
 {
-	wbt_wbk_gpu_move(*(const struct wbk_move_args *)args);
+	wbt_wbk_gpu_rows(*(const struct wbk_move_args *)args);
+}
+
+static void play_image(const void *args)
+{
+	wbt_wbk_gpu_image(*(const struct wbk_move_args *)args);
 }
 
 static void play_diff2(const void *args)
@@ -190,7 +196,7 @@ static void play_classify(const void *args)
 void wbt_gpu_run(enum wbk_gpu which, const void *args, uint32_t n_tile, uint32_t threads)
 {
 	static void (*const play[WBK_GPU_COUNT])(const void *) = {
-		play_move, play_diff2, play_classify};
+		play_rows, play_image, play_diff2, play_classify};
 	uint32_t grid = wbk_gpu_grid(n_tile, cu.is_open ? (uint32_t)cu.n_sm : 1);
 	unsigned char copy[256];
 	void *param[1] = {copy};

@@ -41,7 +41,7 @@ const uint64_t *wbt_shim_exchange(unsigned mask, uint64_t x);
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__ static
 /* The entry is wbt_NAME(args), since host code knows the name as that of its own. */
-#define WBK_KERNEL(name) void wbt_##name
+#define WBK_KERNEL(name, blocks) void wbt_##name
 
 #define __syncthreads() wbt_shim_sync()
 #define __popc(x) __builtin_popcount(x)

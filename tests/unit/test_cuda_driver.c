@@ -301,7 +301,7 @@ static void *function(const struct wbcu *cu)
 
 	ck_assert_int_eq(cu->module_load(&module, image), 0);
 	ck_assert_int_eq(cu->module_function(&fn, module, "nothing"), WBCU_NOT_FOUND);
-	ck_assert_int_eq(cu->module_function(&fn, module, "wbk_gpu_move"), 0);
+	ck_assert_int_eq(cu->module_function(&fn, module, "wbk_gpu_rows"), 0);
 	return fn;
 }
 
@@ -317,7 +317,7 @@ START_TEST(a_kernel_reads_and_writes_memory_of_the_device)
 	struct wbk_move_args a = {.n_op = 1, .way = WBK_WAY_PACK};
 	uint8_t mem[3 * 512], wire[600], want[600];
 	void *fn = function(cu), *args[] = {&a}, *base = (void *)(uintptr_t)dev;
-	uint32_t first[2], bad;
+	uint32_t first[4], bad;
 
 	for (size_t i = 0; i < sizeof(mem); i++)
 		mem[i] = (uint8_t)(i * 31);

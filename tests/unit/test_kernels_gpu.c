@@ -89,12 +89,12 @@ static void side_free(struct side *s)
 	free(s->wire);
 }
 
-/* One launch on the device, from what is in @s and back to it. */
+/* A table on the device, from what is in @s and back to it. */
 static void on_device(const struct world *w, enum wbk_way way, bool has_sum, uint32_t threads,
 	const uint32_t *first, struct side *s)
 {
 	void *mem[BASES], *op = wbt_gpu_get(w->op, sizeof(*w->op) * w->n_op);
-	void *at = wbt_gpu_get(first, sizeof(*first) * (w->n_op + 1)), *bases;
+	void *at = wbt_gpu_get(first, sizeof(*first) * 2 * (w->n_op + 1)), *bases;
 	void *wire = wbt_gpu_get(s->wire, w->wire_bytes),
 	     *sum = wbt_gpu_get(s->sum, sizeof(s->sum));
 	void *key = wbt_gpu_get(&keys, sizeof(keys));
@@ -109,7 +109,9 @@ static void on_device(const struct world *w, enum wbk_way way, bool has_sum, uin
 	for (unsigned i = 0; i < BASES; i++)
 		mem[i] = wbt_gpu_get(s->mem[i], w->mem_bytes[i]);
 	a.bases = bases = wbt_gpu_get(mem, sizeof(mem));
-	wbt_gpu_run(WBK_GPU_MOVE, &a, first[w->n_op], threads);
+	wbt_gpu_run(WBK_GPU_ROWS, &a, first[w->n_op], threads);
+	a.first += w->n_op + 1;
+	wbt_gpu_run(WBK_GPU_IMAGE, &a, first[2 * w->n_op + 1], threads);
 	for (unsigned i = 0; i < BASES; i++) {
 		wbt_gpu_read(s->mem[i], mem[i], w->mem_bytes[i]);
 		wbt_gpu_put(mem[i]);
@@ -139,7 +141,7 @@ static void same_side(
 /* The reference works on the ops as they are, the device on prepared ones. */
 static void check_way(struct world w, enum wbk_way way, bool has_sum, uint32_t threads)
 {
-	uint32_t first[OPS + 1], bad;
+	uint32_t first[2 * (OPS + 1)], bad;
 	struct side host, dev;
 	struct wbk_move_args a = {.op = w.op, .n_op = w.n_op, .way = way};
 
@@ -413,7 +415,7 @@ START_TEST(boxes_move_as_on_the_host)
 			.cast = o.cast};
 		enum wbk_way way = (enum wbk_way)(i % 3);
 		struct world w = {.name = "box", .n_op = 1};
-		uint32_t first[2], bad;
+		uint32_t first[4], bad;
 		struct side host, dev;
 		uint64_t before;
 
@@ -458,7 +460,7 @@ START_TEST(casts_are_the_host_s_for_every_pattern)
 		.mem_bytes = {n * mem_of[_i]},
 		.wire_bytes = n * wire_of[_i]};
 	uint8_t *want = malloc(w.mem_bytes[0]);
-	uint32_t first[2], bad;
+	uint32_t first[4], bad;
 	struct side s;
 
 	w.op[0] = o;
@@ -482,7 +484,7 @@ END_TEST
 START_TEST(tables_that_are_none_are_refused)
 {
 	struct wbk_op good = op_of(&shapes[3], WBK_COPY, 2), op[3];
-	uint32_t first[4], bad = 99;
+	uint32_t first[8], bad = 99;
 
 	for (int i = 0; i < 3; i++)
 		op[i] = good;

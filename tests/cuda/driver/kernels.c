@@ -15,7 +15,9 @@
 		memcpy(&a, args, sizeof(a));                                                       \
 		wbt_wbk_gpu_##name(a);                                                             \
 	}
-PLAY(move, wbk_move_args)
+PLAY(rows, wbk_move_args)
+
+PLAY(image, wbk_move_args)
 PLAY(diff2, wbk_scan_args)
 PLAY(classify, wbk_scan_args)
 
@@ -24,7 +26,8 @@ static const struct {
 	void (*play)(const void *);
 	size_t bytes;
 } kernels[] = {
-	{"wbk_gpu_move", play_move, sizeof(struct wbk_move_args)},
+	{"wbk_gpu_rows", play_rows, sizeof(struct wbk_move_args)},
+	{"wbk_gpu_image", play_image, sizeof(struct wbk_move_args)},
 	{"wbk_gpu_diff2", play_diff2, sizeof(struct wbk_scan_args)},
 	{"wbk_gpu_classify", play_classify, sizeof(struct wbk_scan_args)},
 };
