@@ -190,7 +190,7 @@ $(RC): $(call obj,tests/roce/rc_semantics.c)
 	$(call say,LD,$@) $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(shell $(PKG_CONFIG) --libs libibverbs) -lpthread
 
 PLAYED := $(patsubst kernels/%.cu,$(O)/obj/tests/cuda/%.cu.o,$(wildcard kernels/*.cu)) $(call obj,tests/cuda/shim.c)
-$(O)/tests/test_kernels_gpu: $(PLAYED) $(call obj,tests/cuda/gpu.c)
+$(O)/tests/test_kernels_gpu: $(PLAYED) $(call obj,tests/cuda/gpu.c tests/cuda/scans.c)
 # A CUDA driver without devices (tests/cuda/driver).
 FAKECUDA := $(O)/fakecuda/libcuda.so.1
 $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/driver/fakecuda.map

@@ -159,24 +159,21 @@ int wbk_move_prepare(
 	return 0;
 }
 
-int wbk_scan_prepare(const struct wbk_scan *scan, uint32_t n, uint32_t *first)
+struct wbk_found wbk_found_none(void)
 {
-	uint64_t tiles = 0;
+	return (struct wbk_found){.a = {0, UINT64_MAX, 0}, .b = {0, UINT64_MAX, 0}};
+}
 
-	assert((scan || !n) && first);
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t rows = scan[i].row_end - scan[i].row_begin, cols = scan[i].f.cols;
-		unsigned __int128 more;
+int wbk_tiles_add(uint32_t *first, uint64_t rows, uint64_t cols, uint32_t times)
+{
+	unsigned __int128 more;
 
-		assert(scan[i].row_begin <= scan[i].row_end && scan[i].row_end <= scan[i].f.rows);
-		first[i] = (uint32_t)tiles;
-		more = (unsigned __int128)(rows / WBK__SCAN_ROWS + !!(rows % WBK__SCAN_ROWS)) *
-		       (cols / WBK__SCAN_COLS + !!(cols % WBK__SCAN_COLS));
-		if (more > TILES_MAX - tiles)
-			return -E2BIG;
-		tiles += (uint64_t)more;
-	}
-	first[n] = (uint32_t)tiles;
+	assert(first && first[0] <= TILES_MAX);
+	more = (unsigned __int128)(rows / WBK__SCAN_ROWS + !!(rows % WBK__SCAN_ROWS)) *
+	       (cols / WBK__SCAN_COLS + !!(cols % WBK__SCAN_COLS));
+	if (more > TILES_MAX || more * times > TILES_MAX - first[0])
+		return -E2BIG;
+	first[1] = first[0] + (uint32_t)(more * times);
 	return 0;
 }
 
@@ -190,9 +187,11 @@ int wbk_scan_prepare(const struct wbk_scan *scan, uint32_t n, uint32_t *first)
 	extern __attribute__((visibility("hidden"))) const uint8_t symbol[]
 IMAGE(wbk__image_move, WBK_GPU_IMAGES "/move.fatbin");
 IMAGE(wbk__image_scan, WBK_GPU_IMAGES "/scan.fatbin");
+IMAGE(wbk__image_ids, WBK_GPU_IMAGES "/ids.fatbin");
 #else
 #define wbk__image_move NULL
 #define wbk__image_scan NULL
+#define wbk__image_ids NULL
 #endif
 
 const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
@@ -201,7 +200,11 @@ const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
 		{"wbk_gpu_rows", wbk__image_move, sizeof(struct wbk_move_args), 256},
 		{"wbk_gpu_image", wbk__image_move, sizeof(struct wbk_move_args), 256},
 		{"wbk_gpu_diff2", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
+		{"wbk_gpu_equal", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
 		{"wbk_gpu_classify", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
+		{"wbk_gpu_put", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
+		{"wbk_gpu_fill", wbk__image_ids, sizeof(struct wbk_scan_args), 256},
+		{"wbk_gpu_check", wbk__image_ids, sizeof(struct wbk_scan_args), 256},
 	};
 
 	assert(which < WBK_GPU_COUNT);

@@ -9,7 +9,7 @@
  * wbk_host_X(const struct wbk_X_args *) do, byte for byte: wbk_gpu_rows and wbk_gpu_image together
  * wbk_host_move, the others what is called as they are; all pointers in the arguments,
  * and the tables they point to, are then of the device (or mapped there) instead of the host.
- * move.cu and scan.cu are the bodies.  Nothing here calls a driver: whoever has one loads
+ * move.cu, scan.cu and ids.cu are the bodies.  Nothing here calls a driver: whoever has one loads
  * wbk_gpu_kernel()'s image, finds the function by its name, and passes it the arguments by value.
  *
  * No allocation, no lock, no log.  Any thread; callers own all memory.  Layer: L1.
@@ -87,68 +87,184 @@ int wbk_move_prepare(
  */
 void wbk_host_move(const struct wbk_move_args *a);
 
-/* ---- scanning: second differences, classes -------------------------------------------------- */
+/* ---- scanning: counts, classes, second differences ------------------------------------------ */
 
-/* A parameter, or some of its rows, in one pass. */
-struct wbk_scan {
-	struct wbk_field f; /* diff2: as wbk_diff2() has it; classify: code and cls are not used */
-	uint64_t row_begin, row_end; /* rows to look at; those before are read where needed */
-	uint8_t *mark; /* classify: rows * cols classes, or NULL */
-	uint32_t want; /* classify: the raw element that a copy holds now */
-	uint8_t elem; /* classify: bytes of an element: 1, 2 or 4 */
-	uint8_t pad[3];
+/*
+ * A scan goes over a table of items, each a matrix, in tiles.  What it finds in an item is one
+ * wbk_found, added to; hits are of all items together, in any order.
+ */
+
+/* A matrix in memory: a parameter, or a part of one. */
+struct wbk_plane {
+	void *data; /* element (0, 0) */
+	uint64_t rows, cols;
+	int64_t row_stride; /* elements from a row to the next; cols are adjacent */
+	uint64_t row_begin, row_end; /* rows to look at */
+	uint8_t elem; /* bytes of an element: 1, 2 or 4 */
+	uint8_t pad[7];
 };
 
-/* Something found. */
-struct wbk_hit {
-	uint64_t index; /* r * cols + c */
-	int64_t value; /* diff2: never 0; classify: the raw element */
-	uint32_t scan; /* number in the table */
-	uint32_t pad; /* 0 */
+/* How many elements, and the least and greatest number of one. */
+struct wbk_range {
+	uint64_t n, first, last; /* none: 0, UINT64_MAX, 0 */
 };
 
-struct wbk_scan_out {
-	uint64_t n; /* diff2: copies that decode to nothing; classify: elements that are @want */
+struct wbk_found {
+	struct wbk_range a, b; /* what they mean says the kernel; index r * cols + c */
 	uint64_t n_hit; /* found, written or not */
 	uint32_t is_over; /* some of its hits were not written */
 	uint32_t pad;
 };
 
+/* A place where something begins, or differs. */
+struct wbk_hit {
+	uint64_t index; /* r * cols + c */
+	int64_t value;
+	uint32_t item; /* number in the table */
+	uint32_t pad; /* 0 */
+};
+
 struct wbk_scan_args {
-	const struct wbk_scan *scan;
-	const uint32_t *first; /* n_scan + 1, as for ops */
-	struct wbk_scan_out *out; /* n_scan; added to */
-	struct wbk_hit *hit;
+	const void *item; /* of the kernel's type, below */
+	const uint32_t *first; /* n_item + 1: the number of each item's first tile, then of all */
+	struct wbk_found *out; /* n_item */
+	struct wbk_hit *hit; /* NULL: the kernel has none */
 	uint64_t *n_hit; /* hits found, in all; those beyond @cap were not written */
 	uint64_t cap;
-	uint32_t n_scan;
+	uint32_t n_item;
 	uint32_t pad;
 };
 
-/** wbk_scan_prepare - number the tiles of @n scans; 0; -E2BIG: more than 2^31 - 1. */
-int wbk_scan_prepare(const struct wbk_scan *scan, uint32_t n, uint32_t *first);
+/** wbk_found_none - nothing found yet. */
+struct wbk_found wbk_found_none(void);
 /**
- * wbk_host_diff2 - the nonzeros of the second difference of each scan's rows
+ * wbk_tiles_add - number the tiles of one item more
+ * @first:	[0] is the number of its first tile; [1] is written: that of the next item's
+ * @rows, @cols: looked at; @times: copies of it
+ * 0; -E2BIG: more than 2^31 - 1 tiles in all.
+ */
+int wbk_tiles_add(uint32_t *first, uint64_t rows, uint64_t cols, uint32_t times);
+
+/* Second differences of a parameter, or of some of its rows, in one pass. */
+struct wbk_diff2 {
+	struct wbk_field f; /* as wbk_diff2() has it */
+	uint64_t row_begin, row_end; /* rows to look at; those before are read where needed */
+	uint8_t is_wide; /* F16 elements, read as the F32 that they are: f.code is F32 */
+	uint8_t pad[7];
+};
+/**
+ * wbk_host_diff2 - the nonzeros of the second difference of each item's rows
+ * Hits: value is never 0.  a: copies that decode to nothing.
  * The host writes hits in order, a device in any order.  Where the buffer is too small which hits
- * are written may differ, what is counted may not.  A scan with is_over is done again, alone or
+ * are written may differ, what is counted may not.  An item with is_over is done again, alone or
  * some rows of it: nothing was changed.  Blocks.
  */
 void wbk_host_diff2(const struct wbk_scan_args *a);
+
+struct wbk_equal {
+	struct wbk_plane p;
+	const void *like; /* rows * cols elements, dense; NULL = none */
+	uint32_t want; /* a raw element */
+	uint32_t pad;
+};
+/** wbk_host_equal - a: elements that are not @want; b: those that are not as in @like.  No hits.
+ *  Blocks. */
+void wbk_host_equal(const struct wbk_scan_args *a);
+
+/* What an element is, after two passes of constants. */
+enum wbk_class {
+	WBK_CLASS_COPY = 0, /* it holds the constant of each pass */
+	WBK_CLASS_UNWRITTEN = 1, /* it holds what was there before */
+	WBK_CLASS_ARITHMETIC = 2, /* neither of all this */
+	WBK_CLASS_CONSTANT = 4, /* it holds the same after both */
+};
+
+struct wbk_classify {
+	struct wbk_plane p; /* as the second pass left it */
+	const void *was; /* after the first pass; dense; NULL: all elements were @first */
+	const void *before; /* before any pass; dense; NULL: not known */
+	uint8_t *cls; /* rows * cols, written: enum wbk_class */
+	uint32_t first, second, sentinel; /* raw elements; the second pass ran on the sentinel */
+	uint8_t is_merged; /* hits do not tell kinds of what is no copy apart */
+	uint8_t pad[3];
+};
 /**
- * wbk_host_classify - what does not hold the constant of a pass
- * A hit is an element that differs from its left neighbour, the first of a row from @want: those
- * of a row say what all its elements are.  Elements that are not @want get their class in @mark
- * set to 1 (others are left as they are: two passes make 0 of what was a copy in both).  Blocks.
+ * wbk_host_classify - the class of each element
+ * Hits: where the elements of a row change what they are, the first of a row from a copy.  Value:
+ * the class, and above 8 bits the constant; merged: 0 or 1.  a: arithmetic; b: written by the
+ * first pass and not by the second.  Which hits are written where the buffer is too small, and what
+ * to do then, is as for second differences.  Blocks.
  */
 void wbk_host_classify(const struct wbk_scan_args *a);
+
+struct wbk_put {
+	struct wbk_plane p; /* written */
+	const void *from; /* rows * cols elements, dense; NULL: all are @value */
+	const uint8_t *cls; /* rows * cols; NULL = every element */
+	uint32_t value;
+	uint8_t only; /* the class of elements that are written */
+	uint8_t pad[3];
+};
+/** wbk_host_put - write elements of one class.  No counts, no hits (out is NULL).  Blocks. */
+void wbk_host_put(const struct wbk_scan_args *a);
+
+/* ---- ids: what a probe writes into a checkpoint ---------------------------------------------- */
+
+enum wbk_id_kind {
+	WBK_ID_SAME = 0, /* all elements are @mask */
+	WBK_ID_COLUMN = 1, /* a digit of the column */
+	WBK_ID_ROW = 2, /* a digit of the row */
+	WBK_ID_HASH = 3, /* a hash of both */
+};
+
+/* How an element's row and column in the checkpoint make its bits (kernels/ids.h). */
+struct wbk_id {
+	uint64_t seed; /* of the hash */
+	uint32_t mask; /* of a digit; the element itself for WBK_ID_SAME */
+	uint8_t shift; /* of a digit */
+	uint8_t code; /* enum wbk_code */
+	uint8_t is_mixed; /* digits that bf16, f16 and f32 all hold */
+	uint8_t kind; /* enum wbk_id_kind */
+};
+
+struct wbk_fill {
+	struct wbk_plane p; /* written */
+	struct wbk_id id;
+	uint64_t row; /* of the checkpoint: that of row 0 */
+};
+/** wbk_host_fill - write what a tensor of the checkpoint holds.  No counts, no hits.  Blocks. */
+void wbk_host_fill(const struct wbk_scan_args *a);
+
+/* An op of a source map: element (r, c), and each of its repeats, is the checkpoint's element
+ * (row + r * row_step, col + c * col_step), cast. */
+struct wbk_check {
+	const void *data; /* of the element for (0, 0) */
+	int64_t row_stride, col_stride, repeat_stride; /* elements of memory */
+	uint64_t at; /* number of the first element in the parameter */
+	uint64_t row, col;
+	uint32_t rows, cols, repeat; /* repeat: at least 1 */
+	uint32_t row_step, col_step;
+	uint8_t wire_elem, mem_elem; /* bytes of an element: 1, 2 or 4 */
+	uint8_t cast; /* enum wbk_cast */
+	uint8_t is_lossy; /* compare with what the cast leaves of the checkpoint's element */
+	struct wbk_id id;
+};
+/** wbk_host_check - a: elements that would not be packed as what the checkpoint holds; their
+ *  numbers are @at plus their distance in memory.  No hits.  Blocks. */
+void wbk_host_check(const struct wbk_scan_args *a);
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
 enum wbk_gpu {
 	WBK_GPU_ROWS, /* struct wbk_move_args: the same bytes in memory and on the wire */
 	WBK_GPU_IMAGE, /* struct wbk_move_args: all else */
-	WBK_GPU_DIFF2, /* struct wbk_scan_args */
-	WBK_GPU_CLASSIFY, /* struct wbk_scan_args */
+	/* struct wbk_scan_args, over a table of the struct of that name: */
+	WBK_GPU_DIFF2,
+	WBK_GPU_EQUAL,
+	WBK_GPU_CLASSIFY,
+	WBK_GPU_PUT,
+	WBK_GPU_FILL,
+	WBK_GPU_CHECK,
 	WBK_GPU_COUNT,
 };
 

@@ -15,8 +15,11 @@
 /* Host and device compilers lay these out alike. */
 static_assert(sizeof(struct wbk_op) == 152, "ops are passed to the device");
 static_assert(sizeof(struct wbk_move_args) == 56, "passed by value");
-static_assert(sizeof(struct wbk_scan) == 80, "scans are passed to the device");
-static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_scan_out) == 24, "and come back");
+static_assert(sizeof(struct wbk_plane) == 56, "so are items of scans");
+static_assert(sizeof(struct wbk_diff2) == 72 && sizeof(struct wbk_equal) == 72, "and these");
+static_assert(sizeof(struct wbk_classify) == 96 && sizeof(struct wbk_put) == 80, "and these");
+static_assert(sizeof(struct wbk_fill) == 80 && sizeof(struct wbk_check) == 96, "and these");
+static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_found) == 64, "and come back");
 static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
 #define WBK__TILE_ROWS 256u

@@ -2,45 +2,14 @@
 /*
  * Scans of extraction on a device: one launch over a table of parameters.
  *
- * A tile is WBK__SCAN_COLS columns of WBK__SCAN_ROWS rows.  A thread goes down a column; what it
- * finds is written together with what the other lanes of its warp found in the same row: a ballot
- * says who, one lane reserves the room for all.
+ * What a thread finds is written together with what the other lanes of its warp found in the same
+ * row: a ballot says who, one lane reserves the room for all.
  */
 #include "kernels/codes.h"
-#include "kernels/gpu_body.h"
-#include "kernels/gpu_tile.h"
-
-struct tile {
-	const struct wbk_scan_args *a;
-	const struct wbk_scan *s;
-	uint32_t scan;
-	uint64_t row, row_end, col; /* col: the first of the tile */
-};
-
-DEV struct tile tile_at(const struct wbk_scan_args *a, uint32_t number)
-{
-	struct tile t = {a, NULL, piece_of(a->first, a->n_scan, number), 0, 0, 0};
-	uint64_t across;
-
-	t.s = &a->scan[t.scan];
-	number -= a->first[t.scan];
-	across = (t.s->f.cols - 1) / WBK__SCAN_COLS + 1;
-	t.col = number % across * WBK__SCAN_COLS;
-	t.row = t.s->row_begin + number / across * WBK__SCAN_ROWS;
-	t.row_end = t.s->row_end - t.row < WBK__SCAN_ROWS ? t.s->row_end : t.row + WBK__SCAN_ROWS;
-	return t;
-}
-
-DEV uint32_t raw_at(const struct tile *t, unsigned elem, uint64_t r, uint64_t c)
-{
-	const uint8_t *row = (const uint8_t *)t->s->f.data +
-			     (int64_t)r * t->s->f.row_stride * (int64_t)elem;
-
-	return (uint32_t)load_bits(row + c * elem, elem);
-}
+#include "kernels/gpu_scan.h"
 
 /* The lanes that are @found write their hits, all of a warp in one piece. */
-DEV void put(const struct tile *t, int found, uint64_t index, int64_t value)
+DEV void put(const struct wbk_scan_args *a, uint32_t item, int found, uint64_t index, int64_t value)
 {
 	unsigned who = __ballot_sync(WBK_FULL, found), lane = threadIdx.x % 32, n = __popc(who);
 	wbk_u64 at = 0;
@@ -48,27 +17,20 @@ DEV void put(const struct tile *t, int found, uint64_t index, int64_t value)
 	if (!who)
 		return;
 	if (lane == 0) {
-		at = atomicAdd((wbk_u64 *)t->a->n_hit, (wbk_u64)n);
-		add_u64(&t->a->out[t->scan].n_hit, n);
-		if (at + n > t->a->cap)
-			t->a->out[t->scan].is_over = 1;
+		at = atomicAdd((wbk_u64 *)a->n_hit, (wbk_u64)n);
+		add_u64(&a->out[item].n_hit, n);
+		if (at + n > a->cap)
+			a->out[item].is_over = 1;
 	}
 	at = __shfl_sync(WBK_FULL, at, 0) + __popc(who & ((1u << lane) - 1));
-	if (found && at < t->a->cap) {
-		struct wbk_hit *h = &t->a->hit[at];
+	if (found && at < a->cap) {
+		struct wbk_hit *h = &a->hit[at];
 
 		h->index = index;
 		h->value = value;
-		h->scan = t->scan;
+		h->item = item;
 		h->pad = 0;
 	}
-}
-
-DEV void hand_in(const struct tile *t, uint64_t n)
-{
-	n = warp_sum(n);
-	if (threadIdx.x % 32 == 0 && n)
-		add_u64(&t->a->out[t->scan].n, n);
 }
 
 /* ---- second differences ---------------------------------------------------------------------- */
@@ -78,15 +40,19 @@ struct digit {
 	int is_bad;
 };
 
-DEV struct digit digit_at(const struct tile *t, uint64_t r, uint64_t c)
+DEV struct digit digit_at(const struct wbk_diff2 *s, uint64_t r, uint64_t c)
 {
-	const struct wbk_field *f = &t->s->f;
+	const struct wbk_field *f = &s->f;
 	enum wbk_code code = (enum wbk_code)f->code;
+	unsigned elem = s->is_wide ? 2 : (unsigned)wbk__code_bytes(code);
 	struct digit d = {0, 0};
+	uint32_t raw;
 
 	if (f->cls && f->cls[r * f->cols + c])
 		return d;
-	d.v = wbk__decode_bits(code, raw_at(t, (unsigned)wbk__code_bytes(code), r, c));
+	raw = elem_at(
+		(const uint8_t *)f->data + (int64_t)r * f->row_stride * (int64_t)elem, c, elem);
+	d.v = wbk__decode_bits(code, s->is_wide ? wbk__f32_of_f16((uint16_t)raw) : raw);
 	if (d.v < 0) {
 		d.v = 0;
 		d.is_bad = 1;
@@ -95,96 +61,191 @@ DEV struct digit digit_at(const struct tile *t, uint64_t r, uint64_t c)
 }
 
 /* The second difference along the row, 0 outside; *@bad: the element itself is no code. */
-DEV int64_t along(const struct tile *t, uint64_t r, uint64_t c, int *bad)
+DEV int64_t along(const struct wbk_diff2 *s, uint64_t r, uint64_t c, int *bad)
 {
-	struct digit d = digit_at(t, r, c);
+	struct digit d = digit_at(s, r, c);
 	int64_t h = d.v;
 
 	*bad = d.is_bad;
 	if (c >= 1)
-		h -= 2 * digit_at(t, r, c - 1).v;
+		h -= 2 * digit_at(s, r, c - 1).v;
 	if (c >= 2)
-		h += digit_at(t, r, c - 2).v;
+		h += digit_at(s, r, c - 2).v;
 	return h;
 }
 
-/* Is there a column for one lane at least of the warp whose lane is at column @c? */
-DEV int has_columns(const struct tile *t, uint64_t c)
-{
-	return c - threadIdx.x % 32 < t->s->f.cols;
-}
-
 /* One column of a tile; lanes beyond the last column go along. */
-DEV void column(const struct tile *t, uint64_t c)
+DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
+	const struct wbk_tile *t, uint64_t c)
 {
-	int is_in = c < t->s->f.cols, bad = 0;
-	int64_t h1 = is_in && t->row >= 1 ? along(t, t->row - 1, c, &bad) : 0;
-	int64_t h2 = is_in && t->row >= 2 ? along(t, t->row - 2, c, &bad) : 0;
-	uint64_t n_bad = 0;
+	int is_in = c < s->f.cols, bad = 0;
+	int64_t h1 = is_in && t->row >= 1 ? along(s, t->row - 1, c, &bad) : 0;
+	int64_t h2 = is_in && t->row >= 2 ? along(s, t->row - 2, c, &bad) : 0;
+	struct wbk_range range = range_none();
 
 	for (uint64_t r = t->row; r < t->row_end; r++) {
 		int64_t h = 0, d;
 
 		bad = 0;
 		if (is_in)
-			h = along(t, r, c, &bad);
+			h = along(s, r, c, &bad);
 		d = h - 2 * h1 + h2;
-		n_bad += bad;
-		put(t, is_in && d != 0, r * t->s->f.cols + c, d);
+		if (bad)
+			range_note(&range, r * s->f.cols + c);
+		put(a, item, is_in && d != 0, r * s->f.cols + c, d);
 		h2 = h1;
 		h1 = h;
 	}
-	hand_in(t, n_bad);
+	range_hand_in(&a->out[item].a, range);
 }
 
 WBK_KERNEL(wbk_gpu_diff2, 4)(const struct wbk_scan_args a)
 {
-	uint32_t n_tile = a.first[a.n_scan];
+	uint32_t n_tile = a.first[a.n_item];
 
 	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		struct tile t = tile_at(&a, i);
+		uint32_t item = piece_of(a.first, a.n_item, i);
+		const struct wbk_diff2 s = ((const struct wbk_diff2 *)a.item)[item];
+		struct wbk_tile t = tile_in(i - a.first[item], s.row_begin, s.row_end, s.f.cols);
 
-		for (uint32_t c = threadIdx.x; c < WBK__SCAN_COLS; c += blockDim.x)
-			if (has_columns(&t, t.col + c))
-				column(&t, t.col + c);
+		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
+			if (has_columns(c, s.f.cols))
+				diff2_column(&a, item, &s, &t, c);
+	}
+}
+
+/* ---- what differs ---------------------------------------------------------------------------- */
+
+DEV void equal_column(
+	struct wbk_found *out, const struct wbk_equal *q, const struct wbk_tile *t, uint64_t c)
+{
+	const struct wbk_plane *p = &q->p;
+	struct wbk_range other = range_none(), unlike = range_none();
+
+	for (uint64_t r = t->row; c < p->cols && r < t->row_end; r++) {
+		uint64_t at = r * p->cols + c;
+		uint32_t raw = elem_at(plane_row(p, r), c, p->elem);
+
+		if (raw != q->want)
+			range_note(&other, at);
+		if (q->like && raw != elem_at(q->like, at, p->elem))
+			range_note(&unlike, at);
+	}
+	range_hand_in(&out->a, other);
+	range_hand_in(&out->b, unlike);
+}
+
+WBK_KERNEL(wbk_gpu_equal, 4)(const struct wbk_scan_args a)
+{
+	uint32_t n_tile = a.first[a.n_item];
+
+	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
+		uint32_t item = piece_of(a.first, a.n_item, i);
+		const struct wbk_equal q = ((const struct wbk_equal *)a.item)[item];
+		struct wbk_tile t =
+			tile_in(i - a.first[item], q.p.row_begin, q.p.row_end, q.p.cols);
+
+		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
+			if (has_columns(c, q.p.cols))
+				equal_column(&a.out[item], &q, &t, c);
 	}
 }
 
 /* ---- classes --------------------------------------------------------------------------------- */
 
-/* An element and its left neighbour. */
-DEV void classify(const struct tile *t, uint64_t r, uint64_t c, uint64_t *n_same)
-{
-	const struct wbk_scan *s = t->s;
-	int is_in = c < s->f.cols;
-	uint32_t raw = 0, left = s->want;
+struct kind {
+	enum wbk_class cls;
+	int64_t value; /* of a hit */
+	int is_once; /* the first pass wrote it, the second did not */
+};
 
-	if (is_in) {
-		raw = raw_at(t, s->elem, r, c);
-		if (c)
-			left = raw_at(t, s->elem, r, c - 1);
-		*n_same += raw == s->want;
-		if (s->mark && raw != s->want)
-			s->mark[r * s->f.cols + c] = 1;
+DEV struct kind kind_at(const struct wbk_classify *k, uint64_t r, uint64_t c)
+{
+	uint64_t at = r * k->p.cols + c;
+	uint32_t now = elem_at(plane_row(&k->p, r), c, k->p.elem);
+	uint32_t was = k->was ? elem_at(k->was, at, k->p.elem) : k->first;
+	struct kind is = {WBK_CLASS_ARITHMETIC, 0, now == k->sentinel && was == k->first};
+
+	if (was == k->first && now == k->second)
+		is.cls = WBK_CLASS_COPY;
+	else if (now == k->sentinel && (!k->before || elem_at(k->before, at, k->p.elem) == was))
+		is.cls = WBK_CLASS_UNWRITTEN;
+	else if (was == now)
+		is.cls = WBK_CLASS_CONSTANT;
+	is.value = k->is_merged ? is.cls != WBK_CLASS_COPY : (int64_t)is.cls;
+	if (is.cls == WBK_CLASS_CONSTANT && !k->is_merged)
+		is.value |= (int64_t)now << 8;
+	return is;
+}
+
+DEV void classify_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_classify *k,
+	const struct wbk_tile *t, uint64_t c)
+{
+	int is_in = c < k->p.cols;
+	struct wbk_range odd = range_none(), once = range_none();
+
+	for (uint64_t r = t->row; r < t->row_end; r++) {
+		uint64_t at = r * k->p.cols + c;
+		struct kind is = {WBK_CLASS_COPY, 0, 0};
+		int64_t left = WBK_CLASS_COPY;
+
+		if (is_in) {
+			is = kind_at(k, r, c);
+			k->cls[at] = (uint8_t)is.cls;
+			if (c)
+				left = kind_at(k, r, c - 1).value;
+		}
+		if (is.is_once && (is.cls == WBK_CLASS_ARITHMETIC || !k->before))
+			range_note(&once, at);
+		else if (is.cls == WBK_CLASS_ARITHMETIC)
+			range_note(&odd, at);
+		put(a, item, is.value != left, at, is.value);
 	}
-	put(t, is_in && raw != left, r * s->f.cols + c, raw);
+	range_hand_in(&a->out[item].a, odd);
+	range_hand_in(&a->out[item].b, once);
 }
 
 WBK_KERNEL(wbk_gpu_classify, 4)(const struct wbk_scan_args a)
 {
-	uint32_t n_tile = a.first[a.n_scan];
+	uint32_t n_tile = a.first[a.n_item];
 
 	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		struct tile t = tile_at(&a, i);
+		uint32_t item = piece_of(a.first, a.n_item, i);
+		const struct wbk_classify *k = (const struct wbk_classify *)a.item + item;
+		struct wbk_tile t =
+			tile_in(i - a.first[item], k->p.row_begin, k->p.row_end, k->p.cols);
 
-		for (uint32_t c = threadIdx.x; c < WBK__SCAN_COLS; c += blockDim.x) {
-			uint64_t n_same = 0;
+		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
+			if (has_columns(c, k->p.cols))
+				classify_column(&a, item, k, &t, c);
+	}
+}
 
-			if (!has_columns(&t, t.col + c))
-				continue;
-			for (uint64_t r = t.row; r < t.row_end; r++)
-				classify(&t, r, t.col + c, &n_same);
-			hand_in(&t, n_same);
-		}
+/* ---- putting back ---------------------------------------------------------------------------- */
+
+DEV void put_column(const struct wbk_put *k, const struct wbk_tile *t, uint64_t c)
+{
+	for (uint64_t r = t->row; c < k->p.cols && r < t->row_end; r++) {
+		uint64_t at = r * k->p.cols + c;
+
+		if (k->cls && k->cls[at] != k->only)
+			continue;
+		store_bits(plane_row(&k->p, r) + c * k->p.elem, k->p.elem,
+			k->from ? elem_at(k->from, at, k->p.elem) : k->value);
+	}
+}
+
+WBK_KERNEL(wbk_gpu_put, 4)(const struct wbk_scan_args a)
+{
+	uint32_t n_tile = a.first[a.n_item];
+
+	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
+		uint32_t item = piece_of(a.first, a.n_item, i);
+		const struct wbk_put k = ((const struct wbk_put *)a.item)[item];
+		struct wbk_tile t =
+			tile_in(i - a.first[item], k.p.row_begin, k.p.row_end, k.p.cols);
+
+		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
+			put_column(&k, &t, c);
 	}
 }

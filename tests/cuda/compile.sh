@@ -20,7 +20,7 @@ claim() { # WHAT COMMAND...
 	if "$@" >"$log" 2>&1; then pass=$((pass + 1)); echo "ok   $what: $(tail -1 "$log")"; else fail=$((fail + 1)); echo "FAIL $what"; tail -30 "$log"; fi
 }
 build() { make -s CUDA=yes CUDA_HOME="$root" VARIANT="$(basename "$out")" BUILD="$(dirname "$out")" "$test" && "$root/bin/nvcc" --version | grep release; }
-has_images() { nm "$test" | grep -E 'wbk__image_(move|scan)$' | wc -l | grep -x 2 && echo "two images"; }
+has_images() { nm "$test" | grep -E 'wbk__image_(move|scan|ids)$' | wc -l | grep -x 3 && echo "three images"; }
 # One program for machines with and without a driver.
 no_driver() {
 	local rc

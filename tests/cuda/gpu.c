@@ -12,8 +12,6 @@
 
 void wbt_wbk_gpu_rows(struct wbk_move_args a);
 void wbt_wbk_gpu_image(struct wbk_move_args a);
-void wbt_wbk_gpu_diff2(struct wbk_scan_args a);
-void wbt_wbk_gpu_classify(struct wbk_scan_args a);
 
 /* What is used of libcuda, as cuda.h declares it.  Handles are pointers, results ints. */
 static struct {
@@ -183,20 +181,23 @@ static void play_image(const void *args)
 	wbt_wbk_gpu_image(*(const struct wbk_move_args *)args);
 }
 
-static void play_diff2(const void *args)
-{
-	wbt_wbk_gpu_diff2(*(const struct wbk_scan_args *)args);
-}
-
-static void play_classify(const void *args)
-{
-	wbt_wbk_gpu_classify(*(const struct wbk_scan_args *)args);
-}
+#define PLAY(name)                                                                                 \
+	void wbt_wbk_gpu_##name(struct wbk_scan_args a);                                           \
+	static void play_##name(const void *args)                                                  \
+	{                                                                                          \
+		wbt_wbk_gpu_##name(*(const struct wbk_scan_args *)args);                           \
+	}
+PLAY(diff2)
+PLAY(equal)
+PLAY(classify)
+PLAY(put)
+PLAY(fill)
+PLAY(check)
 
 void wbt_gpu_run(enum wbk_gpu which, const void *args, uint32_t n_tile, uint32_t threads)
 {
-	static void (*const play[WBK_GPU_COUNT])(const void *) = {
-		play_rows, play_image, play_diff2, play_classify};
+	static void (*const play[WBK_GPU_COUNT])(const void *) = {play_rows, play_image, play_diff2,
+		play_equal, play_classify, play_put, play_fill, play_check};
 	uint32_t grid = wbk_gpu_grid(n_tile, cu.is_open ? (uint32_t)cu.n_sm : 1);
 	unsigned char copy[256];
 	void *param[1] = {copy};

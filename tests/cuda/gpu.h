@@ -7,6 +7,7 @@
  *
  * What goes wrong on a device ends the test with the driver's sentence.  One thread.
  */
+#include <check.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -26,5 +27,8 @@ void wbt_gpu_put(void *dev);
 /** wbt_gpu_run - one launch of @n_tile tiles, and wait for its end.  @threads: of a block; 0 = what
  *  the kernel is made for. */
 void wbt_gpu_run(enum wbk_gpu which, const void *args, uint32_t n_tile, uint32_t threads);
+
+/** wbt_scan_tests - add what is claimed of the scans (scans.c); @seed: of what is random. */
+void wbt_scan_tests(Suite *suite, uint64_t seed);
 
 #endif

@@ -76,4 +76,20 @@ static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long 
 	return was;
 }
 
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long x)
+{
+	unsigned long long was = *p;
+
+	*p = x < was ? x : was;
+	return was;
+}
+
+static inline unsigned long long atomicMax(unsigned long long *p, unsigned long long x)
+{
+	unsigned long long was = *p;
+
+	*p = x > was ? x : was;
+	return was;
+}
+
 #endif

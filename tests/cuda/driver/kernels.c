@@ -19,7 +19,11 @@ PLAY(rows, wbk_move_args)
 
 PLAY(image, wbk_move_args)
 PLAY(diff2, wbk_scan_args)
+PLAY(equal, wbk_scan_args)
 PLAY(classify, wbk_scan_args)
+PLAY(put, wbk_scan_args)
+PLAY(fill, wbk_scan_args)
+PLAY(check, wbk_scan_args)
 
 static const struct {
 	const char *name;
@@ -29,7 +33,11 @@ static const struct {
 	{"wbk_gpu_rows", play_rows, sizeof(struct wbk_move_args)},
 	{"wbk_gpu_image", play_image, sizeof(struct wbk_move_args)},
 	{"wbk_gpu_diff2", play_diff2, sizeof(struct wbk_scan_args)},
+	{"wbk_gpu_equal", play_equal, sizeof(struct wbk_scan_args)},
 	{"wbk_gpu_classify", play_classify, sizeof(struct wbk_scan_args)},
+	{"wbk_gpu_put", play_put, sizeof(struct wbk_scan_args)},
+	{"wbk_gpu_fill", play_fill, sizeof(struct wbk_scan_args)},
+	{"wbk_gpu_check", play_check, sizeof(struct wbk_scan_args)},
 };
 
 int fc_kernel_find(const char *name)
