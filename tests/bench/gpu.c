@@ -558,7 +558,7 @@ static void bench_shapes(uint64_t wire)
 /* ---- extraction ------------------------------------------------------------------------------ */
 
 struct scan {
-	uint64_t dev_scan, dev_first, dev_out, dev_hit, dev_n;
+	uint64_t dev_n;
 	uint32_t n_tile;
 	enum wbk_gpu which;
 	struct wbk_scan_args a;
@@ -608,12 +608,13 @@ static uint64_t ramps(void)
 }
 
 static void bench_scan(
-	const char *name, enum wbk_gpu which, const struct wbk_scan *what, double bar)
+	const char *name, enum wbk_gpu which, const void *item, size_t item_bytes, double bar)
 {
-	uint32_t first[2];
+	uint32_t first[2] = {0};
 	struct scan s = {.which = which};
-	struct wbk_scan_out out = {0};
-	struct reduce r = {.from = (uintptr_t)what->f.data, .n = SCAN_BYTES / 16, .out = device(4)};
+	struct wbk_found out = wbk_found_none();
+	/* What an item begins with is where its matrix is. */
+	struct reduce r = {.from = *(const uint64_t *)item, .n = SCAN_BYTES / 16, .out = device(4)};
 	char file[4096];
 	const char *o = getenv("WB_REDUCE");
 
@@ -621,42 +622,49 @@ static void bench_scan(
 		return;
 	snprintf(file, sizeof(file), "%s", o ? o : WBT_REDUCE);
 	r.fn = function(image_of(file), "wbt_gpu_reduce");
-	must(wbk_scan_prepare(what, 1, first), "wbk_scan_prepare");
+	must(wbk_tiles_add(first, SCAN_ROWS, SCAN_COLS, 1), "wbk_tiles_add");
 	s.n_tile = first[1];
-	s.dev_scan = sent(what, sizeof(*what));
-	s.dev_first = sent(first, sizeof(first));
-	s.dev_out = sent(&out, sizeof(out));
-	s.dev_hit = device(HITS * sizeof(struct wbk_hit));
 	s.dev_n = device(8);
-	s.a = (struct wbk_scan_args){.scan = (void *)(uintptr_t)s.dev_scan,
-		.first = (void *)(uintptr_t)s.dev_first,
-		.out = (void *)(uintptr_t)s.dev_out,
-		.hit = (void *)(uintptr_t)s.dev_hit,
+	s.a = (struct wbk_scan_args){.item = (void *)(uintptr_t)sent(item, item_bytes),
+		.first = (void *)(uintptr_t)sent(first, sizeof(first)),
+		.out = (void *)(uintptr_t)sent(&out, sizeof(out)),
+		.hit = (void *)(uintptr_t)device(HITS * sizeof(struct wbk_hit)),
 		.n_hit = (void *)(uintptr_t)s.dev_n,
 		.cap = HITS,
-		.n_scan = 1};
+		.n_item = 1};
 	row(name, beside(scan_run, &s, reduce_run, &r), (double)SCAN_BYTES, bar,
 		"reading as many bytes");
 }
 
 static void bench_scans(void)
 {
-	struct wbk_scan s = {.f = {.rows = SCAN_ROWS,
-				     .cols = SCAN_COLS,
-				     .row_stride = SCAN_COLS,
-				     .code = WBK_CODE_BF16},
+	struct wbk_diff2 diff2 = {.f = {.rows = SCAN_ROWS,
+					  .cols = SCAN_COLS,
+					  .row_stride = SCAN_COLS,
+					  .code = WBK_CODE_BF16},
+		.row_end = SCAN_ROWS};
+	struct wbk_plane plane = {.rows = SCAN_ROWS,
+		.cols = SCAN_COLS,
+		.row_stride = SCAN_COLS,
 		.row_end = SCAN_ROWS,
 		.elem = 2};
+	struct wbk_equal equal = {.want = 0x3f3f};
+	struct wbk_classify classify = {.first = 0x3f3f, .second = 0x3f3f, .sentinel = 0x1234};
 	uint64_t at;
 
-	if (!is_wanted("second differences") && !is_wanted("classes"))
+	if (!is_wanted("second differences") && !is_wanted("classes") && !is_wanted("constants"))
 		return;
 	at = ramps();
-	s.f.data = (void *)(uintptr_t)at;
-	bench_scan("second differences, 65536 x 8192 of bf16", WBK_GPU_DIFF2, &s, 0.8);
+	diff2.f.data = plane.data = (void *)(uintptr_t)at;
+	bench_scan("second differences, 65536 x 8192 of bf16", WBK_GPU_DIFF2, &diff2, sizeof(diff2),
+		0.8);
 	must(cu->fill(at, 0x3f, SCAN_BYTES, stream), "cuMemsetD8Async");
-	s.want = 0x3f3f;
-	bench_scan("classes, 65536 x 8192 of bf16", WBK_GPU_CLASSIFY, &s, 0.8);
+	equal.p = classify.p = plane;
+	classify.cls = (uint8_t *)(uintptr_t)device(SCAN_BYTES / 2);
+	bench_scan("constants, 65536 x 8192 of bf16", WBK_GPU_EQUAL, &equal, sizeof(equal), 0);
+	bench_scan(
+		"classes, 65536 x 8192 of bf16", WBK_GPU_CLASSIFY, &classify, sizeof(classify), 0);
+	cu->mem_free((uintptr_t)classify.cls);
 	cu->mem_free(at);
 }
 
