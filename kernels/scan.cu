@@ -99,16 +99,185 @@ DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct
 	range_hand_in(&a->out[item].a, range);
 }
 
-WBK_KERNEL(wbk_gpu_diff2, 4)(const struct wbk_scan_args a)
-{
-	uint32_t n_tile = a.first[a.n_item];
+/*
+ * Where rows lie so that a lane reads SPAN columns at once: it has their digits and differences in
+ * registers, its left neighbour's last two from a shuffle, and reads some rows ahead.  Digits of
+ * such codes have 15 bits, so 32 bits hold every difference.
+ */
+#define SPAN 8u
 
-	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
+struct span {
+	uint32_t w[SPAN]; /* elements of 2 bytes: two a word */
+	uint32_t left[2]; /* the elements before, where no lane has them */
+	uint64_t cls; /* a byte each */
+	uint16_t left_cls[2];
+};
+
+DEV int is_spanned(const struct wbk_diff2 *s)
+{
+	unsigned elem = (unsigned)wbk__code_bytes((enum wbk_code)s->f.code);
+
+	if (s->is_wide || s->f.code == WBK_CODE_I32 || elem < 2 || s->f.cols % SPAN)
+		return 0;
+	return ((uintptr_t)s->f.data | (uintptr_t)(s->f.row_stride * (int64_t)elem)) % 16 == 0 &&
+	       (uintptr_t)s->f.cls % SPAN == 0;
+}
+
+DEV struct span load_span(const struct wbk_diff2 *s, const unsigned elem, uint64_t r, uint64_t c)
+{
+	const uint8_t *p =
+		(const uint8_t *)s->f.data + ((int64_t)r * s->f.row_stride + (int64_t)c) * elem;
+	const uint8_t *cls = s->f.cls ? s->f.cls + r * s->f.cols + c : NULL;
+	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, 0, {0, 0}};
+
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN * elem / 16; k++) {
+		uint4 v = ((const uint4 *)(const void *)p)[k];
+
+		x.w[4 * k] = v.x;
+		x.w[4 * k + 1] = v.y;
+		x.w[4 * k + 2] = v.z;
+		x.w[4 * k + 3] = v.w;
+	}
+	if (cls)
+		x.cls = *(const uint64_t *)(const void *)cls;
+	if (threadIdx.x % 32 == 0 && c) {
+		x.left[0] = elem_at(p - 2 * elem, 0, elem);
+		x.left[1] = elem_at(p - elem, 0, elem);
+		x.left_cls[0] = cls ? cls[-2] : 0;
+		x.left_cls[1] = cls ? cls[-1] : 0;
+	}
+	return x;
+}
+
+/* *@bad gets bit @k where the element is no code. */
+DEV int32_t digit_of(uint32_t raw, const unsigned elem, unsigned cls, unsigned k, uint32_t *bad)
+{
+	uint32_t x = elem == 4 ? raw >> 16 : raw, t = (x & 0x7fff) - 0x2000;
+	int is_code = t < 0x4000 && (elem == 2 || (raw & 0xffff) == 0);
+
+	if (cls)
+		return 0;
+	if (!is_code)
+		*bad |= 1u << k;
+	return is_code ? (int32_t)(t | (x >> 1 & 0x4000)) : 0;
+}
+
+struct differences {
+	int32_t h[SPAN];
+};
+
+/* Second differences along the row; *@bad: a bit for each element that is no code.  All lanes of
+ * the warp call it. */
+DEV struct differences along_span(const struct span *x, const unsigned elem, uint32_t *bad)
+{
+	uint32_t ignored = 0;
+	struct differences d;
+	int32_t v[SPAN], last;
+
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN; k++) {
+		uint32_t raw = elem == 4 ? x->w[k] : x->w[k / 2] >> 16 * (k % 2) & 0xffff;
+
+		v[k] = digit_of(raw, elem, (unsigned)(x->cls >> 8 * k) & 0xff, k, bad);
+	}
+	last = (int32_t)__shfl_sync(
+		WBK_FULL, (uint32_t)(v[SPAN - 2] | v[SPAN - 1] << 16), (threadIdx.x + 31) % 32);
+	if (threadIdx.x % 32 == 0)
+		last = digit_of(x->left[0], elem, x->left_cls[0], 0, &ignored) |
+		       digit_of(x->left[1], elem, x->left_cls[1], 0, &ignored) << 16;
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN; k++) {
+		int32_t one = k >= 1 ? v[k - 1] : last >> 16;
+		int32_t two = k >= 2 ? v[k - 2] : k ? last >> 16 : last & 0xffff;
+
+		d.h[k] = v[k] - 2 * one + two;
+	}
+	return d;
+}
+
+/* What a row has: hardly ever anything, so this may be slow. */
+DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
+	const struct differences *d, uint32_t bad)
+{
+	struct wbk_range range = range_none();
+	const struct differences all = *d;
+
+	WBK_ROLLED
+	for (unsigned k = 0; k < SPAN; k++) {
+		if (bad >> k & 1)
+			range_note(&range, at + k);
+		put(a, item, all.h[k] != 0, at + k, all.h[k]);
+	}
+	range_hand_in(&a->out[item].a, range);
+}
+
+/* A tile by a warp; lanes beyond the last column go along. */
+DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
+	const struct wbk_tile *t, const unsigned elem, const unsigned ahead)
+{
+	uint64_t c = t->col + threadIdx.x % 32 * SPAN;
+	int is_in = c < s->f.cols;
+	const struct span none = {{0x20002000, 0x20002000, 0x20002000, 0x20002000, 0x20002000,
+					  0x20002000, 0x20002000, 0x20002000},
+		{0, 0}, UINT64_MAX, {1, 1}};
+	struct differences h1 = {{0, 0, 0, 0, 0, 0, 0, 0}}, h2 = h1;
+	struct span x[4];
+	uint32_t ignored = 0;
+
+	if (t->row >= 2) {
+		x[0] = is_in ? load_span(s, elem, t->row - 2, c) : none;
+		h2 = along_span(&x[0], elem, &ignored);
+	}
+	if (t->row >= 1) {
+		x[0] = is_in ? load_span(s, elem, t->row - 1, c) : none;
+		h1 = along_span(&x[0], elem, &ignored);
+	}
+	for (uint64_t r = t->row; r < t->row_end; r += ahead) {
+		WBK_UNROLL
+		for (unsigned k = 0; k < ahead; k++)
+			x[k] = is_in && r + k < t->row_end ? load_span(s, elem, r + k, c) : none;
+		WBK_UNROLL
+		for (unsigned k = 0; k < ahead; k++) {
+			uint32_t bad = 0, any = 0;
+			struct differences h, d;
+
+			if (r + k >= t->row_end)
+				break;
+			h = along_span(&x[k], elem, &bad);
+			WBK_UNROLL
+			for (unsigned i = 0; i < SPAN; i++) {
+				d.h[i] = is_in ? h.h[i] - 2 * h1.h[i] + h2.h[i] : 0;
+				any |= (uint32_t)d.h[i];
+			}
+			if (__ballot_sync(WBK_FULL, (any | bad) != 0))
+				put_span(a, item, (r + k) * s->f.cols + c, &d, bad);
+			h2 = h1;
+			h1 = h;
+		}
+	}
+}
+
+/* A warp takes a tile. */
+WBK_KERNEL(wbk_gpu_diff2, 3)(const struct wbk_scan_args a)
+{
+	uint32_t n_tile = a.first[a.n_item], warps = blockDim.x / 32, lane = threadIdx.x % 32;
+
+	for (uint32_t i = blockIdx.x * warps + threadIdx.x / 32; i < n_tile;
+		i += gridDim.x * warps) {
 		uint32_t item = piece_of(a.first, a.n_item, i);
 		const struct wbk_diff2 s = ((const struct wbk_diff2 *)a.item)[item];
 		struct wbk_tile t = tile_in(i - a.first[item], s.row_begin, s.row_end, s.f.cols);
 
-		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
+		if (is_spanned(&s) && wbk__code_bytes((enum wbk_code)s.f.code) == 2) {
+			diff2_spans(&a, item, &s, &t, 2, 4);
+			continue;
+		}
+		if (is_spanned(&s)) {
+			diff2_spans(&a, item, &s, &t, 4, 2);
+			continue;
+		}
+		for (uint64_t c = t.col + lane; c < t.col + WBK__SCAN_COLS; c += 32)
 			if (has_columns(c, s.f.cols))
 				diff2_column(&a, item, &s, &t, c);
 	}

@@ -212,6 +212,10 @@ static struct wbk_plane random_plane(unsigned elem, size_t *bytes)
 		.row_stride = (int64_t)(cols + below(5)),
 		.elem = (uint8_t)elem};
 
+	if (below(2)) { /* so that several columns are one access */
+		p.cols = cols = (cols + 7) / 8 * 8;
+		p.row_stride = (int64_t)(cols + 8 * below(3));
+	}
 	p.row_begin = below(3) ? 0 : below(rows);
 	p.row_end = below(3) ? rows : p.row_begin + below(rows - p.row_begin + 1);
 	*bytes = ((rows - 1) * (uint64_t)p.row_stride + cols) * elem;
