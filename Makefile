@@ -116,6 +116,7 @@ CLIENT_SO := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.so.$(ABI))
 CLIENT_A  := $(if $(HAVE_CLIENT),$(O)/lib/libweightbridge.a)
 
 UNITS   := $(patsubst tests/unit/%.c,$(O)/tests/%,$(wildcard tests/unit/test_*.c))
+ANSWERS := $(O)/tools/answers
 FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(O)/tools/%,$(wildcard tests/tools/*.c))
@@ -197,6 +198,8 @@ $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
+# What a driver says in the situations that we rely on (tests/cuda/answers.txt).
+$(ANSWERS): $(call obj,tests/cuda/answers.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
@@ -243,7 +246,7 @@ CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) impor
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes) $(CLUSTER_controllers),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
@@ -259,7 +262,7 @@ check-engines: all         ## adapters with real vLLM, SGLang, Megatron, FSDP2 o
 	@JOBS=1 T_LIMIT=$${T_LIMIT:-900} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
 check-roce: all $(RC) $(TOOLS) $(addprefix $(O)/tests/,test_xport test_xport_ends)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (5 min)
 	@tests/roce/run.sh $(O) $(T)
-check-gpu: $(O)/tests/test_kernels_gpu  ## the kernels on a GPU, also under compute-sanitizer where there is one
+check-gpu: $(O)/tests/test_kernels_gpu $(ANSWERS)  ## the kernels on a GPU, also under compute-sanitizer where there is one; what its driver answers
 	@tests/cuda/run.sh $(O)
 check-cuda:                ## the kernels compiled for GPUs; a compiler comes from PyPI where there is none (105 MB, once)
 	+@tests/cuda/compile.sh $(O)

@@ -22,6 +22,7 @@ one() { # NAME COMMAND...
 	return $rc
 }
 if one gpu "$test"; then
+	one answers "$(dirname "$0")/answers.sh" "$out" driver
 	if command -v compute-sanitizer >/dev/null; then
 		for tool in memcheck racecheck; do
 			# One in ten of the points: each costs a hundred times as much there.

@@ -386,7 +386,7 @@ END_TEST
 
 struct shared {
 	struct wbcu_ipc ipc;
-	uint64_t offset;
+	uint64_t offset; /* of the allocation in its block */
 	int result;
 };
 
@@ -416,10 +416,13 @@ static void open_ipc(void *arg)
 		return;
 	if (cu->ipc_open(&again, s->ipc, WBCU_IPC_LAZY_PEER) || again != addr)
 		abort();
-	fx_cuda_read(out, addr + s->offset, 4);
+	fx_cuda_read(out, addr, 4);
 	if (memcmp(out, "abc", 4) != 0)
 		abort();
-	fx_cuda_write(addr + s->offset, "xyz", 4);
+	fx_cuda_read(out, addr - s->offset, 4); /* what others have in the block */
+	if (memcmp(out, "own", 4) != 0)
+		abort();
+	fx_cuda_write(addr, "xyz", 4);
 	if (cu->ipc_close(addr) || cu->ipc_close(addr) || !cu->ipc_close(addr))
 		abort();
 }
@@ -435,7 +438,8 @@ static void export_ipc(int to, int from, struct shared *s)
 	if (cu->mem_alloc(&other, 1000) || cu->mem_alloc(&addr, 100) ||
 		cu->ipc_export(&s->ipc, addr) || cu->mem_range(&base, &bytes, addr))
 		abort();
-	s->offset = addr - other; /* the handle is of the whole block */
+	s->offset = addr - other;
+	fx_cuda_write(other, "own", 4);
 	if (base != addr ||
 		cu->ipc_open(&other, s->ipc, WBCU_IPC_LAZY_PEER) != WBCU_INVALID_CONTEXT)
 		abort();

@@ -16,17 +16,18 @@
  * Memory is memfds.  It is mapped where device addresses point to, and only while the device works:
  * a program that touches it from the host ends with SIGSEGV.  Allocations of VMM are exported as
  * those memfds and keep their device's UUID; legacy allocations are parts of blocks of 2 MiB, and
- * an IPC handle is of the whole block.  Handles are opened by processes of the same user and the
- * same pid namespace while the exporter lives, never by the exporter itself.  Free memory is
- * counted over all processes that name the same file in FAKECUDA_WORLD (else this process alone),
- * until the last holder of an allocation lets go or dies.
+ * an IPC handle gives away the whole block, opened at the allocation's place in it.  Handles are
+ * opened by processes of the same user and the same pid namespace while the exporter lives, never
+ * by the exporter itself.  Free memory is counted over all processes that name the same file in
+ * FAKECUDA_WORLD (else this process alone), until the last holder of an allocation lets go or dies.
  *
  * Work.  A thread of the library runs what streams hold, one piece after another: pieces of one
  * stream in order, streams among each other in any order (by `order`), never inside the call that
- * queued them.  Kernels are the CPU's build of kernels/ (shim.h), found by their names: an image
- * counts when it begins as a fatbin does, whatever is in it.  Copies from and to host memory that
- * is not pinned are over when the call returns, as they are with a driver.  The legacy stream and
- * streams that block on it wait for each other.
+ * queued them.  A second thread runs functions of the host: one that waits keeps only what is
+ * behind it waiting.  Kernels are the CPU's build of kernels/ (shim.h), found by their names, and
+ * that of tests/cuda/answers.c: an image counts when it begins as a fatbin or as PTX does, whatever
+ * is in it.  Copies from and to host memory that is not pinned are over when the call returns, as
+ * they are with a driver.  The legacy stream and streams that block on it wait for each other.
  *
  * Errors are those of a driver for the same misuse, as far as tests need them.  What went wrong in
  * a stream is found by a later call, and by all of them from then on (sticky).

@@ -176,6 +176,8 @@ int fc_map(struct fc_block *b, uint64_t addr, struct fc_mapping **out);
 void fc_unmap(struct fc_mapping *m);
 /** fc_mapping_at - that holds [@addr, @addr + @bytes); NULL. */
 struct fc_mapping *fc_mapping_at(const struct fc_mapping *list, uint64_t addr, size_t bytes);
+/** fc_alloc_at - the legacy allocation that @addr lies in; NULL. */
+const struct fc_alloc *fc_alloc_at(uint64_t addr);
 /** fc_open - devices may touch memory, or not any more: so may the host. */
 void fc_open(bool is_open);
 /** fc_is_open - may devices touch [@addr, @addr + @bytes), over neighbouring mappings too? */
@@ -200,6 +202,9 @@ void fc_work_start(void);
 int fc_kernel_find(const char *name);
 /** fc_kernel_bytes - of its arguments. */
 size_t fc_kernel_bytes(int kernel);
+/** fc_kernel_reaches - is the memory there that it stores to?  Of the kernels of the product that
+ * is not known: true. */
+bool fc_kernel_reaches(int kernel, const void *args);
 /** fc_kernel_run - here and now. */
 void fc_kernel_run(int kernel, const void *args, unsigned grid, unsigned threads);
 

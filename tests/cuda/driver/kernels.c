@@ -25,6 +25,22 @@ PLAY(put, wbk_scan_args)
 PLAY(fill, wbk_scan_args)
 PLAY(check, wbk_scan_args)
 
+/* The kernel of tests/cuda/answers.c: a number to an address. */
+static uint64_t stored_at(const void *args)
+{
+	uint64_t at;
+
+	memcpy(&at, args, sizeof(at));
+	return at;
+}
+
+static void play_store(const void *args)
+{
+	static const uint32_t seven = 7;
+
+	memcpy((void *)(uintptr_t)stored_at(args), &seven, sizeof(seven));
+}
+
 static const struct {
 	const char *name;
 	void (*play)(const void *);
@@ -38,6 +54,7 @@ static const struct {
 	{"wbk_gpu_put", play_put, sizeof(struct wbk_scan_args)},
 	{"wbk_gpu_fill", play_fill, sizeof(struct wbk_scan_args)},
 	{"wbk_gpu_check", play_check, sizeof(struct wbk_scan_args)},
+	{"answers_store", play_store, sizeof(uint64_t)},
 };
 
 int fc_kernel_find(const char *name)
@@ -51,6 +68,11 @@ int fc_kernel_find(const char *name)
 size_t fc_kernel_bytes(int kernel)
 {
 	return kernels[kernel].bytes;
+}
+
+bool fc_kernel_reaches(int kernel, const void *args)
+{
+	return kernels[kernel].play != play_store || fc_is_open(stored_at(args), sizeof(uint32_t));
 }
 
 void fc_kernel_run(int kernel, const void *args, unsigned grid, unsigned threads)

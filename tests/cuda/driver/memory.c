@@ -243,7 +243,7 @@ int cuMemFree_v2(uint64_t addr)
 	return fc_leave(rc);
 }
 
-static const struct fc_alloc *alloc_at(uint64_t addr)
+const struct fc_alloc *fc_alloc_at(uint64_t addr)
 {
 	for (const struct fc_alloc *a = fc.alloc; a; a = a->next)
 		if (addr >= a->addr && addr - a->addr < a->bytes)
@@ -260,7 +260,7 @@ int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t addr)
 	if (rc)
 		return rc;
 	m = fc_mapping_at(fc.mapping, addr, 1);
-	a = alloc_at(addr);
+	a = fc_alloc_at(addr);
 	if (!m)
 		return fc_leave(WBCU_NOT_FOUND);
 	if (base)
@@ -606,7 +606,7 @@ int cuMemHostGetDevicePointer_v2(uint64_t *addr, void *p, unsigned flags)
 static int attribute_of(void *value, int attribute, uint64_t addr)
 {
 	const struct fc_mapping *m = fc_mapping_at(fc.mapping, addr, 1), *r;
-	const struct fc_alloc *a = alloc_at(addr);
+	const struct fc_alloc *a = fc_alloc_at(addr);
 
 	if (!m && !(attribute == WBCU_POINTER_MEMORY_TYPE && fc_is_pinned(addr, 1)))
 		return WBCU_INVALID_VALUE;

@@ -13,8 +13,9 @@
 
 struct ipc {
 	uint64_t magic, serial, bytes;
+	uint64_t offset; /* of the allocation in the block */
 	int32_t pid, fd, device, pad;
-	uint8_t unused[24];
+	uint8_t unused[16];
 };
 _Static_assert(sizeof(struct ipc) == WBCU_IPC_BYTES, "what applications copy");
 
@@ -95,16 +96,19 @@ int cuIpcGetMemHandle(struct wbcu_ipc *out, uint64_t addr)
 {
 	int rc = fc_enter(__func__, true);
 	const struct fc_mapping *m;
+	const struct fc_alloc *a;
 	struct ipc h;
 
 	if (rc)
 		return rc;
 	m = fc_mapping_at(fc.mapping, addr, 1);
-	if (!m || !m->block->is_legacy || m->n_ipc)
+	a = fc_alloc_at(addr);
+	if (!m || !a || m->n_ipc)
 		return fc_leave(WBCU_INVALID_VALUE);
 	h = (struct ipc){.magic = IPC_MAGIC,
 		.serial = m->block->serial,
 		.bytes = m->bytes,
+		.offset = a->addr - m->addr,
 		.pid = getpid(),
 		.fd = m->block->fd,
 		.device = m->block->device};
@@ -168,7 +172,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *addr, struct wbcu_ipc handle, unsigned flags
 	if (rc)
 		return fc_leave(rc);
 	m->n_ipc++;
-	*addr = m->addr;
+	*addr = m->addr + h.offset;
 	return fc_leave(WBCU_SUCCESS);
 }
 
@@ -180,7 +184,7 @@ int cuIpcCloseMemHandle(uint64_t addr)
 	if (rc)
 		return rc;
 	m = fc_mapping_at(fc.mapping, addr, 1);
-	if (!m || !m->n_ipc || m->addr != addr)
+	if (!m || !m->n_ipc)
 		return fc_leave(WBCU_INVALID_VALUE);
 	if (!--m->n_ipc) {
 		rc = fc_wait(0);

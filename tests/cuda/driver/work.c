@@ -47,6 +47,8 @@ static int run(struct fc_piece *p)
 		rc = WBCU_ILLEGAL_ADDRESS;
 	else if (p->kind == FC_FILL)
 		memset((void *)(uintptr_t)p->to, p->value, p->bytes);
+	else if (p->kind == FC_LAUNCH && !fc_kernel_reaches(p->kernel, p->args))
+		rc = WBCU_ILLEGAL_ADDRESS;
 	else if (p->kind == FC_LAUNCH)
 		rc = run_unlocked(p);
 	fc_open(false);
@@ -87,8 +89,8 @@ static bool is_ready(const struct fc_piece *p, uint64_t now, uint64_t *next_ns)
 	return false;
 }
 
-/* The oldest, or any one by the script's number. */
-static struct fc_piece *pick(uint64_t *next_ns)
+/* The oldest, or any one by the script's number; of functions of the host, or of all else. */
+static struct fc_piece *pick(bool is_call, uint64_t *next_ns)
 {
 	struct fc_piece *found = NULL;
 	uint64_t now = fc_now();
@@ -98,7 +100,7 @@ static struct fc_piece *pick(uint64_t *next_ns)
 	if (fc.is_held && !fc.go)
 		return NULL;
 	for (struct fc_piece *p = fc.piece; p; p = p->next) {
-		if (!is_ready(p, now, next_ns))
+		if (p->runs || (p->kind == FC_CALL) != is_call || !is_ready(p, now, next_ns))
 			continue;
 		n++;
 		if (found && !fc.order)
@@ -122,12 +124,16 @@ static void take_out(struct fc_piece *p)
 	fc.count.done++;
 }
 
-/* A lost device drops what it was to do; who waits hears of it. */
+/* A lost device drops what it was to do; who waits hears of it.  A function of the host that runs
+ * ends by itself. */
 static void lose(int rc)
 {
 	fc.lost = rc;
-	while (fc.piece)
-		take_out(fc.piece);
+	for (struct fc_piece *p = fc.piece, *next; p; p = next) {
+		next = p->next;
+		if (!p->runs)
+			take_out(p);
+	}
 }
 
 static void wait_until(uint64_t ns)
@@ -147,13 +153,13 @@ static void wait_until(uint64_t ns)
 	pthread_cond_timedwait(&fc.changed, &fc.lock, &t);
 }
 
-static void *engine(void *arg)
+/* Two of them: a function of the host that waits keeps what is behind it waiting and no more. */
+static void *engine(void *is_call)
 {
-	(void)arg;
 	pthread_mutex_lock(&fc.lock);
 	for (;;) {
 		uint64_t next_ns;
-		struct fc_piece *p = pick(&next_ns);
+		struct fc_piece *p = pick(is_call != NULL, &next_ns);
 		int rc;
 
 		if (!p) {
@@ -178,9 +184,11 @@ void fc_work_start(void)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (pthread_create(&t, NULL, engine, NULL))
-		abort();
-	pthread_detach(t);
+	for (int i = 0; i < 2; i++) {
+		if (pthread_create(&t, NULL, engine, i ? &fc : NULL))
+			abort();
+		pthread_detach(t);
+	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
@@ -489,16 +497,22 @@ struct fc_module {
 	struct fc_module *next;
 };
 
+/* A fatbin, or PTX. */
+static bool is_image(const char *image)
+{
+	uint32_t magic = FATBIN;
+
+	return !strncmp(image, ".version", 8) || !memcmp(image, &magic, sizeof(magic));
+}
+
 int cuModuleLoadData(void **module, const void *image)
 {
 	int rc = fc_enter(__func__, true);
 	struct fc_module *m;
-	uint32_t magic;
 
 	if (rc)
 		return rc;
-	memcpy(&magic, image, sizeof(magic));
-	if (magic != FATBIN)
+	if (!is_image(image))
 		return fc_leave(WBCU_INVALID_IMAGE);
 	m = malloc(sizeof(*m));
 	if (!m)

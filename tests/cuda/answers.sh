@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# answers.sh OUTDIR stand-in|driver   Does it answer as answers.txt says?  Exit 0, 1 with the lines that differ
+# (- expected, + answered), 77 no driver.  All that it answered is in OUTDIR/log/answers-WHICH.txt.
+# A line "#stand-in SITUATION: QUESTION: ANSWER" of answers.txt is what the stand-in says where it cannot be as a driver.
+set -u
+out=$1 which=$2 here=$(dirname "$0")
+said=$out/log/answers-$which.txt want=$out/log/answers-want-$which.txt
+mkdir -p "$out/log"
+[ "$which" = driver ] || export LD_LIBRARY_PATH=$out/fakecuda
+"$out/tools/answers" >"$said"
+rc=$?
+if [ $rc -eq 77 ]; then
+	cat "$said"
+	exit 77
+fi
+awk -v which="$which" '
+	function key(line) { n = split(line, part, ": "); return part[1] ": " part[2] }
+	which == "stand-in" && FNR == NR && /^#stand-in / { sub(/^#stand-in /, ""); other[key($0)] = $0 }
+	FNR == NR || /^#/ { next }
+	{ k = key($0); print k in other ? other[k] : $0 }' "$here/answers.txt" "$here/answers.txt" >"$want"
+echo "$(wc -l <"$said") answers, $(wc -l <"$want") expected"
+# A situation a line, so that a diff shows which.
+diff -U0 "$want" "$said" | grep -v '^\(---\|+++\|@@\)' >"$out/log/answers-diff-$which.txt"
+cat "$out/log/answers-diff-$which.txt"
+[ $rc -eq 0 ] && [ ! -s "$out/log/answers-diff-$which.txt" ]
