@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static void must(int rc, const char *what)
@@ -20,10 +21,111 @@ static void must(int rc, const char *what)
 	abort();
 }
 
+/* ---- which driver ---------------------------------------------------------------------------- */
+
+static int n_device = 2; /* the stand-in's */
+
+bool fx_cuda_is_device(void)
+{
+	const char *which = getenv("WB_GPU");
+
+	return which && !strcmp(which, "device");
+}
+
+/* The exit status of a child that begins with the driver; the parent must not. */
+static int count_devices(void)
+{
+	const struct wbcu *c;
+	struct wb_err err = {0};
+	int n = 0;
+
+	if (!wbcu_load(&c, &err) && !c->device_count(&n) && n > 0)
+		return n;
+	printf("%s\n", err.msg[0] ? err.msg : "no GPU: the driver shows none");
+	return 0;
+}
+
+bool fx_cuda_here(void)
+{
+	int status = 0;
+	pid_t pid;
+
+	if (!fx_cuda_is_device())
+		return true;
+	fflush(stdout);
+	pid = fork();
+	must(pid < 0, "fork");
+	if (!pid)
+		exit(count_devices());
+	must(waitpid(pid, &status, 0) != pid || !WIFEXITED(status), "a child that counts devices");
+	n_device = WEXITSTATUS(status);
+	return n_device > 0;
+}
+
+int fx_cuda_devices(void)
+{
+	return n_device;
+}
+
+int fx_cuda_second(void)
+{
+	return n_device > 1;
+}
+
+void fx_cuda_skip(const char *name, const char *why)
+{
+	printf("skip %s: %s\n", name, why);
+	fflush(stdout);
+}
+
+static void skip_for(const char *name, const char *what)
+{
+	char why[128];
+
+	snprintf(why, sizeof(why), "needs %s", what);
+	fx_cuda_skip(name, why);
+}
+
+void fx_cuda_add_rows(
+	TCase *t, const TTest *test, const char *name, int n, const char *(*needs)(int row))
+{
+	for (int i = 0; i < n; i++) {
+		const char *what = needs && fx_cuda_is_device() ? needs(i) : NULL;
+		char row[128];
+
+		snprintf(row, sizeof(row), "%s, row %d", name, i);
+		if (what)
+			skip_for(row, what);
+		else
+			tcase_add_loop_test(t, test, i, i + 1);
+	}
+}
+
+void fx_cuda_add(TCase *t, const TTest *test, const char *name, const char *needs)
+{
+	if (needs && fx_cuda_is_device())
+		skip_for(name, needs);
+	else
+		tcase_add_test(t, test);
+}
+
+static int no_script(const char *text)
+{
+	fprintf(stderr, "fx_cuda: a device takes no script: %s\n", text);
+	abort();
+}
+
+static void count_nothing(struct fakecuda_counts *out)
+{
+	*out = (struct fakecuda_counts){0};
+}
+
 const struct fx_cuda *fx_cuda(void)
 {
 	static struct fx_cuda c;
 
+	if (!c.script && fx_cuda_is_device())
+		c = (struct fx_cuda){no_script, count_nothing};
 	if (!c.script) {
 		void *lib = fx_beside("fakecuda/libcuda.so.1"),
 		     *script = dlsym(lib, "fakecuda_script");
@@ -65,6 +167,26 @@ static const struct wbcu *cu(void)
 	return c;
 }
 
+struct wbcu_uuid fx_cuda_uuid(int number)
+{
+	struct wbcu_uuid u;
+
+	must(cu()->device_uuid(&u, number), "cuDeviceGetUuid");
+	return u;
+}
+
+static void nap(void *arg)
+{
+	(void)arg;
+	nanosleep(&(struct timespec){0, 50000000}, NULL);
+}
+
+void fx_cuda_fill_late(uint64_t addr, uint8_t value, size_t bytes)
+{
+	must(cu()->stream_call(NULL, nap, NULL), "cuLaunchHostFunc");
+	must(cu()->fill(addr, value, bytes, NULL), "cuMemsetD8Async");
+}
+
 void fx_cuda_write(uint64_t addr, const void *from, size_t bytes)
 {
 	must(cu()->copy_in(addr, from, bytes, NULL), "cuMemcpyHtoDAsync");
@@ -98,6 +220,8 @@ void fx_cuda_vmm_free(uint64_t addr, size_t bytes)
 	must(cu()->vmm_unmap(addr, bytes), "cuMemUnmap");
 	must(cu()->vmm_unreserve(addr, bytes), "cuMemAddressFree");
 }
+
+/* ---- between processes ----------------------------------------------------------------------- */
 
 #define FDS_MAX 64
 

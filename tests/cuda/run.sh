@@ -1,35 +1,66 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh OUTDIR   The kernels on a GPU: the unit test's claims, then under compute-sanitizer where it is installed
-# (memcheck: accesses; racecheck: shared memory).  Without a device it says in one line why it skips.
-# The last line is "N passed, N failed, N skipped".
+# run.sh OUTDIR [NAME...]   On a GPU: the kernels, what its driver answers beside answers.txt, the unit tests of
+# memory, lanes and clients on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
+# shared memory) where it is installed.  Of these only NAME, if any.
+# OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/.  Nothing is built: it also runs where
+# there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
+# Without a device it says in one line why it skips.  The last line is "N passed, N failed, N skipped".
 set -u
-out=$1 test=$1/tests/test_kernels_gpu
-# A context of CUDA does not outlive a fork.
-export WB_GPU=device CK_FORK=no CK_VERBOSITY=${CK_VERBOSITY:-minimal}
+out=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)
+shift
+only=$*
+kernels=$out/tests/test_kernels_gpu
+export WB_GPU=device CK_VERBOSITY=${CK_VERBOSITY:-minimal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
+export LD_LIBRARY_PATH=$out/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Sockets of tests lie there.
+TMPDIR=$(mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 mkdir -p "$out/log"
 pass=0 fail=0 skip=0
-one() { # NAME COMMAND...
-	local name=$1 rc
-	shift
-	"$@" >"$out/log/$name.log" 2>&1
+said() { # FILE   What a log says in a line.
+	local n
+	n=$(grep -c '^skip ' "$1")
+	grep -m1 -E '^seed .* on ' "$1"
+	grep -E '^[0-9]+%: Checks|^[0-9]+ answers|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1
+	[ "$n" -eq 0 ] || echo "$n that need what a device has not"
+}
+one() { # NAME LIMIT COMMAND...
+	local name=$1 limit=$2 log=$out/log/$1.log rc s=$SECONDS
+	shift 2
+	[ -z "$only" ] || [[ " $only " == *" $name "* ]] || return 0
+	timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
+	s="$((SECONDS - s)) s"
 	case $rc in
-	0) pass=$((pass + 1)); echo "ok   $name: $(grep -m1 '^seed ' "$out/log/$name.log")" ;;
-	77) skip=$((skip + 1)); echo "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
-	*) fail=$((fail + 1)); echo "FAIL $name (exit $rc)"; tail -40 "$out/log/$name.log" ;;
+	0) pass=$((pass + 1)); echo "ok   $name ($s): $(said "$log" | paste -sd ';' | sed 's/;/; /g')" ;;
+	77) skip=$((skip + 1)); echo "SKIP $name: $(tail -1 "$log")" ;;
+	124 | 137) fail=$((fail + 1)); echo "FAIL $name: still running after $limit s"; tail -40 "$log" ;;
+	*) fail=$((fail + 1)); echo "FAIL $name (exit $rc, $s)"; tail -60 "$log" ;;
 	esac
 	return $rc
 }
-if one gpu "$test"; then
-	one answers "$(dirname "$0")/answers.sh" "$out" driver
+sanitizer() { # TOOL POINTS   One in POINTS of the points: each costs a hundred times as much there.
+	WB_SAMPLE=$2 one "gpu-$1" 90 compute-sanitizer --tool "$1" --error-exitcode 3 "$kernels"
+}
+if ! why=$("$out/tools/answers" none 2>&1); then # of no situation: only whether there is a GPU
+	echo "SKIP gpu: $why"
+	skip=1
+else
+	# A context of CUDA does not outlive a fork: the kernels' test has one context, the others begin in each claim's
+	# process.
+	CK_FORK=no one gpu 120 "$kernels"
+	one answers 60 "$here/answers.sh" "$out" driver
+	for t in cuda_driver mem_gpu lane_gpu client_gpu; do
+		one $t 120 "$out/tests/test_$t"
+	done
 	if command -v compute-sanitizer >/dev/null; then
-		for tool in memcheck racecheck; do
-			# One in ten of the points: each costs a hundred times as much there.
-			WB_SAMPLE=10 one "gpu-$tool" compute-sanitizer --tool "$tool" --error-exitcode 3 "$test"
-		done
-	else
-		skip=$((skip + 1))
+		export CK_FORK=no
+		sanitizer memcheck 10
+		sanitizer racecheck 10
+	elif [ -z "$only" ]; then
+		skip=$((skip + 2))
 		echo "SKIP gpu-memcheck, gpu-racecheck: compute-sanitizer is not installed"
 	fi
 fi

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's lane over memory of a device, on the driver without devices. */
+/* A worker's lane over memory of a device, on the driver without devices; WB_GPU=device: on the
+ * machine's. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "kernels/gpu.h"
 #include "lane/lane.h"
 #include "mem/gpu.h"
 #include "tests/common/fx_check.h"
@@ -56,14 +58,15 @@ static void start(struct rig *r)
 	struct wb_lane_mem mem[2] = {{.bytes = MEM_BYTES, .is_device = true}, {.bytes = MEM_BYTES}};
 	struct wb_lane_worker_opts o = {
 		.mem = mem, .n_mem = 2, .arena_bytes = ARENA_BYTES, .device = NULL};
+	int number = fx_cuda_second();
 	struct wbcu_uuid uuid;
 	struct wb_err err = {0};
 
-	*r = (struct rig){.cu = fx_cuda_driver(1)};
+	*r = (struct rig){.cu = fx_cuda_driver(number)};
 	rng.state = s ? strtoull(s, NULL, 0) : 20261127 + (uint64_t)getpid();
 	printf("seed %llu\n", (unsigned long long)rng.state);
 	wbk_sum_keys_init(&r->keys, 3);
-	r->dev = fx_cuda_vmm(1, MEM_BYTES, true);
+	r->dev = fx_cuda_vmm(number, MEM_BYTES, true);
 	r->arena = o.arena = room(ARENA_BYTES);
 	r->wire = room(ARENA_BYTES);
 	for (int i = 0; i < 2; i++) {
@@ -75,7 +78,7 @@ static void start(struct rig *r)
 	fx_cuda_write(r->dev, r->mem[0], MEM_BYTES);
 	mem[0].addr = (void *)(uintptr_t)r->dev;
 	mem[1].addr = r->mem[1];
-	ck_assert_int_eq(r->cu->device_uuid(&uuid, 1), 0);
+	uuid = fx_cuda_uuid(number);
 	o.device = uuid.bytes;
 	ck_assert_int_eq(
 		wb_lane_create_remote(NULL, r->arena, ARENA_BYTES, &r->lane, &fds, NULL), 0);
@@ -179,7 +182,8 @@ START_TEST(a_device_does_what_the_host_does)
 	struct rig r;
 
 	start(&r);
-	fx_cuda_do(_i % 2 ? "order 77" : "late cuLaunchKernel 1000000");
+	if (!fx_cuda_is_device())
+		fx_cuda_do(_i % 2 ? "order 77" : "late cuLaunchKernel 1000000");
 	for (int i = 0; i < 4; i++) {
 		uint32_t n = (uint32_t)wb_rng_below(&rng, BOXES) + 1;
 		uint64_t bytes = boxes(b, n);
@@ -242,12 +246,10 @@ START_TEST(what_the_application_began_before_is_seen)
 	struct wb_gpu *g;
 
 	start(&r);
-	ck_assert_int_eq(r.cu->device_uuid(&uuid, 1), 0);
+	uuid = fx_cuda_uuid(fx_cuda_second());
 	ck_assert_int_eq(wb_gpu_get(uuid.bytes, &g, NULL), 0);
 	memset(r.twin[0], 0x5a, MEM_BYTES);
-	fx_cuda_do("late cuMemsetD8Async 50000000");
-	ck_assert_int_eq(
-		r.cu->fill(r.dev, 0x5a, MEM_BYTES, NULL), 0); /* the optimizer's last step */
+	fx_cuda_fill_late(r.dev, 0x5a, MEM_BYTES); /* the optimizer's last step */
 	ck_assert_msg(!wb_gpu_settle(g, &err), "%s", err.msg);
 	job = whole(&r, &b, WB_LANE_PACK);
 	ck_assert_int_eq(wb_lane_submit(r.lane, &job), 0);
@@ -288,6 +290,12 @@ static const struct {
 	{"late cuLaunchKernel 50000000; fail cuEventRecord 719 1", -EIO},
 	{"late cuLaunchKernel 50000000; fail cuEventSynchronize 719 1", -EIO},
 };
+
+static const char *fault_needs(int row)
+{
+	(void)row;
+	return FX_SCRIPT;
+}
 
 START_TEST(a_device_that_fails_fails_its_jobs_and_no_more)
 {
@@ -330,13 +338,18 @@ int main(void)
 	Suite *s = suite_create("lane gpu");
 	TCase *t = tcase_create("all");
 
+	if (!fx_cuda_here())
+		return 77;
+	if (fx_cuda_is_device() && !wbk_gpu_kernel(WBK_GPU_MOVE)->image) {
+		printf("built without a CUDA compiler: make CUDA=yes\n");
+		return 77;
+	}
 	/* A process begins with a driver once, so each claim needs one of its own. */
 	unsetenv("CK_FORK");
 	tcase_add_loop_test(t, a_device_does_what_the_host_does, 0, 4);
-	tcase_add_test(t, a_job_is_over_when_the_device_is_done_with_its_slot);
-	tcase_add_test(t, what_the_application_began_before_is_seen);
-	tcase_add_loop_test(
-		t, a_device_that_fails_fails_its_jobs_and_no_more, 0, (int)WB_ARRAY_SIZE(faults));
+	FX_CUDA_ADD(t, a_job_is_over_when_the_device_is_done_with_its_slot, FX_HOLD);
+	FX_CUDA_ADD(t, what_the_application_began_before_is_seen, NULL);
+	FX_CUDA_ADD_ROWS(t, a_device_that_fails_fails_its_jobs_and_no_more, faults, fault_needs);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }
