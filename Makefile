@@ -199,7 +199,7 @@ $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
-$(ANSWERS): $(call obj,tests/cuda/answers.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(ANSWERS): $(call obj,$(wildcard tests/cuda/answers*.c)) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
