@@ -24,7 +24,7 @@
 
 #include "base/err.h"
 
-#define AT_A_TIME 4
+#define AT_A_TIME 8
 #define SITUATIONS_MAX 100
 
 const struct wbcu *cu;

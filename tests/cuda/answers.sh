@@ -8,7 +8,7 @@ out=$1 which=$2 here=$(dirname "$0")
 said=$out/log/answers-$which.txt want=$out/log/answers-want-$which.txt
 mkdir -p "$out/log"
 [ "$which" = driver ] || export LD_LIBRARY_PATH=$out/fakecuda
-"$out/tools/answers" >"$said"
+timeout -k 5 50 "$out/tools/answers" >"$said"
 rc=$?
 if [ $rc -eq 77 ]; then
 	cat "$said"
@@ -20,7 +20,6 @@ awk -v which="$which" '
 	FNR == NR || /^#/ { next }
 	{ k = key($0); print k in other ? other[k] : $0 }' "$here/answers.txt" "$here/answers.txt" >"$want"
 echo "$(wc -l <"$said") answers, $(wc -l <"$want") expected"
-# A situation a line, so that a diff shows which.
 diff -U0 "$want" "$said" | grep -v '^\(---\|+++\|@@\)' >"$out/log/answers-diff-$which.txt"
 cat "$out/log/answers-diff-$which.txt"
 [ $rc -eq 0 ] && [ ! -s "$out/log/answers-diff-$which.txt" ]

@@ -40,7 +40,7 @@ static void legacy_small(void)
 {
 	uint64_t first = legacy(1000), second = legacy(1000), start = 0;
 	struct wbcu_ipc ipc;
-	size_t n = 0;
+	size_t n = 0, total = 0;
 	int rc;
 
 	type_of(second + 999);
@@ -52,6 +52,8 @@ static void legacy_small(void)
 	same_place("cuMemGetAddressRange, start", rc, start, second);
 	same_size("cuMemGetAddressRange, bytes", rc, n, 1000);
 	result("an IPC handle of it", cu->ipc_export(&ipc, second));
+	must("cuMemGetInfo", cu->mem_info(&n, &total));
+	result("more than there is", cu->mem_alloc(&first, 2 * total));
 	result("no bytes at all", cu->mem_alloc(&first, 0));
 }
 

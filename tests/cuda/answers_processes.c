@@ -23,6 +23,7 @@
 struct note {
 	struct wbcu_ipc ipc;
 	uint64_t bytes;
+	struct wbcu_uuid uuid; /* of the first device there */
 	int rc, n; /* of a peer that only looks: cuInit's result, and devices */
 };
 
@@ -137,6 +138,7 @@ static void have_legacy(size_t bytes)
 	write_all(behind, 12, 1000);
 	write_all(addr, 11, bytes);
 	must("cuIpcGetMemHandle", cu->ipc_export(&note.ipc, addr));
+	must("cuDeviceGetUuid", cu->device_uuid(&note.uuid, 0));
 	send_note(&note, -1);
 	serve(addr, free_legacy);
 }
@@ -172,8 +174,10 @@ static void look(void)
 
 	(void)wbcu_load(&cu, NULL);
 	note.rc = cu->init(0);
-	if (!note.rc)
+	if (!note.rc) {
 		cu->device_count(&note.n);
+		cu->device_uuid(&note.uuid, 0);
+	}
 	send_note(&note, -1);
 }
 
@@ -190,6 +194,14 @@ int be_peer(const char *role)
 	else
 		have_legacy(!strcmp(role, "small") ? 1000 : 6 * MIB);
 	return 0;
+}
+
+static bool is_ours(const struct wbcu_uuid *uuid)
+{
+	struct wbcu_uuid first;
+
+	must("cuDeviceGetUuid", cu->device_uuid(&first, 0));
+	return !memcmp(&first, uuid, sizeof(first));
 }
 
 static void ipc_own(void)
@@ -211,8 +223,8 @@ static void ipc_other(void)
 	int rc;
 
 	peer_start(&p, "legacy", NULL);
-	refused("without flags", cu->ipc_open(&addr, p.note.ipc, 0));
 	refused("of zeros", cu->ipc_open(&addr, none, WBCU_IPC_LAZY_PEER));
+	yes("the device has the same UUID there", is_ours(&p.note.uuid));
 	result("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	result("opening it again", cu->ipc_open(&again, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	yes("that is the same address", addr == again);
@@ -224,7 +236,6 @@ static void ipc_other(void)
 	write_all(addr, 21, 100);
 	say("what was written here, read there", "%d", peer_ask(&p, 'r'));
 	refused("a handle of what was opened", cu->ipc_export(&ipc, addr));
-	refused("freeing it", cu->mem_free(addr));
 	result("closing it", cu->ipc_close(addr));
 	say("its first byte after that", "%d", byte_at(addr));
 	result("closing it again", cu->ipc_close(addr));
@@ -351,7 +362,8 @@ static void visible(void)
 		if (p.note.rc)
 			result(views[i].what, p.note.rc);
 		else
-			say(views[i].what, "%d", p.note.n);
+			say(views[i].what, "%d, %s", p.note.n,
+				is_ours(&p.note.uuid) ? "the first here" : "another");
 	}
 }
 
@@ -392,6 +404,17 @@ static void contexts(void)
 	result("cuCtxSynchronize with that", cu->context_sync());
 }
 
+static void released(void)
+{
+	uint64_t at;
+	void *was;
+
+	result("releasing what is current", cu->context_release(0));
+	result("cuMemAlloc then", cu->mem_alloc(&at, 100));
+	result("cuCtxSynchronize then", cu->context_sync());
+	result("popping it", cu->context_pop(&was));
+}
+
 /* A child cannot go on with what its parent began. */
 static void forked(void)
 {
@@ -426,6 +449,7 @@ const struct situation of_devices[] = {
 	{"devices", devices},
 	{"CUDA_VISIBLE_DEVICES", visible},
 	{"contexts", contexts},
+	{"a context that was released", released},
 	{"a forked child", forked},
 	{NULL, NULL},
 };

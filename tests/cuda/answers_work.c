@@ -6,6 +6,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -41,10 +42,12 @@ static void events(void)
 	void *s = stream(WBCU_STREAM_NON_BLOCKING), *t = stream(WBCU_STREAM_NON_BLOCKING);
 	void *e = event(), *other = event();
 	uint64_t at = legacy(MIB);
+	void *pinned;
 
 	result("asking before it is recorded", cu->event_query(e));
 	result("waiting before it is recorded", cu->event_sync(e));
 	result("a stream without work", cu->stream_query(s));
+	must("cuMemHostAlloc", cu->host_alloc(&pinned, 100, 0));
 	sem_init(&gate, 0, 0);
 	write_all(at, 0, MIB);
 	must("cuLaunchHostFunc", cu->stream_call(s, wait_at_gate, NULL));
@@ -52,6 +55,7 @@ static void events(void)
 	must("cuEventRecord", cu->event_record(e, s));
 	result("while work is before it", cu->event_query(e));
 	result("its stream", cu->stream_query(s));
+	result("a copy to pinned memory behind it", cu->copy_out(pinned, at, 100, s));
 	result("recording another in an idle stream", cu->event_record(other, t));
 	result("and waiting for that", cu->event_sync(other));
 	result("the idle stream", cu->stream_query(t));
@@ -153,13 +157,37 @@ static int store(void *fn, uint64_t at, unsigned grid, unsigned block)
 	return cu->launch(fn, grid, 1, 1, block, 1, 1, 0, NULL, args, NULL);
 }
 
+/* Slots of an agent: shared memory, pinned a part at a time, that kernels write at the host's
+ * addresses. */
+static void store_in_slots(void *fn)
+{
+	size_t half = 2 * MIB;
+	int fd = memfd_create("slots", MFD_CLOEXEC);
+	uint8_t *p;
+
+	must_be("slots", fd >= 0 && !ftruncate(fd, (off_t)(2 * half)));
+	p = mmap(NULL, 2 * half, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	must_be("slots", p != MAP_FAILED);
+	for (int i = 0; i < 2; i++)
+		result("pinning a half of shared memory",
+			cu->host_register(
+				p + (size_t)i * half, half, WBCU_HOST_PORTABLE | WBCU_HOST_MAPPED));
+	result("a launch that stores there", store(fn, (uintptr_t)p + half - 4, 1, 32));
+	result("its end", cu->context_sync());
+	result("and in the other half", store(fn, (uintptr_t)p + half, 1, 32));
+	result("its end", cu->context_sync());
+	say("what the host sees there", "%d, %d", p[half - 4], p[half]);
+	for (int i = 0; i < 2; i++)
+		result("unpinning it", cu->host_unregister(p + (size_t)i * half));
+}
+
 static void kernels(void)
 {
 	void *module, *fn;
 	uint64_t at = legacy(4 * KIB);
 
-	result("an image of nonsense", cu->module_load(&module, "nonsense\n"));
-	result("an image without code", cu->module_load(&module, no_code));
+	refused("an image of nonsense", cu->module_load(&module, "nonsense\n"));
+	refused("an image without code", cu->module_load(&module, no_code));
 	must("an image in PTX", cu->module_load(&module, ptx));
 	result("a function that it lacks", cu->module_function(&fn, module, "nothing"));
 	must("a function that it has", cu->module_function(&fn, module, "answers_store"));
@@ -170,6 +198,7 @@ static void kernels(void)
 	result("a launch of no blocks", store(fn, at, 0, 32));
 	result("a launch of no threads", store(fn, at, 1, 0));
 	result("a launch of too many threads", store(fn, at, 1, 2048));
+	store_in_slots(fn);
 	result("unloading the module", cu->module_unload(module));
 }
 

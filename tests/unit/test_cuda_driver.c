@@ -123,12 +123,30 @@ START_TEST(what_is_copied_in_comes_out)
 }
 END_TEST
 
-START_TEST(a_copy_beyond_memory_loses_the_device)
+START_TEST(a_copy_beyond_memory_is_refused)
+{
+	const struct wbcu *cu = fx_cuda_driver(0);
+	uint64_t a = fx_cuda_vmm(0, BLOCK, false);
+	char host[11] = "";
+
+	ck_assert_int_eq(cu->fill(a + BLOCK - 10, 0, 11, NULL), WBCU_INVALID_VALUE);
+	ck_assert_int_eq(cu->copy_in(a + BLOCK - 10, host, 11, NULL), WBCU_INVALID_VALUE);
+	ck_assert_int_eq(cu->copy_out(host, a + BLOCK - 10, 11, NULL), WBCU_INVALID_VALUE);
+	ck_assert_int_eq(cu->copy_on(a, a + BLOCK - 10, 11, NULL), WBCU_INVALID_VALUE);
+	ck_assert_int_eq(cu->fill(a + BLOCK - 10, 0, 10, NULL), 0);
+	ck_assert_int_eq(cu->context_sync(), 0);
+}
+END_TEST
+
+START_TEST(memory_that_goes_before_its_work_loses_the_device)
 {
 	const struct wbcu *cu = fx_cuda_driver(0);
 	uint64_t a = fx_cuda_vmm(0, BLOCK, false), b;
 
-	ck_assert_int_eq(cu->fill(a + BLOCK - 10, 0, 11, NULL), 0);
+	fx_cuda_do("hold");
+	ck_assert_int_eq(cu->fill(a, 0, 11, NULL), 0);
+	fx_cuda_vmm_free(a, BLOCK);
+	fx_cuda_do("go");
 	ck_assert_int_eq(cu->stream_sync(NULL), WBCU_ILLEGAL_ADDRESS);
 	ck_assert_int_eq(cu->mem_alloc(&b, 1), WBCU_ILLEGAL_ADDRESS); /* for good */
 }
@@ -567,8 +585,8 @@ int main(void)
 		fx_cuda_skip("memory_of_a_device_is_not_the_hosts",
 			"a host may have addresses of its own there");
 	FX_CUDA_ADD(t, what_is_copied_in_comes_out, NULL);
-	FX_CUDA_ADD(t, a_copy_beyond_memory_loses_the_device,
-		"the stand-in's manner of failing (tests/cuda/answers.c asks a driver)");
+	FX_CUDA_ADD(t, a_copy_beyond_memory_is_refused, NULL);
+	FX_CUDA_ADD(t, memory_that_goes_before_its_work_loses_the_device, FX_HOLD);
 	FX_CUDA_ADD(t, free_memory_returns_to_what_it_was, "a device for itself alone");
 	FX_CUDA_ADD(t, more_than_there_is_is_out_of_memory, "a size of memory by script");
 	FX_CUDA_ADD(t, a_pointer_says_what_it_is, NULL);

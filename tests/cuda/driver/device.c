@@ -46,8 +46,10 @@ int fc_enter(const char *function, bool needs_context)
 	rc = fc.pid != getpid() ? WBCU_NOT_INITIALIZED : fc_script_fail(function);
 	if (!rc)
 		rc = fc.lost;
-	if (!rc && needs_context && (!fc_current() || !fc_current()->retained))
+	if (!rc && needs_context && !fc_current())
 		rc = WBCU_INVALID_CONTEXT;
+	if (!rc && needs_context && !fc_current()->retained)
+		rc = FC_CONTEXT_IS_DESTROYED;
 	if (rc)
 		pthread_mutex_unlock(&fc.lock);
 	return rc;
@@ -77,6 +79,7 @@ int cuGetErrorName(int rc, const char **text)
 		{WBCU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
 		{WBCU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"}, {WBCU_NOT_READY, "CUDA_ERROR_NOT_READY"},
 		{WBCU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+		{FC_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
 		{WBCU_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
 		{WBCU_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
 		{WBCU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
@@ -140,7 +143,7 @@ static void look_around(int n_device)
 		s = strtok_r(NULL, ",", &save)) {
 		int at = -1;
 
-		for (int i = 0; i < n_device; i++)
+		for (int i = 0; i < n_device && at < 0; i++)
 			if (is_named(s, i) || (isdigit((unsigned char)*s) && atoi(s) == i))
 				at = i;
 		if (at < 0)

@@ -29,6 +29,7 @@ FC_API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
 #define FC_BLOCK ((size_t)2 << 20) /* what memory is handed out in */
 #define FC_ARGS 256 /* bytes of a kernel's arguments */
 #define FC_ATTRIBUTES 256
+#define FC_CONTEXT_IS_DESTROYED 709 /* a result that the product does not tell from others */
 
 struct fc_device {
 	int number; /* of the machine; where it stands in fc.visible is its number here */
@@ -170,8 +171,8 @@ uint64_t fc_world_used(int device);
 int fc_block_new(size_t bytes, int device, int fd, uint64_t serial, struct fc_block **out);
 /** fc_block_put - free it when nobody holds it. */
 void fc_block_put(struct fc_block *b);
-/** fc_map - a mapping of a whole block at @addr (0 = anywhere). */
-int fc_map(struct fc_block *b, uint64_t addr, struct fc_mapping **out);
+/** fc_map - a mapping of the first @bytes of a block at @addr (0 = anywhere). */
+int fc_map(struct fc_block *b, uint64_t addr, size_t bytes, struct fc_mapping **out);
 /** fc_unmap - and forget the mapping; the block goes with its last. */
 void fc_unmap(struct fc_mapping *m);
 /** fc_mapping_at - that holds [@addr, @addr + @bytes); NULL. */

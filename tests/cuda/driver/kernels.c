@@ -72,7 +72,12 @@ size_t fc_kernel_bytes(int kernel)
 
 bool fc_kernel_reaches(int kernel, const void *args)
 {
-	return kernels[kernel].play != play_store || fc_is_open(stored_at(args), sizeof(uint32_t));
+	uint64_t at;
+
+	if (kernels[kernel].play != play_store)
+		return true;
+	at = stored_at(args);
+	return fc_is_open(at, sizeof(uint32_t)) || fc_is_pinned(at, sizeof(uint32_t));
 }
 
 void fc_kernel_run(int kernel, const void *args, unsigned grid, unsigned threads)

@@ -128,7 +128,7 @@ static uint64_t reserve(size_t bytes)
 	return (uintptr_t)p + skip;
 }
 
-int fc_map(struct fc_block *b, uint64_t addr, struct fc_mapping **out)
+int fc_map(struct fc_block *b, uint64_t addr, size_t bytes, struct fc_mapping **out)
 {
 	bool is_ours = !addr;
 	struct fc_mapping *m = calloc(1, sizeof(*m));
@@ -136,15 +136,12 @@ int fc_map(struct fc_block *b, uint64_t addr, struct fc_mapping **out)
 	if (!m)
 		abort();
 	if (is_ours)
-		addr = reserve(b->bytes);
-	if (!addr || mmap((void *)(uintptr_t)addr, b->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-			     b->fd, 0) == MAP_FAILED)
+		addr = reserve(bytes);
+	if (!addr || mmap((void *)(uintptr_t)addr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, b->fd,
+			     0) == MAP_FAILED)
 		abort();
-	*m = (struct fc_mapping){.next = fc.mapping,
-		.addr = addr,
-		.bytes = b->bytes,
-		.block = b,
-		.is_open = is_ours};
+	*m = (struct fc_mapping){
+		.next = fc.mapping, .addr = addr, .bytes = bytes, .block = b, .is_open = is_ours};
 	b->n_map++;
 	fc.mapping = m;
 	fc.count.mappings++;
@@ -196,7 +193,7 @@ static int mapping_for(size_t bytes, struct fc_mapping **out)
 	if (rc)
 		return rc;
 	b->is_legacy = true;
-	return fc_map(b, 0, out);
+	return fc_map(b, 0, b->bytes, out);
 }
 
 int cuMemAlloc_v2(uint64_t *addr, size_t bytes)
@@ -446,10 +443,10 @@ int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsign
 	if (rc)
 		return rc;
 	b = block_of(handle);
-	if (!b || flags || offset || bytes != b->bytes || addr % FC_BLOCK ||
+	if (!b || flags || offset || !is_whole(bytes) || bytes > b->bytes || addr % FC_BLOCK ||
 		!fc_mapping_at(fc.reserved, addr, bytes) || is_mapped_in(addr, bytes))
 		return fc_leave(WBCU_INVALID_VALUE);
-	return fc_leave(fc_map(b, addr, &m));
+	return fc_leave(fc_map(b, addr, bytes, &m));
 }
 
 int cuMemUnmap(uint64_t addr, size_t bytes)

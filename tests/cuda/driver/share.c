@@ -152,7 +152,7 @@ static int open_handle(const struct ipc *h, struct fc_mapping **out)
 		return rc;
 	}
 	b->is_legacy = true;
-	return fc_map(b, 0, out);
+	return fc_map(b, 0, b->bytes, out);
 }
 
 int cuIpcOpenMemHandle_v2(uint64_t *addr, struct wbcu_ipc handle, unsigned flags)

@@ -9,11 +9,17 @@
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
+/* Of a copy or a fill: may the device touch what it names?  Asked by the call as well. */
+static bool is_allowed(const struct fc_piece *p)
+{
+	if (p->to_device && !fc_is_open(p->to, p->bytes) && !fc_is_pinned(p->to, p->bytes))
+		return false;
+	return !p->from_device || fc_is_open(p->from, p->bytes) || fc_is_pinned(p->from, p->bytes);
+}
+
 static int run_copy(const struct fc_piece *p)
 {
-	if ((p->to_device && !fc_is_open(p->to, p->bytes) && !fc_is_pinned(p->to, p->bytes)) ||
-		(p->from_device && !fc_is_open(p->from, p->bytes) &&
-			!fc_is_pinned(p->from, p->bytes)))
+	if (!is_allowed(p))
 		return WBCU_ILLEGAL_ADDRESS;
 	memmove((void *)(uintptr_t)p->to, (const void *)(uintptr_t)p->from, p->bytes);
 	return WBCU_SUCCESS;
@@ -43,7 +49,7 @@ static int run(struct fc_piece *p)
 	fc_open(true);
 	if (p->kind == FC_COPY)
 		rc = run_copy(p);
-	else if (p->kind == FC_FILL && !fc_is_open(p->to, p->bytes))
+	else if (p->kind == FC_FILL && !is_allowed(p))
 		rc = WBCU_ILLEGAL_ADDRESS;
 	else if (p->kind == FC_FILL)
 		memset((void *)(uintptr_t)p->to, p->value, p->bytes);
@@ -244,9 +250,11 @@ static int queue_copy(const char *function, void *stream, const struct fc_piece 
 		return rc;
 	if (!p->bytes)
 		return fc_leave(WBCU_SUCCESS);
+	if (!is_allowed(p))
+		return fc_leave(WBCU_INVALID_VALUE);
 	rc = fc_queue(function, stream, p, &id);
 	waits |= (!p->to_device && !fc_is_pinned(p->to, p->bytes)) ||
-		 (!p->from_device && !fc_is_pinned(p->from, p->bytes));
+		 (!p->from_device && p->kind == FC_COPY && !fc_is_pinned(p->from, p->bytes));
 	if (!rc && waits)
 		rc = fc_wait(id);
 	return fc_leave(rc);
@@ -299,12 +307,8 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
 
 int cuMemsetD8Async(uint64_t addr, uint8_t value, size_t bytes, void *stream)
 {
-	struct fc_piece p = {.kind = FC_FILL,
-		.to = addr,
-		.bytes = bytes,
-		.to_device = true,
-		.from_device = true,
-		.value = value};
+	struct fc_piece p = {
+		.kind = FC_FILL, .to = addr, .bytes = bytes, .to_device = true, .value = value};
 
 	return queue_copy(__func__, stream, &p, false);
 }
