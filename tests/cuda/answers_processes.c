@@ -22,7 +22,8 @@
  */
 struct note {
 	struct wbcu_ipc ipc;
-	uint64_t bytes;
+	uint64_t bytes,
+		before; /* before: from a small neighbour's address to it, if it is behind */
 	struct wbcu_uuid uuid; /* of the first device there */
 	int rc, n; /* of a peer that only looks: cuInit's result, and devices */
 };
@@ -132,10 +133,10 @@ static void free_legacy(uint64_t addr)
 static void have_legacy(size_t bytes)
 {
 	struct note note = {.bytes = bytes};
-	uint64_t before = legacy(1000), addr = legacy(bytes), behind = legacy(1000);
+	uint64_t before = legacy(1000), addr = legacy(bytes);
 
+	note.before = addr > before ? addr - before : 0;
 	write_all(before, 10, 1000);
-	write_all(behind, 12, 1000);
 	write_all(addr, 11, bytes);
 	must("cuIpcGetMemHandle", cu->ipc_export(&note.ipc, addr));
 	must("cuDeviceGetUuid", cu->device_uuid(&note.uuid, 0));
@@ -256,6 +257,8 @@ static void ipc_small(void)
 	peer_start(&p, "small", NULL);
 	must("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	say("the byte at the address", "%s", byte_at(addr) == 11 ? "the allocation's" : "another");
+	yes("a neighbour's can be read as well",
+		p.note.before && p.note.before < 2 * MIB && byte_at(addr - p.note.before) == 10);
 	result("closing it", cu->ipc_close(addr));
 	peer_kill(&p);
 }

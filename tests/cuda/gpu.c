@@ -131,6 +131,11 @@ bool wbt_gpu_open(char *why, size_t why_bytes)
 	return open_device(why, why_bytes);
 }
 
+bool wbt_gpu_is_device(void)
+{
+	return cu.is_open;
+}
+
 const char *wbt_gpu_name(void)
 {
 	return cu.is_open ? cu.title : "the CPU, one block after another";

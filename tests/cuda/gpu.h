@@ -15,6 +15,8 @@
 
 /** wbt_gpu_open - the device that WB_GPU asks for; false with a reason when there is none. */
 bool wbt_gpu_open(char *why, size_t why_bytes);
+/** wbt_gpu_is_device - is that a device? */
+bool wbt_gpu_is_device(void);
 /** wbt_gpu_name - of what it runs on. */
 const char *wbt_gpu_name(void);
 /** wbt_gpu_get - memory of the device with a copy of @bytes bytes at @host (NULL: as it comes).

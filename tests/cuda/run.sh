@@ -3,8 +3,8 @@
 # run.sh OUTDIR [NAME...]   On a GPU: the kernels, what its driver answers beside answers.txt, the unit tests of
 # memory, lanes and clients on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
 # shared memory) where it is installed.  Of these only NAME, if any.
-# OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/.  Nothing is built: it also runs where
-# there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
+# OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/ (folder.sh makes such a folder).
+# Nothing is built: it also runs where there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
 # Without a device it says in one line why it skips.  The last line is "N passed, N failed, N skipped".
 set -u
 out=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)
@@ -24,6 +24,7 @@ said() { # FILE   What a log says in a line.
 	n=$(grep -c '^skip ' "$1")
 	grep -m1 -E '^seed .* on ' "$1"
 	grep -E '^[0-9]+%: Checks|^[0-9]+ answers|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1
+	grep -E ' parts of the points$' "$1"
 	[ "$n" -eq 0 ] || echo "$n that need what a device has not"
 }
 one() { # NAME LIMIT COMMAND...
@@ -41,9 +42,26 @@ one() { # NAME LIMIT COMMAND...
 	esac
 	return $rc
 }
-sanitizer() { # TOOL POINTS   One in POINTS of the points: each costs a hundred times as much there.
-	WB_SAMPLE=$2 one "gpu-$1" 90 compute-sanitizer --tool "$1" --error-exitcode 3 "$kernels"
+# The kernels' points are cut into parts, each with some of every claim: what costs a hundred times as much under a
+# sanitizer is run part by part until its time is over.
+parts=20
+part_by_part() { # TOOL
+	local part left rc
+	for ((part = 0; part < parts && SECONDS < 35; part++)); do
+		left=$((55 - SECONDS))
+		CK_FORK=no WB_SAMPLE=$parts WB_SAMPLE_AT=$part timeout -k 5 $left \
+			compute-sanitizer --tool "$1" --error-exitcode 3 "$kernels"
+		rc=$?
+		[ $rc -ne 124 ] || [ $part -eq 0 ] || break
+		[ $rc -eq 0 ] || return $rc
+	done
+	echo "$part of $parts parts of the points"
 }
+sanitizer() { # TOOL
+	one "gpu-$1" 70 bash -c 'SECONDS=0; part_by_part "$1"' bash "$1"
+}
+export kernels parts
+export -f part_by_part
 if ! why=$("$out/tools/answers" none 2>&1); then # of no situation: only whether there is a GPU
 	echo "SKIP gpu: $why"
 	skip=1
@@ -56,9 +74,8 @@ else
 		one $t 120 "$out/tests/test_$t"
 	done
 	if command -v compute-sanitizer >/dev/null; then
-		export CK_FORK=no
-		sanitizer memcheck 10
-		sanitizer racecheck 10
+		sanitizer memcheck
+		sanitizer racecheck
 	elif [ -z "$only" ]; then
 		skip=$((skip + 2))
 		echo "SKIP gpu-memcheck, gpu-racecheck: compute-sanitizer is not installed"

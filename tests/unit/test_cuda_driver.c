@@ -453,9 +453,11 @@ static void open_ipc(void *arg)
 	fx_cuda_read(out, addr, 4);
 	if (memcmp(out, "abc", 4) != 0)
 		abort();
-	fx_cuda_read(out, addr - s->offset, 4); /* what others have in the block */
-	if (memcmp(out, "own", 4) != 0)
-		abort();
+	if (!fx_cuda_is_device()) { /* where a driver has put that is its affair */
+		fx_cuda_read(out, addr - s->offset, 4); /* what others have in the block */
+		if (memcmp(out, "own", 4) != 0)
+			abort();
+	}
 	fx_cuda_write(addr, "xyz", 4);
 	if (cu->ipc_close(addr) || cu->ipc_close(addr) || !cu->ipc_close(addr))
 		abort();
