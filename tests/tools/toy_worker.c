@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *		[--scribble] [--watch] [--term] [--device legacy|vmm]
+ *		[--scribble] [--watch] [--term] [--device legacy|vmm] [--late MS]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -35,6 +35,7 @@
  * --floats: elements are numbers from 1 to 2 and their negatives (all workers, for the next one)
  * --round: a rollout's parameters are BF16: what it holds is not what was sent
  * --device: parameters lie on GPU 0, allocated by cudaMalloc or by expandable segments.
+ * --late: with --device, new values are on the GPU MS after they were asked for.
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  * --term: SIGTERM ends it in order between two commands or polls, as "quit" does.
  */
@@ -249,7 +250,8 @@ static void parse(int argc, char **argv, struct toy *t)
 		{"object", 1, NULL, 'o'}, {"scribble", 0, NULL, 'x'}, {"watch", 0, NULL, 'w'},
 		{"hook-ms", 1, NULL, 'H'}, {"step-ms", 1, NULL, 'S'}, {"collective", 1, NULL, 'L'},
 		{"wait", 0, NULL, 'W'}, {"floats", 0, NULL, 'f'}, {"round", 0, NULL, 'B'},
-		{"term", 0, NULL, 't'}, {"device", 1, NULL, 'd'}, {NULL, 0, NULL, 0}};
+		{"term", 0, NULL, 't'}, {"device", 1, NULL, 'd'}, {"late", 1, NULL, 'l'},
+		{NULL, 0, NULL, 0}};
 	struct {
 		int c;
 		uint32_t *number;
@@ -258,10 +260,11 @@ static void parse(int argc, char **argv, struct toy *t)
 	} simple[] = {{'i', .number = &t->index}, {'n', .number = &t->of},
 		{'R', .number = &t->rows}, {'C', .number = &t->cols}, {'T', .number = &t->tensors},
 		{'H', .number = &t->hook_ms}, {'S', .number = &t->step_ms},
-		{'w', .is = &t->watches}, {'h', .is = &t->is_heap}, {'f', .is = &t->floats},
-		{'W', .is = &t->waits}, {'x', .is = &t->scribbles}, {'t', .is = &t->terms},
-		{'s', .text = &t->socket}, {'e', .text = &t->engine}, {'o', .text = &t->object},
-		{'L', .text = &t->collective}, {'d', .text = &t->device}};
+		{'l', .number = &t->late_ms}, {'w', .is = &t->watches}, {'h', .is = &t->is_heap},
+		{'f', .is = &t->floats}, {'W', .is = &t->waits}, {'x', .is = &t->scribbles},
+		{'t', .is = &t->terms}, {'s', .text = &t->socket}, {'e', .text = &t->engine},
+		{'o', .text = &t->object}, {'L', .text = &t->collective},
+		{'d', .text = &t->device}};
 	int c;
 
 	*t = (struct toy){.role = WB_CLIENT_TRAINER,

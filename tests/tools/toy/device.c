@@ -5,6 +5,7 @@
 #include "tests/tools/toy/toy.h"
 
 #include <string.h>
+#include <time.h>
 
 #define BLOCK ((size_t)2 << 20)
 
@@ -65,11 +66,22 @@ void toy_device_drop(struct toy *t)
 	wb_gpu_put(gpu);
 }
 
-void toy_device_push(const struct toy *t)
+/* What the values are computed by: the stream goes on when it returns. */
+static void compute(void *arg)
+{
+	const struct toy *t = arg;
+	struct timespec takes = {t->late_ms / 1000, t->late_ms % 1000 * 1000000};
+
+	(void)nanosleep(&takes, NULL);
+}
+
+void toy_device_push(struct toy *t)
 {
 	if (!t->on_device)
 		return;
 	must(gpu->cu->copy_in(computed, t->data, t->bytes, NULL), "cuMemcpyHtoDAsync");
+	if (t->late_ms)
+		must(gpu->cu->stream_call(NULL, compute, t), "cuLaunchHostFunc");
 	must(gpu->cu->copy_on(t->on_device, computed, t->bytes, NULL), "cuMemcpyDtoDAsync");
 }
 

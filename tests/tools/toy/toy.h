@@ -27,6 +27,7 @@ struct toy {
 	bool waits;
 	bool by_cols, is_heap, scribbles;
 	const char *device; /* --device: parameters lie on GPU 0, from "legacy" or "vmm" memory */
+	uint32_t late_ms; /* --late: so long the GPU computes new values */
 	bool floats, rounds; /* elements are numbers; parameters are BF16 */
 	bool terms; /* SIGTERM is "quit" */
 	/* derived: this worker's part */
@@ -69,7 +70,7 @@ void toy_device_make(struct toy *t);
 void toy_device_drop(struct toy *t);
 /** toy_device_push - what data holds goes to the GPU, some time after the call, as what an
  * optimizer computes does; toy_device_pull - and back, at once.  Nothing without --device. */
-void toy_device_push(const struct toy *t);
+void toy_device_push(struct toy *t);
 void toy_device_pull(const struct toy *t);
 
 /* ---- layout.c -------------------------------------------------------------------------------- */
