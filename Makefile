@@ -197,6 +197,8 @@ FAKECUDA := $(O)/fakecuda/libcuda.so.1
 $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/driver/fakecuda.map
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
+MATRIX := $(O)/tools/cuda_matrix
+$(MATRIX): $(call obj,tests/cuda/matrix.c tests/common/fx_cuda.c tests/common/fx_beside.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
 $(ANSWERS): $(call obj,$(wildcard tests/cuda/answers*.c)) $(ARCHIVES) ; $(link) $(ALL_LIBS)
@@ -246,11 +248,11 @@ CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) impor
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes) $(CLUSTER_controllers),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS) $(MATRIX)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
-check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA)  ## the named tests with real processes that sanitizers run
+check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(MATRIX)  ## the named tests with real processes that sanitizers run
 	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; nodes: they do; controllers: those of others make them)
 	@tests/cluster/build.sh api helm $(if $(filter controllers,$(PART)),controllers,node $(if $(PART),,controllers)) >/dev/null || [ $$? -eq 77 ]
