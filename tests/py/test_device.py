@@ -10,7 +10,7 @@ BUILD = os.environ.setdefault("WB_BUILD", os.path.join(TOP, "build/release"))
 sys.path.insert(0, os.path.join(TOP, "agent/python"))
 
 import numpy as np  # noqa: E402
-from weightbridge import _lib, memory  # noqa: E402
+from weightbridge import _lib, extract, memory  # noqa: E402
 from weightbridge.arrays import describe  # noqa: E402
 from weightbridge.errors import WeightBridgeError  # noqa: E402
 
@@ -116,6 +116,25 @@ class Device(unittest.TestCase):
     def test_a_probe_of_one_is_refused_with_a_sentence(self):
         with self.assertRaisesRegex(WeightBridgeError, "parameter w: it lies on a GPU"):
             describe("w", Array(4096, (4,)))
+
+    def test_a_map_made_on_the_host_fits_an_array_on_a_gpu_that_is_laid_out_alike(self):
+        def load_weights(weights):
+            for name, tensor in weights:
+                host[name][:, :2] = tensor
+                host[name][:, 2:] = 1  # a constant
+
+        host = {"w": np.zeros((3, 5), np.float32)}
+        m = extract(load_weights, [("w", (3, 2), "F32")], host, progress=False)
+        m.check("w", Array(4096, (3, 5)), probed=False)
+        for array, probed, word in ((Array(4096, (5, 3)), False, "shape"), (Array(4096, (3, 5), "<i4"), False, "F32"),
+                                    (Array(4096, (3, 5), "<f4", (4, 12)), False, "strides"),
+                                    (Array(4096, (3, 5)), True, "it lies on a GPU")):
+            with self.assertRaisesRegex(WeightBridgeError, word):
+                m.check("w", array, probed=probed)
+        with self.assertRaisesRegex(WeightBridgeError, "w: load_weights writes constants .* tensors of torch's"):
+            m.write_constants({"w": Array(4096, (3, 5))})
+        with self.assertRaisesRegex(WeightBridgeError, "it lies on a GPU"):
+            m.apply({"w": np.zeros((3, 2), np.float32)}, into={"w": Array(4096, (3, 5))})
 
 
 if __name__ == "__main__":

@@ -73,12 +73,21 @@ def _numpy_of(array):
         raise WeightBridgeError(f"{type(array).__name__} is no array, tensor or buffer") from e
 
 
-def _torch_face(tensor):
-    if tensor.device.type != "cpu":
+def _torch_face(tensor, probed):
+    if tensor.device.type != "cpu" and (probed or tensor.device.type != "cuda"):
         raise WeightBridgeError(f"it is on {tensor.device}: only CPU tensors can be probed")
     item = tensor.element_size()
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(s * item for s in tensor.stride()),
             tensor.dtype, True)
+
+
+def _gpu_face(array):
+    """The same of an array on a GPU that is no tensor."""
+    import numpy as np
+
+    address, shape, strides, _ = _device_face(array)
+    face = array.__cuda_array_interface__
+    return address, shape, strides, np.dtype(face["typestr"]), not face["data"][1]
 
 
 def _split(value):
@@ -108,13 +117,17 @@ def framework_of(params):
     return "torch" if any(k.__module__.split(".")[0] == "torch" for k in kinds) else "numpy"
 
 
-def describe(name, value, for_writing=True):
-    """A parameter, array or (array, dtype), as the library wants it."""
+def describe(name, value, for_writing=True, probed=True):
+    """A parameter, array or (array, dtype), as the library wants it.  `probed`: its memory is to be looked at by the
+    library, in this process, and so has to be the host's."""
     array, declared = _split(value)
     try:
         _own(value)
-        address, shape, strides, dtype, writable = (
-            _torch_face(array) if is_torch(array) else _numpy_face(array))
+        if is_torch(array):
+            address, shape, strides, dtype, writable = _torch_face(array, probed)
+        else:
+            address, shape, strides, dtype, writable = (
+                _gpu_face(array) if not probed and is_device(array) else _numpy_face(array))
         if declared is not None:
             kind = dtype_name(declared)
         else:
@@ -145,8 +158,10 @@ def describe(name, value, for_writing=True):
 def holder(value):
     """Keeps a parameter's storage as it is now, whatever its owner does with the array."""
     array = _split(value)[0]
-    # A tensor may get another storage under the same object (`.data = ...`), a view does not.
-    return array.detach() if is_torch(array) else _numpy_of(array)[...]
+    if is_torch(array):
+        # A tensor may get another storage under the same object (`.data = ...`), a view does not.
+        return array.detach()
+    return array if is_device(array) else _numpy_of(array)[...]
 
 
 def face(value):
@@ -154,6 +169,8 @@ def face(value):
     array = _split(value)[0]
     if is_torch(array):
         return array.data_ptr(), array.shape, array.stride(), array.dtype
+    if is_device(array):
+        return _gpu_face(array)[:4]
     array = _numpy_of(array)
     return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
 
@@ -164,6 +181,8 @@ def storage(array):
     if is_torch(array):
         whole = getattr(array, "untyped_storage", None)
         return None if whole is None else (whole().data_ptr(), whole().nbytes())
+    if is_device(array):
+        return None
     import numpy as np
 
     while isinstance(array.base, np.ndarray):
@@ -194,11 +213,17 @@ def span(value):
 
 def _check_storage(array):
     """A storage can be freed, or cut, under the tensors and views that still tell of it."""
-    whole = storage(array if is_torch(array) else _numpy_of(array))
+    whole = storage(array if is_torch(array) or is_device(array) else _numpy_of(array))
     low, size = span(array)
     if whole is not None and size and not whole[0] <= low <= low + size <= sum(whole):
         raise WeightBridgeError(f"its storage has {whole[1]} bytes and does not hold its elements "
                                 "any more")
+
+
+def seen_as(tensor, other):
+    """A torch tensor with the type and dimensions of another, which has the same bytes (I64 [n]: I32 [n, 2])."""
+    words = tensor.detach().unsqueeze(-1).view(other.dtype)
+    return words if words.ndim == other.ndim else words.squeeze(-1)
 
 
 def has_ml_dtypes(params):

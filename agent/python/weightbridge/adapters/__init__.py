@@ -265,7 +265,7 @@ class _Adapter:
             raise WeightBridgeError("the source map has parameters that params has not: "
                                     + ", ".join(wrong[:8]))
         for name in names:
-            self.source_map.check(name, now[name], self._role == _lib.ROLLOUT)
+            self.source_map.check(name, now[name], self._role == _lib.ROLLOUT, probed=False)
         return {n: now[n] for n in names}
 
     def _check_places(self):
@@ -476,7 +476,10 @@ class SenderAdapter(_Adapter):
     load_weights     takes an iterator of (name, tensor) and writes the parameters in place
     params           dict of name -> array or tensor (or (array, dtype)), a function that returns it,
                      or a module as torch's: its parameters, and those of its buffers and attributes
-                     that load_weights copies into.  Must stay where they are, or be told to rebind()
+                     that load_weights copies into.  Must stay where they are, or be told to rebind().
+                     On a GPU they need a source_map, extracted from a copy on the host.  What was put
+                     on its default stream before a call is waited for; when they are computed on
+                     another stream, let the default one wait: default_stream().wait_stream(other)
     manifest         what the checkpoint holds: list of (name, shape, dtype), safetensors file or
                      index (see weightbridge.extract)
     object, model    which transfer object and model; not needed when the agent has only one
@@ -487,7 +490,8 @@ class SenderAdapter(_Adapter):
                      passed to weightbridge.extract; maps are kept by rank
     group            of the ranks whose load_weights call each other (see weightbridge.extract): all
                      of them call connect()
-    source_map       the result of weightbridge.extract, when it is there already
+    source_map       the result of weightbridge.extract, when it is there already: for parameters of
+                     the same names, shapes, strides and types, wherever those lay
     allow_unmapped   names and patterns (as the shell's) of parameters that may get nothing of the
                      checkpoint, or True; connect() raises UnmappedError for others.  What else the
                      map leaves out (its `gaps`) is logged as a warning of logger 'weightbridge'
