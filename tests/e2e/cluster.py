@@ -24,6 +24,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import weakref
 
 BUILD = os.environ.get("WB_BUILD", os.path.join(os.path.dirname(__file__), "../../build/release"))
 SANITIZED = BUILD.endswith(("asan", "tsan", "cov"))
@@ -113,7 +114,12 @@ class Proc:
 class Cluster:
     """See the module."""
 
+    living, is_over = weakref.WeakSet(), False  # is_over: no more of them (limited())
+
     def __init__(self, level="info"):
+        if Cluster.is_over:
+            raise Failed("no time is left")
+        Cluster.living.add(self)
         self.dir = tempfile.mkdtemp(prefix="wb-e2e-")
         self.level, self.procs = level, []
         self.agents = {}
@@ -270,6 +276,25 @@ class Cluster:
             if time.monotonic() > end:
                 raise Failed(f"never: {what}")
             time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def limited(seconds):
+    """What runs inside ends after so long: its processes are killed, so that who waits for them fails."""
+    def end():
+        Cluster.is_over = True
+        print(f"more than {seconds:.0f} s: all that runs is killed", flush=True)
+        for c in list(Cluster.living):
+            for p in list(c.procs):
+                p.p.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def run(*tests, together=1):

@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 
-from cluster import BUILD, Cluster, run
+from cluster import BUILD, Cluster, limited, run
 from test_transfer import move_three_versions, quit_all, send, sent, updated
 
 DEVICE = os.environ.get("WB_GPU") == "device"
@@ -129,7 +129,8 @@ def on_the_device():
         return 77
     for claim in SCRIPTED:
         print(f"skip {claim.__name__}: it scripts faults, which a driver has none of", flush=True)
-    return run(*CLAIMS)
+    with limited(110):
+        return run(*CLAIMS)
 
 
 if __name__ == "__main__":

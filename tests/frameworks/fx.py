@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.environ.get("WB_TOP") or os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(TOP, "tests", "e2e"))
 
-from cluster import Cluster, SLOW, run  # noqa: E402,F401
+from cluster import Cluster, SLOW, limited, run  # noqa: E402,F401
 
 WAIT = 240.0 * SLOW  # s; a framework takes 20 s to import on a busy machine
 
