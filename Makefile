@@ -198,7 +198,7 @@ $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 MATRIX := $(O)/tools/cuda_matrix
-$(MATRIX): $(call obj,tests/cuda/matrix.c tests/common/fx_cuda.c tests/common/fx_beside.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
+$(MATRIX): $(call obj,$(wildcard tests/cuda/matrix/*.c) tests/common/fx_cuda.c tests/common/fx_beside.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
 $(ANSWERS): $(call obj,$(wildcard tests/cuda/answers*.c)) $(ARCHIVES) ; $(link) $(ALL_LIBS)

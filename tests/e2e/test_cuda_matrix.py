@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who can use another process's memory of a GPU (tests/cuda/matrix.c): on the driver without devices, which lets
+"""Who can use another process's memory of a GPU (tests/cuda/matrix): on the driver without devices, which lets
 descriptors be used by all and handles by those who can look at their exporter; with WB_GPU=device on the one that is
 there, where it only has to be told."""
 import json
