@@ -266,7 +266,7 @@ static void script_lane(struct fx_agent *a)
 /* Row 1 has a lane, whose kernels the stand-in has itself. */
 static const char *fork_needs(int row)
 {
-	return row && !wbk_gpu_kernel(WBK_GPU_MOVE)->image ? "a build with CUDA=yes" : NULL;
+	return row && !wbk_gpu_kernel(WBK_GPU_ROWS)->image ? "a build with CUDA=yes" : NULL;
 }
 
 START_TEST(a_forked_child_leaves_its_parents_gpu_alone)

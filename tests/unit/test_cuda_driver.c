@@ -330,7 +330,7 @@ END_TEST
 static void *function(const struct wbcu *cu)
 {
 	static const uint32_t no_code[4] = {0xBA55ED50};
-	const void *image = wbk_gpu_kernel(WBK_GPU_MOVE)->image;
+	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image;
 	void *module, *fn;
 
 	ck_assert_int_eq(cu->module_load(&module, image ? image : no_code), 0);
@@ -596,7 +596,7 @@ int main(void)
 	FX_CUDA_ADD_ROWS(t, streams_go_in_any_order_that_they_may, orders, order_needs);
 	FX_CUDA_ADD(t, a_stream_waits_for_an_event_of_another, NULL);
 	FX_CUDA_ADD(t, a_kernel_reads_and_writes_memory_of_the_device,
-		wbk_gpu_kernel(WBK_GPU_MOVE)->image ? NULL : "a build with CUDA=yes");
+		wbk_gpu_kernel(WBK_GPU_ROWS)->image ? NULL : "a build with CUDA=yes");
 	FX_CUDA_ADD(t, a_script_fails_the_calls_that_it_names, FX_SCRIPT);
 	FX_CUDA_ADD(t, a_device_that_is_lost_stays_lost, FX_SCRIPT);
 	FX_CUDA_ADD(t, an_ipc_handle_is_of_the_block_while_its_owner_lives, NULL);

@@ -340,7 +340,7 @@ int main(void)
 
 	if (!fx_cuda_here())
 		return 77;
-	if (fx_cuda_is_device() && !wbk_gpu_kernel(WBK_GPU_MOVE)->image) {
+	if (fx_cuda_is_device() && !wbk_gpu_kernel(WBK_GPU_ROWS)->image) {
 		printf("built without a CUDA compiler: make CUDA=yes\n");
 		return 77;
 	}
