@@ -24,7 +24,11 @@
 #ifdef __CUDACC__
 #define WBK_UNROLL _Pragma("unroll")
 #define WBK_ROLLED _Pragma("unroll 1")
+/* A pointer that was read from somewhere: the compiler cannot know that it is none to shared
+ * memory. */
+#define WBK_IS_GLOBAL(p) __builtin_assume(__isGlobal(p))
 #else
+#define WBK_IS_GLOBAL(p) (void)(p)
 #define WBK_UNROLL
 #define WBK_ROLLED
 #endif

@@ -20,16 +20,24 @@
 #define WIDE ((uint32_t)sizeof(uint4)) /* bytes of the widest access */
 #define AHEAD 4u /* wide loads of a lane under way at once */
 
+/* Where a row can be; the image is one of wbk_gpu_image's alone. */
+enum place { MEMORY, WIRE, SIDES, IMAGE = SIDES, NOWHERE };
+
 /* A tile, and where its rows are. */
 struct tile {
 	uint32_t table[2][1024]; /* the keys of the words of a block */
-	int64_t mem_off[WBK__TILE_ROWS]; /* from the op's first element */
-	uint64_t wire_off[WBK__TILE_ROWS];
+	uint8_t *row[SIDES][WBK__TILE_ROWS];
+	uint32_t image_off[WBK__TILE_ROWS];
 	uint64_t pos[WBK__TILE_ROWS];
+	/* A flat tile's factors of blocks: of the one that a row begins in, and those that follow.
+	 */
+	uint64_t factor[WBK__TILE_BLOCKS][2];
 	const struct wbk_op *o;
-	uint8_t *mem, *wire; /* element 0 of the op; wire NULL: there is none */
 	uint32_t n_row, n_col;
-	uint32_t pitch; /* of the image */
+	/* All rows begin and end where wide accesses do, and so do the words of their sums. */
+	uint32_t is_flat;
+	uint32_t across, blocks; /* of a row: wide accesses; blocks of the checkpoint, at most */
+	uint32_t pitch; /* from a row of a flat tile's image to the next */
 };
 
 /* A part of a sum. */
@@ -110,12 +118,25 @@ DEV uint32_t take_index(uint64_t *left, uint32_t n)
 	return at;
 }
 
-/* Where each row is: in memory, on the wire, in the checkpoint. */
-DEV void fill_rows(struct tile *t, const struct wbk_op *o, const struct corner *c)
+/* A row of the image begins like its row on the wire, modulo what one access moves, but at an
+ * element's own alignment in any case. */
+DEV uint32_t shift_of(const struct wbk_op *o, const uint8_t *wire)
 {
+	uint32_t elem = o->wire_elem, shift = (uint32_t)(uintptr_t)wire & (WIDE - 1);
+
+	return (elem & (elem - 1)) == 0 ? shift & ~(elem - 1) : shift;
+}
+
+/* Where each row is, on all sides. */
+DEV void fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o,
+	const struct corner *c)
+{
+	uint32_t pitch = WBK__PITCH(o->tile_cols * o->wire_elem);
+
 	for (uint32_t i = threadIdx.x; i < c->n_row; i += blockDim.x) {
 		uint64_t row = c->row0 + i * c->row_step, left = row, pos = o->pos;
-		int64_t off = (int64_t)c->col0 * o->mem_stride[3];
+		int64_t off = o->mem_off + (int64_t)c->col0 * o->mem_stride[3];
+		uint8_t *wire = (uint8_t *)a->wire;
 
 		pos += c->col0 * o->pos_stride[3];
 		for (int d = 2; d >= 0; d--) {
@@ -124,32 +145,24 @@ DEV void fill_rows(struct tile *t, const struct wbk_op *o, const struct corner *
 			off += (int64_t)at * o->mem_stride[d];
 			pos += at * o->pos_stride[d];
 		}
-		t->mem_off[i] = off;
+		t->row[MEMORY][i] = (uint8_t *)a->bases[o->base] + off;
 		t->pos[i] = pos;
-		t->wire_off[i] = (row * o->n[3] + c->col0) * o->wire_elem;
+		if (wire)
+			wire += o->wire_off + (row * o->n[3] + c->col0) * o->wire_elem;
+		t->row[WIRE][i] = wire;
+		t->image_off[i] = i * pitch + (wire ? shift_of(o, wire) : 0);
 	}
 }
 
-DEV uint8_t *wire_row(const struct tile *t, uint32_t i)
+DEV uint8_t *row_at(const struct tile *t, uint4 *image, enum place at, uint32_t i)
 {
-	return t->wire + t->wire_off[i];
-}
+	uint8_t *p;
 
-DEV uint8_t *memory_row(const struct tile *t, uint32_t i)
-{
-	return t->mem + t->mem_off[i];
-}
-
-/* A row of the image begins like its row on the wire, modulo what one access moves, but at an
- * element's own alignment in any case. */
-DEV uint8_t *image_row(const struct tile *t, uint4 *image, uint32_t i)
-{
-	uint32_t elem = t->o->wire_elem;
-	uintptr_t shift = t->wire ? (uintptr_t)wire_row(t, i) & (WIDE - 1) : 0;
-
-	if ((elem & (elem - 1)) == 0)
-		shift &= ~(uintptr_t)(elem - 1);
-	return (uint8_t *)image + (size_t)i * t->pitch + shift;
+	if (at == IMAGE)
+		return (uint8_t *)image + t->image_off[i];
+	p = t->row[at][i];
+	WBK_IS_GLOBAL(p);
+	return p;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -211,35 +224,18 @@ struct piece {
 	uint32_t lane, lanes;
 };
 
-DEV void put_wide(const struct tile *t, const struct piece *p, uint32_t i, const uint4 *x,
-	int has_sum, struct acc *a)
-{
-	if (p->dst)
-		*(uint4 *)(void *)(p->dst + i) = *x;
-	if (has_sum)
-		add_wide(t, a, p->at + i, x);
-}
-
-/* Bytes [@i, @end), both sides aligned: a lane loads a few times before it stores, so that memory's
- * latency is paid once for all of them. */
+/* Bytes [@i, @end), both sides aligned. */
 DEV void move_wide(const struct tile *t, const struct piece *p, uint32_t i, uint32_t end,
 	int has_sum, struct acc *a)
 {
-	uint32_t step = p->lanes * WIDE;
-	uint4 x[AHEAD];
-
-	for (i += p->lane * WIDE; i + (AHEAD - 1) * step < end; i += AHEAD * step) {
-		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++)
-			x[k] = *(const uint4 *)(const void *)(p->src + i + k * step);
-		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++)
-			put_wide(t, p, i + k * step, &x[k], has_sum, a);
-	}
 	WBK_ROLLED
-	for (; i < end; i += step) {
-		x[0] = *(const uint4 *)(const void *)(p->src + i);
-		put_wide(t, p, i, &x[0], has_sum, a);
+	for (i += p->lane * WIDE; i < end; i += p->lanes * WIDE) {
+		uint4 x = *(const uint4 *)(const void *)(p->src + i);
+
+		if (p->dst)
+			*(uint4 *)(void *)(p->dst + i) = x;
+		if (has_sum)
+			add_wide(t, a, p->at + i, &x);
 	}
 }
 
@@ -310,20 +306,17 @@ DEV void move_part(const struct tile *t, const struct wbk_sum_keys *k, struct pi
 
 /* Elements that are no neighbours in the checkpoint: each byte by itself, from where it lies now.
  */
-DEV void sum_apart(const struct tile *t, const struct wbk_sum_keys *k, int is_on_wire, uint4 *image,
-	struct acc *sum)
+DEV void sum_apart(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k,
+	enum place from, struct acc *sum)
 {
 	const struct wbk_op *o = t->o;
 
 	WBK_ROLLED
 	for (uint32_t i = threadIdx.x; i < t->n_row * t->n_col; i += blockDim.x) {
 		uint32_t row = i / t->n_col, col = i % t->n_col;
-		const uint8_t *p = is_on_wire ? wire_row(t, row)
-				   : image    ? image_row(t, image, row)
-					      : memory_row(t, row);
+		const uint8_t *p = row_at(t, image, from, row) + (size_t)col * o->wire_elem;
 		uint64_t pos = t->pos[row] + col * o->pos_stride[3];
 
-		p += (size_t)col * o->wire_elem;
 		WBK_ROLLED
 		for (unsigned b = 0; b < o->wire_elem; b++) {
 			struct acc a = {{0, 0}};
@@ -334,13 +327,10 @@ DEV void sum_apart(const struct tile *t, const struct wbk_sum_keys *k, int is_on
 	}
 }
 
-/*
- * The tile's rows between the wire and memory, or where there is one the image; @off: bytes from
- * where that is in memory.  Short rows are moved by a few lanes, several at once; long ones in
- * parts.  @k NULL: without sums.
- */
+/* The tile's rows from one place to another.  Short rows are moved by a few lanes, several at once;
+ * long ones in parts.  @k NULL: without sums. */
 DEV void move_rows(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k,
-	int is_assembled, int64_t off, struct acc *sum)
+	enum place from, enum place to, struct acc *sum)
 {
 	uint32_t bytes = t->n_col * t->o->wire_elem, lanes = 32, parts;
 
@@ -349,17 +339,113 @@ DEV void move_rows(const struct tile *t, uint4 *image, const struct wbk_sum_keys
 	parts = bytes < 2 * WORDS_BLOCK ? 1 : bytes / WORDS_BLOCK;
 	for (uint32_t i = threadIdx.x / lanes; i < t->n_row * parts; i += blockDim.x / lanes) {
 		uint32_t row = i / parts, part = i % parts;
-		uint8_t *wire = t->wire ? wire_row(t, row) : NULL;
-		uint8_t *here = image ? image_row(t, image, row) : memory_row(t, row) + off;
-		struct piece p = {is_assembled ? wire : here, is_assembled ? here : wire, 0, 0,
-			threadIdx.x % lanes, lanes};
+		struct piece p = {row_at(t, image, from, row),
+			to == NOWHERE ? NULL : row_at(t, image, to, row), 0, 0, threadIdx.x % lanes,
+			lanes};
 
 		move_part(t, k, p, t->pos[row], part * WORDS_BLOCK,
 			part == parts - 1 ? bytes : (part + 1) * WORDS_BLOCK, sum);
 	}
 }
 
+/*
+ * The same for a flat tile, which is nearly every one: its wide accesses are numbered row by row,
+ * and a thread loads a few, of whatever rows they are, before it stores them, so that memory's
+ * latency is paid once for all of them.
+ */
+DEV void add_flat(const struct tile *t, uint32_t row, uint32_t i, const uint4 *x, struct acc *sum)
+{
+	uint32_t at = (uint32_t)t->pos[row] % WORDS_BLOCK + i * WIDE;
+	const uint64_t *factor = t->factor[row * t->blocks + at / WORDS_BLOCK];
+	uint64_t a = 0;
+
+	at = at % WORDS_BLOCK / 4;
+	add_words(&a, x, t->table[0] + at);
+	sum->v[0] += a * factor[0];
+	a = 0;
+	add_words(&a, x, t->table[1] + at);
+	sum->v[1] += a * factor[1];
+}
+
+/* Which of a flat tile's accesses: row, and number in it. */
+struct spot {
+	uint32_t row, i;
+};
+
+DEV uint4 *wide_at(const struct tile *t, uint4 *image, enum place at, const struct spot *p)
+{
+	return (uint4 *)(void *)row_at(t, image, at, p->row) + p->i;
+}
+
+DEV void next_spot(const struct tile *t, struct spot *p, uint32_t down, uint32_t right)
+{
+	p->row += down;
+	p->i += right;
+	if (p->i >= t->across) {
+		p->i -= t->across;
+		p->row++;
+	}
+}
+
+DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place from, enum place to,
+	struct acc *sum)
+{
+	uint32_t down = blockDim.x / t->across, right = blockDim.x % t->across;
+	struct spot p = {threadIdx.x / t->across, threadIdx.x % t->across};
+
+	WBK_ROLLED
+	while (p.row < t->n_row) {
+		struct spot q = p;
+		uint4 x[AHEAD];
+
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++) {
+			if (q.row < t->n_row)
+				x[k] = *wide_at(t, image, from, &q);
+			next_spot(t, &q, down, right);
+		}
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++) {
+			if (p.row < t->n_row && to != NOWHERE)
+				*wide_at(t, image, to, &p) = x[k];
+			if (p.row < t->n_row && has_sum)
+				add_flat(t, p.row, p.i, &x[k], sum);
+			next_spot(t, &p, down, right);
+		}
+	}
+}
+
+/* Does row @i keep the tile from being flat? */
+DEV int is_odd_row(
+	const struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o, uint32_t i)
+{
+	uintptr_t all = (uintptr_t)t->n_col * o->wire_elem | (uintptr_t)t->row[WIRE][i];
+
+	if (o->is_direct)
+		all |= (uintptr_t)t->row[MEMORY][i] | (uintptr_t)o->repeat_stride;
+	if (a->sum)
+		all |= (uintptr_t)t->pos[i];
+	return all % WIDE != 0;
+}
+
+DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k)
+{
+	for (uint32_t i = threadIdx.x; i < t->n_row * t->blocks; i += blockDim.x) {
+		uint64_t block = t->pos[i / t->blocks] / WORDS_BLOCK + i % t->blocks;
+
+		t->factor[i][0] = wbk__block_key(k->seed[0], block);
+		t->factor[i][1] = wbk__block_key(k->seed[1], block);
+	}
+	__syncthreads();
+}
+
 /* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* Are elements that are neighbours on the wire none in the checkpoint? */
+DEV int is_apart(const struct wbk_op *o)
+{
+	return o->n[3] > 1 && o->pos_stride[3] != o->wire_elem;
+}
 
 /* All threads of the block come here together. */
 DEV void hand_in(const struct wbk_move_args *a, struct sums *sum)
@@ -385,22 +471,38 @@ DEV void begin_tile(
 		sum->of = o->sum;
 	}
 	__syncthreads(); /* nobody is at the tile before */
-	fill_rows(t, o, &c);
 	if (threadIdx.x == 0) {
 		t->o = o;
-		t->mem = (uint8_t *)a->bases[o->base] + o->mem_off;
-		t->wire = a->wire ? (uint8_t *)a->wire + o->wire_off : NULL;
 		t->n_row = c.n_row;
 		t->n_col = c.n_col;
+		t->across = c.n_col * o->wire_elem / WIDE;
+		t->blocks = c.n_col * o->wire_elem / WORDS_BLOCK + 2;
 		t->pitch = WBK__PITCH(o->tile_cols * o->wire_elem);
+		t->is_flat = !o->is_fill && !(a->sum && is_apart(o));
 	}
+	fill_rows(t, a, o, &c);
 	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < t->n_row; i += blockDim.x)
+		if (is_odd_row(t, a, o, i))
+			t->is_flat = 0;
+	__syncthreads();
+	if (a->sum && t->is_flat)
+		fill_factors(t, a->keys);
 }
 
-/* Are elements that are neighbours on the wire none in the checkpoint? */
-DEV int is_apart(const struct wbk_op *o)
+/* The tile's rows, as they are moved best. */
+DEV void move_all(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k, enum place from,
+	enum place to, struct acc *sum)
 {
-	return o->n[3] > 1 && o->pos_stride[3] != o->wire_elem;
+	if (t->is_flat) {
+		move_flat(t, image, k != NULL, from, to, sum);
+		return;
+	}
+	if (k && is_apart(t->o)) {
+		sum_apart(t, image, k, from, sum);
+		k = NULL;
+	}
+	move_rows(t, image, k, from, to, sum);
 }
 
 DEV void load_table(struct tile *t, const struct wbk_move_args *a)
@@ -409,27 +511,31 @@ DEV void load_table(struct tile *t, const struct wbk_move_args *a)
 		t->table[i / 1024][i % 1024] = a->keys->table[i / 1024][i % 1024];
 }
 
-WBK_KERNEL(wbk_gpu_rows, 5)(const struct wbk_move_args a)
+/* The next copy of each row. */
+DEV void next_copy(struct tile *t)
+{
+	__syncthreads(); /* nobody is at the one before */
+	for (uint32_t i = threadIdx.x; i < t->n_row; i += blockDim.x)
+		t->row[MEMORY][i] += t->o->repeat_stride;
+	__syncthreads();
+}
+
+WBK_KERNEL(wbk_gpu_rows, 4)(const struct wbk_move_args a)
 {
 	__shared__ struct tile t;
 	struct sums sum = {{{0, 0}}, 0};
 	uint32_t n_tile = a.first[a.n_op];
+	enum place from = a.way == WBK_WAY_ASSEMBLE ? WIRE : MEMORY;
+	enum place to = a.way == WBK_WAY_ASSEMBLE ? MEMORY : a.wire ? WIRE : NOWHERE;
 
 	load_table(&t, &a);
 	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		const struct wbk_sum_keys *k = a.sum ? a.keys : NULL;
-		uint32_t copy = 0;
-
 		begin_tile(&t, &a, i, &sum);
-		if (k && is_apart(t.o)) {
-			sum_apart(&t, k, a.way == WBK_WAY_ASSEMBLE, NULL, &sum.acc);
-			k = NULL;
+		move_all(&t, NULL, a.sum ? a.keys : NULL, from, to, &sum.acc);
+		for (uint32_t k = 1; to == MEMORY && k < t.o->repeat; k++) {
+			next_copy(&t);
+			move_all(&t, NULL, NULL, from, to, &sum.acc); /* copies are not summed */
 		}
-		do {
-			move_rows(&t, NULL, k, a.way == WBK_WAY_ASSEMBLE,
-				(int64_t)copy * t.o->repeat_stride, &sum.acc);
-			k = NULL; /* copies are not summed */
-		} while (a.way == WBK_WAY_ASSEMBLE && ++copy < t.o->repeat);
 	}
 	if (a.sum)
 		hand_in(&a, &sum);
@@ -480,12 +586,12 @@ DEV unsigned inverse(unsigned cast)
 
 DEV uint8_t *memory_at(const struct tile *t, uint32_t row, uint32_t col)
 {
-	return memory_row(t, row) + (int64_t)col * t->o->mem_stride[3];
+	return row_at(t, NULL, MEMORY, row) + (int64_t)col * t->o->mem_stride[3];
 }
 
 DEV uint8_t *image_at(const struct tile *t, uint4 *image, uint32_t row, uint32_t col)
 {
-	return image_row(t, image, row) + (size_t)col * t->o->wire_elem;
+	return row_at(t, image, IMAGE, row) + (size_t)col * t->o->wire_elem;
 }
 
 /* Element @i of the tile in the order of memory. */
@@ -638,43 +744,39 @@ DEV int is_whole(const struct run *r, unsigned max)
 	return r->n == max && (uintptr_t)r->mem % WIDE == 0;
 }
 
-/* @elem is a constant in each call, so that x stays in registers. */
-DEV void gather_run(const struct tile *t, uint4 *image, const struct run *r, const unsigned elem)
+/* @elem is a constant in each call, so that x stays in registers.  @image: of the run's first. */
+DEV void gather_run(uint8_t *image, uint32_t pitch, const uint8_t *mem, const unsigned elem)
 {
-	uint4 v = *(const uint4 *)(const void *)r->mem;
+	uint4 v = *(const uint4 *)(const void *)mem;
 	uint32_t x[4] = {v.x, v.y, v.z, v.w};
 
 	WBK_UNROLL
-	for (unsigned k = 0; k < WIDE / elem; k++) {
-		uint8_t *to = image_at(t, image, r->row + k, r->col);
-
+	for (unsigned k = 0; k < WIDE / elem; k++, image += pitch) {
 		if (elem == 2)
-			*(uint16_t *)(void *)to = (uint16_t)(x[k / 2] >> 16 * (k % 2));
+			*(uint16_t *)(void *)image = (uint16_t)(x[k / 2] >> 16 * (k % 2));
 		else
-			*(uint32_t *)(void *)to = x[k % 4];
+			*(uint32_t *)(void *)image = x[k % 4];
 	}
 }
 
-DEV void scatter_run(const struct tile *t, uint4 *image, const struct run *r, const unsigned elem)
+DEV void scatter_run(const uint8_t *image, uint32_t pitch, uint8_t *mem, const unsigned elem)
 {
 	uint32_t x[4] = {0, 0, 0, 0};
 	uint4 v;
 
 	WBK_UNROLL
-	for (unsigned k = 0; k < WIDE / elem; k++) {
-		const uint8_t *from = image_at(t, image, r->row + k, r->col);
-
+	for (unsigned k = 0; k < WIDE / elem; k++, image += pitch) {
 		if (elem == 2)
-			x[k / 2] |= (uint32_t) * (const uint16_t *)(const void *)from
+			x[k / 2] |= (uint32_t) * (const uint16_t *)(const void *)image
 				    << 16 * (k % 2);
 		else
-			x[k % 4] = *(const uint32_t *)(const void *)from;
+			x[k % 4] = *(const uint32_t *)(const void *)image;
 	}
 	v.x = x[0];
 	v.y = x[1];
 	v.z = x[2];
 	v.w = x[3];
-	*(uint4 *)(void *)r->mem = v;
+	*(uint4 *)(void *)mem = v;
 }
 
 DEV void move_runs(const struct tile *t, uint4 *image, const unsigned elem, int is_gather)
@@ -685,11 +787,11 @@ DEV void move_runs(const struct tile *t, uint4 *image, const unsigned elem, int 
 		struct run r = run_at(t, i, max);
 
 		if (is_whole(&r, max) && is_gather) {
-			gather_run(t, image, &r, elem);
+			gather_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
 			continue;
 		}
 		if (is_whole(&r, max)) {
-			scatter_run(t, image, &r, elem);
+			scatter_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
 			continue;
 		}
 		for (uint32_t k = 0; k < r.n; k++) {
@@ -706,20 +808,22 @@ DEV void move_runs(const struct tile *t, uint4 *image, const unsigned elem, int 
 /* What one thread takes at once. */
 enum kind { EACH, FOUR, RUN_2, RUN_4 };
 
-DEV enum kind kind_of(const struct wbk_op *o)
+DEV enum kind kind_of(const struct tile *t)
 {
+	const struct wbk_op *o = t->o;
+
 	if (o->is_fill || o->repeat > 1 || o->mem_stride[o->row_dim] != o->mem_elem)
 		return EACH;
 	if (o->row_dim == 3)
 		return o->cast == WBK_COPY ? EACH : FOUR;
-	if (o->cast != WBK_COPY)
+	if (o->cast != WBK_COPY || !t->is_flat)
 		return EACH;
 	return o->mem_elem == 2 ? RUN_2 : o->mem_elem == 4 ? RUN_4 : EACH;
 }
 
 DEV void gather(const struct tile *t, uint4 *image)
 {
-	switch (kind_of(t->o)) {
+	switch (kind_of(t)) {
 	case FOUR:
 		cast_runs(t, image, 1);
 		return;
@@ -736,7 +840,7 @@ DEV void gather(const struct tile *t, uint4 *image)
 
 DEV void scatter(const struct tile *t, uint4 *image)
 {
-	switch (kind_of(t->o)) {
+	switch (kind_of(t)) {
 	case FOUR:
 		cast_runs(t, image, 0);
 		return;
@@ -753,24 +857,19 @@ DEV void scatter(const struct tile *t, uint4 *image)
 
 /* All threads of the block take the same way through here. */
 DEV void move_tile(
-	const struct tile *t, const struct wbk_move_args *a, uint4 *image, struct acc *sum)
+	const struct tile *t, uint4 *image, const struct wbk_move_args *a, struct acc *sum)
 {
-	const struct wbk_sum_keys *k = a->sum && !t->o->is_fill ? a->keys : NULL;
-	int is_assembled = a->way == WBK_WAY_ASSEMBLE;
+	const struct wbk_sum_keys *k = a->sum ? a->keys : NULL;
 
-	if (!is_assembled) {
-		gather(t, image);
-		__syncthreads();
-	}
-	if (k && is_apart(t->o)) {
-		sum_apart(t, k, is_assembled, image, sum);
-		k = NULL;
-	}
-	if (!t->o->is_fill)
-		move_rows(t, image, k, is_assembled, 0, sum);
-	if (is_assembled) {
+	if (a->way == WBK_WAY_ASSEMBLE) {
+		if (!t->o->is_fill)
+			move_all(t, image, k, WIRE, IMAGE, sum);
 		__syncthreads();
 		scatter(t, image);
+	} else {
+		gather(t, image);
+		__syncthreads();
+		move_all(t, image, k, IMAGE, a->wire ? WIRE : NOWHERE, sum);
 	}
 }
 
@@ -784,7 +883,7 @@ WBK_KERNEL(wbk_gpu_image, 4)(const struct wbk_move_args a)
 	load_table(&t, &a);
 	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
 		begin_tile(&t, &a, i, &sum);
-		move_tile(&t, &a, image, &sum.acc);
+		move_tile(&t, image, &a, &sum.acc);
 	}
 	if (a.sum)
 		hand_in(&a, &sum);
