@@ -212,49 +212,116 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
 	range_hand_in(&a->out[item].a, range);
 }
 
+/*
+ * Most rows need no arithmetic.  A pass of column digits writes the same into every row, one of row
+ * digits the same into a whole row.  So the differences of row r are 0
+ *	where rows r, r - 1 and r - 2 hold the same (A), or
+ *	where each of them holds one digit in all these columns and the one before (B): a row's
+ *	differences are then 0, but for columns 0 and 1, where they are the digit and its negative.
+ * What is told so has to hold in all lanes of the warp, since a lane sees its neighbour's columns.
+ */
+struct seen {
+	struct span x;
+	int is_same; /* as the row before, which had no element that is no code */
+	int is_one; /* one digit, and here it is: */
+	int32_t digit;
+};
+
+DEV struct seen nothing_seen(void)
+{
+	/* All 0: what is before the first row. */
+	struct seen r = {{{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, {1, 1}}, 0, 1, 0};
+
+	return r;
+}
+
+DEV int is_same_span(const struct span *a, const struct span *b, const unsigned elem)
+{
+	uint32_t odd = (a->left[0] ^ b->left[0]) | (a->left[1] ^ b->left[1]);
+
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN * elem / 4; k++)
+		odd |= a->w[k] ^ b->w[k];
+	odd |= (uint32_t)(a->left_cls[0] ^ b->left_cls[0]) |
+	       (uint32_t)(a->left_cls[1] ^ b->left_cls[1]);
+	return odd == 0 && a->cls == b->cls;
+}
+
+/* Whether all columns, and the one before unless these are the first, hold one digit. */
+DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t *digit)
+{
+	uint32_t first = elem == 4 ? x->w[0] : (x->w[0] & 0xffff) * 0x10001u, odd = 0, bad = 0;
+	uint32_t last, left;
+
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN * elem / 4; k++)
+		odd |= x->w[k] ^ first;
+	/* The neighbour's last two columns; 0, which is no code, where they are not one digit. */
+	last = elem == 4 ? (x->w[6] == x->w[7] ? x->w[7] : 0) : x->w[3];
+	if (x->cls >> 48)
+		last = 0;
+	left = (uint32_t)__shfl_sync(WBK_FULL, last, (threadIdx.x + 31) % 32);
+	if (threadIdx.x % 32 == 0)
+		left = x->left[0] != x->left[1] ? 0
+		       : elem == 4              ? x->left[1]
+						: x->left[1] * 0x10001u;
+	*digit = digit_of(elem == 4 ? first : first & 0xffff, elem, 0, 0, &bad);
+	return !odd && !bad && (c == 0 || left == first) && x->cls == 0 &&
+	       !(x->left_cls[0] | x->left_cls[1]);
+}
+
+/* The differences of row @at by arithmetic, from it and the two before.  True: none is a code that
+ * should be one.  All lanes of the warp call it. */
+DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, uint64_t at, const struct span *x,
+	const struct span *x1, const struct span *x2, const unsigned elem, int is_in)
+{
+	uint32_t bad = 0, any = 0, ignored = 0;
+	struct differences h = along_span(x, elem, &bad), h1 = along_span(x1, elem, &ignored);
+	struct differences h2 = along_span(x2, elem, &ignored);
+
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN; k++) {
+		h.h[k] = is_in ? h.h[k] - 2 * h1.h[k] + h2.h[k] : 0;
+		any |= (uint32_t)h.h[k];
+	}
+	if (__ballot_sync(WBK_FULL, (any | bad) != 0))
+		put_span(a, item, at, &h, bad);
+	return __ballot_sync(WBK_FULL, bad != 0) == 0;
+}
+
 /* A tile by a warp; lanes beyond the last column go along. */
 DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
-	const struct wbk_tile *t, const unsigned elem, const unsigned ahead)
+	const struct wbk_tile *t, const unsigned elem)
 {
-	uint64_t c = t->col + threadIdx.x % 32 * SPAN;
-	int is_in = c < s->f.cols;
-	const struct span none = {{0x20002000, 0x20002000, 0x20002000, 0x20002000, 0x20002000,
-					  0x20002000, 0x20002000, 0x20002000},
-		{0, 0}, UINT64_MAX, {1, 1}};
-	struct differences h1 = {{0, 0, 0, 0, 0, 0, 0, 0}}, h2 = h1;
-	struct span x[4];
-	uint32_t ignored = 0;
+	uint64_t c = t->col + threadIdx.x % 32 * SPAN, r;
+	int is_in = c < s->f.cols, is_sound = 0;
+	struct seen r0, r1 = nothing_seen(), r2 = r1;
 
-	if (t->row >= 2) {
-		x[0] = is_in ? load_span(s, elem, t->row - 2, c) : none;
-		h2 = along_span(&x[0], elem, &ignored);
-	}
-	if (t->row >= 1) {
-		x[0] = is_in ? load_span(s, elem, t->row - 1, c) : none;
-		h1 = along_span(&x[0], elem, &ignored);
-	}
-	for (uint64_t r = t->row; r < t->row_end; r += ahead) {
-		WBK_UNROLL
-		for (unsigned k = 0; k < ahead; k++)
-			x[k] = is_in && r + k < t->row_end ? load_span(s, elem, r + k, c) : none;
-		WBK_UNROLL
-		for (unsigned k = 0; k < ahead; k++) {
-			uint32_t bad = 0, any = 0;
-			struct differences h, d;
+	/* Two rows before are looked at as well, without their own differences. */
+	for (r = t->row < 2 ? 0 : t->row - 2; r < t->row_end; r++) {
+		int is_zero;
 
-			if (r + k >= t->row_end)
-				break;
-			h = along_span(&x[k], elem, &bad);
-			WBK_UNROLL
-			for (unsigned i = 0; i < SPAN; i++) {
-				d.h[i] = is_in ? h.h[i] - 2 * h1.h[i] + h2.h[i] : 0;
-				any |= (uint32_t)d.h[i];
-			}
-			if (__ballot_sync(WBK_FULL, (any | bad) != 0))
-				put_span(a, item, (r + k) * s->f.cols + c, &d, bad);
-			h2 = h1;
-			h1 = h;
+		r0 = nothing_seen();
+		if (is_in)
+			r0.x = load_span(s, elem, r, c);
+		r0.is_same = is_sound && is_same_span(&r0.x, &r1.x, elem);
+		r0.is_one = one_digit(&r0.x, elem, c, &r0.digit) || !is_in;
+		is_zero = (r0.is_same && r1.is_same) ||
+			  (r0.is_one && r1.is_one && r2.is_one &&
+				  (c || r0.digit - 2 * r1.digit + r2.digit == 0));
+		if (r < t->row) {
+			uint32_t bad = 0;
+
+			(void)along_span(&r0.x, elem, &bad);
+			is_sound = __ballot_sync(WBK_FULL, bad != 0) == 0;
+		} else if (__ballot_sync(WBK_FULL, !is_zero)) {
+			is_sound = row_by_row(
+				a, item, r * s->f.cols + c, &r0.x, &r1.x, &r2.x, elem, is_in);
+		} else {
+			is_sound = 1;
 		}
+		r2 = r1;
+		r1 = r0;
 	}
 }
 
@@ -270,11 +337,11 @@ WBK_KERNEL(wbk_gpu_diff2, 3)(const struct wbk_scan_args a)
 		struct wbk_tile t = tile_in(i - a.first[item], s.row_begin, s.row_end, s.f.cols);
 
 		if (is_spanned(&s) && wbk__code_bytes((enum wbk_code)s.f.code) == 2) {
-			diff2_spans(&a, item, &s, &t, 2, 4);
+			diff2_spans(&a, item, &s, &t, 2);
 			continue;
 		}
 		if (is_spanned(&s)) {
-			diff2_spans(&a, item, &s, &t, 4, 2);
+			diff2_spans(&a, item, &s, &t, 4);
 			continue;
 		}
 		for (uint64_t c = t.col + lane; c < t.col + WBK__SCAN_COLS; c += 32)

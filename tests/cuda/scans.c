@@ -231,15 +231,20 @@ static struct table table_of(
 /* A ramp of digits, with faults. */
 static uint8_t *digits(const struct wbk_plane *p, enum wbk_code code, bool is_wide, size_t bytes)
 {
-	uint32_t mask = (uint32_t)((1ull << wbk_code_bits(code)) - 1), x = (uint32_t)below(90);
+	uint32_t mask = (uint32_t)((1ull << wbk_code_bits(code)) - 1);
+	/* From row to row and from column to column; on the right of @split rows are of one digit.
+	 */
+	uint64_t down = below(3) * 3, x = below(3) ? below(90) : 0;
+	uint64_t split = below(3) ? p->cols : below(p->cols), rare = below(2) ? 200 : 20000;
 	uint8_t *data = filled(bytes);
 
 	for (uint64_t r = 0; r < p->rows; r++)
 		for (uint64_t c = 0; c < p->cols; c++) {
 			uint8_t *at = data + (r * (uint64_t)p->row_stride + c) * p->elem;
-			uint32_t digit = (uint32_t)(r * 3 + c * x) & mask;
+			uint32_t digit =
+				(uint32_t)(c < split ? r * down + c * x : r * r / 7) & mask;
 
-			if (!below(200))
+			if (!below(rare))
 				continue;
 			if (is_wide) {
 				uint16_t word = (uint16_t)(0x2000 + ((digit & 0x7ff) << 3));
@@ -284,6 +289,77 @@ START_TEST(second_differences_are_the_reference_s)
 	}
 	t.cap = _i % 5 == 3 ? below(300) : most;
 	check_table(&t, most);
+}
+END_TEST
+
+/* Left of a column rows are all alike, or each of one digit, or neither; right of it each is of one
+ * digit: what a row's differences are there depends on its neighbour, and on how the digits go from
+ * row to row. */
+static const struct seam {
+	uint32_t split; /* the first column on the right */
+	uint32_t down, across; /* digits on the left, from row to row and from column to column */
+	uint32_t bend; /* on the right: the second difference from row to row */
+	uint32_t hidden; /* columns left of the seam that are no copies */
+	uint32_t bad; /* a column that holds no code; 0 = none */
+} seams[] = {
+	{0, 0, 0, 0, 0, 0},
+	{0, 0, 0, 1, 0, 0},
+	{1, 0, 7, 1, 0, 0},
+	{2, 0, 7, 0, 0, 0},
+	{2, 5, 0, 1, 0, 0},
+	{8, 0, 7, 1, 0, 0},
+	{8, 0, 7, 0, 0, 0},
+	{8, 0, 0, 1, 0, 0},
+	{8, 5, 0, 1, 0, 0},
+	{8, 5, 7, 1, 0, 0},
+	{8, 0, 7, 1, 1, 0},
+	{8, 0, 0, 0, 2, 0},
+	{9, 0, 7, 1, 2, 0},
+	{256, 0, 7, 1, 0, 0},
+	{256, 0, 7, 0, 1, 0},
+	{257, 0, 7, 1, 1, 0},
+	{264, 0, 0, 1, 2, 0},
+	{7, 0, 7, 1, 0, 0},
+	{255, 0, 7, 1, 0, 0},
+	{520, 0, 7, 0, 0, 3},
+	{520, 0, 7, 0, 0, 519},
+	{8, 0, 7, 1, 0, 12},
+	{0, 0, 0, 0, 0, 258},
+};
+
+START_TEST(differences_at_a_seam_are_the_reference_s)
+{
+	const struct seam *m = &seams[_i];
+
+	for (unsigned k = 0; k < 2; k++) {
+		enum wbk_code code = k ? WBK_CODE_F32 : WBK_CODE_BF16;
+		struct table t = table_of(WBK_GPU_DIFF2, wbk_host_diff2, sizeof(struct wbk_diff2));
+		uint64_t rows = 70, cols = 520, n = rows * cols;
+		uint8_t *data = filled(n * code_bytes[code]), *cls = calloc(n, 1);
+		struct wbk_diff2 item = {.f = {.rows = rows,
+						 .cols = cols,
+						 .row_stride = (int64_t)cols,
+						 .code = (uint8_t)code},
+			.row_end = rows};
+
+		for (uint64_t r = 0; r < rows; r++)
+			for (uint64_t c = 0; c < cols; c++) {
+				uint32_t left =
+					(uint32_t)(r * m->down + c * m->across + (m->down ? 0 : 9));
+				uint32_t right = (uint32_t)(r * (r + 1) / 2 * m->bend + r * 3 + 9);
+
+				wbk_encode_fill(code, (c < m->split ? left : right) & 0x7fff,
+					data + (r * cols + c) * code_bytes[code], 1);
+				if (m->bad && c == m->bad)
+					memset(data + (r * cols + c) * code_bytes[code], 0, 2);
+				cls[r * cols + c] = c < m->split && c + m->hidden >= m->split;
+			}
+		add_buffer(&t, offsetof(struct wbk_diff2, f.data), data, n * code_bytes[code], 0);
+		add_buffer(&t, offsetof(struct wbk_diff2, f.cls), cls, n, 0);
+		add_item(&t, &item, rows, cols, 1);
+		t.cap = n;
+		check_table(&t, n);
+	}
 }
 END_TEST
 
@@ -591,6 +667,8 @@ void wbt_scan_tests(Suite *suite, uint64_t seed)
 
 	rng.state = seed;
 	fx_add_points(scan, second_differences_are_the_reference_s, 0, 40);
+	tcase_add_loop_test(scan, differences_at_a_seam_are_the_reference_s, 0,
+		(int)(sizeof(seams) / sizeof(*seams)));
 	fx_add_points(scan, what_differs_is_what_the_reference_says, 0, 40);
 	fx_add_points(scan, classes_are_the_reference_s, 0, 40);
 	fx_add_points(scan, elements_of_one_class_are_put_back_and_no_others, 0, 40);
