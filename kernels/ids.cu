@@ -3,7 +3,7 @@
  * A probe's checkpoint on a device: writing what a tensor holds, and comparing what arrived in
  * parameters with what the ops of a source map say.
  */
-#include "kernels/gpu_scan.h"
+#include "kernels/scan_body.h"
 #include "kernels/ids.h"
 
 /* The word of a column, whose row is known: the hash of a row is mixed once. */

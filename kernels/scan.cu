@@ -6,7 +6,7 @@
  * row: a ballot says who, one lane reserves the room for all.
  */
 #include "kernels/codes.h"
-#include "kernels/gpu_scan.h"
+#include "kernels/scan_body.h"
 
 /* The lanes that are @found write their hits, all of a warp in one piece. */
 DEV void put(const struct wbk_scan_args *a, uint32_t item, int found, uint64_t index, int64_t value)
@@ -256,8 +256,9 @@ DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN * elem / 4; k++)
 		odd |= x->w[k] ^ first;
-	/* The neighbour's last two columns; 0, which is no code, where they are not one digit. */
-	last = elem == 4 ? (x->w[6] == x->w[7] ? x->w[7] : 0) : x->w[3];
+	/* The last of the neighbour's is enough: its row is of one digit as well, or as those
+	 * before. */
+	last = elem == 4 ? x->w[7] : x->w[3];
 	if (x->cls >> 48)
 		last = 0;
 	left = (uint32_t)__shfl_sync(WBK_FULL, last, (threadIdx.x + 31) % 32);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WBK_GPU_SCAN_H
-#define WBK_GPU_SCAN_H
+#ifndef WBK_SCAN_BODY_H
+#define WBK_SCAN_BODY_H
 /*
  * Shared by the kernels that go over tables of matrices (scan.cu, ids.cu): where a tile lies, and
  * how what its threads found is handed in.
