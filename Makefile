@@ -206,6 +206,7 @@ $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
 $(O)/tools/toy_worker: $(TOY)
+$(O)/tools/extract_gpu: LDFLAGS += -Wl,--as-needed  # runs where only a driver is
 $(TOOLS): $(O)/tools/%: $(O)/obj/tests/tools/%.c.o $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(FUZZERS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.c.o $(ARCHIVES) ; $(link) -fsanitize=fuzzer $(ALL_LIBS)
 

@@ -163,6 +163,7 @@ int wb_extract_open(const struct wb_manifest *m, const struct wb_extract_param *
 		o.cache_key = given.cache_key;
 		o.agree = given.agree;
 		o.agree_cookie = given.cookie;
+		o.has_devices = given.devices != 0;
 	}
 	x = wb_zalloc(1, sizeof(*x));
 	if (x)

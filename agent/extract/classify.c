@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/mem.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -103,6 +104,8 @@ int wb__count_held(struct wb_probe *p)
 {
 	int rc = count_all(p, WB_PASS_CONST);
 
+	if (!rc)
+		rc = wb__dev_count(p, WB_PASS_CONST);
 	for (uint32_t i = 0; i < p->n_param; i++)
 		p->param[i].n_held = p->param[i].n_equal;
 	return rc;
@@ -166,9 +169,9 @@ static int first_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state != WB__ACTIVE || a->n_equal == a->geom.total)
+	if (a->dev || a->state != WB__ACTIVE || a->n_equal == a->geom.total)
 		return 0;
-	if (!a->n_equal && (!a->snapshot || wb__equals_snapshot(a))) {
+	if (!a->n_equal && (!a->snapshot || wb__equals_snapshot(p, a))) {
 		a->state = WB__LEFT;
 		a->hash = wb__content_hash(a);
 		return wb__region_whole(a, (uint32_t)task, WB_REGION_UNWRITTEN);
@@ -180,7 +183,9 @@ int wb__classify_first(struct wb_probe *p)
 {
 	int rc = count_all(p, WB_PASS_CONST);
 
-	return rc < 0 ? rc : wb__parallel(p->threads, p->n_param, first_task, p);
+	if (!rc)
+		rc = wb__parallel(p->threads, p->n_param, first_task, p);
+	return rc < 0 ? rc : wb__dev_first(p);
 }
 
 void wb__prefill(struct wb__param *a)
@@ -211,12 +216,6 @@ static uint64_t first_raw(const struct wb__param *a, struct residual_at *at, uin
 		a->elem_bytes);
 }
 
-/* What one sweep over the classes finds.  Without a snapshot "once" has unwritten elements, too,
- * that held the first constant before. */
-struct found {
-	struct wb__bad arithmetic, once; /* once: written by the first call alone */
-};
-
 static void put_bad(struct wb__bad *b, uint64_t index)
 {
 	if (!b->n++)
@@ -239,7 +238,7 @@ static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64
 
 /* Classes of one row; the rows that are plain copies cost one look. */
 static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
-	struct residual_at *at, struct found *f)
+	struct residual_at *at, struct wb__found *f)
 {
 	const struct wb__geom *g = &a->geom;
 	const uint8_t *elem = a->data + wb__geom_row(g, row) * a->elem_bytes;
@@ -265,8 +264,7 @@ static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
 	}
 }
 
-/* Names what is no copy; true when there is something. */
-static bool judge(struct wb__param *a, const struct found *f)
+bool wb__classify_judge(struct wb__param *a, const struct wb__found *f)
 {
 	const struct wb__bad *b = &f->arithmetic;
 	char range[WB__RANGE_TEXT];
@@ -286,20 +284,27 @@ static bool judge(struct wb__param *a, const struct found *f)
 	return true;
 }
 
+void wb__classify_left(struct wb__param *a)
+{
+	wb__fault(a, "all %" PRIu64 " elements: %s", a->geom.total,
+		a->has_snapshot ? "changed by the second call of load_weights and not by the "
+				  "first (it must do the same each time)"
+				: "arithmetic on the value");
+}
+
 static int second_task(void *ctx, size_t task)
 {
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 	const struct wb__geom *g = &a->geom;
 	struct residual_at at = {&a->residual, 0};
-	struct found found = {0};
+	struct wb__found found = {0};
 	uint8_t block[BLOCK_BYTES];
 
+	if (a->dev)
+		return 0;
 	if (a->state == WB__LEFT && g->total && wb__content_hash(a) != a->hash)
-		wb__fault(a, "all %" PRIu64 " elements: %s", g->total,
-			a->snapshot ? "changed by the second call of load_weights and not by the "
-				      "first (it must do the same each time)"
-				    : "arithmetic on the value");
+		wb__classify_left(a);
 	if (a->state != WB__ACTIVE || (a->n_equal == g->total && !a->residual.n))
 		return 0;
 	a->cls = wb_alloc(g->total);
@@ -308,12 +313,14 @@ static int second_task(void *ctx, size_t task)
 	block_of(a, WB_PASS_CONST_B, block);
 	for (uint64_t r = 0; r < g->rows_all; r++)
 		class_row(a, r, block, &at, &found);
-	return judge(a, &found) ? 0 : wb__regions(p, a);
+	return wb__classify_judge(a, &found) ? 0 : wb__regions(p, a);
 }
 
 int wb__classify_second(struct wb_probe *p)
 {
 	int rc = count_all(p, WB_PASS_CONST_B);
 
-	return rc < 0 ? rc : wb__parallel(p->threads, p->n_param, second_task, p);
+	if (!rc)
+		rc = wb__parallel(p->threads, p->n_param, second_task, p);
+	return rc < 0 ? rc : wb__dev_second(p);
 }

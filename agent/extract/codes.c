@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "extract/internal.h"
+#include "kernels/ids.h"
 
 #include <string.h>
 
@@ -9,15 +10,8 @@
  *
  * Where a probe has 16-bit floats of both kinds (or F16 beside F32), an element may be cast between
  * them on its way, and no 15-bit code survives that.  Such a probe is "mixed": BF16, F16 and F32
- * tensors all use digits of 11 bits as numbers 2^-7 .. 2^8 with 7 mantissa bits, which all three
- * types hold exactly.  As BF16 codes they are the digits 7168 + d, so the ordinary decoder reads
- * them with a constant too much (F16 parameters are widened to F32 first).
+ * tensors all use digits of 11 bits that all three hold exactly (kernels/ids.h).
  */
-#define MIXED_BITS 11
-#define MIXED_OFFSET 7168
-#define MIXED_BF16 0x3c00u /* the BF16 word of mixed digit 0 */
-#define MIXED_F16 0x2000u
-
 static const struct {
 	enum wbk_code code;
 	uint32_t a, b; /* constants of the two passes */
@@ -55,12 +49,17 @@ static bool is_float16or32(enum wb_dtype t)
 
 unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t)
 {
-	return p->is_mixed && is_float16or32(t) ? MIXED_BITS : wbk_code_bits(types[t].code);
+	return p->is_mixed && is_float16or32(t) ? WBK__MIXED_BITS : wbk_code_bits(types[t].code);
+}
+
+uint32_t wb__code_mask(const struct wb_probe *p, enum wb_dtype t)
+{
+	return (uint32_t)((UINT64_C(1) << wb__code_width(p, t)) - 1);
 }
 
 int64_t wb__code_offset(const struct wb_probe *p, enum wb_dtype t)
 {
-	return p->is_mixed && is_float16or32(t) ? MIXED_OFFSET : 0;
+	return p->is_mixed && is_float16or32(t) ? WBK__MIXED_OFFSET : 0;
 }
 
 static unsigned bits_of(uint64_t max)
@@ -126,35 +125,6 @@ void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
 	}
 }
 
-/* Word of a digit in the mixed code. */
-static uint32_t mixed_word(enum wb_dtype t, uint32_t d)
-{
-	if (t == WB_F16)
-		return MIXED_F16 + (d << 3);
-	return (MIXED_BF16 + d) << (t == WB_F32 ? 16 : 0);
-}
-
-/* Word of a digit in an ordinary code; the inverse of wbk_decode(). */
-static uint32_t encode(enum wb_dtype t, uint32_t d)
-{
-	switch (types[t].code) {
-	case WBK_CODE_BF16:
-		return (d & 0x4000) << 1 | (0x2000 + (d & 0x3fff));
-	case WBK_CODE_F32:
-		return ((d & 0x4000) << 1 | (0x2000 + (d & 0x3fff))) << 16;
-	case WBK_CODE_F16:
-		return (d & 0x4000) << 1 | (0x2000 + (d & 0x3fff));
-	case WBK_CODE_E4M3:
-		return (d & 0x40) << 1 | (0x20 + (d & 0x3f));
-	case WBK_CODE_E5M2:
-		return (d & 0x40) << 1 | (0x20 + (d & 0x3f));
-	case WBK_CODE_I8:
-		return 0x80 | d;
-	default:
-		return 0x80000000u | d;
-	}
-}
-
 #define BLOCK 64
 
 /* Words of @n <= BLOCK hashes: a code from the low bits.  What the type has below its codes' bits
@@ -163,30 +133,21 @@ static uint32_t encode(enum wb_dtype t, uint32_t d)
 static void hashes_put(
 	const struct wb_probe *p, enum wb_dtype t, const uint32_t *hash, void *out, size_t n)
 {
-	const bool is_mixed = p->is_mixed && is_float16or32(t);
-	const uint32_t mask = (uint32_t)((UINT64_C(1) << wb__code_width(p, t)) - 1);
-	const unsigned free_bits = t == WB_F32 ? 16 : is_mixed && t == WB_F16 ? 3 : 0;
+	const enum wbk_code code = types[t].code;
+	const uint32_t mask = wb__code_mask(p, t);
 	size_t bytes = wb_dtype_bytes(t);
 
-	if (t == WB_F32 && !is_mixed) { /* in vectors, as the hashes are */
+	if (t == WB_F32 && !p->is_mixed) { /* in vectors, as the hashes are */
 		for (size_t i = 0; i < n; i++) {
-			uint32_t h = hash[i];
-			uint32_t word =
-				(h & 0x4000) << 17 | (0x2000 + (h & 0x3fff)) << 16 | h >> 16;
+			uint32_t word = wbk__hash_word(WBK_CODE_F32, 0, 0x7fff, hash[i]);
 
 			memcpy((uint8_t *)out + 4 * i, &word, 4);
 		}
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
-		uint32_t d = hash[i] & mask, word;
+		uint32_t word = wbk__hash_word(code, p->is_mixed, mask, hash[i]);
 
-		if (is_mixed)
-			word = mixed_word(t, d);
-		else
-			word = encode(t, d);
-		if (free_bits)
-			word |= hash[i] >> (32 - free_bits);
 		memcpy((uint8_t *)out + i * bytes, &word, bytes);
 	}
 }
@@ -202,17 +163,11 @@ void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit 
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
-		uint32_t word = mixed_word(t, (uint32_t)((first + i) >> d->shift) & d->mask);
+		uint32_t word = wbk__mixed_word(
+			types[t].code, (uint32_t)((first + i) >> d->shift) & d->mask);
 
 		memcpy((uint8_t *)out + i * bytes, &word, bytes);
 	}
-}
-
-static inline __attribute__((always_inline)) uint32_t hash_of(uint32_t h)
-{
-	h = (h ^ h >> 16) * 0x7feb352du;
-	h = (h ^ h >> 15) * 0x846ca68bu;
-	return h ^ h >> 16;
 }
 
 /* Hashes of BLOCK columns; a fixed count, so that the compiler can use vectors. */
@@ -220,7 +175,7 @@ static inline __attribute__((always_inline)) void hash_block(
 	uint32_t x, uint32_t step, uint32_t *hash)
 {
 	for (uint32_t i = 0; i < BLOCK; i++)
-		hash[i] = hash_of(x + i * step);
+		hash[i] = wbk__hash_mix(x + i * step);
 }
 
 /* The same as BF16 words, all in registers: every element of a worker is verified so. */
@@ -228,9 +183,9 @@ static inline __attribute__((always_inline)) void hash_bf16(
 	uint32_t x, uint32_t step, uint16_t *word, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		uint32_t h = hash_of(x + (uint32_t)i * step);
+		uint32_t h = wbk__hash_mix(x + (uint32_t)i * step);
 
-		word[i] = (uint16_t)((h & 0x4000) << 1 | (0x2000 + (h & 0x3fff)));
+		word[i] = (uint16_t)wbk__encode_float16(h);
 	}
 }
 
@@ -292,9 +247,8 @@ void wb__hash_row(
 	const struct wb_probe *p, enum wb_dtype t, const struct wb__hash_at *a, void *out, size_t n)
 {
 	const unsigned width = wb__code_width(p, t);
-	const uint32_t row = (uint32_t)wb_mix64(a->seed ^ wb_mix64(a->row));
-	const uint32_t step = (uint32_t)a->step * 0x9e3779b1u;
-	uint32_t x = row + (uint32_t)a->col * 0x9e3779b1u;
+	const uint32_t step = (uint32_t)a->step * WBK__HASH_COLUMN;
+	uint32_t x = wbk__hash_row_begin(a->seed, a->row) + (uint32_t)a->col * WBK__HASH_COLUMN;
 	size_t bytes = wb_dtype_bytes(t);
 	struct hash_body hash = hash_body();
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/mem.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -18,9 +19,9 @@
 
 /* Where a field's elements come from. */
 struct source {
+	struct wb__slabs slabs; /* first: the source is one */
 	const struct wb__param *a;
 	const uint8_t *ones; /* not NULL: a field of ones instead of the parameter's content */
-	uint64_t max; /* records */
 	bool is_f16; /* of a mixed probe */
 	struct wb__bad bad;
 };
@@ -37,7 +38,7 @@ static int emit(const struct wbk_field *f, uint64_t begin, uint64_t shift, struc
 
 		for (size_t i = 0; i < n; i++)
 			rec[i].index += shift;
-		rc = wb__recs_put(out, rec, n, s->max);
+		rc = wb__recs_put(out, rec, n, s->slabs.max);
 		if (rc < 0)
 			return rc;
 	}
@@ -95,9 +96,10 @@ static int emit_piece(const struct wb__piece *k, struct source *s, struct wb__re
 	return emit(&f, (k->row - first) * g->cols + k->col, first * g->cols, s, out);
 }
 
-static int emit_slab(struct source *s, uint64_t slab, struct wb__recs *out)
+static int emit_slab(struct wb__slabs *slabs, uint64_t slab, struct wb__recs *out)
 {
-	const struct wb__geom *g = &s->a->geom;
+	struct source *s = (struct source *)slabs;
+	const struct wb__geom *g = slabs->g;
 	struct wb__piece k = {0, slab * g->rows, (slab + 1) * g->rows, 0, g->cols};
 	int rc = emit_piece(&k, s, out);
 
@@ -107,15 +109,15 @@ static int emit_slab(struct source *s, uint64_t slab, struct wb__recs *out)
 }
 
 /* Differences along axes >= @axis of the part numbered @part; indices inside that part. */
-static int emit_nd(struct source *s, uint32_t axis, uint64_t part, struct wb__recs *out)
+static int emit_nd(struct wb__slabs *s, uint32_t axis, uint64_t part, struct wb__recs *out)
 {
-	const struct wb__geom *g = &s->a->geom;
+	const struct wb__geom *g = s->g;
 	struct wb__recs before = {0}, before2 = {0};
 	uint64_t inner = 1;
 	int rc = 0;
 
 	if (axis + 2 == g->n_axis)
-		return emit_slab(s, part, out);
+		return s->get(s, part, out);
 	for (uint32_t i = axis + 1; i < g->n_axis; i++)
 		inner *= g->n[i];
 	for (uint64_t i = 0; i < g->n[axis] && !rc; i++) {
@@ -142,6 +144,11 @@ static int emit_nd(struct source *s, uint32_t axis, uint64_t part, struct wb__re
 	return rc;
 }
 
+int wb__digits_nd(struct wb__slabs *s, struct wb__recs *out)
+{
+	return emit_nd(s, 0, 0, out);
+}
+
 /* Without gaps in the classes the indicator is 1 everywhere: +-1 at the first two of each axis. */
 static int corner(const struct wb__geom *g, struct wb__recs *out)
 {
@@ -166,12 +173,14 @@ static int corner(const struct wb__geom *g, struct wb__recs *out)
 	return rc;
 }
 
-int wb__indicator(const struct wb__param *a, struct wb__recs *out)
+int wb__indicator(struct wb_probe *p, const struct wb__param *a, struct wb__recs *out)
 {
-	struct source s = {.a = a, .max = SIZE_MAX / 64};
+	struct source s = {.slabs = {emit_slab, &a->geom, SIZE_MAX / 64}, .a = a};
 	uint8_t *ones;
 	int rc;
 
+	if (a->dev && a->kept.cls)
+		return wb__dev_indicator(p, a, out);
 	if (!a->cls)
 		return corner(&a->geom, out);
 	ones = wb_alloc(a->geom.cols);
@@ -179,7 +188,7 @@ int wb__indicator(const struct wb__param *a, struct wb__recs *out)
 		return -ENOMEM;
 	wbk_encode_fill(WBK_CODE_I8, 1, ones, a->geom.cols);
 	s.ones = ones;
-	rc = emit_nd(&s, 0, 0, out);
+	rc = wb__digits_nd(&s.slabs, out);
 	wb_free(ones);
 	return rc;
 }
@@ -200,6 +209,16 @@ static bool is_code(const struct wb_probe *p, const struct wb__param *a, const u
 	return wbk_decode(WBK_CODE_F32, &wide) >= 0;
 }
 
+void wb__digits_bad(struct wb__param *a, const struct wb__bad *found)
+{
+	if (!found->n)
+		return;
+	if (!a->bad.n || found->first < a->bad.first)
+		a->bad.first = found->first;
+	a->bad.last = a->bad.n ? WB_MAX(a->bad.last, found->last) : found->last;
+	a->bad.n += found->n;
+}
+
 /* Where the elements lie that are no code: looked for only when there are some. */
 static void find_bad(const struct wb_probe *p, const struct wb__piece *k, struct wb__param *a)
 {
@@ -218,12 +237,7 @@ static void find_bad(const struct wb_probe *p, const struct wb__piece *k, struct
 			last = i;
 		}
 	}
-	if (!n)
-		return;
-	if (!a->bad.n || first < a->bad.first)
-		a->bad.first = first;
-	a->bad.last = a->bad.n ? WB_MAX(a->bad.last, last) : last;
-	a->bad.n += n;
+	wb__digits_bad(a, &(struct wb__bad){first, last, n});
 }
 
 static int digit_task(void *ctx, size_t task)
@@ -232,7 +246,7 @@ static int digit_task(void *ctx, size_t task)
 	struct wb_probe *p = j->p;
 	struct wb__piece k = j->piece[task];
 	struct wb__param *a = &p->param[k.param];
-	struct source s = {.a = a, .max = p->opts.record_max};
+	struct source s = {.slabs = {emit_slab, &a->geom, p->opts.record_max}, .a = a};
 	bool skip;
 	int rc;
 
@@ -246,7 +260,7 @@ static int digit_task(void *ctx, size_t task)
 		if (k.row)
 			return 0;
 		k.row_end = a->geom.rows_all;
-		rc = emit_nd(&s, 0, 0, &j->out[task]);
+		rc = wb__digits_nd(&s.slabs, &j->out[task]);
 	} else {
 		rc = emit_piece(&k, &s, &j->out[task]);
 	}
@@ -277,33 +291,46 @@ static bool is_too_large(const struct wb_probe *p, const struct wb__param *a, un
 	return false;
 }
 
+int wb__digits_add(struct wb_probe *p, struct wb__param *a, struct wb__recs *all)
+{
+	unsigned shift = p->pass.digit * wb__code_width(p, a->dtype);
+	int rc = 0;
+
+	p->stats.n_record += all->n;
+	if (shift < 62 && is_too_large(p, a, shift, all))
+		wb__fault(a,
+			"what arrives is no code of an element of the checkpoint (undecodable "
+			"ids: the value is changed, or cast to %s in an unknown way)",
+			wb_dtype_name(a->dtype));
+	else if (shift < 62)
+		rc = wb__recs_add(&a->field[p->pass.kind == WB_PASS_ROW ? 0 : 1], all,
+			INT64_C(1) << shift, 0, p->opts.record_max);
+	wb__recs_finish(all);
+	if (rc == -E2BIG) {
+		a->is_over = true;
+		rc = 0;
+	}
+	return rc;
+}
+
 /* Pieces of one parameter in order, added to its field at the digit's weight. */
 static int gather(struct job *j, size_t first, size_t end)
 {
 	struct wb_probe *p = j->p;
 	struct wb__param *a = &p->param[j->piece[first].param];
 	struct wb__recs all = j->out[first];
-	unsigned shift = p->pass.digit * wb__code_width(p, a->dtype);
 	int rc = 0;
 
 	j->out[first] = (struct wb__recs){0};
 	for (size_t i = first + 1; i < end && !rc; i++)
 		rc = wb__recs_put(&all, j->out[i].r, j->out[i].n, p->opts.record_max);
-	p->stats.n_record += all.n;
-	if (!rc && shift < 62 && is_too_large(p, a, shift, &all))
-		wb__fault(a,
-			"what arrives is no code of an element of the checkpoint (undecodable "
-			"ids: the value is changed, or cast to %s in an unknown way)",
-			wb_dtype_name(a->dtype));
-	else if (!rc && shift < 62)
-		rc = wb__recs_add(&a->field[p->pass.kind == WB_PASS_ROW ? 0 : 1], &all,
-			INT64_C(1) << shift, 0, p->opts.record_max);
+	if (!rc)
+		return wb__digits_add(p, a, &all);
 	wb__recs_finish(&all);
-	if (rc == -E2BIG) {
-		a->is_over = true;
-		rc = 0;
-	}
-	return rc;
+	if (rc != -E2BIG)
+		return rc;
+	a->is_over = true;
+	return 0;
 }
 
 static void judge(struct wb_probe *p)
@@ -340,6 +367,8 @@ int wb__digits_read(struct wb_probe *p)
 		wb__recs_finish(&j.out[i]);
 	wb_free(j.out);
 	wb_free(j.piece);
+	if (!rc)
+		rc = wb__dev_digits(p);
 	judge(p);
 	return rc;
 }

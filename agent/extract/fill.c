@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -20,20 +21,19 @@ enum wb_fill_kind wb_probe_fill_kind(const struct wb_probe *p, uint32_t tensor)
 	}
 }
 
-static struct wb__digit digit_of(const struct wb_probe *p, const struct wb_tensor *t)
+struct wb__digit wb__digit_of(const struct wb_probe *p, enum wb_dtype t)
 {
-	unsigned width = wb__code_width(p, t->dtype);
-	unsigned shift = p->pass.digit * width;
+	unsigned shift = p->pass.digit * wb__code_width(p, t);
 
 	/* Narrow types take more passes than wide ones: those write 0 then. */
 	if (shift >= 62)
 		return (struct wb__digit){0, 0};
-	return (struct wb__digit){shift, (uint32_t)((UINT64_C(1) << width) - 1)};
+	return (struct wb__digit){shift, wb__code_mask(p, t)};
 }
 
 static void fill_rows(const struct wb_probe *p, const struct wb_tensor *t, uint8_t *out)
 {
-	struct wb__digit d = digit_of(p, t);
+	struct wb__digit d = wb__digit_of(p, t->dtype);
 	size_t elem = wb_dtype_bytes(t->dtype);
 	uint8_t one[8];
 
@@ -46,7 +46,7 @@ static void fill_rows(const struct wb_probe *p, const struct wb_tensor *t, uint8
 static void fill_columns(
 	const struct wb_probe *p, const struct wb_tensor *t, uint64_t rows, uint8_t *out)
 {
-	struct wb__digit d = digit_of(p, t);
+	struct wb__digit d = wb__digit_of(p, t->dtype);
 	size_t row_bytes = t->cols * wb_dtype_bytes(t->dtype);
 
 	wb__ramp(p, t->dtype, &d, 0, out, t->cols);
@@ -78,13 +78,15 @@ int wb_probe_fill(const struct wb_probe *p, uint32_t tensor, bool expand, void *
 	cols = expand && (kind == WB_FILL_ROWS || kind == WB_FILL_ONE) ? 1 : t->cols;
 	if (bytes != rows * cols * wb_dtype_bytes(t->dtype))
 		return -EINVAL;
+	if (wb__dev_is_device(p, out))
+		return wb__dev_fill(p, t, &(struct wb__fill_at){out, rows, cols});
 	if (kind == WB_FILL_ONE) {
 		wb__raw_fill(out, wb_dtype_bytes(t->dtype), wb__const_raw(t->dtype, p->pass.kind),
 			rows * cols);
 	} else if (kind == WB_FILL_COLUMNS) {
 		fill_columns(p, t, rows, out);
 	} else if (kind == WB_FILL_ROWS && expand) {
-		struct wb__digit d = digit_of(p, t);
+		struct wb__digit d = wb__digit_of(p, t->dtype);
 
 		wb__ramp(p, t->dtype, &d, t->row_base, out, rows);
 	} else if (kind == WB_FILL_ROWS) {

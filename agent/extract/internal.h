@@ -9,6 +9,7 @@
  * fall into the rows and there is one slab.
  */
 #include "base/buf.h"
+#include "base/err.h"
 #include "extract/probe.h"
 #include "extract/srcmap.h"
 #include "kernels/kernels.h"
@@ -39,6 +40,17 @@ struct wb__recs {
 struct wb__run {
 	uint64_t begin, n; /* dense index, elements */
 	uint64_t at; /* index of the first value */
+};
+
+struct wb__dev; /* device.h */
+
+/* What is kept of a parameter on a device; addresses there. */
+struct wb__kept {
+	uint64_t before; /* its content; dense; 0 without */
+	uint8_t store; /* which store of the device that is in */
+	uint64_t was; /* its content after the first pass, where that was not all constant; or 0 */
+	uint64_t cls; /* dense classes; 0 = all copy */
+	struct wbk_sum sum; /* of its content */
 };
 
 struct wb__residual {
@@ -77,12 +89,16 @@ struct wb__param {
 	size_t elem_bytes;
 	enum wbk_code code;
 	struct wb__geom geom;
+	struct wb__dev *dev; /* borrowed: the device that it lies on; NULL: the host's memory */
+	struct wb__kept kept; /* with dev: instead of snapshot, residual and cls */
 	enum wb__state state;
 	bool is_nd; /* differences along every axis */
 	bool has_digits; /* its fields are whole, its ops recovered */
 	bool is_over; /* too many records in this round of digits */
+	bool is_again; /* on a device: what was found in it had no room beside the others' */
 	struct wb_alias alias;
-	uint8_t *snapshot; /* owned; dense, NULL without */
+	bool has_snapshot; /* of its content before the passes */
+	uint8_t *snapshot; /* owned; dense; NULL without, and on a device */
 	bool needs_snapshot; /* even when the caller reloads */
 	bool is_merged; /* its constants are listed as unwritten: too many of them */
 	uint64_t hash; /* of the content when it was LEFT */
@@ -94,6 +110,7 @@ struct wb__param {
 	struct wb_region *region; /* owned */
 	size_t n_region, region_cap;
 	uint64_t n_equal; /* elements that hold the constant of the pass */
+	uint64_t n_unlike; /* on a device: that are not as in the snapshot */
 	uint64_t n_held; /* those that held the first one's before it; counted without snapshot */
 	struct wb__bad bad; /* found in the current pass */
 	uint32_t out; /* at the end: number in the map, WB__NOT_OUT = not in it */
@@ -121,6 +138,9 @@ struct wb_probe {
 	struct wb_srcmap_stats stats;
 	uint64_t began_ns;
 	pthread_mutex_t lock; /* of what pieces of one parameter gather: bad, field */
+	struct wb__dev **dev; /* owned: those that parameters lie on */
+	uint32_t n_dev;
+	struct wb_err dev_err; /* the first thing that failed on one */
 	struct wb_buf fault, note, outside;
 };
 
@@ -148,6 +168,8 @@ uint32_t wb__codes_types(const struct wb_probe *p);
 void wb__codes_setup(struct wb_probe *p, uint32_t all);
 /** wb__code_width - digit bits of a tensor or parameter type in this probe. */
 unsigned wb__code_width(const struct wb_probe *p, enum wb_dtype t);
+/** wb__code_mask - those bits. */
+uint32_t wb__code_mask(const struct wb_probe *p, enum wb_dtype t);
 /** wb__code_offset - what a decoded digit of type @t has too much. */
 int64_t wb__code_offset(const struct wb_probe *p, enum wb_dtype t);
 /** wb__const_raw - the bits of an element that hold the constant of pass @kind: WB_PASS_CONST, or
@@ -163,6 +185,8 @@ struct wb__digit {
 	unsigned shift;
 	uint32_t mask;
 };
+/** wb__digit_of - the digit of tensors of type @t in the current pass; mask 0: they write 0. */
+struct wb__digit wb__digit_of(const struct wb_probe *p, enum wb_dtype t);
 /** wb__ramp - codes of the digit of first + i, i < @n. */
 void wb__ramp(const struct wb_probe *p, enum wb_dtype t, const struct wb__digit *d, uint64_t first,
 	void *out, size_t n);
@@ -185,8 +209,10 @@ struct wb__piece {
 	uint32_t param;
 	uint64_t row, row_end, col, col_end;
 };
-/** wb__pieces - cut all parameters that are ACTIVE into pieces for wb__parallel(), those of one
- *  parameter side by side.  0 or -ENOMEM; *out is owned (wb_free()). */
+/** wb__takes_part - is the parameter looked at in this pass? */
+bool wb__takes_part(const struct wb__param *a);
+/** wb__pieces - cut all parameters of the host that take part into pieces for wb__parallel(), those
+ * of one parameter side by side.  0 or -ENOMEM; *out is owned (wb_free()). */
 int wb__pieces(const struct wb_probe *p, struct wb__piece **out, size_t *n_out);
 
 /* fields.c */
@@ -206,9 +232,21 @@ int wb__count_held(struct wb_probe *p);
 /** wb__classify_first - after the pass of the first constant: parameters that nobody wrote become
  *  LEFT, of the others the elements that do not hold it are kept as residual.  0 or -ENOMEM. */
 int wb__classify_first(struct wb_probe *p);
+/* What is no copy, and no constant. */
+struct wb__found {
+	struct wb__bad arithmetic;
+	struct wb__bad once; /* written by the first call alone; without a snapshot also unwritten
+				elements that held the first constant before */
+};
+/** wb__classify_judge - names what is found in a parameter; true when there is something. */
+bool wb__classify_judge(struct wb__param *a, const struct wb__found *f);
+/** wb__classify_left - a parameter that was LEFT has another content. */
+void wb__classify_left(struct wb__param *a);
 /** wb__classify_second - after the pass of the second constant: which elements are copies,
  *  constants, unwritten or faulty.  0 or -ENOMEM. */
 int wb__classify_second(struct wb_probe *p);
+/** wb__is_prefilled - does the parameter get the sentinel before the pass that asks for it? */
+bool wb__is_prefilled(const struct wb_probe *p, const struct wb__param *a);
 /** wb__prefill - write the sentinel into each element of the parameter; gaps between them stay. */
 void wb__prefill(struct wb__param *a);
 /** wb__content_hash - a hash of all elements as they are now, without the gaps. */
@@ -218,6 +256,31 @@ uint64_t wb__content_hash(const struct wb__param *a);
 /** wb__regions - describe what is no copy in regions, from the classes.  0 or -ENOMEM; too many
  *  different constants are no failure: they are listed as unwritten (is_merged). */
 int wb__regions(struct wb_probe *p, struct wb__param *a);
+/* The regions of the row before, which the next row may extend. */
+struct wb__open {
+	uint32_t *last; /* region number by order of column; owned */
+	size_t n, cap;
+};
+/* Makes regions of runs. */
+struct wb__regions {
+	struct wb__param *a;
+	uint32_t number;
+	struct wb__open was, is;
+	uint64_t row; /* of the last run */
+	size_t above; /* regions of the row before that end before the next run */
+};
+/* Neighbours in a row that are no copy and all the same. */
+struct wb__region_run {
+	uint64_t row, col, col_end; /* row: over all slabs */
+	bool is_constant; /* else unwritten */
+	uint64_t value;
+};
+/** wb__regions_begin - forget the regions of parameter @number.  wb__regions_finish() after. */
+void wb__regions_begin(struct wb__regions *m, struct wb__param *a, uint32_t number);
+/** wb__regions_run - the next run; they come in the order of their elements.  0, -ENOMEM; -E2BIG:
+ *  more regions than there may be while constants are told apart (then is_merged, and again). */
+int wb__regions_run(struct wb__regions *m, const struct wb__region_run *run);
+void wb__regions_finish(struct wb__regions *m);
 /** wb__region_whole - give all elements of parameter @number one kind, in as many regions as their
  *  32-bit sides take.  0, -E2BIG or -ENOMEM. */
 int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind kind);
@@ -226,8 +289,22 @@ int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind k
 /** wb__digits_read - after a pass of digits: decode what arrived and add it to the fields.  A
  *  parameter with what is no code gets a fault, one with too many records is_over.  0, -ENOMEM. */
 int wb__digits_read(struct wb_probe *p);
+/** wb__digits_add - records of a pass to the field of parameter @a; @all is consumed.  As
+ *  wb__digits_read(). */
+int wb__digits_add(struct wb_probe *p, struct wb__param *a, struct wb__recs *all);
+/* Where the second differences of single slabs come from, asked for in ascending order. */
+struct wb__slabs {
+	int (*get)(struct wb__slabs *s, uint64_t slab, struct wb__recs *out);
+	const struct wb__geom *g;
+	uint64_t max; /* records */
+};
+/** wb__digits_nd - differences along the outer axes as well, of all elements.  0, what get returns,
+ *  -ENOMEM; -E2BIG above s->max. */
+int wb__digits_nd(struct wb__slabs *s, struct wb__recs *out);
+/** wb__digits_bad - elements that hold no code, found in this pass. */
+void wb__digits_bad(struct wb__param *a, const struct wb__bad *found);
 /** wb__indicator - second difference of "is a copy" along the axes of the parameter. */
-int wb__indicator(const struct wb__param *a, struct wb__recs *out);
+int wb__indicator(struct wb_probe *p, const struct wb__param *a, struct wb__recs *out);
 
 /* recover.c: boxes of affine source ids; each is 4 * n_axis + 2 words: lo[], n[], value of
  * (g, j), slope of (g, j) per axis. */
@@ -255,6 +332,8 @@ int wb__recover_all(struct wb_probe *p);
 
 /* verify.c */
 int wb__verify(struct wb_probe *p); /* gathers in param.bad */
+/** wb__ledger - @n elements from @dst on (elements from the first) are not what they should be. */
+void wb__ledger(struct wb_probe *p, struct wb__param *a, uint64_t dst, uint64_t n);
 /** wb__verify_judge - turn what wb__verify() found into faults, and forget it. */
 void wb__verify_judge(struct wb_probe *p);
 
@@ -276,10 +355,13 @@ uint32_t wb__outside_settle(struct wb_probe *p);
  *  the probe's either way. */
 int wb__snapshot(struct wb_probe *p);
 /** wb__restore - put back what the passes have overwritten: from snapshots, and where there is none
- *  what load_weights will not write again. */
-void wb__restore(struct wb_probe *p);
+ *  what load_weights will not write again.  0, or the first failure of a device: dev_err says what
+ *  is not as it was. */
+int wb__restore(struct wb_probe *p);
 /** wb__equals_snapshot - true when the parameter, which has a snapshot, holds its content again. */
-bool wb__equals_snapshot(const struct wb__param *a);
+bool wb__equals_snapshot(struct wb_probe *p, const struct wb__param *a);
+/** wb__is_kept - does the probe keep the parameter's content? */
+bool wb__is_kept(const struct wb_probe *p, const struct wb__param *a);
 
 /* faults.c: the first fault of a parameter is kept; called by who works on it alone. */
 void wb__fault(struct wb__param *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

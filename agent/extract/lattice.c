@@ -336,7 +336,7 @@ static int recover_param(struct wb_probe *p, uint32_t number)
 	int64_t shift = (int64_t)p->manifest->rows + 1;
 	struct wb__boxes b = {.max = WB__OPS_MAX};
 	struct wb__recs ones = {0};
-	int rc = wb__indicator(a, &ones);
+	int rc = wb__indicator(p, a, &ones);
 
 	if (!rc)
 		rc = wb__recs_add(&a->field[0], &ones, shift, 0, SIZE_MAX / 64);

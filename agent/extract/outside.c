@@ -6,11 +6,11 @@
  * belongs to the map, or somebody must be told that no transfer will write it.
  */
 
-static bool is_written(const struct wb__param *a)
+static bool is_written(struct wb_probe *p, const struct wb__param *a)
 {
 	if (a->fault[0] || a->n_op)
 		return true;
-	return a->state == WB__ASIDE && a->snapshot && !wb__equals_snapshot(a);
+	return a->state == WB__ASIDE && a->has_snapshot && !wb__equals_snapshot(p, a);
 }
 
 /* An attribute that is not written may hold the constant of the first pass. */
@@ -35,7 +35,7 @@ uint32_t wb__outside_settle(struct wb_probe *p)
 		bool is_in = is_of_map(a);
 
 		a->out = is_in ? n++ : WB__NOT_OUT;
-		if (is_in || a->state == WB__OUT || !is_written(a))
+		if (is_in || a->state == WB__OUT || !is_written(p, a))
 			continue;
 		wb_buf_printf(&p->outside, "%s\t%s\n", a->name,
 			a->fault[0] ? a->fault : "load_weights writes it");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/err.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -100,13 +101,18 @@ static void name_pass(const struct wb_probe *p, struct wb_pass *pass)
 			p->is_cached ? " (map from the cache)" : "");
 }
 
+bool wb__is_prefilled(const struct wb_probe *p, const struct wb__param *a)
+{
+	/* A map from the cache may be stale: what cannot be put back stays as it is. */
+	return a->state == WB__ACTIVE && a->geom.total && (a->has_snapshot || !p->is_cached);
+}
+
 static int prefill_task(void *ctx, size_t task)
 {
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	/* A map from the cache may be stale: what cannot be put back stays as it is. */
-	if (a->state == WB__ACTIVE && a->geom.total && (a->snapshot || !p->is_cached))
+	if (!a->dev && wb__is_prefilled(p, a))
 		wb__prefill(a);
 	return 0;
 }
@@ -116,9 +122,42 @@ static int left_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state == WB__LEFT && a->geom.total)
+	if (!a->dev && a->state == WB__LEFT && a->geom.total)
 		a->hash = wb__content_hash(a);
 	return 0;
+}
+
+/* What a pass needs to find in the parameters. */
+static int prepare(struct wb_probe *p, enum wb_pass_kind kind)
+{
+	bool is_first_check = p->is_cached && !p->hash_done;
+	int rc = 0;
+
+	if (is_first_check)
+		rc = wb__parallel(p->threads, p->n_param, left_task, p);
+	if (!rc && is_first_check)
+		rc = wb__dev_left(p);
+	if (!rc && (kind == WB_PASS_CONST_B || is_first_check))
+		rc = wb__parallel(p->threads, p->n_param, prefill_task, p);
+	if (!rc && (kind == WB_PASS_CONST_B || is_first_check))
+		rc = wb__dev_prefill(p);
+	if (!rc && kind == WB_PASS_CONST && p->opts.keep_no_snapshot)
+		rc = wb__count_held(p);
+	return rc;
+}
+
+/* What a device could not do is said with what became of the parameters, which are put back at
+ * once: there is no next pass. */
+static int failed(struct wb_probe *p, int rc, const char *when, struct wb_err *err)
+{
+	struct wb_err why = p->dev_err;
+
+	if (!why.code)
+		return wb_err_set(err, rc, "%s pass %s", when, p->pass.name);
+	p->is_done = p->is_restored = true;
+	return wb_err_set(err, rc, "%s pass %s: %.300s (the parameters %s)", when, p->pass.name,
+		why.msg,
+		wb__restore(p) < 0 ? "on that GPU could not be put back" : "are as before");
 }
 
 static void forget_ops(struct wb_probe *p)
@@ -147,15 +186,18 @@ int wb__agree(struct wb_probe *p, uint32_t said, uint32_t *all, struct wb_err *e
 	return rc < 0 ? wb_err_set(err, rc, "the ranks that load together did not agree") : 0;
 }
 
-static void probe_anew(struct wb_probe *p)
+static int probe_anew(struct wb_probe *p)
 {
+	int rc;
+
 	wb__note(p, "the map in the cache%s is not what load_weights does now: probing anew",
 		p->is_stale ? "" : " of another rank");
-	wb__restore(p);
+	rc = wb__restore(p);
 	forget_ops(p);
 	p->is_cached = p->is_stale = false;
 	p->hash_done = 0;
 	p->pass.kind = 0;
+	return rc;
 }
 
 /* The pass that all ranks run next; 0 in @kind = none. */
@@ -171,7 +213,9 @@ static int agree_next(
 	if (rc < 0)
 		return rc;
 	if (all & WB__SAID_STALE) {
-		probe_anew(p);
+		rc = probe_anew(p);
+		if (rc < 0)
+			return failed(p, rc, "after", err);
 		*kind = advance(p, digit);
 	} else if ((all & WB__SAID_ROUND) && p->round == round) {
 		p->round++; /* nothing to find here, but others load again */
@@ -190,6 +234,8 @@ int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *
 
 	if (p->in_pass)
 		return wb_err_set(err, -EINVAL, "pass %s was not ended", p->pass.name);
+	if (p->dev_err.code)
+		return wb_err_set(err, p->dev_err.code, "%s", p->dev_err.msg);
 	if (p->is_done)
 		return 0;
 	rc = agree_next(p, &kind, &digit, err);
@@ -204,14 +250,11 @@ int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *
 	p->pass.index = p->stats.n_pass++;
 	p->pass.n_expected = n_expected(p);
 	name_pass(p, &p->pass);
-	if (p->is_cached && !p->hash_done)
-		rc = wb__parallel(p->threads, p->n_param, left_task, p);
-	if (!rc && (kind == WB_PASS_CONST_B || (p->is_cached && !p->hash_done)))
-		rc = wb__parallel(p->threads, p->n_param, prefill_task, p);
-	if (!rc && kind == WB_PASS_CONST && p->opts.keep_no_snapshot)
-		rc = wb__count_held(p);
+	rc = wb__dev_settle(p);
+	if (!rc)
+		rc = prepare(p, kind);
 	if (rc < 0)
-		return wb_err_set(err, rc, "pass %s", p->pass.name);
+		return failed(p, rc, "before", err);
 	p->in_pass = true;
 	if (p->opts.on_progress)
 		p->opts.on_progress(p->opts.cookie, &p->pass, 0);
@@ -282,6 +325,25 @@ static int end_hash(struct wb_probe *p)
 	return 0;
 }
 
+static int read_pass(struct wb_probe *p)
+{
+	int rc;
+
+	switch (p->pass.kind) {
+	case WB_PASS_CONST:
+		return wb__classify_first(p);
+	case WB_PASS_CONST_B:
+		return wb__classify_second(p);
+	case WB_PASS_HASH:
+		return end_hash(p);
+	default:
+		rc = wb__digits_read(p);
+		if (!rc && p->pass.kind == WB_PASS_ROW && p->pass.digit + 1 == p->n_row_pass)
+			rc = wb__recover_all(p);
+		return rc;
+	}
+}
+
 int wb_probe_end_pass(
 	struct wb_probe *p, const struct wb_probe_param *param, uint32_t n, struct wb_err *err)
 {
@@ -296,25 +358,12 @@ int wb_probe_end_pass(
 		return rc;
 	p->in_pass = false;
 	p->stats.load_ns += t0 - p->began_ns;
-	switch (p->pass.kind) {
-	case WB_PASS_CONST:
-		rc = wb__classify_first(p);
-		break;
-	case WB_PASS_CONST_B:
-		rc = wb__classify_second(p);
-		break;
-	case WB_PASS_HASH:
-		rc = end_hash(p);
-		break;
-	default:
-		rc = wb__digits_read(p);
-		if (!rc && p->pass.kind == WB_PASS_ROW && p->pass.digit + 1 == p->n_row_pass)
-			rc = wb__recover_all(p);
-		break;
-	}
+	rc = wb__dev_settle(p);
+	if (!rc)
+		rc = read_pass(p);
 	p->stats.host_ns += wb_now_ns(&wb_clock_real) - t0;
 	if (rc < 0)
-		return wb_err_set(err, rc, "after pass %s", ended.name);
+		return failed(p, rc, "after", err);
 	if (p->opts.on_progress)
 		p->opts.on_progress(p->opts.cookie, &ended, 1);
 	return 0;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -162,6 +163,8 @@ int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *pa
 			goto err_destroy;
 	}
 	rc = check_names(p, err);
+	if (!rc && p->opts.has_devices)
+		rc = wb__dev_find(p, err);
 	if (!rc)
 		rc = wb__alias_find(p, err);
 	if (rc < 0)
@@ -171,11 +174,15 @@ int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *pa
 	rc = agree_first(p, err);
 	if (rc < 0)
 		goto err_destroy;
-	rc = wb__snapshot(p);
+	rc = wb__dev_settle(p);
+	if (!rc)
+		rc = wb__snapshot(p);
 	if (rc < 0) {
-		wb_err_set(err, rc,
-			"no memory for a copy of the parameters (a loader that can run again does "
-			"without: reload)");
+		wb_err_set(err, rc, "%s%s%s",
+			rc == -ENOMEM ? "no memory for a copy of the parameters (a loader that can "
+					"run again does without: reload)"
+				      : "no copy of the parameters",
+			p->dev_err.code ? ": " : "", p->dev_err.msg);
 		goto err_destroy;
 	}
 	*out = p;
@@ -191,7 +198,8 @@ void wb_probe_destroy(struct wb_probe *p)
 	if (!p)
 		return;
 	if (!p->is_restored && p->stats.n_pass)
-		wb__restore(p);
+		(void)wb__restore(p); /* nobody to tell */
+	wb__dev_finish(p);
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		struct wb__param *a = &p->param[i];
 
@@ -368,8 +376,14 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 	if (p->is_restored)
 		return wb_err_set(err, -EINVAL, "finished before");
 	n_out = wb__outside_settle(p);
-	wb__restore(p);
+	rc = wb__dev_settle(p);
+	if (!rc)
+		rc = wb__restore(p);
 	p->is_restored = true;
+	if (rc < 0)
+		return wb_err_set(err, rc,
+			"parameters on a GPU could not be put back as they were: %.300s",
+			p->dev_err.msg);
 	n = wb__faults_text(p);
 	if (n)
 		return wb_err_set(err, WB_ENOTCOPY,

@@ -16,6 +16,8 @@
  * of what arrives are kept and turned back into strided copies.  Two constant passes before tell
  * copies from constants, unwritten elements and arithmetic; one hash pass after checks the result.
  *
+ * Parameters may lie on GPUs (has_devices): they are probed there (extract/device.h).
+ *
  * The parameters' memory stays the caller's and must stay valid until destroy.  Probing destroys
  * its content; finish and destroy put it back (all of it with a snapshot, else what load_weights
  * does not write: the caller then reloads).
@@ -81,6 +83,8 @@ struct wb_probe_opts {
 	uint64_t record_max; /* records a parameter and field may take; 0 = 4 Mi */
 	uint64_t seed; /* of the hash pass; 0 = a fixed one */
 	uint32_t n_hash; /* hash passes; 0 = 1 */
+	bool has_devices; /* parameters, and tensors to fill, may lie on GPUs: the driver is asked
+			   */
 	bool keep_no_snapshot; /* the caller reloads after probing: save only unwritten elements */
 	const char *cache_dir; /* NULL = no cache; created when missing */
 	const char *cache_key; /* what else the map depends on (loader's version); NULL = "" */
@@ -119,7 +123,9 @@ enum wb_fill_kind wb_probe_fill_kind(const struct wb_probe *p, uint32_t tensor);
  * wb_probe_fill - write a tensor's content for the current pass
  * @expand:	write only what wb_probe_fill_kind() says, not all elements
  * @out, @bytes: memory for it, row-major, in the tensor's dtype
- * Returns 0, or -EINVAL (no pass, no such tensor, @bytes differs from what is to be written).
+ *		(with has_devices: also of a device that parameters lie on, written there)
+ * Returns 0; -EINVAL (no pass, no such tensor, @bytes differs from what is to be written);
+ * -ENOTSUP: another device; -EIO.
  * Any thread between next_pass and end_pass.
  */
 int wb_probe_fill(const struct wb_probe *p, uint32_t tensor, bool expand, void *out, size_t bytes);
@@ -145,7 +151,8 @@ void wb_probe_gone(struct wb_probe *p, uint32_t i, const void *data);
  * wb_probe_finish - put the parameters back and hand out the map
  * Returns 0; WB_ENOTCOPY with all faults in one sentence (cut at its length;
  * wb_probe_faults() has all); -EINVAL while passes are left, when it was called before, or when
- * there are elements and none is a copy; -ENOMEM.
+ * there are elements and none is a copy; -ENOMEM; -EIO: a device failed, and what lay on it could
+ * not be put back.
  */
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err);
 

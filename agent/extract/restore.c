@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -18,6 +19,12 @@ static uint8_t *alloc_large(size_t bytes)
 	return p;
 }
 
+bool wb__is_kept(const struct wb_probe *p, const struct wb__param *a)
+{
+	return a->state != WB__ALIAS && a->state != WB__OUT && a->geom.total &&
+	       (!p->opts.keep_no_snapshot || a->needs_snapshot);
+}
+
 static int snapshot_task(void *ctx, size_t task)
 {
 	struct wb_probe *p = ctx;
@@ -25,12 +32,12 @@ static int snapshot_task(void *ctx, size_t task)
 	const struct wb__geom *g = &a->geom;
 	size_t row_bytes = g->cols * a->elem_bytes;
 
-	if (a->state == WB__ALIAS || a->state == WB__OUT || !g->total ||
-		(p->opts.keep_no_snapshot && !a->needs_snapshot))
+	if (a->dev || !wb__is_kept(p, a))
 		return 0;
 	a->snapshot = alloc_large(g->total * a->elem_bytes);
 	if (!a->snapshot)
 		return -ENOMEM;
+	a->has_snapshot = true;
 	for (uint64_t r = 0; r < g->rows_all; r++)
 		memcpy(a->snapshot + r * row_bytes, a->data + wb__geom_row(g, r) * a->elem_bytes,
 			row_bytes);
@@ -39,7 +46,9 @@ static int snapshot_task(void *ctx, size_t task)
 
 int wb__snapshot(struct wb_probe *p)
 {
-	return wb__parallel(p->threads, p->n_param, snapshot_task, p);
+	int rc = wb__parallel(p->threads, p->n_param, snapshot_task, p);
+
+	return rc < 0 ? rc : wb__dev_snapshot(p);
 }
 
 static void put_back(const struct wb__param *a, uint8_t *data)
@@ -77,11 +86,13 @@ static void put_back_unwritten(const struct wb__param *a)
 	}
 }
 
-bool wb__equals_snapshot(const struct wb__param *a)
+bool wb__equals_snapshot(struct wb_probe *p, const struct wb__param *a)
 {
 	const struct wb__geom *g = &a->geom;
 	size_t row_bytes = g->cols * a->elem_bytes;
 
+	if (a->dev)
+		return wb__dev_equals_snapshot(p, a);
 	for (uint64_t r = 0; r < g->rows_all; r++)
 		if (memcmp(a->data + wb__geom_row(g, r) * a->elem_bytes,
 			    a->snapshot + r * row_bytes, row_bytes) != 0)
@@ -94,10 +105,10 @@ static int restore_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
-	if (a->state == WB__ALIAS || a->state == WB__OUT)
+	if (a->state == WB__ALIAS || a->state == WB__OUT || a->dev)
 		return 0;
 	/* What load_weights was not seen to write it may have written since, and then raised. */
-	if (a->state == WB__LEFT && (!a->snapshot || wb__equals_snapshot(a)))
+	if (a->state == WB__LEFT && (!a->snapshot || wb__equals_snapshot(p, a)))
 		return 0;
 	if (a->snapshot) {
 		if (a->data)
@@ -110,14 +121,21 @@ static int restore_task(void *ctx, size_t task)
 	return 0;
 }
 
-void wb__restore(struct wb_probe *p)
+int wb__restore(struct wb_probe *p)
 {
 	/* What was put in a parameter's place may be memory of another one, whose own content
 	 * counts.  Of what is no parameter the caller puts the first one in its place again. */
-	for (uint32_t i = 0; i < p->n_param; i++)
-		if (p->param[i].moved_to && p->param[i].snapshot &&
-			p->param[i].role == WB_PROBE_PARAM)
-			put_back(&p->param[i], p->param[i].moved_to);
+	for (uint32_t i = 0; i < p->n_param; i++) {
+		struct wb__param *a = &p->param[i];
+
+		if (!a->moved_to || !a->has_snapshot || a->role != WB_PROBE_PARAM)
+			continue;
+		if (a->dev || wb__dev_is_device(p, a->moved_to))
+			wb__dev_put_elsewhere(p, a);
+		else
+			put_back(a, a->moved_to);
+	}
 	/* Tasks cannot fail. */
 	(void)wb__parallel(p->threads, p->n_param, restore_task, p);
+	return wb__dev_restore(p);
 }

@@ -28,6 +28,7 @@ struct wb_srcmap_stats {
 	uint32_t n_pass;
 	bool from_cache;
 	uint64_t n_record, load_ns, host_ns; /* load: between next_pass and end_pass */
+	uint64_t dev_out_bytes; /* from GPUs to the host */
 };
 
 struct wb_srcmap {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/mem.h"
+#include "extract/device.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ struct mem {
 	uint8_t *want, *got; /* owned; CHUNK_ELEMS of 4 bytes each */
 };
 
-static void ledger(struct wb_probe *p, struct wb__param *a, uint64_t dst, uint64_t n)
+void wb__ledger(struct wb_probe *p, struct wb__param *a, uint64_t dst, uint64_t n)
 {
 	pthread_mutex_lock(&p->lock);
 	if (!a->bad.n || dst < a->bad.first)
@@ -97,7 +98,7 @@ static void check_tile(
 		wbk_pack(&base, &box, 1, m->got, NULL, NULL);
 		other = count_other(m->want, m->got, n, elem);
 		if (other)
-			ledger(p, a, dst + (uint64_t)(i * o->dst_repeat_stride), other);
+			wb__ledger(p, a, dst + (uint64_t)(i * o->dst_repeat_stride), other);
 	}
 }
 
@@ -190,8 +191,10 @@ static int regions_task(void *ctx, size_t task)
 	struct wb_probe *p = ctx;
 	struct wb__param *a = &p->param[task];
 
+	if (a->dev)
+		return 0;
 	if (a->state == WB__LEFT && a->geom.total && wb__content_hash(a) != a->hash)
-		ledger(p, a, 0, a->geom.total);
+		wb__ledger(p, a, 0, a->geom.total);
 	if (a->state != WB__ACTIVE)
 		return 0;
 	for (size_t i = 0; i < a->n_region; i++) {
@@ -206,7 +209,7 @@ static int regions_task(void *ctx, size_t task)
 
 			for (uint32_t c = 0; c < r->n_col; c++, e += a->elem_bytes)
 				if (wb__raw_at(e, a->elem_bytes) != want)
-					ledger(p, a, r->dst + k * r->row_stride + c, 1);
+					wb__ledger(p, a, r->dst + k * r->row_stride + c, 1);
 		}
 	}
 	return 0;
@@ -218,14 +221,14 @@ int wb__verify(struct wb_probe *p)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < p->n_param && !rc; i++)
-		if (p->param[i].state == WB__ACTIVE)
+		if (p->param[i].state == WB__ACTIVE && !p->param[i].dev)
 			rc = cut_param(&c, i);
 	if (!rc)
 		rc = wb__parallel(p->threads, c.n, check_task, &c);
 	if (!rc)
 		rc = wb__parallel(p->threads, p->n_param, regions_task, p);
 	wb_free(c.unit);
-	return rc;
+	return rc < 0 ? rc : wb__dev_verify(p);
 }
 
 /* A transfer rounds to the nearest; a loader may do otherwise. */

@@ -71,9 +71,14 @@ static size_t cut(const struct wb__geom *g, uint32_t param, struct wb__piece *ou
 	return n;
 }
 
-static bool takes_part(const struct wb__param *a)
+bool wb__takes_part(const struct wb__param *a)
 {
 	return a->state == WB__ACTIVE && !a->has_digits && a->geom.total;
+}
+
+static bool takes_part(const struct wb__param *a)
+{
+	return wb__takes_part(a) && !a->dev;
 }
 
 int wb__pieces(const struct wb_probe *p, struct wb__piece **out, size_t *n_out)

@@ -3,12 +3,34 @@
 
 #include "base/base.h"
 #include "kernels/kernels.h"
+#include "tests/common/fx_cuda.h"
 
 #include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static bool on_device;
+
+static const struct wbcu *driver(void)
+{
+	static const struct wbcu *cu; /* with a context for as long as the process lives */
+
+	if (!cu)
+		cu = fx_cuda_driver(0);
+	return cu;
+}
+
+void fxl_use_device(void)
+{
+	on_device = true;
+}
+
+void fxl_use_host(void)
+{
+	on_device = false;
+}
 
 uint64_t fxl_numel(const uint64_t *shape, uint32_t ndim)
 {
@@ -69,8 +91,65 @@ static uint64_t place(const struct wb_probe_param *p, uint64_t i)
 	return at;
 }
 
+static size_t mem_bytes(const struct sim_param *p)
+{
+	return (p->span + 2) * wb_dtype_bytes(p->p.dtype);
+}
+
+void fxl_pull(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->n_param; i++)
+		if (s->param[i].dev)
+			fx_cuda_read(s->param[i].mem, s->param[i].dev, mem_bytes(&s->param[i]));
+}
+
+static void push(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->n_param; i++)
+		if (s->param[i].dev)
+			fx_cuda_write(s->param[i].dev, s->param[i].mem, mem_bytes(&s->param[i]));
+}
+
+/* Where the host has the first element of a parameter, which may be a view of another. */
+static uint8_t *host_of(const struct sim *s, const struct sim_param *p)
+{
+	uint64_t at = (uintptr_t)p->p.data;
+
+	for (uint32_t i = 0; i < s->n_param; i++) {
+		const struct sim_param *o = &s->param[i];
+
+		if (o->dev && at >= o->dev && at < o->dev + mem_bytes(o))
+			return o->mem + (at - o->dev);
+	}
+	return p->p.data;
+}
+
+static void to_device(struct sim_param *p)
+{
+	ck_assert_int_eq(driver()->mem_alloc(&p->dev, mem_bytes(p)), 0);
+	fx_cuda_write(p->dev, p->mem, mem_bytes(p));
+	p->p.data = (void *)(uintptr_t)(p->dev + wb_dtype_bytes(p->p.dtype));
+}
+
+static void free_memory(struct sim_param *p)
+{
+	free(p->mem);
+	free(p->before);
+	if (p->dev)
+		driver()->mem_free(p->dev);
+	p->mem = p->before = NULL;
+	p->dev = 0;
+}
+
+void fxl_view(struct sim *s, uint32_t i, uint32_t owner, uint64_t offset)
+{
+	free_memory(&s->param[i]);
+	s->param[i].p.data = (uint8_t *)s->param[owner].p.data + offset;
+}
+
 void fxl_allocate(struct sim *s)
 {
+	s->opts.has_devices = on_device;
 	for (uint32_t i = 0; i < s->n_param; i++) {
 		struct sim_param *p = &s->param[i];
 		size_t e = wb_dtype_bytes(p->p.dtype), bytes;
@@ -85,6 +164,8 @@ void fxl_allocate(struct sim *s)
 		p->before = malloc(bytes);
 		memcpy(p->before, p->mem, bytes);
 		p->p.data = p->mem + e;
+		if (on_device)
+			to_device(p);
 	}
 }
 
@@ -131,7 +212,7 @@ void fxl_elem(const struct sim *s, const struct sim_param *p, uint64_t i, int64_
 	uint8_t *const *data)
 {
 	size_t e = wb_dtype_bytes(p->p.dtype);
-	uint8_t *to = (uint8_t *)p->p.data + place(&p->p, i) * e;
+	uint8_t *to = host_of(s, p) + place(&p->p, i) * e;
 	const struct wb_tensor *t;
 	const uint8_t *from;
 
@@ -186,6 +267,7 @@ void fxl_load(struct sim *s, const struct wb_probe *p, const struct wb_pass *pas
 
 	for (uint32_t t = 0; t < s->n_tensor; t++)
 		data[t] = filled(s, p, t);
+	fxl_pull(s);
 	for (uint32_t i = 0; i < s->n_param; i++) {
 		struct sim_param *q = &s->param[i];
 
@@ -197,6 +279,7 @@ void fxl_load(struct sim *s, const struct wb_probe *p, const struct wb_pass *pas
 			fxl_elem(s, q, k, q->src[from], data);
 		}
 	}
+	push(s);
 	for (uint32_t t = 0; t < s->n_tensor; t++)
 		free(data[t]);
 	s->calls++;
@@ -240,6 +323,7 @@ int fxl_extract(struct sim *s, struct wb_srcmap **out, char *faults, struct wb_e
 /* Parameters and what lies around and between them are as before. */
 void fxl_check_intact(const struct sim *s)
 {
+	fxl_pull(s);
 	for (uint32_t i = 0; i < s->n_param; i++) {
 		const struct sim_param *p = &s->param[i];
 
@@ -316,8 +400,7 @@ void fxl_clear(struct sim *s)
 	for (uint32_t i = 0; i < s->n_param; i++) {
 		free((void *)(uintptr_t)s->param[i].p.name);
 		free(s->param[i].src);
-		free(s->param[i].mem);
-		free(s->param[i].before);
+		free_memory(&s->param[i]);
 	}
 	wb_manifest_destroy(s->m);
 	*s = (struct sim){.rng = s->rng};

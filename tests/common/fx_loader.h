@@ -4,7 +4,11 @@
 /*
  * A load_weights that is a table: for each parameter element the checkpoint element it is a copy
  * of, or a word below.  fxl_extract() probes it; fxl_check_map() walks the recovered ops element by
- * element, with code of its own, and wants the table back.  Tests only; one thread.
+ * element, with code of its own, and wants the table back.
+ *
+ * fxl_use_device(), a fixture, makes all of it happen in memory of a GPU: that of the driver
+ * without devices, which ends a program that touches it from the host.
+ * Tests only; one thread.
  */
 #include "base/err.h"
 #include "base/hash.h"
@@ -22,6 +26,7 @@ struct sim_param {
 	struct wb_probe_param p;
 	int64_t *src; /* by logical row-major element: tensor << 40 | element, or a word above */
 	uint8_t *mem, *before; /* with a canary element at each end */
+	uint64_t dev; /* memory of a device that mem is a copy of; 0: mem is the parameter's */
 	uint64_t n, span;
 };
 
@@ -47,6 +52,14 @@ uint32_t fxl_tensor(
 struct sim_param *fxl_param(
 	struct sim *s, enum wb_dtype t, uint32_t ndim, uint64_t a, uint64_t b, uint64_t c);
 int64_t fxl_src(uint32_t tensor, uint64_t elem);
+/** fxl_use_device, fxl_use_host - where fxl_allocate() takes memory from now on: of device 0, or of
+ *  the host (at first). */
+void fxl_use_device(void);
+void fxl_use_host(void);
+/** fxl_view - parameter @i has no memory of its own, but that of @owner from @offset bytes on. */
+void fxl_view(struct sim *s, uint32_t i, uint32_t owner, uint64_t offset);
+/** fxl_pull - parameters' mem is as they are on the device now. */
+void fxl_pull(const struct sim *s);
 /** fxl_allocate - memory with random content and canaries for parameters that have none. */
 void fxl_allocate(struct sim *s);
 int fxl_manifest(struct sim *s, struct wb_err *err);

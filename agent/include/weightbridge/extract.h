@@ -102,6 +102,12 @@ struct wb_extract_opts {
 	 * what all said.  0, or negative, which ends the call with that code.  NULL: alone. */
 	int (*agree)(void *cookie, uint32_t said, uint32_t *all);
 	void *cookie; /* of agree */
+	/* Not 0: parameters, and tensors for wb_extract_fill(), may lie on GPUs.  The driver is
+	 * asked about each; without this it is not even opened.  Such parameters are probed where
+	 * they lie: what comes to the host is what was found, and snapshots stay on the GPU where
+	 * it has room for them.  Work on them in other streams than the default one (and those
+	 * that block on it) has to be over at open, end_pass, finish and close. */
+	uint32_t devices;
 };
 
 struct wb_extract_pass {
@@ -122,7 +128,8 @@ enum wb_extract_fill_kind {
  * @m:		must stay open until close
  * @param:	borrowed for the call; the data they point to is read and written until close
  * @opts:	NULL = defaults
- * Returns 0; -EINVAL with the parameter named; -ENOMEM.  Release with wb_extract_close().
+ * Returns 0; -EINVAL with the parameter named; -ENOMEM; with devices also -ENOTSUP (this build has
+ * no code for GPUs), -EIO.  Release with wb_extract_close().
  */
 WB_API int wb_extract_open(const struct wb_manifest *m, const struct wb_extract_param *param,
 	uint32_t n, const struct wb_extract_opts *opts, struct wb_extract **out,
@@ -137,7 +144,9 @@ WB_API int wb_extract_fill_kind(const struct wb_extract *x, uint32_t tensor);
 /**
  * wb_extract_fill - write a tensor's content for this pass
  * @expand:	not 0: only what wb_extract_fill_kind() says; the caller makes views with stride 0
- * Returns 0 or -EINVAL (@bytes is not what is to be written).
+ * @out:	memory of the host, or of a GPU that parameters lie on (devices): then it is written
+ *		there, by a kernel that is over when this returns
+ * Returns 0; -EINVAL (@bytes is not what is to be written); -ENOTSUP: another GPU; -EIO: it failed.
  */
 WB_API int wb_extract_fill(
 	const struct wb_extract *x, uint32_t tensor, int expand, void *out, size_t bytes);
@@ -153,8 +162,9 @@ WB_API void wb_extract_gone(struct wb_extract *x, uint32_t i, const void *data);
 /**
  * wb_extract_finish - put the parameters back and hand out the map
  * Returns 0; WB_CODE_NOT_COPY (wb_extract_faults() lists all); -EINVAL, also when nothing of the
- * checkpoint came into parameters that have elements; -ENOMEM.  Release the map with
- * wb_sourcemap_close(); it does not need the manifest or @x any more.
+ * checkpoint came into parameters that have elements; -ENOMEM; -EIO: a GPU failed, and parameters
+ * on it could not be put back (the sentence says so).  Release the map with wb_sourcemap_close();
+ * it does not need the manifest or @x any more.
  */
 WB_API int wb_extract_finish(struct wb_extract *x, struct wb_sourcemap **out, struct wb_error *err);
 /** wb_extract_outside - after finish: what load_weights writes that is not in the map; lines of a

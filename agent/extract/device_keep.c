@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What parameters on devices held: kept, and put back. */
+#include "base/base.h"
+#include "base/mem.h"
+#include "extract/table.h"
+
+#include <string.h>
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* A device's memory is also that of whoever loads: some of it stays free. */
+static uint64_t most_for_snapshots(struct wb__dev *d)
+{
+	size_t is = 0, all = 0;
+
+	if (d->gpu->cu->mem_info(&is, &all))
+		return 0;
+	return is > all / 16 ? is - all / 16 : 0;
+}
+
+/* Which store each snapshot goes into, and where it begins there. */
+static void divide(struct wb__dev *d, uint64_t most, uint64_t bytes[2])
+{
+	bytes[0] = bytes[1] = 0;
+	for_on_device (d, a) {
+		uint64_t n = wb__room(wb__dense_bytes(a));
+		int to;
+
+		if (!wb__is_kept(d->p, a))
+			continue;
+		to = bytes[0] + n > most;
+		a->kept.store = (uint8_t)to;
+		a->kept.before = bytes[to];
+		bytes[to] += n;
+	}
+}
+
+static int get_stores(struct wb__dev *d)
+{
+	uint64_t bytes[2];
+	int rc = 0;
+
+	divide(d, most_for_snapshots(d), bytes);
+	if (bytes[0])
+		rc = wb__store_get(d, bytes[0], true, &d->before[0]);
+	if (!rc && bytes[1])
+		rc = wb__store_get_host(d, bytes[1], &d->before[1]);
+	for_on_device (d, a)
+		a->kept.before = !rc && wb__is_kept(d->p, a)
+					 ? a->kept.before + d->before[a->kept.store].addr
+					 : 0;
+	return rc;
+}
+
+static int snapshot(struct wb__dev *d, void *ctx)
+{
+	struct wb__moves m = {.d = d, .way = WBK_WAY_PACK};
+	int rc = get_stores(d);
+
+	(void)ctx;
+	for (uint32_t i = 0; i < 2; i++)
+		for_on_device (d, a)
+			if (!rc && a->kept.before && a->kept.store == i)
+				rc = wb__moves_add(&m, a, a->data, a->kept.before, &d->before[i]);
+	if (!rc)
+		rc = wb__moves_flush(&m);
+	for_on_device (d, a)
+		a->has_snapshot = !rc && a->kept.before;
+	return rc;
+}
+
+int wb__dev_snapshot(struct wb_probe *p)
+{
+	return wb__dev_each(p, snapshot, NULL);
+}
+
+/* ---- putting back ---------------------------------------------------------------------------- */
+
+static bool is_looked_at(const struct wb__param *a)
+{
+	return a->state != WB__ALIAS && a->state != WB__OUT && a->data && a->geom.total;
+}
+
+/* What load_weights was not seen to write it may have written since, and then raised. */
+static int find_written(struct wb__dev *d)
+{
+	struct wb__scan s = wb__scan_of(d, WBK_GPU_EQUAL, sizeof(struct wbk_equal));
+	struct wb__count c = {WB_PASS_CONST, true};
+	int rc = 0;
+
+	s.found = wb__count_take;
+	for_on_device (d, a)
+		if (!rc && is_looked_at(a) && a->state == WB__LEFT && a->has_snapshot)
+			rc = wb__count_one(&s, a, &c);
+	return rc ? rc : wb__scan_flush(&s);
+}
+
+static int put_back(struct wb__dev *d)
+{
+	struct wb__moves m = {.d = d, .way = WBK_WAY_ASSEMBLE};
+	int rc = find_written(d);
+
+	for (uint32_t i = 0; i < 2; i++)
+		for_on_device (d, a) {
+			if (rc || !is_looked_at(a) || !a->has_snapshot || a->kept.store != i ||
+				(a->state == WB__LEFT && !a->n_unlike))
+				continue;
+			rc = wb__moves_add(&m, a, a->data, a->kept.before, &d->before[i]);
+		}
+	return rc ? rc : wb__moves_flush(&m);
+}
+
+static void unwritten_at(void *item, const struct wb__param *a, uint64_t index)
+{
+	struct wbk_put *k = item;
+
+	if (a->kept.was)
+		k->from = (void *)(uintptr_t)(a->kept.was + index * a->elem_bytes);
+	if (a->kept.cls)
+		k->cls = (void *)(uintptr_t)(a->kept.cls + index);
+}
+
+/* Without a snapshot: only what load_weights will not write again; all that was there after the
+ * first pass when the classes are not known. */
+static int put_back_unwritten(struct wb__dev *d)
+{
+	struct wb__scan s = wb__scan_of(d, WBK_GPU_PUT, sizeof(struct wbk_put));
+	int rc = 0;
+
+	for_on_device (d, a) {
+		struct wbk_put item = {.value = wb__const_raw(a->dtype, WB_PASS_CONST),
+			.only = WBK_CLASS_UNWRITTEN};
+
+		if (rc || !is_looked_at(a) || a->has_snapshot || a->state == WB__LEFT ||
+			(!a->kept.cls && d->p->pass.kind != WB_PASS_CONST_B))
+			continue;
+		rc = wb__scan_planes(&s, &item, a, unwritten_at);
+	}
+	return rc ? rc : wb__scan_flush(&s);
+}
+
+static int restore(struct wb__dev *d, void *ctx)
+{
+	int rc = put_back(d);
+
+	(void)ctx;
+	return rc ? rc : put_back_unwritten(d);
+}
+
+int wb__dev_restore(struct wb_probe *p)
+{
+	return wb__dev_each(p, restore, NULL);
+}
+
+/* ---- elsewhere: a loader put other memory in a parameter's place ----------------------------- */
+
+#define CHUNK_BYTES ((uint64_t)4 << 20)
+
+struct elsewhere {
+	struct wb__param *a;
+	bool is_device; /* where it goes */
+	uint8_t *chunk; /* owned; CHUNK_BYTES */
+};
+
+/* Elements [@at, @at + @n) of the snapshot. */
+static int read_chunk(struct wb__dev *d, const struct elsewhere *x, uint64_t at, uint64_t bytes)
+{
+	const struct wb__store *s = &d->before[x->a->kept.store];
+	uint64_t from = x->a->kept.before + at;
+
+	if (!x->a->dev)
+		memcpy(x->chunk, x->a->snapshot + at, bytes);
+	else if (s->host)
+		memcpy(x->chunk, (uint8_t *)s->host + (from - s->addr), bytes);
+	else
+		return wb__dev_out(d, x->chunk, from, bytes);
+	return 0;
+}
+
+static int write_chunk(struct wb__dev *d, const struct elsewhere *x, uint8_t *to, uint64_t bytes)
+{
+	int rc;
+
+	if (!x->is_device) {
+		memcpy(to, x->chunk, bytes);
+		return 0;
+	}
+	rc = d->gpu->cu->copy_in((uintptr_t)to, x->chunk, bytes, d->stream);
+	if (!rc)
+		rc = d->gpu->cu->stream_sync(d->stream);
+	return wb__dev_fails(d, rc, "cuMemcpyHtoDAsync");
+}
+
+/* Row by row: nobody does this but loaders that are refused. */
+static int through_host(struct wb__dev *d, const struct elsewhere *x)
+{
+	const struct wb__geom *g = &x->a->geom;
+	uint64_t e = x->a->elem_bytes, row_bytes = g->cols * e;
+	int rc = 0;
+
+	for (uint64_t r = 0; r < g->rows_all; r++)
+		for (uint64_t c = 0; c < row_bytes && !rc; c += CHUNK_BYTES) {
+			uint64_t n = WB_MIN(row_bytes - c, CHUNK_BYTES);
+
+			rc = read_chunk(d, x, r * row_bytes + c, n);
+			if (!rc)
+				rc = write_chunk(
+					d, x, x->a->moved_to + wb__geom_row(g, r) * e + c, n);
+		}
+	return rc;
+}
+
+static int elsewhere(struct wb__dev *d, void *ctx)
+{
+	struct elsewhere *x = ctx;
+	struct wb__moves m = {.d = d, .way = WBK_WAY_ASSEMBLE};
+	int rc;
+
+	if (!x->a->dev || !x->is_device)
+		return through_host(d, x);
+	rc = wb__moves_add(
+		&m, x->a, x->a->moved_to, x->a->kept.before, &d->before[x->a->kept.store]);
+	return rc ? rc : wb__moves_flush(&m);
+}
+
+void wb__dev_put_elsewhere(struct wb_probe *p, struct wb__param *a)
+{
+	struct elsewhere x = {.a = a, .is_device = wb__dev_is_device(p, a->moved_to)};
+	struct wb__dev *to = a->dev ? a->dev : p->n_dev ? p->dev[0] : NULL;
+
+	x.chunk = wb_alloc(CHUNK_BYTES);
+	if (to && x.chunk)
+		(void)wb__dev_do(to, elsewhere, &x);
+	wb_free(x.chunk);
+}
