@@ -424,6 +424,14 @@ void wb_sourcemap_constants(const struct wb_sourcemap *w, void *const *param)
 	wb_srcmap_constants(w->s, param);
 }
 
+int wb_sourcemap_write_constants(
+	const struct wb_sourcemap *w, void *const *param, struct wb_error *error)
+{
+	struct wb_err err = {0};
+
+	return give(wb_srcmap_write_constants(w->s, param, &err), &err, error);
+}
+
 int wb_sourcemap_apply(const struct wb_sourcemap *w, const void *const *tensor, void *const *param,
 	struct wb_error *error)
 {

@@ -124,8 +124,8 @@ static void look_devices(struct wb__ctl_sheet *t)
 	if (gpu[0])
 		wb_mem_reach(NULL, reach, sizeof(reach));
 	wb__ctl_say(t, "gpu", WB_CTL_NO,
-		"agents move host memory; a worker of the C library packs and assembles a GPU's "
-		"itself; GPUs here: %s%s%s",
+		"agents move host memory; a worker packs and assembles a GPU's itself; GPUs here: "
+		"%s%s%s",
 		gpu[0] ? gpu : "none", gpu[0] ? "; memory that can be shared: " : "", reach);
 }
 

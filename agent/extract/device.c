@@ -13,13 +13,18 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+int wb__probe_says(struct wb_probe *p, int rc, const char *sentence)
+{
+	pthread_mutex_lock(&p->lock);
+	if (!p->dev_err.code)
+		wb_err_set(&p->dev_err, rc, "%s", sentence);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
 int wb__dev_says(struct wb__dev *d, int rc, const char *sentence)
 {
-	pthread_mutex_lock(&d->p->lock);
-	if (!d->p->dev_err.code)
-		wb_err_set(&d->p->dev_err, rc, "%s", sentence);
-	pthread_mutex_unlock(&d->p->lock);
-	return rc;
+	return wb__probe_says(d->p, rc, sentence);
 }
 
 int wb__dev_fails(struct wb__dev *d, int result, const char *what)
@@ -246,6 +251,13 @@ static struct wb__dev *find(const struct wb_probe *p, const uint8_t *uuid)
 	return NULL;
 }
 
+struct wb__dev *wb__dev_of(const struct wb_probe *p, const void *addr)
+{
+	uint8_t uuid[WB_MEM_UUID_BYTES];
+
+	return wb_mem_device(addr, 1, uuid, NULL) ? NULL : find(p, uuid);
+}
+
 static int hold(struct wb_probe *p, const uint8_t *uuid, struct wb__dev **out, struct wb_err *err)
 {
 	size_t cap = p->n_dev;
@@ -290,28 +302,31 @@ int wb__dev_find(struct wb_probe *p, struct wb_err *err)
 	for (uint32_t i = 0; i < p->n_param && !rc; i++) {
 		struct wb__param *a = &p->param[i];
 
-		if (a->geom.total && a->data && wb_mem_is_device(a->data))
+		if (!a->geom.total || !a->data)
+			continue;
+		rc = wb_mem_where(a->data, err);
+		if (rc > 0)
 			rc = find_one(p, a, err);
+		else if (rc < 0)
+			wb_err_wrap(err, rc, "parameter %s", a->name);
 	}
 	return rc;
 }
 
-bool wb__dev_is_device(const struct wb_probe *p, const void *addr)
+int wb__dev_where(const struct wb_probe *p, const void *addr)
 {
-	return p->opts.has_devices && addr && wb_mem_is_device(addr);
+	return p->opts.has_devices && addr ? wb_mem_where(addr, NULL) : 0;
+}
+
+static int settle(struct wb__dev *d, void *ctx)
+{
+	(void)ctx;
+	return wb__dev_fails(d, d->gpu->cu->context_sync(), "cuCtxSynchronize");
 }
 
 int wb__dev_settle(struct wb_probe *p)
 {
-	struct wb_err err = {0};
-	int rc = 0;
-
-	for (uint32_t i = 0; i < p->n_dev && !rc; i++) {
-		rc = wb_gpu_settle(p->dev[i]->gpu, &err);
-		if (rc)
-			wb__dev_says(p->dev[i], rc, err.msg);
-	}
-	return rc;
+	return wb__dev_each(p, settle, NULL);
 }
 
 /* ---- filling --------------------------------------------------------------------------------- */

@@ -10,9 +10,8 @@
  * the places where something differs; never a parameter.  Snapshots and classes stay on the device;
  * where that has no room for a snapshot it is pinned memory of the host that kernels write.
  *
- * Order with the application: wb__dev_settle() before a pass and after it; a step returns when its
- * own work is done.  Whoever loads on streams that do not block on the default stream waits for
- * them before it ends a pass.
+ * Order with the application: wb__dev_settle() before a pass and after it, which waits for all of
+ * the device's streams, as nothing here has to be fast; a step returns when its own work is done.
  *
  * Errors: a negative code, and the first sentence in p->dev_err.  After -EIO the device is lost to
  * this process, and with it what its parameters held.
@@ -26,9 +25,9 @@
 int wb__dev_find(struct wb_probe *p, struct wb_err *err);
 /** wb__dev_finish - give all of the devices back.  Parameters are as they are. */
 void wb__dev_finish(struct wb_probe *p);
-/** wb__dev_is_device - is this memory of a device?  False where nobody said that there may be. */
-bool wb__dev_is_device(const struct wb_probe *p, const void *addr);
-/** wb__dev_settle - wait for the application's work on the devices (wb_gpu_settle()). */
+/** wb__dev_where - as wb_mem_where(); 0 where nobody said that there may be devices. */
+int wb__dev_where(const struct wb_probe *p, const void *addr);
+/** wb__dev_settle - wait for all work on the devices, in any stream of their primary contexts. */
 int wb__dev_settle(struct wb_probe *p);
 
 /** wb__dev_snapshot - as wb__snapshot(). */
@@ -51,8 +50,9 @@ int wb__dev_indicator(struct wb_probe *p, const struct wb__param *a, struct wb__
 int wb__dev_verify(struct wb_probe *p);
 /** wb__dev_restore - as wb__restore(), but for moved_to. */
 int wb__dev_restore(struct wb_probe *p);
-/** wb__dev_put_elsewhere - the snapshot of @a to moved_to, where one of both is a device's. */
-void wb__dev_put_elsewhere(struct wb_probe *p, struct wb__param *a);
+/** wb__dev_put_elsewhere - the snapshot of @a to moved_to, where one of both is a device's.  0, or
+ *  a negative code. */
+int wb__dev_put_elsewhere(struct wb_probe *p, struct wb__param *a);
 /** wb__dev_equals_snapshot - false also when the device failed. */
 bool wb__dev_equals_snapshot(struct wb_probe *p, const struct wb__param *a);
 

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "extract/table.h"
 
+#include <errno.h>
 #include <string.h>
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
@@ -157,7 +158,7 @@ int wb__dev_restore(struct wb_probe *p)
 
 struct elsewhere {
 	struct wb__param *a;
-	bool is_device; /* where it goes */
+	struct wb__dev *to; /* NULL: memory of the host */
 	uint8_t *chunk; /* owned; CHUNK_BYTES */
 };
 
@@ -180,7 +181,7 @@ static int write_chunk(struct wb__dev *d, const struct elsewhere *x, uint8_t *to
 {
 	int rc;
 
-	if (!x->is_device) {
+	if (!x->to) {
 		memcpy(to, x->chunk, bytes);
 		return 0;
 	}
@@ -215,20 +216,25 @@ static int elsewhere(struct wb__dev *d, void *ctx)
 	struct wb__moves m = {.d = d, .way = WBK_WAY_ASSEMBLE};
 	int rc;
 
-	if (!x->a->dev || !x->is_device)
+	if (x->a->dev != x->to)
 		return through_host(d, x);
 	rc = wb__moves_add(
 		&m, x->a, x->a->moved_to, x->a->kept.before, &d->before[x->a->kept.store]);
 	return rc ? rc : wb__moves_flush(&m);
 }
 
-void wb__dev_put_elsewhere(struct wb_probe *p, struct wb__param *a)
+int wb__dev_put_elsewhere(struct wb_probe *p, struct wb__param *a)
 {
-	struct elsewhere x = {.a = a, .is_device = wb__dev_is_device(p, a->moved_to)};
-	struct wb__dev *to = a->dev ? a->dev : p->n_dev ? p->dev[0] : NULL;
+	struct elsewhere x = {.a = a, .to = wb__dev_of(p, a->moved_to)};
+	struct wb__dev *d = a->dev ? a->dev : x.to;
+	int rc = wb__dev_where(p, a->moved_to);
 
+	if (rc > 0 && !x.to)
+		rc = -ENOTSUP;
+	if (rc < 0)
+		return wb__probe_says(p, rc, "memory that load_weights put in a parameter's place");
 	x.chunk = wb_alloc(CHUNK_BYTES);
-	if (to && x.chunk)
-		(void)wb__dev_do(to, elsewhere, &x);
+	rc = x.chunk ? wb__dev_do(d, elsewhere, &x) : -ENOMEM;
 	wb_free(x.chunk);
+	return rc;
 }

@@ -70,6 +70,7 @@ int wb_probe_fill(const struct wb_probe *p, uint32_t tensor, bool expand, void *
 	enum wb_fill_kind kind = wb_probe_fill_kind(p, tensor);
 	const struct wb_tensor *t;
 	uint64_t rows, cols;
+	int where;
 
 	if (!p->in_pass || tensor >= p->manifest->n)
 		return -EINVAL;
@@ -78,8 +79,10 @@ int wb_probe_fill(const struct wb_probe *p, uint32_t tensor, bool expand, void *
 	cols = expand && (kind == WB_FILL_ROWS || kind == WB_FILL_ONE) ? 1 : t->cols;
 	if (bytes != rows * cols * wb_dtype_bytes(t->dtype))
 		return -EINVAL;
-	if (wb__dev_is_device(p, out))
-		return wb__dev_fill(p, t, &(struct wb__fill_at){out, rows, cols});
+	where = wb__dev_where(p, out);
+	if (where)
+		return where < 0 ? where
+				 : wb__dev_fill(p, t, &(struct wb__fill_at){out, rows, cols});
 	if (kind == WB_FILL_ONE) {
 		wb__raw_fill(out, wb_dtype_bytes(t->dtype), wb__const_raw(t->dtype, p->pass.kind),
 			rows * cols);

@@ -123,6 +123,8 @@ static int restore_task(void *ctx, size_t task)
 
 int wb__restore(struct wb_probe *p)
 {
+	int rc = 0, failed = 0;
+
 	/* What was put in a parameter's place may be memory of another one, whose own content
 	 * counts.  Of what is no parameter the caller puts the first one in its place again. */
 	for (uint32_t i = 0; i < p->n_param; i++) {
@@ -130,12 +132,14 @@ int wb__restore(struct wb_probe *p)
 
 		if (!a->moved_to || !a->has_snapshot || a->role != WB_PROBE_PARAM)
 			continue;
-		if (a->dev || wb__dev_is_device(p, a->moved_to))
-			wb__dev_put_elsewhere(p, a);
+		if (a->dev || wb__dev_where(p, a->moved_to))
+			failed = wb__dev_put_elsewhere(p, a);
 		else
 			put_back(a, a->moved_to);
+		rc = rc ? rc : failed;
 	}
 	/* Tasks cannot fail. */
 	(void)wb__parallel(p->threads, p->n_param, restore_task, p);
-	return wb__dev_restore(p);
+	failed = wb__dev_restore(p);
+	return rc ? rc : failed;
 }

@@ -65,6 +65,9 @@ int wb_srcmap_apply(const struct wb_srcmap *s, const void *const *tensor, void *
 
 /** wb_srcmap_constants - the constants alone; @param as above. */
 void wb_srcmap_constants(const struct wb_srcmap *s, void *const *param);
+/** wb_srcmap_write_constants - the same for parameters of which some may lie on GPUs; waits for all
+ *  that is under way there, and for its own work.  0, -ENOMEM, or as wb_gpu_get(). */
+int wb_srcmap_write_constants(const struct wb_srcmap *s, void *const *param, struct wb_err *err);
 
 /** wb_srcmap_report - text for people: ops and nests a parameter, constants, unwritten, times. */
 int wb_srcmap_report(const struct wb_srcmap *s, struct wb_buf *out);

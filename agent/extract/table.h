@@ -18,7 +18,7 @@
 
 #define WB__TABLE_ITEMS 8192u /* of a launch */
 #define WB__HITS_STAGE 32768u /* that are copied at once */
-#define WB__HITS_LEAST 65536u /* that there is room for on a device with little memory */
+#define WB__HITS_LEAST 4096u /* that there is room for on a device with little memory */
 
 /* Memory for content: of the device, or of the host where kernels reach it. */
 struct wb__store {
@@ -59,7 +59,11 @@ struct wb__dev {
 
 /** wb__dev_fails - @result of the driver as a code; the first one that is none goes to dev_err. */
 int wb__dev_fails(struct wb__dev *d, int result, const char *what);
-/** wb__dev_says - the same for a code and a sentence of our own. */
+/** wb__dev_of - the device of the probe that @addr lies on; NULL: none of them. */
+struct wb__dev *wb__dev_of(const struct wb_probe *p, const void *addr);
+/** wb__probe_says - the same for a code and a sentence of our own; returns @rc. */
+int wb__probe_says(struct wb_probe *p, int rc, const char *sentence);
+/** wb__dev_says - the same. */
 int wb__dev_says(struct wb__dev *d, int rc, const char *sentence);
 /** wb__dev_do - @step with the device locked and its context entered. */
 int wb__dev_do(struct wb__dev *d, int (*step)(struct wb__dev *d, void *ctx), void *ctx);

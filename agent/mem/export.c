@@ -32,6 +32,21 @@ static int type_of(const struct wbcu *cu, uint64_t addr, int *device)
 	return cu->pointer_attributes(2, what, to, addr) == WBCU_SUCCESS ? (int)type : 0;
 }
 
+int wb_mem_where(const void *addr, struct wb_err *err)
+{
+	const struct wbcu *cu;
+	unsigned type = 0;
+	int what = WBCU_POINTER_MEMORY_TYPE, rc;
+	void *to = &type;
+
+	if (wbcu_load(&cu, NULL))
+		return 0;
+	rc = cu->pointer_attributes(1, &what, &to, (uintptr_t)addr);
+	if (rc)
+		return wb_err_set(err, -EIO, "cuPointerGetAttributes: error %d", rc);
+	return type == WBCU_MEMORY_DEVICE;
+}
+
 int wb_mem_is_device(const void *addr)
 {
 	const struct wbcu *cu;

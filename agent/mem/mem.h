@@ -119,6 +119,12 @@ struct wb_mem_export {
 	char why[512]; /* WB_MEM_HEAP: the reason, and which setting of the allocator helps */
 };
 
+/**
+ * wb_mem_where - whose memory @addr is
+ * 1: a device's; 0: not, also without a driver; -EIO: the driver does not answer (a device is
+ * lost), and the CPU must not touch what may be a device's.
+ */
+int wb_mem_where(const void *addr, struct wb_err *err);
 /** wb_mem_is_device - is @addr memory of a device?  False also without a driver. */
 int wb_mem_is_device(const void *addr);
 /**

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool on_device;
+static enum { HOST, DEVICE, ALL } where;
 
 static const struct wbcu *driver(void)
 {
@@ -24,12 +24,17 @@ static const struct wbcu *driver(void)
 
 void fxl_use_device(void)
 {
-	on_device = true;
+	where = DEVICE;
+}
+
+void fxl_use_all(void)
+{
+	where = ALL;
 }
 
 void fxl_use_host(void)
 {
-	on_device = false;
+	where = HOST;
 }
 
 uint64_t fxl_numel(const uint64_t *shape, uint32_t ndim)
@@ -124,9 +129,15 @@ static uint8_t *host_of(const struct sim *s, const struct sim_param *p)
 	return p->p.data;
 }
 
-static void to_device(struct sim_param *p)
+static void to_device(struct sim_param *p, int device)
 {
+	static void *context[2];
+
+	if (!context[device])
+		ck_assert_int_eq(driver()->context_retain(&context[device], device), 0);
+	ck_assert_int_eq(driver()->context_push(context[device]), 0);
 	ck_assert_int_eq(driver()->mem_alloc(&p->dev, mem_bytes(p)), 0);
+	ck_assert_int_eq(driver()->context_pop(&(void *){NULL}), 0);
 	fx_cuda_write(p->dev, p->mem, mem_bytes(p));
 	p->p.data = (void *)(uintptr_t)(p->dev + wb_dtype_bytes(p->p.dtype));
 }
@@ -149,7 +160,7 @@ void fxl_view(struct sim *s, uint32_t i, uint32_t owner, uint64_t offset)
 
 void fxl_allocate(struct sim *s)
 {
-	s->opts.has_devices = on_device;
+	s->opts.has_devices = where != HOST;
 	for (uint32_t i = 0; i < s->n_param; i++) {
 		struct sim_param *p = &s->param[i];
 		size_t e = wb_dtype_bytes(p->p.dtype), bytes;
@@ -164,8 +175,8 @@ void fxl_allocate(struct sim *s)
 		p->before = malloc(bytes);
 		memcpy(p->before, p->mem, bytes);
 		p->p.data = p->mem + e;
-		if (on_device)
-			to_device(p);
+		if (where == DEVICE || (where == ALL && i % 3 < 2))
+			to_device(p, where == ALL ? (int)i % 3 : 0);
 	}
 }
 

@@ -6,8 +6,8 @@
  * of, or a word below.  fxl_extract() probes it; fxl_check_map() walks the recovered ops element by
  * element, with code of its own, and wants the table back.
  *
- * fxl_use_device(), a fixture, makes all of it happen in memory of a GPU: that of the driver
- * without devices, which ends a program that touches it from the host.
+ * fxl_use_device() and fxl_use_all(), fixtures, make all of it happen in memory of GPUs: that of
+ * the driver without devices, which ends a program that touches it from the host.
  * Tests only; one thread.
  */
 #include "base/err.h"
@@ -52,9 +52,10 @@ uint32_t fxl_tensor(
 struct sim_param *fxl_param(
 	struct sim *s, enum wb_dtype t, uint32_t ndim, uint64_t a, uint64_t b, uint64_t c);
 int64_t fxl_src(uint32_t tensor, uint64_t elem);
-/** fxl_use_device, fxl_use_host - where fxl_allocate() takes memory from now on: of device 0, or of
- *  the host (at first). */
+/** fxl_use_device, fxl_use_all, fxl_use_host - where fxl_allocate() takes memory from now on: of
+ *  device 0; of it, of device 1 and of the host in turns; of the host (at first). */
 void fxl_use_device(void);
+void fxl_use_all(void);
 void fxl_use_host(void);
 /** fxl_view - parameter @i has no memory of its own, but that of @owner from @offset bytes on. */
 void fxl_view(struct sim *s, uint32_t i, uint32_t owner, uint64_t offset);

@@ -725,11 +725,14 @@ int main(void)
 {
 	Suite *s = suite_create("extract");
 	TCase *host = tcase_create("host"), *device = tcase_create("device");
+	TCase *all = tcase_create("host and two devices");
 
 	tcase_add_loop_test(host, apply_does_what_the_loader_does, 0, WB_ARRAY_SIZE(cases));
 	tcase_add_test(host, apply_names_a_missing_tensor);
 	add(s, host);
 	tcase_add_checked_fixture(device, fxl_use_device, fxl_use_host);
 	add(s, device);
+	tcase_add_checked_fixture(all, fxl_use_all, fxl_use_host);
+	add(s, all);
 	return fx_run(s);
 }

@@ -425,9 +425,12 @@ int main(void)
 {
 	Suite *s = suite_create("extract_bad");
 	TCase *host = tcase_create("host"), *device = tcase_create("device");
+	TCase *all = tcase_create("host and two devices");
 
 	add(s, host);
 	tcase_add_checked_fixture(device, fxl_use_device, fxl_use_host);
 	add(s, device);
+	tcase_add_checked_fixture(all, fxl_use_all, fxl_use_host);
+	add(s, all);
 	return fx_run(s);
 }

@@ -105,8 +105,8 @@ struct wb_extract_opts {
 	/* Not 0: parameters, and tensors for wb_extract_fill(), may lie on GPUs.  The driver is
 	 * asked about each; without this it is not even opened.  Such parameters are probed where
 	 * they lie: what comes to the host is what was found, and snapshots stay on the GPU where
-	 * it has room for them.  Work on them in other streams than the default one (and those
-	 * that block on it) has to be over at open, end_pass, finish and close. */
+	 * it has room for them.  open, next_pass, end_pass and finish wait for all that is under
+	 * way on such a GPU, in any stream; before wb_extract_close() alone the caller does. */
 	uint32_t devices;
 };
 
@@ -232,6 +232,13 @@ WB_API int wb_sourcemap_apply(const struct wb_sourcemap *s, const void *const *t
 /** wb_sourcemap_constants - write only the constants; @param as there.  Transfers do not: a worker
  *  whose memory never held weights needs it once. */
 WB_API void wb_sourcemap_constants(const struct wb_sourcemap *s, void *const *param);
+/**
+ * wb_sourcemap_write_constants - the same where parameters may lie on GPUs
+ * Waits for what is under way there, in any stream, before and for its own work after.
+ * 0; -ENOMEM; -EINVAL: memory of a GPU that is too short; -ENOTSUP; -ENODEV; -EIO.
+ */
+WB_API int wb_sourcemap_write_constants(
+	const struct wb_sourcemap *s, void *const *param, struct wb_error *err);
 
 #ifdef __cplusplus
 }
