@@ -30,7 +30,7 @@ class FakeMap:
     def __init__(self, params):
         self.param_names, self.params = list(params), params
 
-    def check(self, name, value, for_writing, probed):
+    def check(self, name, value, for_writing):
         assert value.shape == self.params[name].shape
 
     def write_constants(self, params):

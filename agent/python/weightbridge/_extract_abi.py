@@ -35,7 +35,7 @@ class Opts(Structure):
     _fields_ = [("size", c_size_t), ("threads", c_uint32), ("n_hash", c_uint32),
                 ("record_max", c_uint64), ("seed", c_uint64), ("reload", c_uint32),
                 ("cache_dir", c_char_p), ("cache_key", c_char_p), ("role", POINTER(c_uint8)),
-                ("agree", Agree), ("cookie", c_void_p)]
+                ("agree", Agree), ("cookie", c_void_p), ("devices", c_uint32)]
 
 
 class Pass(Structure):
@@ -81,6 +81,7 @@ _FUNCTIONS = {
     "wb_sourcemap_n_param": (c_uint32, [c_void_p]),
     "wb_sourcemap_param": (c_int, [c_void_p, c_uint32, POINTER(MapParam)]),
     "wb_sourcemap_constants": (None, [c_void_p, POINTER(c_void_p)]),
+    "wb_sourcemap_write_constants": (c_int, [c_void_p, POINTER(c_void_p), POINTER(Error)]),
     "wb_sourcemap_apply": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p),
                                    POINTER(Error)]),
 }

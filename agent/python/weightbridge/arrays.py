@@ -48,6 +48,17 @@ def _device_face(array):
     return face["data"][0], shape, tuple(strides), item
 
 
+def _cuda_face(array):
+    """The same as of NumPy's, of an array on a GPU that is no tensor of torch's."""
+    import numpy as np
+
+    address, shape, strides, _ = _device_face(array)
+    face = array.__cuda_array_interface__
+    if face.get("mask") is not None:
+        raise WeightBridgeError("it has a mask")
+    return address, shape, strides, np.dtype(face["typestr"]), not face["data"][1]
+
+
 def _numpy_face(array):
     """(address, shape, strides in bytes, dtype, is writable)."""
     array = _numpy_of(array)
@@ -62,7 +73,7 @@ def _numpy_of(array):
     import numpy as np
 
     if is_device(array):
-        raise WeightBridgeError("it lies on a GPU: only arrays of the host can be probed")
+        raise WeightBridgeError("it lies on a GPU, where nothing but a probe looks at it")
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__"):
@@ -73,21 +84,13 @@ def _numpy_of(array):
         raise WeightBridgeError(f"{type(array).__name__} is no array, tensor or buffer") from e
 
 
-def _torch_face(tensor, probed):
-    if tensor.device.type != "cpu" and (probed or tensor.device.type != "cuda"):
-        raise WeightBridgeError(f"it is on {tensor.device}: only CPU tensors can be probed")
+def _torch_face(tensor):
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise WeightBridgeError(f"it is on {tensor.device}: only tensors of the CPU and of CUDA devices can "
+                                "be probed")
     item = tensor.element_size()
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(s * item for s in tensor.stride()),
             tensor.dtype, True)
-
-
-def _gpu_face(array):
-    """The same of an array on a GPU that is no tensor."""
-    import numpy as np
-
-    address, shape, strides, _ = _device_face(array)
-    face = array.__cuda_array_interface__
-    return address, shape, strides, np.dtype(face["typestr"]), not face["data"][1]
 
 
 def _split(value):
@@ -117,17 +120,13 @@ def framework_of(params):
     return "torch" if any(k.__module__.split(".")[0] == "torch" for k in kinds) else "numpy"
 
 
-def describe(name, value, for_writing=True, probed=True):
-    """A parameter, array or (array, dtype), as the library wants it.  `probed`: its memory is to be looked at by the
-    library, in this process, and so has to be the host's."""
+def describe(name, value, for_writing=True):
+    """A parameter, array or (array, dtype), as the library wants it."""
     array, declared = _split(value)
     try:
         _own(value)
-        if is_torch(array):
-            address, shape, strides, dtype, writable = _torch_face(array, probed)
-        else:
-            address, shape, strides, dtype, writable = (
-                _gpu_face(array) if not probed and is_device(array) else _numpy_face(array))
+        look = _torch_face if is_torch(array) else _cuda_face if is_device(array) else _numpy_face
+        address, shape, strides, dtype, writable = look(array)
         if declared is not None:
             kind = dtype_name(declared)
         else:
@@ -158,8 +157,8 @@ def describe(name, value, for_writing=True, probed=True):
 def holder(value):
     """Keeps a parameter's storage as it is now, whatever its owner does with the array."""
     array = _split(value)[0]
+    # A tensor may get another storage under the same object (`.data = ...`), a view does not.
     if is_torch(array):
-        # A tensor may get another storage under the same object (`.data = ...`), a view does not.
         return array.detach()
     return array if is_device(array) else _numpy_of(array)[...]
 
@@ -170,7 +169,8 @@ def face(value):
     if is_torch(array):
         return array.data_ptr(), array.shape, array.stride(), array.dtype
     if is_device(array):
-        return _gpu_face(array)[:4]
+        address, shape, strides, _ = _device_face(array)
+        return address, shape, strides, array.__cuda_array_interface__["typestr"]
     array = _numpy_of(array)
     return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
 
@@ -218,12 +218,6 @@ def _check_storage(array):
     if whole is not None and size and not whole[0] <= low <= low + size <= sum(whole):
         raise WeightBridgeError(f"its storage has {whole[1]} bytes and does not hold its elements "
                                 "any more")
-
-
-def seen_as(tensor, other):
-    """A torch tensor with the type and dimensions of another, which has the same bytes (I64 [n]: I32 [n, 2])."""
-    words = tensor.detach().unsqueeze(-1).view(other.dtype)
-    return words if words.ndim == other.ndim else words.squeeze(-1)
 
 
 def has_ml_dtypes(params):
@@ -300,25 +294,30 @@ class NumpyMaker:
     def source(self, array):
         """Address of a dense tensor, something to keep alive, its shape, its dtype."""
         if is_torch(array):
-            array = array.detach().contiguous()
+            array = array.detach().cpu().contiguous()
             return array.data_ptr(), array, tuple(array.shape), array.dtype
         array = self._np.ascontiguousarray(array).reshape(self._np.shape(array))
         return array.__array_interface__["data"][0], array, array.shape, array.dtype
 
 
 class TorchMaker:
-    """Makes torch tensors for tensors of a checkpoint."""
+    """Makes torch tensors for tensors of a checkpoint; `device`: where, as torch names it."""
 
-    def __init__(self):
+    def __init__(self, device="cpu"):
         import torch
 
-        self._torch = torch
+        self._torch, self._device = torch, torch.device(device)
+        if self._device.type not in ("cpu", "cuda"):
+            raise WeightBridgeError(f"tensors cannot be made on {device}: 'cpu', or a CUDA device")
         self.dtypes = {k: getattr(torch, v) for k, v in _TORCH.items() if hasattr(torch, v)}
 
     def empty(self, shape, dtype):
         if dtype not in self.dtypes:
             raise WeightBridgeError(f"this torch has no {dtype}: leave_out such tensors")
-        tensor = self._torch.empty(shape, dtype=self.dtypes[dtype])
+        tensor = self._torch.empty(shape, dtype=self.dtypes[dtype], device=self._device)
+        if self._device.type == "cuda":
+            # It may be memory of the tensor before, which a kernel of the loader still reads.
+            self._torch.cuda.current_stream(self._device).synchronize()
         return tensor, tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def expand(self, tensor, shape):
@@ -334,16 +333,19 @@ class TorchMaker:
     def source(self, tensor):
         if not is_torch(tensor):
             return NumpyMaker(False).source(tensor)
-        tensor = tensor.detach().contiguous()
+        tensor = tensor.detach().cpu().contiguous()
         return tensor.data_ptr(), tensor, tuple(tensor.shape), tensor.dtype
 
 
-def maker(framework, use_ml_dtypes):
+def maker(framework, use_ml_dtypes, device="cpu"):
+    """What makes arrays of a framework; `device`: where, with torch."""
     if framework == "numpy":
+        if device != "cpu":
+            raise WeightBridgeError(f"tensors of NumPy's cannot be made on {device}")
         return NumpyMaker(use_ml_dtypes)
     if framework == "torch":
         try:
-            return TorchMaker()
+            return TorchMaker(device)
         except ImportError as e:
             raise WeightBridgeError("framework is 'torch', but torch is not installed") from e
     raise WeightBridgeError(f"framework {framework!r} is not known: 'numpy' or 'torch'")

@@ -53,6 +53,10 @@ class Outside:
     def roles(self):
         return [other.role for other in self._others]
 
+    @property
+    def names(self):
+        return [other.name for other in self._others]
+
     def now(self):
         """([abi.Param], [Place]) of them as they are; one without an address is not there."""
         found, places, current = [], [], {}

@@ -55,10 +55,10 @@ def _refuse(given):
 class Place:
     """One parameter's memory as it is now."""
 
-    __slots__ = ("_face", "_storage", "held")
+    __slots__ = ("_face", "_storage", "held", "is_device")
 
     def __init__(self, value):
-        self.held = arrays.holder(value)
+        self.held, self.is_device = arrays.holder(value), arrays.is_device(value)
         self._face = arrays.face(value)
         self._storage = arrays.storage(self.held)
 

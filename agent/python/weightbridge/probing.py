@@ -12,7 +12,7 @@ import threading
 import time
 
 from . import _extract_abi as abi
-from . import arrays, outside, ranks
+from . import arrays, memory, outside, ranks
 from . import manifest as manifests
 from ._lib import Error
 from .errors import NOT_COPY, WeightBridgeError, from_code
@@ -66,6 +66,7 @@ class _Probe:
         try:
             handle, err = ctypes.c_void_p(), Error()
             params = self._now()
+            self._options.devices = self._has_devices()
             roles = [abi.PARAM] * len(self._names) + self._outside.roles
             self._options.role = (ctypes.c_uint8 * len(roles))(*roles)
             self._check(self._lib.wb_extract_open(self._manifest, params, len(params),
@@ -101,9 +102,33 @@ class _Probe:
             self._outside.find(found)
         others, places = self._outside.now()
         self._last = [Place(now[n]) for n in self._names] + places
+        self._check_device()
         self._first = self._first or self._last
         self._drop_gone(self._handle)
         return (abi.Param * (len(found) + len(others)))(*found, *others)
+
+    def _has_devices(self):
+        """Does anything lie on a GPU?  Raises when that is none of CUDA's: to the library it would be the
+        host's memory."""
+        for name, place in zip(self._names + self._outside.names, self._last):
+            if place.is_device and memory.span(place.held)[1]:
+                try:
+                    memory.device_memory(place.held)
+                except WeightBridgeError as e:
+                    raise WeightBridgeError(f"parameter {name}: {e}", e.code) from e
+                return True
+        return False
+
+    def _check_device(self):
+        """The library does not ask where memory lies when nothing lay on a GPU at first."""
+        if self._first is None or self._options.devices:
+            return
+        names = self._names + self._outside.names
+        moved = [n for n, p in zip(names, self._last) if p.is_device]
+        if moved:
+            self._last = self._first
+            raise WeightBridgeError(f"parameter {moved[0]}: load_weights puts it on a GPU (it must be "
+                                    "written in place)")
 
     def _drop_gone(self, handle):
         """Memory that a loader freed under us (another size of a storage) is not put back."""
@@ -164,8 +189,11 @@ class _Probe:
             small = small[:-1] + (1,) * len(small[-1:])
         tensor, address, size = make.empty(small, dtype)
         rc = self._lib.wb_extract_fill(self._handle, i, kind != abi.FILL_FULL, address, size)
-        if rc < 0:
+        if rc == -errno.EINVAL:
             raise WeightBridgeError(f"tensor {self._at} taken after its pass had ended", rc)
+        if rc < 0:
+            raise WeightBridgeError(f"tensor {self._at} cannot be made on a GPU "
+                                    f"({'no parameter lies there' if rc == -errno.ENOTSUP else 'it failed'})", rc)
         return tensor if small == shape else make.expand(tensor, shape)
 
     def _finish(self):
@@ -198,7 +226,7 @@ class _Probe:
 
 def extract(load_weights, manifest, params, framework=None, *, reload=None, cache_dir=None,
             cache_key="", progress=None, use_ml_dtypes=None, expand_bytes=None, threads=0,
-            n_hash=1, seed=0, record_max=0, group=None, leave_out=()):
+            n_hash=1, seed=0, record_max=0, group=None, leave_out=(), tensors_on="cpu"):
     """Find out which checkpoint element each parameter element is a copy of: a SourceMap.
 
     load_weights   takes an iterator of (name, tensor) and writes the parameters in place; it is
@@ -213,6 +241,8 @@ def extract(load_weights, manifest, params, framework=None, *, reload=None, cach
                    those of its other tensors (buffers, plain attributes) that load_weights copies
                    into.  What else it writes into the modules it belongs to or speaks of is put back
                    and named (`outside`)
+                   They may lie on GPUs (torch's tensors, and what has __cuda_array_interface__): they
+                   are probed there, and what is under way in any stream is waited for
     framework      what the iterator yields: 'numpy' (BF16 as uint16 words, or as ml_dtypes.bfloat16
                    when a parameter is, or use_ml_dtypes=True) or 'torch'; None: 'torch' when a
                    parameter is a tensor of torch's
@@ -226,6 +256,8 @@ def extract(load_weights, manifest, params, framework=None, *, reload=None, cach
                    transferred, and not given to load_weights; the same on all workers
     expand_bytes   tensors of at least so many bytes are given as views with stride 0 where the
                    pass allows it (less memory; some loaders do not like them)
+    tensors_on     where the iterator's tensors lie, as torch names it.  'cuda': made on that GPU,
+                   where parameters have to lie, for loaders that take such; much faster
     threads, n_hash, seed, record_max   of the library; 0 = its choice
     group          for loaders that call each other (each rank reads a part and broadcasts it): an
                    object with all_gather(bytes), or such a function, that gives a list of what every
@@ -251,7 +283,7 @@ def extract(load_weights, manifest, params, framework=None, *, reload=None, cach
         framework = framework or arrays.framework_of(source.now())
         if use_ml_dtypes is None:
             use_ml_dtypes = framework == "numpy" and arrays.has_ml_dtypes(source.now())
-        make = arrays.maker(framework, use_ml_dtypes)
+        make = arrays.maker(framework, use_ml_dtypes, tensors_on)
         probe = _Probe(load_weights, tensors, source, opts, together)
         try:
             handle, notes = probe.run(make, Probing(progress), expand_bytes)

@@ -97,10 +97,9 @@ class SourceMap:
                 "nests": p.n_nest, "constants": p.n_constant, "unwritten": p.n_unwritten,
                 "view_of": None if p.owner < 0 else self.param_names[p.owner]}
 
-    def check(self, name, value, for_writing=True, probed=True):
-        """Raises when a parameter, as for `extract`, is not laid out as the map says; describes it.
-        Memory of a GPU is refused, unless it is only to be attached (`probed` false)."""
-        d, p = arrays.describe(name, value, for_writing, probed), self._params[self._index[name]]
+    def check(self, name, value, for_writing=True):
+        """Raises when a parameter, as for `extract`, is not laid out as the map says; describes it."""
+        d, p = arrays.describe(name, value, for_writing), self._params[self._index[name]]
 
         def face(q):  # strides where there is something to step over
             shape = tuple(q.shape[:q.ndim])
@@ -144,6 +143,9 @@ class SourceMap:
             for name, p in zip(self.param_names, self._params):
                 if name not in into:
                     raise WeightBridgeError(f"parameter {name} of the map is missing")
+                if arrays.is_device(into[name]):
+                    raise WeightBridgeError(f"parameter {name} lies on a GPU: apply writes memory of "
+                                            "the host")
                 targets.append(None if p.owner >= 0 else self.check(name, into[name]).data)
         else:
             flats, out = self._targets(make)
@@ -160,30 +162,15 @@ class SourceMap:
     def write_constants(self, params):
         """Write into parameters, as for `extract`, what load_weights writes there that is not of the
         checkpoint: padding, defaults.  What is there already when it has loaded weights."""
-        targets, copies = [], []
-        for name, p in zip(self.param_names, self._params):
-            if p.owner >= 0 or not p.n_constant:
-                targets.append(None)
-            elif arrays.is_device(params[name]):
-                flat, window, param = self._host_copy(name, p, params[name])
-                copies.append((param, window))
-                targets.append(arrays.address_of(flat))
-            else:
-                targets.append(self.check(name, params[name]).data)
-        abi.load().wb_sourcemap_constants(self._handle, arrays.void_pointers(targets))
-        for param, window in copies:
-            param.copy_(window)
-
-    def _host_copy(self, name, p, param):
-        """(flat, its view, the tensor): what a tensor on a GPU holds, in memory of the host, and where it is from."""
-        if not arrays.is_torch(param):
-            raise WeightBridgeError(f"parameter {name}: load_weights writes constants in it, and those can be put only "
-                                    f"into tensors of torch's on a GPU, not into a {type(param).__name__}")
-        flat, window = arrays.maker("torch", False).spanning(p.span, tuple(p.shape[:p.ndim]), list(p.stride[:p.ndim]),
-                                                             p.dtype.decode())
-        param = arrays.seen_as(param, window)
-        window.copy_(param)
-        return flat, window, param
+        targets = [None if p.owner >= 0 or not p.n_constant else self.check(name, params[name]).data
+                   for name, p in zip(self.param_names, self._params)]
+        pointers, err = arrays.void_pointers(targets), Error()
+        if not any(t and arrays.is_device(params[n]) for t, n in zip(targets, self.param_names)):
+            abi.load().wb_sourcemap_constants(self._handle, pointers)
+            return
+        rc = abi.load().wb_sourcemap_write_constants(self._handle, pointers, err)
+        if rc < 0:
+            raise from_code(rc, err.text)
 
     def _sources(self, make, tensors):
         sources, keep = [], []

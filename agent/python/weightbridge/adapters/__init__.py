@@ -102,7 +102,7 @@ class _Adapter:
     def __init__(self, load_weights, *, params=None, manifest=None, object=None, model=None,
                  rank=None, socket=None, reload=None, framework=None, cache_dir=None,
                  cache_key=None, expand_bytes=None, threads=None, n_hash=None, group=None,
-                 source_map=None, allow_unmapped=False, leave_out=None, engine=None,
+                 source_map=None, allow_unmapped=False, leave_out=None, tensors_on=None, engine=None,
                  sender_staging=None, receiver_staging=None,
                  connect_timeout=60.0, update_timeout=600.0, repair_timeout=300.0,
                  reconnect_timeout=60.0):
@@ -123,7 +123,8 @@ class _Adapter:
         self._extract_options = {k: v for k, v in (
             ("reload", reload), ("framework", framework), ("cache_dir", cache_dir),
             ("cache_key", cache_key), ("expand_bytes", expand_bytes), ("threads", threads),
-            ("n_hash", n_hash), ("leave_out", leave_out)) if v is not None}
+            ("n_hash", n_hash), ("leave_out", leave_out), ("tensors_on", tensors_on))
+            if v is not None}
         self._group = group
         self._strings = {"socket": _text(socket), "object": _text(object), "model": _text(model),
                          "engine": _text(engine)}
@@ -265,7 +266,7 @@ class _Adapter:
             raise WeightBridgeError("the source map has parameters that params has not: "
                                     + ", ".join(wrong[:8]))
         for name in names:
-            self.source_map.check(name, now[name], self._role == _lib.ROLLOUT, probed=False)
+            self.source_map.check(name, now[name], self._role == _lib.ROLLOUT)
         return {n: now[n] for n in names}
 
     def _check_places(self):
@@ -486,7 +487,7 @@ class SenderAdapter(_Adapter):
     rank             hint for people and for choosing a leader
     socket           the agent's; else $WEIGHTBRIDGE_SOCKET, else /run/weightbridge/agent.sock
     sender_staging   'None' or 'HostMemory'; must agree with the object's spec
-    reload, framework, cache_dir, cache_key, expand_bytes, threads, n_hash, leave_out
+    reload, framework, cache_dir, cache_key, expand_bytes, threads, n_hash, leave_out, tensors_on
                      passed to weightbridge.extract; maps are kept by rank
     group            of the ranks whose load_weights call each other (see weightbridge.extract): all
                      of them call connect()
