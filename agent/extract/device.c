@@ -128,7 +128,7 @@ int wb__dev_out(struct wb__dev *d, void *to, uint64_t from, size_t bytes)
 
 	if (!rc)
 		rc = cu->stream_sync(d->stream);
-	d->p->stats.dev_out_bytes += bytes;
+	d->out_bytes += bytes;
 	return wb__dev_fails(d, rc, "cuMemcpyDtoHAsync");
 }
 
@@ -316,6 +316,15 @@ int wb__dev_find(struct wb_probe *p, struct wb_err *err)
 int wb__dev_where(const struct wb_probe *p, const void *addr)
 {
 	return p->opts.has_devices && addr ? wb_mem_where(addr, NULL) : 0;
+}
+
+uint64_t wb__dev_out_bytes(const struct wb_probe *p)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < p->n_dev; i++)
+		sum += p->dev[i]->out_bytes;
+	return sum;
 }
 
 static int settle(struct wb__dev *d, void *ctx)

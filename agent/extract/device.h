@@ -27,6 +27,8 @@ int wb__dev_find(struct wb_probe *p, struct wb_err *err);
 void wb__dev_finish(struct wb_probe *p);
 /** wb__dev_where - as wb_mem_where(); 0 where nobody said that there may be devices. */
 int wb__dev_where(const struct wb_probe *p, const void *addr);
+/** wb__dev_out_bytes - copied from the devices to the host so far; while no step is under way. */
+uint64_t wb__dev_out_bytes(const struct wb_probe *p);
 /** wb__dev_settle - wait for all work on the devices, in any stream of their primary contexts. */
 int wb__dev_settle(struct wb_probe *p);
 

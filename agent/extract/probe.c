@@ -396,6 +396,7 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 		return rc;
 	p->stats.host_ns += wb_now_ns(&wb_clock_real) - t0;
 	p->stats.from_cache = p->is_cached;
+	p->stats.dev_out_bytes = wb__dev_out_bytes(p);
 	s->stats = p->stats;
 	if (p->cache_dir && !p->is_cached)
 		wb__cache_store(p, s);

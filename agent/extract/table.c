@@ -221,15 +221,16 @@ int wb__scan_flush(struct wb__scan *s)
 {
 	struct wb__dev *d = s->d;
 	struct wbk_hit *hit = NULL;
-	uint64_t n_hit;
+	uint64_t n_hit = 0;
 	int rc;
 
 	if (!s->n)
 		return 0;
 	assert(d->desk->first[s->n]); /* no item is empty: a launch of nothing is an error */
 	rc = run_scan(s);
-	n_hit = s->found ? WB_MIN(d->desk->n_hit, d->cap) : 0;
-	if (!rc && s->found && n_hit) {
+	if (!rc && s->found)
+		n_hit = WB_MIN(d->desk->n_hit, d->cap);
+	if (n_hit) {
 		hit = wb_realloc_array(NULL, n_hit, sizeof(*hit));
 		rc = hit ? fetch_hits(d, hit, n_hit) : -ENOMEM;
 		if (!rc)

@@ -17,7 +17,7 @@
 #include "mem/gpu.h"
 
 #define WB__TABLE_ITEMS 8192u /* of a launch */
-#define WB__HITS_STAGE 32768u /* that are copied at once */
+#define WB__HITS_STAGE 4096u /* that are copied at once */
 #define WB__HITS_LEAST 4096u /* that there is room for on a device with little memory */
 
 /* Memory for content: of the device, or of the host where kernels reach it. */
@@ -54,7 +54,7 @@ struct wb__dev {
 	struct wb__store before[2]; /* snapshots: on the device, and what had no room there */
 	struct wb__store was, cls;
 	uint32_t owner[WB__TABLE_ITEMS]; /* of the items of the table: a parameter's number */
-	bool has_keys;
+	uint64_t out_bytes; /* copied to the host */
 };
 
 /** wb__dev_fails - @result of the driver as a code; the first one that is none goes to dev_err. */

@@ -43,6 +43,7 @@ def units(*parts):
 
 # Tests of a folder by parts of their names; of all others those that simulate transfers.
 OWN = {"agent/client": ["client"], "agent/daemon": ["test_daemon"],
+       "agent/extract": ["test_extract"], "agent/mem": ["test_extract_gpu", "test_mem"],
        "agent/proto": ["session", "proto", "client_fences"],
        "agent/xport": ["xport"], "operator-shim/reconcile": ["reconcile"],
        "operator-shim/serve": ["serve"]}

@@ -82,6 +82,8 @@ bool fc_kernel_reaches(int kernel, const void *args)
 
 void fc_kernel_run(int kernel, const void *args, unsigned grid, unsigned threads)
 {
+	pthread_mutex_lock(&fc.lock);
 	wbt_shim_order = fc.order;
+	pthread_mutex_unlock(&fc.lock);
 	wbt_shim_run(kernels[kernel].play, args, grid, threads);
 }
