@@ -27,8 +27,9 @@ static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 /* Blocks of the sum that its rows lie in: two of each row more than its bytes fill. */
 #define WBK__TILE_BLOCKS (2 * WBK__TILE_ROWS + WBK__TILE_DIRECT / 4096)
 #define WBK__TILE_IMAGE 18432u /* bytes of the image */
-#define WBK__BAND 8u /* tiles behind each other in memory that are taken before those beside them  \
-		      */
+#define WBK__BAND                                                                                  \
+	8u /* tiles behind each other in memory that are taken before those beside them            \
+	    */
 #define WBK__PITCH(row_bytes) (((row_bytes) + 15) / 16 * 16 + 16)
 
 #define WBK__SCAN_ROWS 64u

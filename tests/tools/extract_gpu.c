@@ -58,7 +58,7 @@ struct worker {
 	uint64_t ring, ring_bytes;
 	uint64_t table; /* of the device: an op and its two tile numbers a part, then the bases */
 	uint64_t ops, firsts, bases;
-	uint32_t *first; /* two a part */
+	uint32_t *first; /* four a part: two for each kernel */
 	uint64_t padding[2]; /* address of zeros, of the two vocabularies */
 	uint64_t fill_ns;
 };
@@ -228,7 +228,7 @@ static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
 static void open_device(struct worker *w)
 {
-	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_MOVE);
+	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_ROWS);
 	struct wb_err err = {0};
 	int rc = wb_gpu_get(NULL, &w->gpu, &err);
 
@@ -276,9 +276,9 @@ static void make_copies(struct worker *w)
 {
 	struct wbk_op *op = calloc(w->n_part, sizeof(*op));
 	void **base = calloc(w->n_part, sizeof(*base));
-	uint64_t bytes = w->n_part * (sizeof(*op) + 2 * sizeof(uint32_t) + sizeof(*base));
+	uint64_t bytes = w->n_part * (sizeof(*op) + 4 * sizeof(uint32_t) + sizeof(*base));
 
-	w->first = calloc(w->n_part, 2 * sizeof(*w->first));
+	w->first = calloc(w->n_part, 4 * sizeof(*w->first));
 	for (size_t i = 0; i < w->n_part; i++) {
 		const struct part *p = &w->part[i];
 		const struct wb_tensor *t = &w->m->tensor[p->tensor];
@@ -292,15 +292,15 @@ static void make_copies(struct worker *w)
 			.wire_elem = 2,
 			.mem_elem = 2};
 		must(p->pitch == p->cols ? 0 : -1, "a part that is not dense", NULL);
-		must(wbk_move_prepare(&op[i], 1, WBK_WAY_PACK, w->first + 2 * i, &bad), "ops",
+		must(wbk_move_prepare(&op[i], 1, WBK_WAY_PACK, w->first + 4 * i, &bad), "ops",
 			NULL);
 	}
 	driver(w, w->cu->mem_alloc(&w->table, bytes), "memory of copies");
 	w->ops = w->table;
 	w->firsts = w->ops + w->n_part * sizeof(*op);
-	w->bases = (w->firsts + w->n_part * 2 * sizeof(uint32_t) + 7) / 8 * 8;
+	w->bases = (w->firsts + w->n_part * 4 * sizeof(uint32_t) + 7) / 8 * 8;
 	driver(w, w->cu->copy_in(w->ops, op, w->n_part * sizeof(*op), NULL), "copies");
-	driver(w, w->cu->copy_in(w->firsts, w->first, w->n_part * 8, NULL), "copies");
+	driver(w, w->cu->copy_in(w->firsts, w->first, w->n_part * 16, NULL), "copies");
 	/* Where each tensor is put in the ring is the same at each load. */
 	for (size_t i = 0, at = 0; i < w->n_part; i++) {
 		const struct wb_tensor *t = &w->m->tensor[w->part[i].tensor];
@@ -319,11 +319,11 @@ static void make_copies(struct worker *w)
 
 static void load_part(struct worker *w, const struct wb_probe *p, size_t i, uint64_t at)
 {
-	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_MOVE);
+	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(WBK_GPU_ROWS);
 	const struct part *x = &w->part[i];
 	const struct wb_tensor *t = &w->m->tensor[x->tensor];
 	struct wbk_move_args a = {.op = (void *)(uintptr_t)(w->ops + i * sizeof(struct wbk_op)),
-		.first = (void *)(uintptr_t)(w->firsts + i * 8),
+		.first = (void *)(uintptr_t)(w->firsts + i * 16),
 		.bases = (void *)(uintptr_t)(w->bases + i * 8),
 		.wire = (uint8_t *)w->param[x->param].data + x->at * 2,
 		.n_op = 1,
@@ -336,7 +336,7 @@ static void load_part(struct worker *w, const struct wb_probe *p, size_t i, uint
 		"wb_probe_fill", NULL);
 	w->fill_ns += wb_now_ns(&wb_clock_real) - t0;
 	driver(w,
-		w->cu->launch(w->move, wbk_gpu_grid(w->first[2 * i + 1], (uint32_t)w->gpu->n_sm), 1,
+		w->cu->launch(w->move, wbk_gpu_grid(w->first[4 * i + 1], (uint32_t)w->gpu->n_sm), 1,
 			1, k->threads, 1, 1, 0, NULL, args, NULL),
 		"a copy of the loader");
 }
