@@ -15,6 +15,8 @@
 #define DEV static __device__ __forceinline__
 #define WBK_CALLED                                                                                 \
 	static __device__ __noinline__ /* rarely needed: costs its callers no registers */
+#define WBK_CALLED                                                                                 \
+	static __device__ __noinline__ /* rarely needed: costs its callers no registers */
 #ifndef WBK_KERNEL
 /* @blocks: that a multiprocessor runs at once, at least. */
 #define WBK_KERNEL(name, blocks)                                                                   \
@@ -53,18 +55,19 @@ DEV uint64_t warp_sum(uint64_t x)
 	return x;
 }
 
-/** piece_of - which piece of a table tile @t is of: the last whose first tile is not after it. */
+/** piece_of - which piece of a table tile @t is of: the last whose first tile is not after it.  All
+ *  lanes of a warp ask for the same, each looks at one of 32 places at a time. */
 DEV uint32_t piece_of(const uint32_t *first, uint32_t n, uint32_t t)
 {
-	uint32_t lo = 0, hi = n;
+	uint32_t lo = 0, lane = threadIdx.x % 32;
 
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
+	while (n > 1) {
+		uint32_t step = (n - 1) / 32 + 1, at = lane * step;
+		unsigned before = __ballot_sync(WBK_FULL, at < n && first[lo + at] <= t);
 
-		if (first[mid] <= t)
-			lo = mid;
-		else
-			hi = mid;
+		at = (uint32_t)(__popc(before) - 1) * step; /* first[lo] is before it in any case */
+		lo += at;
+		n = n - at < step ? n - at : step;
 	}
 	return lo;
 }

@@ -23,7 +23,7 @@ static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_found) == 64, "a
 static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
 #define WBK__TILE_ROWS 256u
-#define WBK__TILE_DIRECT (32u << 10) /* bytes of a direct tile */
+#define WBK__TILE_DIRECT (64u << 10) /* bytes of a direct tile */
 /* Blocks of the sum that its rows lie in: two of each row more than its bytes fill. */
 #define WBK__TILE_BLOCKS (2 * WBK__TILE_ROWS + WBK__TILE_DIRECT / 4096)
 #define WBK__TILE_IMAGE 18432u /* bytes of the image */

@@ -18,6 +18,7 @@
 
 #define WORDS_BLOCK 4096u /* bytes of the checkpoint that share a factor of the sum */
 #define WIDE ((uint32_t)sizeof(uint4)) /* bytes of the widest access */
+#define LONG 2048u /* bytes of a row from which on blocks of it are moved */
 #define AHEAD 4u /* wide loads of a lane under way at once */
 
 /* Where a row can be; the image is one of wbk_gpu_image's alone. */
@@ -127,30 +128,62 @@ DEV uint32_t shift_of(const struct wbk_op *o, const uint8_t *wire)
 	return (elem & (elem - 1)) == 0 ? shift & ~(elem - 1) : shift;
 }
 
-/* Where each row is, on all sides. */
-DEV void fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o,
+/* What follows from the number of row @i of a tile. */
+struct where {
+	uint64_t row; /* in the op */
+	int64_t mem_off;
+	uint64_t pos;
+};
+
+DEV struct where where_is(const struct wbk_op *o, const struct corner *c, uint32_t i)
+{
+	uint64_t left = c->row0 + i * c->row_step;
+	struct where w = {left, (int64_t)o->mem_off + (int64_t)c->col0 * o->mem_stride[3],
+		o->pos + c->col0 * o->pos_stride[3]};
+
+	for (int d = 2; d >= 0; d--) {
+		uint32_t at = take_index(&left, o->n[d]);
+
+		w.mem_off += (int64_t)at * o->mem_stride[d];
+		w.pos += at * o->pos_stride[d];
+	}
+	return w;
+}
+
+/* Where each row is, on all sides.  Is one of those of this thread not flat? */
+DEV int fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o,
 	const struct corner *c)
 {
 	uint32_t pitch = WBK__PITCH(o->tile_cols * o->wire_elem);
+	uintptr_t all = (uintptr_t)c->n_col * o->wire_elem;
 
 	for (uint32_t i = threadIdx.x; i < c->n_row; i += blockDim.x) {
-		uint64_t row = c->row0 + i * c->row_step, left = row, pos = o->pos;
-		int64_t off = o->mem_off + (int64_t)c->col0 * o->mem_stride[3];
-		uint8_t *wire = (uint8_t *)a->wire;
+		struct where w = where_is(o, c, i);
+		uint8_t *mem = (uint8_t *)a->bases[o->base] + w.mem_off, *wire = (uint8_t *)a->wire;
 
-		pos += c->col0 * o->pos_stride[3];
-		for (int d = 2; d >= 0; d--) {
-			uint32_t at = take_index(&left, o->n[d]);
-
-			off += (int64_t)at * o->mem_stride[d];
-			pos += at * o->pos_stride[d];
-		}
-		t->row[MEMORY][i] = (uint8_t *)a->bases[o->base] + off;
-		t->pos[i] = pos;
 		if (wire)
-			wire += o->wire_off + (row * o->n[3] + c->col0) * o->wire_elem;
+			wire += o->wire_off + (w.row * o->n[3] + c->col0) * o->wire_elem;
+		t->row[MEMORY][i] = mem;
 		t->row[WIRE][i] = wire;
+		t->pos[i] = w.pos;
 		t->image_off[i] = i * pitch + (wire ? shift_of(o, wire) : 0);
+		all |= (uintptr_t)wire;
+		if (o->is_direct)
+			all |= (uintptr_t)mem | (uintptr_t)o->repeat_stride;
+		if (a->sum)
+			all |= (uintptr_t)w.pos;
+	}
+	return all % WIDE != 0;
+}
+
+DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k, const struct wbk_op *o,
+	const struct corner *c, uint32_t blocks)
+{
+	for (uint32_t i = threadIdx.x; i < c->n_row * blocks; i += blockDim.x) {
+		uint64_t block = where_is(o, c, i / blocks).pos / WORDS_BLOCK + i % blocks;
+
+		t->factor[i][0] = wbk__block_key(k->seed[0], block);
+		t->factor[i][1] = wbk__block_key(k->seed[1], block);
 	}
 }
 
@@ -377,12 +410,12 @@ DEV uint4 *wide_at(const struct tile *t, uint4 *image, enum place at, const stru
 	return (uint4 *)(void *)row_at(t, image, at, p->row) + p->i;
 }
 
-DEV void next_spot(const struct tile *t, struct spot *p, uint32_t down, uint32_t right)
+DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t right)
 {
 	p->row += down;
 	p->i += right;
-	if (p->i >= t->across) {
-		p->i -= t->across;
+	if (p->i >= across) {
+		p->i -= across;
 		p->row++;
 	}
 }
@@ -402,7 +435,7 @@ DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place f
 		for (unsigned k = 0; k < AHEAD; k++) {
 			if (q.row < t->n_row)
 				x[k] = *wide_at(t, image, from, &q);
-			next_spot(t, &q, down, right);
+			next_spot(t->across, &q, down, right);
 		}
 		WBK_UNROLL
 		for (unsigned k = 0; k < AHEAD; k++) {
@@ -410,33 +443,9 @@ DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place f
 				*wide_at(t, image, to, &p) = x[k];
 			if (p.row < t->n_row && has_sum)
 				add_flat(t, p.row, p.i, &x[k], sum);
-			next_spot(t, &p, down, right);
+			next_spot(t->across, &p, down, right);
 		}
 	}
-}
-
-/* Does row @i keep the tile from being flat? */
-DEV int is_odd_row(
-	const struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o, uint32_t i)
-{
-	uintptr_t all = (uintptr_t)t->n_col * o->wire_elem | (uintptr_t)t->row[WIRE][i];
-
-	if (o->is_direct)
-		all |= (uintptr_t)t->row[MEMORY][i] | (uintptr_t)o->repeat_stride;
-	if (a->sum)
-		all |= (uintptr_t)t->pos[i];
-	return all % WIDE != 0;
-}
-
-DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k)
-{
-	for (uint32_t i = threadIdx.x; i < t->n_row * t->blocks; i += blockDim.x) {
-		uint64_t block = t->pos[i / t->blocks] / WORDS_BLOCK + i % t->blocks;
-
-		t->factor[i][0] = wbk__block_key(k->seed[0], block);
-		t->factor[i][1] = wbk__block_key(k->seed[1], block);
-	}
-	__syncthreads();
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -462,38 +471,100 @@ DEV void hand_in(const struct wbk_move_args *a, struct sums *sum)
 DEV void begin_tile(
 	struct tile *t, const struct wbk_move_args *a, uint32_t number, struct sums *sum)
 {
-	uint32_t op = piece_of(a->first, a->n_op, number);
+	uint32_t op = piece_of(a->first, a->n_op, number), blocks;
 	const struct wbk_op *o = &a->op[op];
 	struct corner c = corner_of(o, number - a->first[op]);
+	int is_odd;
 
 	if (a->sum && o->sum != sum->of) {
 		hand_in(a, sum);
 		sum->of = o->sum;
 	}
+	blocks = c.n_col * o->wire_elem / WORDS_BLOCK + 2;
+	is_odd = o->is_fill || (a->sum && is_apart(o));
 	__syncthreads(); /* nobody is at the tile before */
 	if (threadIdx.x == 0) {
 		t->o = o;
 		t->n_row = c.n_row;
 		t->n_col = c.n_col;
 		t->across = c.n_col * o->wire_elem / WIDE;
-		t->blocks = c.n_col * o->wire_elem / WORDS_BLOCK + 2;
+		t->blocks = blocks;
 		t->pitch = WBK__PITCH(o->tile_cols * o->wire_elem);
-		t->is_flat = !o->is_fill && !(a->sum && is_apart(o));
 	}
-	fill_rows(t, a, o, &c);
-	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < t->n_row; i += blockDim.x)
-		if (is_odd_row(t, a, o, i))
-			t->is_flat = 0;
-	__syncthreads();
-	if (a->sum && t->is_flat)
-		fill_factors(t, a->keys);
+	if (a->sum && !is_odd)
+		fill_factors(t, a->keys, o, &c, blocks);
+	is_odd |= fill_rows(t, a, o, &c);
+	is_odd = __syncthreads_or(is_odd);
+	t->is_flat = !is_odd; /* all say the same */
+}
+
+/*
+ * Of a flat tile with long rows a warp takes a block of the checkpoint at a time, which has one
+ * factor.
+ */
+DEV void move_block(const struct tile *t, const uint8_t *src, uint8_t *dst, uint32_t at,
+	uint32_t bytes, int has_sum, struct acc *a)
+{
+	uint32_t i = threadIdx.x % 32 * WIDE;
+
+	WBK_ROLLED
+	for (; i < bytes; i += AHEAD * 32 * WIDE) {
+		uint4 x[AHEAD];
+
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++)
+			if (i + k * 32 * WIDE < bytes)
+				x[k] = *(const uint4 *)(const void *)(src + i + k * 32 * WIDE);
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++) {
+			uint32_t off = i + k * 32 * WIDE;
+
+			if (off < bytes && dst)
+				*(uint4 *)(void *)(dst + off) = x[k];
+			if (off < bytes && has_sum) {
+				add_words(&a->v[0], &x[k], t->table[0] + (at + off) / 4);
+				add_words(&a->v[1], &x[k], t->table[1] + (at + off) / 4);
+			}
+		}
+	}
+}
+
+DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place from,
+	enum place to, struct acc *sum)
+{
+	uint32_t row_bytes = t->across * WIDE;
+
+	WBK_ROLLED
+	for (uint32_t i = threadIdx.x / 32; i < t->n_row * t->blocks; i += blockDim.x / 32) {
+		/* Without sums it does not matter where blocks begin. */
+		uint32_t row = i / t->blocks,
+			 at = has_sum ? (uint32_t)t->pos[row] % WORDS_BLOCK : 0;
+		uint32_t begin = i % t->blocks * WORDS_BLOCK, end = begin + WORDS_BLOCK - at;
+		struct acc a = {{0, 0}};
+
+		/* Blocks begin where the checkpoint's do, the first of a row where the row does. */
+		begin = begin < at ? 0 : begin - at;
+		end = end < row_bytes ? end : row_bytes;
+		if (begin >= end)
+			continue;
+		move_block(t, row_at(t, image, from, row) + begin,
+			to == NOWHERE ? NULL : row_at(t, image, to, row) + begin,
+			(at + begin) % WORDS_BLOCK, end - begin, has_sum, &a);
+		if (has_sum) {
+			sum->v[0] += a.v[0] * t->factor[i][0];
+			sum->v[1] += a.v[1] * t->factor[i][1];
+		}
+	}
 }
 
 /* The tile's rows, as they are moved best. */
 DEV void move_all(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k, enum place from,
 	enum place to, struct acc *sum)
 {
+	if (t->is_flat && t->across >= LONG / WIDE) {
+		move_blocks(t, image, k != NULL, from, to, sum);
+		return;
+	}
 	if (t->is_flat) {
 		move_flat(t, image, k != NULL, from, to, sum);
 		return;
@@ -714,27 +785,23 @@ DEV void cast_runs(const struct tile *t, uint4 *image, int is_gather)
 	}
 }
 
-/* Elements down the rows that are neighbours in memory, where they fill one wide access. */
+/*
+ * Elements down the rows that are neighbours in memory, where they fill one wide access: a run. Two
+ * lanes take neighbours in memory, a whole sector of it; the pairs of a warp take columns side by
+ * side, which are neighbours in the image.  A spot is a pair's: rows of 2 * max elements, columns.
+ */
 struct run {
 	uint8_t *mem; /* of the first element */
-	uint32_t row, col, n;
+	uint32_t row, col, n; /* n: elements; 0 = none */
 };
 
-/* Two lanes take neighbours in memory, a whole sector of it; the pairs of a warp take columns side
- * by side, which are neighbours in the image. */
-DEV uint32_t n_run(const struct tile *t, unsigned max)
+DEV struct run run_at(const struct tile *t, const struct spot *p, unsigned max)
 {
-	return ((t->n_row - 1) / (2 * max) + 1) * 2 * t->n_col;
-}
-
-DEV struct run run_at(const struct tile *t, uint32_t i, unsigned max)
-{
-	uint32_t pair = i / 2;
-	struct run r = {NULL, (pair / t->n_col * 2 + i % 2) * max, pair % t->n_col, 0};
+	struct run r = {NULL, (p->row * 2 + threadIdx.x % 2) * max, p->i, 0};
 
 	if (r.row < t->n_row) {
 		r.n = t->n_row - r.row < max ? t->n_row - r.row : max;
-		r.mem = memory_at(t, r.row, r.col);
+		r.mem = row_at(t, NULL, MEMORY, r.row) + (int64_t)r.col * t->o->mem_stride[3];
 	}
 	return r;
 }
@@ -745,10 +812,9 @@ DEV int is_whole(const struct run *r, unsigned max)
 }
 
 /* @elem is a constant in each call, so that x stays in registers.  @image: of the run's first. */
-DEV void gather_run(uint8_t *image, uint32_t pitch, const uint8_t *mem, const unsigned elem)
+DEV void gather_run(uint8_t *image, uint32_t pitch, const uint4 *v, const unsigned elem)
 {
-	uint4 v = *(const uint4 *)(const void *)mem;
-	uint32_t x[4] = {v.x, v.y, v.z, v.w};
+	uint32_t x[4] = {v->x, v->y, v->z, v->w};
 
 	WBK_UNROLL
 	for (unsigned k = 0; k < WIDE / elem; k++, image += pitch) {
@@ -779,29 +845,68 @@ DEV void scatter_run(const uint8_t *image, uint32_t pitch, uint8_t *mem, const u
 	*(uint4 *)(void *)mem = v;
 }
 
-DEV void move_runs(const struct tile *t, uint4 *image, const unsigned elem, int is_gather)
+/* A run that is not whole, or lies askew. */
+DEV void each_of_run(
+	const struct tile *t, uint4 *image, const struct run *r, const unsigned elem, int is_gather)
 {
-	unsigned max = WIDE / elem;
+	WBK_ROLLED
+	for (uint32_t k = 0; k < r->n; k++) {
+		uint8_t *mem = r->mem + k * elem, *at = image_at(t, image, r->row + k, r->col);
 
-	for (uint32_t i = threadIdx.x; i < n_run(t, max); i += blockDim.x) {
-		struct run r = run_at(t, i, max);
+		if (is_gather)
+			store_bits(at, elem, load_bits(mem, elem));
+		else
+			store_bits(mem, elem, load_bits(at, elem));
+	}
+}
 
-		if (is_whole(&r, max) && is_gather) {
-			gather_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
-			continue;
+DEV void gather_runs(const struct tile *t, uint4 *image, const unsigned elem)
+{
+	const unsigned max = WIDE / elem;
+	uint32_t down = blockDim.x / 2 / t->n_col, right = blockDim.x / 2 % t->n_col;
+	struct spot p = {threadIdx.x / 2 / t->n_col, threadIdx.x / 2 % t->n_col};
+
+	WBK_ROLLED
+	while (p.row * 2 * max < t->n_row) {
+		struct spot q = p;
+		uint4 x[AHEAD];
+
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++) {
+			struct run r = run_at(t, &q, max);
+
+			if (is_whole(&r, max))
+				x[k] = *(const uint4 *)(const void *)r.mem;
+			next_spot(t->n_col, &q, down, right);
 		}
-		if (is_whole(&r, max)) {
-			scatter_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
-			continue;
-		}
-		for (uint32_t k = 0; k < r.n; k++) {
-			uint8_t *mem = r.mem + k * elem, *at = image_at(t, image, r.row + k, r.col);
+		WBK_UNROLL
+		for (unsigned k = 0; k < AHEAD; k++) {
+			struct run r = run_at(t, &p, max);
 
-			if (is_gather)
-				store_bits(at, elem, load_bits(mem, elem));
+			if (is_whole(&r, max))
+				gather_run(image_at(t, image, r.row, r.col), t->pitch, &x[k], elem);
 			else
-				store_bits(mem, elem, load_bits(at, elem));
+				each_of_run(t, image, &r, elem, 1);
+			next_spot(t->n_col, &p, down, right);
 		}
+	}
+}
+
+DEV void scatter_runs(const struct tile *t, uint4 *image, const unsigned elem)
+{
+	const unsigned max = WIDE / elem;
+	uint32_t down = blockDim.x / 2 / t->n_col, right = blockDim.x / 2 % t->n_col;
+	struct spot p = {threadIdx.x / 2 / t->n_col, threadIdx.x / 2 % t->n_col};
+
+	WBK_ROLLED
+	while (p.row * 2 * max < t->n_row) {
+		struct run r = run_at(t, &p, max);
+
+		if (is_whole(&r, max))
+			scatter_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
+		else
+			each_of_run(t, image, &r, elem, 0);
+		next_spot(t->n_col, &p, down, right);
 	}
 }
 
@@ -828,10 +933,10 @@ DEV void gather(const struct tile *t, uint4 *image)
 		cast_runs(t, image, 1);
 		return;
 	case RUN_2:
-		move_runs(t, image, 2, 1);
+		gather_runs(t, image, 2);
 		return;
 	case RUN_4:
-		move_runs(t, image, 4, 1);
+		gather_runs(t, image, 4);
 		return;
 	default:
 		gather_each(t, image);
@@ -845,10 +950,10 @@ DEV void scatter(const struct tile *t, uint4 *image)
 		cast_runs(t, image, 0);
 		return;
 	case RUN_2:
-		move_runs(t, image, 2, 0);
+		scatter_runs(t, image, 2);
 		return;
 	case RUN_4:
-		move_runs(t, image, 4, 0);
+		scatter_runs(t, image, 4);
 		return;
 	default:
 		scatter_each(t, image);

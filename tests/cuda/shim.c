@@ -51,6 +51,7 @@ static struct {
 	void *main_sanitizer;
 	unsigned now; /* the fiber that runs */
 	uint64_t n_at_sync; /* threads that reached a barrier, in all */
+	uint64_t any[2]; /* barriers at which a thread said yes */
 	uint64_t n_given; /* lanes that reached an exchange, in all */
 	uint64_t n_done;
 	/* The stack of who runs the blocks, for sanitizers. */
@@ -136,6 +137,17 @@ void wbt_shim_sync(void)
 	}
 }
 
+int wbt_shim_any(int is)
+{
+	/* The same number in all threads, and another at each barrier. */
+	uint64_t id = run.fiber[run.now].n_sync + 1;
+
+	if (is)
+		run.any[id % 2] = id;
+	wbt_shim_sync();
+	return run.any[id % 2] == id;
+}
+
 const uint64_t *wbt_shim_exchange(unsigned mask, uint64_t x)
 {
 	struct fiber *f = &run.fiber[run.now];
@@ -195,6 +207,7 @@ static void run_block(unsigned threads, uint64_t *state)
 	uint64_t idle = 0;
 
 	run.n_at_sync = run.n_given = run.n_done = 0;
+	run.any[0] = run.any[1] = 0;
 	memset(run.warp, 0, sizeof(run.warp));
 	for (unsigned i = 0; i < threads; i++) {
 		run.fiber[i].n_sync = run.fiber[i].n_exchange = 0;

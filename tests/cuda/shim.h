@@ -34,16 +34,20 @@ void wbt_shim_run(
 
 /** wbt_shim_sync - __syncthreads(). */
 void wbt_shim_sync(void);
+/** wbt_shim_any - __syncthreads_or(). */
+int wbt_shim_any(int is);
 /** wbt_shim_exchange - each lane of the warp gives @x; returns what all 32 gave, until the next. */
 const uint64_t *wbt_shim_exchange(unsigned mask, uint64_t x);
 
 #define __device__
+#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__ static
 /* The entry is wbt_NAME(args), since host code knows the name as that of its own. */
 #define WBK_KERNEL(name, blocks) void wbt_##name
 
 #define __syncthreads() wbt_shim_sync()
+#define __syncthreads_or(is) wbt_shim_any(is)
 #define __popc(x) __builtin_popcount(x)
 
 static inline unsigned __ballot_sync(unsigned mask, int is)

@@ -507,7 +507,7 @@ START_TEST(tables_that_are_none_are_refused)
 	ck_assert_uint_eq(bad, 1);
 	op[1] = good; /* 2^30 tiles each */
 	for (int i = 0; i < 3; i++) {
-		op[i].n[2] = 1u << 29;
+		op[i].n[2] = 1u << 30;
 		op[i].n[3] = 20000;
 		op[i].mem_stride[3] = 2;
 		op[i].mem_stride[2] = 50000;
