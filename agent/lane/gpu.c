@@ -2,9 +2,11 @@
 #include "lane/gpu.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "kernels/gpu.h"
+#include "lane/internal.h"
 #include "mem/gpu.h"
 
 #include <errno.h>
@@ -12,28 +14,75 @@
 
 #define WINDOW ((uint64_t)16 << 20) /* slots are pinned in pieces of this size */
 #define KERNELS 2u
+#define STAGE_ALIGN ((uint64_t)256) /* a job's bytes are aligned in its buffer as on the wire */
+#define DIRECT_BYTES ((uint64_t)256 << 10) /* up to that a kernel reaches the slot itself */
+#define DIRECT_TILES 4u /* up to that a kernel adds to a sum that lies in the host's memory */
+#define SPANS 8u /* copies of a job */
+#define RETRY_JOBS 64u /* before a device that had no room is asked again */
+/* An interrupt is tens of microseconds after the end that it tells of. */
+#define POLL_NS (50 * WB_NS_PER_US)
+#define POLL_BYTES ((uint64_t)1 << 20) /* what a bus moves in about that time */
 
 static const enum wbk_gpu kernels[KERNELS] = {WBK_GPU_ROWS, WBK_GPU_IMAGE};
+enum { IN, WORK, OUT, STREAMS };
 
-/* What a launch reads, here and on the device alike. */
+/*
+ * What a launch reads, here and on the device alike.  As one copy takes it there, the parts follow
+ * each other without a gap: addresses of the boxes' objects, ops, then n_box + 1 numbers for each
+ * kernel.
+ */
 struct tables {
 	struct wbk_sum sum; /* written by the kernel */
-	struct wbk_sum_keys keys;
-	/* WB_LANE_GPU_BOXES + 1 numbers for each kernel, or fewer side by side. */
-	uint32_t first[KERNELS * (WB_LANE_GPU_BOXES + 1)];
-	struct wbk_op op[WB_LANE_GPU_BOXES];
-	void *base[WB_LANE_GPU_BOXES]; /* of each op */
+	uint64_t part[WB_LANE_GPU_BOXES + (WB_LANE_GPU_BOXES * sizeof(struct wbk_op) +
+						  KERNELS * (WB_LANE_GPU_BOXES + 1) * 4) /
+						  8];
+};
+_Static_assert(sizeof(struct wbk_op) % 8 == 0 && KERNELS % 2 == 0, "no gaps");
+
+/* Where they are, from the beginning. */
+struct layout {
+	uint32_t base, op, first, bytes;
+};
+
+/* A job under way, and what is its alone. */
+struct place {
+	struct wb_lane_job job; /* what it points to is not used after its beginning */
+	bool is_queued; /* done will say when it is over */
+	uint64_t bytes; /* that it moves */
+	struct wb__lane_span slot; /* addresses that it touches */
+	void *done; /* event */
+	struct tables *host; /* pinned, as are the keys */
+	struct wbk_sum_keys *keys;
+	uint64_t dev; /* the device's tables */
+	uint64_t stage; /* buffer; 0 = none yet */
+};
+
+/* How a job goes. */
+struct route {
+	enum wbk_way way;
+	bool is_staged, sums_here; /* sums_here: the kernel adds to the sum in the host's memory */
+	struct layout at;
+	uint64_t base; /* offset on the wire of the staging buffer's first byte */
+	uint32_t n_span;
+	struct wb__lane_span span[WB_LANE_GPU_BOXES];
 };
 
 struct wb_lane_gpu {
 	struct wb_gpu *gpu;
-	void *module, *fn[KERNELS], *stream, *done;
-	struct tables *host; /* pinned */
-	uint64_t dev; /* the device's copy */
+	void *module, *fn[KERNELS], *stream[STREAMS];
+	void *step; /* event: from one stream of a job to the next */
+	struct place place[WB_LANE_GPU_JOBS];
+	uint32_t first, n; /* places under way: n from first on */
+	bool is_entered; /* the context is current in the lane's thread */
+	void *host; /* owned: all places' */
+	uint64_t dev; /* owned: all places' */
+	uint64_t dev_keys;
+	bool has_keys; /* the device has the table of these seeds, for kernels queued from now on */
+	uint64_t seed[2];
 	uint8_t *arena; /* borrowed */
 	uint64_t arena_bytes;
 	uint8_t *is_pinned; /* owned: a window each */
-	bool has_keys; /* those of host->keys are the device's as well, once its copies are made */
+	uint32_t poor; /* jobs until the device is asked for room again */
 };
 
 /* An image without code, for builds without a CUDA compiler: a driver refuses it in its own words,
@@ -60,25 +109,60 @@ static int load(struct wb_lane_gpu *l, struct wb_err *err)
 	return rc;
 }
 
+static int make_event(struct wb_lane_gpu *l, void **event, struct wb_err *err)
+{
+	return wb_gpu_rc(l->gpu,
+		l->gpu->cu->event_create(event, WBCU_EVENT_BLOCKING | WBCU_EVENT_NO_TIMING),
+		"cuEventCreate", err);
+}
+
+static int make_order(struct wb_lane_gpu *l, struct wb_err *err)
+{
+	int rc = make_event(l, &l->step, err);
+
+	for (unsigned i = 0; i < STREAMS && !rc; i++)
+		rc = wb_gpu_rc(l->gpu,
+			l->gpu->cu->stream_create(&l->stream[i], WBCU_STREAM_NON_BLOCKING),
+			"cuStreamCreate", err);
+	for (unsigned i = 0; i < WB_LANE_GPU_JOBS && !rc; i++)
+		rc = make_event(l, &l->place[i].done, err);
+	return rc;
+}
+
+/* Parts of one allocation begin where kernels' widest accesses may. */
+#define ROUND(bytes) (((bytes) + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN)
+
+static int make_tables(struct wb_lane_gpu *l, struct wb_err *err)
+{
+	const uint64_t tables = ROUND(sizeof(struct tables)),
+		       keys = ROUND(sizeof(struct wbk_sum_keys));
+	const struct wbcu *cu = l->gpu->cu;
+	int rc = wb_gpu_rc(l->gpu,
+		cu->host_alloc(&l->host, WB_LANE_GPU_JOBS * (tables + keys),
+			WBCU_HOST_PORTABLE | WBCU_HOST_MAPPED),
+		"cuMemHostAlloc", err);
+
+	if (!rc)
+		rc = wb_gpu_rc(l->gpu, cu->mem_alloc(&l->dev, WB_LANE_GPU_JOBS * tables + keys),
+			"cuMemAlloc", err);
+	for (unsigned i = 0; i < WB_LANE_GPU_JOBS && !rc; i++) {
+		uint8_t *at = (uint8_t *)l->host + i * (tables + keys);
+
+		l->place[i].host = (struct tables *)(void *)at;
+		l->place[i].keys = (struct wbk_sum_keys *)(void *)(at + tables);
+		l->place[i].dev = l->dev + i * tables;
+	}
+	l->dev_keys = l->dev + WB_LANE_GPU_JOBS * tables;
+	return rc;
+}
+
 static int make(struct wb_lane_gpu *l, struct wb_err *err)
 {
-	const struct wbcu *cu = l->gpu->cu;
 	int rc = load(l, err);
 
 	if (!rc)
-		rc = wb_gpu_rc(l->gpu, cu->stream_create(&l->stream, WBCU_STREAM_NON_BLOCKING),
-			"cuStreamCreate", err);
-	if (!rc)
-		rc = wb_gpu_rc(l->gpu,
-			cu->event_create(&l->done, WBCU_EVENT_BLOCKING | WBCU_EVENT_NO_TIMING),
-			"cuEventCreate", err);
-	if (!rc)
-		rc = wb_gpu_rc(l->gpu,
-			cu->host_alloc((void **)&l->host, sizeof(*l->host), WBCU_HOST_PORTABLE),
-			"cuMemHostAlloc", err);
-	if (!rc)
-		rc = wb_gpu_rc(l->gpu, cu->mem_alloc(&l->dev, sizeof(*l->host)), "cuMemAlloc", err);
-	return rc;
+		rc = make_order(l, err);
+	return rc ? rc : make_tables(l, err);
 }
 
 static uint64_t n_window(const struct wb_lane_gpu *l)
@@ -86,21 +170,37 @@ static uint64_t n_window(const struct wb_lane_gpu *l)
 	return (l->arena_bytes + WINDOW - 1) / WINDOW;
 }
 
+/* Whatever was queued has run, or the device is lost and runs nothing. */
+static void settle(struct wb_lane_gpu *l)
+{
+	for (unsigned i = 0; i < STREAMS; i++)
+		if (l->stream[i])
+			(void)l->gpu->cu->stream_sync(l->stream[i]);
+}
+
 static void unmake(struct wb_lane_gpu *l)
 {
 	const struct wbcu *cu = l->gpu->cu;
 
+	settle(l);
 	for (uint64_t i = 0; l->is_pinned && i < n_window(l); i++)
 		if (l->is_pinned[i])
 			cu->host_unregister(l->arena + i * WINDOW);
+	for (unsigned i = 0; i < WB_LANE_GPU_JOBS; i++) {
+		if (l->place[i].stage)
+			cu->mem_free(l->place[i].stage);
+		if (l->place[i].done)
+			cu->event_destroy(l->place[i].done);
+	}
 	if (l->dev)
 		cu->mem_free(l->dev);
 	if (l->host)
 		cu->host_free(l->host);
-	if (l->done)
-		cu->event_destroy(l->done);
-	if (l->stream)
-		cu->stream_destroy(l->stream);
+	if (l->step)
+		cu->event_destroy(l->step);
+	for (unsigned i = 0; i < STREAMS; i++)
+		if (l->stream[i])
+			cu->stream_destroy(l->stream[i]);
 	if (l->module)
 		cu->module_unload(l->module);
 }
@@ -148,7 +248,122 @@ int wb_lane_gpu_create(const uint8_t *uuid, void *arena, uint64_t arena_bytes,
 	return 0;
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
+/* ---- which way a job goes -------------------------------------------------------------------- */
+
+static int way_of(enum wb_lane_kind kind)
+{
+	switch (kind) {
+	case WB_LANE_PACK:
+		return WBK_WAY_PACK;
+	case WB_LANE_ASSEMBLE:
+		return WBK_WAY_ASSEMBLE;
+	case WB_LANE_SUM:
+		return WBK_WAY_SUM;
+	}
+	return -EINVAL;
+}
+
+static struct layout layout_of(uint32_t n)
+{
+	struct layout at = {.base = offsetof(struct tables, part)};
+
+	at.op = at.base + n * (uint32_t)sizeof(uint64_t);
+	at.first = at.op + n * (uint32_t)sizeof(struct wbk_op);
+	at.bytes = at.first + KERNELS * (n + 1) * (uint32_t)sizeof(uint32_t);
+	return at;
+}
+
+static void *here(const struct place *p, uint32_t at)
+{
+	return (uint8_t *)p->host + at;
+}
+
+static void *there(const struct place *p, uint32_t at)
+{
+	return (void *)(uintptr_t)(p->dev + at);
+}
+
+/* Tiles of both kernels, or -EINVAL. */
+static int64_t fill_tables(struct place *p, const struct route *r)
+{
+	struct wbk_op *op = here(p, r->at.op);
+	void **base = here(p, r->at.base);
+	uint32_t *first = here(p, r->at.first), n = p->job.n_box, bad;
+	int rc;
+
+	for (uint32_t i = 0; i < n; i++) {
+		op[i] = wbk_op_of_box(&p->job.box[i], 0);
+		op[i].base = i;
+		base[i] = p->job.bases[p->job.box[i].base];
+	}
+	p->host->sum = (struct wbk_sum){{0, 0}};
+	rc = wbk_move_prepare(op, n, r->way, first, &bad);
+	return rc ? rc : (int64_t)first[n] + first[2 * n + 1];
+}
+
+/* A buffer of the device, which may be short of memory for a while. */
+static bool has_stage(struct wb_lane_gpu *l, struct place *p)
+{
+	const struct wbcu *cu = l->gpu->cu;
+	size_t left, all;
+
+	if (p->stage)
+		return true;
+	if (l->poor) {
+		l->poor--;
+		return false;
+	}
+	if (cu->mem_info(&left, &all) || left < WB_LANE_GPU_LEAVE + WB_LANE_GPU_STAGE ||
+		cu->mem_alloc(&p->stage, WB_LANE_GPU_STAGE + STAGE_ALIGN)) {
+		p->stage = 0;
+		l->poor = RETRY_JOBS;
+	}
+	return p->stage != 0;
+}
+
+/* Bytes of a slot that no box of this job covers may be those of another part of the job: they are
+ * read in vain where that costs less than many copies, and never written. */
+static bool has_few_spans(struct route *r, enum wb_lane_kind kind, uint64_t bytes)
+{
+	uint64_t end = r->span[r->n_span - 1].end;
+
+	if (r->n_span <= SPANS)
+		return true;
+	if (kind == WB_LANE_PACK || bytes < (end - r->span[0].begin) / 2)
+		return false;
+	r->span[0].end = end;
+	r->n_span = 1;
+	return true;
+}
+
+static uint64_t bytes_of(const struct wb_lane_job *job)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < job->n_box; i++)
+		bytes += (uint64_t)job->box[i].n_row * job->box[i].n_col * job->box[i].wire_elem;
+	return bytes;
+}
+
+static void choose_way(struct wb_lane_gpu *l, struct place *p, struct route *r)
+{
+	uint64_t end;
+
+	if (r->way == WBK_WAY_SUM)
+		return;
+	r->n_span = wb__lane_spans(p->job.box, p->job.n_box, r->span);
+	if (!r->n_span)
+		return;
+	end = r->span[r->n_span - 1].end;
+	r->base = r->span[0].begin / STAGE_ALIGN * STAGE_ALIGN;
+	p->slot.begin = (uintptr_t)p->job.wire + r->span[0].begin;
+	p->slot.end = (uintptr_t)p->job.wire + end;
+	r->is_staged = p->bytes > DIRECT_BYTES &&
+		       end - r->base <= WB_LANE_GPU_STAGE + STAGE_ALIGN &&
+		       has_few_spans(r, p->job.kind, p->bytes) && has_stage(l, p);
+}
+
+/* ---- queueing it ----------------------------------------------------------------------------- */
 
 /* Kernels may touch [@wire, @wire + @bytes) of the slots. */
 static int pin(struct wb_lane_gpu *l, const uint8_t *wire, uint64_t bytes)
@@ -170,142 +385,247 @@ static int pin(struct wb_lane_gpu *l, const uint8_t *wire, uint64_t bytes)
 	return 0;
 }
 
-static int way_of(enum wb_lane_kind kind)
-{
-	switch (kind) {
-	case WB_LANE_PACK:
-		return WBK_WAY_PACK;
-	case WB_LANE_ASSEMBLE:
-		return WBK_WAY_ASSEMBLE;
-	case WB_LANE_SUM:
-		return WBK_WAY_SUM;
-	}
-	return -EINVAL;
-}
-
-static int fill_tables(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
-{
-	struct tables *t = l->host;
-	uint32_t bad;
-
-	for (uint32_t i = 0; i < job->n_box; i++) {
-		t->op[i] = wbk_op_of_box(&job->box[i], 0);
-		t->base[i] = job->bases[job->box[i].base];
-		t->op[i].base = i;
-	}
-	t->sum = (struct wbk_sum){{0, 0}};
-	return wbk_move_prepare(t->op, job->n_box, (enum wbk_way)way, t->first, &bad);
-}
-
-static uint64_t at(const struct wb_lane_gpu *l, size_t member)
-{
-	return l->dev + member;
-}
-
-/* Tables to the device; the keys, most of the bytes, only when they are others. */
-static int send_tables(struct wb_lane_gpu *l, const struct wb_lane_job *job)
-{
-	const struct wbcu *cu = l->gpu->cu;
-	struct tables *t = l->host;
-	size_t from = offsetof(struct tables, first);
-	int rc = cu->copy_in(l->dev, &t->sum, sizeof(t->sum), l->stream);
-
-	if (job->keys && (!l->has_keys || memcmp(&t->keys, job->keys, sizeof(t->keys)) != 0)) {
-		t->keys = *job->keys;
-		from = offsetof(struct tables, keys);
-		l->has_keys = true;
-	}
-	if (!rc)
-		rc = cu->copy_in(l->dev + from, (uint8_t *)t + from, sizeof(*t) - from, l->stream);
-	return rc;
-}
-
-/* The table by both kernels, as far as they have tiles of it. */
-static int launch_all(struct wb_lane_gpu *l, const struct wb_lane_job *job, struct wbk_move_args *a)
+/* @stream goes on behind all jobs under way that touch a byte of @p's slot. */
+static int wait_for_slot(struct wb_lane_gpu *l, const struct place *p, int stream)
 {
 	int rc = WBCU_SUCCESS;
 
-	for (unsigned i = 0; i < KERNELS && !rc; i++) {
-		uint32_t begin = i * (job->n_box + 1), n_tile = l->host->first[begin + job->n_box];
-		uint32_t grid = wbk_gpu_grid(n_tile, (uint32_t)l->gpu->n_sm);
-		void *args[] = {a};
+	for (uint32_t i = 0; i < l->n && !rc; i++) {
+		const struct place *q = &l->place[(l->first + i) % WB_LANE_GPU_JOBS];
 
-		a->first = (void *)(uintptr_t)(at(l, offsetof(struct tables, first)) +
-					       begin * sizeof(*a->first));
+		if (q->is_queued && q->slot.begin < p->slot.end && p->slot.begin < q->slot.end)
+			rc = l->gpu->cu->stream_wait(l->stream[stream], q->done, 0);
+	}
+	return rc;
+}
+
+/* The work of @to goes on behind that of @from. */
+static int hand_on(struct wb_lane_gpu *l, int from, int to)
+{
+	const struct wbcu *cu = l->gpu->cu;
+	int rc = cu->event_record(l->step, l->stream[from]);
+
+	return rc ? rc : cu->stream_wait(l->stream[to], l->step, 0);
+}
+
+/* A span of the wire between slot and buffer.  A driver takes no range of two pieces that were
+ * pinned one by one. */
+static int copy_span(struct wb_lane_gpu *l, const struct place *p, const struct route *r,
+	const struct wb__lane_span *s)
+{
+	const struct wbcu *cu = l->gpu->cu;
+	uint8_t *wire = p->job.wire;
+	uint64_t n;
+	int rc = WBCU_SUCCESS;
+
+	for (uint64_t at = s->begin; at < s->end && !rc; at += n) {
+		uint64_t dev = p->stage + (at - r->base);
+
+		n = WINDOW - (uint64_t)(wire + at - l->arena) % WINDOW;
+		n = WB_MIN(n, s->end - at);
+		rc = r->way == WBK_WAY_PACK ? cu->copy_out(wire + at, dev, n, l->stream[OUT])
+					    : cu->copy_in(dev, wire + at, n, l->stream[IN]);
+	}
+	return rc;
+}
+
+static int copy_spans(struct wb_lane_gpu *l, const struct place *p, const struct route *r)
+{
+	int rc = WBCU_SUCCESS;
+
+	for (uint32_t i = 0; i < r->n_span && !rc; i++)
+		rc = copy_span(l, p, r, &r->span[i]);
+	return rc;
+}
+
+/* Most of the bytes of a small job, and hardly ever others than those of the job before. */
+static int send_keys(struct wb_lane_gpu *l, struct place *p)
+{
+	const struct wbk_sum_keys *k = p->job.keys;
+
+	if (!k || (l->has_keys && !memcmp(l->seed, k->seed, sizeof(l->seed))))
+		return WBCU_SUCCESS;
+	*p->keys = *k;
+	memcpy(l->seed, k->seed, sizeof(l->seed));
+	l->has_keys = true;
+	/* Behind the kernels that read those before. */
+	return l->gpu->cu->copy_in(l->dev_keys, p->keys, sizeof(*p->keys), l->stream[WORK]);
+}
+
+/* Tables, and what the kernel is to find in its buffer. */
+static int queue_in(struct wb_lane_gpu *l, struct place *p, const struct route *r)
+{
+	bool is_fed = r->is_staged && r->way == WBK_WAY_ASSEMBLE;
+	int stream = is_fed ? IN : WORK;
+	int rc = l->gpu->cu->copy_in(p->dev, p->host, r->at.bytes, l->stream[stream]);
+
+	if (!rc && (is_fed || !r->is_staged))
+		rc = wait_for_slot(l, p, stream);
+	if (!rc && is_fed)
+		rc = copy_spans(l, p, r);
+	if (!rc && is_fed)
+		rc = hand_on(l, IN, WORK);
+	return rc ? rc : send_keys(l, p);
+}
+
+/* The table by both kernels, as far as they have tiles of it. */
+static int launch(struct wb_lane_gpu *l, const struct place *p, const struct route *r)
+{
+	uint32_t n = p->job.n_box, *first = here(p, r->at.first);
+	uint8_t *stage = (uint8_t *)(uintptr_t)(p->stage - r->base);
+	struct wbk_move_args a = {.op = there(p, r->at.op),
+		.bases = there(p, r->at.base),
+		.n_op = n,
+		.way = (uint32_t)r->way};
+	int rc = WBCU_SUCCESS;
+
+	if (r->way != WBK_WAY_SUM)
+		a.wire = r->is_staged ? stage : p->job.wire;
+	if (p->job.keys) {
+		a.keys = (void *)(uintptr_t)l->dev_keys;
+		a.sum = r->sums_here ? &p->host->sum : there(p, 0);
+	}
+	for (unsigned i = 0; i < KERNELS && !rc; i++) {
+		uint32_t skip = i * (n + 1);
+		uint32_t grid = wbk_gpu_grid(first[skip + n], (uint32_t)l->gpu->n_sm);
+		void *args[] = {&a};
+
+		a.first = there(p, r->at.first + skip * (uint32_t)sizeof(*first));
 		if (grid)
 			rc = l->gpu->cu->launch(l->fn[i], grid, 1, 1,
-				wbk_gpu_kernel(kernels[i])->threads, 1, 1, 0, l->stream, args,
+				wbk_gpu_kernel(kernels[i])->threads, 1, 1, 0, l->stream[WORK], args,
 				NULL);
 	}
 	return rc;
 }
 
-static int queue(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
+/* What the host is to find, and the event.  A copy here keeps no kernel waiting. */
+static int queue_out(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 {
 	const struct wbcu *cu = l->gpu->cu;
-	struct wbk_move_args a = {.op = (void *)(uintptr_t)at(l, offsetof(struct tables, op)),
-		.bases = (void *)(uintptr_t)at(l, offsetof(struct tables, base)),
-		.wire = way == WBK_WAY_SUM ? NULL : job->wire,
-		.n_op = job->n_box,
-		.way = (uint32_t)way};
-	int rc = send_tables(l, job);
+	bool is_drained = r->is_staged && r->way == WBK_WAY_PACK;
+	bool has_sum = p->job.keys && !r->sums_here;
+	int stream = is_drained || has_sum ? OUT : WORK, rc = WBCU_SUCCESS;
 
-	if (job->keys) {
-		a.keys = (void *)(uintptr_t)at(l, offsetof(struct tables, keys));
-		a.sum = (void *)(uintptr_t)at(l, offsetof(struct tables, sum));
-	}
-	if (!rc)
-		rc = launch_all(l, job, &a);
-	if (!rc)
-		rc = cu->copy_out(&l->host->sum, l->dev, sizeof(l->host->sum), l->stream);
-	if (!rc)
-		rc = cu->event_record(l->done, l->stream);
-	return rc;
+	if (stream == OUT)
+		rc = hand_on(l, WORK, OUT);
+	if (!rc && is_drained)
+		rc = wait_for_slot(l, p, OUT);
+	if (!rc && is_drained)
+		rc = copy_spans(l, p, r);
+	if (!rc && has_sum)
+		rc = cu->copy_out(&p->host->sum, p->dev, sizeof(p->host->sum), l->stream[OUT]);
+	return rc ? rc : cu->event_record(p->done, l->stream[stream]);
 }
 
-static int launch(struct wb_lane_gpu *l, const struct wb_lane_job *job, int way)
+static int queue(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 {
-	const struct wbcu *cu = l->gpu->cu;
-	int rc;
+	int rc = queue_in(l, p, r);
 
-	if (!job->n_box)
-		return WBCU_SUCCESS;
-	rc = queue(l, job, way);
 	if (!rc)
-		rc = cu->event_sync(l->done);
+		rc = launch(l, p, r);
+	if (!rc)
+		rc = queue_out(l, p, r);
+	p->is_queued = !rc;
 	if (rc) {
-		/* What went into the stream before the failure reads the tables and writes the
-		 * slot, which others have after this. */
-		(void)cu->stream_sync(l->stream);
+		/* What went into streams before the failure reads the tables and writes the slot,
+		 * which others have after this. */
+		settle(l);
 		l->has_keys = false; /* they may not have come there */
 	}
-	return rc;
+	return wb_gpu_rc(l->gpu, rc, "a kernel", NULL);
 }
 
 /* The context is current. */
-static int run(struct wb_lane_gpu *l, struct wb_lane_job *job)
+static int begin(struct wb_lane_gpu *l, struct place *p)
 {
-	int way = way_of(job->kind), rc;
+	const struct wb_lane_job *job = &p->job;
+	int way = way_of(job->kind), rc = 0;
+	struct route r = {.at = layout_of(job->n_box)};
+	int64_t tiles;
 
 	if (way < 0 || job->n_box > WB_LANE_GPU_BOXES || (way == WBK_WAY_SUM && !job->keys))
 		return -EINVAL;
-	rc = fill_tables(l, job, way);
-	if (!rc && way != WBK_WAY_SUM)
+	r.way = (enum wbk_way)way;
+	tiles = fill_tables(p, &r);
+	if (tiles <= 0)
+		return (int)tiles;
+	if (way != WBK_WAY_SUM)
 		rc = pin(l, job->wire, job->wire_bytes);
-	if (!rc)
-		rc = wb_gpu_rc(l->gpu, launch(l, job, way), "a kernel", NULL);
-	if (!rc && job->keys)
-		job->sum = l->host->sum;
-	return rc;
+	if (rc)
+		return rc;
+	p->bytes = bytes_of(job);
+	r.sums_here = tiles <= DIRECT_TILES && p->bytes <= DIRECT_BYTES;
+	choose_way(l, p, &r);
+	return queue(l, p, &r);
 }
 
-void wb_lane_gpu_run(struct wb_lane_gpu *l, struct wb_lane_job *job)
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+void wb_lane_gpu_begin(struct wb_lane_gpu *l, const struct wb_lane_job *job)
 {
-	assert(l && job && (job->box || !job->n_box));
-	job->sum = (struct wbk_sum){{0, 0}};
-	job->rc = wb_gpu_enter(l->gpu, NULL);
-	if (job->rc)
-		return;
-	job->rc = run(l, job);
-	wb_gpu_leave(l->gpu);
+	struct place *p = &l->place[(l->first + l->n) % WB_LANE_GPU_JOBS];
+
+	assert(job && (job->box || !job->n_box) && l->n < WB_LANE_GPU_JOBS);
+	p->job = *job;
+	p->job.rc = 0;
+	p->is_queued = false;
+	p->slot = (struct wb__lane_span){0, 0};
+	p->host->sum = (struct wbk_sum){{0, 0}};
+	if (!l->is_entered)
+		p->job.rc = wb_gpu_enter(l->gpu, NULL);
+	l->is_entered |= !p->job.rc;
+	if (!p->job.rc)
+		p->job.rc = begin(l, p);
+	l->n++;
+}
+
+uint32_t wb_lane_gpu_under_way(const struct wb_lane_gpu *l)
+{
+	return l->n;
+}
+
+bool wb_lane_gpu_is_over(struct wb_lane_gpu *l)
+{
+	const struct place *p = &l->place[l->first];
+
+	assert(l->n);
+	return !p->is_queued || l->gpu->cu->event_query(p->done) != WBCU_NOT_READY;
+}
+
+/* Until the event of a job that is queued. */
+static int wait_for(struct wb_lane_gpu *l, const struct place *p)
+{
+	const struct wbcu *cu = l->gpu->cu;
+	uint64_t until = wb_now_ns(&wb_clock_real) + POLL_NS;
+	int rc = cu->event_query(p->done);
+
+	while (rc == WBCU_NOT_READY && p->bytes <= POLL_BYTES && wb_now_ns(&wb_clock_real) < until)
+		rc = cu->event_query(p->done);
+	if (rc == WBCU_NOT_READY)
+		rc = cu->event_sync(p->done);
+	if (rc) {
+		settle(l);
+		l->has_keys = false;
+	}
+	return wb_gpu_rc(l->gpu, rc, "a kernel", NULL);
+}
+
+int wb_lane_gpu_end(struct wb_lane_gpu *l, struct wbk_sum *sum)
+{
+	struct place *p = &l->place[l->first];
+	int rc = p->job.rc;
+
+	assert(l->n && sum);
+	if (p->is_queued)
+		rc = wait_for(l, p);
+	*sum = rc || !p->job.keys ? (struct wbk_sum){{0, 0}} : p->host->sum;
+	p->is_queued = false;
+	l->first = (l->first + 1) % WB_LANE_GPU_JOBS;
+	l->n--;
+	if (!l->n && l->is_entered) {
+		l->is_entered = false;
+		wb_gpu_leave(l->gpu);
+	}
+	return rc;
 }

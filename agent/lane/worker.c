@@ -102,7 +102,8 @@ static int run_batch(struct wb_lane_worker *w, const struct request *q, struct w
 
 	if (!w->n_batch)
 		return 0;
-	wb_lane_gpu_run(w->gpu, &job);
+	wb_lane_gpu_begin(w->gpu, &job);
+	job.rc = wb_lane_gpu_end(w->gpu, &job.sum);
 	add_sum(sum, &job);
 	return job.rc;
 }

@@ -20,10 +20,13 @@
 #include "planner/binding.h"
 #include "planner/deploy/deploy.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define REPS 7
 #define CALLS 5 /* queued at once, so that the host's part is hidden */
@@ -675,6 +678,7 @@ static void bench_scans(void)
 
 struct jobs {
 	struct wb_lane_gpu *lane;
+	struct wb_lane *remote; /* instead: the lane of another thread, by its rings */
 	struct wb_lane_job job;
 	struct wbk_box box;
 	void *base;
@@ -682,66 +686,167 @@ struct jobs {
 	uint32_t n;
 };
 
-/* One after the other, as a worker's lane has them. */
+static void end_job(struct jobs *j)
+{
+	struct wbk_sum sum;
+
+	must(wb_lane_gpu_end(j->lane, &sum), "a job of the lane");
+}
+
+/* As many under way as a worker's lane has. */
 static void jobs_run(void *arg)
 {
 	struct jobs *j = arg;
 
 	for (uint32_t i = 0; i < j->n; i++) {
+		if (wb_lane_gpu_under_way(j->lane) == WB_LANE_GPU_JOBS)
+			end_job(j);
 		j->job.wire = j->arena + i * CHUNK;
-		wb_lane_gpu_run(j->lane, &j->job);
-		must(j->job.rc, "a job of the lane");
+		wb_lane_gpu_begin(j->lane, &j->job);
 	}
+	while (wb_lane_gpu_under_way(j->lane))
+		end_job(j);
+}
+
+/* As an agent has them run. */
+static void jobs_send(void *arg)
+{
+	struct jobs *j = arg;
+	struct pollfd p = {.fd = wb_lane_fd(j->remote), .events = POLLIN};
+	struct wb_lane_job done;
+
+	for (uint32_t i = 0; i < j->n; i++) {
+		j->job.wire = j->arena + i * CHUNK;
+		must(wb_lane_submit(j->remote, &j->job), "wb_lane_submit");
+	}
+	for (uint32_t i = 0; i < j->n;) {
+		if (!wb_lane_reap(j->remote, &done, 1)) {
+			must(poll(&p, 1, 60000) != 1, "a job of the worker");
+			continue;
+		}
+		must(done.rc, "a job of the worker");
+		i++;
+	}
+}
+
+static void bench_chunks(struct jobs *j, const char *how, queue_fn *run)
+{
+	struct copy c = {.bytes = CHUNKS * CHUNK};
+	char name[128];
+
+	c.from = device(c.bytes);
+	c.to = (uintptr_t)pinned(c.bytes);
+	j->n = CHUNKS;
+	j->box.n_row = 1024;
+	j->job.keys = &keys;
+	j->job.kind = WB_LANE_PACK;
+	snprintf(name, sizeof(name), "staging, pack into slots of the host, 16 chunks of 16 MiB%s",
+		how);
+	row(name, beside(run, j, copy_out, &c), (double)c.bytes, 0.9, "cuMemcpyDtoHAsync, pinned");
+	j->job.kind = WB_LANE_ASSEMBLE;
+	c = (struct copy){c.from, c.to, c.bytes};
+	snprintf(name, sizeof(name),
+		"staging, assemble from slots of the host, 16 chunks of 16 MiB%s", how);
+	row(name, beside(run, j, copy_in, &c), (double)c.bytes, 0.9, "cuMemcpyHtoDAsync, pinned");
+	cu->mem_free(c.to);
+	cu->host_free((void *)(uintptr_t)c.from);
+}
+
+/* @n jobs of @rows times 16 KiB, in microseconds a job. */
+static void bench_small(struct jobs *j, const char *name, queue_fn *run, uint32_t rows, uint32_t n,
+	bool has_sum, double bar)
+{
+	struct timed t;
+
+	j->n = n;
+	j->box.n_row = rows;
+	j->job.kind = WB_LANE_PACK;
+	j->job.keys = has_sum ? &keys : NULL;
+	t = beside(run, j, run, j);
+	printf("{\"name\":\"gpu: staging, %s\",\"figure\":%.1f,\"unit\":\"us\",", name,
+		1e6 * t.s / n);
+	if (bar)
+		printf("\"bar\":%.0f,\"met\":%s}\n", bar, 1e6 * t.s / n <= bar ? "true" : "false");
+	else
+		printf("\"bar\":null,\"met\":null}\n");
+	fflush(stdout);
+}
+
+static void bench_lane(struct jobs *j)
+{
+	struct wb_err err = {0};
+
+	must_err(wb_lane_gpu_create(NULL, j->arena, CHUNKS * CHUNK, &j->lane, &err), &err);
+	bench_chunks(j, "", jobs_run);
+	bench_small(j, "a job of 16 KiB from its call to its end", jobs_run, 1, 1, true, 20);
+	bench_small(j, "a job of 16 KiB from its call to its end, not summed", jobs_run, 1, 1,
+		false, 0);
+	bench_small(j, "a job of 16 KiB, four under way", jobs_run, 1, CHUNKS, true, 0);
+	bench_small(j, "a job of 256 KiB, the kernel writes the slot, four under way", jobs_run, 16,
+		CHUNKS, true, 0);
+	bench_small(
+		j, "a job of 272 KiB, by a buffer, four under way", jobs_run, 17, CHUNKS, true, 0);
+	bench_small(
+		j, "a job of 1 MiB, by a buffer, four under way", jobs_run, 64, CHUNKS, true, 0);
+	wb_lane_gpu_destroy(j->lane);
+}
+
+static void *worker_main(void *worker)
+{
+	must(wb_lane_worker_run(worker), "wb_lane_worker_run");
+	return NULL;
+}
+
+/* The same by a thread that takes them from the rings, as in the library. */
+static void bench_worker(struct jobs *j)
+{
+	struct wb_lane_mem mem = {.addr = j->base, .bytes = CHUNK, .is_device = true};
+	struct wb_lane_worker_opts o = {.mem = &mem,
+		.n_mem = 1,
+		.arena = j->arena,
+		.arena_bytes = CHUNKS * CHUNK,
+		.device = gpu->uuid.bytes};
+	struct wb_lane_remote_fds fds;
+	struct wb_lane_worker *worker;
+	struct wb_err err = {0};
+	pthread_t thread;
+
+	must_err(wb_lane_create_remote(NULL, j->arena, CHUNKS * CHUNK, &j->remote, &fds, &err),
+		&err);
+	o.fds = (struct wb_lane_remote_fds){dup(fds.shared), dup(fds.submit), dup(fds.complete)};
+	must_err(wb_lane_worker_open(&o, &worker, &err), &err);
+	must(pthread_create(&thread, NULL, worker_main, worker), "pthread_create");
+	bench_chunks(j, ", through the rings of a worker", jobs_send);
+	bench_small(j, "a job of 16 KiB through the rings of a worker", jobs_send, 1, 1, true, 0);
+	wb_lane_worker_stop(worker);
+	pthread_join(thread, NULL);
+	wb_lane_worker_close(worker);
+	wb_lane_destroy(j->remote);
 }
 
 static void bench_jobs(void)
 {
-	struct jobs j = {.n = CHUNKS};
-	struct copy c = {0};
-	struct timed t;
-	struct wb_err err = {0};
+	struct jobs j = {0};
 
 	if (!is_wanted("staging"))
 		return;
 	j.arena = mmap(
 		NULL, CHUNKS * CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	must_err(wb_lane_gpu_create(NULL, j.arena, CHUNKS * CHUNK, &j.lane, &err), &err);
 	j.base = (void *)(uintptr_t)device(CHUNK);
 	scribble((uintptr_t)j.base, CHUNK);
-	j.box = (struct wbk_box){.n_row = 1024,
-		.n_col = CHUNK / 2048,
+	j.box = (struct wbk_box){.n_col = CHUNK / 2048,
 		.row_stride = CHUNK / 1024,
 		.col_stride = 2,
 		.pos_row_stride = CHUNK / 1024,
 		.pos_col_stride = 2,
 		.wire_elem = 2,
 		.mem_elem = 2};
-	j.job = (struct wb_lane_job){.kind = WB_LANE_PACK,
-		.bases = &j.base,
-		.box = &j.box,
-		.n_box = 1,
-		.wire_bytes = CHUNK,
-		.keys = &keys};
-	c.bytes = CHUNKS * CHUNK;
-	c.from = device(c.bytes);
-	c.to = (uintptr_t)pinned(c.bytes);
-	row("staging, pack into slots of the host, 16 chunks of 16 MiB",
-		beside(jobs_run, &j, copy_out, &c), (double)c.bytes, 0.9,
-		"cuMemcpyDtoHAsync, pinned");
-	j.job.kind = WB_LANE_ASSEMBLE;
-	c = (struct copy){c.from, c.to, c.bytes};
-	row("staging, assemble from slots of the host, 16 chunks of 16 MiB",
-		beside(jobs_run, &j, copy_in, &c), (double)c.bytes, 0.9,
-		"cuMemcpyHtoDAsync, pinned");
-	j.job.kind = WB_LANE_PACK;
-	j.box.n_row = 1;
-	j.n = 1;
-	t = beside(jobs_run, &j, jobs_run, &j);
-	printf("{\"name\":\"gpu: staging, a job of 16 KiB from its call to its "
-	       "end\",\"figure\":%.1f,"
-	       "\"unit\":\"us\",\"bar\":20,\"met\":%s}\n",
-		1e6 * t.s, 1e6 * t.s <= 20 ? "true" : "false");
-	wb_lane_gpu_destroy(j.lane);
+	j.job = (struct wb_lane_job){
+		.bases = &j.base, .box = &j.box, .n_box = 1, .wire_bytes = CHUNK};
+	bench_lane(&j);
+	bench_worker(&j);
+	cu->mem_free((uintptr_t)j.base);
+	munmap(j.arena, CHUNKS * CHUNK);
 }
 
 static void queue_nothing(void *arg)
