@@ -125,7 +125,7 @@ int wb_lane_worker_run(struct wb_lane_worker *w);
  * model does not know.  Both sides of each hand-over call this: release and acquire.  Any thread.
  */
 void wb_lane_worker_pass(struct wb_lane_worker *w);
-/** wb_lane_worker_stop - make run return after the job it is at.  Any thread. */
+/** wb_lane_worker_stop - make run return after the jobs that it has begun.  Any thread. */
 void wb_lane_worker_stop(struct wb_lane_worker *w);
 /** wb_lane_worker_forked - in a forked child, before close: the device and what was made there are
  *  the parent's, and close leaves them alone. */

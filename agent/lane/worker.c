@@ -15,12 +15,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* An entry that was begun and has not been answered. */
+struct begun {
+	int rc; /* of what was done at once */
+	struct wbk_sum sum;
+	bool has_sum, is_under_way; /* is_under_way: the rest of it on the device */
+};
+
 struct wb_lane_worker {
 	struct wb_lane_worker_opts o;
 	struct wb_lane_mem *mem; /* owned */
 	void **base; /* owned: their addresses */
 	struct wb_lane_shm *shm;
-	uint32_t done;
+	uint32_t begun, done; /* entries */
+	struct begun begun_at[WB_LANE_GPU_JOBS]; /* by number */
 	_Atomic bool stop;
 	_Atomic uint32_t turn; /* see wb_lane_worker_pass() */
 	bool has_keys;
@@ -54,12 +62,12 @@ static bool is_bounded(const struct wbk_box *b, uint64_t mem_bytes)
 	return n * (b->repeat ? b->repeat : 1) * b->mem_elem <= mem_bytes;
 }
 
-static void add_sum(struct wbk_sum *sum, const struct wb_lane_job *job)
+static void add_sum(struct begun *b, const struct wbk_sum *sum)
 {
-	if (!sum)
+	if (!b->has_sum)
 		return;
-	sum->lane[0] += job->sum.lane[0];
-	sum->lane[1] += job->sum.lane[1];
+	b->sum.lane[0] += sum->lane[0];
+	b->sum.lane[1] += sum->lane[1];
 }
 
 static struct wb_lane_job job_of(
@@ -74,9 +82,35 @@ static struct wb_lane_job job_of(
 		.keys = q->has_keys ? keys_for(w, q->seed) : NULL};
 }
 
-/* Boxes of a device are put together for one launch. */
+/* The oldest entry: wait for the rest of it, and answer. */
+static void end_entry(struct wb_lane_worker *w)
+{
+	struct begun *b = &w->begun_at[w->done % WB_LANE_GPU_JOBS];
+	struct wb_lane_shm_entry *e = &w->shm->entry[w->done % WB_LANE_SHM_ENTRIES];
+	struct wbk_sum sum;
+
+	if (b->is_under_way) {
+		b->rc = wb_lane_gpu_end(w->gpu, &sum);
+		add_sum(b, &sum);
+	}
+	e->rc = b->rc;
+	e->sum[0] = b->sum.lane[0];
+	e->sum[1] = b->sum.lane[1];
+	wb_lane_worker_pass(w);
+	atomic_store_explicit(&w->shm->done, ++w->done, memory_order_release);
+	wb__lane_signal(w->o.fds.complete);
+}
+
+static void end_entries(struct wb_lane_worker *w)
+{
+	while (w->done != w->begun)
+		end_entry(w);
+}
+
+/* Boxes of a device are put together for one launch.  One of the host's is moved here and now, when
+ * all that was begun before is over: an entry is as if they were run one by one. */
 static int run_box(struct wb_lane_worker *w, const struct request *q, const struct wbk_box *box,
-	struct wbk_sum *sum)
+	struct begun *b)
 {
 	uint64_t wire_bytes = q->kind == WB_LANE_SUM ? UINT64_MAX : q->wire_bytes;
 	struct wb_lane_job job;
@@ -90,54 +124,57 @@ static int run_box(struct wb_lane_worker *w, const struct request *q, const stru
 		w->batch[w->n_batch++] = *box;
 		return 0;
 	}
+	end_entries(w);
 	job = job_of(w, q, box, 1);
 	wb__lane_run(&job);
-	add_sum(sum, &job);
+	add_sum(b, &job.sum);
 	return job.rc;
 }
 
-static int run_batch(struct wb_lane_worker *w, const struct request *q, struct wbk_sum *sum)
+static int run_boxes(struct wb_lane_worker *w, const struct wb_lane_shm_entry *e,
+	const struct request *q, struct begun *b)
 {
-	struct wb_lane_job job = job_of(w, q, w->batch, w->n_batch);
+	int rc = 0;
 
-	if (!w->n_batch)
-		return 0;
-	wb_lane_gpu_begin(w->gpu, &job);
-	job.rc = wb_lane_gpu_end(w->gpu, &job.sum);
-	add_sum(sum, &job);
-	return job.rc;
+	if (q->n_box > WB_LANE_SHM_BOXES || q->wire_off > w->o.arena_bytes ||
+		q->wire_bytes > w->o.arena_bytes - q->wire_off)
+		return -EINVAL;
+	for (uint32_t i = 0; !rc && i < q->n_box; i++) {
+		struct wbk_box box;
+
+		memcpy(&box, &e->box[i], sizeof(box));
+		/* The copy is what is checked and run, whatever happens to the shared one. */
+		__asm__ volatile("" : "+m"(box));
+		rc = run_box(w, q, &box, b);
+	}
+	return rc;
 }
 
-static void run_entry(struct wb_lane_worker *w, struct wb_lane_shm_entry *e)
+/* The next entry: what the host has to do is done, what the device has to do is under way. */
+static void begin_entry(struct wb_lane_worker *w)
 {
+	const struct wb_lane_shm_entry *e = &w->shm->entry[w->begun % WB_LANE_SHM_ENTRIES];
 	struct request q = {.kind = e->kind,
 		.n_box = e->n_box,
 		.has_keys = e->has_keys,
 		.wire_off = e->wire_off,
 		.wire_bytes = e->wire_bytes,
 		.seed = {e->seed[0], e->seed[1]}};
-	struct wbk_sum sum = {{0, 0}};
-	int rc = 0;
+	struct begun b = {0};
 
 	/* As with the boxes: what was checked is what is used. */
 	__asm__ volatile("" : "+m"(q));
-	if (q.n_box > WB_LANE_SHM_BOXES || q.wire_off > w->o.arena_bytes ||
-		q.wire_bytes > w->o.arena_bytes - q.wire_off)
-		rc = -EINVAL;
+	wb_lane_worker_pass(w);
+	b.has_sum = q.has_keys;
 	w->n_batch = 0;
-	for (uint32_t i = 0; !rc && i < q.n_box; i++) {
-		struct wbk_box box;
+	b.rc = run_boxes(w, e, &q, &b);
+	if (!b.rc && w->n_batch) {
+		struct wb_lane_job job = job_of(w, &q, w->batch, w->n_batch);
 
-		memcpy(&box, &e->box[i], sizeof(box));
-		/* The copy is what is checked and run, whatever happens to the shared one. */
-		__asm__ volatile("" : "+m"(box));
-		rc = run_box(w, &q, &box, q.has_keys ? &sum : NULL);
+		wb_lane_gpu_begin(w->gpu, &job);
+		b.is_under_way = true;
 	}
-	if (!rc)
-		rc = run_batch(w, &q, q.has_keys ? &sum : NULL);
-	e->rc = rc;
-	e->sum[0] = sum.lane[0];
-	e->sum[1] = sum.lane[1];
+	w->begun_at[w->begun++ % WB_LANE_GPU_JOBS] = b;
 }
 
 void wb_lane_worker_pass(struct wb_lane_worker *w)
@@ -145,27 +182,41 @@ void wb_lane_worker_pass(struct wb_lane_worker *w)
 	atomic_fetch_add_explicit(&w->turn, 1, memory_order_acq_rel);
 }
 
+/* Can the oldest entry be answered without a wait? */
+static bool is_over(struct wb_lane_worker *w)
+{
+	return w->begun != w->done && (!w->begun_at[w->done % WB_LANE_GPU_JOBS].is_under_way ||
+					      wb_lane_gpu_is_over(w->gpu));
+}
+
+/* Answers first, then new entries while the device can take more, then a wait: for the oldest
+ * entry, or for a new one. */
+static int step(struct wb_lane_worker *w)
+{
+	uint32_t submitted = atomic_load_explicit(&w->shm->submitted, memory_order_acquire);
+	uint32_t under_way = w->begun - w->done;
+
+	if (submitted - w->done > WB_LANE_SHM_ENTRIES || submitted - w->done < under_way)
+		return -EPROTO;
+	if (is_over(w))
+		end_entry(w);
+	else if (submitted != w->begun && under_way < WB_LANE_GPU_JOBS)
+		begin_entry(w);
+	else if (under_way)
+		end_entry(w);
+	else
+		return wb__lane_wait(w->o.fds.submit);
+	return 0;
+}
+
 int wb_lane_worker_run(struct wb_lane_worker *w)
 {
-	while (!atomic_load(&w->stop)) {
-		uint32_t submitted = atomic_load_explicit(&w->shm->submitted, memory_order_acquire);
+	int rc = 0;
 
-		if (submitted - w->done > WB_LANE_SHM_ENTRIES)
-			return -EPROTO;
-		if (submitted == w->done) {
-			int rc = wb__lane_wait(w->o.fds.submit);
-
-			if (rc)
-				return rc;
-			continue;
-		}
-		wb_lane_worker_pass(w);
-		run_entry(w, &w->shm->entry[w->done % WB_LANE_SHM_ENTRIES]);
-		wb_lane_worker_pass(w);
-		atomic_store_explicit(&w->shm->done, ++w->done, memory_order_release);
-		wb__lane_signal(w->o.fds.complete);
-	}
-	return 0;
+	while (!rc && !atomic_load(&w->stop))
+		rc = step(w);
+	end_entries(w);
+	return rc;
 }
 
 void wb_lane_worker_stop(struct wb_lane_worker *w)
@@ -198,7 +249,7 @@ static int open_shared(struct wb_lane_worker *w, struct wb_err *err)
 		return wb_err_set(err, -EPROTO,
 			"the agent's lane has another layout: agent and library are of different "
 			"versions");
-	w->done = atomic_load(&w->shm->done);
+	w->begun = w->done = atomic_load(&w->shm->done);
 	return 0;
 }
 
