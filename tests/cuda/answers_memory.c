@@ -120,11 +120,14 @@ static void vmm_exportable(void)
 {
 	size_t n = piece_bytes();
 	uint64_t at = reserved(3 * n), handle = 0, start;
-	struct wbcu_allocation is = {0};
+	struct wbcu_allocation is = {0}, what = described(WBCU_HANDLE_FD);
+	size_t least = 0;
 	struct wbcu_ipc ipc;
 	int fd = -1;
 
-	yes("the granularity is a power of two", !(n & (n - 1)));
+	must("cuMemGetAllocationGranularity", cu->vmm_granularity(&least, &what, 0));
+	yes("the granularity is a power of two", least && !(least & (least - 1)));
+	yes("and 2 MiB or more", least >= 2 * MIB);
 	yes("addresses are aligned to it", at % n == 0);
 	map_at(at, n, WBCU_HANDLE_FD);
 	map_at(at + n, n, WBCU_HANDLE_FD);

@@ -70,7 +70,7 @@ static bool receive_note(struct peer *p)
 }
 
 /* This program once more, in @role; with CUDA_VISIBLE_DEVICES as @visible when that is given. */
-static void peer_start(struct peer *p, const char *role, const char *visible)
+static void peer_spawn(struct peer *p, const char *role, const char *visible)
 {
 	int pair[2];
 
@@ -90,6 +90,12 @@ static void peer_start(struct peer *p, const char *role, const char *visible)
 		_exit(127);
 	}
 	close(pair[1]);
+}
+
+/* And wait until it has what the role says. */
+static void peer_start(struct peer *p, const char *role)
+{
+	peer_spawn(p, role, NULL);
 	errno = ECONNRESET;
 	must_be(role, receive_note(p));
 }
@@ -223,7 +229,7 @@ static void ipc_other(void)
 	size_t n = 0;
 	int rc;
 
-	peer_start(&p, "legacy", NULL);
+	peer_start(&p, "legacy");
 	refused("of zeros", cu->ipc_open(&addr, none, WBCU_IPC_LAZY_PEER));
 	yes("the device has the same UUID there", is_ours(&p.note.uuid));
 	result("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
@@ -254,7 +260,7 @@ static void ipc_small(void)
 	struct peer p;
 	uint64_t addr;
 
-	peer_start(&p, "small", NULL);
+	peer_start(&p, "small");
 	must("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	say("the byte at the address", "%s", byte_at(addr) == 11 ? "the allocation's" : "another");
 	yes("a neighbour's can be read as well",
@@ -268,7 +274,7 @@ static void ipc_freed(void)
 	struct peer p;
 	uint64_t addr;
 
-	peer_start(&p, "legacy", NULL);
+	peer_start(&p, "legacy");
 	must_be("freeing it there", peer_ask(&p, 'f') >= 0);
 	refused("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	peer_kill(&p);
@@ -299,7 +305,7 @@ static void vmm_other(void)
 	struct peer p;
 	int fd = -1;
 
-	peer_start(&p, "vmm", NULL);
+	peer_start(&p, "vmm");
 	at = import_and_map(&p);
 	type_of(at);
 	number_of("its handle types", at, WBCU_POINTER_HANDLE_TYPES);
@@ -322,7 +328,7 @@ static void vmm_freed(void)
 {
 	struct peer p;
 
-	peer_start(&p, "vmm", NULL);
+	peer_start(&p, "vmm");
 	must_be("freeing it there", peer_ask(&p, 'f') >= 0);
 	import_and_map(&p);
 	peer_kill(&p);
@@ -332,7 +338,7 @@ static void vmm_dead(void)
 {
 	struct peer p;
 
-	peer_start(&p, "vmm", NULL);
+	peer_start(&p, "vmm");
 	peer_kill(&p);
 	import_and_map(&p);
 }
@@ -347,6 +353,7 @@ static void visible(void)
 	} views[] = {{"\"\"", ""}, {"-1", "-1"}, {"0", "0"}, {"0,-1", "0,-1"}, {"-1,0", "-1,0"},
 		{"77", "77"}, {"nonsense", "nonsense"}, {"its UUID", full},
 		{"the beginning of its UUID", part}, {"a UUID of none", strange}};
+	struct peer p[COUNT(views)];
 	struct wbcu_uuid u;
 	int at = 0;
 
@@ -357,16 +364,20 @@ static void visible(void)
 			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u.bytes[i]);
 	snprintf(part, sizeof(part), "%.12s", full);
 	snprintf(strange, sizeof(strange), "%.20s-0123-456789abcdef", full);
+	for (size_t i = 0; i < COUNT(views); i++)
+		peer_spawn(&p[i], "look", views[i].value);
 	for (size_t i = 0; i < COUNT(views); i++) {
-		struct peer p;
+		bool is_told = receive_note(&p[i]);
 
-		peer_start(&p, "look", views[i].value);
-		waitpid(p.pid, NULL, 0);
-		if (p.note.rc)
-			result(views[i].what, p.note.rc);
+		waitpid(p[i].pid, NULL, 0);
+		close(p[i].sock);
+		if (!is_told)
+			say(views[i].what, "does not return");
+		else if (p[i].note.rc)
+			result(views[i].what, p[i].note.rc);
 		else
-			say(views[i].what, "%d, %s", p.note.n,
-				is_ours(&p.note.uuid) ? "the first here" : "another");
+			say(views[i].what, "%d, %s", p[i].note.n,
+				is_ours(&p[i].note.uuid) ? "the first here" : "another");
 	}
 }
 
@@ -418,33 +429,55 @@ static void released(void)
 	result("popping it", cu->context_pop(&was));
 }
 
-/* A child cannot go on with what its parent began. */
+static const char *const after_a_fork[] = {
+	"cuDeviceGetCount", "cuInit", "cuMemAlloc", "cuCtxSynchronize", "cuPointerGetAttribute"};
+
+static int call_after_a_fork(size_t which, uint64_t addr)
+{
+	uint64_t at;
+	unsigned type;
+	int n;
+
+	switch (which) {
+	case 0:
+		return cu->device_count(&n);
+	case 1:
+		return cu->init(0);
+	case 2:
+		return cu->mem_alloc(&at, 100);
+	case 3:
+		return cu->context_sync();
+	default:
+		return cu->pointer_attribute(&type, WBCU_POINTER_MEMORY_TYPE, addr);
+	}
+}
+
+/* A child cannot go on with what its parent began.  Each call has a child of its own: one may wait
+ * for ever. */
 static void forked(void)
 {
-	uint64_t addr = legacy(100), at;
-	int n, rc[5], pipes[2];
-	pid_t pid;
-	unsigned type;
+	uint64_t addr = legacy(100);
 
-	must_be("pipe", !pipe(pipes));
-	pid = fork();
-	if (!pid) {
-		alarm(PATIENCE_S / 2);
-		rc[0] = cu->device_count(&n);
-		rc[1] = cu->init(0);
-		rc[2] = cu->mem_alloc(&at, 100);
-		rc[3] = cu->context_sync();
-		rc[4] = cu->pointer_attribute(&type, WBCU_POINTER_MEMORY_TYPE, addr);
-		_exit(write(pipes[1], rc, sizeof(rc)) != sizeof(rc));
+	for (size_t i = 0; i < COUNT(after_a_fork); i++) {
+		int rc, pipes[2];
+		pid_t pid;
+
+		must_be("pipe", !pipe(pipes));
+		pid = fork();
+		must_be("fork", pid >= 0);
+		if (!pid) {
+			alarm(2);
+			rc = call_after_a_fork(i, addr);
+			_exit(write(pipes[1], &rc, sizeof(rc)) != sizeof(rc));
+		}
+		close(pipes[1]);
+		if (read(pipes[0], &rc, sizeof(rc)) == sizeof(rc))
+			result(after_a_fork[i], rc);
+		else
+			say(after_a_fork[i], "does not return");
+		waitpid(pid, NULL, 0);
+		close(pipes[0]);
 	}
-	close(pipes[1]);
-	must_be("an answer of the child", read(pipes[0], rc, sizeof(rc)) == sizeof(rc));
-	waitpid(pid, NULL, 0);
-	result("cuDeviceGetCount", rc[0]);
-	result("cuInit", rc[1]);
-	result("cuMemAlloc", rc[2]);
-	result("cuCtxSynchronize", rc[3]);
-	result("cuPointerGetAttribute", rc[4]);
 	result("the parent afterwards", cu->context_sync());
 }
 

@@ -76,40 +76,49 @@ static bool is_held(void *behind)
 	return cu->event_query(behind) == WBCU_NOT_READY;
 }
 
-/* Work of @second while @first is held: does it wait? */
-static void order_of(const char *what, void *first, void *second)
+static void fill_then(uint64_t at, void *stream, void *behind)
 {
-	void *e = event();
-	uint64_t at = legacy(MIB);
+	must("cuMemsetD8Async", cu->fill(at, 1, MIB, stream));
+	must("cuEventRecord", cu->event_record(behind, stream));
+}
+
+/* Work of @second while @first is held: does it wait?  What does not is over when the same work is
+ * that was queued later in a stream of its own, @aside; a device may take a moment more. */
+static void order_of(const char *what, void *first, void *second, void *aside)
+{
+	void *e = event(), *later = event();
+	uint64_t at = legacy(MIB), other = legacy(MIB);
 	bool waits;
 
 	write_all(at, 0, MIB); /* what a driver does at a first fill may wait for all streams */
 	must("cuLaunchHostFunc", cu->stream_call(first, wait_at_gate, NULL));
-	must("cuMemsetD8Async", cu->fill(at, 1, MIB, second));
-	must("cuEventRecord", cu->event_record(e, second));
-	/* What does not wait is over soon, and who waits for it sees that. */
-	for (int i = 0; i < 100 && is_held(e); i++)
+	fill_then(at, second, e);
+	fill_then(other, aside, later);
+	must("cuEventSynchronize", cu->event_sync(later));
+	for (int i = 0; i < 20 && is_held(e); i++)
 		usleep(1000);
 	waits = is_held(e);
 	sem_post(&gate);
 	must("cuCtxSynchronize", cu->context_sync());
 	say(what, "%s", waits ? "waits" : "does not wait");
 	cu->event_destroy(e);
+	cu->event_destroy(later);
 	cu->mem_free(at);
+	cu->mem_free(other);
 }
 
 static void orders(void)
 {
-	void *blocking = stream(0), *other = stream(0),
-	     *free_one = stream(WBCU_STREAM_NON_BLOCKING);
+	void *blocking = stream(0), *other = stream(0);
+	void *apart = stream(WBCU_STREAM_NON_BLOCKING), *aside = stream(WBCU_STREAM_NON_BLOCKING);
 
 	sem_init(&gate, 0, 0);
-	order_of("the legacy stream behind a blocking one", blocking, NULL);
-	order_of("a blocking stream behind the legacy one", NULL, blocking);
-	order_of("a blocking stream behind another", blocking, other);
-	order_of("the legacy stream behind a non-blocking one", free_one, NULL);
-	order_of("a non-blocking stream behind the legacy one", NULL, free_one);
-	order_of("a stream behind itself", free_one, free_one);
+	order_of("the legacy stream behind a blocking one", blocking, NULL, aside);
+	order_of("a blocking stream behind the legacy one", NULL, blocking, aside);
+	order_of("a blocking stream behind another", blocking, other, aside);
+	order_of("the legacy stream behind a non-blocking one", apart, NULL, aside);
+	order_of("a non-blocking stream behind the legacy one", NULL, apart, aside);
+	order_of("a stream behind itself", apart, apart, aside);
 }
 
 /* Copies of memory that is not pinned: who queued them may use it when the call returns. */

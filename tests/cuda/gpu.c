@@ -66,7 +66,8 @@ static void must(int rc, const char *what)
 	abort();
 }
 
-static bool no(char *why, size_t bytes, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool no(
+	char *why, size_t bytes, const char *format, ...)
 {
 	va_list ap;
 
