@@ -164,6 +164,18 @@ static void make_device(int i)
 	d->attribute[WBCU_DEVICE_HAS_DMABUF] = 1;
 }
 
+/* A child may ask at least what it cannot do: no thread of its parent's holds the lock meanwhile.
+ */
+static void before_a_fork(void)
+{
+	pthread_mutex_lock(&fc.lock);
+}
+
+static void after_a_fork(void)
+{
+	pthread_mutex_unlock(&fc.lock);
+}
+
 static int begin(void)
 {
 	const char *n = getenv("FAKECUDA_DEVICES"), *script = getenv("FAKECUDA_SCRIPT");
@@ -176,6 +188,8 @@ static int begin(void)
 	look_around(n_device);
 	fc_world_open();
 	fc.pid = getpid();
+	if (pthread_atfork(before_a_fork, after_a_fork, after_a_fork))
+		abort();
 	fc_work_start();
 	pthread_mutex_unlock(&fc.lock);
 	if (script && fakecuda_script(script)) {
