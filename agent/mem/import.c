@@ -110,10 +110,27 @@ static int check_device(struct wb_gpu *g, uint64_t handle, struct wb_err *err)
 	return rc;
 }
 
+/* The driver maps all of an allocation and nothing else, so it knows whether that is as long as the
+ * worker says.  One that is not it calls "not supported", which would sound as if this device could
+ * not map at all: what a device can was seen by the import before. */
+static int map_all(
+	struct wb_gpu *g, const struct vmm *v, uint64_t at, uint64_t handle, struct wb_err *err)
+{
+	uint64_t bytes = v->piece_bytes[v->n_mapped];
+	struct wb_err why = {0};
+	int rc = wb_gpu_rc(g, g->cu->vmm_map(at, bytes, 0, handle, 0), "cuMemMap", &why);
+
+	if (rc == -EINVAL || rc == -ENOTSUP)
+		return wb_err_set(err, -EINVAL,
+			"memory object: descriptor %u is of no allocation of %llu bytes: %s",
+			v->n_mapped, (unsigned long long)bytes, why.msg);
+	return rc ? wb_err_set(err, rc, "%s", why.msg) : 0;
+}
+
 /* The mapping keeps the allocation, its handle is not needed any more. */
 static int map_piece(struct wb_gpu *g, struct vmm *v, uint64_t at, int fd, struct wb_err *err)
 {
-	uint64_t handle, bytes = v->piece_bytes[v->n_mapped];
+	uint64_t handle;
 	int rc;
 
 	rc = g->cu->vmm_import(&handle, (void *)(intptr_t)fd, WBCU_HANDLE_FD);
@@ -125,7 +142,7 @@ static int map_piece(struct wb_gpu *g, struct vmm *v, uint64_t at, int fd, struc
 		return rc;
 	rc = check_device(g, handle, err);
 	if (!rc)
-		rc = wb_gpu_rc(g, g->cu->vmm_map(at, bytes, 0, handle, 0), "cuMemMap", err);
+		rc = map_all(g, v, at, handle, err);
 	if (!rc)
 		v->n_mapped++;
 	g->cu->vmm_release(handle);

@@ -92,8 +92,8 @@ const struct wb_mem_ops *wb_mem_ops(uint32_t kind);
  * @d:		description from an untrusted peer; its descriptors are duplicated
  * @out:	filled on success; wb_mem_release()
  * 0; -EINVAL: unknown kind, length 0, unaligned offset, an object shorter than offset + bytes,
- * descriptors that are no memory of that device (figures named); -EPERM: cannot be sealed against
- * shrinking (the sentence says how to create it).
+ * descriptors that are no memory of that device, or not as long as is said (figures named);
+ * -EPERM: cannot be sealed against shrinking (the sentence says how to create it).
  * Not an error of the worker's, who may do the work itself (WB_MEM_HEAP): -ENOTSUP: no driver, or
  * a device without what the kind needs; -ENODEV: the device is hidden from this process; -EXDEV:
  * the handle cannot be opened from here (the sentence names what worker and agent have to share).
