@@ -350,17 +350,17 @@ START_TEST(a_description_that_cannot_be_is_einval)
 }
 END_TEST
 
-/* Of the memory of device 1, as if it were of device 0, where there are two; and longer than it is.
- */
+/* Of the memory of device 1, as if it were of device 0, where there are two; longer than it is, and
+ * shorter. */
 static void lying_worker(int sock, void *arg)
 {
-	static const uint64_t pieces[] = {BLOCK};
+	static const uint64_t pieces[] = {2 * BLOCK};
 	uint64_t addr = segments(fx_cuda_second(), pieces, 1, true);
 	struct wb_mem_export x;
 	char c;
 
 	(void)arg;
-	must(!wb_mem_export((void *)(uintptr_t)addr, BLOCK, &x, NULL));
+	must(!wb_mem_export((void *)(uintptr_t)addr, 2 * BLOCK, &x, NULL));
 	say(sock, &x);
 	fx_receive(sock, &c, 1, NULL, 0);
 	wb_mem_export_finish(&x);
@@ -369,17 +369,20 @@ static void lying_worker(int sock, void *arg)
 static void hearing_agent(int sock, void *arg)
 {
 	struct wb_mem_piece piece[WB_MEM_PIECES_MAX];
-	struct wb_mem_desc d = hear(sock, piece), longer = d, other = d;
-	struct wb_mem_piece two = {piece[0].fd, 2 * BLOCK};
+	struct wb_mem_desc d = hear(sock, piece), lie = d, other = d;
+	struct wb_mem_piece said = {piece[0].fd, 0};
 	struct wb_err err = {0};
 	struct wb_mem m;
 
 	(void)arg;
-	longer.piece = &two;
-	longer.bytes = 2 * BLOCK;
-	/* Not -ENOTSUP, whatever word the driver has for it: that says that the worker can. */
-	must(wb_mem_import(&longer, &m, &err) == -EINVAL &&
-		strstr(err.msg, "descriptor 0 is of no allocation of 4194304 bytes: "));
+	lie.piece = &said;
+	for (int i = 0; i < 2; i++) {
+		said.bytes = lie.bytes = i ? BLOCK : 4 * BLOCK;
+		/* Not -ENOTSUP, which is the driver's word: that says that the worker can. */
+		must(wb_mem_import(&lie, &m, &err) == -EINVAL &&
+			strstr(err.msg, i ? "descriptor 0 is of no allocation of 2097152 bytes: "
+					  : "descriptor 0 is of no allocation of 8388608 bytes: "));
+	}
 	if (fx_cuda_devices() > 1) {
 		struct wbcu_uuid first = fx_cuda_uuid(0);
 

@@ -37,18 +37,18 @@ struct fc_device *fc_current(void)
 	return current.n ? current.stack[current.n - 1] : NULL;
 }
 
-int fc_enter(const char *function, bool needs_context)
+int fc_enter(const char *function, enum fc_need need)
 {
 	int rc;
 
 	pthread_mutex_lock(&fc.lock);
 	fc.count.strays += fc.pid && fc.pid != getpid();
 	rc = fc.pid != getpid() ? WBCU_NOT_INITIALIZED : fc_script_fail(function);
-	if (!rc)
+	if (!rc && need != FC_NOTHING)
 		rc = fc.lost;
-	if (!rc && needs_context && !fc_current())
+	if (!rc && need == FC_CONTEXT && !fc_current())
 		rc = WBCU_INVALID_CONTEXT;
-	if (!rc && needs_context && !fc_current()->retained)
+	if (!rc && need == FC_CONTEXT && !fc_current()->retained)
 		rc = FC_CONTEXT_IS_DESTROYED;
 	if (rc)
 		pthread_mutex_unlock(&fc.lock);
@@ -237,7 +237,7 @@ int fc_number(int device)
 
 int cuDeviceGetCount(int *n)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -247,7 +247,7 @@ int cuDeviceGetCount(int *n)
 
 int cuDeviceGet(int *dev, int number)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -259,7 +259,7 @@ int cuDeviceGet(int *dev, int number)
 
 int cuDeviceGetUuid_v2(struct wbcu_uuid *uuid, int dev)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -271,7 +271,7 @@ int cuDeviceGetUuid_v2(struct wbcu_uuid *uuid, int dev)
 
 int cuDeviceGetName(char *name, int bytes, int dev)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -283,7 +283,7 @@ int cuDeviceGetName(char *name, int bytes, int dev)
 
 int cuDeviceGetAttribute(int *value, int attribute, int dev)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -299,7 +299,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int dev)
 
 int cuDevicePrimaryCtxRetain(void **context, int dev)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -313,7 +313,7 @@ int cuDevicePrimaryCtxRetain(void **context, int dev)
 
 int cuDevicePrimaryCtxRelease_v2(int dev)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -334,7 +334,7 @@ static bool is_context(const void *context)
 
 int cuCtxPushCurrent_v2(void *context)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -344,7 +344,6 @@ int cuCtxPushCurrent_v2(void *context)
 	return fc_leave(WBCU_SUCCESS);
 }
 
-/* Works with a lost device, too: callers have to leave their thread as it was. */
 int cuCtxPopCurrent_v2(void **context)
 {
 	if (!current.n)
@@ -357,7 +356,7 @@ int cuCtxPopCurrent_v2(void **context)
 
 int cuCtxSetCurrent(void *context)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;
@@ -371,7 +370,7 @@ int cuCtxSetCurrent(void *context)
 
 int cuCtxSynchronize(void)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	return rc ? rc : fc_leave(fc_wait(0));
 }

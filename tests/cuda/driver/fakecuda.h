@@ -16,7 +16,8 @@
  * Memory is memfds.  It is mapped where device addresses point to, and only while the device works:
  * a program that touches it from the host ends with SIGSEGV.  Allocations of VMM are exported as
  * those memfds and keep their device's UUID; legacy allocations are parts of blocks of 2 MiB, and
- * an IPC handle gives away the whole block, opened at the allocation's place in it.  Handles are
+ * an IPC handle gives away the whole block, opened at the allocation's place in it.  Copies and
+ * fills stay within one legacy allocation, kernels reach all that is mapped.  Handles are
  * opened by processes of the same user and the same pid namespace while the exporter lives, never
  * by the exporter itself.  Free memory is counted over all processes that name the same file in
  * FAKECUDA_WORLD (else this process alone), until the last holder of an allocation lets go or dies.
@@ -29,8 +30,9 @@
  * is in it.  Copies from and to host memory that is not pinned are over when the call returns, as
  * they are with a driver.  The legacy stream and streams that block on it wait for each other.
  *
- * Errors are those of a driver for the same misuse, as far as tests need them.  What went wrong in
- * a stream is found by a later call, and by all of them from then on (sticky).
+ * Errors are those of a driver for the same misuse (answers.txt says which driver).  What went
+ * wrong in a stream is found by a later call, and from then on by all that work on the device or
+ * its memory; contexts and questions about pointers and devices go on.
  *
  * What it does not show: speed; how a device orders its accesses to memory, and the host's to it;
  * kernels that run side by side; a kernel that reaches memory which a device could not (host memory

@@ -55,7 +55,7 @@ struct fc_mapping {
 	struct fc_block *block; /* NULL: addresses that are only reserved */
 	bool is_open; /* devices may touch it */
 	unsigned n_alloc; /* legacy allocations in it */
-	unsigned n_ipc; /* times that it was opened by an IPC handle; 0 = ours */
+	unsigned n_ipc; /* times that what lies in it was opened by IPC handles; 0 = ours */
 };
 
 struct fc_alloc { /* legacy */
@@ -63,6 +63,7 @@ struct fc_alloc { /* legacy */
 	uint64_t addr;
 	size_t bytes;
 	struct fc_mapping *in;
+	unsigned n_open; /* times that it was opened by an IPC handle; 0 = ours */
 };
 
 struct fc_host { /* pinned */
@@ -120,7 +121,7 @@ struct fc {
 	struct fc_piece *piece; /* oldest first */
 	uint64_t next_id; /* of blocks and pieces */
 	bool is_running; /* a piece is: memory is open */
-	int lost; /* what all calls return; 0 */
+	int lost; /* what calls return that need a device; 0 */
 	struct fakecuda_counts count;
 	/* script */
 	bool is_held;
@@ -131,9 +132,12 @@ struct fc {
 };
 extern struct fc fc;
 
+/* What a function of the library needs: nothing, so that a lost device is no matter to it; a device
+ * that is not lost; a context that is current as well. */
+enum fc_need { FC_NOTHING, FC_SOUND, FC_CONTEXT };
 /** fc_enter - the beginning of a function of the library: lock, and what is in its way.  0: the
  *  lock is held until fc_leave(); else what to return. */
-int fc_enter(const char *function, bool needs_context);
+int fc_enter(const char *function, enum fc_need need);
 /** fc_leave - unlock; returns @rc. */
 int fc_leave(int rc);
 /** fc_current - the device whose context is current in this thread; NULL = none. */
@@ -179,10 +183,18 @@ void fc_unmap(struct fc_mapping *m);
 struct fc_mapping *fc_mapping_at(const struct fc_mapping *list, uint64_t addr, size_t bytes);
 /** fc_alloc_at - the legacy allocation that @addr lies in; NULL. */
 const struct fc_alloc *fc_alloc_at(uint64_t addr);
+/** fc_alloc_open - once more by an IPC handle: all of its block is mapped, and what is known of it
+ *  here is the allocation, @bytes at @offset.  Its address; fc_alloc_close(). */
+uint64_t fc_alloc_open(struct fc_mapping *m, uint64_t offset, size_t bytes);
+/** fc_alloc_close - once less; with the last the mapping goes.  WBCU_INVALID_VALUE: not open. */
+int fc_alloc_close(uint64_t addr);
 /** fc_open - devices may touch memory, or not any more: so may the host. */
 void fc_open(bool is_open);
 /** fc_is_open - may devices touch [@addr, @addr + @bytes), over neighbouring mappings too? */
 bool fc_is_open(uint64_t addr, size_t bytes);
+/** fc_is_one - and is it no more than one allocation, where that is legacy?  What copies and fills
+ *  ask; kernels touch whatever is open. */
+bool fc_is_one(uint64_t addr, size_t bytes);
 /** fc_is_pinned - is it all pinned memory of the host? */
 bool fc_is_pinned(uint64_t addr, size_t bytes);
 

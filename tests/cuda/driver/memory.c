@@ -96,6 +96,16 @@ void fc_open(bool is_open)
 		protect(m);
 }
 
+bool fc_is_one(uint64_t addr, size_t bytes)
+{
+	const struct fc_mapping *m = fc_mapping_at(fc.mapping, addr, 1);
+	const struct fc_alloc *a = fc_alloc_at(addr);
+
+	if (m && m->block->is_legacy)
+		return a && bytes <= a->bytes - (addr - a->addr);
+	return fc_is_open(addr, bytes);
+}
+
 bool fc_is_open(uint64_t addr, size_t bytes)
 {
 	while (bytes) {
@@ -198,7 +208,7 @@ static int mapping_for(size_t bytes, struct fc_mapping **out)
 
 int cuMemAlloc_v2(uint64_t *addr, size_t bytes)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_mapping *m;
 	struct fc_alloc *a;
 
@@ -212,7 +222,7 @@ int cuMemAlloc_v2(uint64_t *addr, size_t bytes)
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		abort();
-	*a = (struct fc_alloc){fc.alloc, m->addr + m->used, bytes, m};
+	*a = (struct fc_alloc){fc.alloc, m->addr + m->used, bytes, m, 0};
 	fc.alloc = a;
 	m->used += bytes > SMALL ? m->bytes : (bytes + ALIGN - 1) / ALIGN * ALIGN;
 	m->n_alloc++;
@@ -220,24 +230,81 @@ int cuMemAlloc_v2(uint64_t *addr, size_t bytes)
 	return fc_leave(WBCU_SUCCESS);
 }
 
+static struct fc_alloc *alloc_of(uint64_t addr, bool is_ours)
+{
+	for (struct fc_alloc *a = fc.alloc; a; a = a->next)
+		if (a->addr == addr && !a->n_open == is_ours)
+			return a;
+	return NULL;
+}
+
+static void forget_alloc(struct fc_alloc *a)
+{
+	struct fc_alloc **at = &fc.alloc;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	free(a);
+}
+
+/* It is there for the work that is queued, and no longer. */
 int cuMemFree_v2(uint64_t addr)
 {
-	int rc = fc_enter(__func__, true);
-	struct fc_alloc **at = &fc.alloc, *a;
+	int rc = fc_enter(__func__, FC_CONTEXT);
+	struct fc_mapping *in;
+	struct fc_alloc *a;
 
 	if (rc)
 		return rc;
-	while (*at && (*at)->addr != addr)
-		at = &(*at)->next;
-	a = *at;
-	if (!a)
+	if (!alloc_of(addr, true))
 		return fc_leave(WBCU_INVALID_VALUE);
-	*at = a->next;
 	rc = fc_wait(0);
-	if (!--a->in->n_alloc)
-		fc_unmap(a->in);
-	free(a);
+	a = alloc_of(addr, true);
+	if (!a)
+		return fc_leave(WBCU_INVALID_VALUE); /* another thread's call was before */
+	in = a->in;
+	forget_alloc(a);
+	if (!--in->n_alloc)
+		fc_unmap(in);
 	return fc_leave(rc);
+}
+
+uint64_t fc_alloc_open(struct fc_mapping *m, uint64_t offset, size_t bytes)
+{
+	uint64_t addr = m->addr + offset;
+	struct fc_alloc *a = alloc_of(addr, false);
+
+	if (!a) {
+		a = calloc(1, sizeof(*a));
+		if (!a)
+			abort();
+		*a = (struct fc_alloc){fc.alloc, addr, bytes, m, 0};
+		fc.alloc = a;
+	}
+	a->n_open++;
+	m->n_ipc++;
+	return addr;
+}
+
+int fc_alloc_close(uint64_t addr)
+{
+	struct fc_alloc *a = alloc_of(addr, false);
+	struct fc_mapping *in;
+	int rc = WBCU_SUCCESS;
+
+	if (a && a->n_open == 1) {
+		rc = fc_wait(0);
+		a = alloc_of(addr, false);
+	}
+	if (!a)
+		return WBCU_INVALID_VALUE;
+	in = a->in;
+	if (!--a->n_open)
+		forget_alloc(a);
+	if (!--in->n_ipc)
+		fc_unmap(in);
+	return rc;
 }
 
 const struct fc_alloc *fc_alloc_at(uint64_t addr)
@@ -250,7 +317,7 @@ const struct fc_alloc *fc_alloc_at(uint64_t addr)
 
 int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t addr)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	const struct fc_mapping *m;
 	const struct fc_alloc *a;
 
@@ -269,7 +336,7 @@ int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t addr)
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -302,7 +369,7 @@ static bool is_described(const struct wbcu_allocation *w)
 
 int cuMemGetAllocationGranularity(size_t *bytes, const struct wbcu_allocation *what, int option)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 
 	if (rc)
 		return rc;
@@ -315,7 +382,7 @@ int cuMemGetAllocationGranularity(size_t *bytes, const struct wbcu_allocation *w
 int cuMemCreate(uint64_t *handle, size_t bytes, const struct wbcu_allocation *what,
 	unsigned long long flags)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	const struct fc_device *d;
 	struct fc_block *b;
 
@@ -339,7 +406,7 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const struct wbcu_allocation *wh
 
 int cuMemRelease(uint64_t handle)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	struct fc_block *b;
 
 	if (rc)
@@ -355,7 +422,7 @@ int cuMemRelease(uint64_t handle)
 
 int cuMemRetainAllocationHandle(uint64_t *handle, void *addr)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	struct fc_mapping *m;
 
 	if (rc)
@@ -371,7 +438,7 @@ int cuMemRetainAllocationHandle(uint64_t *handle, void *addr)
 
 int cuMemGetAllocationPropertiesFromHandle(struct wbcu_allocation *out, uint64_t handle)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	const struct fc_block *b;
 
 	if (rc)
@@ -388,7 +455,7 @@ int cuMemGetAllocationPropertiesFromHandle(struct wbcu_allocation *out, uint64_t
 int cuMemAddressReserve(
 	uint64_t *addr, size_t bytes, size_t align, uint64_t wish, unsigned long long flags)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	struct fc_mapping *m;
 
 	(void)wish;
@@ -410,17 +477,27 @@ int cuMemAddressReserve(
 	return fc_leave(WBCU_SUCCESS);
 }
 
+enum part { NOTHING, IN_PART, ALL_OF_IT };
+
+/* How much of a mapping lies in [@addr, @end). */
+static enum part is_within(const struct fc_mapping *m, uint64_t addr, uint64_t end)
+{
+	if (m->addr >= end || addr >= m->addr + m->bytes)
+		return NOTHING;
+	return m->addr >= addr && m->addr + m->bytes <= end ? ALL_OF_IT : IN_PART;
+}
+
 static bool is_mapped_in(uint64_t addr, size_t bytes)
 {
 	for (const struct fc_mapping *m = fc.mapping; m; m = m->next)
-		if (m->addr < addr + bytes && addr < m->addr + m->bytes)
+		if (is_within(m, addr, addr + bytes) != NOTHING)
 			return true;
 	return false;
 }
 
 int cuMemAddressFree(uint64_t addr, size_t bytes)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	struct fc_mapping *m;
 
 	if (rc)
@@ -436,45 +513,45 @@ int cuMemAddressFree(uint64_t addr, size_t bytes)
 
 int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 	struct fc_mapping *m;
 	struct fc_block *b;
 
 	if (rc)
 		return rc;
 	b = block_of(handle);
-	if (!b || flags || offset || !is_whole(bytes) || bytes > b->bytes || addr % FC_BLOCK ||
+	if (!b || flags || offset % FC_BLOCK || !is_whole(bytes) || addr % FC_BLOCK ||
 		!fc_mapping_at(fc.reserved, addr, bytes) || is_mapped_in(addr, bytes))
 		return fc_leave(WBCU_INVALID_VALUE);
+	if (offset || bytes != b->bytes) /* all of an allocation is mapped, or nothing */
+		return fc_leave(WBCU_NOT_SUPPORTED);
 	return fc_leave(fc_map(b, addr, bytes, &m));
 }
 
+/* Whole mappings, in addresses that are reserved; where there are none, there is nothing to do. */
 int cuMemUnmap(uint64_t addr, size_t bytes)
 {
-	int rc = fc_enter(__func__, false);
-	uint64_t at = addr, end = addr + bytes;
+	int rc = fc_enter(__func__, FC_SOUND);
+	uint64_t end = addr + bytes;
 
 	if (rc)
 		return rc;
-	while (at < end) { /* whole mappings, without a gap */
-		const struct fc_mapping *m = fc_mapping_at(fc.mapping, at, 1);
-
-		if (!m || m->addr != at || m->bytes > end - at || m->block->is_legacy)
+	if (!bytes || !fc_mapping_at(fc.reserved, addr, bytes))
+		return fc_leave(WBCU_INVALID_VALUE);
+	for (const struct fc_mapping *m = fc.mapping; m; m = m->next)
+		if (is_within(m, addr, end) == IN_PART)
 			return fc_leave(WBCU_INVALID_VALUE);
-		at += m->bytes;
-	}
-	for (at = addr; at < end;) {
-		struct fc_mapping *m = fc_mapping_at(fc.mapping, at, 1);
-
-		at += m->bytes;
-		fc_unmap(m);
+	for (struct fc_mapping *m = fc.mapping, *next; m; m = next) {
+		next = m->next;
+		if (is_within(m, addr, end) == ALL_OF_IT)
+			fc_unmap(m);
 	}
 	return fc_leave(WBCU_SUCCESS);
 }
 
 int cuMemSetAccess(uint64_t addr, size_t bytes, const struct wbcu_access *access, size_t n)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_SOUND);
 
 	if (rc)
 		return rc;
@@ -525,11 +602,13 @@ static int unpin(void *p, bool is_ours)
 {
 	struct fc_host **at = &fc.host, *h;
 
-	while (*at && ((*at)->addr != (uintptr_t)p || (*at)->is_ours != is_ours))
+	while (*at && (*at)->addr != (uintptr_t)p)
 		at = &(*at)->next;
 	h = *at;
 	if (!h)
 		return is_ours ? WBCU_INVALID_VALUE : WBCU_HOST_MEMORY_NOT_REGISTERED;
+	if (h->is_ours != is_ours)
+		return WBCU_INVALID_VALUE;
 	*at = h->next;
 	free(h);
 	fc.count.pinned--;
@@ -538,7 +617,7 @@ static int unpin(void *p, bool is_ours)
 
 int cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -552,7 +631,7 @@ int cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
 
 int cuMemFreeHost(void *p)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -566,7 +645,7 @@ int cuMemFreeHost(void *p)
 
 int cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -581,14 +660,14 @@ int cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
 
 int cuMemHostUnregister(void *p)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	return rc ? rc : fc_leave(unpin(p, false));
 }
 
 int cuMemHostGetDevicePointer_v2(uint64_t *addr, void *p, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -641,7 +720,7 @@ static int attribute_of(void *value, int attribute, uint64_t addr)
 
 int cuPointerGetAttribute(void *value, int attribute, uint64_t addr)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	return rc ? rc : fc_leave(attribute_of(value, attribute, addr));
 }
@@ -649,7 +728,7 @@ int cuPointerGetAttribute(void *value, int attribute, uint64_t addr)
 /* What the driver does not know is all zeros here, and no error. */
 int cuPointerGetAttributes(unsigned n, int *attributes, void **values, uint64_t addr)
 {
-	int rc = fc_enter(__func__, false);
+	int rc = fc_enter(__func__, FC_NOTHING);
 
 	if (rc)
 		return rc;

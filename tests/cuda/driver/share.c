@@ -12,10 +12,10 @@
 #define IPC_MAGIC 0x6674634970634663ull
 
 struct ipc {
-	uint64_t magic, serial, bytes;
-	uint64_t offset; /* of the allocation in the block */
+	uint64_t magic, serial, block_bytes;
+	uint64_t offset, bytes; /* of the allocation in the block */
 	int32_t pid, fd, device, pad;
-	uint8_t unused[16];
+	uint8_t unused[8];
 };
 _Static_assert(sizeof(struct ipc) == WBCU_IPC_BYTES, "what applications copy");
 
@@ -45,17 +45,15 @@ static struct fc_block *block_with(uint64_t serial)
 
 int cuMemExportToShareableHandle(void *out, uint64_t handle, int type, unsigned long long flags)
 {
-	int rc = fc_enter(__func__, false), fd;
+	int rc = fc_enter(__func__, FC_SOUND), fd;
 	struct fc_block *b;
 
 	if (rc)
 		return rc;
 	for (b = fc.block; b && (b->id != handle || !b->n_handle); b = b->next)
 		;
-	if (!b || type != WBCU_HANDLE_FD || flags)
+	if (!b || type != WBCU_HANDLE_FD || !(b->handle_types & type) || flags)
 		return fc_leave(WBCU_INVALID_VALUE);
-	if (!(b->handle_types & type))
-		return fc_leave(WBCU_NOT_PERMITTED);
 	fd = fcntl(b->fd, F_DUPFD_CLOEXEC, 3);
 	if (fd < 0)
 		return fc_leave(WBCU_UNKNOWN);
@@ -65,7 +63,7 @@ int cuMemExportToShareableHandle(void *out, uint64_t handle, int type, unsigned 
 
 int cuMemImportFromShareableHandle(uint64_t *handle, void *what, int type)
 {
-	int rc = fc_enter(__func__, false), fd = (int)(intptr_t)what, device;
+	int rc = fc_enter(__func__, FC_SOUND), fd = (int)(intptr_t)what, device;
 	struct fc_block *b;
 	struct stat st;
 	uint64_t serial;
@@ -82,7 +80,6 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *what, int type)
 			(size_t)st.st_size, device, fcntl(fd, F_DUPFD_CLOEXEC, 3), serial, &b);
 		if (rc)
 			return fc_leave(rc);
-		b->handle_types = WBCU_HANDLE_FD;
 	}
 	b->n_handle++;
 	fc.count.handles++;
@@ -94,7 +91,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *what, int type)
 
 int cuIpcGetMemHandle(struct wbcu_ipc *out, uint64_t addr)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	const struct fc_mapping *m;
 	const struct fc_alloc *a;
 	struct ipc h;
@@ -107,8 +104,9 @@ int cuIpcGetMemHandle(struct wbcu_ipc *out, uint64_t addr)
 		return fc_leave(WBCU_INVALID_VALUE);
 	h = (struct ipc){.magic = IPC_MAGIC,
 		.serial = m->block->serial,
-		.bytes = m->bytes,
+		.block_bytes = m->bytes,
 		.offset = a->addr - m->addr,
+		.bytes = a->bytes,
 		.pid = getpid(),
 		.fd = m->block->fd,
 		.device = m->block->device};
@@ -146,7 +144,7 @@ static int open_handle(const struct ipc *h, struct fc_mapping **out)
 	fd = open_of(h);
 	if (fd < 0)
 		return WBCU_INVALID_VALUE;
-	rc = fc_block_new((size_t)h->bytes, h->device, fd, h->serial, &b);
+	rc = fc_block_new((size_t)h->block_bytes, h->device, fd, h->serial, &b);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -157,7 +155,7 @@ static int open_handle(const struct ipc *h, struct fc_mapping **out)
 
 int cuIpcOpenMemHandle_v2(uint64_t *addr, struct wbcu_ipc handle, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_mapping *m;
 	struct ipc h;
 
@@ -171,26 +169,15 @@ int cuIpcOpenMemHandle_v2(uint64_t *addr, struct wbcu_ipc handle, unsigned flags
 	rc = open_handle(&h, &m);
 	if (rc)
 		return fc_leave(rc);
-	m->n_ipc++;
-	*addr = m->addr + h.offset;
+	*addr = fc_alloc_open(m, h.offset, (size_t)h.bytes);
 	return fc_leave(WBCU_SUCCESS);
 }
 
 int cuIpcCloseMemHandle(uint64_t addr)
 {
-	int rc = fc_enter(__func__, true);
-	struct fc_mapping *m;
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
-	if (rc)
-		return rc;
-	m = fc_mapping_at(fc.mapping, addr, 1);
-	if (!m || !m->n_ipc)
-		return fc_leave(WBCU_INVALID_VALUE);
-	if (!--m->n_ipc) {
-		rc = fc_wait(0);
-		fc_unmap(m);
-	}
-	return fc_leave(rc);
+	return rc ? rc : fc_leave(fc_alloc_close(addr));
 }
 
 /* ---- dma-buf: the memfd once more, its position where the range begins ------------------------
@@ -199,7 +186,7 @@ int cuIpcCloseMemHandle(uint64_t addr)
 int cuMemGetHandleForAddressRange(
 	void *out, uint64_t addr, size_t bytes, int type, unsigned long long flags)
 {
-	int rc = fc_enter(__func__, true), fd;
+	int rc = fc_enter(__func__, FC_CONTEXT), fd;
 	const struct fc_mapping *m;
 	char path[64];
 

@@ -12,9 +12,9 @@
 /* Of a copy or a fill: may the device touch what it names?  Asked by the call as well. */
 static bool is_allowed(const struct fc_piece *p)
 {
-	if (p->to_device && !fc_is_open(p->to, p->bytes) && !fc_is_pinned(p->to, p->bytes))
+	if (p->to_device && !fc_is_one(p->to, p->bytes) && !fc_is_pinned(p->to, p->bytes))
 		return false;
-	return !p->from_device || fc_is_open(p->from, p->bytes) || fc_is_pinned(p->from, p->bytes);
+	return !p->from_device || fc_is_one(p->from, p->bytes) || fc_is_pinned(p->from, p->bytes);
 }
 
 static int run_copy(const struct fc_piece *p)
@@ -316,7 +316,7 @@ int cuMemsetD8Async(uint64_t addr, uint8_t value, size_t bytes, void *stream)
 int cuLaunchHostFunc(void *stream, void (*fn)(void *), void *arg)
 {
 	struct fc_piece p = {.kind = FC_CALL, .fn = fn, .arg = arg};
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	return rc ? rc : fc_leave(fc_queue(__func__, stream, &p, NULL));
 }
@@ -333,7 +333,7 @@ static bool is_busy(const void *stream)
 
 int cuStreamCreate(void **stream, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_stream *s;
 
 	if (rc)
@@ -353,7 +353,7 @@ int cuStreamCreate(void **stream, unsigned flags)
 /* What it holds is done first.  A driver does not wait for that here; nobody can tell. */
 int cuStreamDestroy_v2(void *stream)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_stream **at = &fc.stream;
 
 	if (rc)
@@ -372,7 +372,7 @@ int cuStreamDestroy_v2(void *stream)
 
 int cuStreamQuery(void *stream)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -383,7 +383,7 @@ int cuStreamQuery(void *stream)
 
 int cuStreamSynchronize(void *stream)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -407,7 +407,7 @@ static struct fc_event *event_of(void *event)
 
 int cuEventCreate(void **event, unsigned flags)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_event *e;
 
 	if (rc)
@@ -426,7 +426,7 @@ int cuEventCreate(void **event, unsigned flags)
 
 int cuEventDestroy_v2(void *event)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_event **at = &fc.event;
 
 	if (rc)
@@ -444,7 +444,7 @@ int cuEventDestroy_v2(void *event)
 int cuEventRecord(void *event, void *stream)
 {
 	struct fc_piece p = {.kind = FC_RECORD};
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -456,7 +456,7 @@ int cuEventRecord(void *event, void *stream)
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
 	struct fc_piece p = {.kind = FC_WAIT};
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
@@ -468,7 +468,7 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 
 int cuEventQuery(void *event)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	const struct fc_event *e;
 
 	if (rc)
@@ -481,7 +481,7 @@ int cuEventQuery(void *event)
 
 int cuEventSynchronize(void *event)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	const struct fc_event *e;
 
 	if (rc)
@@ -511,7 +511,7 @@ static bool is_image(const char *image)
 
 int cuModuleLoadData(void **module, const void *image)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_module *m;
 
 	if (rc)
@@ -530,7 +530,7 @@ int cuModuleLoadData(void **module, const void *image)
 
 int cuModuleUnload(void *module)
 {
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 	struct fc_module **at = &fc.module;
 
 	if (rc)
@@ -548,7 +548,7 @@ int cuModuleUnload(void *module)
 
 int cuModuleGetFunction(void **fn, void *module, const char *name)
 {
-	int rc = fc_enter(__func__, true), at = fc_kernel_find(name);
+	int rc = fc_enter(__func__, FC_CONTEXT), at = fc_kernel_find(name);
 
 	(void)module;
 	if (rc)
@@ -564,7 +564,7 @@ int cuLaunchKernel(void *fn, unsigned grid_x, unsigned grid_y, unsigned grid_z, 
 	void **extra)
 {
 	struct fc_piece p = {.kind = FC_LAUNCH, .grid = grid_x, .threads = block_x};
-	int rc = fc_enter(__func__, true);
+	int rc = fc_enter(__func__, FC_CONTEXT);
 
 	if (rc)
 		return rc;
