@@ -64,6 +64,13 @@ void write_all(uint64_t addr, uint8_t value, size_t bytes);
 /** byte_at - the byte at @addr; -1 = it cannot be read. */
 int byte_at(uint64_t addr);
 
+/* ---- a kernel ---- */
+
+/** storer - the function of a kernel that stores 7 at an address, and its module. */
+void *storer(void **module);
+/** store - launch it. */
+int store(void *fn, uint64_t at, unsigned grid, unsigned block);
+
 /* ---- what a pointer is ---- */
 
 void type_of(uint64_t addr);

@@ -57,6 +57,20 @@ static void legacy_small(void)
 	result("no bytes at all", cu->mem_alloc(&first, 0));
 }
 
+static void legacy_neighbours(void)
+{
+	uint64_t first = legacy(KIB), second = legacy(KIB);
+	static char host[2 * KIB];
+
+	yes("the second begins where the first ends", second == first + KIB);
+	if (second != first + KIB)
+		return;
+	result("filling both at once", cu->fill(first, 1, 2 * KIB, NULL));
+	result("copying to both at once", cu->copy_in(first, host, 2 * KIB, NULL));
+	result("copying from both at once", cu->copy_out(host, first, 2 * KIB, NULL));
+	result("the end of that", cu->context_sync());
+}
+
 static void host_memory(void)
 {
 	static char unknown[100];
@@ -307,6 +321,7 @@ const struct situation of_memory[] = {
 	{"a thread without a context", without_a_context},
 	{"legacy memory, large", legacy_large},
 	{"legacy memory, small", legacy_small},
+	{"legacy memory, two side by side", legacy_neighbours},
 	{"host memory, pinned", host_memory},
 	{"vmm, exportable", vmm_exportable},
 	{"vmm, private", vmm_private},

@@ -18,7 +18,8 @@
 
 /*
  * A peer has memory and does what it is told over the socket, a letter each: 'r' tell the byte at
- * its start, 'f' let go of it.  It never prints, and ends when the socket does.
+ * its start, 'n' that of its neighbour, 'f' let go of it.  It never prints, and ends when the
+ * socket does.
  */
 struct note {
 	struct wbcu_ipc ipc;
@@ -116,14 +117,14 @@ static void peer_kill(struct peer *p)
 	close(p->sock);
 }
 
-static void serve(uint64_t addr, void (*let_go)(uint64_t))
+static void serve(uint64_t addr, uint64_t neighbour, void (*let_go)(uint64_t))
 {
 	uint8_t reply = 0;
 	char what;
 
 	while (read(SOCKET, &what, 1) == 1) {
-		if (what == 'r')
-			reply = (uint8_t)byte_at(addr);
+		if (what == 'r' || what == 'n')
+			reply = (uint8_t)byte_at(what == 'r' ? addr : neighbour);
 		else
 			let_go(addr);
 		if (write(SOCKET, &reply, 1) != 1)
@@ -147,7 +148,7 @@ static void have_legacy(size_t bytes)
 	must("cuIpcGetMemHandle", cu->ipc_export(&note.ipc, addr));
 	must("cuDeviceGetUuid", cu->device_uuid(&note.uuid, 0));
 	send_note(&note, -1);
-	serve(addr, free_legacy);
+	serve(addr, before, free_legacy);
 }
 
 static size_t piece;
@@ -172,7 +173,7 @@ static void have_vmm(void)
 	must("cuMemRelease", cu->vmm_release(handle));
 	send_note(&note, fd);
 	close(fd);
-	serve(addr, free_vmm);
+	serve(addr, addr, free_vmm);
 }
 
 static void look(void)
@@ -239,6 +240,7 @@ static void ipc_other(void)
 	same_place("cuMemGetAddressRange, start", rc, start, addr);
 	same_size("cuMemGetAddressRange, bytes", rc, n, p.note.bytes);
 	type_of(addr);
+	number_of("it is IPC capable", addr, WBCU_POINTER_IS_IPC_CAPABLE);
 	say("its first and last byte", "%d, %d", byte_at(addr), byte_at(addr + n - 1));
 	write_all(addr, 21, 100);
 	say("what was written here, read there", "%d", peer_ask(&p, 'r'));
@@ -257,15 +259,25 @@ static void ipc_other(void)
 
 static void ipc_small(void)
 {
+	void *module, *fn = storer(&module);
 	struct peer p;
 	uint64_t addr;
+	bool is_near;
 
 	peer_start(&p, "small");
 	must("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
 	say("the byte at the address", "%s", byte_at(addr) == 11 ? "the allocation's" : "another");
-	yes("a neighbour's can be read as well",
-		p.note.before && p.note.before < 2 * MIB && byte_at(addr - p.note.before) == 10);
+	is_near = p.note.before && p.note.before < 2 * MIB;
+	yes("a neighbour's can be copied as well", is_near && byte_at(addr - p.note.before) == 10);
 	result("closing it", cu->ipc_close(addr));
+	yes("a neighbour is less than 2 MiB before it", is_near);
+	if (is_near) { /* this may be the end of the device */
+		must("opening it", cu->ipc_open(&addr, p.note.ipc, WBCU_IPC_LAZY_PEER));
+		result("a kernel that stores at the neighbour's",
+			store(fn, addr - p.note.before, 1, 32));
+		result("its end", cu->context_sync());
+		say("the neighbour's byte there", "%d", peer_ask(&p, 'n'));
+	}
 	peer_kill(&p);
 }
 
@@ -301,9 +313,10 @@ static uint64_t import_and_map(const struct peer *p)
 
 static void vmm_other(void)
 {
+	struct wbcu_allocation is = {0};
 	uint64_t at, handle = 0;
 	struct peer p;
-	int fd = -1;
+	int fd = -1, rc;
 
 	peer_start(&p, "vmm");
 	at = import_and_map(&p);
@@ -312,6 +325,8 @@ static void vmm_other(void)
 	range_of(at + 100, at, 2 * p.note.bytes);
 	block_of(at + 100, at, p.note.bytes);
 	result("its handle, from the address", cu->vmm_retain(&handle, (void *)(uintptr_t)at));
+	rc = cu->vmm_describe(&is, handle);
+	say("the handle types of that", "%d", rc ? -1 : is.handle_types);
 	result("exporting it from here", cu->vmm_export(&fd, handle, WBCU_HANDLE_FD, 0));
 	write_all(at, 21, 100);
 	say("what was written here, read there", "%d", peer_ask(&p, 'r'));

@@ -159,7 +159,16 @@ static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
 /* As of a build without a CUDA compiler (agent/lane/gpu.c). */
 static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
-static int store(void *fn, uint64_t at, unsigned grid, unsigned block)
+void *storer(void **module)
+{
+	void *fn;
+
+	must("an image in PTX", cu->module_load(module, ptx));
+	must("a function that it has", cu->module_function(&fn, *module, "answers_store"));
+	return fn;
+}
+
+int store(void *fn, uint64_t at, unsigned grid, unsigned block)
 {
 	void *args[] = {&at};
 
@@ -197,9 +206,8 @@ static void kernels(void)
 
 	refused("an image of nonsense", cu->module_load(&module, "nonsense\n"));
 	refused("an image without code", cu->module_load(&module, no_code));
-	must("an image in PTX", cu->module_load(&module, ptx));
+	fn = storer(&module);
 	result("a function that it lacks", cu->module_function(&fn, module, "nothing"));
-	must("a function that it has", cu->module_function(&fn, module, "answers_store"));
 	write_all(at, 0, 4 * KIB);
 	result("a launch", store(fn, at, 1, 32));
 	result("its end", cu->context_sync());
@@ -240,13 +248,16 @@ static void after_a_fault(uint64_t addr, void *s, void *e)
 
 static void fault_of_a_kernel(void)
 {
-	void *module, *fn, *s = stream(WBCU_STREAM_NON_BLOCKING), *e = event();
-	uint64_t addr = legacy(100);
+	void *module, *fn = storer(&module), *s = stream(WBCU_STREAM_NON_BLOCKING), *e = event();
+	size_t n = piece_bytes();
+	uint64_t addr = legacy(100), vmm = reserved(n);
 
-	must("an image in PTX", cu->module_load(&module, ptx));
-	must("a function that it has", cu->module_function(&fn, module, "answers_store"));
+	map_at(vmm, n, 0);
 	result("a launch that stores at an address of nobody", store(fn, 4096, 1, 32));
 	result("its end", cu->context_sync());
+	result("cuDeviceGetCount", cu->device_count(&(int){0}));
+	result("cuMemAddressReserve", cu->vmm_reserve(&(uint64_t){0}, n, 0, 0, 0));
+	result("cuMemUnmap", cu->vmm_unmap(vmm, n));
 	after_a_fault(addr, s, e);
 }
 

@@ -24,7 +24,7 @@ said() { # FILE   What a log says in a line.
 	n=$(grep -c '^skip ' "$1")
 	grep -m1 -E '^seed .* on ' "$1"
 	grep -E '^[0-9]+%: Checks|^[0-9]+ answers|ERROR SUMMARY|RACECHECK SUMMARY' "$1" | tail -1
-	grep -E ' parts of the points$' "$1"
+	grep -E ' parts of the points$|^\? ' "$1"
 	[ "$n" -eq 0 ] || echo "$n that need what a device has not"
 }
 one() { # NAME LIMIT COMMAND...
