@@ -91,18 +91,29 @@ static int keep(struct wb_mem_export *x, const char *why)
 
 /* ---- VMM ------------------------------------------------------------------------------------- */
 
-/* The allocation that @at lies in: where it is mapped, and a descriptor of it. */
-static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd, struct wb_err *err)
+/* The mapping that @at lies in: a whole allocation, as the driver maps no part of one. */
+static int range_at(struct wb_gpu *g, uint64_t at, struct range *r, struct wb_err *err)
 {
-	uint64_t handle, start = 0;
+	uint64_t start = 0;
 	size_t bytes = 0;
-	int rc;
-
-	rc = wb_gpu_rc(g, g->cu->pointer_attribute(&start, WBCU_POINTER_BLOCK_START, at),
+	int rc = wb_gpu_rc(g, g->cu->pointer_attribute(&start, WBCU_POINTER_BLOCK_START, at),
 		"cuPointerGetAttribute", err);
+
 	if (!rc)
 		rc = wb_gpu_rc(g, g->cu->pointer_attribute(&bytes, WBCU_POINTER_BLOCK_BYTES, at),
 			"cuPointerGetAttribute", err);
+	if (!rc && start + bytes <= at)
+		rc = wb_err_set(err, -EIO, "%s: a mapping that ends before its bytes", g->name);
+	*r = (struct range){start, bytes};
+	return rc;
+}
+
+/* And a descriptor of it. */
+static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd, struct wb_err *err)
+{
+	uint64_t handle;
+	int rc = range_at(g, at, r, err);
+
 	if (!rc)
 		rc = wb_gpu_rc(g, g->cu->vmm_retain(&handle, (void *)(uintptr_t)at),
 			"cuMemRetainAllocationHandle", err);
@@ -111,8 +122,27 @@ static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd,
 	rc = wb_gpu_rc(g, g->cu->vmm_export(fd, handle, WBCU_HANDLE_FD, 0),
 		"cuMemExportToShareableHandle", err);
 	g->cu->vmm_release(handle);
-	*r = (struct range){start, bytes};
 	return rc;
+}
+
+/* There are more allocations than WB_MEM_PIECES_MAX, those before @at: says how many. */
+static int keep_many(
+	struct wb_gpu *g, const struct range *want, uint64_t at, struct wb_mem_export *x)
+{
+	uint32_t n = x->desc.n_piece;
+	char why[128];
+
+	while (at < want->addr + want->bytes) {
+		struct range r;
+
+		if (range_at(g, at, &r, NULL))
+			break;
+		at = r.addr + r.bytes;
+		n++;
+	}
+	snprintf(why, sizeof(why), "%llu bytes in %u allocations: at most %u are shared",
+		(unsigned long long)want->bytes, n, WB_MEM_PIECES_MAX);
+	return keep(x, why);
 }
 
 static int export_vmm(
@@ -127,7 +157,7 @@ static int export_vmm(
 		int rc;
 
 		if (x->desc.n_piece == WB_MEM_PIECES_MAX)
-			return keep(x, "it is made of too many allocations");
+			return keep_many(g, want, at, x);
 		rc = export_piece(g, at, &r, &p->fd, err);
 		if (rc == -EPERM || rc == -ENOTSUP || rc == -EINVAL)
 			return keep(x, err->msg);
@@ -210,7 +240,8 @@ static int export_from(
 		return export_vmm(g, want, x, err);
 	if (is_ipc)
 		return export_ipc(g, want, x, err);
-	return keep(x, "its allocator made it for this process alone; " SETTING " shared");
+	return keep(x, "its allocator made it for this process alone, or it came from another "
+		       "process; " SETTING " shared");
 }
 
 int wb_mem_export(const void *addr, uint64_t bytes, struct wb_mem_export *out, struct wb_err *err)

@@ -44,6 +44,12 @@ enum wb_mem_access {
 
 #define WB_MEM_UUID_BYTES 16
 #define WB_MEM_HANDLE_BYTES 64
+/* Allocations of an object.  PyTorch's expandable segments are made of 20 MiB each (of 2 MiB for
+ * tensors of up to 1 MiB), so this is 1.25 GiB of a model that has hundreds or thousands of them:
+ * what has more stays with the worker.  It is a size of arrays here and no more: a datagram takes
+ * 32 descriptors (base/unixsock.h; of the kernel's limit of 253), so many come in several, and each
+ * may be closed when it was sent, and when it is mapped, so that RLIMIT_NOFILE bounds those under
+ * way. */
 #define WB_MEM_PIECES_MAX 64u
 
 /* An allocation of a device; those of an object follow each other without a gap. */

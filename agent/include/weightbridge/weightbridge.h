@@ -151,9 +151,9 @@ WB_API int wb_client_attach(
 /* How memory of a GPU was allocated decides who can use it; numbers as in mem/mem.h. */
 enum wb_client_device_kind {
 	WB_CLIENT_DEVICE_WORKER = 2, /* nobody but this process */
-	WB_CLIENT_DEVICE_VMM = 3, /* whoever gets descriptors of it (expandable segments) */
-	WB_CLIENT_DEVICE_IPC =
-		4, /* processes that share its namespaces, by a handle (cudaMalloc) */
+	WB_CLIENT_DEVICE_VMM = 3, /* whoever gets descriptors of it (expandable segments), of at
+				     most 64 allocations */
+	WB_CLIENT_DEVICE_IPC = 4, /* other processes, by a handle (cudaMalloc) */
 };
 
 struct wb_client_device_info {
