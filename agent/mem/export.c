@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The driver hands smaller allocations out of blocks of this size, and a handle is of the block:
- * it would give away what others have in it. */
-#define IPC_BYTES_MIN ((uint64_t)2 << 20)
+/* The driver may take what does not fill blocks of this size from one that others have a part of,
+ * and a handle is of the block: CUDA's guide has only whole ones shared.  Copies to a neighbour are
+ * refused where the handle was opened (answers.txt); what a kernel there can reach is not known. */
+#define IPC_BLOCK ((uint64_t)2 << 20)
 
 #define SETTING                                                                                    \
 	"with PyTorch, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives memory that can be"
@@ -206,10 +207,9 @@ static int export_ipc(
 		return wb_err_set(err, -EINVAL,
 			"%llu bytes of a GPU's memory reach beyond their allocation of %llu",
 			(unsigned long long)want->bytes, (unsigned long long)bytes);
-	if (bytes < IPC_BYTES_MIN)
-		return keep(x,
-			"an allocation of less than 2 MiB shares its block with others; " SETTING
-			" given away");
+	if (bytes % IPC_BLOCK)
+		return keep(x, "an allocation that is no multiple of 2 MiB may share a block with "
+			       "others; " SETTING " given away");
 	rc = wb_gpu_rc(g, g->cu->ipc_export(&handle, base), "cuIpcGetMemHandle", err);
 	if (rc)
 		return rc == -EIO || rc == -ENOMEM ? rc : keep(x, err->msg);

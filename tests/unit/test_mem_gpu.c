@@ -404,7 +404,7 @@ END_TEST
 
 /* ---- what it can travel as ------------------------------------------------------------------- */
 
-enum from { VMM_SHARED, VMM_PRIVATE, LARGE, SMALL, NEIGHBOURS, HOST, MANY };
+enum from { VMM_SHARED, VMM_PRIVATE, LARGE, SMALL, ODD, NEIGHBOURS, HOST, MANY };
 
 static const struct {
 	enum from from;
@@ -418,7 +418,8 @@ static const struct {
 	{VMM_PRIVATE, BLOCK, 0, WB_MEM_HEAP, "expandable_segments:True"},
 	{LARGE, 3 * BLOCK, 0, WB_MEM_CUDA_IPC, ""},
 	{LARGE, 3 * BLOCK + 1, -EINVAL, 0, "beyond"},
-	{SMALL, 1000, 0, WB_MEM_HEAP, "shares its block"},
+	{SMALL, 1000, 0, WB_MEM_HEAP, "no multiple of 2 MiB may share a block"},
+	{ODD, BLOCK, 0, WB_MEM_HEAP, "no multiple of 2 MiB may share a block"},
 	{SMALL, 1001, -EINVAL, 0, "beyond their allocation of 1000"},
 	{NEIGHBOURS, 2048, 0, WB_MEM_HEAP, "of several allocations"},
 	{NEIGHBOURS, 2049, -EINVAL, 0, "beyond their allocation of 1024"},
@@ -452,6 +453,9 @@ START_TEST(an_allocator_decides_what_memory_can_travel_as)
 		break;
 	case SMALL:
 		addr = legacy(0, 1000);
+		break;
+	case ODD:
+		addr = legacy(0, BLOCK + 512);
 		break;
 	case NEIGHBOURS:
 		addr = side_by_side(0, "an_allocator_decides_what_memory_can_travel_as");
