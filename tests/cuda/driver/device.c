@@ -79,6 +79,7 @@ int cuGetErrorName(int rc, const char **text)
 		{WBCU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
 		{WBCU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"}, {WBCU_NOT_READY, "CUDA_ERROR_NOT_READY"},
 		{WBCU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+		{FC_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM"},
 		{FC_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
 		{WBCU_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
 		{WBCU_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
@@ -176,11 +177,22 @@ static void after_a_fork(void)
 	pthread_mutex_unlock(&fc.lock);
 }
 
+/* A driver looks at files of its process in /proc, where that is of another namespace of processes
+ * it finds another's, or none. */
+static bool is_found_in_proc(void)
+{
+	char name[32] = "";
+
+	return readlink("/proc/self", name, sizeof(name) - 1) > 0 && atoi(name) == getpid();
+}
+
 static int begin(void)
 {
 	const char *n = getenv("FAKECUDA_DEVICES"), *script = getenv("FAKECUDA_SCRIPT");
 	int n_device = n ? atoi(n) : 2;
 
+	if (!is_found_in_proc())
+		return FC_OPERATING_SYSTEM;
 	if (n_device < 0 || n_device > FC_DEVICES)
 		abort();
 	for (int i = 0; i < n_device; i++)
@@ -191,6 +203,7 @@ static int begin(void)
 	if (pthread_atfork(before_a_fork, after_a_fork, after_a_fork))
 		abort();
 	fc_work_start();
+	fc_serve_start();
 	pthread_mutex_unlock(&fc.lock);
 	if (script && fakecuda_script(script)) {
 		fprintf(stderr, "fakecuda: not understood: %s\n", script);

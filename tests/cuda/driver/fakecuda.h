@@ -11,15 +11,16 @@
  *
  * Devices.  FAKECUDA_DEVICES says how many (2); number i has the UUID "fakecuda" and i as eight
  * bytes, big-endian.  CUDA_VISIBLE_DEVICES hides and renumbers them, by numbers or by GPU-UUID.
- * As with a driver a forked child cannot use what its parent began.
+ * As with a driver a forked child cannot use what its parent began, and a process that does not
+ * find itself in /proc, as that is of another namespace of processes, cannot begin.
  *
  * Memory is memfds.  It is mapped where device addresses point to, and only while the device works:
  * a program that touches it from the host ends with SIGSEGV.  Allocations of VMM are exported as
  * those memfds and keep their device's UUID; legacy allocations are parts of blocks of 2 MiB, and
  * an IPC handle gives away the whole block, opened at the allocation's place in it.  Copies and
  * fills stay within one legacy allocation, kernels reach all that is mapped.  Handles are
- * opened by processes of the same user and the same pid namespace while the exporter lives, never
- * by the exporter itself.  Free memory is counted over all processes that name the same file in
+ * opened while the exporter lives, in whatever namespaces and by whatever user, never by the
+ * exporter itself.  Free memory is counted over all processes that name the same file in
  * FAKECUDA_WORLD (else this process alone), until the last holder of an allocation lets go or dies.
  *
  * Work.  A thread of the library runs what streams hold, one piece after another: pieces of one

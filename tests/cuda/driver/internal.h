@@ -29,7 +29,9 @@ FC_API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
 #define FC_BLOCK ((size_t)2 << 20) /* what memory is handed out in */
 #define FC_ARGS 256 /* bytes of a kernel's arguments */
 #define FC_ATTRIBUTES 256
-#define FC_CONTEXT_IS_DESTROYED 709 /* a result that the product does not tell from others */
+/* Results that the product does not tell from others. */
+#define FC_OPERATING_SYSTEM 304
+#define FC_CONTEXT_IS_DESTROYED 709
 
 struct fc_device {
 	int number; /* of the machine; where it stands in fc.visible is its number here */
@@ -168,6 +170,16 @@ void fc_world_let_go(uint64_t serial);
 uint64_t fc_world_memory(uint64_t set);
 /** fc_world_used - of a device, by processes that live. */
 uint64_t fc_world_used(int device);
+
+/* ---- serve.c ---- */
+
+/** fc_serve_start - from now on other processes may ask for legacy blocks of this one; once. */
+void fc_serve_start(void);
+/** fc_serve_name - what they ask at; a number that no other process has. */
+uint64_t fc_serve_name(void);
+/** fc_ask - a descriptor of a block (the caller's), from the process that serves at @name; -1: it
+ *  has ended, or has no such block any more.  The lock is let go meanwhile. */
+int fc_ask(uint64_t name, uint64_t serial);
 
 /* ---- memory.c ---- */
 

@@ -14,7 +14,8 @@
 struct ipc {
 	uint64_t magic, serial, block_bytes;
 	uint64_t offset, bytes; /* of the allocation in the block */
-	int32_t pid, fd, device, pad;
+	uint64_t name; /* where the exporter answers */
+	int32_t device, pad;
 	uint8_t unused[8];
 };
 _Static_assert(sizeof(struct ipc) == WBCU_IPC_BYTES, "what applications copy");
@@ -107,27 +108,18 @@ int cuIpcGetMemHandle(struct wbcu_ipc *out, uint64_t addr)
 		.block_bytes = m->bytes,
 		.offset = a->addr - m->addr,
 		.bytes = a->bytes,
-		.pid = getpid(),
-		.fd = m->block->fd,
+		.name = fc_serve_name(),
 		.device = m->block->device};
 	memcpy(out, &h, sizeof(h));
 	return fc_leave(WBCU_SUCCESS);
 }
 
-/* The exporter's descriptor, if it still has it. */
-static int open_of(const struct ipc *h)
+static struct fc_mapping *mapping_of(uint64_t serial)
 {
-	char path[64];
-	uint64_t serial;
-	int fd, device;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", h->pid, h->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && read_name(fd, &device, &serial) && serial == h->serial)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
+	for (struct fc_mapping *m = fc.mapping; m; m = m->next)
+		if (m->block->serial == serial)
+			return m;
+	return NULL;
 }
 
 static int open_handle(const struct ipc *h, struct fc_mapping **out)
@@ -135,15 +127,17 @@ static int open_handle(const struct ipc *h, struct fc_mapping **out)
 	struct fc_block *b;
 	int fd, rc;
 
-	for (struct fc_mapping *m = fc.mapping; m; m = m->next) {
-		if (m->block->serial != h->serial)
-			continue;
-		*out = m; /* opened before */
+	*out = mapping_of(h->serial); /* opened before */
+	if (*out)
 		return WBCU_SUCCESS;
-	}
-	fd = open_of(h);
+	fd = fc_ask(h->name, h->serial);
 	if (fd < 0)
 		return WBCU_INVALID_VALUE;
+	*out = mapping_of(h->serial); /* or meanwhile */
+	if (*out) {
+		close(fd);
+		return WBCU_SUCCESS;
+	}
 	rc = fc_block_new((size_t)h->block_bytes, h->device, fd, h->serial, &b);
 	if (rc) {
 		close(fd);
@@ -164,7 +158,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *addr, struct wbcu_ipc handle, unsigned flags
 	memcpy(&h, &handle, sizeof(h));
 	if (h.magic != IPC_MAGIC || flags != WBCU_IPC_LAZY_PEER)
 		return fc_leave(WBCU_INVALID_VALUE);
-	if (h.pid == getpid() || h.device != fc_current()->number)
+	if (h.name == fc_serve_name() || h.device != fc_current()->number)
 		return fc_leave(WBCU_INVALID_CONTEXT);
 	rc = open_handle(&h, &m);
 	if (rc)
