@@ -41,7 +41,8 @@ struct wb_gpu *wb_gpu_ref(struct wb_gpu *g);
 void wb_gpu_put(struct wb_gpu *g);
 
 /** wb_gpu_enter - the device's context becomes current in this thread.  0, or as wb_gpu_rc(): then
- *  there is nothing to leave. */
+ *  there is nothing to leave.  Says nothing of a lost device, which lets itself be entered: what
+ *  works on it or its memory fails. */
 int wb_gpu_enter(struct wb_gpu *g, struct wb_err *err);
 /** wb_gpu_leave - what was current before is again. */
 void wb_gpu_leave(struct wb_gpu *g);

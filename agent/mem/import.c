@@ -218,8 +218,9 @@ static int vmm_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb
 
 static void vmm_release(struct wb_mem *m)
 {
+	/* Of a lost device all of this is refused: the driver takes it back when the process
+	 * ends. */
 	if (wb_gpu_enter(m->gpu, NULL)) {
-		/* A lost device: the driver takes all back when the process ends. */
 		wb_free(m->own);
 	} else {
 		vmm_undo(m->gpu, m->own);
@@ -246,9 +247,10 @@ static int open_handle(
 		return wb_err_set(err, rc, "%s", why.msg);
 	if (rc)
 		return wb_err_set(err, -EXDEV,
-			"%s: the worker must live, in another process, and share this one's "
-			"namespaces of processes and IPC (shareProcessNamespace, or hostPID and "
-			"hostIPC)",
+			"%s: the worker must live, in another process, and have the memory; where "
+			"that is so, let both share their namespaces of processes and IPC "
+			"(shareProcessNamespace, or hostPID and hostIPC), which not every driver "
+			"asks for",
 			why.msg);
 	rc = wb_gpu_rc(g, g->cu->mem_range(&start, &bytes, *base), "cuMemGetAddressRange", err);
 	if (!rc)

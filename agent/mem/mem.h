@@ -11,8 +11,9 @@
  * can travel as.
  *
  * Invariant: an object stays whole while it is imported.  A memfd cannot shrink under its mapping,
- * so no SIGBUS, and the driver keeps what was exported as descriptors.  Memory of an IPC handle
- * lives as long as the worker does: who works on it stops when the worker is gone, and releases.
+ * so no SIGBUS, and the driver keeps what was exported as descriptors.  Memory of an IPC handle is
+ * promised for as long as the worker lives (README.md: a driver kept it longer): who works on it
+ * stops when the worker is gone, and releases.
  * Devices are named by UUID: numbers differ between processes (CUDA_VISIBLE_DEVICES).
  * Threads: any; an object belongs to one thread at a time.  Blocks (mmap, the driver).
  * Layer: mem (L1).
@@ -102,7 +103,7 @@ const struct wb_mem_ops *wb_mem_ops(uint32_t kind);
  * -EPERM: cannot be sealed against shrinking (the sentence says how to create it).
  * Not an error of the worker's, who may do the work itself (WB_MEM_HEAP): -ENOTSUP: no driver, or
  * a device without what the kind needs; -ENODEV: the device is hidden from this process; -EXDEV:
- * the handle cannot be opened from here (the sentence names what worker and agent have to share).
+ * the handle cannot be opened from here (the sentence names what has to be so).
  * -EIO: the device failed; -ENOMEM, -EMFILE, ...
  */
 int wb_mem_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb_err *err);
