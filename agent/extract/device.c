@@ -121,13 +121,21 @@ void wb__store_put(struct wb__dev *d, struct wb__store *s)
 	*s = (struct wb__store){0};
 }
 
+int wb__dev_wait(struct wb__dev *d)
+{
+	int rc = d->gpu->cu->stream_sync(d->stream);
+
+	if (rc) /* a lost device answers at once; else something still uses what comes next */
+		(void)d->gpu->cu->stream_sync(d->stream);
+	return rc;
+}
+
 int wb__dev_out(struct wb__dev *d, void *to, uint64_t from, size_t bytes)
 {
-	const struct wbcu *cu = d->gpu->cu;
-	int rc = cu->copy_out(to, from, bytes, d->stream);
+	int rc = d->gpu->cu->copy_out(to, from, bytes, d->stream);
 
 	if (!rc)
-		rc = cu->stream_sync(d->stream);
+		rc = wb__dev_wait(d);
 	d->out_bytes += bytes;
 	return wb__dev_fails(d, rc, "cuMemcpyDtoHAsync");
 }

@@ -187,7 +187,7 @@ static int write_chunk(struct wb__dev *d, const struct elsewhere *x, uint8_t *to
 	}
 	rc = d->gpu->cu->copy_in((uintptr_t)to, x->chunk, bytes, d->stream);
 	if (!rc)
-		rc = d->gpu->cu->stream_sync(d->stream);
+		rc = wb__dev_wait(d);
 	return wb__dev_fails(d, rc, "cuMemcpyHtoDAsync");
 }
 

@@ -36,7 +36,7 @@ static int launch(struct wb__dev *d, enum wbk_gpu which, void *args, uint32_t n_
 /* What went into the stream before a failure may still read the desk. */
 static int end(struct wb__dev *d, int rc, const char *what)
 {
-	int last = d->gpu->cu->stream_sync(d->stream);
+	int last = wb__dev_wait(d);
 
 	return wb__dev_fails(d, rc ? rc : last, what);
 }

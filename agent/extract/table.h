@@ -86,6 +86,9 @@ int wb__store_get(struct wb__dev *d, uint64_t bytes, bool or_host, struct wb__st
 int wb__store_get_host(struct wb__dev *d, uint64_t bytes, struct wb__store *out);
 /** wb__store_put - give it back; zeroed after. */
 void wb__store_put(struct wb__dev *d, struct wb__store *s);
+/** wb__dev_wait - until all in the device's stream is done; the driver's result.  What fails
+ * without having waited is asked once more: whoever goes on uses the desk anew. */
+int wb__dev_wait(struct wb__dev *d);
 /** wb__dev_out - copy to the host and wait. */
 int wb__dev_out(struct wb__dev *d, void *to, uint64_t from, size_t bytes);
 
