@@ -4,6 +4,7 @@
 #include "extract/table.h"
 
 #include <errno.h>
+
 /* ---- after the second pass of constants ------------------------------------------------------ */
 
 /* What is known of the parameter whose items come now. */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* A device's memory is also that of whoever loads: some of it stays free. */
@@ -81,8 +82,9 @@ static bool is_looked_at(const struct wb__param *a)
 	return a->state != WB__ALIAS && a->state != WB__OUT && a->data && a->geom.total;
 }
 
-/* What load_weights was not seen to write it may have written since, and then raised. */
-static int find_written(struct wb__dev *d)
+/* What load_weights was not seen to write it may have written since, and then raised.  What cannot
+ * be told was. */
+static void find_written(struct wb__dev *d)
 {
 	struct wb__scan s = wb__scan_of(d, WBK_GPU_EQUAL, sizeof(struct wbk_equal));
 	struct wb__count c = {WB_PASS_CONST, true};
@@ -92,22 +94,32 @@ static int find_written(struct wb__dev *d)
 	for_on_device (d, a)
 		if (!rc && is_looked_at(a) && a->state == WB__LEFT && a->has_snapshot)
 			rc = wb__count_one(&s, a, &c);
-	return rc ? rc : wb__scan_flush(&s);
+	rc = rc ? rc : wb__scan_flush(&s);
+	for_on_device (d, a)
+		a->n_unlike = rc ? 1 : a->n_unlike;
+}
+
+/* The first failure is told, and the rest is tried all the same. */
+static void also(int *rc, int next)
+{
+	*rc = *rc ? *rc : next;
 }
 
 static int put_back(struct wb__dev *d)
 {
 	struct wb__moves m = {.d = d, .way = WBK_WAY_ASSEMBLE};
-	int rc = find_written(d);
+	int rc = 0;
 
+	find_written(d);
 	for (uint32_t i = 0; i < 2; i++)
 		for_on_device (d, a) {
-			if (rc || !is_looked_at(a) || !a->has_snapshot || a->kept.store != i ||
+			if (!is_looked_at(a) || !a->has_snapshot || a->kept.store != i ||
 				(a->state == WB__LEFT && !a->n_unlike))
 				continue;
-			rc = wb__moves_add(&m, a, a->data, a->kept.before, &d->before[i]);
+			also(&rc, wb__moves_add(&m, a, a->data, a->kept.before, &d->before[i]));
 		}
-	return rc ? rc : wb__moves_flush(&m);
+	also(&rc, wb__moves_flush(&m));
+	return rc;
 }
 
 static void unwritten_at(void *item, const struct wb__param *a, uint64_t index)
@@ -131,12 +143,13 @@ static int put_back_unwritten(struct wb__dev *d)
 		struct wbk_put item = {.value = wb__const_raw(a->dtype, WB_PASS_CONST),
 			.only = WBK_CLASS_UNWRITTEN};
 
-		if (rc || !is_looked_at(a) || a->has_snapshot || a->state == WB__LEFT ||
+		if (!is_looked_at(a) || a->has_snapshot || a->state == WB__LEFT ||
 			(!a->kept.cls && d->p->pass.kind != WB_PASS_CONST_B))
 			continue;
-		rc = wb__scan_planes(&s, &item, a, unwritten_at);
+		also(&rc, wb__scan_planes(&s, &item, a, unwritten_at));
 	}
-	return rc ? rc : wb__scan_flush(&s);
+	also(&rc, wb__scan_flush(&s));
+	return rc;
 }
 
 static int restore(struct wb__dev *d, void *ctx)
@@ -144,7 +157,8 @@ static int restore(struct wb__dev *d, void *ctx)
 	int rc = put_back(d);
 
 	(void)ctx;
-	return rc ? rc : put_back_unwritten(d);
+	also(&rc, put_back_unwritten(d));
+	return rc;
 }
 
 int wb__dev_restore(struct wb_probe *p)

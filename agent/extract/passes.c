@@ -151,13 +151,17 @@ static int prepare(struct wb_probe *p, enum wb_pass_kind kind)
 static int failed(struct wb_probe *p, int rc, const char *when, struct wb_err *err)
 {
 	struct wb_err why = p->dev_err;
+	bool is_back;
 
 	if (!why.code)
 		return wb_err_set(err, rc, "%s pass %s", when, p->pass.name);
 	p->is_done = p->is_restored = true;
+	is_back = wb__restore(p) == 0;
 	return wb_err_set(err, rc, "%s pass %s: %.300s (the parameters %s)", when, p->pass.name,
 		why.msg,
-		wb__restore(p) < 0 ? "on that GPU could not be put back" : "are as before");
+		!is_back                   ? "on that GPU could not be put back"
+		: p->opts.keep_no_snapshot ? "have to be loaded again"
+					   : "are as before");
 }
 
 static void forget_ops(struct wb_probe *p)

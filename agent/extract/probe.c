@@ -375,10 +375,9 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 		return wb_err_set(err, -EINVAL, "passes are left");
 	if (p->is_restored)
 		return wb_err_set(err, -EINVAL, "finished before");
+	(void)wb__dev_settle(p); /* what fails here is found when they are put back */
 	n_out = wb__outside_settle(p);
-	rc = wb__dev_settle(p);
-	if (!rc)
-		rc = wb__restore(p);
+	rc = wb__restore(p);
 	p->is_restored = true;
 	if (rc < 0)
 		return wb_err_set(err, rc,

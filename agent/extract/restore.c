@@ -123,7 +123,8 @@ static int restore_task(void *ctx, size_t task)
 
 int wb__restore(struct wb_probe *p)
 {
-	int rc = 0, failed = 0;
+	/* What a loader that raised has queued on devices would be written after. */
+	int rc = wb__dev_settle(p), failed = 0;
 
 	/* What was put in a parameter's place may be memory of another one, whose own content
 	 * counts.  Of what is no parameter the caller puts the first one in its place again. */

@@ -237,6 +237,17 @@ void fxl_elem(const struct sim *s, const struct sim_param *p, uint64_t i, int64_
 		fxl_number(p->p.dtype, 1.5, to);
 		return;
 	}
+	if (src == NINETY) {
+		*to = 90;
+		return;
+	}
+	if (src == FIRST || src == CUT) {
+		double v = to_number(s->tensor[0].dtype, data[0]);
+
+		if (src == CUT || !s->calls)
+			fxl_number(p->p.dtype, src == CUT && v != 1.5 && v != -5 ? 0 : v, to);
+		return;
+	}
 	if (src == ODD) {
 		fxl_number(p->p.dtype, to_number(s->tensor[0].dtype, data[0]) + 1, to);
 		return;
@@ -393,6 +404,7 @@ void fxl_check_map(const struct sim *s, const struct wb_srcmap *map)
 					ck_assert(got[at] == INT64_MIN);
 					got[at] = r->kind == WB_REGION_UNWRITTEN ? NONE
 						  : r->value == 0                ? ZERO
+						  : r->value == 90               ? NINETY
 										 : ONE_HALF;
 				}
 		}

@@ -21,6 +21,9 @@
 #define ZERO (-2) /* a constant 0 */
 #define ODD (-3) /* value + 1 or so */
 #define ONE_HALF (-4) /* a constant that equals the first pass's */
+#define NINETY (-5) /* a constant that is the sentinel of bytes */
+#define FIRST (-6) /* written by the first call alone */
+#define CUT (-7) /* a copy of the passes' constants, and 0 of all else */
 
 struct sim_param {
 	struct wb_probe_param p;

@@ -374,6 +374,17 @@ static void case_bilinear(struct sim *s)
 		p->src[i] = fxl_src(t, (i / 12 + 1) * (i % 12));
 }
 
+/* Constants that are the sentinel, beside what is not written at all: what was there before tells
+ * them apart, where that was another value. */
+static void case_sentinels(struct sim *s)
+{
+	uint32_t t = fxl_tensor(s, WB_I8, 2, 20, 12, 0);
+	struct sim_param *p = fxl_param(s, WB_I8, 2, 20, 12, 0);
+
+	for (uint64_t i = 0; i < p->n; i++)
+		p->src[i] = i % 12 < 3 ? NINETY : i % 12 < 6 ? NONE : fxl_src(t, i);
+}
+
 static const struct {
 	const char *name;
 	void (*make)(struct sim *s);
@@ -415,6 +426,7 @@ static const struct {
 	{"stacked vectors", case_stacked_vectors, 6, 0},
 	{"diagonal", case_diagonal, 12, 0},
 	{"bilinear", case_bilinear, -1, 0},
+	{"sentinels", case_sentinels, 1, 0},
 };
 
 START_TEST(every_case_comes_out_exactly)

@@ -53,6 +53,30 @@ START_TEST(all_faults_are_named_with_range_and_reason)
 }
 END_TEST
 
+START_TEST(what_only_the_first_call_writes_is_named)
+{
+	struct sim s = {.rng = {1}};
+
+	fxl_case_plain(&s);
+	for (int i = 30; i < 40; i++)
+		s.param[0].src[i] = FIRST;
+	refuse(&s, (const char *[]){
+			   "p0: row 1, columns 6..15 (10 elements): written by the first", NULL});
+}
+END_TEST
+
+/* Constants arrive, and nothing else does. */
+START_TEST(what_is_no_code_is_named)
+{
+	struct sim s = {.rng = {1}};
+
+	fxl_case_plain(&s);
+	for (int i = 50; i < 80; i++)
+		s.param[0].src[i] = CUT;
+	refuse(&s, (const char *[]){"p0: rows 2..3 (30 elements): what arrives is no code", NULL});
+}
+END_TEST
+
 START_TEST(an_arithmetic_loader_is_found_without_a_snapshot)
 {
 	struct sim s = {.rng = {1}, .opts = {.keep_no_snapshot = true}};
@@ -402,6 +426,8 @@ END_TEST
 static void add(Suite *s, TCase *tc)
 {
 	tcase_add_test(tc, all_faults_are_named_with_range_and_reason);
+	tcase_add_test(tc, what_only_the_first_call_writes_is_named);
+	tcase_add_test(tc, what_is_no_code_is_named);
 	tcase_add_test(tc, an_arithmetic_loader_is_found_without_a_snapshot);
 	tcase_add_loop_test(tc, a_loader_that_changes_its_mind_is_caught, 2, 5);
 	tcase_add_test(tc, a_flaky_hash_pass_is_called_not_deterministic);

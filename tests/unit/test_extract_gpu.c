@@ -36,7 +36,8 @@ static void same_counts(const struct fakecuda_counts *a, const struct fakecuda_c
 	ck_assert_int_eq(a->contexts, b->contexts);
 }
 
-static struct wb_digest digest_of(struct sim *s)
+/* @is_merged: the map lists constants as unwritten, there are too many of them. */
+static struct wb_digest digest_of(struct sim *s, bool is_merged)
 {
 	struct wb_srcmap *map = NULL;
 	struct wb_err err = {0};
@@ -45,7 +46,8 @@ static struct wb_digest digest_of(struct sim *s)
 	int rc = fxl_extract(s, &map, faults, &err);
 
 	ck_assert_msg(!rc, "%s", err.msg);
-	fxl_check_map(s, map);
+	if (!is_merged)
+		fxl_check_map(s, map);
 	fxl_check_intact(s);
 	d = map->map->digest;
 	wb_srcmap_destroy(map);
@@ -208,8 +210,8 @@ static void checkerboard(struct sim *s)
 /* More constants than are told apart, in columns, with what is not written beside them. */
 static void many_constants(struct sim *s)
 {
-	uint32_t t = fxl_tensor(s, WB_F32, 2, 100, 100, 0);
-	struct sim_param *p = fxl_param(s, WB_F32, 2, 100, 100, 0);
+	uint32_t t = fxl_tensor(s, WB_F32, 2, 300, 100, 0);
+	struct sim_param *p = fxl_param(s, WB_F32, 2, 300, 100, 0);
 
 	for (uint64_t i = 0; i < p->n; i++)
 		p->src[i] = i % 2 ? fxl_src(t, i) : i % 4 ? NONE : i % 3 ? ZERO : ONE_HALF;
@@ -229,11 +231,12 @@ static void slabs_of_gaps(struct sim *s)
 static const struct {
 	const char *name;
 	void (*make)(struct sim *s);
+	bool is_merged;
 } large[] = {
-	{"permuted", permuted},
-	{"checkerboard", checkerboard},
-	{"many constants", many_constants},
-	{"slabs of gaps", slabs_of_gaps},
+	{"permuted", permuted, false},
+	{"checkerboard", checkerboard, false},
+	{"many constants", many_constants, true},
+	{"slabs of gaps", slabs_of_gaps, false},
 };
 
 /* A device with so little memory that hits of all parameters, or of one, do not fit at once. */
@@ -245,14 +248,14 @@ START_TEST(hits_beyond_the_buffer_are_found_in_parts)
 	printf("%s\n", large[_i].name);
 	fxl_use_host();
 	large[_i].make(&s);
-	want = digest_of(&s);
+	want = digest_of(&s, large[_i].is_merged);
 	fxl_use_device();
 	large[_i].make(&s);
 	fxl_allocate(&s);
 	s.opts.record_max = 20000;
 	/* After the desk's: rooms for 20000 and 10000 hits are refused, that for 5000 is not. */
 	fx_cuda_do("fail cuMemAlloc_v2 2 2 1");
-	got = digest_of(&s);
+	got = digest_of(&s, large[_i].is_merged);
 	fx_cuda_do("reset");
 	ck_assert(wb_digest_eq(want, got));
 }
@@ -313,6 +316,46 @@ START_TEST(what_a_loader_has_queued_is_waited_for)
 	wb_probe_destroy(p);
 	fxl_check_intact(&s);
 	wb_srcmap_destroy(map);
+	cu->stream_destroy(stream);
+	cu->host_free(pinned);
+	fxl_clear(&s);
+}
+END_TEST
+
+/* A loader that raises leaves what it has queued: it must not come after the parameters' content.
+ */
+START_TEST(what_a_loader_that_raised_has_queued_does_not_come_after)
+{
+	struct sim s = {.rng = {1}};
+	struct wb_probe_param param[2];
+	const struct wbcu *cu;
+	struct wb_probe *p;
+	struct wb_pass pass;
+	struct wb_err err;
+	uint8_t *pinned;
+	void *stream;
+	size_t bytes = 40 * 24 * 2;
+
+	fxl_case_plain(&s);
+	fxl_param(&s, WB_BF16, 2, 40, 24, 0); /* not written by the first load */
+	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
+	fxl_allocate(&s);
+	param[0] = s.param[0].p;
+	param[1] = s.param[1].p;
+	ck_assert_int_eq(wbcu_load(&cu, NULL), 0);
+	ck_assert_int_eq(cu->stream_create(&stream, WBCU_STREAM_NON_BLOCKING), 0);
+	ck_assert_int_eq(cu->host_alloc((void **)&pinned, bytes, 0), 0);
+	memset(pinned, 0x11, bytes);
+	ck_assert_int_eq(wb_probe_create(s.m, param, 2, &s.opts, &p, &err), 0);
+	ck_assert_int_eq(wb_probe_next_pass(p, &pass, &err), 1);
+	fxl_load(&s, p, &pass);
+	ck_assert_int_eq(wb_probe_end_pass(p, NULL, 0, &err), 0);
+	ck_assert_int_eq(wb_probe_next_pass(p, &pass, &err), 1);
+	fx_cuda_do("late cuMemcpyHtoDAsync_v2 20000000 2");
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(cu->copy_in((uintptr_t)param[i].data, pinned, bytes, stream), 0);
+	wb_probe_destroy(p);
+	fxl_check_intact(&s);
 	cu->stream_destroy(stream);
 	cu->host_free(pinned);
 	fxl_clear(&s);
@@ -584,6 +627,7 @@ int main(void)
 	tcase_add_loop_test(tc, hits_beyond_the_buffer_are_found_in_parts, 0, WB_ARRAY_SIZE(large));
 	tcase_add_test(tc, more_records_than_are_allowed_are_counted_not_fetched);
 	tcase_add_test(tc, what_a_loader_has_queued_is_waited_for);
+	tcase_add_test(tc, what_a_loader_that_raised_has_queued_does_not_come_after);
 	tcase_add_test(tc, constants_are_written_where_parameters_lie);
 	tcase_add_test(tc, a_device_without_room_keeps_snapshots_in_pinned_memory);
 	tcase_add_test(tc, snapshots_are_divided_where_only_some_have_room);

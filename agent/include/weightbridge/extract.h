@@ -105,8 +105,8 @@ struct wb_extract_opts {
 	/* Not 0: parameters, and tensors for wb_extract_fill(), may lie on GPUs.  The driver is
 	 * asked about each; without this it is not even opened.  Such parameters are probed where
 	 * they lie: what comes to the host is what was found, and snapshots stay on the GPU where
-	 * it has room for them.  open, next_pass, end_pass and finish wait for all that is under
-	 * way on such a GPU, in any stream; before wb_extract_close() alone the caller does. */
+	 * it has room for them.  open, next_pass, end_pass, finish and close wait for all that is
+	 * under way on such a GPU, in any stream. */
 	uint32_t devices;
 };
 
