@@ -417,10 +417,34 @@ static bool is_right(const struct worker *w, const struct wb_srcmap *s)
 	return is_ok && copied == want && constant == 2 * PADDING * cols;
 }
 
+#define PASSES 32
+
+/* What a pass took: the loader, and the probe before it and after it. */
+struct taken {
+	char name[32];
+	double load, before, after;
+};
+
+static double seconds(uint64_t begin, uint64_t end)
+{
+	return (double)(end - begin) / 1e9;
+}
+
+static void print_passes(const struct taken *t, uint32_t n)
+{
+	printf("\"passes\": [");
+	for (uint32_t i = 0; i < n; i++)
+		printf("%s{\"name\": \"%s\", \"load\": %.4f, \"before\": %.4f, \"after\": %.4f}",
+			i ? ", " : "", t[i].name, t[i].load, t[i].before, t[i].after);
+	printf("], ");
+}
+
 static bool run(struct worker *w, const struct model *m)
 {
 	struct wb_probe_opts opts = {.has_devices = true, .keep_no_snapshot = m->is_reload};
-	uint64_t t0 = wb_now_ns(&wb_clock_real), t1, load_ns = 0, end;
+	uint64_t t0 = wb_now_ns(&wb_clock_real), t1, began, load_ns = 0, end;
+	struct taken taken[PASSES];
+	uint32_t n = 0;
 	struct wb_srcmap *s = NULL;
 	struct wb_err err = {0};
 	struct wb_probe *p;
@@ -432,28 +456,37 @@ static bool run(struct worker *w, const struct model *m)
 	must(wb_probe_create(w->m, w->param, (uint32_t)w->n_param, &opts, &p, &err), "create",
 		&err);
 	t1 = wb_now_ns(&wb_clock_real);
-	while ((rc = wb_probe_next_pass(p, &pass, &err)) == 1) {
-		uint64_t begin = wb_now_ns(&wb_clock_real);
+	began = t1;
+	while ((rc = wb_probe_next_pass(p, &pass, &err)) == 1 && n < PASSES) {
+		uint64_t begin = wb_now_ns(&wb_clock_real), loaded;
 
 		load(w, p);
-		load_ns += wb_now_ns(&wb_clock_real) - begin;
+		loaded = wb_now_ns(&wb_clock_real);
+		load_ns += loaded - begin;
 		must(wb_probe_end_pass(p, NULL, 0, &err), "end", &err);
+		memcpy(taken[n].name, pass.name, sizeof(pass.name));
+		taken[n].load = seconds(begin, loaded);
+		taken[n].before = seconds(began, begin);
+		began = wb_now_ns(&wb_clock_real);
+		taken[n++].after = seconds(loaded, began);
 	}
 	must(rc, "next", &err);
 	must(wb_probe_finish(p, &s, &err), "finish", &err);
 	wb_probe_destroy(p);
 	end = wb_now_ns(&wb_clock_real);
 	is_ok = is_right(w, s) && (m->is_reload || is_restored(w));
-	printf("{\"name\": \"extract_gpu\", \"device\": \"%s\", \"seconds\": %.4f, "
+	printf("{\"name\": \"extract_gpu\", \"device\": \"%s\", ", w->gpu->name);
+	print_passes(taken, n);
+	printf("\"seconds\": %.4f, "
 	       "\"load_seconds\": %.4f, \"fill_seconds\": %.4f, \"own_seconds\": %.4f, "
-	       "\"create_seconds\": %.4f, \"bytes\": %" PRIu64 ", \"to_host_bytes\": %" PRIu64
-	       ", \"passes\": %" PRIu32 ", \"parameters\": %zu, \"tensors\": %zu, \"ops\": %" PRIu32
+	       "\"create_seconds\": %.4f, \"finish_seconds\": %.4f, \"bytes\": %" PRIu64
+	       ", \"to_host_bytes\": %" PRIu64 ", \"calls\": %" PRIu32
+	       ", \"parameters\": %zu, \"tensors\": %zu, \"ops\": %" PRIu32
 	       ", \"records\": %" PRIu64 ", \"snapshot\": %s, \"right\": %s}\n",
-		w->gpu->name, (double)(end - t0) / 1e9, (double)load_ns / 1e9,
-		(double)w->fill_ns / 1e9, (double)(end - t0 - load_ns) / 1e9,
-		(double)(t1 - t0) / 1e9, w->bytes, s->stats.dev_out_bytes, s->stats.n_pass,
-		w->n_param, w->n_tensor, s->map->n_op, s->stats.n_record,
-		m->is_reload ? "false" : "true", is_ok ? "true" : "false");
+		seconds(t0, end), seconds(0, load_ns), seconds(0, w->fill_ns),
+		seconds(t0 + load_ns, end), seconds(t0, t1), seconds(began, end), w->bytes,
+		s->stats.dev_out_bytes, s->stats.n_pass, w->n_param, w->n_tensor, s->map->n_op,
+		s->stats.n_record, m->is_reload ? "false" : "true", is_ok ? "true" : "false");
 	fflush(stdout);
 	wb_srcmap_destroy(s);
 	return is_ok;
