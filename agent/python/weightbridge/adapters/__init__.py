@@ -478,9 +478,9 @@ class SenderAdapter(_Adapter):
     params           dict of name -> array or tensor (or (array, dtype)), a function that returns it,
                      or a module as torch's: its parameters, and those of its buffers and attributes
                      that load_weights copies into.  Must stay where they are, or be told to rebind().
-                     On a GPU they need a source_map, extracted from a copy on the host.  What was put
-                     on its default stream before a call is waited for; when they are computed on
-                     another stream, let the default one wait: default_stream().wait_stream(other)
+                     On a GPU they are probed there.  What was put on its default stream before a
+                     call is waited for; when they are computed on another stream, let the default
+                     one wait: default_stream().wait_stream(other)
     manifest         what the checkpoint holds: list of (name, shape, dtype), safetensors file or
                      index (see weightbridge.extract)
     object, model    which transfer object and model; not needed when the agent has only one
