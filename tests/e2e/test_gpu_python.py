@@ -98,19 +98,35 @@ def words(version, name):
     return (0x3f80 + (x * 7 + version * 31 + len(name) * ord(name[0])) % 0x80) << 16
 
 
-class Pair:
-    """A trainer's and an engine's worker."""
+def loaders(apart, one):
+    """The same, for tensors on the GPU."""
+    def load_apart(weights):
+        for name, tensor in weights:
+            apart[name].write(tensor.astype(np.uint32) << 16)
 
-    def __init__(self, c):
+    def load_one(weights):
+        host = one["kq"].read()
+        for name, tensor in weights:
+            at = {"k": 0, "q": ROWS}[name]
+            host[at:at + ROWS] = tensor
+        one["kq"].write(host)
+
+    return ({"load_weights": load_apart, "manifest": MANIFEST}, {"load_weights": load_one, "manifest": MANIFEST})
+
+
+class Pair:
+    """A trainer's and an engine's worker; `is_probed`: where their parameters lie, else by maps from the host."""
+
+    def __init__(self, c, is_probed=False):
         c.operator(trainers=1, per_engine=1)
         for pod in ("train", "serve"):
             c.agent(pod)
         self.apart = {n: Tensor((ROWS, COLUMNS), "float32") for n in ("q", "k")}
         self.one = {"kq": Tensor((2 * ROWS, COLUMNS), "bfloat16")}
-        of_trainer, of_engine = maps()
-        self.sender = weightbridge.SenderAdapter(source_map=of_trainer, params=self.apart,
-                                                 socket=c.agents["train"].socket)
-        self.receiver = weightbridge.ReceiverAdapter(source_map=of_engine, params=lambda: self.one, engine="e0",
+        of_trainer, of_engine = (loaders(self.apart, self.one) if is_probed else
+                                 ({"load_weights": None, "source_map": m} for m in maps()))
+        self.sender = weightbridge.SenderAdapter(**of_trainer, params=self.apart, socket=c.agents["train"].socket)
+        self.receiver = weightbridge.ReceiverAdapter(**of_engine, params=lambda: self.one, engine="e0",
                                                      socket=c.agents["serve"].socket)
         self.together(lambda: self.sender.connect(WAIT, False), lambda: self.receiver.connect(WAIT, False))
 
@@ -160,6 +176,16 @@ def versions_move_by_the_adapters():
         p.close()
 
 
+def versions_move_after_loaders_were_probed_on_the_gpu():
+    context()
+    with Cluster() as c:
+        p = Pair(c, is_probed=True)
+        for version in (1, 2):
+            p.move(version)
+        assert [m.digest for m in maps()] == [p.sender.source_map.digest, p.receiver.source_map.digest]
+        p.close()
+
+
 def memory_goes_and_comes_back_by_the_adapters():
     context()
     with Cluster() as c:
@@ -193,4 +219,5 @@ def a_parameter_that_has_moved_is_noticed():
 
 
 if __name__ == "__main__":
-    run(versions_move_by_the_adapters, memory_goes_and_comes_back_by_the_adapters, a_parameter_that_has_moved_is_noticed)
+    run(versions_move_by_the_adapters, versions_move_after_loaders_were_probed_on_the_gpu,
+        memory_goes_and_comes_back_by_the_adapters, a_parameter_that_has_moved_is_noticed)
