@@ -2,7 +2,7 @@
 #include "tests/common/fx_loader.h"
 
 #include "base/base.h"
-#include "kernels/kernels.h"
+#include "kernels/gpu.h"
 #include "tests/common/fx_cuda.h"
 
 #include <check.h>
@@ -20,6 +20,17 @@ static const struct wbcu *driver(void)
 	if (!cu)
 		cu = fx_cuda_driver(0);
 	return cu;
+}
+
+bool fxl_here(void)
+{
+	if (!fx_cuda_is_device())
+		return true;
+	if (!wbk_gpu_kernel(WBK_GPU_FILL)->image) {
+		printf("built without a CUDA compiler: make CUDA=yes\n");
+		return false;
+	}
+	return fx_cuda_here();
 }
 
 void fxl_use_device(void)
@@ -176,7 +187,7 @@ void fxl_allocate(struct sim *s)
 		memcpy(p->before, p->mem, bytes);
 		p->p.data = p->mem + e;
 		if (where == DEVICE || (where == ALL && i % 3 < 2))
-			to_device(p, where == ALL ? (int)i % 3 : 0);
+			to_device(p, where == ALL && i % 3 ? fx_cuda_second() : 0);
 	}
 }
 

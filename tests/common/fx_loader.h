@@ -7,7 +7,8 @@
  * element, with code of its own, and wants the table back.
  *
  * fxl_use_device() and fxl_use_all(), fixtures, make all of it happen in memory of GPUs: that of
- * the driver without devices, which ends a program that touches it from the host.
+ * the driver without devices, which ends a program that touches it from the host, or with
+ * WB_GPU=device of the machine's own (fx_cuda.h).
  * Tests only; one thread.
  */
 #include "base/err.h"
@@ -55,6 +56,9 @@ uint32_t fxl_tensor(
 struct sim_param *fxl_param(
 	struct sim *s, enum wb_dtype t, uint32_t ndim, uint64_t a, uint64_t b, uint64_t c);
 int64_t fxl_src(uint32_t tensor, uint64_t elem);
+/** fxl_here - can it be made happen there?  At the beginning of main(), which returns 77 when not;
+ *  the reason is printed.  True with the stand-in; with WB_GPU=device on a machine with one. */
+bool fxl_here(void);
 /** fxl_use_device, fxl_use_all, fxl_use_host - where fxl_allocate() takes memory from now on: of
  *  device 0; of it, of device 1 and of the host in turns; of the host (at first). */
 void fxl_use_device(void);

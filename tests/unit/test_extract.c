@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_cuda.h"
 #include "tests/common/fx_loader.h"
 
 #include <check.h>
@@ -739,9 +740,13 @@ int main(void)
 	TCase *host = tcase_create("host"), *device = tcase_create("device");
 	TCase *all = tcase_create("host and two devices");
 
+	if (!fxl_here())
+		return 77;
+
 	tcase_add_loop_test(host, apply_does_what_the_loader_does, 0, WB_ARRAY_SIZE(cases));
 	tcase_add_test(host, apply_names_a_missing_tensor);
-	add(s, host);
+	if (!fx_cuda_is_device()) /* nothing of the host's is another there */
+		add(s, host);
 	tcase_add_checked_fixture(device, fxl_use_device, fxl_use_host);
 	add(s, device);
 	tcase_add_checked_fixture(all, fxl_use_all, fxl_use_host);
