@@ -194,27 +194,33 @@ IMAGE(wbk__image_ids, WBK_GPU_IMAGES "/ids.fatbin");
 #define wbk__image_ids NULL
 #endif
 
+#define MOVE(name) name, wbk__image_move, sizeof(struct wbk_move_args), WBK__THREADS
+#define SCAN(name) name, wbk__image_scan, sizeof(struct wbk_scan_args), WBK__THREADS
+#define IDS(name) name, wbk__image_ids, sizeof(struct wbk_scan_args), WBK__THREADS
+
 const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
 {
 	static const struct wbk_gpu_kernel kernels[WBK_GPU_COUNT] = {
-		{"wbk_gpu_rows", wbk__image_move, sizeof(struct wbk_move_args), 256},
-		{"wbk_gpu_image", wbk__image_move, sizeof(struct wbk_move_args), 256},
-		{"wbk_gpu_diff2", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
-		{"wbk_gpu_equal", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
-		{"wbk_gpu_classify", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
-		{"wbk_gpu_put", wbk__image_scan, sizeof(struct wbk_scan_args), 256},
-		{"wbk_gpu_fill", wbk__image_ids, sizeof(struct wbk_scan_args), 256},
-		{"wbk_gpu_check", wbk__image_ids, sizeof(struct wbk_scan_args), 256},
+		{MOVE("wbk_gpu_rows"), WBK__BLOCKS, 1},
+		{MOVE("wbk_gpu_image"), WBK__BLOCKS, 1},
+		{SCAN("wbk_gpu_diff2"), WBK__BLOCKS_DIFF2, WBK__THREADS / 32},
+		{SCAN("wbk_gpu_equal"), WBK__BLOCKS, 1},
+		{SCAN("wbk_gpu_classify"), WBK__BLOCKS, 1},
+		{SCAN("wbk_gpu_put"), WBK__BLOCKS, 1},
+		{IDS("wbk_gpu_fill"), WBK__BLOCKS, 1},
+		{IDS("wbk_gpu_check"), WBK__BLOCKS, 1},
 	};
 
 	assert(which < WBK_GPU_COUNT);
 	return &kernels[which];
 }
 
-uint32_t wbk_gpu_grid(uint32_t n_tile, uint32_t n_sm)
+uint32_t wbk_gpu_grid(enum wbk_gpu which, uint32_t n_tile, uint32_t n_sm)
 {
-	uint64_t most = 4ull * n_sm; /* as run at once with 64 registers a thread */
+	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(which);
+	uint64_t most = (uint64_t)k->blocks * n_sm;
+	uint32_t blocks = n_tile / k->tiles + (n_tile % k->tiles != 0);
 
 	assert(n_sm);
-	return n_tile < most ? n_tile : (uint32_t)most;
+	return blocks < most ? blocks : (uint32_t)most;
 }

@@ -273,13 +273,15 @@ struct wbk_gpu_kernel {
 	const void *image; /* what a driver loads (a fatbin); NULL: built without a CUDA compiler */
 	uint32_t args_bytes;
 	uint32_t threads; /* of a block; any multiple of 32 up to this works */
+	uint32_t blocks; /* that a multiprocessor runs at once */
+	uint32_t tiles; /* that a block takes at once: one, or one a warp */
 };
 
 /** wbk_gpu_kernel - what a driver needs to know; static. */
 const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which);
-/** wbk_gpu_grid - blocks for a launch of @n_tile tiles on @n_sm multiprocessors; 0: nothing to
- *  launch.  Any number from 1 works. */
-uint32_t wbk_gpu_grid(uint32_t n_tile, uint32_t n_sm);
+/** wbk_gpu_grid - blocks for a launch of @n_tile tiles on @n_sm multiprocessors, all of which run
+ *  at once; 0: nothing to launch.  Any number from 1 works. */
+uint32_t wbk_gpu_grid(enum wbk_gpu which, uint32_t n_tile, uint32_t n_sm);
 
 #ifdef __cplusplus
 }

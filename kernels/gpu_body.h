@@ -10,17 +10,13 @@
 #include <string.h>
 
 #include "kernels/bits.h"
-#include "kernels/gpu.h"
+#include "kernels/gpu_tile.h"
 
 #define DEV static __device__ __forceinline__
-#define WBK_CALLED                                                                                 \
-	static __device__ __noinline__ /* rarely needed: costs its callers no registers */
-#define WBK_CALLED                                                                                 \
-	static __device__ __noinline__ /* rarely needed: costs its callers no registers */
 #ifndef WBK_KERNEL
 /* @blocks: that a multiprocessor runs at once, at least. */
 #define WBK_KERNEL(name, blocks)                                                                   \
-	extern "C" __global__ void __launch_bounds__(WBK_THREADS, blocks) name
+	extern "C" __global__ void __launch_bounds__(WBK__THREADS, blocks) name
 #endif
 
 #ifdef __CUDACC__
@@ -35,7 +31,6 @@
 #define WBK_ROLLED
 #endif
 
-#define WBK_THREADS 256 /* most threads of a block */
 #define WBK_FULL 0xffffffffu /* all lanes of a warp */
 
 /* A word of sums that other blocks add to as well. */

@@ -22,6 +22,12 @@ static_assert(sizeof(struct wbk_fill) == 80 && sizeof(struct wbk_check) == 96, "
 static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_found) == 64, "and come back");
 static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
+/* Threads of a block, and blocks that a multiprocessor runs at once: how many registers a thread
+ * has follows from them. */
+#define WBK__THREADS 256
+#define WBK__BLOCKS 4
+#define WBK__BLOCKS_DIFF2 3
+
 #define WBK__TILE_ROWS 256u
 #define WBK__TILE_DIRECT (64u << 10) /* bytes of a direct tile */
 /* Blocks of the sum that its rows lie in: two of each row more than its bytes fill. */

@@ -3,8 +3,8 @@
  * A probe's checkpoint on a device: writing what a tensor holds, and comparing what arrived in
  * parameters with what the ops of a source map say.
  */
-#include "kernels/scan_body.h"
 #include "kernels/ids.h"
+#include "kernels/scan_body.h"
 
 /* The word of a column, whose row is known: the hash of a row is mixed once. */
 struct row_id {
@@ -40,7 +40,7 @@ DEV void fill_column(const struct wbk_fill *k, const struct wbk_tile *t, uint64_
 	}
 }
 
-WBK_KERNEL(wbk_gpu_fill, 4)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_fill, WBK__BLOCKS)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item];
 
@@ -121,7 +121,7 @@ DEV void check_column(
 	range_hand_in(&out->a, bad);
 }
 
-WBK_KERNEL(wbk_gpu_check, 4)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_check, WBK__BLOCKS)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item];
 

@@ -11,7 +11,7 @@
  *
  * What decides the speed is how many loads are under way: blocks of a multiprocessor times loads of
  * a lane.  So a kernel has as few registers as can be, which is why there are two, and why what a
- * block's threads have in common lies in shared memory; none may be spilled.
+ * block's threads have in common lies in shared memory; what is spilled is of a tile's beginning.
  */
 #include "kernels/gpu_body.h"
 #include "kernels/gpu_tile.h"
@@ -19,7 +19,7 @@
 #define WORDS_BLOCK 4096u /* bytes of the checkpoint that share a factor of the sum */
 #define WIDE ((uint32_t)sizeof(uint4)) /* bytes of the widest access */
 #define LONG 2048u /* bytes of a row from which on blocks of it are moved */
-#define AHEAD 4u /* wide loads of a lane under way at once */
+#define AHEAD 2u /* wide loads of a lane under way at once */
 
 /* Where a row can be; the image is one of wbk_gpu_image's alone. */
 enum place { MEMORY, WIRE, SIDES, IMAGE = SIDES, NOWHERE };
@@ -591,7 +591,7 @@ DEV void next_copy(struct tile *t)
 	__syncthreads();
 }
 
-WBK_KERNEL(wbk_gpu_rows, 4)(const struct wbk_move_args a)
+WBK_KERNEL(wbk_gpu_rows, WBK__BLOCKS)(const struct wbk_move_args a)
 {
 	__shared__ struct tile t;
 	struct sums sum = {{{0, 0}}, 0};
@@ -978,7 +978,7 @@ DEV void move_tile(
 	}
 }
 
-WBK_KERNEL(wbk_gpu_image, 4)(const struct wbk_move_args a)
+WBK_KERNEL(wbk_gpu_image, WBK__BLOCKS)(const struct wbk_move_args a)
 {
 	__shared__ struct tile t;
 	__shared__ uint4 image[WBK__TILE_IMAGE / sizeof(uint4)];

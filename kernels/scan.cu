@@ -99,21 +99,12 @@ DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct
 	range_hand_in(&a->out[item].a, range);
 }
 
-WBK_CALLED void diff2_columns(const struct wbk_scan_args *a, uint32_t item,
-	const struct wbk_diff2 *s, const struct wbk_tile *t)
-{
-	for (uint64_t c = t->col + threadIdx.x % 32; c < t->col + WBK__SCAN_COLS; c += 32)
-		if (has_columns(c, s->f.cols))
-			diff2_column(a, item, s, t, c);
-}
-
 /*
  * Where rows lie so that a lane reads SPAN columns at once: it has their digits and differences in
  * registers, its left neighbour's last two from a shuffle, and reads some rows ahead.  Digits of
  * such codes have 15 bits, so 32 bits hold every difference.
  */
 #define SPAN 8u
-#define ROWS_AHEAD 8u /* that a lane reads at once, of elements of one byte */
 
 struct span {
 	uint32_t w[SPAN]; /* elements of 2 bytes: two a word */
@@ -231,11 +222,18 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
  */
 struct seen {
 	struct span x;
-	int is_sound; /* no element of the warp's is no code and should be one */
-	int is_same; /* as the row before, which was sound */
+	int is_same; /* as the row before, which had no element that is no code */
 	int is_one; /* one digit, and here it is: */
 	int32_t digit;
 };
+
+DEV struct seen nothing_seen(void)
+{
+	/* All 0: what is before the first row. */
+	struct seen r = {{{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, {1, 1}}, 0, 1, 0};
+
+	return r;
+}
 
 DEV int is_same_span(const struct span *a, const struct span *b, const unsigned elem)
 {
@@ -273,107 +271,83 @@ DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t
 	       !(x->left_cls[0] | x->left_cls[1]);
 }
 
-/* What a row that is read as if it had only 0, and no element to judge, looks like. */
-DEV struct span no_span(void)
-{
-	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, {1, 1}};
-
-	return x;
-}
-
-/* The differences of row @r by arithmetic, or if not @is_wanted only whether it is sound, which is
- * returned.  All lanes of the warp call it. */
-WBK_CALLED int row_by_row(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
-	uint64_t r, uint64_t c, int is_wanted, unsigned elem)
+/* The differences of row @at by arithmetic, from it and the two before.  True: none is a code that
+ * should be one.  All lanes of the warp call it. */
+DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, uint64_t at, const struct span *x,
+	const struct span *x1, const struct span *x2, const unsigned elem, int is_in)
 {
 	uint32_t bad = 0, any = 0, ignored = 0;
-	struct differences h = {{0, 0, 0, 0, 0, 0, 0, 0}};
+	struct differences h = along_span(x, elem, &bad), h1 = along_span(x1, elem, &ignored);
+	struct differences h2 = along_span(x2, elem, &ignored);
 
-	for (unsigned back = is_wanted && r >= 2 ? 3 : is_wanted && r ? 2 : 1; back-- > 0;) {
-		struct span x = no_span();
-		struct differences d;
-
-		if (c < s->f.cols)
-			x = elem == 2 ? load_span(s, 2, r - back, c) : load_span(s, 4, r - back, c);
-		d = elem == 2 ? along_span(&x, 2, back ? &ignored : &bad)
-			      : along_span(&x, 4, back ? &ignored : &bad);
-		WBK_UNROLL
-		for (unsigned k = 0; k < SPAN; k++)
-			h.h[k] += back == 1 ? -2 * d.h[k] : d.h[k];
-	}
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN; k++) {
-		h.h[k] = c < s->f.cols ? h.h[k] : 0;
+		h.h[k] = is_in ? h.h[k] - 2 * h1.h[k] + h2.h[k] : 0;
 		any |= (uint32_t)h.h[k];
 	}
-	if (is_wanted && __ballot_sync(WBK_FULL, (any | bad) != 0))
-		put_span(a, item, r * s->f.cols + c, &h, bad);
+	if (__ballot_sync(WBK_FULL, (any | bad) != 0))
+		put_span(a, item, at, &h, bad);
 	return __ballot_sync(WBK_FULL, bad != 0) == 0;
 }
 
-/* Row @r, which holds @x, after the two in @seen. */
-DEV void diff2_row(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
-	const struct span *x, uint64_t r, uint64_t c, int is_wanted, const unsigned elem,
-	struct seen *seen)
-{
-	struct seen now = {*x, 1, 0, 0, 0};
-	int is_zero;
-
-	now.is_same = seen[0].is_sound && is_same_span(x, &seen[0].x, elem);
-	now.is_one = one_digit(x, elem, c, &now.digit) || c >= s->f.cols;
-	is_zero = (now.is_same && seen[0].is_same) ||
-		  (now.is_one && seen[0].is_one && seen[1].is_one &&
-			  (c || now.digit - 2 * seen[0].digit + seen[1].digit == 0));
-	if (__ballot_sync(WBK_FULL, !is_wanted || !is_zero))
-		now.is_sound = row_by_row(a, item, s, r, c, is_wanted, elem);
-	seen[1] = seen[0];
-	seen[0] = now;
-}
-
-/* A tile by a warp, some rows read ahead; lanes beyond the last column go along. */
+/* A tile by a warp; lanes beyond the last column go along. */
 DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
 	const struct wbk_tile *t, const unsigned elem)
 {
-	uint64_t c = t->col + threadIdx.x % 32 * SPAN;
-	/* Two rows before are looked at as well, without their own differences. */
-	uint64_t r = t->row < 2 ? 0 : t->row - 2;
-	/* The row before, and that before it: what is before the first is 0. */
-	struct seen seen[2] = {{no_span(), 0, 0, 1, 0}, {no_span(), 0, 0, 1, 0}};
-	const unsigned ahead = ROWS_AHEAD / elem; /* as many bytes of each type */
-	struct span x[ROWS_AHEAD / 2];
+	uint64_t c = t->col + threadIdx.x % 32 * SPAN, r;
+	int is_in = c < s->f.cols, is_sound = 0;
+	struct seen r0, r1 = nothing_seen(), r2 = r1;
 
-	WBK_ROLLED
-	for (; r < t->row_end; r += ahead) {
-		WBK_UNROLL
-		for (unsigned k = 0; k < ahead; k++) {
-			x[k] = no_span();
-			if (c < s->f.cols && r + k < t->row_end)
-				x[k] = load_span(s, elem, r + k, c);
+	/* Two rows before are looked at as well, without their own differences. */
+	for (r = t->row < 2 ? 0 : t->row - 2; r < t->row_end; r++) {
+		int is_zero;
+
+		r0 = nothing_seen();
+		if (is_in)
+			r0.x = load_span(s, elem, r, c);
+		r0.is_same = is_sound && is_same_span(&r0.x, &r1.x, elem);
+		r0.is_one = one_digit(&r0.x, elem, c, &r0.digit) || !is_in;
+		is_zero = (r0.is_same && r1.is_same) ||
+			  (r0.is_one && r1.is_one && r2.is_one &&
+				  (c || r0.digit - 2 * r1.digit + r2.digit == 0));
+		if (r < t->row) {
+			uint32_t bad = 0;
+
+			(void)along_span(&r0.x, elem, &bad);
+			is_sound = __ballot_sync(WBK_FULL, bad != 0) == 0;
+		} else if (__ballot_sync(WBK_FULL, !is_zero)) {
+			is_sound = row_by_row(
+				a, item, r * s->f.cols + c, &r0.x, &r1.x, &r2.x, elem, is_in);
+		} else {
+			is_sound = 1;
 		}
-		WBK_UNROLL
-		for (unsigned k = 0; k < ahead; k++)
-			if (r + k < t->row_end)
-				diff2_row(a, item, s, &x[k], r + k, c, r + k >= t->row, elem, seen);
+		r2 = r1;
+		r1 = r0;
 	}
 }
 
 /* A warp takes a tile. */
-WBK_KERNEL(wbk_gpu_diff2, 3)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_diff2, WBK__BLOCKS_DIFF2)(const struct wbk_scan_args a)
 {
-	uint32_t n_tile = a.first[a.n_item], warps = blockDim.x / 32;
+	uint32_t n_tile = a.first[a.n_item], warps = blockDim.x / 32, lane = threadIdx.x % 32;
 
 	for (uint32_t i = blockIdx.x * warps + threadIdx.x / 32; i < n_tile;
 		i += gridDim.x * warps) {
 		uint32_t item = piece_of(a.first, a.n_item, i);
-		const struct wbk_diff2 *s = (const struct wbk_diff2 *)a.item + item;
-		struct wbk_tile t = tile_in(i - a.first[item], s->row_begin, s->row_end, s->f.cols);
+		const struct wbk_diff2 s = ((const struct wbk_diff2 *)a.item)[item];
+		struct wbk_tile t = tile_in(i - a.first[item], s.row_begin, s.row_end, s.f.cols);
 
-		if (!is_spanned(s))
-			diff2_columns(&a, item, s, &t);
-		else if (wbk__code_bytes((enum wbk_code)s->f.code) == 2)
-			diff2_spans(&a, item, s, &t, 2);
-		else
-			diff2_spans(&a, item, s, &t, 4);
+		if (is_spanned(&s) && wbk__code_bytes((enum wbk_code)s.f.code) == 2) {
+			diff2_spans(&a, item, &s, &t, 2);
+			continue;
+		}
+		if (is_spanned(&s)) {
+			diff2_spans(&a, item, &s, &t, 4);
+			continue;
+		}
+		for (uint64_t c = t.col + lane; c < t.col + WBK__SCAN_COLS; c += 32)
+			if (has_columns(c, s.f.cols))
+				diff2_column(&a, item, &s, &t, c);
 	}
 }
 
@@ -398,7 +372,7 @@ DEV void equal_column(
 	range_hand_in(&out->b, unlike);
 }
 
-WBK_KERNEL(wbk_gpu_equal, 4)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_equal, WBK__BLOCKS)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item];
 
@@ -468,7 +442,7 @@ DEV void classify_column(const struct wbk_scan_args *a, uint32_t item, const str
 	range_hand_in(&a->out[item].b, once);
 }
 
-WBK_KERNEL(wbk_gpu_classify, 4)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_classify, WBK__BLOCKS)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item];
 
@@ -498,7 +472,7 @@ DEV void put_column(const struct wbk_put *k, const struct wbk_tile *t, uint64_t 
 	}
 }
 
-WBK_KERNEL(wbk_gpu_put, 4)(const struct wbk_scan_args a)
+WBK_KERNEL(wbk_gpu_put, WBK__BLOCKS)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item];
 

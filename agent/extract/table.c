@@ -29,8 +29,8 @@ static int launch(struct wb__dev *d, enum wbk_gpu which, void *args, uint32_t n_
 	const struct wbk_gpu_kernel *k = wbk_gpu_kernel(which);
 	void *list[] = {args};
 
-	return d->gpu->cu->launch(d->fn[which], wbk_gpu_grid(n_tile, (uint32_t)d->gpu->n_sm), 1, 1,
-		k->threads, 1, 1, 0, d->stream, list, NULL);
+	return d->gpu->cu->launch(d->fn[which], wbk_gpu_grid(which, n_tile, (uint32_t)d->gpu->n_sm),
+		1, 1, k->threads, 1, 1, 0, d->stream, list, NULL);
 }
 
 /* What went into the stream before a failure may still read the desk. */

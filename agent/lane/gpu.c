@@ -487,7 +487,7 @@ static int launch(struct wb_lane_gpu *l, const struct place *p, const struct rou
 	}
 	for (unsigned i = 0; i < KERNELS && !rc; i++) {
 		uint32_t skip = i * (n + 1);
-		uint32_t grid = wbk_gpu_grid(first[skip + n], (uint32_t)l->gpu->n_sm);
+		uint32_t grid = wbk_gpu_grid(kernels[i], first[skip + n], (uint32_t)l->gpu->n_sm);
 		void *args[] = {&a};
 
 		a.first = there(p, r->at.first + skip * (uint32_t)sizeof(*first));

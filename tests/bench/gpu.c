@@ -145,7 +145,7 @@ static void *kernel(enum wbk_gpu which)
 
 static void launch(enum wbk_gpu which, void *a, uint32_t n_tile)
 {
-	uint32_t grid = wbk_gpu_grid(n_tile, (uint32_t)gpu->n_sm);
+	uint32_t grid = wbk_gpu_grid(which, n_tile, (uint32_t)gpu->n_sm);
 	void *param[] = {a};
 
 	if (args.blocks)

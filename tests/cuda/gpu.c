@@ -204,7 +204,7 @@ void wbt_gpu_run(enum wbk_gpu which, const void *args, uint32_t n_tile, uint32_t
 {
 	static void (*const play[WBK_GPU_COUNT])(const void *) = {play_rows, play_image, play_diff2,
 		play_equal, play_classify, play_put, play_fill, play_check};
-	uint32_t grid = wbk_gpu_grid(n_tile, cu.is_open ? (uint32_t)cu.n_sm : 1);
+	uint32_t grid = wbk_gpu_grid(which, n_tile, cu.is_open ? (uint32_t)cu.n_sm : 1);
 	unsigned char copy[256];
 	void *param[1] = {copy};
 

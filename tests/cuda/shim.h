@@ -40,7 +40,6 @@ int wbt_shim_any(int is);
 const uint64_t *wbt_shim_exchange(unsigned mask, uint64_t x);
 
 #define __device__
-#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__ static
 /* The entry is wbt_NAME(args), since host code knows the name as that of its own. */

@@ -336,7 +336,8 @@ static void load_part(struct worker *w, const struct wb_probe *p, size_t i, uint
 		"wb_probe_fill", NULL);
 	w->fill_ns += wb_now_ns(&wb_clock_real) - t0;
 	driver(w,
-		w->cu->launch(w->move, wbk_gpu_grid(w->first[4 * i + 1], (uint32_t)w->gpu->n_sm), 1,
+		w->cu->launch(w->move,
+			wbk_gpu_grid(WBK_GPU_ROWS, w->first[4 * i + 1], (uint32_t)w->gpu->n_sm), 1,
 			1, k->threads, 1, 1, 0, NULL, args, NULL),
 		"a copy of the loader");
 }
