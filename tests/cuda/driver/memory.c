@@ -455,7 +455,7 @@ int cuMemGetAllocationPropertiesFromHandle(struct wbcu_allocation *out, uint64_t
 int cuMemAddressReserve(
 	uint64_t *addr, size_t bytes, size_t align, uint64_t wish, unsigned long long flags)
 {
-	int rc = fc_enter(__func__, FC_SOUND);
+	int rc = fc_enter(__func__, FC_NOTHING);
 	struct fc_mapping *m;
 
 	(void)wish;
@@ -531,7 +531,7 @@ int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsign
 /* Whole mappings, in addresses that are reserved; where there are none, there is nothing to do. */
 int cuMemUnmap(uint64_t addr, size_t bytes)
 {
-	int rc = fc_enter(__func__, FC_SOUND);
+	int rc = fc_enter(__func__, FC_NOTHING);
 	uint64_t end = addr + bytes;
 
 	if (rc)
@@ -696,7 +696,7 @@ static int attribute_of(void *value, int attribute, uint64_t addr)
 		*(int *)value = fc_number(m->block->device);
 		return WBCU_SUCCESS;
 	case WBCU_POINTER_IS_IPC_CAPABLE:
-		*(int *)value = m->block->is_legacy;
+		*(int *)value = m->block->is_legacy && !m->block->is_import;
 		return WBCU_SUCCESS;
 	case WBCU_POINTER_RANGE_START:
 		*(uint64_t *)value = a ? a->addr : r->addr;
