@@ -172,13 +172,14 @@ static int load(struct wb__dev *d)
 	return rc;
 }
 
-/* Room for the hits of a round of digits, or for as many as there is memory for. */
+/* Room for the records that a parameter may have, if there is memory for so many: those of more are
+ * found in parts. */
 static int get_hits(struct wb__dev *d)
 {
+	uint64_t most = WB_MIN(d->p->opts.record_max, WB__RECORD_MAX);
 	int rc = WBCU_OUT_OF_MEMORY;
 
-	for (d->cap = WB_MAX(d->p->opts.record_max, WB__HITS_LEAST); rc == WBCU_OUT_OF_MEMORY;
-		d->cap /= 2) {
+	for (d->cap = WB_MAX(most, WB__HITS_LEAST); rc == WBCU_OUT_OF_MEMORY; d->cap /= 2) {
 		rc = d->gpu->cu->mem_alloc(&d->hit, d->cap * sizeof(struct wbk_hit));
 		if (!rc || d->cap < 2 * WB__HITS_LEAST)
 			break;
