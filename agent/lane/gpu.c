@@ -10,7 +10,9 @@
 #include "mem/gpu.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <time.h>
 
 #define WINDOW ((uint64_t)16 << 20) /* slots are pinned in pieces of this size */
 #define KERNELS 2u
@@ -21,6 +23,7 @@
 #define RETRY_JOBS 64u /* before a device that had no room is asked again */
 /* An interrupt is tens of microseconds after the end that it tells of. */
 #define POLL_NS (50 * WB_NS_PER_US)
+#define SLICE_MAX_NS (10 * WB_NS_PER_MS) /* between two looks at a job that takes long */
 #define POLL_BYTES ((uint64_t)1 << 20) /* what a bus moves in about that time */
 
 static const enum wbk_gpu kernels[KERNELS] = {WBK_GPU_ROWS, WBK_GPU_IMAGE};
@@ -47,7 +50,8 @@ struct layout {
 /* A job under way, and what is its alone. */
 struct place {
 	struct wb_lane_job job; /* what it points to is not used after its beginning */
-	bool is_queued; /* done will say when it is over */
+	bool is_queued; /* done says when it is over */
+	int result; /* of done, as it was last heard; WBCU_NOT_READY = not over */
 	uint64_t bytes; /* that it moves */
 	struct wb__lane_span slot; /* addresses that it touches */
 	void *done; /* event */
@@ -170,19 +174,10 @@ static uint64_t n_window(const struct wb_lane_gpu *l)
 	return (l->arena_bytes + WINDOW - 1) / WINDOW;
 }
 
-/* Whatever was queued has run, or the device is lost and runs nothing. */
-static void settle(struct wb_lane_gpu *l)
-{
-	for (unsigned i = 0; i < STREAMS; i++)
-		if (l->stream[i])
-			(void)l->gpu->cu->stream_sync(l->stream[i]);
-}
-
 static void unmake(struct wb_lane_gpu *l)
 {
 	const struct wbcu *cu = l->gpu->cu;
 
-	settle(l);
 	for (uint64_t i = 0; l->is_pinned && i < n_window(l); i++)
 		if (l->is_pinned[i])
 			cu->host_unregister(l->arena + i * WINDOW);
@@ -206,10 +201,8 @@ static void unmake(struct wb_lane_gpu *l)
 }
 
 /* With a lost device its objects stay until the process ends: nothing else frees them. */
-void wb_lane_gpu_destroy(struct wb_lane_gpu *l)
+static void discard(struct wb_lane_gpu *l)
 {
-	if (!l)
-		return;
 	if (l->gpu && !wb_gpu_enter(l->gpu, NULL)) {
 		unmake(l);
 		wb_gpu_leave(l->gpu);
@@ -241,7 +234,7 @@ int wb_lane_gpu_create(const uint8_t *uuid, void *arena, uint64_t arena_bytes,
 		wb_gpu_leave(l->gpu);
 	}
 	if (rc) {
-		wb_lane_gpu_destroy(l);
+		discard(l);
 		return rc;
 	}
 	*out = l;
@@ -408,8 +401,8 @@ static int hand_on(struct wb_lane_gpu *l, int from, int to)
 	return rc ? rc : cu->stream_wait(l->stream[to], l->step, 0);
 }
 
-/* A span of the wire between slot and buffer.  A driver takes no range of two pieces that were
- * pinned one by one. */
+/* A span of the wire between slot and buffer.  That a range of two pieces, which were pinned one by
+ * one, is pinned memory to a driver is nowhere said. */
 static int copy_span(struct wb_lane_gpu *l, const struct place *p, const struct route *r,
 	const struct wb__lane_span *s)
 {
@@ -518,6 +511,13 @@ static int queue_out(struct wb_lane_gpu *l, struct place *p, const struct route 
 	return rc ? rc : cu->event_record(p->done, l->stream[stream]);
 }
 
+/* Whatever was queued has run, or the device is lost and runs nothing. */
+static void settle(struct wb_lane_gpu *l)
+{
+	for (unsigned i = 0; i < STREAMS; i++)
+		(void)l->gpu->cu->stream_sync(l->stream[i]);
+}
+
 static int queue(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 {
 	int rc = queue_in(l, p, r);
@@ -527,6 +527,7 @@ static int queue(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 	if (!rc)
 		rc = queue_out(l, p, r);
 	p->is_queued = !rc;
+	p->result = WBCU_NOT_READY;
 	if (rc) {
 		/* What went into streams before the failure reads the tables and writes the slot,
 		 * which others have after this. */
@@ -585,30 +586,59 @@ uint32_t wb_lane_gpu_under_way(const struct wb_lane_gpu *l)
 	return l->n;
 }
 
-bool wb_lane_gpu_is_over(struct wb_lane_gpu *l)
+/* What is over stays so, and what failed once has failed. */
+static bool is_over(struct wb_lane_gpu *l, struct place *p)
 {
-	const struct place *p = &l->place[l->first];
-
-	assert(l->n);
-	return !p->is_queued || l->gpu->cu->event_query(p->done) != WBCU_NOT_READY;
+	if (p->is_queued && p->result == WBCU_NOT_READY)
+		p->result = l->gpu->cu->event_query(p->done);
+	return !p->is_queued || p->result != WBCU_NOT_READY;
 }
 
-/* Until the event of a job that is queued. */
-static int wait_for(struct wb_lane_gpu *l, const struct place *p)
+bool wb_lane_gpu_is_over(struct wb_lane_gpu *l)
 {
-	const struct wbcu *cu = l->gpu->cu;
-	uint64_t until = wb_now_ns(&wb_clock_real) + POLL_NS;
-	int rc = cu->event_query(p->done);
+	assert(l->n);
+	return is_over(l, &l->place[l->first]);
+}
 
-	while (rc == WBCU_NOT_READY && p->bytes <= POLL_BYTES && wb_now_ns(&wb_clock_real) < until)
-		rc = cu->event_query(p->done);
-	if (rc == WBCU_NOT_READY)
-		rc = cu->event_sync(p->done);
-	if (rc) {
+/* The same with a moment's patience, where it cannot be long. */
+static bool is_soon_over(struct wb_lane_gpu *l, struct place *p)
+{
+	uint64_t until = wb_now_ns(&wb_clock_real) + POLL_NS;
+
+	while (!is_over(l, p) && p->bytes <= POLL_BYTES && wb_now_ns(&wb_clock_real) < until)
+		;
+	return is_over(l, p);
+}
+
+bool wb_lane_gpu_wait(struct wb_lane_gpu *l, int fd)
+{
+	struct place *p = &l->place[l->first];
+	uint64_t since = wb_now_ns(&wb_clock_real), slice;
+	struct pollfd news = {.fd = fd, .events = POLLIN};
+	struct timespec t = {0, 0};
+
+	assert(l->n);
+	if (is_soon_over(l, p))
+		return true;
+	do {
+		slice = (wb_now_ns(&wb_clock_real) - since) / 8;
+		slice = WB_MAX(slice, POLL_NS);
+		t.tv_nsec = (long)WB_MIN(slice, SLICE_MAX_NS);
+		if (ppoll(&news, 1, &t, NULL) > 0)
+			return false;
+	} while (!is_over(l, p));
+	return true;
+}
+
+static int wait_for(struct wb_lane_gpu *l, struct place *p)
+{
+	if (!is_soon_over(l, p))
+		p->result = l->gpu->cu->event_sync(p->done);
+	if (p->result) {
 		settle(l);
 		l->has_keys = false;
 	}
-	return wb_gpu_rc(l->gpu, rc, "a kernel", NULL);
+	return wb_gpu_rc(l->gpu, p->result, "a kernel", NULL);
 }
 
 int wb_lane_gpu_end(struct wb_lane_gpu *l, struct wbk_sum *sum)
@@ -628,4 +658,14 @@ int wb_lane_gpu_end(struct wb_lane_gpu *l, struct wbk_sum *sum)
 		wb_gpu_leave(l->gpu);
 	}
 	return rc;
+}
+
+void wb_lane_gpu_destroy(struct wb_lane_gpu *l)
+{
+	struct wbk_sum sum;
+
+	while (l && l->n)
+		(void)wb_lane_gpu_end(l, &sum);
+	if (l)
+		discard(l);
 }

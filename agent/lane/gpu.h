@@ -33,7 +33,7 @@
  * (wb_gpu_settle()).
  *
  * Threads: one, the lane's, in which the device's context stays current while jobs are under way;
- * create and destroy: any.  Layer: lane (L2).
+ * create and, when none are, destroy: any.  Layer: lane (L2).
  */
 #include "lane/lane.h"
 
@@ -67,6 +67,12 @@ void wb_lane_gpu_begin(struct wb_lane_gpu *l, const struct wb_lane_job *job);
 uint32_t wb_lane_gpu_under_way(const struct wb_lane_gpu *l);
 /** wb_lane_gpu_is_over - would wb_lane_gpu_end() return at once?  Some job is under way. */
 bool wb_lane_gpu_is_over(struct wb_lane_gpu *l);
+/**
+ * wb_lane_gpu_wait - wait until the oldest job is over, or @fd can be read
+ * Returns whether it is over.  Some job is under way.  Blocks: by short sleeps, which get longer
+ * with the job, since no descriptor tells of a device.
+ */
+bool wb_lane_gpu_wait(struct wb_lane_gpu *l, int fd);
 /**
  * wb_lane_gpu_end - wait for the oldest job under way
  * @sum:	written: its sum, 0 without keys or when it failed

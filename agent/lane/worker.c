@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -190,22 +191,25 @@ static bool is_over(struct wb_lane_worker *w)
 }
 
 /* Answers first, then new entries while the device can take more, then a wait: for the oldest
- * entry, or for a new one. */
+ * entry or a new one. */
 static int step(struct wb_lane_worker *w)
 {
 	uint32_t submitted = atomic_load_explicit(&w->shm->submitted, memory_order_acquire);
 	uint32_t under_way = w->begun - w->done;
+	bool has_room = under_way < WB_LANE_GPU_JOBS;
 
 	if (submitted - w->done > WB_LANE_SHM_ENTRIES || submitted - w->done < under_way)
 		return -EPROTO;
 	if (is_over(w))
 		end_entry(w);
-	else if (submitted != w->begun && under_way < WB_LANE_GPU_JOBS)
+	else if (submitted != w->begun && has_room)
 		begin_entry(w);
-	else if (under_way)
+	else if (!under_way)
+		return wb__lane_wait(w->o.fds.submit);
+	else if (!has_room || wb_lane_gpu_wait(w->gpu, w->o.fds.submit))
 		end_entry(w);
 	else
-		return wb__lane_wait(w->o.fds.submit);
+		wb__lane_drain(w->o.fds.submit);
 	return 0;
 }
 
@@ -213,6 +217,8 @@ int wb_lane_worker_run(struct wb_lane_worker *w)
 {
 	int rc = 0;
 
+	if (w->gpu) /* its waits are short, and else rounded up by as much */
+		(void)prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
 	while (!rc && !atomic_load(&w->stop))
 		rc = step(w);
 	end_entries(w);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "lane/internal.h"
 #include "lane/lane.h"
 #include "lane/shared.h"
 #include "tests/common/fx_check.h"
@@ -493,6 +494,39 @@ START_TEST(an_idle_lane_is_not_read_and_a_signal_that_came_late_is_taken)
 }
 END_TEST
 
+/* What boxes cover of the wire, by rows of n_row bytes. */
+static const struct {
+	uint64_t at[5], bytes[5]; /* of each box; the list ends with 0 bytes */
+	struct wb__lane_span want[5];
+} covers[] = {
+	{{0}, {0}, {{0, 0}}},
+	{{7}, {5}, {{7, 12}}},
+	{{0, 8, 16}, {8, 8, 8}, {{0, 24}}}, /* neighbours */
+	{{0, 9, 16}, {8, 7, 8}, {{0, 8}, {9, 24}}},
+	{{16, 8, 0}, {8, 7, 8}, {{0, 15}, {16, 24}}}, /* in any order */
+	{{0, 2, 4, 30}, {20, 4, 30, 1}, {{0, 34}}}, /* within each other */
+	{{5, 5, 1, 40}, {3, 3, 2, 1}, {{1, 3}, {5, 8}, {40, 41}}},
+};
+
+START_TEST(spans_are_what_boxes_cover)
+{
+	struct wb__lane_span is[6];
+	struct wbk_box b[6] = {{0}};
+	uint32_t n = 0, n_is, n_want = 0;
+
+	for (; n < 5 && covers[_i].bytes[n]; n++)
+		b[n + 1] = (struct wbk_box){.wire_off = covers[_i].at[n],
+			.n_row = (uint32_t)covers[_i].bytes[n],
+			.n_col = 1,
+			.wire_elem = 1};
+	while (n_want < 5 && covers[_i].want[n_want].end)
+		n_want++;
+	n_is = wb__lane_spans(b, n + 1, is); /* the first is empty */
+	ck_assert_uint_eq(n_is, n_want);
+	ck_assert(!n_is || !memcmp(is, covers[_i].want, n_is * sizeof(*is)));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -510,6 +544,7 @@ int main(void)
 	tcase_add_loop_test(tc, failed_allocation_leaves_nothing, 0, THREAD + 1);
 	tcase_add_loop_test(
 		tc, an_idle_lane_is_not_read_and_a_signal_that_came_late_is_taken, HOST, KINDS);
+	tcase_add_loop_test(tc, spans_are_what_boxes_cover, 0, (int)WB_ARRAY_SIZE(covers));
 	suite_add_tcase(suite, tc);
 	return fx_run(suite);
 }
