@@ -29,7 +29,8 @@
  * behind it waiting.  Kernels are the CPU's build of kernels/ (shim.h), found by their names, and
  * that of tests/cuda/answers.c: an image counts when it begins as a fatbin or as PTX does, whatever
  * is in it.  Copies from and to host memory that is not pinned are over when the call returns, as
- * they are with a driver.  The legacy stream and streams that block on it wait for each other.
+ * they are with a driver; one of memory that is not pinned any more when its turn comes ends the
+ * device.  The legacy stream and streams that block on it wait for each other.
  *
  * Errors are those of a driver for the same misuse (answers.txt says which driver).  What went
  * wrong in a stream is found by a later call, and from then on by all that work on the device or

@@ -97,6 +97,8 @@ struct fc_piece {
 	bool runs;
 	uint64_t to, from, bytes; /* copy, fill */
 	bool to_device, from_device;
+	bool is_waited_for; /* by the call: what it names of the host is there as long as it takes
+			     */
 	uint8_t value;
 	int kernel; /* number of it */
 	unsigned grid, threads;

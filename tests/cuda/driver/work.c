@@ -17,9 +17,16 @@ static bool is_allowed(const struct fc_piece *p)
 	return !p->from_device || fc_is_one(p->from, p->bytes) || fc_is_pinned(p->from, p->bytes);
 }
 
+/* The host's side of a copy is pinned. */
+static bool has_pinned(const struct fc_piece *p)
+{
+	return (p->to_device || fc_is_pinned(p->to, p->bytes)) &&
+	       (p->from_device || p->kind != FC_COPY || fc_is_pinned(p->from, p->bytes));
+}
+
 static int run_copy(const struct fc_piece *p)
 {
-	if (!is_allowed(p))
+	if (!is_allowed(p) || (!p->is_waited_for && !has_pinned(p)))
 		return WBCU_ILLEGAL_ADDRESS;
 	memmove((void *)(uintptr_t)p->to, (const void *)(uintptr_t)p->from, p->bytes);
 	return WBCU_SUCCESS;
@@ -241,7 +248,7 @@ int fc_queue(const char *function, void *stream, const struct fc_piece *what, ui
 }
 
 /* Of host memory that is not pinned: over before the call is. */
-static int queue_copy(const char *function, void *stream, const struct fc_piece *p, bool waits)
+static int queue_copy(const char *function, void *stream, struct fc_piece *p, bool waits)
 {
 	uint64_t id;
 	int rc = fc_enter(function, true);
@@ -252,10 +259,9 @@ static int queue_copy(const char *function, void *stream, const struct fc_piece 
 		return fc_leave(WBCU_SUCCESS);
 	if (!is_allowed(p))
 		return fc_leave(WBCU_INVALID_VALUE);
+	p->is_waited_for = waits || !has_pinned(p);
 	rc = fc_queue(function, stream, p, &id);
-	waits |= (!p->to_device && !fc_is_pinned(p->to, p->bytes)) ||
-		 (!p->from_device && p->kind == FC_COPY && !fc_is_pinned(p->from, p->bytes));
-	if (!rc && waits)
+	if (!rc && p->is_waited_for)
 		rc = fc_wait(id);
 	return fc_leave(rc);
 }
