@@ -18,7 +18,7 @@
 
 #define WB__TABLE_ITEMS 8192u /* of a launch */
 #define WB__HITS_STAGE 4096u /* that are copied at once */
-#define WB__HITS_LEAST 4096u /* that there is room for on a device with little memory */
+#define WB__HITS_LEAST 1024u /* that there is room for on a device with little memory */
 
 /* Memory for content: of the device, or of the host where kernels reach it. */
 struct wb__store {
