@@ -6,7 +6,7 @@
 set -eu
 out=$1 to=$2 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$to/tests" "$to/tools" "$to/lib" "$to/cuda"
-cp "$out"/tests/test_{kernels_gpu,cuda_driver,mem_gpu,lane_gpu,client_gpu} "$to/tests"
+cp "$out"/tests/test_{kernels_gpu,cuda_driver,mem_gpu,lane_gpu,client_gpu,extract,extract_bad,extract_gpu} "$to/tests"
 cp "$out/tools/answers" "$to/tools"
 cp "$here"/{run.sh,answers.sh,answers.txt} "$to/cuda"
 strip -g "$to"/tests/* "$to/tools/answers"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME...]   On a GPU: the kernels, what its driver answers beside answers.txt, the unit tests of
-# memory, lanes and clients on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
+# memory, lanes, clients and extraction on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
 # shared memory) where it is installed.  Of these only NAME, if any.
 # OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/ (folder.sh makes such a folder).
 # Nothing is built: it also runs where there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
@@ -66,12 +66,15 @@ if ! why=$("$out/tools/answers" none 2>&1); then # of no situation: only whether
 	echo "SKIP gpu: $why"
 	skip=1
 else
-	# A context of CUDA does not outlive a fork: the kernels' test has one context, the others begin in each claim's
-	# process.
+	# A context of CUDA does not outlive a fork: those of kernels and extraction have one context, the others begin in
+	# each claim's process.
 	CK_FORK=no one gpu 120 "$kernels"
 	one answers 60 "$here/answers.sh" "$out" driver
 	for t in cuda_driver mem_gpu lane_gpu client_gpu; do
 		one $t 120 "$out/tests/test_$t"
+	done
+	for t in extract extract_bad extract_gpu; do
+		CK_FORK=no one $t 120 "$out/tests/test_$t"
 	done
 	if command -v compute-sanitizer >/dev/null; then
 		sanitizer memcheck
