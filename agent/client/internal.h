@@ -279,7 +279,7 @@ void wb__client_area_destroy(struct wb__client_area *a);
  */
 int wb__client_lane_start(const struct wb__client_reg *reg, int *fds, unsigned n_fd,
 	struct wb__client_lane **out, struct wb_err *err);
-/** wb__client_lane_stop - ends the thread after the job it is at; @is_owner: false in a forked
+/** wb__client_lane_stop - ends the thread after the jobs it has begun; @is_owner: false in a forked
  * child, which has no such thread.  NULL is allowed. */
 void wb__client_lane_stop(struct wb__client_lane *l, bool is_owner);
 /** wb__client_lane_pass - around every message: parameters change hands by messages.  NULL is
