@@ -25,7 +25,9 @@
 /* A pointer that was read from somewhere: the compiler cannot know that it is none to shared
  * memory. */
 #define WBK_IS_GLOBAL(p) __builtin_assume(__isGlobal(p))
+#define WBK_ALIGNED(n) __align__(n)
 #else
+#define WBK_ALIGNED(n) _Alignas(n)
 #define WBK_IS_GLOBAL(p) (void)(p)
 #define WBK_UNROLL
 #define WBK_ROLLED

@@ -23,7 +23,8 @@ static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_found) == 64, "a
 static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
 /* Threads of a block, and blocks that a multiprocessor runs at once: how many registers a thread
- * has follows from them. */
+ * has follows from them.  Chips with less shared memory than sm_90 run fewer of wbk_gpu_image's:
+ * three on sm_80. */
 #define WBK__THREADS 256
 #define WBK__BLOCKS 4
 #define WBK__BLOCKS_DIFF2 3

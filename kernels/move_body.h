@@ -18,7 +18,7 @@ enum place { MEMORY, WIRE, SIDES, IMAGE = SIDES, NOWHERE };
 
 /* A tile, and where its rows are. */
 struct tile {
-	uint32_t table[2][1024]; /* the keys of the words of a block */
+	WBK_ALIGNED(16) uint32_t table[2][1024]; /* the keys of the words of a block */
 	uint8_t *row[SIDES][WBK__TILE_ROWS];
 	uint32_t image_off[WBK__TILE_ROWS];
 	uint64_t pos[WBK__TILE_ROWS];
@@ -127,6 +127,7 @@ struct where {
 	uint64_t pos;
 };
 
+/** where_is - row @i of the tile whose corner is @c. */
 DEV struct where where_is(const struct wbk_op *o, const struct corner *c, uint32_t i)
 {
 	uint64_t left = c->row0 + i * c->row_step;
@@ -168,6 +169,7 @@ DEV int fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wb
 	return all % WIDE != 0;
 }
 
+/** fill_factors - of the blocks that each row lies in, @blocks a row, for a flat tile. */
 DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k, const struct wbk_op *o,
 	const struct corner *c, uint32_t blocks)
 {
@@ -179,6 +181,7 @@ DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k, const struct
 	}
 }
 
+/** row_at - the first byte of row @i on one side; @image is asked for rows of the image alone. */
 DEV uint8_t *row_at(const struct tile *t, uint4 *image, enum place at, uint32_t i)
 {
 	uint8_t *p;
@@ -208,6 +211,7 @@ DEV void add_bytes(const struct tile *t, struct acc *a, uint32_t at, uint32_t x,
 	}
 }
 
+/** add_words - four words times their keys, which lie 16 bytes aligned, to a lane of a sum. */
 DEV void add_words(uint64_t *acc, const uint4 *x, const uint32_t *key)
 {
 	uint4 k = *(const uint4 *)(const void *)key;
@@ -232,6 +236,7 @@ DEV void add_wide(const struct tile *t, struct acc *a, uint32_t at, const uint4 
 	add_bytes(t, a, at + 12, x->w, 4);
 }
 
+/** add_block - a block's words, times the block's factor, to the sum. */
 DEV void add_block(
 	const struct wbk_sum_keys *k, struct acc *sum, const struct acc *a, uint64_t block)
 {
@@ -284,6 +289,7 @@ DEV unsigned width_of(const struct piece *p)
 	return off == 0 ? 16 : off & 1 ? 1 : off & 2 ? 2 : 4;
 }
 
+/** move_piece - by the widest accesses that both sides allow; what is summed is added to @a. */
 DEV void move_piece(const struct tile *t, const struct piece *p, int has_sum, struct acc *a)
 {
 	unsigned width = width_of(p);
@@ -397,11 +403,13 @@ struct spot {
 	uint32_t row, i;
 };
 
+/** wide_at - the access @p of the tile on one side. */
 DEV uint4 *wide_at(const struct tile *t, uint4 *image, enum place at, const struct spot *p)
 {
 	return (uint4 *)(void *)row_at(t, image, at, p->row) + p->i;
 }
 
+/** next_spot - the thread's next one: @down rows and @right accesses on, @across in a row. */
 DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t right)
 {
 	p->row += down;
@@ -412,6 +420,7 @@ DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t righ
 	}
 }
 
+/** move_flat - all rows of a flat tile; @to NOWHERE: only the sum. */
 DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place from, enum place to,
 	struct acc *sum)
 {
@@ -460,6 +469,8 @@ DEV void hand_in(const struct wbk_move_args *a, struct sums *sum)
 	}
 }
 
+/** begin_tile - what all threads need of tile @number; all of the block call it together, and the
+ *  sums of another op's are handed in before. */
 DEV void begin_tile(
 	struct tile *t, const struct wbk_move_args *a, uint32_t number, struct sums *sum)
 {
@@ -521,6 +532,7 @@ DEV void move_block(const struct tile *t, const uint8_t *src, uint8_t *dst, uint
 	}
 }
 
+/** move_blocks - all rows of a flat tile with long rows; @to NOWHERE: only the sum. */
 DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place from,
 	enum place to, struct acc *sum)
 {
@@ -568,6 +580,7 @@ DEV void move_all(const struct tile *t, uint4 *image, const struct wbk_sum_keys 
 	move_rows(t, image, k, from, to, sum);
 }
 
+/** load_table - the keys, once a block; begin_tile() is the barrier behind it. */
 DEV void load_table(struct tile *t, const struct wbk_move_args *a)
 {
 	for (uint32_t i = threadIdx.x; a->sum && i < 2048; i += blockDim.x)

@@ -216,8 +216,10 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
  * Most rows need no arithmetic.  A pass of column digits writes the same into every row, one of row
  * digits the same into a whole row.  So the differences of row r are 0
  *	where rows r, r - 1 and r - 2 hold the same (A), or
- *	where each of them holds one digit in all these columns and the one before (B): a row's
- *	differences are then 0, but for columns 0 and 1, where they are the digit and its negative.
+ *	where each of them holds one digit in all these columns and the one before, and the second
+ *	difference of the three is 0 (B).  A row's differences are 0 then but for columns 0 and 1,
+ *	where they are the digit and its negative.  In other columns they are 0 whatever the three
+ *	digits are, but a neighbour for which A holds has to see that nothing changes on its left.
  * What is told so has to hold in all lanes of the warp, since a lane sees its neighbour's columns.
  */
 struct seen {
@@ -309,7 +311,7 @@ DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct 
 		r0.is_one = one_digit(&r0.x, elem, c, &r0.digit) || !is_in;
 		is_zero = (r0.is_same && r1.is_same) ||
 			  (r0.is_one && r1.is_one && r2.is_one &&
-				  (c || r0.digit - 2 * r1.digit + r2.digit == 0));
+				  r0.digit - 2 * r1.digit + r2.digit == 0);
 		if (r < t->row) {
 			uint32_t bad = 0;
 

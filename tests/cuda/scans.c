@@ -301,30 +301,37 @@ static const struct seam {
 	uint32_t bend; /* on the right: the second difference from row to row */
 	uint32_t hidden; /* columns left of the seam that are no copies */
 	uint32_t bad; /* a column that holds no code; 0 = none */
+	/* Sides change: the row at which the left is another digit; hidden is all of the right. */
+	uint32_t jump;
 } seams[] = {
-	{0, 0, 0, 0, 0, 0},
-	{0, 0, 0, 1, 0, 0},
-	{1, 0, 7, 1, 0, 0},
-	{2, 0, 7, 0, 0, 0},
-	{2, 5, 0, 1, 0, 0},
-	{8, 0, 7, 1, 0, 0},
-	{8, 0, 7, 0, 0, 0},
-	{8, 0, 0, 1, 0, 0},
-	{8, 5, 0, 1, 0, 0},
-	{8, 5, 7, 1, 0, 0},
-	{8, 0, 7, 1, 1, 0},
-	{8, 0, 0, 0, 2, 0},
-	{9, 0, 7, 1, 2, 0},
-	{256, 0, 7, 1, 0, 0},
-	{256, 0, 7, 0, 1, 0},
-	{257, 0, 7, 1, 1, 0},
-	{264, 0, 0, 1, 2, 0},
-	{7, 0, 7, 1, 0, 0},
-	{255, 0, 7, 1, 0, 0},
-	{520, 0, 7, 0, 0, 3},
-	{520, 0, 7, 0, 0, 519},
-	{8, 0, 7, 1, 0, 12},
-	{0, 0, 0, 0, 0, 258},
+	{0, 0, 0, 0, 0, 0, 0},
+	{0, 0, 0, 1, 0, 0, 0},
+	{1, 0, 7, 1, 0, 0, 0},
+	{2, 0, 7, 0, 0, 0, 0},
+	{2, 5, 0, 1, 0, 0, 0},
+	{8, 0, 7, 1, 0, 0, 0},
+	{8, 0, 7, 0, 0, 0, 0},
+	{8, 0, 0, 1, 0, 0, 0},
+	{8, 5, 0, 1, 0, 0, 0},
+	{8, 5, 7, 1, 0, 0, 0},
+	{8, 0, 7, 1, 1, 0, 0},
+	{8, 0, 0, 0, 2, 0, 0},
+	{9, 0, 7, 1, 2, 0, 0},
+	{256, 0, 7, 1, 0, 0, 0},
+	{256, 0, 7, 0, 1, 0, 0},
+	{257, 0, 7, 1, 1, 0, 0},
+	{264, 0, 0, 1, 2, 0, 0},
+	{7, 0, 7, 1, 0, 0, 0},
+	{255, 0, 7, 1, 0, 0, 0},
+	{520, 0, 7, 0, 0, 3, 0},
+	{520, 0, 7, 0, 0, 519, 0},
+	{8, 0, 7, 1, 0, 12, 0},
+	{0, 0, 0, 0, 0, 258, 0},
+	{264, 0, 0, 0, 0, 0, 12},
+	{384, 0, 0, 0, 0, 0, 12},
+	{384, 0, 7, 0, 0, 0, 12},
+	{384, 0, 7, 0, 1, 0, 33},
+	{257, 0, 7, 0, 0, 0, 64},
 };
 
 START_TEST(differences_at_a_seam_are_the_reference_s)
@@ -344,15 +351,21 @@ START_TEST(differences_at_a_seam_are_the_reference_s)
 
 		for (uint64_t r = 0; r < rows; r++)
 			for (uint64_t c = 0; c < cols; c++) {
-				uint32_t left =
+				uint32_t alike =
 					(uint32_t)(r * m->down + c * m->across + (m->down ? 0 : 9));
-				uint32_t right = (uint32_t)(r * (r + 1) / 2 * m->bend + r * 3 + 9);
+				uint32_t one = (uint32_t)(r * (r + 1) / 2 * m->bend + r * 3 + 9);
+				bool is_left = c < m->split, is_one = is_left == (m->jump != 0);
+				bool is_hidden = is_left && c + m->hidden >= m->split;
 
-				wbk_encode_fill(code, (c < m->split ? left : right) & 0x7fff,
+				if (m->jump)
+					one = r < m->jump ? 50 : 77;
+				if (m->jump)
+					is_hidden = m->hidden && !is_left;
+				wbk_encode_fill(code, (is_one ? one : alike) & 0x7fff,
 					data + (r * cols + c) * code_bytes[code], 1);
 				if (m->bad && c == m->bad)
 					memset(data + (r * cols + c) * code_bytes[code], 0, 2);
-				cls[r * cols + c] = c < m->split && c + m->hidden >= m->split;
+				cls[r * cols + c] = is_hidden;
 			}
 		add_buffer(&t, offsetof(struct wbk_diff2, f.data), data, n * code_bytes[code], 0);
 		add_buffer(&t, offsetof(struct wbk_diff2, f.cls), cls, n, 0);
