@@ -101,7 +101,8 @@ static int do_rows(struct wb__dev *d, struct classes *c, struct wbk_classify *it
 	if (rc || !p.is_over)
 		return rc;
 	if (end - begin == 1)
-		return -E2BIG;
+		return wb__dev_says(d, -ENOMEM,
+			"a row of a parameter changes in more places than there is room for");
 	item->p.row_end = begin + (end - begin) / 2;
 	rc = do_rows(d, c, item);
 	item->p.row_begin = begin + (end - begin) / 2;

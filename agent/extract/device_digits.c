@@ -102,8 +102,11 @@ static int do_rows(struct slabs *s, struct wbk_diff2 *item)
 		rc = wb__scan_flush(&scan);
 	if (rc || !s->is_over)
 		return rc;
-	if (end - begin == 1 || s->recs.n > s->base.max)
+	if (s->recs.n > s->base.max)
 		return -E2BIG;
+	if (end - begin == 1)
+		return wb__dev_says(s->d, -ENOMEM,
+			"a row of a parameter changes in more places than there is room for");
 	item->row_end = begin + (end - begin) / 2;
 	rc = do_rows(s, item);
 	item->row_begin = begin + (end - begin) / 2;

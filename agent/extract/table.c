@@ -88,8 +88,10 @@ int wb__moves_flush(struct wb__moves *m)
 	int rc = wbk_move_prepare(
 		(struct wbk_op *)(void *)d->desk->item, n, m->way, d->desk->first, &bad);
 
+	m->n = 0;
 	if (rc)
 		return wb__dev_says(d, rc, "a table of moves that cannot be");
+	m->n = n; /* run_moves() reads it */
 	rc = n && (d->desk->first[n] || d->desk->first[2 * n + 1]) ? run_moves(m) : 0;
 	for (uint32_t i = 0; i < n && !rc && m->way == WBK_WAY_SUM; i++) {
 		struct wb__param *a = &d->p->param[d->owner[i]];
@@ -105,15 +107,14 @@ static int add_op(struct wb__moves *m, const struct wb__param *a, const struct w
 	const uint8_t *base)
 {
 	struct wbk_op *ops = (struct wbk_op *)(void *)m->d->desk->item;
+	/* A flush that fails is told; what comes after it is tried all the same. */
 	int rc = m->n == WB__TABLE_ITEMS ? wb__moves_flush(m) : 0;
 
-	if (rc)
-		return rc;
 	ops[m->n] = *op;
 	ops[m->n].base = ops[m->n].sum = m->n;
 	m->d->desk->base[m->n] = (void *)(uintptr_t)base;
 	m->d->owner[m->n++] = (uint32_t)(a - m->d->p->param);
-	return 0;
+	return rc;
 }
 
 int wb__moves_add(struct wb__moves *m, struct wb__param *a, const uint8_t *data, uint64_t wire,
@@ -129,9 +130,9 @@ int wb__moves_add(struct wb__moves *m, struct wb__param *a, const uint8_t *data,
 		rc = wb__moves_flush(m);
 		m->wire = store->addr;
 	}
-	for (uint64_t s = 0; s < g->slabs && !rc; s++)
-		for (uint64_t r = 0; r < g->rows && !rc; r += rows)
-			for (uint64_t c = 0; c < g->cols && !rc; c += SIDE_MAX) {
+	for (uint64_t s = 0; s < g->slabs; s++)
+		for (uint64_t r = 0; r < g->rows; r += rows)
+			for (uint64_t c = 0; c < g->cols; c += SIDE_MAX) {
 				uint64_t row = s * g->rows + r, at = (row * g->cols + c) * e;
 				struct wbk_op op = {.wire_off = store ? wire - m->wire + at : 0,
 					.pos = at,
@@ -143,7 +144,9 @@ int wb__moves_add(struct wb__moves *m, struct wb__param *a, const uint8_t *data,
 					.wire_elem = (uint8_t)e,
 					.mem_elem = (uint8_t)e};
 
-				rc = add_op(m, a, &op, data + (wb__geom_row(g, row) + c) * e);
+				int more = add_op(m, a, &op, data + (wb__geom_row(g, row) + c) * e);
+
+				rc = rc ? rc : more;
 			}
 	return rc;
 }

@@ -257,6 +257,8 @@ class _Blocks:
 class NumpyMaker:
     """Makes NumPy arrays for tensors of a checkpoint."""
 
+    is_device = False
+
     def __init__(self, use_ml_dtypes):
         import numpy as np
 
@@ -307,6 +309,7 @@ class TorchMaker:
         import torch
 
         self._torch, self._device = torch, torch.device(device)
+        self.is_device = self._device.type == "cuda"
         if self._device.type not in ("cpu", "cuda"):
             raise WeightBridgeError(f"tensors cannot be made on {device}: 'cpu', or a CUDA device")
         self.dtypes = {k: getattr(torch, v) for k, v in _TORCH.items() if hasattr(torch, v)}
@@ -315,7 +318,7 @@ class TorchMaker:
         if dtype not in self.dtypes:
             raise WeightBridgeError(f"this torch has no {dtype}: leave_out such tensors")
         tensor = self._torch.empty(shape, dtype=self.dtypes[dtype], device=self._device)
-        if self._device.type == "cuda":
+        if self.is_device:
             # It may be memory of the tensor before, which a kernel of the loader still reads.
             self._torch.cuda.current_stream(self._device).synchronize()
         return tensor, tensor.data_ptr(), tensor.numel() * tensor.element_size()

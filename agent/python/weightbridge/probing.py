@@ -67,6 +67,9 @@ class _Probe:
             handle, err = ctypes.c_void_p(), Error()
             params = self._now()
             self._options.devices = self._has_devices()
+            if make.is_device and not self._options.devices:
+                raise WeightBridgeError("tensors_on names a GPU, and no parameter lies on one: the checkpoint's tensors "
+                                        "can be made only where parameters are")
             roles = [abi.PARAM] * len(self._names) + self._outside.roles
             self._options.role = (ctypes.c_uint8 * len(roles))(*roles)
             self._check(self._lib.wb_extract_open(self._manifest, params, len(params),
