@@ -103,4 +103,46 @@ DEV void store_bits(uint8_t *p, unsigned bytes, uint64_t x)
 		p[i] = (uint8_t)(x >> 8 * i);
 }
 
+/** cast_one - element @x cast as from the wire into memory; what is not cast stays as it is. */
+DEV uint64_t cast_one(unsigned cast, uint64_t x)
+{
+	switch (cast) {
+	case WBK_BF16_TO_F32:
+		return wbk__f32_of_bf16((uint16_t)x);
+	case WBK_F32_TO_BF16:
+		return wbk__bf16_of_f32((uint32_t)x);
+	case WBK_F16_TO_F32:
+		return wbk__f32_of_f16((uint16_t)x);
+	case WBK_F32_TO_F16:
+		return wbk__f16_of_f32((uint32_t)x);
+	case WBK_BF16_TO_F16:
+		return wbk__f16_of_f32(wbk__f32_of_bf16((uint16_t)x));
+	case WBK_F16_TO_BF16:
+		return wbk__bf16_of_f32(wbk__f32_of_f16((uint16_t)x));
+	default:
+		return x;
+	}
+}
+
+/** cast_back - the cast from memory to the wire. */
+DEV unsigned cast_back(unsigned cast)
+{
+	switch (cast) {
+	case WBK_BF16_TO_F32:
+		return WBK_F32_TO_BF16;
+	case WBK_F32_TO_BF16:
+		return WBK_BF16_TO_F32;
+	case WBK_F16_TO_F32:
+		return WBK_F32_TO_F16;
+	case WBK_F32_TO_F16:
+		return WBK_F16_TO_F32;
+	case WBK_BF16_TO_F16:
+		return WBK_F16_TO_BF16;
+	case WBK_F16_TO_BF16:
+		return WBK_BF16_TO_F16;
+	default:
+		return cast;
+	}
+}
+
 #endif

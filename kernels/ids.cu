@@ -57,48 +57,6 @@ WBK_KERNEL(wbk_gpu_fill, WBK__BLOCKS)(const struct wbk_scan_args a)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* @x cast as from the wire into memory. */
-DEV uint32_t cast_there(unsigned cast, uint32_t x)
-{
-	switch (cast) {
-	case WBK_BF16_TO_F32:
-		return wbk__f32_of_bf16((uint16_t)x);
-	case WBK_F32_TO_BF16:
-		return wbk__bf16_of_f32(x);
-	case WBK_F16_TO_F32:
-		return wbk__f32_of_f16((uint16_t)x);
-	case WBK_F32_TO_F16:
-		return wbk__f16_of_f32(x);
-	case WBK_BF16_TO_F16:
-		return wbk__f16_of_f32(wbk__f32_of_bf16((uint16_t)x));
-	case WBK_F16_TO_BF16:
-		return wbk__bf16_of_f32(wbk__f32_of_f16((uint16_t)x));
-	default:
-		return x;
-	}
-}
-
-/* And back. */
-DEV uint32_t cast_again(unsigned cast, uint32_t x)
-{
-	switch (cast) {
-	case WBK_BF16_TO_F32:
-		return wbk__bf16_of_f32(x);
-	case WBK_F32_TO_BF16:
-		return wbk__f32_of_bf16((uint16_t)x);
-	case WBK_F16_TO_F32:
-		return wbk__f16_of_f32(x);
-	case WBK_F32_TO_F16:
-		return wbk__f32_of_f16((uint16_t)x);
-	case WBK_BF16_TO_F16:
-		return wbk__bf16_of_f32(wbk__f32_of_f16((uint16_t)x));
-	case WBK_F16_TO_BF16:
-		return wbk__f16_of_f32(wbk__f32_of_bf16((uint16_t)x));
-	default:
-		return x;
-	}
-}
-
 DEV void check_column(
 	struct wbk_found *out, const struct wbk_check *k, const struct wbk_tile *t, uint64_t c)
 {
@@ -114,8 +72,8 @@ DEV void check_column(
 		row_begin(&w, k->row + r * k->row_step);
 		want = word_at(&w, k->col + c * k->col_step);
 		if (k->is_lossy)
-			want = cast_again(k->cast, cast_there(k->cast, want));
-		if (cast_again(k->cast, got) != want)
+			want = (uint32_t)cast_one(cast_back(k->cast), cast_one(k->cast, want));
+		if (cast_one(cast_back(k->cast), got) != want)
 			range_note(&bad, k->at + (uint64_t)at);
 	}
 	range_hand_in(&out->a, bad);

@@ -49,47 +49,6 @@ WBK_KERNEL(wbk_gpu_rows, WBK__BLOCKS)(const struct wbk_move_args a)
 
 /* ---- the image and memory -------------------------------------------------------------------- */
 
-DEV uint64_t cast_of(unsigned cast, uint64_t x)
-{
-	switch (cast) {
-	case WBK_BF16_TO_F32:
-		return wbk__f32_of_bf16((uint16_t)x);
-	case WBK_F32_TO_BF16:
-		return wbk__bf16_of_f32((uint32_t)x);
-	case WBK_F16_TO_F32:
-		return wbk__f32_of_f16((uint16_t)x);
-	case WBK_F32_TO_F16:
-		return wbk__f16_of_f32((uint32_t)x);
-	case WBK_BF16_TO_F16:
-		return wbk__f16_of_f32(wbk__f32_of_bf16((uint16_t)x));
-	case WBK_F16_TO_BF16:
-		return wbk__bf16_of_f32(wbk__f32_of_f16((uint16_t)x));
-	default:
-		return x;
-	}
-}
-
-/* The cast from memory to the wire. */
-DEV unsigned inverse(unsigned cast)
-{
-	switch (cast) {
-	case WBK_BF16_TO_F32:
-		return WBK_F32_TO_BF16;
-	case WBK_F32_TO_BF16:
-		return WBK_BF16_TO_F32;
-	case WBK_F16_TO_F32:
-		return WBK_F32_TO_F16;
-	case WBK_F32_TO_F16:
-		return WBK_F16_TO_F32;
-	case WBK_BF16_TO_F16:
-		return WBK_F16_TO_BF16;
-	case WBK_F16_TO_BF16:
-		return WBK_BF16_TO_F16;
-	default:
-		return cast;
-	}
-}
-
 DEV uint8_t *memory_at(const struct tile *t, uint32_t row, uint32_t col)
 {
 	return row_at(t, NULL, MEMORY, row) + (int64_t)col * t->o->mem_stride[3];
@@ -122,7 +81,8 @@ DEV void gather_each(const struct tile *t, uint4 *image)
 
 		element(t, i, &row, &col);
 		store_bits(image_at(t, image, row, col), o->wire_elem,
-			cast_of(inverse(o->cast), load_bits(memory_at(t, row, col), o->mem_elem)));
+			cast_one(cast_back(o->cast),
+				load_bits(memory_at(t, row, col), o->mem_elem)));
 	}
 }
 
@@ -137,7 +97,8 @@ DEV void scatter_each(const struct tile *t, uint4 *image)
 
 		element(t, i, &row, &col);
 		if (!o->is_fill)
-			x = cast_of(o->cast, load_bits(image_at(t, image, row, col), o->wire_elem));
+			x = cast_one(
+				o->cast, load_bits(image_at(t, image, row, col), o->wire_elem));
 		mem = memory_at(t, row, col);
 		do {
 			store_bits(mem, o->mem_elem, x);
@@ -178,7 +139,7 @@ DEV struct four cast_four(const struct four *v, unsigned from, unsigned to, unsi
 		uint64_t x = from == 4 ? v->x[k / 2] >> 32 * (k % 2) & 0xffffffff
 				       : v->x[0] >> 16 * k & 0xffff;
 
-		x = cast_of(cast, x);
+		x = cast_one(cast, x);
 		if (to == 4)
 			r.x[k / 2] |= x << 32 * (k % 2);
 		else
@@ -194,7 +155,7 @@ DEV void cast_run(const struct wbk_op *o, uint8_t *mem, uint8_t *wire, uint32_t 
 	uint8_t *dst = is_gather ? wire : mem;
 	unsigned from = is_gather ? o->mem_elem : o->wire_elem;
 	unsigned to = is_gather ? o->wire_elem : o->mem_elem;
-	unsigned cast = is_gather ? inverse(o->cast) : o->cast;
+	unsigned cast = is_gather ? cast_back(o->cast) : o->cast;
 	struct four v;
 
 	if (n == CAST_RUN) {
@@ -205,7 +166,7 @@ DEV void cast_run(const struct wbk_op *o, uint8_t *mem, uint8_t *wire, uint32_t 
 	}
 	WBK_ROLLED
 	for (uint32_t k = 0; k < n; k++)
-		store_bits(dst + k * to, to, cast_of(cast, load_bits(src + k * from, from)));
+		store_bits(dst + k * to, to, cast_one(cast, load_bits(src + k * from, from)));
 }
 
 DEV void cast_runs(const struct tile *t, uint4 *image, int is_gather)
