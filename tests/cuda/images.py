@@ -6,6 +6,8 @@ import struct
 import sys
 
 MAGIC, PTX, ELF = 0xBA55ED50, 1, 2
+# Bytes a thread: what a tile begins with may be kept in memory while the tile is moved, once in 64 KiB.
+SPILLED = 128
 
 
 def entries(image):
@@ -31,13 +33,14 @@ def main(fatbin, log, *kernels):
     for kind, chip, code in found:
         if kind == ELF: # PTX is packed
             bad += [f"sm_{chip} lacks {k}" for k in kernels if k.encode() + b"\0" not in code]
-    spills = [s for s in re.findall(r"(\d+) bytes spill", said) if s != "0"]
+    spills = [int(s) for s in re.findall(r"(\d+) bytes spill", said)]
     registers = re.findall(r"Used (\d+) registers", said)
-    if spills:
-        bad.append(f"the assembler spilled {spills}")
+    if max(spills, default=0) > SPILLED:
+        bad.append(f"the assembler spilled {max(spills)} bytes, more than {SPILLED}")
     if len(registers) != 2 * len(kernels):
         bad.append(f"the log has {len(registers)} functions and not {2 * len(kernels)}")
-    print("; ".join(bad) or f"{', '.join(kernels)}: sm_80, sm_90, PTX; registers {', '.join(registers)}; no spills")
+    print("; ".join(bad) or f"{', '.join(kernels)}: sm_80, sm_90, PTX; registers {', '.join(registers)}; "
+                            f"at most {max(spills)} bytes spilled")
     return 1 if bad else 0
 
 
