@@ -30,9 +30,13 @@ DEV uint32_t word_at(const struct row_id *w, uint64_t col)
 
 /* ---- filling --------------------------------------------------------------------------------- */
 
-DEV void fill_column(const struct wbk_fill *k, const struct wbk_tile *t, uint64_t c)
+DEV void fill_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_fill *what,
+	const struct wbk_tile *t, uint64_t c)
 {
+	const struct wbk_fill copy = *what, *k = &copy; /* not read again after each store */
 	struct row_id w = {k->id, 0, 0};
+
+	(void)a, (void)item;
 
 	for (uint64_t r = t->row; c < k->p.cols && r < t->row_end; r++) {
 		row_begin(&w, k->row + r);
@@ -40,20 +44,7 @@ DEV void fill_column(const struct wbk_fill *k, const struct wbk_tile *t, uint64_
 	}
 }
 
-WBK_KERNEL(wbk_gpu_fill, WBK__BLOCKS)(const struct wbk_scan_args a)
-{
-	uint32_t n_tile = a.first[a.n_item];
-
-	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		uint32_t item = piece_of(a.first, a.n_item, i);
-		const struct wbk_fill k = ((const struct wbk_fill *)a.item)[item];
-		struct wbk_tile t =
-			tile_in(i - a.first[item], k.p.row_begin, k.p.row_end, k.p.cols);
-
-		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
-			fill_column(&k, &t, c);
-	}
-}
+WBK_COLUMNS(wbk_gpu_fill, struct wbk_fill, fill_column)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 

@@ -355,8 +355,8 @@ WBK_KERNEL(wbk_gpu_diff2, WBK__BLOCKS_DIFF2)(const struct wbk_scan_args a)
 
 /* ---- what differs ---------------------------------------------------------------------------- */
 
-DEV void equal_column(
-	struct wbk_found *out, const struct wbk_equal *q, const struct wbk_tile *t, uint64_t c)
+DEV void equal_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_equal *q,
+	const struct wbk_tile *t, uint64_t c)
 {
 	const struct wbk_plane *p = &q->p;
 	struct wbk_range other = range_none(), unlike = range_none();
@@ -370,25 +370,11 @@ DEV void equal_column(
 		if (q->like && raw != elem_at(q->like, at, p->elem))
 			range_note(&unlike, at);
 	}
-	range_hand_in(&out->a, other);
-	range_hand_in(&out->b, unlike);
+	range_hand_in(&a->out[item].a, other);
+	range_hand_in(&a->out[item].b, unlike);
 }
 
-WBK_KERNEL(wbk_gpu_equal, WBK__BLOCKS)(const struct wbk_scan_args a)
-{
-	uint32_t n_tile = a.first[a.n_item];
-
-	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		uint32_t item = piece_of(a.first, a.n_item, i);
-		const struct wbk_equal q = ((const struct wbk_equal *)a.item)[item];
-		struct wbk_tile t =
-			tile_in(i - a.first[item], q.p.row_begin, q.p.row_end, q.p.cols);
-
-		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
-			if (has_columns(c, q.p.cols))
-				equal_column(&a.out[item], &q, &t, c);
-	}
-}
+WBK_COLUMNS(wbk_gpu_equal, struct wbk_equal, equal_column)
 
 /* ---- classes --------------------------------------------------------------------------------- */
 
@@ -444,26 +430,16 @@ DEV void classify_column(const struct wbk_scan_args *a, uint32_t item, const str
 	range_hand_in(&a->out[item].b, once);
 }
 
-WBK_KERNEL(wbk_gpu_classify, WBK__BLOCKS)(const struct wbk_scan_args a)
-{
-	uint32_t n_tile = a.first[a.n_item];
-
-	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		uint32_t item = piece_of(a.first, a.n_item, i);
-		const struct wbk_classify *k = (const struct wbk_classify *)a.item + item;
-		struct wbk_tile t =
-			tile_in(i - a.first[item], k->p.row_begin, k->p.row_end, k->p.cols);
-
-		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
-			if (has_columns(c, k->p.cols))
-				classify_column(&a, item, k, &t, c);
-	}
-}
+WBK_COLUMNS(wbk_gpu_classify, struct wbk_classify, classify_column)
 
 /* ---- putting back ---------------------------------------------------------------------------- */
 
-DEV void put_column(const struct wbk_put *k, const struct wbk_tile *t, uint64_t c)
+DEV void put_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_put *what,
+	const struct wbk_tile *t, uint64_t c)
 {
+	const struct wbk_put copy = *what, *k = &copy; /* not read again after each store */
+
+	(void)a, (void)item;
 	for (uint64_t r = t->row; c < k->p.cols && r < t->row_end; r++) {
 		uint64_t at = r * k->p.cols + c;
 
@@ -474,17 +450,4 @@ DEV void put_column(const struct wbk_put *k, const struct wbk_tile *t, uint64_t 
 	}
 }
 
-WBK_KERNEL(wbk_gpu_put, WBK__BLOCKS)(const struct wbk_scan_args a)
-{
-	uint32_t n_tile = a.first[a.n_item];
-
-	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
-		uint32_t item = piece_of(a.first, a.n_item, i);
-		const struct wbk_put k = ((const struct wbk_put *)a.item)[item];
-		struct wbk_tile t =
-			tile_in(i - a.first[item], k.p.row_begin, k.p.row_end, k.p.cols);
-
-		for (uint64_t c = t.col + threadIdx.x; c < t.col + WBK__SCAN_COLS; c += blockDim.x)
-			put_column(&k, &t, c);
-	}
-}
+WBK_COLUMNS(wbk_gpu_put, struct wbk_put, put_column)

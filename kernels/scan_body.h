@@ -85,4 +85,28 @@ DEV uint32_t elem_at(const void *p, uint64_t i, unsigned elem)
 	return (uint32_t)load_bits((const uint8_t *)p + i * elem, elem);
 }
 
+/**
+ * WBK_COLUMNS - a kernel in which blocks take tiles in turns and a thread the columns of one
+ * @type:	of the items, which have a matrix p
+ * @column:	(args, number of the item, item, tile, column): lanes beyond the last column go
+ * along
+ */
+#define WBK_COLUMNS(name, type, column)                                                            \
+	WBK_KERNEL(name, WBK__BLOCKS)(const struct wbk_scan_args a)                                \
+	{                                                                                          \
+		uint32_t n_tile = a.first[a.n_item];                                               \
+                                                                                                   \
+		for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {                        \
+			uint32_t item = piece_of(a.first, a.n_item, i);                            \
+			const type *k = (const type *)a.item + item;                               \
+			struct wbk_tile t = tile_in(                                               \
+				i - a.first[item], k->p.row_begin, k->p.row_end, k->p.cols);       \
+			uint64_t c = t.col + threadIdx.x;                                          \
+                                                                                                   \
+			for (; c < t.col + WBK__SCAN_COLS; c += blockDim.x)                        \
+				if (has_columns(c, k->p.cols))                                     \
+					column(&a, item, k, &t, c);                                \
+		}                                                                                  \
+	}
+
 #endif

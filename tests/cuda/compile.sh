@@ -35,7 +35,7 @@ claim "the tests with device code in them" build
 for file in kernels/*.cu; do
 	name=$(basename "$file" .cu)
 	# shellcheck disable=SC2046 # a word a kernel
-	claim "$file" python3 -B tests/cuda/images.py "$images/$name.fatbin" "$images/$name.log" $(sed -n 's/^WBK_KERNEL(\([a-z0-9_]*\),.*/\1/p' "$file")
+	claim "$file" python3 -B tests/cuda/images.py "$images/$name.fatbin" "$images/$name.log" $(sed -n 's/^WBK_[A-Z]*(\([a-z0-9_]*\),.*/\1/p' "$file")
 done
 claim "they lie in the program" has_images
 claim "the driver's interface is that of cuda.h" abi
