@@ -139,10 +139,10 @@ $(O)/obj/kernels/gpu.c.o: XCFLAGS += $(if $(GPU_IMAGES),-DWBK_GPU_IMAGES='"$(BUI
 $(BUILD)/gpu/%.fatbin: kernels/%.cu $(BUILD)/gpu/flags
 	$(call say,NVCC,$<) $(CUDA_ROOT)/bin/nvcc --fatbin $(NVCC_FLAGS) -I. -MMD -MP -MF $(@:.fatbin=.d) -MT $@ -o $@.$$$$ $< >$(@:.fatbin=.log) 2>&1 || { cat $(@:.fatbin=.log); exit 1; }; mv $@.$$$$ $@
 $(O)/obj/tests/%.c.o: XCFLAGS := $(CHK_CFLAGS) -Wno-conversion -Wno-missing-prototypes
-$(BUILD)/gpu/bench/%.fatbin: tests/bench/%.cu $(BUILD)/gpu/flags
+$(BUILD)/gpu/bench/%.fatbin: tests/bench/gpu/%.cu $(BUILD)/gpu/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<) $(CUDA_ROOT)/bin/nvcc --fatbin $(NVCC_FLAGS) -o $@.$$$$ $< >$(@:.fatbin=.log) 2>&1 || { cat $(@:.fatbin=.log); exit 1; }; mv $@.$$$$ $@
-$(O)/obj/tests/bench/gpu.c.o: XCFLAGS += -DWBT_REDUCE='"$(BUILD)/gpu/bench/gpu_reduce.fatbin"'
+$(O)/obj/tests/bench/gpu/scans.c.o: XCFLAGS += -DWBT_REDUCE='"$(BUILD)/gpu/bench/reduce.fatbin"'
 # The device code as the CPU plays it (tests/cuda).
 $(O)/obj/tests/cuda/%.cu.o: kernels/%.cu tests/cuda/shim.h $(O)/flags
 	@mkdir -p $(@D)
@@ -203,6 +203,7 @@ $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
 $(ANSWERS): $(call obj,$(wildcard tests/cuda/answers*.c)) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
+$(O)/bench/gpu: $(call obj,$(wildcard tests/bench/gpu/*.c))
 $(BENCHES): $(O)/bench/%: $(O)/obj/tests/bench/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)
 TOY := $(call obj,$(wildcard tests/tools/toy/*.c))
 $(O)/tools/toy_worker: $(TOY)
@@ -314,7 +315,7 @@ bench: all $(BENCHES) $(O)/tools/toy_worker ## benchmarks, one JSON object a lin
 	@tests/bench/run.sh $(O)
 bench-peers: all           ## ours beside gloo, Ray, Mooncake, NIXL, checkpoint-engine and awex (5 GB outside the tree, once): the same bytes over loopback (ARGS="--small --case 2->2")
 	@$$(tests/common/venv.sh) tests/bench/peers_all.py --out $(O) $(ARGS)
-bench-gpu: $(O)/bench/gpu $(if $(CUDA_ROOT),$(BUILD)/gpu/bench/gpu_reduce.fatbin) ## kernels on a GPU beside its driver's copies, one JSON object a line (ARGS="--only pack")
+bench-gpu: $(O)/bench/gpu $(if $(CUDA_ROOT),$(BUILD)/gpu/bench/reduce.fatbin) ## kernels on a GPU beside its driver's copies, one JSON object a line (ARGS="--only pack")
 	@$(O)/bench/gpu $(ARGS)
 bench-planner: $(WBCTL)    ## plans of five large deployments from geometry alone, one JSON object a line
 	@tests/bench/planner.sh $(O)

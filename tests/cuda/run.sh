@@ -3,7 +3,7 @@
 # run.sh OUTDIR [NAME...]   On a GPU: the kernels, what its driver answers beside answers.txt, the unit tests of
 # memory, lanes, clients and extraction on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
 # shared memory) where it is installed.  Of these only NAME, if any.
-# OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/ (folder.sh makes such a folder).
+# OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/ (carry.sh makes such a folder).
 # Nothing is built: it also runs where there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
 # Without a device it says in one line why it skips.  The last line is "N passed, N failed, N skipped".
 set -u

@@ -18,6 +18,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import weightbridge as wb  # noqa: E402
+from fx_run import run_all  # noqa: E402
 
 TESTS = []
 
@@ -569,7 +570,8 @@ def the_command_shows_a_map():
         for name, text in (("broken", "def x(:"), ("early", "raise ValueError('too early')")):
             with open(os.path.join(d, name + ".py"), "w", encoding="utf-8") as f:
                 f.write(text)
-        env = {**os.environ, "PYTHONPATH": PACKAGE}
+        here = os.path.dirname(os.path.abspath(__file__))  # what the copy imports
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join((PACKAGE, here))}
 
         def run(*args):
             return subprocess.run([sys.executable, "-m", "weightbridge", "extract", *args], cwd=d,
@@ -629,14 +631,7 @@ def pip_packs_the_library():
 
 
 def main():
-    for f in TESTS:
-        try:
-            f()
-        except BaseException:
-            print(f"FAIL {f.__name__}", flush=True)
-            raise
-        print(f"ok {f.__name__}", flush=True)
-    print(f"{len(TESTS)} tests")
+    run_all(TESTS)
 
 
 if __name__ == "__main__":

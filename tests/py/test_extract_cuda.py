@@ -19,6 +19,7 @@ if not torch.cuda.is_available():
     sys.exit(77)
 
 import weightbridge as wb  # noqa: E402
+from fx_run import run_all  # noqa: E402
 
 
 class Attention(torch.nn.Module):
@@ -209,14 +210,7 @@ def main():
     if len(sys.argv) > 1:
         timed(int(sys.argv[1]))
         return
-    for f in TESTS:
-        try:
-            f()
-        except BaseException:
-            print(f"FAIL {f.__name__}", flush=True)
-            raise
-        print(f"ok {f.__name__}", flush=True)
-    print(f"{len(TESTS)} tests on {torch.cuda.get_device_name()}")
+    run_all(TESTS, f" on {torch.cuda.get_device_name()}")
 
 
 if __name__ == "__main__":

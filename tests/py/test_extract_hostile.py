@@ -17,6 +17,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import weightbridge as wb  # noqa: E402
+from fx_run import run_all  # noqa: E402
 from test_extract import raises  # noqa: E402
 
 TESTS = []
@@ -609,14 +610,7 @@ def maps_and_faults_go_to_other_processes():
 
 
 def main():
-    for f in TESTS:
-        try:
-            f()
-        except BaseException:
-            print(f"FAIL {f.__name__}", flush=True)
-            raise
-        print(f"ok {f.__name__}", flush=True)
-    print(f"{len(TESTS)} tests")
+    run_all(TESTS)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ sys.path[:0] = [os.path.join(TOP, "agent", "python"), HERE]
 import numpy as np  # noqa: E402
 
 import weightbridge as wb  # noqa: E402
+from fx_run import run_all  # noqa: E402
 from test_extract import raises  # noqa: E402
 
 TESTS = []
@@ -292,14 +293,7 @@ def objects_that_claim_to_be_modules_are_not_looked_into():
 
 
 def main():
-    for f in TESTS:
-        try:
-            f()
-        except BaseException:
-            print(f"FAIL {f.__name__}", flush=True)
-            raise
-        print(f"ok {f.__name__}", flush=True)
-    print(f"{len(TESTS)} tests")
+    run_all(TESTS)
 
 
 if __name__ == "__main__":
