@@ -90,12 +90,15 @@ class Dense:
     def trained(self, r, n):
         """As Megatron cuts it: what comes first by rows, what comes after it by columns."""
         out = {"embed": self.one(self.rows, "embed", r, n), "norm": self.one(self.whole, "norm", r, n)}
-        for i in range(self.layers):
-            out[f"{i}_qkv"] = self.stacked(self.rows, [f"{i}.q", f"{i}.k", f"{i}.v"], r, n)
-            out[f"{i}_o"] = self.one(self.columns, f"{i}.o", r, n)
-            out[f"{i}_norm"] = self.one(self.whole, f"{i}.norm", r, n)
-            self.trained_mlp(out, i, r, n)
+        self.fill_layers(out, r, n, self.rows, self.columns, self.trained_mlp)
         return out
+
+    def fill_layers(self, out, r, n, first, second, mlp):
+        for i in range(self.layers):
+            out[f"{i}_qkv"] = self.stacked(first, [f"{i}.q", f"{i}.k", f"{i}.v"], r, n)
+            out[f"{i}_o"] = self.one(second, f"{i}.o", r, n)
+            out[f"{i}_norm"] = self.one(self.whole, f"{i}.norm", r, n)
+            mlp(out, i, r, n)
 
     def trained_mlp(self, out, i, r, n):
         out[f"{i}_fc1"] = self.stacked(self.rows, [f"{i}.gate", f"{i}.up"], r, n)
@@ -106,11 +109,7 @@ class Dense:
         (rows, width), pieces = self.one(self.columns, "embed", r, n)
         out = {"embed": ((rows + PADDING, width), [(t, part, (slice(0, rows),)) for t, part, _ in pieces]),
                "norm": self.one(self.whole, "norm", r, n)}
-        for i in range(self.layers):
-            out[f"{i}_qkv"] = self.stacked(self.columns, [f"{i}.q", f"{i}.k", f"{i}.v"], r, n)
-            out[f"{i}_o"] = self.one(self.rows, f"{i}.o", r, n)
-            out[f"{i}_norm"] = self.one(self.whole, f"{i}.norm", r, n)
-            self.served_mlp(out, i, r, n)
+        self.fill_layers(out, r, n, self.columns, self.rows, self.served_mlp)
         return out
 
     def served_mlp(self, out, i, r, n):
