@@ -11,6 +11,7 @@ Ports are free ones, files live in a temporary folder, everything ends with the 
 """
 import concurrent.futures
 import contextlib
+import glob
 import json
 import os
 import queue
@@ -161,6 +162,8 @@ class Cluster:
         for s in self.held:
             s.close()
         shutil.rmtree(self.dir, ignore_errors=True)
+        for left in glob.glob(f"/dev/shm/{glob.escape(os.path.basename(self.dir))}*"):  # of killed processes
+            os.unlink(left)
 
     def _port(self, host):
         """A free port that nobody else gets, also while no operator has it: a socket that does not listen

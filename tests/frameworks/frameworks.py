@@ -10,6 +10,13 @@ def raw(t):
         torch.uint8).numpy().tobytes()
 
 
+def shared_name(store):
+    """A name for what the processes of a group share on this machine, which no other group has, of this test or of another:
+    vLLM makes its shared memory anew and fails where one of that name is there.  The end of the test
+    removes what has the name of its folder."""
+    return "-".join((os.path.basename(os.path.dirname(store)), os.path.basename(store)))
+
+
 def read(folder):
     """(name, tensor) of a checkpoint."""
     from safetensors.torch import load_file
@@ -128,7 +135,7 @@ class VLLM(Worker):
         said = self.said
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        os.environ.setdefault("VLLM_DIST_IDENT", os.path.basename(os.path.dirname(said["store"])))  # its shared memory's name
+        os.environ.setdefault("VLLM_DIST_IDENT", shared_name(said["store"]))  # of its shared memory
         from vllm.config import set_current_vllm_config
         from vllm.distributed.parallel_state import init_distributed_environment, initialize_model_parallel
         from vllm.engine.arg_utils import EngineArgs
